@@ -1,0 +1,77 @@
+/* heads.h - what each attention head does: statistics, patterns and a label for every head of a model.
+ *
+ * All numbers are means over query rows of all texts together (sum over rows / number of rows). Padding never counts.
+ * Keys are always all real tokens; pattern scores use content rows (queries that are no special token), statistics use
+ * all rows. Only one layer's maps are held at a time.
+ */
+#ifndef MHA_HEADS_H
+#define MHA_HEADS_H
+
+#include "mha/model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* X(name, key, one line of explanation). docs/glossary.md and `mha heads --help` are made from the same list. */
+#define MHA_HEAD_METRIC_MAP(X)                                                                 \
+    X(MHA_HEAD_ENTROPY, "entropy", "bits: -sum p log2 p of a row")                             \
+    X(MHA_HEAD_ENTROPY_NORM, "entropy_norm", "entropy / log2(visible keys), 0..1")             \
+    X(MHA_HEAD_DISTANCE, "distance", "tokens: sum p |i - j| of a row")                         \
+    X(MHA_HEAD_OFFSET, "offset", "tokens: sum p (j - i); negative looks back")                 \
+    X(MHA_HEAD_CONFIDENCE, "confidence", "largest p of a row")                                 \
+    X(MHA_HEAD_FIRST, "first", "mass on the first token")                                      \
+    X(MHA_HEAD_SEP, "sep", "mass on separator tokens")                                         \
+    X(MHA_HEAD_PREV, "prev", "mass on the token before")                                       \
+    X(MHA_HEAD_NEXT, "next", "mass on the token after")                                        \
+    X(MHA_HEAD_SELF, "self", "mass on the token itself")                                       \
+    X(MHA_HEAD_PUNCT, "punct", "mass on . , ; : ? !")                                          \
+    X(MHA_HEAD_WINDOW2, "window2", "mass within two tokens")                                   \
+    X(MHA_HEAD_VERTICAL, "vertical", "share of energy explained by all rows being equal")      \
+    X(MHA_HEAD_TOEPLITZ, "toeplitz", "share of energy explained by the offset alone")          \
+    X(MHA_HEAD_DUP_PROBE, "dup_probe", "probe text: mass on the other copy of the same token") \
+    X(MHA_HEAD_INDUCTION_PROBE, "induction_probe", "probe text: mass on what followed the first copy")
+
+typedef enum mha_head_metric {
+#define MHA__X(name, key, text) name,
+    MHA_HEAD_METRIC_MAP(MHA__X)
+#undef MHA__X
+        MHA_HEAD_METRICS
+} mha_head_metric;
+
+/* "entropy" ...; NULL out of range. */
+MHA_API const char *mha_head_metric_key(mha_head_metric metric);
+MHA_API const char *mha_head_metric_help(mha_head_metric metric);
+
+typedef struct mha_heads_options {
+    size_t size;
+    int no_probe;       /* 1 = leave out the two probe scores; "induction" and "duplicate" are then never given */
+    uint64_t seed;      /* of the probe texts */
+    int64_t max_tokens; /* cut of each text; 0 = the model's maximum */
+    int keep_maps;      /* 1 = keep the maps of every layer; only for one text */
+} mha_heads_options;
+
+typedef struct mha_heads mha_heads;
+
+/* Runs the model over `count` texts and measures every head. `options` may be NULL. The model needs a tokenizer.
+ * Errors: MHA_ERR_ARG for no texts. Reports progress as "measure heads". Cost: one forward pass per text. */
+MHA_API mha_status mha_heads_measure(const mha_model *model, const char *const *texts, int64_t count,
+                                     const mha_heads_options *options, mha_heads **out, mha_error *err);
+MHA_API void mha_heads_free(mha_heads *heads);
+
+MHA_API int64_t mha_heads_layers(const mha_heads *heads);
+MHA_API int64_t mha_heads_count(const mha_heads *heads, int64_t layer); /* heads of that layer */
+/* NAN where a metric has no row to speak about, and out of range. */
+MHA_API double mha_heads_value(const mha_heads *heads, int64_t layer, int64_t head, mha_head_metric metric);
+/* "mixed", "prev", "next", "self", "first", "sep", "punct", "local", "broad", "vertical", "duplicate" or "induction".
+ * Rules: docs/glossary.md. NULL out of range. */
+MHA_API const char *mha_heads_label(const mha_heads *heads, int64_t layer, int64_t head);
+
+/* Tokens of the text and the map [n, n] (row = query) of one head, with keep_maps; else NULL. */
+MHA_API const mha_encoding *mha_heads_tokens(const mha_heads *heads);
+MHA_API const float *mha_heads_map(const mha_heads *heads, int64_t layer, int64_t head);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,28 @@
+/* mha.h - the umbrella header: the version, and everything else under mha/. Start reading at attn.h. */
+#ifndef MHA_H
+#define MHA_H
+
+#include "mha/attn.h"
+#include "mha/ctx.h"
+#include "mha/heads.h"
+#include "mha/io.h"
+#include "mha/layer.h"
+#include "mha/model.h"
+#include "mha/text.h"
+#include "mha/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MHA_VERSION_MAJOR 0
+#define MHA_VERSION_MINOR 1
+#define MHA_VERSION_PATCH 0
+
+/* "0.1.0": of the library that runs, which may be newer than the header. */
+MHA_API const char *mha_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

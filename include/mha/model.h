@@ -1,0 +1,94 @@
+/* model.h - a Hugging Face checkpoint folder, opened and run.
+ *
+ * A folder holds config.json, model.safetensors and tokenizer.json. Built so far: the BERT family (encoder).
+ * Other families are refused by name. Weights are used in place from the mapped file where the type allows; dense weights
+ * are packed once at opening. Numbers are those of transformers in float32, within rounding.
+ */
+#ifndef MHA_MODEL_H
+#define MHA_MODEL_H
+
+#include "mha/ctx.h"
+#include "mha/text.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct mha_model mha_model;
+
+typedef struct mha_model_options {
+    size_t size;
+    int no_map;       /* 1 = copy the weights instead of mapping the file */
+    int no_weights;   /* 1 = check everything, but do not pack weights: for mha info; forward is then MHA_ERR_ARG */
+    int no_tokenizer; /* 1 = do not open tokenizer.json */
+} mha_model_options;
+
+/* Opens a folder. `options` may be NULL. `ctx` must outlive the model. Immutable afterwards: any number of threads may
+ * run it at once. Errors name the file, the key and the value. */
+MHA_API mha_status mha_model_open(mha_ctx *ctx, const char *folder, const mha_model_options *options, mha_model **out,
+                                  mha_error *err);
+MHA_API void mha_model_free(mha_model *model);
+
+/* What the checkpoint is. Lives as long as the model. */
+typedef struct mha_model_info {
+    const char *family; /* "bert" */
+    int64_t layers, heads, kv_heads, head_dim, hidden, intermediate;
+    int64_t vocab, max_positions, type_vocab;
+    int64_t parameters;             /* numbers in the weights that the model uses */
+    int64_t bytes;                  /* of those in the file */
+    int64_t kv_bytes_per_token;     /* f32; 0 for encoders */
+    const int64_t *heads_per_layer; /* [layers] */
+    int causal;                     /* 1 for decoders */
+    mha_dtype dtype;                /* of the stored weights */
+} mha_model_info;
+MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
+
+/* config.json as it was read, UTF-8 JSON. */
+MHA_API const char *mha_model_config_json(const mha_model *model);
+
+/* The model's tokenizer; NULL if it was opened without. */
+MHA_API const mha_tokenizer *mha_model_tokenizer(const mha_model *model);
+
+/* B sequences of L tokens, padded to the same length. */
+typedef struct mha_model_input {
+    size_t size;
+    int64_t batch, length;
+    const int32_t *ids;      /* [B, L] 0 <= id < vocab, also under the mask */
+    const int32_t *type_ids; /* [B, L] or NULL = 0 */
+    const uint8_t *mask;     /* [B, L] 1 = real token, 0 = padding; NULL = all real */
+} mha_model_input;
+
+/* What is wanted; NULL fields are not computed. The callbacks run on the calling thread, layer by layer, so that nothing
+ * larger than one layer's maps is ever held; what they are given is valid during the call only. A callback that returns
+ * non-zero stops the forward pass with MHA_ERR_CANCELLED. */
+typedef struct mha_model_output {
+    size_t size;
+    float *last_hidden; /* [B, L, E] */
+    float *pooled;      /* [B, E] tanh pooler of BERT; MHA_ERR_UNSUPPORTED if the checkpoint has none */
+    /* x [B, L, E]: entry 0 is the embeddings, entry n the output of layer n - 1. */
+    int (*on_hidden)(void *user, int64_t entry, const float *x);
+    /* probs [B, heads, L, L] of one layer; `heads` is the number of heads that this layer has. */
+    int (*on_attention)(void *user, int64_t layer, int64_t heads, const float *probs);
+    void *user;
+} mha_model_output;
+
+MHA_API mha_status mha_model_forward(const mha_model *model, const mha_model_input *input,
+                                     const mha_model_output *output, mha_error *err);
+
+typedef enum mha_pool { MHA_POOL_MEAN = 0, MHA_POOL_CLS } mha_pool;
+
+typedef struct mha_embed_options {
+    size_t size;
+    mha_pool pool;
+    int no_normalize; /* 1 = do not scale to length 1 */
+} mha_embed_options;
+
+/* One vector per text: out [count, E]. Texts are cut at the model's maximum. Batched by length inside; the vector of a text
+ * does not depend on the others, to the bit. Reports progress as "embed". */
+MHA_API mha_status mha_model_embed(const mha_model *model, const char *const *texts, int64_t count,
+                                   const mha_embed_options *options, float *out, mha_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

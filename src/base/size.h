@@ -1,0 +1,46 @@
+/* size.h - checked arithmetic for every size that comes from outside. One helper, no second copy. */
+#ifndef MHA_BASE_SIZE_H
+#define MHA_BASE_SIZE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* *out = a * b (or a + b); false on overflow, *out is then unspecified. */
+static inline bool mha__mul(size_t a, size_t b, size_t *out)
+{
+    return !__builtin_mul_overflow(a, b, out);
+}
+static inline bool mha__add(size_t a, size_t b, size_t *out)
+{
+    return !__builtin_add_overflow(a, b, out);
+}
+
+/* Product of `n` extents, each of which must be >= 0, times `element` bytes; left to right, so [2^40, 2^40, 0] overflows. */
+static inline bool mha__bytes(const int64_t *extent, int n, size_t element, size_t *out)
+{
+    size_t total = element;
+    for (int i = 0; i < n; i++)
+        if (extent[i] < 0 || !mha__mul(total, (size_t)extent[i], &total)) return false;
+    *out = total;
+    return true;
+}
+
+static inline int64_t mha__min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+static inline int64_t mha__max64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+static inline int64_t mha__ceil_div(int64_t a, int64_t b)
+{
+    return a / b + (a % b != 0);
+} /* a >= 0, b > 0 */
+static inline int64_t mha__round_up(int64_t a, int64_t b)
+{
+    return mha__ceil_div(a, b) * b;
+}
+
+#endif
