@@ -1,0 +1,70 @@
+/* command.h - what a command of the program is, and what it is given.
+ *
+ * A command is one file that defines one `const cli_command`, listed in commands.h. The frame (main.c) parses the options,
+ * runs the command, and writes what the command put into `session->out` to stdout - all of it after success, none of
+ * it after a failure. Everything else that a command has to say goes to stderr through session.h.
+ */
+#ifndef CLI_COMMAND_H
+#define CLI_COMMAND_H
+
+#include <popt.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "mha/mha.h"
+
+/* Exit codes of the program; 128 + n after signal n. */
+enum {
+    CLI_DONE = 0,
+    CLI_FAILED = 1,  /* out of memory, disk full ... */
+    CLI_USAGE = 2,   /* the command line is wrong */
+    CLI_REFUSED = 3, /* an input is malformed or cannot be read */
+    CLI_NO = 4       /* a check was made and said no; the result is on stdout */
+};
+
+/* Shared options that a command takes. --help, -t, --isa, -q, -v and --no-progress are there always. */
+enum {
+    CLI_MODEL = 1 << 0, /* -m MODEL */
+    CLI_FILE = 1 << 1,  /* -f FILE */
+    CLI_OUT = 1 << 2,   /* -o OUT, --force */
+    CLI_JSON = 1 << 3,  /* --json */
+    CLI_CSV = 1 << 4,   /* --csv */
+    CLI_SEED = 1 << 5,  /* -s SEED */
+    CLI_DTYPE = 1 << 6  /* --dtype */
+};
+
+/* Values of the shared options; zero where the user gave none. */
+typedef struct cli_options {
+    const char *model, *file, *out, *isa, *dtype;
+    int json, csv, force, quiet, verbose, no_progress;
+    int threads;    /* 0 = the library's choice */
+    long long seed; /* >= 0 */
+} cli_options;
+
+struct cli_command;
+
+/* One run of the program. */
+typedef struct cli_session {
+    const struct cli_command *command;
+    cli_options options;
+    const char **args; /* what is left of the command line, NULL-terminated */
+    int arg_count;
+    FILE *out;         /* the result: memory until the command has succeeded */
+    bool show_colour;  /* colour may be used in `out` */
+    int columns;       /* width of the terminal that `out` goes to; 80 when it is none */
+    mha_ctx *ctx;      /* made before the command runs, of -t and --isa */
+    const char *model; /* folder of the open model (model.h); for messages */
+} cli_session;
+
+typedef struct cli_command {
+    const char *name;
+    const char *summary;              /* one line of `mha --help`, no full stop */
+    const char *usage;                /* what follows the options: "TEXT..." */
+    const char *details;              /* printed under the options by `mha NAME --help`; may be NULL */
+    unsigned shared;                  /* CLI_MODEL | CLI_FILE ... */
+    const struct poptOption *options; /* its own, ended by POPT_TABLEEND; may be NULL */
+    int (*run)(cli_session *session); /* returns an exit code */
+} cli_command;
+
+#endif

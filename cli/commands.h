@@ -1,0 +1,17 @@
+/* commands.h - the table of commands, in the order of `mha --help`. A new command is one line here and one file. */
+#ifndef CLI_COMMANDS_H
+#define CLI_COMMANDS_H
+
+#include "command.h"
+
+/* X(name): the file cmd_<name>.c defines `const cli_command cli_<name>`. */
+#define CLI_COMMAND_MAP(X) X(completion)
+
+#define CLI__X(name) extern const cli_command cli_##name;
+CLI_COMMAND_MAP(CLI__X)
+#undef CLI__X
+
+/* All of them, ended by NULL (main.c). */
+extern const cli_command *const cli_commands[];
+
+#endif

@@ -1,0 +1,81 @@
+/* open_model.c - what -m MODEL means: a folder, "minilm" or "builtin". */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "input.h"
+#include "output.h"
+
+static char folder[PATH_MAX]; /* of the model of this run */
+
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* ${XDG_CACHE_HOME:-$HOME/.cache}/mha/minilm, where `./run fetch minilm` puts it. */
+static bool find_minilm(char *path)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int n = -1;
+    if (cache && *cache == '/') /* the XDG rules: a relative one is ignored */
+        n = snprintf(path, PATH_MAX, "%s/mha/minilm", cache);
+    else if (home && *home)
+        n = snprintf(path, PATH_MAX, "%s/.cache/mha/minilm", home);
+    return n > 0 && n < PATH_MAX && is_folder(path);
+}
+
+/* PREFIX/share/mha/builtin for the program PREFIX/bin/mha, in a build folder as after installation. */
+static bool find_builtin(char *path)
+{
+    char program[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    for (int up = 0; n > 0 && up < 2; up++) {
+        while (n > 0 && program[n - 1] != '/')
+            n--;
+        if (n > 0) n--;
+    }
+    if (n > 0) {
+        int length = snprintf(path, PATH_MAX, "%.*s/share/mha/builtin", (int)n, program);
+        if (length < PATH_MAX && is_folder(path)) return true;
+    }
+    return snprintf(path, PATH_MAX, "%s/builtin", MHA_DATA_DIR) < PATH_MAX && is_folder(path);
+}
+
+bool cli_minilm_present(void)
+{
+    char path[PATH_MAX];
+    return find_minilm(path);
+}
+
+int cli_model_find(cli_session *session, const char *name)
+{
+    session->model = folder;
+    if (!name && find_minilm(folder)) return CLI_DONE;
+    if (!name)
+        return cli_usage(session, "no model: give -m FOLDER, -m builtin, or run ./run fetch minilm once for MiniLM");
+    if (strcmp(name, "minilm") == 0) {
+        if (find_minilm(folder)) return CLI_DONE;
+        return cli_error(session, CLI_REFUSED, "MiniLM is not on this machine: run ./run fetch minilm");
+    }
+    if (strcmp(name, "builtin") == 0) {
+        if (find_builtin(folder)) return CLI_DONE;
+        return cli_error(session, CLI_FAILED, "the folder share/mha/builtin is not beside the program");
+    }
+    session->model = name;
+    return CLI_DONE;
+}
+
+int cli_model_open(cli_session *session, const mha_model_options *options, mha_model **model)
+{
+    *model = NULL;
+    int code = cli_model_find(session, session->options.model);
+    if (code != CLI_DONE) return code;
+    mha_error error = {0};
+    if (mha_model_open(session->ctx, session->model, options, model, &error) != MHA_OK)
+        return cli_refuse(session, &error);
+    return CLI_DONE;
+}

@@ -1,0 +1,93 @@
+/* options.c - the shared options, one table. Which of them a command takes is a set of flags (command.h). */
+#include "options.h"
+
+#include <string.h>
+
+#include "output.h"
+
+static cli_options given; /* where popt stores; copied into the session after parsing */
+
+/* One row for each shared option; `need` 0 = every command has it. */
+static const struct shared_option {
+    unsigned need;
+    struct poptOption option;
+} shared[] = {
+    {CLI_MODEL,
+     {"model", 'm', POPT_ARG_STRING, &given.model, 0, "folder of a checkpoint, minilm, or builtin", "MODEL"}},
+    {CLI_FILE, {"file", 'f', POPT_ARG_STRING, &given.file, 0, "read texts from FILE, one a line; - is stdin", "FILE"}},
+    {CLI_OUT, {"output", 'o', POPT_ARG_STRING, &given.out, 0, "write the result to OUT", "OUT"}},
+    {CLI_OUT, {"force", 0, POPT_ARG_NONE, &given.force, 0, "replace OUT if it exists", NULL}},
+    {CLI_JSON, {"json", 0, POPT_ARG_NONE, &given.json, 0, "print JSON", NULL}},
+    {CLI_CSV, {"csv", 0, POPT_ARG_NONE, &given.csv, 0, "print CSV", NULL}},
+    {CLI_SEED, {"seed", 's', POPT_ARG_LONGLONG, &given.seed, 0, "seed of everything random, 0 or more", "SEED"}},
+    {CLI_DTYPE, {"dtype", 0, POPT_ARG_STRING, &given.dtype, 0, "type to compute in: f32", "TYPE"}},
+    {0, {"threads", 't', POPT_ARG_INT, &given.threads, 0, "threads, 1 to 1024", "N"}},
+    {0, {"isa", 0, POPT_ARG_STRING, &given.isa, 0, "newest instruction set to use (see mha --version)", "NAME"}},
+    {0, {"quiet", 'q', POPT_ARG_NONE, &given.quiet, 0, "say nothing but errors", NULL}},
+    {0, {"verbose", 'v', POPT_ARG_NONE, &given.verbose, 0, "say more", NULL}},
+    {0, {"no-progress", 0, POPT_ARG_NONE, &given.no_progress, 0, "no progress line", NULL}},
+    {0, {"help", 'h', POPT_ARG_NONE, NULL, 'h', "show this help", NULL}},
+};
+
+void cli_option_table(const cli_command *command, struct poptOption table[CLI_MAX_OPTIONS])
+{
+    int n = 0;
+    for (const struct poptOption *o = command->options; o && (o->longName || o->shortName); o++)
+        if (n < CLI_MAX_OPTIONS - 1) table[n++] = *o;
+    for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
+        if ((shared[i].need == 0 || (command->shared & shared[i].need)) && n < CLI_MAX_OPTIONS - 1)
+            table[n++] = shared[i].option;
+    table[n] = (struct poptOption)POPT_TABLEEND;
+}
+
+static void print_help(const cli_command *command, poptContext parser)
+{
+    poptPrintHelp(parser, stdout, 0);
+    if (command->details) printf("\n%s\n", command->details);
+}
+
+/* Rules on values that popt does not know. NULL, or what is wrong. */
+static const char *check_values(const cli_session *session)
+{
+    const cli_options *o = &session->options;
+    if (o->threads < 0 || o->threads > 1024) return "-t: the number of threads must be 1 to 1024";
+    if (o->seed < 0) return "-s: the seed must be 0 or more";
+    if (o->quiet && o->verbose) return "-q and -v contradict each other";
+    if (o->json && o->csv) return "--json and --csv contradict each other";
+    if (o->dtype && strcmp(o->dtype, "bf16") == 0) return "--dtype bf16: not built yet, only f32";
+    if (o->dtype && strcmp(o->dtype, "f32") != 0) return "--dtype: only f32";
+    return NULL;
+}
+
+int cli_options_parse(cli_session *session, int argc, const char **argv, poptContext *parser)
+{
+    static struct poptOption table[CLI_MAX_OPTIONS]; /* popt keeps a pointer to it */
+    cli_option_table(session->command, table);
+    given = (cli_options){0};
+    *parser = poptGetContext(NULL, argc, argv, table, 0);
+    static char usage[128];
+    snprintf(usage, sizeof usage, "[OPTION...] %s", session->command->usage);
+    poptSetOtherOptionHelp(*parser, usage);
+    int code;
+    while ((code = poptGetNextOpt(*parser)) > 0) {
+        if (code == 'h') {
+            print_help(session->command, *parser);
+            return CLI_DONE;
+        }
+    }
+    if (code < -1)
+        return cli_usage(session, "%s: %s", cli_shown(poptBadOption(*parser, POPT_BADOPTION_NOALIAS)),
+                         poptStrerror(code));
+    session->options = given;
+    const char *wrong = check_values(session);
+    if (wrong) return cli_usage(session, "%s", wrong);
+    session->args = poptGetArgs(*parser);
+    for (session->arg_count = 0; session->args && session->args[session->arg_count];)
+        session->arg_count++;
+    return -1;
+}
+
+void cli_options_free(poptContext parser)
+{
+    if (parser) poptFreeContext(parser);
+}

@@ -1,0 +1,19 @@
+/* options.h - from the command line to cli_options: the shared options, and the merging with a command's own. */
+#ifndef CLI_OPTIONS_H
+#define CLI_OPTIONS_H
+
+#include "command.h"
+
+enum { CLI_MAX_OPTIONS = 48 };
+
+/* The options of a command, its own first, then the shared ones, then --help; ended by POPT_TABLEEND. Help, parsing,
+ * completion and the manual page are all made from this one table. */
+void cli_option_table(const cli_command *command, struct poptOption table[CLI_MAX_OPTIONS]);
+
+/* Parses argv (argv[0] is shown as the name of the command) into the session. Returns -1 to go on; otherwise the exit code:
+ * --help has been printed to stdout (0), or the mistake to stderr (2). The parser owns all strings: it is freed with
+ * cli_options_free when the command is done. */
+int cli_options_parse(cli_session *session, int argc, const char **argv, poptContext *parser);
+void cli_options_free(poptContext parser);
+
+#endif

@@ -1,0 +1,176 @@
+/* output.c - failures, JSON, CSV, colour, and the one write to stdout. Escaping of foreign text: shown.c. */
+#include "output.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "session.h"
+
+/* ---- failures ---- */
+
+static void say(const cli_session *session, const char *format, va_list args)
+{
+    cli_progress_clear();
+    fputs("mha", stderr);
+    if (session->command) fprintf(stderr, " %s", session->command->name);
+    fputs(": ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+}
+
+int cli_usage(const cli_session *session, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    say(session, format, args);
+    va_end(args);
+    const char *name = session->command ? session->command->name : NULL;
+    fprintf(stderr, "Try: mha %s%s--help\n", name ? name : "", name ? " " : "");
+    return CLI_USAGE;
+}
+
+int cli_error(const cli_session *session, int code, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    say(session, format, args);
+    va_end(args);
+    return code;
+}
+
+void cli_say(const cli_session *session, const char *format, ...)
+{
+    if (session->options.quiet) return;
+    va_list args;
+    va_start(args, format);
+    say(session, format, args);
+    va_end(args);
+}
+
+static const char *sentence(const mha_error *error)
+{
+    return error->message[0] ? error->message : mha_status_text(error->status);
+}
+
+/* Work that a signal stopped needs no sentence: whoever sent it knows. */
+static bool stopped(const mha_error *error)
+{
+    return error->status == MHA_ERR_CANCELLED && cli_signal();
+}
+
+int cli_refuse(const cli_session *session, const mha_error *error)
+{
+    if (stopped(error)) return 128 + cli_signal();
+    bool ours = error->status == MHA_ERR_MEMORY || error->status == MHA_ERR_CANCELLED;
+    return cli_error(session, ours ? CLI_FAILED : CLI_REFUSED, "%s", sentence(error));
+}
+
+int cli_fail(const cli_session *session, const mha_error *error)
+{
+    if (stopped(error)) return 128 + cli_signal();
+    int code = error->status == MHA_ERR_ARG ? CLI_USAGE : error->status == MHA_ERR_FORMAT ? CLI_REFUSED : CLI_FAILED;
+    return cli_error(session, code, "%s", sentence(error));
+}
+
+/* ---- JSON and CSV ---- */
+
+json_t *cli_real(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+int cli_put_json(cli_session *session, json_t *value, bool indent)
+{
+    size_t flags = JSON_REAL_PRECISION(9) | JSON_ENSURE_ASCII | JSON_ENCODE_ANY | (indent ? JSON_INDENT(1) : 0);
+    char *text = value ? json_dumps(value, flags) : NULL;
+    json_decref(value);
+    if (!text) return cli_error(session, CLI_FAILED, "out of memory for the JSON result");
+    /* DEL is the one control character that jansson leaves alone; it can only stand inside a string. */
+    for (const char *p = text; *p; p++) {
+        if (*p == 0x7f)
+            fputs("\\u007f", session->out);
+        else
+            fputc(*p, session->out);
+    }
+    fputc('\n', session->out);
+    free(text);
+    return CLI_DONE;
+}
+
+void cli_put_csv(FILE *out, const char *text)
+{
+    if (*text && strchr("=+-@", *text)) fputc('\'', out);
+    if (!strpbrk(text, ",\"\r\n")) {
+        fputs(text, out);
+        return;
+    }
+    fputc('"', out);
+    for (; *text; text++) {
+        if (*text == '"') fputc('"', out);
+        fputc(*text, out);
+    }
+    fputc('"', out);
+}
+
+/* ---- colour and width ---- */
+
+bool cli_may_colour(int fd)
+{
+    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
+    return isatty(fd) && !(no_color && *no_color) && term && strcmp(term, "dumb") != 0;
+}
+
+const char *cli_bold(const cli_session *session)
+{
+    return session->show_colour ? "\033[1m" : "";
+}
+
+const char *cli_dim(const cli_session *session)
+{
+    return session->show_colour ? "\033[2m" : "";
+}
+
+const char *cli_plain(const cli_session *session)
+{
+    return session->show_colour ? "\033[0m" : "";
+}
+
+int cli_columns(int fd)
+{
+    struct winsize size;
+    if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+    const char *columns = getenv("COLUMNS");
+    long n = columns ? strtol(columns, NULL, 10) : 0;
+    return n >= 20 && n <= 10000 ? (int)n : 80;
+}
+
+/* ---- writing ---- */
+
+int cli_flush(const cli_session *session, const char *text, size_t bytes)
+{
+    while (bytes > 0) {
+        ssize_t n = write(STDOUT_FILENO, text, bytes);
+        if (n < 0 && errno == EPIPE) return CLI_DONE; /* mha ... | head: the reader has what it wanted */
+        if (n < 0 && errno == EINTR && !cli_signal()) continue;
+        if (n < 0 && cli_signal()) return 128 + cli_signal();
+        if (n < 0) return cli_error(session, CLI_FAILED, "cannot write the result: %s", strerror(errno));
+        text += n;
+        bytes -= (size_t)n;
+    }
+    return CLI_DONE;
+}
+
+int cli_write_file(const cli_session *session, const void *data, size_t bytes)
+{
+    mha_error error = {0};
+    const char *path = session->options.out;
+    if (!session->options.force && access(path, F_OK) == 0)
+        return cli_usage(session, "%s exists: give --force to replace it", cli_shown(path));
+    if (mha_file_write(path, data, bytes, session->options.force, &error) != MHA_OK) return cli_fail(session, &error);
+    return CLI_DONE;
+}

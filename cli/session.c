@@ -1,0 +1,131 @@
+/* session.c - signals, the context, and the progress line. */
+#include "session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "output.h"
+
+/* ---- signals ---- */
+
+static volatile sig_atomic_t caught;
+
+static void note_signal(int number)
+{
+    caught = number;
+}
+
+/* A missing descriptor is filled with one that fails in its own direction, so that a closed stdout is an error when the
+ * result is written and not a file that we opened. */
+static void fill_descriptors(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
+            _exit(CLI_FAILED);
+}
+
+void cli_signals_install(void)
+{
+    fill_descriptors();
+    struct sigaction ignore = {.sa_handler = SIG_IGN},
+                     note = {.sa_handler = note_signal, .sa_flags = (int)SA_RESETHAND};
+    sigaction(SIGPIPE, &ignore, NULL);
+    sigaction(SIGXFSZ, &ignore, NULL);
+    static const int stops[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) {
+        struct sigaction before;
+        sigaction(stops[i], NULL, &before);
+        if (before.sa_handler != SIG_IGN) sigaction(stops[i], &note, NULL); /* nohup stays nohup */
+    }
+}
+
+int cli_signal(void)
+{
+    return caught;
+}
+
+/* ---- progress ---- */
+
+enum { PROGRESS_DELAY_MS = 400, PROGRESS_PAUSE_MS = 100 };
+
+static struct {
+    bool on, shown;
+    char what[64];
+    int64_t start_ms, last_ms;
+} progress;
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+void cli_progress_clear(void)
+{
+    if (progress.shown) fputs("\r\033[K", stderr);
+    progress.shown = false;
+}
+
+/* "measure heads 12/24   31.0/s   0.4 s left" */
+static void draw_progress(int64_t now, int64_t done, int64_t total)
+{
+    double seconds = (double)(now - progress.start_ms) / 1000, rate = (double)done / seconds;
+    fprintf(stderr, "\r\033[K%s %lld/%lld", progress.what, (long long)done, (long long)total);
+    if (done > 0) fprintf(stderr, "   %.3g/s   %.0f s left", rate, (double)(total - done) / rate);
+    fflush(stderr);
+    progress.shown = true;
+    progress.last_ms = now;
+}
+
+static int on_progress(void *user, const char *what, int64_t done, int64_t total)
+{
+    (void)user;
+    if (caught) return 1;
+    if (!progress.on) return 0;
+    int64_t now = now_ms();
+    if (strncmp(progress.what, what, sizeof progress.what - 1) != 0) {
+        snprintf(progress.what, sizeof progress.what, "%s", what);
+        progress.start_ms = now;
+    }
+    if (done >= total)
+        cli_progress_clear();
+    else if (now - progress.start_ms >= PROGRESS_DELAY_MS && now - progress.last_ms >= PROGRESS_PAUSE_MS)
+        draw_progress(now, done, total);
+    return 0;
+}
+
+/* ---- context ---- */
+
+static void on_log(void *user, int level, const char *message)
+{
+    const cli_session *session = user;
+    if (level == 0 || session->options.verbose) cli_say(session, "%s", message);
+}
+
+int cli_session_open(cli_session *session)
+{
+    const cli_options *o = &session->options;
+    progress.on = isatty(STDERR_FILENO) && !o->quiet && !o->no_progress;
+    mha_ctx_options options = {.size = sizeof options,
+                               .threads = o->threads,
+                               .isa = o->isa,
+                               .log = on_log,
+                               .log_user = session,
+                               .progress = on_progress};
+    mha_error error = {0};
+    if (mha_ctx_create(&options, &session->ctx, &error) != MHA_OK) return cli_fail(session, &error);
+    if (o->verbose) cli_say(session, "%s, %d threads", mha_ctx_isa(session->ctx), mha_ctx_threads(session->ctx));
+    return CLI_DONE;
+}
+
+void cli_session_close(cli_session *session)
+{
+    cli_progress_clear();
+    mha_ctx_free(session->ctx);
+    session->ctx = NULL;
+}

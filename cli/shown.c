@@ -1,0 +1,84 @@
+/* shown.c - foreign text on a terminal. Tokens, tensor names and file names come from strangers; a control character among
+ * them could clear the screen, retitle the window, or turn the direction of what follows. */
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+#include "output.h"
+
+/* C0 and C1 controls, DEL, line separators, and the characters that change direction or hide. */
+static bool is_unsafe(utf8proc_int32_t c)
+{
+    return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x61c || (c >= 0x200b && c <= 0x200f) ||
+           (c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f) || c == 0xfeff ||
+           (c >= 0xfff9 && c <= 0xfffb) || (c >= 0xe0000 && c <= 0xe0fff);
+}
+
+/* The next piece of `text` as it may be shown: copies it, or its escape, to `piece` (terminated), stores the columns
+ * it takes, and returns how many bytes of the text it stands for. */
+static size_t next_piece(const char *text, size_t bytes, char piece[16], int *columns)
+{
+    utf8proc_int32_t c;
+    utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)bytes, &c);
+    if (n <= 0) {
+        *columns = snprintf(piece, 16, "\\x%02x", (unsigned char)*text);
+        return 1;
+    }
+    if (is_unsafe(c)) {
+        *columns = snprintf(piece, 16, c < 0x80 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", (unsigned)c);
+        return (size_t)n;
+    }
+    memcpy(piece, text, (size_t)n);
+    piece[n] = 0;
+    *columns = utf8proc_charwidth(c);
+    return (size_t)n;
+}
+
+const char *cli_shown(const char *text)
+{
+    static char buffers[4][520];
+    static unsigned turn;
+    char *out = buffers[turn++ % 4], *end = out + sizeof buffers[0] - 4, *p = out;
+    size_t left = strlen(text);
+    while (left > 0) {
+        char piece[16];
+        int columns;
+        size_t used = next_piece(text, left, piece, &columns), n = strlen(piece);
+        if (p + n > end) {
+            strcpy(p, "...");
+            return out;
+        }
+        memcpy(p, piece, n);
+        p += n;
+        text += used;
+        left -= used;
+    }
+    *p = 0;
+    return out;
+}
+
+void cli_put_shown(FILE *out, const char *text, size_t bytes)
+{
+    while (bytes > 0) {
+        char piece[16];
+        int columns;
+        size_t used = next_piece(text, bytes, piece, &columns);
+        fputs(piece, out);
+        text += used;
+        bytes -= used;
+    }
+}
+
+int cli_shown_columns(const char *text, size_t bytes)
+{
+    int total = 0;
+    while (bytes > 0) {
+        char piece[16];
+        int columns;
+        size_t used = next_piece(text, bytes, piece, &columns);
+        total += columns;
+        text += used;
+        bytes -= used;
+    }
+    return total;
+}
