@@ -43,6 +43,33 @@ typedef enum mha_head_metric {
 MHA_API const char *mha_head_metric_key(mha_head_metric metric);
 MHA_API const char *mha_head_metric_help(mha_head_metric metric);
 
+/* X(name, key, its rule). The label of a head is the first that fires: induction, duplicate, the largest of prev next self first
+ * sep punct, local, broad, vertical, mixed. */
+#define MHA_HEAD_LABEL_MAP(X)                                                                                      \
+    X(MHA_LABEL_INDUCTION, "induction", "in a repeated text it looks at what came after the first copy (>= 0.40)") \
+    X(MHA_LABEL_DUPLICATE, "duplicate", "in a repeated text it looks at the other copy of the token (>= 0.40)")    \
+    X(MHA_LABEL_PREV, "prev", "looks at the token before (>= 0.40 of the weight)")                                 \
+    X(MHA_LABEL_NEXT, "next", "looks at the token after (>= 0.40)")                                                \
+    X(MHA_LABEL_SELF, "self", "looks at the token itself (>= 0.40)")                                               \
+    X(MHA_LABEL_FIRST, "first", "looks at the first token, often a place to rest (>= 0.40)")                       \
+    X(MHA_LABEL_SEP, "sep", "looks at separator tokens (>= 0.40)")                                                 \
+    X(MHA_LABEL_PUNCT, "punct", "looks at punctuation (>= 0.40)")                                                  \
+    X(MHA_LABEL_LOCAL, "local", "looks within two tokens (>= 0.70)")                                               \
+    X(MHA_LABEL_BROAD, "broad", "spreads over nearly all tokens (entropy >= 0.90 of the largest)")                 \
+    X(MHA_LABEL_VERTICAL, "vertical", "looks at the same tokens from every place (>= 0.80 of the energy)")         \
+    X(MHA_LABEL_MIXED, "mixed", "no rule fires")
+
+typedef enum mha_head_label {
+#define MHA__X(name, key, text) name,
+    MHA_HEAD_LABEL_MAP(MHA__X)
+#undef MHA__X
+        MHA_HEAD_LABELS
+} mha_head_label;
+
+/* "induction" ...; NULL out of range. */
+MHA_API const char *mha_head_label_key(mha_head_label label);
+MHA_API const char *mha_head_label_help(mha_head_label label);
+
 typedef struct mha_heads_options {
     size_t size;
     int no_probe;       /* 1 = leave out the two probe scores; "induction" and "duplicate" are then never given */
@@ -63,9 +90,8 @@ MHA_API int64_t mha_heads_layers(const mha_heads *heads);
 MHA_API int64_t mha_heads_count(const mha_heads *heads, int64_t layer); /* heads of that layer */
 /* NAN where a metric has no row to speak about, and out of range. */
 MHA_API double mha_heads_value(const mha_heads *heads, int64_t layer, int64_t head, mha_head_metric metric);
-/* "mixed", "prev", "next", "self", "first", "sep", "punct", "local", "broad", "vertical", "duplicate" or "induction".
- * Rules: docs/glossary.md. NULL out of range. */
-MHA_API const char *mha_heads_label(const mha_heads *heads, int64_t layer, int64_t head);
+/* MHA_LABEL_MIXED out of range. */
+MHA_API mha_head_label mha_heads_label(const mha_heads *heads, int64_t layer, int64_t head);
 
 /* Tokens of the text and the map [n, n] (row = query) of one head, with keep_maps; else NULL. */
 MHA_API const mha_encoding *mha_heads_tokens(const mha_heads *heads);
