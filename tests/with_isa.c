@@ -1,0 +1,33 @@
+/* with_isa.c - runs a test under an ISA cap: with_isa ISA PROGRAM [ARGUMENT...]
+ *
+ * Sets MHA_ISA and becomes PROGRAM. An ISA that this CPU lacks means that there is nothing to test: 77, and the reason.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "mha/ctx.h"
+
+enum { MAX_ISAS = 16, SKIPPED = 77, MISUSE = 2 };
+
+static int cpu_has(const char *isa)
+{
+    const char *names[MAX_ISAS];
+    int count = mha_isa_list(names, MAX_ISAS);
+    for (int i = 0; i < count && i < MAX_ISAS; i++)
+        if (strcmp(names[i], isa) == 0) return 1;
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 3) return MISUSE;
+    if (!cpu_has(argv[1])) {
+        printf("skipped: this CPU has no %s\n", argv[1]);
+        return SKIPPED;
+    }
+    if (setenv("MHA_ISA", argv[1], 1) == 0) execv(argv[2], argv + 2);
+    perror(argv[2]);
+    return EXIT_FAILURE;
+}
