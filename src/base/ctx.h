@@ -7,6 +7,9 @@
 
 /* The context itself, or the default one for NULL. NULL only when the default context could not be made. */
 mha_ctx *mha__ctx(mha_ctx *ctx);
+/* Replaces *ctx == NULL by the default context. Fails, with the sentence that its creation gave (a bad MHA_ISA, say), when there is
+ * none. Every public function that takes a context and can fail begins with  MHA__TRY(mha__ctx_find(&ctx, err)). */
+mha_status mha__ctx_find(mha_ctx **ctx, mha_error *err);
 
 /* Memory of the context, 64-byte aligned, not cleared. NULL on failure or when bytes is 0; free accepts NULL. */
 void *mha__alloc(mha_ctx *ctx, size_t bytes);

@@ -1,0 +1,116 @@
+/* cpu.c - which instruction sets may run here: the CPU must have them and the operating system must save their registers.
+ *
+ * Compiled for the baseline only, so that asking is safe on every CPU. The levels of one machine family form a chain: a level is
+ * there only when the one before it is.
+ */
+#define _GNU_SOURCE /* syscall */
+#include "base/cpu.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+static const char *const names[MHA__ISAS] = {
+    [MHA__SCALAR] = "scalar",         [MHA__NEON] = "neon", [MHA__AVX2] = "avx2", [MHA__AVX512] = "avx512",
+    [MHA__AVX512BF16] = "avx512bf16", [MHA__AMX] = "amx",
+};
+
+const char *mha__isa_name(mha__isa isa)
+{
+    return isa >= 0 && isa < MHA__ISAS ? names[isa] : "unknown";
+}
+
+static unsigned bit(mha__isa isa)
+{
+    return 1u << isa;
+}
+
+#if defined(__x86_64__)
+
+static bool has_all(uint64_t word, uint64_t wanted)
+{
+    return (word & wanted) == wanted;
+}
+
+/* XCR0: the register sets that the operating system saves. Only legal when CPUID reports OSXSAVE. */
+static uint64_t saved_registers(void)
+{
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (uint64_t)high << 32 | low;
+}
+
+/* Linux keeps the tile registers locked until the process asks for them. */
+static bool tiles_permitted(void)
+{
+#if defined(__linux__) && defined(SYS_arch_prctl)
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+#else
+    return false;
+#endif
+}
+
+/* Bit numbers: Intel SDM volume 2A, CPUID; volume 1, 13.3 for XCR0. */
+static unsigned detect(void)
+{
+    enum { FMA = 1 << 12, OSXSAVE = 1 << 27, AVX = 1 << 28, F16C = 1 << 29 };          /* leaf 1, ecx */
+    enum { AVX2 = 1 << 5, AVX512F = 1 << 16, AVX512DQ = 1 << 17, AVX512BW = 1 << 30 }; /* leaf 7.0, ebx */
+    enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 };                                   /* leaf 7.0, edx */
+    enum { AVX512_BF16 = 1 << 5 };                                                     /* leaf 7.1, eax */
+    enum { XMM_YMM = 0x6, OPMASK_ZMM = 0xE0, TILES = 0x60000 };                        /* XCR0 */
+    const uint32_t AVX512VL = 1u << 31;                                                /* leaf 7.0, ebx */
+
+    unsigned found = bit(MHA__SCALAR);
+    uint32_t a, b, c, d, a1, unused;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !has_all(c, OSXSAVE | AVX | FMA | F16C)) return found;
+    uint64_t saved = saved_registers();
+    if (!has_all(saved, XMM_YMM) || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !has_all(b, AVX2)) return found;
+    found |= bit(MHA__AVX2);
+    if (!has_all(saved, OPMASK_ZMM) || !has_all(b, AVX512F | AVX512DQ | AVX512BW | AVX512VL)) return found;
+    found |= bit(MHA__AVX512);
+    if (a < 1 || !__get_cpuid_count(7, 1, &a1, &unused, &unused, &unused) || !has_all(a1, AVX512_BF16)) return found;
+    found |= bit(MHA__AVX512BF16);
+    if (has_all(saved, TILES) && has_all(d, AMX_BF16 | AMX_TILE) && tiles_permitted()) found |= bit(MHA__AMX);
+    return found;
+}
+
+#elif defined(__aarch64__)
+
+static unsigned detect(void)
+{
+    return bit(MHA__SCALAR) | bit(MHA__NEON); /* NEON is part of the architecture */
+}
+
+#else
+
+static unsigned detect(void)
+{
+    return bit(MHA__SCALAR);
+}
+
+#endif
+
+bool mha__cpu_has(mha__isa isa)
+{
+    static _Atomic unsigned cached; /* 0 = not asked yet; whoever asks finds the same */
+    unsigned found = atomic_load_explicit(&cached, memory_order_relaxed);
+    if (found == 0) {
+        found = detect();
+        atomic_store_explicit(&cached, found, memory_order_relaxed);
+    }
+    return isa >= 0 && isa < MHA__ISAS && (found & bit(isa)) != 0;
+}
+
+mha__isa mha__cpu_best(void)
+{
+    int isa = MHA__ISAS - 1;
+    while (!mha__cpu_has((mha__isa)isa))
+        isa--; /* scalar is always there */
+    return (mha__isa)isa;
+}

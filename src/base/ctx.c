@@ -1,0 +1,145 @@
+/* ctx.c - using a context: memory, work, talk. Made in ctx_create.c. */
+#include "base/ctx_struct.h"
+
+#include "base/error.h"
+#include "base/size.h"
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { ALIGNMENT = 64 }; /* a cache line, and the widest register */
+
+/* ---- the default context: lives as long as the process ---- */
+
+static mha_ctx *default_ctx;
+static mha_error default_error; /* why there is none */
+
+static void make_default(void)
+{
+    mha_ctx_create(NULL, &default_ctx, &default_error);
+}
+
+mha_ctx *mha__ctx(mha_ctx *ctx)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (ctx) return ctx;
+    pthread_once(&once, make_default);
+    return default_ctx;
+}
+
+mha_status mha__ctx_find(mha_ctx **ctx, mha_error *err)
+{
+    *ctx = mha__ctx(*ctx);
+    if (*ctx) return MHA_OK;
+    return mha__fail(err, default_error.status, "no default context: %s", default_error.message);
+}
+
+/* ---- memory ---- */
+
+void *mha__alloc(mha_ctx *ctx, size_t bytes)
+{
+    ctx = mha__ctx(ctx);
+    return ctx && bytes > 0 ? ctx->allocator.alloc(ctx->allocator.user, bytes, ALIGNMENT) : NULL;
+}
+
+void *mha__calloc(mha_ctx *ctx, size_t count, size_t size)
+{
+    size_t bytes;
+    if (!mha__mul(count, size, &bytes)) return NULL;
+    void *memory = mha__alloc(ctx, bytes);
+    return memory ? memset(memory, 0, bytes) : NULL;
+}
+
+void mha__free(mha_ctx *ctx, void *memory)
+{
+    ctx = mha__ctx(ctx);
+    if (ctx && memory) ctx->allocator.free(ctx->allocator.user, memory);
+}
+
+mha_status mha__no_memory(mha_error *err, size_t bytes, const char *what)
+{
+    return mha__fail(err, MHA_ERR_MEMORY, "out of memory: %zu bytes for %s", bytes, what);
+}
+
+void *mha_alloc(mha_ctx *ctx, size_t bytes)
+{
+    return mha__alloc(ctx, bytes);
+}
+
+void mha_free(mha_ctx *ctx, void *memory)
+{
+    mha__free(ctx, memory);
+}
+
+/* ---- work ---- */
+
+/* Makes this call the one that uses the workers. What a process leaves behind in `busy` when another of its threads forks in the
+ * middle of a call means nothing to the child. */
+static bool claim(mha_ctx *ctx, long pid)
+{
+    long holder = atomic_load_explicit(&ctx->busy, memory_order_relaxed);
+    return holder != pid && atomic_compare_exchange_strong(&ctx->busy, &holder, pid);
+}
+
+void mha__parallel(mha_ctx *ctx, int64_t count, mha__task_fn task, void *arg)
+{
+    ctx = mha__ctx(ctx);
+    bool alone = count <= 1 || !ctx || (!ctx->pool && !ctx->parallel_for);
+    long pid = alone ? 0 : (long)getpid();
+    if (alone || !claim(ctx, pid)) {
+        for (int64_t i = 0; i < count; i++)
+            task(arg, i, 0);
+        return;
+    }
+    if (ctx->parallel_for)
+        ctx->parallel_for(ctx->parallel_for_user, count, task, arg);
+    else
+        mha__pool_run(ctx->pool, pid, count, task, arg);
+    atomic_store(&ctx->busy, 0);
+}
+
+int mha__threads(mha_ctx *ctx)
+{
+    ctx = mha__ctx(ctx);
+    return ctx ? ctx->threads : 1;
+}
+
+int mha_ctx_threads(mha_ctx *ctx)
+{
+    return mha__threads(ctx);
+}
+
+mha__isa mha__ctx_isa(mha_ctx *ctx)
+{
+    ctx = mha__ctx(ctx);
+    return ctx ? ctx->isa : MHA__SCALAR;
+}
+
+const char *mha_ctx_isa(mha_ctx *ctx)
+{
+    return mha__isa_name(mha__ctx_isa(ctx));
+}
+
+/* ---- talk ---- */
+
+void mha__log(mha_ctx *ctx, int level, const char *format, ...)
+{
+    ctx = mha__ctx(ctx);
+    if (!ctx || !ctx->log) return;
+    char line[sizeof((mha_error *)0)->message];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    ctx->log(ctx->log_user, level, line);
+}
+
+mha_status mha__progress(mha_ctx *ctx, const char *what, int64_t done, int64_t total, mha_error *err)
+{
+    ctx = mha__ctx(ctx);
+    if (!ctx || !ctx->progress || ctx->progress(ctx->progress_user, what, done, total) == 0) return MHA_OK;
+    return mha__fail(err, MHA_ERR_CANCELLED, "cancelled by the progress callback: %s, %lld of %lld done", what,
+                     (long long)done, (long long)total);
+}

@@ -1,0 +1,175 @@
+/* ctx_create.c - from options and environment to a context. The environment is read here and nowhere else; a variable
+ * that is empty counts as not set, and one that an option overrides is not looked at. */
+#define _GNU_SOURCE /* sched_getaffinity */
+#include "base/ctx_struct.h"
+
+#include "base/error.h"
+#include "base/options.h"
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_THREADS = 1024 };
+
+static void *malloc_alloc(void *user, size_t bytes, size_t align)
+{
+    void *memory = NULL;
+    (void)user;
+    return posix_memalign(&memory, align, bytes) == 0 ? memory : NULL;
+}
+
+static void malloc_free(void *user, void *memory)
+{
+    (void)user;
+    free(memory);
+}
+
+static const char *environment(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+/* ---- threads ---- */
+
+/* CPUs that the calling thread may run on: a job that was given two of 64 gets two threads. */
+static int cpus(void)
+{
+    long count = 0;
+#ifdef __linux__
+    cpu_set_t small; /* 1024 CPUs; a machine with more refuses the call with EINVAL */
+    if (sched_getaffinity(0, sizeof small, &small) == 0)
+        count = CPU_COUNT(&small);
+    else
+#endif
+        count = sysconf(_SC_NPROCESSORS_ONLN);
+    return count < 1 ? 1 : count > MAX_THREADS ? MAX_THREADS : (int)count;
+}
+
+static mha_status choose_threads(int option, int *threads, mha_error *err)
+{
+    if (option < 0 || option > MAX_THREADS)
+        return mha__fail(err, MHA_ERR_ARG, "threads is %d, want 0 (all CPUs) to %d", option, (int)MAX_THREADS);
+    const char *text = option == 0 ? environment("MHA_THREADS") : NULL;
+    if (!text) {
+        *threads = option > 0 ? option : cpus();
+        return MHA_OK;
+    }
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (*end != '\0' || errno != 0 || value < 1 || value > MAX_THREADS)
+        return mha__fail(err, MHA_ERR_ARG, "MHA_THREADS is \"%s\", want a whole number from 1 to %d",
+                         mha__quote(&(mha__quoted){0}, text, strlen(text)), (int)MAX_THREADS);
+    *threads = (int)value;
+    return MHA_OK;
+}
+
+/* ---- instruction set ---- */
+
+int mha_isa_list(const char **names, int capacity)
+{
+    int count = 0;
+    for (int isa = 0; isa < MHA__ISAS; isa++) {
+        if (!mha__cpu_has((mha__isa)isa)) continue;
+        if (count < capacity) names[count] = mha__isa_name((mha__isa)isa);
+        count++;
+    }
+    return count;
+}
+
+/* "scalar, avx2, avx512": what this CPU has, oldest first. */
+static void list_isas(char *text, size_t capacity)
+{
+    const char *names[MHA__ISAS];
+    int count = mha_isa_list(names, MHA__ISAS);
+    size_t used = 0;
+    for (int i = 0; i < count && used < capacity; i++)
+        used += (size_t)snprintf(text + used, capacity - used, "%s%s", i > 0 ? ", " : "", names[i]);
+}
+
+static mha_status choose_isa(const char *option, mha__isa *isa, mha_error *err)
+{
+    const char *name = option ? option : environment("MHA_ISA");
+    if (!name) {
+        *isa = mha__cpu_best();
+        return MHA_OK;
+    }
+    int found = 0;
+    while (found < MHA__ISAS && strcmp(name, mha__isa_name((mha__isa)found)) != 0)
+        found++;
+    if (found < MHA__ISAS && mha__cpu_has((mha__isa)found)) {
+        *isa = (mha__isa)found;
+        return MHA_OK;
+    }
+    char list[128];
+    list_isas(list, sizeof list);
+    return mha__fail(err, MHA_ERR_ARG, "%s \"%s\" is %s; this CPU runs: %s", option ? "isa" : "MHA_ISA",
+                     mha__quote(&(mha__quoted){0}, name, strlen(name)),
+                     found < MHA__ISAS ? "not on this CPU" : "not known", list);
+}
+
+/* ---- the context ---- */
+
+static mha_status fill(mha_ctx *ctx, const mha_ctx_options *options, mha_error *err)
+{
+    bool own = !options->allocator.alloc && !options->allocator.free;
+    if (!own && (!options->allocator.alloc || !options->allocator.free))
+        return mha__fail(err, MHA_ERR_ARG, "allocator has %s but no %s; give both or neither",
+                         options->allocator.alloc ? "alloc" : "free", options->allocator.alloc ? "free" : "alloc");
+    *ctx = (mha_ctx){
+        .allocator = own ? (mha_allocator){.alloc = malloc_alloc, .free = malloc_free} : options->allocator,
+        .log = options->log,
+        .log_user = options->log_user,
+        .progress = options->progress,
+        .progress_user = options->progress_user,
+        .parallel_for = options->parallel_for,
+        .parallel_for_user = options->parallel_for_user,
+    };
+    MHA__TRY(choose_threads(options->threads, &ctx->threads, err));
+    return choose_isa(options->isa, &ctx->isa, err);
+}
+
+/* The system may refuse some of the workers (a limit on processes): the work is then done by fewer, with a warning. */
+static mha_status start_pool(mha_ctx *ctx, mha_error *err)
+{
+    if (ctx->threads == 1 || ctx->parallel_for) return MHA_OK;
+    ctx->pool = mha__pool_create(ctx, ctx->threads);
+    if (!ctx->pool) return mha__fail(err, MHA_ERR_MEMORY, "out of memory for a pool of %d threads", ctx->threads);
+    int wanted = ctx->threads;
+    ctx->threads = mha__pool_threads(ctx->pool);
+    if (ctx->threads < wanted) mha__log(ctx, 0, "only %d of %d threads could be started", ctx->threads, wanted);
+    return MHA_OK;
+}
+
+mha_status mha_ctx_create(const mha_ctx_options *options, mha_ctx **out, mha_error *err)
+{
+    mha_ctx_options own;
+    mha_ctx plain;
+    if (!out) return mha__fail(err, MHA_ERR_ARG, "mha_ctx_create: out is NULL");
+    *out = NULL;
+    MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_ctx_options", err));
+    MHA__TRY(fill(&plain, &own, err));
+    mha_ctx *ctx = mha__alloc(&plain, sizeof *ctx);
+    if (!ctx) return mha__no_memory(err, sizeof *ctx, "a context");
+    memcpy(ctx, &plain, sizeof *ctx);
+    mha_status status = start_pool(ctx, err);
+    if (status != MHA_OK) {
+        mha__free(ctx, ctx);
+        return status;
+    }
+    mha__log(ctx, 2, "context: %d threads, isa %s", ctx->threads, mha__isa_name(ctx->isa));
+    *out = ctx;
+    return MHA_OK;
+}
+
+void mha_ctx_free(mha_ctx *ctx)
+{
+    if (!ctx) return;
+    mha__pool_free(ctx, ctx->pool);
+    mha_allocator allocator = ctx->allocator; /* the context itself goes last */
+    allocator.free(allocator.user, ctx);
+}

@@ -1,0 +1,24 @@
+/* ctx_struct.h - what a context is made of. For ctx.c and ctx_create.c alone; everybody else uses base/ctx.h. */
+#ifndef MHA_BASE_CTX_STRUCT_H
+#define MHA_BASE_CTX_STRUCT_H
+
+#include "base/ctx.h"
+#include "base/pool.h"
+#include <stdatomic.h>
+
+/* Nothing changes after creation but `busy`, so any number of threads may read it. */
+struct mha_ctx {
+    mha_allocator allocator;
+    mha_log_fn log;
+    void *log_user;
+    mha_progress_fn progress;
+    void *progress_user;
+    mha_parallel_for_fn parallel_for;
+    void *parallel_for_user;
+    mha__pool *pool; /* NULL with one thread or with parallel_for */
+    int threads;
+    mha__isa isa;
+    _Atomic long busy; /* the process whose parallel call is running, 0 if none; see mha__parallel */
+};
+
+#endif

@@ -1,0 +1,237 @@
+/* pool.c - workers that share out the tasks of one call at a time.
+ *
+ * The call is one word, `state`: its serial number, whether it is open, and how many workers are inside. The caller writes the task,
+ * then opens the call; a worker that sees a new open call enters by adding one, takes task indices from `next` until
+ * they run out, and leaves by subtracting one. The caller works too, then closes the call and waits for those inside;
+ * a worker that wakes up too late finds it closed, so nobody waits for a sleeper.
+ *
+ * Invariant: task, arg and count change only while the call is closed and nobody is inside.
+ *
+ * Waiting is a short spin, then sleep. A sleeper counts itself in `sleepers` before it looks at `state` a last time, and the caller
+ * opens the call before it looks at `sleepers` (both sequentially consistent): one of them sees the other.
+ */
+#include "base/pool.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A few microseconds: a pause takes 40 to 140 cycles. Enough to bridge the gap between the calls of one forward pass. */
+enum { SPINS = 128 };
+/* Tasks keep their scratch memory in workspaces; the largest frame is a tile of a kernel, some tens of KiB. */
+enum { STACK_BYTES = 1 << 20 };
+enum { CACHE_LINE = 64 };
+
+#define INSIDE UINT64_C(0xFFFF) /* workers inside the call */
+#define OPEN UINT64_C(0x10000)
+#define SERIAL UINT64_C(0x20000) /* one step of the serial number, which has the rest of the word */
+
+typedef struct worker {
+    mha__pool *pool;
+    pthread_t thread;
+    int index; /* 1 ... ; the caller is 0 */
+} worker;
+
+struct mha__pool {
+    _Alignas(CACHE_LINE) _Atomic uint64_t state;
+    _Alignas(CACHE_LINE) _Atomic int64_t next;
+    _Alignas(CACHE_LINE) mha__task_fn task;
+    void *arg;
+    int64_t count;
+    long pid;    /* of the process that the workers belong to */
+    int threads; /* most that ever run at once, the caller included */
+    int running; /* workers started in this process */
+    atomic_bool stop;
+    atomic_int sleepers;
+    pthread_mutex_t lock; /* held only to fall asleep and to wake */
+    pthread_cond_t wake;  /* the workers sleep here */
+    pthread_cond_t done;  /* the caller sleeps here */
+    worker workers[];     /* threads - 1 */
+};
+
+static void pause_cpu(void)
+{
+#if defined(__x86_64__)
+    __asm__ volatile("pause");
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static uint64_t serial_of(uint64_t state)
+{
+    return state / SERIAL;
+}
+
+/* Whether a worker that knows call `seen` has a reason to get up. */
+static bool is_news(mha__pool *pool, uint64_t seen)
+{
+    return serial_of(atomic_load(&pool->state)) != seen || atomic_load(&pool->stop);
+}
+
+static void wait_for_news(mha__pool *pool, uint64_t seen)
+{
+    for (int i = 0; i < SPINS; i++) {
+        if (is_news(pool, seen)) return;
+        pause_cpu();
+    }
+    pthread_mutex_lock(&pool->lock);
+    atomic_fetch_add(&pool->sleepers, 1);
+    while (!is_news(pool, seen))
+        pthread_cond_wait(&pool->wake, &pool->lock);
+    atomic_fetch_sub(&pool->sleepers, 1);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+static void wake_workers(mha__pool *pool, int64_t wanted)
+{
+    int sleepers = atomic_load(&pool->sleepers);
+    if (sleepers == 0) return;
+    pthread_mutex_lock(&pool->lock);
+    if (wanted >= sleepers)
+        pthread_cond_broadcast(&pool->wake);
+    else
+        for (int64_t i = 0; i < wanted; i++)
+            pthread_cond_signal(&pool->wake);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+/* Enters the call if it is open; *seen becomes its serial number either way. */
+static bool enter(mha__pool *pool, uint64_t *seen)
+{
+    uint64_t state = atomic_load(&pool->state);
+    do {
+        *seen = serial_of(state);
+        if (!(state & OPEN)) return false;
+    } while (!atomic_compare_exchange_weak(&pool->state, &state, state + 1));
+    return true;
+}
+
+static void leave(mha__pool *pool)
+{
+    uint64_t before = atomic_fetch_sub(&pool->state, 1);
+    if ((before & OPEN) || (before & INSIDE) != 1) return;
+    pthread_mutex_lock(&pool->lock); /* the last one out of a closed call: the caller may be asleep */
+    pthread_cond_signal(&pool->done);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+static void take_tasks(mha__pool *pool, int index)
+{
+    for (;;) {
+        int64_t i = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
+        if (i >= pool->count) return;
+        pool->task(pool->arg, i, index);
+    }
+}
+
+static void *work(void *arg)
+{
+    worker *self = arg;
+    mha__pool *pool = self->pool;
+    uint64_t seen = 0;
+    while (!atomic_load(&pool->stop)) {
+        if (enter(pool, &seen)) {
+            take_tasks(pool, self->index);
+            leave(pool);
+        }
+        wait_for_news(pool, seen);
+    }
+    return NULL;
+}
+
+/* Closes the call and waits until nobody is inside. */
+static void finish(mha__pool *pool)
+{
+    atomic_fetch_and(&pool->state, ~OPEN);
+    for (int i = 0; i < SPINS; i++) {
+        if ((atomic_load(&pool->state) & INSIDE) == 0) return;
+        pause_cpu();
+    }
+    pthread_mutex_lock(&pool->lock);
+    while ((atomic_load(&pool->state) & INSIDE) != 0)
+        pthread_cond_wait(&pool->done, &pool->lock);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+/* Workers block every signal: handlers belong to the application's own threads. */
+static void start_workers(mha__pool *pool)
+{
+    sigset_t all, before;
+    pthread_attr_t attr;
+    if (pthread_attr_init(&attr) != 0) return;
+    pthread_attr_setstacksize(&attr, STACK_BYTES);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (pool->running < pool->threads - 1) {
+        worker *w = &pool->workers[pool->running];
+        *w = (worker){.pool = pool, .index = pool->running + 1};
+        if (pthread_create(&w->thread, &attr, work, w) != 0) break;
+        pool->running++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+}
+
+/* A pool without workers. Also in a child of fork(), where locks are as some lost thread left them. */
+static bool reset(mha__pool *pool, long pid)
+{
+    atomic_init(&pool->state, 0);
+    atomic_init(&pool->stop, false);
+    atomic_init(&pool->sleepers, 0);
+    pool->running = 0;
+    pool->pid = pid;
+    return pthread_mutex_init(&pool->lock, NULL) == 0 && pthread_cond_init(&pool->wake, NULL) == 0 &&
+           pthread_cond_init(&pool->done, NULL) == 0;
+}
+
+mha__pool *mha__pool_create(mha_ctx *ctx, int threads)
+{
+    size_t bytes = sizeof(mha__pool) + (size_t)(threads - 1) * sizeof(worker); /* threads <= 1024 */
+    mha__pool *pool = mha__alloc(ctx, bytes);
+    if (!pool) return NULL;
+    memset(pool, 0, bytes);
+    pool->threads = threads;
+    if (!reset(pool, (long)getpid())) {
+        mha__free(ctx, pool);
+        return NULL;
+    }
+    start_workers(pool);
+    pool->threads = pool->running + 1;
+    return pool;
+}
+
+void mha__pool_free(mha_ctx *ctx, mha__pool *pool)
+{
+    if (!pool) return;
+    if (pool->pid == (long)getpid()) {
+        atomic_store(&pool->stop, true);
+        wake_workers(pool, pool->threads);
+        for (int i = 0; i < pool->running; i++)
+            pthread_join(pool->workers[i].thread, NULL);
+        pthread_cond_destroy(&pool->done);
+        pthread_cond_destroy(&pool->wake);
+        pthread_mutex_destroy(&pool->lock);
+    }
+    mha__free(ctx, pool);
+}
+
+int mha__pool_threads(const mha__pool *pool)
+{
+    return pool->threads;
+}
+
+void mha__pool_run(mha__pool *pool, long pid, int64_t count, mha__task_fn task, void *arg)
+{
+    if (pool->pid != pid && reset(pool, pid)) start_workers(pool);
+    pool->task = task;
+    pool->arg = arg;
+    pool->count = count;
+    atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
+    atomic_store(&pool->state, (serial_of(atomic_load(&pool->state)) + 1) * SERIAL | OPEN);
+    wake_workers(pool, count - 1);
+    take_tasks(pool, 0);
+    finish(pool);
+}
