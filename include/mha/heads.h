@@ -27,6 +27,7 @@ extern "C" {
     X(MHA_HEAD_SELF, "self", "mass on the token itself")                                       \
     X(MHA_HEAD_PUNCT, "punct", "mass on . , ; : ? !")                                          \
     X(MHA_HEAD_WINDOW2, "window2", "mass within two tokens")                                   \
+    X(MHA_HEAD_BROAD, "broad", "entropy_norm over content rows")                               \
     X(MHA_HEAD_VERTICAL, "vertical", "share of energy explained by all rows being equal")      \
     X(MHA_HEAD_TOEPLITZ, "toeplitz", "share of energy explained by the offset alone")          \
     X(MHA_HEAD_DUP_PROBE, "dup_probe", "probe text: mass on the other copy of the same token") \

@@ -29,6 +29,9 @@ MHA_API mha_status mha_model_open(mha_ctx *ctx, const char *folder, const mha_mo
                                   mha_error *err);
 MHA_API void mha_model_free(mha_model *model);
 
+/* The context it was opened with; NULL for the default one. */
+MHA_API mha_ctx *mha_model_ctx(const mha_model *model);
+
 /* What the checkpoint is. Lives as long as the model. */
 typedef struct mha_model_info {
     const char *family; /* "bert" */
