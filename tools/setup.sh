@@ -6,17 +6,17 @@
 # shellcheck shell=sh
 : "${root:?set it before sourcing}"
 
-# One need a line: how to look for it, what to look for, the Debian packages that bring it.
+# One need a line: how to look for it, what to look for, the Debian packages that bring it. (CMake checks versions.)
 # shellcheck disable=SC2034 # read by run and check
 build_needs='
-cc    -                gcc libc6-dev
-tool  cmake            cmake
-tool  ninja            ninja-build
-tool  pkg-config       pkg-config
-lib   jansson>=2.13    libjansson-dev
-lib   libutf8proc      libutf8proc-dev
-lib   popt             libpopt-dev
-lib   cairo            libcairo2-dev
+cc    -             gcc libc6-dev
+tool  cmake         cmake
+tool  ninja         ninja-build
+tool  pkg-config    pkg-config
+lib   jansson       libjansson-dev
+lib   libutf8proc   libutf8proc-dev
+lib   popt          libpopt-dev
+lib   cairo         libcairo2-dev
 '
 
 say() { printf 'mha: %s\n' "$*" >&2; }
