@@ -1,0 +1,168 @@
+/* source.c - opening and reading files from outside (source.h).
+ *
+ * Everything is decided on the open descriptor, never on the name, so that nothing can change between check and use.
+ */
+#include "io/source.h"
+
+#include "base/ctx.h"
+#include "base/size.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+mha_status mha__fail_errno(mha_error *err, const char *what, const char *name, int number)
+{
+    char reason[128];
+    if (strerror_r(number, reason, sizeof reason) != 0) strcpy(reason, "unknown error");
+    mha__quoted q;
+    return mha__fail(err, MHA_ERR_IO, "%s '%s': %s", what, mha__quote(&q, name, strlen(name)), reason);
+}
+
+bool mha__bare_name(const char *name, size_t n)
+{
+    if (n == 0 || memchr(name, '/', n) || memchr(name, '\\', n) || memchr(name, '\0', n)) return false;
+    return !(n <= 2 && memcmp(name, "..", n) == 0);
+}
+
+static const char *kind_of(mode_t mode)
+{
+    static const struct {
+        mode_t type;
+        const char *text;
+    } kinds[] = {{S_IFDIR, "a directory"},
+                 {S_IFIFO, "a fifo"},
+                 {S_IFSOCK, "a socket"},
+                 {S_IFCHR, "a character device"},
+                 {S_IFBLK, "a block device"}};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if ((mode & S_IFMT) == kinds[i].type) return kinds[i].text;
+    return "not a file";
+}
+
+/* The descriptor, or -1 with errno. */
+static int open_at(const char *folder, const char *name)
+{
+    const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    if (!folder) return open(name, flags);
+    int dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0) return -1;
+    int fd = openat(dir, name, flags);
+    int saved = errno;
+    close(dir);
+    errno = saved;
+    return fd;
+}
+
+static mha_status fail_open(mha_error *err, const char *folder, const char *name, int number)
+{
+    if (!folder) return mha__fail_errno(err, "cannot open", name, number);
+    char reason[128];
+    if (strerror_r(number, reason, sizeof reason) != 0) strcpy(reason, "unknown error");
+    mha__quoted q1, q2;
+    return mha__fail(err, MHA_ERR_IO, "cannot open '%s' in '%s': %s", mha__quote(&q1, name, strlen(name)),
+                     mha__quote(&q2, folder, strlen(folder)), reason);
+}
+
+mha_status mha__source_open(mha__source *source, const char *folder, const char *name, mha_error *err)
+{
+    *source = (mha__source){.name = name, .fd = -1};
+    mha__quoted q;
+    if (folder && !mha__bare_name(name, strlen(name)))
+        return mha__fail(err, MHA_ERR_FORMAT, "'%s' is not a bare file name", mha__quote(&q, name, strlen(name)));
+    int fd = open_at(folder, name);
+    if (fd < 0) return fail_open(err, folder, name, errno);
+    struct stat st;
+    mha_status status = MHA_OK;
+    if (fstat(fd, &st) != 0)
+        status = mha__fail_errno(err, "cannot ask about", name, errno);
+    else if (!S_ISREG(st.st_mode))
+        status = mha__fail(err, MHA_ERR_IO, "'%s' is %s, not a regular file", mha__quote(&q, name, strlen(name)),
+                           kind_of(st.st_mode));
+    else if (st.st_size < 0 || (off_t)(size_t)st.st_size != st.st_size)
+        status = mha__fail(err, MHA_ERR_IO, "'%s' is too large for this machine", mha__quote(&q, name, strlen(name)));
+    if (status != MHA_OK) {
+        close(fd);
+        return status;
+    }
+    source->fd = fd;
+    source->size = (size_t)st.st_size;
+    return MHA_OK;
+}
+
+void mha__source_close(mha__source *source)
+{
+    if (source->fd >= 0) close(source->fd);
+    source->fd = -1;
+}
+
+mha_status mha__source_read(const mha__source *source, size_t offset, void *to, size_t n, mha_error *err)
+{
+    char *p = to;
+    while (n > 0) {
+        ssize_t got = pread(source->fd, p, n, (off_t)offset);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return mha__fail_errno(err, "cannot read", source->name, errno);
+        if (got == 0)
+            return mha__fail(err, MHA_ERR_IO, "'%s' became shorter while it was read (%zu of %zu bytes)",
+                             mha__quote(&(mha__quoted){0}, source->name, strlen(source->name)), offset, source->size);
+        p += got;
+        n -= (size_t)got;
+        offset += (size_t)got;
+    }
+    return MHA_OK;
+}
+
+mha_status mha__read_whole(mha_ctx *ctx, const char *folder, const char *name, size_t limit, char **bytes, size_t *n,
+                           mha_error *err)
+{
+    *bytes = NULL;
+    *n = 0;
+    mha__source source;
+    MHA__TRY(mha__source_open(&source, folder, name, err));
+    mha__quoted q;
+    mha_status status = MHA_OK;
+    char *text = NULL;
+    if (source.size > limit)
+        status = mha__fail(err, MHA_ERR_FORMAT, "'%s' has %zu bytes, the limit is %zu",
+                           mha__quote(&q, name, strlen(name)), source.size, limit);
+    else if (!(text = mha__alloc(ctx, source.size + 1)))
+        status = mha__no_memory(err, source.size + 1, mha__quote(&q, name, strlen(name)));
+    else
+        status = mha__source_read(&source, 0, text, source.size, err);
+    mha__source_close(&source);
+    if (status != MHA_OK) {
+        mha__free(ctx, text);
+        return status;
+    }
+    text[source.size] = '\0';
+    *bytes = text;
+    *n = source.size;
+    return MHA_OK;
+}
+
+const char *mha__foreign(const void *head, size_t n)
+{
+    static const struct {
+        const char *magic;
+        size_t bytes;
+        const char *text;
+    } known[] = {
+        {"version https://", 16, "a Git LFS pointer: the file itself was not downloaded"},
+        {"PK\003\004", 4, "a zip archive (a PyTorch .bin or .pt, or .npz)"},
+        {"\x80\x02", 2, "a Python pickle (a PyTorch .bin or .pt); a pickle can run code and is never read"},
+        {"\x80\x03", 2, "a Python pickle; a pickle can run code and is never read"},
+        {"\x80\x04", 2, "a Python pickle; a pickle can run code and is never read"},
+        {"\x80\x05", 2, "a Python pickle; a pickle can run code and is never read"},
+        {"GGUF", 4, "a GGUF file"},
+        {"\x89HDF\r\n\x1a\n", 8, "an HDF5 file"},
+        {"\x1f\x8b", 2, "a gzip file"},
+        {"<!DOCTYPE", 9, "an HTML page, not the file that was asked for"},
+        {"<!doctype", 9, "an HTML page, not the file that was asked for"},
+        {"<html", 5, "an HTML page, not the file that was asked for"},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (n >= known[i].bytes && memcmp(head, known[i].magic, known[i].bytes) == 0) return known[i].text;
+    return NULL;
+}
