@@ -1,0 +1,76 @@
+/* heads.c - the result of a measurement: made empty, read, freed. */
+#include "heads/heads.h"
+
+#include <math.h>
+
+#include "base/ctx.h"
+#include "base/error.h"
+
+mha_status mha__heads_create(const mha_model *model, mha_heads **out, mha_error *err)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    mha_ctx *ctx = mha_model_ctx(model);
+    mha_heads *heads = mha__calloc(ctx, 1, sizeof *heads);
+    *out = heads;
+    if (!heads) return mha__no_memory(err, sizeof *heads, "head statistics");
+    heads->ctx = ctx;
+    heads->layers = info->layers;
+    heads->first = mha__calloc(ctx, (size_t)info->layers + 1, sizeof *heads->first);
+    if (!heads->first) return mha__no_memory(err, ((size_t)info->layers + 1) * sizeof *heads->first, "head statistics");
+    for (int64_t l = 0; l < info->layers; l++)
+        heads->first[l + 1] = heads->first[l] + info->heads_per_layer[l];
+    size_t total = (size_t)heads->first[info->layers];
+    heads->stats = mha__calloc(ctx, total, sizeof *heads->stats);
+    return heads->stats ? MHA_OK : mha__no_memory(err, total * sizeof *heads->stats, "head statistics");
+}
+
+void mha_heads_free(mha_heads *heads)
+{
+    if (!heads) return;
+    for (int64_t l = 0; heads->maps && l < heads->layers; l++)
+        mha__free(heads->ctx, heads->maps[l]);
+    mha__free(heads->ctx, heads->maps);
+    mha_encoding_free(heads->tokens);
+    mha__free(heads->ctx, heads->stats);
+    mha__free(heads->ctx, heads->first);
+    mha__free(heads->ctx, heads);
+}
+
+static const mha__head_stats *stats_of(const mha_heads *heads, int64_t layer, int64_t head)
+{
+    if (head < 0 || head >= mha_heads_count(heads, layer)) return NULL;
+    return &heads->stats[heads->first[layer] + head];
+}
+
+int64_t mha_heads_layers(const mha_heads *heads)
+{
+    return heads->layers;
+}
+
+int64_t mha_heads_count(const mha_heads *heads, int64_t layer)
+{
+    return layer >= 0 && layer < heads->layers ? heads->first[layer + 1] - heads->first[layer] : 0;
+}
+
+double mha_heads_value(const mha_heads *heads, int64_t layer, int64_t head, mha_head_metric metric)
+{
+    const mha__head_stats *s = stats_of(heads, layer, head);
+    return s && (unsigned)metric < MHA_HEAD_METRICS ? mha__head_stats_value(s, metric) : NAN;
+}
+
+mha_head_label mha_heads_label(const mha_heads *heads, int64_t layer, int64_t head)
+{
+    const mha__head_stats *s = stats_of(heads, layer, head);
+    return s ? mha__head_stats_label(s) : MHA_LABEL_MIXED;
+}
+
+const mha_encoding *mha_heads_tokens(const mha_heads *heads)
+{
+    return heads->tokens;
+}
+
+const float *mha_heads_map(const mha_heads *heads, int64_t layer, int64_t head)
+{
+    if (!heads->maps || !stats_of(heads, layer, head)) return NULL;
+    return heads->maps[layer] + head * heads->tokens->count * heads->tokens->count;
+}
