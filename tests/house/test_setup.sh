@@ -1,0 +1,93 @@
+#!/bin/sh
+# test_setup.sh - how ./run and ./check behave where something is missing: never without leave, always with the command.
+#
+# tools/setup.sh is sourced with a PATH that holds only stand-ins: `id` says who we are, `apt-get` and `sudo` write down how
+# they were called. Nothing is installed.
+# shellcheck disable=SC2016 # stand-ins expand their own variables
+set -eu
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+# stand_in NAME BODY
+stand_in() {
+    printf '#!/bin/sh\n%s\n' "$2" >"$work/bin/$1"
+    chmod +x "$work/bin/$1"
+}
+
+# world UID TOOL...: a fresh machine on which we are user UID, with no more than these package tools.
+world() {
+    rm -rf "${work:?}"/*
+    mkdir -p "$work/bin" "$work/tree"
+    stand_in id "echo $1"
+    shift
+    for tool in cat env grep mkdir printf rm sh tail; do ln -s "$(command -v "$tool" || echo /bin/false)" "$work/bin/$tool"; done
+    for tool in "$@"; do
+        case $tool in
+        sudo) stand_in sudo 'echo sudo >>"$CALLED"; exec "$@"' ;;
+        apt-get) stand_in apt-get 'echo "apt-get $*" >>"$CALLED"; for last; do :; done; : >"$CALLED.$last"' ;;
+        broken-apt-get) stand_in apt-get 'echo "no network" >&2; exit 100' ;;
+        esac
+    done
+}
+
+# Two needs, met once "apt-get" has installed the second package.
+needs="
+file  $work/called.two    one two
+"
+
+# expect NAME STATUS VARIABLES TEXT...: install_needs ends with STATUS and says (or calls) every TEXT; no terminal is there.
+expect() {
+    name=$1 wanted=$2 variables=$3
+    shift 3
+    got=0
+    # shellcheck disable=SC2086 # a list of assignments
+    env -i $variables PATH="$work/bin" CALLED="$work/called" root="$work/tree" NEEDS="$needs" \
+        "$work/bin/sh" -c ". '$root/tools/setup.sh'; install_needs \"\$NEEDS\"" \
+        >"$work/out" 2>"$work/err" </dev/null || got=$?
+    cat "$work/called" >>"$work/err" 2>/dev/null || :
+    [ "$got" -eq "$wanted" ] || complain "exit $got, not $wanted"
+    [ ! -s "$work/out" ] || complain 'stdout is not empty'
+    for text in "$@"; do
+        grep -qF -- "$text" "$work/err" || complain "nothing says: $text"
+    done
+}
+
+complain() {
+    echo "$name: $1"
+    sed 's/^/    /' "$work/err"
+    failures=$((failures + 1))
+}
+
+never_called() {
+    [ ! -e "$work/called" ] || complain 'apt-get was called'
+}
+
+install='apt-get update && apt-get install -y --no-install-recommends one two'
+
+world 0 apt-get
+expect 'root goes on' 0 '' 'installing with apt-get: one two' 'apt-get -qq -o Dpkg::Use-Pty=0 install -y'
+expect 'nothing is missing any more' 0 ''
+
+world 1000
+expect 'no apt-get' 3 '' 'one two' 'no apt-get'
+
+world 1000 apt-get
+expect 'no rights' 3 '' "$install"
+never_called
+expect 'no rights, yes does not help' 3 'MHA_YES=1' "$install"
+never_called
+
+world 1000 apt-get sudo
+expect 'sudo, but nobody to ask' 3 '' 'MHA_YES=1' "$install"
+never_called
+expect 'sudo, said yes beforehand' 0 'MHA_YES=1' 'sudo'
+world 1000 apt-get sudo
+expect 'sudo in CI' 0 'CI=true' 'sudo'
+
+world 0 broken-apt-get
+expect 'apt-get fails' 1 '' 'no network' 'Is the network there?'
+
+if [ "$failures" -gt 0 ]; then exit 1; fi
+echo 'all as promised'
