@@ -51,18 +51,22 @@ typedef struct mha_ctx_options {
     void *parallel_for_user;
 } mha_ctx_options;
 
-/* Makes a context. `options` may be NULL for the defaults. The environment (MHA_THREADS, MHA_ISA) is read here and
- * nowhere else. An unknown ISA name, or one that this CPU lacks, is MHA_ERR_ARG; the sentence lists the names. */
+/* Makes a context and starts its workers. `options` may be NULL for the defaults. The environment (MHA_THREADS,
+ * MHA_ISA) is read here and nowhere else; an empty variable counts as not set, and one that an option overrides is not
+ * looked at. An unknown ISA name, or one that this CPU lacks, is MHA_ERR_ARG; the sentence lists the names. The default
+ * context is made by the first call that needs it; if that fails, say for a bad MHA_ISA, every call with a NULL context
+ * fails with that sentence. */
 MHA_API mha_status mha_ctx_create(const mha_ctx_options *options, mha_ctx **out, mha_error *err);
 /* Stops the workers and frees the context. Everything made with it must have been freed before. */
 MHA_API void mha_ctx_free(mha_ctx *ctx);
 
-/* The ISA that this context uses: "scalar", "avx2", "avx512" or "neon". */
+/* The newest ISA that this context may use: one of the names that mha_isa_list gives. Which one a kernel does use, its
+ * plan says. */
 MHA_API const char *mha_ctx_isa(mha_ctx *ctx);
 /* Number of threads, the calling one included. */
 MHA_API int mha_ctx_threads(mha_ctx *ctx);
 /* The ISAs that this CPU and operating system can run, oldest first, in `names` (room for `capacity`); returns how
- * many there are. "scalar" is always the first. */
+ * many there are. "scalar" is always the first; then "neon", or "avx2", "avx512", "avx512bf16", "amx". */
 MHA_API int mha_isa_list(const char **names, int capacity);
 
 /* Memory from the context's allocator, 64-byte aligned; NULL when there is none or bytes is 0. For workspaces. */

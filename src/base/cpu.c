@@ -1,7 +1,8 @@
-/* cpu.c - which instruction sets may run here: the CPU must have them and the operating system must save their registers.
+/* cpu.c - which instruction sets may run here: the CPU must have them and the operating system must save their
+ * registers.
  *
- * Compiled for the baseline only, so that asking is safe on every CPU. The levels of one machine family form a chain: a level is
- * there only when the one before it is.
+ * Compiled for the baseline only, so that asking is safe on every CPU. The levels of one machine family form a chain: a
+ * level is there only when the one before it is.
  */
 #define _GNU_SOURCE /* syscall */
 #include "base/cpu.h"

@@ -75,8 +75,8 @@ void mha_free(mha_ctx *ctx, void *memory)
 
 /* ---- work ---- */
 
-/* Makes this call the one that uses the workers. What a process leaves behind in `busy` when another of its threads forks in the
- * middle of a call means nothing to the child. */
+/* Makes this call the one that uses the workers. What a process leaves behind in `busy` when another of its threads
+ * forks in the middle of a call means nothing to the child. */
 static bool claim(mha_ctx *ctx, long pid)
 {
     long holder = atomic_load_explicit(&ctx->busy, memory_order_relaxed);

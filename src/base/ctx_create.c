@@ -18,7 +18,7 @@ static void *malloc_alloc(void *user, size_t bytes, size_t align)
 {
     void *memory = NULL;
     (void)user;
-    return posix_memalign(&memory, align, bytes) == 0 ? memory : NULL;
+    return bytes <= PTRDIFF_MAX && posix_memalign(&memory, align, bytes) == 0 ? memory : NULL;
 }
 
 static void malloc_free(void *user, void *memory)

@@ -30,8 +30,8 @@ mha_status mha__fail(mha_error *err, mha_status status, const char *format, ...)
     return status;
 }
 
-/* Characters that move the cursor, reorder or break the line: the controls, the bidi controls of Unicode's UAX #9, and the
- * line and paragraph separators. */
+/* Characters that move the cursor, reorder or break the line: the controls, the bidi controls of Unicode's UAX #9, and
+ * the line and paragraph separators. */
 static bool is_harmful(uint32_t code)
 {
     static const struct {

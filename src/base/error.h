@@ -20,8 +20,8 @@ typedef struct mha__quoted {
     char text[200];
 } mha__quoted;
 
-/* Makes bytes from outside fit to be shown: control characters (C0, C1, DEL), bidi controls and invalid UTF-8 become \xNN or
- * \uNNNN, and what does not fit is cut with "...". Returns q->text:  mha__quote(&(mha__quoted){0}, name, n). */
+/* Makes bytes from outside fit to be shown: control characters (C0, C1, DEL), bidi controls and invalid UTF-8 become
+ * \xNN or \uNNNN, and what does not fit is cut with "...". Returns q->text:  mha__quote(&(mha__quoted){0}, name, n). */
 const char *mha__quote(mha__quoted *q, const char *bytes, size_t n);
 
 #endif

@@ -1,5 +1,6 @@
-/* f16.c - the half-width types. Integer arithmetic throughout, so that the rounding mode and flush-to-zero of the caller's
- * thread change nothing. NaN keeps its sign and the payload bits that fit, and comes out quiet, as the CPU's own instructions have it. */
+/* f16.c - the half-width types. All rounding is done in integers, so that the rounding mode and flush-to-zero of the
+ * caller's thread change nothing. NaN keeps its sign and the payload bits that fit; f16 NaN comes out quiet both ways,
+ * bf16 NaN when narrowed, as from the CPU's own instructions. */
 #include "base/f16.h"
 
 #include <string.h>

@@ -4,9 +4,9 @@
 
 #include "mha/types.h"
 
-/* Copies `given`, a public struct that begins with `size_t size`, into `own`, of own_size bytes. A smaller (older) struct leaves
- * the fields it lacks zero; a larger (newer) one is accepted when what this library does not know is zero. own's size field
- * becomes own_size. `given` may be NULL: all zero. `name` is the struct's, for the sentence.
+/* Copies `given`, a public struct that begins with `size_t size`, into `own`, of own_size bytes. A smaller (older)
+ * struct leaves the fields it lacks zero; a larger (newer) one is accepted when what this library does not know is
+ * zero. own's size field becomes own_size. `given` may be NULL: all zero. `name` is the struct's, for the sentence.
  *
  *     mha_ctx_options own;
  *     MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_ctx_options", err));

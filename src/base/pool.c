@@ -1,14 +1,15 @@
 /* pool.c - workers that share out the tasks of one call at a time.
  *
- * The call is one word, `state`: its serial number, whether it is open, and how many workers are inside. The caller writes the task,
- * then opens the call; a worker that sees a new open call enters by adding one, takes task indices from `next` until
- * they run out, and leaves by subtracting one. The caller works too, then closes the call and waits for those inside;
- * a worker that wakes up too late finds it closed, so nobody waits for a sleeper.
+ * The call is one word, `state`: its serial number, whether it is open, and how many workers are inside. The caller
+ * writes the task, then opens the call; a worker that sees a new open call enters by adding one, takes task indices
+ * from `next` until they run out, and leaves by subtracting one. The caller works too, then closes the call and waits
+ * for those inside; a worker that wakes up too late finds it closed, so nobody waits for a sleeper.
  *
  * Invariant: task, arg and count change only while the call is closed and nobody is inside.
  *
- * Waiting is a short spin, then sleep. A sleeper counts itself in `sleepers` before it looks at `state` a last time, and the caller
- * opens the call before it looks at `sleepers` (both sequentially consistent): one of them sees the other.
+ * Waiting is a short spin, then sleep. A sleeper counts itself in `sleepers` before it looks at `state` a last time,
+ * and the caller opens the call before it looks at `sleepers` (both sequentially consistent): one of them sees the
+ * other.
  */
 #include "base/pool.h"
 
@@ -18,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A few microseconds: a pause takes 40 to 140 cycles. Enough to bridge the gap between the calls of one forward pass. */
+/* A few microseconds, since a pause takes 40 to 140 cycles: the gap between the calls of one forward pass. */
 enum { SPINS = 128 };
 /* Tasks keep their scratch memory in workspaces; the largest frame is a tile of a kernel, some tens of KiB. */
 enum { STACK_BYTES = 1 << 20 };

@@ -16,7 +16,8 @@ static inline bool mha__add(size_t a, size_t b, size_t *out)
     return !__builtin_add_overflow(a, b, out);
 }
 
-/* Product of `n` extents, each of which must be >= 0, times `element` bytes; left to right, so [2^40, 2^40, 0] overflows. */
+/* Product of `n` extents, each of which must be >= 0, times `element` bytes; left to right, so [2^40, 2^40, 0]
+ * overflows. */
 static inline bool mha__bytes(const int64_t *extent, int n, size_t element, size_t *out)
 {
     size_t total = element;

@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Reads the character at p (n > 0 bytes left). Returns its length 1..4 and stores the code point; 0 for anything that is not
- * well-formed (overlong, surrogate, above U+10FFFF, cut off). */
+/* Reads the character at p (n > 0 bytes left). Returns its length 1..4 and stores the code point; 0 for anything that
+ * is not well-formed (overlong, surrogate, above U+10FFFF, cut off). */
 int mha__utf8_read(const char *p, size_t n, uint32_t *code);
 /* Writes a code point (0..10FFFF, no surrogate); returns its length 1..4. */
 int mha__utf8_write(uint32_t code, char *p);

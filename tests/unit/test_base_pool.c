@@ -1,0 +1,386 @@
+/* test_base_pool.c - parallel work: each task exactly once, whoever calls, from however many threads, before and after
+ * fork(). */
+#define _GNU_SOURCE /* sched_setaffinity */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/ctx.h"
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MOST = 1000, ROUNDS = 50 };
+
+static mha_ctx *create(int threads)
+{
+    mha_error err = {0};
+    mha_ctx *ctx = NULL;
+    if (mha_ctx_create(&(mha_ctx_options){.size = sizeof(mha_ctx_options), .threads = threads}, &ctx, &err) != MHA_OK)
+        fail_msg("%s", err.message);
+    return ctx;
+}
+
+/* One parallel call: `hits` is plain memory, since each task has its own and the call's end makes it visible; `inside`
+ * tells whether a worker number is ever used by two tasks at once. cmocka's checks belong to the test's own thread, so
+ * faults are counted. */
+typedef struct job {
+    mha_ctx *ctx;
+    int64_t count;
+    int hits[MOST];
+    atomic_int inside[1024];
+    atomic_int faults;
+    void (*extra)(struct job *, int64_t i);
+} job;
+
+static void run_task(void *arg, int64_t i, int worker)
+{
+    job *j = arg;
+    bool in_range = i >= 0 && i < j->count && worker >= 0 && worker < mha__threads(j->ctx);
+    if (!in_range || atomic_fetch_add(&j->inside[worker], 1) != 0) atomic_fetch_add(&j->faults, 1);
+    if (!in_range) return;
+    j->hits[i]++;
+    if (j->extra) j->extra(j, i);
+    atomic_fetch_sub(&j->inside[worker], 1);
+}
+
+/* Runs `count` tasks `rounds` times; true if each ran that often and nothing was wrong. */
+static bool run_job(mha_ctx *ctx, int64_t count, int rounds, void (*extra)(job *, int64_t))
+{
+    job *j = calloc(1, sizeof *j);
+    if (!j) return false;
+    j->ctx = ctx;
+    j->count = count;
+    j->extra = extra;
+    for (int r = 0; r < rounds; r++)
+        mha__parallel(ctx, count, run_task, j);
+    bool ok = atomic_load(&j->faults) == 0;
+    for (int64_t i = 0; i < MOST; i++)
+        ok = ok && j->hits[i] == (i < count ? rounds : 0);
+    free(j);
+    return ok;
+}
+
+static void each_task_runs_once(void **state)
+{
+    static const int threads[] = {1, 2, 3, 7, 16};
+    static const int64_t counts[] = {0, 1, 2, 1000};
+    (void)state;
+    for (size_t t = 0; t < sizeof threads / sizeof threads[0]; t++) {
+        mha_ctx *ctx = create(threads[t]);
+        assert_int_equal(mha_ctx_threads(ctx), threads[t]);
+        for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++)
+            assert_true(run_job(ctx, counts[c], ROUNDS, NULL));
+        mha_ctx_free(ctx);
+    }
+    assert_true(run_job(NULL, MOST, 1, NULL)); /* the default context */
+}
+
+static void creating_and_freeing_leaves_nothing(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ROUNDS; i++) {
+        mha_ctx *ctx = create(1 + i % 5);
+        if (i % 2) assert_true(run_job(ctx, 7, 1, NULL));
+        mha_ctx_free(ctx);
+    }
+}
+
+/* ---- sleeping workers wake up, and all threads take part ---- */
+
+static pthread_barrier_t meeting;
+
+/* Nobody gets on until every thread has a task: a worker that is not woken up hangs the test. */
+static void meet(job *j, int64_t i)
+{
+    (void)j;
+    (void)i;
+    pthread_barrier_wait(&meeting);
+}
+
+static bool all_meet(mha_ctx *ctx)
+{
+    int threads = mha_ctx_threads(ctx);
+    if (pthread_barrier_init(&meeting, NULL, (unsigned)threads) != 0) return false;
+    bool ok = run_job(ctx, threads, 1, meet) && run_job(ctx, threads, 3, meet); /* from sleep, then at once */
+    pthread_barrier_destroy(&meeting);
+    return ok;
+}
+
+static void every_worker_wakes_up(void **state)
+{
+    (void)state;
+    for (int threads = 2; threads <= 16; threads += 7) {
+        mha_ctx *ctx = create(threads);
+        for (int i = 0; i < ROUNDS; i++) {
+            assert_true(all_meet(ctx));
+            usleep(300); /* long enough to fall asleep */
+        }
+        mha_ctx_free(ctx);
+    }
+}
+
+/* ---- nested and concurrent calls ---- */
+
+static void nested(job *j, int64_t i)
+{
+    (void)i;
+    if (!run_job(j->ctx, 10, 1, NULL)) atomic_fetch_add(&j->faults, 1);
+}
+
+static void nested_calls_run_where_they_are(void **state)
+{
+    mha_ctx *ctx = create(3);
+    (void)state;
+    assert_true(run_job(ctx, 40, 3, nested));
+    mha_ctx_free(ctx);
+}
+
+typedef struct caller {
+    mha_ctx *ctx;
+    pthread_t thread;
+    bool ok;
+} caller;
+
+static void *call_often(void *arg)
+{
+    caller *c = arg;
+    c->ok = run_job(c->ctx, 100, ROUNDS, NULL);
+    return NULL;
+}
+
+/* `n` threads, thread i on contexts[i % kinds]. */
+static void call_from_threads(int n, mha_ctx *const *contexts, int kinds)
+{
+    caller callers[8] = {0};
+    for (int i = 0; i < n; i++) {
+        callers[i].ctx = contexts[i % kinds];
+        assert_int_equal(pthread_create(&callers[i].thread, NULL, call_often, &callers[i]), 0);
+    }
+    for (int i = 0; i < n; i++) {
+        pthread_join(callers[i].thread, NULL);
+        assert_true(callers[i].ok);
+    }
+}
+
+static void contexts_and_callers_do_not_meet(void **state)
+{
+    mha_ctx *contexts[2] = {create(3), create(2)};
+    (void)state;
+    call_from_threads(2, contexts, 2); /* two contexts, two threads */
+    call_from_threads(8, contexts, 1); /* many threads, one context */
+    call_from_threads(8, contexts, 2);
+    mha_ctx_free(contexts[0]);
+    mha_ctx_free(contexts[1]);
+}
+
+/* ---- the caller's own pool ---- */
+
+typedef struct own_pool {
+    mha_ctx *ctx;
+    int calls;
+} own_pool;
+
+static void own_parallel_for(void *user, int64_t count, void (*task)(void *, int64_t, int), void *arg)
+{
+    own_pool *own = user;
+    own->calls++;
+    for (int64_t i = count - 1; i >= 0; i--)
+        task(arg, i, (int)(i % mha_ctx_threads(own->ctx)));
+}
+
+static void own_parallel_for_is_used(void **state)
+{
+    own_pool own = {0};
+    mha_ctx_options options = {
+        .size = sizeof options, .threads = 4, .parallel_for = own_parallel_for, .parallel_for_user = &own};
+    (void)state;
+    assert_int_equal(mha_ctx_create(&options, &own.ctx, NULL), MHA_OK);
+    assert_int_equal(mha_ctx_threads(own.ctx), 4);
+    assert_true(run_job(own.ctx, 100, 2, NULL));
+    assert_int_equal(own.calls, 2);
+    assert_true(run_job(own.ctx, 1, 1, NULL)); /* one task needs no pool */
+    assert_int_equal(own.calls, 2);
+    assert_true(run_job(own.ctx, 5, 1, nested)); /* a nested call does not reach it */
+    assert_int_equal(own.calls, 3);
+    mha_ctx_free(own.ctx);
+}
+
+/* ---- fork ---- */
+
+#if defined(__SANITIZE_THREAD__)
+#define THREAD_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define THREAD_SANITIZER 1
+#endif
+#endif
+
+static void skip_under_thread_sanitizer(void)
+{
+#ifdef THREAD_SANITIZER
+    puts("skipped: the thread sanitizer does not support new threads in a child of fork()");
+    skip();
+#endif
+}
+
+static bool exits_with_0(pid_t child)
+{
+    int status;
+    return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+/* Runs `what` on ctx in a child, which then frees the context and exits. */
+static bool in_child(mha_ctx *ctx, bool (*what)(mha_ctx *))
+{
+    pid_t child = fork();
+    if (child == 0) {
+        bool ok = what(ctx);
+        mha_ctx_free(ctx);
+        _exit(ok ? 0 : 1);
+    }
+    return child > 0 && exits_with_0(child);
+}
+
+static bool nothing(mha_ctx *ctx)
+{
+    (void)ctx;
+    return true;
+}
+
+static bool grandchild_meets(mha_ctx *ctx)
+{
+    return all_meet(ctx) && in_child(ctx, all_meet) && all_meet(ctx);
+}
+
+static void children_get_workers_of_their_own(void **state)
+{
+    (void)state;
+    skip_under_thread_sanitizer();
+    mha_ctx *ctx = create(3);
+    assert_true(in_child(ctx, all_meet)); /* before the first call */
+    assert_true(all_meet(ctx));
+    assert_true(in_child(ctx, all_meet)); /* and after it */
+    assert_true(in_child(ctx, nothing));
+    assert_true(in_child(ctx, grandchild_meets));
+    assert_true(all_meet(ctx));
+    mha_ctx_free(ctx);
+}
+
+static pthread_barrier_t forked;
+
+static void wait_for_fork(job *j, int64_t i)
+{
+    (void)j;
+    if (i != 0) return;
+    pthread_barrier_wait(&forked); /* the call has begun ... */
+    pthread_barrier_wait(&forked); /* ... and goes on when the fork is done */
+}
+
+static void *call_across_fork(void *arg)
+{
+    caller *c = arg;
+    c->ok = run_job(c->ctx, 100, 1, wait_for_fork);
+    return NULL;
+}
+
+/* What the child inherits is a pool in the middle of a call that no thread of it will ever end. */
+static void fork_in_the_middle_of_a_call(void **state)
+{
+    (void)state;
+    skip_under_thread_sanitizer();
+    caller other = {.ctx = create(3)};
+    pthread_barrier_init(&forked, NULL, 2);
+    assert_int_equal(pthread_create(&other.thread, NULL, call_across_fork, &other), 0);
+    pthread_barrier_wait(&forked);
+    bool child_ok = in_child(other.ctx, all_meet);
+    pthread_barrier_wait(&forked);
+    pthread_join(other.thread, NULL);
+    pthread_barrier_destroy(&forked);
+    assert_true(child_ok && other.ok);
+    assert_true(all_meet(other.ctx));
+    mha_ctx_free(other.ctx);
+}
+
+/* ---- the process around us ---- */
+
+static volatile sig_atomic_t signals;
+
+static void count_signal(int number)
+{
+    (void)number;
+    signals++;
+}
+
+static void workers_take_no_signals(void **state)
+{
+    sigset_t usr1, before, pending;
+    (void)state;
+    mha_ctx *ctx = create(3);
+    assert_int_equal(sigaction(SIGUSR1, &(struct sigaction){.sa_handler = count_signal}, NULL), 0);
+    sigemptyset(&usr1);
+    sigaddset(&usr1, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &usr1, &before);
+    kill(getpid(), SIGUSR1);
+    assert_true(run_job(ctx, MOST, 1, NULL));
+    sigpending(&pending);
+    assert_true(sigismember(&pending, SIGUSR1)); /* nobody took it */
+    assert_int_equal(signals, 0);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    assert_int_equal(signals, 1);
+    assert_false(sigismember(&before, SIGUSR1)); /* and our own mask is as it was before create */
+    mha_ctx_free(ctx);
+}
+
+static void threads_follow_the_affinity(void **state)
+{
+#ifdef __linux__
+    cpu_set_t before, one;
+    (void)state;
+    unsetenv("MHA_THREADS");
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    CPU_ZERO(&one);
+    for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) == 0; cpu++)
+        if (CPU_ISSET(cpu, &before)) CPU_SET(cpu, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    mha_ctx *ctx = create(0);
+    int threads = mha_ctx_threads(ctx);
+    mha_ctx_free(ctx);
+    assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+    assert_int_equal(threads, 1);
+    ctx = create(0);
+    assert_int_equal(mha_ctx_threads(ctx), CPU_COUNT(&before));
+    mha_ctx_free(ctx);
+#else
+    (void)state;
+    puts("skipped: CPU affinity is only looked at on Linux");
+    skip();
+#endif
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_task_runs_once),
+        cmocka_unit_test(creating_and_freeing_leaves_nothing),
+        cmocka_unit_test(every_worker_wakes_up),
+        cmocka_unit_test(nested_calls_run_where_they_are),
+        cmocka_unit_test(contexts_and_callers_do_not_meet),
+        cmocka_unit_test(own_parallel_for_is_used),
+        cmocka_unit_test(children_get_workers_of_their_own),
+        cmocka_unit_test(fork_in_the_middle_of_a_call),
+        cmocka_unit_test(workers_take_no_signals),
+        cmocka_unit_test(threads_follow_the_affinity),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
