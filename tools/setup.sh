@@ -131,7 +131,8 @@ progress() {
 
 # logged NAME LABEL COMMAND...: runs it with all output in build/NAME.log; the end of it is shown when it fails.
 logged() {
-    mkdir -p "$root/build"
+    mkdir -p "$root/build" 2>/dev/null || :
+    [ -w "$root/build" ] || fail 1 "cannot write into $root/build, where everything is built."
     log=$root/build/$1.log
     label=$2
     shift 2
