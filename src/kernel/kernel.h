@@ -1,13 +1,22 @@
 /* kernel.h - the table of kernels: numbers on one thread. No heads, no files, no allocation, no logging.
  *
- * A table is const and chosen once per plan (select.c). Every entry is set. Pointers are to elements of `real`: float, or
- * double in the f64 table; both share one body (tile.inc, softmax.inc), so signatures say `void`.
+ * A table is const and chosen once per plan (select.c). Every entry is set, but those marked f32 in the f64 table.
+ * Pointers are to elements of `real`: float, or double in the f64 table; both are compiled from the same bodies
+ * (*.inc), so signatures say `void`. Nothing needs to be aligned; padded scratch memory is best aligned to 64 bytes.
  *
- * Two products are all there is, and both add in an order that the inner length alone fixes:
- *   C[r][n] = sum over k ascending, one fused multiply-add chain per number.
- * A number's bits therefore do not depend on the tile, the row count, or where a block of k was cut.
+ * All products are  C[r][n] = sum over k ascending of A[r][k] * B[k][n],  one chain of fused multiply-adds per number
+ * (of multiplies and adds on the scalar ISA) that begins at +0. A number's bits therefore do not depend on the register
+ * tile, on the row count, or on where a block was cut.
  *
- * "Panel": nr columns of a right operand, stored [k][nr] contiguous; columns beyond the end hold zeros.
+ * "Panel": nr columns of a right operand, stored [k][nr]; columns beyond the end hold zeros. In attention a panel has
+ * one query per column ("lane"), so that maximum, sum and mask of a row of scores are plain vertical vector operations:
+ *
+ *     scores   S^T [key][lane] = K [key][d]  x  Q^T [d][lane]       A is K itself, where it lies; B is packed once per tile
+ *     softmax  down the columns of S^T, in place
+ *     values   O [lane][dv]    = P [lane][key] x V [key][dv]        A is S^T read across; B is a block of V
+ *
+ * `lanes` (1..nr) says how many columns are in use; whole vectors are computed, so scratch panels are nr wide and hold
+ * numbers in every lane that belongs to the last vector.
  */
 #ifndef MHA_KERNEL_KERNEL_H
 #define MHA_KERNEL_KERNEL_H
@@ -17,59 +26,91 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Keys in a block, the unit of the online softmax. Blocks begin at multiples of it, so it is part of what fixes the
+ * bits; it is the same for every ISA. 128 keys of a 32-wide f32 panel are 16 KiB: S^T and a block of V share an L1
+ * cache. */
+enum { MHA__KEY_BLOCK = 128 };
+
+/* Some rows' softmax over some keys: o[r] = sum of exp(s - max[r]) * v, stride o_stride, not yet divided by sum[r].
+ * Nothing seen: max -inf, sum 0, o 0. */
+typedef struct mha__partial {
+    void *max, *sum, *o;
+} mha__partial;
+
 typedef struct mha__kernels {
     const char *isa;  /* "avx2" */
     size_t real_size; /* 4 or 8 */
     int mr;           /* rows of C in one register tile; a call may give any number of rows */
-    int nr;           /* columns of C in one register tile = width of a panel */
+    int nr;           /* columns of C in one register tile = width of a panel; at most 64 */
 
-    /* ---- products ---- */
+    /* ---- the dense product ---- */
 
     /* C [m rows, n columns, row stride ldc] = or += A [m, k; row stride lda, unit column stride] times B in panels:
-     * column c lies in panel c / nr, at b + (c / nr) * panel_stride + kk * nr + c % nr. `accumulate` continues the chain
-     * from what C holds. Reads only m x k of A and whole panels of B; writes only m x n of C. */
+     * column c lies in panel c / nr, at b + (c / nr) * panel_stride + kk * nr + c % nr. `accumulate` continues the
+     * chain from what C holds. Reads only m x k of A and whole panels of B; writes only m x n of C. Cuts k into
+     * blocks that fit L1 itself, so callers cut m and n only, and only to share work. */
     void (*product)(int64_t m, int64_t n, int64_t k, const void *a, int64_t lda, const void *b, int64_t panel_stride,
                     void *c, int64_t ldc, bool accumulate);
 
     /* ---- packing ---- */
 
-    /* Right operand given as n rows of k numbers (keys, or the rows of a weight matrix): number (j, kk) is at
+    /* Right operand given as n rows of k numbers (queries, or the rows of a weight matrix): number (j, kk) is at
      * src[j * row_stride + kk * col_stride]. Writes ceil(n / nr) panels of k * nr. */
     void (*pack_rows)(int64_t n, int64_t k, const void *src, int64_t row_stride, int64_t col_stride, void *panels);
-    /* Right operand given as k rows of n numbers (values): number (kk, c) at src[kk * row_stride + c * col_stride]. Writes
-     * ceil(n / nr) panels of k * nr, panel p at panels + p * panel_stride. Returns true if all numbers are finite. */
-    bool (*pack_cols)(int64_t k, int64_t n, const void *src, int64_t row_stride, int64_t col_stride, void *panels,
-                      int64_t panel_stride);
+    /* Right operand given as k rows of n numbers (values): number (kk, c) at src[kk * row_stride + c * col_stride].
+     * Writes ceil(n / nr) panels of k * nr. */
+    void (*pack_cols)(int64_t k, int64_t n, const void *src, int64_t row_stride, int64_t col_stride, void *panels);
+    /* A boolean mask as a bias: panel[key][lane] = 0, or -inf where keep[lane * row_stride + key * col_stride] is 0. */
+    void (*pack_keep)(int64_t lanes, int64_t keys, const uint8_t *keep, int64_t row_stride, int64_t col_stride,
+                      void *panel);
+    /* The other way: dst[lane * row_stride + key * col_stride] = panel[key][lane]. */
+    void (*unpack)(int64_t lanes, int64_t keys, const void *panel, void *dst, int64_t row_stride, int64_t col_stride);
 
-    /* ---- one row of scores ---- */
+    /* ---- one panel of scores: s is [keys][nr] ---- */
 
-    /* s[j] = cap * tanh(s[j] / cap). */
-    void (*softcap)(void *s, int64_t n, double cap);
-    /* s[j] *= scale. */
-    void (*scale)(void *s, int64_t n, double scale);
-    /* s[j] += bias[j * stride]. */
-    void (*add)(void *s, int64_t n, const void *bias, int64_t stride);
-    /* s[j] = -inf where keep[j * stride] is 0. */
-    void (*mask)(void *s, int64_t n, const uint8_t *keep, int64_t stride);
+    /* s = scale * K Q^T, and top[lane] = maximum down each column (a NaN may or may not be passed over). Key j's
+     * number d is at k[j * k_row + d * k_col]. */
+    void (*scores)(int64_t keys, int64_t d, const void *k, int64_t k_row, int64_t k_col, const void *q, int64_t lanes,
+                   double scale, void *s, void *top);
+    /* These change scores afterwards; call `top` when done. In the order of their use: */
+    void (*softcap)(int64_t keys, int64_t lanes, double cap, void *s); /* s = cap * tanh(s / cap) */
+    void (*bias)(int64_t keys, int64_t lanes, const void *bias,
+                 void *s); /* s += bias; -inf, whatever s was, where bias is -inf */
+    /* s = -inf unless lo[lane] <= key < hi[lane], key counted from the first one of s; reals in [0, keys]. */
+    void (*interval)(int64_t keys, int64_t lanes, const void *lo, const void *hi, void *s);
+    void (*top)(int64_t keys, int64_t lanes, const void *s, void *top);
 
-    /* The online softmax of one row over one block of keys: with m' = max(*max, max of s),
-     *   s[j] <- exp(s[j] - m'), returns exp(*max - m') (1 if nothing changed), *sum <- *sum * that + sum of s, *max <- m'.
-     * A score of -inf becomes an exact 0. Nothing seen yet is *max = -inf, *sum = 0, and stays so if all are -inf. NaN, and
-     * +inf minus itself, make NaN. n <= MHA__KEY_BLOCK. The sum is taken in one order fixed by n... see softmax.inc. */
-    double (*softmax)(void *s, int64_t n, void *max, void *sum);
-    /* p[j] = exp(s[j] - max) * inverse_sum; 0 where s[j] is -inf or max is -inf. */
-    void (*probs)(void *s, int64_t n, double max, double inverse_sum);
+    /* Online softmax: with m = max(max, top), s <- exp(s - m), alpha = exp(max - m), sum <- sum * alpha + column
+     * sums of s, max <- m. A score of -inf becomes an exact 0, and a column of only such scores changes nothing:
+     * alpha is exactly 1, or 0 where nothing has been seen (and then o is 0). NaN makes sum NaN; +inf makes NaN of
+     * itself. */
+    void (*softmax)(int64_t keys, int64_t lanes, const void *top, void *s, void *max, void *sum, void *alpha);
+    /* s = exp(s - max) * inverse; 0 where s is -inf. */
+    void (*probs)(int64_t keys, int64_t lanes, const void *max, const void *inverse, void *s);
 
-    /* y[i] *= a;  y[i] += a * x[i]. */
-    void (*vec_scale)(void *y, int64_t n, double a);
-    void (*axpy)(void *y, int64_t n, double a, const void *x);
+    /* o [rows, dv; row stride o_stride] = o * alpha[row] + P V. P is s read across; V is in panels: number (key, c) at
+     * v + (c / nr) * v_panel + key * v_row + c % nr, whole vectors readable. o_stride >= dv rounded up to nr. */
+    void (*values)(int64_t rows, int64_t dv, int64_t keys, const void *s, const void *v, int64_t v_row, int64_t v_panel,
+                   const void *alpha, void *o, int64_t o_stride);
 
-    /* ---- rows of a layer (f32 tables; NULL in the f64 table) ---- */
+    /* ---- rows of results ---- */
+
+    /* into <- from and into together. Exact identity where one of them has seen nothing. */
+    void (*merge)(int64_t rows, int64_t dv, int64_t o_stride, const mha__partial *from, const mha__partial *into);
+    /* inverse[r] = 1 / sum[r], or 0 for a sum of 0; lse[r * lse_stride] = max + log(sum), or -inf. lse may be NULL. */
+    void (*totals)(int64_t rows, const void *max, const void *sum, void *inverse, void *lse, int64_t lse_stride);
+    /* out[r * row_stride + c * col_stride] = o * inverse[r], never -0. False if a NaN or Inf was among them. */
+    bool (*output)(int64_t rows, int64_t dv, const void *o, int64_t o_stride, const void *inverse, void *out,
+                   int64_t row_stride, int64_t col_stride);
+
+    /* ---- rows of a layer (f32; NULL in the f64 table) ---- */
 
     /* y = (x - mean) / sqrt(var + eps) * weight + bias over n numbers; biased variance; y may be x. */
     void (*layer_norm)(const float *x, int64_t n, const float *weight, const float *bias, float eps, float *y);
     void (*gelu_erf)(float *x, int64_t n);  /* x <- x/2 (1 + erf(x / sqrt 2)) */
     void (*gelu_tanh)(float *x, int64_t n); /* x <- x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
+    /* y[i] = f(x[i]), for the tests: exp of x <= 0 (an exact 0 below 2^-126), tanh, and erfc of x >= 0. */
+    void (*functions)(int64_t n, const float *x, float *exp, float *tanh, float *erfc);
 } mha__kernels;
 
 /* Tables for a cap: the newest built one that the CPU has and the cap admits. Never NULL. */

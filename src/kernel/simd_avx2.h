@@ -1,0 +1,132 @@
+/* simd_avx2.h - the vector verbs on AVX2 with FMA: 8 floats. What each must do: simd_scalar.h. */
+#ifndef MHA_KERNEL_SIMD_AVX2_H
+#define MHA_KERNEL_SIMD_AVX2_H
+
+typedef float real;
+typedef __m256 vf;
+typedef __m256 vm;
+/* 12 accumulators, 2 vectors of B and a broadcast of A leave 1 of the 16 registers. */
+enum { VL = 8, NV = 2, NR = NV * VL, MR = 6 };
+#define FOR_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#define FOR_VECS(X, r) X(r, 1) X(r, 2)
+
+static MHA_INLINE vf v_set1(real x)
+{
+    return _mm256_set1_ps(x);
+}
+static MHA_INLINE vf v_load(const real *p)
+{
+    return _mm256_loadu_ps(p);
+}
+static MHA_INLINE void v_store(real *p, vf x)
+{
+    _mm256_storeu_ps(p, x);
+}
+/* All ones in the first n of 8 lanes. */
+static MHA_INLINE __m256i v_first(int n)
+{
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+static MHA_INLINE vf v_load_n(const real *p, int n)
+{
+    return _mm256_maskload_ps(p, v_first(n));
+}
+static MHA_INLINE void v_store_n(real *p, vf x, int n)
+{
+    _mm256_maskstore_ps(p, v_first(n), x);
+}
+static MHA_INLINE vf v_load_bytes(const uint8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+static MHA_INLINE vf v_add(vf a, vf b)
+{
+    return _mm256_add_ps(a, b);
+}
+static MHA_INLINE vf v_sub(vf a, vf b)
+{
+    return _mm256_sub_ps(a, b);
+}
+static MHA_INLINE vf v_mul(vf a, vf b)
+{
+    return _mm256_mul_ps(a, b);
+}
+static MHA_INLINE vf v_div(vf a, vf b)
+{
+    return _mm256_div_ps(a, b);
+}
+static MHA_INLINE vf v_fma(vf a, vf b, vf c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+static MHA_INLINE vf v_fnma(vf a, vf b, vf c)
+{
+    return _mm256_fnmadd_ps(a, b, c);
+}
+static MHA_INLINE vf v_max(vf a, vf b)
+{
+    return _mm256_max_ps(a, b);
+}
+static MHA_INLINE vm v_lt(vf a, vf b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_LT_OQ);
+}
+static MHA_INLINE vm v_eq(vf a, vf b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_EQ_OQ);
+}
+static MHA_INLINE vf v_select(vm m, vf a, vf b)
+{
+    return _mm256_blendv_ps(b, a, m);
+}
+static MHA_INLINE vf v_abs(vf x)
+{
+    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
+}
+static MHA_INLINE vf v_copysign(vf x, vf sign)
+{
+    const __m256 bit = _mm256_set1_ps(-0.0f);
+    return _mm256_or_ps(_mm256_andnot_ps(bit, x), _mm256_and_ps(bit, sign));
+}
+static MHA_INLINE vf v_round(vf x)
+{
+    return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+/* The power of two is made in the exponent bits; what it is for x < low or NaN does not matter (p is NaN for NaN). */
+static MHA_INLINE vf v_exp2_scale(vf p, vf n, vf x, real low)
+{
+    __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+    __m256 scaled = _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)));
+    return _mm256_andnot_ps(_mm256_cmp_ps(x, _mm256_set1_ps(low), _CMP_LT_OQ), scaled);
+}
+static MHA_INLINE real v_hsum(vf x)
+{
+    __m128 q = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    q = _mm_add_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
+}
+
+/* Pairs, then fours within each half of a register, then the halves. */
+static MHA_INLINE void v_transpose(vf *r)
+{
+    __m256 t[8], u[8];
+    MHA_UNROLL
+    for (int i = 0; i < 4; i++) {
+        t[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+        t[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+    }
+    MHA_UNROLL
+    for (int i = 0; i < 2; i++) {
+        u[4 * i] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0x44);
+        u[4 * i + 1] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0xee);
+        u[4 * i + 2] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0x44);
+        u[4 * i + 3] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0xee);
+    }
+    MHA_UNROLL
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm256_permute2f128_ps(u[i], u[4 + i], 0x20);
+        r[4 + i] = _mm256_permute2f128_ps(u[i], u[4 + i], 0x31);
+    }
+}
+
+#endif

@@ -1,0 +1,131 @@
+/* simd_avx512.h - the vector verbs on AVX-512 F, BW, DQ, VL: 16 floats. What each must do: simd_scalar.h. */
+#ifndef MHA_KERNEL_SIMD_AVX512_H
+#define MHA_KERNEL_SIMD_AVX512_H
+
+typedef float real;
+typedef __m512 vf;
+typedef __mmask16 vm;
+/* 24 accumulators, 2 vectors of B and a broadcast of A leave 5 of the 32 registers. */
+enum { VL = 16, NV = 2, NR = NV * VL, MR = 12 };
+#define FOR_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
+#define FOR_VECS(X, r) X(r, 1) X(r, 2)
+
+static MHA_INLINE vf v_set1(real x)
+{
+    return _mm512_set1_ps(x);
+}
+static MHA_INLINE vf v_load(const real *p)
+{
+    return _mm512_loadu_ps(p);
+}
+static MHA_INLINE void v_store(real *p, vf x)
+{
+    _mm512_storeu_ps(p, x);
+}
+static MHA_INLINE vf v_load_n(const real *p, int n)
+{
+    return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+}
+static MHA_INLINE void v_store_n(real *p, vf x, int n)
+{
+    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), x);
+}
+static MHA_INLINE vf v_load_bytes(const uint8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+static MHA_INLINE vf v_add(vf a, vf b)
+{
+    return _mm512_add_ps(a, b);
+}
+static MHA_INLINE vf v_sub(vf a, vf b)
+{
+    return _mm512_sub_ps(a, b);
+}
+static MHA_INLINE vf v_mul(vf a, vf b)
+{
+    return _mm512_mul_ps(a, b);
+}
+static MHA_INLINE vf v_div(vf a, vf b)
+{
+    return _mm512_div_ps(a, b);
+}
+static MHA_INLINE vf v_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+static MHA_INLINE vf v_fnma(vf a, vf b, vf c)
+{
+    return _mm512_fnmadd_ps(a, b, c);
+}
+static MHA_INLINE vf v_max(vf a, vf b)
+{
+    return _mm512_max_ps(a, b);
+}
+static MHA_INLINE vm v_lt(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
+}
+static MHA_INLINE vm v_eq(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ);
+}
+static MHA_INLINE vf v_select(vm m, vf a, vf b)
+{
+    return _mm512_mask_blend_ps(m, b, a);
+}
+static MHA_INLINE vf v_abs(vf x)
+{
+    return _mm512_abs_ps(x);
+}
+static MHA_INLINE vf v_copysign(vf x, vf sign)
+{
+    const __m512 bit = _mm512_set1_ps(-0.0f);
+    return _mm512_or_ps(_mm512_andnot_ps(bit, x), _mm512_and_ps(bit, sign));
+}
+static MHA_INLINE vf v_round(vf x)
+{
+    return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+/* Not less than, or unordered: NaN goes through. */
+static MHA_INLINE vf v_exp2_scale(vf p, vf n, vf x, real low)
+{
+    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(low), _CMP_NLT_UQ), p, n);
+}
+static MHA_INLINE real v_hsum(vf x)
+{
+    __m256 h = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+    __m128 q = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+    q = _mm_add_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
+}
+
+/* Pairs, then fours within each quarter of a register, then the quarters themselves in two rounds. */
+static MHA_INLINE void v_transpose(vf *r)
+{
+    __m512 t[16], u[16];
+    MHA_UNROLL
+    for (int i = 0; i < 8; i++) {
+        t[2 * i] = _mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+        t[2 * i + 1] = _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+    }
+    MHA_UNROLL
+    for (int i = 0; i < 4; i++) {
+        u[4 * i] = _mm512_shuffle_ps(t[4 * i], t[4 * i + 2], 0x44);
+        u[4 * i + 1] = _mm512_shuffle_ps(t[4 * i], t[4 * i + 2], 0xee);
+        u[4 * i + 2] = _mm512_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0x44);
+        u[4 * i + 3] = _mm512_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0xee);
+    }
+    MHA_UNROLL
+    for (int i = 0; i < 4; i++) {
+        __m512 even0 = _mm512_shuffle_f32x4(u[i], u[4 + i], 0x88), odd0 = _mm512_shuffle_f32x4(u[i], u[4 + i], 0xdd);
+        __m512 even1 = _mm512_shuffle_f32x4(u[8 + i], u[12 + i], 0x88);
+        __m512 odd1 = _mm512_shuffle_f32x4(u[8 + i], u[12 + i], 0xdd);
+        r[i] = _mm512_shuffle_f32x4(even0, even1, 0x88);
+        r[4 + i] = _mm512_shuffle_f32x4(odd0, odd1, 0x88);
+        r[8 + i] = _mm512_shuffle_f32x4(even0, even1, 0xdd);
+        r[12 + i] = _mm512_shuffle_f32x4(odd0, odd1, 0xdd);
+    }
+}
+
+#endif

@@ -1,0 +1,117 @@
+/* simd_neon.h - the vector verbs on NEON of 64-bit ARM: 4 floats. What each must do: simd_scalar.h. */
+#ifndef MHA_KERNEL_SIMD_NEON_H
+#define MHA_KERNEL_SIMD_NEON_H
+
+typedef float real;
+typedef float32x4_t vf;
+typedef uint32x4_t vm;
+/* 24 accumulators, 4 vectors of B and a broadcast of A leave 3 of the 32 registers. */
+enum { VL = 4, NV = 4, NR = NV * VL, MR = 6 };
+#define FOR_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#define FOR_VECS(X, r) X(r, 1) X(r, 2) X(r, 3) X(r, 4)
+
+static MHA_INLINE vf v_set1(real x)
+{
+    return vdupq_n_f32(x);
+}
+static MHA_INLINE vf v_load(const real *p)
+{
+    return vld1q_f32(p);
+}
+static MHA_INLINE void v_store(real *p, vf x)
+{
+    vst1q_f32(p, x);
+}
+static MHA_INLINE vf v_load_n(const real *p, int n)
+{
+    real part[VL] = {0};
+    for (int i = 0; i < n; i++)
+        part[i] = p[i];
+    return vld1q_f32(part);
+}
+static MHA_INLINE void v_store_n(real *p, vf x, int n)
+{
+    real part[VL];
+    vst1q_f32(part, x);
+    for (int i = 0; i < n; i++)
+        p[i] = part[i];
+}
+static MHA_INLINE vf v_load_bytes(const uint8_t *p)
+{
+    const real part[VL] = {p[0], p[1], p[2], p[3]};
+    return vld1q_f32(part);
+}
+static MHA_INLINE vf v_add(vf a, vf b)
+{
+    return vaddq_f32(a, b);
+}
+static MHA_INLINE vf v_sub(vf a, vf b)
+{
+    return vsubq_f32(a, b);
+}
+static MHA_INLINE vf v_mul(vf a, vf b)
+{
+    return vmulq_f32(a, b);
+}
+static MHA_INLINE vf v_div(vf a, vf b)
+{
+    return vdivq_f32(a, b);
+}
+static MHA_INLINE vf v_fma(vf a, vf b, vf c)
+{
+    return vfmaq_f32(c, a, b);
+}
+static MHA_INLINE vf v_fnma(vf a, vf b, vf c)
+{
+    return vfmsq_f32(c, a, b);
+}
+static MHA_INLINE vf v_max(vf a, vf b)
+{
+    return vbslq_f32(vcgtq_f32(a, b), a, b); /* vmaxq would return NaN */
+}
+static MHA_INLINE vm v_lt(vf a, vf b)
+{
+    return vcltq_f32(a, b);
+}
+static MHA_INLINE vm v_eq(vf a, vf b)
+{
+    return vceqq_f32(a, b);
+}
+static MHA_INLINE vf v_select(vm m, vf a, vf b)
+{
+    return vbslq_f32(m, a, b);
+}
+static MHA_INLINE vf v_abs(vf x)
+{
+    return vabsq_f32(x);
+}
+static MHA_INLINE vf v_copysign(vf x, vf sign)
+{
+    return vbslq_f32(vdupq_n_u32(0x80000000u), sign, x);
+}
+static MHA_INLINE vf v_round(vf x)
+{
+    return vrndnq_f32(x);
+}
+/* The power of two is made in the exponent bits; what it is for x < low or NaN does not matter (p is NaN for NaN). */
+static MHA_INLINE vf v_exp2_scale(vf p, vf n, vf x, real low)
+{
+    int32x4_t exponent = vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127));
+    float32x4_t scaled = vmulq_f32(p, vreinterpretq_f32_s32(vshlq_n_s32(exponent, 23)));
+    return vbslq_f32(vcltq_f32(x, vdupq_n_f32(low)), vdupq_n_f32(0), scaled);
+}
+static MHA_INLINE real v_hsum(vf x)
+{
+    float32x2_t h = vadd_f32(vget_low_f32(x), vget_high_f32(x));
+    return vget_lane_f32(vpadd_f32(h, h), 0);
+}
+static MHA_INLINE void v_transpose(vf *r)
+{
+    float32x4x2_t a = vtrnq_f32(r[0], r[1]), b = vtrnq_f32(r[2], r[3]);
+    r[0] = vcombine_f32(vget_low_f32(a.val[0]), vget_low_f32(b.val[0]));
+    r[1] = vcombine_f32(vget_low_f32(a.val[1]), vget_low_f32(b.val[1]));
+    r[2] = vcombine_f32(vget_high_f32(a.val[0]), vget_high_f32(b.val[0]));
+    r[3] = vcombine_f32(vget_high_f32(a.val[1]), vget_high_f32(b.val[1]));
+}
+
+#endif

@@ -1,0 +1,134 @@
+/* simd_scalar.h - the vector verbs in plain C: a vector is one number. For float, and with MHA_DOUBLE for double.
+ *
+ * Every simd_*.h defines the same names, and the bodies (*.inc) use nothing else:
+ *   real, vf, vm      element, vector of VL elements, result of a comparison
+ *   MR, NV            register tile of the product: MR rows of NV vectors; NR = NV * VL columns
+ *   v_max(a, b)       b where either is NaN
+ *   v_fma, v_fnma     a * b + c and c - a * b, fused where the machine can (here it is not: libm's fmaf would take 50 ns)
+ *   v_exp2_scale      p * 2^n for the exp of x <= 0: an exact 0 where x < EXP_LOW, NaN where x is NaN, whatever p and n are
+ *   v_transpose       of VL vectors of VL elements, in place
+ *   v_load_n          n < VL elements, the others 0; reads nothing beyond them
+ */
+#ifndef MHA_KERNEL_SIMD_SCALAR_H
+#define MHA_KERNEL_SIMD_SCALAR_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef MHA_DOUBLE
+typedef double real;
+#else
+typedef float real;
+#endif
+typedef real vf;
+typedef bool vm;
+enum { VL = 1, NV = 8, NR = NV * VL, MR = 2 };
+#define FOR_ROWS(X) X(1) X(2)
+#define FOR_VECS(X, r) X(r, 1) X(r, 2) X(r, 3) X(r, 4) X(r, 5) X(r, 6) X(r, 7) X(r, 8)
+
+static MHA_INLINE vf v_set1(real x)
+{
+    return x;
+}
+static MHA_INLINE vf v_load(const real *p)
+{
+    return *p;
+}
+static MHA_INLINE void v_store(real *p, vf x)
+{
+    *p = x;
+}
+static MHA_INLINE vf v_load_n(const real *p, int n)
+{
+    (void)p, (void)n;
+    return 0;
+}
+static MHA_INLINE void v_store_n(real *p, vf x, int n)
+{
+    (void)p, (void)x, (void)n;
+}
+static MHA_INLINE vf v_load_bytes(const uint8_t *p)
+{
+    return *p;
+}
+static MHA_INLINE vf v_add(vf a, vf b)
+{
+    return a + b;
+}
+static MHA_INLINE vf v_sub(vf a, vf b)
+{
+    return a - b;
+}
+static MHA_INLINE vf v_mul(vf a, vf b)
+{
+    return a * b;
+}
+static MHA_INLINE vf v_div(vf a, vf b)
+{
+    return a / b;
+}
+static MHA_INLINE vf v_fma(vf a, vf b, vf c)
+{
+    return a * b + c;
+}
+static MHA_INLINE vf v_fnma(vf a, vf b, vf c)
+{
+    return c - a * b;
+}
+static MHA_INLINE vf v_max(vf a, vf b)
+{
+    return a > b ? a : b;
+}
+static MHA_INLINE vm v_lt(vf a, vf b)
+{
+    return a < b;
+}
+static MHA_INLINE vm v_eq(vf a, vf b)
+{
+    return a == b;
+}
+static MHA_INLINE vf v_select(vm m, vf a, vf b)
+{
+    return m ? a : b;
+}
+static MHA_INLINE real v_hsum(vf x)
+{
+    return x;
+}
+static MHA_INLINE void v_transpose(vf *r)
+{
+    (void)r;
+}
+
+#ifdef MHA_DOUBLE
+#define MHA_LIBM 1 /* exp, tanh and erfc come from libm (math.inc) */
+#define LOG_REAL log
+#else
+static MHA_INLINE vf v_abs(vf x)
+{
+    return fabsf(x);
+}
+static MHA_INLINE vf v_copysign(vf x, vf sign)
+{
+    return copysignf(x, sign);
+}
+/* Nearest even for |x| < 2^22: at 1.5 * 2^23 a float's unit is 1. (rintf is a call on a baseline x86-64.) */
+static MHA_INLINE vf v_round(vf x)
+{
+    const float shift = 12582912.0f;
+    return (x + shift) - shift;
+}
+static MHA_INLINE vf v_exp2_scale(vf p, vf n, vf x, real low)
+{
+    if (x < low) return 0;
+    if (x != x) return x;
+    uint32_t bits = (uint32_t)((int32_t)n + 127) << 23;
+    float power;
+    memcpy(&power, &bits, sizeof power);
+    return p * power;
+}
+#endif
+
+#endif
