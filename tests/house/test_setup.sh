@@ -22,20 +22,21 @@ world() {
     mkdir -p "$work/bin" "$work/tree"
     stand_in id "echo $1"
     shift
-    for tool in cat env grep mkdir printf rm sh tail; do ln -s "$(command -v "$tool" || echo /bin/false)" "$work/bin/$tool"; done
+    for tool in cat env grep ln mkdir printf rm sh tail; do ln -s "$(command -v "$tool" || echo /bin/false)" "$work/bin/$tool"; done
     for tool in "$@"; do
         case $tool in
         sudo) stand_in sudo 'echo sudo >>"$CALLED"; exec "$@"' ;;
-        apt-get) stand_in apt-get 'echo "apt-get $*" >>"$CALLED"; for last; do :; done; : >"$CALLED.$last"' ;;
+        apt-get) stand_in apt-get 'echo "apt-get $*" >>"$CALLED"
+            case "$*" in *install*) ln -s /bin/true "${0%/*}/two" ;; esac' ;;
         broken-apt-get) stand_in apt-get 'echo "no network" >&2; exit 100' ;;
         esac
     done
 }
 
-# Two needs, met once "apt-get" has installed the second package.
-needs="
-file  $work/called.two    one two
-"
+# A need of two packages, met once "apt-get" has installed them.
+needs='
+tool  two  one two
+'
 
 # expect NAME STATUS VARIABLES TEXT...: install_needs ends with STATUS and says (or calls) every TEXT; no terminal is there.
 expect() {

