@@ -50,11 +50,12 @@ typedef struct cli_session {
     cli_options options;
     const char **args; /* what is left of the command line, NULL-terminated */
     int arg_count;
-    FILE *out;         /* the result: memory until the command has succeeded */
-    bool show_colour;  /* colour may be used in `out` */
-    int columns;       /* width of the terminal that `out` goes to; 80 when it is none */
-    mha_ctx *ctx;      /* made before the command runs, of -t and --isa */
-    const char *model; /* folder of the open model (model.h); for messages */
+    FILE *out;              /* the result: memory until the command has succeeded */
+    bool show_colour;       /* colour may be used in `out` */
+    int columns;            /* width of the terminal that `out` goes to; 80 when it is none */
+    mha_ctx *ctx;           /* made before the command runs, of -t and --isa */
+    const char *model;      /* folder of the model (input.h) */
+    const char *model_name; /* as the user said it: "minilm", a folder */
 } cli_session;
 
 typedef struct cli_command {

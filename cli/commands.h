@@ -5,7 +5,12 @@
 #include "command.h"
 
 /* X(name): the file cmd_<name>.c defines `const cli_command cli_<name>`. */
-#define CLI_COMMAND_MAP(X) X(completion)
+#define CLI_COMMAND_MAP(X) \
+    X(demo)                \
+    X(info)                \
+    X(tokenize)            \
+    X(embed)               \
+    X(completion)
 
 #define CLI__X(name) extern const cli_command cli_##name;
 CLI_COMMAND_MAP(CLI__X)

@@ -20,7 +20,7 @@ void cli_texts_free(cli_texts *texts);
 /* Opens -m MODEL: a folder, "minilm" (the user's cache folder) or "builtin" (beside the program). Without -m: minilm if it is
  * there. `options` may be NULL. */
 int cli_model_open(cli_session *session, const mha_model_options *options, mha_model **model);
-/* Only finds the folder, for commands that read parts of it: stored in session->model. */
+/* Only finds the folder, for commands that read parts of it, and stores it and its name in the session. NULL = as without -m. */
 int cli_model_find(cli_session *session, const char *name);
 /* 1 if MiniLM has been fetched. */
 bool cli_minilm_present(void);

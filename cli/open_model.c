@@ -21,7 +21,7 @@ static bool find_minilm(char *path)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     int n = -1;
-    if (cache && *cache == '/') /* the XDG rules: a relative one is ignored */
+    if (cache && *cache)
         n = snprintf(path, PATH_MAX, "%s/mha/minilm", cache);
     else if (home && *home)
         n = snprintf(path, PATH_MAX, "%s/.cache/mha/minilm", home);
@@ -54,6 +54,7 @@ bool cli_minilm_present(void)
 int cli_model_find(cli_session *session, const char *name)
 {
     session->model = folder;
+    session->model_name = name ? name : "minilm";
     if (!name && find_minilm(folder)) return CLI_DONE;
     if (!name)
         return cli_usage(session, "no model: give -m FOLDER, -m builtin, or run ./run fetch minilm once for MiniLM");

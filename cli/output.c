@@ -165,12 +165,19 @@ int cli_flush(const cli_session *session, const char *text, size_t bytes)
     return CLI_DONE;
 }
 
+int cli_check_out(const cli_session *session)
+{
+    const char *path = session->options.out;
+    if (!path || session->options.force || access(path, F_OK) != 0) return CLI_DONE;
+    return cli_usage(session, "%s exists: give --force to replace it", cli_shown(path));
+}
+
 int cli_write_file(const cli_session *session, const void *data, size_t bytes)
 {
     mha_error error = {0};
-    const char *path = session->options.out;
-    if (!session->options.force && access(path, F_OK) == 0)
-        return cli_usage(session, "%s exists: give --force to replace it", cli_shown(path));
-    if (mha_file_write(path, data, bytes, session->options.force, &error) != MHA_OK) return cli_fail(session, &error);
+    int code = cli_check_out(session);
+    if (code != CLI_DONE) return code;
+    if (mha_file_write(session->options.out, data, bytes, session->options.force, &error) != MHA_OK)
+        return cli_fail(session, &error);
     return CLI_DONE;
 }

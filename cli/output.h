@@ -24,6 +24,8 @@ void cli_say(const cli_session *session, const char *format, ...) __attribute__(
 /* `text` fit for a terminal: C0, C1, DEL, bidi controls and invalid UTF-8 as \xNN or \uNNNN, cut at about 500 bytes. The
  * result lives in one of four static buffers, so up to four may be used in one printf. */
 const char *cli_shown(const char *text);
+/* The beginning of `text`, made fit in the same way, that takes at most `columns` columns; "..." tells that there is more. */
+const char *cli_shown_start(const char *text, int columns);
 /* The same for a whole string of any length, written to `out`. */
 void cli_put_shown(FILE *out, const char *text, size_t bytes);
 /* Terminal columns that cli_put_shown takes (East Asian wide characters count 2). */
@@ -52,6 +54,8 @@ int cli_columns(int fd);
 
 /* Writes the finished result to stdout. A reader that has gone away is no failure (SIGPIPE is ignored). */
 int cli_flush(const cli_session *session, const char *text, size_t bytes);
+/* CLI_USAGE with a message if the file named with -o exists and --force was not given: to be asked before long work. */
+int cli_check_out(const cli_session *session);
 /* Writes `bytes` to the file named with -o, atomically; an existing one only with --force. Returns an exit code. */
 int cli_write_file(const cli_session *session, const void *data, size_t bytes);
 

@@ -48,6 +48,11 @@ int cli_signal(void)
     return caught;
 }
 
+int cli_stopped(void)
+{
+    return caught ? 128 + caught : 0;
+}
+
 /* ---- progress ---- */
 
 enum { PROGRESS_DELAY_MS = 400, PROGRESS_PAUSE_MS = 100 };

@@ -9,6 +9,8 @@
 void cli_signals_install(void);
 /* The signal that asked us to stop; 0 if none did. A second one ends the program at once. */
 int cli_signal(void);
+/* For loops between library calls: 0 to go on, else the exit code. */
+int cli_stopped(void);
 
 /* Makes session->ctx of -t and --isa, with the log (with -v) and the progress line (on a terminal). Returns an exit code. */
 int cli_session_open(cli_session *session);

@@ -34,27 +34,42 @@ static size_t next_piece(const char *text, size_t bytes, char piece[16], int *co
     return (size_t)n;
 }
 
-const char *cli_shown(const char *text)
+/* What one of the static buffers holds, with room for an end mark. */
+enum { SHOWN_BYTES = 516, SHOWN_BUFFERS = 4 };
+
+static const char *shown(const char *text, int columns)
 {
-    static char buffers[4][520];
+    static char buffers[SHOWN_BUFFERS][SHOWN_BYTES + 4];
     static unsigned turn;
-    char *out = buffers[turn++ % 4], *end = out + sizeof buffers[0] - 4, *p = out;
+    char *out = buffers[turn++ % SHOWN_BUFFERS], *p = out, *cut = out; /* cut: where "..." still fits */
     size_t left = strlen(text);
-    while (left > 0) {
+    for (int used = 0; left > 0;) {
         char piece[16];
-        int columns;
-        size_t used = next_piece(text, left, piece, &columns), n = strlen(piece);
-        if (p + n > end) {
-            strcpy(p, "...");
+        int width;
+        size_t bytes = next_piece(text, left, piece, &width), n = strlen(piece);
+        if (used + width > columns || p + n > out + SHOWN_BYTES) {
+            strcpy(cut, "...");
             return out;
         }
         memcpy(p, piece, n);
         p += n;
-        text += used;
-        left -= used;
+        used += width;
+        if (used + 3 <= columns) cut = p;
+        text += bytes;
+        left -= bytes;
     }
     *p = 0;
     return out;
+}
+
+const char *cli_shown(const char *text)
+{
+    return shown(text, SHOWN_BYTES);
+}
+
+const char *cli_shown_start(const char *text, int columns)
+{
+    return shown(text, columns);
 }
 
 void cli_put_shown(FILE *out, const char *text, size_t bytes)

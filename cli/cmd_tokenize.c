@@ -1,0 +1,109 @@
+/* cmd_tokenize.c - `mha tokenize`: texts as the model sees them. Needs tokenizer.json only; the weights are not read. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "input.h"
+#include "output.h"
+#include "session.h"
+#include "tokens.h"
+
+static struct {
+    int no_special;
+    long long max_tokens; /* -1 = the model's */
+} given = {.max_tokens = -1};
+
+static const struct poptOption options[] = {
+    {"no-special", 0, POPT_ARG_NONE, &given.no_special, 0, "without [CLS], [SEP] and the like", NULL},
+    {"max-tokens", 0, POPT_ARG_LONGLONG, &given.max_tokens, 0,
+     "cut after N tokens, 0 = never (default: the model's maximum)", "N"},
+    POPT_TABLEEND};
+
+/* The model's maximum; 0 = no limit, when the folder holds a tokenizer alone. */
+static int find_limit(cli_session *s, int64_t *limit)
+{
+    *limit = given.max_tokens;
+    if (given.max_tokens >= 0) return CLI_DONE;
+    mha_model *model;
+    mha_error error = {0};
+    const mha_model_options light = {.size = sizeof light, .no_weights = 1, .no_tokenizer = 1};
+    mha_status status = mha_model_open(s->ctx, s->model, &light, &model, &error);
+    *limit = status == MHA_OK ? mha_model_describe(model)->max_positions : 0;
+    mha_model_free(model);
+    if (status != MHA_OK && status != MHA_ERR_IO) return cli_refuse(s, &error);
+    if (status == MHA_ERR_IO && s->options.verbose) cli_say(s, "no limit on the number of tokens: %s", error.message);
+    return CLI_DONE;
+}
+
+/* ---- output ---- */
+
+static json_t *encoding_json(const mha_tokenizer *tokenizer, const mha_encoding *e)
+{
+    json_t *ids = json_array(), *tokens = json_array(), *offsets = json_array();
+    for (int64_t i = 0; i < e->count; i++) {
+        json_array_append_new(ids, json_integer(e->ids[i]));
+        json_array_append_new(tokens, json_string(cli_token_text(tokenizer, e->ids[i])));
+        json_array_append_new(offsets, json_pack("[I, I]", (json_int_t)e->begin[i], (json_int_t)e->end[i]));
+    }
+    return json_pack("{s:o, s:o, s:o, s:I}", "ids", ids, "tokens", tokens, "offsets", offsets, "truncated",
+                     (json_int_t)e->truncated);
+}
+
+static void print_encoding(const cli_session *s, const mha_tokenizer *tokenizer, const mha_encoding *e)
+{
+    cli_put_tokens(s, tokenizer, e, 0);
+    fprintf(s->out, "%s%lld tokens", cli_dim(s), (long long)e->count);
+    if (e->truncated > 0) fprintf(s->out, ", %lld more were cut off", (long long)e->truncated);
+    fprintf(s->out, "%s\n", cli_plain(s));
+}
+
+static int encode_all(cli_session *s, const mha_tokenizer *tokenizer, const cli_texts *texts, int64_t limit)
+{
+    const mha_encode_options how = {.size = sizeof how, .no_special = given.no_special, .max_tokens = limit};
+    for (int64_t i = 0; i < texts->count; i++) {
+        mha_encoding *e;
+        mha_error error = {0};
+        if (cli_stopped()) return cli_stopped();
+        if (mha_tokenizer_encode(tokenizer, texts->text[i], texts->bytes[i], NULL, 0, &how, &e, &error) != MHA_OK)
+            return cli_refuse(s, &error);
+        int code = CLI_DONE;
+        if (s->options.json)
+            code = cli_put_json(s, encoding_json(tokenizer, e), false);
+        else
+            print_encoding(s, tokenizer, e);
+        mha_encoding_free(e);
+        if (code != CLI_DONE) return code;
+    }
+    return CLI_DONE;
+}
+
+static int run(cli_session *s)
+{
+    if (given.max_tokens < -1) return cli_usage(s, "--max-tokens must be 0 or more");
+    cli_texts texts;
+    int code = cli_texts_read(s, true, &texts);
+    if (code != CLI_DONE) return code;
+    mha_tokenizer *tokenizer = NULL;
+    mha_error error = {0};
+    int64_t limit = 0;
+    code = cli_model_find(s, s->options.model);
+    if (code == CLI_DONE && mha_tokenizer_open(s->ctx, s->model, &tokenizer, &error) != MHA_OK)
+        code = cli_refuse(s, &error);
+    if (code == CLI_DONE) code = find_limit(s, &limit);
+    if (code == CLI_DONE) code = encode_all(s, tokenizer, &texts, limit);
+    mha_tokenizer_free(tokenizer);
+    cli_texts_free(&texts);
+    return code;
+}
+
+const cli_command cli_tokenize = {
+    .name = "tokenize",
+    .summary = "cut texts into the tokens that a model reads",
+    .usage = "TEXT... | -f FILE",
+    .details =
+        "--json prints one object per text and line: {ids, tokens, offsets, truncated}; an offset is the pair of byte\n"
+        "positions [begin, end) in the text, [0, 0] for special tokens.",
+    .shared = CLI_MODEL | CLI_FILE | CLI_JSON,
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,50 @@
+/* tokens.c - tokens above their ids. */
+#include "tokens.h"
+
+#include <string.h>
+
+#include "output.h"
+
+const char *cli_token_text(const mha_tokenizer *tokenizer, int32_t id)
+{
+    const char *token = mha_tokenizer_token(tokenizer, id);
+    return token ? token : "";
+}
+
+/* Columns of a token's cell, one space included. */
+static int cell_width(const mha_tokenizer *tokenizer, int32_t id)
+{
+    const char *token = cli_token_text(tokenizer, id);
+    int columns = cli_shown_columns(token, strlen(token)), digits = snprintf(NULL, 0, "%d", (int)id);
+    return (columns > digits ? columns : digits) + 1;
+}
+
+static void put_token(const cli_session *session, const mha_tokenizer *tokenizer, int32_t id)
+{
+    const char *token = cli_token_text(tokenizer, id);
+    bool special = mha_tokenizer_is_special(tokenizer, id);
+    fputs(special ? cli_dim(session) : cli_bold(session), session->out);
+    cli_put_shown(session->out, token, strlen(token));
+    fputs(cli_plain(session), session->out);
+    int columns = cli_shown_columns(token, strlen(token));
+    fprintf(session->out, "%*s", cell_width(tokenizer, id) - columns, "");
+}
+
+void cli_put_tokens(const cli_session *session, const mha_tokenizer *tokenizer, const mha_encoding *e, int indent)
+{
+    for (int64_t begin = 0, end; begin < e->count; begin = end) {
+        int used = indent;
+        for (end = begin; end < e->count; end++) {
+            int width = cell_width(tokenizer, e->ids[end]);
+            if (end > begin && used + width > session->columns) break;
+            used += width;
+        }
+        fprintf(session->out, "%*s", indent, "");
+        for (int64_t i = begin; i < end; i++)
+            put_token(session, tokenizer, e->ids[i]);
+        fprintf(session->out, "\n%*s%s", indent, "", cli_dim(session));
+        for (int64_t i = begin; i < end; i++)
+            fprintf(session->out, "%-*d", cell_width(tokenizer, e->ids[i]), (int)e->ids[i]);
+        fprintf(session->out, "%s\n", cli_plain(session));
+    }
+}
