@@ -1,0 +1,29 @@
+#!/bin/sh
+# check_headers.sh - each public header compiles alone, and twice, as C11 and as C++17, without a warning.
+#
+# $CC is the C compiler (cc), $CXX the C++ compiler (one that is found); without the latter that half is skipped.
+set -eu
+cd "$(dirname -- "$0")/.."
+status=0
+
+# compile HEADER COMPILER LANGUAGE STANDARD
+compile() {
+    printf '#include "mha/%s"\n#include "mha/%s"\n' "$1" "$1" |
+        "$2" -x "$3" "-std=$4" -Wall -Wextra -Wpedantic -Wconversion -Werror -Iinclude -fsyntax-only - || {
+        echo "include/mha/$1 does not compile alone as $4"
+        status=1
+    }
+}
+
+cxx=
+for name in "${CXX:-}" c++ g++ clang++ clang++-16; do
+    command -v "${name:-none}" >/dev/null && cxx=$name && break
+done
+[ -n "$cxx" ] || echo 'skipped: the public headers as C++17; there is no C++ compiler'
+
+for path in include/mha/*.h; do
+    header=${path##*/}
+    compile "$header" "${CC:-cc}" c c11
+    [ -z "$cxx" ] || compile "$header" "$cxx" c++ c++17
+done
+exit "$status"

@@ -1,0 +1,231 @@
+#!/usr/bin/env python3
+"""check_includes.py - the rules of the house that a compiler does not know.
+
+Who may include whom, which folders may name an intrinsic, ask for the CPU, open files, allocate, start threads or print.
+Prints FILE:LINE: what is wrong, and exits 1 if anything is. `--self-test` checks that each rule finds its violation.
+"""
+
+import pathlib
+import re
+import sys
+
+# ---- the rules ----
+
+# Includes go left only.
+CHAINS = [
+    ["base", "kernel", "attn", "layer", "model", "train", "heads"],
+    ["base", "io", "text", "model"],
+]
+PUBLIC_OWNER = {"types": "base", "ctx": "base"}  # include/mha/X.h belongs to src/X, but for these
+UMBRELLA = "mha/mha.h"  # for those outside; inside, only the version needs it
+UMBRELLA_USERS = {"src/base/status.c"}
+# Outside src/, these may look into it.
+INSIDERS = re.compile(r"tests/(unit|kernel|property|golden|fuzz|support)/|tests/ref\.[ch]$|bench/kernel\.c$")
+
+STANDARD = set(
+    "assert ctype errno fenv float inttypes limits locale math setjmp signal stdalign stdarg stdatomic stdbool stddef "
+    "stdint stdio stdlib string time wchar fcntl pthread sched unistd sys/mman sys/stat sys/syscall sys/types".split()
+)
+INTRINSIC_HEADER = re.compile(r"\w*intrin\.h|arm_\w+\.h")
+CPU_HEADER = re.compile(r"cpuid\.h|sys/auxv\.h|asm/hwcap\.h")
+
+
+def calls(names):
+    """A call of one of the names: not a member (x->open), not part of a longer name (mha_model_open)."""
+    return re.compile(rf"(?<![\w.>])(?:{names})\s*\(")
+
+
+# (where it is allowed, what is looked for, what to say); checked in src/ alone.
+FORBIDDEN = [
+    (r"src/kernel/", re.compile(r"\b_mm\d*_\w+|\b__m(128|256|512)\w*|\bv\w+q?_[fsu](16|32|64)\b|\bfloat(32x4|64x2)_t"),
+     "an intrinsic; only src/kernel names one"),
+    (r"src/base/cpu\.c$", re.compile(r"\b(__get_cpuid\w*|__cpuid\w*|__builtin_cpu_\w+|xgetbv|getauxval|arch_prctl)\b"),
+     "asks what the CPU is; only src/base/cpu.c does"),
+    (r"src/io/|src/heads/report", calls("fopen|freopen|fdopen|open|openat|creat|mkstemp|opendir|popen|tmpfile"),
+     "opens a file; only src/io, cli and src/heads/report do"),
+    (r"src/base/ctx_create\.c$", calls("malloc|calloc|realloc|free|strdup|posix_memalign|aligned_alloc|getline"),
+     "memory past the context; use mha__alloc and mha__free"),
+    (r"src/base/ctx_create\.c$", calls("getenv|secure_getenv|setenv|putenv"),
+     "reads the environment; only src/base/ctx_create.c does"),
+    (r"src/base/", calls(r"pthread_\w+|thrd_\w+|fork"), "handles threads; only src/base does"),
+    (r"src/(base|attn|layer)/", calls("mha__parallel"), "splits work; only src/attn and src/layer do"),
+    (r"(?!src/kernel/)", calls("mha__alloc|mha__calloc|mha__free|mha__log|mha__progress"),
+     "a kernel allocates or talks; its caller does that"),
+    (r"(?!src/)", calls("printf|fprintf|vprintf|vfprintf|puts|fputs|putchar|perror|exit|_exit|abort|assert"),
+     "prints or ends the program; the library returns a status"),
+]  # fmt: skip
+
+# ---- the check ----
+
+
+def reach():
+    """folder -> the folders that it may include, itself among them."""
+    left = {}
+    for chain in CHAINS:
+        for i, folder in enumerate(chain):
+            left.setdefault(folder, set()).update(chain[: i + 1])
+    for _ in left:  # long enough for any path through the chains
+        for folder in left:
+            left[folder] = set().union(*(left[other] for other in left[folder]))
+    return left
+
+
+REACH = reach()
+
+
+def without_comments(text):
+    """The code alone: comments and the insides of strings blanked, lines kept."""
+    token = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
+
+    def blank(match):
+        found = match.group()
+        if found[0] == '"':
+            return '""'
+        return re.sub(r"[^\n]", " ", found)
+
+    return token.sub(blank, text)
+
+
+def check_public(folder, header, path):
+    """A public header, seen from a folder of src/ or from another public header."""
+    if header == UMBRELLA:
+        return None if path in UMBRELLA_USERS else f"{UMBRELLA} is for those outside; name the header that is needed"
+    stem = pathlib.PurePath(header).stem
+    owner = PUBLIC_OWNER.get(stem, stem)
+    if owner not in REACH[folder]:
+        return f"{folder} may not include {header}, which lies to its right"
+    return None
+
+
+def check_quoted(path, name):
+    """#include "name" """
+    parts = pathlib.PurePath(path).parts
+    target = name.split("/")[0] if "/" in name else None
+    if ".." in name.split("/"):
+        return f'"{name}" climbs out of its folder; name it from the root'
+    if parts[0] == "src":
+        if target == "mha":
+            return check_public(parts[1], name, path)
+        if target in REACH and target not in REACH[parts[1]]:
+            return f'{parts[1]} may not include "{name}", which lies to its right'
+        return None
+    if target in REACH and not INSIDERS.match(path):
+        return f'"{name}" is inside the library; only include/mha is visible here'
+    if parts[0] == "include" and target == "mha" and path != "include/" + UMBRELLA:
+        return check_public(PUBLIC_OWNER.get(pathlib.PurePath(path).stem, pathlib.PurePath(path).stem), name, path)
+    return None
+
+
+def check_angled(path, name):
+    """#include <name>"""
+    if INTRINSIC_HEADER.fullmatch(name):
+        return None if path.startswith("src/kernel/") else f"<{name}> outside src/kernel"
+    if CPU_HEADER.fullmatch(name):
+        return None if path == "src/base/cpu.c" else f"<{name}> outside src/base/cpu.c"
+    if re.match(r"src/(base|kernel|attn)/|include/", path) and name.removesuffix(".h") not in STANDARD:
+        return f"<{name}>: the operator and the public headers need libc, libm and threads alone"
+    return None
+
+
+def check_file(path, text):
+    """[(line, message)] of one file; `path` is relative to the root, with slashes."""
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        include = re.match(r'\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', line)
+        if include:
+            message = check_quoted(path, include[1]) if include[1] else check_angled(path, include[2])
+            if message:
+                found.append((number, message))
+    if path.startswith("src/"):
+        for number, line in enumerate(without_comments(text).splitlines(), 1):
+            for allowed, pattern, message in FORBIDDEN:
+                hit = pattern.search(line)
+                if hit and not re.match(allowed, path):
+                    found.append((number, f"{hit[0].rstrip(' (')}: {message}"))
+    return found
+
+
+def check_tree(root):
+    """Number of violations below root, each printed."""
+    count = 0
+    for folder in ("include", "src", "cli", "tests", "bench", "examples", "python", "mpi"):
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix not in (".c", ".h", ".inc"):
+                continue
+            name = path.relative_to(root).as_posix()
+            for line, message in check_file(name, path.read_text(encoding="utf-8")):
+                print(f"{name}:{line}: {message}")
+                count += 1
+    return count
+
+
+# ---- the check of the check: (path, text, what the message must hold; None = clean) ----
+
+SAMPLES = [
+    ("src/attn/fwd.c", '#include "kernel/kernel.h"\n#include "mha/attn.h"\n#include <math.h>', None),
+    ("src/kernel/x.c", '#include "attn/plan.h"', "lies to its right"),
+    ("src/io/x.c", '#include "kernel/kernel.h"', "lies to its right"),
+    ("src/model/x.c", '#include "text/text.h"\n#include "layer/layer.h"', None),
+    ("src/layer/x.c", '#include "io/json.h"', "lies to its right"),
+    ("src/base/x.c", '#include "mha/model.h"', "lies to its right"),
+    ("src/base/x.c", '#include "mha/ctx.h"', None),
+    ("src/attn/x.c", '#include "mha/mha.h"', "for those outside"),
+    ("src/attn/x.c", '#include "../base/ctx.h"', "climbs"),
+    ("src/attn/x.c", "#include <jansson.h>", "libc, libm and threads"),
+    ("src/io/x.c", "#include <jansson.h>", None),
+    ("include/mha/attn.h", '#include "mha/model.h"', "lies to its right"),
+    ("include/mha/attn.h", "#include <cairo.h>", "libc, libm and threads"),
+    ("cli/x.c", '#include "base/ctx.h"', "only include/mha is visible"),
+    ("cli/x.c", '#include "mha/mha.h"\n#include "output.h"\nint f(void) { return printf("x"); }', None),
+    ("examples/x.c", '#include "kernel/kernel.h"', "only include/mha is visible"),
+    ("bench/kernel.c", '#include "kernel/kernel.h"', None),
+    ("bench/attn.c", '#include "kernel/kernel.h"', "only include/mha is visible"),
+    ("tests/unit/test_x.c", '#include "base/ctx.h"', None),
+    ("tests/cli/x.c", '#include "base/ctx.h"', "only include/mha is visible"),
+    ("src/kernel/x.c", "#include <immintrin.h>\n__m256 f(void) { return _mm256_setzero_ps(); }", None),
+    ("src/attn/x.c", "#include <arm_neon.h>", "outside src/kernel"),
+    ("src/attn/x.c", "\n__m512 x;", "only src/kernel names one"),
+    ("src/layer/x.c", "\nvoid f(void) { vaddq_f32(a, b); }", "only src/kernel names one"),
+    ("src/base/cpu.c", "#include <cpuid.h>\nint f(void) { return __get_cpuid(1, a, b, c, d); }", None),
+    ("src/kernel/select.c", "#include <cpuid.h>", "outside src/base/cpu.c"),
+    ("src/kernel/select.c", '\nint f(void) { return __builtin_cpu_supports("avx2"); }', "asks what the CPU is"),
+    ("src/model/x.c", "\nvoid f(void) { fopen(a, b); }", "opens a file"),
+    ("src/model/x.c", "\nvoid f(void) { open (a, b); }", "opens a file"),
+    ("src/model/x.c", "// fopen(x)\n/* open(x)\n open(y) */ int f(void) { return mha_model_open(s) + o->open(\"open(\"); }", None),
+    ("src/io/x.c", "void f(void) { fopen(a, b); }", None),
+    ("src/heads/report.c", "void f(void) { fopen(a, b); }", None),
+    ("src/heads/stats.c", "\nvoid f(void) { fopen(a, b); }", "opens a file"),
+    ("src/attn/x.c", "\nvoid *f(void) { return malloc(8); }", "memory past the context"),
+    ("src/attn/x.c", '\nchar *f(void) { return getenv("X"); }', "reads the environment"),
+    ("src/attn/x.c", "\nvoid f(void) { pthread_create(a, b, c, d); }", "handles threads"),
+    ("src/kernel/x.c", "\nvoid f(void) { mha__parallel(a, b, c, d); }", "splits work"),
+    ("src/kernel/x.c", "\nvoid f(void) { mha__alloc(a, b); }", "a kernel allocates"),
+    ("src/io/x.c", '\nvoid f(void) { fprintf(stderr, "x"); }', "prints or ends"),
+    ("src/io/x.c", '\nvoid f(void) { snprintf(a, 1, "printf("); }', None),
+]  # fmt: skip
+
+
+def self_test():
+    """Number of samples that were judged wrongly, each printed."""
+    wrong = 0
+    for path, text, want in SAMPLES:
+        found = check_file(path, text)
+        last = text.count("\n") + 1  # the violation is in the sample's last line
+        good = not found if want is None else len(found) == 1 and found[0][0] == last and want in found[0][1]
+        if not good:
+            print(f"self-test: {path}: {text!r}: want {want!r}, got {found}")
+            wrong += 1
+    return wrong
+
+
+def main():
+    if sys.argv[1:] == ["--self-test"]:
+        return 1 if self_test() else 0
+    if sys.argv[1:]:
+        print(__doc__, file=sys.stderr)
+        return 2
+    return 1 if check_tree(pathlib.Path(__file__).resolve().parent.parent) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
