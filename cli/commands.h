@@ -10,6 +10,8 @@
     X(info)                \
     X(tokenize)            \
     X(embed)               \
+    X(report)              \
+    X(draw)                \
     X(completion)
 
 #define CLI__X(name) extern const cli_command cli_##name;

@@ -17,6 +17,7 @@ lib   jansson       libjansson-dev
 lib   libutf8proc   libutf8proc-dev
 lib   popt          libpopt-dev
 lib   cairo         libcairo2-dev
+lib   zlib          zlib1g-dev
 '
 
 say() { printf 'mha: %s\n' "$*" >&2; }

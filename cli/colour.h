@@ -1,0 +1,20 @@
+/* colour.h - the one colour scale of figures and reports. */
+#ifndef CLI_COLOUR_H
+#define CLI_COLOUR_H
+
+typedef struct colour {
+    unsigned char r, g, b;
+} colour;
+
+/* viridis (van der Walt and Smith 2015): dark violet at 0, yellow at 1; readable in grey and by colour-blind people. */
+enum { COLOUR_STOPS = 20 };
+extern const colour colour_stops[COLOUR_STOPS];
+
+/* The colour of an attention weight in [0, 1], on a square-root scale: small weights matter, so half of the colours go to the
+ * lowest quarter. Values outside, and NaN, take the nearer end. */
+colour colour_of_weight(float weight);
+
+/* Where on the scale a weight lies, 0..1. */
+double colour_position(double weight);
+
+#endif

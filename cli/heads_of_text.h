@@ -1,0 +1,19 @@
+/* heads_of_text.h - a model, one text, and the maps of all its heads: what `mha report` and `mha draw` start from. */
+#ifndef CLI_HEADS_OF_TEXT_H
+#define CLI_HEADS_OF_TEXT_H
+
+#include "input.h"
+
+typedef struct heads_of_text {
+    mha_model *model;
+    mha_heads *heads;
+    cli_texts texts;
+    const char *text;
+} heads_of_text;
+
+/* Opens -m, takes the one text of the command line (or of -f) and measures. Returns an exit code, the message has been
+ * printed; heads_of_text_free is called either way. */
+int heads_of_text_measure(cli_session *s, heads_of_text *h);
+void heads_of_text_free(heads_of_text *h);
+
+#endif

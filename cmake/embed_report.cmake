@@ -1,0 +1,53 @@
+# Builds OUT, a C file with the report page around its data: cmake -DFROM=cli/report -DOUT=FILE -P embed_report.cmake
+# The page's style and script are named by hash in its Content-Security-Policy, so that nothing else may run in it.
+
+# Base64 of a hexadecimal string: three hex digits are two base64 digits.
+function(hex_to_base64 hex out)
+  set(alphabet "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
+  string(LENGTH "${hex}" length)
+  set(text "")
+  foreach(at RANGE 0 ${length} 3)
+    string(SUBSTRING "${hex}000" ${at} 3 digits)
+    math(EXPR high "0x${digits} >> 6")
+    math(EXPR low "0x${digits} & 63")
+    string(SUBSTRING "${alphabet}" ${high} 1 first)
+    string(SUBSTRING "${alphabet}" ${low} 1 second)
+    string(APPEND text "${first}${second}")
+  endforeach()
+  # 32 bytes of SHA-256 are 43 digits and one sign of padding.
+  string(SUBSTRING "${text}" 0 43 text)
+  set(${out} "${text}=" PARENT_SCOPE)
+endfunction()
+
+function(source_hash text out)
+  string(SHA256 hex "${text}")
+  hex_to_base64("${hex}" base64)
+  set(${out} "sha256-${base64}" PARENT_SCOPE)
+endfunction()
+
+function(append_array file name text)
+  file(WRITE "${OUT}.part" "${text}")
+  file(READ "${OUT}.part" hex HEX)
+  file(REMOVE "${OUT}.part")
+  string(REGEX REPLACE "(..)" "0x\\1," bytes "${hex}")
+  string(REGEX REPLACE "((0x..,)(0x..,)(0x..,)(0x..,)(0x..,)(0x..,)(0x..,)(0x..,))" "\\1\n" bytes "${bytes}")
+  file(APPEND "${file}" "const unsigned char ${name}[] = {\n${bytes}0};\n")
+endfunction()
+
+file(READ "${FROM}/page.html" page)
+file(READ "${FROM}/style.css" style)
+file(READ "${FROM}/app.js" script)
+source_hash("${style}" style_hash)
+source_hash("${script}" script_hash)
+string(REPLACE "@STYLE_HASH@" "${style_hash}" page "${page}")
+string(REPLACE "@SCRIPT_HASH@" "${script_hash}" page "${page}")
+string(REPLACE "@STYLE@" "${style}" page "${page}")
+string(REPLACE "@SCRIPT@" "${script}" page "${page}")
+string(FIND "${page}" "@DATA@" at)
+string(SUBSTRING "${page}" 0 ${at} before)
+math(EXPR at "${at} + 6")
+string(SUBSTRING "${page}" ${at} -1 after)
+
+file(WRITE "${OUT}" "/* Made from cli/report/ by cmake/embed_report.cmake. */\n#include \"report_page.h\"\n")
+append_array("${OUT}" report_page_before "${before}")
+append_array("${OUT}" report_page_after "${after}")

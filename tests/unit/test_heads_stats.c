@@ -1,0 +1,144 @@
+/* test_heads_stats.c - the numbers of one head, without a model: small maps by hand, and the ideal patterns of golden/heads whose
+ * labels are known by construction. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+#include "heads/stats.h"
+#include "mha/io.h"
+
+enum { N = 24 };
+
+static mha__head_stats measure(int64_t n, const uint8_t *kind, bool causal, const float *map)
+{
+    mha__head_stats s = {.sum = {0}};
+    double *scratch = malloc(mha__head_stats_scratch(n) * sizeof *scratch);
+    mha__head_stats_add(&s, n, kind, causal, map, scratch);
+    free(scratch);
+    return s;
+}
+
+static void near(double got, double want)
+{
+    if (!(fabs(got - want) <= 1e-6)) fail_msg("got %.9g, want %.9g", got, want);
+}
+
+/* Two tokens that look at each other half the time. */
+static void by_hand(void **state)
+{
+    (void)state;
+    const uint8_t kind[3] = {MHA__TOKEN_SPECIAL, 0, MHA__TOKEN_SEP | MHA__TOKEN_SPECIAL};
+    const float map[9] = {1, 0, 0, 0.5F, 0.25F, 0.25F, 0, 0, 1};
+    mha__head_stats s = measure(3, kind, false, map);
+    near(mha__head_stats_value(&s, MHA_HEAD_ENTROPY), 1.5 / 3);
+    near(mha__head_stats_value(&s, MHA_HEAD_CONFIDENCE), 2.5 / 3);
+    near(mha__head_stats_value(&s, MHA_HEAD_DISTANCE), 0.75 / 3);
+    near(mha__head_stats_value(&s, MHA_HEAD_OFFSET), -0.25 / 3);
+    near(mha__head_stats_value(&s, MHA_HEAD_PREV), 0.5);
+    near(mha__head_stats_value(&s, MHA_HEAD_FIRST), 0.5);
+    near(mha__head_stats_value(&s, MHA_HEAD_SELF), 0.25);
+    near(mha__head_stats_value(&s, MHA_HEAD_NEXT), 0.25);
+    near(mha__head_stats_value(&s, MHA_HEAD_SEP), 0.25);
+    near(mha__head_stats_value(&s, MHA_HEAD_BROAD), 1.5 / log2(3));
+    near(mha__head_stats_value(&s, MHA_HEAD_VERTICAL), 1); /* one content row explains itself */
+    assert_true(isnan(mha__head_stats_value(&s, MHA_HEAD_DUP_PROBE)));
+    assert_int_equal(mha__head_stats_label(&s), MHA_LABEL_PREV); /* prev and first are equal: the earlier rule */
+}
+
+/* A causal head that looks evenly at everything it may: the normalised entropy is 1, and row 0 has none. */
+static void causal_even(void **state)
+{
+    (void)state;
+    uint8_t kind[N] = {0};
+    float map[N * N] = {0};
+    for (int i = 0; i < N; i++)
+        for (int j = 0; j <= i; j++)
+            map[i * N + j] = 1.0F / (float)(i + 1);
+    mha__head_stats s = measure(N, kind, true, map);
+    near(mha__head_stats_value(&s, MHA_HEAD_ENTROPY_NORM), 1);
+    near(s.over[MHA_HEAD_ENTROPY_NORM], N - 1);
+    assert_int_equal(mha__head_stats_label(&s), MHA_LABEL_BROAD);
+}
+
+/* Means are over rows of all texts together, not means of means. */
+static void texts_pool_by_rows(void **state)
+{
+    (void)state;
+    uint8_t kind[2] = {0};
+    double scratch[12];
+    const float one[1] = {1}, two[4] = {0, 1, 1, 0};
+    mha__head_stats s = {.sum = {0}};
+    mha__head_stats_add(&s, 1, kind, false, one, scratch);
+    mha__head_stats_add(&s, 2, kind, false, two, scratch);
+    near(mha__head_stats_value(&s, MHA_HEAD_SELF), 1.0 / 3);
+}
+
+/* [first] a b a b [last]: perfect copying and perfect induction, and what the probe says of each. */
+static void probes(void **state)
+{
+    (void)state;
+    enum { LENGTH = 6, START = 1, PERIOD = 2 };
+    for (int induction = 0; induction < 2; induction++) {
+        float map[LENGTH * LENGTH] = {0};
+        for (int i = START + PERIOD; i < START + 2 * PERIOD; i++)
+            map[i * LENGTH + i - PERIOD + induction] = 1;
+        mha__head_stats s = {.sum = {0}};
+        mha__head_stats_add_probe(&s, LENGTH, START, PERIOD, true, map);
+        near(mha__head_stats_value(&s, MHA_HEAD_INDUCTION_PROBE), induction);
+        near(mha__head_stats_value(&s, MHA_HEAD_DUP_PROBE), !induction);
+    }
+}
+
+static const mha_head_metric golden_order[12] = {MHA_HEAD_PREV,     MHA_HEAD_NEXT,      MHA_HEAD_SELF,
+                                                 MHA_HEAD_FIRST,    MHA_HEAD_SEP,       MHA_HEAD_PUNCT,
+                                                 MHA_HEAD_WINDOW2,  MHA_HEAD_BROAD,     MHA_HEAD_VERTICAL,
+                                                 MHA_HEAD_TOEPLITZ, MHA_HEAD_DUP_PROBE, MHA_HEAD_INDUCTION_PROBE};
+static const mha_head_label golden_labels[12] = {
+    MHA_LABEL_MIXED, MHA_LABEL_PREV,  MHA_LABEL_NEXT,     MHA_LABEL_SELF,      MHA_LABEL_FIRST,     MHA_LABEL_SEP,
+    MHA_LABEL_LOCAL, MHA_LABEL_BROAD, MHA_LABEL_VERTICAL, MHA_LABEL_DUPLICATE, MHA_LABEL_INDUCTION, MHA_LABEL_PUNCT};
+
+static void golden_patterns(void **state)
+{
+    (void)state;
+    enum { MAPS = 10, SCORES = 12 };
+    mha_file *file;
+    mha_error err = {0};
+    uint8_t kind[N] = {
+        [0] = MHA__TOKEN_SPECIAL, [11] = MHA__TOKEN_PUNCT, [N - 1] = MHA__TOKEN_SPECIAL | MHA__TOKEN_SEP};
+    static float maps[MAPS * N * N], scores[SCORES * MAPS];
+    int64_t labels[MAPS];
+    if (mha_file_open(NULL, MHA_TEST_DATA "/heads/synthetic-patterns.safetensors", NULL, &file, &err))
+        fail_msg("%s", err.message);
+    assert_int_equal(mha_tensor_read(mha_file_find(file, "maps"), MHA_F32, maps, &err), MHA_OK);
+    assert_int_equal(mha_tensor_read(mha_file_find(file, "pattern_scores"), MHA_F32, scores, &err), MHA_OK);
+    assert_int_equal(mha_tensor_read(mha_file_find(file, "labels"), MHA_I64, labels, &err), MHA_OK);
+    for (int m = 0; m < MAPS; m++) {
+        mha__head_stats s = measure(N, kind, false, maps + m * N * N);
+        for (int k = 0; k < SCORES - 2; k++) /* the two probe scores need a probe text */
+            near(mha__head_stats_value(&s, golden_order[k]), (double)scores[k * MAPS + m]);
+        assert_int_equal(mha__head_stats_label(&s), golden_labels[labels[m]]);
+    }
+    mha_file_free(file);
+}
+
+static void names(void **state)
+{
+    (void)state;
+    assert_string_equal(mha_head_metric_key(MHA_HEAD_ENTROPY), "entropy");
+    assert_string_equal(mha_head_label_key(MHA_LABEL_MIXED), "mixed");
+    assert_null(mha_head_metric_key(MHA_HEAD_METRICS));
+    assert_null(mha_head_label_help((mha_head_label)-1));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(by_hand), cmocka_unit_test(causal_even),     cmocka_unit_test(texts_pool_by_rows),
+        cmocka_unit_test(probes),  cmocka_unit_test(golden_patterns), cmocka_unit_test(names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
