@@ -17,8 +17,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#if defined(__SANITIZE_THREAD__)
+#define THREAD_SANITIZER 1
+#elif defined(__SANITIZE_ADDRESS__)
+#define ADDRESS_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define THREAD_SANITIZER 1
+#elif __has_feature(address_sanitizer)
+#define ADDRESS_SANITIZER 1
+#endif
+#endif
 
 enum { MOST = 1000, ROUNDS = 50 };
 
@@ -218,14 +231,6 @@ static void own_parallel_for_is_used(void **state)
 
 /* ---- fork ---- */
 
-#if defined(__SANITIZE_THREAD__)
-#define THREAD_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define THREAD_SANITIZER 1
-#endif
-#endif
-
 static void skip_under_thread_sanitizer(void)
 {
 #ifdef THREAD_SANITIZER
@@ -314,6 +319,35 @@ static void fork_in_the_middle_of_a_call(void **state)
 
 /* ---- the process around us ---- */
 
+static void count_warning(void *user, int level, const char *message)
+{
+    if (level == 0 && strstr(message, "of 1024 threads could be started")) ++*(int *)user;
+}
+
+/* In 200 MiB of address space there is no room for the stacks of 1024 threads. */
+static bool fewer_threads_will_do(mha_ctx *unused)
+{
+    mha_ctx *ctx = NULL;
+    int warnings = 0;
+    mha_ctx_options options = {.size = sizeof options, .threads = 1024, .log = count_warning, .log_user = &warnings};
+    (void)unused;
+    if (setrlimit(RLIMIT_AS, &(struct rlimit){200 << 20, 200 << 20}) != 0) return false;
+    bool ok = mha_ctx_create(&options, &ctx, NULL) == MHA_OK && warnings == 1 && mha_ctx_threads(ctx) < 1024 &&
+              run_job(ctx, 100, 3, NULL);
+    mha_ctx_free(ctx);
+    return ok;
+}
+
+static void a_system_that_refuses_threads(void **state)
+{
+    (void)state;
+#if defined(THREAD_SANITIZER) || defined(ADDRESS_SANITIZER)
+    puts("skipped: a sanitizer needs more address space than this test leaves");
+    skip();
+#endif
+    assert_true(in_child(NULL, fewer_threads_will_do));
+}
+
 static volatile sig_atomic_t signals;
 
 static void count_signal(int number)
@@ -379,6 +413,7 @@ int main(void)
         cmocka_unit_test(own_parallel_for_is_used),
         cmocka_unit_test(children_get_workers_of_their_own),
         cmocka_unit_test(fork_in_the_middle_of_a_call),
+        cmocka_unit_test(a_system_that_refuses_threads),
         cmocka_unit_test(workers_take_no_signals),
         cmocka_unit_test(threads_follow_the_affinity),
     };
