@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 float mha__bf16_to_f32(uint16_t bits);  /* exact */
-float mha__f16_to_f32(uint16_t bits);   /* exact: subnormals, inf, nan */
+float mha__f16_to_f32(uint16_t bits);   /* exact, subnormals and inf too; nan becomes quiet */
 uint16_t mha__f32_to_bf16(float value); /* nearest even; nan stays nan (quiet) */
 uint16_t mha__f32_to_f16(float value);  /* nearest even; overflow to inf; nan stays nan (quiet) */
 
