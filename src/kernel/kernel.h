@@ -76,8 +76,8 @@ typedef struct mha__kernels {
     void (*softcap)(int64_t keys, int64_t lanes, double cap, void *s); /* s = cap * tanh(s / cap) */
     void (*bias)(int64_t keys, int64_t lanes, const void *bias,
                  void *s); /* s += bias; -inf, whatever s was, where bias is -inf */
-    /* s = -inf unless lo[lane] <= key < hi[lane], key counted from the first one of s; reals in [0, keys]. */
-    void (*interval)(int64_t keys, int64_t lanes, const void *lo, const void *hi, void *s);
+    /* s = -inf unless lo[lane] <= first + key < hi[lane]. */
+    void (*interval)(int64_t keys, int64_t lanes, int64_t first, const int64_t *lo, const int64_t *hi, void *s);
     void (*top)(int64_t keys, int64_t lanes, const void *s, void *top);
 
     /* Online softmax: with m = max(max, top), s <- exp(s - m), alpha = exp(max - m), sum <- sum * alpha + column
@@ -85,7 +85,7 @@ typedef struct mha__kernels {
      * alpha is exactly 1, or 0 where nothing has been seen (and then o is 0). NaN makes sum NaN; +inf makes NaN of
      * itself. */
     void (*softmax)(int64_t keys, int64_t lanes, const void *top, void *s, void *max, void *sum, void *alpha);
-    /* s = exp(s - max) * inverse; 0 where s is -inf. */
+    /* s = exp(s - max) * inverse; 0 where s is -inf, whatever the others are. */
     void (*probs)(int64_t keys, int64_t lanes, const void *max, const void *inverse, void *s);
 
     /* o [rows, dv; row stride o_stride] = o * alpha[row] + P V. P is s read across; V is in panels: number (key, c) at
@@ -93,8 +93,15 @@ typedef struct mha__kernels {
     void (*values)(int64_t rows, int64_t dv, int64_t keys, const void *s, const void *v, int64_t v_row, int64_t v_panel,
                    const void *alpha, void *o, int64_t o_stride);
 
+    /* The same to the bit where V is finite, but passes over keys whose mask[key][lane] is -inf: 0 * NaN would be
+     * NaN. */
+    void (*values_masked)(int64_t rows, int64_t dv, int64_t keys, const void *s, const void *mask, const void *v,
+                          int64_t v_row, int64_t v_panel, const void *alpha, void *o, int64_t o_stride);
+
     /* ---- rows of results ---- */
 
+    /* Nothing seen yet. max and sum are written for whole vectors of rows. */
+    void (*clear)(int64_t rows, int64_t o_stride, const mha__partial *partial);
     /* into <- from and into together. Exact identity where one of them has seen nothing. */
     void (*merge)(int64_t rows, int64_t dv, int64_t o_stride, const mha__partial *from, const mha__partial *into);
     /* inverse[r] = 1 / sum[r], or 0 for a sum of 0; lse[r * lse_stride] = max + log(sum), or -inf. lse may be NULL. */

@@ -1,0 +1,104 @@
+/* describe.c - what a plan says about itself: one list of facts, printed as sentences or as JSON. */
+#include "attn/plan.h"
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A text that counts on when it is full, like snprintf. */
+typedef struct text {
+    char *to;
+    size_t capacity, length;
+} text;
+
+static __attribute__((format(printf, 2, 3))) void say(text *t, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    const bool room = t->length < t->capacity;
+    const int n = vsnprintf(room ? t->to + t->length : NULL, room ? t->capacity - t->length : 0, format, args);
+    va_end(args);
+    t->length += n > 0 ? (size_t)n : 0;
+}
+
+/* Every path but the one taken, and why not. */
+typedef struct path {
+    const char *name, *reason;
+} path;
+
+static const char *why_not(const mha_attn_plan *plan, mha__isa isa)
+{
+    if (plan->desc.dtype == MHA_F64) return "f64 runs on the scalar kernels only";
+    if (!mha__cpu_has(isa)) return "this CPU or operating system lacks it";
+    if (isa > mha__ctx_isa(plan->ctx)) return "newer than the context allows";
+    return "has no kernels of its own yet";
+}
+
+static int refused_paths(const mha_attn_plan *plan, path paths[MHA__ISAS + 2])
+{
+    int n = 0;
+    for (int isa = MHA__ISAS - 1; strcmp(mha__isa_name((mha__isa)isa), plan->kernels->isa) != 0; isa--)
+        paths[n++] = (path){mha__isa_name((mha__isa)isa), why_not(plan, (mha__isa)isa)};
+    paths[n++] = (path){"decode", "not built yet: few queries run as a tile"};
+    if (plan->workers == 1)
+        paths[n++] =
+            (path){"threads", mha__threads(plan->ctx) == 1 ? "the context has one" : "too little work to wake them"};
+    return n;
+}
+
+/* Operations if nothing is masked, and bytes of q, k, v and out once each. */
+static double flops_of(const mha_attn_desc *d)
+{
+    return 2.0 * (double)d->batch * (double)d->heads * (double)d->q_len * (double)d->kv_len *
+           (double)(d->head_dim + d->v_head_dim);
+}
+
+static double bytes_of(const mha_attn_plan *plan)
+{
+    const mha_attn_desc *d = &plan->desc;
+    const double queries = (double)d->heads * (double)d->q_len, keys = (double)d->kv_heads * (double)d->kv_len;
+    return (double)plan->kernels->real_size * (double)d->batch * (queries + keys) *
+           (double)(d->head_dim + d->v_head_dim);
+}
+
+static void sentences(text *t, const mha_attn_plan *plan, const path *paths, int count)
+{
+    say(t, "kernel: fwd_tiled, %s, %s\n", mha_dtype_name(plan->desc.dtype), plan->kernels->isa);
+    say(t, "tiles: %d queries by %d keys, registers %d by %d, partial results merged every %d keys\n", MHA__TILE_Q,
+        MHA__KEY_BLOCK, plan->kernels->mr, plan->kernels->nr, MHA__CHUNK);
+    say(t, "work: %" PRId64 " tasks on up to %d threads\n", plan->tasks, plan->workers);
+    say(t, "workspace: %zu bytes\n", mha_attn_plan_workspace(plan));
+    say(t, "cost: %.4g operations unmasked, %.4g bytes read and written\n", flops_of(&plan->desc), bytes_of(plan));
+    for (int i = 0; i < count; i++)
+        say(t, "not taken: %s: %s\n", paths[i].name, paths[i].reason);
+}
+
+static void json_object(text *t, const mha_attn_plan *plan, const path *paths, int count)
+{
+    say(t, "{\"kernel\": \"fwd_tiled\", \"dtype\": \"%s\", \"isa\": \"%s\", ", mha_dtype_name(plan->desc.dtype),
+        plan->kernels->isa);
+    say(t, "\"tile_q\": %d, \"tile_k\": %d, \"register_rows\": %d, \"register_columns\": %d, \"chunk\": %d, ",
+        MHA__TILE_Q, MHA__KEY_BLOCK, plan->kernels->mr, plan->kernels->nr, MHA__CHUNK);
+    say(t, "\"tasks\": %" PRId64 ", \"threads\": %d, \"workspace\": %zu, ", plan->tasks, plan->workers,
+        mha_attn_plan_workspace(plan));
+    say(t, "\"flops\": %.0f, \"bytes\": %.0f, \"refused\": [", flops_of(&plan->desc), bytes_of(plan));
+    for (int i = 0; i < count; i++)
+        say(t, "%s{\"path\": \"%s\", \"reason\": \"%s\"}", i ? ", " : "", paths[i].name, paths[i].reason);
+    say(t, "]}");
+}
+
+size_t mha_attn_plan_describe(const mha_attn_plan *plan, int json, char *to, size_t capacity)
+{
+    text t = {to, to ? capacity : 0, 0};
+    path paths[MHA__ISAS + 2];
+    if (!plan) {
+        say(&t, json ? "null" : "no plan\n");
+        return t.length;
+    }
+    const int count = refused_paths(plan, paths);
+    if (json)
+        json_object(&t, plan, paths, count);
+    else
+        sentences(&t, plan, paths, count);
+    return t.length;
+}

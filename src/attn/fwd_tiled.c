@@ -1,0 +1,204 @@
+/* fwd_tiled.c - the forward pass of one tile of queries: blocks of keys with online softmax, chunks of blocks merged in
+ * a tree.
+ *
+ * For each block of keys and each panel of queries (nr of them, one per lane):
+ *
+ *     S^T = scale K Q^T  ->  cap, bias, masks  ->  P^T = exp(S^T - max)  ->  O = O * alpha + P V
+ *
+ * Blocks and chunks begin at multiples of their length, and a key that a row may not see adds an exact zero, so a row's
+ * bits do not depend on which other rows share its tile. Keys that no row of a panel sees are skipped, to the key.
+ *
+ * A masked key's weight is 0, and 0 * NaN would be NaN: if the result of a tile is not finite, the tile is computed
+ * again with the masked keys of V passed over one by one (`careful`). That costs nothing until it happens.
+ */
+#include "attn/fwd_tiled.h"
+
+#include "attn/mask.h"
+#include "attn/merge.h"
+#include "base/size.h"
+#include <string.h>
+
+typedef struct tile {
+    const mha__call *call;
+    const mha_attn_plan *plan;
+    const mha__kernels *k;
+    mha__scratch scratch;
+    mha__rows rows; /* all of them */
+    mha__span span;
+    int64_t kv_head;
+    bool careful;
+} tile;
+
+/* One panel of a tile. */
+typedef struct panel {
+    mha__rows rows;
+    mha__span span;
+    int64_t row; /* first row within the tile */
+    const void *q;
+} panel;
+
+static void *at(const tile *t, void *base, int64_t element)
+{
+    return (char *)base + element * (int64_t)t->k->real_size;
+}
+
+static panel panel_of(const tile *t, int64_t row)
+{
+    panel p = {.rows = t->rows, .row = row, .q = at(t, t->scratch.q, row * t->plan->desc.head_dim)};
+    p.rows.first += row;
+    p.rows.count = mha__min64(t->k->nr, t->rows.count - row);
+    p.rows.lo += row;
+    p.rows.hi += row;
+    p.span = mha__mask_span(&p.rows);
+    return p;
+}
+
+/* Final scores of keys [first, end) into `s`, and their maxima into scratch.top. */
+static void scores(const tile *t, const panel *p, int64_t first, int64_t end, void *s)
+{
+    const mha_attn_desc *d = &t->plan->desc;
+    const mha_cview *k = &t->call->args.k;
+    const int64_t keys = end - first, lanes = p->rows.count;
+    const void *from = mha__at(k, t->k->real_size, p->rows.b, t->kv_head, first, 0);
+    t->k->scores(keys, d->head_dim, from, k->stride[2], k->stride[3], p->q, lanes, d->scale, s, t->scratch.top);
+    const bool capped = d->softcap > 0;
+    if (capped) t->k->softcap(keys, lanes, d->softcap, s);
+    if (mha__mask_apply(t->call, &t->scratch, &p->rows, &p->span, first, end, s) || capped)
+        t->k->top(keys, lanes, s, t->scratch.top);
+}
+
+/* O = O * alpha + P V for keys [first, end) of the block that begins at `start`. */
+static void values(const tile *t, const panel *p, int64_t start, int64_t first, int64_t end, void *o)
+{
+    const int64_t nr = t->k->nr, keys = end - first, dv = t->plan->desc.v_head_dim;
+    const int64_t length = mha__min64(MHA__KEY_BLOCK, t->span.hi - start);
+    const void *v = at(t, t->scratch.v, (first - start) * nr);
+    const mha__scratch *x = &t->scratch;
+    if (t->careful) {
+        memset(x->mask, 0, (size_t)(keys * nr) * t->k->real_size);
+        mha__mask_apply(t->call, x, &p->rows, &p->span, first, end, x->mask);
+        t->k->values_masked(p->rows.count, dv, keys, x->s, x->mask, v, nr, length * nr, x->alpha, o, t->plan->o_stride);
+    } else {
+        t->k->values(p->rows.count, dv, keys, x->s, v, nr, length * nr, x->alpha, o, t->plan->o_stride);
+    }
+}
+
+/* One panel and the keys of one block, added to `into`. */
+static void attend_panel(const tile *t, int64_t row, int64_t start, const mha__partial *into)
+{
+    const panel p = panel_of(t, row);
+    const int64_t first = mha__max64(start, p.span.lo), end = mha__min64(start + MHA__KEY_BLOCK, p.span.hi);
+    if (first >= end) return;
+    const mha__scratch *x = &t->scratch;
+    scores(t, &p, first, end, x->s);
+    t->k->softmax(end - first, p.rows.count, x->top, x->s, at(t, into->max, row), at(t, into->sum, row), x->alpha);
+    values(t, &p, start, first, end, at(t, into->o, row * t->plan->o_stride));
+}
+
+/* The keys of one chunk, into an empty partial result. Only what the tile sees of the block of V is read. */
+static void attend_chunk(const tile *t, int64_t chunk, const mha__partial *into)
+{
+    const mha_cview *v = &t->call->args.v;
+    const int64_t end = mha__min64((chunk + 1) * MHA__CHUNK, t->span.hi);
+    t->k->clear(t->rows.count, t->plan->o_stride, into);
+    for (int64_t start = chunk * MHA__CHUNK; start < end; start += MHA__KEY_BLOCK) {
+        if (start + MHA__KEY_BLOCK <= t->span.lo) continue;
+        const int64_t keys = mha__min64(MHA__KEY_BLOCK, end - start);
+        const void *from = mha__at(v, t->k->real_size, t->rows.b, t->kv_head, start, 0);
+        t->k->pack_cols(keys, t->plan->desc.v_head_dim, from, v->stride[2], v->stride[3], t->scratch.v);
+        for (int64_t row = 0; row < t->rows.count; row += t->k->nr)
+            attend_panel(t, row, start, into);
+    }
+}
+
+/* All keys. Returns the result, which lies in the scratch memory. */
+static mha__partial attend(tile *t)
+{
+    const mha_attn_plan *plan = t->plan;
+    mha__merge_stack stack = {.kernels = t->k,
+                              .rows = t->rows.count,
+                              .dv = plan->desc.v_head_dim,
+                              .o_stride = plan->o_stride,
+                              .level = t->scratch.partial,
+                              .levels = plan->levels};
+    int64_t chunk = t->span.lo / MHA__CHUNK;
+    do { /* a tile that sees nothing has one empty chunk */
+        attend_chunk(t, chunk, &stack.level[stack.levels]);
+        mha__merge_push(&stack, chunk);
+        chunk++;
+    } while (chunk * MHA__CHUNK < t->span.hi);
+    mha__merge_finish(&stack);
+    return stack.level[stack.levels];
+}
+
+/* Writes out and, where asked for, lse. Returns false if out is not finite. */
+static bool finish(const tile *t, const mha__partial *result)
+{
+    const mha_attn_plan *plan = t->plan;
+    const mha_attn_args *a = &t->call->args;
+    const mha__rows *r = &t->rows;
+    void *lse =
+        plan->desc.outputs & MHA_ATTN_LSE ? mha__at_out(&a->lse, t->k->real_size, r->b, r->h, r->first, 0) : NULL;
+    void *out = mha__at_out(&a->out, t->k->real_size, r->b, r->h, r->first, 0);
+    t->k->totals(r->count, result->max, result->sum, t->scratch.inverse, lse, a->lse.stride[2]);
+    return t->k->output(r->count, plan->desc.v_head_dim, result->o, plan->o_stride, t->scratch.inverse, out,
+                        a->out.stride[2], a->out.stride[3]);
+}
+
+/* Scores again, now that maximum and sum are known. Every entry of probs is written, also those behind masks. */
+static void probabilities(const tile *t, const mha__partial *result)
+{
+    const mha_view *out = &t->call->args.probs;
+    const int64_t nr = t->k->nr, Lk = t->plan->desc.kv_len;
+    const size_t size = t->k->real_size;
+    for (int64_t row = 0; row < t->rows.count; row += nr) {
+        const panel p = panel_of(t, row);
+        for (int64_t start = 0; start < Lk; start += MHA__KEY_BLOCK) {
+            const int64_t keys = mha__min64(MHA__KEY_BLOCK, Lk - start);
+            const int64_t first = mha__max64(start, p.span.lo), end = mha__min64(start + keys, p.span.hi);
+            memset(t->scratch.s, 0, (size_t)(keys * nr) * size);
+            if (first < end) {
+                void *s = at(t, t->scratch.s, (first - start) * nr);
+                scores(t, &p, first, end, s);
+                t->k->probs(end - first, p.rows.count, at(t, result->max, row), at(t, t->scratch.inverse, row), s);
+            }
+            t->k->unpack(p.rows.count, keys, t->scratch.s,
+                         mha__at_out(out, size, p.rows.b, p.rows.h, p.rows.first, start), out->stride[2],
+                         out->stride[3]);
+        }
+    }
+}
+
+/* Q is packed before anything is written, so out may lie on it. */
+static void open_tile(tile *t, const mha__call *call, int64_t task, int worker)
+{
+    const mha_attn_plan *plan = call->plan;
+    const mha_attn_desc *d = &plan->desc;
+    const int64_t first = (plan->tiles - 1 - task % plan->tiles) * MHA__TILE_Q, head = task / plan->tiles;
+    t->call = call;
+    t->plan = plan;
+    t->k = plan->kernels;
+    t->careful = false;
+    mha__scratch_carve(plan, call->workspace + (size_t)worker * plan->worker_bytes, &t->scratch);
+    t->rows = (mha__rows){head / d->heads, head % d->heads, first, mha__min64(MHA__TILE_Q, d->q_len - first),
+                          t->scratch.lo,   t->scratch.hi};
+    t->kv_head = t->rows.h / (d->heads / d->kv_heads);
+    mha__mask_intervals(call, t->rows.b, first, t->rows.count, t->scratch.lo, t->scratch.hi);
+    t->span = mha__mask_span(&t->rows);
+    const mha_cview *q = &call->args.q;
+    t->k->pack_rows(t->rows.count, d->head_dim, mha__at(q, t->k->real_size, t->rows.b, t->rows.h, first, 0),
+                    q->stride[2], q->stride[3], t->scratch.q);
+}
+
+void mha__fwd_tile(void *call, int64_t task, int worker)
+{
+    tile t;
+    open_tile(&t, call, task, worker);
+    mha__partial result = attend(&t);
+    if (!finish(&t, &result)) {
+        t.careful = true;
+        result = attend(&t);
+        finish(&t, &result);
+    }
+    if (t.plan->desc.outputs & MHA_ATTN_PROBS) probabilities(&t, &result);
+}

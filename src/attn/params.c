@@ -1,0 +1,234 @@
+/* params.c - checks a description and fills in its defaults. Nothing below it checks again.
+ *
+ * Everything that makes no sense is found before anything that is merely not built, so that a sentence about a missing
+ * feature always means: the description is right.
+ */
+#include "attn/params.h"
+
+#include "base/error.h"
+#include "base/size.h"
+#include <inttypes.h>
+#include <math.h>
+
+enum { HEAD_DIM_MAX = 512 };
+
+static mha_status bad_int(mha_error *err, const char *field, int64_t value, const char *want)
+{
+    return mha__fail(err, MHA_ERR_ARG, "%s = %" PRId64 ": must be %s", field, value, want);
+}
+
+/* ---- sizes ---- */
+
+static mha_status check_sizes(const mha_attn_desc *d, mha_error *err)
+{
+    if (d->batch <= 0) return bad_int(err, "batch", d->batch, "positive");
+    if (d->heads <= 0) return bad_int(err, "heads", d->heads, "positive");
+    if (d->kv_heads < 0) return bad_int(err, "kv_heads", d->kv_heads, "0 (as heads) or positive");
+    if (d->q_len < 0) return bad_int(err, "q_len", d->q_len, "0 or positive");
+    if (d->kv_len < 0) return bad_int(err, "kv_len", d->kv_len, "0 or positive");
+    if (d->head_dim < 1 || d->head_dim > HEAD_DIM_MAX) return bad_int(err, "head_dim", d->head_dim, "1 to 512");
+    if (d->v_head_dim < 0 || d->v_head_dim > HEAD_DIM_MAX)
+        return bad_int(err, "v_head_dim", d->v_head_dim, "0 (as head_dim) or 1 to 512");
+    if (d->kv_heads > 0 && d->heads % d->kv_heads != 0)
+        return mha__fail(err, MHA_ERR_ARG, "heads = %" PRId64 " is not a multiple of kv_heads = %" PRId64, d->heads,
+                         d->kv_heads);
+    return MHA_OK;
+}
+
+/* Counts of bytes of every operand must fit; masks and biases are checked like probabilities only in what they
+ * broadcast to, which is never stored. */
+static mha_status check_products(const mha_attn_desc *d, mha_error *err)
+{
+    const int64_t widest = mha__max64(d->head_dim, d->v_head_dim);
+    const int64_t rows[] = {d->batch, d->heads, mha__max64(d->q_len, 1), widest};
+    const int64_t keys[] = {d->batch, d->kv_heads, mha__max64(d->kv_len, 1), widest};
+    const int64_t probs[] = {d->batch, d->heads, mha__max64(d->q_len, 1), mha__max64(d->kv_len, 1)};
+    size_t bytes;
+    if (!mha__bytes(rows, 4, sizeof(double), &bytes) || bytes > PTRDIFF_MAX)
+        return mha__fail(err, MHA_ERR_ARG,
+                         "batch * heads * q_len * head_dim = %" PRId64 " * %" PRId64 " * %" PRId64 " * %" PRId64
+                         " overflows",
+                         d->batch, d->heads, d->q_len, widest);
+    if (!mha__bytes(keys, 4, sizeof(double), &bytes) || bytes > PTRDIFF_MAX)
+        return mha__fail(err, MHA_ERR_ARG,
+                         "batch * kv_heads * kv_len * head_dim = %" PRId64 " * %" PRId64 " * %" PRId64 " * %" PRId64
+                         " overflows",
+                         d->batch, d->kv_heads, d->kv_len, widest);
+    if ((d->outputs & MHA_ATTN_PROBS) && (!mha__bytes(probs, 4, sizeof(double), &bytes) || bytes > PTRDIFF_MAX))
+        return mha__fail(err, MHA_ERR_ARG,
+                         "probs of batch * heads * q_len * kv_len = %" PRId64 " * %" PRId64 " * %" PRId64 " * %" PRId64
+                         " numbers overflow",
+                         d->batch, d->heads, d->q_len, d->kv_len);
+    return MHA_OK;
+}
+
+/* ---- numbers ---- */
+
+static mha_status check_numbers(const mha_attn_desc *d, mha_error *err)
+{
+    if (!isfinite(d->scale)) return mha__fail(err, MHA_ERR_ARG, "scale = %g: must be finite", d->scale);
+    if (!isfinite(d->softcap) || d->softcap < 0)
+        return mha__fail(err, MHA_ERR_ARG, "softcap = %g: must be 0 (off) or positive and finite", d->softcap);
+    if (!(d->dropout >= 0 && d->dropout <= 1))
+        return mha__fail(err, MHA_ERR_ARG, "dropout = %g: must be from 0 to 1", d->dropout);
+    return MHA_OK;
+}
+
+/* ---- masks ---- */
+
+bool mha__attn_positional(const mha_attn_desc *d)
+{
+    return d->causal || (d->window.on && (d->window.left >= 0 || d->window.right >= 0)) ||
+           (d->inputs & MHA_ATTN_SLOPES) != 0;
+}
+
+static mha_status check_masks(const mha_attn_desc *d, mha_error *err)
+{
+    if (d->causal != 0 && d->causal != 1) return bad_int(err, "causal", d->causal, "0 or 1");
+    if (d->align < MHA_ALIGN_UNSET || d->align > MHA_ALIGN_OFFSETS)
+        return bad_int(err, "align", (int64_t)d->align, "a value of mha_align");
+    if (d->window.on != 0 && d->window.on != 1) return bad_int(err, "window.on", d->window.on, "0 or 1");
+    if (d->window.on && d->window.left < -1)
+        return bad_int(err, "window.left", d->window.left, "-1 (open) or a number of keys");
+    if (d->window.on && d->window.right < -1)
+        return bad_int(err, "window.right", d->window.right, "-1 (open) or a number of keys");
+    if (d->align == MHA_ALIGN_UNSET && mha__attn_positional(d) && d->q_len != d->kv_len)
+        return mha__fail(err, MHA_ERR_ARG,
+                         "align is unset, but it matters: q_len = %" PRId64 ", kv_len = %" PRId64
+                         ", and causal, window or slopes are on",
+                         d->q_len, d->kv_len);
+    if (d->keep_keys < 0 || d->keep_keys > d->kv_len)
+        return mha__fail(err, MHA_ERR_ARG, "keep_keys = %" PRId64 ": must be from 0 (all) to kv_len = %" PRId64,
+                         d->keep_keys, d->kv_len);
+    if (d->keep_keys > 0 && !(d->inputs & MHA_ATTN_KEEP))
+        return mha__fail(err, MHA_ERR_ARG, "keep_keys = %" PRId64 ", but inputs lacks MHA_ATTN_KEEP", d->keep_keys);
+    return MHA_OK;
+}
+
+/* ---- types, flags ---- */
+
+static mha_status check_dtype(const char *field, mha_dtype dtype, bool cache, mha_error *err)
+{
+    const bool is_float = dtype == MHA_F32 || dtype == MHA_BF16 || dtype == MHA_F16 || dtype == MHA_F64;
+    if (dtype == MHA_DTYPE_DEFAULT || is_float || (cache && dtype == MHA_Q8_0)) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "%s = %d (%s): must be f32, f64, bf16, f16%s", field, (int)dtype,
+                     mha_dtype_name(dtype), cache ? " or q8_0" : "");
+}
+
+/* X(flag, what is not built yet: NULL if it is). */
+#define INPUT_FLAGS(X)                                  \
+    X(MHA_ATTN_KEEP, NULL)                              \
+    X(MHA_ATTN_BIAS, NULL)                              \
+    X(MHA_ATTN_Q_LENS, NULL)                            \
+    X(MHA_ATTN_KV_LENS, NULL)                           \
+    X(MHA_ATTN_CU_SEQLENS, "packed sequences")          \
+    X(MHA_ATTN_PREFIX_LENS, "prefix-LM masks")          \
+    X(MHA_ATTN_BLOCK_KEEP, "block-sparse masks")        \
+    X(MHA_ATTN_BLOCK_TABLE, "keys and values in pages") \
+    X(MHA_ATTN_SLOPES, "ALiBi slopes")                  \
+    X(MHA_ATTN_SINKS, "sinks")                          \
+    X(MHA_ATTN_GATES, "head gates")                     \
+    X(MHA_ATTN_HEAD_LIST, "head lists")                 \
+    X(MHA_ATTN_DROPOUT_KEEP, "dropout")
+#define OUTPUT_FLAGS(X)     \
+    X(MHA_ATTN_LSE, NULL)   \
+    X(MHA_ATTN_PROBS, NULL) \
+    X(MHA_ATTN_STATS, "statistics")
+
+static const struct flag {
+    uint32_t bit;
+    const char *name, *missing;
+}
+#define X(flag, missing) {flag, #flag, missing},
+input_flags[] = {INPUT_FLAGS(X)},
+    output_flags[] = {OUTPUT_FLAGS(X)};
+#undef X
+enum { INPUTS = sizeof input_flags / sizeof input_flags[0], OUTPUTS = sizeof output_flags / sizeof output_flags[0] };
+
+static mha_status check_flags(const char *field, uint32_t value, const struct flag *flags, int count, mha_error *err)
+{
+    uint32_t unknown = value;
+    for (int i = 0; i < count; i++)
+        unknown &= ~flags[i].bit;
+    if (unknown == 0) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "%s = 0x%" PRIx32 ": bits 0x%" PRIx32 " are unknown", field, value, unknown);
+}
+
+static mha_status check_extras(const mha_attn_desc *d, mha_error *err)
+{
+    MHA__TRY(check_flags("inputs", d->inputs, input_flags, INPUTS, err));
+    MHA__TRY(check_flags("outputs", d->outputs, output_flags, OUTPUTS, err));
+    MHA__TRY(check_dtype("dtype", d->dtype, false, err));
+    MHA__TRY(check_dtype("kv_dtype", d->kv_dtype, true, err));
+    MHA__TRY(check_dtype("bias_dtype", d->bias_dtype, false, err));
+    if (d->block_q < 0) return bad_int(err, "block_q", d->block_q, "0 or positive");
+    if (d->block_k < 0) return bad_int(err, "block_k", d->block_k, "0 or positive");
+    if (d->page_size < 0) return bad_int(err, "page_size", d->page_size, "0 or positive");
+    if (d->listed_heads < 0) return bad_int(err, "listed_heads", d->listed_heads, "0 or positive");
+    if (d->precision != MHA_PRECISION_DEFAULT && d->precision != MHA_PRECISION_SPLIT)
+        return bad_int(err, "precision", (int64_t)d->precision, "a value of mha_precision");
+    return MHA_OK;
+}
+
+/* ---- what is not built ---- */
+
+static mha_status refuse(mha_error *err, const char *field, const char *what)
+{
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s not supported yet", field, what);
+}
+
+static mha_status refuse_flags(uint32_t value, const struct flag *flags, int count, mha_error *err)
+{
+    for (int i = 0; i < count; i++)
+        if ((value & flags[i].bit) && flags[i].missing)
+            return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s not supported yet", flags[i].name, flags[i].missing);
+    return MHA_OK;
+}
+
+/* `d` has its default types filled in. */
+static mha_status check_built(const mha_attn_desc *d, mha_error *err)
+{
+    MHA__TRY(refuse_flags(d->inputs, input_flags, INPUTS, err));
+    MHA__TRY(refuse_flags(d->outputs, output_flags, OUTPUTS, err));
+    if (d->dtype != MHA_F32 && d->dtype != MHA_F64) return refuse(err, "dtype", "types other than f32 and f64 are");
+    if (d->kv_dtype != d->dtype) return refuse(err, "kv_dtype", "a type other than dtype is");
+    if ((d->inputs & MHA_ATTN_BIAS) && d->bias_dtype != d->dtype)
+        return refuse(err, "bias_dtype", "a type other than dtype is");
+    if (d->dropout > 0) return refuse(err, "dropout", "dropout is");
+    if (d->precision == MHA_PRECISION_SPLIT) return refuse(err, "precision", "split products are");
+    if (d->block_q > 0) return refuse(err, "block_q", "block-sparse masks are");
+    if (d->block_k > 0) return refuse(err, "block_k", "block-sparse masks are");
+    if (d->page_size > 0) return refuse(err, "page_size", "pages are");
+    if (d->listed_heads > 0) return refuse(err, "listed_heads", "head lists are");
+    return MHA_OK;
+}
+
+static void fill_defaults(mha_attn_desc *d)
+{
+    if (d->kv_heads == 0) d->kv_heads = d->heads;
+    if (d->v_head_dim == 0) d->v_head_dim = d->head_dim;
+    if (d->dtype == MHA_DTYPE_DEFAULT) d->dtype = MHA_F32;
+    if (d->kv_dtype == MHA_DTYPE_DEFAULT) d->kv_dtype = d->dtype;
+    if (d->bias_dtype == MHA_DTYPE_DEFAULT) d->bias_dtype = d->dtype == MHA_F64 ? MHA_F64 : MHA_F32;
+    if (d->scale == 0) d->scale = 1 / sqrt((double)d->head_dim);
+    if (d->keep_keys == 0) d->keep_keys = d->kv_len;
+    if (!d->window.on) d->window = (mha_window){0, -1, -1};
+}
+
+mha_status mha__attn_resolve(const mha_attn_desc *desc, mha_attn_desc *resolved, mha_error *err)
+{
+    if (!desc) return mha__fail(err, MHA_ERR_ARG, "desc is NULL");
+    if (desc->size != sizeof *desc)
+        return mha__fail(err, MHA_ERR_ARG, "desc.size = %zu: must be sizeof(mha_attn_desc) = %zu", desc->size,
+                         sizeof *desc);
+    mha_attn_desc d = *desc;
+    MHA__TRY(check_sizes(&d, err));
+    MHA__TRY(check_numbers(&d, err));
+    MHA__TRY(check_masks(&d, err));
+    MHA__TRY(check_extras(&d, err));
+    fill_defaults(&d);
+    MHA__TRY(check_products(&d, err));
+    MHA__TRY(check_built(&d, err));
+    *resolved = d;
+    return MHA_OK;
+}

@@ -1,0 +1,103 @@
+/* plan.c - making, asking and running a plan. What it says about itself is in describe.c. */
+#include "attn/plan.h"
+
+#include "attn/fwd_tiled.h"
+#include "attn/params.h"
+#include "attn/scratch.h"
+#include "base/error.h"
+#include "base/size.h"
+#include <string.h>
+
+/* Operations below which a call stays on its own thread: 10 us of one core, about what waking a sleeping thread
+ * costs. */
+static const double ALONE_FLOPS = 2e6;
+
+static int levels_of(int64_t kv_len)
+{
+    int levels = 1;
+    while (mha__ceil_div(kv_len, MHA__CHUNK) >> levels)
+        levels++;
+    return levels;
+}
+
+static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
+{
+    const mha_attn_desc *d = &plan->desc;
+    const double flops = 2.0 * (double)d->batch * (double)d->heads * (double)d->q_len * (double)d->kv_len *
+                         (double)(d->head_dim + d->v_head_dim);
+    mha__scratch scratch;
+    size_t bytes;
+    plan->kernels =
+        d->dtype == MHA_F64 ? mha__kernels_f64(mha__ctx_isa(plan->ctx)) : mha__kernels_f32(mha__ctx_isa(plan->ctx));
+    plan->tiles = mha__ceil_div(d->q_len, MHA__TILE_Q);
+    plan->tasks = d->batch * d->heads * plan->tiles;
+    plan->workers = flops < ALONE_FLOPS || plan->tasks <= 1 ? 1 : mha__threads(plan->ctx);
+    plan->levels = levels_of(d->kv_len);
+    plan->o_stride = mha__round_up(d->v_head_dim, plan->kernels->nr);
+    plan->positional = mha__attn_positional(d);
+    plan->worker_bytes = mha__scratch_carve(plan, NULL, &scratch);
+    if (!mha__mul(plan->worker_bytes, (size_t)plan->workers, &bytes))
+        return mha__fail(err, MHA_ERR_ARG, "the workspace of %d threads overflows", plan->workers);
+    return MHA_OK;
+}
+
+mha_status mha_attn_plan_create(mha_ctx *ctx, const mha_attn_desc *desc, mha_attn_plan **out, mha_error *err)
+{
+    mha_attn_desc resolved;
+    if (!out) return mha__fail(err, MHA_ERR_ARG, "out is NULL");
+    *out = NULL;
+    MHA__TRY(mha__ctx_find(&ctx, err));
+    MHA__TRY(mha__attn_resolve(desc, &resolved, err));
+    mha_attn_plan *plan = mha__calloc(ctx, 1, sizeof *plan);
+    if (!plan) return mha__no_memory(err, sizeof *plan, "an attention plan");
+    plan->ctx = ctx;
+    plan->desc = resolved;
+    const mha_status status = lay_out(plan, err);
+    if (status != MHA_OK) {
+        mha__free(ctx, plan);
+        return status;
+    }
+    *out = plan;
+    return MHA_OK;
+}
+
+void mha_attn_plan_free(mha_attn_plan *plan)
+{
+    if (plan) mha__free(plan->ctx, plan);
+}
+
+size_t mha_attn_plan_workspace(const mha_attn_plan *plan)
+{
+    return plan && plan->tasks > 0 ? plan->worker_bytes * (size_t)plan->workers : 0;
+}
+
+mha_status mha_attn_forward(const mha_attn_plan *plan, const mha_attn_args *args, void *workspace,
+                            size_t workspace_bytes, mha_error *err)
+{
+    mha__call call;
+    if (!plan) return mha__fail(err, MHA_ERR_ARG, "plan is NULL");
+    MHA__TRY(mha__attn_bind(plan, args, workspace, workspace_bytes, &call, err));
+    if (plan->workers > 1) {
+        mha__parallel(plan->ctx, plan->tasks, mha__fwd_tile, &call);
+    } else {
+        for (int64_t task = 0; task < plan->tasks; task++)
+            mha__fwd_tile(&call, task, 0);
+    }
+    return MHA_OK;
+}
+
+mha_status mha_attention(mha_ctx *ctx, const mha_attn_desc *desc, const mha_attn_args *args, mha_error *err)
+{
+    mha_attn_plan *plan;
+    MHA__TRY(mha_attn_plan_create(ctx, desc, &plan, err));
+    const size_t bytes = mha_attn_plan_workspace(plan);
+    void *workspace = mha__alloc(plan->ctx, bytes);
+    mha_status status;
+    if (bytes > 0 && !workspace)
+        status = mha__no_memory(err, bytes, "the workspace of attention");
+    else
+        status = mha_attn_forward(plan, args, workspace, bytes, err);
+    mha__free(plan->ctx, workspace);
+    mha_attn_plan_free(plan);
+    return status;
+}

@@ -1,0 +1,49 @@
+/* plan.h - what a plan holds, and what one call of it is made of. Shared by the files of src/attn. */
+#ifndef MHA_ATTN_PLAN_H
+#define MHA_ATTN_PLAN_H
+
+#include "base/ctx.h"
+#include "kernel/kernel.h"
+#include "mha/attn.h"
+
+/* Cuts that fix the bits (never change with threads, batch or lengths), and one that does not. */
+enum {
+    MHA__CHUNK = 1024, /* keys whose partial results form a leaf of the merge tree; a multiple of MHA__KEY_BLOCK */
+    MHA__TILE_Q = 64,  /* queries of one task: a multiple of every kernel's nr */
+    MHA__LEVELS = 54   /* of the merge tree: more than 2^63 / MHA__CHUNK leaves need */
+};
+
+/* Immutable once made. */
+struct mha_attn_plan {
+    mha_ctx *ctx;
+    mha_attn_desc desc; /* every default resolved; see params.h */
+    const mha__kernels *kernels;
+    int64_t tiles;       /* of queries, per batch and head */
+    int64_t tasks;       /* batch * heads * tiles */
+    int workers;         /* threads that may take part: 1 where the work is too small to wake anybody */
+    int levels;          /* partial results that may wait to be merged */
+    int64_t o_stride;    /* of a row of a partial result: Dv rounded up to whole panels */
+    bool positional;     /* causal or a window: rows have positions */
+    size_t worker_bytes; /* of scratch memory; see scratch.c */
+};
+
+/* One call: the arguments with every stride filled in. */
+typedef struct mha__call {
+    const mha_attn_plan *plan;
+    mha_attn_args args;
+    char *workspace;
+} mha__call;
+
+/* The element of a view at [b, h, i, j], or [b, h, i, 0]. */
+static inline const void *mha__at(const mha_cview *v, size_t size, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    const int64_t element = b * v->stride[0] + h * v->stride[1] + i * v->stride[2] + j * v->stride[3];
+    return (const char *)v->data + element * (int64_t)size;
+}
+static inline void *mha__at_out(const mha_view *v, size_t size, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    const int64_t element = b * v->stride[0] + h * v->stride[1] + i * v->stride[2] + j * v->stride[3];
+    return (char *)v->data + element * (int64_t)size;
+}
+
+#endif

@@ -1,0 +1,37 @@
+/* scratch.c - one function lays the scratch memory out and counts it, so that the two cannot differ. */
+#include "attn/scratch.h"
+
+#include "base/size.h"
+
+enum { LINE = 64 };
+
+/* Takes `count` elements of `size` bytes. Sizes are bounded by head_dim <= 512 and the constants of plan.h. */
+static void *take(char *base, size_t *used, int64_t count, size_t size)
+{
+    void *piece = base ? base + *used : NULL;
+    *used += (size_t)mha__round_up(count * (int64_t)size, LINE);
+    return piece;
+}
+
+size_t mha__scratch_carve(const mha_attn_plan *plan, char *base, mha__scratch *scratch)
+{
+    const size_t size = plan->kernels->real_size;
+    const int64_t nr = plan->kernels->nr, panel = MHA__KEY_BLOCK * nr;
+    size_t used = 0;
+    scratch->q = take(base, &used, plan->desc.head_dim * MHA__TILE_Q, size);
+    scratch->s = take(base, &used, panel, size);
+    scratch->extra = take(base, &used, panel, size);
+    scratch->mask = take(base, &used, panel, size);
+    scratch->v = take(base, &used, MHA__KEY_BLOCK * plan->o_stride, size);
+    scratch->top = take(base, &used, nr, size);
+    scratch->alpha = take(base, &used, nr, size);
+    scratch->inverse = take(base, &used, MHA__TILE_Q, size);
+    scratch->lo = take(base, &used, MHA__TILE_Q, sizeof(int64_t));
+    scratch->hi = take(base, &used, MHA__TILE_Q, sizeof(int64_t));
+    for (int i = 0; i <= plan->levels; i++) {
+        scratch->partial[i].max = take(base, &used, MHA__TILE_Q, size);
+        scratch->partial[i].sum = take(base, &used, MHA__TILE_Q, size);
+        scratch->partial[i].o = take(base, &used, MHA__TILE_Q * plan->o_stride, size);
+    }
+    return used;
+}

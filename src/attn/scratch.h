@@ -1,0 +1,30 @@
+/* scratch.h - the scratch memory of one worker. The workspace of a call is plan->workers such areas, one after another.
+ *
+ *   q         Q^T of the tile: tile / nr panels [D][nr]
+ *   s         S^T of one block: a panel [MHA__KEY_BLOCK][nr]
+ *   extra     bias or keep of that block, the same shape
+ *   mask      what that block masks, the same shape (only for values that are not finite)
+ *   v         the block of V: panels [MHA__KEY_BLOCK][nr]
+ *   top, alpha, inverse   a number per lane; inverse for all of the tile
+ *   lo, hi    keys that each row may see
+ *   partial   the chunk at work, and those that wait to be merged: levels + 1 times max, sum, o
+ *
+ * Every piece begins on a cache line.
+ */
+#ifndef MHA_ATTN_SCRATCH_H
+#define MHA_ATTN_SCRATCH_H
+
+#include "attn/plan.h"
+
+typedef struct mha__scratch {
+    void *q, *s, *extra, *mask, *v;
+    void *top, *alpha, *inverse;
+    int64_t *lo, *hi;
+    mha__partial partial[MHA__LEVELS + 1];
+} mha__scratch;
+
+/* Lays the pieces out from `base` on and returns their bytes; with base NULL it only counts. Needs kernels, levels,
+ * o_stride and desc of the plan. */
+size_t mha__scratch_carve(const mha_attn_plan *plan, char *base, mha__scratch *scratch);
+
+#endif
