@@ -26,7 +26,7 @@ bool mha__bare_name(const char *name, size_t n)
     return !(n <= 2 && memcmp(name, "..", n) == 0);
 }
 
-static const char *kind_of(mode_t mode)
+const char *mha__file_kind(mode_t mode)
 {
     static const struct {
         mode_t type;
@@ -79,7 +79,7 @@ mha_status mha__source_open(mha__source *source, const char *folder, const char 
         status = mha__fail_errno(err, "cannot ask about", name, errno);
     else if (!S_ISREG(st.st_mode))
         status = mha__fail(err, MHA_ERR_IO, "'%s' is %s, not a regular file", mha__quote(&q, name, strlen(name)),
-                           kind_of(st.st_mode));
+                           mha__file_kind(st.st_mode));
     else if (st.st_size < 0 || (off_t)(size_t)st.st_size != st.st_size)
         status = mha__fail(err, MHA_ERR_IO, "'%s' is too large for this machine", mha__quote(&q, name, strlen(name)));
     if (status != MHA_OK) {

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "mha/ctx.h"
 #include <stdbool.h>
+#include <sys/types.h>
 
 typedef struct mha__source {
     const char *name; /* for sentences, as the caller gave it; borrowed */
@@ -31,6 +32,9 @@ bool mha__bare_name(const char *name, size_t n);
 /* What a file is that does not belong here, by its first bytes: "a Git LFS pointer ..."; NULL if it is nothing known.
  * `n` bytes are at hand; 16 are enough. */
 const char *mha__foreign(const void *head, size_t n);
+
+/* "a directory", "a fifo" ... for the st_mode of something that is not a regular file. */
+const char *mha__file_kind(mode_t mode);
 
 /* "WHAT 'NAME': reason", MHA_ERR_IO; `number` is an errno. */
 mha_status mha__fail_errno(mha_error *err, const char *what, const char *name, int number);

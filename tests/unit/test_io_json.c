@@ -1,14 +1,17 @@
 /* test_io_json.c - JSON from outside: what is taken, what is refused, and that the sentence says where and why. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
 #include "base/ctx.h"
 #include "io/json.h"
 #include "support/files.h"
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-// cmocka wants the four above first
-#include <cmocka.h>
 
 static mha_status parse(const char *text, size_t n, unsigned flags, mha_error *err)
 {

@@ -1,0 +1,48 @@
+/* handle.h - what is behind an mha_file: tensors and metadata in tables, the bytes mapped or copied.
+ *
+ * A reader (safetensors.c, npy.c) checks the whole file through its mha__source first, and only then asks for the bytes.
+ */
+#ifndef MHA_IO_HANDLE_H
+#define MHA_IO_HANDLE_H
+
+#include "io/source.h"
+#include "mha/io.h"
+
+typedef struct mha__record {
+    mha_tensor tensor;
+    size_t begin; /* of the tensor's bytes, from the start of the data */
+} mha__record;
+
+typedef struct mha__metadata {
+    const char *key, *value; /* NUL-terminated; the value may hold others */
+    size_t value_bytes;
+} mha__metadata;
+
+struct mha_file {
+    mha_ctx *ctx;
+    const char *format;
+    bool no_map;
+    mha__record *records; /* by name */
+    int64_t count;
+    mha__metadata *metadata; /* by key */
+    int64_t metadata_count;
+    int64_t *shapes; /* of all tensors, one after another */
+    char *strings;   /* names, keys and values, one after another */
+    void *map;       /* the mapped file, or NULL */
+    size_t map_bytes;
+    void *copy; /* the bytes in memory, when they are not mapped */
+};
+
+mha_status mha__safetensors_open(mha_file *file, const mha__source *source, mha_error *err);
+mha_status mha__npy_open(mha_file *file, const mha__source *source, mha_error *err);
+
+/* The bytes [offset, offset + n) of the file, which lie inside it: mapped, or copied with `no_map` or where the file system
+ * cannot map. Kept until mha__data_drop. */
+mha_status mha__data_load(mha_file *file, const mha__source *source, size_t offset, size_t n, const char **data,
+                          mha_error *err);
+void mha__data_drop(mha_file *file);
+
+/* Memory for `n` > 0 bytes that the size of a file justifies; "needs N GiB, this machine has M" when it cannot be. */
+mha_status mha__data_memory(mha_ctx *ctx, const char *name, size_t n, void **memory, mha_error *err);
+
+#endif
