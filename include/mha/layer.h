@@ -1,7 +1,17 @@
 /* layer.h - the parts of a transformer: linear, normalisation, activation, embedding, attention layer, block.
  *
  * Thin functions on float32 rows. x and y are row-major and contiguous: [rows, width]. A row's result does not depend on
- * how many rows are computed with it, to the bit. Shapes: E model width, I width of the feed-forward part.
+ * how many rows are computed with it, nor on the number of threads, to the bit.
+ *
+ * Shapes: E model width ("hidden"), H query heads, Hkv key/value heads, D head width, I width of the feed-forward part,
+ * B sequences of L tokens.
+ *
+ * Everything made here copies or packs the weights it is given, so they may be freed afterwards; it is immutable
+ * and any number of threads may run it at once. `ctx` must outlive it.
+ * Common errors: MHA_ERR_ARG for a NULL pointer, a size < 1 or a wrong value, naming it; MHA_ERR_UNSUPPORTED for what is
+ * not built yet, naming it; MHA_ERR_MEMORY. Backward passes come with training.
+ *
+ * A BERT layer with these parts is one mha_block; examples are in tests/unit/test_layer_block.c.
  */
 #ifndef MHA_LAYER_H
 #define MHA_LAYER_H
@@ -12,13 +22,146 @@
 extern "C" {
 #endif
 
-/* y = x W^T + b, W [out, in] as PyTorch and Hugging Face store it. The weights are packed at creation. */
+/* ---- activation ---- */
+
+typedef enum mha_activation {
+    MHA_ACT_NONE = 0,
+    MHA_ACT_GELU,      /* x/2 (1 + erf(x / sqrt 2))                          "gelu" */
+    MHA_ACT_GELU_TANH, /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))      "gelu_new", "gelu_pytorch_tanh" */
+    MHA_ACT_RELU,      /* max(x, 0); NaN stays NaN */
+    MHA_ACT_TANH,
+    MHA_ACT_SILU /* x / (1 + e^-x); not built yet */
+} mha_activation;
+
+/* Applies it in place to x [rows, width]. Cost: one pass over x. */
+MHA_API mha_status mha_activation_forward(mha_ctx *ctx, mha_activation activation, int64_t rows, int64_t width,
+                                          float *x, mha_error *err);
+
+/* ---- linear ---- */
+
+/* A weight matrix and its bias, as a checkpoint stores them: weight [out, in] (PyTorch's nn.Linear), or [in, out] when
+ * `transposed` (GPT-2's Conv1D). bias [out] or NULL. */
+typedef struct mha_matrix {
+    const float *weight;
+    const float *bias;
+    int transposed;
+    int64_t out; /* rows of W; read by mha_linear_create_stack only */
+} mha_matrix;
+
+/* y = act(x W^T + b). The weights are packed at creation: in * out floats, padded to whole panels (kernel.h).
+ * Each number of y is one chain of fused multiply-adds from b upwards over k = 0 .. in-1. */
 typedef struct mha_linear mha_linear;
+
+/* weight [out, in], bias [out] or NULL. Packing reads the weights once, on all threads. */
 MHA_API mha_status mha_linear_create(mha_ctx *ctx, int64_t in, int64_t out, const float *weight, const float *bias,
                                      mha_linear **linear, mha_error *err);
+/* Several matrices with one input, computed as one: y = [x W0^T + b0 | x W1^T + b1 | ...], each as wide as its `out`.
+ * `activation` is applied to all of y while it is still in the cache. */
+MHA_API mha_status mha_linear_create_stack(mha_ctx *ctx, int64_t in, const mha_matrix *parts, int64_t count,
+                                           mha_activation activation, mha_linear **linear, mha_error *err);
 MHA_API void mha_linear_free(mha_linear *linear);
-/* x [rows, in] -> y [rows, out]; they must not overlap. */
+
+/* x [rows, in] -> y [rows, out]; rows >= 0; they must not overlap. Allocates nothing.
+ * Cost: 2 rows in out operations; for a few rows, one read of the packed weights. */
 MHA_API mha_status mha_linear_forward(const mha_linear *linear, const float *x, int64_t rows, float *y, mha_error *err);
+
+/* ---- normalisation ---- */
+
+typedef enum mha_norm_kind {
+    MHA_NORM_LAYER = 0, /* (x - mean) / sqrt(var + eps) * weight + bias, biased variance */
+    MHA_NORM_RMS        /* x / sqrt(mean(x^2) + eps) * weight; not built yet */
+} mha_norm_kind;
+
+/* y = LayerNorm(x + residual) over each row of `width` numbers; weight, bias [width]; eps > 0.
+ * residual [rows, width] or NULL. y may be exactly x or exactly residual. */
+MHA_API mha_status mha_layer_norm_forward(mha_ctx *ctx, int64_t rows, int64_t width, const float *x,
+                                          const float *residual, const float *weight, const float *bias, double eps,
+                                          float *y, mha_error *err);
+
+/* ---- embedding ---- */
+
+/* y[r] = table[ids[r]], or y[r] += with `add`; table [count, width], y [rows, width]. All ids are checked first: one
+ * outside 0 .. count-1 is MHA_ERR_ARG naming `what`, its place and its value, and nothing has been written. */
+MHA_API mha_status mha_embedding_forward(const char *what, const float *table, int64_t count, int64_t width,
+                                         const int32_t *ids, int64_t rows, int add, float *y, mha_error *err);
+
+/* ---- attention layer ---- */
+
+/* out = concat over h of Attention(x Wq^T, x Wk^T, x Wv^T)_h  Wo^T + bo
+ *
+ * q, k and v are computed by one fused projection into one buffer [B L, H D + 2 Hkv D], whose strided views go straight
+ * to the operator (attn.h); heads are never copied or transposed. Layers of one model may differ in their head counts. */
+typedef struct mha_attn_layer mha_attn_layer;
+
+typedef struct mha_attn_layer_options {
+    size_t size;           /* sizeof(mha_attn_layer_options) */
+    int64_t hidden;        /* E   > 0 */
+    int64_t heads;         /* H   > 0 */
+    int64_t kv_heads;      /* Hkv 0 = H; else divides H */
+    int64_t head_dim;      /* D   0 = E / H (which must divide); else 1..512 */
+    mha_matrix q, k, v;    /* to H D, Hkv D, Hkv D numbers; `out` is not read */
+    mha_matrix o;          /* from H D to E */
+    double scale, softcap; /* as in mha_attn_desc */
+    int causal;            /* row i sees keys j <= i */
+    mha_window window;     /* as in mha_attn_desc */
+} mha_attn_layer_options;
+
+MHA_API mha_status mha_attn_layer_create(mha_ctx *ctx, const mha_attn_layer_options *options, mha_attn_layer **layer,
+                                         mha_error *err);
+MHA_API void mha_attn_layer_free(mha_attn_layer *layer);
+
+/* The tokens of one call and who may see whom; shared by attention layer and block. Masks compose by AND. */
+typedef struct mha_layer_input {
+    size_t size;           /* sizeof(mha_layer_input) */
+    int64_t batch, length; /* B, L > 0 */
+    const int64_t
+        *lengths;    /* [B] 0..L: tokens beyond are padding, unseen as keys; their own rows hold no meaning. NULL = L */
+    mha_cview keep;  /* [B, H, L, L] of bytes, non-zero = may be seen; zero strides broadcast; data NULL = none */
+    float *probs;    /* written: [B, H, L, L] probabilities; NULL = not wanted */
+    void *workspace; /* 64-byte aligned, from the _workspace function; NULL = allocated for this call */
+    size_t workspace_bytes;
+} mha_layer_input;
+
+/* x [B L, E] -> y [B L, E]; they must not overlap. Makes a plan of the operator for this shape.
+ * Cost: 2 B L E (2 H + 2 Hkv) D operations and the operator's own. */
+MHA_API mha_status mha_attn_layer_forward(const mha_attn_layer *layer, const mha_layer_input *input, const float *x,
+                                          float *y, mha_error *err);
+/* Bytes that a forward call with this input needs; input->workspace is not read. */
+MHA_API mha_status mha_attn_layer_workspace(const mha_attn_layer *layer, const mha_layer_input *input, size_t *bytes,
+                                            mha_error *err);
+
+/* ---- block ---- */
+
+/* One layer of a transformer:
+ *     post-norm (BERT)    x = norm1(x + attention(x));  x = norm2(x + down(act(up(x))))
+ *     pre-norm  (GPT-2)   x = x + attention(norm1(x));  x = x + down(act(up(norm2(x)))) */
+typedef struct mha_block mha_block;
+
+typedef struct mha_norm {
+    const float *weight, *bias; /* [E] */
+} mha_norm;
+
+typedef struct mha_block_options {
+    size_t size;                 /* sizeof(mha_block_options) */
+    mha_attn_layer_options attn; /* its hidden is E */
+    int pre_norm;                /* 0 = post-norm */
+    mha_norm_kind norm;          /* MHA_NORM_LAYER */
+    double eps;                  /* > 0 */
+    mha_norm attn_norm, mlp_norm;
+    int64_t intermediate;      /* I > 0 */
+    mha_matrix up, down;       /* E -> I, I -> E; `out` is not read */
+    mha_matrix gate;           /* gated feed-forward (SwiGLU): not built yet, weight must be NULL */
+    mha_activation activation; /* between up and down */
+} mha_block_options;
+
+MHA_API mha_status mha_block_create(mha_ctx *ctx, const mha_block_options *options, mha_block **block, mha_error *err);
+MHA_API void mha_block_free(mha_block *block);
+
+/* Changes x [B L, E] in place. Cost: attention layer, and 4 B L E I operations. The feed-forward part runs in chunks of
+ * rows, so that the workspace holds a chunk of width I and not the whole. */
+MHA_API mha_status mha_block_forward(const mha_block *block, const mha_layer_input *input, float *x, mha_error *err);
+MHA_API mha_status mha_block_workspace(const mha_block *block, const mha_layer_input *input, size_t *bytes,
+                                       mha_error *err);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,14 @@
+/* activation.h - from an activation's name to the function that runs it; shared by linear and activation. */
+#ifndef MHA_LAYER_ACTIVATION_H
+#define MHA_LAYER_ACTIVATION_H
+
+#include "kernel/kernel.h"
+#include "mha/layer.h"
+
+/* Changes n numbers in place. Each number's result depends on itself alone. */
+typedef void (*mha__row_fn)(float *x, int64_t n);
+
+/* *out = NULL for MHA_ACT_NONE. `ctx` is not NULL. */
+mha_status mha__activation_find(mha_ctx *ctx, mha_activation activation, mha__row_fn *out, mha_error *err);
+
+#endif

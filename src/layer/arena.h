@@ -1,0 +1,31 @@
+/* arena.h - several arrays in one allocation.
+ *
+ * A layout function takes its arrays from an arena, one after the other. It runs twice: over an empty arena it measures,
+ * and over memory of that size it hands out pointers. Sizes are checked; overflow is remembered and seen at the end.
+ */
+#ifndef MHA_LAYER_ARENA_H
+#define MHA_LAYER_ARENA_H
+
+#include "base/size.h"
+
+typedef struct mha__arena {
+    char *base;    /* NULL while measuring; 64-byte aligned */
+    size_t used;   /* bytes taken so far, a multiple of 64 */
+    bool overflow; /* some size did not fit into size_t */
+} mha__arena;
+
+/* count * size bytes, 64-byte aligned; NULL while measuring. */
+static inline void *mha__take(mha__arena *arena, size_t count, size_t size)
+{
+    size_t bytes = 0, end = 0;
+    if (!mha__mul(count, size, &bytes) || !mha__add(bytes, 63, &bytes) ||
+        !mha__add(arena->used, bytes & ~(size_t)63, &end)) {
+        arena->overflow = true;
+        return NULL;
+    }
+    char *place = arena->base ? arena->base + arena->used : NULL;
+    arena->used = end;
+    return place;
+}
+
+#endif

@@ -1,0 +1,194 @@
+/* attn_layer.c - attention between two projections.
+ *
+ * q, k and v of all heads are computed by one linear layer into one buffer: row = [q of H heads | k of Hkv | v of Hkv].
+ * The operator reads them through strides and writes [B, L, H, D], which is what the output projection reads.
+ */
+#include "layer/attn_layer.h"
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/options.h"
+#include "layer/arena.h"
+
+struct mha_attn_layer {
+    mha_ctx *ctx;
+    mha_attn_layer_options options; /* defaults filled in; pointers of the caller cleared */
+    mha_linear *qkv, *o;
+};
+
+/* ---- creation ---- */
+
+static mha_status check_options(mha_attn_layer_options *o, mha_error *err)
+{
+    if (o->hidden < 1 || o->hidden > INT32_MAX)
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: hidden is %lld, not 1..2^31-1", (long long)o->hidden);
+    if (o->heads < 1 || o->heads > 65536)
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: heads is %lld, not 1..65536", (long long)o->heads);
+    if (!o->kv_heads) o->kv_heads = o->heads;
+    if (o->kv_heads < 1 || o->heads % o->kv_heads)
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: kv_heads is %lld, which does not divide heads %lld",
+                         (long long)o->kv_heads, (long long)o->heads);
+    if (!o->head_dim && o->hidden % o->heads)
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: heads is %lld, which does not divide hidden %lld",
+                         (long long)o->heads, (long long)o->hidden);
+    if (!o->head_dim) o->head_dim = o->hidden / o->heads;
+    if (o->head_dim < 1 || o->head_dim > 512)
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: head_dim is %lld, not 1..512", (long long)o->head_dim);
+    return MHA_OK;
+}
+
+mha_status mha_attn_layer_create(mha_ctx *ctx, const mha_attn_layer_options *options, mha_attn_layer **layer,
+                                 mha_error *err)
+{
+    if (!layer) return mha__fail(err, MHA_ERR_ARG, "attention layer: where to store it is NULL");
+    *layer = NULL;
+    mha_attn_layer_options o;
+    MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_attn_layer_options", err));
+    MHA__TRY(check_options(&o, err));
+    MHA__TRY(mha__ctx_find(&ctx, err));
+    mha_attn_layer *l = mha__calloc(ctx, 1, sizeof *l);
+    if (!l) return mha__no_memory(err, sizeof *l, "an attention layer");
+    l->ctx = ctx;
+    mha_matrix qkv[] = {o.q, o.k, o.v};
+    mha_matrix out = o.o;
+    qkv[0].out = o.heads * o.head_dim;
+    qkv[1].out = qkv[2].out = o.kv_heads * o.head_dim;
+    out.out = o.hidden;
+    mha_status status = mha_linear_create_stack(ctx, o.hidden, qkv, 3, MHA_ACT_NONE, &l->qkv, err);
+    if (status == MHA_OK) status = mha_linear_create_stack(ctx, qkv[0].out, &out, 1, MHA_ACT_NONE, &l->o, err);
+    if (status != MHA_OK) {
+        mha_attn_layer_free(l);
+        return status;
+    }
+    o.q = o.k = o.v = o.o = (mha_matrix){0};
+    l->options = o;
+    *layer = l;
+    return MHA_OK;
+}
+
+void mha_attn_layer_free(mha_attn_layer *layer)
+{
+    if (!layer) return;
+    mha_linear_free(layer->qkv);
+    mha_linear_free(layer->o);
+    mha__free(layer->ctx, layer);
+}
+
+/* ---- forward ---- */
+
+typedef struct workspace {
+    float *qkv;     /* [B L, (H + 2 Hkv) D] */
+    float *context; /* [B L, H D] */
+    void *scratch;  /* of the operator */
+} workspace;
+
+static workspace lay_out(mha__arena *arena, const mha_attn_layer_options *o, int64_t rows, size_t scratch_bytes)
+{
+    workspace w;
+    const size_t q_width = (size_t)(o->heads * o->head_dim), kv_width = (size_t)(o->kv_heads * o->head_dim);
+    w.qkv = mha__take(arena, (size_t)rows, (q_width + 2 * kv_width) * sizeof *w.qkv);
+    w.context = mha__take(arena, (size_t)rows, q_width * sizeof *w.context);
+    w.scratch = mha__take(arena, 1, scratch_bytes);
+    return w;
+}
+
+mha_status mha__layer_input(mha_layer_input *local, const mha_layer_input *given, mha_error *err)
+{
+    size_t bytes = 0;
+    MHA__TRY(mha__options_read(local, sizeof *local, given, "mha_layer_input", err));
+    if (local->batch < 1 || local->length < 1 ||
+        !mha__bytes((int64_t[]){local->batch, local->length, local->length}, 3, 1, &bytes) || bytes > INT64_MAX / 4096)
+        return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: batch is %lld, length is %lld", (long long)local->batch,
+                         (long long)local->length);
+    return MHA_OK;
+}
+
+static mha_status make_plan(const mha_attn_layer *layer, const mha_layer_input *in, mha_attn_plan **plan,
+                            mha_error *err)
+{
+    const mha_attn_layer_options *o = &layer->options;
+    const mha_attn_desc desc = {
+        .size = sizeof desc,
+        .batch = in->batch,
+        .heads = o->heads,
+        .kv_heads = o->kv_heads,
+        .q_len = in->length,
+        .kv_len = in->length,
+        .head_dim = o->head_dim,
+        .scale = o->scale,
+        .softcap = o->softcap,
+        .causal = o->causal,
+        .align = MHA_ALIGN_TOP_LEFT, /* a token is its own position, whatever the padding */
+        .window = o->window,
+        .inputs = (in->lengths ? MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS : 0) | (in->keep.data ? MHA_ATTN_KEEP : 0),
+        .outputs = in->probs ? MHA_ATTN_PROBS : 0,
+    };
+    return mha_attn_plan_create(layer->ctx, &desc, plan, err);
+}
+
+static mha_attn_args operator_args(const mha_attn_layer_options *o, const mha_layer_input *in, const workspace *w)
+{
+    const int64_t L = in->length, D = o->head_dim, q_width = o->heads * D, kv_width = o->kv_heads * D;
+    const int64_t row = q_width + 2 * kv_width;
+    return (mha_attn_args){
+        .size = sizeof(mha_attn_args),
+        .q = {w->qkv, {L * row, D, row, 1}},
+        .k = {w->qkv + q_width, {L * row, D, row, 1}},
+        .v = {w->qkv + q_width + kv_width, {L * row, D, row, 1}},
+        .out = {w->context, {L * q_width, D, q_width, 1}},
+        .keep = in->keep,
+        .q_lens = in->lengths,
+        .kv_lens = in->lengths,
+        .probs = {in->probs, {0}},
+    };
+}
+
+static mha_status forward(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
+                          const float *x, float *y, mha_error *err)
+{
+    const int64_t rows = in->batch * in->length;
+    mha__arena arena = {.base = in->workspace};
+    const workspace w = lay_out(&arena, &layer->options, rows, mha_attn_plan_workspace(plan));
+    if (arena.overflow || arena.used > in->workspace_bytes)
+        return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: workspace_bytes is %zu, %zu are needed",
+                         in->workspace_bytes, arena.used);
+    const mha_attn_args args = operator_args(&layer->options, in, &w);
+    MHA__TRY(mha_linear_forward(layer->qkv, x, rows, w.qkv, err));
+    MHA__TRY(mha_attn_forward(plan, &args, w.scratch, mha_attn_plan_workspace(plan), err));
+    return mha_linear_forward(layer->o, w.context, rows, y, err);
+}
+
+mha_status mha_attn_layer_workspace(const mha_attn_layer *layer, const mha_layer_input *input, size_t *bytes,
+                                    mha_error *err)
+{
+    mha_layer_input in;
+    mha_attn_plan *plan = NULL;
+    if (!layer || !bytes) return mha__fail(err, MHA_ERR_ARG, "attention layer: %s is NULL", layer ? "bytes" : "layer");
+    MHA__TRY(mha__layer_input(&in, input, err));
+    MHA__TRY(make_plan(layer, &in, &plan, err));
+    mha__arena arena = {0};
+    lay_out(&arena, &layer->options, in.batch * in.length, mha_attn_plan_workspace(plan));
+    mha_attn_plan_free(plan);
+    if (arena.overflow) return mha__no_memory(err, SIZE_MAX, "an attention layer's workspace");
+    *bytes = arena.used;
+    return MHA_OK;
+}
+
+mha_status mha_attn_layer_forward(const mha_attn_layer *layer, const mha_layer_input *input, const float *x, float *y,
+                                  mha_error *err)
+{
+    mha_layer_input in;
+    mha_attn_plan *plan = NULL;
+    if (!layer || !x || !y) return mha__fail(err, MHA_ERR_ARG, "attention layer: layer, x or y is NULL");
+    MHA__TRY(mha__layer_input(&in, input, err));
+    void *own = NULL;
+    if (!in.workspace) {
+        MHA__TRY(mha_attn_layer_workspace(layer, &in, &in.workspace_bytes, err));
+        own = in.workspace = mha__alloc(layer->ctx, in.workspace_bytes);
+        if (!own) return mha__no_memory(err, in.workspace_bytes, "an attention layer's workspace");
+    }
+    mha_status status = make_plan(layer, &in, &plan, err);
+    if (status == MHA_OK) status = forward(layer, plan, &in, x, y, err);
+    mha_attn_plan_free(plan);
+    mha__free(layer->ctx, own);
+    return status;
+}

@@ -1,0 +1,199 @@
+/* block.c - one layer of a transformer, for every family: attention and feed-forward, each with a residual and a norm.
+ *
+ * Buffers of [B L, E]: x itself, and `branch`, which holds what a branch adds to x. The feed-forward part runs in chunks
+ * of CHUNK_ROWS rows: its wide middle stays in the cache, and the workspace does not grow with it.
+ */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/options.h"
+#include "layer/arena.h"
+#include "layer/attn_layer.h"
+#include <math.h>
+#include <string.h>
+
+#define CHUNK_ROWS 512
+
+struct mha_block {
+    mha_ctx *ctx;
+    int64_t hidden, intermediate;
+    bool pre_norm;
+    double eps;
+    mha_attn_layer *attn;
+    mha_linear *up, *down;
+    mha_norm attn_norm, mlp_norm; /* into norms */
+    float norms[];                /* [4, E] */
+};
+
+/* ---- creation ---- */
+
+static mha_status check_options(const mha_block_options *o, mha_error *err)
+{
+    if (o->attn.hidden < 1 || o->attn.hidden > INT32_MAX)
+        return mha__fail(err, MHA_ERR_ARG, "block: attn.hidden is %lld, not 1..2^31-1", (long long)o->attn.hidden);
+    if (o->norm == MHA_NORM_RMS) return mha__fail(err, MHA_ERR_UNSUPPORTED, "block: RMS norm is not built yet");
+    if (o->norm != MHA_NORM_LAYER)
+        return mha__fail(err, MHA_ERR_ARG, "block: norm is %d, which is no mha_norm_kind", (int)o->norm);
+    if (o->gate.weight) return mha__fail(err, MHA_ERR_UNSUPPORTED, "block: a gated feed-forward part is not built yet");
+    if (!(o->eps > 0) || !isfinite(o->eps)) return mha__fail(err, MHA_ERR_ARG, "block: eps is %g, must be > 0", o->eps);
+    if (!o->attn_norm.weight || !o->attn_norm.bias || !o->mlp_norm.weight || !o->mlp_norm.bias)
+        return mha__fail(err, MHA_ERR_ARG, "block: a weight or bias of attn_norm or mlp_norm is NULL");
+    return MHA_OK;
+}
+
+static void copy_norms(mha_block *b, const mha_block_options *o)
+{
+    const float *from[] = {o->attn_norm.weight, o->attn_norm.bias, o->mlp_norm.weight, o->mlp_norm.bias};
+    const float **to[] = {&b->attn_norm.weight, &b->attn_norm.bias, &b->mlp_norm.weight, &b->mlp_norm.bias};
+    for (int i = 0; i < 4; i++) {
+        float *copy = b->norms + i * b->hidden;
+        memcpy(copy, from[i], (size_t)b->hidden * sizeof *copy);
+        *to[i] = copy;
+    }
+}
+
+static mha_status create_parts(mha_block *b, const mha_block_options *o, mha_error *err)
+{
+    mha_matrix up = o->up, down = o->down;
+    up.out = o->intermediate;
+    down.out = o->attn.hidden;
+    MHA__TRY(mha_attn_layer_create(b->ctx, &o->attn, &b->attn, err));
+    MHA__TRY(mha_linear_create_stack(b->ctx, b->hidden, &up, 1, o->activation, &b->up, err));
+    return mha_linear_create_stack(b->ctx, b->intermediate, &down, 1, MHA_ACT_NONE, &b->down, err);
+}
+
+mha_status mha_block_create(mha_ctx *ctx, const mha_block_options *options, mha_block **block, mha_error *err)
+{
+    if (!block) return mha__fail(err, MHA_ERR_ARG, "block: where to store it is NULL");
+    *block = NULL;
+    mha_block_options o;
+    MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_block_options", err));
+    MHA__TRY(check_options(&o, err));
+    MHA__TRY(mha__ctx_find(&ctx, err));
+    const size_t bytes = sizeof(mha_block) + 4 * (size_t)o.attn.hidden * sizeof(float);
+    mha_block *b = mha__calloc(ctx, 1, bytes);
+    if (!b) return mha__no_memory(err, bytes, "a block");
+    b->ctx = ctx;
+    b->hidden = o.attn.hidden;
+    b->intermediate = o.intermediate;
+    b->pre_norm = o.pre_norm != 0;
+    b->eps = o.eps;
+    copy_norms(b, &o);
+    const mha_status status = create_parts(b, &o, err);
+    if (status != MHA_OK) {
+        mha_block_free(b);
+        return status;
+    }
+    *block = b;
+    return MHA_OK;
+}
+
+void mha_block_free(mha_block *block)
+{
+    if (!block) return;
+    mha_attn_layer_free(block->attn);
+    mha_linear_free(block->up);
+    mha_linear_free(block->down);
+    mha__free(block->ctx, block);
+}
+
+/* ---- forward ---- */
+
+typedef struct workspace {
+    float *branch; /* [B L, E] what a branch adds to x */
+    float *normed; /* [B L, E] of pre-norm: what a branch reads */
+    float *wide;   /* [chunk, I] */
+    void *attn;    /* of the attention layer; dead when the feed-forward part begins */
+} workspace;
+
+static workspace lay_out(mha__arena *arena, const mha_block *b, int64_t rows, size_t attn_bytes)
+{
+    workspace w = {0};
+    const size_t wide = (size_t)mha__min64(rows, CHUNK_ROWS);
+    w.branch = mha__take(arena, (size_t)rows, (size_t)b->hidden * sizeof(float));
+    if (b->pre_norm) w.normed = mha__take(arena, (size_t)rows, (size_t)b->hidden * sizeof(float));
+    w.wide = mha__take(arena, wide, (size_t)b->intermediate * sizeof(float));
+    w.attn = mha__take(arena, 1, attn_bytes);
+    return w;
+}
+
+mha_status mha_block_workspace(const mha_block *block, const mha_layer_input *input, size_t *bytes, mha_error *err)
+{
+    mha_layer_input in;
+    mha__arena arena = {0};
+    size_t attn_bytes = 0;
+    if (!block || !bytes) return mha__fail(err, MHA_ERR_ARG, "block: %s is NULL", block ? "bytes" : "block");
+    MHA__TRY(mha__layer_input(&in, input, err));
+    MHA__TRY(mha_attn_layer_workspace(block->attn, &in, &attn_bytes, err));
+    lay_out(&arena, block, in.batch * in.length, attn_bytes);
+    if (arena.overflow) return mha__no_memory(err, SIZE_MAX, "a block's workspace");
+    *bytes = arena.used;
+    return MHA_OK;
+}
+
+static mha_status norm(const mha_block *b, const mha_norm *norm, int64_t rows, const float *x, const float *residual,
+                       float *y, mha_error *err)
+{
+    return mha_layer_norm_forward(b->ctx, rows, b->hidden, x, residual, norm->weight, norm->bias, b->eps, y, err);
+}
+
+/* y = down(act(up(x))), chunk by chunk. */
+static mha_status feed_forward(const mha_block *b, int64_t rows, const float *x, float *wide, float *y, mha_error *err)
+{
+    for (int64_t r = 0; r < rows; r += CHUNK_ROWS) {
+        const int64_t chunk = mha__min64(CHUNK_ROWS, rows - r);
+        MHA__TRY(mha_linear_forward(b->up, x + r * b->hidden, chunk, wide, err));
+        MHA__TRY(mha_linear_forward(b->down, wide, chunk, y + r * b->hidden, err));
+    }
+    return MHA_OK;
+}
+
+static mha_status post_norm(const mha_block *b, const mha_layer_input *in, const workspace *w, float *x, mha_error *err)
+{
+    const int64_t rows = in->batch * in->length;
+    MHA__TRY(mha_attn_layer_forward(b->attn, in, x, w->branch, err));
+    MHA__TRY(norm(b, &b->attn_norm, rows, x, w->branch, x, err));
+    MHA__TRY(feed_forward(b, rows, x, w->wide, w->branch, err));
+    return norm(b, &b->mlp_norm, rows, x, w->branch, x, err);
+}
+
+static void add(int64_t numbers, const float *branch, float *x)
+{
+    for (int64_t i = 0; i < numbers; i++)
+        x[i] += branch[i];
+}
+
+static mha_status pre_norm(const mha_block *b, const mha_layer_input *in, const workspace *w, float *x, mha_error *err)
+{
+    const int64_t rows = in->batch * in->length;
+    MHA__TRY(norm(b, &b->attn_norm, rows, x, NULL, w->normed, err));
+    MHA__TRY(mha_attn_layer_forward(b->attn, in, w->normed, w->branch, err));
+    add(rows * b->hidden, w->branch, x);
+    MHA__TRY(norm(b, &b->mlp_norm, rows, x, NULL, w->normed, err));
+    MHA__TRY(feed_forward(b, rows, w->normed, w->wide, w->branch, err));
+    add(rows * b->hidden, w->branch, x);
+    return MHA_OK;
+}
+
+mha_status mha_block_forward(const mha_block *block, const mha_layer_input *input, float *x, mha_error *err)
+{
+    mha_layer_input in;
+    size_t bytes = 0;
+    if (!block || !x) return mha__fail(err, MHA_ERR_ARG, "block: %s is NULL", block ? "x" : "block");
+    MHA__TRY(mha__layer_input(&in, input, err));
+    MHA__TRY(mha_block_workspace(block, &in, &bytes, err));
+    void *own = NULL;
+    if (!in.workspace) {
+        own = in.workspace = mha__alloc(block->ctx, in.workspace_bytes = bytes);
+        if (!own) return mha__no_memory(err, bytes, "a block's workspace");
+    }
+    if (in.workspace_bytes < bytes)
+        return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: workspace_bytes is %zu, %zu are needed",
+                         in.workspace_bytes, bytes);
+    mha__arena arena = {.base = in.workspace};
+    const workspace w = lay_out(&arena, block, in.batch * in.length, 0);
+    in.workspace_bytes -= arena.used;
+    in.workspace = w.attn;
+    const mha_status status = (block->pre_norm ? pre_norm : post_norm)(block, &in, &w, x, err);
+    mha__free(block->ctx, own);
+    return status;
+}

@@ -1,0 +1,26 @@
+/* embedding.c - rows of a table by id. Ids come from outside: all are checked before the first is used. */
+#include "base/error.h"
+#include "base/size.h"
+#include "mha/layer.h"
+
+mha_status mha_embedding_forward(const char *what, const float *table, int64_t count, int64_t width, const int32_t *ids,
+                                 int64_t rows, int add, float *y, mha_error *err)
+{
+    size_t bytes = 0;
+    if (rows < 0 || width < 1 || count < 1 ||
+        !mha__bytes((int64_t[]){mha__max64(rows, count), width}, 2, 2 * sizeof *y, &bytes))
+        return mha__fail(err, MHA_ERR_ARG, "embedding: rows is %lld, width is %lld, count is %lld", (long long)rows,
+                         (long long)width, (long long)count);
+    if (!what || !table || (rows && (!ids || !y)))
+        return mha__fail(err, MHA_ERR_ARG, "embedding: what, table, ids or y is NULL");
+    for (int64_t r = 0; r < rows; r++)
+        if (ids[r] < 0 || ids[r] >= count)
+            return mha__fail(err, MHA_ERR_ARG, "%s %lld is %d, not in 0..%lld", what, (long long)r, (int)ids[r],
+                             (long long)count - 1);
+    for (int64_t r = 0; r < rows; r++) {
+        const float *row = table + ids[r] * width;
+        for (int64_t e = 0; e < width; e++)
+            y[r * width + e] = add ? y[r * width + e] + row[e] : row[e];
+    }
+    return MHA_OK;
+}

@@ -1,0 +1,50 @@
+/* rng.h - repeatable random numbers for tests: SplitMix64, so that (seed, stream) alone fixes every value. */
+#ifndef TEST_RNG_H
+#define TEST_RNG_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct rng {
+    uint64_t state;
+} rng;
+
+static inline uint64_t rng_next(rng *r)
+{
+    uint64_t z = r->state += 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+/* Streams of one seed are unrelated to each other. */
+static inline rng rng_make(uint64_t seed, uint64_t stream)
+{
+    rng r = {seed};
+    r.state = rng_next(&r) ^ (stream * 0xD1B54A32D192ED03u);
+    return r;
+}
+
+static inline double rng_uniform(rng *r) /* [0, 1) */
+{
+    return (double)(rng_next(r) >> 11) * 0x1p-53;
+}
+
+static inline int64_t rng_range(rng *r, int64_t low, int64_t high) /* both included */
+{
+    return low + (int64_t)(rng_next(r) % (uint64_t)(high - low + 1));
+}
+
+static inline bool rng_chance(rng *r, double p)
+{
+    return rng_uniform(r) < p;
+}
+
+static inline double rng_normal(rng *r)
+{
+    double radius = sqrt(-2.0 * log(1.0 - rng_uniform(r)));
+    return radius * cos(6.283185307179586 * rng_uniform(r));
+}
+
+#endif
