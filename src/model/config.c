@@ -1,0 +1,149 @@
+/* config.c - the only place that doubts config.json.
+ *
+ * A family's table says which keys there are, what each must hold and what its absence means; unknown keys are ignored,
+ * also those that name code. Both spellings of transformers (4.x and 5.x) go through the same table.
+ */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "io/json.h"
+#include "model/family.h"
+#include <float.h>
+#include <string.h>
+
+/* ---- activations by name ---- */
+
+static const struct {
+    const char *name;
+    mha_activation activation;
+} activations[] = {
+    {"gelu", MHA_ACT_GELU}, {"gelu_new", MHA_ACT_GELU_TANH}, {"gelu_pytorch_tanh", MHA_ACT_GELU_TANH},
+    {"relu", MHA_ACT_RELU}, {"tanh", MHA_ACT_TANH},
+};
+
+static mha_status read_activation(const mha__json_obj *root, const mha__config_key *key, mha_activation *out,
+                                  mha_error *err)
+{
+    const char *name = key->text;
+    MHA__TRY(mha__json_string(root, key->key, MHA__OPTIONAL, &name, NULL, err));
+    for (size_t i = 0; i < sizeof activations / sizeof *activations; i++)
+        if (strcmp(activations[i].name, name) == 0) {
+            *out = activations[i].activation;
+            return MHA_OK;
+        }
+    return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                     "%s: %s \"%s\" is not built; there are gelu, gelu_new, gelu_pytorch_tanh, relu and tanh",
+                     root->file, key->key, mha__quote(&(mha__quoted){0}, name, strlen(name)));
+}
+
+/* ---- one key ---- */
+
+static mha_status not_built(const mha__json_obj *root, const char *key, const char *built, mha_error *err)
+{
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s is %s; only %s is built", root->file, key,
+                     mha__json_show(&(mha__quoted){0}, json_object_get(root->json, key)), built);
+}
+
+/* Keys with one value that is built. */
+static mha_status check_only(const mha__json_obj *root, const mha__config_key *key, mha_error *err)
+{
+    const char *text = key->text;
+    bool on = false;
+    mha__json_obj object = {0};
+    switch (key->kind) {
+    case MHA__KEY_ONLY_TEXT:
+        MHA__TRY(mha__json_string(root, key->key, MHA__OPTIONAL, &text, NULL, err));
+        return strcmp(text, key->text) == 0 ? MHA_OK : not_built(root, key->key, key->text, err);
+    case MHA__KEY_ONLY_FALSE:
+        MHA__TRY(mha__json_bool(root, key->key, MHA__OPTIONAL, &on, err));
+        return on ? not_built(root, key->key, "false", err) : MHA_OK;
+    default:
+        MHA__TRY(mha__json_object(root, key->key, MHA__OPTIONAL, &object, err));
+        return json_object_size(object.json) ? not_built(root, key->key, "absence", err) : MHA_OK;
+    }
+}
+
+static mha_status read_key(const mha__json_obj *root, const mha__config_key *key, mha__config *config, mha_error *err)
+{
+    void *field = (char *)config + key->offset;
+    switch (key->kind) {
+    case MHA__KEY_DIM:
+        *(int64_t *)field = (int64_t)key->initial;
+        return mha__json_dim(root, key->key, MHA__OPTIONAL, key->max, field, err);
+    case MHA__KEY_POSITIVE:
+        *(double *)field = key->initial;
+        return mha__json_number(root, key->key, MHA__OPTIONAL, FLT_MIN, FLT_MAX, field,
+                                err); /* it is used as a float */
+    case MHA__KEY_ACTIVATION:
+        return read_activation(root, key, field, err);
+    default:
+        return check_only(root, key, err);
+    }
+}
+
+/* ---- the whole ---- */
+
+static mha_status find_family(const mha__json_obj *root, const mha__family **family, mha_error *err)
+{
+    const char *type = NULL;
+    char names[200];
+    MHA__TRY(mha__json_string(root, "model_type", MHA__REQUIRED, &type, NULL, err));
+    *family = mha__family_find(type);
+    if (*family) return MHA_OK;
+    mha__family_names(names, sizeof names);
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: model_type \"%s\" is not built; there is %s", root->file,
+                     mha__quote(&(mha__quoted){0}, type, strlen(type)), names);
+}
+
+/* What follows from the keys, and must fit together. */
+static mha_status derive(const mha__json_obj *root, mha__config *c, mha_error *err)
+{
+    if (!c->kv_heads) c->kv_heads = c->heads;
+    if (!c->head_dim) {
+        if (c->hidden % c->heads)
+            return mha__fail(err, MHA_ERR_FORMAT,
+                             "%s: num_attention_heads is %lld, which does not divide hidden_size %lld", root->file,
+                             (long long)c->heads, (long long)c->hidden);
+        c->head_dim = c->hidden / c->heads;
+    }
+    if (c->heads % c->kv_heads)
+        return mha__fail(err, MHA_ERR_FORMAT,
+                         "%s: num_key_value_heads is %lld, which does not divide num_attention_heads %lld", root->file,
+                         (long long)c->kv_heads, (long long)c->heads);
+    if (c->head_dim > 512)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "%s: a head is %lld wide (hidden_size %lld, num_attention_heads %lld); 512 is "
+                         "the widest built",
+                         root->file, (long long)c->head_dim, (long long)c->hidden, (long long)c->heads);
+    c->q_width = c->heads * c->head_dim;
+    c->kv_width = c->kv_heads * c->head_dim;
+    return MHA_OK;
+}
+
+static mha_status read_keys(const mha__json_obj *root, mha__config *config, mha_error *err)
+{
+    *config = (mha__config){0};
+    MHA__TRY(find_family(root, &config->family, err));
+    for (int i = 0; i < config->family->key_count; i++)
+        MHA__TRY(read_key(root, &config->family->keys[i], config, err));
+    return derive(root, config, err);
+}
+
+mha_status mha__config_read(mha_ctx *ctx, const char *folder, mha__config *config, char **text, mha_error *err)
+{
+    const char *name = "config.json";
+    size_t bytes = 0;
+    json_t *json = NULL;
+    *text = NULL;
+    MHA__TRY(mha__read_whole(ctx, folder, name, MHA__CONFIG_BYTES, text, &bytes, err));
+    mha_status status = mha__json_parse(name, *text, bytes, MHA__JSON_BOM, &json, err);
+    if (status == MHA_OK) status = read_keys(&(mha__json_obj){.json = json, .file = name}, config, err);
+    json_decref(json);
+    if (status != MHA_OK) {
+        mha__free(ctx, *text);
+        *text = NULL;
+        return status;
+    }
+    if (bytes >= 3 && memcmp(*text, "\xEF\xBB\xBF", 3) == 0) memmove(*text, *text + 3, bytes - 2);
+    return MHA_OK;
+}

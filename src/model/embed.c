@@ -1,0 +1,212 @@
+/* embed.c - one vector per text.
+ *
+ * Texts are read WINDOW at a time, sorted by length and run in batches of similar length, so that little padding is
+ * computed. Neither neighbours nor padding change a vector: rows, masks and sums depend on its own tokens alone.
+ */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/options.h"
+#include "layer/arena.h"
+#include "model/model_struct.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WINDOW 256        /* texts in memory at a time */
+#define BATCH_TOKENS 2048 /* padding included: what a layer reads and writes stays near the caches */
+
+typedef struct item {
+    mha_encoding *tokens;
+    int64_t text; /* index of the caller's text */
+} item;
+
+/* Longest first, so that the largest memory is asked for first; equal lengths in the caller's order. */
+static int by_length(const void *a, const void *b)
+{
+    const item *x = a, *y = b;
+    if (x->tokens->count != y->tokens->count) return x->tokens->count > y->tokens->count ? -1 : 1;
+    return x->text < y->text ? -1 : x->text > y->text;
+}
+
+/* ---- pooling ---- */
+
+static void mean(const float *hidden, int64_t length, int64_t width, float *out)
+{
+    for (int64_t e = 0; e < width; e++) {
+        double sum = 0;
+        for (int64_t t = 0; t < length; t++)
+            sum += (double)hidden[t * width + e];
+        out[e] = (float)(sum / (double)length);
+    }
+}
+
+/* To length 1; a zero vector stays zero, as in torch.nn.functional.normalize. */
+static void normalize(float *v, int64_t width)
+{
+    double square = 0;
+    for (int64_t e = 0; e < width; e++)
+        square += (double)v[e] * (double)v[e];
+    const double norm = fmax(sqrt(square), 1e-12);
+    for (int64_t e = 0; e < width; e++)
+        v[e] = (float)((double)v[e] / norm);
+}
+
+static void pool(const mha_embed_options *o, const float *hidden, int64_t length, int64_t width, float *out)
+{
+    if (o->pool == MHA_POOL_CLS)
+        memcpy(out, hidden, (size_t)width * sizeof *out);
+    else
+        mean(hidden, length, width, out);
+    if (!o->no_normalize) normalize(out, width);
+}
+
+/* ---- one batch ---- */
+
+typedef struct buffers {
+    int32_t *ids, *type_ids;
+    uint8_t *mask;
+    float *hidden;
+} buffers;
+
+static void fill_batch(const item *items, int64_t count, int64_t length, const buffers *b)
+{
+    const size_t cells = (size_t)(count * length);
+    memset(b->ids, 0, cells * sizeof *b->ids);
+    memset(b->type_ids, 0, cells * sizeof *b->type_ids);
+    memset(b->mask, 0, cells);
+    for (int64_t i = 0; i < count; i++) {
+        const mha_encoding *tokens = items[i].tokens;
+        memcpy(b->ids + i * length, tokens->ids, (size_t)tokens->count * sizeof *b->ids);
+        memcpy(b->type_ids + i * length, tokens->type_ids, (size_t)tokens->count * sizeof *b->type_ids);
+        memset(b->mask + i * length, 1, (size_t)tokens->count);
+    }
+}
+
+static mha_status run_batch(const mha_model *m, const mha_embed_options *o, const item *items, int64_t count,
+                            const buffers *b, float *out, mha_error *err)
+{
+    const int64_t length = items[0].tokens->count, width = m->config.hidden;
+    fill_batch(items, count, length, b);
+    const mha_model_input input = {.size = sizeof input,
+                                   .batch = count,
+                                   .length = length,
+                                   .ids = b->ids,
+                                   .type_ids = b->type_ids,
+                                   .mask = b->mask};
+    const mha_model_output output = {.size = sizeof output, .last_hidden = b->hidden};
+    MHA__TRY(mha_model_forward(m, &input, &output, err));
+    for (int64_t i = 0; i < count; i++)
+        pool(o, b->hidden + i * length * width, items[i].tokens->count, width, out + items[i].text * width);
+    return MHA_OK;
+}
+
+/* How many items from the first on share a batch: within the budget, and without much padding. */
+static int64_t batch_size(const item *items, int64_t count)
+{
+    const int64_t length = items[0].tokens->count, shortest = length - length / 8 - 8;
+    int64_t n = 1;
+    while (n < count && (n + 1) * length <= BATCH_TOKENS && items[n].tokens->count >= shortest)
+        n++;
+    return n;
+}
+
+/* ---- one window ---- */
+
+typedef struct embedding {
+    const mha_model *model;
+    mha_embed_options options;
+    int64_t total; /* texts of the whole call, for progress */
+    float *out;
+    item items[WINDOW];
+    buffers buffers;
+} embedding;
+
+static mha_status encode(embedding *e, const char *const *texts, int64_t first, int64_t count, mha_error *err)
+{
+    const mha_encode_options options = {.size = sizeof options, .max_tokens = e->model->config.max_positions};
+    for (int64_t i = 0; i < count; i++) {
+        const char *text = texts[first + i];
+        if (!text) return mha__fail(err, MHA_ERR_ARG, "mha_model_embed: text %lld is NULL", (long long)(first + i));
+        e->items[i].text = first + i;
+        MHA__TRY(
+            mha_tokenizer_encode(e->model->tokenizer, text, strlen(text), NULL, 0, &options, &e->items[i].tokens, err));
+        if (e->items[i].tokens->count < 1)
+            return mha__fail(err, MHA_ERR_ARG, "mha_model_embed: text %lld has no tokens", (long long)(first + i));
+    }
+    qsort(e->items, (size_t)count, sizeof *e->items, by_length);
+    return MHA_OK;
+}
+
+static mha_status run_window(embedding *e, const char *const *texts, int64_t first, int64_t count, mha_error *err)
+{
+    MHA__TRY(encode(e, texts, first, count, err));
+    for (int64_t i = 0, n; i < count; i += n) {
+        n = batch_size(e->items + i, count - i);
+        MHA__TRY(run_batch(e->model, &e->options, e->items + i, n, &e->buffers, e->out, err));
+        MHA__TRY(mha__progress(e->model->ctx, "embed", first + i + n, e->total, err));
+    }
+    return MHA_OK;
+}
+
+static void release(embedding *e)
+{
+    for (int64_t i = 0; i < WINDOW; i++) {
+        mha_encoding_free(e->items[i].tokens);
+        e->items[i].tokens = NULL;
+    }
+}
+
+static embedding *lay_out(mha__arena *arena, const mha_model *m, buffers *b)
+{
+    const size_t cells = (size_t)mha__max64(BATCH_TOKENS, m->config.max_positions);
+    embedding *e = mha__take(arena, 1, sizeof *e);
+    b->ids = mha__take(arena, cells, sizeof *b->ids);
+    b->type_ids = mha__take(arena, cells, sizeof *b->type_ids);
+    b->mask = mha__take(arena, cells, sizeof *b->mask);
+    b->hidden = mha__take(arena, cells, (size_t)m->config.hidden * sizeof *b->hidden);
+    return e;
+}
+
+/* One allocation for the object and the buffers of the largest batch. */
+static embedding *create(const mha_model *m, mha_error *err)
+{
+    mha__arena arena = {0};
+    buffers b;
+    lay_out(&arena, m, &b);
+    arena.base = arena.overflow ? NULL : mha__alloc(m->ctx, arena.used);
+    if (!arena.base) {
+        mha__no_memory(err, arena.used, "the buffers of an embedding");
+        return NULL;
+    }
+    arena.used = 0;
+    embedding *e = lay_out(&arena, m, &b);
+    *e = (embedding){.model = m, .buffers = b};
+    return e;
+}
+
+mha_status mha_model_embed(const mha_model *model, const char *const *texts, int64_t count,
+                           const mha_embed_options *options, float *out, mha_error *err)
+{
+    mha_embed_options o;
+    MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_embed_options", err));
+    if (!model || count < 0 || (count && (!texts || !out)))
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_embed: model, texts or out is NULL, or count %lld is negative",
+                         (long long)count);
+    if (!model->packed) return mha__fail(err, MHA_ERR_ARG, "the model was opened without weights (no_weights)");
+    if (!model->tokenizer)
+        return mha__fail(err, MHA_ERR_ARG, "the model was opened without its tokenizer (no_tokenizer)");
+    if (o.pool != MHA_POOL_MEAN && o.pool != MHA_POOL_CLS)
+        return mha__fail(err, MHA_ERR_ARG, "mha_embed_options.pool is %d, which is no mha_pool", (int)o.pool);
+    embedding *e = create(model, err);
+    if (!e) return MHA_ERR_MEMORY;
+    e->options = o;
+    e->total = count;
+    e->out = out;
+    mha_status status = MHA_OK;
+    for (int64_t first = 0; first < count && status == MHA_OK; first += WINDOW) {
+        status = run_window(e, texts, first, mha__min64(WINDOW, count - first), err);
+        release(e);
+    }
+    mha__free(model->ctx, e);
+    return status;
+}

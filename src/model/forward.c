@@ -1,0 +1,188 @@
+/* forward.c - a batch of token ids through the whole model.
+ *
+ * One arena holds everything that the pass needs; blocks change x in place. Padding at the end of a sequence becomes a length;
+ * any other mask becomes the operator's keep mask, which says the same with the same bits.
+ */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/options.h"
+#include "layer/arena.h"
+#include "model/model_struct.h"
+#include <string.h>
+
+/* One forward call: checked structs and the arrays of the arena. */
+typedef struct pass {
+    mha_model_input in;
+    mha_model_output out;
+    mha_layer_input layer; /* what every block is given */
+    bool right_padded;     /* each row of the mask is ones, then zeros */
+    float *x;              /* [B L, E]; the caller's last_hidden, or from the arena */
+    int32_t *positions;    /* [B L] */
+    int32_t *zeros;        /* [B L] token types when there are none */
+    int64_t *lengths;      /* [B] */
+    float *first;          /* [B, E] what the pooler reads */
+    float *probs;          /* [B, H, L, L] */
+    void *block;           /* the blocks' workspace */
+} pass;
+
+/* ---- input ---- */
+
+static mha_status check_input(const mha_model *m, const pass *p, mha_error *err)
+{
+    size_t bytes = 0;
+    if (!m->packed) return mha__fail(err, MHA_ERR_ARG, "the model was opened without weights (no_weights)");
+    if (p->in.batch < 1)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch is %lld, must be > 0", (long long)p->in.batch);
+    if (p->in.length < 1 || p->in.length > m->config.max_positions)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: length is %lld, the model takes 1..%lld",
+                         (long long)p->in.length, (long long)m->config.max_positions);
+    if (!p->in.ids) return mha__fail(err, MHA_ERR_ARG, "mha_model_input: ids is NULL");
+    if (!mha__bytes((int64_t[]){p->in.batch, p->in.length, m->config.hidden}, 3, 2 * sizeof(float), &bytes))
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch is %lld, too many for memory",
+                         (long long)p->in.batch);
+    if (p->out.pooled && !m->pooler)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "the checkpoint has no pooler (pooler.dense.weight)");
+    return MHA_OK;
+}
+
+/* Leading ones of a row; *rest becomes false when a one follows a zero. */
+static int64_t leading(const uint8_t *mask, int64_t n, bool *right_padded)
+{
+    int64_t length = 0, i;
+    while (length < n && mask[length])
+        length++;
+    for (i = length; i < n && !mask[i]; i++)
+        ;
+    if (i < n) *right_padded = false;
+    return length;
+}
+
+static bool find_right_padded(const mha_model_input *in)
+{
+    bool right_padded = true;
+    for (int64_t b = 0; in->mask && b < in->batch; b++)
+        leading(in->mask + b * in->length, in->length, &right_padded);
+    return right_padded;
+}
+
+/* ---- memory ---- */
+
+static void lay_out(mha__arena *arena, const mha_model *m, pass *p, size_t block_bytes)
+{
+    const size_t batch = (size_t)p->in.batch, rows = batch * (size_t)p->in.length, width = (size_t)m->config.hidden;
+    p->x = p->out.last_hidden ? p->out.last_hidden : mha__take(arena, rows, width * sizeof(float));
+    p->positions = mha__take(arena, rows, sizeof *p->positions);
+    p->zeros = p->in.type_ids ? NULL : mha__take(arena, rows, sizeof *p->zeros);
+    p->lengths = mha__take(arena, batch, sizeof *p->lengths);
+    if (p->out.pooled) p->first = mha__take(arena, batch, width * sizeof(float));
+    if (p->out.on_attention) {
+        size_t maps = 0;
+        if (!mha__bytes((int64_t[]){m->config.heads, p->in.length, p->in.length}, 3, sizeof(float), &maps))
+            arena->overflow = true;
+        p->probs = mha__take(arena, batch, maps);
+    }
+    p->block = mha__take(arena, 1, block_bytes);
+}
+
+static mha_status block_bytes(const mha_model *m, const pass *p, size_t *bytes, mha_error *err)
+{
+    *bytes = 0;
+    for (int64_t layer = 0; layer < m->config.layers; layer++) {
+        size_t one = 0;
+        MHA__TRY(mha_block_workspace(m->block[layer], &p->layer, &one, err));
+        if (one > *bytes) *bytes = one;
+    }
+    return MHA_OK;
+}
+
+/* What the blocks are told about the batch. Before there is memory, pointers only say which inputs there will be. */
+static void describe(pass *p, const int64_t *lengths, float *probs)
+{
+    p->layer = (mha_layer_input){.size = sizeof p->layer, .batch = p->in.batch, .length = p->in.length, .probs = probs};
+    if (p->in.mask && p->right_padded) p->layer.lengths = lengths;
+    if (p->in.mask && !p->right_padded) p->layer.keep = (mha_cview){p->in.mask, {p->in.length, 0, 0, 1}};
+}
+
+/* ---- the pass ---- */
+
+static void fill_arrays(pass *p)
+{
+    const int64_t L = p->in.length;
+    bool ignored = true;
+    for (int64_t i = 0; i < p->in.batch * L; i++)
+        p->positions[i] = (int32_t)(i % L);
+    if (p->zeros) memset(p->zeros, 0, (size_t)(p->in.batch * L) * sizeof *p->zeros);
+    for (int64_t b = 0; p->in.mask && b < p->in.batch; b++)
+        p->lengths[b] = leading(p->in.mask + b * L, L, &ignored);
+}
+
+/* Words, types and positions are added in the order of transformers. */
+static mha_status embed(const mha_model *m, const pass *p, mha_error *err)
+{
+    const int64_t rows = p->in.batch * p->in.length, width = m->config.hidden;
+    const int32_t *types = p->in.type_ids ? p->in.type_ids : p->zeros;
+    MHA__TRY(mha_embedding_forward("token id", m->words.weight, m->config.vocab, width, p->in.ids, rows, 0, p->x, err));
+    MHA__TRY(
+        mha_embedding_forward("token type", m->types.weight, m->config.type_vocab, width, types, rows, 1, p->x, err));
+    MHA__TRY(mha_embedding_forward("position", m->positions.weight, m->config.max_positions, width, p->positions, rows,
+                                   1, p->x, err));
+    return mha_layer_norm_forward(m->ctx, rows, width, p->x, NULL, m->embed_norm.weight, m->embed_norm.bias,
+                                  m->config.eps, p->x, err);
+}
+
+static mha_status stopped(mha_error *err, const char *callback, int64_t entry)
+{
+    return mha__fail(err, MHA_ERR_CANCELLED, "stopped by %s at %lld", callback, (long long)entry);
+}
+
+static mha_status pool(const mha_model *m, const pass *p, mha_error *err)
+{
+    const int64_t width = m->config.hidden;
+    for (int64_t b = 0; b < p->in.batch; b++)
+        memcpy(p->first + b * width, p->x + b * p->in.length * width, (size_t)width * sizeof *p->x);
+    return mha_linear_forward(m->pooler, p->first, p->in.batch, p->out.pooled, err);
+}
+
+static mha_status run(const mha_model *m, const pass *p, mha_error *err)
+{
+    const mha_model_output *out = &p->out;
+    MHA__TRY(embed(m, p, err));
+    if (out->on_hidden && out->on_hidden(out->user, 0, p->x)) return stopped(err, "on_hidden", 0);
+    for (int64_t layer = 0; layer < m->config.layers; layer++) {
+        MHA__TRY(mha_block_forward(m->block[layer], &p->layer, p->x, err));
+        if (out->on_attention && out->on_attention(out->user, layer, m->info.heads_per_layer[layer], p->probs))
+            return stopped(err, "on_attention", layer);
+        if (out->on_hidden && out->on_hidden(out->user, layer + 1, p->x)) return stopped(err, "on_hidden", layer + 1);
+    }
+    return out->pooled ? pool(m, p, err) : MHA_OK;
+}
+
+mha_status mha_model_forward(const mha_model *model, const mha_model_input *input, const mha_model_output *output,
+                             mha_error *err)
+{
+    const int64_t some_lengths = 0; /* these stand for arrays that do not exist yet; they are not read */
+    float some_probs = 0;
+    pass p = {0};
+    size_t bytes = 0;
+    if (!model) return mha__fail(err, MHA_ERR_ARG, "mha_model_forward: model is NULL");
+    MHA__TRY(mha__options_read(&p.in, sizeof p.in, input, "mha_model_input", err));
+    MHA__TRY(mha__options_read(&p.out, sizeof p.out, output, "mha_model_output", err));
+    MHA__TRY(check_input(model, &p, err));
+    p.right_padded = find_right_padded(&p.in);
+    describe(&p, &some_lengths, p.out.on_attention ? &some_probs : NULL);
+    MHA__TRY(block_bytes(model, &p, &bytes, err));
+    mha__arena arena = {0};
+    lay_out(&arena, model, &p, bytes);
+    arena.base = arena.overflow ? NULL : mha__alloc(model->ctx, arena.used);
+    if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "a forward pass");
+    void *memory = arena.base;
+    arena.used = 0;
+    lay_out(&arena, model, &p, bytes);
+    fill_arrays(&p);
+    describe(&p, p.lengths, p.probs);
+    p.layer.workspace = p.block;
+    p.layer.workspace_bytes = bytes;
+    const mha_status status = run(model, &p, err);
+    mha__free(model->ctx, memory);
+    return status;
+}

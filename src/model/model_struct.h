@@ -1,0 +1,23 @@
+/* model_struct.h - what an open model is made of. Filled by open.c, read by forward.c and embed.c. */
+#ifndef MHA_MODEL_STRUCT_H
+#define MHA_MODEL_STRUCT_H
+
+#include "mha/model.h"
+#include "model/weights.h"
+
+struct mha_model {
+    mha_ctx *ctx;   /* as resolved */
+    mha_ctx *given; /* as the caller gave it */
+    mha__config config;
+    mha_model_info info;
+    char *config_text;
+    mha_tokenizer *tokenizer; /* or NULL */
+    mha_file *file;           /* the embedding tables and their norm are used in place */
+    mha__weights outer;       /* and this keeps those that could not be */
+    bool packed;              /* false: opened with no_weights; nothing below is set */
+    mha_matrix words, positions, types, embed_norm;
+    mha_linear *pooler; /* or NULL */
+    mha_block **block;  /* [layers] */
+};
+
+#endif

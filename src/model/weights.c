@@ -1,0 +1,125 @@
+/* weights.c - from a role to checked float32 numbers.
+ *
+ * Invariant: a pointer handed out covers exactly the shape that the config gives, whatever the file says. A tensor is used in
+ * place when it is aligned f32, else converted once.
+ */
+#include "model/weights.h"
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/size.h"
+#include <stdio.h>
+#include <string.h>
+
+/* Longer than any prefix + layer + name + suffix of a family table; checked when a name is built. */
+#define NAME_BYTES 160
+
+typedef struct wanted {
+    int rank;
+    int64_t shape[2];
+} wanted;
+
+static int64_t dimension(const mha__config *config, size_t offset)
+{
+    int64_t value;
+    memcpy(&value, (const char *)config + offset, sizeof value);
+    return value;
+}
+
+static const mha_tensor *find(const mha__weights *w, const mha__part *part, int64_t layer, const char *suffix,
+                              char *name)
+{
+    if (layer >= 0)
+        snprintf(name, NAME_BYTES, "%s%s%lld.%s%s", w->prefix, w->config->family->layer, (long long)layer, part->name,
+                 suffix);
+    else
+        snprintf(name, NAME_BYTES, "%s%s%s", w->prefix, part->name, suffix);
+    return mha_file_find(w->file, name);
+}
+
+void mha__weights_begin(mha__weights *weights)
+{
+    const mha__family *family = weights->config->family;
+    char name[NAME_BYTES];
+    for (int i = 0; family->prefixes[i]; i++) {
+        weights->prefix = family->prefixes[i];
+        if (find(weights, &family->parts[MHA__WORDS], -1, ".weight", name)) return;
+    }
+    weights->prefix = family->prefixes[0];
+}
+
+/* "[2, 3]" of the first few extents. */
+static const char *show_shape(char *text, size_t capacity, int rank, const int64_t *shape)
+{
+    size_t used = (size_t)snprintf(text, capacity, "[");
+    for (int i = 0; i < rank && used < capacity; i++)
+        used += (size_t)snprintf(text + used, capacity - used, "%s%lld", i ? ", " : "", (long long)shape[i]);
+    if (used < capacity) snprintf(text + used, capacity - used, "]");
+    return text;
+}
+
+static mha_status check(const mha__weights *w, const mha_tensor *tensor, const wanted *want, mha_error *err)
+{
+    mha__quoted file = {0};
+    char has[128], wants[64];
+    mha__quote(&file, w->path, strlen(w->path));
+    if (tensor->rank != want->rank || memcmp(tensor->shape, want->shape, (size_t)want->rank * sizeof *want->shape) != 0)
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: tensor \"%s\" has shape %s, but config.json asks for %s", file.text,
+                         tensor->name, show_shape(has, sizeof has, tensor->rank, tensor->shape),
+                         show_shape(wants, sizeof wants, want->rank, want->shape));
+    if (tensor->dtype != MHA_F32 && tensor->dtype != MHA_F16 && tensor->dtype != MHA_BF16)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: tensor \"%s\" has type %s; built are F32, F16 and BF16",
+                         file.text, tensor->name,
+                         mha__quote(&(mha__quoted){0}, tensor->dtype_name, strlen(tensor->dtype_name)));
+    return MHA_OK;
+}
+
+static mha_status convert(mha__weights *w, const mha_tensor *tensor, const float **out, mha_error *err)
+{
+    const size_t bytes = (size_t)tensor->elements * sizeof(float); /* at most twice the bytes that the file holds */
+    float *copy = mha__alloc(w->ctx, bytes);
+    if (!copy) return mha__no_memory(err, bytes, tensor->name);
+    w->converted[w->converted_count++] = copy;
+    *out = copy;
+    return mha_tensor_read(tensor, MHA_F32, copy, err);
+}
+
+/* The tensor of a part with one of two suffixes. */
+static mha_status take(mha__weights *w, const mha__part *part, int64_t layer, const char *suffix,
+                       const char *old_suffix, const wanted *want, const float **out, mha_error *err)
+{
+    char name[NAME_BYTES];
+    const mha_tensor *tensor = old_suffix ? find(w, part, layer, old_suffix, name) : NULL;
+    if (!tensor) tensor = find(w, part, layer, suffix, name);
+    if (!tensor)
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: tensor \"%s\" is missing",
+                         mha__quote(&(mha__quoted){0}, w->path, strlen(w->path)), name);
+    MHA__TRY(check(w, tensor, want, err));
+    w->parameters += tensor->elements;
+    w->bytes += (int64_t)tensor->bytes;
+    if (w->check_only) return MHA_OK;
+    if (tensor->dtype != MHA_F32 || !mha_tensor_aligned(tensor)) return convert(w, tensor, out, err);
+    *out = tensor->data;
+    return MHA_OK;
+}
+
+mha_status mha__weights_part(mha__weights *weights, mha__role role, int64_t layer, mha_matrix *part, mha_error *err)
+{
+    const mha__part *p = &weights->config->family->parts[role];
+    const bool norm = p->kind == MHA__PART_NORM;
+    char name[NAME_BYTES];
+    *part = (mha_matrix){0};
+    if (p->kind == MHA__PART_ABSENT || (p->optional && !find(weights, p, layer, ".weight", name))) return MHA_OK;
+    part->out = dimension(weights->config, p->rows);
+    const wanted vector = {1, {part->out}};
+    const wanted matrix = {2, {part->out, norm ? 1 : dimension(weights->config, p->columns)}};
+    MHA__TRY(take(weights, p, layer, ".weight", norm ? ".gamma" : NULL, norm ? &vector : &matrix, &part->weight, err));
+    if (p->kind == MHA__PART_TABLE) return MHA_OK;
+    return take(weights, p, layer, ".bias", norm ? ".beta" : NULL, &vector, &part->bias, err);
+}
+
+void mha__weights_release(mha__weights *weights)
+{
+    for (int i = 0; i < weights->converted_count; i++)
+        mha__free(weights->ctx, weights->converted[i]);
+    weights->converted_count = 0;
+}
