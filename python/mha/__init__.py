@@ -1,0 +1,15 @@
+"""mha: multi-head attention from the C library, on NumPy arrays and anything that speaks DLPack (PyTorch tensors).
+
+    import numpy as np, mha
+    q = np.random.default_rng(0).standard_normal((1, 8, 128, 64), dtype=np.float32)
+    out = mha.attention(q, q, q, causal=True)
+
+Needs NumPy and libmha.so, nothing else. Wrong input raises ValueError with the library's sentence.
+"""
+from ._context import isa, set_isa, set_threads
+from ._library import version
+from ._model import Model, Output
+from ._operator import Attention, attention, attention_plan
+
+__all__ = ["Attention", "Model", "Output", "attention", "attention_plan", "isa", "set_isa", "set_threads", "version"]
+__version__ = version

@@ -1,0 +1,106 @@
+"""Arrays of others, without copies: pointer, type, shape and strides of a NumPy array or of anything with DLPack."""
+import ctypes
+import sys
+from ctypes import POINTER, c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_void_p
+
+import numpy as np
+
+from ._library import View
+
+# mha_dtype of each element type
+F32, BF16, F16, F64, BOOL, U8 = 1, 2, 3, 4, 6, 7
+_NAMES = {"float32": F32, "bfloat16": BF16, "float16": F16, "float64": F64, "bool": BOOL, "uint8": U8}
+_DLPACK = {(2, 32): F32, (4, 16): BF16, (2, 16): F16, (2, 64): F64, (6, 8): BOOL, (1, 8): U8}  # (type code, bits)
+_NUMPY = {F32: np.float32, F16: np.float16, F64: np.float64}
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = [("data", c_void_p), ("device_type", c_int32), ("device_id", c_int32), ("ndim", c_int32), ("code", c_uint8),
+                ("bits", c_uint8), ("lanes", c_uint16), ("shape", POINTER(c_int64)), ("strides", POINTER(c_int64)),
+                ("byte_offset", c_uint64)]
+
+
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype, _capsule_pointer.argtypes = c_void_p, [ctypes.py_object, ctypes.c_char_p]
+_CPU = 1
+
+
+class Array:
+    """`owner` keeps the memory alive; strides count elements."""
+
+    def __init__(self, owner, data, dtype, shape, strides):
+        self.owner, self.data, self.dtype, self.shape, self.strides = owner, data, dtype, tuple(shape), tuple(strides)
+
+    def view(self, axes=None):
+        """A View with four strides; `axes` reorders the axes first."""
+        strides = self.strides if axes is None else [self.strides[a] for a in axes]
+        return View(self.data, (c_int64 * 4)(*strides))
+
+    def broadcast(self, target, name):
+        """A View of the four-dimensional shape `target`, broadcast from the right; the last axis may also be shorter
+        than the target's, as a mask may cover fewer keys than there are."""
+        if len(self.shape) > 4:
+            raise ValueError(f"{name}: {len(self.shape)} dimensions, at most 4 are possible")
+        missing = 4 - len(self.shape)
+        shape, strides = (1,) * missing + self.shape, [0] * missing + list(self.strides)
+        for axis, (have, want) in enumerate(zip(shape, target)):
+            if have == 1:
+                strides[axis] = 0
+            elif have != want and not (axis == 3 and have < want and name == "keep"):
+                raise ValueError(f"{name}: shape {self.shape} does not broadcast to {tuple(target)}")
+        return View(self.data, (c_int64 * 4)(*strides))
+
+
+def _from_numpy(a, name):
+    dtype = _NAMES.get(a.dtype.name)
+    if dtype is None or not a.dtype.isnative:
+        raise ValueError(f"{name}: dtype {a.dtype} is not supported")
+    if any(s % a.itemsize for s in a.strides):
+        raise ValueError(f"{name}: strides {a.strides} are not multiples of the element size {a.itemsize}")
+    return Array(a, a.ctypes.data, dtype, a.shape, [s // a.itemsize for s in a.strides])
+
+
+def _from_dlpack(x, name):
+    if getattr(x, "requires_grad", False):
+        x = x.detach()
+    capsule = x.__dlpack__()
+    t = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
+    if t.device_type != _CPU:
+        raise ValueError(f"{name}: lives on device type {t.device_type}; only memory of the CPU is possible")
+    dtype = _DLPACK.get((t.code, t.bits))
+    if dtype is None or t.lanes != 1:
+        raise ValueError(f"{name}: DLPack type code {t.code} with {t.bits} bits is not supported")
+    shape = t.shape[:t.ndim]
+    if t.strides:
+        strides = t.strides[:t.ndim]
+    else:  # no strides: contiguous
+        strides = [int(np.prod(shape[i + 1:], dtype=np.int64)) for i in range(t.ndim)]
+    return Array((x, capsule), (t.data or 0) + t.byte_offset, dtype, shape, strides)
+
+
+def array(x, name):
+    """An Array of x. Only NumPy arrays and DLPack exporters: a list would hide a copy."""
+    if isinstance(x, np.ndarray):
+        return _from_numpy(x, name)
+    if hasattr(x, "__dlpack__"):
+        return _from_dlpack(x, name)
+    raise ValueError(f"{name}: want a NumPy array or an object with __dlpack__, not {type(x).__name__}")
+
+
+def lengths(x, count, name):
+    """A contiguous int64 array of `count` numbers."""
+    a = np.asarray(x)
+    if a.dtype.kind not in "iu" or a.shape != (count,):
+        raise ValueError(f"{name}: want {count} integers, not {a.dtype} of shape {a.shape}")
+    return np.ascontiguousarray(a, dtype=np.int64)
+
+
+def empty_like(x, dtype, shape):
+    """A new contiguous array of x's kind (NumPy, or PyTorch if x is a tensor) and of an mha dtype."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        names = {F32: torch.float32, BF16: torch.bfloat16, F16: torch.float16, F64: torch.float64}
+        return torch.empty(shape, dtype=names[dtype])
+    if dtype not in _NUMPY:
+        raise ValueError("q: a bfloat16 result needs PyTorch tensors; NumPy has no such type")
+    return np.empty(shape, dtype=_NUMPY[dtype])

@@ -1,0 +1,48 @@
+"""The context that calls use: one per (threads, ISA), made when first asked for and kept."""
+import ctypes
+import threading
+
+from ._library import CtxOptions, call, lib, struct
+
+_lock = threading.Lock()
+_made = {}
+_threads, _isa = 0, None  # 0 and None: as MHA_THREADS and MHA_ISA say, else everything the machine has
+
+
+def context(threads=None):
+    """The handle of the context with the settings in force, or with another number of threads."""
+    key = (_threads if threads is None else int(threads), _isa)
+    with _lock:
+        if key not in _made:
+            handle = ctypes.c_void_p()
+            options = struct(CtxOptions, threads=key[0], isa=key[1].encode() if key[1] else None)
+            call("mha_ctx_create", ctypes.byref(options), ctypes.byref(handle))
+            _made[key] = handle
+        return _made[key]
+
+
+def isa():
+    """The instruction set in use: scalar, avx2, avx512 ..."""
+    return lib.mha_ctx_isa(context()).decode()
+
+
+def set_isa(name):
+    """Caps the instruction set of later calls; None = the best of this CPU. An unknown or absent one is a ValueError."""
+    global _isa
+    before, _isa = _isa, name
+    try:
+        context()
+    except Exception:
+        _isa = before
+        raise
+
+
+def set_threads(n):
+    """Threads of later calls; 0 = all CPUs of the process. The bits of a result do not depend on it."""
+    global _threads
+    before, _threads = _threads, int(n)
+    try:
+        context()
+    except Exception:
+        _threads = before
+        raise

@@ -1,0 +1,150 @@
+"""The shared library: where it is, its structs and functions as ctypes, its errors as exceptions.
+
+The structs repeat include/mha/*.h field by field; tests/python/test_abi.py compares every offset with the compiler's.
+"""
+import ctypes
+import ctypes.util
+import os
+from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
+from pathlib import Path
+
+
+class View(ctypes.Structure):
+    """mha_view and mha_cview."""
+    _fields_ = [("data", c_void_p), ("stride", c_int64 * 4)]
+
+
+class Error(ctypes.Structure):
+    _fields_ = [("status", c_int), ("message", ctypes.c_char * 1024)]
+
+
+class Window(ctypes.Structure):
+    _fields_ = [("on", c_int), ("left", c_int64), ("right", c_int64)]
+
+
+class Allocator(ctypes.Structure):
+    _fields_ = [("alloc", c_void_p), ("free", c_void_p), ("user", c_void_p)]
+
+
+class CtxOptions(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("threads", c_int), ("isa", c_char_p), ("allocator", Allocator), ("log", c_void_p),
+                ("log_user", c_void_p), ("progress", c_void_p), ("progress_user", c_void_p), ("parallel_for", c_void_p),
+                ("parallel_for_user", c_void_p)]
+
+
+class AttnDesc(ctypes.Structure):
+    _fields_ = [("size", c_size_t)] + [(n, c_int64) for n in (
+        "batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "v_head_dim")] + [
+        ("dtype", c_int), ("kv_dtype", c_int), ("bias_dtype", c_int), ("scale", c_double), ("softcap", c_double),
+        ("causal", c_int), ("align", c_int), ("window", Window), ("keep_keys", c_int64), ("block_q", c_int64),
+        ("block_k", c_int64), ("page_size", c_int64), ("listed_heads", c_int64), ("dropout", c_double),
+        ("precision", c_int), ("inputs", c_uint32), ("outputs", c_uint32)]
+
+
+class AttnArgs(ctypes.Structure):
+    _fields_ = [("size", c_size_t)] + [(n, View) for n in ("q", "k", "v", "out", "keep", "bias")] + [
+        (n, c_void_p) for n in ("q_lens", "kv_lens", "offsets", "cu_seqlens_q", "cu_seqlens_k", "prefix_lens")] + [
+        (n, View) for n in ("block_keep", "block_table", "slopes", "sinks", "gates")] + [
+        ("head_list", c_void_p), ("dropout_keep", View), ("dropout_seed", c_uint64), ("lse", View), ("probs", View),
+        ("stats", c_void_p)]
+
+
+class ModelInfo(ctypes.Structure):
+    _fields_ = [("family", c_char_p)] + [(n, c_int64) for n in (
+        "layers", "heads", "kv_heads", "head_dim", "hidden", "intermediate", "vocab", "max_positions", "type_vocab",
+        "parameters", "bytes", "kv_bytes_per_token")] + [("heads_per_layer", POINTER(c_int64)), ("causal", c_int),
+                                                         ("dtype", c_int)]
+
+
+class ModelInput(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("batch", c_int64), ("length", c_int64), ("ids", c_void_p), ("type_ids", c_void_p),
+                ("mask", c_void_p)]
+
+
+OnHidden = ctypes.CFUNCTYPE(c_int, c_void_p, c_int64, POINTER(ctypes.c_float))
+OnAttention = ctypes.CFUNCTYPE(c_int, c_void_p, c_int64, c_int64, POINTER(ctypes.c_float))
+
+
+class ModelOutput(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("last_hidden", c_void_p), ("pooled", c_void_p), ("on_hidden", OnHidden),
+                ("on_attention", OnAttention), ("user", c_void_p)]
+
+
+class EncodeOptions(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("no_special", c_int), ("max_tokens", c_int64), ("stored_limits", c_int)]
+
+
+class Encoding(ctypes.Structure):
+    _fields_ = [("count", c_int64), ("ids", POINTER(c_int32)), ("type_ids", POINTER(c_int32)), ("begin", POINTER(c_int64)),
+                ("end", POINTER(c_int64)), ("sequence", POINTER(ctypes.c_int8)), ("truncated", c_int64)]
+
+
+class EmbedOptions(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("pool", c_int), ("no_normalize", c_int)]
+
+
+# name -> (result, arguments); every function that returns a status is called through `call`.
+FUNCTIONS = {
+    "mha_version": (c_char_p, []),
+    "mha_ctx_create": (c_int, [POINTER(CtxOptions), POINTER(c_void_p), POINTER(Error)]),
+    "mha_ctx_free": (None, [c_void_p]),
+    "mha_ctx_isa": (c_char_p, [c_void_p]),
+    "mha_ctx_threads": (c_int, [c_void_p]),
+    "mha_attention": (c_int, [c_void_p, POINTER(AttnDesc), POINTER(AttnArgs), POINTER(Error)]),
+    "mha_attn_plan_create": (c_int, [c_void_p, POINTER(AttnDesc), POINTER(c_void_p), POINTER(Error)]),
+    "mha_attn_plan_free": (None, [c_void_p]),
+    "mha_attn_plan_describe": (c_size_t, [c_void_p, c_int, c_char_p, c_size_t]),
+    "mha_model_open": (c_int, [c_void_p, c_char_p, c_void_p, POINTER(c_void_p), POINTER(Error)]),
+    "mha_model_free": (None, [c_void_p]),
+    "mha_model_describe": (POINTER(ModelInfo), [c_void_p]),
+    "mha_model_config_json": (c_char_p, [c_void_p]),
+    "mha_model_tokenizer": (c_void_p, [c_void_p]),
+    "mha_model_forward": (c_int, [c_void_p, POINTER(ModelInput), POINTER(ModelOutput), POINTER(Error)]),
+    "mha_model_embed": (c_int, [c_void_p, POINTER(c_char_p), c_int64, POINTER(EmbedOptions), c_void_p, POINTER(Error)]),
+    "mha_tokenizer_encode": (c_int, [c_void_p, c_char_p, c_size_t, c_char_p, c_size_t, POINTER(EncodeOptions),
+                                     POINTER(POINTER(Encoding)), POINTER(Error)]),
+    "mha_encoding_free": (None, [POINTER(Encoding)]),
+    "mha_tokenizer_decode": (c_int, [c_void_p, POINTER(c_int32), c_int64, c_int, POINTER(c_void_p), POINTER(c_size_t),
+                                     POINTER(Error)]),
+    "mha_tokenizer_text_free": (None, [c_void_p, c_void_p]),
+}
+
+
+def _find():
+    named = os.environ.get("MHA_LIB")
+    if named:
+        return named
+    beside = Path(__file__).with_name("libmha.so")
+    if beside.exists():
+        return str(beside)
+    found = ctypes.util.find_library("mha")
+    if found:
+        return found
+    raise ImportError("libmha.so was not found: install mha, or set MHA_LIB to the file, e.g. build/libmha.so")
+
+
+def _load():
+    library = ctypes.CDLL(_find())  # CDLL: the interpreter lock is released during each call
+    for name, (result, arguments) in FUNCTIONS.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+lib = _load()
+version = lib.mha_version().decode()
+
+_EXCEPTIONS = {2: MemoryError, 4: OSError, 6: KeyboardInterrupt}  # anything else is the caller's input: ValueError
+
+
+def call(name, *arguments):
+    """Calls a function that returns a status; its failure is an exception with the library's sentence."""
+    error = Error()
+    status = getattr(lib, name)(*arguments, ctypes.byref(error))
+    if status:
+        raise _EXCEPTIONS.get(status, ValueError)(error.message.decode("utf-8", "replace"))
+
+
+def struct(kind, **fields):
+    """A struct with `size` set, as every struct that is passed in wants it."""
+    return kind(size=ctypes.sizeof(kind), **fields)

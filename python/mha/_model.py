@@ -1,0 +1,130 @@
+"""A checkpoint folder: mha.Model."""
+import ctypes
+import json
+import os
+from collections import namedtuple
+from ctypes import POINTER, c_char_p, c_int32, c_size_t, c_void_p
+
+import numpy as np
+
+from ._context import context
+from ._library import (EmbedOptions, EncodeOptions, Encoding, ModelInput, ModelOutput, OnAttention, OnHidden, call, lib,
+                       struct)
+
+Output = namedtuple("Output", "logits last_hidden hidden_states attentions")
+_POOL = {"mean": 0, "cls": 1}
+
+
+class Model:
+    """A Hugging Face checkpoint folder, opened for running.
+
+        m = mha.Model("path/to/all-MiniLM-L6-v2")
+        m.embed(["a sentence", "another"])          # [2, 384]
+        m.forward([m.tokenize("a sentence")], attentions=True).attentions[0]   # [1, 12, L, L]
+    """
+
+    def __init__(self, path, dtype="f32", threads=None):
+        if dtype != "f32":
+            raise ValueError(f"dtype = {dtype!r}: only 'f32' is supported yet")
+        self._handle = None
+        handle = c_void_p()
+        call("mha_model_open", context(threads), os.fsencode(path), None, ctypes.byref(handle))
+        self._handle = handle
+        self._info = lib.mha_model_describe(handle).contents
+        self.config = json.loads(lib.mha_model_config_json(handle))
+
+    def __del__(self):
+        if getattr(self, "_handle", None):
+            lib.mha_model_free(self._handle)
+
+    # ---- text ----
+
+    def tokenize(self, text, special=True):
+        """Ids of a text, cut at the model's maximum."""
+        data = text.encode("utf-8", "surrogatepass")
+        options = struct(EncodeOptions, no_special=not special, max_tokens=self._info.max_positions)
+        encoding = POINTER(Encoding)()
+        call("mha_tokenizer_encode", self._tokenizer, data, len(data), None, 0, ctypes.byref(options),
+             ctypes.byref(encoding))
+        try:
+            return encoding.contents.ids[:encoding.contents.count]
+        finally:
+            lib.mha_encoding_free(encoding)
+
+    def decode(self, ids, skip_special=False):
+        """Text of ids, joined as the tokenizer's decoder says."""
+        ids = np.ascontiguousarray(ids, dtype=np.int32)
+        text, size = c_void_p(), c_size_t()
+        call("mha_tokenizer_decode", self._tokenizer, ids.ctypes.data_as(POINTER(c_int32)), len(ids), skip_special,
+             ctypes.byref(text), ctypes.byref(size))
+        try:
+            return ctypes.string_at(text, size.value).decode()
+        finally:
+            lib.mha_tokenizer_text_free(self._tokenizer, text)
+
+    @property
+    def _tokenizer(self):
+        return lib.mha_model_tokenizer(self._handle)
+
+    # ---- running ----
+
+    def forward(self, ids, mask=None, hidden=False, attentions=False, gates=None):
+        """Runs ids [B, L] (mask [B, L]: 1 = real token). hidden_states: layers + 1 arrays [B, L, E], the embeddings first;
+        attentions: one array [B, heads, L, L] for each layer. What was not asked for is None."""
+        if gates is not None:
+            raise ValueError("gates are not supported yet")
+        ids = self._ids(ids)
+        batch, length = ids.shape
+        mask = self._mask(mask, ids.shape)
+        last = np.empty((batch, length, self._info.hidden), np.float32)
+        states, maps = [], []
+
+        def on_hidden(_user, _entry, x):
+            states.append(np.ctypeslib.as_array(x, last.shape).copy())
+            return 0
+
+        def on_attention(_user, _layer, heads, probs):
+            maps.append(np.ctypeslib.as_array(probs, (batch, heads, length, length)).copy())
+            return 0
+
+        output = struct(ModelOutput, last_hidden=last.ctypes.data,
+                        on_hidden=OnHidden(on_hidden) if hidden else OnHidden(),
+                        on_attention=OnAttention(on_attention) if attentions else OnAttention())
+        given = struct(ModelInput, batch=batch, length=length, ids=ids.ctypes.data,
+                       mask=None if mask is None else mask.ctypes.data)
+        call("mha_model_forward", self._handle, ctypes.byref(given), ctypes.byref(output))
+        return Output(None, last, states if hidden else None, maps if attentions else None)
+
+    def embed(self, texts, pool="mean", normalize=True):
+        """One vector per text: [n, d]."""
+        if isinstance(texts, str):
+            raise ValueError("texts: want a list of str, not one str")
+        if pool not in _POOL:
+            raise ValueError(f"pool = {pool!r}: want one of {', '.join(map(repr, _POOL))}")
+        data = [t.encode("utf-8", "surrogatepass") for t in texts]
+        for i, t in enumerate(data):
+            if b"\0" in t:
+                raise ValueError(f"texts[{i}] contains a NUL character")
+        out = np.empty((len(data), self._info.hidden), np.float32)
+        options = struct(EmbedOptions, pool=_POOL[pool], no_normalize=not normalize)
+        call("mha_model_embed", self._handle, (c_char_p * len(data))(*data), len(data), ctypes.byref(options),
+             out.ctypes.data)
+        return out
+
+    @staticmethod
+    def _ids(ids):
+        wide = np.asarray(ids)
+        if wide.ndim != 2 or wide.dtype.kind not in "iu":
+            raise ValueError(f"ids: want integers of shape [B, L], not {wide.dtype} of shape {wide.shape}")
+        if wide.size and (wide.min() < -2**31 or wide.max() >= 2**31):
+            raise ValueError(f"ids: {wide.min()} .. {wide.max()} does not fit an int32")
+        return np.ascontiguousarray(wide, dtype=np.int32)
+
+    @staticmethod
+    def _mask(mask, shape):
+        if mask is None:
+            return None
+        mask = np.ascontiguousarray(np.asarray(mask) != 0, dtype=np.uint8)
+        if mask.shape != shape:
+            raise ValueError(f"mask: shape {mask.shape}, want {shape}")
+        return mask

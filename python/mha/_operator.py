@@ -1,0 +1,211 @@
+"""The attention operator: mha.attention and mha.attention_plan."""
+import ctypes
+import json
+from collections import namedtuple
+from ctypes import c_void_p
+
+import numpy as np
+
+from ._array import BOOL, F32, F64, U8, array, empty_like, lengths
+from ._context import context
+from ._library import AttnArgs, AttnDesc, View, Window, call, lib, struct
+
+Attention = namedtuple("Attention", "out lse probs stats scores")
+
+_ALIGN = {None: 0, "top_left": 1, "bottom_right": 2}
+_ALIGN_OFFSETS = 3
+_PRECISION = {None: 0, "f32": 0, "split": 1}
+_LAYOUT = {"bhld": (0, 1, 2, 3), "blhd": (0, 2, 1, 3)}  # axes of a [B, H, L, D] view
+(KEEP, BIAS, Q_LENS, KV_LENS, CU_SEQLENS, PREFIX_LENS, BLOCK_KEEP, BLOCK_TABLE, SLOPES, SINKS, GATES, HEAD_LIST,
+ DROPOUT_KEEP) = (1 << i for i in range(13))
+LSE, PROBS, STATS = 1, 2, 4
+
+
+class _Call:
+    """Description and arguments of one call; holds what must stay alive."""
+
+    def __init__(self, q, k, v, layout, packed):
+        self.desc, self.args = struct(AttnDesc), struct(AttnArgs)
+        self.alive = []
+        self.axes = _choose("layout", layout, _LAYOUT)
+        self.q, self.k, self.v = (self._operand(x, n, packed) for x, n in ((q, "q"), (k, "k"), (v, "v")))
+        self._shapes()
+        for name in ("q", "k", "v"):
+            setattr(self.args, name, getattr(self, name).view(self.axes))
+
+    def _operand(self, x, name, packed):
+        a = array(x, name)
+        if packed and len(a.shape) == 3:  # [T, H, D] is [1, T, H, D]
+            a.shape, a.strides = (1,) + a.shape, (0,) + a.strides
+        if len(a.shape) != 4:
+            raise ValueError(f"{name}: shape {a.shape} has {len(a.shape)} dimensions, want {3 if packed else 4}")
+        return a
+
+    def _shapes(self):
+        q, k, v = ([a.shape[x] for x in self.axes] for a in (self.q, self.k, self.v))
+        if k[:3] != v[:3] or q[0] != k[0] or q[3] != k[3]:
+            raise ValueError(f"q {self.q.shape}, k {self.k.shape}, v {self.v.shape}: batch, key/value heads, keys or "
+                             "head width differ")
+        if not self.q.dtype == self.k.dtype == self.v.dtype:
+            raise ValueError("q, k and v must have one dtype")
+        d = self.desc
+        d.batch, d.heads, d.q_len, d.head_dim = q
+        d.kv_heads, d.kv_len, d.v_head_dim = k[1], k[2], v[3]
+        d.dtype = self.q.dtype
+
+    @property
+    def rows(self):
+        d = self.desc
+        return d.batch, d.heads, d.q_len, d.kv_len
+
+    def give(self, flag, name, value):
+        """Sets an argument and says so in the description."""
+        self.desc.inputs |= flag
+        if isinstance(value, np.ndarray):
+            self.alive.append(value)
+            value = c_void_p(value.ctypes.data)
+        setattr(self.args, name, value)
+
+    def masked(self, flag, name, x, types):
+        a = array(x, name)
+        if a.dtype not in types:
+            raise ValueError(f"{name}: wrong dtype; want {'bool' if BOOL in types else 'a floating type'}")
+        self.alive.append(a)
+        self.give(flag, name, a.broadcast(self.rows, name))
+        return a
+
+    def vector(self, flag, name, x):
+        """[H] or [B, H] of f32: slopes, sinks, gates."""
+        a = np.ascontiguousarray(np.asarray(x), dtype=np.float32)
+        batch, heads = self.desc.batch, self.desc.heads
+        if a.shape not in ((heads,), (batch, heads)):
+            raise ValueError(f"{name}: shape {a.shape}, want ({heads},) or ({batch}, {heads})")
+        self.alive.append(a)
+        self.give(flag, name, View(a.ctypes.data, (ctypes.c_int64 * 4)(heads if a.ndim == 2 else 0, 1, 0, 0)))
+
+
+def _choose(name, value, table):
+    try:
+        return table[value]
+    except (KeyError, TypeError):
+        known = ", ".join(repr(k) for k in table)
+        raise ValueError(f"{name} = {value!r}: want one of {known}") from None
+
+
+def _prepare(q, k, v, *, scale=None, softcap=0.0, causal=False, align=None, offsets=None, window=(-1, -1), keep=None,
+             bias=None, prefix_lens=None, q_lens=None, kv_lens=None, cu_seqlens_q=None, cu_seqlens_k=None,
+             block_keep=None, block_size=None, slopes=None, sinks=None, gates=None, heads=None, dropout=0.0, seed=0,
+             precision=None, layout="bhld"):
+    packed = cu_seqlens_q is not None or cu_seqlens_k is not None
+    call_ = _Call(q, k, v, "blhd" if packed else layout, packed)
+    desc, args = call_.desc, call_.args
+    if scale is not None and not scale:
+        raise ValueError(f"scale = {scale!r}: want a number other than 0, or None for 1/sqrt(head width)")
+    desc.scale, desc.softcap, desc.causal = scale or 0.0, softcap, bool(causal)
+    desc.align = _choose("align", align, _ALIGN)
+    desc.precision = _choose("precision", precision, _PRECISION)
+    desc.dropout, args.dropout_seed = dropout, seed
+    left, right = window
+    if (left, right) != (-1, -1):
+        desc.window = Window(1, left, right)
+    if offsets is not None:
+        if align is not None:
+            raise ValueError(f"align = {align!r} and offsets were both given")
+        desc.align = _ALIGN_OFFSETS
+        call_.give(0, "offsets", lengths(offsets, desc.batch, "offsets"))
+    for flag, name, value in ((Q_LENS, "q_lens", q_lens), (KV_LENS, "kv_lens", kv_lens),
+                              (PREFIX_LENS, "prefix_lens", prefix_lens)):
+        if value is not None:
+            call_.give(flag, name, lengths(value, desc.batch, name))
+    if keep is not None:
+        mask = call_.masked(KEEP, "keep", keep, (BOOL, U8))
+        if mask.shape and mask.shape[-1] != 1:
+            desc.keep_keys = mask.shape[-1]
+    if bias is not None:
+        desc.bias_dtype = call_.masked(BIAS, "bias", bias, (F32, 2, 3, F64)).dtype
+    for flag, name, value in ((SLOPES, "slopes", slopes), (SINKS, "sinks", sinks), (GATES, "gates", gates)):
+        if value is not None:
+            call_.vector(flag, name, value)
+    _rarer(call_, cu_seqlens_q, cu_seqlens_k, block_keep, block_size, heads)
+    return call_
+
+
+def _rarer(call_, cu_seqlens_q, cu_seqlens_k, block_keep, block_size, heads):
+    desc = call_.desc
+    if cu_seqlens_q is not None or cu_seqlens_k is not None:
+        if cu_seqlens_q is None or cu_seqlens_k is None:
+            raise ValueError("cu_seqlens_q and cu_seqlens_k go together")
+        sequences = len(cu_seqlens_q) - 1
+        call_.give(CU_SEQLENS, "cu_seqlens_q", lengths(cu_seqlens_q, sequences + 1, "cu_seqlens_q"))
+        call_.give(CU_SEQLENS, "cu_seqlens_k", lengths(cu_seqlens_k, sequences + 1, "cu_seqlens_k"))
+    if block_keep is not None:
+        if block_size is None:
+            raise ValueError("block_keep needs block_size = (rows, keys)")
+        desc.block_q, desc.block_k = block_size
+        blocks = array(block_keep, "block_keep")
+        call_.alive.append(blocks)
+        shape = (1, desc.heads, -(-desc.q_len // desc.block_q), -(-desc.kv_len // desc.block_k))
+        call_.give(BLOCK_KEEP, "block_keep", blocks.broadcast(shape, "block_keep"))
+    if heads is not None:
+        listed = np.ascontiguousarray(np.asarray(heads), dtype=np.int32)
+        desc.listed_heads = len(listed)
+        call_.give(HEAD_LIST, "head_list", listed)
+
+
+def _output(call_, like, flag, name, dtype, shape, axes=(0, 1, 2, 3)):
+    """Allocates a result, hands it to the call, returns it."""
+    result = empty_like(like, dtype, shape)
+    call_.desc.outputs |= flag
+    a = array(result, name)
+    a.strides = a.strides + (0,) * (4 - len(a.strides))
+    setattr(call_.args, name, a.view(axes))
+    call_.alive.append(a)
+    return result
+
+
+def attention(q, k, v, *, threads=None, return_lse=False, return_probs=False, return_stats=False, scores=None,
+              **description):
+    """softmax(softcap(scale * q k^T) + bias, over the keys each row may see) v.
+
+    q [B, H, Lq, D], k [B, Hkv, Lk, D], v [B, Hkv, Lk, Dv] with any strides (layout="blhd" for [B, L, H, D]). Returns out,
+    or Attention(out, lse, probs, stats, scores) when one of the return_ arguments asks for more; None stands for what
+    was not asked for. The description (scale, softcap, causal, align, offsets, window, keep, bias, q_lens, kv_lens ...)
+    is the one of include/mha/attn.h; keep (True = may be seen) and bias broadcast from the right to [B, H, Lq, Lk].
+    What the library cannot do yet is a ValueError that says so.
+    """
+    c = _prepare(q, k, v, **description)
+    if scores is not None:
+        raise ValueError(f"scores = {scores!r}: not supported yet; return_probs gives the probabilities")
+    d = c.desc
+    if return_stats:
+        d.outputs |= STATS
+    shape = [0] * 4
+    for axis, n in zip(c.axes, (d.batch, d.heads, d.q_len, d.v_head_dim)):
+        shape[axis] = n
+    packed = bool(d.inputs & CU_SEQLENS)
+    out = _output(c, q, 0, "out", d.dtype, shape, c.axes)
+    wide = F64 if d.dtype == F64 else F32
+    lse = _output(c, q, LSE, "lse", wide, (d.batch, d.heads, d.q_len)) if return_lse else None
+    probs = _output(c, q, PROBS, "probs", wide, c.rows) if return_probs else None
+    call("mha_attention", context(threads), ctypes.byref(d), ctypes.byref(c.args))
+    if packed:
+        out = out[0]
+        lse = None if lse is None else lse[0]
+    if return_lse or return_probs or return_stats:
+        return Attention(out, lse, probs, None, None)
+    return out
+
+
+def attention_plan(q, k, v, *, threads=None, return_lse=False, return_probs=False, return_stats=False, **description):
+    """What attention() would do with these arguments: a dict with kernel, isa, workspace, flops, bytes, refused ..."""
+    c = _prepare(q, k, v, **description)
+    c.desc.outputs = LSE * return_lse | PROBS * return_probs | STATS * return_stats
+    plan = c_void_p()
+    call("mha_attn_plan_create", context(threads), ctypes.byref(c.desc), ctypes.byref(plan))
+    try:
+        size = lib.mha_attn_plan_describe(plan, 1, None, 0) + 1
+        text = ctypes.create_string_buffer(size)
+        lib.mha_attn_plan_describe(plan, 1, text, size)
+        return json.loads(text.value)
+    finally:
+        lib.mha_attn_plan_free(plan)

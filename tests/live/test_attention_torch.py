@@ -1,0 +1,151 @@
+"""Random descriptions against PyTorch in one process.
+
+    test_attention_torch.py [--cases N] [--seed S] [--only CASE]
+
+Truth is the formula in float64; the limit is twice the error of the same formula in PyTorch's float32, plus a few
+roundings. The seed is printed, and a failing case as the one line that repeats it.
+"""
+import argparse
+import math
+import sys
+
+import numpy as np
+import torch
+
+import mha
+
+LENGTHS = [1, 2, 3, 7, 15, 16, 17, 33, 63, 64, 65, 127, 130, 257]
+WIDTHS = [1, 3, 8, 16, 32, 40, 64, 80, 128]
+
+
+def draw(rng):
+    """One case: tensors, the description for mha, and what the formula needs."""
+    B, Hkv = int(rng.integers(1, 4)), int(rng.integers(1, 4))
+    H = Hkv * int(rng.integers(1, 4))
+    Lq, Lk, D = int(rng.choice(LENGTHS)), int(rng.choice(LENGTHS)), int(rng.choice(WIDTHS))
+    Dv = D if rng.random() < 0.7 else int(rng.choice(WIDTHS))
+    t = {n: tensor(rng, s) for n, s in (("q", (B, H, Lq, D)), ("k", (B, Hkv, Lk, D)), ("v", (B, Hkv, Lk, Dv)))}
+    d = {}
+    if rng.random() < 0.5:
+        d["causal"] = True
+    if rng.random() < 0.3:
+        d["window"] = tuple(int(x) for x in rng.integers(-1, Lk + 2, 2))
+    if d:
+        how = rng.choice(["top_left", "bottom_right", "offsets"])
+        if how == "offsets":
+            d["offsets"] = rng.integers(-3, Lk + 3, B)
+        else:
+            d["align"] = str(how)
+    if rng.random() < 0.3:
+        d["kv_lens"] = rng.integers(0, Lk + 1, B)
+    if rng.random() < 0.2:
+        d["q_lens"] = rng.integers(0, Lq + 1, B)
+    if rng.random() < 0.3:
+        d["keep"] = torch.tensor(rng.random(broadcastable(rng, (B, H, Lq, Lk))) < 0.8)
+    if rng.random() < 0.3:
+        d["bias"] = torch.tensor(rng.standard_normal(broadcastable(rng, (B, H, Lq, Lk))), dtype=torch.float32)
+    if rng.random() < 0.2:
+        d["softcap"] = float(rng.choice([0.5, 5.0, 50.0]))
+    if rng.random() < 0.2:
+        d["scale"] = float(rng.choice([0.05, 1.0, -0.3]))
+    return t, d
+
+
+def tensor(rng, shape):
+    """[B, H, L, D] in one of several layouts of memory."""
+    x = torch.tensor(rng.standard_normal(shape), dtype=torch.float32)
+    how = rng.integers(0, 4)
+    if how == 1:  # as [B, L, H, D]
+        return x.transpose(1, 2).contiguous().transpose(1, 2)
+    if how == 2:  # a part of something wider
+        return torch.cat([x, x], -1)[..., :shape[-1]]
+    if how == 3:  # the last axis is not contiguous
+        return x.transpose(2, 3).contiguous().transpose(2, 3)
+    return x
+
+
+def broadcastable(rng, shape):
+    return tuple(n if rng.random() < 0.6 else 1 for n in shape)
+
+
+def allowed(t, d):
+    """[B, H, Lq, Lk] of bool, and whether each query row exists [B, 1, Lq, 1]."""
+    (B, H, Lq, _), Lk = t["q"].shape, t["k"].shape[2]
+    i, j = torch.arange(Lq)[:, None], torch.arange(Lk)
+    kv = torch.as_tensor(d.get("kv_lens", [Lk] * B)).reshape(B, 1, 1, 1)
+    qn = torch.as_tensor(d.get("q_lens", [Lq] * B)).reshape(B, 1, 1, 1)
+    if "offsets" in d:
+        offset = torch.as_tensor(d["offsets"]).reshape(B, 1, 1, 1)
+    else:
+        offset = kv - qn if d.get("align") == "bottom_right" else torch.zeros_like(kv)
+    p = i + offset
+    left, right = d.get("window", (-1, -1))
+    allow = (j < kv) & (i < qn)
+    if d.get("causal"):
+        allow = allow & (j <= p)
+    if left >= 0:
+        allow = allow & (j >= p - left)
+    if right >= 0:
+        allow = allow & (j <= p + right)
+    if "keep" in d:
+        allow = allow & d["keep"]
+    return allow.expand(B, H, Lq, Lk)
+
+
+def formula(t, d, dtype):
+    q, k, v = (t[n].to(dtype) for n in "qkv")
+    group = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    s = q @ k.transpose(-1, -2) * d.get("scale", 1 / math.sqrt(q.shape[-1]))
+    if "softcap" in d:
+        s = d["softcap"] * torch.tanh(s / d["softcap"])
+    if "bias" in d:
+        s = s + d["bias"].to(dtype)
+    s = torch.where(allowed(t, d), s, -math.inf)
+    lse = torch.logsumexp(s, -1)
+    p = torch.where(torch.isinf(lse)[..., None], 0, torch.exp(s - torch.where(torch.isinf(lse), 0, lse)[..., None]))
+    return {"out": p @ v, "lse": lse, "probs": p}
+
+
+def worst(ours, truth):
+    """Largest difference; infinite where one is not finite and the other is not the same."""
+    a, b = ours.double(), truth.double()
+    same = (a == b) | (a.isnan() & b.isnan())
+    return float(torch.where(same, 0, torch.nan_to_num((a - b).abs(), nan=math.inf)).max()) if a.numel() else 0.0
+
+
+def run_case(seed, case):
+    """Failures of one case, as sentences."""
+    t, d = draw(np.random.default_rng([seed, case]))
+    got = mha.attention(t["q"], t["k"], t["v"], return_lse=True, return_probs=True, **d)
+    truth, plain = formula(t, d, torch.float64), formula(t, d, torch.float32)
+    for name in ("out", "lse", "probs"):
+        error, naive = worst(getattr(got, name), truth[name]), worst(plain[name], truth[name])
+        finite = truth[name][torch.isfinite(truth[name])]
+        size = float(finite.abs().max()) if finite.numel() else 0.0
+        limit = 2 * naive + 8 * 2.0 ** -24 * max(size, 1.0)
+        if not error <= limit:
+            yield f"{name}: error {error:.3g}, limit {limit:.3g}"
+
+
+def main():
+    options = argparse.ArgumentParser()
+    options.add_argument("--cases", type=int, default=2000)
+    options.add_argument("--seed", type=int, default=int(np.random.SeedSequence().entropy % 10**9))
+    options.add_argument("--only", type=int)
+    a = options.parse_args()
+    torch.set_num_threads(1)
+    print(f"seed {a.seed}, isa {mha.isa()}")
+    failed = 0
+    cases = range(a.cases) if a.only is None else [a.only]
+    for case in cases:
+        wrong = list(run_case(a.seed, case))
+        failed += bool(wrong)
+        for sentence in wrong:
+            print(f"{sentence}   (repeat: tests/live/test_attention_torch.py --seed {a.seed} --only {case})")
+    print(f"{len(cases) - failed} of {len(cases)} agree with PyTorch")
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

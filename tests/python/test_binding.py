@@ -1,0 +1,155 @@
+"""mha.attention on NumPy arrays: layouts, results asked for, and refusals that name what is wrong."""
+import threading
+import unittest
+
+import numpy as np
+
+import mha
+
+
+def reference(q, k, v, allow=None, scale=None):
+    """softmax(scale q k^T) v in float64; allow broadcasts to [B, H, Lq, Lk]."""
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    group = q.shape[1] // k.shape[1]
+    k, v = k.repeat(group, 1), v.repeat(group, 1)
+    s = q @ k.swapaxes(-1, -2) * (scale or q.shape[-1] ** -0.5)
+    if allow is not None:
+        s = np.where(allow, s, -np.inf)
+    top = np.max(s, -1, keepdims=True)
+    p = np.exp(s - np.where(np.isfinite(top), top, 0))
+    total = p.sum(-1, keepdims=True)
+    p = np.divide(p, total, out=np.zeros_like(p), where=total > 0)
+    return p @ v, p
+
+
+class Attention(unittest.TestCase):
+    def setUp(self):
+        rng = np.random.default_rng(7)
+        self.q = rng.standard_normal((2, 4, 9, 16), dtype=np.float32)
+        self.k = rng.standard_normal((2, 2, 13, 16), dtype=np.float32)
+        self.v = rng.standard_normal((2, 2, 13, 8), dtype=np.float32)
+
+    def close(self, a, b, tolerance=2e-6):
+        self.assertLessEqual(float(np.abs(np.asarray(a, np.float64) - b).max()), tolerance)
+
+    def test_plain(self):
+        out = mha.attention(self.q, self.k, self.v)
+        self.assertEqual((out.shape, out.dtype), ((2, 4, 9, 8), np.float32))
+        self.close(out, reference(self.q, self.k, self.v)[0])
+
+    def test_blhd_is_the_same_bits(self):
+        moved = [np.ascontiguousarray(x.swapaxes(1, 2)) for x in (self.q, self.k, self.v)]
+        out = mha.attention(*moved, layout="blhd")
+        self.assertTrue(np.array_equal(out.swapaxes(1, 2), mha.attention(self.q, self.k, self.v)))
+
+    def test_any_strides(self):
+        q = np.asfortranarray(self.q)[:, ::-1, ::2]
+        self.close(mha.attention(q, self.k, self.v), reference(q, self.k, self.v)[0])
+
+    def test_f64(self):
+        q, k, v = (x.astype(np.float64) for x in (self.q, self.k, self.v))
+        out = mha.attention(q, k, v, return_lse=True)
+        self.assertEqual((out.out.dtype, out.lse.dtype), (np.float64, np.float64))
+        self.close(out.out, reference(q, k, v)[0], 1e-14)
+
+    def test_everything_asked_for(self):
+        r = mha.attention(self.q, self.k, self.v, return_lse=True, return_probs=True)
+        self.assertEqual((r.lse.shape, r.probs.shape), ((2, 4, 9), (2, 4, 9, 13)))
+        self.close(r.probs, reference(self.q, self.k, self.v)[1])
+        self.assertIsNone(r.stats)
+
+    def test_masks(self):
+        i, j = np.arange(9)[:, None], np.arange(13)
+        keep = np.random.default_rng(1).random((2, 1, 9, 13)) < 0.7
+        out = mha.attention(self.q, self.k, self.v, causal=True, align="bottom_right", window=(3, -1), keep=keep,
+                            kv_lens=[13, 11])
+        for b, n in enumerate((13, 11)):
+            p = i + n - 9
+            allow = (j <= p) & (j >= p - 3) & (j < n) & keep[b:b + 1]
+            self.close(out[b:b + 1], reference(self.q[b:b + 1], self.k[b:b + 1], self.v[b:b + 1], allow)[0])
+
+    def test_short_keep_masks_the_rest(self):
+        keep = np.ones((9, 5), bool)
+        self.close(mha.attention(self.q, self.k, self.v, keep=keep),
+                   reference(self.q, self.k, self.v, np.arange(13) < 5)[0])
+
+    def test_offsets_are_align(self):
+        a = mha.attention(self.q, self.k, self.v, causal=True, offsets=np.array([4, 4]))
+        self.assertTrue(np.array_equal(a, mha.attention(self.q, self.k, self.v, causal=True, align="bottom_right")))
+
+    def test_threads_do_not_change_bits(self):
+        a = [mha.attention(self.q, self.k, self.v, threads=n) for n in (1, 2, 3)]
+        self.assertTrue(all(np.array_equal(a[0], x) for x in a))
+
+    def test_many_callers(self):
+        want = mha.attention(self.q, self.k, self.v)
+        same = []
+        callers = [threading.Thread(target=lambda: same.append(
+            np.array_equal(want, mha.attention(self.q, self.k, self.v)))) for _ in range(8)]
+        for c in callers:
+            c.start()
+        for c in callers:
+            c.join()
+        self.assertEqual(same, [True] * 8)
+
+    def test_plan(self):
+        plan = mha.attention_plan(self.q, self.k, self.v, causal=True, align="top_left")
+        self.assertEqual(plan["isa"], mha.isa())
+        self.assertLessEqual({"kernel", "isa", "workspace", "flops", "bytes", "refused"}, plan.keys())
+        self.assertGreater(plan["flops"], 0)
+
+    def test_isa(self):
+        before = mha.isa()
+        mha.set_isa("scalar")
+        self.assertEqual(mha.isa(), "scalar")
+        self.close(mha.attention(self.q, self.k, self.v), reference(self.q, self.k, self.v)[0])
+        mha.set_isa(None)
+        self.assertEqual(mha.isa(), before)
+        with self.assertRaisesRegex(ValueError, "sse9"):
+            mha.set_isa("sse9")
+        self.assertEqual(mha.isa(), before)
+
+
+class Refusals(unittest.TestCase):
+    q = np.zeros((1, 3, 4, 8), np.float32)
+
+    def refuses(self, pattern, *arrays, **description):
+        with self.assertRaisesRegex(ValueError, pattern):
+            mha.attention(*(arrays or (self.q,) * 3), **description)
+
+    def test_shapes(self):
+        two = np.zeros((1, 2, 4, 8), np.float32)
+        self.refuses("3.*2|2.*3", self.q, two, two)
+        self.refuses("differ", self.q, self.q[:, :, :3], self.q)
+        self.refuses("dimensions", self.q[0], self.q, self.q)
+
+    def test_types(self):
+        self.refuses("int32", *(self.q.astype(np.int32),) * 3)
+        self.refuses("one dtype", self.q, self.q.astype(np.float64), self.q)
+        self.refuses("list", [1.0], self.q, self.q)
+
+    def test_position_must_be_named(self):
+        self.refuses("align", self.q[:, :, :2], self.q, self.q, causal=True)
+
+    def test_values(self):
+        self.refuses("window", window=(-2, 0))
+        self.refuses("softcap", softcap=-1.0)
+        self.refuses("scale", scale=float("nan"))
+        self.refuses("kv_lens", kv_lens=[5])
+        self.refuses("kv_lens", kv_lens=[1, 2])
+        self.refuses("keep", keep=np.ones((2, 3, 5, 4), bool))
+        self.refuses("align", align="middle", causal=True)
+        self.refuses("layout", layout="hbld")
+
+    def test_what_is_not_built_is_refused(self):
+        self.refuses("sinks", sinks=np.zeros(3))
+        self.refuses("slopes", slopes=np.zeros(3))
+        self.refuses("gates", gates=np.ones(3))
+        self.refuses("prefix_lens", prefix_lens=[1])
+        self.refuses("dropout", dropout=0.5)
+        self.refuses("stats", return_stats=True)
+        self.refuses("scores", scores="raw")
+
+
+if __name__ == "__main__":
+    unittest.main()
