@@ -2,8 +2,9 @@
 
     test_attention_torch.py [--cases N] [--seed S] [--only CASE]
 
-Truth is the formula in float64; the limit is twice the error of the same formula in PyTorch's float32, plus a few
-roundings. The seed is printed, and a failing case as the one line that repeats it.
+Truth is the formula in float64; the limit is twice the error of the same formula in PyTorch's float32, plus two roundings of
+the largest score: a score s is known to s * 2^-24, which exp makes a relative error, and a small case may be lucky in
+PyTorch. The seed is printed, and a failing case as the one line that repeats it.
 """
 import argparse
 import math
@@ -97,6 +98,7 @@ def formula(t, d, dtype):
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
     s = q @ k.transpose(-1, -2) * d.get("scale", 1 / math.sqrt(q.shape[-1]))
+    largest = float(s.abs().max())
     if "softcap" in d:
         s = d["softcap"] * torch.tanh(s / d["softcap"])
     if "bias" in d:
@@ -104,7 +106,7 @@ def formula(t, d, dtype):
     s = torch.where(allowed(t, d), s, -math.inf)
     lse = torch.logsumexp(s, -1)
     p = torch.where(torch.isinf(lse)[..., None], 0, torch.exp(s - torch.where(torch.isinf(lse), 0, lse)[..., None]))
-    return {"out": p @ v, "lse": lse, "probs": p}
+    return {"out": p @ v, "lse": lse, "probs": p, "largest": largest}
 
 
 def worst(ours, truth):
@@ -123,7 +125,7 @@ def run_case(seed, case):
         error, naive = worst(getattr(got, name), truth[name]), worst(plain[name], truth[name])
         finite = truth[name][torch.isfinite(truth[name])]
         size = float(finite.abs().max()) if finite.numel() else 0.0
-        limit = 2 * naive + 8 * 2.0 ** -24 * max(size, 1.0)
+        limit = 2 * naive + 2 * 2.0 ** -24 * (4 + truth["largest"]) * max(size, 1.0)
         if not error <= limit:
             yield f"{name}: error {error:.3g}, limit {limit:.3g}"
 
