@@ -152,14 +152,29 @@ static void show_model(const cli_session *s, const mha_model *model, bool random
 
 static void show_next(const cli_session *s, bool random)
 {
-    const char *model = random ? " -m builtin" : "";
-    fprintf(s->out, "\n%sNext%s\n\n", cli_bold(s), cli_plain(s));
-    fprintf(s->out, "  mha heads%s \"Your own sentence.\"       every head, with all scores (--json, --csv)\n", model);
-    fprintf(s->out, "  mha embed%s \"One text.\" \"Another.\"     vectors and how alike they are\n", model);
-    fprintf(s->out, "  mha info%s                             what the checkpoint holds\n", model);
-    fputs("  mha --help                           all commands (from a checkout: ./run instead of mha)\n"
-          "  ./check                              the tests\n",
-          s->out);
+    static const struct {
+        const char *command, *arguments, *what;
+    } next[] = {
+        {"heads", "\"Your own sentence.\"", "every head, with all scores"},
+        {"report", "\"Your own sentence.\" -o heads.html", "the same as a page"},
+        {"embed", "\"One text.\" \"Another.\"", "vectors, and how alike they are"},
+        {"info", "", "what the checkpoint holds"},
+    };
+    fprintf(s->out, "\n%sNext%s (from a checkout: ./run instead of mha)\n\n", cli_bold(s), cli_plain(s));
+    for (size_t i = 0; i < sizeof next / sizeof *next; i++) {
+        char line[96];
+        snprintf(line, sizeof line, "mha %s %s%s", next[i].command, random ? "-m builtin " : "", next[i].arguments);
+        fprintf(s->out, "%*s%-47s %s%s%s\n", INDENT, "", line, cli_dim(s), next[i].what, cli_plain(s));
+    }
+    fprintf(s->out, "%*s%-47s %sall commands%s\n", INDENT, "", "mha --help", cli_dim(s), cli_plain(s));
+}
+
+static int64_t count_heads(const mha_heads *heads)
+{
+    int64_t count = 0;
+    for (int64_t l = 0; l < mha_heads_layers(heads); l++)
+        count += mha_heads_count(heads, l);
+    return count;
 }
 
 static int show(cli_session *s, const mha_model *model, const mha_heads *heads, bool random)
@@ -167,7 +182,10 @@ static int show(cli_session *s, const mha_model *model, const mha_heads *heads, 
     show_model(s, model, random);
     title(s, 1, "Its tokens, and their numbers in the vocabulary");
     cli_put_tokens(s, mha_model_tokenizer(model), mha_heads_tokens(heads), INDENT);
-    title(s, 2, "What each head does with them: a label, and how strongly in percent");
+    char heads_title[96];
+    snprintf(heads_title, sizeof heads_title, "What its %lld heads do with them: a label, and how strongly in percent",
+             (long long)count_heads(heads));
+    title(s, 2, heads_title);
     cli_put_grid(s, heads, INDENT);
     fputc('\n', s->out);
     cli_put_legend(s, heads, INDENT);

@@ -2,6 +2,7 @@
 #include "heads_grid.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "output.h"
 
@@ -62,13 +63,13 @@ static int64_t most_heads(const mha_heads *heads)
 
 void cli_put_grid(const cli_session *session, const mha_heads *heads, int indent)
 {
-    enum { MARGIN = 9, WIDE = 6, NARROW = 3 }; /* "layer  0 " */
+    enum { MARGIN = 6, WIDE = 6, NARROW = 3 }; /* 12 heads just fit 80 columns, with an indent of 2 */
     int64_t heads_most = most_heads(heads), room = session->columns - indent - MARGIN;
     bool with_score = heads_most * WIDE <= room;
     int cell = with_score ? WIDE : NARROW;
     int64_t per_line = room / cell > 1 ? room / cell : 1;
 
-    fprintf(session->out, "%*s%s%-*s", indent, "", cli_dim(session), MARGIN, "head");
+    fprintf(session->out, "%*s%s%-*s", indent, "", cli_dim(session), MARGIN, "layer");
     for (int64_t h = 0; h < heads_most && h < per_line; h++)
         fprintf(session->out, " %-*lld", cell - 1, (long long)h);
     fprintf(session->out, "%s\n", cli_plain(session));
@@ -76,8 +77,7 @@ void cli_put_grid(const cli_session *session, const mha_heads *heads, int indent
         for (int64_t h = 0; h < mha_heads_count(heads, l); h++) {
             if (h % per_line == 0 && h > 0) fprintf(session->out, "\n%*s", indent + MARGIN, "");
             if (h == 0)
-                fprintf(session->out, "%*s%slayer %2lld%s ", indent, "", cli_dim(session), (long long)l,
-                        cli_plain(session));
+                fprintf(session->out, "%*s%s%5lld%s ", indent, "", cli_dim(session), (long long)l, cli_plain(session));
             put_cell(session, heads, l, h, with_score);
         }
         fputc('\n', session->out);
@@ -93,15 +93,37 @@ static int64_t count_label(const mha_heads *heads, mha_head_label label)
     return count;
 }
 
+/* ASCII text, broken between words so that no line passes the last column; later lines begin at `indent`. */
+static void put_wrapped(const cli_session *session, const char *text, int indent)
+{
+    int used = indent;
+    while (*text) {
+        int word = (int)strcspn(text, " ");
+        if (used > indent && used + 1 + word > session->columns) {
+            fprintf(session->out, "\n%*s", indent, "");
+            used = indent;
+        } else if (used > indent) {
+            fputc(' ', session->out);
+            used++;
+        }
+        fprintf(session->out, "%.*s", word, text);
+        used += word;
+        text += word + (text[word] == ' ');
+    }
+    fputc('\n', session->out);
+}
+
 void cli_put_legend(const cli_session *session, const mha_heads *heads, int indent)
 {
+    enum { LEGEND_MARGIN = 19 }; /* "du duplicate    2  " */
     for (int i = 0; i < MHA_HEAD_LABELS; i++) {
         mha_head_label label = (mha_head_label)i;
         int64_t count = count_label(heads, label);
         if (count == 0) continue;
         fprintf(session->out, "%*s", indent, "");
         put_code(session, label);
-        fprintf(session->out, "%s %s%-9s%s %3lld  %s\n", cli_plain(session), cli_bold(session),
-                mha_head_label_key(label), cli_plain(session), (long long)count, mha_head_label_help(label));
+        fprintf(session->out, "%s %s%-9s%s %4lld  ", cli_plain(session), cli_bold(session), mha_head_label_key(label),
+                cli_plain(session), (long long)count);
+        put_wrapped(session, mha_head_label_help(label), indent + LEGEND_MARGIN);
     }
 }
