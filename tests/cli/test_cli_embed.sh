@@ -1,0 +1,52 @@
+#!/bin/sh
+# test_cli_embed.sh - `mha embed`: shapes, files, and vectors that do not depend on their neighbours or on threads.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+embed() { "$MHA" embed -m builtin "$@"; }
+
+expect 0 embed --json 'wait for the tank'
+at text 'wait for the tank'
+at embedding.# 48
+cp out alone
+expect 0 embed --json 'a' 'wait for the tank' 'they said that you keep the count of the level, and then again'
+[ "$(wc -l <out)" = 3 ] || fail 'three texts are not three objects'
+sed -n 2p out >among
+same alone among 'a vector depends on its neighbours'
+for threads in 1 2 3; do
+    expect 0 embed -t $threads --json 'wait for the tank'
+    same out alone "$threads threads"
+done
+expect 0 embed --pool cls --json 'wait for the tank'
+cmp -s out alone && fail '--pool cls changes nothing'
+expect 0 embed --no-normalize --json 'wait for the tank'
+cmp -s out alone && fail '--no-normalize changes nothing'
+expect 0 embed one two
+has out 'cosine similarity'
+
+# Files: atomic, never over another one without --force, no temporary left.
+expect 0 embed -o e.npy one two
+[ ! -s out ] || fail 'with -o, stdout is not empty'
+[ "$(wc -c <e.npy)" = $((128 + 2 * 48 * 4)) ] || fail "e.npy has $(wc -c <e.npy) bytes"
+expect 0 "$MHA" info e.npy --json
+at tensors.0.shape '[2,48]'
+cp e.npy before
+refused 2 embed -o e.npy three
+same e.npy before 'an existing file was touched'
+expect 0 embed -o e.npy --force three
+cmp -s e.npy before && fail '--force did not write'
+expect 0 embed -o e.json 'wait for the tank'
+same e.json alone '-o FILE.json'
+refused 2 embed -o e.txt one
+refused 2 embed --pool max one
+refused 1 embed -o no/such/folder/e.npy one
+[ "$(find . -name '*.tmp*' | wc -l)" = 0 ] || fail 'a temporary file was left'
+
+# Stopped: 128 + n, nothing on stdout. (A shell without job control starts background work deaf to SIGINT; timeout does not.)
+for pair in INT:130 TERM:143 HUP:129; do
+    status=0
+    sleep 3 | timeout --foreground --preserve-status -s "${pair%:*}" 0.3 "$MHA" embed -m builtin -f - >out 2>err || status=$?
+    [ "$status" = "${pair#*:}" ] || fail "after SIG${pair%:*}: exit $status"
+    [ ! -s out ] || fail "after SIG${pair%:*}: stdout is not empty"
+done
+finish

@@ -1,0 +1,71 @@
+#!/bin/sh
+# test_cli_frame.sh - help, version, wrong use, and where output goes.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+
+# Asked for: stdout and 0. Wrong use: stderr and 2.
+expect 0 "$MHA" --help
+has out 'Usage: mha COMMAND'
+[ ! -s err ] || fail '--help wrote to stderr'
+expect 0 "$MHA" --version
+has out 'mha '
+has out 'scalar'
+refused 2 "$MHA"
+refused 2 "$MHA" nonsense
+refused 2 "$MHA" --nonsense
+refused 2 "$MHA" info --nonsense
+refused 2 "$MHA" info -t x
+refused 2 "$MHA" info -t -1
+refused 2 "$MHA" info -q -v
+refused 2 "$MHA" info --isa sse9
+refused 2 "$MHA" demo now
+refused 2 "$MHA" heads --dtype bf16 -m builtin text
+refused 2 "$MHA" completion
+refused 2 "$MHA" info   # no model, and none in the cache
+has err 'fetch minilm'
+refused 3 "$MHA" info -m minilm
+has err 'fetch minilm'
+
+# What the user typed is shown harmlessly.
+refused 2 "$MHA" "$(printf 'x\033[2J\302\233y')"
+harmless err
+has err '\x1b[2J'
+
+# Every command has help of its own, and every shell a completion that names every command and option.
+commands=$("$MHA" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p')
+[ "$(echo "$commands" | wc -l)" -ge 6 ] || fail 'the list of commands is short'
+for command in $commands; do
+    expect 0 "$MHA" "$command" --help
+    has out "Usage: mha $command"
+    [ ! -s err ] || fail "$command --help wrote to stderr"
+done
+for shell in bash zsh fish; do
+    expect 0 "$MHA" completion "$shell"
+    mv out "completion.$shell"
+    for command in $commands; do
+        has "completion.$shell" "$command"
+        for option in $("$MHA" "$command" --help | sed -n 's/^ .*--\([a-z0-9-]*\).*/\1/p'); do
+            grep -q -e "-*$option" "completion.$shell" || fail "$shell: no --$option"
+        done
+    done
+done
+if command -v bash >/dev/null; then
+    bash -n completion.bash || fail 'bash cannot read its completion'
+    # shellcheck disable=SC2016
+    words=$(bash -c '. ./completion.bash; COMP_WORDS=(mha heads --j) COMP_CWORD=2; _mha; echo "${COMPREPLY[*]}"')
+    [ "$words" = --json ] || fail "bash completes 'mha heads --j' to '$words'"
+fi
+
+# A reader that has gone away is no failure; a full or missing stdout is.
+{ "$MHA" completion fish; echo $? >status; } 2>err | head -n 1 >out
+[ "$(cat status)" = 0 ] || fail "closed pipe: exit $(cat status)"
+[ ! -s err ] || fail 'closed pipe: it spoke'
+if [ -w /dev/full ]; then
+    "$MHA" completion fish >/dev/full 2>err && fail 'a full disk was not noticed'
+    has err 'No space left'
+    "$MHA" --help >/dev/full 2>err && fail '--help: a full disk was not noticed'
+fi
+"$MHA" completion fish >&- 2>err && fail 'a missing stdout was not noticed'
+has err 'cannot write'
+finish

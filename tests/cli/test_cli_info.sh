@@ -1,0 +1,49 @@
+#!/bin/sh
+# test_cli_info.sh - `mha info` on folders and files, and the hostile names in them.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+
+expect 0 "$MHA" info -m builtin --json
+at family bert
+at layers 3
+at heads 4
+at kv_heads 4
+at head_dim 12
+at hidden 48
+at heads_per_layer '[4,4,4]'
+at kv_bytes_per_token 0
+[ "$("$JSON_AT" parameters <out)" -gt 50000 ] || fail 'too few parameters'
+[ "$("$JSON_AT" bytes <out)" -gt 200000 ] || fail 'too few bytes'
+expect 0 "$MHA" info -m builtin
+has out 'bert'
+expect 0 "$MHA" info "$here/share/mha/builtin"
+has out '12 in all'
+
+# A bare file, by content and not by name.
+cp "$here/share/mha/builtin/model.safetensors" weights
+expect 0 "$MHA" info weights --json
+at format safetensors
+at tensors.0.dtype F32
+expect 0 "$MHA" info weights
+has out 'embeddings.word_embeddings.weight'
+
+# Names of tensors are foreign text. The header is 104 bytes long.
+header='{"a\u001b[2J\u202e":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+printf '%b%s\0\0\0\0' "\\0$(printf %o ${#header})\\0\\0\\0\\0\\0\\0\\0" "$header" >names
+expect 0 "$MHA" info names
+harmless out
+has out 'a\x1b[2J'
+expect 0 "$MHA" info names --json
+harmless out
+
+refused 3 "$MHA" info missing
+refused 3 "$MHA" info -m missing
+refused 3 "$MHA" info /dev/null
+echo '<html>' >page
+refused 3 "$MHA" info page
+mkfifo fifo
+refused 3 "$MHA" info fifo
+refused 2 "$MHA" info a b
+refused 2 "$MHA" info -m builtin weights
+finish
