@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""Writes src/text/unicode_tables.c: what Unicode means to the reference tokenizer, where utf8proc means something else.
+
+    python tools/make_unicode_tables.py [--golden tests/golden/data/unicode] [--out src/text/unicode_tables.c]
+
+Needs the Python package tokenizers and the shared library utf8proc. The classes and mappings of the golden folder were
+recorded from the library over all code points; what they lack (word characters, combining classes, decompositions)
+is asked from the library here. utf8proc keeps three jobs: canonical decompositions, combining classes, lower case.
+The tables make the result independent of its Unicode version:
+  - classes are listed whole;
+  - `ordered` lists the characters besides the marks that the reference sorts by combining class (marks that are newer
+    than its tables have class 0 there);
+  - `decomposed` lists the characters past U+FFFF that decompose (no new ones are expected below);
+  - `lower` lists the lower case mappings in which utf8proc differs.
+The script ends with a check of every code point and fails if utf8proc plus tables is not the reference.
+"""
+
+import argparse
+import ctypes
+import ctypes.util
+import json
+import os
+
+import tokenizers
+from tokenizers import AddedToken, Tokenizer, models, normalizers
+
+POINTS = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
+HANGUL = range(0xAC00, 0xD7A4)  # decomposed by arithmetic, the same everywhere
+NFD = normalizers.NFD()
+
+
+def ranges(points):
+    out = []
+    for c in sorted(points):
+        if out and out[-1][1] == c - 1:
+            out[-1][1] = c
+        else:
+            out.append([c, c])
+    return out
+
+
+def members(pairs):
+    return {c for a, b in pairs for c in range(a, b + 1)}
+
+
+class Property(ctypes.Structure):
+    _fields_ = [("category", ctypes.c_int16), ("combining_class", ctypes.c_int16)]
+
+
+class Utf8proc:
+    def __init__(self):
+        self.lib = ctypes.CDLL(ctypes.util.find_library("utf8proc"))
+        self.lib.utf8proc_get_property.restype = ctypes.POINTER(Property)
+        self.lib.utf8proc_version.restype = ctypes.c_char_p
+
+    def combining_class(self, c):
+        return self.lib.utf8proc_get_property(c).contents.combining_class
+
+    def lower(self, c):
+        return self.lib.utf8proc_tolower(c)
+
+    def decompose(self, c):
+        out, last = (ctypes.c_int32 * 8)(), ctypes.c_int(0)
+        n = self.lib.utf8proc_decompose_char(c, out, 8, 1 << 4, ctypes.byref(last))  # UTF8PROC_DECOMPOSE
+        return list(out[:n])
+
+
+def word_characters():
+    """Characters beside which a single_word token is not a word of its own."""
+    tok = Tokenizer(models.WordLevel({"?": 0}, unk_token="?"))
+    tok.add_special_tokens([AddedToken("<T>", single_word=True, normalized=False)])
+    text = "".join(f"<T>{chr(c)} " for c in POINTS if chr(c) not in "<T>")
+    alone = {a for i, (a, _) in zip(*(lambda e: (e.ids, e.offsets))(tok.encode(text))) if i != 0}
+    words = {ord(text[3 + 5 * n]) for n in range(len(text) // 5) if 5 * n not in alone}
+    return words | {ord("T")}
+
+
+def reorders(c, probe):
+    """Whether the reference swaps c and probe when they follow a letter."""
+    return NFD.normalize_str("a" + chr(c) + chr(probe)) == "a" + chr(probe) + chr(c)
+
+
+def has_class(c):
+    return reorders(c, 0x334) or reorders(0x345, c)  # classes 1 and 240, the lowest and the highest
+
+
+def build(golden, u):
+    with open(os.path.join(golden, "classes.json"), encoding="utf-8") as f:
+        classes = json.load(f)
+    with open(os.path.join(golden, "mappings.json"), encoding="utf-8") as f:
+        maps = json.load(f)
+    plain = {int(k, 16) for k, v in maps["bert_strip_accents"].items() if v == ""}
+    marks = {c for c in plain if NFD.normalize_str(chr(c)) == chr(c)}
+    split = {c for c in POINTS if c not in HANGUL and NFD.normalize_str(chr(c)) != chr(c)}
+    lower = {int(k, 16): [ord(x) for x in v] for k, v in maps["bert_lowercase"].items()}
+    tables = {
+        "removed": classes["bert_removed"], "space": classes["bert_whitespace"], "chinese": classes["bert_cjk"],
+        "punctuation": classes["bert_punctuation"], "word": ranges(word_characters()), "mark": ranges(marks),
+        "ordered": ranges(c for c in POINTS if c not in marks and c not in split and u.combining_class(c) and has_class(c)),
+        "decomposed": ranges(c for c in split if c > 0xFFFF),
+    }
+    pairs = sorted((c, lower.get(c, [c])) for c in POINTS if lower.get(c, [c]) != [u.lower(c)])
+    return tables, pairs, maps
+
+
+def check(tables, pairs, maps, u):
+    """Every code point through utf8proc and the tables, as src/text/unicode.c does it."""
+    mark, ordered, decomposed = (members(tables[n]) for n in ("mark", "ordered", "decomposed"))
+    special = dict(pairs)
+    for c in POINTS:
+        parts = u.decompose(c) if c <= 0xFFFF or c in decomposed else [c]
+        assert "".join(map(chr, parts)) == NFD.normalize_str(chr(c)), hex(c)
+        if (c in mark or c in ordered) and parts == [c]:
+            assert (u.combining_class(c) != 0) == (has_class(c) or c in (0x334, 0x345)), hex(c)
+        elif parts == [c]:
+            assert not has_class(c), hex(c)
+        if c in HANGUL:
+            continue
+        for name, drop, fold in (("bert_lowercase", False, True), ("bert_strip_accents", True, False),
+                                 ("bert_lowercase_strip_accents", True, True)):
+            left = [x for x in parts if x not in mark] if drop else [c]
+            got = [y for x in left for y in (special.get(x, [u.lower(x)]) if fold else [x])]
+            assert "".join(map(chr, got)) == maps[name].get(f"{c:X}", chr(c)), (name, hex(c))
+
+
+def rows(items, per_line):
+    for i in range(0, len(items), per_line):
+        yield "    " + ", ".join(items[i:i + per_line]) + ","
+
+
+WHAT = {
+    "removed": "dropped by clean_text", "space": "white space", "chinese": "set apart by handle_chinese_chars",
+    "punctuation": "a pre-token of its own", "word": "word characters (\\w): what single_word looks at",
+    "mark": "nonspacing marks that strip_accents drops",
+    "ordered": "other characters with a combining class", "decomposed": "decomposing characters past U+FFFF",
+}
+
+
+def write(path, tables, pairs, u):
+    out = ["/* unicode_tables.c - character classes of the reference tokenizer. Written by tools/make_unicode_tables.py; do not edit.",
+           " *",
+           f" * Made from tokenizers {tokenizers.__version__} and utf8proc {u.lib.utf8proc_version().decode()}.",
+           " * Ranges are inclusive and ascending. */", '#include "text/unicode.h"', "", "/* clang-format off */"]
+    for name, table in tables.items():
+        points = sum(b - a + 1 for a, b in table)
+        out += ["", f"/* {WHAT[name]}: {points} characters */",
+                f"static const mha__char_range {name}[] = {{"]
+        out += list(rows([f"{{0x{a:04X}, 0x{b:04X}}}" for a, b in table], 5))
+        out += ["};"]
+    out += ["", "const mha__char_table mha__char_tables[MHA__CHAR_CLASSES] = {"]
+    for name, table in tables.items():
+        ascii_bits = sum(1 << c for c in members(table) if c < 128)
+        low, high = ascii_bits & (1 << 64) - 1, ascii_bits >> 64
+        out += [f"    [MHA__CHAR_{name.upper()}] = {{{name}, {len(table)}, {{0x{low:016X}, 0x{high:016X}}}}},"]
+    out += ["};", "", "/* Lower case where utf8proc says otherwise; 0 ends a mapping to one character. */",
+            "const mha__char_lower_pair mha__char_lower_pairs[] = {"]
+    out += list(rows([f"{{0x{c:04X}, {{0x{t[0]:04X}, 0x{(t + [0])[1]:04X}}}}}" for c, t in pairs], 3))
+    out += ["};", f"const int mha__char_lower_pair_count = {len(pairs)};", "/* clang-format on */"]
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("\n".join(out) + "\n")
+
+
+def main():
+    root = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--golden", default=os.path.join(root, "tests/golden/data/unicode"))
+    ap.add_argument("--out", default=os.path.join(root, "src/text/unicode_tables.c"))
+    a = ap.parse_args()
+    u = Utf8proc()
+    tables, pairs, maps = build(a.golden, u)
+    check(tables, pairs, maps, u)
+    write(a.out, tables, pairs, u)
+    for name, table in tables.items():
+        print(f"{name}: {len(table)} ranges")
+    print(f"lower: {len(pairs)} mappings")
+
+
+if __name__ == "__main__":
+    main()
