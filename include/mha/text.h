@@ -1,8 +1,15 @@
 /* text.h - text to token ids and back, as the model's own tokenizer.json says.
  *
- * Built so far: WordPiece (BERT) with its normaliser, pre-tokenizer, added tokens, template and decoder. Anything else in
- * a tokenizer.json is refused by name. Truncation and padding stored in the file are not applied unless asked for.
- * Time grows linearly with the text, also with hostile text.
+ * Built so far: WordPiece (BERT): BertNormalizer, BertPreTokenizer, WordPiece model and decoder, added tokens,
+ * TemplateProcessing and BertProcessing. The result is that of the `tokenizers` library (0.23), id for id and byte
+ * for byte. Any other part of a tokenizer.json is refused by name. Truncation and padding stored in the file are not
+ * applied unless asked for.
+ *
+ * Stricter than that library: duplicate keys, two tokens with one id, an added token whose id the library would
+ * change on reading, an empty added token or one of more than 1024 bytes, templates that do not hold each text once,
+ * template and padding ids that are no tokens, and max_input_chars_per_word above 1000 are refused.
+ *
+ * Time and memory grow linearly with the text, also with hostile text. A text may have 4 GiB less one byte.
  */
 #ifndef MHA_TEXT_H
 #define MHA_TEXT_H
@@ -15,49 +22,60 @@ extern "C" {
 
 typedef struct mha_tokenizer mha_tokenizer;
 
-/* Reads `folder`/tokenizer.json. Immutable afterwards; any number of threads may use it at once. */
+/* Reads `folder`/tokenizer.json. Immutable afterwards; any number of threads may use it at once. Uses ctx (which may be
+ * NULL) until it is freed. Errors: MHA_ERR_IO, MHA_ERR_FORMAT (malformed), MHA_ERR_UNSUPPORTED (another kind of
+ * tokenizer), MHA_ERR_MEMORY. */
 MHA_API mha_status mha_tokenizer_open(mha_ctx *ctx, const char *folder, mha_tokenizer **out, mha_error *err);
+/* Everything encoded or decoded with it must have been freed before. */
 MHA_API void mha_tokenizer_free(mha_tokenizer *tokenizer);
 
 typedef struct mha_encode_options {
     size_t size;
     int no_special; /* 1 = leave out the template's special tokens ([CLS], [SEP]) */
     int64_t
-        max_tokens; /* longest result, specials included; the text (of a pair, the longer one) is cut; 0 = no limit */
+        max_tokens; /* longest result, specials included; 0 = no limit. The end of the text is cut off; of a pair, the
+                         * end of the longer text until both are equally long, then of both. Padding is added after
+                         * that. */
     int stored_limits; /* 1 = also apply the truncation and padding stored in tokenizer.json */
 } mha_encode_options;
 
 /* Tokens of one text. Arrays have `count` entries. begin/end are byte offsets into the text that the token came from
- * (for a pair, the second text where sequence is 1); both 0 for special tokens of the template. */
+ * (for a pair, the second text where sequence is 1): the characters that it was made of, before they were
+ * normalized. Both are 0 for special tokens of the template and padding. Tokens that overlap there are normal: one
+ * character may become several. */
 typedef struct mha_encoding {
     int64_t count;
     int32_t *ids;
     int32_t *type_ids;
     int64_t *begin, *end;
     int8_t *sequence;  /* 0 first text, 1 second text, -1 special token of the template or padding */
-    int64_t truncated; /* tokens that were cut off */
+    int64_t truncated; /* tokens that were cut off, of both texts together */
 } mha_encoding;
 
-/* Encodes `text` (`bytes` bytes of UTF-8; NUL is data), or a pair when `pair` is not NULL. `options` may be NULL.
- * Invalid UTF-8 is MHA_ERR_ARG naming the byte offset. */
+/* Encodes `text` (`bytes` bytes of UTF-8; NUL is data), or a pair when `pair` is not NULL. `options` may be NULL. An
+ * empty text still gets its special tokens. Special tokens written out in the text ("[SEP]") become those tokens, as
+ * in the reference. Errors: MHA_ERR_ARG for invalid UTF-8 (naming the byte offset), and for a max_tokens that leaves
+ * no room for the special tokens; MHA_ERR_MEMORY; MHA_ERR_UNSUPPORTED for a text that is too long. */
 MHA_API mha_status mha_tokenizer_encode(const mha_tokenizer *tokenizer, const char *text, size_t bytes,
                                         const char *pair, size_t pair_bytes, const mha_encode_options *options,
                                         mha_encoding **out, mha_error *err);
 MHA_API void mha_encoding_free(mha_encoding *encoding);
 
-/* Text of the ids, joined as the file's decoder says. *out is terminated and freed with mha_tokenizer_text_free.
- * An id outside the vocabulary is MHA_ERR_ARG. */
+/* Text of the ids, joined as the file's decoder says, without special tokens if skip_special. *out is terminated and
+ * freed with mha_tokenizer_text_free; *bytes (may be NULL) gets its length. An id that has no token is MHA_ERR_ARG. */
 MHA_API mha_status mha_tokenizer_decode(const mha_tokenizer *tokenizer, const int32_t *ids, int64_t count,
                                         int skip_special, char **out, size_t *bytes, mha_error *err);
 MHA_API void mha_tokenizer_text_free(const mha_tokenizer *tokenizer, char *text);
 
 /* Number of ids: one more than the largest id in use. */
 MHA_API int64_t mha_tokenizer_size(const mha_tokenizer *tokenizer);
-/* The token of an id as the file spells it; NULL for an id that has none. */
+/* The token of an id, as the file spells it (an added token that is searched for in normalized text: in its
+ * normalized form); NULL for an id that has none. Lives as long as the tokenizer. It is the file's text: escape it
+ * before it reaches a terminal. */
 MHA_API const char *mha_tokenizer_token(const mha_tokenizer *tokenizer, int32_t id);
-/* The id of a token; -1 if there is none. */
+/* The id of a token as the file spells it; -1 if there is none. */
 MHA_API int32_t mha_tokenizer_id(const mha_tokenizer *tokenizer, const char *token);
-/* 1 for special tokens ([CLS], [SEP], [MASK] ...). */
+/* 1 for special tokens ([CLS], [SEP], [MASK] ...), as the file marks them. */
 MHA_API int mha_tokenizer_is_special(const mha_tokenizer *tokenizer, int32_t id);
 
 #ifdef __cplusplus

@@ -1,0 +1,178 @@
+/* template.c - what surrounds the tokens of a text and of a pair: TemplateProcessing, BertProcessing.
+ *
+ * Every kind of post-processor is turned into two lists of items, for one text and for a pair: the place of each
+ * text and the special tokens around it. Without a post-processor a text stands alone, and a pair is one after the
+ * other.
+ */
+#include "text/tokenizer.h"
+
+#include "base/ctx.h"
+#include <stdio.h>
+#include <string.h>
+
+static mha_status start(mha_tokenizer *t, mha__template *list, size_t room, mha_error *err)
+{
+    list->items = mha__calloc(t->ctx, room + 1, sizeof *list->items);
+    return list->items ? MHA_OK : mha__no_memory(err, (room + 1) * sizeof *list->items, "the template");
+}
+
+static void put_text(mha__template *list, int sequence, int32_t type_id)
+{
+    list->items[list->count++] = (mha__template_item){.sequence = sequence, .id = -1, .type_id = type_id};
+}
+
+static void put_special(mha__template *list, int32_t id, int32_t type_id)
+{
+    list->items[list->count++] = (mha__template_item){.sequence = -1, .id = id, .type_id = type_id};
+    list->specials++;
+}
+
+static bool is_known_id(const mha_tokenizer *t, const json_t *value)
+{
+    json_int_t id = json_integer_value(value);
+    return json_is_integer(value) && id >= 0 && id < t->ids && t->token[id];
+}
+
+static mha_status load_none(mha_tokenizer *t, mha_error *err)
+{
+    MHA__TRY(start(t, &t->single, 1, err));
+    MHA__TRY(start(t, &t->pair, 2, err));
+    put_text(&t->single, 0, 0);
+    put_text(&t->pair, 0, 0);
+    put_text(&t->pair, 1, 1);
+    return MHA_OK;
+}
+
+/* ---- BertProcessing: [CLS] A [SEP], and B [SEP] ---- */
+
+/* "sep": ["[SEP]", 102] */
+static mha_status bert_token(const mha_tokenizer *t, const mha__json_obj *json, const char *key, int32_t *id,
+                             mha_error *err)
+{
+    const json_t *value = json_object_get(json->json, key);
+    if (!json_is_array(value) || json_array_size(value) != 2 || !json_is_string(json_array_get(value, 0)) ||
+        !is_known_id(t, json_array_get(value, 1)))
+        return mha__json_refuse(json, key, "[token, id] with an id of the vocabulary", err);
+    *id = (int32_t)json_integer_value(json_array_get(value, 1));
+    return MHA_OK;
+}
+
+static mha_status bert_load(mha_tokenizer *t, const mha__json_obj *json, mha_error *err)
+{
+    int32_t cls = -1;
+    int32_t sep = -1;
+    MHA__TRY(bert_token(t, json, "cls", &cls, err));
+    MHA__TRY(bert_token(t, json, "sep", &sep, err));
+    MHA__TRY(start(t, &t->single, 3, err));
+    MHA__TRY(start(t, &t->pair, 5, err));
+    mha__template *both[] = {&t->single, &t->pair};
+    for (int i = 0; i < 2; i++) {
+        put_special(both[i], cls, 0);
+        put_text(both[i], 0, 0);
+        put_special(both[i], sep, 0);
+    }
+    put_text(&t->pair, 1, 1);
+    put_special(&t->pair, sep, 1);
+    return MHA_OK;
+}
+
+/* ---- TemplateProcessing ---- */
+
+enum { MAX_ITEMS = 1024 }; /* of one template, specials with several ids counted as several */
+
+/* Appends the ids of a special token; `json` is {"id": name, "type_id": n}. */
+static mha_status template_special(const mha_tokenizer *t, const mha__json_obj *json, const mha__json_obj *specials,
+                                   int32_t type_id, mha__template *list, mha_error *err)
+{
+    const char *name;
+    mha__json_obj special;
+    const json_t *ids;
+    const json_t *value;
+    size_t i;
+    MHA__TRY(mha__json_string(json, "id", MHA__REQUIRED, &name, NULL, err));
+    MHA__TRY(mha__json_object(specials, name, MHA__REQUIRED, &special, err));
+    MHA__TRY(mha__json_array(&special, "ids", MHA__REQUIRED, &ids, err));
+    if (list->count + json_array_size(ids) > MAX_ITEMS)
+        return mha__json_refuse(&special, "ids", "a template of at most 1024 items", err);
+    json_array_foreach(ids, i, value)
+    {
+        if (!is_known_id(t, value))
+            return mha__fail(err, MHA_ERR_FORMAT,
+                             MHA__TOKENIZER_FILE ": post_processor.special_tokens: \"%s\": ids[%zu]: want an id of the "
+                                                 "vocabulary, got %s",
+                             mha__quote(&(mha__quoted){0}, name, strlen(name)), i,
+                             mha__json_show(&(mha__quoted){0}, value));
+        put_special(list, (int32_t)json_integer_value(value), type_id);
+    }
+    return MHA_OK;
+}
+
+static mha_status template_text(const mha__json_obj *json, int texts, int32_t type_id, mha__template *list,
+                                mha_error *err)
+{
+    const char *name;
+    MHA__TRY(mha__json_string(json, "id", MHA__REQUIRED, &name, NULL, err));
+    int sequence = strcmp(name, "A") == 0 ? 0 : strcmp(name, "B") == 0 ? 1 : 2;
+    if (sequence >= texts) return mha__json_refuse(json, "id", texts == 1 ? "\"A\"" : "\"A\" or \"B\"", err);
+    put_text(list, sequence, type_id);
+    return MHA_OK;
+}
+
+/* One item of a template: {"SpecialToken": {...}} or {"Sequence": {...}}. */
+static mha_status template_item(const mha_tokenizer *t, const mha__json_obj *item, const mha__json_obj *specials,
+                                int texts, mha__template *list, mha_error *err)
+{
+    mha__json_obj special;
+    mha__json_obj text;
+    int64_t type_id;
+    MHA__TRY(mha__json_object(item, "SpecialToken", MHA__OPTIONAL, &special, err));
+    MHA__TRY(mha__json_object(item, "Sequence", special.json ? MHA__OPTIONAL : MHA__REQUIRED, &text, err));
+    MHA__TRY(mha__json_int(special.json ? &special : &text, "type_id", MHA__REQUIRED, 0, INT32_MAX, &type_id, err));
+    if (special.json) return template_special(t, &special, specials, (int32_t)type_id, list, err);
+    return template_text(&text, texts, (int32_t)type_id, list, err);
+}
+
+static bool has_each_text_once(const mha__template *list, int texts)
+{
+    int seen[2] = {0};
+    for (size_t i = 0; i < list->count; i++)
+        if (list->items[i].sequence >= 0) seen[list->items[i].sequence]++;
+    return seen[0] == 1 && seen[1] == (texts == 2);
+}
+
+static mha_status template_list(mha_tokenizer *t, const mha__json_obj *json, const char *key, int texts,
+                                mha__template *list, mha_error *err)
+{
+    mha__json_obj specials;
+    const json_t *items;
+    const json_t *value;
+    size_t i;
+    MHA__TRY(mha__json_object(json, "special_tokens", MHA__REQUIRED, &specials, err));
+    MHA__TRY(mha__json_array(json, key, MHA__REQUIRED, &items, err));
+    MHA__TRY(start(t, list, MAX_ITEMS, err));
+    json_array_foreach(items, i, value)
+    {
+        mha__json_obj item = {json_is_object(value) ? value : NULL, json->file, key};
+        if (list->count >= MAX_ITEMS) return mha__json_refuse(json, key, "at most 1024 items", err);
+        MHA__TRY(template_item(t, &item, &specials, texts, list, err));
+    }
+    const char *want = texts == 1 ? "a template with Sequence A once" : "a template with Sequences A and B once each";
+    return has_each_text_once(list, texts) ? MHA_OK : mha__json_refuse(json, key, want, err);
+}
+
+static mha_status template_load(mha_tokenizer *t, const mha__json_obj *json, mha_error *err)
+{
+    MHA__TRY(template_list(t, json, "single", 1, &t->single, err));
+    return template_list(t, json, "pair", 2, &t->pair, err);
+}
+
+static const mha__kind bert = {"BertProcessing", bert_load};
+static const mha__kind template = {"TemplateProcessing", template_load};
+
+mha_status mha__template_load(mha_tokenizer *t, const mha__json_obj *root, mha_error *err)
+{
+    static const mha__kind *const kinds[] = {&template, &bert, NULL};
+    const mha__kind *kind = NULL;
+    MHA__TRY(mha__stage_load(t, root, "post_processor", kinds, &kind, err));
+    return kind ? MHA_OK : load_none(t, err);
+}

@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+"""Writes tests/golden/data/tokenizer: tokenizer.json folders and what the tokenizers library makes of many texts.
+
+    python tests/golden/make_tokenizer_golden.py GOLDEN_DIR MODELS_DIR MINILM_DIR [OUT_DIR]
+
+GOLDEN_DIR holds models/index.json and minilm/*.safetensors, recorded earlier with other versions of the libraries: every recorded
+id is compared with what the library says now, and the recorded normalized texts and pre-tokens are kept. MINILM_DIR is the folder
+of all-MiniLM-L6-v2. Offsets are bytes (the Python library counts characters).
+"""
+
+import glob
+import json
+import os
+import shutil
+import sys
+
+import tokenizers
+from safetensors.numpy import load_file
+from tokenizers import Tokenizer
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+OFFSET_TEXTS = [
+    "Crème brûlée & café, naïve façade; e\u0301e\u0301 a\u030a\u0323b \u1e9b\u0323 \u212b İstanbul ǅ ﬁ ΑΣ",
+    "日本語 and 中文字符 mixed한국어 ﹏ 豈更\U0002f800\U0002b740\U0002b920 ー。",
+    "😀👩‍🔬 wins 🏆🏆 in 🇯🇵! ❤️ 1️⃣",
+    "  \u200blead\u00adsoft\u0000nul \u0085x\u2028y\ufeff \u00a0 \u3000end \u0007 ",
+    "[CLS]a[SEP] [MASK][MASK],[UNK]x [mask] [PAD ] [PAD]",
+    "a\u0316\u0301\u0334\u0345b \u0301alone \u0344\u0323 \u1dfb\u0301\u302e\u0316\u08d4\u05b0 \U0001e000\u0316",
+    "word" * 30 + " " + "x" * 100 + " " + "y" * 101 + " " + "é" * 100,
+    "\U00011938\u1c89\ua7cb \U00010d50 \U00016ea0 \u0130\u0130",
+    "don't can't -- (a) [b] {c} <d> $5 #1 @x ^ ` ~ | \\ \u2014 \u00bf \u00ab \u2e52 \u10fb",
+]
+WORDS = ["a", "b", "c", "ab", "ba", "##a", "##b", "##c", "##ab", "e", "##e", "x", "##x", ",", "é", "zz", "##zz"]
+
+
+def added(ident, content, **flags):
+    fields = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    return {"id": ident, "content": content, **fields, **flags}
+
+
+def small(**parts):
+    """A small tokenizer with the parts replaced."""
+    vocab = {t: n for n, t in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]"] + WORDS)}
+    base = {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [added(0, "[PAD]")],
+        "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None,
+                       "lowercase": True},
+        "pre_tokenizer": {"type": "BertPreTokenizer"}, "post_processor": None,
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                  "max_input_chars_per_word": 5, "vocab": vocab},
+    }
+    return {**base, **parts}
+
+
+def special(name, type_id):
+    return {"SpecialToken": {"id": name, "type_id": type_id}}
+
+
+def sequence(name, type_id):
+    return {"Sequence": {"id": name, "type_id": type_id}}
+
+
+N = 4 + len(WORDS)  # the first id after the vocabulary
+ADDED = [
+    added(0, "[PAD]"), added(N, "<l>", lstrip=True), added(N + 1, "<r>", rstrip=True),
+    added(N + 2, "<lr>", lstrip=True, rstrip=True, special=False), added(N + 3, "one", single_word=True),
+    added(N + 4, "Éa", normalized=True, special=False), added(N + 5, "abAB", normalized=True, special=False),
+    added(N + 6, "abab a", normalized=True), added(N + 7, "<l><r>"), added(N + 8, " x"), added(N + 9, "日", special=False),
+    added(N + 10, "ÉA", normalized=True, special=False),
+]
+TEMPLATE = {
+    "type": "TemplateProcessing", "single": [special("two", 4), sequence("A", 3), special("[SEP]", 0)],
+    "pair": [sequence("B", 5), special("two", 2), sequence("A", 1)],
+    "special_tokens": {"two": {"id": "two", "ids": [2, 1], "tokens": ["[CLS]", "[UNK]"]},
+                       "[SEP]": {"id": "[SEP]", "ids": [3], "tokens": ["[SEP]"]}},
+}
+BERT = {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}
+
+
+def flags(**k):
+    return {"normalizer": {**small()["normalizer"], **k}}
+
+
+def truncation(n, strategy, direction):
+    return {"max_length": n, "strategy": strategy, "stride": 0, "direction": direction}
+
+
+def padding(strategy, multiple, direction):
+    return {"strategy": strategy, "direction": direction, "pad_to_multiple_of": multiple, "pad_id": 0, "pad_type_id": 7,
+            "pad_token": "[PAD]"}
+
+
+SMALL = {
+    "added": small(added_tokens=ADDED),
+    "template": small(post_processor=TEMPLATE, truncation=truncation(5, "LongestFirst", "Left"),
+                      padding=padding("BatchLongest", 4, "Left")),
+    "bertprocessing": small(post_processor=BERT, truncation=truncation(6, "OnlySecond", "Right"),
+                            padding=padding({"Fixed": 9}, 0, "Right")),
+    "plain": small(normalizer=None, pre_tokenizer=None, decoder=None, truncation=truncation(3, "OnlyFirst", "Right"),
+                   padding=padding({"Fixed": 5}, 4, "Right")),
+    "accents": small(**flags(strip_accents=False)), "cased": small(**flags(lowercase=False, strip_accents=True)),
+    "raw": small(**flags(clean_text=False, handle_chinese_chars=False, lowercase=False)),
+}
+SMALL_TEXTS = [
+    "", "a", "ab ba,c", "abab abcabc ababab aaaaaa", "éa Éa E\u0301A éab", " <l> <r> <lr>  a  <l><r> b<lr>c", "one onea one, _one oneé",
+    "abABa abab a abab  a", "a xb <r> xa", "日本a日", "\u0301\u0301 a\u0301", "[PAD]a[PAD] [pad]", "a\u0000\u00a0b\u2003c\u00adc", "İa ΑΣ",
+    "<r>  <l>  <lr>", "zzz zzzz é ée", "a\u3000one\u0085<r>\u0085b",
+]
+SMALL_PAIRS = [("a b a", "b"), ("a", "b a b a b"), ("", ""), ("a b c a b c", "c b a c b a c"), ("", "a"), ("a,b", "")]
+
+
+def byte_offsets(text, offsets):
+    at = [0]
+    for ch in text:
+        at.append(at[-1] + len(ch.encode("utf-8")))
+    return [[at[a], at[b]] for a, b in offsets]
+
+
+def encoded(e, text, pair):
+    """One encoding; offsets of the second text are into that text, of specials and padding 0."""
+    seq = [-1 if special or s is None else s for s, special in zip(e.sequence_ids, e.special_tokens_mask)]
+    both = [byte_offsets(x, [o if s == i else (0, 0) for o, s in zip(e.offsets, seq)]) for i, x in enumerate((text, pair or ""))]
+    return {"ids": e.ids, "type_ids": e.type_ids, "sequence": seq,
+            "offsets": [both[max(s, 0)][k] for k, s in enumerate(seq)]}
+
+
+def case(tok, text, pair=None, add_specials=True, limit=0, stored=False, **more):
+    tok = Tokenizer.from_str(tok.to_str())
+    if not stored:
+        tok.no_padding()
+        tok.no_truncation()
+    if limit:
+        tok.enable_truncation(limit)
+    out = {"text": text}
+    out.update({"pair": pair} if pair is not None else {})
+    out.update({k: v for k, v in (("no_special", not add_specials), ("max_tokens", limit), ("stored_limits", stored)) if v})
+    try:
+        e = tok.encode(text, pair, add_special_tokens=add_specials)
+    except BaseException as problem:  # no room for what may be cut; a panic of the library is no Exception
+        return {**out, "fails": str(problem)}
+    out.update(encoded(e, text, pair))
+    if not limit and not stored:
+        out["decoded"] = tok.decode(e.ids, skip_special_tokens=False)
+        out["decoded_skip_special"] = tok.decode(e.ids, skip_special_tokens=True)
+    return {**out, **more}
+
+
+def recorded(golden, models, name, tok):
+    """The cases of golden/models/index.json."""
+    with open(os.path.join(golden, "models", "index.json"), encoding="utf-8") as f:
+        entry = next(m for m in json.load(f)["models"] if m["name"] == name)["tokenizer"]
+    out = []
+    for r in entry["strings"]:
+        c = case(tok, r["text"], normalized=r["normalized"], pretokens=r["pretokens"])
+        plain = case(tok, r["text"], add_specials=False)
+        assert c["ids"] == r["ids"] and plain["ids"] == r["ids_plain"] and plain["decoded"] == r["decoded"], r["text"]
+        assert plain["offsets"] == byte_offsets(r["text"], r["offsets_plain"])
+        assert c["decoded_skip_special"] == r["decoded_skip_special"]
+        out += [c, plain]
+    for r in entry["pairs"]:
+        c = case(tok, r["a"], r["b"])
+        assert c["ids"] == r["ids"] and c["type_ids"] == r["type_ids"]
+        out.append(c)
+    return out
+
+
+def minilm(golden, tok):
+    """The cases of golden/minilm: its texts and its pair, cut at 512."""
+    out = []
+    with open(os.path.join(golden, "minilm", "index.json"), encoding="utf-8") as f:
+        entries = [c for c in json.load(f)["cases"] if "text" in c]
+    for r in entries:
+        text, pair = r["text"] if isinstance(r["text"], list) else (r["text"], None)
+        c = case(tok, text, pair, limit=512)
+        t = load_file(os.path.join(golden, "minilm", r["file"]))
+        assert c["ids"] == t["input_ids"].tolist() and c["type_ids"] == t["token_type_ids"].tolist(), r["name"]
+        out.append(c)
+    return out
+
+
+def main():
+    golden, models, minilm_dir = sys.argv[1:4]
+    out_dir = sys.argv[4] if len(sys.argv) > 4 else os.path.join(HERE, "data", "tokenizer")
+    groups = []
+
+    def group(name, source, cases):
+        folder = os.path.join(out_dir, name)
+        os.makedirs(folder, exist_ok=True)
+        path = os.path.join(folder, "tokenizer.json")
+        if isinstance(source, dict):
+            with open(path, "w", encoding="utf-8") as f:
+                json.dump(source, f, ensure_ascii=False, separators=(",", ":"))
+                f.write("\n")
+        else:
+            shutil.copyfile(os.path.join(source, "tokenizer.json"), path)
+        groups.append({"folder": name, "cases": cases(Tokenizer.from_file(path))})
+
+    group("minilm", minilm_dir, lambda t: minilm(golden, t) + [case(t, x) for x in OFFSET_TEXTS] + [
+        case(t, "one two three", stored=True), case(t, "word " * 200, "pair " * 90, stored=True), case(t, "", stored=True)])
+    for name in ("bert-tiny", "bert-mlm-tiny"):
+        group(name, os.path.join(models, name), lambda t, n=name: recorded(golden, models, n, t) + [case(t, x) for x in OFFSET_TEXTS])
+        group(name + "-v4", os.path.join(models, name, "v4"), lambda t, n=name: recorded(golden, models, n, t))
+    for name, source in SMALL.items():
+        group("small-" + name, source, lambda t: [case(t, x) for x in SMALL_TEXTS] + [
+            case(t, a, b, add_specials=s, limit=n) for a, b in SMALL_PAIRS for n in (0, 6, 7) for s in (True, False)] + [
+            case(t, a, b, stored=True) for a, b in SMALL_PAIRS + [(x, None) for x in SMALL_TEXTS[:5]]])
+    with open(os.path.join(out_dir, "cases.json"), "w", encoding="utf-8") as f:
+        json.dump({"tokenizers": tokenizers.__version__, "groups": groups}, f, ensure_ascii=False, separators=(",", ":"))
+        f.write("\n")
+    print(sum(len(g["cases"]) for g in groups), "cases in", len(groups), "folders,",
+          sum(os.path.getsize(p) for p in glob.glob(out_dir + "/**/*.json", recursive=True)), "bytes")
+
+
+if __name__ == "__main__":
+    main()
