@@ -1,0 +1,75 @@
+/* driver.c - replays a corpus without libFuzzer:  fuzz_X FOLDER...
+ *
+ * Every file is given to the target as it is, cut short at 16 places, and with a few bytes changed 64 times over. The changes
+ * come from a fixed seed, so that a run repeats; the number of inputs is printed.
+ */
+#include "fuzz.h"
+
+#include "support/files.h"
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CUTS = 16, CHANGES = 64 };
+
+/* splitmix64 */
+static uint64_t next(uint64_t *state)
+{
+    uint64_t z = *state += 0x9E3779B97F4A7C15u;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    return z ^ z >> 31;
+}
+
+/* The input in memory of exactly its size, so that a sanitizer sees the first byte behind it. */
+static void try_copy(const char *bytes, size_t n, uint64_t *changes)
+{
+    uint8_t *copy = malloc(n + !n);
+    memcpy(copy, bytes, n);
+    for (uint64_t k = changes && n ? 1 + next(changes) % 3 : 0; k > 0; k--) {
+        uint64_t r = next(changes);
+        size_t at = (size_t)(r % n);
+        copy[at] = r >> 62 ? copy[(size_t)((r >> 32) % n)] : (uint8_t)(r >> 40);
+    }
+    LLVMFuzzerTestOneInput(copy, n);
+    free(copy);
+}
+
+static long replay(const char *path)
+{
+    size_t n;
+    char *bytes = files_read(path, &n);
+    if (!bytes) return 0;
+    uint64_t seed = n;
+    try_copy(bytes, n, NULL);
+    for (size_t i = 0; i < CUTS; i++)
+        try_copy(bytes, n * i / CUTS, NULL);
+    for (int i = 0; i < CHANGES; i++)
+        try_copy(bytes, n, &seed);
+    free(bytes);
+    return 1 + CUTS + CHANGES;
+}
+
+static long replay_folder(const char *folder)
+{
+    struct dirent **entries;
+    int count = scandir(folder, &entries, NULL, alphasort);
+    long inputs = 0;
+    for (int i = 0; i < count; i++) {
+        if (entries[i]->d_name[0] != '.') inputs += replay(files_path(folder, entries[i]->d_name));
+        free(entries[i]);
+    }
+    if (count >= 0) free(entries);
+    return inputs;
+}
+
+int main(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        long inputs = replay_folder(argv[i]);
+        printf("%s: %ld inputs\n", argv[i], inputs);
+        if (inputs == 0) return 1;
+    }
+    return argc < 2;
+}
