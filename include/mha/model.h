@@ -24,7 +24,10 @@ typedef struct mha_model_options {
 } mha_model_options;
 
 /* Opens a folder. `options` may be NULL. `ctx` must outlive the model. Immutable afterwards: any number of threads may
- * run it at once. Errors name the file, the key and the value. */
+ * run it at once. Errors name the file, the key or tensor, and the value: MHA_ERR_IO, MHA_ERR_FORMAT, MHA_ERR_MEMORY, and
+ * MHA_ERR_UNSUPPORTED for a model_type, activation, position embedding, quantization or storage type that is not built, and
+ * for weights in several files.
+ * Memory: the packed dense weights (as large as in the file in f32) and what of the tables cannot be used in place. */
 MHA_API mha_status mha_model_open(mha_ctx *ctx, const char *folder, const mha_model_options *options, mha_model **out,
                                   mha_error *err);
 MHA_API void mha_model_free(mha_model *model);
@@ -52,18 +55,20 @@ MHA_API const char *mha_model_config_json(const mha_model *model);
 /* The model's tokenizer; NULL if it was opened without. */
 MHA_API const mha_tokenizer *mha_model_tokenizer(const mha_model *model);
 
-/* B sequences of L tokens, padded to the same length. */
+/* B sequences of L tokens, padded to the same length. Any mask is allowed, also one with holes: a masked token is seen by
+ * nobody, whatever its id. Positions are 0 .. L-1 whatever the mask says. */
 typedef struct mha_model_input {
     size_t size;
     int64_t batch, length;
     const int32_t *ids;      /* [B, L] 0 <= id < vocab, also under the mask */
-    const int32_t *type_ids; /* [B, L] or NULL = 0 */
-    const uint8_t *mask;     /* [B, L] 1 = real token, 0 = padding; NULL = all real */
+    const int32_t *type_ids; /* [B, L] 0 <= type < type_vocab; NULL = 0 */
+    const uint8_t *mask;     /* [B, L] non-zero = real token, 0 = padding; NULL = all real */
 } mha_model_input;
 
 /* What is wanted; NULL fields are not computed. The callbacks run on the calling thread, layer by layer, so that nothing
  * larger than one layer's maps is ever held; what they are given is valid during the call only. A callback that returns
- * non-zero stops the forward pass with MHA_ERR_CANCELLED. */
+ * non-zero stops the forward pass with MHA_ERR_CANCELLED. Rows of masked tokens hold no meaning;
+ * after a failure all outputs are unspecified. */
 typedef struct mha_model_output {
     size_t size;
     float *last_hidden; /* [B, L, E] */
@@ -75,6 +80,10 @@ typedef struct mha_model_output {
     void *user;
 } mha_model_output;
 
+/* Runs the model. `output` may be NULL. Allocates once. A sequence's numbers have the same bits alone, in a batch, padded, and
+ * on any number of threads. Errors: MHA_ERR_ARG for a length beyond max_positions or an id outside the vocabulary (all are
+ * checked before the first layer runs), MHA_ERR_UNSUPPORTED, MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
+ * Cost: 2 operations per dense weight and token, and the operator's own; with on_attention B heads L L floats of memory. */
 MHA_API mha_status mha_model_forward(const mha_model *model, const mha_model_input *input,
                                      const mha_model_output *output, mha_error *err);
 
@@ -82,11 +91,11 @@ typedef enum mha_pool { MHA_POOL_MEAN = 0, MHA_POOL_CLS } mha_pool;
 
 typedef struct mha_embed_options {
     size_t size;
-    mha_pool pool;
+    mha_pool pool;    /* mean over the real tokens, or the first one */
     int no_normalize; /* 1 = do not scale to length 1 */
 } mha_embed_options;
 
-/* One vector per text: out [count, E]. Texts are cut at the model's maximum. Batched by length inside; the vector of a text
+/* One vector per text: out [count, E]. `options` may be NULL. Texts are cut at the model's maximum. Batched by length inside; the vector of a text
  * does not depend on the others, to the bit. Reports progress as "embed". */
 MHA_API mha_status mha_model_embed(const mha_model *model, const char *const *texts, int64_t count,
                                    const mha_embed_options *options, float *out, mha_error *err);
