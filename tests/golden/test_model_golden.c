@@ -1,0 +1,125 @@
+/* test_model_golden.c - the tiny BERT checkpoints against what transformers computed from them: every layer and every map.
+ * Each model is opened in both spellings of config.json, and from a file with the names of old checkpoints. */
+#include "support/check.h"
+#include "support/files.h"
+#include "support/model_case.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HIDDEN_LIMIT 1e-4
+#define ATTN_LIMIT 2e-5
+
+/* The prompt of a golden file through a model: hidden states, maps, pooler. */
+static void check_prompt(const mha_model *model, const mha_file *golden)
+{
+    int32_t *ids = case_ints(golden, "prompt/input_ids");
+    float *hidden = case_floats(golden, "prompt/hidden"), *attn = case_floats(golden, "prompt/attn");
+    const int has_pooler = mha_file_find(golden, "prompt/pooler") != NULL;
+    const mha_model_input input = {
+        .size = sizeof input, .batch = 1, .length = case_extent(golden, "prompt/input_ids", 0), .ids = ids};
+    case_run run;
+    case_forward(model, &input, has_pooler, &run);
+    assert_int_equal(case_extent(golden, "prompt/hidden", 0), run.layers + 1);
+    const double h = case_near("hidden", run.hidden, hidden, (run.layers + 1) * run.cells, HIDDEN_LIMIT);
+    const double a = case_near("attention", run.attn, attn, run.layers * run.maps, ATTN_LIMIT);
+    case_near("last_hidden", run.last_hidden, hidden + run.layers * run.cells, run.cells, HIDDEN_LIMIT);
+    if (has_pooler) {
+        float *pooled = case_floats(golden, "prompt/pooler");
+        case_near("pooler", run.pooled, pooled, mha_model_describe(model)->hidden, HIDDEN_LIMIT);
+        free(pooled);
+    }
+    print_message("hidden within %.2g, attention within %.2g\n", h, a);
+    case_run_free(&run);
+    free(ids);
+    free(hidden);
+    free(attn);
+}
+
+/* The padded batch; rows of padding are not compared. */
+static void check_padded(const mha_model *model, const mha_file *golden)
+{
+    if (!mha_file_find(golden, "pad/last_hidden_state")) return;
+    const int64_t B = case_extent(golden, "pad/input_ids", 0), L = case_extent(golden, "pad/input_ids", 1);
+    const int64_t E = mha_model_describe(model)->hidden;
+    int32_t *ids = case_ints(golden, "pad/input_ids"), *types = case_ints(golden, "pad/token_type_ids");
+    int32_t *ones = case_ints(golden, "pad/attention_mask"), padding = 0;
+    float *want = case_floats(golden, "pad/last_hidden_state");
+    uint8_t *mask = malloc((size_t)(B * L));
+    for (int64_t i = 0; i < B * L; i++)
+        mask[i] = ones[i] != 0;
+    const mha_model_input input = {
+        .size = sizeof input, .batch = B, .length = L, .ids = ids, .type_ids = types, .mask = mask};
+    case_run run;
+    case_forward(model, &input, 0, &run);
+    for (int64_t i = 0; i < B * L; i++)
+        if (mask[i])
+            case_near("padded", run.last_hidden + i * E, want + i * E, E, HIDDEN_LIMIT);
+        else
+            padding++;
+    assert_true(padding > 0);
+    case_run_free(&run);
+    free(ids);
+    free(types);
+    free(ones);
+    free(want);
+    free(mask);
+}
+
+static void check_folder(const char *folder, const char *golden_name)
+{
+    mha_model *model =
+        case_model(NULL, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+    mha_file *golden = case_file(golden_name);
+    assert_string_equal(mha_model_describe(model)->family, "bert");
+    check_prompt(model, golden);
+    check_padded(model, golden);
+    mha_file_free(golden);
+    mha_model_free(model);
+}
+
+/* config.json of transformers 4.x beside the same weights. */
+static void check_old_config(const char *folder, const char *golden_name)
+{
+    char name[200];
+    size_t n = 0;
+    const char *copy = case_copy(folder);
+    snprintf(name, sizeof name, "%s/%s/v4/config.json", MHA_TEST_DATA, folder);
+    char *config = files_read(name, &n);
+    assert_non_null(config);
+    files_write(files_path(copy, "config.json"), config, n);
+    free(config);
+    check_folder(copy, golden_name);
+    files_remove(copy);
+}
+
+static void test_bert_tiny(void **state)
+{
+    (void)state;
+    check_folder("models/bert-tiny", "models/bert-tiny.safetensors");
+    check_old_config("models/bert-tiny", "models/bert-tiny.safetensors");
+}
+
+static void test_bert_mlm_tiny(void **state)
+{
+    (void)state;
+    check_folder("models/bert-mlm-tiny", "models/bert-mlm-tiny.safetensors");
+    check_old_config("models/bert-mlm-tiny", "models/bert-mlm-tiny.safetensors");
+}
+
+/* LayerNorm.gamma and .beta, the position_ids buffer, heads that nobody asked for. */
+static void test_old_names(void **state)
+{
+    (void)state;
+    check_folder("models/bert-mlm-tiny-hubnames", "models/bert-mlm-tiny.safetensors");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bert_tiny),
+        cmocka_unit_test(test_bert_mlm_tiny),
+        cmocka_unit_test(test_old_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

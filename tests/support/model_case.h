@@ -1,0 +1,35 @@
+/* model_case.h - checkpoints and golden tensors for tests of the model. */
+#ifndef TEST_MODEL_CASE_H
+#define TEST_MODEL_CASE_H
+
+#include "mha/io.h"
+#include "mha/model.h"
+
+/* Opens a folder below MHA_TEST_DATA, or any folder when it begins with '/'; fails the running test with the sentence. */
+mha_model *case_model(mha_ctx *ctx, const char *folder, const mha_model_options *options);
+mha_file *case_file(const char *path);
+
+/* A tensor of a golden file in malloc's memory; fails the running test if it is missing. */
+float *case_floats(const mha_file *file, const char *name);
+int32_t *case_ints(const mha_file *file, const char *name);
+int64_t case_extent(const mha_file *file, const char *name, int axis);
+
+/* A fresh folder (support/files.h) with config.json, model.safetensors and tokenizer.json of `folder` in it. */
+const char *case_copy(const char *folder);
+
+/* One forward pass, everything kept. Arrays from malloc; free with case_run_free. */
+typedef struct case_run {
+    int64_t cells, maps; /* B L E; B H L L */
+    int64_t layers;
+    float *hidden;      /* [layers + 1, B, L, E] */
+    float *attn;        /* [layers, B, H, L, L] */
+    float *last_hidden; /* [B, L, E] */
+    float *pooled;      /* [B, E], NULL unless asked for */
+} case_run;
+void case_forward(const mha_model *model, const mha_model_input *input, int want_pooled, case_run *run);
+void case_run_free(case_run *run);
+
+/* Fails the running test unless |a - b| <= limit everywhere. Returns the worst. */
+double case_near(const char *what, const float *a, const float *b, int64_t count, double limit);
+
+#endif
