@@ -39,9 +39,8 @@ static const char **token_texts(const heads_of_text *h)
 static int draw(cli_session *s, const heads_of_text *h, int64_t layer, int64_t head)
 {
     char title[160];
-    const char *name = strrchr(s->model, '/') && strrchr(s->model, '/')[1] ? strrchr(s->model, '/') + 1 : s->model;
-    snprintf(title, sizeof title, "%.90s, layer %lld head %lld: %s", cli_shown(name), (long long)layer, (long long)head,
-             mha_head_label_key(mha_heads_label(h->heads, layer, head)));
+    snprintf(title, sizeof title, "%.90s, layer %lld head %lld: %s", cli_shown(s->model_name), (long long)layer,
+             (long long)head, mha_head_label_key(mha_heads_label(h->heads, layer, head)));
     const char **tokens = token_texts(h);
     figure f = {.title = title,
                 .n = mha_heads_tokens(h->heads)->count,
@@ -69,9 +68,11 @@ static int run(cli_session *s)
         return cli_usage(s, "--head %s: want LAYER.HEAD, for example 0.2", cli_shown(head_option));
     heads_of_text h;
     int code = heads_of_text_measure(s, &h);
-    if (code == CLI_DONE && (layer >= mha_heads_layers(h.heads) || head >= mha_heads_count(h.heads, layer)))
-        code = cli_usage(s, "--head %s: the model has %lld layers, layer %lld has %lld heads", cli_shown(head_option),
-                         (long long)mha_heads_layers(h.heads), (long long)layer,
+    if (code == CLI_DONE && layer >= mha_heads_layers(h.heads))
+        code = cli_usage(s, "--head %s: the model has %lld layers", cli_shown(head_option),
+                         (long long)mha_heads_layers(h.heads));
+    else if (code == CLI_DONE && head >= mha_heads_count(h.heads, layer))
+        code = cli_usage(s, "--head %s: layer %lld has %lld heads", cli_shown(head_option), (long long)layer,
                          (long long)mha_heads_count(h.heads, layer));
     else if (code == CLI_DONE)
         code = draw(s, &h, layer, head);

@@ -12,7 +12,7 @@ static int write_page(cli_session *s, const heads_of_text *h)
     char *page = NULL;
     size_t bytes = 0;
     FILE *memory = open_memstream(&page, &bytes);
-    report r = {.model_name = s->model, .text = h->text, .model = h->model, .heads = h->heads};
+    report r = {.model_name = s->model_name, .text = h->text, .model = h->model, .heads = h->heads};
     int whole = memory && report_page_write(&r, memory);
     if (memory && fclose(memory) != 0) whole = 0;
     int code = whole ? cli_write_file(s, page, bytes)
@@ -26,10 +26,10 @@ static int write_page(cli_session *s, const heads_of_text *h)
 static int put_json(cli_session *s, const heads_of_text *h)
 {
     return cli_put_json(s,
-                        json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o}", "output", s->options.out, "model", s->model,
-                                  "text", h->text, "tokens", heads_json_tokens(h->model, h->heads), "metrics",
-                                  heads_json_metrics(h->heads), "labels", heads_json_labels(h->heads), "attention",
-                                  heads_json_attention(h->heads)),
+                        json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o}", "output", s->options.out, "model",
+                                  s->model_name, "text", h->text, "tokens", heads_json_tokens(h->model, h->heads),
+                                  "metrics", heads_json_metrics(h->heads), "labels", heads_json_labels(h->heads),
+                                  "attention", heads_json_attention(h->heads)),
                         false);
 }
 

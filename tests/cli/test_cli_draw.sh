@@ -1,0 +1,47 @@
+#!/bin/sh
+# test_cli_draw.sh - figures and reports: formats, files left alone, refusals.
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+
+text='Two words, and two words again.'
+
+expect 0 "$MHA" draw -m builtin "$text" --head 1.0 -o map.png
+[ "$(head -c 8 map.png | od -An -tx1 | tr -d ' ')" = 89504e470d0a1a0a ] || fail 'map.png is no PNG'
+expect 0 "$MHA" draw -m builtin "$text" --head 1.0 -o map.svg
+has map.svg '<svg'
+expect 0 "$MHA" draw -m builtin "$text" --head 1.0 -o map.pdf
+has map.pdf '%PDF-'
+
+# The same input gives the same file.
+expect 0 "$MHA" draw -m builtin "$text" --head 1.0 -o again.png
+same map.png again.png 'two drawings of one map'
+
+# An existing file stays unless --force is given.
+cp map.svg before.svg
+refused 2 "$MHA" draw -m builtin 'Other words.' --head 0.0 -o map.svg
+same map.svg before.svg 'a file that was there'
+expect 0 "$MHA" draw -m builtin 'Other words.' --head 0.0 -o map.svg --force
+
+for wrong in 9.0 0.99 1 1. .1 -1.0 1.0x 99999999999.0; do
+    refused 2 "$MHA" draw -m builtin "$text" --head "$wrong" -o no.png
+    has err "$wrong"
+done
+refused 2 "$MHA" draw -m builtin "$text" --head 0.0 -o no.gif
+refused 2 "$MHA" draw -m builtin "$text" --head 0.0
+refused 2 "$MHA" draw -m builtin "$text" -o no.png
+refused 2 "$MHA" draw -m builtin one two --head 0.0 -o no.png
+[ ! -e no.png ] && [ ! -e no.gif ] || fail 'a refusal left a file'
+
+# The report: nothing on stdout but --json, and the page holds no way out of its data.
+expect 0 "$MHA" report -m builtin '</script><img src=x onerror=alert(1)>' -o page.html
+[ ! -s out ] || fail 'stdout is not empty'
+has_not page.html '<img'
+has page.html "default-src 'none'"
+expect 0 "$MHA" report -m builtin "$text" -o page2.html --json
+at output page2.html
+at model builtin
+refused 2 "$MHA" report -m builtin "$text"
+refused 2 "$MHA" report -m builtin one two -o no.html
+[ ! -e no.html ] || fail 'a refusal left a file'
+
+finish
