@@ -71,12 +71,19 @@ typedef enum mha_head_label {
 MHA_API const char *mha_head_label_key(mha_head_label label);
 MHA_API const char *mha_head_label_help(mha_head_label label);
 
+/* Probe texts of one's own, r r between the tokenizer's special tokens, instead of 4 drawn ones of 16 tokens. */
+typedef struct mha_head_probe {
+    const int32_t *ids;    /* [texts, period]: the r of each text; NULL = drawn */
+    int64_t texts, period; /* of `ids`; at most 4096 texts */
+} mha_head_probe;
+
 typedef struct mha_heads_options {
     size_t size;
     int no_probe;       /* 1 = leave out the two probe scores; "induction" and "duplicate" are then never given */
     uint64_t seed;      /* of the probe texts */
     int64_t max_tokens; /* cut of each text; 0 = the model's maximum */
     int keep_maps;      /* 1 = keep the maps of every layer; only for one text */
+    mha_head_probe probe;
 } mha_heads_options;
 
 typedef struct mha_heads mha_heads;

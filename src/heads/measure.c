@@ -7,56 +7,42 @@
 #include "base/size.h"
 #include "heads/heads.h"
 
-/* ---- what the tokens are ---- */
-
-static const char *const separators[] = {"[SEP]",           "</s>",       "<eos>",     "<|endoftext|>",
-                                         "<|end_of_text|>", "<|eot_id|>", "<|im_end|>"};
-static const char *const punctuation[] = {".", ",", ";", ":", "?", "!"};
-
-static bool is_among(const char *token, const char *const *names, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(token, names[i]) == 0) return true;
-    return false;
-}
-
-static uint8_t kind_of(const mha_tokenizer *tokenizer, int32_t id)
-{
-    const char *token = mha_tokenizer_token(tokenizer, id);
-    uint8_t kind = mha_tokenizer_is_special(tokenizer, id) ? MHA__TOKEN_SPECIAL : 0;
-    if (!token) return kind;
-    if (is_among(token, separators, sizeof separators / sizeof *separators)) kind |= MHA__TOKEN_SEP;
-    if (is_among(token, punctuation, sizeof punctuation / sizeof *punctuation)) kind |= MHA__TOKEN_PUNCT;
-    return kind;
-}
-
 /* ---- one text ---- */
 
 typedef struct pass {
     mha_heads *heads;
     int64_t n;
     bool causal;
-    uint8_t *kind;   /* [n] */
-    double *scratch; /* of mha__head_stats_add */
+    uint8_t *kind;          /* [n] */
+    double *scratch;        /* of mha__head_stats_add, for each worker */
+    mha__head_stats *stats; /* of the layer at hand */
+    const float *probs;     /* [heads, n, n] of it */
 } pass;
+
+/* Heads share nothing, so the numbers do not depend on which worker takes which. */
+static void measure_head(void *arg, int64_t h, int worker)
+{
+    const pass *p = arg;
+    mha__head_stats_add(&p->stats[h], p->n, p->kind, p->causal, p->probs + h * p->n * p->n,
+                        p->scratch + (size_t)worker * mha__head_stats_scratch(p->n));
+}
 
 static int on_attention(void *user, int64_t layer, int64_t count, const float *probs)
 {
-    const pass *p = user;
+    pass *p = user;
     mha_heads *heads = p->heads;
     size_t map = (size_t)(p->n * p->n);
-    for (int64_t h = 0; h < count; h++)
-        mha__head_stats_add(&heads->stats[heads->first[layer] + h], p->n, p->kind, p->causal, probs + (size_t)h * map,
-                            p->scratch);
+    p->stats = heads->stats + heads->first[layer];
+    p->probs = probs;
+    mha__parallel(heads->ctx, count, measure_head, p);
     if (heads->maps) memcpy(heads->maps[layer], probs, (size_t)count * map * sizeof *probs);
     return 0;
 }
 
 static mha_status run_pass(const mha_model *model, pass *p, const mha_encoding *e, mha_error *err)
 {
-    const mha_tokenizer *tokenizer = mha_model_tokenizer(model);
     for (int64_t i = 0; i < e->count; i++)
-        p->kind[i] = kind_of(tokenizer, e->ids[i]);
+        p->kind[i] = mha__frame_kind(&p->heads->frame, mha_model_tokenizer(model), e->ids[i]);
     mha_model_input input = {
         .size = sizeof input, .batch = 1, .length = e->count, .ids = e->ids, .type_ids = e->type_ids};
     mha_model_output output = {.size = sizeof output, .on_attention = on_attention, .user = p};
@@ -78,7 +64,7 @@ static mha_status make_maps(mha_heads *heads, int64_t n, mha_error *err)
 
 static mha_status measure_encoding(const mha_model *model, mha_heads *heads, const mha_encoding *e, mha_error *err)
 {
-    size_t n = (size_t)e->count, scratch = mha__head_stats_scratch(e->count);
+    size_t n = (size_t)e->count, scratch = mha__head_stats_scratch(e->count) * (size_t)mha__threads(heads->ctx);
     if (n == 0) return MHA_OK;
     pass p = {.heads = heads,
               .n = e->count,
@@ -130,11 +116,12 @@ static mha_status check(const mha_model *model, const char *const *texts, int64_
 static mha_status measure(const mha_model *model, const char *const *texts, int64_t count,
                           const mha_heads_options *options, mha_heads *heads, mha_error *err)
 {
+    MHA__TRY(mha__frame_find(mha_model_tokenizer(model), &heads->frame, err));
     for (int64_t i = 0; i < count; i++) {
         MHA__TRY(mha__progress(heads->ctx, "measure heads", i, count, err));
         MHA__TRY(measure_text(model, heads, texts[i], options, err));
     }
-    if (!options->no_probe) MHA__TRY(mha__heads_draw_probe(model, heads, options->seed, err));
+    if (!options->no_probe) MHA__TRY(mha__heads_probe(model, heads, &options->probe, options->seed, err));
     return mha__progress(heads->ctx, "measure heads", count, count, err);
 }
 

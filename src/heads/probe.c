@@ -3,11 +3,13 @@
  * A probe text is [first] r r [last]: r is a row of random tokens from the middle half of the vocabulary, so that only
  * the repetition means anything; first and last are the special tokens that the tokenizer puts around a text.
  */
+#include <string.h>
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/heads.h"
 
-enum { DRAWS = 4, PERIOD = 16, SPECIALS = 8, TRIES = 64 };
+enum { DRAWS = 4, PERIOD = 16, MOST_TEXTS = 4096, TRIES = 64 };
 
 /* splitmix64 (Steele, Lea and Flood 2014). */
 static uint64_t next_random(uint64_t *state)
@@ -36,39 +38,6 @@ static int on_attention(void *user, int64_t layer, int64_t count, const float *p
     return 0;
 }
 
-mha_status mha__heads_probe(const mha_model *model, mha_heads *heads, const int32_t *ids, int64_t batch, int64_t length,
-                            int64_t start, int64_t period, mha_error *err)
-{
-    probe p = {model, heads, batch, length, start, period};
-    mha_model_input input = {.size = sizeof input, .batch = batch, .length = length, .ids = ids};
-    mha_model_output output = {.size = sizeof output, .on_attention = on_attention, .user = &p};
-    return mha_model_forward(model, &input, &output, err);
-}
-
-/* The special tokens that stand before and after a text. */
-typedef struct frame {
-    int32_t before[SPECIALS], after[SPECIALS];
-    int64_t before_count, after_count;
-} frame;
-
-static mha_status find_frame(const mha_tokenizer *tokenizer, frame *f, mha_error *err)
-{
-    mha_encoding *e;
-    *f = (frame){.before_count = 0};
-    MHA__TRY(mha_tokenizer_encode(tokenizer, "a", 1, NULL, 0, NULL, &e, err));
-    bool inside = false;
-    for (int64_t i = 0; i < e->count; i++) {
-        if (e->sequence[i] == 0)
-            inside = true;
-        else if (!inside && f->before_count < SPECIALS)
-            f->before[f->before_count++] = e->ids[i];
-        else if (inside && f->after_count < SPECIALS)
-            f->after[f->after_count++] = e->ids[i];
-    }
-    mha_encoding_free(e);
-    return MHA_OK;
-}
-
 /* A token of the middle half that means something to the tokenizer; a special or unused one after TRIES misses. */
 static int32_t draw_token(const mha_tokenizer *tokenizer, int64_t vocab, uint64_t *state)
 {
@@ -80,27 +49,59 @@ static int32_t draw_token(const mha_tokenizer *tokenizer, int64_t vocab, uint64_
     return id;
 }
 
-static void fill_row(int32_t *row, const frame *f, const mha_tokenizer *tokenizer, int64_t vocab, uint64_t *state)
+static void fill_row(int32_t *row, const mha__frame *f, const int32_t *r, int64_t period)
 {
-    for (int64_t i = 0; i < f->before_count; i++)
-        *row++ = f->before[i];
-    for (int64_t i = 0; i < PERIOD; i++)
-        row[i] = row[i + PERIOD] = draw_token(tokenizer, vocab, state);
-    row += 2 * PERIOD;
-    for (int64_t i = 0; i < f->after_count; i++)
-        *row++ = f->after[i];
+    memcpy(row, f->before, (size_t)f->before_count * sizeof *row);
+    row += f->before_count;
+    memcpy(row, r, (size_t)period * sizeof *row);
+    memcpy(row + period, r, (size_t)period * sizeof *row);
+    memcpy(row + 2 * period, f->after, (size_t)f->after_count * sizeof *row);
 }
 
-mha_status mha__heads_draw_probe(const mha_model *model, mha_heads *heads, uint64_t seed, mha_error *err)
+/* Runs the texts r [texts, period], framed. */
+static mha_status run_probe(const mha_model *model, mha_heads *heads, const int32_t *r, int64_t texts, int64_t period,
+                            mha_error *err)
 {
-    frame f;
-    int32_t ids[DRAWS * (2 * PERIOD + 2 * SPECIALS)];
-    const mha_tokenizer *tokenizer = mha_model_tokenizer(model);
+    const mha__frame *f = &heads->frame;
+    probe p = {model, heads, texts, f->before_count + 2 * period + f->after_count, f->before_count, period};
+    size_t bytes = (size_t)(texts * p.length) * sizeof(int32_t);
+    int32_t *ids = mha__alloc(heads->ctx, bytes);
+    if (!ids) return mha__no_memory(err, bytes, "probe texts");
+    for (int64_t b = 0; b < texts; b++)
+        fill_row(ids + b * p.length, f, r + b * period, period);
+    mha_model_input input = {.size = sizeof input, .batch = texts, .length = p.length, .ids = ids};
+    mha_model_output output = {.size = sizeof output, .on_attention = on_attention, .user = &p};
+    mha_status status = mha_model_forward(model, &input, &output, err);
+    mha__free(heads->ctx, ids);
+    return status;
+}
+
+static mha_status check_wanted(const mha_head_probe *wanted, int64_t room, int64_t vocab, mha_error *err)
+{
+    if (wanted->texts < 1 || wanted->texts > MOST_TEXTS)
+        return mha__fail(err, MHA_ERR_ARG, "probe.texts = %lld is not in 1..%d", (long long)wanted->texts, MOST_TEXTS);
+    if (wanted->period < 1 || wanted->period > room / 2)
+        return mha__fail(err, MHA_ERR_ARG, "probe.period = %lld is not in 1..%lld", (long long)wanted->period,
+                         (long long)(room / 2));
+    for (int64_t i = 0; i < wanted->texts * wanted->period; i++)
+        if (wanted->ids[i] < 0 || wanted->ids[i] >= vocab)
+            return mha__fail(err, MHA_ERR_ARG, "probe.ids[%lld] = %d is not in 0..%lld", (long long)i,
+                             (int)wanted->ids[i], (long long)vocab - 1);
+    return MHA_OK;
+}
+
+mha_status mha__heads_probe(const mha_model *model, mha_heads *heads, const mha_head_probe *wanted, uint64_t seed,
+                            mha_error *err)
+{
     const mha_model_info *info = mha_model_describe(model);
-    MHA__TRY(find_frame(tokenizer, &f, err));
-    int64_t length = f.before_count + 2 * PERIOD + f.after_count;
-    if (length > info->max_positions || info->vocab < 4 * PERIOD) return MHA_OK;
-    for (int64_t d = 0; d < DRAWS; d++)
-        fill_row(ids + d * length, &f, tokenizer, info->vocab, &seed);
-    return mha__heads_probe(model, heads, ids, DRAWS, length, f.before_count, PERIOD, err);
+    int64_t room = info->max_positions - heads->frame.before_count - heads->frame.after_count;
+    if (wanted->ids) {
+        MHA__TRY(check_wanted(wanted, room, info->vocab, err));
+        return run_probe(model, heads, wanted->ids, wanted->texts, wanted->period, err);
+    }
+    if (room < 2 * PERIOD || info->vocab < 4 * PERIOD) return MHA_OK;
+    int32_t r[DRAWS * PERIOD];
+    for (int i = 0; i < DRAWS * PERIOD; i++)
+        r[i] = draw_token(mha_model_tokenizer(model), info->vocab, &seed);
+    return run_probe(model, heads, r, DRAWS, PERIOD, err);
 }

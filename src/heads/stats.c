@@ -44,6 +44,7 @@ typedef struct row_sums {
     double entropy, distance, offset, largest, sep, punct, near, energy;
 } row_sums;
 
+/* A NaN makes every sum that it enters one; what is asked of single entries has to be told. */
 static row_sums walk(int64_t n, int64_t i, const uint8_t *kind, const float *row)
 {
     row_sums r = {0};
@@ -58,6 +59,7 @@ static row_sums walk(int64_t n, int64_t i, const uint8_t *kind, const float *row
         if (kind[j] & MHA__TOKEN_PUNCT) r.punct += p;
         if (fabs(away) <= 2) r.near += p;
     }
+    if (isnan(r.energy)) r.entropy = r.largest = NAN;
     return r;
 }
 
