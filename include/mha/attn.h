@@ -9,7 +9,7 @@
  *
  *     mha_attn_desc desc = { .size = sizeof desc, .batch = 1, .heads = 12, .q_len = 512, .kv_len = 512,
  *                            .head_dim = 64, .causal = 1 };
- *     mha_attn_args args = { .size = sizeof args, .q = {q}, .k = {k}, .v = {v}, .out = {out} };
+ *     mha_attn_args args = { .size = sizeof args, .q.data = q, .k.data = k, .v.data = v, .out.data = out };
  *     mha_error err;
  *     if (mha_attention(NULL, &desc, &args, &err) != MHA_OK) fprintf(stderr, "%s\n", err.message);
  *

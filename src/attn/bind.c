@@ -19,10 +19,19 @@ static void contiguous(const int64_t extent[4], int64_t stride[4])
         stride[i - 1] = stride[i] * mha__max64(extent[i], 1);
 }
 
-/* Two numbers of an output must never share a place. Only the certain case is found: a stride of 0. */
+static bool is_empty(const int64_t *extent, int dims)
+{
+    for (int i = 0; i < dims; i++)
+        if (extent[i] == 0) return true;
+    return false;
+}
+
+/* Two numbers of an output must never share a place. Only the certain case is found: a stride of 0. An empty output has no
+ * numbers, so its strides may be anything. */
 static mha_status check_output(const char *name, const mha_view *view, const int64_t extent[4], int dims,
                                mha_error *err)
 {
+    if (is_empty(extent, dims)) return MHA_OK;
     for (int i = 0; i < dims; i++)
         if (view->stride[i] == 0 && extent[i] > 1)
             return mha__fail(err, MHA_ERR_ARG, "%s.stride[%d] = 0 with %" PRId64 " elements: they would overlap", name,
@@ -41,8 +50,7 @@ typedef struct operand {
 
 static mha_status bind_view(operand *o, mha_error *err)
 {
-    const bool empty = o->extent[0] * o->extent[1] == 0 || o->extent[2] == 0 || o->extent[3] == 0;
-    if (!o->view.data && !empty) return mha__fail(err, MHA_ERR_ARG, "%s is NULL", o->name);
+    if (!o->view.data && !is_empty(o->extent, 4)) return mha__fail(err, MHA_ERR_ARG, "%s is NULL", o->name);
     if (!o->broadcasts && all_zero(o->view.stride)) contiguous(o->extent, o->view.stride);
     return MHA_OK;
 }
@@ -77,6 +85,7 @@ static mha_status check_overlap(const operand *out, const operand *in, bool may_
 {
     bool same = out->view.data == in->view.data;
     uintptr_t a, b, c, d;
+    if (is_empty(out->extent, 4) || is_empty(in->extent, 4)) return MHA_OK;
     if (same && may_be_equal) {
         bool equal = true;
         for (int i = 0; i < 4; i++)
@@ -107,10 +116,8 @@ static mha_status bind_tensors(const mha_attn_desc *d, size_t size, mha_attn_arg
         a->out.stride[i] = out.view.stride[i];
     MHA__TRY(check_output("out", &a->out, out.extent, 4, err));
     MHA__TRY(check_overlap(&out, &q, true, size, err));
-    if (Lk > 0) {
-        MHA__TRY(check_overlap(&out, &k, false, size, err));
-        MHA__TRY(check_overlap(&out, &v, false, size, err));
-    }
+    MHA__TRY(check_overlap(&out, &k, false, size, err));
+    MHA__TRY(check_overlap(&out, &v, false, size, err));
     a->q = q.view, a->k = k.view, a->v = v.view;
     return MHA_OK;
 }

@@ -172,9 +172,14 @@ static mha_status check_extras(const mha_attn_desc *d, mha_error *err)
 
 /* ---- what is not built ---- */
 
-static mha_status refuse(mha_error *err, const char *field, const char *what)
+static mha_status refuse(mha_error *err, const char *field, const char *value, const char *what)
 {
-    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s not supported yet", field, what);
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s = %s: %s not supported yet", field, value, what);
+}
+
+static mha_status refuse_number(mha_error *err, const char *field, double value, const char *what)
+{
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s = %g: %s not supported yet", field, value, what);
 }
 
 static mha_status refuse_flags(uint32_t value, const struct flag *flags, int count, mha_error *err)
@@ -190,16 +195,19 @@ static mha_status check_built(const mha_attn_desc *d, mha_error *err)
 {
     MHA__TRY(refuse_flags(d->inputs, input_flags, INPUTS, err));
     MHA__TRY(refuse_flags(d->outputs, output_flags, OUTPUTS, err));
-    if (d->dtype != MHA_F32 && d->dtype != MHA_F64) return refuse(err, "dtype", "types other than f32 and f64 are");
-    if (d->kv_dtype != d->dtype) return refuse(err, "kv_dtype", "a type other than dtype is");
+    if (d->dtype != MHA_F32 && d->dtype != MHA_F64)
+        return refuse(err, "dtype", mha_dtype_name(d->dtype), "types other than f32 and f64 are");
+    if (d->kv_dtype != d->dtype)
+        return refuse(err, "kv_dtype", mha_dtype_name(d->kv_dtype), "another type than dtype is");
     if ((d->inputs & MHA_ATTN_BIAS) && d->bias_dtype != d->dtype)
-        return refuse(err, "bias_dtype", "a type other than dtype is");
-    if (d->dropout > 0) return refuse(err, "dropout", "dropout is");
-    if (d->precision == MHA_PRECISION_SPLIT) return refuse(err, "precision", "split products are");
-    if (d->block_q > 0) return refuse(err, "block_q", "block-sparse masks are");
-    if (d->block_k > 0) return refuse(err, "block_k", "block-sparse masks are");
-    if (d->page_size > 0) return refuse(err, "page_size", "pages are");
-    if (d->listed_heads > 0) return refuse(err, "listed_heads", "head lists are");
+        return refuse(err, "bias_dtype", mha_dtype_name(d->bias_dtype), "another type than dtype is");
+    if (d->dropout > 0) return refuse_number(err, "dropout", d->dropout, "dropout is");
+    if (d->precision == MHA_PRECISION_SPLIT)
+        return refuse(err, "precision", "MHA_PRECISION_SPLIT", "split products are");
+    if (d->block_q > 0) return refuse_number(err, "block_q", (double)d->block_q, "block-sparse masks are");
+    if (d->block_k > 0) return refuse_number(err, "block_k", (double)d->block_k, "block-sparse masks are");
+    if (d->page_size > 0) return refuse_number(err, "page_size", (double)d->page_size, "pages are");
+    if (d->listed_heads > 0) return refuse_number(err, "listed_heads", (double)d->listed_heads, "head lists are");
     return MHA_OK;
 }
 
