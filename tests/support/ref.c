@@ -1,0 +1,196 @@
+/* ref.c - see ref.h. Views, visibility and the three instances of ref.inc. */
+#include "support/ref.h"
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* A view with its strides resolved and its element type. */
+typedef struct reader {
+    const char *data;
+    int64_t stride[4];
+    mha_dtype dtype;
+} reader;
+
+/* What the defaults of a description stand for. */
+typedef struct problem_view {
+    const mha_attn_desc *desc;
+    const mha_attn_args *args;
+    int64_t Hkv, Lk, D, Dv;
+    double scale;
+    reader q, k, v, bias;
+} problem_view;
+
+typedef struct row_at {
+    int64_t b, h, g, i; /* g: key/value head */
+} row_at;
+
+static double element(const reader *r, int64_t b, int64_t h, int64_t l, int64_t d)
+{
+    int64_t at = b * r->stride[0] + h * r->stride[1] + l * r->stride[2] + d * r->stride[3];
+    return r->dtype == MHA_F64 ? ((const double *)(const void *)r->data)[at]
+                               : ((const float *)(const void *)r->data)[at];
+}
+
+static reader read_view(const mha_cview *view, mha_dtype dtype, int64_t heads, int64_t length, int64_t width)
+{
+    reader r = {view->data, {view->stride[0], view->stride[1], view->stride[2], view->stride[3]}, dtype};
+    if (!r.stride[0] && !r.stride[1] && !r.stride[2] && !r.stride[3]) {
+        r.stride[3] = 1;
+        r.stride[2] = width;
+        r.stride[1] = width * length;
+        r.stride[0] = width * length * heads;
+    }
+    return r;
+}
+
+static mha_dtype either(mha_dtype given, mha_dtype otherwise)
+{
+    return given == MHA_DTYPE_DEFAULT ? otherwise : given;
+}
+
+static problem_view resolve(const mha_attn_desc *desc, const mha_attn_args *args)
+{
+    problem_view p = {.desc = desc, .args = args, .Lk = desc->kv_len, .D = desc->head_dim};
+    p.Hkv = desc->kv_heads ? desc->kv_heads : desc->heads;
+    p.Dv = desc->v_head_dim ? desc->v_head_dim : desc->head_dim;
+    p.scale = desc->scale != 0 ? desc->scale : 1 / sqrt((double)desc->head_dim);
+    mha_dtype dtype = either(desc->dtype, MHA_F32), kv = either(desc->kv_dtype, dtype);
+    p.q = read_view(&args->q, dtype, desc->heads, desc->q_len, p.D);
+    p.k = read_view(&args->k, kv, p.Hkv, p.Lk, p.D);
+    p.v = read_view(&args->v, kv, p.Hkv, p.Lk, p.Dv);
+    if (desc->inputs & MHA_ATTN_BIAS) {
+        p.bias = (reader){args->bias.data,
+                          {args->bias.stride[0], args->bias.stride[1], args->bias.stride[2], args->bias.stride[3]},
+                          either(desc->bias_dtype, dtype)};
+    }
+    return p;
+}
+
+/* Position of row 0 of sequence b among the keys. */
+static int64_t offset_of(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b, int64_t rows, int64_t keys)
+{
+    switch (desc->align) {
+    case MHA_ALIGN_BOTTOM_RIGHT:
+        return keys - rows;
+    case MHA_ALIGN_OFFSETS:
+        return args->offsets[b];
+    default:
+        return 0;
+    }
+}
+
+static bool in_band(const mha_attn_desc *desc, int64_t position, int64_t j)
+{
+    const mha_window *w = &desc->window;
+    if (desc->causal && j > position) return false;
+    if (w->on && w->left >= 0 && j < position - w->left) return false;
+    if (w->on && w->right >= 0 && j > position + w->right) return false;
+    return true;
+}
+
+static bool kept(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    int64_t described = desc->keep_keys ? desc->keep_keys : desc->kv_len;
+    const int64_t *stride = args->keep.stride;
+    if (j >= described) return false;
+    return ((const uint8_t *)args->keep.data)[b * stride[0] + h * stride[1] + i * stride[2] + j * stride[3]] != 0;
+}
+
+bool ref_visible(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    int64_t rows = desc->inputs & MHA_ATTN_Q_LENS ? args->q_lens[b] : desc->q_len;
+    int64_t keys = desc->inputs & MHA_ATTN_KV_LENS ? args->kv_lens[b] : desc->kv_len;
+    if (i >= rows || j >= keys) return false;
+    if (!in_band(desc, i + offset_of(desc, args, b, rows, keys), j)) return false;
+    if ((desc->inputs & MHA_ATTN_KEEP) && !kept(desc, args, b, h, i, j)) return false;
+    if (!(desc->inputs & MHA_ATTN_BIAS)) return true;
+    problem_view p = resolve(desc, args);
+    double bias = element(&p.bias, b, h, i, j);
+    return !(isinf(bias) && bias < 0);
+}
+
+#define JOIN2(a, b) a##_##b
+#define JOIN(a, b) JOIN2(a, b)
+#define FN(name) JOIN(name, SUFFIX)
+#define ROW FN(row)
+
+#define SUFFIX f32
+#define REAL float
+#define EXP expf
+#define LOG logf
+#define TANH tanhf
+#define UNIT 0x1p-24
+#include "support/ref.inc"
+#undef SUFFIX
+#undef REAL
+#undef EXP
+#undef LOG
+#undef TANH
+
+/* In double as the truth for f32 problems, and as the plain code for f64 problems (which asks for no floors). */
+#define SUFFIX f64
+#define REAL double
+#define EXP exp
+#define LOG log
+#define TANH tanh
+#include "support/ref.inc"
+#undef SUFFIX
+#undef REAL
+#undef EXP
+#undef LOG
+#undef TANH
+#undef UNIT
+
+#define SUFFIX wide
+#define REAL long double
+#define EXP expl
+#define LOG logl
+#define TANH tanhl
+#define UNIT 0x1p-53
+#include "support/ref.inc"
+
+static double *numbers(size_t count)
+{
+    double *p = calloc(count + 1, sizeof *p);
+    if (!p) abort();
+    return p;
+}
+
+static void prepare(const problem_view *p, ref_result *r, bool floors)
+{
+    *r = (ref_result){.rows = (size_t)(p->desc->batch * p->desc->heads * p->desc->q_len),
+                      .width = (size_t)p->Dv,
+                      .keys = (size_t)p->Lk};
+    r->out = numbers(r->rows * r->width);
+    r->lse = numbers(r->rows);
+    r->probs = numbers(r->rows * r->keys);
+    if (!floors) return;
+    r->out_floor = numbers(r->rows * r->width);
+    r->lse_floor = numbers(r->rows);
+    r->probs_floor = numbers(r->rows * r->keys);
+}
+
+void ref_truth(const mha_attn_desc *desc, const mha_attn_args *args, ref_result *result)
+{
+    problem_view p = resolve(desc, args);
+    prepare(&p, result, true);
+    (desc->dtype == MHA_F64 ? attend_wide : attend_f64)(&p, result);
+}
+
+void ref_plain(const mha_attn_desc *desc, const mha_attn_args *args, ref_result *result)
+{
+    problem_view p = resolve(desc, args);
+    prepare(&p, result, false);
+    (desc->dtype == MHA_F64 ? attend_f64 : attend_f32)(&p, result);
+}
+
+void ref_free(ref_result *r)
+{
+    free(r->out);
+    free(r->lse);
+    free(r->probs);
+    free(r->out_floor);
+    free(r->lse_floor);
+    free(r->probs_floor);
+    *r = (ref_result){0};
+}
