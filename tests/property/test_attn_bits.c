@@ -1,0 +1,282 @@
+/* test_attn_bits.c - one set of bits: what must not change a single bit of the result does not, on any ISA. */
+#include "support/check.h"
+#include "support/problem.h"
+#include <stdlib.h>
+#include <string.h>
+
+static mha_ctx *contexts[PROBLEM_ISAS];
+static int context_count;
+
+static int setup(void **state)
+{
+    (void)state;
+    context_count = problem_contexts(contexts, 1);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    problem_contexts_free(contexts, context_count);
+    return 0;
+}
+
+static const mha_attn_desc masked = {.size = sizeof masked,
+                                     .batch = 3,
+                                     .heads = 6,
+                                     .kv_heads = 2,
+                                     .q_len = 67,
+                                     .kv_len = 131,
+                                     .head_dim = 40,
+                                     .v_head_dim = 24,
+                                     .causal = 1,
+                                     .align = MHA_ALIGN_BOTTOM_RIGHT,
+                                     .inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS,
+                                     .outputs = MHA_ATTN_LSE | MHA_ATTN_PROBS};
+
+/* `to` becomes the block of `from` that begins at entry b, row l. `from` may have fewer heads: they repeat. */
+static void copy_block(tensor *to, const tensor *from, int64_t b, int64_t l)
+{
+    int64_t share = to->dim[1] / from->dim[1];
+    for (int64_t n = 0; n < to->dim[0]; n++)
+        for (int64_t h = 0; h < to->dim[1]; h++)
+            for (int64_t i = 0; i < to->dim[2]; i++)
+                for (int64_t d = 0; d < to->dim[3]; d++)
+                    tensor_set(to, n, h, i, d, tensor_get(from, b + n, h / share, l + i, d));
+}
+
+/* Rows [first, first + count) of batch entry b, with the first `keys` keys, as a problem of its own. */
+static void cut(problem *part, const problem *whole, int64_t b, int64_t first, int64_t count, int64_t keys)
+{
+    mha_attn_desc d = whole->desc;
+    d.batch = 1;
+    d.q_len = count;
+    d.kv_len = keys;
+    d.align = MHA_ALIGN_OFFSETS;
+    problem_make(part, &d, NULL, 1);
+    copy_block(&part->q, &whole->q, b, first);
+    copy_block(&part->k, &whole->k, b, 0);
+    copy_block(&part->v, &whole->v, b, 0);
+    if (d.inputs & MHA_ATTN_KEEP) copy_block(&part->keep, &whole->keep, b, first);
+    if (d.inputs & MHA_ATTN_BIAS) copy_block(&part->bias, &whole->bias, b, first);
+    part->offsets[0] = whole->desc.kv_len - whole->desc.q_len + first; /* the whole is aligned bottom-right */
+}
+
+/* Fails unless rows [first, ...) of batch entry b in `whole` equal the rows of `part`. */
+static void assert_rows_equal(const tensor *whole, int64_t b, int64_t first, const tensor *part)
+{
+    for (int64_t h = 0; h < part->dim[1]; h++)
+        for (int64_t i = 0; i < part->dim[2]; i++)
+            for (int64_t d = 0; d < part->dim[3]; d++) {
+                double x = tensor_get(whole, b, h, first + i, d), y = tensor_get(part, 0, h, i, d);
+                if (memcmp(&x, &y, sizeof x) != 0)
+                    fail_msg("row %lld of entry %lld, head %lld, column %lld: %.9g in the whole, %.9g in the part",
+                             (long long)(first + i), (long long)b, (long long)h, (long long)d, x, y);
+            }
+}
+
+static void check_cut(mha_ctx *ctx, const problem *whole, int64_t b, int64_t first, int64_t count, int64_t keys)
+{
+    problem part;
+    cut(&part, whole, b, first, count, keys);
+    problem_run(ctx, &part);
+    assert_rows_equal(&whole->out, b, first, &part.out);
+    if (whole->lse.memory) assert_rows_equal(&whole->lse, b, first, &part.lse);
+    if (whole->probs.memory) assert_rows_equal(&whole->probs, b, first, &part.probs);
+    problem_free(&part);
+}
+
+/* One entry of the batch alone, one row alone, and prefill in chunks with offsets. */
+static void test_parts(void **state)
+{
+    (void)state;
+    for (int n = 0; n < context_count; n++) {
+        problem whole;
+        problem_make(&whole, &masked, NULL, 11);
+        problem_run(contexts[n], &whole);
+        for (int64_t b = 0; b < masked.batch; b++)
+            check_cut(contexts[n], &whole, b, 0, masked.q_len, masked.kv_len);
+        for (int64_t i = 0; i < masked.q_len; i += 11)
+            check_cut(contexts[n], &whole, i % masked.batch, i, 1, masked.kv_len);
+        for (int64_t chunk = 5; chunk < masked.q_len; chunk = 2 * chunk + 3)
+            for (int64_t i = 0; i < masked.q_len; i += chunk)
+                check_cut(contexts[n], &whole, 2, i, chunk < masked.q_len - i ? chunk : masked.q_len - i,
+                          masked.kv_len);
+        problem_free(&whole);
+    }
+}
+
+/* Row t of a causal whole sees keys 0..t: the same bits when no more keys than those exist (decoding token by token), and
+ * for all rows up to t at once (the shorter problem), across the lengths at which blocks of keys end. */
+static void test_causal_prefix(void **state)
+{
+    (void)state;
+    static const mha_attn_desc causal = {.size = sizeof causal,
+                                         .batch = 1,
+                                         .heads = 2,
+                                         .kv_heads = 1,
+                                         .q_len = 1100,
+                                         .kv_len = 1100,
+                                         .head_dim = 32,
+                                         .causal = 1,
+                                         .align = MHA_ALIGN_BOTTOM_RIGHT,
+                                         .outputs = MHA_ATTN_LSE};
+    static const int64_t rows[] = {0,   1,   62,  63,  64,  65,  126, 127,  128,  129,  254, 255,
+                                   256, 257, 510, 511, 512, 513, 600, 1023, 1024, 1025, 1099};
+    for (int n = 0; n < context_count; n++) {
+        problem whole;
+        problem_make(&whole, &causal, NULL, 12);
+        problem_run(contexts[n], &whole);
+        for (size_t t = 0; t < sizeof rows / sizeof *rows; t++)
+            check_cut(contexts[n], &whole, 0, rows[t], 1, rows[t] + 1);
+        for (size_t t = 0; t < sizeof rows / sizeof *rows; t += 5)
+            check_cut(contexts[n], &whole, 0, 0, rows[t] + 1, rows[t] + 1);
+        problem_free(&whole);
+    }
+}
+
+static void test_grouped_heads(void **state)
+{
+    (void)state;
+    for (int n = 0; n < context_count; n++) {
+        problem grouped, repeated;
+        mha_attn_desc d = masked;
+        problem_make(&grouped, &masked, NULL, 13);
+        d.kv_heads = 0;
+        problem_make(&repeated, &d, NULL, 13);
+        copy_block(&repeated.k, &grouped.k, 0, 0);
+        copy_block(&repeated.v, &grouped.v, 0, 0);
+        problem_run(contexts[n], &grouped);
+        problem_run(contexts[n], &repeated);
+        if (!problem_same_bits(&grouped, &repeated)) fail_msg("%s: repeated heads differ", mha_ctx_isa(contexts[n]));
+        problem_free(&grouped);
+        problem_free(&repeated);
+    }
+}
+
+/* ---- layouts ---- */
+
+static const struct {
+    const char *name;
+    tensor_layout layout; /* of q, k, v, out and probs */
+} layouts[] = {
+    {"strides left out", {.unspecified = true}},
+    {"[B, L, H, D]", {.order = {0, 2, 1, 3}}},
+    {"packed [B, L, q k v, H, D]", {.order = {0, 2, 1, 3}, .pad = {0, 12, 0, 0}}},
+    {"[L, B, H, D]", {.order = {2, 0, 1, 3}}},
+    {"[B, H, D, L]", {.order = {0, 1, 3, 2}}},
+    {"padded rows", {.pad = {0, 0, 0, 3}}},
+    {"padded everywhere", {.pad = {1, 2, 3, 5}}},
+    {"rows backwards", {.flip = {false, false, true, false}}},
+    {"all axes backwards", {.flip = {true, true, true, true}}},
+    {"off by one element", {.shift = 1}},
+    {"off by five, unaligned rows", {.shift = 5, .pad = {0, 0, 0, 1}}},
+};
+
+static void check_layout(mha_ctx *ctx, const problem *reference, const tensor_layout *layout, const char *name)
+{
+    problem p;
+    problem_layouts at = {*layout, *layout, *layout, *layout, *layout, *layout, *layout, *layout};
+    at.keep.unspecified = at.bias.unspecified = false; /* all-zero strides would broadcast there */
+    problem_make(&p, &reference->desc, &at, 14);
+    problem_run(ctx, &p);
+    if (!problem_same_bits(reference, &p)) fail_msg("%s: layout \"%s\" changes bits", mha_ctx_isa(ctx), name);
+    problem_free(&p);
+}
+
+static void test_layouts(void **state)
+{
+    (void)state;
+    for (int n = 0; n < context_count; n++) {
+        problem reference;
+        problem_make(&reference, &masked, NULL, 14);
+        problem_run(contexts[n], &reference);
+        for (size_t k = 0; k < sizeof layouts / sizeof *layouts; k++)
+            check_layout(contexts[n], &reference, &layouts[k].layout, layouts[k].name);
+        problem_free(&reference);
+    }
+}
+
+/* A stride of 0 equals the copies written out: batch, head and row of each input in turn. */
+static void test_broadcast(void **state)
+{
+    (void)state;
+    for (int n = 0; n < context_count; n++)
+        for (int axis = 0; axis < 3; axis++) {
+            problem thin, thick;
+            problem_layouts at = {0};
+            at.q.repeat[axis] = at.k.repeat[axis] = at.v.repeat[axis] = true;
+            at.keep.repeat[axis] = at.bias.repeat[axis] = true;
+            problem_make(&thin, &masked, &at, 15);
+            problem_make(&thick, &masked, NULL, 15);
+            tensor_copy(&thick.q, &thin.q);
+            tensor_copy(&thick.k, &thin.k);
+            tensor_copy(&thick.v, &thin.v);
+            tensor_copy(&thick.keep, &thin.keep);
+            tensor_copy(&thick.bias, &thin.bias);
+            problem_run(contexts[n], &thin);
+            problem_run(contexts[n], &thick);
+            if (!problem_same_bits(&thin, &thick))
+                fail_msg("%s: broadcast over axis %d changes bits", mha_ctx_isa(contexts[n]), axis);
+            problem_free(&thin);
+            problem_free(&thick);
+        }
+}
+
+/* ---- threads ---- */
+
+static void test_threads(void **state)
+{
+    (void)state;
+    static const int threads[] = {2, 3, 7};
+    problem one, many;
+    problem_make(&one, &masked, NULL, 16);
+    problem_make(&many, &masked, NULL, 16);
+    for (int n = 0; n < context_count; n++) {
+        problem_run(contexts[n], &one);
+        for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
+            mha_ctx *ctx;
+            mha_error err = {0};
+            mha_ctx_options options = {.size = sizeof options, .threads = threads[t], .isa = mha_ctx_isa(contexts[n])};
+            if (mha_ctx_create(&options, &ctx, &err) != MHA_OK) fail_msg("%s", err.message);
+            assert_int_equal(mha_ctx_threads(ctx), threads[t]);
+            problem_run(ctx, &many);
+            if (!problem_same_bits(&one, &many))
+                fail_msg("%s: %d threads change bits", mha_ctx_isa(contexts[n]), threads[t]);
+            mha_ctx_free(ctx);
+        }
+    }
+    problem_free(&one);
+    problem_free(&many);
+}
+
+/* out may be exactly q: same bits as with memory of its own. */
+static void test_out_is_q(void **state)
+{
+    (void)state;
+    mha_attn_desc d = masked;
+    d.v_head_dim = 0;
+    for (int n = 0; n < context_count; n++) {
+        problem apart, in_place;
+        problem_make(&apart, &d, NULL, 17);
+        problem_make(&in_place, &d, NULL, 17);
+        problem_run(contexts[n], &apart);
+        in_place.args.out = tensor_view(&in_place.q);
+        problem_run(contexts[n], &in_place);
+        if (!tensor_same_bits(&apart.out, &in_place.q) || !tensor_same_bits(&apart.lse, &in_place.lse) ||
+            !tensor_same_bits(&apart.probs, &in_place.probs))
+            fail_msg("%s: writing over q changes bits", mha_ctx_isa(contexts[n]));
+        if (!tensor_guards_intact(&in_place.q, TEST_POISON)) fail_msg("%s: written around q", mha_ctx_isa(contexts[n]));
+        problem_free(&apart);
+        problem_free(&in_place);
+    }
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_parts),   cmocka_unit_test(test_causal_prefix), cmocka_unit_test(test_grouped_heads),
+        cmocka_unit_test(test_layouts), cmocka_unit_test(test_broadcast),     cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_out_is_q)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

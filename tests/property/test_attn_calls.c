@@ -1,0 +1,321 @@
+/* test_attn_calls.c - calls that must be refused before anything is written, the edges that are none (no keys, no rows, far
+ * positions), and what a plan says of itself. */
+#include "support/check.h"
+#include "support/problem.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What the calls below start from. */
+static const mha_attn_desc good = {.size = sizeof good,
+                                   .batch = 2,
+                                   .heads = 6,
+                                   .kv_heads = 2,
+                                   .q_len = 5,
+                                   .kv_len = 9,
+                                   .head_dim = 16,
+                                   .v_head_dim = 8};
+
+/* One way to spoil a valid call, and the words that the sentence must have. */
+typedef struct bad_call {
+    const char *field, *value;
+    void (*spoil)(problem *p);
+} bad_call;
+
+static void no_q(problem *p)
+{
+    p->args.q.data = NULL;
+}
+static void no_k(problem *p)
+{
+    p->args.k.data = NULL;
+}
+static void no_v(problem *p)
+{
+    p->args.v.data = NULL;
+}
+static void no_out(problem *p)
+{
+    p->args.out.data = NULL;
+}
+static void no_keep(problem *p)
+{
+    p->args.keep.data = NULL;
+}
+static void no_bias(problem *p)
+{
+    p->args.bias.data = NULL;
+}
+static void no_lse(problem *p)
+{
+    p->args.lse.data = NULL;
+}
+static void no_probs(problem *p)
+{
+    p->args.probs.data = NULL;
+}
+static void no_q_lens(problem *p)
+{
+    p->args.q_lens = NULL;
+}
+static void no_kv_lens(problem *p)
+{
+    p->args.kv_lens = NULL;
+}
+static void no_offsets(problem *p)
+{
+    p->args.offsets = NULL;
+}
+static void no_size(problem *p)
+{
+    p->args.size = 0;
+}
+static void long_q(problem *p)
+{
+    p->q_lens[1] = p->desc.q_len + 1;
+}
+static void negative_q(problem *p)
+{
+    p->q_lens[0] = -1;
+}
+static void long_kv(problem *p)
+{
+    p->kv_lens[1] = p->desc.kv_len + 1;
+}
+static void negative_kv(problem *p)
+{
+    p->kv_lens[0] = -3;
+}
+
+static void out_is_k(problem *p)
+{
+    p->args.out = tensor_view(&p->k);
+}
+static void out_is_v(problem *p)
+{
+    p->args.out = tensor_view(&p->v);
+}
+static void out_is_part_of_q(problem *p)
+{
+    p->args.out.data = (float *)p->q.data + 1;
+}
+static void out_broadcasts(problem *p)
+{
+    p->args.out = (mha_view){p->out.data, {0, 1, 8, 1}};
+}
+static void lse_broadcasts(problem *p)
+{
+    p->args.lse = (mha_view){p->lse.data, {0, 5, 1, 0}};
+}
+
+static const bad_call bad_calls[] = {
+    {"out", "k", out_is_k},
+    {"out", "v", out_is_v},
+    {"out", "q", out_is_part_of_q},
+    {"out.stride[0]", "0", out_broadcasts},
+    {"lse.stride[0]", "0", lse_broadcasts},
+    {"q", "NULL", no_q},
+    {"k", "NULL", no_k},
+    {"v", "NULL", no_v},
+    {"out", "NULL", no_out},
+    {"keep", "NULL", no_keep},
+    {"bias", "NULL", no_bias},
+    {"lse", "NULL", no_lse},
+    {"probs", "NULL", no_probs},
+    {"q_lens", "NULL", no_q_lens},
+    {"kv_lens", "NULL", no_kv_lens},
+    {"offsets", "NULL", no_offsets},
+    {"size", "0", no_size},
+    {"q_lens[1]", "6", long_q},
+    {"q_lens[0]", "-1", negative_q},
+    {"kv_lens[1]", "10", long_kv},
+    {"kv_lens[0]", "-3", negative_kv},
+};
+enum { BAD_CALLS = sizeof bad_calls / sizeof *bad_calls };
+
+static mha_attn_desc call_desc(void)
+{
+    mha_attn_desc d = good;
+    d.causal = 1;
+    d.align = MHA_ALIGN_OFFSETS;
+    d.inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS | MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS;
+    d.outputs = MHA_ATTN_LSE | MHA_ATTN_PROBS;
+    return d;
+}
+
+/* No output was touched. */
+static bool untouched(const problem *p)
+{
+    const tensor *outputs[] = {&p->out, &p->lse, &p->probs};
+    for (int n = 0; n < 3; n++)
+        for (int64_t row = 0; row < p->desc.batch * p->desc.heads * p->desc.q_len; row++) {
+            int64_t b = row / (p->desc.heads * p->desc.q_len), h = row / p->desc.q_len % p->desc.heads;
+            if (tensor_get(outputs[n], b, h, row % p->desc.q_len, 0) != TEST_CANARY) return false;
+        }
+    return true;
+}
+
+static void test_calls(void **state)
+{
+    (void)state;
+    mha_attn_desc d = call_desc();
+    for (int n = 0; n < BAD_CALLS; n++) {
+        problem p;
+        mha_error err = {0};
+        problem_make(&p, &d, NULL, 61);
+        bad_calls[n].spoil(&p);
+        mha_status status = mha_attention(NULL, &d, &p.args, &err);
+        if (status != MHA_ERR_ARG || !strstr(err.message, bad_calls[n].field) ||
+            !check_has_word(err.message, bad_calls[n].value))
+            fail_msg("%s = %s: %s: %s", bad_calls[n].field, bad_calls[n].value, mha_status_text(status), err.message);
+        assert_true(untouched(&p));
+        problem_free(&p);
+    }
+}
+
+static void test_workspace(void **state)
+{
+    (void)state;
+    mha_attn_desc d = call_desc();
+    mha_attn_plan *plan;
+    mha_error err = {0};
+    problem p;
+    problem_make(&p, &d, NULL, 62);
+    assert_int_equal(mha_attn_plan_create(NULL, &d, &plan, &err), MHA_OK);
+    size_t bytes = mha_attn_plan_workspace(plan);
+    char *memory = mha_alloc(NULL, bytes + 64);
+    assert_non_null(memory);
+    assert_true(bytes > 0);
+    assert_int_equal(mha_attn_forward(plan, &p.args, NULL, bytes, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "workspace"));
+    assert_int_equal(mha_attn_forward(plan, &p.args, memory, bytes - 1, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "workspace"));
+    assert_int_equal(mha_attn_forward(plan, &p.args, memory + 32, bytes, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "aligned"));
+    assert_int_equal(mha_attn_forward(plan, NULL, memory, bytes, &err), MHA_ERR_ARG);
+    assert_int_equal(mha_attn_forward(NULL, &p.args, memory, bytes, &err), MHA_ERR_ARG);
+    assert_true(untouched(&p));
+    assert_int_equal(mha_attn_forward(plan, &p.args, memory, bytes, NULL), MHA_OK);
+    mha_free(NULL, memory);
+    mha_attn_plan_free(plan);
+    problem_free(&p);
+}
+
+/* ---- edges that are no errors ---- */
+
+static void test_no_keys(void **state)
+{
+    (void)state;
+    mha_attn_desc d = good;
+    d.kv_len = 0;
+    d.outputs = MHA_ATTN_LSE | MHA_ATTN_PROBS;
+    problem p;
+    problem_make(&p, &d, NULL, 63);
+    p.args.k.data = p.args.v.data = NULL; /* there is nothing to point at */
+    problem_run(NULL, &p);
+    for (int64_t i = 0; i < d.q_len; i++) {
+        assert_true(tensor_get(&p.out, 1, 3, i, 4) == 0);
+        assert_true(tensor_get(&p.lse, 1, 3, i, 0) == (double)-INFINITY);
+    }
+    problem_free(&p);
+}
+
+static void test_no_rows(void **state)
+{
+    (void)state;
+    mha_attn_desc d = good;
+    d.q_len = 0;
+    problem p;
+    problem_make(&p, &d, NULL, 64);
+    p.args.q.data = NULL;
+    p.args.out.data = NULL;
+    problem_run(NULL, &p);
+    problem_free(&p);
+}
+
+/* Positions far outside of the keys: row i stands at i + offset, where nothing may overflow. */
+static void test_far_offsets(void **state)
+{
+    (void)state;
+    mha_attn_desc d = good, causal = good;
+    d.outputs = causal.outputs = MHA_ATTN_LSE;
+    causal.causal = 1;
+    causal.align = MHA_ALIGN_OFFSETS;
+    problem all, far;
+    problem_make(&all, &d, NULL, 65);
+    problem_make(&far, &causal, NULL, 65);
+    problem_run(NULL, &all);
+    far.offsets[0] = far.offsets[1] = INT64_MAX;
+    problem_run(NULL, &far);
+    assert_true(problem_same_bits(&all, &far)); /* everything is in the past */
+    far.offsets[0] = far.offsets[1] = INT64_MIN;
+    problem_run(NULL, &far);
+    for (int64_t i = 0; i < d.q_len; i++) /* nothing is */
+        assert_true(tensor_get(&far.out, 1, 2, i, 3) == 0 && tensor_get(&far.lse, 1, 2, i, 0) == (double)-INFINITY);
+    problem_free(&far);
+    causal.causal = 0;
+    causal.window = (mha_window){1, INT64_MAX, INT64_MAX};
+    problem_make(&far, &causal, NULL, 65);
+    far.offsets[0] = -3;
+    far.offsets[1] = 3;
+    problem_run(NULL, &far);
+    assert_true(problem_same_bits(&all, &far)); /* a window as wide as that sees everything */
+    problem_free(&far);
+    problem_free(&all);
+}
+
+/* With lengths, whether an unset align matters is known only when they are: then the call says so. */
+static void test_unset_align_of_lengths(void **state)
+{
+    (void)state;
+    mha_attn_desc d = good;
+    d.q_len = d.kv_len = 9;
+    d.causal = 1;
+    d.inputs = MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS;
+    problem p;
+    mha_error err = {0};
+    problem_make(&p, &d, NULL, 66);
+    p.q_lens[0] = p.kv_lens[0] = 4;
+    p.q_lens[1] = p.kv_lens[1] = 9;
+    problem_run(NULL, &p);
+    p.kv_lens[1] = 7;
+    assert_int_equal(mha_attention(NULL, &d, &p.args, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "align"));
+    assert_true(check_has_word(err.message, "7"));
+    problem_free(&p);
+}
+
+/* ---- what the plan says ---- */
+
+static void test_describe(void **state)
+{
+    (void)state;
+    mha_attn_plan *plan;
+    mha_error err = {0};
+    assert_int_equal(mha_attn_plan_create(NULL, &good, &plan, &err), MHA_OK);
+    for (int json = 0; json < 2; json++) {
+        char whole[4096], part[16];
+        size_t length = mha_attn_plan_describe(plan, json, whole, sizeof whole);
+        assert_int_equal(length, strlen(whole));
+        assert_true(length > sizeof part);
+        assert_int_equal(mha_attn_plan_describe(plan, json, part, sizeof part), length);
+        assert_memory_equal(part, whole, sizeof part - 1);
+        assert_int_equal(part[sizeof part - 1], 0);
+        assert_int_equal(mha_attn_plan_describe(plan, json, NULL, 0), length);
+        static const char *const keys[] = {"\"kernel\"",    "\"isa\"",   "\"tile_q\"", "\"tile_k\"", "\"threads\"",
+                                           "\"workspace\"", "\"flops\"", "\"bytes\"",  "\"refused\""};
+        for (size_t n = 0; json && n < sizeof keys / sizeof *keys; n++)
+            assert_non_null(strstr(whole, keys[n]));
+    }
+    mha_attn_plan_free(plan);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_calls),       cmocka_unit_test(test_workspace),
+        cmocka_unit_test(test_no_keys),     cmocka_unit_test(test_no_rows),
+        cmocka_unit_test(test_far_offsets), cmocka_unit_test(test_unset_align_of_lengths),
+        cmocka_unit_test(test_describe)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

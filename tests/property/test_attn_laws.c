@@ -1,0 +1,351 @@
+/* test_attn_laws.c - laws that tie results of different problems together, within rounding, on every ISA. */
+#include "support/check.h"
+#include "support/problem.h"
+#include <string.h>
+
+static mha_ctx *contexts[PROBLEM_ISAS];
+static int context_count;
+
+static int setup(void **state)
+{
+    (void)state;
+    context_count = problem_contexts(contexts, 1);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    problem_contexts_free(contexts, context_count);
+    return 0;
+}
+
+static const mha_attn_desc base = {.size = sizeof base,
+                                   .batch = 2,
+                                   .heads = 4,
+                                   .kv_heads = 2,
+                                   .q_len = 37,
+                                   .kv_len = 150,
+                                   .head_dim = 32,
+                                   .v_head_dim = 20,
+                                   .inputs = MHA_ATTN_BIAS | MHA_ATTN_KEEP,
+                                   .outputs = MHA_ATTN_LSE | MHA_ATTN_PROBS};
+
+/* Multiples of 1/256 below 16: sums of a few of them are exact in f32. */
+static double next_short(void *arg)
+{
+    return (double)rng_range(arg, -4095, 4095) / 256;
+}
+
+static void fill_short(tensor *t, uint64_t stream)
+{
+    rng r = rng_make(20, stream);
+    tensor_fill(t, next_short, &r);
+}
+
+/* Visits all rows of `base`. */
+#define FOR_EACH_ROW(b, h, i)                    \
+    for (int64_t b = 0; b < base.batch; b++)     \
+        for (int64_t h = 0; h < base.heads; h++) \
+            for (int64_t i = 0; i < base.q_len; i++)
+
+static size_t row_index(int64_t b, int64_t h, int64_t i)
+{
+    return (size_t)((b * base.heads + h) * base.q_len + i);
+}
+
+/* What p gave must be `want`, within the rounding that p itself is allowed (ref.h). */
+static void assert_law(mha_ctx *ctx, const problem *p, const ref_result *want, const char *law)
+{
+    ref_result own, plain;
+    char why[600];
+    ref_truth(&p->desc, &p->args, &own);
+    ref_plain(&p->desc, &p->args, &plain);
+    ref_result judged = *want;
+    judged.out_floor = own.out_floor;
+    judged.lse_floor = own.lse_floor;
+    judged.probs_floor = own.probs_floor;
+    if (!problem_near(p, &judged, &plain, NULL, why, sizeof why)) fail_msg("%s: %s: %s", mha_ctx_isa(ctx), law, why);
+    ref_free(&own);
+    ref_free(&plain);
+}
+
+static void check_rows_sum_to_one(mha_ctx *ctx)
+{
+    problem p;
+    problem_make(&p, &base, NULL, 21);
+    for (int64_t j = 0; j < base.kv_len; j++)
+        tensor_set(&p.keep, 1, 2, 5, j, 0); /* one row that sees nothing */
+    problem_run(ctx, &p);
+    FOR_EACH_ROW(b, h, i)
+    {
+        bool empty = b == 1 && h == 2 && i == 5;
+        double sum = 0;
+        for (int64_t j = 0; j < base.kv_len; j++)
+            sum += tensor_get(&p.probs, b, h, i, j);
+        if (fabs(sum - (empty ? 0 : 1)) > (double)base.kv_len * 0x1p-24)
+            fail_msg("%s: row %lld sums to %.9g", mha_ctx_isa(ctx), (long long)i, sum);
+        if (empty) assert_true(tensor_get(&p.lse, b, h, i, 0) == (double)-INFINITY);
+    }
+    problem_free(&p);
+}
+
+/* A number added to all scores of a row leaves out and probs, and moves lse by that number. */
+static void check_shift(mha_ctx *ctx)
+{
+    problem p;
+    ref_result want;
+    problem_make(&p, &base, NULL, 22);
+    fill_short(&p.bias, 22);
+    ref_truth(&p.desc, &p.args, &want);
+    FOR_EACH_ROW(b, h, i)
+    {
+        double shift = (double)(i - 18);
+        for (int64_t j = 0; j < base.kv_len; j++)
+            tensor_set(&p.bias, b, h, i, j, tensor_get(&p.bias, b, h, i, j) + shift);
+        want.lse[row_index(b, h, i)] += shift;
+    }
+    problem_run(ctx, &p);
+    assert_law(ctx, &p, &want, "shifted scores");
+    ref_free(&want);
+    problem_free(&p);
+}
+
+/* Key j goes where 7 j + 3 is, with its value, bias and mask. */
+static int64_t moved(int64_t j)
+{
+    return (7 * j + 3) % base.kv_len; /* 7 and 150 have no common factor */
+}
+
+static void permute(problem *to, const problem *from)
+{
+    for (int64_t b = 0; b < base.batch; b++)
+        for (int64_t g = 0; g < base.kv_heads; g++)
+            for (int64_t j = 0; j < base.kv_len; j++) {
+                for (int64_t d = 0; d < base.head_dim; d++)
+                    tensor_set(&to->k, b, g, moved(j), d, tensor_get(&from->k, b, g, j, d));
+                for (int64_t d = 0; d < base.v_head_dim; d++)
+                    tensor_set(&to->v, b, g, moved(j), d, tensor_get(&from->v, b, g, j, d));
+            }
+    FOR_EACH_ROW(b, h, i)
+    for (int64_t j = 0; j < base.kv_len; j++) {
+        tensor_set(&to->keep, b, h, i, moved(j), tensor_get(&from->keep, b, h, i, j));
+        tensor_set(&to->bias, b, h, i, moved(j), tensor_get(&from->bias, b, h, i, j));
+    }
+}
+
+static void check_permuted_keys(mha_ctx *ctx)
+{
+    problem p, q;
+    ref_result want, permuted;
+    problem_make(&p, &base, NULL, 23);
+    problem_make(&q, &base, NULL, 23);
+    permute(&q, &p);
+    ref_truth(&p.desc, &p.args, &want);
+    ref_truth(&p.desc, &p.args, &permuted);
+    size_t keys = (size_t)base.kv_len;
+    for (size_t row = 0; row < want.rows; row++)
+        for (int64_t j = 0; j < base.kv_len; j++)
+            permuted.probs[row * keys + (size_t)moved(j)] = want.probs[row * keys + (size_t)j];
+    problem_run(ctx, &q);
+    assert_law(ctx, &q, &permuted, "permuted keys");
+    ref_free(&want);
+    ref_free(&permuted);
+    problem_free(&p);
+    problem_free(&q);
+}
+
+/* ---- keys in two parts, merged by their lse ---- */
+
+/* Moves a view to key `first` (axis 2 of k and v, axis 3 of the masks). */
+static void skip_keys(mha_cview *view, const tensor *t, int axis, int64_t first)
+{
+    view->data = (const char *)view->data + first * t->stride[axis] * (int64_t)(t->dtype == MHA_U8 ? 1 : 4);
+}
+
+/* Runs the keys [first, first + count) of `whole` into the outputs of `part`. */
+static void run_part(mha_ctx *ctx, const problem *whole, problem *part, int64_t first, int64_t count)
+{
+    mha_attn_desc d = whole->desc;
+    d.kv_len = count;
+    d.outputs = MHA_ATTN_LSE;
+    problem_make(part, &d, NULL, 1);
+    mha_attn_args args = part->args;
+    part->args = whole->args;
+    part->args.out = args.out;
+    part->args.lse = args.lse;
+    part->args.probs = (mha_view){0};
+    memcpy(part->args.k.stride, whole->k.stride, sizeof whole->k.stride);
+    memcpy(part->args.v.stride, whole->v.stride, sizeof whole->v.stride);
+    skip_keys(&part->args.k, &whole->k, 2, first);
+    skip_keys(&part->args.v, &whole->v, 2, first);
+    skip_keys(&part->args.keep, &whole->keep, 3, first);
+    skip_keys(&part->args.bias, &whole->bias, 3, first);
+    problem_run(ctx, part);
+}
+
+/* out = sum of out_n exp(lse_n - lse); a part that sees nothing has lse = -infinity and weighs exactly nothing. */
+static void merge(problem *whole, const problem *a, const problem *b)
+{
+    FOR_EACH_ROW(n, h, i)
+    {
+        double la = tensor_get(&a->lse, n, h, i, 0), lb = tensor_get(&b->lse, n, h, i, 0);
+        double top = fmax(la, lb), lse = isinf(top) ? top : top + log(exp(la - top) + exp(lb - top));
+        double wa = isinf(top) ? 0 : exp(la - lse), wb = isinf(top) ? 0 : exp(lb - lse);
+        tensor_set(&whole->lse, n, h, i, 0, lse);
+        for (int64_t d = 0; d < base.v_head_dim; d++)
+            tensor_set(&whole->out, n, h, i, d,
+                       wa * tensor_get(&a->out, n, h, i, d) + wb * tensor_get(&b->out, n, h, i, d));
+    }
+}
+
+static void check_merged_parts(mha_ctx *ctx)
+{
+    static const int64_t cuts[] = {0, 1, 64, 75, 149};
+    for (size_t n = 0; n < sizeof cuts / sizeof *cuts; n++) {
+        problem whole, a, b;
+        ref_result want;
+        mha_attn_desc d = base;
+        d.outputs = MHA_ATTN_LSE;
+        problem_make(&whole, &d, NULL, 24);
+        ref_truth(&whole.desc, &whole.args, &want);
+        run_part(ctx, &whole, &a, 0, cuts[n]);
+        run_part(ctx, &whole, &b, cuts[n], base.kv_len - cuts[n]);
+        merge(&whole, &a, &b);
+        assert_law(ctx, &whole, &want, "merged parts");
+        ref_free(&want);
+        problem_free(&whole);
+        problem_free(&a);
+        problem_free(&b);
+    }
+}
+
+/* out(v + 2 w) = out(v) + 2 out(w). */
+static void check_linear_in_v(mha_ctx *ctx)
+{
+    problem p[3];
+    ref_result want[3];
+    for (int n = 0; n < 3; n++) {
+        problem_make(&p[n], &base, NULL, 25);
+        fill_short(&p[n].v, (uint64_t)n + 1);
+    }
+    for (int64_t b = 0; b < base.batch; b++)
+        for (int64_t g = 0; g < base.kv_heads; g++)
+            for (int64_t j = 0; j < base.kv_len; j++)
+                for (int64_t d = 0; d < base.v_head_dim; d++)
+                    tensor_set(&p[2].v, b, g, j, d,
+                               tensor_get(&p[0].v, b, g, j, d) + 2 * tensor_get(&p[1].v, b, g, j, d));
+    for (int n = 0; n < 3; n++) {
+        problem_run(ctx, &p[n]);
+        ref_truth(&p[n].desc, &p[n].args, &want[n]);
+    }
+    for (size_t n = 0; n < want[2].rows * want[2].width; n++)
+        want[2].out[n] = want[0].out[n] + 2 * want[1].out[n];
+    assert_law(ctx, &p[2], &want[2], "sum of values");
+    for (int n = 0; n < 3; n++) {
+        ref_free(&want[n]);
+        problem_free(&p[n]);
+    }
+}
+
+/* ---- features in their neutral setting ---- */
+
+static void keep_all(problem *p)
+{
+    p->desc.inputs |= MHA_ATTN_KEEP;
+    for (int64_t j = 0; j < p->keep.dim[3]; j++)
+        tensor_set(&p->keep, 0, 0, 0, j, 1);
+}
+
+static void window_open(problem *p)
+{
+    p->desc.window = (mha_window){1, -1, -1};
+}
+
+static void window_wide(problem *p)
+{
+    p->desc.window = (mha_window){1, 1000, 1000};
+    p->desc.align = MHA_ALIGN_TOP_LEFT;
+}
+
+static void full_lengths(problem *p)
+{
+    p->desc.inputs |= MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS;
+    for (int64_t b = 0; b < p->desc.batch; b++) {
+        p->q_lens[b] = p->desc.q_len;
+        p->kv_lens[b] = p->desc.kv_len;
+    }
+}
+
+static void scale_written_out(problem *p)
+{
+    p->desc.scale = 1 / sqrt((double)p->desc.head_dim);
+}
+
+static void causal_past_the_end(problem *p)
+{
+    p->desc.causal = 1;
+    p->desc.align = MHA_ALIGN_OFFSETS;
+    for (int64_t b = 0; b < p->desc.batch; b++)
+        p->offsets[b] = p->desc.kv_len;
+}
+
+static void bias_of_zero(problem *p)
+{
+    p->desc.inputs |= MHA_ATTN_BIAS;
+    tensor_set(&p->bias, 0, 0, 0, 0, 0);
+}
+
+static void check_neutral(mha_ctx *ctx)
+{
+    static const struct {
+        const char *name;
+        void (*apply)(problem *p);
+    } settings[] = {{"keep of ones", keep_all},           {"window open on both sides", window_open},
+                    {"window of 1000", window_wide},      {"lengths of the whole", full_lengths},
+                    {"default scale", scale_written_out}, {"causal beyond the keys", causal_past_the_end},
+                    {"bias of zero", bias_of_zero}};
+    mha_attn_desc d = base;
+    problem reference;
+    d.inputs = 0;
+    problem_make(&reference, &d, NULL, 26);
+    problem_run(ctx, &reference);
+    for (size_t n = 0; n < sizeof settings / sizeof *settings; n++) {
+        problem p;
+        problem_layouts at = {.keep.repeat = {true, true, true, false}, .bias.repeat = {true, true, true, true}};
+        d.inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS; /* memory for both; used only by the settings that say so */
+        problem_make(&p, &d, &at, 26);
+        p.desc.inputs = 0;
+        settings[n].apply(&p);
+        problem_bind(&p);
+        problem_run(ctx, &p);
+        if (!problem_same_bits(&reference, &p)) fail_msg("%s: %s changes bits", mha_ctx_isa(ctx), settings[n].name);
+        problem_free(&p);
+    }
+    problem_free(&reference);
+}
+
+/* ---- one test for each law ---- */
+
+#define LAW(name)                               \
+    static void test_##name(void **state)       \
+    {                                           \
+        (void)state;                            \
+        for (int n = 0; n < context_count; n++) \
+            check_##name(contexts[n]);          \
+    }
+LAW(rows_sum_to_one)
+LAW(shift)
+LAW(permuted_keys)
+LAW(merged_parts)
+LAW(linear_in_v)
+LAW(neutral)
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows_sum_to_one), cmocka_unit_test(test_shift),
+        cmocka_unit_test(test_permuted_keys),   cmocka_unit_test(test_merged_parts),
+        cmocka_unit_test(test_linear_in_v),     cmocka_unit_test(test_neutral)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
