@@ -13,6 +13,7 @@
     X(heads)               \
     X(report)              \
     X(draw)                \
+    X(verify)              \
     X(completion)
 
 #define CLI__X(name) extern const cli_command cli_##name;

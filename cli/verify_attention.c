@@ -1,0 +1,274 @@
+/* verify_attention.c - recorded cases of the attention operator: inputs and expected results in one file for each case, the
+ * description in index.json. */
+#include <string.h>
+
+#include "output.h"
+#include "session.h"
+#include "verify.h"
+
+/* A case on its way from the index to the operator. */
+typedef struct attention_case {
+    verify_entry entry;
+    mha_file *file;
+    verify_memory memory;
+    int64_t B, H, Hkv, Lq, Lk, D, Dv;
+    mha_attn_desc desc;
+    mha_attn_args args;
+    bool packed;
+    float *out, *lse, *probs;
+} attention_case;
+
+/* ---- the description ---- */
+
+static mha_dtype input_type(const verify_entry *e)
+{
+    static const struct {
+        const char *name;
+        mha_dtype dtype;
+    } types[] = {{"F32", MHA_F32}, {"BF16", MHA_BF16}, {"F16", MHA_F16}, {"F64", MHA_F64}};
+    const char *name = verify_text(e, "input_dtype");
+    for (size_t n = 0; n < sizeof types / sizeof *types; n++)
+        if (strcmp(name, types[n].name) == 0) return types[n].dtype;
+    verify_fault(e, "unknown \"input_dtype\" \"%s\"", cli_shown(name));
+    return MHA_DTYPE_DEFAULT;
+}
+
+static void describe_sizes(attention_case *c)
+{
+    const verify_entry *e = &c->entry;
+    mha_attn_desc *d = &c->desc;
+    *d = (mha_attn_desc){.size = sizeof *d, .dtype = input_type(e)};
+    c->B = d->batch = verify_int(e, "batch");
+    c->H = d->heads = verify_int(e, "q_heads");
+    c->Hkv = d->kv_heads = verify_int(e, "kv_heads");
+    c->Lq = d->q_len = verify_int(e, "q_len");
+    c->Lk = d->kv_len = verify_int(e, "kv_len");
+    c->D = d->head_dim = verify_int(e, "head_dim");
+    c->Dv = d->v_head_dim = verify_int(e, "value_dim");
+    d->softcap = verify_real(e, "softcap");
+    d->scale = verify_bool(e, "scale_is_default") ? 0 : verify_real(e, "scale");
+}
+
+/* True if the case records this result. */
+static bool records(const verify_entry *e, const char *output)
+{
+    size_t n;
+    json_t *name;
+    json_array_foreach(json_object_get(e->object, "outputs"), n,
+                       name) if (json_is_string(name) && strcmp(json_string_value(name), output) == 0) return true;
+    return false;
+}
+
+static void describe_masks(attention_case *c)
+{
+    const verify_entry *e = &c->entry;
+    mha_attn_desc *d = &c->desc;
+    int64_t window[2] = {-1, -1}, block[2] = {0, 0};
+    verify_ints(e, "window", window, 2);
+    d->causal = verify_bool(e, "causal");
+    d->align = MHA_ALIGN_OFFSETS; /* "q_offset" has the number; "align" only says how it was chosen */
+    if (window[0] != -1 || window[1] != -1) d->window = (mha_window){1, window[0], window[1]};
+    if (verify_has(e, "block")) verify_ints(e, "block", block, 2);
+    d->block_q = block[0];
+    d->block_k = block[1];
+    static const struct {
+        const char *key;
+        uint32_t input;
+    } inputs[] = {{"key_lengths", MHA_ATTN_KV_LENS},
+                  {"bool_mask", MHA_ATTN_KEEP},
+                  {"bias", MHA_ATTN_BIAS},
+                  {"prefix_lengths", MHA_ATTN_PREFIX_LENS},
+                  {"block", MHA_ATTN_BLOCK_KEEP}};
+    for (size_t n = 0; n < sizeof inputs / sizeof *inputs; n++)
+        if (verify_has(e, inputs[n].key)) d->inputs |= inputs[n].input;
+    c->packed = strcmp(verify_text(e, "layout"), "packed") == 0;
+    if (c->packed) d->inputs |= MHA_ATTN_CU_SEQLENS;
+    if (verify_bool(e, "alibi")) d->inputs |= MHA_ATTN_SLOPES;
+    if (verify_bool(e, "sinks")) d->inputs |= MHA_ATTN_SINKS;
+    if (records(e, "lse")) d->outputs |= MHA_ATTN_LSE;
+    if (records(e, "attn")) d->outputs |= MHA_ATTN_PROBS;
+}
+
+/* ---- the data ---- */
+
+/* A contiguous tensor of exactly this shape. */
+static const void *dense(attention_case *c, const char *name, int rank, int64_t *shape)
+{
+    return verify_raw(&c->memory, &c->entry, verify_tensor(&c->entry, c->file, name, rank, shape));
+}
+
+/* A mask or bias: extents may be 1 where the problem has more, which broadcasts. */
+static mha_cview spread(attention_case *c, const char *name, mha_dtype dtype)
+{
+    const int64_t want[4] = {c->B, c->H, c->Lq, c->Lk};
+    int64_t shape[4] = {-1, -1, -1, -1};
+    mha_cview view = {0};
+    const mha_tensor *tensor = verify_tensor(&c->entry, c->file, name, 4, shape);
+    if (!tensor) return view;
+    if (tensor->dtype != dtype) verify_fault(&c->entry, "tensor \"%s\" has the type %s", name, tensor->dtype_name);
+    int64_t step = 1;
+    for (int n = 3; n >= 0; n--) {
+        if (shape[n] != 1 && shape[n] != want[n])
+            verify_fault(&c->entry, "tensor \"%s\" does not broadcast: dimension %d is %lld", name, n,
+                         (long long)shape[n]);
+        view.stride[n] = shape[n] == 1 ? 0 : step;
+        step *= shape[n];
+    }
+    view.data = verify_raw(&c->memory, &c->entry, tensor);
+    return view;
+}
+
+static const int64_t *per_sequence(attention_case *c, const char *key)
+{
+    int64_t *values = verify_alloc(&c->memory, c->B, sizeof *values, &c->entry);
+    if (values) verify_ints(&c->entry, key, values, c->B);
+    return values;
+}
+
+static const void *typed(attention_case *c, const char *name, int64_t *shape)
+{
+    const mha_tensor *tensor = verify_tensor(&c->entry, c->file, name, 4, shape);
+    if (tensor && tensor->dtype != c->desc.dtype)
+        verify_fault(&c->entry, "tensor \"%s\" has the type %s", name, tensor->dtype_name);
+    return verify_raw(&c->memory, &c->entry, tensor);
+}
+
+static void bind_features(attention_case *c)
+{
+    mha_attn_args *a = &c->args;
+    uint32_t inputs = c->desc.inputs;
+    int64_t heads[1] = {c->H};
+    if (inputs & MHA_ATTN_KEEP) a->keep = spread(c, "bool_mask", MHA_BOOL);
+    if (inputs & MHA_ATTN_BIAS) a->bias = spread(c, "bias", MHA_F32);
+    if (inputs & MHA_ATTN_KV_LENS) a->kv_lens = per_sequence(c, "key_lengths");
+    if (inputs & MHA_ATTN_PREFIX_LENS) a->prefix_lens = per_sequence(c, "prefix_lengths");
+    if (inputs & MHA_ATTN_SLOPES) a->slopes = (mha_cview){dense(c, "slopes", 1, heads), {0, 1, 0, 0}};
+    if (inputs & MHA_ATTN_SINKS) a->sinks = (mha_cview){dense(c, "sinks", 1, heads), {0, 1, 0, 0}};
+    if (inputs & MHA_ATTN_BLOCK_KEEP) {
+        int64_t shape[3] = {c->H, -1, -1};
+        const void *data = dense(c, "block_mask", 3, shape);
+        a->block_keep = (mha_cview){data, {0, shape[1] * shape[2], shape[2], 1}};
+    }
+}
+
+static mha_status bind_case(attention_case *c)
+{
+    mha_attn_args *a = &c->args;
+    *a = (mha_attn_args){.size = sizeof *a};
+    a->q.data = typed(c, "q", (int64_t[]){c->B, c->H, c->Lq, c->D});
+    a->k.data = typed(c, "k", (int64_t[]){c->B, c->Hkv, c->Lk, c->D});
+    a->v.data = typed(c, "v", (int64_t[]){c->B, c->Hkv, c->Lk, c->Dv});
+    a->offsets = per_sequence(c, "q_offset");
+    bind_features(c);
+    /* The recorded results have the shapes of ours, so the file bounds what is allocated here. */
+    const mha_tensor *out = verify_tensor(&c->entry, c->file, "out", 4, (int64_t[]){c->B, c->H, c->Lq, c->Dv});
+    a->out.data = c->out = out ? verify_alloc(&c->memory, out->elements, sizeof(float), &c->entry) : NULL;
+    if (c->desc.outputs & MHA_ATTN_LSE) {
+        const mha_tensor *lse = verify_tensor(&c->entry, c->file, "lse", 3, (int64_t[]){c->B, c->H, c->Lq});
+        a->lse.data = c->lse = lse ? verify_alloc(&c->memory, lse->elements, sizeof(float), &c->entry) : NULL;
+    }
+    if (c->desc.outputs & MHA_ATTN_PROBS) {
+        const mha_tensor *p = verify_tensor(&c->entry, c->file, "attn", 4, (int64_t[]){c->B, c->H, c->Lq, c->Lk});
+        a->probs.data = c->probs = p ? verify_alloc(&c->memory, p->elements, sizeof(float), &c->entry) : NULL;
+    }
+    return c->entry.error->status;
+}
+
+/* ---- running and comparing ---- */
+
+static void compare(attention_case *c, verify_case *outcome, const char *name, const float *got)
+{
+    const mha_tensor *tensor = mha_file_find(c->file, name);
+    verify_entry limits = {json_object_get(c->entry.object, "atol"), c->entry.name, c->entry.error};
+    const double *want = verify_reals(&c->memory, &c->entry, tensor);
+    double limit = verify_real(&limits, name);
+    if (want) verify_compare(outcome, name, got, want, tensor->elements, limit);
+}
+
+static mha_status forward(mha_ctx *ctx, const mha_attn_plan *plan, const mha_attn_args *args, mha_error *error)
+{
+    size_t bytes = mha_attn_plan_workspace(plan);
+    void *workspace = mha_alloc(ctx, bytes);
+    if (bytes && !workspace) {
+        *error = (mha_error){MHA_ERR_MEMORY, "out of memory for the workspace"};
+        return MHA_ERR_MEMORY;
+    }
+    mha_status status = mha_attn_forward(plan, args, workspace, bytes, error);
+    mha_free(ctx, workspace);
+    return status;
+}
+
+/* Runs an accepted case. A fault of the folder stays in entry.error; what the library says goes into the outcome. */
+static void check_accepted(mha_ctx *ctx, attention_case *c, const mha_attn_plan *plan, const char *folder,
+                           verify_case *outcome)
+{
+    mha_error error = {0};
+    if (c->packed || c->desc.dtype != MHA_F32) {
+        snprintf(error.message, sizeof error.message, "the plan accepts what mha verify cannot bring yet: %s",
+                 c->packed ? "packed sequences" : "inputs that are not f32");
+        error.status = MHA_ERR_ARG;
+        verify_stopped(outcome, &error);
+        return;
+    }
+    if (verify_file_open(ctx, folder, &c->entry, verify_text(&c->entry, "file"), &c->file) != MHA_OK) return;
+    if (bind_case(c) != MHA_OK) return;
+    if (forward(ctx, plan, &c->args, &error) != MHA_OK) {
+        verify_stopped(outcome, &error);
+        return;
+    }
+    compare(c, outcome, "out", c->out);
+    if (c->lse) compare(c, outcome, "lse", c->lse);
+    if (c->probs) compare(c, outcome, "attn", c->probs);
+}
+
+/* Recorded results that the operator cannot give yet: gradients. */
+static void note_skipped(const verify_entry *e, verify_log *log)
+{
+    size_t n;
+    json_t *name;
+    json_array_foreach(json_object_get(e->object, "outputs"), n, name)
+    {
+        const char *text = json_string_value(name);
+        if (text && strcmp(text, "out") != 0 && strcmp(text, "lse") != 0 && strcmp(text, "attn") != 0)
+            verify_skip(log, text);
+    }
+}
+
+static mha_status check_case(cli_session *session, const char *folder, const json_t *object, verify_log *log,
+                             mha_error *error)
+{
+    const char *name = json_string_value(json_object_get(object, "name"));
+    attention_case c = {.entry = {object, name ? name : "case without a name", error}};
+    verify_case outcome;
+    mha_error refusal = {0};
+    mha_attn_plan *plan = NULL;
+    verify_begin(&outcome, verify_text(&c.entry, "group"), c.entry.name);
+    describe_sizes(&c);
+    describe_masks(&c);
+    if (error->status == MHA_OK) {
+        if (mha_attn_plan_create(session->ctx, &c.desc, &plan, &refusal) == MHA_OK) {
+            check_accepted(session->ctx, &c, plan, folder, &outcome);
+            note_skipped(&c.entry, log);
+        } else {
+            verify_stopped(&outcome, &refusal);
+        }
+    }
+    mha_attn_plan_free(plan);
+    mha_file_free(c.file);
+    verify_release(&c.memory);
+    if (error->status == MHA_OK) verify_end(log, &outcome);
+    return error->status;
+}
+
+int verify_attention(cli_session *session, const char *folder, const json_t *index, verify_log *log)
+{
+    size_t n;
+    json_t *object;
+    mha_error error = {0};
+    json_array_foreach(json_object_get(index, "cases"), n, object)
+    {
+        if (cli_signal()) return 128 + cli_signal();
+        if (check_case(session, folder, object, log, &error) != MHA_OK) return cli_refuse(session, &error);
+    }
+    return CLI_DONE;
+}
