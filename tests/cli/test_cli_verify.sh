@@ -1,0 +1,25 @@
+#!/bin/sh
+# `mha verify` without a folder: every instruction set against double precision; and what is wrong use.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+
+expect 0 "$MHA" verify -q
+cat out
+tail -n 1 out | grep -q '^[1-9][0-9]* passed, 0 failed, 0 refused$' || fail "the last line"
+for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
+    sed -n 2p out | grep -qw "$isa" || fail "no column for $isa"
+done
+[ ! -s err ] || fail "-q, but: $(cat err)"
+
+# --isa caps the table as it caps everything else.
+expect 0 "$MHA" verify -q --isa scalar
+[ "$(sed -n 2p out | wc -w)" = 1 ] || fail "--isa scalar, but the table has more columns"
+expect 0 "$MHA" verify -q --json --isa scalar
+at failed 0
+at kind self
+
+refused 3 "$MHA" verify --golden /nonexistent
+refused 2 "$MHA" verify extra
+refused 2 "$MHA" verify -m minilm
+finish

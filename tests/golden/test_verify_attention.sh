@@ -1,0 +1,44 @@
+#!/bin/sh
+# The recorded cases of the operator through `mha verify --golden`, on every instruction set of this machine. What this
+# build can do is counted exactly: a case that is neither passed nor refused, or moves from one to the other, fails.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+
+for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
+    expect 0 env "MHA_ISA=$isa" "$MHA" verify --golden "$data/attention" -q
+    echo "$isa: $(tail -n 1 out)"
+    [ "$(tail -n 1 out)" = "168 passed, 0 failed, 44 refused" ] || fail "$isa: $(cat out)"
+done
+
+# --strict says no because of the refused ones, and the JSON has the same counts.
+expect 4 "$MHA" verify --golden "$data/attention" --strict --json -q
+at kind attention
+at passed 168
+at failed 0
+at refused 44
+at groups.packed.refused 10
+
+# A limit that cannot be held makes the case fail, by name, with exit status 4.
+mkdir tight
+cp "$data/attention/len16_none.safetensors" tight
+{
+    echo '{"cases": ['
+    grep '"name": "len16_none"' "$data/attention/index.json" |
+        sed -e 's/,$//' -e 's/"atol": {"out": [^,]*/"atol": {"out": 1e-30/'
+    echo ']}'
+} >tight/index.json
+expect 4 "$MHA" verify --golden tight
+grep -q '^FAIL  lengths  len16_none  out  error .*  limit 1e-30$' out || fail "no line for the case: $(cat out)"
+[ "$(tail -n 1 out)" = "0 passed, 1 failed, 0 refused" ] || fail "$(cat out)"
+
+# A broken folder is refused with a sentence and no result.
+mkdir broken
+cp tight/len16_none.safetensors broken
+for fault in 's/"q_len": 16/"q_len": 15/' 's/"file": "[^"]*"/"file": "..\/index.json"/' 's/"batch": 2/"batch": "x"/' \
+    's/"batch": 2/"batch": 1/' 's/"F32"/"F33"/' 's/"window": \[-1, -1\]/"window": [-1]/' 's/"cases"/"kases"/' 's/]}$/]/'; do
+    sed -e "$fault" tight/index.json >broken/index.json
+    ! cmp -s tight/index.json broken/index.json || fail "$fault changes nothing"
+    refused 3 "$MHA" verify --golden broken
+done
+finish

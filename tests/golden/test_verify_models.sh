@@ -1,0 +1,21 @@
+#!/bin/sh
+# The recorded results of the tiny BERT checkpoints through `mha verify --golden`, on every instruction set of this machine.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+
+for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
+    expect 0 env "MHA_ISA=$isa" "$MHA" verify --golden "$data/models" -m "$data/models" -q
+    echo "$isa: $(tail -n 1 out)"
+    [ "$(tail -n 1 out)" = "85 passed, 0 failed, 0 refused" ] || fail "$isa: $(cat out)"
+done
+refused 2 "$MHA" verify --golden "$data/models"
+
+# Another model in the place of the recorded one: its numbers differ, and the command says no.
+mkdir swapped
+cp -r "$data/models/bert-mlm-tiny" swapped/bert-tiny
+cp -r "$data/models/bert-tiny" swapped/bert-mlm-tiny
+cp -r "$data/models/bert-mlm-tiny-hubnames" swapped
+expect 3 "$MHA" verify --golden "$data/models" -m swapped # other shapes: the record does not fit at all
+refused 3 "$MHA" verify --golden "$data/models" -m "$work"
+finish
