@@ -18,6 +18,7 @@ lib   libutf8proc   libutf8proc-dev
 lib   popt          libpopt-dev
 lib   cairo         libcairo2-dev
 lib   zlib          zlib1g-dev
+lib   zlib          zlib1g-dev
 '
 
 say() { printf 'mha: %s\n' "$*" >&2; }
@@ -116,6 +117,7 @@ progress() {
     while IFS= read -r text; do
         printf '%s\n' "$text" >>"$log"
         case $text in
+        '[0/'*) continue ;; # ninja looks whether there is anything to do
         '['[0-9]*/*']'*) count=${text%%\]*}] ;;
         *[0-9]/[0-9]*' Test '*) count=[${text%% Test *}] ;;
         *) continue ;;
@@ -166,4 +168,4 @@ make_build() {
 }
 
 # build PRESET TESTING [TARGET...]: brings build/PRESET up to date; a few hundredths of a second when it already is.
-build() { logged "$1" "building ($1)" make_build "$@"; }
+build() { logged "$1" "building $1" make_build "$@"; }
