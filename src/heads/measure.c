@@ -13,28 +13,18 @@ typedef struct pass {
     mha_heads *heads;
     int64_t n;
     bool causal;
-    uint8_t *kind;          /* [n] */
-    double *scratch;        /* of mha__head_stats_add, for each worker */
-    mha__head_stats *stats; /* of the layer at hand */
-    const float *probs;     /* [heads, n, n] of it */
+    uint8_t *kind;   /* [n] */
+    double *scratch; /* of mha__head_stats_add */
 } pass;
-
-/* Heads share nothing, so the numbers do not depend on which worker takes which. */
-static void measure_head(void *arg, int64_t h, int worker)
-{
-    const pass *p = arg;
-    mha__head_stats_add(&p->stats[h], p->n, p->kind, p->causal, p->probs + h * p->n * p->n,
-                        p->scratch + (size_t)worker * mha__head_stats_scratch(p->n));
-}
 
 static int on_attention(void *user, int64_t layer, int64_t count, const float *probs)
 {
-    pass *p = user;
+    const pass *p = user;
     mha_heads *heads = p->heads;
     size_t map = (size_t)(p->n * p->n);
-    p->stats = heads->stats + heads->first[layer];
-    p->probs = probs;
-    mha__parallel(heads->ctx, count, measure_head, p);
+    for (int64_t h = 0; h < count; h++)
+        mha__head_stats_add(&heads->stats[heads->first[layer] + h], p->n, p->kind, p->causal, probs + (size_t)h * map,
+                            p->scratch);
     if (heads->maps) memcpy(heads->maps[layer], probs, (size_t)count * map * sizeof *probs);
     return 0;
 }
@@ -64,7 +54,7 @@ static mha_status make_maps(mha_heads *heads, int64_t n, mha_error *err)
 
 static mha_status measure_encoding(const mha_model *model, mha_heads *heads, const mha_encoding *e, mha_error *err)
 {
-    size_t n = (size_t)e->count, scratch = mha__head_stats_scratch(e->count) * (size_t)mha__threads(heads->ctx);
+    size_t n = (size_t)e->count, scratch = mha__head_stats_scratch(e->count);
     if (n == 0) return MHA_OK;
     pass p = {.heads = heads,
               .n = e->count,
