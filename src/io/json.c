@@ -90,6 +90,10 @@ mha_status mha__json_parse(const char *file, const char *text, size_t n, unsigne
     if (good < n)
         return mha__fail(err, MHA_ERR_FORMAT, "%s: byte %zu (0x%02X) is not UTF-8", mha__quote(&q, file, strlen(file)),
                          good, (unsigned char)text[good]);
+    const char *nul = memchr(text, '\0', n); /* never legal; jansson overlooks one behind a number */
+    if (nul)
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: byte %zu is NUL", mha__quote(&q, file, strlen(file)),
+                         (size_t)(nul - text));
     MHA__TRY(check_shape(file, text, n, flags, err));
 
     json_error_t e;
