@@ -45,24 +45,23 @@ static mha_status check_input(const mha_model *m, const pass *p, mha_error *err)
     return MHA_OK;
 }
 
-/* Leading ones of a row; *rest becomes false when a one follows a zero. */
-static int64_t leading(const uint8_t *mask, int64_t n, bool *right_padded)
+static int64_t leading_ones(const uint8_t *mask, int64_t n)
 {
-    int64_t length = 0, i;
+    int64_t length = 0;
     while (length < n && mask[length])
         length++;
-    for (i = length; i < n && !mask[i]; i++)
-        ;
-    if (i < n) *right_padded = false;
     return length;
 }
 
-static bool find_right_padded(const mha_model_input *in)
+/* No one follows a zero in any row. */
+static bool is_right_padded(const mha_model_input *in)
 {
-    bool right_padded = true;
-    for (int64_t b = 0; in->mask && b < in->batch; b++)
-        leading(in->mask + b * in->length, in->length, &right_padded);
-    return right_padded;
+    for (int64_t b = 0; in->mask && b < in->batch; b++) {
+        const uint8_t *row = in->mask + b * in->length;
+        for (int64_t i = leading_ones(row, in->length); i < in->length; i++)
+            if (row[i]) return false;
+    }
+    return true;
 }
 
 /* ---- memory ---- */
@@ -108,12 +107,11 @@ static void describe(pass *p, const int64_t *lengths, float *probs)
 static void fill_arrays(pass *p)
 {
     const int64_t L = p->in.length;
-    bool ignored = true;
     for (int64_t i = 0; i < p->in.batch * L; i++)
         p->positions[i] = (int32_t)(i % L);
     if (p->zeros) memset(p->zeros, 0, (size_t)(p->in.batch * L) * sizeof *p->zeros);
     for (int64_t b = 0; p->in.mask && b < p->in.batch; b++)
-        p->lengths[b] = leading(p->in.mask + b * L, L, &ignored);
+        p->lengths[b] = leading_ones(p->in.mask + b * L, L);
 }
 
 /* Words, types and positions are added in the order of transformers. */
@@ -168,7 +166,7 @@ mha_status mha_model_forward(const mha_model *model, const mha_model_input *inpu
     MHA__TRY(mha__options_read(&p.in, sizeof p.in, input, "mha_model_input", err));
     MHA__TRY(mha__options_read(&p.out, sizeof p.out, output, "mha_model_output", err));
     MHA__TRY(check_input(model, &p, err));
-    p.right_padded = find_right_padded(&p.in);
+    p.right_padded = is_right_padded(&p.in);
     describe(&p, &some_lengths, p.out.on_attention ? &some_probs : NULL);
     MHA__TRY(block_bytes(model, &p, &bytes, err));
     mha__arena arena = {0};

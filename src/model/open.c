@@ -67,14 +67,6 @@ static mha_status take_outer(mha_model *m, mha_error *err)
     return mha_linear_create_stack(m->ctx, m->config.hidden, &pooler, 1, MHA_ACT_TANH, &m->pooler, err);
 }
 
-/* The stored type: that of the largest table. */
-static mha_dtype stored_type(const mha_model *m)
-{
-    char name[160];
-    snprintf(name, sizeof name, "%s%s.weight", m->outer.prefix, m->config.family->parts[MHA__WORDS].name);
-    return mha_file_find(m->file, name)->dtype;
-}
-
 /* What the user should read when there is no single weight file. */
 static mha_status explain_missing(const char *folder, mha_status status, mha_error *err)
 {
@@ -147,7 +139,7 @@ static mha_status open_all(mha_model *m, const char *folder, const mha_model_opt
     MHA__TRY(open_weights(m, folder, options, err));
     m->info.parameters = m->outer.parameters;
     m->info.bytes = m->outer.bytes;
-    m->info.dtype = stored_type(m);
+    m->info.dtype = m->outer.dtype; /* words come first */
     return MHA_OK;
 }
 

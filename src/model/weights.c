@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Longer than any prefix + layer + name + suffix of a family table; checked when a name is built. */
+/* Longer than any prefix + layer + name + suffix of a family table; a longer name would be cut, and then not be found. */
 #define NAME_BYTES 160
 
 typedef struct wanted {
@@ -94,6 +94,7 @@ static mha_status take(mha__weights *w, const mha__part *part, int64_t layer, co
         return mha__fail(err, MHA_ERR_FORMAT, "%s: tensor \"%s\" is missing",
                          mha__quote(&(mha__quoted){0}, w->path, strlen(w->path)), name);
     MHA__TRY(check(w, tensor, want, err));
+    if (!w->parameters) w->dtype = tensor->dtype;
     w->parameters += tensor->elements;
     w->bytes += (int64_t)tensor->bytes;
     if (w->check_only) return MHA_OK;

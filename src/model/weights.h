@@ -16,6 +16,7 @@ typedef struct mha__weights {
     const char *prefix;                   /* that this file uses */
     bool check_only;                      /* shapes are checked, data is not touched; pointers stay NULL */
     int64_t parameters, bytes;            /* of all tensors found so far */
+    mha_dtype dtype;                      /* of the first one */
     float *converted[MHA__MAX_CONVERTED]; /* f32 copies of tensors that cannot be used in place */
     int converted_count;
 } mha__weights;
