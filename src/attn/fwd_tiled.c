@@ -29,6 +29,12 @@ typedef struct tile {
     bool careful;
 } tile;
 
+/* A block of V as the kernels want it: panel p of key j is at data + p * panel + j * row. */
+typedef struct value_block {
+    const void *data;
+    int64_t start, row, panel;
+} value_block;
+
 /* One panel of a tile. */
 typedef struct panel {
     mha__rows rows;
@@ -49,7 +55,8 @@ static panel panel_of(const tile *t, int64_t row)
     p.rows.count = mha__min64(t->k->nr, t->rows.count - row);
     p.rows.lo += row;
     p.rows.hi += row;
-    p.span = mha__mask_span(&p.rows);
+    const bool uniform = t->span.common_lo <= t->span.lo && t->span.hi <= t->span.common_hi;
+    p.span = uniform ? t->span : mha__mask_span(&p.rows);
     return p;
 }
 
@@ -67,47 +74,57 @@ static void scores(const tile *t, const panel *p, int64_t first, int64_t end, vo
         t->k->top(keys, lanes, s, t->scratch.top);
 }
 
-/* O = O * alpha + P V for keys [first, end) of the block that begins at `start`. */
-static void values(const tile *t, const panel *p, int64_t start, int64_t first, int64_t end, void *o)
+/* V is used where it lies if its rows are adjacent and begin on whole vectors; else the block is packed. (Rows a few KiB
+ * apart share few sets of the L1 cache, and vectors across two cache lines cost twice: both are slower than a copy.) */
+static value_block block_of_values(const tile *t, int64_t start, int64_t keys)
 {
-    const int64_t nr = t->k->nr, keys = end - first, dv = t->plan->desc.v_head_dim;
-    const int64_t length = mha__min64(MHA__KEY_BLOCK, t->span.hi - start);
-    const void *v = at(t, t->scratch.v, (first - start) * nr);
+    const mha_cview *v = &t->call->args.v;
+    const int64_t dv = t->plan->desc.v_head_dim, nr = t->k->nr, vl = t->k->vl;
+    const void *from = mha__at(v, t->k->real_size, t->rows.b, t->kv_head, start, 0);
+    const size_t vector = (size_t)vl * t->k->real_size;
+    if (v->stride[3] == 1 && v->stride[2] == dv && dv % vl == 0 && (uintptr_t)from % vector == 0)
+        return (value_block){from, start, dv, nr};
+    t->k->pack_cols(keys, dv, from, v->stride[2], v->stride[3], t->scratch.v);
+    return (value_block){t->scratch.v, start, nr, keys * nr};
+}
+
+/* O = O * alpha + P V for keys [first, end). */
+static void values(const tile *t, const panel *p, const value_block *v, int64_t first, int64_t end, void *o)
+{
+    const int64_t keys = end - first, rows = p->rows.count, dv = t->plan->desc.v_head_dim, stride = t->plan->o_stride;
+    const void *from = (const char *)v->data + (first - v->start) * v->row * (int64_t)t->k->real_size;
     const mha__scratch *x = &t->scratch;
-    if (t->careful) {
-        memset(x->mask, 0, (size_t)(keys * nr) * t->k->real_size);
-        mha__mask_apply(t->call, x, &p->rows, &p->span, first, end, x->mask);
-        t->k->values_masked(p->rows.count, dv, keys, x->s, x->mask, v, nr, length * nr, x->alpha, o, t->plan->o_stride);
-    } else {
-        t->k->values(p->rows.count, dv, keys, x->s, v, nr, length * nr, x->alpha, o, t->plan->o_stride);
+    if (!t->careful) {
+        t->k->values(rows, dv, keys, x->s, from, v->row, v->panel, x->alpha, o, stride);
+        return;
     }
+    memset(x->mask, 0, (size_t)(keys * t->k->nr) * t->k->real_size);
+    mha__mask_apply(t->call, x, &p->rows, &p->span, first, end, x->mask);
+    t->k->values_masked(rows, dv, keys, x->s, x->mask, from, v->row, v->panel, x->alpha, o, stride);
 }
 
 /* One panel and the keys of one block, added to `into`. */
-static void attend_panel(const tile *t, int64_t row, int64_t start, const mha__partial *into)
+static void attend_panel(const tile *t, int64_t row, const value_block *v, const mha__partial *into)
 {
     const panel p = panel_of(t, row);
-    const int64_t first = mha__max64(start, p.span.lo), end = mha__min64(start + MHA__KEY_BLOCK, p.span.hi);
+    const int64_t first = mha__max64(v->start, p.span.lo), end = mha__min64(v->start + MHA__KEY_BLOCK, p.span.hi);
     if (first >= end) return;
     const mha__scratch *x = &t->scratch;
     scores(t, &p, first, end, x->s);
     t->k->softmax(end - first, p.rows.count, x->top, x->s, at(t, into->max, row), at(t, into->sum, row), x->alpha);
-    values(t, &p, start, first, end, at(t, into->o, row * t->plan->o_stride));
+    values(t, &p, v, first, end, at(t, into->o, row * t->plan->o_stride));
 }
 
-/* The keys of one chunk, into an empty partial result. Only what the tile sees of the block of V is read. */
+/* The keys of one chunk, into an empty partial result. */
 static void attend_chunk(const tile *t, int64_t chunk, const mha__partial *into)
 {
-    const mha_cview *v = &t->call->args.v;
     const int64_t end = mha__min64((chunk + 1) * MHA__CHUNK, t->span.hi);
     t->k->clear(t->rows.count, t->plan->o_stride, into);
     for (int64_t start = chunk * MHA__CHUNK; start < end; start += MHA__KEY_BLOCK) {
         if (start + MHA__KEY_BLOCK <= t->span.lo) continue;
-        const int64_t keys = mha__min64(MHA__KEY_BLOCK, end - start);
-        const void *from = mha__at(v, t->k->real_size, t->rows.b, t->kv_head, start, 0);
-        t->k->pack_cols(keys, t->plan->desc.v_head_dim, from, v->stride[2], v->stride[3], t->scratch.v);
+        const value_block v = block_of_values(t, start, mha__min64(MHA__KEY_BLOCK, end - start));
         for (int64_t row = 0; row < t->rows.count; row += t->k->nr)
-            attend_panel(t, row, start, into);
+            attend_panel(t, row, &v, into);
     }
 }
 

@@ -9,7 +9,7 @@
 /* Cuts that fix the bits (never change with threads, batch or lengths), and one that does not. */
 enum {
     MHA__CHUNK = 1024, /* keys whose partial results form a leaf of the merge tree; a multiple of MHA__KEY_BLOCK */
-    MHA__TILE_Q = 64,  /* queries of one task: a multiple of every kernel's nr */
+    MHA__TILE_Q = 128, /* queries of one task: a multiple of every kernel's nr */
     MHA__LEVELS = 54   /* of the merge tree: more than 2^63 / MHA__CHUNK leaves need */
 };
 

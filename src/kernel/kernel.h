@@ -42,6 +42,7 @@ typedef struct mha__kernels {
     size_t real_size; /* 4 or 8 */
     int mr;           /* rows of C in one register tile; a call may give any number of rows */
     int nr;           /* columns of C in one register tile = width of a panel; at most 64 */
+    int vl;           /* numbers in a vector */
 
     /* ---- the dense product ---- */
 
@@ -109,6 +110,13 @@ typedef struct mha__kernels {
     /* out[r * row_stride + c * col_stride] = o * inverse[r], never -0. False if a NaN or Inf was among them. */
     bool (*output)(int64_t rows, int64_t dv, const void *o, int64_t o_stride, const void *inverse, void *out,
                    int64_t row_stride, int64_t col_stride);
+
+    /* ---- what the core can do at best, for bench/ ---- */
+
+    /* steps * mr * nr multiply-adds in registers; `factor` near 1. */
+    double (*fma_steps)(int64_t steps, double factor);
+    /* Reads n numbers (whole multiples of 8 vectors) and returns their sum. */
+    double (*read)(int64_t n, const void *memory);
 
     /* ---- rows of a layer (f32; NULL in the f64 table) ---- */
 
