@@ -30,7 +30,9 @@ refused 2 "$MHA" draw -m builtin "$text" --head 0.0 -o no.gif
 refused 2 "$MHA" draw -m builtin "$text" --head 0.0
 refused 2 "$MHA" draw -m builtin "$text" -o no.png
 refused 2 "$MHA" draw -m builtin one two --head 0.0 -o no.png
-[ ! -e no.png ] && [ ! -e no.gif ] || fail 'a refusal left a file'
+for left in no.png no.gif; do
+    [ ! -e $left ] || fail "a refusal left $left"
+done
 
 # The report: nothing on stdout but --json, and the page holds no way out of its data.
 expect 0 "$MHA" report -m builtin '</script><img src=x onerror=alert(1)>' -o page.html

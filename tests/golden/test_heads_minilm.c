@@ -12,12 +12,12 @@
 
 #include <cmocka.h>
 #include <jansson.h>
-#include <unistd.h>
 
 #include <stdbool.h>
 
 #include "mha/heads.h"
 #include "mha/io.h"
+#include "support/model_case.h"
 
 enum { LAYERS = 6, HEADS = 12, TOTAL = LAYERS * HEADS, TEXTS = 24, DRAWS = 4, PROBE_LENGTH = 34, PERIOD = 16 };
 
@@ -186,25 +186,11 @@ static void wrong_use(void **state)
 
 /* ---- set-up ---- */
 
-static bool find_minilm(char *path, size_t capacity)
-{
-    const char *named = getenv("MHA_MINILM"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (named)
-        snprintf(path, capacity, "%s", named);
-    else if (cache && *cache)
-        snprintf(path, capacity, "%s/mha/minilm", cache);
-    else
-        snprintf(path, capacity, "%s/.cache/mha/minilm", home ? home : "");
-    return access(path, R_OK) == 0;
-}
-
 static int set_up(void **state)
 {
     (void)state;
-    char path[512];
     mha_error err = {0};
-    find_minilm(path, sizeof path);
-    if (mha_model_open(NULL, path, NULL, &model, &err) != MHA_OK ||
+    if (mha_model_open(NULL, case_minilm(), NULL, &model, &err) != MHA_OK ||
         mha_file_open(NULL, MHA_TEST_DATA "/heads/minilm-attention.safetensors", NULL, &golden, &err) != MHA_OK) {
         fprintf(stderr, "%s\n", err.message);
         return 1;
@@ -226,9 +212,8 @@ static int tear_down(void **state)
 
 int main(void)
 {
-    char path[512];
-    if (!find_minilm(path, sizeof path)) {
-        printf("skipped: %s is not there (./run fetch minilm)\n", path);
+    if (!case_minilm()) {
+        printf("skipped: no all-MiniLM-L6-v2 in $MHA_MINILM or the cache folder; ./run fetch minilm gets it\n");
         return 77;
     }
     const struct CMUnitTest tests[] = {

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define HIDDEN_LIMIT 2e-5
 #define EMBED_LIMIT 2e-6
@@ -18,20 +17,6 @@ static mha_model *model;
 
 static const char *const cases[] = {"english", "punctuation", "accents",      "cjk",  "emoji", "empty",    "uppercase",
                                     "numbers", "whitespace",  "special_text", "long", "pair",  "long_word"};
-
-/* The folder, or NULL. */
-static const char *find_folder(void)
-{
-    static char folder[4096];
-    const char *given = getenv("MHA_MINILM"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (given && *given)
-        snprintf(folder, sizeof folder, "%s", given);
-    else if (cache && *cache)
-        snprintf(folder, sizeof folder, "%s/mha/minilm", cache);
-    else
-        snprintf(folder, sizeof folder, "%s/.cache/mha/minilm", home ? home : "");
-    return access(files_path(folder, "model.safetensors"), R_OK) == 0 ? folder : NULL;
-}
 
 static mha_file *golden_of(const char *name)
 {
@@ -119,7 +104,7 @@ static void test_embed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward), cmocka_unit_test(test_embed)};
-    const char *folder = find_folder();
+    const char *folder = case_minilm();
     mha_error err = {0};
     if (!folder) {
         printf("skipped: no all-MiniLM-L6-v2 in $MHA_MINILM or the cache folder; ./run fetch minilm gets it\n");

@@ -8,7 +8,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 try:
     import numpy as np
     import torch
-    from transformers import AutoTokenizer, BertModel
+    from tokenizers import Tokenizer
+    from transformers import BertModel
 except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
@@ -37,10 +38,11 @@ class AgainstTransformers(unittest.TestCase):
 
     def test_tokens(self):
         for folder, ours in self.each():
-            theirs = AutoTokenizer.from_pretrained(folder)
+            theirs = Tokenizer.from_file(str(folder / "tokenizer.json"))
+            theirs.no_padding(), theirs.no_truncation()
             for text in TEXTS:
-                self.assertEqual(ours.tokenize(text), theirs(text)["input_ids"])
-                self.assertEqual(ours.tokenize(text, special=False), theirs(text, add_special_tokens=False)["input_ids"])
+                self.assertEqual(ours.tokenize(text), theirs.encode(text).ids)
+                self.assertEqual(ours.tokenize(text, special=False), theirs.encode(text, add_special_tokens=False).ids)
 
     def test_forward(self):
         for folder, ours in self.each():

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #ifndef MHA_TEST_DATA
 #define MHA_TEST_DATA "tests/golden/data" /* tests run in the root of the project */
@@ -22,6 +23,19 @@ mha_model *case_model(mha_ctx *ctx, const char *folder, const mha_model_options 
     mha_error err = {0};
     if (mha_model_open(ctx, place(folder), options, &model, &err) != MHA_OK) fail_msg("%s: %s", folder, err.message);
     return model;
+}
+
+const char *case_minilm(void)
+{
+    static char folder[4096];
+    const char *given = getenv("MHA_MINILM"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (given && *given)
+        snprintf(folder, sizeof folder, "%s", given);
+    else if (cache && *cache)
+        snprintf(folder, sizeof folder, "%s/mha/minilm", cache);
+    else
+        snprintf(folder, sizeof folder, "%s/.cache/mha/minilm", home ? home : "");
+    return access(files_path(folder, "model.safetensors"), R_OK) == 0 ? folder : NULL;
 }
 
 mha_file *case_file(const char *path)
