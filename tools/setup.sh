@@ -18,7 +18,6 @@ lib   libutf8proc   libutf8proc-dev
 lib   popt          libpopt-dev
 lib   cairo         libcairo2-dev
 lib   zlib          zlib1g-dev
-lib   zlib          zlib1g-dev
 '
 
 say() { printf 'mha: %s\n' "$*" >&2; }

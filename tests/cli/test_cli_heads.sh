@@ -44,7 +44,7 @@ for width in 40 60 80 120; do
     [ "$most" -le $width ] || fail "a line of $most columns in a terminal of $width"
 done
 has_not out "$(printf '\033')"
-if command -v script >/dev/null; then
+if script -qec true /dev/null </dev/null >/dev/null 2>&1; then
     on_terminal() { script -qec "$1" /dev/null </dev/null >out; }
     on_terminal "TERM=xterm '$MHA' heads -m builtin keep" || fail 'on a terminal'
     has out "$(printf '\033[48;5;')"
@@ -53,7 +53,7 @@ if command -v script >/dev/null; then
         has_not out "$(printf '\033[48')"
     done
 else
-    echo 'skipped: colour on a terminal (no script program)'
+    echo 'skipped: colour on a terminal: the program script is not here, or can make no terminal'
 fi
 
 # The demo without MiniLM says what it is.
