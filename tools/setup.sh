@@ -19,6 +19,12 @@ lib   popt          libpopt-dev
 lib   cairo         libcairo2-dev
 lib   zlib          zlib1g-dev
 '
+# shellcheck disable=SC2034 # read by run and fetch.sh
+fetch_needs='
+tool   python3   python3
+pip    -         python3-pip
+certs  -         ca-certificates
+'
 
 say() { printf 'mha: %s\n' "$*" >&2; }
 
@@ -92,10 +98,12 @@ apt_get() { ${as:+"$as"} env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg:
 
 apt_install() { apt_get update && apt_get install -y --no-install-recommends "$@"; }
 
-# install_needs NEEDS: installs what is missing; exits 3 when it may not, 1 when it could not.
+# install_needs NEEDS [ALSO]: installs what is missing, and with it what ALSO lacks, so as to ask once; exits 3 when it may
+# not, 1 when it could not.
 install_needs() {
     packages=$(missing_packages "$1")
     [ -n "$packages" ] || return 0
+    packages=$packages$(missing_packages "${2:-}")
     # shellcheck disable=SC2086 # a list of words
     {
         allowed $packages || exit 3
