@@ -4,11 +4,11 @@
 #define MHA_SUFFIX f32_neon
 #define MHA_ISA_NAME "neon"
 #include "kernel/common.inc"
+#include <arm_neon.h>
 
 #include "kernel/simd_neon.h"
 
 #include "kernel/kernels.inc"
-#include <arm_neon.h>
 #else
 typedef int mha__no_neon; /* a translation unit must not be empty */
 #endif
