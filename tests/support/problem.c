@@ -298,15 +298,18 @@ bool problem_same_bits(const problem *a, const problem *b)
 
 int problem_contexts(mha_ctx *ctx[PROBLEM_ISAS], int threads)
 {
-    const char *names[PROBLEM_ISAS];
-    int count = mha_isa_list(names, PROBLEM_ISAS);
-    assert_in_range(count, 1, PROBLEM_ISAS);
-    for (int n = 0; n < count; n++) {
+    const char *names[PROBLEM_ISAS], *only = getenv("MHA_ISA");
+    int listed = mha_isa_list(names, PROBLEM_ISAS), count = 0;
+    assert_in_range(listed, 1, PROBLEM_ISAS);
+    for (int n = 0; n < listed; n++) {
         mha_error err = {0};
         mha_ctx_options options = {.size = sizeof options, .threads = threads, .isa = names[n]};
-        if (mha_ctx_create(&options, &ctx[n], &err) != MHA_OK) fail_msg("context for %s: %s", names[n], err.message);
-        assert_string_equal(mha_ctx_isa(ctx[n]), names[n]);
+        if (only && strcmp(only, names[n]) != 0) continue;
+        if (mha_ctx_create(&options, &ctx[count], &err) != MHA_OK)
+            fail_msg("context for %s: %s", names[n], err.message);
+        assert_string_equal(mha_ctx_isa(ctx[count++]), names[n]);
     }
+    if (count == 0) fail_msg("MHA_ISA=%s is no ISA of this machine", only);
     return count;
 }
 

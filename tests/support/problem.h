@@ -49,7 +49,8 @@ bool problem_near(const problem *p, const ref_result *truth, const ref_result *p
 /* All outputs have the same bits in both. */
 bool problem_same_bits(const problem *a, const problem *b);
 
-/* Contexts for every ISA of this machine, oldest first; returns how many. Fails the running test if one cannot be made. */
+/* Contexts for every ISA of this machine, oldest first, or for the one that MHA_ISA names; returns how many. Fails the
+ * running test if one cannot be made. */
 int problem_contexts(mha_ctx *ctx[PROBLEM_ISAS], int threads);
 void problem_contexts_free(mha_ctx *ctx[PROBLEM_ISAS], int count);
 
