@@ -111,23 +111,28 @@ static mha_status load(mha_tokenizer *t, const json_t *json, mha_error *err)
     return mha__limits_load(t, &root, err);
 }
 
+mha_status mha__tokenizer_make(mha_ctx *ctx, const json_t *json, mha_tokenizer **out, mha_error *err)
+{
+    mha_tokenizer *t = mha__calloc(ctx, 1, sizeof *t);
+    *out = NULL;
+    if (!t) return mha__no_memory(err, sizeof *t, "the tokenizer");
+    t->ctx = ctx;
+    mha_status status = load(t, json, err);
+    if (status == MHA_OK)
+        *out = t;
+    else
+        mha_tokenizer_free(t);
+    return status;
+}
+
 mha_status mha_tokenizer_open(mha_ctx *ctx, const char *folder, mha_tokenizer **out, mha_error *err)
 {
     json_t *json = NULL;
     if (!out || !folder) return mha__fail(err, MHA_ERR_ARG, "%s: want an address, got NULL", out ? "folder" : "out");
     *out = NULL;
     MHA__TRY(mha__json_read(ctx, folder, MHA__TOKENIZER_FILE, MHA__JSON_BYTES, &json, err));
-    mha_tokenizer *t = mha__calloc(ctx, 1, sizeof *t);
-    mha_status status = t ? MHA_OK : mha__no_memory(err, sizeof *t, "the tokenizer");
-    if (t) {
-        t->ctx = ctx;
-        status = load(t, json, err);
-    }
+    mha_status status = mha__tokenizer_make(ctx, json, out, err);
     json_decref(json);
-    if (status == MHA_OK)
-        *out = t;
-    else
-        mha_tokenizer_free(t);
     return status;
 }
 

@@ -130,6 +130,9 @@ struct mha_tokenizer {
     mha__stored_limits limits;
 };
 
+/* mha_tokenizer_open, from the parsed file. */
+mha_status mha__tokenizer_make(mha_ctx *ctx, const json_t *json, mha_tokenizer **out, mha_error *err);
+
 /* A terminated copy of a string of the file. */
 mha_status mha__copy_text(mha_tokenizer *t, const char *text, char **copy, mha_error *err);
 

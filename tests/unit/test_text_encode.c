@@ -1,0 +1,242 @@
+/* test_text_encode.c - encoding and decoding: arguments, hostile texts, every allocation failing, and laws that need no oracle. */
+#include "mha/text.h"
+#include "support/alloc.h"
+
+#include "base/utf8.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static mha_tokenizer *tiny;
+
+static int open_tiny(void **state)
+{
+    (void)state;
+    mha_error err = {0};
+    if (mha_tokenizer_open(NULL, MHA_TEST_DATA "/tokenizer/bert-tiny", &tiny, &err)) print_error("%s\n", err.message);
+    return tiny ? 0 : -1;
+}
+
+static int free_tiny(void **state)
+{
+    (void)state;
+    mha_tokenizer_free(tiny);
+    return 0;
+}
+
+static mha_encoding *encode(const char *text, size_t n, const mha_encode_options *options)
+{
+    mha_encoding *e;
+    mha_error err = {0};
+    if (mha_tokenizer_encode(tiny, text, n, NULL, 0, options, &e, &err)) fail_msg("%s", err.message);
+    return e;
+}
+
+static void check_refused(const char *text, size_t n, const mha_encode_options *options, const char *sentence)
+{
+    mha_encoding *e = (mha_encoding *)&tiny;
+    mha_error err = {0};
+    assert_int_equal(mha_tokenizer_encode(tiny, text, n, NULL, 0, options, &e, &err), MHA_ERR_ARG);
+    assert_null(e);
+    if (!strstr(err.message, sentence)) fail_msg("want \"%s\", got \"%s\"", sentence, err.message);
+}
+
+static void test_arguments(void **state)
+{
+    (void)state;
+    mha_encoding *e;
+    mha_encode_options o = {.size = sizeof o};
+    check_refused(NULL, 1, NULL, "want a tokenizer and a text");
+    check_refused("ab\xFFzz", 5, NULL, "text: byte 2 (0xFF) is not UTF-8");
+    check_refused("\xED\xA0\x80", 3, NULL, "text: byte 0"); /* a surrogate */
+    check_refused("abc\xE2\x82", 5, NULL, "text: byte 3");  /* cut off */
+    o.max_tokens = 1;
+    check_refused("hello", 5, &o, "max_tokens: want at least the 2 special tokens, got 1");
+    o.max_tokens = -1;
+    check_refused("hello", 5, &o, "max_tokens: want 0 (no limit) or more, got -1");
+    assert_int_equal(mha_tokenizer_encode(NULL, "", 0, NULL, 0, NULL, &e, NULL), MHA_ERR_ARG);
+    assert_int_equal(mha_tokenizer_encode(tiny, "", 0, NULL, 0, NULL, NULL, NULL), MHA_ERR_ARG);
+    mha_error err = {0};
+    assert_int_equal(mha_tokenizer_encode(tiny, "ok", 2, "\x80", 1, NULL, &e, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "second text: byte 0 (0x80)"));
+    mha_encoding_free(NULL);
+}
+
+static void test_empty(void **state)
+{
+    (void)state;
+    mha_encoding *e = encode(NULL, 0, NULL);
+    assert_int_equal(e->count, 2);
+    assert_int_equal(e->ids[0], mha_tokenizer_id(tiny, "[CLS]"));
+    assert_int_equal(e->ids[1], mha_tokenizer_id(tiny, "[SEP]"));
+    assert_int_equal(e->sequence[0], -1);
+    mha_encoding_free(e);
+    mha_encode_options o = {.size = sizeof o, .no_special = 1};
+    e = encode("", 0, &o);
+    assert_int_equal(e->count, 0);
+    mha_encoding_free(e);
+}
+
+static void test_limit(void **state)
+{
+    (void)state;
+    const char *text = "where is the key ?";
+    mha_encoding *whole = encode(text, strlen(text), NULL);
+    for (int64_t limit = 2; limit <= whole->count + 1; limit++) {
+        mha_encode_options o = {.size = sizeof o, .max_tokens = limit};
+        mha_encoding *e = encode(text, strlen(text), &o);
+        int64_t want = limit < whole->count ? limit : whole->count;
+        assert_int_equal(e->count, want);
+        assert_int_equal(e->truncated, whole->count - want);
+        assert_memory_equal(e->ids, whole->ids, (size_t)(want - 1) * sizeof *e->ids);
+        assert_int_equal(e->ids[want - 1], whole->ids[whole->count - 1]); /* [SEP] stays */
+        mha_encoding_free(e);
+    }
+    mha_encoding_free(whole);
+}
+
+static void test_decode(void **state)
+{
+    (void)state;
+    char *text;
+    size_t n;
+    mha_error err = {0};
+    const int32_t ids[] = {mha_tokenizer_id(tiny, "[CLS]"), mha_tokenizer_id(tiny, "the"), 1 << 30};
+    assert_int_equal(mha_tokenizer_decode(tiny, ids, 2, 1, &text, &n, NULL), MHA_OK);
+    assert_string_equal(text, "the");
+    assert_int_equal(n, 3);
+    mha_tokenizer_text_free(tiny, text);
+    assert_int_equal(mha_tokenizer_decode(tiny, NULL, 0, 0, &text, NULL, NULL), MHA_OK);
+    assert_string_equal(text, "");
+    mha_tokenizer_text_free(tiny, text);
+    assert_int_equal(mha_tokenizer_decode(tiny, ids, 3, 0, &text, &n, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "ids[2]: want the id of a token, below 600, got 1073741824");
+    assert_null(text);
+    assert_int_equal(mha_tokenizer_decode(tiny, ids, -1, 0, &text, &n, NULL), MHA_ERR_ARG);
+    assert_int_equal(mha_tokenizer_decode(tiny, NULL, 1, 0, &text, &n, NULL), MHA_ERR_ARG);
+    assert_int_equal(mha_tokenizer_decode(tiny, ids, 1, 0, NULL, &n, NULL), MHA_ERR_ARG);
+    mha_tokenizer_text_free(tiny, NULL);
+}
+
+/* What must hold for any text: places inside of it, at characters, in order. */
+static void check_laws(const mha_encoding *e, const char *text, size_t n)
+{
+    int64_t last = 0;
+    for (int64_t i = 1; i + 1 < e->count; i++) {
+        assert_non_null(mha_tokenizer_token(tiny, e->ids[i]));
+        assert_int_equal(e->sequence[i], 0);
+        assert_true(e->begin[i] >= last && e->begin[i] < e->end[i] && (size_t)e->end[i] <= n);
+        assert_int_equal(mha__utf8_check(text + e->begin[i], (size_t)(e->end[i] - e->begin[i])),
+                         e->end[i] - e->begin[i]);
+        last = e->begin[i];
+    }
+}
+
+/* Texts that would be slow if any step were quadratic: 1 MiB of each. */
+static void test_hostile_texts(void **state)
+{
+    (void)state;
+    static const char *const pieces[] = {
+        "x",                            /* one long word */
+        "a\xCC\x96\xCC\x81\xCC\xB4",    /* marks to be sorted */
+        "\xCC\x81\xCC\x96",             /* marks without a letter: one run */
+        "\xE0\xA3\x94\xCC\x96\xD6\xB0", /* a run of which marks stay */
+        "[MASK",                        /* almost an added token */
+        "[MASK][SEP]",                  /* nothing but added tokens */
+        "\xE6\x97\xA5",                 /* each character a word */
+        "\xF0\x9D\x85\x9E",             /* decomposes, in runs */
+        ".",                            /* punctuation */
+        "\xE1\x84\x80\xE1\x85\xA1 ",    /* Hangul */
+        "\xC2\xAD",                     /* removed */
+        " ",
+        "\xEC\x9D\x80",
+    };
+    enum { BYTES = 1 << 20 };
+    char *text = malloc(BYTES + 16);
+    assert_non_null(text);
+    for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
+        size_t length = strlen(pieces[i]);
+        size_t n = 0;
+        for (; n < BYTES; n += length)
+            memcpy(text + n, pieces[i], length);
+        mha_encoding *e = encode(text, n, NULL);
+        check_laws(e, text, n);
+        mha_encoding_free(e);
+    }
+    free(text);
+}
+
+/* Random characters, many of them special to some step; the seed is fixed and printed. */
+static void test_random_texts(void **state)
+{
+    (void)state;
+    static const uint32_t special[] = {' ',    ' ',  'a',     'e',   't',   '.',    0x301,  0x323,
+                                       0x130,  0xC5, 0xAD,    0x8D4, 0x344, 0x65E5, 0xAC01, 0x1F600,
+                                       0xFFFD, 0,    0x2F800, '[',   ']',   0x302E};
+    uint64_t seed = 20240613;
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (int round = 0; round < 3000; round++) {
+        char text[256];
+        size_t n = 0;
+        while (n < 200) {
+            seed = seed * 6364136223846793005u + 1442695040888963407u; /* Knuth's MMIX generator */
+            uint32_t r = (uint32_t)(seed >> 33);
+            uint32_t code = r % 4 ? special[(r >> 2) % (sizeof special / sizeof special[0])] : (r >> 2) % 0x110000;
+            if (r % 64 == 1) break;
+            if (code < 0xD800 || code > 0xDFFF) n += (size_t)mha__utf8_write(code, text + n);
+        }
+        mha_encoding *e = encode(text, n, NULL);
+        check_laws(e, text, n);
+        char *decoded;
+        assert_int_equal(mha_tokenizer_decode(tiny, e->ids, e->count, 0, &decoded, NULL, NULL), MHA_OK);
+        mha_tokenizer_text_free(tiny, decoded);
+        mha_encoding_free(e);
+    }
+}
+
+/* Fails each allocation in turn; nothing stays behind, and the tokenizer works afterwards. */
+static void test_starvation(void **state)
+{
+    (void)state;
+    const char *text = "e\xCC\x81\xCC\x96 o \xCC\x96\xCC\x81 [MASK] jamais 3.14 na\xC3\xAFve xyzxyz";
+    counting c = {.budget = -1};
+    mha_ctx_options options = {.size = sizeof options, .threads = 1, .allocator = counting_allocator(&c)};
+    mha_ctx *ctx;
+    mha_tokenizer *t;
+    mha_error err = {0};
+    assert_int_equal(mha_ctx_create(&options, &ctx, &err), MHA_OK);
+    assert_int_equal(mha_tokenizer_open(ctx, MHA_TEST_DATA "/tokenizer/bert-tiny", &t, &err), MHA_OK);
+    long before = c.live;
+    long budget = 0;
+    for (mha_status status = MHA_ERR_MEMORY; status == MHA_ERR_MEMORY; budget++) {
+        mha_encoding *e = NULL;
+        char *decoded = NULL;
+        c.calls = 0;
+        c.budget = budget;
+        status = mha_tokenizer_encode(t, text, strlen(text), text, strlen(text), NULL, &e, &err);
+        if (status == MHA_OK) status = mha_tokenizer_decode(t, e->ids, e->count, 0, &decoded, NULL, &err);
+        assert_true(status == MHA_OK || status == MHA_ERR_MEMORY);
+        mha_encoding_free(e);
+        mha_tokenizer_text_free(t, decoded);
+        assert_int_equal(c.live, before);
+    }
+    assert_true(budget > 8);
+    c.budget = -1;
+    mha_tokenizer_free(t);
+    mha_ctx_free(ctx);
+    assert_int_equal(c.live, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_arguments),  cmocka_unit_test(test_empty),         cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_decode),     cmocka_unit_test(test_hostile_texts), cmocka_unit_test(test_random_texts),
+        cmocka_unit_test(test_starvation),
+    };
+    return cmocka_run_group_tests(tests, open_tiny, free_tiny);
+}
