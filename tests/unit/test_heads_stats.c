@@ -125,6 +125,52 @@ static void golden_patterns(void **state)
     mha_file_free(file);
 }
 
+/* The maps of a small causal model on token 0 and 15 random tokens twice, so that each text is its own probe. Limits: abs_tolerance of
+ * the reference's index.json, ten times a float32 run's error. */
+static void golden_causal(void **state)
+{
+    (void)state;
+    enum { TEXTS = 4, HEADS = 8, LENGTH = 31, PERIOD = 15, SCORES = 12 };
+    mha_file *file;
+    mha_error err = {0};
+    const uint8_t kind[LENGTH] = {[0] = MHA__TOKEN_SPECIAL};
+    static float maps[TEXTS * HEADS * LENGTH * LENGTH];
+    double scores[SCORES * HEADS], entropy[HEADS], scratch[6 * LENGTH];
+    int64_t labels[HEADS];
+    if (mha_file_open(NULL, MHA_TEST_DATA "/heads/tinylm-golden.safetensors", NULL, &file, &err))
+        fail_msg("%s", err.message);
+    assert_int_equal(mha_tensor_read(mha_file_find(file, "attention"), MHA_F32, maps, &err), MHA_OK);
+    assert_int_equal(mha_tensor_read(mha_file_find(file, "pattern_scores"), MHA_F64, scores, &err), MHA_OK);
+    assert_int_equal(mha_tensor_read(mha_file_find(file, "entropy"), MHA_F64, entropy, &err), MHA_OK);
+    assert_int_equal(mha_tensor_read(mha_file_find(file, "labels"), MHA_I64, labels, &err), MHA_OK);
+    for (int h = 0; h < HEADS; h++) {
+        mha__head_stats s = {.sum = {0}};
+        for (int b = 0; b < TEXTS; b++) {
+            const float *map = maps + (b * HEADS + h) * LENGTH * LENGTH;
+            mha__head_stats_add(&s, LENGTH, kind, true, map, scratch);
+            mha__head_stats_add_probe(&s, LENGTH, 1, PERIOD, true, map);
+        }
+        for (int k = 0; k < SCORES; k++)
+            assert_true(fabs(mha__head_stats_value(&s, golden_order[k]) - scores[k * HEADS + h]) <= 1.1e-6);
+        assert_true(fabs(mha__head_stats_value(&s, MHA_HEAD_ENTROPY) - entropy[h]) <= 2.7e-6);
+        assert_int_equal(mha__head_stats_label(&s), golden_labels[labels[h]]);
+    }
+    mha_file_free(file);
+}
+
+/* A row with NaN makes what it enters NaN, and nothing else. */
+static void not_a_number(void **state)
+{
+    (void)state;
+    const uint8_t kind[2] = {0};
+    const float map[4] = {0.5F, 0.5F, NAN, 1};
+    mha__head_stats s = measure(2, kind, false, map);
+    assert_true(isnan(mha__head_stats_value(&s, MHA_HEAD_ENTROPY)));
+    assert_true(isnan(mha__head_stats_value(&s, MHA_HEAD_CONFIDENCE)));
+    assert_true(isnan(mha__head_stats_value(&s, MHA_HEAD_VERTICAL)));
+    near(mha__head_stats_value(&s, MHA_HEAD_NEXT), 0.5); /* only row 0 has a next token */
+}
+
 static void names(void **state)
 {
     (void)state;
@@ -137,8 +183,9 @@ static void names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(by_hand), cmocka_unit_test(causal_even),     cmocka_unit_test(texts_pool_by_rows),
-        cmocka_unit_test(probes),  cmocka_unit_test(golden_patterns), cmocka_unit_test(names),
+        cmocka_unit_test(by_hand),      cmocka_unit_test(causal_even),     cmocka_unit_test(texts_pool_by_rows),
+        cmocka_unit_test(probes),       cmocka_unit_test(golden_patterns), cmocka_unit_test(golden_causal),
+        cmocka_unit_test(not_a_number), cmocka_unit_test(names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
