@@ -1,0 +1,115 @@
+/* table.h - what the kernel tests share: every table of this CPU in turn, and arrays of its `real` between guards.
+ *
+ * Inputs are surrounded by NaN, so that a number read from outside shows in the result; outputs by a finite canary,
+ * so that a stray write shows even when NaN is written. */
+#ifndef TEST_KERNEL_TABLE_H
+#define TEST_KERNEL_TABLE_H
+
+#include "kernel/kernel.h"
+#include "support/check.h"
+#include "support/rng.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define INPUT ((double)NAN)
+#define OUTPUT (-12345.0)
+enum { TABLES = MHA__ISAS + 1, GUARD = 96 };
+
+/* The tables of this CPU, f64 first; returns how many. */
+static inline int tables(const mha__kernels *list[TABLES])
+{
+    int n = 0;
+    list[n++] = mha__kernels_f64(MHA__SCALAR);
+    for (int isa = 0; isa < MHA__ISAS; isa++)
+        if (mha__cpu_has((mha__isa)isa) && (n == 1 || mha__kernels_f32((mha__isa)isa) != list[n - 1]))
+            list[n++] = mha__kernels_f32((mha__isa)isa);
+    return n;
+}
+
+static inline const char *type_of(const mha__kernels *k)
+{
+    return k->real_size == sizeof(double) ? "f64" : "f32";
+}
+
+/* Half a unit in the last place of 1. */
+static inline double rounding(const mha__kernels *k)
+{
+    return k->real_size == sizeof(double) ? 0x1p-53 : 0x1p-24;
+}
+
+typedef struct array {
+    const mha__kernels *k;
+    char *memory, *data;
+    int64_t n;
+    double guard;
+} array;
+
+static inline void put_at(const mha__kernels *k, void *base, int64_t i, double x)
+{
+    if (k->real_size == sizeof(double))
+        ((double *)base)[i] = x;
+    else
+        ((float *)base)[i] = (float)x;
+}
+
+static inline double get_at(const mha__kernels *k, const void *base, int64_t i)
+{
+    return k->real_size == sizeof(double) ? ((const double *)base)[i] : (double)((const float *)base)[i];
+}
+
+/* n numbers, all of them `guard`, as are GUARD numbers on both sides. The data is `shift` numbers off a cache line. */
+static inline array array_make(const mha__kernels *k, int64_t n, int shift, double guard)
+{
+    array a = {k, NULL, NULL, n, guard};
+    const int64_t all = (n + 2 * GUARD + 64) / 64 * 64 + 64;
+    a.memory = aligned_alloc(64, (size_t)all * k->real_size);
+    assert_non_null(a.memory);
+    for (int64_t i = 0; i < all; i++)
+        put_at(k, a.memory, i, guard);
+    a.data = a.memory + (size_t)(GUARD + shift) * k->real_size;
+    return a;
+}
+
+static inline void array_free(array *a)
+{
+    free(a->memory);
+    a->memory = NULL;
+}
+
+static inline double get(const array *a, int64_t i)
+{
+    return get_at(a->k, a->data, i);
+}
+
+static inline void put(array *a, int64_t i, double x)
+{
+    put_at(a->k, a->data, i, x);
+}
+
+/* Random numbers around 0, as the table's type holds them. */
+static inline void fill(array *a, rng *r)
+{
+    for (int64_t i = 0; i < a->n; i++)
+        put(a, i, rng_normal(r));
+}
+
+/* True if nothing outside [0, n) was written; only for a finite guard. */
+static inline bool guards_intact(const array *a)
+{
+    for (int64_t i = 1; i <= 64; i++)
+        if (get(a, -i) != a->guard || get(a, a->n + i - 1) != a->guard) return false;
+    return true;
+}
+
+static inline void *at_number(const array *a, int64_t i)
+{
+    return a->data + i * (int64_t)a->k->real_size;
+}
+
+static inline bool same_bits(const array *a, const array *b)
+{
+    return a->n == b->n && memcmp(a->data, b->data, (size_t)a->n * a->k->real_size) == 0;
+}
+
+#endif

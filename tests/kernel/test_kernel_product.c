@@ -1,0 +1,252 @@
+/* test_kernel_product.c - the products of the register tile: against double at every edge of the tile, and the
+ * promise that a number's bits depend on its own row, column and inner length alone. */
+#include "kernel/table.h"
+
+typedef struct dense {
+    int64_t m, n, k, lda, ldc;
+    array a, w, panels, c;
+} dense;
+
+/* A with gaps between its rows, W packed, C with gaps too; everything else is guard. */
+static dense dense_make(const mha__kernels *t, int64_t m, int64_t n, int64_t k, rng *r)
+{
+    dense d = {m, n, k, k + 3, n + 5, {0}, {0}, {0}, {0}};
+    const int64_t panels = (n + t->nr - 1) / t->nr;
+    d.a = array_make(t, (m - 1) * d.lda + k, (int)rng_range(r, 0, 3), INPUT);
+    d.w = array_make(t, n * k, (int)rng_range(r, 0, 3), INPUT);
+    d.panels = array_make(t, panels * k * t->nr, 0, OUTPUT);
+    d.c = array_make(t, (m - 1) * d.ldc + n, (int)rng_range(r, 0, 3), OUTPUT);
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t kk = 0; kk < k; kk++)
+            put(&d.a, i * d.lda + kk, rng_normal(r));
+    fill(&d.w, r);
+    t->pack_rows(n, k, d.w.data, k, 1, d.panels.data);
+    assert_true(guards_intact(&d.panels));
+    return d;
+}
+
+static void dense_free(dense *d)
+{
+    array_free(&d->a);
+    array_free(&d->w);
+    array_free(&d->panels);
+    array_free(&d->c);
+}
+
+static void run(const mha__kernels *t, dense *d, bool accumulate)
+{
+    t->product(d->m, d->n, d->k, d->a.data, d->lda, d->panels.data, d->k * t->nr, d->c.data, d->ldc, accumulate);
+}
+
+/* |error| of a chain of k roundings is at most k * u * sum |a w|; the gaps between rows of C are untouched. */
+static void check_dense(const mha__kernels *t, const dense *d, double begin)
+{
+    for (int64_t i = 0; i < d->m; i++)
+        for (int64_t j = 0; j < d->ldc && i * d->ldc + j < d->c.n; j++) {
+            const double got = get(&d->c, i * d->ldc + j);
+            if (j >= d->n) {
+                assert_true(got == OUTPUT);
+                continue;
+            }
+            double truth = begin, size = fabs(begin);
+            for (int64_t k = 0; k < d->k; k++) {
+                const double term = get(&d->a, i * d->lda + k) * get(&d->w, j * d->k + k);
+                truth += term;
+                size += fabs(term);
+            }
+            if (!(fabs(got - truth) <= ((double)d->k + 2) * rounding(t) * size))
+                fail_msg("%s %s: %lldx%lldx%lld, c[%lld][%lld] = %.9g, truth %.9g", t->isa, type_of(t), (long long)d->m,
+                         (long long)d->n, (long long)d->k, (long long)i, (long long)j, got, truth);
+        }
+    assert_true(guards_intact(&d->c));
+}
+
+static void test_dense_at_every_edge(void **state)
+{
+    (void)state;
+    const mha__kernels *list[TABLES];
+    rng r = rng_make(1, 1);
+    for (int n = tables(list); n-- > 0;) {
+        const mha__kernels *t = list[n];
+        for (int64_t m = 1; m <= 2 * t->mr + 1; m++)
+            for (int64_t columns = 1; columns <= 2 * t->nr + 1; columns += columns < t->nr ? 1 : 3) {
+                dense d = dense_make(t, m, columns, rng_range(&r, 1, 20), &r);
+                run(t, &d, false);
+                check_dense(t, &d, 0);
+                dense_free(&d);
+            }
+    }
+}
+
+/* k = 0 gives 0; a k longer than the product's own blocks continues the chain. */
+static void test_dense_lengths(void **state)
+{
+    (void)state;
+    const mha__kernels *list[TABLES];
+    const int64_t lengths[] = {1, 2, 63, 64, 65, 767, 768, 769, 1537, 3075};
+    rng r = rng_make(1, 2);
+    for (int n = tables(list); n-- > 0;) {
+        const mha__kernels *t = list[n];
+        for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+            dense d = dense_make(t, t->mr + 1, t->nr + 1, lengths[i], &r);
+            run(t, &d, false);
+            check_dense(t, &d, 0);
+            dense_free(&d);
+        }
+        dense d = dense_make(t, 3, 5, 1, &r);
+        t->product(3, 5, 0, d.a.data, d.lda, d.panels.data, 0, d.c.data, d.ldc, false);
+        for (int64_t i = 0; i < 3; i++)
+            for (int64_t j = 0; j < 5; j++)
+                assert_true(get(&d.c, i * d.ldc + j) == 0);
+        dense_free(&d);
+    }
+}
+
+static void test_dense_accumulates(void **state)
+{
+    (void)state;
+    const mha__kernels *list[TABLES];
+    rng r = rng_make(1, 3);
+    for (int n = tables(list); n-- > 0;) {
+        dense d = dense_make(list[n], list[n]->mr + 2, list[n]->nr + 3, 33, &r);
+        for (int64_t i = 0; i < d.m; i++)
+            for (int64_t j = 0; j < d.n; j++)
+                put(&d.c, i * d.ldc + j, 0.75);
+        run(list[n], &d, true);
+        check_dense(list[n], &d, 0.75);
+        dense_free(&d);
+    }
+}
+
+/* The same bits whether rows, columns or the inner length are computed at once or in pieces. */
+static void test_bits_do_not_depend_on_cuts(void **state)
+{
+    (void)state;
+    const mha__kernels *list[TABLES];
+    rng r = rng_make(1, 4);
+    for (int n = tables(list); n-- > 0;) {
+        const mha__kernels *t = list[n];
+        dense whole = dense_make(t, 2 * t->mr + 3, 2 * t->nr + 5, 1700, &r);
+        run(t, &whole, false);
+        array pieces = array_make(t, whole.c.n, 0, OUTPUT);
+        for (int64_t i = 0; i < whole.m; i += 5)
+            for (int64_t j = 0; j < whole.n; j += t->nr)
+                for (int64_t k = 0; k < whole.k; k += 611) {
+                    const int64_t rows = whole.m - i < 5 ? whole.m - i : 5;
+                    const int64_t columns = whole.n - j < t->nr ? whole.n - j : t->nr;
+                    const int64_t length = whole.k - k < 611 ? whole.k - k : 611;
+                    t->product(rows, columns, length, at_number(&whole.a, i * whole.lda + k), whole.lda,
+                               at_number(&whole.panels, j * whole.k + k * t->nr), 0,
+                               at_number(&pieces, i * whole.ldc + j), whole.ldc, k > 0);
+                }
+        assert_true(same_bits(&whole.c, &pieces));
+        array_free(&pieces);
+        dense_free(&whole);
+    }
+}
+
+/* scores = scale * K Q^T with K under any strides, and the maxima down the columns. */
+static void test_scores(void **state)
+{
+    (void)state;
+    const mha__kernels *list[TABLES];
+    rng r = rng_make(1, 5);
+    for (int n = tables(list); n-- > 0;) {
+        const mha__kernels *t = list[n];
+        for (int64_t lanes = 1; lanes <= t->nr; lanes++) {
+            const int64_t keys = rng_range(&r, 1, MHA__KEY_BLOCK), d = rng_range(&r, 1, 70);
+            const bool transposed = rng_chance(&r, 0.3);
+            const int64_t row = transposed ? 1 : d + 2, col = transposed ? keys + 1 : 1;
+            array k = array_make(t, (keys - 1) * row + (d - 1) * col + 1, 1, INPUT),
+                  q = array_make(t, lanes * d, 2, INPUT);
+            array panel = array_make(t, d * t->nr, 0, OUTPUT), s = array_make(t, keys * t->nr, 0, OUTPUT);
+            array top = array_make(t, t->nr, 0, OUTPUT);
+            for (int64_t j = 0; j < keys; j++)
+                for (int64_t i = 0; i < d; i++)
+                    put(&k, j * row + i * col, rng_normal(&r));
+            fill(&q, &r);
+            t->pack_rows(lanes, d, q.data, d, 1, panel.data);
+            t->scores(keys, d, k.data, row, col, panel.data, lanes, -0.3, s.data, top.data);
+            for (int64_t i = 0; i < lanes; i++) {
+                double most = -INFINITY;
+                for (int64_t j = 0; j < keys; j++) {
+                    double truth = 0, size = 0;
+                    for (int64_t x = 0; x < d; x++) {
+                        truth += get(&k, j * row + x * col) * get(&q, i * d + x);
+                        size += fabs(get(&k, j * row + x * col) * get(&q, i * d + x));
+                    }
+                    const double got = get(&s, j * t->nr + i);
+                    assert_true(fabs(got - -0.3 * truth) <= ((double)d + 3) * rounding(t) * 0.3 * size);
+                    most = fmax(most, got);
+                }
+                assert_true(get(&top, i) == most);
+            }
+            assert_true(guards_intact(&s) && guards_intact(&top));
+            array_free(&k), array_free(&q), array_free(&panel), array_free(&s), array_free(&top);
+        }
+    }
+}
+
+/* o = o * alpha + P V, for V in panels and V as it lies; values_masked gives the same bits while V is finite. */
+static void test_values(void **state)
+{
+    (void)state;
+    const mha__kernels *list[TABLES];
+    rng r = rng_make(1, 6);
+    for (int n = tables(list); n-- > 0;) {
+        const mha__kernels *t = list[n];
+        for (int64_t rows = 1; rows <= t->nr; rows++) {
+            const int64_t keys = rng_range(&r, 1, MHA__KEY_BLOCK), vectors = rng_range(&r, 1, 5), dv = vectors * t->vl;
+            const int64_t stride = (dv + t->nr - 1) / t->nr * t->nr;
+            array v = array_make(t, keys * dv, 0, INPUT), panels = array_make(t, keys * stride, 0, OUTPUT);
+            array p = array_make(t, keys * t->nr, 0, INPUT), alpha = array_make(t, t->nr, 0, INPUT);
+            array mask = array_make(t, keys * t->nr, 0, 0), begin = array_make(t, rows * stride, 0, OUTPUT);
+            array o[3];
+            fill(&v, &r), fill(&p, &r), fill(&alpha, &r);
+            for (int64_t i = 0; i < rows; i++)
+                for (int64_t c = 0; c < dv; c++)
+                    put(&begin, i * stride + c, rng_normal(&r));
+            for (int64_t i = 0; i < keys * t->nr; i++)
+                if (rng_chance(&r, 0.3)) put(&mask, i, -INFINITY), put(&p, i, 0);
+            for (int i = 0; i < 3; i++) {
+                o[i] = array_make(t, rows * stride, 0, OUTPUT);
+                memcpy(o[i].data, begin.data, (size_t)(rows * stride) * t->real_size);
+            }
+            t->pack_cols(keys, dv, v.data, dv, 1, panels.data);
+            t->values(rows, dv, keys, p.data, panels.data, t->nr, keys * t->nr, alpha.data, o[0].data, stride);
+            t->values(rows, dv, keys, p.data, v.data, dv, t->nr, alpha.data, o[1].data, stride);
+            t->values_masked(rows, dv, keys, p.data, mask.data, v.data, dv, t->nr, alpha.data, o[2].data, stride);
+            for (int64_t i = 0; i < rows; i++)
+                for (int64_t c = 0; c < dv; c++) {
+                    const double first = get(&begin, i * stride + c) * get(&alpha, i);
+                    double truth = first, size = fabs(first);
+                    for (int64_t j = 0; j < keys; j++) {
+                        truth += get(&p, j * t->nr + i) * get(&v, j * dv + c);
+                        size += fabs(get(&p, j * t->nr + i) * get(&v, j * dv + c));
+                    }
+                    assert_true(fabs(get(&o[0], i * stride + c) - truth) <= ((double)keys + 3) * rounding(t) * size);
+                    assert_true(get(&o[1], i * stride + c) == get(&o[0], i * stride + c));
+                    assert_true(get(&o[2], i * stride + c) == get(&o[0], i * stride + c));
+                }
+            for (int i = 0; i < 3; i++) {
+                assert_true(guards_intact(&o[i]));
+                array_free(&o[i]);
+            }
+            array_free(&v), array_free(&panels), array_free(&p), array_free(&alpha), array_free(&mask),
+                array_free(&begin);
+        }
+    }
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_dense_at_every_edge),
+        cmocka_unit_test(test_dense_lengths),
+        cmocka_unit_test(test_dense_accumulates),
+        cmocka_unit_test(test_bits_do_not_depend_on_cuts),
+        cmocka_unit_test(test_scores),
+        cmocka_unit_test(test_values),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
