@@ -1,0 +1,168 @@
+/* remote_attn.c - the operator of mha/attn.h, done by another program: $MHA_REMOTE, which speaks wire.h on its stdin and
+ * stdout. Linked before libmha, it makes every use of the operator run there, for instance on an emulated CPU. */
+#include "wire.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct mha_attn_plan {
+    mha_attn_desc desc;
+};
+
+static FILE *to_remote, *from_remote;
+
+static void connect_once(void)
+{
+    int ends[2];
+    const char *command = getenv("MHA_REMOTE");
+    if (to_remote) return;
+    if (!command || socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) abort();
+    pid_t child = fork();
+    if (child < 0) abort();
+    if (child == 0) {
+        dup2(ends[1], STDIN_FILENO);
+        dup2(ends[1], STDOUT_FILENO);
+        close(ends[0]);
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(127);
+    }
+    close(ends[1]);
+    to_remote = fdopen(ends[0], "w");
+    from_remote = fdopen(dup(ends[0]), "r");
+    if (!to_remote || !from_remote) abort();
+}
+
+/* Reads exactly `count` elements; a remote that has died ends this program, too. */
+static void receive(void *data, size_t size, size_t count)
+{
+    if (fread(data, size, count, from_remote) == count) return;
+    fputs("the remote operator has ended\n", stderr);
+    abort();
+}
+
+static mha_status receive_status(mha_error *err)
+{
+    mha_error error;
+    fflush(to_remote);
+    receive(&error, sizeof error, 1);
+    if (err && error.status != MHA_OK) *err = error;
+    return error.status;
+}
+
+static mha_attn_desc resolved(const mha_attn_desc *desc)
+{
+    mha_attn_desc d = *desc;
+    if (!d.kv_heads) d.kv_heads = d.heads;
+    if (!d.v_head_dim) d.v_head_dim = d.head_dim;
+    if (!d.keep_keys && (d.inputs & MHA_ATTN_KEEP)) d.keep_keys = d.kv_len;
+    return d;
+}
+
+mha_status mha_attn_plan_create(mha_ctx *ctx, const mha_attn_desc *desc, mha_attn_plan **out, mha_error *err)
+{
+    (void)ctx;
+    connect_once();
+    wire_request request = {WIRE_PLAN, resolved(desc)};
+    fwrite(&request, sizeof request, 1, to_remote);
+    *out = NULL;
+    mha_status status = receive_status(err);
+    if (status != MHA_OK) return status;
+    *out = malloc(sizeof **out);
+    if (!*out) abort();
+    (*out)->desc = request.desc;
+    return MHA_OK;
+}
+
+void mha_attn_plan_free(mha_attn_plan *plan)
+{
+    free(plan);
+}
+
+size_t mha_attn_plan_workspace(const mha_attn_plan *plan)
+{
+    (void)plan;
+    return 0;
+}
+
+size_t mha_attn_plan_describe(const mha_attn_plan *plan, int json, char *text, size_t capacity)
+{
+    (void)plan;
+    return (size_t)snprintf(text, capacity, json ? "{}" : "done by another program");
+}
+
+/* ---- calls ---- */
+
+/* Strides of a view; all zero is contiguous, unless zeros broadcast there. */
+static void strides_of(const int64_t given[4], const wire_array *a, int broadcasts, int64_t stride[4])
+{
+    memcpy(stride, given, 4 * sizeof *stride);
+    if (broadcasts || given[0] || given[1] || given[2] || given[3]) return;
+    stride[3] = 1;
+    for (int n = 3; n > 0; n--)
+        stride[n - 1] = stride[n] * a->dim[n];
+}
+
+/* Moves every element between the view and the wire, in the order of the indices. */
+static void transfer(char *data, const int64_t stride[4], const wire_array *a, int receiving)
+{
+    for (int64_t b = 0; a->present && b < a->dim[0]; b++)
+        for (int64_t h = 0; h < a->dim[1]; h++)
+            for (int64_t i = 0; i < a->dim[2]; i++)
+                for (int64_t j = 0; j < a->dim[3]; j++) {
+                    int64_t at = b * stride[0] + h * stride[1] + i * stride[2] + j * stride[3];
+                    char *element = data + at * (int64_t)a->size;
+                    if (receiving)
+                        receive(element, a->size, 1);
+                    else
+                        fwrite(element, a->size, 1, to_remote);
+                }
+}
+
+static void send_view(const mha_cview *view, const wire_array *a, int broadcasts)
+{
+    int64_t stride[4];
+    strides_of(view->stride, a, broadcasts, stride);
+    transfer((char *)(uintptr_t)view->data, stride, a, 0);
+}
+
+static void receive_view(const mha_view *view, const wire_array *a)
+{
+    int64_t stride[4];
+    strides_of(view->stride, a, 0, stride);
+    transfer(view->data, stride, a, 1);
+}
+
+mha_status mha_attn_forward(const mha_attn_plan *plan, const mha_attn_args *args, void *workspace,
+                            size_t workspace_bytes, mha_error *err)
+{
+    (void)workspace, (void)workspace_bytes;
+    wire_request request = {WIRE_CALL, plan->desc};
+    wire_array in[WIRE_ARRAYS], out[3];
+    wire_inputs(&plan->desc, in);
+    wire_outputs(&plan->desc, out);
+    fwrite(&request, sizeof request, 1, to_remote);
+    send_view(&args->q, &in[0], 0);
+    send_view(&args->k, &in[1], 0);
+    send_view(&args->v, &in[2], 0);
+    send_view(&args->keep, &in[3], 1);
+    send_view(&args->bias, &in[4], 1);
+    const int64_t *lens[] = {args->q_lens, args->kv_lens, args->offsets};
+    for (int n = 0; n < 3; n++)
+        if (in[5 + n].present) fwrite(lens[n], sizeof *lens[n], wire_count(&in[5 + n]), to_remote);
+    mha_status status = receive_status(err);
+    if (status != MHA_OK) return status;
+    receive_view(&args->out, &out[0]);
+    receive_view(&args->lse, &out[1]);
+    receive_view(&args->probs, &out[2]);
+    return MHA_OK;
+}
+
+mha_status mha_attention(mha_ctx *ctx, const mha_attn_desc *desc, const mha_attn_args *args, mha_error *err)
+{
+    mha_attn_plan *plan;
+    mha_status status = mha_attn_plan_create(ctx, desc, &plan, err);
+    if (status == MHA_OK) status = mha_attn_forward(plan, args, NULL, 0, err);
+    mha_attn_plan_free(plan);
+    return status;
+}

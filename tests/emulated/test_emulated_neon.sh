@@ -1,0 +1,46 @@
+#!/bin/sh
+# The operator on NEON, under qemu: its property tests, built for 64-bit ARM with the small cmocka.h beside this script, and
+# the recorded cases, where `mha verify` runs here and sends each problem to the emulated CPU ($MHA_EMULATED is such a program).
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+
+cross=${MHA_CROSS_CC:-aarch64-linux-gnu-gcc}
+command -v "$cross" >/dev/null 2>&1 || skip "$cross is not installed"
+command -v qemu-aarch64 >/dev/null 2>&1 || skip "qemu-aarch64 is not installed"
+root=${MHA_CROSS_ROOT:-/usr/aarch64-linux-gnu}
+
+# compile STANDARD OUTPUT FILE...
+compile() {
+    standard=$1
+    output=$2
+    shift 2
+    "$cross" "-std=$standard" -O2 -Wall -Wextra -Werror -ffp-contract=off -D_POSIX_C_SOURCE=200809L -D_DEFAULT_SOURCE \
+        -I"$here/include" -I"$here/src" -I"$here/tests/emulated" -I"$here/tests" -o "$output" "$@" -lpthread -lm
+}
+mkdir objects
+for file in "$here"/src/base/*.c "$here"/src/attn/*.c "$here"/src/kernel/*.c \
+    "$here"/tests/support/ref.c "$here"/tests/support/tensor.c "$here"/tests/support/problem.c \
+    "$here"/tests/support/alloc.c "$here"/tests/support/check.c; do
+    case $file in
+    */kernel/*) compile gnu11 "objects/$(basename "$file" .c).o" -O3 -c "$file" || exit 1 ;;
+    *) compile c11 "objects/$(basename "$file" .c).o" -c "$file" || exit 1 ;;
+    esac
+done
+
+for name in refusals calls memory laws bits poison random; do
+    compile c11 "$name" "$here/tests/property/test_attn_$name.c" objects/*.o || exit 1
+done
+for name in refusals calls memory laws bits poison; do
+    expect 0 qemu-aarch64 -L "$root" -E MHA_ISA=neon "./$name"
+done
+expect 0 qemu-aarch64 -L "$root" -E MHA_ISA=neon ./random --cases 300
+has out 'neon: 300 cases'
+grep neon: out
+
+compile c11 serve "$here/tests/emulated/serve_attn.c" objects/*.o || exit 1
+expect 0 env "MHA_REMOTE=qemu-aarch64 -L $root $work/serve" "$MHA_EMULATED" verify --golden "$data/attention"
+has err 'the emulated CPU uses neon'
+[ "$(tail -n 1 out)" = "168 passed, 0 failed, 44 refused" ] || fail "$(cat out)"
+tail -n 1 out
+finish
