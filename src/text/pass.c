@@ -83,7 +83,7 @@ mha_status mha__aligned_put(mha__pass *pass, mha__aligned *to, uint32_t code, ui
 
 mha__slice mha__aligned_slice(const mha__aligned *text)
 {
-    return (mha__slice){.bytes = text->bytes, .n = text->n, .from = text->from};
+    return (mha__slice){.bytes = text->n ? text->bytes : "", .n = text->n, .from = text->from};
 }
 
 mha__slice mha__slice_cut(const mha__slice *slice, size_t begin, size_t end)

@@ -58,7 +58,7 @@ static mha__slice normalize(mha__pass *pass, uint32_t code, char text[4])
 
 static bool is_text(const mha__slice *slice, const char *text, size_t n)
 {
-    return slice->n == n && memcmp(slice->bytes ? slice->bytes : "", text, n) == 0;
+    return slice->n == n && memcmp(slice->bytes, text, n) == 0;
 }
 
 static void settings(bool clean, bool chinese, bool strip, bool lower)

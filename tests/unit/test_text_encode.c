@@ -1,4 +1,5 @@
-/* test_text_encode.c - encoding and decoding: arguments, hostile texts, every allocation failing, and laws that need no oracle. */
+/* test_text_encode.c - encoding and decoding: arguments, hostile texts, every allocation failing, and laws that need
+ * no oracle. */
 #include "mha/text.h"
 #include "support/alloc.h"
 

@@ -1,4 +1,5 @@
-/* test_text_open.c - opening tokenizer.json: what each part refuses and by which sentence, what it takes, every allocation failing. */
+/* test_text_open.c - opening tokenizer.json: what each part refuses and by which sentence, what it takes, every
+ * allocation failing. */
 #include "support/alloc.h"
 #include "support/files.h"
 #include "text/tokenizer.h"
