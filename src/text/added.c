@@ -148,21 +148,20 @@ static mha_status pattern_of(const mha_tokenizer *t, const mha__added_token *tok
     return token->normalized ? mha__normalize(t, pass, &content, out) : MHA_OK;
 }
 
-/* Special tokens first: of two that are equal once normalized, the first is found. */
+/* Of tokens that are equal once normalized the reference finds any one; here it is the first. */
 static mha_status add_patterns(mha_tokenizer *t, bool normalized, mha__pass *pass, mha__added_set *set)
 {
-    for (int special = 1; special >= 0; special--)
-        for (size_t i = 0; i < t->added_count; i++) {
-            mha__added_token *token = &t->added[i];
-            const mha__vocab_entry *entry;
-            mha__slice pattern;
-            if (token->normalized != normalized || token->special != special) continue;
-            MHA__TRY(pattern_of(t, token, pass, &pattern));
-            if (pattern.n == 0) continue; /* nothing is left of it: it is never found */
-            MHA__TRY(mha__vocab_add(&set->patterns, pattern.bytes, pattern.n, (int32_t)i, &entry, pass->err));
-            set->first[(unsigned char)pattern.bytes[0]] = true;
-            token->shown = set->patterns.bytes + entry->begin;
-        }
+    for (size_t i = 0; i < t->added_count; i++) {
+        mha__added_token *token = &t->added[i];
+        const mha__vocab_entry *entry;
+        mha__slice pattern;
+        if (token->normalized != normalized) continue;
+        MHA__TRY(pattern_of(t, token, pass, &pattern));
+        if (pattern.n == 0) continue; /* nothing is left of it: it is never found */
+        MHA__TRY(mha__vocab_add(&set->patterns, pattern.bytes, pattern.n, (int32_t)i, &entry, pass->err));
+        set->first[(unsigned char)pattern.bytes[0]] = true;
+        token->shown = set->patterns.bytes + entry->begin;
+    }
     return MHA_OK;
 }
 

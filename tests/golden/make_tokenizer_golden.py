@@ -67,7 +67,7 @@ ADDED = [
     added(N + 2, "<lr>", lstrip=True, rstrip=True, special=False), added(N + 3, "one", single_word=True),
     added(N + 4, "Éa", normalized=True, special=False), added(N + 5, "abAB", normalized=True, special=False),
     added(N + 6, "abab a", normalized=True), added(N + 7, "<l><r>"), added(N + 8, " x"), added(N + 9, "日", special=False),
-    added(N + 10, "ÉA", normalized=True, special=False),
+    added(N + 10, "[x] ,", rstrip=True, single_word=True),
 ]
 TEMPLATE = {
     "type": "TemplateProcessing", "single": [special("two", 4), sequence("A", 3), special("[SEP]", 0)],
@@ -104,7 +104,7 @@ SMALL = {
 }
 SMALL_TEXTS = [
     "", "a", "ab ba,c", "abab abcabc ababab aaaaaa", "éa Éa E\u0301A éab", " <l> <r> <lr>  a  <l><r> b<lr>c", "one onea one, _one oneé",
-    "abABa abab a abab  a", "a xb <r> xa", "日本a日", "\u0301\u0301 a\u0301", "[PAD]a[PAD] [pad]", "a\u0000\u00a0b\u2003c\u00adc", "İa ΑΣ",
+    "abABa abab a abab  a [x] , a", "a xb <r> xa", "日本a日", "\u0301\u0301 a\u0301", "[PAD]a[PAD] [pad]", "a\u0000\u00a0b\u2003c\u00adc", "İa ΑΣ",
     "<r>  <l>  <lr>", "zzz zzzz é ée", "a\u3000one\u0085<r>\u0085b",
 ]
 SMALL_PAIRS = [("a b a", "b"), ("a", "b a b a b"), ("", ""), ("a b c a b c", "c b a c b a c"), ("", "a"), ("a,b", "")]

@@ -1,0 +1,52 @@
+/* fuzz_tokenizer.c - any bytes as tokenizer.json. What is accepted encodes a few texts within its own ids, and
+ * decodes them. */
+#include "fuzz.h"
+#include "io/json.h"
+#include "text/tokenizer.h"
+#include <string.h>
+
+static const char *const texts[] = {
+    "",
+    "a b, ab [PAD] <l> <r> one",
+    "e\xCC\x81\xCC\x96 na\xC3\xAFve \xE6\x97\xA5\xE6\x9C\xAC \xF0\x9F\x98\x80",
+    " \xC2\xA0\t[SEP]x",
+};
+
+static void use(const mha_tokenizer *t, const char *text, const char *pair, int stored)
+{
+    const mha_encode_options options = {.size = sizeof options, .stored_limits = stored};
+    mha_encoding *e = NULL;
+    mha_error err = {0};
+    char *decoded = NULL;
+    mha_status status = mha_tokenizer_encode(t, text, strlen(text), pair, pair ? strlen(pair) : 0, &options, &e, &err);
+    fuzz_check((status == MHA_OK) == (e != NULL), "an encoding comes with success, and only then");
+    fuzz_check(status == MHA_OK || (stored && status == MHA_ERR_ARG), "only the stored limits can be too tight");
+    if (!e) return;
+    for (int64_t i = 0; i < e->count; i++)
+        fuzz_check(mha_tokenizer_token(t, e->ids[i]) != NULL, "every id has a token");
+    fuzz_check(mha_tokenizer_decode(t, e->ids, e->count, 0, &decoded, NULL, &err) == MHA_OK, "what is encoded decodes");
+    mha_tokenizer_text_free(t, decoded);
+    mha_encoding_free(e);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
+{
+    json_t *json = NULL;
+    mha_tokenizer *t = NULL;
+    mha_error err = {0};
+    if (mha__json_parse(MHA__TOKENIZER_FILE, (const char *)bytes, n, MHA__JSON_BOM, &json, &err) != MHA_OK) return 0;
+    mha_status status = mha__tokenizer_make(NULL, json, &t, &err);
+    json_decref(json);
+    fuzz_check((status == MHA_OK) == (t != NULL), "a tokenizer comes with success, and only then");
+    fuzz_check(status == MHA_OK || strncmp(err.message, "tokenizer.json: ", 16) == 0, "a refusal names the file");
+    for (const char *p = err.message; *p; p++)
+        fuzz_check((unsigned char)*p >= 32 && *p != 127, "a sentence holds no control character");
+    if (!t) return 0;
+    fuzz_check(mha_tokenizer_size(t) <= (int64_t)(4 * n + 1024), "no table is sized by an id");
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        use(t, texts[i], NULL, 1);
+        use(t, texts[i], texts[0], 0);
+    }
+    mha_tokenizer_free(t);
+    return 0;
+}

@@ -1,0 +1,111 @@
+"""The tokenizer beside the tokenizers library: random texts and pairs through every folder of golden/data/tokenizer, ids, type ids,
+byte offsets and decoded text equal.  MHA_SEED=N repeats a run;  MHA_CASES=N sets the number of texts per folder."""
+import ctypes
+import itertools
+import os
+import random
+import sys
+import unittest
+from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_size_t, c_void_p
+from pathlib import Path
+
+try:
+    from tokenizers import Tokenizer
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+from mha._library import EncodeOptions, Encoding, Error, call, lib
+
+lib.mha_tokenizer_open.restype = c_int
+lib.mha_tokenizer_open.argtypes = [c_void_p, c_char_p, POINTER(c_void_p), POINTER(Error)]
+lib.mha_tokenizer_free.restype = None
+lib.mha_tokenizer_free.argtypes = [c_void_p]
+
+FOLDERS = sorted(p for p in (Path(__file__).resolve().parents[1] / "golden/data/tokenizer").iterdir() if p.is_dir())
+SEED = int(os.environ.get("MHA_SEED") or random.SystemRandom().randrange(1 << 32))
+CASES = int(os.environ.get("MHA_CASES") or 400)
+
+WORDS = ("the of and harbour unbelievable İstanbul Straße naïve e\u0301 a\u030a\u0323 don't 3.14 [MASK] [SEP] [PAD] [mask] <l> <r> <lr> "
+         "<l><r> one Éa ab abab abcabc 日本 한국어 ΑΣ ǅ \u200b \u00ad ﬁ 👩‍🔬 \U0002f800 \u0344\u0323 \u08d4\u0316\u05b0 \u1e9b\u0323").split()
+CHARACTERS = "aábcexyzAÉZ  \t\n\r.,!?'\"-_()[]<>#0159\u0000\u0085\u00a0\u2028\u3000\u0300\u0301\u0316\u0323\u0334\u0345\u302e\u1dfb\ufffd\ue000日本豈ー한ㅎ"
+RANGES = [(0x20, 0x7F), (0x80, 0x250), (0x250, 0x590), (0x300, 0x370), (0x590, 0x900), (0x900, 0x1200), (0x1A00, 0x2100), (0x2000, 0x2C00),
+          (0x2C00, 0x3100), (0x3000, 0xA000), (0xA000, 0xAC00), (0xAC00, 0xD7B0), (0xF900, 0x10000), (0x10000, 0x12000),
+          (0x1D000, 0x1E000), (0x1E000, 0x1F000), (0x1F000, 0x20000), (0x20000, 0x30000), (0xE0000, 0x110000)]
+
+
+def random_piece(rng):
+    kind = rng.randrange(10)
+    if kind < 3:
+        return rng.choice(WORDS)
+    if kind < 6:
+        return rng.choice(CHARACTERS) * (rng.randrange(120) if rng.randrange(40) == 0 else 1)
+    if kind < 8:
+        return " "
+    return chr(rng.randrange(*rng.choice(RANGES)))
+
+
+def random_text(rng):
+    return "".join(random_piece(rng) for _ in range(rng.choice((0, 1, 2, 5, 10, 30))))
+
+
+def byte_offsets(text, offsets):
+    at = list(itertools.accumulate((len(ch.encode("utf-8")) for ch in text), initial=0))
+    return [(at[a], at[b]) for a, b in offsets]
+
+
+class Ours:
+    def __init__(self, folder):
+        self.handle = c_void_p()
+        call("mha_tokenizer_open", None, str(folder).encode(), byref(self.handle))
+
+    def __del__(self):
+        lib.mha_tokenizer_free(self.handle)
+
+    def encode(self, text, pair, special, limit):
+        options = EncodeOptions(size=ctypes.sizeof(EncodeOptions), no_special=not special, max_tokens=limit)
+        text, pair = text.encode("utf-8"), None if pair is None else pair.encode("utf-8")
+        out = POINTER(Encoding)()
+        call("mha_tokenizer_encode", self.handle, text, len(text), pair, len(pair or b""), byref(options), byref(out))
+        e = out.contents
+        got = tuple(x[:e.count] for x in (e.ids, e.type_ids, e.sequence)) + (list(zip(e.begin[:e.count], e.end[:e.count])),)
+        lib.mha_encoding_free(out)
+        return got
+
+    def decode(self, ids):
+        text, size = c_void_p(), c_size_t()
+        call("mha_tokenizer_decode", self.handle, (c_int32 * len(ids))(*ids), len(ids), 0, byref(text), byref(size))
+        got = ctypes.string_at(text, size.value).decode("utf-8")
+        lib.mha_tokenizer_text_free(self.handle, text)
+        return got
+
+
+def theirs(tok, text, pair, special, limit):
+    tok.no_truncation()
+    if limit:
+        tok.enable_truncation(limit)
+    e = tok.encode(text, pair, add_special_tokens=special)
+    sequence = [-1 if s is None else s for s in e.sequence_ids]
+    places = [byte_offsets(x, [o if s == i else (0, 0) for o, s in zip(e.offsets, sequence)]) for i, x in enumerate((text, pair or ""))]
+    return e.ids, e.type_ids, sequence, [places[max(s, 0)][k] for k, s in enumerate(sequence)]
+
+
+class AgainstTokenizers(unittest.TestCase):
+    def test_random_texts(self):
+        self.assertTrue(FOLDERS)
+        for folder in FOLDERS:
+            rng = random.Random(f"{SEED} {folder.name}")
+            reference, ours = Tokenizer.from_file(str(folder / "tokenizer.json")), Ours(folder)
+            reference.no_padding()
+            for _ in range(CASES):
+                text, pair = random_text(rng), random_text(rng) if rng.randrange(4) == 0 else None
+                special, limit = rng.randrange(4) > 0, rng.choice((0, 0, 5, 9))
+                with self.subTest(folder=folder.name, text=text, pair=pair, special=special, limit=limit):
+                    want = theirs(reference, text, pair, special, limit)
+                    self.assertEqual(ours.encode(text, pair, special, limit), want)
+                    self.assertEqual(ours.decode(want[0]), reference.decode(want[0], skip_special_tokens=False))
+
+
+if __name__ == "__main__":
+    print(f"MHA_SEED={SEED} MHA_CASES={CASES}, {len(FOLDERS)} folders")
+    unittest.main()
