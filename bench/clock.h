@@ -1,0 +1,30 @@
+/* clock.h - how the benchmarks take time: the least of many rounds, on this thread's own CPU clock, which other
+ * programs do not stretch while it waits. Wall time where several threads work. */
+#ifndef BENCH_CLOCK_H
+#define BENCH_CLOCK_H
+
+#include <time.h>
+
+static inline double clock_seconds(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Least seconds of one call of `work(arg)` among rounds that together take about `budget` seconds; at least 3
+ * rounds. */
+static inline double least_seconds(void (*work)(void *arg), void *arg, double budget, clockid_t clock)
+{
+    double least = 1e300, total = 0;
+    for (int round = 0; round < 3 || total < budget; round++) {
+        const double start = clock_seconds(clock);
+        work(arg);
+        const double seconds = clock_seconds(clock) - start;
+        total += seconds;
+        least = seconds < least ? seconds : least;
+    }
+    return least;
+}
+
+#endif

@@ -1,0 +1,210 @@
+/* kernel.c - the kernels and the forward operator on one thread, as a share of the multiply-add peak of the same run.
+ *
+ *     bench_kernel [ISA]     one CSV row for each measurement: isa,what,milliseconds,GFLOP/s,percent of peak
+ *
+ * Operations of attention are counted as 4 B H Lq Lk D, half of that when causal: work at the diagonal that is masked
+ * away counts as lost. Softmax is counted in Gelem/s instead, with no percentage.
+ */
+#include "kernel/kernel.h"
+#include "bench/clock.h"
+#include "mha/mha.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double BUDGET = 0.4; /* seconds for each row */
+static volatile double sink;
+
+static void row(const char *isa, const char *what, double seconds, double flops, double peak)
+{
+    printf("%s,%s,%.4f,%.1f,%.1f\n", isa, what, 1e3 * seconds, 1e-9 * flops / seconds, 100 * flops / seconds / peak);
+    fflush(stdout);
+}
+
+/* Numbers in [-1, 1) that need no seed. */
+static float *numbers(size_t count)
+{
+    float *x = aligned_alloc(64, (count * sizeof *x + 63) / 64 * 64);
+    if (!x) {
+        fprintf(stderr, "out of memory\n");
+        exit(1);
+    }
+    uint32_t state = 1;
+    for (size_t i = 0; i < count; i++) {
+        state = state * 1664525u + 1013904223u;
+        x[i] = (float)(state >> 8) * 0x1p-23f - 1;
+    }
+    return x;
+}
+
+/* ---- kernels on data in the first cache level ---- */
+
+enum { KEYS = MHA__KEY_BLOCK, WIDTH = 64, REPEAT = 200 };
+
+typedef struct panel_work {
+    const mha__kernels *k;
+    float *key, *q, *s, *v, *o, *top, *max, *sum, *alpha;
+    int64_t m, n, inner; /* of the dense product */
+    float *a, *panels, *c;
+} panel_work;
+
+static void run_peak(void *arg)
+{
+    sink = ((panel_work *)arg)->k->fma_steps(100000, 0.999);
+}
+
+static void run_scores(void *arg)
+{
+    const panel_work *w = arg;
+    for (int i = 0; i < REPEAT; i++)
+        w->k->scores(KEYS, WIDTH, w->key, WIDTH, 1, w->q, w->k->nr, 0.125, w->s, w->top);
+}
+
+static void run_values(void *arg)
+{
+    const panel_work *w = arg;
+    for (int i = 0; i < REPEAT; i++)
+        w->k->values(w->k->nr, WIDTH, KEYS, w->s, w->v, WIDTH, w->k->nr, w->alpha, w->o, WIDTH);
+}
+
+/* Probabilities of the round before are the scores of the next: in range, and exp takes the same time for all. */
+static void run_softmax(void *arg)
+{
+    const panel_work *w = arg;
+    for (int i = 0; i < REPEAT; i++)
+        w->k->softmax(KEYS, w->k->nr, w->top, w->s, w->max, w->sum, w->alpha);
+}
+
+static void run_dense(void *arg)
+{
+    const panel_work *w = arg;
+    w->k->product(w->m, w->n, w->inner, w->a, w->inner, w->panels, w->inner * w->k->nr, w->c, w->n, false);
+}
+
+static void dense(panel_work *w, int64_t m, int64_t n, int64_t inner, double peak)
+{
+    char name[64];
+    float *weight = numbers((size_t)(n * inner));
+    w->m = m, w->n = n, w->inner = inner;
+    w->a = numbers((size_t)(m * inner));
+    w->panels = numbers((size_t)((n + 63) / 64 * 64 * inner));
+    w->c = numbers((size_t)(m * n));
+    w->k->pack_rows(n, inner, weight, inner, 1, w->panels);
+    snprintf(name, sizeof name, "dense %lldx%lldx%lld", (long long)m, (long long)n, (long long)inner);
+    row(w->k->isa, name, least_seconds(run_dense, w, BUDGET, CLOCK_THREAD_CPUTIME_ID),
+        2 * (double)m * (double)n * (double)inner, peak);
+    free(weight), free(w->a), free(w->panels), free(w->c);
+}
+
+static double bench_kernels(const mha__kernels *k)
+{
+    panel_work w = {.k = k};
+    float **piece[] = {&w.key, &w.q, &w.s, &w.v, &w.o, &w.top, &w.max, &w.sum, &w.alpha};
+    for (size_t i = 0; i < sizeof piece / sizeof piece[0]; i++)
+        *piece[i] = numbers((size_t)KEYS * WIDTH);
+    const double flops = 2.0 * KEYS * WIDTH * k->nr * REPEAT;
+    const double peak_seconds = least_seconds(run_peak, &w, BUDGET, CLOCK_THREAD_CPUTIME_ID);
+    const double peak = 2.0 * 100000 * k->mr * k->nr / peak_seconds;
+    row(k->isa, "fma peak", peak_seconds, peak * peak_seconds, peak);
+    row(k->isa, "scores 128x64", least_seconds(run_scores, &w, BUDGET, CLOCK_THREAD_CPUTIME_ID), flops, peak);
+    const double seconds = least_seconds(run_softmax, &w, BUDGET, CLOCK_THREAD_CPUTIME_ID);
+    printf("%s,softmax (Gelem/s),%.4f,%.2f,\n", k->isa, 1e3 * seconds, 1e-9 * KEYS * k->nr * REPEAT / seconds);
+    row(k->isa, "values 128x64", least_seconds(run_values, &w, BUDGET, CLOCK_THREAD_CPUTIME_ID), flops, peak);
+    dense(&w, 1, 768, 768, peak);
+    dense(&w, 16, 768, 768, peak);
+    dense(&w, 512, 768, 768, peak);
+    dense(&w, 512, 3072, 768, peak);
+    dense(&w, 512, 768, 3072, peak);
+    for (size_t i = 0; i < sizeof piece / sizeof piece[0]; i++)
+        free(*piece[i]);
+    return peak;
+}
+
+/* ---- the operator ---- */
+
+typedef struct shape {
+    const char *name;
+    int64_t batch, heads, kv_heads, q_len, kv_len, head_dim;
+    int causal;
+} shape;
+
+static const shape shapes[] = {
+    {"prefill 1x12x512x64", 1, 12, 12, 512, 512, 64, 0},
+    {"prefill 1x12x512x64 causal", 1, 12, 12, 512, 512, 64, 1},
+    {"BERT 32x12x128x64", 32, 12, 12, 128, 128, 64, 0},
+    {"prefill 1x32/8x2048x128 causal", 1, 32, 8, 2048, 2048, 128, 1},
+    {"prefill 1x16x4096x64", 1, 16, 16, 4096, 4096, 64, 0},
+    {"prefill 1x16x4096x64 causal", 1, 16, 16, 4096, 4096, 64, 1},
+    {"small 8x2x16x8", 8, 2, 2, 16, 16, 8, 0},
+};
+
+typedef struct attn_work {
+    mha_attn_plan *plan;
+    mha_attn_args args;
+    void *workspace;
+    size_t bytes;
+    int repeat;
+} attn_work;
+
+static void run_attention(void *arg)
+{
+    const attn_work *w = arg;
+    for (int i = 0; i < w->repeat; i++)
+        mha_attn_forward(w->plan, &w->args, w->workspace, w->bytes, NULL);
+}
+
+static int bench_shape(mha_ctx *ctx, const shape *s, double peak)
+{
+    const mha_attn_desc desc = {.size = sizeof desc,
+                                .batch = s->batch,
+                                .heads = s->heads,
+                                .kv_heads = s->kv_heads,
+                                .q_len = s->q_len,
+                                .kv_len = s->kv_len,
+                                .head_dim = s->head_dim,
+                                .causal = s->causal};
+    const size_t queries = (size_t)(s->batch * s->heads * s->q_len * s->head_dim);
+    const size_t keys = (size_t)(s->batch * s->kv_heads * s->kv_len * s->head_dim);
+    const double flops = (s->causal ? 2.0 : 4.0) * (double)queries * (double)s->kv_len;
+    attn_work w = {.args = {.size = sizeof w.args}, .repeat = flops < 1e7 ? 200 : 1};
+    mha_error err;
+    if (mha_attn_plan_create(ctx, &desc, &w.plan, &err) != MHA_OK) {
+        fprintf(stderr, "%s: %s\n", s->name, err.message);
+        return 1;
+    }
+    w.bytes = mha_attn_plan_workspace(w.plan);
+    w.workspace = mha_alloc(ctx, w.bytes);
+    float *q = numbers(queries), *k = numbers(keys), *v = numbers(keys), *out = numbers(queries);
+    w.args.q.data = q, w.args.k.data = k, w.args.v.data = v, w.args.out.data = out;
+    const double seconds = least_seconds(run_attention, &w, BUDGET, CLOCK_THREAD_CPUTIME_ID);
+    row(mha_ctx_isa(ctx), s->name, seconds / w.repeat, flops, peak);
+    free(q), free(k), free(v), free(out);
+    mha_free(ctx, w.workspace);
+    mha_attn_plan_free(w.plan);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const mha__kernels *last = NULL;
+    int failed = 0;
+    for (int isa = 0; isa < MHA__ISAS; isa++) {
+        const mha__kernels *k = mha__kernels_f32((mha__isa)isa);
+        if (!mha__cpu_has((mha__isa)isa) || k == last) continue;
+        last = k;
+        if (argc > 1 ? strcmp(argv[1], k->isa) != 0 : isa == MHA__SCALAR) continue;
+        const double peak = bench_kernels(k);
+        const mha_ctx_options options = {.size = sizeof options, .threads = 1, .isa = mha__isa_name((mha__isa)isa)};
+        mha_ctx *ctx;
+        mha_error err;
+        if (mha_ctx_create(&options, &ctx, &err) != MHA_OK) {
+            fprintf(stderr, "%s\n", err.message);
+            return 1;
+        }
+        for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+            failed |= bench_shape(ctx, &shapes[i], peak);
+        mha_ctx_free(ctx);
+    }
+    return failed;
+}
