@@ -77,7 +77,8 @@ mha_status mha__added_split(const mha_tokenizer *t, const mha__added_set *set, m
             mha__slice before = mha__slice_cut(in, done, begin);
             MHA__TRY(rest(t, pass, &before));
         }
-        done = token->rstrip ? strip_right(in, at) : at;
+        /* Where at < done, what lies between is white space that the token before swallowed: it is not read again. */
+        done = token->rstrip ? strip_right(in, at > done ? at : done) : at;
         MHA__TRY(mha__pass_token(pass, in, token->id, begin, done));
     }
     mha__slice after = mha__slice_cut(in, done, in->n);
@@ -90,11 +91,7 @@ mha_status mha__added_split(const mha_tokenizer *t, const mha__added_set *set, m
 static int32_t reference_id(const mha_tokenizer *t, const mha__added_token *token)
 {
     int32_t id = mha__vocab_find(&t->vocab, token->content, token->n);
-    int32_t next = (int32_t)t->vocab.count;
-    if (id >= 0) return id;
-    for (size_t i = 0; i < t->added_count; i++)
-        if (t->added[i].id >= next) next = t->added[i].id + 1;
-    return next;
+    return id >= 0 ? id : t->next_id;
 }
 
 static mha_status load_fields(const mha_tokenizer *t, const mha__json_obj *json, mha__added_token *token,
@@ -137,6 +134,7 @@ static mha_status load_token(mha_tokenizer *t, const json_t *value, size_t index
         return mha__json_refuse(&json, "content", "a text that no other added token has", err);
     token.content = token.shown = t->added_names.bytes + entry->begin;
     t->added[t->added_count++] = token;
+    if (id >= t->next_id) t->next_id = id + 1;
     return MHA_OK;
 }
 
@@ -190,6 +188,7 @@ mha_status mha__added_load(mha_tokenizer *t, const mha__json_obj *root, mha_erro
     MHA__TRY(mha__vocab_create(t->ctx, count, bytes, &t->added_names, err));
     t->added = mha__calloc(t->ctx, count + 1, sizeof *t->added);
     if (!t->added) return mha__no_memory(err, (count + 1) * sizeof *t->added, "the added tokens");
+    t->next_id = (int32_t)t->vocab.count;
     json_array_foreach(list, i, value) MHA__TRY(load_token(t, value, i, err));
 
     mha__pass pass = {.ctx = t->ctx, .err = err};

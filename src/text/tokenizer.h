@@ -107,6 +107,8 @@ struct mha_tokenizer {
 
     mha__added_token *added;
     size_t added_count;
+    int32_t
+        next_id; /* of an added token that the vocabulary lacks: past both the vocabulary's size and all ids before */
     mha__added_set raw, normalized;
     mha__vocab added_names; /* content -> index into added */
 

@@ -120,7 +120,8 @@ def byte_offsets(text, offsets):
 def encoded(e, text, pair):
     """One encoding; offsets of the second text are into that text, of specials and padding 0."""
     seq = [-1 if special or s is None else s for s, special in zip(e.sequence_ids, e.special_tokens_mask)]
-    both = [byte_offsets(x, [o if s == i else (0, 0) for o, s in zip(e.offsets, seq)]) for i, x in enumerate((text, pair or ""))]
+    both = [byte_offsets(x, [o if s == i else (0, 0) for o, s in zip(e.offsets, seq)])
+            for i, x in enumerate((text, pair or ""))]
     return {"ids": e.ids, "type_ids": e.type_ids, "sequence": seq,
             "offsets": [both[max(s, 0)][k] for k, s in enumerate(seq)]}
 

@@ -1,5 +1,6 @@
-"""The tokenizer beside the tokenizers library: random texts and pairs through every folder of golden/data/tokenizer, ids, type ids,
-byte offsets and decoded text equal.  MHA_SEED=N repeats a run;  MHA_CASES=N sets the number of texts per folder."""
+"""The tokenizer beside the tokenizers library: random texts and pairs through every folder of golden/data/tokenizer: ids,
+type ids, byte offsets and decoded text equal.
+MHA_SEED=N repeats a run;  MHA_CASES=N sets the number of texts per folder."""
 import ctypes
 import itertools
 import os
@@ -26,12 +27,14 @@ FOLDERS = sorted(p for p in (Path(__file__).resolve().parents[1] / "golden/data/
 SEED = int(os.environ.get("MHA_SEED") or random.SystemRandom().randrange(1 << 32))
 CASES = int(os.environ.get("MHA_CASES") or 400)
 
-WORDS = ("the of and harbour unbelievable İstanbul Straße naïve e\u0301 a\u030a\u0323 don't 3.14 [MASK] [SEP] [PAD] [mask] <l> <r> <lr> "
-         "<l><r> one Éa ab abab abcabc 日本 한국어 ΑΣ ǅ \u200b \u00ad ﬁ 👩‍🔬 \U0002f800 \u0344\u0323 \u08d4\u0316\u05b0 \u1e9b\u0323").split()
-CHARACTERS = "aábcexyzAÉZ  \t\n\r.,!?'\"-_()[]<>#0159\u0000\u0085\u00a0\u2028\u3000\u0300\u0301\u0316\u0323\u0334\u0345\u302e\u1dfb\ufffd\ue000日本豈ー한ㅎ"
-RANGES = [(0x20, 0x7F), (0x80, 0x250), (0x250, 0x590), (0x300, 0x370), (0x590, 0x900), (0x900, 0x1200), (0x1A00, 0x2100), (0x2000, 0x2C00),
-          (0x2C00, 0x3100), (0x3000, 0xA000), (0xA000, 0xAC00), (0xAC00, 0xD7B0), (0xF900, 0x10000), (0x10000, 0x12000),
-          (0x1D000, 0x1E000), (0x1E000, 0x1F000), (0x1F000, 0x20000), (0x20000, 0x30000), (0xE0000, 0x110000)]
+WORDS = ("the of and harbour unbelievable İstanbul Straße naïve e\u0301 a\u030a\u0323 don't 3.14 [MASK] [SEP] [PAD] [mask] <l> <r> "
+         "<lr> <l><r> one Éa ab abab abcabc 日本 한국어 ΑΣ ǅ \u200b \u00ad ﬁ 👩‍🔬 \U0002f800 \u0344\u0323 \u08d4\u0316\u05b0 "
+         "\u1e9b\u0323").split()
+CHARACTERS = ("aábcexyzAÉZ  \t\n\r.,!?'\"-_()[]<>#0159\u0000\u0085\u00a0\u2028\u3000\u0300\u0301\u0316\u0323\u0334\u0345\u302e"
+              "\u1dfb\ufffd\ue000日本豈ー한ㅎ")
+RANGES = [(0x20, 0x7F), (0x80, 0x250), (0x250, 0x590), (0x300, 0x370), (0x590, 0x900), (0x900, 0x1200), (0x1A00, 0x2100),
+          (0x2000, 0x2C00), (0x2C00, 0x3100), (0x3000, 0xA000), (0xA000, 0xAC00), (0xAC00, 0xD7B0), (0xF900, 0x10000),
+          (0x10000, 0x12000), (0x1D000, 0x1E000), (0x1E000, 0x1F000), (0x1F000, 0x20000), (0x20000, 0x30000), (0xE0000, 0x110000)]
 
 
 def random_piece(rng):
@@ -86,7 +89,8 @@ def theirs(tok, text, pair, special, limit):
         tok.enable_truncation(limit)
     e = tok.encode(text, pair, add_special_tokens=special)
     sequence = [-1 if s is None else s for s in e.sequence_ids]
-    places = [byte_offsets(x, [o if s == i else (0, 0) for o, s in zip(e.offsets, sequence)]) for i, x in enumerate((text, pair or ""))]
+    places = [byte_offsets(x, [o if s == i else (0, 0) for o, s in zip(e.offsets, sequence)])
+              for i, x in enumerate((text, pair or ""))]
     return e.ids, e.type_ids, sequence, [places[max(s, 0)][k] for k, s in enumerate(sequence)]
 
 

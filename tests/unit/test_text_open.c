@@ -173,6 +173,40 @@ static void test_long_and_double_added_tokens(void **state)
     json_decref(json);
 }
 
+/* Work stays linear in the file and in the text: 100,000 added tokens, one of which is a space that swallows spaces. */
+static void test_many_added_tokens(void **state)
+{
+    (void)state;
+    enum { TOKENS = 100000, SPACES = 1 << 18 };
+    json_t *json = load_base();
+    json_t *added = json_object_get(json, "added_tokens");
+    for (int i = 0; i < TOKENS; i++) {
+        char content[16];
+        snprintf(content, sizeof content, i ? "<%d>" : " ", i);
+        json_t *token = json_deep_copy(json_array_get(added, 0));
+        json_object_set_new(token, "id", json_integer(21 + i));
+        json_object_set_new(token, "content", json_string(content));
+        json_object_set_new(token, "rstrip", json_true());
+        json_array_append_new(added, token);
+    }
+    mha_tokenizer *t;
+    mha_encoding *e;
+    mha_error err = {0};
+    if (mha__tokenizer_make(NULL, json, &t, &err)) fail_msg("%s", err.message);
+    char *text = malloc(SPACES);
+    assert_non_null(text);
+    memset(text, ' ', SPACES);
+    mha_encode_options o = {.size = sizeof o, .no_special = 1};
+    assert_int_equal(mha_tokenizer_encode(t, text, SPACES, NULL, 0, &o, &e, NULL), MHA_OK);
+    assert_int_equal(e->count, SPACES); /* as in the reference, each is found, however much the one before swallowed */
+    assert_int_equal(e->end[0], SPACES);
+    assert_int_equal(e->end[SPACES - 1], SPACES);
+    mha_encoding_free(e);
+    mha_tokenizer_free(t);
+    free(text);
+    json_decref(json);
+}
+
 /* A vocabulary may leave ids out; they have no token. */
 static void test_look_up(void **state)
 {
@@ -294,9 +328,13 @@ static void test_starvation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_edits),   cmocka_unit_test(test_long_and_double_added_tokens),
-        cmocka_unit_test(test_look_up), cmocka_unit_test(test_no_file),
-        cmocka_unit_test(test_hostile), cmocka_unit_test(test_starvation),
+        cmocka_unit_test(test_edits),
+        cmocka_unit_test(test_long_and_double_added_tokens),
+        cmocka_unit_test(test_many_added_tokens),
+        cmocka_unit_test(test_look_up),
+        cmocka_unit_test(test_no_file),
+        cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_starvation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
