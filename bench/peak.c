@@ -1,77 +1,50 @@
-/* peak.c - the limits of this machine, one thread, for each ISA: multiply-adds in registers, and reading from each
- * cache level and from memory. The 100 % of all other benchmarks.
+/* peak.c - the limits of this machine: multiply-adds in registers, and reading of footprints from one cache level to
+ * memory. The 100 % of all other benchmarks, which measure it again beside their own rows.
  *
- *     bench_peak [ISA]       one CSV row for each measurement: isa,what,value,unit
+ *     bench_peak [THREADS [ISA]]       one CSV row for each measurement: isa,threads,what,value,unit
  */
-#include "bench/clock.h"
-#include "kernel/kernel.h"
+#include "mha/mha.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static volatile double sink; /* keeps results alive */
+enum { MIB = 1 << 20, LARGEST = 1024 };
+static const int footprints[] = {1, 4, 16, 32, 64, 128, 256, LARGEST}; /* MiB */
 
-typedef struct fma_work {
-    const mha__kernels *kernels;
-    int64_t steps;
-} fma_work;
-
-static void run_fma(void *arg)
+static void row(mha_ctx *ctx, const char *what, double rate, const char *unit)
 {
-    const fma_work *w = arg;
-    sink = w->kernels->fma_steps(w->steps, 0.999);
+    printf("%s,%d,%s,%.1f,%s\n", mha_ctx_isa(ctx), mha_ctx_threads(ctx), what, 1e-9 * rate, unit);
+    fflush(stdout);
 }
 
-typedef struct read_work {
-    const mha__kernels *kernels;
-    const float *memory;
-    int64_t count, repeats;
-} read_work;
-
-static void run_read(void *arg)
+static mha_status measure(mha_ctx *ctx, const void *memory, mha_error *error)
 {
-    const read_work *w = arg;
-    for (int64_t i = 0; i < w->repeats; i++)
-        sink = w->kernels->read(w->count, w->memory);
-}
-
-static void measure_fma(const mha__kernels *k)
-{
-    fma_work w = {k, 200000};
-    const double seconds = least_seconds(run_fma, &w, 0.3, CLOCK_THREAD_CPUTIME_ID);
-    printf("%s,fma,%.1f,GFLOP/s\n", k->isa, 2e-9 * (double)w.steps * k->mr * k->nr / seconds);
-}
-
-static int measure_read(const mha__kernels *k)
-{
-    const int64_t kib[] = {24, 256, 4096, 16384, 262144};
-    for (size_t i = 0; i < sizeof kib / sizeof kib[0]; i++) {
-        const size_t bytes = (size_t)kib[i] * 1024;
-        float *memory = aligned_alloc(4096, bytes);
-        if (!memory) return 1;
-        memset(memory, 0, bytes);
-        read_work w = {k, memory, (int64_t)(bytes / sizeof *memory), 1 + (int64_t)((64 << 20) / bytes)};
-        const double seconds = least_seconds(run_read, &w, 0.2, CLOCK_THREAD_CPUTIME_ID);
-        printf("%s,read %lld KiB,%.1f,GB/s\n", k->isa, (long long)kib[i],
-               1e-9 * (double)bytes * (double)w.repeats / seconds);
-        free(memory);
+    double rate;
+    mha_status status = mha_limit_fma(ctx, &rate, error);
+    if (status == MHA_OK) row(ctx, "fma", rate, "GFLOP/s");
+    for (size_t i = 0; status == MHA_OK && i < sizeof footprints / sizeof *footprints; i++) {
+        char what[32];
+        snprintf(what, sizeof what, "read %d MiB", footprints[i]);
+        status = mha_limit_read(ctx, memory, (int64_t)footprints[i] * MIB, &rate, error);
+        if (status == MHA_OK) row(ctx, what, rate, "GB/s");
     }
-    return 0;
+    return status;
 }
 
 int main(int argc, char **argv)
 {
-    const mha__kernels *last = NULL;
-    for (int isa = 0; isa < MHA__ISAS; isa++) {
-        const mha__kernels *k = mha__kernels_f32((mha__isa)isa);
-        if (!mha__cpu_has((mha__isa)isa) || k == last) continue;
-        last = k;
-        if (argc > 1 && strcmp(argv[1], k->isa) != 0) continue;
-        measure_fma(k);
-        if (measure_read(k) != 0) {
-            fprintf(stderr, "out of memory\n");
-            return 1;
-        }
+    const mha_ctx_options options = {
+        .size = sizeof options, .threads = argc > 1 ? atoi(argv[1]) : 1, .isa = argc > 2 ? argv[2] : NULL};
+    mha_ctx *ctx;
+    mha_error error = {.message = "out of memory"};
+    mha_status status = mha_ctx_create(&options, &ctx, &error);
+    void *memory = status == MHA_OK ? mha_alloc(ctx, (size_t)LARGEST * MIB) : NULL;
+    if (memory) {
+        memset(memory, 0, (size_t)LARGEST * MIB); /* pages are there before they are timed */
+        status = measure(ctx, memory, &error);
     }
-    return 0;
+    if (!memory || status != MHA_OK) fprintf(stderr, "bench_peak: %s\n", error.message);
+    mha_free(ctx, memory);
+    mha_ctx_free(ctx);
+    return !memory || status != MHA_OK;
 }

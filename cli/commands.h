@@ -14,6 +14,7 @@
     X(report)              \
     X(draw)                \
     X(verify)              \
+    X(bench)               \
     X(completion)
 
 #define CLI__X(name) extern const cli_command cli_##name;

@@ -87,11 +87,9 @@ static void draw_progress(int64_t now, int64_t done, int64_t total)
     progress.last_ms = now;
 }
 
-static int on_progress(void *user, const char *what, int64_t done, int64_t total)
+void cli_progress(const char *what, int64_t done, int64_t total)
 {
-    (void)user;
-    if (caught) return 1;
-    if (!progress.on) return 0;
+    if (!progress.on) return;
     int64_t now = now_ms();
     if (strncmp(progress.what, what, sizeof progress.what - 1) != 0) {
         snprintf(progress.what, sizeof progress.what, "%s", what);
@@ -101,6 +99,13 @@ static int on_progress(void *user, const char *what, int64_t done, int64_t total
         cli_progress_clear();
     else if (now - progress.start_ms >= PROGRESS_DELAY_MS && now - progress.last_ms >= PROGRESS_PAUSE_MS)
         draw_progress(now, done, total);
+}
+
+static int on_progress(void *user, const char *what, int64_t done, int64_t total)
+{
+    (void)user;
+    if (caught) return 1;
+    cli_progress(what, done, total);
     return 0;
 }
 

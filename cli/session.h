@@ -16,6 +16,8 @@ int cli_stopped(void);
 int cli_session_open(cli_session *session);
 void cli_session_close(cli_session *session);
 
+/* The progress line of long work outside the library: `done` of `total` steps of `what`. */
+void cli_progress(const char *what, int64_t done, int64_t total);
 /* Takes the progress line off the terminal, before anything else is written there. */
 void cli_progress_clear(void);
 

@@ -7,6 +7,7 @@
 #include "mha/heads.h"
 #include "mha/io.h"
 #include "mha/layer.h"
+#include "mha/limits.h"
 #include "mha/model.h"
 #include "mha/text.h"
 #include "mha/types.h"

@@ -111,7 +111,7 @@ typedef struct mha__kernels {
     bool (*output)(int64_t rows, int64_t dv, const void *o, int64_t o_stride, const void *inverse, void *out,
                    int64_t row_stride, int64_t col_stride);
 
-    /* ---- what the core can do at best, for bench/ ---- */
+    /* ---- what the core can do at best, for mha/limits.h ---- */
 
     /* steps * mr * nr multiply-adds in registers; `factor` near 1. */
     double (*fma_steps)(int64_t steps, double factor);

@@ -1,0 +1,41 @@
+#!/bin/sh
+# test_cli_bench.sh - `mha bench attention`: its numbers are there and positive, its rows and types are checked. How fast is not asked.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+
+# positive PATH: the JSON in `out` has a number above 0 there.
+positive() {
+    got=$("$JSON_AT" "$1" <out) || fail "no $1 in the JSON"
+    awk -v x="$got" 'BEGIN { exit !(x + 0 > 0) }' || fail "$1 is $got, not positive"
+}
+
+expect 0 "$MHA" bench attention --rows small --seconds 0.01 --json -t 1
+at rows.# 1
+at rows.0.row small
+at rows.0.dtype f32
+at rows.0.threads 1
+at rows.0.limit fma
+for key in best_ms median_ms gflops gb_per_s limit_rate share calls; do
+    positive "rows.0.$key"
+done
+
+# One query: the limit is reading.
+expect 0 "$MHA" bench attention --rows small,decode --seconds 0.01 --json -t 2
+at rows.# 2
+at rows.1.limit read
+positive rows.1.share
+
+expect 0 "$MHA" bench attention --rows small --seconds 0.01 --dtype all --csv
+[ "$(wc -l <out)" = 4 ] || fail "not a heading and three rows: $(cat out)"
+has out 'small,8,2,2,16,16,8,0,bf16'
+expect 0 "$MHA" bench attention --rows small --seconds 0.01
+has out '8x2/2x16x16x8'
+
+refused 2 "$MHA" bench
+refused 2 "$MHA" bench tensors
+refused 2 "$MHA" bench attention --rows smal
+refused 2 "$MHA" bench attention --rows small,
+refused 2 "$MHA" bench attention --dtype f64
+refused 2 "$MHA" bench attention --seconds 0
+finish

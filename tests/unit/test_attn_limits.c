@@ -1,0 +1,77 @@
+/* test_attn_limits.c - mha/limits.h: the figures are rates of this machine, the refusals name the value. How fast is not asked. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "mha/limits.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { BYTES = 1 << 20 };
+
+static mha_ctx *context(int threads, const char *isa)
+{
+    mha_ctx *ctx;
+    const mha_ctx_options options = {.size = sizeof options, .threads = threads, .isa = isa};
+    assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
+    return ctx;
+}
+
+/* A machine does more than 1e6 and less than 1e15 of anything in a second, on every ISA and with idle threads. */
+static void test_rates(void **state)
+{
+    (void)state;
+    const char *names[16];
+    const int count = mha_isa_list(names, 16);
+    char *memory = calloc(1, BYTES + 4); /* it need not be aligned to vectors */
+    assert_non_null(memory);
+    for (int i = 0; i < count; i++) {
+        mha_ctx *ctx = context(1 + i % 3, names[i]);
+        double fma = 0, read = 0;
+        assert_int_equal(mha_limit_fma(ctx, &fma, NULL), MHA_OK);
+        assert_int_equal(mha_limit_read(ctx, memory + 4, BYTES, &read, NULL), MHA_OK);
+        assert_true(fma > 1e6 && fma < 1e15);
+        assert_true(read > 1e6 && read < 1e15);
+        mha_ctx_free(ctx);
+    }
+    free(memory);
+}
+
+/* The default context serves NULL; a footprint that is no multiple of anything is fine (the sanitizers watch its end). */
+static void test_odd_bytes(void **state)
+{
+    (void)state;
+    char *memory = calloc(1, 4097);
+    double read = 0;
+    assert_non_null(memory);
+    assert_int_equal(mha_limit_read(NULL, memory, 4097, &read, NULL), MHA_OK);
+    assert_true(read > 0);
+    free(memory);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    mha_error error = {0};
+    double rate;
+    char byte = 0;
+    assert_int_equal(mha_limit_fma(NULL, NULL, &error), MHA_ERR_ARG);
+    assert_int_equal(mha_limit_read(NULL, NULL, BYTES, &rate, &error), MHA_ERR_ARG);
+    assert_string_equal(error.message, "memory is NULL");
+    assert_int_equal(mha_limit_read(NULL, &byte, BYTES, NULL, &error), MHA_ERR_ARG);
+    assert_int_equal(mha_limit_read(NULL, &byte, 100, &rate, &error), MHA_ERR_ARG);
+    assert_non_null(strstr(error.message, "bytes = 100"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rates),
+        cmocka_unit_test(test_odd_bytes),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
