@@ -21,7 +21,7 @@
  *     others, on one ISA and build.
  *   - Memory grows with L, not with L x L, unless probabilities are asked for.
  *   - Masked means unread: NaN, Inf or garbage in a key or value that a row may not see never reaches that row.
- *   - A row that sees no key gives out = 0, probs = 0 and lse = -infinity.
+ *   - A row that sees no key gives out = 0, probs = 0 and lse = -infinity (or its sink, where there is one).
  *   - NaN and Inf in what a row does see propagate to that row only; nothing is scrubbed.
  *   - What is not built yet is refused by the plan (MHA_ERR_UNSUPPORTED), never ignored.
  *
@@ -110,7 +110,7 @@ typedef struct mha_attn_desc {
  * the description is not read. Nothing is read or written outside the shapes below.
  *
  * All masks compose by AND: lengths, causal or window, and keep. A bias of -infinity also masks. Order of the score:
- * scale, softcap, bias, mask, softmax. */
+ * scale, softcap, slopes and bias, mask, sink, softmax, gate. */
 typedef struct mha_attn_args {
     size_t size;                 /* sizeof(mha_attn_args) */
     mha_cview q;                 /* [B, H,   Lq, D ] */
@@ -127,9 +127,9 @@ typedef struct mha_attn_args {
     const int64_t *prefix_lens;  /* [B] keys before it are seen whatever causal and window say */
     mha_cview block_keep;        /* [1, H or 1, ceil(Lq / block_q), ceil(Lk / block_k)] of bytes */
     mha_cview block_table;       /* [B, pages] of int32 */
-    mha_cview slopes;            /* [B, H] of f32; score -= slope * |i + offset - j| */
-    mha_cview sinks;             /* [1, H] of f32 */
-    mha_cview gates;             /* [B, H] of f32 */
+    mha_cview slopes;            /* [B, H] of f32, zero strides broadcast; score -= slope * |i + offset - j| */
+    mha_cview sinks;             /* [B, H] of f32, zero strides broadcast; exp(sink) joins the denominator only */
+    mha_cview gates;             /* [B, H] of f32, zero strides broadcast; out *= gate; lse and probs do not change */
     const int32_t *head_list;    /* [listed_heads] */
     mha_cview dropout_keep;      /* [B, H, Lq, Lk] of bytes */
     uint64_t dropout_seed;

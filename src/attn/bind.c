@@ -138,10 +138,17 @@ static mha_status bind_output(const char *name, mha_view *view, const int64_t ex
 static mha_status bind_extras(const mha_attn_desc *d, mha_attn_args *a, mha_error *err)
 {
     const int64_t lse[4] = {d->batch, d->heads, d->q_len, 1}, probs[4] = {d->batch, d->heads, d->q_len, d->kv_len};
-    operand keep = {"keep", a->keep, {d->batch, d->heads, d->q_len, d->keep_keys}, true};
-    operand bias = {"bias", a->bias, {d->batch, d->heads, d->q_len, d->kv_len}, true};
-    if (d->inputs & MHA_ATTN_KEEP) MHA__TRY(bind_view(&keep, err));
-    if (d->inputs & MHA_ATTN_BIAS) MHA__TRY(bind_view(&bias, err));
+    const int64_t B = d->batch, H = d->heads;
+    struct {
+        uint32_t input;
+        operand view;
+    } inputs[] = {{MHA_ATTN_KEEP, {"keep", a->keep, {B, H, d->q_len, d->keep_keys}, true}},
+                  {MHA_ATTN_BIAS, {"bias", a->bias, {B, H, d->q_len, d->kv_len}, true}},
+                  {MHA_ATTN_SLOPES, {"slopes", a->slopes, {B, H, 1, 1}, true}},
+                  {MHA_ATTN_SINKS, {"sinks", a->sinks, {B, H, 1, 1}, true}},
+                  {MHA_ATTN_GATES, {"gates", a->gates, {B, H, 1, 1}, true}}};
+    for (size_t n = 0; n < sizeof inputs / sizeof *inputs; n++)
+        if (d->inputs & inputs[n].input) MHA__TRY(bind_view(&inputs[n].view, err));
     if (d->outputs & MHA_ATTN_LSE) MHA__TRY(bind_output("lse", &a->lse, lse, 3, err));
     if (d->outputs & MHA_ATTN_PROBS) MHA__TRY(bind_output("probs", &a->probs, probs, 4, err));
     return MHA_OK;
@@ -174,7 +181,7 @@ static mha_status bind_lengths(const mha_attn_plan *plan, mha_attn_args *a, mha_
         if (queries != keys)
             return mha__fail(err, MHA_ERR_ARG,
                              "align is unset, but it matters: sequence %" PRId64 " has %" PRId64 " queries and %" PRId64
-                             " keys, and causal or window is on",
+                             " keys, and causal, window or slopes are on",
                              b, queries, keys);
     }
     return MHA_OK;

@@ -48,10 +48,17 @@ static void *at(const tile *t, void *base, int64_t element)
     return (char *)base + element * (int64_t)t->k->real_size;
 }
 
+/* Slope, sink or gate of the tile's head. */
+static double per_head(const tile *t, const mha_cview *view)
+{
+    return (double)*(const float *)mha__at(view, sizeof(float), t->rows.b, t->rows.h, 0, 0);
+}
+
 static panel panel_of(const tile *t, int64_t row)
 {
     panel p = {.rows = t->rows, .row = row, .q = at(t, t->scratch.q, row * t->plan->desc.head_dim)};
     p.rows.first += row;
+    p.rows.position += row;
     p.rows.count = mha__min64(t->k->nr, t->rows.count - row);
     p.rows.lo += row;
     p.rows.hi += row;
@@ -145,7 +152,10 @@ static mha__partial attend(tile *t)
         chunk++;
     } while (chunk * MHA__CHUNK < t->span.hi);
     mha__merge_finish(&stack);
-    return stack.level[stack.levels];
+    const mha__partial result = stack.level[stack.levels];
+    if (plan->desc.inputs & MHA_ATTN_SINKS)
+        t->k->sink(t->rows.count, plan->desc.v_head_dim, plan->o_stride, per_head(t, &t->call->args.sinks), &result);
+    return result;
 }
 
 /* Writes out and, where asked for, lse. Returns false if out is not finite. */
@@ -158,8 +168,13 @@ static bool finish(const tile *t, const mha__partial *result)
         plan->desc.outputs & MHA_ATTN_LSE ? mha__at_out(&a->lse, t->k->real_size, r->b, r->h, r->first, 0) : NULL;
     void *out = mha__at_out(&a->out, t->k->real_size, r->b, r->h, r->first, 0);
     t->k->totals(r->count, result->max, result->sum, t->scratch.inverse, lse, a->lse.stride[2]);
-    return t->k->output(r->count, plan->desc.v_head_dim, result->o, plan->o_stride, t->scratch.inverse, out,
-                        a->out.stride[2], a->out.stride[3]);
+    const void *scale = t->scratch.inverse;
+    if (plan->desc.inputs & MHA_ATTN_GATES) {
+        t->k->gate(r->count, per_head(t, &a->gates), t->scratch.inverse, t->scratch.gated);
+        scale = t->scratch.gated;
+    }
+    return t->k->output(r->count, plan->desc.v_head_dim, result->o, plan->o_stride, scale, out, a->out.stride[2],
+                        a->out.stride[3]);
 }
 
 /* Scores again, now that maximum and sum are known. Every entry of probs is written, also those behind masks. */
@@ -197,8 +212,13 @@ static void open_tile(tile *t, const mha__call *call, int64_t task, int worker)
     t->k = plan->kernels;
     t->careful = false;
     mha__scratch_carve(plan, call->workspace + (size_t)worker * plan->worker_bytes, &t->scratch);
-    t->rows = (mha__rows){head / d->heads, head % d->heads, first, mha__min64(MHA__TILE_Q, d->q_len - first),
-                          t->scratch.lo,   t->scratch.hi};
+    t->rows = (mha__rows){head / d->heads,
+                          head % d->heads,
+                          first,
+                          mha__min64(MHA__TILE_Q, d->q_len - first),
+                          first + mha__mask_offset(call, head / d->heads),
+                          t->scratch.lo,
+                          t->scratch.hi};
     t->kv_head = t->rows.h / (d->heads / d->kv_heads);
     mha__mask_intervals(call, t->rows.b, first, t->rows.count, t->scratch.lo, t->scratch.hi);
     t->span = mha__mask_span(&t->rows);

@@ -13,12 +13,22 @@ static int64_t near(int64_t x)
     return mha__max64(-FAR, mha__min64(FAR, x));
 }
 
-/* How far row i of batch b stands from key i. */
-static int64_t offset_of(const mha__call *call, int64_t b, int64_t queries, int64_t keys)
+static int64_t queries_of(const mha__call *call, int64_t b)
 {
+    return call->args.q_lens ? call->args.q_lens[b] : call->plan->desc.q_len;
+}
+
+static int64_t keys_of(const mha__call *call, int64_t b)
+{
+    return call->args.kv_lens ? call->args.kv_lens[b] : call->plan->desc.kv_len;
+}
+
+int64_t mha__mask_offset(const mha__call *call, int64_t b)
+{
+    if (!call->plan->positional) return 0;
     switch (call->plan->desc.align) {
     case MHA_ALIGN_BOTTOM_RIGHT:
-        return keys - queries;
+        return keys_of(call, b) - queries_of(call, b);
     case MHA_ALIGN_OFFSETS:
         return near(call->args.offsets[b]);
     default:
@@ -29,10 +39,8 @@ static int64_t offset_of(const mha__call *call, int64_t b, int64_t queries, int6
 void mha__mask_intervals(const mha__call *call, int64_t b, int64_t first, int64_t count, int64_t *lo, int64_t *hi)
 {
     const mha_attn_desc *d = &call->plan->desc;
-    const int64_t queries = call->args.q_lens ? call->args.q_lens[b] : d->q_len;
-    const int64_t keys = call->args.kv_lens ? call->args.kv_lens[b] : d->kv_len;
-    const int64_t offset = call->plan->positional ? offset_of(call, b, queries, keys) : 0;
-    const int64_t end = mha__min64(keys, d->keep_keys);
+    const int64_t queries = queries_of(call, b), offset = mha__mask_offset(call, b);
+    const int64_t end = mha__min64(keys_of(call, b), d->keep_keys);
     for (int64_t r = 0; r < count; r++) {
         const int64_t position = first + r + offset;
         lo[r] = d->window.left >= 0 ? mha__max64(0, position - near(d->window.left)) : 0;
@@ -64,6 +72,12 @@ bool mha__mask_apply(const mha__call *call, const mha__scratch *scratch, const m
     const mha_attn_args *a = &call->args;
     const int64_t keys = end - first, lanes = rows->count;
     bool changed = false;
+    if (d->inputs & MHA_ATTN_SLOPES) {
+        const float *slope = mha__at(&a->slopes, sizeof *slope, rows->b, rows->h, 0, 0);
+        const int64_t block = first - first % MHA__KEY_BLOCK;
+        k->alibi(keys, lanes, (double)*slope, rows->position - block, first - block, s);
+        changed = true;
+    }
     if (d->inputs & MHA_ATTN_BIAS) {
         const void *bias = mha__at(&a->bias, k->real_size, rows->b, rows->h, rows->first, first);
         k->pack_rows(lanes, keys, bias, a->bias.stride[2], a->bias.stride[3], scratch->extra);

@@ -9,6 +9,7 @@
 /* Some rows of one head: which they are, and which keys they see. */
 typedef struct mha__rows {
     int64_t b, h, first, count;
+    int64_t position;       /* of row `first` among the keys; 0 if nothing depends on it */
     const int64_t *lo, *hi; /* row r sees only keys in [lo[r], hi[r]); an empty interval is [0, 0) */
 } mha__rows;
 
@@ -19,11 +20,13 @@ typedef struct mha__span {
     int64_t common_lo, common_hi; /* every row sees [common_lo, common_hi), if that is not empty */
 } mha__span;
 
+/* How far row i of batch b stands from key i; 0 if nothing depends on it. */
+int64_t mha__mask_offset(const mha__call *call, int64_t b);
 /* Fills lo and hi of `count` rows of batch b from row `first` on. */
 void mha__mask_intervals(const mha__call *call, int64_t b, int64_t first, int64_t count, int64_t *lo, int64_t *hi);
 mha__span mha__mask_span(const mha__rows *rows);
 
-/* Applies bias, keep and intervals to a panel `s` whose rows are keys [first, end), one lane per row. Uses `extra`
+/* Applies slopes, bias, keep and intervals to a panel `s` whose rows are keys [first, end), one lane per row. Uses `extra`
  * of the scratch memory. Returns false if nothing needed to be done. */
 bool mha__mask_apply(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows, const mha__span *span,
                      int64_t first, int64_t end, void *s);

@@ -125,9 +125,9 @@ static mha_status check_dtype(const char *field, mha_dtype dtype, bool cache, mh
     X(MHA_ATTN_PREFIX_LENS, "prefix-LM masks")          \
     X(MHA_ATTN_BLOCK_KEEP, "block-sparse masks")        \
     X(MHA_ATTN_BLOCK_TABLE, "keys and values in pages") \
-    X(MHA_ATTN_SLOPES, "ALiBi slopes")                  \
-    X(MHA_ATTN_SINKS, "sinks")                          \
-    X(MHA_ATTN_GATES, "head gates")                     \
+    X(MHA_ATTN_SLOPES, NULL)                            \
+    X(MHA_ATTN_SINKS, NULL)                             \
+    X(MHA_ATTN_GATES, NULL)                             \
     X(MHA_ATTN_HEAD_LIST, "head lists")                 \
     X(MHA_ATTN_DROPOUT_KEEP, "dropout")
 #define OUTPUT_FLAGS(X)     \

@@ -26,6 +26,7 @@ size_t mha__scratch_carve(const mha_attn_plan *plan, char *base, mha__scratch *s
     scratch->top = take(base, &used, nr, size);
     scratch->alpha = take(base, &used, nr, size);
     scratch->inverse = take(base, &used, MHA__TILE_Q, size);
+    scratch->gated = take(base, &used, MHA__TILE_Q, size);
     scratch->lo = take(base, &used, MHA__TILE_Q, sizeof(int64_t));
     scratch->hi = take(base, &used, MHA__TILE_Q, sizeof(int64_t));
     for (int i = 0; i <= plan->levels; i++) {

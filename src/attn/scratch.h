@@ -5,7 +5,8 @@
  *   extra     bias or keep of that block, the same shape
  *   mask      what that block masks, the same shape (only for values that are not finite)
  *   v         the block of V: panels [MHA__KEY_BLOCK][nr]
- *   top, alpha, inverse   a number per lane; inverse for all of the tile
+ *   top, alpha            a number per lane
+ *   inverse, gated        a number per row of the tile: 1 / sum, and that times the gate
  *   lo, hi    keys that each row may see
  *   partial   the chunk at work, and those that wait to be merged: levels + 1 times max, sum, o
  *
@@ -18,7 +19,7 @@
 
 typedef struct mha__scratch {
     void *q, *s, *extra, *mask, *v;
-    void *top, *alpha, *inverse;
+    void *top, *alpha, *inverse, *gated;
     int64_t *lo, *hi;
     mha__partial partial[MHA__LEVELS + 1];
 } mha__scratch;

@@ -75,6 +75,8 @@ typedef struct mha__kernels {
                    double scale, void *s, void *top);
     /* These change scores afterwards; call `top` when done. In the order of their use: */
     void (*softcap)(int64_t keys, int64_t lanes, double cap, void *s); /* s = cap * tanh(s / cap) */
+    /* s -= slope * |position + lane - (first + key)|. Small numbers: count both from the start of a block of keys. */
+    void (*alibi)(int64_t keys, int64_t lanes, double slope, int64_t position, int64_t first, void *s);
     void (*bias)(int64_t keys, int64_t lanes, const void *bias,
                  void *s); /* s += bias; -inf, whatever s was, where bias is -inf */
     /* s = -inf unless lo[lane] <= first + key < hi[lane]. */
@@ -105,8 +107,12 @@ typedef struct mha__kernels {
     void (*clear)(int64_t rows, int64_t o_stride, const mha__partial *partial);
     /* into <- from and into together. Exact identity where one of them has seen nothing. */
     void (*merge)(int64_t rows, int64_t dv, int64_t o_stride, const mha__partial *from, const mha__partial *into);
+    /* One more logit for every row, without a value: it takes part in max and sum. */
+    void (*sink)(int64_t rows, int64_t dv, int64_t o_stride, double sink, const mha__partial *partial);
     /* inverse[r] = 1 / sum[r], or 0 for a sum of 0; lse[r * lse_stride] = max + log(sum), or -inf. lse may be NULL. */
     void (*totals)(int64_t rows, const void *max, const void *sum, void *inverse, void *lse, int64_t lse_stride);
+    /* scale[r] = inverse[r] * gate. */
+    void (*gate)(int64_t rows, double gate, const void *inverse, void *scale);
     /* out[r * row_stride + c * col_stride] = o * inverse[r], never -0. False if a NaN or Inf was among them. */
     bool (*output)(int64_t rows, int64_t dv, const void *o, int64_t o_stride, const void *inverse, void *out,
                    int64_t row_stride, int64_t col_stride);

@@ -150,6 +150,9 @@ mha_status mha_attn_forward(const mha_attn_plan *plan, const mha_attn_args *args
     const int64_t *lens[] = {args->q_lens, args->kv_lens, args->offsets};
     for (int n = 0; n < 3; n++)
         if (in[5 + n].present) fwrite(lens[n], sizeof *lens[n], wire_count(&in[5 + n]), to_remote);
+    send_view(&args->slopes, &in[8], 1);
+    send_view(&args->sinks, &in[9], 1);
+    send_view(&args->gates, &in[10], 1);
     mha_status status = receive_status(err);
     if (status != MHA_OK) return status;
     receive_view(&args->out, &out[0]);

@@ -40,6 +40,9 @@ static void call(mha_ctx *ctx, const mha_attn_desc *desc)
     args.v.data = data[2];
     args.keep = view_of(data[3], &in[3]);
     args.bias = view_of(data[4], &in[4]);
+    args.slopes = view_of(data[8], &in[8]);
+    args.sinks = view_of(data[9], &in[9]);
+    args.gates = view_of(data[10], &in[10]);
     args.out.data = result[0];
     args.lse.data = result[1];
     args.probs.data = result[2];

@@ -9,7 +9,7 @@
 #include "mha/attn.h"
 #include <stdio.h>
 
-enum { WIRE_PLAN = 1, WIRE_CALL = 2, WIRE_ARRAYS = 8 };
+enum { WIRE_PLAN = 1, WIRE_CALL = 2, WIRE_ARRAYS = 11 };
 
 typedef struct wire_request {
     int64_t what;
@@ -28,7 +28,7 @@ static inline size_t wire_count(const wire_array *a)
     return a->present ? (size_t)(a->dim[0] * a->dim[1] * a->dim[2] * a->dim[3]) : 0;
 }
 
-/* q, k, v, keep, bias, q_lens, kv_lens, offsets. */
+/* q, k, v, keep, bias, q_lens, kv_lens, offsets, slopes, sinks, gates. */
 static inline void wire_inputs(const mha_attn_desc *d, wire_array a[WIRE_ARRAYS])
 {
     const int64_t B = d->batch, H = d->heads, Hkv = d->kv_heads, Lq = d->q_len, Lk = d->kv_len;
@@ -41,6 +41,9 @@ static inline void wire_inputs(const mha_attn_desc *d, wire_array a[WIRE_ARRAYS]
     a[5] = (wire_array){{B, 1, 1, 1}, 8, (in & MHA_ATTN_Q_LENS) != 0};
     a[6] = (wire_array){{B, 1, 1, 1}, 8, (in & MHA_ATTN_KV_LENS) != 0};
     a[7] = (wire_array){{B, 1, 1, 1}, 8, d->align == MHA_ALIGN_OFFSETS};
+    a[8] = (wire_array){{B, H, 1, 1}, 4, (in & MHA_ATTN_SLOPES) != 0};
+    a[9] = (wire_array){{B, H, 1, 1}, 4, (in & MHA_ATTN_SINKS) != 0};
+    a[10] = (wire_array){{B, H, 1, 1}, 4, (in & MHA_ATTN_GATES) != 0};
 }
 
 /* out, lse, probs. */

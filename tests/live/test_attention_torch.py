@@ -35,6 +35,8 @@ def draw(rng):
         d["causal"] = True
     if rng.random() < 0.3:
         d["window"] = tuple(int(x) for x in rng.integers(-1, Lk + 2, 2))
+    if rng.random() < 0.2:
+        d["slopes"] = 2.0 ** -rng.integers(1, 8, H)
     if d:
         how = rng.choice(["top_left", "bottom_right", "offsets"])
         if how == "offsets":
@@ -51,6 +53,10 @@ def draw(rng):
         d["bias"] = torch.tensor(rng.standard_normal(broadcastable(rng, (B, H, Lq, Lk))), dtype=torch.float32)
     if rng.random() < 0.2:
         d["softcap"] = float(rng.choice([0.5, 5.0, 50.0]))
+    if rng.random() < 0.2:
+        d["sinks"] = rng.standard_normal(H).astype(np.float32)
+    if rng.random() < 0.2:
+        d["gates"] = rng.standard_normal((B, H) if rng.random() < 0.5 else H).astype(np.float32)
     if rng.random() < 0.2:
         d["scale"] = float(rng.choice([0.05, 1.0, -0.3]))
     return t, d
@@ -73,17 +79,23 @@ def broadcastable(rng, shape):
     return tuple(n if rng.random() < 0.6 else 1 for n in shape)
 
 
-def allowed(t, d):
-    """[B, H, Lq, Lk] of bool, and whether each query row exists [B, 1, Lq, 1]."""
-    (B, H, Lq, _), Lk = t["q"].shape, t["k"].shape[2]
-    i, j = torch.arange(Lq)[:, None], torch.arange(Lk)
+def positions(t, d):
+    """i [B, 1, Lq, 1] plus offset, and how many queries and keys there are [B, 1, 1, 1]."""
+    (B, _, Lq, _), Lk = t["q"].shape, t["k"].shape[2]
     kv = torch.as_tensor(d.get("kv_lens", [Lk] * B)).reshape(B, 1, 1, 1)
     qn = torch.as_tensor(d.get("q_lens", [Lq] * B)).reshape(B, 1, 1, 1)
     if "offsets" in d:
         offset = torch.as_tensor(d["offsets"]).reshape(B, 1, 1, 1)
     else:
         offset = kv - qn if d.get("align") == "bottom_right" else torch.zeros_like(kv)
-    p = i + offset
+    return torch.arange(Lq)[:, None] + offset, qn, kv
+
+
+def allowed(t, d):
+    """[B, H, Lq, Lk] of bool."""
+    (B, H, Lq, _), Lk = t["q"].shape, t["k"].shape[2]
+    i, j = torch.arange(Lq)[:, None], torch.arange(Lk)
+    p, qn, kv = positions(t, d)
     left, right = d.get("window", (-1, -1))
     allow = (j < kv) & (i < qn)
     if d.get("causal"):
@@ -107,10 +119,17 @@ def formula(t, d, dtype):
         s = d["softcap"] * torch.tanh(s / d["softcap"])
     if "bias" in d:
         s = s + d["bias"].to(dtype)
+    if "slopes" in d:
+        far = (positions(t, d)[0] - torch.arange(k.shape[2])).abs().to(dtype)
+        s = s - torch.tensor(d["slopes"], dtype=dtype)[:, None, None] * far
+        largest += float(far.max()) * float(np.max(d["slopes"]))
     s = torch.where(allowed(t, d), s, -math.inf)
     lse = torch.logsumexp(s, -1)
+    if "sinks" in d:
+        lse = torch.logaddexp(lse, torch.tensor(d["sinks"], dtype=dtype)[:, None])
     p = torch.where(torch.isinf(lse)[..., None], 0, torch.exp(s - torch.where(torch.isinf(lse), 0, lse)[..., None]))
-    return {"out": p @ v, "lse": lse, "probs": p, "largest": largest}
+    gates = torch.as_tensor(d.get("gates", [1.0])).to(dtype)[..., None, None]
+    return {"out": p @ v * gates, "lse": lse, "probs": p, "largest": largest}
 
 
 def worst(ours, truth):

@@ -31,7 +31,8 @@ static const mha_attn_desc masked = {.size = sizeof masked,
                                      .v_head_dim = 24,
                                      .causal = 1,
                                      .align = MHA_ALIGN_BOTTOM_RIGHT,
-                                     .inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS,
+                                     .inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS | MHA_ATTN_SLOPES | MHA_ATTN_SINKS |
+                                               MHA_ATTN_GATES,
                                      .outputs = MHA_ATTN_LSE | MHA_ATTN_PROBS};
 
 /* `to` becomes the block of `from` that begins at entry b, row l. `from` may have fewer heads: they repeat. */
@@ -59,6 +60,9 @@ static void cut(problem *part, const problem *whole, int64_t b, int64_t first, i
     copy_block(&part->v, &whole->v, b, 0);
     if (d.inputs & MHA_ATTN_KEEP) copy_block(&part->keep, &whole->keep, b, first);
     if (d.inputs & MHA_ATTN_BIAS) copy_block(&part->bias, &whole->bias, b, first);
+    if (d.inputs & MHA_ATTN_SLOPES) copy_block(&part->slopes, &whole->slopes, b, 0);
+    if (d.inputs & MHA_ATTN_SINKS) copy_block(&part->sinks, &whole->sinks, b, 0);
+    if (d.inputs & MHA_ATTN_GATES) copy_block(&part->gates, &whole->gates, b, 0);
     part->offsets[0] = whole->desc.kv_len - whole->desc.q_len + first; /* the whole is aligned bottom-right */
 }
 

@@ -296,6 +296,32 @@ static void bias_of_zero(problem *p)
     tensor_set(&p->bias, 0, 0, 0, 0, 0);
 }
 
+static void fill_one(tensor *t, double value)
+{
+    for (int64_t b = 0; b < t->dim[0]; b++)
+        for (int64_t h = 0; h < t->dim[1]; h++)
+            tensor_set(t, b, h, 0, 0, value);
+}
+
+static void slopes_of_zero(problem *p)
+{
+    p->desc.inputs |= MHA_ATTN_SLOPES;
+    p->desc.align = MHA_ALIGN_BOTTOM_RIGHT;
+    fill_one(&p->slopes, 0);
+}
+
+static void sinks_of_nothing(problem *p)
+{
+    p->desc.inputs |= MHA_ATTN_SINKS;
+    fill_one(&p->sinks, -INFINITY);
+}
+
+static void gates_of_one(problem *p)
+{
+    p->desc.inputs |= MHA_ATTN_GATES;
+    fill_one(&p->gates, 1);
+}
+
 static void check_neutral(mha_ctx *ctx)
 {
     static const struct {
@@ -304,7 +330,8 @@ static void check_neutral(mha_ctx *ctx)
     } settings[] = {{"keep of ones", keep_all},           {"window open on both sides", window_open},
                     {"window of 1000", window_wide},      {"lengths of the whole", full_lengths},
                     {"default scale", scale_written_out}, {"causal beyond the keys", causal_past_the_end},
-                    {"bias of zero", bias_of_zero}};
+                    {"bias of zero", bias_of_zero},       {"slopes of zero", slopes_of_zero},
+                    {"sinks of -inf", sinks_of_nothing},  {"gates of one", gates_of_one}};
     mha_attn_desc d = base;
     problem reference;
     d.inputs = 0;
@@ -313,7 +340,9 @@ static void check_neutral(mha_ctx *ctx)
     for (size_t n = 0; n < sizeof settings / sizeof *settings; n++) {
         problem p;
         problem_layouts at = {.keep.repeat = {true, true, true, false}, .bias.repeat = {true, true, true, true}};
-        d.inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS; /* memory for both; used only by the settings that say so */
+        /* memory for all; used only by the settings that say so */
+        d.inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS | MHA_ATTN_SLOPES | MHA_ATTN_SINKS | MHA_ATTN_GATES;
+        d.align = MHA_ALIGN_TOP_LEFT;
         problem_make(&p, &d, &at, 26);
         p.desc.inputs = 0;
         settings[n].apply(&p);

@@ -39,6 +39,8 @@ static const struct {
     {"keep", {SIZES, .inputs = MHA_ATTN_KEEP}},
     {"keep_keys", {SIZES, .inputs = MHA_ATTN_KEEP, .keep_keys = 77}},
     {"bias of -inf", {SIZES, .inputs = MHA_ATTN_BIAS}},
+    {"slopes and sinks",
+     {SIZES, .causal = 1, .align = MHA_ALIGN_OFFSETS, .inputs = MHA_ATTN_SLOPES | MHA_ATTN_SINKS | MHA_ATTN_GATES}},
     {"all together",
      {SIZES, .causal = 1, .window = {1, 60, -1}, .align = MHA_ALIGN_BOTTOM_RIGHT,
       .inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS | MHA_ATTN_KV_LENS | MHA_ATTN_Q_LENS}},

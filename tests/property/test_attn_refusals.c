@@ -131,9 +131,6 @@ static const refusal refusals[] = {
     {NOT_BUILT, "MHA_ATTN_PREFIX_LENS", "", {SET(inputs, MHA_ATTN_PREFIX_LENS)}},
     {NOT_BUILT, "MHA_ATTN_BLOCK_KEEP", "", {SET(inputs, MHA_ATTN_BLOCK_KEEP), SET(block_q, 16), SET(block_k, 16)}},
     {NOT_BUILT, "MHA_ATTN_BLOCK_TABLE", "", {SET(inputs, MHA_ATTN_BLOCK_TABLE), SET(page_size, 16)}},
-    {NOT_BUILT, "MHA_ATTN_SLOPES", "", {SET(inputs, MHA_ATTN_SLOPES), SET(align, MHA_ALIGN_TOP_LEFT)}},
-    {NOT_BUILT, "MHA_ATTN_SINKS", "", {SET(inputs, MHA_ATTN_SINKS)}},
-    {NOT_BUILT, "MHA_ATTN_GATES", "", {SET(inputs, MHA_ATTN_GATES)}},
     {NOT_BUILT, "MHA_ATTN_HEAD_LIST", "", {SET(inputs, MHA_ATTN_HEAD_LIST), SET(listed_heads, 2)}},
     {NOT_BUILT, "MHA_ATTN_DROPOUT_KEEP", "", {SET(inputs, MHA_ATTN_DROPOUT_KEEP), SET_REAL(dropout, 0.5)}},
     {NOT_BUILT, "MHA_ATTN_STATS", "", {SET(outputs, MHA_ATTN_STATS)}},
@@ -143,7 +140,7 @@ static const refusal refusals[] = {
     {NOT_BUILT, "page_size", "16", {SET(page_size, 16)}},
     {NOT_BUILT, "listed_heads", "2", {SET(listed_heads, 2)}},
     /* what makes no sense is said before what is not built */
-    {ARG, "head_dim", "0", {SET(head_dim, 0), SET(inputs, MHA_ATTN_SINKS)}},
+    {ARG, "head_dim", "0", {SET(head_dim, 0), SET(outputs, MHA_ATTN_STATS)}},
     {ARG, "align", "slopes", {SET(inputs, MHA_ATTN_SLOPES)}},
     {ARG, "block_q", "-1", {SET(block_q, -1)}},
     {ARG, "page_size", "-1", {SET(page_size, -1)}},

@@ -7,17 +7,19 @@ import numpy as np
 import mha
 
 
-def reference(q, k, v, allow=None, scale=None):
-    """softmax(scale q k^T) v in float64; allow broadcasts to [B, H, Lq, Lk]."""
+def reference(q, k, v, allow=None, scale=None, bias=0, sinks=None):
+    """softmax(scale q k^T + bias) v in float64; allow and bias broadcast to [B, H, Lq, Lk]."""
     q, k, v = (x.astype(np.float64) for x in (q, k, v))
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat(group, 1), v.repeat(group, 1)
-    s = q @ k.swapaxes(-1, -2) * (scale or q.shape[-1] ** -0.5)
+    s = q @ k.swapaxes(-1, -2) * (scale or q.shape[-1] ** -0.5) + bias
     if allow is not None:
         s = np.where(allow, s, -np.inf)
     top = np.max(s, -1, keepdims=True)
     p = np.exp(s - np.where(np.isfinite(top), top, 0))
     total = p.sum(-1, keepdims=True)
+    if sinks is not None:
+        total = total + np.exp(sinks[:, None, None] - np.where(np.isfinite(top), top, 0))
     p = np.divide(p, total, out=np.zeros_like(p), where=total > 0)
     return p @ v, p
 
@@ -72,6 +74,16 @@ class Attention(unittest.TestCase):
         keep = np.ones((9, 5), bool)
         self.close(mha.attention(self.q, self.k, self.v, keep=keep),
                    reference(self.q, self.k, self.v, np.arange(13) < 5)[0])
+
+    def test_slopes_sinks_gates(self):
+        rng = np.random.default_rng(2)
+        slopes, sinks, gates = 0.1 * rng.random(4), rng.standard_normal(4), rng.standard_normal((2, 4))
+        r = mha.attention(self.q, self.k, self.v, align="bottom_right", slopes=slopes, sinks=sinks, gates=gates,
+                          return_probs=True)
+        distance = np.abs(np.arange(9)[:, None] + 4 - np.arange(13))
+        p = reference(self.q, self.k, self.v, bias=-slopes[:, None, None] * distance, sinks=sinks)[1]
+        self.close(r.probs, p)
+        self.close(r.out, p @ self.v.astype(np.float64).repeat(2, 1) * gates[..., None, None])
 
     def test_offsets_are_align(self):
         a = mha.attention(self.q, self.k, self.v, causal=True, offsets=np.array([4, 4]))
@@ -142,9 +154,6 @@ class Refusals(unittest.TestCase):
         self.refuses("layout", layout="hbld")
 
     def test_what_is_not_built_is_refused(self):
-        self.refuses("SINKS", sinks=np.zeros(3))
-        self.refuses("SLOPES", slopes=np.zeros(3))
-        self.refuses("GATES", gates=np.ones(3))
         self.refuses("PREFIX_LENS", prefix_lens=[1])
         self.refuses("dropout", dropout=0.5)
         self.refuses("STATS", return_stats=True)

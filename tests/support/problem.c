@@ -20,6 +20,18 @@ static double next_bias(void *arg)
     return rng_chance(arg, 0.1) ? -INFINITY : 2 * rng_normal(arg);
 }
 
+/* 1, 1/2 ... 1/128, as the usual series, and sometimes negative. */
+static double next_slope(void *arg)
+{
+    double slope = ldexp(1, -(int)rng_range(arg, 0, 7));
+    return rng_chance(arg, 0.2) ? -slope / 16 : slope;
+}
+
+static double next_sink(void *arg)
+{
+    return rng_chance(arg, 0.1) ? -INFINITY : 3 * rng_normal(arg);
+}
+
 static int64_t resolved(int64_t given, int64_t otherwise)
 {
     return given ? given : otherwise;
@@ -43,6 +55,14 @@ static void make_input(tensor *t, mha_dtype dtype, const int64_t dim[4], const t
     tensor_fill(t, next, &r);
 }
 
+static void make_per_head(problem *p, const problem_layouts *at, uint64_t seed)
+{
+    const int64_t dim[4] = {p->desc.batch, p->desc.heads, 1, 1};
+    if (p->desc.inputs & MHA_ATTN_SLOPES) make_input(&p->slopes, MHA_F32, dim, &at->slopes, seed, 7, next_slope);
+    if (p->desc.inputs & MHA_ATTN_SINKS) make_input(&p->sinks, MHA_F32, dim, &at->sinks, seed, 8, next_sink);
+    if (p->desc.inputs & MHA_ATTN_GATES) make_input(&p->gates, MHA_F32, dim, &at->gates, seed, 9, next_normal);
+}
+
 void problem_make(problem *p, const mha_attn_desc *desc, const problem_layouts *layouts, uint64_t seed)
 {
     static const problem_layouts contiguous;
@@ -59,6 +79,7 @@ void problem_make(problem *p, const mha_attn_desc *desc, const problem_layouts *
                    next_kept);
     if (desc->inputs & MHA_ATTN_BIAS)
         make_input(&p->bias, real, (int64_t[]){B, H, Lq, Lk}, &at->bias, seed, 5, next_bias);
+    make_per_head(p, at, seed);
     tensor_make(&p->out, real, (int64_t[]){B, H, Lq, Dv}, &at->out, TEST_CANARY);
     if (desc->outputs & MHA_ATTN_LSE) tensor_make(&p->lse, real, (int64_t[]){B, H, Lq, 1}, &at->lse, TEST_CANARY);
     if (desc->outputs & MHA_ATTN_PROBS)
@@ -78,6 +99,9 @@ void problem_bind(problem *p)
     p->args.out = tensor_view(&p->out);
     if (d->inputs & MHA_ATTN_KEEP) p->args.keep = tensor_cview(&p->keep);
     if (d->inputs & MHA_ATTN_BIAS) p->args.bias = tensor_cview(&p->bias);
+    if (d->inputs & MHA_ATTN_SLOPES) p->args.slopes = tensor_cview(&p->slopes);
+    if (d->inputs & MHA_ATTN_SINKS) p->args.sinks = tensor_cview(&p->sinks);
+    if (d->inputs & MHA_ATTN_GATES) p->args.gates = tensor_cview(&p->gates);
     if (d->inputs & MHA_ATTN_Q_LENS) p->args.q_lens = p->q_lens;
     if (d->inputs & MHA_ATTN_KV_LENS) p->args.kv_lens = p->kv_lens;
     if (d->align == MHA_ALIGN_OFFSETS) p->args.offsets = p->offsets;
@@ -87,7 +111,8 @@ void problem_bind(problem *p)
 
 void problem_free(problem *p)
 {
-    tensor *all[] = {&p->q, &p->k, &p->v, &p->out, &p->keep, &p->bias, &p->lse, &p->probs};
+    tensor *all[] = {&p->q,   &p->k,     &p->v,      &p->out,   &p->keep, &p->bias,
+                     &p->lse, &p->probs, &p->slopes, &p->sinks, &p->gates};
     for (size_t n = 0; n < sizeof all / sizeof *all; n++)
         tensor_free(all[n]);
 }
@@ -135,7 +160,10 @@ static void random_mask(mha_attn_desc *d, rng *r)
     if (rng_chance(r, 0.3)) d->inputs |= MHA_ATTN_KV_LENS;
     if ((d->inputs & MHA_ATTN_KEEP) && rng_chance(r, 0.2) && d->kv_len > 1) d->keep_keys = rng_range(r, 1, d->kv_len);
     bool moved = d->q_len != d->kv_len || (d->inputs & (MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS));
-    bool matters = d->causal || d->window.on;
+    if (rng_chance(r, 0.2)) d->inputs |= MHA_ATTN_SLOPES;
+    if (rng_chance(r, 0.2)) d->inputs |= MHA_ATTN_SINKS;
+    if (rng_chance(r, 0.2)) d->inputs |= MHA_ATTN_GATES;
+    bool matters = d->causal || d->window.on || (d->inputs & MHA_ATTN_SLOPES);
     d->align = (mha_align)rng_range(r, matters && moved ? 1 : 0, 3);
 }
 
@@ -148,7 +176,12 @@ static problem_layouts random_layouts(rng *r)
     at.probs = tensor_layout_random(r, false);
     at.keep = tensor_layout_random(r, true);
     at.bias = tensor_layout_random(r, true);
-    at.keep.unspecified = at.bias.unspecified = false; /* there, all-zero strides broadcast */
+    at.slopes = tensor_layout_random(r, true);
+    at.sinks = tensor_layout_random(r, true);
+    at.gates = tensor_layout_random(r, true);
+    /* there, all-zero strides broadcast */
+    at.keep.unspecified = at.bias.unspecified = false;
+    at.slopes.unspecified = at.sinks.unspecified = at.gates.unspecified = false;
     return at;
 }
 

@@ -13,13 +13,13 @@ enum { PROBLEM_ISAS = 8, PROBLEM_BATCH = 8 };
 
 /* Layouts of all arguments; zero is contiguous. */
 typedef struct problem_layouts {
-    tensor_layout q, k, v, out, keep, bias, lse, probs;
+    tensor_layout q, k, v, out, keep, bias, lse, probs, slopes, sinks, gates;
 } problem_layouts;
 
 typedef struct problem {
     mha_attn_desc desc;
     mha_attn_args args; /* filled by problem_bind from the tensors and lengths */
-    tensor q, k, v, out, keep, bias, lse, probs;
+    tensor q, k, v, out, keep, bias, lse, probs, slopes, sinks, gates;
     int64_t q_lens[PROBLEM_BATCH], kv_lens[PROBLEM_BATCH], offsets[PROBLEM_BATCH];
 } problem;
 

@@ -79,6 +79,29 @@ static int64_t offset_of(const mha_attn_desc *desc, const mha_attn_args *args, i
     }
 }
 
+static int64_t rows_of(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b)
+{
+    return desc->inputs & MHA_ATTN_Q_LENS ? args->q_lens[b] : desc->q_len;
+}
+
+static int64_t keys_of(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b)
+{
+    return desc->inputs & MHA_ATTN_KV_LENS ? args->kv_lens[b] : desc->kv_len;
+}
+
+/* |position of row i - j|. */
+static double distance(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b, int64_t i, int64_t j)
+{
+    int64_t offset = offset_of(desc, args, b, rows_of(desc, args, b), keys_of(desc, args, b));
+    return fabs((double)i + (double)offset - (double)j);
+}
+
+/* Slope, sink or gate of a head. */
+static double per_head(const mha_cview *view, int64_t b, int64_t h)
+{
+    return ((const float *)view->data)[b * view->stride[0] + h * view->stride[1]];
+}
+
 static bool in_band(const mha_attn_desc *desc, int64_t position, int64_t j)
 {
     const mha_window *w = &desc->window;
@@ -98,8 +121,7 @@ static bool kept(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b
 
 bool ref_visible(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b, int64_t h, int64_t i, int64_t j)
 {
-    int64_t rows = desc->inputs & MHA_ATTN_Q_LENS ? args->q_lens[b] : desc->q_len;
-    int64_t keys = desc->inputs & MHA_ATTN_KV_LENS ? args->kv_lens[b] : desc->kv_len;
+    int64_t rows = rows_of(desc, args, b), keys = keys_of(desc, args, b);
     if (i >= rows || j >= keys) return false;
     if (!in_band(desc, i + offset_of(desc, args, b, rows, keys), j)) return false;
     if ((desc->inputs & MHA_ATTN_KEEP) && !kept(desc, args, b, h, i, j)) return false;
