@@ -28,10 +28,10 @@ for file in "$here"/src/base/*.c "$here"/src/attn/*.c "$here"/src/kernel/*.c \
     esac
 done
 
-for name in refusals calls memory laws bits poison random; do
+for name in refusals calls memory laws bits poison edges random; do
     compile c11 "$name" "$here/tests/property/test_attn_$name.c" objects/*.o || exit 1
 done
-for name in refusals calls memory laws bits poison; do
+for name in refusals calls memory laws bits poison edges; do
     expect 0 qemu-aarch64 -L "$root" -E MHA_ISA=neon "./$name"
 done
 expect 0 qemu-aarch64 -L "$root" -E MHA_ISA=neon ./random --cases 300
