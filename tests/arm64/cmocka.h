@@ -1,5 +1,5 @@
-/* cmocka.h - a stand-in for what our tests use of cmocka, where the library is not to be had: the emulated ARM run, which
- * links nothing but libc. A failure prints its place and ends the program with 1.
+/* cmocka.h - a stand-in for what our tests use of cmocka, where the library is not to be had: the emulated ARM run,
+ * which links nothing but libc. A failure prints its place and ends the program with 1.
  */
 #ifndef TEST_ARM64_CMOCKA_H
 #define TEST_ARM64_CMOCKA_H
