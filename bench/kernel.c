@@ -54,7 +54,7 @@ static void run_scores(void *arg)
 {
     const panel_work *w = arg;
     for (int i = 0; i < REPEAT; i++)
-        w->k->scores(KEYS, WIDTH, w->key, WIDTH, 1, w->q, w->k->nr, 0.125, w->s, w->top);
+        w->k->scores(KEYS, WIDTH, w->key, WIDTH, 1, w->q, w->k->nr, 0.125, w->s, w->top, NULL);
 }
 
 static void run_values(void *arg)

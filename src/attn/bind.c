@@ -26,8 +26,8 @@ static bool is_empty(const int64_t *extent, int dims)
     return false;
 }
 
-/* Two numbers of an output must never share a place. Only the certain case is found: a stride of 0. An empty output has no
- * numbers, so its strides may be anything. */
+/* Two numbers of an output must never share a place. Only the certain case is found: a stride of 0. An empty output
+ * has no numbers, so its strides may be anything. */
 static mha_status check_output(const char *name, const mha_view *view, const int64_t extent[4], int dims,
                                mha_error *err)
 {

@@ -37,6 +37,12 @@ typedef struct mha__partial {
     void *max, *sum, *o;
 } mha__partial;
 
+/* Memory that will be read soon: rows of `bytes` bytes. */
+typedef struct mha__ahead {
+    const void *at;
+    int64_t rows, stride, bytes; /* stride in bytes */
+} mha__ahead;
+
 typedef struct mha__kernels {
     const char *isa;  /* "avx2" */
     size_t real_size; /* 4 or 8 */
@@ -70,9 +76,9 @@ typedef struct mha__kernels {
     /* ---- one panel of scores: s is [keys][nr] ---- */
 
     /* s = scale * K Q^T, and top[lane] = maximum down each column (a NaN may or may not be passed over). Key j's
-     * number d is at k[j * k_row + d * k_col]. */
+     * number d is at k[j * k_row + d * k_col]. `ahead`, if not NULL, is prefetched meanwhile. */
     void (*scores)(int64_t keys, int64_t d, const void *k, int64_t k_row, int64_t k_col, const void *q, int64_t lanes,
-                   double scale, void *s, void *top);
+                   double scale, void *s, void *top, const mha__ahead *ahead);
     /* These change scores afterwards; call `top` when done. In the order of their use: */
     void (*softcap)(int64_t keys, int64_t lanes, double cap, void *s); /* s = cap * tanh(s / cap) */
     /* s -= slope * |position + lane - (first + key)|. Small numbers: count both from the start of a block of keys. */

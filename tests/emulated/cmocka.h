@@ -46,6 +46,7 @@ static inline int cmocka_run(const struct CMUnitTest *tests, size_t count, CMFix
 #define print_error printf
 #define fail_msg(...) (printf(__VA_ARGS__), cmocka_require(false, "failed", __FILE__, __LINE__))
 #define assert_true(x) cmocka_require(x, #x, __FILE__, __LINE__)
+#define assert_false(x) assert_true(!(x))
 #define assert_null(x) cmocka_require((x) == NULL, #x " is not NULL", __FILE__, __LINE__)
 #define assert_non_null(x) cmocka_require((x) != NULL, #x " is NULL", __FILE__, __LINE__)
 #define assert_int_equal(a, b) cmocka_require((a) == (b), #a " is not " #b, __FILE__, __LINE__)

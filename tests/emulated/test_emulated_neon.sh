@@ -1,5 +1,5 @@
 #!/bin/sh
-# The operator on NEON, under qemu: its property tests, built for 64-bit ARM with the small cmocka.h beside this script, and
+# The operator on NEON, under qemu: its kernel and property tests, built for 64-bit ARM with the small cmocka.h beside this script, and
 # the recorded cases, where `mha verify` runs here and sends each problem to the emulated CPU ($MHA_EMULATED is such a program).
 set -u
 # shellcheck source=tests/cli/lib.sh
@@ -28,10 +28,14 @@ for file in "$here"/src/base/*.c "$here"/src/attn/*.c "$here"/src/kernel/*.c \
     esac
 done
 
-for name in refusals calls memory laws bits poison random; do
+for name in refusals calls memory laws bits poison edges random; do
     compile c11 "$name" "$here/tests/property/test_attn_$name.c" objects/*.o || exit 1
 done
-for name in refusals calls memory laws bits poison; do
+for test in "$here"/tests/kernel/test_*.c; do
+    compile gnu11 kernel_test "$test" objects/*.o || exit 1
+    expect 0 qemu-aarch64 -L "$root" ./kernel_test
+done
+for name in refusals calls memory laws bits poison edges; do
     expect 0 qemu-aarch64 -L "$root" -E MHA_ISA=neon "./$name"
 done
 expect 0 qemu-aarch64 -L "$root" -E MHA_ISA=neon ./random --cases 300

@@ -166,7 +166,7 @@ static void test_scores(void **state)
                     put(&k, j * row + i * col, rng_normal(&r));
             fill(&q, &r);
             t->pack_rows(lanes, d, q.data, d, 1, panel.data);
-            t->scores(keys, d, k.data, row, col, panel.data, lanes, -0.3, s.data, top.data);
+            t->scores(keys, d, k.data, row, col, panel.data, lanes, -0.3, s.data, top.data, NULL);
             for (int64_t i = 0; i < lanes; i++) {
                 double most = -INFINITY;
                 for (int64_t j = 0; j < keys; j++) {

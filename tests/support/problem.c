@@ -119,12 +119,13 @@ void problem_free(problem *p)
 
 /* ---- random descriptions ---- */
 
-/* Lengths around the sizes at which tiles and vectors end, or anything. */
-static int64_t random_length(rng *r, int64_t most)
+/* Lengths around the sizes at which vectors, tiles and chunks end, or anything. */
+static int64_t random_length(rng *r)
 {
-    static const int64_t edges[] = {0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257};
-    int64_t n = rng_chance(r, 0.5) ? edges[rng_range(r, 0, 20)] : rng_range(r, 0, 70);
-    return n < most ? n : most;
+    static const int64_t edges[] = {0,  1,  2,   3,   7,   8,   15,  16,  17,   31,   32,   33,   63,
+                                    64, 65, 127, 128, 129, 255, 256, 257, 1023, 1024, 1025, 2049, 5000};
+    if (rng_chance(r, 0.03)) return rng_range(r, 300, 4000);
+    return rng_chance(r, 0.5) ? edges[rng_range(r, 0, sizeof edges / sizeof *edges - 1)] : rng_range(r, 0, 70);
 }
 
 static int64_t random_width(rng *r)
@@ -139,11 +140,11 @@ static void random_sizes(mha_attn_desc *d, rng *r)
     int64_t kv_heads = rng_range(r, 1, 3);
     d->heads = kv_heads * rng_range(r, 1, 3);
     d->kv_heads = kv_heads == d->heads && rng_chance(r, 0.5) ? 0 : kv_heads;
-    d->q_len = random_length(r, 257);
-    d->kv_len = rng_chance(r, 0.3) ? d->q_len : random_length(r, 257);
+    d->q_len = random_length(r);
+    d->kv_len = rng_chance(r, 0.3) ? d->q_len : random_length(r);
     d->head_dim = random_width(r);
     d->v_head_dim = rng_chance(r, 0.7) ? 0 : random_width(r);
-    /* Bounds the work of a case by cutting heads, then rows. */
+    /* Bounds the work of a case by cutting batches, then rows. */
     while (d->batch * d->heads * d->q_len * d->kv_len * d->head_dim > 400000 && d->batch > 1)
         d->batch--;
     while (d->batch * d->heads * d->q_len * d->kv_len * d->head_dim > 400000 && d->q_len > 1)
@@ -191,7 +192,7 @@ void problem_random(problem *p, uint64_t seed, uint64_t number)
     mha_attn_desc d = {.size = sizeof d};
     random_sizes(&d, &r);
     random_mask(&d, &r);
-    if (rng_chance(&r, 0.3)) d.scale = rng_normal(&r);
+    if (rng_chance(&r, 0.3)) d.scale = rng_normal(&r) * (rng_chance(&r, 0.3) ? 100 : 1);
     if (rng_chance(&r, 0.2)) d.softcap = 0.5 + 30 * rng_uniform(&r);
     if (rng_chance(&r, 0.5)) d.outputs |= MHA_ATTN_LSE;
     if (rng_chance(&r, 0.3)) d.outputs |= MHA_ATTN_PROBS;

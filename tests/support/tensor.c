@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MARGIN = 64 }; /* guard elements on either side */
+enum { MARGIN = 64 }; /* guard elements on either side, unless the layout is tight */
 
 static size_t element_size(mha_dtype dtype)
 {
@@ -38,7 +38,7 @@ static size_t lay_out(tensor *t, const tensor_layout *layout, size_t *start)
         if (layout->flip[axis] && extent > 0) first += (extent - 1) * step;
         step *= extent + layout->pad[axis];
     }
-    *start = (size_t)(MARGIN + layout->shift + first);
+    *start = (size_t)((layout->tight ? 0 : MARGIN) + layout->shift + first);
     return (size_t)step;
 }
 
@@ -60,10 +60,9 @@ void tensor_make(tensor *t, mha_dtype dtype, const int64_t dim[4], const tensor_
     size_t start;
     *t = (tensor){.dtype = dtype, .unspecified = layout->unspecified};
     memcpy(t->dim, dim, sizeof t->dim);
-    t->count = lay_out(t, layout, &start) + 2 * MARGIN + (size_t)layout->shift;
-    t->memory = aligned_alloc(64, (t->count * element_size(dtype) + 63) / 64 * 64);
-    t->inside = calloc(t->count, sizeof *t->inside);
-    if (!t->memory || !t->inside) abort();
+    t->count = lay_out(t, layout, &start) + (layout->tight ? 0 : 2 * MARGIN) + (size_t)layout->shift;
+    t->inside = calloc(t->count + 1, sizeof *t->inside);
+    if (!t->inside || posix_memalign(&t->memory, 64, t->count * element_size(dtype)) != 0) abort();
     t->data = (char *)t->memory + start * element_size(dtype);
     for (size_t i = 0; i < t->count; i++)
         put(t, i, guard);
@@ -144,7 +143,8 @@ static void shuffle(rng *r, int order[4])
 tensor_layout tensor_layout_random(rng *r, bool repeat)
 {
     tensor_layout layout = {.order = {0, 1, 2, 3}, .shift = (int)rng_range(r, 0, 16)};
-    if (rng_chance(r, 0.2)) return (tensor_layout){.unspecified = true};
+    layout.tight = rng_chance(r, 0.3);
+    if (rng_chance(r, 0.2)) return (tensor_layout){.unspecified = true, .tight = layout.tight};
     if (rng_chance(r, 0.3)) shuffle(r, layout.order);
     for (int axis = 0; axis < 4; axis++) {
         if (rng_chance(r, 0.3)) layout.pad[axis] = (int)rng_range(r, 1, 5);

@@ -16,6 +16,7 @@ typedef struct tensor_layout {
     bool repeat[4];   /* stride 0: one entry stands for all (inputs only) */
     int shift;        /* elements by which the data is moved off its 64-byte alignment */
     bool unspecified; /* contiguous, passed as all-zero strides */
+    bool tight;       /* no guards before and behind, so that a sanitizer sees what is read there */
 } tensor_layout;
 
 typedef struct tensor {
