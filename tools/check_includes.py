@@ -16,7 +16,8 @@ CHAINS = [
     ["base", "kernel", "attn", "layer", "model", "train", "heads"],
     ["base", "io", "text", "model"],
 ]
-PUBLIC_OWNER = {"types": "base", "ctx": "base", "limits": "attn"}  # include/mha/X.h belongs to src/X, but for these
+# include/mha/X.h belongs to src/X, but for these
+PUBLIC_OWNER = {"types": "base", "ctx": "base", "limits": "attn", "cache": "attn"}
 UMBRELLA = "mha/mha.h"  # for those outside; inside, only the version needs it
 UMBRELLA_USERS = {"src/base/status.c"}
 # Outside src/, these may look into it.

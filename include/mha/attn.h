@@ -98,7 +98,7 @@ typedef struct mha_attn_desc {
     mha_window window;        /* see mha_window */
     int64_t keep_keys;        /* keys that args.keep describes; 0 = Lk; keys beyond are masked */
     int64_t block_q, block_k; /* block sizes of args.block_keep */
-    int64_t page_size;        /* keys in a page of args.block_table */
+    int64_t page_size, pages; /* of args.block_table: keys in a page, a power of two >= 16; pages that k and v have */
     int64_t listed_heads;     /* entries of args.head_list */
     double dropout;           /* 0..1, on the probabilities, kept ones scaled by 1/(1-dropout) */
     mha_precision precision;
@@ -110,12 +110,18 @@ typedef struct mha_attn_desc {
  * the description is not read. Nothing is read or written outside the shapes below.
  *
  * All masks compose by AND: lengths, causal or window, and keep. A bias of -infinity also masks. Order of the score:
- * scale, softcap, slopes and bias, mask, sink, softmax, gate. */
+ * scale, softcap, slopes and bias, mask, sink, softmax, gate.
+ *
+ * Pages: with MHA_ATTN_BLOCK_TABLE k and v are views of desc.pages pages, and key j of batch b is key j % page_size of
+ * page block_table[b][j / page_size]. Sequences may share pages, pages may stand in any order, and strides are as free
+ * as anywhere. An entry of -1 is a dropped page: its keys are masked and never read. Entries are looked at as far as
+ * kv_lens[b] (or Lk) reaches; one that is neither -1 nor a page is MHA_ERR_ARG. The same keys give the same bits, dense
+ * or in pages of any size; pages of 128 keys and more are used where they lie, smaller ones are gathered by blocks. */
 typedef struct mha_attn_args {
     size_t size;                 /* sizeof(mha_attn_args) */
     mha_cview q;                 /* [B, H,   Lq, D ] */
-    mha_cview k;                 /* [B, Hkv, Lk, D ] */
-    mha_cview v;                 /* [B, Hkv, Lk, Dv] */
+    mha_cview k;                 /* [B, Hkv, Lk, D ]   with block_table [pages, Hkv, page_size, D ] */
+    mha_cview v;                 /* [B, Hkv, Lk, Dv]   with block_table [pages, Hkv, page_size, Dv] */
     mha_view out;                /* [B, H,   Lq, Dv]  may be exactly q, nothing else may overlap */
     mha_cview keep;              /* [B, H, Lq, keep_keys] of bytes; non-zero = may be seen; zero strides broadcast */
     mha_cview bias;              /* [B, H, Lq, Lk] of bias_dtype; zero strides broadcast */
@@ -126,7 +132,7 @@ typedef struct mha_attn_args {
     const int64_t *cu_seqlens_k; /* [B + 1] */
     const int64_t *prefix_lens;  /* [B] keys before it are seen whatever causal and window say */
     mha_cview block_keep;        /* [1, H or 1, ceil(Lq / block_q), ceil(Lk / block_k)] of bytes */
-    mha_cview block_table;       /* [B, pages] of int32 */
+    mha_cview block_table;       /* [B, ceil(Lk / page_size)] of int32; see below. All-zero strides: contiguous */
     mha_cview slopes;            /* [B, H] of f32, zero strides broadcast; score -= slope * |i + offset - j| */
     mha_cview sinks;             /* [B, H] of f32, zero strides broadcast; exp(sink) joins the denominator only */
     mha_cview gates;             /* [B, H] of f32, zero strides broadcast; out *= gate; lse and probs do not change */

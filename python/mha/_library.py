@@ -37,7 +37,8 @@ class AttnDesc(ctypes.Structure):
         "batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "v_head_dim")] + [
         ("dtype", c_int), ("kv_dtype", c_int), ("bias_dtype", c_int), ("scale", c_double), ("softcap", c_double),
         ("causal", c_int), ("align", c_int), ("window", Window), ("keep_keys", c_int64), ("block_q", c_int64),
-        ("block_k", c_int64), ("page_size", c_int64), ("listed_heads", c_int64), ("dropout", c_double),
+        ("block_k", c_int64), ("page_size", c_int64), ("pages", c_int64),
+        ("listed_heads", c_int64), ("dropout", c_double),
         ("precision", c_int), ("inputs", c_uint32), ("outputs", c_uint32)]
 
 

@@ -101,10 +101,11 @@ static mha_status check_overlap(const operand *out, const operand *in, bool may_
 
 static mha_status bind_tensors(const mha_attn_desc *d, size_t size, mha_attn_args *a, mha_error *err)
 {
-    const int64_t B = d->batch, H = d->heads, Hkv = d->kv_heads, Lq = d->q_len, Lk = d->kv_len, D = d->head_dim,
-                  Dv = d->v_head_dim;
-    operand q = {"q", a->q, {B, H, Lq, D}, false}, k = {"k", a->k, {B, Hkv, Lk, D}, false};
-    operand v = {"v", a->v, {B, Hkv, Lk, Dv}, false};
+    const bool paged = d->inputs & MHA_ATTN_BLOCK_TABLE;
+    const int64_t B = d->batch, H = d->heads, Hkv = d->kv_heads, Lq = d->q_len, D = d->head_dim, Dv = d->v_head_dim;
+    const int64_t pieces = paged ? d->pages : B, keys = paged ? d->page_size : d->kv_len;
+    operand q = {"q", a->q, {B, H, Lq, D}, false}, k = {"k", a->k, {pieces, Hkv, keys, D}, false};
+    operand v = {"v", a->v, {pieces, Hkv, keys, Dv}, false};
     operand out = {"out", {a->out.data, {0}}, {B, H, Lq, Dv}, false};
     for (int i = 0; i < 4; i++)
         out.view.stride[i] = a->out.stride[i];
@@ -187,6 +188,28 @@ static mha_status bind_lengths(const mha_attn_plan *plan, mha_attn_args *a, mha_
     return MHA_OK;
 }
 
+/* ---- pages ---- */
+
+/* Every entry that a key within the lengths needs: a page, or -1. */
+static mha_status bind_block_table(const mha_attn_desc *d, mha_attn_args *a, mha_error *err)
+{
+    operand table = {"block_table", a->block_table, {d->batch, mha__ceil_div(d->kv_len, d->page_size), 1, 1}, false};
+    MHA__TRY(bind_view(&table, err));
+    a->block_table = table.view;
+    for (int64_t b = 0; b < d->batch; b++) {
+        const int64_t used = mha__ceil_div(a->kv_lens ? a->kv_lens[b] : d->kv_len, d->page_size);
+        for (int64_t n = 0; n < used; n++) {
+            const int32_t page = *(const int32_t *)mha__at(&a->block_table, sizeof page, b, n, 0, 0);
+            if (page < -1 || page >= d->pages)
+                return mha__fail(err, MHA_ERR_ARG,
+                                 "block_table[%" PRId64 "][%" PRId64 "] = %" PRId32
+                                 ": must be -1 (dropped) or below pages = %" PRId64,
+                                 b, n, page, d->pages);
+        }
+    }
+    return MHA_OK;
+}
+
 mha_status mha__attn_bind(const mha_attn_plan *plan, const mha_attn_args *args, void *workspace, size_t workspace_bytes,
                           mha__call *call, mha_error *err)
 {
@@ -204,6 +227,7 @@ mha_status mha__attn_bind(const mha_attn_plan *plan, const mha_attn_args *args, 
     call->args = *args;
     call->workspace = workspace;
     MHA__TRY(bind_lengths(plan, &call->args, err));
+    if (plan->desc.inputs & MHA_ATTN_BLOCK_TABLE) MHA__TRY(bind_block_table(&plan->desc, &call->args, err));
     MHA__TRY(bind_tensors(&plan->desc, plan->kernels->real_size, &call->args, err));
     return bind_extras(&plan->desc, &call->args, err);
 }

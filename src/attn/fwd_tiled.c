@@ -15,6 +15,7 @@
 
 #include "attn/mask.h"
 #include "attn/merge.h"
+#include "attn/pages.h"
 #include "base/size.h"
 #include <string.h>
 
@@ -29,11 +30,18 @@ typedef struct tile {
     bool careful;
 } tile;
 
-/* A block of V as the kernels want it: panel p of key j is at data + p * panel + j * row. */
-typedef struct value_block {
+/* V as the kernels want it: panel p of key j is at data + p * panel + j * row. */
+typedef struct value_run {
     const void *data;
-    int64_t start, row, panel;
-} value_block;
+    int64_t row, panel;
+} value_run;
+
+/* A block of keys, from `start` on. */
+typedef struct block {
+    int64_t start;
+    mha__run k; /* k.data is NULL if there are no keys: all in dropped pages */
+    value_run v;
+} block;
 
 /* One panel of a tile. */
 typedef struct panel {
@@ -67,40 +75,46 @@ static panel panel_of(const tile *t, int64_t row)
     return p;
 }
 
-/* Final scores of keys [first, end) into `s`, and their maxima into scratch.top. */
-static void scores(const tile *t, const panel *p, int64_t first, int64_t end, void *s, const mha__ahead *ahead)
+/* Final scores of keys [first, end) of a block into `s`, and their maxima into scratch.top. */
+static void scores(const tile *t, const panel *p, const block *b, int64_t first, int64_t end, void *s,
+                   const mha__ahead *ahead)
 {
     const mha_attn_desc *d = &t->plan->desc;
-    const mha_cview *k = &t->call->args.k;
     const int64_t keys = end - first, lanes = p->rows.count;
-    const void *from = mha__at(k, t->k->real_size, p->rows.b, t->kv_head, first, 0);
-    t->k->scores(keys, d->head_dim, from, k->stride[2], k->stride[3], p->q, lanes, d->scale, s, t->scratch.top, ahead);
+    const void *from = (const char *)b->k.data + (first - b->start) * b->k.row * (int64_t)t->k->real_size;
+    t->k->scores(keys, d->head_dim, from, b->k.row, b->k.col, p->q, lanes, d->scale, s, t->scratch.top, ahead);
     const bool capped = d->softcap > 0;
     if (capped) t->k->softcap(keys, lanes, d->softcap, s);
     if (mha__mask_apply(t->call, &t->scratch, &p->rows, &p->span, first, end, s) || capped)
         t->k->top(keys, lanes, s, t->scratch.top);
 }
 
-/* V is used where it lies if its rows are adjacent and begin on whole vectors; else the block is packed. (Rows a few
- * KiB apart share few sets of the L1 cache, and vectors across two cache lines cost twice: both are slower than a
- * copy.) */
-static value_block block_of_values(const tile *t, int64_t start, int64_t keys)
+static mha__run keys_of(const tile *t, int64_t start, int64_t keys)
 {
-    const mha_cview *v = &t->call->args.v;
+    return mha__keys_run(t->call, &t->call->args.k, t->plan->desc.head_dim, t->rows.b, t->kv_head, start, keys,
+                         t->scratch.gathered_k);
+}
+
+/* V is used where it lies if its rows are adjacent and begin on whole vectors; else the block is packed. (Rows a few KiB
+ * apart share few sets of the L1 cache, and vectors across two cache lines cost twice: both are slower than a copy.) */
+static value_run values_of(const tile *t, int64_t start, int64_t keys)
+{
     const int64_t dv = t->plan->desc.v_head_dim, nr = t->k->nr, vl = t->k->vl;
-    const void *from = mha__at(v, t->k->real_size, t->rows.b, t->kv_head, start, 0);
+    const mha__run run =
+        mha__keys_run(t->call, &t->call->args.v, dv, t->rows.b, t->kv_head, start, keys, t->scratch.gathered_v);
     const size_t vector = (size_t)vl * t->k->real_size;
-    if (v->stride[3] == 1 && v->stride[2] == dv && dv % vl == 0 && (uintptr_t)from % vector == 0)
-        return (value_block){from, start, dv, nr};
-    t->k->pack_cols(keys, dv, from, v->stride[2], v->stride[3], t->scratch.v);
-    return (value_block){t->scratch.v, start, nr, keys * nr};
+    if (run.col == 1 && run.row == dv && dv % vl == 0 && (uintptr_t)run.data % vector == 0)
+        return (value_run){run.data, dv, nr};
+    t->k->pack_cols(keys, dv, run.data, run.row, run.col, t->scratch.v);
+    return (value_run){t->scratch.v, nr, keys * nr};
 }
 
 /* O = O * alpha + P V for keys [first, end). */
-static void values(const tile *t, const panel *p, const value_block *v, int64_t first, int64_t end, void *o)
+static void values(const tile *t, const panel *p, const block *b, int64_t first, int64_t end, void *o)
 {
     const int64_t keys = end - first, rows = p->rows.count, dv = t->plan->desc.v_head_dim, stride = t->plan->o_stride;
-    const void *from = (const char *)v->data + (first - v->start) * v->row * (int64_t)t->k->real_size;
+    const value_run *v = &b->v;
+    const void *from = (const char *)v->data + (first - b->start) * v->row * (int64_t)t->k->real_size;
     const mha__scratch *x = &t->scratch;
     if (!t->careful) {
         t->k->values(rows, dv, keys, x->s, from, v->row, v->panel, x->alpha, o, stride);
@@ -130,18 +144,20 @@ static mha__ahead rows_ahead(const tile *t, const mha_cview *v, int64_t b, int64
 
 /* What to ask for while panel number `index` computes the scores of the block at `start`: first the values of this
  * block, then the keys of the next one; at the last block the keys and queries of the next task, which most likely
- * comes next on this thread. In a batch of short sequences, which no cache holds, this is worth 20 %. */
+ * comes next on this thread. In a batch of short sequences, which no cache holds, this is worth 20 %. Keys in pages are
+ * left to the machine. */
 static mha__ahead ahead_of(const tile *t, int64_t start, int64_t index)
 {
     const mha_attn_desc *d = &t->plan->desc;
     const mha_attn_args *a = &t->call->args;
     const int64_t next_block = start + MHA__KEY_BLOCK, next = t->task + 1, head = next / t->plan->tiles;
     const int64_t b = head / d->heads, h = head % d->heads, group = d->heads / d->kv_heads;
-    const bool first = is_first_reader(t->plan, t->task), last = next_block >= t->span.hi;
+    const bool dense = !(d->inputs & MHA_ATTN_BLOCK_TABLE);
+    const bool first = dense && is_first_reader(t->plan, t->task), last = next_block >= t->span.hi;
     if (index == 0 && first) return rows_ahead(t, &a->v, t->rows.b, t->kv_head, start, t->span.hi, d->v_head_dim);
     if (index == 1 && first && !last)
         return rows_ahead(t, &a->k, t->rows.b, t->kv_head, next_block, t->span.hi, d->head_dim);
-    if (index == 1 && last && is_first_reader(t->plan, next))
+    if (index == 1 && last && dense && is_first_reader(t->plan, next))
         return rows_ahead(t, &a->k, b, h / group, 0, d->kv_len, d->head_dim);
     if (index == 2 && last && next < t->plan->tasks) {
         const int64_t row = (t->plan->tiles - 1 - next % t->plan->tiles) * MHA__TILE_Q;
@@ -153,16 +169,16 @@ static mha__ahead ahead_of(const tile *t, int64_t start, int64_t index)
 /* ---- blocks and chunks ---- */
 
 /* One panel and the keys of one block, added to `into`. */
-static void attend_panel(const tile *t, int64_t row, const value_block *v, const mha__partial *into)
+static void attend_panel(const tile *t, int64_t row, const block *b, const mha__partial *into)
 {
     const panel p = panel_of(t, row);
-    const int64_t first = mha__max64(v->start, p.span.lo), end = mha__min64(v->start + MHA__KEY_BLOCK, p.span.hi);
+    const int64_t first = mha__max64(b->start, p.span.lo), end = mha__min64(b->start + MHA__KEY_BLOCK, p.span.hi);
     if (first >= end) return;
     const mha__scratch *x = &t->scratch;
-    const mha__ahead ahead = ahead_of(t, v->start, row / t->k->nr);
-    scores(t, &p, first, end, x->s, ahead.rows > 0 ? &ahead : NULL);
+    const mha__ahead ahead = ahead_of(t, b->start, row / t->k->nr);
+    scores(t, &p, b, first, end, x->s, ahead.rows > 0 ? &ahead : NULL);
     t->k->softmax(end - first, p.rows.count, x->top, x->s, at(t, into->max, row), at(t, into->sum, row), x->alpha);
-    values(t, &p, v, first, end, at(t, into->o, row * t->plan->o_stride));
+    values(t, &p, b, first, end, at(t, into->o, row * t->plan->o_stride));
 }
 
 /* The keys of one chunk, into an empty partial result. */
@@ -172,9 +188,12 @@ static void attend_chunk(const tile *t, int64_t chunk, const mha__partial *into)
     t->k->clear(t->rows.count, t->plan->o_stride, into);
     for (int64_t start = chunk * MHA__CHUNK; start < end; start += MHA__KEY_BLOCK) {
         if (start + MHA__KEY_BLOCK <= t->span.lo) continue;
-        const value_block v = block_of_values(t, start, mha__min64(MHA__KEY_BLOCK, end - start));
+        const int64_t keys = mha__min64(MHA__KEY_BLOCK, end - start);
+        block b = {.start = start, .k = keys_of(t, start, keys)};
+        if (!b.k.data) continue;
+        b.v = values_of(t, start, keys);
         for (int64_t row = 0; row < t->rows.count; row += t->k->nr)
-            attend_panel(t, row, &v, into);
+            attend_panel(t, row, &b, into);
     }
 }
 
@@ -220,26 +239,34 @@ static bool finish(const tile *t, const mha__partial *result)
                         a->out.stride[3]);
 }
 
-/* Scores again, now that maximum and sum are known. Every entry of probs is written, also those behind masks. */
-static void probabilities(const tile *t, const mha__partial *result)
+/* The probabilities of one panel and the keys of one block. Every entry is written, also those behind masks. */
+static void panel_probabilities(const tile *t, const panel *p, const block *b, int64_t keys, const mha__partial *result)
 {
     const mha_view *out = &t->call->args.probs;
-    const int64_t nr = t->k->nr, Lk = t->plan->desc.kv_len;
+    const int64_t nr = t->k->nr;
     const size_t size = t->k->real_size;
-    for (int64_t row = 0; row < t->rows.count; row += nr) {
-        const panel p = panel_of(t, row);
-        for (int64_t start = 0; start < Lk; start += MHA__KEY_BLOCK) {
-            const int64_t keys = mha__min64(MHA__KEY_BLOCK, Lk - start);
-            const int64_t first = mha__max64(start, p.span.lo), end = mha__min64(start + keys, p.span.hi);
-            memset(t->scratch.s, 0, (size_t)(keys * nr) * size);
-            if (first < end) {
-                void *s = at(t, t->scratch.s, (first - start) * nr);
-                scores(t, &p, first, end, s, NULL);
-                t->k->probs(end - first, p.rows.count, at(t, result->max, row), at(t, t->scratch.inverse, row), s);
-            }
-            t->k->unpack(p.rows.count, keys, t->scratch.s,
-                         mha__at_out(out, size, p.rows.b, p.rows.h, p.rows.first, start), out->stride[2],
-                         out->stride[3]);
+    const int64_t first = mha__max64(b->start, p->span.lo), end = mha__min64(b->start + keys, p->span.hi);
+    memset(t->scratch.s, 0, (size_t)(keys * nr) * size);
+    if (first < end && b->k.data) {
+        void *s = at(t, t->scratch.s, (first - b->start) * nr);
+        scores(t, p, b, first, end, s, NULL);
+        t->k->probs(end - first, p->rows.count, at(t, result->max, p->row), at(t, t->scratch.inverse, p->row), s);
+    }
+    t->k->unpack(p->rows.count, keys, t->scratch.s,
+                 mha__at_out(out, size, p->rows.b, p->rows.h, p->rows.first, b->start), out->stride[2], out->stride[3]);
+}
+
+/* Scores again, now that maximum and sum are known. Keys that the tile does not see are not looked up. */
+static void probabilities(const tile *t, const mha__partial *result)
+{
+    const int64_t Lk = t->plan->desc.kv_len;
+    for (int64_t start = 0; start < Lk; start += MHA__KEY_BLOCK) {
+        const int64_t keys = mha__min64(MHA__KEY_BLOCK, Lk - start), end = mha__min64(start + keys, t->span.hi);
+        const bool seen = t->span.lo < end && start < end;
+        const block b = {.start = start, .k = seen ? keys_of(t, start, end - start) : (mha__run){0}};
+        for (int64_t row = 0; row < t->rows.count; row += t->k->nr) {
+            const panel p = panel_of(t, row);
+            panel_probabilities(t, &p, &b, keys, result);
         }
     }
 }

@@ -2,6 +2,7 @@
  * becomes -inf. */
 #include "attn/mask.h"
 
+#include "attn/pages.h"
 #include "base/size.h"
 
 /* Offsets and windows come as any int64; positions beyond this are as good as infinite, and sums of a few stay in
@@ -94,5 +95,5 @@ bool mha__mask_apply(const mha__call *call, const mha__scratch *scratch, const m
         k->interval(keys, lanes, first, rows->lo, rows->hi, s);
         changed = true;
     }
-    return changed;
+    return mha__pages_mask(call, rows->b, first, end, lanes, s) || changed;
 }

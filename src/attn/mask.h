@@ -26,8 +26,8 @@ int64_t mha__mask_offset(const mha__call *call, int64_t b);
 void mha__mask_intervals(const mha__call *call, int64_t b, int64_t first, int64_t count, int64_t *lo, int64_t *hi);
 mha__span mha__mask_span(const mha__rows *rows);
 
-/* Applies slopes, bias, keep and intervals to a panel `s` whose rows are keys [first, end), one lane per row. Uses `extra`
- * of the scratch memory. Returns false if nothing needed to be done. */
+/* Applies slopes, bias, keep, intervals and dropped pages to a panel `s` whose rows are keys [first, end), one lane per
+ * row. Uses `extra` of the scratch memory. Returns false if nothing needed to be done. */
 bool mha__mask_apply(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows, const mha__span *span,
                      int64_t first, int64_t end, void *s);
 

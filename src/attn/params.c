@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-enum { HEAD_DIM_MAX = 512 };
+enum { HEAD_DIM_MAX = 512, PAGE_SIZE_MIN = 16 };
 
 static mha_status bad_int(mha_error *err, const char *field, int64_t value, const char *want)
 {
@@ -42,6 +42,7 @@ static mha_status check_products(const mha_attn_desc *d, mha_error *err)
     const int64_t widest = mha__max64(d->head_dim, d->v_head_dim);
     const int64_t rows[] = {d->batch, d->heads, mha__max64(d->q_len, 1), widest};
     const int64_t keys[] = {d->batch, d->kv_heads, mha__max64(d->kv_len, 1), widest};
+    const int64_t paged[] = {mha__max64(d->pages, 1), d->kv_heads, mha__max64(d->page_size, 1), widest};
     const int64_t probs[] = {d->batch, d->heads, mha__max64(d->q_len, 1), mha__max64(d->kv_len, 1)};
     size_t bytes;
     if (!mha__bytes(rows, 4, sizeof(double), &bytes) || bytes > PTRDIFF_MAX)
@@ -54,6 +55,11 @@ static mha_status check_products(const mha_attn_desc *d, mha_error *err)
                          "batch * kv_heads * kv_len * head_dim = %" PRId64 " * %" PRId64 " * %" PRId64 " * %" PRId64
                          " overflows",
                          d->batch, d->kv_heads, d->kv_len, widest);
+    if (!mha__bytes(paged, 4, sizeof(double), &bytes) || bytes > PTRDIFF_MAX)
+        return mha__fail(err, MHA_ERR_ARG,
+                         "pages * kv_heads * page_size * head_dim = %" PRId64 " * %" PRId64 " * %" PRId64 " * %" PRId64
+                         " overflows",
+                         d->pages, d->kv_heads, d->page_size, widest);
     if ((d->outputs & MHA_ATTN_PROBS) && (!mha__bytes(probs, 4, sizeof(double), &bytes) || bytes > PTRDIFF_MAX))
         return mha__fail(err, MHA_ERR_ARG,
                          "probs of batch * heads * q_len * kv_len = %" PRId64 " * %" PRId64 " * %" PRId64 " * %" PRId64
@@ -116,19 +122,19 @@ static mha_status check_dtype(const char *field, mha_dtype dtype, bool cache, mh
 }
 
 /* X(flag, what is not built yet: NULL if it is). */
-#define INPUT_FLAGS(X)                                  \
-    X(MHA_ATTN_KEEP, NULL)                              \
-    X(MHA_ATTN_BIAS, NULL)                              \
-    X(MHA_ATTN_Q_LENS, NULL)                            \
-    X(MHA_ATTN_KV_LENS, NULL)                           \
-    X(MHA_ATTN_CU_SEQLENS, "packed sequences")          \
-    X(MHA_ATTN_PREFIX_LENS, "prefix-LM masks")          \
-    X(MHA_ATTN_BLOCK_KEEP, "block-sparse masks")        \
-    X(MHA_ATTN_BLOCK_TABLE, "keys and values in pages") \
-    X(MHA_ATTN_SLOPES, NULL)                            \
-    X(MHA_ATTN_SINKS, NULL)                             \
-    X(MHA_ATTN_GATES, NULL)                             \
-    X(MHA_ATTN_HEAD_LIST, "head lists")                 \
+#define INPUT_FLAGS(X)                           \
+    X(MHA_ATTN_KEEP, NULL)                       \
+    X(MHA_ATTN_BIAS, NULL)                       \
+    X(MHA_ATTN_Q_LENS, NULL)                     \
+    X(MHA_ATTN_KV_LENS, NULL)                    \
+    X(MHA_ATTN_CU_SEQLENS, "packed sequences")   \
+    X(MHA_ATTN_PREFIX_LENS, "prefix-LM masks")   \
+    X(MHA_ATTN_BLOCK_KEEP, "block-sparse masks") \
+    X(MHA_ATTN_BLOCK_TABLE, NULL)                \
+    X(MHA_ATTN_SLOPES, NULL)                     \
+    X(MHA_ATTN_SINKS, NULL)                      \
+    X(MHA_ATTN_GATES, NULL)                      \
+    X(MHA_ATTN_HEAD_LIST, "head lists")          \
     X(MHA_ATTN_DROPOUT_KEEP, "dropout")
 #define OUTPUT_FLAGS(X)     \
     X(MHA_ATTN_LSE, NULL)   \
@@ -154,6 +160,19 @@ static mha_status check_flags(const char *field, uint32_t value, const struct fl
     return mha__fail(err, MHA_ERR_ARG, "%s = 0x%" PRIx32 ": bits 0x%" PRIx32 " are unknown", field, value, unknown);
 }
 
+static mha_status check_pages(const mha_attn_desc *d, mha_error *err)
+{
+    if (d->inputs & MHA_ATTN_BLOCK_TABLE) {
+        if (d->page_size < PAGE_SIZE_MIN || (d->page_size & (d->page_size - 1)) != 0)
+            return bad_int(err, "page_size", d->page_size, "a power of two, 16 or more");
+        if (d->pages < 0 || d->pages > INT32_MAX) return bad_int(err, "pages", d->pages, "from 0 to 2147483647");
+        return MHA_OK;
+    }
+    if (d->page_size != 0) return bad_int(err, "page_size", d->page_size, "0, as inputs lacks MHA_ATTN_BLOCK_TABLE");
+    if (d->pages != 0) return bad_int(err, "pages", d->pages, "0, as inputs lacks MHA_ATTN_BLOCK_TABLE");
+    return MHA_OK;
+}
+
 static mha_status check_extras(const mha_attn_desc *d, mha_error *err)
 {
     MHA__TRY(check_flags("inputs", d->inputs, input_flags, INPUTS, err));
@@ -163,7 +182,7 @@ static mha_status check_extras(const mha_attn_desc *d, mha_error *err)
     MHA__TRY(check_dtype("bias_dtype", d->bias_dtype, false, err));
     if (d->block_q < 0) return bad_int(err, "block_q", d->block_q, "0 or positive");
     if (d->block_k < 0) return bad_int(err, "block_k", d->block_k, "0 or positive");
-    if (d->page_size < 0) return bad_int(err, "page_size", d->page_size, "0 or positive");
+    MHA__TRY(check_pages(d, err));
     if (d->listed_heads < 0) return bad_int(err, "listed_heads", d->listed_heads, "0 or positive");
     if (d->precision != MHA_PRECISION_DEFAULT && d->precision != MHA_PRECISION_SPLIT)
         return bad_int(err, "precision", (int64_t)d->precision, "a value of mha_precision");
@@ -206,7 +225,6 @@ static mha_status check_built(const mha_attn_desc *d, mha_error *err)
         return refuse(err, "precision", "MHA_PRECISION_SPLIT", "split products are");
     if (d->block_q > 0) return refuse_number(err, "block_q", (double)d->block_q, "block-sparse masks are");
     if (d->block_k > 0) return refuse_number(err, "block_k", (double)d->block_k, "block-sparse masks are");
-    if (d->page_size > 0) return refuse_number(err, "page_size", (double)d->page_size, "pages are");
     if (d->listed_heads > 0) return refuse_number(err, "listed_heads", (double)d->listed_heads, "head lists are");
     return MHA_OK;
 }

@@ -1,6 +1,7 @@
 /* scratch.c - one function lays the scratch memory out and counts it, so that the two cannot differ. */
 #include "attn/scratch.h"
 
+#include "attn/pages.h"
 #include "base/size.h"
 
 enum { LINE = 64 };
@@ -17,12 +18,15 @@ size_t mha__scratch_carve(const mha_attn_plan *plan, char *base, mha__scratch *s
 {
     const size_t size = plan->kernels->real_size;
     const int64_t nr = plan->kernels->nr, panel = MHA__KEY_BLOCK * nr;
+    const int64_t gathered = mha__pages_gathered(&plan->desc) ? MHA__KEY_BLOCK : 0;
     size_t used = 0;
     scratch->q = take(base, &used, plan->desc.head_dim * MHA__TILE_Q, size);
     scratch->s = take(base, &used, panel, size);
     scratch->extra = take(base, &used, panel, size);
     scratch->mask = take(base, &used, panel, size);
     scratch->v = take(base, &used, MHA__KEY_BLOCK * plan->o_stride, size);
+    scratch->gathered_k = take(base, &used, gathered * plan->desc.head_dim, size);
+    scratch->gathered_v = take(base, &used, gathered * plan->desc.v_head_dim, size);
     scratch->top = take(base, &used, nr, size);
     scratch->alpha = take(base, &used, nr, size);
     scratch->inverse = take(base, &used, MHA__TILE_Q, size);

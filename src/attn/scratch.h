@@ -4,6 +4,7 @@
  *   s         S^T of one block: a panel [MHA__KEY_BLOCK][nr]
  *   extra     bias or keep of that block, the same shape
  *   mask      what that block masks, the same shape (only for values that are not finite)
+ *   gathered  the block of K, and of V, if it lies in several pages: [MHA__KEY_BLOCK][D or Dv]
  *   v         the block of V: panels [MHA__KEY_BLOCK][nr]
  *   top, alpha            a number per lane
  *   inverse, gated        a number per row of the tile: 1 / sum, and that times the gate
@@ -19,6 +20,7 @@
 
 typedef struct mha__scratch {
     void *q, *s, *extra, *mask, *v;
+    void *gathered_k, *gathered_v;
     void *top, *alpha, *inverse, *gated;
     int64_t *lo, *hi;
     mha__partial partial[MHA__LEVELS + 1];

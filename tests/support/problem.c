@@ -1,6 +1,7 @@
 /* problem.c - see problem.h. */
 #include "support/problem.h"
 #include "support/check.h"
+#include "support/paged.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,6 +106,7 @@ void problem_bind(problem *p)
     if (d->inputs & MHA_ATTN_Q_LENS) p->args.q_lens = p->q_lens;
     if (d->inputs & MHA_ATTN_KV_LENS) p->args.kv_lens = p->kv_lens;
     if (d->align == MHA_ALIGN_OFFSETS) p->args.offsets = p->offsets;
+    if (d->inputs & MHA_ATTN_BLOCK_TABLE) p->args.block_table = (mha_cview){p->table, {p->table_width, 1, 0, 0}};
     if (d->outputs & MHA_ATTN_LSE) p->args.lse = tensor_view(&p->lse);
     if (d->outputs & MHA_ATTN_PROBS) p->args.probs = tensor_view(&p->probs);
 }
@@ -115,6 +117,8 @@ void problem_free(problem *p)
                      &p->lse, &p->probs, &p->slopes, &p->sinks, &p->gates};
     for (size_t n = 0; n < sizeof all / sizeof *all; n++)
         tensor_free(all[n]);
+    free(p->table);
+    p->table = NULL;
 }
 
 /* ---- random descriptions ---- */
@@ -186,6 +190,16 @@ static problem_layouts random_layouts(rng *r)
     return at;
 }
 
+/* Some problems get their keys in pages, a few of them dropped. From a stream of its own. */
+static void random_pages(problem *p, uint64_t seed, uint64_t number)
+{
+    rng r = rng_make(seed, number ^ UINT64_C(1) << 63);
+    if (!rng_chance(&r, 0.2)) return;
+    paged_make(p, INT64_C(16) << rng_range(&r, 0, 4), rng_next(&r));
+    for (int64_t n = 0; n < p->desc.batch * p->table_width; n++)
+        if (p->table[n] < p->desc.pages && rng_chance(&r, 0.1)) paged_drop(p, n / p->table_width, n % p->table_width);
+}
+
 void problem_random(problem *p, uint64_t seed, uint64_t number)
 {
     rng r = rng_make(seed, number);
@@ -199,6 +213,7 @@ void problem_random(problem *p, uint64_t seed, uint64_t number)
     d.dtype = rng_chance(&r, 0.15) ? MHA_F64 : rng_chance(&r, 0.5) ? MHA_F32 : MHA_DTYPE_DEFAULT;
     problem_layouts at = random_layouts(&r);
     problem_make(p, &d, &at, rng_next(&r));
+    random_pages(p, seed, number);
 }
 
 const char *problem_text(const problem *p, char *text, size_t capacity)
@@ -207,11 +222,11 @@ const char *problem_text(const problem *p, char *text, size_t capacity)
     const mha_attn_desc *d = &p->desc;
     snprintf(text, capacity,
              "%s B=%lld H=%lld Hkv=%lld Lq=%lld Lk=%lld D=%lld Dv=%lld scale=%g softcap=%g causal=%d align=%s "
-             "window=%d,%lld,%lld keep_keys=%lld inputs=0x%x outputs=0x%x",
+             "window=%d,%lld,%lld keep_keys=%lld page_size=%lld inputs=0x%x outputs=0x%x",
              d->dtype == MHA_F64 ? "f64" : "f32", (long long)d->batch, (long long)d->heads, (long long)d->kv_heads,
              (long long)d->q_len, (long long)d->kv_len, (long long)d->head_dim, (long long)d->v_head_dim, d->scale,
              d->softcap, d->causal, align[d->align], d->window.on, (long long)d->window.left,
-             (long long)d->window.right, (long long)d->keep_keys, d->inputs, d->outputs);
+             (long long)d->window.right, (long long)d->keep_keys, (long long)d->page_size, d->inputs, d->outputs);
     return text;
 }
 

@@ -21,6 +21,8 @@ typedef struct problem {
     mha_attn_args args; /* filled by problem_bind from the tensors and lengths */
     tensor q, k, v, out, keep, bias, lse, probs, slopes, sinks, gates;
     int64_t q_lens[PROBLEM_BATCH], kv_lens[PROBLEM_BATCH], offsets[PROBLEM_BATCH];
+    int32_t *table; /* [batch][table_width], with k and v in pages: see paged.h */
+    int64_t table_width;
 } problem;
 
 /* Memory for everything `desc` names, inputs filled from the seed: the same numbers in every layout. Lengths and offsets

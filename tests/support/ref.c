@@ -3,12 +3,15 @@
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* A view with its strides resolved and its element type. */
+/* A view with its strides resolved and its element type; of pages, if there is a table. */
 typedef struct reader {
     const char *data;
     int64_t stride[4];
     mha_dtype dtype;
+    const mha_cview *table;
+    int64_t page_size;
 } reader;
 
 /* What the defaults of a description stand for. */
@@ -24,8 +27,17 @@ typedef struct row_at {
     int64_t b, h, g, i; /* g: key/value head */
 } row_at;
 
+static int32_t page_of(const mha_cview *table, int64_t b, int64_t page)
+{
+    return ((const int32_t *)table->data)[b * table->stride[0] + page * table->stride[1]];
+}
+
 static double element(const reader *r, int64_t b, int64_t h, int64_t l, int64_t d)
 {
+    if (r->table) {
+        b = page_of(r->table, b, l / r->page_size);
+        l %= r->page_size;
+    }
     int64_t at = b * r->stride[0] + h * r->stride[1] + l * r->stride[2] + d * r->stride[3];
     return r->dtype == MHA_F64 ? ((const double *)(const void *)r->data)[at]
                                : ((const float *)(const void *)r->data)[at];
@@ -33,7 +45,8 @@ static double element(const reader *r, int64_t b, int64_t h, int64_t l, int64_t 
 
 static reader read_view(const mha_cview *view, mha_dtype dtype, int64_t heads, int64_t length, int64_t width)
 {
-    reader r = {view->data, {view->stride[0], view->stride[1], view->stride[2], view->stride[3]}, dtype};
+    reader r = {.data = view->data, .dtype = dtype};
+    memcpy(r.stride, view->stride, sizeof r.stride);
     if (!r.stride[0] && !r.stride[1] && !r.stride[2] && !r.stride[3]) {
         r.stride[3] = 1;
         r.stride[2] = width;
@@ -56,12 +69,14 @@ static problem_view resolve(const mha_attn_desc *desc, const mha_attn_args *args
     p.scale = desc->scale != 0 ? desc->scale : 1 / sqrt((double)desc->head_dim);
     mha_dtype dtype = either(desc->dtype, MHA_F32), kv = either(desc->kv_dtype, dtype);
     p.q = read_view(&args->q, dtype, desc->heads, desc->q_len, p.D);
-    p.k = read_view(&args->k, kv, p.Hkv, p.Lk, p.D);
-    p.v = read_view(&args->v, kv, p.Hkv, p.Lk, p.Dv);
+    const bool paged = desc->inputs & MHA_ATTN_BLOCK_TABLE;
+    p.k = read_view(&args->k, kv, p.Hkv, paged ? desc->page_size : p.Lk, p.D);
+    p.v = read_view(&args->v, kv, p.Hkv, paged ? desc->page_size : p.Lk, p.Dv);
+    p.k.table = p.v.table = paged ? &args->block_table : NULL;
+    p.k.page_size = p.v.page_size = desc->page_size;
     if (desc->inputs & MHA_ATTN_BIAS) {
-        p.bias = (reader){args->bias.data,
-                          {args->bias.stride[0], args->bias.stride[1], args->bias.stride[2], args->bias.stride[3]},
-                          either(desc->bias_dtype, dtype)};
+        p.bias = (reader){.data = args->bias.data, .dtype = either(desc->bias_dtype, dtype)};
+        memcpy(p.bias.stride, args->bias.stride, sizeof p.bias.stride);
     }
     return p;
 }
@@ -123,6 +138,7 @@ bool ref_visible(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b
 {
     int64_t rows = rows_of(desc, args, b), keys = keys_of(desc, args, b);
     if (i >= rows || j >= keys) return false;
+    if ((desc->inputs & MHA_ATTN_BLOCK_TABLE) && page_of(&args->block_table, b, j / desc->page_size) < 0) return false;
     if (!in_band(desc, i + offset_of(desc, args, b, rows, keys), j)) return false;
     if ((desc->inputs & MHA_ATTN_KEEP) && !kept(desc, args, b, h, i, j)) return false;
     if (!(desc->inputs & MHA_ATTN_BIAS)) return true;
