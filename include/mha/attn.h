@@ -97,7 +97,7 @@ typedef struct mha_attn_desc {
     mha_align align;          /* see mha_align */
     mha_window window;        /* see mha_window */
     int64_t keep_keys;        /* keys that args.keep describes; 0 = Lk; keys beyond are masked */
-    int64_t block_q, block_k; /* block sizes of args.block_keep */
+    int64_t block_q, block_k; /* rows and keys of a block of args.block_keep; 0 without it */
     int64_t page_size, pages; /* of args.block_table: keys in a page, a power of two >= 16; pages that k and v have */
     int64_t listed_heads;     /* entries of args.head_list */
     double dropout;           /* 0..1, on the probabilities, kept ones scaled by 1/(1-dropout) */
@@ -109,8 +109,8 @@ typedef struct mha_attn_desc {
 /* The data of one call. Strides count elements; all zero = contiguous (types.h). A pointer whose flag is not set in
  * the description is not read. Nothing is read or written outside the shapes below.
  *
- * All masks compose by AND: lengths, causal or window, and keep. A bias of -infinity also masks. Order of the score:
- * scale, softcap, slopes and bias, mask, sink, softmax, gate.
+ * All masks compose by AND: lengths, causal or window (widened by the prefix), keep and block_keep. A bias of -infinity
+ * also masks. Order of the score: scale, softcap, slopes and bias, mask, sink, softmax, gate.
  *
  * Pages: with MHA_ATTN_BLOCK_TABLE k and v are views of desc.pages pages, and key j of batch b is key j % page_size of
  * page block_table[b][j / page_size]. Sequences may share pages, pages may stand in any order, and strides are as free
@@ -130,8 +130,9 @@ typedef struct mha_attn_args {
     const int64_t *offsets;      /* [B] with MHA_ALIGN_OFFSETS; any sign */
     const int64_t *cu_seqlens_q; /* [B + 1] ascending from 0 */
     const int64_t *cu_seqlens_k; /* [B + 1] */
-    const int64_t *prefix_lens;  /* [B] keys before it are seen whatever causal and window say */
-    mha_cview block_keep;        /* [1, H or 1, ceil(Lq / block_q), ceil(Lk / block_k)] of bytes */
+    const int64_t *prefix_lens;  /* [B] 0..Lk; keys before it are seen whatever causal and window say */
+    mha_cview block_keep;        /* [B, H, ceil(Lq / block_q), ceil(Lk / block_k)] of bytes; non-zero = its rows may see
+                                  * its keys; zero strides broadcast; keys that no row may see cost nothing */
     mha_cview block_table;       /* [B, ceil(Lk / page_size)] of int32; see below. All-zero strides: contiguous */
     mha_cview slopes;            /* [B, H] of f32, zero strides broadcast; score -= slope * |i + offset - j| */
     mha_cview sinks;             /* [B, H] of f32, zero strides broadcast; exp(sink) joins the denominator only */

@@ -142,9 +142,11 @@ def _rarer(call_, cu_seqlens_q, cu_seqlens_k, block_keep, block_size, heads):
         if block_size is None:
             raise ValueError("block_keep needs block_size = (rows, keys)")
         desc.block_q, desc.block_k = block_size
+        if min(block_size) <= 0:
+            raise ValueError(f"block_size = {tuple(block_size)}: both must be positive")
         blocks = array(block_keep, "block_keep")
         call_.alive.append(blocks)
-        shape = (1, desc.heads, -(-desc.q_len // desc.block_q), -(-desc.kv_len // desc.block_k))
+        shape = (desc.batch, desc.heads, -(-desc.q_len // desc.block_q), -(-desc.kv_len // desc.block_k))
         call_.give(BLOCK_KEEP, "block_keep", blocks.broadcast(shape, "block_keep"))
     if heads is not None:
         listed = np.ascontiguousarray(np.asarray(heads), dtype=np.int32)

@@ -136,6 +136,12 @@ static mha_status bind_output(const char *name, mha_view *view, const int64_t ex
     return check_output(name, view, extent, dims, err);
 }
 
+/* Mask blocks of one axis; a size of 0 means that there is no block mask. */
+static int64_t blocks(int64_t length, int64_t size)
+{
+    return size > 0 ? mha__ceil_div(length, size) : 0;
+}
+
 static mha_status bind_extras(const mha_attn_desc *d, mha_attn_args *a, mha_error *err)
 {
     const int64_t lse[4] = {d->batch, d->heads, d->q_len, 1}, probs[4] = {d->batch, d->heads, d->q_len, d->kv_len};
@@ -143,11 +149,14 @@ static mha_status bind_extras(const mha_attn_desc *d, mha_attn_args *a, mha_erro
     struct {
         uint32_t input;
         operand view;
-    } inputs[] = {{MHA_ATTN_KEEP, {"keep", a->keep, {B, H, d->q_len, d->keep_keys}, true}},
-                  {MHA_ATTN_BIAS, {"bias", a->bias, {B, H, d->q_len, d->kv_len}, true}},
-                  {MHA_ATTN_SLOPES, {"slopes", a->slopes, {B, H, 1, 1}, true}},
-                  {MHA_ATTN_SINKS, {"sinks", a->sinks, {B, H, 1, 1}, true}},
-                  {MHA_ATTN_GATES, {"gates", a->gates, {B, H, 1, 1}, true}}};
+    } inputs[] = {
+        {MHA_ATTN_KEEP, {"keep", a->keep, {B, H, d->q_len, d->keep_keys}, true}},
+        {MHA_ATTN_BIAS, {"bias", a->bias, {B, H, d->q_len, d->kv_len}, true}},
+        {MHA_ATTN_BLOCK_KEEP,
+         {"block_keep", a->block_keep, {B, H, blocks(d->q_len, d->block_q), blocks(d->kv_len, d->block_k)}, true}},
+        {MHA_ATTN_SLOPES, {"slopes", a->slopes, {B, H, 1, 1}, true}},
+        {MHA_ATTN_SINKS, {"sinks", a->sinks, {B, H, 1, 1}, true}},
+        {MHA_ATTN_GATES, {"gates", a->gates, {B, H, 1, 1}, true}}};
     for (size_t n = 0; n < sizeof inputs / sizeof *inputs; n++)
         if (d->inputs & inputs[n].input) MHA__TRY(bind_view(&inputs[n].view, err));
     if (d->outputs & MHA_ATTN_LSE) MHA__TRY(bind_output("lse", &a->lse, lse, 3, err));
@@ -172,8 +181,11 @@ static mha_status bind_lengths(const mha_attn_plan *plan, mha_attn_args *a, mha_
     const mha_attn_desc *d = &plan->desc;
     if (!(d->inputs & MHA_ATTN_Q_LENS)) a->q_lens = NULL;
     if (!(d->inputs & MHA_ATTN_KV_LENS)) a->kv_lens = NULL;
+    if (!(d->inputs & MHA_ATTN_PREFIX_LENS)) a->prefix_lens = NULL;
     if (d->inputs & MHA_ATTN_Q_LENS) MHA__TRY(check_lengths("q_lens", a->q_lens, d->batch, d->q_len, err));
     if (d->inputs & MHA_ATTN_KV_LENS) MHA__TRY(check_lengths("kv_lens", a->kv_lens, d->batch, d->kv_len, err));
+    if (d->inputs & MHA_ATTN_PREFIX_LENS)
+        MHA__TRY(check_lengths("prefix_lens", a->prefix_lens, d->batch, d->kv_len, err));
     if (d->align == MHA_ALIGN_OFFSETS && plan->positional && !a->offsets)
         return mha__fail(err, MHA_ERR_ARG, "offsets is NULL, but align is MHA_ALIGN_OFFSETS");
     if (d->align != MHA_ALIGN_UNSET || !plan->positional) return MHA_OK;

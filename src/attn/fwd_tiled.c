@@ -70,6 +70,7 @@ static panel panel_of(const tile *t, int64_t row)
     p.rows.count = mha__min64(t->k->nr, t->rows.count - row);
     p.rows.lo += row;
     p.rows.hi += row;
+    p.rows.prefix += row;
     const bool uniform = t->span.common_lo <= t->span.lo && t->span.hi <= t->span.common_hi;
     p.span = uniform ? t->span : mha__mask_span(&p.rows);
     return p;
@@ -172,8 +173,8 @@ static mha__ahead ahead_of(const tile *t, int64_t start, int64_t index)
 static void attend_panel(const tile *t, int64_t row, const block *b, const mha__partial *into)
 {
     const panel p = panel_of(t, row);
-    const int64_t first = mha__max64(b->start, p.span.lo), end = mha__min64(b->start + MHA__KEY_BLOCK, p.span.hi);
-    if (first >= end) return;
+    int64_t first, end;
+    if (!mha__mask_block(t->call, &p.rows, &p.span, b->start, &first, &end)) return;
     const mha__scratch *x = &t->scratch;
     const mha__ahead ahead = ahead_of(t, b->start, row / t->k->nr);
     scores(t, &p, b, first, end, x->s, ahead.rows > 0 ? &ahead : NULL);
@@ -187,8 +188,9 @@ static void attend_chunk(const tile *t, int64_t chunk, const mha__partial *into)
     const int64_t end = mha__min64((chunk + 1) * MHA__CHUNK, t->span.hi);
     t->k->clear(t->rows.count, t->plan->o_stride, into);
     for (int64_t start = chunk * MHA__CHUNK; start < end; start += MHA__KEY_BLOCK) {
-        if (start + MHA__KEY_BLOCK <= t->span.lo) continue;
         const int64_t keys = mha__min64(MHA__KEY_BLOCK, end - start);
+        int64_t first, last;
+        if (!mha__mask_block(t->call, &t->rows, &t->span, start, &first, &last)) continue;
         block b = {.start = start, .k = keys_of(t, start, keys)};
         if (!b.k.data) continue;
         b.v = values_of(t, start, keys);
@@ -245,9 +247,9 @@ static void panel_probabilities(const tile *t, const panel *p, const block *b, i
     const mha_view *out = &t->call->args.probs;
     const int64_t nr = t->k->nr;
     const size_t size = t->k->real_size;
-    const int64_t first = mha__max64(b->start, p->span.lo), end = mha__min64(b->start + keys, p->span.hi);
+    int64_t first, end;
     memset(t->scratch.s, 0, (size_t)(keys * nr) * size);
-    if (first < end && b->k.data) {
+    if (b->k.data && mha__mask_block(t->call, &p->rows, &p->span, b->start, &first, &end)) {
         void *s = at(t, t->scratch.s, (first - b->start) * nr);
         scores(t, p, b, first, end, s, NULL);
         t->k->probs(end - first, p->rows.count, at(t, result->max, p->row), at(t, t->scratch.inverse, p->row), s);
@@ -261,8 +263,9 @@ static void probabilities(const tile *t, const mha__partial *result)
 {
     const int64_t Lk = t->plan->desc.kv_len;
     for (int64_t start = 0; start < Lk; start += MHA__KEY_BLOCK) {
-        const int64_t keys = mha__min64(MHA__KEY_BLOCK, Lk - start), end = mha__min64(start + keys, t->span.hi);
-        const bool seen = t->span.lo < end && start < end;
+        const int64_t keys = mha__min64(MHA__KEY_BLOCK, Lk - start);
+        int64_t first, end;
+        const bool seen = mha__mask_block(t->call, &t->rows, &t->span, start, &first, &end);
         const block b = {.start = start, .k = seen ? keys_of(t, start, end - start) : (mha__run){0}};
         for (int64_t row = 0; row < t->rows.count; row += t->k->nr) {
             const panel p = panel_of(t, row);
@@ -289,9 +292,10 @@ static void open_tile(tile *t, const mha__call *call, int64_t task, int worker)
                           mha__min64(MHA__TILE_Q, d->q_len - first),
                           first + mha__mask_offset(call, head / d->heads),
                           t->scratch.lo,
-                          t->scratch.hi};
+                          t->scratch.hi,
+                          t->scratch.prefix};
     t->kv_head = t->rows.h / (d->heads / d->kv_heads);
-    mha__mask_intervals(call, t->rows.b, first, t->rows.count, t->scratch.lo, t->scratch.hi);
+    mha__mask_intervals(call, t->rows.b, first, t->rows.count, t->scratch.lo, t->scratch.hi, t->scratch.prefix);
     t->span = mha__mask_span(&t->rows);
     const mha_cview *q = &call->args.q;
     t->k->pack_rows(t->rows.count, d->head_dim, mha__at(q, t->k->real_size, t->rows.b, t->rows.h, first, 0),

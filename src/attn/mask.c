@@ -2,6 +2,7 @@
  * becomes -inf. */
 #include "attn/mask.h"
 
+#include "attn/blocks.h"
 #include "attn/pages.h"
 #include "base/size.h"
 
@@ -37,32 +38,67 @@ int64_t mha__mask_offset(const mha__call *call, int64_t b)
     }
 }
 
-void mha__mask_intervals(const mha__call *call, int64_t b, int64_t first, int64_t count, int64_t *lo, int64_t *hi)
+void mha__mask_intervals(const mha__call *call, int64_t b, int64_t first, int64_t count, int64_t *lo, int64_t *hi,
+                         int64_t *prefix)
 {
     const mha_attn_desc *d = &call->plan->desc;
     const int64_t queries = queries_of(call, b), offset = mha__mask_offset(call, b);
     const int64_t end = mha__min64(keys_of(call, b), d->keep_keys);
+    const int64_t ahead = call->args.prefix_lens ? mha__min64(end, call->args.prefix_lens[b]) : 0;
     for (int64_t r = 0; r < count; r++) {
         const int64_t position = first + r + offset;
+        const bool exists = first + r < queries;
         lo[r] = d->window.left >= 0 ? mha__max64(0, position - near(d->window.left)) : 0;
         hi[r] = d->window.right >= 0 ? mha__min64(end, position + near(d->window.right) + 1) : end;
         if (d->causal) hi[r] = mha__min64(hi[r], position + 1);
-        if (first + r >= queries || lo[r] >= hi[r]) lo[r] = hi[r] = 0;
+        if (!exists || lo[r] >= hi[r]) lo[r] = hi[r] = 0;
+        prefix[r] = exists ? ahead : 0;
+        if (lo[r] > prefix[r] || prefix[r] == 0) continue;
+        lo[r] = 0;
+        hi[r] = mha__max64(hi[r], prefix[r]);
     }
 }
 
 mha__span mha__mask_span(const mha__rows *rows)
 {
-    mha__span s = {INT64_MAX, 0, 0, INT64_MAX};
+    mha__span s = {.lo = INT64_MAX, .common_hi = INT64_MAX};
     for (int64_t r = 0; r < rows->count; r++) {
         s.common_lo = mha__max64(s.common_lo, rows->lo[r]);
         s.common_hi = mha__min64(s.common_hi, rows->hi[r]);
+        s.prefix = mha__max64(s.prefix, rows->prefix[r]);
         if (rows->lo[r] == rows->hi[r]) continue;
         s.lo = mha__min64(s.lo, rows->lo[r]);
         s.hi = mha__max64(s.hi, rows->hi[r]);
     }
     if (s.lo > s.hi) s.lo = s.hi;
+    s.band = s.lo;
+    if (s.prefix > 0) s.lo = 0;
     return s;
+}
+
+bool mha__mask_block(const mha__call *call, const mha__rows *rows, const mha__span *span, int64_t start, int64_t *first,
+                     int64_t *end)
+{
+    *first = mha__max64(start, span->lo);
+    *end = mha__min64(start + MHA__KEY_BLOCK, span->hi);
+    if (*first >= span->prefix) *first = mha__max64(*first, span->band);
+    if (*end <= span->band) *end = mha__min64(*end, span->prefix);
+    if (call->plan->desc.inputs & MHA_ATTN_BLOCK_KEEP) mha__blocks_narrow(call, rows, first, end);
+    return *first < *end;
+}
+
+/* -inf outside the intervals. Keys before the end of the prefix are masked for rows that do not exist only. */
+static bool apply_intervals(const mha__call *call, const mha__rows *rows, const mha__span *span, int64_t first,
+                            int64_t end, void *s)
+{
+    static const int64_t none[MHA__TILE_Q];
+    const mha__kernels *k = call->plan->kernels;
+    if (span->common_lo <= first && end <= span->common_hi) return false;
+    const int64_t cut = mha__max64(first, mha__min64(end, span->prefix)), ahead = cut - first;
+    if (ahead > 0) k->interval(ahead, rows->count, first, none, rows->prefix, s);
+    char *rest = (char *)s + (size_t)(ahead * k->nr) * k->real_size;
+    if (cut < end) k->interval(end - cut, rows->count, cut, rows->lo, rows->hi, rest);
+    return true;
 }
 
 bool mha__mask_apply(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows, const mha__span *span,
@@ -91,9 +127,7 @@ bool mha__mask_apply(const mha__call *call, const mha__scratch *scratch, const m
         k->bias(keys, lanes, scratch->extra, s);
         changed = true;
     }
-    if (first < span->common_lo || end > span->common_hi) {
-        k->interval(keys, lanes, first, rows->lo, rows->hi, s);
-        changed = true;
-    }
+    if (d->inputs & MHA_ATTN_BLOCK_KEEP) changed |= mha__blocks_apply(call, scratch, rows, first, end, s);
+    changed |= apply_intervals(call, rows, span, first, end, s);
     return mha__pages_mask(call, rows->b, first, end, lanes, s) || changed;
 }

@@ -122,19 +122,19 @@ static mha_status check_dtype(const char *field, mha_dtype dtype, bool cache, mh
 }
 
 /* X(flag, what is not built yet: NULL if it is). */
-#define INPUT_FLAGS(X)                           \
-    X(MHA_ATTN_KEEP, NULL)                       \
-    X(MHA_ATTN_BIAS, NULL)                       \
-    X(MHA_ATTN_Q_LENS, NULL)                     \
-    X(MHA_ATTN_KV_LENS, NULL)                    \
-    X(MHA_ATTN_CU_SEQLENS, "packed sequences")   \
-    X(MHA_ATTN_PREFIX_LENS, "prefix-LM masks")   \
-    X(MHA_ATTN_BLOCK_KEEP, "block-sparse masks") \
-    X(MHA_ATTN_BLOCK_TABLE, NULL)                \
-    X(MHA_ATTN_SLOPES, NULL)                     \
-    X(MHA_ATTN_SINKS, NULL)                      \
-    X(MHA_ATTN_GATES, NULL)                      \
-    X(MHA_ATTN_HEAD_LIST, "head lists")          \
+#define INPUT_FLAGS(X)                         \
+    X(MHA_ATTN_KEEP, NULL)                     \
+    X(MHA_ATTN_BIAS, NULL)                     \
+    X(MHA_ATTN_Q_LENS, NULL)                   \
+    X(MHA_ATTN_KV_LENS, NULL)                  \
+    X(MHA_ATTN_CU_SEQLENS, "packed sequences") \
+    X(MHA_ATTN_PREFIX_LENS, NULL)              \
+    X(MHA_ATTN_BLOCK_KEEP, NULL)               \
+    X(MHA_ATTN_BLOCK_TABLE, NULL)              \
+    X(MHA_ATTN_SLOPES, NULL)                   \
+    X(MHA_ATTN_SINKS, NULL)                    \
+    X(MHA_ATTN_GATES, NULL)                    \
+    X(MHA_ATTN_HEAD_LIST, "head lists")        \
     X(MHA_ATTN_DROPOUT_KEEP, "dropout")
 #define OUTPUT_FLAGS(X)     \
     X(MHA_ATTN_LSE, NULL)   \
@@ -173,6 +173,15 @@ static mha_status check_pages(const mha_attn_desc *d, mha_error *err)
     return MHA_OK;
 }
 
+/* Block sizes and the block mask go together. */
+static mha_status check_block(const char *field, int64_t size, const mha_attn_desc *d, mha_error *err)
+{
+    const bool wanted = (d->inputs & MHA_ATTN_BLOCK_KEEP) != 0;
+    if (wanted && size <= 0) return bad_int(err, field, size, "positive with MHA_ATTN_BLOCK_KEEP");
+    if (!wanted && size != 0) return bad_int(err, field, size, "0 without MHA_ATTN_BLOCK_KEEP");
+    return MHA_OK;
+}
+
 static mha_status check_extras(const mha_attn_desc *d, mha_error *err)
 {
     MHA__TRY(check_flags("inputs", d->inputs, input_flags, INPUTS, err));
@@ -180,8 +189,8 @@ static mha_status check_extras(const mha_attn_desc *d, mha_error *err)
     MHA__TRY(check_dtype("dtype", d->dtype, false, err));
     MHA__TRY(check_dtype("kv_dtype", d->kv_dtype, true, err));
     MHA__TRY(check_dtype("bias_dtype", d->bias_dtype, false, err));
-    if (d->block_q < 0) return bad_int(err, "block_q", d->block_q, "0 or positive");
-    if (d->block_k < 0) return bad_int(err, "block_k", d->block_k, "0 or positive");
+    MHA__TRY(check_block("block_q", d->block_q, d, err));
+    MHA__TRY(check_block("block_k", d->block_k, d, err));
     MHA__TRY(check_pages(d, err));
     if (d->listed_heads < 0) return bad_int(err, "listed_heads", d->listed_heads, "0 or positive");
     if (d->precision != MHA_PRECISION_DEFAULT && d->precision != MHA_PRECISION_SPLIT)
@@ -223,8 +232,6 @@ static mha_status check_built(const mha_attn_desc *d, mha_error *err)
     if (d->dropout > 0) return refuse_number(err, "dropout", d->dropout, "dropout is");
     if (d->precision == MHA_PRECISION_SPLIT)
         return refuse(err, "precision", "MHA_PRECISION_SPLIT", "split products are");
-    if (d->block_q > 0) return refuse_number(err, "block_q", (double)d->block_q, "block-sparse masks are");
-    if (d->block_k > 0) return refuse_number(err, "block_k", (double)d->block_k, "block-sparse masks are");
     if (d->listed_heads > 0) return refuse_number(err, "listed_heads", (double)d->listed_heads, "head lists are");
     return MHA_OK;
 }

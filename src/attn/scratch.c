@@ -27,12 +27,14 @@ size_t mha__scratch_carve(const mha_attn_plan *plan, char *base, mha__scratch *s
     scratch->v = take(base, &used, MHA__KEY_BLOCK * plan->o_stride, size);
     scratch->gathered_k = take(base, &used, gathered * plan->desc.head_dim, size);
     scratch->gathered_v = take(base, &used, gathered * plan->desc.v_head_dim, size);
+    scratch->bytes = take(base, &used, panel, 1);
     scratch->top = take(base, &used, nr, size);
     scratch->alpha = take(base, &used, nr, size);
     scratch->inverse = take(base, &used, MHA__TILE_Q, size);
     scratch->gated = take(base, &used, MHA__TILE_Q, size);
     scratch->lo = take(base, &used, MHA__TILE_Q, sizeof(int64_t));
     scratch->hi = take(base, &used, MHA__TILE_Q, sizeof(int64_t));
+    scratch->prefix = take(base, &used, MHA__TILE_Q, sizeof(int64_t));
     for (int i = 0; i <= plan->levels; i++) {
         scratch->partial[i].max = take(base, &used, MHA__TILE_Q, size);
         scratch->partial[i].sum = take(base, &used, MHA__TILE_Q, size);

@@ -8,7 +8,8 @@
  *   v         the block of V: panels [MHA__KEY_BLOCK][nr]
  *   top, alpha            a number per lane
  *   inverse, gated        a number per row of the tile: 1 / sum, and that times the gate
- *   lo, hi    keys that each row may see
+ *   bytes     the block mask of that block, a byte for each query and key
+ *   lo, hi, prefix        keys that each row may see (mask.h)
  *   partial   the chunk at work, and those that wait to be merged: levels + 1 times max, sum, o
  *
  * Every piece begins on a cache line.
@@ -22,7 +23,8 @@ typedef struct mha__scratch {
     void *q, *s, *extra, *mask, *v;
     void *gathered_k, *gathered_v;
     void *top, *alpha, *inverse, *gated;
-    int64_t *lo, *hi;
+    uint8_t *bytes;
+    int64_t *lo, *hi, *prefix;
     mha__partial partial[MHA__LEVELS + 1];
 } mha__scratch;
 

@@ -153,6 +153,8 @@ mha_status mha_attn_forward(const mha_attn_plan *plan, const mha_attn_args *args
     send_view(&args->slopes, &in[8], 1);
     send_view(&args->sinks, &in[9], 1);
     send_view(&args->gates, &in[10], 1);
+    if (in[11].present) fwrite(args->prefix_lens, sizeof *args->prefix_lens, wire_count(&in[11]), to_remote);
+    send_view(&args->block_keep, &in[12], 1);
     mha_status status = receive_status(err);
     if (status != MHA_OK) return status;
     receive_view(&args->out, &out[0]);

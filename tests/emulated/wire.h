@@ -8,8 +8,9 @@
 
 #include "mha/attn.h"
 #include <stdio.h>
+#include <string.h>
 
-enum { WIRE_PLAN = 1, WIRE_CALL = 2, WIRE_ARRAYS = 11 };
+enum { WIRE_PLAN = 1, WIRE_CALL = 2, WIRE_ARRAYS = 13 };
 
 typedef struct wire_request {
     int64_t what;
@@ -28,7 +29,7 @@ static inline size_t wire_count(const wire_array *a)
     return a->present ? (size_t)(a->dim[0] * a->dim[1] * a->dim[2] * a->dim[3]) : 0;
 }
 
-/* q, k, v, keep, bias, q_lens, kv_lens, offsets, slopes, sinks, gates. */
+/* q, k, v, keep, bias, q_lens, kv_lens, offsets, slopes, sinks, gates, prefix_lens, block_keep. */
 static inline void wire_inputs(const mha_attn_desc *d, wire_array a[WIRE_ARRAYS])
 {
     const int64_t B = d->batch, H = d->heads, Hkv = d->kv_heads, Lq = d->q_len, Lk = d->kv_len;
@@ -44,6 +45,11 @@ static inline void wire_inputs(const mha_attn_desc *d, wire_array a[WIRE_ARRAYS]
     a[8] = (wire_array){{B, H, 1, 1}, 4, (in & MHA_ATTN_SLOPES) != 0};
     a[9] = (wire_array){{B, H, 1, 1}, 4, (in & MHA_ATTN_SINKS) != 0};
     a[10] = (wire_array){{B, H, 1, 1}, 4, (in & MHA_ATTN_GATES) != 0};
+    a[11] = (wire_array){{B, 1, 1, 1}, 8, (in & MHA_ATTN_PREFIX_LENS) != 0};
+    a[12] = (wire_array){{0}, 1, (in & MHA_ATTN_BLOCK_KEEP) != 0};
+    if (a[12].present)
+        memcpy(a[12].dim, ((int64_t[]){B, H, (Lq + d->block_q - 1) / d->block_q, (Lk + d->block_k - 1) / d->block_k}),
+               sizeof a[12].dim);
 }
 
 /* out, lse, probs. */

@@ -54,6 +54,12 @@ def draw(rng):
     if rng.random() < 0.2:
         d["softcap"] = float(rng.choice([0.5, 5.0, 50.0]))
     if rng.random() < 0.2:
+        d["prefix_lens"] = rng.integers(0, Lk + 1, B)
+    if rng.random() < 0.2:
+        bq, bk = (int(x) for x in rng.integers(1, 70, 2))
+        d["block_size"] = bq, bk
+        d["block_keep"] = rng.random((H if rng.random() < 0.5 else 1, -(-Lq // bq), -(-Lk // bk))) < 0.7
+    if rng.random() < 0.2:
         d["sinks"] = rng.standard_normal(H).astype(np.float32)
     if rng.random() < 0.2:
         d["gates"] = rng.standard_normal((B, H) if rng.random() < 0.5 else H).astype(np.float32)
@@ -97,13 +103,19 @@ def allowed(t, d):
     i, j = torch.arange(Lq)[:, None], torch.arange(Lk)
     p, qn, kv = positions(t, d)
     left, right = d.get("window", (-1, -1))
-    allow = (j < kv) & (i < qn)
+    allow = torch.ones(B, 1, Lq, Lk, dtype=torch.bool)
     if d.get("causal"):
         allow = allow & (j <= p)
     if left >= 0:
         allow = allow & (j >= p - left)
     if right >= 0:
         allow = allow & (j <= p + right)
+    if "prefix_lens" in d:
+        allow = allow | (j < torch.as_tensor(d["prefix_lens"]).reshape(B, 1, 1, 1))
+    allow = allow & (j < kv) & (i < qn)
+    if "block_keep" in d:
+        blocks = torch.as_tensor(d["block_keep"])
+        allow = allow & blocks.repeat_interleave(d["block_size"][0], 1).repeat_interleave(d["block_size"][1], 2)[:, :Lq, :Lk]
     if "keep" in d:
         allow = allow & d["keep"]
     return allow.expand(B, H, Lq, Lk)

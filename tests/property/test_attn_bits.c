@@ -31,8 +31,9 @@ static const mha_attn_desc masked = {.size = sizeof masked,
                                      .v_head_dim = 24,
                                      .causal = 1,
                                      .align = MHA_ALIGN_BOTTOM_RIGHT,
+                                     .window = {1, 50, -1},
                                      .inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS | MHA_ATTN_SLOPES | MHA_ATTN_SINKS |
-                                               MHA_ATTN_GATES,
+                                               MHA_ATTN_GATES | MHA_ATTN_PREFIX_LENS,
                                      .outputs = MHA_ATTN_LSE | MHA_ATTN_PROBS};
 
 /* `to` becomes the block of `from` that begins at entry b, row l. `from` may have fewer heads: they repeat. */
@@ -63,6 +64,7 @@ static void cut(problem *part, const problem *whole, int64_t b, int64_t first, i
     if (d.inputs & MHA_ATTN_SLOPES) copy_block(&part->slopes, &whole->slopes, b, 0);
     if (d.inputs & MHA_ATTN_SINKS) copy_block(&part->sinks, &whole->sinks, b, 0);
     if (d.inputs & MHA_ATTN_GATES) copy_block(&part->gates, &whole->gates, b, 0);
+    part->prefix_lens[0] = whole->prefix_lens[b] < keys ? whole->prefix_lens[b] : keys;
     part->offsets[0] = whole->desc.kv_len - whole->desc.q_len + first; /* the whole is aligned bottom-right */
 }
 
@@ -180,7 +182,14 @@ static const struct {
 static void check_layout(mha_ctx *ctx, const problem *reference, const tensor_layout *layout, const char *name)
 {
     problem p;
-    problem_layouts at = {*layout, *layout, *layout, *layout, *layout, *layout, *layout, *layout};
+    problem_layouts at = {.q = *layout,
+                          .k = *layout,
+                          .v = *layout,
+                          .out = *layout,
+                          .keep = *layout,
+                          .bias = *layout,
+                          .lse = *layout,
+                          .probs = *layout};
     at.keep.unspecified = at.bias.unspecified = false; /* all-zero strides would broadcast there */
     problem_make(&p, &reference->desc, &at, 14);
     problem_run(ctx, &p);

@@ -322,16 +322,50 @@ static void gates_of_one(problem *p)
     fill_one(&p->gates, 1);
 }
 
+static void prefix_of_nothing(problem *p)
+{
+    p->desc.inputs |= MHA_ATTN_PREFIX_LENS;
+    memset(p->prefix_lens, 0, sizeof p->prefix_lens);
+}
+
+static void prefix_of_everything(problem *p)
+{
+    p->desc.causal = 1;
+    p->desc.align = MHA_ALIGN_TOP_LEFT;
+    p->desc.inputs |= MHA_ATTN_PREFIX_LENS;
+    for (int64_t b = 0; b < p->desc.batch; b++)
+        p->prefix_lens[b] = p->desc.kv_len;
+}
+
+static void blocks_of_ones(problem *p)
+{
+    p->desc.inputs |= MHA_ATTN_BLOCK_KEEP;
+    p->desc.block_q = p->desc.block_k = 16;
+    for (int64_t b = 0; b < p->block_keep.dim[0]; b++)
+        for (int64_t h = 0; h < p->block_keep.dim[1]; h++)
+            for (int64_t i = 0; i < p->block_keep.dim[2]; i++)
+                for (int64_t j = 0; j < p->block_keep.dim[3]; j++)
+                    tensor_set(&p->block_keep, b, h, i, j, 1);
+}
+
 static void check_neutral(mha_ctx *ctx)
 {
     static const struct {
         const char *name;
         void (*apply)(problem *p);
-    } settings[] = {{"keep of ones", keep_all},           {"window open on both sides", window_open},
-                    {"window of 1000", window_wide},      {"lengths of the whole", full_lengths},
-                    {"default scale", scale_written_out}, {"causal beyond the keys", causal_past_the_end},
-                    {"bias of zero", bias_of_zero},       {"slopes of zero", slopes_of_zero},
-                    {"sinks of -inf", sinks_of_nothing},  {"gates of one", gates_of_one}};
+    } settings[] = {{"keep of ones", keep_all},
+                    {"window open on both sides", window_open},
+                    {"window of 1000", window_wide},
+                    {"lengths of the whole", full_lengths},
+                    {"default scale", scale_written_out},
+                    {"causal beyond the keys", causal_past_the_end},
+                    {"bias of zero", bias_of_zero},
+                    {"slopes of zero", slopes_of_zero},
+                    {"sinks of -inf", sinks_of_nothing},
+                    {"gates of one", gates_of_one},
+                    {"prefix of nothing", prefix_of_nothing},
+                    {"prefix of everything", prefix_of_everything},
+                    {"blocks of ones", blocks_of_ones}};
     mha_attn_desc d = base;
     problem reference;
     d.inputs = 0;
@@ -341,10 +375,13 @@ static void check_neutral(mha_ctx *ctx)
         problem p;
         problem_layouts at = {.keep.repeat = {true, true, true, false}, .bias.repeat = {true, true, true, true}};
         /* memory for all; used only by the settings that say so */
-        d.inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS | MHA_ATTN_SLOPES | MHA_ATTN_SINKS | MHA_ATTN_GATES;
+        d.inputs =
+            MHA_ATTN_KEEP | MHA_ATTN_BIAS | MHA_ATTN_SLOPES | MHA_ATTN_SINKS | MHA_ATTN_GATES | MHA_ATTN_BLOCK_KEEP;
+        d.block_q = d.block_k = 16;
         d.align = MHA_ALIGN_TOP_LEFT;
         problem_make(&p, &d, &at, 26);
         p.desc.inputs = 0;
+        p.desc.block_q = p.desc.block_k = 0;
         settings[n].apply(&p);
         problem_bind(&p);
         problem_run(ctx, &p);
@@ -352,6 +389,31 @@ static void check_neutral(mha_ctx *ctx)
         problem_free(&p);
     }
     problem_free(&reference);
+}
+
+/* A block mask is the keep mask with each of its bytes written out, to the bit. */
+static void check_blocks(mha_ctx *ctx)
+{
+    static const int64_t sizes[][2] = {{1, 1}, {5, 7}, {16, 16}, {13, 128}, {40, 33}, {100, 200}};
+    for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
+        problem thin, thick;
+        mha_attn_desc d = base;
+        problem_make(&thick, &d, NULL, 27);
+        d.inputs = MHA_ATTN_BIAS | MHA_ATTN_BLOCK_KEEP;
+        d.block_q = sizes[n][0];
+        d.block_k = sizes[n][1];
+        problem_make(&thin, &d, NULL, 27);
+        FOR_EACH_ROW(b, h, i)
+        for (int64_t j = 0; j < base.kv_len; j++)
+            tensor_set(&thick.keep, b, h, i, j, tensor_get(&thin.block_keep, b, h, i / d.block_q, j / d.block_k));
+        problem_run(ctx, &thin);
+        problem_run(ctx, &thick);
+        if (!problem_same_bits(&thin, &thick))
+            fail_msg("%s: blocks of %lld by %lld are not their keep mask", mha_ctx_isa(ctx), (long long)d.block_q,
+                     (long long)d.block_k);
+        problem_free(&thin);
+        problem_free(&thick);
+    }
 }
 
 /* ---- one test for each law ---- */
@@ -369,12 +431,14 @@ LAW(permuted_keys)
 LAW(merged_parts)
 LAW(linear_in_v)
 LAW(neutral)
+LAW(blocks)
 
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows_sum_to_one), cmocka_unit_test(test_shift),
         cmocka_unit_test(test_permuted_keys),   cmocka_unit_test(test_merged_parts),
-        cmocka_unit_test(test_linear_in_v),     cmocka_unit_test(test_neutral)};
+        cmocka_unit_test(test_linear_in_v),     cmocka_unit_test(test_neutral),
+        cmocka_unit_test(test_blocks)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -39,11 +39,17 @@ static const struct {
     {"keep", {SIZES, .inputs = MHA_ATTN_KEEP}},
     {"keep_keys", {SIZES, .inputs = MHA_ATTN_KEEP, .keep_keys = 77}},
     {"bias of -inf", {SIZES, .inputs = MHA_ATTN_BIAS}},
+    {"prefix",
+     {SIZES, .causal = 1, .window = {1, 9, -1}, .align = MHA_ALIGN_BOTTOM_RIGHT,
+      .inputs = MHA_ATTN_PREFIX_LENS | MHA_ATTN_KV_LENS | MHA_ATTN_Q_LENS}},
+    {"blocks", {SIZES, .block_q = 20, .block_k = 7, .inputs = MHA_ATTN_BLOCK_KEEP}},
     {"slopes and sinks",
      {SIZES, .causal = 1, .align = MHA_ALIGN_OFFSETS, .inputs = MHA_ATTN_SLOPES | MHA_ATTN_SINKS | MHA_ATTN_GATES}},
     {"all together",
      {SIZES, .causal = 1, .window = {1, 60, -1}, .align = MHA_ALIGN_BOTTOM_RIGHT,
-      .inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS | MHA_ATTN_KV_LENS | MHA_ATTN_Q_LENS}},
+      .inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS | MHA_ATTN_KV_LENS | MHA_ATTN_Q_LENS | MHA_ATTN_PREFIX_LENS |
+                MHA_ATTN_BLOCK_KEEP,
+      .block_q = 16, .block_k = 16}},
 };
 enum { WAYS = sizeof ways / sizeof *ways };
 
@@ -89,6 +95,8 @@ static void hide_some_keys(problem *p)
         for (int64_t row = 0; row < p->desc.batch * p->desc.heads * p->desc.q_len; row++) {
             int64_t b = row / (p->desc.heads * p->desc.q_len), h = row / p->desc.q_len % p->desc.heads;
             if (p->keep.memory && j < p->keep.dim[3]) tensor_set(&p->keep, b, h, row % p->desc.q_len, j, 0);
+            if (p->block_keep.memory && p->desc.block_k == 7) /* block 3 alone */
+                tensor_set(&p->block_keep, b, h, row % p->desc.q_len / p->desc.block_q, 3, 0);
             if (p->bias.memory) tensor_set(&p->bias, b, h, row % p->desc.q_len, j, -INFINITY);
         }
 }

@@ -75,6 +75,21 @@ class Attention(unittest.TestCase):
         self.close(mha.attention(self.q, self.k, self.v, keep=keep),
                    reference(self.q, self.k, self.v, np.arange(13) < 5)[0])
 
+    def test_prefix(self):
+        i, j = np.arange(9)[:, None], np.arange(13)
+        out = mha.attention(self.q, self.k, self.v, causal=True, align="top_left", window=(2, -1), prefix_lens=[3, 0])
+        for b, n in enumerate((3, 0)):
+            allow = ((j <= i) & (j >= i - 2)) | (j < n)
+            self.close(out[b:b + 1], reference(self.q[b:b + 1], self.k[b:b + 1], self.v[b:b + 1], allow)[0])
+
+    def test_block_keep(self):
+        blocks = np.random.default_rng(3).random((4, 3, 4)) < 0.6
+        keep = blocks.repeat(4, 1).repeat(4, 2)[:, :9, :13]
+        out = mha.attention(self.q, self.k, self.v, block_keep=blocks, block_size=(4, 4))
+        self.close(out, reference(self.q, self.k, self.v, keep)[0])
+        out = mha.attention(self.q, self.k, self.v, block_keep=blocks[:1], block_size=(4, 4))
+        self.close(out, reference(self.q, self.k, self.v, keep[:1])[0])
+
     def test_slopes_sinks_gates(self):
         rng = np.random.default_rng(2)
         slopes, sinks, gates = 0.1 * rng.random(4), rng.standard_normal(4), rng.standard_normal((2, 4))
@@ -152,9 +167,12 @@ class Refusals(unittest.TestCase):
         self.refuses("keep", keep=np.ones((2, 3, 5, 4), bool))
         self.refuses("align", align="middle", causal=True)
         self.refuses("layout", layout="hbld")
+        self.refuses("prefix_lens", prefix_lens=[5])
+        self.refuses("block_size", block_keep=np.ones((1, 1, 1), bool))
+        self.refuses("block_size", block_keep=np.ones((1, 1, 1), bool), block_size=(0, 4))
+        self.refuses("block_keep", block_keep=np.ones((2, 1, 1), bool), block_size=(4, 4))
 
     def test_what_is_not_built_is_refused(self):
-        self.refuses("PREFIX_LENS", prefix_lens=[1])
         self.refuses("dropout", dropout=0.5)
         self.refuses("STATS", return_stats=True)
         self.refuses("scores", scores="raw")

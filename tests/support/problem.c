@@ -44,6 +44,7 @@ static void random_lengths(problem *p, rng *r)
         p->q_lens[b] = rng_range(r, 0, p->desc.q_len);
         p->kv_lens[b] = rng_chance(r, 0.1) ? 0 : rng_range(r, 0, p->desc.kv_len);
         p->offsets[b] = rng_range(r, -2, p->desc.kv_len + 1);
+        p->prefix_lens[b] = rng_chance(r, 0.2) ? 0 : rng_range(r, 0, p->desc.kv_len);
     }
 }
 
@@ -64,6 +65,11 @@ static void make_per_head(problem *p, const problem_layouts *at, uint64_t seed)
     if (p->desc.inputs & MHA_ATTN_GATES) make_input(&p->gates, MHA_F32, dim, &at->gates, seed, 9, next_normal);
 }
 
+static int64_t blocks_of(int64_t length, int64_t size)
+{
+    return (length + size - 1) / size;
+}
+
 void problem_make(problem *p, const mha_attn_desc *desc, const problem_layouts *layouts, uint64_t seed)
 {
     static const problem_layouts contiguous;
@@ -80,6 +86,10 @@ void problem_make(problem *p, const mha_attn_desc *desc, const problem_layouts *
                    next_kept);
     if (desc->inputs & MHA_ATTN_BIAS)
         make_input(&p->bias, real, (int64_t[]){B, H, Lq, Lk}, &at->bias, seed, 5, next_bias);
+    if (desc->inputs & MHA_ATTN_BLOCK_KEEP)
+        make_input(&p->block_keep, MHA_U8,
+                   (int64_t[]){B, H, blocks_of(Lq, desc->block_q), blocks_of(Lk, desc->block_k)}, &at->block_keep, seed,
+                   10, next_kept);
     make_per_head(p, at, seed);
     tensor_make(&p->out, real, (int64_t[]){B, H, Lq, Dv}, &at->out, TEST_CANARY);
     if (desc->outputs & MHA_ATTN_LSE) tensor_make(&p->lse, real, (int64_t[]){B, H, Lq, 1}, &at->lse, TEST_CANARY);
@@ -100,6 +110,8 @@ void problem_bind(problem *p)
     p->args.out = tensor_view(&p->out);
     if (d->inputs & MHA_ATTN_KEEP) p->args.keep = tensor_cview(&p->keep);
     if (d->inputs & MHA_ATTN_BIAS) p->args.bias = tensor_cview(&p->bias);
+    if (d->inputs & MHA_ATTN_PREFIX_LENS) p->args.prefix_lens = p->prefix_lens;
+    if (d->inputs & MHA_ATTN_BLOCK_KEEP) p->args.block_keep = tensor_cview(&p->block_keep);
     if (d->inputs & MHA_ATTN_SLOPES) p->args.slopes = tensor_cview(&p->slopes);
     if (d->inputs & MHA_ATTN_SINKS) p->args.sinks = tensor_cview(&p->sinks);
     if (d->inputs & MHA_ATTN_GATES) p->args.gates = tensor_cview(&p->gates);
@@ -113,8 +125,8 @@ void problem_bind(problem *p)
 
 void problem_free(problem *p)
 {
-    tensor *all[] = {&p->q,   &p->k,     &p->v,      &p->out,   &p->keep, &p->bias,
-                     &p->lse, &p->probs, &p->slopes, &p->sinks, &p->gates};
+    tensor *all[] = {&p->q,   &p->k,     &p->v,      &p->out,   &p->keep,  &p->bias,
+                     &p->lse, &p->probs, &p->slopes, &p->sinks, &p->gates, &p->block_keep};
     for (size_t n = 0; n < sizeof all / sizeof *all; n++)
         tensor_free(all[n]);
     free(p->table);
@@ -165,6 +177,12 @@ static void random_mask(mha_attn_desc *d, rng *r)
     if (rng_chance(r, 0.3)) d->inputs |= MHA_ATTN_KV_LENS;
     if ((d->inputs & MHA_ATTN_KEEP) && rng_chance(r, 0.2) && d->kv_len > 1) d->keep_keys = rng_range(r, 1, d->kv_len);
     bool moved = d->q_len != d->kv_len || (d->inputs & (MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS));
+    if (rng_chance(r, 0.2)) d->inputs |= MHA_ATTN_PREFIX_LENS;
+    if (rng_chance(r, 0.2)) {
+        d->inputs |= MHA_ATTN_BLOCK_KEEP;
+        d->block_q = rng_range(r, 1, 40);
+        d->block_k = rng_chance(r, 0.5) ? rng_range(r, 1, 12) : rng_range(r, 13, 150);
+    }
     if (rng_chance(r, 0.2)) d->inputs |= MHA_ATTN_SLOPES;
     if (rng_chance(r, 0.2)) d->inputs |= MHA_ATTN_SINKS;
     if (rng_chance(r, 0.2)) d->inputs |= MHA_ATTN_GATES;
@@ -184,8 +202,9 @@ static problem_layouts random_layouts(rng *r)
     at.slopes = tensor_layout_random(r, true);
     at.sinks = tensor_layout_random(r, true);
     at.gates = tensor_layout_random(r, true);
+    at.block_keep = tensor_layout_random(r, true);
     /* there, all-zero strides broadcast */
-    at.keep.unspecified = at.bias.unspecified = false;
+    at.block_keep.unspecified = at.keep.unspecified = at.bias.unspecified = false;
     at.slopes.unspecified = at.sinks.unspecified = at.gates.unspecified = false;
     return at;
 }

@@ -13,14 +13,14 @@ enum { PROBLEM_ISAS = 8, PROBLEM_BATCH = 8 };
 
 /* Layouts of all arguments; zero is contiguous. */
 typedef struct problem_layouts {
-    tensor_layout q, k, v, out, keep, bias, lse, probs, slopes, sinks, gates;
+    tensor_layout q, k, v, out, keep, bias, lse, probs, slopes, sinks, gates, block_keep;
 } problem_layouts;
 
 typedef struct problem {
     mha_attn_desc desc;
     mha_attn_args args; /* filled by problem_bind from the tensors and lengths */
-    tensor q, k, v, out, keep, bias, lse, probs, slopes, sinks, gates;
-    int64_t q_lens[PROBLEM_BATCH], kv_lens[PROBLEM_BATCH], offsets[PROBLEM_BATCH];
+    tensor q, k, v, out, keep, bias, lse, probs, slopes, sinks, gates, block_keep;
+    int64_t q_lens[PROBLEM_BATCH], kv_lens[PROBLEM_BATCH], offsets[PROBLEM_BATCH], prefix_lens[PROBLEM_BATCH];
     int32_t *table; /* [batch][table_width], with k and v in pages: see paged.h */
     int64_t table_width;
 } problem;

@@ -126,12 +126,16 @@ static bool in_band(const mha_attn_desc *desc, int64_t position, int64_t j)
     return true;
 }
 
+static bool byte_at(const mha_cview *v, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    const int64_t *stride = v->stride;
+    return ((const uint8_t *)v->data)[b * stride[0] + h * stride[1] + i * stride[2] + j * stride[3]] != 0;
+}
+
 static bool kept(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b, int64_t h, int64_t i, int64_t j)
 {
     int64_t described = desc->keep_keys ? desc->keep_keys : desc->kv_len;
-    const int64_t *stride = args->keep.stride;
-    if (j >= described) return false;
-    return ((const uint8_t *)args->keep.data)[b * stride[0] + h * stride[1] + i * stride[2] + j * stride[3]] != 0;
+    return j < described && byte_at(&args->keep, b, h, i, j);
 }
 
 bool ref_visible(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b, int64_t h, int64_t i, int64_t j)
@@ -139,7 +143,10 @@ bool ref_visible(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b
     int64_t rows = rows_of(desc, args, b), keys = keys_of(desc, args, b);
     if (i >= rows || j >= keys) return false;
     if ((desc->inputs & MHA_ATTN_BLOCK_TABLE) && page_of(&args->block_table, b, j / desc->page_size) < 0) return false;
-    if (!in_band(desc, i + offset_of(desc, args, b, rows, keys), j)) return false;
+    bool ahead = (desc->inputs & MHA_ATTN_PREFIX_LENS) && j < args->prefix_lens[b];
+    if (!ahead && !in_band(desc, i + offset_of(desc, args, b, rows, keys), j)) return false;
+    if ((desc->inputs & MHA_ATTN_BLOCK_KEEP) && !byte_at(&args->block_keep, b, h, i / desc->block_q, j / desc->block_k))
+        return false;
     if ((desc->inputs & MHA_ATTN_KEEP) && !kept(desc, args, b, h, i, j)) return false;
     if (!(desc->inputs & MHA_ATTN_BIAS)) return true;
     problem_view p = resolve(desc, args);
