@@ -1,5 +1,6 @@
 /* verify_attention.c - recorded cases of the attention operator: inputs and expected results in one file for each case, the
  * description in index.json. */
+#include <math.h>
 #include <string.h>
 
 #include "output.h"
@@ -15,7 +16,8 @@ typedef struct attention_case {
     mha_attn_desc desc;
     mha_attn_args args;
     bool packed;
-    float *out, *lse, *probs;
+    void *out; /* of desc.dtype */
+    float *lse, *probs;
 } attention_case;
 
 /* ---- the description ---- */
@@ -162,7 +164,8 @@ static mha_status bind_case(attention_case *c)
     bind_features(c);
     /* The recorded results have the shapes of ours, so the file bounds what is allocated here. */
     const mha_tensor *out = verify_tensor(&c->entry, c->file, "out", 4, (int64_t[]){c->B, c->H, c->Lq, c->Dv});
-    a->out.data = c->out = out ? verify_alloc(&c->memory, out->elements, sizeof(float), &c->entry) : NULL;
+    a->out.data = c->out =
+        out ? verify_alloc(&c->memory, out->elements, mha_dtype_size(c->desc.dtype), &c->entry) : NULL;
     if (c->desc.outputs & MHA_ATTN_LSE) {
         const mha_tensor *lse = verify_tensor(&c->entry, c->file, "lse", 3, (int64_t[]){c->B, c->H, c->Lq});
         a->lse.data = c->lse = lse ? verify_alloc(&c->memory, lse->elements, sizeof(float), &c->entry) : NULL;
@@ -176,13 +179,40 @@ static mha_status bind_case(attention_case *c)
 
 /* ---- running and comparing ---- */
 
-static void compare(attention_case *c, verify_case *outcome, const char *name, const float *got)
+/* A number of 16 bits, `fraction` of them its fraction (7 in bf16, 10 in f16). */
+static float value_of(uint16_t bits, int fraction)
+{
+    const int bias = (1 << (14 - fraction)) - 1, exponent = (bits & 0x7FFF) >> fraction;
+    const int digits = bits & ((1 << fraction) - 1);
+    const double sign = bits & 0x8000 ? -1 : 1;
+    if (exponent == 2 * bias + 1) return (float)(digits ? NAN : sign * INFINITY);
+    if (exponent == 0) return (float)(sign * ldexp(digits, 1 - bias - fraction));
+    return (float)(sign * ldexp(digits + (1 << fraction), exponent - bias - fraction));
+}
+
+/* Results that are stored in 16 bits: as floats, and with them what that rounding may cost (half a unit in the last place
+ * of the largest), as the record has the numbers before it. */
+static const float *widened(attention_case *c, const double *want, int64_t count, double *limit)
+{
+    const int fraction = c->desc.dtype == MHA_BF16 ? 7 : 10;
+    float *wide = verify_alloc(&c->memory, count, sizeof *wide, &c->entry);
+    double largest = 0;
+    for (int64_t n = 0; wide && n < count; n++) {
+        wide[n] = value_of(((const uint16_t *)c->out)[n], fraction);
+        if (isfinite(want[n]) && fabs(want[n]) > largest) largest = fabs(want[n]);
+    }
+    *limit += ldexp(largest, -1 - fraction);
+    return wide;
+}
+
+static void compare(attention_case *c, verify_case *outcome, const char *name, const void *got)
 {
     const mha_tensor *tensor = mha_file_find(c->file, name);
     verify_entry limits = {json_object_get(c->entry.object, "atol"), c->entry.name, c->entry.error};
     const double *want = verify_reals(&c->memory, &c->entry, tensor);
     double limit = verify_real(&limits, name);
-    if (want) verify_compare(outcome, name, got, want, tensor->elements, limit);
+    if (want && got == c->out && c->desc.dtype != MHA_F32) got = widened(c, want, tensor->elements, &limit);
+    if (want && got) verify_compare(outcome, name, got, want, tensor->elements, limit);
 }
 
 static mha_status forward(mha_ctx *ctx, const mha_attn_plan *plan, const mha_attn_args *args, mha_error *error)
@@ -203,9 +233,9 @@ static void check_accepted(mha_ctx *ctx, attention_case *c, const mha_attn_plan 
                            verify_case *outcome)
 {
     mha_error error = {0};
-    if (c->packed || c->desc.dtype != MHA_F32) {
-        snprintf(error.message, sizeof error.message, "the plan accepts what mha verify cannot bring yet: %s",
-                 c->packed ? "packed sequences" : "inputs that are not f32");
+    if (c->packed) {
+        snprintf(error.message, sizeof error.message,
+                 "the plan accepts what mha verify cannot bring yet: packed sequences");
         error.status = MHA_ERR_ARG;
         verify_stopped(outcome, &error);
         return;

@@ -23,6 +23,7 @@
  *   - Masked means unread: NaN, Inf or garbage in a key or value that a row may not see never reaches that row.
  *   - A row that sees no key gives out = 0, probs = 0 and lse = -infinity (or its sink, where there is one).
  *   - NaN and Inf in what a row does see propagate to that row only; nothing is scrubbed.
+ *   - bf16 and f16 are read exactly, all arithmetic is in f32, and out is rounded once, to nearest even.
  *   - What is not built yet is refused by the plan (MHA_ERR_UNSUPPORTED), never ignored.
  *
  * After: Vaswani et al. 2017 (attention); Milakov & Gimelshein 2018 (online softmax); Dao et al. 2022 (tiling).
@@ -88,9 +89,9 @@ typedef struct mha_attn_desc {
     int64_t kv_len;           /* Lk  >= 0; 0 gives zeros */
     int64_t head_dim;         /* D   1..512 */
     int64_t v_head_dim;       /* Dv  0 = D; else 1..512 */
-    mha_dtype dtype;          /* of q and out: f32 (default), f64 */
-    mha_dtype kv_dtype;       /* of k and v; default: dtype */
-    mha_dtype bias_dtype;     /* default: f32, or f64 when dtype is f64 */
+    mha_dtype dtype;          /* of q and out: f32 (default), bf16, f16, f64 */
+    mha_dtype kv_dtype;       /* of k and v: f32, bf16, f16; f64 with dtype f64 only; default: dtype */
+    mha_dtype bias_dtype;     /* as kv_dtype; default: f32, or f64 when dtype is f64 */
     double scale;             /* 0 = 1/sqrt(D); finite */
     double softcap;           /* 0 = off; else s becomes softcap * tanh(s / softcap), before bias and masks; > 0 */
     int causal;               /* 1: row i sees keys j <= i + offset */

@@ -46,12 +46,12 @@ class _Call:
         if k[:3] != v[:3] or q[0] != k[0] or q[3] != k[3]:
             raise ValueError(f"q {self.q.shape}, k {self.k.shape}, v {self.v.shape}: batch, key/value heads, keys or "
                              "head width differ")
-        if not self.q.dtype == self.k.dtype == self.v.dtype:
-            raise ValueError("q, k and v must have one dtype")
+        if self.k.dtype != self.v.dtype:
+            raise ValueError("k and v must have one dtype")
         d = self.desc
         d.batch, d.heads, d.q_len, d.head_dim = q
         d.kv_heads, d.kv_len, d.v_head_dim = k[1], k[2], v[3]
-        d.dtype = self.q.dtype
+        d.dtype, d.kv_dtype = self.q.dtype, self.k.dtype
 
     @property
     def rows(self):

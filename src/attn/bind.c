@@ -81,7 +81,8 @@ static bool dense(const operand *o, size_t size, uintptr_t begin, uintptr_t end)
 
 /* Out may be exactly q. Any other overlap is refused where it is cheap to see: the same first element, or two ranges
  * without gaps that meet. */
-static mha_status check_overlap(const operand *out, const operand *in, bool may_be_equal, size_t size, mha_error *err)
+static mha_status check_overlap(const operand *out, const operand *in, bool may_be_equal, size_t out_size,
+                                size_t in_size, mha_error *err)
 {
     bool same = out->view.data == in->view.data;
     uintptr_t a, b, c, d;
@@ -93,15 +94,17 @@ static mha_status check_overlap(const operand *out, const operand *in, bool may_
                     (out->view.stride[i] == in->view.stride[i] || out->extent[i] == 1);
         if (equal) return MHA_OK;
     }
-    if (!same && byte_range(out, size, &a, &b) && byte_range(in, size, &c, &d))
-        same = a < d && c < b && dense(out, size, a, b) && dense(in, size, c, d);
+    if (!same && byte_range(out, out_size, &a, &b) && byte_range(in, in_size, &c, &d))
+        same = a < d && c < b && dense(out, out_size, a, b) && dense(in, in_size, c, d);
     if (!same) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG, "out overlaps %s; it may be exactly q, nothing else", in->name);
 }
 
-static mha_status bind_tensors(const mha_attn_desc *d, size_t size, mha_attn_args *a, mha_error *err)
+static mha_status bind_tensors(const mha_attn_plan *plan, mha_attn_args *a, mha_error *err)
 {
+    const mha_attn_desc *d = &plan->desc;
     const bool paged = d->inputs & MHA_ATTN_BLOCK_TABLE;
+    const size_t size = plan->q.size, kv_size = plan->kv.size;
     const int64_t B = d->batch, H = d->heads, Hkv = d->kv_heads, Lq = d->q_len, D = d->head_dim, Dv = d->v_head_dim;
     const int64_t pieces = paged ? d->pages : B, keys = paged ? d->page_size : d->kv_len;
     operand q = {"q", a->q, {B, H, Lq, D}, false}, k = {"k", a->k, {pieces, Hkv, keys, D}, false};
@@ -116,9 +119,9 @@ static mha_status bind_tensors(const mha_attn_desc *d, size_t size, mha_attn_arg
     for (int i = 0; i < 4; i++)
         a->out.stride[i] = out.view.stride[i];
     MHA__TRY(check_output("out", &a->out, out.extent, 4, err));
-    MHA__TRY(check_overlap(&out, &q, true, size, err));
-    MHA__TRY(check_overlap(&out, &k, false, size, err));
-    MHA__TRY(check_overlap(&out, &v, false, size, err));
+    MHA__TRY(check_overlap(&out, &q, true, size, size, err));
+    MHA__TRY(check_overlap(&out, &k, false, size, kv_size, err));
+    MHA__TRY(check_overlap(&out, &v, false, size, kv_size, err));
     a->q = q.view, a->k = k.view, a->v = v.view;
     return MHA_OK;
 }
@@ -240,6 +243,6 @@ mha_status mha__attn_bind(const mha_attn_plan *plan, const mha_attn_args *args, 
     call->workspace = workspace;
     MHA__TRY(bind_lengths(plan, &call->args, err));
     if (plan->desc.inputs & MHA_ATTN_BLOCK_TABLE) MHA__TRY(bind_block_table(&plan->desc, &call->args, err));
-    MHA__TRY(bind_tensors(&plan->desc, plan->kernels->real_size, &call->args, err));
+    MHA__TRY(bind_tensors(plan, &call->args, err));
     return bind_extras(&plan->desc, &call->args, err);
 }

@@ -57,13 +57,14 @@ static double bytes_of(const mha_attn_plan *plan)
 {
     const mha_attn_desc *d = &plan->desc;
     const double queries = (double)d->heads * (double)d->q_len, keys = (double)d->kv_heads * (double)d->kv_len;
-    return (double)plan->kernels->real_size * (double)d->batch * (queries + keys) *
+    return ((double)plan->q.size * queries + (double)plan->kv.size * keys) * (double)d->batch *
            (double)(d->head_dim + d->v_head_dim);
 }
 
 static void sentences(text *t, const mha_attn_plan *plan, const path *paths, int count)
 {
-    say(t, "kernel: fwd_tiled, %s, %s\n", mha_dtype_name(plan->desc.dtype), plan->kernels->isa);
+    say(t, "kernel: fwd_tiled, %s (keys and values %s), %s\n", mha_dtype_name(plan->desc.dtype),
+        mha_dtype_name(plan->desc.kv_dtype), plan->kernels->isa);
     say(t, "tiles: %d queries by %d keys, registers %d by %d, partial results merged every %d keys\n", MHA__TILE_Q,
         MHA__KEY_BLOCK, plan->kernels->mr, plan->kernels->nr, MHA__CHUNK);
     say(t, "work: %" PRId64 " tasks on up to %d threads\n", plan->tasks, plan->workers);
@@ -75,8 +76,8 @@ static void sentences(text *t, const mha_attn_plan *plan, const path *paths, int
 
 static void json_object(text *t, const mha_attn_plan *plan, const path *paths, int count)
 {
-    say(t, "{\"kernel\": \"fwd_tiled\", \"dtype\": \"%s\", \"isa\": \"%s\", ", mha_dtype_name(plan->desc.dtype),
-        plan->kernels->isa);
+    say(t, "{\"kernel\": \"fwd_tiled\", \"dtype\": \"%s\", \"kv_dtype\": \"%s\", \"isa\": \"%s\", ",
+        mha_dtype_name(plan->desc.dtype), mha_dtype_name(plan->desc.kv_dtype), plan->kernels->isa);
     say(t, "\"tile_q\": %d, \"tile_k\": %d, \"register_rows\": %d, \"register_columns\": %d, \"chunk\": %d, ",
         MHA__TILE_Q, MHA__KEY_BLOCK, plan->kernels->mr, plan->kernels->nr, MHA__CHUNK);
     say(t, "\"tasks\": %" PRId64 ", \"threads\": %d, \"workspace\": %zu, ", plan->tasks, plan->workers,

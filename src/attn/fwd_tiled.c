@@ -90,19 +90,29 @@ static void scores(const tile *t, const panel *p, const block *b, int64_t first,
         t->k->top(keys, lanes, s, t->scratch.top);
 }
 
+/* K is used where it lies; 16-bit numbers as reals in the scratch memory. */
 static mha__run keys_of(const tile *t, int64_t start, int64_t keys)
 {
-    return mha__keys_run(t->call, &t->call->args.k, t->plan->desc.head_dim, t->rows.b, t->kv_head, start, keys,
-                         t->scratch.gathered_k);
+    const int64_t d = t->plan->desc.head_dim;
+    const mha__run run =
+        mha__keys_run(t->call, &t->call->args.k, d, t->rows.b, t->kv_head, start, keys, t->scratch.gathered_k);
+    if (t->plan->kv.half < 0 || !run.data) return run;
+    t->k->widen[t->plan->kv.half](keys, d, run.data, run.row, run.col, t->scratch.wide, d);
+    return (mha__run){t->scratch.wide, d, 1};
 }
 
 /* V is used where it lies if its rows are adjacent and begin on whole vectors; else the block is packed. (Rows a few KiB
  * apart share few sets of the L1 cache, and vectors across two cache lines cost twice: both are slower than a copy.) */
 static value_run values_of(const tile *t, int64_t start, int64_t keys)
 {
-    const int64_t dv = t->plan->desc.v_head_dim, nr = t->k->nr, vl = t->k->vl;
+    const int64_t dv = t->plan->desc.v_head_dim, nr = t->k->nr, vl = t->k->vl, wide = t->plan->o_stride;
     const mha__run run =
         mha__keys_run(t->call, &t->call->args.v, dv, t->rows.b, t->kv_head, start, keys, t->scratch.gathered_v);
+    if (t->plan->kv.half >= 0) {
+        if (dv % vl) memset(t->scratch.v, 0, (size_t)(keys * wide) * t->k->real_size); /* whole vectors are read */
+        t->k->widen[t->plan->kv.half](keys, dv, run.data, run.row, run.col, t->scratch.v, wide);
+        return (value_run){t->scratch.v, wide, nr};
+    }
     const size_t vector = (size_t)vl * t->k->real_size;
     if (run.col == 1 && run.row == dv && dv % vl == 0 && (uintptr_t)run.data % vector == 0)
         return (value_run){run.data, dv, nr};
@@ -134,12 +144,12 @@ static bool is_first_reader(const mha_attn_plan *plan, int64_t task)
     return task < plan->tasks && task % (plan->tiles * (plan->desc.heads / plan->desc.kv_heads)) == 0;
 }
 
-static mha__ahead rows_ahead(const tile *t, const mha_cview *v, int64_t b, int64_t h, int64_t first, int64_t end,
-                             int64_t width)
+static mha__ahead rows_ahead(const mha_cview *v, const mha__stored *as, int64_t b, int64_t h, int64_t first,
+                             int64_t end, int64_t width)
 {
-    const int64_t size = (int64_t)t->k->real_size;
+    const int64_t size = (int64_t)as->size;
     if (v->stride[3] != 1) return (mha__ahead){NULL, 0, 0, 0};
-    return (mha__ahead){mha__at(v, (size_t)size, b, h, first, 0), mha__min64(MHA__KEY_BLOCK, end - first),
+    return (mha__ahead){mha__at(v, as->size, b, h, first, 0), mha__min64(MHA__KEY_BLOCK, end - first),
                         v->stride[2] * size, width * size};
 }
 
@@ -151,18 +161,19 @@ static mha__ahead ahead_of(const tile *t, int64_t start, int64_t index)
 {
     const mha_attn_desc *d = &t->plan->desc;
     const mha_attn_args *a = &t->call->args;
+    const mha__stored *kv = &t->plan->kv;
     const int64_t next_block = start + MHA__KEY_BLOCK, next = t->task + 1, head = next / t->plan->tiles;
     const int64_t b = head / d->heads, h = head % d->heads, group = d->heads / d->kv_heads;
     const bool dense = !(d->inputs & MHA_ATTN_BLOCK_TABLE);
     const bool first = dense && is_first_reader(t->plan, t->task), last = next_block >= t->span.hi;
-    if (index == 0 && first) return rows_ahead(t, &a->v, t->rows.b, t->kv_head, start, t->span.hi, d->v_head_dim);
+    if (index == 0 && first) return rows_ahead(&a->v, kv, t->rows.b, t->kv_head, start, t->span.hi, d->v_head_dim);
     if (index == 1 && first && !last)
-        return rows_ahead(t, &a->k, t->rows.b, t->kv_head, next_block, t->span.hi, d->head_dim);
+        return rows_ahead(&a->k, kv, t->rows.b, t->kv_head, next_block, t->span.hi, d->head_dim);
     if (index == 1 && last && dense && is_first_reader(t->plan, next))
-        return rows_ahead(t, &a->k, b, h / group, 0, d->kv_len, d->head_dim);
+        return rows_ahead(&a->k, kv, b, h / group, 0, d->kv_len, d->head_dim);
     if (index == 2 && last && next < t->plan->tasks) {
         const int64_t row = (t->plan->tiles - 1 - next % t->plan->tiles) * MHA__TILE_Q;
-        return rows_ahead(t, &a->q, b, h, row, d->q_len, d->head_dim);
+        return rows_ahead(&a->q, &t->plan->q, b, h, row, d->q_len, d->head_dim);
     }
     return (mha__ahead){NULL, 0, 0, 0};
 }
@@ -230,15 +241,19 @@ static bool finish(const tile *t, const mha__partial *result)
     const mha__rows *r = &t->rows;
     void *lse =
         plan->desc.outputs & MHA_ATTN_LSE ? mha__at_out(&a->lse, t->k->real_size, r->b, r->h, r->first, 0) : NULL;
-    void *out = mha__at_out(&a->out, t->k->real_size, r->b, r->h, r->first, 0);
-    t->k->totals(r->count, result->max, result->sum, t->scratch.inverse, lse, a->lse.stride[2]);
-    const void *scale = t->scratch.inverse;
+    void *out = mha__at_out(&a->out, plan->q.size, r->b, r->h, r->first, 0);
+    const int64_t dv = plan->desc.v_head_dim, row = a->out.stride[2], col = a->out.stride[3];
+    const mha__scratch *x = &t->scratch;
+    t->k->totals(r->count, result->max, result->sum, x->inverse, lse, a->lse.stride[2]);
+    const void *scale = x->inverse;
     if (plan->desc.inputs & MHA_ATTN_GATES) {
-        t->k->gate(r->count, per_head(t, &a->gates), t->scratch.inverse, t->scratch.gated);
-        scale = t->scratch.gated;
+        t->k->gate(r->count, per_head(t, &a->gates), x->inverse, x->gated);
+        scale = x->gated;
     }
-    return t->k->output(r->count, plan->desc.v_head_dim, result->o, plan->o_stride, scale, out, a->out.stride[2],
-                        a->out.stride[3]);
+    if (plan->q.half < 0) return t->k->output(r->count, dv, result->o, plan->o_stride, scale, out, row, col);
+    const bool finite = t->k->output(r->count, dv, result->o, plan->o_stride, scale, x->wide, dv, 1);
+    t->k->narrow[plan->q.half](r->count, dv, x->wide, dv, out, row, col);
+    return finite;
 }
 
 /* The probabilities of one panel and the keys of one block. Every entry is written, also those behind masks. */
@@ -274,6 +289,20 @@ static void probabilities(const tile *t, const mha__partial *result)
     }
 }
 
+static void pack_queries(const tile *t)
+{
+    const mha_cview *q = &t->call->args.q;
+    const mha__stored *as = &t->plan->q;
+    const int64_t rows = t->rows.count, d = t->plan->desc.head_dim;
+    const void *from = mha__at(q, as->size, t->rows.b, t->rows.h, t->rows.first, 0);
+    if (as->half < 0) {
+        t->k->pack_rows(rows, d, from, q->stride[2], q->stride[3], t->scratch.q);
+    } else {
+        t->k->widen[as->half](rows, d, from, q->stride[2], q->stride[3], t->scratch.wide, d);
+        t->k->pack_rows(rows, d, t->scratch.wide, d, 1, t->scratch.q);
+    }
+}
+
 /* Q is packed before anything is written, so out may lie on it. */
 static void open_tile(tile *t, const mha__call *call, int64_t task, int worker)
 {
@@ -297,9 +326,7 @@ static void open_tile(tile *t, const mha__call *call, int64_t task, int worker)
     t->kv_head = t->rows.h / (d->heads / d->kv_heads);
     mha__mask_intervals(call, t->rows.b, first, t->rows.count, t->scratch.lo, t->scratch.hi, t->scratch.prefix);
     t->span = mha__mask_span(&t->rows);
-    const mha_cview *q = &call->args.q;
-    t->k->pack_rows(t->rows.count, d->head_dim, mha__at(q, t->k->real_size, t->rows.b, t->rows.h, first, 0),
-                    q->stride[2], q->stride[3], t->scratch.q);
+    pack_queries(t);
 }
 
 void mha__fwd_tile(void *call, int64_t task, int worker)

@@ -116,8 +116,14 @@ bool mha__mask_apply(const mha__call *call, const mha__scratch *scratch, const m
         changed = true;
     }
     if (d->inputs & MHA_ATTN_BIAS) {
-        const void *bias = mha__at(&a->bias, k->real_size, rows->b, rows->h, rows->first, first);
-        k->pack_rows(lanes, keys, bias, a->bias.stride[2], a->bias.stride[3], scratch->extra);
+        const mha__stored *as = &call->plan->bias;
+        const void *bias = mha__at(&a->bias, as->size, rows->b, rows->h, rows->first, first);
+        int64_t row = a->bias.stride[2], col = a->bias.stride[3];
+        if (as->half >= 0) {
+            k->widen[as->half](lanes, keys, bias, row, col, scratch->bias, keys);
+            bias = scratch->bias, row = keys, col = 1;
+        }
+        k->pack_rows(lanes, keys, bias, row, col, scratch->extra);
         k->bias(keys, lanes, scratch->extra, s);
         changed = true;
     }

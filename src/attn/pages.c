@@ -35,7 +35,7 @@ mha__run mha__keys_run(const mha__call *call, const mha_cview *view, int64_t wid
                        int64_t keys, void *gathered)
 {
     const mha_attn_desc *d = &call->plan->desc;
-    const size_t size = call->plan->kernels->real_size;
+    const size_t size = call->plan->kv.size;
     const int64_t end = start + keys;
     mha__run run = {NULL, view->stride[2], view->stride[3]};
     if (!(d->inputs & MHA_ATTN_BLOCK_TABLE)) {

@@ -223,12 +223,12 @@ static mha_status check_built(const mha_attn_desc *d, mha_error *err)
 {
     MHA__TRY(refuse_flags(d->inputs, input_flags, INPUTS, err));
     MHA__TRY(refuse_flags(d->outputs, output_flags, OUTPUTS, err));
-    if (d->dtype != MHA_F32 && d->dtype != MHA_F64)
-        return refuse(err, "dtype", mha_dtype_name(d->dtype), "types other than f32 and f64 are");
-    if (d->kv_dtype != d->dtype)
-        return refuse(err, "kv_dtype", mha_dtype_name(d->kv_dtype), "another type than dtype is");
-    if ((d->inputs & MHA_ATTN_BIAS) && d->bias_dtype != d->dtype)
-        return refuse(err, "bias_dtype", mha_dtype_name(d->bias_dtype), "another type than dtype is");
+    if (d->kv_dtype == MHA_Q8_0)
+        return refuse(err, "kv_dtype", mha_dtype_name(d->kv_dtype), "keys and values of int8 are");
+    if ((d->kv_dtype == MHA_F64) != (d->dtype == MHA_F64))
+        return refuse(err, "kv_dtype", mha_dtype_name(d->kv_dtype), "f64 beside another type is");
+    if ((d->inputs & MHA_ATTN_BIAS) && (d->bias_dtype == MHA_F64) != (d->dtype == MHA_F64))
+        return refuse(err, "bias_dtype", mha_dtype_name(d->bias_dtype), "f64 beside another type is");
     if (d->dropout > 0) return refuse_number(err, "dropout", d->dropout, "dropout is");
     if (d->precision == MHA_PRECISION_SPLIT)
         return refuse(err, "precision", "MHA_PRECISION_SPLIT", "split products are");

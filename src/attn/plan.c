@@ -20,6 +20,11 @@ static int levels_of(int64_t kv_len)
     return levels;
 }
 
+static mha__stored stored_as(mha_dtype dtype)
+{
+    return (mha__stored){mha_dtype_size(dtype), dtype == MHA_BF16 ? MHA__BF16 : dtype == MHA_F16 ? MHA__F16 : -1};
+}
+
 static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
 {
     const mha_attn_desc *d = &plan->desc;
@@ -29,6 +34,9 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
     size_t bytes;
     plan->kernels =
         d->dtype == MHA_F64 ? mha__kernels_f64(mha__ctx_isa(plan->ctx)) : mha__kernels_f32(mha__ctx_isa(plan->ctx));
+    plan->q = stored_as(d->dtype);
+    plan->kv = stored_as(d->kv_dtype);
+    plan->bias = stored_as(d->bias_dtype);
     plan->tiles = mha__ceil_div(d->q_len, MHA__TILE_Q);
     plan->tasks = d->batch * d->heads * plan->tiles;
     plan->workers = flops < ALONE_FLOPS || plan->tasks <= 1 ? 1 : mha__threads(plan->ctx);

@@ -13,18 +13,25 @@ enum {
     MHA__LEVELS = 54   /* of the merge tree: more than 2^63 / MHA__CHUNK leaves need */
 };
 
+/* How one operand is stored. */
+typedef struct mha__stored {
+    size_t size; /* bytes of a number */
+    int half;    /* an mha__half, or -1: the kernels' real */
+} mha__stored;
+
 /* Immutable once made. */
 struct mha_attn_plan {
     mha_ctx *ctx;
     mha_attn_desc desc; /* every default resolved; see params.h */
     const mha__kernels *kernels;
-    int64_t tiles;       /* of queries, per batch and head */
-    int64_t tasks;       /* batch * heads * tiles */
-    int workers;         /* threads that may take part: 1 where the work is too small to wake anybody */
-    int levels;          /* partial results that may wait to be merged */
-    int64_t o_stride;    /* of a row of a partial result: Dv rounded up to whole panels */
-    bool positional;     /* causal or a window: rows have positions */
-    size_t worker_bytes; /* of scratch memory; see scratch.c */
+    mha__stored q, kv, bias; /* out is stored as q */
+    int64_t tiles;           /* of queries, per batch and head */
+    int64_t tasks;           /* batch * heads * tiles */
+    int workers;             /* threads that may take part: 1 where the work is too small to wake anybody */
+    int levels;              /* partial results that may wait to be merged */
+    int64_t o_stride;        /* of a row of a partial result: Dv rounded up to whole panels */
+    bool positional;         /* causal or a window: rows have positions */
+    size_t worker_bytes;     /* of scratch memory; see scratch.c */
 };
 
 /* One call: the arguments with every stride filled in. */

@@ -4,7 +4,7 @@
 #include "attn/pages.h"
 #include "base/size.h"
 
-enum { LINE = 64 };
+enum { LINE = 64, WIDE_ROWS = (int)MHA__TILE_Q > (int)MHA__KEY_BLOCK ? (int)MHA__TILE_Q : (int)MHA__KEY_BLOCK };
 
 /* Takes `count` elements of `size` bytes. Sizes are bounded by head_dim <= 512 and the constants of plan.h. */
 static void *take(char *base, size_t *used, int64_t count, size_t size)
@@ -16,17 +16,21 @@ static void *take(char *base, size_t *used, int64_t count, size_t size)
 
 size_t mha__scratch_carve(const mha_attn_plan *plan, char *base, mha__scratch *scratch)
 {
+    const mha_attn_desc *d = &plan->desc;
     const size_t size = plan->kernels->real_size;
     const int64_t nr = plan->kernels->nr, panel = MHA__KEY_BLOCK * nr;
     const int64_t gathered = mha__pages_gathered(&plan->desc) ? MHA__KEY_BLOCK : 0;
     size_t used = 0;
-    scratch->q = take(base, &used, plan->desc.head_dim * MHA__TILE_Q, size);
+    scratch->q = take(base, &used, d->head_dim * MHA__TILE_Q, size);
     scratch->s = take(base, &used, panel, size);
     scratch->extra = take(base, &used, panel, size);
+    const bool half = plan->q.half >= 0 || plan->kv.half >= 0;
+    scratch->wide = take(base, &used, half ? WIDE_ROWS * mha__max64(d->head_dim, d->v_head_dim) : 0, size);
+    scratch->bias = take(base, &used, plan->bias.half >= 0 ? panel : 0, size);
     scratch->mask = take(base, &used, panel, size);
     scratch->v = take(base, &used, MHA__KEY_BLOCK * plan->o_stride, size);
-    scratch->gathered_k = take(base, &used, gathered * plan->desc.head_dim, size);
-    scratch->gathered_v = take(base, &used, gathered * plan->desc.v_head_dim, size);
+    scratch->gathered_k = take(base, &used, gathered * d->head_dim, plan->kv.size);
+    scratch->gathered_v = take(base, &used, gathered * d->v_head_dim, plan->kv.size);
     scratch->bytes = take(base, &used, panel, 1);
     scratch->top = take(base, &used, nr, size);
     scratch->alpha = take(base, &used, nr, size);

@@ -3,6 +3,8 @@
  *   q         Q^T of the tile: tile / nr panels [D][nr]
  *   s         S^T of one block: a panel [MHA__KEY_BLOCK][nr]
  *   extra     bias or keep of that block, the same shape
+ *   wide      the block of K, rows of Q or rows of the result as reals (only where 16-bit types are)
+ *   bias      rows of the bias as reals (only where it is of a 16-bit type)
  *   mask      what that block masks, the same shape (only for values that are not finite)
  *   gathered  the block of K, and of V, if it lies in several pages: [MHA__KEY_BLOCK][D or Dv]
  *   v         the block of V: panels [MHA__KEY_BLOCK][nr]
@@ -20,7 +22,7 @@
 #include "attn/plan.h"
 
 typedef struct mha__scratch {
-    void *q, *s, *extra, *mask, *v;
+    void *q, *s, *extra, *wide, *bias, *mask, *v;
     void *gathered_k, *gathered_v;
     void *top, *alpha, *inverse, *gated;
     uint8_t *bytes;

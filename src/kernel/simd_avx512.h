@@ -34,6 +34,30 @@ static MHA_INLINE vf v_load_bytes(const uint8_t *p)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
+static MHA_INLINE vf v_load_bf16(const uint16_t *p)
+{
+    const __m512i bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+}
+static MHA_INLINE vf v_load_f16(const uint16_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+/* To nearest even in integers; vcvtneps2bf16 would flush subnormals. */
+static MHA_INLINE void v_store_bf16(uint16_t *p, vf x)
+{
+    const __m512i bits = _mm512_castps_si512(x), high = _mm512_srli_epi32(bits, 16);
+    const __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
+    const __m512i up = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    const __m512i quiet = _mm512_or_si512(high, _mm512_set1_epi32(0x40));
+    const __m512i rounded = _mm512_mask_mov_epi32(_mm512_srli_epi32(up, 16), nan, quiet);
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(rounded));
+}
+static MHA_INLINE void v_store_f16(uint16_t *p, vf x)
+{
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
 static MHA_INLINE vf v_add(vf a, vf b)
 {
     return _mm512_add_ps(a, b);

@@ -2,6 +2,8 @@
 #ifndef MHA_KERNEL_SIMD_NEON_H
 #define MHA_KERNEL_SIMD_NEON_H
 
+#include "base/f16.h"
+
 typedef float real;
 typedef float32x4_t vf;
 typedef uint32x4_t vm;
@@ -40,6 +42,29 @@ static MHA_INLINE vf v_load_bytes(const uint8_t *p)
 {
     const real part[VL] = {p[0], p[1], p[2], p[3]};
     return vld1q_f32(part);
+}
+static MHA_INLINE vf v_load_bf16(const uint16_t *p)
+{
+    return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16));
+}
+static MHA_INLINE vf v_load_f16(const uint16_t *p)
+{
+    return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
+}
+static MHA_INLINE void v_store_bf16(uint16_t *p, vf x)
+{
+    const uint32x4_t bits = vreinterpretq_u32_f32(x), high = vshrq_n_u32(bits, 16);
+    const uint32x4_t up = vaddq_u32(bits, vaddq_u32(vandq_u32(high, vdupq_n_u32(1)), vdupq_n_u32(0x7fff)));
+    const uint32x4_t quiet = vorrq_u32(high, vdupq_n_u32(0x40));
+    vst1_u16(p, vmovn_u32(vbslq_u32(vceqq_f32(x, x), vshrq_n_u32(up, 16), quiet)));
+}
+/* One by one: vcvt_f16_f32 would round as the thread does. */
+static MHA_INLINE void v_store_f16(uint16_t *p, vf x)
+{
+    real part[VL];
+    vst1q_f32(part, x);
+    for (int i = 0; i < VL; i++)
+        p[i] = mha__f32_to_f16(part[i]);
 }
 static MHA_INLINE vf v_add(vf a, vf b)
 {

@@ -8,10 +8,12 @@
  *   v_exp2_scale      p * 2^n for the exp of x <= 0: an exact 0 where x < EXP_LOW, NaN where x is NaN, whatever p and n are
  *   v_transpose       of VL vectors of VL elements, in place
  *   v_load_n          n < VL elements, the others 0; reads nothing beyond them
+ *   v_load_bf16 ...   VL 16-bit numbers, converted as in base/f16.h whatever the modes of the thread are; not for double
  */
 #ifndef MHA_KERNEL_SIMD_SCALAR_H
 #define MHA_KERNEL_SIMD_SCALAR_H
 
+#include "base/f16.h"
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -101,6 +103,25 @@ static MHA_INLINE void v_transpose(vf *r)
 {
     (void)r;
 }
+
+#ifndef MHA_DOUBLE
+static MHA_INLINE vf v_load_bf16(const uint16_t *p)
+{
+    return mha__bf16_to_f32(*p);
+}
+static MHA_INLINE vf v_load_f16(const uint16_t *p)
+{
+    return mha__f16_to_f32(*p);
+}
+static MHA_INLINE void v_store_bf16(uint16_t *p, vf x)
+{
+    *p = mha__f32_to_bf16(x);
+}
+static MHA_INLINE void v_store_f16(uint16_t *p, vf x)
+{
+    *p = mha__f32_to_f16(x);
+}
+#endif
 
 #ifdef MHA_DOUBLE
 #define MHA_LIBM 1 /* exp, tanh and erfc come from libm (math.inc) */

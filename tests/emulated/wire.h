@@ -29,16 +29,22 @@ static inline size_t wire_count(const wire_array *a)
     return a->present ? (size_t)(a->dim[0] * a->dim[1] * a->dim[2] * a->dim[3]) : 0;
 }
 
+static inline size_t wire_size(mha_dtype dtype, size_t otherwise)
+{
+    return dtype == MHA_DTYPE_DEFAULT ? otherwise : mha_dtype_size(dtype);
+}
+
 /* q, k, v, keep, bias, q_lens, kv_lens, offsets, slopes, sinks, gates, prefix_lens, block_keep. */
 static inline void wire_inputs(const mha_attn_desc *d, wire_array a[WIRE_ARRAYS])
 {
     const int64_t B = d->batch, H = d->heads, Hkv = d->kv_heads, Lq = d->q_len, Lk = d->kv_len;
     const uint32_t in = d->inputs;
-    a[0] = (wire_array){{B, H, Lq, d->head_dim}, 4, 1};
-    a[1] = (wire_array){{B, Hkv, Lk, d->head_dim}, 4, 1};
-    a[2] = (wire_array){{B, Hkv, Lk, d->v_head_dim}, 4, 1};
+    const size_t q = wire_size(d->dtype, 4), kv = wire_size(d->kv_dtype, q);
+    a[0] = (wire_array){{B, H, Lq, d->head_dim}, q, 1};
+    a[1] = (wire_array){{B, Hkv, Lk, d->head_dim}, kv, 1};
+    a[2] = (wire_array){{B, Hkv, Lk, d->v_head_dim}, kv, 1};
     a[3] = (wire_array){{B, H, Lq, d->keep_keys}, 1, (in & MHA_ATTN_KEEP) != 0};
-    a[4] = (wire_array){{B, H, Lq, Lk}, 4, (in & MHA_ATTN_BIAS) != 0};
+    a[4] = (wire_array){{B, H, Lq, Lk}, wire_size(d->bias_dtype, 4), (in & MHA_ATTN_BIAS) != 0};
     a[5] = (wire_array){{B, 1, 1, 1}, 8, (in & MHA_ATTN_Q_LENS) != 0};
     a[6] = (wire_array){{B, 1, 1, 1}, 8, (in & MHA_ATTN_KV_LENS) != 0};
     a[7] = (wire_array){{B, 1, 1, 1}, 8, d->align == MHA_ALIGN_OFFSETS};
@@ -56,7 +62,7 @@ static inline void wire_inputs(const mha_attn_desc *d, wire_array a[WIRE_ARRAYS]
 static inline void wire_outputs(const mha_attn_desc *d, wire_array a[3])
 {
     const int64_t B = d->batch, H = d->heads, Lq = d->q_len;
-    a[0] = (wire_array){{B, H, Lq, d->v_head_dim}, 4, 1};
+    a[0] = (wire_array){{B, H, Lq, d->v_head_dim}, wire_size(d->dtype, 4), 1};
     a[1] = (wire_array){{B, H, Lq, 1}, 4, (d->outputs & MHA_ATTN_LSE) != 0};
     a[2] = (wire_array){{B, H, Lq, d->kv_len}, 4, (d->outputs & MHA_ATTN_PROBS) != 0};
 }

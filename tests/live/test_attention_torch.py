@@ -20,6 +20,7 @@ except ImportError as missing:
 import mha
 
 LENGTHS = [1, 2, 3, 7, 15, 16, 17, 33, 63, 64, 65, 127, 130, 257]
+UNIT = {torch.float32: 0, torch.bfloat16: 2.0 ** -8, torch.float16: 2.0 ** -11}  # half a unit in the last place of 1
 WIDTHS = [1, 3, 8, 16, 32, 40, 64, 80, 128]
 
 
@@ -30,6 +31,11 @@ def draw(rng):
     Lq, Lk, D = int(rng.choice(LENGTHS)), int(rng.choice(LENGTHS)), int(rng.choice(WIDTHS))
     Dv = D if rng.random() < 0.7 else int(rng.choice(WIDTHS))
     t = {n: tensor(rng, s) for n, s in (("q", (B, H, Lq, D)), ("k", (B, Hkv, Lk, D)), ("v", (B, Hkv, Lk, Dv)))}
+    types = [torch.float32, torch.bfloat16, torch.float16]
+    if rng.random() < 0.4:
+        t["q"] = t["q"].to(types[rng.integers(0, 3)])
+        kind = types[rng.integers(0, 3)]
+        t["k"], t["v"] = t["k"].to(kind), t["v"].to(kind)
     d = {}
     if rng.random() < 0.5:
         d["causal"] = True
@@ -161,6 +167,8 @@ def run_case(seed, case):
         finite = truth[name][torch.isfinite(truth[name])]
         size = float(finite.abs().max()) if finite.numel() else 0.0
         limit = 2 * naive + 2 * 2.0 ** -24 * (4 + truth["largest"]) * max(size, 1.0)
+        if name == "out":
+            limit += UNIT[t["q"].dtype] * size
         if not error <= limit:
             yield f"{name}: error {error:.3g}, limit {limit:.3g}"
 

@@ -36,6 +36,16 @@ static const mha_attn_desc masked = {.size = sizeof masked,
                                                MHA_ATTN_GATES | MHA_ATTN_PREFIX_LENS,
                                      .outputs = MHA_ATTN_LSE | MHA_ATTN_PROBS};
 
+/* The same with 16-bit numbers in every place where they may be. */
+static mha_attn_desc halves(void)
+{
+    mha_attn_desc d = masked;
+    d.dtype = MHA_BF16;
+    d.kv_dtype = MHA_F16;
+    d.bias_dtype = MHA_BF16;
+    return d;
+}
+
 /* `to` becomes the block of `from` that begins at entry b, row l. `from` may have fewer heads: they repeat. */
 static void copy_block(tensor *to, const tensor *from, int64_t b, int64_t l)
 {
@@ -92,23 +102,29 @@ static void check_cut(mha_ctx *ctx, const problem *whole, int64_t b, int64_t fir
     problem_free(&part);
 }
 
+static void check_parts(mha_ctx *ctx, const mha_attn_desc *d)
+{
+    problem whole;
+    problem_make(&whole, d, NULL, 11);
+    problem_run(ctx, &whole);
+    for (int64_t b = 0; b < d->batch; b++)
+        check_cut(ctx, &whole, b, 0, d->q_len, d->kv_len);
+    for (int64_t i = 0; i < d->q_len; i += 11)
+        check_cut(ctx, &whole, i % d->batch, i, 1, d->kv_len);
+    for (int64_t chunk = 5; chunk < d->q_len; chunk = 2 * chunk + 3)
+        for (int64_t i = 0; i < d->q_len; i += chunk)
+            check_cut(ctx, &whole, 2, i, chunk < d->q_len - i ? chunk : d->q_len - i, d->kv_len);
+    problem_free(&whole);
+}
+
 /* One entry of the batch alone, one row alone, and prefill in chunks with offsets. */
 static void test_parts(void **state)
 {
     (void)state;
+    const mha_attn_desc half = halves();
     for (int n = 0; n < context_count; n++) {
-        problem whole;
-        problem_make(&whole, &masked, NULL, 11);
-        problem_run(contexts[n], &whole);
-        for (int64_t b = 0; b < masked.batch; b++)
-            check_cut(contexts[n], &whole, b, 0, masked.q_len, masked.kv_len);
-        for (int64_t i = 0; i < masked.q_len; i += 11)
-            check_cut(contexts[n], &whole, i % masked.batch, i, 1, masked.kv_len);
-        for (int64_t chunk = 5; chunk < masked.q_len; chunk = 2 * chunk + 3)
-            for (int64_t i = 0; i < masked.q_len; i += chunk)
-                check_cut(contexts[n], &whole, 2, i, chunk < masked.q_len - i ? chunk : masked.q_len - i,
-                          masked.kv_len);
-        problem_free(&whole);
+        check_parts(contexts[n], &masked);
+        check_parts(contexts[n], &half);
     }
 }
 
@@ -200,12 +216,13 @@ static void check_layout(mha_ctx *ctx, const problem *reference, const tensor_la
 static void test_layouts(void **state)
 {
     (void)state;
-    for (int n = 0; n < context_count; n++) {
+    const mha_attn_desc types[] = {masked, halves()};
+    for (int n = 0; n < 2 * context_count; n++) {
         problem reference;
-        problem_make(&reference, &masked, NULL, 14);
-        problem_run(contexts[n], &reference);
+        problem_make(&reference, &types[n % 2], NULL, 14);
+        problem_run(contexts[n / 2], &reference);
         for (size_t k = 0; k < sizeof layouts / sizeof *layouts; k++)
-            check_layout(contexts[n], &reference, &layouts[k].layout, layouts[k].name);
+            check_layout(contexts[n / 2], &reference, &layouts[k].layout, layouts[k].name);
         problem_free(&reference);
     }
 }
@@ -267,19 +284,20 @@ static void test_threads(void **state)
 static void test_out_is_q(void **state)
 {
     (void)state;
-    mha_attn_desc d = masked;
-    d.v_head_dim = 0;
-    for (int n = 0; n < context_count; n++) {
+    for (int n = 0; n < 2 * context_count; n++) {
+        mha_ctx *ctx = contexts[n / 2];
+        mha_attn_desc d = n % 2 ? halves() : masked;
         problem apart, in_place;
+        d.v_head_dim = 0;
         problem_make(&apart, &d, NULL, 17);
         problem_make(&in_place, &d, NULL, 17);
-        problem_run(contexts[n], &apart);
+        problem_run(ctx, &apart);
         in_place.args.out = tensor_view(&in_place.q);
-        problem_run(contexts[n], &in_place);
+        problem_run(ctx, &in_place);
         if (!tensor_same_bits(&apart.out, &in_place.q) || !tensor_same_bits(&apart.lse, &in_place.lse) ||
             !tensor_same_bits(&apart.probs, &in_place.probs))
-            fail_msg("%s: writing over q changes bits", mha_ctx_isa(contexts[n]));
-        if (!tensor_guards_intact(&in_place.q, TEST_POISON)) fail_msg("%s: written around q", mha_ctx_isa(contexts[n]));
+            fail_msg("%s: writing over q changes bits", mha_ctx_isa(ctx));
+        if (!tensor_guards_intact(&in_place.q, TEST_POISON)) fail_msg("%s: written around q", mha_ctx_isa(ctx));
         problem_free(&apart);
         problem_free(&in_place);
     }

@@ -45,6 +45,10 @@ static const struct {
     {"blocks", {SIZES, .block_q = 20, .block_k = 7, .inputs = MHA_ATTN_BLOCK_KEEP}},
     {"slopes and sinks",
      {SIZES, .causal = 1, .align = MHA_ALIGN_OFFSETS, .inputs = MHA_ATTN_SLOPES | MHA_ATTN_SINKS | MHA_ATTN_GATES}},
+    {"bf16, causal, bottom-right of kv_lens",
+     {SIZES, .dtype = MHA_BF16, .causal = 1, .align = MHA_ALIGN_BOTTOM_RIGHT, .inputs = MHA_ATTN_KV_LENS}},
+    {"f16 keys and values, keep and bias",
+     {SIZES, .kv_dtype = MHA_F16, .bias_dtype = MHA_F16, .inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS}},
     {"all together",
      {SIZES, .causal = 1, .window = {1, 60, -1}, .align = MHA_ALIGN_BOTTOM_RIGHT,
       .inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS | MHA_ATTN_KV_LENS | MHA_ATTN_Q_LENS | MHA_ATTN_PREFIX_LENS |

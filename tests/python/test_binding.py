@@ -54,6 +54,16 @@ class Attention(unittest.TestCase):
         self.assertEqual((out.out.dtype, out.lse.dtype), (np.float64, np.float64))
         self.close(out.out, reference(q, k, v)[0], 1e-14)
 
+    def test_halves(self):
+        q, k, v = (x.astype(np.float16) for x in (self.q, self.k, self.v))
+        want = reference(q, k, v)[0]
+        out = mha.attention(q, k, v, return_lse=True)
+        self.assertEqual((out.out.dtype, out.lse.dtype), (np.float16, np.float32))
+        self.close(out.out, want, np.abs(want).max() * 2.0 ** -11 + 2e-6)
+        mixed = mha.attention(q.astype(np.float32), k, v)
+        self.assertEqual(mixed.dtype, np.float32)
+        self.close(mixed, want)
+
     def test_everything_asked_for(self):
         r = mha.attention(self.q, self.k, self.v, return_lse=True, return_probs=True)
         self.assertEqual((r.lse.shape, r.probs.shape), ((2, 4, 9), (2, 4, 9, 13)))

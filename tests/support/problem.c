@@ -70,6 +70,11 @@ static int64_t blocks_of(int64_t length, int64_t size)
     return (length + size - 1) / size;
 }
 
+static mha_dtype stored(mha_dtype given, mha_dtype otherwise)
+{
+    return given == MHA_DTYPE_DEFAULT ? otherwise : given;
+}
+
 void problem_make(problem *p, const mha_attn_desc *desc, const problem_layouts *layouts, uint64_t seed)
 {
     static const problem_layouts contiguous;
@@ -78,20 +83,22 @@ void problem_make(problem *p, const mha_attn_desc *desc, const problem_layouts *
     int64_t B = desc->batch, H = desc->heads, Lq = desc->q_len, Lk = desc->kv_len, D = desc->head_dim;
     int64_t Hkv = resolved(desc->kv_heads, H), Dv = resolved(desc->v_head_dim, D);
     mha_dtype real = desc->dtype == MHA_F64 ? MHA_F64 : MHA_F32;
-    make_input(&p->q, real, (int64_t[]){B, H, Lq, D}, &at->q, seed, 1, next_normal);
-    make_input(&p->k, real, (int64_t[]){B, Hkv, Lk, D}, &at->k, seed, 2, next_normal);
-    make_input(&p->v, real, (int64_t[]){B, Hkv, Lk, Dv}, &at->v, seed, 3, next_normal);
+    make_input(&p->q, stored(desc->dtype, MHA_F32), (int64_t[]){B, H, Lq, D}, &at->q, seed, 1, next_normal);
+    make_input(&p->k, stored(desc->kv_dtype, stored(desc->dtype, MHA_F32)), (int64_t[]){B, Hkv, Lk, D}, &at->k, seed, 2,
+               next_normal);
+    make_input(&p->v, stored(desc->kv_dtype, stored(desc->dtype, MHA_F32)), (int64_t[]){B, Hkv, Lk, Dv}, &at->v, seed,
+               3, next_normal);
     if (desc->inputs & MHA_ATTN_KEEP)
         make_input(&p->keep, MHA_U8, (int64_t[]){B, H, Lq, resolved(desc->keep_keys, Lk)}, &at->keep, seed, 4,
                    next_kept);
     if (desc->inputs & MHA_ATTN_BIAS)
-        make_input(&p->bias, real, (int64_t[]){B, H, Lq, Lk}, &at->bias, seed, 5, next_bias);
+        make_input(&p->bias, stored(desc->bias_dtype, real), (int64_t[]){B, H, Lq, Lk}, &at->bias, seed, 5, next_bias);
     if (desc->inputs & MHA_ATTN_BLOCK_KEEP)
         make_input(&p->block_keep, MHA_U8,
                    (int64_t[]){B, H, blocks_of(Lq, desc->block_q), blocks_of(Lk, desc->block_k)}, &at->block_keep, seed,
                    10, next_kept);
     make_per_head(p, at, seed);
-    tensor_make(&p->out, real, (int64_t[]){B, H, Lq, Dv}, &at->out, TEST_CANARY);
+    tensor_make(&p->out, stored(desc->dtype, MHA_F32), (int64_t[]){B, H, Lq, Dv}, &at->out, TEST_CANARY);
     if (desc->outputs & MHA_ATTN_LSE) tensor_make(&p->lse, real, (int64_t[]){B, H, Lq, 1}, &at->lse, TEST_CANARY);
     if (desc->outputs & MHA_ATTN_PROBS)
         tensor_make(&p->probs, real, (int64_t[]){B, H, Lq, Lk}, &at->probs, TEST_CANARY);
@@ -219,6 +226,18 @@ static void random_pages(problem *p, uint64_t seed, uint64_t number)
         if (p->table[n] < p->desc.pages && rng_chance(&r, 0.1)) paged_drop(p, n / p->table_width, n % p->table_width);
 }
 
+static void random_types(mha_attn_desc *d, rng *r)
+{
+    static const mha_dtype narrow[] = {MHA_DTYPE_DEFAULT, MHA_F32, MHA_BF16, MHA_F16};
+    if (rng_chance(r, 0.15)) {
+        d->dtype = MHA_F64;
+        return;
+    }
+    d->dtype = narrow[rng_range(r, 0, 3)];
+    if (rng_chance(r, 0.3)) d->kv_dtype = narrow[rng_range(r, 1, 3)];
+    if (rng_chance(r, 0.3)) d->bias_dtype = narrow[rng_range(r, 1, 3)];
+}
+
 void problem_random(problem *p, uint64_t seed, uint64_t number)
 {
     rng r = rng_make(seed, number);
@@ -229,10 +248,15 @@ void problem_random(problem *p, uint64_t seed, uint64_t number)
     if (rng_chance(&r, 0.2)) d.softcap = 0.5 + 30 * rng_uniform(&r);
     if (rng_chance(&r, 0.5)) d.outputs |= MHA_ATTN_LSE;
     if (rng_chance(&r, 0.3)) d.outputs |= MHA_ATTN_PROBS;
-    d.dtype = rng_chance(&r, 0.15) ? MHA_F64 : rng_chance(&r, 0.5) ? MHA_F32 : MHA_DTYPE_DEFAULT;
+    random_types(&d, &r);
     problem_layouts at = random_layouts(&r);
     problem_make(p, &d, &at, rng_next(&r));
     random_pages(p, seed, number);
+}
+
+static const char *type_text(mha_dtype dtype)
+{
+    return dtype == MHA_DTYPE_DEFAULT ? "default" : mha_dtype_name(dtype);
 }
 
 const char *problem_text(const problem *p, char *text, size_t capacity)
@@ -240,12 +264,13 @@ const char *problem_text(const problem *p, char *text, size_t capacity)
     static const char *const align[] = {"unset", "top-left", "bottom-right", "offsets"};
     const mha_attn_desc *d = &p->desc;
     snprintf(text, capacity,
-             "%s B=%lld H=%lld Hkv=%lld Lq=%lld Lk=%lld D=%lld Dv=%lld scale=%g softcap=%g causal=%d align=%s "
-             "window=%d,%lld,%lld keep_keys=%lld page_size=%lld inputs=0x%x outputs=0x%x",
-             d->dtype == MHA_F64 ? "f64" : "f32", (long long)d->batch, (long long)d->heads, (long long)d->kv_heads,
-             (long long)d->q_len, (long long)d->kv_len, (long long)d->head_dim, (long long)d->v_head_dim, d->scale,
-             d->softcap, d->causal, align[d->align], d->window.on, (long long)d->window.left,
-             (long long)d->window.right, (long long)d->keep_keys, (long long)d->page_size, d->inputs, d->outputs);
+             "%s kv=%s bias=%s B=%lld H=%lld Hkv=%lld Lq=%lld Lk=%lld D=%lld Dv=%lld scale=%g softcap=%g causal=%d "
+             "align=%s window=%d,%lld,%lld keep_keys=%lld page_size=%lld inputs=0x%x outputs=0x%x",
+             type_text(d->dtype), type_text(d->kv_dtype), type_text(d->bias_dtype), (long long)d->batch,
+             (long long)d->heads, (long long)d->kv_heads, (long long)d->q_len, (long long)d->kv_len,
+             (long long)d->head_dim, (long long)d->v_head_dim, d->scale, d->softcap, d->causal, align[d->align],
+             d->window.on, (long long)d->window.left, (long long)d->window.right, (long long)d->keep_keys,
+             (long long)d->page_size, d->inputs, d->outputs);
     return text;
 }
 

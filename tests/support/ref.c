@@ -1,5 +1,6 @@
 /* ref.c - see ref.h. Views, visibility and the three instances of ref.inc. */
 #include "support/ref.h"
+#include "support/half.h"
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -39,8 +40,17 @@ static double element(const reader *r, int64_t b, int64_t h, int64_t l, int64_t 
         l %= r->page_size;
     }
     int64_t at = b * r->stride[0] + h * r->stride[1] + l * r->stride[2] + d * r->stride[3];
-    return r->dtype == MHA_F64 ? ((const double *)(const void *)r->data)[at]
-                               : ((const float *)(const void *)r->data)[at];
+    const void *data = r->data;
+    switch (r->dtype) {
+    case MHA_F64:
+        return ((const double *)data)[at];
+    case MHA_BF16:
+        return half_value(((const uint16_t *)data)[at], BF16_FRACTION);
+    case MHA_F16:
+        return half_value(((const uint16_t *)data)[at], F16_FRACTION);
+    default:
+        return (double)((const float *)data)[at];
+    }
 }
 
 static reader read_view(const mha_cview *view, mha_dtype dtype, int64_t heads, int64_t length, int64_t width)
@@ -75,7 +85,8 @@ static problem_view resolve(const mha_attn_desc *desc, const mha_attn_args *args
     p.k.table = p.v.table = paged ? &args->block_table : NULL;
     p.k.page_size = p.v.page_size = desc->page_size;
     if (desc->inputs & MHA_ATTN_BIAS) {
-        p.bias = (reader){.data = args->bias.data, .dtype = either(desc->bias_dtype, dtype)};
+        p.bias =
+            (reader){.data = args->bias.data, .dtype = either(desc->bias_dtype, dtype == MHA_F64 ? dtype : MHA_F32)};
         memcpy(p.bias.stride, args->bias.stride, sizeof p.bias.stride);
     }
     return p;
@@ -194,6 +205,14 @@ bool ref_visible(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b
 #define UNIT 0x1p-53
 #include "support/ref.inc"
 
+/* What rounding `x` to the type of out may cost, beyond the arithmetic. */
+static double rounding_of_out(mha_dtype dtype, double x)
+{
+    if (dtype == MHA_BF16) return ldexp(fabs(x), -1 - BF16_FRACTION);
+    if (dtype == MHA_F16) return ldexp(fabs(x), -1 - F16_FRACTION) + 0x1p-25; /* half of the smallest subnormal */
+    return 0;
+}
+
 static double *numbers(size_t count)
 {
     double *p = calloc(count + 1, sizeof *p);
@@ -220,6 +239,8 @@ void ref_truth(const mha_attn_desc *desc, const mha_attn_args *args, ref_result 
     problem_view p = resolve(desc, args);
     prepare(&p, result, true);
     (desc->dtype == MHA_F64 ? attend_wide : attend_f64)(&p, result);
+    for (size_t n = 0; n < result->rows * result->width; n++)
+        result->out_floor[n] += rounding_of_out(desc->dtype, result->out[n]);
 }
 
 void ref_plain(const mha_attn_desc *desc, const mha_attn_args *args, ref_result *result)

@@ -1,5 +1,6 @@
 /* tensor.c - see tensor.h. */
 #include "support/tensor.h"
+#include "support/half.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,13 +8,15 @@ enum { MARGIN = 64 }; /* guard elements on either side, unless the layout is tig
 
 static size_t element_size(mha_dtype dtype)
 {
-    return dtype == MHA_F64 ? 8 : dtype == MHA_F32 ? 4 : 1;
+    return mha_dtype_size(dtype);
 }
 
 static void put(const tensor *t, size_t at, double value)
 {
     if (t->dtype == MHA_F64) ((double *)t->memory)[at] = value;
     if (t->dtype == MHA_F32) ((float *)t->memory)[at] = (float)value;
+    if (t->dtype == MHA_BF16) ((uint16_t *)t->memory)[at] = half_bits(value, BF16_FRACTION);
+    if (t->dtype == MHA_F16) ((uint16_t *)t->memory)[at] = half_bits(value, F16_FRACTION);
     if (t->dtype == MHA_U8) ((uint8_t *)t->memory)[at] = isnan(value) ? 0xA5 : (uint8_t)value;
 }
 
@@ -21,6 +24,8 @@ static double take(const tensor *t, size_t at)
 {
     if (t->dtype == MHA_F64) return ((const double *)t->memory)[at];
     if (t->dtype == MHA_F32) return (double)((const float *)t->memory)[at];
+    if (t->dtype == MHA_BF16) return half_value(((const uint16_t *)t->memory)[at], BF16_FRACTION);
+    if (t->dtype == MHA_F16) return half_value(((const uint16_t *)t->memory)[at], F16_FRACTION);
     return ((const uint8_t *)t->memory)[at];
 }
 
@@ -123,9 +128,18 @@ bool tensor_same_bits(const tensor *a, const tensor *b)
     return true;
 }
 
+/* What a guard reads as. */
+static double as_stored(mha_dtype dtype, double value)
+{
+    uint64_t element = 0;
+    const tensor one = {.dtype = dtype, .memory = &element};
+    put(&one, 0, value);
+    return take(&one, 0);
+}
+
 bool tensor_guards_intact(const tensor *t, double guard)
 {
-    double want = t->dtype == MHA_F32 ? (double)(float)guard : guard;
+    double want = as_stored(t->dtype, guard);
     for (size_t i = 0; i < t->count; i++)
         if (!t->inside[i] && !same(take(t, i), want)) return false;
     return true;

@@ -1,0 +1,36 @@
+/* half.h - bf16 and f16 by their definition, in doubles: sign, exponent and `fraction` bits (7 and 10) of a 16-bit number.
+ * Nothing here is shared with src/. */
+#ifndef TEST_HALF_H
+#define TEST_HALF_H
+
+#include <math.h>
+#include <stdint.h>
+
+enum { BF16_FRACTION = 7, F16_FRACTION = 10 };
+
+static inline double half_value(uint16_t bits, int fraction)
+{
+    int bias = (1 << (14 - fraction)) - 1, exponent = (bits & 0x7FFF) >> fraction;
+    int digits = bits & ((1 << fraction) - 1);
+    double sign = bits & 0x8000 ? -1 : 1;
+    if (exponent == 2 * bias + 1) return digits ? (double)NAN : sign * (double)INFINITY;
+    if (exponent == 0) return sign * ldexp(digits, 1 - bias - fraction);
+    return sign * ldexp(digits + (1 << fraction), exponent - bias - fraction);
+}
+
+/* To the nearest, ties to even. */
+static inline uint16_t half_bits(double x, int fraction)
+{
+    int bias = (1 << (14 - fraction)) - 1, infinity = (2 * bias + 1) << fraction;
+    int sign = signbit(x) ? 0x8000 : 0;
+    if (isnan(x)) return (uint16_t)(sign | infinity | 1 << (fraction - 1));
+    if (isinf(x)) return (uint16_t)(sign | infinity);
+    int exponent = x == 0 ? 1 - bias : ilogb(x);
+    if (exponent < 1 - bias) exponent = 1 - bias;
+    if (exponent > bias) return (uint16_t)(sign | infinity);
+    int digits = (int)nearbyint(ldexp(fabs(x), fraction - exponent)); /* below 2^fraction only for subnormals */
+    int magnitude = ((exponent + bias - 1) << fraction) + digits;
+    return (uint16_t)(sign | (magnitude < infinity ? magnitude : infinity));
+}
+
+#endif
