@@ -173,6 +173,37 @@ MHA_API size_t mha_attn_plan_describe(const mha_attn_plan *plan, int json, char 
 MHA_API mha_status mha_attn_forward(const mha_attn_plan *plan, const mha_attn_args *args, void *workspace,
                                     size_t workspace_bytes, mha_error *err);
 
+/* ---- results over disjoint keys ---- */
+
+/* What one call said about some of the keys. */
+typedef struct mha_attn_part {
+    mha_cview out; /* [B, H, Lq, Dv] */
+    mha_cview lse; /* [B, H, Lq] (stride[3] unused) */
+} mha_attn_part;
+
+typedef struct mha_attn_merge_args {
+    size_t size;                             /* sizeof(mha_attn_merge_args) */
+    int64_t batch, heads, q_len, v_head_dim; /* B, H > 0; Lq >= 0; Dv 1..512 */
+    mha_dtype dtype;                         /* of every out and lse: f32 (default) or f64 */
+    int64_t count;                           /* of parts; 0 gives what an empty row gives */
+    const mha_attn_part *parts;              /* [count] */
+    mha_view out;                            /* [B, H, Lq, Dv]  may be exactly the out of a part */
+    mha_view lse;                            /* [B, H, Lq]  may be exactly the lse of a part; data NULL: not wanted */
+} mha_attn_merge_args;
+
+/* Merges results of the same rows over disjoint keys (shards, pieces of a cache, a prefix computed once) into the
+ * result over all of them:
+ *
+ *     lse = log sum over parts of exp(lse_n)        out = sum over parts of exp(lse_n - lse) out_n
+ *
+ * In any strides; all zero = contiguous. The same parts in the same order give the same bits; another order or another
+ * cut agrees within rounding. A part that saw nothing (lse -infinity) changes no bit, and its out is not read; if no
+ * part saw anything, out is 0 and lse -infinity. A NaN in a part's lse, or an lse of +infinity, makes the row NaN; NaN and
+ * Inf in a part's out reach the row. A sink must have joined one part only; gates and head lists merge as they are.
+ * `ctx` (NULL = the default one) says which ISA; runs on the calling thread, allocates nothing, uses 70 KiB of stack.
+ * Errors: MHA_ERR_ARG naming the field and its value; nothing has been written then. */
+MHA_API mha_status mha_attn_merge(mha_ctx *ctx, const mha_attn_merge_args *args, mha_error *err);
+
 #ifdef __cplusplus
 }
 #endif

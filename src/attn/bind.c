@@ -126,8 +126,15 @@ static mha_status bind_tensors(const mha_attn_plan *plan, mha_attn_args *a, mha_
     return MHA_OK;
 }
 
-/* lse and probs: an output that the description asked for. */
-static mha_status bind_output(const char *name, mha_view *view, const int64_t extent[4], int dims, mha_error *err)
+mha_status mha__bind_input(const char *name, mha_cview *view, const int64_t extent[4], mha_error *err)
+{
+    operand o = {name, *view, {extent[0], extent[1], extent[2], extent[3]}, false};
+    MHA__TRY(bind_view(&o, err));
+    *view = o.view;
+    return MHA_OK;
+}
+
+mha_status mha__bind_output(const char *name, mha_view *view, const int64_t extent[4], int dims, mha_error *err)
 {
     operand o = {name,
                  {view->data, {view->stride[0], view->stride[1], view->stride[2], view->stride[3]}},
@@ -162,8 +169,8 @@ static mha_status bind_extras(const mha_attn_desc *d, mha_attn_args *a, mha_erro
         {MHA_ATTN_GATES, {"gates", a->gates, {B, H, 1, 1}, true}}};
     for (size_t n = 0; n < sizeof inputs / sizeof *inputs; n++)
         if (d->inputs & inputs[n].input) MHA__TRY(bind_view(&inputs[n].view, err));
-    if (d->outputs & MHA_ATTN_LSE) MHA__TRY(bind_output("lse", &a->lse, lse, 3, err));
-    if (d->outputs & MHA_ATTN_PROBS) MHA__TRY(bind_output("probs", &a->probs, probs, 4, err));
+    if (d->outputs & MHA_ATTN_LSE) MHA__TRY(mha__bind_output("lse", &a->lse, lse, 3, err));
+    if (d->outputs & MHA_ATTN_PROBS) MHA__TRY(mha__bind_output("probs", &a->probs, probs, 4, err));
     return MHA_OK;
 }
 
