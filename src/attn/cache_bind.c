@@ -1,0 +1,85 @@
+/* cache_bind.c - a KV cache as description and arguments of the operator. */
+#include "attn/cache.h"
+
+#include "base/error.h"
+#include "base/size.h"
+#include <inttypes.h>
+
+/* The window of the call: the caller's own may be narrower, as then no key is missed. */
+static mha_status bind_window(const mha_cache *c, mha_attn_desc *desc, mha_error *err)
+{
+    const int64_t left = c->desc.window - 1;
+    if (c->desc.window == 0) return MHA_OK;
+    if (!desc->window.on) desc->window = (mha_window){1, left, -1};
+    if (desc->window.left >= 0 && desc->window.left <= left) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "desc.window.left = %" PRId64 ": the cache keeps a window of %" PRId64 " keys",
+                     desc->window.left, c->desc.window);
+}
+
+/* `rows` rows at the end of a sequence: position of the first, and how many of the first tokens all of them see. */
+static mha_status bind_sequence(const mha_cache *c, int64_t b, int64_t rows, int64_t *offset, int64_t *prefix,
+                                mha_error *err)
+{
+    const mha_cache_desc *d = &c->desc;
+    const int64_t length = c->sequences[b].length, past = length - rows;
+    *offset = past;
+    *prefix = mha__max64(0, mha__min64(d->keep_first, past));
+    if (rows == 0 || length == 0) return MHA_OK;
+    if (past < 0)
+        return mha__fail(err, MHA_ERR_ARG, "%" PRId64 " rows, but sequence %" PRId64 " has %" PRId64 " tokens", rows, b,
+                         length);
+    if (past < d->keep_first && rows > d->window)
+        return mha__fail(err, MHA_ERR_ARG,
+                         "%" PRId64 " rows of sequence %" PRId64 " from position %" PRId64
+                         ": until keep_first = %" PRId64 " tokens are there, append no more than window = %" PRId64
+                         " at once",
+                         rows, b, past, d->keep_first, d->window);
+    return mha__cache_check_seen(c, b, past, err);
+}
+
+static void fill(mha_cache *c, int64_t first, int64_t count, int64_t longest, const int64_t *q_lens,
+                 mha_attn_desc *desc, mha_attn_args *args)
+{
+    const mha_cache_desc *d = &c->desc;
+    int64_t *lengths = c->view + first, *offsets = lengths + d->batch, *prefixes = offsets + d->batch;
+    desc->batch = count;
+    desc->kv_heads = d->kv_heads;
+    desc->head_dim = d->head_dim;
+    desc->v_head_dim = d->v_head_dim;
+    desc->kv_dtype = d->dtype;
+    desc->kv_len = mha__max64(desc->kv_len, longest);
+    desc->align = MHA_ALIGN_OFFSETS;
+    desc->page_size = d->page_size;
+    desc->pages = c->pages;
+    desc->inputs |= MHA_ATTN_BLOCK_TABLE | MHA_ATTN_KV_LENS | (q_lens ? MHA_ATTN_Q_LENS : 0) |
+                    (d->keep_first > 0 ? MHA_ATTN_PREFIX_LENS : 0);
+    args->k = (mha_cview){c->k, {0}};
+    args->v = (mha_cview){c->v, {0}};
+    args->block_table = (mha_cview){c->table ? mha__cache_entry(c, first, 0) : NULL, {c->width, 1, 0, 0}};
+    args->kv_lens = lengths;
+    args->offsets = offsets;
+    args->prefix_lens = d->keep_first > 0 ? prefixes : args->prefix_lens;
+    args->q_lens = q_lens ? q_lens : args->q_lens;
+}
+
+mha_status mha_cache_bind(mha_cache *c, int64_t sequence, const int64_t *q_lens, mha_attn_desc *desc,
+                          mha_attn_args *args, mha_error *err)
+{
+    int64_t first = 0, end = 0, longest = 0;
+    MHA__TRY(mha__cache_range(c, sequence, &first, &end, err));
+    if (!desc) return mha__fail(err, MHA_ERR_ARG, "desc is NULL");
+    if (!args) return mha__fail(err, MHA_ERR_ARG, "args is NULL");
+    if (desc->q_len < 0) return mha__fail(err, MHA_ERR_ARG, "desc.q_len = %" PRId64 ": must be 0 or more", desc->q_len);
+    for (int64_t b = first; b < end; b++) {
+        const int64_t rows = q_lens ? q_lens[b - first] : desc->q_len;
+        if (rows < 0 || rows > desc->q_len)
+            return mha__fail(err, MHA_ERR_ARG, "q_lens[%" PRId64 "] = %" PRId64 ": must be from 0 to q_len = %" PRId64,
+                             b - first, rows, desc->q_len);
+        c->view[b] = c->sequences[b].length;
+        longest = mha__max64(longest, c->view[b]);
+        MHA__TRY(bind_sequence(c, b, rows, &c->view[c->desc.batch + b], &c->view[2 * c->desc.batch + b], err));
+    }
+    MHA__TRY(bind_window(c, desc, err));
+    fill(c, first, end - first, longest, q_lens, desc, args);
+    return MHA_OK;
+}

@@ -1,0 +1,307 @@
+/* test_attn_cached.c - the KV cache under the operator: whatever way keys came into the cache, and whatever has been given
+ * back since, the rows have the bits of one dense call over everything. On every ISA. */
+#include "mha/cache.h"
+#include "support/check.h"
+#include "support/problem.h"
+#include <string.h>
+
+static mha_ctx *contexts[PROBLEM_ISAS];
+static int context_count;
+
+static int setup(void **state)
+{
+    (void)state;
+    context_count = problem_contexts(contexts, 2);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    problem_contexts_free(contexts, context_count);
+    return 0;
+}
+
+/* One dense problem, and the cache that is to repeat it. */
+typedef struct law {
+    mha_attn_desc dense;
+    int64_t page_size, capacity, window, keep_first;
+} law;
+
+#define SIZES .size = sizeof(mha_attn_desc), .batch = 2, .heads = 4, .kv_heads = 2, .outputs = MHA_ATTN_LSE, .causal = 1
+static const law laws[] = {
+    {{SIZES, .q_len = 300, .kv_len = 300, .head_dim = 32, .align = MHA_ALIGN_TOP_LEFT}, 0, 0, 0, 0},
+    {{SIZES, .q_len = 290, .kv_len = 290, .head_dim = 24, .v_head_dim = 40, .align = MHA_ALIGN_TOP_LEFT}, 16, 0, 0, 0},
+    {{SIZES, .q_len = 300, .kv_len = 300, .head_dim = 16, .align = MHA_ALIGN_TOP_LEFT, .window = {1, 69, -1}},
+     32,
+     1000,
+     70,
+     0},
+    {{SIZES, .q_len = 400, .kv_len = 400, .head_dim = 16, .align = MHA_ALIGN_TOP_LEFT, .window = {1, 129, -1}},
+     0,
+     0,
+     130,
+     0},
+    {{SIZES, .q_len = 150, .kv_len = 150, .head_dim = 8, .align = MHA_ALIGN_TOP_LEFT, .dtype = MHA_F64}, 64, 0, 0, 0},
+};
+enum { LAWS = sizeof laws / sizeof *laws };
+
+static mha_cache *create(mha_ctx *ctx, const law *l)
+{
+    const mha_cache_desc d = {.size = sizeof d,
+                              .batch = l->dense.batch,
+                              .kv_heads = l->dense.kv_heads,
+                              .head_dim = l->dense.head_dim,
+                              .v_head_dim = l->dense.v_head_dim,
+                              .dtype = l->dense.dtype,
+                              .page_size = l->page_size,
+                              .capacity = l->capacity,
+                              .window = l->window,
+                              .keep_first = l->keep_first};
+    mha_cache *cache;
+    mha_error err = {0};
+    if (mha_cache_create(ctx, &d, &cache, &err) != MHA_OK) fail_msg("%s", err.message);
+    return cache;
+}
+
+/* Rows [first, first + count) of every entry of a view. */
+static mha_cview from_row(const tensor *t, int64_t first)
+{
+    mha_cview view = tensor_cview(t);
+    view.data = (const char *)view.data + first * t->stride[2] * (int64_t)(t->dtype == MHA_F64 ? 8 : 4);
+    return view;
+}
+
+static void append(mha_cache *cache, const problem *dense, int64_t first, int64_t count)
+{
+    mha_error err = {0};
+    const mha_cache_tokens tokens = {
+        .size = sizeof tokens, .count = count, .k = from_row(&dense->k, first), .v = from_row(&dense->v, first)};
+    if (mha_cache_append(cache, MHA_CACHE_ALL, &tokens, &err) != MHA_OK) fail_msg("append: %s", err.message);
+}
+
+/* Rows [first, first + count) from the cache, into the same rows of `got`. */
+static void attend(mha_ctx *ctx, mha_cache *cache, problem *got, int64_t first, int64_t count)
+{
+    mha_error err = {0};
+    mha_attn_desc d = {.size = sizeof d,
+                       .heads = got->desc.heads,
+                       .q_len = count,
+                       .dtype = got->desc.dtype,
+                       .causal = 1,
+                       .outputs = MHA_ATTN_LSE};
+    mha_attn_args a = {.size = sizeof a, .q = from_row(&got->q, first)};
+    const mha_cview out = from_row(&got->out, first), lse = from_row(&got->lse, first);
+    a.out.data = (void *)(uintptr_t)out.data;
+    a.lse.data = (void *)(uintptr_t)lse.data;
+    memcpy(a.out.stride, out.stride, sizeof a.out.stride);
+    memcpy(a.lse.stride, lse.stride, sizeof a.lse.stride);
+    if (mha_cache_bind(cache, MHA_CACHE_ALL, NULL, &d, &a, &err) != MHA_OK) fail_msg("bind: %s", err.message);
+    if (mha_attention(ctx, &d, &a, &err) != MHA_OK) fail_msg("attention: %s", err.message);
+}
+
+/* The whole through a cache, `step` tokens at a time (the first time `first_step`), equals the dense call. */
+static void check_steps(mha_ctx *ctx, const law *l, const problem *dense, int64_t first_step, int64_t step)
+{
+    problem got;
+    problem_make(&got, &l->dense, NULL, 81);
+    memcpy(got.kv_lens, dense->kv_lens, sizeof got.kv_lens);
+    mha_cache *cache = create(ctx, l);
+    const int64_t length = l->dense.q_len;
+    for (int64_t at = 0, next; at < length; at = next) {
+        next = at + (at ? step : first_step) < length ? at + (at ? step : first_step) : length;
+        append(cache, dense, at, next - at);
+        attend(ctx, cache, &got, at, next - at);
+    }
+    if (!problem_same_bits(dense, &got))
+        fail_msg("%s: law %d: steps of %lld, then %lld, change bits", mha_ctx_isa(ctx), (int)(l - laws),
+                 (long long)first_step, (long long)step);
+    mha_cache_free(cache);
+    problem_free(&got);
+}
+
+static void test_any_steps(void **state)
+{
+    (void)state;
+    static const int64_t steps[][2] = {{1, 1}, {1000, 1}, {37, 37}, {128, 1}, {100, 150}};
+    for (int n = 0; n < context_count; n++)
+        for (int k = 0; k < LAWS; k++) {
+            problem dense;
+            problem_make(&dense, &laws[k].dense, NULL, 81);
+            problem_run(contexts[n], &dense);
+            for (size_t s = 0; s < sizeof steps / sizeof *steps; s++)
+                check_steps(contexts[n], &laws[k], &dense, steps[s][0], steps[s][1]);
+            problem_free(&dense);
+        }
+}
+
+/* keep_first: a row sees the first tokens and its window; the dense call says so by `keep`. */
+static void test_streaming(void **state)
+{
+    (void)state;
+    static const law streaming = {
+        {SIZES, .q_len = 200, .kv_len = 200, .head_dim = 16, .align = MHA_ALIGN_TOP_LEFT, .inputs = MHA_ATTN_KEEP},
+        16,
+        0,
+        40,
+        5};
+    static const int64_t steps[][2] = {{1, 1}, {40, 160}, {7, 33}};
+    for (int n = 0; n < context_count; n++) {
+        problem dense;
+        problem_make(&dense, &streaming.dense, NULL, 81);
+        for (int64_t at = 0; at < 2 * 4 * 200 * 200; at++) {
+            const int64_t i = at / 200 % 200, j = at % 200;
+            tensor_set(&dense.keep, at / 160000, at / 40000 % 4, i, j, j < 5 || i - j < 40);
+        }
+        problem_run(contexts[n], &dense);
+        for (size_t s = 0; s < sizeof steps / sizeof *steps; s++)
+            check_steps(contexts[n], &streaming, &dense, steps[s][0], steps[s][1]);
+        problem_free(&dense);
+    }
+}
+
+/* A forked sequence goes its own way: both have the bits of caches that never shared; so has one that went back. */
+static void test_fork_and_truncate(void **state)
+{
+    (void)state;
+    mha_error err = {0};
+    mha_attn_desc d = laws[0].dense;
+    d.batch = 1;
+    d.q_len = d.kv_len = 200;
+    const law one = {d, 32, 0, 0, 0};
+    for (int n = 0; n < context_count; n++) {
+        problem a, b, got;
+        problem_make(&a, &d, NULL, 82);
+        problem_make(&b, &d, NULL, 83);
+        for (int64_t at = 0; at < 2 * 90 * 32; at++) { /* b begins like a */
+            const int64_t g = at / (90 * 32), j = at / 32 % 90, x = at % 32;
+            tensor_set(&b.k, 0, g, j, x, tensor_get(&a.k, 0, g, j, x));
+            tensor_set(&b.v, 0, g, j, x, tensor_get(&a.v, 0, g, j, x));
+        }
+        problem_make(&got, &d, NULL, 83);
+        problem_run(contexts[n], &b);
+        law two = one;
+        two.dense.batch = 2;
+        mha_cache *cache = create(contexts[n], &two);
+        const mha_cache_tokens all_of_a = {
+            .size = sizeof all_of_a, .count = 200, .k = tensor_cview(&a.k), .v = tensor_cview(&a.v)};
+        const mha_cache_tokens rest_of_b = {
+            .size = sizeof rest_of_b, .count = 110, .k = from_row(&b.k, 90), .v = from_row(&b.v, 90)};
+        assert_int_equal(mha_cache_append(cache, 0, &all_of_a, &err), MHA_OK);
+        assert_int_equal(mha_cache_fork(cache, 0, 1, 90, &err), MHA_OK);
+        assert_int_equal(mha_cache_append(cache, 1, &rest_of_b, &err), MHA_OK);
+        for (int64_t sequence = 1; sequence >= 0; sequence--) {
+            if (sequence == 0) { /* a goes back to where they parted, and on as b */
+                assert_int_equal(mha_cache_truncate(cache, 0, 90, &err), MHA_OK);
+                assert_int_equal(mha_cache_append(cache, 0, &rest_of_b, &err), MHA_OK);
+            }
+            mha_attn_desc call = {.size = sizeof call, .heads = 4, .q_len = 200, .causal = 1, .outputs = MHA_ATTN_LSE};
+            problem_bind(&got);
+            mha_attn_args args = got.args;
+            assert_int_equal(mha_cache_bind(cache, sequence, NULL, &call, &args, &err), MHA_OK);
+            assert_int_equal(call.batch, 1);
+            if (mha_attention(contexts[n], &call, &args, &err) != MHA_OK) fail_msg("%s", err.message);
+            if (!problem_same_bits(&b, &got))
+                fail_msg("%s: sequence %d changes bits", mha_ctx_isa(contexts[n]), (int)sequence);
+        }
+        mha_cache_free(cache);
+        problem_free(&a);
+        problem_free(&b);
+        problem_free(&got);
+    }
+}
+
+/* Sequences of different lengths in one call, one of them empty; a plan for more keys than there are serves many steps. */
+static void test_ragged(void **state)
+{
+    (void)state;
+    mha_error err = {0};
+    static const law ragged = {{SIZES, .q_len = 6, .kv_len = 64, .head_dim = 16}, 16, 256, 0, 0};
+    for (int n = 0; n < context_count; n++) {
+        problem p, alone;
+        problem_make(&p, &ragged.dense, NULL, 84);
+        mha_cache *cache = create(contexts[n], &ragged);
+        const int64_t counts[2] = {0, 6};
+        mha_cache_tokens tokens = {
+            .size = sizeof tokens, .count = 6, .counts = counts, .k = tensor_cview(&p.k), .v = tensor_cview(&p.v)};
+        assert_int_equal(mha_cache_append(cache, MHA_CACHE_ALL, &tokens, &err), MHA_OK);
+        mha_attn_desc d = {
+            .size = sizeof d, .heads = 4, .q_len = 6, .kv_len = 100, .causal = 1, .outputs = MHA_ATTN_LSE};
+        problem_bind(&p);
+        mha_attn_args args = p.args;
+        assert_int_equal(mha_cache_bind(cache, MHA_CACHE_ALL, counts, &d, &args, &err), MHA_OK);
+        assert_int_equal(d.kv_len, 100);
+        if (mha_attention(contexts[n], &d, &args, &err) != MHA_OK) fail_msg("%s", err.message);
+        for (int64_t i = 0; i < 6; i++)
+            assert_true(tensor_get(&p.out, 0, 1, i, 3) == 0 && isfinite(tensor_get(&p.lse, 1, 1, i, 0)));
+        mha_attn_desc dense = ragged.dense;
+        dense.kv_len = 6;
+        dense.align = MHA_ALIGN_TOP_LEFT;
+        problem_make(&alone, &dense, NULL, 84);
+        for (int64_t at = 0; at < 2 * 2 * 6 * 16; at++) {
+            const int64_t b = at / 192, g = at / 96 % 2, j = at / 16 % 6, x = at % 16;
+            tensor_set(&alone.k, b, g, j, x, tensor_get(&p.k, b, g, j, x));
+            tensor_set(&alone.v, b, g, j, x, tensor_get(&p.v, b, g, j, x));
+        }
+        problem_run(contexts[n], &alone);
+        for (int64_t at = 0; at < 4 * 6 * 16; at++)
+            assert_true(tensor_get(&p.out, 1, at / 96, at / 16 % 6, at % 16) ==
+                        tensor_get(&alone.out, 1, at / 96, at / 16 % 6, at % 16));
+        mha_cache_free(cache);
+        problem_free(&p);
+        problem_free(&alone);
+    }
+}
+
+static void expect(mha_status status, const mha_error *err, const char *word)
+{
+    assert_int_equal(status, MHA_ERR_ARG);
+    if (!strstr(err->message, word)) fail_msg("\"%s\" is not in: %s", word, err->message);
+}
+
+/* What bind refuses: rows whose keys are gone or never came. */
+static void test_bind_refusals(void **state)
+{
+    (void)state;
+    mha_error err = {0};
+    problem p;
+    law l = laws[2];
+    l.keep_first = 9;
+    problem_make(&p, &l.dense, NULL, 85);
+    mha_cache *cache = create(NULL, &l);
+    mha_attn_desc d = {.size = sizeof d, .heads = 4, .q_len = 100, .causal = 1};
+    mha_attn_args a = {.size = sizeof a};
+    append(cache, &p, 0, 100);
+    expect(mha_cache_bind(cache, 0, NULL, &d, &a, &err), &err, "keep_first = 9");
+    append(cache, &p, 100, 100);
+    assert_int_equal(mha_cache_bind(cache, 0, NULL, &d, &a, &err), MHA_OK);
+    assert_true(d.window.on && d.window.left == 69 && d.kv_len == 200 && d.page_size == 32);
+    append(cache, &p, 200, 100);
+    d.q_len = 180;
+    expect(mha_cache_bind(cache, 0, NULL, &d, &a, &err), &err, "position 120");
+    d.q_len = 301;
+    expect(mha_cache_bind(cache, MHA_CACHE_ALL, NULL, &d, &a, &err), &err, "300");
+    d.q_len = -1;
+    expect(mha_cache_bind(cache, 0, NULL, &d, &a, &err), &err, "q_len = -1");
+    d.q_len = 4;
+    expect(mha_cache_bind(cache, 0, (const int64_t[]){5}, &d, &a, &err), &err, "q_lens[0] = 5");
+    expect(mha_cache_bind(cache, 2, NULL, &d, &a, &err), &err, "sequence = 2");
+    d.window = (mha_window){1, 70, 0};
+    expect(mha_cache_bind(cache, 0, NULL, &d, &a, &err), &err, "window.left = 70");
+    d.window = (mha_window){1, 12, 0};
+    assert_int_equal(mha_cache_bind(cache, 0, NULL, &d, &a, &err), MHA_OK);
+    assert_int_equal(d.window.left, 12);
+    expect(mha_cache_bind(cache, 0, NULL, NULL, &a, &err), &err, "desc");
+    expect(mha_cache_bind(cache, 0, NULL, &d, NULL, &err), &err, "args");
+    expect(mha_cache_bind(NULL, 0, NULL, &d, &a, &err), &err, "cache");
+    mha_cache_free(cache);
+    problem_free(&p);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_any_steps), cmocka_unit_test(test_streaming),
+                                              cmocka_unit_test(test_fork_and_truncate), cmocka_unit_test(test_ragged),
+                                              cmocka_unit_test(test_bind_refusals)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
