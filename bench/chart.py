@@ -3,7 +3,7 @@ from html import escape
 
 COLOURS = {"mha": "#1b6ca8", "torch": "#e07a5f", "torch folded": "#f2b39f", "onnxruntime MHA": "#81b29a",
            "onnxruntime GQA": "#b7d5c4", "ggml": "#8d7fa8"}
-LEFT, BAR, GAP, SCALE, TOP = 150, 13, 14, 480, 70  # pixels; SCALE is 100 %
+LEFT, BAR, GAP, SCALE, TOP = 170, 13, 14, 480, 70  # pixels; SCALE is 100 %
 
 
 def _text(x, y, text, extra=""):

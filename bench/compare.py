@@ -158,7 +158,7 @@ def verdict(result):
 
 
 def show_table(results):
-    print(f"{cpu_name()}, {mha.isa()}, {results[0]['threads']} threads, mha {mha.version}; best of alternating rounds in ms, "
+    print(f"{cpu_name()}, {mha.isa()}, {results[0]['threads']} thread(s), mha {mha.version}; best of alternating rounds in ms, "
           "medians in brackets")
     for r in results:
         print(f"{r['row']:15} {r['dtype']:5} {verdict(r)}")
@@ -223,7 +223,7 @@ def main():
             results.append(compare(row, dtype, a))
     show(results, a.form)
     if a.chart:
-        chart.write(a.chart, results, f"{cpu_name()}, {mha.isa()}, {a.threads} threads")
+        chart.write(a.chart, results, f"{cpu_name()}, {mha.isa()}, {a.threads} thread{'s' if a.threads > 1 else ''}")
 
 
 if __name__ == "__main__":
