@@ -49,7 +49,7 @@ def open_calls(problem, skipped):
     calls = {}
     try:
         calls["mha"] = peers.mha(problem)
-    except ValueError as refusal:
+    except (ValueError, peers.Missing) as refusal:
         skipped["mha"] = f"refused: {refusal}"
     for name, make in peers.PEERS.items():
         try:
