@@ -1,7 +1,8 @@
 """The operator beside its peers: the same shapes in the same process, in alternating rounds.
 
     PYTHONPATH=python MHA_LIB=build/libmha.so python3 bench/compare.py [--rows NAMES] [--threads N] [--dtype TYPE]
-        [--ggml FILE] [--program build/bin/mha] [--json | --csv] [--chart FILE.svg]
+        [--ggml FILE] [--program build/bin/mha] [--json | --csv | --markdown] [--chart FILE.svg]
+    ... --merge FILE...           shows several --json runs as one: on a busy machine the least of many is the measurement
 
 Peers: PyTorch's scaled_dot_product_attention (for grouped decode also with the group folded into the query rows), ONNX
 Runtime's MultiHeadAttention and GroupQueryAttention, ggml's flash attention (--ggml names the library that
@@ -127,13 +128,38 @@ def compare(row, dtype, a):
         best = min(t)
         result["calls"][name] = {"best ms": 1e3 * best, "median ms": 1e3 * statistics.median(t), "rounds": len(t),
                                  "rate": work / best / 1e9, "share": work / best / limit}
+    if a.program and "mha" in calls:
+        result["C ms"] = in_program(a.program, row, dtype, a.threads, a.seconds)
+    return judge(result)
+
+
+def judge(result):
+    """Fills in the best peer and our ratio to it."""
     others = {n: c["best ms"] for n, c in result["calls"].items() if n != "mha"}
     ours = result["calls"].get("mha")
     result["best peer"] = min(others, key=others.get) if others else None
     result["ratio"] = min(others.values()) / ours["best ms"] if others and ours else None
-    if a.program and ours:
-        result["C ms"] = in_program(a.program, row, dtype, a.threads, a.seconds)
     return result
+
+
+def merge(files):
+    """Rows of several runs of the same threads on one machine: each peer's least time, the largest limit."""
+    merged = {}
+    for file in files:
+        with open(file, encoding="utf-8") as text:
+            rows = json.load(text)["rows"]
+        for row in rows:
+            whole = merged.setdefault((row["row"], row["dtype"]), row)
+            for name, call in row["calls"].items():
+                if call["best ms"] < whole["calls"].setdefault(name, call)["best ms"]:
+                    whole["calls"][name] = call
+            if row.get("C ms"):
+                whole["C ms"] = min(row["C ms"], whole.get("C ms") or row["C ms"])
+            whole["limit rate"] = max(whole["limit rate"], row["limit rate"])
+    for row in merged.values():
+        for call in row["calls"].values():
+            call["share"] = call["rate"] / row["limit rate"]
+    return [judge(row) for row in merged.values()]
 
 
 # ---- showing ----
@@ -180,8 +206,26 @@ def show_csv(results):
                              c["rate"], c["share"], r["limit"], r["limit rate"], r["ratio"] if name == "mha" else ""])
 
 
+def show_markdown(results):
+    """The tables of docs/benchmarks.md."""
+    print("| row | B, H, Hkv, Lq, Lk, D | ours ms | in C | share of limit (goal) | best peer ms | ratio (goal) |")
+    print("|---|---|---|---|---|---|---|")
+    shapes = {row.name: row for row in peers.rows()}
+    for r in results:
+        row, ours, goal = shapes[r["row"]], r["calls"].get("mha"), GOALS[r["row"]]
+        if not ours or not r["ratio"]:
+            continue
+        share = f"{100 * ours['share']:.0f} % of {r['limit']}" + (f" ({100 * goal[1]:.0f})" if goal[1] else "")
+        shape = ", ".join(str(n) for n in (row.B, row.H, row.Hkv, row.Lq, row.Lk, row.D)) + (", causal" if row.causal else "")
+        in_c = f"{r['C ms']:.4g}" if r.get("C ms") else ""
+        print(f"| {r['row']} | {shape} | {ours['best ms']:.4g} | {in_c} | {share} | "
+              f"{r['best peer']} {r['calls'][r['best peer']]['best ms']:.4g} | {r['ratio']:.2f} ({goal[0]:g}) |")
+
+
 def show(results, form):
-    if form == "json":
+    if form == "markdown":
+        show_markdown(results)
+    elif form == "json":
         json.dump({"cpu": cpu_name(), "isa": mha.isa(), "version": mha.version, "rows": results}, sys.stdout, indent=1)
         print()
     elif form == "csv":
@@ -202,6 +246,8 @@ def parse():
     form = options.add_mutually_exclusive_group()
     form.add_argument("--json", dest="form", action="store_const", const="json")
     form.add_argument("--csv", dest="form", action="store_const", const="csv")
+    form.add_argument("--markdown", dest="form", action="store_const", const="markdown")
+    options.add_argument("--merge", nargs="+", metavar="FILE", help="measure nothing: the least times of earlier --json runs")
     a = options.parse_args()
     known = {row.name: row for row in peers.rows()}
     a.rows = a.rows.split(",") if a.rows else list(known)
@@ -216,14 +262,14 @@ def parse():
 
 def main():
     a = parse()
-    results = []
-    for row in a.rows:
+    results = merge(a.merge) if a.merge else []
+    for row in [] if a.merge else a.rows:
         for dtype in a.dtype:
             print(f"{row.name} {dtype} ...", file=sys.stderr)
             results.append(compare(row, dtype, a))
     show(results, a.form)
     if a.chart:
-        chart.write(a.chart, results, f"{cpu_name()}, {mha.isa()}, {a.threads} thread{'s' if a.threads > 1 else ''}")
+        chart.write(a.chart, results, f"{cpu_name()}, {mha.isa()}, {results[0]['threads']} thread(s)")
 
 
 if __name__ == "__main__":

@@ -37,6 +37,19 @@ def test_table_and_csv():
     assert len(lines) >= 1 and all(line.count(",") == heading.count(",") for line in lines)
 
 
+def test_merge():
+    """The least times of two runs, the larger limit."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / "a.json", Path(folder) / "b.json"]
+        said = [run("--rows", "small", "--json") for _ in files]
+        for file, text in zip(files, said):
+            file.write_text(text, encoding="utf-8")
+        whole, = json.loads(run("--json", "--merge", *files))["rows"]
+    runs = [json.loads(text)["rows"][0] for text in said]
+    assert whole["calls"]["mha"]["best ms"] == min(r["calls"]["mha"]["best ms"] for r in runs)
+    assert whole["limit rate"] == max(r["limit rate"] for r in runs)
+
+
 def test_wrong_use():
     run("--rows", "smal", code=2)
     run("--dtype", "f64", code=2)
@@ -45,4 +58,5 @@ def test_wrong_use():
 if __name__ == "__main__":
     test_rows_and_figure()
     test_table_and_csv()
+    test_merge()
     test_wrong_use()
