@@ -1,10 +1,21 @@
 """The operator beside its peers: the same shapes in the same process, in alternating rounds.
 
-    PYTHONPATH=python MHA_LIB=build/gcc/libmha.so python3 bench/compare.py [--rows 1,3,5] [--threads 1] [--json | --csv]
+    PYTHONPATH=python MHA_LIB=build/libmha.so python3 bench/compare.py [--rows NAMES] [--threads N] [--dtype TYPE]
+        [--ggml FILE] [--program build/bin/mha] [--json | --csv | --markdown] [--chart FILE.svg]
+    ... --merge FILE...           shows several --json runs as one: on a busy machine the least of many is the measurement
 
-Each round calls every peer once; a peer's time is the least over the rounds, its median shows the noise. `ratio` is the best
-peer's time over ours (above 1: we are faster), `of peak` the share of the machine's FMA limit that our time amounts to,
-measured by bench/peak in the same run (--peak FILE names the program). Peers that are not installed are left out and named.
+Peers: PyTorch's scaled_dot_product_attention (for grouped decode also with the group folded into the query rows), ONNX
+Runtime's MultiHeadAttention and GroupQueryAttention, ggml's flash attention (--ggml names the library that
+bench/build_ggml.sh makes). Those that are not installed are left out and named. Every peer's result is first compared with
+ours: it must be the same problem.
+
+Each round calls every peer, after a pause in which the workers of the one before go to sleep. A peer's time is the least
+over the rounds, its median shows the noise; with one thread and more than a millisecond it is that thread's own time, which
+other programs do not stretch.
+`ratio` is the best peer's time over ours (above 1: we are faster), `share` what our time makes of the machine's limit
+(mha/limits.h: multiply-adds, or for one query the reading of K and V), measured before and after the rounds. Calls
+from Python cost about 1 us for us and more for the peers, whose own front end that is; --program times the rows once more in
+the program (`C ms`), which matters for the row `small` alone.
 """
 import argparse
 import csv
@@ -14,149 +25,251 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 
-import numpy as np
-
+import chart
 import mha
+import numpy as np
+import peers
+
+# (times the best peer, share of the limit) that we want for f32; times the best peer for 16 bit on a CPU without tiles.
+GOALS = {
+    "prefill": (1.4, 0.70, 1.5), "prefill-causal": (2.2, 0.50, 1.5), "bert-batch": (1.8, 0.60, 1.5),
+    "grouped-causal": (1.6, 0.68, 1.5), "long": (1.25, 0.72, 1.5), "long-causal": (1.6, 0.68, 1.5),
+    "small": (6.0, None, 6.0), "decode-grouped": (1.25, 0.95, 2.0), "decode": (1.3, 0.95, 1.0),
+    "decode-batch": (1.5, 0.92, 2.2), "decode-long": (2.0, 0.80, 2.0),
+}  # fmt: skip
+TOLERANCE = {"f32": 1e-4, "bf16": 3e-2, "f16": 1e-2}
+SAMPLE_SECONDS = 200e-6  # shorter calls are timed together
+LONG_SECONDS = 1e-3
 
 
-@dataclass(frozen=True)
-class Row:
-    """One shape. Operations are counted as 4 B H Lq Lk D, half of it when causal."""
-    number: int
-    name: str
-    B: int
-    H: int
-    Hkv: int
-    Lq: int
-    Lk: int
-    D: int
-    causal: bool = False
+# ---- measuring ----
 
-    @property
-    def flops(self):
-        return 4 * self.B * self.H * self.Lq * self.Lk * self.D / (2 if self.causal else 1)
-
-
-ROWS = [
-    Row(1, "prefill 512", 1, 12, 12, 512, 512, 64),
-    Row(2, "prefill 512 causal", 1, 12, 12, 512, 512, 64, True),
-    Row(3, "BERT batch", 32, 12, 12, 128, 128, 64),
-    Row(4, "prefill 2048 GQA causal", 1, 32, 8, 2048, 2048, 128, True),
-    Row(5, "prefill 4096", 1, 16, 16, 4096, 4096, 64),
-    Row(6, "prefill 4096 causal", 1, 16, 16, 4096, 4096, 64, True),
-    Row(7, "small", 8, 2, 2, 16, 16, 8),
-]
-
-
-def inputs(row):
-    rng = np.random.default_rng(row.number)
-    shapes = ((row.B, row.H, row.Lq, row.D), (row.B, row.Hkv, row.Lk, row.D), (row.B, row.Hkv, row.Lk, row.D))
-    return [rng.standard_normal(s, dtype=np.float32) for s in shapes]
-
-
-def ours(row, arrays, threads):
-    q, k, v = arrays
-    align = {"causal": True, "align": "top_left"} if row.causal else {}
-    return lambda: mha.attention(q, k, v, threads=threads, **align)
-
-
-def pytorch(row, arrays, threads):
+def open_calls(problem, skipped):
+    """name -> Call of ours and of each peer that there is; `skipped` collects name -> why."""
+    calls = {}
     try:
-        import torch
-    except ImportError:
-        return None
-    torch.set_num_threads(threads)
-    q, k, v = (torch.from_numpy(x) for x in arrays)
-    run = torch.nn.functional.scaled_dot_product_attention
-    return lambda: run(q, k, v, is_causal=row.causal, enable_gqa=row.H != row.Hkv)
+        calls["mha"] = peers.mha(problem)
+    except (ValueError, peers.Missing) as refusal:
+        skipped["mha"] = f"refused: {refusal}"
+    for name, make in peers.PEERS.items():
+        try:
+            opened = make(problem)
+        except peers.Missing as missing:
+            skipped[name] = f"not installed: {missing}"
+            continue
+        if opened:
+            calls[name] = opened
+    return calls
 
 
-PEERS = {"mha": ours, "torch": pytorch}
+def check(problem, calls):
+    """All must have computed the same; ours in f32 is the truth for the 16-bit types."""
+    exact = problem if problem.dtype == "f32" else peers.Problem(problem.row, "f32", problem.threads)
+    exact.q, exact.k, exact.v = problem.q, problem.k, problem.v
+    truth = peers.mha(exact).out()
+    for name, call in calls.items():
+        call.before()
+        call.run()
+        call.after()
+        error = float(np.abs(call.out() - truth).max())
+        if not error <= TOLERANCE[problem.dtype]:
+            raise SystemExit(f"{problem.row.name}: {name} differs by {error}: not the same problem")
 
 
-def measure(calls, seconds):
-    """name -> list of times. Rounds go on until `seconds` have passed, at least five."""
+def sample(call, clock, count):
+    call.before()
+    start = clock()
+    for _ in range(count):
+        call.run()
+    seconds = clock() - start
+    call.after()
+    return seconds / count
+
+
+def measure(calls, threads, seconds):
+    """name -> list of seconds. Rounds go on until `seconds` have passed, at least five."""
+    pause = 0 if threads == 1 else 0.02
+    once = {name: sample(call, time.perf_counter, 2) for name, call in calls.items()}
+    count = {name: max(1, round(SAMPLE_SECONDS / t)) for name, t in once.items()}
+    # The thread's own clock is off by some microseconds now and then: only for calls to which they are nothing.
+    own = threads == 1 and min(once.values()) > LONG_SECONDS
+    clock = time.thread_time if own else time.perf_counter
     times = {name: [] for name in calls}
-    for call in calls.values():
-        call()
-    end = time.perf_counter() + seconds
-    while len(next(iter(times.values()))) < 5 or time.perf_counter() < end:
+    end, rounds = time.monotonic() + seconds, 0
+    while rounds < 5 or time.monotonic() < end:
         for name, call in calls.items():
-            start = time.perf_counter()
-            call()
-            times[name].append(time.perf_counter() - start)
+            time.sleep(pause)
+            times[name].append(sample(call, clock, count[name]))
+        rounds += 1
     return times
 
 
-def compare(row, threads, seconds, peak):
-    arrays = inputs(row)
-    calls = {name: call for name, make in PEERS.items() if (call := make(row, arrays, threads))}
-    outputs = {name: np.asarray(call()) for name, call in calls.items()}
-    for name, out in outputs.items():
-        error = float(np.abs(out - outputs["mha"]).max())
-        if error > 1e-4:
-            raise SystemExit(f"row {row.number}: {name} differs by {error}: not the same problem")
-    times = measure(calls, seconds)
-    best = {name: min(t) for name, t in times.items()}
-    result = {"row": row.number, "name": row.name, "threads": threads}
+def in_program(program, row, dtype, threads, seconds):
+    """Best milliseconds of the row in `mha bench attention`; None where it is refused."""
+    command = [program, "bench", "attention", "--rows", row.name, "--dtype", dtype, "-t", str(threads), "--seconds",
+               str(seconds), "--json"]
+    said = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    return said["rows"][0].get("best_ms")
+
+
+def compare(row, dtype, a):
+    """One line of the result."""
+    problem, skipped = peers.Problem(row, dtype, a.threads, a.ggml), {}
+    calls = open_calls(problem, skipped)
+    check(problem, calls)
+    limit = peers.limit(problem)
+    times = measure(calls, a.threads, a.seconds)
+    limit = max(limit, peers.limit(problem))
+    work = row.bytes(dtype) if row.reads else row.flops
+    result = {"row": row.name, "dtype": dtype, "threads": a.threads, "limit": "read" if row.reads else "fma",
+              "limit rate": limit / 1e9, "calls": {}, "skipped": skipped}
     for name, t in times.items():
-        result |= {f"{name} ms": 1e3 * best[name], f"{name} median ms": 1e3 * statistics.median(t),
-                   f"{name} GFLOP/s": row.flops / best[name] / 1e9}
-    peers = [t for name, t in best.items() if name != "mha"]
-    result["ratio"] = min(peers) / best["mha"] if peers else None
-    result["of peak"] = row.flops / best["mha"] / 1e9 / peak if peak else None
+        best = min(t)
+        result["calls"][name] = {"best ms": 1e3 * best, "median ms": 1e3 * statistics.median(t), "rounds": len(t),
+                                 "rate": work / best / 1e9, "share": work / best / limit}
+    if a.program and "mha" in calls:
+        result["C ms"] = in_program(a.program, row, dtype, a.threads, a.seconds)
+    return judge(result)
+
+
+def judge(result):
+    """Fills in the best peer and our ratio to it."""
+    others = {n: c["best ms"] for n, c in result["calls"].items() if n != "mha"}
+    ours = result["calls"].get("mha")
+    result["best peer"] = min(others, key=others.get) if others else None
+    result["ratio"] = min(others.values()) / ours["best ms"] if others and ours else None
     return result
 
 
-def fma_peak(program, threads):
-    """GFLOP/s of multiply-adds as bench/peak measures them; None without the program."""
-    if not program:
-        return None
-    said = json.loads(subprocess.run([program, "--json", "-t", str(threads)], check=True, capture_output=True).stdout)
-    return said["fma_gflops"]
+def merge(files):
+    """Rows of several runs of the same threads on one machine: each peer's least time, the largest limit."""
+    merged = {}
+    for file in files:
+        with open(file, encoding="utf-8") as text:
+            rows = json.load(text)["rows"]
+        for row in rows:
+            whole = merged.setdefault((row["row"], row["dtype"]), row)
+            for name, call in row["calls"].items():
+                if call["best ms"] < whole["calls"].setdefault(name, call)["best ms"]:
+                    whole["calls"][name] = call
+            if row.get("C ms"):
+                whole["C ms"] = min(row["C ms"], whole.get("C ms") or row["C ms"])
+            whole["limit rate"] = max(whole["limit rate"], row["limit rate"])
+    for row in merged.values():
+        for call in row["calls"].values():
+            call["share"] = call["rate"] / row["limit rate"]
+    return [judge(row) for row in merged.values()]
 
+
+# ---- showing ----
 
 def cpu_name():
     try:
-        with open("/proc/cpuinfo") as info:
+        with open("/proc/cpuinfo", encoding="utf-8") as info:
             return next(line.split(":", 1)[1].strip() for line in info if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor()
 
 
+def verdict(result):
+    """What is reached of the goals of this row: "1.52x (goal 1.4), 71 % of fma (goal 70)"."""
+    ours, goal = result["calls"].get("mha"), GOALS[result["row"]]
+    if not ours:
+        return result["skipped"]["mha"]
+    want_ratio = goal[0] if result["dtype"] == "f32" else goal[2]
+    said = f"{result['ratio']:.2f}x (goal {want_ratio:g})" if result["ratio"] else "no peer"
+    said += f", {100 * ours['share']:.0f} % of {result['limit']}"
+    return said + (f" (goal {100 * goal[1]:.0f})" if goal[1] and result["dtype"] == "f32" else "")
+
+
+def show_table(results):
+    print(f"{cpu_name()}, {mha.isa()}, {results[0]['threads']} thread(s), mha {mha.version}; best of alternating rounds in ms, "
+          "medians in brackets")
+    for r in results:
+        print(f"{r['row']:15} {r['dtype']:5} {verdict(r)}")
+        for name, c in r["calls"].items():
+            program = f"   in C {r['C ms']:.4f}" if name == "mha" and r.get("C ms") else ""
+            print(f"    {name:16} {c['best ms']:10.4f} ({c['median ms']:.4f}){program}   {c['rate']:.1f} "
+                  f"{'GB/s' if r['limit'] == 'read' else 'GFLOP/s'}, {100 * c['share']:.1f} %")
+    for why in sorted({f"{name} {why}" for r in results for name, why in r["skipped"].items() if name != "mha"}):
+        print(f"left out: {why}")
+
+
+def show_csv(results):
+    writer = csv.writer(sys.stdout)
+    writer.writerow(["cpu", "row", "dtype", "threads", "who", "best ms", "median ms", "rounds", "rate", "share", "limit",
+                     "limit rate", "ratio"])
+    for r in results:
+        for name, c in r["calls"].items():
+            writer.writerow([cpu_name(), r["row"], r["dtype"], r["threads"], name, c["best ms"], c["median ms"], c["rounds"],
+                             c["rate"], c["share"], r["limit"], r["limit rate"], r["ratio"] if name == "mha" else ""])
+
+
+def show_markdown(results):
+    """The tables of docs/benchmarks.md."""
+    print("| row | B, H, Hkv, Lq, Lk, D | ours ms | in C | share of limit (goal) | best peer ms | ratio (goal) |")
+    print("|---|---|---|---|---|---|---|")
+    shapes = {row.name: row for row in peers.rows()}
+    for r in results:
+        row, ours, goal = shapes[r["row"]], r["calls"].get("mha"), GOALS[r["row"]]
+        if not ours or not r["ratio"]:
+            continue
+        share = f"{100 * ours['share']:.0f} % of {r['limit']}" + (f" ({100 * goal[1]:.0f})" if goal[1] else "")
+        shape = ", ".join(str(n) for n in (row.B, row.H, row.Hkv, row.Lq, row.Lk, row.D)) + (", causal" if row.causal else "")
+        in_c = f"{r['C ms']:.4g}" if r.get("C ms") else ""
+        print(f"| {r['row']} | {shape} | {ours['best ms']:.4g} | {in_c} | {share} | "
+              f"{r['best peer']} {r['calls'][r['best peer']]['best ms']:.4g} | {r['ratio']:.2f} ({goal[0]:g}) |")
+
+
 def show(results, form):
-    if form == "json":
+    if form == "markdown":
+        show_markdown(results)
+    elif form == "json":
         json.dump({"cpu": cpu_name(), "isa": mha.isa(), "version": mha.version, "rows": results}, sys.stdout, indent=1)
         print()
-        return
-    if form == "csv":
-        writer = csv.DictWriter(sys.stdout, fieldnames=list(results[0]))
-        writer.writeheader()
-        writer.writerows(results)
-        return
-    print(f"{cpu_name()}, {mha.isa()}, mha {mha.version}; best of alternating rounds, medians in brackets")
-    for r in results:
-        peers = "  ".join(f"{n} {r[f'{n} ms']:9.3f} ms ({r[f'{n} median ms']:.3f})" for n in PEERS if f"{n} ms" in r)
-        ratio = f"{r['ratio']:.2f}x" if r["ratio"] else "no peer"
-        share = f", {100 * r['of peak']:.0f} % of peak" if r["of peak"] else ""
-        print(f"{r['row']:2} {r['name']:24} {peers}  {ratio}, {r['mha GFLOP/s']:.0f} GFLOP/s{share}")
+    elif form == "csv":
+        show_csv(results)
+    else:
+        show_table(results)
 
 
-def main():
+def parse():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--rows", help="numbers, for example 1,3,5; default all")
+    options.add_argument("--rows", help="names, for example prefill,small; default all")
+    options.add_argument("--dtype", default="f32", help="f32, bf16, f16, or several with commas")
     options.add_argument("--threads", type=int, default=1)
     options.add_argument("--seconds", type=float, default=3.0, help="for each row")
-    options.add_argument("--peak", help="the program bench/peak, for the share of the limit")
+    options.add_argument("--ggml", help="libggml_peer.so, as bench/build_ggml.sh makes it")
+    options.add_argument("--program", help="the program mha, for times without Python")
+    options.add_argument("--chart", help="write an SVG figure")
     form = options.add_mutually_exclusive_group()
     form.add_argument("--json", dest="form", action="store_const", const="json")
     form.add_argument("--csv", dest="form", action="store_const", const="csv")
+    form.add_argument("--markdown", dest="form", action="store_const", const="markdown")
+    options.add_argument("--merge", nargs="+", metavar="FILE", help="measure nothing: the least times of earlier --json runs")
     a = options.parse_args()
-    wanted = {int(n) for n in a.rows.split(",")} if a.rows else {r.number for r in ROWS}
-    peak = fma_peak(a.peak, a.threads)
-    show([compare(r, a.threads, a.seconds, peak) for r in ROWS if r.number in wanted], a.form)
+    known = {row.name: row for row in peers.rows()}
+    a.rows = a.rows.split(",") if a.rows else list(known)
+    a.dtype = a.dtype.split(",")
+    for given, legal in ((a.rows, known), (a.dtype, TOLERANCE)):
+        for name in given:
+            if name not in legal:
+                options.error(f"{name}: want one of {', '.join(legal)}")
+    a.rows = [known[name] for name in a.rows]
+    return a
+
+
+def main():
+    a = parse()
+    results = merge(a.merge) if a.merge else []
+    for row in [] if a.merge else a.rows:
+        for dtype in a.dtype:
+            print(f"{row.name} {dtype} ...", file=sys.stderr)
+            results.append(compare(row, dtype, a))
+    show(results, a.form)
+    if a.chart:
+        chart.write(a.chart, results, f"{cpu_name()}, {mha.isa()}, {results[0]['threads']} thread(s)")
 
 
 if __name__ == "__main__":

@@ -96,9 +96,11 @@ static void operands_close(operands *x)
 enum { SAMPLES_LEAST = 5, SAMPLES_MOST = 20000 };
 /* Calls shorter than this are timed together: the clock itself takes some 30 ns. */
 static const double SAMPLE_SECONDS = 20e-6;
+/* Longer ones on one thread are timed by its own clock, which does not run while other programs have the core. */
+static const double LONG_SECONDS = 0.001;
 
 typedef struct runner {
-    clockid_t clock; /* one thread is timed by its own, which does not run while other programs have the core */
+    clockid_t clock;
     const mha_attn_plan *plan;
     const mha_attn_args *args;
     void *workspace;
@@ -129,15 +131,17 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static mha_status time_calls(const runner *r, double seconds, double *samples, bench_result *result, mha_error *error)
+static mha_status time_calls(runner *r, bool alone, double seconds, double *samples, bench_result *result,
+                             mha_error *error)
 {
     double once = 0;
     mha_status status = seconds_of(r, 1, &once, error); /* brings pages and clock up */
     if (status == MHA_OK) status = seconds_of(r, 1, &once, error);
     const int64_t together = once < SAMPLE_SECONDS ? 1 + (int64_t)(SAMPLE_SECONDS / (once + 1e-9)) : 1;
-    const double end = now(r->clock) + seconds;
+    if (alone && once > LONG_SECONDS) r->clock = CLOCK_THREAD_CPUTIME_ID;
+    const double end = now(CLOCK_MONOTONIC) + seconds;
     int n = 0;
-    while (status == MHA_OK && n < SAMPLES_MOST && (n < SAMPLES_LEAST || now(r->clock) < end) && !cli_signal())
+    while (status == MHA_OK && n < SAMPLES_MOST && (n < SAMPLES_LEAST || now(CLOCK_MONOTONIC) < end) && !cli_signal())
         status = seconds_of(r, together, &samples[n++], error);
     if (status != MHA_OK) return status;
     qsort(samples, (size_t)n, sizeof *samples, ascending);
@@ -178,10 +182,8 @@ static mha_status run_plan(cli_session *s, const mha_attn_plan *plan, const oper
 {
     const mha_attn_args args = {
         .size = sizeof args, .q.data = x->q, .k.data = x->k, .v.data = x->k + x->kv_bytes, .out.data = x->out};
-    runner r = {.clock = mha_ctx_threads(s->ctx) == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC,
-                .plan = plan,
-                .args = &args,
-                .workspace_bytes = mha_attn_plan_workspace(plan)};
+    runner r = {
+        .clock = CLOCK_MONOTONIC, .plan = plan, .args = &args, .workspace_bytes = mha_attn_plan_workspace(plan)};
     r.workspace = mha_alloc(s->ctx, r.workspace_bytes);
     double *samples = malloc(SAMPLES_MOST * sizeof *samples);
     mha_status status = MHA_ERR_MEMORY;
@@ -189,7 +191,7 @@ static mha_status run_plan(cli_session *s, const mha_attn_plan *plan, const oper
         *error = (mha_error){.status = MHA_ERR_MEMORY, .message = "out of memory for the calls of a row"};
     else
         status = measure_limits(s->ctx, x, result, error);
-    if (status == MHA_OK) status = time_calls(&r, seconds, samples, result, error);
+    if (status == MHA_OK) status = time_calls(&r, mha_ctx_threads(s->ctx) == 1, seconds, samples, result, error);
     if (status == MHA_OK) status = measure_limits(s->ctx, x, result, error);
     free(samples);
     mha_free(s->ctx, r.workspace);

@@ -153,11 +153,11 @@ static json_t *ramp_json(void)
 
 static json_t *page_data(const report *r)
 {
-    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "mha", mha_version(), "model",
-                     r->model_name, "text", r->text, "tokens", tokens_json(r), "heads", counts_json(r->heads),
-                     "metrics", heads_json_metrics(r->heads), "labels", heads_json_labels(r->heads), "metric_help",
-                     metric_help_json(), "label_help", label_help_json(), "ramp", ramp_json(), "maps",
-                     maps_json(r->heads));
+    return json_pack("{s:s, s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "mha", mha_version(), "model",
+                     r->model_name, "text", r->text, "cut", (json_int_t)mha_heads_tokens(r->heads)->truncated, "tokens",
+                     tokens_json(r), "heads", counts_json(r->heads), "metrics", heads_json_metrics(r->heads), "labels",
+                     heads_json_labels(r->heads), "metric_help", metric_help_json(), "label_help", label_help_json(),
+                     "ramp", ramp_json(), "maps", maps_json(r->heads));
 }
 
 /* JSON_ENSURE_ASCII leaves only <, > and & to be made harmless; outside of strings JSON has none of them. */

@@ -32,6 +32,7 @@ mv "$work/first" "$work/prefix"
 
 quietly cmake -S tests/install -B "$work/consumer" -G Ninja -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$work/prefix"
 quietly cmake --build "$work/consumer"
+"$work/consumer/consumer_mha"
 "$work/consumer/consumer_shared"
 "$work/consumer/consumer_static"
 

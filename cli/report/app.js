@@ -57,7 +57,9 @@
     return e;
   };
   document.title = `Attention heads of ${data.model}`;
-  $('summary').textContent = `${data.model} · ${data.heads.length} layers, ${heads.length} heads · ${n} tokens: “${data.text}”`;
+  $('summary').textContent = `${data.model} · ${data.heads.length} layers, ${heads.length} heads · ${n} tokens` +
+    (data.cut ? `; the text is longer, ${data.cut} tokens were cut off` : '');
+  $('text').textContent = data.text;
   const counts = new Map();
   heads.forEach((h) => counts.set(h.label, (counts.get(h.label) || 0) + 1));
   [...counts].sort((a, b) => b[1] - a[1]).forEach(([label, count]) => $('labels').append(chip(label, `${label} ${count}`)));

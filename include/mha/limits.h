@@ -2,9 +2,8 @@
  *
  * Speed without its limit says little: attention over many queries is bound by multiply-adds, over one query by reading
  * K and V. Both are measured with the kernels' own vectors and the context's threads and ISA, so a share tells what the
- * operator loses, not what the machine lacks. The figures are the best of many short runs, by the thread's own clock when
- * the context has one thread, else by the wall's; other work on the machine lowers them, so measure before and after what is
- * compared, and keep the larger.
+ * operator loses, not what the machine lacks. The figures are the best of many short runs, other work on
+ * the machine lowers them, so measure before and after what is compared, and keep the larger.
  */
 #ifndef MHA_LIMITS_H
 #define MHA_LIMITS_H

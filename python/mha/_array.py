@@ -62,6 +62,9 @@ def _from_numpy(a, name):
 
 def _from_dlpack(x, name):
     if getattr(x, "requires_grad", False):
+        if sys.modules["torch"].is_grad_enabled():
+            raise ValueError(f"{name}: requires a gradient, and there is no backward yet: pass {name}.detach(), or call "
+                             "under torch.no_grad()")
         x = x.detach()
     capsule = x.__dlpack__()
     t = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))

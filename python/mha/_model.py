@@ -101,6 +101,9 @@ class Model:
             raise ValueError("texts: want a list of str, not one str")
         if pool not in _POOL:
             raise ValueError(f"pool = {pool!r}: want one of {', '.join(map(repr, _POOL))}")
+        for i, t in enumerate(texts):
+            if not isinstance(t, str):
+                raise ValueError(f"texts[{i}]: want a str, not {type(t).__name__}")
         data = [t.encode("utf-8", "surrogatepass") for t in texts]
         for i, t in enumerate(data):
             if b"\0" in t:

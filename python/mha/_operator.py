@@ -1,5 +1,7 @@
 """The attention operator: mha.attention and mha.attention_plan."""
 import ctypes
+import functools
+import inspect
 import json
 from collections import namedtuple
 from ctypes import c_void_p
@@ -105,7 +107,10 @@ def _prepare(q, k, v, *, scale=None, softcap=0.0, causal=False, align=None, offs
     desc.align = _choose("align", align, _ALIGN)
     desc.precision = _choose("precision", precision, _PRECISION)
     desc.dropout, args.dropout_seed = dropout, seed
-    left, right = window
+    try:
+        left, right = window
+    except (TypeError, ValueError):
+        raise ValueError(f"window = {window!r}: want (left, right)") from None
     if (left, right) != (-1, -1):
         desc.window = Window(1, left, right)
     if offsets is not None:
@@ -165,6 +170,22 @@ def _output(call_, like, flag, name, dtype, shape, axes=(0, 1, 2, 3)):
     return result
 
 
+def _described(function):
+    """Spells out, for readers and for the check of names, the keywords that `function` hands on to _prepare."""
+    own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    passed = [p for p in inspect.signature(_prepare).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    signature = inspect.Signature(own + passed)
+
+    @functools.wraps(function)
+    def checked(*arguments, **keywords):
+        signature.bind(*arguments, **keywords)
+        return function(*arguments, **keywords)
+
+    checked.__signature__ = signature
+    return checked
+
+
+@_described
 def attention(q, k, v, *, threads=None, return_lse=False, return_probs=False, return_stats=False, scores=None,
               **description):
     """softmax(softcap(scale * q k^T) + bias, over the keys each row may see) v.
@@ -198,6 +219,7 @@ def attention(q, k, v, *, threads=None, return_lse=False, return_probs=False, re
     return out
 
 
+@_described
 def attention_plan(q, k, v, *, threads=None, return_lse=False, return_probs=False, return_stats=False, **description):
     """What attention() would do with these arguments: a dict with kernel, isa, workspace, flops, bytes, refused ..."""
     c = _prepare(q, k, v, **description)

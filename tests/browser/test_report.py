@@ -146,7 +146,15 @@ class Report(unittest.TestCase):
             self.assertEqual(len(self.driver.find_elements(By.TAG_NAME, "script")), 2)
             shown = self.driver.execute_script("return [...document.querySelectorAll('#sentence span')].map(e => e.textContent)")
             self.assertEqual(shown, said["tokens"])
-            self.assertIn(TEXTS[name], self.driver.execute_script("return document.getElementById('summary').textContent"))
+            self.assertIn(TEXTS[name], self.driver.execute_script("return document.getElementById('text').textContent"))
+
+
+    def test_a_long_text_leaves_the_maps_in_sight(self):
+        TEXTS["long"] = "many words " * 3000
+        self.open("long")
+        self.assertLess(self.driver.execute_script("return document.getElementById('grid').getBoundingClientRect().top"), 400)
+        self.assertIn("cut off", self.driver.find_element(By.ID, "summary").text)
+        self.assertEqual(self.driver.get_log("browser"), [])
 
 
 if __name__ == "__main__":

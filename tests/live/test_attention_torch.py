@@ -188,6 +188,13 @@ def main():
         failed += bool(wrong)
         for sentence in wrong:
             print(f"{sentence}   (repeat: tests/live/test_attention_torch.py --seed {a.seed} --only {case})")
+    x = torch.zeros(1, 1, 2, 4, requires_grad=True)
+    try:
+        mha.attention(x, x, x)
+        failed += 1
+        print("a tensor that requires a gradient was accepted: its gradient would be lost")
+    except ValueError:
+        pass
     print(f"{len(cases) - failed} of {len(cases)} agree with PyTorch")
     return bool(failed)
 

@@ -1,4 +1,5 @@
 """mha.attention on NumPy arrays: layouts, results asked for, and refusals that name what is wrong."""
+import inspect
 import threading
 import unittest
 
@@ -170,6 +171,7 @@ class Refusals(unittest.TestCase):
 
     def test_values(self):
         self.refuses("window", window=(-2, 0))
+        self.refuses(r"window = \(3,\)", window=(3,))
         self.refuses("softcap", softcap=-1.0)
         self.refuses("scale", scale=float("nan"))
         self.refuses("kv_lens", kv_lens=[5])
@@ -181,6 +183,11 @@ class Refusals(unittest.TestCase):
         self.refuses("block_size", block_keep=np.ones((1, 1, 1), bool))
         self.refuses("block_size", block_keep=np.ones((1, 1, 1), bool), block_size=(0, 4))
         self.refuses("block_keep", block_keep=np.ones((2, 1, 1), bool), block_size=(4, 4))
+
+    def test_names(self):
+        self.assertIn("softcap", inspect.signature(mha.attention).parameters)
+        with self.assertRaisesRegex(TypeError, "causl"):
+            mha.attention(self.q, self.q, self.q, causl=True)
 
     def test_what_is_not_built_is_refused(self):
         self.refuses("dropout", dropout=0.5)

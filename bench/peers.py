@@ -1,0 +1,275 @@
+"""What bench/compare.py measures: our operator and its peers, each as a prepared call on the same numbers.
+
+A peer is a function of a Problem that returns a Call, or None where the peer has no such operation, or raises Missing when it is
+not installed. `run` computes once, and that alone is timed; `out` gives the result as a NumPy array [B, H, Lq, D] of f32;
+`before` and `after` surround the timed calls (ggml's workers are paused outside them).
+"""
+import ctypes
+import re
+from collections.abc import Callable
+from ctypes import POINTER, c_double, c_int, c_int64, c_size_t, c_void_p
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mha._context import context
+from mha._library import Error, call, lib
+from mha._operator import _output, _prepare
+
+
+class Missing(Exception):
+    """The peer is not installed; the message names it."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of bench/shapes.h."""
+    name: str
+    B: int
+    H: int
+    Hkv: int
+    Lq: int
+    Lk: int
+    D: int
+    causal: bool
+
+    @property
+    def flops(self):
+        return 4 * self.B * self.H * self.Lq * self.Lk * self.D / (2 if self.causal else 1)
+
+    @property
+    def reads(self):
+        """One query: the limit is reading K and V."""
+        return self.Lq == 1
+
+    def bytes(self, dtype):
+        return 2 * self.B * self.Hkv * self.Lk * self.D * (4 if dtype == "f32" else 2)
+
+
+def rows():
+    text = Path(__file__).with_name("shapes.h").read_text(encoding="utf-8")
+    found = re.findall(r'X\("([\w-]+)", ([\d, ]+)\)', text)
+    numbers = [(name, *map(int, values.split(","))) for name, values in found]
+    return [Row(*n[:-1], causal=bool(n[-1])) for n in numbers]
+
+
+@dataclass
+class Call:
+    run: Callable
+    out: Callable
+    before: Callable = lambda: None
+    after: Callable = lambda: None
+
+
+class Problem:
+    """The numbers of a row: q, k, v as f32 arrays that the 16-bit type in use holds exactly."""
+
+    def __init__(self, row, dtype, threads, ggml=None):
+        self.row, self.dtype, self.threads, self.ggml = row, dtype, threads, ggml
+        rng = np.random.default_rng(row.H * row.Lk)
+        both = rng.standard_normal((2, row.B, row.Hkv, row.Lk, row.D), dtype=np.float32)  # one footprint, read whole
+        self.q = rng.standard_normal((row.B, row.H, row.Lq, row.D), dtype=np.float32)
+        if dtype == "bf16":
+            for x in (self.q, both):
+                x.view(np.uint32)[...] &= np.uint32(0xFFFF0000)
+        elif dtype == "f16":
+            self.q, both = (x.astype(np.float16).astype(np.float32) for x in (self.q, both))
+        self.kv, self.k, self.v = both, both[0], both[1]
+
+    def stored(self, x):
+        """x in the type of this problem: a NumPy array, or a tensor for bf16, which NumPy lacks."""
+        if self.dtype == "bf16":
+            torch = _torch()
+            return torch.from_numpy(x).to(torch.bfloat16)
+        return x if self.dtype == "f32" else x.astype(np.float16)
+
+
+# ---- mha ----
+
+lib.mha_alloc.restype, lib.mha_alloc.argtypes = c_void_p, [c_void_p, c_size_t]
+lib.mha_attn_plan_workspace.restype, lib.mha_attn_plan_workspace.argtypes = c_size_t, [c_void_p]
+lib.mha_attn_forward.argtypes = [c_void_p, c_void_p, c_void_p, c_size_t, c_void_p]
+lib.mha_limit_fma.argtypes = [c_void_p, POINTER(c_double), POINTER(Error)]
+lib.mha_limit_read.argtypes = [c_void_p, c_void_p, c_int64, POINTER(c_double), POINTER(Error)]
+
+
+def _align(row):
+    return {"causal": True, "align": "top_left"} if row.causal else {}
+
+
+def mha(problem):
+    """Plan and workspace once, then one ctypes call (about 1 us) around mha_attn_forward."""
+    row, ctx = problem.row, context(problem.threads)
+    q, k, v = (problem.stored(x) for x in (problem.q, problem.k, problem.v))
+    c = _prepare(q, k, v, **_align(row))
+    out = _output(c, q, 0, "out", c.desc.dtype, (row.B, row.H, row.Lq, row.D))
+    plan = c_void_p()
+    call("mha_attn_plan_create", ctx, ctypes.byref(c.desc), ctypes.byref(plan))
+    size = lib.mha_attn_plan_workspace(plan)
+    workspace, args = c_void_p(lib.mha_alloc(ctx, size)), ctypes.byref(c.args)
+    call("mha_attn_forward", plan, args, workspace, size)
+    forward, space = lib.mha_attn_forward, c_size_t(size)
+    # `c` holds what the arguments point to; plan and workspace live as long as the process.
+    return Call(lambda _alive=c: forward(plan, args, workspace, space, None), lambda: _wide(out))
+
+
+def limit(problem):
+    """Operations, or bytes, per second that this machine can do at best, on the threads of the problem."""
+    rate, ctx = c_double(), context(problem.threads)
+    if problem.row.reads:
+        count = problem.row.bytes(problem.dtype)  # of a footprint as large as what the row reads
+        call("mha_limit_read", ctx, problem.kv.ctypes.data, count, ctypes.byref(rate))
+    else:
+        call("mha_limit_fma", ctx, ctypes.byref(rate))
+    return rate.value
+
+
+def _wide(x):
+    return x.astype(np.float32) if isinstance(x, np.ndarray) else x.float().numpy()
+
+
+# ---- PyTorch ----
+
+def _torch():
+    try:
+        import torch
+    except ImportError:
+        raise Missing("PyTorch") from None
+    return torch
+
+
+def _tensors(problem):
+    torch = _torch()
+    torch.set_num_threads(problem.threads)
+    kind = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[problem.dtype]
+    return torch, [torch.from_numpy(x).to(kind) for x in (problem.q, problem.k, problem.v)]
+
+
+def torch_sdpa(problem):
+    torch, (q, k, v) = _tensors(problem)
+    row, f = problem.row, torch.nn.functional.scaled_dot_product_attention
+    extra = {"enable_gqa": True} if row.H != row.Hkv else {}
+    return Call(lambda: f(q, k, v, is_causal=row.causal, **extra), lambda: _wide(f(q, k, v, is_causal=row.causal, **extra)))
+
+
+def torch_folded(problem):
+    """Decode with grouped heads, as someone who knows PyTorch would write it: the group as rows of one query head."""
+    row = problem.row
+    if row.Lq != 1 or row.H == row.Hkv:
+        return None
+    torch, (q, k, v) = _tensors(problem)
+    q, f = q.view(row.B, row.Hkv, row.H // row.Hkv, row.D), torch.nn.functional.scaled_dot_product_attention
+    return Call(lambda: f(q, k, v), lambda: _wide(f(q, k, v)).reshape(row.B, row.H, 1, row.D))
+
+
+# ---- ONNX Runtime ----
+
+def _rows_of_heads(x):
+    """[B, H, L, D] -> [B, L, H D], the layout of its operators."""
+    B, H, L, D = x.shape
+    return np.ascontiguousarray(x.transpose(0, 2, 1, 3)).reshape(B, L, H * D)
+
+
+def _session(problem, op, inputs, outputs, **attributes):
+    """A bound session of one node; inputs {name: OrtValue or None for an empty one}, outputs {name: OrtValue}."""
+    try:
+        import onnx
+        import onnxruntime as ort
+    except ImportError as error:
+        raise Missing(f"ONNX Runtime ({error.name})") from None
+    types = {"tensor(float)": onnx.TensorProto.FLOAT, "tensor(int32)": onnx.TensorProto.INT32}
+
+    def info(name, value):
+        return onnx.helper.make_tensor_value_info(name, types[value.data_type()], value.shape())
+
+    node = onnx.helper.make_node(op, [n if v else "" for n, v in inputs.items()], list(outputs), domain="com.microsoft",
+                                 **attributes)
+    given = {n: v for n, v in inputs.items() if v}
+    graph = onnx.helper.make_graph([node], "g", [info(*x) for x in given.items()], [info(*x) for x in outputs.items()])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17),
+                                                         onnx.helper.make_opsetid("com.microsoft", 1)], ir_version=8)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = problem.threads, 1
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    binding = session.io_binding()
+    for n, v in given.items():
+        binding.bind_ortvalue_input(n, v)
+    for n, v in outputs.items():
+        binding.bind_ortvalue_output(n, v)
+    return lambda: session.run_with_iobinding(binding)
+
+
+def _ort_value(x):
+    try:
+        import onnxruntime as ort
+    except ImportError:
+        raise Missing("ONNX Runtime") from None
+    return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(x))
+
+
+def _ort_call(problem, run, out):
+    row = problem.row
+    return Call(run, lambda: out.numpy().reshape(row.B, row.Lq, row.H, row.D).transpose(0, 2, 1, 3))
+
+
+def onnxruntime_mha(problem):
+    row = problem.row
+    if problem.dtype != "f32" or row.H != row.Hkv:
+        return None
+    q, k, v = (_ort_value(_rows_of_heads(x)) for x in (problem.q, problem.k, problem.v))
+    out = _ort_value(np.empty((row.B, row.Lq, row.H * row.D), np.float32))
+    run = _session(problem, "MultiHeadAttention", {"query": q, "key": k, "value": v}, {"output": out}, num_heads=row.H,
+                   unidirectional=int(row.causal))
+    return _ort_call(problem, run, out)
+
+
+def onnxruntime_gqa(problem):
+    """Always causal. The cache is bound as past and as present, so that it is not copied but written in place: the last
+    Lq keys are new, and they are the ones that lie there."""
+    row = problem.row
+    if problem.dtype != "f32" or not (row.causal or row.Lq == 1):
+        return None
+    q, k, v = (_ort_value(_rows_of_heads(x[:, :, -row.Lq:])) for x in (problem.q, problem.k, problem.v))
+    past_k, past_v = _ort_value(problem.k), _ort_value(problem.v)
+    last = _ort_value(np.full(row.B, row.Lk - 1, np.int32))
+    out = _ort_value(np.empty((row.B, row.Lq, row.H * row.D), np.float32))
+    run = _session(problem, "GroupQueryAttention",
+                   {"query": q, "key": k, "value": v, "past_key": past_k, "past_value": past_v, "seqlens_k": last,
+                    "total_sequence_length": _ort_value(np.array([row.Lk], np.int32))},
+                   {"output": out, "present_key": past_k, "present_value": past_v}, num_heads=row.H, kv_num_heads=row.Hkv)
+    return _ort_call(problem, run, out)
+
+
+# ---- ggml ----
+
+class _GgmlProblem(ctypes.Structure):
+    """peer_problem of bench/ggml_peer.c."""
+    _fields_ = [(n, c_int64) for n in ("B", "H", "Hkv", "Lq", "Lk", "D")] + [(n, c_int) for n in ("causal", "half", "threads")]
+
+
+def ggml(problem):
+    """K and V in f16 where the problem has a 16-bit type; Q is always f32."""
+    if not problem.ggml:
+        raise Missing("ggml (see bench/build_ggml.sh)")
+    row, half = problem.row, problem.dtype != "f32"
+    peer = ctypes.CDLL(problem.ggml)
+    peer.peer_open.restype, peer.peer_open.argtypes = c_void_p, [POINTER(_GgmlProblem)] + [c_void_p] * 5
+    for name in ("run", "pause", "resume"):
+        getattr(peer, f"peer_{name}").argtypes = [c_void_p]
+    k, v = (x.astype(np.float16) if half else x for x in (problem.k, problem.v))
+    mask = np.triu(np.full((row.Lq, row.Lk), -np.inf, np.float16), 1) if row.causal else None
+    out = np.empty((row.B, row.Lq, row.H, row.D), np.float32)
+    sizes = _GgmlProblem(row.B, row.H, row.Hkv, row.Lq, row.Lk, row.D, row.causal, half, problem.threads)
+    alive = (problem.q, k, v, mask, out)
+    handle = peer.peer_open(ctypes.byref(sizes), *(None if x is None else x.ctypes.data for x in alive))
+    if not handle:
+        raise MemoryError("ggml: peer_open failed")
+    handle, run = c_void_p(handle), peer.peer_run
+    workers = problem.threads > 1
+    return Call(lambda _alive=alive: run(handle), lambda: out.transpose(0, 2, 1, 3),
+                before=lambda: workers and peer.peer_resume(handle), after=lambda: workers and peer.peer_pause(handle))
+
+
+PEERS = {"torch": torch_sdpa, "torch folded": torch_folded, "onnxruntime MHA": onnxruntime_mha,
+         "onnxruntime GQA": onnxruntime_gqa, "ggml": ggml}
