@@ -127,12 +127,33 @@ static const int64_t *per_sequence(attention_case *c, const char *key)
     return values;
 }
 
-static const void *typed(attention_case *c, const char *name, int64_t *shape)
+/* q, k, v or out: [B, heads, L, width], or [L, heads, width] if sequences are packed. `stride` receives zeros, for
+ * contiguous, or the strides of the latter as [1, heads, L, width]. */
+static const mha_tensor *operand(attention_case *c, const char *name, int64_t heads, int64_t length, int64_t width,
+                                 int64_t stride[4])
 {
-    const mha_tensor *tensor = verify_tensor(&c->entry, c->file, name, 4, shape);
+    int64_t shape[4] = {c->B, heads, length, width}, packed[3] = {length, heads, width};
+    if (!c->packed) return verify_tensor(&c->entry, c->file, name, 4, shape);
+    stride[1] = width;
+    stride[2] = heads * width;
+    stride[3] = 1;
+    return verify_tensor(&c->entry, c->file, name, 3, packed);
+}
+
+static mha_cview typed(attention_case *c, const char *name, int64_t heads, int64_t length, int64_t width)
+{
+    mha_cview view = {0};
+    const mha_tensor *tensor = operand(c, name, heads, length, width, view.stride);
     if (tensor && tensor->dtype != c->desc.dtype)
         verify_fault(&c->entry, "tensor \"%s\" has the type %s", name, tensor->dtype_name);
-    return verify_raw(&c->memory, &c->entry, tensor);
+    view.data = verify_raw(&c->memory, &c->entry, tensor);
+    return view;
+}
+
+static const int64_t *packing(attention_case *c, const char *name)
+{
+    int64_t entries[1] = {c->B + 1};
+    return verify_integers(&c->memory, &c->entry, verify_tensor(&c->entry, c->file, name, 1, entries));
 }
 
 static void bind_features(attention_case *c)
@@ -146,6 +167,10 @@ static void bind_features(attention_case *c)
     if (inputs & MHA_ATTN_PREFIX_LENS) a->prefix_lens = per_sequence(c, "prefix_lengths");
     if (inputs & MHA_ATTN_SLOPES) a->slopes = (mha_cview){dense(c, "slopes", 1, heads), {0, 1, 0, 0}};
     if (inputs & MHA_ATTN_SINKS) a->sinks = (mha_cview){dense(c, "sinks", 1, heads), {0, 1, 0, 0}};
+    if (c->packed) {
+        a->cu_seqlens_q = packing(c, "cu_seqlens_q");
+        a->cu_seqlens_k = packing(c, "cu_seqlens_k");
+    }
     if (inputs & MHA_ATTN_BLOCK_KEEP) {
         int64_t shape[3] = {c->H, -1, -1};
         const void *data = dense(c, "block_mask", 3, shape);
@@ -157,17 +182,19 @@ static mha_status bind_case(attention_case *c)
 {
     mha_attn_args *a = &c->args;
     *a = (mha_attn_args){.size = sizeof *a};
-    a->q.data = typed(c, "q", (int64_t[]){c->B, c->H, c->Lq, c->D});
-    a->k.data = typed(c, "k", (int64_t[]){c->B, c->Hkv, c->Lk, c->D});
-    a->v.data = typed(c, "v", (int64_t[]){c->B, c->Hkv, c->Lk, c->Dv});
+    a->q = typed(c, "q", c->H, c->Lq, c->D);
+    a->k = typed(c, "k", c->Hkv, c->Lk, c->D);
+    a->v = typed(c, "v", c->Hkv, c->Lk, c->Dv);
     a->offsets = per_sequence(c, "q_offset");
     bind_features(c);
     /* The recorded results have the shapes of ours, so the file bounds what is allocated here. */
-    const mha_tensor *out = verify_tensor(&c->entry, c->file, "out", 4, (int64_t[]){c->B, c->H, c->Lq, c->Dv});
+    const mha_tensor *out = operand(c, "out", c->H, c->Lq, c->Dv, a->out.stride);
     a->out.data = c->out =
         out ? verify_alloc(&c->memory, out->elements, mha_dtype_size(c->desc.dtype), &c->entry) : NULL;
     if (c->desc.outputs & MHA_ATTN_LSE) {
-        const mha_tensor *lse = verify_tensor(&c->entry, c->file, "lse", 3, (int64_t[]){c->B, c->H, c->Lq});
+        int64_t dense[3] = {c->B, c->H, c->Lq};
+        const mha_tensor *lse =
+            verify_tensor(&c->entry, c->file, "lse", c->packed ? 2 : 3, c->packed ? dense + 1 : dense);
         a->lse.data = c->lse = lse ? verify_alloc(&c->memory, lse->elements, sizeof(float), &c->entry) : NULL;
     }
     if (c->desc.outputs & MHA_ATTN_PROBS) {
@@ -233,13 +260,6 @@ static void check_accepted(mha_ctx *ctx, attention_case *c, const mha_attn_plan 
                            verify_case *outcome)
 {
     mha_error error = {0};
-    if (c->packed) {
-        snprintf(error.message, sizeof error.message,
-                 "the plan accepts what mha verify cannot bring yet: packed sequences");
-        error.status = MHA_ERR_ARG;
-        verify_stopped(outcome, &error);
-        return;
-    }
     if (verify_file_open(ctx, folder, &c->entry, verify_text(&c->entry, "file"), &c->file) != MHA_OK) return;
     if (bind_case(c) != MHA_OK) return;
     if (forward(ctx, plan, &c->args, &error) != MHA_OK) {

@@ -82,11 +82,11 @@ enum {
 /* What is to be computed. Zero every field that is not needed. */
 typedef struct mha_attn_desc {
     size_t size;              /* sizeof(mha_attn_desc) */
-    int64_t batch;            /* B   > 0 */
+    int64_t batch;            /* B   > 0; with MHA_ATTN_CU_SEQLENS the number of sequences */
     int64_t heads;            /* H   > 0 */
     int64_t kv_heads;         /* Hkv 0 = H; else divides H */
-    int64_t q_len;            /* Lq  >= 0; 0 writes nothing */
-    int64_t kv_len;           /* Lk  >= 0; 0 gives zeros */
+    int64_t q_len;            /* Lq  >= 0; 0 writes nothing; with MHA_ATTN_CU_SEQLENS of all sequences together */
+    int64_t kv_len;           /* Lk  >= 0; 0 gives zeros; likewise */
     int64_t head_dim;         /* D   1..512 */
     int64_t v_head_dim;       /* Dv  0 = D; else 1..512 */
     mha_dtype dtype;          /* of q and out: f32 (default), bf16, f16, f64 */
@@ -100,7 +100,7 @@ typedef struct mha_attn_desc {
     int64_t keep_keys;        /* keys that args.keep describes; 0 = Lk; keys beyond are masked */
     int64_t block_q, block_k; /* rows and keys of a block of args.block_keep; 0 without it */
     int64_t page_size, pages; /* of args.block_table: keys in a page, a power of two >= 16; pages that k and v have */
-    int64_t listed_heads;     /* entries of args.head_list */
+    int64_t listed_heads;     /* entries of args.head_list, 1..H; 0 without it */
     double dropout;           /* 0..1, on the probabilities, kept ones scaled by 1/(1-dropout) */
     mha_precision precision;
     uint32_t inputs;  /* MHA_ATTN_KEEP ... */
@@ -112,6 +112,17 @@ typedef struct mha_attn_desc {
  *
  * All masks compose by AND: lengths, causal or window (widened by the prefix), keep and block_keep. A bias of -infinity
  * also masks. Order of the score: scale, softcap, slopes and bias, mask, sink, softmax, gate.
+ *
+ * Packed sequences: with MHA_ATTN_CU_SEQLENS the sequences lie one after another along the length axis. Sequence b is
+ * rows cu_seqlens_q[b] to cu_seqlens_q[b + 1] of q, out and lse, and keys cu_seqlens_k[b] to cu_seqlens_k[b + 1] of k and
+ * v; it is attended on its own, with positions counted from its own start. These five are [1, H, Lq or Lk, width], so
+ * stride[0] is not used and all-zero strides mean [H, L, width]; the usual [L, H, width] is {0, width, H * width, 1}.
+ * q_lens, kv_lens, offsets, prefix_lens, slopes, sinks and gates have an entry for each sequence, and bottom-right is that
+ * of each sequence. The same sequence gives the same bits, packed or alone. Not with keep, bias, block_keep, dropout_keep,
+ * probs (all of query by key) or pages: MHA_ERR_UNSUPPORTED.
+ *
+ * A list of heads: out, lse and probs have desc.listed_heads heads instead of H, in the order of the list; everything else
+ * still counts all H. Heads that are not listed are not computed. Out must not be q then.
  *
  * Pages: with MHA_ATTN_BLOCK_TABLE k and v are views of desc.pages pages, and key j of batch b is key j % page_size of
  * page block_table[b][j / page_size]. Sequences may share pages, pages may stand in any order, and strides are as free
@@ -129,8 +140,8 @@ typedef struct mha_attn_args {
     const int64_t *q_lens;       /* [B] 0..Lq; rows beyond give zeros (lse -infinity) */
     const int64_t *kv_lens;      /* [B] 0..Lk; keys beyond are not read */
     const int64_t *offsets;      /* [B] with MHA_ALIGN_OFFSETS; any sign */
-    const int64_t *cu_seqlens_q; /* [B + 1] ascending from 0 */
-    const int64_t *cu_seqlens_k; /* [B + 1] */
+    const int64_t *cu_seqlens_q; /* [B + 1] ascending from 0 to Lq; equal neighbours are a sequence without rows */
+    const int64_t *cu_seqlens_k; /* [B + 1] ascending from 0 to Lk */
     const int64_t *prefix_lens;  /* [B] 0..Lk; keys before it are seen whatever causal and window say */
     mha_cview block_keep;        /* [B, H, ceil(Lq / block_q), ceil(Lk / block_k)] of bytes; non-zero = its rows may see
                                   * its keys; zero strides broadcast; keys that no row may see cost nothing */
@@ -138,7 +149,7 @@ typedef struct mha_attn_args {
     mha_cview slopes;            /* [B, H] of f32, zero strides broadcast; score -= slope * |i + offset - j| */
     mha_cview sinks;             /* [B, H] of f32, zero strides broadcast; exp(sink) joins the denominator only */
     mha_cview gates;             /* [B, H] of f32, zero strides broadcast; out *= gate; lse and probs do not change */
-    const int32_t *head_list;    /* [listed_heads] */
+    const int32_t *head_list;    /* [listed_heads] 0..H-1 */
     mha_cview dropout_keep;      /* [B, H, Lq, Lk] of bytes */
     uint64_t dropout_seed;
     mha_view lse;   /* [B, H, Lq] (stride[3] unused) of f32, f64 for f64 */

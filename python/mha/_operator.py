@@ -30,6 +30,7 @@ class _Call:
         self.desc, self.args = struct(AttnDesc), struct(AttnArgs)
         self.alive = []
         self.axes = _choose("layout", layout, _LAYOUT)
+        self.packed = packed
         self.q, self.k, self.v = (self._operand(x, n, packed) for x, n in ((q, "q"), (k, "k"), (v, "v")))
         self._shapes()
         for name in ("q", "k", "v"):
@@ -37,10 +38,10 @@ class _Call:
 
     def _operand(self, x, name, packed):
         a = array(x, name)
-        if packed and len(a.shape) == 3:  # [T, H, D] is [1, T, H, D]
-            a.shape, a.strides = (1,) + a.shape, (0,) + a.strides
-        if len(a.shape) != 4:
+        if len(a.shape) != (3 if packed else 4):
             raise ValueError(f"{name}: shape {a.shape} has {len(a.shape)} dimensions, want {3 if packed else 4}")
+        if packed:  # [T, H, D] is [1, T, H, D]
+            a.shape, a.strides = (1,) + a.shape, (0,) + a.strides
         return a
 
     def _shapes(self):
@@ -59,6 +60,12 @@ class _Call:
     def rows(self):
         d = self.desc
         return d.batch, d.heads, d.q_len, d.kv_len
+
+    @property
+    def results(self):
+        """Batch, heads and queries of the results."""
+        d = self.desc
+        return 1 if self.packed else d.batch, d.listed_heads or d.heads, d.q_len
 
     def give(self, flag, name, value):
         """Sets an argument and says so in the description."""
@@ -101,6 +108,8 @@ def _prepare(q, k, v, *, scale=None, softcap=0.0, causal=False, align=None, offs
     packed = cu_seqlens_q is not None or cu_seqlens_k is not None
     call_ = _Call(q, k, v, "blhd" if packed else layout, packed)
     desc, args = call_.desc, call_.args
+    if packed:
+        _pack(call_, cu_seqlens_q, cu_seqlens_k)
     if scale is not None and not scale:
         raise ValueError(f"scale = {scale!r}: want a number other than 0, or None for 1/sqrt(head width)")
     desc.scale, desc.softcap, desc.causal = scale or 0.0, softcap, bool(causal)
@@ -131,18 +140,22 @@ def _prepare(q, k, v, *, scale=None, softcap=0.0, causal=False, align=None, offs
     for flag, name, value in ((SLOPES, "slopes", slopes), (SINKS, "sinks", sinks), (GATES, "gates", gates)):
         if value is not None:
             call_.vector(flag, name, value)
-    _rarer(call_, cu_seqlens_q, cu_seqlens_k, block_keep, block_size, heads)
+    _rarer(call_, block_keep, block_size, heads)
     return call_
 
 
-def _rarer(call_, cu_seqlens_q, cu_seqlens_k, block_keep, block_size, heads):
+def _pack(call_, cu_seqlens_q, cu_seqlens_k):
+    if cu_seqlens_q is None or cu_seqlens_k is None:
+        raise ValueError("cu_seqlens_q and cu_seqlens_k go together")
+    if len(cu_seqlens_q) < 2:
+        raise ValueError(f"cu_seqlens_q: {len(cu_seqlens_q)} numbers; want one more than there are sequences")
+    call_.desc.batch = len(cu_seqlens_q) - 1
+    for name, x in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
+        call_.give(CU_SEQLENS, name, lengths(x, len(cu_seqlens_q), name))
+
+
+def _rarer(call_, block_keep, block_size, heads):
     desc = call_.desc
-    if cu_seqlens_q is not None or cu_seqlens_k is not None:
-        if cu_seqlens_q is None or cu_seqlens_k is None:
-            raise ValueError("cu_seqlens_q and cu_seqlens_k go together")
-        sequences = len(cu_seqlens_q) - 1
-        call_.give(CU_SEQLENS, "cu_seqlens_q", lengths(cu_seqlens_q, sequences + 1, "cu_seqlens_q"))
-        call_.give(CU_SEQLENS, "cu_seqlens_k", lengths(cu_seqlens_k, sequences + 1, "cu_seqlens_k"))
     if block_keep is not None:
         if block_size is None:
             raise ValueError("block_keep needs block_size = (rows, keys)")
@@ -203,15 +216,14 @@ def attention(q, k, v, *, threads=None, return_lse=False, return_probs=False, re
     if return_stats:
         d.outputs |= STATS
     shape = [0] * 4
-    for axis, n in zip(c.axes, (d.batch, d.heads, d.q_len, d.v_head_dim)):
+    for axis, n in zip(c.axes, c.results + (d.v_head_dim,)):
         shape[axis] = n
-    packed = bool(d.inputs & CU_SEQLENS)
     out = _output(c, q, 0, "out", d.dtype, shape, c.axes)
     wide = F64 if d.dtype == F64 else F32
-    lse = _output(c, q, LSE, "lse", wide, (d.batch, d.heads, d.q_len)) if return_lse else None
-    probs = _output(c, q, PROBS, "probs", wide, c.rows) if return_probs else None
+    lse = _output(c, q, LSE, "lse", wide, c.results) if return_lse else None
+    probs = _output(c, q, PROBS, "probs", wide, c.results + (d.kv_len,)) if return_probs else None
     call("mha_attention", context(threads), ctypes.byref(d), ctypes.byref(c.args))
-    if packed:
+    if c.packed:
         out = out[0]
         lse = None if lse is None else lse[0]
     if return_lse or return_probs or return_stats:

@@ -104,12 +104,13 @@ static mha_status bind_tensors(const mha_attn_plan *plan, mha_attn_args *a, mha_
 {
     const mha_attn_desc *d = &plan->desc;
     const bool paged = d->inputs & MHA_ATTN_BLOCK_TABLE;
+    const bool packed = d->inputs & MHA_ATTN_CU_SEQLENS, listed = d->inputs & MHA_ATTN_HEAD_LIST;
     const size_t size = plan->q.size, kv_size = plan->kv.size;
-    const int64_t B = d->batch, H = d->heads, Hkv = d->kv_heads, Lq = d->q_len, D = d->head_dim, Dv = d->v_head_dim;
-    const int64_t pieces = paged ? d->pages : B, keys = paged ? d->page_size : d->kv_len;
+    const int64_t B = packed ? 1 : d->batch, H = d->heads, Hkv = d->kv_heads, Lq = d->q_len, D = d->head_dim;
+    const int64_t pieces = paged ? d->pages : B, keys = paged ? d->page_size : d->kv_len, Dv = d->v_head_dim;
     operand q = {"q", a->q, {B, H, Lq, D}, false}, k = {"k", a->k, {pieces, Hkv, keys, D}, false};
     operand v = {"v", a->v, {pieces, Hkv, keys, Dv}, false};
-    operand out = {"out", {a->out.data, {0}}, {B, H, Lq, Dv}, false};
+    operand out = {"out", {a->out.data, {0}}, {B, d->listed_heads, Lq, Dv}, false};
     for (int i = 0; i < 4; i++)
         out.view.stride[i] = a->out.stride[i];
     MHA__TRY(bind_view(&q, err));
@@ -119,7 +120,7 @@ static mha_status bind_tensors(const mha_attn_plan *plan, mha_attn_args *a, mha_
     for (int i = 0; i < 4; i++)
         a->out.stride[i] = out.view.stride[i];
     MHA__TRY(check_output("out", &a->out, out.extent, 4, err));
-    MHA__TRY(check_overlap(&out, &q, true, size, size, err));
+    MHA__TRY(check_overlap(&out, &q, !listed, size, size, err));
     MHA__TRY(check_overlap(&out, &k, false, size, kv_size, err));
     MHA__TRY(check_overlap(&out, &v, false, size, kv_size, err));
     a->q = q.view, a->k = k.view, a->v = v.view;
@@ -154,8 +155,9 @@ static int64_t blocks(int64_t length, int64_t size)
 
 static mha_status bind_extras(const mha_attn_desc *d, mha_attn_args *a, mha_error *err)
 {
-    const int64_t lse[4] = {d->batch, d->heads, d->q_len, 1}, probs[4] = {d->batch, d->heads, d->q_len, d->kv_len};
-    const int64_t B = d->batch, H = d->heads;
+    const int64_t B = d->batch, H = d->heads, results = d->inputs & MHA_ATTN_CU_SEQLENS ? 1 : B;
+    const int64_t lse[4] = {results, d->listed_heads, d->q_len, 1};
+    const int64_t probs[4] = {results, d->listed_heads, d->q_len, d->kv_len};
     struct {
         uint32_t input;
         operand view;
@@ -176,37 +178,81 @@ static mha_status bind_extras(const mha_attn_desc *d, mha_attn_args *a, mha_erro
 
 /* ---- lengths ---- */
 
-static mha_status check_lengths(const char *name, const int64_t *lens, int64_t count, int64_t max, mha_error *err)
+/* No longer than the sequence, of which `cu` or `longest` says the length. */
+static mha_status check_lengths(const char *name, const int64_t *lens, int64_t count, const int64_t *cu,
+                                int64_t longest, mha_error *err)
 {
     if (!lens) return mha__fail(err, MHA_ERR_ARG, "%s is NULL", name);
-    for (int64_t b = 0; b < count; b++)
-        if (lens[b] < 0 || lens[b] > max)
+    for (int64_t b = 0; b < count; b++) {
+        const int64_t most = cu ? cu[b + 1] - cu[b] : longest;
+        if (lens[b] < 0 || lens[b] > most)
             return mha__fail(err, MHA_ERR_ARG, "%s[%" PRId64 "] = %" PRId64 ": must be from 0 to %" PRId64, name, b,
-                             lens[b], max);
+                             lens[b], most);
+    }
     return MHA_OK;
 }
 
-static mha_status bind_lengths(const mha_attn_plan *plan, mha_attn_args *a, mha_error *err)
+/* Ascending from 0 to the number of packed rows. */
+static mha_status check_packing(const char *name, const int64_t *cu, int64_t count, int64_t total, mha_error *err)
 {
-    const mha_attn_desc *d = &plan->desc;
-    if (!(d->inputs & MHA_ATTN_Q_LENS)) a->q_lens = NULL;
-    if (!(d->inputs & MHA_ATTN_KV_LENS)) a->kv_lens = NULL;
-    if (!(d->inputs & MHA_ATTN_PREFIX_LENS)) a->prefix_lens = NULL;
-    if (d->inputs & MHA_ATTN_Q_LENS) MHA__TRY(check_lengths("q_lens", a->q_lens, d->batch, d->q_len, err));
-    if (d->inputs & MHA_ATTN_KV_LENS) MHA__TRY(check_lengths("kv_lens", a->kv_lens, d->batch, d->kv_len, err));
-    if (d->inputs & MHA_ATTN_PREFIX_LENS)
-        MHA__TRY(check_lengths("prefix_lens", a->prefix_lens, d->batch, d->kv_len, err));
-    if (d->align == MHA_ALIGN_OFFSETS && plan->positional && !a->offsets)
-        return mha__fail(err, MHA_ERR_ARG, "offsets is NULL, but align is MHA_ALIGN_OFFSETS");
-    if (d->align != MHA_ALIGN_UNSET || !plan->positional) return MHA_OK;
-    for (int64_t b = 0; b < d->batch; b++) {
-        const int64_t queries = a->q_lens ? a->q_lens[b] : d->q_len, keys = a->kv_lens ? a->kv_lens[b] : d->kv_len;
+    if (!cu) return mha__fail(err, MHA_ERR_ARG, "%s is NULL", name);
+    if (cu[0] != 0) return mha__fail(err, MHA_ERR_ARG, "%s[0] = %" PRId64 ": must be 0", name, cu[0]);
+    for (int64_t b = 0; b < count; b++)
+        if (cu[b + 1] < cu[b])
+            return mha__fail(err, MHA_ERR_ARG,
+                             "%s[%" PRId64 "] = %" PRId64 ": must not be below the %" PRId64 " before it", name, b + 1,
+                             cu[b + 1], cu[b]);
+    if (cu[count] == total) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "%s[%" PRId64 "] = %" PRId64 ": must be the length of all, %" PRId64, name,
+                     count, cu[count], total);
+}
+
+static mha_status check_head_list(const mha_attn_desc *d, const int32_t *list, mha_error *err)
+{
+    if (!list) return mha__fail(err, MHA_ERR_ARG, "head_list is NULL");
+    for (int64_t n = 0; n < d->listed_heads; n++)
+        if (list[n] < 0 || list[n] >= d->heads)
+            return mha__fail(err, MHA_ERR_ARG, "head_list[%" PRId64 "] = %" PRId32 ": must be from 0 to %" PRId64, n,
+                             list[n], d->heads - 1);
+    return MHA_OK;
+}
+
+/* Without an align, a position is only clear where queries and keys are as many. */
+static mha_status check_align(const mha__call *call, mha_error *err)
+{
+    const mha_attn_args *a = &call->args;
+    for (int64_t b = 0; b < call->plan->desc.batch; b++) {
+        const int64_t queries = a->q_lens ? a->q_lens[b] : mha__rows_of(call, b);
+        const int64_t keys = a->kv_lens ? a->kv_lens[b] : mha__keys_of(call, b);
         if (queries != keys)
             return mha__fail(err, MHA_ERR_ARG,
                              "align is unset, but it matters: sequence %" PRId64 " has %" PRId64 " queries and %" PRId64
                              " keys, and causal, window or slopes are on",
                              b, queries, keys);
     }
+    return MHA_OK;
+}
+
+static mha_status bind_lengths(mha__call *call, mha_error *err)
+{
+    const mha_attn_plan *plan = call->plan;
+    const mha_attn_desc *d = &plan->desc;
+    mha_attn_args *a = &call->args;
+    const uint32_t in = d->inputs;
+    if (!(in & MHA_ATTN_Q_LENS)) a->q_lens = NULL;
+    if (!(in & MHA_ATTN_KV_LENS)) a->kv_lens = NULL;
+    if (!(in & MHA_ATTN_PREFIX_LENS)) a->prefix_lens = NULL;
+    if (!plan->packed) a->cu_seqlens_q = a->cu_seqlens_k = NULL;
+    const int64_t *cu_q = a->cu_seqlens_q, *cu_k = a->cu_seqlens_k, B = d->batch;
+    if (plan->packed) MHA__TRY(check_packing("cu_seqlens_q", cu_q, B, d->q_len, err));
+    if (plan->packed) MHA__TRY(check_packing("cu_seqlens_k", cu_k, B, d->kv_len, err));
+    if (in & MHA_ATTN_Q_LENS) MHA__TRY(check_lengths("q_lens", a->q_lens, B, cu_q, d->q_len, err));
+    if (in & MHA_ATTN_KV_LENS) MHA__TRY(check_lengths("kv_lens", a->kv_lens, B, cu_k, d->kv_len, err));
+    if (in & MHA_ATTN_PREFIX_LENS) MHA__TRY(check_lengths("prefix_lens", a->prefix_lens, B, cu_k, d->kv_len, err));
+    if (in & MHA_ATTN_HEAD_LIST) MHA__TRY(check_head_list(d, a->head_list, err));
+    if (d->align == MHA_ALIGN_OFFSETS && plan->positional && !a->offsets)
+        return mha__fail(err, MHA_ERR_ARG, "offsets is NULL, but align is MHA_ALIGN_OFFSETS");
+    if (d->align == MHA_ALIGN_UNSET && plan->positional) MHA__TRY(check_align(call, err));
     return MHA_OK;
 }
 
@@ -248,7 +294,7 @@ mha_status mha__attn_bind(const mha_attn_plan *plan, const mha_attn_args *args, 
     call->plan = plan;
     call->args = *args;
     call->workspace = workspace;
-    MHA__TRY(bind_lengths(plan, &call->args, err));
+    MHA__TRY(bind_lengths(call, err));
     if (plan->desc.inputs & MHA_ATTN_BLOCK_TABLE) MHA__TRY(bind_block_table(&plan->desc, &call->args, err));
     MHA__TRY(bind_tensors(plan, &call->args, err));
     return bind_extras(&plan->desc, &call->args, err);

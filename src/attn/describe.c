@@ -46,18 +46,12 @@ static int refused_paths(const mha_attn_plan *plan, path paths[MHA__ISAS + 2])
     return n;
 }
 
-/* Operations if nothing is masked, and bytes of q, k, v and out once each. */
-static double flops_of(const mha_attn_desc *d)
-{
-    return 2.0 * (double)d->batch * (double)d->heads * (double)d->q_len * (double)d->kv_len *
-           (double)(d->head_dim + d->v_head_dim);
-}
-
+/* q, k, v and out once each. */
 static double bytes_of(const mha_attn_plan *plan)
 {
     const mha_attn_desc *d = &plan->desc;
-    const double queries = (double)d->heads * (double)d->q_len, keys = (double)d->kv_heads * (double)d->kv_len;
-    return ((double)plan->q.size * queries + (double)plan->kv.size * keys) * (double)d->batch *
+    const double queries = (double)d->listed_heads * (double)d->q_len, keys = (double)d->kv_heads * (double)d->kv_len;
+    return ((double)plan->q.size * queries + (double)plan->kv.size * keys) * (plan->packed ? 1 : (double)d->batch) *
            (double)(d->head_dim + d->v_head_dim);
 }
 
@@ -69,7 +63,7 @@ static void sentences(text *t, const mha_attn_plan *plan, const path *paths, int
         MHA__KEY_BLOCK, plan->kernels->mr, plan->kernels->nr, MHA__CHUNK);
     say(t, "work: %" PRId64 " tasks on up to %d threads\n", plan->tasks, plan->workers);
     say(t, "workspace: %zu bytes\n", mha_attn_plan_workspace(plan));
-    say(t, "cost: %.4g operations unmasked, %.4g bytes read and written\n", flops_of(&plan->desc), bytes_of(plan));
+    say(t, "cost: %.4g operations unmasked, %.4g bytes read and written\n", mha__plan_flops(plan), bytes_of(plan));
     for (int i = 0; i < count; i++)
         say(t, "not taken: %s: %s\n", paths[i].name, paths[i].reason);
 }
@@ -82,7 +76,7 @@ static void json_object(text *t, const mha_attn_plan *plan, const path *paths, i
         MHA__TILE_Q, MHA__KEY_BLOCK, plan->kernels->mr, plan->kernels->nr, MHA__CHUNK);
     say(t, "\"tasks\": %" PRId64 ", \"threads\": %d, \"workspace\": %zu, ", plan->tasks, plan->workers,
         mha_attn_plan_workspace(plan));
-    say(t, "\"flops\": %.0f, \"bytes\": %.0f, \"refused\": [", flops_of(&plan->desc), bytes_of(plan));
+    say(t, "\"flops\": %.0f, \"bytes\": %.0f, \"refused\": [", mha__plan_flops(plan), bytes_of(plan));
     for (int i = 0; i < count; i++)
         say(t, "%s{\"path\": \"%s\", \"reason\": \"%s\"}", i ? ", " : "", paths[i].name, paths[i].reason);
     say(t, "]}");

@@ -16,11 +16,13 @@
 #include "attn/mask.h"
 #include "attn/merge.h"
 #include "attn/pages.h"
+#include "attn/place.h"
 #include "base/size.h"
 #include <string.h>
 
 typedef struct tile {
-    const mha__call *call;
+    const mha__call *call; /* the caller's, or `own` */
+    mha__call own;         /* with packed sequences: that of one sequence */
     const mha_attn_plan *plan;
     const mha__kernels *k;
     mha__scratch scratch;
@@ -155,8 +157,8 @@ static mha__ahead rows_ahead(const mha_cview *v, const mha__stored *as, int64_t 
 
 /* What to ask for while panel number `index` computes the scores of the block at `start`: first the values of this
  * block, then the keys of the next one; at the last block the keys and queries of the next task, which most likely
- * comes next on this thread. In a batch of short sequences, which no cache holds, this is worth 20 %. Keys in pages are
- * left to the machine. */
+ * comes next on this thread. In a batch of short sequences, which no cache holds, this is worth 20 %. Keys in pages, packed
+ * sequences and listed heads are left to the machine. */
 static mha__ahead ahead_of(const tile *t, int64_t start, int64_t index)
 {
     const mha_attn_desc *d = &t->plan->desc;
@@ -165,6 +167,7 @@ static mha__ahead ahead_of(const tile *t, int64_t start, int64_t index)
     const int64_t next_block = start + MHA__KEY_BLOCK, next = t->task + 1, head = next / t->plan->tiles;
     const int64_t b = head / d->heads, h = head % d->heads, group = d->heads / d->kv_heads;
     const bool dense = !(d->inputs & MHA_ATTN_BLOCK_TABLE);
+    if (d->inputs & (MHA_ATTN_CU_SEQLENS | MHA_ATTN_HEAD_LIST)) return (mha__ahead){NULL, 0, 0, 0};
     const bool first = dense && is_first_reader(t->plan, t->task), last = next_block >= t->span.hi;
     if (index == 0 && first) return rows_ahead(&a->v, kv, t->rows.b, t->kv_head, start, t->span.hi, d->v_head_dim);
     if (index == 1 && first && !last)
@@ -240,8 +243,8 @@ static bool finish(const tile *t, const mha__partial *result)
     const mha_attn_args *a = &t->call->args;
     const mha__rows *r = &t->rows;
     void *lse =
-        plan->desc.outputs & MHA_ATTN_LSE ? mha__at_out(&a->lse, t->k->real_size, r->b, r->h, r->first, 0) : NULL;
-    void *out = mha__at_out(&a->out, plan->q.size, r->b, r->h, r->first, 0);
+        plan->desc.outputs & MHA_ATTN_LSE ? mha__at_out(&a->lse, t->k->real_size, r->b, r->result, r->first, 0) : NULL;
+    void *out = mha__at_out(&a->out, plan->q.size, r->b, r->result, r->first, 0);
     const int64_t dv = plan->desc.v_head_dim, row = a->out.stride[2], col = a->out.stride[3];
     const mha__scratch *x = &t->scratch;
     t->k->totals(r->count, result->max, result->sum, x->inverse, lse, a->lse.stride[2]);
@@ -270,7 +273,8 @@ static void panel_probabilities(const tile *t, const panel *p, const block *b, i
         t->k->probs(end - first, p->rows.count, at(t, result->max, p->row), at(t, t->scratch.inverse, p->row), s);
     }
     t->k->unpack(p->rows.count, keys, t->scratch.s,
-                 mha__at_out(out, size, p->rows.b, p->rows.h, p->rows.first, b->start), out->stride[2], out->stride[3]);
+                 mha__at_out(out, size, p->rows.b, p->rows.result, p->rows.first, b->start), out->stride[2],
+                 out->stride[3]);
 }
 
 /* Scores again, now that maximum and sum are known. Keys that the tile does not see are not looked up. */
@@ -303,36 +307,30 @@ static void pack_queries(const tile *t)
     }
 }
 
-/* Q is packed before anything is written, so out may lie on it. */
-static void open_tile(tile *t, const mha__call *call, int64_t task, int worker)
+/* Q is packed before anything is written, so out may lie on it. False if there is nothing to do. */
+static bool open_tile(tile *t, const mha__call *call, int64_t task, int worker)
 {
     const mha_attn_plan *plan = call->plan;
-    const mha_attn_desc *d = &plan->desc;
-    const int64_t first = (plan->tiles - 1 - task % plan->tiles) * MHA__TILE_Q, head = task / plan->tiles;
-    t->call = call;
+    mha__rows *r = &t->rows;
     t->plan = plan;
     t->k = plan->kernels;
     t->careful = false;
     t->task = task;
     mha__scratch_carve(plan, call->workspace + (size_t)worker * plan->worker_bytes, &t->scratch);
-    t->rows = (mha__rows){head / d->heads,
-                          head % d->heads,
-                          first,
-                          mha__min64(MHA__TILE_Q, d->q_len - first),
-                          first + mha__mask_offset(call, head / d->heads),
-                          t->scratch.lo,
-                          t->scratch.hi,
-                          t->scratch.prefix};
-    t->kv_head = t->rows.h / (d->heads / d->kv_heads);
-    mha__mask_intervals(call, t->rows.b, first, t->rows.count, t->scratch.lo, t->scratch.hi, t->scratch.prefix);
-    t->span = mha__mask_span(&t->rows);
+    t->call = mha__place(call, task, r, &t->own);
+    if (r->count <= 0) return false;
+    t->kv_head = r->h / (plan->desc.heads / plan->desc.kv_heads);
+    r->lo = t->scratch.lo, r->hi = t->scratch.hi, r->prefix = t->scratch.prefix;
+    mha__mask_intervals(call, r->b, r->first, r->count, t->scratch.lo, t->scratch.hi, t->scratch.prefix);
+    t->span = mha__mask_span(r);
     pack_queries(t);
+    return true;
 }
 
 void mha__fwd_tile(void *call, int64_t task, int worker)
 {
     tile t;
-    open_tile(&t, call, task, worker);
+    if (!open_tile(&t, call, task, worker)) return;
     mha__partial result = attend(&t);
     if (!finish(&t, &result)) {
         t.careful = true;

@@ -17,12 +17,12 @@ static int64_t near(int64_t x)
 
 static int64_t queries_of(const mha__call *call, int64_t b)
 {
-    return call->args.q_lens ? call->args.q_lens[b] : call->plan->desc.q_len;
+    return call->args.q_lens ? call->args.q_lens[b] : mha__rows_of(call, b);
 }
 
 static int64_t keys_of(const mha__call *call, int64_t b)
 {
-    return call->args.kv_lens ? call->args.kv_lens[b] : call->plan->desc.kv_len;
+    return call->args.kv_lens ? call->args.kv_lens[b] : mha__keys_of(call, b);
 }
 
 int64_t mha__mask_offset(const mha__call *call, int64_t b)

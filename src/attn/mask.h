@@ -9,6 +9,7 @@
 /* Some rows of one head: which they are, and which keys they see. */
 typedef struct mha__rows {
     int64_t b, h, first, count;
+    int64_t result;         /* which head of the results this is: h, unless there is a list of heads */
     int64_t position;       /* of row `first` among the keys; 0 if nothing depends on it */
     const int64_t *lo, *hi; /* row r sees only keys in [lo[r], hi[r]), and in the prefix; an empty interval is [0, 0) */
     const int64_t

@@ -122,19 +122,19 @@ static mha_status check_dtype(const char *field, mha_dtype dtype, bool cache, mh
 }
 
 /* X(flag, what is not built yet: NULL if it is). */
-#define INPUT_FLAGS(X)                         \
-    X(MHA_ATTN_KEEP, NULL)                     \
-    X(MHA_ATTN_BIAS, NULL)                     \
-    X(MHA_ATTN_Q_LENS, NULL)                   \
-    X(MHA_ATTN_KV_LENS, NULL)                  \
-    X(MHA_ATTN_CU_SEQLENS, "packed sequences") \
-    X(MHA_ATTN_PREFIX_LENS, NULL)              \
-    X(MHA_ATTN_BLOCK_KEEP, NULL)               \
-    X(MHA_ATTN_BLOCK_TABLE, NULL)              \
-    X(MHA_ATTN_SLOPES, NULL)                   \
-    X(MHA_ATTN_SINKS, NULL)                    \
-    X(MHA_ATTN_GATES, NULL)                    \
-    X(MHA_ATTN_HEAD_LIST, "head lists")        \
+#define INPUT_FLAGS(X)            \
+    X(MHA_ATTN_KEEP, NULL)        \
+    X(MHA_ATTN_BIAS, NULL)        \
+    X(MHA_ATTN_Q_LENS, NULL)      \
+    X(MHA_ATTN_KV_LENS, NULL)     \
+    X(MHA_ATTN_CU_SEQLENS, NULL)  \
+    X(MHA_ATTN_PREFIX_LENS, NULL) \
+    X(MHA_ATTN_BLOCK_KEEP, NULL)  \
+    X(MHA_ATTN_BLOCK_TABLE, NULL) \
+    X(MHA_ATTN_SLOPES, NULL)      \
+    X(MHA_ATTN_SINKS, NULL)       \
+    X(MHA_ATTN_GATES, NULL)       \
+    X(MHA_ATTN_HEAD_LIST, NULL)   \
     X(MHA_ATTN_DROPOUT_KEEP, "dropout")
 #define OUTPUT_FLAGS(X)     \
     X(MHA_ATTN_LSE, NULL)   \
@@ -182,6 +182,16 @@ static mha_status check_block(const char *field, int64_t size, const mha_attn_de
     return MHA_OK;
 }
 
+static mha_status check_head_list(const mha_attn_desc *d, mha_error *err)
+{
+    if (!(d->inputs & MHA_ATTN_HEAD_LIST))
+        return d->listed_heads == 0 ? MHA_OK
+                                    : bad_int(err, "listed_heads", d->listed_heads, "0 without MHA_ATTN_HEAD_LIST");
+    if (d->listed_heads > 0 && d->listed_heads <= d->heads) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "listed_heads = %" PRId64 ": must be from 1 to heads = %" PRId64,
+                     d->listed_heads, d->heads);
+}
+
 static mha_status check_extras(const mha_attn_desc *d, mha_error *err)
 {
     MHA__TRY(check_flags("inputs", d->inputs, input_flags, INPUTS, err));
@@ -192,7 +202,7 @@ static mha_status check_extras(const mha_attn_desc *d, mha_error *err)
     MHA__TRY(check_block("block_q", d->block_q, d, err));
     MHA__TRY(check_block("block_k", d->block_k, d, err));
     MHA__TRY(check_pages(d, err));
-    if (d->listed_heads < 0) return bad_int(err, "listed_heads", d->listed_heads, "0 or positive");
+    MHA__TRY(check_head_list(d, err));
     if (d->precision != MHA_PRECISION_DEFAULT && d->precision != MHA_PRECISION_SPLIT)
         return bad_int(err, "precision", (int64_t)d->precision, "a value of mha_precision");
     return MHA_OK;
@@ -218,11 +228,29 @@ static mha_status refuse_flags(uint32_t value, const struct flag *flags, int cou
     return MHA_OK;
 }
 
+/* What has a query axis and a key axis has no plain meaning when every sequence has axes of its own. */
+static mha_status check_packed(const mha_attn_desc *d, mha_error *err)
+{
+    const uint32_t inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS | MHA_ATTN_BLOCK_KEEP | MHA_ATTN_DROPOUT_KEEP;
+    if (!(d->inputs & MHA_ATTN_CU_SEQLENS)) return MHA_OK;
+    if (d->inputs & inputs)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "MHA_ATTN_CU_SEQLENS: packed sequences with keep, bias, block_keep or dropout_keep are not "
+                         "supported (inputs = 0x%" PRIx32 ")",
+                         d->inputs);
+    if (d->inputs & MHA_ATTN_BLOCK_TABLE)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "MHA_ATTN_CU_SEQLENS: packed sequences in pages are not supported");
+    if (d->outputs & MHA_ATTN_PROBS)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "MHA_ATTN_CU_SEQLENS: probs of packed sequences are not supported");
+    return MHA_OK;
+}
+
 /* `d` has its default types filled in. */
 static mha_status check_built(const mha_attn_desc *d, mha_error *err)
 {
     MHA__TRY(refuse_flags(d->inputs, input_flags, INPUTS, err));
     MHA__TRY(refuse_flags(d->outputs, output_flags, OUTPUTS, err));
+    MHA__TRY(check_packed(d, err));
     if (d->kv_dtype == MHA_Q8_0)
         return refuse(err, "kv_dtype", mha_dtype_name(d->kv_dtype), "keys and values of int8 are");
     if ((d->kv_dtype == MHA_F64) != (d->dtype == MHA_F64))
@@ -232,13 +260,13 @@ static mha_status check_built(const mha_attn_desc *d, mha_error *err)
     if (d->dropout > 0) return refuse_number(err, "dropout", d->dropout, "dropout is");
     if (d->precision == MHA_PRECISION_SPLIT)
         return refuse(err, "precision", "MHA_PRECISION_SPLIT", "split products are");
-    if (d->listed_heads > 0) return refuse_number(err, "listed_heads", (double)d->listed_heads, "head lists are");
     return MHA_OK;
 }
 
 static void fill_defaults(mha_attn_desc *d)
 {
     if (d->kv_heads == 0) d->kv_heads = d->heads;
+    if (d->listed_heads == 0) d->listed_heads = d->heads;
     if (d->v_head_dim == 0) d->v_head_dim = d->head_dim;
     if (d->dtype == MHA_DTYPE_DEFAULT) d->dtype = MHA_F32;
     if (d->kv_dtype == MHA_DTYPE_DEFAULT) d->kv_dtype = d->dtype;

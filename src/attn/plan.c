@@ -28,8 +28,6 @@ static mha__stored stored_as(mha_dtype dtype)
 static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
 {
     const mha_attn_desc *d = &plan->desc;
-    const double flops = 2.0 * (double)d->batch * (double)d->heads * (double)d->q_len * (double)d->kv_len *
-                         (double)(d->head_dim + d->v_head_dim);
     mha__scratch scratch;
     size_t bytes;
     plan->kernels =
@@ -37,9 +35,10 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
     plan->q = stored_as(d->dtype);
     plan->kv = stored_as(d->kv_dtype);
     plan->bias = stored_as(d->bias_dtype);
-    plan->tiles = mha__ceil_div(d->q_len, MHA__TILE_Q);
-    plan->tasks = d->batch * d->heads * plan->tiles;
-    plan->workers = flops < ALONE_FLOPS || plan->tasks <= 1 ? 1 : mha__threads(plan->ctx);
+    plan->packed = (d->inputs & MHA_ATTN_CU_SEQLENS) != 0;
+    plan->tiles = plan->packed ? d->q_len / MHA__TILE_Q + d->batch : mha__ceil_div(d->q_len, MHA__TILE_Q);
+    plan->tasks = (plan->packed ? 1 : d->batch) * d->listed_heads * plan->tiles;
+    plan->workers = mha__plan_flops(plan) < ALONE_FLOPS || plan->tasks <= 1 ? 1 : mha__threads(plan->ctx);
     plan->levels = levels_of(d->kv_len);
     plan->o_stride = mha__round_up(d->v_head_dim, plan->kernels->nr);
     plan->positional = mha__attn_positional(d);

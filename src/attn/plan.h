@@ -25,11 +25,12 @@ struct mha_attn_plan {
     mha_attn_desc desc; /* every default resolved; see params.h */
     const mha__kernels *kernels;
     mha__stored q, kv, bias; /* out is stored as q */
-    int64_t tiles;           /* of queries, per batch and head */
-    int64_t tasks;           /* batch * heads * tiles */
+    int64_t tiles;           /* of queries, per batch and head; of packed sequences: of all of them together, at most */
+    int64_t tasks;           /* tiles for each head that is computed, and each batch if sequences are not packed */
     int workers;             /* threads that may take part: 1 where the work is too small to wake anybody */
     int levels;              /* partial results that may wait to be merged */
     int64_t o_stride;        /* of a row of a partial result: Dv rounded up to whole panels */
+    bool packed;             /* sequences lie one after another */
     bool positional;         /* causal or a window: rows have positions */
     size_t worker_bytes;     /* of scratch memory; see scratch.c */
 };
@@ -40,6 +41,27 @@ typedef struct mha__call {
     mha_attn_args args;
     char *workspace;
 } mha__call;
+
+/* Rows and keys of sequence b, before any lengths. */
+static inline int64_t mha__rows_of(const mha__call *call, int64_t b)
+{
+    const int64_t *cu = call->args.cu_seqlens_q;
+    return call->plan->packed ? cu[b + 1] - cu[b] : call->plan->desc.q_len;
+}
+static inline int64_t mha__keys_of(const mha__call *call, int64_t b)
+{
+    const int64_t *cu = call->args.cu_seqlens_k;
+    return call->plan->packed ? cu[b + 1] - cu[b] : call->plan->desc.kv_len;
+}
+
+/* Operations if nothing is masked; of packed sequences, if all are of one length. */
+static inline double mha__plan_flops(const mha_attn_plan *plan)
+{
+    const mha_attn_desc *d = &plan->desc;
+    const double batch = plan->packed ? 1 / (double)d->batch : (double)d->batch;
+    return 2.0 * batch * (double)d->listed_heads * (double)d->q_len * (double)d->kv_len *
+           (double)(d->head_dim + d->v_head_dim);
+}
 
 /* The element of a view at [b, h, i, j], or [b, h, i, 0]. */
 static inline const void *mha__at(const mha_cview *v, size_t size, int64_t b, int64_t h, int64_t i, int64_t j)

@@ -155,6 +155,9 @@ mha_status mha_attn_forward(const mha_attn_plan *plan, const mha_attn_args *args
     send_view(&args->gates, &in[10], 1);
     if (in[11].present) fwrite(args->prefix_lens, sizeof *args->prefix_lens, wire_count(&in[11]), to_remote);
     send_view(&args->block_keep, &in[12], 1);
+    if (in[13].present) fwrite(args->head_list, sizeof *args->head_list, wire_count(&in[13]), to_remote);
+    if (in[14].present) fwrite(args->cu_seqlens_q, sizeof *args->cu_seqlens_q, wire_count(&in[14]), to_remote);
+    if (in[15].present) fwrite(args->cu_seqlens_k, sizeof *args->cu_seqlens_k, wire_count(&in[15]), to_remote);
     mha_status status = receive_status(err);
     if (status != MHA_OK) return status;
     receive_view(&args->out, &out[0]);

@@ -43,6 +43,9 @@ static void call(mha_ctx *ctx, const mha_attn_desc *desc)
     args.slopes = view_of(data[8], &in[8]);
     args.sinks = view_of(data[9], &in[9]);
     args.gates = view_of(data[10], &in[10]);
+    args.head_list = data[13];
+    args.cu_seqlens_q = data[14];
+    args.cu_seqlens_k = data[15];
     args.prefix_lens = data[11];
     args.block_keep = view_of(data[12], &in[12]);
     args.out.data = result[0];

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WIRE_PLAN = 1, WIRE_CALL = 2, WIRE_ARRAYS = 13 };
+enum { WIRE_PLAN = 1, WIRE_CALL = 2, WIRE_ARRAYS = 16 };
 
 typedef struct wire_request {
     int64_t what;
@@ -34,15 +34,19 @@ static inline size_t wire_size(mha_dtype dtype, size_t otherwise)
     return dtype == MHA_DTYPE_DEFAULT ? otherwise : mha_dtype_size(dtype);
 }
 
-/* q, k, v, keep, bias, q_lens, kv_lens, offsets, slopes, sinks, gates, prefix_lens, block_keep. */
+/* q, k, v, keep, bias, q_lens, kv_lens, offsets, slopes, sinks, gates, prefix_lens, block_keep, head_list,
+ * cu_seqlens_q, cu_seqlens_k. */
 static inline void wire_inputs(const mha_attn_desc *d, wire_array a[WIRE_ARRAYS])
 {
     const int64_t B = d->batch, H = d->heads, Hkv = d->kv_heads, Lq = d->q_len, Lk = d->kv_len;
     const uint32_t in = d->inputs;
     const size_t q = wire_size(d->dtype, 4), kv = wire_size(d->kv_dtype, q);
-    a[0] = (wire_array){{B, H, Lq, d->head_dim}, q, 1};
-    a[1] = (wire_array){{B, Hkv, Lk, d->head_dim}, kv, 1};
-    a[2] = (wire_array){{B, Hkv, Lk, d->v_head_dim}, kv, 1};
+    const int64_t all = in & MHA_ATTN_CU_SEQLENS ? 1 : B;
+    a[0] = (wire_array){{all, H, Lq, d->head_dim}, q, 1};
+    a[1] = (wire_array){{all, Hkv, Lk, d->head_dim}, kv, 1};
+    a[2] = (wire_array){{all, Hkv, Lk, d->v_head_dim}, kv, 1};
+    a[13] = (wire_array){{d->listed_heads, 1, 1, 1}, 4, (in & MHA_ATTN_HEAD_LIST) != 0};
+    a[14] = a[15] = (wire_array){{B + 1, 1, 1, 1}, 8, (in & MHA_ATTN_CU_SEQLENS) != 0};
     a[3] = (wire_array){{B, H, Lq, d->keep_keys}, 1, (in & MHA_ATTN_KEEP) != 0};
     a[4] = (wire_array){{B, H, Lq, Lk}, wire_size(d->bias_dtype, 4), (in & MHA_ATTN_BIAS) != 0};
     a[5] = (wire_array){{B, 1, 1, 1}, 8, (in & MHA_ATTN_Q_LENS) != 0};
@@ -61,7 +65,8 @@ static inline void wire_inputs(const mha_attn_desc *d, wire_array a[WIRE_ARRAYS]
 /* out, lse, probs. */
 static inline void wire_outputs(const mha_attn_desc *d, wire_array a[3])
 {
-    const int64_t B = d->batch, H = d->heads, Lq = d->q_len;
+    const int64_t B = d->inputs & MHA_ATTN_CU_SEQLENS ? 1 : d->batch, Lq = d->q_len;
+    const int64_t H = d->inputs & MHA_ATTN_HEAD_LIST ? d->listed_heads : d->heads;
     a[0] = (wire_array){{B, H, Lq, d->v_head_dim}, wire_size(d->dtype, 4), 1};
     a[1] = (wire_array){{B, H, Lq, 1}, 4, (d->outputs & MHA_ATTN_LSE) != 0};
     a[2] = (wire_array){{B, H, Lq, d->kv_len}, 4, (d->outputs & MHA_ATTN_PROBS) != 0};

@@ -65,6 +65,8 @@ def draw(rng):
         bq, bk = (int(x) for x in rng.integers(1, 70, 2))
         d["block_size"] = bq, bk
         d["block_keep"] = rng.random((H if rng.random() < 0.5 else 1, -(-Lq // bq), -(-Lk // bk))) < 0.7
+    if rng.random() < 0.1:
+        d["heads"] = [int(x) for x in rng.integers(0, H, rng.integers(1, H + 1))]
     if rng.random() < 0.2:
         d["sinks"] = rng.standard_normal(H).astype(np.float32)
     if rng.random() < 0.2:
@@ -147,7 +149,8 @@ def formula(t, d, dtype):
         lse = torch.logaddexp(lse, torch.tensor(d["sinks"], dtype=dtype)[:, None])
     p = torch.where(torch.isinf(lse)[..., None], 0, torch.exp(s - torch.where(torch.isinf(lse), 0, lse)[..., None]))
     gates = torch.as_tensor(d.get("gates", [1.0])).to(dtype)[..., None, None]
-    return {"out": p @ v * gates, "lse": lse, "probs": p, "largest": largest}
+    heads = d.get("heads", slice(None))
+    return {"out": (p @ v * gates)[:, heads], "lse": lse[:, heads], "probs": p[:, heads], "largest": largest}
 
 
 def worst(ours, truth):

@@ -139,8 +139,10 @@ static const refusal refusals[] = {
     {ARG, "outputs", "0x8", {SET(outputs, 8)}},
     {ARG, "precision", "5", {SET(precision, 5)}},
     /* features to come: the flag that asks for one is named */
-    {NOT_BUILT, "MHA_ATTN_CU_SEQLENS", "", {SET(inputs, MHA_ATTN_CU_SEQLENS)}},
-    {NOT_BUILT, "MHA_ATTN_HEAD_LIST", "", {SET(inputs, MHA_ATTN_HEAD_LIST), SET(listed_heads, 2)}},
+    {NOT_BUILT, "MHA_ATTN_CU_SEQLENS", "0x11", {SET(inputs, MHA_ATTN_CU_SEQLENS | MHA_ATTN_KEEP)}},
+    {NOT_BUILT, "MHA_ATTN_CU_SEQLENS", "probs", {SET(inputs, MHA_ATTN_CU_SEQLENS), SET(outputs, MHA_ATTN_PROBS)}},
+    {ARG, "listed_heads", "0", {SET(inputs, MHA_ATTN_HEAD_LIST)}},
+    {ARG, "listed_heads", "7", {SET(inputs, MHA_ATTN_HEAD_LIST), SET(listed_heads, 7)}},
     {NOT_BUILT, "MHA_ATTN_DROPOUT_KEEP", "", {SET(inputs, MHA_ATTN_DROPOUT_KEEP), SET_REAL(dropout, 0.5)}},
     {NOT_BUILT, "MHA_ATTN_STATS", "", {SET(outputs, MHA_ATTN_STATS)}},
     {NOT_BUILT, "precision", "MHA_PRECISION_SPLIT", {SET(precision, MHA_PRECISION_SPLIT)}},
@@ -148,7 +150,7 @@ static const refusal refusals[] = {
     {ARG, "block_k", "8", {SET(block_k, 8)}},
     {ARG, "block_q", "0", {SET(inputs, MHA_ATTN_BLOCK_KEEP), SET(block_k, 16)}},
     {ARG, "block_k", "-3", {SET(inputs, MHA_ATTN_BLOCK_KEEP), SET(block_q, 16), SET(block_k, -3)}},
-    {NOT_BUILT, "listed_heads", "2", {SET(listed_heads, 2)}},
+    {ARG, "listed_heads", "2", {SET(listed_heads, 2)}},
     /* what makes no sense is said before what is not built */
     {ARG, "head_dim", "0", {SET(head_dim, 0), SET(outputs, MHA_ATTN_STATS)}},
     {ARG, "align", "slopes", {SET(inputs, MHA_ATTN_SLOPES)}},

@@ -101,6 +101,26 @@ class Attention(unittest.TestCase):
         out = mha.attention(self.q, self.k, self.v, block_keep=blocks[:1], block_size=(4, 4))
         self.close(out, reference(self.q, self.k, self.v, keep[:1])[0])
 
+    def test_packed(self):
+        rng = np.random.default_rng(5)
+        cu_q, cu_k = np.array([0, 4, 4, 9]), np.array([0, 7, 8, 13])
+        q, k, v = (rng.standard_normal((n, h, 8), dtype=np.float32) for n, h in ((9, 4), (13, 2), (13, 2)))
+        r = mha.attention(q, k, v, cu_seqlens_q=cu_q, cu_seqlens_k=cu_k, causal=True, align="bottom_right",
+                          return_lse=True)
+        self.assertEqual((r.out.shape, r.lse.shape), ((9, 4, 8), (4, 9)))
+        for n in range(3):
+            rows, keys = slice(cu_q[n], cu_q[n + 1]), slice(cu_k[n], cu_k[n + 1])
+            alone = [x.swapaxes(0, 1)[None] for x in (q[rows], k[keys], v[keys])]
+            a = mha.attention(*alone, causal=True, align="bottom_right", return_lse=True)
+            self.assertTrue(np.array_equal(r.out[rows], a.out[0].swapaxes(0, 1)))
+            self.assertTrue(np.array_equal(r.lse[:, rows], a.lse[0]))
+
+    def test_heads(self):
+        whole = mha.attention(self.q, self.k, self.v, return_lse=True, return_probs=True)
+        r = mha.attention(self.q, self.k, self.v, heads=[3, 0], return_lse=True, return_probs=True)
+        for got, all_ in zip(r[:3], whole):
+            self.assertTrue(np.array_equal(got, all_[:, [3, 0]]))
+
     def test_slopes_sinks_gates(self):
         rng = np.random.default_rng(2)
         slopes, sinks, gates = 0.1 * rng.random(4), rng.standard_normal(4), rng.standard_normal((2, 4))
@@ -179,6 +199,12 @@ class Refusals(unittest.TestCase):
         self.refuses("keep", keep=np.ones((2, 3, 5, 4), bool))
         self.refuses("align", align="middle", causal=True)
         self.refuses("layout", layout="hbld")
+        self.refuses(r"head_list\[1\] = 3", heads=[0, 3])
+        self.refuses("listed_heads", heads=[])
+        flat = self.q[0].swapaxes(0, 1)
+        self.refuses("together", flat, flat, flat, cu_seqlens_q=[0, 4])
+        self.refuses(r"cu_seqlens_k\[1\] = 5", flat, flat, flat, cu_seqlens_q=[0, 4], cu_seqlens_k=[0, 5])
+        self.refuses("keep", flat, flat, flat, cu_seqlens_q=[0, 4], cu_seqlens_k=[0, 4], keep=np.ones((4, 4), bool))
         self.refuses("prefix_lens", prefix_lens=[5])
         self.refuses("block_size", block_keep=np.ones((1, 1, 1), bool))
         self.refuses("block_size", block_keep=np.ones((1, 1, 1), bool), block_size=(0, 4))

@@ -98,12 +98,15 @@ void problem_make(problem *p, const mha_attn_desc *desc, const problem_layouts *
                    (int64_t[]){B, H, blocks_of(Lq, desc->block_q), blocks_of(Lk, desc->block_k)}, &at->block_keep, seed,
                    10, next_kept);
     make_per_head(p, at, seed);
-    tensor_make(&p->out, stored(desc->dtype, MHA_F32), (int64_t[]){B, H, Lq, Dv}, &at->out, TEST_CANARY);
-    if (desc->outputs & MHA_ATTN_LSE) tensor_make(&p->lse, real, (int64_t[]){B, H, Lq, 1}, &at->lse, TEST_CANARY);
+    const int64_t results = desc->inputs & MHA_ATTN_HEAD_LIST ? desc->listed_heads : H;
+    tensor_make(&p->out, stored(desc->dtype, MHA_F32), (int64_t[]){B, results, Lq, Dv}, &at->out, TEST_CANARY);
+    if (desc->outputs & MHA_ATTN_LSE) tensor_make(&p->lse, real, (int64_t[]){B, results, Lq, 1}, &at->lse, TEST_CANARY);
     if (desc->outputs & MHA_ATTN_PROBS)
-        tensor_make(&p->probs, real, (int64_t[]){B, H, Lq, Lk}, &at->probs, TEST_CANARY);
+        tensor_make(&p->probs, real, (int64_t[]){B, results, Lq, Lk}, &at->probs, TEST_CANARY);
     rng r = rng_make(seed, 6);
     random_lengths(p, &r);
+    for (int64_t n = 0; n < desc->listed_heads; n++)
+        p->head_list[n] = (int32_t)rng_range(&r, 0, H - 1);
     problem_bind(p);
 }
 
@@ -119,6 +122,7 @@ void problem_bind(problem *p)
     if (d->inputs & MHA_ATTN_BIAS) p->args.bias = tensor_cview(&p->bias);
     if (d->inputs & MHA_ATTN_PREFIX_LENS) p->args.prefix_lens = p->prefix_lens;
     if (d->inputs & MHA_ATTN_BLOCK_KEEP) p->args.block_keep = tensor_cview(&p->block_keep);
+    if (d->inputs & MHA_ATTN_HEAD_LIST) p->args.head_list = p->head_list;
     if (d->inputs & MHA_ATTN_SLOPES) p->args.slopes = tensor_cview(&p->slopes);
     if (d->inputs & MHA_ATTN_SINKS) p->args.sinks = tensor_cview(&p->sinks);
     if (d->inputs & MHA_ATTN_GATES) p->args.gates = tensor_cview(&p->gates);
@@ -185,6 +189,10 @@ static void random_mask(mha_attn_desc *d, rng *r)
     if ((d->inputs & MHA_ATTN_KEEP) && rng_chance(r, 0.2) && d->kv_len > 1) d->keep_keys = rng_range(r, 1, d->kv_len);
     bool moved = d->q_len != d->kv_len || (d->inputs & (MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS));
     if (rng_chance(r, 0.2)) d->inputs |= MHA_ATTN_PREFIX_LENS;
+    if (rng_chance(r, 0.1)) {
+        d->inputs |= MHA_ATTN_HEAD_LIST;
+        d->listed_heads = rng_range(r, 1, d->heads);
+    }
     if (rng_chance(r, 0.2)) {
         d->inputs |= MHA_ATTN_BLOCK_KEEP;
         d->block_q = rng_range(r, 1, 40);

@@ -5,7 +5,7 @@
 #include "support/ref.h"
 #include "support/tensor.h"
 
-enum { PROBLEM_ISAS = 8, PROBLEM_BATCH = 8 };
+enum { PROBLEM_ISAS = 8, PROBLEM_BATCH = 8, PROBLEM_HEADS = 16 };
 
 /* Guards (tensor.h). */
 #define TEST_POISON ((double)NAN)
@@ -21,6 +21,7 @@ typedef struct problem {
     mha_attn_args args; /* filled by problem_bind from the tensors and lengths */
     tensor q, k, v, out, keep, bias, lse, probs, slopes, sinks, gates, block_keep;
     int64_t q_lens[PROBLEM_BATCH], kv_lens[PROBLEM_BATCH], offsets[PROBLEM_BATCH], prefix_lens[PROBLEM_BATCH];
+    int32_t head_list[PROBLEM_HEADS];
     int32_t *table; /* [batch][table_width], with k and v in pages: see paged.h */
     int64_t table_width;
 } problem;

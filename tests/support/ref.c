@@ -122,6 +122,12 @@ static double distance(const mha_attn_desc *desc, const mha_attn_args *args, int
     return fabs((double)i + (double)offset - (double)j);
 }
 
+/* How many heads the results have. */
+static int64_t results_of(const mha_attn_desc *desc)
+{
+    return desc->inputs & MHA_ATTN_HEAD_LIST ? desc->listed_heads : desc->heads;
+}
+
 /* Slope, sink or gate of a head. */
 static double per_head(const mha_cview *view, int64_t b, int64_t h)
 {
@@ -222,7 +228,7 @@ static double *numbers(size_t count)
 
 static void prepare(const problem_view *p, ref_result *r, bool floors)
 {
-    *r = (ref_result){.rows = (size_t)(p->desc->batch * p->desc->heads * p->desc->q_len),
+    *r = (ref_result){.rows = (size_t)(p->desc->batch * results_of(p->desc) * p->desc->q_len),
                       .width = (size_t)p->Dv,
                       .keys = (size_t)p->Lk};
     r->out = numbers(r->rows * r->width);

@@ -1,7 +1,7 @@
 /* ref.h - the attention operator straight from the formula, one row and one key at a time: the truth of the tests.
  *
  * Nothing here is tiled, online, vectorised or shared with src/. Results are contiguous doubles:
- * out [B, H, Lq, Dv], lse [B, H, Lq], probs [B, H, Lq, Lk].
+ * out [B, H, Lq, Dv], lse [B, H, Lq], probs [B, H, Lq, Lk]; H is listed_heads if the description has a list of heads.
  *
  * How close must a result be? Error is measured against ref_truth (one type wider than the problem's). Allowed is twice
  * the worst error of ref_plain, the same formula written plainly in the problem's own type, plus twice the rounding of the
