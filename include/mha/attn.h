@@ -101,7 +101,7 @@ typedef struct mha_attn_desc {
     int64_t block_q, block_k; /* rows and keys of a block of args.block_keep; 0 without it */
     int64_t page_size, pages; /* of args.block_table: keys in a page, a power of two >= 16; pages that k and v have */
     int64_t listed_heads;     /* entries of args.head_list, 1..H; 0 without it */
-    double dropout;           /* 0..1, on the probabilities, kept ones scaled by 1/(1-dropout) */
+    double dropout;           /* 0..1, on the probabilities; see below */
     mha_precision precision;
     uint32_t inputs;  /* MHA_ATTN_KEEP ... */
     uint32_t outputs; /* MHA_ATTN_LSE ... */
@@ -111,7 +111,13 @@ typedef struct mha_attn_desc {
  * the description is not read. Nothing is read or written outside the shapes below.
  *
  * All masks compose by AND: lengths, causal or window (widened by the prefix), keep and block_keep. A bias of -infinity
- * also masks. Order of the score: scale, softcap, slopes and bias, mask, sink, softmax, gate.
+ * also masks. Order of the score: scale, softcap, slopes and bias, mask, sink, softmax, dropout, gate.
+ *
+ * Dropout: a probability is set to 0 or multiplied by 1 / (1 - dropout), after softmax and before V, so lse and probs do
+ * not change; dropout = 1 gives 0. Entry (b, h, i, j) is dropped if x < dropout * 2^32, where x is the first word of
+ * Philox4x32-10 with the key dropout_seed (low word first) and the counter (b, h, i, j), each taken modulo 2^32: i and j
+ * are row and key of the call (of their sequence, when packed), h counts all heads, also with a list. Nothing else enters,
+ * so any tiling, thread count and backward pass draw the same. With MHA_ATTN_DROPOUT_KEEP nothing is drawn.
  *
  * Packed sequences: with MHA_ATTN_CU_SEQLENS the sequences lie one after another along the length axis. Sequence b is
  * rows cu_seqlens_q[b] to cu_seqlens_q[b + 1] of q, out and lse, and keys cu_seqlens_k[b] to cu_seqlens_k[b + 1] of k and
@@ -150,7 +156,7 @@ typedef struct mha_attn_args {
     mha_cview sinks;             /* [B, H] of f32, zero strides broadcast; exp(sink) joins the denominator only */
     mha_cview gates;             /* [B, H] of f32, zero strides broadcast; out *= gate; lse and probs do not change */
     const int32_t *head_list;    /* [listed_heads] 0..H-1 */
-    mha_cview dropout_keep;      /* [B, H, Lq, Lk] of bytes */
+    mha_cview dropout_keep;      /* [B, H, Lq, Lk] of bytes; 0 = dropped, instead of drawing; zero strides broadcast */
     uint64_t dropout_seed;
     mha_view lse;   /* [B, H, Lq] (stride[3] unused) of f32, f64 for f64 */
     mha_view probs; /* [B, H, Lq, Lk] of f32, f64 for f64; before dropout; masked entries are 0 */

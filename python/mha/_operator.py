@@ -103,7 +103,7 @@ def _choose(name, value, table):
 
 def _prepare(q, k, v, *, scale=None, softcap=0.0, causal=False, align=None, offsets=None, window=(-1, -1), keep=None,
              bias=None, prefix_lens=None, q_lens=None, kv_lens=None, cu_seqlens_q=None, cu_seqlens_k=None,
-             block_keep=None, block_size=None, slopes=None, sinks=None, gates=None, heads=None, dropout=0.0, seed=0,
+             block_keep=None, block_size=None, slopes=None, sinks=None, gates=None, heads=None, dropout=0.0, seed=0, dropout_keep=None,
              precision=None, layout="bhld"):
     packed = cu_seqlens_q is not None or cu_seqlens_k is not None
     call_ = _Call(q, k, v, "blhd" if packed else layout, packed)
@@ -137,6 +137,8 @@ def _prepare(q, k, v, *, scale=None, softcap=0.0, causal=False, align=None, offs
             desc.keep_keys = mask.shape[-1]
     if bias is not None:
         desc.bias_dtype = call_.masked(BIAS, "bias", bias, (F32, 2, 3, F64)).dtype
+    if dropout_keep is not None:
+        call_.masked(DROPOUT_KEEP, "dropout_keep", dropout_keep, (BOOL, U8))
     for flag, name, value in ((SLOPES, "slopes", slopes), (SINKS, "sinks", sinks), (GATES, "gates", gates)):
         if value is not None:
             call_.vector(flag, name, value)

@@ -166,6 +166,7 @@ static mha_status bind_extras(const mha_attn_desc *d, mha_attn_args *a, mha_erro
         {MHA_ATTN_BIAS, {"bias", a->bias, {B, H, d->q_len, d->kv_len}, true}},
         {MHA_ATTN_BLOCK_KEEP,
          {"block_keep", a->block_keep, {B, H, blocks(d->q_len, d->block_q), blocks(d->kv_len, d->block_k)}, true}},
+        {MHA_ATTN_DROPOUT_KEEP, {"dropout_keep", a->dropout_keep, {B, H, d->q_len, d->kv_len}, true}},
         {MHA_ATTN_SLOPES, {"slopes", a->slopes, {B, H, 1, 1}, true}},
         {MHA_ATTN_SINKS, {"sinks", a->sinks, {B, H, 1, 1}, true}},
         {MHA_ATTN_GATES, {"gates", a->gates, {B, H, 1, 1}, true}}};

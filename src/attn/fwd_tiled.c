@@ -13,6 +13,7 @@
  */
 #include "attn/fwd_tiled.h"
 
+#include "attn/dropout.h"
 #include "attn/mask.h"
 #include "attn/merge.h"
 #include "attn/pages.h"
@@ -193,6 +194,7 @@ static void attend_panel(const tile *t, int64_t row, const block *b, const mha__
     const mha__ahead ahead = ahead_of(t, b->start, row / t->k->nr);
     scores(t, &p, b, first, end, x->s, ahead.rows > 0 ? &ahead : NULL);
     t->k->softmax(end - first, p.rows.count, x->top, x->s, at(t, into->max, row), at(t, into->sum, row), x->alpha);
+    if (mha__dropout_on(&t->plan->desc)) mha__dropout_apply(t->call, x, &p.rows, first, end, x->s);
     values(t, &p, b, first, end, at(t, into->o, row * t->plan->o_stride));
 }
 

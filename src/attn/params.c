@@ -135,7 +135,7 @@ static mha_status check_dtype(const char *field, mha_dtype dtype, bool cache, mh
     X(MHA_ATTN_SINKS, NULL)       \
     X(MHA_ATTN_GATES, NULL)       \
     X(MHA_ATTN_HEAD_LIST, NULL)   \
-    X(MHA_ATTN_DROPOUT_KEEP, "dropout")
+    X(MHA_ATTN_DROPOUT_KEEP, NULL)
 #define OUTPUT_FLAGS(X)     \
     X(MHA_ATTN_LSE, NULL)   \
     X(MHA_ATTN_PROBS, NULL) \
@@ -215,11 +215,6 @@ static mha_status refuse(mha_error *err, const char *field, const char *value, c
     return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s = %s: %s not supported yet", field, value, what);
 }
 
-static mha_status refuse_number(mha_error *err, const char *field, double value, const char *what)
-{
-    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s = %g: %s not supported yet", field, value, what);
-}
-
 static mha_status refuse_flags(uint32_t value, const struct flag *flags, int count, mha_error *err)
 {
     for (int i = 0; i < count; i++)
@@ -257,7 +252,6 @@ static mha_status check_built(const mha_attn_desc *d, mha_error *err)
         return refuse(err, "kv_dtype", mha_dtype_name(d->kv_dtype), "f64 beside another type is");
     if ((d->inputs & MHA_ATTN_BIAS) && (d->bias_dtype == MHA_F64) != (d->dtype == MHA_F64))
         return refuse(err, "bias_dtype", mha_dtype_name(d->bias_dtype), "f64 beside another type is");
-    if (d->dropout > 0) return refuse_number(err, "dropout", d->dropout, "dropout is");
     if (d->precision == MHA_PRECISION_SPLIT)
         return refuse(err, "precision", "MHA_PRECISION_SPLIT", "split products are");
     return MHA_OK;

@@ -46,6 +46,14 @@ typedef struct mha__ahead {
     int64_t rows, stride, bytes; /* stride in bytes */
 } mha__ahead;
 
+/* Numbers for dropout: Philox4x32-10 with the key `seed` (low half first) and the counter (b, h, i, j), of which the first
+ * word of four is used; what is below `dropped` is dropped. */
+typedef struct mha__draw {
+    uint64_t seed;
+    uint32_t b, h, i, j;
+    uint64_t dropped; /* probability * 2^32, 2^32 drops everything */
+} mha__draw;
+
 typedef struct mha__kernels {
     const char *isa;  /* "avx2" */
     size_t real_size; /* 4 or 8 */
@@ -97,6 +105,10 @@ typedef struct mha__kernels {
      * alpha is exactly 1, or 0 where nothing has been seen (and then o is 0). NaN makes sum NaN; +inf makes NaN of
      * itself. */
     void (*softmax)(int64_t keys, int64_t lanes, const void *top, void *s, void *max, void *sum, void *alpha);
+    /* mask[key][lane] = -inf where (b, h, i + lane, j + key) is dropped, else 0. */
+    void (*draw)(int64_t keys, int64_t lanes, const mha__draw *draw, void *mask);
+    /* s = 0 where mask is -inf, else s * scale. */
+    void (*drop)(int64_t keys, int64_t lanes, const void *mask, double scale, void *s);
     /* s = exp(s - max) * inverse; 0 where s is -inf, whatever the others are. */
     void (*probs)(int64_t keys, int64_t lanes, const void *max, const void *inverse, void *s);
 

@@ -1,4 +1,4 @@
-/* test_kernel_features.c - ALiBi, sinks and gates on every table: each number against the formula in double. */
+/* test_kernel_features.c - ALiBi, sinks, gates and dropout on every table: each number against the formula in double. */
 #include "kernel/table.h"
 
 static void check_alibi(const mha__kernels *t, int64_t lanes, rng *r)
@@ -112,12 +112,65 @@ static void test_gate(void **state)
     }
 }
 
+/* The published test vectors of Philox4x32-10 (Random123, kat_vectors), first words: dropped from the next number on. */
+static void test_draw(void **state)
+{
+    (void)state;
+    static const struct {
+        mha__draw draw;
+        uint32_t word;
+    } known[] = {
+        {{0, 0, 0, 0, 0, 0}, 0x6627e8d5},
+        {{UINT64_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX, 0}, 0x408f276d},
+        {{UINT64_C(0x299f31d0a4093822), 0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344, 0}, 0xd16cfe09},
+    };
+    const mha__kernels *list[TABLES];
+    for (int n = tables(list); n-- > 0;)
+        for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
+            array mask = array_make(list[n], 3 * list[n]->nr, 0, OUTPUT);
+            mha__draw draw = known[k].draw;
+            draw.dropped = known[k].word;
+            list[n]->draw(1, 1, &draw, mask.data);
+            assert_true(get(&mask, 0) == 0);
+            draw.dropped++;
+            list[n]->draw(1, 1, &draw, mask.data);
+            assert_true(get(&mask, 0) == -INFINITY);
+            draw.i -= (uint32_t)list[n]->nr - 1; /* the same entry as the last lane of the last key */
+            draw.j -= 2;
+            list[n]->draw(3, list[n]->nr, &draw, mask.data);
+            assert_true(get(&mask, mask.n - 1) == -INFINITY);
+            draw.dropped--;
+            list[n]->draw(3, list[n]->nr, &draw, mask.data);
+            assert_true(get(&mask, mask.n - 1) == 0 && guards_intact(&mask));
+            array_free(&mask);
+        }
+}
+
+static void test_drop(void **state)
+{
+    (void)state;
+    const mha__kernels *list[TABLES];
+    rng r = rng_make(5, 3);
+    for (int n = tables(list); n-- > 0;) {
+        array s = array_make(list[n], 7 * list[n]->nr, 0, OUTPUT), mask = array_make(list[n], s.n, 0, 0);
+        array was = array_make(list[n], s.n, 0, 0);
+        fill(&s, &r);
+        memcpy(was.data, s.data, (size_t)s.n * s.k->real_size);
+        for (int64_t i = 0; i < s.n; i++)
+            put(&mask, i, rng_chance(&r, 0.4) ? -INFINITY : 0);
+        list[n]->drop(7, list[n]->nr, mask.data, 4, s.data);
+        for (int64_t i = 0; i < s.n; i++)
+            assert_true(get(&s, i) == (get(&mask, i) == 0 ? 4 * get(&was, i) : 0));
+        assert_true(guards_intact(&s));
+        array_free(&s), array_free(&mask), array_free(&was);
+    }
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alibi),
-        cmocka_unit_test(test_sink),
-        cmocka_unit_test(test_gate),
+        cmocka_unit_test(test_alibi), cmocka_unit_test(test_sink), cmocka_unit_test(test_gate),
+        cmocka_unit_test(test_draw),  cmocka_unit_test(test_drop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,6 +65,8 @@ def draw(rng):
         bq, bk = (int(x) for x in rng.integers(1, 70, 2))
         d["block_size"] = bq, bk
         d["block_keep"] = rng.random((H if rng.random() < 0.5 else 1, -(-Lq // bq), -(-Lk // bk))) < 0.7
+    if rng.random() < 0.2:
+        d["dropout"], d["seed"] = float(rng.choice([0.1, 0.5, 0.9])), int(rng.integers(0, 2**63))
     if rng.random() < 0.1:
         d["heads"] = [int(x) for x in rng.integers(0, H, rng.integers(1, H + 1))]
     if rng.random() < 0.2:
@@ -129,6 +131,17 @@ def allowed(t, d):
     return allow.expand(B, H, Lq, Lk)
 
 
+def drawn(seed, shape, p):
+    """Which entries of [B, H, Lq, Lk] dropout keeps: the first word of Philox4x32-10 at the counter (b, h, i, j)."""
+    low, c = np.uint64(0xFFFFFFFF), [x.astype(np.uint64) for x in np.indices(shape)]
+    k = [seed & 0xFFFFFFFF, seed >> 32]
+    for _ in range(10):
+        a, b = c[0] * np.uint64(0xD2511F53), c[2] * np.uint64(0xCD9E8D57)
+        c = [b >> np.uint64(32) ^ c[1] ^ np.uint64(k[0]), b & low, a >> np.uint64(32) ^ c[3] ^ np.uint64(k[1]), a & low]
+        k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    return torch.tensor(c[0] >= p * 2.0**32)
+
+
 def formula(t, d, dtype):
     q, k, v = (t[n].to(dtype) for n in "qkv")
     group = q.shape[1] // k.shape[1]
@@ -150,7 +163,8 @@ def formula(t, d, dtype):
     p = torch.where(torch.isinf(lse)[..., None], 0, torch.exp(s - torch.where(torch.isinf(lse), 0, lse)[..., None]))
     gates = torch.as_tensor(d.get("gates", [1.0])).to(dtype)[..., None, None]
     heads = d.get("heads", slice(None))
-    return {"out": (p @ v * gates)[:, heads], "lse": lse[:, heads], "probs": p[:, heads], "largest": largest}
+    w = p * drawn(d["seed"], p.shape, d["dropout"]) / (1 - d["dropout"]) if "dropout" in d else p
+    return {"out": (w @ v * gates)[:, heads], "lse": lse[:, heads], "probs": p[:, heads], "largest": largest}
 
 
 def worst(ours, truth):

@@ -260,8 +260,10 @@ static void test_threads(void **state)
     (void)state;
     static const int threads[] = {2, 3, 7};
     problem one, many;
-    problem_make(&one, &masked, NULL, 16);
-    problem_make(&many, &masked, NULL, 16);
+    mha_attn_desc d = masked;
+    d.dropout = 0.25;
+    problem_make(&one, &d, NULL, 16);
+    problem_make(&many, &d, NULL, 16);
     for (int n = 0; n < context_count; n++) {
         problem_run(contexts[n], &one);
         for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {

@@ -42,6 +42,7 @@ static const struct {
     {"prefix",
      {SIZES, .causal = 1, .window = {1, 9, -1}, .align = MHA_ALIGN_BOTTOM_RIGHT,
       .inputs = MHA_ATTN_PREFIX_LENS | MHA_ATTN_KV_LENS | MHA_ATTN_Q_LENS}},
+    {"kv_lens and dropout", {SIZES, .dropout = 0.5, .inputs = MHA_ATTN_KV_LENS}},
     {"blocks", {SIZES, .block_q = 20, .block_k = 7, .inputs = MHA_ATTN_BLOCK_KEEP}},
     {"slopes and sinks",
      {SIZES, .causal = 1, .align = MHA_ALIGN_OFFSETS, .inputs = MHA_ATTN_SLOPES | MHA_ATTN_SINKS | MHA_ATTN_GATES}},

@@ -106,7 +106,6 @@ static const refusal refusals[] = {
     {ARG, "dropout", "-0.5", {SET_REAL(dropout, -0.5)}},
     {ARG, "dropout", "1.5", {SET_REAL(dropout, 1.5)}},
     {ARG, "dropout", "nan", {SET_REAL(dropout, NAN)}},
-    {NOT_BUILT, "dropout", "0.1", {SET_REAL(dropout, 0.1)}},
     /* position */
     {ARG, "align", "causal", {SET(causal, 1)}},
     {ARG, "align", "window", {SET(window.on, 1), SET(window.left, 3)}},
@@ -143,7 +142,6 @@ static const refusal refusals[] = {
     {NOT_BUILT, "MHA_ATTN_CU_SEQLENS", "probs", {SET(inputs, MHA_ATTN_CU_SEQLENS), SET(outputs, MHA_ATTN_PROBS)}},
     {ARG, "listed_heads", "0", {SET(inputs, MHA_ATTN_HEAD_LIST)}},
     {ARG, "listed_heads", "7", {SET(inputs, MHA_ATTN_HEAD_LIST), SET(listed_heads, 7)}},
-    {NOT_BUILT, "MHA_ATTN_DROPOUT_KEEP", "", {SET(inputs, MHA_ATTN_DROPOUT_KEEP), SET_REAL(dropout, 0.5)}},
     {NOT_BUILT, "MHA_ATTN_STATS", "", {SET(outputs, MHA_ATTN_STATS)}},
     {NOT_BUILT, "precision", "MHA_PRECISION_SPLIT", {SET(precision, MHA_PRECISION_SPLIT)}},
     {ARG, "block_q", "16", {SET(block_q, 16)}},

@@ -121,6 +121,18 @@ class Attention(unittest.TestCase):
         for got, all_ in zip(r[:3], whole):
             self.assertTrue(np.array_equal(got, all_[:, [3, 0]]))
 
+    def test_dropout(self):
+        ones = np.ones((2, 2, 13, 8), np.float32)
+        a, b, other = (mha.attention(self.q, self.k, ones, dropout=0.25, seed=s, return_probs=True) for s in (1, 1, 2))
+        self.assertTrue(np.array_equal(a.out, b.out))
+        self.assertFalse(np.array_equal(a.out, other.out))
+        self.close(a.probs, reference(self.q, self.k, self.v)[1])
+        self.assertLess(abs(float(a.out.mean()) - 1), 0.15)  # kept ones weigh more, so that the mean stays
+        self.assertEqual(float(np.abs(mha.attention(self.q, self.k, self.v, dropout=1.0)).max()), 0)
+        kept = np.random.default_rng(4).random((2, 1, 9, 13)) < 0.5
+        out = mha.attention(self.q, self.k, self.v, dropout=0.5, dropout_keep=kept)
+        self.close(out, (a.probs.astype(np.float64) * kept * 2) @ self.v.astype(np.float64).repeat(2, 1))
+
     def test_slopes_sinks_gates(self):
         rng = np.random.default_rng(2)
         slopes, sinks, gates = 0.1 * rng.random(4), rng.standard_normal(4), rng.standard_normal((2, 4))
@@ -199,6 +211,7 @@ class Refusals(unittest.TestCase):
         self.refuses("keep", keep=np.ones((2, 3, 5, 4), bool))
         self.refuses("align", align="middle", causal=True)
         self.refuses("layout", layout="hbld")
+        self.refuses("dropout", dropout=1.5)
         self.refuses(r"head_list\[1\] = 3", heads=[0, 3])
         self.refuses("listed_heads", heads=[])
         flat = self.q[0].swapaxes(0, 1)
@@ -216,7 +229,6 @@ class Refusals(unittest.TestCase):
             mha.attention(self.q, self.q, self.q, causl=True)
 
     def test_what_is_not_built_is_refused(self):
-        self.refuses("dropout", dropout=0.5)
         self.refuses("STATS", return_stats=True)
         self.refuses("scores", scores="raw")
 

@@ -97,6 +97,9 @@ void problem_make(problem *p, const mha_attn_desc *desc, const problem_layouts *
         make_input(&p->block_keep, MHA_U8,
                    (int64_t[]){B, H, blocks_of(Lq, desc->block_q), blocks_of(Lk, desc->block_k)}, &at->block_keep, seed,
                    10, next_kept);
+    if (desc->inputs & MHA_ATTN_DROPOUT_KEEP)
+        make_input(&p->dropout_keep, MHA_U8, (int64_t[]){B, H, Lq, Lk}, &at->dropout_keep, seed, 11, next_kept);
+    p->dropout_seed = seed * 0x9E3779B97F4A7C15u;
     make_per_head(p, at, seed);
     const int64_t results = desc->inputs & MHA_ATTN_HEAD_LIST ? desc->listed_heads : H;
     tensor_make(&p->out, stored(desc->dtype, MHA_F32), (int64_t[]){B, results, Lq, Dv}, &at->out, TEST_CANARY);
@@ -123,6 +126,8 @@ void problem_bind(problem *p)
     if (d->inputs & MHA_ATTN_PREFIX_LENS) p->args.prefix_lens = p->prefix_lens;
     if (d->inputs & MHA_ATTN_BLOCK_KEEP) p->args.block_keep = tensor_cview(&p->block_keep);
     if (d->inputs & MHA_ATTN_HEAD_LIST) p->args.head_list = p->head_list;
+    if (d->inputs & MHA_ATTN_DROPOUT_KEEP) p->args.dropout_keep = tensor_cview(&p->dropout_keep);
+    p->args.dropout_seed = p->dropout_seed;
     if (d->inputs & MHA_ATTN_SLOPES) p->args.slopes = tensor_cview(&p->slopes);
     if (d->inputs & MHA_ATTN_SINKS) p->args.sinks = tensor_cview(&p->sinks);
     if (d->inputs & MHA_ATTN_GATES) p->args.gates = tensor_cview(&p->gates);
@@ -136,8 +141,8 @@ void problem_bind(problem *p)
 
 void problem_free(problem *p)
 {
-    tensor *all[] = {&p->q,   &p->k,     &p->v,      &p->out,   &p->keep,  &p->bias,
-                     &p->lse, &p->probs, &p->slopes, &p->sinks, &p->gates, &p->block_keep};
+    tensor *all[] = {&p->q,     &p->k,      &p->v,     &p->out,   &p->keep,       &p->bias,        &p->lse,
+                     &p->probs, &p->slopes, &p->sinks, &p->gates, &p->block_keep, &p->dropout_keep};
     for (size_t n = 0; n < sizeof all / sizeof *all; n++)
         tensor_free(all[n]);
     free(p->table);
@@ -188,6 +193,8 @@ static void random_mask(mha_attn_desc *d, rng *r)
     if (rng_chance(r, 0.3)) d->inputs |= MHA_ATTN_KV_LENS;
     if ((d->inputs & MHA_ATTN_KEEP) && rng_chance(r, 0.2) && d->kv_len > 1) d->keep_keys = rng_range(r, 1, d->kv_len);
     bool moved = d->q_len != d->kv_len || (d->inputs & (MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS));
+    if (rng_chance(r, 0.15)) d->dropout = rng_chance(r, 0.1) ? 1 : 0.9 * rng_uniform(r);
+    if (rng_chance(r, d->dropout > 0 ? 0.3 : 0.02)) d->inputs |= MHA_ATTN_DROPOUT_KEEP;
     if (rng_chance(r, 0.2)) d->inputs |= MHA_ATTN_PREFIX_LENS;
     if (rng_chance(r, 0.1)) {
         d->inputs |= MHA_ATTN_HEAD_LIST;
@@ -218,6 +225,8 @@ static problem_layouts random_layouts(rng *r)
     at.sinks = tensor_layout_random(r, true);
     at.gates = tensor_layout_random(r, true);
     at.block_keep = tensor_layout_random(r, true);
+    at.dropout_keep = tensor_layout_random(r, true);
+    at.dropout_keep.unspecified = false;
     /* there, all-zero strides broadcast */
     at.block_keep.unspecified = at.keep.unspecified = at.bias.unspecified = false;
     at.slopes.unspecified = at.sinks.unspecified = at.gates.unspecified = false;

@@ -13,14 +13,15 @@ enum { PROBLEM_ISAS = 8, PROBLEM_BATCH = 8, PROBLEM_HEADS = 16 };
 
 /* Layouts of all arguments; zero is contiguous. */
 typedef struct problem_layouts {
-    tensor_layout q, k, v, out, keep, bias, lse, probs, slopes, sinks, gates, block_keep;
+    tensor_layout q, k, v, out, keep, bias, lse, probs, slopes, sinks, gates, block_keep, dropout_keep;
 } problem_layouts;
 
 typedef struct problem {
     mha_attn_desc desc;
     mha_attn_args args; /* filled by problem_bind from the tensors and lengths */
-    tensor q, k, v, out, keep, bias, lse, probs, slopes, sinks, gates, block_keep;
+    tensor q, k, v, out, keep, bias, lse, probs, slopes, sinks, gates, block_keep, dropout_keep;
     int64_t q_lens[PROBLEM_BATCH], kv_lens[PROBLEM_BATCH], offsets[PROBLEM_BATCH], prefix_lens[PROBLEM_BATCH];
+    uint64_t dropout_seed;
     int32_t head_list[PROBLEM_HEADS];
     int32_t *table; /* [batch][table_width], with k and v in pages: see paged.h */
     int64_t table_width;

@@ -134,6 +134,40 @@ static double per_head(const mha_cview *view, int64_t b, int64_t h)
     return ((const float *)view->data)[b * view->stride[0] + h * view->stride[1]];
 }
 
+static bool byte_at(const mha_cview *v, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    const int64_t *stride = v->stride;
+    return ((const uint8_t *)v->data)[b * stride[0] + h * stride[1] + i * stride[2] + j * stride[3]] != 0;
+}
+
+/* Philox4x32-10: the first of its four words. */
+static uint32_t philox(uint64_t seed, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3)
+{
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+    for (int round = 0; round < 10; round++) {
+        uint64_t a = (uint64_t)c0 * 0xD2511F53u, b = (uint64_t)c2 * 0xCD9E8D57u;
+        c0 = (uint32_t)(b >> 32) ^ c1 ^ k0;
+        c1 = (uint32_t)b;
+        c2 = (uint32_t)(a >> 32) ^ c3 ^ k1;
+        c3 = (uint32_t)a;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return c0;
+}
+
+/* What dropout multiplies a probability by. */
+static double dropout_factor(const mha_attn_desc *desc, const mha_attn_args *args, const row_at *at, int64_t j)
+{
+    bool kept = true;
+    if (desc->inputs & MHA_ATTN_DROPOUT_KEEP)
+        kept = byte_at(&args->dropout_keep, at->b, at->h, at->i, j);
+    else if (desc->dropout > 0)
+        kept = philox(args->dropout_seed, (uint32_t)at->b, (uint32_t)at->h, (uint32_t)at->i, (uint32_t)j) >=
+               desc->dropout * 0x1p32;
+    return kept && desc->dropout < 1 ? 1 / (1 - desc->dropout) : 0;
+}
+
 static bool in_band(const mha_attn_desc *desc, int64_t position, int64_t j)
 {
     const mha_window *w = &desc->window;
@@ -141,12 +175,6 @@ static bool in_band(const mha_attn_desc *desc, int64_t position, int64_t j)
     if (w->on && w->left >= 0 && j < position - w->left) return false;
     if (w->on && w->right >= 0 && j > position + w->right) return false;
     return true;
-}
-
-static bool byte_at(const mha_cview *v, int64_t b, int64_t h, int64_t i, int64_t j)
-{
-    const int64_t *stride = v->stride;
-    return ((const uint8_t *)v->data)[b * stride[0] + h * stride[1] + i * stride[2] + j * stride[3]] != 0;
 }
 
 static bool kept(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b, int64_t h, int64_t i, int64_t j)
