@@ -90,7 +90,7 @@ typedef struct mha_attn_desc {
     int64_t head_dim;         /* D   1..512 */
     int64_t v_head_dim;       /* Dv  0 = D; else 1..512 */
     mha_dtype dtype;          /* of q and out: f32 (default), bf16, f16, f64 */
-    mha_dtype kv_dtype;       /* of k and v: f32, bf16, f16; f64 with dtype f64 only; default: dtype */
+    mha_dtype kv_dtype;       /* of k and v: f32, bf16, f16, q8_0; f64 with dtype f64 only; default: dtype */
     mha_dtype bias_dtype;     /* as kv_dtype; default: f32, or f64 when dtype is f64 */
     double scale;             /* 0 = 1/sqrt(D); finite */
     double softcap;           /* 0 = off; else s becomes softcap * tanh(s / softcap), before bias and masks; > 0 */
@@ -129,6 +129,9 @@ typedef struct mha_attn_desc {
  *
  * A list of heads: out, lse and probs have desc.listed_heads heads instead of H, in the order of the list; everything else
  * still counts all H. Heads that are not listed are not computed. Out must not be q then.
+ *
+ * Keys and values of q8_0: a row is ceil(D / 32) blocks of 34 bytes (types.h), and views and strides count blocks. They give
+ * the bits that their f32 values, scale * q, would give.
  *
  * Pages: with MHA_ATTN_BLOCK_TABLE k and v are views of desc.pages pages, and key j of batch b is key j % page_size of
  * page block_table[b][j / page_size]. Sequences may share pages, pages may stand in any order, and strides are as free

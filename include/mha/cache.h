@@ -41,7 +41,7 @@ typedef struct mha_cache_desc {
     int64_t kv_heads;   /* Hkv > 0 */
     int64_t head_dim;   /* D   1..512 */
     int64_t v_head_dim; /* Dv  0 = D; else 1..512 */
-    mha_dtype dtype;    /* of what is stored: f32 (default), f64, bf16 or f16 */
+    mha_dtype dtype;    /* of what is stored: f32 (default), f64, bf16, f16 or q8_0 (types.h) */
     int64_t page_size;  /* keys in a page: 0 = 128; else a power of two >= 16 */
     int64_t capacity;   /* keys of all sequences together that there is memory for from the start, rounded up to pages;
                            0 = memory grows as needed, by half at least, and an append may move it */
@@ -62,7 +62,7 @@ typedef struct mha_cache_tokens {
     size_t size;           /* sizeof(mha_cache_tokens) */
     int64_t count;         /* >= 0 for each sequence */
     const int64_t *counts; /* [n] 0..count, where sequences get less; NULL = count for each */
-    mha_dtype dtype;       /* of k and v: the dtype of the cache (default); f32 may be rounded to bf16 or f16 */
+    mha_dtype dtype;       /* of k and v: the dtype of the cache (default), or f32, rounded to bf16, f16 or q8_0 */
     mha_cview k;           /* [n, Hkv, count, D ]  all-zero strides: contiguous */
     mha_cview v;           /* [n, Hkv, count, Dv] */
 } mha_cache_tokens;
@@ -117,7 +117,8 @@ typedef struct mha_cache_tensor {
 enum { MHA_CACHE_TENSORS = 4 };
 
 /* "lengths" i64 [B]; "pages" i32 [B, n]: the page of each page_size keys, -1 where there are none; "k" and "v"
- * [m, Hkv, page_size, D or Dv], of which pages never used are zeros. They point into the cache, valid until it changes. */
+ * [m, Hkv, page_size, D or Dv], of which pages never used are zeros (q8_0: u8,
+ * blocks of 34 bytes in place of numbers). They point into the cache, valid until it changes. */
 MHA_API void mha_cache_save(const mha_cache *cache, mha_cache_tensor tensors[MHA_CACHE_TENSORS]);
 /* Replaces all that the cache holds by copies of tensors saved from one with the same description (capacity may differ).
  * `data` may be misaligned. Errors: MHA_ERR_FORMAT naming the tensor and what is wrong with it; MHA_ERR_MEMORY. */

@@ -60,7 +60,7 @@ typedef enum mha_dtype {
     MHA_BF16,
     MHA_F16,
     MHA_F64,
-    MHA_Q8_0, /* int8 in blocks of 32 with one f16 scale; keys and values of a cache only */
+    MHA_Q8_0, /* int8 in blocks of 32 with one f16 scale (scale, then 32 int8: 34 bytes); keys and values only */
     MHA_BOOL,
     MHA_U8,
     MHA_I8,

@@ -2,6 +2,7 @@
  * leaves. */
 #include "attn/params.h"
 #include "base/error.h"
+#include "base/q8.h"
 #include "base/size.h"
 #include <inttypes.h>
 
@@ -108,8 +109,9 @@ static mha_status bind_tensors(const mha_attn_plan *plan, mha_attn_args *a, mha_
     const size_t size = plan->q.size, kv_size = plan->kv.size;
     const int64_t B = packed ? 1 : d->batch, H = d->heads, Hkv = d->kv_heads, Lq = d->q_len, D = d->head_dim;
     const int64_t pieces = paged ? d->pages : B, keys = paged ? d->page_size : d->kv_len, Dv = d->v_head_dim;
-    operand q = {"q", a->q, {B, H, Lq, D}, false}, k = {"k", a->k, {pieces, Hkv, keys, D}, false};
-    operand v = {"v", a->v, {pieces, Hkv, keys, Dv}, false};
+    const int64_t k_width = mha__element_count(d->kv_dtype, D), v_width = mha__element_count(d->kv_dtype, Dv);
+    operand q = {"q", a->q, {B, H, Lq, D}, false}, k = {"k", a->k, {pieces, Hkv, keys, k_width}, false};
+    operand v = {"v", a->v, {pieces, Hkv, keys, v_width}, false};
     operand out = {"out", {a->out.data, {0}}, {B, d->listed_heads, Lq, Dv}, false};
     for (int i = 0; i < 4; i++)
         out.view.stride[i] = a->out.stride[i];

@@ -2,6 +2,7 @@
 #include "attn/cache.h"
 
 #include "base/error.h"
+#include "base/q8.h"
 #include "base/size.h"
 #include <inttypes.h>
 #include <string.h>
@@ -30,8 +31,8 @@ static mha_status resolve(const mha_cache_desc *desc, mha_cache_desc *d, mha_err
     if (d->head_dim < 1 || d->head_dim > HEAD_DIM_MAX) return bad_field(err, "head_dim", d->head_dim, "1 to 512");
     if (d->v_head_dim < 1 || d->v_head_dim > HEAD_DIM_MAX)
         return bad_field(err, "v_head_dim", d->v_head_dim, "0 (as head_dim) or 1 to 512");
-    if (!mha__cache_converts(d->dtype, d->dtype))
-        return mha__fail(err, MHA_ERR_ARG, "dtype = %d (%s): must be f32, f64, bf16 or f16", (int)d->dtype,
+    if (!mha__cache_converts(mha__cache_source(d->dtype), d->dtype))
+        return mha__fail(err, MHA_ERR_ARG, "dtype = %d (%s): must be f32, f64, bf16, f16 or q8_0", (int)d->dtype,
                          mha_dtype_name(d->dtype));
     if (d->page_size < PAGE_SIZE_MIN || (d->page_size & (d->page_size - 1)) != 0)
         return bad_field(err, "page_size", d->page_size, "0 (128) or a power of two, 16 or more");
@@ -45,8 +46,8 @@ static mha_status resolve(const mha_cache_desc *desc, mha_cache_desc *d, mha_err
 
 static mha_status page_bytes(const mha_cache_desc *d, int64_t width, size_t *bytes, mha_error *err)
 {
-    const int64_t extent[] = {d->kv_heads, d->page_size, width};
-    if (mha__bytes(extent, 3, mha_dtype_size(d->dtype), bytes) && *bytes <= PTRDIFF_MAX / 4) return MHA_OK;
+    const int64_t extent[] = {d->kv_heads, d->page_size, mha__element_count(d->dtype, width)};
+    if (mha__bytes(extent, 3, mha__element_size(d->dtype), bytes) && *bytes <= PTRDIFF_MAX / 4) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG,
                      "a page of kv_heads * page_size * head_dim = %" PRId64 " * %" PRId64 " * %" PRId64 " overflows",
                      d->kv_heads, d->page_size, width);

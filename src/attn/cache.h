@@ -62,6 +62,8 @@ void mha__cache_recycle(mha_cache *cache, int32_t page);   /* onto the free stac
 
 /* ---- cache_rows.c ---- */
 
+/* What new tokens are expected to be: the type that is stored, but f32 for q8_0. */
+mha_dtype mha__cache_source(mha_dtype stored);
 /* True if numbers of type `from` can be stored as `to`. */
 bool mha__cache_converts(mha_dtype from, mha_dtype to);
 /* Writes tokens [0, count) of entry n of `view` to the keys from `position` on of a sequence whose pages are there. `width`

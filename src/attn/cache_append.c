@@ -55,7 +55,7 @@ static mha_status resolve_addition(const mha_cache *c, int64_t sequence, const m
         return mha__fail(err, MHA_ERR_ARG, "tokens.size = %zu: must be sizeof(mha_cache_tokens) = %zu", tokens->size,
                          sizeof *tokens);
     a->tokens = *tokens;
-    if (a->tokens.dtype == MHA_DTYPE_DEFAULT) a->tokens.dtype = c->desc.dtype;
+    if (a->tokens.dtype == MHA_DTYPE_DEFAULT) a->tokens.dtype = mha__cache_source(c->desc.dtype);
     if (!mha__cache_converts(a->tokens.dtype, c->desc.dtype))
         return mha__fail(err, MHA_ERR_ARG, "tokens.dtype = %s cannot be stored as %s", mha_dtype_name(a->tokens.dtype),
                          mha_dtype_name(c->desc.dtype));

@@ -2,7 +2,7 @@
 #include "attn/cache.h"
 
 #include "base/f16.h"
-#include "base/size.h"
+#include "base/q8.h"
 #include <string.h>
 
 /* `n` numbers that lie `stride` apart become adjacent ones. */
@@ -31,11 +31,17 @@ COPY(copy64, uint64_t)
 ROUND(to_bf16, mha__f32_to_bf16)
 ROUND(to_f16, mha__f32_to_f16)
 
+static void to_q8(const void *from, int64_t stride, int64_t n, void *to)
+{
+    mha__q8_round(from, stride, n, to);
+}
+
 static const struct conversion {
     mha_dtype from, to;
     convert_fn convert;
 } conversions[] = {{MHA_F32, MHA_F32, copy32}, {MHA_F64, MHA_F64, copy64},   {MHA_BF16, MHA_BF16, copy16},
-                   {MHA_F16, MHA_F16, copy16}, {MHA_F32, MHA_BF16, to_bf16}, {MHA_F32, MHA_F16, to_f16}};
+                   {MHA_F16, MHA_F16, copy16}, {MHA_F32, MHA_BF16, to_bf16}, {MHA_F32, MHA_F16, to_f16},
+                   {MHA_F32, MHA_Q8_0, to_q8}};
 enum { CONVERSIONS = sizeof conversions / sizeof *conversions };
 
 static convert_fn conversion_of(mha_dtype from, mha_dtype to)
@@ -43,6 +49,11 @@ static convert_fn conversion_of(mha_dtype from, mha_dtype to)
     for (int n = 0; n < CONVERSIONS; n++)
         if (conversions[n].from == from && conversions[n].to == to) return conversions[n].convert;
     return NULL;
+}
+
+mha_dtype mha__cache_source(mha_dtype stored)
+{
+    return stored == MHA_Q8_0 ? MHA_F32 : stored;
 }
 
 bool mha__cache_converts(mha_dtype from, mha_dtype to)
@@ -54,13 +65,14 @@ void mha__cache_write(mha_cache *c, int64_t sequence, int64_t position, int64_t 
                       mha_dtype dtype, int64_t n, int64_t width, char *pages)
 {
     const convert_fn convert = conversion_of(dtype, c->desc.dtype);
-    const int64_t from_size = (int64_t)mha_dtype_size(dtype), size = (int64_t)mha_dtype_size(c->desc.dtype);
+    const int64_t from_size = (int64_t)mha_dtype_size(dtype), size = (int64_t)mha__element_size(c->desc.dtype);
+    const int64_t elements = mha__element_count(c->desc.dtype, width);
     const int64_t heads = c->desc.kv_heads, page_size = c->desc.page_size;
     for (int64_t t = 0; t < count; t++) {
         const int64_t key = position + t, page = *mha__cache_entry(c, sequence, key / page_size);
         for (int64_t g = 0; g < heads; g++) {
             const int64_t from = n * view->stride[0] + g * view->stride[1] + t * view->stride[2];
-            const int64_t to = ((page * heads + g) * page_size + key % page_size) * width;
+            const int64_t to = ((page * heads + g) * page_size + key % page_size) * elements;
             convert((const char *)view->data + from * from_size, view->stride[3], width, pages + to * size);
         }
     }

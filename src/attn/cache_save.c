@@ -3,12 +3,24 @@
 #include "attn/cache.h"
 
 #include "base/error.h"
+#include "base/q8.h"
 #include "base/size.h"
 #include <inttypes.h>
 #include <string.h>
 
 enum { LENGTHS, PAGES, KEYS, VALUES };
 static const char *const names[MHA_CACHE_TENSORS] = {"lengths", "pages", "k", "v"};
+
+/* Blocks of q8_0 are kept as bytes, which any file can hold. */
+static mha_dtype kept_as(const mha_cache *c)
+{
+    return c->desc.dtype == MHA_Q8_0 ? MHA_U8 : c->desc.dtype;
+}
+static int64_t kept_width(const mha_cache *c, int64_t width)
+{
+    const int64_t elements = mha__element_count(c->desc.dtype, width);
+    return c->desc.dtype == MHA_Q8_0 ? elements * (int64_t)mha__element_size(MHA_Q8_0) : elements;
+}
 
 /* One more than the last page that was ever used: from there on nothing is in use. */
 static int64_t pages_in_use(const mha_cache *c)
@@ -27,8 +39,10 @@ void mha_cache_save(const mha_cache *c, mha_cache_tensor t[MHA_CACHE_TENSORS])
         c->view[b] = c->sequences[b].length;
     t[LENGTHS] = (mha_cache_tensor){names[LENGTHS], MHA_I64, 1, {d->batch}, c->view};
     t[PAGES] = (mha_cache_tensor){names[PAGES], MHA_I32, 2, {d->batch, c->width}, c->table};
-    t[KEYS] = (mha_cache_tensor){names[KEYS], d->dtype, 4, {pages, d->kv_heads, d->page_size, d->head_dim}, c->k};
-    t[VALUES] = (mha_cache_tensor){names[VALUES], d->dtype, 4, {pages, d->kv_heads, d->page_size, d->v_head_dim}, c->v};
+    t[KEYS] = (mha_cache_tensor){
+        names[KEYS], kept_as(c), 4, {pages, d->kv_heads, d->page_size, kept_width(c, d->head_dim)}, c->k};
+    t[VALUES] = (mha_cache_tensor){
+        names[VALUES], kept_as(c), 4, {pages, d->kv_heads, d->page_size, kept_width(c, d->v_head_dim)}, c->v};
 }
 
 /* ---- back ---- */
@@ -65,8 +79,8 @@ static mha_status find_all(const mha_cache *c, const mha_cache_tensor *tensors, 
     const mha_cache_tensor want[MHA_CACHE_TENSORS] = {
         {names[LENGTHS], MHA_I64, 1, {d->batch}, NULL},
         {names[PAGES], MHA_I32, 2, {d->batch, -1}, NULL},
-        {names[KEYS], d->dtype, 4, {-1, d->kv_heads, d->page_size, d->head_dim}, NULL},
-        {names[VALUES], d->dtype, 4, {-1, d->kv_heads, d->page_size, d->v_head_dim}, NULL}};
+        {names[KEYS], kept_as(c), 4, {-1, d->kv_heads, d->page_size, kept_width(c, d->head_dim)}, NULL},
+        {names[VALUES], kept_as(c), 4, {-1, d->kv_heads, d->page_size, kept_width(c, d->v_head_dim)}, NULL}};
     for (int n = 0; n < MHA_CACHE_TENSORS; n++)
         MHA__TRY(find(tensors, count, &want[n], &t[n], err));
     if (t[KEYS]->shape[0] == t[VALUES]->shape[0] && t[KEYS]->shape[0] <= INT32_MAX) return MHA_OK;

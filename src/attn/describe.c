@@ -1,5 +1,7 @@
 /* describe.c - what a plan says about itself: one list of facts, printed as sentences or as JSON. */
 #include "attn/plan.h"
+
+#include "base/q8.h"
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -50,9 +52,12 @@ static int refused_paths(const mha_attn_plan *plan, path paths[MHA__ISAS + 2])
 static double bytes_of(const mha_attn_plan *plan)
 {
     const mha_attn_desc *d = &plan->desc;
+    const double batch = plan->packed ? 1 : (double)d->batch;
     const double queries = (double)d->listed_heads * (double)d->q_len, keys = (double)d->kv_heads * (double)d->kv_len;
-    return ((double)plan->q.size * queries + (double)plan->kv.size * keys) * (plan->packed ? 1 : (double)d->batch) *
-           (double)(d->head_dim + d->v_head_dim);
+    const double wide = (double)(d->head_dim + d->v_head_dim);
+    const double elements =
+        (double)(mha__element_count(d->kv_dtype, d->head_dim) + mha__element_count(d->kv_dtype, d->v_head_dim));
+    return batch * ((double)plan->q.size * queries * wide + (double)plan->kv.size * keys * elements);
 }
 
 static void sentences(text *t, const mha_attn_plan *plan, const path *paths, int count)

@@ -18,6 +18,7 @@
 #include "attn/merge.h"
 #include "attn/pages.h"
 #include "attn/place.h"
+#include "base/q8.h"
 #include "base/size.h"
 #include <string.h>
 
@@ -153,7 +154,7 @@ static mha__ahead rows_ahead(const mha_cview *v, const mha__stored *as, int64_t 
     const int64_t size = (int64_t)as->size;
     if (v->stride[3] != 1) return (mha__ahead){NULL, 0, 0, 0};
     return (mha__ahead){mha__at(v, as->size, b, h, first, 0), mha__min64(MHA__KEY_BLOCK, end - first),
-                        v->stride[2] * size, width * size};
+                        v->stride[2] * size, mha__element_count(as->dtype, width) * size};
 }
 
 /* What to ask for while panel number `index` computes the scores of the block at `start`: first the values of this

@@ -1,6 +1,7 @@
 /* pages.c - see pages.h. The table has been checked (bind.c) as far as the lengths reach. */
 #include "attn/pages.h"
 
+#include "base/q8.h"
 #include "base/size.h"
 #include <string.h>
 
@@ -36,6 +37,7 @@ mha__run mha__keys_run(const mha__call *call, const mha_cview *view, int64_t wid
 {
     const mha_attn_desc *d = &call->plan->desc;
     const size_t size = call->plan->kv.size;
+    width = mha__element_count(d->kv_dtype, width);
     const int64_t end = start + keys;
     mha__run run = {NULL, view->stride[2], view->stride[3]};
     if (!(d->inputs & MHA_ATTN_BLOCK_TABLE)) {

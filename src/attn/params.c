@@ -246,8 +246,6 @@ static mha_status check_built(const mha_attn_desc *d, mha_error *err)
     MHA__TRY(refuse_flags(d->inputs, input_flags, INPUTS, err));
     MHA__TRY(refuse_flags(d->outputs, output_flags, OUTPUTS, err));
     MHA__TRY(check_packed(d, err));
-    if (d->kv_dtype == MHA_Q8_0)
-        return refuse(err, "kv_dtype", mha_dtype_name(d->kv_dtype), "keys and values of int8 are");
     if ((d->kv_dtype == MHA_F64) != (d->dtype == MHA_F64))
         return refuse(err, "kv_dtype", mha_dtype_name(d->kv_dtype), "f64 beside another type is");
     if ((d->inputs & MHA_ATTN_BIAS) && (d->bias_dtype == MHA_F64) != (d->dtype == MHA_F64))

@@ -5,6 +5,7 @@
 #include "attn/params.h"
 #include "attn/scratch.h"
 #include "base/error.h"
+#include "base/q8.h"
 #include "base/size.h"
 #include <string.h>
 
@@ -22,7 +23,8 @@ static int levels_of(int64_t kv_len)
 
 static mha__stored stored_as(mha_dtype dtype)
 {
-    return (mha__stored){mha_dtype_size(dtype), dtype == MHA_BF16 ? MHA__BF16 : dtype == MHA_F16 ? MHA__F16 : -1};
+    const int half = dtype == MHA_BF16 ? MHA__BF16 : dtype == MHA_F16 ? MHA__F16 : dtype == MHA_Q8_0 ? MHA__Q8 : -1;
+    return (mha__stored){dtype, mha__element_size(dtype), half};
 }
 
 static mha_status lay_out(mha_attn_plan *plan, mha_error *err)

@@ -15,7 +15,8 @@ enum {
 
 /* How one operand is stored. */
 typedef struct mha__stored {
-    size_t size; /* bytes of a number */
+    mha_dtype dtype;
+    size_t size; /* bytes of an element: a number, or a block of q8_0 */
     int half;    /* an mha__half, or -1: the kernels' real */
 } mha__stored;
 

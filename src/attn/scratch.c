@@ -2,6 +2,7 @@
 #include "attn/scratch.h"
 
 #include "attn/pages.h"
+#include "base/q8.h"
 #include "base/size.h"
 
 enum { LINE = 64, WIDE_ROWS = (int)MHA__TILE_Q > (int)MHA__KEY_BLOCK ? (int)MHA__TILE_Q : (int)MHA__KEY_BLOCK };
@@ -29,8 +30,9 @@ size_t mha__scratch_carve(const mha_attn_plan *plan, char *base, mha__scratch *s
     scratch->bias = take(base, &used, plan->bias.half >= 0 ? panel : 0, size);
     scratch->mask = take(base, &used, panel, size);
     scratch->v = take(base, &used, MHA__KEY_BLOCK * plan->o_stride, size);
-    scratch->gathered_k = take(base, &used, gathered * d->head_dim, plan->kv.size);
-    scratch->gathered_v = take(base, &used, gathered * d->v_head_dim, plan->kv.size);
+    scratch->gathered_k = take(base, &used, gathered * mha__element_count(plan->kv.dtype, d->head_dim), plan->kv.size);
+    scratch->gathered_v =
+        take(base, &used, gathered * mha__element_count(plan->kv.dtype, d->v_head_dim), plan->kv.size);
     scratch->bytes = take(base, &used, panel, 1);
     scratch->top = take(base, &used, nr, size);
     scratch->alpha = take(base, &used, nr, size);

@@ -31,8 +31,8 @@
  * cache. */
 enum { MHA__KEY_BLOCK = 128 };
 
-/* The 16-bit types. Arithmetic is always done in reals. */
-typedef enum mha__half { MHA__BF16, MHA__F16, MHA__HALVES } mha__half;
+/* The 16-bit types, and blocks of q8_0 (base/q8.h), which are only read. Arithmetic is always done in reals. */
+typedef enum mha__half { MHA__BF16, MHA__F16, MHA__HALVES, MHA__Q8 = MHA__HALVES } mha__half;
 
 /* Some rows' softmax over some keys: o[r] = sum of exp(s - max[r]) * v, stride o_stride, not yet divided by sum[r].
  * Nothing seen: max -inf, sum 0, o 0. */
@@ -147,9 +147,10 @@ typedef struct mha__kernels {
 
     /* ---- 16-bit numbers, by mha__half (f32; NULL in the f64 table) ---- */
 
-    /* Exact: number (r, c), at src[r * row_stride + c * col_stride], goes to dst[r * dst_stride + c]. */
-    void (*widen[MHA__HALVES])(int64_t rows, int64_t n, const void *src, int64_t row_stride, int64_t col_stride,
-                               void *dst, int64_t dst_stride);
+    /* Exact: number (r, c), at src[r * row_stride + c * col_stride], goes to dst[r * dst_stride + c]. Strides of q8_0 count
+     * blocks. */
+    void (*widen[MHA__HALVES + 1])(int64_t rows, int64_t n, const void *src, int64_t row_stride, int64_t col_stride,
+                                   void *dst, int64_t dst_stride);
     /* To the nearest, ties to even: src[r * src_stride + c] goes to dst[r * row_stride + c * col_stride]. */
     void (*narrow[MHA__HALVES])(int64_t rows, int64_t n, const void *src, int64_t src_stride, void *dst,
                                 int64_t row_stride, int64_t col_stride);

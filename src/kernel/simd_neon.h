@@ -43,6 +43,11 @@ static MHA_INLINE vf v_load_bytes(const uint8_t *p)
     const real part[VL] = {p[0], p[1], p[2], p[3]};
     return vld1q_f32(part);
 }
+static MHA_INLINE vf v_load_int8(const int8_t *p)
+{
+    const real part[VL] = {p[0], p[1], p[2], p[3]};
+    return vld1q_f32(part);
+}
 static MHA_INLINE vf v_load_bf16(const uint16_t *p)
 {
     return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16));

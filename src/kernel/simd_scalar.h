@@ -105,6 +105,10 @@ static MHA_INLINE void v_transpose(vf *r)
 }
 
 #ifndef MHA_DOUBLE
+static MHA_INLINE vf v_load_int8(const int8_t *p)
+{
+    return *p;
+}
 static MHA_INLINE vf v_load_bf16(const uint16_t *p)
 {
     return mha__bf16_to_f32(*p);

@@ -1,5 +1,7 @@
 /* test_attn_cached.c - the KV cache under the operator: whatever way keys came into the cache, and whatever has been given
  * back since, the rows have the bits of one dense call over everything. On every ISA. */
+#include "base/f16.h"
+#include "base/q8.h"
 #include "mha/cache.h"
 #include "support/check.h"
 #include "support/problem.h"
@@ -211,6 +213,78 @@ static void test_fork_and_truncate(void **state)
     }
 }
 
+/* The numbers that the cache holds, as f32, into `to` [1, Hkv, L, width]. Pages of a new cache stand in order. */
+static void read_back(tensor *to, const mha_cache_tensor *stored, mha_dtype dtype, int64_t width)
+{
+    const int64_t elements = mha__element_count(dtype, width);
+    for (int64_t g = 0; g < to->dim[1]; g++)
+        for (int64_t j = 0; j < to->dim[2]; j++)
+            for (int64_t d = 0; d < width; d++) {
+                const int64_t size = stored->shape[2], row = (j / size * to->dim[1] + g) * size + j % size;
+                const mha__q8 *block = (const mha__q8 *)stored->data + row * elements + d / MHA__Q8_BLOCK;
+                const uint16_t *half = (const uint16_t *)stored->data + row * width + d;
+                const float value = dtype == MHA_Q8_0   ? mha__f16_to_f32(block->scale) * block->q[d % MHA__Q8_BLOCK]
+                                    : dtype == MHA_BF16 ? mha__bf16_to_f32(*half)
+                                                        : mha__f16_to_f32(*half);
+                tensor_set(to, 0, g, j, d, value);
+            }
+}
+
+/* What is stored in fewer bits has the bits of a dense f32 call on the numbers that were stored. */
+static void test_stored_types(void **state)
+{
+    (void)state;
+    static const mha_dtype types[] = {MHA_Q8_0, MHA_BF16, MHA_F16};
+    static const int64_t widths[][3] = {
+        {32, 64, 16}, {40, 24, 128}, {7, 80, 64}, {128, 128, 512}}; /* D, Dv, page_size */
+    mha_error err = {0};
+    for (int n = 0; n < context_count; n++)
+        for (int at = 0; at < 3 * 4; at++) {
+            const int64_t D = widths[at / 3][0], Dv = widths[at / 3][1];
+            const mha_dtype type = types[at % 3];
+            problem p, stored;
+            mha_attn_desc d = laws[0].dense;
+            d.batch = 1, d.q_len = 140, d.kv_len = 300, d.head_dim = D, d.v_head_dim = Dv;
+            d.align = MHA_ALIGN_BOTTOM_RIGHT;
+            problem_make(&p, &d, NULL, 86);
+            problem_make(&stored, &d, NULL, 86);
+            const mha_cache_desc cd = {.size = sizeof cd,
+                                       .batch = 1,
+                                       .kv_heads = 2,
+                                       .head_dim = D,
+                                       .v_head_dim = Dv,
+                                       .dtype = type,
+                                       .page_size = widths[at / 3][2]};
+            const mha_cache_tokens tokens = {.size = sizeof tokens,
+                                             .count = 300,
+                                             .dtype = MHA_F32,
+                                             .k = tensor_cview(&p.k),
+                                             .v = tensor_cview(&p.v)};
+            mha_cache *cache;
+            mha_cache_tensor t[MHA_CACHE_TENSORS];
+            assert_int_equal(mha_cache_create(contexts[n], &cd, &cache, &err), MHA_OK);
+            assert_int_equal(mha_cache_append(cache, 0, &tokens, &err), MHA_OK);
+            mha_cache_save(cache, t);
+            read_back(&stored.k, &t[2], type, D);
+            read_back(&stored.v, &t[3], type, Dv);
+            mha_cache *first = cache; /* and it survives being saved and loaded */
+            assert_int_equal(mha_cache_create(contexts[n], &cd, &cache, &err), MHA_OK);
+            if (mha_cache_load(cache, t, MHA_CACHE_TENSORS, &err) != MHA_OK) fail_msg("%s", err.message);
+            mha_cache_free(first);
+            problem_run(contexts[n], &stored);
+            mha_attn_desc call = {.size = sizeof call, .heads = 4, .q_len = 140, .causal = 1, .outputs = MHA_ATTN_LSE};
+            mha_attn_args args = p.args;
+            assert_int_equal(mha_cache_bind(cache, 0, NULL, &call, &args, &err), MHA_OK);
+            if (mha_attention(contexts[n], &call, &args, &err) != MHA_OK) fail_msg("%s", err.message);
+            if (!problem_same_bits(&stored, &p))
+                fail_msg("%s: D=%d Dv=%d: %s in the cache changes bits", mha_ctx_isa(contexts[n]), (int)D, (int)Dv,
+                         mha_dtype_name(type));
+            mha_cache_free(cache);
+            problem_free(&p);
+            problem_free(&stored);
+        }
+}
+
 /* Sequences of different lengths in one call, one of them empty; a plan for more keys than there are serves many steps. */
 static void test_ragged(void **state)
 {
@@ -300,8 +374,8 @@ static void test_bind_refusals(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_any_steps), cmocka_unit_test(test_streaming),
-                                              cmocka_unit_test(test_fork_and_truncate), cmocka_unit_test(test_ragged),
-                                              cmocka_unit_test(test_bind_refusals)};
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_any_steps),    cmocka_unit_test(test_streaming), cmocka_unit_test(test_fork_and_truncate),
+        cmocka_unit_test(test_stored_types), cmocka_unit_test(test_ragged),    cmocka_unit_test(test_bind_refusals)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

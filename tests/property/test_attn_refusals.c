@@ -94,7 +94,7 @@ static const refusal refusals[] = {
     {NOT_BUILT, "kv_dtype", "f64", {SET(dtype, MHA_BF16), SET(kv_dtype, MHA_F64)}},
     {NOT_BUILT, "bias_dtype", "f64", {SET(bias_dtype, MHA_F64), SET(inputs, MHA_ATTN_BIAS)}},
     {ARG, "dtype", "q8_0", {SET(dtype, MHA_Q8_0)}},
-    {NOT_BUILT, "kv_dtype", "q8_0", {SET(kv_dtype, MHA_Q8_0)}},
+    {NOT_BUILT, "kv_dtype", "q8_0", {SET(dtype, MHA_F64), SET(kv_dtype, MHA_Q8_0)}},
     {ARG, "kv_dtype", "bool", {SET(kv_dtype, MHA_BOOL)}},
     {ARG, "bias_dtype", "i32", {SET(bias_dtype, MHA_I32), SET(inputs, MHA_ATTN_BIAS)}},
     /* numbers */

@@ -1,0 +1,66 @@
+/* test_base_q8.c - blocks of q8_0: how far a number moves, what does not fit, what is behind the end. */
+#include "base/f16.h"
+#include "base/q8.h"
+#include "support/check.h"
+#include "support/rng.h"
+#include <float.h>
+#include <math.h>
+
+static float number(const mha__q8 *blocks, int64_t i)
+{
+    return mha__f16_to_f32(blocks[i / 32].scale) * blocks[i / 32].q[i % 32];
+}
+
+/* Half a step, and what the rounding of the scale to f16 takes from the largest number: 127 * 2^-12 of a step at most. */
+static void test_error(void **state)
+{
+    (void)state;
+    rng r = rng_make(1, 1);
+    for (int n = 0; n < 3000; n++) {
+        enum { MOST = 100, STRIDE = 3 };
+        float x[MOST * STRIDE];
+        mha__q8 blocks[4];
+        const int64_t count = rng_range(&r, 1, MOST), stride = rng_range(&r, 1, STRIDE);
+        const float size = ldexpf(1, (int)rng_range(&r, -6, 20));
+        for (int64_t i = 0; i < count * stride; i++)
+            x[i] = size * (float)rng_normal(&r);
+        mha__q8_round(x, stride, count, blocks);
+        for (int64_t i = 0; i < (count + 31) / 32 * 32; i++) {
+            const float scale = mha__f16_to_f32(blocks[i / 32].scale);
+            if (i >= count)
+                assert_int_equal(blocks[i / 32].q[i % 32], 0);
+            else
+                assert_true(fabsf(number(blocks, i) - x[i * stride]) <= (0.5F + 127.F / 4096) * scale);
+        }
+    }
+}
+
+static void test_edges(void **state)
+{
+    (void)state;
+    float x[32] = {0};
+    mha__q8 block;
+    mha__q8_round(x, 1, 32, &block);
+    assert_true(number(&block, 0) == 0 && block.scale == 0);
+    x[3] = -127, x[4] = 127, x[5] = 64;
+    mha__q8_round(x, 1, 32, &block);
+    assert_true(number(&block, 3) == -127 && number(&block, 4) == 127 && number(&block, 5) == 64);
+    x[9] = FLT_TRUE_MIN; /* nothing beside the others */
+    mha__q8_round(x + 9, 1, 1, &block);
+    assert_true(number(&block, 0) == 0);
+    const float bad[] = {NAN, INFINITY, -INFINITY, FLT_MAX};
+    for (int n = 0; n < 4; n++) {
+        x[20] = bad[n];
+        mha__q8_round(x, 1, 32, &block);
+        assert_true(isnan(number(&block, 0)) && isnan(number(&block, 3)) && isnan(number(&block, 20)));
+    }
+    assert_int_equal(sizeof(mha__q8), 34);
+    assert_int_equal(mha__element_count(MHA_Q8_0, 33), 2);
+    assert_int_equal(mha__element_count(MHA_F32, 33), 33);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_error), cmocka_unit_test(test_edges)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
