@@ -181,7 +181,7 @@ MHA_API void mha_attn_plan_free(mha_attn_plan *plan);
 MHA_API size_t mha_attn_plan_workspace(const mha_attn_plan *plan);
 
 /* Says what was chosen and why: one sentence per line, or a JSON object
- * {kernel, isa, tile_q, tile_k, threads, workspace, flops, bytes, refused: [{path, reason}]}.
+ * {kernel, isa, tile_q, tile_k, tasks, folded, parts, threads, workspace, flops, bytes, refused: [{path, reason}]}.
  * Like snprintf: writes at most `capacity` bytes, terminated, and returns the length that the whole text has. */
 MHA_API size_t mha_attn_plan_describe(const mha_attn_plan *plan, int json, char *text, size_t capacity);
 

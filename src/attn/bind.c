@@ -155,6 +155,16 @@ static int64_t blocks(int64_t length, int64_t size)
     return size > 0 ? mha__ceil_div(length, size) : 0;
 }
 
+/* Folded: the heads of a group become the rows of one head, in every view that has heads and rows. */
+static void fold(const mha_attn_desc *d, mha_attn_args *a)
+{
+    int64_t *strides[] = {a->q.stride, a->out.stride, a->lse.stride, a->probs.stride, a->keep.stride, a->bias.stride};
+    for (size_t n = 0; n < sizeof strides / sizeof *strides; n++) {
+        strides[n][2] = strides[n][1];
+        strides[n][1] *= d->heads / d->kv_heads;
+    }
+}
+
 static mha_status bind_extras(const mha_attn_desc *d, mha_attn_args *a, mha_error *err)
 {
     const int64_t B = d->batch, H = d->heads, results = d->inputs & MHA_ATTN_CU_SEQLENS ? 1 : B;
@@ -300,5 +310,7 @@ mha_status mha__attn_bind(const mha_attn_plan *plan, const mha_attn_args *args, 
     MHA__TRY(bind_lengths(call, err));
     if (plan->desc.inputs & MHA_ATTN_BLOCK_TABLE) MHA__TRY(bind_block_table(&plan->desc, &call->args, err));
     MHA__TRY(bind_tensors(plan, &call->args, err));
-    return bind_extras(&plan->desc, &call->args, err);
+    MHA__TRY(bind_extras(&plan->desc, &call->args, err));
+    if (plan->folded) fold(&plan->desc, &call->args);
+    return MHA_OK;
 }

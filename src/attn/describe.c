@@ -36,12 +36,21 @@ static const char *why_not(const mha_attn_plan *plan, mha__isa isa)
     return "has no kernels of its own yet";
 }
 
-static int refused_paths(const mha_attn_plan *plan, path paths[MHA__ISAS + 2])
+static const char *why_not_folded(const mha_attn_desc *d)
+{
+    if (d->q_len != 1) return "more than one query per head";
+    if (d->heads == d->kv_heads) return "every head has keys of its own";
+    return "an input or output goes by heads";
+}
+
+static int refused_paths(const mha_attn_plan *plan, path paths[MHA__ISAS + 3])
 {
     int n = 0;
     for (int isa = MHA__ISAS - 1; strcmp(mha__isa_name((mha__isa)isa), plan->kernels->isa) != 0; isa--)
         paths[n++] = (path){mha__isa_name((mha__isa)isa), why_not(plan, (mha__isa)isa)};
-    paths[n++] = (path){"decode", "not built yet: few queries run as a tile"};
+    if (!plan->folded) paths[n++] = (path){"heads of a group as one tile", why_not_folded(&plan->desc)};
+    if (plan->parts == 1)
+        paths[n++] = (path){"keys in parts", plan->desc.kv_len <= MHA__CHUNK ? "too few keys" : "tiles or rows enough"};
     if (plan->workers == 1)
         paths[n++] =
             (path){"threads", mha__threads(plan->ctx) == 1 ? "the context has one" : "too little work to wake them"};
@@ -66,7 +75,8 @@ static void sentences(text *t, const mha_attn_plan *plan, const path *paths, int
         mha_dtype_name(plan->desc.kv_dtype), plan->kernels->isa);
     say(t, "tiles: %d queries by %d keys, registers %d by %d, partial results merged every %d keys\n", MHA__TILE_Q,
         MHA__KEY_BLOCK, plan->kernels->mr, plan->kernels->nr, MHA__CHUNK);
-    say(t, "work: %" PRId64 " tasks on up to %d threads\n", plan->tasks, plan->workers);
+    say(t, "work: %" PRId64 " tiles%s in %" PRId64 " parts of the keys on up to %d threads\n", plan->tasks,
+        plan->folded ? ", each of all heads of a group," : "", plan->parts, plan->workers);
     say(t, "workspace: %zu bytes\n", mha_attn_plan_workspace(plan));
     say(t, "cost: %.4g operations unmasked, %.4g bytes read and written\n", mha__plan_flops(plan), bytes_of(plan));
     for (int i = 0; i < count; i++)
@@ -79,8 +89,8 @@ static void json_object(text *t, const mha_attn_plan *plan, const path *paths, i
         mha_dtype_name(plan->desc.dtype), mha_dtype_name(plan->desc.kv_dtype), plan->kernels->isa);
     say(t, "\"tile_q\": %d, \"tile_k\": %d, \"register_rows\": %d, \"register_columns\": %d, \"chunk\": %d, ",
         MHA__TILE_Q, MHA__KEY_BLOCK, plan->kernels->mr, plan->kernels->nr, MHA__CHUNK);
-    say(t, "\"tasks\": %" PRId64 ", \"threads\": %d, \"workspace\": %zu, ", plan->tasks, plan->workers,
-        mha_attn_plan_workspace(plan));
+    say(t, "\"tasks\": %" PRId64 ", \"folded\": %s, \"parts\": %" PRId64 ", \"threads\": %d, \"workspace\": %zu, ",
+        plan->tasks, plan->folded ? "true" : "false", plan->parts, plan->workers, mha_attn_plan_workspace(plan));
     say(t, "\"flops\": %.0f, \"bytes\": %.0f, \"refused\": [", mha__plan_flops(plan), bytes_of(plan));
     for (int i = 0; i < count; i++)
         say(t, "%s{\"path\": \"%s\", \"reason\": \"%s\"}", i ? ", " : "", paths[i].name, paths[i].reason);
@@ -90,7 +100,7 @@ static void json_object(text *t, const mha_attn_plan *plan, const path *paths, i
 size_t mha_attn_plan_describe(const mha_attn_plan *plan, int json, char *to, size_t capacity)
 {
     text t = {to, to ? capacity : 0, 0};
-    path paths[MHA__ISAS + 2];
+    path paths[MHA__ISAS + 3];
     if (!plan) {
         say(&t, json ? "null" : "no plan\n");
         return t.length;

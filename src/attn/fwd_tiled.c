@@ -32,6 +32,7 @@ typedef struct tile {
     mha__span span;
     int64_t kv_head, task;
     bool careful;
+    bool merged; /* the parts of the keys are done */
 } tile;
 
 /* V as the kernels want it: panel p of key j is at data + p * panel + j * row. */
@@ -145,7 +146,7 @@ static void values(const tile *t, const panel *p, const block *b, int64_t first,
 /* True if a task is the first to read its keys and values: the tasks before it read others. */
 static bool is_first_reader(const mha_attn_plan *plan, int64_t task)
 {
-    return task < plan->tasks && task % (plan->tiles * (plan->desc.heads / plan->desc.kv_heads)) == 0;
+    return task < plan->tasks && task % (plan->tiles * plan->group) == 0;
 }
 
 static mha__ahead rows_ahead(const mha_cview *v, const mha__stored *as, int64_t b, int64_t h, int64_t first,
@@ -167,7 +168,7 @@ static mha__ahead ahead_of(const tile *t, int64_t start, int64_t index)
     const mha_attn_args *a = &t->call->args;
     const mha__stored *kv = &t->plan->kv;
     const int64_t next_block = start + MHA__KEY_BLOCK, next = t->task + 1, head = next / t->plan->tiles;
-    const int64_t b = head / d->heads, h = head % d->heads, group = d->heads / d->kv_heads;
+    const int64_t b = head / t->plan->heads, h = head % t->plan->heads;
     const bool dense = !(d->inputs & MHA_ATTN_BLOCK_TABLE);
     if (d->inputs & (MHA_ATTN_CU_SEQLENS | MHA_ATTN_HEAD_LIST)) return (mha__ahead){NULL, 0, 0, 0};
     const bool first = dense && is_first_reader(t->plan, t->task), last = next_block >= t->span.hi;
@@ -175,10 +176,10 @@ static mha__ahead ahead_of(const tile *t, int64_t start, int64_t index)
     if (index == 1 && first && !last)
         return rows_ahead(&a->k, kv, t->rows.b, t->kv_head, next_block, t->span.hi, d->head_dim);
     if (index == 1 && last && dense && is_first_reader(t->plan, next))
-        return rows_ahead(&a->k, kv, b, h / group, 0, d->kv_len, d->head_dim);
+        return rows_ahead(&a->k, kv, b, h / t->plan->group, 0, d->kv_len, d->head_dim);
     if (index == 2 && last && next < t->plan->tasks) {
         const int64_t row = (t->plan->tiles - 1 - next % t->plan->tiles) * MHA__TILE_Q;
-        return rows_ahead(&a->q, &t->plan->q, b, h, row, d->q_len, d->head_dim);
+        return rows_ahead(&a->q, &t->plan->q, b, h, row, t->plan->rows, d->head_dim);
     }
     return (mha__ahead){NULL, 0, 0, 0};
 }
@@ -216,8 +217,7 @@ static void attend_chunk(const tile *t, int64_t chunk, const mha__partial *into)
     }
 }
 
-/* All keys. Returns the result, which lies in the scratch memory. */
-static mha__partial attend(tile *t)
+static mha__merge_stack empty_stack(tile *t)
 {
     const mha_attn_plan *plan = t->plan;
     mha__merge_stack stack = {.kernels = t->k,
@@ -226,16 +226,61 @@ static mha__partial attend(tile *t)
                               .o_stride = plan->o_stride,
                               .level = t->scratch.partial,
                               .levels = plan->levels};
-    int64_t chunk = t->span.lo / MHA__CHUNK;
-    do { /* a tile that sees nothing has one empty chunk */
+    return stack;
+}
+
+/* Chunks [first, end), at least one. The result lies in the scratch memory. */
+static mha__partial attend_chunks(tile *t, int64_t first, int64_t end)
+{
+    mha__merge_stack stack = empty_stack(t);
+    for (int64_t chunk = first; chunk < end; chunk++) {
         attend_chunk(t, chunk, &stack.level[stack.levels]);
         mha__merge_push(&stack, chunk);
-        chunk++;
-    } while (chunk * MHA__CHUNK < t->span.hi);
+    }
     mha__merge_finish(&stack);
-    const mha__partial result = stack.level[stack.levels];
-    if (plan->desc.inputs & MHA_ATTN_SINKS)
-        t->k->sink(t->rows.count, plan->desc.v_head_dim, plan->o_stride, per_head(t, &t->call->args.sinks), &result);
+    return stack.level[stack.levels];
+}
+
+static mha__partial part_of(const tile *t, int64_t part)
+{
+    const mha_attn_plan *plan = t->plan;
+    const size_t before = plan->worker_bytes * (size_t)plan->workers;
+    mha__partial p;
+    mha__part_carve(plan, t->call->workspace + before + (size_t)(t->task * plan->parts + part) * plan->part_bytes, &p);
+    return p;
+}
+
+/* The same as all chunks in turn, to the bit: parts are subtrees. */
+static mha__partial merge_parts(tile *t, int64_t first, int64_t end)
+{
+    mha__merge_stack stack = empty_stack(t);
+    const int64_t size = t->plan->part_chunks;
+    for (int64_t part = first / size; part * size < end; part++) {
+        stack.level[stack.levels] = part_of(t, part);
+        mha__merge_push(&stack, part);
+    }
+    mha__merge_finish(&stack);
+    return stack.level[stack.levels];
+}
+
+/* The chunks that a tile needs; one, and that empty, if it sees nothing. */
+static int64_t first_chunk(const tile *t)
+{
+    return t->span.lo / MHA__CHUNK;
+}
+
+static int64_t end_chunk(const tile *t)
+{
+    return mha__max64(first_chunk(t) + 1, mha__ceil_div(t->span.hi, MHA__CHUNK));
+}
+
+/* All keys. */
+static mha__partial attend(tile *t)
+{
+    const mha__partial result = (t->merged ? merge_parts : attend_chunks)(t, first_chunk(t), end_chunk(t));
+    if (t->plan->desc.inputs & MHA_ATTN_SINKS)
+        t->k->sink(t->rows.count, t->plan->desc.v_head_dim, t->plan->o_stride, per_head(t, &t->call->args.sinks),
+                   &result);
     return result;
 }
 
@@ -296,6 +341,11 @@ static void probabilities(const tile *t, const mha__partial *result)
     }
 }
 
+static char *scratch_of(const mha__call *call, int worker)
+{
+    return call->workspace + (size_t)worker * call->plan->worker_bytes;
+}
+
 static void pack_queries(const tile *t)
 {
     const mha_cview *q = &t->call->args.q;
@@ -317,12 +367,12 @@ static bool open_tile(tile *t, const mha__call *call, int64_t task, int worker)
     mha__rows *r = &t->rows;
     t->plan = plan;
     t->k = plan->kernels;
-    t->careful = false;
+    t->careful = t->merged = false;
     t->task = task;
-    mha__scratch_carve(plan, call->workspace + (size_t)worker * plan->worker_bytes, &t->scratch);
+    mha__scratch_carve(plan, scratch_of(call, worker), &t->scratch);
     t->call = mha__place(call, task, r, &t->own);
     if (r->count <= 0) return false;
-    t->kv_head = r->h / (plan->desc.heads / plan->desc.kv_heads);
+    t->kv_head = r->h / plan->group;
     r->lo = t->scratch.lo, r->hi = t->scratch.hi, r->prefix = t->scratch.prefix;
     mha__mask_intervals(call, r->b, r->first, r->count, t->scratch.lo, t->scratch.hi, t->scratch.prefix);
     t->span = mha__mask_span(r);
@@ -330,13 +380,32 @@ static bool open_tile(tile *t, const mha__call *call, int64_t task, int worker)
     return true;
 }
 
+void mha__fwd_part(void *call, int64_t item, int worker)
+{
+    const mha_attn_plan *plan = ((const mha__call *)call)->plan;
+    const int64_t part = item % plan->parts;
+    tile t;
+    if (!open_tile(&t, call, item / plan->parts, worker)) return;
+    const int64_t first = mha__max64(first_chunk(&t), part * plan->part_chunks);
+    const int64_t end = mha__min64(end_chunk(&t), (part + 1) * plan->part_chunks);
+    if (first >= end) return;
+    const mha__partial from = attend_chunks(&t, first, end), to = part_of(&t, part);
+    const size_t size = t.k->real_size, lanes = (size_t)mha__round_up(t.rows.count, t.k->vl);
+    memcpy(to.max, from.max, lanes * size);
+    memcpy(to.sum, from.sum, lanes * size);
+    memcpy(to.o, from.o, (size_t)(t.rows.count * plan->o_stride) * size);
+}
+
 void mha__fwd_tile(void *call, int64_t task, int worker)
 {
     tile t;
     if (!open_tile(&t, call, task, worker)) return;
+    t.merged = t.plan->parts > 1;
     mha__partial result = attend(&t);
     if (!finish(&t, &result)) {
         t.careful = true;
+        t.merged = false;
+        mha__scratch_carve(t.plan, scratch_of(call, worker), &t.scratch); /* the merge has put parts into it */
         result = attend(&t);
         finish(&t, &result);
     }

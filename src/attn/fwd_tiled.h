@@ -4,7 +4,11 @@
 
 #include "attn/plan.h"
 
-/* Computes task `task` of [0, plan->tasks): MHA__TILE_Q queries of one batch and head, with the scratch memory of
+/* Computes part `item % plan->parts` of the keys for task `item / plan->parts`, where a plan has parts. To be done with
+ * all of them before the first mha__fwd_tile, which merges them. */
+void mha__fwd_part(void *call, int64_t item, int worker);
+
+/* Computes task `task` of [0, plan->tasks): MHA__TILE_Q rows of one batch and head of the grid, with the scratch memory of
  * `worker`. An mha__task_fn; `call` is an mha__call. */
 void mha__fwd_tile(void *call, int64_t task, int worker);
 

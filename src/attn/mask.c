@@ -46,8 +46,8 @@ void mha__mask_intervals(const mha__call *call, int64_t b, int64_t first, int64_
     const int64_t end = mha__min64(keys_of(call, b), d->keep_keys);
     const int64_t ahead = call->args.prefix_lens ? mha__min64(end, call->args.prefix_lens[b]) : 0;
     for (int64_t r = 0; r < count; r++) {
-        const int64_t position = first + r + offset;
-        const bool exists = first + r < queries;
+        const int64_t query = call->plan->folded ? 0 : first + r, position = query + offset;
+        const bool exists = query < queries;
         lo[r] = d->window.left >= 0 ? mha__max64(0, position - near(d->window.left)) : 0;
         hi[r] = d->window.right >= 0 ? mha__min64(end, position + near(d->window.right) + 1) : end;
         if (d->causal) hi[r] = mha__min64(hi[r], position + 1);

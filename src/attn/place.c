@@ -50,7 +50,7 @@ static mha__call alone(const mha__call *call, int64_t b)
 const mha__call *mha__place(const mha__call *call, int64_t task, mha__rows *rows, mha__call *own)
 {
     const mha_attn_plan *plan = call->plan;
-    const int64_t heads = plan->desc.listed_heads, head = task / plan->tiles;
+    const int64_t heads = plan->heads, head = task / plan->tiles;
     const int64_t number = plan->tiles - 1 - task % plan->tiles;
     rows->b = head / heads;
     rows->result = head % heads;
@@ -62,7 +62,7 @@ const mha__call *mha__place(const mha__call *call, int64_t task, mha__rows *rows
     }
     const bool listed = plan->desc.inputs & MHA_ATTN_HEAD_LIST;
     rows->h = listed ? call->args.head_list[rows->result] : rows->result;
-    rows->count = mha__min64(MHA__TILE_Q, mha__rows_of(call, rows->b) - rows->first);
+    rows->count = mha__min64(MHA__TILE_Q, (plan->folded ? plan->rows : mha__rows_of(call, rows->b)) - rows->first);
     rows->position = rows->first + mha__mask_offset(call, rows->b);
     return call;
 }

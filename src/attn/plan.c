@@ -27,6 +27,31 @@ static mha__stored stored_as(mha_dtype dtype)
     return (mha__stored){dtype, mha__element_size(dtype), half};
 }
 
+/* With one query per head the heads of a group differ in nothing that a tile knows per head, unless one of these is on:
+ * then K and V are read once for all of them. */
+static bool is_folded(const mha_attn_desc *d)
+{
+    const uint32_t plain = MHA_ATTN_KEEP | MHA_ATTN_BIAS | MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS | MHA_ATTN_BLOCK_TABLE;
+    return d->q_len == 1 && d->heads > d->kv_heads && !(d->inputs & ~plain) && d->dropout == 0 &&
+           !(d->outputs & MHA_ATTN_STATS);
+}
+
+/* Few rows and few tiles: the keys are cut into at most PARTS_MOST parts. By the shape alone, whatever the threads. */
+static void cut_keys(mha_attn_plan *plan)
+{
+    enum { PARTS_MOST = 64, TASKS_ENOUGH = 64, ROWS_MOST = 16 };
+    const int64_t chunks = mha__ceil_div(plan->desc.kv_len, MHA__CHUNK);
+    mha__partial part;
+    plan->parts = plan->part_chunks = 1;
+    plan->part_bytes = 0;
+    if (chunks <= 1 || plan->packed || plan->rows > ROWS_MOST || plan->tasks == 0 || plan->tasks >= TASKS_ENOUGH)
+        return;
+    while (mha__ceil_div(chunks, plan->part_chunks) > PARTS_MOST)
+        plan->part_chunks *= 2;
+    plan->parts = mha__ceil_div(chunks, plan->part_chunks);
+    plan->part_bytes = mha__part_carve(plan, NULL, &part);
+}
+
 static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
 {
     const mha_attn_desc *d = &plan->desc;
@@ -37,12 +62,17 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
     plan->q = stored_as(d->dtype);
     plan->kv = stored_as(d->kv_dtype);
     plan->bias = stored_as(d->bias_dtype);
+    plan->folded = is_folded(d);
     plan->packed = (d->inputs & MHA_ATTN_CU_SEQLENS) != 0;
-    plan->tiles = plan->packed ? d->q_len / MHA__TILE_Q + d->batch : mha__ceil_div(d->q_len, MHA__TILE_Q);
-    plan->tasks = (plan->packed ? 1 : d->batch) * d->listed_heads * plan->tiles;
-    plan->workers = mha__plan_flops(plan) < ALONE_FLOPS || plan->tasks <= 1 ? 1 : mha__threads(plan->ctx);
+    plan->group = plan->folded ? 1 : d->heads / d->kv_heads;
+    plan->heads = plan->folded ? d->kv_heads : d->listed_heads;
+    plan->rows = plan->folded ? d->heads / d->kv_heads : d->q_len;
+    plan->tiles = plan->packed ? d->q_len / MHA__TILE_Q + d->batch : mha__ceil_div(plan->rows, MHA__TILE_Q);
+    plan->tasks = (plan->packed ? 1 : d->batch) * plan->heads * plan->tiles;
     plan->levels = levels_of(d->kv_len);
     plan->o_stride = mha__round_up(d->v_head_dim, plan->kernels->nr);
+    cut_keys(plan);
+    plan->workers = mha__plan_flops(plan) < ALONE_FLOPS || plan->tasks * plan->parts <= 1 ? 1 : mha__threads(plan->ctx);
     plan->positional = mha__attn_positional(d);
     plan->worker_bytes = mha__scratch_carve(plan, NULL, &scratch);
     if (!mha__mul(plan->worker_bytes, (size_t)plan->workers, &bytes))
@@ -77,7 +107,18 @@ void mha_attn_plan_free(mha_attn_plan *plan)
 
 size_t mha_attn_plan_workspace(const mha_attn_plan *plan)
 {
-    return plan && plan->tasks > 0 ? plan->worker_bytes * (size_t)plan->workers : 0;
+    if (!plan || plan->tasks == 0) return 0;
+    return plan->worker_bytes * (size_t)plan->workers + plan->part_bytes * (size_t)(plan->tasks * plan->parts);
+}
+
+static void run(mha__call *call, int64_t count, mha__task_fn task)
+{
+    if (call->plan->workers > 1) {
+        mha__parallel(call->plan->ctx, count, task, call);
+    } else {
+        for (int64_t i = 0; i < count; i++)
+            task(call, i, 0);
+    }
 }
 
 mha_status mha_attn_forward(const mha_attn_plan *plan, const mha_attn_args *args, void *workspace,
@@ -86,12 +127,8 @@ mha_status mha_attn_forward(const mha_attn_plan *plan, const mha_attn_args *args
     mha__call call;
     if (!plan) return mha__fail(err, MHA_ERR_ARG, "plan is NULL");
     MHA__TRY(mha__attn_bind(plan, args, workspace, workspace_bytes, &call, err));
-    if (plan->workers > 1) {
-        mha__parallel(plan->ctx, plan->tasks, mha__fwd_tile, &call);
-    } else {
-        for (int64_t task = 0; task < plan->tasks; task++)
-            mha__fwd_tile(&call, task, 0);
-    }
+    if (plan->parts > 1) run(&call, plan->tasks * plan->parts, mha__fwd_part);
+    run(&call, plan->tasks, mha__fwd_tile);
     return MHA_OK;
 }
 

@@ -26,14 +26,20 @@ struct mha_attn_plan {
     mha_attn_desc desc; /* every default resolved; see params.h */
     const mha__kernels *kernels;
     mha__stored q, kv, bias; /* out is stored as q */
-    int64_t tiles;           /* of queries, per batch and head; of packed sequences: of all of them together, at most */
-    int64_t tasks;           /* tiles for each head that is computed, and each batch if sequences are not packed */
-    int workers;             /* threads that may take part: 1 where the work is too small to wake anybody */
-    int levels;              /* partial results that may wait to be merged */
-    int64_t o_stride;        /* of a row of a partial result: Dv rounded up to whole panels */
-    bool packed;             /* sequences lie one after another */
-    bool positional;         /* causal or a window: rows have positions */
-    size_t worker_bytes;     /* of scratch memory; see scratch.c */
+    bool folded;             /* one query per head: the heads of a group are the rows of a tile, see bind.c */
+    int64_t heads, rows; /* of the grid of tiles: heads computed and q_len, or, folded, kv_heads and a group's heads */
+    int64_t group;       /* heads of the grid to a key/value head, if all are computed */
+    int64_t tiles;       /* of rows, per batch and head; of packed sequences: of all of them together, at most */
+    int64_t tasks;       /* tiles for each head of the grid, and each batch if sequences are not packed */
+    int64_t parts;       /* of the keys, each a task of its own; 1 where there are tiles enough */
+    int64_t part_chunks; /* chunks in a part: a power of two, so that a part is a subtree of the merge tree */
+    size_t part_bytes;   /* of the result of one part */
+    int workers;         /* threads that may take part: 1 where the work is too small to wake anybody */
+    int levels;          /* partial results that may wait to be merged */
+    int64_t o_stride;    /* of a row of a partial result: Dv rounded up to whole panels */
+    bool packed;         /* sequences lie one after another */
+    bool positional;     /* causal or a window: rows have positions */
+    size_t worker_bytes; /* of scratch memory; see scratch.c */
 };
 
 /* One call: the arguments with every stride filled in. */

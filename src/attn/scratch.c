@@ -48,3 +48,14 @@ size_t mha__scratch_carve(const mha_attn_plan *plan, char *base, mha__scratch *s
     }
     return used;
 }
+
+size_t mha__part_carve(const mha_attn_plan *plan, char *base, mha__partial *part)
+{
+    const size_t size = plan->kernels->real_size;
+    const int64_t rows = mha__min64(plan->rows, MHA__TILE_Q), lanes = mha__round_up(rows, plan->kernels->nr);
+    size_t used = 0;
+    part->max = take(base, &used, lanes, size);
+    part->sum = take(base, &used, lanes, size);
+    part->o = take(base, &used, rows * plan->o_stride, size);
+    return used;
+}

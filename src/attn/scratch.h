@@ -34,4 +34,8 @@ typedef struct mha__scratch {
  * o_stride and desc of the plan. */
 size_t mha__scratch_carve(const mha_attn_plan *plan, char *base, mha__scratch *scratch);
 
+/* The same for the result of one part of the keys. The workspace holds one for each task and part behind the scratch
+ * memory of the workers. */
+size_t mha__part_carve(const mha_attn_plan *plan, char *base, mha__partial *part);
+
 #endif

@@ -157,6 +157,57 @@ static void test_causal_prefix(void **state)
     }
 }
 
+/* A token at a time, its heads folded into one tile and its keys cut into parts for several threads, against prefill. */
+static void check_decode(mha_ctx *ctx, const mha_attn_desc *d)
+{
+    problem whole;
+    problem_make(&whole, d, NULL, 18);
+    problem_run(ctx, &whole);
+    for (int64_t b = 0; b < d->batch; b++)
+        for (int64_t i = 0; i < d->q_len; i += 3)
+            check_cut(ctx, &whole, b, i, 1, d->kv_len - d->q_len + i + 1);
+    problem_free(&whole);
+}
+
+static void test_decode(void **state)
+{
+    (void)state;
+    mha_ctx *many[PROBLEM_ISAS];
+    const int count = problem_contexts(many, 3);
+    mha_attn_desc d = {.size = sizeof d,
+                       .batch = 2,
+                       .heads = 10,
+                       .kv_heads = 2,
+                       .q_len = 20,
+                       .kv_len = 3090,
+                       .head_dim = 48,
+                       .v_head_dim = 136,
+                       .causal = 1,
+                       .align = MHA_ALIGN_BOTTOM_RIGHT,
+                       .outputs = MHA_ATTN_LSE};
+    mha_attn_desc masked_too = d, half = d, far = d;
+    masked_too.inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS;
+    masked_too.outputs |= MHA_ATTN_PROBS;
+    masked_too.kv_len = 2100;
+    half.dtype = MHA_BF16;
+    half.heads = 2;
+    half.kv_len = 1500;
+    far.batch = 1;
+    far.heads = 3;
+    far.kv_heads = 1;
+    far.head_dim = 5;
+    far.v_head_dim = 3;
+    far.kv_len = 69000; /* more chunks than parts */
+    far.q_len = 17;
+    for (int n = 0; n < count; n++) {
+        check_decode(many[n], &d);
+        check_decode(many[n], &masked_too);
+        check_decode(many[n], &half);
+        check_decode(many[n], &far);
+    }
+    problem_contexts_free(many, count);
+}
+
 static void test_grouped_heads(void **state)
 {
     (void)state;
@@ -308,8 +359,8 @@ static void test_out_is_q(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parts),   cmocka_unit_test(test_causal_prefix), cmocka_unit_test(test_grouped_heads),
-        cmocka_unit_test(test_layouts), cmocka_unit_test(test_broadcast),     cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_out_is_q)};
+        cmocka_unit_test(test_parts),         cmocka_unit_test(test_decode),  cmocka_unit_test(test_causal_prefix),
+        cmocka_unit_test(test_grouped_heads), cmocka_unit_test(test_layouts), cmocka_unit_test(test_broadcast),
+        cmocka_unit_test(test_threads),       cmocka_unit_test(test_out_is_q)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
