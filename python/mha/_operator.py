@@ -26,13 +26,13 @@ LSE, PROBS, STATS = 1, 2, 4
 class _Call:
     """Description and arguments of one call; holds what must stay alive."""
 
-    def __init__(self, q, k, v, layout, packed):
+    def __init__(self, q, k, v, layout, packed, paged):
         self.desc, self.args = struct(AttnDesc), struct(AttnArgs)
         self.alive = []
         self.axes = _choose("layout", layout, _LAYOUT)
         self.packed = packed
         self.q, self.k, self.v = (self._operand(x, n, packed) for x, n in ((q, "q"), (k, "k"), (v, "v")))
-        self._shapes()
+        self._shapes(paged)
         for name in ("q", "k", "v"):
             setattr(self.args, name, getattr(self, name).view(self.axes))
 
@@ -44,9 +44,9 @@ class _Call:
             a.shape, a.strides = (1,) + a.shape, (0,) + a.strides
         return a
 
-    def _shapes(self):
+    def _shapes(self, paged):
         q, k, v = ([a.shape[x] for x in self.axes] for a in (self.q, self.k, self.v))
-        if k[:3] != v[:3] or q[0] != k[0] or q[3] != k[3]:
+        if k[:3] != v[:3] or (q[0] != k[0] and not paged) or q[3] != k[3]:
             raise ValueError(f"q {self.q.shape}, k {self.k.shape}, v {self.v.shape}: batch, key/value heads, keys or "
                              "head width differ")
         if self.k.dtype != self.v.dtype:
@@ -104,10 +104,12 @@ def _choose(name, value, table):
 def _prepare(q, k, v, *, scale=None, softcap=0.0, causal=False, align=None, offsets=None, window=(-1, -1), keep=None,
              bias=None, prefix_lens=None, q_lens=None, kv_lens=None, cu_seqlens_q=None, cu_seqlens_k=None,
              block_keep=None, block_size=None, slopes=None, sinks=None, gates=None, heads=None, dropout=0.0, seed=0, dropout_keep=None,
-             precision=None, layout="bhld"):
+             precision=None, block_table=None, layout="bhld"):
     packed = cu_seqlens_q is not None or cu_seqlens_k is not None
-    call_ = _Call(q, k, v, "blhd" if packed else layout, packed)
+    call_ = _Call(q, k, v, "blhd" if packed else layout, packed, block_table is not None)
     desc, args = call_.desc, call_.args
+    if block_table is not None:
+        _page(call_, block_table)
     if packed:
         _pack(call_, cu_seqlens_q, cu_seqlens_k)
     if scale is not None and not scale:
@@ -154,6 +156,18 @@ def _pack(call_, cu_seqlens_q, cu_seqlens_k):
     call_.desc.batch = len(cu_seqlens_q) - 1
     for name, x in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
         call_.give(CU_SEQLENS, name, lengths(x, len(cu_seqlens_q), name))
+
+
+def _page(call_, block_table):
+    """k and v are [pages, Hkv, page_size, width]; block_table [B, n] says where the keys of each sequence are."""
+    desc = call_.desc
+    table = np.ascontiguousarray(np.asarray(block_table), dtype=np.int32)
+    if table.ndim != 2 or table.shape[0] != desc.batch:
+        raise ValueError(f"block_table: shape {table.shape}, want ({desc.batch}, pages of a sequence)")
+    desc.pages, desc.page_size = call_.k.shape[0], desc.kv_len
+    desc.kv_len = table.shape[1] * desc.page_size
+    call_.alive.append(table)
+    call_.give(BLOCK_TABLE, "block_table", View(table.ctypes.data, (ctypes.c_int64 * 4)(table.shape[1], 1, 0, 0)))
 
 
 def _rarer(call_, block_keep, block_size, heads):
@@ -209,6 +223,7 @@ def attention(q, k, v, *, threads=None, return_lse=False, return_probs=False, re
     or Attention(out, lse, probs, stats, scores) when one of the return_ arguments asks for more; None stands for what
     was not asked for. The description (scale, softcap, causal, align, offsets, window, keep, bias, q_lens, kv_lens ...)
     is the one of include/mha/attn.h; keep (True = may be seen) and bias broadcast from the right to [B, H, Lq, Lk].
+    With block_table [B, n] of int, k and v are pages [pages, Hkv, page_size, D or Dv]; -1 is a dropped page.
     What the library cannot do yet is a ValueError that says so.
     """
     c = _prepare(q, k, v, **description)
