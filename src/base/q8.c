@@ -20,8 +20,8 @@ static void round_block(const float *x, int64_t stride, int64_t n, mha__q8 *bloc
     const bool finite = isfinite(scale);
     if (!finite) block->scale = mha__f32_to_f16(NAN);
     for (int64_t i = 0; i < MHA__Q8_BLOCK; i++) {
-        const float q = i < n && finite && scale > 0 ? roundf(x[i * stride] / scale) : 0;
-        block->q[i] = (int8_t)fmaxf(-MOST, fminf(MOST, q));
+        const float q = i < n && finite && scale > 0 ? x[i * stride] / scale : 0;
+        block->q[i] = (int8_t)(fabsf(q) >= MOST ? copysignf(MOST, q) : q + copysignf(0.5F, q));
     }
 }
 

@@ -179,6 +179,15 @@ class Attention(unittest.TestCase):
             mha.set_isa("sse9")
         self.assertEqual(mha.isa(), before)
 
+    def test_pages(self):
+        whole = mha.attention(self.q, self.k, self.v, kv_lens=[13, 7])
+        k, v = (np.full((5, 2, 16, x.shape[3]), np.nan, np.float32) for x in (self.k, self.v))
+        k[3, :, :13], k[1, :, :7] = self.k[0], self.k[1, :, :7]
+        v[3, :, :13], v[1, :, :7] = self.v[0], self.v[1, :, :7]
+        out = mha.attention(self.q, k, v, block_table=[[3], [1]], kv_lens=[13, 7])
+        self.assertTrue(np.array_equal(out, whole))
+        self.assertEqual(float(np.abs(mha.attention(self.q, k, v, block_table=[[3], [-1]], kv_lens=[13, 7])[1]).max()), 0)
+
 
 class Refusals(unittest.TestCase):
     q = np.zeros((1, 3, 4, 8), np.float32)
@@ -223,17 +232,11 @@ class Refusals(unittest.TestCase):
         self.refuses("block_size", block_keep=np.ones((1, 1, 1), bool), block_size=(0, 4))
         self.refuses("block_keep", block_keep=np.ones((2, 1, 1), bool), block_size=(4, 4))
 
-    def test_pages(self):
-        whole = mha.attention(self.q, self.k, self.v, kv_lens=[13, 7])
-        k, v = (np.full((5, 2, 16, x.shape[3]), np.nan, np.float32) for x in (self.k, self.v))
-        k[3, :, :13], k[1, :, :7] = self.k[0], self.k[1, :, :7]
-        v[3, :, :13], v[1, :, :7] = self.v[0], self.v[1, :, :7]
-        out = mha.attention(self.q, k, v, block_table=[[3], [1]], kv_lens=[13, 7])
-        self.assertTrue(np.array_equal(out, whole))
-        self.assertEqual(float(np.abs(mha.attention(self.q, k, v, block_table=[[3], [-1]], kv_lens=[13, 7])[1]).max()), 0)
-        self.refuses(r"block_table\[1\]\[0\] = 5", self.q, k, v, block_table=[[3], [5]])
-        self.refuses("block_table", self.q, k, v, block_table=[3, 1])
-        self.refuses("page_size", self.q, k[:, :, :13], v[:, :, :13], block_table=[[3], [1]])
+    def test_tables_of_pages(self):
+        q, k = np.zeros((2, 2, 3, 8), np.float32), np.zeros((5, 2, 16, 8), np.float32)
+        self.refuses(r"block_table\[1\]\[0\] = 5", q, k, k, block_table=[[3], [5]])
+        self.refuses("block_table", q, k, k, block_table=[3, 1])
+        self.refuses("page_size", q, k[:, :, :13], k[:, :, :13], block_table=[[3], [1]])
 
     def test_names(self):
         self.assertIn("softcap", inspect.signature(mha.attention).parameters)
