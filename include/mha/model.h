@@ -80,10 +80,11 @@ typedef struct mha_model_output {
     void *user;
 } mha_model_output;
 
-/* Runs the model. `output` may be NULL. Allocates once. A sequence's numbers have the same bits alone, in a batch, padded, and
- * on any number of threads. Errors: MHA_ERR_ARG for a length beyond max_positions or an id outside the vocabulary (all are
- * checked before the first layer runs), MHA_ERR_UNSUPPORTED, MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
- * Cost: 2 operations per dense weight and token, and the operator's own; with on_attention B heads L L floats of memory. */
+/* Runs the model. `output` may be NULL. Allocates twice, however many layers there are: a plan of the operator, and the memory
+ * of the pass. A sequence's numbers have the same bits alone, in a batch, padded, and on any number of threads.
+ * Errors: MHA_ERR_ARG for a length beyond max_positions or an id outside the vocabulary (all are checked before the
+ * first layer runs), MHA_ERR_UNSUPPORTED, MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
+ * Cost: 2 operations per dense weight and token, and the operator's own; with on_attention B heads L L floats. */
 MHA_API mha_status mha_model_forward(const mha_model *model, const mha_model_input *input,
                                      const mha_model_output *output, mha_error *err);
 

@@ -418,6 +418,10 @@ static void test_no_memory(void **state)
         assert_int_equal(memory.live, live);
     }
     assert_true(n > 3);
+    memory.budget = -1;
+    const long before = memory.calls;
+    assert_int_equal(mha_model_forward(model, &input, NULL, NULL), MHA_OK);
+    assert_int_equal(memory.calls - before, 2); /* a plan and the pass, for all layers */
     mha_model_free(model);
     mha_ctx_free(ctx);
     assert_int_equal(memory.live, 0);
