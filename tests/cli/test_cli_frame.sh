@@ -15,8 +15,22 @@ refused 2 "$MHA"
 refused 2 "$MHA" nonsense
 refused 2 "$MHA" --nonsense
 refused 2 "$MHA" info --nonsense
-refused 2 "$MHA" info -t x
-refused 2 "$MHA" info -t -1
+# Numbers: digits only, one rule for -t and MHA_THREADS; the option and the value are named.
+for bad in x -1 0 1025 ' 3' +3 0x3 3x '' 99999999999999999999; do
+    refused 2 "$MHA" info -t "$bad"
+    has err "-t \"$bad\": want a whole number from 1 to 1024"
+    [ -n "$bad" ] || continue # an empty variable counts as not set
+    refused 2 env MHA_THREADS="$bad" "$MHA" info -m builtin
+    has err "MHA_THREADS is \"$bad\""
+done
+refused 2 "$MHA" heads -s -1 text
+has err '-s "-1"'
+refused 2 "$MHA" tokenize -m builtin --max-tokens few text
+has err '--max-tokens "few"'
+refused 2 "$MHA" bench attention --seconds soon
+has err '--seconds "soon"'
+refused 2 "$MHA" info -t
+has err '-t: missing argument'
 refused 2 "$MHA" info -q -v
 refused 2 "$MHA" info --isa sse9
 refused 2 "$MHA" demo now
