@@ -126,7 +126,7 @@ static mha_status read_descr(reader *r)
     mha__quote(&q, text, n);
     for (size_t i = 0; n > 1 && i < sizeof refused_kinds / sizeof refused_kinds[0]; i++)
         if (text[1] == refused_kinds[i].letter)
-            return refuse(r, "header: descr: dtype '%s': %s", q.text, refused_kinds[i].text);
+            return refuse(r, "header: descr: dtype \"%s\": %s", q.text, refused_kinds[i].text);
     for (size_t i = 0; n == 3 && i < sizeof dtypes / sizeof dtypes[0]; i++) {
         if (memcmp(text + 1, dtypes[i].text, 2) != 0) continue;
         bool one_byte = text[2] == '1';
@@ -136,7 +136,7 @@ static mha_status read_descr(reader *r)
         memcpy(r->descr, text, 3);
         return MHA_OK;
     }
-    return refuse(r, "header: descr: dtype '%s' is not known", q.text);
+    return refuse(r, "header: descr: dtype \"%s\" is not known", q.text);
 }
 
 static mha_status read_order(reader *r)
@@ -177,7 +177,7 @@ static mha_status read_header(reader *r)
             i++;
         mha__quoted q;
         if (i == FIELDS || seen[i])
-            return refuse(r, "header: key '%s' is %s", mha__quote(&q, key, n),
+            return refuse(r, "header: key \"%s\" is %s", mha__quote(&q, key, n),
                           i == FIELDS ? "not known" : "there twice");
         seen[i] = true;
         if (!take(r, ":")) return expected(r, ":");

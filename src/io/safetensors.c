@@ -88,6 +88,12 @@ static mha_status check_length(const reader *r, const mha__source *source, size_
     for (int i = 7; i >= 0; i--)
         n = n << 8 | head[i];
     if (n == 0) return refuse(r, NULL, "header length 0");
+    if (n > rest && rest > 0 && head[8] != '{')
+        return refuse(
+            r, NULL,
+            "neither safetensors nor .npy (of safetensors, the first 8 bytes would be the length of the header, "
+            "%llu, but %zu bytes follow)",
+            (unsigned long long)n, rest);
     if (n > rest)
         return refuse(r, NULL, "header length %llu, but only %zu bytes follow it", (unsigned long long)n, rest);
     if (n > MHA__HEADER_BYTES)

@@ -26,6 +26,10 @@ mha_status mha__source_read(const mha__source *source, size_t offset, void *to, 
 mha_status mha__read_whole(mha_ctx *ctx, const char *folder, const char *name, size_t limit, char **bytes, size_t *n,
                            mha_error *err);
 
+/* Sentences about a file of a folder begin with its bare name: puts the folder before it, where `status` is a failure
+ * and its sentence is of that kind. Returns `status`. */
+mha_status mha__in_folder(mha_status status, const char *folder, const char *name, mha_error *err);
+
 /* A name that stands for a file in its folder and nowhere else: not empty, no '/', '\' or NUL, not "." or "..". */
 bool mha__bare_name(const char *name, size_t n);
 
@@ -36,7 +40,7 @@ const char *mha__foreign(const void *head, size_t n);
 /* "a directory", "a fifo" ... for the st_mode of something that is not a regular file. */
 const char *mha__file_kind(mode_t mode);
 
-/* "WHAT 'NAME': reason", MHA_ERR_IO; `number` is an errno. */
+/* "NAME: WHAT: reason", MHA_ERR_IO; `number` is an errno. */
 mha_status mha__fail_errno(mha_error *err, const char *what, const char *name, int number);
 
 #endif
