@@ -122,8 +122,8 @@ static int put_result(cli_session *s, const vectors *v)
     }
     int code = ends_with(s->options.out, ".npy") ? write_npy(s, v) : write_json(s, v);
     if (code == CLI_DONE)
-        cli_say(s, "%lld vectors of %lld numbers in %s", (long long)v->texts->count, (long long)v->width,
-                cli_shown(s->options.out));
+        cli_say(s, "%s: %lld vectors of %lld numbers", cli_shown(s->options.out), (long long)v->texts->count,
+                (long long)v->width);
     return code;
 }
 
@@ -147,7 +147,7 @@ static int check_options(const cli_session *s, mha_pool *pool)
 {
     *pool = given.pool && strcmp(given.pool, "cls") == 0 ? MHA_POOL_CLS : MHA_POOL_MEAN;
     if (given.pool && *pool == MHA_POOL_MEAN && strcmp(given.pool, "mean") != 0)
-        return cli_usage(s, "--pool %s: mean or cls", cli_shown(given.pool));
+        return cli_usage(s, "--pool \"%s\": mean or cls", cli_shown(given.pool));
     const char *out = s->options.out;
     if (out && !ends_with(out, ".npy") && !ends_with(out, ".json"))
         return cli_usage(s, "-o %s: the name must end in .npy or .json", cli_shown(out));

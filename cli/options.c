@@ -81,7 +81,7 @@ static const char *check_values(const cli_session *session)
     const cli_options *o = &session->options;
     if (o->quiet && o->verbose) return "-q and -v contradict each other";
     if (o->json && o->csv) return "--json and --csv contradict each other";
-    if (o->dtype && strcmp(o->dtype, "bf16") == 0) return "--dtype bf16: not built yet, only f32";
+    if (o->dtype && strcmp(o->dtype, "bf16") == 0) return "--dtype \"bf16\": not built yet, only f32";
     if (o->dtype && strcmp(o->dtype, "f32") != 0) return "--dtype: only f32";
     return NULL;
 }
