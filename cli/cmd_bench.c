@@ -112,8 +112,8 @@ const cli_command cli_bench = {
     .summary = "measure the attention operator against the limits of this machine",
     .usage = "attention",
     .details =
-        "Rows: prefill, prefill-causal, bert-batch, grouped-causal, long, long-causal, small, decode-grouped, decode,\n"
-        "decode-batch, decode-long. Their shapes are in the result. The last column is the share of the machine's own\n"
+        "Rows: prefill, prefill-causal, bert-batch, grouped-causal, long, long-causal, small, decode-grouped, decode, "
+        "decode-batch, decode-long. Their shapes are in the result. The last column is the share of the machine's own "
         "limit, measured beside each row: multiply-adds, or for one query the reading of K and V.",
     .shared = CLI_JSON | CLI_CSV,
     .options = options,

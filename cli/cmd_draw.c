@@ -87,8 +87,7 @@ const cli_command cli_draw = {
     .name = "draw",
     .summary = "draw the map of one head as PNG, SVG or PDF",
     .usage = "TEXT",
-    .details =
-        "A row of the map is a query token, a column the token it looks at; colours are on a square-root scale.\n",
+    .details = "A row of the map is a query token, a column the token it looks at; colours are on a square-root scale.",
     .shared = CLI_MODEL | CLI_FILE | CLI_OUT,
     .options = options,
     .run = run,

@@ -103,8 +103,10 @@ const cli_command cli_tokenize = {
     .summary = "cut texts into the tokens that a model reads",
     .usage = "TEXT... | -f FILE",
     .details =
-        "--json prints one object per text and line: {ids, tokens, offsets, truncated}; an offset is the pair of byte\n"
-        "positions [begin, end) in the text, [0, 0] for special tokens.",
+        "--json prints one object per text and line: {ids, tokens, offsets, truncated}; an offset is the pair of byte "
+        "positions [begin, end) in the text, [0, 0] for special tokens. A text of -f may hold NUL: to the tokenizer it "
+        "is "
+        "a character like others; the commands that run a model refuse it.",
     .shared = CLI_MODEL | CLI_FILE | CLI_JSON,
     .options = options,
     .run = run,

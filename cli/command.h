@@ -60,12 +60,13 @@ typedef struct cli_session {
 
 typedef struct cli_command {
     const char *name;
-    const char *summary;              /* one line of `mha --help`, no full stop */
-    const char *usage;                /* what follows the options: "TEXT..." */
-    const char *details;              /* printed under the options by `mha NAME --help`; may be NULL */
-    unsigned shared;                  /* CLI_MODEL | CLI_FILE ... */
-    const struct poptOption *options; /* its own, ended by POPT_TABLEEND; may be NULL */
-    int (*run)(cli_session *session); /* returns an exit code */
+    const char *summary;                   /* one line of `mha --help`, no full stop */
+    const char *usage;                     /* what follows the options: "TEXT..." */
+    const char *details;                   /* printed, wrapped, under the options by `mha NAME --help`; may be NULL */
+    void (*lists)(FILE *out, int columns); /* prints what else belongs under them; may be NULL */
+    unsigned shared;                       /* CLI_MODEL | CLI_FILE ... */
+    const struct poptOption *options;      /* its own, ended by POPT_TABLEEND; may be NULL */
+    int (*run)(cli_session *session);      /* returns an exit code */
 } cli_command;
 
 #endif

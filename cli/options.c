@@ -5,8 +5,10 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "output.h"
+#include "wrap.h"
 
 static cli_options given;                    /* where popt stores; copied into the session after parsing */
 static const char *threads_text, *seed_text; /* numbers are read by cli_whole: one rule, and the option is named */
@@ -47,7 +49,12 @@ void cli_option_table(const cli_command *command, struct poptOption table[CLI_MA
 static void print_help(const cli_command *command, poptContext parser)
 {
     poptPrintHelp(parser, stdout, 0);
-    if (command->details) printf("\n%s\n", command->details);
+    const int columns = cli_columns(STDOUT_FILENO);
+    if (command->details) {
+        putchar('\n');
+        cli_put_wrapped(stdout, columns, 0, 0, command->details);
+    }
+    if (command->lists) command->lists(stdout, columns);
 }
 
 int cli_whole(const cli_session *session, const char *option, const char *text, long long min, long long max,

@@ -13,7 +13,8 @@
 extern "C" {
 #endif
 
-/* X(name, key, one line of explanation). docs/glossary.md and `mha heads --help` are made from the same list. */
+/* X(name, key, one line of explanation). `mha heads --help` prints this list;
+ * docs/glossary.md explains each key in more words, and a test sees that none is missing there. */
 #define MHA_HEAD_METRIC_MAP(X)                                                                 \
     X(MHA_HEAD_ENTROPY, "entropy", "bits: -sum p log2 p of a row")                             \
     X(MHA_HEAD_ENTROPY_NORM, "entropy_norm", "entropy / log2(visible keys), 0..1")             \

@@ -46,6 +46,35 @@ refused 2 "$MHA" "$(printf 'x\033[2J\302\233y')"
 harmless err
 has err '\x1b[2J'
 
+# Nothing is wider than the terminal: results at 40 columns, help at 80.
+narrow() {
+    expect 0 env COLUMNS="$@"
+    most=$(awk '{ if (length > most) most = length } END { print most }' out)
+    [ "$most" -le "$1" ] || fail "a line of $most columns in a terminal of $1: $2 $3: $(awk -v n="$1" 'length > n' out)"
+}
+for width in 40 80 120; do
+    for command in demo 'info -m builtin' 'tokenize -m builtin' 'embed -m builtin' 'heads -m builtin' verify; do
+        text='How far does the ferry go today, and at what time does it come back?'
+        # shellcheck disable=SC2086 # two words
+        case $command in
+        demo | info* | verify) narrow $width "$MHA" $command ;;
+        *) narrow $width "$MHA" $command "$text" "$text" ;;
+        esac
+    done
+    narrow $width "$MHA" --help
+done
+for command in $("$MHA" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do narrow 80 "$MHA" "$command" --help; done
+narrow 80 "$MHA" info "$here/share/mha/builtin/model.safetensors"
+
+# heads --help and the glossary name every metric and every label of heads.h.
+expect 0 "$MHA" heads --help
+sed -n 's/^ *X(MHA_\(HEAD\|LABEL\)_[A-Z0-9_]*, "\([a-z0-9_]*\)".*/\2/p' "$here/include/mha/heads.h" >keys
+[ "$(wc -l <keys)" = 29 ] || fail "heads.h: $(wc -l <keys) keys of metrics and labels, not 29"
+while read -r key; do
+    grep -q "^  $key  *[^ ]" out || fail "heads --help does not explain $key"
+    has "$here/docs/glossary.md" "\`$key\`"
+done <keys
+
 # Every command has help of its own, and every shell a completion that names every command and option.
 commands=$("$MHA" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p')
 [ "$(echo "$commands" | wc -l)" -ge 6 ] || fail 'the list of commands is short'
