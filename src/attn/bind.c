@@ -72,6 +72,21 @@ static bool byte_range(const operand *o, size_t size, uintptr_t *begin, uintptr_
     return true;
 }
 
+/* Every element must be where a load may be made: at an aligned address, at a distance that can be counted in bytes. */
+static mha_status check_place(const operand *o, size_t size, mha_error *err)
+{
+    uintptr_t begin, end;
+    if (is_empty(o->extent, 4)) return MHA_OK;
+    if ((uintptr_t)o->view.data % size != 0)
+        return mha__fail(err, MHA_ERR_ARG, "%s.data = %p: must be aligned to its element of %zu bytes", o->name,
+                         o->view.data, size);
+    if (byte_range(o, size, &begin, &end)) return MHA_OK;
+    const int64_t *s = o->view.stride;
+    return mha__fail(err, MHA_ERR_ARG,
+                     "%s.stride = {%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "}: reaches beyond all memory",
+                     o->name, s[0], s[1], s[2], s[3]);
+}
+
 /* True if the view has no gaps, so that its byte range is exactly what it holds. */
 static bool dense(const operand *o, size_t size, uintptr_t begin, uintptr_t end)
 {
@@ -115,6 +130,10 @@ static mha_status bind_tensors(const mha_attn_desc *d, size_t size, mha_attn_arg
     for (int i = 0; i < 4; i++)
         a->out.stride[i] = out.view.stride[i];
     MHA__TRY(check_output("out", &a->out, out.extent, 4, err));
+    MHA__TRY(check_place(&q, size, err));
+    MHA__TRY(check_place(&k, size, err));
+    MHA__TRY(check_place(&v, size, err));
+    MHA__TRY(check_place(&out, size, err));
     MHA__TRY(check_overlap(&out, &q, true, size, err));
     MHA__TRY(check_overlap(&out, &k, false, size, err));
     MHA__TRY(check_overlap(&out, &v, false, size, err));
@@ -123,7 +142,8 @@ static mha_status bind_tensors(const mha_attn_desc *d, size_t size, mha_attn_arg
 }
 
 /* lse and probs: an output that the description asked for. */
-static mha_status bind_output(const char *name, mha_view *view, const int64_t extent[4], int dims, mha_error *err)
+static mha_status bind_output(const char *name, mha_view *view, const int64_t extent[4], int dims, size_t size,
+                              mha_error *err)
 {
     operand o = {name,
                  {view->data, {view->stride[0], view->stride[1], view->stride[2], view->stride[3]}},
@@ -132,18 +152,26 @@ static mha_status bind_output(const char *name, mha_view *view, const int64_t ex
     MHA__TRY(bind_view(&o, err));
     for (int i = 0; i < 4; i++)
         view->stride[i] = o.view.stride[i];
+    if (dims < 4) o.view.stride[3] = 0; /* not used */
+    MHA__TRY(check_place(&o, size, err));
     return check_output(name, view, extent, dims, err);
 }
 
-static mha_status bind_extras(const mha_attn_desc *d, mha_attn_args *a, mha_error *err)
+static mha_status bind_extras(const mha_attn_desc *d, size_t size, mha_attn_args *a, mha_error *err)
 {
     const int64_t lse[4] = {d->batch, d->heads, d->q_len, 1}, probs[4] = {d->batch, d->heads, d->q_len, d->kv_len};
     operand keep = {"keep", a->keep, {d->batch, d->heads, d->q_len, d->keep_keys}, true};
     operand bias = {"bias", a->bias, {d->batch, d->heads, d->q_len, d->kv_len}, true};
-    if (d->inputs & MHA_ATTN_KEEP) MHA__TRY(bind_view(&keep, err));
-    if (d->inputs & MHA_ATTN_BIAS) MHA__TRY(bind_view(&bias, err));
-    if (d->outputs & MHA_ATTN_LSE) MHA__TRY(bind_output("lse", &a->lse, lse, 3, err));
-    if (d->outputs & MHA_ATTN_PROBS) MHA__TRY(bind_output("probs", &a->probs, probs, 4, err));
+    if (d->inputs & MHA_ATTN_KEEP) {
+        MHA__TRY(bind_view(&keep, err));
+        MHA__TRY(check_place(&keep, 1, err));
+    }
+    if (d->inputs & MHA_ATTN_BIAS) {
+        MHA__TRY(bind_view(&bias, err));
+        MHA__TRY(check_place(&bias, mha_dtype_size(d->bias_dtype), err));
+    }
+    if (d->outputs & MHA_ATTN_LSE) MHA__TRY(bind_output("lse", &a->lse, lse, 3, size, err));
+    if (d->outputs & MHA_ATTN_PROBS) MHA__TRY(bind_output("probs", &a->probs, probs, 4, size, err));
     return MHA_OK;
 }
 
@@ -198,5 +226,5 @@ mha_status mha__attn_bind(const mha_attn_plan *plan, const mha_attn_args *args, 
     call->workspace = workspace;
     MHA__TRY(bind_lengths(plan, &call->args, err));
     MHA__TRY(bind_tensors(&plan->desc, plan->kernels->real_size, &call->args, err));
-    return bind_extras(&plan->desc, &call->args, err);
+    return bind_extras(&plan->desc, plan->kernels->real_size, &call->args, err);
 }
