@@ -1,4 +1,5 @@
-/* cmd_bench.c - `mha bench attention`: how fast the operator is on this machine, and how far from the machine's limit. */
+/* cmd_bench.c - `mha bench attention`: how fast the operator is on this machine, and how far from the machine's
+ * limit. */
 #include <stdlib.h>
 #include <string.h>
 

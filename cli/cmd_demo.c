@@ -1,5 +1,5 @@
-/* cmd_demo.c - `mha demo`: the first thing that anyone runs. A sentence goes through a real BERT; its tokens, its heads and
- * a few vectors are shown, with words for the numbers and the commands to go on with. */
+/* cmd_demo.c - `mha demo`: the first thing that anyone runs. A sentence goes through a real BERT; its tokens, its heads
+ * and a few vectors are shown, with words for the numbers and the commands to go on with. */
 #include <math.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* cmd_info.c - `mha info`: what a checkpoint folder, a .safetensors file or an .npy file holds. Reads headers, not weights. */
+/* cmd_info.c - `mha info`: what a checkpoint folder, a .safetensors file or an .npy file holds. Reads headers, not
+ * weights. */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -1,4 +1,5 @@
-/* cmd_tokenize.c - `mha tokenize`: texts as the model sees them. Needs tokenizer.json only; the weights are not read. */
+/* cmd_tokenize.c - `mha tokenize`: texts as the model sees them. Needs tokenizer.json only; the weights are not
+ * read. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* command.h - what a command of the program is, and what it is given.
  *
- * A command is one file that defines one `const cli_command`, listed in commands.h. The frame (main.c) parses the options,
- * runs the command, and writes what the command put into `session->out` to stdout - all of it after success, none of
- * it after a failure. Everything else that a command has to say goes to stderr through session.h.
+ * A command is one file that defines one `const cli_command`, listed in commands.h. The frame (main.c) parses the
+ * options, runs the command, and writes what the command put into `session->out` to stdout - all of it after success,
+ * none of it after a failure. Everything else that a command has to say goes to stderr through session.h.
  */
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H

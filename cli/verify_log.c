@@ -202,7 +202,8 @@ static void put_isas(FILE *out, json_t *row, int first, int count, bool names)
     }
 }
 
-/* The worst error / limit of each group on each ISA, as many of these beside each other as the terminal has room for. */
+/* The worst error / limit of each group on each ISA, as many of these beside each other as the terminal has room
+ * for. */
 static void print_table(const cli_session *s, const verify_log *log)
 {
     const char *group;

@@ -4,8 +4,9 @@
 
 #include "command.h"
 
-/* `text`, broken between words so that no line passes `columns`, and a newline. The first line has `used` columns already;
- * the others begin with `indent` spaces. A newline in the text stays one. A word wider than a line stays whole. */
+/* `text`, broken between words so that no line passes `columns`, and a newline. The first line has `used` columns
+ * already; the others begin with `indent` spaces. A newline in the text stays one. A word wider than a line stays
+ * whole. */
 void cli_put_wrapped(FILE *out, int columns, int used, int indent, const char *text);
 
 /* The same for the session's result, with printf's format; foreign text goes through cli_shown first. */

@@ -45,8 +45,8 @@ typedef enum mha_head_metric {
 MHA_API const char *mha_head_metric_key(mha_head_metric metric);
 MHA_API const char *mha_head_metric_help(mha_head_metric metric);
 
-/* X(name, key, its rule). The label of a head is the first that fires: induction, duplicate, the largest of prev next self first
- * sep punct, local, broad, vertical, mixed. */
+/* X(name, key, its rule). The label of a head is the first that fires: induction, duplicate, the largest of prev next
+ * self first sep punct, local, broad, vertical, mixed. */
 #define MHA_HEAD_LABEL_MAP(X)                                                                                      \
     X(MHA_LABEL_INDUCTION, "induction", "in a repeated text it looks at what came after the first copy (>= 0.40)") \
     X(MHA_LABEL_DUPLICATE, "duplicate", "in a repeated text it looks at the other copy of the token (>= 0.40)")    \
@@ -91,7 +91,8 @@ typedef struct mha_heads mha_heads;
 
 /* Runs the model over `count` texts and measures every head. `options` may be NULL. The model needs a tokenizer. Texts
  * are terminated UTF-8 (so without NUL); one of more tokens than the model takes is cut there, with a warning in the
- * context's log that names it. Errors: MHA_ERR_ARG for no texts and for one that is NULL or not UTF-8. Reports progress as "measure heads". Cost: one forward pass per text. */
+ * context's log that names it. Errors: MHA_ERR_ARG for no texts and for one that is NULL or not UTF-8. Reports progress
+ * as "measure heads". Cost: one forward pass per text. */
 MHA_API mha_status mha_heads_measure(const mha_model *model, const char *const *texts, int64_t count,
                                      const mha_heads_options *options, mha_heads **out, mha_error *err);
 MHA_API void mha_heads_free(mha_heads *heads);

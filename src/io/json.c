@@ -1,7 +1,7 @@
 /* json.c - parsing JSON from outside (json.h).
  *
- * jansson parses; what it leaves open is settled before it is called, in one linear pass each: UTF-8 (so that the sentence
- * can name the byte) and nesting (so that its recursion is bounded by us and not by the file).
+ * jansson parses; what it leaves open is settled before it is called, in one linear pass each: UTF-8 (so that the
+ * sentence can name the byte) and nesting (so that its recursion is bounded by us and not by the file).
  */
 #include "io/json.h"
 

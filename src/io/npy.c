@@ -2,10 +2,10 @@
  *
  *     {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
  *
- * The header looks like Python and is not treated as such: it is three keys, each once, with a quoted string, True or False,
- * and a tuple of integers, and nothing is evaluated. Types are bool, integers and floats; objects (pickles),
- * structures, strings, dates and complex numbers are refused by name. What this file hands out is row-major and little-endian:
- * arrays in column order or in the other byte order are converted into a copy at opening.
+ * The header looks like Python and is not treated as such: it is three keys, each once, with a quoted string, True or
+ * False, and a tuple of integers, and nothing is evaluated. Types are bool, integers and floats; objects (pickles),
+ * structures, strings, dates and complex numbers are refused by name. What this file hands out is row-major and
+ * little-endian: arrays in column order or in the other byte order are converted into a copy at opening.
  */
 #include "base/ctx.h"
 #include "base/size.h"
@@ -240,8 +240,8 @@ static mha_status check_size(const reader *r, size_t have, mha_tensor *t)
 
 /* ---- other orders ---- */
 
-/* Copies into row-major, little-endian order. The index counts up like an odometer, last dimension first; `from` moves along
- * by the strides of the file, counted in elements. */
+/* Copies into row-major, little-endian order. The index counts up like an odometer, last dimension first; `from` moves
+ * along by the strides of the file, counted in elements. */
 static void reorder(const reader *r, const mha_tensor *t, const char *from, char *to)
 {
     size_t each = mha_dtype_size(r->dtype);

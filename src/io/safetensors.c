@@ -2,10 +2,10 @@
  *
  *     {"__metadata__": {"format": "pt"}, "NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
  *
- * The rules are those of the reference reader, and where that reader is laxer than the text of the format, the text: the first
- * byte is '{', a name or a field appears once. Two fields describe the size of every tensor, its shape and its
- * offsets; they are compared, and all tensors together must tile the data without hole or overlap. So once a file is
- * accepted, every pointer into it is sound.
+ * The rules are those of the reference reader, and where that reader is laxer than the text of the format, the text:
+ * the first byte is '{', a name or a field appears once. Two fields describe the size of every tensor, its shape and
+ * its offsets; they are compared, and all tensors together must tile the data without hole or overlap. So once a file
+ * is accepted, every pointer into it is sound.
  *
  * Two passes over the JSON tree: the first counts, the second fills tables of exactly that size.
  */
@@ -223,8 +223,8 @@ static mha_status read_shape(reader *r, const json_t *value, mha_tensor *t)
     return MHA_OK;
 }
 
-/* Elements and bytes from shape and type. The product is formed from the left, as the reference reader does it: [0, 2^40, 2^40]
- * is empty, [2^40, 2^40, 0] overflows. */
+/* Elements and bytes from shape and type. The product is formed from the left, as the reference reader does it: [0,
+ * 2^40, 2^40] is empty, [2^40, 2^40, 0] overflows. */
 static mha_status count_bytes(const reader *r, mha_tensor *t, size_t bits_each)
 {
     size_t elements, bits;

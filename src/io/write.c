@@ -1,7 +1,7 @@
 /* write.c - a whole file written atomically: NAME.tmp.PID beside it, fsync, rename, fsync of the folder.
  *
- * Invariant: the name itself is touched by rename alone, and on every failure the temporary file is removed again. Only a
- * process that is killed leaves one behind.
+ * Invariant: the name itself is touched by rename alone, and on every failure the temporary file is removed again. Only
+ * a process that is killed leaves one behind.
  */
 #include "base/error.h"
 #include "io/source.h"

@@ -1,7 +1,7 @@
 /* block.c - one layer of a transformer, for every family: attention and feed-forward, each with a residual and a norm.
  *
- * Buffers of [B L, E]: x itself, and `branch`, which holds what a branch adds to x. The feed-forward part runs in chunks
- * of CHUNK_ROWS rows: its wide middle stays in the cache, and the workspace does not grow with it.
+ * Buffers of [B L, E]: x itself, and `branch`, which holds what a branch adds to x. The feed-forward part runs in
+ * chunks of CHUNK_ROWS rows: its wide middle stays in the cache, and the workspace does not grow with it.
  */
 #include "base/ctx.h"
 #include "base/error.h"

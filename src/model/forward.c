@@ -1,7 +1,7 @@
 /* forward.c - a batch of token ids through the whole model.
  *
- * One arena holds everything that the pass needs; blocks change x in place. Padding at the end of a sequence becomes a length;
- * any other mask becomes the operator's keep mask, which says the same with the same bits.
+ * One arena holds everything that the pass needs; blocks change x in place. Padding at the end of a sequence becomes a
+ * length; any other mask becomes the operator's keep mask, which says the same with the same bits.
  */
 #include "base/ctx.h"
 #include "base/error.h"
@@ -86,7 +86,8 @@ static void lay_out(mha__arena *arena, const mha_model *m, pass *p, size_t block
     p->block = mha__take(arena, 1, block_bytes);
 }
 
-/* Makes p->plan the operator's plan for this layer: the last one as long as layers are alike, so one for most models. */
+/* Makes p->plan the operator's plan for this layer: the last one as long as layers are alike, so one for most
+ * models. */
 static mha_status plan_layer(const mha_model *m, pass *p, int64_t layer, mha_error *err)
 {
     const mha_attn_layer *attn = mha__block_attn(m->block[layer]);

@@ -48,20 +48,22 @@ has err '\x1b[2J'
 
 # Nothing is wider than the terminal: results at 40 columns, help at 80.
 narrow() {
-    expect 0 env COLUMNS="$@"
-    most=$(awk '{ if (length > most) most = length } END { print most }' out)
-    [ "$most" -le "$1" ] || fail "a line of $most columns in a terminal of $1: $2 $3: $(awk -v n="$1" 'length > n' out)"
+    width=$1
+    shift
+    expect 0 env COLUMNS="$width" "$@"
+    wide=$(awk -v n="$width" 'length > n' out)
+    [ -z "$wide" ] || fail "wider than $width columns: $*: $wide"
 }
-for width in 40 80 120; do
+for columns in 40 80 120; do
     for command in demo 'info -m builtin' 'tokenize -m builtin' 'embed -m builtin' 'heads -m builtin' verify; do
         text='How far does the ferry go today, and at what time does it come back?'
         # shellcheck disable=SC2086 # two words
         case $command in
-        demo | info* | verify) narrow $width "$MHA" $command ;;
-        *) narrow $width "$MHA" $command "$text" "$text" ;;
+        demo | info* | verify) narrow $columns "$MHA" $command ;;
+        *) narrow $columns "$MHA" $command "$text" "$text" ;;
         esac
     done
-    narrow $width "$MHA" --help
+    narrow $columns "$MHA" --help
 done
 for command in $("$MHA" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do narrow 80 "$MHA" "$command" --help; done
 narrow 80 "$MHA" info "$here/share/mha/builtin/model.safetensors"

@@ -1,5 +1,5 @@
-/* test_attn_calls.c - calls that must be refused before anything is written, the edges that are none (no keys, no rows, far
- * positions), and what a plan says of itself. */
+/* test_attn_calls.c - calls that must be refused before anything is written, the edges that are none (no keys, no rows,
+ * far positions), and what a plan says of itself. */
 #include "support/check.h"
 #include "support/problem.h"
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* test_heads_measure.c - measuring a tiny model: pooling over texts, threads, the probe's seed, cancelling, lack of memory. */
+/* test_heads_measure.c - measuring a tiny model: pooling over texts, threads, the probe's seed, cancelling, lack of
+ * memory. */
 #include "support/check.h"
 
 #include <math.h>

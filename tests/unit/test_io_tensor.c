@@ -212,7 +212,8 @@ static void npy_headers(void **state)
     files_remove(folder);
 }
 
-/* One array of shape (2, 3, 4) whose element [i][j][k] is 100 i + 10 j + k, in both orders of dimensions and of bytes. */
+/* One array of shape (2, 3, 4) whose element [i][j][k] is 100 i + 10 j + k, in both orders of dimensions and of
+ * bytes. */
 static void npy_orders(void **state)
 {
     (void)state;

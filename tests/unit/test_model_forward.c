@@ -1,4 +1,5 @@
-/* test_model_forward.c - what a forward pass and an embedding promise beside being right: bits, callbacks, refusals, memory. */
+/* test_model_forward.c - what a forward pass and an embedding promise beside being right: bits, callbacks, refusals,
+ * memory. */
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/model_case.h"
