@@ -177,7 +177,7 @@ static int run(cli_session *s)
 
 const cli_command cli_embed = {
     .name = "embed",
-    .summary = "turn texts into vectors: one per text, alike for texts of like meaning",
+    .summary = "turn texts into vectors, alike for texts of like meaning",
     .usage = "TEXT... | -f FILE",
     .details = "--json prints one object per text and line: {text, embedding}. -o FILE.npy writes a float32 matrix "
                "[texts, width] for NumPy, -o FILE.json the same lines as --json. Texts may not hold NUL.",
