@@ -143,7 +143,8 @@ def judge(result):
 
 
 def merge(files):
-    """Rows of several runs of the same threads on one machine: each peer's least time, the largest limit."""
+    """Rows of several runs of the same threads on one machine: each peer's least time, the largest limit. What multiply-adds
+    can do at best is one figure for all rows."""
     merged = {}
     for file in files:
         with open(file, encoding="utf-8") as text:
@@ -156,10 +157,13 @@ def merge(files):
             if row.get("C ms"):
                 whole["C ms"] = min(row["C ms"], whole.get("C ms") or row["C ms"])
             whole["limit rate"] = max(whole["limit rate"], row["limit rate"])
+    fma = max((row["limit rate"] for row in merged.values() if row["limit"] == "fma"), default=0)
     for row in merged.values():
+        row["limit rate"] = fma if row["limit"] == "fma" else row["limit rate"]
         for call in row["calls"].values():
             call["share"] = call["rate"] / row["limit rate"]
-    return [judge(row) for row in merged.values()]
+    order = [row.name for row in peers.rows()]
+    return [judge(row) for row in sorted(merged.values(), key=lambda row: order.index(row["row"]))]
 
 
 # ---- showing ----

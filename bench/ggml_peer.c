@@ -1,7 +1,7 @@
 /* ggml_peer.c - ggml's flash attention as a peer of bench/compare.py: one problem, opened once and computed many times.
  *
- * Built against ggml by bench/build_ggml.sh and loaded by compare.py with ctypes; no part of mha. The tensors lie in the
- * caller's memory; ggml's order of dimensions is the reverse of ours, and its result is [B, Lq, H, D].
+ * Built against ggml by bench/build_ggml.sh and loaded by compare.py with ctypes; no part of mha. The tensors lie in
+ * the caller's memory; ggml's order of dimensions is the reverse of ours, and its result is [B, Lq, H, D].
  */
 #include <ggml-cpu.h>
 #include <ggml.h>

@@ -82,6 +82,16 @@ static void print_csv(cli_session *s, const char *cpu, const bench_result *resul
 
 /* ---- table ---- */
 
+enum { WITH_MEDIAN = 90 }; /* columns from which on it is shown */
+
+static void put_numbers(const cli_session *s, const bench_result *r)
+{
+    fprintf(s->out, "%10.4f", 1e3 * r->best);
+    if (s->columns >= WITH_MEDIAN) fprintf(s->out, " %10.4f", 1e3 * r->median);
+    fprintf(s->out, " %7.1f %-7s %5.1f %%\n", (r->reads ? r->bytes : r->flops) / r->best / 1e9,
+            r->reads ? "GB/s" : "GFLOP/s", 100 * bench_share(r));
+}
+
 static void print_row(const cli_session *s, const bench_result *r)
 {
     const bench_row *w = r->row;
@@ -92,8 +102,7 @@ static void print_row(const cli_session *s, const bench_result *r)
     if (r->refused[0])
         fprintf(s->out, "  refused: %s\n", cli_shown(r->refused));
     else
-        fprintf(s->out, "%10.4f %10.4f %7.1f %-7s %5.1f %%\n", 1e3 * r->best, 1e3 * r->median,
-                (r->reads ? r->bytes : r->flops) / r->best / 1e9, r->reads ? "GB/s" : "GFLOP/s", 100 * bench_share(r));
+        put_numbers(s, r);
 }
 
 static void print_table(const cli_session *s, const char *cpu, const bench_result *results, int count)
@@ -102,8 +111,9 @@ static void print_table(const cli_session *s, const char *cpu, const bench_resul
     for (int i = 0; i < count; i++)
         if (results[i].isa[0]) isa = results[i].isa;
     fprintf(s->out, "%s, %s, %d threads, mha %s\n", cli_shown(cpu), isa, mha_ctx_threads(s->ctx), mha_version());
-    fprintf(s->out, "%s%-15s %-5s %-21s%10s %10s %15s %7s%s\n", cli_dim(s), "row", "type", "B x H/Hkv x Lq x Lk x D",
-            "best ms", "median", "", "limit", cli_plain(s));
+    fprintf(s->out, "%s%-15s %-5s %-21s%10s", cli_dim(s), "row", "type", "BxH/HkvxLqxLkxD", "best ms");
+    if (s->columns >= WITH_MEDIAN) fprintf(s->out, " %10s", "median");
+    fprintf(s->out, " %15s %7s%s\n", "", "limit", cli_plain(s));
     for (int i = 0; i < count; i++)
         print_row(s, &results[i]);
 }

@@ -1,4 +1,5 @@
-/* cmd_bench.c - `mha bench attention`: how fast the operator is on this machine, and how far from the machine's limit. */
+/* cmd_bench.c - `mha bench attention`: how fast the operator is on this machine, and how far from the machine's
+ * limit. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,14 +9,14 @@
 #include "session.h"
 
 static struct {
-    const char *rows, *dtype;
+    const char *rows, *dtype, *seconds_text;
     double seconds;
 } given = {.seconds = 1};
 
 static const struct poptOption options[] = {
     {"rows", 0, POPT_ARG_STRING, &given.rows, 0, "only these rows, separated by commas", "NAMES"},
     {"dtype", 0, POPT_ARG_STRING, &given.dtype, 0, "f32 (default), bf16, f16, or all", "TYPE"},
-    {"seconds", 0, POPT_ARG_DOUBLE, &given.seconds, 0, "time for each row (default: 1)", "S"},
+    {"seconds", 0, POPT_ARG_STRING, &given.seconds_text, 0, "time for each row (default: 1)", "S"},
     POPT_TABLEEND};
 
 static const mha_dtype types[] = {MHA_F32, MHA_BF16, MHA_F16};
@@ -58,11 +59,14 @@ static int check_given(const cli_session *s)
 {
     if (s->arg_count != 1 || strcmp(s->args[0], "attention") != 0)
         return cli_usage(s, "say what to measure: mha bench attention");
-    if (!(given.seconds > 0 && given.seconds <= 3600)) return cli_usage(s, "--seconds: more than 0, at most 3600");
+    char *end = NULL;
+    if (given.seconds_text) given.seconds = strtod(given.seconds_text, &end);
+    if ((end && (end == given.seconds_text || *end)) || !(given.seconds > 0 && given.seconds <= 3600))
+        return cli_usage(s, "--seconds \"%s\": want a number above 0, at most 3600", cli_shown(given.seconds_text));
     bool known = false;
     for (int i = 0; i < TYPES; i++)
         known = known || is_wanted_type(types[i]);
-    if (!known) return cli_usage(s, "--dtype %s: f32, bf16, f16 or all", cli_shown(given.dtype));
+    if (!known) return cli_usage(s, "--dtype \"%s\": f32, bf16, f16 or all", cli_shown(given.dtype));
     return check_rows(s);
 }
 
@@ -109,8 +113,8 @@ const cli_command cli_bench = {
     .summary = "measure the attention operator against the limits of this machine",
     .usage = "attention",
     .details =
-        "Rows: prefill, prefill-causal, bert-batch, grouped-causal, long, long-causal, small, decode-grouped, decode,\n"
-        "decode-batch, decode-long. Their shapes are in the result. The last column is the share of the machine's own\n"
+        "Rows: prefill, prefill-causal, bert-batch, grouped-causal, long, long-causal, small, decode-grouped, decode, "
+        "decode-batch, decode-long. Their shapes are in the result. The last column is the share of the machine's own "
         "limit, measured beside each row: multiply-adds, or for one query the reading of K and V.",
     .shared = CLI_JSON | CLI_CSV,
     .options = options,

@@ -1,4 +1,5 @@
-/* cmd_completion.c - `mha completion SHELL`: what the shell needs to complete mha, made from the command and option tables. */
+/* cmd_completion.c - `mha completion SHELL`: what the shell needs to complete mha, made from the command and option
+ * tables. */
 #include <string.h>
 
 #include "commands.h"

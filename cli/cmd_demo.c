@@ -1,5 +1,5 @@
-/* cmd_demo.c - `mha demo`: the first thing that anyone runs. A sentence goes through a real BERT; its tokens, its heads and
- * a few vectors are shown, with words for the numbers and the commands to go on with. */
+/* cmd_demo.c - `mha demo`: the first thing that anyone runs. A sentence goes through a real BERT; its tokens, its heads
+ * and a few vectors are shown, with words for the numbers and the commands to go on with. */
 #include <math.h>
 #include <string.h>
 
@@ -8,6 +8,7 @@
 #include "input.h"
 #include "output.h"
 #include "tokens.h"
+#include "wrap.h"
 
 static const char *const sentence = "The nurse told the doctor, and the doctor thanked the nurse for the good news.";
 static const char *const alike[] = {"The ferry leaves at noon.", "At midday the boat departs.",
@@ -16,7 +17,9 @@ enum { ALIKE = sizeof alike / sizeof *alike, INDENT = 2, HEADS_IN_WORDS = 3 };
 
 static void title(const cli_session *s, int number, const char *text)
 {
-    fprintf(s->out, "\n%s%d. %s%s\n\n", cli_bold(s), number, text, cli_plain(s));
+    fprintf(s->out, "\n%s%d. ", cli_bold(s), number);
+    cli_put_prose(s, 3, 3, "%s", text);
+    fprintf(s->out, "%s\n", cli_plain(s));
 }
 
 /* ---- heads in words ---- */
@@ -86,16 +89,19 @@ static void tell_head(const cli_session *s, const mha_model *model, const mha_he
 {
     fprintf(s->out, "%*s%sHead %lld.%lld%s ", INDENT, "", cli_bold(s), (long long)at.layer, (long long)at.head,
             cli_plain(s));
-    fprintf(s->out, story->words, at.score * 100);
-    fputc('\n', s->out);
+    char head[48], words[128];
+    const int used = snprintf(head, sizeof head, "Head %lld.%lld ", (long long)at.layer, (long long)at.head);
+    snprintf(words, sizeof words, story->words, at.score * 100);
+    cli_put_prose(s, INDENT + used, INDENT + 2, "%s", words);
     int64_t from = 0, to = 0;
     float weight = find_example(heads, at, story->example, &from, &to);
     if (!(weight > 0)) return;
     const mha_tokenizer *tokenizer = mha_model_tokenizer(model);
     const int32_t *ids = mha_heads_tokens(heads)->ids;
-    fprintf(s->out, "%*sHere token %lld \"%s\" gives %.0f %% to token %lld \"%s\".\n", INDENT + 2, "", (long long)from,
-            cli_shown(cli_token_text(tokenizer, ids[from])), 100 * (double)weight, (long long)to,
-            cli_shown(cli_token_text(tokenizer, ids[to])));
+    fprintf(s->out, "%*s", INDENT + 2, "");
+    cli_put_prose(s, INDENT + 2, INDENT + 2, "Here token %lld \"%s\" gives %.0f %% to token %lld \"%s\".",
+                  (long long)from, cli_shown(cli_token_text(tokenizer, ids[from])), 100 * (double)weight, (long long)to,
+                  cli_shown(cli_token_text(tokenizer, ids[to])));
 }
 
 static void tell_heads(const cli_session *s, const mha_model *model, const mha_heads *heads)
@@ -128,9 +134,10 @@ static int show_similarity(const cli_session *s, const mha_model *model)
     int code = CLI_DONE;
     if (mha_model_embed(model, alike, ALIKE, NULL, e, &error) != MHA_OK) code = cli_refuse(s, &error);
     for (int i = 0; code == CLI_DONE && i < ALIKE; i++)
-        for (int j = i + 1; j < ALIKE; j++)
-            fprintf(s->out, "%*s%5.2f  %s  %s\n", INDENT, "", dot(e + i * width, e + j * width, width), alike[i],
-                    alike[j]);
+        for (int j = i + 1; j < ALIKE; j++) {
+            fprintf(s->out, "%*s%5.2f  ", INDENT, "", dot(e + i * width, e + j * width, width));
+            cli_put_prose(s, INDENT + 7, INDENT + 7, "%s  %s", alike[i], alike[j]);
+        }
     mha_free(s->ctx, e);
     return code;
 }
@@ -140,14 +147,35 @@ static int show_similarity(const cli_session *s, const mha_model *model)
 static void show_model(const cli_session *s, const mha_model *model, bool random)
 {
     const mha_model_info *info = mha_model_describe(model);
-    fprintf(s->out, "%s%s%s: %s, %lld layers of %lld heads, %.3g million weights. It reads:\n\n%*s%s%s%s\n",
-            cli_bold(s), random ? "A tiny test model" : "MiniLM", cli_plain(s),
-            info->causal ? "a decoder" : "a BERT encoder", (long long)info->layers, (long long)info->heads,
-            (double)info->parameters / 1e6, INDENT, "", cli_bold(s), sentence, cli_plain(s));
+    const char *name = random ? "A tiny test model" : "MiniLM";
+    fprintf(s->out, "%s%s%s", cli_bold(s), name, cli_plain(s));
+    cli_put_prose(s, (int)strlen(name), 0, ": %s, %lld layers of %lld heads, %.3g million weights. It reads:\n",
+                  info->causal ? "a decoder" : "a BERT encoder", (long long)info->layers, (long long)info->heads,
+                  (double)info->parameters / 1e6);
+    fprintf(s->out, "\n%*s%s", INDENT, "", cli_bold(s));
+    cli_put_prose(s, INDENT, INDENT, "%s", sentence);
+    fputs(cli_plain(s), s->out);
     if (random)
-        fputs("\nIts weights are random: nobody has trained it. The pictures are right, the labels mean nothing.\n"
-              "For a real model, with network:  ./run fetch minilm\n",
-              s->out);
+        cli_put_prose(s, 0, 0,
+                      "\nIts weights are random: nobody has trained it. The pictures are right, the labels mean "
+                      "nothing.\nFor a real model, with network:  ./run fetch minilm");
+}
+
+/* A command and what it does, below each other where the terminal is too narrow for both. */
+static void show_command(const cli_session *s, const char *command, const char *what)
+{
+    enum { COMMAND = 47 }; /* columns */
+    const int taken = (int)strlen(command) > COMMAND ? (int)strlen(command) : COMMAND;
+    const bool beside = INDENT + taken + 1 + (int)strlen(what) <= s->columns;
+    fprintf(s->out, "%*s", INDENT, "");
+    if (beside) {
+        fprintf(s->out, "%-*s %s%s%s\n", COMMAND, command, cli_dim(s), what, cli_plain(s));
+        return;
+    }
+    cli_put_prose(s, INDENT, INDENT + 2, "%s", command);
+    fprintf(s->out, "%*s%s", INDENT + 4, "", cli_dim(s));
+    cli_put_prose(s, INDENT + 4, INDENT + 4, "%s", what);
+    fputs(cli_plain(s), s->out);
 }
 
 static void show_next(const cli_session *s, bool random)
@@ -160,13 +188,14 @@ static void show_next(const cli_session *s, bool random)
         {"embed", "\"One text.\" \"Another.\"", "vectors, and how alike they are"},
         {"info", "", "what the checkpoint holds"},
     };
-    fprintf(s->out, "\n%sNext%s (from a checkout: ./run instead of mha)\n\n", cli_bold(s), cli_plain(s));
+    fprintf(s->out, "\n%sNext%s ", cli_bold(s), cli_plain(s));
+    cli_put_prose(s, 5, 0, "(from a checkout: ./run instead of mha)\n");
     for (size_t i = 0; i < sizeof next / sizeof *next; i++) {
         char line[96];
         snprintf(line, sizeof line, "mha %s %s%s", next[i].command, random ? "-m builtin " : "", next[i].arguments);
-        fprintf(s->out, "%*s%-47s %s%s%s\n", INDENT, "", line, cli_dim(s), next[i].what, cli_plain(s));
+        show_command(s, line, next[i].what);
     }
-    fprintf(s->out, "%*s%-47s %sall commands%s\n", INDENT, "", "mha --help", cli_dim(s), cli_plain(s));
+    show_command(s, "mha --help", "all commands");
 }
 
 static int64_t count_heads(const mha_heads *heads)

@@ -52,6 +52,9 @@ static int draw(cli_session *s, const heads_of_text *h, int64_t layer, int64_t h
     mha_error err = {.status = MHA_ERR_MEMORY};
     if (wrong) snprintf(err.message, sizeof err.message, "figure of %lld tokens: %s", (long long)f.n, wrong);
     int code = wrong ? cli_fail(s, &err) : cli_write_file(s, data, bytes);
+    if (code == CLI_DONE)
+        cli_say(s, "%s: %.1f KB; layer %lld head %lld", cli_shown(s->options.out), (double)bytes / 1e3,
+                (long long)layer, (long long)head);
     free(data);
     free(tokens);
     return code;
@@ -65,14 +68,14 @@ static int run(cli_session *s)
         return cli_usage(s, "-o %s: the name must end in .png, .svg or .pdf", cli_shown(s->options.out));
     if (!head_option) return cli_usage(s, "--head L.H is missing");
     if (!parse_head(head_option, &layer, &head))
-        return cli_usage(s, "--head %s: want LAYER.HEAD, for example 0.2", cli_shown(head_option));
+        return cli_usage(s, "--head \"%s\": want LAYER.HEAD, for example 0.2", cli_shown(head_option));
     heads_of_text h;
     int code = heads_of_text_measure(s, &h);
     if (code == CLI_DONE && layer >= mha_heads_layers(h.heads))
-        code = cli_usage(s, "--head %s: the model has %lld layers", cli_shown(head_option),
+        code = cli_usage(s, "--head \"%s\": the model has %lld layers", cli_shown(head_option),
                          (long long)mha_heads_layers(h.heads));
     else if (code == CLI_DONE && head >= mha_heads_count(h.heads, layer))
-        code = cli_usage(s, "--head %s: layer %lld has %lld heads", cli_shown(head_option), (long long)layer,
+        code = cli_usage(s, "--head \"%s\": layer %lld has %lld heads", cli_shown(head_option), (long long)layer,
                          (long long)mha_heads_count(h.heads, layer));
     else if (code == CLI_DONE)
         code = draw(s, &h, layer, head);
@@ -84,8 +87,7 @@ const cli_command cli_draw = {
     .name = "draw",
     .summary = "draw the map of one head as PNG, SVG or PDF",
     .usage = "TEXT",
-    .details =
-        "A row of the map is a query token, a column the token it looks at; colours are on a square-root scale.\n",
+    .details = "A row of the map is a query token, a column the token it looks at; colours are on a square-root scale.",
     .shared = CLI_MODEL | CLI_FILE | CLI_OUT,
     .options = options,
     .run = run,

@@ -7,6 +7,7 @@
 #include "input.h"
 #include "npy.h"
 #include "output.h"
+#include "wrap.h"
 
 static struct {
     const char *pool;
@@ -58,17 +59,20 @@ static double cosine(const vectors *v, int64_t a, int64_t b)
 /* The first numbers of each vector, and how alike a few texts are. */
 static void print_vectors(const cli_session *s, const vectors *v)
 {
-    enum { SHOWN = 6, MATRIX = 12 };
+    enum { MOST = 6, CELL = 9, MARGIN = 10, TEXT = 30, MATRIX = 12 }; /* columns; numbers and texts at most */
+    int64_t shown = (s->columns - MARGIN - TEXT) / CELL, alike = (s->columns - 3) / 6;
+    shown = shown < 1 ? 1 : shown > MOST ? MOST : shown;
+    if (shown > v->width) shown = v->width;
     for (int64_t i = 0; i < v->texts->count; i++) {
         fprintf(s->out, "%s%3lld%s ", cli_bold(s), (long long)i + 1, cli_plain(s));
-        for (int64_t d = 0; d < v->width && d < SHOWN; d++)
+        for (int64_t d = 0; d < shown; d++)
             fprintf(s->out, " %8.5f", (double)v->data[i * v->width + d]);
-        fprintf(s->out, "%s  %s%s%s\n", v->width > SHOWN ? " ..." : "", cli_dim(s),
-                cli_shown_start(v->texts->text[i], 40), cli_plain(s));
+        fprintf(s->out, "%s  %s%s%s\n", v->width > shown ? " ..." : "", cli_dim(s),
+                cli_shown_start(v->texts->text[i], s->columns - MARGIN - (int)shown * CELL), cli_plain(s));
     }
-    fprintf(s->out, "%lld of %lld numbers each; --json or -o FILE.npy has all\n",
-            (long long)(v->width < SHOWN ? v->width : SHOWN), (long long)v->width);
-    if (v->texts->count < 2 || v->texts->count > MATRIX) return;
+    cli_put_prose(s, 0, 0, "%lld of %lld numbers each; --json or -o FILE.npy has all", (long long)shown,
+                  (long long)v->width);
+    if (v->texts->count < 2 || v->texts->count > MATRIX || v->texts->count > alike) return;
     fputs("\ncosine similarity\n   ", s->out);
     for (int64_t i = 0; i < v->texts->count; i++)
         fprintf(s->out, " %5lld", (long long)i + 1);
@@ -122,8 +126,8 @@ static int put_result(cli_session *s, const vectors *v)
     }
     int code = ends_with(s->options.out, ".npy") ? write_npy(s, v) : write_json(s, v);
     if (code == CLI_DONE)
-        cli_say(s, "%lld vectors of %lld numbers in %s", (long long)v->texts->count, (long long)v->width,
-                cli_shown(s->options.out));
+        cli_say(s, "%s: %lld vectors of %lld numbers", cli_shown(s->options.out), (long long)v->texts->count,
+                (long long)v->width);
     return code;
 }
 
@@ -147,7 +151,7 @@ static int check_options(const cli_session *s, mha_pool *pool)
 {
     *pool = given.pool && strcmp(given.pool, "cls") == 0 ? MHA_POOL_CLS : MHA_POOL_MEAN;
     if (given.pool && *pool == MHA_POOL_MEAN && strcmp(given.pool, "mean") != 0)
-        return cli_usage(s, "--pool %s: mean or cls", cli_shown(given.pool));
+        return cli_usage(s, "--pool \"%s\": mean or cls", cli_shown(given.pool));
     const char *out = s->options.out;
     if (out && !ends_with(out, ".npy") && !ends_with(out, ".json"))
         return cli_usage(s, "-o %s: the name must end in .npy or .json", cli_shown(out));
@@ -173,11 +177,10 @@ static int run(cli_session *s)
 
 const cli_command cli_embed = {
     .name = "embed",
-    .summary = "turn texts into vectors: one per text, alike for texts of like meaning",
+    .summary = "turn texts into vectors, alike for texts of like meaning",
     .usage = "TEXT... | -f FILE",
     .details = "--json prints one object per text and line: {text, embedding}. -o FILE.npy writes a float32 matrix "
-               "[texts, width]\n"
-               "for NumPy, -o FILE.json the same lines as --json.",
+               "[texts, width] for NumPy, -o FILE.json the same lines as --json. Texts may not hold NUL.",
     .shared = CLI_MODEL | CLI_FILE | CLI_OUT | CLI_JSON | CLI_DTYPE,
     .options = options,
     .run = run,

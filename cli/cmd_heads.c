@@ -8,6 +8,7 @@
 #include "heads_json.h"
 #include "input.h"
 #include "output.h"
+#include "wrap.h"
 
 static struct {
     int maps, no_probe;
@@ -159,15 +160,32 @@ static int run(cli_session *s)
     return code;
 }
 
+/* Metrics and labels, from the lists of heads.h. */
+static void print_lists(FILE *out, int columns)
+{
+    enum { MARGIN = 18 };
+    fputs("\nMetrics, of a row of the map (a token that looks at all tokens):\n", out);
+    for (int m = 0; m < MHA_HEAD_METRICS; m++) {
+        fprintf(out, "  %-*s", MARGIN - 2, mha_head_metric_key((mha_head_metric)m));
+        cli_put_wrapped(out, columns, MARGIN, MARGIN, mha_head_metric_help((mha_head_metric)m));
+    }
+    fputs("\nLabels:\n", out);
+    for (int l = 0; l < MHA_HEAD_LABELS; l++) {
+        fprintf(out, "  %-*s", MARGIN - 2, mha_head_label_key((mha_head_label)l));
+        cli_put_wrapped(out, columns, MARGIN, MARGIN, mha_head_label_help((mha_head_label)l));
+    }
+}
+
 const cli_command cli_heads = {
     .name = "heads",
     .summary = "measure and label every attention head of a model",
     .usage = "TEXT... | -f FILE",
     .details = "Numbers are means over the tokens of all texts. A cell of the grid is a label and the score it rests "
-               "on, in percent.\n"
+               "on, in percent. Texts may not hold NUL.\n"
                "--json prints {model, texts, layers, heads, metrics: {name: [layers][heads]}, labels: "
-               "[layers][heads]}; --csv one\n"
-               "line per head. Both have all metrics; the table has those that fit the terminal.",
+               "[layers][heads]}; --csv one line per head. Both have all metrics; the table has those that fit the "
+               "terminal.",
+    .lists = print_lists,
     .shared = CLI_MODEL | CLI_FILE | CLI_JSON | CLI_CSV | CLI_SEED | CLI_DTYPE,
     .options = options,
     .run = run,

@@ -1,4 +1,5 @@
-/* cmd_info.c - `mha info`: what a checkpoint folder, a .safetensors file or an .npy file holds. Reads headers, not weights. */
+/* cmd_info.c - `mha info`: what a checkpoint folder, a .safetensors file or an .npy file holds. Reads headers, not
+ * weights. */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -6,32 +7,42 @@
 #include "commands.h"
 #include "input.h"
 #include "output.h"
+#include "wrap.h"
 
 /* ---- numbers for people ---- */
 
+typedef struct number {
+    char text[64];
+} number;
+
 /* "22713216 (22.7 million)" */
-static void put_count(FILE *out, int64_t n)
+static const char *show_count(number *shown, int64_t n)
 {
     static const struct {
         double one;
         const char *name;
     } steps[] = {{1e12, "trillion"}, {1e9, "billion"}, {1e6, "million"}, {1e3, "thousand"}};
-    fprintf(out, "%lld", (long long)n);
-    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
-        if ((double)n >= steps[i].one) {
-            fprintf(out, " (%.3g %s)", (double)n / steps[i].one, steps[i].name);
-            return;
-        }
+    const size_t count = sizeof steps / sizeof *steps;
+    size_t i = 0;
+    while (i < count && (double)n < steps[i].one)
+        i++;
+    if (i < count)
+        snprintf(shown->text, sizeof shown->text, "%lld (%.3g %s)", (long long)n, (double)n / steps[i].one,
+                 steps[i].name);
+    else
+        snprintf(shown->text, sizeof shown->text, "%lld", (long long)n);
+    return shown->text;
 }
 
-static void put_bytes(FILE *out, uint64_t bytes)
+static const char *show_bytes(number *shown, uint64_t bytes)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     double value = (double)bytes;
     size_t unit = 0;
     for (; value >= 1024 && unit + 1 < sizeof units / sizeof *units; unit++)
         value /= 1024;
-    fprintf(out, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+    snprintf(shown->text, sizeof shown->text, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+    return shown->text;
 }
 
 /* ---- a checkpoint folder ---- */
@@ -55,31 +66,37 @@ static json_t *model_json(const mha_model_info *info)
         "max_positions", (json_int_t)info->max_positions, "causal", info->causal, "dtype", mha_dtype_name(info->dtype));
 }
 
+enum { TITLE = 12 }; /* columns of what stands before a line */
+
+static void put_title(const cli_session *s, const char *title)
+{
+    fprintf(s->out, "%s%s%s%*s", cli_bold(s), title, cli_plain(s), TITLE - (int)strlen(title), "");
+}
+
 static void print_model(const cli_session *s, const mha_model_info *info)
 {
     int64_t total = 0;
     for (int64_t l = 0; l < info->layers; l++)
         total += info->heads_per_layer[l];
-    FILE *out = s->out;
-    fprintf(out, "%sfamily%s      %s, %s\n", cli_bold(s), cli_plain(s), info->family,
-            info->causal ? "decoder" : "encoder");
-    fprintf(out, "%slayers%s      %lld\n", cli_bold(s), cli_plain(s), (long long)info->layers);
-    fprintf(out, "%sheads%s       %lld in all; %lld per layer, %lld for keys and values, %lld numbers wide\n",
-            cli_bold(s), cli_plain(s), (long long)total, (long long)info->heads, (long long)info->kv_heads,
-            (long long)info->head_dim);
-    fprintf(out, "%swidth%s       %lld, feed-forward %lld\n", cli_bold(s), cli_plain(s), (long long)info->hidden,
-            (long long)info->intermediate);
-    fprintf(out, "%svocabulary%s  %lld tokens; texts of at most %lld\n", cli_bold(s), cli_plain(s),
-            (long long)info->vocab, (long long)info->max_positions);
-    fprintf(out, "%sparameters%s  ", cli_bold(s), cli_plain(s));
-    put_count(out, info->parameters);
-    fprintf(out, ", %s in ", mha_dtype_name(info->dtype));
-    put_bytes(out, (uint64_t)info->bytes);
-    fputc('\n', out);
+    number a, b;
+    put_title(s, "family");
+    cli_put_prose(s, TITLE, TITLE, "%s, %s", info->family, info->causal ? "decoder" : "encoder");
+    put_title(s, "layers");
+    cli_put_prose(s, TITLE, TITLE, "%lld", (long long)info->layers);
+    put_title(s, "heads");
+    cli_put_prose(s, TITLE, TITLE, "%lld in all; %lld per layer, %lld for keys and values, %lld numbers wide",
+                  (long long)total, (long long)info->heads, (long long)info->kv_heads, (long long)info->head_dim);
+    put_title(s, "width");
+    cli_put_prose(s, TITLE, TITLE, "%lld, feed-forward %lld", (long long)info->hidden, (long long)info->intermediate);
+    put_title(s, "vocabulary");
+    cli_put_prose(s, TITLE, TITLE, "%lld tokens; texts of at most %lld", (long long)info->vocab,
+                  (long long)info->max_positions);
+    put_title(s, "parameters");
+    cli_put_prose(s, TITLE, TITLE, "%s, %s in %s", show_count(&a, info->parameters), mha_dtype_name(info->dtype),
+                  show_bytes(&b, (uint64_t)info->bytes));
     if (info->kv_bytes_per_token > 0) {
-        fprintf(out, "%sKV cache%s    ", cli_bold(s), cli_plain(s));
-        put_bytes(out, (uint64_t)info->kv_bytes_per_token);
-        fputs(" per token\n", out);
+        put_title(s, "KV cache");
+        cli_put_prose(s, TITLE, TITLE, "%s per token", show_bytes(&a, (uint64_t)info->kv_bytes_per_token));
     }
 }
 
@@ -123,12 +140,20 @@ static json_t *file_json(const mha_file *file)
     return json_pack("{s:s, s:o, s:o}", "format", mha_file_format(file), "tensors", tensors, "metadata", metadata);
 }
 
-static void put_shape(FILE *out, const mha_tensor *t)
+/* Dtype, bytes, name, shape; where the terminal is too narrow, the name stands whole on a line of its own. */
+static void print_tensor(const cli_session *s, const mha_tensor *t)
 {
-    fputc('[', out);
+    char shape[32 * 24 + 3]; /* a rank of at most 32 (io.h) */
+    int n = snprintf(shape, sizeof shape, "[");
     for (int i = 0; i < t->rank; i++)
-        fprintf(out, "%s%lld", i ? ", " : "", (long long)t->shape[i]);
-    fputc(']', out);
+        n += snprintf(shape + n, sizeof shape - (size_t)n, "%s%lld", i ? ", " : "", (long long)t->shape[i]);
+    n += snprintf(shape + n, sizeof shape - (size_t)n, "]");
+    const int used = fprintf(s->out, "%-5s %12zu bytes  ", t->dtype_name, t->bytes);
+    const bool beside = used + cli_shown_columns(t->name, strlen(t->name)) + (*t->name ? 1 : 0) + n <= s->columns;
+    if (!beside) fprintf(s->out, "%s\n  ", shape);
+    fputs(cli_bold(s), s->out);
+    cli_put_shown(s->out, t->name, strlen(t->name));
+    fprintf(s->out, "%s%s%s\n", cli_plain(s), beside && *t->name ? " " : "", beside ? shape : "");
 }
 
 static void print_file(const cli_session *s, const mha_file *file)
@@ -138,12 +163,7 @@ static void print_file(const cli_session *s, const mha_file *file)
         const mha_tensor *t = mha_file_tensor(file, i);
         bytes += t->bytes;
         elements += (uint64_t)t->elements;
-        fprintf(s->out, "%-5s %12zu bytes  ", t->dtype_name, t->bytes);
-        fputs(cli_bold(s), s->out);
-        cli_put_shown(s->out, t->name, strlen(t->name));
-        fprintf(s->out, "%s%s", cli_plain(s), *t->name ? " " : "");
-        put_shape(s->out, t);
-        fputc('\n', s->out);
+        print_tensor(s, t);
     }
     for (int64_t i = 0; i < mha_file_metadata_count(file); i++) {
         const char *key, *value;
@@ -155,11 +175,9 @@ static void print_file(const cli_session *s, const mha_file *file)
         cli_put_shown(s->out, value, length);
         fputc('\n', s->out);
     }
-    fprintf(s->out, "%s: %lld tensors, ", mha_file_format(file), (long long)mha_file_count(file));
-    put_count(s->out, (int64_t)elements);
-    fputs(" numbers in ", s->out);
-    put_bytes(s->out, bytes);
-    fputc('\n', s->out);
+    number a, b;
+    cli_put_prose(s, 0, 0, "%s: %lld tensors, %s numbers in %s", mha_file_format(file), (long long)mha_file_count(file),
+                  show_count(&a, (int64_t)elements), show_bytes(&b, bytes));
 }
 
 static int run_file(cli_session *s, const char *path)

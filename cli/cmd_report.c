@@ -49,8 +49,8 @@ const cli_command cli_report = {
     .summary = "draw every head of a model on a text as one HTML page",
     .usage = "TEXT",
     .details =
-        "The page needs nothing but itself: no network, no other file. With --json the numbers it shows are also\n"
-        "written to stdout: {output, model, text, tokens, metrics, labels, attention [layers][heads][n][n]}.\n",
+        "The page needs nothing but itself: no network, no other file. With --json the numbers it shows are also "
+        "written to stdout: {output, model, text, tokens, metrics, labels, attention [layers][heads][n][n]}.",
     .shared = CLI_MODEL | CLI_FILE | CLI_OUT | CLI_JSON,
     .run = run,
 };

@@ -1,29 +1,33 @@
-/* cmd_tokenize.c - `mha tokenize`: texts as the model sees them. Needs tokenizer.json only; the weights are not read. */
+/* cmd_tokenize.c - `mha tokenize`: texts as the model sees them. Needs tokenizer.json only; the weights are not
+ * read. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "commands.h"
 #include "input.h"
+#include "options.h"
 #include "output.h"
 #include "session.h"
 #include "tokens.h"
 
 static struct {
     int no_special;
-    long long max_tokens; /* -1 = the model's */
-} given = {.max_tokens = -1};
+    const char *max_tokens;
+} given;
 
 static const struct poptOption options[] = {
     {"no-special", 0, POPT_ARG_NONE, &given.no_special, 0, "without [CLS], [SEP] and the like", NULL},
-    {"max-tokens", 0, POPT_ARG_LONGLONG, &given.max_tokens, 0,
+    {"max-tokens", 0, POPT_ARG_STRING, &given.max_tokens, 0,
      "cut after N tokens, 0 = never (default: the model's maximum)", "N"},
     POPT_TABLEEND};
 
 /* The model's maximum; 0 = no limit, when the folder holds a tokenizer alone. */
 static int find_limit(cli_session *s, int64_t *limit)
 {
-    *limit = given.max_tokens;
-    if (given.max_tokens >= 0) return CLI_DONE;
+    long long wanted = -1;
+    int code = cli_whole(s, "--max-tokens", given.max_tokens, 0, INT32_MAX, &wanted);
+    *limit = wanted;
+    if (code != CLI_DONE || wanted >= 0) return code;
     mha_model *model;
     mha_error error = {0};
     const mha_model_options light = {.size = sizeof light, .no_weights = 1, .no_tokenizer = 1};
@@ -79,7 +83,6 @@ static int encode_all(cli_session *s, const mha_tokenizer *tokenizer, const cli_
 
 static int run(cli_session *s)
 {
-    if (given.max_tokens < -1) return cli_usage(s, "--max-tokens must be 0 or more");
     cli_texts texts;
     int code = cli_texts_read(s, true, &texts);
     if (code != CLI_DONE) return code;
@@ -101,8 +104,10 @@ const cli_command cli_tokenize = {
     .summary = "cut texts into the tokens that a model reads",
     .usage = "TEXT... | -f FILE",
     .details =
-        "--json prints one object per text and line: {ids, tokens, offsets, truncated}; an offset is the pair of byte\n"
-        "positions [begin, end) in the text, [0, 0] for special tokens.",
+        "--json prints one object per text and line: {ids, tokens, offsets, truncated}; an offset is the pair of byte "
+        "positions [begin, end) in the text, [0, 0] for special tokens. A text of -f may hold NUL: to the tokenizer it "
+        "is "
+        "a character like others; the commands that run a model refuse it.",
     .shared = CLI_MODEL | CLI_FILE | CLI_JSON,
     .options = options,
     .run = run,

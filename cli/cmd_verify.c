@@ -113,11 +113,10 @@ const cli_command cli_verify = {
     .name = "verify",
     .summary = "check this build against double precision or recorded results",
     .usage = "",
-    .details =
-        "Without --golden: every instruction set of this CPU against the same problem in double precision.\n"
-        "With --golden DIR: DIR as made by the project's scripts for attention, models (-m FOLDER_OF_MODELS) or\n"
-        "minilm (-m MODEL). Exit status 4 when a case failed.\n"
-        "In JSON, \"worst\" is the largest error in units of its limit.",
+    .details = "Without --golden: every instruction set of this CPU against the same problem in double precision.\n"
+               "With --golden DIR: DIR as made by the project's scripts for attention, models (-m FOLDER_OF_MODELS) or "
+               "minilm (-m MODEL). Exit status 4 when a case failed.\n"
+               "In JSON, \"worst\" is the largest error in units of its limit.",
     .shared = CLI_MODEL | CLI_JSON,
     .options = options,
     .run = run,

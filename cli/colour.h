@@ -10,8 +10,8 @@ typedef struct colour {
 enum { COLOUR_STOPS = 20 };
 extern const colour colour_stops[COLOUR_STOPS];
 
-/* The colour of an attention weight in [0, 1], on a square-root scale: small weights matter, so half of the colours go to the
- * lowest quarter. Values outside, and NaN, take the nearer end. */
+/* The colour of an attention weight in [0, 1], on a square-root scale: small weights matter, so half of the colours go
+ * to the lowest quarter. Values outside, and NaN, take the nearer end. */
 colour colour_of_weight(float weight);
 
 /* Where on the scale a weight lies, 0..1. */

@@ -1,8 +1,8 @@
 /* command.h - what a command of the program is, and what it is given.
  *
- * A command is one file that defines one `const cli_command`, listed in commands.h. The frame (main.c) parses the options,
- * runs the command, and writes what the command put into `session->out` to stdout - all of it after success, none of
- * it after a failure. Everything else that a command has to say goes to stderr through session.h.
+ * A command is one file that defines one `const cli_command`, listed in commands.h. The frame (main.c) parses the
+ * options, runs the command, and writes what the command put into `session->out` to stdout - all of it after success,
+ * none of it after a failure. Everything else that a command has to say goes to stderr through session.h.
  */
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H
@@ -60,12 +60,13 @@ typedef struct cli_session {
 
 typedef struct cli_command {
     const char *name;
-    const char *summary;              /* one line of `mha --help`, no full stop */
-    const char *usage;                /* what follows the options: "TEXT..." */
-    const char *details;              /* printed under the options by `mha NAME --help`; may be NULL */
-    unsigned shared;                  /* CLI_MODEL | CLI_FILE ... */
-    const struct poptOption *options; /* its own, ended by POPT_TABLEEND; may be NULL */
-    int (*run)(cli_session *session); /* returns an exit code */
+    const char *summary;                   /* one line of `mha --help`, no full stop */
+    const char *usage;                     /* what follows the options: "TEXT..." */
+    const char *details;                   /* printed, wrapped, under the options by `mha NAME --help`; may be NULL */
+    void (*lists)(FILE *out, int columns); /* prints what else belongs under them; may be NULL */
+    unsigned shared;                       /* CLI_MODEL | CLI_FILE ... */
+    const struct poptOption *options;      /* its own, ended by POPT_TABLEEND; may be NULL */
+    int (*run)(cli_session *session);      /* returns an exit code */
 } cli_command;
 
 #endif

@@ -1,8 +1,8 @@
 /* figure.c - draws an attention map with cairo.
  *
- * Layout, in points (pixels of a PNG): the map is a square of n cells; above it the column tokens, upright text turned by a
- * quarter; left of it the row tokens; right of it the colour bar; the title on top. The map is painted as one image at its
- * final size, since vector formats do not keep the "nearest" filter and would blur a scaled one.
+ * Layout, in points (pixels of a PNG): the map is a square of n cells; above it the column tokens, upright text turned
+ * by a quarter; left of it the row tokens; right of it the colour bar; the title on top. The map is painted as one
+ * image at its final size, since vector formats do not keep the "nearest" filter and would blur a scaled one.
  */
 #include "figure.h"
 

@@ -15,8 +15,8 @@ typedef struct figure {
 /* 1 if figure_draw knows the ending of `path` (.png .svg .pdf). */
 int figure_knows(const char *path);
 
-/* Draws the figure in the format that the ending of `path` names; the bytes of the file are *data, to be freed with free.
- * Returns NULL, or a sentence about what went wrong (static). */
+/* Draws the figure in the format that the ending of `path` names; the bytes of the file are *data, to be freed with
+ * free. Returns NULL, or a sentence about what went wrong (static). */
 const char *figure_draw(const figure *f, const char *path, unsigned char **data, size_t *size);
 
 #endif

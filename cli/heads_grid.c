@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "output.h"
+#include "wrap.h"
 
 static const struct style {
     const char *code;
@@ -93,26 +94,6 @@ static int64_t count_label(const mha_heads *heads, mha_head_label label)
     return count;
 }
 
-/* ASCII text, broken between words so that no line passes the last column; later lines begin at `indent`. */
-static void put_wrapped(const cli_session *session, const char *text, int indent)
-{
-    int used = indent;
-    while (*text) {
-        int word = (int)strcspn(text, " ");
-        if (used > indent && used + 1 + word > session->columns) {
-            fprintf(session->out, "\n%*s", indent, "");
-            used = indent;
-        } else if (used > indent) {
-            fputc(' ', session->out);
-            used++;
-        }
-        fprintf(session->out, "%.*s", word, text);
-        used += word;
-        text += word + (text[word] == ' ');
-    }
-    fputc('\n', session->out);
-}
-
 void cli_put_legend(const cli_session *session, const mha_heads *heads, int indent)
 {
     enum { LEGEND_MARGIN = 19 }; /* "du duplicate    2  " */
@@ -124,6 +105,7 @@ void cli_put_legend(const cli_session *session, const mha_heads *heads, int inde
         put_code(session, label);
         fprintf(session->out, "%s %s%-9s%s %4lld  ", cli_plain(session), cli_bold(session), mha_head_label_key(label),
                 cli_plain(session), (long long)count);
-        put_wrapped(session, mha_head_label_help(label), indent + LEGEND_MARGIN);
+        cli_put_wrapped(session->out, session->columns, indent + LEGEND_MARGIN, indent + LEGEND_MARGIN,
+                        mha_head_label_help(label));
     }
 }

@@ -7,8 +7,8 @@
 /* The score that a label rests on; MHA_HEAD_METRICS for "mixed", which rests on none. */
 mha_head_metric cli_label_metric(mha_head_label label);
 
-/* The grid, its lines wrapped to the terminal: in each cell the label's code and its score in percent (left out where the
- * terminal is narrow). */
+/* The grid, its lines wrapped to the terminal: in each cell the label's code and its score in percent (left out where
+ * the terminal is narrow). */
 void cli_put_grid(const cli_session *session, const mha_heads *heads, int indent);
 /* What the codes mean, with how many heads have each label; labels that no head has are left out. */
 void cli_put_legend(const cli_session *session, const mha_heads *heads, int indent);

@@ -4,8 +4,8 @@
 
 #include "command.h"
 
-/* Texts, from the arguments or from -f FILE (one a line; a last line need not end in a newline; CR before it is dropped).
- * Strings are terminated, but may hold NUL when `allow_nul`; bytes[i] is the length. All are valid UTF-8. */
+/* Texts, from the arguments or from -f FILE (one a line; a last line need not end in a newline; CR before it is
+ * dropped). Strings are terminated, but may hold NUL when `allow_nul`; bytes[i] is the length. All are valid UTF-8. */
 typedef struct cli_texts {
     int64_t count;
     const char **text;
@@ -17,10 +17,11 @@ typedef struct cli_texts {
 int cli_texts_read(const cli_session *session, bool allow_nul, cli_texts *texts);
 void cli_texts_free(cli_texts *texts);
 
-/* Opens -m MODEL: a folder, "minilm" (the user's cache folder) or "builtin" (beside the program). Without -m: minilm if it is
- * there. `options` may be NULL. */
+/* Opens -m MODEL: a folder, "minilm" (the user's cache folder) or "builtin" (beside the program). Without -m: minilm if
+ * it is there. `options` may be NULL. */
 int cli_model_open(cli_session *session, const mha_model_options *options, mha_model **model);
-/* Only finds the folder, for commands that read parts of it, and stores it and its name in the session. NULL = as without -m. */
+/* Only finds the folder, for commands that read parts of it, and stores it and its name in the session. NULL = as
+ * without -m. */
 int cli_model_find(cli_session *session, const char *name);
 /* 1 if MiniLM has been fetched. */
 bool cli_minilm_present(void);

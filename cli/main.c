@@ -10,6 +10,7 @@
 #include "options.h"
 #include "output.h"
 #include "session.h"
+#include "wrap.h"
 
 const cli_command *const cli_commands[] = {
 #define CLI__X(name) &cli_##name,
@@ -26,16 +27,21 @@ static const cli_command *find_command(const char *name)
 
 static void print_help(FILE *out)
 {
-    fputs("Usage: mha COMMAND [OPTION...] [ARGUMENT...]\n\n"
-          "Multi-head attention in C: run transformer checkpoints and see what their heads do.\n\n"
-          "Commands:\n",
-          out);
-    for (int i = 0; cli_commands[i]; i++)
-        fprintf(out, "  %-12s %s\n", cli_commands[i]->name, cli_commands[i]->summary);
-    fputs("\nmha COMMAND --help tells the options of a command; mha --version the version and the instruction sets.\n"
-          "Results go to stdout, everything else to stderr.\n"
-          "Exit status: 0 done, 1 failed, 2 wrong use, 3 input refused, 4 a check said no, 128+n ended by signal n.\n",
-          out);
+    enum { SUMMARY = 15 }; /* where it begins */
+    const int columns = cli_columns(fileno(out));
+    cli_put_wrapped(out, columns, 0, 0,
+                    "Usage: mha COMMAND [OPTION...] [ARGUMENT...]\n\n"
+                    "Multi-head attention in C: run transformer checkpoints and see what their heads do.\n\n"
+                    "Commands:");
+    for (int i = 0; cli_commands[i]; i++) {
+        fprintf(out, "  %-12s ", cli_commands[i]->name);
+        cli_put_wrapped(out, columns, SUMMARY, SUMMARY, cli_commands[i]->summary);
+    }
+    cli_put_wrapped(out, columns, 0, 0,
+                    "\nmha COMMAND --help tells the options of a command; mha --version the version and the "
+                    "instruction sets. Results go to stdout, everything else to stderr.\n"
+                    "Exit status: 0 done, 1 failed, 2 wrong use, 3 input refused, 4 a check said no, 128+n ended by "
+                    "signal n.");
 }
 
 static int print_version(void)

@@ -1,4 +1,5 @@
-/* npy.c - writes what numpy.load reads: magic, version 1.0, a padded header in Python's spelling, little-endian numbers. */
+/* npy.c - writes what numpy.load reads: magic, version 1.0, a padded header in Python's spelling, little-endian
+ * numbers. */
 #include "npy.h"
 
 #include <stdio.h>

@@ -1,11 +1,17 @@
 /* options.c - the shared options, one table. Which of them a command takes is a set of flags (command.h). */
 #include "options.h"
 
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "output.h"
+#include "wrap.h"
 
-static cli_options given; /* where popt stores; copied into the session after parsing */
+static cli_options given;                    /* where popt stores; copied into the session after parsing */
+static const char *threads_text, *seed_text; /* numbers are read by cli_whole: one rule, and the option is named */
 
 /* One row for each shared option; `need` 0 = every command has it. */
 static const struct shared_option {
@@ -19,9 +25,9 @@ static const struct shared_option {
     {CLI_OUT, {"force", 0, POPT_ARG_NONE, &given.force, 0, "replace OUT if it exists", NULL}},
     {CLI_JSON, {"json", 0, POPT_ARG_NONE, &given.json, 0, "print JSON", NULL}},
     {CLI_CSV, {"csv", 0, POPT_ARG_NONE, &given.csv, 0, "print CSV", NULL}},
-    {CLI_SEED, {"seed", 's', POPT_ARG_LONGLONG, &given.seed, 0, "seed of everything random, 0 or more", "SEED"}},
+    {CLI_SEED, {"seed", 's', POPT_ARG_STRING, &seed_text, 0, "seed of everything random, 0 or more", "SEED"}},
     {CLI_DTYPE, {"dtype", 0, POPT_ARG_STRING, &given.dtype, 0, "type to compute in: f32", "TYPE"}},
-    {0, {"threads", 't', POPT_ARG_INT, &given.threads, 0, "threads, 1 to 1024", "N"}},
+    {0, {"threads", 't', POPT_ARG_STRING, &threads_text, 0, "threads, 1 to 1024 (default: all CPUs)", "N"}},
     {0, {"isa", 0, POPT_ARG_STRING, &given.isa, 0, "newest instruction set to use (see mha --version)", "NAME"}},
     {0, {"quiet", 'q', POPT_ARG_NONE, &given.quiet, 0, "say nothing but errors", NULL}},
     {0, {"verbose", 'v', POPT_ARG_NONE, &given.verbose, 0, "say more", NULL}},
@@ -43,18 +49,46 @@ void cli_option_table(const cli_command *command, struct poptOption table[CLI_MA
 static void print_help(const cli_command *command, poptContext parser)
 {
     poptPrintHelp(parser, stdout, 0);
-    if (command->details) printf("\n%s\n", command->details);
+    const int columns = cli_columns(STDOUT_FILENO);
+    if (command->details) {
+        putchar('\n');
+        cli_put_wrapped(stdout, columns, 0, 0, command->details);
+    }
+    if (command->lists) command->lists(stdout, columns);
+}
+
+int cli_whole(const cli_session *session, const char *option, const char *text, long long min, long long max,
+              long long *value)
+{
+    if (!text) return CLI_DONE;
+    errno = 0;
+    const bool digits = *text && text[strspn(text, "0123456789")] == '\0';
+    const long long number = digits ? strtoll(text, NULL, 10) : 0;
+    if (!digits || errno || number < min || number > max)
+        return max == LLONG_MAX
+                   ? cli_usage(session, "%s \"%s\": want a whole number, %lld or more", option, cli_shown(text), min)
+                   : cli_usage(session, "%s \"%s\": want a whole number from %lld to %lld", option, cli_shown(text),
+                               min, max);
+    *value = number;
+    return CLI_DONE;
+}
+
+static int read_numbers(cli_session *session)
+{
+    long long threads = 0;
+    int code = cli_whole(session, "-t", threads_text, 1, 1024, &threads);
+    if (code == CLI_DONE) code = cli_whole(session, "-s", seed_text, 0, LLONG_MAX, &session->options.seed);
+    session->options.threads = (int)threads;
+    return code;
 }
 
 /* Rules on values that popt does not know. NULL, or what is wrong. */
 static const char *check_values(const cli_session *session)
 {
     const cli_options *o = &session->options;
-    if (o->threads < 0 || o->threads > 1024) return "-t: the number of threads must be 1 to 1024";
-    if (o->seed < 0) return "-s: the seed must be 0 or more";
     if (o->quiet && o->verbose) return "-q and -v contradict each other";
     if (o->json && o->csv) return "--json and --csv contradict each other";
-    if (o->dtype && strcmp(o->dtype, "bf16") == 0) return "--dtype bf16: not built yet, only f32";
+    if (o->dtype && strcmp(o->dtype, "bf16") == 0) return "--dtype \"bf16\": not built yet, only f32";
     if (o->dtype && strcmp(o->dtype, "f32") != 0) return "--dtype: only f32";
     return NULL;
 }
@@ -64,6 +98,7 @@ int cli_options_parse(cli_session *session, int argc, const char **argv, poptCon
     static struct poptOption table[CLI_MAX_OPTIONS]; /* popt keeps a pointer to it */
     cli_option_table(session->command, table);
     given = (cli_options){0};
+    threads_text = seed_text = NULL;
     *parser = poptGetContext(NULL, argc, argv, table, 0);
     static char usage[128];
     snprintf(usage, sizeof usage, "[OPTION...] %s", session->command->usage);
@@ -79,6 +114,8 @@ int cli_options_parse(cli_session *session, int argc, const char **argv, poptCon
         return cli_usage(session, "%s: %s", cli_shown(poptBadOption(*parser, POPT_BADOPTION_NOALIAS)),
                          poptStrerror(code));
     session->options = given;
+    code = read_numbers(session);
+    if (code != CLI_DONE) return code;
     const char *wrong = check_values(session);
     if (wrong) return cli_usage(session, "%s", wrong);
     session->args = poptGetArgs(*parser);

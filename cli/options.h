@@ -10,7 +10,13 @@ enum { CLI_MAX_OPTIONS = 48 };
  * completion and the manual page are all made from this one table. */
 void cli_option_table(const cli_command *command, struct poptOption table[CLI_MAX_OPTIONS]);
 
-/* Parses argv (argv[0] is shown as the name of the command) into the session. Returns -1 to go on; otherwise the exit code:
+/* The value of `option` ("-t"): digits and nothing else, min..max. CLI_USAGE, naming the option and the value,
+ * otherwise; `text` NULL (not given) leaves *value alone. */
+int cli_whole(const cli_session *session, const char *option, const char *text, long long min, long long max,
+              long long *value);
+
+/* Parses argv (argv[0] is shown as the name of the command) into the session. Returns -1 to go on; otherwise the exit
+ * code:
  * --help has been printed to stdout (0), or the mistake to stderr (2). The parser owns all strings: it is freed with
  * cli_options_free when the command is done. */
 int cli_options_parse(cli_session *session, int argc, const char **argv, poptContext *parser);

@@ -169,7 +169,7 @@ int cli_check_out(const cli_session *session)
 {
     const char *path = session->options.out;
     if (!path || session->options.force || access(path, F_OK) != 0) return CLI_DONE;
-    return cli_usage(session, "%s exists: give --force to replace it", cli_shown(path));
+    return cli_usage(session, "%s: it exists; give --force to replace it", cli_shown(path));
 }
 
 int cli_write_file(const cli_session *session, const void *data, size_t bytes)

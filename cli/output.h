@@ -21,16 +21,18 @@ void cli_say(const cli_session *session, const char *format, ...) __attribute__(
 
 /* ---- foreign text ---- */
 
-/* `text` fit for a terminal: C0, C1, DEL, bidi controls and invalid UTF-8 as \xNN or \uNNNN, cut at about 500 bytes. The
- * result lives in one of four static buffers, so up to four may be used in one printf. */
+/* `text` fit for a terminal: C0, C1, DEL, bidi controls and invalid UTF-8 as \xNN or \uNNNN, cut at about 500 bytes.
+ * The result lives in one of four static buffers, so up to four may be used in one printf. */
 const char *cli_shown(const char *text);
-/* The beginning of `text`, made fit in the same way, that takes at most `columns` columns; "..." tells that there is more. */
+/* The beginning of `text`, made fit in the same way, that takes at most `columns` columns; "..." tells that there is
+ * more. */
 const char *cli_shown_start(const char *text, int columns);
 /* The same for a whole string of any length, written to `out`. */
 void cli_put_shown(FILE *out, const char *text, size_t bytes);
 /* Terminal columns that cli_put_shown takes (East Asian wide characters count 2). */
 int cli_shown_columns(const char *text, size_t bytes);
-/* One CSV cell: quoted where needed; text that a spreadsheet would run as a formula (= + - @ first) gets an apostrophe. */
+/* One CSV cell: quoted where needed; text that a spreadsheet would run as a formula (= + - @ first) gets an
+ * apostrophe. */
 void cli_put_csv(FILE *out, const char *text);
 
 /* ---- JSON ---- */

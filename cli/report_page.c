@@ -1,8 +1,8 @@
 /* report_page.c - puts the data into the page.
  *
- * The page holds one JSON block. Everything in it that came from outside is text inside a JSON string in which <, > and & (and
- * U+2028, U+2029) are written as \u escapes, so that no token can end the block. The maps are one gzip stream in base64,
- * [layer][head][query][key], opened by the browser itself.
+ * The page holds one JSON block. Everything in it that came from outside is text inside a JSON string in which <, > and
+ * & (and U+2028, U+2029) are written as \u escapes, so that no token can end the block. The maps are one gzip stream in
+ * base64, [layer][head][query][key], opened by the browser itself.
  */
 #include "report_page.h"
 

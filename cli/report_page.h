@@ -15,8 +15,8 @@ typedef struct report {
     const mha_heads *heads; /* measured with keep_maps */
 } report;
 
-/* Writes the page to `out`. Returns 0 when memory is short (the page is then not whole). The maps are stored as exact floats
- * up to REPORT_EXACT_BYTES, else as the square root in 8 bits: largest error 0.004, and the page says so. */
+/* Writes the page to `out`. Returns 0 when memory is short (the page is then not whole). The maps are stored as exact
+ * floats up to REPORT_EXACT_BYTES, else as the square root in 8 bits: largest error 0.004, and the page says so. */
 enum { REPORT_EXACT_BYTES = 8 << 20 };
 int report_page_write(const report *r, FILE *out);
 

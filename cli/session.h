@@ -4,15 +4,16 @@
 
 #include "command.h"
 
-/* Ignores SIGPIPE and SIGXFSZ (EPIPE and EFBIG are ordinary errors then) and notes SIGINT, SIGTERM and SIGHUP. Makes sure that
- * descriptors 0 to 2 are open, so that no file of ours ever becomes stdout. */
+/* Ignores SIGPIPE and SIGXFSZ (EPIPE and EFBIG are ordinary errors then) and notes SIGINT, SIGTERM and SIGHUP. Makes
+ * sure that descriptors 0 to 2 are open, so that no file of ours ever becomes stdout. */
 void cli_signals_install(void);
 /* The signal that asked us to stop; 0 if none did. A second one ends the program at once. */
 int cli_signal(void);
 /* For loops between library calls: 0 to go on, else the exit code. */
 int cli_stopped(void);
 
-/* Makes session->ctx of -t and --isa, with the log (with -v) and the progress line (on a terminal). Returns an exit code. */
+/* Makes session->ctx of -t and --isa, with the log (with -v) and the progress line (on a terminal). Returns an exit
+ * code. */
 int cli_session_open(cli_session *session);
 void cli_session_close(cli_session *session);
 

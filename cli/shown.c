@@ -1,5 +1,5 @@
-/* shown.c - foreign text on a terminal. Tokens, tensor names and file names come from strangers; a control character among
- * them could clear the screen, retitle the window, or turn the direction of what follows. */
+/* shown.c - foreign text on a terminal. Tokens, tensor names and file names come from strangers; a control character
+ * among them could clear the screen, retitle the window, or turn the direction of what follows. */
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>

@@ -54,8 +54,8 @@ int verify_print(cli_session *session, const verify_log *log, bool strict);
 
 /* ---- recorded folders (verify_index.c) ---- */
 
-/* One object of index.json. Reading goes on after a mistake and yields zeros; the first mistake stays in `error`, which is
- * looked at once after a group of reads. */
+/* One object of index.json. Reading goes on after a mistake and yields zeros; the first mistake stays in `error`, which
+ * is looked at once after a group of reads. */
 typedef struct verify_entry {
     const json_t *object;
     const char *name;
@@ -88,8 +88,8 @@ typedef struct verify_memory {
 void *verify_alloc(verify_memory *memory, int64_t count, size_t size, const verify_entry *e); /* cleared; NULL fails */
 void verify_release(verify_memory *memory);
 
-/* A tensor of the file whose shape is given (-1: any extent, stored in shape[]); an absent one is a fault. The copy is aligned.
- * `raw` keeps the stored type, the others convert. */
+/* A tensor of the file whose shape is given (-1: any extent, stored in shape[]); an absent one is a fault. The copy is
+ * aligned. `raw` keeps the stored type, the others convert. */
 const mha_tensor *verify_tensor(const verify_entry *e, const mha_file *file, const char *name, int rank,
                                 int64_t *shape);
 void *verify_raw(verify_memory *memory, const verify_entry *e, const mha_tensor *tensor);

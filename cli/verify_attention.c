@@ -1,5 +1,5 @@
-/* verify_attention.c - recorded cases of the attention operator: inputs and expected results in one file for each case, the
- * description in index.json. */
+/* verify_attention.c - recorded cases of the attention operator: inputs and expected results in one file for each case,
+ * the description in index.json. */
 #include <math.h>
 #include <string.h>
 

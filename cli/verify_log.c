@@ -4,6 +4,7 @@
 
 #include "output.h"
 #include "verify.h"
+#include "wrap.h"
 
 void verify_log_open(verify_log *log)
 {
@@ -131,28 +132,37 @@ static double real_of(const json_t *object, const char *key)
     return json_is_number(value) ? json_number_value(value) : INFINITY;
 }
 
-static void print_failures(FILE *out, const verify_log *log)
+static void print_failures(const cli_session *s, const verify_log *log)
 {
     size_t n;
     json_t *f;
     json_array_foreach(log->failures, n, f)
     {
-        fprintf(out, "FAIL  %s  %s  ", text_of(f, "group"), text_of(f, "name"));
         if (json_object_get(f, "reason"))
-            fprintf(out, "%s\n", text_of(f, "reason"));
+            cli_put_prose(s, 0, 6, "FAIL  %s  %s  %s", text_of(f, "group"), text_of(f, "name"), text_of(f, "reason"));
         else
-            fprintf(out, "%s  error %.3g  limit %.3g\n", text_of(f, "tensor"), real_of(f, "error"),
-                    real_of(f, "limit"));
+            cli_put_prose(s, 0, 6, "FAIL  %s  %s  %s  error %.3g  limit %.3g", text_of(f, "group"), text_of(f, "name"),
+                          text_of(f, "tensor"), real_of(f, "error"), real_of(f, "limit"));
     }
 }
 
-static void print_groups(FILE *out, const verify_log *log)
+/* Columns for the name of a group, beside what follows it. */
+enum { NAME_COLUMNS = 24, COUNT_COLUMNS = 24, ISA_COLUMNS = 11 };
+
+static int name_columns(const cli_session *s, int rest)
 {
+    return s->columns - rest < NAME_COLUMNS ? s->columns - rest : NAME_COLUMNS;
+}
+
+static void print_groups(const cli_session *s, const verify_log *log)
+{
+    FILE *out = s->out;
+    const int width = name_columns(s, COUNT_COLUMNS);
     const char *name;
     json_t *group;
-    fprintf(out, "%-24s %7s %7s %7s\n", "group", "passed", "failed", "refused");
+    fprintf(out, "%-*s %7s %7s %7s\n", width, cli_shown_start("group", width), "passed", "failed", "refused");
     json_object_foreach(log->groups, name, group)
-        fprintf(out, "%-24s %7lld %7lld %7lld\n", cli_shown(name),
+        fprintf(out, "%-*s %7lld %7lld %7lld\n", width, cli_shown_start(name, width),
                 (long long)json_integer_value(json_object_get(group, "passed")),
                 (long long)json_integer_value(json_object_get(group, "failed")),
                 (long long)json_integer_value(json_object_get(group, "refused")));
@@ -175,53 +185,68 @@ static void say_refusals(const cli_session *session, const verify_log *log)
     json_decref(counts);
 }
 
-/* The worst error / limit of each group on each ISA. */
-static void print_table(FILE *out, const verify_log *log)
+/* The ISAs first .. first + count - 1 of a row: their names, or their numbers. */
+static void put_isas(FILE *out, json_t *row, int first, int count, bool names)
 {
-    const char *group, *isa;
-    json_t *row, *ratio;
-    bool first = true;
-    fputs("error against double precision, in units of its limit\n", out);
-    json_object_foreach(log->table, group, row)
+    const char *isa;
+    json_t *ratio;
+    int n = 0;
+    json_object_foreach(row, isa, ratio)
     {
-        if (first) {
-            fprintf(out, "%-24s", "");
-            json_object_foreach(row, isa, ratio) fprintf(out, " %10s", isa);
-        }
-        first = false;
-        fprintf(out, "\n%-24s", group);
-        json_object_foreach(row, isa, ratio)
-            fprintf(out, " %10.2f", json_is_number(ratio) ? json_number_value(ratio) : INFINITY);
+        const bool wanted = n >= first && n < first + count;
+        n++;
+        if (wanted && names)
+            fprintf(out, " %*s", ISA_COLUMNS - 1, isa);
+        else if (wanted)
+            fprintf(out, " %*.2f", ISA_COLUMNS - 1, json_is_number(ratio) ? json_number_value(ratio) : INFINITY);
     }
-    fputc('\n', out);
 }
 
-static void print_skipped(FILE *out, const verify_log *log)
+/* The worst error / limit of each group on each ISA, as many of these beside each other as the terminal has room
+ * for. */
+static void print_table(const cli_session *s, const verify_log *log)
+{
+    const char *group;
+    json_t *row, *head = json_object_iter_value(json_object_iter(log->table));
+    const int width = name_columns(s, ISA_COLUMNS), room = (s->columns - width) / ISA_COLUMNS,
+              isas = (int)json_object_size(head);
+    cli_put_prose(s, 0, 0, "error against double precision, in units of its limit");
+    for (int first = 0; first<isas; first += room> 0 ? room : 1) {
+        fprintf(s->out, "%*s", width, "");
+        put_isas(s->out, head, first, room > 0 ? room : 1, true);
+        json_object_foreach(log->table, group, row)
+        {
+            fprintf(s->out, "\n%-*s", width, cli_shown_start(group, width));
+            put_isas(s->out, row, first, room > 0 ? room : 1, false);
+        }
+        fputc('\n', s->out);
+    }
+}
+
+static void print_skipped(const cli_session *s, const verify_log *log)
 {
     const char *tensor;
     json_t *count;
     if (json_object_size(log->skipped) == 0) return;
-    fputs("recorded, but not computed by this build:", out);
-    json_object_foreach(log->skipped, tensor, count)
-        fprintf(out, " %s (%lld)", cli_shown(tensor), (long long)json_integer_value(count));
-    fputc('\n', out);
+    cli_put_prose(s, 0, 0, "recorded, but not computed by this build:");
+    json_object_foreach(log->skipped, tensor, count) fprintf(
+        s->out, "  %s (%lld)\n", cli_shown_start(tensor, s->columns - 14), (long long)json_integer_value(count));
 }
 
 static void print_text(cli_session *session, const verify_log *log)
 {
-    FILE *out = session->out;
-    print_failures(out, log);
+    print_failures(session, log);
     if (log->table)
-        print_table(out, log);
+        print_table(session, log);
     else
-        print_groups(out, log);
-    print_skipped(out, log);
+        print_groups(session, log);
+    print_skipped(session, log);
     if (json_is_object(log->worst_case))
-        fprintf(out, "worst: %s, %s: error %.3g, limit %.3g\n", text_of(log->worst_case, "name"),
-                text_of(log->worst_case, "tensor"), real_of(log->worst_case, "error"),
-                real_of(log->worst_case, "limit"));
-    fprintf(out, "%lld passed, %lld failed, %lld refused\n", (long long)log->passed, (long long)log->failed,
-            (long long)log->refused);
+        cli_put_prose(session, 0, 7, "worst: %s, %s: error %.3g, limit %.3g", text_of(log->worst_case, "name"),
+                      text_of(log->worst_case, "tensor"), real_of(log->worst_case, "error"),
+                      real_of(log->worst_case, "limit"));
+    cli_put_prose(session, 0, 0, "%lld passed, %lld failed, %lld refused", (long long)log->passed,
+                  (long long)log->failed, (long long)log->refused);
     say_refusals(session, log);
 }
 

@@ -4,8 +4,8 @@
 
 #include "verify.h"
 
-/* Where a file keeps what one forward pass took and gave; NULL = this format has no such tensor. Those of the results may
- * also be absent from a file: what is there is compared. */
+/* Where a file keeps what one forward pass took and gave; NULL = this format has no such tensor. Those of the results
+ * may also be absent from a file: what is there is compared. */
 typedef struct verify_names {
     const char *ids, *mask, *types;        /* [L] or [B, L] */
     const char *hidden;                    /* [layers + 1, L, E]: embeddings, then each layer */

@@ -1,5 +1,5 @@
-/* verify_models.c - recorded folders that need a model: tiny checkpoints of each family (golden/models), and sentences through
- * one checkpoint (golden/minilm). Limits: the golden data's own README. */
+/* verify_models.c - recorded folders that need a model: tiny checkpoints of each family (golden/models), and sentences
+ * through one checkpoint (golden/minilm). Limits: the golden data's own README. */
 #include <string.h>
 
 #include "input.h"

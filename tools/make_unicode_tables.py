@@ -137,7 +137,8 @@ WHAT = {
 
 
 def write(path, tables, pairs, u):
-    out = ["/* unicode_tables.c - character classes of the reference tokenizer. Written by tools/make_unicode_tables.py; do not edit.",
+    out = ["/* unicode_tables.c - character classes of the reference tokenizer. Written by tools/make_unicode_tables.py; do not",
+           " * edit.",
            " *",
            f" * Made from tokenizers {tokenizers.__version__} and utf8proc {u.lib.utf8proc_version().decode()}.",
            " * Ranges are inclusive and ascending. */", '#include "text/unicode.h"', "", "/* clang-format off */"]

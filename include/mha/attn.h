@@ -108,7 +108,8 @@ typedef struct mha_attn_desc {
 } mha_attn_desc;
 
 /* The data of one call. Strides count elements; all zero = contiguous (types.h). A pointer whose flag is not set in
- * the description is not read. Nothing is read or written outside the shapes below.
+ * the description is not read. Nothing is read or written outside the shapes below. Data is aligned to its element; a
+ * pointer that is not, and strides that reach further than bytes can be counted, are MHA_ERR_ARG.
  *
  * All masks compose by AND: lengths, causal or window (widened by the prefix), keep and block_keep. A bias of -infinity
  * also masks. Order of the score: scale, softcap, slopes and bias, mask, sink, softmax, dropout, gate.

@@ -13,7 +13,8 @@
 extern "C" {
 #endif
 
-/* X(name, key, one line of explanation). docs/glossary.md and `mha heads --help` are made from the same list. */
+/* X(name, key, one line of explanation). `mha heads --help` prints this list;
+ * docs/glossary.md explains each key in more words, and a test sees that none is missing there. */
 #define MHA_HEAD_METRIC_MAP(X)                                                                 \
     X(MHA_HEAD_ENTROPY, "entropy", "bits: -sum p log2 p of a row")                             \
     X(MHA_HEAD_ENTROPY_NORM, "entropy_norm", "entropy / log2(visible keys), 0..1")             \
@@ -44,8 +45,8 @@ typedef enum mha_head_metric {
 MHA_API const char *mha_head_metric_key(mha_head_metric metric);
 MHA_API const char *mha_head_metric_help(mha_head_metric metric);
 
-/* X(name, key, its rule). The label of a head is the first that fires: induction, duplicate, the largest of prev next self first
- * sep punct, local, broad, vertical, mixed. */
+/* X(name, key, its rule). The label of a head is the first that fires: induction, duplicate, the largest of prev next
+ * self first sep punct, local, broad, vertical, mixed. */
 #define MHA_HEAD_LABEL_MAP(X)                                                                                      \
     X(MHA_LABEL_INDUCTION, "induction", "in a repeated text it looks at what came after the first copy (>= 0.40)") \
     X(MHA_LABEL_DUPLICATE, "duplicate", "in a repeated text it looks at the other copy of the token (>= 0.40)")    \
@@ -81,15 +82,17 @@ typedef struct mha_heads_options {
     size_t size;
     int no_probe;       /* 1 = leave out the two probe scores; "induction" and "duplicate" are then never given */
     uint64_t seed;      /* of the probe texts */
-    int64_t max_tokens; /* cut of each text; 0 = the model's maximum */
+    int64_t max_tokens; /* cut of each text; 0 = the model's maximum, where a cut is a warning in the log */
     int keep_maps;      /* 1 = keep the maps of every layer; only for one text */
     mha_head_probe probe;
 } mha_heads_options;
 
 typedef struct mha_heads mha_heads;
 
-/* Runs the model over `count` texts and measures every head. `options` may be NULL. The model needs a tokenizer.
- * Errors: MHA_ERR_ARG for no texts. Reports progress as "measure heads". Cost: one forward pass per text. */
+/* Runs the model over `count` texts and measures every head. `options` may be NULL. The model needs a tokenizer. Texts
+ * are terminated UTF-8 (so without NUL); one of more tokens than the model takes is cut there, with a warning in the
+ * context's log that names it. Errors: MHA_ERR_ARG for no texts and for one that is NULL or not UTF-8. Reports progress
+ * as "measure heads". Cost: one forward pass per text. */
 MHA_API mha_status mha_heads_measure(const mha_model *model, const char *const *texts, int64_t count,
                                      const mha_heads_options *options, mha_heads **out, mha_error *err);
 MHA_API void mha_heads_free(mha_heads *heads);

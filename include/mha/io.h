@@ -8,9 +8,9 @@
  *     if (table && mha_tensor_read(t, MHA_F32, table, &err) != MHA_OK) ...
  *     mha_file_free(file);
  *
- * Files are data from strangers. A reader checks every rule of its format before it hands out anything, and a refusal is
- * one sentence that names the file, the key and the value. What is accepted means what the reference reader takes it to
- * mean; where readers differ, the file is refused. Time and memory to refuse depend on the bytes read, never on a
+ * Files are data from strangers. A reader checks every rule of its format before it hands out anything, and a refusal
+ * is one sentence that names the file, the key and the value. What is accepted means what the reference reader takes it
+ * to mean; where readers differ, the file is refused. Time and memory to refuse depend on the bytes read, never on a
  * number written in them. Only regular files are opened (symbolic links may lead to them); opening never blocks.
  *
  * Files are mapped. While one is open nobody may change or shorten it: a page that is gone is a SIGBUS, and the library
@@ -46,19 +46,21 @@ typedef struct mha_file_options {
 /* An open file. Immutable: any number of threads may read it at once. */
 typedef struct mha_file mha_file;
 
-/* Opens `path`, a safetensors or .npy file, by content and not by name. `options` may be NULL. `ctx` must outlive the file.
+/* Opens `path`, a safetensors or .npy file, by content and not by name. `options` may be NULL. `ctx` must outlive the
+ * file.
  *
- * safetensors: the rules of the format and of its reference reader, and stricter: the first byte of the header is '{', no name
- * or field appears twice (escapes decoded), names hold no NUL. "__metadata__": null is taken as absent, unknown fields of
- * an entry are ignored. The types that mha does not compute with (F8 of all kinds, F6, F4, C64) are MHA_DTYPE_OTHER; their
- * sizes are checked all the same.
- * .npy: versions 1 to 3, types bool, int and float of 1 to 8 bytes. Arrays in column order or of the other byte order are
- * converted into a copy. Bytes behind the array are refused.
+ * safetensors: the rules of the format and of its reference reader, and stricter: the first byte of the header is '{',
+ * no name or field appears twice (escapes decoded), names hold no NUL. "__metadata__": null is taken as absent, unknown
+ * fields of an entry are ignored. The types that mha does not compute with (F8 of all kinds, F6, F4, C64) are
+ * MHA_DTYPE_OTHER; their sizes are checked all the same.
+ * .npy: versions 1 to 3, types bool, int and float of 1 to 8 bytes. Arrays in column order or of the other byte order
+ * are converted into a copy. Bytes behind the array are refused.
  * Limits: header 100,000,000 bytes (.npy: 64 KiB), name 64 KiB, 2^22 tensors, rank 32, JSON nested 64 deep.
  *
- * Errors: MHA_ERR_IO (cannot be opened or read, is no regular file), MHA_ERR_FORMAT (breaks a rule, or is something else: a
- * pickle, a zip, GGUF, HTML or a Git LFS pointer is named), MHA_ERR_MEMORY, MHA_ERR_ARG. Cost: the header is read and
- * parsed (its JSON tree lives in malloc's memory meanwhile), the data are not touched when they are mapped as they are. */
+ * Errors: MHA_ERR_IO (cannot be opened or read, is no regular file), MHA_ERR_FORMAT (breaks a rule, or is something
+ * else: a pickle, a zip, GGUF, HTML or a Git LFS pointer is named), MHA_ERR_MEMORY, MHA_ERR_ARG. Cost: the header is
+ * read and parsed (its JSON tree lives in malloc's memory meanwhile), the data are not touched when they are mapped as
+ * they are. */
 MHA_API mha_status mha_file_open(mha_ctx *ctx, const char *path, const mha_file_options *options, mha_file **out,
                                  mha_error *err);
 MHA_API void mha_file_free(mha_file *file);
@@ -69,15 +71,16 @@ MHA_API const char *mha_file_format(const mha_file *file);
 MHA_API int64_t mha_file_count(const mha_file *file);
 MHA_API const mha_tensor *mha_file_tensor(const mha_file *file, int64_t index);  /* NULL out of range */
 MHA_API const mha_tensor *mha_file_find(const mha_file *file, const char *name); /* NULL if absent; O(log count) */
-/* The "__metadata__" strings in the order of their keys. Values may hold NUL (one more follows the end); `value_bytes` may
- * be NULL. MHA_ERR_ARG when `index` is out of range. */
+/* The "__metadata__" strings in the order of their keys. Values may hold NUL (one more follows the end); `value_bytes`
+ * may be NULL. MHA_ERR_ARG when `index` is out of range. */
 MHA_API int64_t mha_file_metadata_count(const mha_file *file);
 MHA_API mha_status mha_file_metadata(const mha_file *file, int64_t index, const char **key, const char **value,
                                      size_t *value_bytes);
 
 /* 1 if `data` can be used in place as its type; 0 for MHA_DTYPE_OTHER. */
 MHA_API int mha_tensor_aligned(const mha_tensor *tensor);
-/* Copies all elements into `out` (room for tensor->elements of `dtype`, which is MHA_F32, MHA_F64 or MHA_I64), converting:
+/* Copies all elements into `out` (room for tensor->elements of `dtype`, which is MHA_F32, MHA_F64 or MHA_I64),
+ * converting:
  *
  *   F16, BF16        to f32, f64: exact
  *   F32, F64         to f32, f64: F64 to f32 is rounded to nearest
@@ -86,12 +89,12 @@ MHA_API int mha_tensor_aligned(const mha_tensor *tensor);
  * Errors: MHA_ERR_UNSUPPORTED for every other pair; MHA_ERR_FORMAT for a U64 beyond i64, naming the element. */
 MHA_API mha_status mha_tensor_read(const mha_tensor *tensor, mha_dtype dtype, void *out, mha_error *err);
 
-/* Writes `bytes` bytes as the whole content of `path`, atomically: PATH.tmp.PID in the same folder, fsync, rename, fsync of the
- * folder. At every instant, also under kill -9, the path holds the whole old file, the whole new one, or nothing. An
- * existing file is replaced only with `overwrite`, and keeps its permissions; a new one gets 0666 & ~umask. A symbolic
- * link, a directory or a device is never written to. On failure the temporary file is gone; only a killed process
- * leaves it, and a later write from a process with the same number then asks to remove it. Two processes may write
- * the same path: one wins. A caller that wants EFBIG or EPIPE as errors must ignore SIGXFSZ and SIGPIPE.
+/* Writes `bytes` bytes as the whole content of `path`, atomically: PATH.tmp.PID in the same folder, fsync, rename,
+ * fsync of the folder. At every instant, also under kill -9, the path holds the whole old file, the whole new one, or
+ * nothing. An existing file is replaced only with `overwrite`, and keeps its permissions; a new one gets 0666 & ~umask.
+ * A symbolic link, a directory or a device is never written to. On failure the temporary file is gone; only a killed
+ * process leaves it, and a later write from a process with the same number then asks to remove it. Two processes may
+ * write the same path: one wins. A caller that wants EFBIG or EPIPE as errors must ignore SIGXFSZ and SIGPIPE.
  * Errors: MHA_ERR_IO with the reason, MHA_ERR_ARG. Allocates nothing. */
 MHA_API mha_status mha_file_write(const char *path, const void *data, size_t bytes, int overwrite, mha_error *err);
 

@@ -1,15 +1,15 @@
 /* layer.h - the parts of a transformer: linear, normalisation, activation, embedding, attention layer, block.
  *
- * Thin functions on float32 rows. x and y are row-major and contiguous: [rows, width]. A row's result does not depend on
- * how many rows are computed with it, nor on the number of threads, to the bit.
+ * Thin functions on float32 rows. x and y are row-major and contiguous: [rows, width]. A row's result does not depend
+ * on how many rows are computed with it, nor on the number of threads, to the bit.
  *
  * Shapes: E model width ("hidden"), H query heads, Hkv key/value heads, D head width, I width of the feed-forward part,
  * B sequences of L tokens.
  *
  * Everything made here copies or packs the weights it is given, so they may be freed afterwards; it is immutable
  * and any number of threads may run it at once. `ctx` must outlive it.
- * Common errors: MHA_ERR_ARG for a NULL pointer, a size < 1 or a wrong value, naming it; MHA_ERR_UNSUPPORTED for what is
- * not built yet, naming it; MHA_ERR_MEMORY. Backward passes come with training.
+ * Common errors: MHA_ERR_ARG for a NULL pointer, a size < 1 or a wrong value, naming it; MHA_ERR_UNSUPPORTED for what
+ * is not built yet, naming it; MHA_ERR_MEMORY. Backward passes come with training.
  *
  * A BERT layer with these parts is one mha_block; examples are in tests/unit/test_layer_block.c.
  */
@@ -90,7 +90,8 @@ MHA_API mha_status mha_embedding_forward(const char *what, const float *table, i
 /* out = concat over h of Attention(x Wq^T, x Wk^T, x Wv^T)_h  Wo^T + bo
  *
  * q, k and v are computed by one fused projection into one buffer [B L, H D + 2 Hkv D], whose strided views go straight
- * to the operator (attn.h); heads are never copied or transposed. Layers of one model may differ in their head counts. */
+ * to the operator (attn.h); heads are never copied or transposed. Layers of one model may differ in their head
+ * counts. */
 typedef struct mha_attn_layer mha_attn_layer;
 
 typedef struct mha_attn_layer_options {
@@ -112,10 +113,9 @@ MHA_API void mha_attn_layer_free(mha_attn_layer *layer);
 
 /* The tokens of one call and who may see whom; shared by attention layer and block. Masks compose by AND. */
 typedef struct mha_layer_input {
-    size_t size;           /* sizeof(mha_layer_input) */
-    int64_t batch, length; /* B, L > 0 */
-    const int64_t
-        *lengths;    /* [B] 0..L: tokens beyond are padding, unseen as keys; their own rows hold no meaning. NULL = L */
+    size_t size;            /* sizeof(mha_layer_input) */
+    int64_t batch, length;  /* B, L > 0 */
+    const int64_t *lengths; /* [B] 0..L: tokens beyond are padding: unseen as keys, rows without meaning. NULL = L */
     mha_cview keep;  /* [B, H, L, L] of bytes, non-zero = may be seen; zero strides broadcast; data NULL = none */
     float *probs;    /* written: [B, H, L, L] probabilities; NULL = not wanted */
     void *workspace; /* 64-byte aligned, from the _workspace function; NULL = allocated for this call */

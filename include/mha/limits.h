@@ -17,10 +17,10 @@ extern "C" {
 /* f32 multiply-adds in registers, two operations each: operations per second of all threads. Takes about 0.1 s. */
 MHA_API mha_status mha_limit_fma(mha_ctx *ctx, double *flops_per_second, mha_error *err);
 
-/* Reads `bytes` of the caller's memory, which is aligned to 4, again and again and adds up what it finds: bytes per second
- * of all threads. The figure belongs to that footprint and those pages: pass the very K and V that a call reads. Parts of
- * 512 bytes at the end may stay unread; below 1 MiB the threads' waking up is measured too. Takes about 0.1 s, or 5
- * passes. Errors: MHA_ERR_ARG if memory is NULL or bytes < 4096. */
+/* Reads `bytes` of the caller's memory, which is aligned to 4, again and again and adds up what it finds: bytes per
+ * second of all threads. The figure belongs to that footprint and those pages: pass the very K and V that a call reads.
+ * Parts of 512 bytes at the end may stay unread; below 1 MiB the threads' waking up is measured too. Takes about 0.1 s,
+ * or 5 passes. Errors: MHA_ERR_ARG if memory is NULL or bytes < 4096. */
 MHA_API mha_status mha_limit_read(mha_ctx *ctx, const void *memory, int64_t bytes, double *bytes_per_second,
                                   mha_error *err);
 

@@ -1,8 +1,8 @@
 /* model.h - a Hugging Face checkpoint folder, opened and run.
  *
  * A folder holds config.json, model.safetensors and tokenizer.json. Built so far: the BERT family (encoder).
- * Other families are refused by name. Weights are used in place from the mapped file where the type allows; dense weights
- * are packed once at opening. Numbers are those of transformers in float32, within rounding.
+ * Other families are refused by name. Weights are used in place from the mapped file where the type allows; dense
+ * weights are packed once at opening. Numbers are those of transformers in float32, within rounding.
  */
 #ifndef MHA_MODEL_H
 #define MHA_MODEL_H
@@ -24,9 +24,9 @@ typedef struct mha_model_options {
 } mha_model_options;
 
 /* Opens a folder. `options` may be NULL. `ctx` must outlive the model. Immutable afterwards: any number of threads may
- * run it at once. Errors name the file, the key or tensor, and the value: MHA_ERR_IO, MHA_ERR_FORMAT, MHA_ERR_MEMORY, and
- * MHA_ERR_UNSUPPORTED for a model_type, activation, position embedding, quantization or storage type that is not built, and
- * for weights in several files.
+ * run it at once. Errors name the file, the key or tensor, and the value: MHA_ERR_IO, MHA_ERR_FORMAT, MHA_ERR_MEMORY,
+ * and MHA_ERR_UNSUPPORTED for a model_type, activation, position embedding, quantization or storage type that is not
+ * built, and for weights in several files.
  * Memory: the packed dense weights (as large as in the file in f32) and what of the tables cannot be used in place. */
 MHA_API mha_status mha_model_open(mha_ctx *ctx, const char *folder, const mha_model_options *options, mha_model **out,
                                   mha_error *err);
@@ -55,8 +55,8 @@ MHA_API const char *mha_model_config_json(const mha_model *model);
 /* The model's tokenizer; NULL if it was opened without. */
 MHA_API const mha_tokenizer *mha_model_tokenizer(const mha_model *model);
 
-/* B sequences of L tokens, padded to the same length. Any mask is allowed, also one with holes: a masked token is seen by
- * nobody, whatever its id. Positions are 0 .. L-1 whatever the mask says. */
+/* B sequences of L tokens, padded to the same length. Any mask is allowed, also one with holes: a masked token is seen
+ * by nobody, whatever its id. Positions are 0 .. L-1 whatever the mask says. */
 typedef struct mha_model_input {
     size_t size;
     int64_t batch, length;
@@ -65,9 +65,9 @@ typedef struct mha_model_input {
     const uint8_t *mask;     /* [B, L] non-zero = real token, 0 = padding; NULL = all real */
 } mha_model_input;
 
-/* What is wanted; NULL fields are not computed. The callbacks run on the calling thread, layer by layer, so that nothing
- * larger than one layer's maps is ever held; what they are given is valid during the call only. A callback that returns
- * non-zero stops the forward pass with MHA_ERR_CANCELLED. Rows of masked tokens hold no meaning;
+/* What is wanted; NULL fields are not computed. The callbacks run on the calling thread, layer by layer, so that
+ * nothing larger than one layer's maps is ever held; what they are given is valid during the call only. A callback that
+ * returns non-zero stops the forward pass with MHA_ERR_CANCELLED. Rows of masked tokens hold no meaning;
  * after a failure all outputs are unspecified. */
 typedef struct mha_model_output {
     size_t size;
@@ -80,10 +80,11 @@ typedef struct mha_model_output {
     void *user;
 } mha_model_output;
 
-/* Runs the model. `output` may be NULL. Allocates once. A sequence's numbers have the same bits alone, in a batch, padded, and
- * on any number of threads. Errors: MHA_ERR_ARG for a length beyond max_positions or an id outside the vocabulary (all are
- * checked before the first layer runs), MHA_ERR_UNSUPPORTED, MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
- * Cost: 2 operations per dense weight and token, and the operator's own; with on_attention B heads L L floats of memory. */
+/* Runs the model. `output` may be NULL. Allocates twice, however many layers there are: a plan of the operator, and the
+ * memory of the pass. A sequence's numbers have the same bits alone, in a batch, padded, and on any number of threads.
+ * Errors: MHA_ERR_ARG for a length beyond max_positions or an id outside the vocabulary (all are checked before the
+ * first layer runs), MHA_ERR_UNSUPPORTED, MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
+ * Cost: 2 operations per dense weight and token, and the operator's own; with on_attention B heads L L floats. */
 MHA_API mha_status mha_model_forward(const mha_model *model, const mha_model_input *input,
                                      const mha_model_output *output, mha_error *err);
 
@@ -95,8 +96,11 @@ typedef struct mha_embed_options {
     int no_normalize; /* 1 = do not scale to length 1 */
 } mha_embed_options;
 
-/* One vector per text: out [count, E]. `options` may be NULL. Texts are cut at the model's maximum. Batched by length inside; the vector of a text
- * does not depend on the others, to the bit. Reports progress as "embed". */
+/* One vector per text: out [count, E]. `options` may be NULL. Texts are terminated UTF-8 (so without NUL); one of more
+ * tokens than the model takes (max_positions) is cut there, with a warning in the context's log: "text 3 of 7: 600
+ * tokens, 88 were cut off; the model takes 512". Batched by length inside; the vector of a text does not depend on the
+ * others, to the bit. Reports progress as "embed". Errors: MHA_ERR_ARG, naming the text, for one that is NULL, not
+ * UTF-8 or without tokens; MHA_ERR_MEMORY, MHA_ERR_CANCELLED. */
 MHA_API mha_status mha_model_embed(const mha_model *model, const char *const *texts, int64_t count,
                                    const mha_embed_options *options, float *out, mha_error *err);
 

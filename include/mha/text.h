@@ -31,12 +31,9 @@ MHA_API void mha_tokenizer_free(mha_tokenizer *tokenizer);
 
 typedef struct mha_encode_options {
     size_t size;
-    int no_special; /* 1 = leave out the template's special tokens ([CLS], [SEP]) */
-    int64_t
-        max_tokens; /* longest result, specials included; 0 = no limit. The end of the text is cut off; of a pair, the
-                         * end of the longer text until both are equally long, then of both. Padding is added after
-                         * that. */
-    int stored_limits; /* 1 = also apply the truncation and padding stored in tokenizer.json */
+    int no_special;     /* 1 = leave out the template's special tokens ([CLS], [SEP]) */
+    int64_t max_tokens; /* longest result, specials included, before padding; 0 = no limit. What is cut: see below */
+    int stored_limits;  /* 1 = also apply the truncation and padding stored in tokenizer.json */
 } mha_encode_options;
 
 /* Tokens of one text. Arrays have `count` entries. begin/end are byte offsets into the text that the token came from
@@ -52,7 +49,10 @@ typedef struct mha_encoding {
     int64_t truncated; /* tokens that were cut off, of both texts together */
 } mha_encoding;
 
-/* Encodes `text` (`bytes` bytes of UTF-8; NUL is data), or a pair when `pair` is not NULL. `options` may be NULL. An
+/* Beyond max_tokens the end of the text is cut off; of a pair, the end of the longer text until both are equally long,
+ * then of both. Padding is added after that.
+ *
+ * Encodes `text` (`bytes` bytes of UTF-8; NUL is data), or a pair when `pair` is not NULL. `options` may be NULL. An
  * empty text still gets its special tokens. Special tokens written out in the text ("[SEP]") become those tokens, as
  * in the reference. Errors: MHA_ERR_ARG for invalid UTF-8 (naming the byte offset), and for a max_tokens that leaves
  * no room for the special tokens; MHA_ERR_MEMORY; MHA_ERR_UNSUPPORTED for a text that is too long. */

@@ -43,7 +43,7 @@ typedef enum mha_status {
 #undef MHA__X
 } mha_status;
 
-/* A sentence about what went wrong. Plain memory: declare it on the stack, zero it, free nothing.
+/* A sentence about what went wrong. Plain memory: declare it on the stack, free nothing.
  * Text that came from a file is already escaped for a terminal (no control characters) and shortened. */
 typedef struct mha_error {
     mha_status status;

@@ -1,12 +1,19 @@
 """The context that calls use: one per (threads, ISA), made when first asked for and kept."""
 import ctypes
 import threading
+import warnings
 
-from ._library import CtxOptions, call, lib, struct
+from ._library import CtxOptions, OnLog, call, lib, struct
 
 _lock = threading.Lock()
 _made = {}
 _threads, _isa = 0, None  # 0 and None: as MHA_THREADS and MHA_ISA say, else everything the machine has
+
+
+@OnLog
+def _on_log(_user, level, message):
+    if level == 0:  # a warning, shown where the function of mha was called
+        warnings.warn(message.decode("utf-8", "replace"), stacklevel=4)
 
 
 def context(threads=None):
@@ -15,7 +22,8 @@ def context(threads=None):
     with _lock:
         if key not in _made:
             handle = ctypes.c_void_p()
-            options = struct(CtxOptions, threads=key[0], isa=key[1].encode() if key[1] else None)
+            options = struct(CtxOptions, threads=key[0], isa=key[1].encode() if key[1] else None,
+                             log=_on_log)
             call("mha_ctx_create", ctypes.byref(options), ctypes.byref(handle))
             _made[key] = handle
         return _made[key]

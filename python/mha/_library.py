@@ -26,8 +26,11 @@ class Allocator(ctypes.Structure):
     _fields_ = [("alloc", c_void_p), ("free", c_void_p), ("user", c_void_p)]
 
 
+OnLog = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p)
+
+
 class CtxOptions(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("threads", c_int), ("isa", c_char_p), ("allocator", Allocator), ("log", c_void_p),
+    _fields_ = [("size", c_size_t), ("threads", c_int), ("isa", c_char_p), ("allocator", Allocator), ("log", OnLog),
                 ("log_user", c_void_p), ("progress", c_void_p), ("progress_user", c_void_p), ("parallel_for", c_void_p),
                 ("parallel_for_user", c_void_p)]
 

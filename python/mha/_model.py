@@ -2,6 +2,7 @@
 import ctypes
 import json
 import os
+import warnings
 from collections import namedtuple
 from ctypes import POINTER, c_char_p, c_int32, c_size_t, c_void_p
 
@@ -40,14 +41,17 @@ class Model:
     # ---- text ----
 
     def tokenize(self, text, special=True):
-        """Ids of a text, cut at the model's maximum."""
+        """Ids of a text. One of more tokens than the model takes is cut there, with a warning."""
         data = text.encode("utf-8", "surrogatepass")
         options = struct(EncodeOptions, no_special=not special, max_tokens=self._info.max_positions)
         encoding = POINTER(Encoding)()
         call("mha_tokenizer_encode", self._tokenizer, data, len(data), None, 0, ctypes.byref(options),
              ctypes.byref(encoding))
         try:
-            return encoding.contents.ids[:encoding.contents.count]
+            cut, count = encoding.contents.truncated, encoding.contents.count
+            if cut:
+                warnings.warn(f"{count + cut} tokens, {cut} were cut off; the model takes {count}", stacklevel=2)
+            return encoding.contents.ids[:count]
         finally:
             lib.mha_encoding_free(encoding)
 
@@ -96,7 +100,7 @@ class Model:
         return Output(None, last, states if hidden else None, maps if attentions else None)
 
     def embed(self, texts, pool="mean", normalize=True):
-        """One vector per text: [n, d]."""
+        """One vector per text: [n, d]. A text of more tokens than the model takes is cut there, with a warning."""
         if isinstance(texts, str):
             raise ValueError("texts: want a list of str, not one str")
         if pool not in _POOL:

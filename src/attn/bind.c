@@ -73,6 +73,22 @@ static bool byte_range(const operand *o, size_t size, uintptr_t *begin, uintptr_
     return true;
 }
 
+/* Every element must be where a load may be made: at an aligned address, at a distance that can be counted in bytes. (The
+ * elements of q8_0 are blocks of 34 bytes that begin with a 16-bit number: the lowest bit of a size is its alignment.) */
+static mha_status check_place(const operand *o, size_t size, mha_error *err)
+{
+    uintptr_t begin, end;
+    if (is_empty(o->extent, 4)) return MHA_OK;
+    if ((uintptr_t)o->view.data % (size & -size) != 0)
+        return mha__fail(err, MHA_ERR_ARG, "%s.data = %p: must be aligned to %zu bytes, as its elements are", o->name,
+                         o->view.data, size & -size);
+    if (byte_range(o, size, &begin, &end)) return MHA_OK;
+    const int64_t *s = o->view.stride;
+    return mha__fail(err, MHA_ERR_ARG,
+                     "%s.stride = {%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "}: reaches beyond all memory",
+                     o->name, s[0], s[1], s[2], s[3]);
+}
+
 /* True if the view has no gaps, so that its byte range is exactly what it holds. */
 static bool dense(const operand *o, size_t size, uintptr_t begin, uintptr_t end)
 {
@@ -122,6 +138,10 @@ static mha_status bind_tensors(const mha_attn_plan *plan, mha_attn_args *a, mha_
     for (int i = 0; i < 4; i++)
         a->out.stride[i] = out.view.stride[i];
     MHA__TRY(check_output("out", &a->out, out.extent, 4, err));
+    MHA__TRY(check_place(&q, size, err));
+    MHA__TRY(check_place(&k, kv_size, err));
+    MHA__TRY(check_place(&v, kv_size, err));
+    MHA__TRY(check_place(&out, size, err));
     MHA__TRY(check_overlap(&out, &q, !listed, size, size, err));
     MHA__TRY(check_overlap(&out, &k, false, size, kv_size, err));
     MHA__TRY(check_overlap(&out, &v, false, size, kv_size, err));
@@ -129,15 +149,17 @@ static mha_status bind_tensors(const mha_attn_plan *plan, mha_attn_args *a, mha_
     return MHA_OK;
 }
 
-mha_status mha__bind_input(const char *name, mha_cview *view, const int64_t extent[4], mha_error *err)
+mha_status mha__bind_input(const char *name, mha_cview *view, const int64_t extent[4], size_t size, mha_error *err)
 {
     operand o = {name, *view, {extent[0], extent[1], extent[2], extent[3]}, false};
     MHA__TRY(bind_view(&o, err));
+    MHA__TRY(check_place(&o, size, err));
     *view = o.view;
     return MHA_OK;
 }
 
-mha_status mha__bind_output(const char *name, mha_view *view, const int64_t extent[4], int dims, mha_error *err)
+mha_status mha__bind_output(const char *name, mha_view *view, const int64_t extent[4], int dims, size_t size,
+                            mha_error *err)
 {
     operand o = {name,
                  {view->data, {view->stride[0], view->stride[1], view->stride[2], view->stride[3]}},
@@ -146,6 +168,8 @@ mha_status mha__bind_output(const char *name, mha_view *view, const int64_t exte
     MHA__TRY(bind_view(&o, err));
     for (int i = 0; i < 4; i++)
         view->stride[i] = o.view.stride[i];
+    if (dims < 4) o.view.stride[3] = 0; /* not used */
+    MHA__TRY(check_place(&o, size, err));
     return check_output(name, view, extent, dims, err);
 }
 
@@ -165,27 +189,32 @@ static void fold(const mha_attn_desc *d, mha_attn_args *a)
     }
 }
 
-static mha_status bind_extras(const mha_attn_desc *d, mha_attn_args *a, mha_error *err)
+static mha_status bind_extras(const mha_attn_desc *d, size_t size, mha_attn_args *a, mha_error *err)
 {
     const int64_t B = d->batch, H = d->heads, results = d->inputs & MHA_ATTN_CU_SEQLENS ? 1 : B;
     const int64_t lse[4] = {results, d->listed_heads, d->q_len, 1};
     const int64_t probs[4] = {results, d->listed_heads, d->q_len, d->kv_len};
     struct {
         uint32_t input;
+        size_t size;
         operand view;
     } inputs[] = {
-        {MHA_ATTN_KEEP, {"keep", a->keep, {B, H, d->q_len, d->keep_keys}, true}},
-        {MHA_ATTN_BIAS, {"bias", a->bias, {B, H, d->q_len, d->kv_len}, true}},
+        {MHA_ATTN_KEEP, 1, {"keep", a->keep, {B, H, d->q_len, d->keep_keys}, true}},
+        {MHA_ATTN_BIAS, mha_dtype_size(d->bias_dtype), {"bias", a->bias, {B, H, d->q_len, d->kv_len}, true}},
         {MHA_ATTN_BLOCK_KEEP,
+         1,
          {"block_keep", a->block_keep, {B, H, blocks(d->q_len, d->block_q), blocks(d->kv_len, d->block_k)}, true}},
-        {MHA_ATTN_DROPOUT_KEEP, {"dropout_keep", a->dropout_keep, {B, H, d->q_len, d->kv_len}, true}},
-        {MHA_ATTN_SLOPES, {"slopes", a->slopes, {B, H, 1, 1}, true}},
-        {MHA_ATTN_SINKS, {"sinks", a->sinks, {B, H, 1, 1}, true}},
-        {MHA_ATTN_GATES, {"gates", a->gates, {B, H, 1, 1}, true}}};
+        {MHA_ATTN_DROPOUT_KEEP, 1, {"dropout_keep", a->dropout_keep, {B, H, d->q_len, d->kv_len}, true}},
+        {MHA_ATTN_SLOPES, sizeof(float), {"slopes", a->slopes, {B, H, 1, 1}, true}},
+        {MHA_ATTN_SINKS, sizeof(float), {"sinks", a->sinks, {B, H, 1, 1}, true}},
+        {MHA_ATTN_GATES, sizeof(float), {"gates", a->gates, {B, H, 1, 1}, true}}};
     for (size_t n = 0; n < sizeof inputs / sizeof *inputs; n++)
-        if (d->inputs & inputs[n].input) MHA__TRY(bind_view(&inputs[n].view, err));
-    if (d->outputs & MHA_ATTN_LSE) MHA__TRY(mha__bind_output("lse", &a->lse, lse, 3, err));
-    if (d->outputs & MHA_ATTN_PROBS) MHA__TRY(mha__bind_output("probs", &a->probs, probs, 4, err));
+        if (d->inputs & inputs[n].input) {
+            MHA__TRY(bind_view(&inputs[n].view, err));
+            MHA__TRY(check_place(&inputs[n].view, inputs[n].size, err));
+        }
+    if (d->outputs & MHA_ATTN_LSE) MHA__TRY(mha__bind_output("lse", &a->lse, lse, 3, size, err));
+    if (d->outputs & MHA_ATTN_PROBS) MHA__TRY(mha__bind_output("probs", &a->probs, probs, 4, size, err));
     return MHA_OK;
 }
 
@@ -310,7 +339,7 @@ mha_status mha__attn_bind(const mha_attn_plan *plan, const mha_attn_args *args, 
     MHA__TRY(bind_lengths(call, err));
     if (plan->desc.inputs & MHA_ATTN_BLOCK_TABLE) MHA__TRY(bind_block_table(&plan->desc, &call->args, err));
     MHA__TRY(bind_tensors(plan, &call->args, err));
-    MHA__TRY(bind_extras(&plan->desc, &call->args, err));
+    MHA__TRY(bind_extras(&plan->desc, plan->kernels->real_size, &call->args, err));
     if (plan->folded) fold(&plan->desc, &call->args);
     return MHA_OK;
 }

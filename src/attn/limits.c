@@ -18,8 +18,9 @@ enum {
     SLICES = 8 /* of the memory for each thread: one that wakes up late reads less */
 };
 static const double TOTAL_SECONDS = 0.1, FMA_SECONDS = 0.004;
-/* A run of one thread that takes longer is timed by the thread's own clock, which does not run while other programs have the
- * core. In shorter ones that clock is off by some microseconds now and then, and the wall's has undisturbed moments. */
+/* A run of one thread that takes longer is timed by the thread's own clock, which does not run while other programs
+ * have the core. In shorter ones that clock is off by some microseconds now and then, and the wall's has undisturbed
+ * moments. */
 static const double LONG_SECONDS = 0.001;
 
 typedef struct run {

@@ -17,7 +17,8 @@ mha_status mha__attn_bind(const mha_attn_plan *plan, const mha_attn_args *args, 
 
 /* Fills in the strides of a view of this shape, and refuses NULL. An output is also refused where the first `dims` of
  * its axes make numbers overlap. */
-mha_status mha__bind_input(const char *name, mha_cview *view, const int64_t extent[4], mha_error *err);
-mha_status mha__bind_output(const char *name, mha_view *view, const int64_t extent[4], int dims, mha_error *err);
+mha_status mha__bind_input(const char *name, mha_cview *view, const int64_t extent[4], size_t size, mha_error *err);
+mha_status mha__bind_output(const char *name, mha_view *view, const int64_t extent[4], int dims, size_t size,
+                            mha_error *err);
 
 #endif

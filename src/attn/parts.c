@@ -61,8 +61,8 @@ static mha_status part_of(const merging *m, int64_t n, mha_attn_part *part, mha_
     const mha_attn_merge_args *a = m->args;
     const int64_t out[4] = {a->batch, a->heads, a->q_len, a->v_head_dim}, lse[4] = {a->batch, a->heads, a->q_len, 1};
     *part = a->parts[n];
-    MHA__TRY(mha__bind_input("out", &part->out, out, err));
-    return mha__bind_input("lse", &part->lse, lse, err);
+    MHA__TRY(mha__bind_input("out", &part->out, out, m->k->real_size, err));
+    return mha__bind_input("lse", &part->lse, lse, m->k->real_size, err);
 }
 
 static void merge_rows(const merging *m, int64_t b, int64_t h, int64_t first, int64_t rows)
@@ -122,8 +122,8 @@ static mha_status bind(merging *m, mha_error *err)
     for (int64_t n = 0; n < a->count; n++)
         if (part_of(m, n, &part, &why) != MHA_OK)
             return mha__fail(err, why.status, "parts[%" PRId64 "].%s", n, why.message);
-    MHA__TRY(mha__bind_output("out", &m->out, out, 4, err));
-    return m->lse.data ? mha__bind_output("lse", &m->lse, lse, 3, err) : MHA_OK;
+    MHA__TRY(mha__bind_output("out", &m->out, out, 4, m->k->real_size, err));
+    return m->lse.data ? mha__bind_output("lse", &m->lse, lse, 3, m->k->real_size, err) : MHA_OK;
 }
 
 mha_status mha_attn_merge(mha_ctx *ctx, const mha_attn_merge_args *args, mha_error *err)

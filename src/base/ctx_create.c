@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "base/options.h"
-#include <errno.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,10 +57,9 @@ static mha_status choose_threads(int option, int *threads, mha_error *err)
         *threads = option > 0 ? option : cpus();
         return MHA_OK;
     }
-    char *end;
-    errno = 0;
-    long value = strtol(text, &end, 10);
-    if (*end != '\0' || errno != 0 || value < 1 || value > MAX_THREADS)
+    const size_t digits = strspn(text, "0123456789"); /* no sign, no blank, no other base */
+    const long value = digits <= 9 && text[digits] == '\0' ? strtol(text, NULL, 10) : 0;
+    if (value < 1 || value > MAX_THREADS)
         return mha__fail(err, MHA_ERR_ARG, "MHA_THREADS is \"%s\", want a whole number from 1 to %d",
                          mha__quote(&(mha__quoted){0}, text, strlen(text)), (int)MAX_THREADS);
     *threads = (int)value;

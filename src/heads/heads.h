@@ -17,8 +17,8 @@ struct mha_heads {
 /* An empty result for the heads of a model. *out may be half made after a failure: free it. */
 mha_status mha__heads_create(const mha_model *model, mha_heads **out, mha_error *err);
 
-/* Adds the scores of the probe texts, of `wanted` or drawn from `seed`. Does nothing (the scores stay NAN) when no texts are given
- * and the model is too short or the vocabulary too small for drawn ones. */
+/* Adds the scores of the probe texts, of `wanted` or drawn from `seed`. Does nothing (the scores stay NAN) when no
+ * texts are given and the model is too short or the vocabulary too small for drawn ones. */
 mha_status mha__heads_probe(const mha_model *model, mha_heads *heads, const mha_head_probe *wanted, uint64_t seed,
                             mha_error *err);
 

@@ -6,6 +6,7 @@
 #include "base/options.h"
 #include "base/size.h"
 #include "heads/heads.h"
+#include "model/text.h"
 
 /* ---- one text ---- */
 
@@ -68,14 +69,11 @@ static mha_status measure_encoding(const mha_model *model, mha_heads *heads, con
     return status;
 }
 
-static mha_status measure_text(const mha_model *model, mha_heads *heads, const char *text,
+static mha_status measure_text(const mha_model *model, mha_heads *heads, const mha__text *text,
                                const mha_heads_options *options, mha_error *err)
 {
     mha_encoding *e;
-    int64_t most = mha_model_describe(model)->max_positions;
-    if (options->max_tokens > 0 && options->max_tokens < most) most = options->max_tokens;
-    mha_encode_options encode = {.size = sizeof encode, .max_tokens = most};
-    MHA__TRY(mha_tokenizer_encode(mha_model_tokenizer(model), text, strlen(text), NULL, 0, &encode, &e, err));
+    MHA__TRY(mha__text_encode(model, text, options->max_tokens, &e, err));
     mha_status status = options->keep_maps ? make_maps(heads, e->count, err) : MHA_OK;
     if (status == MHA_OK) status = measure_encoding(model, heads, e, err);
     if (options->keep_maps)
@@ -94,8 +92,6 @@ static mha_status check(const mha_model *model, const char *const *texts, int64_
     if (!mha_model_tokenizer(model)) return mha__fail(err, MHA_ERR_ARG, "model was opened without its tokenizer");
     if (count < 1 || !texts)
         return mha__fail(err, MHA_ERR_ARG, "count = %lld: no text to measure on", (long long)count);
-    for (int64_t i = 0; i < count; i++)
-        if (!texts[i]) return mha__fail(err, MHA_ERR_ARG, "texts[%lld] is NULL", (long long)i);
     if (options->max_tokens < 0)
         return mha__fail(err, MHA_ERR_ARG, "max_tokens = %lld is negative", (long long)options->max_tokens);
     if (options->keep_maps && count != 1)
@@ -109,7 +105,8 @@ static mha_status measure(const mha_model *model, const char *const *texts, int6
     MHA__TRY(mha__frame_find(mha_model_tokenizer(model), &heads->frame, err));
     for (int64_t i = 0; i < count; i++) {
         MHA__TRY(mha__progress(heads->ctx, "measure heads", i, count, err));
-        MHA__TRY(measure_text(model, heads, texts[i], options, err));
+        const mha__text text = {texts[i], i, count};
+        MHA__TRY(measure_text(model, heads, &text, options, err));
     }
     if (!options->no_probe) MHA__TRY(mha__heads_probe(model, heads, &options->probe, options->seed, err));
     return mha__progress(heads->ctx, "measure heads", count, count, err);

@@ -1,8 +1,8 @@
 /* stats.c - one pass over each row of a map, in double; nothing larger than a row is kept.
  *
- * "vertical" and "toeplitz" ask how much of the map's energy (sum of p^2) is left when every column, or every diagonal, is
- * replaced by its mean: for a column of c numbers with sum s that is s^2 / c. Columns and diagonals are summed as the rows
- * go by. Both use content rows only.
+ * "vertical" and "toeplitz" ask how much of the map's energy (sum of p^2) is left when every column, or every diagonal,
+ * is replaced by its mean: for a column of c numbers with sum s that is s^2 / c. Columns and diagonals are summed as
+ * the rows go by. Both use content rows only.
  */
 #include "heads/stats.h"
 

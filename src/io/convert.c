@@ -1,4 +1,5 @@
-/* convert.c - the elements of a tensor as f32, f64 or i64. Elements are loaded through memcpy: a file may place them anywhere. */
+/* convert.c - the elements of a tensor as f32, f64 or i64. Elements are loaded through memcpy: a file may place them
+ * anywhere. */
 #include "base/error.h"
 #include "base/f16.h"
 #include "mha/io.h"

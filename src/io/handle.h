@@ -1,6 +1,7 @@
 /* handle.h - what is behind an mha_file: tensors and metadata in tables, the bytes mapped or copied.
  *
- * A reader (safetensors.c, npy.c) checks the whole file through its mha__source first, and only then asks for the bytes.
+ * A reader (safetensors.c, npy.c) checks the whole file through its mha__source first, and only then asks for the
+ * bytes.
  */
 #ifndef MHA_IO_HANDLE_H
 #define MHA_IO_HANDLE_H
@@ -36,8 +37,8 @@ struct mha_file {
 mha_status mha__safetensors_open(mha_file *file, const mha__source *source, mha_error *err);
 mha_status mha__npy_open(mha_file *file, const mha__source *source, mha_error *err);
 
-/* The bytes [offset, offset + n) of the file, which lie inside it: mapped, or copied with `no_map` or where the file system
- * cannot map. Kept until mha__data_drop. */
+/* The bytes [offset, offset + n) of the file, which lie inside it: mapped, or copied with `no_map` or where the file
+ * system cannot map. Kept until mha__data_drop. */
 mha_status mha__data_load(mha_file *file, const mha__source *source, size_t offset, size_t n, const char **data,
                           mha_error *err);
 void mha__data_drop(mha_file *file);

@@ -1,7 +1,7 @@
 /* json.c - parsing JSON from outside (json.h).
  *
- * jansson parses; what it leaves open is settled before it is called, in one linear pass each: UTF-8 (so that the sentence
- * can name the byte) and nesting (so that its recursion is bounded by us and not by the file).
+ * jansson parses; what it leaves open is settled before it is called, in one linear pass each: UTF-8 (so that the
+ * sentence can name the byte) and nesting (so that its recursion is bounded by us and not by the file).
  */
 #include "io/json.h"
 
@@ -63,12 +63,13 @@ static mha_status check_shape(const char *file, const char *text, size_t n, unsi
 }
 
 /* Why jansson refused. An empty text means that it had no memory where it does not say so. */
-static mha_status fail_parse(const char *file, const json_error_t *e, size_t n, mha_error *err)
+static mha_status fail_parse(const char *file, const json_error_t *e, size_t n, unsigned flags, mha_error *err)
 {
     mha__quoted q1, q2;
     mha__quote(&q1, file, strlen(file));
     if (e->text[0] == '\0' || json_error_code(e) == json_error_out_of_memory) return mha__no_memory(err, n, q1.text);
-    return mha__fail(err, MHA_ERR_FORMAT, "%s: line %d, column %d: %s", q1.text, e->line, e->column,
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: %sline %d, column %d: %s", q1.text,
+                     flags & MHA__JSON_HEADER ? "header: " : "", e->line, e->column,
                      mha__quote(&q2, e->text, strlen(e->text)));
 }
 
@@ -98,7 +99,7 @@ mha_status mha__json_parse(const char *file, const char *text, size_t n, unsigne
 
     json_error_t e;
     json_t *json = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &e);
-    if (!json) return fail_parse(file, &e, n, err);
+    if (!json) return fail_parse(file, &e, n, flags, err);
     if (!json_is_object(json)) {
         json_decref(json);
         return mha__fail(err, MHA_ERR_FORMAT, "%s: want a JSON object, got an array",

@@ -1,12 +1,12 @@
 /* json.h - JSON from outside: parsed under the rules of this house, and read by getters that name what is wrong.
  *
- * What is parsed is RFC 8259 in UTF-8, and stricter: no key twice in an object (compared after decoding), no NaN or Infinity,
- * no lone surrogate, no NUL in a key, at most 64 levels, strings of at most 16 MiB; nothing but blanks after the end. The
- * root is an object. NUL inside a string value is data: strings are pointer and length.
+ * What is parsed is RFC 8259 in UTF-8, and stricter: no key twice in an object (compared after decoding), no NaN or
+ * Infinity, no lone surrogate, no NUL in a key, at most 64 levels, strings of at most 16 MiB; nothing but blanks after
+ * the end. The root is an object. NUL inside a string value is data: strings are pointer and length.
  *
  * The tree belongs to jansson, which takes its memory from malloc and not from the context: its allocator is one global
- * that a library must not touch. Every failure of it is MHA_ERR_MEMORY, except inside jansson's number and string scanner,
- * where it reads as a syntax error; either way nothing leaks. json_decref frees a tree.
+ * that a library must not touch. Every failure of it is MHA_ERR_MEMORY, except inside jansson's number and string
+ * scanner, where it reads as a syntax error; either way nothing leaks. json_decref frees a tree.
  */
 #ifndef MHA_IO_JSON_H
 #define MHA_IO_JSON_H
@@ -35,8 +35,8 @@ typedef struct mha__json_obj {
 } mha__json_obj;
 
 /* Getters. A key that is absent or null leaves *value as it was, which is how defaults are given, unless `need` is
- * MHA__REQUIRED. Any other type or range is MHA_ERR_FORMAT: "config.json: hidden_size: want an integer from 1 to 2147483648,
- * got "24"". What they return (strings, arrays) lives as long as the tree. */
+ * MHA__REQUIRED. Any other type or range is MHA_ERR_FORMAT: "config.json: hidden_size: want an integer from 1 to
+ * 2147483648, got "24"". What they return (strings, arrays) lives as long as the tree. */
 typedef enum mha__need { MHA__OPTIONAL = 0, MHA__REQUIRED } mha__need;
 
 bool mha__json_has(const mha__json_obj *o, const char *key); /* present and not null */
@@ -63,7 +63,8 @@ mha_status mha__json_object(const mha__json_obj *o, const char *key, mha__need n
 /* Fails with "FILE: WHERE.KEY: want WANT, got VALUE". For checks that the getters do not know. */
 mha_status mha__json_refuse(const mha__json_obj *o, const char *key, const char *want, mha_error *err);
 
-/* A value as a sentence shows it: 32, "gelu", true, null, "an object", "an array"; "nothing" for NULL. Returns q->text. */
+/* A value as a sentence shows it: 32, "gelu", true, null, "an object", "an array"; "nothing" for NULL. Returns
+ * q->text. */
 const char *mha__json_show(mha__quoted *q, const json_t *value);
 
 #endif

@@ -1,4 +1,5 @@
-/* json_get.c - typed values out of a parsed JSON object (json.h): one getter per type, one sentence for all refusals. */
+/* json_get.c - typed values out of a parsed JSON object (json.h): one getter per type, one sentence for all
+ * refusals. */
 #include "io/json.h"
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* limits.h - how much a file from outside may ask for. The only place where these numbers stand.
  *
- * A file that passes a limit is refused by a sentence that names the limit. None is near what real checkpoints need: the
- * largest published config is below 1 MiB, the largest tokenizer below 40 MiB, the largest header below 20 MiB.
+ * A file that passes a limit is refused by a sentence that names the limit. None is near what real checkpoints need:
+ * the largest published config is below 1 MiB, the largest tokenizer below 40 MiB, the largest header below 20 MiB.
  */
 #ifndef MHA_IO_LIMITS_H
 #define MHA_IO_LIMITS_H

@@ -2,10 +2,10 @@
  *
  *     {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
  *
- * The header looks like Python and is not treated as such: it is three keys, each once, with a quoted string, True or False,
- * and a tuple of integers, and nothing is evaluated. Types are bool, integers and floats; objects (pickles),
- * structures, strings, dates and complex numbers are refused by name. What this file hands out is row-major and little-endian:
- * arrays in column order or in the other byte order are converted into a copy at opening.
+ * The header looks like Python and is not treated as such: it is three keys, each once, with a quoted string, True or
+ * False, and a tuple of integers, and nothing is evaluated. Types are bool, integers and floats; objects (pickles),
+ * structures, strings, dates and complex numbers are refused by name. What this file hands out is row-major and
+ * little-endian: arrays in column order or in the other byte order are converted into a copy at opening.
  */
 #include "base/ctx.h"
 #include "base/size.h"
@@ -126,7 +126,7 @@ static mha_status read_descr(reader *r)
     mha__quote(&q, text, n);
     for (size_t i = 0; n > 1 && i < sizeof refused_kinds / sizeof refused_kinds[0]; i++)
         if (text[1] == refused_kinds[i].letter)
-            return refuse(r, "header: descr: dtype '%s': %s", q.text, refused_kinds[i].text);
+            return refuse(r, "header: descr: dtype \"%s\": %s", q.text, refused_kinds[i].text);
     for (size_t i = 0; n == 3 && i < sizeof dtypes / sizeof dtypes[0]; i++) {
         if (memcmp(text + 1, dtypes[i].text, 2) != 0) continue;
         bool one_byte = text[2] == '1';
@@ -136,7 +136,7 @@ static mha_status read_descr(reader *r)
         memcpy(r->descr, text, 3);
         return MHA_OK;
     }
-    return refuse(r, "header: descr: dtype '%s' is not known", q.text);
+    return refuse(r, "header: descr: dtype \"%s\" is not known", q.text);
 }
 
 static mha_status read_order(reader *r)
@@ -177,7 +177,7 @@ static mha_status read_header(reader *r)
             i++;
         mha__quoted q;
         if (i == FIELDS || seen[i])
-            return refuse(r, "header: key '%s' is %s", mha__quote(&q, key, n),
+            return refuse(r, "header: key \"%s\" is %s", mha__quote(&q, key, n),
                           i == FIELDS ? "not known" : "there twice");
         seen[i] = true;
         if (!take(r, ":")) return expected(r, ":");
@@ -240,8 +240,8 @@ static mha_status check_size(const reader *r, size_t have, mha_tensor *t)
 
 /* ---- other orders ---- */
 
-/* Copies into row-major, little-endian order. The index counts up like an odometer, last dimension first; `from` moves along
- * by the strides of the file, counted in elements. */
+/* Copies into row-major, little-endian order. The index counts up like an odometer, last dimension first; `from` moves
+ * along by the strides of the file, counted in elements. */
 static void reorder(const reader *r, const mha_tensor *t, const char *from, char *to)
 {
     size_t each = mha_dtype_size(r->dtype);

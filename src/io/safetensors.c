@@ -2,10 +2,10 @@
  *
  *     {"__metadata__": {"format": "pt"}, "NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
  *
- * The rules are those of the reference reader, and where that reader is laxer than the text of the format, the text: the first
- * byte is '{', a name or a field appears once. Two fields describe the size of every tensor, its shape and its
- * offsets; they are compared, and all tensors together must tile the data without hole or overlap. So once a file is
- * accepted, every pointer into it is sound.
+ * The rules are those of the reference reader, and where that reader is laxer than the text of the format, the text:
+ * the first byte is '{', a name or a field appears once. Two fields describe the size of every tensor, its shape and
+ * its offsets; they are compared, and all tensors together must tile the data without hole or overlap. So once a file
+ * is accepted, every pointer into it is sound.
  *
  * Two passes over the JSON tree: the first counts, the second fills tables of exactly that size.
  */
@@ -88,6 +88,12 @@ static mha_status check_length(const reader *r, const mha__source *source, size_
     for (int i = 7; i >= 0; i--)
         n = n << 8 | head[i];
     if (n == 0) return refuse(r, NULL, "header length 0");
+    if (n > rest && rest > 0 && head[8] != '{')
+        return refuse(
+            r, NULL,
+            "neither safetensors nor .npy (of safetensors, the first 8 bytes would be the length of the header, "
+            "%llu, but %zu bytes follow)",
+            (unsigned long long)n, rest);
     if (n > rest)
         return refuse(r, NULL, "header length %llu, but only %zu bytes follow it", (unsigned long long)n, rest);
     if (n > MHA__HEADER_BYTES)
@@ -217,8 +223,8 @@ static mha_status read_shape(reader *r, const json_t *value, mha_tensor *t)
     return MHA_OK;
 }
 
-/* Elements and bytes from shape and type. The product is formed from the left, as the reference reader does it: [0, 2^40, 2^40]
- * is empty, [2^40, 2^40, 0] overflows. */
+/* Elements and bytes from shape and type. The product is formed from the left, as the reference reader does it: [0,
+ * 2^40, 2^40] is empty, [2^40, 2^40, 0] overflows. */
 static mha_status count_bytes(const reader *r, mha_tensor *t, size_t bits_each)
 {
     size_t elements, bits;

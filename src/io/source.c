@@ -17,7 +17,20 @@ mha_status mha__fail_errno(mha_error *err, const char *what, const char *name, i
     char reason[128];
     if (strerror_r(number, reason, sizeof reason) != 0) strcpy(reason, "unknown error");
     mha__quoted q;
-    return mha__fail(err, MHA_ERR_IO, "%s '%s': %s", what, mha__quote(&q, name, strlen(name)), reason);
+    return mha__fail(err, MHA_ERR_IO, "%s: %s: %s", mha__quote(&q, name, strlen(name)), what, reason);
+}
+
+mha_status mha__in_folder(mha_status status, const char *folder, const char *name, mha_error *err)
+{
+    enum { TAIL = 160 }; /* bytes of a long folder that are shown: its end, which tells it from others */
+    if (status == MHA_OK || !err || strncmp(err->message, name, strlen(name)) != 0) return status;
+    size_t n = strlen(folder), skip = n > TAIL ? n - TAIL : 0;
+    while (skip > 0 && skip < n && ((unsigned char)folder[skip] & 0xC0) == 0x80)
+        skip++; /* to the beginning of a character */
+    const mha_error bare = *err;
+    mha__quoted q;
+    return mha__fail(err, status, "%s%s%s%s", skip ? "..." : "", mha__quote(&q, folder + skip, n - skip),
+                     n > 0 && folder[n - 1] == '/' ? "" : "/", bare.message);
 }
 
 bool mha__bare_name(const char *name, size_t n)
@@ -55,33 +68,23 @@ static int open_at(const char *folder, const char *name)
     return fd;
 }
 
-static mha_status fail_open(mha_error *err, const char *folder, const char *name, int number)
-{
-    if (!folder) return mha__fail_errno(err, "cannot open", name, number);
-    char reason[128];
-    if (strerror_r(number, reason, sizeof reason) != 0) strcpy(reason, "unknown error");
-    mha__quoted q1, q2;
-    return mha__fail(err, MHA_ERR_IO, "cannot open '%s' in '%s': %s", mha__quote(&q1, name, strlen(name)),
-                     mha__quote(&q2, folder, strlen(folder)), reason);
-}
-
 mha_status mha__source_open(mha__source *source, const char *folder, const char *name, mha_error *err)
 {
     *source = (mha__source){.name = name, .fd = -1};
     mha__quoted q;
     if (folder && !mha__bare_name(name, strlen(name)))
-        return mha__fail(err, MHA_ERR_FORMAT, "'%s' is not a bare file name", mha__quote(&q, name, strlen(name)));
+        return mha__fail(err, MHA_ERR_FORMAT, "\"%s\" is not a bare file name", mha__quote(&q, name, strlen(name)));
     int fd = open_at(folder, name);
-    if (fd < 0) return fail_open(err, folder, name, errno);
+    if (fd < 0) return mha__fail_errno(err, "cannot open", name, errno);
     struct stat st;
     mha_status status = MHA_OK;
     if (fstat(fd, &st) != 0)
         status = mha__fail_errno(err, "cannot ask about", name, errno);
     else if (!S_ISREG(st.st_mode))
-        status = mha__fail(err, MHA_ERR_IO, "'%s' is %s, not a regular file", mha__quote(&q, name, strlen(name)),
+        status = mha__fail(err, MHA_ERR_IO, "%s: is %s, not a regular file", mha__quote(&q, name, strlen(name)),
                            mha__file_kind(st.st_mode));
     else if (st.st_size < 0 || (off_t)(size_t)st.st_size != st.st_size)
-        status = mha__fail(err, MHA_ERR_IO, "'%s' is too large for this machine", mha__quote(&q, name, strlen(name)));
+        status = mha__fail(err, MHA_ERR_IO, "%s: too large for this machine", mha__quote(&q, name, strlen(name)));
     if (status != MHA_OK) {
         close(fd);
         return status;
@@ -105,7 +108,7 @@ mha_status mha__source_read(const mha__source *source, size_t offset, void *to, 
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return mha__fail_errno(err, "cannot read", source->name, errno);
         if (got == 0)
-            return mha__fail(err, MHA_ERR_IO, "'%s' became shorter while it was read (%zu of %zu bytes)",
+            return mha__fail(err, MHA_ERR_IO, "%s: became shorter while it was read (%zu of %zu bytes)",
                              mha__quote(&(mha__quoted){0}, source->name, strlen(source->name)), offset, source->size);
         p += got;
         n -= (size_t)got;
@@ -125,8 +128,8 @@ mha_status mha__read_whole(mha_ctx *ctx, const char *folder, const char *name, s
     mha_status status = MHA_OK;
     char *text = NULL;
     if (source.size > limit)
-        status = mha__fail(err, MHA_ERR_FORMAT, "'%s' has %zu bytes, the limit is %zu",
-                           mha__quote(&q, name, strlen(name)), source.size, limit);
+        status = mha__fail(err, MHA_ERR_FORMAT, "%s: %zu bytes, the limit is %zu", mha__quote(&q, name, strlen(name)),
+                           source.size, limit);
     else if (!(text = mha__alloc(ctx, source.size + 1)))
         status = mha__no_memory(err, source.size + 1, mha__quote(&q, name, strlen(name)));
     else

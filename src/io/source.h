@@ -1,4 +1,5 @@
-/* source.h - a file from outside, opened safely: regular files only, size taken once, reads that are complete or fail. */
+/* source.h - a file from outside, opened safely: regular files only, size taken once, reads that are complete or
+ * fail. */
 #ifndef MHA_IO_SOURCE_H
 #define MHA_IO_SOURCE_H
 
@@ -13,18 +14,22 @@ typedef struct mha__source {
     size_t size; /* bytes, from the open descriptor; what the file grows by afterwards is not read */
 } mha__source;
 
-/* Opens `name`, or the bare name `name` in `folder` when that is not NULL. Never blocks (fifo, terminal), follows symbolic
- * links, refuses whatever is not a regular file by saying what it is. Errors: MHA_ERR_IO. */
+/* Opens `name`, or the bare name `name` in `folder` when that is not NULL. Never blocks (fifo, terminal), follows
+ * symbolic links, refuses whatever is not a regular file by saying what it is. Errors: MHA_ERR_IO. */
 mha_status mha__source_open(mha__source *source, const char *folder, const char *name, mha_error *err);
 void mha__source_close(mha__source *source);
 
 /* Reads exactly `n` bytes from `offset`; EINTR and short reads are normal, an early end is MHA_ERR_IO. */
 mha_status mha__source_read(const mha__source *source, size_t offset, void *to, size_t n, mha_error *err);
 
-/* The whole content of a small file, followed by one NUL that *n does not count; freed with mha__free. More than `limit` bytes
- * are refused before any memory is asked for (MHA_ERR_FORMAT). */
+/* The whole content of a small file, followed by one NUL that *n does not count; freed with mha__free. More than
+ * `limit` bytes are refused before any memory is asked for (MHA_ERR_FORMAT). */
 mha_status mha__read_whole(mha_ctx *ctx, const char *folder, const char *name, size_t limit, char **bytes, size_t *n,
                            mha_error *err);
+
+/* Sentences about a file of a folder begin with its bare name: puts the folder before it, where `status` is a failure
+ * and its sentence is of that kind. Returns `status`. */
+mha_status mha__in_folder(mha_status status, const char *folder, const char *name, mha_error *err);
 
 /* A name that stands for a file in its folder and nowhere else: not empty, no '/', '\' or NUL, not "." or "..". */
 bool mha__bare_name(const char *name, size_t n);
@@ -36,7 +41,7 @@ const char *mha__foreign(const void *head, size_t n);
 /* "a directory", "a fifo" ... for the st_mode of something that is not a regular file. */
 const char *mha__file_kind(mode_t mode);
 
-/* "WHAT 'NAME': reason", MHA_ERR_IO; `number` is an errno. */
+/* "NAME: WHAT: reason", MHA_ERR_IO; `number` is an errno. */
 mha_status mha__fail_errno(mha_error *err, const char *what, const char *name, int number);
 
 #endif

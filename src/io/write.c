@@ -1,7 +1,7 @@
 /* write.c - a whole file written atomically: NAME.tmp.PID beside it, fsync, rename, fsync of the folder.
  *
- * Invariant: the name itself is touched by rename alone, and on every failure the temporary file is removed again. Only a
- * process that is killed leaves one behind.
+ * Invariant: the name itself is touched by rename alone, and on every failure the temporary file is removed again. Only
+ * a process that is killed leaves one behind.
  */
 #include "base/error.h"
 #include "io/source.h"
@@ -48,9 +48,9 @@ static mha_status look(target *t, int overwrite, mha_error *err)
     if (fstatat(t->dir, t->base, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return errno == ENOENT ? MHA_OK : mha__fail_errno(err, "cannot write", t->path, errno);
     if (!S_ISREG(st.st_mode))
-        return mha__fail(err, MHA_ERR_IO, "will not write '%s': it is %s", q.text,
+        return mha__fail(err, MHA_ERR_IO, "%s: will not be written over: it is %s", q.text,
                          S_ISLNK(st.st_mode) ? "a symbolic link" : mha__file_kind(st.st_mode));
-    if (!overwrite) return mha__fail(err, MHA_ERR_IO, "will not write '%s': it exists", q.text);
+    if (!overwrite) return mha__fail(err, MHA_ERR_IO, "%s: will not be written over: it exists", q.text);
     t->replaces = true;
     t->mode = st.st_mode & 0777;
     return MHA_OK;
@@ -62,7 +62,7 @@ static mha_status create_temporary(target *t, mha_error *err)
     if (t->fd >= 0) return MHA_OK;
     if (errno != EEXIST) return mha__fail_errno(err, "cannot write", t->path, errno);
     mha__quoted q1, q2;
-    return mha__fail(err, MHA_ERR_IO, "will not write '%s': '%s' is left over from a killed run or in use; remove it",
+    return mha__fail(err, MHA_ERR_IO, "%s: will not be written: %s is left over from a killed run or in use; remove it",
                      mha__quote(&q1, t->path, strlen(t->path)), mha__quote(&q2, t->temporary, strlen(t->temporary)));
 }
 

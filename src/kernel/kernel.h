@@ -11,9 +11,9 @@
  * "Panel": nr columns of a right operand, stored [k][nr]; columns beyond the end hold zeros. In attention a panel has
  * one query per column ("lane"), so that maximum, sum and mask of a row of scores are plain vertical vector operations:
  *
- *     scores   S^T [key][lane] = K [key][d]  x  Q^T [d][lane]       A is K itself, where it lies; B is packed once per tile
+ *     scores   S^T [key][lane] = K [key][d]  x  Q^T [d][lane]     A is K itself, where it lies; B packed once per tile
  *     softmax  down the columns of S^T, in place
- *     values   O [lane][dv]    = P [lane][key] x V [key][dv]        A is S^T read across; B is a block of V
+ *     values   O [lane][dv]    = P [lane][key] x V [key][dv]       A is S^T read across; B is a block of V
  *
  * `lanes` (1..nr) says how many columns are in use; whole vectors are computed, so scratch panels are nr wide and hold
  * numbers in every lane that belongs to the last vector.

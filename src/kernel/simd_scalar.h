@@ -4,8 +4,8 @@
  *   real, vf, vm      element, vector of VL elements, result of a comparison
  *   MR, NV            register tile of the product: MR rows of NV vectors; NR = NV * VL columns
  *   v_max(a, b)       b where either is NaN
- *   v_fma, v_fnma     a * b + c and c - a * b, fused where the machine can (here it is not: libm's fmaf would take 50 ns)
- *   v_exp2_scale      p * 2^n for the exp of x <= 0: an exact 0 where x < EXP_LOW, NaN where x is NaN, whatever p and n are
+ *   v_fma, v_fnma     a * b + c and c - a * b, fused where the machine can (not here: libm's fmaf would take 50 ns)
+ *   v_exp2_scale      p * 2^n for the exp of x <= 0: exactly 0 where x < EXP_LOW, NaN where x is NaN, for any p and n
  *   v_transpose       of VL vectors of VL elements, in place
  *   v_load_n          n < VL elements, the others 0; reads nothing beyond them
  *   v_load_bf16 ...   VL 16-bit numbers, converted as in base/f16.h whatever the modes of the thread are; not for double

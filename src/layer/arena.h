@@ -1,7 +1,8 @@
 /* arena.h - several arrays in one allocation.
  *
- * A layout function takes its arrays from an arena, one after the other. It runs twice: over an empty arena it measures,
- * and over memory of that size it hands out pointers. Sizes are checked; overflow is remembered and seen at the end.
+ * A layout function takes its arrays from an arena, one after the other. It runs twice: over an empty arena it
+ * measures, and over memory of that size it hands out pointers. Sizes are checked; overflow is remembered and seen at
+ * the end.
  */
 #ifndef MHA_LAYER_ARENA_H
 #define MHA_LAYER_ARENA_H

@@ -102,8 +102,8 @@ mha_status mha__layer_input(mha_layer_input *local, const mha_layer_input *given
     return MHA_OK;
 }
 
-static mha_status make_plan(const mha_attn_layer *layer, const mha_layer_input *in, mha_attn_plan **plan,
-                            mha_error *err)
+mha_status mha__attn_layer_plan(const mha_attn_layer *layer, const mha_layer_input *in, mha_attn_plan **plan,
+                                mha_error *err)
 {
     const mha_attn_layer_options *o = &layer->options;
     const mha_attn_desc desc = {
@@ -125,6 +125,14 @@ static mha_status make_plan(const mha_attn_layer *layer, const mha_layer_input *
     return mha_attn_plan_create(layer->ctx, &desc, plan, err);
 }
 
+bool mha__attn_layer_alike(const mha_attn_layer *a, const mha_attn_layer *b)
+{
+    const mha_attn_layer_options *x = &a->options, *y = &b->options;
+    return x->heads == y->heads && x->kv_heads == y->kv_heads && x->head_dim == y->head_dim && x->scale == y->scale &&
+           x->softcap == y->softcap && x->causal == y->causal && x->window.on == y->window.on &&
+           x->window.left == y->window.left && x->window.right == y->window.right;
+}
+
 static mha_attn_args operator_args(const mha_attn_layer_options *o, const mha_layer_input *in, const workspace *w)
 {
     const int64_t L = in->length, D = o->head_dim, q_width = o->heads * D, kv_width = o->kv_heads * D;
@@ -142,8 +150,18 @@ static mha_attn_args operator_args(const mha_attn_layer_options *o, const mha_la
     };
 }
 
-static mha_status forward(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
-                          const float *x, float *y, mha_error *err)
+mha_status mha__attn_layer_bytes(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
+                                 size_t *bytes, mha_error *err)
+{
+    mha__arena arena = {0};
+    lay_out(&arena, &layer->options, in->batch * in->length, mha_attn_plan_workspace(plan));
+    if (arena.overflow) return mha__no_memory(err, SIZE_MAX, "an attention layer's workspace");
+    *bytes = arena.used;
+    return MHA_OK;
+}
+
+mha_status mha__attn_layer_run(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
+                               const float *x, float *y, mha_error *err)
 {
     const int64_t rows = in->batch * in->length;
     mha__arena arena = {.base = in->workspace};
@@ -157,6 +175,8 @@ static mha_status forward(const mha_attn_layer *layer, const mha_attn_plan *plan
     return mha_linear_forward(layer->o, w.context, rows, y, err);
 }
 
+/* ---- public ---- */
+
 mha_status mha_attn_layer_workspace(const mha_attn_layer *layer, const mha_layer_input *input, size_t *bytes,
                                     mha_error *err)
 {
@@ -164,13 +184,21 @@ mha_status mha_attn_layer_workspace(const mha_attn_layer *layer, const mha_layer
     mha_attn_plan *plan = NULL;
     if (!layer || !bytes) return mha__fail(err, MHA_ERR_ARG, "attention layer: %s is NULL", layer ? "bytes" : "layer");
     MHA__TRY(mha__layer_input(&in, input, err));
-    MHA__TRY(make_plan(layer, &in, &plan, err));
-    mha__arena arena = {0};
-    lay_out(&arena, &layer->options, in.batch * in.length, mha_attn_plan_workspace(plan));
+    MHA__TRY(mha__attn_layer_plan(layer, &in, &plan, err));
+    const mha_status status = mha__attn_layer_bytes(layer, plan, &in, bytes, err);
     mha_attn_plan_free(plan);
-    if (arena.overflow) return mha__no_memory(err, SIZE_MAX, "an attention layer's workspace");
-    *bytes = arena.used;
-    return MHA_OK;
+    return status;
+}
+
+/* Gives the call a workspace of its own where the caller brought none; *own is then to be freed. */
+static mha_status find_workspace(const mha_attn_layer *layer, const mha_attn_plan *plan, mha_layer_input *in,
+                                 void **own, mha_error *err)
+{
+    *own = NULL;
+    if (in->workspace) return MHA_OK;
+    MHA__TRY(mha__attn_layer_bytes(layer, plan, in, &in->workspace_bytes, err));
+    *own = in->workspace = mha__alloc(layer->ctx, in->workspace_bytes);
+    return *own ? MHA_OK : mha__no_memory(err, in->workspace_bytes, "an attention layer's workspace");
 }
 
 mha_status mha_attn_layer_forward(const mha_attn_layer *layer, const mha_layer_input *input, const float *x, float *y,
@@ -178,16 +206,12 @@ mha_status mha_attn_layer_forward(const mha_attn_layer *layer, const mha_layer_i
 {
     mha_layer_input in;
     mha_attn_plan *plan = NULL;
+    void *own = NULL;
     if (!layer || !x || !y) return mha__fail(err, MHA_ERR_ARG, "attention layer: layer, x or y is NULL");
     MHA__TRY(mha__layer_input(&in, input, err));
-    void *own = NULL;
-    if (!in.workspace) {
-        MHA__TRY(mha_attn_layer_workspace(layer, &in, &in.workspace_bytes, err));
-        own = in.workspace = mha__alloc(layer->ctx, in.workspace_bytes);
-        if (!own) return mha__no_memory(err, in.workspace_bytes, "an attention layer's workspace");
-    }
-    mha_status status = make_plan(layer, &in, &plan, err);
-    if (status == MHA_OK) status = forward(layer, plan, &in, x, y, err);
+    MHA__TRY(mha__attn_layer_plan(layer, &in, &plan, err));
+    mha_status status = find_workspace(layer, plan, &in, &own, err);
+    if (status == MHA_OK) status = mha__attn_layer_run(layer, plan, &in, x, y, err);
     mha_attn_plan_free(plan);
     mha__free(layer->ctx, own);
     return status;

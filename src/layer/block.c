@@ -1,7 +1,7 @@
 /* block.c - one layer of a transformer, for every family: attention and feed-forward, each with a residual and a norm.
  *
- * Buffers of [B L, E]: x itself, and `branch`, which holds what a branch adds to x. The feed-forward part runs in chunks
- * of CHUNK_ROWS rows: its wide middle stays in the cache, and the workspace does not grow with it.
+ * Buffers of [B L, E]: x itself, and `branch`, which holds what a branch adds to x. The feed-forward part runs in
+ * chunks of CHUNK_ROWS rows: its wide middle stays in the cache, and the workspace does not grow with it.
  */
 #include "base/ctx.h"
 #include "base/error.h"
@@ -116,15 +116,18 @@ static workspace lay_out(mha__arena *arena, const mha_block *b, int64_t rows, si
     return w;
 }
 
-mha_status mha_block_workspace(const mha_block *block, const mha_layer_input *input, size_t *bytes, mha_error *err)
+const mha_attn_layer *mha__block_attn(const mha_block *block)
 {
-    mha_layer_input in;
+    return block->attn;
+}
+
+mha_status mha__block_bytes(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in, size_t *bytes,
+                            mha_error *err)
+{
     mha__arena arena = {0};
     size_t attn_bytes = 0;
-    if (!block || !bytes) return mha__fail(err, MHA_ERR_ARG, "block: %s is NULL", block ? "bytes" : "block");
-    MHA__TRY(mha__layer_input(&in, input, err));
-    MHA__TRY(mha_attn_layer_workspace(block->attn, &in, &attn_bytes, err));
-    lay_out(&arena, block, in.batch * in.length, attn_bytes);
+    MHA__TRY(mha__attn_layer_bytes(block->attn, plan, in, &attn_bytes, err));
+    lay_out(&arena, block, in->batch * in->length, attn_bytes);
     if (arena.overflow) return mha__no_memory(err, SIZE_MAX, "a block's workspace");
     *bytes = arena.used;
     return MHA_OK;
@@ -147,10 +150,11 @@ static mha_status feed_forward(const mha_block *b, int64_t rows, const float *x,
     return MHA_OK;
 }
 
-static mha_status post_norm(const mha_block *b, const mha_layer_input *in, const workspace *w, float *x, mha_error *err)
+static mha_status post_norm(const mha_block *b, const mha_attn_plan *plan, const mha_layer_input *in,
+                            const workspace *w, float *x, mha_error *err)
 {
     const int64_t rows = in->batch * in->length;
-    MHA__TRY(mha_attn_layer_forward(b->attn, in, x, w->branch, err));
+    MHA__TRY(mha__attn_layer_run(b->attn, plan, in, x, w->branch, err));
     MHA__TRY(norm(b, &b->attn_norm, rows, x, w->branch, x, err));
     MHA__TRY(feed_forward(b, rows, x, w->wide, w->branch, err));
     return norm(b, &b->mlp_norm, rows, x, w->branch, x, err);
@@ -162,11 +166,12 @@ static void add(int64_t numbers, const float *branch, float *x)
         x[i] += branch[i];
 }
 
-static mha_status pre_norm(const mha_block *b, const mha_layer_input *in, const workspace *w, float *x, mha_error *err)
+static mha_status pre_norm(const mha_block *b, const mha_attn_plan *plan, const mha_layer_input *in, const workspace *w,
+                           float *x, mha_error *err)
 {
     const int64_t rows = in->batch * in->length;
     MHA__TRY(norm(b, &b->attn_norm, rows, x, NULL, w->normed, err));
-    MHA__TRY(mha_attn_layer_forward(b->attn, in, w->normed, w->branch, err));
+    MHA__TRY(mha__attn_layer_run(b->attn, plan, in, w->normed, w->branch, err));
     add(rows * b->hidden, w->branch, x);
     MHA__TRY(norm(b, &b->mlp_norm, rows, x, NULL, w->normed, err));
     MHA__TRY(feed_forward(b, rows, w->normed, w->wide, w->branch, err));
@@ -174,26 +179,58 @@ static mha_status pre_norm(const mha_block *b, const mha_layer_input *in, const 
     return MHA_OK;
 }
 
+mha_status mha__block_run(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in, float *x,
+                          mha_error *err)
+{
+    size_t bytes = 0;
+    MHA__TRY(mha__block_bytes(block, plan, in, &bytes, err));
+    if (in->workspace_bytes < bytes)
+        return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: workspace_bytes is %zu, %zu are needed",
+                         in->workspace_bytes, bytes);
+    mha__arena arena = {.base = in->workspace};
+    const workspace w = lay_out(&arena, block, in->batch * in->length, 0);
+    mha_layer_input inner = *in;
+    inner.workspace_bytes -= arena.used;
+    inner.workspace = w.attn;
+    return (block->pre_norm ? pre_norm : post_norm)(block, plan, &inner, &w, x, err);
+}
+
+/* ---- public ---- */
+
+mha_status mha_block_workspace(const mha_block *block, const mha_layer_input *input, size_t *bytes, mha_error *err)
+{
+    mha_layer_input in;
+    mha_attn_plan *plan = NULL;
+    if (!block || !bytes) return mha__fail(err, MHA_ERR_ARG, "block: %s is NULL", block ? "bytes" : "block");
+    MHA__TRY(mha__layer_input(&in, input, err));
+    MHA__TRY(mha__attn_layer_plan(block->attn, &in, &plan, err));
+    const mha_status status = mha__block_bytes(block, plan, &in, bytes, err);
+    mha_attn_plan_free(plan);
+    return status;
+}
+
+/* Gives the call a workspace of its own where the caller brought none; *own is then to be freed. */
+static mha_status find_workspace(const mha_block *block, const mha_attn_plan *plan, mha_layer_input *in, void **own,
+                                 mha_error *err)
+{
+    *own = NULL;
+    if (in->workspace) return MHA_OK;
+    MHA__TRY(mha__block_bytes(block, plan, in, &in->workspace_bytes, err));
+    *own = in->workspace = mha__alloc(block->ctx, in->workspace_bytes);
+    return *own ? MHA_OK : mha__no_memory(err, in->workspace_bytes, "a block's workspace");
+}
+
 mha_status mha_block_forward(const mha_block *block, const mha_layer_input *input, float *x, mha_error *err)
 {
     mha_layer_input in;
-    size_t bytes = 0;
+    mha_attn_plan *plan = NULL;
+    void *own = NULL;
     if (!block || !x) return mha__fail(err, MHA_ERR_ARG, "block: %s is NULL", block ? "x" : "block");
     MHA__TRY(mha__layer_input(&in, input, err));
-    MHA__TRY(mha_block_workspace(block, &in, &bytes, err));
-    void *own = NULL;
-    if (!in.workspace) {
-        own = in.workspace = mha__alloc(block->ctx, in.workspace_bytes = bytes);
-        if (!own) return mha__no_memory(err, bytes, "a block's workspace");
-    }
-    if (in.workspace_bytes < bytes)
-        return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: workspace_bytes is %zu, %zu are needed",
-                         in.workspace_bytes, bytes);
-    mha__arena arena = {.base = in.workspace};
-    const workspace w = lay_out(&arena, block, in.batch * in.length, 0);
-    in.workspace_bytes -= arena.used;
-    in.workspace = w.attn;
-    const mha_status status = (block->pre_norm ? pre_norm : post_norm)(block, &in, &w, x, err);
+    MHA__TRY(mha__attn_layer_plan(block->attn, &in, &plan, err));
+    mha_status status = find_workspace(block, plan, &in, &own, err);
+    if (status == MHA_OK) status = mha__block_run(block, plan, &in, x, err);
+    mha_attn_plan_free(plan);
     mha__free(block->ctx, own);
     return status;
 }

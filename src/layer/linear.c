@@ -1,10 +1,10 @@
 /* linear.c - y = act(x W^T + b) on packed weights.
  *
- * The output columns are cut into blocks at creation: whole panels of one matrix, about BLOCK_WEIGHTS numbers, so that a block
- * stays in the level-2 cache while rows stream past it. A task is one block of rows by one block of columns and owns
- * that part of y: it starts from the bias, adds the product, and applies the activation. All cuts follow from the shape,
- * none from the thread count; and since a product continues the chain that y holds (kernel.h), a number's bits follow
- * from its own row, its column of W and k = 0 .. in-1 alone.
+ * The output columns are cut into blocks at creation: whole panels of one matrix, about BLOCK_WEIGHTS numbers, so that
+ * a block stays in the level-2 cache while rows stream past it. A task is one block of rows by one block of columns and
+ * owns that part of y: it starts from the bias, adds the product, and applies the activation. All cuts follow from the
+ * shape, none from the thread count; and since a product continues the chain that y holds (kernel.h), a number's bits
+ * follow from its own row, its column of W and k = 0 .. in-1 alone.
  *
  * For a few rows the work is reading the packed weights once, in order. This is the only caller of kernels->product
  * outside of the attention operator.

@@ -11,6 +11,8 @@
 #include <float.h>
 #include <string.h>
 
+#define FILE_NAME "config.json"
+
 /* ---- activations by name ---- */
 
 static const struct {
@@ -129,21 +131,24 @@ static mha_status read_keys(const mha__json_obj *root, mha__config *config, mha_
     return derive(root, config, err);
 }
 
-mha_status mha__config_read(mha_ctx *ctx, const char *folder, mha__config *config, char **text, mha_error *err)
+static mha_status read_file(mha_ctx *ctx, const char *folder, mha__config *config, char **text, mha_error *err)
 {
-    const char *name = "config.json";
     size_t bytes = 0;
     json_t *json = NULL;
-    *text = NULL;
-    MHA__TRY(mha__read_whole(ctx, folder, name, MHA__CONFIG_BYTES, text, &bytes, err));
-    mha_status status = mha__json_parse(name, *text, bytes, MHA__JSON_BOM, &json, err);
-    if (status == MHA_OK) status = read_keys(&(mha__json_obj){.json = json, .file = name}, config, err);
+    MHA__TRY(mha__read_whole(ctx, folder, FILE_NAME, MHA__CONFIG_BYTES, text, &bytes, err));
+    MHA__TRY(mha__json_parse(FILE_NAME, *text, bytes, MHA__JSON_BOM, &json, err));
+    const mha_status status = read_keys(&(mha__json_obj){.json = json, .file = FILE_NAME}, config, err);
     json_decref(json);
-    if (status != MHA_OK) {
-        mha__free(ctx, *text);
-        *text = NULL;
-        return status;
-    }
     if (bytes >= 3 && memcmp(*text, "\xEF\xBB\xBF", 3) == 0) memmove(*text, *text + 3, bytes - 2);
-    return MHA_OK;
+    return status;
+}
+
+mha_status mha__config_read(mha_ctx *ctx, const char *folder, mha__config *config, char **text, mha_error *err)
+{
+    *text = NULL;
+    const mha_status status = read_file(ctx, folder, config, text, err);
+    if (status == MHA_OK) return MHA_OK;
+    mha__free(ctx, *text);
+    *text = NULL;
+    return mha__in_folder(status, folder, FILE_NAME, err);
 }

@@ -7,7 +7,8 @@
 
 struct mha__family;
 
-/* Every dimension is >= 1 and within its limit (io/limits.h); heads divide hidden unless head_dim was given; kv_heads divide heads. */
+/* Every dimension is >= 1 and within its limit (io/limits.h); heads divide hidden unless head_dim was given; kv_heads
+ * divide heads. */
 typedef struct mha__config {
     const struct mha__family *family;
     int64_t vocab, max_positions, type_vocab;
@@ -37,7 +38,8 @@ typedef struct mha__config_key {
 } mha__config_key;
 
 /* Reads and checks `folder`/config.json. *text (mha__free) is its content, terminated, without a byte order mark.
- * Errors: MHA_ERR_FORMAT for a value that is wrong, MHA_ERR_UNSUPPORTED for one that is not built; both name key and value. */
+ * Errors: MHA_ERR_FORMAT for a value that is wrong, MHA_ERR_UNSUPPORTED for one that is not built; both name key and
+ * value. */
 mha_status mha__config_read(mha_ctx *ctx, const char *folder, mha__config *config, char **text, mha_error *err);
 
 #endif

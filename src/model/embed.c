@@ -8,6 +8,7 @@
 #include "base/options.h"
 #include "layer/arena.h"
 #include "model/model_struct.h"
+#include "model/text.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,7 +116,7 @@ static int64_t batch_size(const item *items, int64_t count)
 typedef struct embedding {
     const mha_model *model;
     mha_embed_options options;
-    int64_t total; /* texts of the whole call, for progress */
+    int64_t total; /* texts of the whole call */
     float *out;
     item items[WINDOW];
     buffers buffers;
@@ -123,15 +124,13 @@ typedef struct embedding {
 
 static mha_status encode(embedding *e, const char *const *texts, int64_t first, int64_t count, mha_error *err)
 {
-    const mha_encode_options options = {.size = sizeof options, .max_tokens = e->model->config.max_positions};
     for (int64_t i = 0; i < count; i++) {
-        const char *text = texts[first + i];
-        if (!text) return mha__fail(err, MHA_ERR_ARG, "mha_model_embed: text %lld is NULL", (long long)(first + i));
+        const mha__text text = {texts[first + i], first + i, e->total};
         e->items[i].text = first + i;
-        MHA__TRY(
-            mha_tokenizer_encode(e->model->tokenizer, text, strlen(text), NULL, 0, &options, &e->items[i].tokens, err));
+        MHA__TRY(mha__text_encode(e->model, &text, 0, &e->items[i].tokens, err));
         if (e->items[i].tokens->count < 1)
-            return mha__fail(err, MHA_ERR_ARG, "mha_model_embed: text %lld has no tokens", (long long)(first + i));
+            return mha__fail(err, MHA_ERR_ARG, "text %lld of %lld has no tokens", (long long)text.index + 1,
+                             (long long)text.count);
     }
     qsort(e->items, (size_t)count, sizeof *e->items, by_length);
     return MHA_OK;

@@ -1,4 +1,5 @@
-/* family.h - what distinguishes one family of checkpoints from another: config keys and tensor names. A table, no code. */
+/* family.h - what distinguishes one family of checkpoints from another: config keys and tensor names. A table, no
+ * code. */
 #ifndef MHA_MODEL_FAMILY_H
 #define MHA_MODEL_FAMILY_H
 

@@ -1,12 +1,13 @@
 /* forward.c - a batch of token ids through the whole model.
  *
- * One arena holds everything that the pass needs; blocks change x in place. Padding at the end of a sequence becomes a length;
- * any other mask becomes the operator's keep mask, which says the same with the same bits.
+ * One arena holds everything that the pass needs; blocks change x in place. Padding at the end of a sequence becomes a
+ * length; any other mask becomes the operator's keep mask, which says the same with the same bits.
  */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/options.h"
 #include "layer/arena.h"
+#include "layer/attn_layer.h"
 #include "model/model_struct.h"
 #include <string.h>
 
@@ -23,6 +24,8 @@ typedef struct pass {
     float *first;          /* [B, E] what the pooler reads */
     float *probs;          /* [B, H, L, L] */
     void *block;           /* the blocks' workspace */
+    mha_attn_plan *plan;   /* of the layer `planned` and all that are alike */
+    const mha_attn_layer *planned;
 } pass;
 
 /* ---- input ---- */
@@ -83,12 +86,25 @@ static void lay_out(mha__arena *arena, const mha_model *m, pass *p, size_t block
     p->block = mha__take(arena, 1, block_bytes);
 }
 
-static mha_status block_bytes(const mha_model *m, const pass *p, size_t *bytes, mha_error *err)
+/* Makes p->plan the operator's plan for this layer: the last one as long as layers are alike, so one for most
+ * models. */
+static mha_status plan_layer(const mha_model *m, pass *p, int64_t layer, mha_error *err)
+{
+    const mha_attn_layer *attn = mha__block_attn(m->block[layer]);
+    if (p->plan && mha__attn_layer_alike(p->planned, attn)) return MHA_OK;
+    mha_attn_plan_free(p->plan);
+    p->plan = NULL;
+    p->planned = attn;
+    return mha__attn_layer_plan(attn, &p->layer, &p->plan, err);
+}
+
+static mha_status block_bytes(const mha_model *m, pass *p, size_t *bytes, mha_error *err)
 {
     *bytes = 0;
     for (int64_t layer = 0; layer < m->config.layers; layer++) {
         size_t one = 0;
-        MHA__TRY(mha_block_workspace(m->block[layer], &p->layer, &one, err));
+        MHA__TRY(plan_layer(m, p, layer, err));
+        MHA__TRY(mha__block_bytes(m->block[layer], p->plan, &p->layer, &one, err));
         if (one > *bytes) *bytes = one;
     }
     return MHA_OK;
@@ -141,18 +157,37 @@ static mha_status pool(const mha_model *m, const pass *p, mha_error *err)
     return mha_linear_forward(m->pooler, p->first, p->in.batch, p->out.pooled, err);
 }
 
-static mha_status run(const mha_model *m, const pass *p, mha_error *err)
+static mha_status run(const mha_model *m, pass *p, mha_error *err)
 {
     const mha_model_output *out = &p->out;
     MHA__TRY(embed(m, p, err));
     if (out->on_hidden && out->on_hidden(out->user, 0, p->x)) return stopped(err, "on_hidden", 0);
     for (int64_t layer = 0; layer < m->config.layers; layer++) {
-        MHA__TRY(mha_block_forward(m->block[layer], &p->layer, p->x, err));
+        MHA__TRY(plan_layer(m, p, layer, err));
+        MHA__TRY(mha__block_run(m->block[layer], p->plan, &p->layer, p->x, err));
         if (out->on_attention && out->on_attention(out->user, layer, m->info.heads_per_layer[layer], p->probs))
             return stopped(err, "on_attention", layer);
         if (out->on_hidden && out->on_hidden(out->user, layer + 1, p->x)) return stopped(err, "on_hidden", layer + 1);
     }
     return out->pooled ? pool(m, p, err) : MHA_OK;
+}
+
+/* Lays out the arena of the pass, in one allocation. */
+static mha_status allocate(const mha_model *m, pass *p, void **memory, mha_error *err)
+{
+    size_t bytes = 0;
+    MHA__TRY(block_bytes(m, p, &bytes, err));
+    mha__arena arena = {0};
+    lay_out(&arena, m, p, bytes);
+    arena.base = *memory = arena.overflow ? NULL : mha__alloc(m->ctx, arena.used);
+    if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "a forward pass");
+    arena.used = 0;
+    lay_out(&arena, m, p, bytes);
+    fill_arrays(p);
+    describe(p, p->lengths, p->probs);
+    p->layer.workspace = p->block;
+    p->layer.workspace_bytes = bytes;
+    return MHA_OK;
 }
 
 mha_status mha_model_forward(const mha_model *model, const mha_model_input *input, const mha_model_output *output,
@@ -161,26 +196,16 @@ mha_status mha_model_forward(const mha_model *model, const mha_model_input *inpu
     const int64_t some_lengths = 0; /* these stand for arrays that do not exist yet; they are not read */
     float some_probs = 0;
     pass p = {0};
-    size_t bytes = 0;
+    void *memory = NULL;
     if (!model) return mha__fail(err, MHA_ERR_ARG, "mha_model_forward: model is NULL");
     MHA__TRY(mha__options_read(&p.in, sizeof p.in, input, "mha_model_input", err));
     MHA__TRY(mha__options_read(&p.out, sizeof p.out, output, "mha_model_output", err));
     MHA__TRY(check_input(model, &p, err));
     p.right_padded = is_right_padded(&p.in);
     describe(&p, &some_lengths, p.out.on_attention ? &some_probs : NULL);
-    MHA__TRY(block_bytes(model, &p, &bytes, err));
-    mha__arena arena = {0};
-    lay_out(&arena, model, &p, bytes);
-    arena.base = arena.overflow ? NULL : mha__alloc(model->ctx, arena.used);
-    if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "a forward pass");
-    void *memory = arena.base;
-    arena.used = 0;
-    lay_out(&arena, model, &p, bytes);
-    fill_arrays(&p);
-    describe(&p, p.lengths, p.probs);
-    p.layer.workspace = p.block;
-    p.layer.workspace_bytes = bytes;
-    const mha_status status = run(model, &p, err);
+    mha_status status = allocate(model, &p, &memory, err);
+    if (status == MHA_OK) status = run(model, &p, err);
+    mha_attn_plan_free(p.plan);
     mha__free(model->ctx, memory);
     return status;
 }

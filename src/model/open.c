@@ -1,7 +1,7 @@
 /* open.c - from a folder to a model.
  *
- * Config first, then tokenizer and weights: each is checked against the config before anything is built from it. Dense weights
- * are packed layer by layer, so that only one layer's converted tensors exist at a time.
+ * Config first, then tokenizer and weights: each is checked against the config before anything is built from it. Dense
+ * weights are packed layer by layer, so that only one layer's converted tensors exist at a time.
  */
 #include "base/ctx.h"
 #include "base/error.h"

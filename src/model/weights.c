@@ -1,7 +1,7 @@
 /* weights.c - from a role to checked float32 numbers.
  *
- * Invariant: a pointer handed out covers exactly the shape that the config gives, whatever the file says. A tensor is used in
- * place when it is aligned f32, else converted once.
+ * Invariant: a pointer handed out covers exactly the shape that the config gives, whatever the file says. A tensor is
+ * used in place when it is aligned f32, else converted once.
  */
 #include "model/weights.h"
 #include "base/ctx.h"
@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Longer than any prefix + layer + name + suffix of a family table; a longer name would be cut, and then not be found. */
+/* Longer than any prefix + layer + name + suffix of a family table; a longer name would be cut, and then not be
+ * found. */
 #define NAME_BYTES 160
 
 typedef struct wanted {

@@ -1,4 +1,5 @@
-/* weights.h - tensors of a checkpoint by role: found by the family's names, and checked against the config before use. */
+/* weights.h - tensors of a checkpoint by role: found by the family's names, and checked against the config before
+ * use. */
 #ifndef MHA_MODEL_WEIGHTS_H
 #define MHA_MODEL_WEIGHTS_H
 
@@ -24,10 +25,10 @@ typedef struct mha__weights {
 /* Finds out which prefix the file uses. The struct's first four fields are set. */
 void mha__weights_begin(mha__weights *weights);
 
-/* The tensors of a role in `layer` (-1 for parts that exist once): weight, bias, and out = rows. An optional part that the file
- * lacks leaves *part zero. Data lives as long as the file, or until mha__weights_release for what had to be converted.
- * Errors: MHA_ERR_FORMAT for a tensor that is missing or has another shape than config.json says; MHA_ERR_UNSUPPORTED for
- * a type that is no f32, f16 or bf16; MHA_ERR_MEMORY. All name file and tensor. */
+/* The tensors of a role in `layer` (-1 for parts that exist once): weight, bias, and out = rows. An optional part that
+ * the file lacks leaves *part zero. Data lives as long as the file, or until mha__weights_release for what had to be
+ * converted. Errors: MHA_ERR_FORMAT for a tensor that is missing or has another shape than config.json says;
+ * MHA_ERR_UNSUPPORTED for a type that is no f32, f16 or bf16; MHA_ERR_MEMORY. All name file and tensor. */
 mha_status mha__weights_part(mha__weights *weights, mha__role role, int64_t layer, mha_matrix *part, mha_error *err);
 
 /* Frees the converted tensors. */

@@ -32,8 +32,8 @@ static mha_status tokenize(const mha_tokenizer *t, mha__pass *pass, const char *
                          bytes);
     size_t good = mha__utf8_check(text, bytes);
     if (good < bytes)
-        return mha__fail(pass->err, MHA_ERR_ARG, "%s: byte %zu (0x%02X) is not UTF-8", name, good,
-                         (unsigned)(unsigned char)text[good]);
+        return mha__fail(pass->err, MHA_ERR_ARG, "byte %zu (0x%02X) of the %s is not UTF-8", good,
+                         (unsigned)(unsigned char)text[good], name);
     pass->text = text;
     pass->text_bytes = bytes;
     mha__slice whole = {.bytes = text, .n = bytes};

@@ -1,6 +1,7 @@
 /* pass.h - one text on its way from bytes to tokens: what the stages hand to each other, and the memory they share.
  *
- *   text --added tokens--> slice --normalizer--> slice --added tokens--> slice --pre-tokenizer--> words --model--> tokens
+ *   text --added tokens--> slice --normalizer--> slice --added tokens--> slice --pre-tokenizer--> words
+ *        --model--> tokens
  *
  * A slice is a stretch of (perhaps normalized) UTF-8 in which every byte knows the character of the original text
  * that it came from. That is all a token needs to say where it stands, however often the text was rewritten on the way.

@@ -130,10 +130,10 @@ mha_status mha_tokenizer_open(mha_ctx *ctx, const char *folder, mha_tokenizer **
     json_t *json = NULL;
     if (!out || !folder) return mha__fail(err, MHA_ERR_ARG, "%s: want an address, got NULL", out ? "folder" : "out");
     *out = NULL;
-    MHA__TRY(mha__json_read(ctx, folder, MHA__TOKENIZER_FILE, MHA__JSON_BYTES, &json, err));
-    mha_status status = mha__tokenizer_make(ctx, json, out, err);
+    mha_status status = mha__json_read(ctx, folder, MHA__TOKENIZER_FILE, MHA__JSON_BYTES, &json, err);
+    if (status == MHA_OK) status = mha__tokenizer_make(ctx, json, out, err);
     json_decref(json);
-    return status;
+    return mha__in_folder(status, folder, MHA__TOKENIZER_FILE, err);
 }
 
 void mha_tokenizer_free(mha_tokenizer *t)

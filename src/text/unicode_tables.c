@@ -1,4 +1,5 @@
-/* unicode_tables.c - character classes of the reference tokenizer. Written by tools/make_unicode_tables.py; do not edit.
+/* unicode_tables.c - character classes of the reference tokenizer. Written by tools/make_unicode_tables.py; do not
+ * edit.
  *
  * Made from tokenizers 0.23.3 and utf8proc 2.8.0.
  * Ranges are inclusive and ascending. */

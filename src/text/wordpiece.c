@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Work per word is at most its length squared, so the file may not set max_input_chars_per_word to anything. It is 100. */
+/* Work per word is at most its length squared, so the file may not set max_input_chars_per_word to anything. It is
+ * 100. */
 enum { MAX_WORD_CHARS = 1000 };
 
 static int64_t count_chars(const char *p, size_t n)

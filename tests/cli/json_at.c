@@ -1,5 +1,6 @@
 /* json_at.c - for the program tests: reads JSON on stdin and prints what stands at a path such as metrics.entropy.0.3.
- * "#" counts the entries of an array or object. Exit 1 when the input is not one JSON value or the path leads nowhere. */
+ * "#" counts the entries of an array or object. Exit 1 when the input is not one JSON value or the path leads
+ * nowhere. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,6 +6,7 @@
 text='Two words, and two words again.'
 
 expect 0 "$MHA" draw -m builtin "$text" --head 1.0 -o map.png
+has err 'mha draw: map.png: '
 [ "$(head -c 8 map.png | od -An -tx1 | tr -d ' ')" = 89504e470d0a1a0a ] || fail 'map.png is no PNG'
 expect 0 "$MHA" draw -m builtin "$text" --head 1.0 -o map.svg
 has map.svg '<svg'

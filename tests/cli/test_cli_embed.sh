@@ -24,6 +24,13 @@ cmp -s out alone && fail '--no-normalize changes nothing'
 expect 0 embed one two
 has out 'cosine similarity'
 
+# A text that is cut says so, also without -v; not with -q.
+long=$(printf 'the %.0s' $(seq 120))
+expect 0 embed --json the "$long"
+has err 'text 2 of 2: 122 tokens, 26 were cut off; the model takes 96'
+expect 0 embed -q --json the "$long"
+[ ! -s err ] || fail '-q does not silence the cut'
+
 # Files: atomic, never over another one without --force, no temporary left.
 expect 0 embed -o e.npy one two
 [ ! -s out ] || fail 'with -o, stdout is not empty'

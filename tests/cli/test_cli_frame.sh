@@ -15,8 +15,22 @@ refused 2 "$MHA"
 refused 2 "$MHA" nonsense
 refused 2 "$MHA" --nonsense
 refused 2 "$MHA" info --nonsense
-refused 2 "$MHA" info -t x
-refused 2 "$MHA" info -t -1
+# Numbers: digits only, one rule for -t and MHA_THREADS; the option and the value are named.
+for bad in x -1 0 1025 ' 3' +3 0x3 3x '' 99999999999999999999; do
+    refused 2 "$MHA" info -t "$bad"
+    has err "-t \"$bad\": want a whole number from 1 to 1024"
+    [ -n "$bad" ] || continue # an empty variable counts as not set
+    refused 2 env MHA_THREADS="$bad" "$MHA" info -m builtin
+    has err "MHA_THREADS is \"$bad\""
+done
+refused 2 "$MHA" heads -s -1 text
+has err '-s "-1"'
+refused 2 "$MHA" tokenize -m builtin --max-tokens few text
+has err '--max-tokens "few"'
+refused 2 "$MHA" bench attention --seconds soon
+has err '--seconds "soon"'
+refused 2 "$MHA" info -t
+has err '-t: missing argument'
 refused 2 "$MHA" info -q -v
 refused 2 "$MHA" info --isa sse9
 refused 2 "$MHA" demo now
@@ -31,6 +45,37 @@ has err 'fetch minilm'
 refused 2 "$MHA" "$(printf 'x\033[2J\302\233y')"
 harmless err
 has err '\x1b[2J'
+
+# Nothing is wider than the terminal: results at 40 columns, help at 80.
+narrow() {
+    width=$1
+    shift
+    expect 0 env COLUMNS="$width" "$@"
+    wide=$(awk -v n="$width" 'length > n' out)
+    [ -z "$wide" ] || fail "wider than $width columns: $*: $wide"
+}
+for columns in 40 80 120; do
+    for command in demo 'info -m builtin' 'tokenize -m builtin' 'embed -m builtin' 'heads -m builtin' verify; do
+        text='How far does the ferry go today, and at what time does it come back?'
+        # shellcheck disable=SC2086 # two words
+        case $command in
+        demo | info* | verify) narrow $columns "$MHA" $command ;;
+        *) narrow $columns "$MHA" $command "$text" "$text" ;;
+        esac
+    done
+    narrow $columns "$MHA" --help
+done
+for command in $("$MHA" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do narrow 80 "$MHA" "$command" --help; done
+narrow 80 "$MHA" info "$here/share/mha/builtin/model.safetensors"
+
+# heads --help and the glossary name every metric and every label of heads.h.
+expect 0 "$MHA" heads --help
+sed -n 's/^ *X(MHA_\(HEAD\|LABEL\)_[A-Z0-9_]*, "\([a-z0-9_]*\)".*/\2/p' "$here/include/mha/heads.h" >keys
+[ "$(wc -l <keys)" = 29 ] || fail "heads.h: $(wc -l <keys) keys of metrics and labels, not 29"
+while read -r key; do
+    grep -q "^  $key  *[^ ]" out || fail "heads --help does not explain $key"
+    has "$here/docs/glossary.md" "\`$key\`"
+done <keys
 
 # Every command has help of its own, and every shell a completion that names every command and option.
 commands=$("$MHA" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p')

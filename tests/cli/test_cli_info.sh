@@ -42,6 +42,13 @@ refused 3 "$MHA" info -m missing
 refused 3 "$MHA" info /dev/null
 echo '<html>' >page
 refused 3 "$MHA" info page
+printf 'root:x:0:0:root:/root:/bin/sh\n' >passwd
+refused 3 "$MHA" info passwd
+has err 'passwd: neither safetensors nor .npy'
+mkdir checkpoint
+echo '{"model_type": "llama"}' >checkpoint/config.json
+refused 3 "$MHA" info checkpoint
+has err 'checkpoint/config.json: model_type "llama"'
 mkfifo fifo
 refused 3 "$MHA" info fifo
 refused 2 "$MHA" info a b

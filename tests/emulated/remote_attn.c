@@ -1,5 +1,5 @@
-/* remote_attn.c - the operator of mha/attn.h, done by another program: $MHA_REMOTE, which speaks wire.h on its stdin and
- * stdout. Linked before libmha, it makes every use of the operator run there, for instance on an emulated CPU. */
+/* remote_attn.c - the operator of mha/attn.h, done by another program: $MHA_REMOTE, which speaks wire.h on its stdin
+ * and stdout. Linked before libmha, it makes every use of the operator run there, for instance on an emulated CPU. */
 #include "wire.h"
 #include <stdlib.h>
 #include <string.h>

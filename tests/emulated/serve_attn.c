@@ -1,5 +1,5 @@
-/* serve_attn.c - runs the operator of this CPU for a program on another one; see wire.h. Requests come on stdin, replies
- * go to stdout, the ISA in use goes to stderr once. */
+/* serve_attn.c - runs the operator of this CPU for a program on another one; see wire.h. Requests come on stdin,
+ * replies go to stdout, the ISA in use goes to stderr once. */
 #include "wire.h"
 #include <stdlib.h>
 #include <string.h>

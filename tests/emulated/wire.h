@@ -1,8 +1,8 @@
 /* wire.h - what remote_attn.c (here) and serve_attn.c (on the emulated CPU) say to each other over a pipe.
  *
- * A request is a wire_request and, for a call, the arrays of its description in the order of wire_inputs(), contiguous and
- * of full shape. A reply is an mha_error (status MHA_OK for success) and, after a call that succeeded, the arrays of
- * wire_outputs(). Both CPUs are little-endian with 64-bit pointers, so structs travel as they are; f32 only. */
+ * A request is a wire_request and, for a call, the arrays of its description in the order of wire_inputs(), contiguous
+ * and of full shape. A reply is an mha_error (status MHA_OK for success) and, after a call that succeeded, the arrays
+ * of wire_outputs(). Both CPUs are little-endian with 64-bit pointers, so structs travel as they are; f32 only. */
 #ifndef EMULATED_WIRE_H
 #define EMULATED_WIRE_H
 

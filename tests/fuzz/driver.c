@@ -1,7 +1,7 @@
 /* driver.c - replays a corpus without libFuzzer:  fuzz_X FOLDER...
  *
- * Every file is given to the target as it is, cut short at 16 places, and with a few bytes changed 64 times over. The changes
- * come from a fixed seed, so that a run repeats; the number of inputs is printed.
+ * Every file is given to the target as it is, cut short at 16 places, and with a few bytes changed 64 times over. The
+ * changes come from a fixed seed, so that a run repeats; the number of inputs is printed.
  */
 #include "fuzz.h"
 

@@ -1,5 +1,5 @@
-/* fuzz_json.c - any bytes as a JSON file, under the rules of a config and of a safetensors header. What is accepted survives
- * being written and read again, and every getter takes or refuses every value of it.
+/* fuzz_json.c - any bytes as a JSON file, under the rules of a config and of a safetensors header. What is accepted
+ * survives being written and read again, and every getter takes or refuses every value of it.
  */
 #include "fuzz.h"
 #include "io/json.h"

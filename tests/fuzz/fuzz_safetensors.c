@@ -1,5 +1,5 @@
-/* fuzz_safetensors.c - any bytes as a safetensors file. What is accepted is read whole, written again from what the library
- * said about it, and must then be accepted with the same content.
+/* fuzz_safetensors.c - any bytes as a safetensors file. What is accepted is read whole, written again from what the
+ * library said about it, and must then be accepted with the same content.
  *
  * Most mutations of the header change its length and would fail on that alone, so every input is tried a second time
  * with the length that ends the header at the last brace.

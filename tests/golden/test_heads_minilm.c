@@ -1,7 +1,8 @@
-/* test_heads_minilm.c - every head of all-MiniLM-L6-v2 on 24 sentences, against reference scores and labels (float64, PyTorch).
+/* test_heads_minilm.c - every head of all-MiniLM-L6-v2 on 24 sentences, against reference scores and labels (float64,
+ * PyTorch).
  *
- * Needs the real weights: the folder named by MHA_MINILM, or where `./run fetch minilm` puts them. The probe texts of the
- * reference were drawn by another generator, so their ids come from its file. */
+ * Needs the real weights: the folder named by MHA_MINILM, or where `./run fetch minilm` puts them. The probe texts of
+ * the reference were drawn by another generator, so their ids come from its file. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -116,8 +117,8 @@ static void scores_and_labels(void **state)
     free(scores);
 }
 
-/* The head that looks for repeats does so in any random text, not only in the reference's (there 0.64; the next one, 1.1, has 0.40,
- * which is the threshold). */
+/* The head that looks for repeats does so in any random text, not only in the reference's (there 0.64; the next one,
+ * 1.1, has 0.40, which is the threshold). */
 static void drawn_probe_finds_the_same_head(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_model_golden.c - the tiny BERT checkpoints against what transformers computed from them: every layer and every map.
- * Each model is opened in both spellings of config.json, and from a file with the names of old checkpoints. */
+/* test_model_golden.c - the tiny BERT checkpoints against what transformers computed from them: every layer and every
+ * map. Each model is opened in both spellings of config.json, and from a file with the names of old checkpoints. */
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model_case.h"

@@ -1,5 +1,5 @@
-/* test_safetensors.c - all files of data/safetensors against what the reference reader said, and the safetensors and npy parts
- * of data/hostile. Every file is opened mapped and copied; both must say the same.
+/* test_safetensors.c - all files of data/safetensors against what the reference reader said, and the safetensors and
+ * npy parts of data/hostile. Every file is opened mapped and copied; both must say the same.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,8 +18,8 @@
 
 static const char folder[] = MHA_TEST_DATA;
 
-/* Where the text of the format and the reference reader disagree, or the text is silent ("either" in the index), this is
- * what mha does, and what its refusal says. NULL = accepted. */
+/* Where the text of the format and the reference reader disagree, or the text is silent ("either" in the index), this
+ * is what mha does, and what its refusal says. NULL = accepted. */
 static const struct {
     const char *file, *says;
 } ours[] = {
@@ -120,7 +120,8 @@ static void check_accepted(const char *path, const mha_file *file, const json_t 
     check_metadata(file, json_object_get(row, "metadata"));
 }
 
-/* Opens `path` both ways; the file, or NULL after the sentence was checked. `expect` is accept, reject, refuse or either. */
+/* Opens `path` both ways; the file, or NULL after the sentence was checked. `expect` is accept, reject, refuse or
+ * either. */
 static mha_file *open_checked(const char *path, const char *expect, int no_map)
 {
     const mha_file_options options = {.size = sizeof options, .no_map = no_map};

@@ -68,6 +68,14 @@ class AgainstTransformers(unittest.TestCase):
                 self.assertLess(np.abs(vector - mean / np.linalg.norm(mean)).max(), 2e-6)
                 self.assertTrue(np.array_equal(vector, ours.embed([text])[0]))
 
+    def test_a_cut_is_a_warning_here(self):
+        for _, ours in self.each():
+            long = "the " * (ours.config["max_position_embeddings"] + 20)
+            for run in (lambda: ours.embed(["the", long]), lambda: ours.tokenize(long)):
+                with self.assertWarnsRegex(UserWarning, r"22 were cut off; the model takes \d+") as caught:
+                    run()
+                self.assertEqual(caught.filename, __file__)
+
     def test_refusals(self):
         for folder, ours in self.each():
             for bad in ([[10**6]], [[-1]], [1, 2], [[1.5]]):

@@ -128,8 +128,8 @@ static void test_parts(void **state)
     }
 }
 
-/* Row t of a causal whole sees keys 0..t: the same bits when no more keys than those exist (decoding token by token), and
- * for all rows up to t at once (the shorter problem), across the lengths at which blocks of keys end. */
+/* Row t of a causal whole sees keys 0..t: the same bits when no more keys than those exist (decoding token by token),
+ * and for all rows up to t at once (the shorter problem), across the lengths at which blocks of keys end. */
 static void test_causal_prefix(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_attn_calls.c - calls that must be refused before anything is written, the edges that are none (no keys, no rows, far
- * positions), and what a plan says of itself. */
+/* test_attn_calls.c - calls that must be refused before anything is written, the edges that are none (no keys, no rows,
+ * far positions), and what a plan says of itself. */
 #include "support/check.h"
 #include "support/problem.h"
 #include <stdio.h>
@@ -53,6 +53,51 @@ static void no_lse(problem *p)
 static void no_probs(problem *p)
 {
     p->args.probs.data = NULL;
+}
+/* One byte beside an element, which no load may be made from. */
+static void odd_q(problem *p)
+{
+    p->args.q.data = (const char *)p->args.q.data + 1;
+}
+static void odd_k(problem *p)
+{
+    p->args.k.data = (const char *)p->args.k.data + 2;
+}
+static void odd_v(problem *p)
+{
+    p->args.v.data = (const char *)p->args.v.data + 3;
+}
+static void odd_out(problem *p)
+{
+    p->args.out.data = (char *)p->args.out.data + 1;
+}
+static void odd_bias(problem *p)
+{
+    p->args.bias.data = (const char *)p->args.bias.data + 1;
+}
+static void odd_lse(problem *p)
+{
+    p->args.lse.data = (char *)p->args.lse.data + 1;
+}
+static void odd_probs(problem *p)
+{
+    p->args.probs.data = (char *)p->args.probs.data + 2;
+}
+static void far_q(problem *p)
+{
+    p->args.q.stride[0] = INT64_MAX / 2;
+}
+static void far_k(problem *p)
+{
+    p->args.k.stride[2] = INT64_MIN / 4;
+}
+static void far_keep(problem *p)
+{
+    p->args.keep.stride[2] = INT64_MAX / 2;
+}
+static void far_probs(problem *p)
+{
+    p->args.probs.stride[1] = INT64_MAX / 4;
 }
 static void no_q_lens(problem *p)
 {
@@ -122,6 +167,17 @@ static const bad_call bad_calls[] = {
     {"bias", "NULL", no_bias},
     {"lse", "NULL", no_lse},
     {"probs", "NULL", no_probs},
+    {"q.data", "aligned to 4 bytes", odd_q},
+    {"k.data", "aligned", odd_k},
+    {"v.data", "aligned", odd_v},
+    {"out.data", "aligned", odd_out},
+    {"bias.data", "aligned", odd_bias},
+    {"lse.data", "aligned", odd_lse},
+    {"probs.data", "aligned", odd_probs},
+    {"q.stride", "4611686018427387903", far_q},
+    {"k.stride", "-2305843009213693952", far_k},
+    {"keep.stride", "4611686018427387903", far_keep},
+    {"probs.stride", "2305843009213693951", far_probs},
     {"q_lens", "NULL", no_q_lens},
     {"kv_lens", "NULL", no_kv_lens},
     {"offsets", "NULL", no_offsets},

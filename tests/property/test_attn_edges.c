@@ -1,5 +1,6 @@
-/* test_attn_edges.c - one size or position at a time through every value around the places where vectors, blocks of keys and
- * chunks end, on every ISA against the formula. Memory is exact, so that a sanitizer sees a read past its end. */
+/* test_attn_edges.c - one size or position at a time through every value around the places where vectors, blocks of
+ * keys and chunks end, on every ISA against the formula. Memory is exact, so that a sanitizer sees a read past its
+ * end. */
 #include "support/check.h"
 #include "support/problem.h"
 

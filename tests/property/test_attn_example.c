@@ -1,5 +1,5 @@
-/* test_attn_example.c - the short example at the head of mha/attn.h is compiled and run here. The header and this file are
- * compared as text first, so that neither changes alone. */
+/* test_attn_example.c - the short example at the head of mha/attn.h is compiled and run here. The header and this file
+ * are compared as text first, so that neither changes alone. */
 #include "mha/mha.h"
 #include "support/check.h"
 #include "support/problem.h"

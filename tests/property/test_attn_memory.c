@@ -1,7 +1,7 @@
 /* test_attn_memory.c - mha_attn_forward allocates nothing, and every failing allocation before it is clean.
  *
- * Two counters: the allocator of the context, and malloc itself, which this program replaces where the C library allows it
- * (glibc, not under a sanitizer that has replaced it already). */
+ * Two counters: the allocator of the context, and malloc itself, which this program replaces where the C library allows
+ * it (glibc, not under a sanitizer that has replaced it already). */
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/problem.h"

@@ -1,5 +1,5 @@
-/* test_attn_poison.c - masked means unread: garbage in a key or value that a row may not see never reaches that row, and
- * what a row does see propagates to that row only. On every ISA. */
+/* test_attn_poison.c - masked means unread: garbage in a key or value that a row may not see never reaches that row,
+ * and what a row does see propagates to that row only. On every ISA. */
 #include "support/check.h"
 #include "support/problem.h"
 #include <float.h>
@@ -140,8 +140,8 @@ static bool same_row(const problem *x, const problem *y, int64_t b, int64_t h, i
     return true;
 }
 
-/* Key `j` and its value are garbage in `p`. Rows that do not see it must be those of `clean`; rows that see it must not be
- * finite (every column of out is a sum with the garbage in it; NaN and Inf both count). */
+/* Key `j` and its value are garbage in `p`. Rows that do not see it must be those of `clean`; rows that see it must not
+ * be finite (every column of out is a sum with the garbage in it; NaN and Inf both count). */
 static void check_one_key(mha_ctx *ctx, problem *p, problem *clean, int64_t j, const char *name)
 {
     problem_run(ctx, p);

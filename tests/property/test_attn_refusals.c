@@ -1,5 +1,5 @@
-/* test_attn_refusals.c - descriptions that must be refused, each with the right status and a sentence that names the field
- * and its value. */
+/* test_attn_refusals.c - descriptions that must be refused, each with the right status and a sentence that names the
+ * field and its value. */
 #include "support/check.h"
 #include "support/problem.h"
 #include <stdio.h>
@@ -8,7 +8,8 @@
 
 /* ---- descriptions ---- */
 
-/* One field set to a value. The kind is the type of the field: l int64_t, i int or enum, u uint32_t or enum, d double. */
+/* One field set to a value. The kind is the type of the field: l int64_t, i int or enum, u uint32_t or enum, d
+ * double. */
 typedef struct edit {
     size_t offset;
     char kind;

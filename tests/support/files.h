@@ -4,7 +4,8 @@
 
 #include <stddef.h>
 
-/* A fresh empty folder below $TMPDIR or /tmp; aborts the test if there is none. The name lives until the program ends. */
+/* A fresh empty folder below $TMPDIR or /tmp; aborts the test if there is none. The name lives until the program
+ * ends. */
 const char *files_folder(void);
 /* Removes the folder's files (not folders inside it) and the folder. */
 void files_remove(const char *folder);

@@ -1,4 +1,5 @@
-/* layer_ref.h - the layers straight from their formulas in double: the truth of the layer tests. Shares nothing with src/. */
+/* layer_ref.h - the layers straight from their formulas in double: the truth of the layer tests. Shares nothing with
+ * src/. */
 #ifndef TEST_LAYER_REF_H
 #define TEST_LAYER_REF_H
 

@@ -5,10 +5,12 @@
 #include "mha/io.h"
 #include "mha/model.h"
 
-/* Opens a folder below MHA_TEST_DATA, or any folder when it begins with '/'; fails the running test with the sentence. */
+/* Opens a folder below MHA_TEST_DATA, or any folder when it begins with '/'; fails the running test with the
+ * sentence. */
 mha_model *case_model(mha_ctx *ctx, const char *folder, const mha_model_options *options);
 mha_file *case_file(const char *path);
-/* The real all-MiniLM-L6-v2: $MHA_MINILM, else the cache folder that `./run fetch minilm` fills; NULL if it is not there. */
+/* The real all-MiniLM-L6-v2: $MHA_MINILM, else the cache folder that `./run fetch minilm` fills; NULL if it is not
+ * there. */
 const char *case_minilm(void);
 
 /* A tensor of a golden file in malloc's memory; fails the running test if it is missing. */

@@ -27,8 +27,8 @@ typedef struct problem {
     int64_t table_width;
 } problem;
 
-/* Memory for everything `desc` names, inputs filled from the seed: the same numbers in every layout. Lengths and offsets
- * are random too. `layouts` may be NULL. Free with problem_free. */
+/* Memory for everything `desc` names, inputs filled from the seed: the same numbers in every layout. Lengths and
+ * offsets are random too. `layouts` may be NULL. Free with problem_free. */
 void problem_make(problem *p, const mha_attn_desc *desc, const problem_layouts *layouts, uint64_t seed);
 /* A random description with random data in random layouts; the pair (seed, number) fixes it. */
 void problem_random(problem *p, uint64_t seed, uint64_t number);
@@ -39,8 +39,8 @@ void problem_free(problem *p);
 /* One line for people: sizes and features. Returns `text`. */
 const char *problem_text(const problem *p, char *text, size_t capacity);
 
-/* Plans, allocates exactly the workspace that the plan names between two guards, fills it with NaN, runs, and checks the
- * guards of workspace and outputs. Fails the running test with `err` or a sentence if anything goes wrong. */
+/* Plans, allocates exactly the workspace that the plan names between two guards, fills it with NaN, runs, and checks
+ * the guards of workspace and outputs. Fails the running test with `err` or a sentence if anything goes wrong. */
 void problem_run(mha_ctx *ctx, problem *p);
 /* The same, for those who expect a failure: returns false with a sentence in why[capacity] instead. */
 bool problem_try(mha_ctx *ctx, problem *p, char *why, size_t capacity);

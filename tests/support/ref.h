@@ -4,8 +4,10 @@
  * out [B, H, Lq, Dv], lse [B, H, Lq], probs [B, H, Lq, Lk]; H is listed_heads if the description has a list of heads.
  *
  * How close must a result be? Error is measured against ref_truth (one type wider than the problem's). Allowed is twice
- * the worst error of ref_plain, the same formula written plainly in the problem's own type, plus twice the rounding of the
- * terms that one number is made of (`out_floor` ..., with the rounding to the type of out), since plain code may be exact by luck when a result is small. */
+ * the worst error of ref_plain, the same formula written plainly in the problem's own type, plus twice the rounding of
+ * the terms that one number is made of (`out_floor` ..., with the rounding to the type of
+ * out), since plain code may be exact by luck when a result is
+ * small. */
 #ifndef TEST_REF_H
 #define TEST_REF_H
 

@@ -1,7 +1,7 @@
 /* sha256.c - SHA-256 as FIPS 180-4 writes it down (sha256.h).
  *
- * The constants are not listed but computed: the first 32 bits of the fractions of the cube roots (K) and square roots (the
- * initial state) of the first primes, in integers, so that they cannot be mistyped.
+ * The constants are not listed but computed: the first 32 bits of the fractions of the cube roots (K) and square roots
+ * (the initial state) of the first primes, in integers, so that they cannot be mistyped.
  */
 #include "support/sha256.h"
 

@@ -1,6 +1,6 @@
-/* tensor.h - memory for one argument of the operator, in any stride pattern, with guards in every element that is not part
- * of it: before, behind and in the gaps. Guards of inputs are NaN, so that a number read from them shows in the result;
- * guards of outputs are a finite canary, so that a stray write shows even when NaN is written. */
+/* tensor.h - memory for one argument of the operator, in any stride pattern, with guards in every element that is not
+ * part of it: before, behind and in the gaps. Guards of inputs are NaN, so that a number read from them shows in the
+ * result; guards of outputs are a finite canary, so that a stray write shows even when NaN is written. */
 #ifndef TEST_TENSOR_H
 #define TEST_TENSOR_H
 
@@ -38,7 +38,8 @@ void tensor_set(tensor *t, int64_t b, int64_t h, int64_t l, int64_t d, double va
 mha_cview tensor_cview(const tensor *t);
 mha_view tensor_view(const tensor *t);
 
-/* Every element of the tensor from `next(arg)`, in the order of the indices (so the values do not depend on the layout). */
+/* Every element of the tensor from `next(arg)`, in the order of the indices (so the values do not depend on the
+ * layout). */
 void tensor_fill(tensor *t, double (*next)(void *arg), void *arg);
 /* Same values in both; shapes must agree. */
 void tensor_copy(tensor *to, const tensor *from);

@@ -1,4 +1,5 @@
-/* test_attn_limits.c - mha/limits.h: the figures are rates of this machine, the refusals name the value. How fast is not asked. */
+/* test_attn_limits.c - mha/limits.h: the figures are rates of this machine, the refusals name the value. How fast is
+ * not asked. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,7 +41,8 @@ static void test_rates(void **state)
     free(memory);
 }
 
-/* The default context serves NULL; a footprint that is no multiple of anything is fine (the sanitizers watch its end). */
+/* The default context serves NULL; a footprint that is no multiple of anything is fine (the sanitizers watch its
+ * end). */
 static void test_odd_bytes(void **state)
 {
     (void)state;

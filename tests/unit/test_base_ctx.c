@@ -107,7 +107,8 @@ static void bad_options_are_refused(void **state)
 
 static void threads_come_from_option_then_environment(void **state)
 {
-    static const char *const bad[] = {"0", "-2", "two", "2x", "1025", "99999999999999999999", "\x1B[31m"};
+    static const char *const bad[] = {"0",  "-2", "two", "2x",  "1025",    "99999999999999999999",
+                                      " 3", "3 ", "+3",  "0x3", "\x1B[31m"};
     mha_ctx_options given = options();
     (void)state;
     setenv("MHA_THREADS", "3", 1);

@@ -1,8 +1,10 @@
-/* test_heads_measure.c - measuring a tiny model: pooling over texts, threads, the probe's seed, cancelling, lack of memory. */
+/* test_heads_measure.c - measuring a tiny model: pooling over texts, threads, the probe's seed, cancelling, lack of
+ * memory. */
 #include "support/check.h"
 
 #include <math.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "mha/heads.h"
@@ -117,6 +119,39 @@ static void cut_and_out_of_range(void **state)
     mha_model_free(model);
 }
 
+static void on_log(void *user, int level, const char *message)
+{
+    if (level == 0) snprintf(user, 1024, "%s", message);
+}
+
+/* A cut at the model's maximum is a warning, one that was asked for is none; a bad text is named. */
+static void cuts_and_refusals_name_the_text(void **state)
+{
+    (void)state;
+    char text[120 * 4 + 1] = "", heard[1024] = "";
+    for (int i = 0; i < 120; i++)
+        memcpy(text + 4 * i, "the ", 5);
+    const mha_ctx_options options = {.size = sizeof options, .threads = 1, .log = on_log, .log_user = heard};
+    mha_ctx *ctx;
+    assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
+    mha_model *model = open_model(ctx);
+    const char *both[] = {"the", text};
+    mha_heads_free(measure(model, both, 2, (mha_heads_options){.max_tokens = 5, .no_probe = 1}));
+    assert_string_equal(heard, "");
+    mha_heads_free(measure(model, both, 2, (mha_heads_options){.no_probe = 1}));
+    assert_string_equal(heard, "text 2 of 2: 122 tokens, 26 were cut off; the model takes 96");
+    mha_heads *none;
+    mha_error err = {0};
+    both[1] = "a\xC3";
+    assert_int_equal(mha_heads_measure(model, both, 2, NULL, &none, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "text 2 of 2: byte 1 (0xC3) of the text is not UTF-8");
+    both[1] = NULL;
+    assert_int_equal(mha_heads_measure(model, both, 2, NULL, &none, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "text 2 of 2 is NULL");
+    mha_model_free(model);
+    mha_ctx_free(ctx);
+}
+
 static int stop_at_second(void *user, const char *what, int64_t done, int64_t total)
 {
     (void)user;
@@ -173,8 +208,13 @@ static void no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_change_nothing), cmocka_unit_test(texts_pool_by_rows), cmocka_unit_test(seeds),
-        cmocka_unit_test(cut_and_out_of_range),   cmocka_unit_test(cancelled),          cmocka_unit_test(no_memory),
+        cmocka_unit_test(threads_change_nothing),
+        cmocka_unit_test(texts_pool_by_rows),
+        cmocka_unit_test(seeds),
+        cmocka_unit_test(cut_and_out_of_range),
+        cmocka_unit_test(cuts_and_refusals_name_the_text),
+        cmocka_unit_test(cancelled),
+        cmocka_unit_test(no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

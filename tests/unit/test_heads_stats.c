@@ -1,5 +1,5 @@
-/* test_heads_stats.c - the numbers of one head, without a model: small maps by hand, and the ideal patterns of golden/heads whose
- * labels are known by construction. */
+/* test_heads_stats.c - the numbers of one head, without a model: small maps by hand, and the ideal patterns of
+ * golden/heads whose labels are known by construction. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -125,8 +125,8 @@ static void golden_patterns(void **state)
     mha_file_free(file);
 }
 
-/* The maps of a small causal model on token 0 and 15 random tokens twice, so that each text is its own probe. Limits: abs_tolerance of
- * the reference's index.json, ten times a float32 run's error. */
+/* The maps of a small causal model on token 0 and 15 random tokens twice, so that each text is its own probe. Limits:
+ * abs_tolerance of the reference's index.json, ten times a float32 run's error. */
 static void golden_causal(void **state)
 {
     (void)state;

@@ -168,8 +168,8 @@ static void npy_headers(void **state)
         {"{'descr': '<f4', 'fortran_order': 0, 'shape': (3,)}", 1, "True or False"},
         {"{'descr': '<f4', 'fortran_order': False}", 1, "shape is missing"},
         {"{}", 1, "descr is missing"},
-        {"{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (3,)}", 1, "'descr' is there twice"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,), 'x': 1}", 1, "key 'x' is not known"},
+        {"{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (3,)}", 1, "\"descr\" is there twice"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,), 'x': 1}", 1, "key \"x\" is not known"},
         {"{'descr': '|O', 'fortran_order': False, 'shape': (3,)}", 1, "pickle"},
         {"{'descr': '<U3', 'fortran_order': False, 'shape': (1,)}", 1, "strings are not read"},
         {"{'descr': '|S12', 'fortran_order': False, 'shape': (1,)}", 1, "strings are not read"},
@@ -177,10 +177,10 @@ static void npy_headers(void **state)
         {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (3,)}", 1, "structures are not read"},
         {"{'descr': '<M8[s]', 'fortran_order': False, 'shape': (1,)}", 1, "dates are not read"},
         {"{'descr': '<c8', 'fortran_order': False, 'shape': (1,)}", 1, "complex"},
-        {"{'descr': '<f16', 'fortran_order': False, 'shape': (3,)}", 1, "'<f16' is not known"},
-        {"{'descr': '|f4', 'fortran_order': False, 'shape': (3,)}", 1, "'|f4' is not known"},
-        {"{'descr': '=f4', 'fortran_order': False, 'shape': (3,)}", 1, "'=f4' is not known"},
-        {"{'descr': 'f4', 'fortran_order': False, 'shape': (3,)}", 1, "'f4' is not known"},
+        {"{'descr': '<f16', 'fortran_order': False, 'shape': (3,)}", 1, "\"<f16\" is not known"},
+        {"{'descr': '|f4', 'fortran_order': False, 'shape': (3,)}", 1, "\"|f4\" is not known"},
+        {"{'descr': '=f4', 'fortran_order': False, 'shape': (3,)}", 1, "\"=f4\" is not known"},
+        {"{'descr': 'f4', 'fortran_order': False, 'shape': (3,)}", 1, "\"f4\" is not known"},
         {"{'descr': '\\x3cf4', 'fortran_order': False, 'shape': (3,)}", 1, "a quoted dtype"},
         {"{'descr': '<f4\", 'fortran_order': False, 'shape': (3,)}", 1, "is not known"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}", 4, "version 4.0 is not known"},
@@ -212,7 +212,8 @@ static void npy_headers(void **state)
     files_remove(folder);
 }
 
-/* One array of shape (2, 3, 4) whose element [i][j][k] is 100 i + 10 j + k, in both orders of dimensions and of bytes. */
+/* One array of shape (2, 3, 4) whose element [i][j][k] is 100 i + 10 j + k, in both orders of dimensions and of
+ * bytes. */
 static void npy_orders(void **state)
 {
     (void)state;

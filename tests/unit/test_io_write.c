@@ -141,7 +141,8 @@ static void occupied_temporary(void **state)
     files_remove(folder);
 }
 
-/* A limit on the file size stands for a full disk: the write comes back short, then fails. In a child, since limits stay. */
+/* A limit on the file size stands for a full disk: the write comes back short, then fails. In a child, since limits
+ * stay. */
 static void full_disk(void **state)
 {
     (void)state;

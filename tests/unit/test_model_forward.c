@@ -1,4 +1,5 @@
-/* test_model_forward.c - what a forward pass and an embedding promise beside being right: bits, callbacks, refusals, memory. */
+/* test_model_forward.c - what a forward pass and an embedding promise beside being right: bits, callbacks, refusals,
+ * memory. */
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/model_case.h"
@@ -311,25 +312,52 @@ static void test_pooling(void **state)
     mha_model_free(model);
 }
 
-/* 200 words are cut at the model's 96 tokens, not refused. */
+/* Keeps the last warning of a context. */
+typedef struct listener {
+    int warnings;
+    char last[1024];
+} listener;
+
+static void on_log(void *user, int level, const char *message)
+{
+    listener *l = user;
+    if (level != 0) return;
+    l->warnings++;
+    snprintf(l->last, sizeof l->last, "%s", message);
+}
+
+/* 200 words are cut at the model's 96 tokens: not refused, but not in silence. */
 static void test_embed_cuts_long_texts(void **state)
 {
     (void)state;
     char text[200 * 4 + 1] = "";
     for (int i = 0; i < 200; i++)
         memcpy(text + 4 * i, "the ", 5);
-    const char *list = text;
-    float vector[E];
-    mha_model *model = case_model(NULL, TINY, NULL);
+    const char *list = text, *both[] = {"the", text};
+    float vector[E], vectors[2 * E];
+    listener heard = {0};
+    const mha_ctx_options options = {.size = sizeof options, .threads = 1, .log = on_log, .log_user = &heard};
+    mha_ctx *ctx = NULL;
+    assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
+    mha_model *model = case_model(ctx, TINY, NULL);
+    assert_int_equal(mha_model_embed(model, both, 1, NULL, vectors, NULL), MHA_OK);
+    assert_int_equal(heard.warnings, 0);
+    assert_int_equal(mha_model_embed(model, both, 2, NULL, vectors, NULL), MHA_OK);
+    assert_int_equal(heard.warnings, 1);
+    assert_string_equal(heard.last, "text 2 of 2: 202 tokens, 106 were cut off; the model takes 96");
     assert_int_equal(mha_model_embed(model, &list, 1, NULL, vector, NULL), MHA_OK);
     assert_int_equal(mha_model_embed(model, NULL, 0, NULL, NULL, NULL), MHA_OK);
     mha_error err = {0};
     assert_int_equal(mha_model_embed(model, &list, -1, NULL, vector, &err), MHA_ERR_ARG);
     assert_int_equal(mha_model_embed(model, (const char *[]){NULL}, 1, NULL, vector, &err), MHA_ERR_ARG);
-    assert_non_null(strstr(err.message, "text 0 is NULL"));
+    assert_string_equal(err.message, "text 1 of 1 is NULL");
+    both[1] = "ab\xFF";
+    assert_int_equal(mha_model_embed(model, both, 2, NULL, vectors, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "text 2 of 2: byte 2 (0xFF) of the text is not UTF-8");
     const mha_embed_options odd = {.size = sizeof odd, .pool = (mha_pool)9};
     assert_int_equal(mha_model_embed(model, &list, 1, &odd, vector, &err), MHA_ERR_ARG);
     mha_model_free(model);
+    mha_ctx_free(ctx);
 }
 
 static int count_progress(void *user, const char *what, int64_t done, int64_t total)
@@ -391,6 +419,10 @@ static void test_no_memory(void **state)
         assert_int_equal(memory.live, live);
     }
     assert_true(n > 3);
+    memory.budget = -1;
+    const long before = memory.calls;
+    assert_int_equal(mha_model_forward(model, &input, NULL, NULL), MHA_OK);
+    assert_int_equal(memory.calls - before, 2); /* a plan and the pass, for all layers */
     mha_model_free(model);
     mha_ctx_free(ctx);
     assert_int_equal(memory.live, 0);

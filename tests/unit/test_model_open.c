@@ -131,7 +131,9 @@ static void test_config_text(void **state)
     assert_string_equal(mha_model_config_json(model), config);
     mha_model_free(model);
     files_write(files_path(folder, "config.json"), config, n / 2);
-    refused(folder, MHA_ERR_FORMAT, "config.json");
+    char want[512];
+    snprintf(want, sizeof want, "%s/config.json: line ", folder);
+    refused(folder, MHA_ERR_FORMAT, want);
     files_remove(folder);
     free(config);
     free(with_mark);
