@@ -62,7 +62,8 @@ typedef struct mha_cache_tokens {
     size_t size;           /* sizeof(mha_cache_tokens) */
     int64_t count;         /* >= 0 for each sequence */
     const int64_t *counts; /* [n] 0..count, where sequences get less; NULL = count for each */
-    mha_dtype dtype;       /* of k and v: the dtype of the cache (default), or f32, rounded to bf16, f16 or q8_0 */
+    mha_dtype dtype;       /* of k and v: that of the cache, or f32 where it stores bf16, f16 or q8_0; 0 = that of the
+                              cache, f32 for q8_0 */
     mha_cview k;           /* [n, Hkv, count, D ]  all-zero strides: contiguous */
     mha_cview v;           /* [n, Hkv, count, Dv] */
 } mha_cache_tokens;

@@ -246,14 +246,15 @@ static void test_stored_types(void **state)
     static const mha_dtype types[] = {MHA_Q8_0, MHA_BF16, MHA_F16};
     static const int64_t widths[][3] = {
         {32, 64, 16}, {40, 24, 128}, {7, 80, 64}, {128, 128, 512}}; /* D, Dv, page_size */
+    static const int64_t lengths[] = {1, 5, 140};                   /* of q: decode, few, many */
     mha_error err = {0};
     for (int n = 0; n < context_count; n++)
-        for (int at = 0; at < 3 * 4; at++) {
-            const int64_t D = widths[at / 3][0], Dv = widths[at / 3][1];
+        for (int at = 0; at < 3 * 3 * 4; at++) {
+            const int64_t D = widths[at / 9][0], Dv = widths[at / 9][1], rows = lengths[at / 3 % 3];
             const mha_dtype type = types[at % 3];
             problem p, stored;
             mha_attn_desc d = laws[0].dense;
-            d.batch = 1, d.q_len = 140, d.kv_len = 300, d.head_dim = D, d.v_head_dim = Dv;
+            d.batch = 1, d.q_len = rows, d.kv_len = 300, d.head_dim = D, d.v_head_dim = Dv;
             d.align = MHA_ALIGN_BOTTOM_RIGHT;
             problem_make(&p, &d, NULL, 86);
             problem_make(&stored, &d, NULL, 86);
@@ -263,7 +264,7 @@ static void test_stored_types(void **state)
                                        .head_dim = D,
                                        .v_head_dim = Dv,
                                        .dtype = type,
-                                       .page_size = widths[at / 3][2]};
+                                       .page_size = widths[at / 9][2]};
             const mha_cache_tokens tokens = {.size = sizeof tokens,
                                              .count = 300,
                                              .dtype = MHA_F32,
@@ -281,7 +282,7 @@ static void test_stored_types(void **state)
             if (mha_cache_load(cache, t, MHA_CACHE_TENSORS, &err) != MHA_OK) fail_msg("%s", err.message);
             mha_cache_free(first);
             problem_run(contexts[n], &stored);
-            mha_attn_desc call = {.size = sizeof call, .heads = 4, .q_len = 140, .causal = 1, .outputs = MHA_ATTN_LSE};
+            mha_attn_desc call = {.size = sizeof call, .heads = 4, .q_len = rows, .causal = 1, .outputs = MHA_ATTN_LSE};
             mha_attn_args args = p.args;
             assert_int_equal(mha_cache_bind(cache, 0, NULL, &call, &args, &err), MHA_OK);
             if (mha_attention(contexts[n], &call, &args, &err) != MHA_OK) fail_msg("%s", err.message);
