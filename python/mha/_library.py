@@ -41,7 +41,7 @@ class AttnDesc(ctypes.Structure):
         ("dtype", c_int), ("kv_dtype", c_int), ("bias_dtype", c_int), ("scale", c_double), ("softcap", c_double),
         ("causal", c_int), ("align", c_int), ("window", Window), ("keep_keys", c_int64), ("block_q", c_int64),
         ("block_k", c_int64), ("page_size", c_int64), ("pages", c_int64),
-        ("listed_heads", c_int64), ("dropout", c_double),
+        ("listed_heads", c_int64), ("top_keys", c_int64), ("dropout", c_double),
         ("precision", c_int), ("inputs", c_uint32), ("outputs", c_uint32)]
 
 
@@ -51,6 +51,11 @@ class AttnArgs(ctypes.Structure):
         (n, View) for n in ("block_keep", "block_table", "slopes", "sinks", "gates")] + [
         ("head_list", c_void_p), ("dropout_keep", View), ("dropout_seed", c_uint64), ("lse", View), ("probs", View),
         ("stats", c_void_p)]
+
+
+class AttnStats(ctypes.Structure):
+    _fields_ = [("size", c_size_t)] + [(n, View) for n in (
+        "row_entropy", "row_max", "row_argmax", "row_distance", "received", "top_prob", "top_key")]
 
 
 class ModelInfo(ctypes.Structure):

@@ -1,6 +1,7 @@
 /* bind.c - checks the arguments of one call and fills in their strides. Part of params.h: the rest trusts what it
  * leaves. */
 #include "attn/params.h"
+#include "attn/stats.h"
 #include "base/error.h"
 #include "base/q8.h"
 #include "base/size.h"
@@ -292,7 +293,7 @@ static mha_status bind_lengths(mha__call *call, mha_error *err)
     if (in & MHA_ATTN_KV_LENS) MHA__TRY(check_lengths("kv_lens", a->kv_lens, B, cu_k, d->kv_len, err));
     if (in & MHA_ATTN_PREFIX_LENS) MHA__TRY(check_lengths("prefix_lens", a->prefix_lens, B, cu_k, d->kv_len, err));
     if (in & MHA_ATTN_HEAD_LIST) MHA__TRY(check_head_list(d, a->head_list, err));
-    if (d->align == MHA_ALIGN_OFFSETS && plan->positional && !a->offsets)
+    if (d->align == MHA_ALIGN_OFFSETS && (plan->positional || (d->outputs & MHA_ATTN_STATS)) && !a->offsets)
         return mha__fail(err, MHA_ERR_ARG, "offsets is NULL, but align is MHA_ALIGN_OFFSETS");
     if (d->align == MHA_ALIGN_UNSET && plan->positional) MHA__TRY(check_align(call, err));
     return MHA_OK;
@@ -336,10 +337,12 @@ mha_status mha__attn_bind(const mha_attn_plan *plan, const mha_attn_args *args, 
     call->plan = plan;
     call->args = *args;
     call->workspace = workspace;
+    call->first_key = 0;
     MHA__TRY(bind_lengths(call, err));
     if (plan->desc.inputs & MHA_ATTN_BLOCK_TABLE) MHA__TRY(bind_block_table(&plan->desc, &call->args, err));
     MHA__TRY(bind_tensors(plan, &call->args, err));
     MHA__TRY(bind_extras(&plan->desc, plan->kernels->real_size, &call->args, err));
+    if (plan->desc.outputs & MHA_ATTN_STATS) MHA__TRY(mha__stats_bind(plan, &call->args, &call->stats, err));
     if (plan->folded) fold(&plan->desc, &call->args);
     return MHA_OK;
 }

@@ -18,6 +18,7 @@
 #include "attn/merge.h"
 #include "attn/pages.h"
 #include "attn/place.h"
+#include "attn/stats.h"
 #include "base/q8.h"
 #include "base/size.h"
 #include <string.h>
@@ -307,19 +308,26 @@ static bool finish(const tile *t, const mha__partial *result)
     return finite;
 }
 
-/* The probabilities of one panel and the keys of one block. Every entry is written, also those behind masks. */
+/* The probabilities of one panel and the keys of one block, into the statistics and into probs, where every entry is
+ * written, also those behind masks. */
 static void panel_probabilities(const tile *t, const panel *p, const block *b, int64_t keys, const mha__partial *result)
 {
     const mha_view *out = &t->call->args.probs;
+    const uint32_t wanted = t->plan->desc.outputs;
     const int64_t nr = t->k->nr;
     const size_t size = t->k->real_size;
     int64_t first, end;
-    memset(t->scratch.s, 0, (size_t)(keys * nr) * size);
+    if (wanted & MHA_ATTN_PROBS) memset(t->scratch.s, 0, (size_t)(keys * nr) * size);
     if (b->k.data && mha__mask_block(t->call, &p->rows, &p->span, b->start, &first, &end)) {
         void *s = at(t, t->scratch.s, (first - b->start) * nr);
         scores(t, p, b, first, end, s, NULL);
-        t->k->probs(end - first, p->rows.count, at(t, result->max, p->row), at(t, t->scratch.inverse, p->row), s);
+        const void *max = at(t, result->max, p->row);
+        if (wanted & MHA_ATTN_STATS)
+            mha__stats_panel(t->call, &t->scratch, &p->rows, p->row, b->start, first, end - first, max, s);
+        else
+            t->k->probs(end - first, p->rows.count, max, at(t, t->scratch.inverse, p->row), s);
     }
+    if (!(wanted & MHA_ATTN_PROBS)) return;
     t->k->unpack(p->rows.count, keys, t->scratch.s,
                  mha__at_out(out, size, p->rows.b, p->rows.result, p->rows.first, b->start), out->stride[2],
                  out->stride[3]);
@@ -329,16 +337,20 @@ static void panel_probabilities(const tile *t, const panel *p, const block *b, i
 static void probabilities(const tile *t, const mha__partial *result)
 {
     const int64_t Lk = t->plan->desc.kv_len;
+    const uint32_t wanted = t->plan->desc.outputs;
+    if (wanted & MHA_ATTN_STATS) mha__stats_open_tile(t->call, &t->scratch, &t->rows);
     for (int64_t start = 0; start < Lk; start += MHA__KEY_BLOCK) {
         const int64_t keys = mha__min64(MHA__KEY_BLOCK, Lk - start);
         int64_t first, end;
         const bool seen = mha__mask_block(t->call, &t->rows, &t->span, start, &first, &end);
+        if (!seen && !(wanted & MHA_ATTN_PROBS)) continue;
         const block b = {.start = start, .k = seen ? keys_of(t, start, end - start) : (mha__run){0}};
         for (int64_t row = 0; row < t->rows.count; row += t->k->nr) {
             const panel p = panel_of(t, row);
             panel_probabilities(t, &p, &b, keys, result);
         }
     }
+    if (wanted & MHA_ATTN_STATS) mha__stats_close_tile(t->call, &t->scratch, &t->rows, result);
 }
 
 static char *scratch_of(const mha__call *call, int worker)
@@ -409,5 +421,17 @@ void mha__fwd_tile(void *call, int64_t task, int worker)
         result = attend(&t);
         finish(&t, &result);
     }
-    if (t.plan->desc.outputs & MHA_ATTN_PROBS) probabilities(&t, &result);
+    if (t.plan->desc.outputs & (MHA_ATTN_PROBS | MHA_ATTN_STATS)) probabilities(&t, &result);
+}
+
+void mha__fwd_head(void *arg, int64_t head, int worker)
+{
+    const mha__call *call = arg;
+    const mha_attn_plan *plan = call->plan;
+    mha__scratch scratch;
+    mha__scratch_carve(plan, call->workspace + (size_t)worker * plan->worker_bytes, &scratch);
+    mha__stats_open_head(call, &scratch);
+    for (int64_t n = 0; n < plan->tiles; n++)
+        mha__fwd_tile(arg, head * plan->tiles + n, worker);
+    mha__stats_close_head(call, &scratch, head);
 }

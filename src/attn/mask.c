@@ -27,7 +27,7 @@ static int64_t keys_of(const mha__call *call, int64_t b)
 
 int64_t mha__mask_offset(const mha__call *call, int64_t b)
 {
-    if (!call->plan->positional) return 0;
+    if (!call->plan->positional && !(call->plan->desc.outputs & MHA_ATTN_STATS)) return 0;
     switch (call->plan->desc.align) {
     case MHA_ALIGN_BOTTOM_RIGHT:
         return keys_of(call, b) - queries_of(call, b);

@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-enum { HEAD_DIM_MAX = 512, PAGE_SIZE_MIN = 16 };
+enum { HEAD_DIM_MAX = 512, TOP_KEYS_MAX = 32, PAGE_SIZE_MIN = 16 };
 
 static mha_status bad_int(mha_error *err, const char *field, int64_t value, const char *want)
 {
@@ -60,6 +60,12 @@ static mha_status check_products(const mha_attn_desc *d, mha_error *err)
                          "pages * kv_heads * page_size * head_dim = %" PRId64 " * %" PRId64 " * %" PRId64 " * %" PRId64
                          " overflows",
                          d->pages, d->kv_heads, d->page_size, widest);
+    const int64_t stats[] = {d->batch, d->heads, mha__max64(rows[2], keys[2]), mha__max64(d->top_keys, 1)};
+    if ((d->outputs & MHA_ATTN_STATS) && (!mha__bytes(stats, 4, sizeof(int64_t), &bytes) || bytes > PTRDIFF_MAX))
+        return mha__fail(err, MHA_ERR_ARG,
+                         "stats of batch * heads * length * top_keys = %" PRId64 " * %" PRId64 " * %" PRId64
+                         " * %" PRId64 " numbers overflow",
+                         d->batch, d->heads, stats[2], stats[3]);
     if ((d->outputs & MHA_ATTN_PROBS) && (!mha__bytes(probs, 4, sizeof(double), &bytes) || bytes > PTRDIFF_MAX))
         return mha__fail(err, MHA_ERR_ARG,
                          "probs of batch * heads * q_len * kv_len = %" PRId64 " * %" PRId64 " * %" PRId64 " * %" PRId64
@@ -139,7 +145,7 @@ static mha_status check_dtype(const char *field, mha_dtype dtype, bool cache, mh
 #define OUTPUT_FLAGS(X)     \
     X(MHA_ATTN_LSE, NULL)   \
     X(MHA_ATTN_PROBS, NULL) \
-    X(MHA_ATTN_STATS, "statistics")
+    X(MHA_ATTN_STATS, NULL)
 
 static const struct flag {
     uint32_t bit;
@@ -203,6 +209,9 @@ static mha_status check_extras(const mha_attn_desc *d, mha_error *err)
     MHA__TRY(check_block("block_k", d->block_k, d, err));
     MHA__TRY(check_pages(d, err));
     MHA__TRY(check_head_list(d, err));
+    if (d->top_keys < 0 || d->top_keys > TOP_KEYS_MAX) return bad_int(err, "top_keys", d->top_keys, "0 to 32");
+    if (d->top_keys > 0 && !(d->outputs & MHA_ATTN_STATS))
+        return bad_int(err, "top_keys", d->top_keys, "0, as outputs lacks MHA_ATTN_STATS");
     if (d->precision != MHA_PRECISION_DEFAULT && d->precision != MHA_PRECISION_SPLIT)
         return bad_int(err, "precision", (int64_t)d->precision, "a value of mha_precision");
     return MHA_OK;

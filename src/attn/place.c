@@ -2,6 +2,7 @@
  * cu[b] / MHA__TILE_Q + b, which gives each of them tiles enough and some a tile too many, and needs no table. */
 #include "attn/place.h"
 
+#include "attn/stats.h"
 #include "base/size.h"
 
 /* The sequence that tile `number` belongs to, and its first row within it. */
@@ -44,6 +45,8 @@ static mha__call alone(const mha__call *call, int64_t b)
     move(&a->v, plan->kv.size, key);
     move_out(&a->out, plan->q.size, row);
     move_out(&a->lse, plan->kernels->real_size, row);
+    mha__stats_move(&c.stats, plan->kernels->real_size, row);
+    c.first_key = key;
     return c;
 }
 

@@ -4,6 +4,7 @@
 #include "attn/fwd_tiled.h"
 #include "attn/params.h"
 #include "attn/scratch.h"
+#include "attn/stats.h"
 #include "base/error.h"
 #include "base/q8.h"
 #include "base/size.h"
@@ -128,7 +129,10 @@ mha_status mha_attn_forward(const mha_attn_plan *plan, const mha_attn_args *args
     if (!plan) return mha__fail(err, MHA_ERR_ARG, "plan is NULL");
     MHA__TRY(mha__attn_bind(plan, args, workspace, workspace_bytes, &call, err));
     if (plan->parts > 1) run(&call, plan->tasks * plan->parts, mha__fwd_part);
-    run(&call, plan->tasks, mha__fwd_tile);
+    if (mha__stats_by_head(&call))
+        run(&call, plan->tiles > 0 ? plan->tasks / plan->tiles : 0, mha__fwd_head);
+    else
+        run(&call, plan->tasks, mha__fwd_tile);
     return MHA_OK;
 }
 

@@ -46,6 +46,8 @@ struct mha_attn_plan {
 typedef struct mha__call {
     const mha_attn_plan *plan;
     mha_attn_args args;
+    mha_attn_stats stats; /* args.stats, likewise */
+    int64_t first_key;    /* of the sequence among the packed ones; 0 without them */
     char *workspace;
 } mha__call;
 

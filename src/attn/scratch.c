@@ -15,6 +15,20 @@ static void *take(char *base, size_t *used, int64_t count, size_t size)
     return piece;
 }
 
+static void carve_stats(const mha_attn_plan *plan, char *base, size_t *used, mha__scratch *scratch)
+{
+    const bool wanted = plan->desc.outputs & MHA_ATTN_STATS;
+    const size_t size = plan->kernels->real_size;
+    const int64_t lanes = wanted ? plan->kernels->nr : 0, rows = wanted ? MHA__TILE_Q : 0;
+    mha__moments *m = &scratch->moments;
+    void **pieces[] = {&m->total, &m->depth, &m->reach, &m->peak, &m->where};
+    for (size_t n = 0; n < sizeof pieces / sizeof *pieces; n++)
+        *pieces[n] = take(base, used, lanes, size);
+    scratch->row_sums = take(base, used, rows, sizeof *scratch->row_sums);
+    scratch->top_keys = take(base, used, rows * plan->desc.top_keys, sizeof *scratch->top_keys);
+    scratch->received = take(base, used, wanted ? plan->desc.kv_len : 0, sizeof *scratch->received);
+}
+
 size_t mha__scratch_carve(const mha_attn_plan *plan, char *base, mha__scratch *scratch)
 {
     const mha_attn_desc *d = &plan->desc;
@@ -41,6 +55,7 @@ size_t mha__scratch_carve(const mha_attn_plan *plan, char *base, mha__scratch *s
     scratch->lo = take(base, &used, MHA__TILE_Q, sizeof(int64_t));
     scratch->hi = take(base, &used, MHA__TILE_Q, sizeof(int64_t));
     scratch->prefix = take(base, &used, MHA__TILE_Q, sizeof(int64_t));
+    carve_stats(plan, base, &used, scratch);
     for (int i = 0; i <= plan->levels; i++) {
         scratch->partial[i].max = take(base, &used, MHA__TILE_Q, size);
         scratch->partial[i].sum = take(base, &used, MHA__TILE_Q, size);

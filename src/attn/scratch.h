@@ -12,6 +12,8 @@
  *   inverse, gated        a number per row of the tile: 1 / sum, and that times the gate
  *   bytes     the block mask of that block, a byte for each query and key
  *   lo, hi, prefix        keys that each row may see (mask.h)
+ *   moments, row_sums, top_keys, received   only for statistics: 5 numbers per lane; sums per row of the tile; the
+ *             list [TILE_Q][top_keys] of each row; a number per key
  *   partial   the chunk at work, and those that wait to be merged: levels + 1 times max, sum, o
  *
  * Every piece begins on a cache line.
@@ -21,12 +23,27 @@
 
 #include "attn/plan.h"
 
+/* What is known of one row's statistics, over the keys so far: see mha__moments. */
+typedef struct mha__row_sums {
+    double total, depth, reach, peak;
+    int64_t where;
+} mha__row_sums;
+
+typedef struct mha__top_key {
+    double prob;
+    int64_t key;
+} mha__top_key;
+
 typedef struct mha__scratch {
     void *q, *s, *extra, *wide, *bias, *mask, *v;
     void *gathered_k, *gathered_v;
     void *top, *alpha, *inverse, *gated;
     uint8_t *bytes;
     int64_t *lo, *hi, *prefix;
+    mha__moments moments;
+    mha__row_sums *row_sums;
+    mha__top_key *top_keys;
+    double *received;
     mha__partial partial[MHA__LEVELS + 1];
 } mha__scratch;
 

@@ -54,6 +54,12 @@ typedef struct mha__draw {
     uint64_t dropped; /* probability * 2^32, 2^32 drops everything */
 } mha__draw;
 
+/* What the statistics of rows are made of: a number per lane, over the keys of a panel. */
+typedef struct mha__moments {
+    void *total, *depth, *reach; /* sums of p, of p * (max - s), of p * |position + lane - (first + key)| */
+    void *peak, *where;          /* greatest p, and first + its key (the lowest); 0 and -1 if no p is above 0 */
+} mha__moments;
+
 typedef struct mha__kernels {
     const char *isa;  /* "avx2" */
     size_t real_size; /* 4 or 8 */
@@ -111,6 +117,14 @@ typedef struct mha__kernels {
     void (*drop)(int64_t keys, int64_t lanes, const void *mask, double scale, void *s);
     /* s = exp(s - max) * inverse; 0 where s is -inf, whatever the others are. */
     void (*probs)(int64_t keys, int64_t lanes, const void *max, const void *inverse, void *s);
+
+    /* The same, and fills `moments`. Small numbers: count position and first from the start of a block of keys. */
+    void (*moments)(int64_t keys, int64_t lanes, const void *max, const void *inverse, int64_t position, int64_t first,
+                    void *s, const mha__moments *moments);
+    /* The first of keys [key, keys) with s[key][lane] > bound, a number of the table's type; else `keys`. */
+    int64_t (*next_above)(int64_t key, int64_t keys, const void *s, int64_t lane, double bound);
+    /* mass[key] += sum of s[key][lane] over the lanes in use. */
+    void (*mass)(int64_t keys, int64_t lanes, const void *s, double *mass);
 
     /* o [rows, dv; row stride o_stride] = o * alpha[row] + P V. P is s read across; V is in panels: number (key, c) at
      * v + (c / nr) * v_panel + key * v_row + c % nr, whole vectors readable. o_stride >= dv rounded up to nr. */

@@ -34,7 +34,8 @@ static const mha_attn_desc masked = {.size = sizeof masked,
                                      .window = {1, 50, -1},
                                      .inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS | MHA_ATTN_SLOPES | MHA_ATTN_SINKS |
                                                MHA_ATTN_GATES | MHA_ATTN_PREFIX_LENS,
-                                     .outputs = MHA_ATTN_LSE | MHA_ATTN_PROBS};
+                                     .top_keys = 3,
+                                     .outputs = MHA_ATTN_LSE | MHA_ATTN_PROBS | MHA_ATTN_STATS};
 
 /* The same with 16-bit numbers in every place where they may be. */
 static mha_attn_desc halves(void)
@@ -99,6 +100,9 @@ static void check_cut(mha_ctx *ctx, const problem *whole, int64_t b, int64_t fir
     assert_rows_equal(&whole->out, b, first, &part.out);
     if (whole->lse.memory) assert_rows_equal(&whole->lse, b, first, &part.lse);
     if (whole->probs.memory) assert_rows_equal(&whole->probs, b, first, &part.probs);
+    for (int n = 0; n < PROBLEM_STATS; n++)
+        if (whole->stats[n].memory && (n != RECEIVED || count == whole->desc.q_len))
+            assert_rows_equal(&whole->stats[n], b, n == RECEIVED ? 0 : first, &part.stats[n]);
     problem_free(&part);
 }
 

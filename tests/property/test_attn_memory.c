@@ -70,7 +70,8 @@ static const mha_attn_desc desc = {.size = sizeof desc,
                                    .causal = 1,
                                    .align = MHA_ALIGN_BOTTOM_RIGHT,
                                    .inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS | MHA_ATTN_KV_LENS,
-                                   .outputs = MHA_ATTN_LSE | MHA_ATTN_PROBS};
+                                   .top_keys = 4,
+                                   .outputs = MHA_ATTN_LSE | MHA_ATTN_PROBS | MHA_ATTN_STATS};
 
 static mha_ctx *counting_context(counting *c, const char *isa, int threads)
 {

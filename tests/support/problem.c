@@ -2,6 +2,7 @@
 #include "support/problem.h"
 #include "support/check.h"
 #include "support/paged.h"
+#include "support/statistics.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,6 +107,7 @@ void problem_make(problem *p, const mha_attn_desc *desc, const problem_layouts *
     if (desc->outputs & MHA_ATTN_LSE) tensor_make(&p->lse, real, (int64_t[]){B, results, Lq, 1}, &at->lse, TEST_CANARY);
     if (desc->outputs & MHA_ATTN_PROBS)
         tensor_make(&p->probs, real, (int64_t[]){B, results, Lq, Lk}, &at->probs, TEST_CANARY);
+    if (desc->outputs & MHA_ATTN_STATS) statistics_make(p, &at->stats);
     rng r = rng_make(seed, 6);
     random_lengths(p, &r);
     for (int64_t n = 0; n < desc->listed_heads; n++)
@@ -137,6 +139,9 @@ void problem_bind(problem *p)
     if (d->inputs & MHA_ATTN_BLOCK_TABLE) p->args.block_table = (mha_cview){p->table, {p->table_width, 1, 0, 0}};
     if (d->outputs & MHA_ATTN_LSE) p->args.lse = tensor_view(&p->lse);
     if (d->outputs & MHA_ATTN_PROBS) p->args.probs = tensor_view(&p->probs);
+    if (!(d->outputs & MHA_ATTN_STATS)) return;
+    p->stats_views = statistics_views(p);
+    p->args.stats = &p->stats_views;
 }
 
 void problem_free(problem *p)
@@ -145,6 +150,8 @@ void problem_free(problem *p)
                      &p->probs, &p->slopes, &p->sinks, &p->gates, &p->block_keep, &p->dropout_keep};
     for (size_t n = 0; n < sizeof all / sizeof *all; n++)
         tensor_free(all[n]);
+    for (int n = 0; n < PROBLEM_STATS; n++)
+        tensor_free(&p->stats[n]);
     free(p->table);
     p->table = NULL;
 }
@@ -255,6 +262,17 @@ static void random_types(mha_attn_desc *d, rng *r)
     if (rng_chance(r, 0.3)) d->bias_dtype = narrow[rng_range(r, 1, 3)];
 }
 
+/* A quarter of the problems wants statistics, most of these also what they are made of. From a stream of its own. */
+static void random_statistics(mha_attn_desc *d, problem_layouts *at, uint64_t seed, uint64_t number)
+{
+    rng r = rng_make(seed, number ^ UINT64_C(1) << 62);
+    if (!rng_chance(&r, 0.25)) return;
+    d->outputs |= MHA_ATTN_STATS;
+    if (rng_chance(&r, 0.8)) d->outputs |= MHA_ATTN_PROBS;
+    d->top_keys = rng_chance(&r, 0.5) ? 0 : rng_range(&r, 1, 32);
+    at->stats = tensor_layout_random(&r, false);
+}
+
 void problem_random(problem *p, uint64_t seed, uint64_t number)
 {
     rng r = rng_make(seed, number);
@@ -267,6 +285,7 @@ void problem_random(problem *p, uint64_t seed, uint64_t number)
     if (rng_chance(&r, 0.3)) d.outputs |= MHA_ATTN_PROBS;
     random_types(&d, &r);
     problem_layouts at = random_layouts(&r);
+    random_statistics(&d, &at, seed, number);
     problem_make(p, &d, &at, rng_next(&r));
     random_pages(p, seed, number);
 }
@@ -282,12 +301,12 @@ const char *problem_text(const problem *p, char *text, size_t capacity)
     const mha_attn_desc *d = &p->desc;
     snprintf(text, capacity,
              "%s kv=%s bias=%s B=%lld H=%lld Hkv=%lld Lq=%lld Lk=%lld D=%lld Dv=%lld scale=%g softcap=%g causal=%d "
-             "align=%s window=%d,%lld,%lld keep_keys=%lld page_size=%lld inputs=0x%x outputs=0x%x",
+             "align=%s window=%d,%lld,%lld keep_keys=%lld page_size=%lld inputs=0x%x outputs=0x%x top_keys=%lld",
              type_text(d->dtype), type_text(d->kv_dtype), type_text(d->bias_dtype), (long long)d->batch,
              (long long)d->heads, (long long)d->kv_heads, (long long)d->q_len, (long long)d->kv_len,
              (long long)d->head_dim, (long long)d->v_head_dim, d->scale, d->softcap, d->causal, align[d->align],
              d->window.on, (long long)d->window.left, (long long)d->window.right, (long long)d->keep_keys,
-             (long long)d->page_size, d->inputs, d->outputs);
+             (long long)d->page_size, d->inputs, d->outputs, (long long)d->top_keys);
     return text;
 }
 
@@ -318,6 +337,8 @@ static bool outputs_intact(const problem *p)
     const tensor *outputs[] = {&p->out, &p->lse, &p->probs};
     for (size_t n = 0; n < 3; n++)
         if (outputs[n]->memory && !tensor_guards_intact(outputs[n], TEST_CANARY)) return false;
+    for (int n = 0; n < PROBLEM_STATS; n++)
+        if (p->stats[n].memory && !tensor_guards_intact(&p->stats[n], TEST_CANARY)) return false;
     return true;
 }
 
@@ -395,7 +416,7 @@ bool problem_near(const problem *p, const ref_result *truth, const ref_result *p
     double ignored = 0;
     for (size_t n = 0; n < 3; n++)
         if (all[n].got->memory && !near(&all[n], worst ? worst : &ignored, why, capacity)) return false;
-    return true;
+    return !(p->desc.outputs & MHA_ATTN_STATS) || !p->probs.memory || statistics_near(p, why, capacity);
 }
 
 bool problem_same_bits(const problem *a, const problem *b)
@@ -403,6 +424,8 @@ bool problem_same_bits(const problem *a, const problem *b)
     const tensor *pairs[][2] = {{&a->out, &b->out}, {&a->lse, &b->lse}, {&a->probs, &b->probs}};
     for (size_t n = 0; n < 3; n++)
         if (pairs[n][0]->memory && pairs[n][1]->memory && !tensor_same_bits(pairs[n][0], pairs[n][1])) return false;
+    for (int n = 0; n < PROBLEM_STATS; n++)
+        if (a->stats[n].memory && b->stats[n].memory && !tensor_same_bits(&a->stats[n], &b->stats[n])) return false;
     return true;
 }
 

@@ -11,15 +11,20 @@ enum { PROBLEM_ISAS = 8, PROBLEM_BATCH = 8, PROBLEM_HEADS = 16 };
 #define TEST_POISON ((double)NAN)
 #define TEST_CANARY (-12345.0)
 
+/* Which statistic each tensor of `stats` is. */
+enum { ROW_ENTROPY, ROW_MAX, ROW_ARGMAX, ROW_DISTANCE, RECEIVED, TOP_PROB, TOP_KEY, PROBLEM_STATS };
+
 /* Layouts of all arguments; zero is contiguous. */
 typedef struct problem_layouts {
-    tensor_layout q, k, v, out, keep, bias, lse, probs, slopes, sinks, gates, block_keep, dropout_keep;
+    tensor_layout q, k, v, out, keep, bias, lse, probs, slopes, sinks, gates, block_keep, dropout_keep, stats;
 } problem_layouts;
 
 typedef struct problem {
     mha_attn_desc desc;
     mha_attn_args args; /* filled by problem_bind from the tensors and lengths */
     tensor q, k, v, out, keep, bias, lse, probs, slopes, sinks, gates, block_keep, dropout_keep;
+    tensor stats[PROBLEM_STATS];
+    mha_attn_stats stats_views;
     int64_t q_lens[PROBLEM_BATCH], kv_lens[PROBLEM_BATCH], offsets[PROBLEM_BATCH], prefix_lens[PROBLEM_BATCH];
     uint64_t dropout_seed;
     int32_t head_list[PROBLEM_HEADS];

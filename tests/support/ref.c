@@ -115,8 +115,7 @@ static int64_t keys_of(const mha_attn_desc *desc, const mha_attn_args *args, int
     return desc->inputs & MHA_ATTN_KV_LENS ? args->kv_lens[b] : desc->kv_len;
 }
 
-/* |position of row i - j|. */
-static double distance(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b, int64_t i, int64_t j)
+double ref_distance(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b, int64_t i, int64_t j)
 {
     int64_t offset = offset_of(desc, args, b, rows_of(desc, args, b), keys_of(desc, args, b));
     return fabs((double)i + (double)offset - (double)j);

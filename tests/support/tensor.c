@@ -17,6 +17,7 @@ static void put(const tensor *t, size_t at, double value)
     if (t->dtype == MHA_F32) ((float *)t->memory)[at] = (float)value;
     if (t->dtype == MHA_BF16) ((uint16_t *)t->memory)[at] = half_bits(value, BF16_FRACTION);
     if (t->dtype == MHA_F16) ((uint16_t *)t->memory)[at] = half_bits(value, F16_FRACTION);
+    if (t->dtype == MHA_I64) ((int64_t *)t->memory)[at] = (int64_t)value;
     if (t->dtype == MHA_U8) ((uint8_t *)t->memory)[at] = isnan(value) ? 0xA5 : (uint8_t)value;
 }
 
@@ -26,6 +27,7 @@ static double take(const tensor *t, size_t at)
     if (t->dtype == MHA_F32) return (double)((const float *)t->memory)[at];
     if (t->dtype == MHA_BF16) return half_value(((const uint16_t *)t->memory)[at], BF16_FRACTION);
     if (t->dtype == MHA_F16) return half_value(((const uint16_t *)t->memory)[at], F16_FRACTION);
+    if (t->dtype == MHA_I64) return (double)((const int64_t *)t->memory)[at];
     return ((const uint8_t *)t->memory)[at];
 }
 

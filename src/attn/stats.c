@@ -1,0 +1,182 @@
+/* stats.c - see stats.h. Sums within a block are in the type of the problem, over blocks and rows in double. */
+#include "attn/stats.h"
+
+#include "attn/params.h"
+#include "base/error.h"
+#include "base/size.h"
+#include <math.h>
+#include <string.h>
+
+static double real_at(const mha__kernels *k, const void *base, int64_t n)
+{
+    return k->real_size == sizeof(double) ? ((const double *)base)[n] : (double)((const float *)base)[n];
+}
+
+/* ---- what is wanted ---- */
+
+mha_status mha__stats_bind(const mha_attn_plan *plan, const mha_attn_args *args, mha_attn_stats *stats, mha_error *err)
+{
+    const mha_attn_desc *d = &plan->desc;
+    if (!args->stats) return mha__fail(err, MHA_ERR_ARG, "stats is NULL");
+    if (args->stats->size != sizeof *stats)
+        return mha__fail(err, MHA_ERR_ARG, "stats.size = %zu: must be sizeof(mha_attn_stats) = %zu", args->stats->size,
+                         sizeof *stats);
+    *stats = *args->stats;
+    const struct {
+        const char *name;
+        mha_view *view;
+        int64_t length, width;
+        int dims;
+    } outputs[] = {{"stats.row_entropy", &stats->row_entropy, d->q_len, 1, 3},
+                   {"stats.row_max", &stats->row_max, d->q_len, 1, 3},
+                   {"stats.row_argmax", &stats->row_argmax, d->q_len, 1, 3},
+                   {"stats.row_distance", &stats->row_distance, d->q_len, 1, 3},
+                   {"stats.received", &stats->received, d->kv_len, 1, 3},
+                   {"stats.top_prob", &stats->top_prob, d->q_len, d->top_keys, 4},
+                   {"stats.top_key", &stats->top_key, d->q_len, d->top_keys, 4}};
+    for (size_t n = 0; n < sizeof outputs / sizeof *outputs; n++) {
+        const int64_t extent[4] = {plan->packed ? 1 : d->batch, d->listed_heads, outputs[n].length, outputs[n].width};
+        if (outputs[n].view->data)
+            MHA__TRY(mha__bind_output(outputs[n].name, outputs[n].view, extent, outputs[n].dims, err));
+    }
+    return MHA_OK;
+}
+
+static void move_rows(mha_view *view, size_t size, int64_t row)
+{
+    if (view->data) view->data = (char *)view->data + row * view->stride[2] * (int64_t)size;
+    view->stride[0] = 0;
+}
+
+void mha__stats_move(mha_attn_stats *stats, size_t real_size, int64_t row)
+{
+    mha_view *const reals[] = {&stats->row_entropy, &stats->row_max, &stats->row_distance, &stats->top_prob};
+    for (size_t n = 0; n < sizeof reals / sizeof *reals; n++)
+        move_rows(reals[n], real_size, row);
+    move_rows(&stats->row_argmax, sizeof(int64_t), row);
+    move_rows(&stats->top_key, sizeof(int64_t), row);
+}
+
+bool mha__stats_by_head(const mha__call *call)
+{
+    return (call->plan->desc.outputs & MHA_ATTN_STATS) && call->stats.received.data;
+}
+
+/* ---- heads ---- */
+
+static void put_real(const mha__call *call, const mha_view *view, int64_t b, int64_t h, int64_t i, int64_t n, double x)
+{
+    const size_t size = call->plan->kernels->real_size;
+    if (!view->data) return;
+    void *to = mha__at_out(view, size, b, h, i, n);
+    if (size == sizeof(double))
+        *(double *)to = x;
+    else
+        *(float *)to = (float)x;
+}
+
+static void put_key(const mha_view *view, int64_t b, int64_t h, int64_t i, int64_t n, int64_t key)
+{
+    if (view->data) *(int64_t *)mha__at_out(view, sizeof key, b, h, i, n) = key;
+}
+
+void mha__stats_open_head(const mha__call *call, const mha__scratch *scratch)
+{
+    for (int64_t j = 0; j < call->plan->desc.kv_len; j++)
+        scratch->received[j] = 0;
+}
+
+void mha__stats_close_head(const mha__call *call, const mha__scratch *scratch, int64_t head)
+{
+    const mha_attn_desc *d = &call->plan->desc;
+    for (int64_t j = 0; j < d->kv_len; j++)
+        put_real(call, &call->stats.received, head / d->listed_heads, head % d->listed_heads, j, 0,
+                 scratch->received[j]);
+}
+
+/* ---- tiles ---- */
+
+void mha__stats_open_tile(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows)
+{
+    for (int64_t r = 0; r < rows->count; r++)
+        scratch->row_sums[r] = (mha__row_sums){.where = -1};
+    for (int64_t n = 0; n < rows->count * call->plan->desc.top_keys; n++)
+        scratch->top_keys[n] = (mha__top_key){0, -1};
+}
+
+/* Takes a key into a row's list, greatest first, behind its equals; the last one leaves. */
+static void insert_key(mha__top_key *list, int64_t count, double prob, int64_t key)
+{
+    int64_t n = count - 1;
+    for (; n > 0 && prob > list[n - 1].prob; n--)
+        list[n] = list[n - 1];
+    list[n] = (mha__top_key){prob, key};
+}
+
+/* Keys of one lane of a panel that belong into its row's list. */
+static void add_top(const mha__kernels *k, mha__top_key *list, int64_t count, int64_t lane, int64_t first, int64_t keys,
+                    const void *s)
+{
+    int64_t j = k->next_above(0, keys, s, lane, list[count - 1].prob);
+    for (; j < keys; j = k->next_above(j + 1, keys, s, lane, list[count - 1].prob))
+        insert_key(list, count, real_at(k, s, j * k->nr + lane), first + j);
+}
+
+/* The panel's sums, added to those of its rows. */
+static void add_panel(const mha__call *call, const mha__scratch *x, int64_t rows, int64_t row, int64_t start,
+                      int64_t first, int64_t keys, const void *s)
+{
+    const mha__kernels *k = call->plan->kernels;
+    const int64_t top = call->plan->desc.top_keys;
+    for (int64_t i = 0; i < rows; i++) {
+        mha__row_sums *sums = &x->row_sums[row + i];
+        const double peak = real_at(k, x->moments.peak, i);
+        sums->total += real_at(k, x->moments.total, i);
+        sums->depth += real_at(k, x->moments.depth, i);
+        sums->reach += real_at(k, x->moments.reach, i);
+        if (peak > sums->peak) {
+            sums->peak = peak;
+            sums->where = start + (int64_t)real_at(k, x->moments.where, i);
+        }
+        mha__top_key *list = x->top_keys + (row + i) * top;
+        if (top > 0 && peak > list[top - 1].prob) add_top(k, list, top, i, first, keys, s);
+    }
+}
+
+void mha__stats_panel(const mha__call *call, const mha__scratch *x, const mha__rows *rows, int64_t row, int64_t start,
+                      int64_t first, int64_t keys, const void *max, void *s)
+{
+    const mha__kernels *k = call->plan->kernels;
+    const void *inverse = (const char *)x->inverse + row * (int64_t)k->real_size;
+    k->moments(keys, rows->count, max, inverse, rows->position - start, first - start, s, &x->moments);
+    add_panel(call, x, rows->count, row, start, first, keys, s);
+    if (call->stats.received.data) k->mass(keys, rows->count, s, x->received + call->first_key + first);
+}
+
+/* - sum of p ln p = sum of p (max - s) + ln(sum) * sum of p. Where there is a sink the p sum to less than 1. */
+static double entropy(const mha__row_sums *sums, double sum)
+{
+    static const double BITS_PER_NAT = 1.4426950408889634;
+    return sum == 0 ? 0 : (sums->depth + log(sum) * sums->total) * BITS_PER_NAT;
+}
+
+void mha__stats_close_tile(const mha__call *call, const mha__scratch *x, const mha__rows *rows,
+                           const mha__partial *result)
+{
+    const mha_attn_stats *to = &call->stats;
+    const int64_t b = rows->b, h = rows->result, top = call->plan->desc.top_keys;
+    for (int64_t r = 0; r < rows->count; r++) {
+        const mha__row_sums *sums = &x->row_sums[r];
+        const int64_t i = rows->first + r;
+        const bool nan = isnan(sums->total);
+        put_real(call, &to->row_entropy, b, h, i, 0, entropy(sums, real_at(call->plan->kernels, result->sum, r)));
+        put_real(call, &to->row_max, b, h, i, 0, nan ? sums->total : sums->peak);
+        put_key(&to->row_argmax, b, h, i, 0, nan ? -1 : sums->where);
+        put_real(call, &to->row_distance, b, h, i, 0, sums->reach);
+        for (int64_t n = 0; n < top; n++) {
+            const mha__top_key *entry = &x->top_keys[r * top + n];
+            put_real(call, &to->top_prob, b, h, i, n, nan ? sums->total : entry->prob);
+            put_key(&to->top_key, b, h, i, n, nan ? -1 : entry->key);
+        }
+    }
+}
