@@ -8,10 +8,10 @@ import numpy as np
 from ._library import View
 
 # mha_dtype of each element type
-F32, BF16, F16, F64, BOOL, U8 = 1, 2, 3, 4, 6, 7
+F32, BF16, F16, F64, BOOL, U8, I64 = 1, 2, 3, 4, 6, 7, 14  # I64: results only
 _NAMES = {"float32": F32, "bfloat16": BF16, "float16": F16, "float64": F64, "bool": BOOL, "uint8": U8}
 _DLPACK = {(2, 32): F32, (4, 16): BF16, (2, 16): F16, (2, 64): F64, (6, 8): BOOL, (1, 8): U8}  # (type code, bits)
-_NUMPY = {F32: np.float32, F16: np.float16, F64: np.float64}
+_NUMPY = {F32: np.float32, F16: np.float16, F64: np.float64, I64: np.int64}
 
 
 class _DLTensor(ctypes.Structure):
@@ -102,7 +102,7 @@ def empty_like(x, dtype, shape):
     """A new contiguous array of x's kind (NumPy, or PyTorch if x is a tensor) and of an mha dtype."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
-        names = {F32: torch.float32, BF16: torch.bfloat16, F16: torch.float16, F64: torch.float64}
+        names = {F32: torch.float32, BF16: torch.bfloat16, F16: torch.float16, F64: torch.float64, I64: torch.int64}
         return torch.empty(shape, dtype=names[dtype])
     if dtype not in _NUMPY:
         raise ValueError("q: a bfloat16 result needs PyTorch tensors; NumPy has no such type")

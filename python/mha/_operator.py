@@ -8,9 +8,9 @@ from ctypes import c_void_p
 
 import numpy as np
 
-from ._array import BOOL, F32, F64, U8, array, empty_like, lengths
+from ._array import BOOL, F32, F64, I64, U8, array, empty_like, lengths
 from ._context import context
-from ._library import AttnArgs, AttnDesc, View, Window, call, lib, struct
+from ._library import AttnArgs, AttnDesc, AttnStats, View, Window, call, lib, struct
 
 Attention = namedtuple("Attention", "out lse probs stats scores")
 
@@ -214,9 +214,29 @@ def _described(function):
     return checked
 
 
+def _stats(call_, like, real, top_keys):
+    """Allocates all statistics, hands them to the call, returns them as a dict."""
+    rows = call_.results
+    kinds = {"row_entropy": (real, rows), "row_max": (real, rows), "row_argmax": (I64, rows),
+             "row_distance": (real, rows), "received": (real, rows[:2] + (call_.desc.kv_len,))}
+    if top_keys:
+        kinds |= {"top_prob": (real, rows + (top_keys,)), "top_key": (I64, rows + (top_keys,))}
+    call_.desc.outputs |= STATS
+    call_.desc.top_keys = top_keys
+    views, stats = struct(AttnStats), {}
+    for name, (dtype, shape) in kinds.items():
+        x = stats[name] = empty_like(like, dtype, shape)
+        x[...] = 0  # what is not written where there are no rows
+        data = x.ctypes.data if isinstance(x, np.ndarray) else x.data_ptr()
+        setattr(views, name, View(data, (ctypes.c_int64 * 4)()))
+    call_.alive.append(views)
+    call_.args.stats = ctypes.addressof(views)
+    return stats
+
+
 @_described
-def attention(q, k, v, *, threads=None, return_lse=False, return_probs=False, return_stats=False, scores=None,
-              **description):
+def attention(q, k, v, *, threads=None, return_lse=False, return_probs=False, return_stats=False, top_keys=0,
+              scores=None, **description):
     """softmax(softcap(scale * q k^T) + bias, over the keys each row may see) v.
 
     q [B, H, Lq, D], k [B, Hkv, Lk, D], v [B, Hkv, Lk, Dv] with any strides (layout="blhd" for [B, L, H, D]). Returns out,
@@ -224,14 +244,14 @@ def attention(q, k, v, *, threads=None, return_lse=False, return_probs=False, re
     was not asked for. The description (scale, softcap, causal, align, offsets, window, keep, bias, q_lens, kv_lens ...)
     is the one of include/mha/attn.h; keep (True = may be seen) and bias broadcast from the right to [B, H, Lq, Lk].
     With block_table [B, n] of int, k and v are pages [pages, Hkv, page_size, D or Dv]; -1 is a dropped page.
+    stats is a dict: row_entropy (bits), row_max, row_argmax (-1: sees no key), row_distance of each row, received by each
+    key, and with top_keys=n the n greatest probabilities of each row, top_prob, and their keys, top_key.
     What the library cannot do yet is a ValueError that says so.
     """
     c = _prepare(q, k, v, **description)
     if scores is not None:
         raise ValueError(f"scores = {scores!r}: not supported yet; return_probs gives the probabilities")
     d = c.desc
-    if return_stats:
-        d.outputs |= STATS
     shape = [0] * 4
     for axis, n in zip(c.axes, c.results + (d.v_head_dim,)):
         shape[axis] = n
@@ -239,12 +259,14 @@ def attention(q, k, v, *, threads=None, return_lse=False, return_probs=False, re
     wide = F64 if d.dtype == F64 else F32
     lse = _output(c, q, LSE, "lse", wide, c.results) if return_lse else None
     probs = _output(c, q, PROBS, "probs", wide, c.results + (d.kv_len,)) if return_probs else None
+    stats = _stats(c, q, wide, top_keys) if return_stats else None
     call("mha_attention", context(threads), ctypes.byref(d), ctypes.byref(c.args))
     if c.packed:
         out = out[0]
         lse = None if lse is None else lse[0]
+        stats = None if stats is None else {name: x[0] for name, x in stats.items()}
     if return_lse or return_probs or return_stats:
-        return Attention(out, lse, probs, None, None)
+        return Attention(out, lse, probs, stats, None)
     return out
 
 

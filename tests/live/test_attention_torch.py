@@ -177,7 +177,7 @@ def worst(ours, truth):
 def run_case(seed, case):
     """Failures of one case, as sentences."""
     t, d = draw(np.random.default_rng([seed, case]))
-    got = mha.attention(t["q"], t["k"], t["v"], return_lse=True, return_probs=True, **d)
+    got = mha.attention(t["q"], t["k"], t["v"], return_lse=True, return_probs=True, return_stats=True, **d)
     truth, plain = formula(t, d, torch.float64), formula(t, d, torch.float32)
     for name in ("out", "lse", "probs"):
         error, naive = worst(getattr(got, name), truth[name]), worst(plain[name], truth[name])
@@ -188,6 +188,19 @@ def run_case(seed, case):
             limit += UNIT[t["q"].dtype] * size
         if not error <= limit:
             yield f"{name}: error {error:.3g}, limit {limit:.3g}"
+    if got.probs.numel():
+        yield from wrong_statistics(got)
+
+
+def wrong_statistics(got):
+    """Those that are not what PyTorch makes of the probabilities."""
+    p, s = got.probs.double(), got.stats
+    seen = p.sum(-1) > 0
+    want = {"row_entropy": -torch.special.xlogy(p, p).sum(-1) / math.log(2), "row_max": got.probs.amax(-1),
+            "row_argmax": torch.where(seen, got.probs.max(-1).indices, -1), "received": p.sum(-2)}
+    for name, x in want.items():
+        if not torch.allclose(s[name].double(), x.double(), rtol=2e-6, atol=2e-6):
+            yield f"{name}: differs by {worst(s[name], x):.3g}"
 
 
 def main():

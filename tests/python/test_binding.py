@@ -71,6 +71,27 @@ class Attention(unittest.TestCase):
         self.close(r.probs, reference(self.q, self.k, self.v)[1])
         self.assertIsNone(r.stats)
 
+    def test_statistics(self):
+        r = mha.attention(self.q, self.k, self.v, return_probs=True, return_stats=True, top_keys=3, align="top_left")
+        p = r.probs.astype(np.float64)
+        self.close(r.stats["row_entropy"], -(p * np.log2(p)).sum(-1))
+        self.assertTrue(np.array_equal(r.stats["row_max"], r.probs.max(-1)))
+        self.assertTrue(np.array_equal(r.stats["row_argmax"], r.probs.argmax(-1)))
+        self.close(r.stats["row_distance"], (p * np.abs(np.arange(9)[:, None] - np.arange(13))).sum(-1), 1e-5)
+        self.close(r.stats["received"], p.sum(2))
+        order = np.argsort(-r.probs, -1, kind="stable")[..., :3]
+        self.assertTrue(np.array_equal(r.stats["top_key"], order))
+        self.assertTrue(np.array_equal(r.stats["top_prob"], np.take_along_axis(r.probs, order, -1)))
+
+    def test_statistics_of_packed_sequences(self):
+        flat = [np.concatenate([x[0].swapaxes(0, 1)[:n], x[1].swapaxes(0, 1)[:m]]) for x, n, m in (
+            (self.q, 5, 9), (self.k, 13, 7), (self.v, 13, 7))]
+        packed = mha.attention(*flat, return_stats=True, cu_seqlens_q=[0, 5, 14], cu_seqlens_k=[0, 13, 20])
+        one = mha.attention(self.q[:1, :, :5], self.k[:1], self.v[:1], return_stats=True)
+        two = mha.attention(self.q[1:], self.k[1:, :, :7], self.v[1:, :, :7], return_stats=True)
+        for name, x in packed.stats.items():
+            self.assertTrue(np.array_equal(x, np.concatenate([one.stats[name][0], two.stats[name][0]], -1)), name)
+
     def test_masks(self):
         i, j = np.arange(9)[:, None], np.arange(13)
         keep = np.random.default_rng(1).random((2, 1, 9, 13)) < 0.7
@@ -221,6 +242,7 @@ class Refusals(unittest.TestCase):
         self.refuses("align", align="middle", causal=True)
         self.refuses("layout", layout="hbld")
         self.refuses("dropout", dropout=1.5)
+        self.refuses("top_keys = 33", return_stats=True, top_keys=33)
         self.refuses(r"head_list\[1\] = 3", heads=[0, 3])
         self.refuses("listed_heads", heads=[])
         flat = self.q[0].swapaxes(0, 1)
@@ -244,7 +266,6 @@ class Refusals(unittest.TestCase):
             mha.attention(self.q, self.q, self.q, causl=True)
 
     def test_what_is_not_built_is_refused(self):
-        self.refuses("STATS", return_stats=True)
         self.refuses("scores", scores="raw")
 
 
