@@ -45,7 +45,7 @@ typedef struct value_run {
 /* A block of keys, from `start` on. */
 typedef struct block {
     int64_t start;
-    mha__run k; /* k.data is NULL if there are no keys: all in dropped pages */
+    mha__run k; /* k.data is NULL if there are no keys: all in dropped pages. Reals, unless raw_keys() */
     value_run v;
 } block;
 
@@ -82,14 +82,28 @@ static panel panel_of(const tile *t, int64_t row)
     return p;
 }
 
+/* True if keys of 16 bits are read as they are: few rows, so that a copy would cost more than it saves. */
+static bool raw_keys(const tile *t)
+{
+    const int half = t->plan->kv.half;
+    return (half == MHA__BF16 || half == MHA__F16) && t->rows.count <= t->k->few && t->call->args.k.stride[3] == 1;
+}
+
 /* Final scores of keys [first, end) of a block into `s`, and their maxima into scratch.top. */
 static void scores(const tile *t, const panel *p, const block *b, int64_t first, int64_t end, void *s,
                    const mha__ahead *ahead)
 {
     const mha_attn_desc *d = &t->plan->desc;
     const int64_t keys = end - first, lanes = p->rows.count;
-    const void *from = (const char *)b->k.data + (first - b->start) * b->k.row * (int64_t)t->k->real_size;
-    t->k->scores(keys, d->head_dim, from, b->k.row, b->k.col, p->q, lanes, d->scale, s, t->scratch.top, ahead);
+    const mha__run *k = &b->k;
+    const bool raw = raw_keys(t);
+    const size_t size = raw ? t->plan->kv.size : t->k->real_size;
+    const void *from = (const char *)k->data + (first - b->start) * k->row * (int64_t)size;
+    void *top = t->scratch.top;
+    if (raw)
+        t->k->scores_half(t->plan->kv.half, keys, d->head_dim, from, k->row, p->q, lanes, d->scale, s, top, ahead);
+    else
+        t->k->scores(keys, d->head_dim, from, k->row, k->col, p->q, lanes, d->scale, s, top, ahead);
     const bool capped = d->softcap > 0;
     if (capped) t->k->softcap(keys, lanes, d->softcap, s);
     if (mha__mask_apply(t->call, &t->scratch, &p->rows, &p->span, first, end, s) || capped)
@@ -102,7 +116,7 @@ static mha__run keys_of(const tile *t, int64_t start, int64_t keys)
     const int64_t d = t->plan->desc.head_dim;
     const mha__run run =
         mha__keys_run(t->call, &t->call->args.k, d, t->rows.b, t->kv_head, start, keys, t->scratch.gathered_k);
-    if (t->plan->kv.half < 0 || !run.data) return run;
+    if (t->plan->kv.half < 0 || !run.data || raw_keys(t)) return run;
     t->k->widen[t->plan->kv.half](keys, d, run.data, run.row, run.col, t->scratch.wide, d);
     return (mha__run){t->scratch.wide, d, 1};
 }

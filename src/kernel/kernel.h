@@ -66,6 +66,7 @@ typedef struct mha__kernels {
     int mr;           /* rows of C in one register tile; a call may give any number of rows */
     int nr;           /* columns of C in one register tile = width of a panel; at most 64 */
     int vl;           /* numbers in a vector */
+    int few;          /* most lanes of scores_half */
 
     /* ---- the dense product ---- */
 
@@ -165,6 +166,9 @@ typedef struct mha__kernels {
      * blocks. */
     void (*widen[MHA__HALVES + 1])(int64_t rows, int64_t n, const void *src, int64_t row_stride, int64_t col_stride,
                                    void *dst, int64_t dst_stride);
+    /* As `scores`, of up to `few` lanes: keys of bf16 or f16 with adjacent numbers, widened on the way. */
+    void (*scores_half)(int half, int64_t keys, int64_t d, const void *k, int64_t k_row, const void *q, int64_t lanes,
+                        double scale, void *s, void *top, const mha__ahead *ahead);
     /* To the nearest, ties to even: src[r * src_stride + c] goes to dst[r * row_stride + c * col_stride]. */
     void (*narrow[MHA__HALVES])(int64_t rows, int64_t n, const void *src, int64_t src_stride, void *dst,
                                 int64_t row_stride, int64_t col_stride);
