@@ -22,22 +22,24 @@ mha_status mha__stats_bind(const mha_attn_plan *plan, const mha_attn_args *args,
         return mha__fail(err, MHA_ERR_ARG, "stats.size = %zu: must be sizeof(mha_attn_stats) = %zu", args->stats->size,
                          sizeof *stats);
     *stats = *args->stats;
+    const size_t real = plan->kernels->real_size;
     const struct {
         const char *name;
         mha_view *view;
         int64_t length, width;
         int dims;
-    } outputs[] = {{"stats.row_entropy", &stats->row_entropy, d->q_len, 1, 3},
-                   {"stats.row_max", &stats->row_max, d->q_len, 1, 3},
-                   {"stats.row_argmax", &stats->row_argmax, d->q_len, 1, 3},
-                   {"stats.row_distance", &stats->row_distance, d->q_len, 1, 3},
-                   {"stats.received", &stats->received, d->kv_len, 1, 3},
-                   {"stats.top_prob", &stats->top_prob, d->q_len, d->top_keys, 4},
-                   {"stats.top_key", &stats->top_key, d->q_len, d->top_keys, 4}};
+        size_t size;
+    } outputs[] = {{"stats.row_entropy", &stats->row_entropy, d->q_len, 1, 3, real},
+                   {"stats.row_max", &stats->row_max, d->q_len, 1, 3, real},
+                   {"stats.row_argmax", &stats->row_argmax, d->q_len, 1, 3, sizeof(int64_t)},
+                   {"stats.row_distance", &stats->row_distance, d->q_len, 1, 3, real},
+                   {"stats.received", &stats->received, d->kv_len, 1, 3, real},
+                   {"stats.top_prob", &stats->top_prob, d->q_len, d->top_keys, 4, real},
+                   {"stats.top_key", &stats->top_key, d->q_len, d->top_keys, 4, sizeof(int64_t)}};
     for (size_t n = 0; n < sizeof outputs / sizeof *outputs; n++) {
         const int64_t extent[4] = {plan->packed ? 1 : d->batch, d->listed_heads, outputs[n].length, outputs[n].width};
         if (outputs[n].view->data)
-            MHA__TRY(mha__bind_output(outputs[n].name, outputs[n].view, extent, outputs[n].dims, err));
+            MHA__TRY(mha__bind_output(outputs[n].name, outputs[n].view, extent, outputs[n].dims, outputs[n].size, err));
     }
     return MHA_OK;
 }
