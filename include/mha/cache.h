@@ -12,8 +12,8 @@
  *         mha_attention(ctx, &d, &a, &err);
  *     }
  *
- * The cache computes nothing: it fills description and arguments, and the operator reads its memory. So decoding row by row
- * has the bits of a prefill of the whole, and any chunks in between.
+ * The cache computes nothing: it fills description and arguments, and the operator reads its memory. So decoding row by
+ * row has the bits of a prefill of the whole, and any chunks in between.
  *
  * Memory is pages of page_size keys, [page][Hkv][page_size][D] and the same with Dv. Pages are counted: sequences that
  * share a prefix (mha_cache_fork) share its pages, and a shared page that is to be written is copied first. With a
@@ -21,8 +21,8 @@
  *
  * Keys are stored as they come: rotated keys (RoPE) are rotated before, by their absolute position.
  *
- * A failing call leaves the cache as it was. One thread at a time may change a cache; any number may run the operator on
- * it meanwhile only if nobody changes it. Everything is in memory of the context, which must outlive the cache.
+ * A failing call leaves the cache as it was. One thread at a time may change a cache; any number may run the operator
+ * on it meanwhile only if nobody changes it. Everything is in memory of the context, which must outlive the cache.
  */
 #ifndef MHA_CACHE_H
 #define MHA_CACHE_H
@@ -74,8 +74,8 @@ MHA_API mha_status mha_cache_append(mha_cache *cache, int64_t sequence, const mh
 
 /* Forgets the tokens from `length` on. With a window the keys that the next row would see must still be there. */
 MHA_API mha_status mha_cache_truncate(mha_cache *cache, int64_t sequence, int64_t length, mha_error *err);
-/* `to` forgets what it held and begins with the first `length` tokens of `from`, sharing their pages. Copies no key. The same
- * condition on a window holds as for mha_cache_truncate. */
+/* `to` forgets what it held and begins with the first `length` tokens of `from`, sharing their pages. Copies no key.
+ * The same condition on a window holds as for mha_cache_truncate. */
 MHA_API mha_status mha_cache_fork(mha_cache *cache, int64_t from, int64_t to, int64_t length, mha_error *err);
 /* Forgets all of a sequence, or of all; its pages are free for others. */
 MHA_API mha_status mha_cache_clear(mha_cache *cache, int64_t sequence, mha_error *err);
@@ -92,7 +92,8 @@ MHA_API int64_t mha_cache_pages(const mha_cache *cache);
  * position length - q_lens[b] + i.
  *
  *   desc   the caller sets heads, q_len, dtype, causal and what else is wanted. Set here: batch, kv_heads, head_dim,
- *          v_head_dim, kv_dtype, align, page_size, pages, the window of the cache, and the flags of what is set in args.
+ *          v_head_dim, kv_dtype, align, page_size, pages, the window of the cache, and the flags of what is set
+ *          in args.
  *          kv_len becomes the longest length, unless it is that or more already: a plan for a larger one serves many
  *          steps, as long as `pages` stays the same (it does with a capacity)
  *   args   k, v, block_table, kv_lens, offsets, q_lens and, with keep_first, prefix_lens. They point into the cache and
@@ -121,8 +122,9 @@ enum { MHA_CACHE_TENSORS = 4 };
  * [m, Hkv, page_size, D or Dv], of which pages never used are zeros (q8_0: u8,
  * blocks of 34 bytes in place of numbers). They point into the cache, valid until it changes. */
 MHA_API void mha_cache_save(const mha_cache *cache, mha_cache_tensor tensors[MHA_CACHE_TENSORS]);
-/* Replaces all that the cache holds by copies of tensors saved from one with the same description (capacity may differ).
- * `data` may be misaligned. Errors: MHA_ERR_FORMAT naming the tensor and what is wrong with it; MHA_ERR_MEMORY. */
+/* Replaces all that the cache holds by copies of tensors saved from one with the same description (capacity may
+ * differ). `data` may be misaligned. Errors: MHA_ERR_FORMAT naming the tensor and what is wrong with it;
+ * MHA_ERR_MEMORY. */
 MHA_API mha_status mha_cache_load(mha_cache *cache, const mha_cache_tensor *tensors, int count, mha_error *err);
 
 #ifdef __cplusplus

@@ -306,6 +306,7 @@ static mha_status bind_block_table(const mha_attn_desc *d, mha_attn_args *a, mha
 {
     operand table = {"block_table", a->block_table, {d->batch, mha__ceil_div(d->kv_len, d->page_size), 1, 1}, false};
     MHA__TRY(bind_view(&table, err));
+    MHA__TRY(check_place(&table, sizeof(int32_t), err));
     a->block_table = table.view;
     for (int64_t b = 0; b < d->batch; b++) {
         const int64_t used = mha__ceil_div(a->kv_lens ? a->kv_lens[b] : d->kv_len, d->page_size);

@@ -53,8 +53,8 @@ mha_status mha__cache_check_seen(const mha_cache *cache, int64_t sequence, int64
 
 /* ---- cache_pool.c ---- */
 
-/* Sees to it that `count` pages are free, `coming` of them by being given back before they are taken, and that the table
- * is `width` wide. On failure nothing has changed that anyone could see. */
+/* Sees to it that `count` pages are free, `coming` of them by being given back before they are taken, and that the
+ * table is `width` wide. On failure nothing has changed that anyone could see. */
 mha_status mha__cache_reserve(mha_cache *cache, int64_t count, int64_t coming, int64_t width, mha_error *err);
 int32_t mha__cache_take(mha_cache *cache);                 /* one of the reserved */
 void mha__cache_give_back(mha_cache *cache, int32_t page); /* one holder less */
@@ -66,8 +66,8 @@ void mha__cache_recycle(mha_cache *cache, int32_t page);   /* onto the free stac
 mha_dtype mha__cache_source(mha_dtype stored);
 /* True if numbers of type `from` can be stored as `to`. */
 bool mha__cache_converts(mha_dtype from, mha_dtype to);
-/* Writes tokens [0, count) of entry n of `view` to the keys from `position` on of a sequence whose pages are there. `width`
- * is D or Dv, `pages` the cache's k or v. */
+/* Writes tokens [0, count) of entry n of `view` to the keys from `position` on of a sequence whose pages are there.
+ * `width` is D or Dv, `pages` the cache's k or v. */
 void mha__cache_write(mha_cache *cache, int64_t sequence, int64_t position, int64_t count, const mha_cview *view,
                       mha_dtype dtype, int64_t n, int64_t width, char *pages);
 

@@ -1,6 +1,6 @@
-/* cache_append.c - new tokens in a KV cache: first all is checked, then all pages are counted and reserved, and only then
- * anything changes. Pages behind the window are given back before new ones are taken, so a window needs no more memory as
- * its sequence grows. */
+/* cache_append.c - new tokens in a KV cache: first all is checked, then all pages are counted and reserved, and only
+ * then anything changes. Pages behind the window are given back before new ones are taken, so a window needs no more
+ * memory as its sequence grows. */
 #include "attn/cache.h"
 
 #include "base/error.h"

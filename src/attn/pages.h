@@ -14,9 +14,9 @@ typedef struct mha__run {
     int64_t row, col;
 } mha__run;
 
-/* Keys [start, start + keys) of `view`, k or v of the call, `width` numbers each (of q8_0: in blocks), for batch b and key/value head g.
- * Gathers into `gathered` (MHA__KEY_BLOCK * width numbers) where they lie in several pages; keys of dropped pages are
- * zeros there. */
+/* Keys [start, start + keys) of `view`, k or v of the call, `width` numbers each (of q8_0: in blocks), for batch b and
+ * key/value head g. Gathers into `gathered` (MHA__KEY_BLOCK * width numbers) where they lie in several pages; keys of
+ * dropped pages are zeros there. */
 mha__run mha__keys_run(const mha__call *call, const mha_cview *view, int64_t width, int64_t b, int64_t g, int64_t start,
                        int64_t keys, void *gathered);
 

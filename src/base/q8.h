@@ -11,9 +11,9 @@ typedef struct mha__q8 {
     int8_t q[MHA__Q8_BLOCK];
 } mha__q8;
 
-/* Rounds n numbers, `stride` apart, to blocks: scale = largest magnitude / 127, each number to the nearest multiple of it. An
- * error is at most about half a scale. A block with NaN or Inf in it, or larger than 127 times the largest f16, becomes
- * NaN altogether: nothing is scrubbed. */
+/* Rounds n numbers, `stride` apart, to blocks: scale = largest magnitude / 127, each number to the nearest multiple of
+ * it. An error is at most about half a scale. A block with NaN or Inf in it, or larger than 127 times the largest f16,
+ * becomes NaN altogether: nothing is scrubbed. */
 void mha__q8_round(const float *x, int64_t stride, int64_t n, mha__q8 *blocks);
 
 /* What a view of a type counts: a number, or a block of q8_0. Its bytes, and how many a row of n numbers has. */

@@ -1,5 +1,5 @@
-/* test_attn_cached.c - the KV cache under the operator: whatever way keys came into the cache, and whatever has been given
- * back since, the rows have the bits of one dense call over everything. On every ISA. */
+/* test_attn_cached.c - the KV cache under the operator: whatever way keys came into the cache, and whatever has been
+ * given back since, the rows have the bits of one dense call over everything. On every ISA. */
 #include "base/f16.h"
 #include "base/q8.h"
 #include "mha/cache.h"
@@ -295,7 +295,8 @@ static void test_stored_types(void **state)
         }
 }
 
-/* Sequences of different lengths in one call, one of them empty; a plan for more keys than there are serves many steps. */
+/* Sequences of different lengths in one call, one of them empty; a plan for more keys than there are serves many
+ * steps. */
 static void test_ragged(void **state)
 {
     (void)state;

@@ -157,6 +157,9 @@ static void test_wrong_tables(void **state)
     *entry = -2;
     expect_refusal(&p, "block_table[2][3]", "-2");
     *entry = right;
+    p.args.block_table.data = (const char *)p.table + 2;
+    expect_refusal(&p, "block_table", "4");
+    problem_bind(&p);
     p.args.block_table.data = NULL;
     expect_refusal(&p, "block_table", "NULL");
     problem_bind(&p);

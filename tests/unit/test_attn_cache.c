@@ -1,5 +1,5 @@
-/* test_attn_cache.c - the KV cache as a container: what it holds after any sequence of changes, what it refuses, and what
- * happens when memory runs out. The laws that tie it to the operator are in tests/property. */
+/* test_attn_cache.c - the KV cache as a container: what it holds after any sequence of changes, what it refuses, and
+ * what happens when memory runs out. The laws that tie it to the operator are in tests/property. */
 #include "mha/cache.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -77,8 +77,8 @@ static void check_token(const mha_cache_tensor *t, int32_t page, int64_t slot, i
     }
 }
 
-/* Every token is where the table says, unless its page was given back, which only pages behind `window` may be; no page is
- * held without need. */
+/* Every token is where the table says, unless its page was given back, which only pages behind `window` may be; no page
+ * is held without need. */
 static void check_holds(const mha_cache *cache, const model *m, int64_t window, int64_t keep_first)
 {
     mha_cache_tensor t[MHA_CACHE_TENSORS];
@@ -252,7 +252,8 @@ static char *snapshot(const mha_cache *cache, size_t *bytes)
     return all;
 }
 
-/* Appends with a budget of 0, 1, 2 ... allocations until one succeeds: a failure is MHA_ERR_MEMORY and changes nothing. */
+/* Appends with a budget of 0, 1, 2 ... allocations until one succeeds: a failure is MHA_ERR_MEMORY and changes
+ * nothing. */
 static void test_starving(void **state)
 {
     (void)state;

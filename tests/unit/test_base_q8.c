@@ -11,7 +11,8 @@ static float number(const mha__q8 *blocks, int64_t i)
     return mha__f16_to_f32(blocks[i / 32].scale) * blocks[i / 32].q[i % 32];
 }
 
-/* Half a step, and what the rounding of the scale to f16 takes from the largest number: 127 * 2^-12 of a step at most. */
+/* Half a step, and what the rounding of the scale to f16 takes from the largest number: 127 * 2^-12 of a step at
+ * most. */
 static void test_error(void **state)
 {
     (void)state;
