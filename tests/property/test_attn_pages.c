@@ -23,8 +23,8 @@ static int teardown(void **state)
 
 #define SIZES .size = sizeof(mha_attn_desc), .batch = 3, .heads = 4, .kv_heads = 2, .kv_len = 1300
 static const mha_attn_desc shapes[] = {
-    {SIZES, .q_len = 5, .outputs = MHA_ATTN_LSE, .head_dim = 32, .causal = 1, .align = MHA_ALIGN_BOTTOM_RIGHT,
-     .inputs = MHA_ATTN_KV_LENS},
+    {SIZES, .q_len = 5, .outputs = MHA_ATTN_LSE | MHA_ATTN_STATS, .head_dim = 32, .causal = 1,
+     .align = MHA_ALIGN_BOTTOM_RIGHT, .inputs = MHA_ATTN_KV_LENS},
     {SIZES, .q_len = 1, .outputs = MHA_ATTN_LSE, .head_dim = 40, .v_head_dim = 24,
      .inputs = MHA_ATTN_KV_LENS | MHA_ATTN_KEEP},
     {SIZES, .q_len = 140, .outputs = MHA_ATTN_LSE, .head_dim = 16, .v_head_dim = 64, .window = {1, 200, 0},
