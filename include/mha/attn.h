@@ -57,6 +57,15 @@ typedef enum mha_precision {
     MHA_PRECISION_SPLIT        /* f32 products may run as split bf16 products on tile hardware */
 } mha_precision;
 
+/* How far the scores of args.scores have come. Raw and softcapped ones know no masks: every key within the lengths of the
+ * sequence has its own. A biased one is -infinity where the row may not see the key. Probabilities are those of probs. */
+typedef enum mha_scores {
+    MHA_SCORES_RAW = 0,    /* scale * q k */
+    MHA_SCORES_SOFTCAPPED, /* after softcap */
+    MHA_SCORES_BIASED,     /* after slopes, bias and all masks */
+    MHA_SCORES_PROBS       /* after softmax */
+} mha_scores;
+
 /* What the call brings besides q, k, v, and what it wants besides out. The plan is made for exactly these. */
 enum {
     MHA_ATTN_KEEP = 1 << 0,         /* args.keep          boolean mask                          */
@@ -76,7 +85,8 @@ enum {
 enum {
     MHA_ATTN_LSE = 1 << 0,   /* args.lse    natural log-sum-exp of each row */
     MHA_ATTN_PROBS = 1 << 1, /* args.probs  probabilities, B H Lq Lk of them */
-    MHA_ATTN_STATS = 1 << 2  /* args.stats  statistics at O(L) memory */
+    MHA_ATTN_STATS = 1 << 2, /* args.stats  statistics at O(L) memory */
+    MHA_ATTN_SCORES = 1 << 3 /* args.scores  scores at the stage desc.scores, B H Lq Lk of them */
 };
 
 /* What is to be computed. Zero every field that is not needed. */
@@ -104,8 +114,9 @@ typedef struct mha_attn_desc {
     int64_t top_keys;         /* 0..32 keys of each row in args.stats->top_* */
     double dropout;           /* 0..1, on the probabilities; see below */
     mha_precision precision;
-    uint32_t inputs;  /* MHA_ATTN_KEEP ... */
-    uint32_t outputs; /* MHA_ATTN_LSE ... */
+    mha_scores scores; /* stage of args.scores; 0 without it */
+    uint32_t inputs;   /* MHA_ATTN_KEEP ... */
+    uint32_t outputs;  /* MHA_ATTN_LSE ... */
 } mha_attn_desc;
 
 /* Statistics of the probabilities p[i][j] of each row and key, without storing the probabilities: the numbers that
@@ -152,9 +163,9 @@ typedef struct mha_attn_stats {
  * stride[0] is not used and all-zero strides mean [H, L, width]; the usual [L, H, width] is {0, width, H * width, 1}.
  * q_lens, kv_lens, offsets, prefix_lens, slopes, sinks and gates have an entry for each sequence, and bottom-right is that
  * of each sequence. The same sequence gives the same bits, packed or alone. Not with keep, bias, block_keep, dropout_keep,
- * probs (all of query by key) or pages: MHA_ERR_UNSUPPORTED.
+ * probs, scores (all of query by key) or pages: MHA_ERR_UNSUPPORTED.
  *
- * A list of heads: out, lse and probs have desc.listed_heads heads instead of H, in the order of the list; everything else
+ * A list of heads: out, lse, probs and scores have desc.listed_heads heads instead of H, in the order of the list; everything else
  * still counts all H. Heads that are not listed are not computed. Out must not be q then.
  *
  * Keys and values of q8_0: a row is ceil(D / 32) blocks of 34 bytes (types.h), and views and strides count blocks. They give
@@ -190,6 +201,7 @@ typedef struct mha_attn_args {
     uint64_t dropout_seed;
     mha_view lse;                /* [B, H, Lq] (stride[3] unused) of f32, f64 for f64 */
     mha_view probs;              /* [B, H, Lq, Lk] of f32, f64 for f64; before dropout; masked entries are 0 */
+    mha_view scores;             /* [B, H, Lq, Lk] of f32, f64 for f64; beyond the lengths -infinity, or 0 for probs */
     const mha_attn_stats *stats; /* see above */
 } mha_attn_args;
 

@@ -42,7 +42,7 @@ class AttnDesc(ctypes.Structure):
         ("causal", c_int), ("align", c_int), ("window", Window), ("keep_keys", c_int64), ("block_q", c_int64),
         ("block_k", c_int64), ("page_size", c_int64), ("pages", c_int64),
         ("listed_heads", c_int64), ("top_keys", c_int64), ("dropout", c_double),
-        ("precision", c_int), ("inputs", c_uint32), ("outputs", c_uint32)]
+        ("precision", c_int), ("scores", c_int), ("inputs", c_uint32), ("outputs", c_uint32)]
 
 
 class AttnArgs(ctypes.Structure):
@@ -50,6 +50,7 @@ class AttnArgs(ctypes.Structure):
         (n, c_void_p) for n in ("q_lens", "kv_lens", "offsets", "cu_seqlens_q", "cu_seqlens_k", "prefix_lens")] + [
         (n, View) for n in ("block_keep", "block_table", "slopes", "sinks", "gates")] + [
         ("head_list", c_void_p), ("dropout_keep", View), ("dropout_seed", c_uint64), ("lse", View), ("probs", View),
+        ("scores", View),
         ("stats", c_void_p)]
 
 

@@ -17,10 +17,11 @@ Attention = namedtuple("Attention", "out lse probs stats scores")
 _ALIGN = {None: 0, "top_left": 1, "bottom_right": 2}
 _ALIGN_OFFSETS = 3
 _PRECISION = {None: 0, "f32": 0, "split": 1}
+_SCORES = {"raw": 0, "softcapped": 1, "biased": 2, "probs": 3}
 _LAYOUT = {"bhld": (0, 1, 2, 3), "blhd": (0, 2, 1, 3)}  # axes of a [B, H, L, D] view
 (KEEP, BIAS, Q_LENS, KV_LENS, CU_SEQLENS, PREFIX_LENS, BLOCK_KEEP, BLOCK_TABLE, SLOPES, SINKS, GATES, HEAD_LIST,
  DROPOUT_KEEP) = (1 << i for i in range(13))
-LSE, PROBS, STATS = 1, 2, 4
+LSE, PROBS, STATS, SCORES = 1, 2, 4, 8
 
 
 class _Call:
@@ -246,11 +247,10 @@ def attention(q, k, v, *, threads=None, return_lse=False, return_probs=False, re
     With block_table [B, n] of int, k and v are pages [pages, Hkv, page_size, D or Dv]; -1 is a dropped page.
     stats is a dict: row_entropy (bits), row_max, row_argmax (-1: sees no key), row_distance of each row, received by each
     key, and with top_keys=n the n greatest probabilities of each row, top_prob, and their keys, top_key.
+    scores="raw", "softcapped", "biased" or "probs" gives the scores [B, H, Lq, Lk] at that stage.
     What the library cannot do yet is a ValueError that says so.
     """
     c = _prepare(q, k, v, **description)
-    if scores is not None:
-        raise ValueError(f"scores = {scores!r}: not supported yet; return_probs gives the probabilities")
     d = c.desc
     shape = [0] * 4
     for axis, n in zip(c.axes, c.results + (d.v_head_dim,)):
@@ -260,13 +260,17 @@ def attention(q, k, v, *, threads=None, return_lse=False, return_probs=False, re
     lse = _output(c, q, LSE, "lse", wide, c.results) if return_lse else None
     probs = _output(c, q, PROBS, "probs", wide, c.results + (d.kv_len,)) if return_probs else None
     stats = _stats(c, q, wide, top_keys) if return_stats else None
+    written = None
+    if scores is not None:
+        d.scores = _choose("scores", scores, _SCORES)
+        written = _output(c, q, SCORES, "scores", wide, c.results + (d.kv_len,))
     call("mha_attention", context(threads), ctypes.byref(d), ctypes.byref(c.args))
     if c.packed:
         out = out[0]
         lse = None if lse is None else lse[0]
         stats = None if stats is None else {name: x[0] for name, x in stats.items()}
-    if return_lse or return_probs or return_stats:
-        return Attention(out, lse, probs, stats, None)
+    if return_lse or return_probs or return_stats or scores is not None:
+        return Attention(out, lse, probs, stats, written)
     return out
 
 

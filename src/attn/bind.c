@@ -183,7 +183,8 @@ static int64_t blocks(int64_t length, int64_t size)
 /* Folded: the heads of a group become the rows of one head, in every view that has heads and rows. */
 static void fold(const mha_attn_desc *d, mha_attn_args *a)
 {
-    int64_t *strides[] = {a->q.stride, a->out.stride, a->lse.stride, a->probs.stride, a->keep.stride, a->bias.stride};
+    int64_t *strides[] = {a->q.stride,      a->out.stride,  a->lse.stride, a->probs.stride,
+                          a->scores.stride, a->keep.stride, a->bias.stride};
     for (size_t n = 0; n < sizeof strides / sizeof *strides; n++) {
         strides[n][2] = strides[n][1];
         strides[n][1] *= d->heads / d->kv_heads;
@@ -216,6 +217,7 @@ static mha_status bind_extras(const mha_attn_desc *d, size_t size, mha_attn_args
         }
     if (d->outputs & MHA_ATTN_LSE) MHA__TRY(mha__bind_output("lse", &a->lse, lse, 3, size, err));
     if (d->outputs & MHA_ATTN_PROBS) MHA__TRY(mha__bind_output("probs", &a->probs, probs, 4, size, err));
+    if (d->outputs & MHA_ATTN_SCORES) MHA__TRY(mha__bind_output("scores", &a->scores, probs, 4, size, err));
     return MHA_OK;
 }
 

@@ -89,9 +89,10 @@ static bool raw_keys(const tile *t)
     return (half == MHA__BF16 || half == MHA__F16) && t->rows.count <= t->k->few && t->call->args.k.stride[3] == 1;
 }
 
-/* Final scores of keys [first, end) of a block into `s`, and their maxima into scratch.top. */
-static void scores(const tile *t, const panel *p, const block *b, int64_t first, int64_t end, void *s,
-                   const mha__ahead *ahead)
+/* Scaled products of keys [first, end) of a block into `s`, softcapped if `cap`. Returns whether scratch.top, their maxima,
+ * still holds. */
+static bool products(const tile *t, const panel *p, const block *b, int64_t first, int64_t end, bool cap, void *s,
+                     const mha__ahead *ahead)
 {
     const mha_attn_desc *d = &t->plan->desc;
     const int64_t keys = end - first, lanes = p->rows.count;
@@ -104,10 +105,18 @@ static void scores(const tile *t, const panel *p, const block *b, int64_t first,
         t->k->scores_half(t->plan->kv.half, keys, d->head_dim, from, k->row, p->q, lanes, d->scale, s, top, ahead);
     else
         t->k->scores(keys, d->head_dim, from, k->row, k->col, p->q, lanes, d->scale, s, top, ahead);
-    const bool capped = d->softcap > 0;
-    if (capped) t->k->softcap(keys, lanes, d->softcap, s);
-    if (mha__mask_apply(t->call, &t->scratch, &p->rows, &p->span, first, end, s) || capped)
-        t->k->top(keys, lanes, s, t->scratch.top);
+    if (!cap || d->softcap == 0) return true;
+    t->k->softcap(keys, lanes, d->softcap, s);
+    return false;
+}
+
+/* Final scores of keys [first, end) of a block into `s`, and their maxima into scratch.top. */
+static void scores(const tile *t, const panel *p, const block *b, int64_t first, int64_t end, void *s,
+                   const mha__ahead *ahead)
+{
+    const bool holds = products(t, p, b, first, end, true, s, ahead);
+    if (mha__mask_apply(t->call, &t->scratch, &p->rows, &p->span, first, end, s) || !holds)
+        t->k->top(end - first, p->rows.count, s, t->scratch.top);
 }
 
 /* K is used where it lies; 16-bit numbers as reals in the scratch memory. */
@@ -367,6 +376,72 @@ static void probabilities(const tile *t, const mha__partial *result)
     if (wanted & MHA_ATTN_STATS) mha__stats_close_tile(t->call, &t->scratch, &t->rows, result);
 }
 
+/* ---- scores, written out ---- */
+
+enum { LANES = 64 }; /* of the widest panel */
+
+/* Into scratch.s, from zeros: what one panel and one block of `keys` keys come to at a stage that masks decide. What they
+ * leave out stays 0, or becomes -inf. */
+static void masked_stage(const tile *t, const panel *p, const block *b, int64_t keys, mha_scores stage,
+                         const mha__partial *result)
+{
+    const int64_t lanes = p->rows.count;
+    int64_t first, end, lo[LANES] = {0}, hi[LANES] = {0};
+    const bool seen = b->k.data && mha__mask_block(t->call, &p->rows, &p->span, b->start, &first, &end);
+    if (seen) {
+        void *s = at(t, t->scratch.s, (first - b->start) * t->k->nr);
+        scores(t, p, b, first, end, s, NULL);
+        if (stage == MHA_SCORES_PROBS)
+            t->k->probs(end - first, lanes, at(t, result->max, p->row), at(t, t->scratch.inverse, p->row), s);
+    }
+    if (stage == MHA_SCORES_PROBS) return;
+    for (int64_t i = 0; i < lanes && seen; i++)
+        lo[i] = first, hi[i] = end;
+    t->k->interval(keys, lanes, b->start, lo, hi, t->scratch.s);
+}
+
+/* The same at a stage that knows no masks, only lengths. */
+static void plain_stage(const tile *t, const panel *p, const block *b, int64_t keys, mha_scores stage)
+{
+    const int64_t lanes = p->rows.count, queries = mha__mask_queries(t->call, t->rows.b);
+    const int64_t end = mha__min64(b->start + keys, mha__mask_keys(t->call, t->rows.b));
+    int64_t lo[LANES] = {0}, hi[LANES] = {0};
+    if (b->k.data) {
+        products(t, p, b, b->start, end, stage == MHA_SCORES_SOFTCAPPED, t->scratch.s, NULL);
+        mha__pages_mask(t->call, t->rows.b, b->start, end, lanes, t->scratch.s);
+    }
+    for (int64_t i = 0; i < lanes && b->k.data; i++)
+        hi[i] = (t->plan->folded ? 0 : p->rows.first + i) < queries ? end : 0;
+    t->k->interval(keys, lanes, b->start, lo, hi, t->scratch.s);
+}
+
+/* Every entry is written, also those behind masks; keys that are not needed are not looked up. */
+static void write_scores(const tile *t, const mha__partial *result)
+{
+    const mha_view *out = &t->call->args.scores;
+    const mha_scores stage = t->plan->desc.scores;
+    const bool masked = stage == MHA_SCORES_BIASED || stage == MHA_SCORES_PROBS;
+    const size_t size = t->k->real_size;
+    const int64_t Lk = t->plan->desc.kv_len;
+    for (int64_t start = 0; start < Lk; start += MHA__KEY_BLOCK) {
+        const int64_t keys = mha__min64(MHA__KEY_BLOCK, Lk - start);
+        int64_t first, end = mha__min64(start + keys, mha__mask_keys(t->call, t->rows.b));
+        const bool needed = masked ? mha__mask_block(t->call, &t->rows, &t->span, start, &first, &end) : start < end;
+        const block b = {.start = start, .k = needed ? keys_of(t, start, end - start) : (mha__run){0}};
+        for (int64_t row = 0; row < t->rows.count; row += t->k->nr) {
+            const panel p = panel_of(t, row);
+            memset(t->scratch.s, 0, (size_t)(keys * t->k->nr) * size);
+            if (masked)
+                masked_stage(t, &p, &b, keys, stage, result);
+            else
+                plain_stage(t, &p, &b, keys, stage);
+            t->k->unpack(p.rows.count, keys, t->scratch.s,
+                         mha__at_out(out, size, p.rows.b, p.rows.result, p.rows.first, start), out->stride[2],
+                         out->stride[3]);
+        }
+    }
+}
+
 static char *scratch_of(const mha__call *call, int worker)
 {
     return call->workspace + (size_t)worker * call->plan->worker_bytes;
@@ -436,6 +511,7 @@ void mha__fwd_tile(void *call, int64_t task, int worker)
         finish(&t, &result);
     }
     if (t.plan->desc.outputs & (MHA_ATTN_PROBS | MHA_ATTN_STATS)) probabilities(&t, &result);
+    if (t.plan->desc.outputs & MHA_ATTN_SCORES) write_scores(&t, &result);
 }
 
 void mha__fwd_head(void *arg, int64_t head, int worker)

@@ -15,12 +15,12 @@ static int64_t near(int64_t x)
     return mha__max64(-FAR, mha__min64(FAR, x));
 }
 
-static int64_t queries_of(const mha__call *call, int64_t b)
+int64_t mha__mask_queries(const mha__call *call, int64_t b)
 {
     return call->args.q_lens ? call->args.q_lens[b] : mha__rows_of(call, b);
 }
 
-static int64_t keys_of(const mha__call *call, int64_t b)
+int64_t mha__mask_keys(const mha__call *call, int64_t b)
 {
     return call->args.kv_lens ? call->args.kv_lens[b] : mha__keys_of(call, b);
 }
@@ -30,7 +30,7 @@ int64_t mha__mask_offset(const mha__call *call, int64_t b)
     if (!call->plan->positional && !(call->plan->desc.outputs & MHA_ATTN_STATS)) return 0;
     switch (call->plan->desc.align) {
     case MHA_ALIGN_BOTTOM_RIGHT:
-        return keys_of(call, b) - queries_of(call, b);
+        return mha__mask_keys(call, b) - mha__mask_queries(call, b);
     case MHA_ALIGN_OFFSETS:
         return near(call->args.offsets[b]);
     default:
@@ -42,8 +42,8 @@ void mha__mask_intervals(const mha__call *call, int64_t b, int64_t first, int64_
                          int64_t *prefix)
 {
     const mha_attn_desc *d = &call->plan->desc;
-    const int64_t queries = queries_of(call, b), offset = mha__mask_offset(call, b);
-    const int64_t end = mha__min64(keys_of(call, b), d->keep_keys);
+    const int64_t queries = mha__mask_queries(call, b), offset = mha__mask_offset(call, b);
+    const int64_t end = mha__min64(mha__mask_keys(call, b), d->keep_keys);
     const int64_t ahead = call->args.prefix_lens ? mha__min64(end, call->args.prefix_lens[b]) : 0;
     for (int64_t r = 0; r < count; r++) {
         const int64_t query = call->plan->folded ? 0 : first + r, position = query + offset;

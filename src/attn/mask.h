@@ -25,6 +25,9 @@ typedef struct mha__span {
     int64_t common_lo, common_hi; /* every row sees [common_lo, common_hi), if that is not empty */
 } mha__span;
 
+/* Rows and keys of batch b that exist. */
+int64_t mha__mask_queries(const mha__call *call, int64_t b);
+int64_t mha__mask_keys(const mha__call *call, int64_t b);
 /* How far row i of batch b stands from key i; 0 if nothing depends on it. */
 int64_t mha__mask_offset(const mha__call *call, int64_t b);
 /* Fills lo, hi and prefix of `count` rows of batch b from row `first` on. */

@@ -66,10 +66,11 @@ static mha_status check_products(const mha_attn_desc *d, mha_error *err)
                          "stats of batch * heads * length * top_keys = %" PRId64 " * %" PRId64 " * %" PRId64
                          " * %" PRId64 " numbers overflow",
                          d->batch, d->heads, stats[2], stats[3]);
-    if ((d->outputs & MHA_ATTN_PROBS) && (!mha__bytes(probs, 4, sizeof(double), &bytes) || bytes > PTRDIFF_MAX))
+    if ((d->outputs & (MHA_ATTN_PROBS | MHA_ATTN_SCORES)) &&
+        (!mha__bytes(probs, 4, sizeof(double), &bytes) || bytes > PTRDIFF_MAX))
         return mha__fail(err, MHA_ERR_ARG,
-                         "probs of batch * heads * q_len * kv_len = %" PRId64 " * %" PRId64 " * %" PRId64 " * %" PRId64
-                         " numbers overflow",
+                         "probs or scores of batch * heads * q_len * kv_len = %" PRId64 " * %" PRId64 " * %" PRId64
+                         " * %" PRId64 " numbers overflow",
                          d->batch, d->heads, d->q_len, d->kv_len);
     return MHA_OK;
 }
@@ -145,7 +146,8 @@ static mha_status check_dtype(const char *field, mha_dtype dtype, bool cache, mh
 #define OUTPUT_FLAGS(X)     \
     X(MHA_ATTN_LSE, NULL)   \
     X(MHA_ATTN_PROBS, NULL) \
-    X(MHA_ATTN_STATS, NULL)
+    X(MHA_ATTN_STATS, NULL) \
+    X(MHA_ATTN_SCORES, NULL)
 
 static const struct flag {
     uint32_t bit;
@@ -212,6 +214,10 @@ static mha_status check_extras(const mha_attn_desc *d, mha_error *err)
     if (d->top_keys < 0 || d->top_keys > TOP_KEYS_MAX) return bad_int(err, "top_keys", d->top_keys, "0 to 32");
     if (d->top_keys > 0 && !(d->outputs & MHA_ATTN_STATS))
         return bad_int(err, "top_keys", d->top_keys, "0, as outputs lacks MHA_ATTN_STATS");
+    if (d->scores < MHA_SCORES_RAW || d->scores > MHA_SCORES_PROBS)
+        return bad_int(err, "scores", (int64_t)d->scores, "a value of mha_scores");
+    if (d->scores != MHA_SCORES_RAW && !(d->outputs & MHA_ATTN_SCORES))
+        return bad_int(err, "scores", (int64_t)d->scores, "0, as outputs lacks MHA_ATTN_SCORES");
     if (d->precision != MHA_PRECISION_DEFAULT && d->precision != MHA_PRECISION_SPLIT)
         return bad_int(err, "precision", (int64_t)d->precision, "a value of mha_precision");
     return MHA_OK;
@@ -244,8 +250,9 @@ static mha_status check_packed(const mha_attn_desc *d, mha_error *err)
                          d->inputs);
     if (d->inputs & MHA_ATTN_BLOCK_TABLE)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "MHA_ATTN_CU_SEQLENS: packed sequences in pages are not supported");
-    if (d->outputs & MHA_ATTN_PROBS)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "MHA_ATTN_CU_SEQLENS: probs of packed sequences are not supported");
+    if (d->outputs & (MHA_ATTN_PROBS | MHA_ATTN_SCORES))
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "MHA_ATTN_CU_SEQLENS: probs and scores of packed sequences are not supported");
     return MHA_OK;
 }
 

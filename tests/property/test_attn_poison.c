@@ -25,7 +25,7 @@ static int teardown(void **state)
 /* Every way to hide a key from some or all rows. Lengths are drawn at random, offsets too. */
 #define SIZES                                                                                                         \
     .size = sizeof(mha_attn_desc), .batch = 3, .heads = 4, .kv_heads = 2, .q_len = 45, .kv_len = 140, .head_dim = 24, \
-    .v_head_dim = 40, .outputs = MHA_ATTN_LSE | MHA_ATTN_PROBS
+    .v_head_dim = 40, .outputs = MHA_ATTN_LSE | MHA_ATTN_PROBS | MHA_ATTN_SCORES, .scores = MHA_SCORES_BIASED
 static const struct {
     const char *name;
     mha_attn_desc desc;

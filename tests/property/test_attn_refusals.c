@@ -136,7 +136,9 @@ static const refusal refusals[] = {
      {SET(inputs, MHA_ATTN_BLOCK_TABLE), SET(page_size, HUGE_LENGTH), SET(pages, 3)}},
     /* flags */
     {ARG, "inputs", "0x80000000", {SET(inputs, 0x80000000u)}},
-    {ARG, "outputs", "0x8", {SET(outputs, 8)}},
+    {ARG, "outputs", "0x10", {SET(outputs, 16)}},
+    {ARG, "scores", "7", {SET(outputs, MHA_ATTN_SCORES), SET(scores, 7)}},
+    {ARG, "scores", "2", {SET(scores, MHA_SCORES_BIASED)}},
     {ARG, "precision", "5", {SET(precision, 5)}},
     /* features to come: the flag that asks for one is named */
     {NOT_BUILT, "MHA_ATTN_CU_SEQLENS", "0x11", {SET(inputs, MHA_ATTN_CU_SEQLENS | MHA_ATTN_KEEP)}},

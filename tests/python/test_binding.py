@@ -142,6 +142,18 @@ class Attention(unittest.TestCase):
         for got, all_ in zip(r[:3], whole):
             self.assertTrue(np.array_equal(got, all_[:, [3, 0]]))
 
+    def test_scores(self):
+        q, k = self.q.astype(np.float64), self.k.astype(np.float64).repeat(2, 1)
+        raw = q @ k.swapaxes(-1, -2) / 4
+        bias = np.random.default_rng(6).standard_normal((9, 13), dtype=np.float32)
+        keep = np.arange(13) < 7
+        biased = np.where(keep, 2 * np.tanh(raw / 2) + bias, -np.inf)
+        p = np.exp(biased - biased.max(-1, keepdims=True))
+        wanted = {"raw": raw, "softcapped": 2 * np.tanh(raw / 2), "biased": biased, "probs": p / p.sum(-1, keepdims=True)}
+        for stage, want in wanted.items():
+            got = mha.attention(self.q, self.k, self.v, softcap=2.0, bias=bias, keep=keep, scores=stage).scores
+            self.assertTrue(np.allclose(got, want, rtol=0, atol=5e-6), stage)
+
     def test_dropout(self):
         ones = np.ones((2, 2, 13, 8), np.float32)
         a, b, other = (mha.attention(self.q, self.k, ones, dropout=0.25, seed=s, return_probs=True) for s in (1, 1, 2))
@@ -241,6 +253,7 @@ class Refusals(unittest.TestCase):
         self.refuses("keep", keep=np.ones((2, 3, 5, 4), bool))
         self.refuses("align", align="middle", causal=True)
         self.refuses("layout", layout="hbld")
+        self.refuses("scores", scores="final")
         self.refuses("dropout", dropout=1.5)
         self.refuses("top_keys = 33", return_stats=True, top_keys=33)
         self.refuses(r"head_list\[1\] = 3", heads=[0, 3])
@@ -264,9 +277,6 @@ class Refusals(unittest.TestCase):
         self.assertIn("softcap", inspect.signature(mha.attention).parameters)
         with self.assertRaisesRegex(TypeError, "causl"):
             mha.attention(self.q, self.q, self.q, causl=True)
-
-    def test_what_is_not_built_is_refused(self):
-        self.refuses("scores", scores="raw")
 
 
 if __name__ == "__main__":

@@ -108,6 +108,8 @@ void problem_make(problem *p, const mha_attn_desc *desc, const problem_layouts *
     if (desc->outputs & MHA_ATTN_PROBS)
         tensor_make(&p->probs, real, (int64_t[]){B, results, Lq, Lk}, &at->probs, TEST_CANARY);
     if (desc->outputs & MHA_ATTN_STATS) statistics_make(p, &at->stats);
+    if (desc->outputs & MHA_ATTN_SCORES)
+        tensor_make(&p->scores, real, (int64_t[]){B, results, Lq, Lk}, &at->scores, TEST_CANARY);
     rng r = rng_make(seed, 6);
     random_lengths(p, &r);
     for (int64_t n = 0; n < desc->listed_heads; n++)
@@ -139,6 +141,7 @@ void problem_bind(problem *p)
     if (d->inputs & MHA_ATTN_BLOCK_TABLE) p->args.block_table = (mha_cview){p->table, {p->table_width, 1, 0, 0}};
     if (d->outputs & MHA_ATTN_LSE) p->args.lse = tensor_view(&p->lse);
     if (d->outputs & MHA_ATTN_PROBS) p->args.probs = tensor_view(&p->probs);
+    if (d->outputs & MHA_ATTN_SCORES) p->args.scores = tensor_view(&p->scores);
     if (!(d->outputs & MHA_ATTN_STATS)) return;
     p->stats_views = statistics_views(p);
     p->args.stats = &p->stats_views;
@@ -146,8 +149,8 @@ void problem_bind(problem *p)
 
 void problem_free(problem *p)
 {
-    tensor *all[] = {&p->q,     &p->k,      &p->v,     &p->out,   &p->keep,       &p->bias,        &p->lse,
-                     &p->probs, &p->slopes, &p->sinks, &p->gates, &p->block_keep, &p->dropout_keep};
+    tensor *all[] = {&p->q,     &p->k,      &p->v,     &p->out,   &p->keep,       &p->bias,         &p->lse,
+                     &p->probs, &p->slopes, &p->sinks, &p->gates, &p->block_keep, &p->dropout_keep, &p->scores};
     for (size_t n = 0; n < sizeof all / sizeof *all; n++)
         tensor_free(all[n]);
     for (int n = 0; n < PROBLEM_STATS; n++)
@@ -226,6 +229,7 @@ static problem_layouts random_layouts(rng *r)
     at.out = tensor_layout_random(r, false);
     at.lse = tensor_layout_random(r, false);
     at.probs = tensor_layout_random(r, false);
+    at.scores = tensor_layout_random(r, false);
     at.keep = tensor_layout_random(r, true);
     at.bias = tensor_layout_random(r, true);
     at.slopes = tensor_layout_random(r, true);
@@ -283,6 +287,10 @@ void problem_random(problem *p, uint64_t seed, uint64_t number)
     if (rng_chance(&r, 0.2)) d.softcap = 0.5 + 30 * rng_uniform(&r);
     if (rng_chance(&r, 0.5)) d.outputs |= MHA_ATTN_LSE;
     if (rng_chance(&r, 0.3)) d.outputs |= MHA_ATTN_PROBS;
+    if (rng_chance(&r, 0.2)) {
+        d.outputs |= MHA_ATTN_SCORES;
+        d.scores = (mha_scores)rng_range(&r, MHA_SCORES_RAW, MHA_SCORES_PROBS);
+    }
     random_types(&d, &r);
     problem_layouts at = random_layouts(&r);
     random_statistics(&d, &at, seed, number);
@@ -334,8 +342,8 @@ static bool workspace_intact(const uint8_t *memory, size_t bytes)
 
 static bool outputs_intact(const problem *p)
 {
-    const tensor *outputs[] = {&p->out, &p->lse, &p->probs};
-    for (size_t n = 0; n < 3; n++)
+    const tensor *outputs[] = {&p->out, &p->lse, &p->probs, &p->scores};
+    for (size_t n = 0; n < sizeof outputs / sizeof *outputs; n++)
         if (outputs[n]->memory && !tensor_guards_intact(outputs[n], TEST_CANARY)) return false;
     for (int n = 0; n < PROBLEM_STATS; n++)
         if (p->stats[n].memory && !tensor_guards_intact(&p->stats[n], TEST_CANARY)) return false;
@@ -412,17 +420,19 @@ bool problem_near(const problem *p, const ref_result *truth, const ref_result *p
 {
     const yardstick all[] = {{"out", &p->out, truth->out, plain->out, truth->out_floor},
                              {"lse", &p->lse, truth->lse, plain->lse, truth->lse_floor},
-                             {"probs", &p->probs, truth->probs, plain->probs, truth->probs_floor}};
+                             {"probs", &p->probs, truth->probs, plain->probs, truth->probs_floor},
+                             {"scores", &p->scores, truth->scores, plain->scores, truth->scores_floor}};
     double ignored = 0;
-    for (size_t n = 0; n < 3; n++)
+    for (size_t n = 0; n < sizeof all / sizeof *all; n++)
         if (all[n].got->memory && !near(&all[n], worst ? worst : &ignored, why, capacity)) return false;
     return !(p->desc.outputs & MHA_ATTN_STATS) || !p->probs.memory || statistics_near(p, why, capacity);
 }
 
 bool problem_same_bits(const problem *a, const problem *b)
 {
-    const tensor *pairs[][2] = {{&a->out, &b->out}, {&a->lse, &b->lse}, {&a->probs, &b->probs}};
-    for (size_t n = 0; n < 3; n++)
+    const tensor *pairs[][2] = {
+        {&a->out, &b->out}, {&a->lse, &b->lse}, {&a->probs, &b->probs}, {&a->scores, &b->scores}};
+    for (size_t n = 0; n < sizeof pairs / sizeof *pairs; n++)
         if (pairs[n][0]->memory && pairs[n][1]->memory && !tensor_same_bits(pairs[n][0], pairs[n][1])) return false;
     for (int n = 0; n < PROBLEM_STATS; n++)
         if (a->stats[n].memory && b->stats[n].memory && !tensor_same_bits(&a->stats[n], &b->stats[n])) return false;

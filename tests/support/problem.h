@@ -16,13 +16,13 @@ enum { ROW_ENTROPY, ROW_MAX, ROW_ARGMAX, ROW_DISTANCE, RECEIVED, TOP_PROB, TOP_K
 
 /* Layouts of all arguments; zero is contiguous. */
 typedef struct problem_layouts {
-    tensor_layout q, k, v, out, keep, bias, lse, probs, slopes, sinks, gates, block_keep, dropout_keep, stats;
+    tensor_layout q, k, v, out, keep, bias, lse, probs, slopes, sinks, gates, block_keep, dropout_keep, scores, stats;
 } problem_layouts;
 
 typedef struct problem {
     mha_attn_desc desc;
     mha_attn_args args; /* filled by problem_bind from the tensors and lengths */
-    tensor q, k, v, out, keep, bias, lse, probs, slopes, sinks, gates, block_keep, dropout_keep;
+    tensor q, k, v, out, keep, bias, lse, probs, slopes, sinks, gates, block_keep, dropout_keep, scores;
     tensor stats[PROBLEM_STATS];
     mha_attn_stats stats_views;
     int64_t q_lens[PROBLEM_BATCH], kv_lens[PROBLEM_BATCH], offsets[PROBLEM_BATCH], prefix_lens[PROBLEM_BATCH];

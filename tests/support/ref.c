@@ -182,6 +182,13 @@ static bool kept(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b
     return j < described && byte_at(&args->keep, b, h, i, j);
 }
 
+/* Row and key exist, whatever the masks say. */
+static bool exists(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b, int64_t i, int64_t j)
+{
+    if (i >= rows_of(desc, args, b) || j >= keys_of(desc, args, b)) return false;
+    return !(desc->inputs & MHA_ATTN_BLOCK_TABLE) || page_of(&args->block_table, b, j / desc->page_size) >= 0;
+}
+
 bool ref_visible(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b, int64_t h, int64_t i, int64_t j)
 {
     int64_t rows = rows_of(desc, args, b), keys = keys_of(desc, args, b);
@@ -261,10 +268,12 @@ static void prepare(const problem_view *p, ref_result *r, bool floors)
     r->out = numbers(r->rows * r->width);
     r->lse = numbers(r->rows);
     r->probs = numbers(r->rows * r->keys);
+    r->scores = numbers(r->rows * r->keys);
     if (!floors) return;
     r->out_floor = numbers(r->rows * r->width);
     r->lse_floor = numbers(r->rows);
     r->probs_floor = numbers(r->rows * r->keys);
+    r->scores_floor = numbers(r->rows * r->keys);
 }
 
 void ref_truth(const mha_attn_desc *desc, const mha_attn_args *args, ref_result *result)
@@ -288,8 +297,10 @@ void ref_free(ref_result *r)
     free(r->out);
     free(r->lse);
     free(r->probs);
+    free(r->scores);
     free(r->out_floor);
     free(r->lse_floor);
     free(r->probs_floor);
+    free(r->scores_floor);
     *r = (ref_result){0};
 }

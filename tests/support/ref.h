@@ -20,7 +20,8 @@ typedef struct ref_result {
     size_t width; /* Dv */
     size_t keys;  /* Lk */
     double *out, *lse, *probs;
-    double *out_floor, *lse_floor, *probs_floor; /* rounding of each number; filled by ref_truth only */
+    double *scores;                                             /* at the stage desc.scores */
+    double *out_floor, *lse_floor, *probs_floor, *scores_floor; /* rounding of each number; filled by ref_truth only */
 } ref_result;
 
 /* Evaluates in double for f32 problems, in long double for f64. The description must be valid. */
