@@ -21,21 +21,21 @@ compile() {
 mkdir objects
 for file in "$here"/src/base/*.c "$here"/src/attn/*.c "$here"/src/kernel/*.c \
     "$here"/tests/support/ref.c "$here"/tests/support/statistics.c "$here"/tests/support/tensor.c "$here"/tests/support/problem.c \
-    "$here"/tests/support/alloc.c "$here"/tests/support/check.c; do
+    "$here"/tests/support/alloc.c "$here"/tests/support/check.c "$here"/tests/support/paged.c; do
     case $file in
     */kernel/*) compile gnu11 "objects/$(basename "$file" .c).o" -O3 -c "$file" || exit 1 ;;
     *) compile c11 "objects/$(basename "$file" .c).o" -c "$file" || exit 1 ;;
     esac
 done
 
-for name in refusals calls memory laws merge stats bits poison edges random; do
+for name in refusals calls memory laws merge stats bits poison edges pages packed random; do
     compile c11 "$name" "$here/tests/property/test_attn_$name.c" objects/*.o || exit 1
 done
 for test in "$here"/tests/kernel/test_*.c; do
     compile gnu11 kernel_test "$test" objects/*.o || exit 1
     expect 0 qemu-aarch64 -L "$root" ./kernel_test
 done
-for name in refusals calls memory laws merge stats bits poison edges; do
+for name in refusals calls memory laws merge stats bits poison edges pages packed; do
     expect 0 qemu-aarch64 -L "$root" -E MHA_ISA=neon "./$name"
 done
 expect 0 qemu-aarch64 -L "$root" -E MHA_ISA=neon ./random --cases 300
