@@ -1,4 +1,4 @@
-/* half.h - bf16 and f16 by their definition, in doubles: sign, exponent and `fraction` bits (7 and 10) of a 16-bit number.
+/* half.h - bf16 and f16 by their definition, in doubles: sign, exponent and `fraction` bits (7 and 10) of 16 bits.
  * Nothing here is shared with src/. */
 #ifndef TEST_HALF_H
 #define TEST_HALF_H
