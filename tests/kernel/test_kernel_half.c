@@ -1,4 +1,4 @@
-/* test_kernel_half.c - 16-bit numbers to floats and back: every pattern, every rounding boundary, any strides and tails,
+/* test_kernel_half.c - 16-bit numbers to floats and back: every pattern and rounding boundary, any strides and tails,
  * against base/f16.h. */
 #include "base/f16.h"
 #include "kernel/table.h"

@@ -161,7 +161,7 @@ static void test_causal_prefix(void **state)
     }
 }
 
-/* A token at a time, its heads folded into one tile and its keys cut into parts for several threads, against prefill. */
+/* A token at a time, its heads folded into a tile and its keys cut into parts for several threads, against prefill. */
 static void check_decode(mha_ctx *ctx, const mha_attn_desc *d)
 {
     problem whole;

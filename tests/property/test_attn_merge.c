@@ -24,7 +24,7 @@ static int teardown(void **state)
 
 enum { PARTS = 7 };
 
-/* A problem with a mask, whose keys are dealt out to `count` parts: the same problem with a narrower mask each. The sink
+/* A problem with a mask, whose keys are dealt out to `count` parts: the problem with a narrower mask each. The sink
  * joins the first part. */
 typedef struct split {
     problem whole, part[PARTS];

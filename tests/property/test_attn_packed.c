@@ -1,4 +1,4 @@
-/* test_attn_packed.c - packed sequences and lists of heads have the bits of the same work done plainly, on every ISA. */
+/* test_attn_packed.c - packed sequences and lists of heads have the bits of the same work done plainly; every ISA. */
 #include "support/check.h"
 #include "support/problem.h"
 #include <stdlib.h>
