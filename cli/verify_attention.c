@@ -217,8 +217,8 @@ static float value_of(uint16_t bits, int fraction)
     return (float)(sign * ldexp(digits + (1 << fraction), exponent - bias - fraction));
 }
 
-/* Results that are stored in 16 bits: as floats, and with them what that rounding may cost (half a unit in the last place
- * of the largest), as the record has the numbers before it. */
+/* Results that are stored in 16 bits: as floats, and with them what that rounding may cost (half a unit in the last
+ * place of the largest), as the record has the numbers before it. */
 static const float *widened(attention_case *c, const double *want, int64_t count, double *limit)
 {
     const int fraction = c->desc.dtype == MHA_BF16 ? 7 : 10;

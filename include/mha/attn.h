@@ -57,8 +57,9 @@ typedef enum mha_precision {
     MHA_PRECISION_SPLIT        /* f32 products may run as split bf16 products on tile hardware */
 } mha_precision;
 
-/* How far the scores of args.scores have come. Raw and softcapped ones know no masks: every key within the lengths of the
- * sequence has its own. A biased one is -infinity where the row may not see the key. Probabilities are those of probs. */
+/* How far the scores of args.scores have come. Raw and softcapped ones know no masks: every key within the lengths of
+ * the sequence has its own. A biased one is -infinity where the row may not see the key. Probabilities are those of
+ * probs. */
 typedef enum mha_scores {
     MHA_SCORES_RAW = 0,    /* scale * q k */
     MHA_SCORES_SOFTCAPPED, /* after softcap */
@@ -122,10 +123,10 @@ typedef struct mha_attn_desc {
 /* Statistics of the probabilities p[i][j] of each row and key, without storing the probabilities: the numbers that
  * MHA_ATTN_PROBS would give, summed. Before dropout; a sink takes its share, so that a row sums to less than 1.
  *
- * A view whose data is NULL is not wanted and costs nothing; strides as everywhere, all zero = contiguous. Reals are f32, f64
- * for f64; positions of keys are int64. A row that sees no key gives 0 and key -1 (also where its sink has left nothing).
- * A row that is NaN gives NaN and key -1, and NaN to the keys it sees. The bits of rows are as invariant as those of out;
- * `received` has the same bits for any thread count and batch.
+ * A view whose data is NULL is not wanted and costs nothing; strides as everywhere, all zero = contiguous. Reals are
+ * f32, f64 for f64; positions of keys are int64. A row that sees no key gives 0 and key -1 (also where its sink has
+ * left nothing). A row that is NaN gives NaN and key -1, and NaN to the keys it sees. The bits of rows are as
+ * invariant as those of out; `received` has the same bits for any thread count and batch.
  *
  * Distance counts from position i + offset, the offset as `align` says and 0 if that is unset.
  *
@@ -151,25 +152,26 @@ typedef struct mha_attn_stats {
  * All masks compose by AND: lengths, causal or window (widened by the prefix), keep and block_keep. A bias of -infinity
  * also masks. Order of the score: scale, softcap, slopes and bias, mask, sink, softmax, dropout, gate.
  *
- * Dropout: a probability is set to 0 or multiplied by 1 / (1 - dropout), after softmax and before V, so lse and probs do
- * not change; dropout = 1 gives 0. Entry (b, h, i, j) is dropped if x < dropout * 2^32, where x is the first word of
- * Philox4x32-10 with the key dropout_seed (low word first) and the counter (b, h, i, j), each taken modulo 2^32: i and j
- * are row and key of the call (of their sequence, when packed), h counts all heads, also with a list. Nothing else enters,
- * so any tiling, thread count and backward pass draw the same. With MHA_ATTN_DROPOUT_KEEP nothing is drawn.
+ * Dropout: a probability is set to 0 or multiplied by 1 / (1 - dropout), after softmax and before V, so lse and probs
+ * do not change; dropout = 1 gives 0. Entry (b, h, i, j) is dropped if x < dropout * 2^32, where x is the first word of
+ * Philox4x32-10 with the key dropout_seed (low word first) and the counter (b, h, i, j), each taken modulo 2^32: i
+ * and j are row and key of the call (of their sequence, when packed), h counts all heads, also with a list. Nothing
+ * else enters, so any tiling, thread count and backward pass draw the same. With MHA_ATTN_DROPOUT_KEEP nothing is
+ * drawn.
  *
  * Packed sequences: with MHA_ATTN_CU_SEQLENS the sequences lie one after another along the length axis. Sequence b is
- * rows cu_seqlens_q[b] to cu_seqlens_q[b + 1] of q, out and lse, and keys cu_seqlens_k[b] to cu_seqlens_k[b + 1] of k and
- * v; it is attended on its own, with positions counted from its own start. These five are [1, H, Lq or Lk, width], so
- * stride[0] is not used and all-zero strides mean [H, L, width]; the usual [L, H, width] is {0, width, H * width, 1}.
- * q_lens, kv_lens, offsets, prefix_lens, slopes, sinks and gates have an entry for each sequence, and bottom-right is that
- * of each sequence. The same sequence gives the same bits, packed or alone. Not with keep, bias, block_keep, dropout_keep,
- * probs, scores (all of query by key) or pages: MHA_ERR_UNSUPPORTED.
+ * rows cu_seqlens_q[b] to cu_seqlens_q[b + 1] of q, out and lse, and keys cu_seqlens_k[b] to cu_seqlens_k[b + 1] of k
+ * and v; it is attended on its own, with positions counted from its own start. These five are [1, H, Lq or Lk,
+ * width], so stride[0] is not used and all-zero strides mean [H, L, width]; the usual [L, H, width] is {0, width, H *
+ * width, 1}. q_lens, kv_lens, offsets, prefix_lens, slopes, sinks and gates have an entry for each sequence, and
+ * bottom-right is that of each sequence. The same sequence gives the same bits, packed or alone. Not with keep, bias,
+ * block_keep, dropout_keep, probs, scores (all of query by key) or pages: MHA_ERR_UNSUPPORTED.
  *
- * A list of heads: out, lse, probs and scores have desc.listed_heads heads instead of H, in the order of the list; everything else
- * still counts all H. Heads that are not listed are not computed. Out must not be q then.
+ * A list of heads: out, lse, probs and scores have desc.listed_heads heads instead of H, in the order of the list;
+ * everything else still counts all H. Heads that are not listed are not computed. Out must not be q then.
  *
- * Keys and values of q8_0: a row is ceil(D / 32) blocks of 34 bytes (types.h), and views and strides count blocks. They give
- * the bits that their f32 values, scale * q, would give.
+ * Keys and values of q8_0: a row is ceil(D / 32) blocks of 34 bytes (types.h), and views and strides count blocks.
+ * They give the bits that their f32 values, scale * q, would give.
  *
  * Pages: with MHA_ATTN_BLOCK_TABLE k and v are views of desc.pages pages, and key j of batch b is key j % page_size of
  * page block_table[b][j / page_size]. Sequences may share pages, pages may stand in any order, and strides are as free
@@ -257,10 +259,10 @@ typedef struct mha_attn_merge_args {
  *
  * In any strides; all zero = contiguous. The same parts in the same order give the same bits; another order or another
  * cut agrees within rounding. A part that saw nothing (lse -infinity) changes no bit, and its out is not read; if no
- * part saw anything, out is 0 and lse -infinity. A NaN in a part's lse, or an lse of +infinity, makes the row NaN; NaN and
- * Inf in a part's out reach the row. A sink must have joined one part only; gates and head lists merge as they are.
- * `ctx` (NULL = the default one) says which ISA; runs on the calling thread, allocates nothing, uses 70 KiB of stack.
- * Errors: MHA_ERR_ARG naming the field and its value; nothing has been written then. */
+ * part saw anything, out is 0 and lse -infinity. A NaN in a part's lse, or an lse of +infinity, makes the row NaN;
+ * NaN and Inf in a part's out reach the row. A sink must have joined one part only; gates and head lists merge as
+ * they are. `ctx` (NULL = the default one) says which ISA; runs on the calling thread, allocates nothing, uses 70 KiB
+ * of stack. Errors: MHA_ERR_ARG naming the field and its value; nothing has been written then. */
 MHA_API mha_status mha_attn_merge(mha_ctx *ctx, const mha_attn_merge_args *args, mha_error *err);
 
 #ifdef __cplusplus

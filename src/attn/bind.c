@@ -74,8 +74,9 @@ static bool byte_range(const operand *o, size_t size, uintptr_t *begin, uintptr_
     return true;
 }
 
-/* Every element must be where a load may be made: at an aligned address, at a distance that can be counted in bytes. (The
- * elements of q8_0 are blocks of 34 bytes that begin with a 16-bit number: the lowest bit of a size is its alignment.) */
+/* Every element must be where a load may be made: at an aligned address, at a distance that can be counted in bytes.
+ * (The elements of q8_0 are blocks of 34 bytes that begin with a 16-bit number: the lowest bit of a size is its
+ * alignment.) */
 static mha_status check_place(const operand *o, size_t size, mha_error *err)
 {
     uintptr_t begin, end;

@@ -1,5 +1,5 @@
-/* blocks.c - see blocks.h. Mask blocks are small numbers of bytes, so they are asked one by one; only where some rows of a
- * panel may see a key and others may not are they written out as a mask of that panel. */
+/* blocks.c - see blocks.h. Mask blocks are small numbers of bytes, so they are asked one by one; only where some rows
+ * of a panel may see a key and others may not are they written out as a mask of that panel. */
 #include "attn/blocks.h"
 
 #include "base/size.h"

@@ -7,8 +7,8 @@
 /* Narrows keys [*first, *end) at both ends by mask blocks that no row may see. */
 void mha__blocks_narrow(const mha__call *call, const mha__rows *rows, int64_t *first, int64_t *end);
 
-/* -inf into a panel `s` of keys [first, end) where the block mask says so. Uses `extra` and `bytes` of the scratch memory.
- * Returns false if nothing needed to be done. */
+/* -inf into a panel `s` of keys [first, end) where the block mask says so. Uses `extra` and `bytes` of the scratch
+ * memory. Returns false if nothing needed to be done. */
 bool mha__blocks_apply(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows, int64_t first,
                        int64_t end, void *s);
 

@@ -1,5 +1,5 @@
-/* dropout.h - which probabilities are dropped. A drop depends on (seed, batch, head, query, key) and nothing else, so the
- * backward pass draws the same again. */
+/* dropout.h - which probabilities are dropped. A drop depends on (seed, batch, head, query, key) and nothing else, so
+ * the backward pass draws the same again. */
 #ifndef MHA_ATTN_DROPOUT_H
 #define MHA_ATTN_DROPOUT_H
 

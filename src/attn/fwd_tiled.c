@@ -89,8 +89,8 @@ static bool raw_keys(const tile *t)
     return (half == MHA__BF16 || half == MHA__F16) && t->rows.count <= t->k->few && t->call->args.k.stride[3] == 1;
 }
 
-/* Scaled products of keys [first, end) of a block into `s`, softcapped if `cap`. Returns whether scratch.top, their maxima,
- * still holds. */
+/* Scaled products of keys [first, end) of a block into `s`, softcapped if `cap`. Returns whether scratch.top, their
+ * maxima, still holds. */
 static bool products(const tile *t, const panel *p, const block *b, int64_t first, int64_t end, bool cap, void *s,
                      const mha__ahead *ahead)
 {
@@ -130,8 +130,9 @@ static mha__run keys_of(const tile *t, int64_t start, int64_t keys)
     return (mha__run){t->scratch.wide, d, 1};
 }
 
-/* V is used where it lies if its rows are adjacent and begin on whole vectors; else the block is packed. (Rows a few KiB
- * apart share few sets of the L1 cache, and vectors across two cache lines cost twice: both are slower than a copy.) */
+/* V is used where it lies if its rows are adjacent and begin on whole vectors; else the block is packed. (Rows a few
+ * KiB apart share few sets of the L1 cache, and vectors across two cache lines cost twice: both are slower than a
+ * copy.) */
 static value_run values_of(const tile *t, int64_t start, int64_t keys)
 {
     const int64_t dv = t->plan->desc.v_head_dim, nr = t->k->nr, vl = t->k->vl, wide = t->plan->o_stride;
@@ -184,8 +185,8 @@ static mha__ahead rows_ahead(const mha_cview *v, const mha__stored *as, int64_t 
 
 /* What to ask for while panel number `index` computes the scores of the block at `start`: first the values of this
  * block, then the keys of the next one; at the last block the keys and queries of the next task, which most likely
- * comes next on this thread. In a batch of short sequences, which no cache holds, this is worth 20 %. Keys in pages, packed
- * sequences and listed heads are left to the machine. */
+ * comes next on this thread. In a batch of short sequences, which no cache holds, this is worth 20 %. Keys in pages,
+ * packed sequences and listed heads are left to the machine. */
 static mha__ahead ahead_of(const tile *t, int64_t start, int64_t index)
 {
     const mha_attn_desc *d = &t->plan->desc;
@@ -380,8 +381,8 @@ static void probabilities(const tile *t, const mha__partial *result)
 
 enum { LANES = 64 }; /* of the widest panel */
 
-/* Into scratch.s, from zeros: what one panel and one block of `keys` keys come to at a stage that masks decide. What they
- * leave out stays 0, or becomes -inf. */
+/* Into scratch.s, from zeros: what one panel and one block of `keys` keys come to at a stage that masks decide. What
+ * they leave out stays 0, or becomes -inf. */
 static void masked_stage(const tile *t, const panel *p, const block *b, int64_t keys, mha_scores stage,
                          const mha__partial *result)
 {

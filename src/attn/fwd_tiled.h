@@ -8,8 +8,8 @@
  * all of them before the first mha__fwd_tile, which merges them. */
 void mha__fwd_part(void *call, int64_t item, int worker);
 
-/* Computes task `task` of [0, plan->tasks): MHA__TILE_Q rows of one batch and head of the grid, with the scratch memory of
- * `worker`. An mha__task_fn; `call` is an mha__call. */
+/* Computes task `task` of [0, plan->tasks): MHA__TILE_Q rows of one batch and head of the grid, with the scratch
+ * memory of `worker`. An mha__task_fn; `call` is an mha__call. */
 void mha__fwd_tile(void *call, int64_t task, int worker);
 
 /* Computes all tiles of one batch and head, in one order, for what is summed over them: see stats.h. */

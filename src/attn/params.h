@@ -4,8 +4,9 @@
 
 #include "attn/plan.h"
 
-/* Checks `desc` and copies it with every default filled in: kv_heads, listed_heads, v_head_dim, dtypes, scale, keep_keys; a window
- * that is off is {0, -1, -1}. MHA_ERR_ARG for what makes no sense, then MHA_ERR_UNSUPPORTED for what is not built. */
+/* Checks `desc` and copies it with every default filled in: kv_heads, listed_heads, v_head_dim, dtypes, scale,
+ * keep_keys; a window that is off is {0, -1, -1}. MHA_ERR_ARG for what makes no sense, then MHA_ERR_UNSUPPORTED for
+ * what is not built. */
 mha_status mha__attn_resolve(const mha_attn_desc *desc, mha_attn_desc *resolved, mha_error *err);
 
 /* True if a row's position among the keys decides what it sees. */

@@ -1,8 +1,8 @@
 /* parts.c - mha_attn_merge: results of calls over disjoint keys become the result over all of them.
  *
  * A result (out, lse) is a partial result like those of merge.h whose maximum is lse and whose sum is 1, so the same
- * kernel merges it: the larger of the two maxima is the base, and what has seen nothing changes no bit. Rows are taken a
- * few at a time, in memory on the stack, and the parts in the order given.
+ * kernel merges it: the larger of the two maxima is the base, and what has seen nothing changes no bit. Rows are
+ * taken a few at a time, in memory on the stack, and the parts in the order given.
  */
 #include "attn/params.h"
 #include "base/error.h"

@@ -4,8 +4,9 @@
 
 #include "attn/mask.h"
 
-/* Fills b, h, result, first, count and position of task `task` of [0, plan->tasks). A count of 0 or less: nothing to do.
- * Returns the call to work on: `call`, or with packed sequences `own`, a copy that holds nothing but the task's sequence. */
+/* Fills b, h, result, first, count and position of task `task` of [0, plan->tasks). A count of 0 or less: nothing to
+ * do. Returns the call to work on: `call`, or with packed sequences `own`, a copy that holds nothing but the task's
+ * sequence. */
 const mha__call *mha__place(const mha__call *call, int64_t task, mha__rows *rows, mha__call *own);
 
 #endif

@@ -2,8 +2,8 @@
  *
  * When maximum and sum of a tile's rows are final, its scores are computed once more, block by block, and each panel of
  * them is summed here as it becomes probabilities. A row's sums run over its keys in ascending order, blocks of them
- * first, so its bits do not depend on the tile. What a key receives is summed over all rows of a head, so with it a task is
- * a whole head, whose tiles follow each other in one order.
+ * first, so its bits do not depend on the tile. What a key receives is summed over all rows of a head, so with it a
+ * task is a whole head, whose tiles follow each other in one order.
  */
 #ifndef MHA_ATTN_STATS_H
 #define MHA_ATTN_STATS_H
@@ -23,7 +23,8 @@ bool mha__stats_by_head(const mha__call *call);
 void mha__stats_open_head(const mha__call *call, const mha__scratch *scratch);
 void mha__stats_close_head(const mha__call *call, const mha__scratch *scratch, int64_t head);
 
-/* One tile: its rows have seen nothing yet, or everything. `result` is that of `rows`, inverse in the scratch memory. */
+/* One tile: its rows have seen nothing yet, or everything. `result` is that of `rows`, inverse in the scratch memory.
+ * */
 void mha__stats_open_tile(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows);
 void mha__stats_close_tile(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows,
                            const mha__partial *result);

@@ -46,8 +46,8 @@ typedef struct mha__ahead {
     int64_t rows, stride, bytes; /* stride in bytes */
 } mha__ahead;
 
-/* Numbers for dropout: Philox4x32-10 with the key `seed` (low half first) and the counter (b, h, i, j), of which the first
- * word of four is used; what is below `dropped` is dropped. */
+/* Numbers for dropout: Philox4x32-10 with the key `seed` (low half first) and the counter (b, h, i, j), of which the
+ * first word of four is used; what is below `dropped` is dropped. */
 typedef struct mha__draw {
     uint64_t seed;
     uint32_t b, h, i, j;
@@ -162,8 +162,8 @@ typedef struct mha__kernels {
 
     /* ---- 16-bit numbers, by mha__half (f32; NULL in the f64 table) ---- */
 
-    /* Exact: number (r, c), at src[r * row_stride + c * col_stride], goes to dst[r * dst_stride + c]. Strides of q8_0 count
-     * blocks. */
+    /* Exact: number (r, c), at src[r * row_stride + c * col_stride], goes to dst[r * dst_stride + c]. Strides of q8_0
+     * count blocks. */
     void (*widen[MHA__HALVES + 1])(int64_t rows, int64_t n, const void *src, int64_t row_stride, int64_t col_stride,
                                    void *dst, int64_t dst_stride);
     /* As `scores`, of up to `few` lanes: keys of bf16 or f16 with adjacent numbers, widened on the way. */

@@ -8,7 +8,8 @@
  *   v_exp2_scale      p * 2^n for the exp of x <= 0: exactly 0 where x < EXP_LOW, NaN where x is NaN, for any p and n
  *   v_transpose       of VL vectors of VL elements, in place
  *   v_load_n          n < VL elements, the others 0; reads nothing beyond them
- *   v_load_bf16 ...   VL 16-bit numbers, converted as in base/f16.h whatever the modes of the thread are; not for double
+ *   v_load_bf16 ...   VL 16-bit numbers, converted as in base/f16.h whatever the modes of the thread are; not for
+ *   double
  */
 #ifndef MHA_KERNEL_SIMD_SCALAR_H
 #define MHA_KERNEL_SIMD_SCALAR_H

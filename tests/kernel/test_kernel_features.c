@@ -1,4 +1,5 @@
-/* test_kernel_features.c - ALiBi, sinks, gates and dropout on every table: each number against the formula in double. */
+/* test_kernel_features.c - ALiBi, sinks, gates and dropout on every table: each number against the formula in double.
+ * */
 #include "kernel/table.h"
 
 static void check_alibi(const mha__kernels *t, int64_t lanes, rng *r)
@@ -112,7 +113,8 @@ static void test_gate(void **state)
     }
 }
 
-/* The published test vectors of Philox4x32-10 (Random123, kat_vectors), first words: dropped from the next number on. */
+/* The published test vectors of Philox4x32-10 (Random123, kat_vectors), first words: dropped from the next number on.
+ * */
 static void test_draw(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
 /* statistics.c - see statistics.h. */
 #include "support/statistics.h"
+#include "kernel/kernel.h"
 #include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +35,10 @@ mha_attn_stats statistics_views(const problem *p)
 typedef struct line {
     const problem *p;
     int64_t b, h, i;
-    double few; /* relative error of a sum: a few units in the last place, and those of its partial sums, in double */
+    /* Relative error of a sum. Within a block of keys it is one chain, each addition of which errs by half a unit of a
+     * partial sum that is half the sum on average: with nearly equal terms all to the same side. A few units for the
+     * terms, and for the sum over the blocks, in double. */
+    double few;
     char *why;
     size_t capacity;
 } line;
@@ -75,7 +79,7 @@ static bool top_is_right(const line *at, bool nan)
     return true;
 }
 
-/* Sums of non-negative terms may be off by a few units each; each logarithm by the rounding of its p. */
+/* Sums of non-negative terms may be off by `few`; each logarithm by the rounding of its p. */
 static bool row_is_right(const line *at)
 {
     const problem *p = at->p;
@@ -111,7 +115,7 @@ bool statistics_near(const problem *p, char *why, size_t capacity)
     const mha_attn_desc *d = &p->desc;
     const double unit = d->dtype == MHA_F64 ? 0x1p-53 : 0x1p-24;
     line at = {.p = p, .why = why, .capacity = capacity};
-    at.few = 16 * unit + 0x1p-56 * (double)(d->q_len + d->kv_len);
+    at.few = (MHA__KEY_BLOCK / 2 + 16) * unit + 0x1p-56 * (double)(d->q_len + d->kv_len);
     for (at.b = 0; at.b < d->batch; at.b++)
         for (at.h = 0; at.h < p->probs.dim[1]; at.h++) {
             for (at.i = 0; at.i < d->q_len; at.i++)
