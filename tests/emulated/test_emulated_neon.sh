@@ -20,7 +20,7 @@ compile() {
 }
 mkdir objects
 for file in "$here"/src/base/*.c "$here"/src/attn/*.c "$here"/src/kernel/*.c \
-    "$here"/tests/support/ref.c "$here"/tests/support/statistics.c "$here"/tests/support/tensor.c "$here"/tests/support/problem.c \
+    "$here"/tests/support/ref.c "$here"/tests/support/statistics.c "$here"/tests/support/tensor.c "$here"/tests/support/problem.c "$here"/tests/support/isas.c \
     "$here"/tests/support/alloc.c "$here"/tests/support/check.c "$here"/tests/support/paged.c; do
     case $file in
     */kernel/*) compile gnu11 "objects/$(basename "$file" .c).o" -O3 -c "$file" || exit 1 ;;

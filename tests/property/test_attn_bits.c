@@ -1,25 +1,9 @@
 /* test_attn_bits.c - one set of bits: what must not change a single bit of the result does not, on any ISA. */
 #include "support/check.h"
+#include "support/isas.h"
 #include "support/problem.h"
 #include <stdlib.h>
 #include <string.h>
-
-static mha_ctx *contexts[PROBLEM_ISAS];
-static int context_count;
-
-static int setup(void **state)
-{
-    (void)state;
-    context_count = problem_contexts(contexts, 1);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    problem_contexts_free(contexts, context_count);
-    return 0;
-}
 
 static const mha_attn_desc masked = {.size = sizeof masked,
                                      .batch = 3,
@@ -126,9 +110,9 @@ static void test_parts(void **state)
 {
     (void)state;
     const mha_attn_desc half = halves();
-    for (int n = 0; n < context_count; n++) {
-        check_parts(contexts[n], &masked);
-        check_parts(contexts[n], &half);
+    for (int n = 0; n < isa_count; n++) {
+        check_parts(isa_contexts[n], &masked);
+        check_parts(isa_contexts[n], &half);
     }
 }
 
@@ -149,14 +133,14 @@ static void test_causal_prefix(void **state)
                                          .outputs = MHA_ATTN_LSE};
     static const int64_t rows[] = {0,   1,   62,  63,  64,  65,  126, 127,  128,  129,  254, 255,
                                    256, 257, 510, 511, 512, 513, 600, 1023, 1024, 1025, 1099};
-    for (int n = 0; n < context_count; n++) {
+    for (int n = 0; n < isa_count; n++) {
         problem whole;
         problem_make(&whole, &causal, NULL, 12);
-        problem_run(contexts[n], &whole);
+        problem_run(isa_contexts[n], &whole);
         for (size_t t = 0; t < sizeof rows / sizeof *rows; t++)
-            check_cut(contexts[n], &whole, 0, rows[t], 1, rows[t] + 1);
+            check_cut(isa_contexts[n], &whole, 0, rows[t], 1, rows[t] + 1);
         for (size_t t = 0; t < sizeof rows / sizeof *rows; t += 5)
-            check_cut(contexts[n], &whole, 0, 0, rows[t] + 1, rows[t] + 1);
+            check_cut(isa_contexts[n], &whole, 0, 0, rows[t] + 1, rows[t] + 1);
         problem_free(&whole);
     }
 }
@@ -215,7 +199,7 @@ static void test_decode(void **state)
 static void test_grouped_heads(void **state)
 {
     (void)state;
-    for (int n = 0; n < context_count; n++) {
+    for (int n = 0; n < isa_count; n++) {
         problem grouped, repeated;
         mha_attn_desc d = masked;
         problem_make(&grouped, &masked, NULL, 13);
@@ -223,9 +207,10 @@ static void test_grouped_heads(void **state)
         problem_make(&repeated, &d, NULL, 13);
         copy_block(&repeated.k, &grouped.k, 0, 0);
         copy_block(&repeated.v, &grouped.v, 0, 0);
-        problem_run(contexts[n], &grouped);
-        problem_run(contexts[n], &repeated);
-        if (!problem_same_bits(&grouped, &repeated)) fail_msg("%s: repeated heads differ", mha_ctx_isa(contexts[n]));
+        problem_run(isa_contexts[n], &grouped);
+        problem_run(isa_contexts[n], &repeated);
+        if (!problem_same_bits(&grouped, &repeated))
+            fail_msg("%s: repeated heads differ", mha_ctx_isa(isa_contexts[n]));
         problem_free(&grouped);
         problem_free(&repeated);
     }
@@ -272,12 +257,12 @@ static void test_layouts(void **state)
 {
     (void)state;
     const mha_attn_desc types[] = {masked, halves()};
-    for (int n = 0; n < 2 * context_count; n++) {
+    for (int n = 0; n < 2 * isa_count; n++) {
         problem reference;
         problem_make(&reference, &types[n % 2], NULL, 14);
-        problem_run(contexts[n / 2], &reference);
+        problem_run(isa_contexts[n / 2], &reference);
         for (size_t k = 0; k < sizeof layouts / sizeof *layouts; k++)
-            check_layout(contexts[n / 2], &reference, &layouts[k].layout, layouts[k].name);
+            check_layout(isa_contexts[n / 2], &reference, &layouts[k].layout, layouts[k].name);
         problem_free(&reference);
     }
 }
@@ -286,7 +271,7 @@ static void test_layouts(void **state)
 static void test_broadcast(void **state)
 {
     (void)state;
-    for (int n = 0; n < context_count; n++)
+    for (int n = 0; n < isa_count; n++)
         for (int axis = 0; axis < 3; axis++) {
             problem thin, thick;
             problem_layouts at = {0};
@@ -299,10 +284,10 @@ static void test_broadcast(void **state)
             tensor_copy(&thick.v, &thin.v);
             tensor_copy(&thick.keep, &thin.keep);
             tensor_copy(&thick.bias, &thin.bias);
-            problem_run(contexts[n], &thin);
-            problem_run(contexts[n], &thick);
+            problem_run(isa_contexts[n], &thin);
+            problem_run(isa_contexts[n], &thick);
             if (!problem_same_bits(&thin, &thick))
-                fail_msg("%s: broadcast over axis %d changes bits", mha_ctx_isa(contexts[n]), axis);
+                fail_msg("%s: broadcast over axis %d changes bits", mha_ctx_isa(isa_contexts[n]), axis);
             problem_free(&thin);
             problem_free(&thick);
         }
@@ -319,17 +304,18 @@ static void test_threads(void **state)
     d.dropout = 0.25;
     problem_make(&one, &d, NULL, 16);
     problem_make(&many, &d, NULL, 16);
-    for (int n = 0; n < context_count; n++) {
-        problem_run(contexts[n], &one);
+    for (int n = 0; n < isa_count; n++) {
+        problem_run(isa_contexts[n], &one);
         for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
             mha_ctx *ctx;
             mha_error err = {0};
-            mha_ctx_options options = {.size = sizeof options, .threads = threads[t], .isa = mha_ctx_isa(contexts[n])};
+            mha_ctx_options options = {
+                .size = sizeof options, .threads = threads[t], .isa = mha_ctx_isa(isa_contexts[n])};
             if (mha_ctx_create(&options, &ctx, &err) != MHA_OK) fail_msg("%s", err.message);
             assert_int_equal(mha_ctx_threads(ctx), threads[t]);
             problem_run(ctx, &many);
             if (!problem_same_bits(&one, &many))
-                fail_msg("%s: %d threads change bits", mha_ctx_isa(contexts[n]), threads[t]);
+                fail_msg("%s: %d threads change bits", mha_ctx_isa(isa_contexts[n]), threads[t]);
             mha_ctx_free(ctx);
         }
     }
@@ -341,8 +327,8 @@ static void test_threads(void **state)
 static void test_out_is_q(void **state)
 {
     (void)state;
-    for (int n = 0; n < 2 * context_count; n++) {
-        mha_ctx *ctx = contexts[n / 2];
+    for (int n = 0; n < 2 * isa_count; n++) {
+        mha_ctx *ctx = isa_contexts[n / 2];
         mha_attn_desc d = n % 2 ? halves() : masked;
         problem apart, in_place;
         d.v_head_dim = 0;
@@ -366,5 +352,5 @@ int main(void)
         cmocka_unit_test(test_parts),         cmocka_unit_test(test_decode),  cmocka_unit_test(test_causal_prefix),
         cmocka_unit_test(test_grouped_heads), cmocka_unit_test(test_layouts), cmocka_unit_test(test_broadcast),
         cmocka_unit_test(test_threads),       cmocka_unit_test(test_out_is_q)};
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, isa_setup, isa_teardown);
 }

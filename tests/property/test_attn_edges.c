@@ -2,24 +2,8 @@
  * keys and chunks end, on every ISA against the formula. Memory is exact, so that a sanitizer sees a read past its
  * end. */
 #include "support/check.h"
+#include "support/isas.h"
 #include "support/problem.h"
-
-static mha_ctx *contexts[PROBLEM_ISAS];
-static int context_count;
-
-static int setup(void **state)
-{
-    (void)state;
-    context_count = problem_contexts(contexts, 1);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    problem_contexts_free(contexts, context_count);
-    return 0;
-}
 
 static const problem_layouts tight = {.q.tight = true,
                                       .k.tight = true,
@@ -40,9 +24,10 @@ static void check(const mha_attn_desc *desc, int64_t offset)
         p.offsets[b] = offset;
     ref_truth(&p.desc, &p.args, &truth);
     ref_plain(&p.desc, &p.args, &plain);
-    for (int n = 0; n < context_count; n++)
-        if (!problem_try(contexts[n], &p, why, sizeof why) || !problem_near(&p, &truth, &plain, NULL, why, sizeof why))
-            fail_msg("%s: offset %lld: %s: %s", mha_ctx_isa(contexts[n]), (long long)offset,
+    for (int n = 0; n < isa_count; n++)
+        if (!problem_try(isa_contexts[n], &p, why, sizeof why) ||
+            !problem_near(&p, &truth, &plain, NULL, why, sizeof why))
+            fail_msg("%s: offset %lld: %s: %s", mha_ctx_isa(isa_contexts[n]), (long long)offset,
                      problem_text(&p, text, sizeof text), why);
     ref_free(&truth);
     ref_free(&plain);
@@ -106,5 +91,5 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {cmocka_unit_test(test_keys), cmocka_unit_test(test_rows),
                                               cmocka_unit_test(test_widths), cmocka_unit_test(test_windows)};
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, isa_setup, isa_teardown);
 }

@@ -1,24 +1,8 @@
 /* test_attn_laws.c - laws that tie results of different problems together, within rounding, on every ISA. */
 #include "support/check.h"
+#include "support/isas.h"
 #include "support/problem.h"
 #include <string.h>
-
-static mha_ctx *contexts[PROBLEM_ISAS];
-static int context_count;
-
-static int setup(void **state)
-{
-    (void)state;
-    context_count = problem_contexts(contexts, 1);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    problem_contexts_free(contexts, context_count);
-    return 0;
-}
 
 static const mha_attn_desc base = {.size = sizeof base,
                                    .batch = 2,
@@ -353,12 +337,12 @@ static void check_blocks(mha_ctx *ctx)
 
 /* ---- one test for each law ---- */
 
-#define LAW(name)                               \
-    static void test_##name(void **state)       \
-    {                                           \
-        (void)state;                            \
-        for (int n = 0; n < context_count; n++) \
-            check_##name(contexts[n]);          \
+#define LAW(name)                           \
+    static void test_##name(void **state)   \
+    {                                       \
+        (void)state;                        \
+        for (int n = 0; n < isa_count; n++) \
+            check_##name(isa_contexts[n]);  \
     }
 LAW(rows_sum_to_one)
 LAW(shift)
@@ -372,5 +356,5 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows_sum_to_one), cmocka_unit_test(test_shift),   cmocka_unit_test(test_permuted_keys),
         cmocka_unit_test(test_linear_in_v),     cmocka_unit_test(test_neutral), cmocka_unit_test(test_blocks)};
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, isa_setup, isa_teardown);
 }

@@ -1,26 +1,10 @@
 /* test_attn_merge.c - results over disjoint keys, merged, are the result over all of them: any split, every ISA. */
 #include "support/check.h"
+#include "support/isas.h"
 #include "support/problem.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static mha_ctx *contexts[PROBLEM_ISAS];
-static int context_count;
-
-static int setup(void **state)
-{
-    (void)state;
-    context_count = problem_contexts(contexts, 1);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    problem_contexts_free(contexts, context_count);
-    return 0;
-}
 
 enum { PARTS = 7 };
 
@@ -120,10 +104,10 @@ static void test_any_split(void **state)
             for (size_t c = 0; c < truth.width && isfinite(truth.lse[i]); c++)
                 truth.out_floor[i * truth.width + c] +=
                     unit * (PARTS + fabs(truth.lse[i])) * (1 + fabs(truth.out[i * truth.width + c]));
-        for (int c = 0; c < context_count; c++) {
-            split_merge(contexts[c], &s);
+        for (int c = 0; c < isa_count; c++) {
+            split_merge(isa_contexts[c], &s);
             if (!problem_near(&s.whole, &truth, &plain, NULL, why, sizeof why))
-                fail_msg("case %d: %s: %s: %s", (int)n, mha_ctx_isa(contexts[c]),
+                fail_msg("case %d: %s: %s: %s", (int)n, mha_ctx_isa(isa_contexts[c]),
                          problem_text(&s.whole, text, sizeof text), why);
         }
         ref_free(&truth);
@@ -160,17 +144,17 @@ static void test_nothing_is_the_identity(void **state)
     (void)state;
     const two_rows some = {{1.25f, -3e-8f, 7e20f, 0.1f, -0.3f, 1e-40f}, {-3.7f, 88.5f}};
     const two_rows nothing = {{NAN, NAN, NAN, INFINITY, NAN, 1}, {-INFINITY, -INFINITY}};
-    for (int c = 0; c < context_count; c++)
+    for (int c = 0; c < isa_count; c++)
         for (int at = 0; at < 3; at++) {
             two_rows part[3] = {nothing, nothing, nothing}, to;
             part[at] = some;
-            assert_int_equal(merge_rows(contexts[c], part, 3, &to, NULL), MHA_OK);
+            assert_int_equal(merge_rows(isa_contexts[c], part, 3, &to, NULL), MHA_OK);
             assert_memory_equal(&to, &some, sizeof to);
         }
     const two_rows empty = {{0}, {-INFINITY, -INFINITY}};
     for (int64_t count = 0; count < 2; count++) {
         two_rows to;
-        assert_int_equal(merge_rows(contexts[0], &nothing, count, &to, NULL), MHA_OK);
+        assert_int_equal(merge_rows(isa_contexts[0], &nothing, count, &to, NULL), MHA_OK);
         assert_memory_equal(&to, &empty, sizeof to);
     }
 }
@@ -180,16 +164,16 @@ static void test_not_finite(void **state)
 {
     (void)state;
     const float bad[] = {NAN, INFINITY};
-    for (int c = 0; c < context_count; c++)
+    for (int c = 0; c < isa_count; c++)
         for (int n = 0; n < 4; n++) {
             two_rows part[2] = {{{1, 2, 3, 4, 5, 6}, {0, 0}}, {{1, 2, 3, 4, 5, 6}, {1, 1}}}, to;
             part[n / 2].lse[0] = bad[n % 2];
-            assert_int_equal(merge_rows(contexts[c], part, 2, &to, NULL), MHA_OK);
+            assert_int_equal(merge_rows(isa_contexts[c], part, 2, &to, NULL), MHA_OK);
             assert_true(isnan(to.lse[0]) && isnan(to.out[0]) && isnan(to.out[2]));
             assert_true(fabsf(to.lse[1] - 1.3132617f) < 1e-6f && fabsf(to.out[5] - 6) < 2e-6f);
             part[n / 2].lse[0] = 0;
             part[n / 2].out[1] = bad[n % 2];
-            assert_int_equal(merge_rows(contexts[c], part, 2, &to, NULL), MHA_OK);
+            assert_int_equal(merge_rows(isa_contexts[c], part, 2, &to, NULL), MHA_OK);
             assert_true(isfinite(to.lse[0]) && isfinite(to.out[0]) && !isfinite(to.out[1]));
         }
 }
@@ -200,7 +184,7 @@ static void test_strides_and_in_place(void **state)
     (void)state;
     const two_rows part[2] = {{{1, 2, 3, 4, 5, 6}, {0.5f, 2}}, {{-6, 5, 4, 3, 2, 1}, {1.5f, -4}}};
     two_rows want, in_place[2];
-    assert_int_equal(merge_rows(contexts[0], part, 2, &want, NULL), MHA_OK);
+    assert_int_equal(merge_rows(isa_contexts[0], part, 2, &want, NULL), MHA_OK);
     float wide[2][12], logs[4] = {1.5f, -9, -4, -9}, out[6];
     for (int i = 0; i < 6; i++)
         wide[i / 3][11 - 2 * (i % 3)] = part[1].out[i];
@@ -209,11 +193,11 @@ static void test_strides_and_in_place(void **state)
     mha_attn_merge_args args = {
         .size = sizeof args, .batch = 1, .heads = 1, .q_len = 2, .v_head_dim = 3, .count = 2, .parts = parts};
     args.out = (mha_view){out + 5, {0, 0, -3, -1}};
-    assert_int_equal(mha_attn_merge(contexts[0], &args, NULL), MHA_OK);
+    assert_int_equal(mha_attn_merge(isa_contexts[0], &args, NULL), MHA_OK);
     for (int i = 0; i < 6; i++)
         assert_true(out[5 - i] == want.out[i]);
     memcpy(in_place, part, sizeof part);
-    assert_int_equal(merge_rows(contexts[0], in_place, 2, &in_place[1], NULL), MHA_OK);
+    assert_int_equal(merge_rows(isa_contexts[0], in_place, 2, &in_place[1], NULL), MHA_OK);
     assert_memory_equal(&in_place[1], &want, sizeof want);
 }
 
@@ -248,14 +232,14 @@ static void test_refusals(void **state)
     a[9].parts = &bad;
     for (int n = 0; n < 10; n++) {
         mha_error err = {0};
-        assert_int_equal(mha_attn_merge(contexts[0], &a[n], &err), MHA_ERR_ARG);
+        assert_int_equal(mha_attn_merge(isa_contexts[0], &a[n], &err), MHA_ERR_ARG);
         if (!strstr(err.message, want[n])) fail_msg("want \"%s\" in \"%s\"", want[n], err.message);
     }
     mha_attn_merge_args huge = base;
     huge.batch = huge.heads = INT64_C(1) << 40;
-    assert_int_equal(mha_attn_merge(contexts[0], &huge, NULL), MHA_ERR_ARG);
-    assert_int_equal(mha_attn_merge(contexts[0], NULL, NULL), MHA_ERR_ARG);
-    assert_int_equal(mha_attn_merge(contexts[0], &base, NULL), MHA_OK);
+    assert_int_equal(mha_attn_merge(isa_contexts[0], &huge, NULL), MHA_ERR_ARG);
+    assert_int_equal(mha_attn_merge(isa_contexts[0], NULL, NULL), MHA_ERR_ARG);
+    assert_int_equal(mha_attn_merge(isa_contexts[0], &base, NULL), MHA_OK);
 }
 
 int main(void)
@@ -265,5 +249,5 @@ int main(void)
         cmocka_unit_test(test_not_finite), cmocka_unit_test(test_strides_and_in_place),
         cmocka_unit_test(test_refusals),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, isa_setup, isa_teardown);
 }

@@ -2,25 +2,9 @@
  * memory that grows with L. That they are those of the probabilities is checked on all random problems, see
  * statistics.h. */
 #include "support/check.h"
+#include "support/isas.h"
 #include "support/statistics.h"
 #include <string.h>
-
-static mha_ctx *contexts[PROBLEM_ISAS];
-static int context_count;
-
-static int setup(void **state)
-{
-    (void)state;
-    context_count = problem_contexts(contexts, 1);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    problem_contexts_free(contexts, context_count);
-    return 0;
-}
 
 static const mha_attn_desc base = {.size = sizeof base,
                                    .batch = 2,
@@ -45,12 +29,12 @@ static mha_view *view_of(mha_attn_stats *s, int n)
 static void test_tied_to_probabilities(void **state)
 {
     (void)state;
-    for (int c = 0; c < context_count; c++) {
+    for (int c = 0; c < isa_count; c++) {
         problem p;
         char why[600];
         problem_make(&p, &base, NULL, 51);
-        problem_run(contexts[c], &p);
-        if (!statistics_near(&p, why, sizeof why)) fail_msg("%s: %s", mha_ctx_isa(contexts[c]), why);
+        problem_run(isa_contexts[c], &p);
+        if (!statistics_near(&p, why, sizeof why)) fail_msg("%s: %s", mha_ctx_isa(isa_contexts[c]), why);
         problem_free(&p);
     }
 }
@@ -59,10 +43,10 @@ static void test_tied_to_probabilities(void **state)
 static void test_any_selection(void **state)
 {
     (void)state;
-    for (int c = 0; c < context_count; c++) {
+    for (int c = 0; c < isa_count; c++) {
         problem all;
         problem_make(&all, &base, NULL, 52);
-        problem_run(contexts[c], &all);
+        problem_run(isa_contexts[c], &all);
         for (int n = 0; n <= 2 * PROBLEM_STATS; n++) {
             problem some;
             mha_attn_desc d = base;
@@ -72,7 +56,7 @@ static void test_any_selection(void **state)
                 const bool chosen = n % PROBLEM_STATS == i;
                 if (chosen != (n < PROBLEM_STATS)) view_of(&some.stats_views, i)->data = NULL;
             }
-            problem_run(contexts[c], &some);
+            problem_run(isa_contexts[c], &some);
             for (int i = 0; i < PROBLEM_STATS; i++)
                 if (view_of(&some.stats_views, i)->data)
                     assert_true(tensor_same_bits(&some.stats[i], &all.stats[i]));
@@ -98,7 +82,7 @@ static void test_threads(void **state)
         d.outputs = MHA_ATTN_STATS;
         problem alone;
         problem_make(&alone, &d, NULL, 53);
-        problem_run(contexts[context_count - 1], &alone);
+        problem_run(isa_contexts[isa_count - 1], &alone);
         for (int threads = 2; threads <= 3; threads++) {
             mha_ctx *ctx[PROBLEM_ISAS];
             const int count = problem_contexts(ctx, threads);
@@ -117,7 +101,7 @@ static void test_threads(void **state)
 static void test_distance_without_masks(void **state)
 {
     (void)state;
-    for (int c = 0; c < context_count; c++)
+    for (int c = 0; c < isa_count; c++)
         for (int align = MHA_ALIGN_UNSET; align <= MHA_ALIGN_OFFSETS; align++) {
             const mha_attn_desc d = {.size = sizeof d,
                                      .batch = 2,
@@ -130,8 +114,8 @@ static void test_distance_without_masks(void **state)
             problem p;
             char why[600];
             problem_make(&p, &d, NULL, 54);
-            problem_run(contexts[c], &p);
-            if (!statistics_near(&p, why, sizeof why)) fail_msg("%s: %s", mha_ctx_isa(contexts[c]), why);
+            problem_run(isa_contexts[c], &p);
+            if (!statistics_near(&p, why, sizeof why)) fail_msg("%s: %s", mha_ctx_isa(isa_contexts[c]), why);
             problem_free(&p);
         }
 }
@@ -149,13 +133,13 @@ static void test_nan(void **state)
                              .causal = 1,
                              .top_keys = 1,
                              .outputs = MHA_ATTN_STATS | MHA_ATTN_PROBS};
-    for (int c = 0; c < context_count; c++) {
+    for (int c = 0; c < isa_count; c++) {
         problem p;
         char why[600];
         problem_make(&p, &d, NULL, 55);
         tensor_set(&p.q, 0, 0, 0, 1, NAN);
-        problem_run(contexts[c], &p);
-        if (!statistics_near(&p, why, sizeof why)) fail_msg("%s: %s", mha_ctx_isa(contexts[c]), why);
+        problem_run(isa_contexts[c], &p);
+        if (!statistics_near(&p, why, sizeof why)) fail_msg("%s: %s", mha_ctx_isa(isa_contexts[c]), why);
         assert_true(isnan(tensor_get(&p.stats[ROW_ENTROPY], 0, 0, 0, 0)));
         assert_true(isnan(tensor_get(&p.stats[RECEIVED], 0, 0, 0, 0)));
         assert_true(tensor_get(&p.stats[ROW_ARGMAX], 0, 0, 0, 0) == -1);
@@ -174,7 +158,7 @@ static void test_workspace(void **state)
         mha_attn_plan *plan;
         mha_attn_desc d = {.size = sizeof d, .batch = 1, .heads = 1, .q_len = 4096, .kv_len = 4096, .head_dim = 64};
         if (n) d.outputs = MHA_ATTN_STATS, d.top_keys = 32;
-        assert_int_equal(mha_attn_plan_create(contexts[0], &d, &plan, NULL), MHA_OK);
+        assert_int_equal(mha_attn_plan_create(isa_contexts[0], &d, &plan, NULL), MHA_OK);
         bytes[n] = mha_attn_plan_workspace(plan);
         mha_attn_plan_free(plan);
     }
@@ -184,7 +168,7 @@ static void test_workspace(void **state)
 static void refuse(problem *p, const char *want)
 {
     mha_error err = {0};
-    assert_int_equal(mha_attention(contexts[0], &p->desc, &p->args, &err), MHA_ERR_ARG);
+    assert_int_equal(mha_attention(isa_contexts[0], &p->desc, &p->args, &err), MHA_ERR_ARG);
     if (!strstr(err.message, want)) fail_msg("want \"%s\" in \"%s\"", want, err.message);
     assert_true(tensor_get(&p->out, 0, 0, 0, 0) == TEST_CANARY);
 }
@@ -222,5 +206,5 @@ int main(void)
                                               cmocka_unit_test(test_nan),
                                               cmocka_unit_test(test_workspace),
                                               cmocka_unit_test(test_refusals)};
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, isa_setup, isa_teardown);
 }

@@ -1,0 +1,14 @@
+/* isas.h - a context for each ISA that the tests run, made before and freed after a group of tests. */
+#ifndef TEST_ISAS_H
+#define TEST_ISAS_H
+
+#include "support/problem.h"
+
+extern mha_ctx *isa_contexts[PROBLEM_ISAS]; /* one thread each */
+extern int isa_count;
+
+/* For cmocka_run_group_tests. */
+int isa_setup(void **state);
+int isa_teardown(void **state);
+
+#endif
