@@ -1,0 +1,56 @@
+/* tile.c - opening a tile of queries, and its panels. */
+#include "attn/tile.h"
+
+#include "attn/place.h"
+
+char *mha__tile_scratch(const mha__call *call, int worker)
+{
+    return call->workspace + (size_t)worker * call->plan->worker_bytes;
+}
+
+static void pack_queries(const mha__tile *t)
+{
+    const mha_cview *q = &t->call->args.q;
+    const mha__stored *as = &t->plan->q;
+    const int64_t rows = t->rows.count, d = t->plan->desc.head_dim;
+    const void *from = mha__at(q, as->size, t->rows.b, t->rows.h, t->rows.first, 0);
+    if (as->half < 0) {
+        t->k->pack_rows(rows, d, from, q->stride[2], q->stride[3], t->scratch.q);
+    } else {
+        t->k->widen[as->half](rows, d, from, q->stride[2], q->stride[3], t->scratch.wide, d);
+        t->k->pack_rows(rows, d, t->scratch.wide, d, 1, t->scratch.q);
+    }
+}
+
+bool mha__tile_open(mha__tile *t, const mha__call *call, int64_t task, int worker)
+{
+    const mha_attn_plan *plan = call->plan;
+    mha__rows *r = &t->rows;
+    t->plan = plan;
+    t->k = plan->kernels;
+    t->careful = t->merged = false;
+    t->task = task;
+    mha__scratch_carve(plan, mha__tile_scratch(call, worker), &t->scratch);
+    t->call = mha__place(call, task, r, &t->own);
+    if (r->count <= 0) return false;
+    t->kv_head = r->h / plan->group;
+    r->lo = t->scratch.lo, r->hi = t->scratch.hi, r->prefix = t->scratch.prefix;
+    mha__mask_intervals(call, r->b, r->first, r->count, t->scratch.lo, t->scratch.hi, t->scratch.prefix);
+    t->span = mha__mask_span(r);
+    pack_queries(t);
+    return true;
+}
+
+mha__panel mha__tile_panel(const mha__tile *t, int64_t row)
+{
+    mha__panel p = {.rows = t->rows, .row = row, .q = mha__tile_at(t, t->scratch.q, row * t->plan->desc.head_dim)};
+    p.rows.first += row;
+    p.rows.position += row;
+    p.rows.count = mha__min64(t->k->nr, t->rows.count - row);
+    p.rows.lo += row;
+    p.rows.hi += row;
+    p.rows.prefix += row;
+    const bool uniform = t->span.common_lo <= t->span.lo && t->span.hi <= t->span.common_hi;
+    p.span = uniform ? t->span : mha__mask_span(&p.rows);
+    return p;
+}

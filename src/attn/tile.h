@@ -1,0 +1,100 @@
+/* tile.h - one tile of queries at work: what the files of the forward pass share.
+ *
+ *   tile.c         opens a tile: which rows, their masks, Q packed
+ *   tile_block.c   one block of keys: where K and V lie, scores, P V
+ *   tile_ahead.c   what to fetch while a block is computed
+ *   tile_out.c     probabilities, statistics and scores written out
+ *   fwd_tiled.c    the pass itself: blocks, chunks, parts
+ */
+#ifndef MHA_ATTN_TILE_H
+#define MHA_ATTN_TILE_H
+
+#include "attn/mask.h"
+#include "attn/pages.h"
+#include "attn/plan.h"
+#include "attn/scratch.h"
+#include "base/size.h"
+
+typedef struct mha__tile {
+    const mha__call *call; /* the caller's, or `own` */
+    mha__call own;         /* with packed sequences: that of one sequence */
+    const mha_attn_plan *plan;
+    const mha__kernels *k;
+    mha__scratch scratch;
+    mha__rows rows; /* all of them */
+    mha__span span;
+    int64_t kv_head, task;
+    bool careful;
+    bool merged; /* the parts of the keys are done */
+} mha__tile;
+
+/* V as the kernels want it: panel p of key j is at data + p * panel + j * row. */
+typedef struct mha__value_run {
+    const void *data;
+    int64_t row, panel;
+} mha__value_run;
+
+/* A block of keys, from `start` on. K as reals, or for few rows as 16 bits where they lie; k.data is NULL if there are
+ * no keys, all being in dropped pages. */
+typedef struct mha__block {
+    int64_t start;
+    mha__run k;
+    mha__value_run v;
+} mha__block;
+
+/* One panel of a tile. */
+typedef struct mha__panel {
+    mha__rows rows;
+    mha__span span;
+    int64_t row; /* first row within the tile */
+    const void *q;
+} mha__panel;
+
+static inline void *mha__tile_at(const mha__tile *t, void *base, int64_t element)
+{
+    return (char *)base + element * (int64_t)t->k->real_size;
+}
+
+/* Slope, sink or gate of the tile's head. */
+static inline double mha__tile_per_head(const mha__tile *t, const mha_cview *view)
+{
+    return (double)*(const float *)mha__at(view, sizeof(float), t->rows.b, t->rows.h, 0, 0);
+}
+
+/* ---- tile.c ---- */
+
+char *mha__tile_scratch(const mha__call *call, int worker);
+/* Q is packed before anything is written, so out may lie on it. False if there is nothing to do. */
+bool mha__tile_open(mha__tile *t, const mha__call *call, int64_t task, int worker);
+/* The panel that begins at `row` of the tile. */
+mha__panel mha__tile_panel(const mha__tile *t, int64_t row);
+
+/* ---- tile_block.c ---- */
+
+/* K is used where it lies; 16-bit numbers as reals in the scratch memory. */
+mha__run mha__block_keys(const mha__tile *t, int64_t start, int64_t keys);
+mha__value_run mha__block_values(const mha__tile *t, int64_t start, int64_t keys);
+/* Scaled products of keys [first, end) of a block into `s`, softcapped if `cap`. Returns whether scratch.top, their
+ * maxima, still holds. */
+bool mha__block_products(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
+                         bool cap, void *s, const mha__ahead *ahead);
+/* Final scores of keys [first, end) of a block into `s`, and their maxima into scratch.top. */
+void mha__block_scores(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
+                       void *s, const mha__ahead *ahead);
+/* O = O * alpha + P V for keys [first, end). */
+void mha__block_add_values(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
+                           void *o);
+
+/* ---- tile_ahead.c ---- */
+
+/* What to ask for while panel number `index` computes the scores of the block at `start`. */
+mha__ahead mha__tile_ahead(const mha__tile *t, int64_t start, int64_t index);
+
+/* ---- tile_out.c: scores computed once more, now that maximum and sum of every row are known ---- */
+
+/* Into the statistics and into probs, where every entry is written, also those behind masks. */
+void mha__tile_probabilities(const mha__tile *t, const mha__partial *result);
+/* At the stage that was asked for. */
+void mha__tile_write_scores(const mha__tile *t, const mha__partial *result);
+
+#endif
