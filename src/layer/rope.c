@@ -1,0 +1,244 @@
+/* rope.c - rotary position embedding: frequencies of each kind, angles, and turning the heads. */
+#include "mha/rope.h"
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/options.h"
+#include "base/size.h"
+#include <math.h>
+
+#define NUMBERS_PER_TASK 32768 /* some microseconds: few rows stay on the calling thread */
+#define MAX_PAIRS 256
+static const double TWO_PI = 6.283185307179586;
+
+/* ---- checks ---- */
+
+static mha_status want_positive(const char *field, double value, mha_error *err)
+{
+    if (value > 0 && isfinite(value)) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: %s is %g, must be > 0 and finite", field, value);
+}
+
+static mha_status check_scale(const mha_rope_options *o, mha_error *err)
+{
+    if (!(o->factor >= 1) || !isfinite(o->factor))
+        return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: factor is %g, must be >= 1 and finite", o->factor);
+    if (o->kind >= MHA_ROPE_LLAMA3 && o->original_positions < 1)
+        return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: original_positions is %lld, must be > 0",
+                         (long long)o->original_positions);
+    if (o->kind == MHA_ROPE_DYNAMIC && (o->max_positions < 1 || o->rotary_dim < 4))
+        return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: dynamic with max_positions %lld and rotary_dim %lld",
+                         (long long)o->max_positions, (long long)o->rotary_dim);
+    if (o->kind == MHA_ROPE_LLAMA3 && !(o->low_freq > 0 && o->low_freq < o->high_freq && isfinite(o->high_freq)))
+        return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: low_freq is %g, high_freq is %g, must be 0 < low < high",
+                         o->low_freq, o->high_freq);
+    if (o->kind == MHA_ROPE_YARN) {
+        MHA__TRY(want_positive("beta_fast", o->beta_fast, err));
+        MHA__TRY(want_positive("beta_slow", o->beta_slow, err));
+    }
+    for (int64_t i = 0; o->kind == MHA_ROPE_LONGROPE && i < o->rotary_dim / 2; i++) {
+        if (!o->short_by || !o->long_by)
+            return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: short_by or long_by is NULL");
+        MHA__TRY(want_positive("an entry of short_by", o->short_by[i], err));
+        MHA__TRY(want_positive("an entry of long_by", o->long_by[i], err));
+    }
+    return MHA_OK;
+}
+
+static void fill_defaults(mha_rope_options *o)
+{
+    if (!o->rotary_dim) o->rotary_dim = o->head_dim;
+    if (o->theta == 0) o->theta = 10000;
+    if (o->low_freq == 0) o->low_freq = 1;
+    if (o->high_freq == 0) o->high_freq = 4;
+    if (o->beta_fast == 0) o->beta_fast = 32;
+    if (o->beta_slow == 0) o->beta_slow = 1;
+    if (o->factor == 0 && o->kind >= MHA_ROPE_YARN && o->original_positions > 0)
+        o->factor = fmax(1, (double)o->max_positions / (double)o->original_positions);
+}
+
+/* The caller's options with every default filled in. */
+static mha_status resolve(mha_rope_options *o, const mha_rope_options *given, mha_error *err)
+{
+    MHA__TRY(mha__options_read(o, sizeof *o, given, "mha_rope_options", err));
+    fill_defaults(o);
+    if (o->head_dim < 2 || o->head_dim > 2 * MAX_PAIRS)
+        return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: head_dim is %lld, not 2..512", (long long)o->head_dim);
+    if (o->rotary_dim < 2 || o->rotary_dim > o->head_dim || o->rotary_dim % 2)
+        return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: rotary_dim is %lld, not even and 2..%lld",
+                         (long long)o->rotary_dim, (long long)o->head_dim);
+    MHA__TRY(want_positive("theta", o->theta, err));
+    if ((int)o->kind < MHA_ROPE_DEFAULT || o->kind > MHA_ROPE_LONGROPE)
+        return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: kind is %d, which is no mha_rope_kind", (int)o->kind);
+    return o->kind == MHA_ROPE_DEFAULT ? MHA_OK : check_scale(o, err);
+}
+
+/* ---- frequencies ---- */
+
+static double llama3(const mha_rope_options *o, double f)
+{
+    const double wave = TWO_PI / f, original = (double)o->original_positions;
+    if (wave > original / o->low_freq) return f / o->factor;
+    if (wave < original / o->high_freq) return f;
+    const double t = (original / wave - o->low_freq) / (o->high_freq - o->low_freq);
+    return f * ((1 - t) / o->factor + t);
+}
+
+/* The pair that turns `turns` times over the original length. */
+static double yarn_pair(const mha_rope_options *o, double turns)
+{
+    return (double)o->rotary_dim * log((double)o->original_positions / (turns * TWO_PI)) / (2 * log(o->theta));
+}
+
+static void yarn(const mha_rope_options *o, double *f)
+{
+    double low = yarn_pair(o, o->beta_fast), high = yarn_pair(o, o->beta_slow);
+    if (!o->no_truncate) low = floor(low), high = ceil(high);
+    low = fmax(low, 0), high = fmin(high, (double)(o->rotary_dim - 1));
+    const double width = high == low ? 0.001 : high - low;
+    for (int64_t i = 0; i < o->rotary_dim / 2; i++) {
+        const double ramp = fmin(fmax(((double)i - low) / width, 0), 1);
+        f[i] = f[i] * (1 - ramp) + f[i] / o->factor * ramp;
+    }
+}
+
+static double yarn_gain(double factor, double mscale)
+{
+    return factor > 1 ? 0.1 * mscale * log(factor) + 1 : 1;
+}
+
+static double gain_of(const mha_rope_options *o)
+{
+    if (o->kind != MHA_ROPE_YARN && o->kind != MHA_ROPE_LONGROPE) return 1;
+    if (o->gain != 0) return o->gain;
+    if (o->kind == MHA_ROPE_LONGROPE)
+        return o->factor > 1 ? sqrt(1 + log(o->factor) / log((double)o->original_positions)) : 1;
+    if (o->mscale != 0 && o->mscale_all != 0)
+        return yarn_gain(o->factor, o->mscale) / yarn_gain(o->factor, o->mscale_all);
+    return yarn_gain(o->factor, 1);
+}
+
+static double theta_of(const mha_rope_options *o, int64_t length)
+{
+    if (o->kind != MHA_ROPE_DYNAMIC || length <= o->max_positions) return o->theta;
+    const double stretch = o->factor * (double)length / (double)o->max_positions - (o->factor - 1);
+    return o->theta * pow(stretch, (double)o->rotary_dim / (double)(o->rotary_dim - 2));
+}
+
+static void frequencies(const mha_rope_options *o, int64_t length, double *f)
+{
+    const double theta = theta_of(o, length);
+    const double *by = length > o->original_positions ? o->long_by : o->short_by;
+    for (int64_t i = 0; i < o->rotary_dim / 2; i++) {
+        f[i] = pow(theta, -2.0 * (double)i / (double)o->rotary_dim);
+        if (o->kind == MHA_ROPE_LINEAR) f[i] /= o->factor;
+        if (o->kind == MHA_ROPE_LLAMA3) f[i] = llama3(o, f[i]);
+        if (o->kind == MHA_ROPE_LONGROPE) f[i] /= by[i];
+    }
+    if (o->kind == MHA_ROPE_YARN) yarn(o, f);
+}
+
+mha_status mha_rope_frequencies(const mha_rope_options *options, int64_t length, double *f, double *gain,
+                                mha_error *err)
+{
+    mha_rope_options o;
+    MHA__TRY(resolve(&o, options, err));
+    if (length < 0 || !f || !gain)
+        return mha__fail(err, MHA_ERR_ARG, "rope: %s", length < 0 ? "length is negative" : "an output is NULL");
+    frequencies(&o, length, f);
+    *gain = gain_of(&o);
+    return MHA_OK;
+}
+
+/* ---- angles ---- */
+
+static mha_status find_length(const int64_t *positions, int64_t rows, int64_t *length, mha_error *err)
+{
+    *length = positions ? 0 : rows;
+    for (int64_t r = 0; positions && r < rows; r++) {
+        if (positions[r] < 0 || positions[r] > INT32_MAX)
+            return mha__fail(err, MHA_ERR_ARG, "rope: positions[%lld] is %lld, not 0..2^31-1", (long long)r,
+                             (long long)positions[r]);
+        *length = mha__max64(*length, positions[r] + 1);
+    }
+    return MHA_OK;
+}
+
+mha_status mha_rope_angles(const mha_rope_options *options, const int64_t *positions, int64_t rows, float *cos_out,
+                           float *sin_out, mha_error *err)
+{
+    mha_rope_options o;
+    double f[MAX_PAIRS];
+    int64_t length = 0;
+    MHA__TRY(resolve(&o, options, err));
+    if (rows < 0 || (rows && (!cos_out || !sin_out)))
+        return mha__fail(err, MHA_ERR_ARG, "rope: rows is %lld, or cos or sin is NULL", (long long)rows);
+    MHA__TRY(find_length(positions, rows, &length, err));
+    frequencies(&o, length, f);
+    const double gain = gain_of(&o);
+    const int64_t pairs = o.rotary_dim / 2;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < pairs; i++) {
+            const double angle = (double)(positions ? positions[r] : r) * f[i];
+            cos_out[r * pairs + i] = (float)(gain * cos(angle));
+            sin_out[r * pairs + i] = (float)(gain * sin(angle));
+        }
+    return MHA_OK;
+}
+
+/* ---- turning ---- */
+
+typedef struct turn_job {
+    int64_t rows, heads, pairs, row_stride, head_stride, rows_per_task;
+    int64_t step, apart; /* from a pair to the next, and from x to y of one */
+    const float *cos, *sin;
+    float sign;
+    float *x;
+} turn_job;
+
+static void turn_head(const turn_job *job, const float *c, const float *s, float *head)
+{
+    for (int64_t i = 0; i < job->pairs; i++) {
+        float *x = head + i * job->step, *y = x + job->apart;
+        const float a = *x, b = *y, sine = job->sign * s[i];
+        *x = a * c[i] - b * sine;
+        *y = b * c[i] + a * sine;
+    }
+}
+
+static void turn_task(void *arg, int64_t i, int worker)
+{
+    (void)worker;
+    const turn_job *job = arg;
+    const int64_t end = mha__min64(job->rows, (i + 1) * job->rows_per_task);
+    for (int64_t r = i * job->rows_per_task; r < end; r++)
+        for (int64_t h = 0; h < job->heads; h++)
+            turn_head(job, job->cos + r * job->pairs, job->sin + r * job->pairs,
+                      job->x + r * job->row_stride + h * job->head_stride);
+}
+
+mha_status mha_rope_turn(mha_ctx *ctx, const mha_rope_options *options, const float *cos, const float *sin,
+                         int64_t rows, int64_t heads, float *x, int64_t row_stride, int64_t head_stride, int back,
+                         mha_error *err)
+{
+    mha_rope_options o;
+    MHA__TRY(resolve(&o, options, err));
+    MHA__TRY(mha__ctx_find(&ctx, err));
+    if (rows < 0 || heads < 1 || (rows && (!cos || !sin || !x)))
+        return mha__fail(err, MHA_ERR_ARG, "rope: rows is %lld, heads is %lld, or cos, sin or x is NULL",
+                         (long long)rows, (long long)heads);
+    const int64_t pairs = o.rotary_dim / 2;
+    turn_job job = {.rows = rows,
+                    .heads = heads,
+                    .pairs = pairs,
+                    .row_stride = row_stride,
+                    .head_stride = head_stride,
+                    .rows_per_task = mha__max64(1, NUMBERS_PER_TASK / (heads * o.rotary_dim)),
+                    .step = o.interleaved ? 2 : 1,
+                    .apart = o.interleaved ? 1 : pairs,
+                    .cos = cos,
+                    .sin = sin,
+                    .sign = back ? -1.0f : 1.0f,
+                    .x = x};
+    mha__parallel(ctx, mha__ceil_div(rows, job.rows_per_task), turn_task, &job);
+    return MHA_OK;
+}
