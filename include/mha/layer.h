@@ -9,7 +9,8 @@
  * Everything made here copies or packs the weights it is given, so they may be freed afterwards; it is immutable
  * and any number of threads may run it at once. `ctx` must outlive it.
  * Common errors: MHA_ERR_ARG for a NULL pointer, a size < 1 or a wrong value, naming it; MHA_ERR_UNSUPPORTED for what
- * is not built yet, naming it; MHA_ERR_MEMORY. Backward passes come with training.
+ * is not built yet, naming it; MHA_ERR_MEMORY. Attention layer and block have no backward pass
+ * yet.
  *
  * A BERT layer with these parts is one mha_block; examples are in tests/unit/test_layer_block.c.
  */
@@ -65,6 +66,22 @@ MHA_API void mha_linear_free(mha_linear *linear);
  * Cost: 2 rows in out operations; for a few rows, one read of the packed weights. */
 MHA_API mha_status mha_linear_forward(const mha_linear *linear, const float *x, int64_t rows, float *y, mha_error *err);
 
+/* Gradients of y = x W^T + b: dx = dy W, dweight += dy^T x, dbias += column sums of dy. */
+typedef struct mha_linear_gradient {
+    size_t size;       /* sizeof(mha_linear_gradient) */
+    int64_t rows, in;  /* rows >= 0 */
+    mha_matrix matrix; /* `weight` is read for dx alone, `bias` never; `transposed` and `out` are read */
+    const float *x;    /* [rows, in]  read for dweight alone */
+    const float *dy;   /* [rows, out] */
+    float *dx;         /* [rows, in]  replaced; NULL = not wanted */
+    float *dweight;    /* as the weight is stored; added to; NULL = not wanted */
+    float *dbias;      /* [out] added to; NULL = not wanted */
+} mha_linear_gradient;
+
+/* Works on weights as a checkpoint stores them, not on packed ones: training changes them anyway. Allocates memory for
+ * packed operands. Cost: 2 rows in out operations for each of dx and dweight. Bits as invariant as those of y. */
+MHA_API mha_status mha_linear_backward(mha_ctx *ctx, const mha_linear_gradient *gradient, mha_error *err);
+
 /* ---- normalisation ---- */
 
 typedef enum mha_norm_kind {
@@ -84,6 +101,10 @@ MHA_API mha_status mha_layer_norm_forward(mha_ctx *ctx, int64_t rows, int64_t wi
  * outside 0 .. count-1 is MHA_ERR_ARG naming `what`, its place and its value, and nothing has been written. */
 MHA_API mha_status mha_embedding_forward(const char *what, const float *table, int64_t count, int64_t width,
                                          const int32_t *ids, int64_t rows, int add, float *y, mha_error *err);
+
+/* dtable[ids[r]] += dy[r]: rows in order, so a token that appears twice adds up in one order. */
+MHA_API mha_status mha_embedding_backward(const char *what, float *dtable, int64_t count, int64_t width,
+                                          const int32_t *ids, int64_t rows, const float *dy, mha_error *err);
 
 /* ---- attention layer ---- */
 

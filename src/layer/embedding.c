@@ -1,10 +1,11 @@
-/* embedding.c - rows of a table by id. Ids come from outside: all are checked before the first is used. */
+/* embedding.c - rows of a table by id, and their gradients. Ids come from outside: all are checked before the first is
+ * used. */
 #include "base/error.h"
 #include "base/size.h"
 #include "mha/layer.h"
 
-mha_status mha_embedding_forward(const char *what, const float *table, int64_t count, int64_t width, const int32_t *ids,
-                                 int64_t rows, int add, float *y, mha_error *err)
+static mha_status check(const char *what, const float *table, int64_t count, int64_t width, const int32_t *ids,
+                        int64_t rows, const float *y, mha_error *err)
 {
     size_t bytes = 0;
     if (rows < 0 || width < 1 || count < 1 ||
@@ -17,10 +18,27 @@ mha_status mha_embedding_forward(const char *what, const float *table, int64_t c
         if (ids[r] < 0 || ids[r] >= count)
             return mha__fail(err, MHA_ERR_ARG, "%s %lld is %d, not in 0..%lld", what, (long long)r, (int)ids[r],
                              (long long)count - 1);
+    return MHA_OK;
+}
+
+mha_status mha_embedding_forward(const char *what, const float *table, int64_t count, int64_t width, const int32_t *ids,
+                                 int64_t rows, int add, float *y, mha_error *err)
+{
+    MHA__TRY(check(what, table, count, width, ids, rows, y, err));
     for (int64_t r = 0; r < rows; r++) {
         const float *row = table + ids[r] * width;
         for (int64_t e = 0; e < width; e++)
             y[r * width + e] = add ? y[r * width + e] + row[e] : row[e];
     }
+    return MHA_OK;
+}
+
+mha_status mha_embedding_backward(const char *what, float *dtable, int64_t count, int64_t width, const int32_t *ids,
+                                  int64_t rows, const float *dy, mha_error *err)
+{
+    MHA__TRY(check(what, dtable, count, width, ids, rows, dy, err));
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t e = 0; e < width; e++)
+            dtable[ids[r] * width + e] += dy[r * width + e];
     return MHA_OK;
 }

@@ -1,0 +1,68 @@
+/* linear.h - the inside of a linear layer: either type of real, part by part, over some of the inputs; and the plain
+ * product that gradients are made of. */
+#ifndef MHA_LAYER_LINEAR_H
+#define MHA_LAYER_LINEAR_H
+
+#include "mha/layer.h"
+#include <stdbool.h>
+
+/* A matrix and its bias, as in mha_matrix, of f32 or f64. */
+typedef struct mha__matrix {
+    const void *weight, *bias;
+    bool transposed;
+    int64_t out;
+} mha__matrix;
+
+/* mha_linear_create_stack for either type; an activation is for f32 alone. */
+mha_status mha__linear_create(mha_ctx *ctx, mha_dtype dtype, int64_t in, const mha__matrix *parts, int64_t count,
+                              mha_activation activation, mha_linear **linear, mha_error *err);
+/* Packs other numbers of the same shapes: weights that training has changed. */
+void mha__linear_pack(mha_linear *linear, const mha__matrix *parts);
+
+/* y = x W^T + b with choices. Zero fields are the plain case. */
+typedef struct mha__linear_call {
+    const void *x;
+    int64_t x_stride; /* 0 = depth */
+    int64_t rows;
+    void *y;              /* row stride: all parts' out */
+    const uint8_t *parts; /* [count]: columns of y of the others are not touched; NULL = all */
+    int64_t first, depth; /* column `first` of W meets column 0 of x, for `depth` columns; depth 0 = all of W's */
+    bool accumulate;      /* y += x W^T, without the bias */
+} mha__linear_call;
+void mha__linear_run(const mha_linear *linear, const mha__linear_call *call);
+
+/* C [m, n] = or += A [m, k] B [k, n]; every number is one chain over k. Strides of A and B are free. */
+typedef struct mha__matmul {
+    mha_dtype dtype;
+    int64_t m, n, k;
+    const void *a;
+    int64_t a_row, a_col;
+    const void *b;
+    int64_t b_row, b_col;
+    void *c;
+    int64_t c_row;
+    bool accumulate;
+} mha__matmul;
+/* Packs B, and copies A where its columns are not adjacent: one allocation. */
+mha_status mha__matmul_run(mha_ctx *ctx, const mha__matmul *job, mha_error *err);
+
+/* Gradients of y = x W^T + b for one matrix of either type. */
+typedef struct mha__linear_grad {
+    mha_dtype dtype;
+    int64_t rows, in, out;
+    const void *weight; /* [out, in], or [in, out] when transposed; read for dx alone */
+    bool transposed;
+    const void *x, *dy;
+    int64_t x_stride, dy_stride;
+    void *dx; /* NULL = not wanted; += with add_dx */
+    int64_t dx_stride;
+    bool add_dx;
+    int64_t weight_row;    /* of weight and dweight: 0 = contiguous */
+    void *dweight, *dbias; /* += ; NULL = not wanted */
+} mha__linear_grad;
+mha_status mha__linear_backward(mha_ctx *ctx, const mha__linear_grad *grad, mha_error *err);
+
+/* The kernels of a type. */
+const struct mha__kernels *mha__kernels_of(mha_ctx *ctx, mha_dtype dtype);
+
+#endif
