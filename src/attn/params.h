@@ -2,6 +2,7 @@
 #ifndef MHA_ATTN_PARAMS_H
 #define MHA_ATTN_PARAMS_H
 
+#include "attn/operand.h"
 #include "attn/plan.h"
 
 /* Checks `desc` and copies it with every default filled in: kv_heads, listed_heads, v_head_dim, dtypes, scale,
@@ -16,10 +17,11 @@ bool mha__attn_positional(const mha_attn_desc *resolved);
 mha_status mha__attn_bind(const mha_attn_plan *plan, const mha_attn_args *args, void *workspace, size_t workspace_bytes,
                           mha__call *call, mha_error *err);
 
-/* Fills in the strides of a view of this shape, and refuses NULL. An output is also refused where the first `dims` of
- * its axes make numbers overlap. */
-mha_status mha__bind_input(const char *name, mha_cview *view, const int64_t extent[4], size_t size, mha_error *err);
-mha_status mha__bind_output(const char *name, mha_view *view, const int64_t extent[4], int dims, size_t size,
-                            mha_error *err);
+/* The part of it that forward and backward share: all but out and the other results, and the workspace. */
+mha_status mha__attn_bind_inputs(const mha_attn_plan *plan, const mha_attn_args *args, mha__call *call, mha_error *err);
+mha_status mha__attn_check_workspace(const void *workspace, size_t bytes, size_t need, mha_error *err);
+
+/* q, k and v of a call as operands. */
+void mha__attn_operands(const mha_attn_plan *plan, const mha_attn_args *args, mha__operand qkv[3]);
 
 #endif

@@ -1,0 +1,119 @@
+/* operand.c - see operand.h. */
+#include "attn/operand.h"
+
+#include "base/error.h"
+#include "base/size.h"
+#include <inttypes.h>
+
+static bool all_zero(const int64_t stride[4])
+{
+    return stride[0] == 0 && stride[1] == 0 && stride[2] == 0 && stride[3] == 0;
+}
+
+static void contiguous(const int64_t extent[4], int64_t stride[4])
+{
+    stride[3] = 1;
+    for (int i = 3; i > 0; i--)
+        stride[i - 1] = stride[i] * mha__max64(extent[i], 1);
+}
+
+static bool is_empty(const int64_t *extent, int dims)
+{
+    for (int i = 0; i < dims; i++)
+        if (extent[i] == 0) return true;
+    return false;
+}
+
+/* Two numbers of an output must never share a place. Only the certain case is found: a stride of 0. An empty output
+ * has no numbers, so its strides may be anything. */
+static mha_status check_output(const char *name, const mha_view *view, const int64_t extent[4], int dims,
+                               mha_error *err)
+{
+    if (is_empty(extent, dims)) return MHA_OK;
+    for (int i = 0; i < dims; i++)
+        if (view->stride[i] == 0 && extent[i] > 1)
+            return mha__fail(err, MHA_ERR_ARG, "%s.stride[%d] = 0 with %" PRId64 " elements: they would overlap", name,
+                             i, extent[i]);
+    return MHA_OK;
+}
+
+mha_status mha__operand_bind(mha__operand *o, mha_error *err)
+{
+    if (!o->view.data && !is_empty(o->extent, 4)) return mha__fail(err, MHA_ERR_ARG, "%s is NULL", o->name);
+    if (!o->broadcasts && all_zero(o->view.stride)) contiguous(o->extent, o->view.stride);
+    return MHA_OK;
+}
+
+/* The bytes from the first to behind the last element; false where the strides reach too far to say. */
+static bool byte_range(const mha__operand *o, size_t size, uintptr_t *begin, uintptr_t *end)
+{
+    int64_t low = 0, high = 0, reach, bytes_low, bytes_high;
+    for (int i = 0; i < 4; i++) {
+        if (__builtin_mul_overflow(o->extent[i] - 1, o->view.stride[i], &reach)) return false;
+        if (__builtin_add_overflow(reach < 0 ? low : high, reach, reach < 0 ? &low : &high)) return false;
+    }
+    if (__builtin_add_overflow(high, 1, &high)) return false;
+    if (__builtin_mul_overflow(low, (int64_t)size, &bytes_low) ||
+        __builtin_mul_overflow(high, (int64_t)size, &bytes_high))
+        return false;
+    *begin = (uintptr_t)o->view.data + (uintptr_t)bytes_low;
+    *end = (uintptr_t)o->view.data + (uintptr_t)bytes_high;
+    return true;
+}
+
+/* Every element must be where a load may be made: at an aligned address, at a distance that can be counted in bytes.
+ * (The elements of q8_0 are blocks of 34 bytes that begin with a 16-bit number: the lowest bit of a size is its
+ * alignment.) */
+mha_status mha__operand_place(const mha__operand *o, size_t size, mha_error *err)
+{
+    uintptr_t begin, end;
+    if (is_empty(o->extent, 4)) return MHA_OK;
+    if ((uintptr_t)o->view.data % (size & -size) != 0)
+        return mha__fail(err, MHA_ERR_ARG, "%s.data = %p: must be aligned to %zu bytes, as its elements are", o->name,
+                         o->view.data, size & -size);
+    if (byte_range(o, size, &begin, &end)) return MHA_OK;
+    const int64_t *s = o->view.stride;
+    return mha__fail(err, MHA_ERR_ARG,
+                     "%s.stride = {%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "}: reaches beyond all memory",
+                     o->name, s[0], s[1], s[2], s[3]);
+}
+
+/* True if the view has no gaps, so that its byte range is exactly what it holds. */
+static bool dense(const mha__operand *o, size_t size, uintptr_t begin, uintptr_t end)
+{
+    size_t bytes;
+    return mha__bytes(o->extent, 4, size, &bytes) && bytes == end - begin;
+}
+
+bool mha__operand_meet(const mha__operand *x, size_t x_size, const mha__operand *y, size_t y_size)
+{
+    uintptr_t a, b, c, d;
+    if (is_empty(x->extent, 4) || is_empty(y->extent, 4)) return false;
+    if (x->view.data == y->view.data) return true;
+    if (!byte_range(x, x_size, &a, &b) || !byte_range(y, y_size, &c, &d)) return false;
+    return a < d && c < b && dense(x, x_size, a, b) && dense(y, y_size, c, d);
+}
+
+mha_status mha__bind_input(const char *name, mha_cview *view, const int64_t extent[4], size_t size, mha_error *err)
+{
+    mha__operand o = {name, *view, {extent[0], extent[1], extent[2], extent[3]}, false};
+    MHA__TRY(mha__operand_bind(&o, err));
+    MHA__TRY(mha__operand_place(&o, size, err));
+    *view = o.view;
+    return MHA_OK;
+}
+
+mha_status mha__bind_output(const char *name, mha_view *view, const int64_t extent[4], int dims, size_t size,
+                            mha_error *err)
+{
+    mha__operand o = {name,
+                      {view->data, {view->stride[0], view->stride[1], view->stride[2], view->stride[3]}},
+                      {extent[0], extent[1], extent[2], extent[3]},
+                      false};
+    MHA__TRY(mha__operand_bind(&o, err));
+    for (int i = 0; i < 4; i++)
+        view->stride[i] = o.view.stride[i];
+    if (dims < 4) o.view.stride[3] = 0; /* not used */
+    MHA__TRY(mha__operand_place(&o, size, err));
+    return check_output(name, view, extent, dims, err);
+}

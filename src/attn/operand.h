@@ -1,0 +1,28 @@
+/* operand.h - the views of a call, one by one: strides filled in, pointers checked, overlaps found. */
+#ifndef MHA_ATTN_OPERAND_H
+#define MHA_ATTN_OPERAND_H
+
+#include "mha/attn.h"
+#include <stdbool.h>
+
+typedef struct mha__operand {
+    const char *name;
+    mha_cview view;
+    int64_t extent[4];
+    bool broadcasts; /* a stride of 0 repeats, also when all are 0 */
+} mha__operand;
+
+/* Refuses NULL, and fills in the strides of a contiguous one. */
+mha_status mha__operand_bind(mha__operand *o, mha_error *err);
+/* Every element must be where a load may be made: at an aligned address, at a distance that can be counted in bytes. */
+mha_status mha__operand_place(const mha__operand *o, size_t size, mha_error *err);
+/* True if two overlap, as far as that is cheap to see: the same first element, or two ranges without gaps that meet. */
+bool mha__operand_meet(const mha__operand *x, size_t x_size, const mha__operand *y, size_t y_size);
+
+/* Both of the above for a view of this shape. An output is also refused where the first `dims` of its axes make
+ * numbers overlap. */
+mha_status mha__bind_input(const char *name, mha_cview *view, const int64_t extent[4], size_t size, mha_error *err);
+mha_status mha__bind_output(const char *name, mha_view *view, const int64_t extent[4], int dims, size_t size,
+                            mha_error *err);
+
+#endif
