@@ -1,6 +1,7 @@
 #!/bin/sh
-# The operator on NEON, under qemu: its kernel and property tests, built for 64-bit ARM with the small cmocka.h beside this script, and
-# the recorded cases, where `mha verify` runs here and sends each problem to the emulated CPU ($MHA_EMULATED is such a program).
+# The operator on NEON, under qemu: its kernel and property tests and the random generator's, built for 64-bit ARM with
+# the small cmocka.h beside this script, and the recorded cases, where `mha verify` runs here and sends each problem to
+# the emulated CPU ($MHA_EMULATED is such a program).
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -21,7 +22,7 @@ compile() {
 mkdir objects
 for file in "$here"/src/base/*.c "$here"/src/attn/*.c "$here"/src/kernel/*.c \
     "$here"/tests/support/ref.c "$here"/tests/support/statistics.c "$here"/tests/support/tensor.c "$here"/tests/support/problem.c "$here"/tests/support/isas.c \
-    "$here"/tests/support/alloc.c "$here"/tests/support/check.c "$here"/tests/support/paged.c; do
+    "$here"/tests/support/alloc.c "$here"/tests/support/check.c "$here"/tests/support/paged.c "$here"/tests/support/sha256.c; do
     case $file in
     */kernel/*) compile gnu11 "objects/$(basename "$file" .c).o" -O3 -c "$file" || exit 1 ;;
     *) compile c11 "objects/$(basename "$file" .c).o" -c "$file" || exit 1 ;;
@@ -35,6 +36,8 @@ for test in "$here"/tests/kernel/test_*.c; do
     compile gnu11 kernel_test "$test" objects/*.o || exit 1
     expect 0 qemu-aarch64 -L "$root" ./kernel_test
 done
+compile c11 generator "$here/tests/unit/test_base_rng.c" objects/*.o || exit 1
+expect 0 qemu-aarch64 -L "$root" ./generator
 for name in refusals calls memory laws merge stats bits poison edges pages packed; do
     expect 0 qemu-aarch64 -L "$root" -E MHA_ISA=neon "./$name"
 done

@@ -1,0 +1,27 @@
+/* rng.h - inside of the generator: raw draws, and the check that every public call begins with. */
+#ifndef MHA_BASE_RNG_H
+#define MHA_BASE_RNG_H
+
+#include "mha/rng.h"
+
+/* Two draws; the first is the high half. */
+static inline uint64_t mha__rng_u64(mha_rng *rng)
+{
+    const uint64_t high = mha_rng_next(rng);
+    return high << 32 | mha_rng_next(rng);
+}
+
+/* [0, 1): the low 24 bits of one draw, the low 53 of two. */
+static inline float mha__rng_unit(mha_rng *rng)
+{
+    return (float)(mha_rng_next(rng) & 0xFFFFFF) * 0x1p-24F;
+}
+static inline double mha__rng_unit64(mha_rng *rng)
+{
+    return (double)(mha__rng_u64(rng) & ((UINT64_C(1) << 53) - 1)) * 0x1p-53;
+}
+
+/* The generator is there, and so is x, of n >= 0 numbers. `call` is the function's name, for the sentence. */
+mha_status mha__rng_check(const mha_rng *rng, const void *x, int64_t n, const char *call, mha_error *err);
+
+#endif

@@ -1,0 +1,245 @@
+"""Random programs of random calls against PyTorch, bit for bit: each seeds both generators and makes calls one after
+the other, so that a call that takes too much or too little from the stream fails those behind it.
+
+    test_rng_torch.py [--cases N] [--seed S] [--only CASE]
+
+Runs once with PyTorch's kernels of this CPU and once, in a process of its own, with its scalar kernels. The seed is
+printed, and a failing program as the one line that repeats it.
+"""
+import argparse
+import ctypes
+import os
+import subprocess
+import sys
+from ctypes import c_double, c_int, c_int64, c_uint64, c_void_p
+
+try:
+    import numpy as np
+    import torch
+    from torch import nn
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+from mha._library import call, lib
+
+
+class Rng(ctypes.Structure):
+    _fields_ = [("state", ctypes.c_uint32 * 624), ("used", ctypes.c_int32), ("has_spare", ctypes.c_int32),
+                ("spare", c_double), ("kernels", c_int)]
+
+
+ARGUMENTS = {  # between the generator and the error
+    "rand": [c_void_p, c_int64], "rand_f64": [c_void_p, c_int64], "uniform": [c_double, c_double, c_void_p, c_int64],
+    "randn": [c_void_p, c_int64], "normal": [c_double, c_double, c_void_p, c_int64], "randn_f64": [c_void_p, c_int64],
+    "exponential": [c_void_p, c_int64], "randint": [c_int64, c_int64, c_void_p, c_int64],
+    "randperm": [c_void_p, c_int64],
+    "multinomial": [c_void_p, c_int64, c_int, c_void_p, c_void_p, c_int64],
+    "bernoulli": [c_double, c_int, c_void_p, c_int64], "dropout": [c_double, c_int, c_void_p, c_void_p, c_int64],
+    "kaiming_uniform": [c_int64, c_int64, c_double, c_void_p], "xavier_uniform": [c_int64, c_int64, c_double, c_void_p],
+    "linear": [c_int64, c_int64, c_void_p, c_void_p], "embedding": [c_int64, c_int64, c_int64, c_void_p],
+    "multihead": [c_int64, c_void_p, c_void_p, c_void_p, c_void_p],
+}
+lib.mha_rng_manual_seed.argtypes, lib.mha_rng_manual_seed.restype = [c_void_p, c_uint64], None
+for name, types in ARGUMENTS.items():
+    getattr(lib, f"mha_rng_{name}").argtypes = [c_void_p, *types, c_void_p]
+
+SIZES = [0, 1, 2, 3, 5, 7, 8, 14, 15, 16, 17, 31, 32, 33, 47, 48, 49, 100, 255, 256, 257, 623, 624, 625, 1000, 5000]
+SCALAR = torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "NO AVX")
+_state = Rng()
+
+
+def ours(name, *arguments, out, like=np.float32):
+    """Calls mha_rng_NAME; the entry of `arguments` that is None becomes the result, a fresh array of shape `out`."""
+    x = np.empty(out, like)
+    at = [x.ctypes.data if a is None else a.ctypes.data if isinstance(a, np.ndarray) else a for a in arguments]
+    call(f"mha_rng_{name}", ctypes.byref(_state), *at)
+    return x
+
+
+def size(r):
+    """One around a multiple of 16, or any."""
+    n = int(r.choice(SIZES))
+    return n if r.random() < 0.7 else int(r.integers(0, 400))
+
+
+# Each draws one tensor, or several, twice: (what it was, PyTorch's, ours).
+
+
+def rand(r):
+    n = size(r)
+    return f"rand({n})", torch.rand(n), ours("rand", None, n, out=n)
+
+
+def rand_f64(r):
+    n = size(r)
+    return f"rand({n}, float64)", torch.rand(n, dtype=torch.float64), ours("rand_f64", None, n, out=n, like=np.float64)
+
+
+def uniform(r):
+    n, low = size(r), float(r.normal() * 10 ** r.uniform(-4, 4))
+    high = low + abs(float(r.normal() * 10 ** r.uniform(-4, 4)))
+    return f"uniform_({n}, {low}, {high})", torch.empty(n).uniform_(low, high), ours(
+        "uniform", low, high, None, n, out=n)
+
+
+def randn(r):
+    n = size(r)
+    return f"randn({n})", torch.randn(n), ours("randn", None, n, out=n)
+
+
+def randn_f64(r):
+    n = size(r)
+    return f"randn({n}, float64)", torch.randn(n, dtype=torch.float64), ours(
+        "randn_f64", None, n, out=n, like=np.float64)
+
+
+def normal(r):
+    n, mean, std = size(r), float(r.normal()), float(10 ** r.uniform(-4, 2)) if r.random() < 0.9 else 0.0
+    return f"normal_({n}, {mean}, {std})", torch.empty(n).normal_(mean, std), ours("normal", mean, std, None, n, out=n)
+
+
+def exponential(r):
+    n = size(r)
+    return f"exponential_({n})", torch.empty(n).exponential_(), ours("exponential", None, n, out=n)
+
+
+def randint(r):
+    n, span = size(r), int(r.choice([1, 2, 10, 1000, 2**28 - 1, 2**28, 2**28 + 1, 2**32 - 1, 2**32, 2**40, 2**62]))
+    low = int(r.integers(-2**40, 2**40))
+    return f"randint({low}, {low + span}, {n})", torch.randint(low, low + span, (n,)), ours(
+        "randint", low, low + span, None, n, out=n, like=np.int64)
+
+
+def randperm(r):
+    n = size(r)
+    return f"randperm({n})", torch.randperm(n), ours("randperm", None, n, out=n, like=np.int64)
+
+
+def multinomial(r):
+    count, again = int(r.integers(1, 40)), bool(r.random() < 0.5)
+    weights = r.exponential(size=count).astype(np.float32) * (r.random(count) < 0.8)
+    weights[r.integers(0, count)] = 1
+    n = int(r.integers(1, 30)) if again else int(r.integers(1, np.count_nonzero(weights) + 1))
+    work = np.empty_like(weights)
+    return f"multinomial({count} weights, {n}, {again})", torch.multinomial(torch.from_numpy(weights), n, again), ours(
+        "multinomial", weights, count, again, work, None, n, out=n, like=np.int64)
+
+
+def bernoulli(r):
+    n, p = size(r), float(r.choice([0, 1, 0.5, r.random()]))
+    return f"bernoulli_({n}, {p})", torch.empty(n, dtype=torch.uint8).bernoulli_(p), ours(
+        "bernoulli", p, 0, None, n, out=n, like=np.uint8)
+
+
+def dropout(r):
+    n, p = size(r), float(r.choice([0, 1, 0.1, 0.5, r.random()]))
+    x = r.normal(size=n).astype(np.float32)
+    if n:
+        x[0] = np.inf
+    return f"dropout({n}, {p})", nn.functional.dropout(torch.from_numpy(x), p, True), ours(
+        "dropout", p, 0, x, None, n, out=n)
+
+
+def kaiming_uniform(r):
+    rows, width, a = int(r.integers(1, 40)), int(r.integers(1, 40)), float(abs(r.normal()))
+    w = nn.init.kaiming_uniform_(torch.empty(rows, width), a)
+    return f"kaiming_uniform_({rows} x {width}, {a})", w, ours(
+        "kaiming_uniform", width, rows, a, None, out=(rows, width))
+
+
+def xavier_uniform(r):
+    rows, width, gain = int(r.integers(1, 40)), int(r.integers(1, 40)), float(abs(r.normal()))
+    w = nn.init.xavier_uniform_(torch.empty(rows, width), gain)
+    return f"xavier_uniform_({rows} x {width}, {gain})", w, ours(
+        "xavier_uniform", width, rows, gain, None, out=(rows, width))
+
+
+def linear(r):
+    rows, width, biased = int(r.integers(1, 40)), int(r.integers(1, 40)), r.random() < 0.7
+    layer = nn.Linear(width, rows, bias=biased)
+    bias = np.empty(rows, np.float32) if biased else 0
+    weight = ours("linear", width, rows, None, bias, out=(rows, width))
+    if not biased:
+        return f"Linear({width}, {rows}, False)", layer.weight, weight
+    return f"Linear({width}, {rows})", torch.cat([layer.weight.flatten(), layer.bias]), np.concatenate(
+        [weight.ravel(), bias])
+
+
+def embedding(r):
+    rows, width = int(r.integers(1, 20)), int(r.integers(1, 20))
+    padding = int(r.integers(-1, rows))
+    layer = nn.Embedding(rows, width, padding_idx=None if padding < 0 else padding)
+    return f"Embedding({rows}, {width}, {padding})", layer.weight, ours("embedding", rows, width, padding, None,
+                                                                       out=(rows, width))
+
+
+def multihead(r):
+    width, biased = int(r.integers(1, 30)), bool(r.random() < 0.5)
+    layer = nn.MultiheadAttention(width, 1, bias=biased)
+    outer = np.empty((width, width), np.float32)
+    biases = [np.empty(3 * width, np.float32), np.empty(width, np.float32)] if biased else [0, 0]
+    inner = ours("multihead", width, None, biases[0], outer, biases[1], out=(3 * width, width))
+    theirs = [layer.in_proj_weight, layer.out_proj.weight]
+    theirs += [layer.in_proj_bias, layer.out_proj.bias] if biased else []
+    mine = [inner, outer] + (biases if biased else [])
+    return f"MultiheadAttention({width}, bias={biased})", torch.cat([x.flatten() for x in theirs]), np.concatenate(
+        [x.ravel() for x in mine])
+
+
+CALLS = [rand, rand_f64, uniform, randn, randn, randn, normal, normal, randn_f64, exponential, randint, randperm,
+         multinomial, bernoulli, dropout, kaiming_uniform, xavier_uniform, linear, linear, embedding, multihead]
+
+
+def run_case(seed, case):
+    """The first call of a program that differs, as a sentence; else None. Also the numbers compared."""
+    r = np.random.default_rng([seed, case])
+    start, numbers = int(r.integers(0, 2**63)), 0
+    torch.manual_seed(start)
+    lib.mha_rng_manual_seed(ctypes.byref(_state), start)
+    _state.kernels = SCALAR
+    for step in range(int(r.integers(1, 25))):
+        what, theirs, mine = r.choice(CALLS)(r)
+        theirs = theirs.detach().numpy()
+        numbers += mine.size
+        if theirs.dtype != mine.dtype or theirs.shape != mine.shape or theirs.tobytes() != mine.tobytes():
+            return f"torch seed {start}, call {step}, {what}: {report(theirs, mine)}", numbers
+    return None, numbers
+
+
+def report(theirs, mine):
+    differ = np.flatnonzero(theirs.ravel() != mine.ravel())
+    if differ.size == 0:
+        return "a zero of the other sign, or another NaN"
+    i = differ[0]
+    return f"{differ.size} of {mine.size} differ; first number {i}: {mine.ravel()[i]!r}, PyTorch {theirs.ravel()[i]!r}"
+
+
+def main():
+    options = argparse.ArgumentParser()
+    options.add_argument("--cases", type=int, default=200)
+    options.add_argument("--seed", type=int, default=int(np.random.SeedSequence().entropy % 10**9))
+    options.add_argument("--only", type=int)
+    a = options.parse_args()
+    torch.set_num_threads(1)
+    kernels = "scalar" if SCALAR else "vector"
+    print(f"seed {a.seed}, PyTorch {torch.__version__} with {torch.backends.cpu.get_cpu_capability()} kernels")
+    failed, numbers = 0, 0
+    cases = range(a.cases) if a.only is None else [a.only]
+    for case in cases:
+        wrong, compared = run_case(a.seed, case)
+        numbers += compared
+        if wrong:
+            failed += 1
+            forced = "ATEN_CPU_CAPABILITY=default " if SCALAR else ""
+            print(f"{wrong}   (repeat: {forced}tests/live/test_rng_torch.py --seed {a.seed} --only {case})")
+    agree = len(cases) - failed
+    print(f"{kernels}: {agree} of {len(cases)} programs, {numbers} numbers, agree with PyTorch", flush=True)
+    if not SCALAR and a.only is None:
+        again = [sys.executable, __file__, "--cases", str(a.cases), "--seed", str(a.seed)]
+        failed += subprocess.run(again, env=dict(os.environ, ATEN_CPU_CAPABILITY="default"), check=False).returncode
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
