@@ -12,9 +12,9 @@ typedef struct forward_case {
     verify_case *outcome;
     verify_memory memory;
     int64_t B, L;
-    int64_t *ids, *types, *mask; /* as recorded; types and mask may be NULL */
+    int64_t *ids, *types, *mask, *positions; /* as recorded; all but ids may be NULL */
     mha_model_input input;
-    float *last, *pooled;
+    float *last, *pooled, *logits;
     const double *hidden, *maps; /* the record */
     int64_t map_heads, hidden_calls, map_calls;
 } forward_case;
@@ -59,10 +59,12 @@ static void read_input(forward_case *f)
     if (!f->ids) verify_fault(f->entry, "the file has no tensor \"%s\"", f->names->ids);
     f->types = tokens(f, f->names->types);
     f->mask = tokens(f, f->names->mask);
+    f->positions = tokens(f, f->names->positions);
     if (f->entry->error->status != MHA_OK) return;
     f->input = (mha_model_input){.size = sizeof f->input, .batch = f->B, .length = f->L};
     f->input.ids = narrow(f, f->ids);
     f->input.type_ids = narrow(f, f->types);
+    f->input.positions = narrow(f, f->positions);
     uint8_t *mask = f->mask ? verify_alloc(&f->memory, f->B * f->L, 1, f->entry) : NULL;
     for (int64_t n = 0; mask && n < f->B * f->L; n++)
         mask[n] = f->mask[n] != 0;
@@ -86,13 +88,12 @@ static bool real_token(const forward_case *f, int64_t row)
     return !f->mask || f->mask[row] != 0;
 }
 
-/* Compares rows of width E, those under the padding left out. */
-static void compare_rows(const forward_case *f, const char *name, const float *got, const double *want)
+/* Compares rows of some width, those under the padding left out. */
+static void compare_rows(const forward_case *f, const char *name, int64_t width, const float *got, const double *want)
 {
-    int64_t E = f->info->hidden;
     for (int64_t row = 0; row < f->B * f->L; row++)
         if (real_token(f, row))
-            verify_compare(f->outcome, name, got + row * E, want + row * E, E, f->names->hidden_limit);
+            verify_compare(f->outcome, name, got + row * width, want + row * width, width, f->names->hidden_limit);
 }
 
 static int on_hidden(void *user, int64_t entry, const float *x)
@@ -100,7 +101,7 @@ static int on_hidden(void *user, int64_t entry, const float *x)
     forward_case *f = user;
     if (entry < 0 || entry > f->info->layers) return 1;
     f->hidden_calls++;
-    compare_rows(f, f->names->hidden, x, f->hidden + entry * f->L * f->info->hidden);
+    compare_rows(f, f->names->hidden, f->info->hidden, x, f->hidden + entry * f->L * f->info->hidden);
     return 0;
 }
 
@@ -118,12 +119,15 @@ static bool run(forward_case *f, const mha_model *model)
 {
     int64_t E = f->info->hidden;
     bool pooled = f->names->pooled && mha_file_find(f->file, f->names->pooled);
+    bool logits = f->names->logits && mha_file_find(f->file, f->names->logits);
     f->last = verify_alloc(&f->memory, f->B * f->L * E, sizeof(float), f->entry);
     f->pooled = pooled ? verify_alloc(&f->memory, f->B * E, sizeof(float), f->entry) : NULL;
+    if (logits) f->logits = verify_alloc(&f->memory, f->B * f->L * f->info->vocab, sizeof(float), f->entry);
     if (f->entry->error->status != MHA_OK) return false;
     mha_model_output output = {.size = sizeof output,
                                .last_hidden = f->last,
                                .pooled = f->pooled,
+                               .logits = f->logits,
                                .on_hidden = f->hidden ? on_hidden : NULL,
                                .on_attention = f->maps ? on_attention : NULL,
                                .user = f};
@@ -160,15 +164,23 @@ static void mean_of(const forward_case *f, int64_t b, float *out)
         out[d] = (float)((double)out[d] / sqrt(square));
 }
 
+/* Rows of a tensor [(B,) L, width] that may be absent. */
+static void compare_tensor(forward_case *f, const char *name, int64_t width, const float *got)
+{
+    int64_t many[3] = {f->B, f->L, width}, one[2] = {f->L, width};
+    const mha_tensor *t = name ? mha_file_find(f->file, name) : NULL;
+    const double *want = t && t->rank == 3 ? optional(f, name, 3, many) : f->B == 1 ? optional(f, name, 2, one) : NULL;
+    if (want) compare_rows(f, name, width, got, want);
+}
+
 static void compare_states(forward_case *f)
 {
-    int64_t E = f->info->hidden, many[3] = {f->B, f->L, E}, one[2] = {f->L, E};
-    const char *last = f->names->last, *pooled = f->names->pooled;
-    const mha_tensor *t = last ? mha_file_find(f->file, last) : NULL;
-    const double *want = t && t->rank == 3 ? optional(f, last, 3, many) : f->B == 1 ? optional(f, last, 2, one) : NULL;
-    if (want) compare_rows(f, last, f->last, want);
+    const int64_t E = f->info->hidden;
+    const char *pooled = f->names->pooled;
+    compare_tensor(f, f->names->last, E, f->last);
+    if (f->logits) compare_tensor(f, f->names->logits, f->info->vocab, f->logits);
     if (!f->pooled) return;
-    want = optional(f, pooled, 1, (int64_t[]){f->B * E});
+    const double *want = optional(f, pooled, 1, (int64_t[]){f->B * E});
     if (want) verify_compare(f->outcome, pooled, f->pooled, want, f->B * E, f->names->hidden_limit);
 }
 

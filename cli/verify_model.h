@@ -7,11 +7,12 @@
 /* Where a file keeps what one forward pass took and gave; NULL = this format has no such tensor. Those of the results
  * may also be absent from a file: what is there is compared. */
 typedef struct verify_names {
-    const char *ids, *mask, *types;        /* [L] or [B, L] */
-    const char *hidden;                    /* [layers + 1, L, E]: embeddings, then each layer */
-    const char *last, *pooled, *maps;      /* [(B,) L, E], [E], [layers, H, L, L] */
+    const char *ids, *mask, *types, *positions; /* [L] or [B, L] */
+    const char *hidden;                         /* [layers + 1, L, E]: embeddings, then each layer */
+    const char *last, *pooled, *maps;           /* [(B,) L, E], [E], [layers, H, L, L] */
+    const char *logits;                         /* [(B,) L, vocab] */
     const char *embedding, *embedding_alt; /* mean over the mask, length 1: [E] or [B, E]; the first that is there */
-    double hidden_limit, map_limit, embedding_limit;
+    double hidden_limit, map_limit, embedding_limit; /* logits have that of hidden */
 } verify_names;
 
 /* Runs the model on the recorded ids and compares. With `text` (a string, or an array of two), the tokenizer must give

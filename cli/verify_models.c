@@ -13,16 +13,19 @@ static const verify_names prompt_names = {.ids = "prompt/input_ids",
                                           .hidden = "prompt/hidden",
                                           .pooled = "prompt/pooler",
                                           .maps = "prompt/attn",
+                                          .logits = "prompt/logits",
                                           .hidden_limit = 1e-4,
                                           .map_limit = 2e-5};
 static const verify_names pad_names = {.ids = "pad/input_ids",
                                        .mask = "pad/attention_mask",
                                        .types = "pad/token_type_ids",
+                                       .positions = "pad/position_ids",
                                        .last = "pad/last_hidden_state",
+                                       .logits = "pad/logits",
                                        .hidden_limit = 1e-4};
 
-/* Recorded, but this build computes no logits, no losses and no text. */
-static const char *const not_computed[] = {"prompt/logits", "pad/logits", "train/loss", "gen/new_ids"};
+/* Recorded, but this build computes no losses and no text. */
+static const char *const not_computed[] = {"train/loss", "gen/new_ids"};
 
 static void check_part(const verify_entry *e, const mha_file *file, const verify_names *names, const char *part,
                        const mha_model *model, verify_log *log)
@@ -60,7 +63,7 @@ static void check_opened(cli_session *session, const char *folder, const verify_
     if (verify_file_open(session->ctx, folder, e, verify_text(&recorded, "file"), &file) != MHA_OK) return;
     if (tokenizer) verify_tokens(e, tokenizer, mha_model_tokenizer(model), log);
     if (e->error->status == MHA_OK) check_part(e, file, &prompt_names, "prompt", model, log);
-    if (e->error->status == MHA_OK && mha_file_find(file, pad_names.last))
+    if (e->error->status == MHA_OK && mha_file_find(file, pad_names.ids))
         check_part(e, file, &pad_names, "pad", model, log);
     for (size_t n = 0; n < sizeof not_computed / sizeof *not_computed; n++)
         if (mha_file_find(file, not_computed[n])) verify_skip(log, not_computed[n]);

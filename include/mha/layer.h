@@ -18,6 +18,7 @@
 #define MHA_LAYER_H
 
 #include "mha/attn.h"
+#include "mha/rope.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -31,7 +32,7 @@ typedef enum mha_activation {
     MHA_ACT_GELU_TANH, /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))      "gelu_new", "gelu_pytorch_tanh" */
     MHA_ACT_RELU,      /* max(x, 0); NaN stays NaN */
     MHA_ACT_TANH,
-    MHA_ACT_SILU /* x / (1 + e^-x); not built yet */
+    MHA_ACT_SILU /* x / (1 + e^-x)                                            "silu" */
 } mha_activation;
 
 /* Applies it in place to x [rows, width]. Cost: one pass over x. */
@@ -86,14 +87,20 @@ MHA_API mha_status mha_linear_backward(mha_ctx *ctx, const mha_linear_gradient *
 
 typedef enum mha_norm_kind {
     MHA_NORM_LAYER = 0, /* (x - mean) / sqrt(var + eps) * weight + bias, biased variance */
-    MHA_NORM_RMS        /* x / sqrt(mean(x^2) + eps) * weight; not built yet */
+    MHA_NORM_RMS        /* x / sqrt(mean(x^2) + eps) * weight; Zhang & Sennrich 2019 */
 } mha_norm_kind;
 
-/* y = LayerNorm(x + residual) over each row of `width` numbers; weight, bias [width]; eps > 0.
- * residual [rows, width] or NULL. y may be exactly x or exactly residual. */
-MHA_API mha_status mha_layer_norm_forward(mha_ctx *ctx, int64_t rows, int64_t width, const float *x,
-                                          const float *residual, const float *weight, const float *bias, double eps,
-                                          float *y, mha_error *err);
+/* A norm over rows of some width. weight NULL: no norm at all, where one is optional. */
+typedef struct mha_norm {
+    const float *weight, *bias; /* [width]; MHA_NORM_RMS has no bias */
+    double eps;                 /* > 0 */
+    mha_norm_kind kind;
+} mha_norm;
+
+/* y = norm(x + residual) over each row of `width` numbers. residual [rows, width] or NULL. y may be exactly x or
+ * exactly residual. */
+MHA_API mha_status mha_norm_forward(mha_ctx *ctx, const mha_norm *norm, int64_t rows, int64_t width, const float *x,
+                                    const float *residual, float *y, mha_error *err);
 
 /* ---- embedding ---- */
 
@@ -116,16 +123,19 @@ MHA_API mha_status mha_embedding_backward(const char *what, float *dtable, int64
 typedef struct mha_attn_layer mha_attn_layer;
 
 typedef struct mha_attn_layer_options {
-    size_t size;           /* sizeof(mha_attn_layer_options) */
-    int64_t hidden;        /* E   > 0 */
-    int64_t heads;         /* H   > 0 */
-    int64_t kv_heads;      /* Hkv 0 = H; else divides H */
-    int64_t head_dim;      /* D   0 = E / H (which must divide); else 1..512 */
-    mha_matrix q, k, v;    /* to H D, Hkv D, Hkv D numbers; `out` is not read */
-    mha_matrix o;          /* from H D to E */
-    double scale, softcap; /* as in mha_attn_desc */
-    int causal;            /* row i sees keys j <= i */
-    mha_window window;     /* as in mha_attn_desc */
+    size_t size;                  /* sizeof(mha_attn_layer_options) */
+    int64_t hidden;               /* E   > 0 */
+    int64_t heads;                /* H   > 0 */
+    int64_t kv_heads;             /* Hkv 0 = H; else divides H */
+    int64_t head_dim;             /* D   0 = E / H (which must divide); else 1..512 */
+    mha_matrix q, k, v;           /* to H D, Hkv D, Hkv D numbers; `out` is not read */
+    mha_matrix qkv;               /* the three in one, H D + 2 Hkv D numbers (GPT-2); q, k and v are empty then */
+    mha_matrix o;                 /* from H D to E */
+    mha_norm q_norm, k_norm;      /* over D, of each head of q and k before rotation (Qwen3); weight NULL: none */
+    const mha_rope_options *rope; /* rotates q and k; NULL: not. Its head_dim is D */
+    double scale, softcap;        /* as in mha_attn_desc */
+    int causal;                   /* row i sees keys j <= i */
+    mha_window window;            /* as in mha_attn_desc */
 } mha_attn_layer_options;
 
 MHA_API mha_status mha_attn_layer_create(mha_ctx *ctx, const mha_attn_layer_options *options, mha_attn_layer **layer,
@@ -137,9 +147,10 @@ typedef struct mha_layer_input {
     size_t size;            /* sizeof(mha_layer_input) */
     int64_t batch, length;  /* B, L > 0 */
     const int64_t *lengths; /* [B] 0..L: tokens beyond are padding: unseen as keys, rows without meaning. NULL = L */
-    mha_cview keep;  /* [B, H, L, L] of bytes, non-zero = may be seen; zero strides broadcast; data NULL = none */
-    float *probs;    /* written: [B, H, L, L] probabilities; NULL = not wanted */
-    void *workspace; /* 64-byte aligned, from the _workspace function; NULL = allocated for this call */
+    mha_cview keep; /* [B, H, L, L] of bytes, non-zero = may be seen; zero strides broadcast; data NULL = none */
+    const float *cos, *sin; /* [B L, R/2] from mha_rope_angles, for the positions of all tokens; where there is rope */
+    float *probs;           /* written: [B, H, L, L] probabilities; NULL = not wanted */
+    void *workspace;        /* 64-byte aligned, from the _workspace function; NULL = allocated for this call */
     size_t workspace_bytes;
 } mha_layer_input;
 
@@ -153,26 +164,22 @@ MHA_API mha_status mha_attn_layer_workspace(const mha_attn_layer *layer, const m
 
 /* ---- block ---- */
 
-/* One layer of a transformer:
- *     post-norm (BERT)    x = norm1(x + attention(x));  x = norm2(x + down(act(up(x))))
- *     pre-norm  (GPT-2)   x = x + attention(norm1(x));  x = x + down(act(up(norm2(x)))) */
+/* One layer of a transformer, with mlp(x) = down(act(up(x))), or down(act(gate(x)) * up(x)) where there is a gate:
+ *     post-norm (BERT)    x = attn_norm(x + attention(x));   x = mlp_norm(x + mlp(x))
+ *     pre-norm  (GPT-2)   x = x + attention(attn_norm(x));   x = x + mlp(mlp_norm(x))
+ *     both      (Gemma-2) x = x + attn_out_norm(attention(attn_norm(x)));   x = x + mlp_out_norm(mlp(mlp_norm(x))) */
 typedef struct mha_block mha_block;
-
-typedef struct mha_norm {
-    const float *weight, *bias; /* [E] */
-} mha_norm;
 
 typedef struct mha_block_options {
     size_t size;                 /* sizeof(mha_block_options) */
     mha_attn_layer_options attn; /* its hidden is E */
     int pre_norm;                /* 0 = post-norm */
-    mha_norm_kind norm;          /* MHA_NORM_LAYER */
-    double eps;                  /* > 0 */
     mha_norm attn_norm, mlp_norm;
-    int64_t intermediate;      /* I > 0 */
-    mha_matrix up, down;       /* E -> I, I -> E; `out` is not read */
-    mha_matrix gate;           /* gated feed-forward (SwiGLU): not built yet, weight must be NULL */
-    mha_activation activation; /* between up and down */
+    mha_norm attn_out_norm, mlp_out_norm; /* of what a branch gives; with pre_norm only; weight NULL: none */
+    int64_t intermediate;                 /* I > 0 */
+    mha_matrix up, down;                  /* E -> I, I -> E; `out` is not read */
+    mha_matrix gate;                      /* E -> I, gated feed-forward (SwiGLU, Shazeer 2020); weight NULL: none */
+    mha_activation activation;            /* between up and down, or of the gate */
 } mha_block_options;
 
 MHA_API mha_status mha_block_create(mha_ctx *ctx, const mha_block_options *options, mha_block **block, mha_error *err);

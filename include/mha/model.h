@@ -1,8 +1,9 @@
 /* model.h - a Hugging Face checkpoint folder, opened and run.
  *
- * A folder holds config.json, model.safetensors and tokenizer.json. Built so far: the BERT family (encoder).
- * Other families are refused by name. Weights are used in place from the mapped file where the type allows; dense
- * weights are packed once at opening. Numbers are those of transformers in float32, within rounding.
+ * A folder holds config.json, tokenizer.json, and model.safetensors or its shards with their index. Families: bert
+ * (and its MLM head), gpt2, llama (1 to 3), mistral, qwen2, qwen3, gemma2; in the spelling of transformers 4.x and 5.x.
+ * Others are refused by name. Weights are used in place from the mapped file where the type allows; dense weights are
+ * packed once at opening. Numbers are those of transformers in float32, within rounding.
  */
 #ifndef MHA_MODEL_H
 #define MHA_MODEL_H
@@ -26,7 +27,7 @@ typedef struct mha_model_options {
 /* Opens a folder. `options` may be NULL. `ctx` must outlive the model. Immutable afterwards: any number of threads may
  * run it at once. Errors name the file, the key or tensor, and the value: MHA_ERR_IO, MHA_ERR_FORMAT, MHA_ERR_MEMORY,
  * and MHA_ERR_UNSUPPORTED for a model_type, activation, position embedding, quantization or storage type that is not
- * built, and for weights in several files.
+ * built.
  * Memory: the packed dense weights (as large as in the file in f32) and what of the tables cannot be used in place. */
 MHA_API mha_status mha_model_open(mha_ctx *ctx, const char *folder, const mha_model_options *options, mha_model **out,
                                   mha_error *err);
@@ -37,7 +38,7 @@ MHA_API mha_ctx *mha_model_ctx(const mha_model *model);
 
 /* What the checkpoint is. Lives as long as the model. */
 typedef struct mha_model_info {
-    const char *family; /* "bert" */
+    const char *family; /* model_type, "llama" */
     int64_t layers, heads, kv_heads, head_dim, hidden, intermediate;
     int64_t vocab, max_positions, type_vocab;
     int64_t parameters;             /* numbers in the weights that the model uses */
@@ -56,13 +57,14 @@ MHA_API const char *mha_model_config_json(const mha_model *model);
 MHA_API const mha_tokenizer *mha_model_tokenizer(const mha_model *model);
 
 /* B sequences of L tokens, padded to the same length. Any mask is allowed, also one with holes: a masked token is seen
- * by nobody, whatever its id. Positions are 0 .. L-1 whatever the mask says. */
+ * by nobody, whatever its id. Positions are 0 .. L-1 whatever the mask says, if none are given. */
 typedef struct mha_model_input {
     size_t size;
     int64_t batch, length;
-    const int32_t *ids;      /* [B, L] 0 <= id < vocab, also under the mask */
-    const int32_t *type_ids; /* [B, L] 0 <= type < type_vocab; NULL = 0 */
-    const uint8_t *mask;     /* [B, L] non-zero = real token, 0 = padding; NULL = all real */
+    const int32_t *ids;       /* [B, L] 0 <= id < vocab, also under the mask */
+    const int32_t *type_ids;  /* [B, L] 0 <= type < type_vocab; NULL = 0 */
+    const uint8_t *mask;      /* [B, L] non-zero = real token, 0 = padding; NULL = all real */
+    const int32_t *positions; /* [B, L] >= 0, below max_positions where they are learned; NULL = 0 .. L-1 */
 } mha_model_input;
 
 /* What is wanted; NULL fields are not computed. The callbacks run on the calling thread, layer by layer, so that
@@ -71,9 +73,11 @@ typedef struct mha_model_input {
  * after a failure all outputs are unspecified. */
 typedef struct mha_model_output {
     size_t size;
-    float *last_hidden; /* [B, L, E] */
+    float *last_hidden; /* [B, L, E]; of decoders after the final norm */
     float *pooled;      /* [B, E] tanh pooler of BERT; MHA_ERR_UNSUPPORTED if the checkpoint has none */
-    /* x [B, L, E]: entry 0 is the embeddings, entry n the output of layer n - 1. */
+    float *logits;      /* [B, L, vocab]; MHA_ERR_UNSUPPORTED for an encoder without them */
+    float *last_logits; /* [B, vocab] of each sequence's last real token: what comes next */
+    /* x [B, L, E]: entry 0 is the embeddings, entry n the output of layer n - 1, the last one after the final norm. */
     int (*on_hidden)(void *user, int64_t entry, const float *x);
     /* probs [B, heads, L, L] of one layer; `heads` is the number of heads that this layer has. */
     int (*on_attention)(void *user, int64_t layer, int64_t heads, const float *probs);
@@ -82,8 +86,8 @@ typedef struct mha_model_output {
 
 /* Runs the model. `output` may be NULL. Allocates twice, however many layers there are: a plan of the operator, and the
  * memory of the pass. A sequence's numbers have the same bits alone, in a batch, padded, and on any number of threads.
- * Errors: MHA_ERR_ARG for a length beyond max_positions or an id outside the vocabulary (all are checked before the
- * first layer runs), MHA_ERR_UNSUPPORTED, MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
+ * Errors: MHA_ERR_ARG for a length beyond max_positions, where positions are learned, or an id outside the vocabulary
+ * (all are checked before the first layer runs), MHA_ERR_UNSUPPORTED, MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
  * Cost: 2 operations per dense weight and token, and the operator's own; with on_attention B heads L L floats. */
 MHA_API mha_status mha_model_forward(const mha_model *model, const mha_model_input *input,
                                      const mha_model_output *output, mha_error *err);

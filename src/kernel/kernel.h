@@ -177,6 +177,9 @@ typedef struct mha__kernels {
 
     /* y = (x - mean) / sqrt(var + eps) * weight + bias over n numbers; biased variance; y may be x. */
     void (*layer_norm)(const float *x, int64_t n, const float *weight, const float *bias, float eps, float *y);
+    /* y = x / sqrt(mean(x^2) + eps) * weight; y may be x. */
+    void (*rms_norm)(const float *x, int64_t n, const float *weight, float eps, float *y);
+    void (*silu)(float *x, int64_t n);      /* x <- x / (1 + e^-x) */
     void (*gelu_erf)(float *x, int64_t n);  /* x <- x/2 (1 + erf(x / sqrt 2)) */
     void (*gelu_tanh)(float *x, int64_t n); /* x <- x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
     /* y[i] = f(x[i]), for the tests: exp of x <= 0 (an exact 0 below 2^-126), tanh, and erfc of x >= 0. */

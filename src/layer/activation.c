@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include <math.h>
+#include <string.h>
 
 static void relu(float *x, int64_t n)
 {
@@ -37,7 +38,8 @@ mha_status mha__activation_find(mha_ctx *ctx, mha_activation activation, mha__ro
         *out = tanh_each;
         return MHA_OK;
     case MHA_ACT_SILU:
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "activation silu is not built yet");
+        *out = kernels->silu;
+        return MHA_OK;
     }
     return mha__fail(err, MHA_ERR_ARG, "activation is %d, which is no mha_activation", (int)activation);
 }
@@ -57,6 +59,34 @@ static void activation_task(void *arg, int64_t i, int worker)
     const activation_job *job = arg;
     int64_t first = i * NUMBERS_PER_TASK;
     job->run(job->x + first, mha__min64(NUMBERS_PER_TASK, job->count - first));
+}
+
+typedef struct softcap_job {
+    const mha__kernels *kernels;
+    double cap;
+    int64_t count;
+    float *x;
+} softcap_job;
+
+/* Whole panels where they lie, and what is left in a panel of its own. */
+static void softcap_task(void *arg, int64_t i, int worker)
+{
+    (void)worker;
+    const softcap_job *job = arg;
+    const int64_t first = i * NUMBERS_PER_TASK, nr = job->kernels->nr;
+    const int64_t count = mha__min64(NUMBERS_PER_TASK, job->count - first), whole = count / nr * nr;
+    float rest[64] = {0}, *x = job->x + first;
+    job->kernels->softcap(whole / nr, nr, job->cap, x);
+    if (whole == count) return;
+    memcpy(rest, x + whole, (size_t)(count - whole) * sizeof *x);
+    job->kernels->softcap(1, nr, job->cap, rest);
+    memcpy(x + whole, rest, (size_t)(count - whole) * sizeof *x);
+}
+
+void mha__softcap(mha_ctx *ctx, double cap, int64_t count, float *x)
+{
+    softcap_job job = {.kernels = mha__kernels_f32(mha__ctx_isa(ctx)), .cap = cap, .count = count, .x = x};
+    mha__parallel(ctx, mha__ceil_div(count, NUMBERS_PER_TASK), softcap_task, &job);
 }
 
 mha_status mha_activation_forward(mha_ctx *ctx, mha_activation activation, int64_t rows, int64_t width, float *x,

@@ -11,4 +11,7 @@ typedef void (*mha__row_fn)(float *x, int64_t n);
 /* *out = NULL for MHA_ACT_NONE. `ctx` is not NULL. */
 mha_status mha__activation_find(mha_ctx *ctx, mha_activation activation, mha__row_fn *out, mha_error *err);
 
+/* x <- cap tanh(x / cap). */
+void mha__softcap(mha_ctx *ctx, double cap, int64_t count, float *x);
+
 #endif

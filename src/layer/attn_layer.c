@@ -8,11 +8,15 @@
 #include "base/error.h"
 #include "base/options.h"
 #include "layer/arena.h"
+#include "layer/norm.h"
+#include <string.h>
 
 struct mha_attn_layer {
     mha_ctx *ctx;
-    mha_attn_layer_options options; /* defaults filled in; pointers of the caller cleared */
+    mha_attn_layer_options options; /* defaults filled in; pointers are into this struct, or NULL */
+    mha_rope_options rope;          /* what turning needs; head_dim 0 without rope */
     mha_linear *qkv, *o;
+    float norms[]; /* [4, D] weight and bias of q_norm and k_norm */
 };
 
 /* ---- creation ---- */
@@ -33,7 +37,53 @@ static mha_status check_options(mha_attn_layer_options *o, mha_error *err)
     if (!o->head_dim) o->head_dim = o->hidden / o->heads;
     if (o->head_dim < 1 || o->head_dim > 512)
         return mha__fail(err, MHA_ERR_ARG, "attention layer: head_dim is %lld, not 1..512", (long long)o->head_dim);
+    if (o->q_norm.weight) MHA__TRY(mha__norm_check("attention layer: q_norm", &o->q_norm, err));
+    if (o->k_norm.weight) MHA__TRY(mha__norm_check("attention layer: k_norm", &o->k_norm, err));
+    if (o->rope && o->rope->head_dim != o->head_dim)
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: rope has head_dim %lld, the layer %lld",
+                         (long long)o->rope->head_dim, (long long)o->head_dim);
+    if (o->qkv.weight && (o->q.weight || o->k.weight || o->v.weight))
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: qkv is given beside q, k or v");
     return MHA_OK;
+}
+
+/* Packs the projections: q, k and v into one. */
+static mha_status create_projections(mha_attn_layer *l, const mha_attn_layer_options *o, mha_error *err)
+{
+    const int64_t q_width = o->heads * o->head_dim, kv_width = o->kv_heads * o->head_dim;
+    mha_matrix parts[] = {o->q, o->k, o->v}, one = o->qkv, out = o->o;
+    parts[0].out = q_width;
+    parts[1].out = parts[2].out = kv_width;
+    one.out = q_width + 2 * kv_width;
+    out.out = o->hidden;
+    const bool fused = one.weight != NULL;
+    MHA__TRY(
+        mha_linear_create_stack(l->ctx, o->hidden, fused ? &one : parts, fused ? 1 : 3, MHA_ACT_NONE, &l->qkv, err));
+    return mha_linear_create_stack(l->ctx, q_width, &out, 1, MHA_ACT_NONE, &l->o, err);
+}
+
+/* The layer's own copy of a norm over D. */
+static mha_norm keep_norm(const mha_norm *norm, int64_t width, float *copy)
+{
+    mha_norm own = *norm;
+    if (norm->weight) own.weight = memcpy(copy, norm->weight, (size_t)width * sizeof *copy);
+    if (norm->weight && norm->bias) own.bias = memcpy(copy + width, norm->bias, (size_t)width * sizeof *copy);
+    return own;
+}
+
+static void keep_options(mha_attn_layer *l, const mha_attn_layer_options *o)
+{
+    l->options = *o;
+    l->options.q = l->options.k = l->options.v = l->options.qkv = l->options.o = (mha_matrix){0};
+    l->options.q_norm = keep_norm(&o->q_norm, o->head_dim, l->norms);
+    l->options.k_norm = keep_norm(&o->k_norm, o->head_dim, l->norms + 2 * o->head_dim);
+    l->options.rope = NULL;
+    if (!o->rope) return;
+    l->rope = (mha_rope_options){.size = sizeof l->rope,
+                                 .head_dim = o->head_dim,
+                                 .rotary_dim = o->rope->rotary_dim,
+                                 .interleaved = o->rope->interleaved};
+    l->options.rope = &l->rope;
 }
 
 mha_status mha_attn_layer_create(mha_ctx *ctx, const mha_attn_layer_options *options, mha_attn_layer **layer,
@@ -45,22 +95,16 @@ mha_status mha_attn_layer_create(mha_ctx *ctx, const mha_attn_layer_options *opt
     MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_attn_layer_options", err));
     MHA__TRY(check_options(&o, err));
     MHA__TRY(mha__ctx_find(&ctx, err));
-    mha_attn_layer *l = mha__calloc(ctx, 1, sizeof *l);
-    if (!l) return mha__no_memory(err, sizeof *l, "an attention layer");
+    const size_t bytes = sizeof(mha_attn_layer) + 4 * (size_t)o.head_dim * sizeof(float);
+    mha_attn_layer *l = mha__calloc(ctx, 1, bytes);
+    if (!l) return mha__no_memory(err, bytes, "an attention layer");
     l->ctx = ctx;
-    mha_matrix qkv[] = {o.q, o.k, o.v};
-    mha_matrix out = o.o;
-    qkv[0].out = o.heads * o.head_dim;
-    qkv[1].out = qkv[2].out = o.kv_heads * o.head_dim;
-    out.out = o.hidden;
-    mha_status status = mha_linear_create_stack(ctx, o.hidden, qkv, 3, MHA_ACT_NONE, &l->qkv, err);
-    if (status == MHA_OK) status = mha_linear_create_stack(ctx, qkv[0].out, &out, 1, MHA_ACT_NONE, &l->o, err);
+    const mha_status status = create_projections(l, &o, err);
     if (status != MHA_OK) {
         mha_attn_layer_free(l);
         return status;
     }
-    o.q = o.k = o.v = o.o = (mha_matrix){0};
-    l->options = o;
+    keep_options(l, &o);
     *layer = l;
     return MHA_OK;
 }
@@ -160,6 +204,23 @@ mha_status mha__attn_layer_bytes(const mha_attn_layer *layer, const mha_attn_pla
     return MHA_OK;
 }
 
+/* Norm and rotation of the heads of q and k, in place. */
+static mha_status prepare_heads(const mha_attn_layer *layer, const mha_layer_input *in, int64_t rows, float *qkv,
+                                mha_error *err)
+{
+    const mha_attn_layer_options *o = &layer->options;
+    const int64_t D = o->head_dim, row = (o->heads + 2 * o->kv_heads) * D;
+    float *k = qkv + o->heads * D;
+    if (o->q_norm.weight) mha__norm_heads(layer->ctx, &o->q_norm, rows, row, o->heads, D, qkv);
+    if (o->k_norm.weight) mha__norm_heads(layer->ctx, &o->k_norm, rows, row, o->kv_heads, D, k);
+    if (!o->rope) return MHA_OK;
+    if (!in->cos || !in->sin)
+        return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: %s is NULL, but the layer rotates",
+                         in->cos ? "sin" : "cos");
+    /* q and k lie one behind the other, so they are the heads of one array */
+    return mha_rope_turn(layer->ctx, o->rope, in->cos, in->sin, rows, o->heads + o->kv_heads, qkv, row, D, 0, err);
+}
+
 mha_status mha__attn_layer_run(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
                                const float *x, float *y, mha_error *err)
 {
@@ -171,6 +232,7 @@ mha_status mha__attn_layer_run(const mha_attn_layer *layer, const mha_attn_plan 
                          in->workspace_bytes, arena.used);
     const mha_attn_args args = operator_args(&layer->options, in, &w);
     MHA__TRY(mha_linear_forward(layer->qkv, x, rows, w.qkv, err));
+    MHA__TRY(prepare_heads(layer, in, rows, w.qkv, err));
     MHA__TRY(mha_attn_forward(plan, &args, w.scratch, mha_attn_plan_workspace(plan), err));
     return mha_linear_forward(layer->o, w.context, rows, y, err);
 }

@@ -8,20 +8,24 @@
 #include "base/options.h"
 #include "layer/arena.h"
 #include "layer/attn_layer.h"
-#include <math.h>
+#include "layer/norm.h"
 #include <string.h>
 
 #define CHUNK_ROWS 512
+#define NUMBERS_PER_TASK 32768 /* of adding and multiplying: some microseconds */
+
+enum { ATTN_NORM, MLP_NORM, ATTN_OUT_NORM, MLP_OUT_NORM, NORMS };
+static const char *const norm_names[NORMS] = {"block: attn_norm", "block: mlp_norm", "block: attn_out_norm",
+                                              "block: mlp_out_norm"};
 
 struct mha_block {
     mha_ctx *ctx;
     int64_t hidden, intermediate;
     bool pre_norm;
-    double eps;
     mha_attn_layer *attn;
-    mha_linear *up, *down;
-    mha_norm attn_norm, mlp_norm; /* into norms */
-    float norms[];                /* [4, E] */
+    mha_linear *gate, *up, *down; /* gate: or NULL */
+    mha_norm norm[NORMS];         /* weights and biases are in `norms` */
+    float norms[];                /* [2 NORMS, E] */
 };
 
 /* ---- creation ---- */
@@ -30,34 +34,35 @@ static mha_status check_options(const mha_block_options *o, mha_error *err)
 {
     if (o->attn.hidden < 1 || o->attn.hidden > INT32_MAX)
         return mha__fail(err, MHA_ERR_ARG, "block: attn.hidden is %lld, not 1..2^31-1", (long long)o->attn.hidden);
-    if (o->norm == MHA_NORM_RMS) return mha__fail(err, MHA_ERR_UNSUPPORTED, "block: RMS norm is not built yet");
-    if (o->norm != MHA_NORM_LAYER)
-        return mha__fail(err, MHA_ERR_ARG, "block: norm is %d, which is no mha_norm_kind", (int)o->norm);
-    if (o->gate.weight) return mha__fail(err, MHA_ERR_UNSUPPORTED, "block: a gated feed-forward part is not built yet");
-    if (!(o->eps > 0) || !isfinite(o->eps)) return mha__fail(err, MHA_ERR_ARG, "block: eps is %g, must be > 0", o->eps);
-    if (!o->attn_norm.weight || !o->attn_norm.bias || !o->mlp_norm.weight || !o->mlp_norm.bias)
-        return mha__fail(err, MHA_ERR_ARG, "block: a weight or bias of attn_norm or mlp_norm is NULL");
+    const mha_norm *norms[NORMS] = {&o->attn_norm, &o->mlp_norm, &o->attn_out_norm, &o->mlp_out_norm};
+    for (int i = 0; i < NORMS; i++)
+        if (i < ATTN_OUT_NORM || norms[i]->weight) MHA__TRY(mha__norm_check(norm_names[i], norms[i], err));
+    if (!o->pre_norm && (o->attn_out_norm.weight || o->mlp_out_norm.weight))
+        return mha__fail(err, MHA_ERR_ARG, "block: attn_out_norm or mlp_out_norm without pre_norm");
     return MHA_OK;
 }
 
-static void copy_norms(mha_block *b, const mha_block_options *o)
+static void keep_norms(mha_block *b, const mha_block_options *o)
 {
-    const float *from[] = {o->attn_norm.weight, o->attn_norm.bias, o->mlp_norm.weight, o->mlp_norm.bias};
-    const float **to[] = {&b->attn_norm.weight, &b->attn_norm.bias, &b->mlp_norm.weight, &b->mlp_norm.bias};
-    for (int i = 0; i < 4; i++) {
-        float *copy = b->norms + i * b->hidden;
-        memcpy(copy, from[i], (size_t)b->hidden * sizeof *copy);
-        *to[i] = copy;
+    const mha_norm *from[NORMS] = {&o->attn_norm, &o->mlp_norm, &o->attn_out_norm, &o->mlp_out_norm};
+    const size_t bytes = (size_t)b->hidden * sizeof *b->norms;
+    for (int i = 0; i < NORMS; i++) {
+        float *copy = b->norms + 2 * i * b->hidden;
+        b->norm[i] = *from[i];
+        if (from[i]->weight) b->norm[i].weight = memcpy(copy, from[i]->weight, bytes);
+        if (from[i]->weight && from[i]->bias) b->norm[i].bias = memcpy(copy + b->hidden, from[i]->bias, bytes);
     }
 }
 
 static mha_status create_parts(mha_block *b, const mha_block_options *o, mha_error *err)
 {
-    mha_matrix up = o->up, down = o->down;
-    up.out = o->intermediate;
+    mha_matrix gate = o->gate, up = o->up, down = o->down;
+    gate.out = up.out = o->intermediate;
     down.out = o->attn.hidden;
     MHA__TRY(mha_attn_layer_create(b->ctx, &o->attn, &b->attn, err));
-    MHA__TRY(mha_linear_create_stack(b->ctx, b->hidden, &up, 1, o->activation, &b->up, err));
+    if (gate.weight) MHA__TRY(mha_linear_create_stack(b->ctx, b->hidden, &gate, 1, o->activation, &b->gate, err));
+    const mha_activation of_up = gate.weight ? MHA_ACT_NONE : o->activation;
+    MHA__TRY(mha_linear_create_stack(b->ctx, b->hidden, &up, 1, of_up, &b->up, err));
     return mha_linear_create_stack(b->ctx, b->intermediate, &down, 1, MHA_ACT_NONE, &b->down, err);
 }
 
@@ -69,15 +74,14 @@ mha_status mha_block_create(mha_ctx *ctx, const mha_block_options *options, mha_
     MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_block_options", err));
     MHA__TRY(check_options(&o, err));
     MHA__TRY(mha__ctx_find(&ctx, err));
-    const size_t bytes = sizeof(mha_block) + 4 * (size_t)o.attn.hidden * sizeof(float);
+    const size_t bytes = sizeof(mha_block) + 2 * NORMS * (size_t)o.attn.hidden * sizeof(float);
     mha_block *b = mha__calloc(ctx, 1, bytes);
     if (!b) return mha__no_memory(err, bytes, "a block");
     b->ctx = ctx;
     b->hidden = o.attn.hidden;
     b->intermediate = o.intermediate;
     b->pre_norm = o.pre_norm != 0;
-    b->eps = o.eps;
-    copy_norms(b, &o);
+    keep_norms(b, &o);
     const mha_status status = create_parts(b, &o, err);
     if (status != MHA_OK) {
         mha_block_free(b);
@@ -91,6 +95,7 @@ void mha_block_free(mha_block *block)
 {
     if (!block) return;
     mha_attn_layer_free(block->attn);
+    mha_linear_free(block->gate);
     mha_linear_free(block->up);
     mha_linear_free(block->down);
     mha__free(block->ctx, block);
@@ -102,6 +107,7 @@ typedef struct workspace {
     float *branch; /* [B L, E] what a branch adds to x */
     float *normed; /* [B L, E] of pre-norm: what a branch reads */
     float *wide;   /* [chunk, I] */
+    float *gated;  /* [chunk, I] where there is a gate */
     void *attn;    /* of the attention layer; dead when the feed-forward part begins */
 } workspace;
 
@@ -112,6 +118,7 @@ static workspace lay_out(mha__arena *arena, const mha_block *b, int64_t rows, si
     w.branch = mha__take(arena, (size_t)rows, (size_t)b->hidden * sizeof(float));
     if (b->pre_norm) w.normed = mha__take(arena, (size_t)rows, (size_t)b->hidden * sizeof(float));
     w.wide = mha__take(arena, wide, (size_t)b->intermediate * sizeof(float));
+    if (b->gate) w.gated = mha__take(arena, wide, (size_t)b->intermediate * sizeof(float));
     w.attn = mha__take(arena, 1, attn_bytes);
     return w;
 }
@@ -133,19 +140,47 @@ mha_status mha__block_bytes(const mha_block *block, const mha_attn_plan *plan, c
     return MHA_OK;
 }
 
-static mha_status norm(const mha_block *b, const mha_norm *norm, int64_t rows, const float *x, const float *residual,
-                       float *y, mha_error *err)
+static mha_status norm(const mha_block *b, int which, int64_t rows, const float *x, const float *residual, float *y,
+                       mha_error *err)
 {
-    return mha_layer_norm_forward(b->ctx, rows, b->hidden, x, residual, norm->weight, norm->bias, b->eps, y, err);
+    return mha_norm_forward(b->ctx, &b->norm[which], rows, b->hidden, x, residual, y, err);
 }
 
-/* y = down(act(up(x))), chunk by chunk. */
-static mha_status feed_forward(const mha_block *b, int64_t rows, const float *x, float *wide, float *y, mha_error *err)
+/* x += y or x *= y, number by number. */
+typedef struct join_job {
+    int64_t count;
+    const float *y;
+    float *x;
+    bool multiply;
+} join_job;
+
+static void join_task(void *arg, int64_t i, int worker)
+{
+    (void)worker;
+    const join_job *job = arg;
+    const int64_t end = mha__min64(job->count, (i + 1) * NUMBERS_PER_TASK);
+    for (int64_t n = i * NUMBERS_PER_TASK; n < end; n++)
+        job->x[n] = job->multiply ? job->x[n] * job->y[n] : job->x[n] + job->y[n];
+}
+
+static void join(const mha_block *b, bool multiply, int64_t count, const float *y, float *x)
+{
+    join_job job = {.count = count, .y = y, .x = x, .multiply = multiply};
+    mha__parallel(b->ctx, mha__ceil_div(count, NUMBERS_PER_TASK), join_task, &job);
+}
+
+/* y = down(act(up(x))) or down(act(gate(x)) * up(x)), chunk by chunk. */
+static mha_status feed_forward(const mha_block *b, const workspace *w, int64_t rows, const float *x, float *y,
+                               mha_error *err)
 {
     for (int64_t r = 0; r < rows; r += CHUNK_ROWS) {
         const int64_t chunk = mha__min64(CHUNK_ROWS, rows - r);
-        MHA__TRY(mha_linear_forward(b->up, x + r * b->hidden, chunk, wide, err));
-        MHA__TRY(mha_linear_forward(b->down, wide, chunk, y + r * b->hidden, err));
+        MHA__TRY(mha_linear_forward(b->up, x + r * b->hidden, chunk, w->wide, err));
+        if (b->gate) {
+            MHA__TRY(mha_linear_forward(b->gate, x + r * b->hidden, chunk, w->gated, err));
+            join(b, true, chunk * b->intermediate, w->gated, w->wide);
+        }
+        MHA__TRY(mha_linear_forward(b->down, w->wide, chunk, y + r * b->hidden, err));
     }
     return MHA_OK;
 }
@@ -155,27 +190,23 @@ static mha_status post_norm(const mha_block *b, const mha_attn_plan *plan, const
 {
     const int64_t rows = in->batch * in->length;
     MHA__TRY(mha__attn_layer_run(b->attn, plan, in, x, w->branch, err));
-    MHA__TRY(norm(b, &b->attn_norm, rows, x, w->branch, x, err));
-    MHA__TRY(feed_forward(b, rows, x, w->wide, w->branch, err));
-    return norm(b, &b->mlp_norm, rows, x, w->branch, x, err);
-}
-
-static void add(int64_t numbers, const float *branch, float *x)
-{
-    for (int64_t i = 0; i < numbers; i++)
-        x[i] += branch[i];
+    MHA__TRY(norm(b, ATTN_NORM, rows, x, w->branch, x, err));
+    MHA__TRY(feed_forward(b, w, rows, x, w->branch, err));
+    return norm(b, MLP_NORM, rows, x, w->branch, x, err);
 }
 
 static mha_status pre_norm(const mha_block *b, const mha_attn_plan *plan, const mha_layer_input *in, const workspace *w,
                            float *x, mha_error *err)
 {
     const int64_t rows = in->batch * in->length;
-    MHA__TRY(norm(b, &b->attn_norm, rows, x, NULL, w->normed, err));
+    MHA__TRY(norm(b, ATTN_NORM, rows, x, NULL, w->normed, err));
     MHA__TRY(mha__attn_layer_run(b->attn, plan, in, w->normed, w->branch, err));
-    add(rows * b->hidden, w->branch, x);
-    MHA__TRY(norm(b, &b->mlp_norm, rows, x, NULL, w->normed, err));
-    MHA__TRY(feed_forward(b, rows, w->normed, w->wide, w->branch, err));
-    add(rows * b->hidden, w->branch, x);
+    if (b->norm[ATTN_OUT_NORM].weight) MHA__TRY(norm(b, ATTN_OUT_NORM, rows, w->branch, NULL, w->branch, err));
+    join(b, false, rows * b->hidden, w->branch, x);
+    MHA__TRY(norm(b, MLP_NORM, rows, x, NULL, w->normed, err));
+    MHA__TRY(feed_forward(b, w, rows, w->normed, w->branch, err));
+    if (b->norm[MLP_OUT_NORM].weight) MHA__TRY(norm(b, MLP_OUT_NORM, rows, w->branch, NULL, w->branch, err));
+    join(b, false, rows * b->hidden, w->branch, x);
     return MHA_OK;
 }
 

@@ -1,57 +1,98 @@
-/* norm.c - LayerNorm of a sum: the place where a residual joins. Rows are independent, so rows are the tasks. */
+/* norm.c - LayerNorm and RMSNorm of a sum: the place where a residual joins. Rows are independent, so rows are the
+ * tasks. */
+#include "layer/norm.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "kernel/kernel.h"
-#include "mha/layer.h"
 #include <math.h>
 
 #define NUMBERS_PER_TASK 32768 /* some 5 microseconds: a sentence stays on the calling thread */
 
 typedef struct norm_job {
     const mha__kernels *kernels;
-    int64_t rows, width, rows_per_task;
-    const float *x, *residual, *weight, *bias;
-    float eps;
+    const mha_norm *norm;
+    int64_t rows, rows_per_task;
+    int64_t width, row_stride;
+    int64_t groups, group_stride;
+    const float *x, *residual;
     float *y;
 } norm_job;
+
+static void norm_row(const norm_job *job, const float *x, float *y)
+{
+    const mha_norm *n = job->norm;
+    if (n->kind == MHA_NORM_RMS)
+        job->kernels->rms_norm(x, job->width, n->weight, (float)n->eps, y);
+    else
+        job->kernels->layer_norm(x, job->width, n->weight, n->bias, (float)n->eps, y);
+}
 
 static void norm_task(void *arg, int64_t i, int worker)
 {
     (void)worker;
     const norm_job *job = arg;
-    const int64_t n = job->width, end = mha__min64(job->rows, (i + 1) * job->rows_per_task);
-    for (int64_t r = i * job->rows_per_task; r < end; r++) {
-        const float *x = job->x + r * n, *residual = job->residual ? job->residual + r * n : NULL;
-        float *y = job->y + r * n;
-        for (int64_t e = 0; residual && e < n; e++)
-            y[e] = x[e] + residual[e];
-        if (residual) x = y;
-        job->kernels->layer_norm(x, n, job->weight, job->bias, job->eps, y);
-    }
+    const int64_t end = mha__min64(job->rows, (i + 1) * job->rows_per_task);
+    for (int64_t r = i * job->rows_per_task; r < end; r++)
+        for (int64_t g = 0; g < job->groups; g++) {
+            const int64_t at = r * job->row_stride + g * job->group_stride;
+            const float *x = job->x + at;
+            float *y = job->y + at;
+            for (int64_t e = 0; job->residual && e < job->width; e++)
+                y[e] = x[e] + job->residual[at + e];
+            norm_row(job, job->residual ? y : x, y);
+        }
 }
 
-mha_status mha_layer_norm_forward(mha_ctx *ctx, int64_t rows, int64_t width, const float *x, const float *residual,
-                                  const float *weight, const float *bias, double eps, float *y, mha_error *err)
+static void run(mha_ctx *ctx, norm_job *job)
+{
+    job->kernels = mha__kernels_f32(mha__ctx_isa(ctx));
+    job->rows_per_task = mha__max64(1, NUMBERS_PER_TASK / (job->width * job->groups));
+    mha__parallel(ctx, mha__ceil_div(job->rows, job->rows_per_task), norm_task, job);
+}
+
+mha_status mha__norm_check(const char *name, const mha_norm *norm, mha_error *err)
+{
+    if (norm->kind != MHA_NORM_LAYER && norm->kind != MHA_NORM_RMS)
+        return mha__fail(err, MHA_ERR_ARG, "%s: kind is %d, which is no mha_norm_kind", name, (int)norm->kind);
+    if (!norm->weight || (norm->kind == MHA_NORM_LAYER && !norm->bias))
+        return mha__fail(err, MHA_ERR_ARG, "%s: %s is NULL", name, norm->weight ? "bias" : "weight");
+    if (!(norm->eps > 0) || !isfinite(norm->eps))
+        return mha__fail(err, MHA_ERR_ARG, "%s: eps is %g, must be > 0", name, norm->eps);
+    return MHA_OK;
+}
+
+void mha__norm_heads(mha_ctx *ctx, const mha_norm *norm, int64_t rows, int64_t row_stride, int64_t heads,
+                     int64_t head_dim, float *x)
+{
+    norm_job job = {.norm = norm,
+                    .rows = rows,
+                    .width = head_dim,
+                    .row_stride = row_stride,
+                    .groups = heads,
+                    .group_stride = head_dim,
+                    .x = x,
+                    .y = x};
+    run(ctx, &job);
+}
+
+mha_status mha_norm_forward(mha_ctx *ctx, const mha_norm *norm, int64_t rows, int64_t width, const float *x,
+                            const float *residual, float *y, mha_error *err)
 {
     size_t bytes = 0;
     if (rows < 0 || width < 1 || !mha__bytes((int64_t[]){rows, width}, 2, 2 * sizeof *x, &bytes))
-        return mha__fail(err, MHA_ERR_ARG, "layer norm: rows is %lld, width is %lld", (long long)rows,
-                         (long long)width);
-    if (!(eps > 0) || !isfinite(eps)) return mha__fail(err, MHA_ERR_ARG, "layer norm: eps is %g, must be > 0", eps);
-    if (!weight || !bias || (rows && (!x || !y)))
-        return mha__fail(err, MHA_ERR_ARG, "layer norm: weight, bias, x or y is NULL");
+        return mha__fail(err, MHA_ERR_ARG, "norm: rows is %lld, width is %lld", (long long)rows, (long long)width);
+    if (!norm || (rows && (!x || !y))) return mha__fail(err, MHA_ERR_ARG, "norm: norm, x or y is NULL");
+    MHA__TRY(mha__norm_check("norm", norm, err));
     MHA__TRY(mha__ctx_find(&ctx, err));
-    norm_job job = {.kernels = mha__kernels_f32(mha__ctx_isa(ctx)),
+    norm_job job = {.norm = norm,
                     .rows = rows,
                     .width = width,
-                    .rows_per_task = mha__max64(1, NUMBERS_PER_TASK / width),
+                    .row_stride = width,
+                    .groups = 1,
                     .x = x,
                     .residual = residual,
-                    .weight = weight,
-                    .bias = bias,
-                    .eps = (float)eps,
                     .y = y};
-    mha__parallel(ctx, mha__ceil_div(rows, job.rows_per_task), norm_task, &job);
+    run(ctx, &job);
     return MHA_OK;
 }

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "io/json.h"
+#include "model/config_layers.h"
 #include "model/family.h"
 #include <float.h>
 #include <string.h>
@@ -19,8 +20,9 @@ static const struct {
     const char *name;
     mha_activation activation;
 } activations[] = {
-    {"gelu", MHA_ACT_GELU}, {"gelu_new", MHA_ACT_GELU_TANH}, {"gelu_pytorch_tanh", MHA_ACT_GELU_TANH},
-    {"relu", MHA_ACT_RELU}, {"tanh", MHA_ACT_TANH},
+    {"gelu", MHA_ACT_GELU},  {"gelu_new", MHA_ACT_GELU_TANH}, {"gelu_pytorch_tanh", MHA_ACT_GELU_TANH},
+    {"relu", MHA_ACT_RELU},  {"tanh", MHA_ACT_TANH},          {"silu", MHA_ACT_SILU},
+    {"swish", MHA_ACT_SILU},
 };
 
 static mha_status read_activation(const mha__json_obj *root, const mha__config_key *key, mha_activation *out,
@@ -28,13 +30,14 @@ static mha_status read_activation(const mha__json_obj *root, const mha__config_k
 {
     const char *name = key->text;
     MHA__TRY(mha__json_string(root, key->key, MHA__OPTIONAL, &name, NULL, err));
+    if (!name) return MHA_OK;
     for (size_t i = 0; i < sizeof activations / sizeof *activations; i++)
         if (strcmp(activations[i].name, name) == 0) {
             *out = activations[i].activation;
             return MHA_OK;
         }
     return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                     "%s: %s \"%s\" is not built; there are gelu, gelu_new, gelu_pytorch_tanh, relu and tanh",
+                     "%s: %s \"%s\" is not built; there are gelu, gelu_new, gelu_pytorch_tanh, relu, tanh and silu",
                      root->file, key->key, mha__quote(&(mha__quoted){0}, name, strlen(name)));
 }
 
@@ -68,14 +71,25 @@ static mha_status check_only(const mha__json_obj *root, const mha__config_key *k
 static mha_status read_key(const mha__json_obj *root, const mha__config_key *key, mha__config *config, mha_error *err)
 {
     void *field = (char *)config + key->offset;
+    const bool has_off = key->kind == MHA__KEY_DIM_OR_OFF || key->kind == MHA__KEY_POSITIVE_OR_OFF;
+    const double initial = has_off && json_is_null(json_object_get(root->json, key->key)) ? 0 : key->initial;
     switch (key->kind) {
     case MHA__KEY_DIM:
-        *(int64_t *)field = (int64_t)key->initial;
-        return mha__json_dim(root, key->key, MHA__OPTIONAL, key->max, field, err);
-    case MHA__KEY_POSITIVE:
-        *(double *)field = key->initial;
-        return mha__json_number(root, key->key, MHA__OPTIONAL, FLT_MIN, FLT_MAX, field,
-                                err); /* it is used as a float */
+    case MHA__KEY_MAYBE_DIM:
+    case MHA__KEY_DIM_OR_OFF:
+        *(int64_t *)field = (int64_t)initial;
+        return mha__json_dim(root, key->key, key->kind == MHA__KEY_DIM && initial == 0 ? MHA__REQUIRED : MHA__OPTIONAL,
+                             key->max, field, err);
+    case MHA__KEY_COUNT:
+        *(int64_t *)field = (int64_t)initial;
+        return mha__json_int(root, key->key, MHA__OPTIONAL, 0, key->max, field, err);
+    case MHA__KEY_POSITIVE: /* it is used as a float */
+    case MHA__KEY_POSITIVE_OR_OFF:
+        *(double *)field = initial;
+        return mha__json_number(root, key->key, MHA__OPTIONAL, FLT_MIN, FLT_MAX, field, err);
+    case MHA__KEY_BOOL:
+        *(bool *)field = initial != 0;
+        return mha__json_bool(root, key->key, MHA__OPTIONAL, field, err);
     case MHA__KEY_ACTIVATION:
         return read_activation(root, key, field, err);
     default:
@@ -101,6 +115,7 @@ static mha_status find_family(const mha__json_obj *root, const mha__family **fam
 static mha_status derive(const mha__json_obj *root, mha__config *c, mha_error *err)
 {
     if (!c->kv_heads) c->kv_heads = c->heads;
+    if (!c->intermediate) c->intermediate = 4 * c->hidden;
     if (!c->head_dim) {
         if (c->hidden % c->heads)
             return mha__fail(err, MHA_ERR_FORMAT,
@@ -119,15 +134,20 @@ static mha_status derive(const mha__json_obj *root, mha__config *c, mha_error *e
                          root->file, (long long)c->head_dim, (long long)c->hidden, (long long)c->heads);
     c->q_width = c->heads * c->head_dim;
     c->kv_width = c->kv_heads * c->head_dim;
-    return MHA_OK;
+    c->qkv_width = c->q_width + 2 * c->kv_width;
+    MHA__TRY(mha__config_rope(root, c, err));
+    return mha__config_windows(root, c, err);
 }
 
 static mha_status read_keys(const mha__json_obj *root, mha__config *config, mha_error *err)
 {
-    *config = (mha__config){0};
+    *config = (mha__config){.scaled = true};
     MHA__TRY(find_family(root, &config->family, err));
-    for (int i = 0; i < config->family->key_count; i++)
-        MHA__TRY(read_key(root, &config->family->keys[i], config, err));
+    const mha__family *f = config->family;
+    for (int i = 0; i < f->common_count; i++)
+        MHA__TRY(read_key(root, &f->common[i], config, err));
+    for (int i = 0; i < f->key_count; i++)
+        MHA__TRY(read_key(root, &f->keys[i], config, err));
     return derive(root, config, err);
 }
 

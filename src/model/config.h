@@ -2,10 +2,13 @@
 #ifndef MHA_MODEL_CONFIG_H
 #define MHA_MODEL_CONFIG_H
 
+#include "io/limits.h"
 #include "mha/layer.h"
+#include <stdbool.h>
 #include <stddef.h>
 
 struct mha__family;
+struct mha__json_obj;
 
 /* Every dimension is >= 1 and within its limit (io/limits.h); heads divide hidden unless head_dim was given; kv_heads
  * divide heads. */
@@ -14,18 +17,35 @@ typedef struct mha__config {
     int64_t vocab, max_positions, type_vocab;
     int64_t layers, hidden, heads, kv_heads, head_dim, intermediate;
     int64_t q_width, kv_width; /* heads * head_dim, kv_heads * head_dim */
+    int64_t qkv_width;         /* q_width + 2 kv_width */
     double eps;
     mha_activation activation;
+    bool attn_bias, mlp_bias;           /* of the projections, where a family may have them or not */
+    bool tied;                          /* logits come from the table of words */
+    bool scaled, inverse_layer_scale;   /* GPT-2: scores are divided by sqrt(head_dim); and by layer + 1 */
+    double query_scalar;                /* Gemma-2: scores are divided by its root instead; 0 = head_dim */
+    double softcap, logit_cap;          /* of scores and of logits; 0 = off */
+    mha_rope_options rope;              /* head_dim 0: no rotation; points to the lists below */
+    double short_by[256], long_by[256]; /* [rotary_dim / 2] */
+    int64_t window;                     /* keys that a sliding layer sees, itself included; 0 = all */
+    bool windowed;                      /* the window is used at all */
+    int64_t full_layers;                /* Qwen: the first layers see all keys */
+    bool slides[MHA__LAYERS];           /* which layers look through the window */
 } mha__config;
 
 /* What a key of config.json must hold. null counts as absent, and absent takes the default. */
 typedef enum mha__key_kind {
-    MHA__KEY_DIM,        /* integer in 1..max, to an int64_t */
-    MHA__KEY_POSITIVE,   /* finite number > 0, to a double */
-    MHA__KEY_ACTIVATION, /* name of an activation, to an mha_activation; the default is `text` */
-    MHA__KEY_ONLY_TEXT,  /* `text` is the only value that is built */
-    MHA__KEY_ONLY_FALSE, /* false is */
-    MHA__KEY_ONLY_EMPTY  /* an empty object is, or absence */
+    MHA__KEY_DIM,             /* integer in 1..max, to an int64_t; without a default the key must be there */
+    MHA__KEY_MAYBE_DIM,       /* the same, but absence may be 0 */
+    MHA__KEY_DIM_OR_OFF,      /* the same, and null is 0, not the default */
+    MHA__KEY_COUNT,           /* integer in 0..max, to an int64_t */
+    MHA__KEY_POSITIVE,        /* finite number > 0, to a double */
+    MHA__KEY_POSITIVE_OR_OFF, /* the same, and null is 0 */
+    MHA__KEY_BOOL,            /* to a bool; the default is `initial` */
+    MHA__KEY_ACTIVATION,      /* name of an activation, to an mha_activation; the default is `text`, or what it was */
+    MHA__KEY_ONLY_TEXT,       /* `text` is the only value that is built */
+    MHA__KEY_ONLY_FALSE,      /* false is */
+    MHA__KEY_ONLY_EMPTY       /* an empty object is, or absence */
 } mha__key_kind;
 
 typedef struct mha__config_key {

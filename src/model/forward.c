@@ -6,9 +6,11 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/options.h"
+#include "layer/activation.h"
 #include "layer/arena.h"
 #include "layer/attn_layer.h"
 #include "model/model_struct.h"
+#include <math.h>
 #include <string.h>
 
 /* One forward call: checked structs and the arrays of the arena. */
@@ -19,10 +21,13 @@ typedef struct pass {
     bool right_padded;     /* each row of the mask is ones, then zeros */
     float *x;              /* [B L, E]; the caller's last_hidden, or from the arena */
     int32_t *positions;    /* [B L] */
+    int64_t *turns;        /* [L] those of one sequence, for rotation */
     int32_t *zeros;        /* [B L] token types when there are none */
     int64_t *lengths;      /* [B] */
-    float *first;          /* [B, E] what the pooler reads */
+    float *first;          /* [B, E] one row of each sequence: the pooler's first, or the last for logits */
     float *probs;          /* [B, H, L, L] */
+    float *cos, *sin;      /* [B L, rotary_dim / 2] */
+    float *final;          /* [rows, E] what the head of logits reads, where x is not that */
     void *block;           /* the blocks' workspace */
     mha_attn_plan *plan;   /* of the layer `planned` and all that are alike */
     const mha_attn_layer *planned;
@@ -36,15 +41,18 @@ static mha_status check_input(const mha_model *m, const pass *p, mha_error *err)
     if (!m->packed) return mha__fail(err, MHA_ERR_ARG, "the model was opened without weights (no_weights)");
     if (p->in.batch < 1)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch is %lld, must be > 0", (long long)p->in.batch);
-    if (p->in.length < 1 || p->in.length > m->config.max_positions)
+    const int64_t most = m->positions.weight ? m->config.max_positions : INT32_MAX;
+    if (p->in.length < 1 || p->in.length > most)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: length is %lld, the model takes 1..%lld",
-                         (long long)p->in.length, (long long)m->config.max_positions);
+                         (long long)p->in.length, (long long)most);
     if (!p->in.ids) return mha__fail(err, MHA_ERR_ARG, "mha_model_input: ids is NULL");
     if (!mha__bytes((int64_t[]){p->in.batch, p->in.length, m->config.hidden}, 3, 2 * sizeof(float), &bytes))
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch is %lld, too many for memory",
                          (long long)p->in.batch);
     if (p->out.pooled && !m->pooler)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "the checkpoint has no pooler (pooler.dense.weight)");
+    if ((p->out.logits || p->out.last_logits) && !m->lm_head)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "the checkpoint has no logits (cls.predictions.transform)");
     return MHA_OK;
 }
 
@@ -75,8 +83,15 @@ static void lay_out(mha__arena *arena, const mha_model *m, pass *p, size_t block
     p->x = p->out.last_hidden ? p->out.last_hidden : mha__take(arena, rows, width * sizeof(float));
     p->positions = mha__take(arena, rows, sizeof *p->positions);
     p->zeros = p->in.type_ids ? NULL : mha__take(arena, rows, sizeof *p->zeros);
+    if (m->config.rope.head_dim) {
+        const size_t pairs = (size_t)m->config.rope.rotary_dim / 2;
+        p->turns = mha__take(arena, rows / batch, sizeof *p->turns);
+        p->cos = mha__take(arena, rows, pairs * sizeof *p->cos);
+        p->sin = mha__take(arena, rows, pairs * sizeof *p->sin);
+    }
+    if (m->lm_dense && (p->out.logits || p->out.last_logits)) p->final = mha__take(arena, rows, width * sizeof(float));
     p->lengths = mha__take(arena, batch, sizeof *p->lengths);
-    if (p->out.pooled) p->first = mha__take(arena, batch, width * sizeof(float));
+    if (p->out.pooled || p->out.last_logits) p->first = mha__take(arena, batch, width * sizeof(float));
     if (p->out.on_attention) {
         size_t maps = 0;
         if (!mha__bytes((int64_t[]){m->config.heads, p->in.length, p->in.length}, 3, sizeof(float), &maps))
@@ -113,7 +128,12 @@ static mha_status block_bytes(const mha_model *m, pass *p, size_t *bytes, mha_er
 /* What the blocks are told about the batch. Before there is memory, pointers only say which inputs there will be. */
 static void describe(pass *p, const int64_t *lengths, float *probs)
 {
-    p->layer = (mha_layer_input){.size = sizeof p->layer, .batch = p->in.batch, .length = p->in.length, .probs = probs};
+    p->layer = (mha_layer_input){.size = sizeof p->layer,
+                                 .batch = p->in.batch,
+                                 .length = p->in.length,
+                                 .cos = p->cos,
+                                 .sin = p->sin,
+                                 .probs = probs};
     if (p->in.mask && p->right_padded) p->layer.lengths = lengths;
     if (p->in.mask && !p->right_padded) p->layer.keep = (mha_cview){p->in.mask, {p->in.length, 0, 0, 1}};
 }
@@ -123,11 +143,27 @@ static void describe(pass *p, const int64_t *lengths, float *probs)
 static void fill_arrays(pass *p)
 {
     const int64_t L = p->in.length;
-    for (int64_t i = 0; i < p->in.batch * L; i++)
-        p->positions[i] = (int32_t)(i % L);
     if (p->zeros) memset(p->zeros, 0, (size_t)(p->in.batch * L) * sizeof *p->zeros);
-    for (int64_t b = 0; p->in.mask && b < p->in.batch; b++)
-        p->lengths[b] = leading_ones(p->in.mask + b * L, L);
+    for (int64_t b = 0; b < p->in.batch; b++) {
+        p->lengths[b] = p->in.mask ? leading_ones(p->in.mask + b * L, L) : L;
+        for (int64_t i = 0; i < L; i++)
+            p->positions[b * L + i] = p->in.positions ? p->in.positions[b * L + i] : (int32_t)i;
+    }
+}
+
+/* Each sequence for itself: what stretches with the length stretches with its own. */
+static mha_status fill_angles(const mha_model *m, const pass *p, mha_error *err)
+{
+    const int64_t L = p->in.length, pairs = m->config.rope.rotary_dim / 2;
+    for (int64_t b = 0; p->cos && b < p->in.batch; b++) {
+        const int64_t at = b * L * pairs, rows = p->right_padded ? p->lengths[b] : L;
+        for (int64_t i = 0; i < rows; i++)
+            p->turns[i] = p->positions[b * L + i];
+        MHA__TRY(mha_rope_angles(&m->config.rope, p->turns, rows, p->cos + at, p->sin + at, err));
+        memset(p->cos + at + rows * pairs, 0, (size_t)((L - rows) * pairs) * sizeof *p->cos);
+        memset(p->sin + at + rows * pairs, 0, (size_t)((L - rows) * pairs) * sizeof *p->sin);
+    }
+    return MHA_OK;
 }
 
 /* Words, types and positions are added in the order of transformers. */
@@ -135,13 +171,18 @@ static mha_status embed(const mha_model *m, const pass *p, mha_error *err)
 {
     const int64_t rows = p->in.batch * p->in.length, width = m->config.hidden;
     const int32_t *types = p->in.type_ids ? p->in.type_ids : p->zeros;
+    const float scale = sqrtf((float)width);
     MHA__TRY(mha_embedding_forward("token id", m->words.weight, m->config.vocab, width, p->in.ids, rows, 0, p->x, err));
-    MHA__TRY(
-        mha_embedding_forward("token type", m->types.weight, m->config.type_vocab, width, types, rows, 1, p->x, err));
-    MHA__TRY(mha_embedding_forward("position", m->positions.weight, m->config.max_positions, width, p->positions, rows,
-                                   1, p->x, err));
-    return mha_layer_norm_forward(m->ctx, rows, width, p->x, NULL, m->embed_norm.weight, m->embed_norm.bias,
-                                  m->config.eps, p->x, err);
+    if (m->types.weight)
+        MHA__TRY(mha_embedding_forward("token type", m->types.weight, m->config.type_vocab, width, types, rows, 1, p->x,
+                                       err));
+    if (m->positions.weight)
+        MHA__TRY(mha_embedding_forward("position", m->positions.weight, m->config.max_positions, width, p->positions,
+                                       rows, 1, p->x, err));
+    for (int64_t i = 0; m->config.family->embed_scaled && i < rows * width; i++)
+        p->x[i] *= scale;
+    if (!m->embed_norm.weight) return MHA_OK;
+    return mha_norm_forward(m->ctx, &m->embed_norm, rows, width, p->x, NULL, p->x, err);
 }
 
 static mha_status stopped(mha_error *err, const char *callback, int64_t entry)
@@ -157,19 +198,55 @@ static mha_status pool(const mha_model *m, const pass *p, mha_error *err)
     return mha_linear_forward(m->pooler, p->first, p->in.batch, p->out.pooled, err);
 }
 
+/* The last real token of a sequence; 0 if there is none. */
+static int64_t last_token(const pass *p, int64_t b)
+{
+    int64_t last = p->in.length - 1;
+    while (p->in.mask && last > 0 && !p->in.mask[b * p->in.length + last])
+        last--;
+    return last;
+}
+
+static mha_status head(const mha_model *m, int64_t rows, const float *x, float *logits, mha_error *err)
+{
+    MHA__TRY(mha_linear_forward(m->lm_head, x, rows, logits, err));
+    if (m->config.logit_cap != 0) mha__softcap(m->ctx, m->config.logit_cap, rows * m->config.vocab, logits);
+    return MHA_OK;
+}
+
+static mha_status logits(const mha_model *m, const pass *p, mha_error *err)
+{
+    const int64_t rows = p->in.batch * p->in.length, width = m->config.hidden;
+    const float *x = p->x;
+    if (m->lm_dense) {
+        MHA__TRY(mha_linear_forward(m->lm_dense, x, rows, p->final, err));
+        MHA__TRY(mha_norm_forward(m->ctx, &m->lm_norm, rows, width, p->final, NULL, p->final, err));
+        x = p->final;
+    }
+    if (p->out.logits) MHA__TRY(head(m, rows, x, p->out.logits, err));
+    for (int64_t b = 0; p->out.last_logits && b < p->in.batch; b++)
+        memcpy(p->first + b * width, x + (b * p->in.length + last_token(p, b)) * width, (size_t)width * sizeof *x);
+    return p->out.last_logits ? head(m, p->in.batch, p->first, p->out.last_logits, err) : MHA_OK;
+}
+
 static mha_status run(const mha_model *m, pass *p, mha_error *err)
 {
     const mha_model_output *out = &p->out;
+    const int64_t rows = p->in.batch * p->in.length, layers = m->config.layers;
+    MHA__TRY(fill_angles(m, p, err));
     MHA__TRY(embed(m, p, err));
     if (out->on_hidden && out->on_hidden(out->user, 0, p->x)) return stopped(err, "on_hidden", 0);
-    for (int64_t layer = 0; layer < m->config.layers; layer++) {
+    for (int64_t layer = 0; layer < layers; layer++) {
         MHA__TRY(plan_layer(m, p, layer, err));
         MHA__TRY(mha__block_run(m->block[layer], p->plan, &p->layer, p->x, err));
         if (out->on_attention && out->on_attention(out->user, layer, m->info.heads_per_layer[layer], p->probs))
             return stopped(err, "on_attention", layer);
+        if (layer == layers - 1 && m->final_norm.weight)
+            MHA__TRY(mha_norm_forward(m->ctx, &m->final_norm, rows, m->config.hidden, p->x, NULL, p->x, err));
         if (out->on_hidden && out->on_hidden(out->user, layer + 1, p->x)) return stopped(err, "on_hidden", layer + 1);
     }
-    return out->pooled ? pool(m, p, err) : MHA_OK;
+    if (out->pooled) MHA__TRY(pool(m, p, err));
+    return out->logits || out->last_logits ? logits(m, p, err) : MHA_OK;
 }
 
 /* Lays out the arena of the pass, in one allocation. */

@@ -11,13 +11,14 @@ struct mha_model {
     mha__config config;
     mha_model_info info;
     char *config_text;
-    mha_tokenizer *tokenizer; /* or NULL */
-    mha_file *file;           /* the embedding tables and their norm are used in place */
-    mha__weights outer;       /* and this keeps those that could not be */
-    bool packed;              /* false: opened with no_weights; nothing below is set */
-    mha_matrix words, positions, types, embed_norm;
-    mha_linear *pooler; /* or NULL */
-    mha_block **block;  /* [layers] */
+    mha_tokenizer *tokenizer;           /* or NULL */
+    mha__shards shards;                 /* the embedding tables and outer norms are used in place */
+    mha__weights outer;                 /* and this keeps those that could not be */
+    bool packed;                        /* false: opened with no_weights; nothing below is set */
+    mha_matrix words, positions, types; /* weight NULL: the family has none */
+    mha_norm embed_norm, final_norm, lm_norm;
+    mha_linear *pooler, *lm_dense, *lm_head; /* or NULL */
+    mha_block **block;                       /* [layers] */
 };
 
 #endif

@@ -7,46 +7,82 @@
 #include "base/error.h"
 #include "base/options.h"
 #include "base/size.h"
-#include "io/source.h"
 #include "model/model_struct.h"
-#include <stdio.h>
+#include <math.h>
 #include <string.h>
 
-#define WEIGHTS_NAME "model.safetensors"
+/* ---- layers ---- */
 
-/* ---- weights ---- */
+/* 0 = 1 / sqrt(head_dim). */
+static double scale_of(const mha__config *c, int64_t layer)
+{
+    const double width = c->query_scalar != 0 ? c->query_scalar : (double)c->head_dim;
+    if (c->query_scalar == 0 && c->scaled && !c->inverse_layer_scale) return 0;
+    return (c->scaled ? 1 / sqrt(width) : 1) / (c->inverse_layer_scale ? (double)(layer + 1) : 1);
+}
+
+static mha_norm norm_of(const mha__config *c, mha__role role, const mha_matrix *part)
+{
+    const mha__part_kind kind = c->family->parts[role].kind;
+    return (mha_norm){.weight = part->weight,
+                      .bias = part->bias,
+                      .eps = c->eps,
+                      .kind = kind == MHA__PART_NORM ? MHA_NORM_LAYER : MHA_NORM_RMS};
+}
+
+static mha_attn_layer_options attn_of(const mha_model *m, int64_t layer, const mha_matrix *part)
+{
+    const mha__config *c = &m->config;
+    return (mha_attn_layer_options){
+        .size = sizeof(mha_attn_layer_options),
+        .hidden = c->hidden,
+        .heads = m->info.heads_per_layer[layer],
+        .kv_heads = c->kv_heads,
+        .head_dim = c->head_dim,
+        .q = part[MHA__QUERY],
+        .k = part[MHA__KEY],
+        .v = part[MHA__VALUE],
+        .qkv = part[MHA__QKV],
+        .o = part[MHA__ATTN_OUT],
+        .q_norm = norm_of(c, MHA__QUERY_NORM, &part[MHA__QUERY_NORM]),
+        .k_norm = norm_of(c, MHA__KEY_NORM, &part[MHA__KEY_NORM]),
+        .rope = c->rope.head_dim ? &c->rope : NULL,
+        .scale = scale_of(c, layer),
+        .softcap = c->softcap,
+        .causal = c->family->causal,
+        .window = {c->slides[layer], c->window - 1, 0},
+    };
+}
+
+static mha_block_options block_of(const mha_model *m, int64_t layer, const mha_matrix *part)
+{
+    const mha__config *c = &m->config;
+    return (mha_block_options){
+        .size = sizeof(mha_block_options),
+        .attn = attn_of(m, layer, part),
+        .pre_norm = c->family->pre_norm,
+        .attn_norm = norm_of(c, MHA__ATTN_NORM, &part[MHA__ATTN_NORM]),
+        .mlp_norm = norm_of(c, MHA__MLP_NORM, &part[MHA__MLP_NORM]),
+        .attn_out_norm = norm_of(c, MHA__ATTN_OUT_NORM, &part[MHA__ATTN_OUT_NORM]),
+        .mlp_out_norm = norm_of(c, MHA__MLP_OUT_NORM, &part[MHA__MLP_OUT_NORM]),
+        .intermediate = c->intermediate,
+        .up = part[MHA__UP],
+        .down = part[MHA__DOWN],
+        .gate = part[MHA__GATE],
+        .activation = c->activation,
+    };
+}
 
 static mha_status create_block(mha_model *m, int64_t layer, mha_error *err)
 {
-    const mha__config *c = &m->config;
-    mha_matrix part[MHA__ROLES];
+    mha_matrix part[MHA__ROLES] = {0};
     mha__weights weights = m->outer; /* same file and prefix, its own converted tensors */
     weights.converted_count = 0;
     mha_status status = MHA_OK;
     for (int role = MHA__FIRST_OF_LAYER; role < MHA__ROLES && status == MHA_OK; role++)
         status = mha__weights_part(&weights, role, layer, &part[role], err);
     if (status == MHA_OK && !weights.check_only) {
-        const mha_block_options options = {
-            .size = sizeof options,
-            .attn = {.size = sizeof options.attn,
-                     .hidden = c->hidden,
-                     .heads = m->info.heads_per_layer[layer],
-                     .kv_heads = c->kv_heads,
-                     .head_dim = c->head_dim,
-                     .q = part[MHA__QUERY],
-                     .k = part[MHA__KEY],
-                     .v = part[MHA__VALUE],
-                     .o = part[MHA__ATTN_OUT],
-                     .causal = c->family->causal},
-            .pre_norm = c->family->pre_norm,
-            .eps = c->eps,
-            .attn_norm = {part[MHA__ATTN_NORM].weight, part[MHA__ATTN_NORM].bias},
-            .mlp_norm = {part[MHA__MLP_NORM].weight, part[MHA__MLP_NORM].bias},
-            .intermediate = c->intermediate,
-            .up = part[MHA__UP],
-            .down = part[MHA__DOWN],
-            .activation = c->activation,
-        };
+        const mha_block_options options = block_of(m, layer, part);
         status = mha_block_create(m->ctx, &options, &m->block[layer], err);
     }
     mha__weights_release(&weights);
@@ -55,51 +91,65 @@ static mha_status create_block(mha_model *m, int64_t layer, mha_error *err)
     return status;
 }
 
+/* ---- what exists once ---- */
+
+static mha_status take_norm(mha_model *m, mha__role role, mha_norm *norm, mha_error *err)
+{
+    mha_matrix part = {0};
+    MHA__TRY(mha__weights_part(&m->outer, role, -1, &part, err));
+    *norm = norm_of(&m->config, role, &part);
+    return MHA_OK;
+}
+
+static mha_status take_linear(mha_model *m, mha__role role, mha_activation activation, mha_linear **linear,
+                              mha_error *err)
+{
+    mha_matrix part = {0};
+    MHA__TRY(mha__weights_part(&m->outer, role, -1, &part, err));
+    if (!part.weight) return MHA_OK;
+    return mha_linear_create_stack(m->ctx, m->config.hidden, &part, 1, activation, linear, err);
+}
+
+/* Logits come from the table of words, or from a matrix of their own. An encoder has them only with the parts before
+ * them. */
+static mha_status take_head(mha_model *m, mha_error *err)
+{
+    const mha__config *c = &m->config;
+    mha_matrix head = m->words, bias = {0};
+    MHA__TRY(take_norm(m, MHA__LM_NORM, &m->lm_norm, err));
+    MHA__TRY(take_linear(m, MHA__LM_DENSE, c->activation, &m->lm_dense, err));
+    MHA__TRY(mha__weights_part(&m->outer, MHA__LM_BIAS, -1, &bias, err));
+    if (!c->family->causal && !m->lm_dense) return MHA_OK;
+    if (!c->tied) MHA__TRY(mha__weights_part(&m->outer, MHA__LM_HEAD, -1, &head, err));
+    if (!c->tied && !head.out) return mha__weights_missing(&m->outer, MHA__LM_HEAD, err);
+    if (m->outer.check_only) return MHA_OK;
+    head.bias = bias.weight;
+    return mha_linear_create_stack(m->ctx, c->hidden, &head, 1, MHA_ACT_NONE, &m->lm_head, err);
+}
+
 static mha_status take_outer(mha_model *m, mha_error *err)
 {
-    mha_matrix pooler = {0};
     MHA__TRY(mha__weights_part(&m->outer, MHA__WORDS, -1, &m->words, err));
     MHA__TRY(mha__weights_part(&m->outer, MHA__POSITIONS, -1, &m->positions, err));
     MHA__TRY(mha__weights_part(&m->outer, MHA__TYPES, -1, &m->types, err));
-    MHA__TRY(mha__weights_part(&m->outer, MHA__EMBED_NORM, -1, &m->embed_norm, err));
-    MHA__TRY(mha__weights_part(&m->outer, MHA__POOLER, -1, &pooler, err));
-    if (!pooler.weight) return MHA_OK;
-    return mha_linear_create_stack(m->ctx, m->config.hidden, &pooler, 1, MHA_ACT_TANH, &m->pooler, err);
-}
-
-/* What the user should read when there is no single weight file. */
-static mha_status explain_missing(const char *folder, mha_status status, mha_error *err)
-{
-    mha__source index;
-    if (mha__source_open(&index, folder, WEIGHTS_NAME ".index.json", NULL) != MHA_OK) return status;
-    mha__source_close(&index);
-    return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                     "%s: the weights are in several files (" WEIGHTS_NAME ".index.json); only a "
-                     "single " WEIGHTS_NAME " is built",
-                     mha__quote(&(mha__quoted){0}, folder, strlen(folder)));
+    MHA__TRY(take_norm(m, MHA__EMBED_NORM, &m->embed_norm, err));
+    MHA__TRY(take_norm(m, MHA__FINAL_NORM, &m->final_norm, err));
+    MHA__TRY(take_linear(m, MHA__POOLER, MHA_ACT_TANH, &m->pooler, err));
+    return take_head(m, err);
 }
 
 static mha_status open_weights(mha_model *m, const char *folder, const mha_model_options *options, mha_error *err)
 {
-    const size_t bytes = strlen(folder) + sizeof "/" WEIGHTS_NAME;
     const mha_file_options file_options = {.size = sizeof file_options, .no_map = options->no_map};
-    char *path = mha__alloc(m->ctx, bytes);
-    if (!path) return mha__no_memory(err, bytes, "a file name");
-    snprintf(path, bytes, "%s/" WEIGHTS_NAME, folder);
-    mha_status status = mha_file_open(m->ctx, path, &file_options, &m->file, err);
-    if (status == MHA_ERR_IO) status = explain_missing(folder, status, err);
-    m->outer = (mha__weights){
-        .ctx = m->ctx, .config = &m->config, .path = path, .file = m->file, .check_only = options->no_weights};
-    if (status == MHA_OK) {
-        mha__weights_begin(&m->outer);
-        status = take_outer(m, err);
-    }
-    for (int64_t layer = 0; layer < m->config.layers && status == MHA_OK; layer++)
-        status = create_block(m, layer, err);
-    m->outer.path = NULL;
-    mha__free(m->ctx, path);
-    m->packed = status == MHA_OK && !options->no_weights;
-    return status;
+    MHA__TRY(mha__shards_open(m->ctx, folder, &file_options, &m->shards, err));
+    m->outer =
+        (mha__weights){.ctx = m->ctx, .config = &m->config, .shards = &m->shards, .check_only = options->no_weights};
+    mha__weights_begin(&m->outer);
+    MHA__TRY(take_outer(m, err));
+    for (int64_t layer = 0; layer < m->config.layers; layer++)
+        MHA__TRY(create_block(m, layer, err));
+    m->packed = !options->no_weights;
+    return MHA_OK;
 }
 
 /* ---- model ---- */
@@ -173,8 +223,10 @@ void mha_model_free(mha_model *model)
     mha__free(model->ctx, model->block);
     mha__free(model->ctx, (void *)model->info.heads_per_layer);
     mha_linear_free(model->pooler);
+    mha_linear_free(model->lm_dense);
+    mha_linear_free(model->lm_head);
     mha__weights_release(&model->outer);
-    mha_file_free(model->file);
+    mha__shards_close(&model->shards);
     mha_tokenizer_free(model->tokenizer);
     mha__free(model->ctx, model->config_text);
     mha__free(model->ctx, model);

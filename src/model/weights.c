@@ -29,12 +29,14 @@ static int64_t dimension(const mha__config *config, size_t offset)
 static const mha_tensor *find(const mha__weights *w, const mha__part *part, int64_t layer, const char *suffix,
                               char *name)
 {
-    if (layer >= 0)
+    if (part->name[0] == '/')
+        snprintf(name, NAME_BYTES, "%s%s", part->name + 1, suffix);
+    else if (layer >= 0)
         snprintf(name, NAME_BYTES, "%s%s%lld.%s%s", w->prefix, w->config->family->layer, (long long)layer, part->name,
                  suffix);
     else
         snprintf(name, NAME_BYTES, "%s%s%s", w->prefix, part->name, suffix);
-    return mha_file_find(w->file, name);
+    return mha__shards_find(w->shards, name);
 }
 
 void mha__weights_begin(mha__weights *weights)
@@ -62,7 +64,7 @@ static mha_status check(const mha__weights *w, const mha_tensor *tensor, const w
 {
     mha__quoted file = {0};
     char has[128], wants[64];
-    mha__quote(&file, w->path, strlen(w->path));
+    mha__quote(&file, w->shards->path, strlen(w->shards->path));
     if (tensor->rank != want->rank || memcmp(tensor->shape, want->shape, (size_t)want->rank * sizeof *want->shape) != 0)
         return mha__fail(err, MHA_ERR_FORMAT, "%s: tensor \"%s\" has shape %s, but config.json asks for %s", file.text,
                          tensor->name, show_shape(has, sizeof has, tensor->rank, tensor->shape),
@@ -84,6 +86,12 @@ static mha_status convert(mha__weights *w, const mha_tensor *tensor, const float
     return mha_tensor_read(tensor, MHA_F32, copy, err);
 }
 
+static mha_status missing(const mha__weights *w, const char *name, mha_error *err)
+{
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: tensor \"%s\" is missing",
+                     mha__quote(&(mha__quoted){0}, w->shards->path, strlen(w->shards->path)), name);
+}
+
 /* The tensor of a part with one of two suffixes. */
 static mha_status take(mha__weights *w, const mha__part *part, int64_t layer, const char *suffix,
                        const char *old_suffix, const wanted *want, const float **out, mha_error *err)
@@ -91,9 +99,7 @@ static mha_status take(mha__weights *w, const mha__part *part, int64_t layer, co
     char name[NAME_BYTES];
     const mha_tensor *tensor = old_suffix ? find(w, part, layer, old_suffix, name) : NULL;
     if (!tensor) tensor = find(w, part, layer, suffix, name);
-    if (!tensor)
-        return mha__fail(err, MHA_ERR_FORMAT, "%s: tensor \"%s\" is missing",
-                         mha__quote(&(mha__quoted){0}, w->path, strlen(w->path)), name);
+    if (!tensor) return missing(w, name, err);
     MHA__TRY(check(w, tensor, want, err));
     if (!w->parameters) w->dtype = tensor->dtype;
     w->parameters += tensor->elements;
@@ -104,19 +110,75 @@ static mha_status take(mha__weights *w, const mha__part *part, int64_t layer, co
     return MHA_OK;
 }
 
+/* What the kinds of parts consist of. */
+static const struct {
+    const char *weight, *old_weight; /* suffixes of the weight */
+    const char *bias, *old_bias;     /* of the bias; NULL: there is none */
+    int rank;
+    bool transposed; /* stored [columns, rows] */
+    bool plus_one;   /* stored as the difference from 1 */
+} kinds[] = {
+    [MHA__PART_TABLE] = {.weight = ".weight", .rank = 2},
+    [MHA__PART_LINEAR] = {.weight = ".weight", .bias = ".bias", .rank = 2},
+    [MHA__PART_CONV1D] = {.weight = ".weight", .bias = ".bias", .rank = 2, .transposed = true},
+    [MHA__PART_NORM] = {".weight", ".gamma", ".bias", ".beta", 1, false, false},
+    [MHA__PART_RMS] = {.weight = ".weight", .rank = 1},
+    [MHA__PART_RMS_1] = {.weight = ".weight", .rank = 1, .plus_one = true},
+    [MHA__PART_VECTOR] = {.weight = "", .rank = 1},
+};
+
+static bool has_bias(const mha__weights *w, const mha__part *p)
+{
+    bool flag = true;
+    if (p->bias) memcpy(&flag, (const char *)w->config + p->bias, sizeof flag);
+    return flag && kinds[p->kind].bias;
+}
+
+static bool is_there(const mha__weights *w, const mha__part *p, int64_t layer)
+{
+    char name[NAME_BYTES];
+    const char *old = kinds[p->kind].old_weight;
+    return find(w, p, layer, kinds[p->kind].weight, name) || (old && find(w, p, layer, old, name));
+}
+
+/* The last tensor taken, as a copy to which 1 is added. */
+static mha_status add_one(mha__weights *w, int64_t count, const float **weight, mha_error *err)
+{
+    const size_t bytes = (size_t)count * sizeof(float);
+    if (w->check_only) return MHA_OK;
+    float *copy = mha__alloc(w->ctx, bytes);
+    if (!copy) return mha__no_memory(err, bytes, "the weights of a norm");
+    for (int64_t i = 0; i < count; i++)
+        copy[i] = 1 + (*weight)[i];
+    w->converted[w->converted_count++] = copy;
+    *weight = copy;
+    return MHA_OK;
+}
+
 mha_status mha__weights_part(mha__weights *weights, mha__role role, int64_t layer, mha_matrix *part, mha_error *err)
 {
     const mha__part *p = &weights->config->family->parts[role];
-    const bool norm = p->kind == MHA__PART_NORM;
-    char name[NAME_BYTES];
+    const mha__part_kind kind = p->kind;
     *part = (mha_matrix){0};
-    if (p->kind == MHA__PART_ABSENT || (p->optional && !find(weights, p, layer, ".weight", name))) return MHA_OK;
-    part->out = dimension(weights->config, p->rows);
-    const wanted vector = {1, {part->out}};
-    const wanted matrix = {2, {part->out, norm ? 1 : dimension(weights->config, p->columns)}};
-    MHA__TRY(take(weights, p, layer, ".weight", norm ? ".gamma" : NULL, norm ? &vector : &matrix, &part->weight, err));
-    if (p->kind == MHA__PART_TABLE) return MHA_OK;
-    return take(weights, p, layer, ".bias", norm ? ".beta" : NULL, &vector, &part->bias, err);
+    if (kind == MHA__PART_ABSENT || (p->optional && !is_there(weights, p, layer))) return MHA_OK;
+    const int64_t rows = dimension(weights->config, p->rows);
+    const int64_t columns = kinds[kind].rank == 2 ? dimension(weights->config, p->columns) : 1;
+    const wanted vector = {1, {rows}};
+    const wanted matrix = {kinds[kind].rank,
+                           {kinds[kind].transposed ? columns : rows, kinds[kind].transposed ? rows : columns}};
+    part->out = rows;
+    part->transposed = kinds[kind].transposed;
+    MHA__TRY(take(weights, p, layer, kinds[kind].weight, kinds[kind].old_weight, &matrix, &part->weight, err));
+    if (kinds[kind].plus_one) MHA__TRY(add_one(weights, rows, &part->weight, err));
+    if (!has_bias(weights, p)) return MHA_OK;
+    return take(weights, p, layer, kinds[kind].bias, kinds[kind].old_bias, &vector, &part->bias, err);
+}
+
+mha_status mha__weights_missing(const mha__weights *weights, mha__role role, mha_error *err)
+{
+    char name[NAME_BYTES];
+    find(weights, &weights->config->family->parts[role], -1, ".weight", name);
+    return missing(weights, name, err);
 }
 
 void mha__weights_release(mha__weights *weights)

@@ -3,8 +3,8 @@
 #ifndef MHA_MODEL_WEIGHTS_H
 #define MHA_MODEL_WEIGHTS_H
 
-#include "mha/io.h"
 #include "model/family.h"
+#include "model/shards.h"
 
 /* Room for the converted tensors of one layer, or of all that is no layer: every role has at most two. */
 #define MHA__MAX_CONVERTED (2 * MHA__ROLES)
@@ -12,8 +12,7 @@
 typedef struct mha__weights {
     mha_ctx *ctx;
     const mha__config *config;
-    const char *path; /* of the file, for messages */
-    const mha_file *file;
+    const mha__shards *shards;
     const char *prefix;                   /* that this file uses */
     bool check_only;                      /* shapes are checked, data is not touched; pointers stay NULL */
     int64_t parameters, bytes;            /* of all tensors found so far */
@@ -22,14 +21,18 @@ typedef struct mha__weights {
     int converted_count;
 } mha__weights;
 
-/* Finds out which prefix the file uses. The struct's first four fields are set. */
+/* Finds out which prefix the file uses. The struct's first three fields are set. */
 void mha__weights_begin(mha__weights *weights);
 
-/* The tensors of a role in `layer` (-1 for parts that exist once): weight, bias, and out = rows. An optional part that
- * the file lacks leaves *part zero. Data lives as long as the file, or until mha__weights_release for what had to be
- * converted. Errors: MHA_ERR_FORMAT for a tensor that is missing or has another shape than config.json says;
- * MHA_ERR_UNSUPPORTED for a type that is no f32, f16 or bf16; MHA_ERR_MEMORY. All name file and tensor. */
+/* The tensors of a role in `layer` (-1 for parts that exist once): weight, bias, how it lies, and out = rows. An
+ * optional part that the file lacks leaves *part zero. Data lives as long as the file, or until mha__weights_release
+ * where it had to be converted. Errors: MHA_ERR_FORMAT for a tensor that is missing or has another shape than
+ * config.json says; MHA_ERR_UNSUPPORTED for a type that is no f32, f16 or bf16; MHA_ERR_MEMORY. All name file and
+ * tensor. */
 mha_status mha__weights_part(mha__weights *weights, mha__role role, int64_t layer, mha_matrix *part, mha_error *err);
+
+/* Fails for the missing tensor of an optional part that this checkpoint must have. */
+mha_status mha__weights_missing(const mha__weights *weights, mha__role role, mha_error *err);
 
 /* Frees the converted tensors. */
 void mha__weights_release(mha__weights *weights);

@@ -46,9 +46,9 @@ printf 'root:x:0:0:root:/root:/bin/sh\n' >passwd
 refused 3 "$MHA" info passwd
 has err 'passwd: neither safetensors nor .npy'
 mkdir checkpoint
-echo '{"model_type": "llama"}' >checkpoint/config.json
+echo '{"model_type": "t5"}' >checkpoint/config.json
 refused 3 "$MHA" info checkpoint
-has err 'checkpoint/config.json: model_type "llama"'
+has err 'checkpoint/config.json: model_type "t5"'
 mkfifo fifo
 refused 3 "$MHA" info fifo
 refused 2 "$MHA" info a b

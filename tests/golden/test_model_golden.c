@@ -1,5 +1,5 @@
-/* test_model_golden.c - the tiny BERT checkpoints against what transformers computed from them: every layer and every
- * map. Each model is opened in both spellings of config.json, and from a file with the names of old checkpoints. */
+/* test_model_golden.c - tiny checkpoints against what transformers computed from them: every layer, every map and the
+ * logits. Each model is opened in both spellings of config.json, and from a file with the names of old checkpoints. */
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model_case.h"
@@ -66,13 +66,32 @@ static void check_padded(const mha_model *model, const mha_file *golden)
     free(mask);
 }
 
+/* Logits of the prompt and, for the last real token alone, the same bits. */
+static void check_logits(const mha_model *model, const mha_file *golden)
+{
+    if (!mha_file_find(golden, "prompt/logits")) return;
+    const int64_t L = case_extent(golden, "prompt/input_ids", 0), V = mha_model_describe(model)->vocab;
+    int32_t *ids = case_ints(golden, "prompt/input_ids");
+    float *want = case_floats(golden, "prompt/logits"), *got = malloc((size_t)(L * V) * sizeof *got);
+    float *last = malloc((size_t)V * sizeof *last);
+    const mha_model_input input = {.size = sizeof input, .batch = 1, .length = L, .ids = ids};
+    const mha_model_output output = {.size = sizeof output, .logits = got, .last_logits = last};
+    assert_int_equal(mha_model_forward(model, &input, &output, NULL), MHA_OK);
+    print_message("logits within %.2g\n", case_near("logits", got, want, L * V, HIDDEN_LIMIT));
+    assert_memory_equal(last, got + (L - 1) * V, (size_t)V * sizeof *last);
+    free(ids);
+    free(want);
+    free(got);
+    free(last);
+}
+
 static void check_folder(const char *folder, const char *golden_name)
 {
     mha_model *model =
         case_model(NULL, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
     mha_file *golden = case_file(golden_name);
-    assert_string_equal(mha_model_describe(model)->family, "bert");
     check_prompt(model, golden);
+    check_logits(model, golden);
     check_padded(model, golden);
     mha_file_free(golden);
     mha_model_free(model);
@@ -114,12 +133,27 @@ static void test_old_names(void **state)
     check_folder("models/bert-mlm-tiny-hubnames", "models/bert-mlm-tiny.safetensors");
 }
 
+/* Conv1D, learned positions, one matrix for q, k and v. */
+static void test_gpt2_tiny(void **state)
+{
+    (void)state;
+    check_folder("models/gpt2-tiny", "models/gpt2-tiny.safetensors");
+    check_old_config("models/gpt2-tiny", "models/gpt2-tiny.safetensors");
+}
+
+/* RMSNorm, rotation, SwiGLU, grouped heads, windows in every other layer, caps, four norms in a layer. */
+static void test_gemma2_tiny(void **state)
+{
+    (void)state;
+    check_folder("models/gemma2-tiny", "models/gemma2-tiny.safetensors");
+    check_old_config("models/gemma2-tiny", "models/gemma2-tiny.safetensors");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bert_tiny),
-        cmocka_unit_test(test_bert_mlm_tiny),
-        cmocka_unit_test(test_old_names),
+        cmocka_unit_test(test_bert_tiny), cmocka_unit_test(test_bert_mlm_tiny), cmocka_unit_test(test_old_names),
+        cmocka_unit_test(test_gpt2_tiny), cmocka_unit_test(test_gemma2_tiny),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

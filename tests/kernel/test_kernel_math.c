@@ -160,7 +160,26 @@ static void check_layer_norm(const mha__kernels *t, int64_t n, rng *r)
     array_free(&in), array_free(&w), array_free(&b), array_free(&y);
 }
 
-static void test_layer_norm(void **state)
+static void check_rms_norm(const mha__kernels *t, int64_t n, rng *r)
+{
+    array in = array_make(t, n, (int)rng_range(r, 0, 3), INPUT), w = array_make(t, n, 1, INPUT);
+    array y = array_make(t, n, 3, OUTPUT);
+    double square = 0;
+    fill(&in, r), fill(&w, r);
+    for (int64_t i = 0; i < n; i++)
+        square += get(&in, i) * get(&in, i) / (double)n;
+    t->rms_norm((float *)in.data, n, (float *)w.data, 1e-5f, (float *)y.data);
+    for (int64_t i = 0; i < n; i++) {
+        const double truth = get(&in, i) / sqrt(square + (double)1e-5f) * get(&w, i);
+        assert_true(fabs(get(&y, i) - truth) <= 1e-6 * fabs(truth) + 1e-30);
+    }
+    assert_true(guards_intact(&y));
+    t->rms_norm((float *)in.data, n, (float *)w.data, 1e-5f, (float *)in.data); /* in place */
+    assert_true(same_bits(&in, &y));
+    array_free(&in), array_free(&w), array_free(&y);
+}
+
+static void test_norms(void **state)
 {
     (void)state;
     const mha__kernels *list[TABLES];
@@ -169,6 +188,8 @@ static void test_layer_norm(void **state)
         for (int64_t width = 2; width <= 2 * list[n]->vl + 2; width++) {
             check_layer_norm(list[n], width, &r);
             check_layer_norm(list[n], 384 + width, &r);
+            check_rms_norm(list[n], width, &r);
+            check_rms_norm(list[n], 384 + width, &r);
         }
 }
 
@@ -176,7 +197,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exp),  cmocka_unit_test(test_tanh),           cmocka_unit_test(test_erfc),
-        cmocka_unit_test(test_gelu), cmocka_unit_test(test_special_values), cmocka_unit_test(test_layer_norm),
+        cmocka_unit_test(test_gelu), cmocka_unit_test(test_special_values), cmocka_unit_test(test_norms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,6 +71,9 @@ void ref_activation(mha_activation activation, double *x, int64_t count)
         case MHA_ACT_TANH:
             x[i] = tanh(x[i]);
             break;
+        case MHA_ACT_SILU:
+            x[i] /= 1 + exp(-x[i]);
+            break;
         default:
             break;
         }
@@ -168,15 +171,15 @@ void ref_block(const mha_block_options *o, const mha_layer_input *input, double 
     const int64_t rows = input->batch * input->length, E = o->attn.hidden, count = rows * E;
     double *in = calloc((size_t)count, sizeof *in), *branch = calloc((size_t)count, sizeof *branch);
     copy(in, x, count);
-    if (o->pre_norm) ref_layer_norm(in, rows, E, o->attn_norm.weight, o->attn_norm.bias, o->eps);
+    if (o->pre_norm) ref_layer_norm(in, rows, E, o->attn_norm.weight, o->attn_norm.bias, o->attn_norm.eps);
     ref_attention(&o->attn, input, in, branch, probs);
     add(x, branch, count);
-    if (!o->pre_norm) ref_layer_norm(x, rows, E, o->attn_norm.weight, o->attn_norm.bias, o->eps);
+    if (!o->pre_norm) ref_layer_norm(x, rows, E, o->attn_norm.weight, o->attn_norm.bias, o->attn_norm.eps);
     copy(in, x, count);
-    if (o->pre_norm) ref_layer_norm(in, rows, E, o->mlp_norm.weight, o->mlp_norm.bias, o->eps);
+    if (o->pre_norm) ref_layer_norm(in, rows, E, o->mlp_norm.weight, o->mlp_norm.bias, o->mlp_norm.eps);
     feed_forward(o, rows, in, branch);
     add(x, branch, count);
-    if (!o->pre_norm) ref_layer_norm(x, rows, E, o->mlp_norm.weight, o->mlp_norm.bias, o->eps);
+    if (!o->pre_norm) ref_layer_norm(x, rows, E, o->mlp_norm.weight, o->mlp_norm.bias, o->mlp_norm.eps);
     free(in);
     free(branch);
 }
@@ -204,9 +207,10 @@ mha_block_options random_block(uint64_t seed, int64_t hidden, int64_t heads, int
                  .k = random_matrix(seed, 20, hidden, kv),
                  .v = random_matrix(seed, 30, hidden, kv),
                  .o = random_matrix(seed, 40, heads * D, hidden)},
-        .eps = 1e-5,
-        .attn_norm = {random_floats(seed, 50, hidden, 0.1, 1), random_floats(seed, 51, hidden, 0.1, 0)},
-        .mlp_norm = {random_floats(seed, 52, hidden, 0.1, 1), random_floats(seed, 53, hidden, 0.1, 0)},
+        .attn_norm = {random_floats(seed, 50, hidden, 0.1, 1), random_floats(seed, 51, hidden, 0.1, 0), 1e-5,
+                      MHA_NORM_LAYER},
+        .mlp_norm = {random_floats(seed, 52, hidden, 0.1, 1), random_floats(seed, 53, hidden, 0.1, 0), 1e-5,
+                     MHA_NORM_LAYER},
         .intermediate = intermediate,
         .up = random_matrix(seed, 60, hidden, intermediate),
         .down = random_matrix(seed, 70, intermediate, hidden),

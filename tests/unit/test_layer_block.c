@@ -199,10 +199,11 @@ static void test_refusals(void **state)
     REFUSED(attn.hidden, -1, MHA_ERR_ARG, "hidden is -1");
     REFUSED(attn.q.weight, NULL, MHA_ERR_ARG, "weight is NULL");
     REFUSED(intermediate, 0, MHA_ERR_ARG, "out is 0");
-    REFUSED(eps, 0, MHA_ERR_ARG, "eps is 0");
-    REFUSED(norm, MHA_NORM_RMS, MHA_ERR_UNSUPPORTED, "RMS");
-    REFUSED(gate, good.up, MHA_ERR_UNSUPPORTED, "gated");
-    REFUSED(activation, MHA_ACT_SILU, MHA_ERR_UNSUPPORTED, "silu");
+    REFUSED(attn_norm.eps, 0, MHA_ERR_ARG, "attn_norm: eps is 0");
+    REFUSED(mlp_norm.kind, (mha_norm_kind)7, MHA_ERR_ARG, "mlp_norm: kind is 7");
+    REFUSED(attn_out_norm, good.attn_norm, MHA_ERR_ARG, "attn_out_norm or mlp_out_norm without pre_norm");
+    REFUSED(attn.q_norm, ((mha_norm){good.attn_norm.weight, NULL, 0, MHA_NORM_RMS}), MHA_ERR_ARG, "q_norm: eps is 0");
+    REFUSED(attn.qkv, good.up, MHA_ERR_ARG, "qkv is given beside q, k or v");
     REFUSED(mlp_norm.bias, NULL, MHA_ERR_ARG, "mlp_norm");
     random_block_free((mha_block_options *)&good);
 }

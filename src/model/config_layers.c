@@ -1,0 +1,135 @@
+/* config_layers.c - rotation and windows, in the spellings of transformers 4.x and 5.x. */
+#include "model/config_layers.h"
+#include "base/error.h"
+#include "model/family.h"
+#include <float.h>
+#include <string.h>
+
+/* ---- rotation ---- */
+
+static const struct {
+    const char *name;
+    mha_rope_kind kind;
+} kinds[] = {
+    {"default", MHA_ROPE_DEFAULT}, {"linear", MHA_ROPE_LINEAR}, {"dynamic", MHA_ROPE_DYNAMIC},
+    {"llama3", MHA_ROPE_LLAMA3},   {"yarn", MHA_ROPE_YARN},     {"longrope", MHA_ROPE_LONGROPE},
+};
+
+static mha_status read_kind(const mha__json_obj *rope, mha_rope_kind *kind, mha_error *err)
+{
+    const char *name = "default";
+    *kind = MHA_ROPE_DEFAULT;
+    MHA__TRY(mha__json_string(rope, "type", MHA__OPTIONAL, &name, NULL, err)); /* the older key */
+    MHA__TRY(mha__json_string(rope, "rope_type", MHA__OPTIONAL, &name, NULL, err));
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(kinds[i].name, name) == 0) {
+            *kind = kinds[i].kind;
+            return MHA_OK;
+        }
+    return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                     "%s: %s.rope_type \"%s\" is not built; there are default, linear, dynamic, llama3, yarn, longrope",
+                     rope->file, rope->where, mha__quote(&(mha__quoted){0}, name, strlen(name)));
+}
+
+static mha_status positive(const mha__json_obj *o, const char *key, double *value, mha_error *err)
+{
+    return mha__json_number(o, key, MHA__OPTIONAL, FLT_MIN, FLT_MAX, value, err);
+}
+
+static mha_status read_list(const mha__json_obj *rope, const char *key, int64_t count, double *list, mha_error *err)
+{
+    const json_t *array = NULL;
+    MHA__TRY(mha__json_array(rope, key, MHA__REQUIRED, &array, err));
+    if ((int64_t)json_array_size(array) != count) return mha__json_refuse(rope, key, "one number for each pair", err);
+    for (int64_t i = 0; i < count; i++) {
+        const json_t *item = json_array_get(array, (size_t)i);
+        list[i] = json_number_value(item);
+        if (!json_is_number(item) || !(list[i] >= FLT_MIN) || list[i] > FLT_MAX)
+            return mha__json_refuse(rope, key, "numbers > 0", err);
+    }
+    return MHA_OK;
+}
+
+/* The numbers of one kind of scaling. */
+static mha_status read_scaling(const mha__json_obj *root, const mha__json_obj *rope, mha__config *c, mha_error *err)
+{
+    mha_rope_options *o = &c->rope;
+    bool truncate = true;
+    o->max_positions = o->original_positions = c->max_positions;
+    MHA__TRY(positive(rope, "factor", &o->factor, err));
+    MHA__TRY(
+        mha__json_dim(root, "original_max_position_embeddings", MHA__OPTIONAL, MHA__DIM, &o->original_positions, err));
+    MHA__TRY(
+        mha__json_dim(rope, "original_max_position_embeddings", MHA__OPTIONAL, MHA__DIM, &o->original_positions, err));
+    MHA__TRY(positive(rope, "low_freq_factor", &o->low_freq, err));
+    MHA__TRY(positive(rope, "high_freq_factor", &o->high_freq, err));
+    MHA__TRY(positive(rope, "beta_fast", &o->beta_fast, err));
+    MHA__TRY(positive(rope, "beta_slow", &o->beta_slow, err));
+    MHA__TRY(positive(rope, "attention_factor", &o->gain, err));
+    MHA__TRY(positive(rope, "mscale", &o->mscale, err));
+    MHA__TRY(positive(rope, "mscale_all_dim", &o->mscale_all, err));
+    MHA__TRY(mha__json_bool(rope, "truncate", MHA__OPTIONAL, &truncate, err));
+    o->no_truncate = !truncate;
+    if (o->kind != MHA_ROPE_LONGROPE) return MHA_OK;
+    o->short_by = c->short_by;
+    o->long_by = c->long_by;
+    MHA__TRY(read_list(rope, "short_factor", o->rotary_dim / 2, c->short_by, err));
+    return read_list(rope, "long_factor", o->rotary_dim / 2, c->long_by, err);
+}
+
+mha_status mha__config_rope(const mha__json_obj *root, mha__config *c, mha_error *err)
+{
+    mha__json_obj rope = {0};
+    double part = 1, f[256], gain;
+    mha_error why;
+    if (!c->family->rotary) return MHA_OK;
+    MHA__TRY(mha__json_object(root, "rope_scaling", MHA__OPTIONAL, &rope, err));
+    if (mha__json_has(root, "rope_parameters"))
+        MHA__TRY(mha__json_object(root, "rope_parameters", MHA__OPTIONAL, &rope, err));
+    if (!rope.json) rope = *root; /* 4.x without scaling: theta stands at the top level */
+    if (mha__json_has(&rope, "full_attention") || mha__json_has(&rope, "sliding_attention"))
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s for each kind of layer are not built", root->file,
+                         rope.where);
+    c->rope = (mha_rope_options){.size = sizeof c->rope, .head_dim = c->head_dim, .theta = 10000};
+    if (rope.json != root->json) MHA__TRY(read_kind(&rope, &c->rope.kind, err));
+    MHA__TRY(positive(root, "rope_theta", &c->rope.theta, err));
+    MHA__TRY(positive(&rope, "rope_theta", &c->rope.theta, err));
+    MHA__TRY(mha__json_number(root, "partial_rotary_factor", MHA__OPTIONAL, 0, 1, &part, err));
+    MHA__TRY(mha__json_number(&rope, "partial_rotary_factor", MHA__OPTIONAL, 0, 1, &part, err));
+    c->rope.rotary_dim = (int64_t)((double)c->head_dim * part);
+    if (c->rope.kind != MHA_ROPE_DEFAULT) MHA__TRY(read_scaling(root, &rope, c, err));
+    if (mha_rope_frequencies(&c->rope, 1, f, &gain, &why) == MHA_OK) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: rotary embedding: %s", root->file, why.message);
+}
+
+/* ---- windows ---- */
+
+static mha_status read_types(const mha__json_obj *root, const json_t *types, mha__config *c, mha_error *err)
+{
+    if ((int64_t)json_array_size(types) != c->layers)
+        return mha__json_refuse(root, "layer_types", "one entry for each layer", err);
+    for (int64_t i = 0; i < c->layers; i++) {
+        const char *type = json_string_value(json_array_get(types, (size_t)i));
+        c->slides[i] = type && strcmp(type, "sliding_attention") == 0;
+        if (!type || (!c->slides[i] && strcmp(type, "full_attention") != 0))
+            return mha__json_refuse(root, "layer_types", "\"full_attention\" or \"sliding_attention\" in each entry",
+                                    err);
+    }
+    return MHA_OK;
+}
+
+mha_status mha__config_windows(const mha__json_obj *root, mha__config *c, mha_error *err)
+{
+    const json_t *types = NULL;
+    const mha__window_rule rule = c->family->window_rule;
+    if (rule == MHA__WINDOW_NONE) return MHA_OK;
+    MHA__TRY(mha__json_array(root, "layer_types", MHA__OPTIONAL, &types, err));
+    if (types) MHA__TRY(read_types(root, types, c, err));
+    for (int64_t i = 0; i < c->layers; i++) {
+        if (!types)
+            c->slides[i] = rule == MHA__WINDOW_ALL || (rule == MHA__WINDOW_EVEN && i % 2 == 0) ||
+                           (rule == MHA__WINDOW_LATER && i >= c->full_layers);
+        if (!c->window || (rule == MHA__WINDOW_LATER && !c->windowed)) c->slides[i] = false;
+    }
+    return MHA_OK;
+}
