@@ -106,6 +106,11 @@ MHA_API int64_t mha_cache_pages(const mha_cache *cache);
 MHA_API mha_status mha_cache_bind(mha_cache *cache, int64_t sequence, const int64_t *q_lens, mha_attn_desc *desc,
                                   mha_attn_args *args, mha_error *err);
 
+/* Fills in the description alone, as mha_cache_bind does after `count` more tokens of each sequence, so that a plan can
+ * be made before they are there. In a cache without capacity they may change `pages`, and with it the plan. */
+MHA_API mha_status mha_cache_describe(const mha_cache *cache, int64_t sequence, int64_t count, mha_attn_desc *desc,
+                                      mha_error *err);
+
 /* ---- to keep and to bring back ---- */
 
 /* The cache touches no files: it lists its tensors, and the caller writes and reads them. Row-major, contiguous. */

@@ -17,7 +17,7 @@
 #ifndef MHA_LAYER_H
 #define MHA_LAYER_H
 
-#include "mha/attn.h"
+#include "mha/cache.h"
 #include "mha/rope.h"
 
 #ifdef __cplusplus
@@ -147,7 +147,9 @@ typedef struct mha_layer_input {
     size_t size;            /* sizeof(mha_layer_input) */
     int64_t batch, length;  /* B, L > 0 */
     const int64_t *lengths; /* [B] 0..L: tokens beyond are padding: unseen as keys, rows without meaning. NULL = L */
-    mha_cview keep; /* [B, H, L, L] of bytes, non-zero = may be seen; zero strides broadcast; data NULL = none */
+    mha_cview keep;   /* [B, H, L, L] of bytes, non-zero = may be seen; zero strides broadcast; data NULL = none */
+    mha_cache *cache; /* keys and values of earlier tokens, which this call's are appended to; NULL = none. Sequences
+                               are those of the cache, `lengths` may leave some without a token; no keep, no probs */
     const float *cos, *sin; /* [B L, R/2] from mha_rope_angles, for the positions of all tokens; where there is rope */
     float *probs;           /* written: [B, H, L, L] probabilities; NULL = not wanted */
     void *workspace;        /* 64-byte aligned, from the _workspace function; NULL = allocated for this call */

@@ -8,6 +8,7 @@
 #ifndef MHA_MODEL_H
 #define MHA_MODEL_H
 
+#include "mha/cache.h"
 #include "mha/ctx.h"
 #include "mha/text.h"
 
@@ -56,6 +57,35 @@ MHA_API const char *mha_model_config_json(const mha_model *model);
 /* The model's tokenizer; NULL if it was opened without. */
 MHA_API const mha_tokenizer *mha_model_tokenizer(const mha_model *model);
 
+/* ---- decoding: what earlier calls have seen ---- */
+
+/* Keys and values of B sequences in every layer, in pages (cache.h). Layers with a window keep no more than it. */
+typedef struct mha_model_cache mha_model_cache;
+
+typedef struct mha_model_cache_options {
+    size_t size;
+    int64_t batch;     /* B   0 = 1 */
+    int64_t tokens;    /* room for each sequence; 0 = max_positions. Memory is touched as it is used */
+    mha_dtype dtype;   /* stored as f32 (default), bf16, f16 or q8_0 */
+    int64_t page_size; /* as in mha_cache_desc */
+} mha_model_cache_options;
+
+/* `model` must outlive the cache. MHA_ERR_UNSUPPORTED for an encoder. */
+MHA_API mha_status mha_model_cache_create(const mha_model *model, const mha_model_cache_options *options,
+                                          mha_model_cache **out, mha_error *err);
+MHA_API void mha_model_cache_free(mha_model_cache *cache);
+
+/* Tokens that a sequence holds; -1 for none of the cache. Bytes of all layers. */
+MHA_API int64_t mha_model_cache_length(const mha_model_cache *cache, int64_t sequence);
+MHA_API size_t mha_model_cache_bytes(const mha_model_cache *cache);
+/* As mha_cache_clear, _truncate and _fork, in every layer: `to` shares the first `length` tokens of `from`. */
+MHA_API mha_status mha_model_cache_clear(mha_model_cache *cache, int64_t sequence, mha_error *err);
+MHA_API mha_status mha_model_cache_truncate(mha_model_cache *cache, int64_t sequence, int64_t length, mha_error *err);
+MHA_API mha_status mha_model_cache_fork(mha_model_cache *cache, int64_t from, int64_t to, int64_t length,
+                                        mha_error *err);
+
+/* ---- the forward pass ---- */
+
 /* B sequences of L tokens, padded to the same length. Any mask is allowed, also one with holes: a masked token is seen
  * by nobody, whatever its id. Positions are 0 .. L-1 whatever the mask says, if none are given. */
 typedef struct mha_model_input {
@@ -65,6 +95,10 @@ typedef struct mha_model_input {
     const int32_t *type_ids;  /* [B, L] 0 <= type < type_vocab; NULL = 0 */
     const uint8_t *mask;      /* [B, L] non-zero = real token, 0 = padding; NULL = all real */
     const int32_t *positions; /* [B, L] >= 0, below max_positions where they are learned; NULL = 0 .. L-1 */
+    /* The tokens follow those that the cache holds, and join them; positions count on. Decoding token by token, or a
+     * prompt in pieces, has the bits of the whole at once. B is that of the cache; a mask may only be padding at the
+     * end, and may leave a sequence without a token. No on_attention. After a failure the cache is empty. */
+    mha_model_cache *cache;
 } mha_model_input;
 
 /* What is wanted; NULL fields are not computed. The callbacks run on the calling thread, layer by layer, so that

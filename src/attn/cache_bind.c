@@ -37,12 +37,10 @@ static mha_status bind_sequence(const mha_cache *c, int64_t b, int64_t rows, int
     return mha__cache_check_seen(c, b, past, err);
 }
 
-static void fill(mha_cache *c, int64_t first, int64_t count, int64_t longest, const int64_t *q_lens,
-                 mha_attn_desc *desc, mha_attn_args *args)
+static void describe(const mha_cache *c, int64_t sequences, int64_t longest, mha_attn_desc *desc)
 {
     const mha_cache_desc *d = &c->desc;
-    int64_t *lengths = c->view + first, *offsets = lengths + d->batch, *prefixes = offsets + d->batch;
-    desc->batch = count;
+    desc->batch = sequences;
     desc->kv_heads = d->kv_heads;
     desc->head_dim = d->head_dim;
     desc->v_head_dim = d->v_head_dim;
@@ -51,8 +49,13 @@ static void fill(mha_cache *c, int64_t first, int64_t count, int64_t longest, co
     desc->align = MHA_ALIGN_OFFSETS;
     desc->page_size = d->page_size;
     desc->pages = c->pages;
-    desc->inputs |= MHA_ATTN_BLOCK_TABLE | MHA_ATTN_KV_LENS | (q_lens ? MHA_ATTN_Q_LENS : 0) |
-                    (d->keep_first > 0 ? MHA_ATTN_PREFIX_LENS : 0);
+    desc->inputs |= MHA_ATTN_BLOCK_TABLE | MHA_ATTN_KV_LENS | (d->keep_first > 0 ? MHA_ATTN_PREFIX_LENS : 0);
+}
+
+static void fill(mha_cache *c, int64_t first, const int64_t *q_lens, mha_attn_args *args)
+{
+    const mha_cache_desc *d = &c->desc;
+    int64_t *lengths = c->view + first, *offsets = lengths + d->batch, *prefixes = offsets + d->batch;
     args->k = (mha_cview){c->k, {0}};
     args->v = (mha_cview){c->v, {0}};
     args->block_table = (mha_cview){c->table ? mha__cache_entry(c, first, 0) : NULL, {c->width, 1, 0, 0}};
@@ -80,6 +83,21 @@ mha_status mha_cache_bind(mha_cache *c, int64_t sequence, const int64_t *q_lens,
         MHA__TRY(bind_sequence(c, b, rows, &c->view[c->desc.batch + b], &c->view[2 * c->desc.batch + b], err));
     }
     MHA__TRY(bind_window(c, desc, err));
-    fill(c, first, end - first, longest, q_lens, desc, args);
+    describe(c, end - first, longest, desc);
+    if (q_lens) desc->inputs |= MHA_ATTN_Q_LENS;
+    fill(c, first, q_lens, args);
+    return MHA_OK;
+}
+
+mha_status mha_cache_describe(const mha_cache *c, int64_t sequence, int64_t count, mha_attn_desc *desc, mha_error *err)
+{
+    int64_t first = 0, end = 0, longest = 0;
+    MHA__TRY(mha__cache_range(c, sequence, &first, &end, err));
+    if (!desc) return mha__fail(err, MHA_ERR_ARG, "desc is NULL");
+    if (count < 0) return mha__fail(err, MHA_ERR_ARG, "count = %" PRId64 ": must be 0 or more", count);
+    for (int64_t b = first; b < end; b++)
+        longest = mha__max64(longest, c->sequences[b].length + count);
+    MHA__TRY(bind_window(c, desc, err));
+    describe(c, end - first, longest, desc);
     return MHA_OK;
 }

@@ -150,7 +150,7 @@ mha_status mha__attn_layer_plan(const mha_attn_layer *layer, const mha_layer_inp
                                 mha_error *err)
 {
     const mha_attn_layer_options *o = &layer->options;
-    const mha_attn_desc desc = {
+    mha_attn_desc desc = {
         .size = sizeof desc,
         .batch = in->batch,
         .heads = o->heads,
@@ -166,6 +166,12 @@ mha_status mha__attn_layer_plan(const mha_attn_layer *layer, const mha_layer_inp
         .inputs = (in->lengths ? MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS : 0) | (in->keep.data ? MHA_ATTN_KEEP : 0),
         .outputs = in->probs ? MHA_ATTN_PROBS : 0,
     };
+    if (in->cache) {
+        if (in->keep.data || in->probs)
+            return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: %s with a cache", in->probs ? "probs" : "keep");
+        desc.kv_len = 0;
+        MHA__TRY(mha_cache_describe(in->cache, MHA_CACHE_ALL, in->length, &desc, err));
+    }
     return mha_attn_plan_create(layer->ctx, &desc, plan, err);
 }
 
@@ -221,6 +227,18 @@ static mha_status prepare_heads(const mha_attn_layer *layer, const mha_layer_inp
     return mha_rope_turn(layer->ctx, o->rope, in->cos, in->sin, rows, o->heads + o->kv_heads, qkv, row, D, 0, err);
 }
 
+/* Appends the keys and values of this call, and lets the operator read all of them from the cache. */
+static mha_status through_cache(const mha_attn_layer *layer, const mha_layer_input *in, mha_attn_args *args,
+                                mha_error *err)
+{
+    mha_attn_desc desc = {.size = sizeof desc, .heads = layer->options.heads, .q_len = in->length, .causal = 1};
+    const mha_cache_tokens fresh = {
+        .size = sizeof fresh, .count = in->length, .counts = in->lengths, .dtype = MHA_F32, .k = args->k, .v = args->v};
+    desc.window = layer->options.window;
+    MHA__TRY(mha_cache_append(in->cache, MHA_CACHE_ALL, &fresh, err));
+    return mha_cache_bind(in->cache, MHA_CACHE_ALL, in->lengths, &desc, args, err);
+}
+
 mha_status mha__attn_layer_run(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
                                const float *x, float *y, mha_error *err)
 {
@@ -230,9 +248,10 @@ mha_status mha__attn_layer_run(const mha_attn_layer *layer, const mha_attn_plan 
     if (arena.overflow || arena.used > in->workspace_bytes)
         return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: workspace_bytes is %zu, %zu are needed",
                          in->workspace_bytes, arena.used);
-    const mha_attn_args args = operator_args(&layer->options, in, &w);
+    mha_attn_args args = operator_args(&layer->options, in, &w);
     MHA__TRY(mha_linear_forward(layer->qkv, x, rows, w.qkv, err));
     MHA__TRY(prepare_heads(layer, in, rows, w.qkv, err));
+    if (in->cache) MHA__TRY(through_cache(layer, in, &args, err));
     MHA__TRY(mha_attn_forward(plan, &args, w.scratch, mha_attn_plan_workspace(plan), err));
     return mha_linear_forward(layer->o, w.context, rows, y, err);
 }

@@ -9,7 +9,7 @@
 #include "layer/activation.h"
 #include "layer/arena.h"
 #include "layer/attn_layer.h"
-#include "model/model_struct.h"
+#include "model/kv.h"
 #include <math.h>
 #include <string.h>
 
@@ -35,27 +35,6 @@ typedef struct pass {
 
 /* ---- input ---- */
 
-static mha_status check_input(const mha_model *m, const pass *p, mha_error *err)
-{
-    size_t bytes = 0;
-    if (!m->packed) return mha__fail(err, MHA_ERR_ARG, "the model was opened without weights (no_weights)");
-    if (p->in.batch < 1)
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch is %lld, must be > 0", (long long)p->in.batch);
-    const int64_t most = m->positions.weight ? m->config.max_positions : INT32_MAX;
-    if (p->in.length < 1 || p->in.length > most)
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: length is %lld, the model takes 1..%lld",
-                         (long long)p->in.length, (long long)most);
-    if (!p->in.ids) return mha__fail(err, MHA_ERR_ARG, "mha_model_input: ids is NULL");
-    if (!mha__bytes((int64_t[]){p->in.batch, p->in.length, m->config.hidden}, 3, 2 * sizeof(float), &bytes))
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch is %lld, too many for memory",
-                         (long long)p->in.batch);
-    if (p->out.pooled && !m->pooler)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "the checkpoint has no pooler (pooler.dense.weight)");
-    if ((p->out.logits || p->out.last_logits) && !m->lm_head)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "the checkpoint has no logits (cls.predictions.transform)");
-    return MHA_OK;
-}
-
 static int64_t leading_ones(const uint8_t *mask, int64_t n)
 {
     int64_t length = 0;
@@ -73,6 +52,52 @@ static bool is_right_padded(const mha_model_input *in)
             if (row[i]) return false;
     }
     return true;
+}
+
+/* Every sequence must have room for its new tokens, so that no layer is the first to notice. */
+static mha_status check_cache(const mha_model *m, const pass *p, int64_t most, mha_error *err)
+{
+    const mha_model_cache *c = p->in.cache;
+    if (!c) return MHA_OK;
+    if (c->model != m) return mha__fail(err, MHA_ERR_ARG, "mha_model_input: the cache is that of another model");
+    if (c->batch != p->in.batch)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch is %lld, but the cache has %lld sequences",
+                         (long long)p->in.batch, (long long)c->batch);
+    if (!p->right_padded || p->out.on_attention)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: %s with a cache",
+                         p->right_padded ? "on_attention" : "a mask with holes");
+    for (int64_t b = 0; b < c->batch; b++) {
+        const int64_t L = p->in.length, past = mha_model_cache_length(c, b);
+        const int64_t fresh = p->in.mask ? leading_ones(p->in.mask + b * L, L) : L;
+        if (past + fresh > c->tokens || past + fresh > most)
+            return mha__fail(
+                err, MHA_ERR_ARG, "sequence %lld: %lld tokens behind the %lld in the cache, which has room for %lld",
+                (long long)b, (long long)fresh, (long long)past, (long long)(c->tokens < most ? c->tokens : most));
+    }
+    return MHA_OK;
+}
+
+static mha_status check_input(const mha_model *m, pass *p, mha_error *err)
+{
+    size_t bytes = 0;
+    if (!m->packed) return mha__fail(err, MHA_ERR_ARG, "the model was opened without weights (no_weights)");
+    if (p->in.batch < 1)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch is %lld, must be > 0", (long long)p->in.batch);
+    const int64_t most = m->positions.weight ? m->config.max_positions : INT32_MAX;
+    if (p->in.length < 1 || p->in.length > most)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: length is %lld, the model takes 1..%lld",
+                         (long long)p->in.length, (long long)most);
+    p->right_padded = is_right_padded(&p->in);
+    MHA__TRY(check_cache(m, p, most, err));
+    if (!p->in.ids) return mha__fail(err, MHA_ERR_ARG, "mha_model_input: ids is NULL");
+    if (!mha__bytes((int64_t[]){p->in.batch, p->in.length, m->config.hidden}, 3, 2 * sizeof(float), &bytes))
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch is %lld, too many for memory",
+                         (long long)p->in.batch);
+    if (p->out.pooled && !m->pooler)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "the checkpoint has no pooler (pooler.dense.weight)");
+    if ((p->out.logits || p->out.last_logits) && !m->lm_head)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "the checkpoint has no logits (cls.predictions.transform)");
+    return MHA_OK;
 }
 
 /* ---- memory ---- */
@@ -118,6 +143,7 @@ static mha_status block_bytes(const mha_model *m, pass *p, size_t *bytes, mha_er
     *bytes = 0;
     for (int64_t layer = 0; layer < m->config.layers; layer++) {
         size_t one = 0;
+        if (p->in.cache) p->layer.cache = p->in.cache->layer[layer];
         MHA__TRY(plan_layer(m, p, layer, err));
         MHA__TRY(mha__block_bytes(m->block[layer], p->plan, &p->layer, &one, err));
         if (one > *bytes) *bytes = one;
@@ -129,6 +155,7 @@ static mha_status block_bytes(const mha_model *m, pass *p, size_t *bytes, mha_er
 static void describe(pass *p, const int64_t *lengths, float *probs)
 {
     p->layer = (mha_layer_input){.size = sizeof p->layer,
+                                 .cache = p->in.cache ? p->in.cache->layer[0] : NULL,
                                  .batch = p->in.batch,
                                  .length = p->in.length,
                                  .cos = p->cos,
@@ -145,9 +172,12 @@ static void fill_arrays(pass *p)
     const int64_t L = p->in.length;
     if (p->zeros) memset(p->zeros, 0, (size_t)(p->in.batch * L) * sizeof *p->zeros);
     for (int64_t b = 0; b < p->in.batch; b++) {
+        const int64_t past = p->in.cache ? mha_model_cache_length(p->in.cache, b) : 0;
         p->lengths[b] = p->in.mask ? leading_ones(p->in.mask + b * L, L) : L;
-        for (int64_t i = 0; i < L; i++)
-            p->positions[b * L + i] = p->in.positions ? p->in.positions[b * L + i] : (int32_t)i;
+        for (int64_t i = 0; i < L; i++) {
+            const int64_t next = p->in.cache && i >= p->lengths[b] ? 0 : past + i; /* padding may lie beyond the last */
+            p->positions[b * L + i] = p->in.positions ? p->in.positions[b * L + i] : (int32_t)next;
+        }
     }
 }
 
@@ -237,6 +267,7 @@ static mha_status run(const mha_model *m, pass *p, mha_error *err)
     MHA__TRY(embed(m, p, err));
     if (out->on_hidden && out->on_hidden(out->user, 0, p->x)) return stopped(err, "on_hidden", 0);
     for (int64_t layer = 0; layer < layers; layer++) {
+        if (p->in.cache) p->layer.cache = p->in.cache->layer[layer];
         MHA__TRY(plan_layer(m, p, layer, err));
         MHA__TRY(mha__block_run(m->block[layer], p->plan, &p->layer, p->x, err));
         if (out->on_attention && out->on_attention(out->user, layer, m->info.heads_per_layer[layer], p->probs))
@@ -278,10 +309,10 @@ mha_status mha_model_forward(const mha_model *model, const mha_model_input *inpu
     MHA__TRY(mha__options_read(&p.in, sizeof p.in, input, "mha_model_input", err));
     MHA__TRY(mha__options_read(&p.out, sizeof p.out, output, "mha_model_output", err));
     MHA__TRY(check_input(model, &p, err));
-    p.right_padded = is_right_padded(&p.in);
     describe(&p, &some_lengths, p.out.on_attention ? &some_probs : NULL);
     mha_status status = allocate(model, &p, &memory, err);
     if (status == MHA_OK) status = run(model, &p, err);
+    if (status != MHA_OK && p.in.cache) mha_model_cache_clear(p.in.cache, MHA_CACHE_ALL, NULL);
     mha_attn_plan_free(p.plan);
     mha__free(model->ctx, memory);
     return status;
