@@ -32,6 +32,6 @@ endif()
 set(prefix "\${prefix}") # APPEND takes an absolute folder as it is
 cmake_path(APPEND prefix ${CMAKE_INSTALL_LIBDIR} OUTPUT_VARIABLE MHA_PC_LIBDIR)
 cmake_path(APPEND prefix ${CMAKE_INSTALL_INCLUDEDIR} OUTPUT_VARIABLE MHA_PC_INCLUDEDIR)
-string(REPLACE ">=" " >= " MHA_PC_REQUIRES "${MHA_JANSSON}, ${MHA_UTF8PROC}")
+string(REPLACE ">=" " >= " MHA_PC_REQUIRES "${MHA_JANSSON}, ${MHA_UTF8PROC}, ${MHA_PCRE2}")
 configure_file(cmake/mha.pc.in ${PROJECT_BINARY_DIR}/mha.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/mha.pc DESTINATION ${pc_dir})

@@ -3,7 +3,7 @@
 
     python tools/make_unicode_tables.py [--golden tests/golden/data/unicode] [--out src/text/unicode_tables.c]
 
-Needs the Python package tokenizers and the shared library utf8proc. The classes and mappings of the golden folder were
+Needs the Python package tokenizers and the shared libraries utf8proc and pcre2-8. The classes and mappings of the golden folder were
 recorded from the library over all code points; what they lack (word characters, combining classes, decompositions)
 is asked from the library here. utf8proc keeps three jobs: canonical decompositions, combining classes, lower case.
 The tables make the result independent of its Unicode version:
@@ -11,7 +11,8 @@ The tables make the result independent of its Unicode version:
   - `ordered` lists the characters besides the marks that the reference sorts by combining class (marks that are newer
     than its tables have class 0 there);
   - `decomposed` lists the characters past U+FFFF that decompose (no new ones are expected below);
-  - `lower` lists the lower case mappings in which utf8proc differs.
+  - `lower` lists the lower case mappings in which utf8proc differs;
+  - `letter` and `number` list what PCRE2 does not know to be one yet.
 The script ends with a check of every code point and fails if utf8proc plus tables is not the reference.
 """
 
@@ -65,6 +66,33 @@ class Utf8proc:
         return list(out[:n])
 
 
+class Pcre2:
+    """Which characters PCRE2 takes for letters and numbers."""
+
+    def __init__(self):
+        self.lib = ctypes.CDLL(ctypes.util.find_library("pcre2-8"))
+        self.lib.pcre2_compile_8.restype = ctypes.c_void_p
+        self.lib.pcre2_match_data_create_8.restype = ctypes.c_void_p
+
+    def members(self, pattern):
+        code = self.lib.pcre2_compile_8(pattern, ctypes.c_size_t(len(pattern)), ctypes.c_uint32(0x000A0000),  # UTF | UCP
+                                        ctypes.byref(ctypes.c_int()), ctypes.byref(ctypes.c_size_t()), None)
+        data = self.lib.pcre2_match_data_create_8(ctypes.c_uint32(1), None)
+
+        def matches(c):
+            text = chr(c).encode("utf-8")
+            return self.lib.pcre2_match_8(ctypes.c_void_p(code), text, ctypes.c_size_t(len(text)), ctypes.c_size_t(0),
+                                          ctypes.c_uint32(0), ctypes.c_void_p(data), None) > 0
+        return {c for c in POINTS if matches(c)}
+
+
+def newer(classes, name, pattern):
+    """Ranges of a class beyond those of PCRE2, which has none of its own."""
+    known, all_of_them = Pcre2().members(pattern), members(classes[name])
+    assert known and known <= all_of_them
+    return ranges(all_of_them - known)
+
+
 def word_characters():
     """Characters beside which a single_word token is not a word of its own."""
     tok = Tokenizer(models.WordLevel({"?": 0}, unk_token="?"))
@@ -97,7 +125,8 @@ def build(golden, u):
         "removed": classes["bert_removed"], "space": classes["bert_whitespace"], "chinese": classes["bert_cjk"],
         "punctuation": classes["bert_punctuation"], "word": ranges(word_characters()), "mark": ranges(marks),
         "ordered": ranges(c for c in POINTS if c not in marks and c not in split and u.combining_class(c) and has_class(c)),
-        "decomposed": ranges(c for c in split if c > 0xFFFF),
+        "decomposed": ranges(c for c in split if c > 0xFFFF), "letter": newer(classes, "regex_L", rb"\p{L}"),
+        "number": newer(classes, "regex_N", rb"\p{N}"),
     }
     pairs = sorted((c, lower.get(c, [c])) for c in POINTS if lower.get(c, [c]) != [u.lower(c)])
     return tables, pairs, maps
@@ -133,6 +162,7 @@ WHAT = {
     "punctuation": "a pre-token of its own", "word": "word characters (\\w): what single_word looks at",
     "mark": "nonspacing marks that strip_accents drops",
     "ordered": "other characters with a combining class", "decomposed": "decomposing characters past U+FFFF",
+    "letter": "letters that PCRE2 10.42 does not know", "number": "numbers that PCRE2 10.42 does not know",
 }
 
 

@@ -1,15 +1,27 @@
 /* text.h - text to token ids and back, as the model's own tokenizer.json says.
  *
- * Built so far: WordPiece (BERT): BertNormalizer, BertPreTokenizer, WordPiece model and decoder, added tokens,
- * TemplateProcessing and BertProcessing. The result is that of the `tokenizers` library (0.23), id for id and byte
- * for byte. Any other part of a tokenizer.json is refused by name. Truncation and padding stored in the file are not
- * applied unless asked for.
+ * What tokenizer.json may hold, by its type names:
+ *
+ *   model           BPE, WordPiece
+ *   normalizer      BertNormalizer, NFC, NFD, NFKC, NFKD, Prepend, Replace, Sequence
+ *   pre_tokenizer   BertPreTokenizer, ByteLevel, Digits, Metaspace, Split, WhitespaceSplit, Sequence
+ *   post_processor  TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel, Sequence
+ *   decoder         ByteLevel, ByteFallback, Fuse, Metaspace, Replace, Strip, WordPiece, Sequence
+ *
+ * That is BERT, GPT-2, LLaMA, Mistral, Qwen, Gemma and what is built like them. The result is that of the `tokenizers`
+ * library (0.23), id for id and byte for byte. Anything else in one of these places is refused by name. Truncation
+ * and padding stored in the file are not applied unless asked for.
+ *
+ * A regular expression of the file is never run: the split patterns of GPT-2, LLaMA-3 and Qwen are recognised by
+ * their text and run in our own writing; any other is refused.
  *
  * Stricter than that library: duplicate keys, two tokens with one id, an added token whose id the library would
  * change on reading, an empty added token or one of more than 1024 bytes, templates that do not hold each text once,
- * template and padding ids that are no tokens, and max_input_chars_per_word above 1000 are refused.
+ * template and padding ids that are no tokens, an unk_token that is no token, max_input_chars_per_word above 1000, BPE
+ * with dropout or with a prefix or suffix of tokens, and sequences of more than 32 steps are refused.
  *
- * Time and memory grow linearly with the text, also with hostile text. A text may have 4 GiB less one byte.
+ * Time grows with the text as n log n at worst (a word without end, under BPE), memory linearly, also with hostile
+ * text. A text may have 4 GiB less one byte; rewritten by the normalizer, 16 times its length and 4096 bytes.
  */
 #ifndef MHA_TEXT_H
 #define MHA_TEXT_H
@@ -39,7 +51,7 @@ typedef struct mha_encode_options {
 /* Tokens of one text. Arrays have `count` entries. begin/end are byte offsets into the text that the token came from
  * (for a pair, the second text where sequence is 1): the characters that it was made of, before they were
  * normalized. Both are 0 for special tokens of the template and padding. Tokens that overlap there are normal: one
- * character may become several. */
+ * character may become several, and a token that is some bytes of a character covers the character. */
 typedef struct mha_encoding {
     int64_t count;
     int32_t *ids;
@@ -55,14 +67,16 @@ typedef struct mha_encoding {
  * Encodes `text` (`bytes` bytes of UTF-8; NUL is data), or a pair when `pair` is not NULL. `options` may be NULL. An
  * empty text still gets its special tokens. Special tokens written out in the text ("[SEP]") become those tokens, as
  * in the reference. Errors: MHA_ERR_ARG for invalid UTF-8 (naming the byte offset), and for a max_tokens that leaves
- * no room for the special tokens; MHA_ERR_MEMORY; MHA_ERR_UNSUPPORTED for a text that is too long. */
+ * no room for the special tokens; MHA_ERR_MEMORY; MHA_ERR_UNSUPPORTED for a text that is too long, or becomes so. */
 MHA_API mha_status mha_tokenizer_encode(const mha_tokenizer *tokenizer, const char *text, size_t bytes,
                                         const char *pair, size_t pair_bytes, const mha_encode_options *options,
                                         mha_encoding **out, mha_error *err);
 MHA_API void mha_encoding_free(mha_encoding *encoding);
 
 /* Text of the ids, joined as the file's decoder says, without special tokens if skip_special. *out is terminated and
- * freed with mha_tokenizer_text_free; *bytes (may be NULL) gets its length. An id that has no token is MHA_ERR_ARG. */
+ * freed with mha_tokenizer_text_free; *bytes (may be NULL) gets its length. The text is UTF-8: bytes that make up no
+ * character become U+FFFD. An id that has no token is MHA_ERR_ARG; a text of more than 16 times the tokens and 4096
+ * bytes for each, which the decoder of a hostile file could ask for, MHA_ERR_UNSUPPORTED. */
 MHA_API mha_status mha_tokenizer_decode(const mha_tokenizer *tokenizer, const int32_t *ids, int64_t count,
                                         int skip_special, char **out, size_t *bytes, mha_error *err);
 MHA_API void mha_tokenizer_text_free(const mha_tokenizer *tokenizer, char *text);

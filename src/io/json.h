@@ -54,6 +54,9 @@ mha_status mha__json_bool(const mha__json_obj *o, const char *key, mha__need nee
 /* `bytes` may be NULL: a string that holds NUL is refused then. */
 mha_status mha__json_string(const mha__json_obj *o, const char *key, mha__need need, const char **value, size_t *bytes,
                             mha_error *err);
+/* Stores which of `names` (NULL ends them) the string is; `want` is how a sentence lists them. */
+mha_status mha__json_choice(const mha__json_obj *o, const char *key, mha__need need, const char *const *names,
+                            const char *want, int *index, mha_error *err);
 mha_status mha__json_array(const mha__json_obj *o, const char *key, mha__need need, const json_t **value,
                            mha_error *err);
 /* *value gets the file of `o` and `key` as its place; its json stays NULL when absent. */

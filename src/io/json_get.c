@@ -121,6 +121,20 @@ mha_status mha__json_string(const mha__json_obj *o, const char *key, mha__need n
     return finish(o, key, need, taken, bytes ? "a string" : "a string without NUL", err);
 }
 
+mha_status mha__json_choice(const mha__json_obj *json, const char *key, mha__need need, const char *const *names,
+                            const char *want, int *index, mha_error *err)
+{
+    const char *value = NULL;
+    MHA__TRY(mha__json_string(json, key, need, &value, NULL, err));
+    if (!value) return MHA_OK;
+    for (int i = 0; names[i]; i++)
+        if (strcmp(names[i], value) == 0) {
+            *index = i;
+            return MHA_OK;
+        }
+    return mha__json_refuse(json, key, want, err);
+}
+
 mha_status mha__json_array(const mha__json_obj *o, const char *key, mha__need need, const json_t **value,
                            mha_error *err)
 {

@@ -5,6 +5,7 @@
  * single_word wants no word character beside it. `special` only matters to decoding.
  */
 #include "text/tokenizer.h"
+#include "text/trim.h"
 #include "text/unicode.h"
 
 #include "base/ctx.h"
@@ -80,6 +81,8 @@ mha_status mha__added_split(const mha_tokenizer *t, const mha__added_set *set, m
         /* Where at < done, what lies between is white space that the token before swallowed: it is not read again. */
         done = token->rstrip ? strip_right(in, at > done ? at : done) : at;
         MHA__TRY(mha__pass_token(pass, in, token->id, begin, done));
+        if (t->trim.wanted)
+            mha__trim_count(&pass->tokens.items[pass->tokens.count - 1], in->bytes + begin, done - begin);
     }
     mha__slice after = mha__slice_cut(in, done, in->n);
     return after.n ? rest(t, pass, &after) : MHA_OK;

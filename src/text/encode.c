@@ -1,5 +1,6 @@
 /* encode.c - the whole way from text to ids: tokens of each text, truncation, template, padding. */
 #include "text/fit.h"
+#include "text/trim.h"
 
 #include "base/ctx.h"
 #include "base/options.h"
@@ -11,10 +12,15 @@
 
 static mha_status tokenize_slice(const mha_tokenizer *t, mha__pass *pass, const mha__slice *in)
 {
-    pass->word_count = 0;
-    MHA__TRY(t->splitter ? t->splitter->split(t, pass, in) : mha__pass_word(pass, 0, in->n));
+    mha__slice text = *in;
+    size_t before = pass->tokens.count;
+    MHA__TRY(mha__edits_run(&t->splitter, pass, pass->rewritten, &text));
     for (size_t i = 0; i < pass->word_count; i++)
-        MHA__TRY(t->model->tokenize(t, pass, in, &pass->words[i]));
+        MHA__TRY(t->model->tokenize(t, pass, &text, &pass->words[i]));
+    for (size_t i = before; t->trim.wanted && i < pass->tokens.count; i++) {
+        mha__token *token = &pass->tokens.items[i];
+        mha__trim_count(token, t->token[token->id], strlen(t->token[token->id]));
+    }
     return MHA_OK;
 }
 
@@ -93,12 +99,14 @@ static void put_padding(const mha__stored_limits *limits, int64_t count, mha_enc
 /* The call's texts, cut to size. */
 typedef struct cut_texts {
     int texts;
+    const char *text[2];
     mha__token_list tokens[2];
     mha__kept kept[2];
 } cut_texts;
 
-static void put_template(const mha__template *list, bool specials, const cut_texts *cut, mha_encoding *e)
+static void put_template(const mha_tokenizer *t, bool specials, const cut_texts *cut, mha_encoding *e)
 {
+    const mha__template *list = cut->texts == 2 ? &t->pair : &t->single;
     for (size_t i = 0; i < list->count; i++) {
         const mha__template_item *item = &list->items[i];
         if (item->sequence < 0) {
@@ -106,16 +114,18 @@ static void put_template(const mha__template *list, bool specials, const cut_tex
             continue;
         }
         const mha__kept *kept = &cut->kept[item->sequence];
-        for (size_t k = 0; k < kept->count; k++)
-            put(e, cut->tokens[item->sequence].items[kept->begin + k], item->type_id, item->sequence);
+        for (size_t k = 0; k < kept->count; k++) {
+            mha__token token = cut->tokens[item->sequence].items[kept->begin + k];
+            if (t->trim.wanted) mha__trim(t, cut->text[item->sequence], &token, k == 0);
+            put(e, token, item->type_id, item->sequence);
+        }
     }
 }
 
 static mha_status assemble(const mha_tokenizer *t, const mha_encode_options *options, cut_texts *cut,
                            mha_encoding **out, mha_error *err)
 {
-    const mha__template *list = cut->texts == 2 ? &t->pair : &t->single;
-    int64_t specials = options->no_special ? 0 : list->specials;
+    int64_t specials = options->no_special ? 0 : cut->texts == 2 ? t->pair.specials : t->single.specials;
     int64_t count = specials;
     int64_t all = specials;
     mha__fit fit;
@@ -132,20 +142,19 @@ static mha_status assemble(const mha_tokenizer *t, const mha_encode_options *opt
     MHA__TRY(make_encoding(t->ctx, count + padding, out, err));
     (*out)->truncated = all - count;
     if (t->limits.pad_left) put_padding(&t->limits, padding, *out);
-    put_template(list, !options->no_special, cut, *out);
+    put_template(t, !options->no_special, cut, *out);
     if (!t->limits.pad_left) put_padding(&t->limits, padding, *out);
     return MHA_OK;
 }
 
 /* Runs both texts through one pass, which keeps its memory between them. */
-static mha_status tokenize_texts(const mha_tokenizer *t, const char *const text[2], const size_t bytes[2],
-                                 cut_texts *cut, mha_error *err)
+static mha_status tokenize_texts(const mha_tokenizer *t, const size_t bytes[2], cut_texts *cut, mha_error *err)
 {
     static const char *const names[] = {"text", "second text"};
     mha__pass pass = {.ctx = t->ctx, .err = err};
     mha_status status = MHA_OK;
     for (int i = 0; i < cut->texts && status == MHA_OK; i++) {
-        status = tokenize(t, &pass, text[i], bytes[i], names[i]);
+        status = tokenize(t, &pass, cut->text[i], bytes[i], names[i]);
         cut->tokens[i] = pass.tokens;
         pass.tokens = (mha__token_list){0};
     }
@@ -162,9 +171,8 @@ mha_status mha_tokenizer_encode(const mha_tokenizer *t, const char *text, size_t
     *out = NULL;
     if (!t || (!text && bytes > 0)) return mha__fail(err, MHA_ERR_ARG, "want a tokenizer and a text, got NULL");
     MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_encode_options", err));
-    cut_texts cut = {.texts = pair ? 2 : 1};
-    mha_status status = tokenize_texts(t, (const char *const[2]){text ? text : "", pair},
-                                       (const size_t[2]){bytes, pair_bytes}, &cut, err);
+    cut_texts cut = {.texts = pair ? 2 : 1, .text = {text ? text : "", pair}};
+    mha_status status = tokenize_texts(t, (const size_t[2]){bytes, pair_bytes}, &cut, err);
     if (status == MHA_OK) status = assemble(t, &own, &cut, out, err);
     mha__token_list_free(t->ctx, &cut.tokens[0]);
     mha__token_list_free(t->ctx, &cut.tokens[1]);

@@ -9,26 +9,11 @@ enum { MAX_PADDED = 1 << 20 };
 
 /* ---- loading ---- */
 
-/* Stores which of `names` (NULL ends them) the string is. An absent key leaves *index alone if it is optional. */
-static mha_status load_choice(const mha__json_obj *json, const char *key, mha__need need, const char *const *names,
-                              const char *want, int *index, mha_error *err)
-{
-    const char *value = NULL;
-    MHA__TRY(mha__json_string(json, key, need, &value, NULL, err));
-    if (!value) return MHA_OK;
-    for (int i = 0; names[i]; i++)
-        if (strcmp(names[i], value) == 0) {
-            *index = i;
-            return MHA_OK;
-        }
-    return mha__json_refuse(json, key, want, err);
-}
-
 static mha_status load_left(const mha__json_obj *json, mha__need need, bool *left, mha_error *err)
 {
     static const char *const directions[] = {"Right", "Left", NULL};
     int index = 0;
-    MHA__TRY(load_choice(json, "direction", need, directions, "\"Right\" or \"Left\"", &index, err));
+    MHA__TRY(mha__json_choice(json, "direction", need, directions, "\"Right\" or \"Left\"", &index, err));
     *left = index == 1;
     return MHA_OK;
 }
@@ -41,8 +26,8 @@ static mha_status load_truncation(const mha__json_obj *json, mha__stored_limits 
     int strategy = 0;
     MHA__TRY(mha__json_int(json, "max_length", MHA__REQUIRED, 0, INT64_MAX, &limits->max_tokens, err));
     MHA__TRY(mha__json_int(json, "stride", MHA__OPTIONAL, 0, INT64_MAX, &stride, err));
-    MHA__TRY(load_choice(json, "strategy", MHA__REQUIRED, strategies,
-                         "\"LongestFirst\", \"OnlyFirst\" or \"OnlySecond\"", &strategy, err));
+    MHA__TRY(mha__json_choice(json, "strategy", MHA__REQUIRED, strategies,
+                              "\"LongestFirst\", \"OnlyFirst\" or \"OnlySecond\"", &strategy, err));
     limits->cut = (mha__cut)strategy;
     return load_left(json, MHA__OPTIONAL, &limits->cut_left, err);
 }
@@ -55,7 +40,7 @@ static mha_status load_padding_strategy(const mha__json_obj *json, int64_t *pad_
     int ignored;
     mha__json_obj fixed = {json_object_get(json->json, "strategy"), json->file, "padding.strategy"};
     if (json_is_object(fixed.json)) return mha__json_int(&fixed, "Fixed", MHA__REQUIRED, 0, MAX_PADDED, pad_to, err);
-    return load_choice(json, "strategy", MHA__REQUIRED, strategies, want, &ignored, err);
+    return mha__json_choice(json, "strategy", MHA__REQUIRED, strategies, want, &ignored, err);
 }
 
 static mha_status load_padding(const mha_tokenizer *t, const mha__json_obj *json, mha__stored_limits *limits,

@@ -3,7 +3,7 @@
  *   text --added tokens--> slice --normalizer--> slice --added tokens--> slice --pre-tokenizer--> words
  *        --model--> tokens
  *
- * A slice is a stretch of (perhaps normalized) UTF-8 in which every byte knows the character of the original text
+ * A slice is a stretch of (perhaps rewritten) UTF-8 in which every byte knows the character of the original text
  * that it came from. That is all a token needs to say where it stands, however often the text was rewritten on the way.
  */
 #ifndef MHA_TEXT_PASS_H
@@ -20,7 +20,7 @@ typedef struct mha__slice {
     uint32_t base;
 } mha__slice;
 
-/* Text being written by a normalizer. */
+/* Text being written by an edit. */
 typedef struct mha__aligned {
     char *bytes;
     uint32_t *from;
@@ -34,7 +34,8 @@ typedef struct mha__word {
 
 typedef struct mha__token {
     int32_t id;
-    uint32_t begin, end; /* in the original text */
+    uint32_t begin, end;  /* in the original text */
+    uint32_t lead, trail; /* white space at its ends, in characters; counted where it matters, see trim.h */
 } mha__token;
 
 typedef struct mha__token_list {
@@ -50,17 +51,28 @@ typedef struct mha__pending {
     bool inserted; /* not the first character of a decomposition */
 } mha__pending;
 
+/* Memory for the work of one file on one word; only that file knows what is inside. */
+typedef struct mha__work {
+    void *items;
+    size_t room; /* in bytes */
+} mha__work;
+
 typedef struct mha__pass {
     mha_ctx *ctx;
     mha_error *err;
     const char *text; /* the original, well-formed UTF-8, below 4 GiB */
     size_t text_bytes;
-    mha__aligned normal;  /* the piece at work, normalized */
-    mha__pending *run;    /* the normalizer's characters between two starters, */
-    mha__pending *sorted; /* and the same in order */
+    mha__aligned normal[2];    /* the piece at work, normalized; edits write from one into the other */
+    mha__aligned rewritten[2]; /* the same for the pre-tokenizer */
+    mha__aligned *to;          /* where the edit at work writes */
+    mha__pending *run;         /* characters whose order is not settled, */
+    mha__pending *sorted;      /* and the same in order */
     size_t run_count, run_room, sorted_room;
     mha__word *words; /* of the slice at work */
-    size_t word_count, word_room;
+    mha__word *uncut; /* those that the edit at work cuts */
+    size_t word_count, word_room, uncut_room;
+    void *matches; /* of the regular expression at work, see pattern.c */
+    mha__work work, queue;
     mha__token_list tokens; /* the result */
 } mha__pass;
 
@@ -70,15 +82,26 @@ void mha__token_list_free(mha_ctx *ctx, mha__token_list *list);
 /* Makes room for `want` items of `size` bytes, keeping what is there; at least doubles. */
 mha_status mha__pass_grow(mha__pass *pass, void *items, size_t *room, size_t want, size_t size);
 
+/* The same for work. */
+mha_status mha__work_grow(mha__pass *pass, mha__work *work, size_t want, size_t size);
+
 mha_status mha__pass_word(mha__pass *pass, size_t begin, size_t end); /* an empty word is no word */
-/* A token that covers bytes [begin, end) of `slice`, begin < end. */
+/* A token that covers bytes [begin, end) of `slice`, begin < end; both may lie inside of a character. */
 mha_status mha__pass_token(mha__pass *pass, const mha__slice *slice, int32_t id, size_t begin, size_t end);
 
-/* Appends a character that came from offset `from` of the original. MHA_ERR_UNSUPPORTED past the limit. */
-mha_status mha__aligned_put(mha__pass *pass, mha__aligned *to, uint32_t code, uint32_t from);
+/* Where in the original the character begins that byte `at` came from. */
+uint32_t mha__pass_origin(const mha__pass *pass, const mha__slice *slice, size_t at);
+
+/* Append to pass->to: a character that came from offset `from` of the original; bytes that all did; bytes of a slice.
+ * MHA_ERR_UNSUPPORTED past the limit. */
+mha_status mha__pass_put(mha__pass *pass, uint32_t code, uint32_t from);
+mha_status mha__pass_put_bytes(mha__pass *pass, const char *bytes, size_t n, uint32_t from);
+mha_status mha__pass_copy(mha__pass *pass, const mha__slice *slice, size_t begin, size_t end);
+
 mha__slice mha__aligned_slice(const mha__aligned *text);
 
 mha__slice mha__slice_cut(const mha__slice *slice, size_t begin, size_t end);
+/* What `from` says of a byte; inside of a character its own place where the slice is the original text. */
 uint32_t mha__slice_from(const mha__slice *slice, size_t at);
 /* The character at `at`, or the one that ends there; both lie inside. */
 uint32_t mha__slice_next(const mha__slice *slice, size_t at, size_t *length);

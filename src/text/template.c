@@ -1,8 +1,8 @@
-/* template.c - what surrounds the tokens of a text and of a pair: TemplateProcessing, BertProcessing.
+/* template.c - what surrounds the tokens of a text and of a pair: TemplateProcessing and its older kin.
  *
  * Every kind of post-processor is turned into two lists of items, for one text and for a pair: the place of each
- * text and the special tokens around it. Without a post-processor a text stands alone, and a pair is one after the
- * other.
+ * text and the special tokens around it. Without one a text stands alone, and a pair is one after the other. ByteLevel
+ * adds nothing; it may take white space from the places of tokens.
  */
 #include "text/tokenizer.h"
 
@@ -10,8 +10,12 @@
 #include <stdio.h>
 #include <string.h>
 
-static mha_status start(mha_tokenizer *t, mha__template *list, size_t room, mha_error *err)
+/* A file has one template; `json` is the object that brings it, NULL for none. */
+static mha_status start(mha_tokenizer *t, mha__template *list, size_t room, const mha__json_obj *json, mha_error *err)
 {
+    if (list->items)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s: a second template is not supported", json->file,
+                         json->where);
     list->items = mha__calloc(t->ctx, room + 1, sizeof *list->items);
     return list->items ? MHA_OK : mha__no_memory(err, (room + 1) * sizeof *list->items, "the template");
 }
@@ -35,15 +39,15 @@ static bool is_known_id(const mha_tokenizer *t, const json_t *value)
 
 static mha_status load_none(mha_tokenizer *t, mha_error *err)
 {
-    MHA__TRY(start(t, &t->single, 1, err));
-    MHA__TRY(start(t, &t->pair, 2, err));
+    MHA__TRY(start(t, &t->single, 1, NULL, err));
+    MHA__TRY(start(t, &t->pair, 2, NULL, err));
     put_text(&t->single, 0, 0);
     put_text(&t->pair, 0, 0);
     put_text(&t->pair, 1, 1);
     return MHA_OK;
 }
 
-/* ---- BertProcessing: [CLS] A [SEP], and B [SEP] ---- */
+/* ---- BertProcessing: [CLS] A [SEP], and B [SEP]; RobertaProcessing: <s> A </s>, and </s> B </s> ---- */
 
 /* "sep": ["[SEP]", 102] */
 static mha_status bert_token(const mha_tokenizer *t, const mha__json_obj *json, const char *key, int32_t *id,
@@ -57,23 +61,54 @@ static mha_status bert_token(const mha_tokenizer *t, const mha__json_obj *json, 
     return MHA_OK;
 }
 
-static mha_status bert_load(mha_tokenizer *t, const mha__json_obj *json, mha_error *err)
+/* Type ids are `second_type` in the second text; `twice` puts a separator before it too. */
+static mha_status load_pair(mha_tokenizer *t, const mha__json_obj *json, int32_t second_type, bool twice,
+                            mha_error *err)
 {
     int32_t cls = -1;
     int32_t sep = -1;
     MHA__TRY(bert_token(t, json, "cls", &cls, err));
     MHA__TRY(bert_token(t, json, "sep", &sep, err));
-    MHA__TRY(start(t, &t->single, 3, err));
-    MHA__TRY(start(t, &t->pair, 5, err));
+    MHA__TRY(start(t, &t->single, 3, json, err));
+    MHA__TRY(start(t, &t->pair, 6, json, err));
     mha__template *both[] = {&t->single, &t->pair};
     for (int i = 0; i < 2; i++) {
         put_special(both[i], cls, 0);
         put_text(both[i], 0, 0);
         put_special(both[i], sep, 0);
     }
-    put_text(&t->pair, 1, 1);
-    put_special(&t->pair, sep, 1);
+    if (twice) put_special(&t->pair, sep, 0);
+    put_text(&t->pair, 1, second_type);
+    put_special(&t->pair, sep, second_type);
     return MHA_OK;
+}
+
+static mha_status bert_load(mha_tokenizer *t, const mha__json_obj *json, void *into, mha_error *err)
+{
+    (void)into;
+    return load_pair(t, json, 1, false, err);
+}
+
+/* ---- ByteLevel, RobertaProcessing ---- */
+
+static mha_status bytes_load(mha_tokenizer *t, const mha__json_obj *json, void *into, mha_error *err)
+{
+    (void)into;
+    bool trim = false;
+    bool prefix_space = false;
+    MHA__TRY(mha__json_bool(json, "trim_offsets", MHA__REQUIRED, &trim, err));
+    MHA__TRY(mha__json_bool(json, "add_prefix_space", MHA__REQUIRED, &prefix_space, err));
+    if (!trim) return MHA_OK;
+    if (t->trim.wanted) return mha__json_refuse(json, "trim_offsets", "true in one post-processor only", err);
+    t->trim.wanted = true;
+    t->trim.prefix_space = prefix_space;
+    return MHA_OK;
+}
+
+static mha_status roberta_load(mha_tokenizer *t, const mha__json_obj *json, void *into, mha_error *err)
+{
+    MHA__TRY(bytes_load(t, json, into, err));
+    return load_pair(t, json, 0, true, err);
 }
 
 /* ---- TemplateProcessing ---- */
@@ -149,7 +184,7 @@ static mha_status template_list(mha_tokenizer *t, const mha__json_obj *json, con
     size_t i;
     MHA__TRY(mha__json_object(json, "special_tokens", MHA__REQUIRED, &specials, err));
     MHA__TRY(mha__json_array(json, key, MHA__REQUIRED, &items, err));
-    MHA__TRY(start(t, list, MAX_ITEMS, err));
+    MHA__TRY(start(t, list, MAX_ITEMS, json, err));
     json_array_foreach(items, i, value)
     {
         mha__json_obj item = {json_is_object(value) ? value : NULL, json->file, key};
@@ -160,19 +195,24 @@ static mha_status template_list(mha_tokenizer *t, const mha__json_obj *json, con
     return has_each_text_once(list, texts) ? MHA_OK : mha__json_refuse(json, key, want, err);
 }
 
-static mha_status template_load(mha_tokenizer *t, const mha__json_obj *json, mha_error *err)
+static mha_status template_load(mha_tokenizer *t, const mha__json_obj *json, void *into, mha_error *err)
 {
+    (void)into;
     MHA__TRY(template_list(t, json, "single", 1, &t->single, err));
     return template_list(t, json, "pair", 2, &t->pair, err);
 }
 
-static const mha__kind bert = {"BertProcessing", bert_load};
-static const mha__kind template = {"TemplateProcessing", template_load};
+static const mha__kind kinds[] = {
+    {"TemplateProcessing", template_load},
+    {"BertProcessing", bert_load},
+    {"RobertaProcessing", roberta_load},
+    {"ByteLevel", bytes_load},
+    {NULL, NULL},
+};
 
 mha_status mha__template_load(mha_tokenizer *t, const mha__json_obj *root, mha_error *err)
 {
-    static const mha__kind *const kinds[] = {&template, &bert, NULL};
-    const mha__kind *kind = NULL;
-    MHA__TRY(mha__stage_load(t, root, "post_processor", kinds, &kind, err));
-    return kind ? MHA_OK : load_none(t, err);
+    static const mha__stage stage = {"post_processor", "processors", kinds};
+    MHA__TRY(mha__stage_load(t, root, &stage, NULL, NULL, err));
+    return t->single.items ? MHA_OK : load_none(t, err);
 }

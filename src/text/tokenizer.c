@@ -7,43 +7,35 @@
 
 #include "base/ctx.h"
 #include "io/limits.h"
-#include <stdio.h>
 #include <string.h>
 
-mha_status mha__copy_text(mha_tokenizer *t, const char *text, char **copy, mha_error *err)
+/* ---- the model ---- */
+
+/* Files from before tokenizers 0.9 do not say which model they hold; it shows in what they hold. */
+static const mha__model_kind *guess_model(const json_t *json)
 {
-    size_t bytes = strlen(text) + 1;
-    *copy = mha__alloc(t->ctx, bytes);
-    if (!*copy) return mha__no_memory(err, bytes, "the tokenizer");
-    memcpy(*copy, text, bytes);
-    return MHA_OK;
+    if (json_object_get(json, "type")) return NULL;
+    if (json_object_get(json, "merges")) return &mha__model_bpe;
+    return json_object_get(json, "max_input_chars_per_word") ? &mha__model_wordpiece : NULL;
 }
 
-/* "FILE: model.type: "BPE" is not supported (supported: WordPiece)" */
-static mha_status refuse_type(const mha__json_obj *json, const mha__kind *const *kinds, mha_error *err)
+static mha_status model_load(mha_tokenizer *t, const mha__json_obj *root, mha_error *err)
 {
-    char known[256] = "";
-    for (size_t n = 0; *kinds && n < sizeof known; kinds++)
-        n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", (*kinds)->type);
-    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s.type: %s is not supported (supported: %s)", json->file,
-                     json->where, mha__json_show(&(mha__quoted){0}, json_object_get(json->json, "type")), known);
-}
-
-mha_status mha__stage_load(mha_tokenizer *t, const mha__json_obj *root, const char *stage,
-                           const mha__kind *const *kinds, const mha__kind **kind, mha_error *err)
-{
+    static const mha__model_kind *const models[] = {&mha__model_wordpiece, &mha__model_bpe};
+    enum { MODELS = sizeof models / sizeof models[0] };
+    mha__kind kinds[MODELS + 1] = {{0}};
     mha__json_obj json;
-    const char *type;
-    *kind = NULL;
-    MHA__TRY(mha__json_object(root, stage, MHA__OPTIONAL, &json, err));
-    if (!json.json) return MHA_OK;
-    MHA__TRY(mha__json_string(&json, "type", MHA__REQUIRED, &type, NULL, err));
-    for (size_t i = 0; kinds[i]; i++)
-        if (strcmp(kinds[i]->type, type) == 0) {
-            *kind = kinds[i];
-            return kinds[i]->load(t, &json, err);
-        }
-    return refuse_type(&json, kinds, err);
+    for (int i = 0; i < MODELS; i++)
+        kinds[i] = models[i]->kind;
+    MHA__TRY(mha__json_object(root, "model", MHA__REQUIRED, &json, err));
+    t->model = guess_model(json.json);
+    if (t->model) return t->model->kind.load(t, &json, NULL, err);
+    const mha__stage stage = {"model", NULL, kinds};
+    MHA__TRY(mha__stage_load(t, root, &stage, NULL, NULL, err));
+    const char *type = json_string_value(json_object_get(json.json, "type"));
+    for (int i = 0; i < MODELS; i++)
+        if (strcmp(kinds[i].type, type) == 0) t->model = models[i];
+    return MHA_OK;
 }
 
 /* ---- tokens by id ---- */
@@ -101,7 +93,7 @@ static mha_status load(mha_tokenizer *t, const json_t *json, mha_error *err)
 {
     mha__json_obj root = {json, MHA__TOKENIZER_FILE, NULL};
     t->id_limit = limit_of_ids(json);
-    MHA__TRY(mha__model_load(t, &root, err)); /* first: its name says most about why a file is refused */
+    MHA__TRY(model_load(t, &root, err)); /* first: its name says most about why a file is refused */
     MHA__TRY(mha__normalizer_load(t, &root, err));
     MHA__TRY(mha__splitter_load(t, &root, err));
     MHA__TRY(mha__added_load(t, &root, err));
@@ -136,18 +128,47 @@ mha_status mha_tokenizer_open(mha_ctx *ctx, const char *folder, mha_tokenizer **
     return mha__in_folder(status, folder, MHA__TOKENIZER_FILE, err);
 }
 
+struct mha__copy {
+    mha__copy *next;
+    char text[];
+};
+
+mha_status mha__copy_text(mha_tokenizer *t, const char *text, size_t n, const char **copy, mha_error *err)
+{
+    size_t bytes = sizeof(mha__copy) + n + 1;
+    mha__copy *c = mha__alloc(t->ctx, bytes);
+    if (!c) return mha__no_memory(err, bytes, "the tokenizer");
+    memcpy(c->text, text, n);
+    c->text[n] = '\0';
+    c->next = t->copies;
+    t->copies = c;
+    *copy = c->text;
+    return MHA_OK;
+}
+
+static void free_copies(mha_tokenizer *t)
+{
+    while (t->copies) {
+        mha__copy *c = t->copies;
+        t->copies = c->next;
+        mha__free(t->ctx, c);
+    }
+}
+
 void mha_tokenizer_free(mha_tokenizer *t)
 {
     if (!t) return;
     mha_ctx *ctx = t->ctx;
     mha__vocab_free(&t->vocab);
-    mha__free(ctx, (void *)t->wordpiece.prefix.bytes);
+    mha__pairs_free(&t->bpe.merges);
+    mha__free(ctx, t->bpe.made);
     mha__added_free(t);
+    mha__regex_list_free(ctx, &t->regexes);
     mha__free(ctx, t->token);
     mha__free(ctx, t->special);
     mha__free(ctx, t->single.items);
     mha__free(ctx, t->pair.items);
-    mha__free(ctx, t->wordpiece_decoder.prefix);
+    free_copies(t);
     mha__free(ctx, t);
 }
 

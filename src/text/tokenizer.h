@@ -1,14 +1,17 @@
 /* tokenizer.h - the inside of a tokenizer: one stage for each part of tokenizer.json.
  *
- * A stage is a kind (a const table: the file's type name, how to load it, how to run it) and the settings that its
- * load function read. A new type of normalizer, pre-tokenizer, model, post-processor or decoder is a new kind,
- * listed in the array at the end of the stage's file. What no kind claims is refused by name.
+ * What a stage's object may be is listed as an array of kinds (the file's type name, how to load it) at the end of the
+ * stage's file; a Sequence of kinds is flattened. Normalizers and pre-tokenizers become edits (edit.h), decoders become
+ * decode steps, a model is a kind of its own. What no kind claims is refused by name.
  */
 #ifndef MHA_TEXT_TOKENIZER_H
 #define MHA_TEXT_TOKENIZER_H
 
 #include "io/json.h"
 #include "mha/text.h"
+#include "text/bpe.h"
+#include "text/decode.h"
+#include "text/edit.h"
 #include "text/pass.h"
 #include "text/vocab.h"
 
@@ -18,21 +21,19 @@
 
 typedef struct mha__kind {
     const char *type;
-    /* Reads the stage's object. */
-    mha_status (*load)(mha_tokenizer *t, const mha__json_obj *json, mha_error *err);
+    /* Reads the object and adds what it stands for to `into`, which is what mha__stage_load was given. */
+    mha_status (*load)(mha_tokenizer *t, const mha__json_obj *json, void *into, mha_error *err);
 } mha__kind;
 
-typedef struct mha__normalizer_kind {
-    mha__kind kind;
-    /* Appends the normalized text to pass->normal. */
-    mha_status (*apply)(const mha_tokenizer *t, mha__pass *pass, const mha__slice *in);
-} mha__normalizer_kind;
+typedef struct mha__stage {
+    const char *name;
+    const char *list;       /* key of a Sequence's list; NULL = a Sequence is unknown here */
+    const mha__kind *kinds; /* ends with a type of NULL */
+} mha__stage;
 
-typedef struct mha__splitter_kind {
-    mha__kind kind;
-    /* Appends the words of `in` to pass->words. */
-    mha_status (*split)(const mha_tokenizer *t, mha__pass *pass, const mha__slice *in);
-} mha__splitter_kind;
+/* Loads what stands at root's key stage->name, by its "type". *found (may be NULL) says whether the file has it. */
+mha_status mha__stage_load(mha_tokenizer *t, const mha__json_obj *root, const mha__stage *stage, void *into,
+                           bool *found, mha_error *err);
 
 typedef struct mha__model_kind {
     mha__kind kind;
@@ -40,16 +41,35 @@ typedef struct mha__model_kind {
     mha_status (*tokenize)(const mha_tokenizer *t, mha__pass *pass, const mha__slice *in, const mha__word *word);
 } mha__model_kind;
 
-typedef struct mha__decoder_kind {
-    mha__kind kind;
-    /* Writes token number `index` of a text; at most 1 + strlen(token) bytes. Returns how many. */
-    size_t (*decode)(const mha_tokenizer *t, const char *token, int64_t index, char *to);
-} mha__decoder_kind;
+extern const mha__model_kind mha__model_wordpiece, mha__model_bpe;
 
-/* Finds the kind of `stage` ("normalizer") by its "type" and loads it. *kind is NULL when the file has no such stage
- * (or null). */
-mha_status mha__stage_load(mha_tokenizer *t, const mha__json_obj *root, const char *stage,
-                           const mha__kind *const *kinds, const mha__kind **kind, mha_error *err);
+/* ---- parts that more than one stage reads ---- */
+
+/* A copy of `n` bytes of the file, terminated, that lives as long as the tokenizer. */
+mha_status mha__copy_text(mha_tokenizer *t, const char *text, size_t n, const char **copy, mha_error *err);
+
+/* Appends an edit to a mha__edit_list, which may be full. */
+mha_status mha__edit_add(const mha_tokenizer *t, const mha__json_obj *json, void *list, const mha__edit *edit,
+                         mha_error *err);
+
+/* {"pattern": ..., "content": "..."} */
+mha_status mha__replace_load(mha_tokenizer *t, const mha__json_obj *json, mha__pattern *pattern, const char **with,
+                             size_t *n, mha_error *err);
+
+typedef enum mha__prepend { MHA__PREPEND_ALWAYS, MHA__PREPEND_FIRST, MHA__PREPEND_NEVER } mha__prepend;
+
+/* "Metaspace", as pre-tokenizer and as decoder. */
+typedef struct mha__metaspace {
+    const char *mark; /* one character, n bytes */
+    size_t n;
+    mha__prepend scheme;
+    bool split;
+} mha__metaspace;
+
+mha_status mha__metaspace_load(mha_tokenizer *t, const mha__json_obj *json, mha__metaspace *m, mha_error *err);
+
+/* Reads "vocab": {token: id} into t->vocab. */
+mha_status mha__vocab_load(mha_tokenizer *t, const mha__json_obj *model, mha_error *err);
 
 /* ---- added tokens ---- */
 
@@ -96,8 +116,12 @@ typedef struct mha__stored_limits {
 
 /* ---- the tokenizer ---- */
 
+typedef struct mha__copy mha__copy;
+
 struct mha_tokenizer {
     mha_ctx *ctx;
+    mha__copy *copies;       /* see mha__copy_text */
+    mha__regex_list regexes; /* of all patterns */
 
     mha__vocab vocab;   /* the model's, token -> id */
     const char **token; /* by id; NULL where there is none */
@@ -112,42 +136,35 @@ struct mha_tokenizer {
     mha__added_set raw, normalized;
     mha__vocab added_names; /* content -> index into added */
 
-    const mha__normalizer_kind *normalizer; /* NULL = text stays as it is */
-    struct {
-        bool clean_text, chinese, strip_accents, lowercase;
-    } bert;
-    const mha__splitter_kind *splitter; /* NULL = a slice is one word */
+    mha__edit_list normalizer, splitter;
     const mha__model_kind *model;
     struct {
-        mha__vocab_prefix prefix; /* "##" inside of a word; its bytes are owned */
+        mha__vocab_prefix prefix; /* "##" inside of a word */
         int32_t unk;
         int64_t max_chars;
     } wordpiece;
+    mha__bpe bpe;
     mha__template single, pair;
-    const mha__decoder_kind *decoder; /* NULL = tokens joined by spaces */
     struct {
-        char *prefix; /* owned */
-        bool cleanup;
-    } wordpiece_decoder;
+        bool wanted;       /* white space at both ends of a token does not count as its place */
+        bool prefix_space; /* but the first one of the text, which the pre-tokenizer put there */
+    } trim;
+    mha__decode_list decoder;
     mha__stored_limits limits;
 };
 
 /* mha_tokenizer_open, from the parsed file. */
 mha_status mha__tokenizer_make(mha_ctx *ctx, const json_t *json, mha_tokenizer **out, mha_error *err);
 
-/* A terminated copy of a string of the file. */
-mha_status mha__copy_text(mha_tokenizer *t, const char *text, char **copy, mha_error *err);
-
 /* Loaders, in the order in which they are called; each file says what it fills. */
 mha_status mha__normalizer_load(mha_tokenizer *t, const mha__json_obj *root, mha_error *err);
 mha_status mha__splitter_load(mha_tokenizer *t, const mha__json_obj *root, mha_error *err);
-mha_status mha__model_load(mha_tokenizer *t, const mha__json_obj *root, mha_error *err);
 mha_status mha__added_load(mha_tokenizer *t, const mha__json_obj *root, mha_error *err);
 mha_status mha__template_load(mha_tokenizer *t, const mha__json_obj *root, mha_error *err);
 mha_status mha__decoder_load(mha_tokenizer *t, const mha__json_obj *root, mha_error *err);
 mha_status mha__limits_load(mha_tokenizer *t, const mha__json_obj *root, mha_error *err);
 
-/* Writes the normalized form of `in` to pass->normal, which is emptied first; *out is a view of it, or `in` itself. */
+/* Writes the normalized form of `in` to pass->normal; *out is a view of it, or `in` itself. */
 mha_status mha__normalize(const mha_tokenizer *t, mha__pass *pass, const mha__slice *in, mha__slice *out);
 
 /* Cuts `in` at the set's tokens: `rest` gets what lies between, the tokens go to pass->tokens. */

@@ -51,15 +51,17 @@ int mha__char_lower(uint32_t code, uint32_t to[2])
     return to[1] ? 2 : 1;
 }
 
-int mha__char_decompose(uint32_t code, uint32_t to[MHA__DECOMPOSED_MAX])
+int mha__char_decompose(uint32_t code, bool compatible, uint32_t to[MHA__DECOMPOSED_MAX])
 {
     utf8proc_int32_t parts[MHA__DECOMPOSED_MAX];
     int boundary = 0;
     to[0] = code;
-    if (code < 0xC0 || (code > 0xFFFF && !mha__char_is(MHA__CHAR_DECOMPOSED, code))) return 1;
+    if (code < (compatible ? 0xA0 : 0xC0)) return 1;
+    if (!compatible && code > 0xFFFF && !mha__char_is(MHA__CHAR_DECOMPOSED, code)) return 1;
     utf8proc_ssize_t n =
-        utf8proc_decompose_char((utf8proc_int32_t)code, parts, MHA__DECOMPOSED_MAX, UTF8PROC_DECOMPOSE, &boundary);
-    if (n < 1 || n > MHA__DECOMPOSED_MAX) return 1; /* no canonical decomposition is longer than 4 */
+        utf8proc_decompose_char((utf8proc_int32_t)code, parts, MHA__DECOMPOSED_MAX,
+                                compatible ? UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT : UTF8PROC_DECOMPOSE, &boundary);
+    if (n < 1 || n > MHA__DECOMPOSED_MAX) return 1; /* no decomposition is longer than 18 */
     for (int i = 0; i < n; i++)
         to[i] = (uint32_t)parts[i];
     return (int)n;

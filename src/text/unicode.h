@@ -19,6 +19,8 @@ typedef enum mha__char_class {
     MHA__CHAR_MARK,        /* what strip_accents drops */
     MHA__CHAR_ORDERED,     /* has a combining class without being a mark */
     MHA__CHAR_DECOMPOSED,  /* decomposes and is past U+FFFF */
+    MHA__CHAR_LETTER,      /* \p{L}, but not yet in the tables of PCRE2 10.42 */
+    MHA__CHAR_NUMBER,      /* \p{N}, likewise */
     MHA__CHAR_CLASSES
 } mha__char_class;
 
@@ -27,9 +29,10 @@ bool mha__char_is(mha__char_class class, uint32_t code);
 /* Lower case of one character, without context (no final sigma): 1 or 2 characters in `to`; returns how many. */
 int mha__char_lower(uint32_t code, uint32_t to[2]);
 
-enum { MHA__DECOMPOSED_MAX = 4 };
-/* Full canonical decomposition (NFD before reordering); returns how many characters, 1 if it has none. */
-int mha__char_decompose(uint32_t code, uint32_t to[MHA__DECOMPOSED_MAX]);
+enum { MHA__DECOMPOSED_MAX = 18 };
+/* Full decomposition before reordering, canonical (NFD) or compatible (NFKD); returns how many characters, 1 if it has
+ * none. */
+int mha__char_decompose(uint32_t code, bool compatible, uint32_t to[MHA__DECOMPOSED_MAX]);
 
 /* Canonical combining class, 0..254; 0 starts a new run. */
 int mha__char_order(uint32_t code);

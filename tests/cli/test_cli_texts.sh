@@ -20,6 +20,17 @@ expect 0 tokenize 'the tank, again'
 has out '[CLS]'
 has out '6 tokens'
 
+expect 0 tokenize --json --decode 'the tank, again'
+at decoded '[CLS] the tank, again [SEP]'
+expect 0 tokenize --decode 'the tank, again'
+has out '[CLS] the tank, again [SEP]'
+
+# A tokenizer of another family, with no model beside it or one that cannot be run yet.
+expect 0 "$MHA" tokenize -m "$data/tokenizer/gpt2-tiny" --json --decode "don't"
+at tokens '["d","on","'"'"'t"]'
+at offsets '[[0,1],[1,3],[3,5]]'
+at decoded "don't"
+
 # The model's maximum cuts, --max-tokens 0 does not.
 long=$(printf 'the %.0s' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20)
 expect 0 tokenize --json "$long$long$long$long$long$long"

@@ -36,10 +36,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     uint8_t how = n ? bytes[0] : 0;
     const char *text = (const char *)bytes + (n > 0);
     n -= n > 0;
-    t->bert.clean_text = how & 1;
-    t->bert.chinese = how & 2;
-    t->bert.strip_accents = how & 4;
-    t->bert.lowercase = how & 8;
+    t->normalizer.items[0].bert.clean_text = how & 1;
+    t->normalizer.items[0].bert.chinese = how & 2;
+    t->normalizer.items[0].bert.strip_accents = how & 4;
+    t->normalizer.items[0].bert.lowercase = how & 8;
     bool valid = mha__utf8_check(text, n) == n;
     mha_status status = mha_tokenizer_encode(t, text, n, NULL, 0, NULL, &e, &err);
     fuzz_check(status == (valid ? MHA_OK : MHA_ERR_ARG), "UTF-8 is encoded, anything else refused");

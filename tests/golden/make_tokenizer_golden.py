@@ -30,6 +30,13 @@ OFFSET_TEXTS = [
     "\U00011938\u1c89\ua7cb \U00010d50 \U00016ea0 \u0130\u0130",
     "don't can't -- (a) [b] {c} <d> $5 #1 @x ^ ` ~ | \\ \u2014 \u00bf \u00ab \u2e52 \u10fb",
 ]
+BYTE_TEXTS = [
+    "it's IT'S we'll WE'LL \u017f'\u017f 's'T'Re'VE'm'LL'd don't", "a  b   c \t d\n\n e \r\n  \n f\u3000\u3000g \u00a0h   ",
+    "1 12 123 1234 12345 \u0661\u0662\u0663\u0664 \u00bd\u2167 x1y2 3.14", "!!!\n\n??? ...\r\n <|x|> \u201cq\u201d \u2014 _a_",
+    "e\u0301a\u0323\u0302 \u212b \u0344 \ud55c\uad6d\uc5b4 \u1112\u1161\u11ab \uc5b4\u11a7 \ufb01 \u2460 \u0958",
+    "\u65e5\u672c\u8a9e\U0001f600\U0001f469\u200d\U0001f52c\u200b\u00ad\ufeff\ue000\U0010fffd", "<s>x</s> y <unk>z <|endoftext|>a <think> b",
+    "\u2581a \u2581\u2581 b\u2581", " ", "  ", "\n", " a", "a ", "<0x41><0xE3> Ġ Ċ", "x" * 300, "ab" * 150 + " " + "!" * 200,
+]
 WORDS = ["a", "b", "c", "ab", "ba", "##a", "##b", "##c", "##ab", "e", "##e", "x", "##x", ",", "é", "zz", "##zz"]
 
 
@@ -153,7 +160,8 @@ def recorded(golden, models, name, tok):
         entry = next(m for m in json.load(f)["models"] if m["name"] == name)["tokenizer"]
     out = []
     for r in entry["strings"]:
-        c = case(tok, r["text"], normalized=r["normalized"], pretokens=r["pretokens"])
+        stages = {k: r[k] for k in ("normalized", "pretokens") if r[k] is not None}
+        c = case(tok, r["text"], **stages)
         plain = case(tok, r["text"], add_specials=False)
         assert c["ids"] == r["ids"] and plain["ids"] == r["ids_plain"] and plain["decoded"] == r["decoded"], r["text"]
         assert plain["offsets"] == byte_offsets(r["text"], r["offsets_plain"])
@@ -202,6 +210,10 @@ def main():
     for name in ("bert-tiny", "bert-mlm-tiny"):
         group(name, os.path.join(models, name), lambda t, n=name: recorded(golden, models, n, t) + [case(t, x) for x in OFFSET_TEXTS])
         group(name + "-v4", os.path.join(models, name, "v4"), lambda t, n=name: recorded(golden, models, n, t))
+    for name in ("gpt2-tiny", "llama-tiny", "llama-linear-tiny", "llama-yarn-tiny", "mistral-tiny", "qwen2-tiny", "qwen3-tiny", "gemma2-tiny"):
+        group(name, os.path.join(models, name), lambda t, n=name: recorded(golden, models, n, t) + [
+            case(t, x) for x in OFFSET_TEXTS + BYTE_TEXTS])
+        group(name + "-v4", os.path.join(models, name, "v4"), lambda t, n=name: recorded(golden, models, n, t)[:12])
     for name, source in SMALL.items():
         group("small-" + name, source, lambda t: [case(t, x) for x in SMALL_TEXTS] + [
             case(t, a, b, add_specials=s, limit=n) for a, b in SMALL_PAIRS for n in (0, 6, 7) for s in (True, False)] + [

@@ -63,10 +63,10 @@ static bool is_text(const mha__slice *slice, const char *text, size_t n)
 
 static void settings(bool clean, bool chinese, bool strip, bool lower)
 {
-    tokenizer->bert.clean_text = clean;
-    tokenizer->bert.chinese = chinese;
-    tokenizer->bert.strip_accents = strip;
-    tokenizer->bert.lowercase = lower;
+    tokenizer->normalizer.items[0].bert.clean_text = clean;
+    tokenizer->normalizer.items[0].bert.chinese = chinese;
+    tokenizer->normalizer.items[0].bert.strip_accents = strip;
+    tokenizer->normalizer.items[0].bert.lowercase = lower;
 }
 
 static void test_clean_and_chinese(void **state)
@@ -112,8 +112,7 @@ static void test_splitting(void **state)
         size_t n = 1 + (size_t)mha__utf8_write(c, text + 1);
         text[n++] = 'a';
         mha__slice in = {.bytes = text, .n = n};
-        pass.word_count = 0;
-        assert_int_equal(tokenizer->splitter->split(tokenizer, &pass, &in), MHA_OK);
+        assert_int_equal(mha__edits_run(&tokenizer->splitter, &pass, pass.rewritten, &in), MHA_OK);
         if (pass.word_count != (space[c] ? 2u : punctuation[c] ? 3u : 1u)) fail_msg("U+%04X", (unsigned)c);
     }
     mha__pass_free(&pass);

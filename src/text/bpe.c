@@ -1,0 +1,312 @@
+/* bpe.c - the BPE model: a word is its characters, of which the pair with the lowest rank is joined, the leftmost first,
+ * until no pair has one.
+ *
+ * Symbols are a linked list in an array, candidates a heap by rank and place, so a word of n characters takes n log n
+ * steps, and words are as long as the file's pre-tokenizer makes them: with none, the whole text. A candidate may be out of
+ * date when its turn comes; it counts if its two symbols would still become the token that it was made for, which is
+ * the reference's rule.
+ */
+#include "text/tokenizer.h"
+
+#include "base/ctx.h"
+#include "base/utf8.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { NONE = -1 };
+
+typedef struct symbol {
+    int32_t id;
+    uint32_t length;     /* bytes; 0 = joined to the one before */
+    uint32_t prev, next; /* index; UINT32_MAX at the ends */
+} symbol;
+
+typedef struct candidate {
+    uint32_t rank, at; /* `at` is the left symbol */
+    int32_t made;
+} candidate;
+
+/* One word at work. */
+typedef struct merging {
+    const mha__bpe *bpe;
+    mha__pass *pass;
+    uint32_t symbols;
+    size_t candidates;
+} merging;
+
+static symbol *symbols_of(const merging *m)
+{
+    return m->pass->work.items;
+}
+
+/* ---- the word as characters ---- */
+
+static void add_symbol(merging *m, int32_t id, size_t length)
+{
+    uint32_t at = m->symbols++;
+    symbols_of(m)[at] = (symbol){id, (uint32_t)length, at - 1, at + 1}; /* the first one's prev is UINT32_MAX */
+}
+
+/* Adds the bytes of a character, if all of them have tokens. */
+static bool add_bytes(merging *m, const char *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (m->bpe->bytes[(unsigned char)p[i]] < 0) return false;
+    for (size_t i = 0; i < n; i++)
+        add_symbol(m, m->bpe->bytes[(unsigned char)p[i]], 1);
+    return true;
+}
+
+/* As in the reference, an unknown character waits for the next one that has a token of its own: those that become bytes
+ * overtake it. */
+static void add_characters(const mha_tokenizer *t, merging *m, const char *p, size_t n)
+{
+    size_t unknown = 0; /* bytes of the waiting one, 0 = none */
+    for (size_t at = 0, length; at < n; at += length) {
+        uint32_t code = 0;
+        length = (size_t)mha__utf8_read(p + at, n - at, &code);
+        int32_t id = code < MHA__BYTE_CHARS ? m->bpe->chars[code] : mha__vocab_find(&t->vocab, p + at, length);
+        if (id < 0 && m->bpe->byte_fallback && add_bytes(m, p + at, length)) continue;
+        if (id < 0 && m->bpe->unk < 0) continue;
+        if (unknown > 0 && (id >= 0 || !m->bpe->fuse_unk)) {
+            add_symbol(m, m->bpe->unk, unknown);
+            unknown = 0;
+        }
+        if (id >= 0)
+            add_symbol(m, id, length);
+        else
+            unknown += length;
+    }
+    if (unknown > 0) add_symbol(m, m->bpe->unk, unknown);
+    if (m->symbols > 0) symbols_of(m)[m->symbols - 1].next = UINT32_MAX;
+}
+
+/* ---- the heap: lowest rank first, then leftmost ---- */
+
+static bool is_before(candidate a, candidate b)
+{
+    return a.rank < b.rank || (a.rank == b.rank && a.at < b.at);
+}
+
+static void sift_down(candidate *heap, size_t n, size_t at)
+{
+    candidate moving = heap[at];
+    for (size_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && is_before(heap[child + 1], heap[child])) child++;
+        if (!is_before(heap[child], moving)) break;
+        heap[at] = heap[child];
+    }
+    heap[at] = moving;
+}
+
+static void sift_up(candidate *heap, size_t at)
+{
+    candidate moving = heap[at];
+    for (; at > 0 && is_before(moving, heap[(at - 1) / 2]); at = (at - 1) / 2)
+        heap[at] = heap[(at - 1) / 2];
+    heap[at] = moving;
+}
+
+static candidate pop(merging *m)
+{
+    candidate *heap = m->pass->queue.items;
+    candidate top = heap[0];
+    heap[0] = heap[--m->candidates];
+    if (m->candidates > 0) sift_down(heap, m->candidates, 0);
+    return top;
+}
+
+/* Appends the pair that begins with symbol `at`, if it has a rank; says whether it did. */
+static mha_status append_pair(merging *m, uint32_t at, bool *appended)
+{
+    const symbol *s = symbols_of(m);
+    int64_t rank = mha__pairs_get(&m->bpe->merges, (uint32_t)s[at].id, (uint32_t)s[s[at].next].id);
+    *appended = rank >= 0;
+    if (rank < 0) return MHA_OK;
+    MHA__TRY(mha__work_grow(m->pass, &m->pass->queue, m->candidates + 1, sizeof(candidate)));
+    ((candidate *)m->pass->queue.items)[m->candidates++] = (candidate){(uint32_t)rank, at, m->bpe->made[rank]};
+    return MHA_OK;
+}
+
+static mha_status push_pair(merging *m, uint32_t at)
+{
+    bool appended;
+    MHA__TRY(append_pair(m, at, &appended));
+    if (appended) sift_up(m->pass->queue.items, m->candidates - 1);
+    return MHA_OK;
+}
+
+/* ---- merging ---- */
+
+static mha_status merge(merging *m, candidate c)
+{
+    symbol *s = symbols_of(m);
+    symbol *left = &s[c.at];
+    if (left->length == 0 || left->next == UINT32_MAX) return MHA_OK;
+    symbol *right = &s[left->next];
+    int64_t rank = mha__pairs_get(&m->bpe->merges, (uint32_t)left->id, (uint32_t)right->id);
+    if (rank < 0 || m->bpe->made[rank] != c.made) return MHA_OK;
+    left->id = c.made;
+    left->length += right->length;
+    left->next = right->next;
+    right->length = 0;
+    if (left->next != UINT32_MAX) s[left->next].prev = c.at;
+    if (left->prev != UINT32_MAX) MHA__TRY(push_pair(m, left->prev));
+    return left->next != UINT32_MAX ? push_pair(m, c.at) : MHA_OK;
+}
+
+static mha_status merge_all(merging *m)
+{
+    bool appended;
+    for (uint32_t at = 0; at + 1 < m->symbols; at++)
+        MHA__TRY(append_pair(m, at, &appended));
+    for (size_t at = m->candidates / 2; at-- > 0;)
+        sift_down(m->pass->queue.items, m->candidates, at);
+    while (m->candidates > 0)
+        MHA__TRY(merge(m, pop(m)));
+    return MHA_OK;
+}
+
+static mha_status bpe_tokenize(const mha_tokenizer *t, mha__pass *pass, const mha__slice *in, const mha__word *word)
+{
+    const char *p = in->bytes + word->begin;
+    size_t n = word->end - word->begin;
+    merging m = {.bpe = &t->bpe, .pass = pass};
+    int32_t id = t->bpe.ignore_merges ? mha__vocab_find(&t->vocab, p, n) : NONE;
+    if (id >= 0) return mha__pass_token(pass, in, id, word->begin, word->end);
+    if (n >= UINT32_MAX)
+        return mha__fail(pass->err, MHA_ERR_UNSUPPORTED, "text: want words below 4 GiB, got one of %zu bytes", n);
+    MHA__TRY(mha__work_grow(pass, &pass->work, n, sizeof(symbol)));
+    add_characters(t, &m, p, n);
+    MHA__TRY(merge_all(&m));
+    size_t begin = word->begin;
+    for (uint32_t at = m.symbols > 0 ? 0 : UINT32_MAX; at != UINT32_MAX; at = symbols_of(&m)[at].next) {
+        size_t end = begin + symbols_of(&m)[at].length;
+        MHA__TRY(mha__pass_token(pass, in, symbols_of(&m)[at].id, begin, end));
+        begin = end;
+    }
+    return MHA_OK;
+}
+
+/* ---- loading ---- */
+
+/* The two halves of "a b" (one space), or of ["a", "b"]. */
+static bool split_merge(const json_t *value, const char *half[2], size_t n[2])
+{
+    if (json_is_string(value)) {
+        const char *text = json_string_value(value);
+        const char *space = strchr(text, ' ');
+        if (!space || strchr(space + 1, ' ') || strlen(text) != json_string_length(value)) return false;
+        half[0] = text;
+        half[1] = space + 1;
+        n[0] = (size_t)(space - text);
+        n[1] = strlen(half[1]);
+        return true;
+    }
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *part = json_array_get(value, i);
+        if (!json_is_string(part) || json_array_size(value) != 2) return false;
+        half[i] = json_string_value(part);
+        n[i] = json_string_length(part);
+    }
+    return true;
+}
+
+static mha_status refuse_merge(size_t index, const char *want, const json_t *value, mha_error *err)
+{
+    char shown[80] = "";
+    if (json_is_array(value) && json_array_size(value) == 2)
+        snprintf(shown, sizeof shown, "[%.30s, %.30s]", mha__json_show(&(mha__quoted){0}, json_array_get(value, 0)),
+                 mha__json_show(&(mha__quoted){0}, json_array_get(value, 1)));
+    return mha__fail(err, MHA_ERR_FORMAT, MHA__TOKENIZER_FILE ": model.merges[%zu]: want %s, got %s", index, want,
+                     *shown ? shown : mha__json_show(&(mha__quoted){0}, value));
+}
+
+/* The id of the two halves put together. */
+static mha_status find_joined(mha_tokenizer *t, const char *const half[2], const size_t n[2], int32_t *id,
+                              mha_error *err)
+{
+    char *joined = mha__alloc(t->ctx, n[0] + n[1] + 1);
+    if (!joined) return mha__no_memory(err, n[0] + n[1] + 1, "the merges");
+    memcpy(joined, half[0], n[0]);
+    memcpy(joined + n[0], half[1], n[1]);
+    *id = mha__vocab_find(&t->vocab, joined, n[0] + n[1]);
+    mha__free(t->ctx, joined);
+    return MHA_OK;
+}
+
+static mha_status load_merge(mha_tokenizer *t, const json_t *value, bool strings, size_t index, mha_error *err)
+{
+    const char *half[2];
+    size_t n[2];
+    int32_t made = NONE;
+    if (json_is_string(value) != strings || !split_merge(value, half, n))
+        return refuse_merge(index, strings ? "\"a b\", two tokens with one space between" : "[a, b], two tokens", value,
+                            err);
+    int32_t left = mha__vocab_find(&t->vocab, half[0], n[0]);
+    int32_t right = mha__vocab_find(&t->vocab, half[1], n[1]);
+    if (left < 0 || right < 0) return refuse_merge(index, "two tokens of model.vocab", value, err);
+    MHA__TRY(find_joined(t, half, n, &made, err));
+    if (made < 0) return refuse_merge(index, "two tokens that make up another one of model.vocab", value, err);
+    t->bpe.made[index] = made;
+    return mha__pairs_put(&t->bpe.merges, (uint32_t)left, (uint32_t)right, (uint32_t)index, err);
+}
+
+static mha_status load_merges(mha_tokenizer *t, const mha__json_obj *json, mha_error *err)
+{
+    const json_t *list;
+    const json_t *value;
+    size_t i;
+    MHA__TRY(mha__json_array(json, "merges", MHA__REQUIRED, &list, err));
+    size_t count = json_array_size(list);
+    t->bpe.merges.ctx = t->ctx;
+    t->bpe.made = mha__calloc(t->ctx, count + 1, sizeof *t->bpe.made);
+    if (!t->bpe.made) return mha__no_memory(err, (count + 1) * sizeof *t->bpe.made, "the merges");
+    bool strings = json_is_string(json_array_get(list, 0));
+    json_array_foreach(list, i, value) MHA__TRY(load_merge(t, value, strings, i, err));
+    return MHA_OK;
+}
+
+static void find_characters(mha_tokenizer *t)
+{
+    char text[8];
+    for (uint32_t code = 0; code < MHA__BYTE_CHARS; code++)
+        t->bpe.chars[code] = mha__vocab_find(&t->vocab, text, (size_t)mha__utf8_write(code, text));
+    for (unsigned byte = 0; byte < 256; byte++) {
+        snprintf(text, sizeof text, "<0x%02X>", byte);
+        t->bpe.bytes[byte] = mha__vocab_find(&t->vocab, text, 6);
+    }
+}
+
+/* A file that would have tokens carry a prefix or a suffix, or be dropped at random, is of another family. */
+static mha_status refuse_options(const mha__json_obj *json, mha_error *err)
+{
+    const char *prefix = "";
+    const char *suffix = "";
+    double dropout = 0;
+    MHA__TRY(mha__json_string(json, "continuing_subword_prefix", MHA__OPTIONAL, &prefix, NULL, err));
+    MHA__TRY(mha__json_string(json, "end_of_word_suffix", MHA__OPTIONAL, &suffix, NULL, err));
+    MHA__TRY(mha__json_number(json, "dropout", MHA__OPTIONAL, 0, 1, &dropout, err));
+    if (*prefix) return mha__json_refuse(json, "continuing_subword_prefix", "null: others are not supported", err);
+    if (*suffix) return mha__json_refuse(json, "end_of_word_suffix", "null: others are not supported", err);
+    if (dropout > 0) return mha__json_refuse(json, "dropout", "null: the same text gives the same tokens", err);
+    return MHA_OK;
+}
+
+static mha_status bpe_load(mha_tokenizer *t, const mha__json_obj *json, void *into, mha_error *err)
+{
+    (void)into;
+    const char *unk = NULL;
+    MHA__TRY(refuse_options(json, err));
+    MHA__TRY(mha__json_bool(json, "fuse_unk", MHA__OPTIONAL, &t->bpe.fuse_unk, err));
+    MHA__TRY(mha__json_bool(json, "byte_fallback", MHA__OPTIONAL, &t->bpe.byte_fallback, err));
+    MHA__TRY(mha__json_bool(json, "ignore_merges", MHA__OPTIONAL, &t->bpe.ignore_merges, err));
+    MHA__TRY(mha__json_string(json, "unk_token", MHA__OPTIONAL, &unk, NULL, err));
+    MHA__TRY(mha__vocab_load(t, json, err));
+    t->bpe.unk = unk ? mha__vocab_find(&t->vocab, unk, strlen(unk)) : NONE;
+    if (unk && t->bpe.unk < 0) return mha__json_refuse(json, "unk_token", "a token of model.vocab", err);
+    find_characters(t);
+    return load_merges(t, json, err);
+}
+
+const mha__model_kind mha__model_bpe = {{"BPE", bpe_load}, bpe_tokenize};
