@@ -13,6 +13,7 @@
     X(heads)               \
     X(report)              \
     X(draw)                \
+    X(plan)                \
     X(verify)              \
     X(bench)               \
     X(completion)

@@ -10,6 +10,7 @@
 #include "mha/layer.h"
 #include "mha/limits.h"
 #include "mha/model.h"
+#include "mha/plan.h"
 #include "mha/rng.h"
 #include "mha/rope.h"
 #include "mha/text.h"

@@ -4,12 +4,12 @@
  */
 #include "mha/limits.h"
 
+#include "base/clock.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "kernel/kernel.h"
 #include <inttypes.h>
-#include <time.h>
 
 enum {
     RUNS_LEAST = 5,
@@ -18,10 +18,6 @@ enum {
     SLICES = 8 /* of the memory for each thread: one that wakes up late reads less */
 };
 static const double TOTAL_SECONDS = 0.1, FMA_SECONDS = 0.004;
-/* A run of one thread that takes longer is timed by the thread's own clock, which does not run while other programs
- * have the core. In shorter ones that clock is off by some microseconds now and then, and the wall's has undisturbed
- * moments. */
-static const double LONG_SECONDS = 0.001;
 
 typedef struct run {
     const mha__kernels *kernels;
@@ -30,26 +26,19 @@ typedef struct run {
     int64_t bytes, slice; /* to read */
 } run;
 
-static double now(clockid_t clock)
-{
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static double seconds_of(mha_ctx *ctx, int64_t count, mha__task_fn task, run *r, clockid_t clock)
 {
-    const double start = now(clock);
+    const double start = mha__now(clock);
     mha__parallel(ctx, count, task, r);
-    return now(clock) - start;
+    return mha__now(clock) - start;
 }
 
 static double best_of(mha_ctx *ctx, int64_t count, mha__task_fn task, run *r)
 {
     double best = seconds_of(ctx, count, task, r, CLOCK_MONOTONIC);
-    const clockid_t clock = mha__threads(ctx) == 1 && best > LONG_SECONDS ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
-    const double end = now(CLOCK_MONOTONIC) + TOTAL_SECONDS;
-    for (int i = 1; i < RUNS_LEAST || now(CLOCK_MONOTONIC) < end; i++) {
+    const clockid_t clock = mha__clock_for(mha__threads(ctx), best);
+    const double end = mha__now(CLOCK_MONOTONIC) + TOTAL_SECONDS;
+    for (int i = 1; i < RUNS_LEAST || mha__now(CLOCK_MONOTONIC) < end; i++) {
         const double seconds = seconds_of(ctx, count, task, r, clock);
         best = seconds < best ? seconds : best;
     }

@@ -1,0 +1,87 @@
+#!/bin/sh
+# test_cli_plan.sh - `mha plan`: the numbers of the walk-throughs in all three outputs, the measured times, wrong options.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+
+# ---- the table of head configurations: number of rows, the first, the last ----
+expect 0 "$MHA" plan --d-model 768 --layers 12 --vocab 50257 --seq 1024 --json
+at rows.# 29
+at rows.0.heads 8
+at rows.0.head_dim 96
+at rows.0.kv_groups 8
+at rows.0.kv_heads 1
+at rows.0.parameters 1327104
+at rows.0.reduction 0.4375
+at rows.28.heads 64
+at rows.28.parameters 2359296
+at rows.28.reduction 0.0
+at rows.28.kv_bytes 75497472 # 2 x 12 layers x 1024 tokens x 768 numbers x 4 bytes
+at model.parameters 123532032
+at model.estimated true
+at variants.# 7
+at variants.0.variant mha
+at variants.0.biases.total 3072
+at variants.3.variant gqa
+at variants.3.kv_heads 3
+at recommendation.variant gqa
+"$JSON_AT" rows.0.prefill_ms <out >/dev/null 2>&1 && fail 'a time that nobody measured'
+
+# CSV has the same rows; cells with reasons are quoted.
+expect 0 "$MHA" plan --d-model 768 --csv
+[ "$(wc -l <out)" = 37 ] || fail "not a heading, 29 layouts and 7 variants: $(cat out)"
+has out 'layout,mqa,8,96,8,1,1327104,1728,0.4375,'
+has out 'variant,mqa,12,64,12,1,1277952,1664,0.458333,'
+[ "$(awk -F, '{ print NF }' out | sort -u)" = 15 ] || fail 'rows of different lengths'
+
+# ---- parameters of one layer, and its share of a model of 175 billion ----
+expect 0 "$MHA" plan --d-model 12288 --heads 96 --parameters 175000000000
+has out 'mha       150994944  150994944  150994944  150994944        0  603979776   604028928     0.35%'
+has out 'Recommended: gqa, 96 heads, 12 for keys and values'
+has out 'experts'
+expect 0 "$MHA" plan --d-model 4096 --heads 32 --parameters 175000000000
+has out '67108864    67125248     0.04%'
+
+# ---- small models, and what they cannot have ----
+expect 0 "$MHA" plan --d-model 7 --heads 7 --layers 1 --vocab 10
+has out 'Recommended: mha, 7 heads, 7 for keys and values'
+has out 'no divisor but 1 and itself'
+expect 0 "$MHA" plan --d-model 7 --heads 7 --json
+at variants.3.left_out 'the number of heads has no divisor but 1 and itself'
+
+# ---- the clock ----
+expect 0 "$MHA" plan --d-model 32 --heads 4 --layers 1 --seq 8 --dtype bf16 --measure --seconds 0.001 --json -t 1
+for path in rows.0.prefill_ms rows.0.decode_ms variants.5.prefill_ms variants.5.decode_ms; do
+    got=$("$JSON_AT" "$path" <out) || fail "no $path in the JSON"
+    awk -v x="$got" 'BEGIN { exit !(x + 0 > 0) }' || fail "$path is $got, not positive"
+done
+expect 0 "$MHA" plan --d-model 1024 --layers 1 --seq 2 --measure --seconds 0.001
+has out 'Not measured: heads 1, groups 1: head_dim = 1024: must be 1 to 512'
+
+# ---- wrong use: a sentence with the option and its value ----
+wrong() {
+    name=$1 value=$2
+    shift 2
+    refused 2 "$MHA" plan "$@"
+    has err "$name"
+    has err "$value"
+}
+refused 2 "$MHA" plan
+has err '--d-model'
+wrong --d-model 0 --d-model 0
+wrong --d-model -768 --d-model -768
+wrong --d-model 99999999999999999999 --d-model 99999999999999999999
+wrong --d-model 768x --d-model 768x
+wrong heads 7 --d-model 768 --heads 7
+wrong --layers 0 --d-model 768 --layers 0
+wrong --vocab 1e5 --d-model 768 --vocab 1e5
+wrong --seq 4294967297 --d-model 768 --seq 4294967297
+wrong --dtype f64 --d-model 768 --dtype f64
+wrong --prune 1 --d-model 768 --prune 1
+wrong --top-k 0 --d-model 768 --top-k 0
+wrong top_k 5 --d-model 768 --experts 4 --top-k 5
+wrong seq 4294967296 --d-model 1048576 --layers 65536 --seq 4294967296 --batch 1048576
+wrong --seconds 1 --d-model 768 --seconds 1
+wrong --seconds 0 --d-model 768 --measure --seconds 0
+wrong 'options only' text --d-model 768 text
+finish
