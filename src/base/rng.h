@@ -21,6 +21,11 @@ static inline double mha__rng_unit64(mha_rng *rng)
     return (double)(mha__rng_u64(rng) & ((UINT64_C(1) << 53) - 1)) * 0x1p-53;
 }
 
+/* Makes normal numbers of 16 uniform ones, as PyTorch's vector kernels do. The second needs a CPU with MHA__AVX2; both
+ * give the same bits. */
+void mha__normal_any(float *x, float mean, float std);
+void mha__normal_avx2(float *x, float mean, float std);
+
 /* The generator is there, and so is x, of n >= 0 numbers. `call` is the function's name, for the sentence. */
 mha_status mha__rng_check(const mha_rng *rng, const void *x, int64_t n, const char *call, mha_error *err);
 

@@ -4,6 +4,7 @@
  * Below 16 numbers PyTorch works in double with the C library's functions, from 16 on in blocks of 16 in float32. Its
  * vector kernels take logarithm, sine and cosine from single-precision polynomials (Moshier's Cephes library), with
  * fused multiply-adds where fmaf stands here; every bit of a result depends on that. */
+#include "base/cpu.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include <math.h>
@@ -12,14 +13,18 @@
 enum { BLOCK = 16, HALF = BLOCK / 2 };
 static const double TWO_PI = 0x1.921fb54442d18p+2;
 
+/* Everything below works on the 8 pairs of a block side by side, in loops that compilers make into vectors. Where fmaf
+ * is a call, that is what takes the time: so the same code is compiled once more for CPUs that have the instruction. */
+#define INLINE static inline __attribute__((always_inline))
+
 /* ---- polynomials in float32 ---- */
 
 /* x = m 2^e with m in [1/2, 1); x is positive and normal. */
-static float split(float x, int *e)
+INLINE float split(float x, int32_t *e)
 {
-    uint32_t bits;
+    int32_t bits;
     memcpy(&bits, &x, sizeof bits);
-    *e = (int)(bits >> 23) - 126;
+    *e = (bits >> 23) - 126;
     bits = (bits & 0x007FFFFF) | 0x3F000000;
     memcpy(&x, &bits, sizeof x);
     return x;
@@ -27,34 +32,29 @@ static float split(float x, int *e)
 
 /* log x for positive normal x: m goes to [sqrt 1/2, sqrt 2), and log m to m - m^2 / 2 + m^3 P(m) about 1; log 2 comes
  * in two parts, of which the first times e is exact. */
-static float vector_log(float x)
+INLINE float vector_log(float x)
 {
-    static const float P[] = {7.0376836292e-2F,  -1.1514610310e-1F, 1.1676998740e-1F,
-                              -1.2420140846e-1F, 1.4249322787e-1F,  -1.6668057665e-1F,
-                              2.0000714765e-1F,  -2.4999993993e-1F, 3.3333331174e-1F};
-    int e;
-    float m = split(x, &e);
-    if (m < 0x1.6a09e6p-1F) {
-        e--;
-        m = (m - 1) + m;
-    } else {
-        m -= 1;
-    }
-    const float z = m * m;
-    float y = P[0];
-    for (size_t k = 1; k < sizeof P / sizeof *P; k++)
-        y = fmaf(y, m, P[k]);
-    y *= m;
-    y = fmaf(y, z, (float)e * -2.12194440e-4F);
-    y -= 0.5F * z;
-    return (m + y) + (float)e * 0.693359375F;
+    int32_t e;
+    const float part = split(x, &e);
+    const int32_t low = part < 0x1.6a09e6p-1F;
+    const float m = (part - 1) + (low ? part : 0), z = m * m, n = (float)(e - low);
+    float y = fmaf(7.0376836292e-2F, m, -1.1514610310e-1F);
+    y = fmaf(y, m, 1.1676998740e-1F);
+    y = fmaf(y, m, -1.2420140846e-1F);
+    y = fmaf(y, m, 1.4249322787e-1F);
+    y = fmaf(y, m, -1.6668057665e-1F);
+    y = fmaf(y, m, 2.0000714765e-1F);
+    y = fmaf(y, m, -2.4999993993e-1F);
+    y = fmaf(y, m, 3.3333331174e-1F) * m;
+    y = fmaf(y, z, n * -2.12194440e-4F) - 0.5F * z;
+    return (m + y) + n * 0.693359375F;
 }
 
 /* Sine and cosine of x in [0, 2 pi]. j counts eighths of the circle to the nearest even number; pi / 4 comes in three
  * parts. */
-static void vector_sincos(float x, float *sine, float *cosine)
+INLINE void vector_sincos(float x, float *sine, float *cosine)
 {
-    const int j = ((int)(x * 1.27323954473516F) + 1) & ~1;
+    const int32_t j = ((int32_t)(x * 1.27323954473516F) + 1) & ~1;
     x = fmaf((float)j, -0.78515625F, x);
     x = fmaf((float)j, -2.4187564849853515625e-4F, x);
     x = fmaf((float)j, -3.77489497744594108e-8F, x);
@@ -70,16 +70,37 @@ static void vector_sincos(float x, float *sine, float *cosine)
 
 /* ---- blocks of 16: uniform numbers become normal ones; number j and number j + 8 are a pair ---- */
 
-static void block_vector(float *x, float mean, float std)
+INLINE void block_vector(float *x, float mean, float std)
 {
+    float r[HALF], sine[HALF], cosine[HALF];
+    for (int j = 0; j < HALF; j++)
+        r[j] = -2 * vector_log(1 - x[j]);
+    for (int j = 0; j < HALF; j++)
+        r[j] = sqrtf(r[j]);
+    for (int j = 0; j < HALF; j++)
+        vector_sincos((float)TWO_PI * x[j + HALF], &sine[j], &cosine[j]);
     for (int j = 0; j < HALF; j++) {
-        const float r = sqrtf(-2 * vector_log(1 - x[j]));
-        float sine, cosine;
-        vector_sincos((float)TWO_PI * x[j + HALF], &sine, &cosine);
-        x[j] = fmaf(r * cosine, std, mean);
-        x[j + HALF] = fmaf(r * sine, std, mean);
+        x[j] = fmaf(r[j] * cosine[j], std, mean);
+        x[j + HALF] = fmaf(r[j] * sine[j], std, mean);
     }
 }
+
+void mha__normal_any(float *x, float mean, float std)
+{
+    block_vector(x, mean, std);
+}
+
+#ifdef __x86_64__
+__attribute__((target("avx2,fma"))) void mha__normal_avx2(float *x, float mean, float std)
+{
+    block_vector(x, mean, std);
+}
+#else
+void mha__normal_avx2(float *x, float mean, float std)
+{
+    mha__normal_any(x, mean, std);
+}
+#endif
 
 /* As PyTorch with ATEN_CPU_CAPABILITY=default: the functions are the C library's, the last step is fused there too. */
 static void block_scalar(float *x, float mean, float std)
@@ -120,7 +141,8 @@ static double normal_f64(mha_rng *rng)
 /* A rest that fills no block makes PyTorch draw the last 16 numbers anew. */
 static void normal_blocks(mha_rng *rng, float mean, float std, float *x, int64_t n)
 {
-    void (*const transform)(float *, float, float) = rng->kernels == MHA_RNG_SCALAR ? block_scalar : block_vector;
+    void (*transform)(float *, float, float) = mha__cpu_has(MHA__AVX2) ? mha__normal_avx2 : mha__normal_any;
+    if (rng->kernels == MHA_RNG_SCALAR) transform = block_scalar;
     for (int64_t i = 0; i < n; i++)
         x[i] = mha__rng_unit(rng);
     for (int64_t i = 0; i + BLOCK <= n; i += BLOCK)

@@ -1,6 +1,7 @@
 /* test_base_rng.c - what the header of the generator promises beside the recorded numbers: long streams (digests of
  * PyTorch's bytes), what a call takes from the stream, laws, refusals. */
-#include "mha/rng.h"
+#include "base/cpu.h"
+#include "base/rng.h"
 #include "support/check.h"
 #include "support/sha256.h"
 #include <float.h>
@@ -60,6 +61,25 @@ static void test_stream(void **state)
     assert_true(x[0] == 0x1.22d6ap-4F);
     free(x);
     free(whole);
+}
+
+/* The form for AVX2 and the one for any CPU; also the least and the greatest uniform number there are. */
+static void test_both_forms(void **state)
+{
+    (void)state;
+    mha_rng rng;
+    mha_rng_manual_seed(&rng, 13);
+    for (int n = 0; n < 20000 && mha__cpu_has(MHA__AVX2); n++) {
+        float x[16], y[16];
+        assert_int_equal(mha_rng_rand(&rng, x, 16, NULL), MHA_OK);
+        x[n % 16] = n % 3 == 0 ? 0 : 1 - 0x1p-24F;
+        memcpy(y, x, sizeof y);
+        mha__normal_any(x, 0.5F, 1.5F);
+        mha__normal_avx2(y, 0.5F, 1.5F);
+        assert_memory_equal(x, y, sizeof x);
+        for (int i = 0; i < 16; i++)
+            assert_true(fabsf(x[i]) < 10); /* 0.5 + 1.5 sqrt(2 ln 2^24) is 9.2 */
+    }
 }
 
 /* A copy is a place in the stream: words, spare number and choice of kernels. */
@@ -275,15 +295,11 @@ static void test_refusals(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stream),
-        cmocka_unit_test(test_copy),
-        cmocka_unit_test(test_seed),
-        cmocka_unit_test(test_integers),
-        cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_linear_bound),
-        cmocka_unit_test(test_narrow_uniform),
-        cmocka_unit_test(test_padding_row),
-        cmocka_unit_test(test_multinomial_zero),
+        cmocka_unit_test(test_stream),       cmocka_unit_test(test_both_forms),
+        cmocka_unit_test(test_copy),         cmocka_unit_test(test_seed),
+        cmocka_unit_test(test_integers),     cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_linear_bound), cmocka_unit_test(test_narrow_uniform),
+        cmocka_unit_test(test_padding_row),  cmocka_unit_test(test_multinomial_zero),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
