@@ -24,8 +24,8 @@ static const verify_names pad_names = {.ids = "pad/input_ids",
                                        .logits = "pad/logits",
                                        .hidden_limit = 1e-4};
 
-/* Recorded, but this build computes no losses and no text. */
-static const char *const not_computed[] = {"train/loss", "gen/new_ids"};
+/* Recorded, but this build computes no losses. */
+static const char *const not_computed[] = {"train/loss"};
 
 static void check_part(const verify_entry *e, const mha_file *file, const verify_names *names, const char *part,
                        const mha_model *model, verify_log *log)
@@ -35,6 +35,16 @@ static void check_part(const verify_entry *e, const mha_file *file, const verify
     snprintf(name, sizeof name, "%s %s", e->name, part);
     verify_begin(&outcome, e->name, name);
     verify_forward(e, file, names, model, NULL, &outcome);
+    if (e->error->status == MHA_OK) verify_end(log, &outcome);
+}
+
+static void check_text(const verify_entry *e, const mha_file *file, const mha_model *model, verify_log *log)
+{
+    char name[200];
+    verify_case outcome;
+    snprintf(name, sizeof name, "%s text", e->name);
+    verify_begin(&outcome, e->name, name);
+    verify_generate(e, file, model, &outcome);
     if (e->error->status == MHA_OK) verify_end(log, &outcome);
 }
 
@@ -65,6 +75,7 @@ static void check_opened(cli_session *session, const char *folder, const verify_
     if (e->error->status == MHA_OK) check_part(e, file, &prompt_names, "prompt", model, log);
     if (e->error->status == MHA_OK && mha_file_find(file, pad_names.ids))
         check_part(e, file, &pad_names, "pad", model, log);
+    if (e->error->status == MHA_OK && mha_file_find(file, "gen/new_ids")) check_text(e, file, model, log);
     for (size_t n = 0; n < sizeof not_computed / sizeof *not_computed; n++)
         if (mha_file_find(file, not_computed[n])) verify_skip(log, not_computed[n]);
     mha_file_free(file);

@@ -150,6 +150,7 @@ typedef struct mha_layer_input {
     mha_cview keep;   /* [B, H, L, L] of bytes, non-zero = may be seen; zero strides broadcast; data NULL = none */
     mha_cache *cache; /* keys and values of earlier tokens, which this call's are appended to; NULL = none. Sequences
                                are those of the cache, `lengths` may leave some without a token; no keep, no probs */
+    int64_t sequence; /* with batch 1: which one of a cache of several */
     const float *cos, *sin; /* [B L, R/2] from mha_rope_angles, for the positions of all tokens; where there is rope */
     float *probs;           /* written: [B, H, L, L] probabilities; NULL = not wanted */
     void *workspace;        /* 64-byte aligned, from the _workspace function; NULL = allocated for this call */

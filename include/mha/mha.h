@@ -5,6 +5,7 @@
 #include "mha/attn.h"
 #include "mha/cache.h"
 #include "mha/ctx.h"
+#include "mha/generate.h"
 #include "mha/heads.h"
 #include "mha/io.h"
 #include "mha/layer.h"

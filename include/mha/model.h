@@ -99,6 +99,7 @@ typedef struct mha_model_input {
      * prompt in pieces, has the bits of the whole at once. B is that of the cache; a mask may only be padding at the
      * end, and may leave a sequence without a token. No on_attention. After a failure the cache is empty. */
     mha_model_cache *cache;
+    int64_t sequence; /* with batch 1 and a cache of several: which of its sequences this is */
 } mha_model_input;
 
 /* What is wanted; NULL fields are not computed. The callbacks run on the calling thread, layer by layer, so that

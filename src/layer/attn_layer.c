@@ -146,6 +146,11 @@ mha_status mha__layer_input(mha_layer_input *local, const mha_layer_input *given
     return MHA_OK;
 }
 
+static int64_t sequence_of(const mha_layer_input *in)
+{
+    return in->batch == 1 ? in->sequence : MHA_CACHE_ALL;
+}
+
 mha_status mha__attn_layer_plan(const mha_attn_layer *layer, const mha_layer_input *in, mha_attn_plan **plan,
                                 mha_error *err)
 {
@@ -170,7 +175,7 @@ mha_status mha__attn_layer_plan(const mha_attn_layer *layer, const mha_layer_inp
         if (in->keep.data || in->probs)
             return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: %s with a cache", in->probs ? "probs" : "keep");
         desc.kv_len = 0;
-        MHA__TRY(mha_cache_describe(in->cache, MHA_CACHE_ALL, in->length, &desc, err));
+        MHA__TRY(mha_cache_describe(in->cache, sequence_of(in), in->length, &desc, err));
     }
     return mha_attn_plan_create(layer->ctx, &desc, plan, err);
 }
@@ -235,8 +240,8 @@ static mha_status through_cache(const mha_attn_layer *layer, const mha_layer_inp
     const mha_cache_tokens fresh = {
         .size = sizeof fresh, .count = in->length, .counts = in->lengths, .dtype = MHA_F32, .k = args->k, .v = args->v};
     desc.window = layer->options.window;
-    MHA__TRY(mha_cache_append(in->cache, MHA_CACHE_ALL, &fresh, err));
-    return mha_cache_bind(in->cache, MHA_CACHE_ALL, in->lengths, &desc, args, err);
+    MHA__TRY(mha_cache_append(in->cache, sequence_of(in), &fresh, err));
+    return mha_cache_bind(in->cache, sequence_of(in), in->lengths, &desc, args, err);
 }
 
 mha_status mha__attn_layer_run(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,

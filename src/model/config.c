@@ -139,7 +139,8 @@ static mha_status derive(const mha__json_obj *root, mha__config *c, mha_error *e
     return mha__config_windows(root, c, err);
 }
 
-static mha_status read_keys(const mha__json_obj *root, mha__config *config, mha_error *err)
+static mha_status read_keys(mha_ctx *ctx, const char *folder, const mha__json_obj *root, mha__config *config,
+                            mha_error *err)
 {
     *config = (mha__config){.scaled = true};
     MHA__TRY(find_family(root, &config->family, err));
@@ -148,7 +149,8 @@ static mha_status read_keys(const mha__json_obj *root, mha__config *config, mha_
         MHA__TRY(read_key(root, &f->common[i], config, err));
     for (int i = 0; i < f->key_count; i++)
         MHA__TRY(read_key(root, &f->keys[i], config, err));
-    return derive(root, config, err);
+    MHA__TRY(derive(root, config, err));
+    return mha__config_eos(ctx, folder, root, config, err);
 }
 
 static mha_status read_file(mha_ctx *ctx, const char *folder, mha__config *config, char **text, mha_error *err)
@@ -157,7 +159,7 @@ static mha_status read_file(mha_ctx *ctx, const char *folder, mha__config *confi
     json_t *json = NULL;
     MHA__TRY(mha__read_whole(ctx, folder, FILE_NAME, MHA__CONFIG_BYTES, text, &bytes, err));
     MHA__TRY(mha__json_parse(FILE_NAME, *text, bytes, MHA__JSON_BOM, &json, err));
-    const mha_status status = read_keys(&(mha__json_obj){.json = json, .file = FILE_NAME}, config, err);
+    const mha_status status = read_keys(ctx, folder, &(mha__json_obj){.json = json, .file = FILE_NAME}, config, err);
     json_decref(json);
     if (bytes >= 3 && memcmp(*text, "\xEF\xBB\xBF", 3) == 0) memmove(*text, *text + 3, bytes - 2);
     return status;

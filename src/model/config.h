@@ -8,7 +8,8 @@
 #include <stddef.h>
 
 struct mha__family;
-struct mha__json_obj;
+
+enum { MHA__EOS = 16 }; /* tokens that may end a text; more are not looked at */
 
 /* Every dimension is >= 1 and within its limit (io/limits.h); heads divide hidden unless head_dim was given; kv_heads
  * divide heads. */
@@ -31,6 +32,8 @@ typedef struct mha__config {
     bool windowed;                      /* the window is used at all */
     int64_t full_layers;                /* Qwen: the first layers see all keys */
     bool slides[MHA__LAYERS];           /* which layers look through the window */
+    int32_t eos[MHA__EOS];              /* tokens that end a text */
+    int64_t eos_count;
 } mha__config;
 
 /* What a key of config.json must hold. null counts as absent, and absent takes the default. */

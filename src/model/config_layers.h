@@ -1,4 +1,5 @@
-/* config_layers.h - the parts of config.json that are more than one key: rotation, and which layers have a window. */
+/* config_layers.h - the parts of a config that are more than one key: rotation, which layers have a window, and which
+ * tokens end a text. */
 #ifndef MHA_MODEL_CONFIG_LAYERS_H
 #define MHA_MODEL_CONFIG_LAYERS_H
 
@@ -10,5 +11,9 @@ mha_status mha__config_rope(const mha__json_obj *root, mha__config *config, mha_
 
 /* Fills config->slides from layer_types, or by the family's rule. */
 mha_status mha__config_windows(const mha__json_obj *root, mha__config *config, mha_error *err);
+
+/* Fills config->eos from generation_config.json of the folder, or config.json. vocab is known. */
+mha_status mha__config_eos(mha_ctx *ctx, const char *folder, const mha__json_obj *root, mha__config *config,
+                           mha_error *err);
 
 #endif

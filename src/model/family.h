@@ -73,6 +73,7 @@ typedef struct mha__family {
     bool pre_norm, causal, rotary;
     bool embed_scaled; /* embeddings are multiplied by sqrt(hidden) */
     mha__window_rule window_rule;
+    int32_t eos; /* where no file says so; 0 = none */
 } mha__family;
 
 /* NULL if `model_type` is not built. */

@@ -54,20 +54,30 @@ static bool is_right_padded(const mha_model_input *in)
     return true;
 }
 
+/* Tokens that the cache holds of sequence b of the call. */
+static int64_t past_of(const pass *p, int64_t b)
+{
+    if (!p->in.cache) return 0;
+    return mha_model_cache_length(p->in.cache, p->in.batch == 1 ? p->in.sequence : b);
+}
+
 /* Every sequence must have room for its new tokens, so that no layer is the first to notice. */
 static mha_status check_cache(const mha_model *m, const pass *p, int64_t most, mha_error *err)
 {
     const mha_model_cache *c = p->in.cache;
     if (!c) return MHA_OK;
     if (c->model != m) return mha__fail(err, MHA_ERR_ARG, "mha_model_input: the cache is that of another model");
-    if (c->batch != p->in.batch)
+    if (p->in.batch == 1 && (p->in.sequence < 0 || p->in.sequence >= c->batch))
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: sequence is %lld, the cache has %lld",
+                         (long long)p->in.sequence, (long long)c->batch);
+    if (c->batch != p->in.batch && p->in.batch != 1)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch is %lld, but the cache has %lld sequences",
                          (long long)p->in.batch, (long long)c->batch);
     if (!p->right_padded || p->out.on_attention)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: %s with a cache",
                          p->right_padded ? "on_attention" : "a mask with holes");
-    for (int64_t b = 0; b < c->batch; b++) {
-        const int64_t L = p->in.length, past = mha_model_cache_length(c, b);
+    for (int64_t b = 0; b < p->in.batch; b++) {
+        const int64_t L = p->in.length, past = past_of(p, b);
         const int64_t fresh = p->in.mask ? leading_ones(p->in.mask + b * L, L) : L;
         if (past + fresh > c->tokens || past + fresh > most)
             return mha__fail(
@@ -156,6 +166,7 @@ static void describe(pass *p, const int64_t *lengths, float *probs)
 {
     p->layer = (mha_layer_input){.size = sizeof p->layer,
                                  .cache = p->in.cache ? p->in.cache->layer[0] : NULL,
+                                 .sequence = p->in.sequence,
                                  .batch = p->in.batch,
                                  .length = p->in.length,
                                  .cos = p->cos,
@@ -172,7 +183,7 @@ static void fill_arrays(pass *p)
     const int64_t L = p->in.length;
     if (p->zeros) memset(p->zeros, 0, (size_t)(p->in.batch * L) * sizeof *p->zeros);
     for (int64_t b = 0; b < p->in.batch; b++) {
-        const int64_t past = p->in.cache ? mha_model_cache_length(p->in.cache, b) : 0;
+        const int64_t past = past_of(p, b);
         p->lengths[b] = p->in.mask ? leading_ones(p->in.mask + b * L, L) : L;
         for (int64_t i = 0; i < L; i++) {
             const int64_t next = p->in.cache && i >= p->lengths[b] ? 0 : past + i; /* padding may lie beyond the last */

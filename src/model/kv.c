@@ -3,10 +3,12 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/options.h"
+#include "base/size.h"
 
 static mha_status create_layers(mha_model_cache *c, const mha_model_cache_options *o, mha_error *err)
 {
     const mha__config *config = &c->model->config;
+    const int64_t page = o->page_size ? o->page_size : 128; /* one more for each: of a shared one there is a copy */
     for (int64_t layer = 0; layer < config->layers; layer++) {
         const mha_cache_desc desc = {.size = sizeof desc,
                                      .batch = c->batch,
@@ -14,7 +16,7 @@ static mha_status create_layers(mha_model_cache *c, const mha_model_cache_option
                                      .head_dim = config->head_dim,
                                      .dtype = o->dtype,
                                      .page_size = o->page_size,
-                                     .capacity = o->tokens * c->batch,
+                                     .capacity = c->batch * (mha__round_up(o->tokens, page) + page),
                                      .window = config->slides[layer] ? config->window : 0};
         MHA__TRY(mha_cache_create(c->ctx, &desc, &c->layer[layer], err));
     }
@@ -30,6 +32,8 @@ static mha_status check_options(const mha_model *model, mha_model_cache_options 
     if (o->batch < 1 || o->batch > INT32_MAX)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_options: batch is %lld, not 1..2^31-1",
                          (long long)o->batch);
+    if (o->page_size < 0 || o->page_size > INT32_MAX)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_options: page_size is %lld", (long long)o->page_size);
     if (o->tokens < 1 || o->tokens > INT32_MAX)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_options: tokens is %lld, not 1..2^31-1",
                          (long long)o->tokens);

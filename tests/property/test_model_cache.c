@@ -182,6 +182,8 @@ static void test_refusals(void **state)
     feed(&f, cache, 0, 30);
     refused(&other, (mha_model_input){.batch = 1, .length = 1, .ids = f.ids, .cache = cache}, "another model");
     refused(&f, (mha_model_input){.batch = 2, .length = 1, .ids = f.ids, .cache = cache}, "1 sequences");
+    refused(&f, (mha_model_input){.batch = 1, .length = 1, .ids = f.ids, .cache = cache, .sequence = 1},
+            "sequence is 1");
     refused(&f, (mha_model_input){.batch = 1, .length = 3, .ids = f.ids, .mask = hole, .cache = cache}, "holes");
     refused(&f, (mha_model_input){.batch = 1, .length = 35, .ids = f.ids, .cache = cache},
             "35 tokens behind the 30 in the cache, which has room for 64");

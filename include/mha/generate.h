@@ -1,0 +1,70 @@
+/* generate.h - text from a decoder, token by token.
+ *
+ *     mha_prompt prompt = { ids, count };
+ *     mha_generate_options o = { .size = sizeof o, .max_new = 64, .sampling = { .temperature = 0.8, .top_p = 0.95 } };
+ *     int32_t out[64];  int64_t length;
+ *     mha_model_generate(model, &prompt, 1, &o, out, &length, &err);
+ *
+ * Greedy unless a temperature is set. A prompt's tokens do not depend on the others of the call, nor on how many run at
+ * once, to the bit. With one prompt and PyTorch's order of drawing, a seed gives what transformers draws from the same
+ * logits (torch.multinomial after torch.manual_seed).
+ */
+#ifndef MHA_GENERATE_H
+#define MHA_GENERATE_H
+
+#include "mha/model.h"
+#include "mha/rng.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How the next token is chosen. Zero every field that is not needed: greedy. The order is that of transformers:
+ * penalties, then, only when sampling, temperature, top_k, top_p, min_p. */
+typedef struct mha_sampling {
+    double temperature;        /* 0 = greedy; else > 0: logits are divided by it */
+    int64_t top_k;             /* 0 = off; the k greatest, and all that equal the k-th */
+    double top_p;              /* 0 = off; 0..1: the smallest set that reaches p (Holtzman et al. 2020), at least one */
+    double min_p;              /* 0 = off; 0..1: at least p times the greatest probability (Nguyen et al. 2024) */
+    double repetition_penalty; /* 0 = off; > 0: tokens seen are divided by it, multiplied where negative
+                                  (Keskar et al. 2019) */
+    int64_t no_repeat_ngram;   /* 0 = off; n: no n tokens come twice in a row */
+    uint64_t seed;
+} mha_sampling;
+
+/* Applies penalties and filters to logits [vocab] in place, given the `count` tokens so far; what is left out becomes
+ * -infinity. Errors: MHA_ERR_ARG naming the field and its value, or a token that is none; MHA_ERR_MEMORY. */
+MHA_API mha_status mha_sampling_apply(mha_ctx *ctx, const mha_sampling *sampling, const int32_t *ids, int64_t count,
+                                      int64_t vocab, float *logits, mha_error *err);
+
+typedef struct mha_prompt {
+    const int32_t *ids; /* [count] */
+    int64_t count;      /* > 0 */
+} mha_prompt;
+
+typedef struct mha_generate_options {
+    size_t size;           /* sizeof(mha_generate_options) */
+    int64_t max_new;       /* > 0 tokens for each prompt */
+    int64_t min_new;       /* before so many, no token of eos is chosen */
+    mha_sampling sampling; /* each prompt draws from a generator of its own: seed + its number */
+    const int32_t *eos;    /* [eos_count] each ends a prompt, and is kept; NULL = what the checkpoint says */
+    int64_t eos_count;     /* with eos NULL, -1 = nothing ends it */
+    int no_cache;    /* 1 = computes the whole sequence for every token: slow, the same but for dynamic rotation */
+    int64_t at_once; /* prompts that run together; 0 = 8. As one ends, the next takes its place */
+    mha_dtype cache_dtype; /* as in mha_model_cache_options */
+    /* Called with each new token, in the order they come; returning non-zero ends that prompt. May be NULL. */
+    int (*on_token)(void *user, int64_t prompt, int32_t id);
+    void *user;
+} mha_generate_options;
+
+/* out [count, max_new]: the new tokens of each prompt; lengths [count]: how many. Errors: MHA_ERR_ARG, also for a prompt
+ * that leaves no room within max_positions where positions are learned; MHA_ERR_UNSUPPORTED for an encoder;
+ * MHA_ERR_MEMORY; MHA_ERR_CANCELLED. Cost: one forward pass of each prompt, and one of a token for each step. */
+MHA_API mha_status mha_model_generate(const mha_model *model, const mha_prompt *prompts, int64_t count,
+                                      const mha_generate_options *options, int32_t *out, int64_t *lengths,
+                                      mha_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
