@@ -57,8 +57,8 @@ typedef struct mha_generate_options {
     void *user;
 } mha_generate_options;
 
-/* out [count, max_new]: the new tokens of each prompt; lengths [count]: how many. Errors: MHA_ERR_ARG, also for a prompt
- * that leaves no room within max_positions where positions are learned; MHA_ERR_UNSUPPORTED for an encoder;
+/* out [count, max_new]: the new tokens of each prompt; lengths [count]: how many. Errors: MHA_ERR_ARG, also for a
+ * prompt that leaves no room within max_positions where positions are learned; MHA_ERR_UNSUPPORTED for an encoder;
  * MHA_ERR_MEMORY; MHA_ERR_CANCELLED. Cost: one forward pass of each prompt, and one of a token for each step. */
 MHA_API mha_status mha_model_generate(const mha_model *model, const mha_prompt *prompts, int64_t count,
                                       const mha_generate_options *options, int32_t *out, int64_t *lengths,
