@@ -61,7 +61,7 @@ static void run_values(void *arg)
 {
     const panel_work *w = arg;
     for (int i = 0; i < REPEAT; i++)
-        w->k->values(w->k->nr, WIDTH, KEYS, w->s, w->v, WIDTH, w->k->nr, w->alpha, w->o, WIDTH);
+        w->k->values(w->k->nr, WIDTH, KEYS, w->s, w->v, WIDTH, w->k->nr, w->alpha, w->o, WIDTH, NULL);
 }
 
 /* Probabilities of the round before are the scores of the next: in range, and exp takes the same time for all. */

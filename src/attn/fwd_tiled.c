@@ -20,18 +20,18 @@
 #include <string.h>
 
 /* One panel and the keys of one block, added to `into`. */
-static void attend_panel(const mha__tile *t, int64_t row, const mha__block *b, const mha__partial *into)
+static void attend_panel(const mha__tile *t, int64_t row, const mha__block *b, mha__feed *feed,
+                         const mha__partial *into)
 {
     const mha__panel p = mha__tile_panel(t, row);
     int64_t first, end;
     if (!mha__mask_block(t->call, &p.rows, &p.span, b->start, &first, &end)) return;
     const mha__scratch *x = &t->scratch;
-    const mha__ahead ahead = mha__tile_ahead(t, b->start, row / t->k->nr);
-    mha__block_scores(t, &p, b, first, end, x->s, ahead.rows > 0 ? &ahead : NULL);
+    mha__block_scores(t, &p, b, first, end, x->s, feed);
     t->k->softmax(end - first, p.rows.count, x->top, x->s, mha__tile_at(t, into->max, row),
                   mha__tile_at(t, into->sum, row), x->alpha);
     if (mha__dropout_on(&t->plan->desc)) mha__dropout_apply(t->call, x, &p.rows, first, end, x->s);
-    mha__block_add_values(t, &p, b, first, end, mha__tile_at(t, into->o, row * t->plan->o_stride));
+    mha__block_add_values(t, &p, b, first, end, mha__tile_at(t, into->o, row * t->plan->o_stride), feed);
 }
 
 /* The keys of one chunk, into an empty partial result. */
@@ -46,8 +46,9 @@ static void attend_chunk(const mha__tile *t, int64_t chunk, const mha__partial *
         mha__block b = {.start = start, .k = mha__block_keys(t, start, keys)};
         if (!b.k.data) continue;
         b.v = mha__block_values(t, start, keys);
+        mha__feed feed = mha__tile_ahead(t, start);
         for (int64_t row = 0; row < t->rows.count; row += t->k->nr)
-            attend_panel(t, row, &b, into);
+            attend_panel(t, row, &b, feed.count > 0 ? &feed : NULL, into);
     }
 }
 

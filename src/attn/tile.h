@@ -77,18 +77,18 @@ mha__value_run mha__block_values(const mha__tile *t, int64_t start, int64_t keys
 /* Scaled products of keys [first, end) of a block into `s`, softcapped if `cap`. Returns whether scratch.top, their
  * maxima, still holds. */
 bool mha__block_products(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
-                         bool cap, void *s, const mha__ahead *ahead);
+                         bool cap, void *s, mha__feed *feed);
 /* Final scores of keys [first, end) of a block into `s`, and their maxima into scratch.top. */
 void mha__block_scores(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
-                       void *s, const mha__ahead *ahead);
+                       void *s, mha__feed *feed);
 /* O = O * alpha + P V for keys [first, end). */
 void mha__block_add_values(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
-                           void *o);
+                           void *o, mha__feed *feed);
 
 /* ---- tile_ahead.c ---- */
 
-/* What to ask for while panel number `index` computes the scores of the block at `start`. */
-mha__ahead mha__tile_ahead(const mha__tile *t, int64_t start, int64_t index);
+/* What to ask for while the block at `start` is computed. */
+mha__feed mha__tile_ahead(const mha__tile *t, int64_t start);
 
 /* ---- tile_out.c: scores computed once more, now that maximum and sum of every row are known ---- */
 

@@ -1,44 +1,90 @@
-/* tile_ahead.c - what to fetch while a block is computed. */
+/* tile_ahead.c - what to fetch while a block is computed. Most of it is read by one core alone and a little later: a
+ * batch of short sequences, which no cache holds, gains a sixth. */
 #include "attn/tile.h"
 
 #include "base/q8.h"
 
-/* True if a task is the first to read its keys and values: the tasks before it read others. */
-static bool is_first_reader(const mha_attn_plan *plan, int64_t task)
+/* Keys and values of one head that are taken to stay in the cache of a core from one task to the next, in bytes. */
+enum { HELD = 512 << 10 };
+
+/* Which keys and values a task reads. */
+static int64_t reads(const mha_attn_plan *plan, int64_t task)
 {
-    return task < plan->tasks && task % (plan->tiles * plan->group) == 0;
+    return task / (plan->tiles * plan->group);
 }
 
-static mha__ahead rows_ahead(const mha_cview *v, const mha__stored *as, int64_t b, int64_t h, int64_t first,
-                             int64_t end, int64_t width)
+/* True if the task before this one on its thread, most likely, has read the same keys and values, and they are still
+ * at hand. */
+static bool is_held(const mha__tile *t)
 {
-    const int64_t size = (int64_t)as->size;
-    if (v->stride[3] != 1) return (mha__ahead){NULL, 0, 0, 0};
-    return (mha__ahead){mha__at(v, as->size, b, h, first, 0), mha__min64(MHA__KEY_BLOCK, end - first),
-                        v->stride[2] * size, mha__element_count(as->dtype, width) * size};
+    const mha_attn_plan *plan = t->plan;
+    const mha_attn_desc *d = &plan->desc;
+    const int64_t before = t->task - plan->workers, width = d->head_dim + d->v_head_dim;
+    return before >= 0 && reads(plan, before) == reads(plan, t->task) &&
+           mha__element_count(d->kv_dtype, width) * d->kv_len * (int64_t)plan->kv.size <= HELD;
 }
 
-/* First the values of this block, then the keys of the next one; at the last block the keys and queries of the next
- * task, which most likely comes next on this thread. In a batch of short sequences, which no cache holds, this is worth
- * 20 %. Keys in pages, packed sequences and listed heads are left to the machine. */
-mha__ahead mha__tile_ahead(const mha__tile *t, int64_t start, int64_t index)
+/* Rows [first, end) of a head, at most a block of them. */
+static void add(mha__feed *feed, const mha_cview *v, const mha__stored *as, int64_t b, int64_t h, int64_t first,
+                int64_t end, int64_t width)
+{
+    const int64_t size = (int64_t)as->size, bytes = mha__element_count(as->dtype, width) * size;
+    const int64_t rows = mha__min64(MHA__KEY_BLOCK, end - first);
+    if (v->stride[3] != 1 || rows <= 0) return;
+    mha__ahead *s = &feed->stretch[feed->count++];
+    *s = (mha__ahead){mha__at(v, as->size, b, h, first, 0), rows, v->stride[2] * size, bytes};
+    if (s->stride == s->bytes) s->bytes *= rows, s->rows = 1;
+    feed->lines += s->rows * mha__ceil_div(s->bytes, MHA__LINE);
+}
+
+/* Queries, keys and values that the next task on this thread begins with: tasks are handed out in turn. */
+static void add_next_task(mha__feed *feed, const mha__tile *t)
 {
     const mha_attn_desc *d = &t->plan->desc;
     const mha_attn_args *a = &t->call->args;
     const mha__stored *kv = &t->plan->kv;
-    const int64_t next_block = start + MHA__KEY_BLOCK, next = t->task + 1, head = next / t->plan->tiles;
-    const int64_t b = head / t->plan->heads, h = head % t->plan->heads;
-    const bool dense = !(d->inputs & MHA_ATTN_BLOCK_TABLE);
-    if (d->inputs & (MHA_ATTN_CU_SEQLENS | MHA_ATTN_HEAD_LIST)) return (mha__ahead){NULL, 0, 0, 0};
-    const bool first = dense && is_first_reader(t->plan, t->task), last = next_block >= t->span.hi;
-    if (index == 0 && first) return rows_ahead(&a->v, kv, t->rows.b, t->kv_head, start, t->span.hi, d->v_head_dim);
-    if (index == 1 && first && !last)
-        return rows_ahead(&a->k, kv, t->rows.b, t->kv_head, next_block, t->span.hi, d->head_dim);
-    if (index == 1 && last && dense && is_first_reader(t->plan, next))
-        return rows_ahead(&a->k, kv, b, h / t->plan->group, 0, d->kv_len, d->head_dim);
-    if (index == 2 && last && next < t->plan->tasks) {
-        const int64_t row = (t->plan->tiles - 1 - next % t->plan->tiles) * MHA__TILE_Q;
-        return rows_ahead(&a->q, &t->plan->q, b, h, row, t->plan->rows, d->head_dim);
+    const int64_t next = t->task + t->plan->workers, head = next / t->plan->tiles;
+    const int64_t b = head / t->plan->heads, h = head % t->plan->heads, g = h / t->plan->group;
+    if (next >= t->plan->tasks || (d->inputs & (MHA_ATTN_CU_SEQLENS | MHA_ATTN_HEAD_LIST))) return;
+    add(feed, &a->q, &t->plan->q, b, h, (t->plan->tiles - 1 - next % t->plan->tiles) * MHA__TILE_Q, t->plan->rows,
+        d->head_dim);
+    if ((d->inputs & MHA_ATTN_BLOCK_TABLE) || reads(t->plan, next) == reads(t->plan, t->task)) return;
+    add(feed, &a->k, kv, b, g, 0, d->kv_len, d->head_dim);
+    add(feed, &a->v, kv, b, g, 0, d->kv_len, d->v_head_dim);
+}
+
+/* A few queries are done before anything else could come: the values of this block. */
+static void add_values(mha__feed *feed, const mha__tile *t, int64_t start)
+{
+    add(feed, &t->call->args.v, &t->plan->kv, t->rows.b, t->kv_head, start, t->span.hi, t->plan->desc.v_head_dim);
+}
+
+static void add_next_block(mha__feed *feed, const mha__tile *t, int64_t start)
+{
+    const mha_attn_desc *d = &t->plan->desc;
+    const mha_attn_args *a = &t->call->args;
+    const int64_t next = start + MHA__KEY_BLOCK;
+    add(feed, &a->k, &t->plan->kv, t->rows.b, t->kv_head, next, t->span.hi, d->head_dim);
+    add(feed, &a->v, &t->plan->kv, t->rows.b, t->kv_head, next, t->span.hi, d->v_head_dim);
+}
+
+/* The keys and values of the next block; at the last one the rows of the result, and what the next task begins with.
+ * Pages are left to the machine. */
+mha__feed mha__tile_ahead(const mha__tile *t, int64_t start)
+{
+    const mha_attn_plan *plan = t->plan;
+    const mha_view *out = &t->call->args.out;
+    const mha_cview written = {out->data, {out->stride[0], out->stride[1], out->stride[2], out->stride[3]}};
+    const bool dense = !(plan->desc.inputs & MHA_ATTN_BLOCK_TABLE), few = t->rows.count <= t->k->few;
+    mha__feed feed = {.products = (int)(2 * mha__ceil_div(t->rows.count, t->k->nr))};
+    if (few && dense && !is_held(t)) {
+        add_values(&feed, t, start);
+    } else if (!few && start + MHA__KEY_BLOCK < t->span.hi) {
+        if (dense && !is_held(t)) add_next_block(&feed, t, start);
+    } else if (!few) {
+        add(&feed, &written, &plan->q, t->rows.b, t->rows.result, t->rows.first, t->rows.first + t->rows.count,
+            plan->desc.v_head_dim);
+        add_next_task(&feed, t);
     }
-    return (mha__ahead){NULL, 0, 0, 0};
+    return feed;
 }

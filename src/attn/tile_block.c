@@ -11,7 +11,7 @@ static bool raw_keys(const mha__tile *t)
 }
 
 bool mha__block_products(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
-                         bool cap, void *s, const mha__ahead *ahead)
+                         bool cap, void *s, mha__feed *feed)
 {
     const mha_attn_desc *d = &t->plan->desc;
     const int64_t keys = end - first, lanes = p->rows.count;
@@ -21,18 +21,19 @@ bool mha__block_products(const mha__tile *t, const mha__panel *p, const mha__blo
     const void *from = (const char *)k->data + (first - b->start) * k->row * (int64_t)size;
     void *top = t->scratch.top;
     if (raw)
-        t->k->scores_half(t->plan->kv.half, keys, d->head_dim, from, k->row, p->q, lanes, d->scale, s, top, ahead);
+        t->k->scores_half(t->plan->kv.half, keys, d->head_dim, from, k->row, p->q, lanes, d->scale, s, top,
+                          feed ? feed->stretch : NULL);
     else
-        t->k->scores(keys, d->head_dim, from, k->row, k->col, p->q, lanes, d->scale, s, top, ahead);
+        t->k->scores(keys, d->head_dim, from, k->row, k->col, p->q, lanes, d->scale, s, top, feed);
     if (!cap || d->softcap == 0) return true;
     t->k->softcap(keys, lanes, d->softcap, s);
     return false;
 }
 
 void mha__block_scores(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
-                       void *s, const mha__ahead *ahead)
+                       void *s, mha__feed *feed)
 {
-    const bool holds = mha__block_products(t, p, b, first, end, true, s, ahead);
+    const bool holds = mha__block_products(t, p, b, first, end, true, s, feed);
     if (mha__mask_apply(t->call, &t->scratch, &p->rows, &p->span, first, end, s) || !holds)
         t->k->top(end - first, p->rows.count, s, t->scratch.top);
 }
@@ -68,14 +69,14 @@ mha__value_run mha__block_values(const mha__tile *t, int64_t start, int64_t keys
 }
 
 void mha__block_add_values(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
-                           void *o)
+                           void *o, mha__feed *feed)
 {
     const int64_t keys = end - first, rows = p->rows.count, dv = t->plan->desc.v_head_dim, stride = t->plan->o_stride;
     const mha__value_run *v = &b->v;
     const void *from = (const char *)v->data + (first - b->start) * v->row * (int64_t)t->k->real_size;
     const mha__scratch *x = &t->scratch;
     if (!t->careful) {
-        t->k->values(rows, dv, keys, x->s, from, v->row, v->panel, x->alpha, o, stride);
+        t->k->values(rows, dv, keys, x->s, from, v->row, v->panel, x->alpha, o, stride, feed);
         return;
     }
     memset(x->mask, 0, (size_t)(keys * t->k->nr) * t->k->real_size);

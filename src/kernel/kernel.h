@@ -46,6 +46,18 @@ typedef struct mha__ahead {
     int64_t rows, stride, bytes; /* stride in bytes */
 } mha__ahead;
 
+/* Several such stretches, one after another, shared by the next `products` calls of scores and values. They ask for
+ * them evenly while they multiply: a core has room for some 16 requests, and a burst would hold up its own. */
+enum { MHA__STRETCHES = 4, MHA__LINE = 64 };
+typedef struct mha__feed {
+    mha__ahead stretch[MHA__STRETCHES];
+    int count, next;   /* stretches, and the one at work */
+    int products;      /* to come */
+    int64_t row, byte; /* of the stretch at work: where to go on */
+    int64_t lines;     /* of all stretches, not yet handed to a product */
+    int64_t share;     /* lines for each tile of the product at work */
+} mha__feed;
+
 /* Numbers for dropout: Philox4x32-10 with the key `seed` (low half first) and the counter (b, h, i, j), of which the
  * first word of four is used; what is below `dropped` is dropped. */
 typedef struct mha__draw {
@@ -94,9 +106,9 @@ typedef struct mha__kernels {
     /* ---- one panel of scores: s is [keys][nr] ---- */
 
     /* s = scale * K Q^T, and top[lane] = maximum down each column (a NaN may or may not be passed over). Key j's
-     * number d is at k[j * k_row + d * k_col]. `ahead`, if not NULL, is prefetched meanwhile. */
+     * number d is at k[j * k_row + d * k_col]. A share of `feed`, if not NULL, is prefetched meanwhile. */
     void (*scores)(int64_t keys, int64_t d, const void *k, int64_t k_row, int64_t k_col, const void *q, int64_t lanes,
-                   double scale, void *s, void *top, const mha__ahead *ahead);
+                   double scale, void *s, void *top, mha__feed *feed);
     /* These change scores afterwards; call `top` when done. In the order of their use: */
     void (*softcap)(int64_t keys, int64_t lanes, double cap, void *s); /* s = cap * tanh(s / cap) */
     /* s -= slope * |position + lane - (first + key)|. Small numbers: count both from the start of a block of keys. */
@@ -128,9 +140,10 @@ typedef struct mha__kernels {
     void (*mass)(int64_t keys, int64_t lanes, const void *s, double *mass);
 
     /* o [rows, dv; row stride o_stride] = o * alpha[row] + P V. P is s read across; V is in panels: number (key, c) at
-     * v + (c / nr) * v_panel + key * v_row + c % nr, whole vectors readable. o_stride >= dv rounded up to nr. */
+     * v + (c / nr) * v_panel + key * v_row + c % nr, whole vectors readable. o_stride >= dv rounded up to nr. `feed` as
+     * in scores. */
     void (*values)(int64_t rows, int64_t dv, int64_t keys, const void *s, const void *v, int64_t v_row, int64_t v_panel,
-                   const void *alpha, void *o, int64_t o_stride);
+                   const void *alpha, void *o, int64_t o_stride, mha__feed *feed);
 
     /* The same to the bit where V is finite, but passes over keys whose mask[key][lane] is -inf: 0 * NaN would be
      * NaN. */

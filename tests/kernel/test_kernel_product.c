@@ -213,8 +213,8 @@ static void test_values(void **state)
                 memcpy(o[i].data, begin.data, (size_t)(rows * stride) * t->real_size);
             }
             t->pack_cols(keys, dv, v.data, dv, 1, panels.data);
-            t->values(rows, dv, keys, p.data, panels.data, t->nr, keys * t->nr, alpha.data, o[0].data, stride);
-            t->values(rows, dv, keys, p.data, v.data, dv, t->nr, alpha.data, o[1].data, stride);
+            t->values(rows, dv, keys, p.data, panels.data, t->nr, keys * t->nr, alpha.data, o[0].data, stride, NULL);
+            t->values(rows, dv, keys, p.data, v.data, dv, t->nr, alpha.data, o[1].data, stride, NULL);
             t->values_masked(rows, dv, keys, p.data, mask.data, v.data, dv, t->nr, alpha.data, o[2].data, stride);
             for (int64_t i = 0; i < rows; i++)
                 for (int64_t c = 0; c < dv; c++) {
