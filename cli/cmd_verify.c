@@ -62,7 +62,7 @@ static const struct kind {
     {"models", is_models, verify_models},
     {"minilm", is_sentences, verify_sentences},
     {"ops", is_ops, NULL},
-    {"seeds", is_seeds, NULL},
+    {"seeds", is_seeds, verify_seeds},
     {"heads", is_heads, NULL},
 };
 
@@ -114,8 +114,8 @@ const cli_command cli_verify = {
     .summary = "check this build against double precision or recorded results",
     .usage = "",
     .details = "Without --golden: every instruction set of this CPU against the same problem in double precision.\n"
-               "With --golden DIR: DIR as made by the project's scripts for attention, models (-m FOLDER_OF_MODELS) or "
-               "minilm (-m MODEL). Exit status 4 when a case failed.\n"
+               "With --golden DIR: DIR as made by the project's scripts for attention, seeds (the walk-throughs), "
+               "models (-m FOLDER_OF_MODELS) or minilm (-m MODEL). Exit status 4 when a case failed.\n"
                "In JSON, \"worst\" is the largest error in units of its limit.",
     .shared = CLI_MODEL | CLI_JSON,
     .options = options,

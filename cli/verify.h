@@ -27,6 +27,7 @@ typedef struct verify_log {
     int64_t passed, failed, refused;
     double worst; /* largest error / limit of all */
     json_t *groups, *failures, *refusals, *worst_case;
+    int64_t printed;  /* numbers compared with the digits that a walk-through prints */
     json_t *skipped;  /* {tensor: cases}: recorded, but this build has nothing to compare with it */
     json_t *table;    /* {group: {isa: worst error / limit}}, of verify_self; else NULL */
     const char *kind; /* of folder; "self" without one */
@@ -82,7 +83,7 @@ mha_status verify_path(const char *folder, const verify_entry *e, const char *na
 
 /* Memory of one case, given back together. */
 typedef struct verify_memory {
-    void *block[40];
+    void *block[1024];
     int count;
 } verify_memory;
 void *verify_alloc(verify_memory *memory, int64_t count, size_t size, const verify_entry *e); /* cleared; NULL fails */
@@ -100,6 +101,7 @@ int64_t *verify_integers(verify_memory *memory, const verify_entry *e, const mha
 
 int verify_attention(cli_session *session, const char *folder, const json_t *index, verify_log *log);
 int verify_models(cli_session *session, const char *folder, const json_t *index, verify_log *log);
+int verify_seeds(cli_session *session, const char *folder, const json_t *index, verify_log *log);
 int verify_sentences(cli_session *session, const char *folder, const json_t *index, verify_log *log);
 /* Every ISA of this CPU (up to --isa) against double precision. */
 int verify_self(cli_session *session, verify_log *log);

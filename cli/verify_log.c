@@ -241,6 +241,7 @@ static void print_text(cli_session *session, const verify_log *log)
     else
         print_groups(session, log);
     print_skipped(session, log);
+    if (log->printed) cli_put_prose(session, 0, 0, "%lld printed numbers compared", (long long)log->printed);
     if (json_is_object(log->worst_case))
         cli_put_prose(session, 0, 7, "worst: %s, %s: error %.3g, limit %.3g", text_of(log->worst_case, "name"),
                       text_of(log->worst_case, "tensor"), real_of(log->worst_case, "error"),
@@ -252,11 +253,12 @@ static void print_text(cli_session *session, const verify_log *log)
 
 static int print_json(cli_session *session, const verify_log *log)
 {
-    json_t *all = json_pack("{s:s, s:I, s:I, s:I, s:o, s:O, s:O, s:O, s:O, s:O, s:s}", "kind", log->kind, "passed",
-                            (json_int_t)log->passed, "failed", (json_int_t)log->failed, "refused",
-                            (json_int_t)log->refused, "worst", cli_real(log->worst), "worst_case", log->worst_case,
-                            "groups", log->groups, "failures", log->failures, "refusals", log->refusals, "not_computed",
-                            log->skipped, "isa", mha_ctx_isa(session->ctx));
+    json_t *all =
+        json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:O, s:O, s:O, s:O, s:O, s:s}", "kind", log->kind, "passed",
+                  (json_int_t)log->passed, "failed", (json_int_t)log->failed, "refused", (json_int_t)log->refused,
+                  "printed", (json_int_t)log->printed, "worst", cli_real(log->worst), "worst_case", log->worst_case,
+                  "groups", log->groups, "failures", log->failures, "refusals", log->refusals, "not_computed",
+                  log->skipped, "isa", mha_ctx_isa(session->ctx));
     if (all && log->table && json_object_set(all, "table", log->table) != 0) {
         json_decref(all);
         all = NULL;

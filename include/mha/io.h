@@ -89,6 +89,18 @@ MHA_API int mha_tensor_aligned(const mha_tensor *tensor);
  * Errors: MHA_ERR_UNSUPPORTED for every other pair; MHA_ERR_FORMAT for a U64 beyond i64, naming the element. */
 MHA_API mha_status mha_tensor_read(const mha_tensor *tensor, mha_dtype dtype, void *out, mha_error *err);
 
+/* Fills the tensors of `list` (a layer's parameters, say) from the file, by name, converting to their dtype as above.
+ * All names and shapes are checked first: where one is missing or of another shape (MHA_ERR_FORMAT, naming tensor and
+ * extent), or of a type that does not convert (MHA_ERR_UNSUPPORTED), those before it may have been filled in the
+ * latter case alone. What else the file holds is not looked at. */
+MHA_API mha_status mha_tensors_read(const mha_file *file, const mha_named_tensor *list, int64_t count, mha_error *err);
+
+/* Writes the list as a safetensors file, whole and atomically as below, in the order given; its metadata say "format":
+ * "pt", which other tools want to see. Errors: MHA_ERR_ARG for a name that is NULL or there twice, a dtype other than
+ * f32 and f64, a negative extent; MHA_ERR_IO. Cost: the whole file once in memory. */
+MHA_API mha_status mha_tensors_write(mha_ctx *ctx, const char *path, const mha_named_tensor *list, int64_t count,
+                                     int overwrite, mha_error *err);
+
 /* Writes `bytes` bytes as the whole content of `path`, atomically: PATH.tmp.PID in the same folder, fsync, rename,
  * fsync of the folder. At every instant, also under kill -9, the path holds the whole old file, the whole new one, or
  * nothing. An existing file is replaced only with `overwrite`, and keeps its permissions; a new one gets 0666 & ~umask.

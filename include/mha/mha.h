@@ -16,6 +16,8 @@
 #include "mha/rope.h"
 #include "mha/text.h"
 #include "mha/types.h"
+#include "mha/variant.h"
+#include "mha/variants.h"
 
 #ifdef __cplusplus
 extern "C" {

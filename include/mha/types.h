@@ -91,6 +91,16 @@ typedef struct mha_view {
     int64_t stride[4];
 } mha_view;
 
+/* A tensor in memory under the name that it has in a file: row-major, contiguous. Layers list theirs; io.h writes such
+ * lists to files and reads them back. */
+typedef struct mha_named_tensor {
+    const char *name;
+    mha_dtype dtype; /* f32 or f64 */
+    int rank;        /* 0..4 */
+    int64_t shape[4];
+    void *data;
+} mha_named_tensor;
+
 #ifdef __cplusplus
 }
 #endif

@@ -171,7 +171,7 @@ void mha_linear_free(mha_linear *linear)
 typedef struct forward_job {
     const mha_linear *linear;
     const mha__linear_call *call;
-    int64_t x_stride, depth, row_blocks;
+    int64_t x_stride, y_stride, depth, row_blocks;
 } forward_job;
 
 /* Tasks go down the rows first, so that a thread keeps its block of weights. */
@@ -186,15 +186,15 @@ static void forward_task(void *arg, int64_t i, int worker)
     const size_t real = l->kernels->real_size;
     const int64_t first = i % job->row_blocks * BLOCK_ROWS, rows = mha__min64(BLOCK_ROWS, call->rows - first);
     const char *x = (const char *)call->x + (size_t)(first * job->x_stride) * real;
-    char *y = (char *)call->y + (size_t)(first * l->out + b->column) * real;
+    char *y = (char *)call->y + (size_t)(first * job->y_stride + b->column - call->y_first) * real;
     const bool from_bias = l->bias && !call->accumulate;
     for (int64_t r = 0; from_bias && r < rows; r++)
-        memcpy(y + (size_t)(r * l->out) * real, l->bias + (size_t)b->column * real, (size_t)b->columns * real);
+        memcpy(y + (size_t)(r * job->y_stride) * real, l->bias + (size_t)b->column * real, (size_t)b->columns * real);
     l->kernels->product(rows, b->columns, job->depth, x, job->x_stride,
-                        b->panels + (size_t)(call->first * l->kernels->nr) * real, l->in * l->kernels->nr, y, l->out,
-                        from_bias || call->accumulate);
+                        b->panels + (size_t)(call->first * l->kernels->nr) * real, l->in * l->kernels->nr, y,
+                        job->y_stride, from_bias || call->accumulate);
     for (int64_t r = 0; l->activation && r < rows; r++)
-        l->activation((float *)y + r * l->out, b->columns);
+        l->activation((float *)y + r * job->y_stride, b->columns);
 }
 
 void mha__linear_run(const mha_linear *linear, const mha__linear_call *call)
@@ -203,6 +203,7 @@ void mha__linear_run(const mha_linear *linear, const mha__linear_call *call)
     forward_job job = {.linear = linear,
                        .call = call,
                        .x_stride = call->x_stride ? call->x_stride : depth,
+                       .y_stride = call->y_stride ? call->y_stride : linear->out,
                        .depth = depth,
                        .row_blocks = mha__ceil_div(call->rows, BLOCK_ROWS)};
     mha__parallel(linear->ctx, job.row_blocks * linear->blocks, forward_task, &job);

@@ -24,7 +24,9 @@ typedef struct mha__linear_call {
     const void *x;
     int64_t x_stride; /* 0 = depth */
     int64_t rows;
-    void *y;              /* row stride: all parts' out */
+    void *y;
+    int64_t y_stride;     /* 0 = out of all parts */
+    int64_t y_first;      /* the column of y that lies at y: with `parts`, when only one of them is wanted */
     const uint8_t *parts; /* [count]: columns of y of the others are not touched; NULL = all */
     int64_t first, depth; /* column `first` of W meets column 0 of x, for `depth` columns; depth 0 = all of W's */
     bool accumulate;      /* y += x W^T, without the bias */

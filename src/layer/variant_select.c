@@ -1,0 +1,219 @@
+/* variant_select.c - the selector: the mean of a sample's query tokens says which experts or heads it gets, or into how
+ * many heads it is split; and what that choice's gates give back in the backward pass. */
+#include "base/ctx.h"
+#include "base/size.h"
+#include "layer/variant.h"
+#include <math.h>
+#include <string.h>
+
+/* ---- its opinion ---- */
+
+static void mean_tokens(const mha_variant *v, const mha_variant_input *in, const mha_trace *t)
+{
+    for (int64_t b = 0; b < t->B; b++)
+        for (int64_t e = 0; e < v->d_in; e++) {
+            double sum = 0;
+            for (int64_t i = 0; i < t->Lq; i++)
+                sum += mha__get(v->dtype, in->query, (b * t->Lq + i) * v->d_in + e);
+            mha__put(v->dtype, t->mean, b * v->d_in + e, sum / (double)t->Lq);
+        }
+}
+
+static void run_dense(const mha_variant *v, mha_trace *t, int dense, const void *x, void *y)
+{
+    const mha__dense *d = &v->dense[dense];
+    mha__linear_run(d->linear, &(mha__linear_call){.x = x, .rows = t->B, .y = y});
+    t->flops += 2 * t->B * d->in * d->out;
+}
+
+static void relu(const mha_variant *v, char *x, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (mha__get(v->dtype, x, i) < 0) mha__put(v->dtype, x, i, 0);
+}
+
+static double logit(const mha_variant *v, const mha_trace *t, int64_t b, int64_t choice)
+{
+    return mha__get(v->dtype, t->logits, b * v->choices + choice);
+}
+
+/* ---- its choice ---- */
+
+/* The greatest logits first; the lower index first of equals; NaN counts as greatest. */
+static void take_best(const mha_variant *v, mha_trace *t, int64_t b)
+{
+    int32_t *choice = t->choice + b * v->chosen;
+    for (int64_t i = 0; i < v->chosen; i++) {
+        int64_t best = -1;
+        for (int64_t c = 0; c < v->choices; c++) {
+            bool taken = false;
+            for (int64_t earlier = 0; earlier < i; earlier++)
+                taken |= choice[earlier] == c;
+            if (!taken && (best < 0 || !(logit(v, t, b, c) <= logit(v, t, b, best)))) best = c;
+        }
+        choice[i] = (int32_t)best;
+    }
+}
+
+/* Probability of a choice among those of `list`, or among all. */
+static double softmax_of(const mha_variant *v, const mha_trace *t, int64_t b, int64_t choice, const int32_t *list,
+                         int64_t count)
+{
+    double top = -INFINITY, sum = 0;
+    for (int64_t i = 0; i < count; i++)
+        top = fmax(top, logit(v, t, b, list ? list[i] : i));
+    for (int64_t i = 0; i < count; i++)
+        sum += exp(logit(v, t, b, list ? list[i] : i) - top);
+    return exp(logit(v, t, b, choice) - top) / sum;
+}
+
+/* The trainable factor of chosen number i. */
+static double soft_gate(const mha_variant *v, const mha_trace *t, int64_t b, int64_t i)
+{
+    const int32_t *list = t->choice + b * v->chosen;
+    if (v->selector == MHA__SELECT_EXPERTS) return softmax_of(v, t, b, list[i], list, v->chosen);
+    if (v->selector == MHA__SELECT_OPTION) return softmax_of(v, t, b, list[i], NULL, v->choices);
+    return 1 / (1 + exp(-logit(v, t, b, list[i])));
+}
+
+static bool gates_are_soft(const mha_variant *v)
+{
+    return v->selector == MHA__SELECT_EXPERTS || v->selection == MHA_SELECTION_SOFT;
+}
+
+bool mha__gated(const mha_variant *v)
+{
+    return v->selector != MHA__SELECT_NONE && (gates_are_soft(v) || v->selection != MHA_SELECTION_HARD);
+}
+
+int64_t mha__gate_row(const mha_variant *v, const mha_trace *t)
+{
+    return v->selector == MHA__SELECT_OPTION ? t->n : v->heads;
+}
+
+static void set_gates(const mha_variant *v, mha_trace *t, int64_t b)
+{
+    const int64_t row = mha__gate_row(v, t);
+    for (int64_t i = 0; i < v->chosen; i++) {
+        const double gate = gates_are_soft(v) ? soft_gate(v, t, b, i) : 1;
+        mha__put(v->dtype, t->gate, b * v->chosen + i, gate);
+        if (v->selector != MHA__SELECT_OPTION)
+            mha__put(v->dtype, t->gates, b * row + t->choice[b * v->chosen + i], gate);
+        for (int64_t h = 0; v->selector == MHA__SELECT_OPTION && h < row; h++)
+            mha__put(v->dtype, t->gates, b * row + h, gate);
+    }
+}
+
+void mha__select(const mha_variant *v, const mha_variant_input *in, mha_trace *t)
+{
+    if (v->selector == MHA__SELECT_NONE) return;
+    mean_tokens(v, in, t);
+    const char *x = t->mean;
+    if (v->dense[MHA__CHOICE_HIDDEN].out) {
+        run_dense(v, t, MHA__CHOICE_HIDDEN, x, t->hidden);
+        relu(v, t->hidden, t->B * v->dense[MHA__CHOICE_HIDDEN].out);
+        x = t->hidden;
+    }
+    run_dense(v, t, MHA__CHOICE, x, t->logits);
+    for (int64_t b = 0; b < t->B; b++) {
+        take_best(v, t, b);
+        set_gates(v, t, b);
+    }
+}
+
+/* ---- what it means for the operator ---- */
+
+int64_t mha__runs(const mha_variant *v, const mha_trace *t)
+{
+    return v->selector == MHA__SELECT_NONE ? 1 : v->chosen ? t->B : 0;
+}
+
+mha__run mha__run_of(const mha_variant *v, const mha_trace *t, int64_t r)
+{
+    if (v->selector == MHA__SELECT_NONE)
+        return (mha__run){.count = t->B, .heads = v->heads, .head_dim = v->head_dim, .listed = v->heads};
+    const int32_t *choice = t->choice + r * v->chosen;
+    if (v->selector == MHA__SELECT_OPTION) {
+        const int64_t heads = v->head_options[*choice];
+        return (mha__run){.first = r, .count = 1, .heads = heads, .head_dim = v->d_in / heads, .listed = heads};
+    }
+    return (mha__run){
+        .first = r, .count = 1, .heads = v->heads, .head_dim = v->head_dim, .list = choice, .listed = v->chosen};
+}
+
+bool mha__leaves_heads_out(const mha_variant *v)
+{
+    return v->selector == MHA__SELECT_EXPERTS || v->selector == MHA__SELECT_HEADS;
+}
+
+void mha__chosen_parts(const mha_variant *v, const mha_trace *t, int64_t b, uint8_t *parts)
+{
+    memset(parts, 0, (size_t)v->choices);
+    for (int64_t i = 0; i < v->chosen; i++)
+        parts[t->choice[b * v->chosen + i]] = 1;
+}
+
+/* ---- backward ---- */
+
+/* Gradients of the logits from those of the gates of what was chosen, dgate [chosen]. */
+static void logits_backward(const mha_variant *v, const mha_trace *t, int64_t b, const double *dgate, char *dlogits)
+{
+    const int32_t *list = t->choice + b * v->chosen;
+    double mean = 0;
+    for (int64_t i = 0; i < v->chosen; i++)
+        mean += soft_gate(v, t, b, i) * dgate[i];
+    for (int64_t i = 0; i < v->chosen; i++) {
+        const double g = soft_gate(v, t, b, i);
+        const double slope = v->selector == MHA__SELECT_HEADS ? (1 - g) * dgate[i] : dgate[i] - mean;
+        mha__put(v->dtype, dlogits, b * v->choices + list[i], g * slope);
+    }
+    for (int64_t c = 0; v->selector == MHA__SELECT_OPTION && c < v->choices; c++)
+        if (c != *list)
+            mha__put(v->dtype, dlogits, b * v->choices + c, -softmax_of(v, t, b, c, NULL, v->choices) * mean);
+}
+
+typedef struct gradients {
+    char *logits, *hidden, *mean;
+} gradients;
+
+static gradients lay_out(mha__arena *arena, const mha_variant *v, const mha_trace *t)
+{
+    const size_t row = (size_t)t->B * v->real;
+    return (gradients){.logits = mha__take(arena, (size_t)v->choices, row),
+                       .hidden = mha__take(arena, (size_t)v->dense[MHA__CHOICE_HIDDEN].out, row),
+                       .mean = mha__take(arena, (size_t)v->d_in, row)};
+}
+
+static mha_status predictor_backward(mha_variant *v, const mha_trace *t, const gradients *g, mha_error *err)
+{
+    const int64_t width = v->dense[MHA__CHOICE_HIDDEN].out;
+    mha__dense_grad choice = {.rows = t->B, .x = t->mean, .dy = g->logits, .dx = g->mean};
+    if (!width) return mha__dense_backward(v, MHA__CHOICE, &choice, err);
+    choice.x = t->hidden;
+    choice.dx = g->hidden;
+    MHA__TRY(mha__dense_backward(v, MHA__CHOICE, &choice, err));
+    for (int64_t i = 0; i < t->B * width; i++)
+        if (!(mha__get(v->dtype, t->hidden, i) > 0)) mha__put(v->dtype, g->hidden, i, 0);
+    return mha__dense_backward(v, MHA__CHOICE_HIDDEN,
+                               &(mha__dense_grad){.rows = t->B, .x = t->mean, .dy = g->hidden, .dx = g->mean}, err);
+}
+
+mha_status mha__select_backward(mha_variant *v, const mha_trace *t, const double *dgate, char *dquery, mha_error *err)
+{
+    mha__arena arena = {0};
+    lay_out(&arena, v, t);
+    arena.base = mha__calloc(v->ctx, 1, arena.used);
+    if (!arena.base) return mha__no_memory(err, arena.used, "the gradients of a selector");
+    arena.used = 0;
+    const gradients g = lay_out(&arena, v, t);
+    for (int64_t b = 0; b < t->B; b++)
+        logits_backward(v, t, b, dgate + b * v->chosen, g.logits);
+    const mha_status status = predictor_backward(v, t, &g, err);
+    for (int64_t n = 0; status == MHA_OK && dquery && n < t->B * t->Lq * v->d_in; n++) {
+        const int64_t b = n / (t->Lq * v->d_in), e = n % v->d_in;
+        const double share = mha__get(v->dtype, g.mean, b * v->d_in + e) / (double)t->Lq;
+        mha__put(v->dtype, dquery, n, mha__get(v->dtype, dquery, n) + share);
+    }
+    mha__free(v->ctx, arena.base);
+    return status;
+}

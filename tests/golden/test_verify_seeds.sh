@@ -1,0 +1,51 @@
+#!/bin/sh
+# The recorded walk-throughs through `mha verify --golden`, on every instruction set of this machine: each case from its
+# stored tensors and once more from its seed alone, every printed digit, and the tables of counts.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+
+# As many numbers as the walk-throughs print.
+printed=$(sed -n 's/^ *"values": \[\(.*\)\],*$/\1/p' "$data/seeds/index.json" | tr ',' '\n' | grep -c .)
+[ "$printed" -eq 763 ] || fail "the index has $printed printed numbers"
+for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
+    expect 0 env "MHA_ISA=$isa" "$MHA" verify --golden "$data/seeds" --strict -q
+    echo "$isa: $(grep 'printed numbers' out), $(tail -n 1 out)"
+    grep -q "^$printed printed numbers compared$" out || fail "$isa: $(cat out)"
+    [ "$(tail -n 1 out)" = "89 passed, 0 failed, 0 refused" ] || fail "$isa: $(cat out)"
+done
+
+# The JSON has the same counts.
+expect 0 "$MHA" verify --golden "$data/seeds" --json -q
+at kind seeds
+at printed "$printed"
+at groups.stored.passed 43
+at groups.seed.passed 43
+at groups.tables.passed 3
+
+# Each of these changes one thing that a case must notice; the way that does not look at it still passes.
+notices() { # WHAT SED CASE PASSED FAILED
+    mkdir -p changed
+    sed -e "$2" "$data/seeds/index.json" >changed/index.json
+    ! cmp -s "$data/seeds/index.json" changed/index.json || fail "$1: nothing changed"
+    cp "$data"/seeds/*.safetensors changed
+    expect 4 "$MHA" verify --golden changed -q
+    [ "$(grep -c "^FAIL .* $3" out)" -eq "$5" ] || fail "$1: $(cat out)"
+    [ "$(tail -n 1 out)" = "$4 passed, $5 failed, 0 refused" ] || fail "$1: $(tail -n 1 out)"
+    rm -r changed
+}
+notices "a printed digit" 's/"-0.5829", /"-0.5830", /' s003_mha 88 1
+notices "a seed" 's/"seed": 124$/"seed": 125/' s000_mha_qkv_bias 88 1
+notices "an angle" 's/"rope_base": 10000.0/"rope_base": 100.0/' s004_rotary 81 8
+notices "a count" 's/"total": 16384,/"total": 16385,/' s002_analyze_parameters 88 1
+
+# A broken folder is refused with a sentence and no result.
+mkdir broken
+cp "$data"/seeds/*.safetensors broken
+for fault in 's/"op": "rand",/"op": "ran",/' 's/"d_in": 3,/"d_in": 4,/' 's/"file": "s000_stack.safetensors"/"file": "..\/x"/' \
+    's/"heads": 2,/"heads": "2",/' 's/"shape": \[3, 2\]/"shape": [3, 1]/'; do
+    sed -e "$fault" "$data/seeds/index.json" >broken/index.json
+    ! cmp -s "$data/seeds/index.json" broken/index.json || fail "$fault changes nothing"
+    refused 3 "$MHA" verify --golden broken
+done
+finish

@@ -1,0 +1,131 @@
+/* test_io_tensors.c - lists of named tensors: written, read back, and every way in which a list or file is wrong. */
+#include "mha/io.h"
+#include "support/check.h"
+#include "support/files.h"
+#include <stdlib.h>
+#include <string.h>
+
+static float a[6] = {1, 2, 3, 4, 5, 6};
+static double b[2] = {0.1, -2};
+static float scalar = 7;
+static mha_error err;
+
+#define LIST                                                                           \
+    {                                                                                  \
+        {"heads.0.w_q", MHA_F32, 2, {2, 3}, a}, {"b \"quoted\"", MHA_F64, 1, {2}, b},  \
+            {"scalar", MHA_F32, 0, {0}, &scalar}, {"empty", MHA_F32, 2, {0, 4}, NULL}, \
+    }
+
+static const char *written(const char *folder)
+{
+    const mha_named_tensor list[] = LIST;
+    const char *path = files_path(folder, "layer.safetensors");
+    assert_int_equal(mha_tensors_write(NULL, path, list, 4, 1, &err), MHA_OK);
+    return path;
+}
+
+static void test_there_and_back(void **state)
+{
+    (void)state;
+    const char *folder = files_folder(), *path = written(folder);
+    mha_file *file = NULL;
+    assert_int_equal(mha_file_open(NULL, path, NULL, &file, &err), MHA_OK);
+    assert_string_equal(mha_file_format(file), "safetensors");
+    assert_int_equal(mha_file_count(file), 4);
+    float a2[6], scalar2;
+    double b2[2], wide[6];
+    const mha_named_tensor back[] = {{"scalar", MHA_F32, 0, {0}, &scalar2},
+                                     {"heads.0.w_q", MHA_F32, 2, {2, 3}, a2},
+                                     {"b \"quoted\"", MHA_F64, 1, {2}, b2},
+                                     {"heads.0.w_q", MHA_F64, 2, {2, 3}, wide}};
+    assert_int_equal(mha_tensors_read(file, back, 4, &err), MHA_OK);
+    assert_memory_equal(a, a2, sizeof a);
+    assert_memory_equal(b, b2, sizeof b);
+    assert_true(scalar2 == 7 && wide[5] == 6);
+    const char *key, *value;
+    assert_int_equal(mha_file_metadata(file, 0, &key, &value, NULL), MHA_OK);
+    assert_string_equal(key, "format");
+    assert_string_equal(value, "pt");
+    mha_file_free(file);
+    files_remove(folder);
+}
+
+/* The header is padded to a multiple of 8, so that data stay aligned. */
+static void test_bytes(void **state)
+{
+    (void)state;
+    const char *folder = files_folder();
+    size_t n;
+    char *bytes = files_read(written(folder), &n);
+    const size_t header = (unsigned char)bytes[0] + 256u * (unsigned char)bytes[1];
+    assert_int_equal(header % 8, 0);
+    assert_int_equal(n, 8 + header + sizeof a + sizeof b + sizeof scalar);
+    assert_memory_equal(bytes + 8 + header, a, sizeof a);
+    free(bytes);
+    files_remove(folder);
+}
+
+static void test_what_cannot_be_written(void **state)
+{
+    (void)state;
+    const char *folder = files_folder(), *path = files_path(folder, "x");
+    const struct {
+        mha_named_tensor tensor[2];
+        const char *sentence;
+    } wrong[] = {
+        {{{"t", MHA_F32, 1, {6}, a}, {"t", MHA_F32, 1, {6}, a}},
+         "tensors to write: the name \"t\" is taken twice, or reserved"},
+        {{{"__metadata__", MHA_F32, 1, {6}, a}, {"t", MHA_F32, 1, {6}, a}},
+         "tensors to write: the name \"__metadata__\" is taken twice, or reserved"},
+        {{{"t", MHA_BF16, 1, {6}, a}, {"u", MHA_F32, 1, {6}, a}}, "tensor \"t\": dtype is bf16, not f32 or f64"},
+        {{{"t", MHA_F32, 5, {6}, a}, {"u", MHA_F32, 1, {6}, a}}, "tensor \"t\": rank is 5, not 0..4"},
+        {{{"t", MHA_F32, 2, {6, -1}, a}, {"u", MHA_F32, 1, {6}, a}},
+         "tensor \"t\": its shape is negative or too large"},
+        {{{"t", MHA_F32, 3, {INT32_MAX, INT32_MAX, 8}, a}, {"u", MHA_F32, 1, {6}, a}},
+         "tensor \"t\": its shape is negative or too large"},
+        {{{"t", MHA_F32, 1, {6}, NULL}, {"u", MHA_F32, 1, {6}, a}}, "tensor \"t\": data is NULL"},
+        {{{NULL, MHA_F32, 1, {6}, a}, {"u", MHA_F32, 1, {6}, a}}, "tensors to write: a name is NULL"},
+    };
+    for (size_t n = 0; n < sizeof wrong / sizeof *wrong; n++) {
+        assert_int_equal(mha_tensors_write(NULL, path, wrong[n].tensor, 2, 0, &err), MHA_ERR_ARG);
+        assert_string_equal(err.message, wrong[n].sentence);
+    }
+    assert_int_equal(files_count(folder), 0);
+    files_remove(folder);
+}
+
+static void test_what_cannot_be_read(void **state)
+{
+    (void)state;
+    const char *folder = files_folder();
+    mha_file *file = NULL;
+    assert_int_equal(mha_file_open(NULL, written(folder), NULL, &file, &err), MHA_OK);
+    float room[6] = {9};
+    const struct {
+        mha_named_tensor tensor;
+        const char *sentence;
+    } wrong[] = {
+        {{"absent", MHA_F32, 1, {6}, room}, "tensor \"absent\" is missing"},
+        {{"heads.0.w_q", MHA_F32, 1, {6}, room}, "tensor \"heads.0.w_q\" has 2 dimensions, want 1"},
+        {{"heads.0.w_q", MHA_F32, 2, {3, 2}, room}, "tensor \"heads.0.w_q\": dimension 0 is 2, want 3"},
+    };
+    for (size_t n = 0; n < sizeof wrong / sizeof *wrong; n++) {
+        const mha_named_tensor list[] = {{"heads.0.w_q", MHA_F32, 2, {2, 3}, room}, wrong[n].tensor};
+        assert_int_equal(mha_tensors_read(file, list, 2, &err), MHA_ERR_FORMAT);
+        assert_string_equal(err.message, wrong[n].sentence);
+        assert_true(room[0] == 9); /* nothing has been filled */
+    }
+    mha_file_free(file);
+    files_remove(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_there_and_back),
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_what_cannot_be_written),
+        cmocka_unit_test(test_what_cannot_be_read),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,295 @@
+/* test_layer_refusals.c - what constructors and calls of the attention layers refuse, each with a sentence that names
+ * the field and its value; and what they must not refuse. */
+#include "mha/mha.h"
+#include "support/alloc.h"
+#include "support/check.h"
+#include <stdio.h>
+#include <string.h>
+
+static mha_error err;
+
+static void says(mha_status status, mha_variant *layer, const char *sentence)
+{
+    assert_int_equal(status, MHA_ERR_ARG);
+    assert_null(layer);
+    assert_string_equal(err.message, sentence);
+}
+
+/* ---- constructors ---- */
+
+#define REFUSED(create, type, sentence, ...)                      \
+    do {                                                          \
+        mha_variant *layer = (mha_variant *)&err;                 \
+        const type o = {.size = sizeof o, __VA_ARGS__};           \
+        const mha_status status = create(NULL, &o, &layer, &err); \
+        says(status, layer, sentence);                            \
+    } while (0)
+
+static void test_sizes(void **state)
+{
+    (void)state;
+    REFUSED(mha_self_attention_create, mha_self_attention_options, "self-attention: d_in is 0, not 1..2^31-1",
+            .d_out = 4);
+    REFUSED(mha_self_attention_create, mha_self_attention_options, "self-attention: d_out is -1, not 1..2^31-1",
+            .d_in = 4, .d_out = -1);
+    REFUSED(mha_self_attention_create, mha_self_attention_options,
+            "self-attention: qkv_bias and plain_matrices are both set", .d_in = 4, .d_out = 4, .qkv_bias = 1,
+            .plain_matrices = 1);
+    REFUSED(mha_self_attention_create, mha_self_attention_options, "self-attention: dtype is bf16, not f32 or f64",
+            .d_in = 4, .d_out = 4, .dtype = MHA_BF16);
+    REFUSED(mha_causal_attention_create, mha_causal_attention_options,
+            "causal attention: context_length is -2, must be > 0, or 0 for any number", .d_in = 4, .d_out = 4,
+            .context_length = -2);
+    REFUSED(mha_causal_attention_create, mha_causal_attention_options, "causal attention: dropout is 1.5, not 0..1",
+            .d_in = 4, .d_out = 4, .dropout = 1.5);
+}
+
+static void test_heads_that_do_not_divide(void **state)
+{
+    (void)state;
+    REFUSED(mha_stacked_heads_create, mha_stacked_heads_options,
+            "stacked heads: num_heads is 4, which does not divide d_out 6", .d_in = 3, .d_out = 6, .num_heads = 4);
+    REFUSED(mha_weight_split_create, mha_weight_split_options, "weight-split attention: num_heads is 0, not 1..65536",
+            .d_in = 3, .d_out = 6);
+    REFUSED(mha_qkv_attention_create, mha_qkv_attention_options,
+            "q/k/v attention: num_heads is 3, which does not divide output_dim 8", .input_dim = 6, .output_dim = 8,
+            .num_heads = 3);
+    REFUSED(mha_standard_mha_create, mha_standard_mha_options,
+            "multi-head attention: num_heads is 4, which does not divide d_model 10", .d_model = 10, .num_heads = 4);
+    REFUSED(mha_grouped_query_create, mha_grouped_query_options,
+            "grouped-query attention: num_kv_heads is 3, which does not divide num_heads 4", .d_model = 8,
+            .num_heads = 4, .num_kv_heads = 3);
+    REFUSED(mha_grouped_query_create, mha_grouped_query_options,
+            "grouped-query attention: kv_groups is 3, which does not divide num_heads 4", .d_model = 8, .num_heads = 4,
+            .kv_groups = 3);
+    REFUSED(mha_grouped_query_create, mha_grouped_query_options,
+            "grouped-query attention: kv_groups and num_kv_heads are both set", .d_model = 8, .num_heads = 4,
+            .kv_groups = 2, .num_kv_heads = 2);
+    REFUSED(mha_llama_attention_create, mha_llama_attention_options,
+            "LLaMA attention: num_heads is 3, which does not divide hidden_size 8", .hidden_size = 8, .num_heads = 3);
+    REFUSED(mha_llama_attention_create, mha_llama_attention_options,
+            "LLaMA attention: num_kv_heads is 3, which does not divide num_heads 4", .hidden_size = 8, .num_heads = 4,
+            .num_kv_heads = 3);
+    REFUSED(mha_llama_attention_create, mha_llama_attention_options,
+            "mha_rope_options: rotary_dim is 3, not even and 2..4", .hidden_size = 8, .num_heads = 2, .rotary = 1,
+            .rope.rotary_dim = 3);
+}
+
+static void test_choices(void **state)
+{
+    (void)state;
+    REFUSED(mha_moe_heads_create, mha_moe_heads_options, "MoE heads: top_k is 5, not 1..num_experts 4", .d_model = 8,
+            .num_heads = 4, .top_k = 5);
+    REFUSED(mha_moe_heads_create, mha_moe_heads_options,
+            "MoE heads: expert_output is slot, but num_experts 6 is not num_heads 4", .d_model = 8, .num_heads = 4,
+            .num_experts = 6, .expert_output = MHA_EXPERT_SLOT);
+    REFUSED(mha_moe_heads_create, mha_moe_heads_options,
+            "MoE heads: expert_output is plain, so num_heads must be 1, not 4", .d_model = 8, .num_heads = 4,
+            .expert_output = MHA_EXPERT_PLAIN);
+    REFUSED(mha_head_pruning_create, mha_head_pruning_options, "head pruning: prune_ratio is 1.1, not 0..1",
+            .d_model = 8, .num_heads = 4, .prune_ratio = 1.1);
+    REFUSED(mha_head_pruning_create, mha_head_pruning_options,
+            "head pruning: selection is 7, which is no mha_selection", .d_model = 8, .num_heads = 4,
+            .selection = (mha_selection)7);
+    const int64_t options[] = {4, 3};
+    REFUSED(mha_adaptive_heads_create, mha_adaptive_heads_options,
+            "adaptive heads: num_heads is 3, which does not divide d_model 8 (head_options[1])", .d_model = 8,
+            .head_options = options, .head_option_count = 2);
+    REFUSED(mha_adaptive_heads_create, mha_adaptive_heads_options,
+            "adaptive heads: head_option_count is 0, not 1..16, or head_options is NULL", .d_model = 8,
+            .head_options = options);
+}
+
+/* ---- calls ---- */
+
+static float x[4 * 8 * 8], y[4 * 8 * 8];
+
+static mha_variant *standard(int64_t d_model, int64_t heads)
+{
+    mha_variant *layer = NULL;
+    mha_rng rng;
+    const mha_standard_mha_options o = {.size = sizeof o, .d_model = d_model, .num_heads = heads};
+    mha_rng_manual_seed(&rng, 1);
+    assert_int_equal(mha_standard_mha_create(NULL, &o, &layer, &err), MHA_OK);
+    assert_int_equal(mha_variant_init(layer, &rng, &err), MHA_OK);
+    return layer;
+}
+
+static mha_variant *causal(void)
+{
+    mha_variant *layer = NULL;
+    mha_rng rng;
+    const mha_causal_attention_options o = {.size = sizeof o, .d_in = 4, .d_out = 4, .context_length = 5};
+    mha_rng_manual_seed(&rng, 1);
+    assert_int_equal(mha_causal_attention_create(NULL, &o, &layer, &err), MHA_OK);
+    assert_int_equal(mha_variant_init(layer, &rng, &err), MHA_OK);
+    return layer;
+}
+
+static void call_refused(const mha_variant *layer, const mha_variant_input *in, const char *sentence)
+{
+    assert_int_equal(mha_variant_forward(layer, in, y, NULL, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, sentence);
+}
+
+static void test_too_many_tokens(void **state)
+{
+    (void)state;
+    mha_variant *layer = causal();
+    mha_variant_input in = {.size = sizeof in, .batch = 1, .q_len = 6, .query = x};
+    call_refused(layer, &in, "causal attention: 6 tokens, context_length is 5");
+    in.q_len = 5;
+    assert_int_equal(mha_variant_forward(layer, &in, y, NULL, &err), MHA_OK);
+    in.key = x;
+    call_refused(layer, &in, "causal attention: key is given: it takes x alone");
+    in.key = NULL, in.past_len = 1;
+    call_refused(layer, &in, "causal attention: 6 tokens, context_length is 5");
+    in.q_len = 4;
+    call_refused(layer, &in, "causal attention: past_len is given, but past tokens are not taken");
+    in.past_len = 0, in.positions = (const int64_t *)x;
+    call_refused(layer, &in, "causal attention: positions are given, but nothing is rotated");
+    in.positions = NULL, in.query = NULL;
+    call_refused(layer, &in, "causal attention: query is NULL");
+    mha_variant_free(layer);
+}
+
+static void test_mask_shapes(void **state)
+{
+    (void)state;
+    static const uint8_t keep[512] = {1};
+    static const struct {
+        mha_mask mask;
+        const char *shape; /* in the refusal; NULL = accepted */
+    } masks[] = {
+        {{keep, 2, {3, 5}}, NULL},
+        {{keep, 2, {1, 5}}, NULL},
+        {{keep, 3, {2, 3, 5}}, NULL},
+        {{keep, 3, {1, 3, 5}}, NULL},
+        {{keep, 3, {2, 1, 5}}, NULL},
+        {{keep, 4, {2, 4, 3, 5}}, NULL},
+        {{keep, 4, {1, 4, 1, 5}}, NULL},
+        {{keep, 4, {2, 1, 3, 5}}, NULL},
+        {{keep, 2, {3, 4}}, "[3, 4]"},
+        {{keep, 2, {5, 3}}, "[5, 3]"},
+        {{keep, 3, {4, 3, 5}}, "[4, 3, 5]"},
+        {{keep, 3, {2, 3, 1}}, "[2, 3, 1]"},
+        {{keep, 4, {2, 2, 3, 5}}, "[2, 2, 3, 5]"},
+    };
+    mha_variant *layer = standard(8, 4);
+    mha_variant_input in = {.size = sizeof in, .batch = 2, .q_len = 3, .kv_len = 5, .query = x, .key = x, .value = x};
+    for (size_t n = 0; n < sizeof masks / sizeof *masks; n++) {
+        char sentence[300];
+        in.keep = masks[n].mask;
+        const mha_status status = mha_variant_forward(layer, &in, y, NULL, &err);
+        assert_int_equal(status, masks[n].shape ? MHA_ERR_ARG : MHA_OK);
+        snprintf(sentence, sizeof sentence,
+                 "multi-head attention: keep has the shape %s; want [q, k], [batch, q, k] or [batch, heads, q, k] with "
+                 "batch 2, heads 4, q 3, k 5, of which all but k may be 1",
+                 masks[n].shape ? masks[n].shape : "");
+        if (masks[n].shape) assert_string_equal(err.message, sentence);
+    }
+    in.keep = (mha_mask){keep, 1, {5}};
+    call_refused(layer, &in, "multi-head attention: keep has rank 1, not 2..4");
+    in.keep = (mha_mask){0};
+    in.additive = in.blocked = (mha_mask){x, 2, {3, 5}};
+    call_refused(layer, &in, "multi-head attention: blocked and additive are both given");
+    mha_variant_free(layer);
+}
+
+static void test_before_init(void **state)
+{
+    (void)state;
+    mha_variant *layer = NULL;
+    const mha_standard_mha_options o = {.size = sizeof o, .d_model = 1024, .num_heads = 1};
+    const mha_variant_input in = {.size = sizeof in, .batch = 1, .q_len = 1, .query = x};
+    assert_int_equal(mha_standard_mha_create(NULL, &o, &layer, &err), MHA_OK);
+    assert_int_equal(mha_variant_parameter_count(layer), 4 * 1024 * 1024 + 4 * 1024);
+    call_refused(layer, &in,
+                 "multi-head attention: its parameters were neither drawn (mha_variant_init) nor packed "
+                 "(mha_variant_update)");
+    assert_int_equal(mha_variant_update(layer, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "multi-head attention: mha_variant_update before mha_variant_init");
+    assert_int_equal(mha_variant_init(layer, NULL, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "multi-head attention: heads are 1024 wide, 512 is the most");
+    mha_variant_free(layer);
+    mha_variant_free(NULL);
+}
+
+/* A ratio that keeps no head is allowed: the output is the bias of o_proj. */
+static void test_no_head_left(void **state)
+{
+    (void)state;
+    mha_variant *layer = NULL;
+    mha_trace *trace = NULL;
+    mha_rng rng;
+    int64_t count, chosen = -1;
+    const mha_head_pruning_options o = {.size = sizeof o, .d_model = 8, .num_heads = 4, .prune_ratio = 0.9};
+    const mha_variant_input in = {.size = sizeof in, .batch = 2, .q_len = 3, .query = x, .want_weights = 1};
+    mha_rng_manual_seed(&rng, 1);
+    assert_int_equal(mha_head_pruning_create(NULL, &o, &layer, &err), MHA_OK);
+    assert_int_equal(mha_variant_init(layer, &rng, &err), MHA_OK);
+    assert_int_equal(mha_trace_create(NULL, &trace, &err), MHA_OK);
+    assert_int_equal(mha_variant_forward(layer, &in, y, trace, &err), MHA_OK);
+    mha_trace_chosen(trace, 0, &chosen);
+    assert_int_equal(chosen, 0);
+    const mha_named_tensor *list = mha_variant_parameters(layer, &count);
+    assert_string_equal(list[count - 1].name, "o_proj.bias");
+    for (int row = 0; row < 6; row++)
+        assert_memory_equal(y + row * 8, list[count - 1].data, 8 * sizeof *y);
+    mha_trace_free(trace);
+    mha_variant_free(layer);
+}
+
+/* Every allocation fails once; each failure is a sentence and leaves nothing behind. */
+static void test_starvation(void **state)
+{
+    (void)state;
+    counting counts = {0};
+    mha_ctx *ctx = NULL;
+    const mha_ctx_options options = {.size = sizeof options, .threads = 1, .allocator = counting_allocator(&counts)};
+    atomic_store(&counts.budget, -1);
+    assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
+    const long live = atomic_load(&counts.live);
+    const int64_t head_options[] = {2, 4};
+    const mha_adaptive_heads_options o = {
+        .size = sizeof o, .d_model = 8, .head_options = head_options, .head_option_count = 2};
+    static const uint8_t keep[15] = {0};
+    const mha_variant_input in = {
+        .size = sizeof in, .batch = 2, .q_len = 3, .kv_len = 5, .query = x, .key = x, .keep = {keep, 2, {3, 5}}};
+    bool done = false;
+    int refused = 0;
+    for (long budget = 0; !done; budget++) {
+        mha_variant *layer = NULL;
+        mha_trace *trace = NULL;
+        mha_rng rng;
+        mha_rng_manual_seed(&rng, 1);
+        atomic_store(&counts.calls, 0);
+        atomic_store(&counts.budget, budget);
+        mha_status status = mha_adaptive_heads_create(ctx, &o, &layer, &err);
+        if (status == MHA_OK) status = mha_variant_init(layer, &rng, &err);
+        if (status == MHA_OK) status = mha_trace_create(ctx, &trace, &err);
+        if (status == MHA_OK) status = mha_variant_forward(layer, &in, y, trace, &err);
+        done = status == MHA_OK;
+        if (!done) {
+            assert_int_equal(status, MHA_ERR_MEMORY);
+            assert_non_null(strstr(err.message, "out of memory"));
+            refused++;
+        }
+        mha_trace_free(trace);
+        mha_variant_free(layer);
+        assert_int_equal(atomic_load(&counts.live), live);
+    }
+    assert_true(refused > 8);
+    mha_ctx_free(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes),        cmocka_unit_test(test_heads_that_do_not_divide),
+        cmocka_unit_test(test_choices),      cmocka_unit_test(test_too_many_tokens),
+        cmocka_unit_test(test_mask_shapes),  cmocka_unit_test(test_before_init),
+        cmocka_unit_test(test_no_head_left), cmocka_unit_test(test_starvation),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
