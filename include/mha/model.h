@@ -39,17 +39,21 @@ MHA_API mha_ctx *mha_model_ctx(const mha_model *model);
 
 /* What the checkpoint is. Lives as long as the model. */
 typedef struct mha_model_info {
-    const char *family; /* model_type, "llama" */
-    int64_t layers, heads, kv_heads, head_dim, hidden, intermediate;
+    const char *family;                                              /* model_type, "llama" */
+    int64_t layers, heads, kv_heads, head_dim, hidden, intermediate; /* as config.json has them */
     int64_t vocab, max_positions, type_vocab;
     int64_t parameters;             /* numbers in the weights that the model uses */
     int64_t bytes;                  /* of those in the file */
     int64_t kv_bytes_per_token;     /* f32; 0 for encoders */
-    const int64_t *heads_per_layer; /* [layers] */
+    const int64_t *heads_per_layer; /* [layers] fewer than heads where heads were pruned: see below */
     int causal;                     /* 1 for decoders */
     mha_dtype dtype;                /* of the stored weights */
 } mha_model_info;
 MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
+
+/* A pruned checkpoint has the rows and columns of the kept heads only. The key "mha.heads" of config.json lists them
+ * for each layer by their original numbers, ascending, in whole groups where key heads are shared. Without the key the
+ * shapes of the tensors say how many there are. */
 
 /* config.json as it was read, UTF-8 JSON. */
 MHA_API const char *mha_model_config_json(const mha_model *model);

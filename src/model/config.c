@@ -132,11 +132,16 @@ static mha_status derive(const mha__json_obj *root, mha__config *c, mha_error *e
                          "%s: a head is %lld wide (hidden_size %lld, num_attention_heads %lld); 512 is "
                          "the widest built",
                          root->file, (long long)c->head_dim, (long long)c->hidden, (long long)c->heads);
-    c->q_width = c->heads * c->head_dim;
-    c->kv_width = c->kv_heads * c->head_dim;
-    c->qkv_width = c->q_width + 2 * c->kv_width;
+    MHA__TRY(mha__config_heads(root, c, err));
     MHA__TRY(mha__config_rope(root, c, err));
     return mha__config_windows(root, c, err);
+}
+
+void mha__config_layer(mha__config *c, int64_t layer)
+{
+    c->q_width = c->layer_heads[layer] * c->head_dim;
+    c->kv_width = c->layer_kv_heads[layer] * c->head_dim;
+    c->qkv_width = c->q_width + 2 * c->kv_width;
 }
 
 static mha_status read_keys(mha_ctx *ctx, const char *folder, const mha__json_obj *root, mha__config *config,

@@ -17,8 +17,9 @@ typedef struct mha__config {
     const struct mha__family *family;
     int64_t vocab, max_positions, type_vocab;
     int64_t layers, hidden, heads, kv_heads, head_dim, intermediate;
-    int64_t q_width, kv_width; /* heads * head_dim, kv_heads * head_dim */
-    int64_t qkv_width;         /* q_width + 2 kv_width */
+    int32_t layer_heads[MHA__LAYERS], layer_kv_heads[MHA__LAYERS]; /* fewer where heads were pruned */
+    bool heads_listed;                                             /* by mha.heads; else tensors may say so too */
+    int64_t q_width, kv_width, qkv_width;                          /* of the layer last asked for: */
     double eps;
     mha_activation activation;
     bool attn_bias, mlp_bias;           /* of the projections, where a family may have them or not */
@@ -59,6 +60,9 @@ typedef struct mha__config_key {
     int64_t max;      /* of a dimension */
     const char *text; /* see mha__key_kind */
 } mha__config_key;
+
+/* Sets the widths of the projections of a layer: heads * head_dim, kv_heads * head_dim, and q + 2 kv. */
+void mha__config_layer(mha__config *config, int64_t layer);
 
 /* Reads and checks `folder`/config.json. *text (mha__free) is its content, terminated, without a byte order mark.
  * Errors: MHA_ERR_FORMAT for a value that is wrong, MHA_ERR_UNSUPPORTED for one that is not built; both name key and

@@ -102,6 +102,48 @@ mha_status mha__config_rope(const mha__json_obj *root, mha__config *c, mha_error
     return mha__fail(err, MHA_ERR_FORMAT, "%s: rotary embedding: %s", root->file, why.message);
 }
 
+/* ---- heads ---- */
+
+/* One layer's list: ascending, and whole groups, as the operator gives every key head the same number of queries. */
+static mha_status read_heads(const mha__json_obj *root, const json_t *list, int64_t layer, mha__config *c,
+                             mha_error *err)
+{
+    const int64_t group = c->heads / c->kv_heads, count = (int64_t)json_array_size(list);
+    json_int_t before = -1;
+    for (int64_t i = 0; i < count; i++) {
+        const json_t *item = json_array_get(list, (size_t)i);
+        const json_int_t head = json_integer_value(item);
+        if (!json_is_integer(item) || head <= before || head >= c->heads)
+            return mha__json_refuse(root, "mha.heads", "ascending numbers of heads in each layer", err);
+        if (i % group == 0 ? head % group != 0 : head != before + 1)
+            return mha__json_refuse(root, "mha.heads", "whole groups of heads that share keys", err);
+        before = head;
+    }
+    if (count == 0 || count % group)
+        return mha__json_refuse(root, "mha.heads", "at least one whole group of heads in each layer", err);
+    c->layer_heads[layer] = (int32_t)count;
+    c->layer_kv_heads[layer] = (int32_t)(count / group);
+    return MHA_OK;
+}
+
+mha_status mha__config_heads(const mha__json_obj *root, mha__config *c, mha_error *err)
+{
+    const json_t *lists = NULL;
+    MHA__TRY(mha__json_array(root, "mha.heads", MHA__OPTIONAL, &lists, err));
+    c->heads_listed = lists != NULL;
+    if (lists && (int64_t)json_array_size(lists) != c->layers)
+        return mha__json_refuse(root, "mha.heads", "one list for each layer", err);
+    for (int64_t layer = 0; layer < c->layers; layer++) {
+        const json_t *list = json_array_get(lists, (size_t)layer);
+        c->layer_heads[layer] = (int32_t)c->heads;
+        c->layer_kv_heads[layer] = (int32_t)c->kv_heads;
+        if (!lists) continue;
+        if (!json_is_array(list)) return mha__json_refuse(root, "mha.heads", "a list for each layer", err);
+        MHA__TRY(read_heads(root, list, layer, c, err));
+    }
+    return MHA_OK;
+}
+
 /* ---- windows ---- */
 
 static mha_status read_types(const mha__json_obj *root, const json_t *types, mha__config *c, mha_error *err)

@@ -1,5 +1,5 @@
-/* config_layers.h - the parts of a config that are more than one key: rotation, which layers have a window, and which
- * tokens end a text. */
+/* config_layers.h - the parts of a config that are more than one key: rotation, heads and window of each layer, and
+ * which tokens end a text. */
 #ifndef MHA_MODEL_CONFIG_LAYERS_H
 #define MHA_MODEL_CONFIG_LAYERS_H
 
@@ -8,6 +8,9 @@
 
 /* Fills config->rope from rope_parameters (5.x), or rope_scaling and rope_theta (4.x). head_dim is known. */
 mha_status mha__config_rope(const mha__json_obj *root, mha__config *config, mha_error *err);
+
+/* Fills the heads of each layer: from "mha.heads", the kept original heads of each layer, or all of them. */
+mha_status mha__config_heads(const mha__json_obj *root, mha__config *config, mha_error *err);
 
 /* Fills config->slides from layer_types, or by the family's rule. */
 mha_status mha__config_windows(const mha__json_obj *root, mha__config *config, mha_error *err);

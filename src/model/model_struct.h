@@ -10,6 +10,7 @@ struct mha_model {
     mha_ctx *given; /* as the caller gave it */
     mha__config config;
     mha_model_info info;
+    int64_t *heads_per_layer; /* [layers] what info points to */
     char *config_text;
     mha_tokenizer *tokenizer;           /* or NULL */
     mha__shards shards;                 /* the embedding tables and outer norms are used in place */

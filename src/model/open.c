@@ -36,8 +36,8 @@ static mha_attn_layer_options attn_of(const mha_model *m, int64_t layer, const m
     return (mha_attn_layer_options){
         .size = sizeof(mha_attn_layer_options),
         .hidden = c->hidden,
-        .heads = m->info.heads_per_layer[layer],
-        .kv_heads = c->kv_heads,
+        .heads = c->layer_heads[layer],
+        .kv_heads = c->layer_kv_heads[layer],
         .head_dim = c->head_dim,
         .q = part[MHA__QUERY],
         .k = part[MHA__KEY],
@@ -73,9 +73,24 @@ static mha_block_options block_of(const mha_model *m, int64_t layer, const mha_m
     };
 }
 
+/* Where no list says which heads were kept, the tensors may have fewer of them: whole groups, so that both counts
+ * shrink alike. Anything else is left to the check of shapes. */
+static void find_heads(mha__config *c, const mha__weights *w, int64_t layer)
+{
+    const bool fused = c->family->parts[MHA__QKV].kind != MHA__PART_ABSENT;
+    const int64_t group = c->heads / c->kv_heads, q = mha__weights_rows(w, fused ? MHA__QKV : MHA__QUERY, layer);
+    const int64_t heads_wide = fused ? (group + 2) * c->head_dim : group * c->head_dim; /* of one group */
+    if (c->heads_listed || q < heads_wide || q % heads_wide || q / heads_wide >= c->kv_heads) return;
+    if (!fused && mha__weights_rows(w, MHA__KEY, layer) != q / group) return;
+    c->layer_kv_heads[layer] = (int32_t)(q / heads_wide);
+    c->layer_heads[layer] = (int32_t)(group * c->layer_kv_heads[layer]);
+}
+
 static mha_status create_block(mha_model *m, int64_t layer, mha_error *err)
 {
     mha_matrix part[MHA__ROLES] = {0};
+    find_heads(&m->config, &m->outer, layer);
+    mha__config_layer(&m->config, layer);
     mha__weights weights = m->outer; /* same file and prefix, its own converted tensors */
     weights.converted_count = 0;
     mha_status status = MHA_OK;
@@ -157,12 +172,10 @@ static mha_status open_weights(mha_model *m, const char *folder, const mha_model
 static mha_status fill_info(mha_model *m, mha_error *err)
 {
     const mha__config *c = &m->config;
-    int64_t *heads = mha__alloc(m->ctx, (size_t)c->layers * sizeof *heads);
-    m->info.heads_per_layer = heads;
+    m->heads_per_layer = mha__calloc(m->ctx, (size_t)c->layers, sizeof *m->heads_per_layer);
     m->block = mha__calloc(m->ctx, (size_t)c->layers, sizeof(mha_block *));
-    if (!heads || !m->block) return mha__no_memory(err, (size_t)c->layers * sizeof *heads, "the list of layers");
-    for (int64_t i = 0; i < c->layers; i++)
-        heads[i] = c->heads;
+    if (!m->heads_per_layer || !m->block)
+        return mha__no_memory(err, (size_t)c->layers * sizeof *m->heads_per_layer, "the list of layers");
     m->info = (mha_model_info){
         .family = c->family->name,
         .layers = c->layers,
@@ -174,11 +187,22 @@ static mha_status fill_info(mha_model *m, mha_error *err)
         .vocab = c->vocab,
         .max_positions = c->max_positions,
         .type_vocab = c->type_vocab,
-        .kv_bytes_per_token = c->family->causal ? c->layers * 2 * c->kv_width * (int64_t)sizeof(float) : 0,
-        .heads_per_layer = heads,
+        .heads_per_layer = m->heads_per_layer,
         .causal = c->family->causal,
     };
     return MHA_OK;
+}
+
+/* Known once the tensors are. */
+static void count_heads(mha_model *m)
+{
+    const mha__config *c = &m->config;
+    int64_t kv_heads = 0;
+    for (int64_t i = 0; i < c->layers; i++) {
+        m->heads_per_layer[i] = c->layer_heads[i];
+        kv_heads += c->layer_kv_heads[i];
+    }
+    m->info.kv_bytes_per_token = c->family->causal ? 2 * kv_heads * c->head_dim * (int64_t)sizeof(float) : 0;
 }
 
 static mha_status open_all(mha_model *m, const char *folder, const mha_model_options *options, mha_error *err)
@@ -187,6 +211,7 @@ static mha_status open_all(mha_model *m, const char *folder, const mha_model_opt
     MHA__TRY(fill_info(m, err));
     if (!options->no_tokenizer) MHA__TRY(mha_tokenizer_open(m->ctx, folder, &m->tokenizer, err));
     MHA__TRY(open_weights(m, folder, options, err));
+    count_heads(m);
     m->info.parameters = m->outer.parameters;
     m->info.bytes = m->outer.bytes;
     m->info.dtype = m->outer.dtype; /* words come first */
@@ -221,7 +246,7 @@ void mha_model_free(mha_model *model)
     for (int64_t i = 0; model->block && i < model->config.layers; i++)
         mha_block_free(model->block[i]);
     mha__free(model->ctx, model->block);
-    mha__free(model->ctx, (void *)model->info.heads_per_layer);
+    mha__free(model->ctx, model->heads_per_layer);
     mha_linear_free(model->pooler);
     mha_linear_free(model->lm_dense);
     mha_linear_free(model->lm_head);

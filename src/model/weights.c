@@ -174,6 +174,16 @@ mha_status mha__weights_part(mha__weights *weights, mha__role role, int64_t laye
     return take(weights, p, layer, kinds[kind].bias, kinds[kind].old_bias, &vector, &part->bias, err);
 }
 
+int64_t mha__weights_rows(const mha__weights *weights, mha__role role, int64_t layer)
+{
+    const mha__part *p = &weights->config->family->parts[role];
+    char name[NAME_BYTES];
+    if (p->kind == MHA__PART_ABSENT) return -1;
+    const mha_tensor *tensor = find(weights, p, layer, kinds[p->kind].weight, name);
+    if (!tensor || tensor->rank != kinds[p->kind].rank) return -1;
+    return tensor->shape[kinds[p->kind].transposed ? 1 : 0];
+}
+
 mha_status mha__weights_missing(const mha__weights *weights, mha__role role, mha_error *err)
 {
     char name[NAME_BYTES];

@@ -31,6 +31,9 @@ void mha__weights_begin(mha__weights *weights);
  * tensor. */
 mha_status mha__weights_part(mha__weights *weights, mha__role role, int64_t layer, mha_matrix *part, mha_error *err);
 
+/* Rows that the tensor of a role has in the file; -1 if there is none of the right rank. */
+int64_t mha__weights_rows(const mha__weights *weights, mha__role role, int64_t layer);
+
 /* Fails for the missing tensor of an optional part that this checkpoint must have. */
 mha_status mha__weights_missing(const mha__weights *weights, mha__role role, mha_error *err);
 

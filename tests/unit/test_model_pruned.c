@@ -1,0 +1,157 @@
+/* test_model_pruned.c - checkpoints whose layers have fewer heads than their config says. The truth is the whole
+ * checkpoint with the columns of the output projection zeroed that belong to the removed heads. */
+#include "support/check.h"
+#include "support/files.h"
+#include "support/model_case.h"
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { H = 4, D = 12, E = 48, LAYERS = 3, L = 20, VOCAB = 600 };
+static const char *const tiny = "models/bert-tiny";
+
+/* Which heads each layer keeps: layer 1 keeps all. */
+static const bool kept[LAYERS][H] = {{true, false, true, false}, {true, true, true, true}, {false, false, false, true}};
+
+typedef enum role { OTHER, ROWS, ROW_BIAS, COLUMNS } role;
+
+/* What pruning does to a tensor, and in which layer. */
+static role role_of(const char *name, int *layer)
+{
+    const char *at = strstr(name, "encoder.layer.");
+    if (!at || sscanf(at, "encoder.layer.%d.", layer) != 1) return OTHER;
+    if (strstr(name, "attention.output.dense.weight")) return COLUMNS;
+    if (!strstr(name, "attention.self.")) return OTHER;
+    return strstr(name, ".weight") ? ROWS : ROW_BIAS;
+}
+
+/* Copies [rows, columns] floats, leaving out (or zeroing, `whole`) what belongs to removed heads. Returns how many. */
+static int64_t write_part(const float *from, int64_t rows, int64_t columns, role r, int layer, bool whole, float *to)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++) {
+            const bool removed = r != OTHER && !kept[layer][(r == COLUMNS ? j : i) / D];
+            if (!removed || whole) to[n++] = removed && r == COLUMNS ? 0 : from[i * columns + j];
+        }
+    return n;
+}
+
+/* The checkpoint with its heads removed, or (`whole`) without effect. */
+static void write_weights(const char *folder, bool whole)
+{
+    mha_file *file = case_file("models/bert-tiny/model.safetensors");
+    float *data = malloc(1 << 20), *at = data;
+    json_t *header = json_object();
+    for (int64_t t = 0; t < mha_file_count(file); t++) {
+        const mha_tensor *tensor = mha_file_tensor(file, t);
+        if (tensor->dtype != MHA_F32) continue;
+        int layer = 0;
+        const role r = role_of(tensor->name, &layer);
+        const int64_t rows = tensor->shape[0], columns = tensor->rank == 2 ? tensor->shape[1] : 1;
+        float *from = malloc((size_t)tensor->elements * sizeof *from);
+        assert_int_equal(mha_tensor_read(tensor, MHA_F32, from, NULL), MHA_OK);
+        const int64_t n = write_part(from, rows, columns, r, layer, whole, at);
+        const int64_t width = r == COLUMNS ? n / rows : columns, height = n / width;
+        json_t *shape = tensor->rank == 2 ? json_pack("[I, I]", (json_int_t)height, (json_int_t)width)
+                                          : json_pack("[I]", (json_int_t)n);
+        const json_int_t begin = (json_int_t)((at - data) * (int64_t)sizeof *at);
+        json_object_set_new(header, tensor->name,
+                            json_pack("{s:s, s:o, s:[I, I]}", "dtype", "F32", "shape", shape, "data_offsets", begin,
+                                      begin + (json_int_t)(n * (int64_t)sizeof *at)));
+        at += n;
+        free(from);
+    }
+    char *text = json_dumps(header, JSON_COMPACT);
+    const uint64_t n = strlen(text);
+    const size_t bytes = sizeof n + n + (size_t)(at - data) * sizeof *at;
+    char *out = malloc(bytes);
+    memcpy(out, &n, sizeof n);
+    memcpy(out + sizeof n, text, n);
+    memcpy(out + sizeof n + n, data, (size_t)(at - data) * sizeof *at);
+    files_write(files_path(folder, "model.safetensors"), out, bytes);
+    free(out);
+    free(text);
+    free(data);
+    json_decref(header);
+    mha_file_free(file);
+}
+
+static void set_list(const char *folder, const char *list)
+{
+    json_t *config = json_load_file(files_path(MHA_TEST_DATA "/models/bert-tiny", "config.json"), 0, NULL);
+    if (list) json_object_set_new(config, "mha.heads", json_loads(list, 0, NULL));
+    assert_int_equal(json_dump_file(config, files_path(folder, "config.json"), 0), 0);
+    json_decref(config);
+}
+
+static case_run run_folder(const char *folder, const int64_t *heads)
+{
+    mha_model *model =
+        case_model(NULL, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+    int32_t ids[L];
+    float hidden[L * E];
+    for (int i = 0; i < L; i++)
+        ids[i] = 37 * i % VOCAB;
+    const mha_model_input input = {.size = sizeof input, .batch = 1, .length = L, .ids = ids};
+    const mha_model_output output = {.size = sizeof output, .last_hidden = hidden};
+    for (int layer = 0; layer < LAYERS; layer++)
+        assert_int_equal(mha_model_describe(model)->heads_per_layer[layer], heads[layer]);
+    assert_int_equal(mha_model_forward(model, &input, &output, NULL), MHA_OK);
+    case_run run = {.last_hidden = malloc(sizeof hidden)};
+    memcpy(run.last_hidden, hidden, sizeof hidden);
+    mha_model_free(model);
+    return run;
+}
+
+static void test_fewer_heads(void **state)
+{
+    (void)state;
+    static const int64_t all[LAYERS] = {4, 4, 4}, some[LAYERS] = {2, 4, 1};
+    const char *folder = case_copy(tiny);
+    write_weights(folder, true);
+    case_run whole = run_folder(folder, all);
+    write_weights(folder, false);
+    case_run by_shape = run_folder(folder, some);
+    set_list(folder, "[[0, 2], [0, 1, 2, 3], [3]]");
+    case_run by_list = run_folder(folder, some);
+    case_near("pruned", by_shape.last_hidden, whole.last_hidden, L * E, 1e-5);
+    assert_memory_equal(by_shape.last_hidden, by_list.last_hidden, L * E * sizeof(float));
+    free(whole.last_hidden);
+    free(by_shape.last_hidden);
+    free(by_list.last_hidden);
+    files_remove(folder);
+}
+
+static void refused(const char *folder, const char *list, const char *part)
+{
+    mha_model *model = NULL;
+    mha_error err = {0};
+    set_list(folder, list);
+    assert_int_equal(mha_model_open(NULL, folder, NULL, &model, &err), MHA_ERR_FORMAT);
+    if (!strstr(err.message, part)) fail_msg("want \"%s\" in \"%s\"", part, err.message);
+}
+
+static void test_refused_lists(void **state)
+{
+    (void)state;
+    const char *folder = case_copy(tiny);
+    write_weights(folder, false);
+    refused(folder, "[[0, 2], [0, 1, 2, 3]]", "one list for each layer");
+    refused(folder, "[[0, 2], 4, [3]]", "a list for each layer");
+    refused(folder, "[[2, 0], [0, 1, 2, 3], [3]]", "ascending");
+    refused(folder, "[[0, 0], [0, 1, 2, 3], [3]]", "ascending");
+    refused(folder, "[[0, 4], [0, 1, 2, 3], [3]]", "ascending");
+    refused(folder, "[[0, \"2\"], [0, 1, 2, 3], [3]]", "ascending");
+    refused(folder, "[[0, 2], [0, 1, 2, 3], []]", "at least one");
+    refused(folder, "[[0, 2], [0, 1, 2, 3], [2, 3]]", "config.json asks for [24, 48]");
+    refused(folder, "{}", "mha.heads");
+    files_remove(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_fewer_heads), cmocka_unit_test(test_refused_lists)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
