@@ -10,6 +10,7 @@
     X(info)                \
     X(tokenize)            \
     X(embed)               \
+    X(score)               \
     X(heads)               \
     X(report)              \
     X(draw)                \

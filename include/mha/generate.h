@@ -64,6 +64,12 @@ MHA_API mha_status mha_model_generate(const mha_model *model, const mha_prompt *
                                       const mha_generate_options *options, int32_t *out, int64_t *lengths,
                                       mha_error *err);
 
+/* How well a decoder foresees a text: logprob[i] = log p(ids[i + 1] | ids[0 .. i]), natural, for i = 0 .. count - 2.
+ * Their mean is minus the loss; exp of the loss is the perplexity. Runs in pieces through a cache, so memory does not
+ * grow with count times vocab. Errors as mha_model_generate; also MHA_ERR_ARG for fewer than two tokens. */
+MHA_API mha_status mha_model_score(const mha_model *model, const int32_t *ids, int64_t count, float *logprob,
+                                   mha_error *err);
+
 #ifdef __cplusplus
 }
 #endif

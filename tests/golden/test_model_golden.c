@@ -1,8 +1,10 @@
 /* test_model_golden.c - tiny checkpoints against what transformers computed from them: every layer, every map and the
  * logits. Each model is opened in both spellings of config.json, and from a file with the names of old checkpoints. */
+#include "mha/generate.h"
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model_case.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +68,21 @@ static void check_padded(const mha_model *model, const mha_file *golden)
     free(mask);
 }
 
+/* The recorded logits say what each next token's probability is. */
+static void check_score(const mha_model *model, const int32_t *ids, int64_t L, const float *logits, int64_t V)
+{
+    float *logprob = malloc((size_t)L * sizeof *logprob);
+    mha_error err;
+    if (mha_model_score(model, ids, L, logprob, &err) != MHA_OK) fail_msg("%s", err.message);
+    for (int64_t i = 0; i + 1 < L; i++) {
+        double sum = 0;
+        for (int64_t v = 0; v < V; v++)
+            sum += exp((double)logits[i * V + v]);
+        assert_true(fabs((double)logprob[i] - ((double)logits[i * V + ids[i + 1]] - log(sum))) < 1e-4);
+    }
+    free(logprob);
+}
+
 /* Logits of the prompt and, for the last real token alone, the same bits. */
 static void check_logits(const mha_model *model, const mha_file *golden)
 {
@@ -79,6 +96,7 @@ static void check_logits(const mha_model *model, const mha_file *golden)
     assert_int_equal(mha_model_forward(model, &input, &output, NULL), MHA_OK);
     print_message("logits within %.2g\n", case_near("logits", got, want, L * V, HIDDEN_LIMIT));
     assert_memory_equal(last, got + (L - 1) * V, (size_t)V * sizeof *last);
+    if (mha_model_describe(model)->causal) check_score(model, ids, L, want, V);
     free(ids);
     free(want);
     free(got);
