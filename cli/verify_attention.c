@@ -5,20 +5,7 @@
 
 #include "output.h"
 #include "session.h"
-#include "verify.h"
-
-/* A case on its way from the index to the operator. */
-typedef struct attention_case {
-    verify_entry entry;
-    mha_file *file;
-    verify_memory memory;
-    int64_t B, H, Hkv, Lq, Lk, D, Dv;
-    mha_attn_desc desc;
-    mha_attn_args args;
-    bool packed;
-    void *out; /* of desc.dtype */
-    float *lse, *probs;
-} attention_case;
+#include "verify_attention.h"
 
 /* ---- the description ---- */
 
@@ -51,8 +38,7 @@ static void describe_sizes(attention_case *c)
     d->scale = verify_bool(e, "scale_is_default") ? 0 : verify_real(e, "scale");
 }
 
-/* True if the case records this result. */
-static bool records(const verify_entry *e, const char *output)
+bool verify_records(const verify_entry *e, const char *output)
 {
     size_t n;
     json_t *name;
@@ -87,8 +73,9 @@ static void describe_masks(attention_case *c)
     if (c->packed) d->inputs |= MHA_ATTN_CU_SEQLENS;
     if (verify_bool(e, "alibi")) d->inputs |= MHA_ATTN_SLOPES;
     if (verify_bool(e, "sinks")) d->inputs |= MHA_ATTN_SINKS;
-    if (records(e, "lse")) d->outputs |= MHA_ATTN_LSE;
-    if (records(e, "attn")) d->outputs |= MHA_ATTN_PROBS;
+    if (verify_records(e, "lse")) d->outputs |= MHA_ATTN_LSE;
+    if (verify_records(e, "attn")) d->outputs |= MHA_ATTN_PROBS;
+    verify_describe_gradients(c);
 }
 
 /* ---- the data ---- */
@@ -127,9 +114,7 @@ static const int64_t *per_sequence(attention_case *c, const char *key)
     return values;
 }
 
-/* q, k, v or out: [B, heads, L, width], or [L, heads, width] if sequences are packed. `stride` receives zeros, for
- * contiguous, or the strides of the latter as [1, heads, L, width]. */
-static const mha_tensor *operand(attention_case *c, const char *name, int64_t heads, int64_t length, int64_t width,
+const mha_tensor *verify_operand(attention_case *c, const char *name, int64_t heads, int64_t length, int64_t width,
                                  int64_t stride[4])
 {
     int64_t shape[4] = {c->B, heads, length, width}, packed[3] = {length, heads, width};
@@ -140,10 +125,10 @@ static const mha_tensor *operand(attention_case *c, const char *name, int64_t he
     return verify_tensor(&c->entry, c->file, name, 3, packed);
 }
 
-static mha_cview typed(attention_case *c, const char *name, int64_t heads, int64_t length, int64_t width)
+mha_cview verify_typed(attention_case *c, const char *name, int64_t heads, int64_t length, int64_t width)
 {
     mha_cview view = {0};
-    const mha_tensor *tensor = operand(c, name, heads, length, width, view.stride);
+    const mha_tensor *tensor = verify_operand(c, name, heads, length, width, view.stride);
     if (tensor && tensor->dtype != c->desc.dtype)
         verify_fault(&c->entry, "tensor \"%s\" has the type %s", name, tensor->dtype_name);
     view.data = verify_raw(&c->memory, &c->entry, tensor);
@@ -182,26 +167,27 @@ static mha_status bind_case(attention_case *c)
 {
     mha_attn_args *a = &c->args;
     *a = (mha_attn_args){.size = sizeof *a};
-    a->q = typed(c, "q", c->H, c->Lq, c->D);
-    a->k = typed(c, "k", c->Hkv, c->Lk, c->D);
-    a->v = typed(c, "v", c->Hkv, c->Lk, c->Dv);
+    a->q = verify_typed(c, "q", c->H, c->Lq, c->D);
+    a->k = verify_typed(c, "k", c->Hkv, c->Lk, c->D);
+    a->v = verify_typed(c, "v", c->Hkv, c->Lk, c->Dv);
     a->offsets = per_sequence(c, "q_offset");
     bind_features(c);
     /* The recorded results have the shapes of ours, so the file bounds what is allocated here. */
-    const mha_tensor *out = operand(c, "out", c->H, c->Lq, c->Dv, a->out.stride);
+    const mha_tensor *out = verify_operand(c, "out", c->H, c->Lq, c->Dv, a->out.stride);
     a->out.data = c->out =
         out ? verify_alloc(&c->memory, out->elements, mha_dtype_size(c->desc.dtype), &c->entry) : NULL;
     if (c->desc.outputs & MHA_ATTN_LSE) {
         int64_t dense[3] = {c->B, c->H, c->Lq};
-        const mha_tensor *lse =
+        const int64_t rows = c->packed ? c->H * c->Lq : c->B * c->H * c->Lq;
+        if (verify_records(&c->entry, "lse"))
             verify_tensor(&c->entry, c->file, "lse", c->packed ? 2 : 3, c->packed ? dense + 1 : dense);
-        a->lse.data = c->lse = lse ? verify_alloc(&c->memory, lse->elements, sizeof(float), &c->entry) : NULL;
+        a->lse.data = c->lse = out ? verify_alloc(&c->memory, rows, sizeof(float), &c->entry) : NULL;
     }
     if (c->desc.outputs & MHA_ATTN_PROBS) {
         const mha_tensor *p = verify_tensor(&c->entry, c->file, "attn", 4, (int64_t[]){c->B, c->H, c->Lq, c->Lk});
         a->probs.data = c->probs = p ? verify_alloc(&c->memory, p->elements, sizeof(float), &c->entry) : NULL;
     }
-    return c->entry.error->status;
+    return c->entry.error->status == MHA_OK ? verify_bind_gradients(c) : c->entry.error->status;
 }
 
 /* ---- running and comparing ---- */
@@ -219,30 +205,41 @@ static float value_of(uint16_t bits, int fraction)
 
 /* Results that are stored in 16 bits: as floats, and with them what that rounding may cost (half a unit in the last
  * place of the largest), as the record has the numbers before it. */
-static const float *widened(attention_case *c, const double *want, int64_t count, double *limit)
+static const float *widened(attention_case *c, const void *got, const double *want, int64_t count, double *limit)
 {
     const int fraction = c->desc.dtype == MHA_BF16 ? 7 : 10;
     float *wide = verify_alloc(&c->memory, count, sizeof *wide, &c->entry);
     double largest = 0;
     for (int64_t n = 0; wide && n < count; n++) {
-        wide[n] = value_of(((const uint16_t *)c->out)[n], fraction);
+        wide[n] = value_of(((const uint16_t *)got)[n], fraction);
         if (isfinite(want[n]) && fabs(want[n]) > largest) largest = fabs(want[n]);
     }
     *limit += ldexp(largest, -1 - fraction);
     return wide;
 }
 
-static void compare(attention_case *c, verify_case *outcome, const char *name, const void *got)
+static void compare(attention_case *c, verify_case *outcome, const char *name, const void *got, bool half)
 {
     const mha_tensor *tensor = mha_file_find(c->file, name);
     verify_entry limits = {json_object_get(c->entry.object, "atol"), c->entry.name, c->entry.error};
     const double *want = verify_reals(&c->memory, &c->entry, tensor);
     double limit = verify_real(&limits, name);
-    if (want && got == c->out && c->desc.dtype != MHA_F32) got = widened(c, want, tensor->elements, &limit);
+    if (want && got && half) got = widened(c, got, want, tensor->elements, &limit);
     if (want && got) verify_compare(outcome, name, got, want, tensor->elements, limit);
 }
 
-static mha_status forward(mha_ctx *ctx, const mha_attn_plan *plan, const mha_attn_args *args, mha_error *error)
+void verify_typed_result(attention_case *c, verify_case *outcome, const char *name, const void *got)
+{
+    compare(c, outcome, name, got, c->desc.dtype != MHA_F32);
+}
+
+void verify_float_result(attention_case *c, verify_case *outcome, const char *name, const float *got)
+{
+    compare(c, outcome, name, got, false);
+}
+
+/* Forward, and backward where the case has gradients. */
+static mha_status compute(mha_ctx *ctx, const mha_attn_plan *plan, const attention_case *c, mha_error *error)
 {
     size_t bytes = mha_attn_plan_workspace(plan);
     void *workspace = mha_alloc(ctx, bytes);
@@ -250,7 +247,9 @@ static mha_status forward(mha_ctx *ctx, const mha_attn_plan *plan, const mha_att
         *error = (mha_error){MHA_ERR_MEMORY, "out of memory for the workspace"};
         return MHA_ERR_MEMORY;
     }
-    mha_status status = mha_attn_forward(plan, args, workspace, bytes, error);
+    mha_status status = mha_attn_forward(plan, &c->args, workspace, bytes, error);
+    if (status == MHA_OK && (c->desc.outputs & MHA_ATTN_GRADS))
+        status = mha_attn_backward(plan, &c->args, &c->grads, workspace, bytes, error);
     mha_free(ctx, workspace);
     return status;
 }
@@ -262,26 +261,14 @@ static void check_accepted(mha_ctx *ctx, attention_case *c, const mha_attn_plan 
     mha_error error = {0};
     if (verify_file_open(ctx, folder, &c->entry, verify_text(&c->entry, "file"), &c->file) != MHA_OK) return;
     if (bind_case(c) != MHA_OK) return;
-    if (forward(ctx, plan, &c->args, &error) != MHA_OK) {
+    if (compute(ctx, plan, c, &error) != MHA_OK) {
         verify_stopped(outcome, &error);
         return;
     }
-    compare(c, outcome, "out", c->out);
-    if (c->lse) compare(c, outcome, "lse", c->lse);
-    if (c->probs) compare(c, outcome, "attn", c->probs);
-}
-
-/* Recorded results that the operator cannot give yet: gradients. */
-static void note_skipped(const verify_entry *e, verify_log *log)
-{
-    size_t n;
-    json_t *name;
-    json_array_foreach(json_object_get(e->object, "outputs"), n, name)
-    {
-        const char *text = json_string_value(name);
-        if (text && strcmp(text, "out") != 0 && strcmp(text, "lse") != 0 && strcmp(text, "attn") != 0)
-            verify_skip(log, text);
-    }
+    verify_typed_result(c, outcome, "out", c->out);
+    if (verify_records(&c->entry, "lse")) verify_float_result(c, outcome, "lse", c->lse);
+    if (c->probs) verify_float_result(c, outcome, "attn", c->probs);
+    verify_compare_gradients(c, outcome);
 }
 
 static mha_status check_case(cli_session *session, const char *folder, const json_t *object, verify_log *log,
@@ -298,7 +285,6 @@ static mha_status check_case(cli_session *session, const char *folder, const jso
     if (error->status == MHA_OK) {
         if (mha_attn_plan_create(session->ctx, &c.desc, &plan, &refusal) == MHA_OK) {
             check_accepted(session->ctx, &c, plan, folder, &outcome);
-            note_skipped(&c.entry, log);
         } else {
             verify_stopped(&outcome, &refusal);
         }

@@ -84,10 +84,11 @@ enum {
     MHA_ATTN_DROPOUT_KEEP = 1 << 12 /* args.dropout_keep  explicit dropout mask                 */
 };
 enum {
-    MHA_ATTN_LSE = 1 << 0,   /* args.lse    natural log-sum-exp of each row */
-    MHA_ATTN_PROBS = 1 << 1, /* args.probs  probabilities, B H Lq Lk of them */
-    MHA_ATTN_STATS = 1 << 2, /* args.stats  statistics at O(L) memory */
-    MHA_ATTN_SCORES = 1 << 3 /* args.scores  scores at the stage desc.scores, B H Lq Lk of them */
+    MHA_ATTN_LSE = 1 << 0,    /* args.lse    natural log-sum-exp of each row */
+    MHA_ATTN_PROBS = 1 << 1,  /* args.probs  probabilities, B H Lq Lk of them */
+    MHA_ATTN_STATS = 1 << 2,  /* args.stats  statistics at O(L) memory */
+    MHA_ATTN_SCORES = 1 << 3, /* args.scores  scores at the stage desc.scores, B H Lq Lk of them */
+    MHA_ATTN_GRADS = 1 << 4   /* the plan also serves mha_attn_backward (attn_grads.h) */
 };
 
 /* What is to be computed. Zero every field that is not needed. */
@@ -218,11 +219,12 @@ MHA_API mha_status mha_attention(mha_ctx *ctx, const mha_attn_desc *desc, const 
 MHA_API mha_status mha_attn_plan_create(mha_ctx *ctx, const mha_attn_desc *desc, mha_attn_plan **out, mha_error *err);
 MHA_API void mha_attn_plan_free(mha_attn_plan *plan);
 
-/* Bytes of scratch memory a forward call needs; 64-byte aligned; dead after the call. May be 0. */
+/* Bytes of scratch memory a forward (or backward) call needs; 64-byte aligned; dead after the call. May be 0. */
 MHA_API size_t mha_attn_plan_workspace(const mha_attn_plan *plan);
 
 /* Says what was chosen and why: one sentence per line, or a JSON object
- * {kernel, isa, tile_q, tile_k, tasks, folded, parts, threads, workspace, flops, bytes, refused: [{path, reason}]}.
+ * {kernel, isa, tile_q, tile_k, tasks, folded, parts, threads, workspace, flops, bytes,
+ * backward: null or {kernel, tasks, parts, threads, flops}, refused: [{path, reason}]}.
  * Like snprintf: writes at most `capacity` bytes, terminated, and returns the length that the whole text has. */
 MHA_API size_t mha_attn_plan_describe(const mha_attn_plan *plan, int json, char *text, size_t capacity);
 

@@ -3,6 +3,7 @@
 #define MHA_H
 
 #include "mha/attn.h"
+#include "mha/attn_grads.h"
 #include "mha/cache.h"
 #include "mha/ctx.h"
 #include "mha/generate.h"

@@ -6,10 +6,11 @@
 
 Needs NumPy and libmha.so, nothing else. Wrong input raises ValueError with the library's sentence.
 """
+from ._backward import Gradients, attention_backward
 from ._context import isa, set_isa, set_threads
 from ._library import version
 from ._model import Model, Output
 from ._operator import Attention, attention, attention_plan
 
-__all__ = ["Attention", "Model", "Output", "attention", "attention_plan", "isa", "set_isa", "set_threads", "version"]
+__all__ = ["Attention", "Gradients", "Model", "Output", "attention", "attention_backward", "attention_plan", "isa", "set_isa", "set_threads", "version"]
 __version__ = version

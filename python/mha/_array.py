@@ -63,7 +63,7 @@ def _from_numpy(a, name):
 def _from_dlpack(x, name):
     if getattr(x, "requires_grad", False):
         if sys.modules["torch"].is_grad_enabled():
-            raise ValueError(f"{name}: requires a gradient, and there is no backward yet: pass {name}.detach(), or call "
+            raise ValueError(f"{name}: requires a gradient: use mha.torch.attention, pass {name}.detach(), or call "
                              "under torch.no_grad()")
         x = x.detach()
     capsule = x.__dlpack__()
@@ -88,6 +88,15 @@ def array(x, name):
     if hasattr(x, "__dlpack__"):
         return _from_dlpack(x, name)
     raise ValueError(f"{name}: want a NumPy array or an object with __dlpack__, not {type(x).__name__}")
+
+
+def operand(x, name):
+    """An Array of x for arguments to which all-zero strides mean contiguous: a number expanded to a whole tensor, as the
+    gradient of a sum is, has such strides, and is copied."""
+    a = array(x, name)
+    if any(a.strides) or all(n <= 1 for n in a.shape):
+        return a
+    return array(np.ascontiguousarray(x) if isinstance(x, np.ndarray) else x.contiguous(), name)
 
 
 def lengths(x, count, name):

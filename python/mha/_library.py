@@ -59,6 +59,11 @@ class AttnStats(ctypes.Structure):
         "row_entropy", "row_max", "row_argmax", "row_distance", "received", "top_prob", "top_key")]
 
 
+class AttnGrads(ctypes.Structure):
+    _fields_ = [("size", c_size_t)] + [(n, View) for n in (
+        "dout", "out", "lse", "dlse", "dq", "dk", "dv", "dbias", "dslopes", "dsinks", "dgates")]
+
+
 class ModelInfo(ctypes.Structure):
     _fields_ = [("family", c_char_p)] + [(n, c_int64) for n in (
         "layers", "heads", "kv_heads", "head_dim", "hidden", "intermediate", "vocab", "max_positions", "type_vocab",
@@ -101,6 +106,8 @@ FUNCTIONS = {
     "mha_ctx_isa": (c_char_p, [c_void_p]),
     "mha_ctx_threads": (c_int, [c_void_p]),
     "mha_attention": (c_int, [c_void_p, POINTER(AttnDesc), POINTER(AttnArgs), POINTER(Error)]),
+    "mha_attention_backward": (c_int, [c_void_p, POINTER(AttnDesc), POINTER(AttnArgs), POINTER(AttnGrads),
+                                       POINTER(Error)]),
     "mha_attn_plan_create": (c_int, [c_void_p, POINTER(AttnDesc), POINTER(c_void_p), POINTER(Error)]),
     "mha_attn_plan_free": (None, [c_void_p]),
     "mha_attn_plan_describe": (c_size_t, [c_void_p, c_int, c_char_p, c_size_t]),

@@ -8,7 +8,7 @@ from ctypes import c_void_p
 
 import numpy as np
 
-from ._array import BOOL, F32, F64, I64, U8, array, empty_like, lengths
+from ._array import BOOL, F32, F64, I64, U8, array, empty_like, lengths, operand
 from ._context import context
 from ._library import AttnArgs, AttnDesc, AttnStats, View, Window, call, lib, struct
 
@@ -21,7 +21,7 @@ _SCORES = {"raw": 0, "softcapped": 1, "biased": 2, "probs": 3}
 _LAYOUT = {"bhld": (0, 1, 2, 3), "blhd": (0, 2, 1, 3)}  # axes of a [B, H, L, D] view
 (KEEP, BIAS, Q_LENS, KV_LENS, CU_SEQLENS, PREFIX_LENS, BLOCK_KEEP, BLOCK_TABLE, SLOPES, SINKS, GATES, HEAD_LIST,
  DROPOUT_KEEP) = (1 << i for i in range(13))
-LSE, PROBS, STATS, SCORES = 1, 2, 4, 8
+LSE, PROBS, STATS, SCORES, GRADS = 1, 2, 4, 8, 16
 
 
 class _Call:
@@ -38,7 +38,7 @@ class _Call:
             setattr(self.args, name, getattr(self, name).view(self.axes))
 
     def _operand(self, x, name, packed):
-        a = array(x, name)
+        a = operand(x, name)
         if len(a.shape) != (3 if packed else 4):
             raise ValueError(f"{name}: shape {a.shape} has {len(a.shape)} dimensions, want {3 if packed else 4}")
         if packed:  # [T, H, D] is [1, T, H, D]

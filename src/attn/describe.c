@@ -69,6 +69,37 @@ static double bytes_of(const mha_attn_plan *plan)
     return batch * ((double)plan->q.size * queries * wide + (double)plan->kv.size * keys * elements);
 }
 
+/* Without those for dbias. */
+static double backward_flops(const mha_attn_plan *plan)
+{
+    const mha_attn_desc *d = &plan->desc;
+    const double pairs = mha__plan_flops(plan) / (double)(d->head_dim + d->v_head_dim);
+    return pairs * (double)(3 * d->head_dim + 2 * d->v_head_dim);
+}
+
+static void backward_sentence(text *t, const mha_attn_plan *plan)
+{
+    const mha__bwd_plan *w = &plan->bwd;
+    if (!(plan->desc.outputs & MHA_ATTN_GRADS)) return;
+    say(t,
+        "backward: bwd_tiled, %" PRId64 " tasks of a head group's rows in %" PRId64
+        " parts on up to %d threads, %.4g operations\n",
+        w->tasks, w->parts, w->workers, backward_flops(plan));
+}
+
+static void backward_object(text *t, const mha_attn_plan *plan)
+{
+    const mha__bwd_plan *w = &plan->bwd;
+    if (!(plan->desc.outputs & MHA_ATTN_GRADS)) {
+        say(t, "\"backward\": null, ");
+        return;
+    }
+    say(t,
+        "\"backward\": {\"kernel\": \"bwd_tiled\", \"tasks\": %" PRId64 ", \"parts\": %" PRId64 ", \"threads\": %d, ",
+        w->tasks, w->parts, w->workers);
+    say(t, "\"flops\": %.0f}, ", backward_flops(plan));
+}
+
 static void sentences(text *t, const mha_attn_plan *plan, const path *paths, int count)
 {
     say(t, "kernel: fwd_tiled, %s (keys and values %s), %s\n", mha_dtype_name(plan->desc.dtype),
@@ -79,6 +110,7 @@ static void sentences(text *t, const mha_attn_plan *plan, const path *paths, int
         plan->folded ? ", each of all heads of a group," : "", plan->parts, plan->workers);
     say(t, "workspace: %zu bytes\n", mha_attn_plan_workspace(plan));
     say(t, "cost: %.4g operations unmasked, %.4g bytes read and written\n", mha__plan_flops(plan), bytes_of(plan));
+    backward_sentence(t, plan);
     for (int i = 0; i < count; i++)
         say(t, "not taken: %s: %s\n", paths[i].name, paths[i].reason);
 }
@@ -91,7 +123,9 @@ static void json_object(text *t, const mha_attn_plan *plan, const path *paths, i
         MHA__TILE_Q, MHA__KEY_BLOCK, plan->kernels->mr, plan->kernels->nr, MHA__CHUNK);
     say(t, "\"tasks\": %" PRId64 ", \"folded\": %s, \"parts\": %" PRId64 ", \"threads\": %d, \"workspace\": %zu, ",
         plan->tasks, plan->folded ? "true" : "false", plan->parts, plan->workers, mha_attn_plan_workspace(plan));
-    say(t, "\"flops\": %.0f, \"bytes\": %.0f, \"refused\": [", mha__plan_flops(plan), bytes_of(plan));
+    say(t, "\"flops\": %.0f, \"bytes\": %.0f, ", mha__plan_flops(plan), bytes_of(plan));
+    backward_object(t, plan);
+    say(t, "\"refused\": [");
     for (int i = 0; i < count; i++)
         say(t, "%s{\"path\": \"%s\", \"reason\": \"%s\"}", i ? ", " : "", paths[i].name, paths[i].reason);
     say(t, "]}");

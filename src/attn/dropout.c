@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-void mha__dropout_apply(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows, int64_t first,
-                        int64_t end, void *s)
+double mha__dropout_mask(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows, int64_t first,
+                         int64_t end)
 {
     const mha__kernels *k = call->plan->kernels;
     const mha_attn_desc *d = &call->plan->desc;
@@ -18,5 +18,12 @@ void mha__dropout_apply(const mha__call *call, const mha__scratch *scratch, cons
                                 (uint32_t)rows->first,   (uint32_t)first,   (uint64_t)ceil(d->dropout * 0x1p32)};
         k->draw(keys, lanes, &draw, scratch->extra);
     }
-    k->drop(keys, lanes, scratch->extra, d->dropout < 1 ? 1 / (1 - d->dropout) : 0, s);
+    return d->dropout < 1 ? 1 / (1 - d->dropout) : 0;
+}
+
+void mha__dropout_apply(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows, int64_t first,
+                        int64_t end, void *s)
+{
+    const double scale = mha__dropout_mask(call, scratch, rows, first, end);
+    call->plan->kernels->drop(end - first, rows->count, scratch->extra, scale, s);
 }

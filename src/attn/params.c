@@ -143,11 +143,12 @@ static mha_status check_dtype(const char *field, mha_dtype dtype, bool cache, mh
     X(MHA_ATTN_GATES, NULL)       \
     X(MHA_ATTN_HEAD_LIST, NULL)   \
     X(MHA_ATTN_DROPOUT_KEEP, NULL)
-#define OUTPUT_FLAGS(X)     \
-    X(MHA_ATTN_LSE, NULL)   \
-    X(MHA_ATTN_PROBS, NULL) \
-    X(MHA_ATTN_STATS, NULL) \
-    X(MHA_ATTN_SCORES, NULL)
+#define OUTPUT_FLAGS(X)      \
+    X(MHA_ATTN_LSE, NULL)    \
+    X(MHA_ATTN_PROBS, NULL)  \
+    X(MHA_ATTN_STATS, NULL)  \
+    X(MHA_ATTN_SCORES, NULL) \
+    X(MHA_ATTN_GRADS, NULL)
 
 static const struct flag {
     uint32_t bit;
@@ -266,6 +267,10 @@ static mha_status check_built(const mha_attn_desc *d, mha_error *err)
         return refuse(err, "kv_dtype", mha_dtype_name(d->kv_dtype), "f64 beside another type is");
     if ((d->inputs & MHA_ATTN_BIAS) && (d->bias_dtype == MHA_F64) != (d->dtype == MHA_F64))
         return refuse(err, "bias_dtype", mha_dtype_name(d->bias_dtype), "f64 beside another type is");
+    if ((d->outputs & MHA_ATTN_GRADS) && d->kv_dtype == MHA_Q8_0)
+        return refuse(err, "MHA_ATTN_GRADS with kv_dtype", mha_dtype_name(d->kv_dtype), "gradients of it are");
+    if ((d->outputs & MHA_ATTN_GRADS) && (d->inputs & MHA_ATTN_BLOCK_TABLE))
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "MHA_ATTN_GRADS: gradients of keys in pages are not supported");
     if (d->precision == MHA_PRECISION_SPLIT)
         return refuse(err, "precision", "MHA_PRECISION_SPLIT", "split products are");
     return MHA_OK;

@@ -33,8 +33,7 @@ static void move_out(mha_view *view, size_t size, int64_t rows)
     view->stride[0] = 0;
 }
 
-/* A call of which sequence b is all that q, k, v, out and lse hold. */
-static mha__call alone(const mha__call *call, int64_t b)
+mha__call mha__place_alone(const mha__call *call, int64_t b)
 {
     mha__call c = *call;
     mha_attn_args *a = &c.args;
@@ -60,7 +59,7 @@ const mha__call *mha__place(const mha__call *call, int64_t task, mha__rows *rows
     rows->first = number * MHA__TILE_Q;
     if (plan->packed) {
         rows->b = sequence_of(call, number, &rows->first);
-        *own = alone(call, rows->b);
+        *own = mha__place_alone(call, rows->b);
         call = own;
     }
     const bool listed = plan->desc.inputs & MHA_ATTN_HEAD_LIST;

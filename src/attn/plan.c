@@ -1,6 +1,7 @@
 /* plan.c - making, asking and running a plan. What it says about itself is in describe.c. */
 #include "attn/plan.h"
 
+#include "attn/bwd.h"
 #include "attn/fwd_tiled.h"
 #include "attn/params.h"
 #include "attn/scratch.h"
@@ -34,7 +35,7 @@ static bool is_folded(const mha_attn_desc *d)
 {
     const uint32_t plain = MHA_ATTN_KEEP | MHA_ATTN_BIAS | MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS | MHA_ATTN_BLOCK_TABLE;
     return d->q_len == 1 && d->heads > d->kv_heads && !(d->inputs & ~plain) && d->dropout == 0 &&
-           !(d->outputs & MHA_ATTN_STATS);
+           !(d->outputs & (MHA_ATTN_STATS | MHA_ATTN_GRADS));
 }
 
 /* Few rows and few tiles: the keys are cut into at most PARTS_MOST parts. By the shape alone, whatever the threads. */
@@ -78,7 +79,7 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
     plan->worker_bytes = mha__scratch_carve(plan, NULL, &scratch);
     if (!mha__mul(plan->worker_bytes, (size_t)plan->workers, &bytes))
         return mha__fail(err, MHA_ERR_ARG, "the workspace of %d threads overflows", plan->workers);
-    return MHA_OK;
+    return d->outputs & MHA_ATTN_GRADS ? mha__bwd_lay_out(plan, err) : MHA_OK;
 }
 
 mha_status mha_attn_plan_create(mha_ctx *ctx, const mha_attn_desc *desc, mha_attn_plan **out, mha_error *err)
@@ -108,8 +109,10 @@ void mha_attn_plan_free(mha_attn_plan *plan)
 
 size_t mha_attn_plan_workspace(const mha_attn_plan *plan)
 {
-    if (!plan || plan->tasks == 0) return 0;
-    return plan->worker_bytes * (size_t)plan->workers + plan->part_bytes * (size_t)(plan->tasks * plan->parts);
+    if (!plan) return 0;
+    const size_t forward =
+        plan->worker_bytes * (size_t)plan->workers + plan->part_bytes * (size_t)(plan->tasks * plan->parts);
+    return plan->tasks == 0 || forward < plan->bwd.bytes ? plan->bwd.bytes : forward;
 }
 
 static void run(mha__call *call, int64_t count, mha__task_fn task)

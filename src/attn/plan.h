@@ -20,6 +20,16 @@ typedef struct mha__stored {
     int half;    /* an mha__half, or -1: the kernels' real */
 } mha__stored;
 
+/* The cuts of the backward pass and its memory; see bwd_plan.c. */
+typedef struct mha__bwd_plan {
+    int64_t tasks, parts; /* (batch, key/value head, part of the rows); parts of each */
+    int workers;
+    int64_t slots;                         /* tasks that keep dk and dv at one time, where there is one part */
+    int64_t q_stride, v_stride;            /* of rows of D and of Dv numbers: whole panels */
+    int64_t key_rows;                      /* of the sums for dk and dv */
+    size_t worker_bytes, key_bytes, bytes; /* of one worker, of those sums, of all */
+} mha__bwd_plan;
+
 /* Immutable once made. */
 struct mha_attn_plan {
     mha_ctx *ctx;
@@ -40,6 +50,7 @@ struct mha_attn_plan {
     bool packed;         /* sequences lie one after another */
     bool positional;     /* causal or a window: rows have positions */
     size_t worker_bytes; /* of scratch memory; see scratch.c */
+    mha__bwd_plan bwd;   /* zeros without MHA_ATTN_GRADS */
 };
 
 /* One call: the arguments with every stride filled in. */

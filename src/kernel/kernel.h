@@ -72,6 +72,17 @@ typedef struct mha__moments {
     void *peak, *where;          /* greatest p, and first + its key (the lowest); 0 and -1 if no p is above 0 */
 } mha__moments;
 
+/* What one panel of scores needs to become weights and their gradients. */
+typedef struct mha__softmax_back {
+    const void *s, *dp;                /* panels [key][nr]: final scores, dO V^T */
+    const void *dropped;               /* panel: -inf where dropped; NULL without dropout */
+    const void *lse, *inverse, *delta; /* a number per lane; see softmax_back */
+    void *dots;                        /* a number per lane, NULL if not wanted: += sum of w * dp */
+    double factor, gate;               /* of what is not dropped; of the head */
+    void *w, *ds;                      /* results: rows of `stride` numbers */
+    int64_t stride;
+} mha__softmax_back;
+
 typedef struct mha__kernels {
     const char *isa;  /* "avx2" */
     size_t real_size; /* 4 or 8 */
@@ -165,6 +176,43 @@ typedef struct mha__kernels {
     /* out[r * row_stride + c * col_stride] = o * inverse[r], never -0. False if a NaN or Inf was among them. */
     bool (*output)(int64_t rows, int64_t dv, const void *o, int64_t o_stride, const void *inverse, void *out,
                    int64_t row_stride, int64_t col_stride);
+
+    /* ---- the backward pass ---- */
+
+    /* n numbers of one value; n numbers added to others. */
+    void (*fill)(int64_t n, double value, void *to);
+    void (*add)(int64_t n, const void *from, void *to);
+    /* Number (r, c), at src[r * row_stride + c * col_stride], goes to dst[r * dst_stride + c]; zeros from n up to
+     * `width`. */
+    void (*gather)(int64_t rows, int64_t n, const void *src, int64_t row_stride, int64_t col_stride, void *dst,
+                   int64_t dst_stride, int64_t width);
+    /* True if no NaN or Inf is among them. */
+    bool (*finite)(int64_t rows, int64_t n, const void *src, int64_t stride);
+    /* dots[r] = sum of a * b; where b is 0, a is passed over. */
+    void (*row_dots)(int64_t rows, int64_t n, const void *a, int64_t a_stride, const void *b, int64_t b_stride,
+                     void *dots);
+    /* inverse = 1, or 0 where lse is -inf; delta -= dlse elsewhere (dlse NULL: zeros). True if an lse is beyond
+     * +-limit, but not -inf. */
+    bool (*anchor)(int64_t rows, const void *lse, const void *dlse, double limit, void *inverse, void *delta);
+    /* In those rows: inverse = exact, lse = max. */
+    void (*anchor_again)(int64_t rows, double limit, const void *max, const void *exact, void *lse, void *inverse);
+    /* With p = exp(s - lse) * inverse (s never counts as above lse), f = factor, or 0 where dropped:
+     * w = p f, ds = p (dp f gate - delta); exact zeros where s is -inf, whatever the others are. */
+    void (*softmax_back)(int64_t keys, int64_t lanes, const mha__softmax_back *x);
+    /* ds *= 1 - (capped / cap)^2; an exact 0 stays 0. `capped` is a panel [key][nr], ds has rows of `stride`. */
+    void (*softcap_back)(int64_t keys, int64_t lanes, double cap, const void *capped, void *ds, int64_t stride);
+    /* sums[lane] -= sum of |position + lane - (first + key)| ds. Count both from the start of a block of keys. */
+    void (*alibi_back)(int64_t keys, int64_t lanes, int64_t position, int64_t first, const void *ds, int64_t stride,
+                       void *sums);
+    /* to[key][lane] += ds[key][lane]. */
+    void (*add_wide)(int64_t keys, int64_t lanes, const void *ds, int64_t stride, double *to, int64_t to_stride);
+    /* C [m, n; row stride c_row] += A B, the product summed from +0 first: number (r, i) of A is at
+     * a[r * a_row + i * a_col], row i of B at b + i * b_row. B and C are read, and C written, by whole vectors. */
+    void (*add_product)(int64_t m, int64_t n, int64_t k, const void *a, int64_t a_row, int64_t a_col, const void *b,
+                        int64_t b_row, void *c, int64_t c_row);
+    /* The same to the bit where all is finite and A is 0 wherever `mask`, of A's shape, is -inf: passes over these. */
+    void (*add_product_masked)(int64_t m, int64_t n, int64_t k, const void *a, const void *mask, int64_t a_row,
+                               int64_t a_col, const void *b, int64_t b_row, void *c, int64_t c_row);
 
     /* ---- what the core can do at best, for mha/limits.h ---- */
 

@@ -133,14 +133,11 @@ static void receive_view(const mha_view *view, const wire_array *a)
     transfer(view->data, stride, a, 1);
 }
 
-mha_status mha_attn_forward(const mha_attn_plan *plan, const mha_attn_args *args, void *workspace,
-                            size_t workspace_bytes, mha_error *err)
+static void send_call(int64_t what, const mha_attn_plan *plan, const mha_attn_args *args)
 {
-    (void)workspace, (void)workspace_bytes;
-    wire_request request = {WIRE_CALL, plan->desc};
-    wire_array in[WIRE_ARRAYS], out[3];
+    wire_request request = {what, plan->desc};
+    wire_array in[WIRE_ARRAYS];
     wire_inputs(&plan->desc, in);
-    wire_outputs(&plan->desc, out);
     fwrite(&request, sizeof request, 1, to_remote);
     send_view(&args->q, &in[0], 0);
     send_view(&args->k, &in[1], 0);
@@ -158,12 +155,61 @@ mha_status mha_attn_forward(const mha_attn_plan *plan, const mha_attn_args *args
     if (in[13].present) fwrite(args->head_list, sizeof *args->head_list, wire_count(&in[13]), to_remote);
     if (in[14].present) fwrite(args->cu_seqlens_q, sizeof *args->cu_seqlens_q, wire_count(&in[14]), to_remote);
     if (in[15].present) fwrite(args->cu_seqlens_k, sizeof *args->cu_seqlens_k, wire_count(&in[15]), to_remote);
+}
+
+mha_status mha_attn_forward(const mha_attn_plan *plan, const mha_attn_args *args, void *workspace,
+                            size_t workspace_bytes, mha_error *err)
+{
+    (void)workspace, (void)workspace_bytes;
+    wire_array out[3];
+    wire_outputs(&plan->desc, out);
+    send_call(WIRE_CALL, plan, args);
     mha_status status = receive_status(err);
     if (status != MHA_OK) return status;
     receive_view(&args->out, &out[0]);
     receive_view(&args->lse, &out[1]);
     receive_view(&args->probs, &out[2]);
     return MHA_OK;
+}
+
+/* A gradient: of the shape `full`, but with one place on an axis that is summed over. */
+static wire_array written(const mha_view *view, wire_array full, int sums)
+{
+    full.present = view->data != NULL;
+    for (int n = 0; n < 4 && sums; n++)
+        if (view->stride[n] == 0) full.dim[n] = 1;
+    return full;
+}
+
+mha_status mha_attn_backward(const mha_attn_plan *plan, const mha_attn_args *args, const mha_attn_grads *grads,
+                             void *workspace, size_t workspace_bytes, mha_error *err)
+{
+    (void)workspace, (void)workspace_bytes;
+    const mha_attn_desc *d = &plan->desc;
+    const mha_view *views[7] = {&grads->dq,      &grads->dk,     &grads->dv,    &grads->dbias,
+                                &grads->dslopes, &grads->dsinks, &grads->dgates};
+    const mha_cview *read[4] = {&grads->dout, &grads->out, &grads->lse, &grads->dlse};
+    const wire_array head = {{d->batch, d->heads, 1, 1}, 4, 1},
+                     bias = {{d->batch, d->heads, d->q_len, d->kv_len}, 4, 1};
+    wire_array in[WIRE_ARRAYS], out[3];
+    wire_gradients g;
+    memset(&g, 0, sizeof g);
+    wire_inputs(d, in);
+    wire_outputs(d, out);
+    for (int n = 0; n < 7; n++)
+        g.written[n] = written(views[n], n < 3 ? in[n] : n == 3 ? bias : head, n >= 3);
+    for (int n = 0; n < 4; n++) {
+        g.read[n] = out[n / 2];
+        g.read[n].present = read[n]->data != NULL;
+    }
+    send_call(WIRE_BACKWARD, plan, args);
+    fwrite(&g, sizeof g, 1, to_remote);
+    for (int n = 0; n < 4; n++)
+        send_view(read[n], &g.read[n], 0);
+    mha_status status = receive_status(err);
+    for (int n = 0; n < 7 && status == MHA_OK; n++)
+        receive_view(views[n], &g.written[n]);
+    return status;
 }
 
 mha_status mha_attention(mha_ctx *ctx, const mha_attn_desc *desc, const mha_attn_args *args, mha_error *err)

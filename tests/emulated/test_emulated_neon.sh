@@ -22,14 +22,16 @@ compile() {
 mkdir objects
 for file in "$here"/src/base/*.c "$here"/src/attn/*.c "$here"/src/kernel/*.c \
     "$here"/tests/support/ref.c "$here"/tests/support/statistics.c "$here"/tests/support/tensor.c "$here"/tests/support/problem.c "$here"/tests/support/isas.c \
-    "$here"/tests/support/alloc.c "$here"/tests/support/check.c "$here"/tests/support/paged.c "$here"/tests/support/sha256.c; do
+    "$here"/tests/support/alloc.c "$here"/tests/support/check.c "$here"/tests/support/paged.c "$here"/tests/support/sha256.c \
+    "$here"/tests/support/grads.c "$here"/tests/support/grads_ref.c; do
     case $file in
     */kernel/*) compile gnu11 "objects/$(basename "$file" .c).o" -O3 -c "$file" || exit 1 ;;
     *) compile c11 "objects/$(basename "$file" .c).o" -c "$file" || exit 1 ;;
     esac
 done
 
-for name in refusals calls memory laws merge stats bits poison edges pages packed random; do
+for name in refusals calls memory laws merge stats bits poison edges pages packed random backward gradients grad_calls \
+    differences; do
     compile c11 "$name" "$here/tests/property/test_attn_$name.c" objects/*.o || exit 1
 done
 for test in "$here"/tests/kernel/test_*.c; do
@@ -38,11 +40,15 @@ for test in "$here"/tests/kernel/test_*.c; do
 done
 compile c11 generator "$here/tests/unit/test_base_rng.c" objects/*.o || exit 1
 expect 0 qemu-aarch64 -L "$root" ./generator
-for name in refusals calls memory laws merge stats bits poison edges pages packed; do
+for name in refusals calls memory laws merge stats bits poison edges pages packed gradients grad_calls; do
     expect 0 qemu-aarch64 -L "$root" -E MHA_ISA=neon "./$name"
 done
 expect 0 qemu-aarch64 -L "$root" -E MHA_ISA=neon ./random --cases 300
 has out 'neon: 300 cases'
+grep neon: out
+expect 0 qemu-aarch64 -L "$root" -E MHA_ISA=neon ./backward --cases 150
+has out 'neon: 150 cases'
+expect 0 qemu-aarch64 -L "$root" -E MHA_ISA=neon ./differences --cases 20
 grep neon: out
 
 compile c11 serve "$here/tests/emulated/serve_attn.c" objects/*.o || exit 1

@@ -2,15 +2,17 @@
  *
  * A request is a wire_request and, for a call, the arrays of its description in the order of wire_inputs(), contiguous
  * and of full shape. A reply is an mha_error (status MHA_OK for success) and, after a call that succeeded, the arrays
- * of wire_outputs(). Both CPUs are little-endian with 64-bit pointers, so structs travel as they are; f32 only. */
+ * of wire_outputs(). A request for gradients has, behind the inputs of the call, the shapes of the wanted results
+ * (wire_gradients), then dout, out, lse and, if present, dlse; the reply has the results. Both
+ * CPUs are little-endian with 64-bit pointers, so structs travel as they are; f32 only. */
 #ifndef EMULATED_WIRE_H
 #define EMULATED_WIRE_H
 
-#include "mha/attn.h"
+#include "mha/attn_grads.h"
 #include <stdio.h>
 #include <string.h>
 
-enum { WIRE_PLAN = 1, WIRE_CALL = 2, WIRE_ARRAYS = 16 };
+enum { WIRE_PLAN = 1, WIRE_CALL = 2, WIRE_BACKWARD = 3, WIRE_ARRAYS = 16 };
 
 typedef struct wire_request {
     int64_t what;
@@ -61,6 +63,12 @@ static inline void wire_inputs(const mha_attn_desc *d, wire_array a[WIRE_ARRAYS]
         memcpy(a[12].dim, ((int64_t[]){B, H, (Lq + d->block_q - 1) / d->block_q, (Lk + d->block_k - 1) / d->block_k}),
                sizeof a[12].dim);
 }
+
+/* Shapes of what a backward pass reads and gives. An axis of a gradient that is summed over has one place. */
+typedef struct wire_gradients {
+    wire_array read[4];    /* dout, out, lse, dlse */
+    wire_array written[7]; /* dq, dk, dv, dbias, dslopes, dsinks, dgates */
+} wire_gradients;
 
 /* out, lse, probs. */
 static inline void wire_outputs(const mha_attn_desc *d, wire_array a[3])

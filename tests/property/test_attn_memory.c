@@ -1,9 +1,11 @@
-/* test_attn_memory.c - mha_attn_forward allocates nothing, and every failing allocation before it is clean.
+/* test_attn_memory.c - mha_attn_forward and mha_attn_backward allocate nothing, and every failing allocation before
+ * them is clean.
  *
  * Two counters: the allocator of the context, and malloc itself, which this program replaces where the C library allows
  * it (glibc, not under a sanitizer that has replaced it already). */
 #include "support/alloc.h"
 #include "support/check.h"
+#include "support/grads.h"
 #include "support/problem.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -71,7 +73,7 @@ static const mha_attn_desc desc = {.size = sizeof desc,
                                    .align = MHA_ALIGN_BOTTOM_RIGHT,
                                    .inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS | MHA_ATTN_KV_LENS,
                                    .top_keys = 4,
-                                   .outputs = MHA_ATTN_LSE | MHA_ATTN_PROBS | MHA_ATTN_STATS};
+                                   .outputs = MHA_ATTN_LSE | MHA_ATTN_PROBS | MHA_ATTN_STATS | MHA_ATTN_GRADS};
 
 static mha_ctx *counting_context(counting *c, const char *isa, int threads)
 {
@@ -83,34 +85,40 @@ static mha_ctx *counting_context(counting *c, const char *isa, int threads)
     return ctx;
 }
 
-static void check_forward_allocates_nothing(const char *isa, int threads)
+static void check_passes_allocate_nothing(const char *isa, int threads)
 {
     counting c = {.budget = -1};
     mha_ctx *ctx = counting_context(&c, isa, threads);
     mha_attn_plan *plan;
     mha_error err = {0};
     problem p;
+    gradients g;
     problem_make(&p, &desc, NULL, 41);
+    gradients_make(&g, &p, NULL, 42);
     if (mha_attn_plan_create(ctx, &desc, &plan, &err) != MHA_OK) fail_msg("plan: %s", err.message);
     size_t bytes = mha_attn_plan_workspace(plan);
     void *workspace = mha_alloc(ctx, bytes);
     /* The first call may start the workers of the context, which is theirs to pay for. */
     assert_int_equal(mha_attn_forward(plan, &p.args, workspace, bytes, &err), MHA_OK);
+    assert_int_equal(mha_attn_backward(plan, &p.args, &g.args, workspace, bytes, &err), MHA_OK);
     long before = atomic_load(&c.calls), malloc_before = atomic_load(&malloc_calls);
-    for (int n = 0; n < 10; n++)
+    for (int n = 0; n < 10; n++) {
         assert_int_equal(mha_attn_forward(plan, &p.args, workspace, bytes, &err), MHA_OK);
+        assert_int_equal(mha_attn_backward(plan, &p.args, &g.args, workspace, bytes, &err), MHA_OK);
+    }
     long calls = atomic_load(&c.calls) - before, malloc_used = atomic_load(&malloc_calls) - malloc_before;
     if (calls || malloc_used)
-        fail_msg("%s, %d threads: forward called the allocator %ld times, malloc %ld times", isa, threads, calls,
+        fail_msg("%s, %d threads: the passes called the allocator %ld times, malloc %ld times", isa, threads, calls,
                  malloc_used);
     mha_free(ctx, workspace);
     mha_attn_plan_free(plan);
     mha_ctx_free(ctx);
     assert_int_equal(atomic_load(&c.live), 0);
+    gradients_free(&g);
     problem_free(&p);
 }
 
-static void test_forward_allocates_nothing(void **state)
+static void test_passes_allocate_nothing(void **state)
 {
     (void)state;
     const char *names[PROBLEM_ISAS];
@@ -120,7 +128,7 @@ static void test_forward_allocates_nothing(void **state)
 #endif
     for (int n = 0; n < count; n++)
         for (int threads = 1; threads <= 3; threads++)
-            check_forward_allocates_nothing(names[n], threads);
+            check_passes_allocate_nothing(names[n], threads);
 }
 
 /* One-call attention and plan_create with a budget of 0, 1, 2 ... allocations, until they succeed: every failure is
@@ -208,7 +216,7 @@ static void test_workspace_is_linear(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forward_allocates_nothing), cmocka_unit_test(test_failing_attention),
+        cmocka_unit_test(test_passes_allocate_nothing), cmocka_unit_test(test_failing_attention),
         cmocka_unit_test(test_failing_plan), cmocka_unit_test(test_workspace_is_linear)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -136,7 +136,7 @@ static const refusal refusals[] = {
      {SET(inputs, MHA_ATTN_BLOCK_TABLE), SET(page_size, HUGE_LENGTH), SET(pages, 3)}},
     /* flags */
     {ARG, "inputs", "0x80000000", {SET(inputs, 0x80000000u)}},
-    {ARG, "outputs", "0x10", {SET(outputs, 16)}},
+    {ARG, "outputs", "0x20", {SET(outputs, 32)}},
     {ARG, "scores", "7", {SET(outputs, MHA_ATTN_SCORES), SET(scores, 7)}},
     {ARG, "scores", "2", {SET(scores, MHA_SCORES_BIASED)}},
     {ARG, "precision", "5", {SET(precision, 5)}},

@@ -13,14 +13,14 @@ ROOT = Path(__file__).resolve().parents[2]
 STRUCTS = {
     "mha_view": _library.View, "mha_cview": _library.View, "mha_error": _library.Error, "mha_window": _library.Window,
     "mha_allocator": _library.Allocator, "mha_ctx_options": _library.CtxOptions, "mha_attn_desc": _library.AttnDesc,
-    "mha_attn_args": _library.AttnArgs, "mha_attn_stats": _library.AttnStats, "mha_model_info": _library.ModelInfo, "mha_model_input": _library.ModelInput,
+    "mha_attn_args": _library.AttnArgs, "mha_attn_stats": _library.AttnStats, "mha_attn_grads": _library.AttnGrads, "mha_model_info": _library.ModelInfo, "mha_model_input": _library.ModelInput,
     "mha_model_output": _library.ModelOutput, "mha_encode_options": _library.EncodeOptions,
     "mha_encoding": _library.Encoding, "mha_embed_options": _library.EmbedOptions,
 }
 CONSTANTS = {f"MHA_{n}": getattr(_array, n) for n in ("F32", "BF16", "F16", "F64", "BOOL", "U8", "I64")}
 CONSTANTS |= {f"MHA_ATTN_{n}": getattr(_operator, n) for n in (
     "KEEP", "BIAS", "Q_LENS", "KV_LENS", "CU_SEQLENS", "PREFIX_LENS", "BLOCK_KEEP", "BLOCK_TABLE", "SLOPES", "SINKS",
-    "GATES", "HEAD_LIST", "DROPOUT_KEEP", "LSE", "PROBS", "STATS", "SCORES")}
+    "GATES", "HEAD_LIST", "DROPOUT_KEEP", "LSE", "PROBS", "STATS", "SCORES", "GRADS")}
 CONSTANTS |= {"MHA_ALIGN_TOP_LEFT": 1, "MHA_ALIGN_BOTTOM_RIGHT": 2, "MHA_ALIGN_OFFSETS": _operator._ALIGN_OFFSETS,
               "MHA_PRECISION_SPLIT": 1}
 

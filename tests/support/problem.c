@@ -277,7 +277,8 @@ static void random_statistics(mha_attn_desc *d, problem_layouts *at, uint64_t se
     at->stats = tensor_layout_random(&r, false);
 }
 
-void problem_random(problem *p, uint64_t seed, uint64_t number)
+/* `outputs`: 0 for random ones. */
+static void random_problem(problem *p, uint32_t outputs, uint64_t seed, uint64_t number)
 {
     rng r = rng_make(seed, number);
     mha_attn_desc d = {.size = sizeof d};
@@ -294,8 +295,23 @@ void problem_random(problem *p, uint64_t seed, uint64_t number)
     random_types(&d, &r);
     problem_layouts at = random_layouts(&r);
     random_statistics(&d, &at, seed, number);
+    if (outputs) {
+        d.outputs = outputs;
+        d.top_keys = 0;
+        d.scores = MHA_SCORES_RAW;
+    }
     problem_make(p, &d, &at, rng_next(&r));
+}
+
+void problem_random(problem *p, uint64_t seed, uint64_t number)
+{
+    random_problem(p, 0, seed, number);
     random_pages(p, seed, number);
+}
+
+void problem_random_for(problem *p, uint32_t outputs, uint64_t seed, uint64_t number)
+{
+    random_problem(p, outputs, seed, number);
 }
 
 static const char *type_text(mha_dtype dtype)

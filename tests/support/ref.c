@@ -167,6 +167,12 @@ static double dropout_factor(const mha_attn_desc *desc, const mha_attn_args *arg
     return kept && desc->dropout < 1 ? 1 / (1 - desc->dropout) : 0;
 }
 
+double ref_dropout(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    const row_at at = {b, h, 0, i};
+    return dropout_factor(desc, args, &at, j);
+}
+
 static bool in_band(const mha_attn_desc *desc, int64_t position, int64_t j)
 {
     const mha_window *w = &desc->window;
@@ -245,8 +251,7 @@ bool ref_visible(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b
 #define UNIT 0x1p-53
 #include "support/ref.inc"
 
-/* What rounding `x` to the type of out may cost, beyond the arithmetic. */
-static double rounding_of_out(mha_dtype dtype, double x)
+double ref_rounding(mha_dtype dtype, double x)
 {
     if (dtype == MHA_BF16) return ldexp(fabs(x), -1 - BF16_FRACTION);
     if (dtype == MHA_F16) return ldexp(fabs(x), -1 - F16_FRACTION) + 0x1p-25; /* half of the smallest subnormal */
@@ -282,7 +287,7 @@ void ref_truth(const mha_attn_desc *desc, const mha_attn_args *args, ref_result 
     prepare(&p, result, true);
     (desc->dtype == MHA_F64 ? attend_wide : attend_f64)(&p, result);
     for (size_t n = 0; n < result->rows * result->width; n++)
-        result->out_floor[n] += rounding_of_out(desc->dtype, result->out[n]);
+        result->out_floor[n] += ref_rounding(desc->dtype, result->out[n]);
 }
 
 void ref_plain(const mha_attn_desc *desc, const mha_attn_args *args, ref_result *result)

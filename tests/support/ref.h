@@ -33,6 +33,12 @@ void ref_free(ref_result *result);
 /* |i + offset - j|, the offset as align says. */
 double ref_distance(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b, int64_t i, int64_t j);
 
+/* What dropout multiplies the probability of (b, h, i, j) by. */
+double ref_dropout(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b, int64_t h, int64_t i, int64_t j);
+
+/* What rounding `x` to this type may cost, beyond arithmetic in reals. */
+double ref_rounding(mha_dtype dtype, double x);
+
 /* True if row (b, h, i) may see key j: lengths, causal, window, prefix, keep, block_keep, a bias above -infinity. */
 bool ref_visible(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b, int64_t h, int64_t i, int64_t j);
 

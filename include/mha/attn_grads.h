@@ -1,0 +1,77 @@
+/* attn_grads.h - the backward pass of the attention operator.
+ *
+ *     desc.outputs = MHA_ATTN_LSE | MHA_ATTN_GRADS;                      the plan then serves both passes
+ *     mha_attn_forward(plan, &args, workspace, bytes, &err);             keep out and lse
+ *     mha_attn_grads grads = { .size = sizeof grads, .dout.data = dout, .out.data = out, .lse.data = lse,
+ *                              .dq.data = dq, .dk.data = dk, .dv.data = dv };
+ *     mha_attn_backward(plan, &args, &grads, workspace, bytes, &err);    the same args; its results are not looked at
+ *
+ * With P the probabilities before dropout, W those after it, g the gate, and D = rowsum(dO * O) - dlse:
+ *
+ *     dV = g W^T dO        dS = P * (g keep / (1 - dropout) * (dO V^T) - D)        dbias = dS
+ *     dQ = scale dS' K     dK = scale dS'^T Q     dS' = dS * (1 - (s / softcap)^2)
+ *     dslope = - sum of |i + offset - j| dS       dsink = - sum of exp(sink - lse) D       dgate = sum of W * (dO V^T)
+ *
+ * P is computed again from q, k and lse, block by block: nothing of L x L is stored, but for a dbias of that size.
+ *
+ * What may be relied on, besides what attn.h says of every call:
+ *   - The same bits for any thread count, batch size and position in the batch, packed or alone, on one ISA and build.
+ *     The sums over query rows go over ascending rows, and from 1,024 rows of a group on over up to four parts of them.
+ *   - Masked means unread, in both directions: garbage in k or v reaches no gradient of a row that may not see it, and
+ *     garbage in q, dout or out of a row reaches no gradient of a key that it may not see. A row that sees no key gives
+ *     zeros, and so does a key that no row sees. NaN and Inf propagate to what has seen them.
+ *   - P does not inherit the rounding of a large lse (sums of 1e4, or a bias of the lowest float): where an lse of more
+ *     than 32 would be rounded too far, the row is summed again.
+ *   - 16-bit operands are read exactly, all arithmetic is in f32, and every gradient is rounded once.
+ *
+ * After: Dao et al. 2022, appendix B (recomputation from lse).
+ */
+#ifndef MHA_ATTN_GRADS_H
+#define MHA_ATTN_GRADS_H
+
+#include "mha/attn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Strides as in mha_attn_args. With packed sequences and a list of heads the shapes change as those of q, k, v, out and
+ * lse do; heads that are not listed get zeros, and those listed twice the sum. A gradient whose data is NULL is not
+ * wanted and costs nothing.
+ *
+ * dbias, dslopes, dsinks and dgates: a stride of 0 sums over that axis, so the strides of the tensor that was broadcast
+ * give its gradient; all four zero sum everything. The sums are in double. A dbias costs two more products of the seven
+ * that the pass then makes. */
+typedef struct mha_attn_grads {
+    size_t size;    /* sizeof(mha_attn_grads) */
+    mha_cview dout; /* [B, H,   Lq, Dv] of desc.dtype: the gradient of out */
+    mha_cview out;  /* [B, H,   Lq, Dv] of desc.dtype: what forward wrote */
+    mha_cview lse;  /* [B, H,   Lq] (stride[3] unused) of f32, f64 for f64: likewise */
+    mha_cview dlse; /* [B, H,   Lq] likewise: the gradient of lse; data NULL: zeros. Not read where lse is -infinity */
+    mha_view dq;    /* [B, H,   Lq, D ] of desc.dtype */
+    mha_view dk;    /* [B, Hkv, Lk, D ] of desc.kv_dtype */
+    mha_view dv;    /* [B, Hkv, Lk, Dv] of desc.kv_dtype */
+    mha_view dbias; /* [B, H,   Lq, Lk] of f32, f64 for f64; zero strides sum */
+    mha_view dslopes; /* [B, H] of f32, f64 for f64; zero strides sum */
+    mha_view dsinks;  /* [B, H] likewise */
+    mha_view dgates;  /* [B, H] likewise */
+} mha_attn_grads;
+
+/* Runs a plan that was made with MHA_ATTN_GRADS. Workspace and rules as mha_attn_forward; neither allocates, logs nor
+ * locks. Every gradient that is wanted is written whole, also where it is zero.
+ * Errors: MHA_ERR_ARG for a plan without MHA_ATTN_GRADS, a NULL or misplaced operand, a gradient of an input that the
+ * description does not have, a gradient that overlaps something else, a workspace too small; nothing has been written
+ * then.
+ * Cost: about 2 B H Lq Lk (3 D + 2 Dv) operations. Workspace: a row of dk and dv for every key of a head and thread, or
+ * four times that for every head where the rows are cut in parts. */
+MHA_API mha_status mha_attn_backward(const mha_attn_plan *plan, const mha_attn_args *args, const mha_attn_grads *grads,
+                                     void *workspace, size_t workspace_bytes, mha_error *err);
+
+/* Plans with MHA_ATTN_GRADS, allocates the workspace, runs, frees: mha_attention's counterpart. */
+MHA_API mha_status mha_attention_backward(mha_ctx *ctx, const mha_attn_desc *desc, const mha_attn_args *args,
+                                          const mha_attn_grads *grads, mha_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,97 @@
+"""The backward pass of the attention operator: mha.attention_backward."""
+import ctypes
+from collections import namedtuple
+
+import numpy as np
+
+from ._array import F32, F64, array, empty_like, operand
+from ._context import context
+from ._library import AttnGrads, View, call, struct
+from ._operator import BIAS, GATES, GRADS, SINKS, SLOPES, _described, _prepare
+
+Gradients = namedtuple("Gradients", "dq dk dv dbias dsinks dslopes dgates")
+
+
+def _read(c, name, x, shape, axes):
+    """A tensor of the results' shape; of the shape without its batch when sequences are packed."""
+    a = operand(x, name)
+    if c.packed:
+        a.shape, a.strides = (1,) + a.shape, (0,) + a.strides
+    want = tuple(shape[i] for i in axes) if axes else tuple(shape)
+    if a.shape != want:
+        raise ValueError(f"{name}: shape {a.shape[c.packed:]}, want {want[c.packed:]}")
+    a.strides = tuple(a.strides) + (0,) * (4 - len(a.strides))
+    c.alive.append(a)
+    return a
+
+
+def _empty(c, like, dtype, shape):
+    """A new result and the Array of it; zeros, as an empty axis leaves it unwritten."""
+    x = empty_like(like, dtype, shape)
+    x[...] = 0
+    c.alive.append(x)
+    return x, array(x, "a gradient")
+
+
+def _dense(c, like, given):
+    """A gradient like the operand `given` (an Array of four axes), and its View."""
+    x, a = _empty(c, like, given.dtype, given.shape)
+    view = a.view(c.axes)
+    return (x[0] if c.packed else x), view
+
+
+def _reduced(c, like, dtype, x, target, name):
+    """A gradient of the shape of the input x, whose axes broadcast to `target`."""
+    result, a = _empty(c, like, dtype, tuple(x.shape))
+    return result, a.broadcast(target, name)
+
+
+def _per_head(c, like, dtype, x):
+    """A gradient of slopes, sinks or gates: [H] or [B, H]."""
+    result, a = _empty(c, like, dtype, np.shape(x))
+    data = a.data
+    return result, View(data, (ctypes.c_int64 * 4)(c.desc.heads if len(a.shape) == 2 else 0, 1, 0, 0))
+
+
+def _gradients(dout, q, k, v, out, lse, dlse, wanted, threads, description):
+    """`wanted`: names of the fields of Gradients to compute."""
+    c = _prepare(q, k, v, **description)
+    d, grads, results = c.desc, struct(AttnGrads), {}
+    real = F64 if d.dtype == F64 else F32
+    d.outputs = GRADS
+    shape = c.results + (d.v_head_dim,)
+    for name, x in (("dout", dout), ("out", out)):
+        a = _read(c, name, x, shape, c.axes)
+        if a.dtype != d.dtype:
+            raise ValueError(f"{name}: must have the dtype of q")
+        setattr(grads, name, a.view(c.axes))
+    for name, x in (("lse", lse), ("dlse", dlse)):
+        if x is None:
+            continue
+        a = _read(c, name, x, c.results, None)
+        if a.dtype != real:
+            raise ValueError(f"{name}: must be {'float64' if real == F64 else 'float32'}")
+        setattr(grads, name, a.view())
+    for name, given in (("dq", c.q), ("dk", c.k), ("dv", c.v)):
+        if name in wanted:
+            results[name], view = _dense(c, q, given)
+            setattr(grads, name, view)
+    if "dbias" in wanted and d.inputs & BIAS:
+        results["dbias"], grads.dbias = _reduced(c, q, real, description["bias"], c.rows, "dbias")
+    for name, flag, source in (("dsinks", SINKS, "sinks"), ("dslopes", SLOPES, "slopes"), ("dgates", GATES, "gates")):
+        if name in wanted and d.inputs & flag:
+            results[name], view = _per_head(c, q, real, description[source])
+            setattr(grads, name, view)
+    call("mha_attention_backward", context(threads), ctypes.byref(d), ctypes.byref(c.args), ctypes.byref(grads))
+    return Gradients(*(results.get(name) for name in Gradients._fields))
+
+
+@_described
+def attention_backward(dout, q, k, v, out, lse, *, dlse=None, threads=None, **description):
+    """The gradients of attention(q, k, v, return_lse=True, **description), whose out and lse these are.
+
+    dout is the gradient of out, dlse that of lse (None: zeros). Returns Gradients(dq, dk, dv, dbias, dsinks, dslopes,
+    dgates); None stands for the gradient of an input that was not given. Each has the shape of its input: what was
+    broadcast is summed. dq, dk and dv have the dtype of q, k and v, the others are float32 (float64 with float64).
+    """
+    return _gradients(dout, q, k, v, out, lse, dlse, Gradients._fields, threads, description)

@@ -1,0 +1,127 @@
+/* bwd.h - the backward pass: what its files share. The formulas are in mha/attn_grads.h.
+ *
+ *   bwd_bind.c    checks the gradients of a call
+ *   bwd_plan.c    how the work is cut, and the scratch memory
+ *   bwd_tile.c    opens a tile of queries: Q, dO, lse, D
+ *   bwd_block.c   one tile and one block of keys: P and dS, and what dq, dk and dv gain by them
+ *   bwd_tiled.c   the pass: tiles of a part of a head group, blocks of keys; dq
+ *   bwd_keys.c    dk and dv written out, parts summed
+ *   bwd_bias.c    dbias
+ *   bwd_heads.c   dslopes, dsinks, dgates
+ *
+ * A task is (batch, key/value head, part of the rows of its query heads). It keeps dk and dv of all keys in memory of
+ * its own, takes its tiles in order, and for each one the blocks of keys in order: five products for each pair of tile
+ * and block, every sum in an order that the shape fixes.
+ */
+#ifndef MHA_ATTN_BWD_H
+#define MHA_ATTN_BWD_H
+
+#include "attn/tile.h"
+#include "mha/attn_grads.h"
+
+/* The first member is what every other file of src/attn wants. */
+typedef struct mha__bwd_call {
+    mha__call call;
+    mha_attn_grads grads; /* with every stride filled in */
+} mha__bwd_call;
+
+/* Sums over one tile for one head. */
+typedef struct mha__bwd_sums {
+    double slope, sink, gate;
+} mha__bwd_sums;
+
+/* One worker's memory. Rows of `q_stride` or `v_stride` numbers are D or Dv numbers and zeros. "Spread" is [KEY_BLOCK]
+ * rows of MHA__SPREAD numbers, one for each query of a tile. */
+enum { MHA__SPREAD = MHA__TILE_Q + 16 }; /* not a power of two: a column of it must not fall into few sets of L1 */
+typedef struct mha__bwd_scratch {
+    mha__scratch base;           /* masks; Q^T in panels */
+    void *q, *dout;              /* rows of the tile, as right operands */
+    void *dout_panels;           /* dO^T, like base.q */
+    void *k, *v;                 /* rows of the block */
+    void *dp, *capped;           /* panels: dO V^T; scores before bias and masks, with softcap only */
+    void *w, *ds, *mask;         /* spread */
+    void *lse, *inverse, *delta; /* per row of the tile; see softmax_back */
+    void *dots, *slopes;         /* likewise: what dgates and dslopes gain */
+    void *dq;                    /* rows of the tile */
+    double *dbias;               /* [KEY_BLOCK][TILE_Q], with a bias only */
+} mha__bwd_scratch;
+
+typedef struct mha__bwd_tile {
+    mha__tile t; /* t.scratch and x.base are the same */
+    const mha__bwd_call *call;
+    mha__bwd_scratch x;
+    double gate;
+    bool finite;   /* Q and dO */
+    void *dk, *dv; /* sums for all keys of the head, rows of q_stride and v_stride; NULL if not wanted */
+} mha__bwd_tile;
+
+/* ---- bwd_bind.c ---- */
+
+mha_status mha__bwd_bind(const mha_attn_plan *plan, const mha_attn_args *args, const mha_attn_grads *grads,
+                         void *workspace, size_t workspace_bytes, mha__bwd_call *call, mha_error *err);
+
+/* ---- bwd_plan.c ---- */
+
+/* Fills plan->bwd; needs all else of the plan. MHA_ERR_ARG if the workspace cannot be counted. */
+mha_status mha__bwd_lay_out(mha_attn_plan *plan, mha_error *err);
+void mha__bwd_carve(const mha__bwd_call *call, int worker, mha__bwd_scratch *x);
+/* Parts of the rows of sequence b, and the tiles of one part. */
+int64_t mha__bwd_parts(const mha__call *call, int64_t b, int64_t *tiles);
+/* Sums of a part: which row of dk and dv in the workspace is key 0 of (b, g). `slot` numbers those at work. */
+void mha__bwd_sums_of(const mha__bwd_call *call, int64_t b, int64_t g, int64_t part, int64_t slot, void **dk,
+                      void **dv);
+mha__bwd_sums *mha__bwd_head_sums(const mha__bwd_call *call, int64_t b, int64_t result, int64_t tile);
+/* The call of sequence b alone: `call`, or with packed sequences `own`. */
+const mha__bwd_call *mha__bwd_place(const mha__bwd_call *call, int64_t b, mha__bwd_call *own);
+
+static inline int64_t mha__bwd_tiles(const mha__call *call, int64_t b)
+{
+    return mha__ceil_div(mha__rows_of(call, b), MHA__TILE_Q);
+}
+
+/* ---- bwd_tile.c ---- */
+
+/* Rows of a view, the first at `from`, as reals in rows of `stride`, zeros behind them. */
+void mha__bwd_read(const mha__kernels *k, const mha__stored *as, const void *from, const mha_cview *view, int64_t rows,
+                   int64_t width, void *to, int64_t stride);
+/* Opens the tile of rows from `first` on of head h, which is number `result` of the results. False if no such row
+ * exists. */
+bool mha__bwd_open(mha__bwd_tile *t, int64_t b, int64_t h, int64_t result, int64_t first);
+
+/* ---- bwd_block.c ---- */
+
+/* Keys [start, start + keys) into the scratch memory. Returns whether K and V are finite there. */
+bool mha__bwd_load(const mha__bwd_tile *t, int64_t start, int64_t keys);
+/* Final scores of one panel and keys [first, end) of the block at `start`, into base.s; softcapped ones into capped. */
+void mha__bwd_scores(const mha__bwd_tile *t, const mha__panel *p, int64_t start, int64_t first, int64_t end);
+/* Scores and weights of one panel and keys [first, end) of the block at `start`, into w and ds. Softcap is not yet
+ * undone. */
+void mha__bwd_panel(const mha__bwd_tile *t, const mha__panel *p, int64_t start, int64_t first, int64_t end);
+/* All panels, and the products. */
+void mha__bwd_pair(const mha__bwd_tile *t, int64_t start);
+
+/* ---- bwd_tiled.c ---- */
+
+/* Rows of `width` reals, times scale, to the view's rows from `to` on, stored as `as`; uses inverse and wide. */
+void mha__bwd_write(const mha__kernels *k, const mha__stored *as, int64_t rows, int64_t width, const void *from,
+                    int64_t stride, double scale, void *to, const mha_view *view, const mha__scratch *x);
+
+/* ---- bwd_keys.c ---- */
+
+/* Keys [first, end) of (b, g) from the sums of its one part, or of part 0. */
+void mha__bwd_write_keys(const mha__bwd_call *call, int64_t b, int64_t g, int64_t first, int64_t end, int64_t slot,
+                         const mha__scratch *x);
+int64_t mha__bwd_merges(const mha__bwd_call *call);
+
+/* ---- bwd_bias.c, bwd_heads.c ---- */
+
+int64_t mha__bwd_bias_tasks(const mha__bwd_call *call);
+void mha__bwd_write_heads(const mha__bwd_call *call);
+
+/* ---- tasks ---- */
+
+void mha__bwd_task(void *call, int64_t item, int worker);  /* of plan->bwd.tasks */
+void mha__bwd_merge(void *call, int64_t item, int worker); /* of mha__bwd_merges: one block of keys, all parts */
+void mha__bwd_bias(void *call, int64_t item, int worker);  /* of mha__bwd_bias_tasks */
+
+#endif
