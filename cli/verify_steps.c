@@ -14,6 +14,22 @@ static float *identity(seed_case *c, int64_t n)
     return eye;
 }
 
+/* Runs the operator forward and, for the recorded gradient of its output, backward. `grads` names what is wanted and
+ * gets dout; out must be as contiguous as the cotangent. */
+static bool attend(seed_case *c, mha_attn_desc desc, mha_attn_args args, mha_attn_grads grads, int64_t lse_count)
+{
+    mha_error error = {0};
+    args.lse.data = seed_alloc(c, lse_count);
+    if (!args.lse.data) return false;
+    desc.outputs |= MHA_ATTN_LSE;
+    if (!seed_ok(c, mha_attention(c->ctx, &desc, &args, &error), &error)) return false;
+    grads.out.data = args.out.data;
+    grads.lse.data = args.lse.data;
+    desc.outputs = MHA_ATTN_LSE | MHA_ATTN_GRADS;
+    desc.scores = MHA_SCORES_RAW;
+    return seed_ok(c, mha_attention_backward(c->ctx, &desc, &args, &grads, &error), &error);
+}
+
 /* ---- heads times their own transposes ---- */
 
 /* a a^T is a linear layer whose weight is its input; the gradient of a is that of both. */
@@ -60,9 +76,12 @@ static void check_split(seed_case *c)
     int64_t shape[2] = {-1, heads * D};
     const float *a = seed_values(c, "input.a", 2, shape);
     const int64_t T = shape[0], count = T * heads * D;
-    float *split = a ? seed_alloc(c, count) : NULL, *merged = a ? seed_alloc(c, count) : NULL;
+    int64_t by_head_shape[3] = {heads, T, D};
+    const float *dy = a ? seed_values(c, "cotangent.output", 3, by_head_shape) : NULL;
+    float *split = dy ? seed_alloc(c, count) : NULL, *merged = dy ? seed_alloc(c, count) : NULL;
+    float *da = dy ? seed_alloc(c, count) : NULL;
     mha_error error = {0};
-    if (!split || !merged) return;
+    if (!split || !merged || !da) return;
     const mha_attn_desc desc = {.size = sizeof desc,
                                 .batch = 1,
                                 .heads = heads,
@@ -73,7 +92,8 @@ static void check_split(seed_case *c)
                                 .window = {1, 0, 0}};
     const mha_cview by_token = {a, {count, D, heads * D, 1}}, by_head = {split, {count, T * D, D, 1}};
     mha_attn_args args = {.size = sizeof args, .q = by_token, .k = by_token, .v = by_token, .out = {split, {0}}};
-    if (!seed_ok(c, mha_attention(c->ctx, &desc, &args, &error), &error)) return;
+    const mha_attn_grads grads = {.size = sizeof grads, .dout.data = dy, .dv = {da, {count, D, heads * D, 1}}};
+    if (!attend(c, desc, args, grads, heads * T)) return;
     args.q = args.k = args.v = by_head;
     args.out = (mha_view){merged, {count, D, heads * D, 1}};
     if (!seed_ok(c, mha_attention(c->ctx, &desc, &args, &error), &error)) return;
@@ -81,6 +101,7 @@ static void check_split(seed_case *c)
     seed_compare(c, "expect.view", a, count);
     seed_compare(c, "expect.output", split, count);
     seed_compare(c, "expect.merged", merged, count);
+    seed_compare(c, "grad.input.a", da, count);
 }
 
 /* ---- mask, softmax and dropout of given scores ---- */
@@ -93,13 +114,13 @@ static void check_masking(seed_case *c)
     const int64_t T = shape[0], count = T * shape[1];
     if (q && T != shape[1]) verify_fault(&c->entry, "\"input.scaled_scores\" is not square");
     const float *mask = seed_values(c, "mask.dropout", 2, shape);
-    const float *eye = q && mask ? identity(c, T) : NULL;
+    const float *dy = seed_values(c, "cotangent.output", 2, shape);
+    const float *eye = q && mask && dy ? identity(c, T) : NULL;
     if (!eye) return;
     float *out = seed_alloc(c, count), *probs = seed_alloc(c, count), *scores = seed_alloc(c, count);
-    float *tril = seed_alloc(c, count), *added = seed_alloc(c, count);
+    float *tril = seed_alloc(c, count), *added = seed_alloc(c, count), *dq = seed_alloc(c, count);
     uint8_t *keep = verify_alloc(&c->memory, count, 1, &c->entry);
-    mha_error error = {0};
-    if (!out || !probs || !scores || !tril || !added || !keep) return;
+    if (!out || !probs || !scores || !tril || !added || !dq || !keep) return;
     for (int64_t n = 0; n < count; n++)
         keep[n] = mask[n] != 0;
     const mha_attn_desc desc = {.size = sizeof desc,
@@ -123,7 +144,8 @@ static void check_masking(seed_case *c)
                                 .dropout_keep = {keep, {0, 0, T, 1}},
                                 .probs.data = probs,
                                 .scores.data = scores};
-    if (!seed_ok(c, mha_attention(c->ctx, &desc, &args, &error), &error)) return;
+    const mha_attn_grads grads = {.size = sizeof grads, .dout.data = dy, .dq.data = dq};
+    if (!attend(c, desc, args, grads, T)) return;
     for (int64_t n = 0; n < count; n++) {
         tril[n] = isfinite(scores[n]) ? 1 : 0;
         added[n] = isfinite(scores[n]) ? 0 : scores[n];
@@ -134,6 +156,7 @@ static void check_masking(seed_case *c)
     seed_compare(c, "expect.masked_scores", scores, count);
     seed_compare(c, "expect.attention", probs, count);
     seed_compare(c, "expect.output", out, count);
+    seed_compare(c, "grad.input.scaled_scores", dq, count);
 }
 
 /* softmax of (x, 0): queries x against the keys 1 and 0, with v the identity. */
@@ -141,10 +164,11 @@ static void check_curve(seed_case *c)
 {
     int64_t points[1] = {-1};
     const float *x = seed_values(c, "input.x", 1, points), *eye = x ? identity(c, 2) : NULL;
-    float *out = eye ? seed_alloc(c, 2 * points[0]) : NULL;
+    int64_t pairs[2] = {points[0], 2};
+    const float *dy = eye ? seed_values(c, "cotangent.output", 2, pairs) : NULL;
+    float *out = dy ? seed_alloc(c, 2 * points[0]) : NULL, *dx = dy ? seed_alloc(c, points[0]) : NULL;
     const float keys[2] = {1, 0};
-    mha_error error = {0};
-    if (!out) return;
+    if (!out || !dx) return;
     const mha_attn_desc desc = {.size = sizeof desc,
                                 .batch = 1,
                                 .heads = 1,
@@ -154,8 +178,10 @@ static void check_curve(seed_case *c)
                                 .v_head_dim = 2,
                                 .scale = 1};
     const mha_attn_args args = {.size = sizeof args, .q.data = x, .k.data = keys, .v.data = eye, .out.data = out};
-    if (seed_ok(c, mha_attention(c->ctx, &desc, &args, &error), &error))
-        seed_compare(c, "expect.output", out, 2 * points[0]);
+    const mha_attn_grads grads = {.size = sizeof grads, .dout.data = dy, .dq.data = dx};
+    if (!attend(c, desc, args, grads, points[0])) return;
+    seed_compare(c, "expect.output", out, 2 * points[0]);
+    seed_compare(c, "grad.input.x", dx, points[0]);
 }
 
 /* Drawn again, or the stored mask. */

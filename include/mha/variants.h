@@ -20,10 +20,10 @@ typedef enum mha_scale_rule {
     MHA_SCALE_D_OUT         /* sqrt of the width of all heads together, as one walk-through does */
 } mha_scale_rule;
 
-/* How a choice of heads, which has no gradient of its own, is made trainable: a gate g that the chosen heads' output is
- * multiplied with. Pruning: g = sigmoid(score of the head). Adaptive: g = softmax(logits)[chosen option] (as in Fedus
- * et al. 2021). What is not chosen is not computed in any of them, so its g gets a gradient only through the softmax.
- */
+/* How a choice of heads, which has no gradient of its own, is made trainable: a gate g that the output of what was
+ * chosen is multiplied with. Pruning: g = sigmoid(logit of the head). Adaptive: g = softmax(logits)[chosen option] (as
+ * in Fedus et al. 2021). What was not chosen is not computed in any form, and gets a gradient through the softmax
+ * alone. Gates are f32, as in attn.h, also where the layer is f64. */
 typedef enum mha_selection {
     MHA_SELECTION_HARD = 0,        /* g = 1, no gradient: the published code */
     MHA_SELECTION_SOFT,            /* g as above, with its gradient */

@@ -139,7 +139,7 @@ struct mha_trace {
     char *lse;                    /* [B, n, Lq] */
     char *weights, *scores;       /* [B, n, Lq, Lk] */
     char *mean, *hidden, *logits; /* [B, d_in], [B, predictor width], [B, choices] */
-    char *gates;                  /* [B, max(choices, n)]: the operator's, by head */
+    float *gates;                 /* [B, mha__gate_row]: the operator's, by head, f32 for either type */
     char *gate;                   /* [B, chosen] what the gates are made of */
     int32_t *choice;              /* [B, chosen] */
     uint8_t *parts;               /* [choices] scratch: what one sample computes */

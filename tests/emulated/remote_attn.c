@@ -220,3 +220,15 @@ mha_status mha_attention(mha_ctx *ctx, const mha_attn_desc *desc, const mha_attn
     mha_attn_plan_free(plan);
     return status;
 }
+
+mha_status mha_attention_backward(mha_ctx *ctx, const mha_attn_desc *desc, const mha_attn_args *args,
+                                  const mha_attn_grads *grads, mha_error *err)
+{
+    mha_attn_plan *plan;
+    mha_attn_desc wanted = *desc;
+    wanted.outputs |= MHA_ATTN_GRADS;
+    mha_status status = mha_attn_plan_create(ctx, &wanted, &plan, err);
+    if (status == MHA_OK) status = mha_attn_backward(plan, args, grads, NULL, 0, err);
+    mha_attn_plan_free(plan);
+    return status;
+}
