@@ -1,5 +1,5 @@
-/* learn_to_choose.c - head pruning whose predictor learns: gradient descent on a layer that keeps two of four heads, with
- * soft gates, until it repeats what another layer does. */
+/* learn_to_choose.c - head pruning whose predictor learns: gradient descent on a layer that keeps two of four heads,
+ * with soft gates, until it repeats what another layer does. */
 #include <mha/mha.h>
 #include <stdio.h>
 

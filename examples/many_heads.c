@@ -1,5 +1,5 @@
-/* many_heads.c - the same sentence through two heads that are a list, and through one matrix split into two: the numbers
- * that PyTorch prints for seed 123. */
+/* many_heads.c - the same sentence through two heads that are a list, and through one matrix split into two: the
+ * numbers that PyTorch prints for seed 123. */
 #include <mha/mha.h>
 #include <stdio.h>
 
