@@ -32,12 +32,20 @@ typedef enum mha_activation {
     MHA_ACT_GELU_TANH, /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))      "gelu_new", "gelu_pytorch_tanh" */
     MHA_ACT_RELU,      /* max(x, 0); NaN stays NaN */
     MHA_ACT_TANH,
-    MHA_ACT_SILU /* x / (1 + e^-x)                                            "silu" */
+    MHA_ACT_SILU,       /* x / (1 + e^-x)                                            "silu", "swish" */
+    MHA_ACT_QUICK_GELU, /* x / (1 + e^-1.702x), within 0.021 of GELU                 "quick_gelu" */
+    MHA_ACT_SIGMOID,    /* 1 / (1 + e^-x) */
+    MHA_ACT_SOFTPLUS    /* log(1 + e^x) */
 } mha_activation;
 
 /* Applies it in place to x [rows, width]. Cost: one pass over x. */
 MHA_API mha_status mha_activation_forward(mha_ctx *ctx, mha_activation activation, int64_t rows, int64_t width,
                                           float *x, mha_error *err);
+
+/* dx = dy f'(x) of the x that went in; all [rows, width]. dx may be exactly x or exactly dy. Where a ReLU cut off, dx
+ * is 0 whatever dy is. Cost: one pass over the three. */
+MHA_API mha_status mha_activation_backward(mha_ctx *ctx, mha_activation activation, int64_t rows, int64_t width,
+                                           const float *x, const float *dy, float *dx, mha_error *err);
 
 /* ---- linear ---- */
 

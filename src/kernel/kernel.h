@@ -34,6 +34,19 @@ enum { MHA__KEY_BLOCK = 128 };
 /* The 16-bit types, and blocks of q8_0 (base/q8.h), which are only read. Arithmetic is always done in reals. */
 typedef enum mha__half { MHA__BF16, MHA__F16, MHA__HALVES, MHA__Q8 = MHA__HALVES } mha__half;
 
+/* Functions f of one number, between linear layers. */
+typedef enum mha__map {
+    MHA__RELU, /* max(x, 0); its gradient is exactly 0 for x <= 0, whatever dy */
+    MHA__TANH,
+    MHA__SIGMOID,      /* 1 / (1 + e^-x) */
+    MHA__SOFTPLUS,     /* log(1 + e^x) */
+    MHA__SILU,         /* x / (1 + e^-x) */
+    MHA__GELU_ERF,     /* x/2 (1 + erf(x / sqrt 2)) */
+    MHA__GELU_TANH,    /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
+    MHA__GELU_SIGMOID, /* x / (1 + e^-1.702 x) */
+    MHA__MAPS
+} mha__map;
+
 /* Some rows' softmax over some keys: o[r] = sum of exp(s - max[r]) * v, stride o_stride, not yet divided by sum[r].
  * Nothing seen: max -inf, sum 0, o 0. */
 typedef struct mha__partial {
@@ -240,9 +253,9 @@ typedef struct mha__kernels {
     void (*layer_norm)(const float *x, int64_t n, const float *weight, const float *bias, float eps, float *y);
     /* y = x / sqrt(mean(x^2) + eps) * weight; y may be x. */
     void (*rms_norm)(const float *x, int64_t n, const float *weight, float eps, float *y);
-    void (*silu)(float *x, int64_t n);      /* x <- x / (1 + e^-x) */
-    void (*gelu_erf)(float *x, int64_t n);  /* x <- x/2 (1 + erf(x / sqrt 2)) */
-    void (*gelu_tanh)(float *x, int64_t n); /* x <- x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
+    void (*map[MHA__MAPS])(float *x, int64_t n); /* x <- f(x) */
+    /* dx = dy f'(x); dx may be x or dy. */
+    void (*map_back[MHA__MAPS])(const float *x, const float *dy, int64_t n, float *dx);
     /* y[i] = f(x[i]), for the tests: exp of x <= 0 (an exact 0 below 2^-126), tanh, and erfc of x >= 0. */
     void (*functions)(int64_t n, const float *x, float *exp, float *tanh, float *erfc);
 } mha__kernels;

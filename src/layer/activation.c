@@ -1,47 +1,35 @@
-/* activation.c - the functions between two linear layers, in place. */
+/* activation.c - the functions between two linear layers, and their gradients. */
 #include "layer/activation.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
-#include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
-static void relu(float *x, int64_t n)
+/* MHA__MAPS for MHA_ACT_NONE. */
+static mha_status find_map(mha_activation activation, mha__map *map, mha_error *err)
 {
-    for (int64_t i = 0; i < n; i++)
-        x[i] = x[i] < 0.0f ? 0.0f : x[i];
-}
-
-static void tanh_each(float *x, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        x[i] = tanhf(x[i]);
+    static const mha__map maps[] = {[MHA_ACT_NONE] = MHA__MAPS,
+                                    [MHA_ACT_GELU] = MHA__GELU_ERF,
+                                    [MHA_ACT_GELU_TANH] = MHA__GELU_TANH,
+                                    [MHA_ACT_RELU] = MHA__RELU,
+                                    [MHA_ACT_TANH] = MHA__TANH,
+                                    [MHA_ACT_SILU] = MHA__SILU,
+                                    [MHA_ACT_QUICK_GELU] = MHA__GELU_SIGMOID,
+                                    [MHA_ACT_SIGMOID] = MHA__SIGMOID,
+                                    [MHA_ACT_SOFTPLUS] = MHA__SOFTPLUS};
+    if ((unsigned)activation >= sizeof maps / sizeof *maps)
+        return mha__fail(err, MHA_ERR_ARG, "activation is %d, which is no mha_activation", (int)activation);
+    *map = maps[activation];
+    return MHA_OK;
 }
 
 mha_status mha__activation_find(mha_ctx *ctx, mha_activation activation, mha__row_fn *out, mha_error *err)
 {
-    const mha__kernels *kernels = mha__kernels_f32(mha__ctx_isa(ctx));
-    switch (activation) {
-    case MHA_ACT_NONE:
-        *out = NULL;
-        return MHA_OK;
-    case MHA_ACT_GELU:
-        *out = kernels->gelu_erf;
-        return MHA_OK;
-    case MHA_ACT_GELU_TANH:
-        *out = kernels->gelu_tanh;
-        return MHA_OK;
-    case MHA_ACT_RELU:
-        *out = relu;
-        return MHA_OK;
-    case MHA_ACT_TANH:
-        *out = tanh_each;
-        return MHA_OK;
-    case MHA_ACT_SILU:
-        *out = kernels->silu;
-        return MHA_OK;
-    }
-    return mha__fail(err, MHA_ERR_ARG, "activation is %d, which is no mha_activation", (int)activation);
+    mha__map map = MHA__MAPS;
+    MHA__TRY(find_map(activation, &map, err));
+    *out = map == MHA__MAPS ? NULL : mha__kernels_f32(mha__ctx_isa(ctx))->map[map];
+    return MHA_OK;
 }
 
 /* 16,384 numbers in a task: microseconds, so that a few rows do not wake the pool. */
@@ -89,18 +77,56 @@ void mha__softcap(mha_ctx *ctx, double cap, int64_t count, float *x)
     mha__parallel(ctx, mha__ceil_div(count, NUMBERS_PER_TASK), softcap_task, &job);
 }
 
+/* The numbers of x, which must be there and as many as can be counted. */
+static mha_status count_numbers(int64_t rows, int64_t width, bool given, int64_t *count, mha_error *err)
+{
+    size_t bytes;
+    if (rows < 0 || width < 1 || !mha__bytes((int64_t[]){rows, width}, 2, sizeof(float), &bytes))
+        return mha__fail(err, MHA_ERR_ARG, "activation: rows is %lld, width is %lld", (long long)rows,
+                         (long long)width);
+    if (!given && rows) return mha__fail(err, MHA_ERR_ARG, "activation: x, dy or dx is NULL");
+    *count = rows * width;
+    return MHA_OK;
+}
+
 mha_status mha_activation_forward(mha_ctx *ctx, mha_activation activation, int64_t rows, int64_t width, float *x,
                                   mha_error *err)
 {
-    size_t bytes = 0;
-    mha__row_fn run = NULL;
-    if (rows < 0 || width < 1 || !mha__bytes((int64_t[]){rows, width}, 2, sizeof *x, &bytes))
-        return mha__fail(err, MHA_ERR_ARG, "activation: rows is %lld, width is %lld", (long long)rows,
-                         (long long)width);
-    if (!x && rows) return mha__fail(err, MHA_ERR_ARG, "activation: x is NULL");
+    activation_job job = {.x = x};
+    MHA__TRY(count_numbers(rows, width, x != NULL, &job.count, err));
     MHA__TRY(mha__ctx_find(&ctx, err));
-    MHA__TRY(mha__activation_find(ctx, activation, &run, err));
-    activation_job job = {.run = run, .x = x, .count = rows * width};
-    if (run) mha__parallel(ctx, mha__ceil_div(job.count, NUMBERS_PER_TASK), activation_task, &job);
+    MHA__TRY(mha__activation_find(ctx, activation, &job.run, err));
+    if (job.run) mha__parallel(ctx, mha__ceil_div(job.count, NUMBERS_PER_TASK), activation_task, &job);
+    return MHA_OK;
+}
+
+typedef struct gradient_job {
+    const mha__kernels *kernels;
+    mha__map map;
+    const float *x, *dy;
+    float *dx;
+    int64_t count;
+} gradient_job;
+
+static void gradient_task(void *arg, int64_t i, int worker)
+{
+    (void)worker;
+    const gradient_job *job = arg;
+    const int64_t first = i * NUMBERS_PER_TASK, count = mha__min64(NUMBERS_PER_TASK, job->count - first);
+    if (job->map == MHA__MAPS)
+        memmove(job->dx + first, job->dy + first, (size_t)count * sizeof *job->dx);
+    else
+        job->kernels->map_back[job->map](job->x + first, job->dy + first, count, job->dx + first);
+}
+
+mha_status mha_activation_backward(mha_ctx *ctx, mha_activation activation, int64_t rows, int64_t width, const float *x,
+                                   const float *dy, float *dx, mha_error *err)
+{
+    gradient_job job = {.map = MHA__MAPS, .x = x, .dy = dy, .dx = dx};
+    MHA__TRY(count_numbers(rows, width, x && dy && dx, &job.count, err));
+    MHA__TRY(mha__ctx_find(&ctx, err));
+    MHA__TRY(find_map(activation, &job.map, err));
+    job.kernels = mha__kernels_f32(mha__ctx_isa(ctx));
+    mha__parallel(ctx, mha__ceil_div(job.count, NUMBERS_PER_TASK), gradient_task, &job);
     return MHA_OK;
 }

@@ -20,9 +20,15 @@ static const struct {
     const char *name;
     mha_activation activation;
 } activations[] = {
-    {"gelu", MHA_ACT_GELU},  {"gelu_new", MHA_ACT_GELU_TANH}, {"gelu_pytorch_tanh", MHA_ACT_GELU_TANH},
-    {"relu", MHA_ACT_RELU},  {"tanh", MHA_ACT_TANH},          {"silu", MHA_ACT_SILU},
+    {"gelu", MHA_ACT_GELU},
+    {"gelu_new", MHA_ACT_GELU_TANH},
+    {"gelu_pytorch_tanh", MHA_ACT_GELU_TANH},
+    {"relu", MHA_ACT_RELU},
+    {"tanh", MHA_ACT_TANH},
+    {"silu", MHA_ACT_SILU},
     {"swish", MHA_ACT_SILU},
+    {"quick_gelu", MHA_ACT_QUICK_GELU},
+    {"sigmoid", MHA_ACT_SIGMOID},
 };
 
 static mha_status read_activation(const mha__json_obj *root, const mha__config_key *key, mha_activation *out,
@@ -37,7 +43,8 @@ static mha_status read_activation(const mha__json_obj *root, const mha__config_k
             return MHA_OK;
         }
     return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                     "%s: %s \"%s\" is not built; there are gelu, gelu_new, gelu_pytorch_tanh, relu, tanh and silu",
+                     "%s: %s \"%s\" is not built; there are gelu, gelu_new, gelu_pytorch_tanh, quick_gelu, relu, "
+                     "sigmoid, silu and tanh",
                      root->file, key->key, mha__quote(&(mha__quoted){0}, name, strlen(name)));
 }
 

@@ -117,8 +117,8 @@ static void test_gelu(void **state)
                 put(&a, i, in[i]);
                 put(&b, i, in[i]);
             }
-            t->gelu_erf((float *)a.data, count);
-            t->gelu_tanh((float *)b.data, count);
+            t->map[MHA__GELU_ERF]((float *)a.data, count);
+            t->map[MHA__GELU_TANH]((float *)b.data, count);
             for (int64_t i = 0; i < count; i++) {
                 const double exact = 0.5 * in[i] * erfc(-in[i] * sqrt(0.5));
                 const double y = sqrt(2 / acos(-1)) * (in[i] + 0.044715 * in[i] * in[i] * in[i]);
@@ -132,6 +132,38 @@ static void test_gelu(void **state)
             array_free(&b);
         }
     }
+}
+
+/* A number of a row is what the same number gives alone, forward and back, in every place of every tail. */
+static void check_map(const mha__kernels *t, int map, int64_t n, rng *r)
+{
+    array y = array_make(t, n, 1, OUTPUT), x = array_make(t, n, 2, INPUT), dy = array_make(t, n, 3, INPUT);
+    array dx = array_make(t, n, 0, OUTPUT);
+    fill(&x, r), fill(&dy, r);
+    for (int64_t i = 0; i < n; i++)
+        put(&y, i, get(&x, i));
+    t->map[map]((float *)y.data, n);
+    t->map_back[map]((const float *)x.data, (const float *)dy.data, n, (float *)dx.data);
+    for (int64_t i = 0; i < n; i++) {
+        float one = (float)get(&x, i), slope;
+        const float upper = (float)get(&dy, i);
+        t->map_back[map](&one, &upper, 1, &slope);
+        t->map[map](&one, 1);
+        assert_true((double)one == get(&y, i) && (double)slope == get(&dx, i));
+    }
+    assert_true(guards_intact(&y) && guards_intact(&dx));
+    array_free(&y), array_free(&x), array_free(&dy), array_free(&dx);
+}
+
+static void test_maps(void **state)
+{
+    (void)state;
+    const mha__kernels *list[TABLES];
+    rng r = rng_make(3, 4);
+    for (int n = tables(list); n-- > 1;)
+        for (int map = 0; map < MHA__MAPS; map++)
+            for (int64_t count = 0; count <= 3 * list[n]->vl + 1; count++)
+                check_map(list[n], map, count, &r);
 }
 
 static void check_layer_norm(const mha__kernels *t, int64_t n, rng *r)
@@ -196,8 +228,9 @@ static void test_norms(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exp),  cmocka_unit_test(test_tanh),           cmocka_unit_test(test_erfc),
-        cmocka_unit_test(test_gelu), cmocka_unit_test(test_special_values), cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_exp),   cmocka_unit_test(test_tanh), cmocka_unit_test(test_erfc),
+        cmocka_unit_test(test_gelu),  cmocka_unit_test(test_maps), cmocka_unit_test(test_special_values),
+        cmocka_unit_test(test_norms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,6 +74,15 @@ void ref_activation(mha_activation activation, double *x, int64_t count)
         case MHA_ACT_SILU:
             x[i] /= 1 + exp(-x[i]);
             break;
+        case MHA_ACT_QUICK_GELU:
+            x[i] /= 1 + exp(-1.702 * x[i]);
+            break;
+        case MHA_ACT_SIGMOID:
+            x[i] = 1 / (1 + exp(-x[i]));
+            break;
+        case MHA_ACT_SOFTPLUS:
+            x[i] = log1p(exp(x[i]));
+            break;
         default:
             break;
         }

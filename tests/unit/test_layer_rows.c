@@ -103,8 +103,8 @@ static void check_activation(mha_activation activation, double relative)
     ref_activation(activation, truth, N);
     assert_int_equal(mha_activation_forward(NULL, activation, 1, N, y, NULL), MHA_OK);
     for (int i = 0; i < N; i++) {
-        const double limit =
-            relative * (fabs((double)x[i]) + 1e-3); /* of the argument: the far negative side cancels */
+        /* of the argument too: the far negative side cancels */
+        const double limit = relative * (fabs((double)x[i]) + fabs(truth[i]) + 1e-3);
         if (!(fabs((double)y[i] - truth[i]) <= limit))
             fail_msg("activation %d of %g is %.9g, want %.9g", (int)activation, (double)x[i], (double)y[i], truth[i]);
     }
@@ -127,12 +127,60 @@ static void test_activations(void **state)
     check_activation(MHA_ACT_GELU_TANH, 4e-7);
     check_activation(MHA_ACT_TANH, 4e-7);
     check_activation(MHA_ACT_SILU, 4e-7);
+    check_activation(MHA_ACT_QUICK_GELU, 4e-7);
+    check_activation(MHA_ACT_SIGMOID, 4e-7);
+    check_activation(MHA_ACT_SOFTPLUS, 4e-7);
     float x[3] = {NAN, -1, 2};
     assert_int_equal(mha_activation_forward(NULL, MHA_ACT_RELU, 1, 3, x, NULL), MHA_OK);
     assert_true(isnan(x[0]) && x[1] == 0 && x[2] == 2);
     mha_error err = {0};
     assert_int_equal(mha_activation_forward(NULL, (mha_activation)99, 1, 3, x, &err), MHA_ERR_ARG);
     assert_int_equal(mha_activation_forward(NULL, MHA_ACT_RELU, 1, 3, NULL, &err), MHA_ERR_ARG);
+}
+
+/* The slope against a quotient of differences of the truth, over more numbers than one task has; a row alone. */
+static void check_activation_slope(mha_activation activation)
+{
+    enum { N = 20011 };
+    const double step = 1e-5;
+    float *x = malloc(N * sizeof *x), *dy = malloc(N * sizeof *dy), *dx = malloc(N * sizeof *dx);
+    for (int i = 0; i < N; i++)
+        x[i] = (float)(i - N / 2) * 0.0012F + 0.0005F, dy[i] = 0.5F;
+    double *above = to_doubles(x, N), *below = to_doubles(x, N);
+    for (int i = 0; i < N; i++)
+        above[i] += step, below[i] -= step;
+    ref_activation(activation, above, N);
+    ref_activation(activation, below, N);
+    assert_int_equal(mha_activation_backward(NULL, activation, 1, N, x, dy, dx, NULL), MHA_OK);
+    for (int i = 0; i < N; i++) {
+        const double want = (above[i] - below[i]) / (2 * step) / 2;
+        if (!(fabs((double)dx[i] - want) <= 1e-6))
+            fail_msg("slope of activation %d at %g is %.9g, want %.9g", (int)activation, (double)x[i],
+                     2 * (double)dx[i], 2 * want);
+    }
+    for (int i = 0; i < N; i += 97) {
+        float one;
+        assert_int_equal(mha_activation_backward(NULL, activation, 1, 1, &x[i], &dy[i], &one, NULL), MHA_OK);
+        assert_memory_equal(&one, &dx[i], sizeof one);
+    }
+    free(x), free(dy), free(dx), free(above), free(below);
+}
+
+static void test_activation_slopes(void **state)
+{
+    (void)state;
+    for (int a = MHA_ACT_NONE; a <= MHA_ACT_SOFTPLUS; a++)
+        check_activation_slope((mha_activation)a);
+    float x[3] = {-1, 0, 2}, dy[3] = {NAN, INFINITY, 3}, dx[3];
+    assert_int_equal(mha_activation_backward(NULL, MHA_ACT_RELU, 3, 1, x, dy, dx, NULL), MHA_OK);
+    assert_true(dx[0] == 0 && dx[1] == 0 && dx[2] == 3);
+    mha_error err = {0};
+    assert_int_equal(mha_activation_backward(NULL, (mha_activation)-1, 1, 3, x, dy, dx, &err), MHA_ERR_ARG);
+    assert_int_equal(mha_activation_backward(NULL, MHA_ACT_RELU, 1, 3, NULL, dy, dx, &err), MHA_ERR_ARG);
+    assert_int_equal(mha_activation_backward(NULL, MHA_ACT_RELU, 1, 3, x, NULL, dx, &err), MHA_ERR_ARG);
+    assert_int_equal(mha_activation_backward(NULL, MHA_ACT_RELU, 1, 3, x, dy, NULL, &err), MHA_ERR_ARG);
+    assert_int_equal(mha_activation_backward(NULL, MHA_ACT_RELU, 1, -3, x, dy, dx, &err), MHA_ERR_ARG);
+    assert_int_equal(mha_activation_backward(NULL, MHA_ACT_RELU, 0, 3, NULL, NULL, NULL, &err), MHA_OK);
 }
 
 /* ---- embedding ---- */
@@ -162,7 +210,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layer_norm),          cmocka_unit_test(test_layer_norm_of_equal_numbers),
         cmocka_unit_test(test_layer_norm_refusals), cmocka_unit_test(test_activations),
-        cmocka_unit_test(test_embedding),
+        cmocka_unit_test(test_activation_slopes),   cmocka_unit_test(test_embedding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
