@@ -73,7 +73,7 @@ class ModelInfo(ctypes.Structure):
 
 class ModelInput(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("batch", c_int64), ("length", c_int64), ("ids", c_void_p), ("type_ids", c_void_p),
-                ("mask", c_void_p)]
+                ("mask", c_void_p), ("positions", c_void_p), ("cache", c_void_p), ("sequence", c_int64)]
 
 
 OnHidden = ctypes.CFUNCTYPE(c_int, c_void_p, c_int64, POINTER(ctypes.c_float))
@@ -81,8 +81,8 @@ OnAttention = ctypes.CFUNCTYPE(c_int, c_void_p, c_int64, c_int64, POINTER(ctypes
 
 
 class ModelOutput(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("last_hidden", c_void_p), ("pooled", c_void_p), ("on_hidden", OnHidden),
-                ("on_attention", OnAttention), ("user", c_void_p)]
+    _fields_ = [("size", c_size_t), ("last_hidden", c_void_p), ("pooled", c_void_p), ("logits", c_void_p),
+                ("last_logits", c_void_p), ("on_hidden", OnHidden), ("on_attention", OnAttention), ("user", c_void_p)]
 
 
 class EncodeOptions(ctypes.Structure):

@@ -197,7 +197,8 @@ class Attention(unittest.TestCase):
 
     def test_plan(self):
         plan = mha.attention_plan(self.q, self.k, self.v, causal=True, align="top_left")
-        self.assertIn(plan["isa"], mha.isa())  # a plan takes the newest kernel that the cap admits
+        older = ["scalar", "neon", "avx2", "avx512", "avx512bf16", "amx"]  # a plan takes the newest that the cap admits
+        self.assertIn(plan["isa"], older[:older.index(mha.isa()) + 1])
         self.assertLessEqual({"kernel", "isa", "workspace", "flops", "bytes", "refused"}, plan.keys())
         self.assertGreater(plan["flops"], 0)
 
