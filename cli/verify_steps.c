@@ -106,6 +106,24 @@ static void check_split(seed_case *c)
 
 /* ---- mask, softmax and dropout of given scores ---- */
 
+/* One causal head of T rows whose scores are its queries. */
+static mha_attn_desc scores_as_given(int64_t T, double dropout)
+{
+    return (mha_attn_desc){.size = sizeof(mha_attn_desc),
+                           .batch = 1,
+                           .heads = 1,
+                           .q_len = T,
+                           .kv_len = T,
+                           .head_dim = T,
+                           .scale = 1,
+                           .causal = 1,
+                           .align = MHA_ALIGN_TOP_LEFT,
+                           .dropout = dropout,
+                           .inputs = MHA_ATTN_DROPOUT_KEEP,
+                           .scores = MHA_SCORES_BIASED,
+                           .outputs = MHA_ATTN_PROBS | MHA_ATTN_SCORES};
+}
+
 /* With k and v the identity and scale 1 the scores are q, and the output is the weights after dropout. */
 static void check_masking(seed_case *c)
 {
@@ -123,19 +141,7 @@ static void check_masking(seed_case *c)
     if (!out || !probs || !scores || !tril || !added || !dq || !keep) return;
     for (int64_t n = 0; n < count; n++)
         keep[n] = mask[n] != 0;
-    const mha_attn_desc desc = {.size = sizeof desc,
-                                .batch = 1,
-                                .heads = 1,
-                                .q_len = T,
-                                .kv_len = T,
-                                .head_dim = T,
-                                .scale = 1,
-                                .causal = 1,
-                                .align = MHA_ALIGN_TOP_LEFT,
-                                .dropout = verify_real(&c->config, "dropout"),
-                                .inputs = MHA_ATTN_DROPOUT_KEEP,
-                                .scores = MHA_SCORES_BIASED,
-                                .outputs = MHA_ATTN_PROBS | MHA_ATTN_SCORES};
+    const mha_attn_desc desc = scores_as_given(T, verify_real(&c->config, "dropout"));
     const mha_attn_args args = {.size = sizeof args,
                                 .q.data = q,
                                 .k.data = eye,

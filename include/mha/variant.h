@@ -112,9 +112,10 @@ typedef struct mha_trace mha_trace;
 MHA_API mha_status mha_trace_create(mha_ctx *ctx, mha_trace **trace, mha_error *err);
 MHA_API void mha_trace_free(mha_trace *trace);
 
-/* output [B, Lq, d_out]. Makes a plan of the operator for this shape, or one for each sample where heads are selected.
- * Errors besides the common ones: more tokens than the layer's context_length; a mask of a wrong shape; what this
- * variant does not take (key, positions, past ...), by name; parameters that were neither drawn nor loaded. */
+/* output [B, Lq, d_out]; it must not overlap the inputs. Makes a plan of the operator for this shape, or one for each
+ * sample where heads are selected. Errors besides the common ones: more tokens than the layer's context_length; a
+ * mask of a wrong shape; what this variant does not take (key, positions, past ...), by name; parameters that were
+ * neither drawn nor loaded. */
 MHA_API mha_status mha_variant_forward(const mha_variant *layer, const mha_variant_input *input, void *output,
                                        mha_trace *trace, mha_error *err);
 

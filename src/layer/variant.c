@@ -177,14 +177,14 @@ int64_t mha_variant_parameter_count(const mha_variant *v)
 
 const mha_named_tensor *mha_variant_parameters(const mha_variant *v, int64_t *count)
 {
-    *count = v->parameters;
-    return v->values;
+    *count = v ? v->parameters : 0;
+    return v ? v->values : NULL;
 }
 
 const mha_named_tensor *mha_variant_gradients(const mha_variant *v, int64_t *count)
 {
-    *count = v->parameters;
-    return v->gradients;
+    *count = v ? v->parameters : 0;
+    return v ? v->gradients : NULL;
 }
 
 /* ---- their memory ---- */

@@ -1,0 +1,31 @@
+/* layers.h - layers for tests: drawn from one seed, with the same inputs, run without a word where that succeeds. */
+#ifndef TEST_LAYERS_H
+#define TEST_LAYERS_H
+
+#include "mha/mha.h"
+
+enum { B = 3, LQ = 5, LK = 7, E = 24, LAYER_MOST = B * LK * E };
+
+extern mha_error err;
+extern float query[LAYER_MOST], key[LAYER_MOST], value[LAYER_MOST], out[LAYER_MOST], other[LAYER_MOST];
+
+/* Fills query, key and value: a set-up for cmocka. */
+int layer_inputs(void **state);
+
+/* The layer that was made, with parameters; fails the test if it was not. */
+mha_variant *layer_drawn(mha_status status, mha_variant **made);
+/* LAYER(layer, standard_mha, .d_model = E, .num_heads = 4) declares `layer`. */
+#define LAYER(name, kind, ...)                                                 \
+    mha_variant *name = NULL;                                                  \
+    do {                                                                       \
+        const mha_##kind##_options o = {.size = sizeof o, __VA_ARGS__};        \
+        name = layer_drawn(mha_##kind##_create(NULL, &o, &name, &err), &name); \
+    } while (0)
+
+mha_trace *layer_trace(void);
+void layer_run(const mha_variant *layer, const mha_variant_input *in, float *y, mha_trace *trace);
+/* B samples of LQ queries and LK keys. */
+mha_variant_input layer_cross(void);
+const mha_named_tensor *layer_parameter(const mha_variant *layer, const char *name);
+
+#endif
