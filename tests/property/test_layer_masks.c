@@ -14,8 +14,8 @@ static const float *weights_of(const mha_variant *layer, const mha_variant_input
     return v.data;
 }
 
-/* keep blocks all keys of row 2: it looks at those alike that it may see, 0..2 where the layer is causal; the other rows
- * look at what is left. An additive mask of -infinity everywhere is arithmetic: that row gives zeros. */
+/* keep blocks all keys of row 2: it looks at those alike that it may see, 0..2 where the layer is causal; the other
+ * rows look at what is left. An additive mask of -infinity everywhere is arithmetic: that row gives zeros. */
 static void test_rows_without_a_key(void **state)
 {
     (void)state;

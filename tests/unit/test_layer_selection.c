@@ -1,33 +1,32 @@
 /* test_layer_selection.c - straight-through gates: outputs and other gradients are those of the published form, and the
  * predictor's are worked out by hand. */
 #include "support/check.h"
-#include "support/layer_problem.h"
+#include "support/trial.h"
 #include <math.h>
 
 /* Output as of the hard form, to the bit; gradients of the projections too. The predictor's are those that the gate
  * would have at 1: with loss linear in the gates, d loss / d gate = the loss that this head's share of the output
  * makes. */
-static void compare_straight_through(layer_problem *hard, layer_problem *through, const char *predictor)
+static void compare_straight_through(trial *hard, trial *through, const char *predictor)
 {
-    static double dq[2][PROBLEM_MOST];
+    static double dq[2][TRIAL_MOST];
     const char *same[] = {"q_proj.weight", "k_proj.bias", "v_proj.weight", "o_proj.weight", "o_proj.bias"};
-    layer_problem *const both[] = {hard, through};
+    trial *const both[] = {hard, through};
     for (int n = 0; n < 2; n++) {
         const mha_variant_gradient g = {.size = sizeof g, .output = both[n]->weight, .query = dq[n]};
-        problem_loss(both[n]);
-        assert_int_equal(mha_variant_zero_gradients(both[n]->layer, &problem_error), MHA_OK);
-        assert_int_equal(mha_variant_backward(both[n]->layer, &both[n]->in, both[n]->trace, &g, &problem_error),
-                         MHA_OK);
+        trial_loss(both[n]);
+        assert_int_equal(mha_variant_zero_gradients(both[n]->layer, &trial_error), MHA_OK);
+        assert_int_equal(mha_variant_backward(both[n]->layer, &both[n]->in, both[n]->trace, &g, &trial_error), MHA_OK);
     }
     assert_memory_equal(hard->output, through->output, (size_t)(B * LQ * hard->d_out) * sizeof(double));
     int64_t count;
     for (size_t n = 0; n < sizeof same / sizeof *same; n++) {
-        const double *a = problem_gradient(hard, same[n], &count), *b = problem_gradient(through, same[n], &count);
+        const double *a = trial_gradient(hard, same[n], &count), *b = trial_gradient(through, same[n], &count);
         assert_memory_equal(a, b, (size_t)count * sizeof *a);
     }
     double sum[2] = {0, 0};
     for (int p = 0; p < 2; p++) {
-        const double *g = problem_gradient(both[p], predictor, &count);
+        const double *g = trial_gradient(both[p], predictor, &count);
         for (int64_t n = 0; n < count; n++)
             sum[p] += fabs(g[n]);
     }
@@ -39,17 +38,17 @@ static void compare_straight_through(layer_problem *hard, layer_problem *through
 static void test_straight_through_pruning(void **state)
 {
     (void)state;
-    layer_problem *problems[2];
+    trial *trials[2];
     for (int n = 0; n < 2; n++) {
-        PROBLEM(head_pruning, 6, 6, true, .d_model = 6, .num_heads = 2, .prune_ratio = 0.5,
-                .selection = n ? MHA_SELECTION_STRAIGHT_THROUGH : MHA_SELECTION_HARD);
-        problems[n] = p;
+        TRIAL(head_pruning, 6, 6, true, .d_model = 6, .num_heads = 2, .prune_ratio = 0.5,
+              .selection = n ? MHA_SELECTION_STRAIGHT_THROUGH : MHA_SELECTION_HARD);
+        trials[n] = p;
     }
-    compare_straight_through(problems[0], problems[1], "head_importance.bias");
-    layer_problem *p = problems[1];
+    compare_straight_through(trials[0], trials[1], "head_importance.bias");
+    trial *p = trials[1];
     int64_t count, chosen;
     const mha_named_tensor *list = mha_variant_parameters(p->layer, &count);
-    const double *bias = list[count - 1].data, *got = problem_gradient(p, "head_importance.bias", &count);
+    const double *bias = list[count - 1].data, *got = trial_gradient(p, "head_importance.bias", &count);
     double want[2] = {0, 0};
     mha_step_view logits;
     assert_true(mha_trace_step(p->trace, MHA_STEP_LOGITS, &logits));
@@ -61,25 +60,25 @@ static void test_straight_through_pruning(void **state)
     }
     for (int h = 0; h < 2; h++)
         assert_true(fabs(want[h] - got[h]) <= 1e-12 * (1 + fabs(want[h])));
-    problem_drop(problems[0]);
-    problem_drop(problems[1]);
+    trial_drop(trials[0]);
+    trial_drop(trials[1]);
 }
 
 static void test_straight_through_adaptive(void **state)
 {
     (void)state;
     const int64_t options[] = {1, 2, 4};
-    layer_problem *problems[2];
+    trial *trials[2];
     for (int n = 0; n < 2; n++) {
-        PROBLEM(adaptive_heads, 4, 4, true, .d_model = 4, .head_options = options, .head_option_count = 3,
-                .selection = n ? MHA_SELECTION_STRAIGHT_THROUGH : MHA_SELECTION_HARD);
-        problems[n] = p;
+        TRIAL(adaptive_heads, 4, 4, true, .d_model = 4, .head_options = options, .head_option_count = 3,
+              .selection = n ? MHA_SELECTION_STRAIGHT_THROUGH : MHA_SELECTION_HARD);
+        trials[n] = p;
     }
-    compare_straight_through(problems[0], problems[1], "head_predictor.2.bias");
-    layer_problem *p = problems[1];
+    compare_straight_through(trials[0], trials[1], "head_predictor.2.bias");
+    trial *p = trials[1];
     int64_t count, chosen;
     const mha_named_tensor *list = mha_variant_parameters(p->layer, &count);
-    const double *bias = list[count - 1].data, *got = problem_gradient(p, "head_predictor.2.bias", &count);
+    const double *bias = list[count - 1].data, *got = trial_gradient(p, "head_predictor.2.bias", &count);
     double want[3] = {0, 0, 0};
     mha_step_view logits;
     assert_true(mha_trace_step(p->trace, MHA_STEP_LOGITS, &logits));
@@ -95,8 +94,8 @@ static void test_straight_through_adaptive(void **state)
     }
     for (int o = 0; o < 3; o++)
         assert_true(fabs(want[o] - got[o]) <= 1e-12 * (1 + fabs(want[o])));
-    problem_drop(problems[0]);
-    problem_drop(problems[1]);
+    trial_drop(trials[0]);
+    trial_drop(trials[1]);
 }
 
 int main(void)
