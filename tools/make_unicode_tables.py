@@ -12,7 +12,9 @@ The tables make the result independent of its Unicode version:
     than its tables have class 0 there);
   - `decomposed` lists the characters past U+FFFF that decompose (no new ones are expected below);
   - `lower` lists the lower case mappings in which utf8proc differs;
-  - `letter` and `number` list what PCRE2 does not know to be one yet.
+  - `letter` and `number` list what PCRE2 does not know to be one yet;
+  - `kept` lists the characters that only utf8proc decomposes by compatibility (they are newer than the reference's tables);
+  - `extending` lists those that only the reference takes for part of the grapheme cluster before them.
 The script ends with a check of every code point and fails if utf8proc plus tables is not the reference.
 """
 
@@ -21,6 +23,7 @@ import ctypes
 import ctypes.util
 import json
 import os
+import struct
 
 import tokenizers
 from tokenizers import AddedToken, Tokenizer, models, normalizers
@@ -60,10 +63,14 @@ class Utf8proc:
     def lower(self, c):
         return self.lib.utf8proc_tolower(c)
 
-    def decompose(self, c):
-        out, last = (ctypes.c_int32 * 8)(), ctypes.c_int(0)
-        n = self.lib.utf8proc_decompose_char(c, out, 8, 1 << 4, ctypes.byref(last))  # UTF8PROC_DECOMPOSE
+    def decompose(self, c, compatible=False):
+        out, last = (ctypes.c_int32 * 20)(), ctypes.c_int(0)
+        how = 1 << 4 | (1 << 2 if compatible else 0)  # UTF8PROC_DECOMPOSE, UTF8PROC_COMPAT
+        n = self.lib.utf8proc_decompose_char(c, out, 20, how, ctypes.byref(last))
         return list(out[:n])
+
+    def extends(self, c):
+        return not self.lib.utf8proc_grapheme_break_stateful(ord("a"), c, ctypes.byref(ctypes.c_int32(0)))
 
 
 class Pcre2:
@@ -84,6 +91,25 @@ class Pcre2:
             return self.lib.pcre2_match_8(ctypes.c_void_p(code), text, ctypes.c_size_t(len(text)), ctypes.c_size_t(0),
                                           ctypes.c_uint32(0), ctypes.c_void_p(data), None) > 0
         return {c for c in POINTS if matches(c)}
+
+
+def kept(u):
+    """Characters that utf8proc decomposes by compatibility and the reference does not. (Hangul is arithmetic.)"""
+    nfkd = normalizers.NFKD()
+    differ = {c for c in POINTS if c not in HANGUL and "".join(map(chr, u.decompose(c, True))) != nfkd.normalize_str(chr(c))}
+    assert all(nfkd.normalize_str(chr(c)) == chr(c) for c in differ)
+    return ranges(differ)
+
+
+def extending(u):
+    """Asked by way of a Precompiled normalizer that makes "b" of the cluster that "a" begins."""
+    units = [0] * 0x400
+    units[0], units[0x161], units[0x361] = 0x100 << 10, 0x200 << 10 | 1 << 8 | ord("a"), 1 << 31
+    ask = normalizers.Precompiled(struct.pack("<I", 4 * len(units)) + struct.pack(f"<{len(units)}I", *units) + b"b\0")
+    reference = {c for c in POINTS if ask.normalize_str("a" + chr(c)) == "b"}
+    ours = {c for c in POINTS if u.extends(c)}
+    assert reference >= ours
+    return ranges(reference - ours)
 
 
 def newer(classes, name, pattern):
@@ -126,7 +152,7 @@ def build(golden, u):
         "punctuation": classes["bert_punctuation"], "word": ranges(word_characters()), "mark": ranges(marks),
         "ordered": ranges(c for c in POINTS if c not in marks and c not in split and u.combining_class(c) and has_class(c)),
         "decomposed": ranges(c for c in split if c > 0xFFFF), "letter": newer(classes, "regex_L", rb"\p{L}"),
-        "number": newer(classes, "regex_N", rb"\p{N}"),
+        "number": newer(classes, "regex_N", rb"\p{N}"), "kept": kept(u), "extending": extending(u),
     }
     pairs = sorted((c, lower.get(c, [c])) for c in POINTS if lower.get(c, [c]) != [u.lower(c)])
     return tables, pairs, maps
@@ -163,6 +189,7 @@ WHAT = {
     "mark": "nonspacing marks that strip_accents drops",
     "ordered": "other characters with a combining class", "decomposed": "decomposing characters past U+FFFF",
     "letter": "letters that PCRE2 10.42 does not know", "number": "numbers that PCRE2 10.42 does not know",
+    "kept": "decomposed by utf8proc alone", "extending": "part of the cluster before them, which utf8proc does not know",
 }
 
 

@@ -2,23 +2,24 @@
  *
  * What tokenizer.json may hold, by its type names:
  *
- *   model           BPE, WordPiece
- *   normalizer      BertNormalizer, NFC, NFD, NFKC, NFKD, Prepend, Replace, Sequence
+ *   model           BPE, Unigram, WordPiece
+ *   normalizer      BertNormalizer, NFC, NFD, NFKC, NFKD, Precompiled, Prepend, Replace, Strip, Sequence
  *   pre_tokenizer   BertPreTokenizer, ByteLevel, Digits, Metaspace, Split, WhitespaceSplit, Sequence
  *   post_processor  TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel, Sequence
  *   decoder         ByteLevel, ByteFallback, Fuse, Metaspace, Replace, Strip, WordPiece, Sequence
  *
- * That is BERT, GPT-2, LLaMA, Mistral, Qwen, Gemma and what is built like them. The result is that of the `tokenizers`
- * library (0.23), id for id and byte for byte. Anything else in one of these places is refused by name. Truncation
- * and padding stored in the file are not applied unless asked for.
+ * That is BERT, GPT-2, LLaMA, Mistral, Qwen, Gemma, T5 and what is built like them. The result is that of the
+ * `tokenizers` library (0.23), id for id and byte for byte. Anything else in one of these places is refused by name.
+ * Truncation and padding stored in the file are not applied unless asked for.
  *
- * A regular expression of the file is never run: the split patterns of GPT-2, LLaMA-3 and Qwen are recognised by
- * their text and run in our own writing; any other is refused.
+ * A regular expression of the file is never run: the split patterns of GPT-2, LLaMA-3 and Qwen, and T5's " {2,}", are
+ * recognised by their text and run in our own writing; any other is refused.
  *
  * Stricter than that library: duplicate keys, two tokens with one id, an added token whose id the library would
  * change on reading, an empty added token or one of more than 1024 bytes, templates that do not hold each text once,
  * template and padding ids that are no tokens, an unk_token that is no token, max_input_chars_per_word above 1000, BPE
- * with dropout or with a prefix or suffix of tokens, and sequences of more than 32 steps are refused.
+ * with dropout or with a prefix or suffix of tokens, Unigram without an unk_id, with a piece twice or of more than 512
+ * bytes, and sequences of more than 32 steps are refused.
  *
  * Time grows with the text as n log n at worst (a word without end, under BPE), memory linearly, also with hostile
  * text. A text may have 4 GiB less one byte; rewritten by the normalizer, 16 times its length and 4096 bytes.
@@ -80,6 +81,26 @@ MHA_API void mha_encoding_free(mha_encoding *encoding);
 MHA_API mha_status mha_tokenizer_decode(const mha_tokenizer *tokenizer, const int32_t *ids, int64_t count,
                                         int skip_special, char **out, size_t *bytes, mha_error *err);
 MHA_API void mha_tokenizer_text_free(const mha_tokenizer *tokenizer, char *text);
+
+/* The same for ids that come one after the other, as a model generates them. */
+typedef struct mha_text_stream mha_text_stream;
+
+/* `skip_special` as above. The tokenizer must outlive the stream. Errors: MHA_ERR_ARG, MHA_ERR_MEMORY. */
+MHA_API mha_status mha_text_stream_create(const mha_tokenizer *tokenizer, int skip_special, mha_text_stream **out,
+                                          mha_error *err);
+MHA_API void mha_text_stream_free(mha_text_stream *stream);
+
+/* Takes the next id. *text and *bytes get the text that is certain now, which may be none: whole characters only, not
+ * terminated, valid until the next call. What is kept back (bytes of an unfinished character, white space that the
+ * decoder may strip) comes with a later id, or at the end. All of it together is the text of mha_tokenizer_decode, with
+ * one exception: of "<0xE3>" tokens that are not well-formed together that one gives U+FFFD for each, a stream only for
+ * those after the last whole character. Memory does not grow with the text. Errors: MHA_ERR_ARG for an id that
+ * has no token, after which the stream goes on; MHA_ERR_MEMORY, MHA_ERR_UNSUPPORTED as above, after which it may only
+ * be freed. */
+MHA_API mha_status mha_text_stream_put(mha_text_stream *stream, int32_t id, const char **text, size_t *bytes,
+                                       mha_error *err);
+/* After the last id: what was kept back. Nothing may be put into the stream afterwards. */
+MHA_API mha_status mha_text_stream_end(mha_text_stream *stream, const char **text, size_t *bytes, mha_error *err);
 
 /* Number of ids: one more than the largest id in use. */
 MHA_API int64_t mha_tokenizer_size(const mha_tokenizer *tokenizer);

@@ -145,6 +145,8 @@ static mha_status load_token(mha_tokenizer *t, const json_t *value, size_t index
 static mha_status pattern_of(const mha_tokenizer *t, const mha__added_token *token, mha__pass *pass, mha__slice *out)
 {
     mha__slice content = {.bytes = token->content, .n = token->n};
+    pass->text = content.bytes;
+    pass->text_bytes = content.n;
     *out = content;
     return token->normalized ? mha__normalize(t, pass, &content, out) : MHA_OK;
 }

@@ -1,10 +1,10 @@
-/* bpe.c - the BPE model: a word is its characters, of which the pair with the lowest rank is joined, the leftmost first,
- * until no pair has one.
+/* bpe.c - the BPE model: a word is its characters, of which the pair with the lowest rank is joined, the leftmost
+ * first, until no pair has one.
  *
  * Symbols are a linked list in an array, candidates a heap by rank and place, so a word of n characters takes n log n
- * steps, and words are as long as the file's pre-tokenizer makes them: with none, the whole text. A candidate may be out of
- * date when its turn comes; it counts if its two symbols would still become the token that it was made for, which is
- * the reference's rule.
+ * steps, and words are as long as the file's pre-tokenizer makes them: with none, the whole text. A candidate may be
+ * out of date when its turn comes; it counts if its two symbols would still become the token that it was made for,
+ * which is the reference's rule.
  */
 #include "text/tokenizer.h"
 
@@ -272,10 +272,7 @@ static void find_characters(mha_tokenizer *t)
     char text[8];
     for (uint32_t code = 0; code < MHA__BYTE_CHARS; code++)
         t->bpe.chars[code] = mha__vocab_find(&t->vocab, text, (size_t)mha__utf8_write(code, text));
-    for (unsigned byte = 0; byte < 256; byte++) {
-        snprintf(text, sizeof text, "<0x%02X>", byte);
-        t->bpe.bytes[byte] = mha__vocab_find(&t->vocab, text, 6);
-    }
+    mha__vocab_find_bytes(&t->vocab, t->bpe.bytes);
 }
 
 /* A file that would have tokens carry a prefix or a suffix, or be dropped at random, is of another family. */

@@ -1,8 +1,8 @@
 /* decode.h - from tokens back to text: a chain of steps, each of which hands on what the one before handed to it.
  *
- * A step sees one token after the other and keeps back what it cannot settle yet: bytes of an unfinished character, white
- * space that may be the last. So the same steps decode a list of ids at once and a stream of them as they come. After
- * a step that fuses (Fuse, ByteLevel) all tokens are one, which comes in parts.
+ * A step sees one token after the other and keeps back what it cannot settle yet: bytes of an unfinished character,
+ * white space that may be the last. So the same steps decode a list of ids at once and a stream of them as they come.
+ * After a step that fuses (Fuse, ByteLevel) all tokens are one, which comes in parts.
  */
 #ifndef MHA_TEXT_DECODE_H
 #define MHA_TEXT_DECODE_H

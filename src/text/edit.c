@@ -58,6 +58,19 @@ mha_status mha__edit_prefix(const mha__edit *edit, mha__pass *pass, const mha__s
     return mha__pass_copy(pass, in, 0, in->n);
 }
 
+mha_status mha__edit_strip(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base)
+{
+    (void)base;
+    size_t length;
+    size_t begin = 0;
+    size_t end = in->n;
+    while (edit->strip.left && begin < end && mha__char_is(MHA__CHAR_SPACE, mha__slice_next(in, begin, &length)))
+        begin += length;
+    while (edit->strip.right && end > begin && mha__char_is(MHA__CHAR_SPACE, mha__slice_last(in, end, &length)))
+        end -= length;
+    return mha__pass_copy(pass, in, begin, end);
+}
+
 /* ByteLevel: each byte as a printable character. */
 mha_status mha__edit_bytes(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base)
 {

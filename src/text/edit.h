@@ -1,11 +1,13 @@
 /* edit.h - what normalizers and pre-tokenizers are made of: edits, each of which rewrites words or cuts them.
  *
- * A part of tokenizer.json becomes one edit or a few: "Metaspace" replaces spaces, puts one in front and cuts at them. The
- * edits of a stage run one after the other, each on all words that the one before left; a normalizer's text is one word.
+ * A part of tokenizer.json becomes one edit or a few: "Metaspace" replaces spaces, puts one in front and cuts at them.
+ * The edits of a stage run one after the other, each on all words that the one before left; a normalizer's text is one
+ * word.
  */
 #ifndef MHA_TEXT_EDIT_H
 #define MHA_TEXT_EDIT_H
 
+#include "text/charsmap.h"
 #include "text/pass.h"
 #include "text/pattern.h"
 
@@ -33,6 +35,10 @@ struct mha__edit {
         struct {
             bool compatible, compose;
         } form; /* NFC and its like */
+        mha__charsmap charsmap;
+        struct {
+            bool left, right;
+        } strip; /* white space */
         struct {
             mha__pattern pattern;
             const char *with;
@@ -64,6 +70,8 @@ mha_status mha__edits_run(const mha__edit_list *list, mha__pass *pass, mha__alig
 /* The run functions, each with the settings of the same name. */
 mha_status mha__edit_bert(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);
 mha_status mha__edit_form(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);
+mha_status mha__edit_charsmap(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);
+mha_status mha__edit_strip(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);
 mha_status mha__edit_replace(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);
 mha_status mha__edit_prefix(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);
 mha_status mha__edit_cut(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);

@@ -1,16 +1,11 @@
 /* form.c - the Unicode normalization forms: NFC, NFD, NFKC, NFKD.
  *
- * Places follow the reference: it counts how many characters of the text each character of the result took up, and lines
- * the two up in that way, so a composed character stands where the first of its parts stood.
+ * Places follow the reference: it counts how many characters of the text each character of the result took up, and
+ * lines the two up in that way, so a composed character stands where the first of its parts stood.
  */
 #include "text/order.h"
 
 #include <utf8proc.h>
-
-/* A character of the result, and how many characters of the text it took up: 0 for what a decomposition inserted. */
-typedef struct composed {
-    uint32_t code, origins;
-} composed;
 
 /* Characters below have no part in any composition or decomposition of the form. */
 static bool is_inert(const mha__edit *edit, const mha__slice *in)
@@ -47,14 +42,15 @@ static uint32_t compose_two(uint32_t first, uint32_t second)
     return utf8proc_normalize_utf32(both, 2, UTF8PROC_COMPOSE | UTF8PROC_STABLE) == 1 ? (uint32_t)both[0] : 0;
 }
 
-/* Canonical composition: a character joins the last starter unless one of its own class or a higher one lies between. */
-static size_t compose(const mha__pending *run, size_t n, bool wanted, composed *to)
+/* Canonical composition: a character joins the last starter unless one of its own class or a higher one lies
+ * between. */
+static size_t compose(const mha__pending *run, size_t n, bool wanted, mha__composed *to)
 {
     size_t count = 0;
-    composed *starter = NULL;
+    mha__composed *starter = NULL;
     int between = -1; /* class of the last character after the starter */
     for (size_t i = 0; i < n; i++) {
-        composed item = {run[i].code, !run[i].inserted};
+        mha__composed item = {run[i].code, !run[i].inserted};
         bool open = wanted && starter && between < (int)run[i].order;
         uint32_t both = open ? compose_two(starter->code, item.code) : 0;
         if (both) {
@@ -72,28 +68,12 @@ static size_t compose(const mha__pending *run, size_t n, bool wanted, composed *
     return count;
 }
 
-static mha_status put_all(mha__pass *pass, const composed *list, size_t count)
-{
-    size_t next = 0; /* in pass->run: the first that is not lined up yet */
-    uint32_t from = 0;
-    for (size_t i = 0; i < count; i++) {
-        for (uint32_t k = 0; k < list[i].origins; k++) {
-            while (pass->run[next].inserted)
-                next++;
-            if (k == 0) from = pass->run[next].from;
-            next++;
-        }
-        MHA__TRY(mha__pass_put(pass, list[i].code, from));
-        if (list[i].origins > 1) from = pass->run[next - 1].from;
-    }
-    return MHA_OK;
-}
-
 mha_status mha__edit_form(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base)
 {
     (void)base;
     if (is_inert(edit, in)) return mha__pass_copy(pass, in, 0, in->n);
     MHA__TRY(decompose(edit, pass, in));
-    MHA__TRY(mha__work_grow(pass, &pass->work, pass->run_count, sizeof(composed)));
-    return put_all(pass, pass->work.items, compose(pass->run, pass->run_count, edit->form.compose, pass->work.items));
+    MHA__TRY(mha__work_grow(pass, &pass->work, pass->run_count, sizeof(mha__composed)));
+    return mha__order_put(pass, pass->work.items,
+                          compose(pass->run, pass->run_count, edit->form.compose, pass->work.items));
 }

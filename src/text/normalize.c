@@ -37,9 +37,37 @@ static mha_status load_replace(mha_tokenizer *t, const mha__json_obj *json, void
     return mha__edit_add(t, json, list, &edit, err);
 }
 
+static mha_status load_strip(mha_tokenizer *t, const mha__json_obj *json, void *list, mha_error *err)
+{
+    mha__edit edit = {.run = mha__edit_strip, .rewrites = true};
+    MHA__TRY(mha__json_bool(json, "strip_left", MHA__REQUIRED, &edit.strip.left, err));
+    MHA__TRY(mha__json_bool(json, "strip_right", MHA__REQUIRED, &edit.strip.right, err));
+    return mha__edit_add(t, json, list, &edit, err);
+}
+
+static mha_status load_charsmap(mha_tokenizer *t, const mha__json_obj *json, void *list, mha_error *err)
+{
+    const char *text;
+    const char *blob;
+    size_t n;
+    mha__edit edit = {.run = mha__edit_charsmap, .rewrites = true};
+    MHA__TRY(mha__json_string(json, "precompiled_charsmap", MHA__REQUIRED, &text, &n, err));
+    MHA__TRY(mha__copy_text(t, text, n, &blob, err)); /* overwritten by what it means, which is shorter */
+    MHA__TRY(mha__charsmap_load(json, text, n, (unsigned char *)(uintptr_t)blob, &edit.charsmap, err));
+    return mha__edit_add(t, json, list, &edit, err);
+}
+
 static const mha__kind kinds[] = {
-    {"BertNormalizer", load_bert}, {"NFC", load_form},        {"NFD", load_form},        {"NFKC", load_form},
-    {"NFKD", load_form},           {"Prepend", load_prepend}, {"Replace", load_replace}, {NULL, NULL},
+    {"BertNormalizer", load_bert},
+    {"NFC", load_form},
+    {"NFD", load_form},
+    {"NFKC", load_form},
+    {"NFKD", load_form},
+    {"Prepend", load_prepend},
+    {"Replace", load_replace},
+    {"Strip", load_strip},
+    {"Precompiled", load_charsmap},
+    {NULL, NULL},
 };
 
 mha_status mha__normalizer_load(mha_tokenizer *t, const mha__json_obj *root, mha_error *err)

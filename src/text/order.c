@@ -56,3 +56,20 @@ mha_status mha__order_settle(mha__pass *pass, size_t begin)
     memcpy(run, pass->sorted, n * sizeof *run);
     return MHA_OK;
 }
+
+mha_status mha__order_put(mha__pass *pass, const mha__composed *list, size_t count)
+{
+    size_t next = 0; /* in pass->run: the first that is not lined up yet */
+    uint32_t from = 0;
+    for (size_t i = 0; i < count; i++) {
+        for (uint32_t k = 0; k < list[i].origins; k++) {
+            while (pass->run[next].inserted)
+                next++;
+            if (k == 0) from = pass->run[next].from;
+            next++;
+        }
+        MHA__TRY(mha__pass_put(pass, list[i].code, from));
+        if (list[i].origins > 1) from = pass->run[next - 1].from;
+    }
+    return MHA_OK;
+}

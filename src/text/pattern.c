@@ -1,8 +1,8 @@
 /* pattern.c - finding strings, classes of characters, and the known regular expressions.
  *
  * The rewriting of an expression makes PCRE2 agree with the reference (Oniguruma with the tables of Unicode 16): white
- * space is listed, as PCRE2's \s has U+180E too, and letters and numbers that are newer than PCRE2's tables are added. All
- * else is the file's: alternatives are ordered, quantifiers are greedy and back off.
+ * space is listed, as PCRE2's \s has U+180E too, and letters and numbers that are newer than PCRE2's tables are added.
+ * All else is the file's: alternatives are ordered, quantifiers are greedy and back off.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/pattern.h"
@@ -198,7 +198,8 @@ static mha_status make_matches(mha__pass *pass)
     m->how = memory ? pcre2_match_context_create(memory) : NULL;
     pcre2_general_context_free(memory);
     if (m->data && m->how) {
-        /* The limits are against expressions that explode; ours back off once per byte at most, however long the text. */
+        /* The limits are against expressions that explode; ours back off once per byte at most, however long the
+         * text. */
         pcre2_set_match_limit(m->how, UINT32_MAX);
         return MHA_OK;
     }

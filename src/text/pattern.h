@@ -2,8 +2,8 @@
  * expressions that published tokenizers hold.
  *
  * A regular expression of a file is never compiled. It is recognised by its text, and PCRE2 runs our own writing of it,
- * which means the same to PCRE2 as the file's means to the reference; any other is refused by name. Those known here need
- * work in proportion to the text.
+ * which means the same to PCRE2 as the file's means to the reference; any other is refused by name. Those known here
+ * need work in proportion to the text.
  */
 #ifndef MHA_TEXT_PATTERN_H
 #define MHA_TEXT_PATTERN_H

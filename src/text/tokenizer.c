@@ -16,12 +16,13 @@ static const mha__model_kind *guess_model(const json_t *json)
 {
     if (json_object_get(json, "type")) return NULL;
     if (json_object_get(json, "merges")) return &mha__model_bpe;
-    return json_object_get(json, "max_input_chars_per_word") ? &mha__model_wordpiece : NULL;
+    if (json_object_get(json, "max_input_chars_per_word")) return &mha__model_wordpiece;
+    return json_is_array(json_object_get(json, "vocab")) ? &mha__model_unigram : NULL;
 }
 
 static mha_status model_load(mha_tokenizer *t, const mha__json_obj *root, mha_error *err)
 {
-    static const mha__model_kind *const models[] = {&mha__model_wordpiece, &mha__model_bpe};
+    static const mha__model_kind *const models[] = {&mha__model_wordpiece, &mha__model_bpe, &mha__model_unigram};
     enum { MODELS = sizeof models / sizeof models[0] };
     mha__kind kinds[MODELS + 1] = {{0}};
     mha__json_obj json;
@@ -83,7 +84,8 @@ static mha_status build_ids(mha_tokenizer *t, mha_error *err)
 /* Counts tokens wherever they are listed; the loaders check what they are. */
 static int64_t limit_of_ids(const json_t *root)
 {
-    size_t tokens = json_object_size(json_object_get(json_object_get(root, "model"), "vocab")) +
+    const json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab");
+    size_t tokens = (json_is_array(vocab) ? json_array_size(vocab) : json_object_size(vocab)) +
                     json_array_size(json_object_get(root, "added_tokens"));
     int64_t limit = 4 * (int64_t)tokens + 1024;
     return limit <= INT32_MAX ? limit : INT32_MAX;
@@ -162,6 +164,9 @@ void mha_tokenizer_free(mha_tokenizer *t)
     mha__vocab_free(&t->vocab);
     mha__pairs_free(&t->bpe.merges);
     mha__free(ctx, t->bpe.made);
+    mha__pairs_free(&t->unigram.trie);
+    mha__free(ctx, t->unigram.piece);
+    mha__free(ctx, t->unigram.score);
     mha__added_free(t);
     mha__regex_list_free(ctx, &t->regexes);
     mha__free(ctx, t->token);

@@ -13,6 +13,7 @@
 #include "text/decode.h"
 #include "text/edit.h"
 #include "text/pass.h"
+#include "text/unigram.h"
 #include "text/vocab.h"
 
 #define MHA__TOKENIZER_FILE "tokenizer.json"
@@ -41,7 +42,7 @@ typedef struct mha__model_kind {
     mha_status (*tokenize)(const mha_tokenizer *t, mha__pass *pass, const mha__slice *in, const mha__word *word);
 } mha__model_kind;
 
-extern const mha__model_kind mha__model_wordpiece, mha__model_bpe;
+extern const mha__model_kind mha__model_wordpiece, mha__model_bpe, mha__model_unigram;
 
 /* ---- parts that more than one stage reads ---- */
 
@@ -144,10 +145,11 @@ struct mha_tokenizer {
         int64_t max_chars;
     } wordpiece;
     mha__bpe bpe;
+    mha__unigram unigram;
     mha__template single, pair;
     struct {
         bool wanted;       /* white space at both ends of a token does not count as its place */
-        bool prefix_space; /* but the first one of the text, which the pre-tokenizer put there */
+        bool prefix_space; /* but a single one before the text, which the pre-tokenizer put there */
     } trim;
     mha__decode_list decoder;
     mha__stored_limits limits;

@@ -28,7 +28,7 @@ void mha__trim(const mha_tokenizer *t, const char *text, mha__token *token, bool
     uint32_t lead = token->lead;
     uint32_t trail = token->trail;
     uint32_t end = token->end;
-    if (lead > 0 && t->trim.prefix_space && (first || token->begin == 0)) lead--;
+    if (lead == 1 && t->trim.prefix_space && (first || token->begin == 0)) lead = 0;
     for (; lead > 0 && token->begin < token->end; lead--) {
         (void)mha__slice_next(&in, token->begin, &length);
         token->begin += (uint32_t)length;

@@ -57,6 +57,7 @@ int mha__char_decompose(uint32_t code, bool compatible, uint32_t to[MHA__DECOMPO
     int boundary = 0;
     to[0] = code;
     if (code < (compatible ? 0xA0 : 0xC0)) return 1;
+    if (compatible && mha__char_is(MHA__CHAR_KEPT, code)) return 1;
     if (!compatible && code > 0xFFFF && !mha__char_is(MHA__CHAR_DECOMPOSED, code)) return 1;
     utf8proc_ssize_t n =
         utf8proc_decompose_char((utf8proc_int32_t)code, parts, MHA__DECOMPOSED_MAX,

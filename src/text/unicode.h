@@ -21,6 +21,8 @@ typedef enum mha__char_class {
     MHA__CHAR_DECOMPOSED,  /* decomposes and is past U+FFFF */
     MHA__CHAR_LETTER,      /* \p{L}, but not yet in the tables of PCRE2 10.42 */
     MHA__CHAR_NUMBER,      /* \p{N}, likewise */
+    MHA__CHAR_KEPT,        /* does not decompose by compatibility, whatever utf8proc says */
+    MHA__CHAR_EXTENDING,   /* belongs to the grapheme cluster before it, whatever utf8proc says */
     MHA__CHAR_CLASSES
 } mha__char_class;
 

@@ -321,6 +321,20 @@ static const mha__char_range number[] = {
     {0x16D70, 0x16D79}, {0x1CCF0, 0x1CCF9}, {0x1D2C0, 0x1D2D3}, {0x1E4F0, 0x1E4F9}, {0x1E5F1, 0x1E5FA},
 };
 
+/* decomposed by utf8proc alone: 135 characters */
+static const mha__char_range kept[] = {
+    {0x32FF, 0x32FF}, {0xA7F2, 0xA7F4}, {0xAB69, 0xAB69}, {0x10781, 0x10785}, {0x10787, 0x107B0},
+    {0x107B2, 0x107BA}, {0x11938, 0x11938}, {0x1E030, 0x1E06D}, {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9},
+};
+
+/* part of the cluster before them, which utf8proc does not know: 93 characters */
+static const mha__char_range extending[] = {
+    {0x0897, 0x0897}, {0x1ACF, 0x1ADD}, {0x1AE0, 0x1AEB}, {0x10D69, 0x10D6D}, {0x10EFA, 0x10EFC},
+    {0x113B8, 0x113C0}, {0x113C2, 0x113C2}, {0x113C5, 0x113C5}, {0x113C7, 0x113CA}, {0x113CC, 0x113D0},
+    {0x113D2, 0x113D2}, {0x113E1, 0x113E2}, {0x11B60, 0x11B67}, {0x11F5A, 0x11F5A}, {0x1611E, 0x1612F},
+    {0x1E5EE, 0x1E5EF}, {0x1E6E3, 0x1E6E3}, {0x1E6E6, 0x1E6E6}, {0x1E6EE, 0x1E6EF}, {0x1E6F5, 0x1E6F5},
+};
+
 const mha__char_table mha__char_tables[MHA__CHAR_CLASSES] = {
     [MHA__CHAR_REMOVED] = {removed, 25, {0x00000000FFFFD9FF, 0x8000000000000000}},
     [MHA__CHAR_SPACE] = {space, 10, {0x0000000100003E00, 0x0000000000000000}},
@@ -332,6 +346,8 @@ const mha__char_table mha__char_tables[MHA__CHAR_CLASSES] = {
     [MHA__CHAR_DECOMPOSED] = {decomposed, 11, {0x0000000000000000, 0x0000000000000000}},
     [MHA__CHAR_LETTER] = {letter, 35, {0x0000000000000000, 0x0000000000000000}},
     [MHA__CHAR_NUMBER] = {number, 10, {0x0000000000000000, 0x0000000000000000}},
+    [MHA__CHAR_KEPT] = {kept, 10, {0x0000000000000000, 0x0000000000000000}},
+    [MHA__CHAR_EXTENDING] = {extending, 20, {0x0000000000000000, 0x0000000000000000}},
 };
 
 /* Lower case where utf8proc says otherwise; 0 ends a mapping to one character. */

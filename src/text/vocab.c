@@ -4,6 +4,7 @@
 
 #include "base/ctx.h"
 #include "base/size.h"
+#include <stdio.h>
 #include <string.h>
 
 #define HASH_START 0xCBF29CE484222325u
@@ -104,6 +105,15 @@ int32_t mha__vocab_find(const mha__vocab *vocab, const char *key, size_t n)
     uint32_t entry =
         vocab->slots[find_slot(vocab, fold(hash_bytes(HASH_START, key, n)), &mha__vocab_no_prefix, key, n)].entry;
     return entry ? vocab->entries[entry - 1].value : -1;
+}
+
+void mha__vocab_find_bytes(const mha__vocab *vocab, int32_t value[256])
+{
+    char text[8];
+    for (unsigned byte = 0; byte < 256; byte++) {
+        snprintf(text, sizeof text, "<0x%02X>", byte);
+        value[byte] = mha__vocab_find(vocab, text, 6);
+    }
 }
 
 mha__vocab_prefix mha__vocab_prefix_of(const char *bytes, size_t n)

@@ -44,6 +44,9 @@ mha_status mha__vocab_add(mha__vocab *vocab, const char *key, size_t n, int32_t 
 /* The value of a key; -1 if it has none. */
 int32_t mha__vocab_find(const mha__vocab *vocab, const char *key, size_t n);
 
+/* The values of "<0x00>", "<0x01>" and so on: the tokens of bytes; -1 for those that have none. */
+void mha__vocab_find_bytes(const mha__vocab *vocab, int32_t value[256]);
+
 /* What stands before the searched bytes in every key that may match: "##" inside of a word. */
 typedef struct mha__vocab_prefix {
     const char *bytes;

@@ -10,6 +10,7 @@ static const char *const texts[] = {
     "a b, ab [PAD] <l> <r> one",
     "e\xCC\x81\xCC\x96 na\xC3\xAFve \xE6\x97\xA5\xE6\x9C\xAC \xF0\x9F\x98\x80",
     " \xC2\xA0\t[SEP]x",
+    "the 12 \xEF\xAC\x81\xCC\x81 don't\n\n \xE2\x96\x81  x",
 };
 
 static void use(const mha_tokenizer *t, const char *text, const char *pair, int stored)

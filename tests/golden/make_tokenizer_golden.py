@@ -5,7 +5,8 @@
 
 GOLDEN_DIR holds models/index.json and minilm/*.safetensors, recorded earlier with other versions of the libraries: every recorded
 id is compared with what the library says now, and the recorded normalized texts and pre-tokens are kept. MINILM_DIR is the folder
-of all-MiniLM-L6-v2. Offsets are bytes (the Python library counts characters).
+of all-MiniLM-L6-v2. OUT_DIR/unigram/tokenizer.json is not written but read: its pieces and its charsmap were trained once by
+SentencePiece 0.2.3 on the text of the tiny models, with 16 replacements. Offsets are bytes (the Python library counts characters).
 """
 
 import glob
@@ -36,6 +37,10 @@ BYTE_TEXTS = [
     "e\u0301a\u0323\u0302 \u212b \u0344 \ud55c\uad6d\uc5b4 \u1112\u1161\u11ab \uc5b4\u11a7 \ufb01 \u2460 \u0958",
     "\u65e5\u672c\u8a9e\U0001f600\U0001f469\u200d\U0001f52c\u200b\u00ad\ufeff\ue000\U0010fffd", "<s>x</s> y <unk>z <|endoftext|>a <think> b",
     "\u2581a \u2581\u2581 b\u2581", " ", "  ", "\n", " a", "a ", "<0x41><0xE3> Ġ Ċ", "x" * 300, "ab" * 150 + " " + "!" * 200,
+]
+PIECE_TEXTS = [
+    "the cat and the dog said nothing, again.", "\ufb01ne \u2460\uff21 e\u0301\u0301 \u334d\u2026 \uff76\uff9ex\uff9e \u00bd\u200b\u00ad.", "\u200b\u200ba",
+    "banana aa ath Thath", "zebra \u00e6\u00f8 \u6f22\u5b57zz", " <m> a<m>  <unk>\u2581x", "\ufb01\u0301 \u212b\u0323 \u3000 \tx \n", "\u00c3\u00a6z\u6f22",
 ]
 WORDS = ["a", "b", "c", "ab", "ba", "##a", "##b", "##c", "##ab", "e", "##e", "x", "##x", ",", "é", "zz", "##zz"]
 
@@ -109,6 +114,94 @@ SMALL = {
     "accents": small(**flags(strip_accents=False)), "cased": small(**flags(lowercase=False, strip_accents=True)),
     "raw": small(**flags(clean_text=False, handle_chinese_chars=False, lowercase=False)),
 }
+def part(kind, **fields):
+    return {"type": kind, **fields}
+
+
+def parts(key, *items):
+    return {"type": "Sequence", key: list(items)}
+
+
+def byte_level(prefix=False, regex=True, trim=True):
+    return part("ByteLevel", add_prefix_space=prefix, trim_offsets=trim, use_regex=regex)
+
+
+def metaspace(scheme, split):
+    return part("Metaspace", replacement="\u2581", prepend_scheme=scheme, split=split)
+
+
+def split(pattern, behavior, invert=False):
+    return part("Split", pattern={"String": pattern}, behavior=behavior, invert=invert)
+
+
+def replace(old, new):
+    return part("Replace", pattern={"String": old}, content=new)
+
+
+def cut_bpe(path, merges, **parts_):
+    """The BPE tokenizer of a folder with its first merges only, other parts, and other settings of the model."""
+    with open(os.path.join(path, "tokenizer.json"), encoding="utf-8") as f:
+        tok = json.load(f)
+    model = tok["model"]
+    kept = [m if isinstance(m, list) else m.split(" ") for m in model["merges"][:merges]]
+    made = {a + b for a, b in kept}
+    dropped = {a + b for a, b in (m if isinstance(m, list) else m.split(" ") for m in model["merges"][merges:])} - made
+    names = [t for t, _ in sorted(model["vocab"].items(), key=lambda kv: kv[1]) if t not in dropped]
+    model.update(vocab={t: n for n, t in enumerate(names)}, merges=kept)
+    model.update(parts_.pop("model", {}))
+    tok["added_tokens"] = parts_.pop("added_tokens", tok["added_tokens"][:1])
+    free = iter(range(len(names), len(names) + 99))
+    for token in tok["added_tokens"]:
+        known = model["vocab"].get(token["content"])
+        token["id"] = next(free) if known is None else known
+    return {**tok, "post_processor": None, **parts_}
+
+
+def without(tok, *tokens):
+    """Takes tokens from a vocabulary, so that something is unknown to it."""
+    vocab = tok["model"]["vocab"]
+    tok["model"]["vocab"] = {t: n for n, t in enumerate(x for x in vocab if x not in tokens)}
+    tok["model"]["merges"] = [m for m in tok["model"]["merges"] if not set(m) & set(tokens) and "".join(m) not in tokens]
+    return tok
+
+
+def bpe_variants(models, unigram):
+    """Small tokenizers for what the families leave unused."""
+    gpt2, llama = os.path.join(models, "gpt2-tiny"), os.path.join(models, "llama-yarn-tiny")
+    roberta = part("RobertaProcessing", sep=["!", 0], cls=["#", 2], trim_offsets=True, add_prefix_space=True)
+    spaces = [added(0, "<unk>"), added(600, " <m>", lstrip=True, rstrip=True), added(601, "\u2581x", normalized=True)]
+    out = {
+        "bpe-roberta": cut_bpe(gpt2, 80, pre_tokenizer=byte_level(prefix=True), post_processor=roberta),
+        "bpe-trim": cut_bpe(gpt2, 80, normalizer=part("NFKC"), post_processor=byte_level(), pre_tokenizer=parts(
+            "pretokenizers", part("Digits", individual_digits=True), byte_level())),
+        "bpe-digits": cut_bpe(gpt2, 80, normalizer=part("NFD"), pre_tokenizer=parts(
+            "pretokenizers", part("Digits", individual_digits=False), split("th", "Isolated"), byte_level(regex=False))),
+        "bpe-old": cut_bpe(gpt2, 80, pre_tokenizer=part("ByteLevel", add_prefix_space=False, trim_offsets=True),
+                           decoder=part("ByteLevel", add_prefix_space=True, trim_offsets=True)),
+        "bpe-unknown": cut_bpe(llama, 60, normalizer=part("NFKD"), model={"byte_fallback": False, "fuse_unk": False}),
+        "bpe-fused": without(cut_bpe(llama, 60, pre_tokenizer=metaspace("always", True), normalizer=None,
+                                     decoder=parts("decoders", part("ByteFallback"), metaspace("always", True))),
+                             "<0xE6>", "<0xC3>", "z"),
+        "bpe-silent": without(cut_bpe(llama, 60, pre_tokenizer=metaspace("never", True), normalizer=None,
+                                      decoder=metaspace("never", True), model={"unk_token": None, "byte_fallback": False}), "e"),
+        "bpe-first": cut_bpe(llama, 60, pre_tokenizer=metaspace("first", True), normalizer=None, added_tokens=spaces,
+                             decoder=parts("decoders", replace("\u2581", " "), part("Strip", content=" ", start=1, stop=0))),
+        "bpe-ignore": cut_bpe(llama, 60, pre_tokenizer=part("WhitespaceSplit"), model={"ignore_merges": True},
+                              normalizer=parts("normalizers", replace("e", "\u00e9\u00e9"), part("Prepend", prepend="<>"),
+                                               part("Strip", strip_left=True, strip_right=True), replace("ab", ""))),
+    }
+    for name, invert in (("Removed", False), ("MergedWithPrevious", True), ("MergedWithNext", False), ("Contiguous", False),
+                         ("MergedWithPrevious", False), ("Isolated", True)):
+        key = f"bpe-split-{name.lower()}" + ("-inverted" if invert else "")
+        out[key] = cut_bpe(gpt2, 40, pre_tokenizer=parts("pretokenizers", split("a", name, invert), byte_level(regex=False)))
+    pieces = [*unigram["model"]["vocab"], ["<extra_id_0>", -1.5], *([f"<0x{b:02X}>", -20.0] for b in range(256))]
+    out["unigram-bytes"] = {
+        **unigram, "normalizer": part("NFC"), "pre_tokenizer": metaspace("first", False),
+        "decoder": parts("decoders", part("ByteFallback"), part("Fuse"), metaspace("first", False)),
+        "model": {"type": "Unigram", "unk_id": 2, "vocab": pieces, "byte_fallback": True}}
+    return out
+
+
 SMALL_TEXTS = [
     "", "a", "ab ba,c", "abab abcabc ababab aaaaaa", "éa Éa E\u0301A éab", " <l> <r> <lr>  a  <l><r> b<lr>c", "one onea one, _one oneé",
     "abABa abab a abab  a [x] , a", "a xb <r> xa", "日本a日", "\u0301\u0301 a\u0301", "[PAD]a[PAD] [pad]", "a\u0000\u00a0b\u2003c\u00adc", "İa ΑΣ",
@@ -197,7 +290,9 @@ def main():
         folder = os.path.join(out_dir, name)
         os.makedirs(folder, exist_ok=True)
         path = os.path.join(folder, "tokenizer.json")
-        if isinstance(source, dict):
+        if source is None:
+            pass
+        elif isinstance(source, dict):
             with open(path, "w", encoding="utf-8") as f:
                 json.dump(source, f, ensure_ascii=False, separators=(",", ":"))
                 f.write("\n")
@@ -218,6 +313,12 @@ def main():
         group("small-" + name, source, lambda t: [case(t, x) for x in SMALL_TEXTS] + [
             case(t, a, b, add_specials=s, limit=n) for a, b in SMALL_PAIRS for n in (0, 6, 7) for s in (True, False)] + [
             case(t, a, b, stored=True) for a, b in SMALL_PAIRS + [(x, None) for x in SMALL_TEXTS[:5]]])
+    group("unigram", None, lambda t: [case(t, x) for x in OFFSET_TEXTS + BYTE_TEXTS + PIECE_TEXTS])
+    with open(os.path.join(out_dir, "unigram", "tokenizer.json"), encoding="utf-8") as f:
+        variants = bpe_variants(models, json.load(f))
+    for name, source in variants.items():
+        group(name, source, lambda t: [case(t, x) for x in OFFSET_TEXTS[::2] + BYTE_TEXTS + PIECE_TEXTS] + [
+            case(t, "a b", " c  d", add_specials=s, limit=n) for n in (0, 5) for s in (True, False)])
     with open(os.path.join(out_dir, "cases.json"), "w", encoding="utf-8") as f:
         json.dump({"tokenizers": tokenizers.__version__, "groups": groups}, f, ensure_ascii=False, separators=(",", ":"))
         f.write("\n")

@@ -1,0 +1,182 @@
+/* unigram.c - the Unigram model: the cut of a word into pieces whose scores sum to the most (Kudo 2018, arXiv:1804.10959),
+ * found from left to right: for each place the best way to get there.
+ *
+ * A character that is no piece counts as one with the lowest score, less 10; neighbours of that kind are one token. Ties
+ * go to the way that was found first, from the leftmost start, as in the reference.
+ */
+#include "text/tokenizer.h"
+
+#include "base/ctx.h"
+#include "base/utf8.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A word costs up to this many steps per byte. Trained models have pieces of 16 characters. */
+enum { MAX_PIECE_BYTES = 512 };
+static const double unknown_penalty = 10;
+
+/* The best way to a place: the piece that ends there. */
+typedef struct arrival {
+    double score;
+    uint32_t begin; /* UINT32_MAX = nothing arrives here */
+    uint32_t next;  /* once the way is known: where the piece after this place ends */
+    int32_t id;
+} arrival;
+
+static void arrive(arrival *to, double score, size_t begin, int32_t id)
+{
+    if (to->begin != UINT32_MAX && score <= to->score) return;
+    to->score = score;
+    to->begin = (uint32_t)begin;
+    to->id = id;
+}
+
+/* Goes on from `at` by every piece that begins there. */
+static void depart(const mha__unigram *u, const char *p, size_t n, size_t at, arrival *best)
+{
+    uint32_t code;
+    size_t character = (size_t)mha__utf8_read(p + at, n - at, &code);
+    bool known = false; /* the character is a piece */
+    int64_t node = 0;
+    for (size_t end = at; end < n;) {
+        node = mha__pairs_get(&u->trie, (uint32_t)node, (unsigned char)p[end++]);
+        if (node < 0) break;
+        int32_t id = u->piece[node];
+        if (id < 0) continue;
+        arrive(&best[end], best[at].score + u->score[id], at, id);
+        known = known || end - at == character;
+    }
+    if (!known) arrive(&best[at + character], best[at].score + u->unk_score, at, u->unk);
+}
+
+/* Tokens of an unknown stretch: one, or its bytes. */
+static mha_status put_unknown(const mha_tokenizer *t, mha__pass *pass, const mha__slice *in, size_t begin, size_t end)
+{
+    const mha__unigram *u = &t->unigram;
+    int32_t id = mha__vocab_find(&t->vocab, in->bytes + begin, end - begin); /* neighbours may make up a piece */
+    bool bytes = id < 0 && u->byte_fallback;
+    for (size_t i = begin; bytes && i < end; i++)
+        bytes = u->bytes[(unsigned char)in->bytes[i]] >= 0;
+    if (!bytes) return mha__pass_token(pass, in, id >= 0 ? id : u->unk, begin, end);
+    for (size_t i = begin; i < end; i++)
+        MHA__TRY(mha__pass_token(pass, in, u->bytes[(unsigned char)in->bytes[i]], begin, end));
+    return MHA_OK;
+}
+
+static mha_status unigram_tokenize(const mha_tokenizer *t, mha__pass *pass, const mha__slice *in, const mha__word *word)
+{
+    const char *p = in->bytes + word->begin;
+    size_t n = word->end - word->begin;
+    if (n >= UINT32_MAX)
+        return mha__fail(pass->err, MHA_ERR_UNSUPPORTED, "text: want words below 4 GiB, got one of %zu bytes", n);
+    MHA__TRY(mha__work_grow(pass, &pass->work, n + 1, sizeof(arrival)));
+    arrival *best = pass->work.items;
+    for (size_t i = 0; i <= n; i++)
+        best[i] = (arrival){.begin = UINT32_MAX};
+    for (size_t at = 0; at < n; at++)
+        if (((unsigned char)p[at] & 0xC0) != 0x80) depart(&t->unigram, p, n, at, best);
+    for (size_t end = n; end > 0; end = best[end].begin)
+        best[best[end].begin].next = (uint32_t)end;
+    for (size_t at = 0, end; at < n; at = end) {
+        end = best[at].next;
+        bool unknown = best[end].id == t->unigram.unk;
+        while (unknown && end < n && best[best[end].next].id == t->unigram.unk)
+            end = best[end].next;
+        size_t begin = word->begin + at;
+        MHA__TRY(unknown ? put_unknown(t, pass, in, begin, word->begin + end)
+                         : mha__pass_token(pass, in, best[end].id, begin, word->begin + end));
+    }
+    return MHA_OK;
+}
+
+/* ---- loading ---- */
+
+static mha_status refuse_piece(size_t index, const char *want, const json_t *value, mha_error *err)
+{
+    return mha__fail(err, MHA_ERR_FORMAT, MHA__TOKENIZER_FILE ": model.vocab[%zu]: want %s, got %s", index, want,
+                     mha__json_show(&(mha__quoted){0}, value));
+}
+
+/* Checks all pieces before anything is stored, and measures them. */
+static mha_status measure(const json_t *list, size_t *bytes, mha_error *err)
+{
+    const json_t *value;
+    size_t i;
+    *bytes = 0;
+    json_array_foreach(list, i, value)
+    {
+        const json_t *piece = json_array_get(value, 0);
+        if (json_array_size(value) != 2 || !json_is_string(piece) || !json_is_number(json_array_get(value, 1)))
+            return refuse_piece(i, "[piece, score]", value, err);
+        size_t n = json_string_length(piece);
+        if (n > MAX_PIECE_BYTES || strlen(json_string_value(piece)) != n)
+            return refuse_piece(i, "a piece of at most 512 bytes without NUL", piece, err);
+        *bytes += n;
+    }
+    return MHA_OK;
+}
+
+static mha_status add_piece(mha__unigram *u, const char *p, size_t n, int32_t id, uint32_t *nodes, mha_error *err)
+{
+    uint32_t node = 0;
+    for (size_t i = 0; i < n; i++) {
+        int64_t next = mha__pairs_get(&u->trie, node, (unsigned char)p[i]);
+        if (next < 0) {
+            next = ++*nodes;
+            u->piece[next] = -1;
+            MHA__TRY(mha__pairs_put(&u->trie, node, (unsigned char)p[i], (uint32_t)next, err));
+        }
+        node = (uint32_t)next;
+    }
+    if (n > 0) u->piece[node] = id;
+    return MHA_OK;
+}
+
+static mha_status load_pieces(mha_tokenizer *t, const json_t *list, mha_error *err)
+{
+    const json_t *value;
+    size_t i;
+    uint32_t nodes = 0;
+    double lowest = INFINITY;
+    json_array_foreach(list, i, value)
+    {
+        const json_t *piece = json_array_get(value, 0);
+        const char *p = json_string_value(piece);
+        size_t n = json_string_length(piece);
+        const mha__vocab_entry *entry;
+        MHA__TRY(mha__vocab_add(&t->vocab, p, n, (int32_t)i, &entry, err));
+        if (entry->value != (int32_t)i) return refuse_piece(i, "a piece that is not there already", piece, err);
+        t->unigram.score[i] = json_number_value(json_array_get(value, 1));
+        if (t->unigram.score[i] < lowest) lowest = t->unigram.score[i];
+        MHA__TRY(add_piece(&t->unigram, p, n, (int32_t)i, &nodes, err));
+    }
+    t->unigram.unk_score = lowest - unknown_penalty;
+    return MHA_OK;
+}
+
+static mha_status unigram_load(mha_tokenizer *t, const mha__json_obj *json, void *into, mha_error *err)
+{
+    (void)into;
+    mha__unigram *u = &t->unigram;
+    const json_t *list;
+    size_t bytes;
+    int64_t unk;
+    MHA__TRY(mha__json_array(json, "vocab", MHA__REQUIRED, &list, err));
+    size_t count = json_array_size(list);
+    MHA__TRY(mha__json_int(json, "unk_id", MHA__REQUIRED, 0, (int64_t)count - 1, &unk, err));
+    MHA__TRY(mha__json_bool(json, "byte_fallback", MHA__OPTIONAL, &u->byte_fallback, err));
+    MHA__TRY(measure(list, &bytes, err));
+    MHA__TRY(mha__vocab_create(t->ctx, count, bytes, &t->vocab, err));
+    u->unk = (int32_t)unk;
+    u->trie.ctx = t->ctx;
+    u->piece = mha__calloc(t->ctx, bytes + 1, sizeof *u->piece);
+    u->score = mha__calloc(t->ctx, count, sizeof *u->score);
+    if (!u->piece || !u->score) return mha__no_memory(err, bytes * sizeof *u->piece, "the vocabulary");
+    u->piece[0] = -1;
+    MHA__TRY(load_pieces(t, list, err));
+    mha__vocab_find_bytes(&t->vocab, u->bytes);
+    return MHA_OK;
+}
+
+const mha__model_kind mha__model_unigram = {{"Unigram", unigram_load}, unigram_tokenize};
