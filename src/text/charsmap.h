@@ -1,5 +1,5 @@
-/* charsmap.h - the replacements that a SentencePiece model brings along ("Precompiled"): a double-array trie of strings and
- * what each becomes.
+/* charsmap.h - the replacements that a SentencePiece model brings along ("Precompiled"): a double-array trie of
+ * strings and what each becomes.
  *
  * The blob is a stranger's: its lengths are checked against it when it is loaded, every step in it when it is taken.
  */

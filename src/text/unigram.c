@@ -1,8 +1,8 @@
-/* unigram.c - the Unigram model: the cut of a word into pieces whose scores sum to the most (Kudo 2018, arXiv:1804.10959),
- * found from left to right: for each place the best way to get there.
+/* unigram.c - the Unigram model: the cut of a word into pieces whose scores sum to the most (Kudo 2018,
+ * arXiv:1804.10959), found from left to right: for each place the best way to get there.
  *
- * A character that is no piece counts as one with the lowest score, less 10; neighbours of that kind are one token. Ties
- * go to the way that was found first, from the leftmost start, as in the reference.
+ * A character that is no piece counts as one with the lowest score, less 10; neighbours of that kind are one token.
+ * Ties go to the way that was found first, from the leftmost start, as in the reference.
  */
 #include "text/tokenizer.h"
 

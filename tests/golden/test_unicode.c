@@ -165,6 +165,77 @@ static void test_mappings(void **state)
     json_decref(mappings);
 }
 
+/* NFC and NFKC of every character alone. */
+static void check_form(const json_t *mappings, const char *name, bool compatible)
+{
+    const json_t *map = json_object_get(mappings, name);
+    const mha__edit_list list = {.items = {{.run = mha__edit_form, .rewrites = true, .form = {compatible, true}}},
+                                 .count = 1};
+    mha__pass pass = {0};
+    assert_true(json_object_size(map) > 1000);
+    for (uint32_t c = 0; c < POINTS; c++) {
+        char text[4];
+        char key[8];
+        if (is_surrogate(c)) continue;
+        mha__slice out = {.bytes = text, .n = (size_t)mha__utf8_write(c, text)};
+        size_t n = out.n;
+        pass.text = text;
+        assert_int_equal(mha__edits_run(&list, &pass, pass.normal, &out), MHA_OK);
+        snprintf(key, sizeof key, "%X", (unsigned)c);
+        const json_t *want = json_object_get(map, key);
+        bool fine = want ? is_text(&out, json_string_value(want), json_string_length(want)) : is_text(&out, text, n);
+        if (!fine) fail_msg("%s of U+%04X", name, (unsigned)c);
+    }
+    mha__pass_free(&pass);
+}
+
+static void test_forms(void **state)
+{
+    (void)state;
+    json_t *mappings = load("mappings.json");
+    check_form(mappings, "nfc", false);
+    check_form(mappings, "nfkc", true);
+    json_decref(mappings);
+}
+
+/* How many words the split pattern of GPT-2 makes of a character between two others. */
+static size_t words_between(const mha__edit_list *list, mha__pass *pass, char side, uint32_t c)
+{
+    char text[8] = {side};
+    size_t n = 1 + (size_t)mha__utf8_write(c, text + 1);
+    text[n++] = side;
+    mha__slice in = {.bytes = text, .n = n};
+    assert_int_equal(mha__edits_run(list, pass, pass->rewritten, &in), MHA_OK);
+    return pass->word_count;
+}
+
+/* Letters, numbers and white space as the split patterns see them. */
+static void test_regex_classes(void **state)
+{
+    (void)state;
+    json_t *classes = load("classes.json");
+    uint8_t *letter = members(classes, "regex_L");
+    uint8_t *number = members(classes, "regex_N");
+    uint8_t *space = members(classes, "regex_s");
+    mha__regex_list regexes = {0};
+    mha__edit_list list = {.items = {{.run = mha__edit_cut, .cut = {.how = MHA__ISOLATED}}}, .count = 1};
+    mha__pass pass = {0};
+    assert_int_equal(mha__regex_make(NULL, &regexes, mha__regex_gpt2, &list.items[0].cut.pattern.regex, NULL), MHA_OK);
+    for (uint32_t c = 0; c < POINTS; c++) {
+        if (is_surrogate(c)) continue;
+        bool fine = (words_between(&list, &pass, 'x', c) == 1) == letter[c] &&
+                    (words_between(&list, &pass, '1', c) == 1) == number[c] &&
+                    (words_between(&list, &pass, '!', c) == 1) == (!letter[c] && !number[c] && !space[c]);
+        if (!fine) fail_msg("U+%04X", (unsigned)c);
+    }
+    mha__pass_free(&pass);
+    mha__regex_list_free(NULL, &regexes);
+    free(letter);
+    free(number);
+    free(space);
+    json_decref(classes);
+}
+
 static int open_tokenizer(void **state)
 {
     (void)state;
@@ -184,9 +255,9 @@ static int free_tokenizer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_clean_and_chinese),
-        cmocka_unit_test(test_splitting),
-        cmocka_unit_test(test_mappings),
+        cmocka_unit_test(test_clean_and_chinese), cmocka_unit_test(test_splitting),
+        cmocka_unit_test(test_mappings),          cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_regex_classes),
     };
     return cmocka_run_group_tests(tests, open_tokenizer, free_tokenizer);
 }

@@ -1,5 +1,6 @@
-/* test_text_bpe.c - what the parts of BPE and Unigram files refuse and take; texts and files made to be slow; the table of
- * pairs; every allocation failing. What tokens come out is compared with the reference in tests/golden and tests/live. */
+/* test_text_bpe.c - what the parts of BPE and Unigram files refuse and take; texts and files made to be slow; the
+ * table of pairs; every allocation failing. What tokens come out is compared with the reference in tests/golden and
+ * tests/live. */
 #include "support/alloc.h"
 #include "support/edits.h"
 #include "text/tokenizer.h"
