@@ -35,9 +35,10 @@ typedef struct mha__bwd_sums {
 enum { MHA__SPREAD = MHA__TILE_Q + 16 }; /* not a power of two: a column of it must not fall into few sets of L1 */
 typedef struct mha__bwd_scratch {
     mha__scratch base;           /* masks; Q^T in panels */
-    void *q, *dout;              /* rows of the tile, as right operands */
+    void *q, *dout;              /* Q and dO of the tile as right operands: panels [TILE_Q][nr] */
     void *dout_panels;           /* dO^T, like base.q */
-    void *k, *v;                 /* rows of the block */
+    void *k, *v;                 /* K of the block, likewise; rows of the block, or of a tile being opened */
+    uint8_t *finite;             /* for each block of keys: 0 if it was not looked at, else FINITE or not */
     void *dp, *capped;           /* panels: dO V^T; scores before bias and masks, with softcap only */
     void *w, *ds, *mask;         /* spread */
     void *lse, *inverse, *delta; /* per row of the tile; see softmax_back */
@@ -46,13 +47,22 @@ typedef struct mha__bwd_scratch {
     double *dbias;               /* [KEY_BLOCK][TILE_Q], with a bias only */
 } mha__bwd_scratch;
 
+/* A block of keys. As left operands K and V are used where they lie, with any strides. */
+typedef struct mha__bwd_block {
+    int64_t start;
+    mha__run k, v;
+    mha__value_run k_rows; /* K as a right operand */
+    bool finite;
+} mha__bwd_block;
+
 typedef struct mha__bwd_tile {
     mha__tile t; /* t.scratch and x.base are the same */
     const mha__bwd_call *call;
     mha__bwd_scratch x;
     double gate;
-    bool finite;   /* Q and dO */
-    void *dk, *dv; /* sums for all keys of the head, rows of q_stride and v_stride; NULL if not wanted */
+    bool finite;              /* Q and dO */
+    int64_t known_b, known_g; /* whose blocks x.finite is about; -1 at first */
+    void *dk, *dv;            /* sums for all keys of the head, rows of q_stride and v_stride; NULL if not wanted */
 } mha__bwd_tile;
 
 /* ---- bwd_bind.c ---- */
@@ -90,13 +100,14 @@ bool mha__bwd_open(mha__bwd_tile *t, int64_t b, int64_t h, int64_t result, int64
 
 /* ---- bwd_block.c ---- */
 
-/* Keys [start, start + keys) into the scratch memory. Returns whether K and V are finite there. */
-bool mha__bwd_load(const mha__bwd_tile *t, int64_t start, int64_t keys);
-/* Final scores of one panel and keys [first, end) of the block at `start`, into base.s; softcapped ones into capped. */
-void mha__bwd_scores(const mha__bwd_tile *t, const mha__panel *p, int64_t start, int64_t first, int64_t end);
-/* Scores and weights of one panel and keys [first, end) of the block at `start`, into w and ds. Softcap is not yet
- * undone. */
-void mha__bwd_panel(const mha__bwd_tile *t, const mha__panel *p, int64_t start, int64_t first, int64_t end);
+/* The block of keys at `start`, as far as the tile sees it. */
+mha__bwd_block mha__bwd_load(const mha__bwd_tile *t, int64_t start);
+/* Final scores of one panel and keys [first, end) of the block, into base.s; softcapped ones into capped. */
+void mha__bwd_scores(const mha__bwd_tile *t, const mha__panel *p, const mha__bwd_block *block, int64_t first,
+                     int64_t end);
+/* Scores and weights of one panel and keys [first, end) of the block, into w and ds. Softcap is not yet undone. */
+void mha__bwd_panel(const mha__bwd_tile *t, const mha__panel *p, const mha__bwd_block *block, int64_t first,
+                    int64_t end);
 /* All panels, and the products. */
 void mha__bwd_pair(const mha__bwd_tile *t, int64_t start);
 

@@ -49,11 +49,11 @@ static void add_block(mha__bwd_tile *t, int64_t start)
 {
     int64_t first, end;
     if (!mha__mask_block(t->t.call, &t->t.rows, &t->t.span, start, &first, &end)) return;
-    mha__bwd_load(t, start, mha__min64(MHA__KEY_BLOCK, t->t.span.hi - start));
+    const mha__bwd_block block = mha__bwd_load(t, start);
     for (int64_t row = 0; row < t->t.rows.count; row += t->t.k->nr) {
         const mha__panel p = mha__tile_panel(&t->t, row);
         if (!mha__mask_block(t->t.call, &p.rows, &p.span, start, &first, &end)) continue;
-        mha__bwd_panel(t, &p, start, first, end);
+        mha__bwd_panel(t, &p, &block, first, end);
         t->t.k->add_wide(end - first, p.rows.count, mha__tile_at(&t->t, t->x.ds, (first - start) * MHA__SPREAD + row),
                          MHA__SPREAD, t->x.dbias + (first - start) * MHA__TILE_Q + row, MHA__TILE_Q);
     }
@@ -112,7 +112,7 @@ void mha__bwd_bias(void *arg, int64_t item, int worker)
     const mha__bwd_call *call = arg;
     const int64_t *stride = call->grads.dbias.stride;
     const ranges r = ranges_of(call, item);
-    mha__bwd_tile t = {.call = call};
+    mha__bwd_tile t = {.call = call, .known_b = -1};
     mha__bwd_carve(call, worker, &t.x);
     memset(t.x.dbias, 0, sizeof *t.x.dbias * MHA__KEY_BLOCK * MHA__TILE_Q);
     add_all(&t, &r);

@@ -15,27 +15,82 @@
 
 enum { PANELS = 16 }; /* at most, in a tile: the narrowest panel has 8 lanes */
 
-bool mha__bwd_load(const mha__bwd_tile *t, int64_t start, int64_t keys)
+enum { UNKNOWN, FINITE, NOT_FINITE };
+
+/* Whole rows of adjacent numbers that begin on vectors: such a K is a right operand as it lies. Wider rows would share
+ * few sets of the L1 cache. */
+static bool is_right_operand(const mha__bwd_tile *t, const mha__run *k)
+{
+    enum { ROW_MOST = 64 };
+    const mha_attn_plan *plan = t->t.plan;
+    const int64_t D = plan->desc.head_dim;
+    const size_t vector = (size_t)t->t.k->vl * t->t.k->real_size;
+    return plan->kv.half < 0 && k->col == 1 && k->row == D && D <= ROW_MOST && D % t->t.k->vl == 0 &&
+           (uintptr_t)k->data % vector == 0;
+}
+
+/* Looked up once for each block of a head: the numbers are copied, as they may lie anyhow. */
+static bool is_finite(const mha__bwd_tile *t, int64_t start, int64_t keys)
 {
     const mha_attn_plan *plan = t->t.plan;
     const mha_attn_args *a = &t->t.call->args;
-    const int64_t D = plan->desc.head_dim, Dv = plan->desc.v_head_dim;
-    const int64_t b = t->t.rows.b, g = t->t.kv_head;
-    mha__bwd_read(t->t.k, &plan->kv, mha__at(&a->k, plan->kv.size, b, g, start, 0), &a->k, keys, D, t->x.k,
-                  plan->bwd.q_stride);
-    mha__bwd_read(t->t.k, &plan->kv, mha__at(&a->v, plan->kv.size, b, g, start, 0), &a->v, keys, Dv, t->x.v,
-                  plan->bwd.v_stride);
-    return t->t.k->finite(keys, D, t->x.k, plan->bwd.q_stride) && t->t.k->finite(keys, Dv, t->x.v, plan->bwd.v_stride);
+    const mha_cview *views[] = {&a->k, &a->v};
+    const int64_t widths[] = {plan->desc.head_dim, plan->desc.v_head_dim};
+    const int64_t strides[] = {plan->bwd.q_stride, plan->bwd.v_stride};
+    uint8_t *known = &t->x.finite[start / MHA__KEY_BLOCK];
+    if (*known != UNKNOWN) return *known == FINITE;
+    *known = FINITE;
+    for (int n = 0; n < 2; n++) {
+        const void *from = mha__at(views[n], plan->kv.size, t->t.rows.b, t->t.kv_head, start, 0);
+        mha__bwd_read(t->t.k, &plan->kv, from, views[n], keys, widths[n], t->x.v, strides[n]);
+        if (!t->t.k->finite(keys, widths[n], t->x.v, strides[n])) *known = NOT_FINITE;
+    }
+    return *known == FINITE;
 }
 
-void mha__bwd_scores(const mha__bwd_tile *t, const mha__panel *p, int64_t start, int64_t first, int64_t end)
+/* K or V as a left operand: where it lies, or widened into `wide`. */
+static mha__run left_operand(const mha__bwd_tile *t, const mha_cview *view, int64_t start, int64_t keys, int64_t width,
+                             void *wide, int64_t stride)
+{
+    const mha__stored *as = &t->t.plan->kv;
+    const void *from = mha__at(view, as->size, t->t.rows.b, t->t.kv_head, start, 0);
+    if (as->half < 0) return (mha__run){from, view->stride[2], view->stride[3]};
+    mha__bwd_read(t->t.k, as, from, view, keys, width, wide, stride);
+    return (mha__run){wide, stride, 1};
+}
+
+mha__bwd_block mha__bwd_load(const mha__bwd_tile *t, int64_t start)
+{
+    const mha_attn_plan *plan = t->t.plan;
+    const mha_attn_args *a = &t->t.call->args;
+    const mha__kernels *k = t->t.k;
+    const int64_t D = plan->desc.head_dim, Dv = plan->desc.v_head_dim;
+    const int64_t all = mha__mask_keys(t->t.call, t->t.rows.b) - start, keys = mha__min64(MHA__KEY_BLOCK, all);
+    mha__bwd_block block = {.start = start, .finite = is_finite(t, start, keys)};
+    block.k = left_operand(t, &a->k, start, keys, D, t->x.base.wide, D);
+    block.v = left_operand(t, &a->v, start, keys, Dv, t->x.v, plan->bwd.v_stride);
+    block.k_rows = (mha__value_run){block.k.data, block.k.row, k->nr};
+    if (!is_right_operand(t, &block.k)) {
+        k->pack_cols(keys, D, block.k.data, block.k.row, block.k.col, t->x.k);
+        block.k_rows = (mha__value_run){t->x.k, k->nr, keys * k->nr};
+    }
+    return block;
+}
+
+static const void *left_at(const mha__bwd_tile *t, const mha__run *run, int64_t row)
+{
+    return (const char *)run->data + row * run->row * (int64_t)t->t.k->real_size;
+}
+
+void mha__bwd_scores(const mha__bwd_tile *t, const mha__panel *p, const mha__bwd_block *block, int64_t first,
+                     int64_t end)
 {
     const mha__kernels *k = t->t.k;
     const mha_attn_desc *d = &t->t.plan->desc;
-    const int64_t row = t->t.plan->bwd.q_stride, keys = end - first, lanes = p->rows.count;
+    const int64_t keys = end - first, lanes = p->rows.count;
     const mha__bwd_scratch *x = &t->x;
-    k->scores(keys, d->head_dim, mha__tile_at(&t->t, x->k, (first - start) * row), row, 1, p->q, lanes, d->scale,
-              x->base.s, x->base.top, NULL);
+    k->scores(keys, d->head_dim, left_at(t, &block->k, first - block->start), block->k.row, block->k.col, p->q, lanes,
+              d->scale, x->base.s, x->base.top, NULL);
     if (d->softcap > 0) {
         k->softcap(keys, lanes, d->softcap, x->base.s);
         memcpy(x->capped, x->base.s, (size_t)(keys * k->nr) * k->real_size);
@@ -43,16 +98,17 @@ void mha__bwd_scores(const mha__bwd_tile *t, const mha__panel *p, int64_t start,
     mha__mask_apply(t->t.call, &x->base, &p->rows, &p->span, first, end, x->base.s);
 }
 
-void mha__bwd_panel(const mha__bwd_tile *t, const mha__panel *p, int64_t start, int64_t first, int64_t end)
+void mha__bwd_panel(const mha__bwd_tile *t, const mha__panel *p, const mha__bwd_block *block, int64_t first,
+                    int64_t end)
 {
     const mha__kernels *k = t->t.k;
     const mha_attn_plan *plan = t->t.plan;
-    const int64_t row = plan->bwd.v_stride, Dv = plan->desc.v_head_dim, keys = end - first, lanes = p->rows.count;
-    const int64_t at = (first - start) * MHA__SPREAD + p->row;
+    const int64_t Dv = plan->desc.v_head_dim, keys = end - first, lanes = p->rows.count;
+    const int64_t at = (first - block->start) * MHA__SPREAD + p->row;
     const mha__bwd_scratch *x = &t->x;
     mha__softmax_back back = {.s = x->base.s, .dp = x->dp, .factor = 1, .gate = t->gate, .stride = MHA__SPREAD};
-    mha__bwd_scores(t, p, start, first, end);
-    k->scores(keys, Dv, mha__tile_at(&t->t, x->v, (first - start) * row), row, 1,
+    mha__bwd_scores(t, p, block, first, end);
+    k->scores(keys, Dv, left_at(t, &block->v, first - block->start), block->v.row, block->v.col,
               mha__tile_at(&t->t, x->dout_panels, p->row * Dv), lanes, 1, x->dp, x->base.top, NULL);
     if (mha__dropout_on(&plan->desc)) {
         back.factor = mha__dropout_mask(t->t.call, &x->base, &p->rows, first, end);
@@ -97,36 +153,35 @@ typedef struct run {
     int64_t row, count, first, end;
 } run;
 
-/* C += A B, where A is W^T or dS^T, or (`across`) dS. */
+/* C += A B, where A is W^T or dS^T, or (`across`) dS. B begins at row `skip` of `b`. */
 static void product(const mha__bwd_tile *t, const void *a, bool careful, bool across, const run *r, int64_t start,
-                    int64_t width, const void *b, void *c, int64_t stride)
+                    int64_t width, const mha__value_run *b, int64_t skip, void *c, int64_t stride)
 {
     const mha__kernels *k = t->t.k;
     const int64_t at = (r->first - start) * MHA__SPREAD + r->row, keys = r->end - r->first;
     const int64_t m = across ? r->count : keys, inner = across ? keys : r->count;
     const int64_t a_row = across ? 1 : MHA__SPREAD, a_col = across ? MHA__SPREAD : 1;
     const void *from = (const char *)a + at * (int64_t)k->real_size, *mask = mha__tile_at(&t->t, t->x.mask, at);
+    const void *rows = (const char *)b->data + skip * b->row * (int64_t)k->real_size;
     if (careful)
-        k->add_product_masked(m, width, inner, from, mask, a_row, a_col, b, stride, c, stride);
+        k->add_product_masked(m, width, inner, from, mask, a_row, a_col, rows, b->row, b->panel, c, stride);
     else
-        k->add_product(m, width, inner, from, a_row, a_col, b, stride, c, stride);
+        k->add_product(m, width, inner, from, a_row, a_col, rows, b->row, b->panel, c, stride);
 }
 
-static void products(const mha__bwd_tile *t, int64_t start, const run *r, bool careful)
+static void products(const mha__bwd_tile *t, const mha__bwd_block *block, const run *r, bool careful)
 {
     const mha_attn_plan *plan = t->t.plan;
-    const int64_t D = plan->desc.head_dim, Dv = plan->desc.v_head_dim;
-    const int64_t q = plan->bwd.q_stride, v = plan->bwd.v_stride, key = r->first - start;
     const mha__bwd_scratch *x = &t->x;
     const mha__tile *at = &t->t;
-    if (t->dv)
-        product(t, x->w, careful, false, r, start, Dv, mha__tile_at(at, x->dout, r->row * v),
-                mha__tile_at(at, t->dv, r->first * v), v);
+    const int64_t D = plan->desc.head_dim, Dv = plan->desc.v_head_dim, start = block->start, nr = t->t.k->nr;
+    const int64_t q = plan->bwd.q_stride, v = plan->bwd.v_stride;
+    const mha__value_run queries = {x->q, nr, t->t.rows.count * nr}, dout = {x->dout, nr, t->t.rows.count * nr};
+    if (t->dv) product(t, x->w, careful, false, r, start, Dv, &dout, r->row, mha__tile_at(at, t->dv, r->first * v), v);
     if (t->dk)
-        product(t, x->ds, careful, false, r, start, D, mha__tile_at(at, x->q, r->row * q),
-                mha__tile_at(at, t->dk, r->first * q), q);
+        product(t, x->ds, careful, false, r, start, D, &queries, r->row, mha__tile_at(at, t->dk, r->first * q), q);
     if (t->call->grads.dq.data)
-        product(t, x->ds, careful, true, r, start, D, mha__tile_at(at, x->k, key * q),
+        product(t, x->ds, careful, true, r, start, D, &block->k_rows, r->first - start,
                 mha__tile_at(at, x->dq, r->row * q), q);
 }
 
@@ -134,12 +189,13 @@ void mha__bwd_pair(const mha__bwd_tile *t, int64_t start)
 {
     run runs[PANELS];
     int count = 0;
-    const bool careful = !mha__bwd_load(t, start, mha__min64(MHA__KEY_BLOCK, t->t.span.hi - start)) || !t->finite;
+    const mha__bwd_block block = mha__bwd_load(t, start);
+    const bool careful = !block.finite || !t->finite;
     for (int64_t row = 0; row < t->t.rows.count; row += t->t.k->nr) {
         const mha__panel p = mha__tile_panel(&t->t, row);
         int64_t first, end;
         if (!mha__mask_block(t->t.call, &p.rows, &p.span, start, &first, &end)) continue;
-        mha__bwd_panel(t, &p, start, first, end);
+        mha__bwd_panel(t, &p, &block, first, end);
         finish_panel(t, &p, start, first, end);
         if (careful) spread_mask(t, &p, start, first, end);
         run *last = &runs[count - 1];
@@ -149,5 +205,5 @@ void mha__bwd_pair(const mha__bwd_tile *t, int64_t start)
             runs[count++] = (run){row, p.rows.count, first, end};
     }
     for (int n = 0; n < count; n++)
-        products(t, start, &runs[n], careful);
+        products(t, &block, &runs[n], careful);
 }

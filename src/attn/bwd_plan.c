@@ -44,7 +44,8 @@ static size_t carve(const mha_attn_plan *plan, char *base, mha__bwd_scratch *x)
     x->dout = take(base, &used, MHA__TILE_Q * v, size);
     x->dout_panels = take(base, &used, MHA__TILE_Q * d->v_head_dim, size);
     x->k = take(base, &used, MHA__KEY_BLOCK * q, size);
-    x->v = take(base, &used, MHA__KEY_BLOCK * v, size);
+    x->v = take(base, &used, mha__max64(MHA__TILE_Q, MHA__KEY_BLOCK) * mha__max64(q, v), size);
+    x->finite = take(base, &used, mha__ceil_div(d->kv_len, MHA__KEY_BLOCK), 1);
     x->dp = take(base, &used, panel, size);
     x->capped = take(base, &used, d->softcap > 0 ? panel : 0, size);
     x->w = take(base, &used, spread, size);

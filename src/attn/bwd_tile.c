@@ -35,18 +35,22 @@ static void load_rows(mha__bwd_tile *t)
     const int64_t D = plan->desc.head_dim, Dv = plan->desc.v_head_dim, rows = r->count;
     const int64_t q = plan->bwd.q_stride, v = plan->bwd.v_stride;
     mha__bwd_scratch *x = &t->x;
-    load(t, &t->call->call.args.q, r->h, D, x->q, q);
-    load(t, &g->dout, r->result, Dv, x->dout, v);
+    load(t, &t->call->call.args.q, r->h, D, x->v, q);
+    t->finite = k->finite(rows, D, x->v, q);
+    k->pack_rows(rows, D, x->v, q, 1, x->base.q);
+    k->pack_cols(rows, D, x->v, q, 1, x->q);
+    load(t, &g->dout, r->result, Dv, x->v, v);
     load(t, &g->out, r->result, Dv, x->base.v, v);
-    k->row_dots(rows, Dv, x->dout, v, x->base.v, v, x->delta);
-    k->pack_rows(rows, D, x->q, q, 1, x->base.q);
-    k->pack_rows(rows, Dv, x->dout, v, 1, x->dout_panels);
-    t->finite = k->finite(rows, D, x->q, q) && k->finite(rows, Dv, x->dout, v);
+    t->finite = t->finite && k->finite(rows, Dv, x->v, v);
+    k->row_dots(rows, Dv, x->v, v, x->base.v, v, x->delta);
+    k->pack_rows(rows, Dv, x->v, v, 1, x->dout_panels);
     t->gate = 1;
-    if (!(plan->desc.inputs & MHA_ATTN_GATES)) return;
-    t->gate = mha__tile_per_head(&t->t, &t->call->call.args.gates);
-    k->fill(rows, t->gate, x->base.gated);
-    k->output(rows, Dv, x->dout, v, x->base.gated, x->dout, v, 1);
+    if (plan->desc.inputs & MHA_ATTN_GATES) {
+        t->gate = mha__tile_per_head(&t->t, &t->call->call.args.gates);
+        k->fill(rows, t->gate, x->base.gated);
+        k->output(rows, Dv, x->v, v, x->base.gated, x->v, v, 1);
+    }
+    k->pack_cols(rows, Dv, x->v, v, 1, x->dout);
 }
 
 /* Maximum and sum of every row, for those whose lse says too little. */
@@ -59,12 +63,13 @@ static void sum_again(mha__bwd_tile *t)
     k->clear(t->t.rows.count, plan->o_stride, sum);
     const int64_t lo = t->t.span.lo / MHA__KEY_BLOCK * MHA__KEY_BLOCK;
     for (int64_t start = lo; start < t->t.span.hi; start += MHA__KEY_BLOCK) {
-        mha__bwd_load(t, start, mha__min64(MHA__KEY_BLOCK, t->t.span.hi - start));
+        int64_t first, end;
+        if (!mha__mask_block(t->t.call, &t->t.rows, &t->t.span, start, &first, &end)) continue;
+        const mha__bwd_block block = mha__bwd_load(t, start);
         for (int64_t row = 0; row < t->t.rows.count; row += k->nr) {
             const mha__panel p = mha__tile_panel(&t->t, row);
-            int64_t first, end;
             if (!mha__mask_block(t->t.call, &p.rows, &p.span, start, &first, &end)) continue;
-            mha__bwd_scores(t, &p, start, first, end);
+            mha__bwd_scores(t, &p, &block, first, end);
             k->top(end - first, p.rows.count, x->s, x->top);
             k->softmax(end - first, p.rows.count, x->top, x->s, mha__tile_at(&t->t, sum->max, row),
                        mha__tile_at(&t->t, sum->sum, row), x->alpha);
@@ -105,6 +110,9 @@ bool mha__bwd_open(mha__bwd_tile *t, int64_t b, int64_t h, int64_t result, int64
     t->t.plan = call->plan;
     t->t.k = call->plan->kernels;
     t->t.kv_head = h / call->plan->group;
+    if (t->known_b != b || t->known_g != t->t.kv_head)
+        memset(t->x.finite, 0, (size_t)mha__ceil_div(call->plan->desc.kv_len, MHA__KEY_BLOCK));
+    t->known_b = b, t->known_g = t->t.kv_head;
     t->t.scratch = *x;
     t->t.span = mha__mask_span(r);
     load_rows(t);

@@ -220,12 +220,13 @@ typedef struct mha__kernels {
     /* to[key][lane] += ds[key][lane]. */
     void (*add_wide)(int64_t keys, int64_t lanes, const void *ds, int64_t stride, double *to, int64_t to_stride);
     /* C [m, n; row stride c_row] += A B, the product summed from +0 first: number (r, i) of A is at
-     * a[r * a_row + i * a_col], row i of B at b + i * b_row. B and C are read, and C written, by whole vectors. */
+     * a[r * a_row + i * a_col], number (i, c) of B at b + (c / nr) * b_panel + i * b_row + c % nr. B and C are read,
+     * and C written, by whole vectors. */
     void (*add_product)(int64_t m, int64_t n, int64_t k, const void *a, int64_t a_row, int64_t a_col, const void *b,
-                        int64_t b_row, void *c, int64_t c_row);
+                        int64_t b_row, int64_t b_panel, void *c, int64_t c_row);
     /* The same to the bit where all is finite and A is 0 wherever `mask`, of A's shape, is -inf: passes over these. */
     void (*add_product_masked)(int64_t m, int64_t n, int64_t k, const void *a, const void *mask, int64_t a_row,
-                               int64_t a_col, const void *b, int64_t b_row, void *c, int64_t c_row);
+                               int64_t a_col, const void *b, int64_t b_row, int64_t b_panel, void *c, int64_t c_row);
 
     /* ---- what the core can do at best, for mha/limits.h ---- */
 

@@ -1,0 +1,220 @@
+"""Gradients of random descriptions against PyTorch's autograd in one process, and gradcheck through mha.torch.
+
+    test_attention_backward_torch.py [--cases N] [--seed S] [--only CASE]
+
+Truth is autograd of the formula in float64; the limit is twice the error of the same in float32, plus the roundings of the
+terms that each number is made of: the same sums of magnitudes. The seed is printed, and a failing case as the one line that
+repeats it.
+"""
+import argparse
+import math
+import sys
+
+try:
+    import numpy as np
+    import torch
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+import mha
+import mha.torch
+from test_attention_torch import UNIT, allowed, draw, drawn, positions
+
+OPERANDS = ("q", "k", "v", "bias", "slopes", "sinks", "gates")
+
+
+def leaves(t, d, dtype):
+    """The operands as tensors of one type that want a gradient."""
+    given = {**{n: t[n] for n in "qkv"}, **{n: torch.as_tensor(d[n]) for n in OPERANDS[3:] if n in d}}
+    return {n: x.to(dtype).clone().requires_grad_(True) for n, x in given.items()}
+
+
+class Formula:
+    """All that the formula computes on its way, from the leaves `x`."""
+
+    def __init__(self, x, d):
+        dtype, group = x["q"].dtype, x["q"].shape[1] // x["k"].shape[1]
+        self.k, self.v = x["k"].repeat_interleave(group, 1), x["v"].repeat_interleave(group, 1)
+        self.scale = d.get("scale", 1 / math.sqrt(x["q"].shape[-1]))
+        s = x["q"] @ self.k.transpose(-1, -2) * self.scale
+        self.largest = float(s.detach().abs().max())
+        if "softcap" in d:
+            s = d["softcap"] * torch.tanh(s / d["softcap"])
+        if "bias" in x:
+            s = s + x["bias"]
+            self.largest += float(x["bias"].detach().abs().max())
+        self.far = (positions(x, d)[0] - torch.arange(self.k.shape[2])).abs().to(dtype)
+        if "slopes" in x:
+            s = s - x["slopes"][..., None, None] * self.far
+            self.largest += float((x["slopes"][..., None, None] * self.far).detach().abs().max())
+        s = torch.where(allowed(x, d), s, -math.inf)
+        sink = x["sinks"][..., None, None].expand(s.shape[:3] + (1,)) if "sinks" in x else s[..., :0]
+        both = torch.cat([s, sink], -1)
+        top = both.detach().amax(-1, keepdim=True)
+        top = torch.where(top == -math.inf, 0, top)
+        e = torch.exp(both - top)
+        total = e.sum(-1, keepdim=True)
+        empty = total == 0
+        p = e / torch.where(empty, 1, total)
+        self.p, self.p_sink = p[..., : s.shape[-1]], p[..., s.shape[-1] :]
+        self.lse = torch.where(empty, 0, torch.log(torch.where(empty, 1, total)) + top).squeeze(-1)
+        self.factor = torch.ones((), dtype=torch.float64)
+        if "dropout" in d:
+            self.factor = drawn(d["seed"], self.p.shape, d["dropout"]).double() / (1 - d["dropout"])
+        self.gate = x["gates"][..., None, None] if "gates" in x else torch.ones((), dtype=dtype)
+        self.out = (self.p * self.factor.to(dtype)) @ self.v * self.gate
+
+
+def listed(x, heads):
+    return x if heads is None else x[:, heads]
+
+
+def gradients(t, d, dtype, dout, dlse):
+    x = leaves(t, d, dtype)
+    f, heads = Formula(x, d), d.get("heads")
+    loss = (listed(f.out, heads) * dout.to(dtype)).sum() + (listed(f.lse, heads) * dlse.to(dtype)).sum()
+    found = torch.autograd.grad(loss, list(x.values()), allow_unused=True)
+    return {n: torch.zeros_like(x[n]) if g is None else g for n, g in zip(x, found)}
+
+
+def reduced(x, shape):
+    return x.sum_to_size(shape) if x.shape != shape else x
+
+
+def floors(t, d, dout, dlse, unit, stored):
+    """Roundings of every gradient: of p, of dO V^T and of D, through sums of magnitudes. `stored`: half a unit of out."""
+    with torch.no_grad():
+        x = {n: g.detach() for n, g in leaves(t, d, torch.float64).items()}
+        f, H = Formula(x, d), t["q"].shape[1]
+        heads = d.get("heads", list(range(H)))
+        total = {n: torch.zeros_like(g) for n, g in x.items()}
+        for n, h in enumerate(heads):
+            go, one, g = dout[:, n].double().abs(), slice(h, h + 1), h // (H // t["k"].shape[1])
+            p, w = f.p[:, h], f.p[:, h] * f.factor.expand(f.p.shape)[:, h]
+            gate = f.gate.expand(f.out.shape[0], H, 1, 1)[:, h].abs()
+            dp = go @ f.v[:, h].abs().transpose(-1, -2)
+            D = (go * f.out[:, h].abs()).sum(-1, keepdim=True)
+            A = D + dlse[:, n].double().abs()[..., None]
+            off = unit * (8 + 2 * f.largest)
+            ds = p * (off * (dp * gate * (w / p.clamp(min=1e-300)) + A) + stored * D)
+            total["q"][:, h] += abs(f.scale) * ds @ f.k[:, h].abs()
+            total["k"][:, g] += abs(f.scale) * ds.transpose(-1, -2) @ x["q"][:, h].abs()
+            total["v"][:, g] += off * (w * gate).transpose(-1, -2) @ go
+            if "bias" in x:
+                b = total["bias"]
+                b[:, one if b.shape[1] > 1 else slice(None)] += reduced(ds[:, None], b[:, :1].shape)
+            if "slopes" in x:
+                total["slopes"][..., h] += reduced((ds * f.far.expand(f.p.shape)[:, h]).sum((-1, -2)), total["slopes"][..., h].shape)
+            if "sinks" in x:
+                total["sinks"][..., h] += reduced((f.p_sink[:, h] * (off * A + stored * D)).sum((-1, -2)), total["sinks"][..., h].shape)
+            if "gates" in x:
+                total["gates"][..., h] += reduced((off * w * dp).sum((-1, -2)), total["gates"][..., h].shape)
+    return total
+
+
+def run_case(seed, case):
+    """Failures of one case, as sentences."""
+    rng = np.random.default_rng([seed, case])
+    t, d = draw(rng)
+    double = rng.random() < 0.25
+    if double:
+        t = {n: x.double() for n, x in t.items()}
+        d |= {"bias": d["bias"].double()} if "bias" in d else {}
+    d |= {n: np.float32(d[n]) for n in ("slopes", "sinks", "gates") if n in d}
+    rows = (t["q"].shape[0], len(d.get("heads", range(t["q"].shape[1]))), t["q"].shape[2])
+    dout = torch.tensor(rng.standard_normal(rows + t["v"].shape[-1:])).to(t["q"].dtype)
+    dlse = torch.tensor(rng.standard_normal(rows)) * float(rng.random() < 0.4)
+    if "q_lens" in d:  # rows that do not exist have no lse
+        dlse *= torch.arange(rows[2]) < torch.as_tensor(d["q_lens"]).reshape(-1, 1, 1)
+    got = mha.attention(t["q"], t["k"], t["v"], return_lse=True, **d)
+    ours = mha.attention_backward(dout, t["q"], t["k"], t["v"], got.out, got.lse, dlse=dlse.to(got.lse.dtype), **d)
+    truth, plain = gradients(t, d, torch.float64, dout, dlse), gradients(t, d, torch.float32, dout, dlse)
+    unit = 2.0**-53 if double else 2.0**-24
+    floor = floors(t, d, dout, dlse, unit, UNIT.get(t["q"].dtype, 0))
+    for n, want in truth.items():
+        g = getattr(ours, f"d{n}")
+        if g.shape != want.shape:
+            yield f"d{n}: shape {tuple(g.shape)}, want {tuple(want.shape)}"
+            continue
+        naive = 0 if double or not want.numel() else float((plain[n].double() - want).abs().max())
+        limit = 2 * naive + 4 * floor[n] + UNIT.get(g.dtype, 0) * want.abs() + 1e-30 + (2.0**-24 if g.dtype == torch.float16 else 0)
+        wrong = ~((g.double() - want).abs() <= limit)
+        if wrong.any():
+            error = (g.double() - want).abs()
+            yield f"d{n}: error {float(error[wrong].max()):.3g}, limit {float(limit[wrong].min()):.3g}"
+
+
+def check_gradcheck():
+    """torch.autograd.gradcheck in float64, through every mask that changes a gradient's shape."""
+    make = torch.Generator().manual_seed(1)
+
+    def leaf(*shape):
+        return torch.randn(*shape, dtype=torch.float64, generator=make).requires_grad_(True)
+
+    q, k, v, bias = leaf(2, 4, 5, 3), leaf(2, 2, 7, 3), leaf(2, 2, 7, 4), leaf(1, 4, 1, 7)
+    keep = torch.rand(2, 1, 5, 7, generator=make) < 0.7
+    keep[0, 0, 2] = False
+    for d in ({}, {"causal": True, "align": "bottom_right", "softcap": 3.0}, {"keep": keep}, {"dropout": 0.3, "seed": 5},
+              {"window": (2, 1), "align": "top_left", "kv_lens": [7, 4]}, {"heads": [3, 0, 3]}):
+        assert torch.autograd.gradcheck(lambda *x: mha.torch.attention(*x[:3], bias=x[3], **d), (q, k, v, bias))
+    assert torch.autograd.gradcheck(lambda *x: mha.torch.attention(*x, return_lse=True), (q, k, v))
+    assert torch.autograd.gradcheck(lambda *x: mha.torch.scaled_dot_product_attention(*x, enable_gqa=True), (q, k, v))
+
+
+def check_lowest_finite_mask():
+    """A mask of the lowest float, as transformers makes them, on which PyTorch's own fused backward is wrong."""
+    torch.manual_seed(2)
+    q, k, v = (torch.randn(1, 2, 9, 8) for _ in range(3))
+    mask = torch.zeros(1, 1, 9, 9)
+    mask[..., 2, :] = torch.finfo(torch.float32).min
+    results = []
+    for f, dtype in ((mha.torch.scaled_dot_product_attention, torch.float32), (None, torch.float64)):
+        x = [y.to(dtype).requires_grad_(True) for y in (q, k, v)]
+        if f is None:
+            s = (x[0] @ x[1].transpose(-1, -2)).float() / math.sqrt(8)
+            p = torch.softmax((s + mask).double(), -1)
+            out = p @ x[2]
+        else:
+            out = f(*x, attn_mask=mask)
+        results.append(torch.autograd.grad(out.square().sum(), x))
+    for a, b in zip(*results):
+        assert torch.allclose(a.double(), b.double(), rtol=1e-4, atol=1e-5), (a - b).abs().max()
+
+
+def check_module():
+    """In a model, in place of PyTorch's: the gradients of its parameters agree."""
+    torch.manual_seed(3)
+    x, project = torch.randn(2, 10, 32), torch.nn.Linear(32, 96)
+    found = []
+    for f in (torch.nn.functional.scaled_dot_product_attention, mha.torch.scaled_dot_product_attention):
+        q, k, v = project(x).view(2, 10, 3, 4, 8).permute(2, 0, 3, 1, 4)
+        project.zero_grad()
+        f(q, k, v, is_causal=True).sum().backward()
+        found.append(project.weight.grad.clone())
+    assert torch.allclose(*found, rtol=1e-4, atol=1e-5)
+
+
+def main():
+    options = argparse.ArgumentParser()
+    options.add_argument("--cases", type=int, default=500)
+    options.add_argument("--seed", type=int, default=int(np.random.SeedSequence().entropy % 10**9))
+    options.add_argument("--only", type=int)
+    a = options.parse_args()
+    torch.set_num_threads(1)
+    print(f"seed {a.seed}, isa {mha.isa()}")
+    check_gradcheck()
+    check_lowest_finite_mask()
+    check_module()
+    failed, cases = 0, range(a.cases) if a.only is None else [a.only]
+    for case in cases:
+        wrong = list(run_case(a.seed, case))
+        failed += bool(wrong)
+        for sentence in wrong:
+            print(f"{sentence}   (repeat: tests/live/test_attention_backward_torch.py --seed {a.seed} --only {case})")
+    print(f"{len(cases) - failed} of {len(cases)} agree with PyTorch")
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
