@@ -43,11 +43,28 @@ static const char *why_not_folded(const mha_attn_desc *d)
     return "an input or output goes by heads";
 }
 
-static int refused_paths(const mha_attn_plan *plan, path paths[MHA__ISAS + 3])
+static const char *why_not_pairs(const mha_attn_plan *plan)
+{
+    return plan->kernels->pairs ? "q, k and v are not all bf16" : "the kernels of this ISA have no such products";
+}
+
+/* What is multiplied, and what the weights of P V are rounded to. */
+static const char *products(const mha_attn_plan *plan)
+{
+    return plan->pairs ? "pairs of bf16" : plan->desc.dtype == MHA_F64 ? "f64" : "f32";
+}
+
+static const char *weights(const mha_attn_plan *plan)
+{
+    return plan->pairs ? "bf16" : products(plan);
+}
+
+static int refused_paths(const mha_attn_plan *plan, path paths[MHA__ISAS + 4])
 {
     int n = 0;
     for (int isa = MHA__ISAS - 1; strcmp(mha__isa_name((mha__isa)isa), plan->kernels->isa) != 0; isa--)
         paths[n++] = (path){mha__isa_name((mha__isa)isa), why_not(plan, (mha__isa)isa)};
+    if (!plan->pairs) paths[n++] = (path){"products of bf16 pairs", why_not_pairs(plan)};
     if (!plan->folded) paths[n++] = (path){"heads of a group as one tile", why_not_folded(&plan->desc)};
     if (plan->parts == 1)
         paths[n++] = (path){"keys in parts", plan->desc.kv_len <= MHA__CHUNK ? "too few keys" : "tiles or rows enough"};
@@ -104,6 +121,8 @@ static void sentences(text *t, const mha_attn_plan *plan, const path *paths, int
 {
     say(t, "kernel: fwd_tiled, %s (keys and values %s), %s\n", mha_dtype_name(plan->desc.dtype),
         mha_dtype_name(plan->desc.kv_dtype), plan->kernels->isa);
+    say(t, "products: %s, weights rounded to %s, sums in %s\n", products(plan), weights(plan),
+        plan->desc.dtype == MHA_F64 ? "f64" : "f32");
     say(t, "tiles: %d queries by %d keys, registers %d by %d, partial results merged every %d keys\n", MHA__TILE_Q,
         MHA__KEY_BLOCK, plan->kernels->mr, plan->kernels->nr, MHA__CHUNK);
     say(t, "work: %" PRId64 " tiles%s in %" PRId64 " parts of the keys on up to %d threads\n", plan->tasks,
@@ -119,6 +138,7 @@ static void json_object(text *t, const mha_attn_plan *plan, const path *paths, i
 {
     say(t, "{\"kernel\": \"fwd_tiled\", \"dtype\": \"%s\", \"kv_dtype\": \"%s\", \"isa\": \"%s\", ",
         mha_dtype_name(plan->desc.dtype), mha_dtype_name(plan->desc.kv_dtype), plan->kernels->isa);
+    say(t, "\"products\": \"%s\", \"weights\": \"%s\", ", products(plan), weights(plan));
     say(t, "\"tile_q\": %d, \"tile_k\": %d, \"register_rows\": %d, \"register_columns\": %d, \"chunk\": %d, ",
         MHA__TILE_Q, MHA__KEY_BLOCK, plan->kernels->mr, plan->kernels->nr, MHA__CHUNK);
     say(t, "\"tasks\": %" PRId64 ", \"folded\": %s, \"parts\": %" PRId64 ", \"threads\": %d, \"workspace\": %zu, ",
@@ -134,7 +154,7 @@ static void json_object(text *t, const mha_attn_plan *plan, const path *paths, i
 size_t mha_attn_plan_describe(const mha_attn_plan *plan, int json, char *to, size_t capacity)
 {
     text t = {to, to ? capacity : 0, 0};
-    path paths[MHA__ISAS + 3];
+    path paths[MHA__ISAS + 4];
     if (!plan) {
         say(&t, json ? "null" : "no plan\n");
         return t.length;

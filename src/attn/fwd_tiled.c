@@ -27,11 +27,17 @@ static void attend_panel(const mha__tile *t, int64_t row, const mha__block *b, m
     int64_t first, end;
     if (!mha__mask_block(t->call, &p.rows, &p.span, b->start, &first, &end)) return;
     const mha__scratch *x = &t->scratch;
-    mha__block_scores(t, &p, b, first, end, x->s, feed);
-    t->k->softmax(end - first, p.rows.count, x->top, x->s, mha__tile_at(t, into->max, row),
-                  mha__tile_at(t, into->sum, row), x->alpha);
-    if (mha__dropout_on(&t->plan->desc)) mha__dropout_apply(t->call, x, &p.rows, first, end, x->s);
-    mha__block_add_values(t, &p, b, first, end, mha__tile_at(t, into->o, row * t->plan->o_stride), feed);
+    const mha__partial rows = {mha__tile_at(t, into->max, row), mha__tile_at(t, into->sum, row),
+                               mha__tile_at(t, into->o, row * t->plan->o_stride)};
+    void *s = mha__tile_at(t, x->s, t->pairs ? (first - b->start) * t->k->nr : 0);
+    mha__block_scores(t, &p, b, first, end, s, feed);
+    if (t->pairs) {
+        mha__pairs_attend(t, &p, b, first, end, &rows);
+        return;
+    }
+    t->k->softmax(end - first, p.rows.count, x->top, s, rows.max, rows.sum, x->alpha);
+    if (mha__dropout_on(&t->plan->desc)) mha__dropout_apply(t->call, x, &p.rows, first, end, s);
+    mha__block_add_values(t, &p, b, first, end, rows.o, feed);
 }
 
 /* The keys of one chunk, into an empty partial result. */
@@ -150,8 +156,12 @@ void mha__fwd_part(void *call, int64_t item, int worker)
     if (!mha__tile_open(&t, call, item / plan->parts, worker)) return;
     const int64_t first = mha__max64(first_chunk(&t), part * plan->part_chunks);
     const int64_t end = mha__min64(end_chunk(&t), (part + 1) * plan->part_chunks);
-    if (first >= end) return;
+    if (first >= end) {
+        mha__tile_close(&t);
+        return;
+    }
     const mha__partial from = attend_chunks(&t, first, end), to = part_of(&t, part);
+    mha__tile_close(&t);
     const size_t size = t.k->real_size, lanes = (size_t)mha__round_up(t.rows.count, t.k->vl);
     memcpy(to.max, from.max, lanes * size);
     memcpy(to.sum, from.sum, lanes * size);
@@ -173,6 +183,7 @@ void mha__fwd_tile(void *call, int64_t task, int worker)
     }
     if (t.plan->desc.outputs & (MHA_ATTN_PROBS | MHA_ATTN_STATS)) mha__tile_probabilities(&t, &result);
     if (t.plan->desc.outputs & MHA_ATTN_SCORES) mha__tile_write_scores(&t, &result);
+    mha__tile_close(&t);
 }
 
 void mha__fwd_head(void *arg, int64_t head, int worker)

@@ -64,6 +64,7 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
     plan->q = stored_as(d->dtype);
     plan->kv = stored_as(d->kv_dtype);
     plan->bias = stored_as(d->bias_dtype);
+    plan->pairs = plan->q.half == MHA__BF16 && plan->kv.half == MHA__BF16 ? plan->kernels->pairs : NULL;
     plan->folded = is_folded(d);
     plan->packed = (d->inputs & MHA_ATTN_CU_SEQLENS) != 0;
     plan->group = plan->folded ? 1 : d->heads / d->kv_heads;

@@ -36,11 +36,13 @@ size_t mha__scratch_carve(const mha_attn_plan *plan, char *base, mha__scratch *s
     const int64_t nr = plan->kernels->nr, panel = MHA__KEY_BLOCK * nr;
     const int64_t gathered = mha__pages_gathered(&plan->desc) ? MHA__KEY_BLOCK : 0;
     size_t used = 0;
-    scratch->q = take(base, &used, d->head_dim * MHA__TILE_Q, size);
+    /* Pairs of bf16 fill head_dim up to whole steps, so that a short one needs more bytes than reals do. */
+    const int64_t depth = plan->pairs ? mha__round_up(d->head_dim, plan->pairs->step) : d->head_dim;
+    scratch->q = take(base, &used, depth * MHA__TILE_Q, size);
     scratch->s = take(base, &used, panel, size);
     scratch->extra = take(base, &used, panel, size);
     const bool half = plan->q.half >= 0 || plan->kv.half >= 0;
-    scratch->wide = take(base, &used, half ? WIDE_ROWS * mha__max64(d->head_dim, d->v_head_dim) : 0, size);
+    scratch->wide = take(base, &used, half ? WIDE_ROWS * mha__max64(depth, d->v_head_dim) : 0, size);
     scratch->bias = take(base, &used, plan->bias.half >= 0 ? panel : 0, size);
     scratch->mask = take(base, &used, panel, size);
     scratch->v = take(base, &used, MHA__KEY_BLOCK * plan->o_stride, size);

@@ -14,7 +14,9 @@ static void pack_queries(const mha__tile *t)
     const mha__stored *as = &t->plan->q;
     const int64_t rows = t->rows.count, d = t->plan->desc.head_dim;
     const void *from = mha__at(q, as->size, t->rows.b, t->rows.h, t->rows.first, 0);
-    if (as->half < 0) {
+    if (t->pairs) {
+        t->pairs->pack_queries(rows, d, from, q->stride[2], q->stride[3], t->scratch.q);
+    } else if (as->half < 0) {
         t->k->pack_rows(rows, d, from, q->stride[2], q->stride[3], t->scratch.q);
     } else {
         t->k->widen[as->half](rows, d, from, q->stride[2], q->stride[3], t->scratch.wide, d);
@@ -28,6 +30,7 @@ bool mha__tile_open(mha__tile *t, const mha__call *call, int64_t task, int worke
     mha__rows *r = &t->rows;
     t->plan = plan;
     t->k = plan->kernels;
+    t->pairs = plan->pairs;
     t->careful = t->merged = false;
     t->task = task;
     mha__scratch_carve(plan, mha__tile_scratch(call, worker), &t->scratch);
@@ -38,12 +41,18 @@ bool mha__tile_open(mha__tile *t, const mha__call *call, int64_t task, int worke
     mha__mask_intervals(call, r->b, r->first, r->count, t->scratch.lo, t->scratch.hi, t->scratch.prefix);
     t->span = mha__mask_span(r);
     pack_queries(t);
+    if (t->pairs) t->pairs->open();
     return true;
+}
+
+void mha__tile_close(const mha__tile *t)
+{
+    if (t->pairs) t->pairs->close();
 }
 
 mha__panel mha__tile_panel(const mha__tile *t, int64_t row)
 {
-    mha__panel p = {.rows = t->rows, .row = row, .q = mha__tile_at(t, t->scratch.q, row * t->plan->desc.head_dim)};
+    mha__panel p = {.rows = t->rows, .row = row, .q = mha__tile_at(t, t->scratch.q, row * mha__tile_depth(t))};
     p.rows.first += row;
     p.rows.position += row;
     p.rows.count = mha__min64(t->k->nr, t->rows.count - row);

@@ -2,6 +2,7 @@
  *
  *   tile.c         opens a tile: which rows, their masks, Q packed
  *   tile_block.c   one block of keys: where K and V lie, scores, P V
+ *   tile_pairs.c   the same where bf16 is multiplied as it is
  *   tile_ahead.c   what to fetch while a block is computed
  *   tile_out.c     probabilities, statistics and scores written out
  *   fwd_tiled.c    the pass itself: blocks, chunks, parts
@@ -20,6 +21,7 @@ typedef struct mha__tile {
     mha__call own;         /* with packed sequences: that of one sequence */
     const mha_attn_plan *plan;
     const mha__kernels *k;
+    const mha__pairs *pairs; /* as the plan's; NULL in the backward pass, which works on reals */
     mha__scratch scratch;
     mha__rows rows; /* all of them */
     mha__span span;
@@ -55,6 +57,13 @@ static inline void *mha__tile_at(const mha__tile *t, void *base, int64_t element
     return (char *)base + element * (int64_t)t->k->real_size;
 }
 
+/* Reals that a packed query takes. Pairs are half as large, and fill head_dim up to whole steps. */
+static inline int64_t mha__tile_depth(const mha__tile *t)
+{
+    const int64_t d = t->plan->desc.head_dim;
+    return t->pairs ? mha__round_up(d, t->pairs->step) / 2 : d;
+}
+
 /* Slope, sink or gate of the tile's head. */
 static inline double mha__tile_per_head(const mha__tile *t, const mha_cview *view)
 {
@@ -66,6 +75,8 @@ static inline double mha__tile_per_head(const mha__tile *t, const mha_cview *vie
 char *mha__tile_scratch(const mha__call *call, int worker);
 /* Q is packed before anything is written, so out may lie on it. False if there is nothing to do. */
 bool mha__tile_open(mha__tile *t, const mha__call *call, int64_t task, int worker);
+/* To be called once for every tile that was opened. */
+void mha__tile_close(const mha__tile *t);
 /* The panel that begins at `row` of the tile. */
 mha__panel mha__tile_panel(const mha__tile *t, int64_t row);
 
@@ -84,6 +95,14 @@ void mha__block_scores(const mha__tile *t, const mha__panel *p, const mha__block
 /* O = O * alpha + P V for keys [first, end). */
 void mha__block_add_values(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
                            void *o, mha__feed *feed);
+
+/* ---- tile_pairs.c: where the plan has pairs ---- */
+
+mha__run mha__pairs_keys(const mha__tile *t, int64_t start, int64_t keys);
+mha__value_run mha__pairs_values(const mha__tile *t, int64_t start, int64_t keys);
+/* Softmax and P V of keys [first, end) of a block, whose scores lie in scratch.s at their place in the block. */
+void mha__pairs_attend(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
+                       const mha__partial *into);
 
 /* ---- tile_ahead.c ---- */
 

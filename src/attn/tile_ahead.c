@@ -76,7 +76,8 @@ mha__feed mha__tile_ahead(const mha__tile *t, int64_t start)
     const mha_view *out = &t->call->args.out;
     const mha_cview written = {out->data, {out->stride[0], out->stride[1], out->stride[2], out->stride[3]}};
     const bool dense = !(plan->desc.inputs & MHA_ATTN_BLOCK_TABLE), few = t->rows.count <= t->k->few;
-    mha__feed feed = {.products = (int)(2 * mha__ceil_div(t->rows.count, t->k->nr))};
+    const int products = t->pairs ? 1 : 2; /* of a panel that take their share */
+    mha__feed feed = {.products = (int)(products * mha__ceil_div(t->rows.count, t->k->nr))};
     if (few && dense && !is_held(t)) {
         add_values(&feed, t, start);
     } else if (!few && start + MHA__KEY_BLOCK < t->span.hi) {

@@ -17,10 +17,12 @@ bool mha__block_products(const mha__tile *t, const mha__panel *p, const mha__blo
     const int64_t keys = end - first, lanes = p->rows.count;
     const mha__run *k = &b->k;
     const bool raw = raw_keys(t);
-    const size_t size = raw ? t->plan->kv.size : t->k->real_size;
+    const size_t size = raw || t->pairs ? t->plan->kv.size : t->k->real_size;
     const void *from = (const char *)k->data + (first - b->start) * k->row * (int64_t)size;
     void *top = t->scratch.top;
-    if (raw)
+    if (t->pairs)
+        t->pairs->scores(keys, d->head_dim, from, k->row, p->q, lanes, d->scale, s, top, feed);
+    else if (raw)
         t->k->scores_half(t->plan->kv.half, keys, d->head_dim, from, k->row, p->q, lanes, d->scale, s, top,
                           feed ? feed->stretch : NULL);
     else
@@ -41,6 +43,7 @@ void mha__block_scores(const mha__tile *t, const mha__panel *p, const mha__block
 mha__run mha__block_keys(const mha__tile *t, int64_t start, int64_t keys)
 {
     const int64_t d = t->plan->desc.head_dim;
+    if (t->pairs) return mha__pairs_keys(t, start, keys);
     const mha__run run =
         mha__keys_run(t->call, &t->call->args.k, d, t->rows.b, t->kv_head, start, keys, t->scratch.gathered_k);
     if (t->plan->kv.half < 0 || !run.data || raw_keys(t)) return run;
@@ -54,6 +57,7 @@ mha__run mha__block_keys(const mha__tile *t, int64_t start, int64_t keys)
 mha__value_run mha__block_values(const mha__tile *t, int64_t start, int64_t keys)
 {
     const int64_t dv = t->plan->desc.v_head_dim, nr = t->k->nr, vl = t->k->vl, wide = t->plan->o_stride;
+    if (t->pairs) return mha__pairs_values(t, start, keys);
     const mha__run run =
         mha__keys_run(t->call, &t->call->args.v, dv, t->rows.b, t->kv_head, start, keys, t->scratch.gathered_v);
     if (t->plan->kv.half >= 0) {

@@ -96,6 +96,47 @@ typedef struct mha__softmax_back {
     int64_t stride;
 } mha__softmax_back;
 
+/* Attention on bf16 as it is, where the CPU multiplies pairs of bf16 and adds in f32. P is rounded to bf16 as well.
+ *
+ * A left operand is rows of adjacent bf16, a right operand panels of pairs: numbers (2i, c) and (2i + 1, c) lie in the 4
+ * bytes at row i, column c of a panel [k / 2][nr]. k is filled up with zeros to whole steps. A number is
+ *
+ *     total = total + (even + odd),  even and odd: chains of fused multiply-adds from +0 over the numbers of a step
+ *
+ * with steps at multiples of `step` along d, and along the keys from the start of their block. Denormal numbers may
+ * count as 0.
+ *
+ * Panels of scores are those of mha__kernels. v_panel: from one panel of values to the next, in units of 4 bytes. */
+typedef struct mha__pairs {
+    int step; /* 32 */
+
+    /* Around any number of the calls marked T, on the same thread: tile registers are set up and given back. */
+    void (*open)(void);
+    void (*close)(void);
+
+    /* Right operand from rows; ceil(rows / nr) panels of round_up(d, step) / 2 rows. */
+    void (*pack_queries)(int64_t rows, int64_t d, const uint16_t *q, int64_t row_stride, int64_t col_stride,
+                         void *panels);
+    /* Left operand [keys][round_up(d, step)]: for keys that are not adjacent numbers, or not in whole steps. */
+    void (*pack_keys)(int64_t keys, int64_t d, const uint16_t *k, int64_t row_stride, int64_t col_stride,
+                      uint16_t *rows);
+    /* Right operand from a block of values; NaN and Inf become 0 if `clean`. */
+    void (*pack_values)(int64_t keys, int64_t dv, const uint16_t *v, int64_t row_stride, int64_t col_stride, bool clean,
+                        int64_t v_panel, void *panels);
+
+    /* T. As mha__kernels.scores; k is a left operand. */
+    void (*scores)(int64_t keys, int64_t d, const uint16_t *k, int64_t k_row, const void *q, int64_t lanes,
+                   double scale, void *s, void *top, mha__feed *feed);
+    /* T. Softmax and values of rows [first, end) of a panel, both counted from the start of a block of keys: as
+     * mha__kernels.softmax and .values with scores s * scale, of maximum top * scale. exp has a relative error of 2e-7
+     * beside the rounding of scores, sums are those of the weights before rounding. */
+    void (*attend)(int64_t first, int64_t end, int64_t lanes, int64_t dv, double scale, const void *top, void *s,
+                   const void *v, int64_t v_panel, const mha__partial *into, int64_t o_stride);
+    /* T. As mha__kernels.values of rows [first, end) of a panel of weights. */
+    void (*values)(int64_t first, int64_t end, int64_t lanes, int64_t dv, void *s, const void *v, int64_t v_panel,
+                   const void *alpha, void *o, int64_t o_stride);
+} mha__pairs;
+
 typedef struct mha__kernels {
     const char *isa;  /* "avx2" */
     size_t real_size; /* 4 or 8 */
@@ -259,6 +300,8 @@ typedef struct mha__kernels {
     void (*map_back[MHA__MAPS])(const float *x, const float *dy, int64_t n, float *dx);
     /* y[i] = f(x[i]), for the tests: exp of x <= 0 (an exact 0 below 2^-126), tanh, and erfc of x >= 0. */
     void (*functions)(int64_t n, const float *x, float *exp, float *tanh, float *erfc);
+
+    const mha__pairs *pairs; /* NULL where the ISA has no products of pairs */
 } mha__kernels;
 
 /* Tables for a cap: the newest built one that the CPU has and the cap admits. Never NULL. */

@@ -3,7 +3,7 @@
 
 extern const mha__kernels mha__kernels_f32_scalar, mha__kernels_f64_scalar;
 #if defined(__x86_64__)
-extern const mha__kernels mha__kernels_f32_avx2, mha__kernels_f32_avx512;
+extern const mha__kernels mha__kernels_f32_avx2, mha__kernels_f32_avx512, mha__kernels_f32_amx;
 #elif defined(__aarch64__)
 extern const mha__kernels mha__kernels_f32_neon;
 #endif
@@ -14,6 +14,7 @@ static const struct {
     const mha__kernels *table;
 } tables[] = {
 #if defined(__x86_64__)
+    {MHA__AMX, &mha__kernels_f32_amx},
     {MHA__AVX512, &mha__kernels_f32_avx512},
     {MHA__AVX2, &mha__kernels_f32_avx2},
 #elif defined(__aarch64__)

@@ -31,6 +31,13 @@ static mha_attn_desc halves(void)
     return d;
 }
 
+/* With bf16 alone, which some ISAs multiply as it is. */
+static mha_attn_desc all_bf16(mha_attn_desc d)
+{
+    d.dtype = d.kv_dtype = d.bias_dtype = MHA_BF16;
+    return d;
+}
+
 /* `to` becomes the block of `from` that begins at entry b, row l. `from` may have fewer heads: they repeat. */
 static void copy_block(tensor *to, const tensor *from, int64_t b, int64_t l)
 {
@@ -109,10 +116,14 @@ static void check_parts(mha_ctx *ctx, const mha_attn_desc *d)
 static void test_parts(void **state)
 {
     (void)state;
-    const mha_attn_desc half = halves();
+    const mha_attn_desc half = halves(), bf16 = all_bf16(masked);
+    mha_attn_desc plain = bf16;
+    plain.inputs = 0;
     for (int n = 0; n < isa_count; n++) {
         check_parts(isa_contexts[n], &masked);
         check_parts(isa_contexts[n], &half);
+        check_parts(isa_contexts[n], &bf16);
+        check_parts(isa_contexts[n], &plain);
     }
 }
 
@@ -133,14 +144,15 @@ static void test_causal_prefix(void **state)
                                          .outputs = MHA_ATTN_LSE};
     static const int64_t rows[] = {0,   1,   62,  63,  64,  65,  126, 127,  128,  129,  254, 255,
                                    256, 257, 510, 511, 512, 513, 600, 1023, 1024, 1025, 1099};
-    for (int n = 0; n < isa_count; n++) {
+    const mha_attn_desc types[] = {causal, all_bf16(causal)};
+    for (int n = 0; n < 2 * isa_count; n++) {
         problem whole;
-        problem_make(&whole, &causal, NULL, 12);
-        problem_run(isa_contexts[n], &whole);
+        problem_make(&whole, &types[n % 2], NULL, 12);
+        problem_run(isa_contexts[n / 2], &whole);
         for (size_t t = 0; t < sizeof rows / sizeof *rows; t++)
-            check_cut(isa_contexts[n], &whole, 0, rows[t], 1, rows[t] + 1);
+            check_cut(isa_contexts[n / 2], &whole, 0, rows[t], 1, rows[t] + 1);
         for (size_t t = 0; t < sizeof rows / sizeof *rows; t += 5)
-            check_cut(isa_contexts[n], &whole, 0, 0, rows[t] + 1, rows[t] + 1);
+            check_cut(isa_contexts[n / 2], &whole, 0, 0, rows[t] + 1, rows[t] + 1);
         problem_free(&whole);
     }
 }
@@ -173,13 +185,16 @@ static void test_decode(void **state)
                        .causal = 1,
                        .align = MHA_ALIGN_BOTTOM_RIGHT,
                        .outputs = MHA_ATTN_LSE};
-    mha_attn_desc masked_too = d, half = d, far = d;
+    mha_attn_desc masked_too = d, half = d, far = d, window;
     masked_too.inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS;
     masked_too.outputs |= MHA_ATTN_PROBS;
     masked_too.kv_len = 2100;
     half.dtype = MHA_BF16;
     half.heads = 2;
     half.kv_len = 1500;
+    window = half;
+    window.heads = 6;
+    window.window = (mha_window){1, 300, -1};
     far.batch = 1;
     far.heads = 3;
     far.kv_heads = 1;
@@ -191,6 +206,7 @@ static void test_decode(void **state)
         check_decode(many[n], &d);
         check_decode(many[n], &masked_too);
         check_decode(many[n], &half);
+        check_decode(many[n], &window);
         check_decode(many[n], &far);
     }
     problem_contexts_free(many, count);
@@ -256,13 +272,16 @@ static void check_layout(mha_ctx *ctx, const problem *reference, const tensor_la
 static void test_layouts(void **state)
 {
     (void)state;
-    const mha_attn_desc types[] = {masked, halves()};
-    for (int n = 0; n < 2 * isa_count; n++) {
+    mha_attn_desc whole_steps = all_bf16(masked);
+    whole_steps.head_dim = whole_steps.v_head_dim = 64;
+    const mha_attn_desc types[] = {masked, halves(), all_bf16(masked), whole_steps};
+    enum { TYPES = sizeof types / sizeof *types };
+    for (int n = 0; n < TYPES * isa_count; n++) {
         problem reference;
-        problem_make(&reference, &types[n % 2], NULL, 14);
-        problem_run(isa_contexts[n / 2], &reference);
+        problem_make(&reference, &types[n % TYPES], NULL, 14);
+        problem_run(isa_contexts[n / TYPES], &reference);
         for (size_t k = 0; k < sizeof layouts / sizeof *layouts; k++)
-            check_layout(isa_contexts[n / 2], &reference, &layouts[k].layout, layouts[k].name);
+            check_layout(isa_contexts[n / TYPES], &reference, &layouts[k].layout, layouts[k].name);
         problem_free(&reference);
     }
 }
@@ -295,15 +314,12 @@ static void test_broadcast(void **state)
 
 /* ---- threads ---- */
 
-static void test_threads(void **state)
+static void check_threads(const mha_attn_desc *d)
 {
-    (void)state;
     static const int threads[] = {2, 3, 7};
     problem one, many;
-    mha_attn_desc d = masked;
-    d.dropout = 0.25;
-    problem_make(&one, &d, NULL, 16);
-    problem_make(&many, &d, NULL, 16);
+    problem_make(&one, d, NULL, 16);
+    problem_make(&many, d, NULL, 16);
     for (int n = 0; n < isa_count; n++) {
         problem_run(isa_contexts[n], &one);
         for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
@@ -323,13 +339,24 @@ static void test_threads(void **state)
     problem_free(&many);
 }
 
+static void test_threads(void **state)
+{
+    (void)state;
+    mha_attn_desc d = masked;
+    d.dropout = 0.25;
+    check_threads(&d);
+    d = all_bf16(d);
+    check_threads(&d);
+}
+
 /* out may be exactly q: same bits as with memory of its own. */
 static void test_out_is_q(void **state)
 {
     (void)state;
-    for (int n = 0; n < 2 * isa_count; n++) {
-        mha_ctx *ctx = isa_contexts[n / 2];
-        mha_attn_desc d = n % 2 ? halves() : masked;
+    const mha_attn_desc types[] = {masked, halves(), all_bf16(masked)};
+    for (int n = 0; n < 3 * isa_count; n++) {
+        mha_ctx *ctx = isa_contexts[n / 3];
+        mha_attn_desc d = types[n % 3];
         problem apart, in_place;
         d.v_head_dim = 0;
         problem_make(&apart, &d, NULL, 17);

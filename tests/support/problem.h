@@ -30,6 +30,7 @@ typedef struct problem {
     int32_t head_list[PROBLEM_HEADS];
     int32_t *table; /* [batch][table_width], with k and v in pages: see paged.h */
     int64_t table_width;
+    bool short_weights; /* the plan that ran last rounds weights to bf16, by its own word */
 } problem;
 
 /* Memory for everything `desc` names, inputs filled from the seed: the same numbers in every layout. Lengths and

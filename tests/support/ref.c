@@ -276,6 +276,7 @@ static void prepare(const problem_view *p, ref_result *r, bool floors)
     r->scores = numbers(r->rows * r->keys);
     if (!floors) return;
     r->out_floor = numbers(r->rows * r->width);
+    r->weights_floor = numbers(r->rows * r->width);
     r->lse_floor = numbers(r->rows);
     r->probs_floor = numbers(r->rows * r->keys);
     r->scores_floor = numbers(r->rows * r->keys);
@@ -304,6 +305,7 @@ void ref_free(ref_result *r)
     free(r->probs);
     free(r->scores);
     free(r->out_floor);
+    free(r->weights_floor);
     free(r->lse_floor);
     free(r->probs_floor);
     free(r->scores_floor);

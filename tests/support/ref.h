@@ -20,7 +20,8 @@ typedef struct ref_result {
     size_t width; /* Dv */
     size_t keys;  /* Lk */
     double *out, *lse, *probs;
-    double *scores;                                             /* at the stage desc.scores */
+    double *scores;        /* at the stage desc.scores */
+    double *weights_floor; /* what rounding the weights to bf16 adds to out_floor, for kernels that do so */
     double *out_floor, *lse_floor, *probs_floor, *scores_floor; /* rounding of each number; filled by ref_truth only */
 } ref_result;
 
