@@ -25,8 +25,8 @@ static mha__run values_run(const mha__tile *t, int64_t start, int64_t keys)
                          t->scratch.gathered_v);
 }
 
-/* K is used where it lies if head_dim is whole steps and its rows are adjacent, or read once only. (Rows a few KiB apart
- * share few sets of the L1 cache.) */
+/* K is used where it lies if head_dim is whole steps and its rows are adjacent, or read once only. (Rows a few KiB
+ * apart share few sets of the L1 cache.) */
 mha__run mha__pairs_keys(const mha__tile *t, int64_t start, int64_t keys)
 {
     const mha__pairs *pairs = t->pairs;

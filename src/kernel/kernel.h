@@ -98,8 +98,8 @@ typedef struct mha__softmax_back {
 
 /* Attention on bf16 as it is, where the CPU multiplies pairs of bf16 and adds in f32. P is rounded to bf16 as well.
  *
- * A left operand is rows of adjacent bf16, a right operand panels of pairs: numbers (2i, c) and (2i + 1, c) lie in the 4
- * bytes at row i, column c of a panel [k / 2][nr]. k is filled up with zeros to whole steps. A number is
+ * A left operand is rows of adjacent bf16, a right operand panels of pairs: numbers (2i, c) and (2i + 1, c) are the
+ * 4 bytes at row i, column c of a panel [k / 2][nr]. k is filled up with zeros to whole steps. A number is
  *
  *     total = total + (even + odd),  even and odd: chains of fused multiply-adds from +0 over the numbers of a step
  *

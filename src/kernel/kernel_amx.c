@@ -1,4 +1,5 @@
-/* kernel_amx.c - those of kernel_avx512.c to the bit, and attention on bf16 with AMX tiles. Nothing on another machine. */
+/* kernel_amx.c - the kernels of kernel_avx512.c to the bit, and attention on bf16 with AMX tiles. Nothing on another
+ * machine. */
 #if defined(__x86_64__)
 #define MHA_SUFFIX f32_amx
 #define MHA_ISA_NAME "amx"

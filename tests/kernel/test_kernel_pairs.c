@@ -1,0 +1,349 @@
+/* test_kernel_pairs.c - products of bf16 pairs against doubles: every edge of keys, lanes and head dimensions, NaN
+ * around what is read and a canary around what is written; exp over its range; the same bits however a product is cut.
+ */
+#include "base/f16.h"
+#include "kernel/table.h"
+#include <stdio.h>
+
+enum { AROUND = 64, NAN16 = 0x7FC0, PAD = 3 };
+
+/* Rows of bf16 with unused columns between them; NaN there and on both sides. */
+typedef struct rows {
+    uint16_t *memory, *data;
+    int64_t stride;
+} rows;
+
+static double value(const rows *r, int64_t row, int64_t column)
+{
+    return (double)mha__bf16_to_f32(r->data[row * r->stride + column]);
+}
+
+static rows rows_make(int64_t count, int64_t width, int64_t pad, uint64_t seed)
+{
+    rng r = rng_make(seed, 1);
+    const int64_t stride = width + pad, all = count * stride + 2 * AROUND;
+    rows x = {malloc((size_t)all * sizeof *x.memory), NULL, stride};
+    assert_non_null(x.memory);
+    for (int64_t i = 0; i < all; i++)
+        x.memory[i] = NAN16;
+    x.data = x.memory + AROUND;
+    for (int64_t row = 0; row < count; row++)
+        for (int64_t c = 0; c < width; c++)
+            x.data[row * stride + c] = mha__f32_to_bf16((float)rng_normal(&r));
+    return x;
+}
+
+static int64_t whole(const mha__kernels *k, int64_t d)
+{
+    return (d + k->pairs->step - 1) / k->pairs->step * k->pairs->step;
+}
+
+/* One block of keys and one panel of queries. */
+typedef struct block {
+    const mha__kernels *k;
+    int64_t keys, d, lanes;
+    rows q, key, packed; /* packed: keys in whole steps, which scores may read */
+    array queries, s, top;
+} block;
+
+static block block_make(const mha__kernels *k, int64_t keys, int64_t d, int64_t lanes)
+{
+    const int64_t depth = whole(k, d);
+    block b = {k, keys, d, lanes, .q = rows_make(lanes, d, PAD, 7), .key = rows_make(keys, d, PAD, 8)};
+    b.packed = rows_make(keys, depth, 0, 9);
+    b.queries = array_make(k, depth / 2 * k->nr, 0, OUTPUT);
+    b.s = array_make(k, keys * k->nr, 0, OUTPUT);
+    b.top = array_make(k, k->nr, 0, OUTPUT);
+    k->pairs->pack_queries(lanes, d, b.q.data, b.q.stride, 1, b.queries.data);
+    k->pairs->pack_keys(keys, d, b.key.data, b.key.stride, 1, b.packed.data);
+    return b;
+}
+
+static void block_free(block *b)
+{
+    free(b->q.memory);
+    free(b->key.memory);
+    free(b->packed.memory);
+    array_free(&b->queries);
+    array_free(&b->s);
+    array_free(&b->top);
+}
+
+static void check_scores(const block *b, double scale)
+{
+    const mha__kernels *k = b->k;
+    for (int64_t lane = 0; lane < b->lanes; lane++) {
+        double top = -INFINITY;
+        for (int64_t j = 0; j < b->keys; j++) {
+            double want = 0, terms = 0;
+            for (int64_t i = 0; i < b->d; i++) {
+                const double product = value(&b->key, j, i) * value(&b->q, lane, i);
+                want += product;
+                terms += fabs(product);
+            }
+            const double got = get(&b->s, j * k->nr + lane), limit = 4 * (double)(b->d + 4) * rounding(k) * terms;
+            if (!(fabs(got - scale * want) <= limit * scale))
+                fail_msg("%s: d = %d, key %d of %d, lane %d of %d: %.9g, want %.9g", k->isa, (int)b->d, (int)j,
+                         (int)b->keys, (int)lane, (int)b->lanes, got, scale * want);
+            top = fmax(top, got);
+        }
+        assert_true(get(&b->top, lane) == top);
+    }
+    assert_true(guards_intact(&b->queries) && guards_intact(&b->s) && guards_intact(&b->top));
+}
+
+static const int64_t some_keys[] = {1, 2, 15, 16, 17, 31, 32, 33, 47, 48, 100, 127, 128};
+static const int64_t some_lanes[] = {1, 3, 15, 16, 17, 31, 32};
+static const int64_t some_widths[] = {1, 2, 31, 32, 33, 64, 65, 96, 130};
+#define COUNT(list) (sizeof list / sizeof *list)
+
+static void scores_of(const mha__kernels *k)
+{
+    k->pairs->open();
+    for (size_t n = 0; n < COUNT(some_keys) * COUNT(some_lanes) * COUNT(some_widths); n++) {
+        block b = block_make(k, some_keys[n % COUNT(some_keys)], some_widths[n / COUNT(some_keys) / COUNT(some_lanes)],
+                             some_lanes[n / COUNT(some_keys) % COUNT(some_lanes)]);
+        const double scale = n % 2 ? 0.3125 : 1;
+        k->pairs->scores(b.keys, b.d, b.packed.data, whole(k, b.d), b.queries.data, b.lanes, scale, b.s.data,
+                         b.top.data, NULL);
+        check_scores(&b, scale);
+        block_free(&b);
+    }
+    k->pairs->close();
+}
+
+/* A score's bits do not depend on how many keys and lanes it is computed with. */
+static void bits_of_scores(const mha__kernels *k)
+{
+    block b = block_make(k, 77, 80, 32), part = block_make(k, 77, 80, 32);
+    k->pairs->open();
+    k->pairs->scores(77, 80, b.packed.data, 96, b.queries.data, 32, 0.7, b.s.data, b.top.data, NULL);
+    for (int64_t keys = 1; keys <= 77; keys += 4)
+        for (int64_t lanes = 1; lanes <= 32; lanes += 5) {
+            const int64_t first = 77 - keys;
+            k->pairs->scores(keys, 80, part.packed.data + first * 96, 96, part.queries.data, lanes, 0.7, part.s.data,
+                             part.top.data, NULL);
+            for (int64_t j = 0; j < keys; j++)
+                assert_memory_equal(at_number(&b.s, (first + j) * k->nr), at_number(&part.s, j * k->nr),
+                                    (size_t)lanes * k->real_size);
+        }
+    k->pairs->close();
+    block_free(&b);
+    block_free(&part);
+}
+
+/* ---- weights and values ---- */
+
+typedef struct attended {
+    array max, sum, o;
+    int64_t stride;
+} attended;
+
+static attended attended_make(const mha__kernels *k, int64_t rows, int64_t dv)
+{
+    const int64_t stride = (dv + k->nr - 1) / k->nr * k->nr;
+    attended a = {array_make(k, k->nr, 0, OUTPUT), array_make(k, k->nr, 0, OUTPUT),
+                  array_make(k, rows * stride, 0, OUTPUT), stride};
+    k->clear(rows, stride, &(mha__partial){a.max.data, a.sum.data, a.o.data});
+    return a;
+}
+
+static void attended_free(attended *a)
+{
+    array_free(&a->max);
+    array_free(&a->sum);
+    array_free(&a->o);
+}
+
+static void check_lane(const mha__kernels *k, const attended *a, const array *s, const rows *v, int64_t lane,
+                       int64_t first, int64_t end, int64_t dv)
+{
+    double max = -INFINITY, sum = 0;
+    for (int64_t j = first; j < end; j++)
+        max = fmax(max, get(s, j * k->nr + lane));
+    for (int64_t j = first; j < end; j++)
+        sum += exp(get(s, j * k->nr + lane) - max);
+    assert_true(get(&a->max, lane) == max);
+    assert_true(fabs(get(&a->sum, lane) - sum) <= 2e-6 * sum);
+    for (int64_t c = 0; c < dv; c++) {
+        double want = 0, terms = 0;
+        for (int64_t j = first; j < end; j++) {
+            const double term = exp(get(s, j * k->nr + lane) - max) * value(v, j, c);
+            want += term;
+            terms += fabs(term);
+        }
+        const double got = get(&a->o, lane * a->stride + c);
+        if (!(fabs(got - want) <= terms * 0x1.1p-8)) /* weights rounded to bf16 */
+            fail_msg("%s: keys [%d, %d), lane %d, column %d of %d: %.9g, want %.9g", k->isa, (int)first, (int)end,
+                     (int)lane, (int)c, (int)dv, got, want);
+    }
+}
+
+/* Keys [first, end) of a block; rows of the panel around them hold NaN. */
+static void attend_of(const mha__kernels *k, int64_t first, int64_t end, int64_t lanes, int64_t dv)
+{
+    rng r = rng_make(3, (uint64_t)(first + 1000 * end + 7 * lanes));
+    const int64_t panel = MHA__KEY_BLOCK / 2 * k->nr;
+    rows v = rows_make(end, dv, PAD, 5);
+    attended a = attended_make(k, lanes, dv);
+    array s = array_make(k, MHA__KEY_BLOCK * k->nr, 0, OUTPUT), top = array_make(k, k->nr, 0, INPUT);
+    array packed = array_make(k, (dv + k->nr - 1) / k->nr * panel, 0, OUTPUT);
+    for (int64_t i = 0; i < s.n; i++)
+        put(&s, i, i / k->nr < first || i / k->nr >= end ? (double)NAN : 3 * rng_normal(&r));
+    k->top(end - first, lanes, at_number(&s, first * k->nr), top.data);
+    k->pairs->pack_values(end, dv, v.data, v.stride, 1, false, panel, packed.data);
+    k->pairs->open();
+    k->pairs->attend(first, end, lanes, dv, 1, top.data, s.data, packed.data, panel,
+                     &(mha__partial){a.max.data, a.sum.data, a.o.data}, a.stride);
+    k->pairs->close();
+    for (int64_t lane = 0; lane < lanes; lane++)
+        check_lane(k, &a, &s, &v, lane, first, end, dv);
+    assert_true(guards_intact(&a.o) && guards_intact(&a.max) && guards_intact(&a.sum) && guards_intact(&s) &&
+                guards_intact(&packed));
+    free(v.memory);
+    attended_free(&a);
+    array_free(&s);
+    array_free(&top);
+    array_free(&packed);
+}
+
+static void values_of(const mha__kernels *k)
+{
+    static const int64_t cuts[][2] = {{0, 1},    {0, 31}, {0, 32},   {0, 33}, {31, 32},
+                                      {33, 128}, {5, 77}, {96, 128}, {0, 128}};
+    for (size_t n = 0; n < COUNT(cuts) * COUNT(some_lanes) * COUNT(some_widths); n++)
+        attend_of(k, cuts[n % COUNT(cuts)][0], cuts[n % COUNT(cuts)][1],
+                  some_lanes[n / COUNT(cuts) % COUNT(some_lanes)], some_widths[n / COUNT(cuts) / COUNT(some_lanes)]);
+}
+
+/* exp as sums show it: one key, whose maximum is said to be 0. */
+static void exp_of(const mha__kernels *k)
+{
+    const int64_t panel = MHA__KEY_BLOCK / 2 * k->nr, lanes = k->nr;
+    array s = array_make(k, MHA__KEY_BLOCK * k->nr, 0, OUTPUT), top = array_make(k, k->nr, 0, 0);
+    array packed = array_make(k, panel, 0, 0);
+    double worst = 0;
+    k->pairs->open();
+    for (int step = 0; step < 4096; step++) {
+        attended a = attended_make(k, lanes, 1);
+        for (int64_t lane = 0; lane < lanes; lane++)
+            put(&s, lane, step == 0 ? -(double)lane : -87.0 * (step * lanes + lane) / (4096.0 * (double)lanes));
+        k->pairs->attend(0, 1, lanes, 1, 1, top.data, s.data, packed.data, panel,
+                         &(mha__partial){a.max.data, a.sum.data, a.o.data}, a.stride);
+        for (int64_t lane = 0; lane < lanes; lane++) {
+            const double x = get(&s, lane), error = fabs(get(&a.sum, lane) / exp(x) - 1);
+            worst = fmax(worst, error - fabs(x) * 0x1p-23); /* of the exponent */
+        }
+        attended_free(&a);
+    }
+    k->pairs->close();
+    printf("%s: exp within %.2g\n", k->isa, worst);
+    assert_true(worst < 2e-7);
+    array_free(&s);
+    array_free(&top);
+    array_free(&packed);
+}
+
+/* Scores of -inf weigh nothing, NaN spoils its own lane alone, and a column that sees nothing stays as it is. */
+static void special_scores(const mha__kernels *k)
+{
+    const int64_t panel = MHA__KEY_BLOCK / 2 * k->nr;
+    rows v = rows_make(32, 4, 0, 5);
+    array s = array_make(k, MHA__KEY_BLOCK * k->nr, 0, -INFINITY), top = array_make(k, k->nr, 0, -INFINITY);
+    array packed = array_make(k, panel, 0, OUTPUT);
+    attended a = attended_make(k, 4, 4);
+    put(&s, 3 * k->nr, 2.5); /* lane 0 sees key 3; lane 1 nothing; lane 2 has a NaN; lane 3 a +inf */
+    put(&s, 5 * k->nr + 2, (double)NAN);
+    put(&s, 6 * k->nr + 3, INFINITY);
+    put(&top, 0, 2.5);
+    put(&top, 3, INFINITY);
+    k->pairs->pack_values(32, 4, v.data, v.stride, 1, false, panel, packed.data);
+    k->pairs->open();
+    k->pairs->attend(0, 32, 4, 4, 1, top.data, s.data, packed.data, panel,
+                     &(mha__partial){a.max.data, a.sum.data, a.o.data}, a.stride);
+    k->pairs->close();
+    for (int64_t c = 0; c < 4; c++) {
+        assert_true(get(&a.o, c) == value(&v, 3, c));
+        assert_true(get(&a.o, a.stride + c) == 0);
+        assert_true(isnan(get(&a.o, 2 * a.stride + c)) && isnan(get(&a.o, 3 * a.stride + c)));
+    }
+    assert_true(fabs(get(&a.sum, 0) - 1) < 3e-7 && get(&a.sum, 1) == 0 && isnan(get(&a.sum, 2)) &&
+                isnan(get(&a.sum, 3)));
+    assert_true(get(&a.max, 0) == 2.5 && get(&a.max, 1) == -INFINITY);
+    free(v.memory);
+    attended_free(&a);
+    array_free(&s);
+    array_free(&top);
+    array_free(&packed);
+}
+
+/* Any strides give what adjacent numbers give; `clean` takes NaN and Inf for 0. */
+static void packing_of(const mha__kernels *k)
+{
+    enum { KEYS = 45, DV = 70 };
+    const int64_t panel = MHA__KEY_BLOCK / 2 * k->nr, panels = (DV + k->nr - 1) / k->nr;
+    rows v = rows_make(KEYS, DV, PAD, 5), turned = rows_make(DV, KEYS, PAD, 6);
+    array a = array_make(k, panels * panel, 0, OUTPUT), b = array_make(k, panels * panel, 0, OUTPUT);
+    for (int64_t j = 0; j < KEYS; j++)
+        for (int64_t c = 0; c < DV; c++)
+            turned.data[c * turned.stride + j] = v.data[j * v.stride + c];
+    k->pairs->pack_values(KEYS, DV, v.data, v.stride, 1, false, panel, a.data);
+    k->pairs->pack_values(KEYS, DV, turned.data, 1, turned.stride, true, panel, b.data);
+    assert_true(same_bits(&a, &b));
+    v.data[3 * v.stride + 7] = NAN16;
+    v.data[4 * v.stride + 7] = 0xFF80;
+    turned.data[7 * turned.stride + 3] = turned.data[7 * turned.stride + 4] = 0;
+    k->pairs->pack_values(KEYS, DV, v.data, v.stride, 1, true, panel, a.data);
+    k->pairs->pack_values(KEYS, DV, turned.data, 1, turned.stride, false, panel, b.data);
+    assert_true(same_bits(&a, &b));
+    free(v.memory);
+    free(turned.memory);
+    array_free(&a);
+    array_free(&b);
+}
+
+static void each(void (*test)(const mha__kernels *))
+{
+    const mha__kernels *list[TABLES];
+    for (int n = tables(list); --n > 0;)
+        if (list[n]->pairs) test(list[n]);
+}
+
+static void test_scores(void **state)
+{
+    (void)state;
+    each(scores_of);
+    each(bits_of_scores);
+}
+
+static void test_values(void **state)
+{
+    (void)state;
+    each(values_of);
+    each(special_scores);
+}
+
+static void test_exp(void **state)
+{
+    (void)state;
+    each(exp_of);
+}
+
+static void test_packing(void **state)
+{
+    (void)state;
+    each(packing_of);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_scores), cmocka_unit_test(test_values),
+                                              cmocka_unit_test(test_exp), cmocka_unit_test(test_packing)};
+    const mha__kernels *list[TABLES];
+    int with = 0;
+    for (int n = tables(list); --n > 0;)
+        with += list[n]->pairs != NULL;
+    if (with > 0) return cmocka_run_group_tests(tests, NULL, NULL);
+    printf("skipped: no ISA of this CPU multiplies pairs of bf16\n");
+    return 77;
+}
