@@ -1,8 +1,9 @@
 /* variants.h - every published variant of multi-head attention, each a few options over the one layer of variant.h.
  *
  * Field names are those of the walk-throughs; 0 is the default that is named. Each variant has a page with the shapes
- * of every step: docs/layers/. What a constructor refuses, with a sentence: sizes below 1, heads that do not divide the
- * width, and what stands beside the fields; mha_variant_init refuses heads wider than 512. Free with mha_variant_free.
+ * of every step: docs/layers/. What a constructor refuses, with a sentence: sizes not in 1..2^24, heads that do not
+ * divide the width, and what stands beside the fields; mha_variant_init refuses heads wider than 512. Free with
+ * mha_variant_free.
  */
 #ifndef MHA_VARIANTS_H
 #define MHA_VARIANTS_H
@@ -147,7 +148,7 @@ typedef struct mha_moe_heads_options {
     size_t size;
     mha_dtype dtype;
     int64_t d_model, num_heads; /* head_dim = d_model / num_heads */
-    int64_t num_experts;        /* 0 = num_heads */
+    int64_t num_experts;        /* 1..4096; 0 = num_heads */
     int64_t top_k;              /* 1..num_experts; 0 = 2 */
     mha_expert_output expert_output;
 } mha_moe_heads_options;

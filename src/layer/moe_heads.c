@@ -18,8 +18,8 @@ static void name_all(mha_variant *v)
 
 static mha_status check_experts(mha_variant *v, const mha_moe_heads_options *o, mha_error *err)
 {
-    if (v->choices < 1 || v->choices > 65536)
-        return mha__fail(err, MHA_ERR_ARG, "%s: num_experts is %lld, not 1..65536", v->name, (long long)v->choices);
+    if (v->choices < 1 || v->choices > 4096)
+        return mha__fail(err, MHA_ERR_ARG, "%s: num_experts is %lld, not 1..4096", v->name, (long long)v->choices);
     if (v->chosen < 1 || v->chosen > v->choices)
         return mha__fail(err, MHA_ERR_ARG, "%s: top_k is %lld, not 1..num_experts %lld", v->name, (long long)v->chosen,
                          (long long)v->choices);

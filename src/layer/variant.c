@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_HEAD_DIM 512 /* of the operator */
+#define MAX_HEAD_DIM 512    /* of the operator */
+#define MAX_WIDTH (1 << 24) /* so that no count of parameters overflows, with 4,096 experts neither */
 
 /* ---- checks that constructors share ---- */
 
@@ -18,8 +19,8 @@ mha_status mha__check_layer(mha_variant **layer, mha_error *err)
 
 mha_status mha__check_width(const mha_variant *v, const char *field, int64_t width, mha_error *err)
 {
-    if (width < 1 || width > INT32_MAX)
-        return mha__fail(err, MHA_ERR_ARG, "%s: %s is %lld, not 1..2^31-1", v->name, field, (long long)width);
+    if (width < 1 || width > MAX_WIDTH)
+        return mha__fail(err, MHA_ERR_ARG, "%s: %s is %lld, not 1..%d", v->name, field, (long long)width, MAX_WIDTH);
     return MHA_OK;
 }
 

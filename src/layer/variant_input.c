@@ -27,7 +27,8 @@ static mha_status check_sizes(const mha_variant *v, mha_variant_input *in, mha_e
                          v->name, (long long)in->batch, (long long)in->q_len, (long long)in->kv_len,
                          (long long)in->past_len);
     const int64_t tokens = in->q_len + in->kv_len + in->past_len, width = v->d_in + v->d_out + v->dense[MHA__Q].out;
-    if (!mha__bytes((int64_t[]){in->batch, tokens, width + v->choices + 64}, 3, 64, &bytes) || bytes > INT64_MAX)
+    if (!mha__bytes((int64_t[]){in->batch, tokens, width + v->choices + 64}, 3, 64, &bytes) || bytes > INT64_MAX ||
+        !mha__bytes((int64_t[]){in->q_len, in->past_len + in->kv_len}, 2, 64, &bytes))
         return mha__fail(err, MHA_ERR_ARG, "%s: batch is %lld with %lld tokens, too many for memory", v->name,
                          (long long)in->batch, (long long)tokens);
     if (v->context_length && in->past_len + in->q_len > v->context_length)

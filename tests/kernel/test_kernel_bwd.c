@@ -234,8 +234,8 @@ static void test_undone(void **state)
 
 /* ---- products ---- */
 
-/* C += A B with A read along or across, B in panels; then once more with pairs passed over, of which A is 0 and B may be
- * NaN. */
+/* C += A B with A read along or across, B in panels; then once more with pairs passed over, of which A is 0 and B may
+ * be NaN. */
 static void check_product(const mha__kernels *t, int64_t m, int64_t n, int64_t k, bool across, rng *r)
 {
     const int64_t c_row = (n + t->nr - 1) / t->nr * t->nr, panel = k * t->nr + 7, b_panels = c_row / t->nr;

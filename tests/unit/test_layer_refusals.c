@@ -28,9 +28,9 @@ static void says(mha_status status, mha_variant *layer, const char *sentence)
 static void test_sizes(void **state)
 {
     (void)state;
-    REFUSED(mha_self_attention_create, mha_self_attention_options, "self-attention: d_in is 0, not 1..2^31-1",
+    REFUSED(mha_self_attention_create, mha_self_attention_options, "self-attention: d_in is 0, not 1..16777216",
             .d_out = 4);
-    REFUSED(mha_self_attention_create, mha_self_attention_options, "self-attention: d_out is -1, not 1..2^31-1",
+    REFUSED(mha_self_attention_create, mha_self_attention_options, "self-attention: d_out is -1, not 1..16777216",
             .d_in = 4, .d_out = -1);
     REFUSED(mha_self_attention_create, mha_self_attention_options,
             "self-attention: qkv_bias and plain_matrices are both set", .d_in = 4, .d_out = 4, .qkv_bias = 1,
@@ -78,6 +78,8 @@ static void test_heads_that_do_not_divide(void **state)
 static void test_choices(void **state)
 {
     (void)state;
+    REFUSED(mha_moe_heads_create, mha_moe_heads_options, "MoE heads: num_experts is 5000, not 1..4096", .d_model = 8,
+            .num_heads = 4, .num_experts = 5000);
     REFUSED(mha_moe_heads_create, mha_moe_heads_options, "MoE heads: top_k is 5, not 1..num_experts 4", .d_model = 8,
             .num_heads = 4, .top_k = 5);
     REFUSED(mha_moe_heads_create, mha_moe_heads_options,
@@ -150,6 +152,8 @@ static void test_too_many_tokens(void **state)
     call_refused(layer, &in, "causal attention: positions are given, but nothing is rotated");
     in.positions = NULL, in.query = NULL;
     call_refused(layer, &in, "causal attention: query is NULL");
+    in.batch = INT64_MAX / 8;
+    call_refused(layer, &in, "causal attention: batch is 1152921504606846975 with 8 tokens, too many for memory");
     mha_variant_free(layer);
 }
 
@@ -191,6 +195,9 @@ static void test_mask_shapes(void **state)
     in.keep = (mha_mask){keep, 1, {5}};
     call_refused(layer, &in, "multi-head attention: keep has rank 1, not 2..4");
     in.keep = (mha_mask){0};
+    in.batch = 1, in.q_len = in.kv_len = INT32_MAX; /* squared, with room for a number each */
+    call_refused(layer, &in, "multi-head attention: batch is 1 with 4294967294 tokens, too many for memory");
+    in.batch = 2, in.q_len = 3, in.kv_len = 5;
     in.additive = in.blocked = (mha_mask){x, 2, {3, 5}};
     call_refused(layer, &in, "multi-head attention: blocked and additive are both given");
     mha_variant_free(layer);
