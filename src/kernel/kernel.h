@@ -76,7 +76,7 @@ typedef struct mha__feed {
 typedef struct mha__draw {
     uint64_t seed;
     uint32_t b, h, i, j;
-    uint64_t dropped; /* probability * 2^32, 2^32 drops everything */
+    uint64_t dropped; /* probability * 2^32, rounded up: from 1 to 2^32, which drops everything */
 } mha__draw;
 
 /* What the statistics of rows are made of: a number per lane, over the keys of a panel. */

@@ -127,6 +127,45 @@ static MHA_INLINE vf v_exp2_scale(vf p, vf n, vf x, real low)
     __m256 scaled = _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)));
     return _mm256_andnot_ps(_mm256_cmp_ps(x, _mm256_set1_ps(low), _CMP_LT_OQ), scaled);
 }
+/* Each word in a lane of 64 bits whose upper half may be anything: the product takes them so. */
+typedef struct vw {
+    __m256i even, odd;
+} vw;
+typedef vw vp;
+static MHA_INLINE vw w_set1(uint32_t x)
+{
+    const __m256i all = _mm256_set1_epi64x(x);
+    return (vw){all, all};
+}
+static MHA_INLINE vw w_from(uint32_t x)
+{
+    const __m256i first = _mm256_set1_epi64x(x);
+    return (vw){_mm256_add_epi32(first, _mm256_setr_epi64x(0, 2, 4, 6)),
+                _mm256_add_epi32(first, _mm256_setr_epi64x(1, 3, 5, 7))};
+}
+static MHA_INLINE vw w_xor(vw a, vw b)
+{
+    return (vw){_mm256_xor_si256(a.even, b.even), _mm256_xor_si256(a.odd, b.odd)};
+}
+static MHA_INLINE vp w_mul(vw a, vw b)
+{
+    return (vp){_mm256_mul_epu32(a.even, b.even), _mm256_mul_epu32(a.odd, b.odd)};
+}
+static MHA_INLINE vw w_low(vp p)
+{
+    return p;
+}
+static MHA_INLINE vw w_high(vp p)
+{
+    return (vw){_mm256_srli_epi64(p.even, 32), _mm256_srli_epi64(p.odd, 32)};
+}
+static MHA_INLINE vf w_mask(vw a, uint32_t last)
+{
+    const __m256i words = _mm256_blend_epi32(a.even, _mm256_slli_epi64(a.odd, 32), 0xAA);
+    const __m256i most = _mm256_min_epu32(words, _mm256_set1_epi32((int)last));
+    const __m256 drops = _mm256_castsi256_ps(_mm256_cmpeq_epi32(words, most));
+    return _mm256_and_ps(drops, _mm256_set1_ps(-INFINITY));
+}
 static MHA_INLINE real v_hsum(vf x)
 {
     __m128 q = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));

@@ -120,6 +120,44 @@ static MHA_INLINE vf v_exp2_scale(vf p, vf n, vf x, real low)
 {
     return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(low), _CMP_NLT_UQ), p, n);
 }
+/* Each word in a lane of 64 bits whose upper half may be anything: the product takes them so. */
+typedef struct vw {
+    __m512i even, odd;
+} vw;
+typedef vw vp;
+static MHA_INLINE vw w_set1(uint32_t x)
+{
+    const __m512i all = _mm512_set1_epi64(x);
+    return (vw){all, all};
+}
+static MHA_INLINE vw w_from(uint32_t x)
+{
+    const __m512i first = _mm512_set1_epi64(x);
+    return (vw){_mm512_add_epi32(first, _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14)),
+                _mm512_add_epi32(first, _mm512_setr_epi64(1, 3, 5, 7, 9, 11, 13, 15))};
+}
+static MHA_INLINE vw w_xor(vw a, vw b)
+{
+    return (vw){_mm512_xor_si512(a.even, b.even), _mm512_xor_si512(a.odd, b.odd)};
+}
+static MHA_INLINE vp w_mul(vw a, vw b)
+{
+    return (vp){_mm512_mul_epu32(a.even, b.even), _mm512_mul_epu32(a.odd, b.odd)};
+}
+static MHA_INLINE vw w_low(vp p)
+{
+    return p;
+}
+static MHA_INLINE vw w_high(vp p)
+{
+    return (vw){_mm512_srli_epi64(p.even, 32), _mm512_srli_epi64(p.odd, 32)};
+}
+static MHA_INLINE vf w_mask(vw a, uint32_t last)
+{
+    const __m512i words = _mm512_mask_blend_epi32(0xAAAA, a.even, _mm512_slli_epi64(a.odd, 32));
+    const __mmask16 drops = _mm512_cmple_epu32_mask(words, _mm512_set1_epi32((int)last));
+    return _mm512_maskz_mov_ps(drops, _mm512_set1_ps(-INFINITY));
+}
 static MHA_INLINE real v_hsum(vf x)
 {
     __m256 h = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));

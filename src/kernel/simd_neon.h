@@ -130,6 +130,40 @@ static MHA_INLINE vf v_exp2_scale(vf p, vf n, vf x, real low)
     float32x4_t scaled = vmulq_f32(p, vreinterpretq_f32_s32(vshlq_n_s32(exponent, 23)));
     return vbslq_f32(vcltq_f32(x, vdupq_n_f32(low)), vdupq_n_f32(0), scaled);
 }
+typedef uint32x4_t vw;
+typedef struct vp {
+    uint32x4_t front, back; /* low and high words in turn */
+} vp;
+static MHA_INLINE vw w_set1(uint32_t x)
+{
+    return vdupq_n_u32(x);
+}
+static MHA_INLINE vw w_from(uint32_t x)
+{
+    const uint32_t lanes[VL] = {x, x + 1, x + 2, x + 3};
+    return vld1q_u32(lanes);
+}
+static MHA_INLINE vw w_xor(vw a, vw b)
+{
+    return veorq_u32(a, b);
+}
+static MHA_INLINE vp w_mul(vw a, vw b)
+{
+    return (vp){vreinterpretq_u32_u64(vmull_u32(vget_low_u32(a), vget_low_u32(b))),
+                vreinterpretq_u32_u64(vmull_high_u32(a, b))};
+}
+static MHA_INLINE vw w_low(vp p)
+{
+    return vuzp1q_u32(p.front, p.back);
+}
+static MHA_INLINE vw w_high(vp p)
+{
+    return vuzp2q_u32(p.front, p.back);
+}
+static MHA_INLINE vf w_mask(vw a, uint32_t last)
+{
+    return vbslq_f32(vcleq_u32(a, vdupq_n_u32(last)), vdupq_n_f32(-INFINITY), vdupq_n_f32(0));
+}
 static MHA_INLINE real v_hsum(vf x)
 {
     float32x2_t h = vadd_f32(vget_low_f32(x), vget_high_f32(x));

@@ -7,6 +7,10 @@
  *   v_fma, v_fnma     a * b + c and c - a * b, fused where the machine can (not here: libm's fmaf would take 50 ns)
  *   v_exp2_scale      p * 2^n for the exp of x <= 0: exactly 0 where x < EXP_LOW, NaN where x is NaN, for any p and n
  *   v_transpose       of VL vectors of VL elements, in place
+ *   vw, vp            VL words of 32 bits, and VL products of two of them
+ *   w_set1, w_from    x everywhere; x, x + 1 ... in the lanes
+ *   w_mul, w_low, w_high   products, and their two halves
+ *   w_mask            -inf where a word is at most `last`, else 0
  *   v_load_n          n < VL elements, the others 0; reads nothing beyond them
  *   v_load_bf16 ...   VL 16-bit numbers, converted as in base/f16.h whatever the modes of the thread are; not for
  *   double
@@ -27,6 +31,8 @@ typedef float real;
 #endif
 typedef real vf;
 typedef bool vm;
+typedef uint32_t vw;
+typedef uint64_t vp;
 enum { VL = 1, NV = 8, NR = NV * VL, MR = 2 };
 #define FOR_ROWS(X) X(1) X(2)
 #define FOR_VECS(X, r) X(r, 1) X(r, 2) X(r, 3) X(r, 4) X(r, 5) X(r, 6) X(r, 7) X(r, 8)
@@ -95,6 +101,34 @@ static MHA_INLINE vm v_eq(vf a, vf b)
 static MHA_INLINE vf v_select(vm m, vf a, vf b)
 {
     return m ? a : b;
+}
+static MHA_INLINE vw w_set1(uint32_t x)
+{
+    return x;
+}
+static MHA_INLINE vw w_from(uint32_t x)
+{
+    return x;
+}
+static MHA_INLINE vw w_xor(vw a, vw b)
+{
+    return a ^ b;
+}
+static MHA_INLINE vp w_mul(vw a, vw b)
+{
+    return (uint64_t)a * b;
+}
+static MHA_INLINE vw w_low(vp p)
+{
+    return (uint32_t)p;
+}
+static MHA_INLINE vw w_high(vp p)
+{
+    return (uint32_t)(p >> 32);
+}
+static MHA_INLINE vf w_mask(vw a, uint32_t last)
+{
+    return a <= last ? -(real)INFINITY : 0;
 }
 static MHA_INLINE real v_hsum(vf x)
 {

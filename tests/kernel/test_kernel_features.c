@@ -148,6 +148,31 @@ static void test_draw(void **state)
         }
 }
 
+/* Every entry of a panel, on every ISA, has the bits of the scalar kernel's for that entry alone. */
+static void test_drawn_panels(void **state)
+{
+    (void)state;
+    const mha__kernels *list[TABLES];
+    rng r = rng_make(5, 4);
+    for (int n = tables(list); n-- > 0;)
+        for (int round = 0; round < 20; round++) {
+            const int64_t nr = list[n]->nr, keys = rng_range(&r, 1, 5), lanes = rng_range(&r, 1, nr);
+            mha__draw draw = {rng_next(&r),           (uint32_t)rng_next(&r), (uint32_t)rng_next(&r),
+                              (uint32_t)rng_next(&r), (uint32_t)rng_next(&r), 1 + (rng_next(&r) >> 32)};
+            array mask = array_make(list[n], keys * nr, 0, OUTPUT), one = array_make(list[0], list[0]->nr, 0, OUTPUT);
+            list[n]->draw(keys, lanes, &draw, mask.data);
+            for (int64_t at = 0; at < keys * nr; at++) {
+                mha__draw alone = draw;
+                alone.i += (uint32_t)(at % nr), alone.j += (uint32_t)(at / nr);
+                if (at % nr >= lanes) continue;
+                list[0]->draw(1, 1, &alone, one.data);
+                assert_true(get(&mask, at) == get(&one, 0));
+            }
+            assert_true(guards_intact(&mask));
+            array_free(&mask), array_free(&one);
+        }
+}
+
 static void test_drop(void **state)
 {
     (void)state;
@@ -171,8 +196,8 @@ static void test_drop(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alibi), cmocka_unit_test(test_sink), cmocka_unit_test(test_gate),
-        cmocka_unit_test(test_draw),  cmocka_unit_test(test_drop),
+        cmocka_unit_test(test_alibi), cmocka_unit_test(test_sink),         cmocka_unit_test(test_gate),
+        cmocka_unit_test(test_draw),  cmocka_unit_test(test_drawn_panels), cmocka_unit_test(test_drop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
