@@ -61,7 +61,7 @@ static const struct kind {
     {"attention", is_attention, verify_attention},
     {"models", is_models, verify_models},
     {"minilm", is_sentences, verify_sentences},
-    {"ops", is_ops, NULL},
+    {"ops", is_ops, verify_ops},
     {"seeds", is_seeds, verify_seeds},
     {"heads", is_heads, NULL},
 };
@@ -114,7 +114,7 @@ const cli_command cli_verify = {
     .summary = "check this build against double precision or recorded results",
     .usage = "",
     .details = "Without --golden: every instruction set of this CPU against the same problem in double precision.\n"
-               "With --golden DIR: DIR as made by the project's scripts for attention, seeds (the walk-throughs), "
+               "With --golden DIR: DIR as made by the project's scripts for attention, ops, seeds (the walk-throughs), "
                "models (-m FOLDER_OF_MODELS) or minilm (-m MODEL). Exit status 4 when a case failed.\n"
                "In JSON, \"worst\" is the largest error in units of its limit.",
     .shared = CLI_MODEL | CLI_JSON,

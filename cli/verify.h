@@ -102,6 +102,7 @@ int64_t *verify_integers(verify_memory *memory, const verify_entry *e, const mha
 int verify_attention(cli_session *session, const char *folder, const json_t *index, verify_log *log);
 int verify_models(cli_session *session, const char *folder, const json_t *index, verify_log *log);
 int verify_seeds(cli_session *session, const char *folder, const json_t *index, verify_log *log);
+int verify_ops(cli_session *session, const char *folder, const json_t *index, verify_log *log);
 int verify_sentences(cli_session *session, const char *folder, const json_t *index, verify_log *log);
 /* Every ISA of this CPU (up to --isa) against double precision. */
 int verify_self(cli_session *session, verify_log *log);

@@ -19,17 +19,6 @@ at failed 0
 at refused 0
 at groups.packed.passed 10
 
-# A case that the plan refuses is counted; --strict says no because of it.
-mkdir refused
-{
-    echo '{"cases": ['
-    grep '"name": "packed_none"' "$data/attention/index.json" | sed -e 's/,$//' -e 's/"bool_mask": null/"bool_mask": "11qk"/'
-    echo ']}'
-} >refused/index.json
-expect 0 "$MHA" verify --golden refused
-[ "$(tail -n 1 out)" = "0 passed, 0 failed, 1 refused" ] || fail "$(cat out)"
-expect 4 "$MHA" verify --golden refused --strict
-
 # A limit that cannot be held makes the case fail, by name, with exit status 4.
 mkdir tight
 cp "$data/attention/len16_none.safetensors" tight
