@@ -254,6 +254,30 @@ static mha_status compute(mha_ctx *ctx, const mha_attn_plan *plan, const attenti
     return status;
 }
 
+/* The last and the first row of the last head, asked for alone, are those of the recorded map. */
+static void check_chosen(mha_ctx *ctx, attention_case *c, verify_case *outcome)
+{
+    const int32_t heads[1] = {(int32_t)c->H - 1};
+    const int64_t rows[2] = {-1, 0}, places[2] = {c->Lq - 1, 0};
+    const verify_entry limits = {json_object_get(c->entry.object, "atol"), c->entry.name, c->entry.error};
+    const double limit = verify_real(&limits, "attn");
+    const double *want = verify_reals(&c->memory, &c->entry, mha_file_find(c->file, "attn"));
+    float *maps = verify_alloc(&c->memory, c->B * 2 * c->Lk, sizeof *maps, &c->entry);
+    mha_error error = {0};
+    mha_attn_desc d = c->desc;
+    mha_attn_args a = c->args;
+    if (!want || !maps || c->Lq < 1) return;
+    d.inputs |= MHA_ATTN_MAP_HEADS | MHA_ATTN_MAP_ROWS;
+    d.outputs = MHA_ATTN_PROBS;
+    d.map_heads = 1, d.map_rows = 2;
+    a.map_heads = heads, a.map_rows = (mha_cview){rows, {0, 1, 0, 0}};
+    a.probs = (mha_view){maps, {0}};
+    if (mha_attention(ctx, &d, &a, &error) != MHA_OK) verify_stopped(outcome, &error);
+    for (int64_t n = 0; n < 2 * c->B && error.status == MHA_OK; n++)
+        verify_compare(outcome, "attn of chosen rows", maps + n * c->Lk,
+                       want + (((n / 2 + 1) * c->H - 1) * c->Lq + places[n % 2]) * c->Lk, c->Lk, limit);
+}
+
 /* Runs an accepted case. A fault of the folder stays in entry.error; what the library says goes into the outcome. */
 static void check_accepted(mha_ctx *ctx, attention_case *c, const mha_attn_plan *plan, const char *folder,
                            verify_case *outcome)
@@ -268,6 +292,7 @@ static void check_accepted(mha_ctx *ctx, attention_case *c, const mha_attn_plan 
     verify_typed_result(c, outcome, "out", c->out);
     if (verify_records(&c->entry, "lse")) verify_float_result(c, outcome, "lse", c->lse);
     if (c->probs) verify_float_result(c, outcome, "attn", c->probs);
+    if (c->probs) check_chosen(ctx, c, outcome);
     verify_compare_gradients(c, outcome);
 }
 

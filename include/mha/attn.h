@@ -19,7 +19,7 @@
  * What may be relied on (docs/numerics.md has the reasons):
  *   - The same bits for any thread count, batch size and position in the batch, and for a row computed alone or with
  *     others, on one ISA and build.
- *   - Memory grows with L, not with L x L, unless probabilities are asked for.
+ *   - Memory grows with L, not with L x L, unless all probabilities are asked for.
  *   - Masked means unread: NaN, Inf or garbage in a key or value that a row may not see never reaches that row.
  *   - A row that sees no key gives out = 0, probs = 0 and lse = -infinity (or its sink, where there is one).
  *   - NaN and Inf in what a row does see propagate to that row only; nothing is scrubbed.
@@ -32,6 +32,7 @@
 #define MHA_ATTN_H
 
 #include "mha/ctx.h"
+#include "mha/stats.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -69,25 +70,27 @@ typedef enum mha_scores {
 
 /* What the call brings besides q, k, v, and what it wants besides out. The plan is made for exactly these. */
 enum {
-    MHA_ATTN_KEEP = 1 << 0,         /* args.keep          boolean mask                          */
-    MHA_ATTN_BIAS = 1 << 1,         /* args.bias          added to the scores                   */
-    MHA_ATTN_Q_LENS = 1 << 2,       /* args.q_lens        rows of each sequence                 */
-    MHA_ATTN_KV_LENS = 1 << 3,      /* args.kv_lens       keys of each sequence                 */
-    MHA_ATTN_CU_SEQLENS = 1 << 4,   /* args.cu_seqlens_*  packed sequences                      */
-    MHA_ATTN_PREFIX_LENS = 1 << 5,  /* args.prefix_lens   prefix-LM                             */
-    MHA_ATTN_BLOCK_KEEP = 1 << 6,   /* args.block_keep    block-sparse mask                     */
-    MHA_ATTN_BLOCK_TABLE = 1 << 7,  /* args.block_table   k and v in pages                      */
-    MHA_ATTN_SLOPES = 1 << 8,       /* args.slopes        ALiBi                                 */
-    MHA_ATTN_SINKS = 1 << 9,        /* args.sinks         one more logit in the denominator     */
-    MHA_ATTN_GATES = 1 << 10,       /* args.gates         factor on each head's output          */
-    MHA_ATTN_HEAD_LIST = 1 << 11,   /* args.head_list     compute only these heads              */
-    MHA_ATTN_DROPOUT_KEEP = 1 << 12 /* args.dropout_keep  explicit dropout mask                 */
+    MHA_ATTN_KEEP = 1 << 0,          /* args.keep          boolean mask                          */
+    MHA_ATTN_BIAS = 1 << 1,          /* args.bias          added to the scores                   */
+    MHA_ATTN_Q_LENS = 1 << 2,        /* args.q_lens        rows of each sequence                 */
+    MHA_ATTN_KV_LENS = 1 << 3,       /* args.kv_lens       keys of each sequence                 */
+    MHA_ATTN_CU_SEQLENS = 1 << 4,    /* args.cu_seqlens_*  packed sequences                      */
+    MHA_ATTN_PREFIX_LENS = 1 << 5,   /* args.prefix_lens   prefix-LM                             */
+    MHA_ATTN_BLOCK_KEEP = 1 << 6,    /* args.block_keep    block-sparse mask                     */
+    MHA_ATTN_BLOCK_TABLE = 1 << 7,   /* args.block_table   k and v in pages                      */
+    MHA_ATTN_SLOPES = 1 << 8,        /* args.slopes        ALiBi                                 */
+    MHA_ATTN_SINKS = 1 << 9,         /* args.sinks         one more logit in the denominator     */
+    MHA_ATTN_GATES = 1 << 10,        /* args.gates         factor on each head's output          */
+    MHA_ATTN_HEAD_LIST = 1 << 11,    /* args.head_list     compute only these heads              */
+    MHA_ATTN_DROPOUT_KEEP = 1 << 12, /* args.dropout_keep  explicit dropout mask                */
+    MHA_ATTN_MAP_HEADS = 1 << 13,    /* args.map_heads     probs and scores of these heads only  */
+    MHA_ATTN_MAP_ROWS = 1 << 14      /* args.map_rows      probs and scores of these rows only   */
 };
 enum {
     MHA_ATTN_LSE = 1 << 0,    /* args.lse    natural log-sum-exp of each row */
-    MHA_ATTN_PROBS = 1 << 1,  /* args.probs  probabilities, B H Lq Lk of them */
+    MHA_ATTN_PROBS = 1 << 1,  /* args.probs  a map of probabilities: B H Lq Lk of them, or of chosen heads and rows */
     MHA_ATTN_STATS = 1 << 2,  /* args.stats  statistics at O(L) memory */
-    MHA_ATTN_SCORES = 1 << 3, /* args.scores  scores at the stage desc.scores, B H Lq Lk of them */
+    MHA_ATTN_SCORES = 1 << 3, /* args.scores  a map of scores at the stage desc.scores, likewise */
     MHA_ATTN_GRADS = 1 << 4   /* the plan also serves mha_attn_backward (attn_grads.h) */
 };
 
@@ -109,10 +112,14 @@ typedef struct mha_attn_desc {
     int causal;               /* 1: row i sees keys j <= i + offset */
     mha_align align;          /* see mha_align */
     mha_window window;        /* see mha_window */
-    int64_t keep_keys;        /* keys that args.keep describes; 0 = Lk; keys beyond are masked */
+    int64_t max_q_len;        /* Mq  0 = Lq; rows of the longest sequence, at most; only with MHA_ATTN_CU_SEQLENS */
+    int64_t max_kv_len;       /* Mk  0 = Lk; its keys; likewise, and not with MHA_ATTN_BLOCK_TABLE */
+    int64_t keep_keys;        /* keys that args.keep describes; 0 = Mk; keys beyond are masked */
     int64_t block_q, block_k; /* rows and keys of a block of args.block_keep; 0 without it */
     int64_t page_size, pages; /* of args.block_table: keys in a page, a power of two >= 16; pages that k and v have */
     int64_t listed_heads;     /* entries of args.head_list, 1..H; 0 without it */
+    int64_t map_heads;        /* entries of args.map_heads; 0 without it */
+    int64_t map_rows;         /* entries of args.map_rows for each sequence; 0 without it */
     int64_t top_keys;         /* 0..32 keys of each row in args.stats->top_* */
     double dropout;           /* 0..1, on the probabilities; see below */
     mha_precision precision;
@@ -120,31 +127,6 @@ typedef struct mha_attn_desc {
     uint32_t inputs;   /* MHA_ATTN_KEEP ... */
     uint32_t outputs;  /* MHA_ATTN_LSE ... */
 } mha_attn_desc;
-
-/* Statistics of the probabilities p[i][j] of each row and key, without storing the probabilities: the numbers that
- * MHA_ATTN_PROBS would give, summed. Before dropout; a sink takes its share, so that a row sums to less than 1.
- *
- * A view whose data is NULL is not wanted and costs nothing; strides as everywhere, all zero = contiguous. Reals are
- * f32, f64 for f64; positions of keys are int64. A row that sees no key gives 0 and key -1 (also where its sink has
- * left nothing). A row that is NaN gives NaN and key -1, and NaN to the keys it sees. The bits of rows are as
- * invariant as those of out; `received` has the same bits for any thread count and batch.
- *
- * Distance counts from position i + offset, the offset as `align` says and 0 if that is unset.
- *
- * When a row is complete its scores are computed once more, without v. Measured against plain forward (f32, one thread,
- * AVX-512 and AVX2, H L D from 12 128 32 to 2 4096 64): 1.5 to 1.8 times its time, `received` included; a list of 8 top
- * keys, which is kept number by number, 2 to 4 times, 9 for 128 keys. Workspace: 8 bytes per key for each thread.
- * `received` is summed over the rows of a head in one order, so with it a head is the least that one thread does. */
-typedef struct mha_attn_stats {
-    size_t size;           /* sizeof(mha_attn_stats) */
-    mha_view row_entropy;  /* [B, H, Lq] - sum of p log2 p, in bits */
-    mha_view row_max;      /* [B, H, Lq] the greatest p */
-    mha_view row_argmax;   /* [B, H, Lq] of int64: its key, the lowest one of equals */
-    mha_view row_distance; /* [B, H, Lq] sum of p |i + offset - j| */
-    mha_view received;     /* [B, H, Lk] sum of p over the rows i; not written where Lq is 0 */
-    mha_view top_prob;     /* [B, H, Lq, top_keys] the greatest p, in descending order; 0 where there are no more */
-    mha_view top_key;      /* [B, H, Lq, top_keys] of int64: their keys, the lower one of equals first; -1 likewise */
-} mha_attn_stats;
 
 /* The data of one call. Strides count elements; all zero = contiguous (types.h). A pointer whose flag is not set in
  * the description is not read. Nothing is read or written outside the shapes below. Data is aligned to its element; a
@@ -164,12 +146,21 @@ typedef struct mha_attn_stats {
  * rows cu_seqlens_q[b] to cu_seqlens_q[b + 1] of q, out and lse, and keys cu_seqlens_k[b] to cu_seqlens_k[b + 1] of k
  * and v; it is attended on its own, with positions counted from its own start. These five are [1, H, Lq or Lk,
  * width], so stride[0] is not used and all-zero strides mean [H, L, width]; the usual [L, H, width] is {0, width, H *
- * width, 1}. q_lens, kv_lens, offsets, prefix_lens, slopes, sinks and gates have an entry for each sequence, and
- * bottom-right is that of each sequence. The same sequence gives the same bits, packed or alone. Not with keep, bias,
- * block_keep, dropout_keep, probs, scores (all of query by key) or pages: MHA_ERR_UNSUPPORTED.
+ * width, 1}. Everything else has an entry for each sequence: lengths, offsets, slopes, sinks and gates, and keep, bias,
+ * block_keep, dropout_keep, probs and scores, whose rows and keys are counted from the start of the sequence. Those six
+ * are as long as the longest sequence may be, desc.max_q_len by desc.max_kv_len; what lies beyond a shorter one is
+ * neither read nor written. Bottom-right is that of each sequence. With pages only the queries are packed: kv_len is
+ * that of every sequence as without packing, kv_lens says how much of it each one uses, cu_seqlens_k is not read, and
+ * stats.received is [B, H, Lk]. The same sequence gives the same bits, packed or alone.
  *
  * A list of heads: out, lse, probs and scores have desc.listed_heads heads instead of H, in the order of the list;
  * everything else still counts all H. Heads that are not listed are not computed. Out must not be q then.
+ *
+ * Maps of chosen heads and rows: with MHA_ATTN_MAP_HEADS head n of probs and scores is head map_heads[n] of out, and
+ * with MHA_ATTN_MAP_ROWS their row n is row map_rows[b][n] of sequence b, where a negative entry counts from its end
+ * (-1 is its last row, q_lens counted). Entries may come in any order and more than once; one that names no row of its
+ * sequence is not written. These are the bits of the whole maps, at the memory of what was asked for, and rows of which
+ * nothing was asked for cost nothing (a panel of 8 to 32 adjacent rows is computed together).
  *
  * Keys and values of q8_0: a row is ceil(D / 32) blocks of 34 bytes (types.h), and views and strides count blocks.
  * They give the bits that their f32 values, scale * q, would give.
@@ -185,26 +176,28 @@ typedef struct mha_attn_args {
     mha_cview k;                 /* [B, Hkv, Lk, D ]   with block_table [pages, Hkv, page_size, D ] */
     mha_cview v;                 /* [B, Hkv, Lk, Dv]   with block_table [pages, Hkv, page_size, Dv] */
     mha_view out;                /* [B, H,   Lq, Dv]  may be exactly q, nothing else may overlap */
-    mha_cview keep;              /* [B, H, Lq, keep_keys] of bytes; non-zero = may be seen; zero strides broadcast */
-    mha_cview bias;              /* [B, H, Lq, Lk] of bias_dtype; zero strides broadcast */
+    mha_cview keep;              /* [B, H, Mq, keep_keys] of bytes; non-zero = may be seen; zero strides broadcast */
+    mha_cview bias;              /* [B, H, Mq, Mk] of bias_dtype; zero strides broadcast */
     const int64_t *q_lens;       /* [B] 0..Lq; rows beyond give zeros (lse -infinity) */
     const int64_t *kv_lens;      /* [B] 0..Lk; keys beyond are not read */
     const int64_t *offsets;      /* [B] with MHA_ALIGN_OFFSETS; any sign */
     const int64_t *cu_seqlens_q; /* [B + 1] ascending from 0 to Lq; equal neighbours are a sequence without rows */
     const int64_t *cu_seqlens_k; /* [B + 1] ascending from 0 to Lk */
     const int64_t *prefix_lens;  /* [B] 0..Lk; keys before it are seen whatever causal and window say */
-    mha_cview block_keep;        /* [B, H, ceil(Lq / block_q), ceil(Lk / block_k)] of bytes; non-zero = its rows may see
+    mha_cview block_keep;        /* [B, H, ceil(Mq / block_q), ceil(Mk / block_k)] of bytes; non-zero = its rows may see
                                   * its keys; zero strides broadcast; keys that no row may see cost nothing */
     mha_cview block_table;       /* [B, ceil(Lk / page_size)] of int32; see below. All-zero strides: contiguous */
     mha_cview slopes;            /* [B, H] of f32, zero strides broadcast; score -= slope * |i + offset - j| */
     mha_cview sinks;             /* [B, H] of f32, zero strides broadcast; exp(sink) joins the denominator only */
     mha_cview gates;             /* [B, H] of f32, zero strides broadcast; out *= gate; lse and probs do not change */
     const int32_t *head_list;    /* [listed_heads] 0..H-1 */
-    mha_cview dropout_keep;      /* [B, H, Lq, Lk] of bytes; 0 = dropped, instead of drawing; zero strides broadcast */
+    mha_cview dropout_keep;      /* [B, H, Mq, Mk] of bytes; 0 = dropped, instead of drawing; zero strides broadcast */
     uint64_t dropout_seed;
-    mha_view lse;                /* [B, H, Lq] (stride[3] unused) of f32, f64 for f64 */
-    mha_view probs;              /* [B, H, Lq, Lk] of f32, f64 for f64; before dropout; masked entries are 0 */
-    mha_view scores;             /* [B, H, Lq, Lk] of f32, f64 for f64; beyond the lengths -infinity, or 0 for probs */
+    const int32_t *map_heads; /* [desc.map_heads] 0..listed_heads - 1 */
+    mha_cview map_rows;       /* [B, desc.map_rows] of int64, -Mq..Mq - 1; all-zero strides: contiguous */
+    mha_view lse;             /* [B, H, Lq] (stride[3] unused) of f32, f64 for f64 */
+    mha_view probs;           /* [B, H, Mq, Mk] of f32, f64 for f64; before dropout; masked entries are 0. See maps */
+    mha_view scores;          /* [B, H, Mq, Mk] of f32, f64 for f64; beyond the lengths -infinity, or 0 for probs */
     const mha_attn_stats *stats; /* see above */
 } mha_attn_args;
 
@@ -223,8 +216,9 @@ MHA_API void mha_attn_plan_free(mha_attn_plan *plan);
 MHA_API size_t mha_attn_plan_workspace(const mha_attn_plan *plan);
 
 /* Says what was chosen and why: one sentence per line, or a JSON object
- * {kernel, isa, tile_q, tile_k, tasks, folded, parts, threads, workspace, flops, bytes,
- * backward: null or {kernel, tasks, parts, threads, flops}, refused: [{path, reason}]}.
+ * {kernel, isa, tile_q, tile_k, tasks, folded, parts, threads, workspace, flops, bytes, outputs: {out: true, lse: true,
+ * probs: [shape], scores: [shape], stage, stats: true, top_keys}, backward: null or {kernel, tasks, parts, threads,
+ * flops}, refused: [{path, reason}]}.
  * Like snprintf: writes at most `capacity` bytes, terminated, and returns the length that the whole text has. */
 MHA_API size_t mha_attn_plan_describe(const mha_attn_plan *plan, int json, char *text, size_t capacity);
 

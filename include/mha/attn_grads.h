@@ -59,7 +59,8 @@ typedef struct mha_attn_grads {
 
 /* Runs a plan that was made with MHA_ATTN_GRADS. Workspace and rules as mha_attn_forward; neither allocates, logs nor
  * locks. Every gradient that is wanted is written whole, also where it is zero.
- * Errors: MHA_ERR_ARG for a plan without MHA_ATTN_GRADS, a NULL or misplaced operand, a gradient of an input that the
+ * Errors: MHA_ERR_UNSUPPORTED for dbias of packed sequences; MHA_ERR_ARG for a plan without MHA_ATTN_GRADS, a NULL or
+ * misplaced operand, a gradient of an input that the
  * description does not have, a gradient that overlaps something else, a workspace too small; nothing has been written
  * then.
  * Cost: about 2 B H Lq Lk (3 D + 2 Dv) operations. Workspace: a row of dk and dv for every key of a head and thread, or

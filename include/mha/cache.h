@@ -98,7 +98,8 @@ MHA_API int64_t mha_cache_pages(const mha_cache *cache);
  *          steps, as long as `pages` stays the same (it does with a capacity)
  *   args   k, v, block_table, kv_lens, offsets, q_lens and, with keep_first, prefix_lens. They point into the cache and
  *          are valid until it is changed or bound again
- *   q_lens [n] rows of each sequence, or NULL for q_len rows each
+ *   q_lens [n] rows of each sequence, or NULL for q_len rows each; or, if the caller has set MHA_ATTN_CU_SEQLENS and
+ *          args->cu_seqlens_q, for those of the packed queries
  *
  * Errors: MHA_ERR_ARG where a row would see keys that are no longer there, where `desc` has a window and the cache has
  * another, or where keep_first and the window part ways inside of one call: while a sequence is shorter than

@@ -39,9 +39,9 @@ class AttnDesc(ctypes.Structure):
     _fields_ = [("size", c_size_t)] + [(n, c_int64) for n in (
         "batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "v_head_dim")] + [
         ("dtype", c_int), ("kv_dtype", c_int), ("bias_dtype", c_int), ("scale", c_double), ("softcap", c_double),
-        ("causal", c_int), ("align", c_int), ("window", Window), ("keep_keys", c_int64), ("block_q", c_int64),
-        ("block_k", c_int64), ("page_size", c_int64), ("pages", c_int64),
-        ("listed_heads", c_int64), ("top_keys", c_int64), ("dropout", c_double),
+        ("causal", c_int), ("align", c_int), ("window", Window)] + [(n, c_int64) for n in (
+            "max_q_len", "max_kv_len", "keep_keys", "block_q", "block_k", "page_size", "pages", "listed_heads", "map_heads",
+            "map_rows", "top_keys")] + [("dropout", c_double),
         ("precision", c_int), ("scores", c_int), ("inputs", c_uint32), ("outputs", c_uint32)]
 
 
@@ -49,9 +49,8 @@ class AttnArgs(ctypes.Structure):
     _fields_ = [("size", c_size_t)] + [(n, View) for n in ("q", "k", "v", "out", "keep", "bias")] + [
         (n, c_void_p) for n in ("q_lens", "kv_lens", "offsets", "cu_seqlens_q", "cu_seqlens_k", "prefix_lens")] + [
         (n, View) for n in ("block_keep", "block_table", "slopes", "sinks", "gates")] + [
-        ("head_list", c_void_p), ("dropout_keep", View), ("dropout_seed", c_uint64), ("lse", View), ("probs", View),
-        ("scores", View),
-        ("stats", c_void_p)]
+        ("head_list", c_void_p), ("dropout_keep", View), ("dropout_seed", c_uint64), ("map_heads", c_void_p), ("map_rows", View),
+        ("lse", View), ("probs", View), ("scores", View), ("stats", c_void_p)]
 
 
 class AttnStats(ctypes.Structure):

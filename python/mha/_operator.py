@@ -20,7 +20,7 @@ _PRECISION = {None: 0, "f32": 0, "split": 1}
 _SCORES = {"raw": 0, "softcapped": 1, "biased": 2, "probs": 3}
 _LAYOUT = {"bhld": (0, 1, 2, 3), "blhd": (0, 2, 1, 3)}  # axes of a [B, H, L, D] view
 (KEEP, BIAS, Q_LENS, KV_LENS, CU_SEQLENS, PREFIX_LENS, BLOCK_KEEP, BLOCK_TABLE, SLOPES, SINKS, GATES, HEAD_LIST,
- DROPOUT_KEEP) = (1 << i for i in range(13))
+ DROPOUT_KEEP, MAP_HEADS, MAP_ROWS) = (1 << i for i in range(15))
 LSE, PROBS, STATS, SCORES, GRADS = 1, 2, 4, 8, 16
 
 
@@ -30,12 +30,14 @@ class _Call:
     def __init__(self, q, k, v, layout, packed, paged):
         self.desc, self.args = struct(AttnDesc), struct(AttnArgs)
         self.alive = []
-        self.axes = _choose("layout", layout, _LAYOUT)
-        self.packed = packed
-        self.q, self.k, self.v = (self._operand(x, n, packed) for x, n in ((q, "q"), (k, "k"), (v, "v")))
+        axes = _choose("layout", layout, _LAYOUT)
+        self.packed, self.packed_keys = packed, packed and not paged
+        self.axes, self.key_axes = _LAYOUT["blhd"] if packed else axes, _LAYOUT["blhd"] if self.packed_keys else axes
+        self.q = self._operand(q, "q", packed)
+        self.k, self.v = self._operand(k, "k", self.packed_keys), self._operand(v, "v", self.packed_keys)
         self._shapes(paged)
-        for name in ("q", "k", "v"):
-            setattr(self.args, name, getattr(self, name).view(self.axes))
+        for name, axes in (("q", self.axes), ("k", self.key_axes), ("v", self.key_axes)):
+            setattr(self.args, name, getattr(self, name).view(axes))
 
     def _operand(self, x, name, packed):
         a = operand(x, name)
@@ -46,7 +48,8 @@ class _Call:
         return a
 
     def _shapes(self, paged):
-        q, k, v = ([a.shape[x] for x in self.axes] for a in (self.q, self.k, self.v))
+        q = [self.q.shape[x] for x in self.axes]
+        k, v = ([a.shape[x] for x in self.key_axes] for a in (self.k, self.v))
         if k[:3] != v[:3] or (q[0] != k[0] and not paged) or q[3] != k[3]:
             raise ValueError(f"q {self.q.shape}, k {self.k.shape}, v {self.v.shape}: batch, key/value heads, keys or "
                              "head width differ")
@@ -59,8 +62,15 @@ class _Call:
 
     @property
     def rows(self):
+        """Batch, heads, rows and keys of what has both."""
         d = self.desc
-        return d.batch, d.heads, d.q_len, d.kv_len
+        return d.batch, d.heads, d.max_q_len or d.q_len, d.max_kv_len or d.kv_len
+
+    @property
+    def maps(self):
+        """The same of probs and scores."""
+        d, (batch, heads, rows, keys) = self.desc, self.rows
+        return batch, d.map_heads or d.listed_heads or heads, d.map_rows or rows, keys
 
     @property
     def results(self):
@@ -105,14 +115,14 @@ def _choose(name, value, table):
 def _prepare(q, k, v, *, scale=None, softcap=0.0, causal=False, align=None, offsets=None, window=(-1, -1), keep=None,
              bias=None, prefix_lens=None, q_lens=None, kv_lens=None, cu_seqlens_q=None, cu_seqlens_k=None,
              block_keep=None, block_size=None, slopes=None, sinks=None, gates=None, heads=None, dropout=0.0, seed=0, dropout_keep=None,
-             precision=None, block_table=None, layout="bhld"):
+             precision=None, block_table=None, map_heads=None, map_rows=None, layout="bhld"):
     packed = cu_seqlens_q is not None or cu_seqlens_k is not None
-    call_ = _Call(q, k, v, "blhd" if packed else layout, packed, block_table is not None)
+    call_ = _Call(q, k, v, layout, packed, block_table is not None)
     desc, args = call_.desc, call_.args
-    if block_table is not None:
-        _page(call_, block_table)
     if packed:
         _pack(call_, cu_seqlens_q, cu_seqlens_k)
+    if block_table is not None:
+        _page(call_, block_table)
     if scale is not None and not scale:
         raise ValueError(f"scale = {scale!r}: want a number other than 0, or None for 1/sqrt(head width)")
     desc.scale, desc.softcap, desc.causal = scale or 0.0, softcap, bool(causal)
@@ -146,17 +156,40 @@ def _prepare(q, k, v, *, scale=None, softcap=0.0, causal=False, align=None, offs
         if value is not None:
             call_.vector(flag, name, value)
     _rarer(call_, block_keep, block_size, heads)
+    _choose_maps(call_, map_heads, map_rows)
     return call_
 
 
 def _pack(call_, cu_seqlens_q, cu_seqlens_k):
-    if cu_seqlens_q is None or cu_seqlens_k is None:
-        raise ValueError("cu_seqlens_q and cu_seqlens_k go together")
+    """Keys are packed too, unless they lie in pages."""
+    if cu_seqlens_q is None or (cu_seqlens_k is None) == call_.packed_keys:
+        raise ValueError("cu_seqlens_q and cu_seqlens_k go together, except that keys in pages have no cu_seqlens_k")
     if len(cu_seqlens_q) < 2:
         raise ValueError(f"cu_seqlens_q: {len(cu_seqlens_q)} numbers; want one more than there are sequences")
     call_.desc.batch = len(cu_seqlens_q) - 1
-    for name, x in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
-        call_.give(CU_SEQLENS, name, lengths(x, len(cu_seqlens_q), name))
+    for name, longest, x in (("cu_seqlens_q", "max_q_len", cu_seqlens_q), ("cu_seqlens_k", "max_kv_len", cu_seqlens_k)):
+        if x is None:
+            continue
+        ends = lengths(x, len(cu_seqlens_q), name)
+        call_.give(CU_SEQLENS, name, ends)
+        setattr(call_.desc, longest, max(0, int(np.diff(ends).max())))
+
+
+def _choose_maps(call_, map_heads, map_rows):
+    """The heads of out, and the rows ([n], or [B, n] for each sequence) that probs and scores are to have."""
+    desc = call_.desc
+    if map_heads is not None:
+        chosen = np.ascontiguousarray(np.asarray(map_heads), dtype=np.int32)
+        desc.map_heads = len(chosen)
+        call_.give(MAP_HEADS, "map_heads", chosen)
+    if map_rows is not None:
+        chosen = np.ascontiguousarray(np.asarray(map_rows), dtype=np.int64)
+        if chosen.ndim not in (1, 2) or (chosen.ndim == 2 and len(chosen) != desc.batch):
+            raise ValueError(f"map_rows: shape {chosen.shape}, want (n,) or ({desc.batch}, n)")
+        desc.map_rows = chosen.shape[-1]
+        call_.alive.append(chosen)
+        stride = (ctypes.c_int64 * 4)(desc.map_rows if chosen.ndim == 2 else 0, 1, 0, 0)
+        call_.give(MAP_ROWS, "map_rows", View(chosen.ctypes.data, stride))
 
 
 def _page(call_, block_table):
@@ -181,7 +214,8 @@ def _rarer(call_, block_keep, block_size, heads):
             raise ValueError(f"block_size = {tuple(block_size)}: both must be positive")
         blocks = array(block_keep, "block_keep")
         call_.alive.append(blocks)
-        shape = (desc.batch, desc.heads, -(-desc.q_len // desc.block_q), -(-desc.kv_len // desc.block_k))
+        batch, heads_, rows, keys = call_.rows
+        shape = (batch, heads_, -(-rows // desc.block_q), -(-keys // desc.block_k))
         call_.give(BLOCK_KEEP, "block_keep", blocks.broadcast(shape, "block_keep"))
     if heads is not None:
         listed = np.ascontiguousarray(np.asarray(heads), dtype=np.int32)
@@ -197,6 +231,13 @@ def _output(call_, like, flag, name, dtype, shape, axes=(0, 1, 2, 3)):
     a.strides = a.strides + (0,) * (4 - len(a.strides))
     setattr(call_.args, name, a.view(axes))
     call_.alive.append(a)
+    return result
+
+
+def _map(call_, like, flag, name, dtype):
+    """probs or scores. What no sequence has is 0 (the library leaves it as it is)."""
+    result = _output(call_, like, flag, name, dtype, call_.maps)
+    result[...] = 0
     return result
 
 
@@ -218,8 +259,9 @@ def _described(function):
 def _stats(call_, like, real, top_keys):
     """Allocates all statistics, hands them to the call, returns them as a dict."""
     rows = call_.results
+    keys = (1 if call_.packed_keys else call_.desc.batch, rows[1], call_.desc.kv_len)
     kinds = {"row_entropy": (real, rows), "row_max": (real, rows), "row_argmax": (I64, rows),
-             "row_distance": (real, rows), "received": (real, rows[:2] + (call_.desc.kv_len,))}
+             "row_distance": (real, rows), "received": (real, keys)}
     if top_keys:
         kinds |= {"top_prob": (real, rows + (top_keys,)), "top_key": (I64, rows + (top_keys,))}
     call_.desc.outputs |= STATS
@@ -245,9 +287,14 @@ def attention(q, k, v, *, threads=None, return_lse=False, return_probs=False, re
     was not asked for. The description (scale, softcap, causal, align, offsets, window, keep, bias, q_lens, kv_lens ...)
     is the one of include/mha/attn.h; keep (True = may be seen) and bias broadcast from the right to [B, H, Lq, Lk].
     With block_table [B, n] of int, k and v are pages [pages, Hkv, page_size, D or Dv]; -1 is a dropped page.
+    With cu_seqlens_q and cu_seqlens_k the sequences are packed: q [Tq, H, D], k [Tk, Hkv, D], v [Tk, Hkv, Dv], and what has
+    rows and keys, like keep, bias and probs, is [B, H, rows of the longest, keys of the longest]. With block_table too,
+    only the queries are packed, and kv_lens says how many keys each sequence has.
     stats is a dict: row_entropy (bits), row_max, row_argmax (-1: sees no key), row_distance of each row, received by each
     key, and with top_keys=n the n greatest probabilities of each row, top_prob, and their keys, top_key.
-    scores="raw", "softcapped", "biased" or "probs" gives the scores [B, H, Lq, Lk] at that stage.
+    scores="raw", "softcapped", "biased" or "probs" gives the scores [B, H, Lq, Lk] at that stage. map_heads=[...] and
+    map_rows=[...] ([n], or [B, n] for each sequence; -1 is its last row) name the heads and rows that probs and scores
+    are to have, in that order; the others are not computed and take no memory.
     What the library cannot do yet is a ValueError that says so.
     """
     c = _prepare(q, k, v, **description)
@@ -258,27 +305,30 @@ def attention(q, k, v, *, threads=None, return_lse=False, return_probs=False, re
     out = _output(c, q, 0, "out", d.dtype, shape, c.axes)
     wide = F64 if d.dtype == F64 else F32
     lse = _output(c, q, LSE, "lse", wide, c.results) if return_lse else None
-    probs = _output(c, q, PROBS, "probs", wide, c.results + (d.kv_len,)) if return_probs else None
+    probs = _map(c, q, PROBS, "probs", wide) if return_probs else None
     stats = _stats(c, q, wide, top_keys) if return_stats else None
     written = None
     if scores is not None:
         d.scores = _choose("scores", scores, _SCORES)
-        written = _output(c, q, SCORES, "scores", wide, c.results + (d.kv_len,))
+        written = _map(c, q, SCORES, "scores", wide)
     call("mha_attention", context(threads), ctypes.byref(d), ctypes.byref(c.args))
     if c.packed:
         out = out[0]
         lse = None if lse is None else lse[0]
-        stats = None if stats is None else {name: x[0] for name, x in stats.items()}
+        stats = stats and {name: x if name == "received" and not c.packed_keys else x[0] for name, x in stats.items()}
     if return_lse or return_probs or return_stats or scores is not None:
         return Attention(out, lse, probs, stats, written)
     return out
 
 
 @_described
-def attention_plan(q, k, v, *, threads=None, return_lse=False, return_probs=False, return_stats=False, **description):
+def attention_plan(q, k, v, *, threads=None, return_lse=False, return_probs=False, return_stats=False, top_keys=0,
+                   scores=None, **description):
     """What attention() would do with these arguments: a dict with kernel, isa, workspace, flops, bytes, refused ..."""
     c = _prepare(q, k, v, **description)
-    c.desc.outputs = LSE * return_lse | PROBS * return_probs | STATS * return_stats
+    c.desc.outputs = LSE * return_lse | PROBS * return_probs | STATS * return_stats | SCORES * (scores is not None)
+    c.desc.top_keys = top_keys
+    c.desc.scores = 0 if scores is None else _choose("scores", scores, _SCORES)
     plan = c_void_p()
     call("mha_attn_plan_create", context(threads), ctypes.byref(c.desc), ctypes.byref(plan))
     try:

@@ -1,5 +1,6 @@
 /* bind.c - checks the arguments of one call and fills in their strides. Part of params.h: the rest trusts what it
  * leaves. */
+#include "attn/maps.h"
 #include "attn/params.h"
 #include "attn/stats.h"
 #include "base/error.h"
@@ -80,21 +81,20 @@ static void fold(const mha_attn_desc *d, mha_attn_args *a)
 
 static mha_status bind_extras(const mha_attn_desc *d, mha_attn_args *a, mha_error *err)
 {
-    const int64_t B = d->batch, H = d->heads;
+    const int64_t B = d->batch, H = d->heads, rows = d->max_q_len, keys = d->max_kv_len;
     struct {
         uint32_t input;
         size_t size;
         mha__operand view;
-    } inputs[] = {
-        {MHA_ATTN_KEEP, 1, {"keep", a->keep, {B, H, d->q_len, d->keep_keys}, true}},
-        {MHA_ATTN_BIAS, mha_dtype_size(d->bias_dtype), {"bias", a->bias, {B, H, d->q_len, d->kv_len}, true}},
-        {MHA_ATTN_BLOCK_KEEP,
-         1,
-         {"block_keep", a->block_keep, {B, H, blocks(d->q_len, d->block_q), blocks(d->kv_len, d->block_k)}, true}},
-        {MHA_ATTN_DROPOUT_KEEP, 1, {"dropout_keep", a->dropout_keep, {B, H, d->q_len, d->kv_len}, true}},
-        {MHA_ATTN_SLOPES, sizeof(float), {"slopes", a->slopes, {B, H, 1, 1}, true}},
-        {MHA_ATTN_SINKS, sizeof(float), {"sinks", a->sinks, {B, H, 1, 1}, true}},
-        {MHA_ATTN_GATES, sizeof(float), {"gates", a->gates, {B, H, 1, 1}, true}}};
+    } inputs[] = {{MHA_ATTN_KEEP, 1, {"keep", a->keep, {B, H, rows, d->keep_keys}, true}},
+                  {MHA_ATTN_BIAS, mha_dtype_size(d->bias_dtype), {"bias", a->bias, {B, H, rows, keys}, true}},
+                  {MHA_ATTN_BLOCK_KEEP,
+                   1,
+                   {"block_keep", a->block_keep, {B, H, blocks(rows, d->block_q), blocks(keys, d->block_k)}, true}},
+                  {MHA_ATTN_DROPOUT_KEEP, 1, {"dropout_keep", a->dropout_keep, {B, H, rows, keys}, true}},
+                  {MHA_ATTN_SLOPES, sizeof(float), {"slopes", a->slopes, {B, H, 1, 1}, true}},
+                  {MHA_ATTN_SINKS, sizeof(float), {"sinks", a->sinks, {B, H, 1, 1}, true}},
+                  {MHA_ATTN_GATES, sizeof(float), {"gates", a->gates, {B, H, 1, 1}, true}}};
     for (size_t n = 0; n < sizeof inputs / sizeof *inputs; n++)
         if (d->inputs & inputs[n].input) {
             MHA__TRY(mha__operand_bind(&inputs[n].view, err));
@@ -107,90 +107,11 @@ static mha_status bind_results(const mha_attn_desc *d, size_t size, mha_attn_arg
 {
     const int64_t results = d->inputs & MHA_ATTN_CU_SEQLENS ? 1 : d->batch;
     const int64_t lse[4] = {results, d->listed_heads, d->q_len, 1};
-    const int64_t probs[4] = {results, d->listed_heads, d->q_len, d->kv_len};
+    int64_t map[4];
+    mha__maps_extent(d, map);
     if (d->outputs & MHA_ATTN_LSE) MHA__TRY(mha__bind_output("lse", &a->lse, lse, 3, size, err));
-    if (d->outputs & MHA_ATTN_PROBS) MHA__TRY(mha__bind_output("probs", &a->probs, probs, 4, size, err));
-    if (d->outputs & MHA_ATTN_SCORES) MHA__TRY(mha__bind_output("scores", &a->scores, probs, 4, size, err));
-    return MHA_OK;
-}
-
-/* ---- lengths ---- */
-
-/* No longer than the sequence, of which `cu` or `longest` says the length. */
-static mha_status check_lengths(const char *name, const int64_t *lens, int64_t count, const int64_t *cu,
-                                int64_t longest, mha_error *err)
-{
-    if (!lens) return mha__fail(err, MHA_ERR_ARG, "%s is NULL", name);
-    for (int64_t b = 0; b < count; b++) {
-        const int64_t most = cu ? cu[b + 1] - cu[b] : longest;
-        if (lens[b] < 0 || lens[b] > most)
-            return mha__fail(err, MHA_ERR_ARG, "%s[%" PRId64 "] = %" PRId64 ": must be from 0 to %" PRId64, name, b,
-                             lens[b], most);
-    }
-    return MHA_OK;
-}
-
-/* Ascending from 0 to the number of packed rows. */
-static mha_status check_packing(const char *name, const int64_t *cu, int64_t count, int64_t total, mha_error *err)
-{
-    if (!cu) return mha__fail(err, MHA_ERR_ARG, "%s is NULL", name);
-    if (cu[0] != 0) return mha__fail(err, MHA_ERR_ARG, "%s[0] = %" PRId64 ": must be 0", name, cu[0]);
-    for (int64_t b = 0; b < count; b++)
-        if (cu[b + 1] < cu[b])
-            return mha__fail(err, MHA_ERR_ARG,
-                             "%s[%" PRId64 "] = %" PRId64 ": must not be below the %" PRId64 " before it", name, b + 1,
-                             cu[b + 1], cu[b]);
-    if (cu[count] == total) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "%s[%" PRId64 "] = %" PRId64 ": must be the length of all, %" PRId64, name,
-                     count, cu[count], total);
-}
-
-static mha_status check_head_list(const mha_attn_desc *d, const int32_t *list, mha_error *err)
-{
-    if (!list) return mha__fail(err, MHA_ERR_ARG, "head_list is NULL");
-    for (int64_t n = 0; n < d->listed_heads; n++)
-        if (list[n] < 0 || list[n] >= d->heads)
-            return mha__fail(err, MHA_ERR_ARG, "head_list[%" PRId64 "] = %" PRId32 ": must be from 0 to %" PRId64, n,
-                             list[n], d->heads - 1);
-    return MHA_OK;
-}
-
-/* Without an align, a position is only clear where queries and keys are as many. */
-static mha_status check_align(const mha__call *call, mha_error *err)
-{
-    const mha_attn_args *a = &call->args;
-    for (int64_t b = 0; b < call->plan->desc.batch; b++) {
-        const int64_t queries = a->q_lens ? a->q_lens[b] : mha__rows_of(call, b);
-        const int64_t keys = a->kv_lens ? a->kv_lens[b] : mha__keys_of(call, b);
-        if (queries != keys)
-            return mha__fail(err, MHA_ERR_ARG,
-                             "align is unset, but it matters: sequence %" PRId64 " has %" PRId64 " queries and %" PRId64
-                             " keys, and causal, window or slopes are on",
-                             b, queries, keys);
-    }
-    return MHA_OK;
-}
-
-static mha_status bind_lengths(mha__call *call, mha_error *err)
-{
-    const mha_attn_plan *plan = call->plan;
-    const mha_attn_desc *d = &plan->desc;
-    mha_attn_args *a = &call->args;
-    const uint32_t in = d->inputs;
-    if (!(in & MHA_ATTN_Q_LENS)) a->q_lens = NULL;
-    if (!(in & MHA_ATTN_KV_LENS)) a->kv_lens = NULL;
-    if (!(in & MHA_ATTN_PREFIX_LENS)) a->prefix_lens = NULL;
-    if (!plan->packed) a->cu_seqlens_q = a->cu_seqlens_k = NULL;
-    const int64_t *cu_q = a->cu_seqlens_q, *cu_k = a->cu_seqlens_k, B = d->batch;
-    if (plan->packed) MHA__TRY(check_packing("cu_seqlens_q", cu_q, B, d->q_len, err));
-    if (plan->packed) MHA__TRY(check_packing("cu_seqlens_k", cu_k, B, d->kv_len, err));
-    if (in & MHA_ATTN_Q_LENS) MHA__TRY(check_lengths("q_lens", a->q_lens, B, cu_q, d->q_len, err));
-    if (in & MHA_ATTN_KV_LENS) MHA__TRY(check_lengths("kv_lens", a->kv_lens, B, cu_k, d->kv_len, err));
-    if (in & MHA_ATTN_PREFIX_LENS) MHA__TRY(check_lengths("prefix_lens", a->prefix_lens, B, cu_k, d->kv_len, err));
-    if (in & MHA_ATTN_HEAD_LIST) MHA__TRY(check_head_list(d, a->head_list, err));
-    if (d->align == MHA_ALIGN_OFFSETS && (plan->positional || (d->outputs & MHA_ATTN_STATS)) && !a->offsets)
-        return mha__fail(err, MHA_ERR_ARG, "offsets is NULL, but align is MHA_ALIGN_OFFSETS");
-    if (d->align == MHA_ALIGN_UNSET && plan->positional) MHA__TRY(check_align(call, err));
+    if (d->outputs & MHA_ATTN_PROBS) MHA__TRY(mha__bind_output("probs", &a->probs, map, 4, size, err));
+    if (d->outputs & MHA_ATTN_SCORES) MHA__TRY(mha__bind_output("scores", &a->scores, map, 4, size, err));
     return MHA_OK;
 }
 
@@ -234,7 +155,7 @@ mha_status mha__attn_bind_inputs(const mha_attn_plan *plan, const mha_attn_args 
         return mha__fail(err, MHA_ERR_ARG, "args.size = %zu: must be sizeof(mha_attn_args) = %zu", args->size,
                          sizeof *args);
     *call = (mha__call){.plan = plan, .args = *args};
-    MHA__TRY(bind_lengths(call, err));
+    MHA__TRY(mha__bind_lengths(call, err));
     if (plan->desc.inputs & MHA_ATTN_BLOCK_TABLE) MHA__TRY(bind_block_table(&plan->desc, &call->args, err));
     MHA__TRY(bind_qkv(plan, &call->args, err));
     return bind_extras(&plan->desc, &call->args, err);
@@ -248,6 +169,7 @@ mha_status mha__attn_bind(const mha_attn_plan *plan, const mha_attn_args *args, 
     call->workspace = workspace;
     MHA__TRY(bind_out(plan, &call->args, err));
     MHA__TRY(bind_results(&plan->desc, plan->kernels->real_size, &call->args, err));
+    MHA__TRY(mha__maps_bind(call, err));
     if (plan->desc.outputs & MHA_ATTN_STATS) MHA__TRY(mha__stats_bind(plan, &call->args, &call->stats, err));
     if (plan->folded) fold(&plan->desc, &call->args);
     return MHA_OK;

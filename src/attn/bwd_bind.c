@@ -133,6 +133,9 @@ mha_status mha__bwd_bind(const mha_attn_plan *plan, const mha_attn_args *args, c
     if (grads->size != sizeof *grads)
         return mha__fail(err, MHA_ERR_ARG, "grads.size = %zu: must be sizeof(mha_attn_grads) = %zu", grads->size,
                          sizeof *grads);
+    if (plan->packed && grads->dbias.data)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "grads.dbias = %p: that of packed sequences is not supported yet",
+                         grads->dbias.data);
     MHA__TRY(mha__attn_check_workspace(workspace, workspace_bytes, mha_attn_plan_workspace(plan), err));
     MHA__TRY(mha__attn_bind_inputs(plan, args, &call->call, err));
     call->call.workspace = workspace;

@@ -73,8 +73,11 @@ mha_status mha_cache_bind(mha_cache *c, int64_t sequence, const int64_t *q_lens,
     if (!desc) return mha__fail(err, MHA_ERR_ARG, "desc is NULL");
     if (!args) return mha__fail(err, MHA_ERR_ARG, "args is NULL");
     if (desc->q_len < 0) return mha__fail(err, MHA_ERR_ARG, "desc.q_len = %" PRId64 ": must be 0 or more", desc->q_len);
+    const int64_t *cu = desc->inputs & MHA_ATTN_CU_SEQLENS ? args->cu_seqlens_q : NULL;
+    if ((desc->inputs & MHA_ATTN_CU_SEQLENS) && !cu) return mha__fail(err, MHA_ERR_ARG, "args.cu_seqlens_q is NULL");
     for (int64_t b = first; b < end; b++) {
-        const int64_t rows = q_lens ? q_lens[b - first] : desc->q_len;
+        const int64_t there = cu ? cu[b - first + 1] - cu[b - first] : desc->q_len;
+        const int64_t rows = q_lens ? q_lens[b - first] : there;
         if (rows < 0 || rows > desc->q_len)
             return mha__fail(err, MHA_ERR_ARG, "q_lens[%" PRId64 "] = %" PRId64 ": must be from 0 to q_len = %" PRId64,
                              b - first, rows, desc->q_len);

@@ -1,6 +1,5 @@
 /* describe.c - what a plan says about itself: one list of facts, printed as sentences or as JSON. */
-#include "attn/plan.h"
-
+#include "attn/maps.h"
 #include "base/q8.h"
 #include <inttypes.h>
 #include <stdarg.h>
@@ -43,6 +42,22 @@ static const char *why_not_folded(const mha_attn_desc *d)
     return "an input or output goes by heads";
 }
 
+/* What is written besides out, and how much of the maps. */
+static const struct {
+    uint32_t output;
+    const char *name;
+    bool is_map;
+} outputs[] = {{MHA_ATTN_LSE, "lse", false},
+               {MHA_ATTN_PROBS, "probs", true},
+               {MHA_ATTN_STATS, "stats", false},
+               {MHA_ATTN_SCORES, "scores", true}};
+
+static const char *scores_name(const mha_attn_desc *d)
+{
+    static const char *const names[] = {"raw", "softcapped", "biased", "probs"};
+    return names[d->scores];
+}
+
 static const char *why_not_pairs(const mha_attn_plan *plan)
 {
     return plan->kernels->pairs ? "q, k and v are not all bf16" : "the kernels of this ISA have no such products";
@@ -78,12 +93,30 @@ static int refused_paths(const mha_attn_plan *plan, path paths[MHA__ISAS + 4])
 static double bytes_of(const mha_attn_plan *plan)
 {
     const mha_attn_desc *d = &plan->desc;
-    const double batch = plan->packed ? 1 : (double)d->batch;
-    const double queries = (double)d->listed_heads * (double)d->q_len, keys = (double)d->kv_heads * (double)d->kv_len;
+    const double sequences = plan->packed ? 1 : (double)d->batch, caches = plan->packed_keys ? 1 : (double)d->batch;
+    const double queries = sequences * (double)d->listed_heads * (double)d->q_len;
+    const double keys = caches * (double)d->kv_heads * (double)d->kv_len;
     const double wide = (double)(d->head_dim + d->v_head_dim);
     const double elements =
         (double)(mha__element_count(d->kv_dtype, d->head_dim) + mha__element_count(d->kv_dtype, d->v_head_dim));
-    return batch * ((double)plan->q.size * queries * wide + (double)plan->kv.size * keys * elements);
+    return (double)plan->q.size * queries * wide + (double)plan->kv.size * keys * elements;
+}
+
+static void sentences_of_outputs(text *t, const mha_attn_desc *d)
+{
+    int64_t map[4];
+    mha__maps_extent(d, map);
+    const bool again = d->outputs & (MHA_ATTN_PROBS | MHA_ATTN_STATS | MHA_ATTN_SCORES);
+    say(t, "written: out");
+    for (size_t n = 0; n < sizeof outputs / sizeof *outputs; n++) {
+        if (!(d->outputs & outputs[n].output)) continue;
+        say(t, ", %s", outputs[n].name);
+        if (outputs[n].output == MHA_ATTN_SCORES) say(t, " (%s)", scores_name(d));
+        if (outputs[n].output == MHA_ATTN_STATS && d->top_keys) say(t, " (%" PRId64 " top keys)", d->top_keys);
+        if (outputs[n].is_map)
+            say(t, " [%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "]", map[0], map[1], map[2], map[3]);
+    }
+    say(t, again ? "; the scores of their rows are computed once more\n" : "\n");
 }
 
 /* Without those for dbias. */
@@ -129,9 +162,28 @@ static void sentences(text *t, const mha_attn_plan *plan, const path *paths, int
         plan->folded ? ", each of all heads of a group," : "", plan->parts, plan->workers);
     say(t, "workspace: %zu bytes\n", mha_attn_plan_workspace(plan));
     say(t, "cost: %.4g operations unmasked, %.4g bytes read and written\n", mha__plan_flops(plan), bytes_of(plan));
+    sentences_of_outputs(t, &plan->desc);
     backward_sentence(t, plan);
     for (int i = 0; i < count; i++)
         say(t, "not taken: %s: %s\n", paths[i].name, paths[i].reason);
+}
+
+static void json_of_outputs(text *t, const mha_attn_desc *d)
+{
+    int64_t map[4];
+    mha__maps_extent(d, map);
+    say(t, "\"outputs\": {\"out\": true");
+    for (size_t n = 0; n < sizeof outputs / sizeof *outputs; n++) {
+        if (!(d->outputs & outputs[n].output)) continue;
+        say(t, ", \"%s\": ", outputs[n].name);
+        if (outputs[n].is_map)
+            say(t, "[%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "]", map[0], map[1], map[2], map[3]);
+        else
+            say(t, "true");
+    }
+    if (d->outputs & MHA_ATTN_SCORES) say(t, ", \"stage\": \"%s\"", scores_name(d));
+    if (d->outputs & MHA_ATTN_STATS) say(t, ", \"top_keys\": %" PRId64, d->top_keys);
+    say(t, "}, ");
 }
 
 static void json_object(text *t, const mha_attn_plan *plan, const path *paths, int count)
@@ -144,6 +196,7 @@ static void json_object(text *t, const mha_attn_plan *plan, const path *paths, i
     say(t, "\"tasks\": %" PRId64 ", \"folded\": %s, \"parts\": %" PRId64 ", \"threads\": %d, \"workspace\": %zu, ",
         plan->tasks, plan->folded ? "true" : "false", plan->parts, plan->workers, mha_attn_plan_workspace(plan));
     say(t, "\"flops\": %.0f, \"bytes\": %.0f, ", mha__plan_flops(plan), bytes_of(plan));
+    json_of_outputs(t, &plan->desc);
     backward_object(t, plan);
     say(t, "\"refused\": [");
     for (int i = 0; i < count; i++)

@@ -5,6 +5,7 @@
  */
 #include "attn/params.h"
 
+#include "attn/maps.h"
 #include "base/error.h"
 #include "base/size.h"
 #include <inttypes.h>
@@ -35,6 +36,20 @@ static mha_status check_sizes(const mha_attn_desc *d, mha_error *err)
     return MHA_OK;
 }
 
+/* How long a sequence may be is only a question where they are packed. */
+static mha_status check_longest(const mha_attn_desc *d, mha_error *err)
+{
+    const bool packed = d->inputs & MHA_ATTN_CU_SEQLENS, paged = d->inputs & MHA_ATTN_BLOCK_TABLE;
+    if (d->max_q_len < 0) return bad_int(err, "max_q_len", d->max_q_len, "0 (as q_len) or positive");
+    if (d->max_kv_len < 0) return bad_int(err, "max_kv_len", d->max_kv_len, "0 (as kv_len) or positive");
+    if (!packed && d->max_q_len > 0) return bad_int(err, "max_q_len", d->max_q_len, "0 without MHA_ATTN_CU_SEQLENS");
+    if (!packed && d->max_kv_len > 0) return bad_int(err, "max_kv_len", d->max_kv_len, "0 without MHA_ATTN_CU_SEQLENS");
+    if (paged && d->max_kv_len > 0)
+        return bad_int(err, "max_kv_len", d->max_kv_len,
+                       "0 with MHA_ATTN_BLOCK_TABLE: kv_len is that of each sequence");
+    return MHA_OK;
+}
+
 /* Counts of bytes of every operand must fit; masks and biases are checked like probabilities only in what they
  * broadcast to, which is never stored. */
 static mha_status check_products(const mha_attn_desc *d, mha_error *err)
@@ -43,7 +58,6 @@ static mha_status check_products(const mha_attn_desc *d, mha_error *err)
     const int64_t rows[] = {d->batch, d->heads, mha__max64(d->q_len, 1), widest};
     const int64_t keys[] = {d->batch, d->kv_heads, mha__max64(d->kv_len, 1), widest};
     const int64_t paged[] = {mha__max64(d->pages, 1), d->kv_heads, mha__max64(d->page_size, 1), widest};
-    const int64_t probs[] = {d->batch, d->heads, mha__max64(d->q_len, 1), mha__max64(d->kv_len, 1)};
     size_t bytes;
     if (!mha__bytes(rows, 4, sizeof(double), &bytes) || bytes > PTRDIFF_MAX)
         return mha__fail(err, MHA_ERR_ARG,
@@ -66,12 +80,14 @@ static mha_status check_products(const mha_attn_desc *d, mha_error *err)
                          "stats of batch * heads * length * top_keys = %" PRId64 " * %" PRId64 " * %" PRId64
                          " * %" PRId64 " numbers overflow",
                          d->batch, d->heads, stats[2], stats[3]);
+    int64_t map[4];
+    mha__maps_extent(d, map);
     if ((d->outputs & (MHA_ATTN_PROBS | MHA_ATTN_SCORES)) &&
-        (!mha__bytes(probs, 4, sizeof(double), &bytes) || bytes > PTRDIFF_MAX))
+        (!mha__bytes(map, 4, sizeof(double), &bytes) || bytes > PTRDIFF_MAX))
         return mha__fail(err, MHA_ERR_ARG,
                          "probs or scores of batch * heads * q_len * kv_len = %" PRId64 " * %" PRId64 " * %" PRId64
                          " * %" PRId64 " numbers overflow",
-                         d->batch, d->heads, d->q_len, d->kv_len);
+                         map[0], map[1], map[2], map[3]);
     return MHA_OK;
 }
 
@@ -105,14 +121,16 @@ static mha_status check_masks(const mha_attn_desc *d, mha_error *err)
         return bad_int(err, "window.left", d->window.left, "-1 (open) or a number of keys");
     if (d->window.on && d->window.right < -1)
         return bad_int(err, "window.right", d->window.right, "-1 (open) or a number of keys");
-    if (d->align == MHA_ALIGN_UNSET && mha__attn_positional(d) && d->q_len != d->kv_len)
+    const bool comparable = !(d->inputs & MHA_ATTN_CU_SEQLENS) || !(d->inputs & MHA_ATTN_BLOCK_TABLE);
+    if (d->align == MHA_ALIGN_UNSET && mha__attn_positional(d) && d->q_len != d->kv_len && comparable)
         return mha__fail(err, MHA_ERR_ARG,
                          "align is unset, but it matters: q_len = %" PRId64 ", kv_len = %" PRId64
                          ", and causal, window or slopes are on",
                          d->q_len, d->kv_len);
-    if (d->keep_keys < 0 || d->keep_keys > d->kv_len)
-        return mha__fail(err, MHA_ERR_ARG, "keep_keys = %" PRId64 ": must be from 0 (all) to kv_len = %" PRId64,
-                         d->keep_keys, d->kv_len);
+    const int64_t keys = d->max_kv_len ? d->max_kv_len : d->kv_len;
+    if (d->keep_keys < 0 || d->keep_keys > keys)
+        return mha__fail(err, MHA_ERR_ARG, "keep_keys = %" PRId64 ": must be from 0 (all) to %s = %" PRId64,
+                         d->keep_keys, d->max_kv_len ? "max_kv_len" : "kv_len", keys);
     if (d->keep_keys > 0 && !(d->inputs & MHA_ATTN_KEEP))
         return mha__fail(err, MHA_ERR_ARG, "keep_keys = %" PRId64 ", but inputs lacks MHA_ATTN_KEEP", d->keep_keys);
     return MHA_OK;
@@ -129,20 +147,22 @@ static mha_status check_dtype(const char *field, mha_dtype dtype, bool cache, mh
 }
 
 /* X(flag, what is not built yet: NULL if it is). */
-#define INPUT_FLAGS(X)            \
-    X(MHA_ATTN_KEEP, NULL)        \
-    X(MHA_ATTN_BIAS, NULL)        \
-    X(MHA_ATTN_Q_LENS, NULL)      \
-    X(MHA_ATTN_KV_LENS, NULL)     \
-    X(MHA_ATTN_CU_SEQLENS, NULL)  \
-    X(MHA_ATTN_PREFIX_LENS, NULL) \
-    X(MHA_ATTN_BLOCK_KEEP, NULL)  \
-    X(MHA_ATTN_BLOCK_TABLE, NULL) \
-    X(MHA_ATTN_SLOPES, NULL)      \
-    X(MHA_ATTN_SINKS, NULL)       \
-    X(MHA_ATTN_GATES, NULL)       \
-    X(MHA_ATTN_HEAD_LIST, NULL)   \
-    X(MHA_ATTN_DROPOUT_KEEP, NULL)
+#define INPUT_FLAGS(X)             \
+    X(MHA_ATTN_KEEP, NULL)         \
+    X(MHA_ATTN_BIAS, NULL)         \
+    X(MHA_ATTN_Q_LENS, NULL)       \
+    X(MHA_ATTN_KV_LENS, NULL)      \
+    X(MHA_ATTN_CU_SEQLENS, NULL)   \
+    X(MHA_ATTN_PREFIX_LENS, NULL)  \
+    X(MHA_ATTN_BLOCK_KEEP, NULL)   \
+    X(MHA_ATTN_BLOCK_TABLE, NULL)  \
+    X(MHA_ATTN_SLOPES, NULL)       \
+    X(MHA_ATTN_SINKS, NULL)        \
+    X(MHA_ATTN_GATES, NULL)        \
+    X(MHA_ATTN_HEAD_LIST, NULL)    \
+    X(MHA_ATTN_DROPOUT_KEEP, NULL) \
+    X(MHA_ATTN_MAP_HEADS, NULL)    \
+    X(MHA_ATTN_MAP_ROWS, NULL)
 #define OUTPUT_FLAGS(X)      \
     X(MHA_ATTN_LSE, NULL)    \
     X(MHA_ATTN_PROBS, NULL)  \
@@ -201,6 +221,20 @@ static mha_status check_head_list(const mha_attn_desc *d, mha_error *err)
                      d->listed_heads, d->heads);
 }
 
+/* A list of the heads or rows of maps, the maps themselves, and its number of entries go together. */
+static mha_status check_map_list(const char *field, int64_t entries, uint32_t flag, const char *flag_name,
+                                 const mha_attn_desc *d, mha_error *err)
+{
+    if (!(d->inputs & flag) && entries != 0)
+        return mha__fail(err, MHA_ERR_ARG, "%s = %" PRId64 ": must be 0 without %s", field, entries, flag_name);
+    if (!(d->inputs & flag)) return MHA_OK;
+    if (entries < 1)
+        return mha__fail(err, MHA_ERR_ARG, "%s = %" PRId64 ": must be positive with %s", field, entries, flag_name);
+    if (d->outputs & (MHA_ATTN_PROBS | MHA_ATTN_SCORES)) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "%s = %" PRId64 ", but outputs lacks MHA_ATTN_PROBS and MHA_ATTN_SCORES", field,
+                     entries);
+}
+
 static mha_status check_extras(const mha_attn_desc *d, mha_error *err)
 {
     MHA__TRY(check_flags("inputs", d->inputs, input_flags, INPUTS, err));
@@ -212,6 +246,8 @@ static mha_status check_extras(const mha_attn_desc *d, mha_error *err)
     MHA__TRY(check_block("block_k", d->block_k, d, err));
     MHA__TRY(check_pages(d, err));
     MHA__TRY(check_head_list(d, err));
+    MHA__TRY(check_map_list("map_heads", d->map_heads, MHA_ATTN_MAP_HEADS, "MHA_ATTN_MAP_HEADS", d, err));
+    MHA__TRY(check_map_list("map_rows", d->map_rows, MHA_ATTN_MAP_ROWS, "MHA_ATTN_MAP_ROWS", d, err));
     if (d->top_keys < 0 || d->top_keys > TOP_KEYS_MAX) return bad_int(err, "top_keys", d->top_keys, "0 to 32");
     if (d->top_keys > 0 && !(d->outputs & MHA_ATTN_STATS))
         return bad_int(err, "top_keys", d->top_keys, "0, as outputs lacks MHA_ATTN_STATS");
@@ -239,30 +275,11 @@ static mha_status refuse_flags(uint32_t value, const struct flag *flags, int cou
     return MHA_OK;
 }
 
-/* What has a query axis and a key axis has no plain meaning when every sequence has axes of its own. */
-static mha_status check_packed(const mha_attn_desc *d, mha_error *err)
-{
-    const uint32_t inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS | MHA_ATTN_BLOCK_KEEP | MHA_ATTN_DROPOUT_KEEP;
-    if (!(d->inputs & MHA_ATTN_CU_SEQLENS)) return MHA_OK;
-    if (d->inputs & inputs)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "MHA_ATTN_CU_SEQLENS: packed sequences with keep, bias, block_keep or dropout_keep are not "
-                         "supported (inputs = 0x%" PRIx32 ")",
-                         d->inputs);
-    if (d->inputs & MHA_ATTN_BLOCK_TABLE)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "MHA_ATTN_CU_SEQLENS: packed sequences in pages are not supported");
-    if (d->outputs & (MHA_ATTN_PROBS | MHA_ATTN_SCORES))
-        return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "MHA_ATTN_CU_SEQLENS: probs and scores of packed sequences are not supported");
-    return MHA_OK;
-}
-
 /* `d` has its default types filled in. */
 static mha_status check_built(const mha_attn_desc *d, mha_error *err)
 {
     MHA__TRY(refuse_flags(d->inputs, input_flags, INPUTS, err));
     MHA__TRY(refuse_flags(d->outputs, output_flags, OUTPUTS, err));
-    MHA__TRY(check_packed(d, err));
     if ((d->kv_dtype == MHA_F64) != (d->dtype == MHA_F64))
         return refuse(err, "kv_dtype", mha_dtype_name(d->kv_dtype), "f64 beside another type is");
     if ((d->inputs & MHA_ATTN_BIAS) && (d->bias_dtype == MHA_F64) != (d->dtype == MHA_F64))
@@ -285,7 +302,9 @@ static void fill_defaults(mha_attn_desc *d)
     if (d->kv_dtype == MHA_DTYPE_DEFAULT) d->kv_dtype = d->dtype;
     if (d->bias_dtype == MHA_DTYPE_DEFAULT) d->bias_dtype = d->dtype == MHA_F64 ? MHA_F64 : MHA_F32;
     if (d->scale == 0) d->scale = 1 / sqrt((double)d->head_dim);
-    if (d->keep_keys == 0) d->keep_keys = d->kv_len;
+    if (d->max_q_len == 0) d->max_q_len = d->q_len;
+    if (d->max_kv_len == 0) d->max_kv_len = d->kv_len;
+    if (d->keep_keys == 0) d->keep_keys = d->max_kv_len;
     if (!d->window.on) d->window = (mha_window){0, -1, -1};
 }
 
@@ -297,6 +316,7 @@ mha_status mha__attn_resolve(const mha_attn_desc *desc, mha_attn_desc *resolved,
                          sizeof *desc);
     mha_attn_desc d = *desc;
     MHA__TRY(check_sizes(&d, err));
+    MHA__TRY(check_longest(&d, err));
     MHA__TRY(check_numbers(&d, err));
     MHA__TRY(check_masks(&d, err));
     MHA__TRY(check_extras(&d, err));

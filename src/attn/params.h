@@ -6,8 +6,8 @@
 #include "attn/plan.h"
 
 /* Checks `desc` and copies it with every default filled in: kv_heads, listed_heads, v_head_dim, dtypes, scale,
- * keep_keys; a window that is off is {0, -1, -1}. MHA_ERR_ARG for what makes no sense, then MHA_ERR_UNSUPPORTED for
- * what is not built. */
+ * max_q_len, max_kv_len, keep_keys; a window that is off is {0, -1, -1}. MHA_ERR_ARG for what makes no sense, then
+ * MHA_ERR_UNSUPPORTED for what is not built. */
 mha_status mha__attn_resolve(const mha_attn_desc *desc, mha_attn_desc *resolved, mha_error *err);
 
 /* True if a row's position among the keys decides what it sees. */
@@ -20,6 +20,9 @@ mha_status mha__attn_bind(const mha_attn_plan *plan, const mha_attn_args *args, 
 /* The part of it that forward and backward share: all but out and the other results, and the workspace. */
 mha_status mha__attn_bind_inputs(const mha_attn_plan *plan, const mha_attn_args *args, mha__call *call, mha_error *err);
 mha_status mha__attn_check_workspace(const void *workspace, size_t bytes, size_t need, mha_error *err);
+
+/* Those about lengths, packing and the list of heads (lengths.c). */
+mha_status mha__bind_lengths(mha__call *call, mha_error *err);
 
 /* q, k and v of a call as operands. */
 void mha__attn_operands(const mha_attn_plan *plan, const mha_attn_args *args, mha__operand qkv[3]);

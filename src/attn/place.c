@@ -38,14 +38,16 @@ mha__call mha__place_alone(const mha__call *call, int64_t b)
     mha__call c = *call;
     mha_attn_args *a = &c.args;
     const mha_attn_plan *plan = call->plan;
-    const int64_t row = a->cu_seqlens_q[b], key = a->cu_seqlens_k[b];
+    const int64_t row = a->cu_seqlens_q[b];
+    c.first_key = plan->packed_keys ? a->cu_seqlens_k[b] : b * plan->desc.kv_len;
     move(&a->q, plan->q.size, row);
-    move(&a->k, plan->kv.size, key);
-    move(&a->v, plan->kv.size, key);
+    if (plan->packed_keys) {
+        move(&a->k, plan->kv.size, c.first_key);
+        move(&a->v, plan->kv.size, c.first_key);
+    }
     move_out(&a->out, plan->q.size, row);
     move_out(&a->lse, plan->kernels->real_size, row);
     mha__stats_move(&c.stats, plan->kernels->real_size, row);
-    c.first_key = key;
     return c;
 }
 

@@ -9,7 +9,7 @@
  * sequence. */
 const mha__call *mha__place(const mha__call *call, int64_t task, mha__rows *rows, mha__call *own);
 
-/* A call of which packed sequence b is all that q, k, v, out and lse hold. */
+/* A call of which packed sequence b is all that the packed views hold. Views with an entry for each sequence stay. */
 mha__call mha__place_alone(const mha__call *call, int64_t b);
 
 #endif

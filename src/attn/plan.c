@@ -67,10 +67,12 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
     plan->pairs = plan->q.half == MHA__BF16 && plan->kv.half == MHA__BF16 ? plan->kernels->pairs : NULL;
     plan->folded = is_folded(d);
     plan->packed = (d->inputs & MHA_ATTN_CU_SEQLENS) != 0;
+    plan->packed_keys = plan->packed && !(d->inputs & MHA_ATTN_BLOCK_TABLE);
     plan->group = plan->folded ? 1 : d->heads / d->kv_heads;
     plan->heads = plan->folded ? d->kv_heads : d->listed_heads;
     plan->rows = plan->folded ? d->heads / d->kv_heads : d->q_len;
-    plan->tiles = plan->packed ? d->q_len / MHA__TILE_Q + d->batch : mha__ceil_div(plan->rows, MHA__TILE_Q);
+    plan->tiles = mha__ceil_div(plan->rows, MHA__TILE_Q);
+    if (plan->packed && d->q_len > 0) plan->tiles = d->q_len / MHA__TILE_Q + d->batch;
     plan->tasks = (plan->packed ? 1 : d->batch) * plan->heads * plan->tiles;
     plan->levels = levels_of(d->kv_len);
     plan->o_stride = mha__round_up(d->v_head_dim, plan->kernels->nr);

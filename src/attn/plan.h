@@ -48,7 +48,8 @@ struct mha_attn_plan {
     int workers;         /* threads that may take part: 1 where the work is too small to wake anybody */
     int levels;          /* partial results that may wait to be merged */
     int64_t o_stride;    /* of a row of a partial result: Dv rounded up to whole panels */
-    bool packed;         /* sequences lie one after another */
+    bool packed;         /* sequences lie one after another: rows, and also keys unless these are in pages */
+    bool packed_keys;
     bool positional;     /* causal or a window: rows have positions */
     size_t worker_bytes; /* of scratch memory; see scratch.c */
     mha__bwd_plan bwd;   /* zeros without MHA_ATTN_GRADS */
@@ -59,9 +60,15 @@ typedef struct mha__call {
     const mha_attn_plan *plan;
     mha_attn_args args;
     mha_attn_stats stats; /* args.stats, likewise */
-    int64_t first_key;    /* of the sequence among the packed ones; 0 without them */
+    int64_t first_key;    /* of the sequence among those of a head in stats.received; 0 without packed ones */
     char *workspace;
 } mha__call;
+
+/* Keys of one head of the call whose sums are kept at once: those of all its sequences, where these share a head. */
+static inline int64_t mha__received_keys(const mha_attn_plan *plan)
+{
+    return plan->desc.kv_len * (plan->packed && !plan->packed_keys ? plan->desc.batch : 1);
+}
 
 /* Rows and keys of sequence b, before any lengths. */
 static inline int64_t mha__rows_of(const mha__call *call, int64_t b)
@@ -72,14 +79,14 @@ static inline int64_t mha__rows_of(const mha__call *call, int64_t b)
 static inline int64_t mha__keys_of(const mha__call *call, int64_t b)
 {
     const int64_t *cu = call->args.cu_seqlens_k;
-    return call->plan->packed ? cu[b + 1] - cu[b] : call->plan->desc.kv_len;
+    return call->plan->packed_keys ? cu[b + 1] - cu[b] : call->plan->desc.kv_len;
 }
 
 /* Operations if nothing is masked; of packed sequences, if all are of one length. */
 static inline double mha__plan_flops(const mha_attn_plan *plan)
 {
     const mha_attn_desc *d = &plan->desc;
-    const double batch = plan->packed ? 1 / (double)d->batch : (double)d->batch;
+    const double batch = plan->packed_keys ? 1 / (double)d->batch : plan->packed ? 1 : (double)d->batch;
     return 2.0 * batch * (double)d->listed_heads * (double)d->q_len * (double)d->kv_len *
            (double)(d->head_dim + d->v_head_dim);
 }

@@ -26,7 +26,7 @@ static void carve_stats(const mha_attn_plan *plan, char *base, size_t *used, mha
         *pieces[n] = take(base, used, lanes, size);
     scratch->row_sums = take(base, used, rows, sizeof *scratch->row_sums);
     scratch->top_keys = take(base, used, rows * plan->desc.top_keys, sizeof *scratch->top_keys);
-    scratch->received = take(base, used, wanted ? plan->desc.kv_len : 0, sizeof *scratch->received);
+    scratch->received = take(base, used, wanted ? mha__received_keys(plan) : 0, sizeof *scratch->received);
 }
 
 size_t mha__scratch_carve(const mha_attn_plan *plan, char *base, mha__scratch *scratch)

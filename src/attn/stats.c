@@ -37,7 +37,8 @@ mha_status mha__stats_bind(const mha_attn_plan *plan, const mha_attn_args *args,
                    {"stats.top_prob", &stats->top_prob, d->q_len, d->top_keys, 4, real},
                    {"stats.top_key", &stats->top_key, d->q_len, d->top_keys, 4, sizeof(int64_t)}};
     for (size_t n = 0; n < sizeof outputs / sizeof *outputs; n++) {
-        const int64_t extent[4] = {plan->packed ? 1 : d->batch, d->listed_heads, outputs[n].length, outputs[n].width};
+        const bool together = outputs[n].view == &stats->received ? plan->packed_keys : plan->packed;
+        const int64_t extent[4] = {together ? 1 : d->batch, d->listed_heads, outputs[n].length, outputs[n].width};
         if (outputs[n].view->data)
             MHA__TRY(mha__bind_output(outputs[n].name, outputs[n].view, extent, outputs[n].dims, outputs[n].size, err));
     }
@@ -84,16 +85,16 @@ static void put_key(const mha_view *view, int64_t b, int64_t h, int64_t i, int64
 
 void mha__stats_open_head(const mha__call *call, const mha__scratch *scratch)
 {
-    for (int64_t j = 0; j < call->plan->desc.kv_len; j++)
+    for (int64_t j = 0; j < mha__received_keys(call->plan); j++)
         scratch->received[j] = 0;
 }
 
 void mha__stats_close_head(const mha__call *call, const mha__scratch *scratch, int64_t head)
 {
     const mha_attn_desc *d = &call->plan->desc;
-    for (int64_t j = 0; j < d->kv_len; j++)
-        put_real(call, &call->stats.received, head / d->listed_heads, head % d->listed_heads, j, 0,
-                 scratch->received[j]);
+    for (int64_t j = 0; j < mha__received_keys(call->plan); j++)
+        put_real(call, &call->stats.received, head / d->listed_heads + j / d->kv_len, head % d->listed_heads,
+                 j % d->kv_len, 0, scratch->received[j]);
 }
 
 /* ---- tiles ---- */

@@ -2,53 +2,56 @@
  * maximum and the sum of every row are known, so that nothing of Lq x Lk is ever stored. */
 #include "attn/tile.h"
 
+#include "attn/maps.h"
 #include "attn/stats.h"
 #include <string.h>
+
+static bool wants_probs(const mha__tile *t, const mha__rows *rows)
+{
+    return (t->plan->desc.outputs & MHA_ATTN_PROBS) && mha__maps_want(t->call, rows);
+}
 
 /* The probabilities of one panel and the keys of one block, into the statistics and into probs, where every entry is
  * written, also those behind masks. */
 static void panel_probabilities(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t keys,
                                 const mha__partial *result)
 {
-    const mha_view *out = &t->call->args.probs;
-    const uint32_t wanted = t->plan->desc.outputs;
+    const bool stats = t->plan->desc.outputs & MHA_ATTN_STATS, map = wants_probs(t, &p->rows);
     const int64_t nr = t->k->nr;
-    const size_t size = t->k->real_size;
     int64_t first, end;
-    if (wanted & MHA_ATTN_PROBS) memset(t->scratch.s, 0, (size_t)(keys * nr) * size);
+    if (!stats && !map) return;
+    if (map) memset(t->scratch.s, 0, (size_t)(keys * nr) * t->k->real_size);
     if (b->k.data && mha__mask_block(t->call, &p->rows, &p->span, b->start, &first, &end)) {
         void *s = mha__tile_at(t, t->scratch.s, (first - b->start) * nr);
         mha__block_scores(t, p, b, first, end, s, NULL);
         const void *max = mha__tile_at(t, result->max, p->row);
-        if (wanted & MHA_ATTN_STATS)
+        if (stats)
             mha__stats_panel(t->call, &t->scratch, &p->rows, p->row, b->start, first, end - first, max, s);
         else
             t->k->probs(end - first, p->rows.count, max, mha__tile_at(t, t->scratch.inverse, p->row), s);
     }
-    if (!(wanted & MHA_ATTN_PROBS)) return;
-    t->k->unpack(p->rows.count, keys, t->scratch.s,
-                 mha__at_out(out, size, p->rows.b, p->rows.result, p->rows.first, b->start), out->stride[2],
-                 out->stride[3]);
+    if (map) mha__maps_write(t->call, &t->call->args.probs, &p->rows, b->start, keys, t->scratch.s);
 }
 
 /* Scores again, now that maximum and sum are known. Keys that the tile does not see are not looked up. */
 void mha__tile_probabilities(const mha__tile *t, const mha__partial *result)
 {
-    const int64_t Lk = t->plan->desc.kv_len;
-    const uint32_t wanted = t->plan->desc.outputs;
-    if (wanted & MHA_ATTN_STATS) mha__stats_open_tile(t->call, &t->scratch, &t->rows);
+    const int64_t Lk = mha__keys_of(t->call, t->rows.b);
+    const bool stats = t->plan->desc.outputs & MHA_ATTN_STATS, map = wants_probs(t, &t->rows);
+    if (!stats && !map) return;
+    if (stats) mha__stats_open_tile(t->call, &t->scratch, &t->rows);
     for (int64_t start = 0; start < Lk; start += MHA__KEY_BLOCK) {
         const int64_t keys = mha__min64(MHA__KEY_BLOCK, Lk - start);
         int64_t first, end;
         const bool seen = mha__mask_block(t->call, &t->rows, &t->span, start, &first, &end);
-        if (!seen && !(wanted & MHA_ATTN_PROBS)) continue;
+        if (!seen && !map) continue;
         const mha__block b = {.start = start, .k = seen ? mha__block_keys(t, start, end - start) : (mha__run){0}};
         for (int64_t row = 0; row < t->rows.count; row += t->k->nr) {
             const mha__panel p = mha__tile_panel(t, row);
             panel_probabilities(t, &p, &b, keys, result);
         }
     }
-    if (wanted & MHA_ATTN_STATS) mha__stats_close_tile(t->call, &t->scratch, &t->rows, result);
+    if (stats) mha__stats_close_tile(t->call, &t->scratch, &t->rows, result);
 }
 
 /* ---- scores, written out ---- */
@@ -94,11 +97,10 @@ static void plain_stage(const mha__tile *t, const mha__panel *p, const mha__bloc
 /* Every entry is written, also those behind masks; keys that are not needed are not looked up. */
 void mha__tile_write_scores(const mha__tile *t, const mha__partial *result)
 {
-    const mha_view *out = &t->call->args.scores;
     const mha_scores stage = t->plan->desc.scores;
     const bool masked = stage == MHA_SCORES_BIASED || stage == MHA_SCORES_PROBS;
-    const size_t size = t->k->real_size;
-    const int64_t Lk = t->plan->desc.kv_len;
+    const int64_t Lk = mha__keys_of(t->call, t->rows.b);
+    if (!mha__maps_want(t->call, &t->rows)) return;
     for (int64_t start = 0; start < Lk; start += MHA__KEY_BLOCK) {
         const int64_t keys = mha__min64(MHA__KEY_BLOCK, Lk - start);
         int64_t first, end = mha__min64(start + keys, mha__mask_keys(t->call, t->rows.b));
@@ -106,14 +108,13 @@ void mha__tile_write_scores(const mha__tile *t, const mha__partial *result)
         const mha__block b = {.start = start, .k = needed ? mha__block_keys(t, start, end - start) : (mha__run){0}};
         for (int64_t row = 0; row < t->rows.count; row += t->k->nr) {
             const mha__panel p = mha__tile_panel(t, row);
-            memset(t->scratch.s, 0, (size_t)(keys * t->k->nr) * size);
+            if (!mha__maps_want(t->call, &p.rows)) continue;
+            memset(t->scratch.s, 0, (size_t)(keys * t->k->nr) * t->k->real_size);
             if (masked)
                 masked_stage(t, &p, &b, keys, stage, result);
             else
                 plain_stage(t, &p, &b, keys, stage);
-            t->k->unpack(p.rows.count, keys, t->scratch.s,
-                         mha__at_out(out, size, p.rows.b, p.rows.result, p.rows.first, start), out->stride[2],
-                         out->stride[3]);
+            mha__maps_write(t->call, &t->call->args.scores, &p.rows, start, keys, t->scratch.s);
         }
     }
 }

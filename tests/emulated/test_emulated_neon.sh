@@ -22,7 +22,7 @@ compile() {
 mkdir objects
 for file in "$here"/src/base/*.c "$here"/src/attn/*.c "$here"/src/kernel/*.c \
     "$here"/tests/support/ref.c "$here"/tests/support/statistics.c "$here"/tests/support/tensor.c "$here"/tests/support/problem.c "$here"/tests/support/isas.c \
-    "$here"/tests/support/alloc.c "$here"/tests/support/check.c "$here"/tests/support/paged.c "$here"/tests/support/sha256.c \
+    "$here"/tests/support/alloc.c "$here"/tests/support/check.c "$here"/tests/support/paged.c "$here"/tests/support/packed.c "$here"/tests/support/sha256.c \
     "$here"/tests/support/grads.c "$here"/tests/support/grads_ref.c; do
     case $file in
     */kernel/*) compile gnu11 "objects/$(basename "$file" .c).o" -O3 -c "$file" || exit 1 ;;
@@ -30,7 +30,7 @@ for file in "$here"/src/base/*.c "$here"/src/attn/*.c "$here"/src/kernel/*.c \
     esac
 done
 
-for name in refusals calls memory laws merge stats bits poison edges pages packed random backward gradients grad_calls \
+for name in refusals calls memory laws merge stats bits poison edges pages packed maps random backward gradients grad_calls \
     differences; do
     compile c11 "$name" "$here/tests/property/test_attn_$name.c" objects/*.o || exit 1
 done
@@ -40,7 +40,7 @@ for test in "$here"/tests/kernel/test_*.c; do
 done
 compile c11 generator "$here/tests/unit/test_base_rng.c" objects/*.o || exit 1
 expect 0 qemu-aarch64 -L "$root" ./generator
-for name in refusals calls memory laws merge stats bits poison edges pages packed gradients grad_calls; do
+for name in refusals calls memory laws merge stats bits poison edges pages packed maps gradients grad_calls; do
     expect 0 qemu-aarch64 -L "$root" -E MHA_ISA=neon "./$name"
 done
 expect 0 qemu-aarch64 -L "$root" -E MHA_ISA=neon ./random --cases 300

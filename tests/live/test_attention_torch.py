@@ -75,7 +75,53 @@ def draw(rng):
         d["gates"] = rng.standard_normal((B, H) if rng.random() < 0.5 else H).astype(np.float32)
     if rng.random() < 0.2:
         d["scale"] = float(rng.choice([0.05, 1.0, -0.3]))
+    if rng.random() < 0.1:
+        d["dropout"], d["dropout_keep"] = 0.4, torch.tensor(rng.random(broadcastable(rng, (B, H, Lq, Lk))) < 0.6)
+        d.pop("seed", None)
     return t, d
+
+
+STAGES = ["raw", "softcapped", "biased", "probs"]
+
+
+def packed(t, d):
+    """The same problem with its sequences one after another: each has the rows and keys that its lengths leave."""
+    d = dict(d)
+    (B, _, Lq, _), Lk = t["q"].shape, t["k"].shape[2]
+    rows, keys = (np.asarray(d.pop(n, [x] * B)) for n, x in (("q_lens", Lq), ("kv_lens", Lk)))
+    flat = [torch.cat([x[b, :, :n].transpose(0, 1) for b, n in enumerate(ns)]) for x, ns in (
+        (t["q"], rows), (t["k"], keys), (t["v"], keys))]
+    if "prefix_lens" in d:
+        d["prefix_lens"] = np.minimum(d["prefix_lens"], keys)
+    for name in ("keep", "bias", "dropout_keep"):
+        if name in d:  # no longer than the longest sequence
+            x = d[name]
+            d[name] = x[..., :max(int(rows.max()), 1) if x.shape[-2] > 1 else None, :max(int(keys.max()), 1)]
+    if "block_keep" in d:
+        bq, bk = d["block_size"]
+        d["block_keep"] = np.ascontiguousarray(d["block_keep"][:, :-(-int(rows.max()) // bq), :-(-int(keys.max()) // bk)])
+    cu = [np.concatenate([[0], np.cumsum(x)]) for x in (rows, keys)]
+    return flat, d | {"cu_seqlens_q": cu[0], "cu_seqlens_k": cu[1]}
+
+
+def paged(rng, t, d):
+    """The same problem with its keys in shuffled pages; what no key fills is NaN."""
+    B, _, Lk, _ = t["k"].shape
+    size, n = 16, -(-Lk // 16)
+    table = rng.permutation(B * n + 2)[:B * n].reshape(B, n)
+    k, v = (torch.full((B * n + 2, x.shape[1], size, x.shape[3]), math.nan).to(x.dtype) for x in (t["k"], t["v"]))
+    for b, j in np.ndindex(B, Lk):
+        k[table[b, j // size], :, j % size] = t["k"][b, :, j]
+        v[table[b, j // size], :, j % size] = t["v"][b, :, j]
+    d = {"kv_lens": [Lk] * B} | d | {"block_table": table}
+    for name in ("keep", "bias", "dropout_keep"):  # pages have more keys than there are
+        if name in d and d[name].shape[-1] > 1:
+            x = d[name]
+            d[name] = torch.cat([x, torch.zeros(*x.shape[:-1], n * size - Lk, dtype=x.dtype)], -1)
+    if "block_keep" in d:
+        more = -(-n * size // d["block_size"][1]) - d["block_keep"].shape[2]
+        d["block_keep"] = np.pad(d["block_keep"], ((0, 0), (0, 0), (0, more)))
+    return k, v, d
 
 
 def tensor(rng, shape):
@@ -142,29 +188,37 @@ def drawn(seed, shape, p):
     return torch.tensor(c[0] >= p * 2.0**32)
 
 
-def formula(t, d, dtype):
+def formula(t, d, dtype, stage):
+    """Every result in `dtype`; scores at `stage`."""
     q, k, v = (t[n].to(dtype) for n in "qkv")
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
     s = q @ k.transpose(-1, -2) * d.get("scale", 1 / math.sqrt(q.shape[-1]))
-    largest = float(s.abs().max())
+    largest, stages = float(s.abs().max()), {"raw": s}
     if "softcap" in d:
         s = d["softcap"] * torch.tanh(s / d["softcap"])
+    stages["softcapped"] = s
     if "bias" in d:
         s = s + d["bias"].to(dtype)
     if "slopes" in d:
         far = (positions(t, d)[0] - torch.arange(k.shape[2])).abs().to(dtype)
         s = s - torch.tensor(d["slopes"], dtype=dtype)[:, None, None] * far
         largest += float(far.max()) * float(np.max(d["slopes"]))
-    s = torch.where(allowed(t, d), s, -math.inf)
+    s = stages["biased"] = torch.where(allowed(t, d), s, -math.inf)
     lse = torch.logsumexp(s, -1)
     if "sinks" in d:
         lse = torch.logaddexp(lse, torch.tensor(d["sinks"], dtype=dtype)[:, None])
     p = torch.where(torch.isinf(lse)[..., None], 0, torch.exp(s - torch.where(torch.isinf(lse), 0, lse)[..., None]))
+    _, qn, kv = positions(t, d)
+    there = (torch.arange(q.shape[2])[:, None] < qn) & (torch.arange(k.shape[2]) < kv)
+    at_stage = p if stage == "probs" else torch.where(there, stages[stage], -math.inf)
     gates = torch.as_tensor(d.get("gates", [1.0])).to(dtype)[..., None, None]
     heads = d.get("heads", slice(None))
-    w = p * drawn(d["seed"], p.shape, d["dropout"]) / (1 - d["dropout"]) if "dropout" in d else p
-    return {"out": (w @ v * gates)[:, heads], "lse": lse[:, heads], "probs": p[:, heads], "largest": largest}
+    w = p
+    if "dropout" in d:
+        w = p * (d["dropout_keep"] if "dropout_keep" in d else drawn(d["seed"], p.shape, d["dropout"])) / (1 - d["dropout"])
+    results = {"out": w @ v * gates, "lse": lse, "probs": p, "scores": at_stage}
+    return {name: x[:, heads] for name, x in results.items()} | {"largest": largest}
 
 
 def worst(ours, truth):
@@ -174,12 +228,17 @@ def worst(ours, truth):
     return float(torch.where(same, 0, torch.nan_to_num((a - b).abs(), nan=math.inf)).max()) if a.numel() else 0.0
 
 
+WANTED = {"return_lse": True, "return_probs": True, "return_stats": True}
+
+
 def run_case(seed, case):
     """Failures of one case, as sentences."""
-    t, d = draw(np.random.default_rng([seed, case]))
-    got = mha.attention(t["q"], t["k"], t["v"], return_lse=True, return_probs=True, return_stats=True, **d)
-    truth, plain = formula(t, d, torch.float64), formula(t, d, torch.float32)
-    for name in ("out", "lse", "probs"):
+    rng = np.random.default_rng([seed, case])
+    t, d = draw(rng)
+    stage = STAGES[case % 4]
+    got = mha.attention(t["q"], t["k"], t["v"], scores=stage, **WANTED, **d)
+    truth, plain = formula(t, d, torch.float64, stage), formula(t, d, torch.float32, stage)
+    for name in ("out", "lse", "probs", "scores"):
         error, naive = worst(getattr(got, name), truth[name]), worst(plain[name], truth[name])
         finite = truth[name][torch.isfinite(truth[name])]
         size = float(finite.abs().max()) if finite.numel() else 0.0
@@ -190,6 +249,33 @@ def run_case(seed, case):
             yield f"{name}: error {error:.3g}, limit {limit:.3g}"
     if got.probs.numel():
         yield from wrong_statistics(got)
+    yield from other_bits(rng, t, d, stage, got)
+
+
+def other_bits(rng, t, d, stage, got):
+    """Results that are not those of `got`, of the same problem packed, with its keys in pages, and with chosen maps."""
+    flat, how = packed(t, d)
+    r = mha.attention(*flat, scores=stage, **WANTED, **how)
+    cu_q, cu_k = how["cu_seqlens_q"], how["cu_seqlens_k"]
+    for b in range(len(cu_q) - 1):
+        rows, keys = slice(cu_q[b], cu_q[b + 1]), int(cu_k[b + 1] - cu_k[b])
+        n = int(cu_q[b + 1] - cu_q[b])
+        pairs = {"out": (r.out[rows].transpose(0, 1), got.out[b, :, :n]), "lse": (r.lse[:, rows], got.lse[b, :, :n]),
+                 "probs": (r.probs[b, :, :n, :keys], got.probs[b, :, :n, :keys]),
+                 "scores": (r.scores[b, :, :n, :keys], got.scores[b, :, :n, :keys]),
+                 "row_entropy": (r.stats["row_entropy"][:, rows], got.stats["row_entropy"][b, :, :n])}
+        for name, (x, y) in pairs.items():
+            if not torch.equal(x, y):
+                yield f"packed: {name} of sequence {b} differs by {worst(x, y):.3g}"
+    k, v, how = paged(rng, t, d)
+    r = mha.attention(t["q"], k, v, return_lse=True, **how)
+    if not torch.equal(r.out, got.out) or not torch.equal(r.lse, got.lse):
+        yield f"in pages: out differs by {worst(r.out, got.out):.3g}, lse by {worst(r.lse, got.lse):.3g}"
+    H, Lq = got.probs.shape[1:3]
+    heads, rows = rng.integers(0, H, 2), rng.integers(0, Lq, 3)
+    r = mha.attention(t["q"], t["k"], t["v"], return_probs=True, scores=stage, map_heads=heads, map_rows=rows, **d)
+    if not torch.equal(r.probs, got.probs[:, heads][:, :, rows]) or not torch.equal(r.scores, got.scores[:, heads][:, :, rows]):
+        yield f"chosen maps: heads {heads}, rows {rows} differ"
 
 
 def wrong_statistics(got):

@@ -367,12 +367,46 @@ static void test_describe(void **state)
     mha_attn_plan_free(plan);
 }
 
+/* What is written, and of maps how much. */
+static void test_describe_outputs(void **state)
+{
+    (void)state;
+    static const char *const said[2][3] = {
+        {"written: out, lse, probs [2, 3, 4, 9], stats (5 top keys), scores (biased) [2, 3, 4, 9]; ", "once more",
+         "cost"},
+        {"\"outputs\": {\"out\": true, \"lse\": true, \"probs\": [2, 3, 4, 9], \"stats\": true, \"scores\": [2, 3, 4, "
+         "9]",
+         "\"stage\": \"biased\"", "\"top_keys\": 5"}};
+    const mha_attn_desc d = {.size = sizeof d,
+                             .batch = 2,
+                             .heads = 6,
+                             .q_len = 7,
+                             .kv_len = 9,
+                             .head_dim = 8,
+                             .map_heads = 3,
+                             .map_rows = 4,
+                             .top_keys = 5,
+                             .scores = MHA_SCORES_BIASED,
+                             .inputs = MHA_ATTN_MAP_HEADS | MHA_ATTN_MAP_ROWS,
+                             .outputs = MHA_ATTN_LSE | MHA_ATTN_PROBS | MHA_ATTN_STATS | MHA_ATTN_SCORES};
+    mha_attn_plan *plan;
+    mha_error err = {0};
+    if (mha_attn_plan_create(NULL, &d, &plan, &err) != MHA_OK) fail_msg("%s", err.message);
+    for (int json = 0; json < 2; json++) {
+        char text[4096];
+        mha_attn_plan_describe(plan, json, text, sizeof text);
+        for (int n = 0; n < 3; n++)
+            if (!strstr(text, said[json][n])) fail_msg("does not say %s: %s", said[json][n], text);
+    }
+    mha_attn_plan_free(plan);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_calls),       cmocka_unit_test(test_workspace),
         cmocka_unit_test(test_no_keys),     cmocka_unit_test(test_no_rows),
         cmocka_unit_test(test_far_offsets), cmocka_unit_test(test_unset_align_of_lengths),
-        cmocka_unit_test(test_describe)};
+        cmocka_unit_test(test_describe),    cmocka_unit_test(test_describe_outputs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
 /* test_attn_packed.c - packed sequences and lists of heads have the bits of the same work done plainly; every ISA. */
+#include "mha/cache.h"
 #include "support/check.h"
 #include "support/problem.h"
 #include <stdlib.h>
@@ -204,6 +205,70 @@ static void test_refusals(void **state)
         problem_free(&parts[n]);
 }
 
+/* ---- queries on a cache ---- */
+
+enum { CACHED = 3, KEYS = 40, ROWS = 7, ALL_ROWS = 13 };
+static const int64_t cached_keys[CACHED] = {5, KEYS, 17}, cached_rows[CACHED] = {5, 1, ROWS};
+static const int64_t cached_cu[CACHED + 1] = {0, 5, 6, ALL_ROWS};
+static float cached_k[CACHED * 2 * KEYS * D], side_q[CACHED * H * ROWS * D], packed_q[ALL_ROWS * H * D];
+static float side_out[CACHED * H * ROWS * D], packed_out[ALL_ROWS * H * D];
+
+/* The queries side by side, padded, and the same ones packed as [L, H, D]. */
+static void make_queries(void)
+{
+    rng r = rng_make(61, 1);
+    for (size_t n = 0; n < sizeof cached_k / sizeof *cached_k; n++)
+        cached_k[n] = (float)rng_normal(&r);
+    for (size_t n = 0; n < sizeof side_q / sizeof *side_q; n++)
+        side_q[n] = (float)rng_normal(&r);
+    for (int64_t b = 0; b < CACHED; b++)
+        for (int64_t i = 0; i < cached_rows[b]; i++)
+            for (int64_t h = 0; h < H; h++)
+                memcpy(packed_q + ((cached_cu[b] + i) * H + h) * D, side_q + ((b * H + h) * ROWS + i) * D,
+                       D * sizeof *packed_q);
+}
+
+/* What the cache fills in, and the call. */
+static void attend_cached(mha_ctx *ctx, mha_cache *cache, const int64_t *q_lens, mha_attn_desc *d, mha_attn_args *a)
+{
+    mha_error err = {0};
+    if (mha_cache_bind(cache, MHA_CACHE_ALL, q_lens, d, a, &err) != MHA_OK || mha_attention(ctx, d, a, &err) != MHA_OK)
+        fail_msg("%s", err.message);
+}
+
+/* Packed queries on a cache have the bits of the same ones side by side. */
+static void test_on_a_cache(void **state)
+{
+    (void)state;
+    make_queries();
+    for (int c = 0; c < context_count; c++) {
+        const mha_cache_desc cd = {.size = sizeof cd, .batch = CACHED, .kv_heads = 2, .head_dim = D, .page_size = 16};
+        const mha_cache_tokens tokens = {
+            .size = sizeof tokens, .count = KEYS, .counts = cached_keys, .k = {cached_k, {0}}, .v = {cached_k, {0}}};
+        mha_attn_desc side = {.size = sizeof side, .heads = H, .q_len = ROWS, .causal = 1}, packed = side;
+        mha_attn_args a = {.size = sizeof a, .q = {side_q, {0}}, .out = {side_out, {0}}}, b = a;
+        mha_cache *cache;
+        mha_error err = {0};
+        assert_int_equal(mha_cache_create(contexts[c], &cd, &cache, &err), MHA_OK);
+        assert_int_equal(mha_cache_append(cache, MHA_CACHE_ALL, &tokens, &err), MHA_OK);
+        attend_cached(contexts[c], cache, cached_rows, &side, &a);
+        packed.q_len = ALL_ROWS;
+        packed.inputs = MHA_ATTN_CU_SEQLENS;
+        assert_int_equal(mha_cache_bind(cache, MHA_CACHE_ALL, NULL, &packed, &b, &err), MHA_ERR_ARG);
+        assert_non_null(strstr(err.message, "cu_seqlens_q is NULL"));
+        b.cu_seqlens_q = cached_cu;
+        b.q = (mha_cview){packed_q, {0, D, H * D, 1}};
+        b.out = (mha_view){packed_out, {0, D, H * D, 1}};
+        attend_cached(contexts[c], cache, NULL, &packed, &b);
+        for (int64_t n = 0; n < CACHED; n++)
+            for (int64_t i = 0; i < cached_rows[n]; i++)
+                for (int64_t h = 0; h < H; h++)
+                    assert_memory_equal(packed_out + ((cached_cu[n] + i) * H + h) * D,
+                                        side_out + ((n * H + h) * ROWS + i) * D, D * sizeof *packed_out);
+        mha_cache_free(cache);
+    }
+}
+
 /* ---- heads ---- */
 
 /* Each listed head has the bits that it has among all. */
@@ -272,7 +337,7 @@ static void test_head_list_refusals(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {cmocka_unit_test(test_packed), cmocka_unit_test(test_refusals),
-                                              cmocka_unit_test(test_listed_heads),
+                                              cmocka_unit_test(test_on_a_cache), cmocka_unit_test(test_listed_heads),
                                               cmocka_unit_test(test_head_list_refusals)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

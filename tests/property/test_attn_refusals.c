@@ -59,6 +59,7 @@ typedef struct refusal {
 #define ARG MHA_ERR_ARG
 #define NOT_BUILT MHA_ERR_UNSUPPORTED
 #define HUGE_LENGTH ((int64_t)1 << 62)
+#define PACKED_PAGES (MHA_ATTN_CU_SEQLENS | MHA_ATTN_BLOCK_TABLE)
 
 static const refusal refusals[] = {
     /* sizes */
@@ -134,6 +135,28 @@ static const refusal refusals[] = {
      "page_size",
      "4611686018427387904",
      {SET(inputs, MHA_ATTN_BLOCK_TABLE), SET(page_size, HUGE_LENGTH), SET(pages, 3)}},
+    /* packed sequences */
+    {ARG, "max_q_len", "-1", {SET(inputs, MHA_ATTN_CU_SEQLENS), SET(max_q_len, -1)}},
+    {ARG, "max_kv_len", "-2", {SET(inputs, MHA_ATTN_CU_SEQLENS), SET(max_kv_len, -2)}},
+    {ARG, "max_q_len", "5", {SET(max_q_len, 5)}},
+    {ARG, "max_kv_len", "9", {SET(max_kv_len, 9)}},
+    {ARG, "max_kv_len", "4", {SET(inputs, PACKED_PAGES), SET(max_kv_len, 4), SET(page_size, 16), SET(pages, 1)}},
+    {ARG, "keep_keys", "4", {SET(inputs, MHA_ATTN_CU_SEQLENS | MHA_ATTN_KEEP), SET(max_kv_len, 3), SET(keep_keys, 4)}},
+    {ARG,
+     "q_len",
+     "4611686018427387904",
+     {SET(inputs, MHA_ATTN_CU_SEQLENS), SET(max_q_len, HUGE_LENGTH), SET(outputs, MHA_ATTN_PROBS)}},
+    /* maps of chosen heads and rows */
+    {ARG, "map_heads", "2", {SET(map_heads, 2), SET(outputs, MHA_ATTN_PROBS)}},
+    {ARG, "map_rows", "3", {SET(map_rows, 3), SET(outputs, MHA_ATTN_SCORES)}},
+    {ARG, "map_heads", "0", {SET(inputs, MHA_ATTN_MAP_HEADS), SET(outputs, MHA_ATTN_PROBS)}},
+    {ARG, "map_rows", "-1", {SET(inputs, MHA_ATTN_MAP_ROWS), SET(map_rows, -1), SET(outputs, MHA_ATTN_PROBS)}},
+    {ARG, "map_heads", "2", {SET(inputs, MHA_ATTN_MAP_HEADS), SET(map_heads, 2), SET(outputs, MHA_ATTN_LSE)}},
+    {ARG, "map_rows", "2", {SET(inputs, MHA_ATTN_MAP_ROWS), SET(map_rows, 2)}},
+    {ARG,
+     "q_len",
+     "4611686018427387904",
+     {SET(inputs, MHA_ATTN_MAP_ROWS), SET(map_rows, HUGE_LENGTH), SET(outputs, MHA_ATTN_PROBS)}},
     /* flags */
     {ARG, "inputs", "0x80000000", {SET(inputs, 0x80000000u)}},
     {ARG, "outputs", "0x20", {SET(outputs, 32)}},
@@ -141,8 +164,6 @@ static const refusal refusals[] = {
     {ARG, "scores", "2", {SET(scores, MHA_SCORES_BIASED)}},
     {ARG, "precision", "5", {SET(precision, 5)}},
     /* features to come: the flag that asks for one is named */
-    {NOT_BUILT, "MHA_ATTN_CU_SEQLENS", "0x11", {SET(inputs, MHA_ATTN_CU_SEQLENS | MHA_ATTN_KEEP)}},
-    {NOT_BUILT, "MHA_ATTN_CU_SEQLENS", "probs", {SET(inputs, MHA_ATTN_CU_SEQLENS), SET(outputs, MHA_ATTN_PROBS)}},
     {ARG, "listed_heads", "0", {SET(inputs, MHA_ATTN_HEAD_LIST)}},
     {ARG, "listed_heads", "7", {SET(inputs, MHA_ATTN_HEAD_LIST), SET(listed_heads, 7)}},
     {ARG, "top_keys", "33", {SET(outputs, MHA_ATTN_STATS), SET(top_keys, 33)}},

@@ -136,6 +136,45 @@ class Attention(unittest.TestCase):
             self.assertTrue(np.array_equal(r.out[rows], a.out[0].swapaxes(0, 1)))
             self.assertTrue(np.array_equal(r.lse[:, rows], a.lse[0]))
 
+    def test_packed_masks_and_maps(self):
+        rng = np.random.default_rng(8)
+        cu_q, cu_k = [0, 4, 4, 9], [0, 7, 8, 14]
+        q, k, v = (rng.standard_normal((n, h, 8), dtype=np.float32) for n, h in ((9, 4), (14, 2), (14, 2)))
+        keep, bias = rng.random((3, 1, 5, 7)) < 0.7, rng.standard_normal((1, 5, 7), dtype=np.float32)
+        r = mha.attention(q, k, v, cu_seqlens_q=cu_q, cu_seqlens_k=cu_k, keep=keep, bias=bias, return_probs=True,
+                          scores="biased")
+        self.assertEqual((r.probs.shape, r.scores.shape), ((3, 4, 5, 7), (3, 4, 5, 7)))
+        for n in range(3):
+            rows, keys = cu_q[n + 1] - cu_q[n], cu_k[n + 1] - cu_k[n]
+            alone = [x[cu[n]:cu[n + 1]].swapaxes(0, 1)[None] for x, cu in ((q, cu_q), (k, cu_k), (v, cu_k))]
+            out, p = reference(*alone, keep[n, :, :rows, :keys], bias=bias[:, :rows, :keys])
+            self.close(r.out[cu_q[n]:cu_q[n + 1]], out[0].swapaxes(0, 1)) if rows else None
+            self.close(r.probs[n], np.pad(p[0], ((0, 0), (0, 5 - rows), (0, 7 - keys))))
+
+    def test_packed_queries_on_pages(self):
+        k, v = (np.full((4, 2, 16, x.shape[3]), np.nan, np.float32) for x in (self.k, self.v))
+        k[2, :, :13], k[0, :, :7] = self.k[0], self.k[1, :, :7]
+        v[2, :, :13], v[0, :, :7] = self.v[0], self.v[1, :, :7]
+        q = np.concatenate([self.q[0, :, :4], self.q[1]], 1).swapaxes(0, 1)
+        how = {"kv_lens": [13, 7], "causal": True, "align": "bottom_right", "return_stats": True}
+        r = mha.attention(q, k, v, cu_seqlens_q=[0, 4, 13], block_table=[[2], [0]], **how)
+        whole = mha.attention(self.q, self.k, self.v, q_lens=[4, 9], **how)
+        self.assertTrue(np.array_equal(r.out[:4], whole.out[0, :, :4].swapaxes(0, 1)))
+        self.assertTrue(np.array_equal(r.out[4:], whole.out[1].swapaxes(0, 1)))
+        self.assertTrue(np.array_equal(r.stats["received"][:, :, :13], whole.stats["received"]))
+        self.assertTrue(np.array_equal(r.stats["row_max"][:, 4:], whole.stats["row_max"][1]))
+
+    def test_chosen_maps(self):
+        whole = mha.attention(self.q, self.k, self.v, return_probs=True, scores="raw")
+        r = mha.attention(self.q, self.k, self.v, return_probs=True, scores="raw", map_heads=[3, 0], map_rows=[-1, 0, 4])
+        self.assertTrue(np.array_equal(r.probs, whole.probs[:, [3, 0]][:, :, [-1, 0, 4]]))
+        self.assertTrue(np.array_equal(r.scores, whole.scores[:, [3, 0]][:, :, [-1, 0, 4]]))
+        r = mha.attention(self.q, self.k, self.v, return_probs=True, map_rows=[[1], [8]], q_lens=[9, 5])
+        self.assertTrue(np.array_equal(r.probs[0], whole.probs[0, :, 1:2]))
+        self.assertEqual(float(r.probs[1].max()), 0)  # that row is beyond its sequence
+        plan = mha.attention_plan(self.q, self.k, self.v, return_probs=True, map_rows=range(2), scores="probs")
+        self.assertIn("probs", plan["outputs"])
+
     def test_heads(self):
         whole = mha.attention(self.q, self.k, self.v, return_lse=True, return_probs=True)
         r = mha.attention(self.q, self.k, self.v, heads=[3, 0], return_lse=True, return_probs=True)
@@ -262,7 +301,14 @@ class Refusals(unittest.TestCase):
         flat = self.q[0].swapaxes(0, 1)
         self.refuses("together", flat, flat, flat, cu_seqlens_q=[0, 4])
         self.refuses(r"cu_seqlens_k\[1\] = 5", flat, flat, flat, cu_seqlens_q=[0, 4], cu_seqlens_k=[0, 5])
-        self.refuses("keep", flat, flat, flat, cu_seqlens_q=[0, 4], cu_seqlens_k=[0, 4], keep=np.ones((4, 4), bool))
+        self.refuses("keep", flat, flat, flat, cu_seqlens_q=[0, 4], cu_seqlens_k=[0, 4], keep=np.ones((4, 5), bool))
+        self.refuses("together", flat, self.q, self.q, cu_seqlens_k=[0, 4], block_table=[[0]])
+        self.refuses("together", flat, self.q, self.q, cu_seqlens_q=[0, 4], cu_seqlens_k=[0, 4], block_table=[[0]])
+        self.refuses(r"map_heads\[0\] = 3", return_probs=True, map_heads=[3])
+        self.refuses(r"map_rows\[0\]\[1\] = 4", return_probs=True, map_rows=[0, 4])
+        self.refuses("map_rows = 0", return_probs=True, map_rows=[])
+        self.refuses("map_rows: shape", return_probs=True, map_rows=[[0], [1]])
+        self.refuses("MHA_ATTN_PROBS", map_rows=[0])
         self.refuses("prefix_lens", prefix_lens=[5])
         self.refuses("block_size", block_keep=np.ones((1, 1, 1), bool))
         self.refuses("block_size", block_keep=np.ones((1, 1, 1), bool), block_size=(0, 4))

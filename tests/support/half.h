@@ -1,10 +1,11 @@
-/* half.h - bf16 and f16 by their definition, in doubles: sign, exponent and `fraction` bits (7 and 10) of 16 bits.
- * Nothing here is shared with src/. */
+/* half.h - bf16, f16 and q8_0 by their definition, in doubles. bf16 and f16: sign, exponent and `fraction` bits (7 and
+ * 10) of 16 bits; q8_0: an f16 and 32 int8 that it scales. Nothing here is shared with src/. */
 #ifndef TEST_HALF_H
 #define TEST_HALF_H
 
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 
 enum { BF16_FRACTION = 7, F16_FRACTION = 10 };
 
@@ -31,6 +32,31 @@ static inline uint16_t half_bits(double x, int fraction)
     int digits = (int)nearbyint(ldexp(fabs(x), fraction - exponent)); /* below 2^fraction only for subnormals */
     int magnitude = ((exponent + bias - 1) << fraction) + digits;
     return (uint16_t)(sign | (magnitude < infinity ? magnitude : infinity));
+}
+
+enum { Q8_NUMBERS = 32, Q8_BYTES = 34 };
+
+/* Number n of a block. */
+static inline double q8_value(const void *block, int n)
+{
+    uint16_t scale;
+    memcpy(&scale, block, sizeof scale);
+    return half_value(scale, F16_FRACTION) * ((const int8_t *)block)[sizeof scale + (size_t)n];
+}
+
+/* A block about as large as `x`: its scale is x / 64, and its 32 numbers follow from that scale. */
+static inline void q8_make(void *block, double x)
+{
+    const uint16_t scale = half_bits(x / 64, F16_FRACTION);
+    memcpy(block, &scale, sizeof scale);
+    for (uint32_t n = 0; n < Q8_NUMBERS; n++)
+        ((uint8_t *)block)[sizeof scale + n] = (uint8_t)((scale * 33u + n + 1) * 2654435761u >> 24);
+}
+static inline double q8_made_of(const void *block)
+{
+    uint16_t scale;
+    memcpy(&scale, block, sizeof scale);
+    return 64 * half_value(scale, F16_FRACTION);
 }
 
 #endif

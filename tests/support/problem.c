@@ -1,6 +1,7 @@
 /* problem.c - see problem.h. */
 #include "support/problem.h"
 #include "support/check.h"
+#include "support/half.h"
 #include "support/paged.h"
 #include "support/statistics.h"
 #include <stdio.h>
@@ -76,6 +77,12 @@ static mha_dtype stored(mha_dtype given, mha_dtype otherwise)
     return given == MHA_DTYPE_DEFAULT ? otherwise : given;
 }
 
+/* Elements of a row of keys or values: of q8_0 it is made of blocks. */
+static int64_t elements(mha_dtype dtype, int64_t width)
+{
+    return dtype == MHA_Q8_0 ? blocks_of(width, Q8_NUMBERS) : width;
+}
+
 void problem_make(problem *p, const mha_attn_desc *desc, const problem_layouts *layouts, uint64_t seed)
 {
     static const problem_layouts contiguous;
@@ -85,10 +92,9 @@ void problem_make(problem *p, const mha_attn_desc *desc, const problem_layouts *
     int64_t Hkv = resolved(desc->kv_heads, H), Dv = resolved(desc->v_head_dim, D);
     mha_dtype real = desc->dtype == MHA_F64 ? MHA_F64 : MHA_F32;
     make_input(&p->q, stored(desc->dtype, MHA_F32), (int64_t[]){B, H, Lq, D}, &at->q, seed, 1, next_normal);
-    make_input(&p->k, stored(desc->kv_dtype, stored(desc->dtype, MHA_F32)), (int64_t[]){B, Hkv, Lk, D}, &at->k, seed, 2,
-               next_normal);
-    make_input(&p->v, stored(desc->kv_dtype, stored(desc->dtype, MHA_F32)), (int64_t[]){B, Hkv, Lk, Dv}, &at->v, seed,
-               3, next_normal);
+    const mha_dtype kv = stored(desc->kv_dtype, stored(desc->dtype, MHA_F32));
+    make_input(&p->k, kv, (int64_t[]){B, Hkv, Lk, elements(kv, D)}, &at->k, seed, 2, next_normal);
+    make_input(&p->v, kv, (int64_t[]){B, Hkv, Lk, elements(kv, Dv)}, &at->v, seed, 3, next_normal);
     if (desc->inputs & MHA_ATTN_KEEP)
         make_input(&p->keep, MHA_U8, (int64_t[]){B, H, Lq, resolved(desc->keep_keys, Lk)}, &at->keep, seed, 4,
                    next_kept);
@@ -137,6 +143,8 @@ void problem_bind(problem *p)
     if (d->inputs & MHA_ATTN_GATES) p->args.gates = tensor_cview(&p->gates);
     if (d->inputs & MHA_ATTN_Q_LENS) p->args.q_lens = p->q_lens;
     if (d->inputs & MHA_ATTN_KV_LENS) p->args.kv_lens = p->kv_lens;
+    if (d->inputs & MHA_ATTN_CU_SEQLENS) p->args.cu_seqlens_q = p->cu_q;
+    if ((d->inputs & MHA_ATTN_CU_SEQLENS) && !(d->inputs & MHA_ATTN_BLOCK_TABLE)) p->args.cu_seqlens_k = p->cu_k;
     if (d->align == MHA_ALIGN_OFFSETS) p->args.offsets = p->offsets;
     if (d->inputs & MHA_ATTN_BLOCK_TABLE) p->args.block_table = (mha_cview){p->table, {p->table_width, 1, 0, 0}};
     if (d->outputs & MHA_ATTN_LSE) p->args.lse = tensor_view(&p->lse);
@@ -256,13 +264,13 @@ static void random_pages(problem *p, uint64_t seed, uint64_t number)
 
 static void random_types(mha_attn_desc *d, rng *r)
 {
-    static const mha_dtype narrow[] = {MHA_DTYPE_DEFAULT, MHA_F32, MHA_BF16, MHA_F16};
+    static const mha_dtype narrow[] = {MHA_DTYPE_DEFAULT, MHA_F32, MHA_BF16, MHA_F16, MHA_Q8_0};
     if (rng_chance(r, 0.15)) {
         d->dtype = MHA_F64;
         return;
     }
     d->dtype = narrow[rng_range(r, 0, 3)];
-    if (rng_chance(r, 0.3)) d->kv_dtype = narrow[rng_range(r, 1, 3)];
+    if (rng_chance(r, 0.3)) d->kv_dtype = narrow[rng_range(r, 1, 4)];
     if (rng_chance(r, 0.3)) d->bias_dtype = narrow[rng_range(r, 1, 3)];
 }
 

@@ -26,6 +26,7 @@ typedef struct problem {
     tensor stats[PROBLEM_STATS];
     mha_attn_stats stats_views;
     int64_t q_lens[PROBLEM_BATCH], kv_lens[PROBLEM_BATCH], offsets[PROBLEM_BATCH], prefix_lens[PROBLEM_BATCH];
+    int64_t cu_q[PROBLEM_BATCH + 1], cu_k[PROBLEM_BATCH + 1]; /* of packed sequences: see packed.h */
     uint64_t dropout_seed;
     int32_t head_list[PROBLEM_HEADS];
     int32_t *table; /* [batch][table_width], with k and v in pages: see paged.h */

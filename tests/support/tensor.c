@@ -8,7 +8,7 @@ enum { MARGIN = 64 }; /* guard elements on either side, unless the layout is tig
 
 static size_t element_size(mha_dtype dtype)
 {
-    return mha_dtype_size(dtype);
+    return dtype == MHA_Q8_0 ? Q8_BYTES : mha_dtype_size(dtype);
 }
 
 static void put(const tensor *t, size_t at, double value)
@@ -18,6 +18,7 @@ static void put(const tensor *t, size_t at, double value)
     if (t->dtype == MHA_BF16) ((uint16_t *)t->memory)[at] = half_bits(value, BF16_FRACTION);
     if (t->dtype == MHA_F16) ((uint16_t *)t->memory)[at] = half_bits(value, F16_FRACTION);
     if (t->dtype == MHA_I64) ((int64_t *)t->memory)[at] = (int64_t)value;
+    if (t->dtype == MHA_Q8_0) q8_make((char *)t->memory + at * Q8_BYTES, value);
     if (t->dtype == MHA_U8) ((uint8_t *)t->memory)[at] = isnan(value) ? 0xA5 : (uint8_t)value;
 }
 
@@ -27,6 +28,7 @@ static double take(const tensor *t, size_t at)
     if (t->dtype == MHA_F32) return (double)((const float *)t->memory)[at];
     if (t->dtype == MHA_BF16) return half_value(((const uint16_t *)t->memory)[at], BF16_FRACTION);
     if (t->dtype == MHA_F16) return half_value(((const uint16_t *)t->memory)[at], F16_FRACTION);
+    if (t->dtype == MHA_Q8_0) return q8_made_of((const char *)t->memory + at * Q8_BYTES);
     if (t->dtype == MHA_I64) return (double)((const int64_t *)t->memory)[at];
     return ((const uint8_t *)t->memory)[at];
 }
@@ -133,8 +135,8 @@ bool tensor_same_bits(const tensor *a, const tensor *b)
 /* What a guard reads as. */
 static double as_stored(mha_dtype dtype, double value)
 {
-    uint64_t element = 0;
-    const tensor one = {.dtype = dtype, .memory = &element};
+    uint64_t element[Q8_BYTES / sizeof(uint64_t) + 1] = {0};
+    const tensor one = {.dtype = dtype, .memory = element};
     put(&one, 0, value);
     return take(&one, 0);
 }

@@ -20,7 +20,9 @@ typedef struct tensor_layout {
 } tensor_layout;
 
 typedef struct tensor {
-    mha_dtype dtype; /* MHA_F32, MHA_BF16, MHA_F16, MHA_F64, MHA_I64 or MHA_U8 */
+    mha_dtype
+        dtype; /* MHA_F32, MHA_BF16, MHA_F16, MHA_F64, MHA_I64, MHA_U8, or MHA_Q8_0: an element is a block then, all
+                      * of which follows from one number (half.h) */
     int64_t dim[4], stride[4];
     bool unspecified;
     size_t count; /* elements of `memory` */
