@@ -50,20 +50,11 @@ static mha_status receive_status(mha_error *err)
     return error.status;
 }
 
-static mha_attn_desc resolved(const mha_attn_desc *desc)
-{
-    mha_attn_desc d = *desc;
-    if (!d.kv_heads) d.kv_heads = d.heads;
-    if (!d.v_head_dim) d.v_head_dim = d.head_dim;
-    if (!d.keep_keys && (d.inputs & MHA_ATTN_KEEP)) d.keep_keys = d.kv_len;
-    return d;
-}
-
 mha_status mha_attn_plan_create(mha_ctx *ctx, const mha_attn_desc *desc, mha_attn_plan **out, mha_error *err)
 {
     (void)ctx;
     connect_once();
-    wire_request request = {WIRE_PLAN, resolved(desc)};
+    const wire_request request = {WIRE_PLAN, *desc, 0};
     fwrite(&request, sizeof request, 1, to_remote);
     *out = NULL;
     mha_status status = receive_status(err);
@@ -119,10 +110,23 @@ static void transfer(char *data, const int64_t stride[4], const wire_array *a, i
                 }
 }
 
-static void send_view(const mha_cview *view, const wire_array *a, int broadcasts)
+static void send_field(const mha_attn_args *args, const wire_field *field, const wire_array *a)
+{
+    const char *at = (const char *)args + field->offset;
+    int64_t stride[4] = {1, 0, 0, 0};
+    mha_cview view = {0};
+    if (field->kind == WIRE_LIST)
+        memcpy(&view.data, at, sizeof view.data);
+    else
+        memcpy(&view, at, sizeof view);
+    if (field->kind != WIRE_LIST) strides_of(view.stride, a, field->kind == WIRE_MASK, stride);
+    transfer((char *)(uintptr_t)view.data, stride, a, 0);
+}
+
+static void send_view(const mha_cview *view, const wire_array *a)
 {
     int64_t stride[4];
-    strides_of(view->stride, a, broadcasts, stride);
+    strides_of(view->stride, a, 0, stride);
     transfer((char *)(uintptr_t)view->data, stride, a, 0);
 }
 
@@ -135,41 +139,30 @@ static void receive_view(const mha_view *view, const wire_array *a)
 
 static void send_call(int64_t what, const mha_attn_plan *plan, const mha_attn_args *args)
 {
-    wire_request request = {what, plan->desc};
-    wire_array in[WIRE_ARRAYS];
-    wire_inputs(&plan->desc, in);
+    const wire_request request = {what, plan->desc, args->dropout_seed};
+    const mha_attn_desc full = wire_filled(&plan->desc);
+    wire_array in[WIRE_INPUTS];
+    wire_shape_inputs(&full, in);
     fwrite(&request, sizeof request, 1, to_remote);
-    send_view(&args->q, &in[0], 0);
-    send_view(&args->k, &in[1], 0);
-    send_view(&args->v, &in[2], 0);
-    send_view(&args->keep, &in[3], 1);
-    send_view(&args->bias, &in[4], 1);
-    const int64_t *lens[] = {args->q_lens, args->kv_lens, args->offsets};
-    for (int n = 0; n < 3; n++)
-        if (in[5 + n].present) fwrite(lens[n], sizeof *lens[n], wire_count(&in[5 + n]), to_remote);
-    send_view(&args->slopes, &in[8], 1);
-    send_view(&args->sinks, &in[9], 1);
-    send_view(&args->gates, &in[10], 1);
-    if (in[11].present) fwrite(args->prefix_lens, sizeof *args->prefix_lens, wire_count(&in[11]), to_remote);
-    send_view(&args->block_keep, &in[12], 1);
-    if (in[13].present) fwrite(args->head_list, sizeof *args->head_list, wire_count(&in[13]), to_remote);
-    if (in[14].present) fwrite(args->cu_seqlens_q, sizeof *args->cu_seqlens_q, wire_count(&in[14]), to_remote);
-    if (in[15].present) fwrite(args->cu_seqlens_k, sizeof *args->cu_seqlens_k, wire_count(&in[15]), to_remote);
+    for (int n = 0; n < WIRE_INPUTS; n++)
+        send_field(args, &wire_inputs[n], &in[n]);
 }
 
 mha_status mha_attn_forward(const mha_attn_plan *plan, const mha_attn_args *args, void *workspace,
                             size_t workspace_bytes, mha_error *err)
 {
     (void)workspace, (void)workspace_bytes;
-    wire_array out[3];
-    wire_outputs(&plan->desc, out);
+    const mha_attn_desc full = wire_filled(&plan->desc);
+    const mha_view *views[WIRE_OUTPUTS] = {&args->out, &args->lse, &args->probs, &args->scores};
+    wire_array out[WIRE_OUTPUTS];
+    wire_shape_outputs(&full, out);
     send_call(WIRE_CALL, plan, args);
+    for (int n = 0; n < WIRE_OUTPUTS; n++)
+        send_field(args, &wire_outputs[n], &out[n]);
     mha_status status = receive_status(err);
-    if (status != MHA_OK) return status;
-    receive_view(&args->out, &out[0]);
-    receive_view(&args->lse, &out[1]);
-    receive_view(&args->probs, &out[2]);
-    return MHA_OK;
+    for (int n = 0; n < WIRE_OUTPUTS && status == MHA_OK; n++)
+        receive_view(views[n], &out[n]);
+    return status;
 }
 
 /* A gradient: of the shape `full`, but with one place on an axis that is summed over. */
@@ -185,17 +178,17 @@ mha_status mha_attn_backward(const mha_attn_plan *plan, const mha_attn_args *arg
                              void *workspace, size_t workspace_bytes, mha_error *err)
 {
     (void)workspace, (void)workspace_bytes;
-    const mha_attn_desc *d = &plan->desc;
+    const mha_attn_desc full = wire_filled(&plan->desc), *d = &full;
     const mha_view *views[7] = {&grads->dq,      &grads->dk,     &grads->dv,    &grads->dbias,
                                 &grads->dslopes, &grads->dsinks, &grads->dgates};
     const mha_cview *read[4] = {&grads->dout, &grads->out, &grads->lse, &grads->dlse};
     const wire_array head = {{d->batch, d->heads, 1, 1}, 4, 1},
-                     bias = {{d->batch, d->heads, d->q_len, d->kv_len}, 4, 1};
-    wire_array in[WIRE_ARRAYS], out[3];
+                     bias = {{d->batch, d->heads, d->max_q_len, d->max_kv_len}, 4, 1};
+    wire_array in[WIRE_INPUTS], out[WIRE_OUTPUTS];
     wire_gradients g;
     memset(&g, 0, sizeof g);
-    wire_inputs(d, in);
-    wire_outputs(d, out);
+    wire_shape_inputs(d, in);
+    wire_shape_outputs(d, out);
     for (int n = 0; n < 7; n++)
         g.written[n] = written(views[n], n < 3 ? in[n] : n == 3 ? bias : head, n >= 3);
     for (int n = 0; n < 4; n++) {
@@ -205,7 +198,7 @@ mha_status mha_attn_backward(const mha_attn_plan *plan, const mha_attn_args *arg
     send_call(WIRE_BACKWARD, plan, args);
     fwrite(&g, sizeof g, 1, to_remote);
     for (int n = 0; n < 4; n++)
-        send_view(read[n], &g.read[n], 0);
+        send_view(read[n], &g.read[n]);
     mha_status status = receive_status(err);
     for (int n = 0; n < 7 && status == MHA_OK; n++)
         receive_view(views[n], &g.written[n]);

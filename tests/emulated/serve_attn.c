@@ -4,10 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void *array_of(const wire_array *a)
+static void *room(const wire_array *a)
 {
     void *memory = calloc(wire_count(a) + 1, a->size);
     if (!memory) abort();
+    return memory;
+}
+
+static void *receive(const wire_array *a)
+{
+    void *memory = room(a);
+    if (fread(memory, a->size, wire_count(a), stdin) != wire_count(a)) exit(1);
     return memory;
 }
 
@@ -16,61 +23,54 @@ static void reply(const mha_error *error)
     fwrite(error, sizeof *error, 1, stdout);
 }
 
-/* Contiguous is all zero for q, k and v, but a mask says its strides. */
+/* A mask says its strides, all others may. */
 static mha_cview view_of(const void *data, const wire_array *a)
 {
     return (mha_cview){data, {a->dim[1] * a->dim[2] * a->dim[3], a->dim[2] * a->dim[3], a->dim[3], 1}};
 }
 
-static void *read_array(const wire_array *a)
+static void give(mha_attn_args *args, const wire_field *field, const wire_array *a, void *data)
 {
-    void *data = array_of(a);
-    if (fread(data, a->size, wire_count(a), stdin) != wire_count(a)) exit(1);
-    return data;
+    char *at = (char *)args + field->offset;
+    const mha_cview view = view_of(data, a);
+    if (field->kind == WIRE_LIST)
+        memcpy(at, &data, sizeof data);
+    else
+        memcpy(at, &view, sizeof view);
 }
 
-static mha_attn_args read_inputs(const mha_attn_desc *desc, void *data[WIRE_ARRAYS])
+static mha_attn_args read_inputs(const wire_request *request, void *data[WIRE_INPUTS])
 {
-    wire_array in[WIRE_ARRAYS];
-    wire_inputs(desc, in);
-    for (int n = 0; n < WIRE_ARRAYS; n++)
-        data[n] = read_array(&in[n]);
-    mha_attn_args args = {.size = sizeof args, .q_lens = data[5], .kv_lens = data[6], .offsets = data[7]};
-    args.q.data = data[0];
-    args.k.data = data[1];
-    args.v.data = data[2];
-    args.keep = view_of(data[3], &in[3]);
-    args.bias = view_of(data[4], &in[4]);
-    args.slopes = view_of(data[8], &in[8]);
-    args.sinks = view_of(data[9], &in[9]);
-    args.gates = view_of(data[10], &in[10]);
-    args.head_list = data[13];
-    args.cu_seqlens_q = data[14];
-    args.cu_seqlens_k = data[15];
-    args.prefix_lens = data[11];
-    args.block_keep = view_of(data[12], &in[12]);
+    wire_array in[WIRE_INPUTS];
+    const mha_attn_desc full = wire_filled(&request->desc);
+    mha_attn_args args = {.size = sizeof args, .dropout_seed = request->dropout_seed};
+    wire_shape_inputs(&full, in);
+    for (int n = 0; n < WIRE_INPUTS; n++) {
+        data[n] = receive(&in[n]);
+        give(&args, &wire_inputs[n], &in[n], data[n]);
+    }
     return args;
 }
 
-static void call(mha_ctx *ctx, const mha_attn_desc *desc)
+static void call(mha_ctx *ctx, const wire_request *request)
 {
-    wire_array out[3];
-    void *data[WIRE_ARRAYS], *result[3];
-    mha_attn_args args = read_inputs(desc, data);
-    wire_outputs(desc, out);
-    for (int n = 0; n < 3; n++)
-        result[n] = array_of(&out[n]);
-    args.out.data = result[0];
-    args.lse.data = result[1];
-    args.probs.data = result[2];
+    wire_array out[WIRE_OUTPUTS];
+    void *data[WIRE_INPUTS], *result[WIRE_OUTPUTS];
+    const mha_attn_desc full = wire_filled(&request->desc);
+    mha_attn_args args = read_inputs(request, data);
+    wire_shape_outputs(&full, out);
+    for (int n = 0; n < WIRE_OUTPUTS; n++) {
+        result[n] = receive(&out[n]);
+        give(&args, &wire_outputs[n], &out[n], result[n]);
+    }
     mha_error error = {0};
-    mha_status status = mha_attention(ctx, desc, &args, &error);
+    mha_status status = mha_attention(ctx, &request->desc, &args, &error);
     reply(&error);
-    for (int n = 0; n < 3; n++) {
+    for (int n = 0; n < WIRE_OUTPUTS; n++) {
         if (status == MHA_OK) fwrite(result[n], out[n].size, wire_count(&out[n]), stdout);
         free(result[n]);
     }
-    for (int n = 0; n < WIRE_ARRAYS; n++)
+    for (int n = 0; n < WIRE_INPUTS; n++)
         free(data[n]);
 }
 
@@ -84,24 +84,24 @@ static mha_view summed(void *data, const wire_array *a)
     return view;
 }
 
-static void backward(mha_ctx *ctx, const mha_attn_desc *desc)
+static void backward(mha_ctx *ctx, const wire_request *request)
 {
     wire_gradients g;
-    void *data[WIRE_ARRAYS], *read[4], *written[7];
-    const mha_attn_args args = read_inputs(desc, data);
+    void *data[WIRE_INPUTS], *read[4], *written[7];
+    const mha_attn_args args = read_inputs(request, data);
     if (fread(&g, sizeof g, 1, stdin) != 1) exit(1);
     for (int n = 0; n < 4; n++)
-        read[n] = read_array(&g.read[n]);
+        read[n] = receive(&g.read[n]);
     mha_attn_grads grads = {.size = sizeof grads, .dout = {read[0], {0}}, .out = {read[1], {0}}, .lse = {read[2], {0}}};
     mha_view *views[7] = {&grads.dq, &grads.dk, &grads.dv, &grads.dbias, &grads.dslopes, &grads.dsinks, &grads.dgates};
     if (g.read[3].present) grads.dlse.data = read[3];
     for (int n = 0; n < 7; n++) {
-        written[n] = array_of(&g.written[n]);
+        written[n] = room(&g.written[n]);
         if (!g.written[n].present) continue;
         *views[n] = n < 3 ? (mha_view){written[n], {0}} : summed(written[n], &g.written[n]);
     }
     mha_error error = {0};
-    const mha_status status = mha_attention_backward(ctx, desc, &args, &grads, &error);
+    const mha_status status = mha_attention_backward(ctx, &request->desc, &args, &grads, &error);
     reply(&error);
     for (int n = 0; n < 7; n++) {
         if (status == MHA_OK) fwrite(written[n], g.written[n].size, wire_count(&g.written[n]), stdout);
@@ -109,15 +109,15 @@ static void backward(mha_ctx *ctx, const mha_attn_desc *desc)
     }
     for (int n = 0; n < 4; n++)
         free(read[n]);
-    for (int n = 0; n < WIRE_ARRAYS; n++)
+    for (int n = 0; n < WIRE_INPUTS; n++)
         free(data[n]);
 }
 
-static void plan(mha_ctx *ctx, const mha_attn_desc *desc)
+static void plan(mha_ctx *ctx, const wire_request *request)
 {
     mha_attn_plan *made;
     mha_error error = {0};
-    mha_attn_plan_create(ctx, desc, &made, &error);
+    mha_attn_plan_create(ctx, &request->desc, &made, &error);
     mha_attn_plan_free(made);
     reply(&error);
 }
@@ -130,7 +130,7 @@ int main(void)
     if (mha_ctx_create(NULL, &ctx, &error) != MHA_OK) return fprintf(stderr, "%s\n", error.message), 1;
     fprintf(stderr, "the emulated CPU uses %s\n", mha_ctx_isa(ctx));
     while (fread(&request, sizeof request, 1, stdin) == 1) {
-        (request.what == WIRE_PLAN ? plan : request.what == WIRE_CALL ? call : backward)(ctx, &request.desc);
+        (request.what == WIRE_PLAN ? plan : request.what == WIRE_CALL ? call : backward)(ctx, &request);
         fflush(stdout);
     }
     mha_ctx_free(ctx);

@@ -1,10 +1,11 @@
 /* wire.h - what remote_attn.c (here) and serve_attn.c (on the emulated CPU) say to each other over a pipe.
  *
- * A request is a wire_request and, for a call, the arrays of its description in the order of wire_inputs(), contiguous
- * and of full shape. A reply is an mha_error (status MHA_OK for success) and, after a call that succeeded, the arrays
- * of wire_outputs(). A request for gradients has, behind the inputs of the call, the shapes of the wanted results
- * (wire_gradients), then dout, out, lse and, if present, dlse; the reply has the results. Both
- * CPUs are little-endian with 64-bit pointers, so structs travel as they are; f32 only. */
+ * A request is a wire_request and, for a call, the arrays of its description in the order of wire_inputs and
+ * wire_outputs (as they are before: not all of a map is written), contiguous and of full shape. A reply is an mha_error
+ * (status MHA_OK for success) and, after a call that succeeded, the arrays of wire_outputs. A request for gradients has,
+ * in place of outputs, the shapes of the wanted results (wire_gradients), then dout, out, lse and, if present, dlse; the
+ * reply has the results. Both CPUs are little-endian with 64-bit pointers, so structs travel as they are. Not f64, and
+ * no statistics. */
 #ifndef EMULATED_WIRE_H
 #define EMULATED_WIRE_H
 
@@ -12,19 +13,74 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WIRE_PLAN = 1, WIRE_CALL = 2, WIRE_BACKWARD = 3, WIRE_ARRAYS = 16 };
+enum { WIRE_PLAN = 1, WIRE_CALL = 2, WIRE_BACKWARD = 3 };
 
 typedef struct wire_request {
     int64_t what;
-    mha_attn_desc desc; /* with kv_heads, v_head_dim and keep_keys resolved */
+    mha_attn_desc desc;
+    uint64_t dropout_seed;
 } wire_request;
 
-/* One array: its shape, or [B] for lengths. */
+/* ---- where an array is among the arguments ---- */
+
+/* A view of its own strides; one whose strides may be all zero to broadcast; a pointer to a list. */
+typedef enum wire_kind { WIRE_VIEW, WIRE_MASK, WIRE_LIST } wire_kind;
+
+typedef struct wire_field {
+    size_t offset; /* within mha_attn_args */
+    wire_kind kind;
+} wire_field;
+
+#define WIRE_FIELD(name, kind)              \
+    {                                       \
+        offsetof(mha_attn_args, name), kind \
+    }
+static const wire_field wire_inputs[] = {WIRE_FIELD(q, WIRE_VIEW),
+                                         WIRE_FIELD(k, WIRE_VIEW),
+                                         WIRE_FIELD(v, WIRE_VIEW),
+                                         WIRE_FIELD(keep, WIRE_MASK),
+                                         WIRE_FIELD(bias, WIRE_MASK),
+                                         WIRE_FIELD(dropout_keep, WIRE_MASK),
+                                         WIRE_FIELD(block_keep, WIRE_MASK),
+                                         WIRE_FIELD(slopes, WIRE_MASK),
+                                         WIRE_FIELD(sinks, WIRE_MASK),
+                                         WIRE_FIELD(gates, WIRE_MASK),
+                                         WIRE_FIELD(block_table, WIRE_VIEW),
+                                         WIRE_FIELD(map_rows, WIRE_VIEW),
+                                         WIRE_FIELD(q_lens, WIRE_LIST),
+                                         WIRE_FIELD(kv_lens, WIRE_LIST),
+                                         WIRE_FIELD(offsets, WIRE_LIST),
+                                         WIRE_FIELD(prefix_lens, WIRE_LIST),
+                                         WIRE_FIELD(cu_seqlens_q, WIRE_LIST),
+                                         WIRE_FIELD(cu_seqlens_k, WIRE_LIST),
+                                         WIRE_FIELD(head_list, WIRE_LIST),
+                                         WIRE_FIELD(map_heads, WIRE_LIST)};
+static const wire_field wire_outputs[] = {WIRE_FIELD(out, WIRE_VIEW), WIRE_FIELD(lse, WIRE_VIEW),
+                                          WIRE_FIELD(probs, WIRE_VIEW), WIRE_FIELD(scores, WIRE_VIEW)};
+enum {
+    WIRE_INPUTS = sizeof wire_inputs / sizeof *wire_inputs,
+    WIRE_OUTPUTS = sizeof wire_outputs / sizeof *wire_outputs
+};
+
+/* ---- its shape ---- */
+
 typedef struct wire_array {
-    int64_t dim[4];
-    size_t size; /* bytes of an element */
+    int64_t dim[4]; /* [n] for lists */
+    size_t size;    /* bytes of an element */
     int present;
 } wire_array;
+
+/* The description with what 0 stands for, as far as shapes need it. */
+static inline mha_attn_desc wire_filled(const mha_attn_desc *desc)
+{
+    mha_attn_desc d = *desc;
+    if (!d.kv_heads) d.kv_heads = d.heads;
+    if (!d.v_head_dim) d.v_head_dim = d.head_dim;
+    if (!d.max_q_len) d.max_q_len = d.q_len;
+    if (!d.max_kv_len) d.max_kv_len = d.kv_len;
+    if (!d.keep_keys) d.keep_keys = d.max_kv_len;
+    return d;
+}
 
 static inline size_t wire_count(const wire_array *a)
 {
@@ -33,35 +89,63 @@ static inline size_t wire_count(const wire_array *a)
 
 static inline size_t wire_size(mha_dtype dtype, size_t otherwise)
 {
-    return dtype == MHA_DTYPE_DEFAULT ? otherwise : mha_dtype_size(dtype);
+    return dtype == MHA_DTYPE_DEFAULT ? otherwise : dtype == MHA_Q8_0 ? 34 : mha_dtype_size(dtype);
 }
 
-/* q, k, v, keep, bias, q_lens, kv_lens, offsets, slopes, sinks, gates, prefix_lens, block_keep, head_list,
- * cu_seqlens_q, cu_seqlens_k. */
-static inline void wire_inputs(const mha_attn_desc *d, wire_array a[WIRE_ARRAYS])
+static inline int64_t wire_blocks(int64_t length, int64_t size)
 {
-    const int64_t B = d->batch, H = d->heads, Hkv = d->kv_heads, Lq = d->q_len, Lk = d->kv_len;
+    return size > 0 ? (length + size - 1) / size : 0;
+}
+
+/* Numbers, or blocks of q8_0, of a row of keys or values. */
+static inline int64_t wire_width(const mha_attn_desc *d, int64_t width)
+{
+    return d->kv_dtype == MHA_Q8_0 ? wire_blocks(width, 32) : width;
+}
+
+static inline void wire_shape_inputs(const mha_attn_desc *d, wire_array a[WIRE_INPUTS])
+{
+    const int64_t B = d->batch, H = d->heads, Hkv = d->kv_heads, rows = d->max_q_len, most = d->max_kv_len;
     const uint32_t in = d->inputs;
     const size_t q = wire_size(d->dtype, 4), kv = wire_size(d->kv_dtype, q);
-    const int64_t all = in & MHA_ATTN_CU_SEQLENS ? 1 : B;
-    a[0] = (wire_array){{all, H, Lq, d->head_dim}, q, 1};
-    a[1] = (wire_array){{all, Hkv, Lk, d->head_dim}, kv, 1};
-    a[2] = (wire_array){{all, Hkv, Lk, d->v_head_dim}, kv, 1};
-    a[13] = (wire_array){{d->listed_heads, 1, 1, 1}, 4, (in & MHA_ATTN_HEAD_LIST) != 0};
-    a[14] = a[15] = (wire_array){{B + 1, 1, 1, 1}, 8, (in & MHA_ATTN_CU_SEQLENS) != 0};
-    a[3] = (wire_array){{B, H, Lq, d->keep_keys}, 1, (in & MHA_ATTN_KEEP) != 0};
-    a[4] = (wire_array){{B, H, Lq, Lk}, wire_size(d->bias_dtype, 4), (in & MHA_ATTN_BIAS) != 0};
-    a[5] = (wire_array){{B, 1, 1, 1}, 8, (in & MHA_ATTN_Q_LENS) != 0};
-    a[6] = (wire_array){{B, 1, 1, 1}, 8, (in & MHA_ATTN_KV_LENS) != 0};
-    a[7] = (wire_array){{B, 1, 1, 1}, 8, d->align == MHA_ALIGN_OFFSETS};
-    a[8] = (wire_array){{B, H, 1, 1}, 4, (in & MHA_ATTN_SLOPES) != 0};
-    a[9] = (wire_array){{B, H, 1, 1}, 4, (in & MHA_ATTN_SINKS) != 0};
-    a[10] = (wire_array){{B, H, 1, 1}, 4, (in & MHA_ATTN_GATES) != 0};
-    a[11] = (wire_array){{B, 1, 1, 1}, 8, (in & MHA_ATTN_PREFIX_LENS) != 0};
-    a[12] = (wire_array){{0}, 1, (in & MHA_ATTN_BLOCK_KEEP) != 0};
-    if (a[12].present)
-        memcpy(a[12].dim, ((int64_t[]){B, H, (Lq + d->block_q - 1) / d->block_q, (Lk + d->block_k - 1) / d->block_k}),
-               sizeof a[12].dim);
+    const int paged = (in & MHA_ATTN_BLOCK_TABLE) != 0, packed = (in & MHA_ATTN_CU_SEQLENS) != 0;
+    const int64_t caches = paged ? d->pages : packed ? 1 : B, keys = paged ? d->page_size : d->kv_len;
+    const wire_array all[WIRE_INPUTS] = {
+        {{packed ? 1 : B, H, d->q_len, d->head_dim}, q, 1},
+        {{caches, Hkv, keys, wire_width(d, d->head_dim)}, kv, 1},
+        {{caches, Hkv, keys, wire_width(d, d->v_head_dim)}, kv, 1},
+        {{B, H, rows, d->keep_keys}, 1, (in & MHA_ATTN_KEEP) != 0},
+        {{B, H, rows, most}, wire_size(d->bias_dtype, 4), (in & MHA_ATTN_BIAS) != 0},
+        {{B, H, rows, most}, 1, (in & MHA_ATTN_DROPOUT_KEEP) != 0},
+        {{B, H, wire_blocks(rows, d->block_q), wire_blocks(most, d->block_k)}, 1, (in & MHA_ATTN_BLOCK_KEEP) != 0},
+        {{B, H, 1, 1}, 4, (in & MHA_ATTN_SLOPES) != 0},
+        {{B, H, 1, 1}, 4, (in & MHA_ATTN_SINKS) != 0},
+        {{B, H, 1, 1}, 4, (in & MHA_ATTN_GATES) != 0},
+        {{B, wire_blocks(d->kv_len, d->page_size), 1, 1}, 4, paged},
+        {{B, d->map_rows, 1, 1}, 8, (in & MHA_ATTN_MAP_ROWS) != 0},
+        {{B, 1, 1, 1}, 8, (in & MHA_ATTN_Q_LENS) != 0},
+        {{B, 1, 1, 1}, 8, (in & MHA_ATTN_KV_LENS) != 0},
+        {{B, 1, 1, 1}, 8, d->align == MHA_ALIGN_OFFSETS},
+        {{B, 1, 1, 1}, 8, (in & MHA_ATTN_PREFIX_LENS) != 0},
+        {{B + 1, 1, 1, 1}, 8, packed},
+        {{B + 1, 1, 1, 1}, 8, packed && !paged},
+        {{d->listed_heads, 1, 1, 1}, 4, (in & MHA_ATTN_HEAD_LIST) != 0},
+        {{d->map_heads, 1, 1, 1}, 4, (in & MHA_ATTN_MAP_HEADS) != 0}};
+    memcpy(a, all, sizeof all);
+}
+
+static inline void wire_shape_outputs(const mha_attn_desc *d, wire_array a[WIRE_OUTPUTS])
+{
+    const int64_t B = d->inputs & MHA_ATTN_CU_SEQLENS ? 1 : d->batch;
+    const int64_t H = d->inputs & MHA_ATTN_HEAD_LIST ? d->listed_heads : d->heads;
+    const int64_t heads = d->inputs & MHA_ATTN_MAP_HEADS ? d->map_heads : H;
+    const int64_t rows = d->inputs & MHA_ATTN_MAP_ROWS ? d->map_rows : d->max_q_len;
+    const wire_array all[WIRE_OUTPUTS] = {
+        {{B, H, d->q_len, d->v_head_dim}, wire_size(d->dtype, 4), 1},
+        {{B, H, d->q_len, 1}, 4, (d->outputs & MHA_ATTN_LSE) != 0},
+        {{d->batch, heads, rows, d->max_kv_len}, 4, (d->outputs & MHA_ATTN_PROBS) != 0},
+        {{d->batch, heads, rows, d->max_kv_len}, 4, (d->outputs & MHA_ATTN_SCORES) != 0}};
+    memcpy(a, all, sizeof all);
 }
 
 /* Shapes of what a backward pass reads and gives. An axis of a gradient that is summed over has one place. */
@@ -69,15 +153,5 @@ typedef struct wire_gradients {
     wire_array read[4];    /* dout, out, lse, dlse */
     wire_array written[7]; /* dq, dk, dv, dbias, dslopes, dsinks, dgates */
 } wire_gradients;
-
-/* out, lse, probs. */
-static inline void wire_outputs(const mha_attn_desc *d, wire_array a[3])
-{
-    const int64_t B = d->inputs & MHA_ATTN_CU_SEQLENS ? 1 : d->batch, Lq = d->q_len;
-    const int64_t H = d->inputs & MHA_ATTN_HEAD_LIST ? d->listed_heads : d->heads;
-    a[0] = (wire_array){{B, H, Lq, d->v_head_dim}, wire_size(d->dtype, 4), 1};
-    a[1] = (wire_array){{B, H, Lq, 1}, 4, (d->outputs & MHA_ATTN_LSE) != 0};
-    a[2] = (wire_array){{B, H, Lq, d->kv_len}, 4, (d->outputs & MHA_ATTN_PROBS) != 0};
-}
 
 #endif
