@@ -1,11 +1,11 @@
 /* wire.h - what remote_attn.c (here) and serve_attn.c (on the emulated CPU) say to each other over a pipe.
  *
  * A request is a wire_request and, for a call, the arrays of its description in the order of wire_inputs and
- * wire_outputs (as they are before: not all of a map is written), contiguous and of full shape. A reply is an mha_error
- * (status MHA_OK for success) and, after a call that succeeded, the arrays of wire_outputs. A request for gradients has,
- * in place of outputs, the shapes of the wanted results (wire_gradients), then dout, out, lse and, if present, dlse; the
- * reply has the results. Both CPUs are little-endian with 64-bit pointers, so structs travel as they are. Not f64, and
- * no statistics. */
+ * wire_outputs (as they are before: not all of a map is written), contiguous and of full shape. A reply is an
+ * mha_error (status MHA_OK for success) and, after a call that succeeded, the arrays of wire_outputs. A request for
+ * gradients has, in place of outputs, the shapes of the wanted results (wire_gradients), then dout, out, lse and, if
+ * present, dlse; the reply has the results. Both CPUs are little-endian with 64-bit pointers, so structs travel as
+ * they are. Not f64, and no statistics. */
 #ifndef EMULATED_WIRE_H
 #define EMULATED_WIRE_H
 
