@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from mha._context import context
-from mha._library import Error, call, lib
-from mha._operator import _output, _prepare
+from mha._array import F32, array, empty_like
+from mha._library import AttnGrads, Error, View, call, lib, struct
+from mha._operator import GRADS, LSE, _output, _prepare
 
 
 class Missing(Exception):
@@ -33,10 +34,12 @@ class Row:
     Lk: int
     D: int
     causal: bool
+    training: bool = False  # forward and backward
 
     @property
     def flops(self):
-        return 4 * self.B * self.H * self.Lq * self.Lk * self.D / (2 if self.causal else 1)
+        forward = 4 * self.B * self.H * self.Lq * self.Lk * self.D / (2 if self.causal else 1)
+        return 3.5 * forward if self.training else forward
 
     @property
     def reads(self):
@@ -49,9 +52,12 @@ class Row:
 
 def rows():
     text = Path(__file__).with_name("shapes.h").read_text(encoding="utf-8")
-    found = re.findall(r'X\("([\w-]+)", ([\d, ]+)\)', text)
-    numbers = [(name, *map(int, values.split(","))) for name, values in found]
-    return [Row(*n[:-1], causal=bool(n[-1])) for n in numbers]
+    found = []
+    for training, table in enumerate(text.split("#define BENCH_TRAINING_ROWS")):
+        for name, values in re.findall(r'X\("([\w-]+)", ([\d, ]+)\)', table):
+            *sizes, causal = map(int, values.split(","))
+            found.append(Row(name, *sizes, causal=bool(causal), training=bool(training)))
+    return found
 
 
 @dataclass
@@ -76,6 +82,7 @@ class Problem:
         elif dtype == "f16":
             self.q, both = (x.astype(np.float16).astype(np.float32) for x in (self.q, both))
         self.kv, self.k, self.v = both, both[0], both[1]
+        self.dout = np.round(rng.standard_normal(self.q.shape, dtype=np.float32) * 16) / 16 if row.training else None
 
     def stored(self, x):
         """x in the type of this problem: a NumPy array, or a tensor for bf16, which NumPy lacks."""
@@ -90,6 +97,7 @@ class Problem:
 lib.mha_alloc.restype, lib.mha_alloc.argtypes = c_void_p, [c_void_p, c_size_t]
 lib.mha_attn_plan_workspace.restype, lib.mha_attn_plan_workspace.argtypes = c_size_t, [c_void_p]
 lib.mha_attn_forward.argtypes = [c_void_p, c_void_p, c_void_p, c_size_t, c_void_p]
+lib.mha_attn_backward.argtypes = [c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_void_p]
 lib.mha_limit_fma.argtypes = [c_void_p, POINTER(c_double), POINTER(Error)]
 lib.mha_limit_read.argtypes = [c_void_p, c_void_p, c_int64, POINTER(c_double), POINTER(Error)]
 
@@ -104,6 +112,8 @@ def mha(problem):
     q, k, v = (problem.stored(x) for x in (problem.q, problem.k, problem.v))
     c = _prepare(q, k, v, **_align(row))
     out = _output(c, q, 0, "out", c.desc.dtype, (row.B, row.H, row.Lq, row.D))
+    if row.training:
+        return _mha_training(problem, c, q, k, v, out)
     plan = c_void_p()
     call("mha_attn_plan_create", ctx, ctypes.byref(c.desc), ctypes.byref(plan))
     size = lib.mha_attn_plan_workspace(plan)
@@ -112,6 +122,26 @@ def mha(problem):
     forward, space = lib.mha_attn_forward, c_size_t(size)
     # `c` holds what the arguments point to; plan and workspace live as long as the process.
     return Call(lambda _alive=c: forward(plan, args, workspace, space, None), lambda: _wide(out))
+
+
+def _mha_training(problem, c, q, k, v, out):
+    row, ctx, plan, grads = problem.row, context(problem.threads), c_void_p(), struct(AttnGrads)
+    dout = problem.stored(problem.dout)
+    lse = _output(c, q, LSE, "lse", F32, (row.B, row.H, row.Lq))
+    results = [empty_like(q, c.desc.dtype, x.shape) for x in (q, k, v)]
+    c.desc.outputs |= GRADS
+    for name, x in zip(("dout", "out", "lse", "dq", "dk", "dv"), (dout, out, lse, *results)):
+        setattr(grads, name, View(array(x, name).data))
+    call("mha_attn_plan_create", ctx, ctypes.byref(c.desc), ctypes.byref(plan))
+    size = lib.mha_attn_plan_workspace(plan)
+    workspace, args, wanted = c_void_p(lib.mha_alloc(ctx, size)), ctypes.byref(c.args), ctypes.byref(grads)
+
+    def run(_alive=(c, grads, dout)):
+        lib.mha_attn_forward(plan, args, workspace, c_size_t(size), None)
+        lib.mha_attn_backward(plan, args, wanted, workspace, c_size_t(size), None)
+
+    run()
+    return Call(run, lambda: np.stack([_wide(x) for x in (out, *results)]))
 
 
 def limit(problem):
@@ -149,8 +179,20 @@ def _tensors(problem):
 def torch_sdpa(problem):
     torch, (q, k, v) = _tensors(problem)
     row, f = problem.row, torch.nn.functional.scaled_dot_product_attention
+    if row.training:
+        return _torch_training(torch, problem, [x.requires_grad_() for x in (q, k, v)], f)
     extra = {"enable_gqa": True} if row.H != row.Hkv else {}
     return Call(lambda: f(q, k, v, is_causal=row.causal, **extra), lambda: _wide(f(q, k, v, is_causal=row.causal, **extra)))
+
+
+def _torch_training(torch, problem, leaves, f):
+    dout = torch.from_numpy(problem.dout).to(leaves[0].dtype)
+
+    def run():
+        out = f(*leaves, is_causal=problem.row.causal)
+        return out.detach(), *torch.autograd.grad(out, leaves, dout)
+
+    return Call(run, lambda: np.stack([_wide(x) for x in run()]))
 
 
 def torch_folded(problem):
@@ -215,7 +257,7 @@ def _ort_call(problem, run, out):
 
 def onnxruntime_mha(problem):
     row = problem.row
-    if problem.dtype != "f32" or row.H != row.Hkv:
+    if problem.dtype != "f32" or row.H != row.Hkv or row.training:
         return None
     q, k, v = (_ort_value(_rows_of_heads(x)) for x in (problem.q, problem.k, problem.v))
     out = _ort_value(np.empty((row.B, row.Lq, row.H * row.D), np.float32))
@@ -228,7 +270,7 @@ def onnxruntime_gqa(problem):
     """Always causal. The cache is bound as past and as present, so that it is not copied but written in place: the last
     Lq keys are new, and they are the ones that lie there."""
     row = problem.row
-    if problem.dtype != "f32" or not (row.causal or row.Lq == 1):
+    if problem.dtype != "f32" or not (row.causal or row.Lq == 1) or row.training:
         return None
     q, k, v = (_ort_value(_rows_of_heads(x[:, :, -row.Lq:])) for x in (problem.q, problem.k, problem.v))
     past_k, past_v = _ort_value(problem.k), _ort_value(problem.v)
@@ -253,6 +295,8 @@ def ggml(problem):
     if not problem.ggml:
         raise Missing("ggml (see bench/build_ggml.sh)")
     row, half = problem.row, problem.dtype != "f32"
+    if row.training:
+        return None
     peer = ctypes.CDLL(problem.ggml)
     peer.peer_open.restype, peer.peer_open.argtypes = c_void_p, [POINTER(_GgmlProblem)] + [c_void_p] * 5
     for name in ("run", "pause", "resume"):

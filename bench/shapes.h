@@ -1,7 +1,8 @@
 /* shapes.h - the problems that speed is measured on: what the rows of every table in docs/benchmarks.md are.
  *
  * One table for all: `mha bench attention` is compiled from it and bench/compare.py reads it. Causal rows have Lq = Lk.
- * Operations are counted as 4 B H Lq Lk D, half of it when causal; bytes as one read of K and V.
+ * Operations are counted as 4 B H Lq Lk D, half of it when causal, 3.5 times it for forward and backward; bytes as one
+ * read of K and V.
  */
 #ifndef BENCH_SHAPES_H
 #define BENCH_SHAPES_H
@@ -19,5 +20,10 @@
     X("decode", 1, 32, 32, 1, 2048, 128, 0)           \
     X("decode-batch", 16, 32, 8, 1, 2048, 128, 0)     \
     X("decode-long", 1, 8, 1, 1, 65536, 128, 0)
+
+/* Forward and backward. The same columns. */
+#define BENCH_TRAINING_ROWS(X)                  \
+    X("training", 4, 12, 12, 1024, 1024, 64, 0) \
+    X("training-causal", 4, 12, 12, 1024, 1024, 64, 1)
 
 #endif

@@ -12,6 +12,7 @@ typedef struct bench_row {
     const char *name;
     int64_t B, H, Hkv, Lq, Lk, D;
     int causal;
+    int training; /* forward and backward */
 } bench_row;
 
 /* One row in one type: either `refused` says why there are no numbers, or all of them are there. */

@@ -10,10 +10,13 @@
 #include "shapes.h"
 
 const bench_row bench_rows[] = {
-#define BENCH__X(name, B, H, Hkv, Lq, Lk, D, causal) {name, B, H, Hkv, Lq, Lk, D, causal},
+#define BENCH__X(name, B, H, Hkv, Lq, Lk, D, causal) {name, B, H, Hkv, Lq, Lk, D, causal, 0},
     BENCH_ATTENTION_ROWS(BENCH__X)
 #undef BENCH__X
-        {0}};
+#define BENCH__X(name, B, H, Hkv, Lq, Lk, D, causal) {name, B, H, Hkv, Lq, Lk, D, causal, 1},
+        BENCH_TRAINING_ROWS(BENCH__X)
+#undef BENCH__X
+            {0}};
 
 double bench_share(const bench_result *r)
 {
@@ -26,8 +29,9 @@ enum { HUGE_PAGE = 2 << 20 };
 
 /* What one row needs; k and v lie side by side, so that reading both is one footprint. */
 typedef struct operands {
-    size_t q_bytes, kv_bytes; /* of q and out; of k and v each */
+    size_t q_bytes, kv_bytes, lse_bytes; /* of q and out; of k and v each; of lse */
     char *q, *k, *out;
+    char *lse, *dout, *dq, *dk; /* with training; dk and dv lie side by side, too */
 } operands;
 
 /* Whole huge pages where the system gives them, so that what is measured is no table of pages. */
@@ -78,6 +82,15 @@ static bool operands_open(const bench_row *row, mha_dtype dtype, operands *x)
     x->q = allocate(x->q_bytes);
     x->k = allocate(2 * x->kv_bytes);
     x->out = allocate(x->q_bytes);
+    if (row->training) {
+        x->lse_bytes = (size_t)(row->B * row->H * row->Lq) * sizeof(float);
+        x->lse = allocate(x->lse_bytes);
+        x->dout = allocate(x->q_bytes);
+        x->dq = allocate(x->q_bytes);
+        x->dk = allocate(2 * x->kv_bytes);
+        if (!x->lse || !x->dout || !x->dq || !x->dk) return false;
+        fill(x->dout, x->q_bytes, dtype);
+    }
     if (!x->q || !x->k || !x->out) return false;
     fill(x->q, x->q_bytes, dtype);
     fill(x->k, 2 * x->kv_bytes, dtype);
@@ -89,6 +102,10 @@ static void operands_close(operands *x)
     free(x->q);
     free(x->k);
     free(x->out);
+    free(x->lse);
+    free(x->dout);
+    free(x->dq);
+    free(x->dk);
 }
 
 /* ---- calls against the clock ---- */
@@ -103,6 +120,7 @@ typedef struct runner {
     clockid_t clock;
     const mha_attn_plan *plan;
     const mha_attn_args *args;
+    const mha_attn_grads *grads; /* NULL: forward alone */
     void *workspace;
     size_t workspace_bytes;
 } runner;
@@ -118,7 +136,9 @@ static mha_status seconds_of(const runner *r, int64_t calls, double *seconds, mh
 {
     const double start = now(r->clock);
     for (int64_t i = 0; i < calls; i++) {
-        const mha_status status = mha_attn_forward(r->plan, r->args, r->workspace, r->workspace_bytes, error);
+        mha_status status = mha_attn_forward(r->plan, r->args, r->workspace, r->workspace_bytes, error);
+        if (status == MHA_OK && r->grads)
+            status = mha_attn_backward(r->plan, r->args, r->grads, r->workspace, r->workspace_bytes, error);
         if (status != MHA_OK) return status;
     }
     *seconds = (now(r->clock) - start) / (double)calls;
@@ -180,10 +200,24 @@ static void note_isa(const mha_attn_plan *plan, bench_result *result)
 static mha_status run_plan(cli_session *s, const mha_attn_plan *plan, const operands *x, double seconds,
                            bench_result *result, mha_error *error)
 {
-    const mha_attn_args args = {
-        .size = sizeof args, .q.data = x->q, .k.data = x->k, .v.data = x->k + x->kv_bytes, .out.data = x->out};
-    runner r = {
-        .clock = CLOCK_MONOTONIC, .plan = plan, .args = &args, .workspace_bytes = mha_attn_plan_workspace(plan)};
+    const mha_attn_args args = {.size = sizeof args,
+                                .q.data = x->q,
+                                .k.data = x->k,
+                                .v.data = x->k + x->kv_bytes,
+                                .out.data = x->out,
+                                .lse.data = x->lse};
+    const mha_attn_grads grads = {.size = sizeof grads,
+                                  .dout.data = x->dout,
+                                  .out.data = x->out,
+                                  .lse.data = x->lse,
+                                  .dq.data = x->dq,
+                                  .dk.data = x->dk,
+                                  .dv.data = x->dk ? x->dk + x->kv_bytes : NULL};
+    runner r = {.clock = CLOCK_MONOTONIC,
+                .plan = plan,
+                .args = &args,
+                .grads = result->row->training ? &grads : NULL,
+                .workspace_bytes = mha_attn_plan_workspace(plan)};
     r.workspace = mha_alloc(s->ctx, r.workspace_bytes);
     double *samples = malloc(SAMPLES_MOST * sizeof *samples);
     mha_status status = MHA_ERR_MEMORY;
@@ -201,7 +235,7 @@ static mha_status run_plan(cli_session *s, const mha_attn_plan *plan, const oper
 static void count_work(const bench_row *row, mha_dtype dtype, bench_result *result)
 {
     const double keys = (double)(row->B * row->Lk * row->D);
-    result->flops = 4 * keys * (double)(row->H * row->Lq) / (row->causal ? 2 : 1);
+    result->flops = 4 * keys * (double)(row->H * row->Lq) / (row->causal ? 2 : 1) * (row->training ? 3.5 : 1);
     result->bytes = 2 * keys * (double)row->Hkv * (double)mha_dtype_size(dtype);
     result->reads = row->Lq == 1;
 }
@@ -218,7 +252,8 @@ int bench_attention(cli_session *s, const bench_row *row, mha_dtype dtype, doubl
                                 .kv_len = row->Lk,
                                 .head_dim = row->D,
                                 .dtype = dtype,
-                                .causal = row->causal};
+                                .causal = row->causal,
+                                .outputs = row->training ? MHA_ATTN_LSE | MHA_ATTN_GRADS : 0};
     mha_attn_plan *plan;
     mha_error error = {0};
     mha_status status = mha_attn_plan_create(s->ctx, &desc, &plan, &error);

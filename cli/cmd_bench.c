@@ -114,7 +114,8 @@ const cli_command cli_bench = {
     .usage = "attention",
     .details =
         "Rows: prefill, prefill-causal, bert-batch, grouped-causal, long, long-causal, small, decode-grouped, decode, "
-        "decode-batch, decode-long. Their shapes are in the result. The last column is the share of the machine's own "
+        "decode-batch, decode-long, training, training-causal (forward and backward). Their shapes are in the result. "
+        "The last column is the share of the machine's own "
         "limit, measured beside each row: multiply-adds, or for one query the reading of K and V.",
     .shared = CLI_JSON | CLI_CSV,
     .options = options,
