@@ -96,6 +96,7 @@ static mha_status flush_bytes(mha__decoding *d, int step, bool end)
     const unsigned char *p = (const unsigned char *)state->bytes;
     size_t at = 0;
     size_t good = 0; /* up to here from `at` */
+    if (state->n == 0) return MHA_OK;
     while (at + good < state->n) {
         size_t bad = 0;
         size_t length = character(p + at + good, state->n - at - good, &bad);

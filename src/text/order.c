@@ -48,8 +48,9 @@ static void place(const mha__pending *run, size_t n, mha__pending *sorted)
 mha_status mha__order_settle(mha__pass *pass, size_t begin)
 {
     size_t n = pass->run_count - begin;
+    if (n < 2) return MHA_OK;
     mha__pending *run = pass->run + begin;
-    if (n < 2 || in_order(run, n)) return MHA_OK;
+    if (in_order(run, n)) return MHA_OK;
     MHA__TRY(mha__pass_grow(pass, &pass->sorted, &pass->sorted_room, n, sizeof *pass->sorted));
     sort(run, n, pass->sorted);
     place(run, n, pass->sorted);
