@@ -120,12 +120,22 @@ static MHA_INLINE vf v_round(vf x)
 {
     return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-/* The power of two is made in the exponent bits; what it is for x < low or NaN does not matter (p is NaN for NaN). */
-static MHA_INLINE vf v_exp2_scale(vf p, vf n, vf x, real low)
+#define MHA_EXP_TABLE
+enum { EXP_BITS = 3 };
+static const float EXP_SQUARE = 0.50006479f, EXP_CUBIC = 0.166642979f;
+/* The whole part of n is added to the exponent bits; its last three bits, which would be added too, are taken off each
+ * entry beforehand. What comes out for x far below 0 or NaN does not matter. */
+static MHA_INLINE vf v_exp2(vf index, vf n)
 {
-    __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
-    __m256 scaled = _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)));
-    return _mm256_andnot_ps(_mm256_cmp_ps(x, _mm256_set1_ps(low), _CMP_LT_OQ), scaled);
+    const __m256i table = _mm256_setr_epi32(0x3f800000, 0x3f7b95c2, 0x3f7837f0, 0x3f75fed7, 0x3f7504f3, 0x3f75672a,
+                                            0x3f7744fd, 0x3f7ac0c7);
+    const __m256i bits = _mm256_castps_si256(index), entry = _mm256_permutevar8x32_epi32(table, bits);
+    (void)n;
+    return _mm256_castsi256_ps(_mm256_add_epi32(entry, _mm256_slli_epi32(bits, 20)));
+}
+static MHA_INLINE vf v_fma_unless_below(vf a, vf b, vf c, vf x, real low)
+{
+    return _mm256_andnot_ps(_mm256_cmp_ps(x, _mm256_set1_ps(low), _CMP_LT_OQ), _mm256_fmadd_ps(a, b, c));
 }
 /* Each word in a lane of 64 bits whose upper half may be anything: the product takes them so. */
 typedef struct vw {

@@ -115,10 +115,22 @@ static MHA_INLINE vf v_round(vf x)
 {
     return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-/* Not less than, or unordered: NaN goes through. */
-static MHA_INLINE vf v_exp2_scale(vf p, vf n, vf x, real low)
+#define MHA_EXP_TABLE
+enum { EXP_BITS = 4 };
+static const float EXP_SQUARE = 0.500016212f, EXP_CUBIC = 0.166660741f;
+/* scalef rounds n down. */
+static MHA_INLINE vf v_exp2(vf index, vf n)
 {
-    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(low), _CMP_NLT_UQ), p, n);
+    const __m512 table =
+        _mm512_setr_ps(0x1p0f, 0x1.0b5586p0f, 0x1.172b84p0f, 0x1.2387a6p0f, 0x1.306fep0f, 0x1.3dea64p0f, 0x1.4bfdaep0f,
+                       0x1.5ab07ep0f, 0x1.6a09e6p0f, 0x1.7a1148p0f, 0x1.8ace54p0f, 0x1.9c4918p0f, 0x1.ae89fap0f,
+                       0x1.c199bep0f, 0x1.d5818ep0f, 0x1.ea4afap0f);
+    return _mm512_scalef_ps(_mm512_permutexvar_ps(_mm512_castps_si512(index), table), n);
+}
+/* Not less than, or unordered: NaN goes through. */
+static MHA_INLINE vf v_fma_unless_below(vf a, vf b, vf c, vf x, real low)
+{
+    return _mm512_maskz_fmadd_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(low), _CMP_NLT_UQ), a, b, c);
 }
 /* Each word in a lane of 64 bits whose upper half may be anything: the product takes them so. */
 typedef struct vw {

@@ -5,7 +5,10 @@
  *   MR, NV            register tile of the product: MR rows of NV vectors; NR = NV * VL columns
  *   v_max(a, b)       b where either is NaN
  *   v_fma, v_fnma     a * b + c and c - a * b, fused where the machine can (not here: libm's fmaf would take 50 ns)
- *   v_exp2_scale      p * 2^n for the exp of x <= 0: exactly 0 where x < EXP_LOW, NaN where x is NaN, for any p and n
+ *   v_exp2_scale      p * 2^n for the exp of x <= 0: exactly 0 where x < low, NaN where x is NaN, for any p and n
+ *   MHA_EXP_TABLE     defined where a table of 2^EXP_BITS powers fits a register: then v_exp2_scale is replaced by
+ *                     v_exp2, 2^n from the table for n with EXP_BITS bits behind the point, which are the last of
+ *                     `index`; v_fma_unless_below, 0 where x < low; EXP_SQUARE and EXP_CUBIC (math.inc)
  *   v_transpose       of VL vectors of VL elements, in place
  *   vw, vp            VL words of 32 bits, and VL products of two of them
  *   w_set1, w_from    x everywhere; x, x + 1 ... in the lanes

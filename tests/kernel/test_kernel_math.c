@@ -30,11 +30,18 @@ static void for_numbers(double low, double high, void (*check)(const mha__kernel
     }
 }
 
+/* x86 takes ln 2 as one float, which is off by 2.7e-9 of it. */
+static bool has_table(const mha__kernels *t)
+{
+    return strcmp(t->isa, "scalar") != 0 && strcmp(t->isa, "neon") != 0;
+}
+
 static void check_exp(const mha__kernels *t)
 {
     for (int i = 0; i < COUNT; i++) {
         const double truth = exp((double)x[i]);
-        if (truth < FLT_MIN ? e[i] != 0 && ulps((double)e[i], truth) > 1.5 : ulps((double)e[i], truth) > 1.5)
+        const double most = 1.5 + (has_table(t) ? 2.7e-9 * 0x1p24 * fabs((double)x[i]) : 0);
+        if (truth < FLT_MIN ? e[i] != 0 && ulps((double)e[i], truth) > most : ulps((double)e[i], truth) > most)
             fail_msg("%s: exp(%.9g) = %.9g, truth %.9g", t->isa, (double)x[i], (double)e[i], truth);
         assert_true(e[i] == 0 || e[i] >= FLT_MIN);
     }
@@ -63,10 +70,10 @@ static void test_tanh(void **state)
     for_numbers(-1e-3, 1e-3, check_tanh);
 }
 
-/* Without a fused multiply-add the rounding of u^2 shows: see math.inc. */
+/* Without a fused multiply-add the rounding of u^2 shows: see math.inc. So does the error of exp(-u^2). */
 static double erfc_error(const mha__kernels *t, double u)
 {
-    return 4e-7 + (strcmp(t->isa, "scalar") == 0 ? 6e-8 * u * u : 0);
+    return 5e-7 + (strcmp(t->isa, "scalar") == 0 ? 6e-8 : has_table(t) ? 2.7e-9 : 0) * u * u;
 }
 
 static void check_erfc(const mha__kernels *t)
