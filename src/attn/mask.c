@@ -38,6 +38,12 @@ int64_t mha__mask_offset(const mha__call *call, int64_t b)
     }
 }
 
+/* True if every row that exists sees the same keys. */
+static bool is_plain(const mha__call *call)
+{
+    return !call->plan->positional && !call->args.prefix_lens;
+}
+
 void mha__mask_intervals(const mha__call *call, int64_t b, int64_t first, int64_t count, int64_t *lo, int64_t *hi,
                          int64_t *prefix)
 {
@@ -45,6 +51,14 @@ void mha__mask_intervals(const mha__call *call, int64_t b, int64_t first, int64_
     const int64_t queries = mha__mask_queries(call, b), offset = mha__mask_offset(call, b);
     const int64_t end = mha__min64(mha__mask_keys(call, b), d->keep_keys);
     const int64_t ahead = call->args.prefix_lens ? mha__min64(end, call->args.prefix_lens[b]) : 0;
+    if (is_plain(call)) {
+        const int64_t exist = call->plan->folded ? (queries > 0 ? count : 0) : queries - first;
+        for (int64_t r = 0; r < count; r++) {
+            lo[r] = prefix[r] = 0;
+            hi[r] = r < exist ? end : 0;
+        }
+        return;
+    }
     for (int64_t r = 0; r < count; r++) {
         const int64_t query = call->plan->folded ? 0 : first + r, position = query + offset;
         const bool exists = query < queries;
@@ -57,6 +71,13 @@ void mha__mask_intervals(const mha__call *call, int64_t b, int64_t first, int64_
         lo[r] = 0;
         hi[r] = mha__max64(hi[r], prefix[r]);
     }
+}
+
+mha__span mha__mask_tile(const mha__call *call, const mha__rows *rows)
+{
+    const int64_t last = rows->count - 1;
+    const bool same = is_plain(call) && rows->hi[last] == rows->hi[0];
+    return same ? (mha__span){.hi = rows->hi[0], .common_hi = rows->hi[0]} : mha__mask_span(rows);
 }
 
 mha__span mha__mask_span(const mha__rows *rows)

@@ -34,6 +34,8 @@ int64_t mha__mask_offset(const mha__call *call, int64_t b);
 void mha__mask_intervals(const mha__call *call, int64_t b, int64_t first, int64_t count, int64_t *lo, int64_t *hi,
                          int64_t *prefix);
 mha__span mha__mask_span(const mha__rows *rows);
+/* The same for all rows of a tile, at once where they see the same keys. */
+mha__span mha__mask_tile(const mha__call *call, const mha__rows *rows);
 
 /* Which keys [*first, *end) of the block that begins at `start` need work; false if no row sees any. */
 bool mha__mask_block(const mha__call *call, const mha__rows *rows, const mha__span *span, int64_t start, int64_t *first,

@@ -39,7 +39,7 @@ bool mha__tile_open(mha__tile *t, const mha__call *call, int64_t task, int worke
     t->kv_head = r->h / plan->group;
     r->lo = t->scratch.lo, r->hi = t->scratch.hi, r->prefix = t->scratch.prefix;
     mha__mask_intervals(call, r->b, r->first, r->count, t->scratch.lo, t->scratch.hi, t->scratch.prefix);
-    t->span = mha__mask_span(r);
+    t->span = mha__mask_tile(call, r);
     pack_queries(t);
     if (t->pairs) t->pairs->open();
     return true;

@@ -4,8 +4,9 @@
 
 #include "base/q8.h"
 
-/* Keys and values of one head that are taken to stay in the cache of a core from one task to the next, in bytes. */
-enum { HELD = 512 << 10 };
+/* In bytes: keys and values of one head that are taken to stay in the cache of a core from one task to the next, and
+ * those that are too few to be worth the asking. */
+enum { HELD = 512 << 10, SCANT = 4 << 10 };
 
 /* Which keys and values a task reads. */
 static int64_t reads(const mha_attn_plan *plan, int64_t task)
@@ -13,15 +14,19 @@ static int64_t reads(const mha_attn_plan *plan, int64_t task)
     return task / (plan->tiles * plan->group);
 }
 
+/* Keys and values of a head. */
+static int64_t bytes_of_head(const mha_attn_plan *plan)
+{
+    const mha_attn_desc *d = &plan->desc;
+    return mha__element_count(d->kv_dtype, d->head_dim + d->v_head_dim) * d->kv_len * (int64_t)plan->kv.size;
+}
+
 /* True if the task before this one on its thread, most likely, has read the same keys and values, and they are still
  * at hand. */
 static bool is_held(const mha__tile *t)
 {
-    const mha_attn_plan *plan = t->plan;
-    const mha_attn_desc *d = &plan->desc;
-    const int64_t before = t->task - plan->workers, width = d->head_dim + d->v_head_dim;
-    return before >= 0 && reads(plan, before) == reads(plan, t->task) &&
-           mha__element_count(d->kv_dtype, width) * d->kv_len * (int64_t)plan->kv.size <= HELD;
+    const int64_t before = t->task - t->plan->workers;
+    return bytes_of_head(t->plan) <= HELD && before >= 0 && reads(t->plan, before) == reads(t->plan, t->task);
 }
 
 /* Rows [first, end) of a head, at most a block of them. */
@@ -78,6 +83,7 @@ mha__feed mha__tile_ahead(const mha__tile *t, int64_t start)
     const bool dense = !(plan->desc.inputs & MHA_ATTN_BLOCK_TABLE), few = t->rows.count <= t->k->few;
     const int products = t->pairs ? 1 : 2; /* of a panel that take their share */
     mha__feed feed = {.products = (int)(products * mha__ceil_div(t->rows.count, t->k->nr))};
+    if (bytes_of_head(plan) <= SCANT) return feed;
     if (few && dense && !is_held(t)) {
         add_values(&feed, t, start);
     } else if (!few && start + MHA__KEY_BLOCK < t->span.hi) {
