@@ -304,6 +304,7 @@ static void random_problem(problem *p, uint32_t outputs, uint64_t seed, uint64_t
     problem_layouts at = random_layouts(&r);
     random_statistics(&d, &at, seed, number);
     if (outputs) {
+        if (d.kv_dtype == MHA_Q8_0) d.kv_dtype = MHA_DTYPE_DEFAULT;
         d.outputs = outputs;
         d.top_keys = 0;
         d.scores = MHA_SCORES_RAW;

@@ -39,7 +39,7 @@ typedef struct problem {
 void problem_make(problem *p, const mha_attn_desc *desc, const problem_layouts *layouts, uint64_t seed);
 /* A random description with random data in random layouts; the pair (seed, number) fixes it. */
 void problem_random(problem *p, uint64_t seed, uint64_t number);
-/* The same without pages, and with just these outputs. */
+/* The same without pages and q8_0, and with just these outputs. */
 void problem_random_for(problem *p, uint32_t outputs, uint64_t seed, uint64_t number);
 /* Points args at the tensors and lengths again, after one of them was changed. */
 void problem_bind(problem *p);
