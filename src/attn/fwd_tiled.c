@@ -44,11 +44,16 @@ static void attend_panel(const mha__tile *t, int64_t row, const mha__block *b, m
 static void attend_chunk(const mha__tile *t, int64_t chunk, const mha__partial *into)
 {
     const int64_t end = mha__min64((chunk + 1) * MHA__CHUNK, t->span.hi);
+    const bool few = mha__tile_is_few(t);
     t->k->clear(t->rows.count, t->plan->o_stride, into);
     for (int64_t start = chunk * MHA__CHUNK; start < end; start += MHA__KEY_BLOCK) {
         const int64_t keys = mha__min64(MHA__KEY_BLOCK, end - start);
         int64_t first, last;
         if (!mha__mask_block(t->call, &t->rows, &t->span, start, &first, &last)) continue;
+        if (few) {
+            mha__few_attend(t, start, into);
+            continue;
+        }
         mha__block b = {.start = start, .k = mha__block_keys(t, start, keys)};
         if (!b.k.data) continue;
         b.v = mha__block_values(t, start, keys);
@@ -74,6 +79,7 @@ static mha__merge_stack empty_stack(mha__tile *t)
 static mha__partial attend_chunks(mha__tile *t, int64_t first, int64_t end)
 {
     mha__merge_stack stack = empty_stack(t);
+    t->end = mha__min64(end * MHA__CHUNK, t->span.hi);
     for (int64_t chunk = first; chunk < end; chunk++) {
         attend_chunk(t, chunk, &stack.level[stack.levels]);
         mha__merge_push(&stack, chunk);

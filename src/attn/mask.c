@@ -122,6 +122,12 @@ static bool apply_intervals(const mha__call *call, const mha__rows *rows, const 
     return true;
 }
 
+bool mha__mask_is_open(const mha__call *call, const mha__span *span, int64_t first, int64_t end)
+{
+    const uint32_t added = MHA_ATTN_SLOPES | MHA_ATTN_BIAS | MHA_ATTN_KEEP | MHA_ATTN_BLOCK_KEEP;
+    return !(call->plan->desc.inputs & added) && span->common_lo <= first && end <= span->common_hi;
+}
+
 bool mha__mask_apply(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows, const mha__span *span,
                      int64_t first, int64_t end, void *s)
 {

@@ -41,6 +41,9 @@ mha__span mha__mask_tile(const mha__call *call, const mha__rows *rows);
 bool mha__mask_block(const mha__call *call, const mha__rows *rows, const mha__span *span, int64_t start, int64_t *first,
                      int64_t *end);
 
+/* True if nothing of what mha__mask_apply applies changes these keys, dropped pages aside. */
+bool mha__mask_is_open(const mha__call *call, const mha__span *span, int64_t first, int64_t end);
+
 /* Applies slopes, bias, keep, block mask, intervals and dropped pages to a panel `s` whose rows are keys [first,
  * end), one lane per row. Uses `extra` and `bytes` of the scratch memory. Returns false if nothing needed to be done.
  * */

@@ -63,6 +63,27 @@ mha__run mha__keys_run(const mha__call *call, const mha_cview *view, int64_t wid
     return run;
 }
 
+mha__pieces mha__keys_pieces(const mha__call *call, const mha_cview *view, int64_t width, int64_t b, int64_t g,
+                             int64_t start, int64_t end)
+{
+    const mha_attn_desc *d = &call->plan->desc;
+    const int64_t size = (int64_t)call->plan->kv.size;
+    mha__pieces p = {.stride = view->stride[2] * size, .bytes = mha__element_count(d->kv_dtype, width) * size};
+    if (!(d->inputs & MHA_ATTN_BLOCK_TABLE)) {
+        p.count = 1;
+        p.piece[0].at = mha__at(view, (size_t)size, b, g, start, 0);
+        p.piece[0].rows = end - start;
+        return p;
+    }
+    for (int64_t j = start, next; j < end; j = next) {
+        const int32_t page = page_of(call, b, j);
+        next = page_end(call, j, end);
+        p.piece[p.count].at = page < 0 ? NULL : mha__at(view, (size_t)size, page, g, j % d->page_size, 0);
+        p.piece[p.count++].rows = next - j;
+    }
+    return p;
+}
+
 bool mha__pages_mask(const mha__call *call, int64_t b, int64_t first, int64_t end, int64_t lanes, void *s)
 {
     static const int64_t nowhere[64]; /* an empty interval for each lane */

@@ -20,6 +20,10 @@ typedef struct mha__run {
 mha__run mha__keys_run(const mha__call *call, const mha_cview *view, int64_t width, int64_t b, int64_t g, int64_t start,
                        int64_t keys, void *gathered);
 
+/* The same keys where they lie; k and v with adjacent numbers. */
+mha__pieces mha__keys_pieces(const mha__call *call, const mha_cview *view, int64_t width, int64_t b, int64_t g,
+                             int64_t start, int64_t end);
+
 /* s = -inf in the rows of a panel, keys [first, end), that belong to dropped pages. False if there are none. */
 bool mha__pages_mask(const mha__call *call, int64_t b, int64_t first, int64_t end, int64_t lanes, void *s);
 

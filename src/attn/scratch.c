@@ -44,6 +44,7 @@ size_t mha__scratch_carve(const mha_attn_plan *plan, char *base, mha__scratch *s
     const bool half = plan->q.half >= 0 || plan->kv.half >= 0;
     scratch->wide = take(base, &used, half ? WIDE_ROWS * mha__max64(depth, d->v_head_dim) : 0, size);
     scratch->bias = take(base, &used, plan->bias.half >= 0 ? panel : 0, size);
+    scratch->strip = take(base, &used, plan->kernels->few * MHA__STRIP, size);
     scratch->mask = take(base, &used, panel, size);
     scratch->v = take(base, &used, MHA__KEY_BLOCK * plan->o_stride, size);
     scratch->gathered_k = take(base, &used, gathered * mha__element_count(plan->kv.dtype, d->head_dim), plan->kv.size);

@@ -5,6 +5,7 @@
  *   extra     bias or keep of that block, the same shape
  *   wide      the block of K, rows of Q or rows of the result as reals (only where 16-bit types are)
  *   bias      rows of the bias as reals (only where it is of a 16-bit type)
+ *   strip     scores of few queries: a row of MHA__STRIP numbers for each
  *   mask      what that block masks, the same shape (only for values that are not finite)
  *   gathered  the block of K, and of V, if it lies in several pages: [MHA__KEY_BLOCK][D or Dv]
  *   v         the block of V: panels [MHA__KEY_BLOCK][nr]
@@ -35,7 +36,7 @@ typedef struct mha__top_key {
 } mha__top_key;
 
 typedef struct mha__scratch {
-    void *q, *s, *extra, *wide, *bias, *mask, *v;
+    void *q, *s, *extra, *wide, *bias, *strip, *mask, *v;
     void *gathered_k, *gathered_v;
     void *top, *alpha, *inverse, *gated;
     uint8_t *bytes;

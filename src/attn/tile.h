@@ -3,6 +3,7 @@
  *   tile.c         opens a tile: which rows, their masks, Q packed
  *   tile_block.c   one block of keys: where K and V lie, scores, P V
  *   tile_pairs.c   the same where bf16 is multiplied as it is
+ *   tile_few.c     the same for a few queries
  *   tile_ahead.c   what to fetch while a block is computed
  *   tile_out.c     probabilities, statistics and scores written out
  *   fwd_tiled.c    the pass itself: blocks, chunks, parts
@@ -26,6 +27,7 @@ typedef struct mha__tile {
     mha__rows rows; /* all of them */
     mha__span span;
     int64_t kv_head, task;
+    int64_t end; /* of the keys that this item of work reads */
     bool careful;
     bool merged; /* the parts of the keys are done */
 } mha__tile;
@@ -104,10 +106,21 @@ mha__value_run mha__pairs_values(const mha__tile *t, int64_t start, int64_t keys
 void mha__pairs_attend(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
                        const mha__partial *into);
 
+/* ---- tile_few.c ---- */
+
+/* True if a block of keys goes to the functions below: so few rows that reading K and V is what takes the time. */
+bool mha__tile_is_few(const mha__tile *t);
+/* One block of keys, added to `into`. */
+void mha__few_attend(const mha__tile *t, int64_t start, const mha__partial *into);
+/* Scaled products of keys [first, end), as a panel. */
+void mha__few_products(const mha__tile *t, const mha__panel *p, int64_t first, int64_t end, void *s);
+
 /* ---- tile_ahead.c ---- */
 
 /* What to ask for while the block at `start` is computed. */
 mha__feed mha__tile_ahead(const mha__tile *t, int64_t start);
+/* What to ask for while a few queries read block `start` of k or v of the call, `width` numbers each. */
+mha__pieces mha__few_ahead(const mha__tile *t, const mha_cview *view, int64_t width, int64_t start);
 
 /* ---- tile_out.c: scores computed once more, now that maximum and sum of every row are known ---- */
 

@@ -95,3 +95,37 @@ mha__feed mha__tile_ahead(const mha__tile *t, int64_t start)
     }
     return feed;
 }
+
+/* ---- a few queries ---- */
+
+/* Bytes from which on a request reaches memory and comes back in time. */
+enum { DISTANCE = 32 << 10 };
+
+/* What the item of work that most likely comes next on this thread begins to read. They are handed out in turn. */
+static bool next_item(const mha__tile *t, int64_t *b, int64_t *g, int64_t *start)
+{
+    const mha_attn_plan *plan = t->plan;
+    const int64_t parts = t->merged ? 1 : plan->parts, chunks = MHA__CHUNK * plan->part_chunks;
+    const int64_t part = parts > 1 ? (t->end - 1) / chunks : 0, item = t->task * parts + part + plan->workers;
+    const int64_t task = item / parts, head = task / plan->tiles;
+    *b = head / plan->heads;
+    *g = head % plan->heads / plan->group;
+    *start = parts > 1 ? item % parts * chunks : 0;
+    return task < plan->tasks;
+}
+
+mha__pieces mha__few_ahead(const mha__tile *t, const mha_cview *view, int64_t width, int64_t start)
+{
+    const mha_attn_desc *d = &t->plan->desc;
+    const int64_t bytes = mha__element_count(d->kv_dtype, width) * (int64_t)t->plan->kv.size * MHA__KEY_BLOCK;
+    const int64_t at = start + mha__ceil_div(DISTANCE, bytes) * MHA__KEY_BLOCK;
+    int64_t b = t->rows.b, g = t->kv_head, first = at, end = t->end;
+    if (at >= end) {
+        const bool elsewhere = d->inputs & (MHA_ATTN_CU_SEQLENS | MHA_ATTN_HEAD_LIST) || d->window.left >= 0;
+        if (elsewhere || !next_item(t, &b, &g, &first)) return (mha__pieces){0};
+        first += at - mha__round_up(end, MHA__KEY_BLOCK);
+        end = mha__mask_keys(t->call, b);
+    }
+    if (first >= end) return (mha__pieces){0};
+    return mha__keys_pieces(t->call, view, width, b, g, first, mha__min64(first + MHA__KEY_BLOCK, end));
+}

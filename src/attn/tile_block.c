@@ -3,33 +3,23 @@
 
 #include <string.h>
 
-/* True if keys of 16 bits are read as they are: few rows, so that a copy would cost more than it saves. */
-static bool raw_keys(const mha__tile *t)
-{
-    const int half = t->plan->kv.half;
-    return (half == MHA__BF16 || half == MHA__F16) && t->rows.count <= t->k->few && t->call->args.k.stride[3] == 1;
-}
-
 bool mha__block_products(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
                          bool cap, void *s, mha__feed *feed)
 {
     const mha_attn_desc *d = &t->plan->desc;
     const int64_t keys = end - first, lanes = p->rows.count;
     const mha__run *k = &b->k;
-    const bool raw = raw_keys(t);
-    const size_t size = raw || t->pairs ? t->plan->kv.size : t->k->real_size;
+    const bool few = mha__tile_is_few(t);
+    const size_t size = t->pairs ? t->plan->kv.size : t->k->real_size;
     const void *from = (const char *)k->data + (first - b->start) * k->row * (int64_t)size;
-    void *top = t->scratch.top;
-    if (t->pairs)
-        t->pairs->scores(keys, d->head_dim, from, k->row, p->q, lanes, d->scale, s, top, feed);
-    else if (raw)
-        t->k->scores_half(t->plan->kv.half, keys, d->head_dim, from, k->row, p->q, lanes, d->scale, s, top,
-                          feed ? feed->stretch : NULL);
+    if (few)
+        mha__few_products(t, p, first, end, s);
+    else if (t->pairs)
+        t->pairs->scores(keys, d->head_dim, from, k->row, p->q, lanes, d->scale, s, t->scratch.top, feed);
     else
-        t->k->scores(keys, d->head_dim, from, k->row, k->col, p->q, lanes, d->scale, s, top, feed);
-    if (!cap || d->softcap == 0) return true;
-    t->k->softcap(keys, lanes, d->softcap, s);
-    return false;
+        t->k->scores(keys, d->head_dim, from, k->row, k->col, p->q, lanes, d->scale, s, t->scratch.top, feed);
+    if (cap && d->softcap != 0) t->k->softcap(keys, lanes, d->softcap, s);
+    return !few && !(cap && d->softcap != 0);
 }
 
 void mha__block_scores(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
@@ -46,7 +36,7 @@ mha__run mha__block_keys(const mha__tile *t, int64_t start, int64_t keys)
     if (t->pairs) return mha__pairs_keys(t, start, keys);
     const mha__run run =
         mha__keys_run(t->call, &t->call->args.k, d, t->rows.b, t->kv_head, start, keys, t->scratch.gathered_k);
-    if (t->plan->kv.half < 0 || !run.data || raw_keys(t)) return run;
+    if (t->plan->kv.half < 0 || !run.data || mha__tile_is_few(t)) return run;
     t->k->widen[t->plan->kv.half](keys, d, run.data, run.row, run.col, t->scratch.wide, d);
     return (mha__run){t->scratch.wide, d, 1};
 }

@@ -31,6 +31,10 @@
  * cache. */
 enum { MHA__KEY_BLOCK = 128 };
 
+/* Pages have a multiple of 16 keys. A strip, scores of few queries, is a row of keys for each of them, MHA__STRIP
+ * numbers apart: the block and a vector more. */
+enum { MHA__PIECES = MHA__KEY_BLOCK / 16, MHA__STRIP = MHA__KEY_BLOCK + 16 };
+
 /* The 16-bit types, and blocks of q8_0 (base/q8.h), which are only read. Arithmetic is always done in reals. */
 typedef enum mha__half { MHA__BF16, MHA__F16, MHA__HALVES, MHA__Q8 = MHA__HALVES } mha__half;
 
@@ -70,6 +74,16 @@ typedef struct mha__feed {
     int64_t lines;     /* of all stretches, not yet handed to a product */
     int64_t share;     /* lines for each tile of the product at work */
 } mha__feed;
+
+/* Rows of K or V of one block where they lie: one piece of a dense view, or one for each page. */
+typedef struct mha__pieces {
+    int count;
+    int64_t stride, bytes; /* from row to row, and of a row */
+    struct {
+        const void *at; /* NULL: a dropped page */
+        int64_t rows;
+    } piece[MHA__PIECES];
+} mha__pieces;
 
 /* Numbers for dropout: Philox4x32-10 with the key `seed` (low half first) and the counter (b, h, i, j), of which the
  * first word of four is used; what is below `dropped` is dropped. */
@@ -143,7 +157,7 @@ typedef struct mha__kernels {
     int mr;           /* rows of C in one register tile; a call may give any number of rows */
     int nr;           /* columns of C in one register tile = width of a panel; at most 64 */
     int vl;           /* numbers in a vector */
-    int few;          /* most lanes of scores_half */
+    int few;          /* most lanes of the functions for few queries, which are NULL where it is 0 */
 
     /* ---- the dense product ---- */
 
@@ -215,6 +229,23 @@ typedef struct mha__kernels {
     void (*values_masked)(int64_t rows, int64_t dv, int64_t keys, const void *s, const void *mask, const void *v,
                           int64_t v_row, int64_t v_panel, const void *alpha, void *o, int64_t o_stride);
 
+    /* ---- the same for up to `few` queries, at the speed of memory ----
+     * K and V are read where they lie, of any stored type (an mha__half, or -1: reals) with adjacent numbers. `ahead`,
+     * if not NULL, is prefetched meanwhile: what will be read some 32 KiB later. Bits as above. */
+
+    /* strip = scale * K Q^T; any finite numbers for dropped keys, -inf up to a whole vector of keys. */
+    void (*few_scores)(int type, const mha__pieces *k, int64_t d, const void *q, int64_t lanes, double scale,
+                       void *strip, const mha__pieces *ahead);
+    /* Into a panel s, for what only panels can have. */
+    void (*few_panel)(int64_t keys, int64_t lanes, const void *strip, void *s);
+    /* As `softmax`, but for `sum`, which few_values does. */
+    void (*few_softmax)(int64_t keys, int64_t lanes, void *strip, void *max, void *alpha);
+    /* As `values`; the weight of row r and key j is p[r * p_row + j * p_key]. If sum is not NULL, also
+     * sum <- sum * alpha + the weights of each row. */
+    void (*few_values)(int type, const mha__pieces *v, int64_t dv, int64_t rows, const void *p, int64_t p_row,
+                       int64_t p_key, const void *alpha, void *sum, void *o, int64_t o_stride,
+                       const mha__pieces *ahead);
+
     /* ---- rows of results ---- */
 
     /* Nothing seen yet. max and sum are written for whole vectors of rows. */
@@ -282,9 +313,6 @@ typedef struct mha__kernels {
      * count blocks. */
     void (*widen[MHA__HALVES + 1])(int64_t rows, int64_t n, const void *src, int64_t row_stride, int64_t col_stride,
                                    void *dst, int64_t dst_stride);
-    /* As `scores`, of up to `few` lanes: keys of bf16 or f16 with adjacent numbers, widened on the way. */
-    void (*scores_half)(int half, int64_t keys, int64_t d, const void *k, int64_t k_row, const void *q, int64_t lanes,
-                        double scale, void *s, void *top, const mha__ahead *ahead);
     /* To the nearest, ties to even: src[r * src_stride + c] goes to dst[r * row_stride + c * col_stride]. */
     void (*narrow[MHA__HALVES])(int64_t rows, int64_t n, const void *src, int64_t src_stride, void *dst,
                                 int64_t row_stride, int64_t col_stride);

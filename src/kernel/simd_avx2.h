@@ -52,6 +52,10 @@ static MHA_INLINE vf v_load_f16(const uint16_t *p)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
 }
+static MHA_INLINE vf v_set1_f16(const uint16_t *p)
+{
+    return _mm256_cvtph_ps(_mm_set1_epi16((short)*p));
+}
 static MHA_INLINE void v_store_bf16(uint16_t *p, vf x)
 {
     const __m256i bits = _mm256_castps_si256(x), high = _mm256_srli_epi32(bits, 16);

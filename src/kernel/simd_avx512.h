@@ -47,6 +47,10 @@ static MHA_INLINE vf v_load_f16(const uint16_t *p)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
 }
+static MHA_INLINE vf v_set1_f16(const uint16_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_set1_epi16((short)*p));
+}
 /* To nearest even in integers; vcvtneps2bf16 would flush subnormals. */
 static MHA_INLINE void v_store_bf16(uint16_t *p, vf x)
 {

@@ -36,6 +36,7 @@ typedef real vf;
 typedef bool vm;
 typedef uint32_t vw;
 typedef uint64_t vp;
+#define MHA_NO_FEW /* few.inc wants several lanes */
 enum { VL = 1, NV = 8, NR = NV * VL, MR = 2 };
 #define FOR_ROWS(X) X(1) X(2)
 #define FOR_VECS(X, r) X(r, 1) X(r, 2) X(r, 3) X(r, 4) X(r, 5) X(r, 6) X(r, 7) X(r, 8)

@@ -1,0 +1,237 @@
+/* test_kernel_few.c - the functions for few queries: the bits of scores, softmax and values on the same numbers as
+ * reals, for every stored type, lengths past two vectors, strides, pieces of any size and dropped ones. */
+#include "base/f16.h"
+#include "base/q8.h"
+#include "base/size.h"
+#include "kernel/table.h"
+
+enum { KEYS_MOST = MHA__KEY_BLOCK, WIDTH_MOST = 150, ROW_GAP = 6 };
+
+/* Rows of one stored type with gaps between them, in pieces, and the same as reals. Gaps are NaN in any type. */
+typedef struct stored {
+    char *memory;
+    array real;
+    mha__pieces pieces;
+    int64_t keys, width;
+} stored;
+
+static float rounded(int type, float x)
+{
+    return type == MHA__BF16  ? mha__bf16_to_f32(mha__f32_to_bf16(x))
+           : type == MHA__F16 ? mha__f16_to_f32(mha__f32_to_f16(x))
+                              : x;
+}
+
+static void store_row(int type, int64_t width, const float *from, char *to, array *real, int64_t key)
+{
+    if (type == MHA__Q8) mha__q8_round(from, 1, width, (mha__q8 *)(void *)to);
+    for (int64_t i = 0; i < width; i++) {
+        const uint16_t half = type == MHA__BF16 ? mha__f32_to_bf16(from[i]) : mha__f32_to_f16(from[i]);
+        float x = rounded(type, from[i]);
+        if (type == MHA__Q8) {
+            mha__q8 block;
+            memcpy(&block, to + i / MHA__Q8_BLOCK * (int64_t)sizeof block, sizeof block);
+            x = mha__f16_to_f32(block.scale) * (float)block.q[i % MHA__Q8_BLOCK];
+        } else if (type < 0) {
+            memcpy(to + i * (int64_t)sizeof x, &x, sizeof x);
+        } else {
+            memcpy(to + i * (int64_t)sizeof half, &half, sizeof half);
+        }
+        put(real, key * width + i, (double)x);
+    }
+}
+
+/* Cuts at random; a dropped piece has weights of 0 and any scores, so its rows are 0 in `real`. */
+static stored stored_make(const mha__kernels *t, int type, int64_t keys, int64_t width, bool dropped, rng *r)
+{
+    const int64_t size = type < 0 ? 4 : type == MHA__Q8 ? (int64_t)sizeof(mha__q8) : 2;
+    const int64_t count = type == MHA__Q8 ? mha__ceil_div(width, MHA__Q8_BLOCK) : width;
+    stored x = {.keys = keys, .width = width, .pieces = {.stride = (count + ROW_GAP) * size, .bytes = count * size}};
+    x.memory = malloc((size_t)(keys * x.pieces.stride));
+    x.real = array_make(t, keys * width, 0, INPUT);
+    assert_non_null(x.memory);
+    memset(x.memory, 0xFF, (size_t)(keys * x.pieces.stride));
+    for (int64_t key = 0, next; key < keys; key = next) {
+        next = x.pieces.count == MHA__PIECES - 1 ? keys : key + rng_range(r, 1, keys - key);
+        const bool drop = dropped && rng_chance(r, 0.3);
+        char *at = x.memory + key * x.pieces.stride;
+        x.pieces.piece[x.pieces.count].at = drop ? NULL : at;
+        x.pieces.piece[x.pieces.count++].rows = next - key;
+        for (int64_t j = key; j < next; j++) {
+            float row[WIDTH_MOST];
+            for (int64_t i = 0; i < width; i++)
+                row[i] = drop ? 0 : (float)rng_normal(r);
+            store_row(type, width, row, x.memory + j * x.pieces.stride, &x.real, j);
+        }
+    }
+    return x;
+}
+
+static void stored_free(stored *x)
+{
+    free(x->memory);
+    array_free(&x->real);
+}
+
+typedef struct work {
+    array q, panel, strip, s, same, top, max, sum, alpha, o;
+    int64_t lanes, stride;
+} work;
+
+static work work_make(const mha__kernels *t, int64_t lanes, int64_t d, int64_t dv, rng *r)
+{
+    work w = {.lanes = lanes, .stride = (dv + t->nr - 1) / t->nr * t->nr};
+    w.q = array_make(t, lanes * d, 1, INPUT);
+    w.panel = array_make(t, d * t->nr, 0, OUTPUT);
+    w.strip = array_make(t, lanes * MHA__STRIP, 0, OUTPUT);
+    w.s = array_make(t, KEYS_MOST * t->nr, 0, 0);
+    w.same = array_make(t, KEYS_MOST * t->nr, 0, 0);
+    w.top = array_make(t, t->nr, 0, OUTPUT);
+    w.max = array_make(t, 2 * t->nr, 0, OUTPUT);
+    w.sum = array_make(t, 2 * t->nr, 0, OUTPUT);
+    w.alpha = array_make(t, 2 * t->nr, 0, OUTPUT);
+    w.o = array_make(t, 2 * lanes * w.stride, 0, OUTPUT);
+    fill(&w.q, r);
+    t->pack_rows(lanes, d, w.q.data, d, 1, w.panel.data);
+    for (int64_t i = 0; i < 2 * t->nr; i++) {
+        put(&w.max, i, i % t->nr % 2 ? -INFINITY : 0.5);
+        put(&w.sum, i, i % t->nr % 2 ? 0 : 1.25);
+    }
+    for (int64_t i = 0; i < lanes * w.stride; i++) {
+        put(&w.o, i, i % w.stride < dv ? rng_normal(r) : 0);
+        put(&w.o, lanes * w.stride + i, get(&w.o, i));
+    }
+    return w;
+}
+
+static void work_free(work *w)
+{
+    array *all[] = {&w->q, &w->panel, &w->strip, &w->s, &w->same, &w->top, &w->max, &w->sum, &w->alpha, &w->o};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        assert_true(isnan(all[i]->guard) || guards_intact(all[i]));
+        array_free(all[i]);
+    }
+}
+
+/* Bit patterns of numbers [i, i + n) and [j, j + n). */
+static bool same_numbers(const array *a, int64_t i, const array *b, int64_t j, int64_t n)
+{
+    return memcmp(at_number(a, i), at_number(b, j), (size_t)n * a->k->real_size) == 0;
+}
+
+/* K to weights, as a strip and as a panel. */
+static void check_scores(const mha__kernels *t, int type, const stored *k, work *w)
+{
+    const int64_t keys = k->keys, nr = t->nr;
+    t->few_scores(type, &k->pieces, k->width, w->panel.data, w->lanes, 0.3, w->strip.data, &k->pieces);
+    t->few_panel(keys, w->lanes, w->strip.data, w->same.data);
+    t->scores(keys, k->width, k->real.data, k->width, 1, w->panel.data, w->lanes, 0.3, w->s.data, w->top.data, NULL);
+    for (int64_t key = 0; key < keys; key++)
+        assert_true(same_numbers(&w->s, key * nr, &w->same, key * nr, w->lanes));
+    t->few_softmax(keys, w->lanes, w->strip.data, w->max.data, w->alpha.data);
+    t->softmax(keys, w->lanes, w->top.data, w->s.data, at_number(&w->max, nr), at_number(&w->sum, nr),
+               at_number(&w->alpha, nr));
+    assert_true(same_numbers(&w->max, 0, &w->max, nr, w->lanes) && same_numbers(&w->alpha, 0, &w->alpha, nr, w->lanes));
+    for (int64_t key = 0; key < keys; key++)
+        for (int64_t r = 0; r < w->lanes; r++)
+            assert_true(get(&w->s, key * nr + r) == get(&w->strip, r * MHA__STRIP + key));
+}
+
+/* Weights to O: from a strip with sums, and from a panel without. */
+static void check_values(const mha__kernels *t, int type, const stored *v, work *w)
+{
+    const int64_t keys = v->keys, dv = v->width, nr = t->nr;
+    void *other = at_number(&w->o, w->lanes * w->stride), *before = malloc((size_t)w->o.n * t->real_size);
+    array panels = array_make(t, keys * w->stride, 0, OUTPUT);
+    assert_non_null(before);
+    memcpy(before, w->o.data, (size_t)w->o.n * t->real_size);
+    t->pack_cols(keys, dv, v->real.data, dv, 1, panels.data);
+    t->values(w->lanes, dv, keys, w->s.data, panels.data, nr, keys * nr, w->alpha.data, other, w->stride, NULL);
+    t->few_values(type, &v->pieces, dv, w->lanes, w->strip.data, MHA__STRIP, 1, w->alpha.data, w->sum.data, w->o.data,
+                  w->stride, NULL);
+    assert_true(same_numbers(&w->sum, 0, &w->sum, nr, w->lanes));
+    for (int64_t r = 0; r < w->lanes; r++)
+        assert_true(same_numbers(&w->o, r * w->stride, &w->o, (w->lanes + r) * w->stride, dv));
+    memcpy(w->o.data, before, (size_t)w->o.n / 2 * t->real_size);
+    t->few_values(type, &v->pieces, dv, w->lanes, w->s.data, 1, nr, w->alpha.data, NULL, w->o.data, w->stride, NULL);
+    for (int64_t r = 0; r < w->lanes; r++)
+        assert_true(same_numbers(&w->o, r * w->stride, &w->o, (w->lanes + r) * w->stride, dv));
+    assert_true(guards_intact(&panels));
+    array_free(&panels);
+    free(before);
+}
+
+static void check(const mha__kernels *t, int type, int64_t lanes, int64_t keys, int64_t d, int64_t dv, rng *r)
+{
+    work w = work_make(t, lanes, d, dv, r);
+    stored k = stored_make(t, type, keys, d, false, r), v = stored_make(t, type, keys, dv, false, r);
+    check_scores(t, type, &k, &w);
+    check_values(t, type, &v, &w);
+    stored_free(&k), stored_free(&v), work_free(&w);
+}
+
+static void test_bits_of_the_tile(void **state)
+{
+    (void)state;
+    const mha__kernels *list[TABLES];
+    rng r = rng_make(7, 1);
+    for (int n = tables(list); n-- > 0;)
+        for (int64_t lanes = 1; lanes <= list[n]->few; lanes++)
+            for (int type = -1; type <= MHA__Q8; type++)
+                for (int i = 0; i < 25; i++)
+                    check(list[n], type, lanes, rng_range(&r, 1, KEYS_MOST), rng_range(&r, 1, WIDTH_MOST),
+                          rng_range(&r, 1, WIDTH_MOST), &r);
+}
+
+/* Every number of keys and every width once. */
+static void test_lengths(void **state)
+{
+    (void)state;
+    const mha__kernels *list[TABLES];
+    rng r = rng_make(7, 2);
+    for (int n = tables(list); n-- > 0;)
+        for (int64_t i = 1; i <= KEYS_MOST && list[n]->few > 0; i++)
+            check(list[n], (int)(i % 4) - 1, rng_range(&r, 1, list[n]->few), i, i, KEYS_MOST + 1 - i, &r);
+}
+
+/* Dropped keys have a weight of 0, and nothing is read for them. */
+static void test_dropped_pieces(void **state)
+{
+    (void)state;
+    const mha__kernels *list[TABLES];
+    rng r = rng_make(7, 3);
+    for (int n = tables(list); n-- > 0;)
+        for (int i = 0; i < 60 && list[n]->few > 0; i++) {
+            const mha__kernels *t = list[n];
+            const int type = i % 4 - 1;
+            const int64_t keys = rng_range(&r, 1, KEYS_MOST), dv = rng_range(&r, 1, WIDTH_MOST);
+            work w = work_make(t, rng_range(&r, 1, t->few), 5, dv, &r);
+            stored v = stored_make(t, type, keys, dv, true, &r);
+            for (int64_t lane = 0; lane < w.lanes; lane++)
+                for (int64_t key = 0, p = 0, end = v.pieces.piece[0].rows; key < keys; key++) {
+                    while (key == end)
+                        end += v.pieces.piece[++p].rows;
+                    const double weight = v.pieces.piece[p].at ? 0.25 + 0.5 * rng_chance(&r, 0.5) : 0;
+                    put(&w.s, key * t->nr + lane, weight);
+                    put(&w.strip, lane * MHA__STRIP + key, weight);
+                }
+            for (int64_t lane = 0; lane < w.lanes; lane++)
+                put(&w.alpha, lane, 0.5), put(&w.alpha, t->nr + lane, 0.5);
+            double sum[64];
+            for (int64_t lane = 0; lane < w.lanes; lane++) { /* exact: quarters */
+                sum[lane] = 0.5 * get(&w.sum, lane);
+                for (int64_t key = 0; key < keys; key++)
+                    sum[lane] += get(&w.s, key * t->nr + lane);
+                put(&w.sum, t->nr + lane, sum[lane]);
+            }
+            check_values(t, type, &v, &w);
+            stored_free(&v), work_free(&w);
+        }
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits_of_the_tile), cmocka_unit_test(test_lengths),
+                                              cmocka_unit_test(test_dropped_pieces)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
