@@ -142,22 +142,22 @@ static const mha__config_key gemma2_keys[] = {
 static const char *const llama_prefixes[] = {"model.", "", NULL};
 
 /* What all of them have: `norm` is their kind of norm, `qkv` and `o` say whether these have biases. */
-#define LLAMA_PARTS(norm, qkv, o)                                                                                 \
-    [MHA__WORDS] = {"embed_tokens", MHA__PART_TABLE, FIELD(vocab), FIELD(hidden), false, 0},                      \
-    [MHA__FINAL_NORM] = {"norm", norm, FIELD(hidden), 0, false}, [MHA__LM_HEAD] = {"/lm_head",   MHA__PART_TABLE, \
-                                                                                   FIELD(vocab), FIELD(hidden),   \
-                                                                                   true,         0},              \
-    [MHA__QUERY] = {"self_attn.q_proj", MHA__PART_LINEAR, FIELD(q_width), FIELD(hidden), false, qkv},             \
-    [MHA__KEY] = {"self_attn.k_proj", MHA__PART_LINEAR, FIELD(kv_width), FIELD(hidden), false, qkv},              \
-    [MHA__VALUE] = {"self_attn.v_proj", MHA__PART_LINEAR, FIELD(kv_width), FIELD(hidden), false, qkv},            \
-    [MHA__ATTN_OUT] = {"self_attn.o_proj", MHA__PART_LINEAR, FIELD(hidden), FIELD(q_width), false, o},            \
-    [MHA__ATTN_NORM] = {"input_layernorm", norm, FIELD(hidden), 0, false}, [MHA__GATE] = {"mlp.gate_proj",        \
-                                                                                          MHA__PART_LINEAR,       \
-                                                                                          FIELD(intermediate),    \
-                                                                                          FIELD(hidden),          \
-                                                                                          false,                  \
-                                                                                          FIELD(mlp_bias)},       \
-    [MHA__UP] = {"mlp.up_proj", MHA__PART_LINEAR, FIELD(intermediate), FIELD(hidden), false, FIELD(mlp_bias)},    \
+#define LLAMA_PARTS(norm, qkv, o)                                                                                    \
+    [MHA__WORDS] = {"embed_tokens", MHA__PART_TABLE, FIELD(vocab), FIELD(hidden), false, 0},                         \
+    [MHA__FINAL_NORM] = {"norm", norm, FIELD(hidden), 0, false, 0}, [MHA__LM_HEAD] = {"/lm_head",   MHA__PART_TABLE, \
+                                                                                      FIELD(vocab), FIELD(hidden),   \
+                                                                                      true,         0},              \
+    [MHA__QUERY] = {"self_attn.q_proj", MHA__PART_LINEAR, FIELD(q_width), FIELD(hidden), false, qkv},                \
+    [MHA__KEY] = {"self_attn.k_proj", MHA__PART_LINEAR, FIELD(kv_width), FIELD(hidden), false, qkv},                 \
+    [MHA__VALUE] = {"self_attn.v_proj", MHA__PART_LINEAR, FIELD(kv_width), FIELD(hidden), false, qkv},               \
+    [MHA__ATTN_OUT] = {"self_attn.o_proj", MHA__PART_LINEAR, FIELD(hidden), FIELD(q_width), false, o},               \
+    [MHA__ATTN_NORM] = {"input_layernorm", norm, FIELD(hidden), 0, false, 0}, [MHA__GATE] = {"mlp.gate_proj",        \
+                                                                                             MHA__PART_LINEAR,       \
+                                                                                             FIELD(intermediate),    \
+                                                                                             FIELD(hidden),          \
+                                                                                             false,                  \
+                                                                                             FIELD(mlp_bias)},       \
+    [MHA__UP] = {"mlp.up_proj", MHA__PART_LINEAR, FIELD(intermediate), FIELD(hidden), false, FIELD(mlp_bias)},       \
     [MHA__DOWN] = {"mlp.down_proj", MHA__PART_LINEAR, FIELD(hidden), FIELD(intermediate), false, FIELD(mlp_bias)}
 
 static const mha__part llama_parts[MHA__ROLES] = {
