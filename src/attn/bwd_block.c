@@ -198,8 +198,8 @@ void mha__bwd_pair(const mha__bwd_tile *t, int64_t start)
         mha__bwd_panel(t, &p, &block, first, end);
         finish_panel(t, &p, start, first, end);
         if (careful) spread_mask(t, &p, start, first, end);
-        run *last = &runs[count - 1];
-        if (count > 0 && last->row + last->count == row && last->first == first && last->end == end)
+        run *last = count > 0 ? &runs[count - 1] : NULL;
+        if (last && last->row + last->count == row && last->first == first && last->end == end)
             last->count += p.rows.count;
         else
             runs[count++] = (run){row, p.rows.count, first, end};

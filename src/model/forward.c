@@ -97,12 +97,12 @@ static mha_status check_input(const mha_model *m, pass *p, mha_error *err)
     if (p->in.length < 1 || p->in.length > most)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: length is %lld, the model takes 1..%lld",
                          (long long)p->in.length, (long long)most);
-    p->right_padded = is_right_padded(&p->in);
-    MHA__TRY(check_cache(m, p, most, err));
     if (!p->in.ids) return mha__fail(err, MHA_ERR_ARG, "mha_model_input: ids is NULL");
     if (!mha__bytes((int64_t[]){p->in.batch, p->in.length, m->config.hidden}, 3, 2 * sizeof(float), &bytes))
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch is %lld, too many for memory",
                          (long long)p->in.batch);
+    p->right_padded = is_right_padded(&p->in);
+    MHA__TRY(check_cache(m, p, most, err));
     if (p->out.pooled && !m->pooler)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "the checkpoint has no pooler (pooler.dense.weight)");
     if ((p->out.logits || p->out.last_logits) && !m->lm_head)
