@@ -12,7 +12,7 @@
 #include <string.h>
 
 static uint64_t seed = 20261121;
-static uint64_t first = 0, cases = 800;
+static uint64_t first = 0, cases = 300;
 static mha_ctx *contexts[PROBLEM_ISAS];
 static int context_count;
 static double worst[PROBLEM_ISAS];
