@@ -100,6 +100,14 @@ void mha__source_close(mha__source *source)
     source->fd = -1;
 }
 
+bool mha__source_exists(const char *folder, const char *name)
+{
+    mha__source source;
+    if (mha__source_open(&source, folder, name, NULL) != MHA_OK) return false;
+    mha__source_close(&source);
+    return true;
+}
+
 mha_status mha__source_read(const mha__source *source, size_t offset, void *to, size_t n, mha_error *err)
 {
     char *p = to;

@@ -18,6 +18,8 @@ typedef struct mha__source {
  * symbolic links, refuses whatever is not a regular file by saying what it is. Errors: MHA_ERR_IO. */
 mha_status mha__source_open(mha__source *source, const char *folder, const char *name, mha_error *err);
 void mha__source_close(mha__source *source);
+/* True if mha__source_open would succeed: for files that a folder may have or not. */
+bool mha__source_exists(const char *folder, const char *name);
 
 /* Reads exactly `n` bytes from `offset`; EINTR and short reads are normal, an early end is MHA_ERR_IO. */
 mha_status mha__source_read(const mha__source *source, size_t offset, void *to, size_t n, mha_error *err);

@@ -27,18 +27,10 @@ static mha_status take(const mha__json_obj *o, mha__config *c, bool *found, mha_
     return MHA_OK;
 }
 
-static bool is_there(const char *folder)
-{
-    mha__source source;
-    if (mha__source_open(&source, folder, FILE_NAME, NULL) != MHA_OK) return false;
-    mha__source_close(&source);
-    return true;
-}
-
 mha_status mha__config_eos(mha_ctx *ctx, const char *folder, const mha__json_obj *root, mha__config *c, mha_error *err)
 {
     bool found = false;
-    if (is_there(folder)) {
+    if (mha__source_exists(folder, FILE_NAME)) {
         json_t *json = NULL;
         MHA__TRY(mha__json_read(ctx, folder, FILE_NAME, MHA__CONFIG_BYTES, &json, err));
         const mha_status status = take(&(mha__json_obj){.json = json, .file = FILE_NAME}, c, &found, err);

@@ -118,14 +118,6 @@ static mha_status open_index(mha__shards *s, const char *folder, const json_t *r
 
 /* ---- the whole ---- */
 
-static bool is_there(const char *folder, const char *name)
-{
-    mha__source source;
-    if (mha__source_open(&source, folder, name, NULL) != MHA_OK) return false;
-    mha__source_close(&source);
-    return true;
-}
-
 static mha_status open_single(mha__shards *s, const char *folder, const mha_file_options *options, mha_error *err)
 {
     s->file = mha__calloc(s->ctx, 1, sizeof(mha_file *));
@@ -147,7 +139,7 @@ mha_status mha__shards_open(mha_ctx *ctx, const char *folder, const mha_file_opt
                             mha_error *err)
 {
     *shards = (mha__shards){.ctx = ctx};
-    const bool several = !is_there(folder, SINGLE) && is_there(folder, INDEX);
+    const bool several = !mha__source_exists(folder, SINGLE) && mha__source_exists(folder, INDEX);
     const mha_status status = (several ? open_sharded : open_single)(shards, folder, options, err);
     if (status != MHA_OK) mha__shards_close(shards);
     return status;

@@ -23,7 +23,7 @@ mkdir objects
 for file in "$here"/src/base/*.c "$here"/src/attn/*.c "$here"/src/kernel/*.c \
     "$here"/tests/support/ref.c "$here"/tests/support/statistics.c "$here"/tests/support/tensor.c "$here"/tests/support/problem.c "$here"/tests/support/isas.c \
     "$here"/tests/support/alloc.c "$here"/tests/support/check.c "$here"/tests/support/paged.c "$here"/tests/support/packed.c "$here"/tests/support/sha256.c \
-    "$here"/tests/support/grads.c "$here"/tests/support/grads_ref.c; do
+    "$here"/tests/support/grads.c "$here"/tests/support/grads_ref.c "$here"/tests/support/cases.c; do
     case $file in
     */kernel/*) compile gnu11 "objects/$(basename "$file" .c).o" -O3 -c "$file" || exit 1 ;;
     *) compile c11 "objects/$(basename "$file" .c).o" -c "$file" || exit 1 ;;

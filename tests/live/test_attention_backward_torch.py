@@ -19,7 +19,7 @@ except ImportError as missing:
 
 import mha
 import mha.torch
-from test_attention_torch import UNIT, allowed, draw, drawn, positions
+from test_attention_torch import UNIT, allowed, draw, factor, positions
 
 OPERANDS = ("q", "k", "v", "bias", "slopes", "sinks", "gates")
 
@@ -61,7 +61,7 @@ class Formula:
         self.lse = torch.where(empty, 0, torch.log(torch.where(empty, 1, total)) + top).squeeze(-1)
         self.factor = torch.ones((), dtype=torch.float64)
         if "dropout" in d:
-            self.factor = drawn(d["seed"], self.p.shape, d["dropout"]).double() / (1 - d["dropout"])
+            self.factor = factor(d, self.p.shape)
         self.gate = x["gates"][..., None, None] if "gates" in x else torch.ones((), dtype=dtype)
         self.out = (self.p * self.factor.to(dtype)) @ self.v * self.gate
 
@@ -82,8 +82,12 @@ def reduced(x, shape):
     return x.sum_to_size(shape) if x.shape != shape else x
 
 
-def floors(t, d, dout, dlse, unit, stored):
-    """Roundings of every gradient: of p, of dO V^T and of D, through sums of magnitudes. `stored`: half a unit of out."""
+def floors(t, d, dout, dlse, unit):
+    """Roundings of every gradient: of p, of dO V^T and of D, through sums of magnitudes.
+
+    D is made of the stored out, and kernels may round the weights of values of 16 bits: `stored` and `rounded` are half units.
+    """
+    stored, rounded = UNIT.get(t["q"].dtype, 0), UNIT.get(t["v"].dtype, 0)
     with torch.no_grad():
         x = {n: g.detach() for n, g in leaves(t, d, torch.float64).items()}
         f, H = Formula(x, d), t["q"].shape[1]
@@ -95,9 +99,10 @@ def floors(t, d, dout, dlse, unit, stored):
             gate = f.gate.expand(f.out.shape[0], H, 1, 1)[:, h].abs()
             dp = go @ f.v[:, h].abs().transpose(-1, -2)
             D = (go * f.out[:, h].abs()).sum(-1, keepdim=True)
+            lost = stored * D + rounded * (go * (w @ f.v[:, h].abs()) * gate).sum(-1, keepdim=True)
             A = D + dlse[:, n].double().abs()[..., None]
             off = unit * (8 + 2 * f.largest)
-            ds = p * (off * (dp * gate * (w / p.clamp(min=1e-300)) + A) + stored * D)
+            ds = p * (off * (dp * gate * (w / p.clamp(min=1e-300)) + A) + lost)
             total["q"][:, h] += abs(f.scale) * ds @ f.k[:, h].abs()
             total["k"][:, g] += abs(f.scale) * ds.transpose(-1, -2) @ x["q"][:, h].abs()
             total["v"][:, g] += off * (w * gate).transpose(-1, -2) @ go
@@ -107,7 +112,7 @@ def floors(t, d, dout, dlse, unit, stored):
             if "slopes" in x:
                 total["slopes"][..., h] += reduced((ds * f.far.expand(f.p.shape)[:, h]).sum((-1, -2)), total["slopes"][..., h].shape)
             if "sinks" in x:
-                total["sinks"][..., h] += reduced((f.p_sink[:, h] * (off * A + stored * D)).sum((-1, -2)), total["sinks"][..., h].shape)
+                total["sinks"][..., h] += reduced((f.p_sink[:, h] * (off * A + lost)).sum((-1, -2)), total["sinks"][..., h].shape)
             if "gates" in x:
                 total["gates"][..., h] += reduced((off * w * dp).sum((-1, -2)), total["gates"][..., h].shape)
     return total
@@ -131,7 +136,7 @@ def run_case(seed, case):
     ours = mha.attention_backward(dout, t["q"], t["k"], t["v"], got.out, got.lse, dlse=dlse.to(got.lse.dtype), **d)
     truth, plain = gradients(t, d, torch.float64, dout, dlse), gradients(t, d, torch.float32, dout, dlse)
     unit = 2.0**-53 if double else 2.0**-24
-    floor = floors(t, d, dout, dlse, unit, UNIT.get(t["q"].dtype, 0))
+    floor = floors(t, d, dout, dlse, unit)
     for n, want in truth.items():
         g = getattr(ours, f"d{n}")
         if g.shape != want.shape:

@@ -4,14 +4,11 @@
  *     test_attn_backward [--seed S] [--cases N] [--case K]
  *
  * A failure prints the line that repeats only that case. */
+#include "support/cases.h"
 #include "support/check.h"
 #include "support/grads.h"
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-static uint64_t seed = 20261121;
-static uint64_t first = 0, cases = 120;
+static cases all = {.seed = 20261121, .end = 120};
 static mha_ctx *contexts[PROBLEM_ISAS];
 static int context_count;
 static double worst[PROBLEM_ISAS];
@@ -34,12 +31,13 @@ static void check_case(uint64_t number)
     problem p;
     gradients g;
     char why[1200], text[400];
-    problem_random_for(&p, MHA_ATTN_LSE, seed, number);
-    gradients_random(&g, &p, seed, number);
+    problem_random_for(&p, MHA_ATTN_LSE, all.seed, number);
+    gradients_random(&g, &p, all.seed, number);
     for (int n = 0; n < context_count; n++)
         if (!check_on(contexts[n], &p, &g, &worst[n], why, sizeof why))
             fail_msg("%s: %s\n  %s\n  repeat: test_attn_backward --seed %llu --case %llu", mha_ctx_isa(contexts[n]),
-                     why, problem_text(&p, text, sizeof text), (unsigned long long)seed, (unsigned long long)number);
+                     why, problem_text(&p, text, sizeof text), (unsigned long long)all.seed,
+                     (unsigned long long)number);
     gradients_free(&g);
     problem_free(&p);
 }
@@ -48,31 +46,17 @@ static void test_random(void **state)
 {
     (void)state;
     context_count = problem_contexts(contexts, 2);
-    for (uint64_t n = first; n < first + cases; n++)
+    for (uint64_t n = all.first; n < all.end; n++)
         check_case(n);
     for (int n = 0; n < context_count; n++)
         print_message("%s: %llu cases, largest error %.2f of its limit\n", mha_ctx_isa(contexts[n]),
-                      (unsigned long long)cases, worst[n]);
+                      (unsigned long long)(all.end - all.first), worst[n]);
     problem_contexts_free(contexts, context_count);
-}
-
-static uint64_t number_after(int argc, char **argv, const char *option, uint64_t otherwise)
-{
-    for (int n = 1; n + 1 < argc; n++)
-        if (strcmp(argv[n], option) == 0) return strtoull(argv[n + 1], NULL, 10);
-    return otherwise;
 }
 
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {cmocka_unit_test(test_random)};
-    seed = number_after(argc, argv, "--seed", seed);
-    cases = number_after(argc, argv, "--cases", cases);
-    first = number_after(argc, argv, "--case", UINT64_MAX);
-    if (first != UINT64_MAX)
-        cases = 1;
-    else
-        first = 0;
-    print_message("seed %llu\n", (unsigned long long)seed);
+    all = cases_read(argc, argv, all);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

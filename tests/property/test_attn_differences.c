@@ -5,22 +5,20 @@
  * The loss is sum of dout * out and of dlse * lse. Every input is moved along a random direction of all its numbers,
  * and the change of the loss, by differences of two steps that cancel the error of second order, must be what the
  * gradient says. */
+#include "support/cases.h"
 #include "support/check.h"
 #include "support/grads.h"
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-static uint64_t seed = 20261121;
-static uint64_t first = 0, cases = 300;
+static cases all = {.seed = 20261121, .end = 300};
 
 /* Smooth enough for differences: scores of moderate size. */
 static void make_case(problem *p, gradients *g, uint64_t number)
 {
-    rng r = rng_make(seed, number);
+    rng r = rng_make(all.seed, number);
     problem drawn;
-    problem_random_for(&drawn, MHA_ATTN_LSE, seed, number);
+    problem_random_for(&drawn, MHA_ATTN_LSE, all.seed, number);
     mha_attn_desc d = drawn.desc;
     problem_free(&drawn);
     d.dtype = MHA_F64;
@@ -107,7 +105,7 @@ static double slope_along(mha_ctx *ctx, problem *p, const gradients *g, tensor *
 static void check_tensor(mha_ctx *ctx, problem *p, const gradients *g, tensor *t, int which, uint64_t number)
 {
     static const char *const names[GRADS] = {"dq", "dk", "dv", "dbias", "dslopes", "dsinks", "dgates"};
-    rng r = rng_make(seed + (uint64_t)which, number);
+    rng r = rng_make(all.seed + (uint64_t)which, number);
     char text[400];
     double size = 0, want = 0, terms = 0;
     double *from = numbers_of(t), *given = numbers_of(&g->result[which]), *u = direction_of(from, count_of(t), &r);
@@ -122,7 +120,7 @@ static void check_tensor(mha_ctx *ctx, problem *p, const gradients *g, tensor *t
         fail_msg(
             "%s: along the gradient %.12g, by differences %.12g, limit %.3g\n  %s\n  repeat: test_attn_differences "
             "--seed %llu --case %llu",
-            names[which], want, got, limit, problem_text(p, text, sizeof text), (unsigned long long)seed,
+            names[which], want, got, limit, problem_text(p, text, sizeof text), (unsigned long long)all.seed,
             (unsigned long long)number);
     free(from);
     free(given);
@@ -135,7 +133,7 @@ static void test_differences(void **state)
     mha_ctx *ctx;
     const mha_ctx_options options = {.size = sizeof options, .threads = 1};
     assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
-    for (uint64_t number = first; number < first + cases; number++) {
+    for (uint64_t number = all.first; number < all.end; number++) {
         problem p;
         gradients g;
         make_case(&p, &g, number);
@@ -149,23 +147,9 @@ static void test_differences(void **state)
     mha_ctx_free(ctx);
 }
 
-static uint64_t number_after(int argc, char **argv, const char *option, uint64_t otherwise)
-{
-    for (int n = 1; n + 1 < argc; n++)
-        if (strcmp(argv[n], option) == 0) return strtoull(argv[n + 1], NULL, 10);
-    return otherwise;
-}
-
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {cmocka_unit_test(test_differences)};
-    seed = number_after(argc, argv, "--seed", seed);
-    cases = number_after(argc, argv, "--cases", cases);
-    first = number_after(argc, argv, "--case", UINT64_MAX);
-    if (first != UINT64_MAX)
-        cases = 1;
-    else
-        first = 0;
-    print_message("seed %llu\n", (unsigned long long)seed);
+    all = cases_read(argc, argv, all);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,15 +4,12 @@
  *     test_attn_random [--seed S] [--cases N] [--case K]
  *
  * A failure prints the line that repeats only that case. */
+#include "support/cases.h"
 #include "support/check.h"
 #include "support/packed.h"
 #include "support/problem.h"
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-static uint64_t seed = 20261121;
-static uint64_t first = 0, cases = 300;
+static cases all = {.seed = 20261121, .end = 300};
 static mha_ctx *contexts[PROBLEM_ISAS];
 static int context_count;
 static double worst[PROBLEM_ISAS];
@@ -20,8 +17,8 @@ static double worst[PROBLEM_ISAS];
 static bool packed_agrees(mha_ctx *ctx, const problem *padded, uint64_t number, char *why, size_t capacity)
 {
     problem p;
-    problem_random(&p, seed, number);
-    packed_make(&p, seed ^ number);
+    problem_random(&p, all.seed, number);
+    packed_make(&p, all.seed ^ number);
     const bool ok = problem_try(ctx, &p, why, capacity) && packed_same(&p, padded, why, capacity);
     problem_free(&p);
     return ok;
@@ -32,7 +29,7 @@ static void check_case(uint64_t number)
     problem p;
     ref_result truth, plain;
     char why[1200], text[400];
-    problem_random(&p, seed, number);
+    problem_random(&p, all.seed, number);
     ref_truth(&p.desc, &p.args, &truth);
     ref_plain(&p.desc, &p.args, &plain);
     for (int n = 0; n < context_count; n++) {
@@ -40,7 +37,7 @@ static void check_case(uint64_t number)
             !problem_near(&p, &truth, &plain, &worst[n], why, sizeof why) ||
             (number % 3 == 0 && !packed_agrees(contexts[n], &p, number, why, sizeof why)))
             fail_msg("%s: %s\n  %s\n  repeat: test_attn_random --seed %llu --case %llu", mha_ctx_isa(contexts[n]), why,
-                     problem_text(&p, text, sizeof text), (unsigned long long)seed, (unsigned long long)number);
+                     problem_text(&p, text, sizeof text), (unsigned long long)all.seed, (unsigned long long)number);
     }
     ref_free(&truth);
     ref_free(&plain);
@@ -51,31 +48,17 @@ static void test_random(void **state)
 {
     (void)state;
     context_count = problem_contexts(contexts, 2);
-    for (uint64_t n = first; n < first + cases; n++)
+    for (uint64_t n = all.first; n < all.end; n++)
         check_case(n);
     for (int n = 0; n < context_count; n++)
         print_message("%s: %llu cases, largest error %.2f of its limit\n", mha_ctx_isa(contexts[n]),
-                      (unsigned long long)cases, worst[n]);
+                      (unsigned long long)(all.end - all.first), worst[n]);
     problem_contexts_free(contexts, context_count);
-}
-
-static uint64_t number_after(int argc, char **argv, const char *option, uint64_t otherwise)
-{
-    for (int n = 1; n + 1 < argc; n++)
-        if (strcmp(argv[n], option) == 0) return strtoull(argv[n + 1], NULL, 10);
-    return otherwise;
 }
 
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {cmocka_unit_test(test_random)};
-    seed = number_after(argc, argv, "--seed", seed);
-    cases = number_after(argc, argv, "--cases", cases);
-    first = number_after(argc, argv, "--case", UINT64_MAX);
-    if (first != UINT64_MAX)
-        cases = 1;
-    else
-        first = 0;
-    print_message("seed %llu\n", (unsigned long long)seed);
+    all = cases_read(argc, argv, all);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
