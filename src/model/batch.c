@@ -1,0 +1,178 @@
+/* batch.c - token ids, checked, and on their way into the first layer.
+ *
+ * Padding at the end of a sequence becomes a length; any other mask becomes the operator's keep mask, which says the
+ * same with the same bits.
+ */
+#include "model/batch.h"
+#include "base/error.h"
+#include "base/options.h"
+#include "model/kv.h"
+#include <math.h>
+#include <string.h>
+
+/* ---- input ---- */
+
+static int64_t leading_ones(const uint8_t *mask, int64_t n)
+{
+    int64_t length = 0;
+    while (length < n && mask[length])
+        length++;
+    return length;
+}
+
+/* No one follows a zero in any row. */
+static bool is_right_padded(const mha_model_input *in)
+{
+    for (int64_t b = 0; in->mask && b < in->batch; b++) {
+        const uint8_t *row = in->mask + b * in->length;
+        for (int64_t i = leading_ones(row, in->length); i < in->length; i++)
+            if (row[i]) return false;
+    }
+    return true;
+}
+
+/* Tokens that the cache holds of sequence b of the call. */
+static int64_t past_of(const mha__batch *p, int64_t b)
+{
+    if (!p->in.cache) return 0;
+    return mha_model_cache_length(p->in.cache, p->in.batch == 1 ? p->in.sequence : b);
+}
+
+/* Every sequence must have room for its new tokens, so that no layer is the first to notice. */
+static mha_status check_cache(const mha_model *m, const mha__batch *p, int64_t most, mha_error *err)
+{
+    const mha_model_cache *c = p->in.cache;
+    if (!c) return MHA_OK;
+    if (c->model != m) return mha__fail(err, MHA_ERR_ARG, "mha_model_input: the cache is that of another model");
+    if (p->in.batch == 1 && (p->in.sequence < 0 || p->in.sequence >= c->batch))
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: sequence is %lld, the cache has %lld",
+                         (long long)p->in.sequence, (long long)c->batch);
+    if (c->batch != p->in.batch && p->in.batch != 1)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch is %lld, but the cache has %lld sequences",
+                         (long long)p->in.batch, (long long)c->batch);
+    if (!p->right_padded) return mha__fail(err, MHA_ERR_ARG, "mha_model_input: a mask with holes with a cache");
+    for (int64_t b = 0; b < p->in.batch; b++) {
+        const int64_t L = p->in.length, past = past_of(p, b);
+        const int64_t fresh = p->in.mask ? leading_ones(p->in.mask + b * L, L) : L;
+        if (past + fresh > c->tokens || past + fresh > most)
+            return mha__fail(
+                err, MHA_ERR_ARG, "sequence %lld: %lld tokens behind the %lld in the cache, which has room for %lld",
+                (long long)b, (long long)fresh, (long long)past, (long long)(c->tokens < most ? c->tokens : most));
+    }
+    return MHA_OK;
+}
+
+static mha_status check_input(const mha_model *m, const mha__batch *p, int64_t most, mha_error *err)
+{
+    size_t bytes = 0;
+    if (!m->packed) return mha__fail(err, MHA_ERR_ARG, "the model was opened without weights (no_weights)");
+    if (p->in.batch < 1)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch is %lld, must be > 0", (long long)p->in.batch);
+    if (p->in.length < 1 || p->in.length > most)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: length is %lld, the model takes 1..%lld",
+                         (long long)p->in.length, (long long)most);
+    if (!p->in.ids) return mha__fail(err, MHA_ERR_ARG, "mha_model_input: ids is NULL");
+    if (!mha__bytes((int64_t[]){p->in.batch, p->in.length, m->config.hidden}, 3, 2 * sizeof(float), &bytes))
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch is %lld, too many for memory",
+                         (long long)p->in.batch);
+    return MHA_OK;
+}
+
+mha_status mha__batch_read(const mha_model *m, mha__batch *batch, const mha_model_input *input, mha_error *err)
+{
+    const int64_t most = m->positions.weight ? m->config.max_positions : INT32_MAX;
+    MHA__TRY(mha__options_read(&batch->in, sizeof batch->in, input, "mha_model_input", err));
+    MHA__TRY(check_input(m, batch, most, err));
+    batch->right_padded = is_right_padded(&batch->in);
+    return check_cache(m, batch, most, err);
+}
+
+/* ---- arrays ---- */
+
+void mha__batch_lay_out(mha__arena *arena, const mha_model *m, mha__batch *p)
+{
+    const size_t batch = (size_t)p->in.batch, rows = batch * (size_t)p->in.length;
+    p->positions = mha__take(arena, rows, sizeof *p->positions);
+    p->zeros = p->in.type_ids ? NULL : mha__take(arena, rows, sizeof *p->zeros);
+    p->lengths = mha__take(arena, batch, sizeof *p->lengths);
+    if (!m->config.rope.head_dim) return;
+    const size_t pairs = (size_t)m->config.rope.rotary_dim / 2;
+    p->turns = mha__take(arena, rows / batch, sizeof *p->turns);
+    p->cos = mha__take(arena, rows, pairs * sizeof *p->cos);
+    p->sin = mha__take(arena, rows, pairs * sizeof *p->sin);
+}
+
+void mha__batch_describe(mha__batch *p, const int64_t *lengths, float *probs)
+{
+    p->layer = (mha_layer_input){.size = sizeof p->layer,
+                                 .cache = p->in.cache ? p->in.cache->layer[0] : NULL,
+                                 .sequence = p->in.sequence,
+                                 .batch = p->in.batch,
+                                 .length = p->in.length,
+                                 .cos = p->cos,
+                                 .sin = p->sin,
+                                 .probs = probs};
+    if (p->in.mask && p->right_padded) p->layer.lengths = lengths;
+    if (p->in.mask && !p->right_padded) p->layer.keep = (mha_cview){p->in.mask, {p->in.length, 0, 0, 1}};
+}
+
+static void fill_positions(mha__batch *p)
+{
+    const int64_t L = p->in.length;
+    if (p->zeros) memset(p->zeros, 0, (size_t)(p->in.batch * L) * sizeof *p->zeros);
+    for (int64_t b = 0; b < p->in.batch; b++) {
+        const int64_t past = past_of(p, b);
+        p->lengths[b] = p->in.mask ? leading_ones(p->in.mask + b * L, L) : L;
+        for (int64_t i = 0; i < L; i++) {
+            const int64_t next = p->in.cache && i >= p->lengths[b] ? 0 : past + i; /* padding may lie beyond the last */
+            p->positions[b * L + i] = p->in.positions ? p->in.positions[b * L + i] : (int32_t)next;
+        }
+    }
+}
+
+/* Each sequence for itself: what stretches with the length stretches with its own. */
+static mha_status fill_angles(const mha_model *m, const mha__batch *p, mha_error *err)
+{
+    const int64_t L = p->in.length, pairs = m->config.rope.rotary_dim / 2;
+    for (int64_t b = 0; p->cos && b < p->in.batch; b++) {
+        const int64_t at = b * L * pairs, rows = p->right_padded ? p->lengths[b] : L;
+        for (int64_t i = 0; i < rows; i++)
+            p->turns[i] = p->positions[b * L + i];
+        MHA__TRY(mha_rope_angles(&m->config.rope, p->turns, rows, p->cos + at, p->sin + at, err));
+        memset(p->cos + at + rows * pairs, 0, (size_t)((L - rows) * pairs) * sizeof *p->cos);
+        memset(p->sin + at + rows * pairs, 0, (size_t)((L - rows) * pairs) * sizeof *p->sin);
+    }
+    return MHA_OK;
+}
+
+mha_status mha__batch_fill(const mha_model *m, mha__batch *batch, mha_error *err)
+{
+    fill_positions(batch);
+    return fill_angles(m, batch, err);
+}
+
+/* Added in the order of transformers. */
+mha_status mha__batch_embed(const mha_model *m, const mha__batch *p, float *x, mha_error *err)
+{
+    const int64_t rows = p->in.batch * p->in.length, width = m->config.hidden;
+    const int32_t *types = p->in.type_ids ? p->in.type_ids : p->zeros;
+    const float scale = sqrtf((float)width);
+    MHA__TRY(mha_embedding_forward("token id", m->words.weight, m->config.vocab, width, p->in.ids, rows, 0, x, err));
+    if (m->types.weight)
+        MHA__TRY(
+            mha_embedding_forward("token type", m->types.weight, m->config.type_vocab, width, types, rows, 1, x, err));
+    if (m->positions.weight)
+        MHA__TRY(mha_embedding_forward("position", m->positions.weight, m->config.max_positions, width, p->positions,
+                                       rows, 1, x, err));
+    for (int64_t i = 0; m->config.family->embed_scaled && i < rows * width; i++)
+        x[i] *= scale;
+    return MHA_OK;
+}
+
+int64_t mha__batch_last(const mha__batch *p, int64_t b)
+{
+    int64_t last = p->in.length - 1;
+    while (p->in.mask && last > 0 && !p->in.mask[b * p->in.length + last])
+        last--;
+    return last;
+}

@@ -1,0 +1,36 @@
+/* batch.h - a batch of token ids on its way into the first layer: checked, with positions, lengths and angles. Shared
+ * by the forward pass and by the one that is gone back through. */
+#ifndef MHA_MODEL_BATCH_H
+#define MHA_MODEL_BATCH_H
+
+#include "layer/arena.h"
+#include "model/model_struct.h"
+
+typedef struct mha__batch {
+    mha_model_input in;
+    mha_layer_input layer; /* what every block is given */
+    bool right_padded;     /* each row of the mask is ones, then zeros */
+    int32_t *positions;    /* [B L] */
+    int64_t *turns;        /* [L] those of one sequence, for rotation */
+    int32_t *zeros;        /* [B L] token types when there are none */
+    int64_t *lengths;      /* [B] */
+    float *cos, *sin;      /* [B L, rotary_dim / 2] */
+} mha__batch;
+
+/* Takes the caller's struct and checks everything but the ids. */
+mha_status mha__batch_read(const mha_model *m, mha__batch *batch, const mha_model_input *input, mha_error *err);
+/* Places the arrays. */
+void mha__batch_lay_out(mha__arena *arena, const mha_model *m, mha__batch *batch);
+/* Fills batch->layer. Before there is memory, `lengths` and `probs` only say which inputs there will be. */
+void mha__batch_describe(mha__batch *batch, const int64_t *lengths, float *probs);
+/* Fills the arrays. */
+mha_status mha__batch_fill(const mha_model *m, mha__batch *batch, mha_error *err);
+
+/* x [B L, E]: words, types and positions, scaled where the family scales. What the norm behind them reads, or the
+ * first layer. Checks the ids. */
+mha_status mha__batch_embed(const mha_model *m, const mha__batch *batch, float *x, mha_error *err);
+
+/* The last real token of a sequence; 0 if there is none. */
+int64_t mha__batch_last(const mha__batch *batch, int64_t b);
+
+#endif
