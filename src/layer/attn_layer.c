@@ -11,14 +11,6 @@
 #include "layer/norm.h"
 #include <string.h>
 
-struct mha_attn_layer {
-    mha_ctx *ctx;
-    mha_attn_layer_options options; /* defaults filled in; pointers are into this struct, or NULL */
-    mha_rope_options rope;          /* what turning needs; head_dim 0 without rope */
-    mha_linear *qkv, *o;
-    float norms[]; /* [4, D] weight and bias of q_norm and k_norm */
-};
-
 /* ---- creation ---- */
 
 static mha_status check_options(mha_attn_layer_options *o, mha_error *err)
@@ -151,12 +143,12 @@ static int64_t sequence_of(const mha_layer_input *in)
     return in->batch == 1 ? in->sequence : MHA_CACHE_ALL;
 }
 
-mha_status mha__attn_layer_plan(const mha_attn_layer *layer, const mha_layer_input *in, mha_attn_plan **plan,
-                                mha_error *err)
+mha_status mha__attn_layer_describe(const mha_attn_layer *layer, const mha_layer_input *in, mha_attn_desc *desc,
+                                    mha_error *err)
 {
     const mha_attn_layer_options *o = &layer->options;
-    mha_attn_desc desc = {
-        .size = sizeof desc,
+    *desc = (mha_attn_desc){
+        .size = sizeof *desc,
         .batch = in->batch,
         .heads = o->heads,
         .kv_heads = o->kv_heads,
@@ -174,9 +166,17 @@ mha_status mha__attn_layer_plan(const mha_attn_layer *layer, const mha_layer_inp
     if (in->cache) {
         if (in->keep.data || in->probs)
             return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: %s with a cache", in->probs ? "probs" : "keep");
-        desc.kv_len = 0;
-        MHA__TRY(mha_cache_describe(in->cache, sequence_of(in), in->length, &desc, err));
+        desc->kv_len = 0;
+        return mha_cache_describe(in->cache, sequence_of(in), in->length, desc, err);
     }
+    return MHA_OK;
+}
+
+mha_status mha__attn_layer_plan(const mha_attn_layer *layer, const mha_layer_input *in, mha_attn_plan **plan,
+                                mha_error *err)
+{
+    mha_attn_desc desc;
+    MHA__TRY(mha__attn_layer_describe(layer, in, &desc, err));
     return mha_attn_plan_create(layer->ctx, &desc, plan, err);
 }
 
@@ -188,16 +188,17 @@ bool mha__attn_layer_alike(const mha_attn_layer *a, const mha_attn_layer *b)
            x->window.left == y->window.left && x->window.right == y->window.right;
 }
 
-static mha_attn_args operator_args(const mha_attn_layer_options *o, const mha_layer_input *in, const workspace *w)
+mha_attn_args mha__attn_layer_args(const mha_attn_layer_options *o, const mha_layer_input *in, float *qkv,
+                                   float *context)
 {
     const int64_t L = in->length, D = o->head_dim, q_width = o->heads * D, kv_width = o->kv_heads * D;
     const int64_t row = q_width + 2 * kv_width;
     return (mha_attn_args){
         .size = sizeof(mha_attn_args),
-        .q = {w->qkv, {L * row, D, row, 1}},
-        .k = {w->qkv + q_width, {L * row, D, row, 1}},
-        .v = {w->qkv + q_width + kv_width, {L * row, D, row, 1}},
-        .out = {w->context, {L * q_width, D, q_width, 1}},
+        .q = {qkv, {L * row, D, row, 1}},
+        .k = {qkv + q_width, {L * row, D, row, 1}},
+        .v = {qkv + q_width + kv_width, {L * row, D, row, 1}},
+        .out = {context, {L * q_width, D, q_width, 1}},
         .keep = in->keep,
         .q_lens = in->lengths,
         .kv_lens = in->lengths,
@@ -215,9 +216,8 @@ mha_status mha__attn_layer_bytes(const mha_attn_layer *layer, const mha_attn_pla
     return MHA_OK;
 }
 
-/* Norm and rotation of the heads of q and k, in place. */
-static mha_status prepare_heads(const mha_attn_layer *layer, const mha_layer_input *in, int64_t rows, float *qkv,
-                                mha_error *err)
+mha_status mha__attn_layer_prepare(const mha_attn_layer *layer, const mha_layer_input *in, int64_t rows, float *qkv,
+                                   mha_error *err)
 {
     const mha_attn_layer_options *o = &layer->options;
     const int64_t D = o->head_dim, row = (o->heads + 2 * o->kv_heads) * D;
@@ -253,9 +253,9 @@ mha_status mha__attn_layer_run(const mha_attn_layer *layer, const mha_attn_plan 
     if (arena.overflow || arena.used > in->workspace_bytes)
         return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: workspace_bytes is %zu, %zu are needed",
                          in->workspace_bytes, arena.used);
-    mha_attn_args args = operator_args(&layer->options, in, &w);
+    mha_attn_args args = mha__attn_layer_args(&layer->options, in, w.qkv, w.context);
     MHA__TRY(mha_linear_forward(layer->qkv, x, rows, w.qkv, err));
-    MHA__TRY(prepare_heads(layer, in, rows, w.qkv, err));
+    MHA__TRY(mha__attn_layer_prepare(layer, in, rows, w.qkv, err));
     if (in->cache) MHA__TRY(through_cache(layer, in, &args, err));
     MHA__TRY(mha_attn_forward(plan, &args, w.scratch, mha_attn_plan_workspace(plan), err));
     return mha_linear_forward(layer->o, w.context, rows, y, err);

@@ -1,9 +1,18 @@
-/* attn_layer.h - what model and block share with the attention layer: one plan of the operator for a whole pass. */
+/* attn_layer.h - the inside of an attention layer, for its way back, and what model and block share with it: one plan
+ * of the operator for a whole pass. */
 #ifndef MHA_LAYER_ATTN_LAYER_H
 #define MHA_LAYER_ATTN_LAYER_H
 
 #include "mha/layer.h"
 #include <stdbool.h>
+
+struct mha_attn_layer {
+    mha_ctx *ctx;
+    mha_attn_layer_options options; /* defaults filled in; pointers are into this struct, or NULL */
+    mha_rope_options rope;          /* what turning needs; head_dim 0 without rope */
+    mha_linear *qkv, *o;
+    float norms[]; /* [4, D] weight and bias of q_norm and k_norm */
+};
 
 /* Takes the caller's struct and checks batch and length, so that batch * length * 4096 bytes do not overflow. */
 mha_status mha__layer_input(mha_layer_input *local, const mha_layer_input *given, mha_error *err);
@@ -13,6 +22,15 @@ mha_status mha__attn_layer_plan(const mha_attn_layer *layer, const mha_layer_inp
                                 mha_error *err);
 /* True if both want the same of the operator. */
 bool mha__attn_layer_alike(const mha_attn_layer *a, const mha_attn_layer *b);
+
+/* What the plan is made from, and the operator's view of one call: q, k and v are columns of qkv. */
+mha_status mha__attn_layer_describe(const mha_attn_layer *layer, const mha_layer_input *in, mha_attn_desc *desc,
+                                    mha_error *err);
+mha_attn_args mha__attn_layer_args(const mha_attn_layer_options *o, const mha_layer_input *in, float *qkv,
+                                   float *context);
+/* Norm and rotation of the heads of q and k, in place. */
+mha_status mha__attn_layer_prepare(const mha_attn_layer *layer, const mha_layer_input *in, int64_t rows, float *qkv,
+                                   mha_error *err);
 
 /* Bytes that mha__attn_layer_run needs; MHA_ERR_MEMORY if they are more than a size_t holds. */
 mha_status mha__attn_layer_bytes(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,

@@ -1,32 +1,18 @@
 /* block.c - one layer of a transformer, for every family: attention and feed-forward, each with a residual and a norm.
  *
  * Buffers of [B L, E]: x itself, and `branch`, which holds what a branch adds to x. The feed-forward part runs in
- * chunks of CHUNK_ROWS rows: its wide middle stays in the cache, and the workspace does not grow with it.
+ * chunks of MHA__CHUNK_ROWS rows: its wide middle stays in the cache, and the workspace does not grow with it.
  */
+#include "layer/block.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/options.h"
 #include "layer/arena.h"
-#include "layer/attn_layer.h"
 #include "layer/norm.h"
 #include <string.h>
 
-#define CHUNK_ROWS 512
-#define NUMBERS_PER_TASK 32768 /* of adding and multiplying: some microseconds */
-
-enum { ATTN_NORM, MLP_NORM, ATTN_OUT_NORM, MLP_OUT_NORM, NORMS };
-static const char *const norm_names[NORMS] = {"block: attn_norm", "block: mlp_norm", "block: attn_out_norm",
-                                              "block: mlp_out_norm"};
-
-struct mha_block {
-    mha_ctx *ctx;
-    int64_t hidden, intermediate;
-    bool pre_norm;
-    mha_attn_layer *attn;
-    mha_linear *gate, *up, *down; /* gate: or NULL */
-    mha_norm norm[NORMS];         /* weights and biases are in `norms` */
-    float norms[];                /* [2 NORMS, E] */
-};
+static const char *const norm_names[MHA__BLOCK_NORMS] = {"block: attn_norm", "block: mlp_norm", "block: attn_out_norm",
+                                                         "block: mlp_out_norm"};
 
 /* ---- creation ---- */
 
@@ -34,9 +20,9 @@ static mha_status check_options(const mha_block_options *o, mha_error *err)
 {
     if (o->attn.hidden < 1 || o->attn.hidden > INT32_MAX)
         return mha__fail(err, MHA_ERR_ARG, "block: attn.hidden is %lld, not 1..2^31-1", (long long)o->attn.hidden);
-    const mha_norm *norms[NORMS] = {&o->attn_norm, &o->mlp_norm, &o->attn_out_norm, &o->mlp_out_norm};
-    for (int i = 0; i < NORMS; i++)
-        if (i < ATTN_OUT_NORM || norms[i]->weight) MHA__TRY(mha__norm_check(norm_names[i], norms[i], err));
+    const mha_norm *norms[MHA__BLOCK_NORMS] = {&o->attn_norm, &o->mlp_norm, &o->attn_out_norm, &o->mlp_out_norm};
+    for (int i = 0; i < MHA__BLOCK_NORMS; i++)
+        if (i < MHA__ATTN_OUT_NORM || norms[i]->weight) MHA__TRY(mha__norm_check(norm_names[i], norms[i], err));
     if (!o->pre_norm && (o->attn_out_norm.weight || o->mlp_out_norm.weight))
         return mha__fail(err, MHA_ERR_ARG, "block: attn_out_norm or mlp_out_norm without pre_norm");
     return MHA_OK;
@@ -44,9 +30,9 @@ static mha_status check_options(const mha_block_options *o, mha_error *err)
 
 static void keep_norms(mha_block *b, const mha_block_options *o)
 {
-    const mha_norm *from[NORMS] = {&o->attn_norm, &o->mlp_norm, &o->attn_out_norm, &o->mlp_out_norm};
+    const mha_norm *from[MHA__BLOCK_NORMS] = {&o->attn_norm, &o->mlp_norm, &o->attn_out_norm, &o->mlp_out_norm};
     const size_t bytes = (size_t)b->hidden * sizeof *b->norms;
-    for (int i = 0; i < NORMS; i++) {
+    for (int i = 0; i < MHA__BLOCK_NORMS; i++) {
         float *copy = b->norms + 2 * i * b->hidden;
         b->norm[i] = *from[i];
         if (from[i]->weight) b->norm[i].weight = memcpy(copy, from[i]->weight, bytes);
@@ -74,13 +60,14 @@ mha_status mha_block_create(mha_ctx *ctx, const mha_block_options *options, mha_
     MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_block_options", err));
     MHA__TRY(check_options(&o, err));
     MHA__TRY(mha__ctx_find(&ctx, err));
-    const size_t bytes = sizeof(mha_block) + 2 * NORMS * (size_t)o.attn.hidden * sizeof(float);
+    const size_t bytes = sizeof(mha_block) + 2 * MHA__BLOCK_NORMS * (size_t)o.attn.hidden * sizeof(float);
     mha_block *b = mha__calloc(ctx, 1, bytes);
     if (!b) return mha__no_memory(err, bytes, "a block");
     b->ctx = ctx;
     b->hidden = o.attn.hidden;
     b->intermediate = o.intermediate;
     b->pre_norm = o.pre_norm != 0;
+    b->activation = o.activation;
     keep_norms(b, &o);
     const mha_status status = create_parts(b, &o, err);
     if (status != MHA_OK) {
@@ -114,7 +101,7 @@ typedef struct workspace {
 static workspace lay_out(mha__arena *arena, const mha_block *b, int64_t rows, size_t attn_bytes)
 {
     workspace w = {0};
-    const size_t wide = (size_t)mha__min64(rows, CHUNK_ROWS);
+    const size_t wide = (size_t)mha__min64(rows, MHA__CHUNK_ROWS);
     w.branch = mha__take(arena, (size_t)rows, (size_t)b->hidden * sizeof(float));
     if (b->pre_norm) w.normed = mha__take(arena, (size_t)rows, (size_t)b->hidden * sizeof(float));
     w.wide = mha__take(arena, wide, (size_t)b->intermediate * sizeof(float));
@@ -146,39 +133,16 @@ static mha_status norm(const mha_block *b, int which, int64_t rows, const float 
     return mha_norm_forward(b->ctx, &b->norm[which], rows, b->hidden, x, residual, y, err);
 }
 
-/* x += y or x *= y, number by number. */
-typedef struct join_job {
-    int64_t count;
-    const float *y;
-    float *x;
-    bool multiply;
-} join_job;
-
-static void join_task(void *arg, int64_t i, int worker)
-{
-    (void)worker;
-    const join_job *job = arg;
-    const int64_t end = mha__min64(job->count, (i + 1) * NUMBERS_PER_TASK);
-    for (int64_t n = i * NUMBERS_PER_TASK; n < end; n++)
-        job->x[n] = job->multiply ? job->x[n] * job->y[n] : job->x[n] + job->y[n];
-}
-
-static void join(const mha_block *b, bool multiply, int64_t count, const float *y, float *x)
-{
-    join_job job = {.count = count, .y = y, .x = x, .multiply = multiply};
-    mha__parallel(b->ctx, mha__ceil_div(count, NUMBERS_PER_TASK), join_task, &job);
-}
-
 /* y = down(act(up(x))) or down(act(gate(x)) * up(x)), chunk by chunk. */
 static mha_status feed_forward(const mha_block *b, const workspace *w, int64_t rows, const float *x, float *y,
                                mha_error *err)
 {
-    for (int64_t r = 0; r < rows; r += CHUNK_ROWS) {
-        const int64_t chunk = mha__min64(CHUNK_ROWS, rows - r);
+    for (int64_t r = 0; r < rows; r += MHA__CHUNK_ROWS) {
+        const int64_t chunk = mha__min64(MHA__CHUNK_ROWS, rows - r);
         MHA__TRY(mha_linear_forward(b->up, x + r * b->hidden, chunk, w->wide, err));
         if (b->gate) {
             MHA__TRY(mha_linear_forward(b->gate, x + r * b->hidden, chunk, w->gated, err));
-            join(b, true, chunk * b->intermediate, w->gated, w->wide);
+            mha__join(b->ctx, MHA__MULTIPLY, chunk * b->intermediate, w->gated, w->wide);
         }
         MHA__TRY(mha_linear_forward(b->down, w->wide, chunk, y + r * b->hidden, err));
     }
@@ -190,23 +154,24 @@ static mha_status post_norm(const mha_block *b, const mha_attn_plan *plan, const
 {
     const int64_t rows = in->batch * in->length;
     MHA__TRY(mha__attn_layer_run(b->attn, plan, in, x, w->branch, err));
-    MHA__TRY(norm(b, ATTN_NORM, rows, x, w->branch, x, err));
+    MHA__TRY(norm(b, MHA__ATTN_NORM, rows, x, w->branch, x, err));
     MHA__TRY(feed_forward(b, w, rows, x, w->branch, err));
-    return norm(b, MLP_NORM, rows, x, w->branch, x, err);
+    return norm(b, MHA__MLP_NORM, rows, x, w->branch, x, err);
 }
 
 static mha_status pre_norm(const mha_block *b, const mha_attn_plan *plan, const mha_layer_input *in, const workspace *w,
                            float *x, mha_error *err)
 {
     const int64_t rows = in->batch * in->length;
-    MHA__TRY(norm(b, ATTN_NORM, rows, x, NULL, w->normed, err));
+    MHA__TRY(norm(b, MHA__ATTN_NORM, rows, x, NULL, w->normed, err));
     MHA__TRY(mha__attn_layer_run(b->attn, plan, in, w->normed, w->branch, err));
-    if (b->norm[ATTN_OUT_NORM].weight) MHA__TRY(norm(b, ATTN_OUT_NORM, rows, w->branch, NULL, w->branch, err));
-    join(b, false, rows * b->hidden, w->branch, x);
-    MHA__TRY(norm(b, MLP_NORM, rows, x, NULL, w->normed, err));
+    if (b->norm[MHA__ATTN_OUT_NORM].weight)
+        MHA__TRY(norm(b, MHA__ATTN_OUT_NORM, rows, w->branch, NULL, w->branch, err));
+    mha__join(b->ctx, MHA__ADD, rows * b->hidden, w->branch, x);
+    MHA__TRY(norm(b, MHA__MLP_NORM, rows, x, NULL, w->normed, err));
     MHA__TRY(feed_forward(b, w, rows, w->normed, w->branch, err));
-    if (b->norm[MLP_OUT_NORM].weight) MHA__TRY(norm(b, MLP_OUT_NORM, rows, w->branch, NULL, w->branch, err));
-    join(b, false, rows * b->hidden, w->branch, x);
+    if (b->norm[MHA__MLP_OUT_NORM].weight) MHA__TRY(norm(b, MHA__MLP_OUT_NORM, rows, w->branch, NULL, w->branch, err));
+    mha__join(b->ctx, MHA__ADD, rows * b->hidden, w->branch, x);
     return MHA_OK;
 }
 

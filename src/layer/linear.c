@@ -193,7 +193,7 @@ static void forward_task(void *arg, int64_t i, int worker)
     l->kernels->product(rows, b->columns, job->depth, x, job->x_stride,
                         b->panels + (size_t)(call->first * l->kernels->nr) * real, l->in * l->kernels->nr, y,
                         job->y_stride, from_bias || call->accumulate);
-    for (int64_t r = 0; l->activation && r < rows; r++)
+    for (int64_t r = 0; l->activation && !call->linear && r < rows; r++)
         l->activation((float *)y + r * job->y_stride, b->columns);
 }
 

@@ -30,6 +30,7 @@ typedef struct mha__linear_call {
     const uint8_t *parts; /* [count]: columns of y of the others are not touched; NULL = all */
     int64_t first, depth; /* column `first` of W meets column 0 of x, for `depth` columns; depth 0 = all of W's */
     bool accumulate;      /* y += x W^T, without the bias */
+    bool linear;          /* the activation is left out */
 } mha__linear_call;
 void mha__linear_run(const mha_linear *linear, const mha__linear_call *call);
 

@@ -1,0 +1,27 @@
+/* block.h - the inside of a block, for its way back. */
+#ifndef MHA_LAYER_BLOCK_H
+#define MHA_LAYER_BLOCK_H
+
+#include "layer/attn_layer.h"
+
+#define MHA__CHUNK_ROWS 512 /* of the feed-forward part */
+
+enum { MHA__ATTN_NORM, MHA__MLP_NORM, MHA__ATTN_OUT_NORM, MHA__MLP_OUT_NORM, MHA__BLOCK_NORMS };
+
+struct mha_block {
+    mha_ctx *ctx;
+    int64_t hidden, intermediate;
+    bool pre_norm;
+    mha_attn_layer *attn;
+    mha_linear *gate, *up, *down; /* gate: or NULL */
+    mha_activation activation;
+    mha_norm norm[MHA__BLOCK_NORMS]; /* weights and biases are in `norms` */
+    float norms[];                   /* [2 MHA__BLOCK_NORMS, E] */
+};
+
+typedef enum mha__joining { MHA__ADD, MHA__MULTIPLY } mha__joining;
+
+/* x += y or x *= y, number by number. */
+void mha__join(mha_ctx *ctx, mha__joining how, int64_t count, const float *y, float *x);
+
+#endif
