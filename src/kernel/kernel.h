@@ -151,6 +151,34 @@ typedef struct mha__pairs {
                    const void *alpha, void *o, int64_t o_stride);
 } mha__pairs;
 
+/* The dense product on weights that are rounded to a type of fewer bytes when they are packed: half or a quarter to
+ * read. k is filled up with zeros to whole blocks; a panel is its blocks, one after another.
+ *
+ * Without `left` the left operand is reals, and a number is the chain of mha__kernels.product on the rounded weights,
+ * to the bit. With `left` it is rounded to bf16 as well, and a number is
+ *
+ *     total = total + (even + odd),  even and odd: chains of fused multiply-adds from +0 over the numbers of a block
+ *
+ * where denormal numbers may count as 0. Either begins with what C begins with. */
+typedef struct mha__dense {
+    int64_t block, block_bytes; /* 32 numbers of k; their bytes in a panel of nr columns */
+
+    /* Rounds to nearest, ties to even (q8_0: base/q8.h), n rows of k weights; strides as in pack_rows. */
+    void (*pack)(int64_t n, int64_t k, const float *w, int64_t row_stride, int64_t col_stride, void *panels);
+
+    /* Left operand from rows of k reals: rows of round_up(k, block) bf16. NULL: none is needed, as are these two: tile
+     * registers are set up and given back, around any number of calls of product on one thread. */
+    void (*left)(int64_t rows, int64_t k, const float *x, int64_t stride, uint16_t *to);
+    void (*open)(void);
+    void (*close)(void);
+    int rows; /* what lies behind m rows of a left operand is read up to a multiple of this: it may be anything */
+
+    /* As mha__kernels.product. C begins as `from`, whose rows are from_row apart: 0 for a bias, C itself to accumulate;
+     * as 0 if that is NULL. lda counts numbers of the left operand. */
+    void (*product)(int64_t m, int64_t n, int64_t k, const void *a, int64_t lda, const void *panels, const float *from,
+                    int64_t from_row, float *c, int64_t ldc);
+} mha__dense;
+
 typedef struct mha__kernels {
     const char *isa;  /* "avx2" */
     size_t real_size; /* 4 or 8 */
@@ -328,6 +356,8 @@ typedef struct mha__kernels {
     void (*map_back[MHA__MAPS])(const float *x, const float *dy, int64_t n, float *dx);
     /* y[i] = f(x[i]), for the tests: exp of x <= 0 (an exact 0 below 2^-126), tanh, and erfc of x >= 0. */
     void (*functions)(int64_t n, const float *x, float *exp, float *tanh, float *erfc);
+
+    const mha__dense *dense[MHA__HALVES + 1]; /* by mha__half (f32; NULL in the f64 table) */
 
     const mha__pairs *pairs; /* NULL where the ISA has no products of pairs */
 } mha__kernels;
