@@ -75,17 +75,6 @@ static void print_encoding(const cli_session *s, const mha_tokenizer *tokenizer,
     fputc('\n', s->out);
 }
 
-/* An id without an embedding is a fault of the folder. */
-static int check_rows(cli_session *s, const mha_tokenizer *tokenizer, const mha_encoding *e, int64_t rows)
-{
-    for (int64_t i = 0; rows > 0 && i < e->count; i++)
-        if (e->ids[i] >= rows)
-            return cli_error(
-                s, CLI_REFUSED, "%s/tokenizer.json: token \"%s\": want an id below the model's vocab_size %lld, got %d",
-                cli_shown(s->model), cli_shown(cli_token_text(tokenizer, e->ids[i])), (long long)rows, (int)e->ids[i]);
-    return CLI_DONE;
-}
-
 /* What the ids decode to, special tokens included; NULL without --decode. */
 static int decode(cli_session *s, const mha_tokenizer *tokenizer, const mha_encoding *e, char **text, size_t *bytes)
 {
@@ -100,7 +89,7 @@ static int put_one(cli_session *s, const mha_tokenizer *tokenizer, const mha_enc
 {
     char *decoded = NULL;
     size_t bytes = 0;
-    int code = check_rows(s, tokenizer, e, rows);
+    int code = cli_check_rows(s, tokenizer, e, rows);
     if (code == CLI_DONE) code = decode(s, tokenizer, e, &decoded, &bytes);
     if (code == CLI_DONE && s->options.json)
         code = cli_put_json(s, encoding_json(tokenizer, e, decoded, bytes), false);

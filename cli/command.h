@@ -2,7 +2,8 @@
  *
  * A command is one file that defines one `const cli_command`, listed in commands.h. The frame (main.c) parses the
  * options, runs the command, and writes what the command put into `session->out` to stdout - all of it after success,
- * none of it after a failure. Everything else that a command has to say goes to stderr through session.h.
+ * none of it after a failure. (One command streams: generate writes text as it comes.) Everything else that a command
+ * has to say goes to stderr through session.h.
  */
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H

@@ -11,6 +11,7 @@
     X(tokenize)            \
     X(embed)               \
     X(score)               \
+    X(generate)            \
     X(heads)               \
     X(report)              \
     X(draw)                \

@@ -73,6 +73,17 @@ int cli_whole(const cli_session *session, const char *option, const char *text, 
     return CLI_DONE;
 }
 
+int cli_number(const cli_session *session, const char *option, const char *text, double min, double max, double *value)
+{
+    if (!text) return CLI_DONE;
+    char *end;
+    const double number = strtod(text, &end);
+    if (end == text || *end != '\0' || !(number >= min && number <= max))
+        return cli_usage(session, "%s \"%s\": want a number from %g to %g", option, cli_shown(text), min, max);
+    *value = number;
+    return CLI_DONE;
+}
+
 static int read_numbers(cli_session *session)
 {
     long long threads = 0;

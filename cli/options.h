@@ -15,6 +15,9 @@ void cli_option_table(const cli_command *command, struct poptOption table[CLI_MA
 int cli_whole(const cli_session *session, const char *option, const char *text, long long min, long long max,
               long long *value);
 
+/* The same for a number with a fraction, min..max. */
+int cli_number(const cli_session *session, const char *option, const char *text, double min, double max, double *value);
+
 /* Parses argv (argv[0] is shown as the name of the command) into the session. Returns -1 to go on; otherwise the exit
  * code:
  * --help has been printed to stdout (0), or the mistake to stderr (2). The parser owns all strings: it is freed with

@@ -151,10 +151,18 @@ int cli_columns(int fd)
 
 /* ---- writing ---- */
 
+static bool stdout_closed;
+
+bool cli_stdout_closed(void)
+{
+    return stdout_closed;
+}
+
 int cli_flush(const cli_session *session, const char *text, size_t bytes)
 {
     while (bytes > 0) {
         ssize_t n = write(STDOUT_FILENO, text, bytes);
+        stdout_closed |= n < 0 && errno != EINTR;
         if (n < 0 && errno == EPIPE) return CLI_DONE; /* mha ... | head: the reader has what it wanted */
         if (n < 0 && errno == EINTR && !cli_signal()) continue;
         if (n < 0 && cli_signal()) return 128 + cli_signal();

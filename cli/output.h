@@ -29,6 +29,8 @@ const char *cli_shown(const char *text);
 const char *cli_shown_start(const char *text, int columns);
 /* The same for a whole string of any length, written to `out`. */
 void cli_put_shown(FILE *out, const char *text, size_t bytes);
+/* The same for running text, of which newlines, tabs and the joiners inside of words and emoji stay. */
+void cli_put_running(FILE *out, const char *text, size_t bytes);
 /* Terminal columns that cli_put_shown takes (East Asian wide characters count 2). */
 int cli_shown_columns(const char *text, size_t bytes);
 /* One CSV cell: quoted where needed; text that a spreadsheet would run as a formula (= + - @ first) gets an
@@ -54,8 +56,11 @@ const char *cli_plain(const cli_session *session);
 /* Width of the terminal at fd; COLUMNS or 80 when there is none. */
 int cli_columns(int fd);
 
-/* Writes the finished result to stdout. A reader that has gone away is no failure (SIGPIPE is ignored). */
+/* Writes the finished result, or a piece of one that comes bit by bit, to stdout. A reader that has gone away is no
+ * failure (SIGPIPE is ignored). */
 int cli_flush(const cli_session *session, const char *text, size_t bytes);
+/* Can nothing more be written, as the reader has gone away or writing failed? Then there is no use in going on. */
+bool cli_stdout_closed(void);
 /* CLI_USAGE with a message if the file named with -o exists and --force was not given: to be asked before long work. */
 int cli_check_out(const cli_session *session);
 /* Writes `bytes` to the file named with -o, atomically; an existing one only with --force. Returns an exit code. */

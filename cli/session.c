@@ -63,17 +63,28 @@ static struct {
     int64_t start_ms, last_ms;
 } progress;
 
-static int64_t now_ms(void)
+double cli_seconds(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static int64_t now_ms(void)
+{
+    return (int64_t)(cli_seconds() * 1000);
 }
 
 void cli_progress_clear(void)
 {
     if (progress.shown) fputs("\r\033[K", stderr);
     progress.shown = false;
+}
+
+void cli_progress_off(void)
+{
+    cli_progress_clear();
+    progress.on = false;
 }
 
 /* "measure heads 12/24   31.0/s   0.4 s left" */
@@ -104,7 +115,7 @@ void cli_progress(const char *what, int64_t done, int64_t total)
 static int on_progress(void *user, const char *what, int64_t done, int64_t total)
 {
     (void)user;
-    if (caught) return 1;
+    if (caught || cli_stdout_closed()) return 1;
     cli_progress(what, done, total);
     return 0;
 }

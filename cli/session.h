@@ -21,5 +21,10 @@ void cli_session_close(cli_session *session);
 void cli_progress(const char *what, int64_t done, int64_t total);
 /* Takes the progress line off the terminal, before anything else is written there. */
 void cli_progress_clear(void);
+/* No progress line from now on: the result itself comes to the terminal bit by bit. */
+void cli_progress_off(void);
+
+/* Seconds since some moment, for times of work. */
+double cli_seconds(void);
 
 #endif

@@ -84,6 +84,34 @@ void cli_put_shown(FILE *out, const char *text, size_t bytes)
     }
 }
 
+/* Bytes at the start of running text that stay as they are though cli_put_shown would escape them; 0 for others. */
+static size_t stays(const char *text, size_t bytes)
+{
+    static const char *const kept[] = {"\n", "\t", "\u200c", "\u200d"}; /* the joiners of Persian, Hindi, emoji */
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        const size_t n = strlen(kept[i]);
+        if (n <= bytes && memcmp(text, kept[i], n) == 0) return n;
+    }
+    return 0;
+}
+
+void cli_put_running(FILE *out, const char *text, size_t bytes)
+{
+    while (bytes > 0) {
+        char piece[16];
+        int columns;
+        size_t used = stays(text, bytes);
+        if (used > 0) {
+            fwrite(text, 1, used, out);
+        } else {
+            used = next_piece(text, bytes, piece, &columns);
+            fputs(piece, out);
+        }
+        text += used;
+        bytes -= used;
+    }
+}
+
 int cli_shown_columns(const char *text, size_t bytes)
 {
     int total = 0;

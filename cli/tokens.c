@@ -11,6 +11,16 @@ const char *cli_token_text(const mha_tokenizer *tokenizer, int32_t id)
     return token ? token : "";
 }
 
+int cli_check_rows(const cli_session *s, const mha_tokenizer *tokenizer, const mha_encoding *e, int64_t rows)
+{
+    for (int64_t i = 0; rows > 0 && i < e->count; i++)
+        if (e->ids[i] >= rows)
+            return cli_error(
+                s, CLI_REFUSED, "%s/tokenizer.json: token \"%s\": want an id below the model's vocab_size %lld, got %d",
+                cli_shown(s->model), cli_shown(cli_token_text(tokenizer, e->ids[i])), (long long)rows, (int)e->ids[i]);
+    return CLI_DONE;
+}
+
 /* Columns of a token's cell, one space included. */
 static int cell_width(const mha_tokenizer *tokenizer, int32_t id)
 {

@@ -42,6 +42,9 @@ typedef struct mha_prompt {
     int64_t count;      /* > 0 */
 } mha_prompt;
 
+/* Why a prompt ended: max_new tokens, a token of eos, a stop string, or because a callback said so. */
+typedef enum mha_ending { MHA_END_LENGTH = 0, MHA_END_EOS, MHA_END_STOP, MHA_END_CALLER } mha_ending;
+
 typedef struct mha_generate_options {
     size_t size;           /* sizeof(mha_generate_options) */
     int64_t max_new;       /* > 0 tokens for each prompt */
@@ -49,17 +52,34 @@ typedef struct mha_generate_options {
     mha_sampling sampling; /* each prompt draws from a generator of its own: seed + its number */
     const int32_t *eos;    /* [eos_count] each ends a prompt, and is kept; NULL = what the checkpoint says */
     int64_t eos_count;     /* with eos NULL, -1 = nothing ends it */
+    /* [stop_count] UTF-8, none empty. A prompt ends with the token that completes one of them in its new text; the
+     * token is kept. Text is that of mha_text_stream, without special tokens, as it continues the prompt's. */
+    const char *const *stop;
+    int64_t stop_count;
     int no_cache;    /* 1 = computes the whole sequence for every token: slow, the same but for dynamic rotation */
     int64_t at_once; /* prompts that run together; 0 = 8. As one ends, the next takes its place */
     mha_dtype cache_dtype; /* as in mha_model_cache_options */
-    /* Called with each new token, in the order they come; returning non-zero ends that prompt. May be NULL. */
-    int (*on_token)(void *user, int64_t prompt, int32_t id);
+
+    /* Callbacks, all on the calling thread; any may be NULL. on_token and on_text end the prompt by returning non-zero.
+     * Prompts that run together take turns. */
+    void (*on_prompt)(void *user, int64_t prompt, int64_t shared); /* before a prompt is read, `shared` tokens excepted:
+                                                                      those have been read for another one */
+    int (*on_token)(void *user, int64_t prompt, int32_t id);       /* each new token */
+    /* New text that is certain, not terminated, valid during the call: whole characters, and nothing that is or may
+     * become a stop string, nor what follows one. The last comes before on_end. */
+    int (*on_text)(void *user, int64_t prompt, const char *text, size_t bytes);
+    void (*on_end)(void *user, int64_t prompt, mha_ending why);
     void *user;
 } mha_generate_options;
 
-/* out [count, max_new]: the new tokens of each prompt; lengths [count]: how many. Errors: MHA_ERR_ARG, also for a
- * prompt that leaves no room within max_positions where positions are learned; MHA_ERR_UNSUPPORTED for an encoder;
- * MHA_ERR_MEMORY; MHA_ERR_CANCELLED. Cost: one forward pass of each prompt, and one of a token for each step. */
+/* out [count, max_new]: the new tokens of each prompt; lengths [count]: how many. Reports progress as "generate".
+ * Errors: MHA_ERR_ARG, also for a prompt that leaves no room within max_positions where positions are learned, and for
+ * stop or on_text where the model was opened without a tokenizer; MHA_ERR_UNSUPPORTED for an encoder; MHA_ERR_MEMORY;
+ * MHA_ERR_CANCELLED. All prompts are checked before the first callback.
+ * Cost: one forward pass of each prompt, in pieces, and one of a token for each step. What a prompt has in common with
+ * one that runs, or ran last in its place, is not read again but shared (mha_model_cache_fork); so several
+ * continuations of one prompt, given several times, cost one reading. Memory: at_once caches of the longest prompt
+ * and max_new tokens. */
 MHA_API mha_status mha_model_generate(const mha_model *model, const mha_prompt *prompts, int64_t count,
                                       const mha_generate_options *options, int32_t *out, int64_t *lengths,
                                       mha_error *err);

@@ -1,0 +1,109 @@
+#!/bin/sh
+# test_cli_generate.sh - `mha generate`: recorded tokens, streaming, stop strings, several prompts, and how it ends.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+model=$data/models/gpt2-tiny
+generate() { "$MHA" generate -m "$model" "$@"; }
+field() { sed -n "s/.*\"$1\": \(\"\([^\"\\\\]\|\\\\.\)*\"\|\[[^]]*\]\).*/\1/p"; }
+
+# The tokens that transformers generates; the same text with every type of cache, threads and prompts beside it.
+expect 0 generate --json --no-eos -n 32 -p 'Every morn'
+at prompt_ids '[36,402,88,287,292,77]'
+at ids '[45,124,467,320,297,45,180,180,180,180,180,436,387,387,180,620,75,180,180,180,180,180,87,180,638,638,123,638,387,387,475,475]'
+at ended length
+has err 'prompt: 6 tokens'
+has err 'new: 32 tokens'
+cp out alone
+expect 0 generate --json --no-eos -n 32 -t 2 'Hello, world!' 'Every morn' 'x'
+[ "$(wc -l <out)" = 3 ] || fail 'three prompts are not three objects'
+sed -n 2p out >second
+same alone second 'the text of a prompt depends on its neighbours or on threads'
+expect 0 generate --json --no-eos -n 32 -q --at-once 1 'Hello, world!' 'Every morn' 'x'
+[ ! -s err ] || fail '-q talks'
+sed -n 2p out >second
+same alone second '--at-once'
+for type in f32 bf16 f16 int8; do
+    expect 0 generate --json --no-eos -n 3 --kv-dtype $type 'Every morn'
+    at ids '[45,124,467]'
+done
+
+# Streamed text is the text of the JSON, whole characters, controls escaped; --echo begins with the prompt.
+expect 0 generate --no-eos -n 32 -p 'Every morn'
+harmless out
+iconv -f UTF-8 -t UTF-8 out >/dev/null || fail 'the text is cut inside of a character'
+cp out text
+printf 'Every morn' | cat - text >echoed
+expect 0 generate --no-eos -n 32 --echo -p 'Every morn'
+same echoed out --echo
+expect 0 generate --no-eos -n 32 'Hello, world!' 'Every morn'
+has out '1  Hello, world!'
+has out '2  Every morn'
+sed '1,/^2  /d' out >second
+same text second 'text among several prompts'
+printf 'Hello, world!\nEvery morn\n' >prompts
+cp out both
+expect 0 generate --no-eos -n 32 -f prompts
+same both out '-f'
+
+# A stop string ends the text before it, wherever tokens are cut; here it spans two of them.
+expect 0 generate --json --no-eos -n 32 --stop 'small' --stop '--i' 'Every morn'
+at ended stop
+at ids '[45,124,467,320,297]'
+at text 'N� F--'
+expect 0 generate --no-eos -n 32 --stop '--i' 'Every morn'
+printf 'N\357\277\275 F--\n' >want
+same want out 'text before a stop string'
+expect 0 generate --json --no-eos -n 4 --stop 'never there' 'Every morn'
+at ended length
+
+# Drawing: the seed says everything, also among several; samples are drawn with seeds of their own, the prompt read once.
+draw() { generate --json --no-eos -n 12 --temperature 1.2 --top-k 80 --top-p 0.95 --min-p 0.001 "$@"; }
+expect 0 draw -s 5 'the tank was seen again at the harbour this morning'
+cp out first
+expect 0 draw -s 6 'the tank was seen again at the harbour this morning'
+cat first out >want
+expect 0 draw -s 5 --samples 2 'the tank was seen again at the harbour this morning'
+same want out 'samples'
+has err 'of them shared'
+cmp -s first out && fail 'the seed changes nothing'
+expect 0 generate --json -n 12 --no-repeat-ngram 1 --no-eos 'Every morn'
+[ "$(field ids <out | tr -d '[] ' | tr ',' '\n' | sort -u | wc -l)" = 12 ] || fail 'a token was repeated'
+
+# The model's end of text ends it, and is among the ids.
+expect 0 generate --json --temperature 3 --samples 200 -n 60 -s 1 'Every morn'
+[ "$(grep -c '"ended": "eos"' out)" -gt 0 ] || fail 'no text ended by itself'
+grep '"ended": "eos"' out | grep -qv ', 639\], "ended"' && fail 'a text that ended by itself lacks the token that ended it'
+expect 0 generate --json --temperature 3 --samples 200 -n 60 -s 1 --min-tokens 60 'Every morn'
+has_not out '"ended": "eos"'
+
+# A reader that has seen enough, and Ctrl-C: what was printed stays, and the work ends.
+long() { timeout --preserve-status -s INT "$1" "$MHA" generate -m "$model" --no-eos -n 90 --samples 100000 --temperature 1 'Every morn'; }
+{ long 60 2>err; echo $? >code; } | head -c 20 >few
+[ "$(wc -c <few)" = 20 ] || fail 'nothing for head'
+[ "$(cat code)" = 0 ] || fail "a reader that went away: exit status $(cat code)"
+status=0
+long 2 >out 2>err || status=$?
+[ $status = 130 ] || fail "Ctrl-C: exit status $status"
+has out 'Every morn'
+[ -z "$(tail -c 1 out | tr -d '\n')" ] || fail 'the last line does not end'
+[ ! -s err ] || fail 'talk after Ctrl-C'
+long 60 >/dev/full 2>err && fail 'a full disk is no failure'
+has err 'No space left'
+
+# Refused.
+refused 3 "$MHA" generate -m "$data/models/bert-tiny" text
+has err 'is an encoder'
+refused 3 generate ''
+has err 'prompt 1 of 1 has no tokens'
+refused 3 generate -n 1000 text
+has err 'the model takes 96'
+refused 2 generate
+refused 2 generate -p a b
+for wrong in '-n 0' '-n x' '--temperature -1' '--temperature nan' '--top-p 1.5' '--min-p x' '--top-k -1' '--samples 0' '--kv-dtype f8' \
+    '--repetition-penalty -2' '--at-once 0'; do
+    # shellcheck disable=SC2086 # an option and its value
+    refused 2 generate $wrong text
+done
+refused 2 generate --stop '' text
+finish
