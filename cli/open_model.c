@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "input.h"
+#include "options.h"
 #include "output.h"
 
 static char folder[PATH_MAX]; /* of the model of this run */
@@ -76,7 +77,8 @@ int cli_model_open(cli_session *session, const mha_model_options *options, mha_m
     int code = cli_model_find(session, session->options.model);
     if (code != CLI_DONE) return code;
     mha_error error = {0};
-    if (mha_model_open(session->ctx, session->model, options, model, &error) != MHA_OK)
-        return cli_refuse(session, &error);
+    mha_model_options all = options ? *options : (mha_model_options){.size = sizeof all};
+    all.dtype = cli_dtype(&session->options);
+    if (mha_model_open(session->ctx, session->model, &all, model, &error) != MHA_OK) return cli_refuse(session, &error);
     return CLI_DONE;
 }

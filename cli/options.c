@@ -26,7 +26,8 @@ static const struct shared_option {
     {CLI_JSON, {"json", 0, POPT_ARG_NONE, &given.json, 0, "print JSON", NULL}},
     {CLI_CSV, {"csv", 0, POPT_ARG_NONE, &given.csv, 0, "print CSV", NULL}},
     {CLI_SEED, {"seed", 's', POPT_ARG_STRING, &seed_text, 0, "seed of everything random, 0 or more", "SEED"}},
-    {CLI_DTYPE, {"dtype", 0, POPT_ARG_STRING, &given.dtype, 0, "type to compute in: f32", "TYPE"}},
+    {CLI_DTYPE,
+     {"dtype", 0, POPT_ARG_STRING, &given.dtype, 0, "weights and arithmetic: f32, bf16, f16, int8 weights", "TYPE"}},
     {0, {"threads", 't', POPT_ARG_STRING, &threads_text, 0, "threads, 1 to 1024 (default: all CPUs)", "N"}},
     {0, {"isa", 0, POPT_ARG_STRING, &given.isa, 0, "newest instruction set to use (see mha --version)", "NAME"}},
     {0, {"quiet", 'q', POPT_ARG_NONE, &given.quiet, 0, "say nothing but errors", NULL}},
@@ -93,14 +94,25 @@ static int read_numbers(cli_session *session)
     return code;
 }
 
+mha_dtype cli_dtype(const cli_options *options)
+{
+    static const struct {
+        const char *name;
+        mha_dtype dtype;
+    } types[] = {{"f32", MHA_F32}, {"bf16", MHA_BF16}, {"f16", MHA_F16}, {"int8", MHA_Q8_0}};
+    if (!options->dtype) return MHA_F32;
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (strcmp(options->dtype, types[i].name) == 0) return types[i].dtype;
+    return MHA_DTYPE_OTHER;
+}
+
 /* Rules on values that popt does not know. NULL, or what is wrong. */
 static const char *check_values(const cli_session *session)
 {
     const cli_options *o = &session->options;
     if (o->quiet && o->verbose) return "-q and -v contradict each other";
     if (o->json && o->csv) return "--json and --csv contradict each other";
-    if (o->dtype && strcmp(o->dtype, "bf16") == 0) return "--dtype \"bf16\": not built yet, only f32";
-    if (o->dtype && strcmp(o->dtype, "f32") != 0) return "--dtype: only f32";
+    if (o->dtype && cli_dtype(o) == MHA_DTYPE_OTHER) return "--dtype: f32, bf16, f16 or int8";
     return NULL;
 }
 

@@ -18,6 +18,9 @@ int cli_whole(const cli_session *session, const char *option, const char *text, 
 /* The same for a number with a fraction, min..max. */
 int cli_number(const cli_session *session, const char *option, const char *text, double min, double max, double *value);
 
+/* What --dtype names; f32 if it was not given, MHA_DTYPE_OTHER for anything else than its names. */
+mha_dtype cli_dtype(const cli_options *options);
+
 /* Parses argv (argv[0] is shown as the name of the command) into the session. Returns -1 to go on; otherwise the exit
  * code:
  * --help has been printed to stdout (0), or the mistake to stderr (2). The parser owns all strings: it is freed with

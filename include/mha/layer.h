@@ -55,11 +55,17 @@ typedef struct mha_matrix {
     const float *weight;
     const float *bias;
     int transposed;
-    int64_t out; /* rows of W; read by mha_linear_create_stack only */
+    int64_t out;      /* rows of W; read by mha_linear_create_stack only */
+    mha_dtype packed; /* what it is packed as: f32 (default), bf16, f16 or q8_0 */
 } mha_matrix;
 
-/* y = act(x W^T + b). The weights are packed at creation: in * out floats, padded to whole panels (kernel.h).
- * Each number of y is one chain of fused multiply-adds from b upwards over k = 0 .. in-1. */
+/* y = act(x W^T + b). The weights are packed at creation: in * out numbers, padded to whole panels (kernel.h).
+ * Each number of y is one chain of fused multiply-adds from b upwards over k = 0 .. in-1.
+ *
+ * Packed in fewer bytes, weights are rounded to nearest, once: bf16 keeps 8 bits, f16 11 (beyond 65504: Inf), q8_0 8
+ * for each 32 inputs with one f16 scale. That halves or quarters their memory and the time for a few rows, which is
+ * that of reading them. x and all sums stay f32. But for bf16 where the CPU has tiles (AMX): there x is rounded to bf16
+ * as well, and products are several times as fast. Either way bits follow from the row and the weights alone. */
 typedef struct mha_linear mha_linear;
 
 /* weight [out, in], bias [out] or NULL. Packing reads the weights once, on all threads. */
@@ -71,8 +77,8 @@ MHA_API mha_status mha_linear_create_stack(mha_ctx *ctx, int64_t in, const mha_m
                                            mha_activation activation, mha_linear **linear, mha_error *err);
 MHA_API void mha_linear_free(mha_linear *linear);
 
-/* x [rows, in] -> y [rows, out]; rows >= 0; they must not overlap. Allocates nothing.
- * Cost: 2 rows in out operations; for a few rows, one read of the packed weights. */
+/* x [rows, in] -> y [rows, out]; rows >= 0; they must not overlap. Allocates nothing, but for bf16 on tiles 2 bytes for
+ * each number of x. Cost: 2 rows in out operations; for a few rows, one read of the packed weights. */
 MHA_API mha_status mha_linear_forward(const mha_linear *linear, const float *x, int64_t rows, float *y, mha_error *err);
 
 /* Gradients of y = x W^T + b: dx = dy W, dweight += dy^T x, dbias += column sums of dy. */
@@ -144,6 +150,8 @@ typedef struct mha_attn_layer_options {
     double scale, softcap;        /* as in mha_attn_desc */
     int causal;                   /* row i sees keys j <= i */
     mha_window window;            /* as in mha_attn_desc */
+    mha_dtype dtype; /* what q, k and v are rounded to on their way into the operator, and its output: f32 (default),
+                        bf16 or f16. A cache stores keys and values in its own type */
 } mha_attn_layer_options;
 
 MHA_API mha_status mha_attn_layer_create(mha_ctx *ctx, const mha_attn_layer_options *options, mha_attn_layer **layer,

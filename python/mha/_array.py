@@ -8,7 +8,7 @@ import numpy as np
 from ._library import View
 
 # mha_dtype of each element type
-F32, BF16, F16, F64, BOOL, U8, I64 = 1, 2, 3, 4, 6, 7, 14  # I64: results only
+F32, BF16, F16, F64, Q8_0, BOOL, U8, I64 = 1, 2, 3, 4, 5, 6, 7, 14  # I64: results only; Q8_0: weights only
 _NAMES = {"float32": F32, "bfloat16": BF16, "float16": F16, "float64": F64, "bool": BOOL, "uint8": U8}
 _DLPACK = {(2, 32): F32, (4, 16): BF16, (2, 16): F16, (2, 64): F64, (6, 8): BOOL, (1, 8): U8}  # (type code, bits)
 _NUMPY = {F32: np.float32, F16: np.float16, F64: np.float64, I64: np.int64}

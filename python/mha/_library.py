@@ -70,6 +70,10 @@ class ModelInfo(ctypes.Structure):
                                                          ("dtype", c_int)]
 
 
+class ModelOptions(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("no_map", c_int), ("no_weights", c_int), ("no_tokenizer", c_int), ("dtype", c_int)]
+
+
 class ModelInput(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("batch", c_int64), ("length", c_int64), ("ids", c_void_p), ("type_ids", c_void_p),
                 ("mask", c_void_p), ("positions", c_void_p), ("cache", c_void_p), ("sequence", c_int64)]

@@ -8,12 +8,14 @@ from ctypes import POINTER, c_char_p, c_int32, c_size_t, c_void_p
 
 import numpy as np
 
+from ._array import BF16, F16, F32, Q8_0
 from ._context import context
-from ._library import (EmbedOptions, EncodeOptions, Encoding, ModelInput, ModelOutput, OnAttention, OnHidden, call, lib,
-                       struct)
+from ._library import (EmbedOptions, EncodeOptions, Encoding, ModelInput, ModelOptions, ModelOutput, OnAttention, OnHidden,
+                       call, lib, struct)
 
 Output = namedtuple("Output", "logits last_hidden hidden_states attentions")
 _POOL = {"mean": 0, "cls": 1}
+_DTYPE = {"f32": F32, "bf16": BF16, "f16": F16, "int8": Q8_0}
 
 
 class Model:
@@ -22,14 +24,16 @@ class Model:
         m = mha.Model("path/to/all-MiniLM-L6-v2")
         m.embed(["a sentence", "another"])          # [2, 384]
         m.forward([m.tokenize("a sentence")], attentions=True).attentions[0]   # [1, 12, L, L]
+
+    dtype: "f32", or what dense weights are packed as: "bf16" (attention runs in it too), "f16" or "int8".
     """
 
     def __init__(self, path, dtype="f32", threads=None):
-        if dtype != "f32":
-            raise ValueError(f"dtype = {dtype!r}: only 'f32' is supported yet")
+        if dtype not in _DTYPE:
+            raise ValueError(f"dtype = {dtype!r}: one of {', '.join(_DTYPE)}")
         self._handle = None
-        handle = c_void_p()
-        call("mha_model_open", context(threads), os.fsencode(path), None, ctypes.byref(handle))
+        handle, options = c_void_p(), struct(ModelOptions, dtype=_DTYPE[dtype])
+        call("mha_model_open", context(threads), os.fsencode(path), ctypes.byref(options), ctypes.byref(handle))
         self._handle = handle
         self._info = lib.mha_model_describe(handle).contents
         self.config = json.loads(lib.mha_model_config_json(handle))

@@ -1,15 +1,20 @@
 /* attn_layer.c - attention between two projections.
  *
  * q, k and v of all heads are computed by one linear layer into one buffer: row = [q of H heads | k of Hkv | v of Hkv].
- * The operator reads them through strides and writes [B, L, H, D], which is what the output projection reads.
+ * The operator reads them through strides and writes [B, L, H, D], which is what the output projection reads. In 16 bit
+ * a copy of the buffer goes to the operator, once heads are turned.
  */
 #include "layer/attn_layer.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/options.h"
+#include "kernel/kernel.h"
 #include "layer/arena.h"
+#include "layer/linear.h"
 #include "layer/norm.h"
 #include <string.h>
+
+#define CONVERT_ROWS 32 /* of a task that rounds or widens */
 
 /* ---- creation ---- */
 
@@ -36,6 +41,10 @@ static mha_status check_options(mha_attn_layer_options *o, mha_error *err)
                          (long long)o->rope->head_dim, (long long)o->head_dim);
     if (o->qkv.weight && (o->q.weight || o->k.weight || o->v.weight))
         return mha__fail(err, MHA_ERR_ARG, "attention layer: qkv is given beside q, k or v");
+    if (!o->dtype) o->dtype = MHA_F32;
+    if (o->dtype != MHA_F32 && o->dtype != MHA_BF16 && o->dtype != MHA_F16)
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: dtype is %s, not f32, bf16 or f16",
+                         mha_dtype_name(o->dtype));
     return MHA_OK;
 }
 
@@ -112,17 +121,28 @@ void mha_attn_layer_free(mha_attn_layer *layer)
 /* ---- forward ---- */
 
 typedef struct workspace {
-    float *qkv;     /* [B L, (H + 2 Hkv) D] */
-    float *context; /* [B L, H D] */
-    void *scratch;  /* of the operator */
+    float *qkv;             /* [B L, (H + 2 Hkv) D] */
+    float *context;         /* [B L, H D] */
+    uint16_t *half, *mixed; /* qkv and context in 16 bit; NULL in f32 */
+    void *left;             /* of the linear layers; `mixed` itself where that is what they multiply */
+    void *scratch;          /* of the operator */
 } workspace;
 
-static workspace lay_out(mha__arena *arena, const mha_attn_layer_options *o, int64_t rows, size_t scratch_bytes)
+static workspace lay_out(mha__arena *arena, const mha_attn_layer *l, int64_t rows, size_t scratch_bytes)
 {
-    workspace w;
+    workspace w = {0};
+    const mha_attn_layer_options *o = &l->options;
     const size_t q_width = (size_t)(o->heads * o->head_dim), kv_width = (size_t)(o->kv_heads * o->head_dim);
+    const size_t in = mha__linear_left(l->qkv, rows), out = mha__linear_left(l->o, rows);
     w.qkv = mha__take(arena, (size_t)rows, (q_width + 2 * kv_width) * sizeof *w.qkv);
-    w.context = mha__take(arena, (size_t)rows, q_width * sizeof *w.context);
+    w.left = mha__take(arena, 1, in > out ? in : out);
+    if (o->dtype != MHA_F32) w.half = mha__take(arena, (size_t)rows, (q_width + 2 * kv_width) * sizeof *w.half);
+    if (o->dtype == MHA_BF16 && mha__linear_takes_bf16(l->o)) {
+        w.mixed = mha__take(arena, 1, out);
+    } else {
+        w.context = mha__take(arena, (size_t)rows, q_width * sizeof *w.context);
+        if (o->dtype != MHA_F32) w.mixed = mha__take(arena, (size_t)rows, q_width * sizeof *w.mixed);
+    }
     w.scratch = mha__take(arena, 1, scratch_bytes);
     return w;
 }
@@ -155,6 +175,7 @@ mha_status mha__attn_layer_describe(const mha_attn_layer *layer, const mha_layer
         .q_len = in->length,
         .kv_len = in->length,
         .head_dim = o->head_dim,
+        .dtype = o->dtype,
         .scale = o->scale,
         .softcap = o->softcap,
         .causal = o->causal,
@@ -183,8 +204,8 @@ mha_status mha__attn_layer_plan(const mha_attn_layer *layer, const mha_layer_inp
 bool mha__attn_layer_alike(const mha_attn_layer *a, const mha_attn_layer *b)
 {
     const mha_attn_layer_options *x = &a->options, *y = &b->options;
-    return x->heads == y->heads && x->kv_heads == y->kv_heads && x->head_dim == y->head_dim && x->scale == y->scale &&
-           x->softcap == y->softcap && x->causal == y->causal && x->window.on == y->window.on &&
+    return x->heads == y->heads && x->kv_heads == y->kv_heads && x->head_dim == y->head_dim && x->dtype == y->dtype &&
+           x->scale == y->scale && x->softcap == y->softcap && x->causal == y->causal && x->window.on == y->window.on &&
            x->window.left == y->window.left && x->window.right == y->window.right;
 }
 
@@ -210,7 +231,7 @@ mha_status mha__attn_layer_bytes(const mha_attn_layer *layer, const mha_attn_pla
                                  size_t *bytes, mha_error *err)
 {
     mha__arena arena = {0};
-    lay_out(&arena, &layer->options, in->batch * in->length, mha_attn_plan_workspace(plan));
+    lay_out(&arena, layer, in->batch * in->length, mha_attn_plan_workspace(plan));
     if (arena.overflow) return mha__no_memory(err, SIZE_MAX, "an attention layer's workspace");
     *bytes = arena.used;
     return MHA_OK;
@@ -244,21 +265,80 @@ static mha_status through_cache(const mha_attn_layer *layer, const mha_layer_inp
     return mha_cache_bind(in->cache, sequence_of(in), in->lengths, &desc, args, err);
 }
 
+/* Rows of reals to 16 bit, or back. */
+typedef struct convert_job {
+    const mha__kernels *kernels;
+    mha__half type;
+    int64_t rows, width;
+    float *reals;
+    uint16_t *halves;
+    bool widen;
+} convert_job;
+
+static void convert_task(void *arg, int64_t i, int worker)
+{
+    (void)worker;
+    const convert_job *job = arg;
+    const int64_t first = i * CONVERT_ROWS, rows = mha__min64(CONVERT_ROWS, job->rows - first);
+    float *reals = job->reals + first * job->width;
+    uint16_t *halves = job->halves + first * job->width;
+    if (job->widen)
+        job->kernels->widen[job->type](rows, job->width, halves, job->width, 1, reals, job->width);
+    else
+        job->kernels->narrow[job->type](rows, job->width, reals, job->width, halves, job->width, 1);
+}
+
+static void convert(const mha_attn_layer *layer, int64_t rows, int64_t width, float *reals, uint16_t *halves,
+                    bool widen)
+{
+    convert_job job = {.kernels = mha__kernels_of(layer->ctx, MHA_F32),
+                       .type = layer->options.dtype == MHA_BF16 ? MHA__BF16 : MHA__F16,
+                       .rows = rows,
+                       .width = width,
+                       .reals = reals,
+                       .halves = halves,
+                       .widen = widen};
+    mha__parallel(layer->ctx, mha__ceil_div(rows, CONVERT_ROWS), convert_task, &job);
+}
+
+/* The operator reads q, k and v in 16 bit; k and v where they are, if that is a cache. */
+static void round_inputs(const mha_attn_layer *layer, int64_t rows, const workspace *w, mha_attn_args *args,
+                         bool cached)
+{
+    const mha_attn_layer_options *o = &layer->options;
+    const int64_t q_width = o->heads * o->head_dim, kv_width = o->kv_heads * o->head_dim;
+    convert(layer, rows, q_width + 2 * kv_width, w->qkv, w->half, false);
+    args->q.data = w->half;
+    args->out.data = w->mixed;
+    if (cached) return;
+    args->k.data = w->half + q_width;
+    args->v.data = w->half + q_width + kv_width;
+}
+
+static void widen_output(const mha_attn_layer *layer, int64_t rows, const workspace *w)
+{
+    convert(layer, rows, layer->options.heads * layer->options.head_dim, w->context, w->mixed, true);
+}
+
 mha_status mha__attn_layer_run(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
                                const float *x, float *y, mha_error *err)
 {
     const int64_t rows = in->batch * in->length;
     mha__arena arena = {.base = in->workspace};
-    const workspace w = lay_out(&arena, &layer->options, rows, mha_attn_plan_workspace(plan));
+    const workspace w = lay_out(&arena, layer, rows, mha_attn_plan_workspace(plan));
     if (arena.overflow || arena.used > in->workspace_bytes)
         return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: workspace_bytes is %zu, %zu are needed",
                          in->workspace_bytes, arena.used);
     mha_attn_args args = mha__attn_layer_args(&layer->options, in, w.qkv, w.context);
-    MHA__TRY(mha_linear_forward(layer->qkv, x, rows, w.qkv, err));
+    mha__linear_run(layer->qkv, &(mha__linear_call){.x = x, .rows = rows, .y = w.qkv, .left = w.left});
     MHA__TRY(mha__attn_layer_prepare(layer, in, rows, w.qkv, err));
     if (in->cache) MHA__TRY(through_cache(layer, in, &args, err));
+    if (w.half) round_inputs(layer, rows, &w, &args, in->cache != NULL);
     MHA__TRY(mha_attn_forward(plan, &args, w.scratch, mha_attn_plan_workspace(plan), err));
-    return mha_linear_forward(layer->o, w.context, rows, y, err);
+    if (w.mixed && w.context) widen_output(layer, rows, &w);
+    mha__linear_run(layer->o,
+                    &(mha__linear_call){.x = w.context, .rows = rows, .y = y, .left = w.context ? w.left : w.mixed});
+    return MHA_OK;
 }
 
 /* ---- public ---- */

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/options.h"
 #include "layer/arena.h"
+#include "layer/linear.h"
 #include "layer/norm.h"
 #include <string.h>
 
@@ -95,6 +96,7 @@ typedef struct workspace {
     float *normed; /* [B L, E] of pre-norm: what a branch reads */
     float *wide;   /* [chunk, I] */
     float *gated;  /* [chunk, I] where there is a gate */
+    void *left;    /* of the linear layers of a chunk */
     void *attn;    /* of the attention layer; dead when the feed-forward part begins */
 } workspace;
 
@@ -106,6 +108,8 @@ static workspace lay_out(mha__arena *arena, const mha_block *b, int64_t rows, si
     if (b->pre_norm) w.normed = mha__take(arena, (size_t)rows, (size_t)b->hidden * sizeof(float));
     w.wide = mha__take(arena, wide, (size_t)b->intermediate * sizeof(float));
     if (b->gate) w.gated = mha__take(arena, wide, (size_t)b->intermediate * sizeof(float));
+    const size_t left = mha__linear_left(b->up, (int64_t)wide), down = mha__linear_left(b->down, (int64_t)wide);
+    w.left = mha__take(arena, 1, left > down ? left : down);
     w.attn = mha__take(arena, 1, attn_bytes);
     return w;
 }
@@ -134,19 +138,22 @@ static mha_status norm(const mha_block *b, int which, int64_t rows, const float 
 }
 
 /* y = down(act(up(x))) or down(act(gate(x)) * up(x)), chunk by chunk. */
-static mha_status feed_forward(const mha_block *b, const workspace *w, int64_t rows, const float *x, float *y,
-                               mha_error *err)
+static void feed_forward(const mha_block *b, const workspace *w, int64_t rows, const float *x, float *y)
 {
     for (int64_t r = 0; r < rows; r += MHA__CHUNK_ROWS) {
-        const int64_t chunk = mha__min64(MHA__CHUNK_ROWS, rows - r);
-        MHA__TRY(mha_linear_forward(b->up, x + r * b->hidden, chunk, w->wide, err));
+        mha__linear_call in = {.x = x + r * b->hidden, .rows = mha__min64(MHA__CHUNK_ROWS, rows - r), .left = w->left};
+        mha__linear_call out = in;
+        in.y = w->wide;
+        mha__linear_run(b->up, &in);
         if (b->gate) {
-            MHA__TRY(mha_linear_forward(b->gate, x + r * b->hidden, chunk, w->gated, err));
-            mha__join(b->ctx, MHA__MULTIPLY, chunk * b->intermediate, w->gated, w->wide);
+            in.y = w->gated;
+            mha__linear_run(b->gate, &in);
+            mha__join(b->ctx, MHA__MULTIPLY, in.rows * b->intermediate, w->gated, w->wide);
         }
-        MHA__TRY(mha_linear_forward(b->down, w->wide, chunk, y + r * b->hidden, err));
+        out.x = w->wide;
+        out.y = y + r * b->hidden;
+        mha__linear_run(b->down, &out);
     }
-    return MHA_OK;
 }
 
 static mha_status post_norm(const mha_block *b, const mha_attn_plan *plan, const mha_layer_input *in,
@@ -155,7 +162,7 @@ static mha_status post_norm(const mha_block *b, const mha_attn_plan *plan, const
     const int64_t rows = in->batch * in->length;
     MHA__TRY(mha__attn_layer_run(b->attn, plan, in, x, w->branch, err));
     MHA__TRY(norm(b, MHA__ATTN_NORM, rows, x, w->branch, x, err));
-    MHA__TRY(feed_forward(b, w, rows, x, w->branch, err));
+    feed_forward(b, w, rows, x, w->branch);
     return norm(b, MHA__MLP_NORM, rows, x, w->branch, x, err);
 }
 
@@ -169,7 +176,7 @@ static mha_status pre_norm(const mha_block *b, const mha_attn_plan *plan, const 
         MHA__TRY(norm(b, MHA__ATTN_OUT_NORM, rows, w->branch, NULL, w->branch, err));
     mha__join(b->ctx, MHA__ADD, rows * b->hidden, w->branch, x);
     MHA__TRY(norm(b, MHA__MLP_NORM, rows, x, NULL, w->normed, err));
-    MHA__TRY(feed_forward(b, w, rows, w->normed, w->branch, err));
+    feed_forward(b, w, rows, w->normed, w->branch);
     if (b->norm[MHA__MLP_OUT_NORM].weight) MHA__TRY(norm(b, MHA__MLP_OUT_NORM, rows, w->branch, NULL, w->branch, err));
     mha__join(b->ctx, MHA__ADD, rows * b->hidden, w->branch, x);
     return MHA_OK;

@@ -7,7 +7,8 @@
  * follow from its own row, its column of W and k = 0 .. in-1 alone.
  *
  * A call may leave out whole matrices of a stack, or take some of the inputs alone: how heads that are not kept cost
- * nothing. For a few rows the work is reading the packed weights once, in order.
+ * nothing. For a few rows the work is reading the packed weights once, in order: of a type of fewer bytes, where the
+ * caller chose one. Tiles multiply bf16 by bf16, so x is rounded first.
  */
 #include "layer/linear.h"
 #include "base/ctx.h"
@@ -18,6 +19,8 @@
 
 #define BLOCK_WEIGHTS 65536 /* 256 KiB of f32: a quarter of the smallest level-2 cache we tune for */
 #define BLOCK_ROWS 128      /* rows of a task: some hundred KiB of x beside it */
+#define ROW_BLOCKS 4        /* that pass by all weights together: they stay in the level-2 cache meanwhile */
+#define LEFT_ROWS 64        /* of a task that rounds x */
 #define MAX_SIZE INT32_MAX  /* of in, out and count of parts: keeps every product of two in int64_t */
 #define MAX_PARTS 64        /* of the public stack */
 
@@ -31,7 +34,8 @@ typedef struct column_block {
 struct mha_linear {
     mha_ctx *ctx;
     const mha__kernels *kernels;
-    mha__row_fn activation; /* or NULL */
+    const mha__dense *dense; /* of weights in a type of fewer bytes, or NULL */
+    mha__row_fn activation;  /* or NULL */
     int64_t in, out, blocks;
     char *bias; /* [out], or NULL if no part has one */
     column_block *block;
@@ -43,6 +47,20 @@ const mha__kernels *mha__kernels_of(mha_ctx *ctx, mha_dtype dtype)
 }
 
 /* ---- creation ---- */
+
+/* NULL for reals. */
+static const mha__dense *dense_of(const mha__kernels *kernels, mha_dtype dtype)
+{
+    static const mha__half types[] = {[MHA_BF16] = MHA__BF16, [MHA_F16] = MHA__F16, [MHA_Q8_0] = MHA__Q8};
+    return dtype == MHA_BF16 || dtype == MHA_F16 || dtype == MHA_Q8_0 ? kernels->dense[types[dtype]] : NULL;
+}
+
+/* Bytes from panel to panel. */
+static int64_t panel_bytes(const mha__kernels *kernels, const mha__dense *dense, int64_t in)
+{
+    return dense ? mha__ceil_div(in, dense->block) * dense->block_bytes
+                 : in * kernels->nr * (int64_t)kernels->real_size;
+}
 
 /* Columns of a block: whole panels, at least one. */
 static int64_t block_width(const mha__kernels *kernels, int64_t in)
@@ -62,8 +80,8 @@ static mha_status check_parts(int64_t in, const mha__matrix *parts, int64_t coun
 }
 
 /* Places the object, its bias, its blocks and their panels in the arena; fills them in when there is memory. */
-static mha_linear *lay_out(mha__arena *arena, const mha__kernels *kernels, int64_t in, const mha__matrix *parts,
-                           int64_t count)
+static mha_linear *lay_out(mha__arena *arena, const mha__kernels *kernels, const mha__dense *dense, int64_t in,
+                           const mha__matrix *parts, int64_t count)
 {
     const int64_t width = block_width(kernels, in);
     int64_t blocks = 0, out = 0;
@@ -80,7 +98,8 @@ static mha_linear *lay_out(mha__arena *arena, const mha__kernels *kernels, int64
     for (int64_t p = 0, column = 0; p < count; column += parts[p++].out)
         for (int64_t row = 0; row < parts[p].out; row += width) {
             const int64_t columns = mha__min64(width, parts[p].out - row);
-            char *panels = mha__take(arena, (size_t)(mha__round_up(columns, kernels->nr) * in), kernels->real_size);
+            char *panels =
+                mha__take(arena, (size_t)mha__ceil_div(columns, kernels->nr), (size_t)panel_bytes(kernels, dense, in));
             if (block)
                 *block++ = (column_block){
                     .column = column + row, .columns = columns, .part = p, .part_row = row, .panels = panels};
@@ -93,24 +112,32 @@ typedef struct pack_job {
     const mha__matrix *parts;
 } pack_job;
 
-static void pack_task(void *arg, int64_t i, int worker)
+static void pack_bias(const mha_linear *linear, const column_block *b, const mha__matrix *part)
 {
-    (void)worker;
-    const pack_job *job = arg;
-    const mha_linear *linear = job->linear;
-    const column_block *b = &linear->block[i];
-    const mha__matrix *part = &job->parts[b->part];
     const size_t real = linear->kernels->real_size, bytes = (size_t)b->columns * real;
-    const int64_t row_stride = part->transposed ? 1 : linear->in, col_stride = part->transposed ? part->out : 1;
-    linear->kernels->pack_rows(b->columns, linear->in,
-                               (const char *)part->weight + (size_t)(b->part_row * row_stride) * real, row_stride,
-                               col_stride, b->panels);
-    if (!linear->bias) return;
     char *bias = linear->bias + (size_t)b->column * real;
     if (part->bias)
         memcpy(bias, (const char *)part->bias + (size_t)b->part_row * real, bytes);
     else
         memset(bias, 0, bytes);
+}
+
+static void pack_task(void *arg, int64_t i, int worker)
+{
+    (void)worker;
+    const pack_job *job = arg;
+    const mha_linear *l = job->linear;
+    const column_block *b = &l->block[i];
+    const mha__matrix *part = &job->parts[b->part];
+    const int64_t row_stride = part->transposed ? 1 : l->in, col_stride = part->transposed ? part->out : 1;
+    const void *weight = (const char *)part->weight + (size_t)(b->part_row * row_stride) * l->kernels->real_size;
+    if (l->dense)
+        l->dense->pack(b->columns, l->in, weight, row_stride, col_stride, b->panels);
+    else if (part->transposed)
+        l->kernels->pack_cols(l->in, b->columns, weight, col_stride, row_stride, b->panels);
+    else
+        l->kernels->pack_rows(b->columns, l->in, weight, row_stride, col_stride, b->panels);
+    if (l->bias) pack_bias(l, b, part);
 }
 
 void mha__linear_pack(mha_linear *linear, const mha__matrix *parts)
@@ -127,14 +154,16 @@ mha_status mha__linear_create(mha_ctx *ctx, mha_dtype dtype, int64_t in, const m
     MHA__TRY(mha__ctx_find(&ctx, err));
     MHA__TRY(mha__activation_find(ctx, activation, &act, err));
     const mha__kernels *kernels = mha__kernels_of(ctx, dtype);
+    const mha__dense *dense = dense_of(kernels, dtype);
     mha__arena arena = {0};
-    lay_out(&arena, kernels, in, parts, count);
+    lay_out(&arena, kernels, dense, in, parts, count);
     arena.base = arena.overflow ? NULL : mha__alloc(ctx, arena.used);
     if (!arena.base) return mha__no_memory(err, arena.used, "the packed weights of a linear layer");
     arena.used = 0;
-    mha_linear *l = lay_out(&arena, kernels, in, parts, count);
+    mha_linear *l = lay_out(&arena, kernels, dense, in, parts, count);
     l->ctx = ctx;
     l->kernels = kernels;
+    l->dense = dense;
     l->activation = act;
     mha__linear_pack(l, parts);
     *linear = l;
@@ -149,9 +178,16 @@ mha_status mha_linear_create_stack(mha_ctx *ctx, int64_t in, const mha_matrix *p
     if (!parts || count < 1 || count > MAX_PARTS)
         return mha__fail(err, MHA_ERR_ARG, "linear: %lld matrices, not 1..%d", parts ? (long long)count : 0, MAX_PARTS);
     mha__matrix inner[MAX_PARTS];
-    for (int64_t p = 0; p < count; p++)
+    const mha_dtype packed = parts[0].packed == MHA_DTYPE_DEFAULT ? MHA_F32 : parts[0].packed;
+    if (packed != MHA_F32 && packed != MHA_BF16 && packed != MHA_F16 && packed != MHA_Q8_0)
+        return mha__fail(err, MHA_ERR_ARG, "linear: packed is %s, not f32, bf16, f16 or q8_0", mha_dtype_name(packed));
+    for (int64_t p = 0; p < count; p++) {
+        if (parts[p].packed != parts[0].packed)
+            return mha__fail(err, MHA_ERR_ARG, "linear: matrices packed as %s and as %s in one stack",
+                             mha_dtype_name(packed), mha_dtype_name(parts[p].packed));
         inner[p] = (mha__matrix){parts[p].weight, parts[p].bias, parts[p].transposed != 0, parts[p].out};
-    return mha__linear_create(ctx, MHA_F32, in, inner, count, activation, linear, err);
+    }
+    return mha__linear_create(ctx, packed, in, inner, count, activation, linear, err);
 }
 
 mha_status mha_linear_create(mha_ctx *ctx, int64_t in, int64_t out, const float *weight, const float *bias,
@@ -172,29 +208,93 @@ typedef struct forward_job {
     const mha_linear *linear;
     const mha__linear_call *call;
     int64_t x_stride, y_stride, depth, row_blocks;
+    int64_t left_stride; /* where x is rounded first */
 } forward_job;
 
-/* Tasks go down the rows first, so that a thread keeps its block of weights. */
+static void left_task(void *arg, int64_t i, int worker)
+{
+    (void)worker;
+    const forward_job *job = arg;
+    const int64_t first = i * LEFT_ROWS, rows = mha__min64(LEFT_ROWS, job->call->rows - first);
+    job->linear->dense->left(rows, job->linear->in, (const float *)job->call->x + first * job->x_stride, job->x_stride,
+                             (uint16_t *)job->call->left + first * job->left_stride);
+}
+
+/* Task i: ROW_BLOCKS blocks of rows pass by all columns before the next ones do; and within them down the rows first,
+ * so that a thread keeps its block of weights. */
+static const column_block *find_task(const forward_job *job, int64_t i, int64_t *row)
+{
+    const int64_t group = i / (ROW_BLOCKS * job->linear->blocks);
+    const int64_t rows = mha__min64(ROW_BLOCKS, job->row_blocks - group * ROW_BLOCKS);
+    i -= group * ROW_BLOCKS * job->linear->blocks;
+    *row = (group * ROW_BLOCKS + i % rows) * BLOCK_ROWS;
+    return &job->linear->block[i / rows];
+}
+
+/* The product with weights of the type of x: from the bias on, or from what y holds. */
+static void multiply(const forward_job *job, const column_block *b, int64_t first, int64_t rows, char *y)
+{
+    const mha_linear *l = job->linear;
+    const size_t real = l->kernels->real_size;
+    const char *x = (const char *)job->call->x + (size_t)(first * job->x_stride) * real;
+    const bool from_bias = l->bias && !job->call->accumulate;
+    for (int64_t r = 0; from_bias && r < rows; r++)
+        memcpy(y + (size_t)(r * job->y_stride) * real, l->bias + (size_t)b->column * real, (size_t)b->columns * real);
+    l->kernels->product(rows, b->columns, job->depth, x, job->x_stride,
+                        b->panels + (size_t)(job->call->first * l->kernels->nr) * real, l->in * l->kernels->nr, y,
+                        job->y_stride, from_bias || job->call->accumulate);
+}
+
+/* And with those of fewer bytes. */
+static void multiply_packed(const forward_job *job, const column_block *b, int64_t first, int64_t rows, float *y)
+{
+    const mha_linear *l = job->linear;
+    const mha__dense *dense = l->dense;
+    const float *bias = l->bias ? (const float *)(const void *)l->bias + b->column : NULL;
+    const void *a = dense->left ? (const void *)((const uint16_t *)job->call->left + first * job->left_stride)
+                                : (const void *)((const float *)job->call->x + first * job->x_stride);
+    if (dense->open) dense->open();
+    dense->product(rows, b->columns, l->in, a, dense->left ? job->left_stride : job->x_stride, b->panels,
+                   job->call->accumulate ? y : bias, job->call->accumulate ? job->y_stride : 0, y, job->y_stride);
+    if (dense->close) dense->close();
+}
+
 static void forward_task(void *arg, int64_t i, int worker)
 {
     (void)worker;
     const forward_job *job = arg;
     const mha__linear_call *call = job->call;
     const mha_linear *l = job->linear;
-    const column_block *b = &l->block[i / job->row_blocks];
+    int64_t first;
+    const column_block *b = find_task(job, i, &first);
     if (call->parts && !call->parts[b->part]) return;
-    const size_t real = l->kernels->real_size;
-    const int64_t first = i % job->row_blocks * BLOCK_ROWS, rows = mha__min64(BLOCK_ROWS, call->rows - first);
-    const char *x = (const char *)call->x + (size_t)(first * job->x_stride) * real;
-    char *y = (char *)call->y + (size_t)(first * job->y_stride + b->column - call->y_first) * real;
-    const bool from_bias = l->bias && !call->accumulate;
-    for (int64_t r = 0; from_bias && r < rows; r++)
-        memcpy(y + (size_t)(r * job->y_stride) * real, l->bias + (size_t)b->column * real, (size_t)b->columns * real);
-    l->kernels->product(rows, b->columns, job->depth, x, job->x_stride,
-                        b->panels + (size_t)(call->first * l->kernels->nr) * real, l->in * l->kernels->nr, y,
-                        job->y_stride, from_bias || call->accumulate);
+    const int64_t rows = mha__min64(BLOCK_ROWS, call->rows - first);
+    char *y = (char *)call->y + (size_t)(first * job->y_stride + b->column - call->y_first) * l->kernels->real_size;
+    if (l->dense)
+        multiply_packed(job, b, first, rows, (float *)(void *)y);
+    else
+        multiply(job, b, first, rows, y);
     for (int64_t r = 0; l->activation && !call->linear && r < rows; r++)
-        l->activation((float *)y + r * job->y_stride, b->columns);
+        l->activation((float *)(void *)y + r * job->y_stride, b->columns);
+}
+
+static int64_t left_stride(const mha_linear *linear)
+{
+    return linear->dense && linear->dense->left ? mha__round_up(linear->in, linear->dense->block) : 0;
+}
+
+size_t mha__linear_left(const mha_linear *linear, int64_t rows)
+{
+    size_t bytes = 0;
+    const int64_t stride = left_stride(linear);
+    if (!stride) return 0;
+    const int64_t read = mha__round_up(rows, linear->dense->rows);
+    return mha__bytes((int64_t[]){read, stride}, 2, sizeof(uint16_t), &bytes) ? bytes : SIZE_MAX;
+}
+
+bool mha__linear_takes_bf16(const mha_linear *linear)
+{
+    return left_stride(linear) == linear->in;
 }
 
 void mha__linear_run(const mha_linear *linear, const mha__linear_call *call)
@@ -205,7 +305,9 @@ void mha__linear_run(const mha_linear *linear, const mha__linear_call *call)
                        .x_stride = call->x_stride ? call->x_stride : depth,
                        .y_stride = call->y_stride ? call->y_stride : linear->out,
                        .depth = depth,
-                       .row_blocks = mha__ceil_div(call->rows, BLOCK_ROWS)};
+                       .row_blocks = mha__ceil_div(call->rows, BLOCK_ROWS),
+                       .left_stride = left_stride(linear)};
+    if (job.left_stride && call->x) mha__parallel(linear->ctx, mha__ceil_div(call->rows, LEFT_ROWS), left_task, &job);
     mha__parallel(linear->ctx, job.row_blocks * linear->blocks, forward_task, &job);
 }
 
@@ -216,6 +318,10 @@ mha_status mha_linear_forward(const mha_linear *linear, const float *x, int64_t 
     if (!mha__bytes((int64_t[]){rows, mha__max64(linear->in, linear->out)}, 2, 2 * sizeof *x, &bytes))
         return mha__fail(err, MHA_ERR_ARG, "linear: rows is %lld, too many for memory", (long long)rows);
     if (rows && (!x || !y)) return mha__fail(err, MHA_ERR_ARG, "linear: %s is NULL", x ? "y" : "x");
-    mha__linear_run(linear, &(mha__linear_call){.x = x, .rows = rows, .y = y});
+    const size_t left_bytes = mha__linear_left(linear, rows);
+    void *left = left_bytes ? mha__alloc(linear->ctx, left_bytes) : NULL;
+    if (left_bytes && !left) return mha__no_memory(err, left_bytes, "the rounded input of a linear layer");
+    mha__linear_run(linear, &(mha__linear_call){.x = x, .rows = rows, .y = y, .left = left});
+    mha__free(linear->ctx, left);
     return MHA_OK;
 }

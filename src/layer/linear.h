@@ -13,7 +13,8 @@ typedef struct mha__matrix {
     int64_t out;
 } mha__matrix;
 
-/* mha_linear_create_stack for either type; an activation is for f32 alone. */
+/* mha_linear_create_stack for either type of real; an activation is for f32 alone. `dtype` f64 is that type; any other
+ * says what f32 weights are packed as. */
 mha_status mha__linear_create(mha_ctx *ctx, mha_dtype dtype, int64_t in, const mha__matrix *parts, int64_t count,
                               mha_activation activation, mha_linear **linear, mha_error *err);
 /* Packs other numbers of the same shapes: weights that training has changed. */
@@ -31,8 +32,14 @@ typedef struct mha__linear_call {
     int64_t first, depth; /* column `first` of W meets column 0 of x, for `depth` columns; depth 0 = all of W's */
     bool accumulate;      /* y += x W^T, without the bias */
     bool linear;          /* the activation is left out */
+    void *left;           /* mha__linear_left bytes for x in another type, 64-byte aligned; x NULL: it is there */
 } mha__linear_call;
+/* `first` and `depth` are for weights of the type of x. */
 void mha__linear_run(const mha_linear *linear, const mha__linear_call *call);
+/* Bytes that a call of so many rows needs beside x and y; 0 for most. SIZE_MAX if they are more than a size_t holds. */
+size_t mha__linear_left(const mha_linear *linear, int64_t rows);
+/* True if x in that type is rows of `in` adjacent bf16. */
+bool mha__linear_takes_bf16(const mha_linear *linear);
 
 /* C [m, n] = or += A [m, k] B [k, n]; every number is one chain over k. Strides of A and B are free. */
 typedef struct mha__matmul {

@@ -28,6 +28,7 @@ static mha_status check_options(const mha_model *model, mha_model_cache_options 
     if (!model->info.causal)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s is an encoder: it has no cache", model->info.family);
     if (o->batch == 0) o->batch = 1;
+    if (o->dtype == MHA_DTYPE_DEFAULT && model->outer.packed == MHA_BF16) o->dtype = MHA_BF16;
     if (o->tokens == 0) o->tokens = model->config.max_positions;
     if (o->batch < 1 || o->batch > INT32_MAX)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_options: batch is %lld, not 1..2^31-1",

@@ -51,6 +51,7 @@ static mha_attn_layer_options attn_of(const mha_model *m, int64_t layer, const m
         .softcap = c->softcap,
         .causal = c->family->causal,
         .window = {c->slides[layer], c->window - 1, 0},
+        .dtype = m->outer.packed == MHA_BF16 ? MHA_BF16 : MHA_F32,
     };
 }
 
@@ -157,8 +158,11 @@ static mha_status open_weights(mha_model *m, const char *folder, const mha_model
 {
     const mha_file_options file_options = {.size = sizeof file_options, .no_map = options->no_map};
     MHA__TRY(mha__shards_open(m->ctx, folder, &file_options, &m->shards, err));
-    m->outer =
-        (mha__weights){.ctx = m->ctx, .config = &m->config, .shards = &m->shards, .check_only = options->no_weights};
+    m->outer = (mha__weights){.ctx = m->ctx,
+                              .config = &m->config,
+                              .shards = &m->shards,
+                              .packed = options->dtype ? options->dtype : MHA_F32,
+                              .check_only = options->no_weights};
     mha__weights_begin(&m->outer);
     MHA__TRY(take_outer(m, err));
     for (int64_t layer = 0; layer < m->config.layers; layer++)
@@ -226,6 +230,9 @@ mha_status mha_model_open(mha_ctx *ctx, const char *folder, const mha_model_opti
     if (!out || !folder) return mha__fail(err, MHA_ERR_ARG, "mha_model_open: %s is NULL", out ? "folder" : "out");
     *out = NULL;
     MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_model_options", err));
+    if (o.dtype && o.dtype != MHA_F32 && o.dtype != MHA_BF16 && o.dtype != MHA_F16 && o.dtype != MHA_Q8_0)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_options: dtype is %s, not f32, bf16, f16 or q8_0",
+                         mha_dtype_name(o.dtype));
     MHA__TRY(mha__ctx_find(&ctx, err));
     mha_model *m = mha__calloc(ctx, 1, sizeof *m);
     if (!m) return mha__no_memory(err, sizeof *m, "a model");

@@ -167,6 +167,7 @@ mha_status mha__weights_part(mha__weights *weights, mha__role role, int64_t laye
     const wanted matrix = {kinds[kind].rank,
                            {kinds[kind].transposed ? columns : rows, kinds[kind].transposed ? rows : columns}};
     part->out = rows;
+    part->packed = weights->packed;
     part->transposed = kinds[kind].transposed;
     MHA__TRY(take(weights, p, layer, kinds[kind].weight, kinds[kind].old_weight, &matrix, &part->weight, err));
     if (kinds[kind].plus_one) MHA__TRY(add_one(weights, rows, &part->weight, err));

@@ -14,6 +14,7 @@ typedef struct mha__weights {
     const mha__config *config;
     const mha__shards *shards;
     const char *prefix;                   /* that this file uses */
+    mha_dtype packed;                     /* what matrices are to be packed as */
     bool check_only;                      /* shapes are checked, data is not touched; pointers stay NULL */
     int64_t parameters, bytes;            /* of all tensors found so far */
     mha_dtype dtype;                      /* of the first one */
@@ -21,7 +22,8 @@ typedef struct mha__weights {
     int converted_count;
 } mha__weights;
 
-/* Finds out which prefix the file uses. The struct's first three fields are set. */
+/* Finds out which prefix the file uses. The fields before `prefix`, `packed` and
+ * `check_only` are set. */
 void mha__weights_begin(mha__weights *weights);
 
 /* The tensors of a role in `layer` (-1 for parts that exist once): weight, bias, how it lies, and out = rows. An

@@ -44,6 +44,20 @@ expect 0 embed -o e.npy --force three
 cmp -s e.npy before && fail '--force did not write'
 expect 0 embed -o e.json 'wait for the tank'
 same e.json alone '-o FILE.json'
+
+# Fewer bits: near the vectors of f32, but not the same; the first number is enough to see both.
+first() { sed 's/.*"embedding": \[\([-0-9.e]*\),.*/\1/' "$1"; }
+for dtype in bf16 f16 int8; do
+    expect 0 embed --json --dtype $dtype 'wait for the tank'
+    cmp -s out alone && fail "--dtype $dtype has the digits of f32"
+    echo "$(first out) $(first alone)" | awk '{ d = $1 - $2; exit !(d < 0.02 && d > -0.02) }' ||
+        fail "--dtype $dtype: $(first out), in f32 $(first alone)"
+done
+expect 0 embed --json --dtype f32 'wait for the tank'
+same out alone '--dtype f32'
+refused 2 embed --dtype f64 one
+has err 'f32, bf16, f16 or int8'
+
 refused 2 embed -o e.txt one
 refused 2 embed --pool max one
 refused 1 embed -o no/such/folder/e.npy one
