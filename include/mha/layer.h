@@ -169,7 +169,11 @@ typedef struct mha_layer_input {
     int64_t sequence; /* with batch 1: which one of a cache of several */
     const float *cos, *sin; /* [B L, R/2] from mha_rope_angles, for the positions of all tokens; where there is rope */
     float *probs;           /* written: [B, H, L, L] probabilities; NULL = not wanted */
-    void *workspace;        /* 64-byte aligned, from the _workspace function; NULL = allocated for this call */
+    /* Several sequences one behind another, without padding: batch is 1, length that of all, and sequence n is rows
+     * starts[n] to starts[n + 1]. None sees another. No lengths, keep, cache or probs; NULL = one sequence a batch. */
+    const int64_t *starts; /* [sequences + 1] ascending from 0 to length */
+    int64_t sequences;
+    void *workspace; /* 64-byte aligned, from the _workspace function; NULL = allocated for this call */
     size_t workspace_bytes;
 } mha_layer_input;
 

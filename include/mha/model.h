@@ -111,6 +111,10 @@ typedef struct mha_model_input {
      * end, and may leave a sequence without a token. No on_attention. After a failure the cache is empty. */
     mha_model_cache *cache;
     int64_t sequence; /* with batch 1 and a cache of several: which of its sequences this is */
+    /* Sequences of any lengths one behind another, so that nothing is computed for padding: sequence b is tokens
+     * starts[b] to starts[b + 1] of ids [starts[B]], and arrays [B, L] have that many rows everywhere. `length` is not
+     * read; no mask, cache or on_attention. Same bits as alone. */
+    const int64_t *starts; /* [B + 1] ascending from 0, no sequence empty; NULL = padded to one length */
 } mha_model_input;
 
 /* What is wanted; NULL fields are not computed. The callbacks run on the calling thread, layer by layer, so that
@@ -148,8 +152,8 @@ typedef struct mha_embed_options {
 
 /* One vector per text: out [count, E]. `options` may be NULL. Texts are terminated UTF-8 (so without NUL); one of more
  * tokens than the model takes (max_positions) is cut there, with a warning in the context's log: "text 3 of 7: 600
- * tokens, 88 were cut off; the model takes 512". Batched by length inside; the vector of a text does not depend on the
- * others, to the bit. Reports progress as "embed". Errors: MHA_ERR_ARG, naming the text, for one that is NULL, not
+ * tokens, 88 were cut off; the model takes 512". Run in batches without padding; the vector of a text does not
+ * depend on the others, to the bit. Reports progress as "embed". Errors: MHA_ERR_ARG, naming the text, for one that is NULL, not
  * UTF-8 or without tokens; MHA_ERR_MEMORY, MHA_ERR_CANCELLED. */
 MHA_API mha_status mha_model_embed(const mha_model *model, const char *const *texts, int64_t count,
                                    const mha_embed_options *options, float *out, mha_error *err);

@@ -155,6 +155,11 @@ mha_status mha__layer_input(mha_layer_input *local, const mha_layer_input *given
         !mha__bytes((int64_t[]){local->batch, local->length, local->length}, 3, 1, &bytes) || bytes > INT64_MAX / 4096)
         return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: batch is %lld, length is %lld", (long long)local->batch,
                          (long long)local->length);
+    if (local->starts && (local->batch != 1 || local->sequences < 1 || local->lengths || local->keep.data ||
+                          local->cache || local->probs))
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_layer_input: starts of %lld sequences with batch %lld, lengths, keep, cache or probs",
+                         (long long)local->sequences, (long long)local->batch);
     return MHA_OK;
 }
 
@@ -184,6 +189,13 @@ mha_status mha__attn_layer_describe(const mha_attn_layer *layer, const mha_layer
         .inputs = (in->lengths ? MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS : 0) | (in->keep.data ? MHA_ATTN_KEEP : 0),
         .outputs = in->probs ? MHA_ATTN_PROBS : 0,
     };
+    if (in->starts) {
+        desc->batch = in->sequences;
+        desc->inputs |= MHA_ATTN_CU_SEQLENS;
+        for (int64_t n = 0; n < in->sequences; n++)
+            desc->max_q_len = mha__max64(desc->max_q_len, in->starts[n + 1] - in->starts[n]);
+        desc->max_kv_len = desc->max_q_len;
+    }
     if (in->cache) {
         if (in->keep.data || in->probs)
             return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: %s with a cache", in->probs ? "probs" : "keep");
@@ -223,6 +235,8 @@ mha_attn_args mha__attn_layer_args(const mha_attn_layer_options *o, const mha_la
         .keep = in->keep,
         .q_lens = in->lengths,
         .kv_lens = in->lengths,
+        .cu_seqlens_q = in->starts,
+        .cu_seqlens_k = in->starts,
         .probs = {in->probs, {0}},
     };
 }

@@ -62,13 +62,35 @@ static mha_status check_cache(const mha_model *m, const mha__batch *p, int64_t m
     return MHA_OK;
 }
 
+/* Packed sequences become one row of tokens. */
+static mha_status read_starts(mha__batch *p, int64_t most, mha_error *err)
+{
+    const int64_t *starts = p->in.starts;
+    p->sequences = p->in.batch;
+    if (!starts) return MHA_OK;
+    if (p->in.mask || p->in.cache)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: starts with a %s", p->in.mask ? "mask" : "cache");
+    if (p->in.batch < 1)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch is %lld, must be > 0", (long long)p->in.batch);
+    if (starts[0] != 0)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: starts[0] is %lld, not 0", (long long)starts[0]);
+    for (int64_t b = 0; b < p->in.batch; b++)
+        if (starts[b + 1] <= starts[b] || starts[b + 1] - starts[b] > most || starts[b + 1] > INT32_MAX)
+            return mha__fail(err, MHA_ERR_ARG,
+                             "mha_model_input: sequence %lld is tokens %lld to %lld, the model takes 1..%lld",
+                             (long long)b, (long long)starts[b], (long long)starts[b + 1], (long long)most);
+    p->in.length = starts[p->in.batch];
+    p->in.batch = 1;
+    return MHA_OK;
+}
+
 static mha_status check_input(const mha_model *m, const mha__batch *p, int64_t most, mha_error *err)
 {
     size_t bytes = 0;
     if (!m->packed) return mha__fail(err, MHA_ERR_ARG, "the model was opened without weights (no_weights)");
     if (p->in.batch < 1)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch is %lld, must be > 0", (long long)p->in.batch);
-    if (p->in.length < 1 || p->in.length > most)
+    if (p->in.length < 1 || (p->in.length > most && !p->in.starts))
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: length is %lld, the model takes 1..%lld",
                          (long long)p->in.length, (long long)most);
     if (!p->in.ids) return mha__fail(err, MHA_ERR_ARG, "mha_model_input: ids is NULL");
@@ -82,6 +104,7 @@ mha_status mha__batch_read(const mha_model *m, mha__batch *batch, const mha_mode
 {
     const int64_t most = m->positions.weight ? m->config.max_positions : INT32_MAX;
     MHA__TRY(mha__options_read(&batch->in, sizeof batch->in, input, "mha_model_input", err));
+    MHA__TRY(read_starts(batch, most, err));
     MHA__TRY(check_input(m, batch, most, err));
     batch->right_padded = is_right_padded(&batch->in);
     return check_cache(m, batch, most, err);
@@ -109,6 +132,8 @@ void mha__batch_describe(mha__batch *p, const int64_t *lengths, float *probs)
                                  .sequence = p->in.sequence,
                                  .batch = p->in.batch,
                                  .length = p->in.length,
+                                 .starts = p->in.starts,
+                                 .sequences = p->in.starts ? p->sequences : 0,
                                  .cos = p->cos,
                                  .sin = p->sin,
                                  .probs = probs};
@@ -128,19 +153,24 @@ static void fill_positions(mha__batch *p)
             p->positions[b * L + i] = p->in.positions ? p->in.positions[b * L + i] : (int32_t)next;
         }
     }
+    for (int64_t n = 0; p->in.starts && !p->in.positions && n < p->sequences; n++)
+        for (int64_t i = p->in.starts[n]; i < p->in.starts[n + 1]; i++)
+            p->positions[i] = (int32_t)(i - p->in.starts[n]);
 }
 
 /* Each sequence for itself: what stretches with the length stretches with its own. */
 static mha_status fill_angles(const mha_model *m, const mha__batch *p, mha_error *err)
 {
     const int64_t L = p->in.length, pairs = m->config.rope.rotary_dim / 2;
-    for (int64_t b = 0; p->cos && b < p->in.batch; b++) {
-        const int64_t at = b * L * pairs, rows = p->right_padded ? p->lengths[b] : L;
+    for (int64_t b = 0; p->cos && b < p->sequences; b++) {
+        const int64_t first = mha__batch_first(p, b), at = first * pairs;
+        const int64_t all = p->in.starts ? p->in.starts[b + 1] - first : L;
+        const int64_t rows = p->right_padded && !p->in.starts ? p->lengths[b] : all;
         for (int64_t i = 0; i < rows; i++)
-            p->turns[i] = p->positions[b * L + i];
+            p->turns[i] = p->positions[first + i];
         MHA__TRY(mha_rope_angles(&m->config.rope, p->turns, rows, p->cos + at, p->sin + at, err));
-        memset(p->cos + at + rows * pairs, 0, (size_t)((L - rows) * pairs) * sizeof *p->cos);
-        memset(p->sin + at + rows * pairs, 0, (size_t)((L - rows) * pairs) * sizeof *p->sin);
+        memset(p->cos + at + rows * pairs, 0, (size_t)((all - rows) * pairs) * sizeof *p->cos);
+        memset(p->sin + at + rows * pairs, 0, (size_t)((all - rows) * pairs) * sizeof *p->sin);
     }
     return MHA_OK;
 }
@@ -169,10 +199,16 @@ mha_status mha__batch_embed(const mha_model *m, const mha__batch *p, float *x, m
     return MHA_OK;
 }
 
+int64_t mha__batch_first(const mha__batch *p, int64_t b)
+{
+    return p->in.starts ? p->in.starts[b] : b * p->in.length;
+}
+
 int64_t mha__batch_last(const mha__batch *p, int64_t b)
 {
-    int64_t last = p->in.length - 1;
-    while (p->in.mask && last > 0 && !p->in.mask[b * p->in.length + last])
+    const int64_t first = mha__batch_first(p, b);
+    int64_t last = p->in.starts ? p->in.starts[b + 1] - 1 : first + p->in.length - 1;
+    while (p->in.mask && last > first && !p->in.mask[last])
         last--;
     return last;
 }

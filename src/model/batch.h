@@ -7,7 +7,8 @@
 #include "model/model_struct.h"
 
 typedef struct mha__batch {
-    mha_model_input in;
+    mha_model_input in;    /* of packed sequences: batch 1, length that of all */
+    int64_t sequences;     /* B, as the caller counts them */
     mha_layer_input layer; /* what every block is given */
     bool right_padded;     /* each row of the mask is ones, then zeros */
     int32_t *positions;    /* [B L] */
@@ -30,7 +31,8 @@ mha_status mha__batch_fill(const mha_model *m, mha__batch *batch, mha_error *err
  * first layer. Checks the ids. */
 mha_status mha__batch_embed(const mha_model *m, const mha__batch *batch, float *x, mha_error *err);
 
-/* The last real token of a sequence; 0 if there is none. */
+/* The row of a sequence's first token, and of its last real one; the first if there is none. */
+int64_t mha__batch_first(const mha__batch *batch, int64_t b);
 int64_t mha__batch_last(const mha__batch *batch, int64_t b);
 
 #endif

@@ -1,7 +1,7 @@
 /* embed.c - one vector per text.
  *
- * Texts are read WINDOW at a time, sorted by length and run in batches of similar length, so that little padding is
- * computed. Neither neighbours nor padding change a vector: rows, masks and sums depend on its own tokens alone.
+ * Texts are read WINDOW at a time and run in batches, one behind another, so that no padding is computed. Neighbours do
+ * not change a vector: rows and sums depend on its own tokens alone.
  */
 #include "base/ctx.h"
 #include "base/error.h"
@@ -10,24 +10,10 @@
 #include "model/model_struct.h"
 #include "model/text.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define WINDOW 256        /* texts in memory at a time */
-#define BATCH_TOKENS 2048 /* padding included: what a layer reads and writes stays near the caches */
-
-typedef struct item {
-    mha_encoding *tokens;
-    int64_t text; /* index of the caller's text */
-} item;
-
-/* Longest first, so that the largest memory is asked for first; equal lengths in the caller's order. */
-static int by_length(const void *a, const void *b)
-{
-    const item *x = a, *y = b;
-    if (x->tokens->count != y->tokens->count) return x->tokens->count > y->tokens->count ? -1 : 1;
-    return x->text < y->text ? -1 : x->text > y->text;
-}
+#define BATCH_TOKENS 2048 /* or one longer text: what a layer reads and writes stays near the caches */
 
 /* ---- pooling ---- */
 
@@ -65,50 +51,37 @@ static void pool(const mha_embed_options *o, const float *hidden, int64_t length
 
 typedef struct buffers {
     int32_t *ids, *type_ids;
-    uint8_t *mask;
+    int64_t *starts; /* [WINDOW + 1] */
     float *hidden;
 } buffers;
 
-static void fill_batch(const item *items, int64_t count, int64_t length, const buffers *b)
+/* How many texts from the first on share a batch: at least one. */
+static int64_t batch_size(mha_encoding *const *tokens, int64_t count)
 {
-    const size_t cells = (size_t)(count * length);
-    memset(b->ids, 0, cells * sizeof *b->ids);
-    memset(b->type_ids, 0, cells * sizeof *b->type_ids);
-    memset(b->mask, 0, cells);
-    for (int64_t i = 0; i < count; i++) {
-        const mha_encoding *tokens = items[i].tokens;
-        memcpy(b->ids + i * length, tokens->ids, (size_t)tokens->count * sizeof *b->ids);
-        memcpy(b->type_ids + i * length, tokens->type_ids, (size_t)tokens->count * sizeof *b->type_ids);
-        memset(b->mask + i * length, 1, (size_t)tokens->count);
-    }
+    int64_t n = 1, total = tokens[0]->count;
+    while (n < count && total + tokens[n]->count <= BATCH_TOKENS)
+        total += tokens[n++]->count;
+    return n;
 }
 
-static mha_status run_batch(const mha_model *m, const mha_embed_options *o, const item *items, int64_t count,
+static mha_status run_batch(const mha_model *m, const mha_embed_options *o, mha_encoding *const *tokens, int64_t count,
                             const buffers *b, float *out, mha_error *err)
 {
-    const int64_t length = items[0].tokens->count, width = m->config.hidden;
-    fill_batch(items, count, length, b);
-    const mha_model_input input = {.size = sizeof input,
-                                   .batch = count,
-                                   .length = length,
-                                   .ids = b->ids,
-                                   .type_ids = b->type_ids,
-                                   .mask = b->mask};
+    const int64_t width = m->config.hidden;
+    b->starts[0] = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const size_t bytes = (size_t)tokens[i]->count * sizeof *b->ids;
+        memcpy(b->ids + b->starts[i], tokens[i]->ids, bytes);
+        memcpy(b->type_ids + b->starts[i], tokens[i]->type_ids, bytes);
+        b->starts[i + 1] = b->starts[i] + tokens[i]->count;
+    }
+    const mha_model_input input = {
+        .size = sizeof input, .batch = count, .ids = b->ids, .type_ids = b->type_ids, .starts = b->starts};
     const mha_model_output output = {.size = sizeof output, .last_hidden = b->hidden};
     MHA__TRY(mha_model_forward(m, &input, &output, err));
     for (int64_t i = 0; i < count; i++)
-        pool(o, b->hidden + i * length * width, items[i].tokens->count, width, out + items[i].text * width);
+        pool(o, b->hidden + b->starts[i] * width, tokens[i]->count, width, out + i * width);
     return MHA_OK;
-}
-
-/* How many items from the first on share a batch: within the budget, and without much padding. */
-static int64_t batch_size(const item *items, int64_t count)
-{
-    const int64_t length = items[0].tokens->count, shortest = length - length / 8 - 8;
-    int64_t n = 1;
-    while (n < count && (n + 1) * length <= BATCH_TOKENS && items[n].tokens->count >= shortest)
-        n++;
-    return n;
 }
 
 /* ---- one window ---- */
@@ -118,7 +91,7 @@ typedef struct embedding {
     mha_embed_options options;
     int64_t total; /* texts of the whole call */
     float *out;
-    item items[WINDOW];
+    mha_encoding *tokens[WINDOW];
     buffers buffers;
 } embedding;
 
@@ -126,13 +99,11 @@ static mha_status encode(embedding *e, const char *const *texts, int64_t first, 
 {
     for (int64_t i = 0; i < count; i++) {
         const mha__text text = {texts[first + i], first + i, e->total};
-        e->items[i].text = first + i;
-        MHA__TRY(mha__text_encode(e->model, &text, 0, &e->items[i].tokens, err));
-        if (e->items[i].tokens->count < 1)
+        MHA__TRY(mha__text_encode(e->model, &text, 0, &e->tokens[i], err));
+        if (e->tokens[i]->count < 1)
             return mha__fail(err, MHA_ERR_ARG, "text %lld of %lld has no tokens", (long long)text.index + 1,
                              (long long)text.count);
     }
-    qsort(e->items, (size_t)count, sizeof *e->items, by_length);
     return MHA_OK;
 }
 
@@ -140,8 +111,9 @@ static mha_status run_window(embedding *e, const char *const *texts, int64_t fir
 {
     MHA__TRY(encode(e, texts, first, count, err));
     for (int64_t i = 0, n; i < count; i += n) {
-        n = batch_size(e->items + i, count - i);
-        MHA__TRY(run_batch(e->model, &e->options, e->items + i, n, &e->buffers, e->out, err));
+        n = batch_size(e->tokens + i, count - i);
+        float *out = e->out + (first + i) * e->model->config.hidden;
+        MHA__TRY(run_batch(e->model, &e->options, e->tokens + i, n, &e->buffers, out, err));
         MHA__TRY(mha__progress(e->model->ctx, "embed", first + i + n, e->total, err));
     }
     return MHA_OK;
@@ -150,8 +122,8 @@ static mha_status run_window(embedding *e, const char *const *texts, int64_t fir
 static void release(embedding *e)
 {
     for (int64_t i = 0; i < WINDOW; i++) {
-        mha_encoding_free(e->items[i].tokens);
-        e->items[i].tokens = NULL;
+        mha_encoding_free(e->tokens[i]);
+        e->tokens[i] = NULL;
     }
 }
 
@@ -161,7 +133,7 @@ static embedding *lay_out(mha__arena *arena, const mha_model *m, buffers *b)
     embedding *e = mha__take(arena, 1, sizeof *e);
     b->ids = mha__take(arena, cells, sizeof *b->ids);
     b->type_ids = mha__take(arena, cells, sizeof *b->type_ids);
-    b->mask = mha__take(arena, cells, sizeof *b->mask);
+    b->starts = mha__take(arena, WINDOW + 1, sizeof *b->starts);
     b->hidden = mha__take(arena, cells, (size_t)m->config.hidden * sizeof *b->hidden);
     return e;
 }

@@ -27,6 +27,8 @@ static mha_status check_output(const mha_model *m, const pass *p, mha_error *err
 {
     if (p->batch.in.cache && p->out.on_attention)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: on_attention with a cache");
+    if (p->batch.in.starts && p->out.on_attention)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: on_attention with starts");
     if (p->out.pooled && !m->pooler)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "the checkpoint has no pooler (pooler.dense.weight)");
     if ((p->out.logits || p->out.last_logits) && !m->lm_head)
@@ -43,7 +45,8 @@ static void lay_out(mha__arena *arena, const mha_model *m, pass *p, size_t block
     p->x = p->out.last_hidden ? p->out.last_hidden : mha__take(arena, rows, width * sizeof(float));
     mha__batch_lay_out(arena, m, &p->batch);
     if (m->lm_dense && (p->out.logits || p->out.last_logits)) p->final = mha__take(arena, rows, width * sizeof(float));
-    if (p->out.pooled || p->out.last_logits) p->first = mha__take(arena, batch, width * sizeof(float));
+    if (p->out.pooled || p->out.last_logits)
+        p->first = mha__take(arena, (size_t)p->batch.sequences, width * sizeof(float));
     if (p->out.on_attention) {
         size_t maps = 0;
         if (!mha__bytes((int64_t[]){m->config.heads, in->length, in->length}, 3, sizeof(float), &maps))
@@ -88,9 +91,9 @@ static mha_status stopped(mha_error *err, const char *callback, int64_t entry)
 static mha_status pool(const mha_model *m, const pass *p, mha_error *err)
 {
     const int64_t width = m->config.hidden;
-    for (int64_t b = 0; b < p->batch.in.batch; b++)
-        memcpy(p->first + b * width, p->x + b * p->batch.in.length * width, (size_t)width * sizeof *p->x);
-    return mha_linear_forward(m->pooler, p->first, p->batch.in.batch, p->out.pooled, err);
+    for (int64_t b = 0; b < p->batch.sequences; b++)
+        memcpy(p->first + b * width, p->x + mha__batch_first(&p->batch, b) * width, (size_t)width * sizeof *p->x);
+    return mha_linear_forward(m->pooler, p->first, p->batch.sequences, p->out.pooled, err);
 }
 
 static mha_status head(const mha_model *m, int64_t rows, const float *x, float *logits, mha_error *err)
@@ -110,10 +113,9 @@ static mha_status logits(const mha_model *m, const pass *p, mha_error *err)
         x = p->final;
     }
     if (p->out.logits) MHA__TRY(head(m, rows, x, p->out.logits, err));
-    for (int64_t b = 0; p->out.last_logits && b < p->batch.in.batch; b++)
-        memcpy(p->first + b * width, x + (b * p->batch.in.length + mha__batch_last(&p->batch, b)) * width,
-               (size_t)width * sizeof *x);
-    return p->out.last_logits ? head(m, p->batch.in.batch, p->first, p->out.last_logits, err) : MHA_OK;
+    for (int64_t b = 0; p->out.last_logits && b < p->batch.sequences; b++)
+        memcpy(p->first + b * width, x + mha__batch_last(&p->batch, b) * width, (size_t)width * sizeof *x);
+    return p->out.last_logits ? head(m, p->batch.sequences, p->first, p->out.last_logits, err) : MHA_OK;
 }
 
 static mha_status run(const mha_model *m, pass *p, mha_error *err)

@@ -1,5 +1,5 @@
 /* test_model_dtype.c - models opened in fewer bits: near the same model in f32, and one set of bits in each type,
- * alone or in a batch, padded or not, whole or token by token.
+ * alone or in a batch, padded or packed, whole or token by token.
  */
 #include "support/check.h"
 #include "support/model_case.h"
@@ -18,6 +18,7 @@ static const struct {
     mha_dtype dtype;
     double limit;
 } types[] = {{MHA_BF16, 0.025}, {MHA_F16, 0.002}, {MHA_Q8_0, 0.045}};
+static const mha_dtype all_types[] = {MHA_F32, MHA_BF16, MHA_F16, MHA_Q8_0};
 enum { TYPES = sizeof types / sizeof types[0] };
 
 static mha_model *open_as(const char *folder, mha_dtype dtype)
@@ -68,6 +69,71 @@ static void test_near_f32(void **state)
         }
         mha_model_free(exact);
     }
+}
+
+/* One behind another, with what comes of the first or last token of each: `one` is [BATCH, E or vocab]. */
+static void packed_of(const mha_model *model, const int32_t *ids, const int64_t *starts, float *hidden, float *one)
+{
+    mha_error err;
+    const mha_model_input input = {.size = sizeof input, .batch = BATCH, .ids = ids, .starts = starts};
+    const bool causal = mha_model_describe(model)->causal;
+    const mha_model_output output = {.size = sizeof output,
+                                     .last_hidden = hidden,
+                                     .pooled = causal ? NULL : one,
+                                     .last_logits = causal ? one : NULL};
+    if (mha_model_forward(model, &input, &output, &err) != MHA_OK) fail_msg("%s", err.message);
+}
+
+static void test_bits_of_a_packed_sequence(void **state)
+{
+    (void)state;
+    static float packed[BATCH * L * HIDDEN_MOST], alone[L * HIDDEN_MOST];
+    static float ones[BATCH * VOCAB_MOST], one[VOCAB_MOST];
+    static const int64_t starts[BATCH + 1] = {0, 5, 5 + L, 5 + L + 17};
+    for (size_t m = 0; m < sizeof folders / sizeof *folders; m++)
+        for (size_t t = 0; t < sizeof all_types / sizeof *all_types; t++) {
+            mha_model *model = open_as(folders[m], all_types[t]);
+            const mha_model_info *info = mha_model_describe(model);
+            const int64_t width = info->hidden, wide = info->causal ? info->vocab : width;
+            int32_t ids[BATCH * L];
+            random_ids(model, ids, BATCH * L);
+            packed_of(model, ids, starts, packed, ones);
+            for (int64_t b = 0; b < BATCH; b++) {
+                const mha_model_input input = {
+                    .size = sizeof input, .batch = 1, .length = starts[b + 1] - starts[b], .ids = ids + starts[b]};
+                const mha_model_output output = {.size = sizeof output,
+                                                 .last_hidden = alone,
+                                                 .pooled = info->causal ? NULL : one,
+                                                 .last_logits = info->causal ? one : NULL};
+                assert_int_equal(mha_model_forward(model, &input, &output, NULL), MHA_OK);
+                assert_memory_equal(alone, packed + starts[b] * width, (size_t)(input.length * width) * sizeof *alone);
+                assert_memory_equal(one, ones + b * wide, (size_t)wide * sizeof *one);
+            }
+            mha_model_free(model);
+        }
+}
+
+static void test_packed_refusals(void **state)
+{
+    (void)state;
+    mha_model *model = open_as("models/bert-tiny", MHA_F32);
+    const int64_t most = mha_model_describe(model)->max_positions;
+    const int64_t wrong[][3] = {{1, 2, 3}, {0, 0, 3}, {0, 3, 2}, {0, most + 1, most + 2}};
+    int32_t ids[8] = {0};
+    uint8_t mask[8] = {0};
+    mha_error err;
+    mha_model_input input = {.size = sizeof input, .batch = 2, .ids = ids};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        input.starts = wrong[i];
+        assert_int_equal(mha_model_forward(model, &input, NULL, &err), MHA_ERR_ARG);
+    }
+    assert_non_null(strstr(err.message, "sequence 0 is tokens 0 to"));
+    input.starts = (const int64_t[]){0, 3, 8};
+    assert_int_equal(mha_model_forward(model, &input, NULL, &err), MHA_OK);
+    input.mask = mask;
+    assert_int_equal(mha_model_forward(model, &input, NULL, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "starts with a mask"));
+    mha_model_free(model);
 }
 
 static void test_bits_of_a_sequence(void **state)
@@ -136,6 +202,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_near_f32),
         cmocka_unit_test(test_bits_of_a_sequence),
+        cmocka_unit_test(test_bits_of_a_packed_sequence),
+        cmocka_unit_test(test_packed_refusals),
         cmocka_unit_test(test_bits_of_decoding),
         cmocka_unit_test(test_refusal),
     };
