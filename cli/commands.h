@@ -12,6 +12,7 @@
     X(embed)               \
     X(score)               \
     X(generate)            \
+    X(logits)              \
     X(heads)               \
     X(report)              \
     X(draw)                \

@@ -1,0 +1,235 @@
+/* cmd_logits.c - `mha logits`: what a model makes of one sequence, number by number: the tap for debugging. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "input.h"
+#include "options.h"
+#include "output.h"
+#include "tap.h"
+#include "tokens.h"
+
+static struct {
+    const char *ids, *top, *at;
+    int hidden, attn;
+} given;
+
+static const struct poptOption options[] = {
+    {"ids", 0, POPT_ARG_STRING, &given.ids, 0, "token ids in place of a text: 1,2,3", "LIST"},
+    {"hidden", 0, POPT_ARG_NONE, &given.hidden, 0, "also write the hidden states (needs -o)", NULL},
+    {"attn", 0, POPT_ARG_NONE, &given.attn, 0, "also write the attention maps (needs -o)", NULL},
+    {"at", 0, POPT_ARG_STRING, &given.at, 0, "show what follows token N, from 0 (default: the last)", "N"},
+    {"top", 0, POPT_ARG_STRING, &given.top, 0, "tokens to show (default: 5)", "N"},
+    POPT_TABLEEND};
+
+/* The sequence, and the words for it. */
+typedef struct sequence {
+    mha_tokenizer *tokenizer; /* NULL: the folder has none, and ids were given */
+    mha_encoding *encoding;   /* of a text */
+    int32_t *listed;          /* of --ids */
+    const int32_t *ids;       /* [count] one of the two */
+    int64_t count;
+} sequence;
+
+static void free_sequence(sequence *q)
+{
+    mha_encoding_free(q->encoding);
+    mha_tokenizer_free(q->tokenizer);
+    free(q->listed);
+}
+
+/* ---- input ---- */
+
+/* Whole numbers with commas between them, each a token of the model. */
+static int read_ids(const cli_session *s, int64_t vocab, sequence *q)
+{
+    const char *text = given.ids;
+    q->listed = calloc(strlen(text) / 2 + 1, sizeof *q->listed);
+    if (!q->listed) return cli_error(s, CLI_FAILED, "out of memory for the ids");
+    for (char *end;; text = end + 1) {
+        errno = 0;
+        const long long id = *text >= '0' && *text <= '9' ? strtoll(text, &end, 10) : -1;
+        if (id < 0 || errno || (*end && *end != ','))
+            return cli_usage(s, "--ids: want whole numbers with commas between them, not \"%s\"",
+                             cli_shown_start(text, 40));
+        if (id >= vocab)
+            return cli_usage(s, "--ids: %lld is no token of the model, which has %lld", id, (long long)vocab);
+        q->listed[q->count++] = (int32_t)id;
+        if (!*end) break;
+    }
+    q->ids = q->listed;
+    return CLI_DONE;
+}
+
+static int read_text(cli_session *s, int64_t vocab, sequence *q)
+{
+    cli_texts texts;
+    mha_error error = {0};
+    int code = cli_texts_read(s, false, &texts);
+    if (code != CLI_DONE) return code;
+    if (texts.count != 1)
+        code = cli_usage(s, "one text at a time; %lld were given", (long long)texts.count);
+    else if (mha_tokenizer_encode(q->tokenizer, texts.text[0], texts.bytes[0], NULL, 0, NULL, &q->encoding, &error) !=
+             MHA_OK)
+        code = cli_refuse(s, &error);
+    cli_texts_free(&texts);
+    if (code != CLI_DONE) return code;
+    q->ids = q->encoding->ids;
+    q->count = q->encoding->count;
+    if (q->count == 0) return cli_error(s, CLI_REFUSED, "the text has no tokens");
+    return cli_check_rows(s, q->tokenizer, q->encoding, vocab);
+}
+
+/* With ids, a folder without tokenizer.json will do. */
+static int read_sequence(cli_session *s, const mha_model *model, sequence *q)
+{
+    mha_error error = {0};
+    const int64_t vocab = mha_model_describe(model)->vocab;
+    const mha_status status = mha_tokenizer_open(s->ctx, s->model, &q->tokenizer, &error);
+    if (status != MHA_OK && !(given.ids && status == MHA_ERR_IO)) return cli_refuse(s, &error);
+    return given.ids ? read_ids(s, vocab, q) : read_text(s, vocab, q);
+}
+
+/* ---- output ---- */
+
+/* One of the likeliest tokens. */
+typedef struct choice {
+    int64_t id;
+    double logit, probability;
+} choice;
+
+/* The `most` greatest, equal ones by their ids; returns how many there are (a NaN is none). */
+static int64_t find_top(const float *logits, int64_t vocab, int64_t most, choice *top)
+{
+    int64_t count = 0;
+    for (; count < most; count++) {
+        int64_t best = -1;
+        const choice *last = count ? &top[count - 1] : NULL;
+        for (int64_t i = 0; i < vocab; i++) {
+            const double x = (double)logits[i];
+            const bool later = !last || x < last->logit || (x == last->logit && i > last->id);
+            if (!isnan(x) && later && (best < 0 || x > (double)logits[best])) best = i;
+        }
+        if (best < 0) break;
+        top[count] = (choice){best, (double)logits[best], 0};
+    }
+    double sum = 0;
+    for (int64_t i = 0; count > 0 && i < vocab; i++)
+        sum += exp((double)logits[i] - top[0].logit);
+    for (int64_t i = 0; i < count; i++)
+        top[i].probability = exp(top[i].logit - top[0].logit) / sum;
+    return count;
+}
+
+static const char *token_of(const sequence *q, int64_t id)
+{
+    return q->tokenizer ? cli_token_text(q->tokenizer, (int32_t)id) : "";
+}
+
+static int put_json(cli_session *s, const sequence *q, int64_t at, const choice *top, int64_t count)
+{
+    json_t *ids = json_array(), *tokens = json_array(), *list = json_array();
+    for (int64_t i = 0; i < q->count; i++) {
+        json_array_append_new(ids, json_integer(q->ids[i]));
+        json_array_append_new(tokens, json_string(token_of(q, q->ids[i])));
+    }
+    for (int64_t i = 0; i < count; i++)
+        json_array_append_new(list, json_pack("{s:I, s:s, s:o, s:o}", "id", (json_int_t)top[i].id, "token",
+                                              token_of(q, top[i].id), "logit", cli_real(top[i].logit), "probability",
+                                              cli_real(top[i].probability)));
+    return cli_put_json(
+        s, json_pack("{s:o, s:o, s:I, s:o}", "ids", ids, "tokens", tokens, "at", (json_int_t)at, "top", list), false);
+}
+
+static void print_table(const cli_session *s, const sequence *q, int64_t at, const choice *top, int64_t count)
+{
+    fprintf(s->out, "after token %lld of %lld, %s%s%s (%d):\n", (long long)at, (long long)q->count, cli_bold(s),
+            cli_shown(token_of(q, q->ids[at])), cli_plain(s), (int)q->ids[at]);
+    fprintf(s->out, "%12s %12s %8s  token\n", "logit", "probability", "id");
+    for (int64_t i = 0; i < count; i++)
+        fprintf(s->out, "%12.6f %12.6f %8lld  %s%s%s\n", top[i].logit, top[i].probability, (long long)top[i].id,
+                cli_bold(s), cli_shown(token_of(q, top[i].id)), cli_plain(s));
+}
+
+static int put_top(cli_session *s, const sequence *q, const tap *t, int64_t at, int64_t most)
+{
+    if (!t->logits) return s->options.json ? put_json(s, q, at, NULL, 0) : CLI_DONE;
+    const int64_t wanted = most < t->vocab ? most : t->vocab;
+    choice *top = calloc((size_t)wanted, sizeof *top);
+    if (!top) return cli_error(s, CLI_FAILED, "out of memory for %lld tokens", (long long)wanted);
+    const int64_t row = t->rows == 1 ? 0 : at, count = find_top(t->logits + row * t->vocab, t->vocab, wanted, top);
+    int code = CLI_DONE;
+    if (s->options.json)
+        code = put_json(s, q, at, top, count);
+    else
+        print_table(s, q, at, top, count);
+    free(top);
+    return code;
+}
+
+static int write_tensors(const cli_session *s, const tap *t)
+{
+    mha_error error = {0};
+    if (!s->options.out) return CLI_DONE;
+    if (mha_tensors_write(s->ctx, s->options.out, t->list, t->count, s->options.force, &error) != MHA_OK)
+        return cli_fail(s, &error);
+    cli_say(s, "%s: %lld tensors", cli_shown(s->options.out), (long long)t->count);
+    return CLI_DONE;
+}
+
+/* ---- work ---- */
+
+static int tap_sequence(cli_session *s, const mha_model *model, const sequence *q, long long at, long long most)
+{
+    if (at >= q->count)
+        return cli_usage(s, "--at %lld: there are %lld tokens, 0 to %lld", at, (long long)q->count,
+                         (long long)q->count - 1);
+    const unsigned keep = (s->options.out || given.at ? TAP_ALL_LOGITS : 0) | (given.hidden ? TAP_HIDDEN : 0) |
+                          (given.attn ? TAP_ATTENTIONS : 0);
+    tap t;
+    int code = tap_run(s, model, q->ids, q->count, keep, &t);
+    if (code == CLI_DONE) code = put_top(s, q, &t, given.at ? at : q->count - 1, most);
+    if (code == CLI_DONE) code = write_tensors(s, &t);
+    tap_free(&t);
+    return code;
+}
+
+static int check_options(const cli_session *s, long long *at, long long *most)
+{
+    if (given.ids && (s->arg_count > 0 || s->options.file)) return cli_usage(s, "give --ids or a text, not both");
+    if ((given.hidden || given.attn) && !s->options.out)
+        return cli_usage(s, "--%s: needs -o OUT, a safetensors file", given.hidden ? "hidden" : "attn");
+    int code = cli_whole(s, "--at", given.at, 0, INT32_MAX, at);
+    if (code == CLI_DONE) code = cli_whole(s, "--top", given.top, 1, 1000, most);
+    return code == CLI_DONE ? cli_check_out(s) : code;
+}
+
+static int run(cli_session *s)
+{
+    long long at = 0, most = 5;
+    sequence q = {0};
+    mha_model *model = NULL;
+    const mha_model_options bare = {.size = sizeof bare, .no_tokenizer = 1};
+    int code = check_options(s, &at, &most);
+    if (code == CLI_DONE) code = cli_model_open(s, &bare, &model);
+    if (code == CLI_DONE) code = read_sequence(s, model, &q);
+    if (code == CLI_DONE) code = tap_sequence(s, model, &q, at, most);
+    free_sequence(&q);
+    mha_model_free(model);
+    return code;
+}
+
+const cli_command cli_logits = {
+    .name = "logits",
+    .summary = "a model's numbers for one sequence: logits, hidden states, maps",
+    .usage = "--ids LIST | TEXT | -f FILE",
+    .details = "Shows the likeliest next tokens; --json {ids, tokens, at, top: [{id, token, logit, probability}]}. "
+               "-o OUT writes float32 tensors as safetensors: logits [tokens, vocab]; with --hidden hidden.N [tokens, "
+               "width], 0 being the embeddings and the last behind the final norm; with --attn attn.N [heads, tokens, "
+               "tokens] of layer N.",
+    .shared = CLI_MODEL | CLI_FILE | CLI_OUT | CLI_JSON | CLI_DTYPE,
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,84 @@
+#!/bin/sh
+# test_cli_logits.sh - `mha logits`: the numbers that transformers has, in tables, JSON and files.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+model=$data/models/gpt2-tiny
+logits() { "$MHA" logits -m "$model" "$@"; }
+
+# The likeliest next token is the one that transformers generates; a text and its ids are the same.
+expect 0 logits --json 'Every morn'
+at ids '[36,402,88,287,292,77]'
+at tokens.0 E
+at at 5
+at top.# 5
+at top.0.id 45
+at top.1.id 620
+cp out text
+expect 0 logits --json --ids 36,402,88,287,292,77
+same text out 'a text and its ids'
+expect 0 logits --json --ids 36,402,88,287,292,77 --at 5
+same text out '--at of the last'
+expect 0 logits --json --ids 36,402,88,287,292,77,45 --at 5 --top 2
+at top.# 2
+at top.0.id 45
+expect 0 logits 'Every morn'
+has out '7.0913'
+has out 'Ġsmall'
+expect 0 logits --json --top 1000 --ids 1
+at top.# 640
+
+# Every number, against the record.
+if command -v python3 >/dev/null; then
+    tensors() { python3 "$here/tests/cli/tensors.py" "$@"; }
+    for name in gpt2-tiny gemma2-tiny bert-mlm-tiny; do
+        record=$data/models/$name.safetensors
+        expect 0 "$MHA" logits -m "$data/models/$name" --ids "$(tensors ids "$record" prompt/input_ids)" --hidden --attn -o $name.st
+        tensors compare 5e-5 "$record" prompt/logits $name.st logits || fail "logits of $name"
+        tensors compare 5e-5 "$record" prompt/hidden $name.st 'hidden.*' || fail "hidden states of $name"
+        tensors compare 1e-5 "$record" prompt/attn $name.st 'attn.*' || fail "maps of $name"
+    done
+fi
+
+# Files: whole, not replaced without --force, in folders that can be written.
+expect 0 logits --ids 17,402,264 -o plain.st
+expect 0 "$MHA" info plain.st
+has out 'logits ['
+has_not out hidden
+refused 2 logits --ids 1 -o plain.st
+has err --force
+expect 0 logits --ids 1 -o plain.st --force --hidden
+expect 0 "$MHA" info plain.st
+has out 'hidden.3 [1, 48]'
+refused 1 logits --ids 1 -o no/such/folder/x.st
+[ -z "$(find . -name '*.tmp*')" ] || fail 'a temporary file was left'
+
+# A checkpoint without logits has the rest.
+refused 3 "$MHA" logits -m "$data/models/bert-tiny" text
+has err 'no logits'
+expect 0 "$MHA" logits -m "$data/models/bert-tiny" text --attn -o maps.st
+has err 'no logits'
+expect 0 "$MHA" info maps.st
+has out 'attn.2'
+has_not out logits
+
+# Ids alone need no tokenizer.
+mkdir mute
+cp "$model/config.json" "$model/model.safetensors" mute
+expect 0 "$MHA" logits -m mute --ids 36,402,88,287,292,77 --json
+at top.0.id 45
+at tokens.0 ''
+refused 3 "$MHA" logits -m mute text
+
+refused 2 logits
+refused 2 logits --ids 1 text
+refused 2 logits text text
+refused 2 logits --hidden text
+for wrong in '' ',1' '1,' '1,,2' -1 640 1x 99999999999999999999; do
+    refused 2 logits --ids "$wrong"
+done
+refused 2 logits --at 6 --ids 1,2
+refused 2 logits --top 0 --ids 1
+refused 3 logits ''
+refused 3 logits --ids "$(seq -s, 100)"
+finish
