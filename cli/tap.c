@@ -47,8 +47,8 @@ static bool allocate(tap *t, const mha_model_info *info)
     const size_t most = 2 * (size_t)info->layers + 2;
     t->list = calloc(most, sizeof *t->list);
     t->names = calloc(most, sizeof *t->names);
-    t->logits = calloc((size_t)t->rows, (size_t)info->vocab * sizeof *t->logits);
-    return t->list && t->names && t->logits;
+    if (info->logits) t->logits = calloc((size_t)t->rows, (size_t)info->vocab * sizeof *t->logits);
+    return t->list && t->names && (t->logits || !info->logits);
 }
 
 int tap_run(cli_session *s, const mha_model *model, const int32_t *ids, int64_t length, unsigned keep, tap *t)
@@ -56,22 +56,20 @@ int tap_run(cli_session *s, const mha_model *model, const int32_t *ids, int64_t 
     const mha_model_info *info = mha_model_describe(model);
     const bool all = keep & TAP_ALL_LOGITS;
     *t = (tap){.length = length, .vocab = info->vocab, .rows = all ? length : 1, .hidden = info->hidden};
+    if (!info->logits && !(keep & (TAP_HIDDEN | TAP_ATTENTIONS)))
+        return cli_error(s, CLI_REFUSED, "%s has no logits: --hidden and --attn have the rest",
+                         cli_shown(s->model_name));
+    if (!info->logits) cli_say(s, "%s has no logits; the rest is written", cli_shown(s->model_name));
     if (!allocate(t, info)) return no_memory(s, t);
     mha_error error = {0};
     const mha_model_input input = {.size = sizeof input, .batch = 1, .length = length, .ids = ids};
-    mha_model_output output = {.size = sizeof output,
-                               .logits = all ? t->logits : NULL,
-                               .last_logits = all ? NULL : t->logits,
-                               .on_hidden = keep & TAP_HIDDEN ? on_hidden : NULL,
-                               .on_attention = keep & TAP_ATTENTIONS ? on_attention : NULL,
-                               .user = t};
-    mha_status status = mha_model_forward(model, &input, &output, &error);
-    if (status == MHA_ERR_UNSUPPORTED && (keep & (TAP_HIDDEN | TAP_ATTENTIONS))) {
-        cli_say(s, "%s: the rest is kept", error.message);
-        free(t->logits);
-        t->logits = output.logits = output.last_logits = NULL;
-        status = mha_model_forward(model, &input, &output, &error);
-    }
+    const mha_model_output output = {.size = sizeof output,
+                                     .logits = all ? t->logits : NULL,
+                                     .last_logits = all ? NULL : t->logits,
+                                     .on_hidden = keep & TAP_HIDDEN ? on_hidden : NULL,
+                                     .on_attention = keep & TAP_ATTENTIONS ? on_attention : NULL,
+                                     .user = t};
+    const mha_status status = mha_model_forward(model, &input, &output, &error);
     if (t->out_of_memory) return no_memory(s, t);
     if (status != MHA_OK) return cli_refuse(s, &error);
     if (t->logits && all)

@@ -18,8 +18,8 @@ typedef struct tap {
 /* What to keep. */
 enum { TAP_ALL_LOGITS = 1, TAP_HIDDEN = 2, TAP_ATTENTIONS = 4 };
 
-/* Runs ids [length] through the model. A checkpoint without logits is refused, unless something else is wanted too:
- * that is said then. Returns an exit code; tap_free in any case. */
+/* Runs ids [length] through the model. A checkpoint without logits is refused unless something else is wanted too; that
+ * they are missing is said then. Returns an exit code; tap_free in any case. */
 int tap_run(cli_session *session, const mha_model *model, const int32_t *ids, int64_t length, unsigned keep, tap *t);
 void tap_free(tap *t);
 

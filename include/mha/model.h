@@ -55,6 +55,7 @@ typedef struct mha_model_info {
     const int64_t *heads_per_layer; /* [layers] fewer than heads where heads were pruned: see below */
     int causal;                     /* 1 for decoders */
     mha_dtype dtype;                /* of the stored weights */
+    int logits;                     /* 1 if the forward pass has logits to give */
 } mha_model_info;
 MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
 

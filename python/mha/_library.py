@@ -67,7 +67,7 @@ class ModelInfo(ctypes.Structure):
     _fields_ = [("family", c_char_p)] + [(n, c_int64) for n in (
         "layers", "heads", "kv_heads", "head_dim", "hidden", "intermediate", "vocab", "max_positions", "type_vocab",
         "parameters", "bytes", "kv_bytes_per_token")] + [("heads_per_layer", POINTER(c_int64)), ("causal", c_int),
-                                                         ("dtype", c_int)]
+                                                         ("dtype", c_int), ("logits", c_int)]
 
 
 class ModelOptions(ctypes.Structure):
@@ -97,6 +97,28 @@ class Encoding(ctypes.Structure):
                 ("end", POINTER(c_int64)), ("sequence", POINTER(ctypes.c_int8)), ("truncated", c_int64)]
 
 
+class Prompt(ctypes.Structure):
+    _fields_ = [("ids", c_void_p), ("count", c_int64)]
+
+
+class Sampling(ctypes.Structure):
+    _fields_ = [("temperature", c_double), ("top_k", c_int64), ("top_p", c_double), ("min_p", c_double),
+                ("repetition_penalty", c_double), ("no_repeat_ngram", c_int64), ("seed", c_uint64)]
+
+
+OnPrompt = ctypes.CFUNCTYPE(None, c_void_p, c_int64, c_int64)
+OnToken = ctypes.CFUNCTYPE(c_int, c_void_p, c_int64, c_int32)
+OnText = ctypes.CFUNCTYPE(c_int, c_void_p, c_int64, c_void_p, c_size_t)
+OnEnd = ctypes.CFUNCTYPE(None, c_void_p, c_int64, c_int)
+
+
+class GenerateOptions(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("max_new", c_int64), ("min_new", c_int64), ("sampling", Sampling), ("eos", c_void_p),
+                ("eos_count", c_int64), ("stop", POINTER(c_char_p)), ("stop_count", c_int64), ("no_cache", c_int),
+                ("at_once", c_int64), ("cache_dtype", c_int), ("on_prompt", OnPrompt), ("on_token", OnToken),
+                ("on_text", OnText), ("on_end", OnEnd), ("user", c_void_p)]
+
+
 class EmbedOptions(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("pool", c_int), ("no_normalize", c_int)]
 
@@ -121,6 +143,9 @@ FUNCTIONS = {
     "mha_model_tokenizer": (c_void_p, [c_void_p]),
     "mha_model_forward": (c_int, [c_void_p, POINTER(ModelInput), POINTER(ModelOutput), POINTER(Error)]),
     "mha_model_embed": (c_int, [c_void_p, POINTER(c_char_p), c_int64, POINTER(EmbedOptions), c_void_p, POINTER(Error)]),
+    "mha_model_generate": (c_int, [c_void_p, POINTER(Prompt), c_int64, POINTER(GenerateOptions), c_void_p, c_void_p,
+                                   POINTER(Error)]),
+    "mha_model_score": (c_int, [c_void_p, c_void_p, c_int64, c_void_p, POINTER(Error)]),
     "mha_tokenizer_encode": (c_int, [c_void_p, c_char_p, c_size_t, c_char_p, c_size_t, POINTER(EncodeOptions),
                                      POINTER(POINTER(Encoding)), POINTER(Error)]),
     "mha_encoding_free": (None, [POINTER(Encoding)]),

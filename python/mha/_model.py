@@ -10,8 +10,8 @@ import numpy as np
 
 from ._array import BF16, F16, F32, Q8_0
 from ._context import context
-from ._library import (EmbedOptions, EncodeOptions, Encoding, ModelInput, ModelOptions, ModelOutput, OnAttention, OnHidden,
-                       call, lib, struct)
+from ._library import (EmbedOptions, EncodeOptions, Encoding, GenerateOptions, ModelInput, ModelOptions, ModelOutput,
+                       OnAttention, OnHidden, OnText, OnToken, Prompt, Sampling, call, lib, struct)
 
 Output = namedtuple("Output", "logits last_hidden hidden_states attentions")
 _POOL = {"mean": 0, "cls": 1}
@@ -77,14 +77,16 @@ class Model:
     # ---- running ----
 
     def forward(self, ids, mask=None, hidden=False, attentions=False, gates=None):
-        """Runs ids [B, L] (mask [B, L]: 1 = real token). hidden_states: layers + 1 arrays [B, L, E], the embeddings first;
-        attentions: one array [B, heads, L, L] for each layer. What was not asked for is None."""
+        """Runs ids [B, L] (mask [B, L]: 1 = real token). logits [B, L, vocab], None where the checkpoint has none;
+        hidden_states: layers + 1 arrays [B, L, E], the embeddings first, the last behind the final norm; attentions: one
+        array [B, heads, L, L] for each layer. What was not asked for is None."""
         if gates is not None:
             raise ValueError("gates are not supported yet")
         ids = self._ids(ids)
         batch, length = ids.shape
         mask = self._mask(mask, ids.shape)
         last = np.empty((batch, length, self._info.hidden), np.float32)
+        logits = np.empty((batch, length, self._info.vocab), np.float32) if self._info.logits else None
         states, maps = [], []
 
         def on_hidden(_user, _entry, x):
@@ -96,12 +98,13 @@ class Model:
             return 0
 
         output = struct(ModelOutput, last_hidden=last.ctypes.data,
+                        logits=None if logits is None else logits.ctypes.data,
                         on_hidden=OnHidden(on_hidden) if hidden else OnHidden(),
                         on_attention=OnAttention(on_attention) if attentions else OnAttention())
         given = struct(ModelInput, batch=batch, length=length, ids=ids.ctypes.data,
                        mask=None if mask is None else mask.ctypes.data)
         call("mha_model_forward", self._handle, ctypes.byref(given), ctypes.byref(output))
-        return Output(None, last, states if hidden else None, maps if attentions else None)
+        return Output(logits, last, states if hidden else None, maps if attentions else None)
 
     def embed(self, texts, pool="mean", normalize=True):
         """One vector per text: [n, d]. A text of more tokens than the model takes is cut there, with a warning."""
@@ -121,6 +124,56 @@ class Model:
         call("mha_model_embed", self._handle, (c_char_p * len(data))(*data), len(data), ctypes.byref(options),
              out.ctypes.data)
         return out
+
+    # ---- decoders ----
+
+    def score(self, ids):
+        """Natural log p(ids[i + 1] | ids[0 .. i]) for each token but the first: float32 [n - 1]."""
+        ids = self._ids([ids])[0]
+        out = np.empty(max(len(ids) - 1, 0), np.float32)
+        call("mha_model_score", self._handle, ids.ctypes.data, len(ids), out.ctypes.data)
+        return out
+
+    def generate(self, ids, n, temperature=0.0, top_k=0, top_p=1.0, seed=0, cache=True, *, min_p=0.0,
+                 repetition_penalty=1.0, no_repeat_ngram=0, eos=None, stop=(), on_text=None):
+        """Up to n new ids after the prompt `ids`: a list, ended by a token of eos (default: the checkpoint's; [] = none),
+        which is kept, or by the token that completes one of the strings of `stop`. Of several prompts, a list of such
+        lists; prompt i then draws with seed + i. Greedy at temperature 0. on_text(prompt, text) is called with text as it
+        becomes certain; returning True ends that prompt."""
+        several = len(ids) > 0 and np.ndim(ids[0]) == 1
+        prompts = [self._ids([p])[0] for p in (ids if several else [ids])]
+        out = np.empty((len(prompts), max(n, 0)), np.int32)
+        lengths = np.zeros(len(prompts), np.int64)
+        ends = None if eos is None else self._ids([np.asarray(eos, dtype=np.int64).reshape(-1)])[0]
+        stops = [s.encode("utf-8", "surrogatepass") for s in ([stop] if isinstance(stop, str) else stop)]
+        if any(b"\0" in s for s in stops):
+            raise ValueError("stop: a string contains a NUL character")
+        raised = []  # an exception must not pass through C: it ends the prompts, and is raised behind the call
+
+        def guarded(function):
+            def run(*arguments):
+                try:
+                    return bool(raised or function(*arguments))
+                except BaseException as error:  # KeyboardInterrupt too: it arrives here
+                    raised.append(error)
+                    return 1
+            return run
+
+        def text_of(_user, prompt, text, size):
+            return on_text(prompt, ctypes.string_at(text, size).decode())
+
+        options = struct(
+            GenerateOptions, max_new=n, no_cache=not cache, eos=ends.ctypes.data if ends is not None and len(ends) else None,
+            eos_count=0 if eos is None else len(ends) or -1, stop=(c_char_p * len(stops))(*stops), stop_count=len(stops),
+            sampling=Sampling(temperature, top_k, top_p, min_p, repetition_penalty, no_repeat_ngram, seed),
+            on_token=OnToken(guarded(lambda *_: 0)), on_text=OnText(guarded(text_of)) if on_text else OnText())
+        list_of = (Prompt * len(prompts))(*(Prompt(p.ctypes.data, len(p)) for p in prompts))
+        call("mha_model_generate", self._handle, list_of, len(prompts), ctypes.byref(options), out.ctypes.data,
+             lengths.ctypes.data)
+        if raised:
+            raise raised[0]
+        made = [row[:length].tolist() for row, length in zip(out, lengths)]
+        return made if several else made[0]
 
     @staticmethod
     def _ids(ids):

@@ -219,6 +219,7 @@ static mha_status open_all(mha_model *m, const char *folder, const mha_model_opt
     m->info.parameters = m->outer.parameters;
     m->info.bytes = m->outer.bytes;
     m->info.dtype = m->outer.dtype; /* words come first */
+    m->info.logits = m->lm_head != NULL;
     return MHA_OK;
 }
 

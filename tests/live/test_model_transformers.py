@@ -1,4 +1,5 @@
-"""mha.Model beside transformers on the tiny BERT folders (and MiniLM where it has been fetched): ids, hidden states, maps, embeddings."""
+"""mha.Model beside transformers on tiny folders (and MiniLM where it has been fetched): ids, hidden states, maps, embeddings;
+of decoders also logits, log-probabilities and generated tokens."""
 import os
 import sys
 import unittest
@@ -9,7 +10,7 @@ try:
     import numpy as np
     import torch
     from tokenizers import Tokenizer
-    from transformers import BertModel
+    from transformers import AutoModelForCausalLM, BertModel
 except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
@@ -20,6 +21,9 @@ TINY = Path(__file__).resolve().parents[1] / "golden/data/models"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
 FOLDERS = [p for p in (TINY / "bert-tiny", TINY / "bert-mlm-tiny", CACHE / "mha/minilm") if p.exists()]
 TEXTS = ["The ferry leaves the harbour at dawn.", "short", "A much longer text, with commas, Ångström and numbers 1234, than the others."]
+
+
+DECODERS = [TINY / "gpt2-tiny", TINY / "gemma2-tiny"]
 
 
 def padded(rows, pad):
@@ -85,6 +89,50 @@ class AgainstTransformers(unittest.TestCase):
                 ours.embed(["a\0b"])
         with self.assertRaises((ValueError, OSError)):
             mha.Model("/nowhere/at/all")
+
+
+class Decoders(unittest.TestCase):
+    def each(self):
+        for folder in DECODERS:
+            with self.subTest(folder.name):
+                yield mha.Model(folder), AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+
+    def test_forward(self):
+        for ours, theirs in self.each():
+            rows = [ours.tokenize(t) for t in TEXTS]
+            ids, mask = padded(rows, 0)
+            with torch.no_grad():
+                want = theirs(torch.tensor(ids), attention_mask=torch.tensor(mask),
+                              position_ids=torch.arange(ids.shape[1]).expand(ids.shape), output_attentions=True,
+                              output_hidden_states=True)
+            got = ours.forward(ids, mask, hidden=True, attentions=True)
+            real = mask.astype(bool)
+            self.assertLess(np.abs(got.logits - want.logits.numpy())[real].max(), 5e-5)
+            for a, b in zip(got.hidden_states, want.hidden_states, strict=True):
+                self.assertLess(np.abs(a - b.numpy())[real].max(), 5e-5)
+            for a, b in zip(got.attentions, want.attentions, strict=True):
+                self.assertLess(np.abs(a - b.numpy()).max(axis=(1, 3))[real].max(), 1e-5)
+
+    def test_score(self):
+        for ours, theirs in self.each():
+            ids = torch.tensor([ours.tokenize(TEXTS[2])])
+            with torch.no_grad():
+                rows = torch.log_softmax(theirs(ids).logits[0, :-1].double(), -1)
+            want = rows.gather(1, ids[0, 1:, None])[:, 0].numpy()
+            self.assertLess(np.abs(ours.score(ids[0]) - want).max(), 5e-5)
+
+    def test_generate(self):
+        for ours, theirs in self.each():
+            for text in TEXTS:
+                ids = ours.tokenize(text)
+                for sampling in ({"do_sample": False}, {"do_sample": False, "repetition_penalty": 1.3, "no_repeat_ngram_size": 3},
+                                 {"do_sample": True, "temperature": 1.3, "top_k": 50, "top_p": 0.9}):
+                    torch.manual_seed(5)
+                    want = theirs.generate(torch.tensor([ids]), attention_mask=torch.ones(1, len(ids)), max_new_tokens=24,
+                                           pad_token_id=0, **sampling)[0, len(ids):].tolist()
+                    settings = {"no_repeat_ngram" if k == "no_repeat_ngram_size" else k: v for k, v in sampling.items()
+                                if k != "do_sample"}
+                    self.assertEqual(ours.generate(ids, 24, seed=5, **settings), want)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The Python lines of README.md run as they stand (with the built-in model where they name a folder)."""
+"""The Python lines of README.md run as they stand (with small models where they name a folder)."""
 import contextlib
 import io
 import re
@@ -7,10 +7,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL).group(1)
-lines, places = re.subn(r'"/path/to/minilm"', repr(str(ROOT / "share/mha/builtin")), block)
-assert places == 1, "README.md no longer opens /path/to/minilm"
+lines = block
+for name, folder in (("minilm", "share/mha/builtin"), ("gpt2", "tests/golden/data/models/gpt2-tiny")):
+    lines, places = re.subn(f'"/path/to/{name}"', repr(str(ROOT / folder)), lines)
+    assert places == 1, f"README.md no longer opens /path/to/{name}"
 printed = io.StringIO()
 with contextlib.redirect_stdout(printed):
     exec(compile(lines, "README.md", "exec"), names := {})
 assert names["out"].shape == names["q"].shape and names["vectors"].shape[0] == 3
 assert printed.getvalue().startswith("[["), printed.getvalue()
+assert names["logits"].shape[1] == len(names["prompt"]) and len(printed.getvalue()) > 100

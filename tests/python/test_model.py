@@ -1,0 +1,89 @@
+"""mha.Model on a tiny decoder and a tiny encoder: logits, scores, generated ids, and refusals that name what is wrong."""
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+import mha
+
+MODELS = Path(__file__).resolve().parents[1] / "golden/data/models"
+PROMPT = [36, 402, 88, 287, 292, 77]
+NEW = [45, 124, 467, 320, 297, 45, 180, 180, 180, 180, 180, 436]  # as transformers goes on
+
+
+class Decoder(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.model = mha.Model(MODELS / "gpt2-tiny")
+
+    def test_forward(self):
+        got = self.model.forward([PROMPT, PROMPT[::-1]], hidden=True, attentions=True)
+        self.assertEqual(got.logits.shape, (2, 6, 640))
+        self.assertEqual(int(got.logits[0, -1].argmax()), NEW[0])
+        self.assertEqual(([x.shape for x in got.hidden_states], [x.shape for x in got.attentions]),
+                         ([(2, 6, 48)] * 4, [(2, 4, 6, 6)] * 3))
+        self.assertTrue(np.array_equal(got.hidden_states[-1], got.last_hidden))
+        self.assertTrue(np.array_equal(self.model.forward([PROMPT]).logits[0], got.logits[0]))
+        self.assertLess(np.abs(np.triu(got.attentions[0][0, 0], 1)).max(), 1e-30)
+
+    def test_score(self):
+        logits = self.model.forward([PROMPT]).logits[0].astype(np.float64)
+        rows = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        want = [rows[i, PROMPT[i + 1]] for i in range(5)]
+        self.assertLess(np.abs(self.model.score(PROMPT) - want).max(), 1e-5)
+        for bad in ([1], [1, 640], [[1, 2]], [1.5, 2]):
+            with self.assertRaises(ValueError):
+                self.model.score(bad)
+
+    def test_generate(self):
+        self.assertEqual(self.model.generate(PROMPT, 12), NEW)
+        self.assertEqual(self.model.generate(np.array(PROMPT), 12, cache=False), NEW)
+        self.assertEqual(self.model.generate(PROMPT, 12, eos=[320]), NEW[:4])
+        self.assertEqual(self.model.generate(PROMPT, 12, eos=[]), NEW)
+        self.assertEqual(self.model.generate(PROMPT, 12, stop="--i"), NEW[:5])
+        self.assertNotEqual(self.model.generate(PROMPT, 12, repetition_penalty=1.5), NEW)
+        self.assertEqual(len(set(self.model.generate(PROMPT, 12, no_repeat_ngram=1))), 12)
+
+    def test_several_prompts(self):
+        prompts = [PROMPT, [7], list(range(20)), list(range(25))]
+        drawn = {"temperature": 1.2, "top_k": 60, "min_p": 0.001}
+        together = self.model.generate(prompts, 9, seed=3, **drawn)
+        alone = [self.model.generate(p, 9, seed=3 + i, **drawn) for i, p in enumerate(prompts)]
+        self.assertEqual(together, alone)
+        self.assertNotEqual(alone[0], self.model.generate(PROMPT, 9, seed=4, **drawn))
+
+    def test_text_as_it_comes(self):
+        pieces = []
+        self.model.generate(PROMPT, 12, on_text=lambda prompt, text: pieces.append((prompt, text)))
+        self.assertEqual({p for p, _ in pieces}, {0})
+        self.assertEqual("".join(t for _, t in pieces), self.model.decode(PROMPT + NEW)[len(self.model.decode(PROMPT)):])
+        self.assertLess(len(self.model.generate(PROMPT, 12, on_text=lambda *_: True)), 12)
+
+    def test_an_exception_comes_through(self):
+        def interrupted(_prompt, _text):
+            raise KeyboardInterrupt
+        with self.assertRaises(KeyboardInterrupt):
+            self.model.generate([PROMPT, PROMPT], 12, on_text=interrupted)
+
+    def test_refusals(self):
+        for arguments, settings, sentence in (
+                (([], 4), {}, "ids"), (([640], 4), {}, "640"), ((PROMPT, 0), {}, "max_new is 0"), ((PROMPT, 95), {}, "takes 96"),
+                ((PROMPT, 4), {"temperature": -1}, "temperature"), ((PROMPT, 4), {"stop": ["a\0"]}, "NUL"),
+                ((PROMPT, 4), {"stop": [""]}, "stop"), ((PROMPT, 4), {"eos": [-1]}, "eos")):
+            with self.assertRaisesRegex(ValueError, sentence):
+                self.model.generate(*arguments, **settings)
+
+
+class Encoder(unittest.TestCase):
+    def test_no_logits(self):
+        model = mha.Model(MODELS / "bert-tiny")
+        self.assertIsNone(model.forward([[2, 9, 3]]).logits)
+        with self.assertRaisesRegex(ValueError, "encoder"):
+            model.generate([2, 9, 3], 4)
+
+    def test_logits_of_a_masked_model(self):
+        self.assertEqual(mha.Model(MODELS / "bert-mlm-tiny").forward([[2, 9, 3]]).logits.shape, (1, 3, 520))
+
+
+if __name__ == "__main__":
+    unittest.main()
