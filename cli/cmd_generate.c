@@ -73,20 +73,6 @@ static int read_numbers(const cli_session *s, mha_sampling *sampling)
     return code;
 }
 
-static int read_kv_dtype(const cli_session *s, mha_dtype *dtype)
-{
-    static const struct {
-        const char *name;
-        mha_dtype dtype;
-    } types[] = {{"f32", MHA_F32}, {"bf16", MHA_BF16}, {"f16", MHA_F16}, {"int8", MHA_Q8_0}};
-    if (!given.kv_dtype) return CLI_DONE;
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        *dtype = types[i].dtype;
-        if (strcmp(given.kv_dtype, types[i].name) == 0) return CLI_DONE;
-    }
-    return cli_usage(s, "--kv-dtype \"%s\": f32, bf16, f16 or int8", cli_shown(given.kv_dtype));
-}
-
 static int read_options(cli_session *s, mha_generate_options *o, int64_t *samples)
 {
     *o = (mha_generate_options){.size = sizeof *o, .max_new = 64, .eos_count = given.no_eos ? -1 : 0};
@@ -95,9 +81,11 @@ static int read_options(cli_session *s, mha_generate_options *o, int64_t *sample
     o->stop = given.stops;
     for (; given.stops && given.stops[o->stop_count]; o->stop_count++)
         if (!*given.stops[o->stop_count]) return cli_usage(s, "--stop \"\": want a text");
-    int code = read_wholes(s, o, samples);
-    if (code == CLI_DONE) code = read_numbers(s, &o->sampling);
-    return code == CLI_DONE ? read_kv_dtype(s, &o->cache_dtype) : code;
+    o->cache_dtype = cli_dtype(given.kv_dtype);
+    if (o->cache_dtype == MHA_DTYPE_OTHER)
+        return cli_usage(s, "--kv-dtype \"%s\": f32, bf16, f16 or int8", cli_shown(given.kv_dtype));
+    const int code = read_wholes(s, o, samples);
+    return code == CLI_DONE ? read_numbers(s, &o->sampling) : code;
 }
 
 /* Prompts given with -p stand in for the arguments. */

@@ -94,15 +94,15 @@ static int read_numbers(cli_session *session)
     return code;
 }
 
-mha_dtype cli_dtype(const cli_options *options)
+mha_dtype cli_dtype(const char *name)
 {
     static const struct {
         const char *name;
         mha_dtype dtype;
     } types[] = {{"f32", MHA_F32}, {"bf16", MHA_BF16}, {"f16", MHA_F16}, {"int8", MHA_Q8_0}};
-    if (!options->dtype) return MHA_F32;
+    if (!name) return MHA_F32;
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
-        if (strcmp(options->dtype, types[i].name) == 0) return types[i].dtype;
+        if (strcmp(name, types[i].name) == 0) return types[i].dtype;
     return MHA_DTYPE_OTHER;
 }
 
@@ -112,7 +112,7 @@ static const char *check_values(const cli_session *session)
     const cli_options *o = &session->options;
     if (o->quiet && o->verbose) return "-q and -v contradict each other";
     if (o->json && o->csv) return "--json and --csv contradict each other";
-    if (o->dtype && cli_dtype(o) == MHA_DTYPE_OTHER) return "--dtype: f32, bf16, f16 or int8";
+    if (o->dtype && cli_dtype(o->dtype) == MHA_DTYPE_OTHER) return "--dtype: f32, bf16, f16 or int8";
     return NULL;
 }
 

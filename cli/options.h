@@ -18,8 +18,8 @@ int cli_whole(const cli_session *session, const char *option, const char *text, 
 /* The same for a number with a fraction, min..max. */
 int cli_number(const cli_session *session, const char *option, const char *text, double min, double max, double *value);
 
-/* What --dtype names; f32 if it was not given, MHA_DTYPE_OTHER for anything else than its names. */
-mha_dtype cli_dtype(const cli_options *options);
+/* What --dtype or --kv-dtype names: f32, bf16, f16 or int8. f32 for NULL (not given), MHA_DTYPE_OTHER for any other. */
+mha_dtype cli_dtype(const char *name);
 
 /* Parses argv (argv[0] is shown as the name of the command) into the session. Returns -1 to go on; otherwise the exit
  * code:

@@ -34,7 +34,7 @@ has err '-t: missing argument'
 refused 2 "$MHA" info -q -v
 refused 2 "$MHA" info --isa sse9
 refused 2 "$MHA" demo now
-refused 2 "$MHA" heads --dtype bf16 -m builtin text
+refused 2 "$MHA" heads --dtype f8 -m builtin text
 refused 2 "$MHA" completion
 refused 2 "$MHA" info   # no model, and none in the cache
 has err 'fetch minilm'
