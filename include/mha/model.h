@@ -154,8 +154,8 @@ typedef struct mha_embed_options {
 /* One vector per text: out [count, E]. `options` may be NULL. Texts are terminated UTF-8 (so without NUL); one of more
  * tokens than the model takes (max_positions) is cut there, with a warning in the context's log: "text 3 of 7: 600
  * tokens, 88 were cut off; the model takes 512". Run in batches without padding; the vector of a text does not
- * depend on the others, to the bit. Reports progress as "embed". Errors: MHA_ERR_ARG, naming the text, for one that is NULL, not
- * UTF-8 or without tokens; MHA_ERR_MEMORY, MHA_ERR_CANCELLED. */
+ * depend on the others, to the bit. Reports progress as "embed". Errors: MHA_ERR_ARG, naming the text, for one
+ * that is NULL, not UTF-8 or without tokens; MHA_ERR_MEMORY, MHA_ERR_CANCELLED. */
 MHA_API mha_status mha_model_embed(const mha_model *model, const char *const *texts, int64_t count,
                                    const mha_embed_options *options, float *out, mha_error *err);
 
