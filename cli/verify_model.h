@@ -27,6 +27,9 @@ mha_status verify_tokens(const verify_entry *model, const json_t *record, const 
 /* Writes on after the recorded prompt, greedily: the recorded tokens. */
 void verify_generate(const verify_entry *e, const mha_file *file, const mha_model *model, verify_case *outcome);
 
+/* The loss of the recorded labels, and the gradients of all parameters. */
+void verify_train(const verify_entry *e, const mha_file *file, const mha_model *model, verify_case *outcome);
+
 /* `text` must give these ids and types when cut at `most` tokens. */
 void verify_ids(verify_case *c, const mha_tokenizer *tokenizer, int64_t most, const json_t *text, const int64_t *ids,
                 const int64_t *types, int64_t count);

@@ -24,9 +24,6 @@ static const verify_names pad_names = {.ids = "pad/input_ids",
                                        .logits = "pad/logits",
                                        .hidden_limit = 1e-4};
 
-/* Recorded, but this build computes no losses. */
-static const char *const not_computed[] = {"train/loss"};
-
 static void check_part(const verify_entry *e, const mha_file *file, const verify_names *names, const char *part,
                        const mha_model *model, verify_log *log)
 {
@@ -38,13 +35,17 @@ static void check_part(const verify_entry *e, const mha_file *file, const verify
     if (e->error->status == MHA_OK) verify_end(log, &outcome);
 }
 
-static void check_text(const verify_entry *e, const mha_file *file, const mha_model *model, verify_log *log)
+/* What is one function of the model's record. */
+static void check_whole(const verify_entry *e, const mha_file *file, const char *part,
+                        void (*check)(const verify_entry *, const mha_file *, const mha_model *, verify_case *),
+                        const mha_model *model, verify_log *log)
 {
     char name[200];
     verify_case outcome;
-    snprintf(name, sizeof name, "%s text", e->name);
+    if (e->error->status != MHA_OK) return;
+    snprintf(name, sizeof name, "%s %s", e->name, part);
     verify_begin(&outcome, e->name, name);
-    verify_generate(e, file, model, &outcome);
+    check(e, file, model, &outcome);
     if (e->error->status == MHA_OK) verify_end(log, &outcome);
 }
 
@@ -68,16 +69,15 @@ static void check_opened(cli_session *session, const char *folder, const verify_
                          const mha_model *model, verify_log *log)
 {
     mha_file *file = NULL;
-    verify_entry recorded = {data, e->name, e->error};
+    const verify_entry recorded = {data, e->name, e->error}; /* under this model's name */
     const json_t *tokenizer = json_object_get(data, "tokenizer");
     if (verify_file_open(session->ctx, folder, e, verify_text(&recorded, "file"), &file) != MHA_OK) return;
     if (tokenizer) verify_tokens(e, tokenizer, mha_model_tokenizer(model), log);
     if (e->error->status == MHA_OK) check_part(e, file, &prompt_names, "prompt", model, log);
     if (e->error->status == MHA_OK && mha_file_find(file, pad_names.ids))
         check_part(e, file, &pad_names, "pad", model, log);
-    if (e->error->status == MHA_OK && mha_file_find(file, "gen/new_ids")) check_text(e, file, model, log);
-    for (size_t n = 0; n < sizeof not_computed / sizeof *not_computed; n++)
-        if (mha_file_find(file, not_computed[n])) verify_skip(log, not_computed[n]);
+    if (mha_file_find(file, "gen/new_ids")) check_whole(e, file, "text", verify_generate, model, log);
+    if (mha_file_find(file, "train/loss")) check_whole(&recorded, file, "train", verify_train, model, log);
     mha_file_free(file);
 }
 

@@ -141,55 +141,6 @@ void ops_rope(ops_case *c)
     }
 }
 
-/* ---- norms ---- */
-
-/* How large the numbers of a row are that its mean is taken from, in units of its spread: what their rounding is
- * multiplied by. */
-static double centred_size(const float *x, int64_t rows, int64_t width, double eps)
-{
-    double most = 0;
-    for (int64_t r = 0; r < rows; r++, x += width) {
-        double sum = 0, squares = 0, largest = 0;
-        for (int64_t n = 0; n < width; n++)
-            sum += (double)x[n], largest = fmax(largest, fabs((double)x[n]));
-        for (int64_t n = 0; n < width; n++)
-            squares += pow((double)x[n] - sum / (double)width, 2);
-        most = fmax(most, squares > 0 ? largest / sqrt(squares / (double)width + eps) : 0);
-    }
-    return most;
-}
-
-void ops_norms(ops_case *c)
-{
-    static const char *const kinds[] = {"layer_norm", "rms_norm", "rms_norm_plus_one"};
-    static const char *const gradients[] = {"dx", "dweight", "dbias"};
-    int64_t width = verify_int(&c->entry, "size"), shape[2] = {-1, width};
-    const double eps = verify_real(&c->entry, "eps");
-    const float *x = ops_floats(c, "x", 2, shape), *bias = ops_floats(c, "bias", 1, &width);
-    const float *weight = ops_floats(c, "weight", 1, &width);
-    float *more = ops_room(c, width), *y = x ? ops_room(c, shape[0] * width) : NULL;
-    for (int64_t n = 0; more && weight && n < width; n++)
-        more[n] = weight[n] + 1;
-    for (int kind = 0; kind < 3 && y && more && weight; kind++) {
-        char name[40];
-        mha_error error = {0};
-        const mha_norm norm = {.weight = kind == 2 ? more : weight,
-                               .bias = kind == 0 ? bias : NULL,
-                               .eps = eps,
-                               .kind = kind == 0 ? MHA_NORM_LAYER : MHA_NORM_RMS};
-        if (mha_norm_forward(c->ctx, &norm, shape[0], width, x, NULL, y, &error) != MHA_OK) {
-            verify_stopped(&c->outcome, &error);
-            return;
-        }
-        snprintf(name, sizeof name, "%s/y", kinds[kind]);
-        ops_compare(c, name, y, shape[0] * width, 0, kind == 0 ? centred_size(x, shape[0], width, eps) : 0);
-        for (int n = 0; n < 3; n++) {
-            snprintf(name, sizeof name, "%s/%s", kinds[kind], gradients[n]);
-            ops_skip(c, name);
-        }
-    }
-}
-
 /* ---- activations ---- */
 
 /* Forward, and the derivative as the gradient of ones. */
@@ -245,7 +196,7 @@ static const struct kind {
 } kinds[] = {{"rope", "cases", ops_rope},
              {"norms", "cases", ops_norms},
              {"activations", "functions", ops_activation},
-             {"cross_entropy", "cases", NULL},
+             {"cross_entropy", "cases", ops_cross_entropy},
              {"logits_processing", "names", NULL},
              {"torch_mha", "cases", ops_torch_mha}};
 

@@ -29,7 +29,8 @@ void ops_skip(ops_case *c, const char *name);
 /* ---- kinds ---- */
 
 void ops_rope(ops_case *c);
-void ops_norms(ops_case *c);
+void ops_norms(ops_case *c); /* verify_norms.c, and the next */
+void ops_cross_entropy(ops_case *c);
 void ops_activation(ops_case *c);
 void ops_torch_mha(ops_case *c); /* verify_mha.c */
 

@@ -9,8 +9,8 @@
  * Everything made here copies or packs the weights it is given, so they may be freed afterwards; it is immutable
  * and any number of threads may run it at once. `ctx` must outlive it.
  * Common errors: MHA_ERR_ARG for a NULL pointer, a size < 1 or a wrong value, naming it; MHA_ERR_UNSUPPORTED for what
- * is not built yet, naming it; MHA_ERR_MEMORY. Attention layer and block have no backward pass
- * yet.
+ * is not built yet, naming it; MHA_ERR_MEMORY. The way back through attention layers and blocks is that
+ * of the model which has their weights (model_grads.h); the layers of variants.h have one of their own.
  *
  * A BERT layer with these parts is one mha_block; examples are in tests/unit/test_layer_block.c.
  */
@@ -115,6 +115,46 @@ typedef struct mha_norm {
  * exactly residual. */
 MHA_API mha_status mha_norm_forward(mha_ctx *ctx, const mha_norm *norm, int64_t rows, int64_t width, const float *x,
                                     const float *residual, float *y, mha_error *err);
+
+/* Gradients of y = norm(x), where x is what the norm read: x + residual, if there was one. */
+typedef struct mha_norm_gradient {
+    size_t size;         /* sizeof(mha_norm_gradient) */
+    int64_t rows, width; /* rows >= 0 */
+    const float *x;      /* [rows, width] */
+    const float *dy;     /* [rows, width] */
+    float *dx;           /* [rows, width] may be exactly dy; NULL = not wanted */
+    int add;             /* 1 = dx is added to (and is not dy); 0 = replaced */
+    float *dweight;      /* [width] added to; NULL = not wanted */
+    float *dbias;        /* [width] likewise; RMSNorm has none: there, the sum of dy */
+} mha_norm_gradient;
+
+/* Sums are in double, cut by the number of rows alone. Allocates up to 64 width doubles for dweight and dbias. */
+MHA_API mha_status mha_norm_backward(mha_ctx *ctx, const mha_norm *norm, const mha_norm_gradient *gradient,
+                                     mha_error *err);
+
+/* ---- loss ---- */
+
+/* Cross entropy of rows of logits with the class that each should have:
+ *
+ *     loss = scale * sum over counted rows of (log sum_c exp(logits[c]) - logits[label])
+ *
+ * A row whose label is MHA_IGNORE is not counted, and its logits are not read. */
+#define MHA_IGNORE (-100)
+
+typedef struct mha_cross_entropy_args {
+    size_t size;           /* sizeof(mha_cross_entropy_args) */
+    int64_t rows, classes; /* rows >= 0, classes > 0 */
+    const float *logits;   /* [rows, classes] */
+    const int32_t *labels; /* [rows] 0..classes-1, or MHA_IGNORE */
+    double scale;          /* 0 = 1 / counted rows: the mean, NaN when no row counts (as PyTorch has it) */
+    float *dlogits;        /* [rows, classes] gradient of loss, zeros where not counted; may be exactly logits; NULL */
+} mha_cross_entropy_args;
+
+/* Stores the loss, summed in double, and how many rows counted; either may be NULL. All labels are checked first:
+ * another one is MHA_ERR_ARG naming its row and value. Cost: three passes over logits; allocates a double for each
+ * row. */
+MHA_API mha_status mha_cross_entropy(mha_ctx *ctx, const mha_cross_entropy_args *args, double *loss, int64_t *counted,
+                                     mha_error *err);
 
 /* ---- embedding ---- */
 

@@ -12,6 +12,7 @@
 #include "mha/layer.h"
 #include "mha/limits.h"
 #include "mha/model.h"
+#include "mha/model_grads.h"
 #include "mha/plan.h"
 #include "mha/rng.h"
 #include "mha/rope.h"

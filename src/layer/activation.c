@@ -53,6 +53,7 @@ typedef struct softcap_job {
     const mha__kernels *kernels;
     double cap;
     int64_t count;
+    const float *y; /* for the way back */
     float *x;
 } softcap_job;
 
@@ -75,6 +76,24 @@ void mha__softcap(mha_ctx *ctx, double cap, int64_t count, float *x)
 {
     softcap_job job = {.kernels = mha__kernels_f32(mha__ctx_isa(ctx)), .cap = cap, .count = count, .x = x};
     mha__parallel(ctx, mha__ceil_div(count, NUMBERS_PER_TASK), softcap_task, &job);
+}
+
+static void softcap_back_task(void *arg, int64_t i, int worker)
+{
+    (void)worker;
+    const softcap_job *job = arg;
+    const int64_t end = mha__min64(job->count, (i + 1) * NUMBERS_PER_TASK);
+    const float inverse = (float)(1 / job->cap);
+    for (int64_t n = i * NUMBERS_PER_TASK; n < end; n++) {
+        const float part = job->y[n] * inverse;
+        job->x[n] *= 1 - part * part;
+    }
+}
+
+void mha__softcap_backward(mha_ctx *ctx, double cap, int64_t count, const float *y, float *dy)
+{
+    softcap_job job = {.cap = cap, .count = count, .y = y, .x = dy};
+    mha__parallel(ctx, mha__ceil_div(count, NUMBERS_PER_TASK), softcap_back_task, &job);
 }
 
 /* The numbers of x, which must be there and as many as can be counted. */

@@ -13,5 +13,7 @@ mha_status mha__activation_find(mha_ctx *ctx, mha_activation activation, mha__ro
 
 /* x <- cap tanh(x / cap). */
 void mha__softcap(mha_ctx *ctx, double cap, int64_t count, float *x);
+/* dy <- dy (1 - (y / cap)^2), where y is what mha__softcap gave. */
+void mha__softcap_backward(mha_ctx *ctx, double cap, int64_t count, const float *y, float *dy);
 
 #endif

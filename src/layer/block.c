@@ -23,7 +23,7 @@ static mha_status check_options(const mha_block_options *o, mha_error *err)
         return mha__fail(err, MHA_ERR_ARG, "block: attn.hidden is %lld, not 1..2^31-1", (long long)o->attn.hidden);
     const mha_norm *norms[MHA__BLOCK_NORMS] = {&o->attn_norm, &o->mlp_norm, &o->attn_out_norm, &o->mlp_out_norm};
     for (int i = 0; i < MHA__BLOCK_NORMS; i++)
-        if (i < MHA__ATTN_OUT_NORM || norms[i]->weight) MHA__TRY(mha__norm_check(norm_names[i], norms[i], err));
+        if (i < MHA__BLOCK_ATTN_OUT_NORM || norms[i]->weight) MHA__TRY(mha__norm_check(norm_names[i], norms[i], err));
     if (!o->pre_norm && (o->attn_out_norm.weight || o->mlp_out_norm.weight))
         return mha__fail(err, MHA_ERR_ARG, "block: attn_out_norm or mlp_out_norm without pre_norm");
     return MHA_OK;
@@ -161,23 +161,24 @@ static mha_status post_norm(const mha_block *b, const mha_attn_plan *plan, const
 {
     const int64_t rows = in->batch * in->length;
     MHA__TRY(mha__attn_layer_run(b->attn, plan, in, x, w->branch, err));
-    MHA__TRY(norm(b, MHA__ATTN_NORM, rows, x, w->branch, x, err));
+    MHA__TRY(norm(b, MHA__BLOCK_ATTN_NORM, rows, x, w->branch, x, err));
     feed_forward(b, w, rows, x, w->branch);
-    return norm(b, MHA__MLP_NORM, rows, x, w->branch, x, err);
+    return norm(b, MHA__BLOCK_MLP_NORM, rows, x, w->branch, x, err);
 }
 
 static mha_status pre_norm(const mha_block *b, const mha_attn_plan *plan, const mha_layer_input *in, const workspace *w,
                            float *x, mha_error *err)
 {
     const int64_t rows = in->batch * in->length;
-    MHA__TRY(norm(b, MHA__ATTN_NORM, rows, x, NULL, w->normed, err));
+    MHA__TRY(norm(b, MHA__BLOCK_ATTN_NORM, rows, x, NULL, w->normed, err));
     MHA__TRY(mha__attn_layer_run(b->attn, plan, in, w->normed, w->branch, err));
-    if (b->norm[MHA__ATTN_OUT_NORM].weight)
-        MHA__TRY(norm(b, MHA__ATTN_OUT_NORM, rows, w->branch, NULL, w->branch, err));
+    if (b->norm[MHA__BLOCK_ATTN_OUT_NORM].weight)
+        MHA__TRY(norm(b, MHA__BLOCK_ATTN_OUT_NORM, rows, w->branch, NULL, w->branch, err));
     mha__join(b->ctx, MHA__ADD, rows * b->hidden, w->branch, x);
-    MHA__TRY(norm(b, MHA__MLP_NORM, rows, x, NULL, w->normed, err));
+    MHA__TRY(norm(b, MHA__BLOCK_MLP_NORM, rows, x, NULL, w->normed, err));
     feed_forward(b, w, rows, w->normed, w->branch);
-    if (b->norm[MHA__MLP_OUT_NORM].weight) MHA__TRY(norm(b, MHA__MLP_OUT_NORM, rows, w->branch, NULL, w->branch, err));
+    if (b->norm[MHA__BLOCK_MLP_OUT_NORM].weight)
+        MHA__TRY(norm(b, MHA__BLOCK_MLP_OUT_NORM, rows, w->branch, NULL, w->branch, err));
     mha__join(b->ctx, MHA__ADD, rows * b->hidden, w->branch, x);
     return MHA_OK;
 }

@@ -6,7 +6,7 @@
 
 #define MHA__CHUNK_ROWS 512 /* of the feed-forward part */
 
-enum { MHA__ATTN_NORM, MHA__MLP_NORM, MHA__ATTN_OUT_NORM, MHA__MLP_OUT_NORM, MHA__BLOCK_NORMS };
+enum { MHA__BLOCK_ATTN_NORM, MHA__BLOCK_MLP_NORM, MHA__BLOCK_ATTN_OUT_NORM, MHA__BLOCK_MLP_OUT_NORM, MHA__BLOCK_NORMS };
 
 struct mha_block {
     mha_ctx *ctx;

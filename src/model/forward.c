@@ -4,9 +4,9 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/options.h"
-#include "layer/activation.h"
 #include "layer/attn_layer.h"
 #include "model/batch.h"
+#include "model/head.h"
 #include "model/kv.h"
 #include <string.h>
 
@@ -29,11 +29,7 @@ static mha_status check_output(const mha_model *m, const pass *p, mha_error *err
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: on_attention with a cache");
     if (p->batch.in.starts && p->out.on_attention)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: on_attention with starts");
-    if (p->out.pooled && !m->pooler)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "the checkpoint has no pooler (pooler.dense.weight)");
-    if ((p->out.logits || p->out.last_logits) && !m->lm_head)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "the checkpoint has no logits (cls.predictions.transform)");
-    return MHA_OK;
+    return mha__head_check(m, p->out.pooled != NULL, p->out.logits || p->out.last_logits, err);
 }
 
 /* ---- memory ---- */
@@ -88,34 +84,15 @@ static mha_status stopped(mha_error *err, const char *callback, int64_t entry)
     return mha__fail(err, MHA_ERR_CANCELLED, "stopped by %s at %lld", callback, (long long)entry);
 }
 
-static mha_status pool(const mha_model *m, const pass *p, mha_error *err)
-{
-    const int64_t width = m->config.hidden;
-    for (int64_t b = 0; b < p->batch.sequences; b++)
-        memcpy(p->first + b * width, p->x + mha__batch_first(&p->batch, b) * width, (size_t)width * sizeof *p->x);
-    return mha_linear_forward(m->pooler, p->first, p->batch.sequences, p->out.pooled, err);
-}
-
-static mha_status head(const mha_model *m, int64_t rows, const float *x, float *logits, mha_error *err)
-{
-    MHA__TRY(mha_linear_forward(m->lm_head, x, rows, logits, err));
-    if (m->config.logit_cap != 0) mha__softcap(m->ctx, m->config.logit_cap, rows * m->config.vocab, logits);
-    return MHA_OK;
-}
-
 static mha_status logits(const mha_model *m, const pass *p, mha_error *err)
 {
     const int64_t rows = p->batch.in.batch * p->batch.in.length, width = m->config.hidden;
-    const float *x = p->x;
-    if (m->lm_dense) {
-        MHA__TRY(mha_linear_forward(m->lm_dense, x, rows, p->final, err));
-        MHA__TRY(mha_norm_forward(m->ctx, &m->lm_norm, rows, width, p->final, NULL, p->final, err));
-        x = p->final;
-    }
-    if (p->out.logits) MHA__TRY(head(m, rows, x, p->out.logits, err));
+    const float *x = NULL;
+    MHA__TRY(mha__head_input(m, rows, p->x, p->final, &x, err));
+    if (p->out.logits) MHA__TRY(mha__head_logits(m, rows, x, p->out.logits, err));
     for (int64_t b = 0; p->out.last_logits && b < p->batch.sequences; b++)
         memcpy(p->first + b * width, x + mha__batch_last(&p->batch, b) * width, (size_t)width * sizeof *x);
-    return p->out.last_logits ? head(m, p->batch.sequences, p->first, p->out.last_logits, err) : MHA_OK;
+    return p->out.last_logits ? mha__head_logits(m, p->batch.sequences, p->first, p->out.last_logits, err) : MHA_OK;
 }
 
 static mha_status run(const mha_model *m, pass *p, mha_error *err)
@@ -137,7 +114,7 @@ static mha_status run(const mha_model *m, pass *p, mha_error *err)
             MHA__TRY(mha_norm_forward(m->ctx, &m->final_norm, rows, m->config.hidden, p->x, NULL, p->x, err));
         if (out->on_hidden && out->on_hidden(out->user, layer + 1, p->x)) return stopped(err, "on_hidden", layer + 1);
     }
-    if (out->pooled) MHA__TRY(pool(m, p, err));
+    if (out->pooled) MHA__TRY(mha__head_pool(m, &p->batch, p->x, p->first, out->pooled, err));
     return out->logits || out->last_logits ? logits(m, p, err) : MHA_OK;
 }
 

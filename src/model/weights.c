@@ -134,11 +134,24 @@ static bool has_bias(const mha__weights *w, const mha__part *p)
     return flag && kinds[p->kind].bias;
 }
 
-static bool is_there(const mha__weights *w, const mha__part *p, int64_t layer)
+const mha_tensor *mha__weights_tensor(const mha__weights *w, mha__role role, int64_t layer, bool bias)
 {
+    const mha__part *p = &w->config->family->parts[role];
+    const char *old = bias ? kinds[p->kind].old_bias : kinds[p->kind].old_weight;
     char name[NAME_BYTES];
-    const char *old = kinds[p->kind].old_weight;
-    return find(w, p, layer, kinds[p->kind].weight, name) || (old && find(w, p, layer, old, name));
+    if (p->kind == MHA__PART_ABSENT || (bias && !has_bias(w, p))) return NULL;
+    const mha_tensor *tensor = old ? find(w, p, layer, old, name) : NULL;
+    return tensor ? tensor : find(w, p, layer, bias ? kinds[p->kind].bias : kinds[p->kind].weight, name);
+}
+
+mha_status mha__weights_again(mha__weights *w, mha__role role, int64_t layer, const float **weight, mha_error *err)
+{
+    const mha_tensor *tensor = mha__weights_tensor(w, role, layer, false);
+    *weight = NULL;
+    if (!tensor) return MHA_OK;
+    if (tensor->dtype != MHA_F32 || !mha_tensor_aligned(tensor)) return convert(w, tensor, weight, err);
+    *weight = tensor->data;
+    return MHA_OK;
 }
 
 /* The last tensor taken, as a copy to which 1 is added. */
@@ -160,7 +173,7 @@ mha_status mha__weights_part(mha__weights *weights, mha__role role, int64_t laye
     const mha__part *p = &weights->config->family->parts[role];
     const mha__part_kind kind = p->kind;
     *part = (mha_matrix){0};
-    if (kind == MHA__PART_ABSENT || (p->optional && !is_there(weights, p, layer))) return MHA_OK;
+    if (kind == MHA__PART_ABSENT || (p->optional && !mha__weights_tensor(weights, role, layer, false))) return MHA_OK;
     const int64_t rows = dimension(weights->config, p->rows);
     const int64_t columns = kinds[kind].rank == 2 ? dimension(weights->config, p->columns) : 1;
     const wanted vector = {1, {rows}};

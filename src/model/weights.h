@@ -33,6 +33,13 @@ void mha__weights_begin(mha__weights *weights);
  * tensor. */
 mha_status mha__weights_part(mha__weights *weights, mha__role role, int64_t layer, mha_matrix *part, mha_error *err);
 
+/* The tensor that a role's weight is in, or its bias; NULL if there is none. No shape is checked. */
+const mha_tensor *mha__weights_tensor(const mha__weights *weights, mha__role role, int64_t layer, bool bias);
+/* The weight of a role that was taken before, as it is stored; it is kept as in mha__weights_part. NULL if there is
+ * none. */
+mha_status mha__weights_again(mha__weights *weights, mha__role role, int64_t layer, const float **weight,
+                              mha_error *err);
+
 /* Rows that the tensor of a role has in the file; -1 if there is none of the right rank. */
 int64_t mha__weights_rows(const mha__weights *weights, mha__role role, int64_t layer);
 

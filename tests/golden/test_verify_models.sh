@@ -7,7 +7,7 @@ set -u
 for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
     expect 0 env "MHA_ISA=$isa" "$MHA" verify --golden "$data/models" -m "$data/models" -q
     echo "$isa: $(tail -n 1 out)"
-    [ "$(tail -n 1 out)" = "87 passed, 0 failed, 0 refused" ] || fail "$isa: $(cat out)"
+    [ "$(tail -n 1 out)" = "151 passed, 0 failed, 0 refused" ] || fail "$isa: $(cat out)"
 done
 refused 2 "$MHA" verify --golden "$data/models"
 
@@ -15,7 +15,7 @@ refused 2 "$MHA" verify --golden "$data/models"
 mkdir swapped
 cp -r "$data/models/bert-mlm-tiny" swapped/bert-tiny
 cp -r "$data/models/bert-tiny" swapped/bert-mlm-tiny
-cp -r "$data/models/bert-mlm-tiny-hubnames" swapped
+cp -r "$data/models/bert-mlm-tiny-hubnames" "$data/models/gpt2-tiny" "$data/models/gemma2-tiny" swapped
 expect 3 "$MHA" verify --golden "$data/models" -m swapped # other shapes: the record does not fit at all
 refused 3 "$MHA" verify --golden "$data/models" -m "$work"
 finish

@@ -1,0 +1,105 @@
+/* model_grads.h - the way back through a whole model: gradients of every parameter, of head gates, of embeddings.
+ *
+ *     mha_model_grads *grads;
+ *     const mha_model_loss_args args = { .size = sizeof args, .labels = labels };
+ *     double loss;
+ *     mha_model_grads_create(model, NULL, &grads, &err);
+ *     mha_model_grads_loss(grads, &input, &args, &loss, NULL, &err);             forward, loss, and back
+ *     const mha_named_tensor *g = mha_model_grads_list(grads, &count);           g[n].name, g[n].data
+ *
+ * or, with a loss of one's own, mha_model_grads_forward and then mha_model_grads_backward as often as wanted.
+ *
+ * All families of model.h, pruned layers, every mask of mha_model_input, packed
+ * sequences; no cache. Arithmetic is float32 with the
+ * sums of the forward pass; losses and gradients of norms are summed in double. The same bits for any number of
+ * threads, and logits and states have the bits of mha_model_forward. What masked tokens hold reaches no gradient.
+ *
+ * Memory: between forward and backward, for each layer and token, about 3 E + 2 (H + Hkv) D + I floats (2 I with a
+ * gated feed-forward part), and one log-sum-exp per head; with `recompute` E, and the rest once. Attention
+ * probabilities are never kept. Gradients: 4 bytes for each parameter.
+ * Cost: back about twice forward; three times with `recompute`; about once with `no_parameters`.
+ *
+ * After: Dao et al. 2022, appendix B (attention from lse); Chen et al. 2016 (recomputation); Michel et al. 2019
+ * (gates).
+ */
+#ifndef MHA_MODEL_GRADS_H
+#define MHA_MODEL_GRADS_H
+
+#include "mha/layer.h"
+#include "mha/model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Gradients of one model, and what its last forward call left behind. For one thread at a time; several may belong to
+ * one model. */
+typedef struct mha_model_grads mha_model_grads;
+
+typedef struct mha_model_grads_options {
+    size_t size;
+    int no_parameters; /* 1 = gates and embeddings alone: the list is empty, and about half of the way back is saved */
+    int recompute;     /* 1 = keep only each layer's input, and run the layer again on the way back */
+} mha_model_grads_options;
+
+/* `options` may be NULL. `model` must outlive it. MHA_ERR_ARG for a model without weights,
+ * MHA_ERR_UNSUPPORTED for one that was opened in another dtype than f32 (what its file holds does not matter). */
+MHA_API mha_status mha_model_grads_create(const mha_model *model, const mha_model_grads_options *options,
+                                          mha_model_grads **out, mha_error *err);
+MHA_API void mha_model_grads_free(mha_model_grads *grads);
+
+/* The gradients, float32, under the names and shapes of the parameters in the checkpoint; zeros at first. Tied tensors
+ * appear once, with the sum. Tensors of the file that the model does not use are not in the list. */
+MHA_API const mha_named_tensor *mha_model_grads_list(const mha_model_grads *grads, int64_t *count);
+MHA_API void mha_model_grads_zero(mha_model_grads *grads);
+
+/* ---- in steps ---- */
+
+/* As mha_model_forward, and keeps what the way back needs. `output` may be NULL; its last_hidden, pooled and logits are
+ * served, the rest must be NULL (MHA_ERR_UNSUPPORTED), and so must input->cache. `gates` [layers, B, H] are factors on
+ * each head's output, per sequence; NULL = ones. H is that of the model; a pruned layer reads the first of them, as
+ * many as it has heads. Arrays that `input` and `gates` point to must stay as they are until the last backward call. */
+MHA_API mha_status mha_model_grads_forward(mha_model_grads *grads, const mha_model_input *input, const float *gates,
+                                           const mha_model_output *output, mha_error *err);
+
+/* The gradient of some number with respect to what the forward call gave (NULL = zeros; rows of masked tokens are not
+ * read), and where to write it with respect to other things (NULL = not wanted). */
+typedef struct mha_model_gradient {
+    size_t size;
+    const float *last_hidden; /* [B, L, E] */
+    const float *pooled;      /* [B, E] */
+    const float *logits;      /* [B, L, vocab] */
+    float *gates;             /* [layers, B, H] written; 0 for heads that a layer does not have */
+    float *embeddings;        /* [B, L, E] written: of each token's row of the table of words */
+} mha_model_gradient;
+
+/* Adds to the list. May be called several times after one forward call. After a failure the gradients are unspecified.
+ * Errors: MHA_ERR_ARG without a forward call, MHA_ERR_UNSUPPORTED for pooled or logits that the checkpoint lacks,
+ * MHA_ERR_MEMORY. */
+MHA_API mha_status mha_model_grads_backward(mha_model_grads *grads, const mha_model_gradient *gradient, mha_error *err);
+
+/* ---- with the usual loss ---- */
+
+typedef struct mha_model_loss_args {
+    size_t size;
+    /* [B, L] of token ids, or MHA_IGNORE. A decoder's token i is asked for label i + 1 (labels are the ids themselves,
+     * shifted here); an encoder's for label i. Masked tokens are asked for none. NULL: the ids of real tokens, for
+     * decoders alone. */
+    const int32_t *labels;
+    double scale;       /* 0 = 1 / counted labels, the mean; else the loss is scale times the sum */
+    const float *gates; /* as in mha_model_grads_forward */
+    float *dgates;      /* as gates in mha_model_gradient */
+    float *dembeddings; /* as embeddings in mha_model_gradient */
+} mha_model_loss_args;
+
+/* Cross entropy of the logits (layer.h). Logits exist only for the rows that count, and for some of them at a time.
+ * Adds to the list; `counted` may be NULL. A loss without any counted label is NaN, and its gradients are zeros.
+ * Errors: MHA_ERR_ARG for a label outside the vocabulary; MHA_ERR_UNSUPPORTED for a checkpoint without logits. */
+MHA_API mha_status mha_model_grads_loss(mha_model_grads *grads, const mha_model_input *input,
+                                        const mha_model_loss_args *args, double *loss, int64_t *counted,
+                                        mha_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

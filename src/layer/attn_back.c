@@ -1,0 +1,183 @@
+/* attn_back.c - the attention layer, kept and gone back through. Probabilities are not kept: the operator computes them
+ * again from q, k and the log-sum-exp of each row. */
+#include "layer/attn_back.h"
+#include "base/ctx.h"
+#include "base/error.h"
+#include "layer/linear.h"
+#include "layer/norm.h"
+#include "mha/attn_grads.h"
+#include <string.h>
+
+static int64_t qkv_width(const mha_attn_layer_options *o)
+{
+    return (o->heads + 2 * o->kv_heads) * o->head_dim;
+}
+
+static bool has_norms(const mha_attn_layer_options *o)
+{
+    return o->q_norm.weight || o->k_norm.weight;
+}
+
+/* ---- memory ---- */
+
+void mha__attn_trace_take(mha__arena *arena, const mha_attn_layer *layer, const mha_layer_input *in,
+                          mha__attn_trace *trace)
+{
+    const mha_attn_layer_options *o = &layer->options;
+    const size_t rows = (size_t)(in->batch * in->length), wide = (size_t)qkv_width(o) * sizeof(float);
+    trace->plain = has_norms(o) ? mha__take(arena, rows, wide) : NULL;
+    trace->qkv = mha__take(arena, rows, wide);
+    trace->context = mha__take(arena, rows, (size_t)(o->heads * o->head_dim) * sizeof(float));
+    trace->lse = mha__take(arena, rows, (size_t)o->heads * sizeof(float));
+}
+
+void mha__attn_scratch_take(mha__arena *arena, const mha_attn_layer *layer, const mha_layer_input *in,
+                            size_t space_bytes, mha__attn_scratch *scratch)
+{
+    const mha_attn_layer_options *o = &layer->options;
+    const size_t rows = (size_t)(in->batch * in->length);
+    scratch->dqkv = mha__take(arena, rows, (size_t)qkv_width(o) * sizeof(float));
+    scratch->dcontext = mha__take(arena, rows, (size_t)(o->heads * o->head_dim) * sizeof(float));
+    scratch->space = mha__take(arena, 1, space_bytes);
+    scratch->space_bytes = space_bytes;
+}
+
+/* ---- forward ---- */
+
+mha_status mha__attn_plan_both(const mha_attn_layer *layer, const mha_layer_input *in, mha_attn_plan **plan,
+                               mha_error *err)
+{
+    mha_attn_desc desc;
+    MHA__TRY(mha__attn_layer_describe(layer, in, &desc, err));
+    desc.inputs |= MHA_ATTN_GATES;
+    desc.outputs |= MHA_ATTN_LSE | MHA_ATTN_GRADS;
+    return mha_attn_plan_create(layer->ctx, &desc, plan, err);
+}
+
+static mha_attn_args operator_args(const mha_attn_layer *layer, const mha_layer_input *in, const mha__gates *gates,
+                                   const mha__attn_trace *trace)
+{
+    static const float one = 1;
+    const mha_attn_layer_options *o = &layer->options;
+    mha_attn_args args = mha__attn_layer_args(o, in, trace->qkv, trace->context);
+    args.lse = (mha_view){trace->lse, {o->heads * in->length, in->length, 1}};
+    args.gates = gates->gate ? (mha_cview){gates->gate, {gates->stride, 1}} : (mha_cview){&one, {0}};
+    return args;
+}
+
+mha_status mha__attn_keep(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
+                          const mha__gates *gates, const float *x, const mha__attn_trace *trace,
+                          const mha__attn_scratch *scratch, float *y, mha_error *err)
+{
+    const int64_t rows = in->batch * in->length;
+    const size_t bytes = (size_t)(rows * qkv_width(&layer->options)) * sizeof(float);
+    const mha_attn_args args = operator_args(layer, in, gates, trace);
+    MHA__TRY(mha_linear_forward(layer->qkv, x, rows, trace->qkv, err));
+    if (trace->plain) memcpy(trace->plain, trace->qkv, bytes);
+    MHA__TRY(mha__attn_layer_prepare(layer, in, rows, trace->qkv, err));
+    MHA__TRY(mha_attn_forward(plan, &args, scratch->space, scratch->space_bytes, err));
+    return mha_linear_forward(layer->o, trace->context, rows, y, err);
+}
+
+/* ---- backward ---- */
+
+static mha_status operator_back(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
+                                const mha__gates *gates, const mha__attn_trace *trace, const mha__attn_scratch *scratch,
+                                mha_error *err)
+{
+    const mha_attn_layer_options *o = &layer->options;
+    const mha_attn_args args = operator_args(layer, in, gates, trace);
+    const int64_t L = in->length, D = o->head_dim, row = qkv_width(o), q_width = o->heads * D;
+    const mha_attn_grads grads = {.size = sizeof grads,
+                                  .dout = {scratch->dcontext, {L * q_width, D, q_width, 1}},
+                                  .out = {trace->context, {L * q_width, D, q_width, 1}},
+                                  .lse = {trace->lse, {o->heads * L, L, 1}},
+                                  .dq = {scratch->dqkv, {L * row, D, row, 1}},
+                                  .dk = {scratch->dqkv + q_width, {L * row, D, row, 1}},
+                                  .dv = {scratch->dqkv + q_width + o->kv_heads * D, {L * row, D, row, 1}},
+                                  .dgates = {gates->dgate, {gates->stride, 1}}};
+    return mha_attn_backward(plan, &args, &grads, scratch->space, scratch->space_bytes, err);
+}
+
+/* Norm of the heads of q or k, which begin at column `first`. */
+static mha_status norm_back(const mha_attn_layer *layer, const mha_norm *norm, const mha__slot *slot, int64_t rows,
+                            int64_t first, int64_t heads, const mha__attn_trace *trace, float *dqkv, mha_error *err)
+{
+    const int64_t row = qkv_width(&layer->options);
+    const mha__norm_back back = {.rows = rows,
+                                 .groups = heads,
+                                 .width = layer->options.head_dim,
+                                 .x = trace->plain + first,
+                                 .x_stride = row,
+                                 .dy = dqkv + first,
+                                 .y_stride = row,
+                                 .dx = dqkv + first,
+                                 .dweight = slot->dweight,
+                                 .dbias = slot->dbias};
+    return norm->weight ? mha__norm_backward(layer->ctx, norm, &back, err) : MHA_OK;
+}
+
+/* Through rotation and norms: the gradients of what the projections gave, in place. */
+static mha_status prepare_back(const mha_attn_layer *layer, const mha_layer_input *in, const mha__attn_slots *slots,
+                               const mha__attn_trace *trace, float *dqkv, mha_error *err)
+{
+    const mha_attn_layer_options *o = &layer->options;
+    const int64_t rows = in->batch * in->length, D = o->head_dim;
+    if (o->rope)
+        MHA__TRY(mha_rope_turn(layer->ctx, o->rope, in->cos, in->sin, rows, o->heads + o->kv_heads, dqkv, qkv_width(o),
+                               D, 1, err));
+    MHA__TRY(norm_back(layer, &o->q_norm, &slots->q_norm, rows, 0, o->heads, trace, dqkv, err));
+    return norm_back(layer, &o->k_norm, &slots->k_norm, rows, o->heads * D, o->kv_heads, trace, dqkv, err);
+}
+
+/* One projection, whose outputs begin at column `first`; adds to dx. */
+static mha_status project_back(const mha_attn_layer *layer, const mha__slot *slot, int64_t rows, int64_t first,
+                               int64_t out, const float *x, const float *dqkv, float *dx, mha_error *err)
+{
+    const mha__linear_grad g = {.dtype = MHA_F32,
+                                .rows = rows,
+                                .in = layer->options.hidden,
+                                .out = out,
+                                .weight = slot->weight,
+                                .transposed = slot->transposed,
+                                .x = x,
+                                .x_stride = layer->options.hidden,
+                                .dy = dqkv + first,
+                                .dy_stride = qkv_width(&layer->options),
+                                .dx = dx,
+                                .dx_stride = layer->options.hidden,
+                                .add_dx = first > 0,
+                                .dweight = slot->dweight,
+                                .dbias = slot->dbias};
+    return mha__linear_backward(layer->ctx, &g, err);
+}
+
+mha_status mha__attn_back(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
+                          const mha__gates *gates, const mha__attn_slots *slots, const float *x,
+                          const mha__attn_trace *trace, const mha__attn_scratch *scratch, const float *dy, float *dx,
+                          mha_error *err)
+{
+    const mha_attn_layer_options *o = &layer->options;
+    const int64_t rows = in->batch * in->length, q_width = o->heads * o->head_dim, kv_width = o->kv_heads * o->head_dim;
+    const mha__linear_grad out = {.dtype = MHA_F32,
+                                  .rows = rows,
+                                  .in = q_width,
+                                  .out = o->hidden,
+                                  .weight = slots->o.weight,
+                                  .transposed = slots->o.transposed,
+                                  .x = trace->context,
+                                  .x_stride = q_width,
+                                  .dy = dy,
+                                  .dy_stride = o->hidden,
+                                  .dx = scratch->dcontext,
+                                  .dx_stride = q_width,
+                                  .dweight = slots->o.dweight,
+                                  .dbias = slots->o.dbias};
+    MHA__TRY(mha__linear_backward(layer->ctx, &out, err));
+    MHA__TRY(operator_back(layer, plan, in, gates, trace, scratch, err));
+    MHA__TRY(prepare_back(layer, in, slots, trace, scratch->dqkv, err));
+    if (slots->qkv.weight) return project_back(layer, &slots->qkv, rows, 0, qkv_width(o), x, scratch->dqkv, dx, err);
+    MHA__TRY(project_back(layer, &slots->q, rows, 0, q_width, x, scratch->dqkv, dx, err));
+    MHA__TRY(project_back(layer, &slots->k, rows, q_width, kv_width, x, scratch->dqkv, dx, err));
+    return project_back(layer, &slots->v, rows, q_width + kv_width, kv_width, x, scratch->dqkv, dx, err);
+}

@@ -1,0 +1,63 @@
+/* attn_back.h - an attention layer that can be gone back through: a forward call that leaves its steps in a trace, and
+ * the way back from there. Weights are read as the checkpoint stores them, since packed ones only serve the way
+ * forward. */
+#ifndef MHA_LAYER_ATTN_BACK_H
+#define MHA_LAYER_ATTN_BACK_H
+
+#include "layer/arena.h"
+#include "layer/attn_layer.h"
+
+/* One matrix or norm: what the way back reads, and where its gradients are added. NULL = not wanted. */
+typedef struct mha__slot {
+    const float *weight; /* of a matrix, as stored; norms are read from the layer */
+    bool transposed;
+    float *dweight, *dbias;
+} mha__slot;
+
+typedef struct mha__attn_slots {
+    mha__slot q, k, v, qkv, o; /* q, k and v, or qkv */
+    mha__slot q_norm, k_norm;
+} mha__attn_slots;
+
+typedef struct mha__attn_trace {
+    float *plain;   /* [B L, (H + 2 Hkv) D] q, k, v before the norms of q and k; NULL where there are none */
+    float *qkv;     /* [B L, (H + 2 Hkv) D] as the operator read them */
+    float *context; /* [B L, H D] */
+    float *lse;     /* [B, H, L] */
+} mha__attn_trace;
+
+typedef struct mha__attn_scratch {
+    float *dqkv;     /* [B L, (H + 2 Hkv) D]; with dcontext, for the way back alone */
+    float *dcontext; /* [B L, H D] */
+    void *space;
+    size_t space_bytes;
+} mha__attn_scratch;
+
+/* Factors on each head's output, and their gradients, of one layer: [B, H] with rows `stride` apart. NULL: ones; not
+ * wanted. */
+typedef struct mha__gates {
+    const float *gate;
+    float *dgate;
+    int64_t stride;
+} mha__gates;
+
+void mha__attn_trace_take(mha__arena *arena, const mha_attn_layer *layer, const mha_layer_input *in,
+                          mha__attn_trace *trace);
+void mha__attn_scratch_take(mha__arena *arena, const mha_attn_layer *layer, const mha_layer_input *in,
+                            size_t space_bytes, mha__attn_scratch *scratch);
+
+/* A plan for both directions. Freed with mha_attn_plan_free. */
+mha_status mha__attn_plan_both(const mha_attn_layer *layer, const mha_layer_input *in, mha_attn_plan **plan,
+                               mha_error *err);
+
+/* As mha__attn_layer_run with gates of 1, to the bit. */
+mha_status mha__attn_keep(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
+                          const mha__gates *gates, const float *x, const mha__attn_trace *trace,
+                          const mha__attn_scratch *scratch, float *y, mha_error *err);
+/* x is that of the forward call. dx [B L, E] is replaced; NULL = not wanted. */
+mha_status mha__attn_back(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
+                          const mha__gates *gates, const mha__attn_slots *slots, const float *x,
+                          const mha__attn_trace *trace, const mha__attn_scratch *scratch, const float *dy, float *dx,
+                          mha_error *err);
+
+#endif

@@ -1,0 +1,51 @@
+/* block_back.h - a block that can be gone back through. */
+#ifndef MHA_LAYER_BLOCK_BACK_H
+#define MHA_LAYER_BLOCK_BACK_H
+
+#include "layer/attn_back.h"
+#include "layer/block.h"
+
+typedef struct mha__block_slots {
+    mha__attn_slots attn;
+    mha__slot norm[MHA__BLOCK_NORMS];
+    mha__slot up, gate, down;
+} mha__block_slots;
+
+/* Rows are [B L]. A norm's input is what it read, with the residual in it. */
+typedef struct mha__block_trace {
+    float *x;           /* [rows, E] what went in */
+    float *middle;      /* [rows, E] post-norm: input of attn_norm. pre-norm: of mlp_norm */
+    float *attn_branch; /* [rows, E] input of attn_out_norm; NULL without */
+    float *mlp_branch;  /* [rows, E] input of mlp_out_norm, or, post-norm, of mlp_norm; else NULL */
+    float *up, *gate;   /* [rows, I] before the activation; gate NULL without */
+    mha__attn_trace attn;
+} mha__block_trace;
+
+typedef struct mha__block_scratch {
+    float *branch, *normed;      /* [rows, E] */
+    float *outer;                /* [rows, E] of outer norms; NULL without */
+    float *wide, *other, *dwide; /* [chunk, I] */
+    mha__attn_scratch attn;
+} mha__block_scratch;
+
+/* One call: what is the same in both directions. */
+typedef struct mha__block_call {
+    const mha_block *block;
+    const mha_attn_plan *plan; /* mha__attn_plan_both */
+    const mha_layer_input *in;
+    mha__gates gates;
+    mha__block_trace trace;
+    mha__block_scratch scratch;
+} mha__block_call;
+
+void mha__block_trace_take(mha__arena *arena, const mha_block *block, const mha_layer_input *in,
+                           mha__block_trace *trace);
+void mha__block_scratch_take(mha__arena *arena, const mha_block *block, const mha_layer_input *in, size_t space_bytes,
+                             mha__block_scratch *scratch);
+
+/* Changes x [rows, E] as mha__block_run does, to the bit, and fills the trace. */
+mha_status mha__block_keep(const mha__block_call *call, float *x, mha_error *err);
+/* dx [rows, E]: the gradient of what came out becomes that of what went in. */
+mha_status mha__block_back(const mha__block_call *call, const mha__block_slots *slots, float *dx, mha_error *err);
+
+#endif

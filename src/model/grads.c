@@ -1,0 +1,127 @@
+/* grads.c - the list of gradients: one for each tensor that the model uses, under its name in the checkpoint. */
+#include "model/grads.h"
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/options.h"
+#include <string.h>
+
+/* ---- which parameters there are ---- */
+
+static int64_t *numbers_of(const mha_model_grads *g, mha__role role, int64_t layer)
+{
+    return g->slots + ((layer + 1) * MHA__ROLES + role) * 2;
+}
+
+/* Parts that stand in the file, but not in this model: heads of logits that are not built, or tied. */
+static bool is_used(const mha_model *m, mha__role role)
+{
+    if (role == MHA__LM_HEAD) return m->lm_head && !m->config.tied;
+    if (role == MHA__LM_DENSE || role == MHA__LM_NORM || role == MHA__LM_BIAS) return m->lm_head != NULL;
+    return true;
+}
+
+static void add_tensor(mha_model_grads *g, const mha_tensor *tensor, int64_t *number)
+{
+    *number = -1;
+    if (!tensor) return;
+    if (g->list) {
+        mha_named_tensor *entry = &g->list[g->count];
+        *entry = (mha_named_tensor){.name = tensor->name, .dtype = MHA_F32, .rank = tensor->rank};
+        memcpy(entry->shape, tensor->shape, (size_t)tensor->rank * sizeof *entry->shape);
+        entry->data = (char *)g->gradients + g->bytes;
+    }
+    *number = g->count++;
+    g->bytes += (size_t)tensor->elements * sizeof *g->gradients;
+}
+
+/* Counts parameters and bytes, and fills the list where there is one. */
+static void walk(mha_model_grads *g)
+{
+    const mha_model *m = g->model;
+    g->count = 0;
+    g->bytes = 0;
+    for (int64_t layer = -1; layer < m->config.layers; layer++)
+        for (int role = 0; role < MHA__ROLES; role++) {
+            int64_t *number = numbers_of(g, (mha__role)role, layer);
+            const bool here = (role >= MHA__FIRST_OF_LAYER) == (layer >= 0) && is_used(m, (mha__role)role);
+            for (int bias = 0; bias < 2; bias++)
+                add_tensor(g, here ? mha__weights_tensor(&m->outer, (mha__role)role, layer, bias != 0) : NULL,
+                           &number[bias]);
+        }
+}
+
+mha__slot mha__grads_slot(const mha_model_grads *g, mha__role role, int64_t layer)
+{
+    const int64_t *number = numbers_of(g, role, layer);
+    mha__slot slot = {.transposed = g->model->config.family->parts[role].kind == MHA__PART_CONV1D};
+    if (g->list && number[0] >= 0) slot.dweight = g->list[number[0]].data;
+    if (g->list && number[1] >= 0) slot.dbias = g->list[number[1]].data;
+    return slot;
+}
+
+/* ---- object ---- */
+
+static mha_status create_list(mha_model_grads *g, bool parameters, mha_error *err)
+{
+    const size_t slots = (size_t)(g->model->config.layers + 1) * MHA__ROLES * 2;
+    g->slots = mha__calloc(g->ctx, slots, sizeof *g->slots);
+    if (!g->slots) return mha__no_memory(err, slots * sizeof *g->slots, "the list of gradients");
+    walk(g);
+    if (!parameters) {
+        g->count = 0;
+        return MHA_OK;
+    }
+    g->gradients = mha__calloc(g->ctx, 1, g->bytes);
+    if (!g->gradients) return mha__no_memory(err, g->bytes, "the gradients of a model");
+    g->list = mha__calloc(g->ctx, (size_t)g->count, sizeof *g->list);
+    if (!g->list) return mha__no_memory(err, (size_t)g->count * sizeof *g->list, "the list of gradients");
+    walk(g);
+    return MHA_OK;
+}
+
+mha_status mha_model_grads_create(const mha_model *model, const mha_model_grads_options *options, mha_model_grads **out,
+                                  mha_error *err)
+{
+    mha_model_grads_options o;
+    if (!model || !out)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_grads_create: %s is NULL", model ? "out" : "model");
+    *out = NULL;
+    MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_model_grads_options", err));
+    if (!model->packed) return mha__fail(err, MHA_ERR_ARG, "the model was opened without weights (no_weights)");
+    if (model->outer.packed != MHA_F32)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "gradients of a model that was opened in %s; only f32 is built",
+                         mha_dtype_name(model->outer.packed));
+    mha_model_grads *g = mha__calloc(model->ctx, 1, sizeof *g);
+    if (!g) return mha__no_memory(err, sizeof *g, "the gradients of a model");
+    g->ctx = model->ctx;
+    g->model = model;
+    g->recompute = o.recompute != 0;
+    const mha_status status = create_list(g, !o.no_parameters, err);
+    if (status == MHA_OK)
+        *out = g;
+    else
+        mha_model_grads_free(g);
+    return status;
+}
+
+void mha_model_grads_free(mha_model_grads *grads)
+{
+    if (!grads) return;
+    mha_attn_plan_free(grads->plan);
+    mha__free(grads->ctx, grads->memory);
+    mha__free(grads->ctx, grads->gradients);
+    mha__free(grads->ctx, grads->list);
+    mha__free(grads->ctx, grads->slots);
+    mha__free(grads->ctx, grads);
+}
+
+const mha_named_tensor *mha_model_grads_list(const mha_model_grads *grads, int64_t *count)
+{
+    if (count) *count = grads->count;
+    return grads->list;
+}
+
+void mha_model_grads_zero(mha_model_grads *grads)
+{
+    if (grads->gradients) memset(grads->gradients, 0, grads->bytes);
+}

@@ -1,0 +1,70 @@
+/* grads.h - inside of mha_model_grads: a list of gradients, and one pass that can be gone back through. */
+#ifndef MHA_MODEL_GRADS_INSIDE_H
+#define MHA_MODEL_GRADS_INSIDE_H
+
+#include "layer/block_back.h"
+#include "mha/model_grads.h"
+#include "model/batch.h"
+#include <stdbool.h>
+
+/* Arrays of one forward call and of the way back; rows are [B L]. */
+typedef struct mha__kept {
+    float *sum;              /* [rows, E] embeddings before their norm; NULL without one */
+    float *x, *last;         /* [rows, E] what the last layer gave; what follows from it (x itself without a norm) */
+    mha__block_trace *trace; /* [layers]; with recompute all in the same place, but for x */
+    mha__block_scratch scratch;
+    float *dx;    /* [rows, E] */
+    float *again; /* [rows, E] with recompute */
+} mha__kept;
+
+struct mha_model_grads {
+    mha_ctx *ctx;
+    const mha_model *model;
+    bool recompute;
+
+    mha_named_tensor *list; /* [count] */
+    int64_t count;
+    /* [layers + 1, MHA__ROLES, 2] numbers in the list of weight and bias, or -1; first those of what is no layer */
+    int64_t *slots;
+    float *gradients;
+    size_t bytes; /* of gradients */
+
+    bool ready; /* a forward call came to its end */
+    mha__batch batch;
+    const float *gates;
+    mha__kept kept;
+    void *memory; /* of batch and kept */
+    size_t memory_bytes;
+    mha_attn_plan *plan; /* of the layer `planned` and all that are alike */
+    const mha_attn_layer *planned;
+};
+
+/* Where the gradients of a role go; `layer` -1 for parts that exist once. NULL fields if there is none. */
+mha__slot mha__grads_slot(const mha_model_grads *g, mha__role role, int64_t layer);
+
+/* The call of one layer: plan, trace and gates. `dgates` [layers, B, H] or NULL. */
+mha_status mha__grads_call(mha_model_grads *g, int64_t layer, float *dgates, mha__block_call *call, mha_error *err);
+
+/* From the gradient of what the final norm gave, in kept.dx, to the embeddings. */
+mha_status mha__grads_down(mha_model_grads *g, float *dgates, float *dembeddings, mha_error *err);
+
+/* True if the token of a row is real. */
+bool mha__grads_real(const mha_model_grads *g, int64_t row);
+
+/* ---- the head of logits, for `count` chosen rows (grads_head.c) ---- */
+
+/* Labels and a scale, or the gradient of all logits. */
+typedef struct mha__head_job {
+    const int64_t *rows;   /* [count] */
+    const int32_t *labels; /* [count], with: */
+    double scale;
+    const float *dlogits; /* [B, L, vocab]; else */
+    int64_t count;
+} mha__head_job;
+
+/* Adds to kept.dx at these rows, and the loss to *loss. */
+mha_status mha__grads_head(mha_model_grads *g, const mha__head_job *job, double *loss, mha_error *err);
+/* The same for the pooler: dpooled [B, E]. */
+mha_status mha__grads_pooler(mha_model_grads *g, const float *dpooled, mha_error *err);
+
+#endif

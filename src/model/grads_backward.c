@@ -1,0 +1,158 @@
+/* grads_backward.c - from the gradient of the last states down to the embeddings. Each layer's weights are read where
+ * the file is mapped, or, where they are no float32 there, converted for as long as the layer is worked on. */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/options.h"
+#include "model/grads.h"
+#include "model/head.h"
+#include <math.h>
+#include <string.h>
+
+/* ---- one layer ---- */
+
+typedef struct place {
+    mha__role role;
+    mha__slot *slot;
+    bool dense; /* its weight is read */
+} place;
+
+static mha_status find_slots(const mha_model_grads *g, int64_t layer, mha__weights *weights, mha__block_slots *s,
+                             mha_error *err)
+{
+    const place places[] = {{MHA__QUERY, &s->attn.q, true},
+                            {MHA__KEY, &s->attn.k, true},
+                            {MHA__VALUE, &s->attn.v, true},
+                            {MHA__QKV, &s->attn.qkv, true},
+                            {MHA__ATTN_OUT, &s->attn.o, true},
+                            {MHA__QUERY_NORM, &s->attn.q_norm, false},
+                            {MHA__KEY_NORM, &s->attn.k_norm, false},
+                            {MHA__ATTN_NORM, &s->norm[MHA__BLOCK_ATTN_NORM], false},
+                            {MHA__ATTN_OUT_NORM, &s->norm[MHA__BLOCK_ATTN_OUT_NORM], false},
+                            {MHA__MLP_NORM, &s->norm[MHA__BLOCK_MLP_NORM], false},
+                            {MHA__MLP_OUT_NORM, &s->norm[MHA__BLOCK_MLP_OUT_NORM], false},
+                            {MHA__UP, &s->up, true},
+                            {MHA__GATE, &s->gate, true},
+                            {MHA__DOWN, &s->down, true}};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        *places[i].slot = mha__grads_slot(g, places[i].role, layer);
+        if (places[i].dense) MHA__TRY(mha__weights_again(weights, places[i].role, layer, &places[i].slot->weight, err));
+    }
+    return MHA_OK;
+}
+
+static mha_status layer_back(mha_model_grads *g, int64_t layer, float *dgates, mha_error *err)
+{
+    mha__block_call call;
+    mha__block_slots slots = {0};
+    mha__weights weights = g->model->outer; /* its own converted tensors */
+    const size_t bytes = (size_t)(g->batch.in.batch * g->batch.in.length * g->model->config.hidden) * sizeof(float);
+    weights.converted_count = 0;
+    MHA__TRY(mha__grads_call(g, layer, dgates, &call, err));
+    mha_status status = MHA_OK;
+    if (g->recompute) {
+        memcpy(g->kept.again, call.trace.x, bytes);
+        status = mha__block_keep(&call, g->kept.again, err);
+    }
+    if (status == MHA_OK) status = find_slots(g, layer, &weights, &slots, err);
+    if (status == MHA_OK) status = mha__block_back(&call, &slots, g->kept.dx, err);
+    mha__weights_release(&weights);
+    return status;
+}
+
+/* ---- the ends ---- */
+
+bool mha__grads_real(const mha_model_grads *g, int64_t row)
+{
+    return !g->batch.in.mask || g->batch.in.mask[row];
+}
+
+static mha_status outer_norm_back(const mha_model_grads *g, mha__role role, const mha_norm *norm, const float *x,
+                                  mha_error *err)
+{
+    const mha__slot slot = mha__grads_slot(g, role, -1);
+    const mha_norm_gradient gradient = {.size = sizeof gradient,
+                                        .rows = g->batch.in.batch * g->batch.in.length,
+                                        .width = g->model->config.hidden,
+                                        .x = x,
+                                        .dy = g->kept.dx,
+                                        .dx = g->kept.dx,
+                                        .dweight = slot.dweight,
+                                        .dbias = slot.dbias};
+    return mha_norm_backward(g->ctx, norm, &gradient, err);
+}
+
+static mha_status embed_back(const mha_model_grads *g, float *dembeddings, mha_error *err)
+{
+    const mha_model *m = g->model;
+    const mha__batch *b = &g->batch;
+    const mha__config *c = &m->config;
+    const int64_t rows = b->in.batch * b->in.length, width = c->hidden;
+    float *dx = g->kept.dx, *const words = mha__grads_slot(g, MHA__WORDS, -1).dweight;
+    float *const types = mha__grads_slot(g, MHA__TYPES, -1).dweight;
+    float *const positions = mha__grads_slot(g, MHA__POSITIONS, -1).dweight;
+    const float scale = sqrtf((float)width);
+    if (g->kept.sum) MHA__TRY(outer_norm_back(g, MHA__EMBED_NORM, &m->embed_norm, g->kept.sum, err));
+    for (int64_t i = 0; c->family->embed_scaled && i < rows * width; i++)
+        dx[i] *= scale;
+    if (dembeddings) memcpy(dembeddings, dx, (size_t)(rows * width) * sizeof *dx);
+    if (words) MHA__TRY(mha_embedding_backward("token id", words, c->vocab, width, b->in.ids, rows, dx, err));
+    if (types)
+        MHA__TRY(mha_embedding_backward("token type", types, c->type_vocab, width,
+                                        b->in.type_ids ? b->in.type_ids : b->zeros, rows, dx, err));
+    if (positions)
+        MHA__TRY(mha_embedding_backward("position", positions, c->max_positions, width, b->positions, rows, dx, err));
+    return MHA_OK;
+}
+
+mha_status mha__grads_down(mha_model_grads *g, float *dgates, float *dembeddings, mha_error *err)
+{
+    const mha_model *m = g->model;
+    const mha__config *c = &m->config;
+    if (dgates) memset(dgates, 0, (size_t)(c->layers * g->batch.sequences * c->heads) * sizeof *dgates);
+    if (m->final_norm.weight) MHA__TRY(outer_norm_back(g, MHA__FINAL_NORM, &m->final_norm, g->kept.x, err));
+    for (int64_t layer = c->layers - 1; layer >= 0; layer--)
+        MHA__TRY(layer_back(g, layer, dgates, err));
+    return embed_back(g, dembeddings, err);
+}
+
+/* ---- a gradient of the caller's ---- */
+
+/* kept.dx = the gradient of the last states, or zeros; rows of masked tokens are zeros in any case. */
+static void start(mha_model_grads *g, const float *last_hidden)
+{
+    const int64_t rows = g->batch.in.batch * g->batch.in.length, width = g->model->config.hidden;
+    for (int64_t r = 0; r < rows; r++) {
+        float *row = g->kept.dx + r * width;
+        if (last_hidden && mha__grads_real(g, r))
+            memcpy(row, last_hidden + r * width, (size_t)width * sizeof *row);
+        else
+            memset(row, 0, (size_t)width * sizeof *row);
+    }
+}
+
+static mha_status logits_back(mha_model_grads *g, const float *dlogits, mha_error *err)
+{
+    const int64_t rows = g->batch.in.batch * g->batch.in.length;
+    const size_t bytes = (size_t)rows * sizeof(int64_t);
+    int64_t *chosen = mha__alloc(g->ctx, bytes);
+    mha__head_job job = {.rows = chosen, .dlogits = dlogits};
+    if (!chosen) return mha__no_memory(err, bytes, "the rows of logits");
+    for (int64_t r = 0; r < rows; r++)
+        if (mha__grads_real(g, r)) chosen[job.count++] = r;
+    const mha_status status = mha__grads_head(g, &job, NULL, err);
+    mha__free(g->ctx, chosen);
+    return status;
+}
+
+mha_status mha_model_grads_backward(mha_model_grads *g, const mha_model_gradient *gradient, mha_error *err)
+{
+    mha_model_gradient given;
+    if (!g || !g->ready)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_grads_backward: %s", g ? "no forward call" : "grads is NULL");
+    MHA__TRY(mha__options_read(&given, sizeof given, gradient, "mha_model_gradient", err));
+    MHA__TRY(mha__head_check(g->model, given.pooled != NULL, given.logits != NULL, err));
+    start(g, given.last_hidden);
+    if (given.pooled) MHA__TRY(mha__grads_pooler(g, given.pooled, err));
+    if (given.logits) MHA__TRY(logits_back(g, given.logits, err));
+    return mha__grads_down(g, given.gates, given.embeddings, err);
+}
