@@ -6,7 +6,7 @@
 
 #include "mha/mha.h"
 
-/* The page around its data, made at build time from cli/report/ (cmake/embed_report.cmake). */
+/* The page around its data, made at build time from cli/report/ (cmake/embed_page.cmake). */
 extern const unsigned char report_page_before[], report_page_after[]; /* terminated */
 
 typedef struct report {

@@ -1,5 +1,6 @@
-# Builds OUT, a C file with the report page around its data: cmake -DFROM=cli/report -DOUT=FILE -P embed_report.cmake
-# The page's style and script are named by hash in its Content-Security-Policy, so that nothing else may run in it.
+# Builds OUT, a C file with the page of cli/NAME around its data: cmake -DFROM=cli/NAME -DNAME=NAME -DOUT=FILE -P embed_page.cmake
+# makes NAME_page_before and NAME_page_after, which NAME_page.h declares. The page's style, and its script if it has one, are named
+# by hash in its Content-Security-Policy, so that nothing else may run in it.
 
 # Base64 of a hexadecimal string: three hex digits are two base64 digits.
 function(hex_to_base64 hex out)
@@ -36,18 +37,20 @@ endfunction()
 
 file(READ "${FROM}/page.html" page)
 file(READ "${FROM}/style.css" style)
-file(READ "${FROM}/app.js" script)
 source_hash("${style}" style_hash)
-source_hash("${script}" script_hash)
 string(REPLACE "@STYLE_HASH@" "${style_hash}" page "${page}")
-string(REPLACE "@SCRIPT_HASH@" "${script_hash}" page "${page}")
 string(REPLACE "@STYLE@" "${style}" page "${page}")
-string(REPLACE "@SCRIPT@" "${script}" page "${page}")
+if(EXISTS "${FROM}/app.js")
+  file(READ "${FROM}/app.js" script)
+  source_hash("${script}" script_hash)
+  string(REPLACE "@SCRIPT_HASH@" "${script_hash}" page "${page}")
+  string(REPLACE "@SCRIPT@" "${script}" page "${page}")
+endif()
 string(FIND "${page}" "@DATA@" at)
 string(SUBSTRING "${page}" 0 ${at} before)
 math(EXPR at "${at} + 6")
 string(SUBSTRING "${page}" ${at} -1 after)
 
-file(WRITE "${OUT}" "/* Made from cli/report/ by cmake/embed_report.cmake. */\n#include \"report_page.h\"\n")
-append_array("${OUT}" report_page_before "${before}")
-append_array("${OUT}" report_page_after "${after}")
+file(WRITE "${OUT}" "/* Made from cli/${NAME}/ by cmake/embed_page.cmake. */\n#include \"${NAME}_page.h\"\n")
+append_array("${OUT}" ${NAME}_page_before "${before}")
+append_array("${OUT}" ${NAME}_page_after "${after}")
