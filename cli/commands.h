@@ -17,6 +17,7 @@
     X(report)              \
     X(draw)                \
     X(plan)                \
+    X(tour)                \
     X(verify)              \
     X(bench)               \
     X(completion)

@@ -1,0 +1,157 @@
+/* cmd_tour.c - `mha tour`: the walk-throughs of attention, step by step, computed as they are shown. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "output.h"
+#include "session.h"
+#include "tour_page.h"
+#include "tour_print.h"
+#include "tours.h"
+#include "wrap.h"
+
+static struct {
+    const char *html;
+    int force;
+} given;
+
+static const struct poptOption options[] = {
+    {"html", 0, POPT_ARG_STRING, &given.html, 0, "write the steps as a page to FILE", "FILE"},
+    {"force", 0, POPT_ARG_NONE, &given.force, 0, "replace FILE if it exists", NULL},
+    POPT_TABLEEND};
+
+enum {
+#define TOUR__X(name, walk, summary) COUNT_##walk,
+    TOUR_MAP(TOUR__X)
+#undef TOUR__X
+        TOURS
+};
+
+/* ---- showing ---- */
+
+static int put_json(cli_session *s, tour *const *tours, int count)
+{
+    json_t *all = json_array();
+    for (int n = 0; n < count; n++)
+        if (json_array_append_new(all, tour_to_json(tours[n])) != 0) {
+            json_decref(all);
+            return cli_error(s, CLI_FAILED, "out of memory for the JSON result");
+        }
+    return cli_put_json(s, json_pack("{s:o}", "tours", all), false);
+}
+
+static int write_page(cli_session *s, tour *const *tours, int count)
+{
+    char *page = NULL;
+    size_t bytes = 0;
+    FILE *memory = open_memstream(&page, &bytes);
+    if (memory) tour_put_page(memory, tours, count);
+    const bool whole = memory && !ferror(memory);
+    const bool closed = memory && fclose(memory) == 0;
+    int code = whole && closed ? cli_write_file(s, page, bytes) : cli_error(s, CLI_FAILED, "no memory for the page");
+    if (code == CLI_DONE) cli_say(s, "%s: %.1f KB; open it in a browser", cli_shown(given.html), (double)bytes / 1e3);
+    free(page);
+    return code;
+}
+
+static int show(cli_session *s, tour *const *tours, int count)
+{
+    int code = given.html ? write_page(s, tours, count) : CLI_DONE;
+    if (code == CLI_DONE && s->options.json) return put_json(s, tours, count);
+    for (int n = 0; code == CLI_DONE && !given.html && n < count; n++) {
+        if (n > 0) fputs("\n\n", s->out);
+        tour_put_text(s, tours[n]);
+    }
+    return code;
+}
+
+/* ---- which ---- */
+
+static int list(cli_session *s)
+{
+    enum { SUMMARY = 20 };
+    if (s->options.json) {
+        json_t *all = json_array();
+        for (const tour_entry *e = tour_entries; e->name; e++)
+            json_array_append_new(all, json_pack("{s:s, s:s}", "name", e->name, "summary", e->summary));
+        return cli_put_json(s, json_pack("{s:o}", "tours", all), true);
+    }
+    for (const tour_entry *e = tour_entries; e->name; e++) {
+        fprintf(s->out, "%s%-*s%s", cli_bold(s), SUMMARY, e->name, cli_plain(s));
+        cli_put_prose(s, SUMMARY, SUMMARY, "%s", e->summary);
+    }
+    fputc('\n', s->out);
+    cli_put_prose(s, 0, 0, "mha tour NAME shows one, mha tour all shows all; --html FILE makes a page of it.");
+    return CLI_DONE;
+}
+
+static int unknown(const cli_session *s, const char *name)
+{
+    char names[512] = "";
+    size_t used = 0;
+    for (const tour_entry *e = tour_entries; e->name && used < sizeof names; e++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s, ", e->name);
+    return cli_usage(s, "there is no tour \"%s\": want %sor all", cli_shown(name), names);
+}
+
+/* Makes those that are wanted, in the order of the table. */
+static int make(cli_session *s, const char *name, tour *tours[TOURS], int *count)
+{
+    const bool all = strcmp(name, "all") == 0;
+    for (const tour_entry *e = tour_entries; e->name; e++) {
+        if (!all && strcmp(name, e->name) != 0) continue;
+        if (cli_signal()) return 128 + cli_signal();
+        tour *t = tours[*count] = tour_make(s->ctx, e);
+        if (!t) return cli_error(s, CLI_FAILED, "out of memory for a tour");
+        *count += 1;
+        if (t->error.status != MHA_OK) return cli_fail(s, &t->error);
+    }
+    return *count > 0 ? CLI_DONE : unknown(s, name);
+}
+
+static int run(cli_session *s)
+{
+    tour *tours[TOURS] = {NULL};
+    int count = 0;
+    s->options.out = given.html;
+    s->options.force = given.force;
+    if (s->arg_count > 1) return cli_usage(s, "\"%s\": want one name, or all", cli_shown(s->args[1]));
+    if (s->arg_count == 0 && given.html) return cli_usage(s, "say what the page shall show: a name, or all");
+    if (given.force && !given.html) return cli_usage(s, "--force goes with --html");
+    if (s->arg_count == 0) return list(s);
+    int code = given.html ? cli_check_out(s) : CLI_DONE;
+    if (code == CLI_DONE) code = make(s, s->args[0], tours, &count);
+    if (code == CLI_DONE) code = show(s, tours, count);
+    for (int n = 0; n < count; n++)
+        tour_free(tours[n]);
+    return code;
+}
+
+static void print_tours(FILE *out, int columns)
+{
+    enum { MARGIN = 20 };
+    fputs("\nNames:\n", out);
+    for (const tour_entry *e = tour_entries; e->name; e++) {
+        fprintf(out, "  %-*s", MARGIN - 2, e->name);
+        cli_put_wrapped(out, columns, MARGIN, MARGIN, e->summary);
+    }
+}
+
+const cli_command cli_tour = {
+    .name = "tour",
+    .summary = "attention step by step: what happens, the shapes, the numbers",
+    .usage = "[NAME|all]",
+    .details =
+        "Without a name it lists the tours. Each step says what happens and what in the C interface does it (after "
+        "->), "
+        "and shows its tensors as PyTorch prints them; everything is drawn from seeds as PyTorch draws it, so that the "
+        "digits are those of the published walk-throughs.\n"
+        "--html writes one page that needs nothing but itself: the same steps, with maps of the tensors.\n"
+        "--json prints {tours: [{name, summary, steps: [{title, text, call, tensors: [{name, shape, values}], counts: "
+        "[{name, parameters, flops}]}]}]}: values in row-major order, null for what is infinite or not a number; flops "
+        "of one forward call; without a name no steps.",
+    .lists = print_tours,
+    .shared = CLI_JSON,
+    .options = options,
+    .run = run,
+};

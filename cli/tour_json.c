@@ -1,0 +1,35 @@
+/* tour_json.c - a tour as JSON: every number that the steps show, with nine digits, so that float32 comes back as it
+ * was. */
+#include "output.h"
+#include "tour_print.h"
+
+static json_t *tensor_json(const tour_tensor *tensor)
+{
+    json_t *shape = json_array(), *values = json_array();
+    for (int n = 0; n < tensor->rank; n++)
+        json_array_append_new(shape, json_integer(tensor->shape[n]));
+    for (int64_t n = 0; n < tensor->count; n++)
+        json_array_append_new(values, cli_real((double)tensor->values[n]));
+    return json_pack("{s:s, s:o, s:o}", "name", tensor->name, "shape", shape, "values", values);
+}
+
+static json_t *step_json(const tour_step *step)
+{
+    json_t *tensors = json_array(), *counts = json_array();
+    for (int n = 0; n < step->tensor_count; n++)
+        json_array_append_new(tensors, tensor_json(&step->tensors[n]));
+    for (int n = 0; n < step->count_count; n++)
+        json_array_append_new(counts, json_pack("{s:s, s:I, s:I}", "name", step->counts[n].name, "parameters",
+                                                (json_int_t)step->counts[n].parameters, "flops",
+                                                (json_int_t)step->counts[n].flops));
+    return json_pack("{s:s, s:s, s:s?, s:o, s:o}", "title", step->title, "text", step->text, "call", step->call,
+                     "tensors", tensors, "counts", counts);
+}
+
+json_t *tour_to_json(const tour *t)
+{
+    json_t *steps = json_array();
+    for (int n = 0; n < t->step_count; n++)
+        json_array_append_new(steps, step_json(&t->steps[n]));
+    return json_pack("{s:s, s:s, s:o}", "name", t->name, "summary", t->summary, "steps", steps);
+}

@@ -1,0 +1,136 @@
+#!/bin/sh
+# test_cli_tour.sh - `mha tour`: every digit of the published walk-throughs, the shapes, the counts, JSON, the page, wrong use.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+
+# ---- the list ----
+expect 0 "$MHA" tour
+sed -n 's/^\([a-z][a-z-]*\)   *[^ ].*/\1/p' out >names
+[ "$(wc -l <names)" = 14 ] || fail "the list has $(wc -l <names) tours, not 14"
+expect 0 "$MHA" tour --json
+at tours.# 14
+at tours.0.name self-attention
+expect 0 "$MHA" tour --help
+while read -r name; do has out "  $name "; done <names
+
+# ---- digits: "TOUR TENSOR: NUMBERS" of all that is printed ----
+# A tensor stands below a line with its name and shape.
+# shellcheck disable=SC2016 # awk's own
+numbers='
+/^tensor\(/ { split(before, word, " "); printf "%s %s:", tour, word[1]; on = 1; sub(/^tensor/, "") }
+on { end = /\)$/; gsub(/[][(),]|\.\.\./, " "); for (n = 1; n <= split($0, x, " "); n++) printf " %s", x[n] }
+on && end { print ""; on = 0 }
+{ before = $0 }'
+while read -r name; do
+    expect 0 "$MHA" tour "$name"
+    awk -v tour="$name" "$numbers" out >>printed
+done <names
+# Published digits are equal; one with an exponent may differ by one in the last digit, as one of them does. The others were recorded
+# with their tolerance, which is what matters where large numbers leave a small sum.
+# shellcheck disable=SC2016
+compare='
+function differs(a, b, page,  x, y) {
+    if (a == b) return 0
+    if (a !~ /[0-9]/ || b !~ /[0-9]/) return 1
+    if (!page) return (a - b) ^ 2 > (1e-5 + 1e-4 * (b < 0 ? -b : b)) ^ 2
+    split(a, x, "e"); split(b, y, "e")
+    return x[2] == "" || x[2] != y[2] || (x[1] - y[1]) ^ 2 > 1.1e-8
+}
+/^#/ { next }
+NR == FNR { key = $1 " " $2; have[key] = $0; next }
+{
+    page = $3 == "page:"
+    key = $1 " " $2 ":"
+    count = split(have[key], got, " ")
+    if (count != NF - 1) { print key " has " count - 2 " numbers, not " NF - 3; next }
+    for (n = 4; n <= NF; n++) if (differs(got[n - 1], $n, page)) print key " number " n - 4 " is " got[n - 1] ", not " $n
+    compared += NF - 3
+}
+END { print compared > "compared" }'
+awk "$compare" printed "$data/tour.txt" >wrong
+[ ! -s wrong ] || fail "digits: $(cat wrong)"
+[ "$(cat compared)" -gt 3000 ] || fail "only $(cat compared) numbers compared"
+grep -c ' page: ' "$data/tour.txt" >pages
+[ "$(cat pages)" = 31 ] || fail "$(cat pages) published tensors, not 31"
+# The comparison can fail.
+sed 's/17\.4476/17.4477/' printed >changed
+awk "$compare" changed "$data/tour.txt" | grep -q 'self-attention scores: number 6 is 17.4477' || fail 'a wrong digit passes'
+
+# ---- shapes, functions, text, counts ----
+expect 0 "$MHA" tour weight-split
+has out 'q_heads [2, 2, 6, 2]'
+has out 'weights [2, 2, 6, 6]'
+has out '   -> mha_linear_create, mha_linear_forward'
+has out 'one matrix, split                  56         2400   1.56 and 1.19 times' # 3 x 12 + 16 + 4 parameters
+expect 0 "$MHA" tour causal-attention
+has out '4 of 5 rows keep'
+expect 0 "$MHA" tour llama-attention
+has out 'It has the bits of row 5'
+expect 0 "$MHA" tour variants
+has out 'plain                         2362368    654311424' # 4 x (768^2 + 768); 4 x 2 x 128 x 768^2 + 4 x 128^2 x 768
+has out 'multi-query                   1279616'             # 2 x (768^2 + 768) + 2 x (768 x 64 + 64)
+expect 0 "$MHA" tour all
+while read -r name; do has out "$name: "; done <names
+for columns in 40 80 120; do
+    expect 0 env COLUMNS=$columns "$MHA" tour all
+    wide=$(awk -v n="$columns" 'length > n' out)
+    [ -z "$wide" ] || fail "wider than $columns columns: $wide"
+done
+
+# ---- JSON ----
+expect 0 "$MHA" tour self-attention --json
+at tours.# 1
+at tours.0.steps.# 9
+at tours.0.steps.3.title Scores
+at tours.0.steps.3.tensors.0.name scores
+at tours.0.steps.3.tensors.0.shape.1 5
+at tours.0.steps.3.tensors.0.values.# 25
+awk -v x="$("$JSON_AT" tours.0.steps.3.tensors.0.values.6 <out)" 'BEGIN { exit !(x > 17.44755 && x < 17.44765) }' ||
+    fail 'the score of row 1, column 1 is not 17.4476'
+at tours.0.steps.5.tensors.0.values.# 400
+at tours.0.steps.8.counts.0.parameters 48
+expect 0 "$MHA" tour causal-attention --json
+at tours.0.steps.1.tensors.1.values.0 0.0
+at tours.0.steps.1.tensors.1.values.1 null # -inf
+expect 0 "$MHA" tour all --json
+at tours.# 14
+
+# ---- the page ----
+expect 0 "$MHA" tour all --html page.html
+[ ! -s out ] || fail 'a page and text too'
+has err 'page.html'
+has_not page.html '<script'
+if grep -oE '(src|href)="[^#][^"]*"|url\([^)]*\)|https?:[^" <]*|@import' page.html >links; then fail "links to the outside: $(cat links)"; fi
+while read -r name; do
+    has page.html "<section id=\"$name\">"
+    has page.html "href=\"#$name\""
+done <names
+has page.html '<polyline points="36.0,'
+has page.html '17.4476'
+[ "$(grep -o '<svg' page.html | wc -l)" -gt 150 ] || fail 'few pictures'
+expect 0 "$MHA" tour causal-attention --html one.html --json
+at tours.0.name causal-attention
+[ "$(grep -o '<rect[^>]*class="none"' one.html | wc -l)" = 24 ] || fail 'the page does not show 10 + 10 + 4 numbers as unseen'
+refused 2 "$MHA" tour reshape --html one.html
+has err 'one.html: it exists'
+expect 0 "$MHA" tour reshape --html one.html --force -q
+[ ! -s err ] || fail '-q was not quiet'
+has one.html '<rect class="head1"'
+
+# ---- wrong use ----
+refused 2 "$MHA" tour one-head
+has err 'there is no tour "one-head"'
+has err 'self-attention, causal-attention'
+refused 2 "$MHA" tour reshape dropout
+has err '"dropout": want one name'
+refused 2 "$MHA" tour --html x.html
+[ ! -e x.html ] || fail 'a page of nothing'
+refused 2 "$MHA" tour reshape --force
+refused 1 "$MHA" tour reshape --html missing/x.html
+has err 'missing/x.html'
+refused 1 "$MHA" tour reshape --html /dev/full --force
+has err '/dev/full'
+refused 2 "$MHA" tour "$(printf 'a\033[2Jb')"
+harmless err
+finish
