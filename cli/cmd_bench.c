@@ -108,6 +108,8 @@ static int run(cli_session *s)
     return code;
 }
 
+static const char *const words[] = {"attention", NULL};
+
 const cli_command cli_bench = {
     .name = "bench",
     .summary = "measure the attention operator against the limits of this machine",
@@ -117,6 +119,7 @@ const cli_command cli_bench = {
         "decode-batch, decode-long, training, training-causal (forward and backward). Their shapes are in the result. "
         "The last column is the share of the machine's own "
         "limit, measured beside each row: multiply-adds, or for one query the reading of K and V.",
+    .words = words,
     .shared = CLI_JSON | CLI_CSV,
     .options = options,
     .run = run,

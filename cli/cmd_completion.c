@@ -41,6 +41,13 @@ static void put_quoted(FILE *out, const char *text)
     }
 }
 
+/* What an argument of the command may be, in a list that begins with `before`. */
+static void put_words(FILE *out, const cli_command *command, const char *before)
+{
+    for (int n = 0; command->words && command->words[n]; n++)
+        fprintf(out, "%s%s", n > 0 ? " " : before, command->words[n]);
+}
+
 /* ---- bash ---- */
 
 static void bash_option(FILE *out, const cli_command *command, const struct poptOption *o)
@@ -65,6 +72,13 @@ static void bash(FILE *out)
     for (int i = 0; cli_commands[i]; i++) {
         fprintf(out, "        %s) words=\"", cli_commands[i]->name);
         each_option(out, cli_commands[i], bash_option);
+        fputs("\" ;;\n", out);
+    }
+    fputs("        esac\n    else\n        case ${COMP_WORDS[1]} in\n", out);
+    for (int i = 0; cli_commands[i]; i++) {
+        if (!cli_commands[i]->words) continue;
+        fprintf(out, "        %s) words=\"", cli_commands[i]->name);
+        put_words(out, cli_commands[i], "");
         fputs("\" ;;\n", out);
     }
     fputs("        esac\n    fi\n"
@@ -109,7 +123,9 @@ static void zsh(FILE *out)
     for (int i = 0; cli_commands[i]; i++) {
         fprintf(out, "    %s)\n        _arguments", cli_commands[i]->name);
         each_option(out, cli_commands[i], zsh_option);
-        fputs(" \\\n            '*:argument:_files' ;;\n", out);
+        fputs(" \\\n            '*:argument:", out);
+        put_words(out, cli_commands[i], "(");
+        fputs(cli_commands[i]->words ? ")' ;;\n" : "_files' ;;\n", out);
     }
     fputs("    esac\n}\n_mha \"$@\"\n", out);
 }
@@ -134,19 +150,23 @@ static void fish(FILE *out)
         fprintf(out, "complete -c mha -n __fish_use_subcommand -f -a %s -d '", cli_commands[i]->name);
         put_quoted(out, cli_commands[i]->summary);
         fputs("'\n", out);
+        if (cli_commands[i]->words) {
+            fprintf(out, "complete -c mha -n '__fish_seen_subcommand_from %s' -f -a '", cli_commands[i]->name);
+            put_words(out, cli_commands[i], "");
+            fputs("'\n", out);
+        }
         each_option(out, cli_commands[i], fish_option);
     }
 }
 
+static const char *const shells[] = {"bash", "zsh", "fish", NULL};
+
 static int run(cli_session *session)
 {
-    static const struct {
-        const char *shell;
-        void (*print)(FILE *out);
-    } shells[] = {{"bash", bash}, {"zsh", zsh}, {"fish", fish}};
-    for (size_t i = 0; session->arg_count == 1 && i < sizeof shells / sizeof *shells; i++) {
-        if (strcmp(session->args[0], shells[i].shell) != 0) continue;
-        shells[i].print(session->out);
+    static void (*const print[])(FILE *out) = {bash, zsh, fish};
+    for (size_t i = 0; session->arg_count == 1 && i < sizeof print / sizeof *print; i++) {
+        if (strcmp(session->args[0], shells[i]) != 0) continue;
+        print[i](session->out);
         return CLI_DONE;
     }
     return cli_usage(session, "name one shell: bash, zsh or fish");
@@ -157,5 +177,6 @@ const cli_command cli_completion = {
     .summary = "print the completion of a shell",
     .usage = "bash|zsh|fish",
     .details = "For this session of bash:  source <(mha completion bash)",
+    .words = shells,
     .run = run,
 };

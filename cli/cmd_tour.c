@@ -20,12 +20,10 @@ static const struct poptOption options[] = {
     {"force", 0, POPT_ARG_NONE, &given.force, 0, "replace FILE if it exists", NULL},
     POPT_TABLEEND};
 
-enum {
-#define TOUR__X(name, walk, summary) COUNT_##walk,
-    TOUR_MAP(TOUR__X)
+#define TOUR__X(name, walk, summary) name,
+static const char *const words[] = {TOUR_MAP(TOUR__X) "all", NULL};
 #undef TOUR__X
-        TOURS
-};
+enum { TOURS = sizeof words / sizeof *words - 2 };
 
 /* ---- showing ---- */
 
@@ -89,8 +87,8 @@ static int unknown(const cli_session *s, const char *name)
 {
     char names[512] = "";
     size_t used = 0;
-    for (const tour_entry *e = tour_entries; e->name && used < sizeof names; e++)
-        used += (size_t)snprintf(names + used, sizeof names - used, "%s, ", e->name);
+    for (int n = 0; n < TOURS && used < sizeof names; n++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s, ", words[n]);
     return cli_usage(s, "there is no tour \"%s\": want %sor all", cli_shown(name), names);
 }
 
@@ -151,6 +149,7 @@ const cli_command cli_tour = {
         "[{name, parameters, flops}]}]}]}: values in row-major order, null for what is infinite or not a number; flops "
         "of one forward call; without a name no steps.",
     .lists = print_tours,
+    .words = words,
     .shared = CLI_JSON,
     .options = options,
     .run = run,

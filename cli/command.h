@@ -65,6 +65,7 @@ typedef struct cli_command {
     const char *usage;                     /* what follows the options: "TEXT..." */
     const char *details;                   /* printed, wrapped, under the options by `mha NAME --help`; may be NULL */
     void (*lists)(FILE *out, int columns); /* prints what else belongs under them; may be NULL */
+    const char *const *words;              /* what an argument may be, ended by NULL, for completion; NULL = files */
     unsigned shared;                       /* CLI_MODEL | CLI_FILE ... */
     const struct poptOption *options;      /* its own, ended by POPT_TABLEEND; may be NULL */
     int (*run)(cli_session *session);      /* returns an exit code */
