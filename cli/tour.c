@@ -29,7 +29,7 @@ void tour_free(tour *t)
     if (!t) return;
     for (int s = 0; s < t->step_count; s++) {
         free(t->steps[s].text);
-        for (int n = 0; n < t->steps[s].tensor_count; n++)
+        for (int n = 0; n < t->steps[s].tensors_used; n++)
             free(t->steps[s].tensors[n].values);
     }
     mha_variant_free(t->layer);
@@ -82,7 +82,7 @@ static tour_tensor *add(tour *t, const char *name, int rank, const int64_t *shap
     for (int n = 0; n < rank; n++)
         tensor.count *= tensor.shape[n] = shape[n];
     if (t->error.status != MHA_OK) return &t->nowhere;
-    if (t->step_count == 0 || last(t)->tensor_count == TOUR_TENSORS) {
+    if (t->step_count == 0 || last(t)->tensors_used == TOUR_TENSORS) {
         fail(t, MHA_ERR_ARG, "a step has too many tensors");
         return &t->nowhere;
     }
@@ -92,8 +92,8 @@ static tour_tensor *add(tour *t, const char *name, int rank, const int64_t *shap
         return &t->nowhere;
     }
     tour_step *step = last(t);
-    step->tensors[step->tensor_count] = tensor;
-    return &step->tensors[step->tensor_count++];
+    step->tensors[step->tensors_used] = tensor;
+    return &step->tensors[step->tensors_used++];
 }
 
 tour_tensor *tour_show(tour *t, const char *name, const float *values, int rank, const int64_t *shape)
@@ -161,10 +161,10 @@ void tour_count_given(tour *t, tour_count count)
 {
     if (t->error.status != MHA_OK) return;
     tour_step *step = last(t);
-    if (step->count_count == TOUR_COUNTS)
+    if (step->counts_used == TOUR_COUNTS)
         fail(t, MHA_ERR_ARG, "a step has too many counts");
     else
-        step->counts[step->count_count++] = count;
+        step->counts[step->counts_used++] = count;
 }
 
 tour_count tour_counted(const tour *t, const char *name)

@@ -48,7 +48,7 @@ typedef struct tour_step {
     char *text;       /* what happens */
     tour_tensor tensors[TOUR_TENSORS];
     tour_count counts[TOUR_COUNTS]; /* the first one is what the others are compared with */
-    int tensor_count, count_count;
+    int tensors_used, counts_used;
 } tour_step;
 
 typedef struct tour {

@@ -16,9 +16,9 @@ static json_t *tensor_json(const tour_tensor *tensor)
 static json_t *step_json(const tour_step *step)
 {
     json_t *tensors = json_array(), *counts = json_array();
-    for (int n = 0; n < step->tensor_count; n++)
+    for (int n = 0; n < step->tensors_used; n++)
         json_array_append_new(tensors, tensor_json(&step->tensors[n]));
-    for (int n = 0; n < step->count_count; n++)
+    for (int n = 0; n < step->counts_used; n++)
         json_array_append_new(counts, json_pack("{s:s, s:I, s:I}", "name", step->counts[n].name, "parameters",
                                                 (json_int_t)step->counts[n].parameters, "flops",
                                                 (json_int_t)step->counts[n].flops));

@@ -1,5 +1,5 @@
-/* tour_of_choices.c - the improved variants, each beside the plain layer of the same width, heads and input: shared
- * keys and values, experts, pruned heads, a number of heads for each sequence. */
+/* tour_of_choices.c - the plain layer, and the improved ones, each beside the plain one of the same width, heads and
+ * input: shared keys and values, experts, pruned heads, a number of heads for each sequence. */
 #include "tours.h"
 
 enum { MOST = 256 }; /* numbers in an input or output of these tours */
@@ -8,6 +8,7 @@ enum { MOST = 256 }; /* numbers in an input or output of these tours */
 typedef struct inputs {
     float query[MOST], key[MOST], value[MOST], output[MOST];
     int64_t batch, q_len, kv_len, width;
+    mha_mask keep;
 } inputs;
 
 /* Draws the layer at work, then the inputs, and runs it. */
@@ -21,6 +22,7 @@ static mha_status run(tour *t, uint64_t seed, inputs *x)
                                   .query = x->query,
                                   .key = x->key,
                                   .value = x->value,
+                                  .keep = x->keep,
                                   .want_weights = 1};
     const int64_t queries = x->batch * x->q_len * x->width, keys = x->batch * x->kv_len * x->width;
     mha_rng_manual_seed(&rng, seed);
@@ -32,11 +34,16 @@ static mha_status run(tour *t, uint64_t seed, inputs *x)
     return status;
 }
 
+static mha_status plain_layer(tour *t, int64_t width, int64_t heads)
+{
+    const mha_standard_mha_options options = {.size = sizeof options, .d_model = width, .num_heads = heads};
+    return mha_standard_mha_create(t->ctx, &options, tour_layer(t), &t->error);
+}
+
 /* What plain multi-head attention has and does at this size. */
 static mha_status count_plain(tour *t, int64_t heads, inputs *x, tour_count *count)
 {
-    const mha_standard_mha_options options = {.size = sizeof options, .d_model = x->width, .num_heads = heads};
-    mha_status status = mha_standard_mha_create(t->ctx, &options, tour_layer(t), &t->error);
+    mha_status status = plain_layer(t, x->width, heads);
     if (status == MHA_OK) status = run(t, 0, x);
     if (status == MHA_OK) *count = tour_counted(t, "plain");
     return status;
@@ -60,6 +67,48 @@ static void show_chosen(tour *t, int64_t batch)
             chosen[b * n + i] = (float)list[i];
     }
     tour_show(t, "chosen", chosen, TOUR_SHAPE(batch, n))->look = TOUR_ROWS;
+}
+
+/* ---- the plain layer ---- */
+
+void tour_standard_mha(tour *t)
+{
+    enum { BATCH = 3, LQ = 3, LK = 5, HEADS = 4, WIDTH = 8 };
+    /* Five keys; four; three, of which the first query may see none. */
+    static const uint8_t keep[BATCH * LQ * LK] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1,
+                                                  1, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0, 1, 1, 1, 0, 0};
+    float shown[BATCH * LQ * LK];
+    inputs x = {.batch = BATCH,
+                .q_len = LQ,
+                .kv_len = LK,
+                .width = WIDTH,
+                .keep = {.data = keep, .rank = 4, .shape = {BATCH, 1, LQ, LK}}};
+    for (int n = 0; n < BATCH * LQ * LK; n++)
+        shown[n] = keep[n];
+    TOUR_TRY(plain_layer(t, WIDTH, HEADS));
+    TOUR_TRY(run(t, 13, &x));
+
+    tour_say(t, "Queries by head", "mha_standard_mha_create (.d_model = 8, .num_heads = 4), mha_variant_init",
+             "Four projections [8, 8] with biases. Each of the four heads gets two of the eight columns: queries "
+             "[3, 3, 8] become [3, 4, 3, 2], batch, head, token, number; keys and values likewise.");
+    tour_show(t, "query", x.query, TOUR_SHAPE(BATCH, LQ, WIDTH));
+    tour_show_trace(t, "q", MHA_STEP_Q);
+
+    tour_say(t, "Weights under a mask of 0 and 1", "mha_variant_input, .keep = {mask, 4, {3, 1, 3, 5}}",
+             "0 is what may not be seen: the score becomes -1e9, and softmax makes 0 of it. The axis of one serves all "
+             "heads. The first query of the last sequence may see nothing at all; five scores of -1e9 are equal, so it "
+             "looks at all keys alike instead of dividing 0 by 0.");
+    tour_show_weights(t, "mask", shown, TOUR_SHAPE(BATCH, 1, LQ, LK));
+    tour_show_trace(t, "weights", MHA_STEP_WEIGHTS);
+
+    tour_say(t, "Output", "mha_variant_forward, mha_variant_parameter_count, mha_trace_flops",
+             "Heads beside each other, [3, 3, 8], through the output projection. Parameters are 4 (8 * 8 + 8), however "
+             "many heads the width is cut into: more heads are narrower heads.");
+    tour_show(t, "output", x.output, TOUR_SHAPE(BATCH, LQ, WIDTH));
+    tour_count_layer(t, "four heads");
+    TOUR_TRY(plain_layer(t, WIDTH, 2));
+    TOUR_TRY(run(t, 13, &x));
+    tour_count_layer(t, "two heads");
 }
 
 /* ---- shared keys and values ---- */

@@ -1,15 +1,21 @@
 /* tour_page.c - tours as one HTML page: no script, no link to anything outside. */
 #include "tour_page.h"
 
-#include "colour.h"
+#include <string.h>
+
 #include "tour_print.h"
 
 enum { COLUMNS = 80 };
 
+/* A shape such as [5, 4] stays on one line. */
 static void put_escaped(FILE *out, const char *text)
 {
+    const char *shape_end = text;
     for (; *text; text++) {
-        if (*text == '<')
+        if (*text == '[') shape_end = text + 1 + strspn(text + 1, "0123456789, ");
+        if (*text == ' ' && text < shape_end)
+            fputs("&nbsp;", out);
+        else if (*text == '<')
             fputs("&lt;", out);
         else if (*text == '&')
             fputs("&amp;", out);
@@ -41,7 +47,7 @@ static void put_counts(FILE *out, const tour_step *step)
 {
     const tour_count *first = &step->counts[0];
     fputs("<table>\n<tr><th></th><th>parameters</th><th></th><th>flops</th><th></th></tr>\n", out);
-    for (int n = 0; n < step->count_count; n++) {
+    for (int n = 0; n < step->counts_used; n++) {
         const tour_count *c = &step->counts[n];
         const double parameters = (double)c->parameters / (double)first->parameters;
         put_element(out, "<tr><th scope=\"row\">", c->name, "</th>");
@@ -58,9 +64,9 @@ static void put_step(FILE *out, const tour *t, int number)
     put_element(out, "", step->title, "</h3>\n");
     put_element(out, "<p>", step->text, "</p>\n");
     if (step->call) put_element(out, "<p class=\"call\"><code>", step->call, "</code></p>\n");
-    for (int n = 0; n < step->tensor_count; n++)
+    for (int n = 0; n < step->tensors_used; n++)
         put_tensor(out, &step->tensors[n]);
-    if (step->count_count > 0) put_counts(out, step);
+    if (step->counts_used > 0) put_counts(out, step);
     fputs("</article>\n", out);
 }
 
@@ -82,7 +88,7 @@ static void put_legend(FILE *out)
     tour_put_svg(out, &weights);
     fputs("weights: 0, .02, .1, .25, .5, .75, 1</div><div>", out);
     tour_put_svg(out, &others);
-    fputs("other numbers: the most negative, 0, the greatest of the tensor</div>"
+    fputs("other numbers: from minus to plus the greatest magnitude of the tensor</div>"
           "<div><i></i> -inf: not to be seen</div></div>\n",
           out);
 }

@@ -52,7 +52,7 @@ static void put_counts(const cli_session *s, const tour_step *step)
     const int name = s->columns - NUMBERS < WIDEST ? s->columns - NUMBERS : WIDEST;
     const tour_count *first = &step->counts[0];
     fprintf(s->out, "\n%*s %12s %12s\n", name, "", "parameters", "flops");
-    for (int n = 0; n < step->count_count; n++) {
+    for (int n = 0; n < step->counts_used; n++) {
         const tour_count *c = &step->counts[n];
         fprintf(s->out, "%-*s %12lld %12lld", name, cli_shown_start(c->name, name), (long long)c->parameters,
                 (long long)c->flops);
@@ -76,8 +76,8 @@ void tour_put_text(const cli_session *s, const tour *t)
             cli_put_prose(s, 2 * INDENT, 2 * INDENT, "%s", step->call);
             fputs(cli_plain(s), s->out);
         }
-        for (int k = 0; k < step->tensor_count; k++)
+        for (int k = 0; k < step->tensors_used; k++)
             put_tensor(s, &step->tensors[k]);
-        if (step->count_count > 0) put_counts(s, step);
+        if (step->counts_used > 0) put_counts(s, step);
     }
 }

@@ -1,26 +1,16 @@
 """The report in a real browser: no error, no request but the file, hover shows what the JSON has, hostile text stays text."""
 import json
 import os
-import shutil
 import subprocess
-import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-try:
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-    from selenium.webdriver.common.action_chains import ActionChains
-    from selenium.webdriver.common.by import By
-    from selenium.webdriver.common.keys import Keys
-    from selenium.webdriver.support.ui import WebDriverWait
-except ImportError:
-    print("skipped: the Python module selenium is not installed")
-    sys.exit(77)
-if not (shutil.which("chromium") and shutil.which("chromedriver")):
-    print("skipped: chromium and chromedriver are not installed")
-    sys.exit(77)
+from chromium import browser, requests  # first: it skips the test where there is none
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
 
 TEXTS = {
     "plain": "The ferry leaves the harbour at dawn and returns after dark.",
@@ -32,16 +22,6 @@ TEXTS = {
 def minilm():
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(cache, "mha/minilm/model.safetensors").exists()
-
-
-def browser():
-    options = webdriver.ChromeOptions()
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1500,1300",
-                 "--host-resolver-rules=MAP * ~NOTFOUND"):
-        options.add_argument(flag)
-    options.binary_location = shutil.which("chromium")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    return webdriver.Chrome(service=Service(shutil.which("chromedriver")), options=options)
 
 
 class Report(unittest.TestCase):
@@ -67,12 +47,6 @@ class Report(unittest.TestCase):
         WebDriverWait(self.driver, 20).until(lambda d: d.execute_script("return document.body.dataset.ready") == "yes")
         return json.loads(said)
 
-    def requests(self):
-        for entry in self.driver.get_log("performance"):
-            message = json.loads(entry["message"])["message"]
-            if message["method"] == "Network.requestWillBeSent":
-                yield message["params"]["request"]["url"]
-
     def hover(self, row, column, n):
         """Moves the pointer to a weight of the large map; what the page then shows."""
         canvas = self.driver.find_element(By.ID, "map")
@@ -93,7 +67,7 @@ class Report(unittest.TestCase):
     def test_quiet(self):
         self.open("plain")
         self.assertEqual(self.driver.get_log("browser"), [])
-        self.assertEqual([u for u in self.requests() if not u.startswith(("file:", "data:"))], [])
+        self.assertEqual([u for u in requests(self.driver) if not u.startswith(("file:", "data:"))], [])
 
     def test_every_head_is_there(self):
         said = self.open("plain")

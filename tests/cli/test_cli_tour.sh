@@ -7,9 +7,9 @@ set -u
 # ---- the list ----
 expect 0 "$MHA" tour
 sed -n 's/^\([a-z][a-z-]*\)   *[^ ].*/\1/p' out >names
-[ "$(wc -l <names)" = 14 ] || fail "the list has $(wc -l <names) tours, not 14"
+[ "$(wc -l <names)" = 15 ] || fail "the list has $(wc -l <names) tours, not 15"
 expect 0 "$MHA" tour --json
-at tours.# 14
+at tours.# 15
 at tours.0.name self-attention
 expect 0 "$MHA" tour --help
 while read -r name; do has out "  $name "; done <names
@@ -94,7 +94,7 @@ expect 0 "$MHA" tour causal-attention --json
 at tours.0.steps.1.tensors.1.values.0 0.0
 at tours.0.steps.1.tensors.1.values.1 null # -inf
 expect 0 "$MHA" tour all --json
-at tours.# 14
+at tours.# 15
 
 # ---- the page ----
 expect 0 "$MHA" tour all --html page.html
@@ -117,6 +117,16 @@ has err 'one.html: it exists'
 expect 0 "$MHA" tour reshape --html one.html --force -q
 [ ! -s err ] || fail '-q was not quiet'
 has one.html '<rect class="head1"'
+
+# ---- completion knows the names ----
+if command -v bash >/dev/null; then
+    "$MHA" completion bash >completion.bash
+    # shellcheck disable=SC2016
+    words=$(bash -c '. ./completion.bash; COMP_WORDS=(mha tour resh) COMP_CWORD=2; _mha; echo "${COMPREPLY[*]}"')
+    [ "$words" = reshape ] || fail "bash completes 'mha tour resh' to '$words'"
+fi
+"$MHA" completion zsh | grep -qF "'*:argument:(self-attention causal-attention" || fail 'zsh does not know the tours'
+"$MHA" completion fish | grep -qF "__fish_seen_subcommand_from tour' -f -a 'self-attention" || fail 'fish does not know the tours'
 
 # ---- wrong use ----
 refused 2 "$MHA" tour one-head
