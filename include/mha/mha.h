@@ -13,6 +13,7 @@
 #include "mha/limits.h"
 #include "mha/model.h"
 #include "mha/model_grads.h"
+#include "mha/model_save.h"
 #include "mha/plan.h"
 #include "mha/rng.h"
 #include "mha/rope.h"

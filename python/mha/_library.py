@@ -123,6 +123,20 @@ class EmbedOptions(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("pool", c_int), ("no_normalize", c_int)]
 
 
+class NamedTensor(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("dtype", c_int), ("rank", c_int), ("shape", c_int64 * 4), ("data", c_void_p)]
+
+
+class LossArgs(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("labels", c_void_p), ("scale", c_double), ("gates", c_void_p), ("dgates", c_void_p),
+                ("dembeddings", c_void_p)]
+
+
+class SaveOptions(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("dtype", c_int), ("overwrite", c_int), ("tensors", POINTER(NamedTensor)),
+                ("count", c_int64), ("config_json", c_char_p)]
+
+
 # name -> (result, arguments); every function that returns a status is called through `call`.
 FUNCTIONS = {
     "mha_version": (c_char_p, []),
@@ -146,6 +160,12 @@ FUNCTIONS = {
     "mha_model_generate": (c_int, [c_void_p, POINTER(Prompt), c_int64, POINTER(GenerateOptions), c_void_p, c_void_p,
                                    POINTER(Error)]),
     "mha_model_score": (c_int, [c_void_p, c_void_p, c_int64, c_void_p, POINTER(Error)]),
+    "mha_model_grads_create": (c_int, [c_void_p, c_void_p, POINTER(c_void_p), POINTER(Error)]),
+    "mha_model_grads_free": (None, [c_void_p]),
+    "mha_model_grads_list": (POINTER(NamedTensor), [c_void_p, POINTER(c_int64)]),
+    "mha_model_grads_loss": (c_int, [c_void_p, POINTER(ModelInput), POINTER(LossArgs), POINTER(c_double), c_void_p,
+                                     POINTER(Error)]),
+    "mha_model_save": (c_int, [c_void_p, c_char_p, POINTER(SaveOptions), POINTER(Error)]),
     "mha_tokenizer_encode": (c_int, [c_void_p, c_char_p, c_size_t, c_char_p, c_size_t, POINTER(EncodeOptions),
                                      POINTER(POINTER(Encoding)), POINTER(Error)]),
     "mha_encoding_free": (None, [POINTER(Encoding)]),

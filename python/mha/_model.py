@@ -4,18 +4,24 @@ import json
 import os
 import warnings
 from collections import namedtuple
-from ctypes import POINTER, c_char_p, c_int32, c_size_t, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_int32, c_int64, c_size_t, c_void_p
 
 import numpy as np
 
 from ._array import BF16, F16, F32, Q8_0
 from ._context import context
-from ._library import (EmbedOptions, EncodeOptions, Encoding, GenerateOptions, ModelInput, ModelOptions, ModelOutput,
-                       OnAttention, OnHidden, OnText, OnToken, Prompt, Sampling, call, lib, struct)
+from ._library import (EmbedOptions, EncodeOptions, Encoding, GenerateOptions, LossArgs, ModelInput, ModelOptions,
+                       ModelOutput, NamedTensor, OnAttention, OnHidden, OnText, OnToken, Prompt, Sampling, SaveOptions,
+                       call, lib, struct)
 
 Output = namedtuple("Output", "logits last_hidden hidden_states attentions")
 _POOL = {"mean": 0, "cls": 1}
 _DTYPE = {"f32": F32, "bf16": BF16, "f16": F16, "int8": Q8_0}
+
+
+def _copy(tensor):
+    shape = tuple(tensor.shape[:tensor.rank])
+    return np.ctypeslib.as_array(ctypes.cast(tensor.data, POINTER(ctypes.c_float)), shape).copy()
 
 
 class Model:
@@ -174,6 +180,42 @@ class Model:
             raise raised[0]
         made = [row[:length].tolist() for row, length in zip(out, lengths)]
         return made if several else made[0]
+
+    # ---- learning ----
+
+    def loss_and_grads(self, ids, labels=None, mask=None):
+        """Cross entropy of ids [B, L], and {tensor name as in the checkpoint: gradient}. labels [B, L]: -100 = not counted;
+        a decoder's are shifted here, as transformers does, and are the ids where none are given."""
+        ids = self._ids(ids)
+        labels = None if labels is None else self._ids(labels)
+        if labels is not None and labels.shape != ids.shape:
+            raise ValueError(f"labels: shape {labels.shape}, want {ids.shape}")
+        mask = self._mask(mask, ids.shape)
+        grads, loss, count = c_void_p(), c_double(), c_int64()
+        call("mha_model_grads_create", self._handle, None, ctypes.byref(grads))
+        try:
+            given = struct(ModelInput, batch=ids.shape[0], length=ids.shape[1], ids=ids.ctypes.data,
+                           mask=None if mask is None else mask.ctypes.data)
+            args = struct(LossArgs, labels=None if labels is None else labels.ctypes.data)
+            call("mha_model_grads_loss", grads, ctypes.byref(given), ctypes.byref(args), ctypes.byref(loss), None)
+            found = lib.mha_model_grads_list(grads, ctypes.byref(count))[:count.value]
+            return loss.value, {t.name.decode(): _copy(t) for t in found}
+        finally:
+            lib.mha_model_grads_free(grads)
+
+    def save(self, path, dtype=None, overwrite=False, tensors=None):
+        """Writes the checkpoint as a folder that appears whole or not at all; dtype None = as it is stored. `tensors`
+        {name: float32 array} take the place of those of the same name."""
+        if dtype not in (None, "f32", "bf16", "f16"):
+            raise ValueError(f"dtype = {dtype!r}: one of f32, bf16, f16")
+        arrays = {n.encode(): np.ascontiguousarray(x, dtype=np.float32) for n, x in (tensors or {}).items()}
+        if any(x.ndim > 4 for x in arrays.values()):
+            raise ValueError("tensors: more than 4 dimensions")
+        named = (NamedTensor * len(arrays))(*(
+            NamedTensor(n, F32, x.ndim, (c_int64 * 4)(*x.shape), x.ctypes.data) for n, x in arrays.items()))
+        options = struct(SaveOptions, dtype=_DTYPE[dtype] if dtype else 0, overwrite=bool(overwrite), tensors=named,
+                         count=len(named))
+        call("mha_model_save", self._handle, os.fsencode(path), ctypes.byref(options))
 
     @staticmethod
     def _ids(ids):

@@ -66,9 +66,9 @@ static mha_status create_temporary(target *t, mha_error *err)
                      mha__quote(&q1, t->path, strlen(t->path)), mha__quote(&q2, t->temporary, strlen(t->temporary)));
 }
 
-/* 0, or an errno. EINTR and short writes are normal. */
-static int write_full(int fd, const char *p, size_t n)
+int mha__write_full(int fd, const void *data, size_t n)
 {
+    const char *p = data;
     while (n > 0) {
         ssize_t put = write(fd, p, n);
         if (put < 0 && errno == EINTR) continue;
@@ -82,7 +82,7 @@ static int write_full(int fd, const char *p, size_t n)
 /* Content, permissions and safety of the temporary file; closes it in any case. 0, or an errno. */
 static int fill_temporary(target *t, const void *data, size_t bytes)
 {
-    int failed = write_full(t->fd, data, bytes);
+    int failed = mha__write_full(t->fd, data, bytes);
     if (!failed && t->replaces && fchmod(t->fd, t->mode) != 0) failed = errno;
     if (!failed && fsync(t->fd) != 0) failed = errno;
     if (close(t->fd) != 0 && !failed) failed = errno;

@@ -1,4 +1,5 @@
 """mha.Model on a tiny decoder and a tiny encoder: logits, scores, generated ids, and refusals that name what is wrong."""
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -51,6 +52,38 @@ class Decoder(unittest.TestCase):
         alone = [self.model.generate(p, 9, seed=3 + i, **drawn) for i, p in enumerate(prompts)]
         self.assertEqual(together, alone)
         self.assertNotEqual(alone[0], self.model.generate(PROMPT, 9, seed=4, **drawn))
+
+    def test_loss_and_grads(self):
+        loss, grads = self.model.loss_and_grads([PROMPT])
+        self.assertAlmostEqual(loss, -self.model.score(PROMPT).mean(), places=5)
+        self.assertEqual(grads["transformer.wte.weight"].shape, (640, 48))
+        self.assertEqual(grads["transformer.h.0.attn.c_attn.bias"].shape, (144,))
+        masked = np.array([PROMPT + [0, 0]])
+        again, padded = self.model.loss_and_grads(masked, mask=[[1] * 6 + [0] * 2])
+        self.assertEqual(loss, again)
+        self.assertTrue(all(np.array_equal(g, padded[n]) for n, g in grads.items()))
+        half, _ = self.model.loss_and_grads([PROMPT], [PROMPT[:3] + [-100] * 3])
+        self.assertAlmostEqual(half, -self.model.score(PROMPT[:3]).mean(), places=5)
+        for bad in ([PROMPT[:3]], [[10**6] * 6], [[0.5] * 6]):
+            with self.assertRaises(ValueError):
+                self.model.loss_and_grads([PROMPT], bad)
+
+    def test_save(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder, "out")
+            self.model.save(out)
+            with self.assertRaisesRegex(OSError, "it holds"):
+                self.model.save(out)
+            self.model.save(out, dtype="bf16", overwrite=True)
+            again = mha.Model(out)
+            self.assertEqual((again.config["dtype"], sorted(p.name for p in Path(folder).iterdir())), ("bfloat16", ["out"]))
+            self.assertEqual(again.tokenize("the train"), self.model.tokenize("the train"))
+            name = "transformer.ln_f.bias"
+            self.model.save(out, overwrite=True, tensors={name: np.full(48, 2.5)})
+            self.assertFalse(np.array_equal(mha.Model(out).forward([PROMPT]).logits, self.model.forward([PROMPT]).logits))
+            for wrong in ({name: np.zeros(47)}, {name: np.zeros((1,) * 5)}):
+                with self.assertRaises(ValueError):
+                    self.model.save(out, overwrite=True, tensors=wrong)
 
     def test_text_as_it_comes(self):
         pieces = []

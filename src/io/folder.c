@@ -1,0 +1,259 @@
+/* folder.c - a folder written beside its place and then named.
+ *
+ * Invariant: the name is touched by one rename, or one exchange, and only when every file lies on the disk. What is
+ * removed are files of known names in a folder that holds no others.
+ */
+#include "io/folder.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <linux/fs.h>
+#include <sys/syscall.h>
+#endif
+
+static mha_status fail(const mha__folder *f, int number, mha_error *err)
+{
+    return mha__fail_errno(err, "cannot write", f->path, number);
+}
+
+/* ---- names ---- */
+
+static mha_status split_path(mha__folder *f, const char *path, mha_error *err)
+{
+    size_t n = strlen(path);
+    *f = (mha__folder){.path = path, .dir = -1, .inside = -1};
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    size_t start = n;
+    while (start > 0 && path[start - 1] != '/')
+        start--;
+    const size_t name = n - start;
+    if (!name || !mha__bare_name(path + start, name)) return fail(f, name ? EEXIST : ENOENT, err);
+    if (n >= sizeof f->parent - 2 || name > NAME_MAX - 32) return fail(f, ENAMETOOLONG, err);
+    memcpy(f->name, path + start, name);
+    if (start)
+        memcpy(f->parent, path, start);
+    else
+        memcpy(f->parent, "./", 2);
+    snprintf(f->temporary, sizeof f->temporary, ".%.*s.tmp.%ld", (int)name, f->name, (long)getpid());
+    const int length = snprintf(f->place, sizeof f->place, "%s%s", f->parent, f->temporary);
+    return length < (int)sizeof f->place ? MHA_OK : fail(f, ENAMETOOLONG, err);
+}
+
+static bool is_known(const char *name, const char *const *known)
+{
+    for (; *known; known++) {
+        const char *want = *known;
+        const size_t n = strlen(name), end = strlen(want) - (*want == '*');
+        if (*want != '*' ? strcmp(name, want) == 0 : n >= end && strcmp(name + n - end, want + 1) == 0) return true;
+    }
+    return false;
+}
+
+/* ---- what lies in a folder ---- */
+
+typedef mha_status (*visit_fn)(void *user, int dir, const char *name, mha_error *err);
+
+/* Calls `visit` for each entry of the folder `name` in `dir`. */
+static mha_status each_entry(const mha__folder *f, const char *name, visit_fn visit, void *user, mha_error *err)
+{
+    const int fd = openat(f->dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *entries = fd < 0 ? NULL : fdopendir(fd);
+    if (!entries) {
+        const int number = errno;
+        if (fd >= 0) close(fd);
+        return fail(f, number, err);
+    }
+    mha_status status = MHA_OK;
+    for (struct dirent *e = readdir(entries); e && status == MHA_OK; e = readdir(entries))
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) status = visit(user, fd, e->d_name, err);
+    closedir(entries);
+    return status;
+}
+
+typedef struct look_job {
+    mha__folder *folder;
+    const char *const *known;
+    bool overwrite;
+} look_job;
+
+static mha_status look_at(void *user, int dir, const char *name, mha_error *err)
+{
+    const look_job *job = user;
+    struct stat st;
+    mha__quoted q1 = {0}, q2 = {0};
+    mha__quote(&q1, job->folder->path, strlen(job->folder->path));
+    mha__quote(&q2, name, strlen(name));
+    if (!job->overwrite)
+        return mha__fail(err, MHA_ERR_IO, "%s: will not be written over: it holds %s", q1.text, q2.text);
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return fail(job->folder, errno, err);
+    if (S_ISDIR(st.st_mode) || !is_known(name, job->known))
+        return mha__fail(err, MHA_ERR_IO, "%s: will not be written over: it holds %s, which is no file of a checkpoint",
+                         q1.text, q2.text);
+    job->folder->replaces = true;
+    return MHA_OK;
+}
+
+/* What stands at the name now; symbolic links are not followed. */
+static mha_status look(mha__folder *f, bool overwrite, const char *const *known, mha_error *err)
+{
+    struct stat st;
+    mha__quoted q = {0};
+    if (fstatat(f->dir, f->name, &st, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT ? MHA_OK : fail(f, errno, err);
+    if (!S_ISDIR(st.st_mode))
+        return mha__fail(err, MHA_ERR_IO, "%s: will not be written over: it is %s",
+                         mha__quote(&q, f->path, strlen(f->path)),
+                         S_ISREG(st.st_mode)   ? "a file"
+                         : S_ISLNK(st.st_mode) ? "a symbolic link"
+                                               : mha__file_kind(st.st_mode));
+    look_job job = {f, known, overwrite};
+    return each_entry(f, f->name, look_at, &job, err);
+}
+
+static mha_status remove_entry(void *user, int dir, const char *name, mha_error *err)
+{
+    (void)user, (void)err;
+    unlinkat(dir, name, 0);
+    return MHA_OK;
+}
+
+/* As far as it goes: what cannot be removed stays. */
+static void remove_folder(const mha__folder *f, const char *name)
+{
+    each_entry(f, name, remove_entry, NULL, NULL);
+    unlinkat(f->dir, name, AT_REMOVEDIR);
+}
+
+/* ---- from begin to commit ---- */
+
+static mha_status create_temporary(mha__folder *f, mha_error *err)
+{
+    mha__quoted q1 = {0}, q2 = {0};
+    if (mkdirat(f->dir, f->temporary, 0777) != 0) {
+        if (errno != EEXIST) return fail(f, errno, err);
+        return mha__fail(err, MHA_ERR_IO,
+                         "%s: will not be written: %s is left over from a killed run or in use; remove it",
+                         mha__quote(&q1, f->path, strlen(f->path)), mha__quote(&q2, f->place, strlen(f->place)));
+    }
+    f->inside = openat(f->dir, f->temporary, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (f->inside >= 0) return MHA_OK;
+    const int number = errno;
+    unlinkat(f->dir, f->temporary, AT_REMOVEDIR);
+    return fail(f, number, err);
+}
+
+static void close_both(mha__folder *f)
+{
+    if (f->inside >= 0) close(f->inside);
+    if (f->dir >= 0) close(f->dir);
+    f->inside = f->dir = -1;
+}
+
+mha_status mha__folder_begin(mha__folder *folder, const char *path, bool overwrite, const char *const *known,
+                             mha_error *err)
+{
+    MHA__TRY(split_path(folder, path, err));
+    folder->dir = open(folder->parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder->dir < 0) return fail(folder, errno, err);
+    mha_status status = look(folder, overwrite, known, err);
+    if (status == MHA_OK) status = create_temporary(folder, err);
+    if (status != MHA_OK) close_both(folder);
+    return status;
+}
+
+void mha__folder_abort(mha__folder *folder)
+{
+    if (folder->inside >= 0) remove_folder(folder, folder->temporary);
+    close_both(folder);
+}
+
+/* 0, or an errno. Some file systems cannot sync a folder and say EINVAL; the files are whole all the same. */
+static int sync_folder(int dir)
+{
+    return fsync(dir) == 0 || errno == EINVAL ? 0 : errno;
+}
+
+/* The old folder and the new one change places; 0, or an errno. Without that call the old one steps aside first. */
+static int exchange(const mha__folder *f)
+{
+    char aside[NAME_MAX + 1];
+#if defined(__linux__) && defined(SYS_renameat2) && defined(RENAME_EXCHANGE)
+    if (syscall(SYS_renameat2, f->dir, f->temporary, f->dir, f->name, RENAME_EXCHANGE) == 0) {
+        remove_folder(f, f->temporary);
+        return 0;
+    }
+    if (errno != ENOSYS && errno != EINVAL) return errno;
+#endif
+    snprintf(aside, sizeof aside, ".%.*s.old.%ld", NAME_MAX - 32, f->name, (long)getpid());
+    if (renameat(f->dir, f->name, f->dir, aside) != 0) return errno;
+    if (renameat(f->dir, f->temporary, f->dir, f->name) == 0) {
+        remove_folder(f, aside);
+        return 0;
+    }
+    const int number = errno;
+    return renameat(f->dir, aside, f->dir, f->name) == 0 ? number : errno;
+}
+
+mha_status mha__folder_commit(mha__folder *folder, const char *const *known, mha_error *err)
+{
+    mha__folder *f = folder;
+    f->replaces = false;
+    mha_status status = look(f, true, known, err); /* once more: it may have changed */
+    int failed = status == MHA_OK ? sync_folder(f->inside) : 0;
+    if (status == MHA_OK && !failed) {
+        if (f->replaces)
+            failed = exchange(f);
+        else if (renameat(f->dir, f->temporary, f->dir, f->name) != 0)
+            failed = errno;
+    }
+    if (status != MHA_OK || failed) {
+        if (failed) status = fail(f, failed, err);
+        mha__folder_abort(f);
+        return status;
+    }
+    failed = sync_folder(f->dir);
+    close_both(f);
+    return failed ? fail(f, failed, err) : MHA_OK;
+}
+
+/* ---- files ---- */
+
+static mha_status fail_file(const mha__folder_file *file, int number, mha_error *err)
+{
+    char path[PATH_MAX + 64];
+    snprintf(path, sizeof path, "%s/%s", file->folder->path, file->name);
+    return mha__fail_errno(err, "cannot write", path, number);
+}
+
+mha_status mha__folder_create(const mha__folder *folder, const char *name, mha__folder_file *file, mha_error *err)
+{
+    *file = (mha__folder_file){.folder = folder, .name = name};
+    file->fd = openat(folder->inside, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    return file->fd >= 0 ? MHA_OK : fail_file(file, errno, err);
+}
+
+mha_status mha__folder_write(mha__folder_file *file, const void *data, size_t bytes, mha_error *err)
+{
+    const int failed = mha__write_full(file->fd, data, bytes);
+    return failed ? fail_file(file, failed, err) : MHA_OK;
+}
+
+mha_status mha__folder_close(mha__folder_file *file, mha_status status, mha_error *err)
+{
+    int failed = status != MHA_OK || fsync(file->fd) == 0 ? 0 : errno;
+    if (close(file->fd) != 0 && !failed) failed = errno;
+    if (status != MHA_OK) return status;
+    return failed ? fail_file(file, failed, err) : MHA_OK;
+}
+
+mha_status mha__folder_put(const mha__folder *folder, const char *name, const void *data, size_t bytes, mha_error *err)
+{
+    mha__folder_file file;
+    MHA__TRY(mha__folder_create(folder, name, &file, err));
+    return mha__folder_close(&file, mha__folder_write(&file, data, bytes, err), err);
+}

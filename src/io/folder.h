@@ -1,0 +1,40 @@
+/* folder.h - a folder of files that appears whole or not at all: .NAME.tmp.PID beside its place, fsync, one rename. */
+#ifndef MHA_IO_FOLDER_H
+#define MHA_IO_FOLDER_H
+
+#include "io/source.h"
+#include <limits.h>
+
+typedef struct mha__folder {
+    const char *path;             /* as the caller gave it */
+    char parent[PATH_MAX];        /* where it lies */
+    char name[NAME_MAX + 1];      /* its last part */
+    char temporary[NAME_MAX + 1]; /* in the parent */
+    char place[PATH_MAX];         /* of the temporary folder, to open it */
+    int dir;                      /* the parent */
+    int inside;                   /* the temporary folder */
+    bool replaces;                /* a folder with files of the kind that may be removed is there */
+} mha__folder;
+
+/* Names of the files that a folder may hold, and nothing else, to be replaced; a pattern "*x" stands for all names that
+ * end in x. NULL ends the list. */
+mha_status mha__folder_begin(mha__folder *folder, const char *path, bool overwrite, const char *const *known,
+                             mha_error *err);
+/* Gives the folder its name; `folder` is done with, whatever comes. */
+mha_status mha__folder_commit(mha__folder *folder, const char *const *known, mha_error *err);
+/* Removes what has been written. */
+void mha__folder_abort(mha__folder *folder);
+
+/* A file in it, written in pieces. Closing syncs what was written with success, and returns `status` otherwise. */
+typedef struct mha__folder_file {
+    const mha__folder *folder;
+    const char *name;
+    int fd;
+} mha__folder_file;
+mha_status mha__folder_create(const mha__folder *folder, const char *name, mha__folder_file *file, mha_error *err);
+mha_status mha__folder_write(mha__folder_file *file, const void *data, size_t bytes, mha_error *err);
+mha_status mha__folder_close(mha__folder_file *file, mha_status status, mha_error *err);
+/* A whole file. */
+mha_status mha__folder_put(const mha__folder *folder, const char *name, const void *data, size_t bytes, mha_error *err);
+
+#endif

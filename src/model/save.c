@@ -1,0 +1,239 @@
+/* save.c - a model into a folder: config, weights, tokenizer, checked by opening it before it gets its name. */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/options.h"
+#include "base/size.h"
+#include "io/json.h"
+#include "io/stream.h"
+#include "mha/model_save.h"
+#include "model/model_struct.h"
+#include <errno.h>
+#include <string.h>
+
+#define WEIGHTS "model.safetensors"
+
+/* Files that a checkpoint may have, so that a folder of them may be replaced. The first stand beside config and weights,
+ * and go with them. */
+enum { COMPANIONS = 10 };
+static const char *const known[] = {"tokenizer.json",
+                                    "tokenizer_config.json",
+                                    "special_tokens_map.json",
+                                    "added_tokens.json",
+                                    "vocab.txt",
+                                    "vocab.json",
+                                    "merges.txt",
+                                    "tokenizer.model",
+                                    "chat_template.jinja",
+                                    "generation_config.json",
+                                    "config.json",
+                                    "*.safetensors",
+                                    "model.safetensors.index.json",
+                                    NULL};
+
+typedef struct saving {
+    const mha_model *m;
+    mha_model_save_options o;
+    mha__folder folder;
+    mha__outgoing *list; /* [count] */
+    int64_t count;
+    mha__meta_pair *meta; /* [meta_count] */
+    int64_t meta_count;
+} saving;
+
+/* ---- config.json ---- */
+
+static const char *config_name(mha_dtype dtype)
+{
+    return dtype == MHA_F32 ? "float32" : dtype == MHA_BF16 ? "bfloat16" : "float16";
+}
+
+/* The text with its key of the storage type changed, in either spelling; the other keys keep order and value. */
+static mha_status change_dtype(mha_ctx *ctx, const char *text, mha_dtype dtype, char **changed, mha_error *err)
+{
+    static const char *const keys[] = {"torch_dtype", "dtype"};
+    json_t *root = NULL;
+    MHA__TRY(mha__json_parse("config.json", text, strlen(text), MHA__JSON_BOM, &root, err));
+    int failed = 0;
+    for (int n = 0; n < 2; n++)
+        if (json_object_get(root, keys[n]))
+            failed |= json_object_set_new(root, keys[n], json_string(config_name(dtype)));
+    const size_t bytes = failed ? 0 : json_dumpb(root, NULL, 0, JSON_INDENT(2));
+    *changed = bytes ? mha__calloc(ctx, bytes + 1, 1) : NULL;
+    if (*changed) json_dumpb(root, *changed, bytes, JSON_INDENT(2));
+    json_decref(root);
+    return *changed ? MHA_OK : mha__no_memory(err, bytes, "config.json");
+}
+
+static mha_status write_config(const saving *s, mha_error *err)
+{
+    const char *text = s->o.config_json ? s->o.config_json : s->m->config_text;
+    char *changed = NULL;
+    if (s->o.dtype != MHA_DTYPE_DEFAULT) MHA__TRY(change_dtype(s->m->ctx, text, s->o.dtype, &changed, err));
+    if (changed) text = changed;
+    const mha_status status = mha__folder_put(&s->folder, "config.json", text, strlen(text), err);
+    mha__free(s->m->ctx, changed);
+    return status;
+}
+
+/* ---- weights ---- */
+
+static bool is_real(mha_dtype dtype)
+{
+    return dtype == MHA_F32 || dtype == MHA_F64 || dtype == MHA_F16 || dtype == MHA_BF16;
+}
+
+static const mha_named_tensor *replacement(const saving *s, const char *name)
+{
+    for (int64_t n = 0; n < s->o.count; n++)
+        if (strcmp(s->o.tensors[n].name, name) == 0) return &s->o.tensors[n];
+    return NULL;
+}
+
+/* A tensor in memory, to be stored as `dtype`. */
+static mha__outgoing outgoing(const mha_named_tensor *t, mha_dtype dtype)
+{
+    mha__outgoing out = {.from = {.name = t->name,
+                                  .dtype = MHA_F32,
+                                  .dtype_name = "F32",
+                                  .rank = t->rank,
+                                  .shape = t->shape,
+                                  .elements = 1,
+                                  .data = t->data},
+                         .dtype = dtype == MHA_F32 ? MHA_DTYPE_DEFAULT : dtype};
+    for (int n = 0; n < t->rank; n++)
+        out.from.elements *= t->shape[n];
+    out.from.bytes = (size_t)out.from.elements * sizeof(float);
+    return out;
+}
+
+static void add_file(saving *s, const mha_file *file)
+{
+    for (int64_t n = 0; n < mha_file_count(file); n++) {
+        const mha_tensor *stored = mha_file_tensor(file, n);
+        const mha_named_tensor *other = replacement(s, stored->name);
+        const mha_dtype dtype = s->o.dtype != MHA_DTYPE_DEFAULT ? s->o.dtype : stored->dtype;
+        if (other)
+            s->list[s->count++] = outgoing(other, is_real(dtype) && dtype != MHA_F64 ? dtype : MHA_F32);
+        else
+            s->list[s->count++] = (mha__outgoing){
+                .from = *stored, .dtype = is_real(stored->dtype) && stored->dtype != dtype ? dtype : MHA_DTYPE_DEFAULT};
+    }
+    for (int64_t n = 0; n < mha_file_metadata_count(file); n++) {
+        mha__meta_pair *pair = &s->meta[s->meta_count];
+        mha_file_metadata(file, n, &pair->key, &pair->value, &pair->value_bytes);
+        s->meta_count++;
+    }
+}
+
+/* Replacements of names that the checkpoint does not have. */
+static void add_new(saving *s)
+{
+    for (int64_t n = 0; n < s->o.count; n++)
+        if (!mha__shards_find(&s->m->shards, s->o.tensors[n].name))
+            s->list[s->count++] = outgoing(&s->o.tensors[n], s->o.dtype == MHA_DTYPE_DEFAULT ? MHA_F32 : s->o.dtype);
+}
+
+static mha_status list_tensors(saving *s, mha_error *err)
+{
+    const mha__shards *shards = &s->m->shards;
+    size_t tensors = (size_t)s->o.count, pairs = 1;
+    for (int64_t n = 0; n < shards->count; n++) {
+        tensors += (size_t)mha_file_count(shards->file[n]);
+        pairs += (size_t)mha_file_metadata_count(shards->file[n]);
+    }
+    s->list = mha__calloc(s->m->ctx, tensors, sizeof *s->list);
+    s->meta = mha__calloc(s->m->ctx, pairs, sizeof *s->meta);
+    if (!s->list || !s->meta) return mha__no_memory(err, tensors * sizeof *s->list, "the list of tensors");
+    s->meta[s->meta_count++] = (mha__meta_pair){"format", "pt", 2}; /* a file's own, read later, wins */
+    for (int64_t n = 0; n < shards->count; n++)
+        add_file(s, shards->file[n]);
+    add_new(s);
+    return MHA_OK;
+}
+
+/* ---- companions ---- */
+
+/* The folder that the weights were opened from, without its last slash. */
+static mha_status source_of(const mha_model *m, char *folder, size_t capacity, mha_error *err)
+{
+    const char *slash = strrchr(m->shards.path, '/');
+    const size_t n = (size_t)(slash - m->shards.path);
+    if (n >= capacity) return mha__fail_errno(err, "cannot read", m->shards.path, ENAMETOOLONG);
+    memcpy(folder, m->shards.path, n);
+    folder[n] = '\0';
+    return MHA_OK;
+}
+
+static mha_status copy_companions(const saving *s, mha_error *err)
+{
+    char from[PATH_MAX];
+    MHA__TRY(source_of(s->m, from, sizeof from, err));
+    for (int n = 0; n < COMPANIONS; n++) {
+        char *bytes = NULL;
+        size_t size = 0;
+        if (!mha__source_exists(from, known[n])) continue;
+        mha_status status = mha__read_whole(s->m->ctx, from, known[n], MHA__JSON_BYTES, &bytes, &size, err);
+        if (status != MHA_OK) return mha__in_folder(status, from, known[n], err);
+        status = mha__folder_put(&s->folder, known[n], bytes, size, err);
+        mha__free(s->m->ctx, bytes);
+        MHA__TRY(status);
+    }
+    return MHA_OK;
+}
+
+/* ---- the whole ---- */
+
+/* What has been written is a model, as far as can be seen without computing. */
+static mha_status check(const saving *s, mha_error *err)
+{
+    const mha_model_options o = {.size = sizeof o, .no_weights = 1, .no_tokenizer = 1};
+    mha_model *model = NULL;
+    const mha_status status = mha_model_open(s->m->ctx, s->folder.place, &o, &model, err);
+    mha_model_free(model);
+    return status;
+}
+
+static mha_status write_all(saving *s, mha_error *err)
+{
+    MHA__TRY(write_config(s, err));
+    MHA__TRY(copy_companions(s, err));
+    MHA__TRY(list_tensors(s, err));
+    MHA__TRY(mha__stream_tensors(s->m->ctx, &s->folder, WEIGHTS, s->list, s->count, s->meta, s->meta_count, err));
+    return check(s, err);
+}
+
+static mha_status check_options(const mha_model_save_options *o, mha_error *err)
+{
+    if (o->dtype != MHA_DTYPE_DEFAULT && o->dtype != MHA_F32 && o->dtype != MHA_BF16 && o->dtype != MHA_F16)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_save_options: dtype is %s, not f32, bf16 or f16",
+                         mha_dtype_name(o->dtype));
+    if (o->count < 0 || (o->count && !o->tensors))
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_save_options: count is %lld, tensors is %s", (long long)o->count,
+                         o->tensors ? "given" : "NULL");
+    for (int64_t n = 0; n < o->count; n++) {
+        const mha_named_tensor *t = &o->tensors[n];
+        size_t bytes = 0;
+        if (!t->name || !t->data || t->dtype != MHA_F32 || t->rank < 0 || t->rank > 4 ||
+            !mha__bytes(t->shape, t->rank, sizeof(float), &bytes))
+            return mha__fail(err, MHA_ERR_ARG,
+                             "mha_model_save_options: tensor %lld has no name or data, or is not f32 of rank 0..4",
+                             (long long)n);
+    }
+    return MHA_OK;
+}
+
+mha_status mha_model_save(const mha_model *model, const char *folder, const mha_model_save_options *options,
+                          mha_error *err)
+{
+    saving s = {.m = model};
+    if (!model || !folder) return mha__fail(err, MHA_ERR_ARG, "mha_model_save: %s is NULL", model ? "folder" : "model");
+    MHA__TRY(mha__options_read(&s.o, sizeof s.o, options, "mha_model_save_options", err));
+    MHA__TRY(check_options(&s.o, err));
+    MHA__TRY(mha__folder_begin(&s.folder, folder, s.o.overwrite != 0, known, err));
+    const mha_status status = write_all(&s, err);
+    mha__free(model->ctx, s.list);
+    mha__free(model->ctx, s.meta);
+    if (status == MHA_OK) return mha__folder_commit(&s.folder, known, err);
+    mha__folder_abort(&s.folder);
+    return status;
+}

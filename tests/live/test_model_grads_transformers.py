@@ -1,0 +1,149 @@
+"""mha.Model beside transformers: the gradient of every parameter, and saved checkpoints that transformers loads."""
+import json
+import os
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+try:
+    import numpy as np
+    import torch
+    import transformers
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
+    from transformers import Gemma2Config, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+import mha
+
+transformers.utils.logging.disable_progress_bar()
+transformers.logging.set_verbosity_error()
+TINY = Path(__file__).resolve().parents[1] / "golden/data/models"
+SMALL = dict(hidden_size=32, intermediate_size=56, num_hidden_layers=3, num_attention_heads=4, vocab_size=97,
+             max_position_embeddings=64, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+# One of each family, with what sets it apart switched on.
+FAMILIES = {
+    "llama": LlamaConfig(**SMALL, num_key_value_heads=2, attention_bias=True, mlp_bias=True),
+    "mistral": MistralConfig(**SMALL, num_key_value_heads=2, sliding_window=7, head_dim=16),
+    "qwen2": Qwen2Config(**SMALL, num_key_value_heads=1, tie_word_embeddings=True, use_sliding_window=True,
+                         sliding_window=6, max_window_layers=1),
+    "qwen3": Qwen3Config(**SMALL, num_key_value_heads=2, head_dim=16),
+    "gemma2": Gemma2Config(**SMALL, num_key_value_heads=2, head_dim=8, query_pre_attn_scalar=8, sliding_window=6),
+    "gpt2": GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=64, vocab_size=97, scale_attn_by_inverse_layer_idx=True,
+                       tie_word_embeddings=False),
+}
+
+
+def make(config, folder):
+    """A checkpoint with random weights, every bias and gain disturbed; a tokenizer is not needed by any test here but
+    must be there to open the folder."""
+    torch.manual_seed(5)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.1 * torch.randn_like(p))
+    model.save_pretrained(folder)
+    (Path(folder) / "tokenizer.json").write_bytes((TINY / "gpt2-tiny/tokenizer.json").read_bytes())
+    return model
+
+
+def batch(vocab, encoder):
+    draw = np.random.default_rng(3)
+    ids = draw.integers(3, vocab, (3, 14))
+    mask = np.ones_like(ids)
+    mask[1, 9:] = 0
+    mask[2, 13:] = 0
+    labels = np.where(draw.random(ids.shape) < 0.7, draw.integers(3, vocab, ids.shape) if encoder else ids, -100)
+    labels[mask == 0] = -100
+    return ids, mask, labels
+
+
+def theirs_of(model, ids, mask, labels):
+    """Loss and gradients in double, by name."""
+    model = model.double()
+    model.zero_grad()
+    out = model(torch.tensor(ids), attention_mask=torch.tensor(mask), labels=torch.tensor(labels))
+    out.loss.backward()
+    return out.loss.item(), {n: p.grad.numpy() for n, p in model.named_parameters() if p.grad is not None}
+
+
+class AgainstTransformers(unittest.TestCase):
+    def compare(self, folder, model, encoder=False):
+        ours = mha.Model(folder)
+        ids, mask, labels = batch(ours.config["vocab_size"], encoder)
+        want_loss, want = theirs_of(model, ids, mask, labels)
+        loss, grads = ours.loss_and_grads(ids, labels, mask)
+        self.assertLess(abs(loss - want_loss), 2e-6 * want_loss)
+        whole = np.sqrt(sum((g ** 2).sum() for g in want.values()))
+        self.assertEqual(set(grads) - set(want), set())
+        for name, theirs in want.items():
+            norm, off = np.linalg.norm(theirs), np.linalg.norm(grads[name] - theirs)
+            self.assertLess(off, max(2e-5 * norm, 1e-6 * whole), name)
+
+    def test_gradients_of_each_family(self):
+        for name, config in FAMILIES.items():
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                self.compare(folder, make(config, folder))
+
+    def test_gradients_of_an_encoder(self):
+        folder = TINY / "bert-mlm-tiny"
+        self.compare(folder, AutoModelForMaskedLM.from_pretrained(folder, attn_implementation="eager").eval(), True)
+
+    def saved(self, folder, **options):
+        """The folder as transformers loads it after mha has written it."""
+        encoder = json.loads((folder / "config.json").read_text())["model_type"] == "bert"
+        kind = AutoModelForMaskedLM if encoder else AutoModelForCausalLM
+        with tempfile.TemporaryDirectory() as out:
+            mha.Model(folder).save(Path(out) / "new", **options)
+            self.assertEqual(os.listdir(out), ["new"])
+            again = mha.Model(Path(out) / "new")
+            before = AutoConfig.from_pretrained(folder).to_dict()
+            after = AutoConfig.from_pretrained(Path(out) / "new").to_dict()
+            for key in ("_name_or_path", "dtype", "torch_dtype"):
+                before.pop(key, None), after.pop(key, None)
+            self.assertEqual(before, after)
+            ids = np.random.default_rng(4).integers(3, again.config["vocab_size"], (2, 11))
+            model, report = kind.from_pretrained(Path(out) / "new", dtype=torch.float32, output_loading_info=True)
+            self.assertFalse(report["missing_keys"] or report["mismatched_keys"])
+            with torch.no_grad():
+                logits = model.eval()(torch.tensor(ids)).logits.numpy()
+                stored = kind.from_pretrained(folder, dtype=torch.float32).eval()(torch.tensor(ids)).logits.numpy()
+            return logits, stored, again.forward(ids).logits
+
+    def test_saved_checkpoints_have_the_same_logits(self):
+        for name in ("gpt2-tiny", "gemma2-tiny", "bert-mlm-tiny", "bert-mlm-tiny-hubnames"):
+            with self.subTest(name):
+                logits, stored, ours = self.saved(TINY / name)
+                self.assertTrue(np.array_equal(logits, stored))
+                self.assertLess(np.abs(ours - stored).max(), 1e-4)
+
+    def test_other_dtypes(self):
+        for dtype in ("bf16", "f16"):
+            with self.subTest(dtype):
+                logits, stored, ours = self.saved(TINY / "gpt2-tiny", dtype=dtype)
+                self.assertFalse(np.array_equal(logits, stored))
+                self.assertLess(np.abs(ours - logits).max(), 1e-4)  # both compute on the rounded weights in float32
+
+    def test_a_step_of_training(self):
+        """Weights minus a little of their gradients, saved: the loss falls, here and there."""
+        folder = TINY / "gpt2-tiny"
+        ours = mha.Model(folder)
+        ids, _, _ = batch(ours.config["vocab_size"], False)
+        loss, grads = ours.loss_and_grads(ids)
+        model = AutoModelForCausalLM.from_pretrained(folder)
+        weights = {n: p.detach().numpy() - 0.05 * grads[n] for n, p in model.named_parameters()}
+        with tempfile.TemporaryDirectory() as out:
+            ours.save(Path(out) / "new", tensors=weights)
+            fallen = mha.Model(Path(out) / "new").loss_and_grads(ids)[0]
+            theirs = AutoModelForCausalLM.from_pretrained(Path(out) / "new").eval()
+            with torch.no_grad():
+                also = theirs(torch.tensor(ids), labels=torch.tensor(ids)).loss.item()
+        self.assertLess(fallen, loss)
+        self.assertAlmostEqual(fallen, also, places=4)
+
+
+if __name__ == "__main__":
+    unittest.main()
