@@ -3,8 +3,8 @@
  *     mha_model_save(model, "out", NULL, &err);
  *
  * config.json with every key that it had, known or not ("mha.heads" of pruned models too); all tensors of the
- * checkpoint, also those that the model does not use, in one model.safetensors with the metadata that there were; and the
- * files of the tokenizer.
+ * checkpoint, also those that the model does not use, in one model.safetensors with the metadata that there were; and
+ * the files of the tokenizer.
  *
  * The folder appears whole or not at all. It is written beside its place, as .NAME.tmp.PID; every file is synced, the
  * whole is opened and checked, and then it gets its name in one step. Under kill -9, with a full disk or without

@@ -12,8 +12,8 @@
 
 #define WEIGHTS "model.safetensors"
 
-/* Files that a checkpoint may have, so that a folder of them may be replaced. The first stand beside config and weights,
- * and go with them. */
+/* Files that a checkpoint may have, so that a folder of them may be replaced. The first stand beside config and
+ * weights, and go with them. */
 enum { COMPANIONS = 10 };
 static const char *const known[] = {"tokenizer.json",
                                     "tokenizer_config.json",
