@@ -1,9 +1,8 @@
 /* tour.h - the walk-throughs as data: what every step of `mha tour` says, and the tensors that it shows.
  *
- * A tour is a list of steps. tour_text.c, tour_json.c and tour_html.c show that list, each in its own way, and know
- * nothing of attention. The steps are made by tour_of_*.c, which know nothing of printing: they see mha/mha.h and this
- * header alone, and are the tutorial of the library's C interface. Each is read from top to bottom; `examples/` has the
- * same as programs of their own.
+ * A tour is a list of steps. tour_text.c, tour_json.c and tour_page.c show that list, each in its own way, and know
+ * nothing of attention. The steps are made by tour_of_*.c, which know nothing of printing: they see the library by its
+ * public headers alone, and are the tutorial of its C interface. `examples/` has the same as programs of their own.
  *
  * A call that fails ends the walk: its sentence is in tour.error, where every library call of a walk puts it.
  */

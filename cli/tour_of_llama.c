@@ -131,8 +131,7 @@ static void show_cache(tour *t, const float *x, const float *whole, tour_count a
     tour_say(
         t, "Five tokens, kept", "MHA_STEP_K, MHA_STEP_V of the trace",
         "A model that writes one token after another would compute the keys and values of all tokens again and again. "
-        "They do not change, so they are kept, the keys turned already: [2, 2, 5, 4] each. (mha/cache.h keeps them "
-        "in pages, for whole models.)");
+        "They do not change, so they are kept, the keys turned already: [2, 2, 5, 4] each.");
     tour_show(t, "key_cache", c.k, TOUR_SHAPE(BATCH, HEADS, PAST, D));
     tour_show(t, "value_cache", c.v, TOUR_SHAPE(BATCH, HEADS, PAST, D));
 
@@ -147,6 +146,57 @@ static void show_cache(tour *t, const float *x, const float *whole, tour_count a
     tour_show(t, "output_of_one", one, TOUR_SHAPE(BATCH, 1, WIDTH));
     tour_count_given(t, again);
     tour_count_layer(t, "the sixth token alone");
+}
+
+/* Row `token` of a step [B, H, L, D]. */
+static mha_cview row_of(const mha_step_view *step, int64_t token)
+{
+    return (mha_cview){(const float *)step->data + token * step->stride[2],
+                       {step->stride[0], step->stride[1], step->stride[2], step->stride[3]}};
+}
+
+/* Token after token: its key and value go into the cache, its query looks at all that are there. */
+static mha_status attend_in_pages(tour *t, mha_cache *pages, float *context)
+{
+    mha_step_view q, k, v;
+    mha_status status = MHA_OK;
+    if (!mha_trace_step(t->trace, MHA_STEP_Q, &q) || !mha_trace_step(t->trace, MHA_STEP_K, &k) ||
+        !mha_trace_step(t->trace, MHA_STEP_V, &v))
+        return MHA_ERR_ARG;
+    for (int64_t i = 0; i < TOKENS && status == MHA_OK; i++) {
+        const mha_cache_tokens fresh = {.size = sizeof fresh, .count = 1, .k = row_of(&k, i), .v = row_of(&v, i)};
+        mha_attn_desc desc = {.size = sizeof desc, .heads = HEADS, .q_len = 1, .causal = 1};
+        mha_attn_args args = {
+            .size = sizeof args, .q = row_of(&q, i), .out = {context + i * WIDTH, {TOKENS * WIDTH, D, WIDTH, 1}}};
+        status = mha_cache_append(pages, MHA_CACHE_ALL, &fresh, &t->error);
+        if (status == MHA_OK) status = mha_cache_bind(pages, MHA_CACHE_ALL, NULL, &desc, &args, &t->error);
+        if (status == MHA_OK) status = mha_attention(t->ctx, &desc, &args, &t->error);
+    }
+    return status;
+}
+
+static void show_pages(tour *t, const float *x)
+{
+    float output[BATCH * TOKENS * WIDTH], context[BATCH * TOKENS * WIDTH];
+    mha_cache *pages = NULL;
+    mha_step_view whole;
+    const mha_cache_desc desc = {.size = sizeof desc, .batch = BATCH, .kv_heads = HEADS, .head_dim = D};
+    const mha_variant_input in = {.size = sizeof in, .batch = BATCH, .q_len = TOKENS, .query = x};
+    TOUR_TRY(mha_variant_forward(t->layer, &in, output, t->trace, &t->error));
+    TOUR_TRY(mha_cache_create(t->ctx, &desc, &pages, &t->error));
+    const mha_status status = attend_in_pages(t, pages, context);
+    const long long held = mha_cache_pages(pages);
+    mha_cache_free(pages);
+    TOUR_TRY(status);
+    const bool same = mha_trace_step(t->trace, MHA_STEP_CONTEXT, &whole) && whole.stride[1] == WIDTH &&
+                      whole.stride[0] == (int64_t)TOKENS * WIDTH && memcmp(context, whole.data, sizeof context) == 0;
+    tour_say(
+        t, "In pages, token by token", "mha_cache_create, mha_cache_append, mha_cache_bind, mha_attention",
+        "A model keeps keys and values in pages of 128 tokens, so that a sequence grows without being copied. Here all "
+        "six tokens go in one after the other, and each looks at those that are there: %lld pages for two sequences. "
+        "The context %s the one computed at once.",
+        held, same ? "has the bits of" : "differs from");
+    tour_show(t, "context_in_pages", context, TOUR_SHAPE(BATCH, TOKENS, WIDTH));
 }
 
 /* Four query heads over two heads of keys and values, without rotation: the other walk-through of this layer. Next to
@@ -189,5 +239,6 @@ void tour_llama_attention(tour *t)
     TOUR_TRY(make(t, 1, x));
     show_whole(t, x, output);
     if (t->error.status == MHA_OK) show_cache(t, x, output, tour_counted(t, "all six tokens at once"));
+    if (t->error.status == MHA_OK) show_pages(t, x);
     show_grouped(t);
 }

@@ -89,7 +89,7 @@ static void put_legend(FILE *out)
     fputs("weights: 0, .02, .1, .25, .5, .75, 1</div><div>", out);
     tour_put_svg(out, &others);
     fputs("other numbers: from minus to plus the greatest magnitude of the tensor</div>"
-          "<div><i></i> -inf: not to be seen</div></div>\n",
+          "<div><i></i> -inf or nan</div></div>\n",
           out);
 }
 

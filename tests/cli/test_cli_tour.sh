@@ -67,6 +67,7 @@ expect 0 "$MHA" tour causal-attention
 has out '4 of 5 rows keep'
 expect 0 "$MHA" tour llama-attention
 has out 'It has the bits of row 5'
+tr -s '\n ' ' ' <out | grep -q 'The context has the bits of the one computed at once' || fail 'pages give other bits'
 expect 0 "$MHA" tour variants
 has out 'plain                         2362368    654311424' # 4 x (768^2 + 768); 4 x 2 x 128 x 768^2 + 4 x 128^2 x 768
 has out 'multi-query                   1279616'             # 2 x (768^2 + 768) + 2 x (768 x 64 + 64)
