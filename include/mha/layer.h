@@ -208,6 +208,7 @@ typedef struct mha_layer_input {
                                are those of the cache, `lengths` may leave some without a token; no keep, no probs */
     int64_t sequence; /* with batch 1: which one of a cache of several */
     const float *cos, *sin; /* [B L, R/2] from mha_rope_angles, for the positions of all tokens; where there is rope */
+    mha_cview gates;        /* [B, H] of f32, factors on each head's output; zero strides broadcast; data NULL = none */
     float *probs;           /* written: [B, H, L, L] probabilities; NULL = not wanted */
     /* Several sequences one behind another, without padding: batch is 1, length that of all, and sequence n is rows
      * starts[n] to starts[n + 1]. None sees another. No lengths, keep, cache or probs; NULL = one sequence a batch. */

@@ -116,6 +116,9 @@ typedef struct mha_model_input {
      * starts[b] to starts[b + 1] of ids [starts[B]], and arrays [B, L] have that many rows everywhere. `length` is not
      * read; no mask, cache or on_attention. Same bits as alone. */
     const int64_t *starts; /* [B + 1] ascending from 0, no sequence empty; NULL = padded to one length */
+    /* [layers, B, H] factors on each head's output, per sequence: 0 removes a head, NULL = ones. A layer that has fewer
+     * than H heads reads the first of them. */
+    const float *gates;
 } mha_model_input;
 
 /* What is wanted; NULL fields are not computed. The callbacks run on the calling thread, layer by layer, so that

@@ -56,10 +56,9 @@ MHA_API void mha_model_grads_zero(mha_model_grads *grads);
 /* ---- in steps ---- */
 
 /* As mha_model_forward, and keeps what the way back needs. `output` may be NULL; its last_hidden, pooled and logits are
- * served, the rest must be NULL (MHA_ERR_UNSUPPORTED), and so must input->cache. `gates` [layers, B, H] are factors on
- * each head's output, per sequence; NULL = ones. H is that of the model; a pruned layer reads the first of them, as
- * many as it has heads. Arrays that `input` and `gates` point to must stay as they are until the last backward call. */
-MHA_API mha_status mha_model_grads_forward(mha_model_grads *grads, const mha_model_input *input, const float *gates,
+ * served, the rest must be NULL (MHA_ERR_UNSUPPORTED), and so must input->cache. Arrays that `input` points to must
+ * stay as they are until the last backward call. */
+MHA_API mha_status mha_model_grads_forward(mha_model_grads *grads, const mha_model_input *input,
                                            const mha_model_output *output, mha_error *err);
 
 /* The gradient of some number with respect to what the forward call gave (NULL = zeros; rows of masked tokens are not
@@ -69,8 +68,8 @@ typedef struct mha_model_gradient {
     const float *last_hidden; /* [B, L, E] */
     const float *pooled;      /* [B, E] */
     const float *logits;      /* [B, L, vocab] */
-    float *gates;             /* [layers, B, H] written; 0 for heads that a layer does not have */
-    float *embeddings;        /* [B, L, E] written: of each token's row of the table of words */
+    float *gates;      /* [layers, B, H] written: of input->gates, also of ones; 0 where a layer has no such head */
+    float *embeddings; /* [B, L, E] written: of each token's row of the table of words */
 } mha_model_gradient;
 
 /* Adds to the list. May be called several times after one forward call. After a failure the gradients are unspecified.
@@ -87,7 +86,6 @@ typedef struct mha_model_loss_args {
      * decoders alone. */
     const int32_t *labels;
     double scale;       /* 0 = 1 / counted labels, the mean; else the loss is scale times the sum */
-    const float *gates; /* as in mha_model_grads_forward */
     float *dgates;      /* as gates in mha_model_gradient */
     float *dembeddings; /* as embeddings in mha_model_gradient */
 } mha_model_loss_args;

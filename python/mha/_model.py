@@ -85,10 +85,10 @@ class Model:
     def forward(self, ids, mask=None, hidden=False, attentions=False, gates=None):
         """Runs ids [B, L] (mask [B, L]: 1 = real token). logits [B, L, vocab], None where the checkpoint has none;
         hidden_states: layers + 1 arrays [B, L, E], the embeddings first, the last behind the final norm; attentions: one
-        array [B, heads, L, L] for each layer. What was not asked for is None."""
-        if gates is not None:
-            raise ValueError("gates are not supported yet")
+        array [B, heads, L, L] for each layer. What was not asked for is None. gates [layers, heads] or [layers, B, heads]:
+        factors on each head's output."""
         ids = self._ids(ids)
+        gates = self._gates(gates, len(ids))
         batch, length = ids.shape
         mask = self._mask(mask, ids.shape)
         last = np.empty((batch, length, self._info.hidden), np.float32)
@@ -108,7 +108,7 @@ class Model:
                         on_hidden=OnHidden(on_hidden) if hidden else OnHidden(),
                         on_attention=OnAttention(on_attention) if attentions else OnAttention())
         given = struct(ModelInput, batch=batch, length=length, ids=ids.ctypes.data,
-                       mask=None if mask is None else mask.ctypes.data)
+                       mask=None if mask is None else mask.ctypes.data, gates=None if gates is None else gates.ctypes.data)
         call("mha_model_forward", self._handle, ctypes.byref(given), ctypes.byref(output))
         return Output(logits, last, states if hidden else None, maps if attentions else None)
 
@@ -225,6 +225,15 @@ class Model:
         if wide.size and (wide.min() < -2**31 or wide.max() >= 2**31):
             raise ValueError(f"ids: {wide.min()} .. {wide.max()} does not fit an int32")
         return np.ascontiguousarray(wide, dtype=np.int32)
+
+    def _gates(self, gates, batch):
+        if gates is None:
+            return None
+        gates, layers, heads = np.asarray(gates, dtype=np.float32), self._info.layers, self._info.heads
+        if gates.shape not in ((layers, heads), (layers, batch, heads)):
+            raise ValueError(f"gates: shape {gates.shape}, want {(layers, heads)} or {(layers, batch, heads)}")
+        each = gates[:, None] if gates.ndim == 2 else gates
+        return np.ascontiguousarray(np.broadcast_to(each, (layers, batch, heads)))
 
     @staticmethod
     def _mask(mask, shape):

@@ -54,24 +54,23 @@ mha_status mha__attn_plan_both(const mha_attn_layer *layer, const mha_layer_inpu
     return mha_attn_plan_create(layer->ctx, &desc, plan, err);
 }
 
-static mha_attn_args operator_args(const mha_attn_layer *layer, const mha_layer_input *in, const mha__gates *gates,
-                                   const mha__attn_trace *trace)
+static mha_attn_args operator_args(const mha_attn_layer *layer, const mha_layer_input *in, const mha__attn_trace *trace)
 {
     static const float one = 1;
     const mha_attn_layer_options *o = &layer->options;
     mha_attn_args args = mha__attn_layer_args(o, in, trace->qkv, trace->context);
     args.lse = (mha_view){trace->lse, {o->heads * in->length, in->length, 1}};
-    args.gates = gates->gate ? (mha_cview){gates->gate, {gates->stride, 1}} : (mha_cview){&one, {0}};
+    if (!in->gates.data) args.gates.data = &one;
     return args;
 }
 
 mha_status mha__attn_keep(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
-                          const mha__gates *gates, const float *x, const mha__attn_trace *trace,
-                          const mha__attn_scratch *scratch, float *y, mha_error *err)
+                          const float *x, const mha__attn_trace *trace, const mha__attn_scratch *scratch, float *y,
+                          mha_error *err)
 {
     const int64_t rows = in->batch * in->length;
     const size_t bytes = (size_t)(rows * qkv_width(&layer->options)) * sizeof(float);
-    const mha_attn_args args = operator_args(layer, in, gates, trace);
+    const mha_attn_args args = operator_args(layer, in, trace);
     MHA__TRY(mha_linear_forward(layer->qkv, x, rows, trace->qkv, err));
     if (trace->plain) memcpy(trace->plain, trace->qkv, bytes);
     MHA__TRY(mha__attn_layer_prepare(layer, in, rows, trace->qkv, err));
@@ -82,11 +81,11 @@ mha_status mha__attn_keep(const mha_attn_layer *layer, const mha_attn_plan *plan
 /* ---- backward ---- */
 
 static mha_status operator_back(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
-                                const mha__gates *gates, const mha__attn_trace *trace, const mha__attn_scratch *scratch,
+                                const mha_view *dgates, const mha__attn_trace *trace, const mha__attn_scratch *scratch,
                                 mha_error *err)
 {
     const mha_attn_layer_options *o = &layer->options;
-    const mha_attn_args args = operator_args(layer, in, gates, trace);
+    const mha_attn_args args = operator_args(layer, in, trace);
     const int64_t L = in->length, D = o->head_dim, row = qkv_width(o), q_width = o->heads * D;
     const mha_attn_grads grads = {.size = sizeof grads,
                                   .dout = {scratch->dcontext, {L * q_width, D, q_width, 1}},
@@ -95,7 +94,7 @@ static mha_status operator_back(const mha_attn_layer *layer, const mha_attn_plan
                                   .dq = {scratch->dqkv, {L * row, D, row, 1}},
                                   .dk = {scratch->dqkv + q_width, {L * row, D, row, 1}},
                                   .dv = {scratch->dqkv + q_width + o->kv_heads * D, {L * row, D, row, 1}},
-                                  .dgates = {gates->dgate, {gates->stride, 1}}};
+                                  .dgates = *dgates};
     return mha_attn_backward(plan, &args, &grads, scratch->space, scratch->space_bytes, err);
 }
 
@@ -153,7 +152,7 @@ static mha_status project_back(const mha_attn_layer *layer, const mha__slot *slo
 }
 
 mha_status mha__attn_back(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
-                          const mha__gates *gates, const mha__attn_slots *slots, const float *x,
+                          const mha_view *dgates, const mha__attn_slots *slots, const float *x,
                           const mha__attn_trace *trace, const mha__attn_scratch *scratch, const float *dy, float *dx,
                           mha_error *err)
 {
@@ -174,7 +173,7 @@ mha_status mha__attn_back(const mha_attn_layer *layer, const mha_attn_plan *plan
                                   .dweight = slots->o.dweight,
                                   .dbias = slots->o.dbias};
     MHA__TRY(mha__linear_backward(layer->ctx, &out, err));
-    MHA__TRY(operator_back(layer, plan, in, gates, trace, scratch, err));
+    MHA__TRY(operator_back(layer, plan, in, dgates, trace, scratch, err));
     MHA__TRY(prepare_back(layer, in, slots, trace, scratch->dqkv, err));
     if (slots->qkv.weight) return project_back(layer, &slots->qkv, rows, 0, qkv_width(o), x, scratch->dqkv, dx, err);
     MHA__TRY(project_back(layer, &slots->q, rows, 0, q_width, x, scratch->dqkv, dx, err));

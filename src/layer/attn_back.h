@@ -33,14 +33,6 @@ typedef struct mha__attn_scratch {
     size_t space_bytes;
 } mha__attn_scratch;
 
-/* Factors on each head's output, and their gradients, of one layer: [B, H] with rows `stride` apart. NULL: ones; not
- * wanted. */
-typedef struct mha__gates {
-    const float *gate;
-    float *dgate;
-    int64_t stride;
-} mha__gates;
-
 void mha__attn_trace_take(mha__arena *arena, const mha_attn_layer *layer, const mha_layer_input *in,
                           mha__attn_trace *trace);
 void mha__attn_scratch_take(mha__arena *arena, const mha_attn_layer *layer, const mha_layer_input *in,
@@ -50,13 +42,13 @@ void mha__attn_scratch_take(mha__arena *arena, const mha_attn_layer *layer, cons
 mha_status mha__attn_plan_both(const mha_attn_layer *layer, const mha_layer_input *in, mha_attn_plan **plan,
                                mha_error *err);
 
-/* As mha__attn_layer_run with gates of 1, to the bit. */
+/* As mha__attn_layer_run, to the bit. */
 mha_status mha__attn_keep(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
-                          const mha__gates *gates, const float *x, const mha__attn_trace *trace,
-                          const mha__attn_scratch *scratch, float *y, mha_error *err);
-/* x is that of the forward call. dx [B L, E] is replaced; NULL = not wanted. */
+                          const float *x, const mha__attn_trace *trace, const mha__attn_scratch *scratch, float *y,
+                          mha_error *err);
+/* x is that of the forward call. dx [B L, E] is replaced; NULL = not wanted. dgates [B, H], data NULL = not wanted. */
 mha_status mha__attn_back(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
-                          const mha__gates *gates, const mha__attn_slots *slots, const float *x,
+                          const mha_view *dgates, const mha__attn_slots *slots, const float *x,
                           const mha__attn_trace *trace, const mha__attn_scratch *scratch, const float *dy, float *dx,
                           mha_error *err);
 

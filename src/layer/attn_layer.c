@@ -186,7 +186,8 @@ mha_status mha__attn_layer_describe(const mha_attn_layer *layer, const mha_layer
         .causal = o->causal,
         .align = MHA_ALIGN_TOP_LEFT, /* a token is its own position, whatever the padding */
         .window = o->window,
-        .inputs = (in->lengths ? MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS : 0) | (in->keep.data ? MHA_ATTN_KEEP : 0),
+        .inputs = (in->lengths ? MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS : 0) | (in->keep.data ? MHA_ATTN_KEEP : 0) |
+                  (in->gates.data ? MHA_ATTN_GATES : 0),
         .outputs = in->probs ? MHA_ATTN_PROBS : 0,
     };
     if (in->starts) {
@@ -233,6 +234,7 @@ mha_attn_args mha__attn_layer_args(const mha_attn_layer_options *o, const mha_la
         .v = {qkv + q_width + kv_width, {L * row, D, row, 1}},
         .out = {context, {L * q_width, D, q_width, 1}},
         .keep = in->keep,
+        .gates = in->gates,
         .q_lens = in->lengths,
         .kv_lens = in->lengths,
         .cu_seqlens_q = in->starts,

@@ -92,7 +92,7 @@ static mha_status feed_keep(const mha__block_call *c, const float *x, float *y, 
 
 static mha_status attend(const mha__block_call *c, const float *x, float *y, mha_error *err)
 {
-    return mha__attn_keep(c->block->attn, c->plan, c->in, &c->gates, x, &c->trace.attn, &c->scratch.attn, y, err);
+    return mha__attn_keep(c->block->attn, c->plan, c->in, x, &c->trace.attn, &c->scratch.attn, y, err);
 }
 
 static mha_status keep_post_norm(const mha__block_call *c, float *x, mha_error *err)
@@ -200,7 +200,7 @@ static mha_status feed_back(const mha__block_call *c, const mha__block_slots *sl
 static mha_status attend_back(const mha__block_call *c, const mha__block_slots *slots, const float *x, const float *dy,
                               float *dx, mha_error *err)
 {
-    return mha__attn_back(c->block->attn, c->plan, c->in, &c->gates, &slots->attn, x, &c->trace.attn, &c->scratch.attn,
+    return mha__attn_back(c->block->attn, c->plan, c->in, &c->dgates, &slots->attn, x, &c->trace.attn, &c->scratch.attn,
                           dy, dx, err);
 }
 

@@ -141,6 +141,13 @@ void mha__batch_describe(mha__batch *p, const int64_t *lengths, float *probs)
     if (p->in.mask && !p->right_padded) p->layer.keep = (mha_cview){p->in.mask, {p->in.length, 0, 0, 1}};
 }
 
+void mha__batch_turn(mha__batch *p, const mha_model *m, int64_t layer)
+{
+    const int64_t heads = m->config.heads;
+    if (p->in.cache) p->layer.cache = p->in.cache->layer[layer];
+    if (p->in.gates) p->layer.gates = (mha_cview){p->in.gates + layer * p->sequences * heads, {heads, 1}};
+}
+
 static void fill_positions(mha__batch *p)
 {
     const int64_t L = p->in.length;

@@ -24,6 +24,8 @@ mha_status mha__batch_read(const mha_model *m, mha__batch *batch, const mha_mode
 void mha__batch_lay_out(mha__arena *arena, const mha_model *m, mha__batch *batch);
 /* Fills batch->layer. Before there is memory, `lengths` and `probs` only say which inputs there will be. */
 void mha__batch_describe(mha__batch *batch, const int64_t *lengths, float *probs);
+/* Turns batch->layer to one of the layers: its cache, its gates. */
+void mha__batch_turn(mha__batch *batch, const mha_model *m, int64_t layer);
 /* Fills the arrays. */
 mha_status mha__batch_fill(const mha_model *m, mha__batch *batch, mha_error *err);
 

@@ -69,7 +69,7 @@ static mha_status block_bytes(const mha_model *m, pass *p, size_t *bytes, mha_er
     *bytes = 0;
     for (int64_t layer = 0; layer < m->config.layers; layer++) {
         size_t one = 0;
-        if (p->batch.in.cache) p->batch.layer.cache = p->batch.in.cache->layer[layer];
+        mha__batch_turn(&p->batch, m, layer);
         MHA__TRY(plan_layer(m, p, layer, err));
         MHA__TRY(mha__block_bytes(m->block[layer], p->plan, &p->batch.layer, &one, err));
         if (one > *bytes) *bytes = one;
@@ -105,7 +105,7 @@ static mha_status run(const mha_model *m, pass *p, mha_error *err)
         MHA__TRY(mha_norm_forward(m->ctx, &m->embed_norm, rows, m->config.hidden, p->x, NULL, p->x, err));
     if (out->on_hidden && out->on_hidden(out->user, 0, p->x)) return stopped(err, "on_hidden", 0);
     for (int64_t layer = 0; layer < layers; layer++) {
-        if (p->batch.in.cache) p->batch.layer.cache = p->batch.in.cache->layer[layer];
+        mha__batch_turn(&p->batch, m, layer);
         MHA__TRY(plan_layer(m, p, layer, err));
         MHA__TRY(mha__block_run(m->block[layer], p->plan, &p->batch.layer, p->x, err));
         if (out->on_attention && out->on_attention(out->user, layer, m->info.heads_per_layer[layer], p->probs))

@@ -31,7 +31,6 @@ struct mha_model_grads {
 
     bool ready; /* a forward call came to its end */
     mha__batch batch;
-    const float *gates;
     mha__kept kept;
     void *memory; /* of batch and kept */
     size_t memory_bytes;
@@ -42,7 +41,7 @@ struct mha_model_grads {
 /* Where the gradients of a role go; `layer` -1 for parts that exist once. NULL fields if there is none. */
 mha__slot mha__grads_slot(const mha_model_grads *g, mha__role role, int64_t layer);
 
-/* The call of one layer: plan, trace and gates. `dgates` [layers, B, H] or NULL. */
+/* The call of one layer: plan and trace. `dgates` [layers, B, H] or NULL. */
 mha_status mha__grads_call(mha_model_grads *g, int64_t layer, float *dgates, mha__block_call *call, mha_error *err);
 
 /* From the gradient of what the final norm gave, in kept.dx, to the embeddings. */

@@ -22,14 +22,14 @@ static mha_status plan_layer(mha_model_grads *g, int64_t layer, mha_error *err)
 mha_status mha__grads_call(mha_model_grads *g, int64_t layer, float *dgates, mha__block_call *call, mha_error *err)
 {
     const int64_t heads = g->model->config.heads, at = layer * g->batch.sequences * heads;
+    mha__batch_turn(&g->batch, g->model, layer);
     MHA__TRY(plan_layer(g, layer, err));
-    *call = (mha__block_call){
-        .block = g->model->block[layer],
-        .plan = g->plan,
-        .in = &g->batch.layer,
-        .gates = {.gate = g->gates ? g->gates + at : NULL, .dgate = dgates ? dgates + at : NULL, .stride = heads},
-        .trace = g->kept.trace[layer],
-        .scratch = g->kept.scratch};
+    *call = (mha__block_call){.block = g->model->block[layer],
+                              .plan = g->plan,
+                              .in = &g->batch.layer,
+                              .dgates = {dgates ? dgates + at : NULL, {heads, 1}},
+                              .trace = g->kept.trace[layer],
+                              .scratch = g->kept.scratch};
     return MHA_OK;
 }
 
@@ -161,13 +161,12 @@ static mha_status serve(const mha_model_grads *g, const mha_model_output *out, m
     return mha__head_logits(m, rows, input, out->logits, err);
 }
 
-mha_status mha_model_grads_forward(mha_model_grads *g, const mha_model_input *input, const float *gates,
-                                   const mha_model_output *output, mha_error *err)
+mha_status mha_model_grads_forward(mha_model_grads *g, const mha_model_input *input, const mha_model_output *output,
+                                   mha_error *err)
 {
     mha_model_output out;
     if (!g) return mha__fail(err, MHA_ERR_ARG, "mha_model_grads_forward: grads is NULL");
     g->ready = false;
-    g->gates = gates;
     MHA__TRY(mha__options_read(&out, sizeof out, output, "mha_model_output", err));
     MHA__TRY(mha__batch_read(g->model, &g->batch, input, err));
     if (g->batch.in.cache)

@@ -59,7 +59,7 @@ mha_status mha_model_grads_loss(mha_model_grads *g, const mha_model_input *input
     if (!args.labels && !g->model->config.family->causal)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_loss_args: labels is NULL, but the model is an encoder");
     if (!isfinite(args.scale)) return mha__fail(err, MHA_ERR_ARG, "mha_model_loss_args: scale is %g", args.scale);
-    MHA__TRY(mha_model_grads_forward(g, input, args.gates, NULL, err));
+    MHA__TRY(mha_model_grads_forward(g, input, NULL, err));
     const size_t count = (size_t)(g->batch.in.batch * g->batch.in.length),
                  bytes = count * (sizeof(int64_t) + sizeof(int32_t));
     int64_t *rows = mha__alloc(g->ctx, bytes);

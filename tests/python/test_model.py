@@ -27,6 +27,15 @@ class Decoder(unittest.TestCase):
         self.assertTrue(np.array_equal(self.model.forward([PROMPT]).logits[0], got.logits[0]))
         self.assertLess(np.abs(np.triu(got.attentions[0][0, 0], 1)).max(), 1e-30)
 
+    def test_gates(self):
+        ones, half = np.ones((3, 4)), np.ones((3, 2, 4))
+        half[1, 0, 2] = 0
+        plain, off = (self.model.forward([PROMPT, PROMPT], gates=g).logits for g in (ones, half))
+        self.assertTrue(np.array_equal(plain, self.model.forward([PROMPT, PROMPT]).logits))
+        self.assertTrue(np.array_equal(off[1], plain[1]) and not np.array_equal(off[0], plain[0]))
+        with self.assertRaisesRegex(ValueError, "gates"):
+            self.model.forward([PROMPT], gates=half)
+
     def test_score(self):
         logits = self.model.forward([PROMPT]).logits[0].astype(np.float64)
         rows = logits - np.log(np.exp(logits).sum(-1, keepdims=True))

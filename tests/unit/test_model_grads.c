@@ -47,10 +47,12 @@ static mha_model_grads *create(const mha_model *model, int no_parameters, int re
 
 static double loss_of(mha_model_grads *grads, const mha_model_input *input, const float *gates, float *dgates)
 {
-    const mha_model_loss_args args = {sizeof args, .labels = labels, .gates = gates, .dgates = dgates};
+    const mha_model_loss_args args = {sizeof args, .labels = labels, .dgates = dgates};
+    mha_model_input gated = *input;
     double loss = 0;
     mha_error err = {0};
-    if (mha_model_grads_loss(grads, input, &args, &loss, NULL, &err) != MHA_OK) fail_msg("%s", err.message);
+    gated.gates = gates;
+    if (mha_model_grads_loss(grads, &gated, &args, &loss, NULL, &err) != MHA_OK) fail_msg("%s", err.message);
     return loss;
 }
 
@@ -96,15 +98,18 @@ static void test_forward_has_the_bits_of_the_model(void **state)
         for (int holes = 0; holes < 2; holes++) {
             mha_model *model = open_model(NULL, families[f]);
             mha_model_grads *grads = create(model, 0, holes);
-            const mha_model_input input = input_of(model, holes);
-            const int64_t V = mha_model_describe(model)->vocab, E = mha_model_describe(model)->hidden;
+            const mha_model_info *info = mha_model_describe(model);
+            const int64_t V = info->vocab, E = info->hidden;
+            mha_model_input input = input_of(model, holes);
+            float *gates = random_floats(9, 3, info->layers * B * info->heads, 0.5, 1);
+            if (holes) input.gates = gates;
             float *logits[2], *hidden[2];
             for (int n = 0; n < 2; n++) {
                 logits[n] = calloc((size_t)(B * L * V), sizeof(float));
                 hidden[n] = calloc((size_t)(B * L * E), sizeof(float));
                 const mha_model_output out = {.size = sizeof out, .logits = logits[n], .last_hidden = hidden[n]};
                 assert_int_equal(n ? mha_model_forward(model, &input, &out, NULL)
-                                   : mha_model_grads_forward(grads, &input, NULL, &out, NULL),
+                                   : mha_model_grads_forward(grads, &input, &out, NULL),
                                  MHA_OK);
             }
             for (int64_t r = 0; r < B * L; r++) {
@@ -116,6 +121,7 @@ static void test_forward_has_the_bits_of_the_model(void **state)
                 free(logits[n]);
                 free(hidden[n]);
             }
+            free(gates);
             mha_model_grads_free(grads);
             mha_model_free(model);
         }
@@ -331,7 +337,7 @@ static void test_steps_are_the_loss(void **state)
         const double want_loss = loss_of(grads, &input, NULL, NULL);
         float *want = all_of(grads, &count);
         mha_model_grads_zero(grads);
-        assert_int_equal(mha_model_grads_forward(grads, &input, NULL, &out, NULL), MHA_OK);
+        assert_int_equal(mha_model_grads_forward(grads, &input, &out, NULL), MHA_OK);
         for (int n = 0; n < B * L; n++)
             asked[n] = n % L + shift < L ? labels[n + shift] : MHA_IGNORE;
         const mha_cross_entropy_args args = {.size = sizeof args,
@@ -371,7 +377,7 @@ static void test_states_and_pooler(void **state)
     for (int n = 0; n < COUNT; n++)
         gates[n] = 1;
     gradient.embeddings = embeddings;
-    assert_int_equal(mha_model_grads_forward(grads, &input, NULL, NULL, NULL), MHA_OK);
+    assert_int_equal(mha_model_grads_forward(grads, &input, NULL, NULL), MHA_OK);
     assert_int_equal(mha_model_grads_backward(grads, &gradient, NULL), MHA_OK);
     const mha_named_tensor *words = tensor_of(grads, "embeddings.word_embeddings.weight");
     float *sum = calloc((size_t)(words->shape[0] * E), sizeof *sum);
@@ -384,7 +390,9 @@ static void test_states_and_pooler(void **state)
         double f[2] = {0};
         for (int side = 0; side < 2; side++) {
             gates[n] = side ? 1 + 0x1p-6f : 1 - 0x1p-6f;
-            assert_int_equal(mha_model_grads_forward(grads, &input, gates, &out, NULL), MHA_OK);
+            mha_model_input gated = input;
+            gated.gates = gates;
+            assert_int_equal(mha_model_grads_forward(grads, &gated, &out, NULL), MHA_OK);
             for (int i = 0; i < B * L * E; i++)
                 f[side] += mask[i / E] ? (double)c[i] * (double)hidden[i] : 0;
             for (int i = 0; i < B * E; i++)
@@ -465,9 +473,9 @@ static void test_refusals(void **state)
     refused(mha_model_grads_create(NULL, NULL, &none, &err), MHA_ERR_ARG, &err, "model is NULL");
     refused(mha_model_grads_backward(grads, NULL, &err), MHA_ERR_ARG, &err, "no forward call");
     mha_model_output out = {.size = sizeof out, .last_logits = x};
-    refused(mha_model_grads_forward(grads, &input, NULL, &out, &err), MHA_ERR_UNSUPPORTED, &err, "last_logits");
+    refused(mha_model_grads_forward(grads, &input, &out, &err), MHA_ERR_UNSUPPORTED, &err, "last_logits");
     out = (mha_model_output){.size = sizeof out, .pooled = x};
-    refused(mha_model_grads_forward(grads, &input, NULL, &out, &err), MHA_ERR_UNSUPPORTED, &err, "no pooler");
+    refused(mha_model_grads_forward(grads, &input, &out, &err), MHA_ERR_UNSUPPORTED, &err, "no pooler");
     labels[4] = 1 << 20;
     mha_model_loss_args args = {.size = sizeof args, .labels = labels};
     refused(mha_model_grads_loss(grads, &input, &args, NULL, NULL, &err), MHA_ERR_ARG, &err, "1048576");
@@ -475,14 +483,14 @@ static void test_refusals(void **state)
     refused(mha_model_grads_loss(grads, &input, &args, NULL, NULL, &err), MHA_ERR_ARG, &err, "scale");
     refused(mha_model_grads_loss(of_encoder, &input, &args, NULL, NULL, &err), MHA_ERR_UNSUPPORTED, &err, "no logits");
     ids[2] = -1;
-    refused(mha_model_grads_forward(grads, &input, NULL, NULL, &err), MHA_ERR_ARG, &err, "token id 2 is -1");
+    refused(mha_model_grads_forward(grads, &input, NULL, &err), MHA_ERR_ARG, &err, "token id 2 is -1");
     refused(mha_model_grads_backward(grads, NULL, &err), MHA_ERR_ARG, &err, "no forward call");
     mha_model_cache *cache = NULL;
     const mha_model_cache_options o = {.size = sizeof o, .batch = B, .tokens = 2 * L};
     assert_int_equal(mha_model_cache_create(model, &o, &cache, NULL), MHA_OK);
     input = input_of(model, false);
     input.cache = cache;
-    refused(mha_model_grads_forward(grads, &input, NULL, NULL, &err), MHA_ERR_UNSUPPORTED, &err, "cache");
+    refused(mha_model_grads_forward(grads, &input, NULL, &err), MHA_ERR_UNSUPPORTED, &err, "cache");
     mha_model_cache_free(cache);
     mha_model_grads_free(grads);
     mha_model_grads_free(of_encoder);

@@ -1,5 +1,6 @@
 /* test_model_pruned.c - checkpoints whose layers have fewer heads than their config says. The truth is the whole
  * checkpoint with the columns of the output projection zeroed that belong to the removed heads. */
+#include "mha/model_grads.h"
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model_case.h"
@@ -124,6 +125,80 @@ static void test_fewer_heads(void **state)
     files_remove(folder);
 }
 
+/* ---- gates ---- */
+
+/* A model, the gradients of <ones, last states> and of its gates; heads off by gates where `off`. */
+typedef struct taught {
+    mha_model *model;
+    mha_model_grads *grads;
+    float hidden[L * E], dgates[LAYERS * H];
+} taught;
+
+static taught *teach(const char *folder, bool off)
+{
+    taught *t = calloc(1, sizeof *t);
+    int32_t ids[L];
+    float gates[LAYERS * H], ones[L * E];
+    for (int i = 0; i < L; i++)
+        ids[i] = 37 * i % VOCAB;
+    for (int n = 0; n < LAYERS * H; n++)
+        gates[n] = kept[n / H][n % H];
+    for (int n = 0; n < L * E; n++)
+        ones[n] = (float)(n % 7 - 3);
+    t->model = case_model(NULL, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+    const mha_model_input input = {
+        .size = sizeof input, .batch = 1, .length = L, .ids = ids, .gates = off ? gates : NULL};
+    const mha_model_output output = {.size = sizeof output, .last_hidden = t->hidden};
+    const mha_model_gradient gradient = {.size = sizeof gradient, .last_hidden = ones, .gates = t->dgates};
+    assert_int_equal(mha_model_grads_create(t->model, NULL, &t->grads, NULL), MHA_OK);
+    assert_int_equal(mha_model_grads_forward(t->grads, &input, &output, NULL), MHA_OK);
+    assert_int_equal(mha_model_grads_backward(t->grads, &gradient, NULL), MHA_OK);
+    return t;
+}
+
+static void let_go(taught *t)
+{
+    mha_model_grads_free(t->grads);
+    mha_model_free(t->model);
+    free(t);
+}
+
+/* A head that is gated off is as good as removed: for the states, for the gradients of everything that both have, and
+ * for the gates of the heads that are left. */
+static void test_gates_and_pruning_agree(void **state)
+{
+    (void)state;
+    const char *folder = case_copy(tiny);
+    int64_t count = 0, same = 0;
+    taught *whole = teach(folder, true);
+    write_weights(folder, false);
+    taught *pruned = teach(folder, false);
+    case_near("states", pruned->hidden, whole->hidden, L * E, 1e-5);
+    const mha_named_tensor *a = mha_model_grads_list(whole->grads, &count);
+    const mha_named_tensor *b = mha_model_grads_list(pruned->grads, &count);
+    for (int64_t n = 0; n < count; n++) {
+        int64_t elements = 1;
+        assert_string_equal(a[n].name, b[n].name);
+        if (memcmp(a[n].shape, b[n].shape, sizeof a[n].shape) != 0) continue;
+        for (int d = 0; d < a[n].rank; d++)
+            elements *= a[n].shape[d];
+        case_near(a[n].name, b[n].data, a[n].data, elements, 2e-4);
+        same++;
+    }
+    assert_true(same > count / 2 && same < count);
+    for (int layer = 0; layer < LAYERS; layer++) {
+        int place = 0;
+        for (int h = 0; h < H; h++)
+            if (kept[layer][h])
+                case_near("gate", &pruned->dgates[layer * H + place++], &whole->dgates[layer * H + h], 1, 2e-4);
+        for (; place < H; place++)
+            assert_true(pruned->dgates[layer * H + place] == 0);
+    }
+    let_go(whole);
+    let_go(pruned);
+    files_remove(folder);
+}
+
 static void refused(const char *folder, const char *list, const char *part)
 {
     mha_model *model = NULL;
@@ -152,6 +227,8 @@ static void test_refused_lists(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_fewer_heads), cmocka_unit_test(test_refused_lists)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_fewer_heads),
+                                       cmocka_unit_test(test_gates_and_pruning_agree),
+                                       cmocka_unit_test(test_refused_lists)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
