@@ -147,7 +147,11 @@ void tour_show_parameter(tour *t, const char *name)
     int64_t count = 0;
     const mha_named_tensor *list = t->layer ? mha_variant_parameters(t->layer, &count) : NULL;
     for (int64_t n = 0; n < count; n++)
-        if (strcmp(list[n].name, name) == 0) tour_show(t, name, list[n].data, list[n].rank, list[n].shape);
+        if (strcmp(list[n].name, name) == 0) {
+            tour_show(t, name, list[n].data, list[n].rank, list[n].shape);
+            return;
+        }
+    fail(t, MHA_ERR_ARG, "the layer has no such parameter");
 }
 
 mha_variant **tour_layer(tour *t)

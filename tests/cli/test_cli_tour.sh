@@ -119,6 +119,11 @@ expect 0 "$MHA" tour reshape --html one.html --force -q
 [ ! -s err ] || fail '-q was not quiet'
 has one.html '<rect class="head1"'
 
+# ---- the walks are a tutorial: they see the public headers and the steps, nothing else of the program ----
+cat "$here"/cli/tour_of_*.c "$here"/cli/tour_head.[ch] "$here"/cli/tour.h | sed -n 's/^#include "\(.*\)"/\1/p' | sort -u >seen
+printf '%s\n' mha/mha.h tour.h tour_head.h tours.h | sort >public
+same seen public 'what the walks include'
+
 # ---- completion knows the names ----
 if command -v bash >/dev/null; then
     "$MHA" completion bash >completion.bash
