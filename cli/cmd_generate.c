@@ -13,7 +13,8 @@
 
 static struct {
     const char **prompts, **stops;
-    const char *most, *least, *temperature, *top_k, *top_p, *min_p, *penalty, *ngram, *samples, *at_once, *kv_dtype;
+    const char *most, *least, *temperature, *top_k, *top_p, *min_p, *penalty, *ngram, *samples, *at_once, *kv_dtype,
+        *lookup;
     int echo, no_eos;
 } given;
 
@@ -32,6 +33,8 @@ static const struct poptOption options[] = {
     {"samples", 0, POPT_ARG_STRING, &given.samples, 0, "continuations of each prompt, which is read once", "N"},
     {"at-once", 0, POPT_ARG_STRING, &given.at_once, 0, "texts that are written at the same time (default: 8)", "N"},
     {"kv-dtype", 0, POPT_ARG_STRING, &given.kv_dtype, 0, "keys and values in: f32 (default), bf16, f16, int8", "TYPE"},
+    {"lookup", 0, POPT_ARG_STRING, &given.lookup, 0,
+     "guess N tokens ahead where the text repeats itself; the same text", "N"},
     {"echo", 0, POPT_ARG_NONE, &given.echo, 0, "print each prompt before its text", NULL},
     POPT_TABLEEND};
 
@@ -50,6 +53,7 @@ static int read_wholes(const cli_session *s, mha_generate_options *o, int64_t *s
         {"--no-repeat-ngram", given.ngram, &o->sampling.no_repeat_ngram, 0, INT32_MAX},
         {"--samples", given.samples, samples, 1, 1LL << 20},
         {"--at-once", given.at_once, &o->at_once, 1, 4096},
+        {"--lookup", given.lookup, &o->lookup, 0, 64},
     };
     for (size_t i = 0; i < sizeof wholes / sizeof *wholes; i++) {
         long long number = *wholes[i].value;

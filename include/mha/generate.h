@@ -59,6 +59,12 @@ typedef struct mha_generate_options {
     int no_cache;    /* 1 = computes the whole sequence for every token: slow, the same but for dynamic rotation */
     int64_t at_once; /* prompts that run together; 0 = 8. As one ends, the next takes its place */
     mha_dtype cache_dtype; /* as in mha_model_cache_options */
+    /* 0 = off; 1..64 tokens to guess ahead: what followed the last time that the latest three (or two) tokens came.
+     * Guesses are checked in one pass with the next token, so the tokens are the same, drawn or greedy; text that
+     * repeats itself comes faster where weights do not fit the CPU's caches. Nothing is guessed without a cache, with
+     * sliding windows, or where rotation depends on the length. After: Saxena 2023 (prompt lookup decoding);
+     * Leviathan et al. 2023 (speculative decoding). */
+    int64_t lookup;
 
     /* Callbacks, all on the calling thread; any may be NULL. on_token and on_text end the prompt by returning non-zero.
      * Prompts that run together take turns. */

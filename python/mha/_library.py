@@ -116,7 +116,7 @@ OnEnd = ctypes.CFUNCTYPE(None, c_void_p, c_int64, c_int)
 class GenerateOptions(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("max_new", c_int64), ("min_new", c_int64), ("sampling", Sampling), ("eos", c_void_p),
                 ("eos_count", c_int64), ("stop", POINTER(c_char_p)), ("stop_count", c_int64), ("no_cache", c_int),
-                ("at_once", c_int64), ("cache_dtype", c_int), ("on_prompt", OnPrompt), ("on_token", OnToken),
+                ("at_once", c_int64), ("cache_dtype", c_int), ("lookup", c_int64), ("on_prompt", OnPrompt), ("on_token", OnToken),
                 ("on_text", OnText), ("on_end", OnEnd), ("user", c_void_p)]
 
 

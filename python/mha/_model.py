@@ -141,10 +141,11 @@ class Model:
         return out
 
     def generate(self, ids, n, temperature=0.0, top_k=0, top_p=1.0, seed=0, cache=True, *, min_p=0.0,
-                 repetition_penalty=1.0, no_repeat_ngram=0, eos=None, stop=(), on_text=None):
+                 repetition_penalty=1.0, no_repeat_ngram=0, eos=None, stop=(), lookup=0, on_text=None):
         """Up to n new ids after the prompt `ids`: a list, ended by a token of eos (default: the checkpoint's; [] = none),
         which is kept, or by the token that completes one of the strings of `stop`. Of several prompts, a list of such
-        lists; prompt i then draws with seed + i. Greedy at temperature 0. on_text(prompt, text) is called with text as it
+        lists; prompt i then draws with seed + i. Greedy at temperature 0. lookup: tokens to guess ahead where
+        the text repeats itself, with the same result. on_text(prompt, text) is called with text as it
         becomes certain; returning True ends that prompt."""
         several = len(ids) > 0 and np.ndim(ids[0]) == 1
         prompts = [self._ids([p])[0] for p in (ids if several else [ids])]
@@ -169,7 +170,7 @@ class Model:
             return on_text(prompt, ctypes.string_at(text, size).decode())
 
         options = struct(
-            GenerateOptions, max_new=n, no_cache=not cache, eos=ends.ctypes.data if ends is not None and len(ends) else None,
+            GenerateOptions, max_new=n, no_cache=not cache, lookup=lookup, eos=ends.ctypes.data if ends is not None and len(ends) else None,
             eos_count=0 if eos is None else len(ends) or -1, stop=(c_char_p * len(stops))(*stops), stop_count=len(stops),
             sampling=Sampling(temperature, top_k, top_p, min_p, repetition_penalty, no_repeat_ngram, seed),
             on_token=OnToken(guarded(lambda *_: 0)), on_text=OnText(guarded(text_of)) if on_text else OnText())

@@ -56,8 +56,7 @@ static mha_status tell(mha__generation *g, mha__slot *s, int32_t id, mha_error *
     return end(g, s, called_off ? MHA_END_CALLER : eos ? MHA_END_EOS : MHA_END_LENGTH, err);
 }
 
-/* The slot's next token from its logits; the slot is idle if it was the last. */
-static mha_status advance(mha__generation *g, mha__slot *s, float *logits, mha_error *err)
+mha_status mha__generation_advance(mha__generation *g, mha__slot *s, float *logits, mha_error *err)
 {
     int64_t id = 0;
     MHA__TRY(mha__generation_choose(g, s, logits, &id, err));
@@ -69,8 +68,7 @@ static mha_status advance(mha__generation *g, mha__slot *s, float *logits, mha_e
 
 /* ---- reading a prompt ---- */
 
-/* Rotation by the length of the whole sequence: nothing can be shared, nor read in pieces. */
-static bool turns_with_length(const mha_model *m)
+bool mha__turns_with_length(const mha_model *m)
 {
     return m->config.rope.kind == MHA_ROPE_DYNAMIC || m->config.rope.kind == MHA_ROPE_LONGROPE;
 }
@@ -90,7 +88,7 @@ static int64_t alike(const mha__generation *g, const mha__slot *s, const mha_pro
 static int64_t share(mha__generation *g, int64_t to, const mha_prompt *p)
 {
     int64_t most = 0, from = to;
-    for (int64_t n = 0; !turns_with_length(g->model) && n < g->slots; n++) {
+    for (int64_t n = 0; !mha__turns_with_length(g->model) && n < g->slots; n++) {
         const int64_t same = alike(g, &g->slot[n], p);
         if (same > most) most = same, from = n;
     }
@@ -107,7 +105,7 @@ static int64_t share(mha__generation *g, int64_t to, const mha_prompt *p)
 static mha_status read_prompt(mha__generation *g, int64_t n, int64_t at, mha_error *err)
 {
     const mha__slot *s = &g->slot[n];
-    const int64_t piece = g->cache && !turns_with_length(g->model) ? PIECE : s->length;
+    const int64_t piece = g->cache && !mha__turns_with_length(g->model) ? PIECE : s->length;
     for (int64_t count; at < s->length; at += count) {
         count = mha__min64(piece, s->length - at);
         MHA__TRY(mha__progress(g->model->ctx, "generate", g->done, g->count * g->o.max_new, err));
@@ -133,41 +131,18 @@ static mha_status begin(mha__generation *g, int64_t n, mha_error *err)
     mha_rng_manual_seed(&s->rng, g->o.sampling.seed + (uint64_t)s->prompt);
     if (s->writer.tokenizer) MHA__TRY(mha__writer_begin(&s->writer, p, err));
     MHA__TRY(read_prompt(g, n, shared, err));
-    return advance(g, s, g->logits, err);
+    return mha__generation_advance(g, s, g->logits, err);
 }
 
 /* ---- the loop ---- */
 
-/* A token for every slot at work, in one pass. */
-static mha_status step(mha__generation *g, mha_error *err)
-{
-    bool all = true;
-    for (int64_t n = 0; n < g->slots; n++) {
-        const mha__slot *s = &g->slot[n];
-        g->mask[n] = s->prompt >= 0;
-        g->step[n] = g->mask[n] ? s->ids[s->length - 1] : 0;
-        all &= g->mask[n];
-    }
-    const mha_model_input input = {.size = sizeof input,
-                                   .batch = g->slots,
-                                   .length = 1,
-                                   .ids = g->step,
-                                   .mask = all ? NULL : g->mask,
-                                   .cache = g->cache};
-    const mha_model_output output = {.size = sizeof output, .last_logits = g->logits};
-    MHA__TRY(mha_model_forward(g->model, &input, &output, err));
-    for (int64_t n = 0; n < g->slots; n++)
-        if (g->mask[n]) MHA__TRY(advance(g, &g->slot[n], g->logits + n * g->model->config.vocab, err));
-    return MHA_OK;
-}
-
-/* The same without a cache: each slot's whole sequence again. */
+/* Without a cache: each slot's whole sequence again. */
 static mha_status step_again(mha__generation *g, mha_error *err)
 {
     for (int64_t n = 0; n < g->slots; n++) {
         if (g->slot[n].prompt < 0) continue;
         MHA__TRY(read_prompt(g, n, 0, err));
-        MHA__TRY(advance(g, &g->slot[n], g->logits, err));
+        MHA__TRY(mha__generation_advance(g, &g->slot[n], g->logits, err));
     }
     return MHA_OK;
 }
@@ -183,7 +158,7 @@ static mha_status run(mha__generation *g, mha_error *err)
             busy |= g->slot[n].prompt >= 0;
         }
         MHA__TRY(mha__progress(g->model->ctx, "generate", g->done, total, err));
-        if (busy) MHA__TRY((g->cache ? step : step_again)(g, err));
+        if (busy) MHA__TRY((g->cache ? mha__generation_step : step_again)(g, err));
     }
     return MHA_OK;
 }

@@ -31,6 +31,8 @@ static mha_status check_numbers(const mha_generate_options *o, mha_error *err)
         return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: max_new is %lld, must be > 0", (long long)o->max_new);
     if (o->at_once < 0)
         return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: at_once is %lld", (long long)o->at_once);
+    if (o->lookup < 0 || o->lookup > 64)
+        return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: lookup is %lld, not 0..64", (long long)o->lookup);
     return mha__sampling_check(&o->sampling, err);
 }
 
@@ -82,6 +84,16 @@ mha_status mha__generation_check(mha__generation *g, mha_error *err)
 
 /* ---- memory ---- */
 
+/* Guesses must be forgotten again: a window may have given back what the rows before them see. */
+static bool may_guess(const mha__generation *g)
+{
+    const mha__config *c = &g->model->config;
+    bool slides = false;
+    for (int64_t layer = 0; layer < c->layers; layer++)
+        slides |= c->slides[layer] && c->window;
+    return !slides && !g->o.no_cache && !mha__turns_with_length(g->model);
+}
+
 static void set_up_slots(mha__generation *g)
 {
     const mha_generate_options *o = &g->o;
@@ -89,6 +101,7 @@ static void set_up_slots(mha__generation *g)
     for (int64_t n = 0; n < g->slots; n++)
         g->slot[n] = (mha__slot){.prompt = -1,
                                  .ids = g->ids + n * g->room,
+                                 .ahead = o->lookup,
                                  .writer = {.ctx = g->model->ctx,
                                             .tokenizer = writes ? mha_model_tokenizer(g->model) : NULL,
                                             .stop = o->stop,
@@ -100,18 +113,20 @@ mha_status mha__generation_allocate(mha__generation *g, mha_error *err)
     mha_ctx *ctx = g->model->ctx;
     const size_t vocab = (size_t)g->model->config.vocab;
     int64_t longest = 0;
+    if (!may_guess(g)) g->o.lookup = 0;
     for (int64_t n = 0; n < g->count; n++)
         longest = mha__max64(longest, g->prompts[n].count);
     g->slots = mha__min64(g->count, g->o.at_once ? g->o.at_once : 8);
     g->room = longest + g->o.max_new;
+    const size_t rows = (size_t)g->slots * (size_t)(1 + g->o.lookup);
     g->slot = mha__calloc(ctx, (size_t)g->slots, sizeof *g->slot);
     g->ids = mha__calloc(ctx, (size_t)g->slots, (size_t)g->room * sizeof *g->ids);
-    g->step = mha__calloc(ctx, (size_t)g->slots, sizeof *g->step);
-    g->mask = mha__calloc(ctx, (size_t)g->slots, 1);
-    g->logits = mha__calloc(ctx, (size_t)g->slots, vocab * sizeof *g->logits);
+    g->step = mha__calloc(ctx, rows, sizeof *g->step);
+    g->mask = mha__calloc(ctx, rows, 1);
+    g->logits = mha__calloc(ctx, rows, vocab * sizeof *g->logits);
     g->probs = mha__calloc(ctx, 2, vocab * sizeof *g->probs);
     if (!g->slot || !g->ids || !g->step || !g->mask || !g->logits || !g->probs)
-        return mha__no_memory(err, (size_t)g->slots * vocab * sizeof *g->logits, "generating");
+        return mha__no_memory(err, rows * vocab * sizeof *g->logits, "generating");
     g->work = g->probs + vocab;
     set_up_slots(g);
     if (g->o.no_cache) return MHA_OK;

@@ -10,7 +10,9 @@
 typedef struct mha__slot {
     int64_t prompt; /* -1: idle */
     int64_t length; /* of ids */
-    int32_t *ids;   /* the prompt and what has come of it */
+    int32_t *ids;   /* the prompt and what has come of it; behind that, guesses */
+    int64_t ahead;  /* how many tokens to guess */
+    int64_t row;    /* of this step: its last token and guesses; 0 = idle */
     mha_rng rng;
     mha__writer writer;
 } mha__slot;
@@ -25,9 +27,10 @@ typedef struct mha__generation {
     int64_t *lengths;       /* [count] */
     int64_t slots, room;    /* of ids in a slot */
     mha__slot *slot;        /* [slots] */
-    int32_t *ids, *step;    /* [slots, room] of all slots; [slots] the last token of each */
-    uint8_t *mask;          /* [slots] which ones advance */
-    float *logits;          /* [slots, vocab] */
+    int32_t *ids;           /* [slots, room] */
+    int32_t *step;          /* [slots, 1 + lookup] the last token of each slot, and guesses */
+    uint8_t *mask;          /* the same: which of them there are */
+    float *logits;          /* [slots, 1 + lookup, vocab] */
     float *probs, *work;    /* [vocab] each */
     mha_model_cache *cache; /* NULL: the whole sequence again for every token */
 } mha__generation;
@@ -40,5 +43,12 @@ void mha__generation_release(mha__generation *g);
 
 /* The slot's next token from its logits [vocab], which are spoilt. */
 mha_status mha__generation_choose(mha__generation *g, mha__slot *s, float *logits, int64_t *id, mha_error *err);
+/* The same, kept and told of; the slot is idle afterwards if it was the last token. */
+mha_status mha__generation_advance(mha__generation *g, mha__slot *s, float *logits, mha_error *err);
+/* At least one token for every slot at work, in one pass through the cache. */
+mha_status mha__generation_step(mha__generation *g, mha_error *err);
+/* Rotation by the length of the whole sequence: a key depends on when it was read, so that nothing can be shared, read
+ * in pieces or guessed. */
+bool mha__turns_with_length(const mha_model *m);
 
 #endif

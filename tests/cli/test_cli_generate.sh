@@ -23,6 +23,8 @@ expect 0 generate --json --no-eos -n 32 -q --at-once 1 'Hello, world!' 'Every mo
 [ ! -s err ] || fail '-q talks'
 sed -n 2p out >second
 same alone second '--at-once'
+expect 0 generate --json --no-eos -n 32 --lookup 8 'Every morn'
+same alone out 'the text depends on guesses'
 for type in f32 bf16 f16 int8; do
     expect 0 generate --json --no-eos -n 3 --kv-dtype $type 'Every morn'
     at ids '[45,124,467]'
@@ -101,7 +103,7 @@ has err 'the model takes 96'
 refused 2 generate
 refused 2 generate -p a b
 for wrong in '-n 0' '-n x' '--temperature -1' '--temperature nan' '--top-p 1.5' '--min-p x' '--top-k -1' '--samples 0' '--kv-dtype f8' \
-    '--repetition-penalty -2' '--at-once 0'; do
+    '--repetition-penalty -2' '--at-once 0' '--lookup 65'; do
     # shellcheck disable=SC2086 # an option and its value
     refused 2 generate $wrong text
 done

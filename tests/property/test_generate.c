@@ -1,5 +1,5 @@
 /* test_generate.c - what a text from a decoder does not depend on: what its prompt shares with others, the pieces that
- * a long prompt is read in, and how tokens cut its text; and how stop strings end it. */
+ * a long prompt is read in, guesses, and how tokens cut its text; and how stop strings end it. */
 #include "mha/generate.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -264,6 +264,59 @@ static void test_cancelled(void **state)
     mha_ctx_free(ctx);
 }
 
+static int count_steps(void *user, const char *what, int64_t done, int64_t total)
+{
+    (void)what, (void)done, (void)total;
+    ++*(int *)user;
+    return 0;
+}
+
+/* Guesses change nothing but the number of steps: tokens, text, endings, drawn or greedy, in a batch of prompts whose
+ * guesses are right at different times. */
+static void test_guesses_change_nothing(void **state)
+{
+    (void)state;
+    enum { MANY = 60, PROMPTS = 4 };
+    int steps = 0;
+    mha_ctx *ctx = NULL;
+    const mha_ctx_options options = {.size = sizeof options, .progress = count_steps, .progress_user = &steps};
+    assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
+    mha_model *model = case_model(ctx, folders[0], NULL);
+    int32_t ids[PROMPTS][30], plain[PROMPTS][MANY] = {0}, out[PROMPTS][MANY] = {0};
+    mha_prompt prompts[PROMPTS];
+    seen want, s;
+    for (int64_t n = 0; n < PROMPTS; n++) {
+        fill(ids[n], 30, (uint64_t)n);
+        for (int i = 6; n < 2 && i < 30; i++)
+            ids[n][i] = ids[n][i - 3 - n];
+        prompts[n] = (mha_prompt){ids[n], 30 - 7 * n};
+    }
+    const char *const stop[] = {"  "};
+    for (int kind = 0; kind < 4; kind++) {
+        mha_generate_options o = {.max_new = MANY, .eos_count = -1, .at_once = 3};
+        if (kind == 1) o.sampling = (mha_sampling){.temperature = 0.3, .top_k = 5, .seed = 9};
+        if (kind == 2) o.stop = stop, o.stop_count = 1;
+        if (kind == 3) o.sampling.repetition_penalty = 1.1, o.eos = &plain[0][20], o.eos_count = 1;
+        steps = 0;
+        run(model, prompts, PROMPTS, o, plain[0], &want);
+        const int plain_steps = steps;
+        for (o.lookup = 1; o.lookup <= 64; o.lookup *= 4) {
+            memset(out, 0, sizeof out);
+            steps = 0;
+            run(model, prompts, PROMPTS, o, out[0], &s);
+            for (int64_t n = 0; n < PROMPTS; n++) {
+                assert_int_equal(s.tokens[n], want.tokens[n]);
+                assert_memory_equal(out[n], plain[n], (size_t)s.tokens[n] * sizeof **out);
+                assert_string_equal(s.text[n], want.text[n]);
+                assert_int_equal(s.ending[n], want.ending[n]);
+            }
+            if (kind == 0) assert_true(steps < plain_steps);
+        }
+    }
+    mha_model_free(model);
+    mha_ctx_free(ctx);
+}
+
 /* Every allocation fails in turn: a status, nothing lost. */
 static void test_without_memory(void **state)
 {
@@ -278,7 +331,7 @@ static void test_without_memory(void **state)
     fill(ids[1], 20, 5);
     const mha_prompt prompts[2] = {{ids[0], 20}, {ids[1], 19}};
     const char *const stop[] = {"never there"};
-    const mha_generate_options o = {.max_new = 3, .eos_count = -1, .stop = stop, .stop_count = 1};
+    const mha_generate_options o = {.max_new = 3, .eos_count = -1, .stop = stop, .stop_count = 1, .lookup = 2};
     const long live = memory.live;
     mha_status status = MHA_ERR_MEMORY;
     for (long budget = 0; status != MHA_OK; budget++) {
@@ -303,7 +356,7 @@ int main(void)
         cmocka_unit_test(test_shared_beginnings), cmocka_unit_test(test_long_prompt),
         cmocka_unit_test(test_stop_strings),      cmocka_unit_test(test_text),
         cmocka_unit_test(test_refusals),          cmocka_unit_test(test_cancelled),
-        cmocka_unit_test(test_without_memory),
+        cmocka_unit_test(test_without_memory),    cmocka_unit_test(test_guesses_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

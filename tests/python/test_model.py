@@ -48,6 +48,7 @@ class Decoder(unittest.TestCase):
     def test_generate(self):
         self.assertEqual(self.model.generate(PROMPT, 12), NEW)
         self.assertEqual(self.model.generate(np.array(PROMPT), 12, cache=False), NEW)
+        self.assertEqual(self.model.generate(PROMPT, 12, lookup=4), NEW)
         self.assertEqual(self.model.generate(PROMPT, 12, eos=[320]), NEW[:4])
         self.assertEqual(self.model.generate(PROMPT, 12, eos=[]), NEW)
         self.assertEqual(self.model.generate(PROMPT, 12, stop="--i"), NEW[:5])
