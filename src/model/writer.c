@@ -36,7 +36,7 @@ static size_t doubtful(const mha__writer *w)
 static void forget_handed_out(mha__writer *w)
 {
     w->bytes -= w->sure;
-    memmove(w->text, w->text + w->sure, w->bytes);
+    if (w->bytes > 0) memmove(w->text, w->text + w->sure, w->bytes); /* there may be no memory yet */
     w->sure = 0;
 }
 
