@@ -151,8 +151,8 @@ typedef struct mha_cross_entropy_args {
 } mha_cross_entropy_args;
 
 /* Stores the loss, summed in double, and how many rows counted; either may be NULL. All labels are checked first:
- * another one is MHA_ERR_ARG naming its row and value. Cost: three passes over logits; allocates a double for each
- * row. */
+ * another one is MHA_ERR_ARG naming its row and value. Cost: two passes over logits, and an exponential for each;
+ * allocates a double for each row. */
 MHA_API mha_status mha_cross_entropy(mha_ctx *ctx, const mha_cross_entropy_args *args, double *loss, int64_t *counted,
                                      mha_error *err);
 

@@ -17,27 +17,30 @@ typedef struct loss_job {
     double *loss; /* [rows] */
 } loss_job;
 
-/* Sum of exp(x - *most), *most the largest. */
-static double sum_exp(const float *x, int64_t n, float *most)
+static float largest_of(const float *x, int64_t n)
 {
-    double sum = 0;
-    *most = x[0];
+    float most = x[0];
     for (int64_t i = 1; i < n; i++)
-        *most = x[i] > *most ? x[i] : *most;
-    for (int64_t i = 0; i < n; i++)
-        sum += (double)expf(x[i] - *most);
-    return sum;
+        most = x[i] > most ? x[i] : most;
+    return most;
 }
 
+/* dx may be x: its exponentials take the place of the logits, and are scaled once their sum is known. */
 static double loss_row(const float *x, int64_t n, int32_t label, double scale, float *dx)
 {
-    float most = 0;
-    const double sum = sum_exp(x, n, &most), loss = log(sum) + ((double)most - (double)x[label]);
-    for (int64_t i = 0; dx && i < n; i++) {
-        const double p = (double)expf(x[i] - most) / sum;
-        dx[i] = (float)(scale * (i == label ? p - 1 : p));
+    const float most = largest_of(x, n);
+    const double chosen = (double)most - (double)x[label];
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const float part = expf(x[i] - most);
+        sum += (double)part;
+        if (dx) dx[i] = part;
     }
-    return loss;
+    const double factor = scale / sum;
+    for (int64_t i = 0; dx && i < n; i++)
+        dx[i] = (float)(factor * (double)dx[i]);
+    if (dx) dx[label] = (float)(scale * (exp(-chosen) / sum - 1));
+    return log(sum) + chosen;
 }
 
 static void loss_task(void *arg, int64_t task, int worker)

@@ -13,6 +13,7 @@
 #define BLOCK_NUMBERS 65536 /* of the packed operand: it stays in the level-2 cache while rows stream past it */
 #define BLOCK_ROWS 128
 #define COPY_ROWS 64
+#define COPY_COLUMNS 8
 
 typedef struct matmul_job {
     const mha__matmul *p;
@@ -35,21 +36,25 @@ static void pack_task(void *arg, int64_t i, int worker)
                             job->panels + (size_t)(column * p->k) * real);
 }
 
-/* Rows i * COPY_ROWS ... of A, made contiguous. */
+/* Rows i * COPY_ROWS ... of A, made contiguous; a few columns at a time, so that both sides stay within few lines of
+ * the cache. */
 static void copy_task(void *arg, int64_t i, int worker)
 {
     (void)worker;
     const matmul_job *job = arg;
     const mha__matmul *p = job->p;
     const int64_t end = mha__min64(p->m, (i + 1) * COPY_ROWS);
-    for (int64_t k = 0; k < p->k; k++)
-        for (int64_t r = i * COPY_ROWS; r < end; r++) {
-            const int64_t from = r * p->a_row + k * p->a_col, to = r * p->k + k;
-            if (p->dtype == MHA_F64)
-                ((double *)job->a)[to] = ((const double *)p->a)[from];
-            else
-                ((float *)job->a)[to] = ((const float *)p->a)[from];
-        }
+    for (int64_t first = 0; first < p->k; first += COPY_COLUMNS) {
+        const int64_t last = mha__min64(p->k, first + COPY_COLUMNS);
+        for (int64_t r = i * COPY_ROWS; r < end; r++)
+            for (int64_t k = first; k < last; k++) {
+                const int64_t from = r * p->a_row + k * p->a_col, to = r * p->k + k;
+                if (p->dtype == MHA_F64)
+                    ((double *)job->a)[to] = ((const double *)p->a)[from];
+                else
+                    ((float *)job->a)[to] = ((const float *)p->a)[from];
+            }
+    }
 }
 
 static void product_task(void *arg, int64_t i, int worker)
