@@ -1,7 +1,9 @@
 """The Python lines of README.md run as they stand (with small models where they name a folder)."""
 import contextlib
 import io
+import os
 import re
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -11,9 +13,13 @@ lines = block
 for name, folder in (("minilm", "share/mha/builtin"), ("gpt2", "tests/golden/data/models/gpt2-tiny")):
     lines, places = re.subn(f'"/path/to/{name}"', repr(str(ROOT / folder)), lines)
     assert places == 1, f"README.md no longer opens /path/to/{name}"
-printed = io.StringIO()
-with contextlib.redirect_stdout(printed):
-    exec(compile(lines, "README.md", "exec"), names := {})
+printed, here = io.StringIO(), os.getcwd()
+with contextlib.redirect_stdout(printed), tempfile.TemporaryDirectory() as place:
+    os.chdir(place)  # what they write goes there
+    try:
+        exec(compile(lines, "README.md", "exec"), names := {})
+    finally:
+        os.chdir(here)
 assert names["out"].shape == names["q"].shape and names["vectors"].shape[0] == 3
 assert printed.getvalue().startswith("[["), printed.getvalue()
 assert names["logits"].shape[1] == len(names["prompt"]) and len(printed.getvalue()) > 100
