@@ -43,9 +43,14 @@ mha_status mha_rng_uniform(mha_rng *rng, double low, double high, float *x, int6
     return MHA_OK;
 }
 
+static float exponential_of(double u)
+{
+    return (float)-log1p(-u);
+}
+
 static float exponential(mha_rng *rng)
 {
-    return (float)-log1p(-mha__rng_unit64(rng));
+    return exponential_of(mha__rng_unit64(rng));
 }
 
 mha_status mha_rng_exponential(mha_rng *rng, float *x, int64_t n, mha_error *err)
@@ -217,6 +222,21 @@ static void choose_once(mha_rng *rng, const float *weights, int64_t count, float
     }
 }
 
+/* The same for n = 1: a logarithm is only taken where the score may be the greatest so far. As -log1p(-u) >= u, it is
+ * at most weight / u; the factor leaves room for rounding. */
+static int64_t choose_one(mha_rng *rng, const float *weights, int64_t count)
+{
+    int64_t best = 0;
+    float most = -1;
+    for (int64_t i = 0; i < count; i++) {
+        const double u = mha__rng_unit64(rng);
+        if ((double)weights[i] < 0.99999 * (double)most * u) continue;
+        const float score = weights[i] / exponential_of(u);
+        if (score > most) most = score, best = i;
+    }
+    return best;
+}
+
 mha_status mha_rng_multinomial(mha_rng *rng, const float *weights, int64_t count, int replacement, float *work,
                                int64_t *x, int64_t n, mha_error *err)
 {
@@ -225,7 +245,9 @@ mha_status mha_rng_multinomial(mha_rng *rng, const float *weights, int64_t count
     MHA__TRY(mha__rng_check(rng, weights, count, call, err));
     MHA__TRY(mha__rng_check(rng, work, count, call, err));
     MHA__TRY(check_weights(weights, count, replacement != 0, n, err));
-    if (replacement && n > 1)
+    if (n == 1)
+        x[0] = choose_one(rng, weights, count);
+    else if (replacement)
         choose_again(rng, weights, count, work, x, n);
     else
         choose_once(rng, weights, count, work, x, n);

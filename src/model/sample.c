@@ -3,7 +3,6 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- checks ---- */
@@ -56,33 +55,59 @@ static void forbid_repeats(int64_t n, const int32_t *ids, int64_t count, float *
         if (memcmp(ids + i, end, (size_t)(n - 1) * sizeof *ids) == 0) logits[ids[i + n - 1]] = -INFINITY;
 }
 
-/* ---- filters: what a sorted list of logits says about the bound that a logit must reach ---- */
+/* ---- filters: which bound must a logit reach? Only as many are put in order as are kept: a few of 100,000 ---- */
 
-static int falling(const void *a, const void *b)
+/* The finite logits: a heap of those not taken yet, the greatest first; behind it those taken, the greatest last. */
+typedef struct ranking {
+    float *x;
+    int64_t n, taken;
+} ranking;
+
+/* Moves heap[at] down to its place: no entry is smaller than 2 at + 1 and 2 at + 2. */
+static void sink(float *heap, int64_t n, int64_t at)
 {
-    const float x = *(const float *)a, y = *(const float *)b;
-    return x < y ? 1 : x > y ? -1 : 0;
+    const float x = heap[at];
+    for (int64_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && heap[child + 1] > heap[child]) child++;
+        if (heap[child] <= x) break;
+        heap[at] = heap[child];
+    }
+    heap[at] = x;
 }
 
-/* The finite logits, greatest first. */
-static int64_t sort(const float *logits, int64_t vocab, float *sorted)
+static ranking rank(const float *logits, int64_t vocab, float *memory)
 {
-    int64_t n = 0;
+    ranking r = {.x = memory};
     for (int64_t i = 0; i < vocab; i++)
-        if (logits[i] > -INFINITY) sorted[n++] = logits[i];
-    qsort(sorted, (size_t)n, sizeof *sorted, falling);
-    return n;
+        if (logits[i] > -INFINITY) r.x[r.n++] = logits[i];
+    for (int64_t at = r.n / 2 - 1; at >= 0; at--)
+        sink(r.x, r.n, at);
+    return r;
 }
 
-/* How many of the greatest make the smallest set whose probability reaches p. */
-static int64_t count_top_p(double p, const float *sorted, int64_t n)
+/* The logit with k greater ones (or equal ones before it); k < n. */
+static float nth(ranking *r, int64_t k)
 {
+    while (r->taken <= k) {
+        const int64_t last = r->n - 1 - r->taken++;
+        const float top = r->x[0];
+        r->x[0] = r->x[last];
+        sink(r->x, last, 0);
+        r->x[last] = top;
+    }
+    return r->x[r->n - 1 - k];
+}
+
+/* How many of the n greatest (all, or n that are taken) make the smallest set that reaches p of their probability. */
+static int64_t count_top_p(double p, ranking *r, int64_t n)
+{
+    const double top = (double)nth(r, 0);
     double total = 0, sum = 0;
     for (int64_t i = 0; i < n; i++)
-        total += exp((double)sorted[i] - (double)sorted[0]);
+        total += exp((double)r->x[r->n - 1 - i] - top);
     int64_t kept = 0;
     while (kept < n && (kept == 0 || sum < p * total))
-        sum += exp((double)sorted[kept++] - (double)sorted[0]);
+        sum += exp((double)nth(r, kept++) - top);
     return kept;
 }
 
@@ -92,24 +117,22 @@ static void keep_from(float bound, int64_t vocab, float *logits)
         if (logits[i] < bound) logits[i] = -INFINITY;
 }
 
-static void filter(const mha_sampling *s, int64_t vocab, float *sorted, float *logits)
+static void filter(const mha_sampling *s, int64_t vocab, float *memory, float *logits)
 {
     for (int64_t i = 0; i < vocab; i++)
         logits[i] /= (float)s->temperature;
     if (s->top_k == 0 && s->top_p == 0 && s->min_p == 0) return;
-    int64_t n = sort(logits, vocab, sorted);
-    if (n == 0) return;
+    ranking r = rank(logits, vocab, memory);
+    if (r.n == 0) return;
+    int64_t n = r.n;
     float bound = -INFINITY;
     if (s->top_k > 0 && s->top_k < n) {
-        bound = sorted[s->top_k - 1];
-        while (n > s->top_k && sorted[n - 1] < bound)
-            n--;
+        bound = nth(&r, s->top_k - 1);
+        for (n = s->top_k; n < r.n && nth(&r, n) == bound;)
+            n++;
     }
-    if (s->top_p > 0 && s->top_p < 1) {
-        n = count_top_p(s->top_p, sorted, n);
-        bound = sorted[n - 1];
-    }
-    if (s->min_p > 0) bound = fmaxf(bound, sorted[0] + (float)log(s->min_p));
+    if (s->top_p > 0 && s->top_p < 1) bound = nth(&r, count_top_p(s->top_p, &r, n) - 1);
+    if (s->min_p > 0) bound = fmaxf(bound, nth(&r, 0) + (float)log(s->min_p));
     keep_from(bound, vocab, logits);
 }
 

@@ -211,6 +211,27 @@ static void test_padding_row(void **state)
 }
 
 /* A weight of 0 is never chosen, whatever the draws. */
+/* One index takes a way of its own: it is the first of two, and the generator goes on from the same place. */
+static void test_multinomial_one(void **state)
+{
+    (void)state;
+    enum { COUNT = 700 };
+    float weights[COUNT], work[COUNT];
+    mha_rng rng, one, two;
+    mha_rng_manual_seed(&rng, 8);
+    for (int trial = 0; trial < 300; trial++) {
+        int64_t x[1], want[2];
+        assert_int_equal(mha_rng_rand(&rng, weights, COUNT, NULL), MHA_OK);
+        for (int i = 0; i < COUNT; i++) /* from nearly alike to a few great ones, many of them zero */
+            weights[i] = i % 3 == trial % 4 ? 0 : powf(weights[i], (float)(trial % 30));
+        one = two = rng;
+        assert_int_equal(mha_rng_multinomial(&one, weights, COUNT, trial % 2, work, x, 1, NULL), MHA_OK);
+        assert_int_equal(mha_rng_multinomial(&two, weights, COUNT, 0, work, want, 2, NULL), MHA_OK);
+        assert_int_equal(x[0], want[0]);
+        assert_int_equal(mha_rng_next(&one), mha_rng_next(&two));
+    }
+}
+
 static void test_multinomial_zero(void **state)
 {
     (void)state;
@@ -295,11 +316,17 @@ static void test_refusals(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stream),       cmocka_unit_test(test_both_forms),
-        cmocka_unit_test(test_copy),         cmocka_unit_test(test_seed),
-        cmocka_unit_test(test_integers),     cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_linear_bound), cmocka_unit_test(test_narrow_uniform),
-        cmocka_unit_test(test_padding_row),  cmocka_unit_test(test_multinomial_zero),
+        cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_both_forms),
+        cmocka_unit_test(test_copy),
+        cmocka_unit_test(test_seed),
+        cmocka_unit_test(test_integers),
+        cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_linear_bound),
+        cmocka_unit_test(test_narrow_uniform),
+        cmocka_unit_test(test_padding_row),
+        cmocka_unit_test(test_multinomial_zero),
+        cmocka_unit_test(test_multinomial_one),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
