@@ -22,7 +22,9 @@
  *     zeros, and so does a key that no row sees. NaN and Inf propagate to what has seen them.
  *   - P does not inherit the rounding of a large lse (sums of 1e4, or a bias of the lowest float): where an lse of more
  *     than 32 would be rounded too far, the row is summed again.
- *   - 16-bit operands are read exactly, all arithmetic is in f32, and every gradient is rounded once.
+ *   - 16-bit operands are read exactly, all arithmetic is in f32, and every gradient is rounded once. Where the plan
+ *     multiplies pairs of bf16 (mha_attn_plan_describe: "products"), P and dS are rounded to bf16 as well for dq, dk
+ *     and dv; the other gradients are made of them before that.
  *
  * After: Dao et al. 2022, appendix B (recomputation from lse).
  */
@@ -51,7 +53,7 @@ typedef struct mha_attn_grads {
     mha_view dq;    /* [B, H,   Lq, D ] of desc.dtype */
     mha_view dk;    /* [B, Hkv, Lk, D ] of desc.kv_dtype */
     mha_view dv;    /* [B, Hkv, Lk, Dv] of desc.kv_dtype */
-    mha_view dbias; /* [B, H,   Lq, Lk] of f32, f64 for f64; zero strides sum */
+    mha_view dbias; /* as the bias: [B, H, Lq, Lk], packed [B, H, max_q_len, max_kv_len], of f32, f64 for f64 */
     mha_view dslopes; /* [B, H] of f32, f64 for f64; zero strides sum */
     mha_view dsinks;  /* [B, H] likewise */
     mha_view dgates;  /* [B, H] likewise */
@@ -59,8 +61,7 @@ typedef struct mha_attn_grads {
 
 /* Runs a plan that was made with MHA_ATTN_GRADS. Workspace and rules as mha_attn_forward; neither allocates, logs nor
  * locks. Every gradient that is wanted is written whole, also where it is zero.
- * Errors: MHA_ERR_UNSUPPORTED for dbias of packed sequences; MHA_ERR_ARG for a plan without MHA_ATTN_GRADS, a NULL or
- * misplaced operand, a gradient of an input that the
+ * Errors: MHA_ERR_ARG for a plan without MHA_ATTN_GRADS, a NULL or misplaced operand, a gradient of an input that the
  * description does not have, a gradient that overlaps something else, a workspace too small; nothing has been written
  * then.
  * Cost: about 2 B H Lq Lk (3 D + 2 Dv) operations. Workspace: a row of dk and dv for every key of a head and thread, or

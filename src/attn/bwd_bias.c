@@ -17,8 +17,8 @@ static void extents(const mha__bwd_call *call, int64_t extent[4], int64_t tasks[
     const mha_attn_desc *d = &call->call.plan->desc;
     extent[0] = d->batch;
     extent[1] = d->heads;
-    extent[2] = mha__ceil_div(d->q_len, MHA__TILE_Q);
-    extent[3] = mha__ceil_div(d->kv_len, MHA__KEY_BLOCK);
+    extent[2] = mha__ceil_div(d->max_q_len, MHA__TILE_Q);
+    extent[3] = mha__ceil_div(d->max_kv_len, MHA__KEY_BLOCK);
     for (int n = 0; n < 4; n++)
         tasks[n] = call->grads.dbias.stride[n] ? extent[n] : mha__min64(extent[n], 1);
 }
@@ -68,14 +68,14 @@ static void add_head(mha__bwd_tile *t, const ranges *r, int64_t b, int64_t h, in
                 add_block(t, block * MHA__KEY_BLOCK);
 }
 
-static void add_all(mha__bwd_tile *t, const ranges *r)
+/* All heads of sequence b. */
+static void add_sequence(mha__bwd_tile *t, const ranges *r, int64_t b)
 {
     const int32_t *list = t->call->call.args.head_list;
     const int64_t listed = t->call->call.plan->desc.listed_heads;
-    for (int64_t b = r->first[0]; b < r->end[0]; b++)
-        for (int64_t h = r->first[1]; h < r->end[1]; h++)
-            for (int64_t n = list ? 0 : h; n < (list ? listed : h + 1); n++)
-                if (!list || list[n] == h) add_head(t, r, b, h, n);
+    for (int64_t h = r->first[1]; h < r->end[1]; h++)
+        for (int64_t n = list ? 0 : h; n < (list ? listed : h + 1); n++)
+            if (!list || list[n] == h) add_head(t, r, b, h, n);
 }
 
 /* Row or key 0 of the block gets the sum of them all. */
@@ -95,8 +95,8 @@ static void write(const mha__bwd_call *call, const ranges *r, const double *sums
     const mha_view *view = &call->grads.dbias;
     const size_t size = call->call.plan->kernels->real_size;
     const int64_t first = r->first[2] * MHA__TILE_Q, start = r->first[3] * MHA__KEY_BLOCK;
-    const int64_t rows = view->stride[2] ? mha__min64(MHA__TILE_Q, d->q_len - first) : 1;
-    const int64_t keys = view->stride[3] ? mha__min64(MHA__KEY_BLOCK, d->kv_len - start) : 1;
+    const int64_t rows = view->stride[2] ? mha__min64(MHA__TILE_Q, d->max_q_len - first) : 1;
+    const int64_t keys = view->stride[3] ? mha__min64(MHA__KEY_BLOCK, d->max_kv_len - start) : 1;
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < keys; j++) {
             void *to = mha__at_out(view, size, r->first[0], r->first[1], first + i, start + j);
@@ -112,10 +112,15 @@ void mha__bwd_bias(void *arg, int64_t item, int worker)
     const mha__bwd_call *call = arg;
     const int64_t *stride = call->grads.dbias.stride;
     const ranges r = ranges_of(call, item);
-    mha__bwd_tile t = {.call = call, .known_b = -1};
-    mha__bwd_carve(call, worker, &t.x);
+    mha__bwd_call own;
+    mha__bwd_tile t = {.call = call};
+    mha__bwd_begin(&t, worker);
     memset(t.x.dbias, 0, sizeof *t.x.dbias * MHA__KEY_BLOCK * MHA__TILE_Q);
-    add_all(&t, &r);
+    for (int64_t b = r.first[0]; b < r.end[0]; b++) {
+        t.call = mha__bwd_place(call, b, &own);
+        add_sequence(&t, &r, b);
+    }
+    mha__tile_close(&t.t);
     fold(t.x.dbias, stride[2] == 0, stride[3] == 0);
     write(call, &r, t.x.dbias);
 }

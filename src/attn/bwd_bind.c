@@ -45,13 +45,14 @@ static void list_written(const mha_attn_plan *plan, mha_attn_grads *g, entry e[W
     const size_t real = plan->kernels->real_size;
     const int64_t B = d->batch, H = d->heads, Hkv = d->kv_heads, Lq = d->q_len, Lk = d->kv_len;
     const int64_t one = plan->packed ? 1 : B;
-    const entry all[WRITTEN] = {{SHAPE(one, H, Lq, d->head_dim), NULL, &g->dq, 4, plan->q.size, 0, NULL},
-                                {SHAPE(one, Hkv, Lk, d->head_dim), NULL, &g->dk, 4, plan->kv.size, 0, NULL},
-                                {SHAPE(one, Hkv, Lk, d->v_head_dim), NULL, &g->dv, 4, plan->kv.size, 0, NULL},
-                                {SHAPE(B, H, Lq, Lk), NULL, &g->dbias, 4, real, MHA_ATTN_BIAS, "MHA_ATTN_BIAS"},
-                                {SHAPE(B, H, 1, 1), NULL, &g->dslopes, 2, real, MHA_ATTN_SLOPES, "MHA_ATTN_SLOPES"},
-                                {SHAPE(B, H, 1, 1), NULL, &g->dsinks, 2, real, MHA_ATTN_SINKS, "MHA_ATTN_SINKS"},
-                                {SHAPE(B, H, 1, 1), NULL, &g->dgates, 2, real, MHA_ATTN_GATES, "MHA_ATTN_GATES"}};
+    const entry all[WRITTEN] = {
+        {SHAPE(one, H, Lq, d->head_dim), NULL, &g->dq, 4, plan->q.size, 0, NULL},
+        {SHAPE(one, Hkv, Lk, d->head_dim), NULL, &g->dk, 4, plan->kv.size, 0, NULL},
+        {SHAPE(one, Hkv, Lk, d->v_head_dim), NULL, &g->dv, 4, plan->kv.size, 0, NULL},
+        {SHAPE(B, H, d->max_q_len, d->max_kv_len), NULL, &g->dbias, 4, real, MHA_ATTN_BIAS, "MHA_ATTN_BIAS"},
+        {SHAPE(B, H, 1, 1), NULL, &g->dslopes, 2, real, MHA_ATTN_SLOPES, "MHA_ATTN_SLOPES"},
+        {SHAPE(B, H, 1, 1), NULL, &g->dsinks, 2, real, MHA_ATTN_SINKS, "MHA_ATTN_SINKS"},
+        {SHAPE(B, H, 1, 1), NULL, &g->dgates, 2, real, MHA_ATTN_GATES, "MHA_ATTN_GATES"}};
     static const char *const names[WRITTEN] = {"grads.dq",      "grads.dk",     "grads.dv",    "grads.dbias",
                                                "grads.dslopes", "grads.dsinks", "grads.dgates"};
     for (int n = 0; n < WRITTEN; n++) {
@@ -133,9 +134,6 @@ mha_status mha__bwd_bind(const mha_attn_plan *plan, const mha_attn_args *args, c
     if (grads->size != sizeof *grads)
         return mha__fail(err, MHA_ERR_ARG, "grads.size = %zu: must be sizeof(mha_attn_grads) = %zu", grads->size,
                          sizeof *grads);
-    if (plan->packed && grads->dbias.data)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "grads.dbias = %p: that of packed sequences is not supported yet",
-                         grads->dbias.data);
     MHA__TRY(mha__attn_check_workspace(workspace, workspace_bytes, mha_attn_plan_workspace(plan), err));
     MHA__TRY(mha__attn_bind_inputs(plan, args, &call->call, err));
     call->call.workspace = workspace;

@@ -29,7 +29,7 @@ static bool is_right_operand(const mha__bwd_tile *t, const mha__run *k)
            (uintptr_t)k->data % vector == 0;
 }
 
-/* Looked up once for each block of a head: the numbers are copied, as they may lie anyhow. */
+/* Looked up once for each block of a head. */
 static bool is_finite(const mha__bwd_tile *t, int64_t start, int64_t keys)
 {
     const mha_attn_plan *plan = t->t.plan;
@@ -42,8 +42,8 @@ static bool is_finite(const mha__bwd_tile *t, int64_t start, int64_t keys)
     *known = FINITE;
     for (int n = 0; n < 2; n++) {
         const void *from = mha__at(views[n], plan->kv.size, t->t.rows.b, t->t.kv_head, start, 0);
-        mha__bwd_read(t->t.k, &plan->kv, from, views[n], keys, widths[n], t->x.v, strides[n]);
-        if (!t->t.k->finite(keys, widths[n], t->x.v, strides[n])) *known = NOT_FINITE;
+        const mha__reals rows = mha__bwd_read(t->t.k, &plan->kv, from, views[n], keys, widths[n], t->x.v, strides[n]);
+        if (!t->t.k->finite(keys, widths[n], rows.data, rows.stride)) *known = NOT_FINITE;
     }
     return *known == FINITE;
 }
@@ -67,6 +67,10 @@ mha__bwd_block mha__bwd_load(const mha__bwd_tile *t, int64_t start)
     const int64_t D = plan->desc.head_dim, Dv = plan->desc.v_head_dim;
     const int64_t all = mha__mask_keys(t->t.call, t->t.rows.b) - start, keys = mha__min64(MHA__KEY_BLOCK, all);
     mha__bwd_block block = {.start = start, .finite = is_finite(t, start, keys)};
+    if (t->t.pairs) {
+        mha__bwd_pairs_load(t, keys, &block);
+        return block;
+    }
     block.k = left_operand(t, &a->k, start, keys, D, t->x.base.wide, D);
     block.v = left_operand(t, &a->v, start, keys, Dv, t->x.v, plan->bwd.v_stride);
     block.k_rows = (mha__value_run){block.k.data, block.k.row, k->nr};
@@ -77,54 +81,82 @@ mha__bwd_block mha__bwd_load(const mha__bwd_tile *t, int64_t start)
     return block;
 }
 
-static const void *left_at(const mha__bwd_tile *t, const mha__run *run, int64_t row)
+/* A panel A B^T of keys [first, end) of the block: A is its K or V. */
+static void panel_product(const mha__bwd_tile *t, const mha__run *a, int64_t key, int64_t keys, int64_t width,
+                          const void *b, int64_t lanes, double scale, void *to)
 {
-    return (const char *)run->data + row * run->row * (int64_t)t->t.k->real_size;
+    const mha__kernels *k = t->t.k;
+    void *top = t->x.base.top;
+    if (t->t.pairs)
+        t->t.pairs->scores(keys, width, (const uint16_t *)a->data + key * a->row, a->row, b, lanes, scale, to, top,
+                           NULL);
+    else
+        k->scores(keys, width, (const char *)a->data + key * a->row * (int64_t)k->real_size, a->row, a->col, b, lanes,
+                  scale, to, top, NULL);
 }
 
-void mha__bwd_scores(const mha__bwd_tile *t, const mha__panel *p, const mha__bwd_block *block, int64_t first,
-                     int64_t end)
+static void *panel_at(const mha__bwd_tile *t, void *panel, int64_t key)
+{
+    return mha__tile_at(&t->t, panel, key * t->t.k->nr);
+}
+
+void *mha__bwd_scores(const mha__bwd_tile *t, const mha__panel *p, const mha__bwd_block *block, int64_t first,
+                      int64_t end)
 {
     const mha__kernels *k = t->t.k;
     const mha_attn_desc *d = &t->t.plan->desc;
-    const int64_t keys = end - first, lanes = p->rows.count;
+    const int64_t keys = end - first, key = first - block->start, lanes = p->rows.count;
     const mha__bwd_scratch *x = &t->x;
-    k->scores(keys, d->head_dim, left_at(t, &block->k, first - block->start), block->k.row, block->k.col, p->q, lanes,
-              d->scale, x->base.s, x->base.top, NULL);
+    void *s = panel_at(t, x->base.s, key);
+    panel_product(t, &block->k, key, keys, d->head_dim, p->q, lanes, d->scale, s);
     if (d->softcap > 0) {
-        k->softcap(keys, lanes, d->softcap, x->base.s);
-        memcpy(x->capped, x->base.s, (size_t)(keys * k->nr) * k->real_size);
+        k->softcap(keys, lanes, d->softcap, s);
+        memcpy(panel_at(t, x->capped, key), s, (size_t)(keys * k->nr) * k->real_size);
     }
-    mha__mask_apply(t->t.call, &x->base, &p->rows, &p->span, first, end, x->base.s);
+    mha__mask_apply(t->t.call, &x->base, &p->rows, &p->span, first, end, s);
+    return s;
+}
+
+void *mha__bwd_dp(const mha__bwd_tile *t, const mha__panel *p, const mha__bwd_block *block, int64_t first, int64_t end)
+{
+    const int64_t Dv = t->t.plan->desc.v_head_dim, depth = t->t.pairs ? mha__round_up(Dv, t->t.pairs->step) / 2 : Dv;
+    const int64_t key = first - block->start;
+    void *dp = panel_at(t, t->x.dp, key);
+    panel_product(t, &block->v, key, end - first, Dv, mha__tile_at(&t->t, t->x.dout_panels, p->row * depth),
+                  p->rows.count, 1, dp);
+    return dp;
+}
+
+mha__softmax_back mha__bwd_rows_of(const mha__bwd_tile *t, const mha__panel *p)
+{
+    const mha__bwd_scratch *x = &t->x;
+    return (mha__softmax_back){.lse = mha__tile_at(&t->t, x->lse, p->row),
+                               .inverse = mha__tile_at(&t->t, x->inverse, p->row),
+                               .delta = mha__tile_at(&t->t, x->delta, p->row),
+                               .factor = 1,
+                               .gate = t->gate,
+                               .stride = MHA__SPREAD};
 }
 
 void mha__bwd_panel(const mha__bwd_tile *t, const mha__panel *p, const mha__bwd_block *block, int64_t first,
                     int64_t end)
 {
-    const mha__kernels *k = t->t.k;
-    const mha_attn_plan *plan = t->t.plan;
-    const int64_t Dv = plan->desc.v_head_dim, keys = end - first, lanes = p->rows.count;
     const int64_t at = (first - block->start) * MHA__SPREAD + p->row;
     const mha__bwd_scratch *x = &t->x;
-    mha__softmax_back back = {.s = x->base.s, .dp = x->dp, .factor = 1, .gate = t->gate, .stride = MHA__SPREAD};
-    mha__bwd_scores(t, p, block, first, end);
-    k->scores(keys, Dv, left_at(t, &block->v, first - block->start), block->v.row, block->v.col,
-              mha__tile_at(&t->t, x->dout_panels, p->row * Dv), lanes, 1, x->dp, x->base.top, NULL);
-    if (mha__dropout_on(&plan->desc)) {
+    mha__softmax_back back = mha__bwd_rows_of(t, p);
+    back.s = mha__bwd_scores(t, p, block, first, end);
+    back.dp = mha__bwd_dp(t, p, block, first, end);
+    if (mha__dropout_on(&t->t.plan->desc)) {
         back.factor = mha__dropout_mask(t->t.call, &x->base, &p->rows, first, end);
         back.dropped = x->base.extra;
     }
-    back.lse = mha__tile_at(&t->t, x->lse, p->row);
-    back.inverse = mha__tile_at(&t->t, x->inverse, p->row);
-    back.delta = mha__tile_at(&t->t, x->delta, p->row);
     if (t->call->grads.dgates.data) back.dots = mha__tile_at(&t->t, x->dots, p->row);
     back.w = mha__tile_at(&t->t, x->w, at);
     back.ds = mha__tile_at(&t->t, x->ds, at);
-    k->softmax_back(keys, lanes, &back);
+    t->t.k->softmax_back(end - first, p->rows.count, &back);
 }
 
-/* What comes after dbias has been taken. */
-static void finish_panel(const mha__bwd_tile *t, const mha__panel *p, int64_t start, int64_t first, int64_t end)
+void mha__bwd_finish_panel(const mha__bwd_tile *t, const mha__panel *p, int64_t start, int64_t first, int64_t end)
 {
     const mha__kernels *k = t->t.k;
     const mha__bwd_scratch *x = &t->x;
@@ -133,7 +165,8 @@ static void finish_panel(const mha__bwd_tile *t, const mha__panel *p, int64_t st
     if (t->call->grads.dslopes.data)
         k->alibi_back(keys, lanes, p->rows.position - start, first - start, ds, MHA__SPREAD,
                       mha__tile_at(&t->t, x->slopes, p->row));
-    if (t->t.plan->desc.softcap > 0) k->softcap_back(keys, lanes, t->t.plan->desc.softcap, x->capped, ds, MHA__SPREAD);
+    if (t->t.plan->desc.softcap > 0)
+        k->softcap_back(keys, lanes, t->t.plan->desc.softcap, panel_at(t, x->capped, first - start), ds, MHA__SPREAD);
 }
 
 /* What one panel may not see, beside what it weighs. */
@@ -148,14 +181,9 @@ static void spread_mask(const mha__bwd_tile *t, const mha__panel *p, int64_t sta
               mha__tile_at(&t->t, x->mask, (first - start) * MHA__SPREAD + p->row), MHA__SPREAD, lanes);
 }
 
-/* Rows [row, row + count) of the tile, which see keys [first, end) of a block. */
-typedef struct run {
-    int64_t row, count, first, end;
-} run;
-
 /* C += A B, where A is W^T or dS^T, or (`across`) dS. B begins at row `skip` of `b`. */
-static void product(const mha__bwd_tile *t, const void *a, bool careful, bool across, const run *r, int64_t start,
-                    int64_t width, const mha__value_run *b, int64_t skip, void *c, int64_t stride)
+static void product(const mha__bwd_tile *t, const void *a, bool careful, bool across, const mha__bwd_run *r,
+                    int64_t start, int64_t width, const mha__value_run *b, int64_t skip, void *c, int64_t stride)
 {
     const mha__kernels *k = t->t.k;
     const int64_t at = (r->first - start) * MHA__SPREAD + r->row, keys = r->end - r->first;
@@ -169,7 +197,7 @@ static void product(const mha__bwd_tile *t, const void *a, bool careful, bool ac
         k->add_product(m, width, inner, from, a_row, a_col, rows, b->row, b->panel, c, stride);
 }
 
-static void products(const mha__bwd_tile *t, const mha__bwd_block *block, const run *r, bool careful)
+static void products(const mha__bwd_tile *t, const mha__bwd_block *block, const mha__bwd_run *r, bool careful)
 {
     const mha_attn_plan *plan = t->t.plan;
     const mha__bwd_scratch *x = &t->x;
@@ -187,7 +215,7 @@ static void products(const mha__bwd_tile *t, const mha__bwd_block *block, const 
 
 void mha__bwd_pair(const mha__bwd_tile *t, int64_t start)
 {
-    run runs[PANELS];
+    mha__bwd_run runs[PANELS];
     int count = 0;
     const mha__bwd_block block = mha__bwd_load(t, start);
     const bool careful = !block.finite || !t->finite;
@@ -195,15 +223,19 @@ void mha__bwd_pair(const mha__bwd_tile *t, int64_t start)
         const mha__panel p = mha__tile_panel(&t->t, row);
         int64_t first, end;
         if (!mha__mask_block(t->t.call, &p.rows, &p.span, start, &first, &end)) continue;
-        mha__bwd_panel(t, &p, &block, first, end);
-        finish_panel(t, &p, start, first, end);
+        if (t->t.pairs) {
+            mha__bwd_pairs_panel(t, &p, &block, first, end);
+        } else {
+            mha__bwd_panel(t, &p, &block, first, end);
+            mha__bwd_finish_panel(t, &p, start, first, end);
+        }
         if (careful) spread_mask(t, &p, start, first, end);
-        run *last = count > 0 ? &runs[count - 1] : NULL;
+        mha__bwd_run *last = count > 0 ? &runs[count - 1] : NULL;
         if (last && last->row + last->count == row && last->first == first && last->end == end)
             last->count += p.rows.count;
         else
-            runs[count++] = (run){row, p.rows.count, first, end};
+            runs[count++] = (mha__bwd_run){row, p.rows.count, first, end};
     }
     for (int n = 0; n < count; n++)
-        products(t, &block, &runs[n], careful);
+        (t->t.pairs ? mha__bwd_pairs_products : products)(t, &block, &runs[n], careful);
 }

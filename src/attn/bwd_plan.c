@@ -11,6 +11,8 @@
  * sequence alone, so that nothing else enters the bits. Each part costs a copy of dk and dv of its head. */
 enum { PART_TILES = 8, PARTS_MOST = 4, LINE = 64 };
 
+_Static_assert((int)MHA__KEY_BLOCK == (int)MHA__TILE_Q, "rows of keys and rows of queries have one stride");
+
 /* Forward passes smaller than this stay on their own thread, see plan.c; this one has 2.5 times the work. */
 static const double ALONE_FLOPS = 0.8e6;
 
@@ -42,7 +44,7 @@ static size_t carve(const mha_attn_plan *plan, char *base, mha__bwd_scratch *x)
     size_t used = mha__scratch_carve(plan, base, &x->base);
     x->q = take(base, &used, MHA__TILE_Q * q, size);
     x->dout = take(base, &used, MHA__TILE_Q * v, size);
-    x->dout_panels = take(base, &used, MHA__TILE_Q * d->v_head_dim, size);
+    x->dout_panels = take(base, &used, MHA__TILE_Q * v, size);
     x->k = take(base, &used, MHA__KEY_BLOCK * q, size);
     x->v = take(base, &used, mha__max64(MHA__TILE_Q, MHA__KEY_BLOCK) * mha__max64(q, v), size);
     x->finite = take(base, &used, mha__ceil_div(d->kv_len, MHA__KEY_BLOCK), 1);
@@ -51,6 +53,11 @@ static size_t carve(const mha_attn_plan *plan, char *base, mha__bwd_scratch *x)
     x->w = take(base, &used, spread, size);
     x->ds = take(base, &used, spread, size);
     x->mask = take(base, &used, spread, size);
+    const int64_t weights = mha__bwd_pairs(plan) ? MHA__KEY_BLOCK * MHA__TILE_Q : 0;
+    uint16_t **halves[] = {&x->pairs.w, &x->pairs.ds, &x->pairs.across};
+    for (size_t n = 0; n < sizeof halves / sizeof *halves; n++)
+        *halves[n] = take(base, &used, weights, sizeof **halves[n]);
+    x->pairs.stride = MHA__KEY_BLOCK;
     void **rows[] = {&x->lse, &x->inverse, &x->delta, &x->dots, &x->slopes};
     for (size_t n = 0; n < sizeof rows / sizeof *rows; n++)
         *rows[n] = take(base, &used, MHA__TILE_Q, size);
@@ -106,6 +113,14 @@ void mha__bwd_carve(const mha__bwd_call *call, int worker, mha__bwd_scratch *x)
 {
     const mha_attn_plan *plan = call->call.plan;
     carve(plan, call->call.workspace + (size_t)worker * plan->bwd.worker_bytes, x);
+}
+
+void mha__bwd_begin(mha__bwd_tile *t, int worker)
+{
+    mha__bwd_carve(t->call, worker, &t->x);
+    t->known_b = t->known_g = -1;
+    t->t.pairs = mha__bwd_pairs(t->call->call.plan);
+    if (t->t.pairs) t->t.pairs->open();
 }
 
 void mha__bwd_sums_of(const mha__bwd_call *call, int64_t b, int64_t g, int64_t part, int64_t slot, void **dk, void **dv)

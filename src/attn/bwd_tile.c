@@ -6,51 +6,71 @@
 /* Beyond it the rounding of lse shows: half a unit in its last place is 2^-20 of p in f32. */
 static const double LSE_LIMIT = 32;
 
-void mha__bwd_read(const mha__kernels *k, const mha__stored *as, const void *from, const mha_cview *view, int64_t rows,
-                   int64_t width, void *to, int64_t stride)
+mha__reals mha__bwd_read(const mha__kernels *k, const mha__stored *as, const void *from, const mha_cview *view,
+                         int64_t rows, int64_t width, void *to, int64_t stride)
 {
-    if (as->half < 0) {
-        k->gather(rows, width, from, view->stride[2], view->stride[3], to, stride, stride);
-        return;
-    }
-    if (width < stride) memset(to, 0, (size_t)(rows * stride) * k->real_size);
-    k->widen[as->half](rows, width, from, view->stride[2], view->stride[3], to, stride);
+    if (as->half < 0 && view->stride[3] == 1) return (mha__reals){from, view->stride[2]};
+    if (as->half < 0)
+        k->gather(rows, width, from, view->stride[2], view->stride[3], to, stride, width);
+    else
+        k->widen[as->half](rows, width, from, view->stride[2], view->stride[3], to, stride);
+    return (mha__reals){to, stride};
 }
 
 /* The tile's rows of head h of a view. */
-static void load(const mha__bwd_tile *t, const mha_cview *view, int64_t h, int64_t width, void *to, int64_t stride)
+static mha__reals load(const mha__bwd_tile *t, const mha_cview *view, int64_t h, int64_t width, void *to,
+                       int64_t stride)
 {
     const mha__rows *r = &t->t.rows;
     const mha__stored *as = &t->t.plan->q;
-    mha__bwd_read(t->t.k, as, mha__at(view, as->size, r->b, h, r->first, 0), view, r->count, width, to, stride);
+    return mha__bwd_read(t->t.k, as, mha__at(view, as->size, r->b, h, r->first, 0), view, r->count, width, to, stride);
 }
 
-/* delta = rowsum(dO * O) - dlse. */
+/* Q as both right operands. Returns whether it is finite. */
+static bool load_queries(const mha__bwd_tile *t)
+{
+    const mha__kernels *k = t->t.k;
+    const mha__bwd_scratch *x = &t->x;
+    const int64_t D = t->t.plan->desc.head_dim, rows = t->t.rows.count;
+    const mha__reals q = load(t, &t->call->call.args.q, t->t.rows.h, D, x->v, t->t.plan->bwd.q_stride);
+    if (!t->t.pairs) {
+        k->pack_rows(rows, D, q.data, q.stride, 1, x->base.q);
+        k->pack_cols(rows, D, q.data, q.stride, 1, x->q);
+    }
+    return k->finite(rows, D, q.data, q.stride);
+}
+
+/* dO likewise; and delta = rowsum(dO * O). With reals it is dO that the gate multiplies, with pairs P. */
+static bool load_dout(const mha__bwd_tile *t)
+{
+    const mha__kernels *k = t->t.k;
+    const mha__bwd_scratch *x = &t->x;
+    const int64_t Dv = t->t.plan->desc.v_head_dim, rows = t->t.rows.count, stride = t->t.plan->bwd.v_stride;
+    mha__reals dout = load(t, &t->call->grads.dout, t->t.rows.result, Dv, x->v, stride);
+    const mha__reals out = load(t, &t->call->grads.out, t->t.rows.result, Dv, x->base.v, stride);
+    const bool finite = k->finite(rows, Dv, dout.data, dout.stride);
+    k->row_dots(rows, Dv, dout.data, dout.stride, out.data, out.stride, x->delta);
+    if (t->t.pairs) return finite;
+    k->pack_rows(rows, Dv, dout.data, dout.stride, 1, x->dout_panels);
+    if (t->t.plan->desc.inputs & MHA_ATTN_GATES) {
+        k->fill(rows, t->gate, x->base.gated);
+        k->output(rows, Dv, dout.data, dout.stride, x->base.gated, x->v, stride, 1);
+        dout = (mha__reals){x->v, stride};
+    }
+    k->pack_cols(rows, Dv, dout.data, dout.stride, 1, x->dout);
+    return finite;
+}
+
 static void load_rows(mha__bwd_tile *t)
 {
-    const mha_attn_plan *plan = t->t.plan;
-    const mha_attn_grads *g = &t->call->grads;
-    const mha__kernels *k = t->t.k;
-    const mha__rows *r = &t->t.rows;
-    const int64_t D = plan->desc.head_dim, Dv = plan->desc.v_head_dim, rows = r->count;
-    const int64_t q = plan->bwd.q_stride, v = plan->bwd.v_stride;
+    const mha_attn_desc *d = &t->t.plan->desc;
     mha__bwd_scratch *x = &t->x;
-    load(t, &t->call->call.args.q, r->h, D, x->v, q);
-    t->finite = k->finite(rows, D, x->v, q);
-    k->pack_rows(rows, D, x->v, q, 1, x->base.q);
-    k->pack_cols(rows, D, x->v, q, 1, x->q);
-    load(t, &g->dout, r->result, Dv, x->v, v);
-    load(t, &g->out, r->result, Dv, x->base.v, v);
-    t->finite = t->finite && k->finite(rows, Dv, x->v, v);
-    k->row_dots(rows, Dv, x->v, v, x->base.v, v, x->delta);
-    k->pack_rows(rows, Dv, x->v, v, 1, x->dout_panels);
-    t->gate = 1;
-    if (plan->desc.inputs & MHA_ATTN_GATES) {
-        t->gate = mha__tile_per_head(&t->t, &t->call->call.args.gates);
-        k->fill(rows, t->gate, x->base.gated);
-        k->output(rows, Dv, x->v, v, x->base.gated, x->v, v, 1);
-    }
-    k->pack_cols(rows, Dv, x->v, v, 1, x->dout);
+    t->gate = d->inputs & MHA_ATTN_GATES ? mha__tile_per_head(&t->t, &t->call->call.args.gates) : 1;
+    t->finite = load_queries(t);
+    t->finite = load_dout(t) && t->finite;
+    if (!t->t.pairs) return;
+    mha__bwd_pairs_rows(t, &t->call->call.args.q, t->t.rows.h, d->head_dim, x->base.q, x->q);
+    mha__bwd_pairs_rows(t, &t->call->grads.dout, t->t.rows.result, d->v_head_dim, x->dout_panels, x->dout);
 }
 
 /* Maximum and sum of every row, for those whose lse says too little. */
@@ -69,9 +89,9 @@ static void sum_again(mha__bwd_tile *t)
         for (int64_t row = 0; row < t->t.rows.count; row += k->nr) {
             const mha__panel p = mha__tile_panel(&t->t, row);
             if (!mha__mask_block(t->t.call, &p.rows, &p.span, start, &first, &end)) continue;
-            mha__bwd_scores(t, &p, &block, first, end);
-            k->top(end - first, p.rows.count, x->s, x->top);
-            k->softmax(end - first, p.rows.count, x->top, x->s, mha__tile_at(&t->t, sum->max, row),
+            void *s = mha__bwd_scores(t, &p, &block, first, end);
+            k->top(end - first, p.rows.count, s, x->top);
+            k->softmax(end - first, p.rows.count, x->top, s, mha__tile_at(&t->t, sum->max, row),
                        mha__tile_at(&t->t, sum->sum, row), x->alpha);
         }
     }

@@ -81,12 +81,12 @@ void mha__bwd_task(void *arg, int64_t item, int worker)
     const int64_t part = item % w->parts, g = item / w->parts % plan->desc.kv_heads;
     const int64_t b = item / w->parts / plan->desc.kv_heads, slot = w->slots == w->tasks ? item : worker;
     mha__bwd_call own;
-    mha__bwd_tile t = {.call = mha__bwd_place(all, b, &own), .known_b = -1};
+    mha__bwd_tile t = {.call = mha__bwd_place(all, b, &own)};
     const mha__call *call = &t.call->call;
     const int64_t keys = mha__keys_of(call, b), tiles = mha__bwd_tiles(call, b);
     int64_t per_part;
     if (part >= mha__bwd_parts(call, b, &per_part)) return;
-    mha__bwd_carve(t.call, worker, &t.x);
+    mha__bwd_begin(&t, worker);
     mha__bwd_sums_of(t.call, b, g, part, slot, &t.dk, &t.dv);
     if (!t.call->grads.dk.data) t.dk = NULL;
     if (!t.call->grads.dv.data) t.dv = NULL;
@@ -95,6 +95,7 @@ void mha__bwd_task(void *arg, int64_t item, int worker)
     const int64_t end = mha__min64(plan->group * tiles, (part + 1) * per_part);
     for (int64_t n = part * per_part; n < end; n++)
         attend_tile(&t, b, g * plan->group + n / tiles, n % tiles);
+    mha__tile_close(&t.t);
     if (w->parts == 1) mha__bwd_write_keys(t.call, b, g, 0, keys, slot, &t.x.base);
 }
 

@@ -22,7 +22,7 @@ typedef struct mha__tile {
     mha__call own;         /* with packed sequences: that of one sequence */
     const mha_attn_plan *plan;
     const mha__kernels *k;
-    const mha__pairs *pairs; /* as the plan's; NULL in the backward pass, which works on reals */
+    const mha__pairs *pairs; /* as the plan's; in the backward pass mha__bwd_pairs */
     mha__scratch scratch;
     mha__rows rows; /* all of them */
     mha__span span;

@@ -101,7 +101,8 @@ typedef struct mha__moments {
 
 /* What one panel of scores needs to become weights and their gradients. */
 typedef struct mha__softmax_back {
-    const void *s, *dp;                /* panels [key][nr]: final scores, dO V^T */
+    void *s;                           /* panel [key][nr]: final scores */
+    const void *dp;                    /* likewise: dO V^T */
     const void *dropped;               /* panel: -inf where dropped; NULL without dropout */
     const void *lse, *inverse, *delta; /* a number per lane; see softmax_back */
     void *dots;                        /* a number per lane, NULL if not wanted: += sum of w * dp */
@@ -178,6 +179,31 @@ typedef struct mha__dense {
     void (*product)(int64_t m, int64_t n, int64_t k, const void *a, int64_t lda, const void *panels, const float *from,
                     int64_t from_row, float *c, int64_t ldc);
 } mha__dense;
+
+/* W^T and dS^T of a tile of queries and a block of keys, as bf16: w and ds have rows of keys, [key][query]; across is
+ * dS once more in rows of queries, [query][key]. All are left operands of pairs with rows of `stride`; the pointers are
+ * at the panel's first query. */
+typedef struct mha__pair_weights {
+    uint16_t *w, *ds, *across;
+    int64_t stride;
+} mha__pair_weights;
+
+/* The backward pass on bf16 as it is: mha__pairs, with P and dS rounded to bf16. A panel is a step wide (nr = step).
+ * Keys count from the start of their block; what a step has beyond [first, end) or beyond the lanes in use gets weights
+ * of 0 (and is overwritten in panels, which have room for whole steps). */
+typedef struct mha__pairs_back {
+    /* As mha__kernels.softmax_back without dropout, gate and dots, s and dp beginning with the block. exp as in
+     * mha__pairs.attend. */
+    void (*softmax_back)(int64_t first, int64_t end, int64_t lanes, const mha__softmax_back *x,
+                         const mha__pair_weights *to);
+    /* w gate and ds of reals: x->w and x->ds beginning with the block, in rows of x->stride. */
+    void (*round)(int64_t first, int64_t end, int64_t lanes, const mha__softmax_back *x, const mha__pair_weights *to);
+    /* T. C [m, n; row stride c_row] += A B over whole steps: A a left operand with rows of a_row, B panels of pairs,
+     * b_panel apart in units of 4 bytes. C is read and written by whole panels of columns; A has whole tiles of 16
+     * rows. */
+    void (*add_product)(int64_t m, int64_t n, int64_t steps, const uint16_t *a, int64_t a_row, const void *b,
+                        int64_t b_panel, void *c, int64_t c_row);
+} mha__pairs_back;
 
 typedef struct mha__kernels {
     const char *isa;  /* "avx2" */
@@ -359,7 +385,8 @@ typedef struct mha__kernels {
 
     const mha__dense *dense[MHA__HALVES + 1]; /* by mha__half (f32; NULL in the f64 table) */
 
-    const mha__pairs *pairs; /* NULL where the ISA has no products of pairs */
+    const mha__pairs *pairs;           /* NULL where the ISA has no products of pairs */
+    const mha__pairs_back *pairs_back; /* likewise; NULL also where only the forward pass has them */
 } mha__kernels;
 
 /* Tables for a cap: the newest built one that the CPU has and the cap admits. Never NULL. */

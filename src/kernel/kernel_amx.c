@@ -4,12 +4,14 @@
 #define MHA_SUFFIX f32_amx
 #define MHA_ISA_NAME "amx"
 #define MHA_PAIRS "kernel/pairs_amx.inc"
+#define MHA_PAIRS_BACK "kernel/bwd_pairs.inc"
 #include "kernel/common.inc"
 #include <immintrin.h>
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma"))), \
+                                 apply_to = function)
 #else
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,fma")
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma")
 #endif
 #include "kernel/simd_avx512.h"
 

@@ -85,7 +85,8 @@ def reduced(x, shape):
 def floors(t, d, dout, dlse, unit):
     """Roundings of every gradient: of p, of dO V^T and of D, through sums of magnitudes.
 
-    D is made of the stored out, and kernels may round the weights of values of 16 bits: `stored` and `rounded` are half units.
+    D is made of the stored out, and kernels may round weights (P for the values, P and dS for the sums of the gradients) to
+    the type of 16 bits that they are multiplied with: `stored` and `rounded` are half units.
     """
     stored, rounded = UNIT.get(t["q"].dtype, 0), UNIT.get(t["v"].dtype, 0)
     with torch.no_grad():
@@ -103,9 +104,10 @@ def floors(t, d, dout, dlse, unit):
             A = D + dlse[:, n].double().abs()[..., None]
             off = unit * (8 + 2 * f.largest)
             ds = p * (off * (dp * gate * (w / p.clamp(min=1e-300)) + A) + lost)
-            total["q"][:, h] += abs(f.scale) * ds @ f.k[:, h].abs()
-            total["k"][:, g] += abs(f.scale) * ds.transpose(-1, -2) @ x["q"][:, h].abs()
-            total["v"][:, g] += off * (w * gate).transpose(-1, -2) @ go
+            sums = ds + rounded * p * (dp * gate * (w / p.clamp(min=1e-300)) + A)
+            total["q"][:, h] += abs(f.scale) * sums @ f.k[:, h].abs()
+            total["k"][:, g] += abs(f.scale) * sums.transpose(-1, -2) @ x["q"][:, h].abs()
+            total["v"][:, g] += (off + rounded) * (w * gate).transpose(-1, -2) @ go
             if "bias" in x:
                 b = total["bias"]
                 b[:, one if b.shape[1] > 1 else slice(None)] += reduced(ds[:, None], b[:, :1].shape)

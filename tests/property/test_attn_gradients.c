@@ -28,6 +28,11 @@ static const struct {
     {"slopes, sinks and gates",
      {SIZES, .causal = 1, .align = MHA_ALIGN_OFFSETS, .inputs = MHA_ATTN_SLOPES | MHA_ATTN_SINKS | MHA_ATTN_GATES}},
     {"bf16, causal", {SIZES, .dtype = MHA_BF16, .causal = 1, .align = MHA_ALIGN_TOP_LEFT}},
+    {"bf16, keep, bias and dropout",
+     {SIZES, .dtype = MHA_BF16, .dropout = 0.25, .inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS | MHA_ATTN_Q_LENS}},
+    {"bf16, window, softcap, slopes and gates",
+     {SIZES, .dtype = MHA_BF16, .window = {1, 40, 3}, .align = MHA_ALIGN_BOTTOM_RIGHT, .softcap = 3,
+      .inputs = MHA_ATTN_SLOPES | MHA_ATTN_GATES | MHA_ATTN_KV_LENS}},
     {"f64, keep", {SIZES, .dtype = MHA_F64, .inputs = MHA_ATTN_KEEP}},
 };
 enum { WAYS = sizeof ways / sizeof *ways };

@@ -24,7 +24,8 @@ void gradients_make(gradients *g, const problem *p, const gradients_layouts *lay
     const gradients_layouts *at = layouts ? layouts : &contiguous;
     const mha_attn_desc *d = &p->desc;
     const mha_dtype real = p->lse.dtype;
-    const int64_t head[4] = {d->batch, d->heads, 1, 1}, scores[4] = {d->batch, d->heads, d->q_len, d->kv_len};
+    const int64_t rows = d->max_q_len ? d->max_q_len : d->q_len, keys = d->max_kv_len ? d->max_kv_len : d->kv_len;
+    const int64_t head[4] = {d->batch, d->heads, 1, 1}, scores[4] = {d->batch, d->heads, rows, keys};
     const struct {
         const int64_t *dim;
         mha_dtype dtype;
@@ -125,6 +126,7 @@ bool gradients_try(mha_ctx *ctx, problem *p, gradients *g, char *why, size_t cap
         snprintf(why, capacity, "plan: %s", err.message);
         return false;
     }
+    p->short_weights = problem_rounds_weights(plan);
     bool ok = run(plan, p, g, why, capacity);
     mha_attn_plan_free(plan);
     for (int n = 0; n < GRADS && ok; n++) {
