@@ -203,7 +203,7 @@ static float value_of(uint16_t bits, int fraction)
     return (float)(sign * ldexp(digits + (1 << fraction), exponent - bias - fraction));
 }
 
-/* Results that are stored in 16 bits: as floats, and with them what that rounding may cost (half a unit in the last
+/* Results that are stored in 16 bits: as floats, and with them what each rounding may cost (half a unit in the last
  * place of the largest), as the record has the numbers before it. */
 static const float *widened(attention_case *c, const void *got, const double *want, int64_t count, double *limit)
 {
@@ -214,7 +214,7 @@ static const float *widened(attention_case *c, const void *got, const double *wa
         wide[n] = value_of(((const uint16_t *)got)[n], fraction);
         if (isfinite(want[n]) && fabs(want[n]) > largest) largest = fabs(want[n]);
     }
-    *limit += ldexp(largest, -1 - fraction);
+    *limit += c->roundings * ldexp(largest, -1 - fraction);
     return wide;
 }
 
@@ -293,14 +293,14 @@ static void check_accepted(mha_ctx *ctx, attention_case *c, const mha_attn_plan 
     if (verify_records(&c->entry, "lse")) verify_float_result(c, outcome, "lse", c->lse);
     if (c->probs) verify_float_result(c, outcome, "attn", c->probs);
     if (c->probs) check_chosen(ctx, c, outcome);
-    verify_compare_gradients(c, outcome);
+    verify_compare_gradients(c, plan, outcome);
 }
 
 static mha_status check_case(cli_session *session, const char *folder, const json_t *object, verify_log *log,
                              mha_error *error)
 {
     const char *name = json_string_value(json_object_get(object, "name"));
-    attention_case c = {.entry = {object, name ? name : "case without a name", error}};
+    attention_case c = {.entry = {object, name ? name : "case without a name", error}, .roundings = 1};
     verify_case outcome;
     mha_error refusal = {0};
     mha_attn_plan *plan = NULL;

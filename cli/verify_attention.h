@@ -17,6 +17,7 @@ typedef struct attention_case {
     void *out; /* of desc.dtype */
     float *lse, *probs;
     mha_attn_grads grads; /* only where the case records gradients */
+    int roundings;        /* to 16 bits, that results of 16 bits have gone through */
 } attention_case;
 
 /* True if the case records this result. */
@@ -37,6 +38,6 @@ void verify_float_result(attention_case *c, verify_case *outcome, const char *na
 /* Asks for what the backward pass needs, if the case records gradients. */
 void verify_describe_gradients(attention_case *c);
 mha_status verify_bind_gradients(attention_case *c);
-void verify_compare_gradients(attention_case *c, verify_case *outcome);
+void verify_compare_gradients(attention_case *c, const mha_attn_plan *plan, verify_case *outcome);
 
 #endif
