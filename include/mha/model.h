@@ -29,6 +29,11 @@ typedef struct mha_model_options {
      * hidden states of the small test models are off by up to 2 % of their size in bf16, 0.2 % in f16 and 4 % in q8_0
      * (root mean square), sentence vectors of MiniLM by 0.6 %, 0.05 % and 2 %. */
     mha_dtype dtype;
+    /* Tensors in memory, of f32, that take the place of those of the same name in the files, or join them: weights
+     * that training or pruning has changed. The list may go after opening; names and data are used in place
+     * and must stay as they are as long as the model lives. Opening again packs what has changed since. */
+    const mha_named_tensor *tensors;
+    int64_t tensor_count;
 } mha_model_options;
 
 /* Opens a folder. `options` may be NULL. `ctx` must outlive the model. Immutable afterwards: any number of threads may

@@ -71,7 +71,8 @@ class ModelInfo(ctypes.Structure):
 
 
 class ModelOptions(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("no_map", c_int), ("no_weights", c_int), ("no_tokenizer", c_int), ("dtype", c_int)]
+    _fields_ = [("size", c_size_t), ("no_map", c_int), ("no_weights", c_int), ("no_tokenizer", c_int), ("dtype", c_int),
+                ("tensors", c_void_p), ("tensor_count", c_int64)]
 
 
 class ModelInput(ctypes.Structure):

@@ -2,6 +2,7 @@
  *
  * The file is made in memory and written whole, so that a name never stands for half of a layer. The header ends on a
  * multiple of 8 bytes, as the reference writer has it. */
+#include "io/tensors.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -11,10 +12,10 @@
 
 /* ---- writing ---- */
 
-static mha_status bytes_of(const mha_named_tensor *t, size_t *bytes, mha_error *err)
+mha_status mha__named_bytes(const mha_named_tensor *t, size_t *bytes, mha_error *err)
 {
     mha__quoted q = {0};
-    if (!t->name) return mha__fail(err, MHA_ERR_ARG, "tensors to write: a name is NULL");
+    if (!t->name) return mha__fail(err, MHA_ERR_ARG, "a list of tensors: a name is NULL");
     const char *name = mha__quote(&q, t->name, strlen(t->name));
     if (t->dtype != MHA_F32 && t->dtype != MHA_F64)
         return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": dtype is %s, not f32 or f64", name,
@@ -47,7 +48,7 @@ static mha_status describe(const mha_named_tensor *list, int64_t count, json_t *
     for (int64_t n = 0; *header && n < count; n++) {
         size_t bytes = 0, end = 0;
         mha__quoted q = {0};
-        MHA__TRY(bytes_of(&list[n], &bytes, err));
+        MHA__TRY(mha__named_bytes(&list[n], &bytes, err));
         if (!mha__add(*data, bytes, &end)) return mha__no_memory(err, SIZE_MAX, "a file of tensors");
         if (json_object_get(*header, list[n].name))
             return mha__fail(err, MHA_ERR_ARG, "tensors to write: the name \"%s\" is taken twice, or reserved",
@@ -75,7 +76,7 @@ static mha_status assemble(mha_ctx *ctx, const mha_named_tensor *list, int64_t c
     char *at = *file + 8 + padded;
     for (int64_t n = 0; n < count; n++) {
         size_t size = 0;
-        MHA__TRY(bytes_of(&list[n], &size, err));
+        MHA__TRY(mha__named_bytes(&list[n], &size, err));
         if (size) memcpy(at, list[n].data, size);
         at += size;
     }
@@ -99,13 +100,30 @@ mha_status mha_tensors_write(mha_ctx *ctx, const char *path, const mha_named_ten
     return status;
 }
 
+/* ---- as a tensor of a file ---- */
+
+mha_status mha__named_view(const mha_named_tensor *t, mha_tensor *view, mha_error *err)
+{
+    size_t bytes = 0;
+    MHA__TRY(mha__named_bytes(t, &bytes, err));
+    *view = (mha_tensor){.name = t->name,
+                         .dtype = t->dtype,
+                         .dtype_name = t->dtype == MHA_F64 ? "F64" : "F32",
+                         .rank = t->rank,
+                         .shape = t->shape,
+                         .elements = (int64_t)(bytes / mha_dtype_size(t->dtype)),
+                         .data = t->data,
+                         .bytes = bytes};
+    return MHA_OK;
+}
+
 /* ---- reading ---- */
 
 static mha_status find(const mha_file *file, const mha_named_tensor *want, const mha_tensor **found, mha_error *err)
 {
     size_t bytes = 0;
     mha__quoted q = {0};
-    MHA__TRY(bytes_of(want, &bytes, err));
+    MHA__TRY(mha__named_bytes(want, &bytes, err));
     const char *name = mha__quote(&q, want->name, strlen(want->name));
     const mha_tensor *t = *found = mha_file_find(file, want->name);
     if (!t) return mha__fail(err, MHA_ERR_FORMAT, "tensor \"%s\" is missing", name);

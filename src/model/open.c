@@ -158,6 +158,7 @@ static mha_status open_weights(mha_model *m, const char *folder, const mha_model
 {
     const mha_file_options file_options = {.size = sizeof file_options, .no_map = options->no_map};
     MHA__TRY(mha__shards_open(m->ctx, folder, &file_options, &m->shards, err));
+    MHA__TRY(mha__shards_replace(&m->shards, options->tensors, options->tensor_count, err));
     m->outer = (mha__weights){.ctx = m->ctx,
                               .config = &m->config,
                               .shards = &m->shards,

@@ -2,9 +2,9 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/options.h"
-#include "base/size.h"
 #include "io/json.h"
 #include "io/stream.h"
+#include "io/tensors.h"
 #include "mha/model_save.h"
 #include "model/model_struct.h"
 #include <errno.h>
@@ -89,34 +89,30 @@ static const mha_named_tensor *replacement(const saving *s, const char *name)
     return NULL;
 }
 
-/* A tensor in memory, to be stored as `dtype`. */
+/* A tensor in memory, to be stored as `dtype`; it has been checked. */
 static mha__outgoing outgoing(const mha_named_tensor *t, mha_dtype dtype)
 {
-    mha__outgoing out = {.from = {.name = t->name,
-                                  .dtype = MHA_F32,
-                                  .dtype_name = "F32",
-                                  .rank = t->rank,
-                                  .shape = t->shape,
-                                  .elements = 1,
-                                  .data = t->data},
-                         .dtype = dtype == MHA_F32 ? MHA_DTYPE_DEFAULT : dtype};
-    for (int n = 0; n < t->rank; n++)
-        out.from.elements *= t->shape[n];
-    out.from.bytes = (size_t)out.from.elements * sizeof(float);
+    mha__outgoing out = {.dtype = dtype == MHA_F32 ? MHA_DTYPE_DEFAULT : dtype};
+    mha__named_view(t, &out.from, NULL);
     return out;
+}
+
+/* A tensor of the model, as it was stored or as the caller wants it. */
+static mha__outgoing stored(const mha_tensor *t, mha_dtype dtype)
+{
+    return (mha__outgoing){.from = *t, .dtype = is_real(t->dtype) && t->dtype != dtype ? dtype : MHA_DTYPE_DEFAULT};
 }
 
 static void add_file(saving *s, const mha_file *file)
 {
     for (int64_t n = 0; n < mha_file_count(file); n++) {
-        const mha_tensor *stored = mha_file_tensor(file, n);
-        const mha_named_tensor *other = replacement(s, stored->name);
-        const mha_dtype dtype = s->o.dtype != MHA_DTYPE_DEFAULT ? s->o.dtype : stored->dtype;
+        const mha_tensor *in_file = mha_file_tensor(file, n);
+        const mha_named_tensor *other = replacement(s, in_file->name);
+        const mha_dtype dtype = s->o.dtype != MHA_DTYPE_DEFAULT ? s->o.dtype : in_file->dtype;
         if (other)
             s->list[s->count++] = outgoing(other, is_real(dtype) && dtype != MHA_F64 ? dtype : MHA_F32);
         else
-            s->list[s->count++] = (mha__outgoing){
-                .from = *stored, .dtype = is_real(stored->dtype) && stored->dtype != dtype ? dtype : MHA_DTYPE_DEFAULT};
+            s->list[s->count++] = stored(mha__shards_find(&s->m->shards, in_file->name), dtype);
     }
     for (int64_t n = 0; n < mha_file_metadata_count(file); n++) {
         mha__meta_pair *pair = &s->meta[s->meta_count];
@@ -125,18 +121,24 @@ static void add_file(saving *s, const mha_file *file)
     }
 }
 
-/* Replacements of names that the checkpoint does not have. */
+/* Tensors in memory, of the model or of this call, under names that the files do not have. */
 static void add_new(saving *s)
 {
+    const mha__shards *shards = &s->m->shards;
+    for (int64_t n = 0; n < shards->instead_count; n++) {
+        const mha_tensor *t = &shards->instead[n];
+        if (!mha__shards_file_has(shards, t->name) && !replacement(s, t->name))
+            s->list[s->count++] = stored(t, s->o.dtype == MHA_DTYPE_DEFAULT ? MHA_F32 : s->o.dtype);
+    }
     for (int64_t n = 0; n < s->o.count; n++)
-        if (!mha__shards_find(&s->m->shards, s->o.tensors[n].name))
+        if (!mha__shards_file_has(shards, s->o.tensors[n].name))
             s->list[s->count++] = outgoing(&s->o.tensors[n], s->o.dtype == MHA_DTYPE_DEFAULT ? MHA_F32 : s->o.dtype);
 }
 
 static mha_status list_tensors(saving *s, mha_error *err)
 {
     const mha__shards *shards = &s->m->shards;
-    size_t tensors = (size_t)s->o.count, pairs = 1;
+    size_t tensors = (size_t)(s->o.count + shards->instead_count), pairs = 1;
     for (int64_t n = 0; n < shards->count; n++) {
         tensors += (size_t)mha_file_count(shards->file[n]);
         pairs += (size_t)mha_file_metadata_count(shards->file[n]);
@@ -211,13 +213,10 @@ static mha_status check_options(const mha_model_save_options *o, mha_error *err)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_save_options: count is %lld, tensors is %s", (long long)o->count,
                          o->tensors ? "given" : "NULL");
     for (int64_t n = 0; n < o->count; n++) {
-        const mha_named_tensor *t = &o->tensors[n];
         size_t bytes = 0;
-        if (!t->name || !t->data || t->dtype != MHA_F32 || t->rank < 0 || t->rank > 4 ||
-            !mha__bytes(t->shape, t->rank, sizeof(float), &bytes))
-            return mha__fail(err, MHA_ERR_ARG,
-                             "mha_model_save_options: tensor %lld has no name or data, or is not f32 of rank 0..4",
-                             (long long)n);
+        MHA__TRY(mha__named_bytes(&o->tensors[n], &bytes, err));
+        if (o->tensors[n].dtype != MHA_F32)
+            return mha__fail(err, MHA_ERR_ARG, "mha_model_save_options: tensor %lld is not f32", (long long)n);
     }
     return MHA_OK;
 }

@@ -9,7 +9,9 @@
 #include "io/json.h"
 #include "io/limits.h"
 #include "io/source.h"
+#include "io/tensors.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SINGLE "model.safetensors"
@@ -151,13 +153,57 @@ void mha__shards_close(mha__shards *shards)
         mha_file_free(shards->file[i]);
     mha__free(shards->ctx, shards->file);
     mha__free(shards->ctx, shards->path);
+    mha__free(shards->ctx, shards->instead);
+    mha__free(shards->ctx, shards->shapes);
     json_decref(shards->place);
     *shards = (mha__shards){.ctx = shards->ctx};
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const mha_tensor *)a)->name, ((const mha_tensor *)b)->name);
+}
+
+mha_status mha__shards_replace(mha__shards *s, const mha_named_tensor *tensors, int64_t count, mha_error *err)
+{
+    mha__quoted q = {0};
+    if (count < 0 || (count && !tensors))
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_options: tensor_count is %lld, tensors is %s", (long long)count,
+                         tensors ? "given" : "NULL");
+    if (!count) return MHA_OK;
+    s->instead = mha__calloc(s->ctx, (size_t)count, sizeof *s->instead);
+    s->shapes = mha__calloc(s->ctx, (size_t)count, sizeof *s->shapes);
+    if (!s->instead || !s->shapes) return mha__no_memory(err, (size_t)count * sizeof *s->instead, "a list of tensors");
+    for (int64_t n = 0; n < count; n++) {
+        MHA__TRY(mha__named_view(&tensors[n], &s->instead[n], err));
+        memcpy(s->shapes[n], tensors[n].shape, sizeof s->shapes[n]);
+        s->instead[n].shape = s->shapes[n];
+    }
+    qsort(s->instead, (size_t)count, sizeof *s->instead, by_name);
+    s->instead_count = count;
+    for (int64_t n = 1; n < count; n++)
+        if (by_name(&s->instead[n - 1], &s->instead[n]) == 0)
+            return mha__fail(err, MHA_ERR_ARG, "mha_model_options: two tensors are named \"%s\"",
+                             mha__quote(&q, s->instead[n].name, strlen(s->instead[n].name)));
+    return MHA_OK;
+}
+
+static const mha_tensor *find_in_files(const mha__shards *s, const char *name)
+{
+    if (!s->place) return mha_file_find(s->file[0], name);
+    const json_t *place = json_object_get(s->place, name);
+    return place ? mha_file_find(s->file[json_integer_value(place)], name) : NULL;
+}
+
+bool mha__shards_file_has(const mha__shards *shards, const char *name)
+{
+    return find_in_files(shards, name) != NULL;
+}
+
 const mha_tensor *mha__shards_find(const mha__shards *shards, const char *name)
 {
-    if (!shards->place) return mha_file_find(shards->file[0], name);
-    const json_t *place = json_object_get(shards->place, name);
-    return place ? mha_file_find(shards->file[json_integer_value(place)], name) : NULL;
+    const mha_tensor key = {.name = name};
+    const size_t count = (size_t)shards->instead_count;
+    const mha_tensor *instead = count ? bsearch(&key, shards->instead, count, sizeof key, by_name) : NULL;
+    return instead ? instead : find_in_files(shards, name);
 }

@@ -84,7 +84,7 @@ static void test_what_cannot_be_written(void **state)
         {{{"t", MHA_F32, 3, {INT32_MAX, INT32_MAX, 8}, a}, {"u", MHA_F32, 1, {6}, a}},
          "tensor \"t\": its shape is negative or too large"},
         {{{"t", MHA_F32, 1, {6}, NULL}, {"u", MHA_F32, 1, {6}, a}}, "tensor \"t\": data is NULL"},
-        {{{NULL, MHA_F32, 1, {6}, a}, {"u", MHA_F32, 1, {6}, a}}, "tensors to write: a name is NULL"},
+        {{{NULL, MHA_F32, 1, {6}, a}, {"u", MHA_F32, 1, {6}, a}}, "a list of tensors: a name is NULL"},
     };
     for (size_t n = 0; n < sizeof wrong / sizeof *wrong; n++) {
         assert_int_equal(mha_tensors_write(NULL, path, wrong[n].tensor, 2, 0, &err), MHA_ERR_ARG);

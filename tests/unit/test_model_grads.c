@@ -410,6 +410,70 @@ static void test_states_and_pooler(void **state)
     mha_model_free(model);
 }
 
+/* ---- training ---- */
+
+/* A copy of every parameter, which the model reads in place of its file. */
+static mha_named_tensor *copy_parameters(const mha_model_grads *grads, const mha_file *file, int64_t *count)
+{
+    const mha_named_tensor *list = mha_model_grads_list(grads, count);
+    mha_named_tensor *own = malloc((size_t)*count * sizeof *own);
+    for (int64_t n = 0; n < *count; n++) {
+        own[n] = list[n];
+        own[n].name = mha_file_find(file, list[n].name)->name;
+        own[n].data = case_floats(file, own[n].name);
+    }
+    return own;
+}
+
+static void descend(const mha_named_tensor *own, const mha_named_tensor *gradient, int64_t count, float rate)
+{
+    for (int64_t n = 0; n < count; n++) {
+        int64_t elements = 1;
+        for (int d = 0; d < own[n].rank; d++)
+            elements *= own[n].shape[d];
+        for (int64_t i = 0; i < elements; i++)
+            ((float *)own[n].data)[i] -= rate * ((const float *)gradient[n].data)[i];
+    }
+}
+
+/* Steps down the gradient, each on a model opened with the weights of the one before: the loss falls every time. */
+static void test_descent(void **state)
+{
+    (void)state;
+    for (int f = 0; f < FAMILIES; f++) {
+        char path[100];
+        snprintf(path, sizeof path, "%s/model.safetensors", families[f]);
+        mha_file *file = case_file(path);
+        mha_model_options options = {.size = sizeof options, .no_tokenizer = 1};
+        mha_named_tensor *own = NULL;
+        double before = INFINITY;
+        int64_t count = 0;
+        for (int step = 0; step < 4; step++) {
+            mha_model *model = case_model(NULL, families[f], &options);
+            mha_model_grads *grads = create(model, 0, 0);
+            const mha_model_input input = input_of(model, false);
+            const double loss = loss_of(grads, &input, NULL, NULL), rate = 1e-4;
+            int64_t numbers = 0;
+            if (step == 0) own = copy_parameters(grads, file, &count);
+            options.tensors = own, options.tensor_count = count;
+            float *all = all_of(grads, &numbers);
+            double square = 0;
+            for (int64_t n = 0; n < numbers; n++)
+                square += (double)all[n] * (double)all[n];
+            if (step > 0 && !(loss < before)) fail_msg("%s: %g, then %g", families[f], before, loss);
+            before = loss;
+            descend(own, mha_model_grads_list(grads, &count), count, (float)(rate / (1 + sqrt(square))));
+            free(all);
+            mha_model_grads_free(grads);
+            mha_model_free(model);
+        }
+        for (int64_t n = 0; n < count; n++)
+            free(own[n].data);
+        free(own);
+        mha_file_free(file);
+    }
+}
+
 /* ---- labels ---- */
 
 static void test_labels(void **state)
@@ -543,6 +607,7 @@ int main(void)
         cmocka_unit_test(test_gradients_add_up),
         cmocka_unit_test(test_steps_are_the_loss),
         cmocka_unit_test(test_states_and_pooler),
+        cmocka_unit_test(test_descent),
         cmocka_unit_test(test_labels),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_no_memory),

@@ -191,10 +191,47 @@ static void test_replaced_tensors(void **state)
     tensors[1].name = tensors[0].name = "twice";
     not_saved(model, out, SAVE(.tensors = tensors, .count = 2, .overwrite = 1), MHA_ERR_ARG, "twice");
     tensors[0].dtype = MHA_F64;
-    not_saved(model, out, SAVE(.tensors = tensors, .count = 1), MHA_ERR_ARG, "tensor 0");
+    not_saved(model, out, SAVE(.tensors = tensors, .count = 1), MHA_ERR_ARG, "tensor 0 is not f32");
     not_saved(model, out, SAVE(.dtype = MHA_F64), MHA_ERR_ARG, "dtype is f64");
     not_saved(model, NULL, NULL, MHA_ERR_ARG, "folder is NULL");
     not_saved(NULL, out, NULL, MHA_ERR_ARG, "model is NULL");
+    mha_model_free(model);
+    files_remove(out);
+    files_remove(folder);
+}
+
+/* A model whose tensors were replaced at opening: it computes with them, and saves them. */
+static void test_replaced_at_opening(void **state)
+{
+    (void)state;
+    enum { E = 48 };
+    static float gain[E];
+    room at_out;
+    const char *folder = files_folder(), *out = place(&at_out, folder, "out");
+    mha_named_tensor tensors[] = {{"transformer.ln_f.weight", MHA_F32, 1, {E}, gain},
+                                  {"a.new.one", MHA_F32, 1, {E}, gain}};
+    mha_model_options options = {.size = sizeof options, .no_tokenizer = 1, .tensors = tensors, .tensor_count = 2};
+    for (int n = 0; n < E; n++)
+        gain[n] = (float)n / E;
+    mha_model *plain = open_in(NULL, tiny), *model = case_model(NULL, tiny, &options), *none = NULL;
+    assert_true(print_of(model) != print_of(plain));
+    save(model, out, NULL);
+    assert_true(print_in(out) == print_of(model));
+    mha_file *file = case_file(files_path(out, "model.safetensors"));
+    assert_memory_equal(mha_file_find(file, "a.new.one")->data, gain, sizeof gain);
+    mha_file_free(file);
+    mha_error err = {0};
+    tensors[1].name = tensors[0].name;
+    assert_int_equal(mha_model_open(NULL, out, &options, &none, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "two tensors are named \"transformer.ln_f.weight\""));
+    tensors[0].shape[0] = 1, options.tensor_count = 1;
+    assert_int_equal(mha_model_open(NULL, out, &options, &none, &err), MHA_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "has shape [1], but config.json asks for [48]"));
+    tensors[0].data = NULL;
+    assert_int_equal(mha_model_open(NULL, out, &options, &none, &err), MHA_ERR_ARG);
+    options.tensor_count = -1;
+    assert_int_equal(mha_model_open(NULL, out, &options, &none, &err), MHA_ERR_ARG);
+    mha_model_free(plain);
     mha_model_free(model);
     files_remove(out);
     files_remove(folder);
@@ -452,6 +489,7 @@ int main(void)
         cmocka_unit_test(test_the_same_model_comes_out),
         cmocka_unit_test(test_other_types),
         cmocka_unit_test(test_replaced_tensors),
+        cmocka_unit_test(test_replaced_at_opening),
         cmocka_unit_test(test_keys_stay),
         cmocka_unit_test(test_what_is_there),
         cmocka_unit_test(test_over_its_own_folder),
