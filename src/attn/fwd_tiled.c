@@ -187,6 +187,7 @@ void mha__fwd_tile(void *call, int64_t task, int worker)
         result = attend(&t);
         finish(&t, &result);
     }
+    t.raw = false;
     if (t.plan->desc.outputs & (MHA_ATTN_PROBS | MHA_ATTN_STATS)) mha__tile_probabilities(&t, &result);
     if (t.plan->desc.outputs & MHA_ATTN_SCORES) mha__tile_write_scores(&t, &result);
     mha__tile_close(&t);

@@ -32,6 +32,7 @@ bool mha__tile_open(mha__tile *t, const mha__call *call, int64_t task, int worke
     t->k = plan->kernels;
     t->pairs = plan->pairs;
     t->careful = t->merged = false;
+    t->raw = mha__pairs_raw(plan);
     t->task = task;
     mha__scratch_carve(plan, mha__tile_scratch(call, worker), &t->scratch);
     t->call = mha__place(call, task, r, &t->own);

@@ -30,6 +30,7 @@ typedef struct mha__tile {
     int64_t end; /* of the keys that this item of work reads */
     bool careful;
     bool merged; /* the parts of the keys are done */
+    bool raw;    /* scores are scaled only when they become weights: one pass over them less */
 } mha__tile;
 
 /* V as the kernels want it: panel p of key j is at data + p * panel + j * row. */
@@ -87,8 +88,8 @@ mha__panel mha__tile_panel(const mha__tile *t, int64_t row);
 /* K is used where it lies; 16-bit numbers as reals in the scratch memory. */
 mha__run mha__block_keys(const mha__tile *t, int64_t start, int64_t keys);
 mha__value_run mha__block_values(const mha__tile *t, int64_t start, int64_t keys);
-/* Scaled products of keys [first, end) of a block into `s`, softcapped if `cap`. Returns whether scratch.top, their
- * maxima, still holds. */
+/* Products of keys [first, end) of a block into `s`, scaled unless `raw`, softcapped if `cap`. Returns whether
+ * scratch.top, their maxima, still holds. */
 bool mha__block_products(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
                          bool cap, void *s, mha__feed *feed);
 /* Final scores of keys [first, end) of a block into `s`, and their maxima into scratch.top. */
@@ -100,6 +101,8 @@ void mha__block_add_values(const mha__tile *t, const mha__panel *p, const mha__b
 
 /* ---- tile_pairs.c: where the plan has pairs ---- */
 
+/* Whether the scores of a plan may be `raw`: nothing but -inf is put into them before they become weights. */
+bool mha__pairs_raw(const mha_attn_plan *plan);
 mha__run mha__pairs_keys(const mha__tile *t, int64_t start, int64_t keys);
 mha__value_run mha__pairs_values(const mha__tile *t, int64_t start, int64_t keys);
 /* Softmax and P V of keys [first, end) of a block, whose scores lie in scratch.s at their place in the block. */

@@ -15,7 +15,7 @@ bool mha__block_products(const mha__tile *t, const mha__panel *p, const mha__blo
     if (few)
         mha__few_products(t, p, first, end, s);
     else if (t->pairs)
-        t->pairs->scores(keys, d->head_dim, from, k->row, p->q, lanes, d->scale, s, t->scratch.top, feed);
+        t->pairs->scores(keys, d->head_dim, from, k->row, p->q, lanes, t->raw ? 1 : d->scale, s, t->scratch.top, feed);
     else
         t->k->scores(keys, d->head_dim, from, k->row, k->col, p->q, lanes, d->scale, s, t->scratch.top, feed);
     if (cap && d->softcap != 0) t->k->softcap(keys, lanes, d->softcap, s);

@@ -10,8 +10,22 @@
 
 #include "attn/dropout.h"
 #include "base/f16.h"
+#include <float.h>
 #include <math.h>
 #include <string.h>
+
+bool mha__pairs_raw(const mha_attn_plan *plan)
+{
+    const mha_attn_desc *d = &plan->desc;
+    return plan->pairs && d->softcap == 0 && !(d->inputs & (MHA_ATTN_SLOPES | MHA_ATTN_BIAS)) && !mha__dropout_on(d) &&
+           d->scale >= (double)FLT_MIN && d->scale <= (double)FLT_MAX;
+}
+
+/* What attend has yet to multiply scores with. */
+static double scale_left(const mha__tile *t)
+{
+    return t->raw ? t->plan->desc.scale : 1;
+}
 
 static mha__run keys_run(const mha__tile *t, int64_t start, int64_t keys)
 {
@@ -56,10 +70,11 @@ static void add_value(const mha__tile *t, const mha__panel *p, int64_t key, bool
 {
     const float *s = t->scratch.s, *mask = t->scratch.mask, *max = into->max;
     float *o = into->o;
+    const double scale = scale_left(t);
     const int64_t nr = t->k->nr;
     for (int64_t r = 0; r < p->rows.count; r++) {
         if (mask[key * nr + r] == -INFINITY) continue;
-        const double weight = weights ? (double)s[key * nr + r] : exp((double)s[key * nr + r] - (double)max[r]);
+        const double weight = weights ? (double)s[key * nr + r] : exp(scale * (double)s[key * nr + r] - (double)max[r]);
         o[r * t->plan->o_stride + column] += (float)(weight * value);
     }
 }
@@ -99,7 +114,7 @@ void mha__pairs_attend(const mha__tile *t, const mha__panel *p, const mha__block
     if (dropped)
         attend_dropped(t, p, b, first, end, into);
     else
-        t->pairs->attend(first - b->start, end - b->start, p->rows.count, t->plan->desc.v_head_dim, 1, t->scratch.top,
-                         t->scratch.s, b->v.data, b->v.panel, into, t->plan->o_stride);
+        t->pairs->attend(first - b->start, end - b->start, p->rows.count, t->plan->desc.v_head_dim, scale_left(t),
+                         t->scratch.top, t->scratch.s, b->v.data, b->v.panel, into, t->plan->o_stride);
     if (t->careful) add_values_not_finite(t, p, b, first, end, dropped, into);
 }
