@@ -157,7 +157,7 @@ typedef struct mha_variant_gradient {
     size_t size;                 /* sizeof(mha_variant_gradient) */
     const void *output;          /* [B, Lq, d_out] gradient of the output, given */
     void *query, *key, *value;   /* replaced, shaped as in the input; NULL = not wanted. Where key or value is NULL in
-                                    * the input, its share is added to what it stands for */
+                                  * the input, it must be NULL here: its share is added to what it stands for */
     void *past_key, *past_value; /* likewise */
 } mha_variant_gradient;
 

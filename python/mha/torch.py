@@ -33,21 +33,33 @@ class _Attention(torch.autograd.Function):
         return result.out, result.lse
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, dout, dlse):
-        *operands, out, lse = ctx.saved_tensors
-        q, k, v, *given = operands
-        named = {n: x if n == "bias" else _plain(x) for n, x in zip(_OPERANDS[3:], given) if x is not None}
         needed = ctx.needs_input_grad[2:]
         wanted = {f"d{n}" for n, need in zip(_OPERANDS, needed) if need}
-        found = _gradients(dout.to(q.dtype), q, k, v, out, lse, dlse, wanted, ctx.threads, {**named, **ctx.description})
+        return None, None, *_Backward.apply(ctx.threads, ctx.description, wanted, dout, dlse, *ctx.saved_tensors)
+
+
+class _Backward(torch.autograd.Function):
+    """The gradients as a function of their own: a second derivative goes through it, whichever way it comes, and is refused."""
+
+    @staticmethod
+    def forward(ctx, threads, description, wanted, dout, dlse, *saved):
+        *operands, out, lse = saved
+        q, k, v, *given = operands
+        named = {n: x if n == "bias" else _plain(x) for n, x in zip(_OPERANDS[3:], given) if x is not None}
+        found = _gradients(dout.to(q.dtype), q, k, v, out, lse, dlse, wanted, threads, {**named, **description})
         results = (getattr(found, f"d{n}") for n in _OPERANDS)
-        return None, None, *(g if g is None else g.to(x.dtype) for g, x in zip(results, operands))
+        return tuple(g if g is None else g.to(x.dtype) for g, x in zip(results, operands))
+
+    @staticmethod
+    def backward(ctx, *_):
+        raise RuntimeError("mha.torch: a second derivative of attention is not available")
 
 
 assert set(Gradients._fields) == {f"d{n}" for n in _OPERANDS}
 
 
+@torch.compiler.disable  # a compiled model calls it as it is
 @_described
 def attention(q, k, v, *, threads=None, return_lse=False, **description):
     """mha.attention with gradients for q, k, v and, where they are tensors, bias, sinks, slopes and gates.
@@ -67,8 +79,12 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     """torch.nn.functional.scaled_dot_product_attention for query [B, H, Lq, D], key and value [B, Hkv, Lk, D or Dv].
 
     Differences: a row that sees no key gives zeros; masked keys are not read; dropout draws one seed from PyTorch's
-    generator, so it drops other entries than PyTorch would; is_causal and attn_mask may be given together.
+    generator, so it drops other entries than PyTorch would; is_causal and attn_mask may be given together; tensors have
+    four axes.
     """
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        if x.dim() != 4:
+            raise ValueError(f"{name}: {x.dim()} axes, want [B, H, L, D]")
     if not enable_gqa and query.shape[-3] != key.shape[-3]:
         raise ValueError(f"query has {query.shape[-3]} heads, key {key.shape[-3]}: pass enable_gqa=True")
     more = {}

@@ -31,6 +31,15 @@ static const char *number(amount *a, int64_t n)
     return shown(a, (double)n, 1000, names);
 }
 
+/* What the size of the cache means for a small model: beside its weights, in f32. */
+static const char *cache_counts(const mha_plan_options *m, const mha_plan_row *mha)
+{
+    return mha->kv_bytes / (int64_t)sizeof(float) < m->parameters
+               ? "so sharing keys and values saves little and may cost quality"
+               : "more than the parameters: sharing keys and values may cost quality, but is worth a trial (the row "
+                 "gqa)";
+}
+
 static void advise_small(const mha_plan_options *m, const mha_plan_row *mha, const mha_plan_row *pruned,
                          mha_plan_advice *a)
 {
@@ -38,10 +47,10 @@ static void advise_small(const mha_plan_options *m, const mha_plan_row *mha, con
     const double share = 100.0 * (double)m->layers * (double)mha->weights.total / (double)m->parameters;
     const int n =
         snprintf(a->reason, sizeof a->reason,
-                 "The model is small: %s parameters, less than 100 million. Its cache for %lld tokens takes %s, so "
-                 "sharing keys and values saves little and may cost quality; attention has %.0f %% of the "
-                 "parameters.",
-                 number(&parameters, m->parameters), (long long)m->seq * m->batch, bytes(&cache, mha->kv_bytes), share);
+                 "The model is small: %s parameters, less than 100 million. Its cache for %lld tokens takes %s, %s; "
+                 "attention has %.0f %% of the parameters.",
+                 number(&parameters, m->parameters), (long long)m->seq * m->batch, bytes(&cache, mha->kv_bytes),
+                 cache_counts(m, mha), share);
     if (!pruned->left_out && n > 0 && (size_t)n < sizeof a->reason)
         snprintf(a->reason + n, sizeof a->reason - (size_t)n,
                  " Light pruning, to %lld of %lld heads by measured importance, takes %.3g %% of those away.",

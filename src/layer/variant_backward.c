@@ -286,6 +286,10 @@ mha_status mha_variant_backward(mha_variant *v, const mha_variant_input *input, 
         trace->P != in.past_len)
         return mha__fail(err, MHA_ERR_ARG, "%s: the trace is not that of a forward call with this input", v->name);
     if (!g.output) return mha__fail(err, MHA_ERR_ARG, "%s: the gradient of the output is NULL", v->name);
+    if (g.key && !given.key)
+        return mha__fail(err, MHA_ERR_ARG, "%s: a gradient of key is wanted, but the input has no key", v->name);
+    if (g.value && !given.value)
+        return mha__fail(err, MHA_ERR_ARG, "%s: a gradient of value is wanted, but the input has no value", v->name);
     if (!mha__gradient(v, 0)) MHA__TRY(mha_variant_zero_gradients(v, err));
     backward w = {.v = v, .in = &in, .t = trace, .doutput = g.output};
     mha__arena arena = {0};

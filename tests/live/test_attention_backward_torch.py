@@ -202,6 +202,33 @@ def check_module():
     assert torch.allclose(*found, rtol=1e-4, atol=1e-5)
 
 
+def check_second_derivative():
+    """Refused by a sentence, also where it does not come through the incoming gradient."""
+    x = torch.randn(1, 1, 5, 4, requires_grad=True)
+    y = mha.torch.attention(x, x, x).sum() + x.square().sum()
+    (first,) = torch.autograd.grad(y, x, create_graph=True)
+    try:
+        torch.autograd.grad(first.square().sum(), x)
+    except RuntimeError as refusal:
+        assert "second derivative" in str(refusal), refusal
+    else:
+        raise AssertionError("a second derivative without that of attention")
+
+
+def check_compiled():
+    """torch.compile leaves the operator as it is."""
+
+    def model(x):
+        return mha.torch.scaled_dot_product_attention(x * 2, x, x).square()
+
+    found = []
+    for f in (model, torch.compile(model, backend="eager")):
+        x = torch.linspace(-1, 1, 40).reshape(1, 1, 10, 4).requires_grad_(True)
+        f(x).sum().backward()
+        found.append(x.grad)
+    assert torch.equal(*found)
+
+
 def main():
     options = argparse.ArgumentParser()
     options.add_argument("--cases", type=int, default=500)
@@ -213,6 +240,8 @@ def main():
     check_gradcheck()
     check_lowest_finite_mask()
     check_module()
+    check_second_derivative()
+    check_compiled()
     failed, cases = 0, range(a.cases) if a.only is None else [a.only]
     for case in cases:
         wrong = list(run_case(a.seed, case))

@@ -125,6 +125,20 @@ static void test_advice(void **state)
     assert_int_equal(advice_of(1, 1).variant, MHA_PLAN_MHA);
 }
 
+/* A small model's cache is called small beside its parameters only if it is. */
+static void test_advice_on_the_cache(void **state)
+{
+    (void)state;
+    mha_plan_options model = {.size = sizeof model, .d_model = 768, .heads = 12, .parameters = 50000000, .seq = 128};
+    mha_plan_advice a;
+    assert_int_equal(mha_plan_advise(&model, &a, NULL), MHA_OK);
+    assert_non_null(strstr(a.reason, "saves little"));
+    model.seq = 131072;
+    assert_int_equal(mha_plan_advise(&model, &a, NULL), MHA_OK);
+    assert_non_null(strstr(a.reason, "more than the parameters"));
+    assert_int_equal(a.variant, MHA_PLAN_MHA);
+}
+
 /* Rows of each kind take time; the cache may have any of its types. */
 static void test_measure(void **state)
 {
@@ -232,10 +246,15 @@ static void test_measure_refusals(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults), cmocka_unit_test(test_costs),
-        cmocka_unit_test(test_left_out), cmocka_unit_test(test_advice),
-        cmocka_unit_test(test_measure),  cmocka_unit_test(test_starvation),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_measure_refusals),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_costs),
+        cmocka_unit_test(test_left_out),
+        cmocka_unit_test(test_advice),
+        cmocka_unit_test(test_advice_on_the_cache),
+        cmocka_unit_test(test_measure),
+        cmocka_unit_test(test_starvation),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_measure_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

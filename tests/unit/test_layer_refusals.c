@@ -247,6 +247,31 @@ static void test_no_head_left(void **state)
     mha_variant_free(layer);
 }
 
+/* A gradient that nothing would write is refused, not left as it was. */
+static void test_gradient_of_nothing(void **state)
+{
+    (void)state;
+    mha_variant *layer = NULL;
+    mha_trace *trace = NULL;
+    mha_rng rng;
+    float dx[48];
+    const mha_standard_mha_options o = {.size = sizeof o, .d_model = 8, .num_heads = 2};
+    const mha_variant_input in = {.size = sizeof in, .batch = 1, .q_len = 3, .query = x};
+    const mha_variant_gradient key = {.size = sizeof key, .output = y, .key = dx};
+    const mha_variant_gradient value = {.size = sizeof value, .output = y, .value = dx};
+    mha_rng_manual_seed(&rng, 1);
+    assert_int_equal(mha_standard_mha_create(NULL, &o, &layer, &err), MHA_OK);
+    assert_int_equal(mha_variant_init(layer, &rng, &err), MHA_OK);
+    assert_int_equal(mha_trace_create(NULL, &trace, &err), MHA_OK);
+    assert_int_equal(mha_variant_forward(layer, &in, y, trace, &err), MHA_OK);
+    assert_int_equal(mha_variant_backward(layer, &in, trace, &key, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "multi-head attention: a gradient of key is wanted, but the input has no key");
+    assert_int_equal(mha_variant_backward(layer, &in, trace, &value, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "multi-head attention: a gradient of value is wanted, but the input has no value");
+    mha_trace_free(trace);
+    mha_variant_free(layer);
+}
+
 /* Every allocation fails once; each failure is a sentence and leaves nothing behind. */
 static void test_starvation(void **state)
 {
@@ -296,7 +321,8 @@ int main(void)
         cmocka_unit_test(test_sizes),        cmocka_unit_test(test_heads_that_do_not_divide),
         cmocka_unit_test(test_choices),      cmocka_unit_test(test_too_many_tokens),
         cmocka_unit_test(test_mask_shapes),  cmocka_unit_test(test_before_init),
-        cmocka_unit_test(test_no_head_left), cmocka_unit_test(test_starvation),
+        cmocka_unit_test(test_no_head_left), cmocka_unit_test(test_gradient_of_nothing),
+        cmocka_unit_test(test_starvation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
