@@ -82,10 +82,27 @@ static json_t *group_of(verify_log *log, const char *name)
     return json_object_get(log->groups, name);
 }
 
+/* Numbers that JSON cannot hold were stored as null: they were infinite. */
+static double ratio_of(const json_t *value)
+{
+    return json_is_number(value) ? json_number_value(value) : INFINITY;
+}
+
 static json_t *numbers_of(const verify_case *c)
 {
     return json_pack("{s:s, s:s, s:s, s:o, s:o}", "group", c->group, "name", c->name, "tensor", c->tensor, "error",
                      cli_real(c->error), "limit", cli_real(c->limit));
+}
+
+/* The largest error of a group, measured by its limit. */
+static void note_worst_of_group(verify_log *log, const verify_case *c)
+{
+    json_t *group = group_of(log, c->group);
+    const json_t *before = json_object_get(group, "worst");
+    if (!c->tensor[0] || (before && c->ratio <= ratio_of(before))) return;
+    if (json_object_set_new(group, "worst", cli_real(c->ratio)) != 0 ||
+        json_object_set_new(group, "worst_case", numbers_of(c)) != 0)
+        log->no_memory = true;
 }
 
 static void note_worst(verify_log *log, const verify_case *c)
@@ -109,7 +126,9 @@ void verify_end(verify_log *log, const verify_case *c)
     if ((c->refused || failed) && !entry) log->no_memory = true;
     *(c->refused ? &log->refused : failed ? &log->failed : &log->passed) += 1;
     add_to(log, group_of(log, c->group), c->refused ? "refused" : failed ? "failed" : "passed", 1);
-    if (!c->refused) note_worst(log, c);
+    if (c->refused) return;
+    note_worst(log, c);
+    note_worst_of_group(log, c);
 }
 
 void verify_skip(verify_log *log, const char *tensor)
@@ -125,11 +144,9 @@ static const char *text_of(const json_t *object, const char *key)
     return cli_shown(text ? text : "");
 }
 
-/* Numbers that JSON cannot hold were stored as null: they were infinite. */
 static double real_of(const json_t *object, const char *key)
 {
-    const json_t *value = json_object_get(object, key);
-    return json_is_number(value) ? json_number_value(value) : INFINITY;
+    return ratio_of(json_object_get(object, key));
 }
 
 static void print_failures(const cli_session *s, const verify_log *log)
@@ -147,7 +164,7 @@ static void print_failures(const cli_session *s, const verify_log *log)
 }
 
 /* Columns for the name of a group, beside what follows it. */
-enum { NAME_COLUMNS = 24, COUNT_COLUMNS = 24, ISA_COLUMNS = 11 };
+enum { NAME_COLUMNS = 24, COUNT_COLUMNS = 39, ISA_COLUMNS = 11 };
 
 static int name_columns(const cli_session *s, int rest)
 {
@@ -160,12 +177,20 @@ static void print_groups(const cli_session *s, const verify_log *log)
     const int width = name_columns(s, COUNT_COLUMNS);
     const char *name;
     json_t *group;
-    fprintf(out, "%-*s %7s %7s %7s\n", width, cli_shown_start("group", width), "passed", "failed", "refused");
+    fprintf(out, "%-*s %7s %7s %7s %14s\n", width, cli_shown_start("group", width), "passed", "failed", "refused",
+            "error / limit");
     json_object_foreach(log->groups, name, group)
-        fprintf(out, "%-*s %7lld %7lld %7lld\n", width, cli_shown_start(name, width),
+    {
+        fprintf(out, "%-*s %7lld %7lld %7lld", width, cli_shown_start(name, width),
                 (long long)json_integer_value(json_object_get(group, "passed")),
                 (long long)json_integer_value(json_object_get(group, "failed")),
                 (long long)json_integer_value(json_object_get(group, "refused")));
+        const json_t *worst = json_object_get(group, "worst");
+        if (worst)
+            fprintf(out, " %14.2f\n", ratio_of(worst));
+        else
+            fprintf(out, " %14s\n", "-");
+    }
 }
 
 /* Why cases were refused: each sentence once, with its count. Talk, not result. */
@@ -198,7 +223,7 @@ static void put_isas(FILE *out, json_t *row, int first, int count, bool names)
         if (wanted && names)
             fprintf(out, " %*s", ISA_COLUMNS - 1, isa);
         else if (wanted)
-            fprintf(out, " %*.2f", ISA_COLUMNS - 1, json_is_number(ratio) ? json_number_value(ratio) : INFINITY);
+            fprintf(out, " %*.2f", ISA_COLUMNS - 1, ratio_of(ratio));
     }
 }
 

@@ -23,7 +23,8 @@
  *   - Masked means unread: NaN, Inf or garbage in a key or value that a row may not see never reaches that row.
  *   - A row that sees no key gives out = 0, probs = 0 and lse = -infinity (or its sink, where there is one).
  *   - NaN and Inf in what a row does see propagate to that row only; nothing is scrubbed.
- *   - bf16 and f16 are read exactly, all arithmetic is in f32, and out is rounded once, to nearest even.
+ *   - bf16 and f16 are read exactly, all arithmetic is in f32, and out is rounded once, to nearest even. On tile
+ *     hardware bf16 is multiplied as it is and weights are rounded to bf16 before they meet values; the plan says so.
  *   - What is not built yet is refused by the plan (MHA_ERR_UNSUPPORTED), never ignored.
  *
  * After: Vaswani et al. 2017 (attention); Milakov & Gimelshein 2018 (online softmax); Dao et al. 2022 (tiling).
@@ -178,7 +179,7 @@ typedef struct mha_attn_args {
     mha_view out;                /* [B, H,   Lq, Dv]  may be exactly q, nothing else may overlap */
     mha_cview keep;              /* [B, H, Mq, keep_keys] of bytes; non-zero = may be seen; zero strides broadcast */
     mha_cview bias;              /* [B, H, Mq, Mk] of bias_dtype; zero strides broadcast */
-    const int64_t *q_lens;       /* [B] 0..Lq; rows beyond give zeros (lse -infinity) */
+    const int64_t *q_lens;       /* [B] 0..Lq; rows beyond see no key: zeros, lse -infinity or sink */
     const int64_t *kv_lens;      /* [B] 0..Lk; keys beyond are not read */
     const int64_t *offsets;      /* [B] with MHA_ALIGN_OFFSETS; any sign */
     const int64_t *cu_seqlens_q; /* [B + 1] ascending from 0 to Lq; equal neighbours are a sequence without rows */
@@ -216,9 +217,10 @@ MHA_API void mha_attn_plan_free(mha_attn_plan *plan);
 MHA_API size_t mha_attn_plan_workspace(const mha_attn_plan *plan);
 
 /* Says what was chosen and why: one sentence per line, or a JSON object
- * {kernel, isa, tile_q, tile_k, tasks, folded, parts, threads, workspace, flops, bytes, outputs: {out: true, lse: true,
- * probs: [shape], scores: [shape], stage, stats: true, top_keys}, backward: null or {kernel, tasks, parts, threads,
- * flops}, refused: [{path, reason}]}.
+ * {kernel, isa, dtype, kv_dtype, products, weights, register_rows, register_columns, chunk, tile_q, tile_k, tasks,
+ * folded, parts, threads, workspace, flops (of all pairs: masks do not lower it), bytes, outputs: {out: true,
+ * lse: true, probs: [shape], scores: [shape], stage, stats: true, top_keys}, backward: null or {kernel, tasks, parts,
+ * threads, flops}, refused: [{path, reason}]}.
  * Like snprintf: writes at most `capacity` bytes, terminated, and returns the length that the whole text has. */
 MHA_API size_t mha_attn_plan_describe(const mha_attn_plan *plan, int json, char *text, size_t capacity);
 

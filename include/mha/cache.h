@@ -101,8 +101,8 @@ MHA_API int64_t mha_cache_pages(const mha_cache *cache);
  *   q_lens [n] rows of each sequence, or NULL for q_len rows each; or, if the caller has set MHA_ATTN_CU_SEQLENS and
  *          args->cu_seqlens_q, for those of the packed queries
  *
- * Errors: MHA_ERR_ARG where a row would see keys that are no longer there, where `desc` has a window and the cache has
- * another, or where keep_first and the window part ways inside of one call: while a sequence is shorter than
+ * Errors: MHA_ERR_ARG where a row would see keys that are no longer there, where `desc` has a wider window than the
+ * cache, or where keep_first and the window part ways inside of one call: while a sequence is shorter than
  * keep_first, append no more than fit the window at once. */
 MHA_API mha_status mha_cache_bind(mha_cache *cache, int64_t sequence, const int64_t *q_lens, mha_attn_desc *desc,
                                   mha_attn_args *args, mha_error *err);

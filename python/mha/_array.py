@@ -1,5 +1,6 @@
 """Arrays of others, without copies: pointer, type, shape and strides of a NumPy array or of anything with DLPack."""
 import ctypes
+import operator
 import sys
 from ctypes import POINTER, c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_void_p
 
@@ -99,12 +100,44 @@ def operand(x, name):
     return array(np.ascontiguousarray(x) if isinstance(x, np.ndarray) else x.contiguous(), name)
 
 
+def integers(x, name, dtype=np.int64, dims=(1,)):
+    """A contiguous array of integers with one of these numbers of axes; none is rounded or wrapped."""
+    a = np.asarray(x)
+    if a.dtype.kind not in "iu" and a.size:
+        raise ValueError(f"{name}: want integers, not {a.dtype}")
+    if a.ndim not in dims:
+        raise ValueError(f"{name}: shape {a.shape} has {a.ndim} dimensions, want {' or '.join(map(str, dims))}")
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    if a.size and not (low <= int(a.min()) and int(a.max()) <= high):
+        raise ValueError(f"{name}: numbers from {a.min()} to {a.max()}, want {low} to {high}")
+    return np.ascontiguousarray(a, dtype=dtype)
+
+
 def lengths(x, count, name):
     """A contiguous int64 array of `count` numbers."""
-    a = np.asarray(x)
-    if a.dtype.kind not in "iu" or a.shape != (count,):
-        raise ValueError(f"{name}: want {count} integers, not {a.dtype} of shape {a.shape}")
-    return np.ascontiguousarray(a, dtype=np.int64)
+    a = integers(x, name)
+    if a.shape != (count,):
+        raise ValueError(f"{name}: {len(a)} integers, want {count}")
+    return a
+
+
+def integer(x, name, low=-2**63, high=2**63 - 1):
+    """x as one integer of that range."""
+    try:
+        value = operator.index(x)
+    except TypeError:
+        raise ValueError(f"{name} = {x!r}: want an integer") from None
+    if not low <= value <= high:
+        raise ValueError(f"{name} = {value}: must be from {low} to {high}")
+    return value
+
+
+def number(x, name):
+    """x as one real number."""
+    try:
+        return float(x)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"{name} = {x!r}: want a number") from None
 
 
 def empty_like(x, dtype, shape):

@@ -8,7 +8,7 @@ from ctypes import POINTER, c_char_p, c_double, c_int32, c_int64, c_size_t, c_vo
 
 import numpy as np
 
-from ._array import BF16, F16, F32, Q8_0
+from ._array import BF16, F16, F32, Q8_0, integers
 from ._context import context
 from ._library import (EmbedOptions, EncodeOptions, Encoding, GenerateOptions, LossArgs, ModelInput, ModelOptions,
                        ModelOutput, NamedTensor, OnAttention, OnHidden, OnText, OnToken, Prompt, Sampling, SaveOptions,
@@ -38,6 +38,8 @@ class Model:
         if dtype not in _DTYPE:
             raise ValueError(f"dtype = {dtype!r}: one of {', '.join(_DTYPE)}")
         self._handle = None
+        if b"\0" in os.fsencode(path):
+            raise ValueError(f"path = {path!r}: has a zero byte")
         handle, options = c_void_p(), struct(ModelOptions, dtype=_DTYPE[dtype])
         call("mha_model_open", context(threads), os.fsencode(path), ctypes.byref(options), ctypes.byref(handle))
         self._handle = handle
@@ -67,7 +69,7 @@ class Model:
 
     def decode(self, ids, skip_special=False):
         """Text of ids, joined as the tokenizer's decoder says."""
-        ids = np.ascontiguousarray(ids, dtype=np.int32)
+        ids = integers(ids, "ids", np.int32)
         text, size = c_void_p(), c_size_t()
         call("mha_tokenizer_decode", self._tokenizer, ids.ctypes.data_as(POINTER(c_int32)), len(ids), skip_special,
              ctypes.byref(text), ctypes.byref(size))
@@ -220,12 +222,7 @@ class Model:
 
     @staticmethod
     def _ids(ids):
-        wide = np.asarray(ids)
-        if wide.ndim != 2 or wide.dtype.kind not in "iu":
-            raise ValueError(f"ids: want integers of shape [B, L], not {wide.dtype} of shape {wide.shape}")
-        if wide.size and (wide.min() < -2**31 or wide.max() >= 2**31):
-            raise ValueError(f"ids: {wide.min()} .. {wide.max()} does not fit an int32")
-        return np.ascontiguousarray(wide, dtype=np.int32)
+        return integers(ids, "ids", np.int32, dims=(2,))
 
     def _gates(self, gates, batch):
         if gates is None:

@@ -8,7 +8,7 @@ from ctypes import c_void_p
 
 import numpy as np
 
-from ._array import BOOL, F32, F64, I64, U8, array, empty_like, lengths, operand
+from ._array import BOOL, F32, F64, I64, U8, array, empty_like, integer, integers, lengths, number, operand
 from ._context import context
 from ._library import AttnArgs, AttnDesc, AttnStats, View, Window, call, lib, struct
 
@@ -55,6 +55,8 @@ class _Call:
                              "head width differ")
         if self.k.dtype != self.v.dtype:
             raise ValueError("k and v must have one dtype")
+        if 0 in (q[1], q[3], k[1], v[3]):  # to the library 0 would mean: as the other
+            raise ValueError(f"q {self.q.shape}, k {self.k.shape}, v {self.v.shape}: no heads, or heads of width 0")
         d = self.desc
         d.batch, d.heads, d.q_len, d.head_dim = q
         d.kv_heads, d.kv_len, d.v_head_dim = k[1], k[2], v[3]
@@ -123,16 +125,14 @@ def _prepare(q, k, v, *, scale=None, softcap=0.0, causal=False, align=None, offs
         _pack(call_, cu_seqlens_q, cu_seqlens_k)
     if block_table is not None:
         _page(call_, block_table)
-    if scale is not None and not scale:
+    desc.scale = 0.0 if scale is None else number(scale, "scale")
+    if scale is not None and not desc.scale:
         raise ValueError(f"scale = {scale!r}: want a number other than 0, or None for 1/sqrt(head width)")
-    desc.scale, desc.softcap, desc.causal = scale or 0.0, softcap, bool(causal)
+    desc.softcap, desc.causal = number(softcap, "softcap"), bool(causal)
     desc.align = _choose("align", align, _ALIGN)
     desc.precision = _choose("precision", precision, _PRECISION)
-    desc.dropout, args.dropout_seed = dropout, seed
-    try:
-        left, right = window
-    except (TypeError, ValueError):
-        raise ValueError(f"window = {window!r}: want (left, right)") from None
+    desc.dropout, args.dropout_seed = number(dropout, "dropout"), integer(seed, "seed", 0, 2**64 - 1)
+    left, right = _pair("window", window, "(left, right)")
     if (left, right) != (-1, -1):
         desc.window = Window(1, left, right)
     if offsets is not None:
@@ -145,6 +145,8 @@ def _prepare(q, k, v, *, scale=None, softcap=0.0, causal=False, align=None, offs
         if value is not None:
             call_.give(flag, name, lengths(value, desc.batch, name))
     if keep is not None:
+        if np.shape(keep)[-1:] == (0,):  # covers no key at all; to the library 0 keys would mean all
+            keep = np.zeros((1, 1, 1, 1), bool)
         mask = call_.masked(KEEP, "keep", keep, (BOOL, U8))
         if mask.shape and mask.shape[-1] != 1:
             desc.keep_keys = mask.shape[-1]
@@ -160,17 +162,27 @@ def _prepare(q, k, v, *, scale=None, softcap=0.0, causal=False, align=None, offs
     return call_
 
 
+def _pair(name, value, want):
+    """Two integers."""
+    try:
+        first, second = value
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} = {value!r}: want {want}") from None
+    return integer(first, name), integer(second, name)
+
+
 def _pack(call_, cu_seqlens_q, cu_seqlens_k):
     """Keys are packed too, unless they lie in pages."""
     if cu_seqlens_q is None or (cu_seqlens_k is None) == call_.packed_keys:
         raise ValueError("cu_seqlens_q and cu_seqlens_k go together, except that keys in pages have no cu_seqlens_k")
-    if len(cu_seqlens_q) < 2:
-        raise ValueError(f"cu_seqlens_q: {len(cu_seqlens_q)} numbers; want one more than there are sequences")
-    call_.desc.batch = len(cu_seqlens_q) - 1
+    ends = integers(cu_seqlens_q, "cu_seqlens_q")
+    if len(ends) < 2:
+        raise ValueError(f"cu_seqlens_q: {len(ends)} numbers; want one more than there are sequences")
+    call_.desc.batch = len(ends) - 1
     for name, longest, x in (("cu_seqlens_q", "max_q_len", cu_seqlens_q), ("cu_seqlens_k", "max_kv_len", cu_seqlens_k)):
         if x is None:
             continue
-        ends = lengths(x, len(cu_seqlens_q), name)
+        ends = lengths(x, call_.desc.batch + 1, name)
         call_.give(CU_SEQLENS, name, ends)
         setattr(call_.desc, longest, max(0, int(np.diff(ends).max())))
 
@@ -179,12 +191,12 @@ def _choose_maps(call_, map_heads, map_rows):
     """The heads of out, and the rows ([n], or [B, n] for each sequence) that probs and scores are to have."""
     desc = call_.desc
     if map_heads is not None:
-        chosen = np.ascontiguousarray(np.asarray(map_heads), dtype=np.int32)
+        chosen = integers(map_heads, "map_heads", np.int32)
         desc.map_heads = len(chosen)
         call_.give(MAP_HEADS, "map_heads", chosen)
     if map_rows is not None:
-        chosen = np.ascontiguousarray(np.asarray(map_rows), dtype=np.int64)
-        if chosen.ndim not in (1, 2) or (chosen.ndim == 2 and len(chosen) != desc.batch):
+        chosen = integers(map_rows, "map_rows", dims=(1, 2))
+        if chosen.ndim == 2 and len(chosen) != desc.batch:
             raise ValueError(f"map_rows: shape {chosen.shape}, want (n,) or ({desc.batch}, n)")
         desc.map_rows = chosen.shape[-1]
         call_.alive.append(chosen)
@@ -195,8 +207,8 @@ def _choose_maps(call_, map_heads, map_rows):
 def _page(call_, block_table):
     """k and v are [pages, Hkv, page_size, width]; block_table [B, n] says where the keys of each sequence are."""
     desc = call_.desc
-    table = np.ascontiguousarray(np.asarray(block_table), dtype=np.int32)
-    if table.ndim != 2 or table.shape[0] != desc.batch:
+    table = integers(block_table, "block_table", np.int32, dims=(2,))
+    if table.shape[0] != desc.batch:
         raise ValueError(f"block_table: shape {table.shape}, want ({desc.batch}, pages of a sequence)")
     desc.pages, desc.page_size = call_.k.shape[0], desc.kv_len
     desc.kv_len = table.shape[1] * desc.page_size
@@ -209,16 +221,18 @@ def _rarer(call_, block_keep, block_size, heads):
     if block_keep is not None:
         if block_size is None:
             raise ValueError("block_keep needs block_size = (rows, keys)")
-        desc.block_q, desc.block_k = block_size
-        if min(block_size) <= 0:
+        desc.block_q, desc.block_k = _pair("block_size", block_size, "(rows, keys)")
+        if min(desc.block_q, desc.block_k) <= 0:
             raise ValueError(f"block_size = {tuple(block_size)}: both must be positive")
         blocks = array(block_keep, "block_keep")
+        if blocks.dtype not in (BOOL, U8):
+            raise ValueError("block_keep: wrong dtype; want bool")
         call_.alive.append(blocks)
         batch, heads_, rows, keys = call_.rows
         shape = (batch, heads_, -(-rows // desc.block_q), -(-keys // desc.block_k))
         call_.give(BLOCK_KEEP, "block_keep", blocks.broadcast(shape, "block_keep"))
     if heads is not None:
-        listed = np.ascontiguousarray(np.asarray(heads), dtype=np.int32)
+        listed = integers(heads, "heads", np.int32)
         desc.listed_heads = len(listed)
         call_.give(HEAD_LIST, "head_list", listed)
 

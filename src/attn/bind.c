@@ -115,6 +115,38 @@ static mha_status bind_results(const mha_attn_desc *d, size_t size, mha_attn_arg
     return MHA_OK;
 }
 
+static mha__operand written(const char *name, const mha_view *view, const int64_t extent[4])
+{
+    return (mha__operand){name,
+                          {view->data, {view->stride[0], view->stride[1], view->stride[2], view->stride[3]}},
+                          {extent[0], extent[1], extent[2], extent[3]},
+                          false};
+}
+
+/* What is written beside out must not meet it, nor what is read, nor each other. */
+static mha_status check_apart(const mha_attn_plan *plan, const mha_attn_args *a, mha_error *err)
+{
+    const mha_attn_desc *d = &plan->desc;
+    const int64_t results = d->inputs & MHA_ATTN_CU_SEQLENS ? 1 : d->batch;
+    const int64_t out[4] = {results, d->listed_heads, d->q_len, d->v_head_dim}, lse[4] = {out[0], out[1], out[2], 1};
+    const size_t real = plan->kernels->real_size,
+                 size[7] = {plan->q.size, plan->kv.size, plan->kv.size, plan->q.size, real, real, real};
+    int64_t map[4];
+    mha__operand o[7];
+    int count = 4;
+    mha__maps_extent(d, map);
+    mha__attn_operands(plan, a, o);
+    o[3] = written("out", &a->out, out);
+    if (d->outputs & MHA_ATTN_LSE) o[count++] = written("lse", &a->lse, lse);
+    if (d->outputs & MHA_ATTN_PROBS) o[count++] = written("probs", &a->probs, map);
+    if (d->outputs & MHA_ATTN_SCORES) o[count++] = written("scores", &a->scores, map);
+    for (int x = 4; x < count; x++)
+        for (int y = 0; y < x; y++)
+            if (mha__operand_meet(&o[x], size[x], &o[y], size[y]))
+                return mha__fail(err, MHA_ERR_ARG, "%s overlaps %s", o[x].name, o[y].name);
+    return MHA_OK;
+}
+
 /* ---- pages ---- */
 
 /* Every entry that a key within the lengths needs: a page, or -1. */
@@ -169,6 +201,7 @@ mha_status mha__attn_bind(const mha_attn_plan *plan, const mha_attn_args *args, 
     call->workspace = workspace;
     MHA__TRY(bind_out(plan, &call->args, err));
     MHA__TRY(bind_results(&plan->desc, plan->kernels->real_size, &call->args, err));
+    MHA__TRY(check_apart(plan, &call->args, err));
     MHA__TRY(mha__maps_bind(call, err));
     if (plan->desc.outputs & MHA_ATTN_STATS) MHA__TRY(mha__stats_bind(plan, &call->args, &call->stats, err));
     if (plan->folded) fold(&plan->desc, &call->args);

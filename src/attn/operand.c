@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include <inttypes.h>
+#include <stdlib.h>
 
 static bool all_zero(const int64_t stride[4])
 {
@@ -24,16 +25,36 @@ static bool is_empty(const int64_t *extent, int dims)
     return false;
 }
 
-/* Two numbers of an output must never share a place. Only the certain case is found: a stride of 0. An empty output
- * has no numbers, so its strides may be anything. */
+/* The axes of which there is more than one element, by ascending stride. */
+static int sorted_axes(const mha_view *view, const int64_t *extent, int dims, int axes[4])
+{
+    int count = 0;
+    for (int i = dims - 1; i >= 0; i--) {
+        if (extent[i] == 1) continue;
+        int at = count++;
+        for (; at > 0 && llabs(view->stride[axes[at - 1]]) > llabs(view->stride[i]); at--)
+            axes[at] = axes[at - 1];
+        axes[at] = i;
+    }
+    return count;
+}
+
+/* Two numbers of an output must never share a place: each stride reaches beyond all that smaller ones span. (Rows that
+ * interleave without meeting are refused too.) An empty output has no numbers, so its strides may be anything. */
 static mha_status check_output(const char *name, const mha_view *view, const int64_t extent[4], int dims,
                                mha_error *err)
 {
     if (is_empty(extent, dims)) return MHA_OK;
-    for (int i = 0; i < dims; i++)
-        if (view->stride[i] == 0 && extent[i] > 1)
-            return mha__fail(err, MHA_ERR_ARG, "%s.stride[%d] = 0 with %" PRId64 " elements: they would overlap", name,
-                             i, extent[i]);
+    int axes[4];
+    int64_t span = 0;
+    for (int n = 0, count = sorted_axes(view, extent, dims, axes); n < count; n++) {
+        const int64_t stride = llabs(view->stride[axes[n]]), length = extent[axes[n]];
+        if (stride <= span)
+            return mha__fail(err, MHA_ERR_ARG,
+                             "%s.stride[%d] = %" PRId64 " with %" PRId64 " elements: they would overlap", name, axes[n],
+                             view->stride[axes[n]], length);
+        span += stride * (length - 1);
+    }
     return MHA_OK;
 }
 

@@ -93,10 +93,18 @@ static mha_status check_products(const mha_attn_desc *d, mha_error *err)
 
 /* ---- numbers ---- */
 
+/* As kernels see it: in f64, or in f32. */
+static bool is_finite(double x, bool wide)
+{
+    return wide ? isfinite(x) : isfinite((float)x);
+}
+
 static mha_status check_numbers(const mha_attn_desc *d, mha_error *err)
 {
-    if (!isfinite(d->scale)) return mha__fail(err, MHA_ERR_ARG, "scale = %g: must be finite", d->scale);
-    if (!isfinite(d->softcap) || d->softcap < 0)
+    const bool wide = d->dtype == MHA_F64;
+    if (!is_finite(d->scale, wide))
+        return mha__fail(err, MHA_ERR_ARG, "scale = %g: must be finite%s", d->scale, wide ? "" : " in f32");
+    if (!is_finite(d->softcap, wide) || d->softcap < 0)
         return mha__fail(err, MHA_ERR_ARG, "softcap = %g: must be 0 (off) or positive and finite", d->softcap);
     if (!(d->dropout >= 0 && d->dropout <= 1))
         return mha__fail(err, MHA_ERR_ARG, "dropout = %g: must be from 0 to 1", d->dropout);

@@ -84,6 +84,10 @@ mha_status mha__config_rope(const mha__json_obj *root, mha__config *c, mha_error
     mha_error why;
     if (!c->family->rotary) return MHA_OK;
     MHA__TRY(mha__json_object(root, "rope_scaling", MHA__OPTIONAL, &rope, err));
+    if (rope.json && mha__json_has(root, "rope_parameters") &&
+        !json_equal(rope.json, json_object_get(root->json, "rope_parameters")))
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: rope_scaling and rope_parameters are both given, and differ",
+                         root->file);
     if (mha__json_has(root, "rope_parameters"))
         MHA__TRY(mha__json_object(root, "rope_parameters", MHA__OPTIONAL, &rope, err));
     if (!rope.json) rope = *root; /* 4.x without scaling: theta stands at the top level */

@@ -49,6 +49,14 @@ mkdir checkpoint
 echo '{"model_type": "t5"}' >checkpoint/config.json
 refused 3 "$MHA" info checkpoint
 has err 'checkpoint/config.json: model_type "t5"'
+
+# Two spellings of one thing, of which one would have to be ignored
+mkdir two
+cp "$here"/tests/golden/data/models/gemma2-tiny/model.safetensors "$here"/tests/golden/data/models/gemma2-tiny/tokenizer.json two
+sed 's/"rope_parameters"/"rope_scaling": {"rope_type": "linear", "factor": 4.0}, &/' \
+    "$here/tests/golden/data/models/gemma2-tiny/config.json" >two/config.json
+refused 3 "$MHA" info two
+has err 'rope_scaling and rope_parameters are both given, and differ'
 mkfifo fifo
 refused 3 "$MHA" info fifo
 refused 2 "$MHA" info a b

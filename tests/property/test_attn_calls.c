@@ -134,11 +134,11 @@ static void negative_kv(problem *p)
 
 static void out_is_k(problem *p)
 {
-    p->args.out = tensor_view(&p->k);
+    p->args.out.data = p->k.data;
 }
 static void out_is_v(problem *p)
 {
-    p->args.out = tensor_view(&p->v);
+    p->args.out.data = p->v.data;
 }
 static void out_is_part_of_q(problem *p)
 {
@@ -153,7 +153,24 @@ static void lse_broadcasts(problem *p)
     p->args.lse = (mha_view){p->lse.data, {0, 5, 1, 0}};
 }
 
+static void out_rows_share(problem *p)
+{
+    p->args.out = (mha_view){p->out.data, {64, 0, 16, 1}};
+    p->args.out.stride[1] = 3; /* heads 3 apart, 8 wide */
+}
+static void lse_is_out(problem *p)
+{
+    p->args.lse.data = p->out.data;
+}
+static void probs_are_q(problem *p)
+{
+    p->args.probs.data = p->q.data;
+}
+
 static const bad_call bad_calls[] = {
+    {"out.stride[1]", "3", out_rows_share},
+    {"lse", "out", lse_is_out},
+    {"probs", "q", probs_are_q},
     {"out", "k", out_is_k},
     {"out", "v", out_is_v},
     {"out", "q", out_is_part_of_q},

@@ -105,6 +105,8 @@ static const refusal refusals[] = {
     {ARG, "softcap", "-1", {SET_REAL(softcap, -1)}},
     {ARG, "softcap", "nan", {SET_REAL(softcap, NAN)}},
     {ARG, "softcap", "inf", {SET_REAL(softcap, INFINITY)}},
+    {ARG, "softcap", "1e+39", {SET_REAL(softcap, 1e39)}}, /* infinite in f32 */
+    {ARG, "scale", "1e+39", {SET_REAL(scale, 1e39)}},
     {ARG, "dropout", "-0.5", {SET_REAL(dropout, -0.5)}},
     {ARG, "dropout", "1.5", {SET_REAL(dropout, 1.5)}},
     {ARG, "dropout", "nan", {SET_REAL(dropout, NAN)}},

@@ -280,6 +280,27 @@ class Refusals(unittest.TestCase):
         self.refuses("one dtype", self.q, self.q.astype(np.float64), self.q)
         self.refuses("list", [1.0], self.q, self.q)
 
+    def test_nothing_is_rounded_or_wrapped(self):
+        self.refuses("heads: want integers", heads=[0.7])
+        self.refuses("heads: want integers", heads=[True, False, True])
+        self.refuses("heads: numbers", heads=np.array([2**32]))
+        self.refuses("heads: shape", heads=[[0, 1], [1, 0]])
+        self.refuses("map_rows: want integers", return_probs=True, map_rows=[0.7])
+        self.refuses("map_heads: numbers", return_probs=True, map_heads=np.array([2**32]))
+        self.refuses("kv_lens: numbers", kv_lens=np.array([2**63], dtype=np.uint64))
+        self.refuses("window = 18446744073709551617", window=(2**64 + 1, 0), align="top_left")
+        self.refuses("window = 1.5", window=(1.5, 0), align="top_left")
+        self.refuses("seed = 18446744073709551621", dropout=0.1, seed=2**64 + 5)
+        self.refuses("softcap = 'a'", softcap="a")
+        self.refuses("block_size = 2", block_keep=np.ones((3, 2, 2), bool), block_size=2)
+        self.refuses("block_keep", block_keep=np.ones((3, 2, 2), np.float32), block_size=(2, 2))
+
+    def test_sizes_of_zero(self):
+        self.refuses("width 0", self.q, self.q, self.q[..., :0])
+        self.refuses("no heads", self.q, self.q[:, :0], self.q[:, :0])
+        none = mha.attention(self.q, self.q, self.q, keep=np.ones((1, 1, 4, 4), bool)[..., :0])
+        self.assertTrue((none == 0).all())
+
     def test_position_must_be_named(self):
         self.refuses("align", self.q[:, :, :2], self.q, self.q, causal=True)
 

@@ -110,11 +110,14 @@ class Decoder(unittest.TestCase):
 
     def test_refusals(self):
         for arguments, settings, sentence in (
-                (([], 4), {}, "ids"), (([640], 4), {}, "640"), ((PROMPT, 0), {}, "max_new is 0"), ((PROMPT, 95), {}, "takes 96"),
+                (([], 4), {}, "no tokens"), (([640], 4), {}, "640"), ((PROMPT, 0), {}, "max_new is 0"), ((PROMPT, 95), {}, "takes 96"),
                 ((PROMPT, 4), {"temperature": -1}, "temperature"), ((PROMPT, 4), {"stop": ["a\0"]}, "NUL"),
                 ((PROMPT, 4), {"stop": [""]}, "stop"), ((PROMPT, 4), {"eos": [-1]}, "eos")):
             with self.assertRaisesRegex(ValueError, sentence):
                 self.model.generate(*arguments, **settings)
+        for ids in ([[1, 2]], [1.7, 2], [2**33]):
+            with self.assertRaisesRegex(ValueError, "ids"):
+                self.model.decode(ids)
 
 
 class Encoder(unittest.TestCase):

@@ -28,8 +28,13 @@ static void against_differences(trial *p, const char *what, double *x, const dou
 static void check(trial *p)
 {
     static double dq[TRIAL_MOST], dk[TRIAL_MOST], dv[TRIAL_MOST], dpk[TRIAL_MOST], dpv[TRIAL_MOST];
-    const mha_variant_gradient g = {
-        .size = sizeof g, .output = p->weight, .query = dq, .key = dk, .value = dv, .past_key = dpk, .past_value = dpv};
+    const mha_variant_gradient g = {.size = sizeof g,
+                                    .output = p->weight,
+                                    .query = dq,
+                                    .key = p->in.key ? dk : NULL,
+                                    .value = p->in.value ? dv : NULL,
+                                    .past_key = dpk,
+                                    .past_value = dpv};
     int64_t count;
     trial_loss(p);
     assert_int_equal(mha_variant_zero_gradients(p->layer, &trial_error), MHA_OK);
