@@ -79,8 +79,9 @@ grep '"ended": "eos"' out | grep -qv ', 639\], "ended"' && fail 'a text that end
 expect 0 generate --json --temperature 3 --samples 200 -n 60 -s 1 --min-tokens 60 'Every morn'
 has_not out '"ended": "eos"'
 
-# A reader that has seen enough, and Ctrl-C: what was printed stays, and the work ends.
-long() { timeout --preserve-status -s INT "$1" "$MHA" generate -m "$model" --no-eos -n 90 --samples 100000 --temperature 1 'Every morn'; }
+# A reader that has seen enough, and Ctrl-C: what was printed stays, and the work ends. --foreground, for timeout sends
+# its signal twice without it, and a second one ends the program at once.
+long() { timeout --foreground --preserve-status -s INT "$1" "$MHA" generate -m "$model" --no-eos -n 90 --samples 100000 --temperature 1 'Every morn'; }
 { long 60 2>err; echo $? >code; } | head -c 20 >few
 [ "$(wc -c <few)" = 20 ] || fail 'nothing for head'
 [ "$(cat code)" = 0 ] || fail "a reader that went away: exit status $(cat code)"
