@@ -1,7 +1,13 @@
-/* layer.h - the parts of a transformer: linear, normalisation, activation, embedding, attention layer, block.
+/* layer.h - the layers: the parts of a transformer, and every published variant of attention.
  *
- * Thin functions on float32 rows. x and y are row-major and contiguous: [rows, width]. A row's result does not depend
- * on how many rows are computed with it, nor on the number of threads, to the bit.
+ *     linear, norm, activation, embedding, loss         below: functions on rows, forward and backward
+ *     mha_attn_layer, mha_block                         below: attention and a whole block as models run them
+ *     self-attention, causal, stacked heads,            variants.h, which this header includes: a constructor for
+ *     weight-split, q/k/v, standard MHA, GQA and MQA,   each; variant.h has what they share: drawing, forward,
+ *     LLaMA, MoE heads, head pruning, adaptive heads    backward, parameters, save and load, the trace
+ *
+ * The functions below are thin and work on float32 rows. x and y are row-major and contiguous: [rows, width]. A row's
+ * result does not depend on how many rows are computed with it, nor on the number of threads, to the bit.
  *
  * Shapes: E model width ("hidden"), H query heads, Hkv key/value heads, D head width, I width of the feed-forward part,
  * B sequences of L tokens.
@@ -9,8 +15,8 @@
  * Everything made here copies or packs the weights it is given, so they may be freed afterwards; it is immutable
  * and any number of threads may run it at once. `ctx` must outlive it.
  * Common errors: MHA_ERR_ARG for a NULL pointer, a size < 1 or a wrong value, naming it; MHA_ERR_UNSUPPORTED for what
- * is not built yet, naming it; MHA_ERR_MEMORY. The way back through attention layers and blocks is that
- * of the model which has their weights (model_grads.h); the layers of variants.h have one of their own.
+ * is not built yet, naming it; MHA_ERR_MEMORY. The way back through mha_attn_layer and mha_block is that of the model
+ * which has their weights (model_grads.h); the variants have one of their own.
  *
  * A BERT layer with these parts is one mha_block; examples are in tests/unit/test_layer_block.c.
  */
@@ -19,6 +25,7 @@
 
 #include "mha/cache.h"
 #include "mha/rope.h"
+#include "mha/variants.h"
 
 #ifdef __cplusplus
 extern "C" {
