@@ -199,6 +199,8 @@ static int tap_sequence(cli_session *s, const mha_model *model, const sequence *
 static int check_options(const cli_session *s, long long *at, long long *most)
 {
     if (given.ids && (s->arg_count > 0 || s->options.file)) return cli_usage(s, "give --ids or a text, not both");
+    if (s->options.out && strcmp(s->options.out, "-") == 0)
+        return cli_usage(s, "-o -: want the name of a file for the tensors");
     if ((given.hidden || given.attn) && !s->options.out)
         return cli_usage(s, "--%s: needs -o OUT, a safetensors file", given.hidden ? "hidden" : "attn");
     int code = cli_whole(s, "--at", given.at, 0, INT32_MAX, at);

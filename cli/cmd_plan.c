@@ -165,9 +165,8 @@ const cli_command cli_plan = {
     .usage = "--d-model N",
     .details =
         "Layouts: 1 to 64 heads in groups that share keys and values, those with the fewest parameters first. "
-        "Parameters "
-        "are those of one layer's attention, without biases unless said; reduction is the share saved against q, k, v "
-        "and output of full width. Operations, cache and times are of all layers together.\n"
+        "Parameters are those of one layer's attention, without biases unless said; reduction is the share saved "
+        "against q, k, v and output of full width. Operations, cache and times are of all layers together.\n"
         "--json prints {model, rows, variants, recommendation}.",
     .lists = print_variants,
     .shared = CLI_JSON | CLI_CSV,

@@ -17,8 +17,7 @@ static int write_page(cli_session *s, const heads_of_text *h)
     if (memory && fclose(memory) != 0) whole = 0;
     int code = whole ? cli_write_file(s, page, bytes)
                      : cli_fail(s, &(mha_error){.status = MHA_ERR_MEMORY, .message = "no memory for the page"});
-    if (code == CLI_DONE)
-        cli_say(s, "%s: %.1f KB; open it in a browser", cli_shown(s->options.out), (double)bytes / 1e3);
+    if (code == CLI_DONE) cli_say(s, "%s: %.1f KB; open it in a browser", cli_out_name(s), (double)bytes / 1e3);
     free(page);
     return code;
 }
@@ -37,7 +36,9 @@ static int run(cli_session *s)
 {
     if (!s->options.out) return cli_usage(s, "-o FILE.html is missing");
     heads_of_text h;
-    int code = heads_of_text_measure(s, &h);
+    int code = cli_check_out(s);
+    if (code != CLI_DONE) return code;
+    code = heads_of_text_measure(s, &h);
     if (code == CLI_DONE) code = write_page(s, &h);
     if (code == CLI_DONE && s->options.json) code = put_json(s, &h);
     heads_of_text_free(&h);
@@ -48,9 +49,9 @@ const cli_command cli_report = {
     .name = "report",
     .summary = "draw every head of a model on a text as one HTML page",
     .usage = "TEXT",
-    .details =
-        "The page needs nothing but itself: no network, no other file. With --json the numbers it shows are also "
-        "written to stdout: {output, model, text, tokens, metrics, labels, attention [layers][heads][n][n]}.",
+    .details = "The page needs nothing but itself: no network, no other file; -o - writes it to stdout. With --json "
+               "the numbers it shows are also "
+               "written to stdout: {output, model, text, tokens, metrics, labels, attention [layers][heads][n][n]}.",
     .shared = CLI_MODEL | CLI_FILE | CLI_OUT | CLI_JSON,
     .run = run,
 };

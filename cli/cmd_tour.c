@@ -20,7 +20,7 @@ static const struct poptOption options[] = {
     {"force", 0, POPT_ARG_NONE, &given.force, 0, "replace FILE if it exists", NULL},
     POPT_TABLEEND};
 
-#define TOUR__X(name, walk, summary) name,
+#define TOUR__X(name, walk, example, summary) name,
 static const char *const words[] = {TOUR_MAP(TOUR__X) "all", NULL};
 #undef TOUR__X
 enum { TOURS = sizeof words / sizeof *words - 2 };
@@ -47,7 +47,7 @@ static int write_page(cli_session *s, tour *const *tours, int count)
     const bool whole = memory && !ferror(memory);
     const bool closed = memory && fclose(memory) == 0;
     int code = whole && closed ? cli_write_file(s, page, bytes) : cli_error(s, CLI_FAILED, "no memory for the page");
-    if (code == CLI_DONE) cli_say(s, "%s: %.1f KB; open it in a browser", cli_shown(given.html), (double)bytes / 1e3);
+    if (code == CLI_DONE) cli_say(s, "%s: %.1f KB; open it in a browser", cli_out_name(s), (double)bytes / 1e3);
     free(page);
     return code;
 }
@@ -71,7 +71,8 @@ static int list(cli_session *s)
     if (s->options.json) {
         json_t *all = json_array();
         for (const tour_entry *e = tour_entries; e->name; e++)
-            json_array_append_new(all, json_pack("{s:s, s:s}", "name", e->name, "summary", e->summary));
+            json_array_append_new(
+                all, json_pack("{s:s, s:s, s:s}", "name", e->name, "summary", e->summary, "example", e->example));
         return cli_put_json(s, json_pack("{s:o}", "tours", all), true);
     }
     for (const tour_entry *e = tour_entries; e->name; e++) {
@@ -141,13 +142,14 @@ const cli_command cli_tour = {
     .usage = "[NAME|all]",
     .details =
         "Without a name it lists the tours. Each step says what happens and what in the C interface does it (after "
-        "->), "
-        "and shows its tensors as PyTorch prints them; everything is drawn from seeds as PyTorch draws it, so that the "
-        "digits are those of the published walk-throughs.\n"
-        "--html writes one page that needs nothing but itself: the same steps, with maps of the tensors.\n"
-        "--json prints {tours: [{name, summary, steps: [{title, text, call, tensors: [{name, shape, values}], counts: "
-        "[{name, parameters, flops}]}]}]}: values in row-major order, null for what is infinite or not a number; flops "
-        "of one forward call; without a name no steps.",
+        "->), and shows its tensors as PyTorch prints them; everything is drawn from seeds as PyTorch draws it, so "
+        "that the digits are those of the published walk-throughs. The last line names a program in examples/ that "
+        "does the same.\n"
+        "--html writes one page that needs nothing but itself: the same steps, with maps of the tensors; - is "
+        "stdout.\n"
+        "--json prints {tours: [{name, summary, example, steps: [{title, text, call, tensors: [{name, shape, values}], "
+        "counts: [{name, parameters, flops}]}]}]}: values in row-major order, null for what is infinite or not a "
+        "number; flops of one forward call; without a name no steps.",
     .lists = print_tours,
     .words = words,
     .shared = CLI_JSON,

@@ -173,10 +173,23 @@ int cli_flush(const cli_session *session, const char *text, size_t bytes)
     return CLI_DONE;
 }
 
+static bool out_is_stdout(const cli_session *session)
+{
+    return session->options.out && strcmp(session->options.out, "-") == 0;
+}
+
+const char *cli_out_name(const cli_session *session)
+{
+    return out_is_stdout(session) ? "stdout" : cli_shown(session->options.out);
+}
+
 int cli_check_out(const cli_session *session)
 {
     const char *path = session->options.out;
-    if (!path || session->options.force || access(path, F_OK) != 0) return CLI_DONE;
+    if (path && *path == '\0') return cli_usage(session, "the name of the file to write is empty");
+    if (out_is_stdout(session) && session->options.json)
+        return cli_usage(session, "- is stdout, where --json writes: give one of the two a file");
+    if (!path || out_is_stdout(session) || session->options.force || access(path, F_OK) != 0) return CLI_DONE;
     return cli_usage(session, "%s: it exists; give --force to replace it", cli_shown(path));
 }
 
@@ -185,6 +198,10 @@ int cli_write_file(const cli_session *session, const void *data, size_t bytes)
     mha_error error = {0};
     int code = cli_check_out(session);
     if (code != CLI_DONE) return code;
+    if (out_is_stdout(session)) {
+        fwrite(data, 1, bytes, session->out); /* main looks whether that failed */
+        return CLI_DONE;
+    }
     if (mha_file_write(session->options.out, data, bytes, session->options.force, &error) != MHA_OK)
         return cli_fail(session, &error);
     return CLI_DONE;

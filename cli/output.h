@@ -61,8 +61,11 @@ int cli_columns(int fd);
 int cli_flush(const cli_session *session, const char *text, size_t bytes);
 /* Can nothing more be written, as the reader has gone away or writing failed? Then there is no use in going on. */
 bool cli_stdout_closed(void);
-/* CLI_USAGE with a message if the file named with -o exists and --force was not given: to be asked before long work. */
+/* CLI_USAGE with a message if the file named with -o exists and --force was not given, if its name is empty, or if it
+ * is stdout ("-") where --json is too: to be asked before long work. */
 int cli_check_out(const cli_session *session);
+/* The name to speak of it. */
+const char *cli_out_name(const cli_session *session);
 /* Writes `bytes` to the file named with -o, atomically; an existing one only with --force. Returns an exit code. */
 int cli_write_file(const cli_session *session, const void *data, size_t bytes);
 

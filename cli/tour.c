@@ -8,10 +8,10 @@
 #include "tours.h"
 
 const tour_entry tour_entries[] = {
-#define TOUR__X(name, walk, summary) {name, summary, walk},
+#define TOUR__X(name, walk, example, summary) {name, example, summary, walk},
     TOUR_MAP(TOUR__X)
 #undef TOUR__X
-        {NULL, NULL, NULL}};
+        {NULL, NULL, NULL, NULL}};
 
 tour *tour_make(mha_ctx *ctx, const tour_entry *entry)
 {
@@ -19,6 +19,7 @@ tour *tour_make(mha_ctx *ctx, const tour_entry *entry)
     if (!t) return NULL;
     t->name = entry->name;
     t->summary = entry->summary;
+    t->example = entry->example;
     t->ctx = ctx;
     if (mha_trace_create(ctx, &t->trace, &t->error) == MHA_OK) entry->walk(t);
     return t;
@@ -138,6 +139,13 @@ tour_tensor *tour_show_trace(tour *t, const char *name, mha_step step)
         tensor->values[n] = ((const float *)view.data)[at];
     }
     return tensor;
+}
+
+void tour_show_qkv(tour *t)
+{
+    tour_show_trace(t, "q", MHA_STEP_Q);
+    tour_show_trace(t, "k", MHA_STEP_K);
+    tour_show_trace(t, "v", MHA_STEP_V);
 }
 
 /* ---- layers ---- */

@@ -2,7 +2,7 @@
  *
  * A tour is a list of steps. tour_text.c, tour_json.c and tour_page.c show that list, each in its own way, and know
  * nothing of attention. The steps are made by tour_of_*.c, which know nothing of printing: they see the library by its
- * public headers alone, and are the tutorial of its C interface. `examples/` has the same as programs of their own.
+ * public headers alone, and are the tutorial of its C interface. Each names its program in examples/.
  *
  * A call that fails ends the walk: its sentence is in tour.error, where every library call of a walk puts it.
  */
@@ -23,7 +23,8 @@ typedef enum tour_look {
     TOUR_WEIGHTS,     /* a map of numbers in [0, 1], a colour for each */
     TOUR_HEADS,       /* cells with their numbers, coloured by the head they belong to */
     TOUR_CURVE,       /* [n, 2]: a line through the points (x, y) */
-    TOUR_ROWS         /* no picture */
+    TOUR_ROWS,        /* no picture */
+    TOUR_WHOLE        /* no picture; whole numbers, printed without a point */
 } tour_look;
 
 typedef struct tour_tensor {
@@ -51,7 +52,7 @@ typedef struct tour_step {
 } tour_step;
 
 typedef struct tour {
-    const char *name, *summary;
+    const char *name, *summary, *example;
     mha_ctx *ctx;
     mha_variant *layer; /* the layer at work, by tour_layer */
     mha_trace *trace;   /* of its last forward call */
@@ -63,7 +64,7 @@ typedef struct tour {
 
 /* Which tours there are, ended by a NULL name. */
 typedef struct tour_entry {
-    const char *name, *summary;
+    const char *name, *example, *summary;
     void (*walk)(tour *t);
 } tour_entry;
 extern const tour_entry tour_entries[];
@@ -99,6 +100,8 @@ void tour_colour_heads(tour_tensor *tensor, int64_t heads, int64_t head_step);
 void tour_show_number(tour *t, const char *name, double value);
 /* A step of the trace; the look of weights where it holds weights. */
 tour_tensor *tour_show_trace(tour *t, const char *name, mha_step step);
+/* Queries, keys and values of the trace, by head. */
+void tour_show_qkv(tour *t);
 /* A parameter of the layer. */
 void tour_show_parameter(tour *t, const char *name);
 

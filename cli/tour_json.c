@@ -9,7 +9,8 @@ static json_t *tensor_json(const tour_tensor *tensor)
     for (int n = 0; n < tensor->rank; n++)
         json_array_append_new(shape, json_integer(tensor->shape[n]));
     for (int64_t n = 0; n < tensor->count; n++)
-        json_array_append_new(values, cli_real((double)tensor->values[n]));
+        json_array_append_new(values, tensor->look == TOUR_WHOLE ? json_integer((json_int_t)tensor->values[n])
+                                                                 : cli_real((double)tensor->values[n]));
     return json_pack("{s:s, s:o, s:o}", "name", tensor->name, "shape", shape, "values", values);
 }
 
@@ -31,5 +32,6 @@ json_t *tour_to_json(const tour *t)
     json_t *steps = json_array();
     for (int n = 0; n < t->step_count; n++)
         json_array_append_new(steps, step_json(&t->steps[n]));
-    return json_pack("{s:s, s:s, s:o}", "name", t->name, "summary", t->summary, "steps", steps);
+    return json_pack("{s:s, s:s, s:s, s:o}", "name", t->name, "summary", t->summary, "example", t->example, "steps",
+                     steps);
 }

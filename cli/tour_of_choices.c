@@ -57,7 +57,7 @@ static void show_output(tour *t, const inputs *x, tour_count plain, const char *
 }
 
 /* What the selector chose, as a tensor [batch, n]. */
-static void show_chosen(tour *t, int64_t batch)
+static void show_chosen(tour *t, const char *name, int64_t batch)
 {
     float chosen[MOST];
     int64_t n = 0;
@@ -66,7 +66,7 @@ static void show_chosen(tour *t, int64_t batch)
         for (int64_t i = 0; list && i < n; i++)
             chosen[b * n + i] = (float)list[i];
     }
-    tour_show(t, "chosen", chosen, TOUR_SHAPE(batch, n))->look = TOUR_ROWS;
+    tour_show(t, name, chosen, TOUR_SHAPE(batch, n))->look = TOUR_WHOLE;
 }
 
 /* ---- the plain layer ---- */
@@ -109,6 +109,15 @@ void tour_standard_mha(tour *t)
     TOUR_TRY(plain_layer(t, WIDTH, 2));
     TOUR_TRY(run(t, 13, &x));
     tour_count_layer(t, "two heads");
+
+    tour_say(
+        t, "Saved and loaded", "mha_variant_parameters, mha_tensors_write, mha_tensors_read, mha_variant_update",
+        "The layer lists its parameters by name, weight and bias of q_proj, k_proj, v_proj and o_proj; these are two "
+        "of "
+        "the eight. That list is written as a safetensors file, which PyTorch loads too, and a list filled from such a "
+        "file is a layer again: examples/save_and_load.c. Gradients are a list of the same names.");
+    tour_show_parameter(t, "q_proj.bias");
+    tour_show_parameter(t, "o_proj.bias");
 }
 
 /* ---- shared keys and values ---- */
@@ -136,9 +145,7 @@ void tour_grouped_query(tour *t)
         "Four query heads, but only two heads of keys and values, each shared by two query heads: q is [2, 4, 3, 2], k "
         "and v are [2, 2, 5, 2]. A decoder keeps k and v of every token it has seen, so half the heads are half the "
         "cache.");
-    tour_show_trace(t, "q", MHA_STEP_Q);
-    tour_show_trace(t, "k", MHA_STEP_K);
-    tour_show_trace(t, "v", MHA_STEP_V);
+    tour_show_qkv(t);
 
     tour_say(
         t, "Weights of every query head", "mha_variant_forward (.want_weights = 1), MHA_STEP_WEIGHTS",
@@ -156,13 +163,37 @@ void tour_grouped_query(tour *t)
 
 /* ---- experts ---- */
 
+static mha_status experts(tour *t, mha_expert_output output)
+{
+    const mha_moe_heads_options options = {
+        .size = sizeof options, .d_model = 8, .num_heads = 4, .top_k = 2, .expert_output = output};
+    return mha_moe_heads_create(t->ctx, &options, tour_layer(t), &t->error);
+}
+
+/* The other definition, on tokens of its own. */
+static void show_slots(tour *t, inputs *x, tour_count plain, tour_count projected)
+{
+    TOUR_TRY(experts(t, MHA_EXPERT_SLOT));
+    TOUR_TRY(run(t, 23, x));
+    tour_say(t, "Slots instead of projections", "mha_moe_heads_create (.expert_output = MHA_EXPERT_SLOT)",
+             "The published code adds results two wide to a sum eight wide, which cannot be done. A projection for "
+             "each expert is one way to mend it; the other one is a place for each: expert e fills columns 2 e and "
+             "2 e + 1, the columns of experts that were not chosen stay 0, and there are as many experts as heads. "
+             "Drawn from seed 23.");
+    show_chosen(t, "slot_chosen", x->batch);
+    tour_show_trace(t, "slot_mixed", MHA_STEP_MIXED);
+    tour_show(t, "slot_output", x->output, TOUR_SHAPE(x->batch, x->q_len, x->width));
+    tour_count_given(t, plain);
+    tour_count_given(t, projected);
+    tour_count_layer(t, "with slots");
+}
+
 void tour_moe_heads(tour *t)
 {
     inputs x = {.batch = 3, .q_len = 4, .kv_len = 4, .width = 8};
     tour_count plain = {0};
-    const mha_moe_heads_options options = {.size = sizeof options, .d_model = 8, .num_heads = 4, .top_k = 2};
     TOUR_TRY(count_plain(t, 4, &x, &plain));
-    TOUR_TRY(mha_moe_heads_create(t->ctx, &options, tour_layer(t), &t->error));
+    TOUR_TRY(experts(t, MHA_EXPERT_PROJECT));
     TOUR_TRY(run(t, 152, &x));
 
     tour_say(
@@ -174,7 +205,7 @@ void tour_moe_heads(tour *t)
     tour_say(t, "Two experts for each sequence", "mha_trace_chosen, MHA_STEP_GATES",
              "The two greatest numbers of each row win, the greatest first. Softmax over these two gives the share of "
              "each; the other experts are not computed for this sequence.");
-    show_chosen(t, x.batch);
+    show_chosen(t, "chosen", x.batch);
     tour_show_trace(t, "gates", MHA_STEP_GATES);
 
     tour_say(t, "Weights of the chosen", "mha_variant_forward (.want_weights = 1), MHA_STEP_WEIGHTS",
@@ -191,6 +222,7 @@ void tour_moe_heads(tour *t)
         "One projection at the end, as in plain attention. More parameters than it has, since every expert has its "
         "own projection; but only what was chosen costs flops.");
     show_output(t, &x, plain, "two of four experts");
+    show_slots(t, &x, plain, tour_counted(t, "with projections"));
 }
 
 /* ---- heads that are left out ---- */
@@ -211,7 +243,7 @@ void tour_head_pruning(tour *t)
     tour_say(
         t, "The best are kept", "mha_trace_chosen",
         "int(4 * (1 - 0.5)) = 2 heads are kept for each sequence, the best first. They need not be the same ones.");
-    show_chosen(t, x.batch);
+    show_chosen(t, "chosen", x.batch);
 
     tour_say(
         t, "Weights of the kept", "mha_variant_forward (.want_weights = 1), MHA_STEP_WEIGHTS",
@@ -244,15 +276,14 @@ void tour_adaptive_heads(tour *t)
 
     tour_say(t, "The predictor's opinion", "mha_adaptive_heads_create (.head_options = {4, 8, 16})",
              "A small network (16 to 128 numbers, ReLU, 128 to 3) looks at the mean of a sequence's queries and has a "
-             "number "
-             "for each option: 4 heads, 8 heads or 16 heads. [4, 3] for four sequences.");
+             "number for each option: 4 heads, 8 heads or 16 heads. [4, 3] for four sequences.");
     tour_show_trace(t, "logits", MHA_STEP_LOGITS);
 
     tour_say(t, "Heads of each sequence", "mha_trace_chosen, mha_trace_heads",
              "The greatest number of each row wins. The sixteen columns are then cut into that many heads: 4 heads of "
              "width 4, 8 of width 2, or 16 of width 1. The matrices are the same in all three cases.");
-    show_chosen(t, x.batch);
-    tour_show(t, "heads", heads, TOUR_SHAPE(4))->look = TOUR_ROWS;
+    show_chosen(t, "chosen", x.batch);
+    tour_show(t, "heads", heads, TOUR_SHAPE(4))->look = TOUR_WHOLE;
 
     tour_say(
         t, "Output", "mha_variant_forward, mha_variant_parameter_count, mha_trace_flops",

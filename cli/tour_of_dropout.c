@@ -29,7 +29,7 @@ static void show_ones(tour *t)
         "the mean stays 1 in the long run. Of 25 numbers seed 123 drops %d, not 5, and the mean is %.2f.",
         zeros, sum);
     tour_show(t, "dropped", dropped, TOUR_SHAPE(TOKENS, TOKENS));
-    tour_show_number(t, "zeros", zeros);
+    tour_show(t, "zeros", &(float){(float)zeros}, 0, NULL)->look = TOUR_WHOLE;
     tour_show_number(t, "mean", sum);
 
     TOUR_TRY(mha_rng_dropout(&rng, rate, MHA_RNG_ROUTE_DEFAULT, ones, ones, SIDE * SIDE, &t->error));

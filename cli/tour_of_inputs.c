@@ -27,9 +27,7 @@ static void show_projections(tour *t)
     tour_say(t, "Projected and split", "mha_qkv_attention_create, mha_variant_init, mha_variant_forward",
              "Three matrices [8, 6] with biases, one for each input; the eight numbers are cut into two heads of four. "
              "Queries are [2, 2, 3, 4], keys and values [2, 2, 5, 4]: batch, head, token, number.");
-    tour_show_trace(t, "q", MHA_STEP_Q);
-    tour_show_trace(t, "k", MHA_STEP_K);
-    tour_show_trace(t, "v", MHA_STEP_V);
+    tour_show_qkv(t);
 
     tour_say(
         t, "Scaled scores", "mha_variant_forward (.want_scores = 1), MHA_STEP_SCORES",
@@ -71,8 +69,8 @@ void tour_qkv_attention(tour *t)
     TOUR_TRY(mha_variant_forward(t->layer, &in, output, t->trace, &t->error));
     tour_say(t, "Padding is blocked", "mha_variant_input, .blocked = {padding, 3, {2, 1, 5}}",
              "Say the first sequence has only four keys and the second three; the rest is padding. The mask holds 1 "
-             "for what is blocked and "
-             "is added to the scores as mask * -1e10, before softmax. It has no axis for heads and one row for all "
+             "for what is blocked and is added to the scores as mask * -1e10, before softmax. It has no axis for heads "
+             "and one row for all "
              "queries: it serves every head and every query of its sequence.");
     tour_show_weights(t, "blocked", padding, TOUR_SHAPE(BATCH, 1, LK));
     tour_show_trace(t, "masked_weights", MHA_STEP_WEIGHTS);

@@ -47,9 +47,7 @@ static void show_plain(tour *t, float *x)
     tour_say(t, "Queries, keys, values by head", "mha_llama_attention_create, mha_variant_init",
              "Four matrices [8, 8] without biases. Each projection is viewed as [2, 6, 2, 4] and transposed to "
              "[2, 2, 6, 4]: batch, head, token, number.");
-    tour_show_trace(t, "q", MHA_STEP_Q);
-    tour_show_trace(t, "k", MHA_STEP_K);
-    tour_show_trace(t, "v", MHA_STEP_V);
+    tour_show_qkv(t);
 }
 
 static void show_whole(tour *t, const float *x, float *output)

@@ -57,18 +57,15 @@ static const struct variant {
 } variants[] = {
     {"plain", "plain_output", "Plain multi-head attention", "mha_standard_mha_create",
      "Four projections of 768 to 768 with biases, twelve heads of width 64. How many heads the width is cut into "
-     "changes "
-     "neither count.",
+     "changes neither count.",
      make_plain},
     {"head pruning", "pruned_output", "Dynamic head pruning", "mha_head_pruning_create (.prune_ratio = 0.25)",
      "A predictor scores the heads of each sequence, and nine of twelve are computed. Fewer flops, no fewer "
-     "parameters: "
-     "the tour head-pruning has the steps.",
+     "parameters: the tour head-pruning has the steps.",
      make_pruning},
     {"grouped queries", "grouped_output", "Grouped queries", "mha_grouped_query_create (.num_kv_heads = 3)",
      "Four query heads share one head of keys and values, so k_proj and v_proj are a quarter as tall, and so is the "
-     "cache of a "
-     "decoder. The tour grouped-query has the steps.",
+     "cache of a decoder. The tour grouped-query has the steps.",
      make_grouped},
     {"multi-query", "multi_query_output", "One head of keys and values", "mha_grouped_query_create (.num_kv_heads = 1)",
      "All twelve query heads share one head of keys and values: the least that a cache can be.", make_multi_query},
@@ -78,8 +75,7 @@ static const struct variant {
      make_llama},
     {"two of 12 experts", "experts_output", "Experts", "mha_moe_heads_create (.top_k = 2)",
      "Twelve heads as experts, each with a projection of its own, of which a router takes two for each sequence. The "
-     "tour "
-     "moe-heads has the steps.",
+     "tour moe-heads has the steps.",
      make_moe},
     {"adaptive heads", "adaptive_output", "A number of heads for each sequence",
      "mha_adaptive_heads_create (.head_options = {4, 8, 16})",

@@ -106,6 +106,7 @@ void tour_put_page(FILE *out, tour *const *tours, int count)
     for (int n = 0; n < count; n++) {
         fprintf(out, "<section id=\"%s\">\n<h2>%s</h2>\n", tours[n]->name, tours[n]->name);
         put_element(out, "<p class=\"summary\">", tours[n]->summary, "</p>\n");
+        put_element(out, "<p>As a program: <code>examples/", tours[n]->example, "</code></p>\n");
         for (int step = 1; step <= tours[n]->step_count; step++)
             put_step(out, tours[n], step);
         fputs("</section>\n", out);

@@ -123,7 +123,7 @@ static void put_curve(FILE *out, const tour_tensor *t)
 
 void tour_put_svg(FILE *out, const tour_tensor *t)
 {
-    if (t->look == TOUR_ROWS) return;
+    if (t->look >= TOUR_ROWS) return;
     fputs("<div class=\"maps\">", out);
     if (t->look == TOUR_CURVE) put_curve(out, t);
     int64_t rows, columns;

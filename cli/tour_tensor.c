@@ -1,5 +1,5 @@
-/* tour_tensor.c - a tensor as PyTorch prints it: four decimals; one format for all numbers of a tensor, chosen from
- * them; rows broken at the width; beyond 200 numbers the first and last three of each axis. */
+/* tour_tensor.c - a tensor as PyTorch prints it: four decimals, or none for whole numbers; one format for all numbers
+ * of a tensor, chosen from them; rows broken at the width; beyond 200 numbers the first and last three of each axis. */
 #include <math.h>
 #include <string.h>
 
@@ -7,9 +7,9 @@
 
 enum { EDGE = 3, MANY = 200, INDENT = 7 /* of "tensor(" */ };
 
-/* The one format. `whole`: no number has decimals, and all end in a point. */
+/* The one format. `whole`: no number has decimals, and all end in a point unless their type has none (`integer`). */
 typedef struct format {
-    bool summarised, whole, scientific;
+    bool summarised, integer, whole, scientific;
     int width;
     double least, most; /* magnitudes of those that are finite and not zero */
 } format;
@@ -28,7 +28,7 @@ static int put(char text[32], const format *f, double x)
 {
     if (isnan(x)) return snprintf(text, 32, "nan");
     if (f->scientific) return snprintf(text, 32, "%.4e", x);
-    return snprintf(text, 32, f->whole ? isinf(x) ? "%.0f" : "%.0f." : "%.4f", x);
+    return snprintf(text, 32, !f->whole ? "%.4f" : f->integer || isinf(x) ? "%.0f" : "%.0f.", x);
 }
 
 /* ---- choosing the format ---- */
@@ -64,9 +64,10 @@ static void each(const tour_tensor *t, format *f, void (*see)(format *f, double 
 
 static format choose(const tour_tensor *t)
 {
-    format f = {.summarised = t->count > MANY, .whole = true, .width = 1, .least = INFINITY};
+    format f = {.summarised = t->count > MANY, .integer = t->look == TOUR_WHOLE, .whole = true, .width = 1};
+    f.least = INFINITY;
     each(t, &f, see_range);
-    f.scientific = f.most > 0 && (f.most / f.least > 1000 || f.most > 1e8 || f.least < 1e-4);
+    f.scientific = !f.integer && f.most > 0 && (f.most / f.least > 1000 || f.most > 1e8 || f.least < 1e-4);
     each(t, &f, see_width);
     return f;
 }

@@ -80,4 +80,6 @@ void tour_put_text(const cli_session *s, const tour *t)
             put_tensor(s, &step->tensors[k]);
         if (step->counts_used > 0) put_counts(s, step);
     }
+    fputc('\n', s->out);
+    cli_put_prose(s, 0, 0, "The same as a program: examples/%s", t->example);
 }

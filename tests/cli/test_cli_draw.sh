@@ -43,6 +43,11 @@ has page.html "default-src 'none'"
 expect 0 "$MHA" report -m builtin "$text" -o page2.html --json
 at output page2.html
 at model builtin
+expect 0 "$MHA" report -m builtin "$text" -o -
+has out "</html>"
+[ ! -e - ] || fail "a file called -"
+refused 2 "$MHA" report -m builtin "$text" -o ""
+has err "the name of the file to write is empty"
 refused 2 "$MHA" report -m builtin "$text"
 refused 2 "$MHA" report -m builtin one two -o no.html
 [ ! -e no.html ] || fail 'a refusal left a file'

@@ -11,8 +11,18 @@ sed -n 's/^\([a-z][a-z-]*\)   *[^ ].*/\1/p' out >names
 expect 0 "$MHA" tour --json
 at tours.# 15
 at tours.0.name self-attention
+at tours.8.example standard_mha.c
 expect 0 "$MHA" tour --help
 while read -r name; do has out "  $name "; done <names
+# Each walk names a program that does the same, and the tests build and run it.
+expect 0 "$MHA" tour --json
+n=0
+while read -r name; do
+    example=$("$JSON_AT" "tours.$n.example" <out)
+    [ -f "$here/examples/$example" ] || fail "$name: there is no examples/$example"
+    grep -q "^mha_add_example(${example%.c} " "$here/tests/CMakeLists.txt" || fail "$name: no test runs examples/$example"
+    n=$((n + 1))
+done <names
 
 # ---- digits: "TOUR TENSOR: NUMBERS" of all that is printed ----
 # A tensor stands below a line with its name and shape.
@@ -68,8 +78,12 @@ has out '4 of 5 rows keep'
 expect 0 "$MHA" tour llama-attention
 has out 'It has the bits of row 5'
 tr -s '\n ' ' ' <out | grep -q 'The context has the bits of the one computed at once' || fail 'pages give other bits'
+expect 0 "$MHA" tour moe-heads
+has out 'with slots                        324         4800' # 4 experts of 3 x (16 + 2), router 36, o_proj 72
+has out 'tensor([[2, 0],'                                    # whole numbers, as PyTorch prints indices
 expect 0 "$MHA" tour variants
 has out 'plain                         2362368    654311424' # 4 x (768^2 + 768); 4 x 2 x 128 x 768^2 + 4 x 128^2 x 768
+has out 'The same as a program: examples/variants.c'
 has out 'multi-query                   1279616'             # 2 x (768^2 + 768) + 2 x (768 x 64 + 64)
 expect 0 "$MHA" tour all
 while read -r name; do has out "$name: "; done <names
@@ -119,6 +133,12 @@ expect 0 "$MHA" tour reshape --html one.html --force -q
 [ ! -s err ] || fail '-q was not quiet'
 has one.html '<rect class="head1"'
 
+has one.html 'examples/split_heads.c'
+expect 0 "$MHA" tour reshape --html -
+has out '<section id="reshape">'
+has err 'stdout'
+[ ! -e - ] || fail 'a file called -'
+
 # ---- the walks are a tutorial: they see the public headers and the steps, nothing else of the program ----
 cat "$here"/cli/tour_of_*.c "$here"/cli/tour_head.[ch] "$here"/cli/tour.h | sed -n 's/^#include "\(.*\)"/\1/p' | sort -u >seen
 printf '%s\n' mha/mha.h tour.h tour_head.h tours.h | sort >public
@@ -142,6 +162,10 @@ refused 2 "$MHA" tour reshape dropout
 has err '"dropout": want one name'
 refused 2 "$MHA" tour --html x.html
 [ ! -e x.html ] || fail 'a page of nothing'
+refused 2 "$MHA" tour reshape --html ''
+has err 'the name of the file to write is empty'
+refused 2 "$MHA" tour reshape --html - --json
+has err 'stdout, where --json writes'
 refused 2 "$MHA" tour reshape --force
 refused 1 "$MHA" tour reshape --html missing/x.html
 has err 'missing/x.html'

@@ -1,0 +1,63 @@
+/* save_and_load.c - a layer's parameters to a safetensors file and back, into another layer: the same output, to the
+ * bit. PyTorch reads the same file with safetensors.torch.load_file.
+ *
+ *     save_and_load [FILE]        default: layer.safetensors; a file of that name is replaced */
+#include <mha/mha.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { TOKENS = 4, WIDTH = 8 };
+static float x[TOKENS * WIDTH], before[TOKENS * WIDTH], after[TOKENS * WIDTH];
+
+static const mha_weight_split_options options = {
+    .size = sizeof options, .d_in = WIDTH, .d_out = WIDTH, .num_heads = 2, .qkv_bias = 1};
+static const mha_variant_input in = {.size = sizeof in, .batch = 1, .q_len = TOKENS, .query = x};
+
+/* Draws a layer, runs it, and writes its parameters. */
+static mha_status save(const char *path, mha_error *err)
+{
+    mha_rng rng;
+    mha_variant *layer = NULL;
+    int64_t count = 0;
+    mha_rng_manual_seed(&rng, 123);
+    mha_status status = mha_rng_randn(&rng, x, TOKENS * WIDTH, err);
+    if (status == MHA_OK) status = mha_weight_split_create(NULL, &options, &layer, err);
+    if (status == MHA_OK) status = mha_variant_init(layer, &rng, err);
+    if (status == MHA_OK) status = mha_variant_forward(layer, &in, before, NULL, err);
+    const mha_named_tensor *list = status == MHA_OK ? mha_variant_parameters(layer, &count) : NULL;
+    if (status == MHA_OK) status = mha_tensors_write(NULL, path, list, count, 1, err);
+    mha_variant_free(layer);
+    return status;
+}
+
+/* The same kind of layer, with zeros until the file has filled its list. */
+static mha_status load(const char *path, mha_error *err)
+{
+    mha_variant *layer = NULL;
+    mha_file *file = NULL;
+    int64_t count = 0;
+    mha_status status = mha_weight_split_create(NULL, &options, &layer, err);
+    if (status == MHA_OK) status = mha_variant_init(layer, NULL, err);
+    const mha_named_tensor *list = status == MHA_OK ? mha_variant_parameters(layer, &count) : NULL;
+    if (status == MHA_OK) status = mha_file_open(NULL, path, NULL, &file, err);
+    if (status == MHA_OK) status = mha_tensors_read(file, list, count, err);
+    if (status == MHA_OK) status = mha_variant_update(layer, err); /* packs what was read */
+    if (status == MHA_OK) status = mha_variant_forward(layer, &in, after, NULL, err);
+    for (int64_t n = 0; status == MHA_OK && n < mha_file_count(file); n++)
+        printf("%-14s %3lld numbers\n", mha_file_tensor(file, n)->name, (long long)mha_file_tensor(file, n)->elements);
+    mha_file_free(file);
+    mha_variant_free(layer);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    const char *path = argc > 1 ? argv[1] : "layer.safetensors";
+    mha_error err;
+    mha_status status = save(path, &err);
+    if (status == MHA_OK) status = load(path, &err);
+    if (status != MHA_OK) return fprintf(stderr, "%s\n", err.message), 1;
+    const int same = memcmp(before, after, sizeof before) == 0;
+    puts(same ? "the loaded layer has the same output, to the bit" : "the loaded layer has another output");
+    return !same;
+}
