@@ -113,7 +113,8 @@ static void check_tensor(mha_ctx *ctx, problem *p, const gradients *g, tensor *t
         want += given[n] * u[n];
         terms += fabs(given[n] * u[n]);
     }
-    const double h = t->dtype == MHA_F64 ? 1e-3 : 0x1p-10;
+    /* A step of a slope moves a score by as many steps as its key is away, up to some hundred. */
+    const double h = t == &p->slopes ? 0x1p-17 : t->dtype == MHA_F64 ? 1e-3 : 0x1p-10;
     const double got = slope_along(ctx, p, g, t, from, u, h, &size);
     const double limit = 2e-7 * (1 + terms) + 1e-13 * size / h;
     if (!(fabs(got - want) <= limit))

@@ -4,6 +4,7 @@
 
 #include "support/ref.h"
 #include "support/tensor.h"
+#include <math.h>
 
 enum { PROBLEM_ISAS = 8, PROBLEM_BATCH = 8, PROBLEM_HEADS = 16 };
 

@@ -1,6 +1,7 @@
 /* tensor.c - see tensor.h. */
 #include "support/tensor.h"
 #include "support/half.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,28 +14,52 @@ static size_t element_size(mha_dtype dtype)
 
 static void put(const tensor *t, size_t at, double value)
 {
-    if (t->dtype == MHA_F64) ((double *)t->memory)[at] = value;
-    if (t->dtype == MHA_F32) ((float *)t->memory)[at] = (float)value;
-    if (t->dtype == MHA_BF16) ((uint16_t *)t->memory)[at] = half_bits(value, BF16_FRACTION);
-    if (t->dtype == MHA_F16) ((uint16_t *)t->memory)[at] = half_bits(value, F16_FRACTION);
-    if (t->dtype == MHA_I64) ((int64_t *)t->memory)[at] = (int64_t)value;
-    if (t->dtype == MHA_Q8_0) q8_make((char *)t->memory + at * Q8_BYTES, value);
-    if (t->dtype == MHA_U8) ((uint8_t *)t->memory)[at] = isnan(value) ? 0xA5 : (uint8_t)value;
+    switch (t->dtype) {
+    case MHA_F64:
+        ((double *)t->memory)[at] = value;
+        break;
+    case MHA_F32:
+        ((float *)t->memory)[at] = (float)value;
+        break;
+    case MHA_BF16:
+        ((uint16_t *)t->memory)[at] = half_bits(value, BF16_FRACTION);
+        break;
+    case MHA_F16:
+        ((uint16_t *)t->memory)[at] = half_bits(value, F16_FRACTION);
+        break;
+    case MHA_I64:
+        ((int64_t *)t->memory)[at] = (int64_t)value;
+        break;
+    case MHA_Q8_0:
+        q8_make((char *)t->memory + at * Q8_BYTES, value);
+        break;
+    default:
+        ((uint8_t *)t->memory)[at] = isnan(value) ? 0xA5 : (uint8_t)value;
+    }
 }
 
 static double take(const tensor *t, size_t at)
 {
-    if (t->dtype == MHA_F64) return ((const double *)t->memory)[at];
-    if (t->dtype == MHA_F32) return (double)((const float *)t->memory)[at];
-    if (t->dtype == MHA_BF16) return half_value(((const uint16_t *)t->memory)[at], BF16_FRACTION);
-    if (t->dtype == MHA_F16) return half_value(((const uint16_t *)t->memory)[at], F16_FRACTION);
-    if (t->dtype == MHA_Q8_0) return q8_made_of((const char *)t->memory + at * Q8_BYTES);
-    if (t->dtype == MHA_I64) return (double)((const int64_t *)t->memory)[at];
-    return ((const uint8_t *)t->memory)[at];
+    switch (t->dtype) {
+    case MHA_F64:
+        return ((const double *)t->memory)[at];
+    case MHA_F32:
+        return (double)((const float *)t->memory)[at];
+    case MHA_BF16:
+        return half_value(((const uint16_t *)t->memory)[at], BF16_FRACTION);
+    case MHA_F16:
+        return half_value(((const uint16_t *)t->memory)[at], F16_FRACTION);
+    case MHA_Q8_0:
+        return q8_made_of((const char *)t->memory + at * Q8_BYTES);
+    case MHA_I64:
+        return (double)((const int64_t *)t->memory)[at];
+    default:
+        return ((const uint8_t *)t->memory)[at];
+    }
 }
 
-/* Sets strides; returns the elements that the tensor spans, and in *start where element (0, 0, 0, 0) lies. */
-static size_t lay_out(tensor *t, const tensor_layout *layout, size_t *start)
+/* Sets strides and where element (0, 0, 0, 0) lies; returns the elements that the tensor spans. */
+static size_t lay_out(tensor *t, const tensor_layout *layout)
 {
     static const int plain[4] = {0, 1, 2, 3};
     bool named = layout->order[0] || layout->order[1] || layout->order[2] || layout->order[3];
@@ -47,14 +72,13 @@ static size_t lay_out(tensor *t, const tensor_layout *layout, size_t *start)
         if (layout->flip[axis] && extent > 0) first += (extent - 1) * step;
         step *= extent + layout->pad[axis];
     }
-    *start = (size_t)((layout->tight ? 0 : MARGIN) + layout->shift + first);
+    t->start = (size_t)((layout->tight ? 0 : MARGIN) + layout->shift + first);
     return (size_t)step;
 }
 
 static size_t offset(const tensor *t, int64_t b, int64_t h, int64_t l, int64_t d)
 {
-    size_t base = (size_t)((const char *)t->data - (const char *)t->memory) / element_size(t->dtype);
-    return base + (size_t)(b * t->stride[0] + h * t->stride[1] + l * t->stride[2] + d * t->stride[3]);
+    return t->start + (size_t)(b * t->stride[0] + h * t->stride[1] + l * t->stride[2] + d * t->stride[3]);
 }
 
 /* Visits every element in the order of the indices. */
@@ -66,13 +90,12 @@ static size_t offset(const tensor *t, int64_t b, int64_t h, int64_t l, int64_t d
 
 void tensor_make(tensor *t, mha_dtype dtype, const int64_t dim[4], const tensor_layout *layout, double guard)
 {
-    size_t start;
     *t = (tensor){.dtype = dtype, .unspecified = layout->unspecified};
     memcpy(t->dim, dim, sizeof t->dim);
-    t->count = lay_out(t, layout, &start) + (layout->tight ? 0 : 2 * MARGIN) + (size_t)layout->shift;
+    t->count = lay_out(t, layout) + (layout->tight ? 0 : 2 * MARGIN) + (size_t)layout->shift;
     t->inside = calloc(t->count + 1, sizeof *t->inside);
     if (!t->inside || posix_memalign(&t->memory, 64, t->count * element_size(dtype)) != 0) abort();
-    t->data = (char *)t->memory + start * element_size(dtype);
+    t->data = (char *)t->memory + t->start * element_size(dtype);
     for (size_t i = 0; i < t->count; i++)
         put(t, i, guard);
     FOR_EACH(t, b, h, l, d) t->inside[offset(t, b, h, l, d)] = true;

@@ -25,7 +25,7 @@ typedef struct tensor {
                       * of which follows from one number (half.h) */
     int64_t dim[4], stride[4];
     bool unspecified;
-    size_t count; /* elements of `memory` */
+    size_t count, start; /* elements of `memory`, and of them before `data` */
     void *memory, *data;
     bool *inside; /* [count] true for elements of the tensor */
 } tensor;
