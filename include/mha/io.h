@@ -1,4 +1,4 @@
-/* io.h - tensors in files: safetensors and npy in, whole files out.
+/* io.h - tensors in files: safetensors and npy, in and out.
  *
  *     mha_file *file;
  *     mha_error err;
@@ -79,12 +79,12 @@ MHA_API mha_status mha_file_metadata(const mha_file *file, int64_t index, const 
 
 /* 1 if `data` can be used in place as its type; 0 for MHA_DTYPE_OTHER. */
 MHA_API int mha_tensor_aligned(const mha_tensor *tensor);
-/* Copies all elements into `out` (room for tensor->elements of `dtype`, which is MHA_F32, MHA_F64 or MHA_I64),
- * converting:
+/* Copies all elements into `out` (room for tensor->elements of `dtype`), converting:
  *
  *   F16, BF16        to f32, f64: exact
  *   F32, F64         to f32, f64: F64 to f32 is rounded to nearest
  *   BOOL, integers   to f32, f64: rounded to nearest; to i64: exact, BOOL 0 or 1
+ *   each             to its own type: as the bytes are
  *
  * Errors: MHA_ERR_UNSUPPORTED for every other pair; MHA_ERR_FORMAT for a U64 beyond i64, naming the element. */
 MHA_API mha_status mha_tensor_read(const mha_tensor *tensor, mha_dtype dtype, void *out, mha_error *err);
@@ -95,9 +95,57 @@ MHA_API mha_status mha_tensor_read(const mha_tensor *tensor, mha_dtype dtype, vo
  * latter case alone. What else the file holds is not looked at. */
 MHA_API mha_status mha_tensors_read(const mha_file *file, const mha_named_tensor *list, int64_t count, mha_error *err);
 
-/* Writes the list as a safetensors file, whole and atomically as below, in the order given; its metadata say "format":
- * "pt", which other tools want to see. Errors: MHA_ERR_ARG for a name that is NULL or there twice, a dtype other than
- * f32 and f64, a negative extent; MHA_ERR_IO. Cost: the whole file once in memory. */
+/* ---- writing ---- */
+
+/* A safetensors file written in pieces, in memory that does not grow with it. What its tensors are is said first; their
+ * data follow in pieces of any size, in any order.
+ *
+ *     const mha_tensor list[] = {{.name = "w", .dtype = MHA_F16, .rank = 2, .shape = (int64_t[]){rows, columns}}};
+ *     mha_tensors_writer *writer;
+ *     mha_status status = mha_tensors_writer_create(NULL, "out.safetensors", list, 1, NULL, &writer, &err);
+ *     for (int64_t row = 0; status == MHA_OK && row < rows; row++)
+ *         status = mha_tensors_writer_put(writer, 0, row_of(row), row_bytes, &err);
+ *     if (status == MHA_OK) status = mha_tensors_writer_finish(writer, &err);
+ *     mha_tensors_writer_free(writer);
+ *
+ * The file appears whole when it is finished, as mha_file_write says: before that, and if that never comes, what was at
+ * the path is as it was. Its bytes depend on neither the order of the list nor that of the pieces: tensors lie by
+ * falling size of their elements, then by name, so all are aligned, and the header ends on a multiple of 8.
+ * One thread at a time. */
+typedef struct mha_tensors_writer mha_tensors_writer;
+
+typedef struct mha_metadata {
+    const char *key, *value;
+    size_t value_bytes; /* 0 = up to the NUL */
+} mha_metadata;
+
+typedef struct mha_tensors_writer_options {
+    size_t size;
+    int overwrite;                /* 1 = an existing file is replaced */
+    const mha_metadata *metadata; /* strings for "__metadata__", which says "format": "pt" besides, as other tools want
+                                   * to see it, unless it has a format of its own */
+    int64_t metadata_count;
+} mha_tensors_writer_options;
+
+/* Of the tensors, `name`, `dtype`, `rank` and `shape` are read, and for MHA_DTYPE_OTHER `dtype_name`: the tensors of an
+ * open file can be listed as they are. Nothing of the list, the metadata or the path is kept. `options` may be NULL.
+ * `ctx` must outlive the writer. Errors: MHA_ERR_ARG for a name or key that is NULL, there twice, no UTF-8 or
+ * "__metadata__", a dtype that files have not, a negative extent, or more than the limits of mha_file_open; MHA_ERR_IO
+ * as for mha_file_write; MHA_ERR_MEMORY. */
+MHA_API mha_status mha_tensors_writer_create(mha_ctx *ctx, const char *path, const mha_tensor *list, int64_t count,
+                                             const mha_tensors_writer_options *options, mha_tensors_writer **out,
+                                             mha_error *err);
+/* The next bytes of the tensor `index` of the list. MHA_ERR_ARG for more than it has; MHA_ERR_IO, after which the same
+ * bytes may be tried again. Allocates nothing. */
+MHA_API mha_status mha_tensors_writer_put(mha_tensors_writer *writer, int64_t index, const void *data, size_t bytes,
+                                          mha_error *err);
+/* Makes the file last and gives it its name. MHA_ERR_ARG if a tensor is not complete, which may then still be put, and
+ * for a writer that is finished; MHA_ERR_IO, after which there is no file to finish. */
+MHA_API mha_status mha_tensors_writer_finish(mha_tensors_writer *writer, mha_error *err);
+/* A writer that is not finished leaves nothing behind. */
+MHA_API void mha_tensors_writer_free(mha_tensors_writer *writer);
+
+/* Writes the list as such a file, in one call. Errors: as above, and MHA_ERR_ARG for a tensor without data. */
 MHA_API mha_status mha_tensors_write(mha_ctx *ctx, const char *path, const mha_named_tensor *list, int64_t count,
                                      int overwrite, mha_error *err);
 

@@ -95,7 +95,7 @@ typedef struct mha_view {
  * lists to files and reads them back. */
 typedef struct mha_named_tensor {
     const char *name;
-    mha_dtype dtype; /* f32 or f64 */
+    mha_dtype dtype; /* of layers: f32 or f64; in files any that they hold */
     int rank;        /* 0..4 */
     int64_t shape[4];
     void *data;

@@ -1,5 +1,5 @@
-/* convert.c - the elements of a tensor as f32, f64 or i64. Elements are loaded through memcpy: a file may place them
- * anywhere. */
+/* convert.c - the elements of a tensor as f32, f64 or i64, or as they are. Elements are loaded through memcpy: a file
+ * may place them anywhere. */
 #include "base/error.h"
 #include "base/f16.h"
 #include "mha/io.h"
@@ -98,10 +98,11 @@ mha_status mha_tensor_read(const mha_tensor *tensor, mha_dtype dtype, void *out,
                                            : dtype == MHA_I64 ? put_i64
                                                               : NULL;
     size_t each = mha_dtype_size(tensor->dtype);
-    if (!put || each == 0 || (dtype == MHA_I64 && is_real(tensor->dtype)))
+    const bool same = tensor->dtype == dtype;
+    if (each == 0 || (!same && (!put || (dtype == MHA_I64 && is_real(tensor->dtype)))))
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "tensor \"%s\": %s cannot be read as %s", q.text, tensor->dtype_name,
                          mha_dtype_name(dtype));
-    if (tensor->dtype == dtype) {
+    if (same) {
         memcpy(out, tensor->data, tensor->bytes);
         return MHA_OK;
     }

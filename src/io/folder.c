@@ -172,12 +172,6 @@ void mha__folder_abort(mha__folder *folder)
     close_both(folder);
 }
 
-/* 0, or an errno. Some file systems cannot sync a folder and say EINVAL; the files are whole all the same. */
-static int sync_folder(int dir)
-{
-    return fsync(dir) == 0 || errno == EINVAL ? 0 : errno;
-}
-
 /* The old folder and the new one change places; 0, or an errno. Without that call the old one steps aside first. */
 static int exchange(const mha__folder *f)
 {
@@ -204,7 +198,7 @@ mha_status mha__folder_commit(mha__folder *folder, const char *const *known, mha
     mha__folder *f = folder;
     f->replaces = false;
     mha_status status = look(f, true, known, err); /* once more: it may have changed */
-    int failed = status == MHA_OK ? sync_folder(f->inside) : 0;
+    int failed = status == MHA_OK ? mha__sync_folder(f->inside) : 0;
     if (status == MHA_OK && !failed) {
         if (f->replaces)
             failed = exchange(f);
@@ -216,44 +210,21 @@ mha_status mha__folder_commit(mha__folder *folder, const char *const *known, mha
         mha__folder_abort(f);
         return status;
     }
-    failed = sync_folder(f->dir);
+    failed = mha__sync_folder(f->dir);
     close_both(f);
     return failed ? fail(f, failed, err) : MHA_OK;
 }
 
 /* ---- files ---- */
 
-static mha_status fail_file(const mha__folder_file *file, int number, mha_error *err)
-{
-    char path[PATH_MAX + 64];
-    snprintf(path, sizeof path, "%s/%s", file->folder->path, file->name);
-    return mha__fail_errno(err, "cannot write", path, number);
-}
-
-mha_status mha__folder_create(const mha__folder *folder, const char *name, mha__folder_file *file, mha_error *err)
-{
-    *file = (mha__folder_file){.folder = folder, .name = name};
-    file->fd = openat(folder->inside, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    return file->fd >= 0 ? MHA_OK : fail_file(file, errno, err);
-}
-
-mha_status mha__folder_write(mha__folder_file *file, const void *data, size_t bytes, mha_error *err)
-{
-    const int failed = mha__write_full(file->fd, data, bytes);
-    return failed ? fail_file(file, failed, err) : MHA_OK;
-}
-
-mha_status mha__folder_close(mha__folder_file *file, mha_status status, mha_error *err)
-{
-    int failed = status != MHA_OK || fsync(file->fd) == 0 ? 0 : errno;
-    if (close(file->fd) != 0 && !failed) failed = errno;
-    if (status != MHA_OK) return status;
-    return failed ? fail_file(file, failed, err) : MHA_OK;
-}
-
 mha_status mha__folder_put(const mha__folder *folder, const char *name, const void *data, size_t bytes, mha_error *err)
 {
-    mha__folder_file file;
-    MHA__TRY(mha__folder_create(folder, name, &file, err));
-    return mha__folder_close(&file, mha__folder_write(&file, data, bytes, err), err);
+    mha__outfile file;
+    MHA__TRY(mha__folder_file(folder, name, &file, err));
+    return mha__outfile_end(&file, mha__outfile_put(&file, 0, data, bytes, err), err);
+}
+
+mha_status mha__folder_file(const mha__folder *folder, const char *name, mha__outfile *file, mha_error *err)
+{
+    return mha__outfile_begin_in(file, folder->inside, folder->path, name, err);
 }

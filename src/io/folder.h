@@ -2,8 +2,7 @@
 #ifndef MHA_IO_FOLDER_H
 #define MHA_IO_FOLDER_H
 
-#include "io/source.h"
-#include <limits.h>
+#include "io/outfile.h"
 
 typedef struct mha__folder {
     const char *path;             /* as the caller gave it */
@@ -25,16 +24,8 @@ mha_status mha__folder_commit(mha__folder *folder, const char *const *known, mha
 /* Removes what has been written. */
 void mha__folder_abort(mha__folder *folder);
 
-/* A file in it, written in pieces. Closing syncs what was written with success, and returns `status` otherwise. */
-typedef struct mha__folder_file {
-    const mha__folder *folder;
-    const char *name;
-    int fd;
-} mha__folder_file;
-mha_status mha__folder_create(const mha__folder *folder, const char *name, mha__folder_file *file, mha_error *err);
-mha_status mha__folder_write(mha__folder_file *file, const void *data, size_t bytes, mha_error *err);
-mha_status mha__folder_close(mha__folder_file *file, mha_status status, mha_error *err);
-/* A whole file. */
+/* Begins a file in it, which mha__outfile_end names; or writes a whole one. */
+mha_status mha__folder_file(const mha__folder *folder, const char *name, mha__outfile *file, mha_error *err);
 mha_status mha__folder_put(const mha__folder *folder, const char *name, const void *data, size_t bytes, mha_error *err);
 
 #endif

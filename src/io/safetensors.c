@@ -13,39 +13,11 @@
 #include "base/size.h"
 #include "io/handle.h"
 #include "io/json.h"
+#include "io/stored.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const struct dtype {
-    const char *name;
-    mha_dtype dtype;
-    size_t bits;
-} dtypes[] = {
-    {"BOOL", MHA_BOOL, 8},
-    {"U8", MHA_U8, 8},
-    {"I8", MHA_I8, 8},
-    {"U16", MHA_U16, 16},
-    {"I16", MHA_I16, 16},
-    {"F16", MHA_F16, 16},
-    {"BF16", MHA_BF16, 16},
-    {"U32", MHA_U32, 32},
-    {"I32", MHA_I32, 32},
-    {"F32", MHA_F32, 32},
-    {"U64", MHA_U64, 64},
-    {"I64", MHA_I64, 64},
-    {"F64", MHA_F64, 64},
-    {"F4", MHA_DTYPE_OTHER, 4},
-    {"F6_E2M3", MHA_DTYPE_OTHER, 6},
-    {"F6_E3M2", MHA_DTYPE_OTHER, 6},
-    {"F8_E4M3", MHA_DTYPE_OTHER, 8},
-    {"F8_E5M2", MHA_DTYPE_OTHER, 8},
-    {"F8_E8M0", MHA_DTYPE_OTHER, 8},
-    {"F8_E4M3FNUZ", MHA_DTYPE_OTHER, 8},
-    {"F8_E5M2FNUZ", MHA_DTYPE_OTHER, 8},
-    {"C64", MHA_DTYPE_OTHER, 64},
-};
 
 static const char METADATA[] = "__metadata__";
 
@@ -194,15 +166,12 @@ static mha_status read_dtype(const reader *r, const json_t *value, mha_tensor *t
 {
     mha__quoted q;
     const char *text = json_string_value(value);
-    for (size_t i = 0; text && i < sizeof dtypes / sizeof dtypes[0]; i++) {
-        const struct dtype *d = &dtypes[i];
-        if (json_string_length(value) != strlen(d->name) || strcmp(text, d->name) != 0) continue;
-        t->dtype = d->dtype;
-        t->dtype_name = d->name;
-        *bits = d->bits;
-        return MHA_OK;
-    }
-    return refuse(r, t->name, "dtype %s is not known", mha__json_show(&q, value));
+    const mha__stored *type = text ? mha__stored_named(text, json_string_length(value)) : NULL;
+    if (!type) return refuse(r, t->name, "dtype %s is not known", mha__json_show(&q, value));
+    t->dtype = type->dtype;
+    t->dtype_name = type->name;
+    *bits = type->bits;
+    return MHA_OK;
 }
 
 static mha_status read_shape(reader *r, const json_t *value, mha_tensor *t)

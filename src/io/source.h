@@ -43,9 +43,6 @@ const char *mha__foreign(const void *head, size_t n);
 /* "a directory", "a fifo" ... for the st_mode of something that is not a regular file. */
 const char *mha__file_kind(mode_t mode);
 
-/* Writes all `n` bytes; 0, or an errno. EINTR and short writes are normal. */
-int mha__write_full(int fd, const void *data, size_t n);
-
 /* "NAME: WHAT: reason", MHA_ERR_IO; `number` is an errno. */
 mha_status mha__fail_errno(mha_error *err, const char *what, const char *name, int number);
 

@@ -4,7 +4,7 @@
 
 #include "mha/io.h"
 
-/* Bytes of its data. MHA_ERR_ARG for a tensor without name or data, of another dtype than f32 and f64, or of a shape
+/* Bytes of its data. MHA_ERR_ARG for a tensor without name or data, of a dtype that files do not hold, or of a shape
  * that cannot be. */
 mha_status mha__named_bytes(const mha_named_tensor *tensor, size_t *bytes, mha_error *err);
 /* The same tensor as one of a file; it points to name, shape and data of `tensor`. */

@@ -36,7 +36,7 @@ typedef struct saving {
     mha__folder folder;
     mha__outgoing *list; /* [count] */
     int64_t count;
-    mha__meta_pair *meta; /* [meta_count] */
+    mha_metadata *meta; /* [meta_count] */
     int64_t meta_count;
 } saving;
 
@@ -103,6 +103,14 @@ static mha__outgoing stored(const mha_tensor *t, mha_dtype dtype)
     return (mha__outgoing){.from = *t, .dtype = is_real(t->dtype) && t->dtype != dtype ? dtype : MHA_DTYPE_DEFAULT};
 }
 
+/* The place for a key: where it is already, or a new one. */
+static mha_metadata *metadata_of(saving *s, const char *key)
+{
+    for (int64_t n = 0; n < s->meta_count; n++)
+        if (strcmp(s->meta[n].key, key) == 0) return &s->meta[n];
+    return &s->meta[s->meta_count++];
+}
+
 static void add_file(saving *s, const mha_file *file)
 {
     for (int64_t n = 0; n < mha_file_count(file); n++) {
@@ -115,9 +123,9 @@ static void add_file(saving *s, const mha_file *file)
             s->list[s->count++] = stored(mha__shards_find(&s->m->shards, in_file->name), dtype);
     }
     for (int64_t n = 0; n < mha_file_metadata_count(file); n++) {
-        mha__meta_pair *pair = &s->meta[s->meta_count];
-        mha_file_metadata(file, n, &pair->key, &pair->value, &pair->value_bytes);
-        s->meta_count++;
+        mha_metadata m = {0};
+        mha_file_metadata(file, n, &m.key, &m.value, &m.value_bytes);
+        *metadata_of(s, m.key) = m;
     }
 }
 
@@ -146,7 +154,6 @@ static mha_status list_tensors(saving *s, mha_error *err)
     s->list = mha__calloc(s->m->ctx, tensors, sizeof *s->list);
     s->meta = mha__calloc(s->m->ctx, pairs, sizeof *s->meta);
     if (!s->list || !s->meta) return mha__no_memory(err, tensors * sizeof *s->list, "the list of tensors");
-    s->meta[s->meta_count++] = (mha__meta_pair){"format", "pt", 2}; /* a file's own, read later, wins */
     for (int64_t n = 0; n < shards->count; n++)
         add_file(s, shards->file[n]);
     add_new(s);
@@ -200,7 +207,8 @@ static mha_status write_all(saving *s, mha_error *err)
     MHA__TRY(write_config(s, err));
     MHA__TRY(copy_companions(s, err));
     MHA__TRY(list_tensors(s, err));
-    MHA__TRY(mha__stream_tensors(s->m->ctx, &s->folder, WEIGHTS, s->list, s->count, s->meta, s->meta_count, err));
+    const mha_tensors_writer_options o = {.size = sizeof o, .metadata = s->meta, .metadata_count = s->meta_count};
+    MHA__TRY(mha__stream_tensors(s->m->ctx, &s->folder, WEIGHTS, s->list, s->count, &o, err));
     return check(s, err);
 }
 

@@ -52,7 +52,7 @@ static void conversions(void **state)
         {MHA_F64, "\0\0\0\0\0\0\360\77\0\0\0\0\0\0\0\300", {1, -2}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char place[17]; /* odd on purpose: nothing may load it directly */
+        char place[17], same[16]; /* odd on purpose: nothing may load it directly */
         mha_tensor t = tensor_of(cases[i].dtype, place + 1, 2);
         memcpy(place + 1, cases[i].bytes, t.bytes);
         float f[2];
@@ -62,6 +62,8 @@ static void conversions(void **state)
         int real = t.dtype == MHA_F16 || t.dtype == MHA_BF16 || t.dtype == MHA_F32 || t.dtype == MHA_F64;
         assert_int_equal(mha_tensor_read(&t, MHA_F32, f, &err), MHA_OK);
         assert_int_equal(mha_tensor_read(&t, MHA_F64, d, &err), MHA_OK);
+        assert_int_equal(mha_tensor_read(&t, t.dtype, same, &err), MHA_OK);
+        assert_memory_equal(same, cases[i].bytes, t.bytes);
         assert_int_equal(mha_tensor_read(&t, MHA_I64, n, &err), real ? MHA_ERR_UNSUPPORTED : MHA_OK);
         for (int k = 0; k < 2; k++)
             if (f[k] != (float)cases[i].want[k] || d[k] != cases[i].want[k] ||
