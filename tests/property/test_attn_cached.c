@@ -4,25 +4,9 @@
 #include "base/q8.h"
 #include "mha/cache.h"
 #include "support/check.h"
+#include "support/isas.h"
 #include "support/problem.h"
 #include <string.h>
-
-static mha_ctx *contexts[PROBLEM_ISAS];
-static int context_count;
-
-static int setup(void **state)
-{
-    (void)state;
-    context_count = problem_contexts(contexts, 2);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    problem_contexts_free(contexts, context_count);
-    return 0;
-}
 
 /* One dense problem, and the cache that is to repeat it. */
 typedef struct law {
@@ -126,13 +110,13 @@ static void test_any_steps(void **state)
 {
     (void)state;
     static const int64_t steps[][2] = {{1, 1}, {1000, 1}, {37, 37}, {128, 1}, {100, 150}};
-    for (int n = 0; n < context_count; n++)
+    for (int n = 0; n < isa_count; n++)
         for (int k = 0; k < LAWS; k++) {
             problem dense;
             problem_make(&dense, &laws[k].dense, NULL, 81);
-            problem_run(contexts[n], &dense);
+            problem_run(isa_contexts[n], &dense);
             for (size_t s = 0; s < sizeof steps / sizeof *steps; s++)
-                check_steps(contexts[n], &laws[k], &dense, steps[s][0], steps[s][1]);
+                check_steps(isa_contexts[n], &laws[k], &dense, steps[s][0], steps[s][1]);
             problem_free(&dense);
         }
 }
@@ -148,16 +132,16 @@ static void test_streaming(void **state)
         40,
         5};
     static const int64_t steps[][2] = {{1, 1}, {40, 160}, {7, 33}};
-    for (int n = 0; n < context_count; n++) {
+    for (int n = 0; n < isa_count; n++) {
         problem dense;
         problem_make(&dense, &streaming.dense, NULL, 81);
         for (int64_t at = 0; at < 2 * 4 * 200 * 200; at++) {
             const int64_t i = at / 200 % 200, j = at % 200;
             tensor_set(&dense.keep, at / 160000, at / 40000 % 4, i, j, j < 5 || i - j < 40);
         }
-        problem_run(contexts[n], &dense);
+        problem_run(isa_contexts[n], &dense);
         for (size_t s = 0; s < sizeof steps / sizeof *steps; s++)
-            check_steps(contexts[n], &streaming, &dense, steps[s][0], steps[s][1]);
+            check_steps(isa_contexts[n], &streaming, &dense, steps[s][0], steps[s][1]);
         problem_free(&dense);
     }
 }
@@ -189,7 +173,7 @@ static void test_fork_and_truncate(void **state)
     d.q_len = d.kv_len = 200;
     law two = {d, 32, 0, 0, 0};
     two.dense.batch = 2;
-    for (int n = 0; n < context_count; n++) {
+    for (int n = 0; n < isa_count; n++) {
         problem a, b;
         problem_make(&a, &d, NULL, 82);
         problem_make(&b, &d, NULL, 83);
@@ -198,9 +182,9 @@ static void test_fork_and_truncate(void **state)
             tensor_set(&b.k, 0, g, j, x, tensor_get(&a.k, 0, g, j, x));
             tensor_set(&b.v, 0, g, j, x, tensor_get(&a.v, 0, g, j, x));
         }
-        problem_run(contexts[n], &a);
-        problem_run(contexts[n], &b);
-        mha_cache *cache = create(contexts[n], &two);
+        problem_run(isa_contexts[n], &a);
+        problem_run(isa_contexts[n], &b);
+        mha_cache *cache = create(isa_contexts[n], &two);
         const mha_cache_tokens start_of_a = {
             .size = sizeof start_of_a, .count = 90, .k = tensor_cview(&a.k), .v = tensor_cview(&a.v)};
         const mha_cache_tokens rest_of_a = {
@@ -211,11 +195,11 @@ static void test_fork_and_truncate(void **state)
         assert_int_equal(mha_cache_fork(cache, 0, 1, 90, &err), MHA_OK);
         assert_int_equal(mha_cache_append(cache, 0, &rest_of_a, &err), MHA_OK);
         assert_int_equal(mha_cache_append(cache, 1, &rest_of_b, &err), MHA_OK);
-        check_sequence(contexts[n], cache, 0, &a, "a sequence that was forked");
-        check_sequence(contexts[n], cache, 1, &b, "a fork");
+        check_sequence(isa_contexts[n], cache, 0, &a, "a sequence that was forked");
+        check_sequence(isa_contexts[n], cache, 1, &b, "a fork");
         assert_int_equal(mha_cache_truncate(cache, 0, 90, &err), MHA_OK); /* back to where they parted, and on as b */
         assert_int_equal(mha_cache_append(cache, 0, &rest_of_b, &err), MHA_OK);
-        check_sequence(contexts[n], cache, 0, &b, "truncating");
+        check_sequence(isa_contexts[n], cache, 0, &b, "truncating");
         mha_cache_free(cache);
         problem_free(&a);
         problem_free(&b);
@@ -248,7 +232,7 @@ static void test_stored_types(void **state)
         {32, 64, 16}, {40, 24, 128}, {7, 80, 64}, {128, 128, 512}}; /* D, Dv, page_size */
     static const int64_t lengths[] = {1, 5, 140};                   /* of q: decode, few, many */
     mha_error err = {0};
-    for (int n = 0; n < context_count; n++)
+    for (int n = 0; n < isa_count; n++)
         for (int at = 0; at < 3 * 3 * 4; at++) {
             const int64_t D = widths[at / 9][0], Dv = widths[at / 9][1], rows = lengths[at / 3 % 3];
             const mha_dtype type = types[at % 3];
@@ -272,22 +256,22 @@ static void test_stored_types(void **state)
                                              .v = tensor_cview(&p.v)};
             mha_cache *cache;
             mha_cache_tensor t[MHA_CACHE_TENSORS];
-            assert_int_equal(mha_cache_create(contexts[n], &cd, &cache, &err), MHA_OK);
+            assert_int_equal(mha_cache_create(isa_contexts[n], &cd, &cache, &err), MHA_OK);
             assert_int_equal(mha_cache_append(cache, 0, &tokens, &err), MHA_OK);
             mha_cache_save(cache, t);
             read_back(&stored.k, &t[2], type, D);
             read_back(&stored.v, &t[3], type, Dv);
             mha_cache *first = cache; /* and it survives being saved and loaded */
-            assert_int_equal(mha_cache_create(contexts[n], &cd, &cache, &err), MHA_OK);
+            assert_int_equal(mha_cache_create(isa_contexts[n], &cd, &cache, &err), MHA_OK);
             if (mha_cache_load(cache, t, MHA_CACHE_TENSORS, &err) != MHA_OK) fail_msg("%s", err.message);
             mha_cache_free(first);
-            problem_run(contexts[n], &stored);
+            problem_run(isa_contexts[n], &stored);
             mha_attn_desc call = {.size = sizeof call, .heads = 4, .q_len = rows, .causal = 1, .outputs = MHA_ATTN_LSE};
             mha_attn_args args = p.args;
             assert_int_equal(mha_cache_bind(cache, 0, NULL, &call, &args, &err), MHA_OK);
-            if (mha_attention(contexts[n], &call, &args, &err) != MHA_OK) fail_msg("%s", err.message);
+            if (mha_attention(isa_contexts[n], &call, &args, &err) != MHA_OK) fail_msg("%s", err.message);
             if (!problem_same_bits(&stored, &p))
-                fail_msg("%s: D=%d Dv=%d: %s in the cache changes bits", mha_ctx_isa(contexts[n]), (int)D, (int)Dv,
+                fail_msg("%s: D=%d Dv=%d: %s in the cache changes bits", mha_ctx_isa(isa_contexts[n]), (int)D, (int)Dv,
                          mha_dtype_name(type));
             mha_cache_free(cache);
             problem_free(&p);
@@ -302,10 +286,10 @@ static void test_ragged(void **state)
     (void)state;
     mha_error err = {0};
     static const law ragged = {{SIZES, .q_len = 6, .kv_len = 64, .head_dim = 16}, 16, 256, 0, 0};
-    for (int n = 0; n < context_count; n++) {
+    for (int n = 0; n < isa_count; n++) {
         problem p, alone;
         problem_make(&p, &ragged.dense, NULL, 84);
-        mha_cache *cache = create(contexts[n], &ragged);
+        mha_cache *cache = create(isa_contexts[n], &ragged);
         const int64_t counts[2] = {0, 6};
         mha_cache_tokens tokens = {
             .size = sizeof tokens, .count = 6, .counts = counts, .k = tensor_cview(&p.k), .v = tensor_cview(&p.v)};
@@ -316,7 +300,7 @@ static void test_ragged(void **state)
         mha_attn_args args = p.args;
         assert_int_equal(mha_cache_bind(cache, MHA_CACHE_ALL, counts, &d, &args, &err), MHA_OK);
         assert_int_equal(d.kv_len, 100);
-        if (mha_attention(contexts[n], &d, &args, &err) != MHA_OK) fail_msg("%s", err.message);
+        if (mha_attention(isa_contexts[n], &d, &args, &err) != MHA_OK) fail_msg("%s", err.message);
         for (int64_t i = 0; i < 6; i++)
             assert_true(tensor_get(&p.out, 0, 1, i, 3) == 0 && isfinite(tensor_get(&p.lse, 1, 1, i, 0)));
         mha_attn_desc dense = ragged.dense;
@@ -328,7 +312,7 @@ static void test_ragged(void **state)
             tensor_set(&alone.k, b, g, j, x, tensor_get(&p.k, b, g, j, x));
             tensor_set(&alone.v, b, g, j, x, tensor_get(&p.v, b, g, j, x));
         }
-        problem_run(contexts[n], &alone);
+        problem_run(isa_contexts[n], &alone);
         for (int64_t at = 0; at < 4 * 6 * 16; at++)
             assert_true(tensor_get(&p.out, 1, at / 96, at / 16 % 6, at % 16) ==
                         tensor_get(&alone.out, 1, at / 96, at / 16 % 6, at % 16));
@@ -388,5 +372,5 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_steps),    cmocka_unit_test(test_streaming), cmocka_unit_test(test_fork_and_truncate),
         cmocka_unit_test(test_stored_types), cmocka_unit_test(test_ragged),    cmocka_unit_test(test_bind_refusals)};
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, isa_setup_two, isa_teardown);
 }

@@ -1,6 +1,7 @@
 /* test_attn_maps.c - probs and scores of chosen heads and rows are the numbers of the whole maps, to the bit, and
  * nothing else is written; every ISA. */
 #include "support/check.h"
+#include "support/isas.h"
 #include "support/packed.h"
 #include "support/problem.h"
 #include <stdio.h>
@@ -8,23 +9,6 @@
 #include <string.h>
 
 static const uint64_t seed = 20261121;
-static mha_ctx *contexts[PROBLEM_ISAS];
-static int context_count;
-
-static int setup(void **state)
-{
-    (void)state;
-    context_count = problem_contexts(contexts, 3);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    problem_contexts_free(contexts, context_count);
-    return 0;
-}
-
 /* ---- a choice ---- */
 
 enum { HEADS_MOST = 12, ROWS_MOST = 6 };
@@ -145,17 +129,17 @@ static void check_case(mha_ctx *ctx, uint64_t number, bool packed)
 static void test_chosen(void **state)
 {
     (void)state;
-    for (int c = 0; c < context_count; c++)
+    for (int c = 0; c < isa_count; c++)
         for (uint64_t n = 0; n < 120; n++)
-            check_case(contexts[c], n, false);
+            check_case(isa_contexts[c], n, false);
 }
 
 static void test_packed(void **state)
 {
     (void)state;
-    for (int c = 0; c < context_count; c++)
+    for (int c = 0; c < isa_count; c++)
         for (uint64_t n = 0; n < 120; n++)
-            check_case(contexts[c], n, true);
+            check_case(isa_contexts[c], n, true);
 }
 
 /* What a call must say no to. */
@@ -201,5 +185,5 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {cmocka_unit_test(test_chosen), cmocka_unit_test(test_packed),
                                               cmocka_unit_test(test_refusals)};
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, isa_setup_three, isa_teardown);
 }

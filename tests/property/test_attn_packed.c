@@ -1,6 +1,7 @@
 /* test_attn_packed.c - packed sequences and lists of heads have the bits of the same work done plainly; every ISA. */
 #include "mha/cache.h"
 #include "support/check.h"
+#include "support/isas.h"
 #include "support/problem.h"
 #include <stdlib.h>
 #include <string.h>
@@ -8,23 +9,6 @@
 enum { SEQUENCES = 7, H = 4, D = 24, DV = 20 };
 static const int64_t rows_of[SEQUENCES] = {5, 0, 130, 1, 127, 300, 64},
                      keys_of[SEQUENCES] = {9, 4, 130, 0, 40, 1100, 128};
-
-static mha_ctx *contexts[PROBLEM_ISAS];
-static int context_count;
-
-static int setup(void **state)
-{
-    (void)state;
-    context_count = problem_contexts(contexts, 3);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    problem_contexts_free(contexts, context_count);
-    return 0;
-}
 
 static const mha_attn_desc base = {.size = sizeof base,
                                    .batch = 1,
@@ -140,7 +124,7 @@ static void test_packed(void **state)
 {
     (void)state;
     for (size_t way = 0; way < WAYS; way++)
-        for (int c = 0; c < context_count; c++) {
+        for (int c = 0; c < isa_count; c++) {
             problem parts[SEQUENCES];
             packed p;
             mha_error err = {0};
@@ -149,7 +133,7 @@ static void test_packed(void **state)
                 d.q_len = rows_of[n];
                 d.kv_len = keys_of[n];
                 problem_make(&parts[n], &d, NULL, (uint64_t)(41 + n));
-                problem_run(contexts[c], &parts[n]);
+                problem_run(isa_contexts[c], &parts[n]);
             }
             pack_all(&p, parts);
             d.batch = SEQUENCES;
@@ -157,8 +141,9 @@ static void test_packed(void **state)
             d.kv_len = p.cu_k[SEQUENCES];
             d.inputs |= MHA_ATTN_CU_SEQLENS;
             mha_attn_args args = arguments(&p);
-            if (mha_attention(contexts[c], &d, &args, &err) != MHA_OK) fail_msg("%s: %s", ways[way].name, err.message);
-            if (!same(&p, parts)) fail_msg("%s: packed, %s: other bits", mha_ctx_isa(contexts[c]), ways[way].name);
+            if (mha_attention(isa_contexts[c], &d, &args, &err) != MHA_OK)
+                fail_msg("%s: %s", ways[way].name, err.message);
+            if (!same(&p, parts)) fail_msg("%s: packed, %s: other bits", mha_ctx_isa(isa_contexts[c]), ways[way].name);
             free_all(&p);
             for (int n = 0; n < SEQUENCES; n++)
                 problem_free(&parts[n]);
@@ -241,7 +226,7 @@ static void test_on_a_cache(void **state)
 {
     (void)state;
     make_queries();
-    for (int c = 0; c < context_count; c++) {
+    for (int c = 0; c < isa_count; c++) {
         const mha_cache_desc cd = {.size = sizeof cd, .batch = CACHED, .kv_heads = 2, .head_dim = D, .page_size = 16};
         const mha_cache_tokens tokens = {
             .size = sizeof tokens, .count = KEYS, .counts = cached_keys, .k = {cached_k, {0}}, .v = {cached_k, {0}}};
@@ -249,9 +234,9 @@ static void test_on_a_cache(void **state)
         mha_attn_args a = {.size = sizeof a, .q = {side_q, {0}}, .out = {side_out, {0}}}, b = a;
         mha_cache *cache;
         mha_error err = {0};
-        assert_int_equal(mha_cache_create(contexts[c], &cd, &cache, &err), MHA_OK);
+        assert_int_equal(mha_cache_create(isa_contexts[c], &cd, &cache, &err), MHA_OK);
         assert_int_equal(mha_cache_append(cache, MHA_CACHE_ALL, &tokens, &err), MHA_OK);
-        attend_cached(contexts[c], cache, cached_rows, &side, &a);
+        attend_cached(isa_contexts[c], cache, cached_rows, &side, &a);
         packed.q_len = ALL_ROWS;
         packed.inputs = MHA_ATTN_CU_SEQLENS;
         assert_int_equal(mha_cache_bind(cache, MHA_CACHE_ALL, NULL, &packed, &b, &err), MHA_ERR_ARG);
@@ -259,7 +244,7 @@ static void test_on_a_cache(void **state)
         b.cu_seqlens_q = cached_cu;
         b.q = (mha_cview){packed_q, {0, D, H * D, 1}};
         b.out = (mha_view){packed_out, {0, D, H * D, 1}};
-        attend_cached(contexts[c], cache, NULL, &packed, &b);
+        attend_cached(isa_contexts[c], cache, NULL, &packed, &b);
         for (int64_t n = 0; n < CACHED; n++)
             for (int64_t i = 0; i < cached_rows[n]; i++)
                 for (int64_t h = 0; h < H; h++)
@@ -287,7 +272,7 @@ static void test_listed_heads(void **state)
                        .align = MHA_ALIGN_OFFSETS,
                        .inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS | MHA_ATTN_SLOPES | MHA_ATTN_SINKS | MHA_ATTN_GATES,
                        .outputs = MHA_ATTN_LSE | MHA_ATTN_PROBS};
-    for (int c = 0; c < context_count; c++) {
+    for (int c = 0; c < isa_count; c++) {
         problem all, some;
         problem_make(&all, &d, NULL, 51);
         mha_attn_desc chosen = d;
@@ -295,8 +280,8 @@ static void test_listed_heads(void **state)
         chosen.listed_heads = 4;
         problem_make(&some, &chosen, NULL, 51);
         memcpy(some.head_list, list, sizeof list);
-        problem_run(contexts[c], &all);
-        problem_run(contexts[c], &some);
+        problem_run(isa_contexts[c], &all);
+        problem_run(isa_contexts[c], &some);
         const tensor *pairs[][2] = {{&all.out, &some.out}, {&all.lse, &some.lse}, {&all.probs, &some.probs}};
         for (int t = 0; t < 3; t++)
             for (int64_t b = 0; b < d.batch; b++)
@@ -339,5 +324,5 @@ int main(void)
     static const struct CMUnitTest tests[] = {cmocka_unit_test(test_packed), cmocka_unit_test(test_refusals),
                                               cmocka_unit_test(test_on_a_cache), cmocka_unit_test(test_listed_heads),
                                               cmocka_unit_test(test_head_list_refusals)};
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, isa_setup_three, isa_teardown);
 }

@@ -1,25 +1,9 @@
 /* test_attn_pages.c - keys in pages: the bits of the dense call whatever the size and order of the pages, unused memory
  * unread, dropped pages masked, wrong tables refused. On every ISA. */
 #include "support/check.h"
+#include "support/isas.h"
 #include "support/paged.h"
 #include <string.h>
-
-static mha_ctx *contexts[PROBLEM_ISAS];
-static int context_count;
-
-static int setup(void **state)
-{
-    (void)state;
-    context_count = problem_contexts(contexts, 2);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    problem_contexts_free(contexts, context_count);
-    return 0;
-}
 
 #define SIZES .size = sizeof(mha_attn_desc), .batch = 3, .heads = 4, .kv_heads = 2, .kv_len = 1300
 static const mha_attn_desc shapes[] = {
@@ -40,17 +24,17 @@ static void test_paged_is_dense(void **state)
     (void)state;
     static const int64_t sizes[] = {16, 64, 128, 256, 2048};
     for (int shape = 0; shape < SHAPES; shape++)
-        for (int n = 0; n < context_count; n++) {
+        for (int n = 0; n < isa_count; n++) {
             problem dense;
             problem_make(&dense, &shapes[shape], NULL, 71);
-            problem_run(contexts[n], &dense);
+            problem_run(isa_contexts[n], &dense);
             for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
                 problem paged;
                 problem_make(&paged, &shapes[shape], NULL, 71);
                 paged_make(&paged, sizes[s], 72 + s);
-                problem_run(contexts[n], &paged);
+                problem_run(isa_contexts[n], &paged);
                 if (!problem_same_bits(&dense, &paged))
-                    fail_msg("%s: shape %d: pages of %lld keys change bits", mha_ctx_isa(contexts[n]), shape,
+                    fail_msg("%s: shape %d: pages of %lld keys change bits", mha_ctx_isa(isa_contexts[n]), shape,
                              (long long)sizes[s]);
                 problem_free(&paged);
             }
@@ -66,7 +50,7 @@ static void test_dropped_is_masked(void **state)
     mha_attn_desc d = shapes[0];
     d.inputs = MHA_ATTN_KEEP;
     d.outputs |= MHA_ATTN_PROBS;
-    for (int n = 0; n < context_count; n++)
+    for (int n = 0; n < isa_count; n++)
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
             problem paged, masked;
             problem_make(&paged, &d, NULL, 73);
@@ -78,10 +62,10 @@ static void test_dropped_is_masked(void **state)
                     for (int64_t row = 0; row < d.heads * d.q_len; row++)
                         tensor_set(&masked.keep, 1, row / d.q_len, row % d.q_len, j, 0);
             }
-            problem_run(contexts[n], &paged);
-            problem_run(contexts[n], &masked);
+            problem_run(isa_contexts[n], &paged);
+            problem_run(isa_contexts[n], &masked);
             if (!problem_same_bits(&paged, &masked))
-                fail_msg("%s: dropped pages of %lld keys are not masked keys", mha_ctx_isa(contexts[n]),
+                fail_msg("%s: dropped pages of %lld keys are not masked keys", mha_ctx_isa(isa_contexts[n]),
                          (long long)sizes[s]);
             problem_free(&paged);
             problem_free(&masked);
@@ -92,14 +76,14 @@ static void test_dropped_is_masked(void **state)
 static void test_all_dropped(void **state)
 {
     (void)state;
-    for (int n = 0; n < context_count; n++)
+    for (int n = 0; n < isa_count; n++)
         for (int64_t size = 16; size <= 256; size *= 4) {
             problem p;
             problem_make(&p, &shapes[3], NULL, 75);
             paged_make(&p, size, 76);
             for (int64_t page = 0; page < p.table_width; page++)
                 paged_drop(&p, 2, page);
-            problem_run(contexts[n], &p);
+            problem_run(isa_contexts[n], &p);
             assert_true(tensor_get(&p.out, 2, 3, 1, 0) == 0 && tensor_get(&p.probs, 2, 3, 1, 700) == 0);
             assert_true(tensor_get(&p.lse, 2, 3, 1, 0) == (double)-INFINITY);
             assert_true(isfinite(tensor_get(&p.lse, 1, 3, 1, 0)));
@@ -111,7 +95,7 @@ static void test_all_dropped(void **state)
 static void test_shared(void **state)
 {
     (void)state;
-    for (int n = 0; n < context_count; n++) {
+    for (int n = 0; n < isa_count; n++) {
         problem shared, apart;
         problem_make(&shared, &shapes[2], NULL, 77);
         problem_make(&apart, &shapes[2], NULL, 77);
@@ -125,9 +109,9 @@ static void test_shared(void **state)
                            tensor_get(&apart.v, 0, at / (1300 * 64), at / 64 % 1300, at % 64));
         paged_make(&shared, 64, 78);
         memcpy(shared.table + shared.table_width, shared.table, 10 * sizeof *shared.table);
-        problem_run(contexts[n], &shared);
-        problem_run(contexts[n], &apart);
-        if (!problem_same_bits(&shared, &apart)) fail_msg("%s: shared pages change bits", mha_ctx_isa(contexts[n]));
+        problem_run(isa_contexts[n], &shared);
+        problem_run(isa_contexts[n], &apart);
+        if (!problem_same_bits(&shared, &apart)) fail_msg("%s: shared pages change bits", mha_ctx_isa(isa_contexts[n]));
         problem_free(&shared);
         problem_free(&apart);
     }
@@ -179,5 +163,5 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_paged_is_dense), cmocka_unit_test(test_dropped_is_masked),
         cmocka_unit_test(test_all_dropped), cmocka_unit_test(test_shared), cmocka_unit_test(test_wrong_tables)};
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, isa_setup_two, isa_teardown);
 }

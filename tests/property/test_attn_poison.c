@@ -1,26 +1,10 @@
 /* test_attn_poison.c - masked means unread: garbage in a key or value that a row may not see never reaches that row,
  * and what a row does see propagates to that row only. On every ISA. */
 #include "support/check.h"
+#include "support/isas.h"
 #include "support/problem.h"
 #include <float.h>
 #include <string.h>
-
-static mha_ctx *contexts[PROBLEM_ISAS];
-static int context_count;
-
-static int setup(void **state)
-{
-    (void)state;
-    context_count = problem_contexts(contexts, 2);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    problem_contexts_free(contexts, context_count);
-    return 0;
-}
 
 /* Every way to hide a key from some or all rows. Lengths are drawn at random, offsets too. */
 #define SIZES                                                                                                         \
@@ -120,11 +104,12 @@ static void test_unseen_by_all(void **state)
             hide_some_keys(&p);
             hide_some_keys(&clean);
             assert_true(spoil_unseen(&p, &clean, garbage[value]) > 0);
-            for (int n = 0; n < context_count; n++) {
-                problem_run(contexts[n], &p);
-                problem_run(contexts[n], &clean);
+            for (int n = 0; n < isa_count; n++) {
+                problem_run(isa_contexts[n], &p);
+                problem_run(isa_contexts[n], &clean);
                 if (!problem_same_bits(&p, &clean))
-                    fail_msg("%s: %g behind \"%s\" leaks", mha_ctx_isa(contexts[n]), garbage[value], ways[way].name);
+                    fail_msg("%s: %g behind \"%s\" leaks", mha_ctx_isa(isa_contexts[n]), garbage[value],
+                             ways[way].name);
             }
             problem_free(&p);
             problem_free(&clean);
@@ -169,13 +154,13 @@ static void test_seen_by_some(void **state)
     static const int64_t keys[] = {0, 5, 63, 64, 95, 139};
     for (size_t way = 0; way < WAYS; way++)
         for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
-            for (int n = 0; n < context_count; n++) {
+            for (int n = 0; n < isa_count; n++) {
                 problem p, clean;
                 problem_make(&p, &ways[way].desc, NULL, 32);
                 problem_make(&clean, &ways[way].desc, NULL, 32);
                 if (k % 2 == 0) spoil_row(&p.k, 1, 1, keys[k], NAN);
                 spoil_row(&p.v, 1, 1, keys[k], k % 3 == 1 ? INFINITY : NAN);
-                check_one_key(contexts[n], &p, &clean, keys[k], ways[way].name);
+                check_one_key(isa_contexts[n], &p, &clean, keys[k], ways[way].name);
                 problem_free(&p);
                 problem_free(&clean);
             }
@@ -187,7 +172,7 @@ static void test_query(void **state)
     (void)state;
     mha_attn_desc d = ways[0].desc;
     d.inputs = MHA_ATTN_KV_LENS;
-    for (int n = 0; n < context_count; n++) {
+    for (int n = 0; n < isa_count; n++) {
         problem p, clean;
         problem_make(&p, &d, NULL, 33);
         problem_make(&clean, &d, NULL, 33);
@@ -195,8 +180,8 @@ static void test_query(void **state)
         p.kv_lens[1] = clean.kv_lens[1] = 50;
         for (int64_t b = 0; b < 2; b++)
             spoil_row(&p.q, b, 2, 17, NAN);
-        problem_run(contexts[n], &p);
-        problem_run(contexts[n], &clean);
+        problem_run(isa_contexts[n], &p);
+        problem_run(isa_contexts[n], &clean);
         for (int64_t row = 0; row < d.batch * d.heads * d.q_len; row++) {
             int64_t b = row / (d.heads * d.q_len), h = row / d.q_len % d.heads, i = row % d.q_len;
             if (b == 1 && h == 2 && i == 17)
@@ -213,5 +198,5 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {cmocka_unit_test(test_unseen_by_all), cmocka_unit_test(test_seen_by_some),
                                               cmocka_unit_test(test_query)};
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, isa_setup_two, isa_teardown);
 }

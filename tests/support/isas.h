@@ -4,11 +4,13 @@
 
 #include "support/problem.h"
 
-extern mha_ctx *isa_contexts[PROBLEM_ISAS]; /* one thread each */
+extern mha_ctx *isa_contexts[PROBLEM_ISAS];
 extern int isa_count;
 
-/* For cmocka_run_group_tests. */
+/* For cmocka_run_group_tests: contexts of one thread, of two and of three. */
 int isa_setup(void **state);
+int isa_setup_two(void **state);
+int isa_setup_three(void **state);
 int isa_teardown(void **state);
 
 #endif
