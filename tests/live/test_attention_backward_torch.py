@@ -99,9 +99,9 @@ def floors(t, d, dout, dlse, unit):
             p, w = f.p[:, h], f.p[:, h] * f.factor.expand(f.p.shape)[:, h]
             gate = f.gate.expand(f.out.shape[0], H, 1, 1)[:, h].abs()
             dp = go @ f.v[:, h].abs().transpose(-1, -2)
-            D = (go * f.out[:, h].abs()).sum(-1, keepdim=True)
-            lost = stored * D + rounded * (go * (w @ f.v[:, h].abs()) * gate).sum(-1, keepdim=True)
-            A = D + dlse[:, n].double().abs()[..., None]
+            terms = (go * (w @ f.v[:, h].abs()) * gate).sum(-1, keepdim=True)  # D, if nothing in it cancelled out
+            lost = stored * (go * f.out[:, h].abs()).sum(-1, keepdim=True) + rounded * terms
+            A = terms + dlse[:, n].double().abs()[..., None]
             off = unit * (8 + 2 * f.largest)
             ds = p * (off * (dp * gate * (w / p.clamp(min=1e-300)) + A) + lost)
             sums = ds + rounded * p * (dp * gate * (w / p.clamp(min=1e-300)) + A)
