@@ -149,7 +149,7 @@ typedef struct mha_moe_heads_options {
     mha_dtype dtype;
     int64_t d_model, num_heads; /* head_dim = d_model / num_heads */
     int64_t num_experts;        /* 1..4096; 0 = num_heads */
-    int64_t top_k;              /* 1..num_experts; 0 = 2 */
+    int64_t top_k;              /* 1..num_experts; 0 = 2, or 1 if there is only one */
     mha_expert_output expert_output;
 } mha_moe_heads_options;
 MHA_API mha_status mha_moe_heads_create(mha_ctx *ctx, const mha_moe_heads_options *options, mha_variant **layer,

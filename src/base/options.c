@@ -24,3 +24,9 @@ mha_status mha__options_read(void *own, size_t own_size, const void *given, cons
     memcpy(own, &own_size, sizeof own_size);
     return MHA_OK;
 }
+
+mha_status mha__options_need(void *own, size_t own_size, const void *given, const char *name, mha_error *err)
+{
+    if (!given) return mha__fail(err, MHA_ERR_ARG, "%s: NULL is given", name);
+    return mha__options_read(own, own_size, given, name, err);
+}

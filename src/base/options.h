@@ -13,4 +13,7 @@
  */
 mha_status mha__options_read(void *own, size_t own_size, const void *given, const char *name, mha_error *err);
 
+/* The same where nothing works without them: NULL is refused. */
+mha_status mha__options_need(void *own, size_t own_size, const void *given, const char *name, mha_error *err);
+
 #endif

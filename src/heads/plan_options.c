@@ -43,7 +43,7 @@ static mha_status resolve_rest(mha_plan_options *o, mha_error *err)
 mha_status mha_plan_resolve(const mha_plan_options *options, mha_plan_options *resolved, mha_error *err)
 {
     mha_plan_options o;
-    MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_plan_options", err));
+    MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_plan_options", err));
     const int64_t wide = INT64_C(1) << 20;
     MHA__TRY(whole("d_model", &o.d_model, 0, wide, err));
     MHA__TRY(whole("heads", &o.heads, usual_heads(o.d_model, o.d_model < 2048 ? 64 : 128), wide, err));

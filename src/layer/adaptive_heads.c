@@ -1,6 +1,7 @@
 /* adaptive_heads.c - a predictor chooses for each sample how many heads d_model is split into. The projections do not
  * depend on it: a head is a cut through their columns. */
 #include "layer/variant.h"
+#include <stdio.h>
 
 static void name_all(mha_variant *v)
 {
@@ -15,9 +16,9 @@ static mha_status read_options(mha_variant *v, const mha_adaptive_heads_options 
         return mha__fail(err, MHA_ERR_ARG, "%s: head_option_count is %lld, not 1..%d, or head_options is NULL", v->name,
                          (long long)o->head_option_count, MHA__OPTIONS);
     for (int64_t n = 0; n < o->head_option_count; n++) {
-        mha_error inner = {0};
-        if (mha__split_heads(v, o->head_options[n], "d_model", o->d_model, &inner) != MHA_OK)
-            return mha__fail(err, inner.status, "%s (head_options[%lld])", inner.message, (long long)n);
+        char field[32];
+        snprintf(field, sizeof field, "head_options[%lld]", (long long)n);
+        MHA__TRY(mha__check_heads(v, field, o->head_options[n], "d_model", o->d_model, err));
         v->head_options[n] = o->head_options[n];
     }
     v->choices = o->head_option_count;
@@ -29,7 +30,7 @@ mha_status mha_adaptive_heads_create(mha_ctx *ctx, const mha_adaptive_heads_opti
 {
     mha_adaptive_heads_options o;
     MHA__TRY(mha__check_layer(layer, err));
-    MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_adaptive_heads_options", err));
+    MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_adaptive_heads_options", err));
     mha_variant v = {
         .name = "adaptive heads",
         .dtype = o.dtype,
@@ -40,6 +41,7 @@ mha_status mha_adaptive_heads_create(mha_ctx *ctx, const mha_adaptive_heads_opti
         .chosen = 1,
     };
     const int64_t width = o.predictor_width ? o.predictor_width : 128;
+    MHA__TRY(mha__check_width(&v, "d_model", o.d_model, err));
     MHA__TRY(read_options(&v, &o, err));
     MHA__TRY(mha__check_selection(&v, err));
     MHA__TRY(mha__check_width(&v, "predictor_width", width, err));

@@ -93,7 +93,7 @@ mha_status mha_attn_layer_create(mha_ctx *ctx, const mha_attn_layer_options *opt
     if (!layer) return mha__fail(err, MHA_ERR_ARG, "attention layer: where to store it is NULL");
     *layer = NULL;
     mha_attn_layer_options o;
-    MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_attn_layer_options", err));
+    MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_attn_layer_options", err));
     MHA__TRY(check_options(&o, err));
     MHA__TRY(mha__ctx_find(&ctx, err));
     const size_t bytes = sizeof(mha_attn_layer) + 4 * (size_t)o.head_dim * sizeof(float);

@@ -58,7 +58,7 @@ mha_status mha_block_create(mha_ctx *ctx, const mha_block_options *options, mha_
     if (!block) return mha__fail(err, MHA_ERR_ARG, "block: where to store it is NULL");
     *block = NULL;
     mha_block_options o;
-    MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_block_options", err));
+    MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_block_options", err));
     MHA__TRY(check_options(&o, err));
     MHA__TRY(mha__ctx_find(&ctx, err));
     const size_t bytes = sizeof(mha_block) + 2 * MHA__BLOCK_NORMS * (size_t)o.attn.hidden * sizeof(float);

@@ -6,7 +6,7 @@ mha_status mha_causal_attention_create(mha_ctx *ctx, const mha_causal_attention_
 {
     mha_causal_attention_options o;
     MHA__TRY(mha__check_layer(layer, err));
-    MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_causal_attention_options", err));
+    MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_causal_attention_options", err));
     mha_variant v = {
         .name = "causal attention",
         .dtype = o.dtype,

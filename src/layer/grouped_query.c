@@ -6,7 +6,7 @@ mha_status mha_grouped_query_create(mha_ctx *ctx, const mha_grouped_query_option
 {
     mha_grouped_query_options o;
     MHA__TRY(mha__check_layer(layer, err));
-    MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_grouped_query_options", err));
+    MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_grouped_query_options", err));
     mha_variant v = {.name = "grouped-query attention", .dtype = o.dtype, .d_in = o.d_model, .d_out = o.d_model};
     MHA__TRY(mha__split_heads(&v, o.num_heads, "d_model", o.d_model, err));
     if (o.kv_groups && o.num_kv_heads)

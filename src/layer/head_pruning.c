@@ -15,7 +15,7 @@ mha_status mha_head_pruning_create(mha_ctx *ctx, const mha_head_pruning_options 
 {
     mha_head_pruning_options o;
     MHA__TRY(mha__check_layer(layer, err));
-    MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_head_pruning_options", err));
+    MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_head_pruning_options", err));
     mha_variant v = {
         .name = "head pruning",
         .dtype = o.dtype,

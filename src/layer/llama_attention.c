@@ -5,14 +5,19 @@
 static mha_status read_rope(mha_variant *v, const mha_rope_options *rope, mha_error *err)
 {
     double frequencies[256], gain;
+    mha_error inner = {0};
     if (v->dtype == MHA_F64)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: rotary positions are not built for dtype f64", v->name);
+    if (!rope->rotary_dim && v->head_dim % 2)
+        return mha__fail(err, MHA_ERR_ARG, "%s: rotary turns pairs of numbers, but heads are %lld wide", v->name,
+                         (long long)v->head_dim);
     v->rotary = true;
     v->rope = *rope;
     v->rope.size = sizeof v->rope;
     v->rope.head_dim = v->head_dim;
     if (!v->rope.rotary_dim) v->rope.rotary_dim = v->head_dim;
-    return mha_rope_frequencies(&v->rope, 1, frequencies, &gain, err); /* checks the options */
+    if (mha_rope_frequencies(&v->rope, 1, frequencies, &gain, &inner) == MHA_OK) return MHA_OK; /* it checks them */
+    return mha__fail(err, inner.status, "%s: %s", v->name, inner.message);
 }
 
 mha_status mha_llama_attention_create(mha_ctx *ctx, const mha_llama_attention_options *options, mha_variant **layer,
@@ -20,7 +25,7 @@ mha_status mha_llama_attention_create(mha_ctx *ctx, const mha_llama_attention_op
 {
     mha_llama_attention_options o;
     MHA__TRY(mha__check_layer(layer, err));
-    MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_llama_attention_options", err));
+    MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_llama_attention_options", err));
     mha_variant v = {
         .name = "LLaMA attention",
         .dtype = o.dtype,

@@ -39,7 +39,7 @@ mha_status mha_moe_heads_create(mha_ctx *ctx, const mha_moe_heads_options *optio
 {
     mha_moe_heads_options o;
     MHA__TRY(mha__check_layer(layer, err));
-    MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_moe_heads_options", err));
+    MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_moe_heads_options", err));
     mha_variant v = {
         .name = "MoE heads",
         .dtype = o.dtype,
@@ -48,8 +48,9 @@ mha_status mha_moe_heads_create(mha_ctx *ctx, const mha_moe_heads_options *optio
         .selector = MHA__SELECT_EXPERTS,
         .expert_output = o.expert_output,
         .choices = o.num_experts ? o.num_experts : o.num_heads,
-        .chosen = o.top_k ? o.top_k : 2,
+        .chosen = o.top_k,
     };
+    if (!v.chosen) v.chosen = mha__min64(2, v.choices);
     MHA__TRY(mha__split_heads(&v, o.num_heads, "d_model", o.d_model, err));
     MHA__TRY(check_experts(&v, &o, err));
     v.heads = v.kv_heads = v.choices;

@@ -6,7 +6,7 @@ mha_status mha_qkv_attention_create(mha_ctx *ctx, const mha_qkv_attention_option
 {
     mha_qkv_attention_options o;
     MHA__TRY(mha__check_layer(layer, err));
-    MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_qkv_attention_options", err));
+    MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_qkv_attention_options", err));
     mha_variant v = {.name = "q/k/v attention", .dtype = o.dtype, .d_in = o.input_dim, .d_out = o.output_dim};
     MHA__TRY(mha__check_width(&v, "input_dim", o.input_dim, err));
     MHA__TRY(mha__split_heads(&v, o.num_heads, "output_dim", o.output_dim, err));

@@ -17,7 +17,7 @@ mha_status mha_self_attention_create(mha_ctx *ctx, const mha_self_attention_opti
 {
     mha_self_attention_options o;
     MHA__TRY(mha__check_layer(layer, err));
-    MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_self_attention_options", err));
+    MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_self_attention_options", err));
     mha_variant v = {.name = "self-attention", .dtype = o.dtype, .d_in = o.d_in, .d_out = o.d_out, .self = true};
     MHA__TRY(mha__check_width(&v, "d_in", o.d_in, err));
     MHA__TRY(mha__split_heads(&v, 1, "d_out", o.d_out, err));

@@ -18,7 +18,7 @@ mha_status mha_stacked_heads_create(mha_ctx *ctx, const mha_stacked_heads_option
 {
     mha_stacked_heads_options o;
     MHA__TRY(mha__check_layer(layer, err));
-    MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_stacked_heads_options", err));
+    MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_stacked_heads_options", err));
     mha_variant v = {
         .name = "stacked heads",
         .dtype = o.dtype,

@@ -6,7 +6,7 @@ mha_status mha_standard_mha_create(mha_ctx *ctx, const mha_standard_mha_options 
 {
     mha_standard_mha_options o;
     MHA__TRY(mha__check_layer(layer, err));
-    MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_standard_mha_options", err));
+    MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_standard_mha_options", err));
     mha_variant v = {.name = "multi-head attention", .dtype = o.dtype, .d_in = o.d_model, .d_out = o.d_model};
     MHA__TRY(mha__split_heads(&v, o.num_heads, "d_model", o.d_model, err));
     for (int d = MHA__Q; d <= MHA__V; d++)

@@ -24,14 +24,21 @@ mha_status mha__check_width(const mha_variant *v, const char *field, int64_t wid
     return MHA_OK;
 }
 
+mha_status mha__check_heads(const mha_variant *v, const char *field, int64_t heads, const char *of, int64_t width,
+                            mha_error *err)
+{
+    if (heads < 1 || heads > 65536)
+        return mha__fail(err, MHA_ERR_ARG, "%s: %s is %lld, not 1..65536", v->name, field, (long long)heads);
+    if (width % heads)
+        return mha__fail(err, MHA_ERR_ARG, "%s: %s is %lld, which does not divide %s %lld", v->name, field,
+                         (long long)heads, of, (long long)width);
+    return MHA_OK;
+}
+
 mha_status mha__split_heads(mha_variant *v, int64_t heads, const char *field, int64_t width, mha_error *err)
 {
     MHA__TRY(mha__check_width(v, field, width, err));
-    if (heads < 1 || heads > 65536)
-        return mha__fail(err, MHA_ERR_ARG, "%s: num_heads is %lld, not 1..65536", v->name, (long long)heads);
-    if (width % heads)
-        return mha__fail(err, MHA_ERR_ARG, "%s: num_heads is %lld, which does not divide %s %lld", v->name,
-                         (long long)heads, field, (long long)width);
+    MHA__TRY(mha__check_heads(v, "num_heads", heads, field, width, err));
     v->heads = v->kv_heads = heads;
     v->head_dim = width / heads;
     return MHA_OK;

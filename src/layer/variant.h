@@ -88,7 +88,10 @@ void mha__name_usual(mha_variant *v);
 /* Shared checks of constructors; `v` has its name. */
 mha_status mha__check_layer(mha_variant **layer, mha_error *err);
 mha_status mha__check_width(const mha_variant *v, const char *field, int64_t width, mha_error *err);
-/* heads of `what` must divide `width`, called `field`; sets heads, kv_heads and head_dim. */
+/* The number of heads in `field` must divide the width in `of`. */
+mha_status mha__check_heads(const mha_variant *v, const char *field, int64_t heads, const char *of, int64_t width,
+                            mha_error *err);
+/* Both checks of num_heads and of `width`, which is called `field`; sets heads, kv_heads and head_dim. */
 mha_status mha__split_heads(mha_variant *v, int64_t heads, const char *field, int64_t width, mha_error *err);
 /* kv_heads (0 = heads) must divide heads. */
 mha_status mha__share_heads(mha_variant *v, int64_t kv_heads, mha_error *err);

@@ -6,7 +6,7 @@ mha_status mha_weight_split_create(mha_ctx *ctx, const mha_weight_split_options 
 {
     mha_weight_split_options o;
     MHA__TRY(mha__check_layer(layer, err));
-    MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_weight_split_options", err));
+    MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_weight_split_options", err));
     mha_variant v = {
         .name = "weight-split attention",
         .dtype = o.dtype,

@@ -44,6 +44,19 @@ static void test_sizes(void **state)
             .d_in = 4, .d_out = 4, .dropout = 1.5);
 }
 
+static void test_no_options(void **state)
+{
+    (void)state;
+    mha_variant *layer = (mha_variant *)&err;
+    mha_status status = mha_self_attention_create(NULL, NULL, &layer, &err);
+    says(status, layer, "mha_self_attention_options: NULL is given");
+    layer = (mha_variant *)&err;
+    status = mha_adaptive_heads_create(NULL, NULL, &layer, &err);
+    says(status, layer, "mha_adaptive_heads_options: NULL is given");
+    const mha_standard_mha_options o = {.size = sizeof o, .d_model = 8, .num_heads = 2};
+    says(mha_standard_mha_create(NULL, &o, NULL, &err), NULL, "attention layer: where to store it is NULL");
+}
+
 static void test_heads_that_do_not_divide(void **state)
 {
     (void)state;
@@ -71,8 +84,11 @@ static void test_heads_that_do_not_divide(void **state)
             "LLaMA attention: num_kv_heads is 3, which does not divide num_heads 4", .hidden_size = 8, .num_heads = 4,
             .num_kv_heads = 3);
     REFUSED(mha_llama_attention_create, mha_llama_attention_options,
-            "mha_rope_options: rotary_dim is 3, not even and 2..4", .hidden_size = 8, .num_heads = 2, .rotary = 1,
-            .rope.rotary_dim = 3);
+            "LLaMA attention: mha_rope_options: rotary_dim is 3, not even and 2..4", .hidden_size = 8, .num_heads = 2,
+            .rotary = 1, .rope.rotary_dim = 3);
+    REFUSED(mha_llama_attention_create, mha_llama_attention_options,
+            "LLaMA attention: rotary turns pairs of numbers, but heads are 3 wide", .hidden_size = 6, .num_heads = 2,
+            .rotary = 1);
 }
 
 static void test_choices(void **state)
@@ -95,7 +111,7 @@ static void test_choices(void **state)
             .selection = (mha_selection)7);
     const int64_t options[] = {4, 3};
     REFUSED(mha_adaptive_heads_create, mha_adaptive_heads_options,
-            "adaptive heads: num_heads is 3, which does not divide d_model 8 (head_options[1])", .d_model = 8,
+            "adaptive heads: head_options[1] is 3, which does not divide d_model 8", .d_model = 8,
             .head_options = options, .head_option_count = 2);
     REFUSED(mha_adaptive_heads_create, mha_adaptive_heads_options,
             "adaptive heads: head_option_count is 0, not 1..16, or head_options is NULL", .d_model = 8,
@@ -222,6 +238,16 @@ static void test_before_init(void **state)
     mha_variant_free(NULL);
 }
 
+/* Two experts for each sample are the default, where there are two. */
+static void test_one_expert(void **state)
+{
+    (void)state;
+    mha_variant *layer = NULL;
+    const mha_moe_heads_options o = {.size = sizeof o, .d_model = 8, .num_heads = 1};
+    assert_int_equal(mha_moe_heads_create(NULL, &o, &layer, &err), MHA_OK);
+    mha_variant_free(layer);
+}
+
 /* A ratio that keeps no head is allowed: the output is the bias of o_proj. */
 static void test_no_head_left(void **state)
 {
@@ -318,10 +344,16 @@ static void test_starvation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),        cmocka_unit_test(test_heads_that_do_not_divide),
-        cmocka_unit_test(test_choices),      cmocka_unit_test(test_too_many_tokens),
-        cmocka_unit_test(test_mask_shapes),  cmocka_unit_test(test_before_init),
-        cmocka_unit_test(test_no_head_left), cmocka_unit_test(test_gradient_of_nothing),
+        cmocka_unit_test(test_no_options),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_heads_that_do_not_divide),
+        cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_too_many_tokens),
+        cmocka_unit_test(test_mask_shapes),
+        cmocka_unit_test(test_before_init),
+        cmocka_unit_test(test_no_head_left),
+        cmocka_unit_test(test_one_expert),
+        cmocka_unit_test(test_gradient_of_nothing),
         cmocka_unit_test(test_starvation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
