@@ -5,7 +5,6 @@
 
 #include "commands.h"
 #include "input.h"
-#include "npy.h"
 #include "output.h"
 #include "wrap.h"
 
@@ -92,12 +91,11 @@ static bool ends_with(const char *text, const char *end)
 
 static int write_npy(const cli_session *s, const vectors *v)
 {
-    size_t bytes;
-    unsigned char *file = cli_npy_matrix(v->data, v->texts->count, v->width, &bytes);
-    if (!file) return cli_error(s, CLI_FAILED, "out of memory for %s", cli_shown(s->options.out));
-    int code = cli_write_file(s, file, bytes);
-    free(file);
-    return code;
+    mha_error error = {0};
+    const mha_tensor matrix = {
+        .dtype = MHA_F32, .rank = 2, .shape = (int64_t[]){v->texts->count, v->width}, .data = v->data};
+    if (mha_npy_write(s->options.out, &matrix, s->options.force, &error) != MHA_OK) return cli_fail(s, &error);
+    return CLI_DONE;
 }
 
 /* The JSON lines go through a stream of their own: stdout stays empty with -o. */

@@ -7,6 +7,7 @@
  * structures, strings, dates and complex numbers are refused by name. What this file hands out is row-major and
  * little-endian: arrays in column order or in the other byte order are converted into a copy at opening.
  */
+#include "io/npy.h"
 #include "base/ctx.h"
 #include "base/size.h"
 #include "io/handle.h"
@@ -22,6 +23,13 @@ static const struct dtype {
     {"b1", MHA_BOOL}, {"i1", MHA_I8},  {"u1", MHA_U8},  {"i2", MHA_I16}, {"u2", MHA_U16}, {"f2", MHA_F16},
     {"i4", MHA_I32},  {"u4", MHA_U32}, {"f4", MHA_F32}, {"i8", MHA_I64}, {"u8", MHA_U64}, {"f8", MHA_F64},
 };
+
+const char *mha__npy_type(mha_dtype dtype)
+{
+    for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++)
+        if (dtypes[i].dtype == dtype) return dtypes[i].text;
+    return NULL;
+}
 
 /* Kinds that numpy can write and that are not read here, by the letter in descr. */
 static const struct {
