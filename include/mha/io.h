@@ -65,6 +65,19 @@ MHA_API mha_status mha_file_open(mha_ctx *ctx, const char *path, const mha_file_
                                  mha_error *err);
 MHA_API void mha_file_free(mha_file *file);
 
+/* Opens the weights of a checkpoint as one file, however many there are. `path` is a folder, of which it is
+ * model.safetensors or, without that, the shards that model.safetensors.index.json names; or an index, of which the
+ * name ends in .json; or any file, as for mha_file_open.
+ *
+ * An index names files of its own folder and nothing else, and must agree with them in both directions: every tensor
+ * that it lists is in the file that it says, and every tensor of the files is listed (MHA_ERR_FORMAT otherwise). The
+ * metadata are those of all shards; where they differ, those of the shard that the index names last. Limits: index 128
+ * MiB, 65536 files. Errors and options as for mha_file_open. */
+MHA_API mha_status mha_checkpoint_open(mha_ctx *ctx, const char *path, const mha_file_options *options, mha_file **out,
+                                       mha_error *err);
+
+/* The path of the file, or of the index, that was opened. */
+MHA_API const char *mha_file_path(const mha_file *file);
 /* "safetensors" or "npy". */
 MHA_API const char *mha_file_format(const mha_file *file);
 /* Tensors in the order of their names (bytes compared). An .npy file holds one, called "". */
@@ -148,6 +161,11 @@ MHA_API void mha_tensors_writer_free(mha_tensors_writer *writer);
 /* Writes the list as such a file, in one call. Errors: as above, and MHA_ERR_ARG for a tensor without data. */
 MHA_API mha_status mha_tensors_write(mha_ctx *ctx, const char *path, const mha_named_tensor *list, int64_t count,
                                      int overwrite, mha_error *err);
+
+/* Writes one array as .npy (version 1.0, row-major, little-endian), whole and atomically as below. Of `array` the dtype
+ * (bool, integers, f16, f32, f64), rank, shape and data are read, and the name for sentences, if there is one. Errors:
+ * MHA_ERR_UNSUPPORTED for a type that the format does not have (bf16), MHA_ERR_ARG, MHA_ERR_IO. Allocates nothing. */
+MHA_API mha_status mha_npy_write(const char *path, const mha_tensor *array, int overwrite, mha_error *err);
 
 /* Writes `bytes` bytes as the whole content of `path`, atomically: PATH.tmp.PID in the same folder, fsync, rename,
  * fsync of the folder. At every instant, also under kill -9, the path holds the whole old file, the whole new one, or

@@ -68,6 +68,18 @@ static mha_status open_by_content(mha_file *file, const mha__source *source, mha
     return mha__fail(err, MHA_ERR_FORMAT, "%s: %s", mha__quote(&q, source->name, strlen(source->name)), foreign);
 }
 
+mha_status mha__file_create(mha_ctx *ctx, const char *path, mha_file **file, mha_error *err)
+{
+    const size_t bytes = strlen(path) + 1;
+    mha_file *f = *file = mha__calloc(ctx, 1, sizeof *f);
+    if (!f) return mha__no_memory(err, sizeof *f, "an open file");
+    f->ctx = ctx;
+    f->path = mha__alloc(ctx, bytes);
+    if (!f->path) return mha__no_memory(err, bytes, "a file name");
+    memcpy(f->path, path, bytes);
+    return MHA_OK;
+}
+
 mha_status mha_file_open(mha_ctx *ctx, const char *path, const mha_file_options *options, mha_file **out,
                          mha_error *err)
 {
@@ -79,12 +91,9 @@ mha_status mha_file_open(mha_ctx *ctx, const char *path, const mha_file_options 
     if (!(ctx = mha__ctx(ctx))) return mha__no_memory(err, sizeof(mha_file), "the default context");
     mha__source source;
     MHA__TRY(mha__source_open(&source, NULL, path, err));
-    mha_file *file = mha__calloc(ctx, 1, sizeof *file);
-    mha_status status;
-    if (!file) {
-        status = mha__no_memory(err, sizeof *file, "an open file");
-    } else {
-        file->ctx = ctx;
+    mha_file *file = NULL;
+    mha_status status = mha__file_create(ctx, path, &file, err);
+    if (status == MHA_OK) {
         file->no_map = own.no_map != 0;
         status = open_by_content(file, &source, err);
     }
@@ -100,12 +109,21 @@ mha_status mha_file_open(mha_ctx *ctx, const char *path, const mha_file_options 
 void mha_file_free(mha_file *file)
 {
     if (!file) return;
+    for (int64_t n = 0; n < file->shard_count; n++)
+        mha_file_free(file->shard[n]);
+    mha__free(file->ctx, file->shard);
+    mha__free(file->ctx, file->path);
     mha__data_drop(file);
     mha__free(file->ctx, file->records);
     mha__free(file->ctx, file->metadata);
     mha__free(file->ctx, file->shapes);
     mha__free(file->ctx, file->strings);
     mha__free(file->ctx, file);
+}
+
+const char *mha_file_path(const mha_file *file)
+{
+    return file->path;
 }
 
 const char *mha_file_format(const mha_file *file)

@@ -17,10 +17,12 @@ typedef struct mha__record {
 typedef struct mha__metadata {
     const char *key, *value; /* NUL-terminated; the value may hold others */
     size_t value_bytes;
+    int64_t shard; /* of a checkpoint: where it comes from */
 } mha__metadata;
 
 struct mha_file {
     mha_ctx *ctx;
+    char *path;
     const char *format;
     bool no_map;
     mha__record *records; /* by name */
@@ -31,9 +33,13 @@ struct mha_file {
     char *strings;   /* names, keys and values, one after another */
     void *map;       /* the mapped file, or NULL */
     size_t map_bytes;
-    void *copy; /* the bytes in memory, when they are not mapped */
+    void *copy;       /* the bytes in memory, when they are not mapped */
+    mha_file **shard; /* [shard_count] of a checkpoint: what records and metadata point into */
+    int64_t shard_count;
 };
 
+/* A file that holds nothing yet, for the reader to fill. What failed is to be freed all the same. */
+mha_status mha__file_create(mha_ctx *ctx, const char *path, mha_file **file, mha_error *err);
 mha_status mha__safetensors_open(mha_file *file, const mha__source *source, mha_error *err);
 mha_status mha__npy_open(mha_file *file, const mha__source *source, mha_error *err);
 

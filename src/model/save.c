@@ -103,14 +103,6 @@ static mha__outgoing stored(const mha_tensor *t, mha_dtype dtype)
     return (mha__outgoing){.from = *t, .dtype = is_real(t->dtype) && t->dtype != dtype ? dtype : MHA_DTYPE_DEFAULT};
 }
 
-/* The place for a key: where it is already, or a new one. */
-static mha_metadata *metadata_of(saving *s, const char *key)
-{
-    for (int64_t n = 0; n < s->meta_count; n++)
-        if (strcmp(s->meta[n].key, key) == 0) return &s->meta[n];
-    return &s->meta[s->meta_count++];
-}
-
 static void add_file(saving *s, const mha_file *file)
 {
     for (int64_t n = 0; n < mha_file_count(file); n++) {
@@ -122,10 +114,9 @@ static void add_file(saving *s, const mha_file *file)
         else
             s->list[s->count++] = stored(mha__shards_find(&s->m->shards, in_file->name), dtype);
     }
-    for (int64_t n = 0; n < mha_file_metadata_count(file); n++) {
-        mha_metadata m = {0};
-        mha_file_metadata(file, n, &m.key, &m.value, &m.value_bytes);
-        *metadata_of(s, m.key) = m;
+    for (int64_t n = 0; n < s->meta_count; n++) {
+        mha_metadata *m = &s->meta[n];
+        mha_file_metadata(file, n, &m->key, &m->value, &m->value_bytes);
     }
 }
 
@@ -135,27 +126,23 @@ static void add_new(saving *s)
     const mha__shards *shards = &s->m->shards;
     for (int64_t n = 0; n < shards->instead_count; n++) {
         const mha_tensor *t = &shards->instead[n];
-        if (!mha__shards_file_has(shards, t->name) && !replacement(s, t->name))
+        if (!mha_file_find(shards->file, t->name) && !replacement(s, t->name))
             s->list[s->count++] = stored(t, s->o.dtype == MHA_DTYPE_DEFAULT ? MHA_F32 : s->o.dtype);
     }
     for (int64_t n = 0; n < s->o.count; n++)
-        if (!mha__shards_file_has(shards, s->o.tensors[n].name))
+        if (!mha_file_find(shards->file, s->o.tensors[n].name))
             s->list[s->count++] = outgoing(&s->o.tensors[n], s->o.dtype == MHA_DTYPE_DEFAULT ? MHA_F32 : s->o.dtype);
 }
 
 static mha_status list_tensors(saving *s, mha_error *err)
 {
     const mha__shards *shards = &s->m->shards;
-    size_t tensors = (size_t)(s->o.count + shards->instead_count), pairs = 1;
-    for (int64_t n = 0; n < shards->count; n++) {
-        tensors += (size_t)mha_file_count(shards->file[n]);
-        pairs += (size_t)mha_file_metadata_count(shards->file[n]);
-    }
+    const size_t tensors = (size_t)(s->o.count + shards->instead_count + mha_file_count(shards->file));
+    s->meta_count = mha_file_metadata_count(shards->file);
     s->list = mha__calloc(s->m->ctx, tensors, sizeof *s->list);
-    s->meta = mha__calloc(s->m->ctx, pairs, sizeof *s->meta);
+    s->meta = mha__calloc(s->m->ctx, (size_t)s->meta_count + 1, sizeof *s->meta);
     if (!s->list || !s->meta) return mha__no_memory(err, tensors * sizeof *s->list, "the list of tensors");
-    for (int64_t n = 0; n < shards->count; n++)
-        add_file(s, shards->file[n]);
+    add_file(s, shards->file);
     add_new(s);
     return MHA_OK;
 }
@@ -165,10 +152,10 @@ static mha_status list_tensors(saving *s, mha_error *err)
 /* The folder that the weights were opened from, without its last slash. */
 static mha_status source_of(const mha_model *m, char *folder, size_t capacity, mha_error *err)
 {
-    const char *slash = strrchr(m->shards.path, '/');
-    const size_t n = (size_t)(slash - m->shards.path);
-    if (n >= capacity) return mha__fail_errno(err, "cannot read", m->shards.path, ENAMETOOLONG);
-    memcpy(folder, m->shards.path, n);
+    const char *path = mha_file_path(m->shards.file);
+    const size_t n = (size_t)(strrchr(path, '/') - path);
+    if (n >= capacity) return mha__fail_errno(err, "cannot read", path, ENAMETOOLONG);
+    memcpy(folder, path, n);
     folder[n] = '\0';
     return MHA_OK;
 }

@@ -26,6 +26,11 @@ static int64_t dimension(const mha__config *config, size_t offset)
     return value;
 }
 
+static const char *path_of(const mha__weights *w)
+{
+    return mha_file_path(w->shards->file);
+}
+
 static const mha_tensor *find(const mha__weights *w, const mha__part *part, int64_t layer, const char *suffix,
                               char *name)
 {
@@ -64,7 +69,7 @@ static mha_status check(const mha__weights *w, const mha_tensor *tensor, const w
 {
     mha__quoted file = {0};
     char has[128], wants[64];
-    mha__quote(&file, w->shards->path, strlen(w->shards->path));
+    mha__quote(&file, path_of(w), strlen(path_of(w)));
     if (tensor->rank != want->rank || memcmp(tensor->shape, want->shape, (size_t)want->rank * sizeof *want->shape) != 0)
         return mha__fail(err, MHA_ERR_FORMAT, "%s: tensor \"%s\" has shape %s, but config.json asks for %s", file.text,
                          tensor->name, show_shape(has, sizeof has, tensor->rank, tensor->shape),
@@ -89,7 +94,7 @@ static mha_status convert(mha__weights *w, const mha_tensor *tensor, const float
 static mha_status missing(const mha__weights *w, const char *name, mha_error *err)
 {
     return mha__fail(err, MHA_ERR_FORMAT, "%s: tensor \"%s\" is missing",
-                     mha__quote(&(mha__quoted){0}, w->shards->path, strlen(w->shards->path)), name);
+                     mha__quote(&(mha__quoted){0}, path_of(w), strlen(path_of(w))), name);
 }
 
 /* The tensor of a part with one of two suffixes. */
