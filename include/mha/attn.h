@@ -188,11 +188,11 @@ typedef struct mha_attn_args {
     mha_cview block_keep;        /* [B, H, ceil(Mq / block_q), ceil(Mk / block_k)] of bytes; non-zero = its rows may see
                                   * its keys; zero strides broadcast; keys that no row may see cost nothing */
     mha_cview block_table;       /* [B, ceil(Lk / page_size)] of int32; see below. All-zero strides: contiguous */
-    mha_cview slopes;            /* [B, H] of f32, zero strides broadcast; score -= slope * |i + offset - j| */
-    mha_cview sinks;             /* [B, H] of f32, zero strides broadcast; exp(sink) joins the denominator only */
-    mha_cview gates;             /* [B, H] of f32, zero strides broadcast; out *= gate; lse and probs do not change */
-    const int32_t *head_list;    /* [listed_heads] 0..H-1 */
-    mha_cview dropout_keep;      /* [B, H, Mq, Mk] of bytes; 0 = dropped, instead of drawing; zero strides broadcast */
+    mha_cview slopes; /* [B, H] of f32, f64 for f64; zero strides broadcast; score -= slope * |i + offset - j| */
+    mha_cview sinks;  /* [B, H] likewise; exp(sink) joins the denominator only */
+    mha_cview gates;  /* [B, H] likewise; out *= gate; lse and probs do not change */
+    const int32_t *head_list; /* [listed_heads] 0..H-1 */
+    mha_cview dropout_keep;   /* [B, H, Mq, Mk] of bytes; 0 = dropped, instead of drawing; zero strides broadcast */
     uint64_t dropout_seed;
     const int32_t *map_heads; /* [desc.map_heads] 0..listed_heads - 1 */
     mha_cview map_rows;       /* [B, desc.map_rows] of int64, -Mq..Mq - 1; all-zero strides: contiguous */

@@ -97,8 +97,8 @@ class _Call:
         return a
 
     def vector(self, flag, name, x):
-        """[H] or [B, H] of f32: slopes, sinks, gates."""
-        a = np.ascontiguousarray(np.asarray(x), dtype=np.float32)
+        """[H] or [B, H], f32 or with f64 that: slopes, sinks, gates."""
+        a = np.ascontiguousarray(np.asarray(x), dtype=np.float64 if self.desc.dtype == F64 else np.float32)
         batch, heads = self.desc.batch, self.desc.heads
         if a.shape not in ((heads,), (batch, heads)):
             raise ValueError(f"{name}: shape {a.shape}, want ({heads},) or ({batch}, {heads})")

@@ -79,22 +79,24 @@ static void fold(const mha_attn_desc *d, mha_attn_args *a)
     }
 }
 
-static mha_status bind_extras(const mha_attn_desc *d, mha_attn_args *a, mha_error *err)
+static mha_status bind_extras(const mha_attn_plan *plan, mha_attn_args *a, mha_error *err)
 {
+    const mha_attn_desc *d = &plan->desc;
+    const size_t real = plan->kernels->real_size;
     const int64_t B = d->batch, H = d->heads, rows = d->max_q_len, keys = d->max_kv_len;
     struct {
         uint32_t input;
         size_t size;
         mha__operand view;
     } inputs[] = {{MHA_ATTN_KEEP, 1, {"keep", a->keep, {B, H, rows, d->keep_keys}, true}},
-                  {MHA_ATTN_BIAS, mha_dtype_size(d->bias_dtype), {"bias", a->bias, {B, H, rows, keys}, true}},
+                  {MHA_ATTN_BIAS, plan->bias.size, {"bias", a->bias, {B, H, rows, keys}, true}},
                   {MHA_ATTN_BLOCK_KEEP,
                    1,
                    {"block_keep", a->block_keep, {B, H, blocks(rows, d->block_q), blocks(keys, d->block_k)}, true}},
                   {MHA_ATTN_DROPOUT_KEEP, 1, {"dropout_keep", a->dropout_keep, {B, H, rows, keys}, true}},
-                  {MHA_ATTN_SLOPES, sizeof(float), {"slopes", a->slopes, {B, H, 1, 1}, true}},
-                  {MHA_ATTN_SINKS, sizeof(float), {"sinks", a->sinks, {B, H, 1, 1}, true}},
-                  {MHA_ATTN_GATES, sizeof(float), {"gates", a->gates, {B, H, 1, 1}, true}}};
+                  {MHA_ATTN_SLOPES, real, {"slopes", a->slopes, {B, H, 1, 1}, true}},
+                  {MHA_ATTN_SINKS, real, {"sinks", a->sinks, {B, H, 1, 1}, true}},
+                  {MHA_ATTN_GATES, real, {"gates", a->gates, {B, H, 1, 1}, true}}};
     for (size_t n = 0; n < sizeof inputs / sizeof *inputs; n++)
         if (d->inputs & inputs[n].input) {
             MHA__TRY(mha__operand_bind(&inputs[n].view, err));
@@ -190,7 +192,7 @@ mha_status mha__attn_bind_inputs(const mha_attn_plan *plan, const mha_attn_args 
     MHA__TRY(mha__bind_lengths(call, err));
     if (plan->desc.inputs & MHA_ATTN_BLOCK_TABLE) MHA__TRY(bind_block_table(&plan->desc, &call->args, err));
     MHA__TRY(bind_qkv(plan, &call->args, err));
-    return bind_extras(&plan->desc, &call->args, err);
+    return bind_extras(plan, &call->args, err);
 }
 
 mha_status mha__attn_bind(const mha_attn_plan *plan, const mha_attn_args *args, void *workspace, size_t workspace_bytes,

@@ -98,13 +98,9 @@ static void write(const mha__bwd_call *call, const ranges *r, const double *sums
     const int64_t rows = view->stride[2] ? mha__min64(MHA__TILE_Q, d->max_q_len - first) : 1;
     const int64_t keys = view->stride[3] ? mha__min64(MHA__KEY_BLOCK, d->max_kv_len - start) : 1;
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < keys; j++) {
-            void *to = mha__at_out(view, size, r->first[0], r->first[1], first + i, start + j);
-            if (size == sizeof(double))
-                *(double *)to = sums[j * MHA__TILE_Q + i];
-            else
-                *(float *)to = (float)sums[j * MHA__TILE_Q + i];
-        }
+        for (int64_t j = 0; j < keys; j++)
+            mha__put_real(mha__at_out(view, size, r->first[0], r->first[1], first + i, start + j), 0, size,
+                          sums[j * MHA__TILE_Q + i]);
 }
 
 void mha__bwd_bias(void *arg, int64_t item, int worker)

@@ -17,20 +17,11 @@ static double sum_of(const mha__bwd_call *call, int64_t b, int64_t h, size_t fie
     return sum;
 }
 
-static void put(const mha__bwd_call *call, const mha_view *view, int64_t b, int64_t h, double value)
-{
-    const size_t size = call->call.plan->kernels->real_size;
-    void *to = mha__at_out(view, size, b, h, 0, 0);
-    if (size == sizeof(double))
-        *(double *)to = value;
-    else
-        *(float *)to = (float)value;
-}
-
 /* An axis of stride 0 is summed over. */
 static void write(const mha__bwd_call *call, const mha_view *view, size_t field)
 {
     const mha_attn_desc *d = &call->call.plan->desc;
+    const size_t size = call->call.plan->kernels->real_size;
     const int64_t B = d->batch, H = d->heads;
     const int64_t batches = view->stride[0] ? B : 1, heads = view->stride[1] ? H : 1;
     if (!view->data) return;
@@ -40,7 +31,7 @@ static void write(const mha__bwd_call *call, const mha_view *view, size_t field)
             for (int64_t i = b; i < (batches == 1 ? B : b + 1); i++)
                 for (int64_t j = h; j < (heads == 1 ? H : h + 1); j++)
                     sum += sum_of(call, i, j, field);
-            put(call, view, b, h, sum);
+            mha__put_real(mha__at_out(view, size, b, h, 0, 0), 0, size, sum);
         }
 }
 

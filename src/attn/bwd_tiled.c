@@ -4,22 +4,19 @@
 #include "base/error.h"
 #include <math.h>
 
-static double real_at(const mha__bwd_tile *t, const void *numbers, int64_t n)
-{
-    return t->t.k->real_size == sizeof(double) ? ((const double *)numbers)[n] : (double)((const float *)numbers)[n];
-}
-
 /* Rows in ascending order. */
 static mha__bwd_sums sums_of(const mha__bwd_tile *t)
 {
     const uint32_t in = t->t.plan->desc.inputs;
     const double sink = in & MHA_ATTN_SINKS ? mha__tile_per_head(&t->t, &t->t.call->args.sinks) : -INFINITY;
+    const size_t size = t->t.k->real_size;
     mha__bwd_sums sums = {0};
     for (int64_t r = 0; r < t->t.rows.count; r++) {
-        const double inverse = real_at(t, t->x.inverse, r), lse = real_at(t, t->x.lse, r);
-        sums.slope += real_at(t, t->x.slopes, r);
-        sums.gate += real_at(t, t->x.dots, r);
-        if (sink > -INFINITY && inverse != 0) sums.sink -= exp(sink - lse) * inverse * real_at(t, t->x.delta, r);
+        const double inverse = mha__real_at(t->x.inverse, r, size), lse = mha__real_at(t->x.lse, r, size);
+        sums.slope += mha__real_at(t->x.slopes, r, size);
+        sums.gate += mha__real_at(t->x.dots, r, size);
+        if (sink > -INFINITY && inverse != 0)
+            sums.sink -= exp(sink - lse) * inverse * mha__real_at(t->x.delta, r, size);
     }
     return sums;
 }

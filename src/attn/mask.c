@@ -137,9 +137,9 @@ bool mha__mask_apply(const mha__call *call, const mha__scratch *scratch, const m
     const int64_t keys = end - first, lanes = rows->count;
     bool changed = false;
     if (d->inputs & MHA_ATTN_SLOPES) {
-        const float *slope = mha__at(&a->slopes, sizeof *slope, rows->b, rows->h, 0, 0);
+        const double slope = mha__per_head(call, &a->slopes, rows->b, rows->h);
         const int64_t block = first - first % MHA__KEY_BLOCK;
-        k->alibi(keys, lanes, (double)*slope, rows->position - block, first - block, s);
+        k->alibi(keys, lanes, slope, rows->position - block, first - block, s);
         changed = true;
     }
     if (d->inputs & MHA_ATTN_BIAS) {

@@ -25,19 +25,6 @@ typedef struct merging {
     mha_view out, lse; /* with their strides */
 } merging;
 
-static double number(const void *p, size_t size)
-{
-    return size == sizeof(double) ? *(const double *)p : (double)*(const float *)p;
-}
-
-static void set_number(void *base, int64_t n, size_t size, double value)
-{
-    if (size == sizeof(double))
-        ((double *)base)[n] = value;
-    else
-        ((float *)base)[n] = (float)value;
-}
-
 /* Rows [first, first + rows) of a part. A row that saw nothing is not read. */
 static void take(const merging *m, const mha_attn_part *part, int64_t b, int64_t h, int64_t first, int64_t rows,
                  const mha__partial *to)
@@ -46,12 +33,13 @@ static void take(const merging *m, const mha_attn_part *part, int64_t b, int64_t
     const int64_t Dv = m->args->v_head_dim;
     m->k->clear(rows, m->o_stride, to);
     for (int64_t r = 0; r < rows; r++) {
-        const double lse = number(mha__at(&part->lse, size, b, h, first + r, 0), size);
+        const double lse = mha__real_at(mha__at(&part->lse, size, b, h, first + r, 0), 0, size);
         if (lse == -INFINITY) continue;
-        set_number(to->max, r, size, lse);
-        set_number(to->sum, r, size, isnan(lse) ? lse : 1);
+        mha__put_real(to->max, r, size, lse);
+        mha__put_real(to->sum, r, size, isnan(lse) ? lse : 1);
         for (int64_t d = 0; d < Dv; d++)
-            set_number(to->o, r * m->o_stride + d, size, number(mha__at(&part->out, size, b, h, first + r, d), size));
+            mha__put_real(to->o, r * m->o_stride + d, size,
+                          mha__real_at(mha__at(&part->out, size, b, h, first + r, d), 0, size));
     }
 }
 

@@ -103,4 +103,24 @@ static inline void *mha__at_out(const mha_view *v, size_t size, int64_t b, int64
     return (char *)v->data + element * (int64_t)size;
 }
 
+/* Number n of an array of reals of `size` bytes, f32 or f64. */
+static inline double mha__real_at(const void *reals, int64_t n, size_t size)
+{
+    return size == sizeof(double) ? ((const double *)reals)[n] : (double)((const float *)reals)[n];
+}
+static inline void mha__put_real(void *reals, int64_t n, size_t size, double value)
+{
+    if (size == sizeof(double))
+        ((double *)reals)[n] = value;
+    else
+        ((float *)reals)[n] = (float)value;
+}
+
+/* Slope, sink or gate of head h of sequence b. */
+static inline double mha__per_head(const mha__call *call, const mha_cview *view, int64_t b, int64_t h)
+{
+    const size_t size = call->plan->kernels->real_size;
+    return mha__real_at(mha__at(view, size, b, h, 0, 0), 0, size);
+}
+
 #endif

@@ -7,11 +7,6 @@
 #include <math.h>
 #include <string.h>
 
-static double real_at(const mha__kernels *k, const void *base, int64_t n)
-{
-    return k->real_size == sizeof(double) ? ((const double *)base)[n] : (double)((const float *)base)[n];
-}
-
 /* ---- what is wanted ---- */
 
 mha_status mha__stats_bind(const mha_attn_plan *plan, const mha_attn_args *args, mha_attn_stats *stats, mha_error *err)
@@ -70,12 +65,7 @@ bool mha__stats_by_head(const mha__call *call)
 static void put_real(const mha__call *call, const mha_view *view, int64_t b, int64_t h, int64_t i, int64_t n, double x)
 {
     const size_t size = call->plan->kernels->real_size;
-    if (!view->data) return;
-    void *to = mha__at_out(view, size, b, h, i, n);
-    if (size == sizeof(double))
-        *(double *)to = x;
-    else
-        *(float *)to = (float)x;
+    if (view->data) mha__put_real(mha__at_out(view, size, b, h, i, n), 0, size, x);
 }
 
 static void put_key(const mha_view *view, int64_t b, int64_t h, int64_t i, int64_t n, int64_t key)
@@ -122,7 +112,7 @@ static void add_top(const mha__kernels *k, mha__top_key *list, int64_t count, in
 {
     int64_t j = k->next_above(0, keys, s, lane, list[count - 1].prob);
     for (; j < keys; j = k->next_above(j + 1, keys, s, lane, list[count - 1].prob))
-        insert_key(list, count, real_at(k, s, j * k->nr + lane), first + j);
+        insert_key(list, count, mha__real_at(s, j * k->nr + lane, k->real_size), first + j);
 }
 
 /* The panel's sums, added to those of its rows. */
@@ -133,13 +123,13 @@ static void add_panel(const mha__call *call, const mha__scratch *x, int64_t rows
     const int64_t top = call->plan->desc.top_keys;
     for (int64_t i = 0; i < rows; i++) {
         mha__row_sums *sums = &x->row_sums[row + i];
-        const double peak = real_at(k, x->moments.peak, i);
-        sums->total += real_at(k, x->moments.total, i);
-        sums->depth += real_at(k, x->moments.depth, i);
-        sums->reach += real_at(k, x->moments.reach, i);
+        const double peak = mha__real_at(x->moments.peak, i, k->real_size);
+        sums->total += mha__real_at(x->moments.total, i, k->real_size);
+        sums->depth += mha__real_at(x->moments.depth, i, k->real_size);
+        sums->reach += mha__real_at(x->moments.reach, i, k->real_size);
         if (peak > sums->peak) {
             sums->peak = peak;
-            sums->where = start + (int64_t)real_at(k, x->moments.where, i);
+            sums->where = start + (int64_t)mha__real_at(x->moments.where, i, k->real_size);
         }
         mha__top_key *list = x->top_keys + (row + i) * top;
         if (top > 0 && peak > list[top - 1].prob) add_top(k, list, top, i, first, keys, s);
@@ -172,7 +162,8 @@ void mha__stats_close_tile(const mha__call *call, const mha__scratch *x, const m
         const mha__row_sums *sums = &x->row_sums[r];
         const int64_t i = rows->first + r;
         const bool nan = isnan(sums->total);
-        put_real(call, &to->row_entropy, b, h, i, 0, entropy(sums, real_at(call->plan->kernels, result->sum, r)));
+        put_real(call, &to->row_entropy, b, h, i, 0,
+                 entropy(sums, mha__real_at(result->sum, r, call->plan->kernels->real_size)));
         put_real(call, &to->row_max, b, h, i, 0, nan ? sums->total : sums->peak);
         put_key(&to->row_argmax, b, h, i, 0, nan ? -1 : sums->where);
         put_real(call, &to->row_distance, b, h, i, 0, sums->reach);

@@ -70,7 +70,7 @@ static inline int64_t mha__tile_depth(const mha__tile *t)
 /* Slope, sink or gate of the tile's head. */
 static inline double mha__tile_per_head(const mha__tile *t, const mha_cview *view)
 {
-    return (double)*(const float *)mha__at(view, sizeof(float), t->rows.b, t->rows.h, 0, 0);
+    return mha__per_head(t->call, view, t->rows.b, t->rows.h);
 }
 
 /* ---- tile.c ---- */

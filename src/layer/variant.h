@@ -142,7 +142,7 @@ struct mha_trace {
     char *lse;                    /* [B, n, Lq] */
     char *weights, *scores;       /* [B, n, Lq, Lk] */
     char *mean, *hidden, *logits; /* [B, d_in], [B, predictor width], [B, choices] */
-    float *gates;                 /* [B, mha__gate_row]: the operator's, by head, f32 for either type */
+    char *gates;                  /* [B, mha__gate_row]: the operator's, by head */
     char *gate;                   /* [B, chosen] what the gates are made of */
     int32_t *choice;              /* [B, chosen] */
     uint8_t *parts;               /* [choices] scratch: what one sample computes */

@@ -31,7 +31,7 @@ static void lay_out(mha__arena *arena, const mha_variant *v, const mha_variant_i
         t->mean = mha__take(arena, (size_t)v->d_in, per_sample);
         t->hidden = mha__take(arena, (size_t)d[MHA__CHOICE_HIDDEN].out, per_sample);
         t->logits = mha__take(arena, (size_t)v->choices, per_sample);
-        t->gates = mha__take(arena, (size_t)mha__gate_row(v, t), (size_t)t->B * sizeof *t->gates);
+        t->gates = mha__take(arena, (size_t)mha__gate_row(v, t), per_sample);
         t->gate = mha__take(arena, (size_t)v->chosen, per_sample);
         t->choice = mha__take(arena, (size_t)v->chosen, (size_t)t->B * sizeof *t->choice);
         t->parts = mha__take(arena, (size_t)v->choices, 1);

@@ -94,14 +94,14 @@ int64_t mha__gate_row(const mha_variant *v, const mha_trace *t)
 static void set_gates(const mha_variant *v, mha_trace *t, int64_t b)
 {
     const int64_t row = mha__gate_row(v, t);
-    float *gates = t->gates + b * row;
-    memset(gates, 0, (size_t)row * sizeof *gates);
+    char *gates = t->gates + (size_t)(b * row) * v->real;
+    memset(gates, 0, (size_t)row * v->real);
     for (int64_t i = 0; i < v->chosen; i++) {
-        const float gate = gates_are_soft(v) ? (float)soft_gate(v, t, b, i) : 1;
-        mha__put(v->dtype, t->gate, b * v->chosen + i, (double)gate);
-        if (v->selector != MHA__SELECT_OPTION) gates[t->choice[b * v->chosen + i]] = gate;
+        const double gate = gates_are_soft(v) ? soft_gate(v, t, b, i) : 1;
+        mha__put(v->dtype, t->gate, b * v->chosen + i, gate);
+        if (v->selector != MHA__SELECT_OPTION) mha__put(v->dtype, gates, t->choice[b * v->chosen + i], gate);
         for (int64_t h = 0; v->selector == MHA__SELECT_OPTION && h < row; h++)
-            gates[h] = gate;
+            mha__put(v->dtype, gates, h, gate);
     }
 }
 

@@ -128,7 +128,8 @@ def run_case(seed, case):
     if double:
         t = {n: x.double() for n, x in t.items()}
         d |= {"bias": d["bias"].double()} if "bias" in d else {}
-    d |= {n: np.float32(d[n]) for n in ("slopes", "sinks", "gates") if n in d}
+    per_head = {n: np.float32(d[n]) for n in ("slopes", "sinks", "gates") if n in d}
+    d |= {n: np.float64(x) / 3 if double else x for n, x in per_head.items()}  # a third is no float32
     rows = (t["q"].shape[0], len(d.get("heads", range(t["q"].shape[1]))), t["q"].shape[2])
     dout = torch.tensor(rng.standard_normal(rows + t["v"].shape[-1:])).to(t["q"].dtype)
     dlse = torch.tensor(rng.standard_normal(rows)) * float(rng.random() < 0.4)
@@ -166,7 +167,19 @@ def check_gradcheck():
               {"window": (2, 1), "align": "top_left", "kv_lens": [7, 4]}, {"heads": [3, 0, 3]}):
         assert torch.autograd.gradcheck(lambda *x: mha.torch.attention(*x[:3], bias=x[3], **d), (q, k, v, bias))
     assert torch.autograd.gradcheck(lambda *x: mha.torch.attention(*x, return_lse=True), (q, k, v))
+    check_gradcheck_per_head(leaf, q, k, v)
     assert torch.autograd.gradcheck(lambda *x: mha.torch.scaled_dot_product_attention(*x, enable_gqa=True), (q, k, v))
+
+
+def check_gradcheck_per_head(leaf, q, k, v):
+    """The same of slopes, sinks and gates, [H] and [B, H], through out and lse."""
+    per_head = ("slopes", "sinks", "gates")
+    for shape in ((4,), (2, 4)):
+        for d in ({"align": "bottom_right"}, {"align": "top_left", "causal": True, "dropout": 0.3, "seed": 5},
+                  {"offsets": [1, 0], "kv_lens": [7, 4], "heads": [3, 0, 3]}):
+            given = [leaf(*shape) for _ in per_head]
+            assert torch.autograd.gradcheck(
+                lambda *x: mha.torch.attention(*x[:3], return_lse=True, **dict(zip(per_head, x[3:])), **d), (q, k, v, *given))
 
 
 def check_lowest_finite_mask():

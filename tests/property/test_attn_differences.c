@@ -76,7 +76,6 @@ static double *numbers_of(const tensor *t)
     return all;
 }
 
-/* Steps of f32 inputs (slopes, sinks, gates) are powers of two times small whole numbers, so that they are exact. */
 static double *direction_of(const double *numbers, size_t count, rng *r)
 {
     double *u = calloc(count + 1, sizeof *u);
@@ -114,7 +113,7 @@ static void check_tensor(mha_ctx *ctx, problem *p, const gradients *g, tensor *t
         terms += fabs(given[n] * u[n]);
     }
     /* A step of a slope moves a score by as many steps as its key is away, up to some hundred. */
-    const double h = t == &p->slopes ? 0x1p-17 : t->dtype == MHA_F64 ? 1e-3 : 0x1p-10;
+    const double h = t == &p->slopes ? 0x1p-17 : 1e-3;
     const double got = slope_along(ctx, p, g, t, from, u, h, &size);
     const double limit = 2e-7 * (1 + terms) + 1e-13 * size / h;
     if (!(fabs(got - want) <= limit))

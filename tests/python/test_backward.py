@@ -11,27 +11,30 @@ class Backward(unittest.TestCase):
         rng = np.random.default_rng(5)
         self.q, self.k, self.v = (rng.standard_normal(s) for s in ((2, 4, 6, 5), (2, 2, 7, 5), (2, 2, 7, 3)))
         self.dout, self.dlse = rng.standard_normal((2, 4, 6, 3)), rng.standard_normal((2, 4, 6))
-        self.bias, self.sinks = rng.standard_normal((1, 4, 1, 7)), rng.standard_normal(4).astype(np.float32)
+        self.bias = rng.standard_normal((1, 4, 1, 7))
+        self.slopes, self.sinks, self.gates = 0.1 * rng.random((2, 4)), rng.standard_normal(4), rng.standard_normal((2, 4))
 
     def both(self, q, k, v, dout, dlse=None, **d):
         r = mha.attention(q, k, v, return_lse=True, **d)
         return mha.attention_backward(dout, q, k, v, r.out, r.lse, dlse=dlse, **d)
 
-    def loss(self, q, k, v, bias):
-        r = mha.attention(q, k, v, bias=bias, sinks=self.sinks, return_lse=True)
+    def loss(self, q, k, v, bias, slopes, sinks, gates):
+        r = mha.attention(q, k, v, bias=bias, slopes=slopes, sinks=sinks, gates=gates, align="top_left", return_lse=True)
         return (r.out * self.dout).sum() + (r.lse * self.dlse).sum()
 
     def test_differences(self):
-        g = self.both(self.q, self.k, self.v, self.dout, self.dlse, bias=self.bias, sinks=self.sinks)
-        x, h = [self.q, self.k, self.v, self.bias], 1e-5
-        for n, name in enumerate(("dq", "dk", "dv", "dbias")):
+        names = ("bias", "slopes", "sinks", "gates")
+        given = {n: getattr(self, n) for n in names}
+        g = self.both(self.q, self.k, self.v, self.dout, self.dlse, align="top_left", **given)
+        x, h = [self.q, self.k, self.v, *given.values()], 1e-5
+        for n, name in enumerate(("dq", "dk", "dv", *(f"d{n}" for n in names))):
             u = np.random.default_rng(n).standard_normal(x[n].shape)
             up, down = ([y + s * h * u if i == n else y for i, y in enumerate(x)] for s in (1, -1))
             found = getattr(g, name)
             self.assertEqual(found.shape, x[n].shape)
             self.assertAlmostEqual((found * u).sum(), (self.loss(*up) - self.loss(*down)) / (2 * h), places=6)
-        self.assertEqual(g.dsinks.shape, (4,))
-        self.assertTrue(g.dslopes is None and g.dgates is None)
+        g = self.both(self.q, self.k, self.v, self.dout, sinks=self.sinks)
+        self.assertTrue(g.dslopes is None and g.dgates is None and g.dsinks.dtype == np.float64)
 
     def test_layout_and_threads(self):
         want = self.both(self.q, self.k, self.v, self.dout)

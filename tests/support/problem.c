@@ -62,9 +62,10 @@ static void make_input(tensor *t, mha_dtype dtype, const int64_t dim[4], const t
 static void make_per_head(problem *p, const problem_layouts *at, uint64_t seed)
 {
     const int64_t dim[4] = {p->desc.batch, p->desc.heads, 1, 1};
-    if (p->desc.inputs & MHA_ATTN_SLOPES) make_input(&p->slopes, MHA_F32, dim, &at->slopes, seed, 7, next_slope);
-    if (p->desc.inputs & MHA_ATTN_SINKS) make_input(&p->sinks, MHA_F32, dim, &at->sinks, seed, 8, next_sink);
-    if (p->desc.inputs & MHA_ATTN_GATES) make_input(&p->gates, MHA_F32, dim, &at->gates, seed, 9, next_normal);
+    const mha_dtype real = p->desc.dtype == MHA_F64 ? MHA_F64 : MHA_F32;
+    if (p->desc.inputs & MHA_ATTN_SLOPES) make_input(&p->slopes, real, dim, &at->slopes, seed, 7, next_slope);
+    if (p->desc.inputs & MHA_ATTN_SINKS) make_input(&p->sinks, real, dim, &at->sinks, seed, 8, next_sink);
+    if (p->desc.inputs & MHA_ATTN_GATES) make_input(&p->gates, real, dim, &at->gates, seed, 9, next_normal);
 }
 
 static int64_t blocks_of(int64_t length, int64_t size)

@@ -132,9 +132,10 @@ static int64_t results_of(const mha_attn_desc *desc)
 }
 
 /* Slope, sink or gate of a head. */
-static double per_head(const mha_cview *view, int64_t b, int64_t h)
+static double per_head(const mha_attn_desc *desc, const mha_cview *view, int64_t b, int64_t h)
 {
-    return ((const float *)view->data)[b * view->stride[0] + h * view->stride[1]];
+    const int64_t n = b * view->stride[0] + h * view->stride[1];
+    return desc->dtype == MHA_F64 ? ((const double *)view->data)[n] : (double)((const float *)view->data)[n];
 }
 
 static bool byte_at(const mha_cview *v, int64_t b, int64_t h, int64_t i, int64_t j)
