@@ -246,8 +246,8 @@ typedef struct mha_attn_merge_args {
     mha_dtype dtype;                         /* of every out and lse: f32 (default) or f64 */
     int64_t count;                           /* of parts; 0 gives what an empty row gives */
     const mha_attn_part *parts;              /* [count] */
-    mha_view out;                            /* [B, H, Lq, Dv]  may be exactly the out of a part */
-    mha_view lse;                            /* [B, H, Lq]  may be exactly the lse of a part; data NULL: not wanted */
+    mha_view out; /* [B, H, Lq, Dv]  may be exactly the out of a part; nothing else may overlap */
+    mha_view lse; /* [B, H, Lq]  may be exactly the lse of a part; likewise; data NULL: not wanted */
 } mha_attn_merge_args;
 
 /* Merges results of the same rows over disjoint keys (shards, pieces of a cache, a prefix computed once) into the
@@ -260,7 +260,8 @@ typedef struct mha_attn_merge_args {
  * part saw anything, out is 0 and lse -infinity. A NaN in a part's lse, or an lse of +infinity, makes the row NaN;
  * NaN and Inf in a part's out reach the row. A sink must have joined one part only; gates and head lists merge as
  * they are. `ctx` (NULL = the default one) says which ISA; runs on the calling thread, allocates nothing, uses 70 KiB
- * of stack. Errors: MHA_ERR_ARG naming the field and its value; nothing has been written then. */
+ * of stack. Errors: MHA_ERR_ARG naming the field and its value, also where a result overlaps a part; nothing has been
+ * written then. */
 MHA_API mha_status mha_attn_merge(mha_ctx *ctx, const mha_attn_merge_args *args, mha_error *err);
 
 #ifdef __cplusplus

@@ -8,9 +8,9 @@
 #include "base/size.h"
 #include <inttypes.h>
 
-enum { WORKSPACE_ALIGN = 64 };
+enum { WORKSPACE_ALIGN = 64, QKV = 3, RESULTS = 4 };
 
-void mha__attn_operands(const mha_attn_plan *plan, const mha_attn_args *args, mha__operand qkv[3])
+void mha__attn_operands(const mha_attn_plan *plan, const mha_attn_args *args, mha__operand qkv[QKV])
 {
     const mha_attn_desc *d = &plan->desc;
     const bool paged = d->inputs & MHA_ATTN_BLOCK_TABLE;
@@ -25,40 +25,13 @@ void mha__attn_operands(const mha_attn_plan *plan, const mha_attn_args *args, mh
 
 static mha_status bind_qkv(const mha_attn_plan *plan, mha_attn_args *a, mha_error *err)
 {
-    mha__operand qkv[3];
+    mha__operand qkv[QKV];
     mha__attn_operands(plan, a, qkv);
-    for (int n = 0; n < 3; n++) {
+    for (int n = 0; n < QKV; n++) {
         MHA__TRY(mha__operand_bind(&qkv[n], err));
         MHA__TRY(mha__operand_place(&qkv[n], n ? plan->kv.size : plan->q.size, err));
     }
     a->q = qkv[0].view, a->k = qkv[1].view, a->v = qkv[2].view;
-    return MHA_OK;
-}
-
-static bool same_view(const mha__operand *x, const mha__operand *y)
-{
-    bool same = x->view.data == y->view.data;
-    for (int i = 0; i < 4; i++)
-        same = same && x->extent[i] == y->extent[i] && (x->view.stride[i] == y->view.stride[i] || x->extent[i] == 1);
-    return same;
-}
-
-/* Out may be exactly q, unless a list of heads makes it another shape. */
-static mha_status bind_out(const mha_attn_plan *plan, mha_attn_args *a, mha_error *err)
-{
-    const mha_attn_desc *d = &plan->desc;
-    const int64_t B = d->inputs & MHA_ATTN_CU_SEQLENS ? 1 : d->batch;
-    const int64_t extent[4] = {B, d->listed_heads, d->q_len, d->v_head_dim};
-    mha__operand qkv[3], out = {"out", {0}, {extent[0], extent[1], extent[2], extent[3]}, false};
-    MHA__TRY(mha__bind_output("out", &a->out, extent, 4, plan->q.size, err));
-    out.view.data = a->out.data;
-    for (int i = 0; i < 4; i++)
-        out.view.stride[i] = a->out.stride[i];
-    mha__attn_operands(plan, a, qkv);
-    const bool in_place = !(d->inputs & MHA_ATTN_HEAD_LIST) && same_view(&out, &qkv[0]);
-    for (int n = in_place; n < 3; n++)
-        if (mha__operand_meet(&out, plan->q.size, &qkv[n], n ? plan->kv.size : plan->q.size))
-            return mha__fail(err, MHA_ERR_ARG, "out overlaps %s; it may be exactly q, nothing else", qkv[n].name);
     return MHA_OK;
 }
 
@@ -105,48 +78,65 @@ static mha_status bind_extras(const mha_attn_plan *plan, mha_attn_args *a, mha_e
     return MHA_OK;
 }
 
-static mha_status bind_results(const mha_attn_desc *d, size_t size, mha_attn_args *a, mha_error *err)
-{
-    const int64_t results = d->inputs & MHA_ATTN_CU_SEQLENS ? 1 : d->batch;
-    const int64_t lse[4] = {results, d->listed_heads, d->q_len, 1};
-    int64_t map[4];
-    mha__maps_extent(d, map);
-    if (d->outputs & MHA_ATTN_LSE) MHA__TRY(mha__bind_output("lse", &a->lse, lse, 3, size, err));
-    if (d->outputs & MHA_ATTN_PROBS) MHA__TRY(mha__bind_output("probs", &a->probs, map, 4, size, err));
-    if (d->outputs & MHA_ATTN_SCORES) MHA__TRY(mha__bind_output("scores", &a->scores, map, 4, size, err));
-    return MHA_OK;
-}
+/* ---- results ---- */
 
-static mha__operand written(const char *name, const mha_view *view, const int64_t extent[4])
-{
-    return (mha__operand){name,
-                          {view->data, {view->stride[0], view->stride[1], view->stride[2], view->stride[3]}},
-                          {extent[0], extent[1], extent[2], extent[3]},
-                          false};
-}
+/* What a call writes, but for statistics. */
+typedef struct result {
+    const char *name;
+    mha_view *view;
+    int64_t extent[4];
+    int dims; /* axes that count: the stride of the fourth is not used with three */
+    size_t size;
+} result;
 
-/* What is written beside out must not meet it, nor what is read, nor each other. */
-static mha_status check_apart(const mha_attn_plan *plan, const mha_attn_args *a, mha_error *err)
+static int list_results(const mha_attn_plan *plan, mha_attn_args *a, result list[RESULTS])
 {
     const mha_attn_desc *d = &plan->desc;
-    const int64_t results = d->inputs & MHA_ATTN_CU_SEQLENS ? 1 : d->batch;
-    const int64_t out[4] = {results, d->listed_heads, d->q_len, d->v_head_dim}, lse[4] = {out[0], out[1], out[2], 1};
-    const size_t real = plan->kernels->real_size,
-                 size[7] = {plan->q.size, plan->kv.size, plan->kv.size, plan->q.size, real, real, real};
+    const size_t real = plan->kernels->real_size;
+    const int64_t B = plan->packed ? 1 : d->batch, H = d->listed_heads, Lq = d->q_len;
+    int count = 0;
     int64_t map[4];
-    mha__operand o[7];
-    int count = 4;
     mha__maps_extent(d, map);
+    list[count++] = (result){"out", &a->out, {B, H, Lq, d->v_head_dim}, 4, plan->q.size};
+    if (d->outputs & MHA_ATTN_LSE) list[count++] = (result){"lse", &a->lse, {B, H, Lq, 1}, 3, real};
+    if (d->outputs & MHA_ATTN_PROBS)
+        list[count++] = (result){"probs", &a->probs, {map[0], map[1], map[2], map[3]}, 4, real};
+    if (d->outputs & MHA_ATTN_SCORES)
+        list[count++] = (result){"scores", &a->scores, {map[0], map[1], map[2], map[3]}, 4, real};
+    return count;
+}
+
+/* What is written must meet neither what is read nor what else is written. Out may be exactly q, unless a list of heads
+ * makes it another shape. */
+static mha_status check_apart(const mha_attn_plan *plan, const mha_attn_args *a, const result list[], int count,
+                              mha_error *err)
+{
+    const bool listed = plan->desc.inputs & MHA_ATTN_HEAD_LIST;
+    mha__operand o[QKV + RESULTS];
+    size_t size[QKV + RESULTS] = {plan->q.size, plan->kv.size, plan->kv.size};
     mha__attn_operands(plan, a, o);
-    o[3] = written("out", &a->out, out);
-    if (d->outputs & MHA_ATTN_LSE) o[count++] = written("lse", &a->lse, lse);
-    if (d->outputs & MHA_ATTN_PROBS) o[count++] = written("probs", &a->probs, map);
-    if (d->outputs & MHA_ATTN_SCORES) o[count++] = written("scores", &a->scores, map);
-    for (int x = 4; x < count; x++)
-        for (int y = 0; y < x; y++)
+    for (int n = 0; n < count; n++) {
+        o[QKV + n] = mha__operand_of(list[n].name, list[n].view, list[n].extent);
+        size[QKV + n] = list[n].size;
+    }
+    for (int x = QKV; x < QKV + count; x++)
+        for (int y = 0; y < x; y++) {
+            const bool is_out = x == QKV;
+            if (is_out && y == 0 && !listed && mha__operand_same(&o[x], &o[y])) continue;
             if (mha__operand_meet(&o[x], size[x], &o[y], size[y]))
-                return mha__fail(err, MHA_ERR_ARG, "%s overlaps %s", o[x].name, o[y].name);
+                return mha__fail(err, MHA_ERR_ARG, "%s overlaps %s%s", o[x].name, o[y].name,
+                                 is_out ? "; it may be exactly q, nothing else" : "");
+        }
     return MHA_OK;
+}
+
+static mha_status bind_results(const mha_attn_plan *plan, mha_attn_args *a, mha_error *err)
+{
+    result list[RESULTS];
+    const int count = list_results(plan, a, list);
+    for (int n = 0; n < count; n++)
+        MHA__TRY(mha__bind_output(list[n].name, list[n].view, list[n].extent, list[n].dims, list[n].size, err));
+    return check_apart(plan, a, list, count, err);
 }
 
 /* ---- pages ---- */
@@ -201,9 +191,7 @@ mha_status mha__attn_bind(const mha_attn_plan *plan, const mha_attn_args *args, 
     MHA__TRY(mha__attn_check_workspace(workspace, workspace_bytes, mha_attn_plan_workspace(plan), err));
     MHA__TRY(mha__attn_bind_inputs(plan, args, call, err));
     call->workspace = workspace;
-    MHA__TRY(bind_out(plan, &call->args, err));
-    MHA__TRY(bind_results(&plan->desc, plan->kernels->real_size, &call->args, err));
-    MHA__TRY(check_apart(plan, &call->args, err));
+    MHA__TRY(bind_results(plan, &call->args, err));
     MHA__TRY(mha__maps_bind(call, err));
     if (plan->desc.outputs & MHA_ATTN_STATS) MHA__TRY(mha__stats_bind(plan, &call->args, &call->stats, err));
     if (plan->folded) fold(&plan->desc, &call->args);

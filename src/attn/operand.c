@@ -58,6 +58,14 @@ static mha_status check_output(const char *name, const mha_view *view, const int
     return MHA_OK;
 }
 
+mha__operand mha__operand_of(const char *name, const mha_view *view, const int64_t extent[4])
+{
+    return (mha__operand){name,
+                          {view->data, {view->stride[0], view->stride[1], view->stride[2], view->stride[3]}},
+                          {extent[0], extent[1], extent[2], extent[3]},
+                          false};
+}
+
 mha_status mha__operand_bind(mha__operand *o, mha_error *err)
 {
     if (!o->view.data && !is_empty(o->extent, 4)) return mha__fail(err, MHA_ERR_ARG, "%s is NULL", o->name);
@@ -115,6 +123,14 @@ bool mha__operand_meet(const mha__operand *x, size_t x_size, const mha__operand 
     return a < d && c < b && dense(x, x_size, a, b) && dense(y, y_size, c, d);
 }
 
+bool mha__operand_same(const mha__operand *x, const mha__operand *y)
+{
+    bool same = x->view.data == y->view.data;
+    for (int i = 0; i < 4; i++)
+        same = same && x->extent[i] == y->extent[i] && (x->view.stride[i] == y->view.stride[i] || x->extent[i] == 1);
+    return same;
+}
+
 mha_status mha__bind_input(const char *name, mha_cview *view, const int64_t extent[4], size_t size, mha_error *err)
 {
     mha__operand o = {name, *view, {extent[0], extent[1], extent[2], extent[3]}, false};
@@ -127,10 +143,7 @@ mha_status mha__bind_input(const char *name, mha_cview *view, const int64_t exte
 mha_status mha__bind_output(const char *name, mha_view *view, const int64_t extent[4], int dims, size_t size,
                             mha_error *err)
 {
-    mha__operand o = {name,
-                      {view->data, {view->stride[0], view->stride[1], view->stride[2], view->stride[3]}},
-                      {extent[0], extent[1], extent[2], extent[3]},
-                      false};
+    mha__operand o = mha__operand_of(name, view, extent);
     MHA__TRY(mha__operand_bind(&o, err));
     for (int i = 0; i < 4; i++)
         view->stride[i] = o.view.stride[i];

@@ -12,12 +12,16 @@ typedef struct mha__operand {
     bool broadcasts; /* a stride of 0 repeats, also when all are 0 */
 } mha__operand;
 
+/* A view that is written, as an operand. */
+mha__operand mha__operand_of(const char *name, const mha_view *view, const int64_t extent[4]);
 /* Refuses NULL, and fills in the strides of a contiguous one. */
 mha_status mha__operand_bind(mha__operand *o, mha_error *err);
 /* Every element must be where a load may be made: at an aligned address, at a distance that can be counted in bytes. */
 mha_status mha__operand_place(const mha__operand *o, size_t size, mha_error *err);
 /* True if two overlap, as far as that is cheap to see: the same first element, or two ranges without gaps that meet. */
 bool mha__operand_meet(const mha__operand *x, size_t x_size, const mha__operand *y, size_t y_size);
+/* True if both are the same elements under the same indices. */
+bool mha__operand_same(const mha__operand *x, const mha__operand *y);
 
 /* Both of the above for a view of this shape. An output is also refused where the first `dims` of its axes make
  * numbers overlap. */

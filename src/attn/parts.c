@@ -101,17 +101,44 @@ static mha_status check(const mha_attn_merge_args *a, mha_error *err)
     return mha__fail(err, MHA_ERR_ARG, "dtype = %d (%s): must be f32 or f64", (int)a->dtype, mha_dtype_name(a->dtype));
 }
 
+/* A result must meet no part, but may be exactly what stands at its place in one. `where` is the part's place in the
+ * list. */
+static mha_status check_apart(const merging *m, const mha__operand result[2], int64_t where, const mha_attn_part *part,
+                              mha_error *err)
+{
+    const size_t size = m->k->real_size;
+    mha__operand of_part[2] = {result[0], result[1]};
+    of_part[0].view = part->out;
+    of_part[1].view = part->lse;
+    for (int x = 0; x < 2 && result[x].view.data; x++)
+        for (int y = 0; y < 2; y++) {
+            if (x == y && mha__operand_same(&result[x], &of_part[y])) continue;
+            if (mha__operand_meet(&result[x], size, &of_part[y], size))
+                return mha__fail(err, MHA_ERR_ARG,
+                                 "%s overlaps parts[%" PRId64 "].%s; it may be exactly the %s of a part, nothing else",
+                                 result[x].name, where, result[y].name, result[x].name);
+        }
+    return MHA_OK;
+}
+
 static mha_status bind(merging *m, mha_error *err)
 {
     const mha_attn_merge_args *a = m->args;
+    const size_t size = m->k->real_size;
     const int64_t out[4] = {a->batch, a->heads, a->q_len, a->v_head_dim}, lse[4] = {a->batch, a->heads, a->q_len, 1};
     mha_attn_part part;
     mha_error why;
-    for (int64_t n = 0; n < a->count; n++)
+    MHA__TRY(mha__bind_output("out", &m->out, out, 4, size, err));
+    if (m->lse.data) MHA__TRY(mha__bind_output("lse", &m->lse, lse, 3, size, err));
+    const mha__operand result[2] = {mha__operand_of("out", &m->out, out), mha__operand_of("lse", &m->lse, lse)};
+    if (m->lse.data && mha__operand_meet(&result[0], size, &result[1], size))
+        return mha__fail(err, MHA_ERR_ARG, "lse overlaps out");
+    for (int64_t n = 0; n < a->count; n++) {
         if (part_of(m, n, &part, &why) != MHA_OK)
             return mha__fail(err, why.status, "parts[%" PRId64 "].%s", n, why.message);
-    MHA__TRY(mha__bind_output("out", &m->out, out, 4, m->k->real_size, err));
-    return m->lse.data ? mha__bind_output("lse", &m->lse, lse, 3, m->k->real_size, err) : MHA_OK;
+        MHA__TRY(check_apart(m, result, n, &part, err));
+    }
+    return MHA_OK;
 }
 
 mha_status mha_attn_merge(mha_ctx *ctx, const mha_attn_merge_args *args, mha_error *err)

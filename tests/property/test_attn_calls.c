@@ -162,16 +162,26 @@ static void lse_is_out(problem *p)
 {
     p->args.lse.data = p->out.data;
 }
+static void lse_is_v(problem *p)
+{
+    p->args.lse.data = p->v.data;
+}
 static void probs_are_q(problem *p)
 {
     p->args.probs.data = p->q.data;
 }
+static void probs_are_lse(problem *p)
+{
+    p->args.probs.data = p->lse.data;
+}
 
 static const bad_call bad_calls[] = {
     {"out.stride[1]", "3", out_rows_share},
-    {"lse", "out", lse_is_out},
-    {"probs", "q", probs_are_q},
-    {"out", "k", out_is_k},
+    {"lse overlaps out", "out", lse_is_out},
+    {"lse overlaps v", "v", lse_is_v},
+    {"probs overlaps q", "q", probs_are_q},
+    {"probs overlaps lse", "lse", probs_are_lse},
+    {"out overlaps k; it may be exactly q, nothing else", "k", out_is_k},
     {"out", "v", out_is_v},
     {"out", "q", out_is_part_of_q},
     {"out.stride[0]", "0", out_broadcasts},

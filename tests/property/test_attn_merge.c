@@ -242,12 +242,59 @@ static void test_refusals(void **state)
     assert_int_equal(mha_attn_merge(isa_contexts[0], &base, NULL), MHA_OK);
 }
 
+/* Results that lie on something else than their own place in a part. */
+static void test_overlaps(void **state)
+{
+    (void)state;
+    float memory[40] = {0};
+    const float before[40] = {0};
+    const mha_attn_part parts[2] = {{{memory, {0}}, {memory + 6, {0}}}, {{memory + 8, {0}}, {memory + 14, {0}}}};
+    const mha_attn_merge_args base = {.size = sizeof base,
+                                      .batch = 1,
+                                      .heads = 1,
+                                      .q_len = 2,
+                                      .v_head_dim = 3,
+                                      .count = 2,
+                                      .parts = parts,
+                                      .out.data = memory + 20,
+                                      .lse.data = memory + 30};
+    const struct {
+        mha_view out, lse;
+        const char *want;
+    } bad[] = {
+        {{memory + 1, {0}}, base.lse, "out overlaps parts[0].out; it may be exactly the out of a part, nothing else"},
+        {{memory + 8, {0, 0, 4, 1}}, base.lse, "out overlaps parts[1].out"},
+        {{memory + 9, {0}}, base.lse, "out overlaps parts[1].out"},
+        {{memory + 14, {0}}, base.lse, "out overlaps parts[1].lse"},
+        {base.out, {memory + 7, {0}}, "lse overlaps parts[0].lse; it may be exactly the lse of a part, nothing else"},
+        {base.out, {memory + 10, {0}}, "lse overlaps parts[1].out"},
+        {base.out, {memory + 25, {0}}, "lse overlaps out"},
+        {base.out, {memory + 30, {0, 0, 0, 0}}, NULL},
+        {{memory, {0}}, {memory + 14, {0}}, NULL},
+        {{memory + 8, {0, 0, 3, 1}}, {memory + 6, {0, 0, 1, 0}}, NULL},
+    };
+    for (size_t n = 0; n < sizeof bad / sizeof *bad; n++) {
+        mha_attn_merge_args args = base;
+        mha_error err = {0};
+        args.out = bad[n].out, args.lse = bad[n].lse;
+        memset(memory, 0, sizeof memory);
+        const mha_status status = mha_attn_merge(isa_contexts[0], &args, &err);
+        if (!bad[n].want) {
+            if (status != MHA_OK) fail_msg("case %d: %s", (int)n, err.message);
+            continue;
+        }
+        assert_int_equal(status, MHA_ERR_ARG);
+        if (!strstr(err.message, bad[n].want)) fail_msg("want \"%s\" in \"%s\"", bad[n].want, err.message);
+        assert_memory_equal(memory, before, sizeof memory);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_split),  cmocka_unit_test(test_nothing_is_the_identity),
         cmocka_unit_test(test_not_finite), cmocka_unit_test(test_strides_and_in_place),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_refusals),   cmocka_unit_test(test_overlaps),
     };
     return cmocka_run_group_tests(tests, isa_setup, isa_teardown);
 }
