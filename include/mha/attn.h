@@ -217,10 +217,12 @@ MHA_API void mha_attn_plan_free(mha_attn_plan *plan);
 MHA_API size_t mha_attn_plan_workspace(const mha_attn_plan *plan);
 
 /* Says what was chosen and why: one sentence per line, or a JSON object
- * {kernel, isa, dtype, kv_dtype, products, weights, register_rows, register_columns, chunk, tile_q, tile_k, tasks,
- * folded, parts, threads, workspace, flops (of all pairs: masks do not lower it), bytes, outputs: {out: true,
- * lse: true, probs: [shape], scores: [shape], stage, stats: true, top_keys}, backward: null or {kernel, tasks, parts,
- * threads, flops}, refused: [{path, reason}]}.
+ * {kernel, few: null or {rows, tiles, needs, otherwise}, isa, dtype, kv_dtype, products, weights, register_rows,
+ * register_columns, chunk, tile_q, tile_k, tasks, folded, parts, threads, workspace, flops (of all pairs: masks do not
+ * lower it), bytes, outputs: {out: true, lse: true, probs: [shape], scores: [shape], stage, stats: true, top_keys},
+ * backward: null or {kernel, tasks, parts, threads, flops}, refused: [{path, reason}]}.
+ * `kernel` is fwd_few, as when text is generated, where all tiles have so few rows that reading k and v takes the time;
+ * else fwd_tiled. `few` says which tiles have, and what fwd_few needs of the strides of a call.
  * Like snprintf: writes at most `capacity` bytes, terminated, and returns the length that the whole text has. */
 MHA_API size_t mha_attn_plan_describe(const mha_attn_plan *plan, int json, char *text, size_t capacity);
 

@@ -63,6 +63,35 @@ static const char *why_not_pairs(const mha_attn_plan *plan)
     return plan->kernels->pairs ? "q, k and v are not all bf16" : "the kernels of this ISA have no such products";
 }
 
+/* Which tiles have so few rows that the kernels for few queries take them; NULL without such kernels. */
+static const char *few_tiles(const mha_attn_plan *plan)
+{
+    const int64_t longest = plan->packed ? plan->desc.max_q_len : plan->rows, last = plan->rows % MHA__TILE_Q;
+    if (plan->few == 0) return NULL;
+    if (longest <= plan->few) return "all";
+    if (plan->packed) return "those of short sequences";
+    return last >= 1 && last <= plan->few ? "the last of each head" : "none";
+}
+
+static bool is_few(const mha_attn_plan *plan)
+{
+    return plan->few > 0 && strcmp(few_tiles(plan), "all") == 0;
+}
+
+static const char *kernel_name(const mha_attn_plan *plan)
+{
+    return is_few(plan) ? "fwd_few" : "fwd_tiled";
+}
+
+static const char *why_not_few(const mha_attn_plan *plan)
+{
+    if (plan->few > 0) return "more rows in a tile than it takes";
+    return plan->pairs ? "pairs of bf16 are multiplied in tiles" : "this ISA has no kernels for few rows";
+}
+
+/* What fwd_few needs of a call, which the description does not know, and what happens without it. */
+static const char few_needs[] = "stride[3] = 1 of k and v", few_otherwise[] = "fwd_tiled, in 2 to 14 times the time";
+
 /* What is multiplied, and what the weights of P V are rounded to. */
 static const char *products(const mha_attn_plan *plan)
 {
@@ -74,12 +103,15 @@ static const char *weights(const mha_attn_plan *plan)
     return plan->pairs ? "bf16" : products(plan);
 }
 
-static int refused_paths(const mha_attn_plan *plan, path paths[MHA__ISAS + 4])
+enum { PATHS = MHA__ISAS + 5 };
+
+static int refused_paths(const mha_attn_plan *plan, path paths[PATHS])
 {
     int n = 0;
     for (int isa = MHA__ISAS - 1; strcmp(mha__isa_name((mha__isa)isa), plan->kernels->isa) != 0; isa--)
         paths[n++] = (path){mha__isa_name((mha__isa)isa), why_not(plan, (mha__isa)isa)};
     if (!plan->pairs) paths[n++] = (path){"products of bf16 pairs", why_not_pairs(plan)};
+    if (!is_few(plan)) paths[n++] = (path){"fwd_few", why_not_few(plan)};
     if (!plan->folded) paths[n++] = (path){"heads of a group as one tile", why_not_folded(&plan->desc)};
     if (plan->parts == 1)
         paths[n++] = (path){"keys in parts", plan->desc.kv_len <= MHA__CHUNK ? "too few keys" : "tiles or rows enough"};
@@ -152,8 +184,11 @@ static void backward_object(text *t, const mha_attn_plan *plan)
 
 static void sentences(text *t, const mha_attn_plan *plan, const path *paths, int count)
 {
-    say(t, "kernel: fwd_tiled, %s (keys and values %s), %s\n", mha_dtype_name(plan->desc.dtype),
+    say(t, "kernel: %s, %s (keys and values %s), %s\n", kernel_name(plan), mha_dtype_name(plan->desc.dtype),
         mha_dtype_name(plan->desc.kv_dtype), plan->kernels->isa);
+    if (plan->few > 0)
+        say(t, "few rows: tiles of up to %d (here %s) go to fwd_few, which needs %s; otherwise %s\n", plan->few,
+            few_tiles(plan), few_needs, few_otherwise);
     say(t, "products: %s, weights rounded to %s, sums in %s\n", products(plan), weights(plan),
         plan->desc.dtype == MHA_F64 ? "f64" : "f32");
     say(t, "tiles: %d queries by %d keys, registers %d by %d, partial results merged every %d keys\n", MHA__TILE_Q,
@@ -188,8 +223,14 @@ static void json_of_outputs(text *t, const mha_attn_desc *d)
 
 static void json_object(text *t, const mha_attn_plan *plan, const path *paths, int count)
 {
-    say(t, "{\"kernel\": \"fwd_tiled\", \"dtype\": \"%s\", \"kv_dtype\": \"%s\", \"isa\": \"%s\", ",
-        mha_dtype_name(plan->desc.dtype), mha_dtype_name(plan->desc.kv_dtype), plan->kernels->isa);
+    say(t, "{\"kernel\": \"%s\", ", kernel_name(plan));
+    if (plan->few > 0)
+        say(t, "\"few\": {\"rows\": %d, \"tiles\": \"%s\", \"needs\": \"%s\", \"otherwise\": \"%s\"}, ", plan->few,
+            few_tiles(plan), few_needs, few_otherwise);
+    else
+        say(t, "\"few\": null, ");
+    say(t, "\"dtype\": \"%s\", \"kv_dtype\": \"%s\", \"isa\": \"%s\", ", mha_dtype_name(plan->desc.dtype),
+        mha_dtype_name(plan->desc.kv_dtype), plan->kernels->isa);
     say(t, "\"products\": \"%s\", \"weights\": \"%s\", ", products(plan), weights(plan));
     say(t, "\"tile_q\": %d, \"tile_k\": %d, \"register_rows\": %d, \"register_columns\": %d, \"chunk\": %d, ",
         MHA__TILE_Q, MHA__KEY_BLOCK, plan->kernels->mr, plan->kernels->nr, MHA__CHUNK);
@@ -207,7 +248,7 @@ static void json_object(text *t, const mha_attn_plan *plan, const path *paths, i
 size_t mha_attn_plan_describe(const mha_attn_plan *plan, int json, char *to, size_t capacity)
 {
     text t = {to, to ? capacity : 0, 0};
-    path paths[MHA__ISAS + 4];
+    path paths[PATHS];
     if (!plan) {
         say(&t, json ? "null" : "no plan\n");
         return t.length;

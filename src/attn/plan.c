@@ -65,6 +65,7 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
     plan->kv = stored_as(d->kv_dtype);
     plan->bias = stored_as(d->bias_dtype);
     plan->pairs = plan->q.half == MHA__BF16 && plan->kv.half == MHA__BF16 ? plan->kernels->pairs : NULL;
+    plan->few = plan->pairs ? 0 : plan->kernels->few;
     plan->folded = is_folded(d);
     plan->packed = (d->inputs & MHA_ATTN_CU_SEQLENS) != 0;
     plan->packed_keys = plan->packed && !(d->inputs & MHA_ATTN_BLOCK_TABLE);

@@ -37,6 +37,7 @@ struct mha_attn_plan {
     const mha__kernels *kernels;
     const mha__pairs *pairs; /* those of the kernels where q, k and v are bf16, else NULL: see tile_pairs.h */
     mha__stored q, kv, bias; /* out is stored as q */
+    int few;                 /* rows of a tile that go to the kernels for few queries: this many at most */
     bool folded;             /* one query per head: the heads of a group are the rows of a tile, see bind.c */
     int64_t heads, rows; /* of the grid of tiles: heads computed and q_len, or, folded, kv_heads and a group's heads */
     int64_t group;       /* heads of the grid to a key/value head, if all are computed */

@@ -10,7 +10,7 @@
 bool mha__tile_is_few(const mha__tile *t)
 {
     const mha_attn_args *a = &t->call->args;
-    return t->rows.count <= t->k->few && !t->careful && !t->pairs && a->k.stride[3] == 1 && a->v.stride[3] == 1;
+    return t->rows.count <= t->plan->few && !t->careful && !t->pairs && a->k.stride[3] == 1 && a->v.stride[3] == 1;
 }
 
 static bool has_dropped(const mha__pieces *p)

@@ -1,6 +1,7 @@
 /* test_attn_calls.c - calls that must be refused before anything is written, the edges that are none (no keys, no rows,
  * far positions), and what a plan says of itself. */
 #include "support/check.h"
+#include "support/isas.h"
 #include "support/problem.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -428,12 +429,73 @@ static void test_describe_outputs(void **state)
     mha_attn_plan_free(plan);
 }
 
+/* A text that the plan of `d` must have, and one that it must not. */
+static void check_said(mha_ctx *ctx, const mha_attn_desc *d, int json, const char *want, const char *never)
+{
+    mha_attn_plan *plan;
+    mha_error err = {0};
+    char text[4096];
+    if (mha_attn_plan_create(ctx, d, &plan, &err) != MHA_OK) fail_msg("%s", err.message);
+    mha_attn_plan_describe(plan, json, text, sizeof text);
+    if (!strstr(text, want)) fail_msg("%s: does not say %s: %s", mha_ctx_isa(ctx), want, text);
+    if (strstr(text, never)) fail_msg("%s: says %s: %s", mha_ctx_isa(ctx), never, text);
+    mha_attn_plan_free(plan);
+}
+
+/* Rows of a tile that the kernels for few queries take, by the word of a plan. */
+static int few_of(mha_ctx *ctx, const mha_attn_desc *d)
+{
+    mha_attn_plan *plan;
+    char text[4096];
+    int rows = 0;
+    assert_int_equal(mha_attn_plan_create(ctx, d, &plan, NULL), MHA_OK);
+    mha_attn_plan_describe(plan, 1, text, sizeof text);
+    const char *said = strstr(text, "\"few\": ");
+    assert_non_null(said);
+    assert_true(strncmp(said, "\"few\": null", 11) == 0 || sscanf(said, "\"few\": {\"rows\": %d", &rows) == 1);
+    mha_attn_plan_free(plan);
+    return rows;
+}
+
+/* Which kernel, by the rows of the tiles, and why it is not the one for few. */
+static void test_describe_few(void **state)
+{
+    (void)state;
+    for (int c = 0; c < isa_count; c++) {
+        mha_ctx *ctx = isa_contexts[c];
+        mha_attn_desc d = good;
+        const int few = few_of(ctx, &d);
+        assert_int_equal(few == 0, strcmp(mha_ctx_isa(ctx), "scalar") == 0);
+        if (few == 0) {
+            check_said(ctx, &d, 0, "not taken: fwd_few: this ISA has no kernels for few rows\n", "few rows: ");
+            check_said(ctx, &d, 1, "{\"kernel\": \"fwd_tiled\", \"few\": null, ", "fwd_few\", \"few");
+            continue;
+        }
+        d.q_len = few;
+        check_said(ctx, &d, 0, "stride[3] = 1 of k and v", "not taken: fwd_few");
+        check_said(ctx, &d, 1, "{\"kernel\": \"fwd_few\", \"few\": {\"rows\": ", "\"path\": \"fwd_few\"");
+        d.q_len = few + 1;
+        check_said(ctx, &d, 0, "not taken: fwd_few: more rows in a tile than it takes\n", "kernel: fwd_few");
+        check_said(ctx, &d, 1, "\"tiles\": \"none\", \"needs\": \"stride[3] = 1 of k and v\"", "fwd_few\", \"few");
+        d.q_len = 129;
+        check_said(ctx, &d, 0, "(here the last of each head)", "kernel: fwd_few");
+        d.dtype = MHA_F64, d.q_len = 1;
+        check_said(ctx, &d, 0, "not taken: fwd_few: this ISA has no kernels for few rows\n", "few rows: ");
+        d.dtype = MHA_F32, d.inputs = MHA_ATTN_CU_SEQLENS;
+        d.q_len = d.kv_len = 200;
+        check_said(ctx, &d, 0, "(here those of short sequences)", "kernel: fwd_few");
+        d.max_q_len = few;
+        check_said(ctx, &d, 0, "(here all)", "kernel: fwd_tiled");
+    }
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_calls),       cmocka_unit_test(test_workspace),
         cmocka_unit_test(test_no_keys),     cmocka_unit_test(test_no_rows),
         cmocka_unit_test(test_far_offsets), cmocka_unit_test(test_unset_align_of_lengths),
-        cmocka_unit_test(test_describe),    cmocka_unit_test(test_describe_outputs)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+        cmocka_unit_test(test_describe),    cmocka_unit_test(test_describe_outputs),
+        cmocka_unit_test(test_describe_few)};
+    return cmocka_run_group_tests(tests, isa_setup, isa_teardown);
 }
