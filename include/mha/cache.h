@@ -41,12 +41,12 @@ typedef struct mha_cache_desc {
     int64_t kv_heads;   /* Hkv > 0 */
     int64_t head_dim;   /* D   1..512 */
     int64_t v_head_dim; /* Dv  0 = D; else 1..512 */
-    mha_dtype dtype;    /* of what is stored: f32 (default), f64, bf16, f16 or q8_0 (types.h) */
+    mha_dtype dtype;    /* of what is stored: f32 (default), f64 for calls in f64, bf16, f16 or q8_0 (types.h) */
     int64_t page_size;  /* keys in a page: 0 = 128; else a power of two >= 16 */
     int64_t capacity;   /* keys of all sequences together that there is memory for from the start, rounded up to pages;
                            0 = memory grows as needed, by half at least, and an append may move it */
     int64_t window;     /* keys that a row sees, itself included; 0 = all */
-    int64_t keep_first; /* with a window: the first tokens stay visible to every row (streaming); 0 = none */
+    int64_t keep_first; /* with a window: the first tokens stay visible to every row (streaming); 0 = none; to 2^60 */
 } mha_cache_desc;
 
 /* MHA_ERR_ARG naming the field and its value, or MHA_ERR_MEMORY. */
@@ -64,12 +64,14 @@ typedef struct mha_cache_tokens {
     const int64_t *counts; /* [n] 0..count, where sequences get less; NULL = count for each */
     mha_dtype dtype;       /* of k and v: that of the cache, or f32 where it stores bf16, f16 or q8_0; 0 = that of the
                               cache, f32 for q8_0 */
-    mha_cview k;           /* [n, Hkv, count, D ]  all-zero strides: contiguous */
-    mha_cview v;           /* [n, Hkv, count, Dv] */
+    mha_cview k;           /* [n, Hkv, count, D ]  all-zero strides: contiguous; aligned to its numbers; none of it */
+    mha_cview v;           /* [n, Hkv, count, Dv]  is memory of the cache */
 } mha_cache_tokens;
 
-/* Appends. Errors: MHA_ERR_ARG; MHA_ERR_MEMORY, also when `capacity` is used up. Cost: one copy; memory that grows is
- * copied too. */
+/* Appends. f32 is rounded to what is stored, to nearest even: beyond 65504 a number becomes infinite in f16. Of q8_0, a
+ * block of 32 with NaN or infinity in it is NaN, and finite numbers of 127 * 65520 (8.3 million) and more are refused.
+ * Errors: MHA_ERR_ARG naming the field and its value; MHA_ERR_MEMORY, also when `capacity` is used up. Cost: one copy;
+ * memory that grows is copied too. */
 MHA_API mha_status mha_cache_append(mha_cache *cache, int64_t sequence, const mha_cache_tokens *tokens, mha_error *err);
 
 /* Forgets the tokens from `length` on. With a window the keys that the next row would see must still be there. */
@@ -100,6 +102,8 @@ MHA_API int64_t mha_cache_pages(const mha_cache *cache);
  *          are valid until it is changed or bound again
  *   q_lens [n] rows of each sequence, or NULL for q_len rows each; or, if the caller has set MHA_ATTN_CU_SEQLENS and
  *          args->cu_seqlens_q, for those of the packed queries
+ *
+ * Rows of a sequence without tokens stand at position 0 and see no key.
  *
  * Errors: MHA_ERR_ARG where a row would see keys that are no longer there, where `desc` has a wider window than the
  * cache, or where keep_first and the window part ways inside of one call: while a sequence is shorter than

@@ -8,6 +8,7 @@
 #include <string.h>
 
 enum { HEAD_DIM_MAX = 512, PAGE_SIZE = 128, PAGE_SIZE_MIN = 16 };
+static const int64_t LENGTH_MAX = INT64_C(1) << 60; /* sums and pages of lengths stay in range */
 
 /* ---- making ---- */
 
@@ -38,7 +39,8 @@ static mha_status resolve(const mha_cache_desc *desc, mha_cache_desc *d, mha_err
         return bad_field(err, "page_size", d->page_size, "0 (128) or a power of two, 16 or more");
     if (d->capacity < 0) return bad_field(err, "capacity", d->capacity, "0 (grows) or positive");
     if (d->window < 0) return bad_field(err, "window", d->window, "0 (all) or positive");
-    if (d->keep_first < 0) return bad_field(err, "keep_first", d->keep_first, "0 or positive");
+    if (d->keep_first < 0 || d->keep_first > LENGTH_MAX)
+        return bad_field(err, "keep_first", d->keep_first, "from 0 to 2^60");
     if (d->keep_first > 0 && d->window == 0)
         return mha__fail(err, MHA_ERR_ARG, "keep_first = %" PRId64 ", but there is no window", d->keep_first);
     return MHA_OK;
@@ -135,6 +137,13 @@ mha_status mha__cache_check_seen(const mha_cache *c, int64_t sequence, int64_t p
                      "sequence %" PRId64 ", position %" PRId64 ": it sees keys among %" PRId64 " to %" PRId64
                      ", which are behind the window and no longer there",
                      sequence, position, from, to - 1);
+}
+
+mha_status mha__cache_check_growth(const mha_cache *c, int64_t sequence, int64_t count, mha_error *err)
+{
+    if (count <= LENGTH_MAX - c->sequences[sequence].length) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "count = %" PRId64 ": sequence %" PRId64 " would become too long", count,
+                     sequence);
 }
 
 int64_t mha_cache_length(const mha_cache *c, int64_t sequence)

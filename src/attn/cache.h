@@ -50,6 +50,8 @@ int32_t *mha__cache_entry(const mha_cache *cache, int64_t sequence, int64_t page
 int64_t mha__cache_first_seen(const mha_cache *cache, int64_t position);
 /* MHA_ERR_ARG unless a row at `position`, behind the pinned pages, and all that follow find every key they may see. */
 mha_status mha__cache_check_seen(const mha_cache *cache, int64_t sequence, int64_t position, mha_error *err);
+/* MHA_ERR_ARG if `count` more tokens would make a sequence longer than can be counted. */
+mha_status mha__cache_check_growth(const mha_cache *cache, int64_t sequence, int64_t count, mha_error *err);
 
 /* ---- cache_pool.c ---- */
 
@@ -66,6 +68,8 @@ void mha__cache_recycle(mha_cache *cache, int32_t page);   /* onto the free stac
 mha_dtype mha__cache_source(mha_dtype stored);
 /* True if numbers of type `from` can be stored as `to`. */
 bool mha__cache_converts(mha_dtype from, mha_dtype to);
+/* False for a finite number that would become NaN, and with it the 31 others of its block. */
+bool mha__cache_holds(mha_dtype stored, float x);
 /* Writes tokens [0, count) of entry n of `view` to the keys from `position` on of a sequence whose pages are there.
  * `width` is D or Dv, `pages` the cache's k or v. */
 void mha__cache_write(mha_cache *cache, int64_t sequence, int64_t position, int64_t count, const mha_cview *view,

@@ -3,12 +3,12 @@
  * memory as its sequence grows. */
 #include "attn/cache.h"
 
+#include "attn/operand.h"
+#include "attn/plan.h"
 #include "base/error.h"
 #include "base/size.h"
 #include <inttypes.h>
 #include <string.h>
-
-static const int64_t LENGTH_MAX = INT64_C(1) << 60; /* sums and pages of lengths stay in range */
 
 /* An append, resolved: sequences [first, end), strides filled in. */
 typedef struct addition {
@@ -21,14 +21,28 @@ static int64_t count_of(const addition *a, int64_t sequence)
     return a->tokens.counts ? a->tokens.counts[sequence - a->first] : a->tokens.count;
 }
 
-static mha_status resolve_view(const mha_cache *c, const char *name, const addition *a, int64_t width, mha_cview *view,
-                               mha_error *err)
+static mha_status bind_view(const mha_cache *c, const char *name, const addition *a, int64_t width, mha_cview *view,
+                            mha_error *err)
 {
-    int64_t *s = view->stride;
-    if (!view->data && a->tokens.count > 0) return mha__fail(err, MHA_ERR_ARG, "%s is NULL", name);
-    if (s[0] != 0 || s[1] != 0 || s[2] != 0 || s[3] != 0) return MHA_OK;
-    const int64_t packed[4] = {c->desc.kv_heads * a->tokens.count * width, a->tokens.count * width, width, 1};
-    memcpy(s, packed, sizeof packed);
+    const int64_t extent[4] = {a->end - a->first, c->desc.kv_heads, a->tokens.count, width};
+    return mha__bind_input(name, view, extent, mha_dtype_size(a->tokens.dtype), err);
+}
+
+/* Only f32 becomes q8_0, which has the one limit that is looked at. */
+static mha_status check_values(const mha_cache *c, const char *name, const addition *a, int64_t width,
+                               const mha_cview *view, mha_error *err)
+{
+    for (int64_t b = a->first; b < a->end && c->desc.dtype == MHA_Q8_0; b++)
+        for (int64_t g = 0; g < c->desc.kv_heads; g++)
+            for (int64_t t = 0; t < count_of(a, b); t++)
+                for (int64_t i = 0; i < width; i++) {
+                    const float *x = mha__at(view, sizeof *x, b - a->first, g, t, i);
+                    if (!mha__cache_holds(MHA_Q8_0, *x))
+                        return mha__fail(err, MHA_ERR_ARG,
+                                         "%s[%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64
+                                         "] = %g: q8_0 holds numbers below 127 * 65520",
+                                         name, b - a->first, g, t, i, (double)*x);
+                }
     return MHA_OK;
 }
 
@@ -39,9 +53,7 @@ static mha_status check_counts(const mha_cache *c, const addition *a, mha_error 
         if (count < 0 || count > a->tokens.count)
             return mha__fail(err, MHA_ERR_ARG, "counts[%" PRId64 "] = %" PRId64 ": must be from 0 to %" PRId64,
                              b - a->first, count, a->tokens.count);
-        if (count > LENGTH_MAX - c->sequences[b].length)
-            return mha__fail(err, MHA_ERR_ARG, "count = %" PRId64 ": sequence %" PRId64 " would become too long", count,
-                             b);
+        MHA__TRY(mha__cache_check_growth(c, b, count, err));
     }
     return MHA_OK;
 }
@@ -67,8 +79,10 @@ static mha_status resolve_addition(const mha_cache *c, int64_t sequence, const m
                          "tokens.count = %" PRId64 ": must be 0 or positive, and k of it fit the memory",
                          tokens->count);
     MHA__TRY(check_counts(c, a, err));
-    MHA__TRY(resolve_view(c, "k", a, c->desc.head_dim, &a->tokens.k, err));
-    return resolve_view(c, "v", a, c->desc.v_head_dim, &a->tokens.v, err);
+    MHA__TRY(bind_view(c, "k", a, c->desc.head_dim, &a->tokens.k, err));
+    MHA__TRY(bind_view(c, "v", a, c->desc.v_head_dim, &a->tokens.v, err));
+    MHA__TRY(check_values(c, "k", a, c->desc.head_dim, &a->tokens.k, err));
+    return check_values(c, "v", a, c->desc.v_head_dim, &a->tokens.v, err);
 }
 
 /* Logical pages [dropped, result) of a sequence are seen by none of the rows that are about to be appended. */

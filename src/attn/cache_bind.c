@@ -5,6 +5,16 @@
 #include "base/size.h"
 #include <inttypes.h>
 
+/* What is filled in is a struct of this version, which begins with its size. */
+static mha_status check_size(const char *name, const void *data, size_t want, mha_error *err)
+{
+    if (!data) return mha__fail(err, MHA_ERR_ARG, "%s is NULL", name);
+    const size_t size = *(const size_t *)data;
+    return size == want ? MHA_OK
+                        : mha__fail(err, MHA_ERR_ARG, "%s.size = %zu: must be sizeof(mha_attn_%s) = %zu", name, size,
+                                    name, want);
+}
+
 /* The window of the call: the caller's own may be narrower, as then no key is missed. */
 static mha_status bind_window(const mha_cache *c, mha_attn_desc *desc, mha_error *err)
 {
@@ -22,7 +32,7 @@ static mha_status bind_sequence(const mha_cache *c, int64_t b, int64_t rows, int
 {
     const mha_cache_desc *d = &c->desc;
     const int64_t length = c->sequences[b].length, past = length - rows;
-    *offset = past;
+    *offset = mha__max64(0, past); /* of no token yet: its rows see no key, wherever they stand */
     *prefix = mha__max64(0, mha__min64(d->keep_first, past));
     if (rows == 0 || length == 0) return MHA_OK;
     if (past < 0)
@@ -70,12 +80,17 @@ mha_status mha_cache_bind(mha_cache *c, int64_t sequence, const int64_t *q_lens,
 {
     int64_t first = 0, end = 0, longest = 0;
     MHA__TRY(mha__cache_range(c, sequence, &first, &end, err));
-    if (!desc) return mha__fail(err, MHA_ERR_ARG, "desc is NULL");
-    if (!args) return mha__fail(err, MHA_ERR_ARG, "args is NULL");
+    MHA__TRY(check_size("desc", desc, sizeof *desc, err));
+    MHA__TRY(check_size("args", args, sizeof *args, err));
     if (desc->q_len < 0) return mha__fail(err, MHA_ERR_ARG, "desc.q_len = %" PRId64 ": must be 0 or more", desc->q_len);
     const int64_t *cu = desc->inputs & MHA_ATTN_CU_SEQLENS ? args->cu_seqlens_q : NULL;
     if ((desc->inputs & MHA_ATTN_CU_SEQLENS) && !cu) return mha__fail(err, MHA_ERR_ARG, "args.cu_seqlens_q is NULL");
     for (int64_t b = first; b < end; b++) {
+        if (cu && (cu[b - first] < 0 || cu[b - first + 1] < cu[b - first]))
+            return mha__fail(err, MHA_ERR_ARG,
+                             "args.cu_seqlens_q[%" PRId64 "] and the next = %" PRId64 ", %" PRId64
+                             ": must ascend from 0",
+                             b - first, cu[b - first], cu[b - first + 1]);
         const int64_t there = cu ? cu[b - first + 1] - cu[b - first] : desc->q_len;
         const int64_t rows = q_lens ? q_lens[b - first] : there;
         if (rows < 0 || rows > desc->q_len)
@@ -96,10 +111,12 @@ mha_status mha_cache_describe(const mha_cache *c, int64_t sequence, int64_t coun
 {
     int64_t first = 0, end = 0, longest = 0;
     MHA__TRY(mha__cache_range(c, sequence, &first, &end, err));
-    if (!desc) return mha__fail(err, MHA_ERR_ARG, "desc is NULL");
+    MHA__TRY(check_size("desc", desc, sizeof *desc, err));
     if (count < 0) return mha__fail(err, MHA_ERR_ARG, "count = %" PRId64 ": must be 0 or more", count);
-    for (int64_t b = first; b < end; b++)
+    for (int64_t b = first; b < end; b++) {
+        MHA__TRY(mha__cache_check_growth(c, b, count, err));
         longest = mha__max64(longest, c->sequences[b].length + count);
+    }
     MHA__TRY(bind_window(c, desc, err));
     describe(c, end - first, longest, desc);
     return MHA_OK;

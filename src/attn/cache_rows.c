@@ -3,6 +3,7 @@
 
 #include "base/f16.h"
 #include "base/q8.h"
+#include <math.h>
 #include <string.h>
 
 /* `n` numbers that lie `stride` apart become adjacent ones. */
@@ -34,6 +35,14 @@ ROUND(to_f16, mha__f32_to_f16)
 static void to_q8(const void *from, int64_t stride, int64_t n, void *to)
 {
     mha__q8_round(from, stride, n, to);
+}
+
+/* 127 times the f16 numbers that round beyond the largest. */
+static const float Q8_END = 127 * 65520.0F;
+
+bool mha__cache_holds(mha_dtype stored, float x)
+{
+    return stored != MHA_Q8_0 || !isfinite(x) || fabsf(x) < Q8_END;
 }
 
 static const struct conversion {

@@ -363,14 +363,55 @@ static void test_bind_refusals(void **state)
     expect(mha_cache_bind(cache, 0, NULL, NULL, &a, &err), &err, "desc");
     expect(mha_cache_bind(cache, 0, NULL, &d, NULL, &err), &err, "args");
     expect(mha_cache_bind(NULL, 0, NULL, &d, &a, &err), &err, "cache");
+    expect(mha_cache_describe(cache, 0, INT64_MAX, &d, &err), &err, "count = 9223372036854775807");
+    expect(mha_cache_describe(cache, 0, -1, &d, &err), &err, "count = -1");
+    d.inputs |= MHA_ATTN_CU_SEQLENS;
+    a.cu_seqlens_q = (const int64_t[]){INT64_MIN, INT64_MAX};
+    expect(mha_cache_bind(cache, 0, NULL, &d, &a, &err), &err, "cu_seqlens_q[0]");
+    a.cu_seqlens_q = (const int64_t[]){3, 2};
+    expect(mha_cache_bind(cache, 0, NULL, &d, &a, &err), &err, "3, 2");
+    a.size = 5;
+    expect(mha_cache_bind(cache, 0, NULL, &d, &a, &err), &err, "args.size = 5");
+    d.size = 7;
+    expect(mha_cache_bind(cache, 0, NULL, &d, &a, &err), &err, "desc.size = 7");
+    expect(mha_cache_describe(cache, 0, 1, &d, &err), &err, "desc.size = 7");
     mha_cache_free(cache);
     problem_free(&p);
 }
 
+/* Rows of a sequence that has no token yet stand at 0 and see nothing. */
+static void test_empty_sequence(void **state)
+{
+    (void)state;
+    const mha_cache_desc desc = {.size = sizeof desc, .batch = 2, .kv_heads = 1, .head_dim = 4};
+    float x[4] = {1, 2, 3, 4}, q[2 * 4] = {1, 1, 1, 1, 1, 1, 1, 1},
+          out[2 * 4] = {NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN};
+    const mha_cache_tokens token = {.size = sizeof token, .count = 1, .k = {x, {0}}, .v = {x, {0}}};
+    mha_cache *cache;
+    mha_error err = {0};
+    assert_int_equal(mha_cache_create(NULL, &desc, &cache, &err), MHA_OK);
+    for (int n = 0; n < 2; n++) {
+        mha_attn_desc d = {.size = sizeof d, .heads = 1, .q_len = 1, .causal = 1};
+        mha_attn_args a = {.size = sizeof a, .q.data = q, .out.data = out};
+        assert_int_equal(mha_cache_bind(cache, MHA_CACHE_ALL, NULL, &d, &a, &err), MHA_OK);
+        assert_int_equal(a.offsets[0], 0);
+        assert_int_equal(a.offsets[1], 0);
+        if (mha_attention(NULL, &d, &a, &err) != MHA_OK) fail_msg("%s", err.message);
+        for (int i = 0; i < 8; i++)
+            assert_true(out[i] == (n == 1 && i < 4 ? x[i] : 0));
+        if (n == 0) assert_int_equal(mha_cache_append(cache, 0, &token, &err), MHA_OK);
+    }
+    mha_cache_free(cache);
+}
+
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_steps),    cmocka_unit_test(test_streaming), cmocka_unit_test(test_fork_and_truncate),
-        cmocka_unit_test(test_stored_types), cmocka_unit_test(test_ragged),    cmocka_unit_test(test_bind_refusals)};
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_any_steps),
+                                              cmocka_unit_test(test_streaming),
+                                              cmocka_unit_test(test_fork_and_truncate),
+                                              cmocka_unit_test(test_stored_types),
+                                              cmocka_unit_test(test_ragged),
+                                              cmocka_unit_test(test_bind_refusals),
+                                              cmocka_unit_test(test_empty_sequence)};
     return cmocka_run_group_tests(tests, isa_setup_two, isa_teardown);
 }

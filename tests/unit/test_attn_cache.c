@@ -262,6 +262,9 @@ static void test_bad_descriptions(void **state)
         {"keep_first",
          "-1",
          {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 1, .window = 4, .keep_first = -1}},
+        {"keep_first",
+         "9223372036854775807",
+         {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 1, .window = 4, .keep_first = INT64_MAX}},
         {"keep_first", "3", {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 1, .keep_first = 3}},
     };
     mha_error err = {0};
@@ -308,6 +311,15 @@ static void test_bad_changes(void **state)
     assert_int_equal(mha_cache_append(cache, 0, &bad, &err), MHA_ERR_ARG);
     bad = good, bad.dtype = MHA_F64;
     assert_int_equal(mha_cache_append(cache, 0, &bad, &err), MHA_ERR_ARG);
+    bad = good, bad.k.data = (const char *)x + 1;
+    assert_int_equal(mha_cache_append(cache, 0, &bad, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "k.data"));
+    bad = good, bad.v.data = (const char *)x + 2;
+    assert_int_equal(mha_cache_append(cache, 0, &bad, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "v.data"));
+    bad = good, bad.count = 2, bad.k.stride[2] = INT64_MAX / 3, bad.k.stride[3] = 1;
+    assert_int_equal(mha_cache_append(cache, 0, &bad, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "k.stride"));
     bad = good, bad.counts = (const int64_t[]){2};
     assert_int_equal(mha_cache_append(cache, 0, &bad, &err), MHA_ERR_ARG);
     assert_non_null(strstr(err.message, "counts[0] = 2"));
@@ -329,11 +341,47 @@ static void test_bad_changes(void **state)
     mha_cache_free(cache);
 }
 
+/* Numbers that a block of q8_0 cannot hold are named, and nothing changes; NaN and infinity are not among them. */
+static void test_too_large_for_q8(void **state)
+{
+    (void)state;
+    const float most = 127 * 65520.0f, below = 8321039.5f;
+    mha_cache_desc d = cached_plain;
+    mha_cache *cache;
+    mha_error err = {0};
+    float k[3 * CACHED_HKV * CACHED_D] = {0}, v[3 * CACHED_HKV * CACHED_D] = {0};
+    d.dtype = MHA_Q8_0;
+    assert_int_equal(mha_cache_create(NULL, &d, &cache, &err), MHA_OK);
+    const mha_cache_tokens tokens = {.size = sizeof tokens, .count = 3, .k = {k, {0}}, .v = {v, {0}}};
+    float *const bad[] = {&k[CACHED_D + 2], &v[(CACHED_HKV - 1) * 3 * CACHED_D]};
+    for (int n = 0; n < 4; n++) {
+        float *x = bad[n % 2];
+        *x = n < 2 ? most : -INFINITY;
+        const mha_status status = mha_cache_append(cache, 1, &tokens, &err);
+        assert_int_equal(status, n < 2 ? MHA_ERR_ARG : MHA_OK);
+        assert_int_equal(mha_cache_length(cache, 1), n < 2 ? 0 : 3 * (n - 1));
+        *x = 0;
+        if (n == 0) assert_non_null(strstr(err.message, "k[0, 0, 1, 2] = 8.32104e+06: q8_0 holds"));
+        if (n == 1) assert_non_null(strstr(err.message, "v[0, "));
+    }
+    k[0] = -below, k[1] = 3;
+    assert_int_equal(mha_cache_append(cache, 0, &tokens, &err), MHA_OK);
+    mha_cache_tensor t[MHA_CACHE_TENSORS];
+    mha_cache_save(cache, t);
+    const int32_t page = ((const int32_t *)t[1].data)[0];
+    const uint8_t *block = (const uint8_t *)t[2].data + page * t[2].shape[1] * t[2].shape[2] * t[2].shape[3];
+    assert_int_equal(block[0] | block[1] << 8, 0x7BFF); /* 65504, the largest of f16 */
+    assert_int_equal((int8_t)block[2], -127);
+    mha_cache_free(cache);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_changes),   cmocka_unit_test(test_window_memory), cmocka_unit_test(test_sharing),
-        cmocka_unit_test(test_starving),         cmocka_unit_test(test_capacity),      cmocka_unit_test(test_types),
-        cmocka_unit_test(test_bad_descriptions), cmocka_unit_test(test_bad_changes)};
+        cmocka_unit_test(test_random_changes),   cmocka_unit_test(test_window_memory),
+        cmocka_unit_test(test_sharing),          cmocka_unit_test(test_starving),
+        cmocka_unit_test(test_capacity),         cmocka_unit_test(test_types),
+        cmocka_unit_test(test_bad_descriptions), cmocka_unit_test(test_bad_changes),
+        cmocka_unit_test(test_too_large_for_q8)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
