@@ -79,7 +79,9 @@ static int check_folder(cli_session *session, const json_t *index, verify_log *l
 {
     for (size_t n = 0; n < sizeof kinds / sizeof *kinds; n++) {
         if (!kinds[n].matches(index)) continue;
+        mha_error error = {0};
         log->kind = kinds[n].name;
+        if (verify_keys(golden, kinds[n].name, index, &error) != MHA_OK) return cli_refuse(session, &error);
         if (kinds[n].check) return kinds[n].check(session, golden, index, log);
         refuse_kind(log, kinds[n].name);
         return CLI_DONE;

@@ -97,6 +97,10 @@ void *verify_raw(verify_memory *memory, const verify_entry *e, const mha_tensor 
 double *verify_reals(verify_memory *memory, const verify_entry *e, const mha_tensor *tensor);
 int64_t *verify_integers(verify_memory *memory, const verify_entry *e, const mha_tensor *tensor);
 
+/* Refuses another format than ours, and keys that no folder of this kind has (verify_keys.c): nobody would check what
+ * they ask for. */
+mha_status verify_keys(const char *folder, const char *kind, const json_t *index, mha_error *error);
+
 /* ---- the suites; each returns an exit code for a broken folder, CLI_DONE otherwise ---- */
 
 int verify_attention(cli_session *session, const char *folder, const json_t *index, verify_log *log);

@@ -41,4 +41,20 @@ for fault in 's/"q_len": 16/"q_len": 15/' 's/"file": "[^"]*"/"file": "..\/index.
     ! cmp -s tight/index.json broken/index.json || fail "$fault changes nothing"
     refused 3 "$MHA" verify --golden broken
 done
+
+# So is one that asks for something that nobody would check: by file, key and value.
+while read -r fault words; do
+    sed -e "$fault" tight/index.json >broken/index.json
+    ! cmp -s tight/index.json broken/index.json || fail "$fault changes nothing"
+    refused 3 "$MHA" verify --golden broken
+    grep -qF "broken/index.json: $words" err || fail "$fault: $(cat err)"
+done <<'EOF'
+s/"cases"/"format":2,"cases"/ "format" = 2: this program reads format 1
+s/"cases"/"format":"1","cases"/ "format" = "1": this program reads format 1
+s/"cases"/"caces":[],"cases"/ unknown key "caces" = []
+s/"q_len":/"q_lens":[3],"q_len":/ cases[] "len16_none": unknown key "q_lens" = [3]
+s/"bhld"/"blhd"/ cases[].layout "len16_none": unknown value "blhd"
+s/"outputs":.\["/&dgates","/ cases[].outputs "len16_none": unknown value "dgates"
+s/"inputs":.\["/&gates","/ cases[].inputs "len16_none": unknown value "gates"
+EOF
 finish
