@@ -212,17 +212,25 @@ typedef struct mha_layer_input {
     const int64_t *lengths; /* [B] 0..L: tokens beyond are padding: unseen as keys, rows without meaning. NULL = L */
     mha_cview keep;   /* [B, H, L, L] of bytes, non-zero = may be seen; zero strides broadcast; data NULL = none */
     mha_cache *cache; /* keys and values of earlier tokens, which this call's are appended to; NULL = none. Sequences
-                               are those of the cache, `lengths` may leave some without a token; no keep, no probs */
+                               are those of the cache, `lengths` may leave some without a token; no keep */
     int64_t sequence; /* with batch 1: which one of a cache of several */
     const float *cos, *sin; /* [B L, R/2] from mha_rope_angles, for the positions of all tokens; where there is rope */
     mha_cview gates;        /* [B, H] of f32, factors on each head's output; zero strides broadcast; data NULL = none */
-    float *probs;           /* written: [B, H, L, L] probabilities; NULL = not wanted */
+    float *probs;           /* written: [B, H, L, K] probabilities, see below; NULL = not wanted */
     /* Several sequences one behind another, without padding: batch is 1, length that of all, and sequence n is rows
-     * starts[n] to starts[n + 1]. None sees another. No lengths, keep, cache or probs; NULL = one sequence a batch. */
+     * starts[n] to starts[n + 1]. None sees another. No lengths, keep or cache; NULL = one sequence a batch. */
     const int64_t *starts; /* [sequences + 1] ascending from 0 to length */
     int64_t sequences;
     void *workspace; /* 64-byte aligned, from the _workspace function; NULL = allocated for this call */
     size_t workspace_bytes;
+    /* What is wanted of the attention itself; the output has the same bits with it and without. K is L; with a cache L
+     * and the tokens of its longest sequence of this call before it; with starts, probs are [sequences, H, M, M] of the
+     * longest sequence, M, and what lies beyond a shorter one is not written. */
+    const int32_t *map_heads;    /* [map_count] the heads of `probs`, in this order; NULL = all */
+    const mha_attn_stats *stats; /* statistics of rows and keys (stats.h), in any shapes but B, L, K; NULL = none */
+    int64_t map_count, top_keys; /* top_keys: of stats->top_* */
+    const uint8_t *rows;         /* [B, L] with stats: 0 = the row sees no key, so that `received` counts the others
+                                  * alone; needed besides `keep`, which speaks of keys; NULL = all rows count */
 } mha_layer_input;
 
 /* x [B L, E] -> y [B L, E]; they must not overlap. Makes a plan of the operator for this shape.

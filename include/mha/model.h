@@ -114,17 +114,34 @@ typedef struct mha_model_input {
     const int32_t *positions; /* [B, L] >= 0, below max_positions where they are learned; NULL = 0 .. L-1 */
     /* The tokens follow those that the cache holds, and join them; positions count on. Decoding token by token, or a
      * prompt in pieces, has the bits of the whole at once. B is that of the cache; a mask may only be padding at the
-     * end, and may leave a sequence without a token. No on_attention. After a failure the cache is empty. */
+     * end, and may leave a sequence without a token. After a failure the cache is empty. */
     mha_model_cache *cache;
     int64_t sequence; /* with batch 1 and a cache of several: which of its sequences this is */
     /* Sequences of any lengths one behind another, so that nothing is computed for padding: sequence b is tokens
      * starts[b] to starts[b + 1] of ids [starts[B]], and arrays [B, L] have that many rows everywhere. `length` is not
-     * read; no mask, cache or on_attention. Same bits as alone. */
+     * read; no mask or cache. Same bits as alone. */
     const int64_t *starts; /* [B + 1] ascending from 0, no sequence empty; NULL = padded to one length */
     /* [layers, B, H] factors on each head's output, per sequence: 0 removes a head, NULL = ones. A layer that has fewer
      * than H heads reads the first of them. */
     const float *gates;
 } mha_model_input;
+
+/* One head of one layer. */
+typedef struct mha_model_head {
+    int32_t layer, head;
+} mha_model_head;
+
+/* The attention of one layer in numbers of its rows and keys, without its maps: stats.h says what each is. Packed
+ * sequences (starts) have their rows one behind another: [heads, starts[B]] in place of [B, heads, L], and of
+ * [B, heads, K] too. Rows and keys of masked tokens hold no meaning, and count in no number of the others. */
+typedef struct mha_model_stats {
+    int64_t layer, heads, keys;                        /* the heads that this layer has; K */
+    const float *row_entropy, *row_max, *row_distance; /* [B, heads, L] in bits, 0..1, and tokens */
+    const int64_t *row_argmax;                         /* [B, heads, L] the key of row_max */
+    const float *received;                             /* [B, heads, K] of each key, from the rows of this call */
+    const float *top_prob;                             /* [B, heads, L, top_keys] the greatest; NULL without top_keys */
+    const int64_t *top_key;                            /* [B, heads, L, top_keys] their keys */
+} mha_model_stats;
 
 /* What is wanted; NULL fields are not computed. The callbacks run on the calling thread, layer by layer, so that
  * nothing larger than one layer's maps is ever held; what they are given is valid during the call only. A callback that
@@ -138,16 +155,29 @@ typedef struct mha_model_output {
     float *last_logits; /* [B, vocab] of each sequence's last real token: what comes next */
     /* x [B, L, E]: entry 0 is the embeddings, entry n the output of layer n - 1, the last one after the final norm. */
     int (*on_hidden)(void *user, int64_t entry, const float *x);
-    /* probs [B, heads, L, L] of one layer; `heads` is the number of heads that this layer has. */
+    /* probs [B, heads, L, K] of one layer; `heads` is the number of heads that this layer has, or those of map_heads.
+     * K, the keys, is L; with a cache L and the tokens that the longest sequence of the call had in it before; with
+     * starts maps are [B, heads, M, M] of the longest sequence, and 0 beyond a shorter one. */
     int (*on_attention)(void *user, int64_t layer, int64_t heads, const float *probs);
     void *user;
+    /* The heads whose maps are wanted: layers in ascending order, and probs has those of a layer in the order of the
+     * list. on_attention is called for these layers alone. NULL = all of all. */
+    const mha_model_head *map_heads;
+    int64_t map_count;
+    /* Statistics of every layer, behind on_attention: what head measures need of long sequences, where maps of L x K
+     * would not fit. The operator computes the scores once more for them (stats.h has the times). */
+    int (*on_stats)(void *user, const mha_model_stats *stats);
+    int64_t top_keys; /* 0..32 */
 } mha_model_output;
 
-/* Runs the model. `output` may be NULL. Allocates twice, however many layers there are: a plan of the operator, and the
- * memory of the pass. A sequence's numbers have the same bits alone, in a batch, padded, and on any number of threads.
+/* Runs the model. `output` may be NULL. Allocates twice, however many layers there are: a plan of the operator (another
+ * where the next layer is not alike, or shows another number of heads), and the memory of the pass. A sequence's
+ * numbers have the same bits alone, in a batch, padded, and on any number of threads.
  * Errors: MHA_ERR_ARG for a length beyond max_positions, where positions are learned, or an id outside the vocabulary
  * (all are checked before the first layer runs), MHA_ERR_UNSUPPORTED, MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
- * Cost: 2 operations per dense weight and token, and the operator's own; with on_attention B heads L L floats. */
+ * Cost: 2 operations per dense weight and token, and the operator's own. Memory beside the pass: with on_attention
+ * B heads L K floats for the layer with most heads, with on_stats 20 bytes for each head and row, 4 for each head and
+ * key, and 12 for each of top_keys. The outputs have the same bits, whatever else is asked for. */
 MHA_API mha_status mha_model_forward(const mha_model *model, const mha_model_input *input,
                                      const mha_model_output *output, mha_error *err);
 

@@ -85,9 +85,24 @@ OnHidden = ctypes.CFUNCTYPE(c_int, c_void_p, c_int64, POINTER(ctypes.c_float))
 OnAttention = ctypes.CFUNCTYPE(c_int, c_void_p, c_int64, c_int64, POINTER(ctypes.c_float))
 
 
+class ModelHead(ctypes.Structure):
+    _fields_ = [("layer", c_int32), ("head", c_int32)]
+
+
+class ModelStats(ctypes.Structure):
+    _fields_ = [("layer", c_int64), ("heads", c_int64), ("keys", c_int64)] + [
+        (n, POINTER(ctypes.c_float)) for n in ("row_entropy", "row_max", "row_distance")] + [
+        ("row_argmax", POINTER(c_int64)), ("received", POINTER(ctypes.c_float)), ("top_prob", POINTER(ctypes.c_float)),
+        ("top_key", POINTER(c_int64))]
+
+
+OnStats = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(ModelStats))
+
+
 class ModelOutput(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("last_hidden", c_void_p), ("pooled", c_void_p), ("logits", c_void_p),
-                ("last_logits", c_void_p), ("on_hidden", OnHidden), ("on_attention", OnAttention), ("user", c_void_p)]
+                ("last_logits", c_void_p), ("on_hidden", OnHidden), ("on_attention", OnAttention), ("user", c_void_p),
+                ("map_heads", c_void_p), ("map_count", c_int64), ("on_stats", OnStats), ("top_keys", c_int64)]
 
 
 class EncodeOptions(ctypes.Structure):

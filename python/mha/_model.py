@@ -10,11 +10,12 @@ import numpy as np
 
 from ._array import BF16, F16, F32, Q8_0, integers
 from ._context import context
-from ._library import (EmbedOptions, EncodeOptions, Encoding, GenerateOptions, LossArgs, ModelInput, ModelOptions,
-                       ModelOutput, NamedTensor, OnAttention, OnHidden, OnText, OnToken, Prompt, Sampling, SaveOptions,
-                       call, lib, struct)
+from ._library import (EmbedOptions, EncodeOptions, Encoding, GenerateOptions, LossArgs, ModelHead, ModelInput,
+                       ModelOptions, ModelOutput, NamedTensor, OnAttention, OnHidden, OnStats, OnText, OnToken, Prompt,
+                       Sampling, SaveOptions, call, lib, struct)
 
 Output = namedtuple("Output", "logits last_hidden hidden_states attentions")
+OutputStats = namedtuple("Output", Output._fields + ("stats",))
 _POOL = {"mean": 0, "cls": 1}
 _DTYPE = {"f32": F32, "bf16": BF16, "f16": F16, "int8": Q8_0}
 
@@ -84,18 +85,22 @@ class Model:
 
     # ---- running ----
 
-    def forward(self, ids, mask=None, hidden=False, attentions=False, gates=None):
+    def forward(self, ids, mask=None, hidden=False, attentions=False, gates=None, stats=False):
         """Runs ids [B, L] (mask [B, L]: 1 = real token). logits [B, L, vocab], None where the checkpoint has none;
         hidden_states: layers + 1 arrays [B, L, E], the embeddings first, the last behind the final norm; attentions: one
-        array [B, heads, L, L] for each layer. What was not asked for is None. gates [layers, heads] or [layers, B, heads]:
-        factors on each head's output."""
+        array [B, heads, L, L] for each layer; given pairs (layer, head), those maps alone: {(layer, head): [B, L, L]}. What was
+        not asked for is None. gates [layers, heads] or [layers, B, heads]: factors on each head's output. stats: one more
+        field, a dict for each layer with what the maps say, at a memory that grows with L: row_entropy (bits), row_max,
+        row_argmax, row_distance (tokens) and received, each [B, heads, L]."""
         ids = self._ids(ids)
         gates = self._gates(gates, len(ids))
         batch, length = ids.shape
         mask = self._mask(mask, ids.shape)
         last = np.empty((batch, length, self._info.hidden), np.float32)
         logits = np.empty((batch, length, self._info.vocab), np.float32) if self._info.logits else None
-        states, maps = [], []
+        states, maps, numbers = [], [], []
+        listed = (ModelHead * 0)() if isinstance(attentions, (bool, np.bool_)) else self._heads(attentions)
+        wanted = len(listed) > 0 or attentions is True
 
         def on_hidden(_user, _entry, x):
             states.append(np.ctypeslib.as_array(x, last.shape).copy())
@@ -105,14 +110,26 @@ class Model:
             maps.append(np.ctypeslib.as_array(probs, (batch, heads, length, length)).copy())
             return 0
 
+        def on_stats(_user, given):
+            one = given.contents
+            numbers.append({name: np.ctypeslib.as_array(getattr(one, name), (batch, one.heads, length)).copy() for name in (
+                "row_entropy", "row_max", "row_argmax", "row_distance", "received")})
+            return 0
+
         output = struct(ModelOutput, last_hidden=last.ctypes.data,
                         logits=None if logits is None else logits.ctypes.data,
                         on_hidden=OnHidden(on_hidden) if hidden else OnHidden(),
-                        on_attention=OnAttention(on_attention) if attentions else OnAttention())
+                        on_attention=OnAttention(on_attention) if wanted else OnAttention(),
+                        map_heads=ctypes.addressof(listed) if len(listed) else None, map_count=len(listed),
+                        on_stats=OnStats(on_stats) if stats else OnStats())
         given = struct(ModelInput, batch=batch, length=length, ids=ids.ctypes.data,
                        mask=None if mask is None else mask.ctypes.data, gates=None if gates is None else gates.ctypes.data)
         call("mha_model_forward", self._handle, ctypes.byref(given), ctypes.byref(output))
-        return Output(logits, last, states if hidden else None, maps if attentions else None)
+        if len(listed):
+            each = np.concatenate(maps, axis=1) if maps else None
+            maps = {(h.layer, h.head): each[:, n] for n, h in enumerate(listed)}
+        some = (logits, last, states if hidden else None, maps if wanted else None)
+        return OutputStats(*some, numbers) if stats else Output(*some)
 
     def embed(self, texts, pool="mean", normalize=True):
         """One vector per text: [n, d]. A text of more tokens than the model takes is cut there, with a warning."""
@@ -223,6 +240,14 @@ class Model:
     @staticmethod
     def _ids(ids):
         return integers(ids, "ids", np.int32, dims=(2,))
+
+    def _heads(self, pairs):
+        """Pairs (layer, head) in the order in which layers run."""
+        pairs = integers(list(pairs), "attentions", np.int32, dims=(2,))
+        if pairs.shape[1] != 2 or len(pairs) == 0:
+            raise ValueError(f"attentions: shape {pairs.shape}, want True, False or pairs (layer, head)")
+        ordered = sorted(map(tuple, pairs.tolist()))
+        return (ModelHead * len(ordered))(*ordered)
 
     def _gates(self, gates, batch):
         if gates is None:

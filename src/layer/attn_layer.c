@@ -156,9 +156,9 @@ mha_status mha__layer_input(mha_layer_input *local, const mha_layer_input *given
         return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: batch is %lld, length is %lld", (long long)local->batch,
                          (long long)local->length);
     if (local->starts && (local->batch != 1 || local->sequences < 1 || local->lengths || local->keep.data ||
-                          local->cache || local->probs))
+                          local->cache || local->rows))
         return mha__fail(err, MHA_ERR_ARG,
-                         "mha_layer_input: starts of %lld sequences with batch %lld, lengths, keep, cache or probs",
+                         "mha_layer_input: starts of %lld sequences with batch %lld, lengths, keep, rows or cache",
                          (long long)local->sequences, (long long)local->batch);
     return MHA_OK;
 }
@@ -166,6 +166,23 @@ mha_status mha__layer_input(mha_layer_input *local, const mha_layer_input *given
 static int64_t sequence_of(const mha_layer_input *in)
 {
     return in->batch == 1 ? in->sequence : MHA_CACHE_ALL;
+}
+
+/* Maps and statistics. Rows that see no key are blocks of one row by all keys. */
+static void describe_outputs(const mha_layer_input *in, mha_attn_desc *desc)
+{
+    if (in->probs) {
+        desc->outputs |= MHA_ATTN_PROBS;
+        desc->inputs |= in->map_heads ? MHA_ATTN_MAP_HEADS : 0;
+        desc->map_heads = in->map_heads ? in->map_count : 0;
+    }
+    if (!in->stats) return;
+    desc->outputs |= MHA_ATTN_STATS;
+    desc->top_keys = in->top_keys;
+    if (!in->rows) return;
+    desc->inputs |= MHA_ATTN_BLOCK_KEEP;
+    desc->block_q = 1;
+    desc->block_k = in->length;
 }
 
 mha_status mha__attn_layer_describe(const mha_attn_layer *layer, const mha_layer_input *in, mha_attn_desc *desc,
@@ -188,8 +205,8 @@ mha_status mha__attn_layer_describe(const mha_attn_layer *layer, const mha_layer
         .window = o->window,
         .inputs = (in->lengths ? MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS : 0) | (in->keep.data ? MHA_ATTN_KEEP : 0) |
                   (in->gates.data ? MHA_ATTN_GATES : 0),
-        .outputs = in->probs ? MHA_ATTN_PROBS : 0,
     };
+    describe_outputs(in, desc);
     if (in->starts) {
         desc->batch = in->sequences;
         desc->inputs |= MHA_ATTN_CU_SEQLENS;
@@ -198,8 +215,7 @@ mha_status mha__attn_layer_describe(const mha_attn_layer *layer, const mha_layer
         desc->max_kv_len = desc->max_q_len;
     }
     if (in->cache) {
-        if (in->keep.data || in->probs)
-            return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: %s with a cache", in->probs ? "probs" : "keep");
+        if (in->keep.data) return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: keep with a cache");
         desc->kv_len = 0;
         return mha_cache_describe(in->cache, sequence_of(in), in->length, desc, err);
     }
@@ -240,6 +256,9 @@ mha_attn_args mha__attn_layer_args(const mha_attn_layer_options *o, const mha_la
         .cu_seqlens_q = in->starts,
         .cu_seqlens_k = in->starts,
         .probs = {in->probs, {0}},
+        .map_heads = in->map_heads,
+        .stats = in->stats,
+        .block_keep = {in->rows, {L, 0, 1, 0}},
     };
 }
 

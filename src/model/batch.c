@@ -125,7 +125,7 @@ void mha__batch_lay_out(mha__arena *arena, const mha_model *m, mha__batch *p)
     p->sin = mha__take(arena, rows, pairs * sizeof *p->sin);
 }
 
-void mha__batch_describe(mha__batch *p, const int64_t *lengths, float *probs)
+void mha__batch_describe(mha__batch *p, const int64_t *lengths)
 {
     p->layer = (mha_layer_input){.size = sizeof p->layer,
                                  .cache = p->in.cache ? p->in.cache->layer[0] : NULL,
@@ -135,10 +135,25 @@ void mha__batch_describe(mha__batch *p, const int64_t *lengths, float *probs)
                                  .starts = p->in.starts,
                                  .sequences = p->in.starts ? p->sequences : 0,
                                  .cos = p->cos,
-                                 .sin = p->sin,
-                                 .probs = probs};
+                                 .sin = p->sin};
     if (p->in.mask && p->right_padded) p->layer.lengths = lengths;
     if (p->in.mask && !p->right_padded) p->layer.keep = (mha_cview){p->in.mask, {p->in.length, 0, 0, 1}};
+}
+
+int64_t mha__batch_map_rows(const mha__batch *p)
+{
+    int64_t most = p->in.starts ? 0 : p->in.length;
+    for (int64_t b = 0; p->in.starts && b < p->sequences; b++)
+        most = mha__max64(most, p->in.starts[b + 1] - p->in.starts[b]);
+    return most;
+}
+
+int64_t mha__batch_map_keys(const mha__batch *p)
+{
+    int64_t past = 0;
+    for (int64_t b = 0; b < p->sequences; b++)
+        past = mha__max64(past, past_of(p, b));
+    return past + mha__batch_map_rows(p);
 }
 
 void mha__batch_turn(mha__batch *p, const mha_model *m, int64_t layer)

@@ -22,8 +22,8 @@ typedef struct mha__batch {
 mha_status mha__batch_read(const mha_model *m, mha__batch *batch, const mha_model_input *input, mha_error *err);
 /* Places the arrays. */
 void mha__batch_lay_out(mha__arena *arena, const mha_model *m, mha__batch *batch);
-/* Fills batch->layer. Before there is memory, `lengths` and `probs` only say which inputs there will be. */
-void mha__batch_describe(mha__batch *batch, const int64_t *lengths, float *probs);
+/* Fills batch->layer. Before there is memory, `lengths` only says that there will be some. */
+void mha__batch_describe(mha__batch *batch, const int64_t *lengths);
 /* Turns batch->layer to one of the layers: its cache, its gates. */
 void mha__batch_turn(mha__batch *batch, const mha_model *m, int64_t layer);
 /* Fills the arrays. */
@@ -32,6 +32,10 @@ mha_status mha__batch_fill(const mha_model *m, mha__batch *batch, mha_error *err
 /* x [B L, E]: words, types and positions, scaled where the family scales. What the norm behind them reads, or the
  * first layer. Checks the ids. */
 mha_status mha__batch_embed(const mha_model *m, const mha__batch *batch, float *x, mha_error *err);
+
+/* Rows of one map of probabilities, and its keys (model.h). */
+int64_t mha__batch_map_rows(const mha__batch *batch);
+int64_t mha__batch_map_keys(const mha__batch *batch);
 
 /* The row of a sequence's first token, and of its last real one; the first if there is none. */
 int64_t mha__batch_first(const mha__batch *batch, int64_t b);

@@ -8,27 +8,25 @@
 #include "model/batch.h"
 #include "model/head.h"
 #include "model/kv.h"
+#include "model/taps.h"
 #include <string.h>
 
 /* One forward call: checked structs and the arrays of the arena. */
 typedef struct pass {
     mha__batch batch;
     mha_model_output out;
+    mha__taps taps;
     float *x;            /* [B L, E]; the caller's last_hidden, or from the arena */
     float *first;        /* [B, E] one row of each sequence: the pooler's first, or the last for logits */
-    float *probs;        /* [B, H, L, L] */
     float *final;        /* [rows, E] what the head of logits reads, where x is not that */
     void *block;         /* the blocks' workspace */
     mha_attn_plan *plan; /* of the layer `planned` and all that are alike */
     const mha_attn_layer *planned;
+    int64_t planned_maps; /* heads of it that are shown */
 } pass;
 
 static mha_status check_output(const mha_model *m, const pass *p, mha_error *err)
 {
-    if (p->batch.in.cache && p->out.on_attention)
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: on_attention with a cache");
-    if (p->batch.in.starts && p->out.on_attention)
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: on_attention with starts");
     return mha__head_check(m, p->out.pooled != NULL, p->out.logits || p->out.last_logits, err);
 }
 
@@ -43,24 +41,23 @@ static void lay_out(mha__arena *arena, const mha_model *m, pass *p, size_t block
     if (m->lm_dense && (p->out.logits || p->out.last_logits)) p->final = mha__take(arena, rows, width * sizeof(float));
     if (p->out.pooled || p->out.last_logits)
         p->first = mha__take(arena, (size_t)p->batch.sequences, width * sizeof(float));
-    if (p->out.on_attention) {
-        size_t maps = 0;
-        if (!mha__bytes((int64_t[]){m->config.heads, in->length, in->length}, 3, sizeof(float), &maps))
-            arena->overflow = true;
-        p->probs = mha__take(arena, batch, maps);
-    }
+    mha__taps_lay_out(arena, m, &p->batch, &p->taps);
     p->block = mha__take(arena, 1, block_bytes);
 }
 
-/* Makes p->plan the operator's plan for this layer: the last one as long as layers are alike, so one for most
- * models. */
-static mha_status plan_layer(const mha_model *m, pass *p, int64_t layer, mha_error *err)
+/* Turns the pass to this layer, and makes p->plan the operator's plan for it: the last one as long as layers are alike
+ * and show as many heads, so one for most models. */
+static mha_status turn(const mha_model *m, pass *p, int64_t layer, mha_error *err)
 {
     const mha_attn_layer *attn = mha__block_attn(m->block[layer]);
-    if (p->plan && mha__attn_layer_alike(p->planned, attn)) return MHA_OK;
+    mha__batch_turn(&p->batch, m, layer);
+    mha__taps_turn(&p->taps, m, &p->batch, layer);
+    const int64_t maps = p->batch.layer.probs ? p->batch.layer.map_count : 0;
+    if (p->plan && p->planned_maps == maps && mha__attn_layer_alike(p->planned, attn)) return MHA_OK;
     mha_attn_plan_free(p->plan);
     p->plan = NULL;
     p->planned = attn;
+    p->planned_maps = maps;
     return mha__attn_layer_plan(attn, &p->batch.layer, &p->plan, err);
 }
 
@@ -69,8 +66,7 @@ static mha_status block_bytes(const mha_model *m, pass *p, size_t *bytes, mha_er
     *bytes = 0;
     for (int64_t layer = 0; layer < m->config.layers; layer++) {
         size_t one = 0;
-        mha__batch_turn(&p->batch, m, layer);
-        MHA__TRY(plan_layer(m, p, layer, err));
+        MHA__TRY(turn(m, p, layer, err));
         MHA__TRY(mha__block_bytes(m->block[layer], p->plan, &p->batch.layer, &one, err));
         if (one > *bytes) *bytes = one;
     }
@@ -78,11 +74,6 @@ static mha_status block_bytes(const mha_model *m, pass *p, size_t *bytes, mha_er
 }
 
 /* ---- the pass ---- */
-
-static mha_status stopped(mha_error *err, const char *callback, int64_t entry)
-{
-    return mha__fail(err, MHA_ERR_CANCELLED, "stopped by %s at %lld", callback, (long long)entry);
-}
 
 static mha_status logits(const mha_model *m, const pass *p, mha_error *err)
 {
@@ -103,16 +94,15 @@ static mha_status run(const mha_model *m, pass *p, mha_error *err)
     MHA__TRY(mha__batch_embed(m, &p->batch, p->x, err));
     if (m->embed_norm.weight)
         MHA__TRY(mha_norm_forward(m->ctx, &m->embed_norm, rows, m->config.hidden, p->x, NULL, p->x, err));
-    if (out->on_hidden && out->on_hidden(out->user, 0, p->x)) return stopped(err, "on_hidden", 0);
+    if (out->on_hidden && out->on_hidden(out->user, 0, p->x)) return mha__taps_stopped(err, "on_hidden", 0);
     for (int64_t layer = 0; layer < layers; layer++) {
-        mha__batch_turn(&p->batch, m, layer);
-        MHA__TRY(plan_layer(m, p, layer, err));
+        MHA__TRY(turn(m, p, layer, err));
         MHA__TRY(mha__block_run(m->block[layer], p->plan, &p->batch.layer, p->x, err));
-        if (out->on_attention && out->on_attention(out->user, layer, m->info.heads_per_layer[layer], p->probs))
-            return stopped(err, "on_attention", layer);
+        MHA__TRY(mha__taps_show(&p->taps, m, layer, err));
         if (layer == layers - 1 && m->final_norm.weight)
             MHA__TRY(mha_norm_forward(m->ctx, &m->final_norm, rows, m->config.hidden, p->x, NULL, p->x, err));
-        if (out->on_hidden && out->on_hidden(out->user, layer + 1, p->x)) return stopped(err, "on_hidden", layer + 1);
+        if (out->on_hidden && out->on_hidden(out->user, layer + 1, p->x))
+            return mha__taps_stopped(err, "on_hidden", layer + 1);
     }
     if (out->pooled) MHA__TRY(mha__head_pool(m, &p->batch, p->x, p->first, out->pooled, err));
     return out->logits || out->last_logits ? logits(m, p, err) : MHA_OK;
@@ -129,7 +119,7 @@ static mha_status allocate(const mha_model *m, pass *p, void **memory, mha_error
     if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "a forward pass");
     arena.used = 0;
     lay_out(&arena, m, p, bytes);
-    mha__batch_describe(&p->batch, p->batch.lengths, p->probs);
+    mha__batch_describe(&p->batch, p->batch.lengths);
     p->batch.layer.workspace = p->block;
     p->batch.layer.workspace_bytes = bytes;
     return MHA_OK;
@@ -138,15 +128,15 @@ static mha_status allocate(const mha_model *m, pass *p, void **memory, mha_error
 mha_status mha_model_forward(const mha_model *model, const mha_model_input *input, const mha_model_output *output,
                              mha_error *err)
 {
-    const int64_t some_lengths = 0; /* these stand for arrays that do not exist yet; they are not read */
-    float some_probs = 0;
+    const int64_t some_lengths = 0; /* it stands for an array that does not exist yet, and is not read */
     pass p = {0};
     void *memory = NULL;
     if (!model) return mha__fail(err, MHA_ERR_ARG, "mha_model_forward: model is NULL");
     MHA__TRY(mha__options_read(&p.out, sizeof p.out, output, "mha_model_output", err));
     MHA__TRY(mha__batch_read(model, &p.batch, input, err));
     MHA__TRY(check_output(model, &p, err));
-    mha__batch_describe(&p.batch, &some_lengths, p.out.on_attention ? &some_probs : NULL);
+    MHA__TRY(mha__taps_read(model, &p.batch, &p.out, &p.taps, err));
+    mha__batch_describe(&p.batch, &some_lengths);
     mha_status status = allocate(model, &p, &memory, err);
     if (status == MHA_OK) status = run(model, &p, err);
     if (status != MHA_OK && p.batch.in.cache) mha_model_cache_clear(p.batch.in.cache, MHA_CACHE_ALL, NULL);

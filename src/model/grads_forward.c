@@ -101,7 +101,7 @@ static mha_status allocate(mha_model_grads *g, mha_error *err)
     const int64_t some_lengths = 0; /* stands for an array that does not exist yet; it is not read */
     size_t space_bytes = 0;
     mha__arena arena = {0};
-    mha__batch_describe(&g->batch, &some_lengths, NULL);
+    mha__batch_describe(&g->batch, &some_lengths);
     MHA__TRY(find_space(g, &space_bytes, err));
     lay_out(&arena, g, space_bytes);
     if (arena.overflow) return mha__no_memory(err, SIZE_MAX, "a pass with gradients");
@@ -114,7 +114,7 @@ static mha_status allocate(mha_model_grads *g, mha_error *err)
     }
     arena = (mha__arena){.base = g->memory};
     lay_out(&arena, g, space_bytes);
-    mha__batch_describe(&g->batch, g->batch.lengths, NULL);
+    mha__batch_describe(&g->batch, g->batch.lengths);
     return MHA_OK;
 }
 
@@ -122,11 +122,12 @@ static mha_status allocate(mha_model_grads *g, mha_error *err)
 
 static mha_status check_output(const mha_model *m, const mha_model_output *out, mha_error *err)
 {
-    if (out->last_logits || out->on_hidden || out->on_attention)
+    if (out->last_logits || out->on_hidden || out->on_attention || out->on_stats)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_grads_forward: %s is for mha_model_forward alone",
-                         out->last_logits ? "last_logits"
-                         : out->on_hidden ? "on_hidden"
-                                          : "on_attention");
+                         out->last_logits    ? "last_logits"
+                         : out->on_hidden    ? "on_hidden"
+                         : out->on_attention ? "on_attention"
+                                             : "on_stats");
     return mha__head_check(m, out->pooled != NULL, out->logits != NULL, err);
 }
 

@@ -27,6 +27,35 @@ class Decoder(unittest.TestCase):
         self.assertTrue(np.array_equal(self.model.forward([PROMPT]).logits[0], got.logits[0]))
         self.assertLess(np.abs(np.triu(got.attentions[0][0, 0], 1)).max(), 1e-30)
 
+    def test_chosen_heads(self):
+        both = [PROMPT, PROMPT[::-1]]
+        whole = self.model.forward(both, attentions=True)
+        some = self.model.forward(both, attentions=[(2, 1), (0, 3)])
+        self.assertEqual(set(some.attentions), {(0, 3), (2, 1)})
+        for (layer, head), got in some.attentions.items():
+            self.assertTrue(np.array_equal(got, whole.attentions[layer][:, head]))
+        self.assertTrue(np.array_equal(some.logits, whole.logits))
+        for bad in ([(3, 0)], [(0, 4)], [(-1, 0)], [(0, 1, 2)], [], [(0, 0.5)]):
+            with self.assertRaises(ValueError):
+                self.model.forward(both, attentions=bad)
+
+    def test_stats(self):
+        mask = [[1] * 6, [1] * 4 + [0] * 2]
+        got = self.model.forward([PROMPT, PROMPT[::-1]], mask, attentions=True, stats=True)
+        self.assertEqual([n["row_entropy"].shape for n in got.stats], [(2, 4, 6)] * 3)
+        at = np.arange(6)
+        for numbers, maps in zip(got.stats, got.attentions, strict=True):
+            for b, n in enumerate((6, 4)):
+                p = maps[b, :, :n, :n].astype(np.float64)
+                want = {"row_entropy": -(p * np.log2(np.where(p > 0, p, 1))).sum(-1), "row_max": p.max(-1),
+                        "row_distance": (p * abs(at[:n, None] - at[:n])).sum(-1), "received": p.sum(-2),
+                        "row_argmax": p.argmax(-1)}
+                for name, value in want.items():
+                    self.assertLess(np.abs(numbers[name][b, :, :n] - value).max(), 1e-5, name)
+        plain = self.model.forward([PROMPT])
+        self.assertEqual(len(plain), 4)
+        self.assertTrue(np.array_equal(self.model.forward([PROMPT], stats=True).logits, plain.logits))
+
     def test_gates(self):
         ones, half = np.ones((3, 4)), np.ones((3, 2, 4))
         half[1, 0, 2] = 0
