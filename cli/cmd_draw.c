@@ -5,6 +5,7 @@
 #include "commands.h"
 #include "figure.h"
 #include "heads_of_text.h"
+#include "options.h"
 #include "output.h"
 #include "tokens.h"
 
@@ -14,18 +15,6 @@ static const struct poptOption options[] = {
     {"head", '\0', POPT_ARG_STRING, &head_option, 0, "the head to draw, layer and number from 0", "L.H"},
     POPT_TABLEEND,
 };
-
-/* "3.11" -> layer 3, head 11; digits and one dot, nothing else. */
-static int parse_head(const char *text, int64_t *layer, int64_t *head)
-{
-    size_t n = strspn(text, "0123456789");
-    const char *second = text + n + (text[n] == '.');
-    size_t m = strspn(second, "0123456789");
-    if (n == 0 || n > 9 || text[n] != '.' || m == 0 || m > 9 || second[m] != '\0') return 0;
-    *layer = strtol(text, NULL, 10);
-    *head = strtol(second, NULL, 10);
-    return 1;
-}
 
 static const char **token_texts(const heads_of_text *h)
 {
@@ -62,23 +51,23 @@ static int draw(cli_session *s, const heads_of_text *h, int64_t layer, int64_t h
 
 static int run(cli_session *s)
 {
-    int64_t layer, head;
+    mha_model_head at = {0};
     if (!s->options.out) return cli_usage(s, "-o FILE is missing");
     if (!figure_knows(s->options.out))
         return cli_usage(s, "-o %s: the name must end in .png, .svg or .pdf", cli_shown(s->options.out));
     if (!head_option) return cli_usage(s, "--head L.H is missing");
-    if (!parse_head(head_option, &layer, &head))
-        return cli_usage(s, "--head \"%s\": want LAYER.HEAD, for example 0.2", cli_shown(head_option));
+    const char *end = cli_head(head_option, &at);
+    if (!end || *end) return cli_usage(s, "--head \"%s\": want LAYER.HEAD, for example 0.2", cli_shown(head_option));
     heads_of_text h;
     int code = heads_of_text_measure(s, &h);
-    if (code == CLI_DONE && layer >= mha_heads_layers(h.heads))
+    if (code == CLI_DONE && at.layer >= mha_heads_layers(h.heads))
         code = cli_usage(s, "--head \"%s\": the model has %lld layers", cli_shown(head_option),
                          (long long)mha_heads_layers(h.heads));
-    else if (code == CLI_DONE && head >= mha_heads_count(h.heads, layer))
-        code = cli_usage(s, "--head \"%s\": layer %lld has %lld heads", cli_shown(head_option), (long long)layer,
-                         (long long)mha_heads_count(h.heads, layer));
+    else if (code == CLI_DONE && at.head >= mha_heads_count(h.heads, at.layer))
+        code = cli_usage(s, "--head \"%s\": layer %lld has %lld heads", cli_shown(head_option), (long long)at.layer,
+                         (long long)mha_heads_count(h.heads, at.layer));
     else if (code == CLI_DONE)
-        code = draw(s, &h, layer, head);
+        code = draw(s, &h, at.layer, at.head);
     heads_of_text_free(&h);
     return code;
 }

@@ -12,14 +12,17 @@
 #include "tokens.h"
 
 static struct {
-    const char *ids, *top, *at;
-    int hidden, attn;
+    const char *ids, *top, *at, *heads;
+    int hidden, attn, stats;
 } given;
 
 static const struct poptOption options[] = {
     {"ids", 0, POPT_ARG_STRING, &given.ids, 0, "token ids in place of a text: 1,2,3", "LIST"},
     {"hidden", 0, POPT_ARG_NONE, &given.hidden, 0, "also write the hidden states (needs -o)", NULL},
     {"attn", 0, POPT_ARG_NONE, &given.attn, 0, "also write the attention maps (needs -o)", NULL},
+    {"heads", 0, POPT_ARG_STRING, &given.heads, 0, "the maps of these heads alone, layer and number: 0.2,3.11",
+     "L.H,..."},
+    {"stats", 0, POPT_ARG_NONE, &given.stats, 0, "also write what the maps say of each token (needs -o)", NULL},
     {"at", 0, POPT_ARG_STRING, &given.at, 0, "show what follows token N, from 0 (default: the last)", "N"},
     {"top", 0, POPT_ARG_STRING, &given.top, 0, "tokens to show (default: 5)", "N"},
     POPT_TABLEEND};
@@ -90,6 +93,39 @@ static int read_sequence(cli_session *s, const mha_model *model, sequence *q)
     const mha_status status = mha_tokenizer_open(s->ctx, s->model, &q->tokenizer, &error);
     if (status != MHA_OK && !(given.ids && status == MHA_ERR_IO)) return cli_refuse(s, &error);
     return given.ids ? read_ids(s, vocab, q) : read_text(s, vocab, q);
+}
+
+/* ---- which heads ---- */
+
+static int by_layer(const void *a, const void *b)
+{
+    const mha_model_head *x = a, *y = b;
+    return x->layer != y->layer ? (x->layer > y->layer) - (x->layer < y->layer)
+                                : (x->head > y->head) - (x->head < y->head);
+}
+
+/* --heads, ascending, each once; to be freed. */
+static int read_heads(const cli_session *s, const mha_model_info *info, mha_model_head **heads, int64_t *count)
+{
+    *heads = NULL;
+    *count = 0;
+    if (!given.heads) return CLI_DONE;
+    mha_model_head *list = *heads = calloc(strlen(given.heads) / 2 + 1, sizeof *list);
+    if (!list) return cli_error(s, CLI_FAILED, "out of memory for the heads");
+    for (const char *text = given.heads, *end; text; text = *end ? end + 1 : NULL) {
+        mha_model_head *h = &list[(*count)++];
+        end = cli_head(text, h);
+        if (!end || (*end && *end != ','))
+            return cli_usage(s, "--heads: want LAYER.HEAD with commas between them, not \"%s\"",
+                             cli_shown_start(text, 40));
+        if (h->layer >= info->layers || h->head >= info->heads_per_layer[h->layer])
+            return cli_usage(s, "--heads: the model has no head %d.%d", (int)h->layer, (int)h->head);
+    }
+    qsort(list, (size_t)*count, sizeof *list, by_layer);
+    for (int64_t n = 1; n < *count; n++)
+        if (by_layer(&list[n - 1], &list[n]) == 0)
+            return cli_usage(s, "--heads: %d.%d is there twice", (int)list[n].layer, (int)list[n].head);
+    return CLI_DONE;
 }
 
 /* ---- output ---- */
@@ -186,13 +222,17 @@ static int tap_sequence(cli_session *s, const mha_model *model, const sequence *
     if (at >= q->count)
         return cli_usage(s, "--at %lld: there are %lld tokens, 0 to %lld", at, (long long)q->count,
                          (long long)q->count - 1);
-    const unsigned keep = (s->options.out || given.at ? TAP_ALL_LOGITS : 0) | (given.hidden ? TAP_HIDDEN : 0) |
-                          (given.attn ? TAP_ATTENTIONS : 0);
-    tap t;
-    int code = tap_run(s, model, q->ids, q->count, keep, &t);
+    tap t = {0};
+    mha_model_head *heads = NULL;
+    tap_wish wish = {.keep = (s->options.out || given.at ? TAP_ALL_LOGITS : 0) | (given.hidden ? TAP_HIDDEN : 0) |
+                             (given.attn || given.heads ? TAP_ATTENTIONS : 0) | (given.stats ? TAP_STATS : 0)};
+    int code = read_heads(s, mha_model_describe(model), &heads, &wish.head_count);
+    wish.heads = heads;
+    if (code == CLI_DONE) code = tap_run(s, model, q->ids, q->count, &wish, &t);
     if (code == CLI_DONE) code = put_top(s, q, &t, given.at ? at : q->count - 1, most);
     if (code == CLI_DONE) code = write_tensors(s, &t);
     tap_free(&t);
+    free(heads);
     return code;
 }
 
@@ -201,8 +241,13 @@ static int check_options(const cli_session *s, long long *at, long long *most)
     if (given.ids && (s->arg_count > 0 || s->options.file)) return cli_usage(s, "give --ids or a text, not both");
     if (s->options.out && strcmp(s->options.out, "-") == 0)
         return cli_usage(s, "-o -: want the name of a file for the tensors");
-    if ((given.hidden || given.attn) && !s->options.out)
-        return cli_usage(s, "--%s: needs -o OUT, a safetensors file", given.hidden ? "hidden" : "attn");
+    if ((given.hidden || given.attn || given.heads || given.stats) && !s->options.out)
+        return cli_usage(s, "--%s: needs -o OUT, a safetensors file",
+                         given.hidden  ? "hidden"
+                         : given.attn  ? "attn"
+                         : given.heads ? "heads"
+                                       : "stats");
+    if (given.attn && given.heads) return cli_usage(s, "--attn has the maps of all heads, --heads of some: give one");
     int code = cli_whole(s, "--at", given.at, 0, INT32_MAX, at);
     if (code == CLI_DONE) code = cli_whole(s, "--top", given.top, 1, 1000, most);
     return code == CLI_DONE ? cli_check_out(s) : code;
@@ -227,10 +272,13 @@ const cli_command cli_logits = {
     .name = "logits",
     .summary = "a model's numbers for one sequence: logits, hidden states, maps",
     .usage = "--ids LIST | TEXT | -f FILE",
-    .details = "Shows the likeliest next tokens; --json {ids, tokens, at, top: [{id, token, logit, probability}]}. "
-               "-o OUT writes float32 tensors as safetensors: logits [tokens, vocab]; with --hidden hidden.N [tokens, "
-               "width], 0 being the embeddings and the last behind the final norm; with --attn attn.N [heads, tokens, "
-               "tokens] of layer N.",
+    .details =
+        "Shows the likeliest next tokens; --json {ids, tokens, at, top: [{id, token, logit, probability}]}. "
+        "-o OUT writes float32 tensors as safetensors: logits [tokens, vocab]; with --hidden hidden.N [tokens, "
+        "width], 0 being the embeddings and the last behind the final norm; with --attn attn.N [heads, tokens, "
+        "tokens] of layer N; with --heads attn.L.H [tokens, tokens]; with --stats row_entropy.N (bits), row_max.N, "
+        "row_argmax.N (int64), row_distance.N (tokens) and received.N, each [heads, tokens], whose memory grows with "
+        "the tokens and not with their square.",
     .shared = CLI_MODEL | CLI_FILE | CLI_OUT | CLI_JSON | CLI_DTYPE,
     .options = options,
     .run = run,

@@ -94,6 +94,17 @@ static int read_numbers(cli_session *session)
     return code;
 }
 
+const char *cli_head(const char *text, mha_model_head *head)
+{
+    enum { MOST = 9 }; /* digits */
+    const size_t n = strspn(text, "0123456789");
+    const char *second = text + n + (text[n] == '.');
+    const size_t m = strspn(second, "0123456789");
+    if (n == 0 || n > MOST || text[n] != '.' || m == 0 || m > MOST) return NULL;
+    *head = (mha_model_head){(int32_t)strtol(text, NULL, 10), (int32_t)strtol(second, NULL, 10)};
+    return second + m;
+}
+
 mha_dtype cli_dtype(const char *name)
 {
     static const struct {

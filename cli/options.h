@@ -18,6 +18,9 @@ int cli_whole(const cli_session *session, const char *option, const char *text, 
 /* The same for a number with a fraction, min..max. */
 int cli_number(const cli_session *session, const char *option, const char *text, double min, double max, double *value);
 
+/* "3.11", layer 3 and head 11: digits and one dot. Returns what stands behind it; NULL if that is not what it is. */
+const char *cli_head(const char *text, mha_model_head *head);
+
 /* What --dtype or --kv-dtype names: f32, bf16, f16 or int8. f32 for NULL (not given), MHA_DTYPE_OTHER for any other. */
 mha_dtype cli_dtype(const char *name);
 

@@ -3,9 +3,11 @@
 
   tensors.py ids FILE NAME                          an i64 tensor, with commas
   tensors.py compare LIMIT FILE NAME FILE NAME[.*]  is one f32 tensor another within LIMIT, or those of NAME.0, NAME.1 ...?
+  tensors.py heads ALL SOME                         are attn.L.H and the statistics of SOME those of the maps attn.L of ALL?
 """
 import array
 import json
+import math
 import sys
 
 
@@ -25,6 +27,39 @@ def read(path, name, kind, dtype):
     return numbers
 
 
+def shapes(path):
+    with open(path, "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
+
+
+def heads(whole, some):
+    names = shapes(some)
+    chosen = 0
+    for layer in range(sum(n.startswith("attn.") for n in shapes(whole))):
+        maps = read(whole, f"attn.{layer}", "f", "F32")
+        count, n, _ = shapes(whole)[f"attn.{layer}"]
+        for h in range(count):
+            p = maps[h * n * n:(h + 1) * n * n]
+            if f"attn.{layer}.{h}" in names:
+                assert read(some, f"attn.{layer}.{h}", "f", "F32") == p, (layer, h)
+                chosen += 1
+            for name, want in {
+                "row_entropy": [-sum(x * math.log2(x) for x in p[i * n:(i + 1) * n] if x > 0) for i in range(n)],
+                "row_max": [max(p[i * n:(i + 1) * n]) for i in range(n)],
+                "row_distance": [sum(p[i * n + j] * abs(i - j) for j in range(n)) for i in range(n)],
+                "received": [sum(p[j::n]) for j in range(n)],
+            }.items():
+                got = read(some, f"{name}.{layer}", "f", "F32")[h * n:(h + 1) * n]
+                assert max(abs(a - b) for a, b in zip(got, want, strict=True)) < 1e-5, (name, layer, h)
+            top = read(some, f"row_argmax.{layer}", "q", "I64")[h * n:(h + 1) * n]
+            assert all(p[i * n + j] == max(p[i * n:(i + 1) * n]) for i, j in enumerate(top)), (layer, h)
+    assert chosen == sum(n.startswith("attn.") for n in names) > 0
+
+
+if sys.argv[1] == "heads":
+    heads(*sys.argv[2:4])
+    sys.exit()
 if sys.argv[1] == "ids":
     print(",".join(map(str, read(*sys.argv[2:4], "q", "I64"))))
     sys.exit()

@@ -62,6 +62,25 @@ expect 0 "$MHA" info maps.st
 has out 'attn.2'
 has_not out logits
 
+# Chosen heads are those of all, and statistics those of the maps.
+expect 0 "$MHA" logits -m "$data/models/gemma2-tiny" --ids 5,9,3,300,2,17,8,44,6,21,9,9 --heads 2.1,0.3,2.0 --stats -o some.st
+expect 0 "$MHA" logits -m "$data/models/gemma2-tiny" --ids 5,9,3,300,2,17,8,44,6,21,9,9 --attn -o all.st
+expect 0 "$MHA" info some.st
+has out 'attn.0.3 [12, 12]'
+has out 'attn.2.0 [12, 12]'
+has out 'row_argmax.3 [4, 12]'
+has_not out 'attn.1'
+if command -v python3 >/dev/null; then
+    tensors heads all.st some.st || fail 'chosen heads or statistics do not agree with all maps'
+fi
+expect 0 "$MHA" logits -m "$data/models/bert-tiny" text --stats -o stats.st
+refused 2 logits --ids 1 --heads 0.1
+refused 2 logits --ids 1 --stats
+refused 2 logits --ids 1 --heads 0.1 --attn -o x.st
+for wrong in '' 0 0. .1 '0.1,' 0.1,,0.2 0.1.2 3.0 0.4 -1.0 0.1,0.1 0.9999999999; do
+    refused 2 logits --ids 1 --heads "$wrong" -o x.st
+done
+
 # Ids alone need no tokenizer.
 mkdir mute
 cp "$model/config.json" "$model/model.safetensors" mute
