@@ -65,6 +65,9 @@ mha_status mha__json_object(const mha__json_obj *o, const char *key, mha__need n
 
 /* Fails with "FILE: WHERE.KEY: want WANT, got VALUE". For checks that the getters do not know. */
 mha_status mha__json_refuse(const mha__json_obj *o, const char *key, const char *want, mha_error *err);
+/* The same of entry `index` of the array that the key is: "FILE: WHERE.KEY[INDEX]: want WANT, got VALUE". */
+mha_status mha__json_refuse_item(const mha__json_obj *o, const char *key, size_t index, const char *want,
+                                 mha_error *err);
 
 /* A value as a sentence shows it: 32, "gelu", true, null, "an object", "an array"; "nothing" for NULL. Returns
  * q->text. */

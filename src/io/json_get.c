@@ -50,12 +50,26 @@ bool mha__json_has(const mha__json_obj *o, const char *key)
     return find(o, key) != NULL;
 }
 
-mha_status mha__json_refuse(const mha__json_obj *o, const char *key, const char *want, mha_error *err)
+static mha_status refuse(const mha__json_obj *o, const char *key, const char *place, const json_t *got,
+                         const char *want, mha_error *err)
 {
     mha__quoted file, where, name, value;
-    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s%s%s: want %s, got %s", mha__quote(&file, o->file, strlen(o->file)),
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s%s%s%s: want %s, got %s", mha__quote(&file, o->file, strlen(o->file)),
                      o->where ? mha__quote(&where, o->where, strlen(o->where)) : "", o->where ? "." : "",
-                     mha__quote(&name, key, strlen(key)), want, mha__json_show(&value, json_object_get(o->json, key)));
+                     mha__quote(&name, key, strlen(key)), place, want, mha__json_show(&value, got));
+}
+
+mha_status mha__json_refuse(const mha__json_obj *o, const char *key, const char *want, mha_error *err)
+{
+    return refuse(o, key, "", json_object_get(o->json, key), want, err);
+}
+
+mha_status mha__json_refuse_item(const mha__json_obj *o, const char *key, size_t index, const char *want,
+                                 mha_error *err)
+{
+    char place[32];
+    snprintf(place, sizeof place, "[%zu]", index);
+    return refuse(o, key, place, json_array_get(json_object_get(o->json, key), index), want, err);
 }
 
 /* The end of every getter: fine when the value was taken, or when it is absent and may be. */

@@ -5,38 +5,44 @@
 #include "model/family.h"
 
 #define FILE_NAME "generation_config.json"
+#define KEY "eos_token_id"
 
-static mha_status add(const mha__json_obj *o, const json_t *value, mha__config *c, mha_error *err)
+/* False if it is no token. */
+static bool add(const json_t *value, mha__config *c)
 {
     const json_int_t id = json_integer_value(value);
-    if (!json_is_integer(value) || id < 0 || id > INT32_MAX)
-        return mha__json_refuse(o, "eos_token_id", "a token or a list of tokens", err);
+    if (!json_is_integer(value) || id < 0 || id > INT32_MAX) return false;
     if (id < c->vocab && c->eos_count < MHA__EOS) c->eos[c->eos_count++] = (int32_t)id; /* others are never chosen */
-    return MHA_OK;
+    return true;
 }
 
 /* True if the file says anything of it. */
 static mha_status take(const mha__json_obj *o, mha__config *c, bool *found, mha_error *err)
 {
-    const json_t *value = json_object_get(o->json, "eos_token_id");
-    *found = mha__json_has(o, "eos_token_id");
+    const json_t *value = json_object_get(o->json, KEY);
+    *found = mha__json_has(o, KEY);
     if (!*found) return MHA_OK;
-    if (!json_is_array(value)) return add(o, value, c, err);
+    if (!json_is_array(value))
+        return add(value, c) ? MHA_OK : mha__json_refuse(o, KEY, "a token or a list of tokens", err);
     for (size_t i = 0; i < json_array_size(value); i++)
-        MHA__TRY(add(o, json_array_get(value, i), c, err));
+        if (!add(json_array_get(value, i), c)) return mha__json_refuse_item(o, KEY, i, "a token, 0 or more", err);
     return MHA_OK;
+}
+
+static mha_status read_file(mha_ctx *ctx, const char *folder, mha__config *c, bool *found, mha_error *err)
+{
+    json_t *json = NULL;
+    MHA__TRY(mha__json_read(ctx, folder, FILE_NAME, MHA__CONFIG_BYTES, &json, err));
+    const mha_status status = take(&(mha__json_obj){.json = json, .file = FILE_NAME}, c, found, err);
+    json_decref(json);
+    return status;
 }
 
 mha_status mha__config_eos(mha_ctx *ctx, const char *folder, const mha__json_obj *root, mha__config *c, mha_error *err)
 {
     bool found = false;
-    if (mha__source_exists(folder, FILE_NAME)) {
-        json_t *json = NULL;
-        MHA__TRY(mha__json_read(ctx, folder, FILE_NAME, MHA__CONFIG_BYTES, &json, err));
-        const mha_status status = take(&(mha__json_obj){.json = json, .file = FILE_NAME}, c, &found, err);
-        json_decref(json);
-        MHA__TRY(status);
-    }
+    if (mha__source_exists(folder, FILE_NAME))
+        MHA__TRY(mha__in_folder(read_file(ctx, folder, c, &found, err), folder, FILE_NAME, err));
     if (!found) MHA__TRY(take(root, c, &found, err));
     if (!found && c->family->eos > 0 && c->family->eos < c->vocab) c->eos[c->eos_count++] = c->family->eos;
     return MHA_OK;

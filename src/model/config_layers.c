@@ -5,6 +5,15 @@
 #include <float.h>
 #include <string.h>
 
+/* Lists that describe layers or dimensions have one entry for each. */
+static mha_status check_count(const mha__json_obj *o, const char *key, const json_t *list, int64_t count,
+                              const char *want, mha_error *err)
+{
+    if ((int64_t)json_array_size(list) == count) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s%s%s: want %s (%lld), got an array of %zu", o->file,
+                     o->where ? o->where : "", o->where ? "." : "", key, want, (long long)count, json_array_size(list));
+}
+
 /* ---- rotation ---- */
 
 static const struct {
@@ -40,12 +49,12 @@ static mha_status read_list(const mha__json_obj *rope, const char *key, int64_t 
 {
     const json_t *array = NULL;
     MHA__TRY(mha__json_array(rope, key, MHA__REQUIRED, &array, err));
-    if ((int64_t)json_array_size(array) != count) return mha__json_refuse(rope, key, "one number for each pair", err);
+    MHA__TRY(check_count(rope, key, array, count, "one number for each pair of dimensions that turns", err));
     for (int64_t i = 0; i < count; i++) {
         const json_t *item = json_array_get(array, (size_t)i);
         list[i] = json_number_value(item);
         if (!json_is_number(item) || !(list[i] >= FLT_MIN) || list[i] > FLT_MAX)
-            return mha__json_refuse(rope, key, "numbers > 0", err);
+            return mha__json_refuse_item(rope, key, (size_t)i, "a number > 0", err);
     }
     return MHA_OK;
 }
@@ -108,6 +117,13 @@ mha_status mha__config_rope(const mha__json_obj *root, mha__config *c, mha_error
 
 /* ---- heads ---- */
 
+static mha_status refuse_head(const mha__json_obj *root, int64_t layer, int64_t place, const char *want,
+                              const json_t *got, mha_error *err)
+{
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: mha.heads[%lld][%lld]: want %s, got %s", root->file, (long long)layer,
+                     (long long)place, want, mha__json_show(&(mha__quoted){0}, got));
+}
+
 /* One layer's list: ascending, and whole groups, as the operator gives every key head the same number of queries. */
 static mha_status read_heads(const mha__json_obj *root, const json_t *list, int64_t layer, mha__config *c,
                              mha_error *err)
@@ -118,13 +134,15 @@ static mha_status read_heads(const mha__json_obj *root, const json_t *list, int6
         const json_t *item = json_array_get(list, (size_t)i);
         const json_int_t head = json_integer_value(item);
         if (!json_is_integer(item) || head <= before || head >= c->heads)
-            return mha__json_refuse(root, "mha.heads", "ascending numbers of heads in each layer", err);
+            return refuse_head(root, layer, i, "ascending numbers of heads", item, err);
         if (i % group == 0 ? head % group != 0 : head != before + 1)
-            return mha__json_refuse(root, "mha.heads", "whole groups of heads that share keys", err);
+            return refuse_head(root, layer, i, "whole groups of heads that share keys", item, err);
         before = head;
     }
     if (count == 0 || count % group)
-        return mha__json_refuse(root, "mha.heads", "at least one whole group of heads in each layer", err);
+        return mha__fail(err, MHA_ERR_FORMAT,
+                         "%s: mha.heads[%lld]: want at least one head, and whole groups of %lld, got an array of %lld",
+                         root->file, (long long)layer, (long long)group, (long long)count);
     c->layer_heads[layer] = (int32_t)count;
     c->layer_kv_heads[layer] = (int32_t)(count / group);
     return MHA_OK;
@@ -135,14 +153,14 @@ mha_status mha__config_heads(const mha__json_obj *root, mha__config *c, mha_erro
     const json_t *lists = NULL;
     MHA__TRY(mha__json_array(root, "mha.heads", MHA__OPTIONAL, &lists, err));
     c->heads_listed = lists != NULL;
-    if (lists && (int64_t)json_array_size(lists) != c->layers)
-        return mha__json_refuse(root, "mha.heads", "one list for each layer", err);
+    if (lists) MHA__TRY(check_count(root, "mha.heads", lists, c->layers, "one list for each layer", err));
     for (int64_t layer = 0; layer < c->layers; layer++) {
         const json_t *list = json_array_get(lists, (size_t)layer);
         c->layer_heads[layer] = (int32_t)c->heads;
         c->layer_kv_heads[layer] = (int32_t)c->kv_heads;
         if (!lists) continue;
-        if (!json_is_array(list)) return mha__json_refuse(root, "mha.heads", "a list for each layer", err);
+        if (!json_is_array(list))
+            return mha__json_refuse_item(root, "mha.heads", (size_t)layer, "a list of heads", err);
         MHA__TRY(read_heads(root, list, layer, c, err));
     }
     return MHA_OK;
@@ -152,14 +170,13 @@ mha_status mha__config_heads(const mha__json_obj *root, mha__config *c, mha_erro
 
 static mha_status read_types(const mha__json_obj *root, const json_t *types, mha__config *c, mha_error *err)
 {
-    if ((int64_t)json_array_size(types) != c->layers)
-        return mha__json_refuse(root, "layer_types", "one entry for each layer", err);
+    MHA__TRY(check_count(root, "layer_types", types, c->layers, "one entry for each layer", err));
     for (int64_t i = 0; i < c->layers; i++) {
         const char *type = json_string_value(json_array_get(types, (size_t)i));
         c->slides[i] = type && strcmp(type, "sliding_attention") == 0;
         if (!type || (!c->slides[i] && strcmp(type, "full_attention") != 0))
-            return mha__json_refuse(root, "layer_types", "\"full_attention\" or \"sliding_attention\" in each entry",
-                                    err);
+            return mha__json_refuse_item(root, "layer_types", (size_t)i, "\"full_attention\" or \"sliding_attention\"",
+                                         err);
     }
     return MHA_OK;
 }

@@ -84,6 +84,8 @@ static void test_refused_configs(void **state)
         {"model_type", "\"t5\"", MHA_ERR_UNSUPPORTED, "model_type \"t5\" is not built; there is bert, gpt2, llama"},
         {"model_type", "\"llama\"", MHA_ERR_FORMAT, "\"model.embed_tokens.weight\" is missing"},
         {"model_type", "\"\\u001b[31m\"", MHA_ERR_UNSUPPORTED, "model_type \"\\x1B[31m\""},
+        {"eos_token_id", "-1", MHA_ERR_FORMAT, "config.json: eos_token_id: want a token or a list of tokens, got -1"},
+        {"eos_token_id", "[3, \"x\"]", MHA_ERR_FORMAT, "eos_token_id[1]: want a token, 0 or more, got \"x\""},
         {"model_type", "[1]", MHA_ERR_FORMAT, "model_type"},
         {"model_type", NULL, MHA_ERR_FORMAT, "model_type"},
     };
@@ -91,6 +93,57 @@ static void test_refused_configs(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         write_config(folder, cases[i].key, cases[i].value);
         refused(folder, cases[i].status, cases[i].part);
+    }
+    files_remove(folder);
+}
+
+/* generation_config.json, where there is one, goes before config.json; a refusal says which of them, and where. */
+static void test_refused_generation(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"{\"eos_token_id\": [1, 2.5]}", "generation_config.json: eos_token_id[1]: want a token, 0 or more, got 2.5"},
+        {"{\"eos_token_id\": {}}",
+         "generation_config.json: eos_token_id: want a token or a list of tokens, got an object"},
+        {"{\"eos_token_id\": ", "generation_config.json: line 1"},
+    };
+    const char *folder = case_copy(TINY);
+    char want[512];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        files_write(files_path(folder, "generation_config.json"), cases[i][0], strlen(cases[i][0]));
+        snprintf(want, sizeof want, "%s/%s", folder, cases[i][1]);
+        refused(folder, MHA_ERR_FORMAT, want);
+    }
+    files_remove(folder);
+}
+
+/* Lists with an entry for each layer or each pair of dimensions. */
+static void test_refused_lists(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"\"layer_types\": [\"full_attention\"]",
+         "config.json: layer_types: want one entry for each layer (2), got an array of 1"},
+        {"\"layer_types\": [\"full_attention\", \"chunked\"]",
+         "layer_types[1]: want \"full_attention\" or \"sliding_attention\", got \"chunked\""},
+        {"\"layer_types\": [7, \"full_attention\"]", "layer_types[0]: want \"full_attention\" or"},
+        {"\"rope_scaling\": {\"rope_type\": \"longrope\", \"factor\": 2, \"short_factor\": [1, 1, 1, 1],"
+         " \"long_factor\": [1, 1]}",
+         "rope_scaling.long_factor: want one number for each pair of dimensions that turns (4), got an array of 2"},
+        {"\"rope_scaling\": {\"rope_type\": \"longrope\", \"factor\": 2, \"short_factor\": [1, 1, 0, 1],"
+         " \"long_factor\": [1, 1, 1, 1]}",
+         "rope_scaling.short_factor[2]: want a number > 0, got 0"},
+    };
+    const char *folder = files_folder();
+    char config[1024];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const int n = snprintf(config, sizeof config,
+                               "{\"model_type\": \"mistral\", \"vocab_size\": 280, \"hidden_size\": 24,"
+                               " \"intermediate_size\": 40, \"num_hidden_layers\": 2, \"num_attention_heads\": 3,"
+                               " \"num_key_value_heads\": 1, %s}",
+                               cases[i][0]);
+        files_write(files_path(folder, "config.json"), config, (size_t)n);
+        refused(folder, MHA_ERR_FORMAT, cases[i][1]);
     }
     files_remove(folder);
 }
@@ -389,7 +442,8 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused_configs), cmocka_unit_test(test_accepted_configs),
+        cmocka_unit_test(test_refused_configs), cmocka_unit_test(test_refused_generation),
+        cmocka_unit_test(test_refused_lists),   cmocka_unit_test(test_accepted_configs),
         cmocka_unit_test(test_config_text),     cmocka_unit_test(test_hostile_configs),
         cmocka_unit_test(test_missing_files),   cmocka_unit_test(test_cut_file),
         cmocka_unit_test(test_stored_types),    cmocka_unit_test(test_info),
