@@ -14,6 +14,15 @@ void fuzz_check(int holds, const char *law)
     abort();
 }
 
+void fuzz_refusal(mha_status status, const mha_error *err, const char *file)
+{
+    if (status == MHA_OK) return;
+    fuzz_check(err->status == status, "the error holds the status");
+    fuzz_check(strstr(err->message, file) != NULL, "a refusal names the file");
+    for (const char *p = err->message; *p; p++)
+        fuzz_check((unsigned char)*p >= 32 && *p != 127, "a sentence holds no control character");
+}
+
 /* One file for all inputs, removed at the end. */
 static char path[64];
 
@@ -44,10 +53,7 @@ mha_file *fuzz_open(const void *bytes, size_t n, int no_map)
     mha_file *file = NULL;
     mha_status status = mha_file_open(NULL, as_file(bytes, n), &options, &file, &err);
     fuzz_check((status == MHA_OK) == (file != NULL), "a file comes with success, and only then");
-    fuzz_check(status == MHA_OK || err.status == status, "the error holds the status");
-    fuzz_check(status == MHA_OK || strstr(err.message, path) != NULL, "a refusal names the file");
-    for (const char *p = err.message; *p; p++)
-        fuzz_check((unsigned char)*p >= 32 && *p != 127, "a sentence holds no control character");
+    fuzz_refusal(status, &err, path);
     return file;
 }
 

@@ -1,0 +1,16 @@
+#!/bin/sh
+# run_fuzz.sh PROGRAM NAME CORPUS... - libFuzzer on one target, for MHA_FUZZ_SECONDS (5), from the committed corpus. New
+# inputs go away again; one that breaks something stays beside the program, and is named.
+set -eu
+program=$1
+name=$2
+shift 2
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+[ -z "${TMPDIR:-}" ] && [ -w /dev/shm ] && export TMPDIR=/dev/shm # every input is a file
+found=$(mktemp -d)
+trap 'rm -rf "$found"' EXIT
+dictionary=
+[ ! -e "$here/$name.dict" ] || dictionary=-dict=$here/$name.dict
+# shellcheck disable=SC2086 # one word, or none
+"$program" $dictionary -max_total_time="${MHA_FUZZ_SECONDS:-5}" -timeout=20 -rss_limit_mb=1024 -verbosity=0 \
+    -print_final_stats=1 -artifact_prefix="$program-" "$found" "$@"
