@@ -26,7 +26,7 @@ enum {
 
 /* Shared options that a command takes. --help, -t, --isa, -q, -v and --no-progress are there always. */
 enum {
-    CLI_MODEL = 1 << 0, /* -m MODEL */
+    CLI_MODEL = 1 << 0, /* -m MODEL, --no-map */
     CLI_FILE = 1 << 1,  /* -f FILE */
     CLI_OUT = 1 << 2,   /* -o OUT, --force */
     CLI_JSON = 1 << 3,  /* --json */
@@ -38,7 +38,7 @@ enum {
 /* Values of the shared options; zero where the user gave none. */
 typedef struct cli_options {
     const char *model, *file, *out, *isa, *dtype;
-    int json, csv, force, quiet, verbose, no_progress;
+    int json, csv, force, no_map, quiet, verbose, no_progress;
     int threads;    /* 0 = the library's choice */
     long long seed; /* >= 0 */
 } cli_options;

@@ -79,6 +79,7 @@ int cli_model_open(cli_session *session, const mha_model_options *options, mha_m
     mha_error error = {0};
     mha_model_options all = options ? *options : (mha_model_options){.size = sizeof all};
     all.dtype = cli_dtype(session->options.dtype);
+    all.no_map = session->options.no_map;
     if (mha_model_open(session->ctx, session->model, &all, model, &error) != MHA_OK) return cli_refuse(session, &error);
     return CLI_DONE;
 }

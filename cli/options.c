@@ -20,6 +20,8 @@ static const struct shared_option {
 } shared[] = {
     {CLI_MODEL,
      {"model", 'm', POPT_ARG_STRING, &given.model, 0, "folder of a checkpoint, minilm, or builtin", "MODEL"}},
+    {CLI_MODEL,
+     {"no-map", 0, POPT_ARG_NONE, &given.no_map, 0, "copy the weights into memory: their file may change", NULL}},
     {CLI_FILE, {"file", 'f', POPT_ARG_STRING, &given.file, 0, "read texts from FILE, one a line; - is stdin", "FILE"}},
     {CLI_OUT, {"output", 'o', POPT_ARG_STRING, &given.out, 0, "write the result to OUT", "OUT"}},
     {CLI_OUT, {"force", 0, POPT_ARG_NONE, &given.force, 0, "replace OUT if it exists", NULL}},

@@ -19,6 +19,23 @@ static void note_signal(int number)
     caught = number;
 }
 
+/* Files are mapped (mha/io.h), and a page that is no longer there is this signal, in whichever thread touched it. There
+ * is no way back, so it ends the program; nothing of the result has been written, but what `generate` has streamed. A
+ * SIGBUS of another kind, a memory that fails, is left to the system. Only what is safe in a handler is called. */
+static void on_lost_page(int number, siginfo_t *info, void *context)
+{
+    static const char sentence[] =
+        "mha: a mapped file became shorter while it was read; it must stay as it is while the "
+        "program runs, or be read with --no-map\n";
+    (void)context;
+    if (info->si_code != BUS_ADRERR) {
+        signal(number, SIG_DFL);
+        return; /* to the same instruction, which fails again */
+    }
+    const ssize_t written = write(STDERR_FILENO, sentence, sizeof sentence - 1);
+    _exit(written < 0 ? CLI_FAILED : CLI_REFUSED);
+}
+
 /* A missing descriptor is filled with one that fails in its own direction, so that a closed stdout is an error when the
  * result is written and not a file that we opened. */
 static void fill_descriptors(void)
@@ -35,6 +52,7 @@ void cli_signals_install(void)
                      note = {.sa_handler = note_signal, .sa_flags = (int)SA_RESETHAND};
     sigaction(SIGPIPE, &ignore, NULL);
     sigaction(SIGXFSZ, &ignore, NULL);
+    sigaction(SIGBUS, &(struct sigaction){.sa_sigaction = on_lost_page, .sa_flags = SA_SIGINFO}, NULL);
     static const int stops[] = {SIGINT, SIGTERM, SIGHUP};
     for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) {
         struct sigaction before;

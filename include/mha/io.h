@@ -13,8 +13,11 @@
  * to mean; where readers differ, the file is refused. Time and memory to refuse depend on the bytes read, never on a
  * number written in them. Only regular files are opened (symbolic links may lead to them); opening never blocks.
  *
- * Files are mapped. While one is open nobody may change or shorten it: a page that is gone is a SIGBUS, and the library
- * installs no signal handlers. `no_map` copies instead, and so does any file system that cannot map.
+ * Files are mapped. While one is open nobody may change or shorten it: bytes that change may be read as either, and a
+ * page that is gone is a SIGBUS, which ends the process: the library installs no signal handlers. Replacing a file by
+ * renaming another over it is safe, as all writers here do. Who cannot keep others from writing in place sets `no_map`,
+ * which copies the bytes while opening; a file that became shorter is then MHA_ERR_IO. A file system that cannot map is
+ * copied from as well.
  */
 #ifndef MHA_IO_H
 #define MHA_IO_H

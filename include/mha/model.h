@@ -21,7 +21,7 @@ typedef struct mha_model mha_model;
 
 typedef struct mha_model_options {
     size_t size;
-    int no_map;       /* 1 = copy the weights instead of mapping the file */
+    int no_map;       /* 1 = copy the weights instead of mapping the file, which may then change (io.h) */
     int no_weights;   /* 1 = check everything, but do not pack weights: for mha info; forward is then MHA_ERR_ARG */
     int no_tokenizer; /* 1 = do not open tokenizer.json */
     /* What dense weights are packed as, whatever the file holds: f32 (default), bf16, f16 or q8_0 (layer.h). With bf16

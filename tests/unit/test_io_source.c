@@ -11,10 +11,12 @@
 #include "io/source.h"
 #include "mha/io.h"
 #include "support/files.h"
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static void bare_names(void **state)
@@ -206,6 +208,42 @@ static void arguments(void **state)
     mha_file_free(NULL);
 }
 
+/* What io.h says of a file that becomes shorter while it is open: mapped, reading ends the process (here a child);
+ * copied, nothing happens. */
+static void shortened_while_open(void **state)
+{
+    (void)state;
+    enum { BYTES = 4096 };
+    static char bytes[8 + 72 + BYTES];
+    const uint64_t header = 72;
+    memcpy(bytes, &header, 8);
+    snprintf(bytes + 8, 73, "%-72s", "{\"x\":{\"dtype\":\"U8\",\"shape\":[4096],\"data_offsets\":[0,4096]}}");
+    memset(bytes + 80, 7, BYTES);
+    const char *folder = files_folder(), *path = files_path(folder, "x.safetensors");
+    for (int no_map = 0; no_map < 2; no_map++) {
+        const mha_file_options options = {.size = sizeof options, .no_map = no_map};
+        mha_file *file = NULL;
+        mha_error err = {0};
+        files_write(path, bytes, sizeof bytes);
+        if (mha_file_open(NULL, path, &options, &file, &err) != MHA_OK) fail_msg("%s", err.message);
+        assert_int_equal(truncate(path, 0), 0);
+        const pid_t child = fork();
+        if (child == 0) {
+            signal(SIGBUS, SIG_DFL); /* a sanitizer may have taken it */
+            const volatile char *data = mha_file_tensor(file, 0)->data;
+            _exit(data[BYTES - 1] == 7 ? 0 : 1);
+        }
+        int status = 0;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        if (no_map)
+            assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        else
+            assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS);
+        mha_file_free(file);
+    }
+    files_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -217,6 +255,7 @@ int main(void)
         cmocka_unit_test(foreign_files),
         cmocka_unit_test(pickle_or_safetensors),
         cmocka_unit_test(arguments),
+        cmocka_unit_test(shortened_while_open),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,49 @@
+#!/bin/sh
+# test_cli_shorter.sh - a model file that becomes shorter while the program runs: a sentence and exit 3, or, with --no-map,
+# nothing at all.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+
+mkdir model
+cp "$data"/models/gemma2-tiny/*.json model
+restore() { cp "$data/models/gemma2-tiny/model.safetensors" model; }
+set -- generate -q -m model --no-eos -n 1500 -p 'Every morn'
+restore
+"$MHA" "$@" >whole || fail 'no text'
+
+# Mapped. stdout is a pipe that is full, so that the program waits with its first token, and looks up a row of the table of
+# words for the second one.
+[ -r /proc/self/maps ] || skip 'no /proc to see by what is mapped'
+mkfifo pipe
+exec 3<>pipe
+dd if=/dev/zero of=pipe bs=4096 oflag=nonblock 2>/dev/null
+"$MHA" "$@" >pipe 2>err 3>&- &
+program=$!
+until grep -q model.safetensors "/proc/$program/maps" 2>/dev/null; do
+    kill -0 $program 2>/dev/null || break
+    sleep 0.02
+done
+: >model/model.safetensors
+exec 4<pipe 3>&-
+cat <&4 >/dev/null
+status=0
+wait $program || status=$?
+[ "$status" = 3 ] || fail "a mapped file that became shorter: exit status $status, not 3"
+has err 'mha: a mapped file became shorter while it was read'
+has err --no-map
+[ "$(wc -l <err)" = 1 ] || fail "more than a sentence: $(cat err)"
+
+# Copied: after the first byte of the text nothing of the file is needed.
+restore
+{
+    "$MHA" "$@" --no-map 2>err
+    echo $? >status
+} | {
+    dd bs=1 count=1 2>/dev/null
+    : >model/model.safetensors
+    cat
+} >text
+[ "$(cat status)" = 0 ] || fail "--no-map: exit status $(cat status): $(cat err)"
+same whole text --no-map
+finish
