@@ -184,7 +184,7 @@ static int run_file(cli_session *s, const char *path)
 {
     mha_file *file;
     mha_error error = {0};
-    if (mha_file_open(s->ctx, path, NULL, &file, &error) != MHA_OK) return cli_refuse(s, &error);
+    if (mha_checkpoint_open(s->ctx, path, NULL, &file, &error) != MHA_OK) return cli_refuse(s, &error);
     int code = CLI_DONE;
     if (s->options.json)
         code = cli_put_json(s, file_json(file), true);
@@ -207,7 +207,7 @@ static int run(cli_session *s)
 
 const cli_command cli_info = {
     .name = "info",
-    .summary = "what a model folder, a .safetensors file or an .npy file holds",
+    .summary = "what a model folder, a .safetensors, .npy or index file holds",
     .usage = "[FOLDER|FILE]",
     .details = "Examples:  mha info -m minilm\n           mha info model.safetensors --json",
     .shared = CLI_MODEL | CLI_JSON,

@@ -20,6 +20,22 @@ has out 'bert'
 expect 0 "$MHA" info "$here/share/mha/builtin"
 has out '12 in all'
 
+# An index of shards is one file, and names nothing outside of its folder.
+mkdir shards
+for id in 1 2; do
+    expect 0 "$MHA" logits -m "$here/tests/golden/data/models/gpt2-tiny" --ids $id --hidden -o shards/$id
+done
+echo '{"weight_map": {"logits": "1", "hidden.0": "1", "hidden.1": "1", "hidden.2": "1", "hidden.3": "1"}}' >shards/one.json
+expect 0 "$MHA" info shards/one.json --json
+at tensors.# 5
+at tensors.4.name logits
+echo '{"weight_map": {"logits": "1", "hidden.0": "2"}}' >shards/two.json
+refused 3 "$MHA" info shards/two.json
+has err 'in another file'
+echo '{"weight_map": {"logits": "../weights"}}' >shards/out.json
+refused 3 "$MHA" info shards/out.json
+has err 'not the name of a file in this folder'
+
 # A bare file, by content and not by name.
 cp "$here/share/mha/builtin/model.safetensors" weights
 expect 0 "$MHA" info weights --json
