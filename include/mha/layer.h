@@ -226,10 +226,11 @@ typedef struct mha_layer_input {
     /* What is wanted of the attention itself; the output has the same bits with it and without. K is L; with a cache L
      * and the tokens of its longest sequence of this call before it; with starts, probs are [sequences, H, M, M] of the
      * longest sequence, M, and what lies beyond a shorter one is not written. */
-    const int32_t *map_heads;    /* [map_count] the heads of `probs`, in this order; NULL = all */
+    const int32_t *map_heads; /* [map_count] the heads of `probs`, in this order; NULL = all */
+    const int64_t *map_rows;  /* [B, map_row_count] the rows of each sequence in place of L, as in attn.h; NULL = all */
     const mha_attn_stats *stats; /* statistics of rows and keys (stats.h), in any shapes but B, L, K; NULL = none */
-    int64_t map_count, top_keys; /* top_keys: of stats->top_* */
-    const uint8_t *rows;         /* [B, L] with stats: 0 = the row sees no key, so that `received` counts the others
+    int64_t map_count, map_row_count, top_keys; /* top_keys: of stats->top_* */
+    const uint8_t *rows; /* [B, L] with stats: 0 = the row sees no key, so that `received` counts the others
                                   * alone; needed besides `keep`, which speaks of keys; NULL = all rows count */
 } mha_layer_input;
 

@@ -164,6 +164,11 @@ typedef struct mha_model_output {
      * list. on_attention is called for these layers alone. NULL = all of all. */
     const mha_model_head *map_heads;
     int64_t map_count;
+    /* [B, map_row_count] The rows that are wanted of each sequence, in place of L: counted from its first row of this
+     * call, or from behind its last one (-1 is that). They may come in any order; where a sequence has no such row, and
+     * only there, probs are 0. Rows that nobody asks for cost nothing. NULL = all. */
+    const int64_t *map_rows;
+    int64_t map_row_count;
     /* Statistics of every layer, behind on_attention: what head measures need of long sequences, where maps of L x K
      * would not fit. The operator computes the scores once more for them (stats.h has the times). */
     int (*on_stats)(void *user, const mha_model_stats *stats);

@@ -102,7 +102,8 @@ OnStats = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(ModelStats))
 class ModelOutput(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("last_hidden", c_void_p), ("pooled", c_void_p), ("logits", c_void_p),
                 ("last_logits", c_void_p), ("on_hidden", OnHidden), ("on_attention", OnAttention), ("user", c_void_p),
-                ("map_heads", c_void_p), ("map_count", c_int64), ("on_stats", OnStats), ("top_keys", c_int64)]
+                ("map_heads", c_void_p), ("map_count", c_int64), ("map_rows", c_void_p), ("map_row_count", c_int64),
+                ("on_stats", OnStats), ("top_keys", c_int64)]
 
 
 class EncodeOptions(ctypes.Structure):

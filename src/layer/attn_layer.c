@@ -175,6 +175,8 @@ static void describe_outputs(const mha_layer_input *in, mha_attn_desc *desc)
         desc->outputs |= MHA_ATTN_PROBS;
         desc->inputs |= in->map_heads ? MHA_ATTN_MAP_HEADS : 0;
         desc->map_heads = in->map_heads ? in->map_count : 0;
+        desc->inputs |= in->map_rows ? MHA_ATTN_MAP_ROWS : 0;
+        desc->map_rows = in->map_rows ? in->map_row_count : 0;
     }
     if (!in->stats) return;
     desc->outputs |= MHA_ATTN_STATS;
@@ -257,6 +259,7 @@ mha_attn_args mha__attn_layer_args(const mha_attn_layer_options *o, const mha_la
         .cu_seqlens_k = in->starts,
         .probs = {in->probs, {0}},
         .map_heads = in->map_heads,
+        .map_rows = {in->map_rows, {0}},
         .stats = in->stats,
         .block_keep = {in->rows, {L, 0, 1, 0}},
     };

@@ -44,11 +44,32 @@ static mha_status check_list(const mha_model *m, const mha_model_output *out, mh
     return MHA_OK;
 }
 
+static mha_status check_rows(const mha__batch *batch, const mha_model_output *out, int64_t rows, mha_error *err)
+{
+    if (!out->map_rows && !out->map_row_count) return MHA_OK;
+    if (!out->map_rows || out->map_row_count < 1 || !out->on_attention)
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_model_output: map_row_count is %lld, map_rows is %s, on_attention is %s: all or none",
+                         (long long)out->map_row_count, out->map_rows ? "given" : "NULL",
+                         out->on_attention ? "given" : "NULL");
+    for (int64_t b = 0; b < batch->sequences; b++)
+        for (int64_t n = 0; n < out->map_row_count; n++) {
+            const int64_t row = out->map_rows[b * out->map_row_count + n];
+            if (row < -rows || row >= rows)
+                return mha__fail(err, MHA_ERR_ARG,
+                                 "mha_model_output: map_rows has row %lld for sequence %lld, must be from %lld to %lld",
+                                 (long long)row, (long long)b, (long long)-rows, (long long)rows - 1);
+        }
+    return MHA_OK;
+}
+
 mha_status mha__taps_read(const mha_model *m, const mha__batch *batch, const mha_model_output *out, mha__taps *taps,
                           mha_error *err)
 {
     *taps = (mha__taps){.out = out, .rows = mha__batch_map_rows(batch), .keys = mha__batch_map_keys(batch)};
     MHA__TRY(check_list(m, out, err));
+    MHA__TRY(check_rows(batch, out, taps->rows, err));
+    if (out->map_rows) taps->rows = out->map_row_count;
     if (out->top_keys < 0 || out->top_keys > 32 || (out->top_keys && !out->on_stats))
         return mha__fail(err, MHA_ERR_ARG, "mha_model_output: top_keys is %lld, must be 0..32, and 0 without on_stats",
                          (long long)out->top_keys);
@@ -114,11 +135,13 @@ void mha__taps_turn(mha__taps *taps, const mha_model *m, mha__batch *batch, int6
     if (!out->on_attention || taps->count == 0) return;
     in->probs = taps->probs ? taps->probs : &taps->some_probs;
     in->map_count = taps->count;
+    in->map_rows = out->map_rows;
+    in->map_row_count = out->map_row_count;
     if (out->map_heads) in->map_heads = taps->heads ? taps->heads + taps->first : &taps->some_heads;
     if (!taps->probs) return;
     for (int64_t n = 0; out->map_heads && n < taps->count; n++)
         taps->heads[taps->first + n] = out->map_heads[taps->first + n].head;
-    if (batch->in.starts) /* nothing is written beyond a short sequence */
+    if (batch->in.starts || out->map_rows) /* nothing is written beyond a short sequence */
         memset(taps->probs, 0,
                (size_t)(batch->sequences * taps->count * taps->rows * taps->keys) * sizeof *taps->probs);
 }

@@ -305,6 +305,48 @@ static void chosen_heads_are_those_of_the_whole(void **state)
     }
 }
 
+/* Rows counted from either end, twice, and such as a short sequence does not have. */
+static void chosen_rows_are_those_of_the_whole(void **state)
+{
+    (void)state;
+    enum { ROWS = 5 };
+    static const int64_t rows[B][ROWS] = {{0, -1, 4, -1, 2}, {8, -2, 0, 0, L - 1}, {-1, 0, -2, 3, -L}};
+    static const mha_model_head list[] = {{1, 3}, {1, 0}};
+    for (int m = 0; m < MODELS; m++) {
+        mha_model *model = case_model(NULL, models[m], NULL);
+        for (int kind = 0; kind < INPUTS; kind++) {
+            const mha_model_input in = input_of(kind);
+            seen all = run(model, &in, MAPS, NULL, 0), some = shape_of(model, &in);
+            const int64_t lengths[] = {L, 9, 1};
+            some.rows = ROWS;
+            const mha_model_output out = {.size = sizeof out,
+                                          .on_attention = keep_maps,
+                                          .map_heads = list,
+                                          .map_count = 2,
+                                          .map_rows = rows[0],
+                                          .map_row_count = ROWS,
+                                          .user = &some};
+            if (mha_model_forward(model, &in, &out, &err) != MHA_OK) fail_msg("%s", err.message);
+            assert_true(some.calls[0] == 0 && some.calls[1] == 2 && some.calls[2] == 0);
+            for (int64_t b = 0; b < B; b++)
+                for (int n = 0; n < 2 * ROWS; n++) {
+                    const int64_t length = kind == PACKED ? starts[b + 1] - starts[b] : kind == PADDED ? lengths[b] : L;
+                    const int64_t given = rows[b][n % ROWS], i = given < 0 ? length + given : given;
+                    const float *got = some.maps[1] + (b * 2 * ROWS + n) * some.keys;
+                    const float *want = all.maps[1] + ((b * H + list[n / ROWS].head) * all.rows + i) * all.keys;
+                    if (i >= 0 && i < length)
+                        same(got, want, all.keys, sizeof(float));
+                    else
+                        for (int64_t j = 0; j < all.keys; j++)
+                            assert_true(got[j] == 0);
+                }
+            release(&all);
+            release(&some);
+        }
+        mha_model_free(model);
+    }
+}
+
 /* What a sequence shows does not depend on the others: packed and padded as alone. */
 static void a_batch_shows_its_sequences(void **state)
 {
@@ -526,6 +568,25 @@ static void what_cannot_be_asked_for(void **state)
         assert_int_equal(mha_model_forward(model, &in, &out, &err), MHA_ERR_ARG);
         if (!strstr(err.message, wrong[n].sentence)) fail_msg("%s", err.message);
     }
+    const struct {
+        int64_t rows[B], count;
+        int maps;
+        const char *sentence;
+    } other[] = {
+        {{0, 0, L}, 1, 1, "map_rows has row 23 for sequence 2, must be from -23 to 22"},
+        {{0, -L - 1, 0}, 1, 1, "map_rows has row -24 for sequence 1"},
+        {{0}, 0, 1, "map_row_count is 0, map_rows is given, on_attention is given"},
+        {{0}, 1, 0, "map_row_count is 1, map_rows is given, on_attention is NULL"},
+    };
+    for (size_t n = 0; n < sizeof other / sizeof *other; n++) {
+        const mha_model_output out = {.size = sizeof out,
+                                      .on_attention = other[n].maps ? keep_maps : NULL,
+                                      .map_rows = other[n].rows,
+                                      .map_row_count = other[n].count,
+                                      .user = &s};
+        assert_int_equal(mha_model_forward(model, &in, &out, &err), MHA_ERR_ARG);
+        if (!strstr(err.message, other[n].sentence)) fail_msg("%s", err.message);
+    }
     mha_model_free(model);
 }
 
@@ -586,6 +647,7 @@ int main(void)
         cmocka_unit_test(stats_are_those_of_maps),
         cmocka_unit_test(stats_in_sixteen_bits),
         cmocka_unit_test(chosen_heads_are_those_of_the_whole),
+        cmocka_unit_test(chosen_rows_are_those_of_the_whole),
         cmocka_unit_test(a_batch_shows_its_sequences),
         cmocka_unit_test(a_cache_shows_the_rows_of_the_whole),
         cmocka_unit_test(caches_of_every_type),
