@@ -5,8 +5,8 @@
 #include "command.h"
 
 /* Ignores SIGPIPE and SIGXFSZ (EPIPE and EFBIG are ordinary errors then) and notes SIGINT, SIGTERM and SIGHUP. A mapped
- * file that becomes shorter ends the program with a sentence (CLI_REFUSED). Makes sure that descriptors 0 to 2 are open,
- * so that no file of ours ever becomes stdout. */
+ * file that becomes shorter ends the program with a sentence (CLI_REFUSED). Makes sure that descriptors 0 to 2 are
+ * open, so that no file of ours ever becomes stdout. */
 void cli_signals_install(void);
 /* The signal that asked us to stop; 0 if none did. A second one ends the program at once. */
 int cli_signal(void);

@@ -19,7 +19,7 @@ static void check_norm(int64_t rows, int64_t width, bool with_residual, double s
     assert_int_equal(mha_norm_forward(NULL, &(mha_norm){w, b, 1e-5, MHA_NORM_LAYER}, rows, width, x,
                                       with_residual ? res : NULL, y, NULL),
                      MHA_OK);
-    /* Values near 1..4. A large mean costs its own digits, and so does a small deviation, which two numbers may have. */
+    /* Values near 1..4. A large mean costs its own digits, and so does a small deviation, as two numbers may have. */
     const double limit = (width > 2 ? 4e-6 : 4e-5) * (1 + fabs(shift));
     if (!(worst_error(y, truth, rows * width) <= limit))
         fail_msg("rows %d width %d: off by %g", (int)rows, (int)width, worst_error(y, truth, rows * width));
