@@ -1,4 +1,5 @@
 /* cmd_generate.c - `mha generate`: text from a decoder, streamed. */
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -68,6 +69,7 @@ static int read_numbers(const cli_session *s, mha_sampling *sampling)
 {
     int code = cli_number(s, "--temperature", given.temperature, 0, 1e6, &sampling->temperature);
     if (code == CLI_DONE) code = cli_number(s, "--top-p", given.top_p, 0, 1, &sampling->top_p);
+    if (code == CLI_DONE && given.top_p && sampling->top_p == 0) sampling->top_p = DBL_MIN; /* not off: the likeliest */
     if (code == CLI_DONE) code = cli_number(s, "--min-p", given.min_p, 0, 1, &sampling->min_p);
     if (code == CLI_DONE)
         code = cli_number(s, "--repetition-penalty", given.penalty, 0, 1e6, &sampling->repetition_penalty);

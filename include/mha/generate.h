@@ -24,7 +24,8 @@ extern "C" {
 typedef struct mha_sampling {
     double temperature;        /* 0 = greedy; else > 0: logits are divided by it */
     int64_t top_k;             /* 0 = off; the k greatest, and all that equal the k-th */
-    double top_p;              /* 0 = off; 0..1: the smallest set that reaches p (Holtzman et al. 2020), at least one */
+    double top_p;              /* 0 = off; 0..1: the smallest set that reaches p (Holtzman et al. 2020), at least one:
+                                  DBL_MIN is what transformers does at 0 */
     double min_p;              /* 0 = off; 0..1: at least p times the greatest probability (Nguyen et al. 2024) */
     double repetition_penalty; /* 0 = off; > 0: tokens seen are divided by it, multiplied where negative
                                   (Keskar et al. 2019) */
@@ -48,7 +49,7 @@ typedef enum mha_ending { MHA_END_LENGTH = 0, MHA_END_EOS, MHA_END_STOP, MHA_END
 typedef struct mha_generate_options {
     size_t size;           /* sizeof(mha_generate_options) */
     int64_t max_new;       /* > 0 tokens for each prompt */
-    int64_t min_new;       /* before so many, no token of eos is chosen */
+    int64_t min_new;       /* 0..max_new: before so many, no token of eos is chosen */
     mha_sampling sampling; /* each prompt draws from a generator of its own: seed + its number */
     const int32_t *eos;    /* [eos_count] each ends a prompt, and is kept; NULL = what the checkpoint says */
     int64_t eos_count;     /* with eos NULL, -1 = nothing ends it */

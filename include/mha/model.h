@@ -3,8 +3,10 @@
  * A folder holds config.json, tokenizer.json, and model.safetensors or its shards with their index. Families: bert
  * (and its MLM head), gpt2, llama (1 to 3), mistral, qwen2, qwen3, gemma2; in the spelling of transformers 4.x and 5.x.
  * Others are refused by name. Weights are used in place from the mapped file where the type allows; dense weights are
- * packed once at opening. Numbers are those of transformers in float32, within rounding, unless it is opened in fewer
- * bits.
+ * packed once at opening. Where config.json and the tensors differ, they are read as transformers 5 reads them: a head
+ * of logits that is stored is used if its content is not that of the words, whatever tie_word_embeddings says; a
+ * decoder that was saved without a head (LlamaModel) has no logits unless they are tied. Numbers are those of
+ * transformers in float32, within rounding, unless it is opened in fewer bits.
  */
 #ifndef MHA_MODEL_H
 #define MHA_MODEL_H
@@ -109,7 +111,7 @@ typedef struct mha_model_input {
     size_t size;
     int64_t batch, length;
     const int32_t *ids;       /* [B, L] 0 <= id < vocab, also under the mask */
-    const int32_t *type_ids;  /* [B, L] 0 <= type < type_vocab; NULL = 0 */
+    const int32_t *type_ids;  /* [B, L] 0 <= type < type_vocab, 0 where there are no types; NULL = 0 */
     const uint8_t *mask;      /* [B, L] non-zero = real token, 0 = padding; NULL = all real */
     const int32_t *positions; /* [B, L] >= 0, below max_positions where they are learned; NULL = 0 .. L-1 */
     /* The tokens follow those that the cache holds, and join them; positions count on. Decoding token by token, or a
@@ -151,7 +153,7 @@ typedef struct mha_model_output {
     size_t size;
     float *last_hidden; /* [B, L, E]; of decoders after the final norm */
     float *pooled;      /* [B, E] tanh pooler of BERT; MHA_ERR_UNSUPPORTED if the checkpoint has none */
-    float *logits;      /* [B, L, vocab]; MHA_ERR_UNSUPPORTED for an encoder without them */
+    float *logits;      /* [B, L, vocab]; MHA_ERR_UNSUPPORTED for a checkpoint without them */
     float *last_logits; /* [B, vocab] of each sequence's last real token: what comes next */
     /* x [B, L, E]: entry 0 is the embeddings, entry n the output of layer n - 1, the last one after the final norm. */
     int (*on_hidden)(void *user, int64_t entry, const float *x);

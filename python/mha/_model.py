@@ -2,13 +2,14 @@
 import ctypes
 import json
 import os
+import sys
 import warnings
 from collections import namedtuple
 from ctypes import POINTER, c_char_p, c_double, c_int32, c_int64, c_size_t, c_void_p
 
 import numpy as np
 
-from ._array import BF16, F16, F32, Q8_0, integers
+from ._array import BF16, F16, F32, Q8_0, integer, integers
 from ._context import context
 from ._library import (EmbedOptions, EncodeOptions, Encoding, GenerateOptions, LossArgs, ModelHead, ModelInput,
                        ModelOptions, ModelOutput, NamedTensor, OnAttention, OnHidden, OnStats, OnText, OnToken, Prompt,
@@ -32,16 +33,19 @@ class Model:
         m.embed(["a sentence", "another"])          # [2, 384]
         m.forward([m.tokenize("a sentence")], attentions=True).attentions[0]   # [1, 12, L, L]
 
-    dtype: "f32", or what dense weights are packed as: "bf16" (attention runs in it too), "f16" or "int8".
+    dtype: "f32", or what dense weights are packed as: "bf16" (attention runs in it too), "f16" or "int8". no_map: copies
+    the weights, whose files are otherwise mapped and must not be written to while the model lives. A folder without
+    tokenizer.json runs on ids.
     """
 
-    def __init__(self, path, dtype="f32", threads=None):
+    def __init__(self, path, dtype="f32", threads=None, *, no_map=False):
         if dtype not in _DTYPE:
             raise ValueError(f"dtype = {dtype!r}: one of {', '.join(_DTYPE)}")
         self._handle = None
         if b"\0" in os.fsencode(path):
             raise ValueError(f"path = {path!r}: has a zero byte")
-        handle, options = c_void_p(), struct(ModelOptions, dtype=_DTYPE[dtype])
+        no_tokenizer = not os.path.exists(os.path.join(path, "tokenizer.json"))
+        handle, options = c_void_p(), struct(ModelOptions, dtype=_DTYPE[dtype], no_map=bool(no_map), no_tokenizer=no_tokenizer)
         call("mha_model_open", context(threads), os.fsencode(path), ctypes.byref(options), ctypes.byref(handle))
         self._handle = handle
         self._info = lib.mha_model_describe(handle).contents
@@ -55,6 +59,8 @@ class Model:
 
     def tokenize(self, text, special=True):
         """Ids of a text. One of more tokens than the model takes is cut there, with a warning."""
+        if not isinstance(text, str):
+            raise ValueError(f"text: want a str, not {type(text).__name__}")
         data = text.encode("utf-8", "surrogatepass")
         options = struct(EncodeOptions, no_special=not special, max_tokens=self._info.max_positions)
         encoding = POINTER(Encoding)()
@@ -81,7 +87,10 @@ class Model:
 
     @property
     def _tokenizer(self):
-        return lib.mha_model_tokenizer(self._handle)
+        tokenizer = lib.mha_model_tokenizer(self._handle)
+        if not tokenizer:
+            raise ValueError("the model's folder has no tokenizer.json: it runs on ids alone")
+        return tokenizer
 
     # ---- running ----
 
@@ -163,9 +172,10 @@ class Model:
                  repetition_penalty=1.0, no_repeat_ngram=0, eos=None, stop=(), lookup=0, on_text=None):
         """Up to n new ids after the prompt `ids`: a list, ended by a token of eos (default: the checkpoint's; [] = none),
         which is kept, or by the token that completes one of the strings of `stop`. Of several prompts, a list of such
-        lists; prompt i then draws with seed + i. Greedy at temperature 0. lookup: tokens to guess ahead where
-        the text repeats itself, with the same result. on_text(prompt, text) is called with text as it
-        becomes certain; returning True ends that prompt."""
+        lists; prompt i then draws with seed + i. Greedy at temperature 0; top_p=0 draws the likeliest, as transformers
+        does. lookup: tokens to guess ahead where the text repeats itself, with the same result. on_text(prompt, text)
+        is called with text as it becomes certain; returning True ends that prompt."""
+        seed = integer(seed, "seed", 0, 2**64 - 1)
         several = len(ids) > 0 and np.ndim(ids[0]) == 1
         prompts = [self._ids([p])[0] for p in (ids if several else [ids])]
         out = np.empty((len(prompts), max(n, 0)), np.int32)
@@ -191,7 +201,7 @@ class Model:
         options = struct(
             GenerateOptions, max_new=n, no_cache=not cache, lookup=lookup, eos=ends.ctypes.data if ends is not None and len(ends) else None,
             eos_count=0 if eos is None else len(ends) or -1, stop=(c_char_p * len(stops))(*stops), stop_count=len(stops),
-            sampling=Sampling(temperature, top_k, top_p, min_p, repetition_penalty, no_repeat_ngram, seed),
+            sampling=Sampling(temperature, top_k, top_p or sys.float_info.min, min_p, repetition_penalty, no_repeat_ngram, seed),
             on_token=OnToken(guarded(lambda *_: 0)), on_text=OnText(guarded(text_of)) if on_text else OnText())
         list_of = (Prompt * len(prompts))(*(Prompt(p.ctypes.data, len(p)) for p in prompts))
         call("mha_model_generate", self._handle, list_of, len(prompts), ctypes.byref(options), out.ctypes.data,

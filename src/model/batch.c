@@ -84,6 +84,16 @@ static mha_status read_starts(mha__batch *p, int64_t most, mha_error *err)
     return MHA_OK;
 }
 
+/* A model without a table of types has one type, 0, which is what tokenizers give to every token of a text. */
+static mha_status check_types(const mha_model *m, const mha_model_input *in, mha_error *err)
+{
+    for (int64_t i = 0; in->type_ids && !m->types.weight && i < in->batch * in->length; i++)
+        if (in->type_ids[i] != 0)
+            return mha__fail(err, MHA_ERR_ARG, "mha_model_input: type_ids[%lld] is %d; %s has no token types",
+                             (long long)i, in->type_ids[i], m->info.family);
+    return MHA_OK;
+}
+
 static mha_status check_input(const mha_model *m, const mha__batch *p, int64_t most, mha_error *err)
 {
     size_t bytes = 0;
@@ -97,7 +107,7 @@ static mha_status check_input(const mha_model *m, const mha__batch *p, int64_t m
     if (!mha__bytes((int64_t[]){p->in.batch, p->in.length, m->config.hidden}, 3, 2 * sizeof(float), &bytes))
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch is %lld, too many for memory",
                          (long long)p->in.batch);
-    return MHA_OK;
+    return check_types(m, &p->in, err);
 }
 
 mha_status mha__batch_read(const mha_model *m, mha__batch *batch, const mha_model_input *input, mha_error *err)

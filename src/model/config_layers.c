@@ -109,7 +109,11 @@ mha_status mha__config_rope(const mha__json_obj *root, mha__config *c, mha_error
     MHA__TRY(positive(&rope, "rope_theta", &c->rope.theta, err));
     MHA__TRY(mha__json_number(root, "partial_rotary_factor", MHA__OPTIONAL, 0, 1, &part, err));
     MHA__TRY(mha__json_number(&rope, "partial_rotary_factor", MHA__OPTIONAL, 0, 1, &part, err));
-    c->rope.rotary_dim = (int64_t)((double)c->head_dim * part);
+    if (part != 1 && c->rope.kind != MHA_ROPE_DEFAULT)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "%s: partial_rotary_factor is %g beside a scaled rotation; models of type %s turn whole heads",
+                         root->file, part, c->family->name);
+    c->rope.rotary_dim = c->head_dim; /* unscaled, transformers does not look at the factor in these families */
     if (c->rope.kind != MHA_ROPE_DEFAULT) MHA__TRY(read_scaling(root, &rope, c, err));
     if (mha_rope_frequencies(&c->rope, 1, f, &gain, &why) == MHA_OK) return MHA_OK;
     return mha__fail(err, MHA_ERR_FORMAT, "%s: rotary embedding: %s", root->file, why.message);

@@ -4,6 +4,7 @@
 #include "base/size.h"
 #include "base/utf8.h"
 #include "model/generation.h"
+#include "model/head.h"
 #include "model/sample.h"
 #include <string.h>
 
@@ -29,6 +30,9 @@ static mha_status check_numbers(const mha_generate_options *o, mha_error *err)
 {
     if (o->max_new < 1 || o->max_new > INT32_MAX / 2)
         return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: max_new is %lld, must be > 0", (long long)o->max_new);
+    if (o->min_new < 0 || o->min_new > o->max_new)
+        return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: min_new is %lld, not 0..%lld (max_new)",
+                         (long long)o->min_new, (long long)o->max_new);
     if (o->at_once < 0)
         return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: at_once is %lld", (long long)o->at_once);
     if (o->lookup < 0 || o->lookup > 64)
@@ -73,6 +77,7 @@ mha_status mha__generation_check(mha__generation *g, mha_error *err)
     if (!m->info.causal)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s is an encoder: it writes no text", m->info.family);
     if (!m->packed) return mha__fail(err, MHA_ERR_ARG, "the model was opened without weights (no_weights)");
+    MHA__TRY(mha__head_check(m, false, true, err));
     MHA__TRY(check_numbers(&g->o, err));
     MHA__TRY(check_eos(g, err));
     MHA__TRY(check_stop(g, err));

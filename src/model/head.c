@@ -9,7 +9,8 @@ mha_status mha__head_check(const mha_model *m, bool pooled, bool logits, mha_err
     if (pooled && !m->pooler)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "the checkpoint has no pooler (pooler.dense.weight)");
     if (logits && !m->lm_head)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "the checkpoint has no logits (cls.predictions.transform)");
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "the checkpoint has no logits (%s)",
+                         m->info.causal ? "lm_head.weight" : "cls.predictions.transform");
     return MHA_OK;
 }
 

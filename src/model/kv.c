@@ -27,6 +27,9 @@ static mha_status check_options(const mha_model *model, mha_model_cache_options 
 {
     if (!model->info.causal)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s is an encoder: it has no cache", model->info.family);
+    if (o->dtype && o->dtype != MHA_F32 && o->dtype != MHA_BF16 && o->dtype != MHA_F16 && o->dtype != MHA_Q8_0)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_options: dtype is %s, not f32, bf16, f16 or q8_0",
+                         mha_dtype_name(o->dtype));
     if (o->batch == 0) o->batch = 1;
     if (o->dtype == MHA_DTYPE_DEFAULT && model->outer.packed == MHA_BF16) o->dtype = MHA_BF16;
     if (o->tokens == 0) o->tokens = model->config.max_positions;

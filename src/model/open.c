@@ -126,8 +126,18 @@ static mha_status take_linear(mha_model *m, mha__role role, mha_activation activ
     return mha_linear_create_stack(m->ctx, m->config.hidden, &part, 1, activation, linear, err);
 }
 
+/* transformers does not tie where the file holds a matrix of another content. */
+static void find_tied(mha_model *m)
+{
+    const mha_tensor *words = mha__weights_tensor(&m->outer, MHA__WORDS, -1, false);
+    const mha_tensor *head = mha__weights_tensor(&m->outer, MHA__LM_HEAD, -1, false);
+    if (!m->config.tied || !head || head == words) return;
+    m->config.tied = head->dtype == words->dtype && head->bytes == words->bytes &&
+                     memcmp(head->data, words->data, head->bytes) == 0;
+}
+
 /* Logits come from the table of words, or from a matrix of their own. An encoder has them only with the parts before
- * them. */
+ * them; a decoder that was saved without its head, as transformers saves LlamaModel, has none. */
 static mha_status take_head(mha_model *m, mha_error *err)
 {
     const mha__config *c = &m->config;
@@ -136,7 +146,9 @@ static mha_status take_head(mha_model *m, mha_error *err)
     MHA__TRY(take_linear(m, MHA__LM_DENSE, c->activation, &m->lm_dense, err));
     MHA__TRY(mha__weights_part(&m->outer, MHA__LM_BIAS, -1, &bias, err));
     if (!c->family->causal && !m->lm_dense) return MHA_OK;
+    find_tied(m);
     if (!c->tied) MHA__TRY(mha__weights_part(&m->outer, MHA__LM_HEAD, -1, &head, err));
+    if (!c->tied && !head.out && !*m->outer.prefix) return MHA_OK;
     if (!c->tied && !head.out) return mha__weights_missing(&m->outer, MHA__LM_HEAD, err);
     if (m->outer.check_only) return MHA_OK;
     head.bias = bias.weight;

@@ -1,7 +1,9 @@
 """mha.Model beside transformers on tiny folders (and MiniLM where it has been fetched): ids, hidden states, maps, embeddings;
 of decoders also logits, log-probabilities and generated tokens."""
+import json
 import os
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -10,7 +12,7 @@ try:
     import numpy as np
     import torch
     from tokenizers import Tokenizer
-    from transformers import AutoModelForCausalLM, BertModel
+    from transformers import AutoModelForCausalLM, BertModel, LlamaConfig, LlamaForCausalLM, LlamaModel
 except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
@@ -133,6 +135,85 @@ class Decoders(unittest.TestCase):
                     settings = {"no_repeat_ngram" if k == "no_repeat_ngram_size" else k: v for k, v in sampling.items()
                                 if k != "do_sample"}
                     self.assertEqual(ours.generate(ids, 24, seed=5, **settings), want)
+
+
+class OddCheckpoints(unittest.TestCase):
+    """Folders in which config.json and the tensors do not say the same, read as transformers reads them."""
+    IDS = [[1, 5, 7, 9, 30]]
+
+    def saved(self, kind, **options):
+        torch.manual_seed(0)
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        config = LlamaConfig(vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
+                             num_key_value_heads=1, max_position_embeddings=64, **options)
+        model = kind(config).eval()
+        model.save_pretrained(folder)
+        return model, folder
+
+    def change(self, folder, change):
+        config = json.loads((folder / "config.json").read_text())
+        change(config)
+        (folder / "config.json").write_text(json.dumps(config))
+
+    def logits_agree(self, folder):
+        theirs = AutoModelForCausalLM.from_pretrained(folder).eval()
+        with torch.no_grad():
+            want = theirs(torch.tensor(self.IDS)).logits.numpy()
+        self.assertLess(np.abs(mha.Model(folder).forward(self.IDS).logits - want).max(), 1e-5)
+        return theirs
+
+    def test_tied_beside_a_head_of_its_own(self):
+        for tied in (False, True):  # with equal content, and with another
+            model, folder = self.saved(LlamaForCausalLM, tie_word_embeddings=False)
+            if tied:
+                model.lm_head.weight.data.copy_(model.model.embed_tokens.weight)
+                model.save_pretrained(folder)
+            self.change(folder, lambda c: c.update(tie_word_embeddings=True))
+            theirs = self.logits_agree(folder)
+            ids = torch.tensor(self.IDS)
+            theirs(ids, labels=ids).loss.backward()
+            _, got = mha.Model(folder).loss_and_grads(self.IDS)
+            self.assertEqual("lm_head.weight" in got, not tied)
+            for name, p in theirs.named_parameters():
+                if name in got:
+                    self.assertLess(np.abs(got[name] - p.grad.numpy()).max(), 1e-5, name)
+
+    def test_a_part_of_a_head_that_turns(self):
+        _, folder = self.saved(LlamaForCausalLM)
+        self.change(folder, lambda c: c["rope_parameters"].update(partial_rotary_factor=0.5))
+        self.logits_agree(folder)
+        self.change(folder, lambda c: c["rope_parameters"].update(rope_type="linear", factor=2.0))
+        with self.assertRaises(RuntimeError):
+            AutoModelForCausalLM.from_pretrained(folder)(torch.tensor(self.IDS))
+        with self.assertRaisesRegex(ValueError, "partial_rotary_factor is 0.5"):
+            mha.Model(folder)
+
+    def test_saved_without_a_head(self):
+        for tied in (False, True):
+            model, folder = self.saved(LlamaModel, tie_word_embeddings=tied)
+            ours = mha.Model(folder)
+            got = ours.forward(self.IDS)
+            with torch.no_grad():
+                want = model(torch.tensor(self.IDS)).last_hidden_state.numpy()
+            self.assertLess(np.abs(got.last_hidden - want).max(), 1e-5)
+            if tied:
+                self.logits_agree(folder)
+                continue
+            self.assertIsNone(got.logits)
+            for use in (lambda: ours.generate([1], 2), lambda: ours.score([1, 2]), lambda: ours.loss_and_grads(self.IDS)):
+                with self.assertRaisesRegex(ValueError, r"no logits \(lm_head.weight\)"):
+                    use()
+
+    def test_sampling_at_its_edges(self):
+        folder = self.saved(LlamaForCausalLM)[1]
+        ours, theirs = mha.Model(folder), AutoModelForCausalLM.from_pretrained(folder).eval()
+        for settings in ({"top_p": 0.0}, {"top_p": 1.0}, {"min_p": 0.0}, {"min_p": 1.0}, {"top_k": 1}, {"top_k": 1000},
+                         {"temperature": 1e-9}, {"temperature": 100.0}):
+            with self.subTest(**settings):
+                torch.manual_seed(3)
+                want = theirs.generate(torch.tensor(self.IDS), max_new_tokens=8, do_sample=True, pad_token_id=0,
+                                       **{"top_k": 0, "eos_token_id": None, **settings})[0, 5:].tolist()
+                self.assertEqual(ours.generate(self.IDS[0], 8, eos=[], seed=3, **{"temperature": 1.0, **settings}), want)
 
 
 if __name__ == "__main__":

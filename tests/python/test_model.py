@@ -1,4 +1,5 @@
 """mha.Model on a tiny decoder and a tiny encoder: logits, scores, generated ids, and refusals that name what is wrong."""
+import shutil
 import tempfile
 import unittest
 from pathlib import Path
@@ -141,12 +142,27 @@ class Decoder(unittest.TestCase):
         for arguments, settings, sentence in (
                 (([], 4), {}, "no tokens"), (([640], 4), {}, "640"), ((PROMPT, 0), {}, "max_new is 0"), ((PROMPT, 95), {}, "takes 96"),
                 ((PROMPT, 4), {"temperature": -1}, "temperature"), ((PROMPT, 4), {"stop": ["a\0"]}, "NUL"),
-                ((PROMPT, 4), {"stop": [""]}, "stop"), ((PROMPT, 4), {"eos": [-1]}, "eos")):
+                ((PROMPT, 4), {"seed": -1}, "seed = -1"), ((PROMPT, 4), {"stop": [""]}, "stop"), ((PROMPT, 4), {"eos": [-1]}, "eos")):
             with self.assertRaisesRegex(ValueError, sentence):
                 self.model.generate(*arguments, **settings)
+        for text in (None, b"x", 7):
+            with self.assertRaisesRegex(ValueError, "text: want a str"):
+                self.model.tokenize(text)
         for ids in ([[1, 2]], [1.7, 2], [2**33]):
             with self.assertRaisesRegex(ValueError, "ids"):
                 self.model.decode(ids)
+
+
+    def test_without_a_tokenizer(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("config.json", "model.safetensors"):
+                shutil.copy(MODELS / "gpt2-tiny" / name, folder)
+            bare = mha.Model(folder, no_map=True)
+        self.assertEqual(bare.generate(PROMPT, 12), NEW)  # the folder is gone: nothing of it is mapped
+        for use in (lambda: bare.tokenize("x"), lambda: bare.decode(PROMPT), lambda: bare.embed(["x"]),
+                    lambda: bare.generate(PROMPT, 4, stop="x")):
+            with self.assertRaisesRegex(ValueError, "tokenizer"):
+                use()
 
 
 class Encoder(unittest.TestCase):

@@ -1,5 +1,6 @@
 /* test_model_forward.c - what a forward pass and an embedding promise beside being right: bits, callbacks, refusals,
  * memory. */
+#include "mha/generate.h"
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/model_case.h"
@@ -94,6 +95,47 @@ static void test_a_batch_is_its_sequences(void **state)
         case_run_free(&alone);
     }
     case_run_free(&all);
+    mha_model_free(model);
+}
+
+/* Gates of each sequence, one behind another as alone, and not the same as without them. */
+static void test_packed_gates(void **state)
+{
+    (void)state;
+    mha_model *model = case_model(NULL, TINY, NULL);
+    float gates[LAYERS * B * H], own[LAYERS * H], hidden[B * L * E], plain[B * L * E], alone[L * E];
+    int64_t starts[B + 1] = {0};
+    int32_t packed[B * L], kinds[B * L];
+    rng r = rng_make(12, 1);
+    for (int64_t i = 0; i < LAYERS * B * H; i++)
+        gates[i] = (float)rng_range(&r, 0, 4) / 2;
+    for (int64_t b = 0; b < B; b++) {
+        memcpy(packed + starts[b], ids + b * L, (size_t)lengths[b] * sizeof *ids);
+        memcpy(kinds + starts[b], types + b * L, (size_t)lengths[b] * sizeof *types);
+        starts[b + 1] = starts[b] + lengths[b];
+    }
+    mha_model_input in = {
+        .size = sizeof in, .batch = B, .ids = packed, .type_ids = kinds, .starts = starts, .gates = gates};
+    mha_model_output out = {.size = sizeof out, .last_hidden = hidden};
+    assert_int_equal(mha_model_forward(model, &in, &out, NULL), MHA_OK);
+    in.gates = NULL;
+    out.last_hidden = plain;
+    assert_int_equal(mha_model_forward(model, &in, &out, NULL), MHA_OK);
+    for (int64_t b = 0; b < B; b++) {
+        const size_t bytes = (size_t)(lengths[b] * E) * sizeof(float);
+        for (int64_t layer = 0; layer < LAYERS; layer++)
+            memcpy(own + layer * H, gates + (layer * B + b) * H, H * sizeof *gates);
+        const mha_model_input one = {.size = sizeof one,
+                                     .batch = 1,
+                                     .length = lengths[b],
+                                     .ids = packed + starts[b],
+                                     .type_ids = kinds + starts[b],
+                                     .gates = own};
+        out.last_hidden = alone;
+        assert_int_equal(mha_model_forward(model, &one, &out, NULL), MHA_OK);
+        assert_memory_equal(alone, hidden + starts[b] * E, bytes);
+        assert_memory_not_equal(alone, plain + starts[b] * E, bytes);
+    }
     mha_model_free(model);
 }
 
@@ -195,6 +237,37 @@ static void refused(const mha_model *model, const mha_model_input *input, const 
     const mha_model_output output = {.size = sizeof output, .last_hidden = hidden};
     assert_int_equal(mha_model_forward(model, input, &output, &err), MHA_ERR_ARG);
     if (!strstr(err.message, part)) fail_msg("want \"%s\" in \"%s\"", part, err.message);
+}
+
+/* What a decoder is not: a model with token types, or one whose keys are stored as f64. */
+static void test_refused_by_a_decoder(void **state)
+{
+    (void)state;
+    mha_model *model = case_model(NULL, "models/gpt2-tiny", NULL);
+    const int32_t some[3] = {1, 2, 3};
+    int32_t kinds[3] = {0, 0, 0}, out[8];
+    int64_t length;
+    mha_error err = {0};
+    mha_model_input in = {.size = sizeof in, .batch = 1, .length = 3, .ids = some, .type_ids = kinds};
+    const mha_model_output none = {.size = sizeof none};
+    assert_int_equal(mha_model_forward(model, &in, &none, &err), MHA_OK); /* as a tokenizer gives them */
+    kinds[2] = 1;
+    refused(model, &in, "type_ids[2] is 1; gpt2 has no token types");
+
+    mha_model_cache *cache = NULL;
+    const mha_model_cache_options f64 = {.size = sizeof f64, .dtype = MHA_F64};
+    assert_int_equal(mha_model_cache_create(model, &f64, &cache, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "mha_model_cache_options: dtype is f64, not f32, bf16, f16 or q8_0");
+
+    const mha_prompt prompt = {some, 3};
+    for (int64_t least = -1; least <= 9; least += 10) {
+        const mha_generate_options o = {.size = sizeof o, .max_new = 8, .min_new = least};
+        char want[80];
+        snprintf(want, sizeof want, "min_new is %lld, not 0..8 (max_new)", (long long)least);
+        assert_int_equal(mha_model_generate(model, &prompt, 1, &o, out, &length, &err), MHA_ERR_ARG);
+        assert_non_null(strstr(err.message, want));
+    }
+    mha_model_free(model);
 }
 
 static void test_refusals(void **state)
@@ -437,6 +510,8 @@ int main(void)
         cmocka_unit_test(test_mask_with_a_hole),
         cmocka_unit_test(test_missing_types_are_zero),
         cmocka_unit_test(test_callbacks_stop_the_pass),
+        cmocka_unit_test(test_refused_by_a_decoder),
+        cmocka_unit_test(test_packed_gates),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_embed_ignores_neighbours),
         cmocka_unit_test(test_pooling),
