@@ -1,4 +1,5 @@
 /* describe.c - what a plan says about itself: one list of facts, printed as sentences or as JSON. */
+#include "attn/fwd_tiled.h"
 #include "attn/maps.h"
 #include "base/q8.h"
 #include <inttypes.h>
@@ -80,36 +81,31 @@ static bool is_few(const mha_attn_plan *plan)
 
 static const char *kernel_name(const mha_attn_plan *plan)
 {
-    return is_few(plan) ? "fwd_few" : "fwd_tiled";
+    return plan->one_block ? "fwd_one_block" : is_few(plan) ? "fwd_few" : "fwd_tiled";
 }
 
 static const char *why_not_few(const mha_attn_plan *plan)
 {
     if (plan->few > 0) return "more rows in a tile than it takes";
+    if (plan->one_block) return "fwd_one_block takes all tiles";
     return plan->pairs ? "pairs of bf16 are multiplied in tiles" : "this ISA has no kernels for few rows";
 }
 
 /* What fwd_few needs of a call, which the description does not know, and what happens without it. */
 static const char few_needs[] = "stride[3] = 1 of k and v", few_otherwise[] = "fwd_tiled, in 2 to 14 times the time";
 
-/* What is multiplied. */
+/* What is multiplied, and what the weights of P V are rounded to. */
 static const char *products(const mha_attn_plan *plan)
 {
     return plan->pairs ? "pairs of bf16" : plan->desc.dtype == MHA_F64 ? "f64" : "f32";
 }
 
-mha_dtype mha_attn_plan_weights(const mha_attn_plan *plan)
-{
-    if (!plan) return MHA_DTYPE_DEFAULT;
-    return plan->pairs ? MHA_BF16 : plan->desc.dtype == MHA_F64 ? MHA_F64 : MHA_F32;
-}
-
 static const char *weights(const mha_attn_plan *plan)
 {
-    return mha_dtype_name(mha_attn_plan_weights(plan));
+    return plan->pairs ? "bf16" : products(plan);
 }
 
-enum { PATHS = MHA__ISAS + 5 };
+enum { PATHS = MHA__ISAS + 6 };
 
 static int refused_paths(const mha_attn_plan *plan, path paths[PATHS])
 {
@@ -117,6 +113,7 @@ static int refused_paths(const mha_attn_plan *plan, path paths[PATHS])
     for (int isa = MHA__ISAS - 1; strcmp(mha__isa_name((mha__isa)isa), plan->kernels->isa) != 0; isa--)
         paths[n++] = (path){mha__isa_name((mha__isa)isa), why_not(plan, (mha__isa)isa)};
     if (!plan->pairs) paths[n++] = (path){"products of bf16 pairs", why_not_pairs(plan)};
+    if (!plan->one_block) paths[n++] = (path){"fwd_one_block", mha__fwd_why_not_one_block(plan)};
     if (!is_few(plan)) paths[n++] = (path){"fwd_few", why_not_few(plan)};
     if (!plan->folded) paths[n++] = (path){"heads of a group as one tile", why_not_folded(&plan->desc)};
     if (plan->parts == 1)

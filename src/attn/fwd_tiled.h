@@ -15,4 +15,12 @@ void mha__fwd_tile(void *call, int64_t task, int worker);
 /* Computes all tiles of one batch and head, in one order, for what is summed over them: see stats.h. */
 void mha__fwd_head(void *call, int64_t head, int worker);
 
+/* ---- fwd_one_block.c: in place of mha__fwd_tile where a plan is `one_block` ---- */
+
+/* NULL if it may be. Needs desc, kernels, rows and the stored types. */
+const char *mha__fwd_why_not_one_block(const mha_attn_plan *plan);
+/* Scratch memory of a worker then. */
+size_t mha__fwd_one_block_bytes(const mha_attn_plan *plan);
+void mha__fwd_one_block(void *call, int64_t task, int worker);
+
 #endif

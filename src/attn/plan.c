@@ -65,7 +65,6 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
     plan->kv = stored_as(d->kv_dtype);
     plan->bias = stored_as(d->bias_dtype);
     plan->pairs = plan->q.half == MHA__BF16 && plan->kv.half == MHA__BF16 ? plan->kernels->pairs : NULL;
-    plan->few = plan->pairs ? 0 : plan->kernels->few;
     plan->folded = is_folded(d);
     plan->packed = (d->inputs & MHA_ATTN_CU_SEQLENS) != 0;
     plan->packed_keys = plan->packed && !(d->inputs & MHA_ATTN_BLOCK_TABLE);
@@ -80,7 +79,9 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
     cut_keys(plan);
     plan->workers = mha__plan_flops(plan) < ALONE_FLOPS || plan->tasks * plan->parts <= 1 ? 1 : mha__threads(plan->ctx);
     plan->positional = mha__attn_positional(d);
-    plan->worker_bytes = mha__scratch_carve(plan, NULL, &scratch);
+    plan->one_block = mha__fwd_why_not_one_block(plan) == NULL;
+    plan->few = plan->pairs || plan->one_block ? 0 : plan->kernels->few;
+    plan->worker_bytes = plan->one_block ? mha__fwd_one_block_bytes(plan) : mha__scratch_carve(plan, NULL, &scratch);
     if (!mha__mul(plan->worker_bytes, (size_t)plan->workers, &bytes))
         return mha__fail(err, MHA_ERR_ARG, "the workspace of %d threads overflows", plan->workers);
     return d->outputs & MHA_ATTN_GRADS ? mha__bwd_lay_out(plan, err) : MHA_OK;
@@ -139,7 +140,7 @@ mha_status mha_attn_forward(const mha_attn_plan *plan, const mha_attn_args *args
     if (mha__stats_by_head(&call))
         run(&call, plan->tiles > 0 ? plan->tasks / plan->tiles : 0, mha__fwd_head);
     else
-        run(&call, plan->tasks, mha__fwd_tile);
+        run(&call, plan->tasks, plan->one_block ? mha__fwd_one_block : mha__fwd_tile);
     return MHA_OK;
 }
 

@@ -46,6 +46,7 @@ struct mha_attn_plan {
     int64_t parts;       /* of the keys, each a task of its own; 1 where there are tiles enough */
     int64_t part_chunks; /* chunks in a part: a power of two, so that a part is a subtree of the merge tree */
     size_t part_bytes;   /* of the result of one part */
+    bool one_block;      /* all keys are one block, and one call of a kernel does it all: fwd_one_block.c */
     int workers;         /* threads that may take part: 1 where the work is too small to wake anybody */
     int levels;          /* partial results that may wait to be merged */
     int64_t o_stride;    /* of a row of a partial result: Dv rounded up to whole panels */

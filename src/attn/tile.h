@@ -122,6 +122,10 @@ void mha__few_products(const mha__tile *t, const mha__panel *p, int64_t first, i
 
 /* What to ask for while the block at `start` is computed. */
 mha__feed mha__tile_ahead(const mha__tile *t, int64_t start);
+/* Whether the keys and values of a head are so few that asking for them is not worth the time. */
+bool mha__is_scant(const mha_attn_plan *plan);
+/* What to ask for during the last products of a task: where its rows go, and what the next one begins with. */
+void mha__task_ahead(const mha__call *call, const mha__rows *rows, int64_t task, mha__feed *feed);
 /* What to ask for while a few queries read block `start` of k or v of the call, `width` numbers each. */
 mha__pieces mha__few_ahead(const mha__tile *t, const mha_cview *view, int64_t width, int64_t start);
 

@@ -43,19 +43,37 @@ static void add(mha__feed *feed, const mha_cview *v, const mha__stored *as, int6
 }
 
 /* Queries, keys and values that the next task on this thread begins with: tasks are handed out in turn. */
-static void add_next_task(mha__feed *feed, const mha__tile *t)
+static void add_next_task(mha__feed *feed, const mha__call *call, int64_t task)
 {
-    const mha_attn_desc *d = &t->plan->desc;
-    const mha_attn_args *a = &t->call->args;
-    const mha__stored *kv = &t->plan->kv;
-    const int64_t next = t->task + t->plan->workers, head = next / t->plan->tiles;
-    const int64_t b = head / t->plan->heads, h = head % t->plan->heads, g = h / t->plan->group;
-    if (next >= t->plan->tasks || (d->inputs & (MHA_ATTN_CU_SEQLENS | MHA_ATTN_HEAD_LIST))) return;
-    add(feed, &a->q, &t->plan->q, b, h, (t->plan->tiles - 1 - next % t->plan->tiles) * MHA__TILE_Q, t->plan->rows,
-        d->head_dim);
-    if ((d->inputs & MHA_ATTN_BLOCK_TABLE) || reads(t->plan, next) == reads(t->plan, t->task)) return;
-    add(feed, &a->k, kv, b, g, 0, d->kv_len, d->head_dim);
-    add(feed, &a->v, kv, b, g, 0, d->kv_len, d->v_head_dim);
+    const mha_attn_plan *plan = call->plan;
+    const mha_attn_desc *d = &plan->desc;
+    const mha_attn_args *a = &call->args;
+    const int64_t next = task + plan->workers, head = next / plan->tiles;
+    const int64_t b = head / plan->heads, h = head % plan->heads, g = h / plan->group;
+    if (next >= plan->tasks || (d->inputs & (MHA_ATTN_CU_SEQLENS | MHA_ATTN_HEAD_LIST))) return;
+    add(feed, &a->q, &plan->q, b, h, (plan->tiles - 1 - next % plan->tiles) * MHA__TILE_Q, plan->rows, d->head_dim);
+    if ((d->inputs & MHA_ATTN_BLOCK_TABLE) || reads(plan, next) == reads(plan, task)) return;
+    add(feed, &a->k, &plan->kv, b, g, 0, d->kv_len, d->head_dim);
+    add(feed, &a->v, &plan->kv, b, g, 0, d->kv_len, d->v_head_dim);
+}
+
+static void add_out(mha__feed *feed, const mha__call *call, const mha__rows *rows)
+{
+    const mha_view *out = &call->args.out;
+    const mha_cview written = {out->data, {out->stride[0], out->stride[1], out->stride[2], out->stride[3]}};
+    add(feed, &written, &call->plan->q, rows->b, rows->result, rows->first, rows->first + rows->count,
+        call->plan->desc.v_head_dim);
+}
+
+bool mha__is_scant(const mha_attn_plan *plan)
+{
+    return bytes_of_head(plan) <= SCANT;
+}
+
+void mha__task_ahead(const mha__call *call, const mha__rows *rows, int64_t task, mha__feed *feed)
+{
+    add_out(feed, call, rows);
+    add_next_task(feed, call, task);
 }
 
 /* A few queries are done before anything else could come: the values of this block. */
@@ -78,20 +96,16 @@ static void add_next_block(mha__feed *feed, const mha__tile *t, int64_t start)
 mha__feed mha__tile_ahead(const mha__tile *t, int64_t start)
 {
     const mha_attn_plan *plan = t->plan;
-    const mha_view *out = &t->call->args.out;
-    const mha_cview written = {out->data, {out->stride[0], out->stride[1], out->stride[2], out->stride[3]}};
     const bool dense = !(plan->desc.inputs & MHA_ATTN_BLOCK_TABLE), few = t->rows.count <= t->k->few;
     const int products = t->pairs ? 1 : 2; /* of a panel that take their share */
     mha__feed feed = {.products = (int)(products * mha__ceil_div(t->rows.count, t->k->nr))};
-    if (bytes_of_head(plan) <= SCANT) return feed;
+    if (mha__is_scant(plan)) return feed;
     if (few && dense && !is_held(t)) {
         add_values(&feed, t, start);
     } else if (!few && start + MHA__KEY_BLOCK < t->span.hi) {
         if (dense && !is_held(t)) add_next_block(&feed, t, start);
     } else if (!few) {
-        add(&feed, &written, &plan->q, t->rows.b, t->rows.result, t->rows.first, t->rows.first + t->rows.count,
-            plan->desc.v_head_dim);
-        add_next_task(&feed, t);
+        mha__task_ahead(t->call, &t->rows, t->task, &feed);
     }
     return feed;
 }

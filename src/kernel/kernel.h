@@ -85,6 +85,22 @@ typedef struct mha__pieces {
     } piece[MHA__PIECES];
 } mha__pieces;
 
+/* A panel of queries whose keys are one block. Number (r, c) of q, k and v is at [r * row + c * col]. */
+typedef struct mha__one_block {
+    int64_t rows, keys, d, dv; /* rows: 1..nr; keys: 0..MHA__KEY_BLOCK */
+    const void *q, *k, *v;
+    int64_t q_row, q_col, k_row, k_col, v_row, v_col;
+    double scale;
+    int64_t first;          /* which key of the sequence the first one is, for: */
+    const int64_t *lo, *hi; /* row r sees keys [lo[r], hi[r]); NULL: every row sees all */
+    void *out;              /* may be q */
+    int64_t out_row, out_col;
+    void *lse; /* NULL: not wanted */
+    int64_t lse_row;
+    void *memory;    /* scratch: (d + keys + dv) * nr reals */
+    mha__feed *feed; /* as in `scores`; two products take their share; NULL without keys */
+} mha__one_block;
+
 /* Numbers for dropout: Philox4x32-10 with the key `seed` (low half first) and the counter (b, h, i, j), of which the
  * first word of four is used; what is below `dropped` is dropped. */
 typedef struct mha__draw {
@@ -299,6 +315,10 @@ typedef struct mha__kernels {
     void (*few_values)(int type, const mha__pieces *v, int64_t dv, int64_t rows, const void *p, int64_t p_row,
                        int64_t p_key, const void *alpha, void *sum, void *o, int64_t o_stride,
                        const mha__pieces *ahead);
+
+    /* ---- all of the above in one call, where nothing else is asked for: out and lse, to the bit ---- */
+
+    void (*one_block)(const mha__one_block *x);
 
     /* ---- rows of results ---- */
 

@@ -210,4 +210,33 @@ static MHA_INLINE void v_transpose(vf *r)
     }
 }
 
+/* Fours within each half of a register. */
+static MHA_INLINE void v_transpose4(vf *r)
+{
+    const __m256 a = _mm256_unpacklo_ps(r[0], r[1]), b = _mm256_unpackhi_ps(r[0], r[1]);
+    const __m256 c = _mm256_unpacklo_ps(r[2], r[3]), d = _mm256_unpackhi_ps(r[2], r[3]);
+    r[0] = _mm256_shuffle_ps(a, c, 0x44);
+    r[1] = _mm256_shuffle_ps(a, c, 0xee);
+    r[2] = _mm256_shuffle_ps(b, d, 0x44);
+    r[3] = _mm256_shuffle_ps(b, d, 0xee);
+}
+/* Loads and stores bring rows i and 4 + i into one register and back. */
+static MHA_INLINE void v_load_columns(const real *p, int64_t stride, vf *r)
+{
+    MHA_UNROLL
+    for (int i = 0; i < 4; i++)
+        r[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p + i * stride)),
+                                    _mm_loadu_ps(p + (4 + i) * stride), 1);
+    v_transpose4(r);
+}
+static MHA_INLINE void v_store_columns(real *p, int64_t stride, vf *r)
+{
+    v_transpose4(r);
+    MHA_UNROLL
+    for (int i = 0; i < 4; i++) {
+        _mm_storeu_ps(p + i * stride, _mm256_castps256_ps128(r[i]));
+        _mm_storeu_ps(p + (4 + i) * stride, _mm256_extractf128_ps(r[i], 1));
+    }
+}
+
 #endif

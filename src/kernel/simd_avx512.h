@@ -210,4 +210,39 @@ static MHA_INLINE void v_transpose(vf *r)
     }
 }
 
+/* Fours within each quarter of a register. */
+static MHA_INLINE void v_transpose4(vf *r)
+{
+    const __m512 a = _mm512_unpacklo_ps(r[0], r[1]), b = _mm512_unpackhi_ps(r[0], r[1]);
+    const __m512 c = _mm512_unpacklo_ps(r[2], r[3]), d = _mm512_unpackhi_ps(r[2], r[3]);
+    r[0] = _mm512_shuffle_ps(a, c, 0x44);
+    r[1] = _mm512_shuffle_ps(a, c, 0xee);
+    r[2] = _mm512_shuffle_ps(b, d, 0x44);
+    r[3] = _mm512_shuffle_ps(b, d, 0xee);
+}
+/* Loads and stores bring rows i, 4 + i, 8 + i and 12 + i into one register and back: half the shuffles of
+ * v_transpose. */
+static MHA_INLINE void v_load_columns(const real *p, int64_t stride, vf *r)
+{
+    MHA_UNROLL
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm512_castps128_ps512(_mm_loadu_ps(p + i * stride));
+        r[i] = _mm512_mask_broadcast_f32x4(r[i], 0x00f0, _mm_loadu_ps(p + (4 + i) * stride));
+        r[i] = _mm512_mask_broadcast_f32x4(r[i], 0x0f00, _mm_loadu_ps(p + (8 + i) * stride));
+        r[i] = _mm512_mask_broadcast_f32x4(r[i], 0xf000, _mm_loadu_ps(p + (12 + i) * stride));
+    }
+    v_transpose4(r);
+}
+static MHA_INLINE void v_store_columns(real *p, int64_t stride, vf *r)
+{
+    v_transpose4(r);
+    MHA_UNROLL
+    for (int i = 0; i < 4; i++) {
+        _mm_storeu_ps(p + i * stride, _mm512_castps512_ps128(r[i]));
+        _mm_storeu_ps(p + (4 + i) * stride, _mm512_extractf32x4_ps(r[i], 1));
+        _mm_storeu_ps(p + (8 + i) * stride, _mm512_extractf32x4_ps(r[i], 2));
+        _mm_storeu_ps(p + (12 + i) * stride, _mm512_extractf32x4_ps(r[i], 3));
+    }
+}
+
 #endif

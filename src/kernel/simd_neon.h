@@ -182,4 +182,19 @@ static MHA_INLINE void v_transpose(vf *r)
     r[3] = vcombine_f32(vget_high_f32(a.val[1]), vget_high_f32(b.val[1]));
 }
 
+static MHA_INLINE void v_load_columns(const real *p, int64_t stride, vf *r)
+{
+    MHA_UNROLL
+    for (int i = 0; i < 4; i++)
+        r[i] = vld1q_f32(p + i * stride);
+    v_transpose(r);
+}
+static MHA_INLINE void v_store_columns(real *p, int64_t stride, vf *r)
+{
+    v_transpose(r);
+    MHA_UNROLL
+    for (int i = 0; i < 4; i++)
+        vst1q_f32(p + i * stride, r[i]);
+}
+
 #endif

@@ -10,6 +10,7 @@
  *                     v_exp2, 2^n from the table for n with EXP_BITS bits behind the point, which are the last of
  *                     `index`; v_fma_unless_below, 0 where x < low; EXP_SQUARE and EXP_CUBIC (math.inc)
  *   v_transpose       of VL vectors of VL elements, in place
+ *   v_load_columns, v_store_columns   4 columns of VL rows in memory as 4 vectors, and back (which spoils them)
  *   vw, vp            VL words of 32 bits, and VL products of two of them
  *   w_set1, w_from    x everywhere; x, x + 1 ... in the lanes
  *   w_mul, w_low, w_high   products, and their two halves
@@ -141,6 +142,18 @@ static MHA_INLINE real v_hsum(vf x)
 static MHA_INLINE void v_transpose(vf *r)
 {
     (void)r;
+}
+static MHA_INLINE void v_load_columns(const real *p, int64_t stride, vf *r)
+{
+    (void)stride;
+    for (int i = 0; i < 4; i++)
+        r[i] = p[i];
+}
+static MHA_INLINE void v_store_columns(real *p, int64_t stride, const vf *r)
+{
+    (void)stride;
+    for (int i = 0; i < 4; i++)
+        p[i] = r[i];
 }
 
 #ifndef MHA_DOUBLE

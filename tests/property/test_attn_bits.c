@@ -219,6 +219,50 @@ static void test_decode(void **state)
     problem_contexts_free(many, count);
 }
 
+/* What short sequences take instead of tiles of blocks (fwd_one_block.c) against those, which a gate of 1 asks for. */
+static void check_short(mha_ctx *ctx, const mha_attn_desc *d, uint64_t seed)
+{
+    problem one, tiled;
+    mha_attn_desc gated = *d;
+    gated.inputs |= MHA_ATTN_GATES;
+    problem_make(&one, d, NULL, seed);
+    problem_make(&tiled, &gated, NULL, seed);
+    for (int64_t b = 0; b < d->batch; b++)
+        for (int64_t h = 0; h < d->heads; h++)
+            tensor_set(&tiled.gates, b, h, 0, 0, 1);
+    problem_run(ctx, &one);
+    problem_run(ctx, &tiled);
+    if (!problem_same_bits(&one, &tiled))
+        fail_msg("%s: %lld queries and %lld keys: not the bits of tiles", mha_ctx_isa(ctx), (long long)d->q_len,
+                 (long long)d->kv_len);
+    problem_free(&one);
+    problem_free(&tiled);
+}
+
+static void test_short(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = {1, 2, 5, 16, 17, 33, 64, 127, 128, 200};
+    mha_attn_desc d = {.size = sizeof d,
+                       .batch = 3,
+                       .heads = 4,
+                       .kv_heads = 2,
+                       .align = MHA_ALIGN_BOTTOM_RIGHT,
+                       .inputs = MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS,
+                       .outputs = MHA_ATTN_LSE};
+    for (int n = 0; n < isa_count; n++)
+        for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+            for (size_t j = 0; lengths[j] <= 128; j++) {
+                d.q_len = lengths[i];
+                d.kv_len = lengths[j];
+                d.head_dim = 1 + (int64_t)(7 * i + 5 * j) % 70;
+                d.v_head_dim = 1 + (int64_t)(11 * i + 3 * j) % 70;
+                d.causal = (int)(i + j) % 2;
+                d.window = i % 3 == 0 ? (mha_window){1, 9, 4} : (mha_window){0};
+                check_short(isa_contexts[n], &d, 100 * i + j);
+            }
+}
+
 static void test_grouped_heads(void **state)
 {
     (void)state;
@@ -384,8 +428,8 @@ static void test_out_is_q(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parts),         cmocka_unit_test(test_decode),  cmocka_unit_test(test_causal_prefix),
-        cmocka_unit_test(test_grouped_heads), cmocka_unit_test(test_layouts), cmocka_unit_test(test_broadcast),
-        cmocka_unit_test(test_threads),       cmocka_unit_test(test_out_is_q)};
+        cmocka_unit_test(test_parts),     cmocka_unit_test(test_decode),        cmocka_unit_test(test_causal_prefix),
+        cmocka_unit_test(test_short),     cmocka_unit_test(test_grouped_heads), cmocka_unit_test(test_layouts),
+        cmocka_unit_test(test_broadcast), cmocka_unit_test(test_threads),       cmocka_unit_test(test_out_is_q)};
     return cmocka_run_group_tests(tests, isa_setup, isa_teardown);
 }

@@ -464,6 +464,7 @@ static void test_describe_few(void **state)
     for (int c = 0; c < isa_count; c++) {
         mha_ctx *ctx = isa_contexts[c];
         mha_attn_desc d = good;
+        d.kv_len = 300; /* more than a block: see below */
         const int few = few_of(ctx, &d);
         assert_int_equal(few == 0, strcmp(mha_ctx_isa(ctx), "scalar") == 0);
         if (few == 0) {
@@ -489,13 +490,32 @@ static void test_describe_few(void **state)
     }
 }
 
+/* At most 128 keys, and nothing acts on the scores but intervals. */
+static void test_describe_one_block(void **state)
+{
+    (void)state;
+    for (int c = 0; c < isa_count; c++) {
+        mha_attn_desc d = good;
+        d.q_len = 130, d.kv_len = 128;
+        d.outputs = MHA_ATTN_LSE;
+        check_said(isa_contexts[c], &d, 0, "kernel: fwd_one_block", "not taken: fwd_one_block");
+        check_said(isa_contexts[c], &d, 1, "{\"kernel\": \"fwd_one_block\", \"few\": null, ", "fwd_tiled");
+        d.inputs = MHA_ATTN_KEEP;
+        check_said(isa_contexts[c], &d, 0, "not taken: fwd_one_block: it knows no inputs", "kernel: fwd_one_block");
+        d.inputs = 0, d.dtype = MHA_F16;
+        check_said(isa_contexts[c], &d, 0, "not taken: fwd_one_block: it takes no 16-bit", "kernel: fwd_one_block");
+        d.dtype = MHA_F32, d.kv_len = 129;
+        check_said(isa_contexts[c], &d, 0, "not taken: fwd_one_block: more keys than a", "kernel: fwd_one_block");
+    }
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_calls),       cmocka_unit_test(test_workspace),
-        cmocka_unit_test(test_no_keys),     cmocka_unit_test(test_no_rows),
-        cmocka_unit_test(test_far_offsets), cmocka_unit_test(test_unset_align_of_lengths),
-        cmocka_unit_test(test_describe),    cmocka_unit_test(test_describe_outputs),
-        cmocka_unit_test(test_describe_few)};
+        cmocka_unit_test(test_calls),        cmocka_unit_test(test_workspace),
+        cmocka_unit_test(test_no_keys),      cmocka_unit_test(test_no_rows),
+        cmocka_unit_test(test_far_offsets),  cmocka_unit_test(test_unset_align_of_lengths),
+        cmocka_unit_test(test_describe),     cmocka_unit_test(test_describe_outputs),
+        cmocka_unit_test(test_describe_few), cmocka_unit_test(test_describe_one_block)};
     return cmocka_run_group_tests(tests, isa_setup, isa_teardown);
 }
