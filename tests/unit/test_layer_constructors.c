@@ -1,0 +1,136 @@
+/* test_layer_constructors.c - what the constructors of the attention layers refuse, each with a sentence that names the
+ * field and its value. Calls: test_layer_refusals.c. */
+#include "mha/mha.h"
+#include "support/check.h"
+
+static mha_error err;
+
+static void says(mha_status status, mha_variant *layer, const char *sentence)
+{
+    assert_int_equal(status, MHA_ERR_ARG);
+    assert_null(layer);
+    assert_string_equal(err.message, sentence);
+}
+
+#define REFUSED(create, type, sentence, ...)                      \
+    do {                                                          \
+        mha_variant *layer = (mha_variant *)&err;                 \
+        const type o = {.size = sizeof o, __VA_ARGS__};           \
+        const mha_status status = create(NULL, &o, &layer, &err); \
+        says(status, layer, sentence);                            \
+    } while (0)
+
+static void test_sizes(void **state)
+{
+    (void)state;
+    REFUSED(mha_self_attention_create, mha_self_attention_options, "self-attention: d_in is 0, not 1..16777216",
+            .d_out = 4);
+    REFUSED(mha_self_attention_create, mha_self_attention_options, "self-attention: d_out is -1, not 1..16777216",
+            .d_in = 4, .d_out = -1);
+    REFUSED(mha_self_attention_create, mha_self_attention_options,
+            "self-attention: qkv_bias and plain_matrices are both set", .d_in = 4, .d_out = 4, .qkv_bias = 1,
+            .plain_matrices = 1);
+    REFUSED(mha_self_attention_create, mha_self_attention_options, "self-attention: dtype is bf16, not f32 or f64",
+            .d_in = 4, .d_out = 4, .dtype = MHA_BF16);
+    REFUSED(mha_causal_attention_create, mha_causal_attention_options,
+            "causal attention: context_length is -2, must be > 0, or 0 for any number", .d_in = 4, .d_out = 4,
+            .context_length = -2);
+    REFUSED(mha_causal_attention_create, mha_causal_attention_options, "causal attention: dropout is 1.5, not 0..1",
+            .d_in = 4, .d_out = 4, .dropout = 1.5);
+}
+
+static void test_no_options(void **state)
+{
+    (void)state;
+    mha_variant *layer = (mha_variant *)&err;
+    mha_status status = mha_self_attention_create(NULL, NULL, &layer, &err);
+    says(status, layer, "mha_self_attention_options: NULL is given");
+    layer = (mha_variant *)&err;
+    status = mha_adaptive_heads_create(NULL, NULL, &layer, &err);
+    says(status, layer, "mha_adaptive_heads_options: NULL is given");
+    const mha_standard_mha_options o = {.size = sizeof o, .d_model = 8, .num_heads = 2};
+    says(mha_standard_mha_create(NULL, &o, NULL, &err), NULL, "attention layer: where to store it is NULL");
+}
+
+static void test_heads_that_do_not_divide(void **state)
+{
+    (void)state;
+    REFUSED(mha_stacked_heads_create, mha_stacked_heads_options,
+            "stacked heads: num_heads is 4, which does not divide d_out 6", .d_in = 3, .d_out = 6, .num_heads = 4);
+    REFUSED(mha_weight_split_create, mha_weight_split_options, "weight-split attention: num_heads is 0, not 1..65536",
+            .d_in = 3, .d_out = 6);
+    REFUSED(mha_qkv_attention_create, mha_qkv_attention_options,
+            "q/k/v attention: num_heads is 3, which does not divide output_dim 8", .input_dim = 6, .output_dim = 8,
+            .num_heads = 3);
+    REFUSED(mha_standard_mha_create, mha_standard_mha_options,
+            "multi-head attention: num_heads is 4, which does not divide d_model 10", .d_model = 10, .num_heads = 4);
+    REFUSED(mha_grouped_query_create, mha_grouped_query_options,
+            "grouped-query attention: num_kv_heads is 3, which does not divide num_heads 4", .d_model = 8,
+            .num_heads = 4, .num_kv_heads = 3);
+    REFUSED(mha_grouped_query_create, mha_grouped_query_options,
+            "grouped-query attention: kv_groups is 3, which does not divide num_heads 4", .d_model = 8, .num_heads = 4,
+            .kv_groups = 3);
+    REFUSED(mha_grouped_query_create, mha_grouped_query_options,
+            "grouped-query attention: kv_groups and num_kv_heads are both set", .d_model = 8, .num_heads = 4,
+            .kv_groups = 2, .num_kv_heads = 2);
+    REFUSED(mha_llama_attention_create, mha_llama_attention_options,
+            "LLaMA attention: num_heads is 3, which does not divide hidden_size 8", .hidden_size = 8, .num_heads = 3);
+    REFUSED(mha_llama_attention_create, mha_llama_attention_options,
+            "LLaMA attention: num_kv_heads is 3, which does not divide num_heads 4", .hidden_size = 8, .num_heads = 4,
+            .num_kv_heads = 3);
+    REFUSED(mha_llama_attention_create, mha_llama_attention_options,
+            "LLaMA attention: mha_rope_options: rotary_dim is 3, not even and 2..4", .hidden_size = 8, .num_heads = 2,
+            .rotary = 1, .rope.rotary_dim = 3);
+    REFUSED(mha_llama_attention_create, mha_llama_attention_options,
+            "LLaMA attention: rotary turns pairs of numbers, but heads are 3 wide", .hidden_size = 6, .num_heads = 2,
+            .rotary = 1);
+}
+
+static void test_choices(void **state)
+{
+    (void)state;
+    REFUSED(mha_moe_heads_create, mha_moe_heads_options, "MoE heads: num_experts is 5000, not 1..4096", .d_model = 8,
+            .num_heads = 4, .num_experts = 5000);
+    REFUSED(mha_moe_heads_create, mha_moe_heads_options, "MoE heads: top_k is 5, not 1..num_experts 4", .d_model = 8,
+            .num_heads = 4, .top_k = 5);
+    REFUSED(mha_moe_heads_create, mha_moe_heads_options,
+            "MoE heads: expert_output is slot, but num_experts 6 is not num_heads 4", .d_model = 8, .num_heads = 4,
+            .num_experts = 6, .expert_output = MHA_EXPERT_SLOT);
+    REFUSED(mha_moe_heads_create, mha_moe_heads_options,
+            "MoE heads: expert_output is plain, so num_heads must be 1, not 4", .d_model = 8, .num_heads = 4,
+            .expert_output = MHA_EXPERT_PLAIN);
+    REFUSED(mha_head_pruning_create, mha_head_pruning_options, "head pruning: prune_ratio is 1.1, not 0..1",
+            .d_model = 8, .num_heads = 4, .prune_ratio = 1.1);
+    REFUSED(mha_head_pruning_create, mha_head_pruning_options,
+            "head pruning: selection is 7, which is no mha_selection", .d_model = 8, .num_heads = 4,
+            .selection = (mha_selection)7);
+    const int64_t options[] = {4, 3};
+    REFUSED(mha_adaptive_heads_create, mha_adaptive_heads_options,
+            "adaptive heads: head_options[1] is 3, which does not divide d_model 8", .d_model = 8,
+            .head_options = options, .head_option_count = 2);
+    REFUSED(mha_adaptive_heads_create, mha_adaptive_heads_options,
+            "adaptive heads: head_option_count is 0, not 1..16, or head_options is NULL", .d_model = 8,
+            .head_options = options);
+}
+
+/* Two experts for each sample are the default, where there are two. */
+static void test_one_expert(void **state)
+{
+    (void)state;
+    mha_variant *layer = NULL;
+    const mha_moe_heads_options o = {.size = sizeof o, .d_model = 8, .num_heads = 1};
+    assert_int_equal(mha_moe_heads_create(NULL, &o, &layer, &err), MHA_OK);
+    mha_variant_free(layer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_options),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_heads_that_do_not_divide),
+        cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_one_expert),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
