@@ -11,6 +11,7 @@ from ._library import View
 # mha_dtype of each element type
 F32, BF16, F16, F64, Q8_0, BOOL, U8, I64 = 1, 2, 3, 4, 5, 6, 7, 14  # I64: results only; Q8_0: weights only
 _NAMES = {"float32": F32, "bfloat16": BF16, "float16": F16, "float64": F64, "bool": BOOL, "uint8": U8}
+_TYPES = {np.dtype(name): x for name, x in _NAMES.items() if name != "bfloat16"}  # asking for a name takes microseconds
 _DLPACK = {(2, 32): F32, (4, 16): BF16, (2, 16): F16, (2, 64): F64, (6, 8): BOOL, (1, 8): U8}  # (type code, bits)
 _NUMPY = {F32: np.float32, F16: np.float16, F64: np.float64, I64: np.int64}
 
@@ -53,12 +54,13 @@ class Array:
 
 
 def _from_numpy(a, name):
-    dtype = _NAMES.get(a.dtype.name)
+    dtype = _TYPES.get(a.dtype) or _NAMES.get(a.dtype.name)
     if dtype is None or not a.dtype.isnative:
         raise ValueError(f"{name}: dtype {a.dtype} is not supported")
-    if any(s % a.itemsize for s in a.strides):
-        raise ValueError(f"{name}: strides {a.strides} are not multiples of the element size {a.itemsize}")
-    return Array(a, a.ctypes.data, dtype, a.shape, [s // a.itemsize for s in a.strides])
+    size, strides = a.itemsize, a.strides
+    if any([s % size for s in strides]):
+        raise ValueError(f"{name}: strides {strides} are not multiples of the element size {size}")
+    return Array(a, a.ctypes.data, dtype, a.shape, [s // size for s in strides])
 
 
 def _from_dlpack(x, name):

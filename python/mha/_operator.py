@@ -260,10 +260,12 @@ def _described(function):
     own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
     passed = [p for p in inspect.signature(_prepare).parameters.values() if p.kind is p.KEYWORD_ONLY]
     signature = inspect.Signature(own + passed)
+    known = frozenset(signature.parameters)
 
     @functools.wraps(function)
     def checked(*arguments, **keywords):
-        signature.bind(*arguments, **keywords)
+        if not known.issuperset(keywords):  # binding takes longer than a short call
+            signature.bind(*arguments, **keywords)
         return function(*arguments, **keywords)
 
     checked.__signature__ = signature
