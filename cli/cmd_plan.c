@@ -93,14 +93,11 @@ static int read_given(const cli_session *s, mha_plan_options *model, double *sec
 
 /* ---- the work ---- */
 
-/* Rows are measured in turn; one that the operator cannot do keeps the reason. */
-static int measure_line(cli_session *s, const mha_plan_options *model, plan_line *line, double seconds)
+static int measure_row(cli_session *s, const mha_plan_options *model, mha_plan_row *row, double seconds)
 {
     mha_error error = {0};
-    if (line->row.left_out) return CLI_DONE;
-    const mha_status status = mha_plan_measure(s->ctx, model, &line->row, seconds, &error);
-    if (status != MHA_OK && status != MHA_ERR_UNSUPPORTED) return cli_fail(s, &error);
-    if (status != MHA_OK) snprintf(line->refused, sizeof line->refused, "%s", error.message);
+    if (row->left_out || row->refused) return CLI_DONE;
+    if (mha_plan_measure(s->ctx, model, row, seconds, &error) != MHA_OK) return cli_fail(s, &error);
     return cli_stopped();
 }
 
@@ -110,8 +107,8 @@ static int measure(cli_session *s, plan_result *r, double seconds)
     int code = CLI_DONE;
     for (int i = 0; i < all && code == CLI_DONE; i++) {
         cli_progress("rows", i, all);
-        plan_line *line = i < r->layout_count ? &r->layouts[i] : &r->variants[i - r->layout_count];
-        code = measure_line(s, &r->model, line, seconds);
+        mha_plan_row *row = i < r->layout_count ? &r->layouts[i] : &r->variants[i - r->layout_count];
+        code = measure_row(s, &r->model, row, seconds);
     }
     if (code == CLI_DONE) cli_progress("rows", all, all);
     return code;
@@ -120,16 +117,11 @@ static int measure(cli_session *s, plan_result *r, double seconds)
 static int count(cli_session *s, const mha_plan_options *model, plan_result *r)
 {
     mha_error error = {0};
-    mha_plan_row layouts[MHA_PLAN_LAYOUTS], variants[MHA_PLAN_VARIANTS];
     r->estimated = model->parameters == 0;
     if (mha_plan_resolve(model, &r->model, &error) != MHA_OK ||
-        mha_plan_layouts(model, layouts, &r->layout_count, &error) != MHA_OK ||
-        mha_plan_variants(model, variants, &error) != MHA_OK || mha_plan_advise(model, &r->advice, &error) != MHA_OK)
+        mha_plan_layouts(model, r->layouts, &r->layout_count, &error) != MHA_OK ||
+        mha_plan_variants(model, r->variants, &error) != MHA_OK || mha_plan_advise(model, &r->advice, &error) != MHA_OK)
         return cli_fail(s, &error);
-    for (int i = 0; i < r->layout_count; i++)
-        r->layouts[i].row = layouts[i];
-    for (int v = 0; v < MHA_PLAN_VARIANTS; v++)
-        r->variants[v].row = variants[v];
     return CLI_DONE;
 }
 

@@ -4,19 +4,13 @@
 
 #include "command.h"
 
-/* A row, and why it could not be measured; empty when it was, or need not be. */
-typedef struct plan_line {
-    mha_plan_row row;
-    char refused[1024];
-} plan_line;
-
 typedef struct plan_result {
     mha_plan_options model; /* with its defaults */
     bool estimated;         /* model.parameters is */
     bool measured;
-    plan_line layouts[MHA_PLAN_LAYOUTS];
+    mha_plan_row layouts[MHA_PLAN_LAYOUTS];
     int layout_count;
-    plan_line variants[MHA_PLAN_VARIANTS];
+    mha_plan_row variants[MHA_PLAN_VARIANTS];
     mha_plan_advice advice;
 } plan_result;
 

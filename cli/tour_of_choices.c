@@ -198,7 +198,7 @@ void tour_moe_heads(tour *t)
 
     tour_say(
         t, "The router's opinion", "mha_moe_heads_create (.num_heads = 4, .top_k = 2), MHA_STEP_LOGITS",
-        "Four heads as experts. A router looks at the mean of a sequence's queries and has a number for each expert: "
+        "Four heads as experts. A router looks at the mean of a sequence's queries and gives each expert a number: "
         "[3, 4] for three sequences.");
     tour_show_trace(t, "logits", MHA_STEP_LOGITS);
 
@@ -242,7 +242,7 @@ void tour_head_pruning(tour *t)
 
     tour_say(
         t, "The best are kept", "mha_trace_chosen",
-        "int(4 * (1 - 0.5)) = 2 heads are kept for each sequence, the best first. They need not be the same ones.");
+        "int(4 * (1 - 0.5)) = 2 heads are kept for each sequence, the best first; another sequence may keep others.");
     show_chosen(t, "chosen", x.batch);
 
     tour_say(
@@ -275,8 +275,8 @@ void tour_adaptive_heads(tour *t)
         heads[b] = (float)mha_trace_heads(t->trace, b);
 
     tour_say(t, "The predictor's opinion", "mha_adaptive_heads_create (.head_options = {4, 8, 16})",
-             "A small network (16 to 128 numbers, ReLU, 128 to 3) looks at the mean of a sequence's queries and has a "
-             "number for each option: 4 heads, 8 heads or 16 heads. [4, 3] for four sequences.");
+             "A small network (16 to 128 numbers, ReLU, 128 to 3) looks at the mean of a sequence's queries and gives "
+             "a number to each option: 4 heads, 8 heads or 16 heads. [4, 3] for four sequences.");
     tour_show_trace(t, "logits", MHA_STEP_LOGITS);
 
     tour_say(t, "Heads of each sequence", "mha_trace_chosen, mha_trace_heads",

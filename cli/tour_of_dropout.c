@@ -1,4 +1,4 @@
-/* tour_of_dropout.c - weights dropped at random: on ones, on the weights of five words, and inside of the operator. */
+/* tour_of_dropout.c - weights dropped at random: on ones, on the weights of five words, and inside the operator. */
 #include "tour_head.h"
 #include "tours.h"
 
@@ -67,7 +67,7 @@ void tour_dropout(tour *t)
     TOUR_TRY(tour_head_attend(t, &h, &desc));
     tour_say(t, "Weights", "mha_attention, .causal = 1, .outputs = MHA_ATTN_PROBS",
              "In attention it is the weights that are dropped, after softmax: a word must not lean on one other word "
-             "alone. These are those of the tour causal-attention.");
+             "alone. The numbers are those of the tour causal-attention.");
     tour_show_weights(t, "weights", h.weights, TOUR_SHAPE(TOKENS, TOKENS));
     show_dropped_weights(t, &h);
 
@@ -86,10 +86,10 @@ void tour_dropout(tour *t)
                                 .scores.data = h.scores,
                                 .probs.data = h.weights};
     TOUR_TRY(mha_attention(t->ctx, &desc, &args, &t->error));
-    tour_say(
-        t, "Inside of the operator", "mha_rng_dropout_mask, mha_attention, .dropout = 0.2, MHA_ATTN_DROPOUT_KEEP",
-        "The operator takes the draws as a mask and drops while it sums, or draws by itself from a seed and the "
-        "place of each weight, so that backward can draw the same again. The weights it reports are those before.");
+    tour_say(t, "Inside the operator", "mha_rng_dropout_mask, mha_attention, .dropout = 0.2, MHA_ATTN_DROPOUT_KEEP",
+             "The operator takes the draws as a mask and drops while it sums, or draws by itself from a seed and the "
+             "place of each weight, so that backward can draw the same again. The weights it reports are those before "
+             "dropout.");
     tour_show_weights(t, "keep", seen, TOUR_SHAPE(TOKENS, TOKENS));
     tour_show(t, "output", h.out, TOUR_SHAPE(TOKENS, WIDTH));
 }

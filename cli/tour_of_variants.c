@@ -68,7 +68,7 @@ static const struct variant {
      "cache of a decoder. The tour grouped-query has the steps.",
      make_grouped},
     {"multi-query", "multi_query_output", "One head of keys and values", "mha_grouped_query_create (.num_kv_heads = 1)",
-     "All twelve query heads share one head of keys and values: the least that a cache can be.", make_multi_query},
+     "All twelve query heads share one head of keys and values: the smallest cache that there is.", make_multi_query},
     {"LLaMA", "llama_output", "LLaMA attention",
      "mha_llama_attention_create (.num_kv_heads = 3, .causal = 1, .rotary = 1)",
      "Grouped queries without biases, with rotary positions and a cache. The tour llama-attention has the steps.",

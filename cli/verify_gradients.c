@@ -65,18 +65,10 @@ mha_status verify_bind_gradients(attention_case *c)
     return c->entry.error->status;
 }
 
-/* By the plan's own word: then dq, dk and dv are sums of weights that have been rounded too. */
-static bool rounds_weights(const mha_attn_plan *plan)
-{
-    char text[4096];
-    mha_attn_plan_describe(plan, 1, text, sizeof text);
-    return strstr(text, "\"weights\": \"bf16\"") != NULL;
-}
-
 void verify_compare_gradients(attention_case *c, const mha_attn_plan *plan, verify_case *outcome)
 {
     if (!(c->desc.outputs & MHA_ATTN_GRADS)) return;
-    if (rounds_weights(plan)) c->roundings = 2;
+    if (mha_attn_plan_weights(plan) == MHA_BF16) c->roundings = 2; /* dq, dk and dv are sums of what is rounded too */
     for (int n = 0; n < RESULTS; n++) {
         const void *got = view_of(&c->grads, n)->data;
         if (!verify_records(&c->entry, names[n])) continue;

@@ -95,6 +95,8 @@ enum {
     MHA_ATTN_GRADS = 1 << 4   /* the plan also serves mha_attn_backward (attn_grads.h) */
 };
 
+enum { MHA_HEAD_DIM_MAX = 512 };
+
 /* What is to be computed. Zero every field that is not needed. */
 typedef struct mha_attn_desc {
     size_t size;              /* sizeof(mha_attn_desc) */
@@ -103,7 +105,7 @@ typedef struct mha_attn_desc {
     int64_t kv_heads;         /* Hkv 0 = H; else divides H */
     int64_t q_len;            /* Lq  >= 0; 0 writes nothing; with MHA_ATTN_CU_SEQLENS of all sequences together */
     int64_t kv_len;           /* Lk  >= 0; 0 gives zeros; likewise */
-    int64_t head_dim;         /* D   1..512 */
+    int64_t head_dim;         /* D   1..MHA_HEAD_DIM_MAX */
     int64_t v_head_dim;       /* Dv  0 = D; else 1..512 */
     mha_dtype dtype;          /* of q and out: f32 (default), bf16, f16, f64 */
     mha_dtype kv_dtype;       /* of k and v: f32, bf16, f16, q8_0; f64 with dtype f64 only; default: dtype */
@@ -215,6 +217,10 @@ MHA_API void mha_attn_plan_free(mha_attn_plan *plan);
 
 /* Bytes of scratch memory a forward (or backward) call needs; 64-byte aligned; dead after the call. May be 0. */
 MHA_API size_t mha_attn_plan_workspace(const mha_attn_plan *plan);
+
+/* What the weights are rounded to before they are multiplied with V, and likewise P and dS of the backward pass: f32,
+ * f64, or bf16 where products are made in pairs of bf16. */
+MHA_API mha_dtype mha_attn_plan_weights(const mha_attn_plan *plan);
 
 /* Says what was chosen and why: one sentence per line, or a JSON object
  * {kernel, few: null or {rows, tiles, needs, otherwise}, isa, dtype, kv_dtype, products, weights, register_rows,

@@ -62,6 +62,7 @@ typedef struct mha_plan_parameters {
 typedef struct mha_plan_row {
     mha_plan_variant variant;
     const char *left_out;    /* why the model has no such variant; NULL = it has, and the rest is set */
+    const char *refused;     /* why this library would not run it; NULL = it would */
     int64_t heads, head_dim; /* query heads that a sequence runs (of a mixture: experts), and their width */
     int64_t kv_groups;       /* query heads that share a key/value head */
     int64_t kv_heads;        /* key/value heads in the cache */
@@ -93,8 +94,7 @@ MHA_API mha_status mha_plan_variants(const mha_plan_options *options, mha_plan_r
 /* Measures a row on this machine: projections (f32) and causal attention of one layer, times the layers. `prefill` is
  * one pass over all tokens of all sequences, `decode` one more token of each with a cache of seq tokens. Predictors and
  * routers, which run once a sequence, are left out. Takes about `seconds`, but at least two passes of each. Allocates 7
- * E^2 floats, the cache of one layer and some rows. Errors: MHA_ERR_UNSUPPORTED for heads wider than the operator
- * takes. */
+ * E^2 floats, the cache of one layer and some rows. Errors: MHA_ERR_UNSUPPORTED for a row that is refused. */
 MHA_API mha_status mha_plan_measure(mha_ctx *ctx, const mha_plan_options *options, mha_plan_row *row, double seconds,
                                     mha_error *err);
 
@@ -103,7 +103,8 @@ MHA_API mha_status mha_plan_measure(mha_ctx *ctx, const mha_plan_options *option
 typedef struct mha_plan_advice {
     mha_plan_variant variant;
     int64_t heads, kv_heads;
-    int64_t parameters; /* of the model: as given, else estimated */
+    int64_t experts, top_k; /* of a large model: as in the options; 0 = none */
+    int64_t parameters;     /* of the model: as given, else estimated */
     char reason[512];   /* sentences */
 } mha_plan_advice;
 

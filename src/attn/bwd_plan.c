@@ -8,23 +8,25 @@
 #include <inttypes.h>
 
 /* Rows are cut into parts of PART_TILES tiles or more, so that few heads occupy many threads; by the shape of one
- * sequence alone, so that nothing else enters the bits. Each part costs a copy of dk and dv of its head. */
-enum { PART_TILES = 8, PARTS_MOST = 4, LINE = 64 };
+ * sequence alone, so that nothing else enters the bits. Each part costs a copy of dk and dv of its head, in reals: with
+ * k and v of 16 bit for every head, 4 copies would be twice the memory of q, k, v, out and their gradients. */
+enum { PART_TILES = 8, PARTS_MOST = 4, PARTS_MOST_SHORT = 3, LINE = 64 };
 
 _Static_assert((int)MHA__KEY_BLOCK == (int)MHA__TILE_Q, "rows of keys and rows of queries have one stride");
 
 /* Forward passes smaller than this stay on their own thread, see plan.c; this one has 2.5 times the work. */
 static const double ALONE_FLOPS = 0.8e6;
 
-static int64_t cut(int64_t tiles, int64_t *per_part)
+static int64_t cut(const mha_attn_plan *plan, int64_t tiles, int64_t *per_part)
 {
-    *per_part = mha__max64(PART_TILES, mha__ceil_div(tiles, PARTS_MOST));
+    const bool is_short = plan->group == 1 && plan->kv.size == sizeof(uint16_t);
+    *per_part = mha__max64(PART_TILES, mha__ceil_div(tiles, is_short ? PARTS_MOST_SHORT : PARTS_MOST));
     return mha__max64(1, mha__ceil_div(tiles, *per_part));
 }
 
 int64_t mha__bwd_parts(const mha__call *call, int64_t b, int64_t *tiles)
 {
-    return cut(call->plan->group * mha__bwd_tiles(call, b), tiles);
+    return cut(call->plan, call->plan->group * mha__bwd_tiles(call, b), tiles);
 }
 
 static void *take(char *base, size_t *used, int64_t count, size_t size)
@@ -93,7 +95,7 @@ mha_status mha__bwd_lay_out(mha_attn_plan *plan, mha_error *err)
     size_t all, heads;
     w->q_stride = mha__round_up(d->head_dim, plan->kernels->nr);
     w->v_stride = plan->o_stride;
-    w->parts = cut(plan->group * mha__ceil_div(d->q_len, MHA__TILE_Q), &per_part);
+    w->parts = cut(plan, plan->group * mha__ceil_div(d->q_len, MHA__TILE_Q), &per_part);
     w->tasks = d->batch * d->kv_heads * w->parts;
     w->workers = 2.5 * mha__plan_flops(plan) < ALONE_FLOPS || w->tasks <= 1 ? 1 : mha__threads(plan->ctx);
     w->slots = mha__min64(w->tasks, w->workers);

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { HEAD_DIM_MAX = 512, PAGE_SIZE = 128, PAGE_SIZE_MIN = 16 };
+enum { PAGE_SIZE = 128, PAGE_SIZE_MIN = 16 };
 static const int64_t LENGTH_MAX = INT64_C(1) << 60; /* sums and pages of lengths stay in range */
 
 /* ---- making ---- */
@@ -29,8 +29,8 @@ static mha_status resolve(const mha_cache_desc *desc, mha_cache_desc *d, mha_err
     if (d->page_size == 0) d->page_size = PAGE_SIZE;
     if (d->batch <= 0) return bad_field(err, "batch", d->batch, "positive");
     if (d->kv_heads <= 0) return bad_field(err, "kv_heads", d->kv_heads, "positive");
-    if (d->head_dim < 1 || d->head_dim > HEAD_DIM_MAX) return bad_field(err, "head_dim", d->head_dim, "1 to 512");
-    if (d->v_head_dim < 1 || d->v_head_dim > HEAD_DIM_MAX)
+    if (d->head_dim < 1 || d->head_dim > MHA_HEAD_DIM_MAX) return bad_field(err, "head_dim", d->head_dim, "1 to 512");
+    if (d->v_head_dim < 1 || d->v_head_dim > MHA_HEAD_DIM_MAX)
         return bad_field(err, "v_head_dim", d->v_head_dim, "0 (as head_dim) or 1 to 512");
     if (!mha__cache_converts(mha__cache_source(d->dtype), d->dtype))
         return mha__fail(err, MHA_ERR_ARG, "dtype = %d (%s): must be f32, f64, bf16, f16 or q8_0", (int)d->dtype,

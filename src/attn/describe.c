@@ -94,15 +94,21 @@ static const char *why_not_few(const mha_attn_plan *plan)
 /* What fwd_few needs of a call, which the description does not know, and what happens without it. */
 static const char few_needs[] = "stride[3] = 1 of k and v", few_otherwise[] = "fwd_tiled, in 2 to 14 times the time";
 
-/* What is multiplied, and what the weights of P V are rounded to. */
+/* What is multiplied. */
 static const char *products(const mha_attn_plan *plan)
 {
     return plan->pairs ? "pairs of bf16" : plan->desc.dtype == MHA_F64 ? "f64" : "f32";
 }
 
+mha_dtype mha_attn_plan_weights(const mha_attn_plan *plan)
+{
+    if (!plan) return MHA_DTYPE_DEFAULT;
+    return plan->pairs ? MHA_BF16 : plan->desc.dtype == MHA_F64 ? MHA_F64 : MHA_F32;
+}
+
 static const char *weights(const mha_attn_plan *plan)
 {
-    return plan->pairs ? "bf16" : products(plan);
+    return mha_dtype_name(mha_attn_plan_weights(plan));
 }
 
 enum { PATHS = MHA__ISAS + 6 };

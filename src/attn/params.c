@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-enum { HEAD_DIM_MAX = 512, TOP_KEYS_MAX = 32, PAGE_SIZE_MIN = 16 };
+enum { TOP_KEYS_MAX = 32, PAGE_SIZE_MIN = 16 };
 
 static mha_status bad_int(mha_error *err, const char *field, int64_t value, const char *want)
 {
@@ -27,8 +27,8 @@ static mha_status check_sizes(const mha_attn_desc *d, mha_error *err)
     if (d->kv_heads < 0) return bad_int(err, "kv_heads", d->kv_heads, "0 (as heads) or positive");
     if (d->q_len < 0) return bad_int(err, "q_len", d->q_len, "0 or positive");
     if (d->kv_len < 0) return bad_int(err, "kv_len", d->kv_len, "0 or positive");
-    if (d->head_dim < 1 || d->head_dim > HEAD_DIM_MAX) return bad_int(err, "head_dim", d->head_dim, "1 to 512");
-    if (d->v_head_dim < 0 || d->v_head_dim > HEAD_DIM_MAX)
+    if (d->head_dim < 1 || d->head_dim > MHA_HEAD_DIM_MAX) return bad_int(err, "head_dim", d->head_dim, "1 to 512");
+    if (d->v_head_dim < 0 || d->v_head_dim > MHA_HEAD_DIM_MAX)
         return bad_int(err, "v_head_dim", d->v_head_dim, "0 (as head_dim) or 1 to 512");
     if (d->kv_heads > 0 && d->heads % d->kv_heads != 0)
         return mha__fail(err, MHA_ERR_ARG, "heads = %" PRId64 " is not a multiple of kv_heads = %" PRId64, d->heads,

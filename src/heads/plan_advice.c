@@ -71,9 +71,12 @@ static void advise_shared(const mha_plan_options *m, const mha_plan_row *mha, co
         large ? "large" : "medium", number(&parameters, m->parameters), large ? "more than" : "from 100 million to",
         (long long)shared->kv_groups, (long long)m->seq * m->batch, bytes(&after, shared->kv_bytes),
         bytes(&before, mha->kv_bytes), 100 * shared->reduction);
-    if (large && n > 0 && (size_t)n < sizeof a->reason)
+    if (!large) return;
+    a->experts = m->experts;
+    a->top_k = m->top_k;
+    if (n > 0 && (size_t)n < sizeof a->reason)
         snprintf(a->reason + n, sizeof a->reason - (size_t)n,
-                 " At this size add experts: more parameters for the same operations per token.");
+                 " At this size add experts (the row moe): more parameters for the same operations per token.");
 }
 
 mha_status mha_plan_advise(const mha_plan_options *options, mha_plan_advice *advice, mha_error *err)

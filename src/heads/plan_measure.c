@@ -87,13 +87,6 @@ static mha_status open_rows(layer *l, int64_t rows, mha_error *err)
 
 /* ---- the two kinds of pass ---- */
 
-/* The sentence stays. */
-static mha_status unsupported(mha_error *err)
-{
-    if (err) err->status = MHA_ERR_UNSUPPORTED;
-    return MHA_ERR_UNSUPPORTED;
-}
-
 static mha_status make_plan(layer *l, int64_t q_len, mha_dtype kv_dtype, mha_error *err)
 {
     const mha_attn_desc desc = {.size = sizeof desc,
@@ -105,9 +98,7 @@ static mha_status make_plan(layer *l, int64_t q_len, mha_dtype kv_dtype, mha_err
                                 .head_dim = l->D,
                                 .kv_dtype = kv_dtype,
                                 .causal = q_len > 1};
-    const mha_status status = mha_attn_plan_create(l->ctx, &desc, &l->plan, err);
-    if (status == MHA_ERR_ARG) return unsupported(err); /* it is this layout that the operator refuses */
-    if (status != MHA_OK) return status;
+    MHA__TRY(mha_attn_plan_create(l->ctx, &desc, &l->plan, err));
     const size_t bytes = mha_attn_plan_workspace(l->plan);
     l->args = (mha_attn_args){.size = sizeof l->args};
     l->args.q = (mha_cview){l->qkv, {q_len * l->width, l->D, l->width, 1}};
@@ -187,6 +178,8 @@ mha_status mha_plan_measure(mha_ctx *ctx, const mha_plan_options *options, mha_p
     MHA__TRY(mha_plan_resolve(options, &model, err));
     if (!row || row->left_out || row->heads < 1 || row->kv_heads < 1 || row->heads % row->kv_heads != 0)
         return mha__fail(err, MHA_ERR_ARG, "mha_plan_measure: want a row that is not left out");
+    if (row->refused)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "head_dim = %lld: %s", (long long)row->head_dim, row->refused);
     if (!(seconds >= 0)) return mha__fail(err, MHA_ERR_ARG, "seconds = %g, want 0 or more", seconds);
     MHA__TRY(mha__ctx_find(&ctx, err));
     double best[2];

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_HEAD_DIM 512    /* of the operator */
 #define MAX_WIDTH (1 << 24) /* so that no count of parameters overflows, with 4,096 experts neither */
 
 /* ---- checks that constructors share ---- */
@@ -259,9 +258,9 @@ static mha_status check_head_width(const mha_variant *v, mha_error *err)
         const int64_t option = v->d_in / v->head_options[n];
         width = n == 0 || option > width ? option : width;
     }
-    if (width <= MAX_HEAD_DIM) return MHA_OK;
+    if (width <= MHA_HEAD_DIM_MAX) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG, "%s: heads are %lld wide, %d is the most", v->name, (long long)width,
-                     MAX_HEAD_DIM);
+                     MHA_HEAD_DIM_MAX);
 }
 
 mha_status mha_variant_init(mha_variant *v, mha_rng *rng, mha_error *err)

@@ -25,6 +25,8 @@ at variants.0.biases.total 3072
 at variants.3.variant gqa
 at variants.3.kv_heads 3
 at recommendation.variant gqa
+at recommendation.experts 0
+at model.prune 0.25
 "$JSON_AT" rows.0.prefill_ms <out >/dev/null 2>&1 && fail 'a time that nobody measured'
 
 # CSV has the same rows; cells with reasons are quoted.
@@ -37,8 +39,12 @@ has out 'variant,mqa,12,64,12,1,1277952,1664,0.458333,'
 # ---- parameters of one layer, and its share of a model of 175 billion ----
 expect 0 "$MHA" plan --d-model 12288 --heads 96 --parameters 175000000000
 has out 'mha       150994944  150994944  150994944  150994944        0  603979776   604028928     0.35%'
-has out 'Recommended: gqa, 96 heads, 12 for keys and values'
-has out 'experts'
+has out 'Recommended: gqa, 96 heads, 12 for keys and values, and experts'
+expect 0 "$MHA" plan --d-model 12288 --heads 96 --parameters 175000000000 --json
+at model.experts 96
+at model.top_k 2
+at recommendation.experts 96
+at recommendation.top_k 2
 expect 0 "$MHA" plan --d-model 4096 --heads 32 --parameters 175000000000
 has out '67108864    67125248     0.04%'
 
@@ -55,8 +61,20 @@ for path in rows.0.prefill_ms rows.0.decode_ms variants.5.prefill_ms variants.5.
     got=$("$JSON_AT" "$path" <out) || fail "no $path in the JSON"
     awk -v x="$got" 'BEGIN { exit !(x + 0 > 0) }' || fail "$path is $got, not positive"
 done
-expect 0 "$MHA" plan --d-model 1024 --layers 1 --seq 2 --measure --seconds 0.001
-has out 'Not measured: heads 1, groups 1: head_dim = 1024: must be 1 to 512'
+
+# Rows that are not run here say so, measured or not.
+for measure in '' '--measure --seconds 0.001'; do
+    # shellcheck disable=SC2086 # two words or none
+    expect 0 "$MHA" plan --d-model 1024 --layers 1 --seq 2 $measure
+    [ "$(grep -c 'heads wider than 512 are not run here$' out)" = 1 ] || fail "not one row of heads 1024 wide: $(cat out)"
+    grep -q '^mha  *1  *1024 .*not run here$' out || fail 'another row is marked'
+done
+expect 0 "$MHA" plan --d-model 1024 --json
+at rows.15.head_dim 1024
+at rows.15.refused 'heads wider than 512 are not run here'
+"$JSON_AT" rows.14.refused <out >/dev/null 2>&1 && fail 'a row 512 wide is refused'
+expect 0 "$MHA" plan --d-model 1024 --csv
+has out ',heads wider than 512 are not run here'
 
 # ---- wrong use: a sentence with the option and its value ----
 wrong() {

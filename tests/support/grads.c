@@ -126,7 +126,7 @@ bool gradients_try(mha_ctx *ctx, problem *p, gradients *g, char *why, size_t cap
         snprintf(why, capacity, "plan: %s", err.message);
         return false;
     }
-    p->short_weights = problem_rounds_weights(plan);
+    p->short_weights = mha_attn_plan_weights(plan) == MHA_BF16;
     bool ok = run(plan, p, g, why, capacity);
     mha_attn_plan_free(plan);
     for (int n = 0; n < GRADS && ok; n++) {

@@ -376,13 +376,6 @@ static bool outputs_intact(const problem *p)
     return true;
 }
 
-bool problem_rounds_weights(const mha_attn_plan *plan)
-{
-    char text[4096];
-    mha_attn_plan_describe(plan, 1, text, sizeof text);
-    return strstr(text, "\"weights\": \"bf16\"") != NULL;
-}
-
 bool problem_try(mha_ctx *ctx, problem *p, char *why, size_t capacity)
 {
     mha_error err = {0};
@@ -391,7 +384,7 @@ bool problem_try(mha_ctx *ctx, problem *p, char *why, size_t capacity)
         snprintf(why, capacity, "plan: %s", err.message);
         return false;
     }
-    p->short_weights = problem_rounds_weights(plan);
+    p->short_weights = mha_attn_plan_weights(plan) == MHA_BF16;
     size_t bytes = mha_attn_plan_workspace(plan);
     uint8_t *memory = guarded_workspace(bytes);
     mha_status status = mha_attn_forward(plan, &p->args, memory + WORKSPACE_GUARD, bytes, &err);

@@ -54,8 +54,6 @@ const char *problem_text(const problem *p, char *text, size_t capacity);
 void problem_run(mha_ctx *ctx, problem *p);
 /* The same, for those who expect a failure: returns false with a sentence in why[capacity] instead. */
 bool problem_try(mha_ctx *ctx, problem *p, char *why, size_t capacity);
-/* By the plan's own word. */
-bool problem_rounds_weights(const mha_attn_plan *plan);
 
 /* False, with a sentence in why[capacity], if an output is further from the truth than ref.h allows. `worst`, if not
  * NULL, receives the largest error in units of its limit. */

@@ -111,6 +111,7 @@ static void test_advice(void **state)
     assert_int_equal(a.kv_heads, 3);
     assert_non_null(strstr(a.reason, "medium"));
     assert_null(strstr(a.reason, "experts"));
+    assert_int_equal(a.experts, 0);
     a = advice_of(56, 10000000000);
     assert_int_equal(a.kv_heads, 14);
     assert_non_null(strstr(a.reason, "medium"));
@@ -118,6 +119,8 @@ static void test_advice(void **state)
     assert_int_equal(a.variant, MHA_PLAN_GQA);
     assert_int_equal(a.kv_heads, 7);
     assert_non_null(strstr(a.reason, "experts"));
+    assert_int_equal(a.experts, 56);
+    assert_int_equal(a.top_k, 2);
     a = advice_of(7, 100000000); /* no groups of 7 but all */
     assert_int_equal(a.variant, MHA_PLAN_MQA);
     assert_int_equal(a.kv_heads, 1);
@@ -236,6 +239,7 @@ static void test_measure_refusals(void **state)
     assert_non_null(strstr(e.message, "d_model"));
     assert_int_equal(mha_plan_measure(NULL, model, &rows[0], NAN, &e), MHA_ERR_ARG);
     for (int i = 0; i < count; i++) { /* one head of 768 */
+        assert_true((rows[i].refused != NULL) == (rows[i].heads == 1));
         if (rows[i].heads > 1) continue;
         assert_int_equal(mha_plan_measure(NULL, model, &rows[i], 0, &e), MHA_ERR_UNSUPPORTED);
         assert_int_equal(e.status, MHA_ERR_UNSUPPORTED);
