@@ -228,10 +228,12 @@ typedef struct mha_layer_input {
      * longest sequence, M, and what lies beyond a shorter one is not written. */
     const int32_t *map_heads; /* [map_count] the heads of `probs`, in this order; NULL = all */
     const int64_t *map_rows;  /* [B, map_row_count] the rows of each sequence in place of L, as in attn.h; NULL = all */
-    const mha_attn_stats *stats; /* statistics of rows and keys (stats.h), in any shapes but B, L, K; NULL = none */
-    int64_t map_count, map_row_count, top_keys; /* top_keys: of stats->top_* */
-    const uint8_t *rows; /* [B, L] with stats: 0 = the row sees no key, so that `received` counts the others
-                                  * alone; needed besides `keep`, which speaks of keys; NULL = all rows count */
+    int64_t map_count, map_row_count;
+    const mha_attn_stats *stats; /* statistics of rows and keys (stats.h), in any strides; NULL = none */
+    int64_t top_keys;            /* of stats->top_* */
+    /* [B, L] with stats: where 0 the row sees no key, so that `received` counts the others alone. Needed besides
+     * `keep`, which speaks of keys; NULL = all rows count. */
+    const uint8_t *rows;
 } mha_layer_input;
 
 /* x [B L, E] -> y [B L, E]; they must not overlap. Makes a plan of the operator for this shape.

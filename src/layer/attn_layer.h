@@ -17,6 +17,9 @@ struct mha_attn_layer {
 /* Takes the caller's struct and checks batch and length, so that batch * length * 4096 bytes do not overflow. */
 mha_status mha__layer_input(mha_layer_input *local, const mha_layer_input *given, mha_error *err);
 
+/* The sequence of the cache that the input is for, or MHA_CACHE_ALL. */
+int64_t mha__layer_sequence(const mha_layer_input *in);
+
 /* The operator's plan for an input of this shape; any layer that is alike may run it. Freed with mha_attn_plan_free. */
 mha_status mha__attn_layer_plan(const mha_attn_layer *layer, const mha_layer_input *in, mha_attn_plan **plan,
                                 mha_error *err);

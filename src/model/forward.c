@@ -25,11 +25,6 @@ typedef struct pass {
     int64_t planned_maps; /* heads of it that are shown */
 } pass;
 
-static mha_status check_output(const mha_model *m, const pass *p, mha_error *err)
-{
-    return mha__head_check(m, p->out.pooled != NULL, p->out.logits || p->out.last_logits, err);
-}
-
 /* ---- memory ---- */
 
 static void lay_out(mha__arena *arena, const mha_model *m, pass *p, size_t block_bytes)
@@ -134,7 +129,7 @@ mha_status mha_model_forward(const mha_model *model, const mha_model_input *inpu
     if (!model) return mha__fail(err, MHA_ERR_ARG, "mha_model_forward: model is NULL");
     MHA__TRY(mha__options_read(&p.out, sizeof p.out, output, "mha_model_output", err));
     MHA__TRY(mha__batch_read(model, &p.batch, input, err));
-    MHA__TRY(check_output(model, &p, err));
+    MHA__TRY(mha__head_check(model, p.out.pooled != NULL, p.out.logits || p.out.last_logits, err));
     MHA__TRY(mha__taps_read(model, &p.batch, &p.out, &p.taps, err));
     mha__batch_describe(&p.batch, &some_lengths);
     mha_status status = allocate(model, &p, &memory, err);
