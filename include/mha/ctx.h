@@ -41,7 +41,7 @@ typedef void (*mha_parallel_for_fn)(void *user, int64_t count, void (*task)(void
 typedef struct mha_ctx_options {
     size_t size;             /* sizeof(mha_ctx_options) */
     int threads;             /* 0 = MHA_THREADS if set, else the CPUs this process may run on; at most 1024 */
-    const char *isa;         /* newest ISA to use; NULL = MHA_ISA if set, else the best of this CPU */
+    const char *isa;         /* newest ISA to use; NULL = MHA_ISA if set, else the best of this CPU: see mha_isa_list */
     mha_allocator allocator; /* zero = malloc; else both functions */
     mha_log_fn log;          /* NULL = silence */
     void *log_user;
@@ -66,7 +66,9 @@ MHA_API const char *mha_ctx_isa(mha_ctx *ctx);
 /* Number of threads, the calling one included. */
 MHA_API int mha_ctx_threads(mha_ctx *ctx);
 /* The ISAs that this CPU and operating system can run, oldest first, in `names` (room for `capacity`); returns how
- * many there are. "scalar" is always the first; then "neon", or "avx2", "avx512", "avx512bf16", "amx". */
+ * many there are. "scalar" is always the first; then "neon", or "avx2", "avx512", "avx512bf16", "amx". The best is the
+ * last, but for avx512bf16: its products of bf16 are faster than f32 on AMD's CPUs alone, and slower on Intel's, where
+ * it is used only if named. */
 MHA_API int mha_isa_list(const char **names, int capacity);
 
 /* Memory from the context's allocator, 64-byte aligned; NULL when there is none or bytes is 0. For workspaces. */

@@ -71,8 +71,9 @@ typedef struct mha_matrix {
  *
  * Packed in fewer bytes, weights are rounded to nearest, once: bf16 keeps 8 bits, f16 11 (beyond 65504: Inf), q8_0 8
  * for each 32 inputs with one f16 scale. That halves or quarters their memory and the time for a few rows, which is
- * that of reading them. x and all sums stay f32. But for bf16 where the CPU has tiles (AMX): there x is rounded to bf16
- * as well, and products are several times as fast. Either way bits follow from the row and the weights alone. */
+ * that of reading them. x and all sums stay f32. But for bf16 on the ISAs amx and avx512bf16 (ctx.h): there x is
+ * rounded to bf16 as well, and products are faster, with tiles several times. Either way bits follow from the row and
+ * the weights alone. */
 typedef struct mha_linear mha_linear;
 
 /* weight [out, in], bias [out] or NULL. Packing reads the weights once, on all threads. */
@@ -84,8 +85,8 @@ MHA_API mha_status mha_linear_create_stack(mha_ctx *ctx, int64_t in, const mha_m
                                            mha_activation activation, mha_linear **linear, mha_error *err);
 MHA_API void mha_linear_free(mha_linear *linear);
 
-/* x [rows, in] -> y [rows, out]; rows >= 0; they must not overlap. Allocates nothing, but for bf16 on tiles 2 bytes for
- * each number of x. Cost: 2 rows in out operations; for a few rows, one read of the packed weights. */
+/* x [rows, in] -> y [rows, out]; rows >= 0; they must not overlap. Allocates nothing, but where x is rounded 2 bytes
+ * for each number of it. Cost: 2 rows in out operations; for a few rows, one read of the packed weights. */
 MHA_API mha_status mha_linear_forward(const mha_linear *linear, const float *x, int64_t rows, float *y, mha_error *err);
 
 /* Gradients of y = x W^T + b: dx = dy W, dweight += dy^T x, dbias += column sums of dy. */

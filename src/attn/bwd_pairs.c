@@ -26,12 +26,13 @@ void mha__bwd_pairs_rows(const mha__bwd_tile *t, const mha_cview *view, int64_t 
                             QUERIES_PANEL * t->t.k->nr, columns);
 }
 
-/* Where it lies, if it is rows of whole steps one after another; else copied. */
+/* Where it lies, if it is rows of whole steps, and of whole pairs, one after another; else copied. */
 static mha__run left_operand(const mha__bwd_tile *t, const uint16_t *from, const mha_cview *view, int64_t keys,
                              int64_t width, void *copy)
 {
     const int64_t depth = mha__round_up(width, t->t.pairs->step);
-    if (view->stride[3] == 1 && view->stride[2] == width && width == depth) return (mha__run){from, depth, 1};
+    const bool whole = width == depth && (uintptr_t)from % (2 * sizeof *from) == 0;
+    if (whole && view->stride[3] == 1 && view->stride[2] == width) return (mha__run){from, depth, 1};
     t->t.pairs->pack_keys(keys, width, from, view->stride[2], view->stride[3], copy);
     return (mha__run){copy, depth, 1};
 }

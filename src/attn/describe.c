@@ -32,8 +32,8 @@ static const char *why_not(const mha_attn_plan *plan, mha__isa isa)
 {
     if (plan->desc.dtype == MHA_F64) return "f64 runs on the scalar kernels only";
     if (!mha__cpu_has(isa)) return "this CPU or operating system lacks it";
-    if (isa > mha__ctx_isa(plan->ctx)) return "newer than the context allows";
-    return "has no kernels of its own yet";
+    if (!mha__cpu_favours(isa)) return "not faster than avx512 on this CPU: taken where it is named";
+    return "newer than the context allows";
 }
 
 static const char *why_not_folded(const mha_attn_desc *d)
@@ -92,7 +92,12 @@ static const char *why_not_few(const mha_attn_plan *plan)
 }
 
 /* What fwd_few needs of a call, which the description does not know, and what happens without it. */
-static const char few_needs[] = "stride[3] = 1 of k and v", few_otherwise[] = "fwd_tiled, in 2 to 14 times the time";
+static const char *few_needs(const mha_attn_plan *plan)
+{
+    return plan->pairs ? "stride[3] = 1 of k and v, and blocks without masked keys" : "stride[3] = 1 of k and v";
+}
+
+static const char few_otherwise[] = "fwd_tiled, in 2 to 14 times the time";
 
 /* What is multiplied. */
 static const char *products(const mha_attn_plan *plan)
@@ -197,7 +202,7 @@ static void sentences(text *t, const mha_attn_plan *plan, const path *paths, int
         mha_dtype_name(plan->desc.kv_dtype), plan->kernels->isa);
     if (plan->few > 0)
         say(t, "few rows: tiles of up to %d (here %s) go to fwd_few, which needs %s; otherwise %s\n", plan->few,
-            few_tiles(plan), few_needs, few_otherwise);
+            few_tiles(plan), few_needs(plan), few_otherwise);
     say(t, "products: %s, weights rounded to %s, sums in %s\n", products(plan), weights(plan),
         plan->desc.dtype == MHA_F64 ? "f64" : "f32");
     say(t, "tiles: %d queries by %d keys, registers %d by %d, partial results merged every %d keys\n", MHA__TILE_Q,
@@ -235,7 +240,7 @@ static void json_object(text *t, const mha_attn_plan *plan, const path *paths, i
     say(t, "{\"kernel\": \"%s\", ", kernel_name(plan));
     if (plan->few > 0)
         say(t, "\"few\": {\"rows\": %d, \"tiles\": \"%s\", \"needs\": \"%s\", \"otherwise\": \"%s\"}, ", plan->few,
-            few_tiles(plan), few_needs, few_otherwise);
+            few_tiles(plan), few_needs(plan), few_otherwise);
     else
         say(t, "\"few\": null, ");
     say(t, "\"dtype\": \"%s\", \"kv_dtype\": \"%s\", \"isa\": \"%s\", ", mha_dtype_name(plan->desc.dtype),

@@ -50,10 +50,7 @@ static void attend_chunk(const mha__tile *t, int64_t chunk, const mha__partial *
         const int64_t keys = mha__min64(MHA__KEY_BLOCK, end - start);
         int64_t first, last;
         if (!mha__mask_block(t->call, &t->rows, &t->span, start, &first, &last)) continue;
-        if (few) {
-            mha__few_attend(t, start, into);
-            continue;
-        }
+        if (few && mha__few_attend(t, start, into)) continue;
         mha__block b = {.start = start, .k = mha__block_keys(t, start, keys)};
         if (!b.k.data) continue;
         b.v = mha__block_values(t, start, keys);

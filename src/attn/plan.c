@@ -54,6 +54,11 @@ static void cut_keys(mha_attn_plan *plan)
     plan->part_bytes = mha__part_carve(plan, NULL, &part);
 }
 
+static bool few_of_pairs(const mha_attn_plan *plan)
+{
+    return plan->pairs->few_scores && plan->desc.head_dim % 2 == 0 && mha__pairs_raw(plan);
+}
+
 static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
 {
     const mha_attn_desc *d = &plan->desc;
@@ -80,7 +85,7 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
     plan->workers = mha__plan_flops(plan) < ALONE_FLOPS || plan->tasks * plan->parts <= 1 ? 1 : mha__threads(plan->ctx);
     plan->positional = mha__attn_positional(d);
     plan->one_block = mha__fwd_why_not_one_block(plan) == NULL;
-    plan->few = plan->pairs || plan->one_block ? 0 : plan->kernels->few;
+    plan->few = plan->one_block || (plan->pairs && !few_of_pairs(plan)) ? 0 : plan->kernels->few;
     plan->worker_bytes = plan->one_block ? mha__fwd_one_block_bytes(plan) : mha__scratch_carve(plan, NULL, &scratch);
     if (!mha__mul(plan->worker_bytes, (size_t)plan->workers, &bytes))
         return mha__fail(err, MHA_ERR_ARG, "the workspace of %d threads overflows", plan->workers);

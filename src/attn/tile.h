@@ -113,9 +113,10 @@ void mha__pairs_attend(const mha__tile *t, const mha__panel *p, const mha__block
 
 /* True if a block of keys goes to the functions below: so few rows that reading K and V is what takes the time. */
 bool mha__tile_is_few(const mha__tile *t);
-/* One block of keys, added to `into`. */
-void mha__few_attend(const mha__tile *t, int64_t start, const mha__partial *into);
-/* Scaled products of keys [first, end), as a panel. */
+/* One block of keys, added to `into`. False if nothing was done: where bf16 is multiplied as it is, a block with masked
+ * keys is left to the functions for any number of queries. */
+bool mha__few_attend(const mha__tile *t, int64_t start, const mha__partial *into);
+/* Products of keys [first, end), scaled unless `raw`, as a panel. */
 void mha__few_products(const mha__tile *t, const mha__panel *p, int64_t first, int64_t end, void *s);
 
 /* ---- tile_ahead.c ---- */

@@ -39,6 +39,12 @@ static mha__run values_run(const mha__tile *t, int64_t start, int64_t keys)
                          t->scratch.gathered_v);
 }
 
+/* Rows of whole pairs, as left operands are. */
+static bool begins_on_pairs(const mha__run *run)
+{
+    return run->col == 1 && run->row % 2 == 0 && (uintptr_t)run->data % (2 * sizeof(uint16_t)) == 0;
+}
+
 /* K is used where it lies if head_dim is whole steps and its rows are adjacent, or read once only. (Rows a few KiB
  * apart share few sets of the L1 cache.) */
 mha__run mha__pairs_keys(const mha__tile *t, int64_t start, int64_t keys)
@@ -46,7 +52,8 @@ mha__run mha__pairs_keys(const mha__tile *t, int64_t start, int64_t keys)
     const mha__pairs *pairs = t->pairs;
     const int64_t d = t->plan->desc.head_dim, depth = mha__round_up(d, pairs->step);
     const mha__run run = keys_run(t, start, keys);
-    if (!run.data || (run.col == 1 && d == depth && (run.row == d || t->rows.count <= t->k->nr))) return run;
+    const bool once = run.row == d || t->rows.count <= t->k->nr;
+    if (!run.data || (begins_on_pairs(&run) && d == depth && once)) return run;
     pairs->pack_keys(keys, d, run.data, run.row, run.col, t->scratch.wide);
     return (mha__run){t->scratch.wide, depth, 1};
 }

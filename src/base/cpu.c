@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <sys/syscall.h>
@@ -57,6 +58,13 @@ static bool tiles_permitted(void)
 #endif
 }
 
+/* CPUID leaf 0: ebx, edx, ecx. */
+static bool has_fast_pairs(void)
+{
+    uint32_t most, letters[3];
+    return __get_cpuid(0, &most, &letters[0], &letters[2], &letters[1]) && mha__cpu_pairs_pay((const char *)letters);
+}
+
 /* Bit numbers: Intel SDM volume 2A, CPUID; volume 1, 13.3 for XCR0. */
 static unsigned detect(void)
 {
@@ -81,21 +89,33 @@ static unsigned detect(void)
     return found;
 }
 
-#elif defined(__aarch64__)
-
-static unsigned detect(void)
-{
-    return bit(MHA__SCALAR) | bit(MHA__NEON); /* NEON is part of the architecture */
-}
-
 #else
 
+static bool has_fast_pairs(void)
+{
+    return false;
+}
+
 static unsigned detect(void)
 {
+#if defined(__aarch64__)
+    return bit(MHA__SCALAR) | bit(MHA__NEON); /* NEON is part of the architecture */
+#else
     return bit(MHA__SCALAR);
+#endif
 }
 
 #endif
+
+bool mha__cpu_pairs_pay(const char *vendor)
+{
+    return memcmp(vendor, "AuthenticAMD", 12) == 0;
+}
+
+bool mha__cpu_favours(mha__isa isa)
+{
+    return isa != MHA__AVX512BF16 || has_fast_pairs();
+}
 
 bool mha__cpu_has(mha__isa isa)
 {
@@ -111,7 +131,7 @@ bool mha__cpu_has(mha__isa isa)
 mha__isa mha__cpu_best(void)
 {
     int isa = MHA__ISAS - 1;
-    while (!mha__cpu_has((mha__isa)isa))
+    while (!mha__cpu_has((mha__isa)isa) || !mha__cpu_favours((mha__isa)isa))
         isa--; /* scalar is always there */
     return (mha__isa)isa;
 }

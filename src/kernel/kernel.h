@@ -129,19 +129,24 @@ typedef struct mha__softmax_back {
 
 /* Attention on bf16 as it is, where the CPU multiplies pairs of bf16 and adds in f32. P is rounded to bf16 as well.
  *
- * A left operand is rows of adjacent bf16, a right operand panels of pairs: numbers (2i, c) and (2i + 1, c) are the
- * 4 bytes at row i, column c of a panel [k / 2][nr]. k is filled up with zeros to whole steps. A number is
+ * A left operand is rows of adjacent bf16 that begin on 4 bytes, a right operand panels of pairs: numbers (2i, c) and
+ * (2i + 1, c) are the 4 bytes at row i, column c of a panel [k / 2][nr]. k is filled up with zeros to whole steps. A
+ * number is, by steps (tile registers),
  *
  *     total = total + (even + odd),  even and odd: chains of fused multiply-adds from +0 over the numbers of a step
  *
- * with steps at multiples of `step` along d, and along the keys from the start of their block. Denormal numbers may
- * count as 0.
+ * with steps at multiples of `step` along d, and along the keys from the start of their block; or by pairs (vector
+ * registers), which lie likewise,
+ *
+ *     total = (total + the product of the odd numbers) + that of the even ones,  two fused multiply-adds
+ *
+ * Denormal numbers may count as 0.
  *
  * Panels of scores are those of mha__kernels. v_panel: from one panel of values to the next, in units of 4 bytes. */
 typedef struct mha__pairs {
     int step; /* 32 */
 
-    /* Around any number of the calls marked T, on the same thread: tile registers are set up and given back. */
+    /* Around any number of the calls marked T, on the same thread: tile registers are set up and given back, if any. */
     void (*open)(void);
     void (*close)(void);
 
@@ -166,17 +171,22 @@ typedef struct mha__pairs {
     /* T. As mha__kernels.values of rows [first, end) of a panel of weights. */
     void (*values)(int64_t first, int64_t end, int64_t lanes, int64_t dv, void *s, const void *v, int64_t v_panel,
                    const void *alpha, void *o, int64_t o_stride);
+
+    /* For at most mha__kernels.few lanes, K and V where they lie, in rows of adjacent numbers; NULL where `scores` and
+     * `attend` are fast enough. As mha__kernels.few_scores, d being even; and as `attend` of a strip that begins with
+     * an even key of its block, none of whose keys was dropped. To the bit. */
+    void (*few_scores)(const mha__pieces *k, int64_t d, const void *q, int64_t lanes, double scale, void *strip,
+                       const mha__pieces *ahead);
+    void (*few_attend)(const mha__pieces *v, int64_t keys, int64_t dv, int64_t lanes, double scale, void *strip,
+                       const mha__partial *into, int64_t o_stride, const mha__pieces *ahead);
 } mha__pairs;
 
 /* The dense product on weights that are rounded to a type of fewer bytes when they are packed: half or a quarter to
  * read. k is filled up with zeros to whole blocks; a panel is its blocks, one after another.
  *
  * Without `left` the left operand is reals, and a number is the chain of mha__kernels.product on the rounded weights,
- * to the bit. With `left` it is rounded to bf16 as well, and a number is
- *
- *     total = total + (even + odd),  even and odd: chains of fused multiply-adds from +0 over the numbers of a block
- *
- * where denormal numbers may count as 0. Either begins with what C begins with. */
+ * to the bit. With `left` it is rounded to bf16 as well, and a number is that of mha__pairs, by steps of a block or by
+ * pairs. Either begins with what C begins with. */
 typedef struct mha__dense {
     int64_t block, block_bytes; /* 32 numbers of k; their bytes in a panel of nr columns */
 
@@ -189,6 +199,7 @@ typedef struct mha__dense {
     void (*open)(void);
     void (*close)(void);
     int rows; /* what lies behind m rows of a left operand is read up to a multiple of this: it may be anything */
+    bool by_steps;
 
     /* As mha__kernels.product. C begins as `from`, whose rows are from_row apart: 0 for a bias, C itself to accumulate;
      * as 0 if that is NULL. lda counts numbers of the left operand. */

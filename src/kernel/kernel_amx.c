@@ -1,10 +1,7 @@
-/* kernel_amx.c - the kernels of kernel_avx512.c to the bit, and attention on bf16 with AMX tiles. Nothing on another
- * machine. */
+/* kernel_amx.c - attention and the dense product on bf16 with AMX tiles; everything else is that of kernel_avx512.c,
+ * which has the table. Nothing on another machine. */
 #if defined(__x86_64__)
 #define MHA_SUFFIX f32_amx
-#define MHA_ISA_NAME "amx"
-#define MHA_PAIRS "kernel/pairs_amx.inc"
-#define MHA_PAIRS_BACK "kernel/bwd_pairs.inc"
 #include "kernel/common.inc"
 #include <immintrin.h>
 #if defined(__clang__)
@@ -15,7 +12,17 @@
 #endif
 #include "kernel/simd_avx512.h"
 
-#include "kernel/kernels.inc"
+#include "kernel/math.inc"
+#include "kernel/verbs.inc"
+
+#include "kernel/pairs.inc"
+
+#include "kernel/pairs_amx.inc"
+#include "kernel/pairs_tiles.inc"
+
+#include "kernel/bwd_pairs.inc"
+#include "kernel/dense_amx.inc"
+#include "kernel/pairs_table.inc"
 #if defined(__clang__)
 #pragma clang attribute pop
 #endif

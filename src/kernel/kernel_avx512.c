@@ -1,4 +1,5 @@
-/* kernel_avx512.c - the f32 kernels, compiled for AVX-512 F, BW, DQ and VL. Nothing on another machine. */
+/* kernel_avx512.c - the f32 kernels, compiled for AVX-512 F, BW, DQ and VL; and the tables of the levels above, which
+ * have products of bf16 pairs of their own beside them. Nothing on another machine. */
 #if defined(__x86_64__)
 #define MHA_SUFFIX f32_avx512
 #define MHA_ISA_NAME "avx512"
@@ -15,6 +16,26 @@
 #if defined(__clang__)
 #pragma clang attribute pop
 #endif
+
+extern const mha__pairs mha__pairs_f32_avx512bf16, mha__pairs_f32_amx;
+extern const mha__pairs_back mha__pairs_back_f32_avx512bf16, mha__pairs_back_f32_amx;
+extern const mha__dense mha__dense_pairs_f32_avx512bf16, mha__dense_pairs_f32_amx;
+
+const mha__kernels mha__kernels_f32_avx512bf16 = {
+    .isa = "avx512bf16",
+    .pairs = &mha__pairs_f32_avx512bf16,
+    .pairs_back = &mha__pairs_back_f32_avx512bf16,
+    .dense = {&mha__dense_pairs_f32_avx512bf16, &FN(dense_f16), &FN(dense_q8)},
+#include "kernel/table.inc"
+};
+
+const mha__kernels mha__kernels_f32_amx = {
+    .isa = "amx",
+    .pairs = &mha__pairs_f32_amx,
+    .pairs_back = &mha__pairs_back_f32_amx,
+    .dense = {&mha__dense_pairs_f32_amx, &FN(dense_f16), &FN(dense_q8)},
+#include "kernel/table.inc"
+};
 #else
 typedef int mha__no_avx512; /* a translation unit must not be empty */
 #endif

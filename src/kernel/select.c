@@ -3,7 +3,8 @@
 
 extern const mha__kernels mha__kernels_f32_scalar, mha__kernels_f64_scalar;
 #if defined(__x86_64__)
-extern const mha__kernels mha__kernels_f32_avx2, mha__kernels_f32_avx512, mha__kernels_f32_amx;
+extern const mha__kernels mha__kernels_f32_avx2, mha__kernels_f32_avx512, mha__kernels_f32_avx512bf16,
+    mha__kernels_f32_amx;
 #elif defined(__aarch64__)
 extern const mha__kernels mha__kernels_f32_neon;
 #endif
@@ -15,6 +16,7 @@ static const struct {
 } tables[] = {
 #if defined(__x86_64__)
     {MHA__AMX, &mha__kernels_f32_amx},
+    {MHA__AVX512BF16, &mha__kernels_f32_avx512bf16},
     {MHA__AVX512, &mha__kernels_f32_avx512},
     {MHA__AVX2, &mha__kernels_f32_avx2},
 #elif defined(__aarch64__)

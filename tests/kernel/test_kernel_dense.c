@@ -129,13 +129,16 @@ static float left_number(const problem *p, int64_t i, int64_t kk)
     return p->left ? mha__bf16_to_f32(mha__f32_to_bf16(x)) : x;
 }
 
-/* total + (even + odd), step by step. */
+/* total + (even + odd), step by step; or the odd number of a pair, then the even one. */
 static float in_pairs(const problem *p, int64_t i, int64_t j, float total)
 {
     for (int64_t from = 0; from < p->depth; from += p->d->block) {
         float sum[2] = {0, 0};
-        for (int64_t kk = from; kk < p->depth && kk < from + p->d->block; kk++)
-            sum[kk % 2] = fmaf(left_number(p, i, kk), (float)get(&p->rounded, j * p->depth + kk), sum[kk % 2]);
+        for (int64_t kk = from; kk < from + p->d->block; kk++) {
+            const int64_t at = p->d->by_steps ? kk : kk ^ 1;
+            float *to = p->d->by_steps ? &sum[kk % 2] : &total;
+            if (at < p->depth) *to = fmaf(left_number(p, i, at), (float)get(&p->rounded, j * p->depth + at), *to);
+        }
         total += sum[0] + sum[1];
     }
     return total;

@@ -31,7 +31,8 @@ static mha_attn_desc halves(void)
     return d;
 }
 
-/* With bf16 alone, which the ISA amx multiplies as it is; others take it through reals, as they do the halves. */
+/* With bf16 alone, which the ISAs avx512bf16 and amx multiply as it is; others take it through reals, as they do the
+ * halves. */
 static mha_attn_desc all_bf16(mha_attn_desc d)
 {
     d.dtype = d.kv_dtype = d.bias_dtype = MHA_BF16;
@@ -40,7 +41,7 @@ static mha_attn_desc all_bf16(mha_attn_desc d)
 
 static bool multiplies_bf16(mha_ctx *ctx)
 {
-    return strcmp(mha_ctx_isa(ctx), "amx") == 0;
+    return strcmp(mha_ctx_isa(ctx), "avx512bf16") == 0 || strcmp(mha_ctx_isa(ctx), "amx") == 0;
 }
 
 /* `to` becomes the block of `from` that begins at entry b, row l. `from` may have fewer heads: they repeat. */
