@@ -227,9 +227,10 @@ MHA_API mha_dtype mha_attn_plan_weights(const mha_attn_plan *plan);
  * register_columns, chunk, tile_q, tile_k, tasks, folded, parts, threads, workspace, flops (of all pairs: masks do not
  * lower it), bytes, outputs: {out: true, lse: true, probs: [shape], scores: [shape], stage, stats: true, top_keys},
  * backward: null or {kernel, tasks, parts, threads, flops}, refused: [{path, reason}]}.
- * `kernel` is fwd_few, as when text is generated, where all tiles have so few rows that reading k and v takes the time;
- * fwd_one_block where at most 128 keys and nothing but lengths, causal and window make a call short; else fwd_tiled.
- * `few` says which tiles have few rows, and what fwd_few needs of the strides of a call.
+ * `folded`: the queries of all heads of a group are the rows of one tile. `kernel` is fwd_few, as when text is
+ * generated, where all tiles have so few rows that reading k and v takes the time; fwd_one_block where at most 128 keys
+ * and nothing but lengths, causal and window make a call short; else fwd_tiled. `few` says which tiles have few rows,
+ * and what fwd_few needs of the strides of a call.
  * Like snprintf: writes at most `capacity` bytes, terminated, and returns the length that the whole text has. */
 MHA_API size_t mha_attn_plan_describe(const mha_attn_plan *plan, int json, char *text, size_t capacity);
 

@@ -41,13 +41,14 @@ static int64_t blocks(int64_t length, int64_t size)
     return size > 0 ? mha__ceil_div(length, size) : 0;
 }
 
-/* Folded: the heads of a group become the rows of one head, in every view that has heads and rows. */
+/* Folded: the heads of a group become the rows of one head, in every view that has heads and rows; with more than one
+ * query, those of each head lie as they did, mha__folded_stride from those of the one before. */
 static void fold(const mha_attn_desc *d, mha_attn_args *a)
 {
     int64_t *strides[] = {a->q.stride,      a->out.stride,  a->lse.stride, a->probs.stride,
                           a->scores.stride, a->keep.stride, a->bias.stride};
     for (size_t n = 0; n < sizeof strides / sizeof *strides; n++) {
-        strides[n][2] = strides[n][1];
+        if (d->q_len == 1) strides[n][2] = strides[n][1];
         strides[n][1] *= d->heads / d->kv_heads;
     }
 }

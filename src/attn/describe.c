@@ -36,13 +36,6 @@ static const char *why_not(const mha_attn_plan *plan, mha__isa isa)
     return "newer than the context allows";
 }
 
-static const char *why_not_folded(const mha_attn_desc *d)
-{
-    if (d->q_len != 1) return "more than one query per head";
-    if (d->heads == d->kv_heads) return "every head has keys of its own";
-    return "an input or output goes by heads";
-}
-
 /* What is written besides out, and how much of the maps. */
 static const struct {
     uint32_t output;
@@ -126,7 +119,7 @@ static int refused_paths(const mha_attn_plan *plan, path paths[PATHS])
     if (!plan->pairs) paths[n++] = (path){"products of bf16 pairs", why_not_pairs(plan)};
     if (!plan->one_block) paths[n++] = (path){"fwd_one_block", mha__fwd_why_not_one_block(plan)};
     if (!is_few(plan)) paths[n++] = (path){"fwd_few", why_not_few(plan)};
-    if (!plan->folded) paths[n++] = (path){"heads of a group as one tile", why_not_folded(&plan->desc)};
+    if (!plan->folded) paths[n++] = (path){"heads of a group as one tile", mha__plan_unfolded(plan)};
     if (plan->parts == 1)
         paths[n++] = (path){"keys in parts", plan->desc.kv_len <= MHA__CHUNK ? "too few keys" : "tiles or rows enough"};
     if (plan->workers == 1)

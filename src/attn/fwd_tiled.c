@@ -128,35 +128,53 @@ static mha__partial attend(mha__tile *t)
     return result;
 }
 
-/* Writes out and, where asked for, lse. Returns false if out is not finite. */
+/* Rows [first, first + rows) of the tile, all of one head, to out and, unless it is NULL, lse. Returns false if out is
+ * not finite. */
+static bool write_rows(const mha__tile *t, const mha__partial *result, int64_t first, int64_t rows, void *out,
+                       void *lse)
+{
+    const mha_attn_plan *plan = t->plan;
+    const mha_attn_args *a = &t->call->args;
+    const int64_t dv = plan->desc.v_head_dim, row = a->out.stride[2], col = a->out.stride[3];
+    const mha__scratch *x = &t->scratch;
+    const void *scale = mha__tile_at(t, x->inverse, first), *o = mha__tile_at(t, result->o, first * plan->o_stride);
+    t->k->totals(rows, mha__tile_at(t, result->max, first), mha__tile_at(t, result->sum, first),
+                 mha__tile_at(t, x->inverse, first), lse, a->lse.stride[2]);
+    if (plan->desc.inputs & MHA_ATTN_GATES) {
+        t->k->gate(rows, mha__tile_per_head(t, &a->gates), scale, x->gated);
+        scale = x->gated;
+    }
+    if (plan->q.half < 0) return t->k->output(rows, dv, o, plan->o_stride, scale, out, row, col);
+    const bool finite = t->k->output(rows, dv, o, plan->o_stride, scale, x->wide, dv, 1);
+    t->k->narrow[plan->q.half](rows, dv, x->wide, dv, out, row, col);
+    return finite;
+}
+
+/* All rows, head by head: of one, or of those of a group. Returns false if out is not finite. */
 static bool finish(const mha__tile *t, const mha__partial *result)
 {
     const mha_attn_plan *plan = t->plan;
     const mha_attn_args *a = &t->call->args;
     const mha__rows *r = &t->rows;
-    void *lse =
+    const int64_t each = plan->folded && plan->desc.q_len > 1 ? plan->desc.q_len : r->count;
+    const int64_t out_step = mha__folded_stride(plan, a->out.stride) * (int64_t)plan->q.size;
+    const int64_t lse_step = mha__folded_stride(plan, a->lse.stride) * (int64_t)t->k->real_size;
+    char *out = mha__at_out(&a->out, plan->q.size, r->b, r->result, r->first, 0);
+    char *lse =
         plan->desc.outputs & MHA_ATTN_LSE ? mha__at_out(&a->lse, t->k->real_size, r->b, r->result, r->first, 0) : NULL;
-    void *out = mha__at_out(&a->out, plan->q.size, r->b, r->result, r->first, 0);
-    const int64_t dv = plan->desc.v_head_dim, row = a->out.stride[2], col = a->out.stride[3];
-    const mha__scratch *x = &t->scratch;
-    t->k->totals(r->count, result->max, result->sum, x->inverse, lse, a->lse.stride[2]);
-    const void *scale = x->inverse;
-    if (plan->desc.inputs & MHA_ATTN_GATES) {
-        t->k->gate(r->count, mha__tile_per_head(t, &a->gates), x->inverse, x->gated);
-        scale = x->gated;
-    }
-    if (plan->q.half < 0) return t->k->output(r->count, dv, result->o, plan->o_stride, scale, out, row, col);
-    const bool finite = t->k->output(r->count, dv, result->o, plan->o_stride, scale, x->wide, dv, 1);
-    t->k->narrow[plan->q.half](r->count, dv, x->wide, dv, out, row, col);
+    bool finite = true;
+    for (int64_t n = 0; n * each < r->count; n++)
+        finite &= write_rows(t, result, n * each, each, out + n * out_step, lse ? lse + n * lse_step : NULL);
     return finite;
 }
 
 void mha__fwd_part(void *call, int64_t item, int worker)
 {
     const mha_attn_plan *plan = ((const mha__call *)call)->plan;
-    const int64_t part = item % plan->parts;
+    int64_t task, part;
     mha__tile t;
-    if (!mha__tile_open(&t, call, item / plan->parts, worker)) return;
+    mha__item_split(plan, item, &task, &part);
+    if (!mha__tile_open(&t, call, task, worker)) return;
     const int64_t first = mha__max64(first_chunk(&t), part * plan->part_chunks);
     const int64_t end = mha__min64(end_chunk(&t), (part + 1) * plan->part_chunks);
     if (first >= end) {

@@ -52,15 +52,14 @@ void mha__mask_intervals(const mha__call *call, int64_t b, int64_t first, int64_
     const int64_t end = mha__min64(mha__mask_keys(call, b), d->keep_keys);
     const int64_t ahead = call->args.prefix_lens ? mha__min64(end, call->args.prefix_lens[b]) : 0;
     if (is_plain(call)) {
-        const int64_t exist = call->plan->folded ? (queries > 0 ? count : 0) : queries - first;
         for (int64_t r = 0; r < count; r++) {
             lo[r] = prefix[r] = 0;
-            hi[r] = r < exist ? end : 0;
+            hi[r] = mha__query_of(call->plan, first + r) < queries ? end : 0;
         }
         return;
     }
     for (int64_t r = 0; r < count; r++) {
-        const int64_t query = call->plan->folded ? 0 : first + r, position = query + offset;
+        const int64_t query = mha__query_of(call->plan, first + r), position = query + offset;
         const bool exists = query < queries;
         lo[r] = d->window.left >= 0 ? mha__max64(0, position - near(d->window.left)) : 0;
         hi[r] = d->window.right >= 0 ? mha__min64(end, position + near(d->window.right) + 1) : end;

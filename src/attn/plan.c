@@ -29,13 +29,26 @@ static mha__stored stored_as(mha_dtype dtype)
     return (mha__stored){dtype, mha__element_size(dtype), half};
 }
 
-/* With one query per head the heads of a group differ in nothing that a tile knows per head, unless one of these is on:
- * then K and V are read once for all of them. */
-static bool is_folded(const mha_attn_desc *d)
+/* With few queries the heads of a group differ in nothing that a tile knows per head, unless one of these is on: then K
+ * and V are read once for all of them, and more lanes are filled. More than one query have no single stride through
+ * heads and rows, which masks, biases and maps would need; and of few keys, which are not cut into parts, there should
+ * be tiles for several threads. By the shape alone. */
+const char *mha__plan_unfolded(const mha_attn_plan *plan)
 {
-    const uint32_t plain = MHA_ATTN_KEEP | MHA_ATTN_BIAS | MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS | MHA_ATTN_BLOCK_TABLE;
-    return d->q_len == 1 && d->heads > d->kv_heads && !(d->inputs & ~plain) && d->dropout == 0 &&
-           !(d->outputs & (MHA_ATTN_STATS | MHA_ATTN_GRADS));
+    enum { QUERIES_MOST = 16, TILES_LEAST = 8 };
+    const mha_attn_desc *d = &plan->desc;
+    const bool one = d->q_len == 1;
+    const uint32_t lengths = MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS | MHA_ATTN_BLOCK_TABLE;
+    const uint32_t inputs = one ? lengths | MHA_ATTN_KEEP | MHA_ATTN_BIAS : lengths;
+    const uint32_t outputs = one ? MHA_ATTN_LSE | MHA_ATTN_PROBS | MHA_ATTN_SCORES : MHA_ATTN_LSE;
+    if (d->heads == d->kv_heads) return "every head has keys of its own";
+    if (d->q_len < 1 || d->q_len > QUERIES_MOST || (!one && d->q_len * (d->heads / d->kv_heads) > MHA__TILE_Q))
+        return "not 1 to 16 queries per head, or more of a group than a tile has rows";
+    if ((d->inputs & ~inputs) || (d->outputs & ~outputs) || d->dropout != 0) return "an input or output goes by heads";
+    if (!one && d->kv_len <= MHA__KEY_BLOCK) return "few keys, which stay at hand while the heads take turns";
+    if (!one && d->kv_len <= MHA__CHUNK && d->batch * d->kv_heads < TILES_LEAST && mha__plan_flops(plan) >= ALONE_FLOPS)
+        return "too few tiles for several threads";
+    return NULL;
 }
 
 /* Few rows and few tiles: the keys are cut into at most PARTS_MOST parts. By the shape alone, whatever the threads. */
@@ -45,9 +58,10 @@ static void cut_keys(mha_attn_plan *plan)
     const int64_t chunks = mha__ceil_div(plan->desc.kv_len, MHA__CHUNK);
     mha__partial part;
     plan->parts = plan->part_chunks = 1;
+    plan->together = plan->desc.inputs & MHA_ATTN_HEAD_LIST ? 1 : plan->group;
     plan->part_bytes = 0;
-    if (chunks <= 1 || plan->packed || plan->rows > ROWS_MOST || plan->tasks == 0 || plan->tasks >= TASKS_ENOUGH)
-        return;
+    if (chunks <= 1 || plan->packed || plan->tasks == 0 || plan->tasks >= TASKS_ENOUGH) return;
+    if (plan->rows > ROWS_MOST && !plan->folded) return;
     while (mha__ceil_div(chunks, plan->part_chunks) > PARTS_MOST)
         plan->part_chunks *= 2;
     plan->parts = mha__ceil_div(chunks, plan->part_chunks);
@@ -70,12 +84,12 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
     plan->kv = stored_as(d->kv_dtype);
     plan->bias = stored_as(d->bias_dtype);
     plan->pairs = plan->q.half == MHA__BF16 && plan->kv.half == MHA__BF16 ? plan->kernels->pairs : NULL;
-    plan->folded = is_folded(d);
     plan->packed = (d->inputs & MHA_ATTN_CU_SEQLENS) != 0;
     plan->packed_keys = plan->packed && !(d->inputs & MHA_ATTN_BLOCK_TABLE);
+    plan->folded = mha__plan_unfolded(plan) == NULL;
     plan->group = plan->folded ? 1 : d->heads / d->kv_heads;
     plan->heads = plan->folded ? d->kv_heads : d->listed_heads;
-    plan->rows = plan->folded ? d->heads / d->kv_heads : d->q_len;
+    plan->rows = plan->folded ? d->heads / d->kv_heads * d->q_len : d->q_len;
     plan->tiles = mha__ceil_div(plan->rows, MHA__TILE_Q);
     if (plan->packed && d->q_len > 0) plan->tiles = d->q_len / MHA__TILE_Q + d->batch;
     plan->tasks = (plan->packed ? 1 : d->batch) * plan->heads * plan->tiles;

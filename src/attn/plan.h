@@ -38,14 +38,15 @@ struct mha_attn_plan {
     const mha__pairs *pairs; /* those of the kernels where q, k and v are bf16, else NULL: see tile_pairs.h */
     mha__stored q, kv, bias; /* out is stored as q */
     int few;                 /* rows of a tile that go to the kernels for few queries: this many at most */
-    bool folded;             /* one query per head: the heads of a group are the rows of a tile, see bind.c */
-    int64_t heads, rows; /* of the grid of tiles: heads computed and q_len, or, folded, kv_heads and a group's heads */
+    bool folded;             /* few queries: those of all heads of a group are the rows of one tile, head by head */
+    int64_t heads, rows; /* of the grid of tiles: heads computed and q_len, or, folded, kv_heads and a group's rows */
     int64_t group;       /* heads of the grid to a key/value head, if all are computed */
     int64_t tiles;       /* of rows, per batch and head; of packed sequences: of all of them together, at most */
     int64_t tasks;       /* tiles for each head of the grid, and each batch if sequences are not packed */
     int64_t parts;       /* of the keys, each a task of its own; 1 where there are tiles enough */
     int64_t part_chunks; /* chunks in a part: a power of two, so that a part is a subtree of the merge tree */
     size_t part_bytes;   /* of the result of one part */
+    int64_t together;    /* heads that take the same part one after another: those of a group */
     bool one_block;      /* all keys are one block, and one call of a kernel does it all: fwd_one_block.c */
     int workers;         /* threads that may take part: 1 where the work is too small to wake anybody */
     int levels;          /* partial results that may wait to be merged */
@@ -82,6 +83,35 @@ static inline int64_t mha__keys_of(const mha__call *call, int64_t b)
 {
     const int64_t *cu = call->args.cu_seqlens_k;
     return call->plan->packed_keys ? cu[b + 1] - cu[b] : call->plan->desc.kv_len;
+}
+
+/* Which query of its head row `row` of the grid is. */
+static inline int64_t mha__query_of(const mha_attn_plan *plan, int64_t row)
+{
+    return plan->folded ? row % plan->desc.q_len : row;
+}
+
+/* From one head of a folded group to the next, in numbers of a view of the call; see bind.c. */
+static inline int64_t mha__folded_stride(const mha_attn_plan *plan, const int64_t stride[4])
+{
+    return stride[1] / (plan->desc.heads / plan->desc.kv_heads);
+}
+
+/* Why the heads of a group are not the rows of one tile; NULL if they are. */
+const char *mha__plan_unfolded(const mha_attn_plan *plan);
+
+/* Where there are parts, an item of work is a part of a task. Heads of a group that take the same part follow each
+ * other: the second finds its keys in the caches. */
+static inline void mha__item_split(const mha_attn_plan *plan, int64_t item, int64_t *task, int64_t *part)
+{
+    const int64_t heads = plan->together, items = plan->parts * heads, within = item % items;
+    *task = item / items * heads + within % heads;
+    *part = within / heads;
+}
+static inline int64_t mha__item_of(const mha_attn_plan *plan, int64_t task, int64_t part)
+{
+    const int64_t heads = plan->together;
+    return (task / heads * plan->parts + part) * heads + task % heads;
 }
 
 /* Operations if nothing is masked; of packed sequences, if all are of one length. */

@@ -39,6 +39,7 @@ size_t mha__scratch_carve(const mha_attn_plan *plan, char *base, mha__scratch *s
     /* Pairs of bf16 fill head_dim up to whole steps, so that a short one needs more bytes than reals do. */
     const int64_t depth = plan->pairs ? mha__round_up(d->head_dim, plan->pairs->step) : d->head_dim;
     scratch->q = take(base, &used, depth * MHA__TILE_Q, size);
+    scratch->folded = take(base, &used, plan->folded && d->q_len > 1 ? plan->rows * d->head_dim : 0, plan->q.size);
     scratch->s = take(base, &used, panel, size);
     scratch->extra = take(base, &used, panel, size);
     const bool half = plan->q.half >= 0 || plan->kv.half >= 0;

@@ -1,6 +1,7 @@
 /* scratch.h - the scratch memory of one worker. The workspace of a call is plan->workers such areas, one after another.
  *
  *   q         Q^T of the tile: tile / nr panels [D][nr]
+ *   folded    Q of the heads of a group, one below the other, where there is more than one query
  *   s         S^T of one block: a panel [MHA__KEY_BLOCK][nr]
  *   extra     bias or keep of that block, the same shape
  *   wide      the block of K, rows of Q or rows of the result as reals (only where 16-bit types are)
@@ -36,7 +37,7 @@ typedef struct mha__top_key {
 } mha__top_key;
 
 typedef struct mha__scratch {
-    void *q, *s, *extra, *wide, *bias, *strip, *mask, *v;
+    void *q, *folded, *s, *extra, *wide, *bias, *strip, *mask, *v;
     void *gathered_k, *gathered_v;
     void *top, *alpha, *inverse, *gated;
     uint8_t *bytes;

@@ -2,10 +2,25 @@
 #include "attn/tile.h"
 
 #include "attn/place.h"
+#include <string.h>
 
 char *mha__tile_scratch(const mha__call *call, int worker)
 {
     return call->workspace + (size_t)worker * call->plan->worker_bytes;
+}
+
+/* Queries of several heads, one below the other. `from` is the first of the first head. */
+static void fold_queries(const mha__tile *t, const char *from)
+{
+    const int64_t *stride = t->call->args.q.stride, head = mha__folded_stride(t->plan, stride);
+    const int64_t each = t->plan->desc.q_len, d = t->plan->desc.head_dim, size = (int64_t)t->plan->q.size;
+    const int64_t run = stride[3] == 1 ? d : 1; /* numbers that are adjacent */
+    char *to = t->scratch.folded;
+    for (int64_t r = 0; r < t->rows.count; r++) {
+        const char *row = from + (r / each * head + r % each * stride[2]) * size;
+        for (int64_t i = 0; i < d; i += run, to += run * size)
+            memcpy(to, row + i * stride[3] * size, (size_t)(run * size));
+    }
 }
 
 static void pack_queries(const mha__tile *t)
@@ -14,12 +29,17 @@ static void pack_queries(const mha__tile *t)
     const mha__stored *as = &t->plan->q;
     const int64_t rows = t->rows.count, d = t->plan->desc.head_dim;
     const void *from = mha__at(q, as->size, t->rows.b, t->rows.h, t->rows.first, 0);
+    int64_t row = q->stride[2], col = q->stride[3];
+    if (t->plan->folded && t->plan->desc.q_len > 1) {
+        fold_queries(t, from);
+        from = t->scratch.folded, row = d, col = 1;
+    }
     if (t->pairs) {
-        t->pairs->pack_queries(rows, d, from, q->stride[2], q->stride[3], t->scratch.q);
+        t->pairs->pack_queries(rows, d, from, row, col, t->scratch.q);
     } else if (as->half < 0) {
-        t->k->pack_rows(rows, d, from, q->stride[2], q->stride[3], t->scratch.q);
+        t->k->pack_rows(rows, d, from, row, col, t->scratch.q);
     } else {
-        t->k->widen[as->half](rows, d, from, q->stride[2], q->stride[3], t->scratch.wide, d);
+        t->k->widen[as->half](rows, d, from, row, col, t->scratch.wide, d);
         t->k->pack_rows(rows, d, t->scratch.wide, d, 1, t->scratch.q);
     }
 }

@@ -119,12 +119,14 @@ enum { DISTANCE = 32 << 10 };
 static bool next_item(const mha__tile *t, int64_t *b, int64_t *g, int64_t *start)
 {
     const mha_attn_plan *plan = t->plan;
-    const int64_t parts = t->merged ? 1 : plan->parts, chunks = MHA__CHUNK * plan->part_chunks;
-    const int64_t part = parts > 1 ? (t->end - 1) / chunks : 0, item = t->task * parts + part + plan->workers;
-    const int64_t task = item / parts, head = task / plan->tiles;
+    const int64_t keys = MHA__CHUNK * plan->part_chunks; /* of a part */
+    int64_t task = t->task + plan->workers, part = 0;
+    if (plan->parts > 1 && !t->merged)
+        mha__item_split(plan, mha__item_of(plan, t->task, (t->end - 1) / keys) + plan->workers, &task, &part);
+    const int64_t head = task / plan->tiles;
     *b = head / plan->heads;
     *g = head % plan->heads / plan->group;
-    *start = parts > 1 ? item % parts * chunks : 0;
+    *start = part * keys;
     return task < plan->tasks;
 }
 

@@ -90,7 +90,7 @@ static void plain_stage(const mha__tile *t, const mha__panel *p, const mha__bloc
         mha__pages_mask(t->call, t->rows.b, b->start, end, lanes, t->scratch.s);
     }
     for (int64_t i = 0; i < lanes && b->k.data; i++)
-        hi[i] = (t->plan->folded ? 0 : p->rows.first + i) < queries ? end : 0;
+        hi[i] = mha__query_of(t->plan, p->rows.first + i) < queries ? end : 0;
     t->k->interval(keys, lanes, b->start, lo, hi, t->scratch.s);
 }
 

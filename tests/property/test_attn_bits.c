@@ -1,7 +1,9 @@
 /* test_attn_bits.c - one set of bits: what must not change a single bit of the result does not, on any ISA. */
 #include "support/check.h"
 #include "support/isas.h"
+#include "support/paged.h"
 #include "support/problem.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -165,15 +167,18 @@ static void test_causal_prefix(void **state)
     }
 }
 
-/* A token at a time, its heads folded into a tile and its keys cut into parts for several threads, against prefill. */
+/* A token or a few at a time, the heads folded into a tile and the keys cut into parts for several threads, against
+ * prefill. */
 static void check_decode(mha_ctx *ctx, const mha_attn_desc *d)
 {
+    static const int64_t sizes[] = {1, 2, 7, 16};
     problem whole;
     problem_make(&whole, d, NULL, 18);
     problem_run(ctx, &whole);
     for (int64_t b = 0; b < d->batch; b++)
-        for (int64_t i = 0; i < d->q_len; i += 3)
-            check_cut(ctx, &whole, b, i, 1, d->kv_len - d->q_len + i + 1);
+        for (int n = 0; n < 4; n++)
+            for (int64_t i = 0; i + sizes[n] <= d->q_len; i += 3 * sizes[n])
+                check_cut(ctx, &whole, b, i, sizes[n], d->kv_len - d->q_len + i + sizes[n]);
     problem_free(&whole);
 }
 
@@ -262,6 +267,79 @@ static void test_short(void **state)
                 d.window = i % 3 == 0 ? (mha_window){1, 9, 4} : (mha_window){0};
                 check_short(isa_contexts[n], &d, 100 * i + j);
             }
+}
+
+/* Whether the plan of a problem folds the heads of a group. */
+static bool is_folded(mha_ctx *ctx, const problem *p)
+{
+    char text[4096];
+    mha_attn_plan *plan;
+    mha_error err = {0};
+    if (mha_attn_plan_create(ctx, &p->desc, &plan, &err) != MHA_OK) fail_msg("%s", err.message);
+    mha_attn_plan_describe(plan, 1, text, sizeof text);
+    mha_attn_plan_free(plan);
+    return strstr(text, "\"folded\": true") != NULL;
+}
+
+/* One to sixteen queries of a group in one tile, against the same with a list of all heads, which is not folded: in any
+ * layout and type, with lengths, causal, a window, and keys in pages. */
+static void check_folded(mha_ctx *ctx, uint64_t number)
+{
+    static const mha_dtype types[] = {MHA_F32, MHA_BF16, MHA_F16, MHA_F64, MHA_F32};
+    problem p;
+    char text[400];
+    rng r = rng_make(91, number);
+    mha_attn_desc d = {.size = sizeof d, .batch = rng_range(&r, 1, 2), .kv_heads = rng_range(&r, 1, 3)};
+    d.heads = d.kv_heads * rng_range(&r, 2, 5);
+    d.q_len = rng_range(&r, 2, 16);
+    d.kv_len = rng_range(&r, 1025, 2600);
+    if (rng_chance(&r, 0.3)) d.kv_len = rng_range(&r, 129, 400), d.batch = 2, d.kv_heads = 4, d.heads = 8;
+    d.head_dim = rng_range(&r, 1, 40);
+    d.v_head_dim = rng_range(&r, 1, 40);
+    d.dtype = types[number % 5];
+    d.kv_dtype = number % 5 == 4 ? MHA_Q8_0 : MHA_DTYPE_DEFAULT;
+    d.causal = rng_chance(&r, 0.7);
+    d.align = MHA_ALIGN_BOTTOM_RIGHT;
+    if (rng_chance(&r, 0.3)) d.window = (mha_window){1, rng_range(&r, 0, 1500), -1};
+    if (rng_chance(&r, 0.5)) d.inputs |= MHA_ATTN_Q_LENS;
+    if (rng_chance(&r, 0.5)) d.inputs |= MHA_ATTN_KV_LENS;
+    if (rng_chance(&r, 0.6)) d.outputs |= MHA_ATTN_LSE;
+    const problem_layouts at = {.q = tensor_layout_random(&r, true),
+                                .k = tensor_layout_random(&r, true),
+                                .v = tensor_layout_random(&r, true),
+                                .out = tensor_layout_random(&r, false),
+                                .lse = tensor_layout_random(&r, false)};
+    problem_make(&p, &d, &at, number);
+    if (rng_chance(&r, 0.3) && d.kv_dtype != MHA_Q8_0) tensor_set(&p.v, 0, 0, d.kv_len / 2, 0, NAN);
+    if (rng_chance(&r, 0.4)) paged_make(&p, INT64_C(16) << rng_range(&r, 0, 4), number);
+    if (!is_folded(ctx, &p)) fail_msg("%s: not folded", problem_text(&p, text, sizeof text));
+    problem_run(ctx, &p);
+    problem one = p;
+    one.desc.inputs |= MHA_ATTN_HEAD_LIST;
+    one.desc.listed_heads = d.heads;
+    for (int64_t h = 0; h < d.heads; h++)
+        one.head_list[h] = (int32_t)h;
+    tensor_make(&one.out, p.out.dtype, p.out.dim, &at.out, TEST_CANARY);
+    if (d.outputs & MHA_ATTN_LSE) tensor_make(&one.lse, p.lse.dtype, p.lse.dim, &at.lse, TEST_CANARY);
+    problem_bind(&one);
+    assert_false(is_folded(ctx, &one));
+    problem_run(ctx, &one);
+    if (!problem_same_bits(&p, &one))
+        fail_msg("%s: case %d: %s", mha_ctx_isa(ctx), (int)number, problem_text(&p, text, sizeof text));
+    tensor_free(&one.out);
+    tensor_free(&one.lse);
+    problem_free(&p);
+}
+
+static void test_folded(void **state)
+{
+    (void)state;
+    mha_ctx *many[PROBLEM_ISAS];
+    const int count = problem_contexts(many, 3);
+    for (int n = 0; n < count; n++)
+        for (uint64_t number = 0; number < 40; number++)
+            check_folded(many[n], number);
+    problem_contexts_free(many, count);
 }
 
 static void test_grouped_heads(void **state)
@@ -428,9 +506,10 @@ static void test_out_is_q(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parts),     cmocka_unit_test(test_decode),        cmocka_unit_test(test_causal_prefix),
-        cmocka_unit_test(test_short),     cmocka_unit_test(test_grouped_heads), cmocka_unit_test(test_layouts),
-        cmocka_unit_test(test_broadcast), cmocka_unit_test(test_threads),       cmocka_unit_test(test_out_is_q)};
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_parts),   cmocka_unit_test(test_folded),
+                                              cmocka_unit_test(test_decode),  cmocka_unit_test(test_causal_prefix),
+                                              cmocka_unit_test(test_short),   cmocka_unit_test(test_grouped_heads),
+                                              cmocka_unit_test(test_layouts), cmocka_unit_test(test_broadcast),
+                                              cmocka_unit_test(test_threads), cmocka_unit_test(test_out_is_q)};
     return cmocka_run_group_tests(tests, isa_setup, isa_teardown);
 }

@@ -464,7 +464,8 @@ static void test_describe_few(void **state)
     for (int c = 0; c < isa_count; c++) {
         mha_ctx *ctx = isa_contexts[c];
         mha_attn_desc d = good;
-        d.kv_len = 300; /* more than a block: see below */
+        d.kv_len = 300;       /* more than a block: see below */
+        d.kv_heads = d.heads; /* or the heads of a group are rows of one tile */
         const int few = few_of(ctx, &d);
         assert_int_equal(few == 0, strcmp(mha_ctx_isa(ctx), "scalar") == 0);
         if (few == 0) {
@@ -480,6 +481,9 @@ static void test_describe_few(void **state)
         check_said(ctx, &d, 1, "\"tiles\": \"none\", \"needs\": \"stride[3] = 1 of k and v\"", "fwd_few\", \"few");
         d.q_len = 129;
         check_said(ctx, &d, 0, "(here the last of each head)", "kernel: fwd_few");
+        d.q_len = few, d.kv_heads = 2;
+        check_said(ctx, &d, 0, "4 tiles, each of all heads of a group,", "not taken: heads of a group as one tile");
+        d.kv_heads = d.heads;
         d.dtype = MHA_F64, d.q_len = 1;
         check_said(ctx, &d, 0, "not taken: fwd_few: this ISA has no kernels for few rows\n", "few rows: ");
         d.dtype = MHA_F32, d.inputs = MHA_ATTN_CU_SEQLENS;
