@@ -196,6 +196,11 @@ static void test_refusals(void **state)
             f.model, &(mha_model_cache_options){.size = sizeof(mha_model_cache_options), .batch = -1}, &none, &err),
         MHA_ERR_ARG);
     assert_non_null(strstr(err.message, "batch is -1"));
+    assert_int_equal(mha_model_cache_create(
+                         f.model, &(mha_model_cache_options){.size = sizeof(mha_model_cache_options), .dtype = MHA_F64},
+                         &none, &err),
+                     MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "dtype is f64, not f32"));
     mha_model *bert = case_model(NULL, "models/bert-tiny", &bare);
     assert_int_equal(mha_model_cache_create(bert, NULL, &none, &err), MHA_ERR_UNSUPPORTED);
     mha_model_free(bert);
