@@ -105,7 +105,7 @@ typedef struct mha_plan_advice {
     int64_t heads, kv_heads;
     int64_t experts, top_k; /* of a large model: as in the options; 0 = none */
     int64_t parameters;     /* of the model: as given, else estimated */
-    char reason[512];   /* sentences */
+    char reason[512];       /* sentences */
 } mha_plan_advice;
 
 MHA_API mha_status mha_plan_advise(const mha_plan_options *options, mha_plan_advice *advice, mha_error *err);
