@@ -83,12 +83,6 @@ static void print_vectors(const cli_session *s, const vectors *v)
     fputc('\n', s->out);
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 static int write_npy(const cli_session *s, const vectors *v)
 {
     mha_error error = {0};
@@ -122,7 +116,7 @@ static int put_result(cli_session *s, const vectors *v)
         print_vectors(s, v);
         return CLI_DONE;
     }
-    int code = ends_with(s->options.out, ".npy") ? write_npy(s, v) : write_json(s, v);
+    int code = cli_out_ends(s, ".npy") ? write_npy(s, v) : write_json(s, v);
     if (code == CLI_DONE)
         cli_say(s, "%s: %lld vectors of %lld numbers", cli_shown(s->options.out), (long long)v->texts->count,
                 (long long)v->width);
@@ -151,7 +145,7 @@ static int check_options(const cli_session *s, mha_pool *pool)
     if (given.pool && *pool == MHA_POOL_MEAN && strcmp(given.pool, "mean") != 0)
         return cli_usage(s, "--pool \"%s\": mean or cls", cli_shown(given.pool));
     const char *out = s->options.out;
-    if (out && !ends_with(out, ".npy") && !ends_with(out, ".json"))
+    if (out && !cli_out_ends(s, ".npy") && !cli_out_ends(s, ".json"))
         return cli_usage(s, "-o %s: the name must end in .npy or .json", cli_shown(out));
     return CLI_DONE;
 }

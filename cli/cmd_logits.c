@@ -205,10 +205,18 @@ static int put_top(cli_session *s, const sequence *q, const tap *t, int64_t at, 
     return code;
 }
 
+static int write_npy(const cli_session *s, const tap *t)
+{
+    mha_error error = {0};
+    const mha_tensor logits = {.dtype = MHA_F32, .rank = 2, .shape = (int64_t[]){t->rows, t->vocab}, .data = t->logits};
+    return mha_npy_write(s->options.out, &logits, s->options.force, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);
+}
+
 static int write_tensors(const cli_session *s, const tap *t)
 {
     mha_error error = {0};
     if (!s->options.out) return CLI_DONE;
+    if (cli_out_ends(s, ".npy")) return write_npy(s, t);
     if (mha_tensors_write(s->ctx, s->options.out, t->list, t->count, s->options.force, &error) != MHA_OK)
         return cli_fail(s, &error);
     cli_say(s, "%s: %lld tensors", cli_shown(s->options.out), (long long)t->count);
@@ -247,6 +255,10 @@ static int check_options(const cli_session *s, long long *at, long long *most)
                          : given.attn  ? "attn"
                          : given.heads ? "heads"
                                        : "stats");
+    if ((given.hidden || given.attn || given.heads || given.stats) && cli_out_ends(s, ".npy"))
+        return cli_usage(s,
+                         "-o %s: an .npy file holds the logits alone; the rest needs a name that ends in .safetensors",
+                         cli_shown(s->options.out));
     if (given.attn && given.heads) return cli_usage(s, "--attn has the maps of all heads, --heads of some: give one");
     int code = cli_whole(s, "--at", given.at, 0, INT32_MAX, at);
     if (code == CLI_DONE) code = cli_whole(s, "--top", given.top, 1, 1000, most);
@@ -278,7 +290,7 @@ const cli_command cli_logits = {
         "width], 0 being the embeddings and the last behind the final norm; with --attn attn.N [heads, tokens, "
         "tokens] of layer N; with --heads attn.L.H [tokens, tokens]; with --stats row_entropy.N (bits), row_max.N, "
         "row_argmax.N (int64), row_distance.N (tokens) and received.N, each [heads, tokens], whose memory grows with "
-        "the tokens and not with their square.",
+        "the tokens and not with their square. -o OUT.npy writes the logits alone, as .npy.",
     .shared = CLI_MODEL | CLI_FILE | CLI_OUT | CLI_JSON | CLI_DTYPE,
     .options = options,
     .run = run,

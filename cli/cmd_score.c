@@ -65,9 +65,22 @@ static json_t *scored_json(const mha_tokenizer *tokenizer, const char *text, con
         json_array_append_new(tokens, json_string(cli_token_text(tokenizer, t->tokens->ids[i])));
         json_array_append_new(logprobs, i ? cli_real((double)t->logprob[i - 1]) : json_null());
     }
-    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o}", "text", text, "loss", cli_real(-t->total / (double)n),
+    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:I}", "text", text, "loss", cli_real(-t->total / (double)n),
                      "perplexity", cli_real(exp(-t->total / (double)n)), "ids", ids, "tokens", tokens, "logprobs",
-                     logprobs);
+                     logprobs, "truncated", (json_int_t)t->tokens->truncated);
+}
+
+/* The line of several texts, behind theirs. */
+static int put_all(cli_session *s, int64_t texts, int64_t tokens, double total)
+{
+    const double loss = -total / (double)tokens;
+    if (s->options.json)
+        return cli_put_json(s,
+                            json_pack("{s:I, s:I, s:o, s:o}", "texts", (json_int_t)texts, "foreseen",
+                                      (json_int_t)tokens, "loss", cli_real(loss), "perplexity", cli_real(exp(loss))),
+                            false);
+    if (tokens > 0) fprintf(s->out, "%4s %8.4f %12.4f %7lld\n", "all", loss, exp(loss), (long long)tokens);
+    return CLI_DONE;
 }
 
 static void print_scored(const cli_session *s, const mha_tokenizer *tokenizer, const char *text, int64_t number,
@@ -112,10 +125,7 @@ static int score(cli_session *s, const mha_model *model, const cli_texts *texts)
         if (code == CLI_DONE) code = cli_stopped();
     }
     cli_progress_clear();
-    if (code == CLI_DONE && texts->count > 1 && tokens > 0 && !s->options.json)
-        fprintf(s->out, "%4s %8.4f %12.4f %7lld\n", "all", -total / (double)tokens, exp(-total / (double)tokens),
-                (long long)tokens);
-    return code;
+    return code == CLI_DONE && texts->count > 1 ? put_all(s, texts->count, tokens, total) : code;
 }
 
 static int run(cli_session *s)
@@ -140,7 +150,10 @@ const cli_command cli_score = {
     .usage = "TEXT... | -f FILE",
     .details =
         "Loss is the mean of -log p of each token given those before it, natural logarithm; the first token is not "
-        "foreseen. --json prints one object per text and line: {text, loss, perplexity, ids, tokens, logprobs}.",
+        "foreseen. --json prints one object per text and line: {text, loss, perplexity, ids, tokens, logprobs, "
+        "truncated}, the last being the tokens that were cut off, as the model takes no more; of several texts one "
+        "line "
+        "more for all: {texts, foreseen, loss, perplexity}.",
     .shared = CLI_MODEL | CLI_FILE | CLI_JSON | CLI_DTYPE,
     .options = options,
     .run = run,

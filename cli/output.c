@@ -183,6 +183,13 @@ const char *cli_out_name(const cli_session *session)
     return out_is_stdout(session) ? "stdout" : cli_shown(session->options.out);
 }
 
+bool cli_out_ends(const cli_session *session, const char *end)
+{
+    const char *out = session->options.out;
+    const size_t n = out ? strlen(out) : 0, m = strlen(end);
+    return n >= m && strcmp(out + n - m, end) == 0;
+}
+
 int cli_check_out(const cli_session *session)
 {
     const char *path = session->options.out;

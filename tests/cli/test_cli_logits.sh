@@ -53,6 +53,20 @@ has out 'hidden.3 [1, 48]'
 refused 1 logits --ids 1 -o no/such/folder/x.st
 [ -z "$(find . -name '*.tmp*')" ] || fail 'a temporary file was left'
 
+# .npy by its name: the logits, and nothing else.
+expect 0 logits --ids 17,402,264 -o both.st
+expect 0 logits --ids 17,402,264 -o plain.npy
+expect 0 "$MHA" info plain.npy
+has out 'npy'
+has out '[3, 640]'
+tail -c 7680 plain.npy >npy
+tail -c 7680 both.st >st
+same npy st 'the logits of both formats'
+refused 2 logits --ids 1 --hidden -o x.npy
+has err .safetensors
+refused 3 "$MHA" logits -m "$data/models/bert-tiny" text -o x.npy
+[ ! -e x.npy ] || fail 'a file was written'
+
 # A checkpoint without logits has the rest.
 refused 3 "$MHA" logits -m "$data/models/bert-tiny" text
 has err 'no logits'

@@ -13,11 +13,20 @@ at logprobs.0 null
 at tokens.1 ell
 cp out alone
 expect 0 score --json -t 2 'another text' 'Hello, world!'
-[ "$(wc -l <out)" = 2 ] || fail 'two texts are not two objects'
+[ "$(wc -l <out)" = 3 ] || fail 'two texts are not two objects and one of both'
 sed -n 2p out >second
 same alone second 'the score of a text depends on its neighbours or on threads'
+sed 's/.*"loss": \([0-9.]*\).*"logprobs": \[null, \([^]]*\)\].*/\1 \2/; s/.*"foreseen": \([0-9]*\), "loss": \([0-9.]*\).*/\2 \1/; s/,//g' out |
+    awk 'NR < 3 { n += NF - 1; sum += $1 * (NF - 1) } NR == 3 { d = sum / n - $1; exit !($2 == n && d < 1e-6 && d > -1e-6) }' ||
+    fail 'the loss of both is not the mean over their tokens'
 expect 0 score --json ''
 at loss null
+at truncated 0
+expect 0 score --json "$(seq -s ' ' 200)"
+cut=$("$JSON_AT" truncated <out)
+[ "$cut" -gt 0 ] || fail 'a long text is not cut'
+at ids.# 96
+has err "text 1 of 1: $cut tokens were cut off; the model takes 96"
 expect 0 score --tokens 'Hello, world!' 'Goodbye'
 has out perplexity
 has out ' all '
