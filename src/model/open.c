@@ -132,8 +132,8 @@ static void find_tied(mha_model *m)
     const mha_tensor *words = mha__weights_tensor(&m->outer, MHA__WORDS, -1, false);
     const mha_tensor *head = mha__weights_tensor(&m->outer, MHA__LM_HEAD, -1, false);
     if (!m->config.tied || !head || head == words) return;
-    m->config.tied = head->dtype == words->dtype && head->bytes == words->bytes &&
-                     memcmp(head->data, words->data, head->bytes) == 0;
+    m->config.tied =
+        head->dtype == words->dtype && head->bytes == words->bytes && memcmp(head->data, words->data, head->bytes) == 0;
 }
 
 /* Logits come from the table of words, or from a matrix of their own. An encoder has them only with the parts before
