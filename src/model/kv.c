@@ -27,6 +27,7 @@ static mha_status check_options(const mha_model *model, mha_model_cache_options 
 {
     if (!model->info.causal)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s is an encoder: it has no cache", model->info.family);
+    /* mha_cache_create would take f64, but no layer has numbers for it */
     if (o->dtype && o->dtype != MHA_F32 && o->dtype != MHA_BF16 && o->dtype != MHA_F16 && o->dtype != MHA_Q8_0)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_options: dtype is %s, not f32, bf16, f16 or q8_0",
                          mha_dtype_name(o->dtype));
@@ -36,8 +37,6 @@ static mha_status check_options(const mha_model *model, mha_model_cache_options 
     if (o->batch < 1 || o->batch > INT32_MAX)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_options: batch is %lld, not 1..2^31-1",
                          (long long)o->batch);
-    if (o->dtype == MHA_F64) /* which mha_cache_create would take, but no layer has numbers for it */
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_options: dtype is f64, not f32, bf16, f16 or q8_0");
     if (o->page_size < 0 || o->page_size > INT32_MAX)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_options: page_size is %lld", (long long)o->page_size);
     if (o->tokens < 1 || o->tokens > INT32_MAX)
