@@ -21,21 +21,15 @@ extern const mha__pairs mha__pairs_f32_avx512bf16, mha__pairs_f32_amx;
 extern const mha__pairs_back mha__pairs_back_f32_avx512bf16, mha__pairs_back_f32_amx;
 extern const mha__dense mha__dense_pairs_f32_avx512bf16, mha__dense_pairs_f32_amx;
 
-const mha__kernels mha__kernels_f32_avx512bf16 = {
-    .isa = "avx512bf16",
-    .pairs = &mha__pairs_f32_avx512bf16,
-    .pairs_back = &mha__pairs_back_f32_avx512bf16,
-    .dense = {&mha__dense_pairs_f32_avx512bf16, &FN(dense_f16), &FN(dense_q8)},
+#define TABLE mha__kernels_f32_avx512bf16
+#define TABLE_ISA "avx512bf16"
+#define TABLE_PAIRS f32_avx512bf16
 #include "kernel/table.inc"
-};
 
-const mha__kernels mha__kernels_f32_amx = {
-    .isa = "amx",
-    .pairs = &mha__pairs_f32_amx,
-    .pairs_back = &mha__pairs_back_f32_amx,
-    .dense = {&mha__dense_pairs_f32_amx, &FN(dense_f16), &FN(dense_q8)},
+#define TABLE mha__kernels_f32_amx
+#define TABLE_ISA "amx"
+#define TABLE_PAIRS f32_amx
 #include "kernel/table.inc"
-};
 #else
 typedef int mha__no_avx512; /* a translation unit must not be empty */
 #endif

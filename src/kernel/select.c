@@ -15,10 +15,8 @@ static const struct {
     const mha__kernels *table;
 } tables[] = {
 #if defined(__x86_64__)
-    {MHA__AMX, &mha__kernels_f32_amx},
-    {MHA__AVX512BF16, &mha__kernels_f32_avx512bf16},
-    {MHA__AVX512, &mha__kernels_f32_avx512},
-    {MHA__AVX2, &mha__kernels_f32_avx2},
+    {MHA__AMX, &mha__kernels_f32_amx},       {MHA__AVX512BF16, &mha__kernels_f32_avx512bf16},
+    {MHA__AVX512, &mha__kernels_f32_avx512}, {MHA__AVX2, &mha__kernels_f32_avx2},
 #elif defined(__aarch64__)
     {MHA__NEON, &mha__kernels_f32_neon},
 #endif
