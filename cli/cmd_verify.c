@@ -117,7 +117,8 @@ const cli_command cli_verify = {
     .usage = "",
     .details = "Without --golden: every instruction set of this CPU against the same problem in double precision.\n"
                "With --golden DIR: DIR as made by the project's scripts for attention, ops, seeds (the walk-throughs), "
-               "models (-m FOLDER_OF_MODELS) or minilm (-m MODEL). Exit status 4 when a case failed.\n"
+               "models (-m FOLDER_OF_MODELS) or minilm (-m MODEL). Exit status 4 when a case failed, 3 when DIR is "
+               "broken, of another format, or asks in index.json for something that is not checked.\n"
                "In JSON, \"worst\" is the largest error in units of its limit.",
     .shared = CLI_MODEL | CLI_JSON,
     .options = options,
