@@ -2,7 +2,7 @@
  *
  * q, k and v of all heads are computed by one linear layer into one buffer: row = [q of H heads | k of Hkv | v of Hkv].
  * The operator reads them through strides and writes [B, L, H, D], which is what the output projection reads. In 16 bit
- * a copy of the buffer goes to the operator, once heads are turned.
+ * the buffer is 16 bit at once, or where heads are turned, normed or kept in a cache, a copy goes to the operator.
  */
 #include "layer/attn_layer.h"
 #include "base/ctx.h"
@@ -121,20 +121,28 @@ void mha_attn_layer_free(mha_attn_layer *layer)
 /* ---- forward ---- */
 
 typedef struct workspace {
-    float *qkv;             /* [B L, (H + 2 Hkv) D] */
+    float *qkv;             /* [B L, (H + 2 Hkv) D]; NULL where `half` is computed at once */
     float *context;         /* [B L, H D] */
     uint16_t *half, *mixed; /* qkv and context in 16 bit; NULL in f32 */
     void *left;             /* of the linear layers; `mixed` itself where that is what they multiply */
     void *scratch;          /* of the operator */
 } workspace;
 
-static workspace lay_out(mha__arena *arena, const mha_attn_layer *l, int64_t rows, size_t scratch_bytes)
+/* Whether nothing reads q, k and v as reals. */
+static bool rounds_at_once(const mha_attn_layer *l, const mha_layer_input *in)
+{
+    const mha_attn_layer_options *o = &l->options;
+    return o->dtype != MHA_F32 && !o->q_norm.weight && !o->k_norm.weight && !o->rope && !in->cache;
+}
+
+static workspace lay_out(mha__arena *arena, const mha_attn_layer *l, const mha_layer_input *input, size_t scratch_bytes)
 {
     workspace w = {0};
+    const int64_t rows = input->batch * input->length;
     const mha_attn_layer_options *o = &l->options;
     const size_t q_width = (size_t)(o->heads * o->head_dim), kv_width = (size_t)(o->kv_heads * o->head_dim);
     const size_t in = mha__linear_left(l->qkv, rows), out = mha__linear_left(l->o, rows);
-    w.qkv = mha__take(arena, (size_t)rows, (q_width + 2 * kv_width) * sizeof *w.qkv);
+    if (!rounds_at_once(l, input)) w.qkv = mha__take(arena, (size_t)rows, (q_width + 2 * kv_width) * sizeof *w.qkv);
     w.left = mha__take(arena, 1, in > out ? in : out);
     if (o->dtype != MHA_F32) w.half = mha__take(arena, (size_t)rows, (q_width + 2 * kv_width) * sizeof *w.half);
     if (o->dtype == MHA_BF16 && mha__linear_takes_bf16(l->o)) {
@@ -151,7 +159,7 @@ mha_status mha__attn_layer_bytes(const mha_attn_layer *layer, const mha_attn_pla
                                  size_t *bytes, mha_error *err)
 {
     mha__arena arena = {0};
-    lay_out(&arena, layer, in->batch * in->length, mha_attn_plan_workspace(plan));
+    lay_out(&arena, layer, in, mha_attn_plan_workspace(plan));
     if (arena.overflow) return mha__no_memory(err, SIZE_MAX, "an attention layer's workspace");
     *bytes = arena.used;
     return MHA_OK;
@@ -222,12 +230,10 @@ static void convert(const mha_attn_layer *layer, int64_t rows, int64_t width, fl
 }
 
 /* The operator reads q, k and v in 16 bit; k and v where they are, if that is a cache. */
-static void round_inputs(const mha_attn_layer *layer, int64_t rows, const workspace *w, mha_attn_args *args,
-                         bool cached)
+static void take_halves(const mha_attn_layer *layer, const workspace *w, mha_attn_args *args, bool cached)
 {
     const mha_attn_layer_options *o = &layer->options;
     const int64_t q_width = o->heads * o->head_dim, kv_width = o->kv_heads * o->head_dim;
-    convert(layer, rows, q_width + 2 * kv_width, w->qkv, w->half, false);
     args->q.data = w->half;
     args->out.data = w->mixed;
     if (cached) return;
@@ -240,20 +246,33 @@ static void widen_output(const mha_attn_layer *layer, int64_t rows, const worksp
     convert(layer, rows, layer->options.heads * layer->options.head_dim, w->context, w->mixed, true);
 }
 
+/* q, k and v, as the operator reads them. */
+static mha_status project(const mha_attn_layer *layer, const mha_layer_input *in, int64_t rows, const workspace *w,
+                          const float *x, mha_attn_args *args, mha_error *err)
+{
+    const mha_attn_layer_options *o = &layer->options;
+    mha__linear_call call = {.x = x, .rows = rows, .y = w->qkv, .left = w->left};
+    if (!w->qkv) call.y = w->half, call.rounded = o->dtype;
+    mha__linear_run(layer->qkv, &call);
+    if (w->qkv) MHA__TRY(mha__attn_layer_prepare(layer, in, rows, w->qkv, err));
+    if (in->cache) MHA__TRY(through_cache(layer, in, args, err));
+    if (w->qkv && w->half) convert(layer, rows, (o->heads + 2 * o->kv_heads) * o->head_dim, w->qkv, w->half, false);
+    if (w->half) take_halves(layer, w, args, in->cache != NULL);
+    return MHA_OK;
+}
+
 mha_status mha__attn_layer_run(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
                                const float *x, float *y, mha_error *err)
 {
     const int64_t rows = in->batch * in->length;
     mha__arena arena = {.base = in->workspace};
-    const workspace w = lay_out(&arena, layer, rows, mha_attn_plan_workspace(plan));
+    const workspace w = lay_out(&arena, layer, in, mha_attn_plan_workspace(plan));
     if (arena.overflow || arena.used > in->workspace_bytes)
         return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: workspace_bytes is %zu, %zu are needed",
                          in->workspace_bytes, arena.used);
-    mha_attn_args args = mha__attn_layer_args(&layer->options, in, w.qkv, w.context);
-    mha__linear_run(layer->qkv, &(mha__linear_call){.x = x, .rows = rows, .y = w.qkv, .left = w.left});
-    MHA__TRY(mha__attn_layer_prepare(layer, in, rows, w.qkv, err));
-    if (in->cache) MHA__TRY(through_cache(layer, in, &args, err));
-    if (w.half) round_inputs(layer, rows, &w, &args, in->cache != NULL);
+    float *const at_first = w.qkv ? w.qkv : (float *)(void *)w.half; /* take_halves says where they are */
+    mha_attn_args args = mha__attn_layer_args(&layer->options, in, at_first, w.context);
+    MHA__TRY(project(layer, in, rows, &w, x, &args, err));
     MHA__TRY(mha_attn_forward(plan, &args, w.scratch, mha_attn_plan_workspace(plan), err));
     if (w.mixed && w.context) widen_output(layer, rows, &w);
     mha__linear_run(layer->o,

@@ -94,11 +94,17 @@ void mha_block_free(mha_block *block)
 typedef struct workspace {
     float *branch; /* [B L, E] what a branch adds to x */
     float *normed; /* [B L, E] of pre-norm: what a branch reads */
-    float *wide;   /* [chunk, I] */
+    float *wide;   /* [chunk, I]; bf16 where `down` takes it as it is: see rounds_middle */
     float *gated;  /* [chunk, I] where there is a gate */
     void *left;    /* of the linear layers of a chunk */
     void *attn;    /* of the attention layer; dead when the feed-forward part begins */
 } workspace;
+
+/* Whether `up` writes the bf16 that `down` multiplies. */
+static bool rounds_middle(const mha_block *b)
+{
+    return !b->gate && mha__linear_takes_bf16(b->down);
+}
 
 static workspace lay_out(mha__arena *arena, const mha_block *b, int64_t rows, size_t attn_bytes)
 {
@@ -106,9 +112,10 @@ static workspace lay_out(mha__arena *arena, const mha_block *b, int64_t rows, si
     const size_t wide = (size_t)mha__min64(rows, MHA__CHUNK_ROWS);
     w.branch = mha__take(arena, (size_t)rows, (size_t)b->hidden * sizeof(float));
     if (b->pre_norm) w.normed = mha__take(arena, (size_t)rows, (size_t)b->hidden * sizeof(float));
-    w.wide = mha__take(arena, wide, (size_t)b->intermediate * sizeof(float));
-    if (b->gate) w.gated = mha__take(arena, wide, (size_t)b->intermediate * sizeof(float));
     const size_t left = mha__linear_left(b->up, (int64_t)wide), down = mha__linear_left(b->down, (int64_t)wide);
+    w.wide =
+        rounds_middle(b) ? mha__take(arena, 1, down) : mha__take(arena, wide, (size_t)b->intermediate * sizeof(float));
+    if (b->gate) w.gated = mha__take(arena, wide, (size_t)b->intermediate * sizeof(float));
     w.left = mha__take(arena, 1, left > down ? left : down);
     w.attn = mha__take(arena, 1, attn_bytes);
     return w;
@@ -144,13 +151,15 @@ static void feed_forward(const mha_block *b, const workspace *w, int64_t rows, c
         mha__linear_call in = {.x = x + r * b->hidden, .rows = mha__min64(MHA__CHUNK_ROWS, rows - r), .left = w->left};
         mha__linear_call out = in;
         in.y = w->wide;
+        if (rounds_middle(b)) in.rounded = MHA_BF16;
         mha__linear_run(b->up, &in);
         if (b->gate) {
             in.y = w->gated;
             mha__linear_run(b->gate, &in);
             mha__join(b->ctx, MHA__MULTIPLY, in.rows * b->intermediate, w->gated, w->wide);
         }
-        out.x = w->wide;
+        out.x = rounds_middle(b) ? NULL : w->wide;
+        if (rounds_middle(b)) out.left = w->wide;
         out.y = y + r * b->hidden;
         mha__linear_run(b->down, &out);
     }

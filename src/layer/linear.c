@@ -19,7 +19,10 @@
 
 #define BLOCK_WEIGHTS 65536 /* 256 KiB of f32: a quarter of the smallest level-2 cache we tune for */
 #define BLOCK_ROWS 128      /* rows of a task: some hundred KiB of x beside it */
-#define ROW_BLOCKS 4        /* that pass by all weights together: they stay in the level-2 cache meanwhile */
+#define TILE_ROWS 32        /* on tiles: they stay in the level-1 cache while all weights of a task pass by */
+#define TILE_BLOCKS 4       /* of columns, in such a task: a quarter of the level-2 cache */
+#define ROWS_TOGETHER 512   /* that pass by all weights together: they stay in the level-2 cache meanwhile */
+#define STRIP 64            /* columns that wait to be rounded: whole panels */
 #define LEFT_ROWS 64        /* of a task that rounds x */
 #define MAX_SIZE INT32_MAX  /* of in, out and count of parts: keeps every product of two in int64_t */
 #define MAX_PARTS 64        /* of the public stack */
@@ -207,8 +210,10 @@ void mha_linear_free(mha_linear *linear)
 typedef struct forward_job {
     const mha_linear *linear;
     const mha__linear_call *call;
-    int64_t x_stride, y_stride, depth, row_blocks;
-    int64_t left_stride; /* where x is rounded first */
+    int64_t x_stride, y_stride, depth;
+    int64_t left_stride;                        /* where x is rounded first */
+    int64_t task_rows, row_blocks, task_blocks; /* a task's rows and blocks of columns */
+    int64_t height;                             /* rows that pass by them at a time */
 } forward_job;
 
 static void left_task(void *arg, int64_t i, int worker)
@@ -220,43 +225,88 @@ static void left_task(void *arg, int64_t i, int worker)
                              (uint16_t *)job->call->left + first * job->left_stride);
 }
 
-/* Task i: ROW_BLOCKS blocks of rows pass by all columns before the next ones do; and within them down the rows first,
- * so that a thread keeps its block of weights. */
-static const column_block *find_task(const forward_job *job, int64_t i, int64_t *row)
+/* Task i: its first row and first block of columns. ROWS_TOGETHER rows pass by all columns before the next ones do; and
+ * within them down the rows first, so that a thread keeps its blocks of weights. */
+static void find_task(const forward_job *job, int64_t i, int64_t *row, int64_t *block)
 {
-    const int64_t group = i / (ROW_BLOCKS * job->linear->blocks);
-    const int64_t rows = mha__min64(ROW_BLOCKS, job->row_blocks - group * ROW_BLOCKS);
-    i -= group * ROW_BLOCKS * job->linear->blocks;
-    *row = (group * ROW_BLOCKS + i % rows) * BLOCK_ROWS;
-    return &job->linear->block[i / rows];
+    const int64_t together = ROWS_TOGETHER / job->task_rows;
+    const int64_t columns = mha__ceil_div(job->linear->blocks, job->task_blocks), group = i / (together * columns);
+    const int64_t rows = mha__min64(together, job->row_blocks - group * together);
+    i -= group * together * columns;
+    *row = (group * together + i % rows) * job->task_rows;
+    *block = i / rows * job->task_blocks;
 }
 
+/* A part of y: `rows` rows from `first` on, `columns` columns from `column` of block b on, in memory of its own or in
+ * place. */
+typedef struct piece {
+    const column_block *b;
+    int64_t first, rows, column, columns;
+    char *y;
+    int64_t stride;
+} piece;
+
 /* The product with weights of the type of x: from the bias on, or from what y holds. */
-static void multiply(const forward_job *job, const column_block *b, int64_t first, int64_t rows, char *y)
+static void multiply(const forward_job *job, const piece *p)
 {
     const mha_linear *l = job->linear;
     const size_t real = l->kernels->real_size;
-    const char *x = (const char *)job->call->x + (size_t)(first * job->x_stride) * real;
+    const char *x = (const char *)job->call->x + (size_t)(p->first * job->x_stride) * real;
     const bool from_bias = l->bias && !job->call->accumulate;
-    for (int64_t r = 0; from_bias && r < rows; r++)
-        memcpy(y + (size_t)(r * job->y_stride) * real, l->bias + (size_t)b->column * real, (size_t)b->columns * real);
-    l->kernels->product(rows, b->columns, job->depth, x, job->x_stride,
-                        b->panels + (size_t)(job->call->first * l->kernels->nr) * real, l->in * l->kernels->nr, y,
-                        job->y_stride, from_bias || job->call->accumulate);
+    for (int64_t r = 0; from_bias && r < p->rows; r++)
+        memcpy(p->y + (size_t)(r * p->stride) * real, l->bias + (size_t)(p->b->column + p->column) * real,
+               (size_t)p->columns * real);
+    l->kernels->product(p->rows, p->columns, job->depth, x, job->x_stride,
+                        p->b->panels + (size_t)(p->column * l->in + job->call->first * l->kernels->nr) * real,
+                        l->in * l->kernels->nr, p->y, p->stride, from_bias || job->call->accumulate);
 }
 
 /* And with those of fewer bytes. */
-static void multiply_packed(const forward_job *job, const column_block *b, int64_t first, int64_t rows, float *y)
+static void multiply_packed(const forward_job *job, const piece *p)
 {
     const mha_linear *l = job->linear;
     const mha__dense *dense = l->dense;
-    const float *bias = l->bias ? (const float *)(const void *)l->bias + b->column : NULL;
-    const void *a = dense->left ? (const void *)((const uint16_t *)job->call->left + first * job->left_stride)
-                                : (const void *)((const float *)job->call->x + first * job->x_stride);
-    if (dense->open) dense->open();
-    dense->product(rows, b->columns, l->in, a, dense->left ? job->left_stride : job->x_stride, b->panels,
-                   job->call->accumulate ? y : bias, job->call->accumulate ? job->y_stride : 0, y, job->y_stride);
-    if (dense->close) dense->close();
+    float *y = (float *)(void *)p->y;
+    const float *bias = l->bias ? (const float *)(const void *)l->bias + p->b->column + p->column : NULL;
+    const void *a = dense->left ? (const void *)((const uint16_t *)job->call->left + p->first * job->left_stride)
+                                : (const void *)((const float *)job->call->x + p->first * job->x_stride);
+    dense->product(p->rows, p->columns, l->in, a, dense->left ? job->left_stride : job->x_stride,
+                   p->b->panels + p->column / l->kernels->nr * panel_bytes(l->kernels, dense, l->in),
+                   job->call->accumulate ? y : bias, job->call->accumulate ? p->stride : 0, y, p->stride);
+}
+
+static void compute(const forward_job *job, const piece *p)
+{
+    const mha_linear *l = job->linear;
+    if (l->dense)
+        multiply_packed(job, p);
+    else
+        multiply(job, p);
+    for (int64_t r = 0; l->activation && !job->call->linear && r < p->rows; r++)
+        l->activation((float *)(void *)p->y + r * p->stride, p->columns);
+}
+
+/* Rows of a block; what is to be rounded waits for it in the level-1 cache. */
+static void compute_rows(const forward_job *job, const column_block *b, int64_t first, int64_t rows)
+{
+    const mha_linear *l = job->linear;
+    const int64_t at = first * job->y_stride + b->column - job->call->y_first;
+    piece p = {.b = b, .first = first, .rows = rows, .columns = b->columns, .stride = job->y_stride};
+    if (!job->call->rounded) {
+        p.y = (char *)job->call->y + (size_t)at * l->kernels->real_size;
+        compute(job, &p);
+        return;
+    }
+    const mha__half type = job->call->rounded == MHA_BF16 ? MHA__BF16 : MHA__F16;
+    _Alignas(64) float strip[BLOCK_ROWS * STRIP];
+    uint16_t *y = (uint16_t *)job->call->y + at;
+    p.y = (char *)strip;
+    p.stride = STRIP;
+    for (; p.column < b->columns; p.column += STRIP) {
+        p.columns = mha__min64(STRIP, b->columns - p.column);
+        compute(job, &p);
+        l->kernels->narrow[type](rows, p.columns, strip, STRIP, y + p.column, job->y_stride, 1);
+    }
 }
 
 static void forward_task(void *arg, int64_t i, int worker)
@@ -265,17 +315,15 @@ static void forward_task(void *arg, int64_t i, int worker)
     const forward_job *job = arg;
     const mha__linear_call *call = job->call;
     const mha_linear *l = job->linear;
-    int64_t first;
-    const column_block *b = find_task(job, i, &first);
-    if (call->parts && !call->parts[b->part]) return;
-    const int64_t rows = mha__min64(BLOCK_ROWS, call->rows - first);
-    char *y = (char *)call->y + (size_t)(first * job->y_stride + b->column - call->y_first) * l->kernels->real_size;
-    if (l->dense)
-        multiply_packed(job, b, first, rows, (float *)(void *)y);
-    else
-        multiply(job, b, first, rows, y);
-    for (int64_t r = 0; l->activation && !call->linear && r < rows; r++)
-        l->activation((float *)(void *)y + r * job->y_stride, b->columns);
+    int64_t row, block;
+    find_task(job, i, &row, &block);
+    const int64_t end = mha__min64(call->rows, row + job->task_rows);
+    if (l->dense && l->dense->open) l->dense->open();
+    for (; row < end; row += job->height)
+        for (int64_t n = block; n < mha__min64(l->blocks, block + job->task_blocks); n++)
+            if (!call->parts || call->parts[l->block[n].part])
+                compute_rows(job, &l->block[n], row, mha__min64(job->height, end - row));
+    if (l->dense && l->dense->close) l->dense->close();
 }
 
 static int64_t left_stride(const mha_linear *linear)
@@ -305,10 +353,15 @@ void mha__linear_run(const mha_linear *linear, const mha__linear_call *call)
                        .x_stride = call->x_stride ? call->x_stride : depth,
                        .y_stride = call->y_stride ? call->y_stride : linear->out,
                        .depth = depth,
-                       .row_blocks = mha__ceil_div(call->rows, BLOCK_ROWS),
-                       .left_stride = left_stride(linear)};
+                       .left_stride = left_stride(linear),
+                       .task_rows = BLOCK_ROWS,
+                       .task_blocks = 1,
+                       .height = BLOCK_ROWS};
+    if (job.left_stride) job.height = TILE_ROWS, job.task_rows = 2 * TILE_ROWS;
+    if (job.left_stride && call->rows > TILE_ROWS) job.task_blocks = TILE_BLOCKS;
+    job.row_blocks = mha__ceil_div(call->rows, job.task_rows);
     if (job.left_stride && call->x) mha__parallel(linear->ctx, mha__ceil_div(call->rows, LEFT_ROWS), left_task, &job);
-    mha__parallel(linear->ctx, job.row_blocks * linear->blocks, forward_task, &job);
+    mha__parallel(linear->ctx, job.row_blocks * mha__ceil_div(linear->blocks, job.task_blocks), forward_task, &job);
 }
 
 mha_status mha_linear_forward(const mha_linear *linear, const float *x, int64_t rows, float *y, mha_error *err)

@@ -32,6 +32,7 @@ typedef struct mha__linear_call {
     int64_t first, depth; /* column `first` of W meets column 0 of x, for `depth` columns; depth 0 = all of W's */
     bool accumulate;      /* y += x W^T, without the bias */
     bool linear;          /* the activation is left out */
+    mha_dtype rounded;    /* y is bf16 or f16, rounded last: of an f32 layer, without `accumulate`; 0 = as x */
     void *left;           /* mha__linear_left bytes for x in another type, 64-byte aligned; x NULL: it is there */
 } mha__linear_call;
 /* `first` and `depth` are for weights of the type of x. */

@@ -1,7 +1,9 @@
 /* test_layer_packed.c - linear layers with weights in fewer bytes: their error against double, bounded by the rounding
- * of weights (and of inputs, on tiles); and a row's bits, which depend on that row alone.
+ * of weights (and of inputs, on tiles); a row's bits, which depend on that row alone; and results in 16 bit.
  */
 #include "base/cpu.h"
+#include "base/f16.h"
+#include "layer/linear.h"
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/layer_ref.h"
@@ -127,6 +129,52 @@ static void test_bits_of_a_row(void **state)
     free(x), free(w), free(b);
 }
 
+/* Columns [first, out) of `rows` rows are y rounded; all else is as it was, 0x5a5a. */
+static void check_rounded(mha_dtype to, const uint16_t *halves, int64_t stride, int64_t most, const float *y,
+                          int64_t rows, int64_t first, int64_t out)
+{
+    for (int64_t r = 0; r < most; r++)
+        for (int64_t c = 0; c < stride; c++) {
+            const bool written = r < rows && c >= first && c < out;
+            const float number = written ? y[r * out + c] : 0;
+            const uint16_t want = to == MHA_BF16 ? mha__f32_to_bf16(number) : mha__f32_to_f16(number);
+            assert_int_equal(halves[r * stride + c], written ? want : 0x5a5a);
+        }
+}
+
+/* A result that is wanted in 16 bit is the one in reals, rounded; activation, parts and strides are as ever. */
+static void test_rounded_results(void **state)
+{
+    (void)state;
+    enum { IN = 96, OUT = 210, FIRST = 70, STRIDE = OUT + 3, MOST = 200 };
+    static const mha_dtype packed[] = {MHA_F32, MHA_BF16, MHA_F16, MHA_Q8_0};
+    static const int64_t rows[] = {1, 31, MOST};
+    static const uint8_t chosen[2] = {0, 1};
+    float *x = random_floats(8, 1, MOST * IN, 1, 0), *w = random_floats(8, 2, IN * OUT, 0.1, 0);
+    float *y = malloc(MOST * OUT * sizeof *y);
+    uint16_t *halves = malloc(MOST * STRIDE * sizeof *halves);
+    mha_ctx *ctx = context(2, NULL);
+    for (int n = 0; n < 24; n++) {
+        const mha_dtype type = packed[n % 4], to = n / 4 % 2 ? MHA_F16 : MHA_BF16;
+        const int64_t count = rows[n / 8];
+        const mha_matrix parts[] = {{w, NULL, 0, FIRST, type}, {w + FIRST * IN, x, 0, OUT - FIRST, type}};
+        mha_linear *linear = NULL;
+        assert_int_equal(mha_linear_create_stack(ctx, IN, parts, 2, MHA_ACT_GELU, &linear, NULL), MHA_OK);
+        void *left = aligned_alloc(64, (mha__linear_left(linear, count) + 127) / 64 * 64);
+        memset(halves, 0x5a, MOST * STRIDE * sizeof *halves);
+        assert_int_equal(mha_linear_forward(linear, x, count, y, NULL), MHA_OK);
+        mha__linear_run(
+            linear,
+            &(mha__linear_call){
+                .x = x, .rows = count, .y = halves, .y_stride = STRIDE, .parts = chosen, .rounded = to, .left = left});
+        check_rounded(to, halves, STRIDE, MOST, y, count, FIRST, OUT);
+        free(left);
+        mha_linear_free(linear);
+    }
+    mha_ctx_free(ctx);
+    free(x), free(w), free(y), free(halves);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -173,6 +221,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_error_is_that_of_rounding),
         cmocka_unit_test(test_bits_of_a_row),
+        cmocka_unit_test(test_rounded_results),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_no_memory),
     };
