@@ -42,7 +42,7 @@ void mha__attn_scratch_take(mha__arena *arena, const mha_attn_layer *layer, cons
 mha_status mha__attn_plan_both(const mha_attn_layer *layer, const mha_layer_input *in, mha_attn_plan **plan,
                                mha_error *err);
 
-/* As mha__attn_layer_run, to the bit. */
+/* As mha__attn_layer_attend and _output, to the bit. */
 mha_status mha__attn_keep(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
                           const float *x, const mha__attn_trace *trace, const mha__attn_scratch *scratch, float *y,
                           mha_error *err);

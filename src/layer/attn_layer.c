@@ -261,8 +261,8 @@ static mha_status project(const mha_attn_layer *layer, const mha_layer_input *in
     return MHA_OK;
 }
 
-mha_status mha__attn_layer_run(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
-                               const float *x, float *y, mha_error *err)
+mha_status mha__attn_layer_attend(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
+                                  const float *x, mha_error *err)
 {
     const int64_t rows = in->batch * in->length;
     mha__arena arena = {.base = in->workspace};
@@ -275,9 +275,21 @@ mha_status mha__attn_layer_run(const mha_attn_layer *layer, const mha_attn_plan 
     MHA__TRY(project(layer, in, rows, &w, x, &args, err));
     MHA__TRY(mha_attn_forward(plan, &args, w.scratch, mha_attn_plan_workspace(plan), err));
     if (w.mixed && w.context) widen_output(layer, rows, &w);
-    mha__linear_run(layer->o,
-                    &(mha__linear_call){.x = w.context, .rows = rows, .y = y, .left = w.context ? w.left : w.mixed});
     return MHA_OK;
+}
+
+void mha__attn_layer_output(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
+                            int64_t first, int64_t rows, float *y)
+{
+    mha__arena arena = {.base = in->workspace};
+    const workspace w = lay_out(&arena, layer, in, mha_attn_plan_workspace(plan));
+    const int64_t at = first * layer->options.heads * layer->options.head_dim;
+    mha__linear_call call = {.rows = rows, .y = y, .left = w.left};
+    if (w.context)
+        call.x = w.context + at;
+    else
+        call.left = w.mixed + at;
+    mha__linear_run(layer->o, &call);
 }
 
 /* ---- public ---- */
@@ -316,7 +328,8 @@ mha_status mha_attn_layer_forward(const mha_attn_layer *layer, const mha_layer_i
     MHA__TRY(mha__layer_input(&in, input, err));
     MHA__TRY(mha__attn_layer_plan(layer, &in, &plan, err));
     mha_status status = find_workspace(layer, plan, &in, &own, err);
-    if (status == MHA_OK) status = mha__attn_layer_run(layer, plan, &in, x, y, err);
+    if (status == MHA_OK) status = mha__attn_layer_attend(layer, plan, &in, x, err);
+    if (status == MHA_OK) mha__attn_layer_output(layer, plan, &in, 0, in.batch * in.length, y);
     mha_attn_plan_free(plan);
     mha__free(layer->ctx, own);
     return status;

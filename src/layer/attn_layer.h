@@ -35,12 +35,15 @@ mha_attn_args mha__attn_layer_args(const mha_attn_layer_options *o, const mha_la
 mha_status mha__attn_layer_prepare(const mha_attn_layer *layer, const mha_layer_input *in, int64_t rows, float *qkv,
                                    mha_error *err);
 
-/* Bytes that mha__attn_layer_run needs; MHA_ERR_MEMORY if they are more than a size_t holds. */
+/* Bytes that a call needs; MHA_ERR_MEMORY if they are more than a size_t holds. */
 mha_status mha__attn_layer_bytes(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
                                  size_t *bytes, mha_error *err);
-/* mha_attn_layer_forward with a plan made before; in->workspace is there. Allocates nothing. */
-mha_status mha__attn_layer_run(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
-                               const float *x, float *y, mha_error *err);
+/* mha_attn_layer_forward with a plan made before, in two parts: all but the output projection, which leaves in
+ * in->workspace what that reads; and y of rows [first, first + rows) of B L. Nothing is allocated. */
+mha_status mha__attn_layer_attend(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
+                                  const float *x, mha_error *err);
+void mha__attn_layer_output(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
+                            int64_t first, int64_t rows, float *y);
 
 /* The same for a block: its attention layer, the bytes of a call, and a call that allocates nothing. */
 const mha_attn_layer *mha__block_attn(const mha_block *block);

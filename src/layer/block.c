@@ -1,7 +1,8 @@
 /* block.c - one layer of a transformer, for every family: attention and feed-forward, each with a residual and a norm.
  *
- * Buffers of [B L, E]: x itself, and `branch`, which holds what a branch adds to x. The feed-forward part runs in
- * chunks of MHA__CHUNK_ROWS rows: its wide middle stays in the cache, and the workspace does not grow with it.
+ * All that follows attention is done with MHA__CHUNK_ROWS rows before the next: what one step writes, the next finds in
+ * the cache, and the workspace does not grow with it. `branch` holds what a branch adds to x. Where linear layers
+ * multiply bf16, steps round what they write for the next one.
  */
 #include "layer/block.h"
 #include "base/ctx.h"
@@ -92,11 +93,11 @@ void mha_block_free(mha_block *block)
 /* ---- forward ---- */
 
 typedef struct workspace {
-    float *branch; /* [B L, E] what a branch adds to x */
-    float *normed; /* [B L, E] of pre-norm: what a branch reads */
+    float *branch; /* [chunk, E] what a branch adds to x */
+    float *normed; /* [B L, E] of pre-norm: what a branch reads; the feed-forward part has a chunk there */
     float *wide;   /* [chunk, I]; bf16 where `down` takes it as it is: see rounds_middle */
     float *gated;  /* [chunk, I] where there is a gate */
-    void *left;    /* of the linear layers of a chunk */
+    void *left;    /* of the linear layers of a chunk; first what `up` and `gate` read */
     void *attn;    /* of the attention layer; dead when the feed-forward part begins */
 } workspace;
 
@@ -110,7 +111,7 @@ static workspace lay_out(mha__arena *arena, const mha_block *b, int64_t rows, si
 {
     workspace w = {0};
     const size_t wide = (size_t)mha__min64(rows, MHA__CHUNK_ROWS);
-    w.branch = mha__take(arena, (size_t)rows, (size_t)b->hidden * sizeof(float));
+    w.branch = mha__take(arena, wide, (size_t)b->hidden * sizeof(float));
     if (b->pre_norm) w.normed = mha__take(arena, (size_t)rows, (size_t)b->hidden * sizeof(float));
     const size_t left = mha__linear_left(b->up, (int64_t)wide), down = mha__linear_left(b->down, (int64_t)wide);
     w.wide =
@@ -138,57 +139,75 @@ mha_status mha__block_bytes(const mha_block *block, const mha_attn_plan *plan, c
     return MHA_OK;
 }
 
-static mha_status norm(const mha_block *b, int which, int64_t rows, const float *x, const float *residual, float *y,
-                       mha_error *err)
+static void norm(const mha_block *b, int which, int64_t rows, const float *x, const float *residual, float *y,
+                 uint16_t *rounded)
 {
-    return mha_norm_forward(b->ctx, &b->norm[which], rows, b->hidden, x, residual, y, err);
+    mha__norm_rows(b->ctx, &b->norm[which], rows, b->hidden, x, residual, y, rounded);
 }
 
-/* y = down(act(up(x))) or down(act(gate(x)) * up(x)), chunk by chunk. */
+/* Where the norm before the feed-forward part leaves its result as bf16; NULL if something reads it as it is. */
+static uint16_t *rounded_input(const mha_block *b, const workspace *w)
+{
+    return mha__linear_takes_bf16(b->up) && (!b->gate || mha__linear_takes_bf16(b->gate)) ? w->left : NULL;
+}
+
+/* y = down(act(up(x))) or down(act(gate(x)) * up(x)) of a chunk. */
 static void feed_forward(const mha_block *b, const workspace *w, int64_t rows, const float *x, float *y)
 {
-    for (int64_t r = 0; r < rows; r += MHA__CHUNK_ROWS) {
-        mha__linear_call in = {.x = x + r * b->hidden, .rows = mha__min64(MHA__CHUNK_ROWS, rows - r), .left = w->left};
-        mha__linear_call out = in;
-        in.y = w->wide;
-        if (rounds_middle(b)) in.rounded = MHA_BF16;
-        mha__linear_run(b->up, &in);
-        if (b->gate) {
-            in.y = w->gated;
-            mha__linear_run(b->gate, &in);
-            mha__join(b->ctx, MHA__MULTIPLY, in.rows * b->intermediate, w->gated, w->wide);
-        }
-        out.x = rounds_middle(b) ? NULL : w->wide;
-        if (rounds_middle(b)) out.left = w->wide;
-        out.y = y + r * b->hidden;
-        mha__linear_run(b->down, &out);
+    mha__linear_call in = {.x = rounded_input(b, w) ? NULL : x, .rows = rows, .y = w->wide, .left = w->left};
+    mha__linear_call out = {.x = w->wide, .rows = rows, .y = y, .left = w->left};
+    if (rounds_middle(b)) {
+        in.rounded = MHA_BF16;
+        out.x = NULL;
+        out.left = w->wide;
     }
+    mha__linear_run(b->up, &in);
+    if (b->gate) {
+        in.y = w->gated;
+        mha__linear_run(b->gate, &in);
+        mha__join(b->ctx, MHA__MULTIPLY, rows * b->intermediate, w->gated, w->wide);
+    }
+    mha__linear_run(b->down, &out);
 }
 
 static mha_status post_norm(const mha_block *b, const mha_attn_plan *plan, const mha_layer_input *in,
                             const workspace *w, float *x, mha_error *err)
 {
     const int64_t rows = in->batch * in->length;
-    MHA__TRY(mha__attn_layer_run(b->attn, plan, in, x, w->branch, err));
-    MHA__TRY(norm(b, MHA__BLOCK_ATTN_NORM, rows, x, w->branch, x, err));
-    feed_forward(b, w, rows, x, w->branch);
-    return norm(b, MHA__BLOCK_MLP_NORM, rows, x, w->branch, x, err);
+    MHA__TRY(mha__attn_layer_attend(b->attn, plan, in, x, err));
+    for (int64_t r = 0; r < rows; r += MHA__CHUNK_ROWS) {
+        const int64_t chunk = mha__min64(MHA__CHUNK_ROWS, rows - r);
+        float *const at = x + r * b->hidden;
+        mha__attn_layer_output(b->attn, plan, in, r, chunk, w->branch);
+        norm(b, MHA__BLOCK_ATTN_NORM, chunk, at, w->branch, at, rounded_input(b, w));
+        feed_forward(b, w, chunk, at, w->branch);
+        norm(b, MHA__BLOCK_MLP_NORM, chunk, at, w->branch, at, NULL);
+    }
+    return MHA_OK;
+}
+
+/* x += branch, normed where the block has a norm for it. */
+static void join(const mha_block *b, const workspace *w, int out_norm, int64_t rows, float *x)
+{
+    if (b->norm[out_norm].weight) norm(b, out_norm, rows, w->branch, NULL, w->branch, NULL);
+    mha__join(b->ctx, MHA__ADD, rows * b->hidden, w->branch, x);
 }
 
 static mha_status pre_norm(const mha_block *b, const mha_attn_plan *plan, const mha_layer_input *in, const workspace *w,
                            float *x, mha_error *err)
 {
     const int64_t rows = in->batch * in->length;
-    MHA__TRY(norm(b, MHA__BLOCK_ATTN_NORM, rows, x, NULL, w->normed, err));
-    MHA__TRY(mha__attn_layer_run(b->attn, plan, in, w->normed, w->branch, err));
-    if (b->norm[MHA__BLOCK_ATTN_OUT_NORM].weight)
-        MHA__TRY(norm(b, MHA__BLOCK_ATTN_OUT_NORM, rows, w->branch, NULL, w->branch, err));
-    mha__join(b->ctx, MHA__ADD, rows * b->hidden, w->branch, x);
-    MHA__TRY(norm(b, MHA__BLOCK_MLP_NORM, rows, x, NULL, w->normed, err));
-    feed_forward(b, w, rows, w->normed, w->branch);
-    if (b->norm[MHA__BLOCK_MLP_OUT_NORM].weight)
-        MHA__TRY(norm(b, MHA__BLOCK_MLP_OUT_NORM, rows, w->branch, NULL, w->branch, err));
-    mha__join(b->ctx, MHA__ADD, rows * b->hidden, w->branch, x);
+    norm(b, MHA__BLOCK_ATTN_NORM, rows, x, NULL, w->normed, NULL);
+    MHA__TRY(mha__attn_layer_attend(b->attn, plan, in, w->normed, err));
+    for (int64_t r = 0; r < rows; r += MHA__CHUNK_ROWS) {
+        const int64_t chunk = mha__min64(MHA__CHUNK_ROWS, rows - r);
+        float *const at = x + r * b->hidden;
+        mha__attn_layer_output(b->attn, plan, in, r, chunk, w->branch);
+        join(b, w, MHA__BLOCK_ATTN_OUT_NORM, chunk, at);
+        norm(b, MHA__BLOCK_MLP_NORM, chunk, at, NULL, w->normed, rounded_input(b, w));
+        feed_forward(b, w, chunk, w->normed, w->branch);
+        join(b, w, MHA__BLOCK_MLP_OUT_NORM, chunk, at);
+    }
     return MHA_OK;
 }
 

@@ -17,6 +17,7 @@ typedef struct norm_job {
     int64_t groups, group_stride;
     const float *x, *residual;
     float *y;
+    uint16_t *rounded; /* rows as those of y; or NULL */
 } norm_job;
 
 static void norm_row(const norm_job *job, const float *x, float *y)
@@ -41,6 +42,8 @@ static void norm_task(void *arg, int64_t i, int worker)
             for (int64_t e = 0; job->residual && e < job->width; e++)
                 y[e] = x[e] + job->residual[at + e];
             norm_row(job, job->residual ? y : x, y);
+            if (job->rounded)
+                job->kernels->narrow[MHA__BF16](1, job->width, y, job->width, job->rounded + at, job->width, 1);
         }
 }
 
@@ -76,6 +79,21 @@ void mha__norm_heads(mha_ctx *ctx, const mha_norm *norm, int64_t rows, int64_t r
     run(ctx, &job);
 }
 
+void mha__norm_rows(mha_ctx *ctx, const mha_norm *norm, int64_t rows, int64_t width, const float *x,
+                    const float *residual, float *y, uint16_t *rounded)
+{
+    norm_job job = {.norm = norm,
+                    .rows = rows,
+                    .width = width,
+                    .row_stride = width,
+                    .groups = 1,
+                    .x = x,
+                    .residual = residual,
+                    .y = y,
+                    .rounded = rounded};
+    run(ctx, &job);
+}
+
 mha_status mha_norm_forward(mha_ctx *ctx, const mha_norm *norm, int64_t rows, int64_t width, const float *x,
                             const float *residual, float *y, mha_error *err)
 {
@@ -85,14 +103,6 @@ mha_status mha_norm_forward(mha_ctx *ctx, const mha_norm *norm, int64_t rows, in
     if (!norm || (rows && (!x || !y))) return mha__fail(err, MHA_ERR_ARG, "norm: norm, x or y is NULL");
     MHA__TRY(mha__norm_check("norm", norm, err));
     MHA__TRY(mha__ctx_find(&ctx, err));
-    norm_job job = {.norm = norm,
-                    .rows = rows,
-                    .width = width,
-                    .row_stride = width,
-                    .groups = 1,
-                    .x = x,
-                    .residual = residual,
-                    .y = y};
-    run(ctx, &job);
+    mha__norm_rows(ctx, norm, rows, width, x, residual, y, NULL);
     return MHA_OK;
 }

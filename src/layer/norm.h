@@ -8,6 +8,10 @@
 /* Refuses a norm that is incomplete, as `name`: "block: attn_norm". */
 mha_status mha__norm_check(const char *name, const mha_norm *norm, mha_error *err);
 
+/* mha_norm_forward of a norm that has been checked. Unless `rounded` is NULL, y goes there as bf16, too. */
+void mha__norm_rows(mha_ctx *ctx, const mha_norm *norm, int64_t rows, int64_t width, const float *x,
+                    const float *residual, float *y, uint16_t *rounded);
+
 /* Each of `heads` heads of each row in place: head h of row r is x[r * row_stride + h * head_dim ...]. */
 void mha__norm_heads(mha_ctx *ctx, const mha_norm *norm, int64_t rows, int64_t row_stride, int64_t heads,
                      int64_t head_dim, float *x);

@@ -1,0 +1,11 @@
+/* exponentials.h - what a softmax over the vocabulary is made of. */
+#ifndef MHA_LAYER_EXPONENTIALS_H
+#define MHA_LAYER_EXPONENTIALS_H
+
+#include "kernel/kernel.h"
+
+/* The sum of exp(x[i] - most), most being the largest of x, n > 0; added in double, in an order that n alone fixes.
+ * Exponentials are those of the kernels (f32), a value of -inf has 0. They go to e, which may be x; NULL: nowhere. */
+double mha__exponentials(const mha__kernels *kernels, int64_t n, const float *x, float *most, float *e);
+
+#endif
