@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/options.h"
 #include "base/size.h"
+#include "layer/exponentials.h"
 #include "mha/layer.h"
 #include <math.h>
 #include <string.h>
@@ -12,30 +13,18 @@
 
 typedef struct loss_job {
     const mha_cross_entropy_args *a;
+    const mha__kernels *kernels;
     double scale;
     int64_t rows_per_task;
     double *loss; /* [rows] */
 } loss_job;
 
-static float largest_of(const float *x, int64_t n)
-{
-    float most = x[0];
-    for (int64_t i = 1; i < n; i++)
-        most = x[i] > most ? x[i] : most;
-    return most;
-}
-
 /* dx may be x: its exponentials take the place of the logits, and are scaled once their sum is known. */
-static double loss_row(const float *x, int64_t n, int32_t label, double scale, float *dx)
+static double loss_row(const mha__kernels *kernels, const float *x, int64_t n, int32_t label, double scale, float *dx)
 {
-    const float most = largest_of(x, n);
-    const double chosen = (double)most - (double)x[label];
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) {
-        const float part = expf(x[i] - most);
-        sum += (double)part;
-        if (dx) dx[i] = part;
-    }
+    const double wanted = (double)x[label];
+    float most;
+    const double sum = mha__exponentials(kernels, n, x, &most, dx), chosen = (double)most - wanted;
     const double factor = scale / sum;
     for (int64_t i = 0; dx && i < n; i++)
         dx[i] = (float)(factor * (double)dx[i]);
@@ -54,7 +43,7 @@ static void loss_task(void *arg, int64_t task, int worker)
         float *dx = a->dlogits ? a->dlogits + r * n : NULL;
         job->loss[r] = 0;
         if (a->labels[r] != MHA_IGNORE)
-            job->loss[r] = loss_row(x, n, a->labels[r], job->scale, dx);
+            job->loss[r] = loss_row(job->kernels, x, n, a->labels[r], job->scale, dx);
         else if (dx)
             memset(dx, 0, (size_t)n * sizeof *dx);
     }
@@ -89,7 +78,8 @@ mha_status mha_cross_entropy(mha_ctx *ctx, const mha_cross_entropy_args *args, d
     double sum = 0;
     MHA__TRY(read_args(&a, args, &count, err));
     MHA__TRY(mha__ctx_find(&ctx, err));
-    loss_job job = {.a = &a, .scale = a.scale != 0 ? a.scale : 1 / (double)count};
+    loss_job job = {
+        .a = &a, .kernels = mha__kernels_f32(mha__ctx_isa(ctx)), .scale = a.scale != 0 ? a.scale : 1 / (double)count};
     job.rows_per_task = mha__max64(1, NUMBERS_PER_TASK / a.classes);
     const size_t bytes = (size_t)a.rows * sizeof *job.loss;
     if (a.rows && !(job.loss = mha__alloc(ctx, bytes))) return mha__no_memory(err, bytes, "the losses of rows");

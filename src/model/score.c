@@ -2,6 +2,7 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
+#include "layer/exponentials.h"
 #include "mha/generate.h"
 #include "model/kv.h"
 #include <math.h>
@@ -9,20 +10,17 @@
 enum { PIECE = 64 }; /* tokens whose logits are held at once */
 
 /* log p of `id` under the softmax of one row of logits. */
-static double log_prob(const float *logits, int64_t vocab, int32_t id)
+static double log_prob(const mha__kernels *kernels, const float *logits, int64_t vocab, int32_t id)
 {
-    float top = logits[0];
-    double sum = 0;
-    for (int64_t i = 1; i < vocab; i++)
-        if (logits[i] > top) top = logits[i];
-    for (int64_t i = 0; i < vocab; i++)
-        sum += (double)expf(logits[i] - top);
+    float top;
+    const double sum = mha__exponentials(kernels, vocab, logits, &top, NULL);
     return (double)logits[id] - (double)top - log(sum);
 }
 
 static mha_status score_pieces(const mha_model *model, const int32_t *ids, int64_t count, mha_model_cache *cache,
                                float *logits, float *logprob, mha_error *err)
 {
+    const mha__kernels *kernels = mha__kernels_f32(mha__ctx_isa(model->ctx));
     const int64_t vocab = model->config.vocab;
     for (int64_t at = 0; at + 1 < count; at += PIECE) {
         const int64_t length = mha__min64(PIECE, count - 1 - at);
@@ -31,7 +29,7 @@ static mha_status score_pieces(const mha_model *model, const int32_t *ids, int64
         const mha_model_output output = {.size = sizeof output, .logits = logits};
         MHA__TRY(mha_model_forward(model, &input, &output, err));
         for (int64_t i = 0; i < length; i++)
-            logprob[at + i] = (float)log_prob(logits + i * vocab, vocab, ids[at + i + 1]);
+            logprob[at + i] = (float)log_prob(kernels, logits + i * vocab, vocab, ids[at + i + 1]);
     }
     return MHA_OK;
 }
