@@ -1,13 +1,14 @@
 """Linear layers and whole models beside their peers: the same weights in one process, in alternating rounds.
 
     PYTHONPATH=python MHA_LIB=build/libmha.so python3 bench/models.py [--rows NAMES] [--threads N] [--dtype f32,bf16]
-        [--seconds S] [--json]
+        [--seconds S] [--program build/bin/mha --start FOLDER] [--json]
 
     linear-M    y = x W^T + b for M rows, 768 inputs and 3072 outputs; linear-1-large: 4096 by 4096
     minilm      32 sentences of 128 tokens through the shape of all-MiniLM-L6-v2, random weights
     mixed       128 sentences of 8 to 128 tokens, most of them short; ours packed without padding
     prefill     512 tokens through the shape of GPT-2 124M, and the logits of the last one
     decode      one more token after those
+    start       a new process until it has written the vector of one sentence; FOLDER is a BERT, say MiniLM's
 
 Peers: PyTorch (nn.functional.linear; transformers with scaled_dot_product_attention) and ONNX Runtime (minilm in f32). Of
 `mixed` PyTorch takes batches of 32, padded to their longest, once in the order given and once sorted by length. Every
@@ -17,9 +18,12 @@ The share is that of multiply-adds in f32 (mha/limits.h), or for few rows of rea
 import argparse
 import ctypes
 import json
+import os
 import statistics
+import subprocess
 import sys
 import tempfile
+import time
 from ctypes import POINTER, c_double, c_int, c_int64, c_void_p
 
 import compare
@@ -232,6 +236,35 @@ def gpt2(step):
 MODELS = {"minilm": sentences, "mixed": mixed, "prefill": gpt2("prefill"), "decode": gpt2("decode")}
 
 
+# ---- new processes ----
+
+START_GOAL = 0.15  # seconds
+IN_TRANSFORMERS = """
+import json, sys, torch, transformers
+tokens = transformers.PreTrainedTokenizerFast(tokenizer_file=sys.argv[1] + "/tokenizer.json")(sys.argv[2], return_tensors="pt")
+with torch.inference_mode():
+    hidden = transformers.BertModel.from_pretrained(sys.argv[1])(tokens.input_ids).last_hidden_state
+    print(json.dumps({"embedding": torch.nn.functional.normalize(hidden.mean(1))[0].tolist()}))
+"""
+
+
+def start(program, folder, seconds):
+    """Seconds of a process, by the wall's clock: mha, transformers."""
+    text, times = "A sentence about the sea.", {"mha": [], "transformers": []}
+    commands = {"mha": [program, "embed", "--json", "-m", folder, text],
+                "transformers": [sys.executable, "-c", IN_TRANSFORMERS, folder, text]}
+    end, said = time.monotonic() + 4 * seconds, {}
+    while not said or time.monotonic() < end:
+        for name, command in commands.items():
+            begin = time.monotonic()
+            done = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, "HF_HUB_OFFLINE": "1"})
+            times[name].append(time.monotonic() - begin)
+            said[name] = json.loads(done.stdout)["embedding"]
+    if not np.allclose(*said.values(), atol=1e-4):
+        raise SystemExit("start: not the same vector")
+    return {name: {"best s": min(t), "median s": statistics.median(t), "rounds": len(t)} for name, t in times.items()}
+
+
 # ---- measuring ----
 
 def limit_of(work, threads):
@@ -281,6 +314,8 @@ def main():
     options.add_argument("--dtype", default="f32,bf16")
     options.add_argument("--threads", type=int, default=1)
     options.add_argument("--seconds", type=float, default=5.0, help="for each row")
+    options.add_argument("--program", metavar="MHA", help="with --start: the program that is started")
+    options.add_argument("--start", metavar="FOLDER", help="time new processes too")
     options.add_argument("--json", action="store_true")
     a = options.parse_args()
     torch.set_num_threads(a.threads)
@@ -289,12 +324,16 @@ def main():
     if not a.json:
         print(f"{', '.join(about.values())}, {a.threads} thread(s); best of alternating rounds in ms, medians in brackets")
     with torch.inference_mode():
-        for name, dtype in ((name, dtype) for name in a.rows.split(",") for dtype in a.dtype.split(",")):
+        for name, dtype in ((name, dtype) for name in a.rows.split(",") if name for dtype in a.dtype.split(",")):
             results.append(row(name, dtype, a))
             if not a.json:
                 show(results[-1])
+    started = start(a.program, a.start, a.seconds) if a.program and a.start else {}
+    for name, t in started.items():
+        if not a.json:
+            print(f"start {name:12} {t['best s']:.3f} s ({t['median s']:.3f})" + (f", goal {START_GOAL}" if name == "mha" else ""))
     if a.json:
-        json.dump({**about, "rows": results}, sys.stdout, indent=1)
+        json.dump({**about, "rows": results, "start": started}, sys.stdout, indent=1)
 
 
 if __name__ == "__main__":
