@@ -140,7 +140,8 @@ typedef struct mha__softmax_back {
  *
  *     total = (total + the product of the odd numbers) + that of the even ones,  two fused multiply-adds
  *
- * as Intel's CPUs do; another maker's may add or round in another order, the same one in every call. Denormal numbers may count as 0.
+ * as Intel's CPUs do; another maker's may add or round in another order, the same one in every call. Denormal numbers
+ * may count as 0.
  *
  * Panels of scores are those of mha__kernels. v_panel: from one panel of values to the next, in units of 4 bytes. */
 typedef struct mha__pairs {
