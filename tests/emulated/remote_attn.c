@@ -76,6 +76,13 @@ size_t mha_attn_plan_workspace(const mha_attn_plan *plan)
     return 0;
 }
 
+/* Not asked of the remote: whatever it rounds, it is held to the limits of one that does not. */
+mha_dtype mha_attn_plan_weights(const mha_attn_plan *plan)
+{
+    (void)plan;
+    return MHA_F32;
+}
+
 size_t mha_attn_plan_describe(const mha_attn_plan *plan, int json, char *text, size_t capacity)
 {
     (void)plan;
