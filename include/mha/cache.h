@@ -43,7 +43,8 @@ typedef struct mha_cache_desc {
     int64_t v_head_dim; /* Dv  0 = D; else 1..512 */
     mha_dtype dtype;    /* of what is stored: f32 (default), f64 for calls in f64, bf16, f16 or q8_0 (types.h) */
     int64_t page_size;  /* keys in a page: 0 = 128; else a power of two >= 16 */
-    int64_t capacity;   /* keys of all sequences together that there is memory for from the start, rounded up to pages;
+    int64_t capacity;   /* keys of all sequences together that there is memory for from the start, rounded up to pages.
+                           A sequence takes whole pages: B of them may need (page_size - 1) B keys more than they hold.
                            0 = memory grows as needed, by half at least, and an append may move it */
     int64_t window;     /* keys that a row sees, itself included; 0 = all */
     int64_t keep_first; /* with a window: the first tokens stay visible to every row (streaming); 0 = none; to 2^60 */
@@ -99,9 +100,10 @@ MHA_API int64_t mha_cache_pages(const mha_cache *cache);
  *          kv_len becomes the longest length, unless it is that or more already: a plan for a larger one serves many
  *          steps, as long as `pages` stays the same (it does with a capacity)
  *   args   k, v, block_table, kv_lens, offsets, q_lens and, with keep_first, prefix_lens. They point into the cache and
- *          are valid until it is changed or bound again
+ *          are valid until it is changed or bound again; a bind that fails leaves them, `desc` and `args` as they were
  *   q_lens [n] rows of each sequence, or NULL for q_len rows each; or, if the caller has set MHA_ATTN_CU_SEQLENS and
- *          args->cu_seqlens_q, for those of the packed queries
+ *          args->cu_seqlens_q, for those of the packed queries. NULL also takes MHA_ATTN_Q_LENS and args->q_lens of an
+ *          earlier bind away
  *
  * Rows of a sequence without tokens stand at position 0 and see no key.
  *

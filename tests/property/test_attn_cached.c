@@ -379,6 +379,35 @@ static void test_bind_refusals(void **state)
     problem_free(&p);
 }
 
+/* A bind that fails leaves what was bound before, and one without q_lens nothing of one that had some. */
+static void test_bound_again(void **state)
+{
+    (void)state;
+    const mha_cache_desc desc = {.size = sizeof desc, .batch = 2, .kv_heads = 1, .head_dim = 4};
+    static const float x[10 * 4 * 2];
+    const int64_t counts[2] = {10, 4}, rows[2] = {1, 2};
+    const mha_cache_tokens tokens = {
+        .size = sizeof tokens, .count = 10, .counts = counts, .k = {x, {0}}, .v = {x, {0}}};
+    mha_cache *cache;
+    mha_error err = {0};
+    assert_int_equal(mha_cache_create(NULL, &desc, &cache, &err), MHA_OK);
+    assert_int_equal(mha_cache_append(cache, MHA_CACHE_ALL, &tokens, &err), MHA_OK);
+    mha_attn_desc d = {.size = sizeof d, .heads = 1, .q_len = 3, .causal = 1};
+    mha_attn_args a = {.size = sizeof a};
+    assert_int_equal(mha_cache_bind(cache, MHA_CACHE_ALL, rows, &d, &a, &err), MHA_OK);
+    assert_true((d.inputs & MHA_ATTN_Q_LENS) && a.q_lens == rows);
+    assert_true(a.offsets[0] == 9 && a.offsets[1] == 2);
+    mha_attn_desc more = {.size = sizeof more, .heads = 1, .q_len = 6, .causal = 1};
+    mha_attn_args other = {.size = sizeof other};
+    expect(mha_cache_bind(cache, MHA_CACHE_ALL, NULL, &more, &other, &err), &err, "6 rows, but sequence 1 has 4");
+    assert_true(a.offsets[0] == 9 && a.offsets[1] == 2 && a.kv_lens[0] == 10 && a.kv_lens[1] == 4);
+    assert_true(more.batch == 0 && more.inputs == 0 && !other.offsets);
+    assert_int_equal(mha_cache_bind(cache, MHA_CACHE_ALL, NULL, &d, &a, &err), MHA_OK);
+    assert_true(!(d.inputs & MHA_ATTN_Q_LENS) && !a.q_lens);
+    assert_true(a.offsets[0] == 7 && a.offsets[1] == 1);
+    mha_cache_free(cache);
+}
+
 /* Rows of a sequence that has no token yet stand at 0 and see nothing. */
 static void test_empty_sequence(void **state)
 {
@@ -412,6 +441,7 @@ int main(void)
                                               cmocka_unit_test(test_stored_types),
                                               cmocka_unit_test(test_ragged),
                                               cmocka_unit_test(test_bind_refusals),
+                                              cmocka_unit_test(test_bound_again),
                                               cmocka_unit_test(test_empty_sequence)};
     return cmocka_run_group_tests(tests, isa_setup_two, isa_teardown);
 }
