@@ -33,6 +33,10 @@ class Array:
     def __init__(self, owner, data, dtype, shape, strides):
         self.owner, self.data, self.dtype, self.shape, self.strides = owner, data, dtype, tuple(shape), tuple(strides)
 
+    @property
+    def dtype_name(self):
+        return next(name for name, x in _NAMES.items() if x == self.dtype)
+
     def view(self, axes=None):
         """A View with four strides; `axes` reorders the axes first."""
         strides = self.strides if axes is None else [self.strides[a] for a in axes]
@@ -63,19 +67,36 @@ def _from_numpy(a, name):
     return Array(a, a.ctypes.data, dtype, a.shape, [s // size for s in strides])
 
 
-def _from_dlpack(x, name):
+def _settled(x, name):
+    """A PyTorch tensor without its gradient, and with the sign that it says: negation and conjugation are only flags of a
+    tensor until somebody reads it, and the memory, and so DLPack, lacks them."""
     if getattr(x, "requires_grad", False):
         if sys.modules["torch"].is_grad_enabled():
             raise ValueError(f"{name}: requires a gradient: use mha.torch.attention, pass {name}.detach(), or call "
                              "under torch.no_grad()")
         x = x.detach()
-    capsule = x.__dlpack__()
+    if hasattr(x, "is_neg") and (x.is_neg() or x.is_conj()):
+        x = x.resolve_conj().resolve_neg()  # copies
+    return x
+
+
+def _exported(x, name):
+    try:
+        return x.__dlpack__()
+    except (BufferError, RuntimeError, TypeError) as reason:  # not dense, or nowhere
+        raise ValueError(f"{name}: {reason}") from None
+
+
+def _from_dlpack(x, name):
+    x = _settled(x, name)
+    capsule = _exported(x, name)
     t = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
     if t.device_type != _CPU:
         raise ValueError(f"{name}: lives on device type {t.device_type}; only memory of the CPU is possible")
     dtype = _DLPACK.get((t.code, t.bits))
     if dtype is None or t.lanes != 1:
-        raise ValueError(f"{name}: DLPack type code {t.code} with {t.bits} bits is not supported")
+        said = getattr(x, "dtype", f"DLPack type code {t.code} with {t.bits} bits")
+        raise ValueError(f"{name}: dtype {said} is not supported")
     shape = t.shape[:t.ndim]
     if t.strides:
         strides = t.strides[:t.ndim]
@@ -102,9 +123,27 @@ def operand(x, name):
     return array(np.ascontiguousarray(x) if isinstance(x, np.ndarray) else x.contiguous(), name)
 
 
+def readable(x, name):
+    """x as NumPy can read it: a PyTorch tensor settled and dense, anything else as it is."""
+    if isinstance(x, np.ndarray) or not hasattr(x, "__dlpack__"):
+        return x
+    x = _settled(x, name)
+    _exported(x, name)
+    return x
+
+
+def real(x, name):
+    """x as NumPy can read it, of real numbers: what follows would drop the other part of complex ones."""
+    x = readable(x, name)
+    kind = np.asarray(x).dtype.kind if not hasattr(x, "is_complex") else "c" if x.is_complex() else "f"
+    if kind not in "biufV":  # V: types that NumPy itself does not know
+        raise ValueError(f"{name}: want real numbers, not {getattr(x, 'dtype', type(x).__name__)}")
+    return x
+
+
 def integers(x, name, dtype=np.int64, dims=(1,)):
     """A contiguous array of integers with one of these numbers of axes; none is rounded or wrapped."""
-    a = np.asarray(x)
+    a = np.asarray(readable(x, name))
     if a.dtype.kind not in "iu" and a.size:
         raise ValueError(f"{name}: want integers, not {a.dtype}")
     if a.ndim not in dims:

@@ -3,6 +3,7 @@ import ctypes
 import threading
 import warnings
 
+from ._array import integer
 from ._library import CtxOptions, OnLog, call, lib, struct
 
 _lock = threading.Lock()
@@ -16,9 +17,13 @@ def _on_log(_user, level, message):
         warnings.warn(message.decode("utf-8", "replace"), stacklevel=4)
 
 
+def _count(threads):
+    return integer(threads, "threads", -2**31, 2**31 - 1)  # what is too few or too many says the library
+
+
 def context(threads=None):
     """The handle of the context with the settings in force, or with another number of threads."""
-    key = (_threads if threads is None else int(threads), _isa)
+    key = (_threads if threads is None else _count(threads), _isa)
     with _lock:
         if key not in _made:
             handle = ctypes.c_void_p()
@@ -48,7 +53,7 @@ def set_isa(name):
 def set_threads(n):
     """Threads of later calls; 0 = all CPUs of the process. The bits of a result do not depend on it."""
     global _threads
-    before, _threads = _threads, int(n)
+    before, _threads = _threads, _count(n)
     try:
         context()
     except Exception:

@@ -8,12 +8,13 @@ from ctypes import c_void_p
 
 import numpy as np
 
-from ._array import BOOL, F32, F64, I64, U8, array, empty_like, integer, integers, lengths, number, operand
+from ._array import BOOL, F32, F64, I64, U8, array, empty_like, integer, integers, lengths, number, operand, real
 from ._context import context
 from ._library import AttnArgs, AttnDesc, AttnStats, View, Window, call, lib, struct
 
 Attention = namedtuple("Attention", "out lse probs stats scores")
 
+_CAUSAL = {False: 0, True: 1}
 _ALIGN = {None: 0, "top_left": 1, "bottom_right": 2}
 _ALIGN_OFFSETS = 3
 _PRECISION = {None: 0, "f32": 0, "split": 1}
@@ -91,7 +92,7 @@ class _Call:
     def masked(self, flag, name, x, types):
         a = array(x, name)
         if a.dtype not in types:
-            raise ValueError(f"{name}: wrong dtype; want {'bool' if BOOL in types else 'a floating type'}")
+            raise ValueError(f"{name}: dtype {a.dtype_name}, want {'bool' if BOOL in types else 'a floating type'}")
         self.alive.append(a)
         self.give(flag, name, a.broadcast(self.rows, name))
         return a
@@ -128,7 +129,7 @@ def _prepare(q, k, v, *, scale=None, softcap=0.0, causal=False, align=None, offs
     desc.scale = 0.0 if scale is None else number(scale, "scale")
     if scale is not None and not desc.scale:
         raise ValueError(f"scale = {scale!r}: want a number other than 0, or None for 1/sqrt(head width)")
-    desc.softcap, desc.causal = number(softcap, "softcap"), bool(causal)
+    desc.softcap, desc.causal = number(softcap, "softcap"), _choose("causal", causal, _CAUSAL)
     desc.align = _choose("align", align, _ALIGN)
     desc.precision = _choose("precision", precision, _PRECISION)
     desc.dropout, args.dropout_seed = number(dropout, "dropout"), integer(seed, "seed", 0, 2**64 - 1)
@@ -156,7 +157,7 @@ def _prepare(q, k, v, *, scale=None, softcap=0.0, causal=False, align=None, offs
         call_.masked(DROPOUT_KEEP, "dropout_keep", dropout_keep, (BOOL, U8))
     for flag, name, value in ((SLOPES, "slopes", slopes), (SINKS, "sinks", sinks), (GATES, "gates", gates)):
         if value is not None:
-            call_.vector(flag, name, value)
+            call_.vector(flag, name, real(value, name))
     _rarer(call_, block_keep, block_size, heads)
     _choose_maps(call_, map_heads, map_rows)
     return call_
@@ -226,11 +227,13 @@ def _rarer(call_, block_keep, block_size, heads):
             raise ValueError(f"block_size = {tuple(block_size)}: both must be positive")
         blocks = array(block_keep, "block_keep")
         if blocks.dtype not in (BOOL, U8):
-            raise ValueError("block_keep: wrong dtype; want bool")
+            raise ValueError(f"block_keep: dtype {blocks.dtype_name}, want bool")
         call_.alive.append(blocks)
         batch, heads_, rows, keys = call_.rows
         shape = (batch, heads_, -(-rows // desc.block_q), -(-keys // desc.block_k))
         call_.give(BLOCK_KEEP, "block_keep", blocks.broadcast(shape, "block_keep"))
+    elif block_size is not None:
+        raise ValueError(f"block_size = {block_size!r} without block_keep")
     if heads is not None:
         listed = integers(heads, "heads", np.int32)
         desc.listed_heads = len(listed)
@@ -270,6 +273,13 @@ def _described(function):
 
     checked.__signature__ = signature
     return checked
+
+
+def _top_keys(n, return_stats):
+    n = integer(n, "top_keys")
+    if n and not return_stats:
+        raise ValueError(f"top_keys = {n} needs return_stats=True")
+    return n
 
 
 def _stats(call_, like, real, top_keys):
@@ -322,6 +332,7 @@ def attention(q, k, v, *, threads=None, return_lse=False, return_probs=False, re
     wide = F64 if d.dtype == F64 else F32
     lse = _output(c, q, LSE, "lse", wide, c.results) if return_lse else None
     probs = _map(c, q, PROBS, "probs", wide) if return_probs else None
+    top_keys = _top_keys(top_keys, return_stats)
     stats = _stats(c, q, wide, top_keys) if return_stats else None
     written = None
     if scores is not None:
@@ -343,7 +354,7 @@ def attention_plan(q, k, v, *, threads=None, return_lse=False, return_probs=Fals
     """What attention() would do with these arguments: a dict with kernel, isa, workspace, flops, bytes, refused ..."""
     c = _prepare(q, k, v, **description)
     c.desc.outputs = LSE * return_lse | PROBS * return_probs | STATS * return_stats | SCORES * (scores is not None)
-    c.desc.top_keys = top_keys
+    c.desc.top_keys = _top_keys(top_keys, return_stats)
     c.desc.scores = 0 if scores is None else _choose("scores", scores, _SCORES)
     plan = c_void_p()
     call("mha_attn_plan_create", context(threads), ctypes.byref(c.desc), ctypes.byref(plan))

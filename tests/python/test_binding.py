@@ -341,6 +341,30 @@ class Refusals(unittest.TestCase):
         self.refuses("block_table", q, k, k, block_table=[3, 1])
         self.refuses("page_size", q, k[:, :, :13], k[:, :, :13], block_table=[[3], [1]])
 
+    def test_nothing_is_ignored(self):
+        self.refuses("causal = 'no': want one of False, True", causal="no")
+        self.refuses(r"threads = 1\.5: want an integer", threads=1.5)
+        self.refuses("threads = 'x'", threads="x")
+        self.refuses("threads is -1", threads=-1)
+        self.refuses("threads = 4294967297", threads=2**32 + 1)
+        self.refuses(r"block_size = \(4, 4\) without block_keep", block_size=(4, 4))
+        self.refuses("top_keys = 3 needs return_stats", top_keys=3)
+        self.refuses("top_keys = 'x': want an integer", top_keys="x", return_stats=True)
+        with self.assertRaisesRegex(ValueError, "top_keys = 3 needs return_stats"):
+            mha.attention_plan(self.q, self.q, self.q, top_keys=3)
+        with self.assertRaisesRegex(ValueError, "threads = 1.5"):
+            mha.set_threads(1.5)
+        for name in ("slopes", "sinks", "gates"):
+            self.refuses(f"{name}: want real numbers, not complex128", **{name: np.ones(3) * 1j}, align="top_left")
+            self.refuses(f"{name}: want real numbers", **{name: "abc"}, align="top_left")
+        for yes in (np.True_, 1):
+            self.assertTrue((mha.attention(self.q, self.q, self.q, causal=yes) == 0).all())
+
+    def test_what_was_given_is_named(self):
+        self.refuses("keep: dtype float32, want bool", keep=np.ones((4, 4), np.float32))
+        self.refuses("bias: dtype bool, want a floating type", bias=np.ones((4, 4), bool))
+        self.refuses("block_keep: dtype float64, want bool", block_keep=np.ones((1, 1, 1)), block_size=(4, 4))
+
     def test_names(self):
         self.assertIn("softcap", inspect.signature(mha.attention).parameters)
         with self.assertRaisesRegex(TypeError, "causl"):
