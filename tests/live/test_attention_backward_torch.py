@@ -3,8 +3,8 @@
     test_attention_backward_torch.py [--cases N] [--seed S] [--only CASE]
 
 Truth is autograd of the formula in float64; the limit is twice the error of the same in float32, plus the roundings of the
-terms that each number is made of: the same sums of magnitudes. The seed is printed, and a failing case as the one line that
-repeats it.
+terms that each number is made of: the same sums of magnitudes. Another seed draws other cases. A failing one is printed as the
+one line that repeats it.
 """
 import argparse
 import math
@@ -245,7 +245,7 @@ def check_compiled():
 def main():
     options = argparse.ArgumentParser()
     options.add_argument("--cases", type=int, default=500)
-    options.add_argument("--seed", type=int, default=int(np.random.SeedSequence().entropy % 10**9))
+    options.add_argument("--seed", type=int, default=20261121)
     options.add_argument("--only", type=int)
     a = options.parse_args()
     torch.set_num_threads(1)

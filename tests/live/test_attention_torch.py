@@ -4,7 +4,8 @@
 
 Truth is the formula in float64; the limit is twice the error of the same formula in PyTorch's float32, plus two roundings of
 the largest score: a score s is known to s * 2^-24, which exp makes a relative error, and a small case may be lucky in
-PyTorch. The seed is printed, and a failing case as the one line that repeats it.
+PyTorch. Every run draws the same cases, unless another seed is given: a failure is then one of the change that shows it. A
+failing case is printed as the one line that repeats it.
 """
 import argparse
 import math
@@ -296,7 +297,7 @@ def wrong_statistics(got):
 def main():
     options = argparse.ArgumentParser()
     options.add_argument("--cases", type=int, default=2000)
-    options.add_argument("--seed", type=int, default=int(np.random.SeedSequence().entropy % 10**9))
+    options.add_argument("--seed", type=int, default=20261121)
     options.add_argument("--only", type=int)
     a = options.parse_args()
     torch.set_num_threads(1)

@@ -218,7 +218,7 @@ def report(theirs, mine):
 def main():
     options = argparse.ArgumentParser()
     options.add_argument("--cases", type=int, default=200)
-    options.add_argument("--seed", type=int, default=int(np.random.SeedSequence().entropy % 10**9))
+    options.add_argument("--seed", type=int, default=20261121)
     options.add_argument("--only", type=int)
     a = options.parse_args()
     torch.set_num_threads(1)
