@@ -97,8 +97,10 @@ mha_status mha__bwd_lay_out(mha_attn_plan *plan, mha_error *err)
     w->v_stride = plan->o_stride;
     w->parts = cut(plan, plan->group * mha__ceil_div(d->q_len, MHA__TILE_Q), &per_part);
     w->tasks = d->batch * d->kv_heads * w->parts;
-    w->workers = 2.5 * mha__plan_flops(plan) < ALONE_FLOPS || w->tasks <= 1 ? 1 : mha__threads(plan->ctx);
-    w->slots = mha__min64(w->tasks, w->workers);
+    const bool alone = 2.5 * mha__plan_flops(plan) < ALONE_FLOPS || w->tasks <= 1;
+    w->workers =
+        alone ? 1 : (int)mha__min64(w->tasks, mha__threads(plan->ctx)); /* so memory has a bound in the shape */
+    w->slots = w->workers;
     w->worker_bytes = carve(plan, NULL, &scratch);
     MHA__TRY(count_keys(plan, err));
     const int64_t sums[] = {plan->packed ? 1 : d->batch, plan->heads, mha__max64(plan->tiles, 1)};

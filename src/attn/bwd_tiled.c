@@ -99,12 +99,7 @@ void mha__bwd_task(void *arg, int64_t item, int worker)
 static void run(mha__bwd_call *call, int64_t count, mha__task_fn task)
 {
     const mha_attn_plan *plan = call->call.plan;
-    if (plan->bwd.workers > 1) {
-        mha__parallel(plan->ctx, count, task, call);
-    } else {
-        for (int64_t i = 0; i < count; i++)
-            task(call, i, 0);
-    }
+    mha__attn_run(plan->ctx, plan->bwd.workers, count, task, call);
 }
 
 mha_status mha_attn_backward(const mha_attn_plan *plan, const mha_attn_args *args, const mha_attn_grads *grads,

@@ -9,11 +9,16 @@
 #include "base/error.h"
 #include "base/q8.h"
 #include "base/size.h"
+#include <stdatomic.h>
 #include <string.h>
 
 /* Operations below which a call stays on its own thread: 10 us of one core, about what waking a sleeping thread
  * costs. */
 static const double ALONE_FLOPS = 2e6;
+
+/* A plan with gradients has scratch memory for more workers in the forward pass only where the backward pass needs as
+ * much: what training takes has a bound in the shape. */
+enum { WORKERS_FREE = 64 };
 
 static int levels_of(int64_t kv_len)
 {
@@ -73,6 +78,13 @@ static bool few_of_pairs(const mha_attn_plan *plan)
     return plan->pairs->few_scores && plan->desc.head_dim % 2 == 0 && mha__pairs_raw(plan);
 }
 
+/* Workers whose scratch memory of the forward pass fits into `bytes`. */
+static int64_t room_for(const mha_attn_plan *plan, size_t bytes)
+{
+    const size_t parts = plan->part_bytes * (size_t)(plan->tasks * plan->parts);
+    return bytes > parts && plan->worker_bytes > 0 ? (int64_t)((bytes - parts) / plan->worker_bytes) : 0;
+}
+
 static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
 {
     const mha_attn_desc *d = &plan->desc;
@@ -103,7 +115,10 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
     plan->worker_bytes = plan->one_block ? mha__fwd_one_block_bytes(plan) : mha__scratch_carve(plan, NULL, &scratch);
     if (!mha__mul(plan->worker_bytes, (size_t)plan->workers, &bytes))
         return mha__fail(err, MHA_ERR_ARG, "the workspace of %d threads overflows", plan->workers);
-    return d->outputs & MHA_ATTN_GRADS ? mha__bwd_lay_out(plan, err) : MHA_OK;
+    if (!(d->outputs & MHA_ATTN_GRADS)) return MHA_OK;
+    MHA__TRY(mha__bwd_lay_out(plan, err));
+    plan->workers = (int)mha__min64(plan->workers, mha__max64(WORKERS_FREE, room_for(plan, plan->bwd.bytes)));
+    return MHA_OK;
 }
 
 mha_status mha_attn_plan_create(mha_ctx *ctx, const mha_attn_desc *desc, mha_attn_plan **out, mha_error *err)
@@ -139,14 +154,36 @@ size_t mha_attn_plan_workspace(const mha_attn_plan *plan)
     return plan->tasks == 0 || forward < plan->bwd.bytes ? plan->bwd.bytes : forward;
 }
 
+typedef struct shared_tasks {
+    mha__task_fn task;
+    void *arg;
+    int64_t count;
+    _Atomic int64_t next;
+} shared_tasks;
+
+static void take_tasks(void *arg, int64_t scratch, int worker)
+{
+    shared_tasks *all = arg;
+    (void)worker;
+    for (;;) {
+        const int64_t i = atomic_fetch_add_explicit(&all->next, 1, memory_order_relaxed);
+        if (i >= all->count) return;
+        all->task(all->arg, i, (int)scratch);
+    }
+}
+
+void mha__attn_run(mha_ctx *ctx, int workers, int64_t count, mha__task_fn task, void *arg)
+{
+    shared_tasks all = {.task = task, .arg = arg, .count = count};
+    if (workers > 1)
+        mha__parallel(ctx, workers, take_tasks, &all);
+    else
+        take_tasks(&all, 0, 0);
+}
+
 static void run(mha__call *call, int64_t count, mha__task_fn task)
 {
-    if (call->plan->workers > 1) {
-        mha__parallel(call->plan->ctx, count, task, call);
-    } else {
-        for (int64_t i = 0; i < count; i++)
-            task(call, i, 0);
-    }
+    mha__attn_run(call->plan->ctx, call->plan->workers, count, task, call);
 }
 
 mha_status mha_attn_forward(const mha_attn_plan *plan, const mha_attn_args *args, void *workspace,

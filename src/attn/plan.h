@@ -22,8 +22,8 @@ typedef struct mha__stored {
 
 /* The cuts of the backward pass and its memory; see bwd_plan.c. */
 typedef struct mha__bwd_plan {
-    int64_t tasks, parts; /* (batch, key/value head, part of the rows); parts of each */
-    int workers;
+    int64_t tasks, parts;                  /* (batch, key/value head, part of the rows); parts of each */
+    int workers;                           /* with scratch memory: threads, but no more than tasks */
     int64_t slots;                         /* tasks that keep dk and dv at one time, where there is one part */
     int64_t q_stride, v_stride;            /* of rows of D and of Dv numbers: whole panels */
     int64_t key_rows;                      /* of the sums for dk and dv */
@@ -96,6 +96,10 @@ static inline int64_t mha__folded_stride(const mha_attn_plan *plan, const int64_
 {
     return stride[1] / (plan->desc.heads / plan->desc.kv_heads);
 }
+
+/* Runs task(arg, i, worker) for each i in [0, count), worker < workers. Scratch memory is large and not there for every
+ * thread of the context: `workers` of them have some and take tasks, one after another. */
+void mha__attn_run(mha_ctx *ctx, int workers, int64_t count, mha__task_fn task, void *arg);
 
 /* Why the heads of a group are not the rows of one tile; NULL if they are. */
 const char *mha__plan_unfolded(const mha_attn_plan *plan);
