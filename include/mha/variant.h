@@ -46,7 +46,7 @@ MHA_API int64_t mha_variant_parameter_count(const mha_variant *layer);
 
 /* Allocates the parameters and draws them as PyTorch's constructors would, in the order of mha_variant_parameters: a
  * linear layer's weight and then its bias, uniform in +-1/sqrt(in); plain matrices uniform in [0, 1). An f64 layer gets
- * the same float32 numbers. `rng` NULL draws nothing and leaves zeros, for parameters that are about to be loaded. */
+ * the same float32 numbers. `rng` NULL draws nothing and sets zeros, for parameters that are about to be loaded. */
 MHA_API mha_status mha_variant_init(mha_variant *layer, mha_rng *rng, mha_error *err);
 
 /* The list of parameters, by name: "q_proj.weight" [out, in], "heads.1.k_proj.bias" [out] ... `data` is the layer's own
@@ -70,7 +70,8 @@ MHA_API mha_status mha_variant_zero_gradients(mha_variant *layer, mha_error *err
 /* ---- forward ---- */
 
 /* A mask with its shape: [q, k], [batch, q, k] (never per head) or [batch, heads, q, k]. Extents of batch, heads and q
- * may be 1, which serves all; the last one is Lk. Any other shape is refused. */
+ * may be 1, which serves all; the last one is Lk. Where heads are experts, their axis has all of these. Any other shape
+ * is refused. */
 typedef struct mha_mask {
     const void *data; /* NULL = none */
     int rank;         /* 2..4 */
@@ -86,16 +87,18 @@ typedef struct mha_variant_input {
         *value; /* [B, kv_len, d_in]  key NULL = query, value NULL = key; NULL where a variant takes x alone */
 
     /* Masks, on top of the variant's own causal one. A row that `keep` leaves no key looks at all keys alike (those
-     * that a causal variant lets it see), as a score of -1e9 for every blocked key makes it: its q counts as 0. */
+     * that a causal variant lets it see), whatever additive or blocked say, as a score of -1e9 for every blocked key
+     * makes it. Its q counts as 0, also in the trace: so do its scores. */
     mha_mask keep;     /* bytes; 0 = blocked */
     mha_mask additive; /* reals, added to the scaled scores; -infinity blocks */
     mha_mask blocked;  /* reals, times -1e10 and then added, in the layer's dtype: 1 = blocked; not with additive */
 
     const int64_t *positions;          /* [B, Lq] for rotation; NULL = past_len .. past_len + Lq - 1 */
     int64_t past_len;                  /* P  tokens whose keys and values are given; 0 = none */
-    const void *past_key, *past_value; /* [B, Hkv, P, D], rotated already */
+    const void *past_key, *past_value; /* [B, Hkv, P, D], rotated already; not read where P is 0 */
 
-    /* Dropout of the weights happens with `training` alone, if the layer has any. */
+    /* Dropout of the weights happens with `training` alone, if the layer has any; one that has none then refuses these.
+     * At most one of dropout_keep and rng. */
     int training;
     const uint8_t *dropout_keep; /* [B, H, Lq, Lk]  0 = dropped; else drawn: */
     mha_rng *rng;                /* as PyTorch draws; NULL = from dropout_seed, as attn.h says */
@@ -107,7 +110,8 @@ typedef struct mha_variant_input {
     mha_scores score_stage; /* MHA_SCORES_RAW: scaled, no masks yet */
 } mha_variant_input;
 
-/* What a forward call leaves behind, for backward and for those who want to look. Reused from call to call. */
+/* What a forward call leaves behind, for backward and for those who want to look. Reused from call to call; of any
+ * layers. It may be looked into after the layer has been freed. */
 typedef struct mha_trace mha_trace;
 MHA_API mha_status mha_trace_create(mha_ctx *ctx, mha_trace **trace, mha_error *err);
 MHA_API void mha_trace_free(mha_trace *trace);
@@ -143,7 +147,7 @@ typedef struct mha_step_view {
 MHA_API int mha_trace_step(const mha_trace *trace, mha_step step, mha_step_view *view);
 
 /* What the selector chose for sample b: experts or heads in falling order of their logits, or the one index of the
- * adaptive layer's option; *count of them. NULL where nothing was selected. */
+ * adaptive layer's option; *count of them (count may be NULL). NULL where nothing was selected. */
 MHA_API const int32_t *mha_trace_chosen(const mha_trace *trace, int64_t b, int64_t *count);
 /* With the adaptive layer: how many heads sample b had, and so how many of n in scores and weights. Else n. */
 MHA_API int64_t mha_trace_heads(const mha_trace *trace, int64_t b);
@@ -158,7 +162,7 @@ typedef struct mha_variant_gradient {
     const void *output;          /* [B, Lq, d_out] gradient of the output, given */
     void *query, *key, *value;   /* replaced, shaped as in the input; NULL = not wanted. Where key or value is NULL in
                                   * the input, it must be NULL here: its share is added to what it stands for */
-    void *past_key, *past_value; /* likewise */
+    void *past_key, *past_value; /* likewise; nothing to write where P is 0 */
 } mha_variant_gradient;
 
 /* `input` and `trace` are those of the forward call, unchanged. Adds to mha_variant_gradients (parameters that the call

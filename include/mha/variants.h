@@ -24,7 +24,7 @@ typedef enum mha_scale_rule {
 /* How a choice of heads, which has no gradient of its own, is made trainable: a gate g that the output of what was
  * chosen is multiplied with. Pruning: g = sigmoid(logit of the head). Adaptive: g = softmax(logits)[chosen option] (as
  * in Fedus et al. 2021). What was not chosen is not computed in any form, and gets a gradient through the softmax
- * alone. Gates are f32, as in attn.h, also where the layer is f64. */
+ * alone. Gates and their gradients are reals of the layer's dtype. */
 typedef enum mha_selection {
     MHA_SELECTION_HARD = 0,        /* g = 1, no gradient: the published code */
     MHA_SELECTION_SOFT,            /* g as above, with its gradient */
@@ -129,7 +129,7 @@ typedef struct mha_llama_attention_options {
     int64_t context_length; /* max_position_embeddings: most tokens, past ones included; 0 = any number */
     int causal;             /* 1 = token i sees tokens 0..i; 0 = input.additive says all, as the walk-through has it */
     int rotary;             /* 1 = q and k are rotated by input.positions */
-    mha_rope_options rope;  /* read with rotary: zero is theta 10000, pairs (i, i + D/2); size and head_dim are set */
+    mha_rope_options rope;  /* with rotary alone: zero is theta 10000, pairs (i, i + D/2); size and head_dim are set */
 } mha_llama_attention_options;
 MHA_API mha_status mha_llama_attention_create(mha_ctx *ctx, const mha_llama_attention_options *options,
                                               mha_variant **layer, mha_error *err);

@@ -39,6 +39,8 @@ mha_status mha_llama_attention_create(mha_ctx *ctx, const mha_llama_attention_op
     MHA__TRY(mha__split_heads(&v, o.num_heads, "hidden_size", o.hidden_size, err));
     MHA__TRY(mha__share_heads(&v, o.num_kv_heads, err));
     MHA__TRY(mha__check_dropout(&v, err));
+    if (!o.rotary && (o.rope.theta != 0 || o.rope.rotary_dim || o.rope.interleaved || o.rope.kind != MHA_ROPE_DEFAULT))
+        return mha__fail(err, MHA_ERR_ARG, "%s: rope is given, but rotary is 0", v.name);
     if (o.rotary) MHA__TRY(read_rope(&v, &o.rope, err));
     for (int d = MHA__Q; d <= MHA__V; d++)
         v.dense[d] = (mha__dense){

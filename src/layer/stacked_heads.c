@@ -27,6 +27,7 @@ mha_status mha_stacked_heads_create(mha_ctx *ctx, const mha_stacked_heads_option
         .self = true,
         .causal = true,
         .context_length = o.context_length,
+        .takes_dropout = true,
         .dropout = o.dropout,
         .dropout_by_head = true,
     };

@@ -197,7 +197,7 @@ const mha_named_tensor *mha_variant_gradients(const mha_variant *v, int64_t *cou
 /* ---- their memory ---- */
 
 /* One allocation for a list, each tensor 64-byte aligned; zeros. */
-static mha_status allocate(mha_variant *v, mha_named_tensor *list, const char *what, mha_error *err)
+static mha_status allocate(const mha_variant *v, mha_named_tensor *list, const char *what, mha_error *err)
 {
     mha__arena arena = {0};
     for (int pass = 0; pass < 2; pass++) {
@@ -213,13 +213,19 @@ static mha_status allocate(mha_variant *v, mha_named_tensor *list, const char *w
     return MHA_OK;
 }
 
+/* All numbers of a list 0, which gets its memory where it has none. */
+static mha_status make_zero(const mha_variant *v, mha_named_tensor *list, const char *what, mha_error *err)
+{
+    if (!list->data) return allocate(v, list, what, err);
+    for (int n = 0; n < v->parameters; n++)
+        memset(list[n].data, 0, (size_t)elements(&list[n]) * v->real);
+    return MHA_OK;
+}
+
 mha_status mha_variant_zero_gradients(mha_variant *v, mha_error *err)
 {
     if (!v) return mha__fail(err, MHA_ERR_ARG, "attention layer is NULL");
-    if (!mha__gradient(v, 0)) return allocate(v, v->gradients, "the gradients of a layer", err);
-    for (int n = 0; n < v->parameters; n++)
-        memset(mha__gradient(v, n), 0, (size_t)elements(&v->gradients[n]) * v->real);
-    return MHA_OK;
+    return make_zero(v, v->gradients, "the gradients of a layer", err);
 }
 
 /* ---- drawing ---- */
@@ -267,7 +273,7 @@ mha_status mha_variant_init(mha_variant *v, mha_rng *rng, mha_error *err)
 {
     if (!v) return mha__fail(err, MHA_ERR_ARG, "attention layer is NULL");
     MHA__TRY(check_head_width(v, err));
-    if (!mha__value(v, 0)) MHA__TRY(allocate(v, v->values, "the parameters of a layer", err));
+    if (!rng || !mha__value(v, 0)) MHA__TRY(make_zero(v, v->values, "the parameters of a layer", err));
     if (!rng) return MHA_OK;
     MHA__TRY(draw(v, rng, err));
     return mha_variant_update(v, err);

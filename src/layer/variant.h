@@ -58,6 +58,7 @@ struct mha_variant {
     double scale;                      /* 0 = 1 / sqrt(head width of the run) */
     bool causal, self;                 /* self: takes x alone */
     int64_t context_length;
+    bool takes_dropout;
     double dropout;
     bool dropout_by_head; /* drawn head by head, each over the batch */
     bool takes_past, rotary;
@@ -124,30 +125,34 @@ static inline void mha__put(mha_dtype dtype, void *x, int64_t i, double value)
 
 /* ---- what a call is ---- */
 
+enum { MHA__STEPS = MHA_STEP_GATES + 1 };
+
 struct mha_trace {
     mha_ctx *ctx;
     char *memory;
     size_t capacity;
-    const mha_variant *layer; /* of the last forward call; NULL = none, or it failed */
+    const mha_variant *layer; /* of the last forward call, compared only; NULL = none, or it failed */
     int64_t B, Lq, Ln, P, Lk; /* Ln tokens of key, P past ones; Lk = P + Ln */
     int64_t n;                /* heads computed for each sample, at most */
     int64_t width;            /* of a row of context */
     int64_t flops;
-    bool has_weights, has_scores;
-    char *query_q;                /* [B Lq, H D] */
-    char *key_k, *value_v;        /* [B Ln, Hkv D] new tokens */
-    char *past_k, *past_v;        /* [B, Hkv, Lk, D] with past ones in front, or NULL */
-    char *context;                /* [B Lq, n D] */
-    char *mixed;                  /* [B Lq, d_model] of experts, or NULL */
-    char *lse;                    /* [B, n, Lq] */
-    char *weights, *scores;       /* [B, n, Lq, Lk] */
-    char *mean, *hidden, *logits; /* [B, d_in], [B, predictor width], [B, choices] */
-    char *gates;                  /* [B, mha__gate_row]: the operator's, by head */
-    char *gate;                   /* [B, chosen] what the gates are made of */
-    int32_t *choice;              /* [B, chosen] */
-    uint8_t *parts;               /* [choices] scratch: what one sample computes */
-    int64_t *offsets;             /* [B] = P */
-    float *cos, *sin;             /* [B Lq, R / 2] */
+    mha_step_view step[MHA__STEPS]; /* for those who look: the layer may be gone by then */
+    char *query_q;                  /* [B Lq, H D] */
+    char *key_k, *value_v;          /* [B Ln, Hkv D] new tokens */
+    char *past_k, *past_v;          /* [B, Hkv, Lk, D] with past ones in front, or NULL */
+    char *context;                  /* [B Lq, n D] */
+    char *mixed;                    /* [B Lq, d_model] of experts, or NULL */
+    char *lse;                      /* [B, n, Lq] */
+    char *weights, *scores;         /* [B, n, Lq, Lk] */
+    char *mean, *hidden, *logits;   /* [B, d_in], [B, predictor width], [B, choices] */
+    char *gates;                    /* [B, mha__gate_row]: the operator's, by head */
+    char *gate;                     /* [B, chosen] what the gates are made of */
+    int32_t *choice;                /* [B, chosen], or NULL without a selector */
+    int64_t chosen;                 /* for each sample */
+    int64_t *heads;                 /* [B] with MHA__SELECT_OPTION, else NULL: all have n */
+    uint8_t *parts;                 /* [choices] scratch: what one sample computes */
+    int64_t *offsets;               /* [B] = P */
+    float *cos, *sin;               /* [B Lq, R / 2] */
     /* masks, as the operator takes them */
     mha_cview keep, bias, drop;
     bool opens_rows;   /* keep leaves some row without a key; it is a copy then, and q of that row is 0 */
@@ -188,6 +193,9 @@ bool mha__leaves_heads_out(const mha_variant *v);
 void mha__chosen_parts(const mha_variant *v, const mha_trace *t, int64_t b, uint8_t *parts);
 /* From the gradients of the gates, [B, chosen], to those of the selector's parameters; adds to dquery (or NULL). */
 mha_status mha__select_backward(mha_variant *v, const mha_trace *t, const double *dgate, char *dquery, mha_error *err);
+
+/* variant_trace.c: what mha_trace_step will answer, at the end of a forward call. */
+void mha__show_steps(const mha_variant *v, mha_trace *t);
 
 /* variant_attend.c: all runs, from q, k, v to context. */
 mha_status mha__attend(const mha_variant *v, const mha_variant_input *in, mha_trace *t, mha_error *err);

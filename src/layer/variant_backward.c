@@ -290,6 +290,9 @@ mha_status mha_variant_backward(mha_variant *v, const mha_variant_input *input, 
         return mha__fail(err, MHA_ERR_ARG, "%s: a gradient of key is wanted, but the input has no key", v->name);
     if (g.value && !given.value)
         return mha__fail(err, MHA_ERR_ARG, "%s: a gradient of value is wanted, but the input has no value", v->name);
+    if ((g.past_key || g.past_value) && !v->takes_past)
+        return mha__fail(err, MHA_ERR_ARG, "%s: a gradient of past_%s is wanted, but past tokens are not taken",
+                         v->name, g.past_key ? "key" : "value");
     if (!mha__gradient(v, 0)) MHA__TRY(mha_variant_zero_gradients(v, err));
     backward w = {.v = v, .in = &in, .t = trace, .doutput = g.output};
     mha__arena arena = {0};

@@ -36,6 +36,7 @@ static void lay_out(mha__arena *arena, const mha_variant *v, const mha_variant_i
         t->choice = mha__take(arena, (size_t)v->chosen, (size_t)t->B * sizeof *t->choice);
         t->parts = mha__take(arena, (size_t)v->choices, 1);
     }
+    if (v->selector == MHA__SELECT_OPTION) t->heads = mha__take(arena, (size_t)t->B, sizeof *t->heads);
     if (v->selector == MHA__SELECT_EXPERTS) t->mixed = mha__take(arena, rows, (size_t)v->d_in * real);
     mha__place_masks(v, in, arena, t);
 }
@@ -49,6 +50,7 @@ static void begin(mha_trace *t, const mha_variant *v, const mha_variant_input *i
     t->Ln = in->kv_len;
     t->P = in->past_len;
     t->Lk = t->P + t->Ln;
+    t->chosen = v->chosen;
     t->n = mha__leaves_heads_out(v) ? v->chosen : v->heads;
     for (int64_t o = 0; v->selector == MHA__SELECT_OPTION && o < v->choices; o++)
         t->n = mha__max64(t->n, v->head_options[o]);
@@ -243,6 +245,7 @@ static mha_status run(const mha_variant *v, const mha_variant_input *in, void *o
     mha__clear_empty_rows(v, t, t->query_q);
     MHA__TRY(mha__attend(v, in, t, err));
     write_output(v, t, output);
+    mha__show_steps(v, t);
     t->layer = v;
     return MHA_OK;
 }

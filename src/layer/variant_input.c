@@ -1,8 +1,8 @@
 /* variant_input.c - what a caller of a layer brings: checked, and masks made into what the operator takes.
  *
  * The operator gives 0 for a row that sees no key. The published code gives such a row -1e9 everywhere, so that all
- * keys count alike. Both agree once the row's q is 0 and its mask is open: then every score is 0, and since that q is a
- * constant, no gradient flows back through the scores, as none flows through the published fill.
+ * keys count alike. Both agree once the row's q is 0, its mask open and nothing added: then every score is 0, and since
+ * that q is a constant, no gradient flows back through the scores, as none flows through the published fill.
  */
 #include "base/ctx.h"
 #include "base/size.h"
@@ -21,11 +21,18 @@ static mha_status check_sizes(const mha_variant *v, mha_variant_input *in, mha_e
 {
     size_t bytes = 0;
     if (!in->kv_len) in->kv_len = in->q_len;
-    if (in->batch < 1 || in->q_len < 1 || in->kv_len < 1 || in->past_len < 0 || in->q_len > INT32_MAX ||
-        in->kv_len > INT32_MAX || in->past_len > INT32_MAX)
-        return mha__fail(err, MHA_ERR_ARG, "%s: batch is %lld, q_len is %lld, kv_len is %lld, past_len is %lld",
-                         v->name, (long long)in->batch, (long long)in->q_len, (long long)in->kv_len,
-                         (long long)in->past_len);
+    const struct {
+        const char *field;
+        int64_t value, least, most;
+    } sizes[] = {{"q_len", in->q_len, 1, INT32_MAX},
+                 {"kv_len", in->kv_len, 1, INT32_MAX},
+                 {"past_len", in->past_len, 0, INT32_MAX}};
+    if (in->batch < 1)
+        return mha__fail(err, MHA_ERR_ARG, "%s: batch is %lld, must be > 0", v->name, (long long)in->batch);
+    for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++)
+        if (sizes[n].value < sizes[n].least || sizes[n].value > sizes[n].most)
+            return mha__fail(err, MHA_ERR_ARG, "%s: %s is %lld, not %lld..%lld", v->name, sizes[n].field,
+                             (long long)sizes[n].value, (long long)sizes[n].least, (long long)sizes[n].most);
     const int64_t tokens = in->q_len + in->kv_len + in->past_len, width = v->d_in + v->d_out + v->dense[MHA__Q].out;
     if (!mha__bytes((int64_t[]){in->batch, tokens, width + v->choices + 64}, 3, 64, &bytes) || bytes > INT64_MAX ||
         !mha__bytes((int64_t[]){in->q_len, in->past_len + in->kv_len}, 2, 64, &bytes))
@@ -48,9 +55,23 @@ static mha_status check_operands(const mha_variant *v, const mha_variant_input *
     if (in->past_len && !v->takes_past) return refuse(v, "past_len", "is given, but past tokens are not taken", err);
     if (in->past_len && (!in->past_key || !in->past_value))
         return refuse(v, in->past_key ? "past_value" : "past_key", "is NULL, but past_len is not 0", err);
+    if ((in->past_key || in->past_value) && !v->takes_past)
+        return refuse(v, in->past_key ? "past_key" : "past_value", "is given, but past tokens are not taken", err);
     if (in->blocked.data && in->additive.data) return refuse(v, "blocked", "and additive are both given", err);
     for (int64_t r = 0; in->positions && r < in->batch * in->q_len; r++)
         if (in->positions[r] < 0) return refuse(v, "positions", "hold a negative number", err);
+    return MHA_OK;
+}
+
+/* Dropout happens in training alone; the same input without it says nothing wrong. */
+static mha_status check_dropout(const mha_variant *v, const mha_variant_input *in, mha_error *err)
+{
+    if (!in->training) return MHA_OK;
+    if (in->rng && !v->takes_dropout) return refuse(v, "rng", "is given, but this layer has no dropout", err);
+    if (in->dropout_keep && !v->takes_dropout)
+        return refuse(v, "dropout_keep", "is given, but this layer has no dropout", err);
+    if (in->dropout_keep && v->dropout == 0) return refuse(v, "dropout_keep", "is given, but dropout is 0", err);
+    if (in->dropout_keep && in->rng) return refuse(v, "dropout_keep", "and rng are both given", err);
     return MHA_OK;
 }
 
@@ -99,6 +120,7 @@ mha_status mha__variant_input(const mha_variant *v, mha_variant_input *in, const
                       err);
     MHA__TRY(check_sizes(v, in, err));
     MHA__TRY(check_operands(v, in, err));
+    MHA__TRY(check_dropout(v, in, err));
     MHA__TRY(check_mask(v, in, "keep", &in->keep, err));
     MHA__TRY(check_mask(v, in, "additive", &in->additive, err));
     MHA__TRY(check_mask(v, in, "blocked", &in->blocked, err));
@@ -141,6 +163,27 @@ static bool any_row_empty(const mha_variant *v, const mha_variant_input *in, con
     return false;
 }
 
+/* What is added to scores, times what; data NULL = nothing. */
+static const mha_mask *added(const mha_variant_input *in, double *factor)
+{
+    *factor = in->blocked.data ? -1e10 : 1;
+    return in->blocked.data ? &in->blocked : &in->additive;
+}
+
+/* The shape of a copy of what is added; with rows to open, each has its own. False if the caller's own will do. */
+static bool bias_shape(const mha_variant_input *in, const mha_trace *t, int64_t shape[4])
+{
+    double factor;
+    const mha_mask *m = added(in, &factor);
+    if (!m->data) return false;
+    mask_shape(m, shape);
+    if (!t->opens_rows) return factor != 1;
+    for (int n = 0; n < 2; n++)
+        shape[n] = mha__max64(shape[n], t->keep_shape[n]);
+    shape[2] = in->q_len;
+    return true;
+}
+
 void mha__place_masks(const mha_variant *v, const mha_variant_input *in, mha__arena *arena, mha_trace *t)
 {
     const size_t scores = (size_t)(in->q_len * t->Lk);
@@ -149,11 +192,9 @@ void mha__place_masks(const mha_variant *v, const mha_variant_input *in, mha__ar
         t->keep_memory = mha__take(arena, planes, scores);
         t->empty = mha__take(arena, planes, (size_t)in->q_len);
     }
-    if (in->blocked.data) {
-        int64_t shape[4];
-        mask_shape(&in->blocked, shape);
+    int64_t shape[4];
+    if (bias_shape(in, t, shape))
         t->bias_memory = mha__take(arena, (size_t)(shape[0] * shape[1]), (size_t)(shape[2] * shape[3]) * v->real);
-    }
     if (t->draws) t->drop_memory = mha__take(arena, (size_t)(in->batch * v->heads), scores);
 }
 
@@ -190,13 +231,40 @@ static void open_rows(const mha_variant *v, const mha_variant_input *in, mha_tra
     t->keep = mask_view(t->keep_memory, t->keep_shape);
 }
 
-/* In the layer's dtype: in f32 a 1 swallows the score, as it does in the published code. */
-static void weigh_blocked(const mha_variant *v, const mha_variant_input *in, mha_trace *t)
+/* Which of the Lq rows of (b, h) keep leaves without a key. */
+static const uint8_t *empty_rows(const mha_trace *t, int64_t b, int64_t h)
 {
-    int64_t shape[4];
-    mask_shape(&in->blocked, shape);
-    for (int64_t n = 0; n < shape[0] * shape[1] * shape[2] * shape[3]; n++)
-        mha__put(v->dtype, t->bias_memory, n, mha__get(v->dtype, in->blocked.data, n) * -1e10);
+    const int64_t *shape = t->keep_shape;
+    return t->empty + ((shape[0] == 1 ? 0 : b) * shape[1] + (shape[1] == 1 ? 0 : h)) * t->Lq;
+}
+
+/* One row of what is added, in the layer's dtype: in f32 a 1 of `blocked` swallows the score, as it does in the
+ * published code. */
+static void fill_bias_row(const mha_variant *v, const mha_mask *m, double factor, int64_t from, int64_t count,
+                          char *row)
+{
+    for (int64_t j = 0; j < count; j++)
+        mha__put(v->dtype, row, j, mha__get(v->dtype, m->data, from + j) * factor);
+}
+
+static void place_bias(const mha_variant *v, const mha_variant_input *in, mha_trace *t)
+{
+    int64_t given[4], shape[4];
+    double factor;
+    const mha_mask *m = added(in, &factor);
+    if (!m->data) return;
+    mask_shape(m, given);
+    t->bias = mask_view(m->data, given);
+    if (!bias_shape(in, t, shape)) return;
+    const int64_t *stride = t->bias.stride;
+    char *row = t->bias_memory;
+    for (int64_t b = 0; b < shape[0]; b++)
+        for (int64_t h = 0; h < shape[1]; h++)
+            for (int64_t i = 0; i < shape[2]; i++, row += (size_t)shape[3] * v->real)
+                if (t->opens_rows && empty_rows(t, b, h)[i])
+                    memset(row, 0, (size_t)shape[3] * v->real);
+                else
+                    fill_bias_row(v, m, factor, b * stride[0] + h * stride[1] + i * stride[2], shape[3], row);
     t->bias = mask_view(t->bias_memory, shape);
 }
 
@@ -214,12 +282,7 @@ static mha_status drop(const mha_variant *v, const mha_variant_input *in, mha_tr
 mha_status mha__fill_masks(const mha_variant *v, const mha_variant_input *in, mha_trace *t, mha_error *err)
 {
     if (t->opens_rows) open_rows(v, in, t);
-    if (in->blocked.data) weigh_blocked(v, in, t);
-    if (in->additive.data) {
-        int64_t shape[4];
-        mask_shape(&in->additive, shape);
-        t->bias = mask_view(in->additive.data, shape);
-    }
+    place_bias(v, in, t);
     return t->drops ? drop(v, in, t, err) : MHA_OK;
 }
 
@@ -229,7 +292,7 @@ void mha__clear_empty_rows(const mha_variant *v, const mha_trace *t, char *q)
     const int64_t width = v->dense[MHA__Q].out, each = t->keep_shape[1] == 1 ? width : v->head_dim;
     for (int64_t b = 0; b < t->B; b++)
         for (int64_t h = 0; h < t->keep_shape[1]; h++) {
-            const uint8_t *empty = t->empty + ((t->keep_shape[0] == 1 ? 0 : b) * t->keep_shape[1] + h) * t->Lq;
+            const uint8_t *empty = empty_rows(t, b, h);
             for (int64_t i = 0; i < t->Lq; i++)
                 if (empty[i])
                     memset(q + (size_t)((b * t->Lq + i) * width + h * each) * v->real, 0, (size_t)each * v->real);

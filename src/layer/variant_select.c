@@ -39,41 +39,75 @@ static double logit(const mha_variant *v, const mha_trace *t, int64_t b, int64_t
 
 /* ---- its choice ---- */
 
-/* The greatest logits first; the lower index first of equals; NaN counts as greatest. */
-static void take_best(const mha_variant *v, mha_trace *t, int64_t b)
+/* The greatest logit first; the lower index first of equals; NaN counts as greatest. */
+static bool goes_before(const mha_variant *v, const mha_trace *t, int64_t b, int32_t one, int32_t other)
 {
-    int32_t *choice = t->choice + b * v->chosen;
-    for (int64_t i = 0; i < v->chosen; i++) {
-        int64_t best = -1;
-        for (int64_t c = 0; c < v->choices; c++) {
-            bool taken = false;
-            for (int64_t earlier = 0; earlier < i; earlier++)
-                taken |= choice[earlier] == c;
-            if (!taken && (best < 0 || !(logit(v, t, b, c) <= logit(v, t, b, best)))) best = c;
-        }
-        choice[i] = (int32_t)best;
+    const double x = logit(v, t, b, one), y = logit(v, t, b, other);
+    if (isnan(x) != isnan(y)) return isnan(x);
+    return x > y || (!(x < y) && one < other);
+}
+
+/* list[0, count) is a heap with the last one on top, but list[at] may stand too high: it sinks to where it belongs. */
+static void sink(const mha_variant *v, const mha_trace *t, int64_t b, int32_t *list, int64_t at, int64_t count)
+{
+    for (int64_t child = 2 * at + 1; child < count; at = child, child = 2 * at + 1) {
+        if (child + 1 < count && goes_before(v, t, b, list[child], list[child + 1])) child++;
+        if (!goes_before(v, t, b, list[at], list[child])) return;
+        const int32_t last = list[child];
+        list[child] = list[at];
+        list[at] = last;
     }
 }
 
-/* Probability of a choice among those of `list`, or among all. */
-static double softmax_of(const mha_variant *v, const mha_trace *t, int64_t b, int64_t choice, const int32_t *list,
-                         int64_t count)
+/* A heap of the best so far, the last of them on top, where a better one replaces it; then sorted where it lies. */
+static void take_best(const mha_variant *v, mha_trace *t, int64_t b)
 {
-    double top = -INFINITY, sum = 0;
+    int32_t *choice = t->choice + b * v->chosen;
+    for (int32_t c = 0; c < v->chosen; c++)
+        choice[c] = c;
+    for (int64_t i = v->chosen / 2; i-- > 0;)
+        sink(v, t, b, choice, i, v->chosen);
+    for (int32_t c = (int32_t)v->chosen; v->chosen && c < v->choices; c++)
+        if (goes_before(v, t, b, c, *choice)) {
+            *choice = c;
+            sink(v, t, b, choice, 0, v->chosen);
+        }
+    for (int64_t end = v->chosen - 1; end > 0; end--) {
+        const int32_t last = *choice;
+        *choice = choice[end];
+        choice[end] = last;
+        sink(v, t, b, choice, 0, end);
+    }
+}
+
+/* What the softmax over the chosen experts, or over all options, divides by. */
+typedef struct total {
+    double top, sum;
+} total;
+
+static total total_of(const mha_variant *v, const mha_trace *t, int64_t b)
+{
+    const int32_t *list = v->selector == MHA__SELECT_OPTION ? NULL : t->choice + b * v->chosen;
+    const int64_t count = list ? v->chosen : v->choices;
+    total all = {-INFINITY, 0};
     for (int64_t i = 0; i < count; i++)
-        top = fmax(top, logit(v, t, b, list ? list[i] : i));
+        all.top = fmax(all.top, logit(v, t, b, list ? list[i] : i));
     for (int64_t i = 0; i < count; i++)
-        sum += exp(logit(v, t, b, list ? list[i] : i) - top);
-    return exp(logit(v, t, b, choice) - top) / sum;
+        all.sum += exp(logit(v, t, b, list ? list[i] : i) - all.top);
+    return all;
+}
+
+static double probability(const mha_variant *v, const mha_trace *t, int64_t b, const total *all, int64_t choice)
+{
+    return exp(logit(v, t, b, choice) - all->top) / all->sum;
 }
 
 /* The trainable factor of chosen number i. */
-static double soft_gate(const mha_variant *v, const mha_trace *t, int64_t b, int64_t i)
+static double soft_gate(const mha_variant *v, const mha_trace *t, int64_t b, const total *all, int64_t i)
 {
-    const int32_t *list = t->choice + b * v->chosen;
-    if (v->selector == MHA__SELECT_EXPERTS) return softmax_of(v, t, b, list[i], list, v->chosen);
-    if (v->selector == MHA__SELECT_OPTION) return softmax_of(v, t, b, list[i], NULL, v->choices);
-    return 1 / (1 + exp(-logit(v, t, b, list[i])));
+    const int64_t choice = t->choice[b * v->chosen + i];
+    return v->selector == MHA__SELECT_HEADS ? 1 / (1 + exp(-logit(v, t, b, choice)))
+                                            : probability(v, t, b, all, choice);
 }
 
 static bool gates_are_soft(const mha_variant *v)
@@ -95,9 +129,10 @@ static void set_gates(const mha_variant *v, mha_trace *t, int64_t b)
 {
     const int64_t row = mha__gate_row(v, t);
     char *gates = t->gates + (size_t)(b * row) * v->real;
+    const total all = total_of(v, t, b);
     memset(gates, 0, (size_t)row * v->real);
     for (int64_t i = 0; i < v->chosen; i++) {
-        const double gate = gates_are_soft(v) ? soft_gate(v, t, b, i) : 1;
+        const double gate = gates_are_soft(v) ? soft_gate(v, t, b, &all, i) : 1;
         mha__put(v->dtype, t->gate, b * v->chosen + i, gate);
         if (v->selector != MHA__SELECT_OPTION) mha__put(v->dtype, gates, t->choice[b * v->chosen + i], gate);
         for (int64_t h = 0; v->selector == MHA__SELECT_OPTION && h < row; h++)
@@ -119,6 +154,7 @@ void mha__select(const mha_variant *v, const mha_variant_input *in, mha_trace *t
     for (int64_t b = 0; b < t->B; b++) {
         take_best(v, t, b);
         set_gates(v, t, b);
+        if (t->heads) t->heads[b] = v->head_options[t->choice[b]];
     }
 }
 
@@ -160,17 +196,17 @@ void mha__chosen_parts(const mha_variant *v, const mha_trace *t, int64_t b, uint
 static void logits_backward(const mha_variant *v, const mha_trace *t, int64_t b, const double *dgate, char *dlogits)
 {
     const int32_t *list = t->choice + b * v->chosen;
+    const total all = total_of(v, t, b);
     double mean = 0;
     for (int64_t i = 0; i < v->chosen; i++)
-        mean += soft_gate(v, t, b, i) * dgate[i];
+        mean += soft_gate(v, t, b, &all, i) * dgate[i];
     for (int64_t i = 0; i < v->chosen; i++) {
-        const double g = soft_gate(v, t, b, i);
+        const double g = soft_gate(v, t, b, &all, i);
         const double slope = v->selector == MHA__SELECT_HEADS ? (1 - g) * dgate[i] : dgate[i] - mean;
         mha__put(v->dtype, dlogits, b * v->choices + list[i], g * slope);
     }
     for (int64_t c = 0; v->selector == MHA__SELECT_OPTION && c < v->choices; c++)
-        if (c != *list)
-            mha__put(v->dtype, dlogits, b * v->choices + c, -softmax_of(v, t, b, c, NULL, v->choices) * mean);
+        if (c != *list) mha__put(v->dtype, dlogits, b * v->choices + c, -probability(v, t, b, &all, c) * mean);
 }
 
 typedef struct gradients {

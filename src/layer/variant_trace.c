@@ -40,59 +40,44 @@ static mha_step_view dense_view(const char *data, int rank, int64_t a, int64_t b
     return view;
 }
 
-static mha_step_view keys_view(const mha_trace *t, const char *fresh, const char *with_past)
+static mha_step_view keys_view(const mha_variant *v, const mha_trace *t, const char *fresh, const char *with_past)
 {
-    const mha_variant *v = t->layer;
     const int64_t H = v->kv_heads, D = v->head_dim;
     return with_past ? dense_view(with_past, 4, t->B, H, t->Lk, D) : heads_view(fresh, t->B, H, t->Lk, D, H * D);
 }
 
-static mha_step_view view_of(const mha_trace *t, mha_step step)
+void mha__show_steps(const mha_variant *v, mha_trace *t)
 {
-    const mha_variant *v = t->layer;
-    switch (step) {
-    case MHA_STEP_Q:
-        return heads_view(t->query_q, t->B, v->heads, t->Lq, v->head_dim, v->heads * v->head_dim);
-    case MHA_STEP_K:
-        return keys_view(t, t->key_k, t->past_k);
-    case MHA_STEP_V:
-        return keys_view(t, t->value_v, t->past_v);
-    case MHA_STEP_SCORES:
-        return dense_view(t->scores, 4, t->B, t->n, t->Lq, t->Lk);
-    case MHA_STEP_WEIGHTS:
-        return dense_view(t->weights, 4, t->B, t->n, t->Lq, t->Lk);
-    case MHA_STEP_CONTEXT:
-        return dense_view(t->context, 3, t->B, t->Lq, t->width, 0);
-    case MHA_STEP_MIXED:
-        return dense_view(t->mixed, 3, t->B, t->Lq, v->d_in, 0);
-    case MHA_STEP_LOGITS:
-        return dense_view(t->logits, 2, t->B, v->choices, 0, 0);
-    case MHA_STEP_GATES:
-        return dense_view(t->gate, 2, t->B, v->chosen, 0, 0);
-    }
-    return (mha_step_view){0};
+    const int64_t B = t->B, Lq = t->Lq;
+    t->step[MHA_STEP_Q] = heads_view(t->query_q, B, v->heads, Lq, v->head_dim, v->heads * v->head_dim);
+    t->step[MHA_STEP_K] = keys_view(v, t, t->key_k, t->past_k);
+    t->step[MHA_STEP_V] = keys_view(v, t, t->value_v, t->past_v);
+    t->step[MHA_STEP_SCORES] = dense_view(t->scores, 4, B, t->n, Lq, t->Lk);
+    t->step[MHA_STEP_WEIGHTS] = dense_view(t->weights, 4, B, t->n, Lq, t->Lk);
+    t->step[MHA_STEP_CONTEXT] = dense_view(t->context, 3, B, Lq, t->width, 0);
+    t->step[MHA_STEP_MIXED] = dense_view(t->mixed, 3, B, Lq, v->d_in, 0);
+    t->step[MHA_STEP_LOGITS] = dense_view(t->logits, 2, B, v->choices, 0, 0);
+    t->step[MHA_STEP_GATES] = dense_view(t->gate, 2, B, v->chosen, 0, 0);
 }
 
 int mha_trace_step(const mha_trace *trace, mha_step step, mha_step_view *view)
 {
-    if (!trace || !trace->layer || !view) return 0;
-    *view = view_of(trace, step);
+    if (!trace || !trace->layer || !view || (int)step < 0 || (int)step >= MHA__STEPS) return 0;
+    *view = trace->step[step];
     return view->data != NULL;
 }
 
 const int32_t *mha_trace_chosen(const mha_trace *trace, int64_t b, int64_t *count)
 {
-    *count = 0;
-    if (!trace || !trace->layer || trace->layer->selector == MHA__SELECT_NONE || b < 0 || b >= trace->B) return NULL;
-    *count = trace->layer->chosen;
-    return trace->choice + b * trace->layer->chosen;
+    const bool known = trace && trace->layer && trace->choice && b >= 0 && b < trace->B;
+    if (count) *count = known ? trace->chosen : 0;
+    return known ? trace->choice + b * trace->chosen : NULL;
 }
 
 int64_t mha_trace_heads(const mha_trace *trace, int64_t b)
 {
     if (!trace || !trace->layer || b < 0 || b >= trace->B) return 0;
-    const mha_variant *v = trace->layer;
-    return v->selector == MHA__SELECT_OPTION ? v->head_options[trace->choice[b]] : trace->n;
+    return trace->heads ? trace->heads[b] : trace->n;
 }
 
 int64_t mha_trace_flops(const mha_trace *trace)

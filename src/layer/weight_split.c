@@ -15,6 +15,7 @@ mha_status mha_weight_split_create(mha_ctx *ctx, const mha_weight_split_options 
         .self = true,
         .causal = true,
         .context_length = o.context_length,
+        .takes_dropout = true,
         .dropout = o.dropout,
     };
     MHA__TRY(mha__check_width(&v, "d_in", o.d_in, err));

@@ -98,12 +98,79 @@ static void test_other_experts_are_unread(void **state)
     mha_variant_free(layer);
 }
 
+/* Most logits first, the lower index first of equals, NaN before all: among hundreds, many of them equal. */
+static void test_order_of_choice(void **state)
+{
+    (void)state;
+    enum { EXPERTS = 500, TAKEN = 200 };
+    LAYER(layer, moe_heads, .d_model = E, .num_heads = E, .num_experts = EXPERTS, .top_k = TAKEN);
+    mha_variant_input in = layer_cross();
+    mha_trace *trace = layer_trace();
+    float *logit = layer_parameter(layer, "router.bias")->data;
+    memset(layer_parameter(layer, "router.weight")->data, 0, EXPERTS * E * sizeof *logit);
+    for (int e = 0; e < EXPERTS; e++)
+        logit[e] = e == 77 || e == 300 ? NAN : (float)(e * 37 % 101) / 10;
+    assert_int_equal(mha_variant_update(layer, &err), MHA_OK);
+    layer_run(layer, &in, out, trace);
+    bool taken[EXPERTS] = {0};
+    int64_t count;
+    const int32_t *chosen = mha_trace_chosen(trace, 1, &count);
+    assert_int_equal(count, TAKEN);
+    for (int i = 0; i < TAKEN; i++) {
+        assert_false(taken[chosen[i]]);
+        taken[chosen[i]] = true;
+    }
+    assert_true(chosen[0] == 77 && chosen[1] == 300);
+    for (int i = 3; i < TAKEN; i++) {
+        const float before = logit[chosen[i - 1]], after = logit[chosen[i]];
+        assert_true(before > after || (before == after && chosen[i - 1] < chosen[i]));
+    }
+    const int32_t last = chosen[TAKEN - 1];
+    for (int e = 0; e < EXPERTS; e++)
+        assert_true(taken[e] || logit[e] < logit[last] || (logit[e] == logit[last] && e > last));
+    mha_trace_free(trace);
+    mha_variant_free(layer);
+}
+
+/* A trace holds all that it shows. */
+static void test_trace_without_its_layer(void **state)
+{
+    (void)state;
+    const int64_t options[] = {2, 3};
+    LAYER(layer, adaptive_heads, .d_model = E, .head_options = options, .head_option_count = 2);
+    mha_variant_input in = layer_cross();
+    in.want_weights = 1;
+    mha_trace *trace = layer_trace();
+    mha_step_view q, weights, view;
+    int64_t heads[B], count;
+    layer_run(layer, &in, out, trace);
+    assert_true(mha_trace_step(trace, MHA_STEP_Q, &q) && mha_trace_step(trace, MHA_STEP_WEIGHTS, &weights));
+    for (int b = 0; b < B; b++) {
+        heads[b] = mha_trace_heads(trace, b);
+        assert_int_equal(heads[b], options[*mha_trace_chosen(trace, b, NULL)]);
+    }
+    const int64_t flops = mha_trace_flops(trace);
+    mha_variant_free(layer);
+    for (mha_step step = MHA_STEP_Q; step <= MHA_STEP_GATES; step++)
+        assert_int_equal(mha_trace_step(trace, step, &view), step != MHA_STEP_SCORES && step != MHA_STEP_MIXED);
+    assert_false(mha_trace_step(trace, (mha_step)(MHA_STEP_GATES + 1), &view));
+    assert_true(mha_trace_step(trace, MHA_STEP_Q, &view) && view.data == q.data && view.shape[3] == E);
+    assert_true(mha_trace_step(trace, MHA_STEP_WEIGHTS, &view) && view.data == weights.data && view.shape[1] == 3);
+    for (int b = 0; b < B; b++) {
+        assert_int_equal(mha_trace_heads(trace, b), heads[b]);
+        assert_int_equal(options[*mha_trace_chosen(trace, b, &count)], heads[b]);
+        assert_int_equal(count, 1);
+    }
+    assert_int_equal(mha_trace_flops(trace), flops);
+    mha_trace_free(trace);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pruned_heads_are_unread),
-        cmocka_unit_test(test_pruned_flops),
-        cmocka_unit_test(test_other_experts_are_unread),
+        cmocka_unit_test(test_pruned_heads_are_unread),  cmocka_unit_test(test_pruned_flops),
+        cmocka_unit_test(test_other_experts_are_unread), cmocka_unit_test(test_order_of_choice),
+        cmocka_unit_test(test_trace_without_its_layer),
     };
     return cmocka_run_group_tests(tests, layer_inputs, NULL);
 }

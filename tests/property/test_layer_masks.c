@@ -46,6 +46,39 @@ static void test_rows_without_a_key(void **state)
     mha_variant_free(layer);
 }
 
+/* Whatever is added to it, for each head or sample too: the row's weights, and that of the others alone. */
+static void test_rows_without_a_key_with_additions(void **state)
+{
+    (void)state;
+    enum { H = 2, ALONE = 2 };
+    LAYER(layer, standard_mha, .d_model = E, .num_heads = H);
+    mha_trace *trace = layer_trace();
+    static float added[B * H * LQ * LQ], want[B * H * LQ * LQ];
+    uint8_t keep[LQ * LQ];
+    memset(keep, 1, sizeof keep);
+    for (int n = 0; n < B * H * LQ * LQ; n++)
+        added[n] = n % 7 == 3 ? -INFINITY : (float)(n % 5);
+    mha_variant_input in = {.size = sizeof in, .batch = B, .q_len = LQ, .query = query, .want_weights = 1};
+    for (int blocked = 0; blocked < 2; blocked++)
+        for (int wide = 0; wide < 2; wide++) {
+            const mha_mask mask = {added, wide ? 4 : 2, {wide ? B : LQ, wide ? H : LQ, LQ, LQ}};
+            if (blocked)
+                for (int n = 0; n < B * H * LQ * LQ; n++)
+                    added[n] = n % 3 == 0;
+            in.additive = blocked ? (mha_mask){0} : mask;
+            in.blocked = blocked ? mask : (mha_mask){0};
+            memset(keep, 1, sizeof keep);
+            in.keep = (mha_mask){keep, 2, {LQ, LQ}};
+            memcpy(want, weights_of(layer, &in, trace), sizeof want);
+            memset(keep + ALONE * LQ, 0, LQ);
+            const float *w = weights_of(layer, &in, trace);
+            for (int n = 0; n < B * H * LQ * LQ; n++)
+                assert_true(n / LQ % LQ == ALONE ? fabs((double)w[n] - 1.0 / LQ) < 1e-7 : w[n] == want[n]);
+        }
+    mha_trace_free(trace);
+    mha_variant_free(layer);
+}
+
 /* ---- dropout ---- */
 
 static void test_dropout(void **state)
@@ -120,6 +153,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows_without_a_key),
+        cmocka_unit_test(test_rows_without_a_key_with_additions),
         cmocka_unit_test(test_dropout),
         cmocka_unit_test(test_dropout_head_by_head),
         cmocka_unit_test(test_everything_dropped),

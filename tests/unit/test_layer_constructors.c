@@ -84,6 +84,8 @@ static void test_heads_that_do_not_divide(void **state)
     REFUSED(mha_llama_attention_create, mha_llama_attention_options,
             "LLaMA attention: rotary turns pairs of numbers, but heads are 3 wide", .hidden_size = 6, .num_heads = 2,
             .rotary = 1);
+    REFUSED(mha_llama_attention_create, mha_llama_attention_options, "LLaMA attention: rope is given, but rotary is 0",
+            .hidden_size = 8, .num_heads = 2, .rope.theta = 500000);
 }
 
 static void test_choices(void **state)
@@ -108,9 +110,10 @@ static void test_choices(void **state)
     REFUSED(mha_adaptive_heads_create, mha_adaptive_heads_options,
             "adaptive heads: head_options[1] is 3, which does not divide d_model 8", .d_model = 8,
             .head_options = options, .head_option_count = 2);
-    REFUSED(mha_adaptive_heads_create, mha_adaptive_heads_options,
-            "adaptive heads: head_option_count is 0, not 1..16, or head_options is NULL", .d_model = 8,
-            .head_options = options);
+    REFUSED(mha_adaptive_heads_create, mha_adaptive_heads_options, "adaptive heads: head_option_count is 0, not 1..16",
+            .d_model = 8, .head_options = options);
+    REFUSED(mha_adaptive_heads_create, mha_adaptive_heads_options, "adaptive heads: head_options is NULL", .d_model = 8,
+            .head_option_count = 2);
 }
 
 /* Two experts for each sample are the default, where there are two. */

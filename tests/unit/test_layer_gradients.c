@@ -33,8 +33,8 @@ static void check(trial *p)
                                     .query = dq,
                                     .key = p->in.key ? dk : NULL,
                                     .value = p->in.value ? dv : NULL,
-                                    .past_key = dpk,
-                                    .past_value = dpv};
+                                    .past_key = p->in.past_len ? dpk : NULL,
+                                    .past_value = p->in.past_len ? dpv : NULL};
     int64_t count;
     trial_loss(p);
     assert_int_equal(mha_variant_zero_gradients(p->layer, &trial_error), MHA_OK);

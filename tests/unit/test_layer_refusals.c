@@ -61,6 +61,67 @@ static void test_too_many_tokens(void **state)
     mha_variant_free(layer);
 }
 
+static void test_sizes(void **state)
+{
+    (void)state;
+    mha_variant *layer = standard(8, 2);
+    mha_variant_input in = {.size = sizeof in, .q_len = 3, .query = x};
+    call_refused(layer, &in, "multi-head attention: batch is 0, must be > 0");
+    in.batch = 1, in.q_len = 0;
+    call_refused(layer, &in, "multi-head attention: q_len is 0, not 1..2147483647");
+    in.q_len = 3, in.kv_len = -1;
+    call_refused(layer, &in, "multi-head attention: kv_len is -1, not 1..2147483647");
+    in.kv_len = 3, in.past_len = -2;
+    call_refused(layer, &in, "multi-head attention: past_len is -2, not 0..2147483647");
+    in.past_len = 0, in.past_value = x;
+    call_refused(layer, &in, "multi-head attention: past_value is given, but past tokens are not taken");
+    in.past_key = x;
+    call_refused(layer, &in, "multi-head attention: past_key is given, but past tokens are not taken");
+    mha_variant_free(layer);
+}
+
+/* Options of dropout where there is none, and two sources of one mask. */
+static void test_dropout(void **state)
+{
+    (void)state;
+    static const uint8_t keep[9] = {1};
+    mha_variant *layers[] = {standard(4, 1), causal()}, *dropping = NULL;
+    mha_rng rng;
+    mha_rng_manual_seed(&rng, 1);
+    mha_variant_input in = {.size = sizeof in, .batch = 1, .q_len = 3, .query = x, .training = 1, .rng = &rng};
+    call_refused(layers[0], &in, "multi-head attention: rng is given, but this layer has no dropout");
+    assert_int_equal(mha_variant_forward(layers[1], &in, y, NULL, &err), MHA_OK); /* a dropout of 0 */
+    in.rng = NULL, in.dropout_keep = keep;
+    call_refused(layers[0], &in, "multi-head attention: dropout_keep is given, but this layer has no dropout");
+    call_refused(layers[1], &in, "causal attention: dropout_keep is given, but dropout is 0");
+    const mha_causal_attention_options o = {.size = sizeof o, .d_in = 4, .d_out = 4, .dropout = 0.5};
+    assert_int_equal(mha_causal_attention_create(NULL, &o, &dropping, &err), MHA_OK);
+    assert_int_equal(mha_variant_init(dropping, &rng, &err), MHA_OK);
+    in.rng = &rng;
+    call_refused(dropping, &in, "causal attention: dropout_keep and rng are both given");
+    in.training = 0;
+    assert_int_equal(mha_variant_forward(layers[0], &in, y, NULL, &err), MHA_OK);
+    assert_int_equal(mha_variant_forward(dropping, &in, y, NULL, &err), MHA_OK);
+    for (int n = 0; n < 2; n++)
+        mha_variant_free(layers[n]);
+    mha_variant_free(dropping);
+}
+
+/* Parameters that are to be loaded begin at 0, also those of a layer that was drawn before. */
+static void test_init_without_a_generator(void **state)
+{
+    (void)state;
+    mha_variant *layer = standard(8, 2);
+    int64_t count;
+    const mha_named_tensor *list = mha_variant_parameters(layer, &count);
+    assert_true(*(const float *)list[0].data != 0);
+    assert_int_equal(mha_variant_init(layer, NULL, &err), MHA_OK);
+    for (int64_t n = 0; n < count; n++)
+        for (int64_t i = 0; i < list[n].shape[0] * (list[n].rank == 2 ? list[n].shape[1] : 1); i++)
+            assert_true(((const float *)list[n].data)[i] == 0);
+    mha_variant_free(layer);
+}
+
 static void test_mask_shapes(void **state)
 {
     (void)state;
@@ -204,6 +265,10 @@ static void test_gradient_of_nothing(void **state)
     assert_string_equal(err.message, "multi-head attention: a gradient of key is wanted, but the input has no key");
     assert_int_equal(mha_variant_backward(layer, &in, trace, &value, &err), MHA_ERR_ARG);
     assert_string_equal(err.message, "multi-head attention: a gradient of value is wanted, but the input has no value");
+    const mha_variant_gradient past = {.size = sizeof past, .output = y, .past_key = dx};
+    assert_int_equal(mha_variant_backward(layer, &in, trace, &past, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "multi-head attention: a gradient of past_key is wanted, but past tokens are not "
+                                     "taken");
     mha_trace_free(trace);
     mha_variant_free(layer);
 }
@@ -255,6 +320,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_too_many_tokens),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_init_without_a_generator),
         cmocka_unit_test(test_mask_shapes),
         cmocka_unit_test(test_mask_of_adaptive_heads),
         cmocka_unit_test(test_before_init),
