@@ -85,9 +85,9 @@ static void print_tables(const cli_session *s, const plan_result *r)
     for (int v = 0; v < MHA_PLAN_VARIANTS; v++)
         put_costs(s, r, &r->variants[v]);
     put_parameters(s, r);
-    fprintf(s->out, "\n%sRecommended: %s, %lld heads, %lld for keys and values%s%s\n", cli_bold(s),
-            mha_plan_variant_key(r->advice.variant), (long long)r->advice.heads, (long long)r->advice.kv_heads,
-            r->advice.experts ? ", and experts" : "", cli_plain(s));
+    fprintf(s->out, "\n%sRecommended: %s, %lld head%s, %lld for keys and values%s%s\n", cli_bold(s),
+            mha_plan_variant_key(r->advice.variant), (long long)r->advice.heads, r->advice.heads == 1 ? "" : "s",
+            (long long)r->advice.kv_heads, r->advice.experts ? ", and experts" : "", cli_plain(s));
     cli_put_prose(s, 0, 0, "%s", r->advice.reason);
 }
 

@@ -2,20 +2,28 @@
 #include "heads/plan_rows.h"
 
 #include "base/error.h"
+#include <math.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
+
+/* Pruning that takes more of the parameters than this is not called light. */
+static const double LIGHT = 1.0 / 3;
 
 typedef struct amount {
     char text[32];
 } amount;
 
-/* "1.5 GiB" in steps of 1024, "110 million" in steps of 1000. */
+/* "1.5 GiB" in steps of 1024, "110 million" in steps of 1000; rounded down, so that no limit is reached by rounding. */
 static const char *shown(amount *a, double n, double step, const char *const names[5])
 {
     int i = 0;
     for (; n >= step && i < 4; i++)
         n /= step;
-    snprintf(a->text, sizeof a->text, "%.*f%s%s", n >= 100 || i == 0 ? 0 : 1, n, *names[i] ? " " : "", names[i]);
+    const int digits = n >= 100 || i == 0 ? 0 : 1;
+    n = digits ? floor(10 * n) / 10 : floor(n);
+    snprintf(a->text, sizeof a->text, "%.*f%s%s", digits, n, *names[i] ? " " : "", names[i]);
     return a->text;
 }
 
@@ -31,30 +39,48 @@ static const char *number(amount *a, int64_t n)
     return shown(a, (double)n, 1000, names);
 }
 
-/* What the size of the cache means for a small model: beside its weights, in f32. */
-static const char *cache_counts(const mha_plan_options *m, const mha_plan_row *mha)
+static void __attribute__((format(printf, 2, 3))) say(mha_plan_advice *a, const char *format, ...)
 {
-    return mha->kv_bytes / (int64_t)sizeof(float) < m->parameters
-               ? "so sharing keys and values saves little and may cost quality"
-               : "more than the parameters: sharing keys and values may cost quality, but is worth a trial (the row "
-                 "gqa)";
+    const size_t used = strlen(a->reason);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(a->reason + used, sizeof a->reason - used, format, args);
+    va_end(args);
 }
 
-static void advise_small(const mha_plan_options *m, const mha_plan_row *mha, const mha_plan_row *pruned,
-                         mha_plan_advice *a)
+/* What the size of the cache means for a small model: beside its weights, in f32. */
+static void say_cache(const mha_plan_options *m, const mha_plan_row rows[MHA_PLAN_VARIANTS], mha_plan_advice *a)
 {
-    amount parameters, cache;
-    const double share = 100.0 * (double)m->layers * (double)mha->weights.total / (double)m->parameters;
-    const int n =
-        snprintf(a->reason, sizeof a->reason,
-                 "The model is small: %s parameters, less than 100 million. Its cache for %lld tokens takes %s, %s; "
-                 "attention has %.0f %% of the parameters.",
-                 number(&parameters, m->parameters), (long long)m->seq * m->batch, bytes(&cache, mha->kv_bytes),
-                 cache_counts(m, mha), share);
-    if (!pruned->left_out && n > 0 && (size_t)n < sizeof a->reason)
-        snprintf(a->reason + n, sizeof a->reason - (size_t)n,
-                 " Light pruning, to %lld of %lld heads by measured importance, takes %.3g %% of those away.",
-                 (long long)pruned->heads, (long long)mha->heads, 100 * pruned->reduction);
+    amount cache;
+    const mha_plan_row *mha = &rows[MHA_PLAN_MHA];
+    say(a, " Its cache for %lld tokens takes %s", (long long)m->seq * m->batch, bytes(&cache, mha->kv_bytes));
+    if (m->heads == 1)
+        say(a, ", which one head has no other to share with");
+    else if (mha->kv_bytes / (int64_t)sizeof(float) < m->parameters)
+        say(a, ", so sharing keys and values saves little and may cost quality");
+    else
+        say(a,
+            ", more than the parameters: sharing keys and values may cost quality, but is worth a trial (the row %s)",
+            mha_plan_variant_key(rows[MHA_PLAN_GQA].left_out ? MHA_PLAN_MQA : MHA_PLAN_GQA));
+}
+
+static void advise_small(const mha_plan_options *m, const mha_plan_row rows[MHA_PLAN_VARIANTS], mha_plan_advice *a)
+{
+    amount parameters;
+    const mha_plan_row *mha = &rows[MHA_PLAN_MHA], *pruned = &rows[MHA_PLAN_PRUNED];
+    const double attention = (double)m->layers * (double)mha->weights.total, share = attention / (double)m->parameters;
+    say(a, "The model is small: %s parameters, less than 100 million.", number(&parameters, m->parameters));
+    say_cache(m, rows, a);
+    if (share > 1) {
+        say(a, ". But attention alone would have %s parameters in %lld layers: these numbers are not of one model.",
+            number(&parameters, (int64_t)attention), (long long)m->layers);
+        return;
+    }
+    say(a, "; attention has %.0f %% of the parameters.", 100 * share);
+    if (!pruned->left_out)
+        say(a, " %s to %lld of %lld heads by measured importance takes %.3g %% of those away.",
+            pruned->reduction <= LIGHT ? "Light pruning" : "Pruning", (long long)pruned->heads, (long long)mha->heads,
+            100 * pruned->reduction);
 }
 
 /* Also when heads cannot be grouped: then keys and values are shared by all. */
@@ -63,8 +89,7 @@ static void advise_shared(const mha_plan_options *m, const mha_plan_row *mha, co
 {
     amount parameters, before, after;
     const bool large = m->parameters > MHA__PLAN_LARGE;
-    const int n = snprintf(
-        a->reason, sizeof a->reason,
+    say(a,
         "The model is %s: %s parameters, %s 10 billion. With %lld query heads for each key/value head the "
         "cache for %lld tokens takes %s instead of %s, which every decoded token reads, and the "
         "projections %.3g %% fewer parameters, at almost the same quality.",
@@ -74,9 +99,7 @@ static void advise_shared(const mha_plan_options *m, const mha_plan_row *mha, co
     if (!large) return;
     a->experts = m->experts;
     a->top_k = m->top_k;
-    if (n > 0 && (size_t)n < sizeof a->reason)
-        snprintf(a->reason + n, sizeof a->reason - (size_t)n,
-                 " At this size add experts (the row moe): more parameters for the same operations per token.");
+    say(a, " At this size add experts (the row moe): more parameters for the same operations per token.");
 }
 
 mha_status mha_plan_advise(const mha_plan_options *options, mha_plan_advice *advice, mha_error *err)
@@ -91,11 +114,10 @@ mha_status mha_plan_advise(const mha_plan_options *options, mha_plan_advice *adv
     *advice = (mha_plan_advice){
         .variant = best->variant, .heads = best->heads, .kv_heads = best->kv_heads, .parameters = m.parameters};
     if (m.parameters < MHA__PLAN_MEDIUM)
-        advise_small(&m, best, &rows[MHA_PLAN_PRUNED], advice);
+        advise_small(&m, rows, advice);
     else if (m.heads > 1)
         advise_shared(&m, &rows[MHA_PLAN_MHA], best, advice);
     else
-        snprintf(advice->reason, sizeof advice->reason,
-                 "One head has no other to share keys and values with; more heads would allow that.");
+        say(advice, "One head has no other to share keys and values with; more heads would allow that.");
     return MHA_OK;
 }
