@@ -1,0 +1,9 @@
+#!/bin/sh
+# run_example.sh - runs an example for ctest, which ignores the exit status of a test with a PASS_REGULAR_EXPRESSION:
+# here a failure becomes a line of output, which the test's FAIL_REGULAR_EXPRESSION finds.
+#
+#     run_example.sh PROGRAM [ARGUMENT...]
+"$@"
+status=$?
+[ $status = 0 ] || echo "failed: $1 ended with exit status $status"
+exit $status
