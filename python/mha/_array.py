@@ -124,12 +124,12 @@ def operand(x, name):
 
 
 def readable(x, name):
-    """x as NumPy can read it: a PyTorch tensor settled and dense, anything else as it is."""
+    """x as NumPy can read it: a PyTorch tensor settled, dense and not of bfloat16, anything else as it is."""
     if isinstance(x, np.ndarray) or not hasattr(x, "__dlpack__"):
         return x
     x = _settled(x, name)
     _exported(x, name)
-    return x
+    return x.float() if str(x.dtype) == "torch.bfloat16" else x
 
 
 def real(x, name):

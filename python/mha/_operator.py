@@ -261,7 +261,9 @@ def _map(call_, like, flag, name, dtype):
 def _described(function):
     """Spells out, for readers and for the check of names, the keywords that `function` hands on to _prepare."""
     own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
-    passed = [p for p in inspect.signature(_prepare).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    names = {p.name for p in own}
+    passed = [p for p in inspect.signature(_prepare).parameters.values()
+              if p.kind is p.KEYWORD_ONLY and p.name not in names]
     signature = inspect.Signature(own + passed)
     known = frozenset(signature.parameters)
 

@@ -215,17 +215,81 @@ def check_module():
     assert torch.allclose(*found, rtol=1e-4, atol=1e-5)
 
 
+def refused(kind, words, call):
+    try:
+        call()
+    except kind as refusal:
+        assert words in str(refusal), refusal
+    else:
+        raise AssertionError(f"no {kind.__name__} with {words!r}")
+
+
 def check_second_derivative():
     """Refused by a sentence, also where it does not come through the incoming gradient."""
     x = torch.randn(1, 1, 5, 4, requires_grad=True)
     y = mha.torch.attention(x, x, x).sum() + x.square().sum()
     (first,) = torch.autograd.grad(y, x, create_graph=True)
-    try:
-        torch.autograd.grad(first.square().sum(), x)
-    except RuntimeError as refusal:
-        assert "second derivative" in str(refusal), refusal
-    else:
-        raise AssertionError("a second derivative without that of attention")
+    refused(RuntimeError, "second derivative", lambda: torch.autograd.grad(first.square().sum(), x))
+
+
+def check_changed_between():
+    """What changes between the passes: tensors are refused as PyTorch refuses them, the others were copied."""
+    x = torch.linspace(-1, 1, 40).reshape(1, 1, 10, 4).requires_grad_(True)
+    keep, kv_lens = torch.ones(10, 10, dtype=torch.bool).tril(), torch.tensor([5])
+    for name, tensor, change in (("keep", keep, keep.logical_not_), ("kv_lens", kv_lens, lambda: kv_lens.add_(2))):
+        out = mha.torch.attention(x, x, x, **{name: tensor})
+        change()
+        refused(RuntimeError, "modified by an inplace operation", out.sum().backward)
+    found = []
+    for changed in (False, True):
+        keep, kv_lens = np.tri(10, dtype=bool), [7]
+        out = mha.torch.attention(x, x, x, keep=keep, kv_lens=kv_lens).square().sum()
+        if changed:
+            keep[...], kv_lens[0] = True, 9
+        found += torch.autograd.grad(out, x)
+    assert torch.equal(*found)
+    refused(ValueError, "scale: requires a gradient", lambda: mha.torch.attention(x, x, x, scale=x.sum()))
+
+
+def check_mask_of_fewer_keys():
+    x = torch.zeros(1, 1, 5, 4)
+    for dtype in (torch.bool, torch.float32):
+        mask = torch.ones(5, 3, dtype=dtype)
+        refused(ValueError, "does not broadcast", lambda: mha.torch.scaled_dot_product_attention(x, x, x, attn_mask=mask))
+
+
+def check_bfloat16_per_head():
+    """Sinks, slopes and gates of bfloat16: as of float32, with gradients of their own type."""
+    torch.manual_seed(4)
+    x, given = torch.randn(1, 2, 5, 4), {n: torch.rand(2).bfloat16() for n in ("sinks", "slopes", "gates")}
+    found = []
+    for dtype in (torch.float32, torch.bfloat16):
+        leaf = {n: y.to(dtype).requires_grad_(True) for n, y in given.items()}
+        out = mha.torch.attention(x, x, x, align="top_left", **leaf)
+        found.append((out, *torch.autograd.grad(out.square().sum(), list(leaf.values()))))
+    for wide, narrow in zip(*found):
+        assert torch.equal(wide.to(narrow.dtype), narrow)
+    assert all(g.dtype == torch.bfloat16 for g in found[1][1:])
+
+
+def check_dropout_seed():
+    """Without a seed each call draws one from PyTorch's generator."""
+    x, found = torch.ones(1, 1, 16, 4), []
+    for again in (False, False, True):
+        if not found or again:
+            torch.manual_seed(5)
+        found.append(mha.torch.attention(x, x, x, dropout=0.5))
+    assert torch.equal(found[0], found[2]) and not torch.equal(found[0], found[1])
+
+
+def check_autocast():
+    """The type of the result is PyTorch's."""
+    x = torch.linspace(-1, 1, 40).reshape(1, 1, 10, 4)
+    for dtype in (torch.float32, torch.float64):
+        with torch.autocast("cpu", torch.bfloat16):
+            both = [f(*[x.to(dtype)] * 3) for f in (torch.nn.functional.scaled_dot_product_attention,
+                                                  mha.torch.scaled_dot_product_attention)]
+        assert both[0].dtype == both[1].dtype and torch.allclose(*both, atol=2e-2)
 
 
 def check_compiled():
@@ -254,6 +318,11 @@ def main():
     check_lowest_finite_mask()
     check_module()
     check_second_derivative()
+    check_changed_between()
+    check_mask_of_fewer_keys()
+    check_bfloat16_per_head()
+    check_dropout_seed()
+    check_autocast()
     check_compiled()
     failed, cases = 0, range(a.cases) if a.only is None else [a.only]
     for case in cases:

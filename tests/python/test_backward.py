@@ -14,9 +14,9 @@ class Backward(unittest.TestCase):
         self.bias = rng.standard_normal((1, 4, 1, 7))
         self.slopes, self.sinks, self.gates = 0.1 * rng.random((2, 4)), rng.standard_normal(4), rng.standard_normal((2, 4))
 
-    def both(self, q, k, v, dout, dlse=None, **d):
-        r = mha.attention(q, k, v, return_lse=True, **d)
-        return mha.attention_backward(dout, q, k, v, r.out, r.lse, dlse=dlse, **d)
+    def both(self, q, k, v, dout, dlse=None, threads=None, **d):
+        r = mha.attention(q, k, v, return_lse=True, threads=threads, **d)
+        return mha.attention_backward(dout, q, k, v, r.out, r.lse, dlse=dlse, threads=threads, **d)
 
     def loss(self, q, k, v, bias, slopes, sinks, gates):
         r = mha.attention(q, k, v, bias=bias, slopes=slopes, sinks=sinks, gates=gates, align="top_left", return_lse=True)
@@ -39,9 +39,10 @@ class Backward(unittest.TestCase):
     def test_layout_and_threads(self):
         want = self.both(self.q, self.k, self.v, self.dout)
         turned = [x.transpose(0, 2, 1, 3) for x in (self.q, self.k, self.v, self.dout)]
-        got = self.both(*turned, layout="blhd")
-        for a, b in zip(want[:3], got[:3]):
-            self.assertTrue(np.array_equal(a, b.transpose(0, 2, 1, 3)))
+        for threads in (1, 2, 5):
+            got = self.both(*turned, layout="blhd", threads=threads)
+            for a, b in zip(want[:3], got[:3]):
+                self.assertTrue(np.array_equal(a, b.transpose(0, 2, 1, 3)))
 
     def test_packed_is_alone(self):
         q, k, v, dout = (x.transpose(0, 2, 1, 3).reshape(-1, *x.shape[1::2]) for x in (self.q, self.k, self.v, self.dout))
