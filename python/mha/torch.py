@@ -92,8 +92,8 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     Differences: a row that sees no key gives zeros; masked keys are not read; dropout draws one seed from PyTorch's
     generator, so it drops other entries than PyTorch would; is_causal and attn_mask may be given together; tensors have
     four axes and live in memory of the CPU; query, key and value have one batch, which is not broadcast, and the query may
-    have another dtype than key and value; no heads, heads of width 0 and scale=0.0 are refused; under autocast a mask stays
-    in its type. torch.func and vmap, and second derivatives, are not available.
+    have another dtype than key and value; a batch of 0, no heads, heads of width 0 and scale=0.0 are refused; under autocast
+    a mask stays in its type. torch.func and vmap, and second derivatives, are not available.
     """
     for name, x in (("query", query), ("key", key), ("value", value)):
         if x.dim() != 4:
