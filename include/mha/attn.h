@@ -135,6 +135,11 @@ typedef struct mha_attn_desc {
  * the description is not read. Nothing is read or written outside the shapes below. Data is aligned to its element; a
  * pointer that is not, and strides that reach further than bytes can be counted, are MHA_ERR_ARG.
  *
+ * What is written must not overlap anything else, but for out on exactly q; this is looked at byte by byte, not by
+ * ranges, so out may lie between what is read, as in other columns of packed rows [L, q | k | v | out]. (It is exact
+ * where strides have something in common. Two views of unlike strides that lie in each other's range and would take
+ * more than 16384 comparisons count as overlapping.)
+ *
  * All masks compose by AND: lengths, causal or window (widened by the prefix), keep and block_keep. A bias of -infinity
  * also masks. Order of the score: scale, softcap, slopes and bias, mask, sink, softmax, dropout, gate.
  *

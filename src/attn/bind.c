@@ -8,9 +8,11 @@
 #include "base/size.h"
 #include <inttypes.h>
 
-enum { WORKSPACE_ALIGN = 64, QKV = 3, RESULTS = 4 };
+enum { WORKSPACE_ALIGN = 64, VIEWS = 9, ARRAYS = 8, RESULTS = 4 + MHA__STATS_RESULTS };
 
-void mha__attn_operands(const mha_attn_plan *plan, const mha_attn_args *args, mha__operand qkv[QKV])
+/* ---- inputs ---- */
+
+static void list_qkv(const mha_attn_plan *plan, const mha_attn_args *args, mha__input list[MHA__QKV])
 {
     const mha_attn_desc *d = &plan->desc;
     const bool paged = d->inputs & MHA_ATTN_BLOCK_TABLE;
@@ -18,27 +20,101 @@ void mha__attn_operands(const mha_attn_plan *plan, const mha_attn_args *args, mh
     const int64_t pieces = paged ? d->pages : B, keys = paged ? d->page_size : d->kv_len;
     const int64_t k_width = mha__element_count(d->kv_dtype, d->head_dim);
     const int64_t v_width = mha__element_count(d->kv_dtype, d->v_head_dim);
-    qkv[0] = (mha__operand){"q", args->q, {B, d->heads, d->q_len, d->head_dim}, false};
-    qkv[1] = (mha__operand){"k", args->k, {pieces, Hkv, keys, k_width}, false};
-    qkv[2] = (mha__operand){"v", args->v, {pieces, Hkv, keys, v_width}, false};
-}
-
-static mha_status bind_qkv(const mha_attn_plan *plan, mha_attn_args *a, mha_error *err)
-{
-    mha__operand qkv[QKV];
-    mha__attn_operands(plan, a, qkv);
-    for (int n = 0; n < QKV; n++) {
-        MHA__TRY(mha__operand_bind(&qkv[n], err));
-        MHA__TRY(mha__operand_place(&qkv[n], n ? plan->kv.size : plan->q.size, err));
-    }
-    a->q = qkv[0].view, a->k = qkv[1].view, a->v = qkv[2].view;
-    return MHA_OK;
+    list[0] = (mha__input){{"q", args->q, {B, d->heads, d->q_len, d->head_dim}, false}, plan->q.size};
+    list[1] = (mha__input){{"k", args->k, {pieces, Hkv, keys, k_width}, false}, plan->kv.size};
+    list[2] = (mha__input){{"v", args->v, {pieces, Hkv, keys, v_width}, false}, plan->kv.size};
 }
 
 /* Mask blocks of one axis; a size of 0 means that there is no block mask. */
 static int64_t blocks(int64_t length, int64_t size)
 {
     return size > 0 ? mha__ceil_div(length, size) : 0;
+}
+
+/* The views that the description names. */
+static int list_views(const mha_attn_plan *plan, const mha_attn_args *a, mha__input list[VIEWS])
+{
+    const mha_attn_desc *d = &plan->desc;
+    const size_t real = plan->kernels->real_size;
+    const int64_t B = d->batch, H = d->heads, rows = d->max_q_len, keys = d->max_kv_len;
+    const struct {
+        uint32_t input;
+        mha__input view;
+    } all[VIEWS] = {
+        {MHA_ATTN_KEEP, {{"keep", a->keep, {B, H, rows, d->keep_keys}, true}, 1}},
+        {MHA_ATTN_BIAS, {{"bias", a->bias, {B, H, rows, keys}, true}, plan->bias.size}},
+        {MHA_ATTN_BLOCK_KEEP,
+         {{"block_keep", a->block_keep, {B, H, blocks(rows, d->block_q), blocks(keys, d->block_k)}, true}, 1}},
+        {MHA_ATTN_DROPOUT_KEEP, {{"dropout_keep", a->dropout_keep, {B, H, rows, keys}, true}, 1}},
+        {MHA_ATTN_SLOPES, {{"slopes", a->slopes, {B, H, 1, 1}, true}, real}},
+        {MHA_ATTN_SINKS, {{"sinks", a->sinks, {B, H, 1, 1}, true}, real}},
+        {MHA_ATTN_GATES, {{"gates", a->gates, {B, H, 1, 1}, true}, real}},
+        {MHA_ATTN_BLOCK_TABLE,
+         {{"block_table", a->block_table, {B, blocks(d->kv_len, d->page_size), 1, 1}, false}, sizeof(int32_t)}},
+        {MHA_ATTN_MAP_ROWS, {{"map_rows", a->map_rows, {B, d->map_rows, 1, 1}, false}, sizeof(int64_t)}}};
+    int count = 0;
+    for (int n = 0; n < VIEWS; n++)
+        if (d->inputs & all[n].input) list[count++] = all[n].view;
+    return count;
+}
+
+/* Its arrays; those that it does not name are NULL by now, or left out here. */
+static int list_arrays(const mha_attn_plan *plan, const mha_attn_args *a, mha__input list[ARRAYS])
+{
+    const mha_attn_desc *d = &plan->desc;
+    const int64_t B = d->batch;
+    const struct {
+        const char *name;
+        const void *data;
+        int64_t length;
+        size_t size;
+    } all[ARRAYS] = {
+        {"q_lens", a->q_lens, B, sizeof(int64_t)},
+        {"kv_lens", a->kv_lens, B, sizeof(int64_t)},
+        {"offsets", d->align == MHA_ALIGN_OFFSETS ? a->offsets : NULL, B, sizeof(int64_t)},
+        {"prefix_lens", a->prefix_lens, B, sizeof(int64_t)},
+        {"cu_seqlens_q", a->cu_seqlens_q, B + 1, sizeof(int64_t)},
+        {"cu_seqlens_k", a->cu_seqlens_k, B + 1, sizeof(int64_t)},
+        {"head_list", d->inputs & MHA_ATTN_HEAD_LIST ? a->head_list : NULL, d->listed_heads, sizeof(int32_t)},
+        {"map_heads", d->inputs & MHA_ATTN_MAP_HEADS ? a->map_heads : NULL, d->map_heads, sizeof(int32_t)}};
+    int count = 0;
+    for (int n = 0; n < ARRAYS; n++)
+        if (all[n].data)
+            list[count++] =
+                (mha__input){{all[n].name, {all[n].data, {0, 0, 0, 1}}, {1, 1, 1, all[n].length}, false}, all[n].size};
+    return count;
+}
+
+int mha__attn_inputs(const mha_attn_plan *plan, const mha_attn_args *a, mha__input list[MHA__INPUTS])
+{
+    int count = MHA__QKV;
+    list_qkv(plan, a, list);
+    count += list_views(plan, a, list + count);
+    return count + list_arrays(plan, a, list + count);
+}
+
+static mha_status bind_qkv(const mha_attn_plan *plan, mha_attn_args *a, mha_error *err)
+{
+    mha__input qkv[MHA__QKV];
+    list_qkv(plan, a, qkv);
+    for (int n = 0; n < MHA__QKV; n++) {
+        MHA__TRY(mha__operand_bind(&qkv[n].operand, err));
+        MHA__TRY(mha__operand_place(&qkv[n].operand, qkv[n].size, err));
+    }
+    a->q = qkv[0].operand.view, a->k = qkv[1].operand.view, a->v = qkv[2].operand.view;
+    return MHA_OK;
+}
+
+/* Those that broadcast; the others have strides to fill in and are bound where their entries are checked. */
+static mha_status bind_views(const mha_attn_plan *plan, const mha_attn_args *a, mha_error *err)
+{
+    mha__input views[VIEWS];
+    for (int n = 0, count = list_views(plan, a, views); n < count; n++) {
+        if (!views[n].operand.broadcasts) continue;
+        MHA__TRY(mha__operand_bind(&views[n].operand, err));
+        MHA__TRY(mha__operand_place(&views[n].operand, views[n].size, err));
+    }
+    return MHA_OK;
 }
 
 /* Folded: the heads of a group become the rows of one head, in every view that has heads and rows; with more than one
@@ -53,44 +129,9 @@ static void fold(const mha_attn_desc *d, mha_attn_args *a)
     }
 }
 
-static mha_status bind_extras(const mha_attn_plan *plan, mha_attn_args *a, mha_error *err)
-{
-    const mha_attn_desc *d = &plan->desc;
-    const size_t real = plan->kernels->real_size;
-    const int64_t B = d->batch, H = d->heads, rows = d->max_q_len, keys = d->max_kv_len;
-    struct {
-        uint32_t input;
-        size_t size;
-        mha__operand view;
-    } inputs[] = {{MHA_ATTN_KEEP, 1, {"keep", a->keep, {B, H, rows, d->keep_keys}, true}},
-                  {MHA_ATTN_BIAS, plan->bias.size, {"bias", a->bias, {B, H, rows, keys}, true}},
-                  {MHA_ATTN_BLOCK_KEEP,
-                   1,
-                   {"block_keep", a->block_keep, {B, H, blocks(rows, d->block_q), blocks(keys, d->block_k)}, true}},
-                  {MHA_ATTN_DROPOUT_KEEP, 1, {"dropout_keep", a->dropout_keep, {B, H, rows, keys}, true}},
-                  {MHA_ATTN_SLOPES, real, {"slopes", a->slopes, {B, H, 1, 1}, true}},
-                  {MHA_ATTN_SINKS, real, {"sinks", a->sinks, {B, H, 1, 1}, true}},
-                  {MHA_ATTN_GATES, real, {"gates", a->gates, {B, H, 1, 1}, true}}};
-    for (size_t n = 0; n < sizeof inputs / sizeof *inputs; n++)
-        if (d->inputs & inputs[n].input) {
-            MHA__TRY(mha__operand_bind(&inputs[n].view, err));
-            MHA__TRY(mha__operand_place(&inputs[n].view, inputs[n].size, err));
-        }
-    return MHA_OK;
-}
-
 /* ---- results ---- */
 
-/* What a call writes, but for statistics. */
-typedef struct result {
-    const char *name;
-    mha_view *view;
-    int64_t extent[4];
-    int dims; /* axes that count: the stride of the fourth is not used with three */
-    size_t size;
-} result;
-
-static int list_results(const mha_attn_plan *plan, mha_attn_args *a, result list[RESULTS])
+static int list_results(const mha_attn_plan *plan, mha_attn_args *a, mha_attn_stats *stats, mha__result list[RESULTS])
 {
     const mha_attn_desc *d = &plan->desc;
     const size_t real = plan->kernels->real_size;
@@ -98,46 +139,47 @@ static int list_results(const mha_attn_plan *plan, mha_attn_args *a, result list
     int count = 0;
     int64_t map[4];
     mha__maps_extent(d, map);
-    list[count++] = (result){"out", &a->out, {B, H, Lq, d->v_head_dim}, 4, plan->q.size};
-    if (d->outputs & MHA_ATTN_LSE) list[count++] = (result){"lse", &a->lse, {B, H, Lq, 1}, 3, real};
+    list[count++] = (mha__result){"out", &a->out, {B, H, Lq, d->v_head_dim}, 4, plan->q.size};
+    if (d->outputs & MHA_ATTN_LSE) list[count++] = (mha__result){"lse", &a->lse, {B, H, Lq, 1}, 3, real};
     if (d->outputs & MHA_ATTN_PROBS)
-        list[count++] = (result){"probs", &a->probs, {map[0], map[1], map[2], map[3]}, 4, real};
+        list[count++] = (mha__result){"probs", &a->probs, {map[0], map[1], map[2], map[3]}, 4, real};
     if (d->outputs & MHA_ATTN_SCORES)
-        list[count++] = (result){"scores", &a->scores, {map[0], map[1], map[2], map[3]}, 4, real};
-    return count;
+        list[count++] = (mha__result){"scores", &a->scores, {map[0], map[1], map[2], map[3]}, 4, real};
+    return d->outputs & MHA_ATTN_STATS ? count + mha__stats_results(plan, stats, list + count) : count;
 }
 
 /* What is written must meet neither what is read nor what else is written. Out may be exactly q, unless a list of heads
  * makes it another shape. */
-static mha_status check_apart(const mha_attn_plan *plan, const mha_attn_args *a, const result list[], int count,
+static mha_status check_apart(const mha_attn_plan *plan, const mha_attn_args *a, const mha__result list[], int count,
                               mha_error *err)
 {
     const bool listed = plan->desc.inputs & MHA_ATTN_HEAD_LIST;
-    mha__operand o[QKV + RESULTS];
-    size_t size[QKV + RESULTS] = {plan->q.size, plan->kv.size, plan->kv.size};
-    mha__attn_operands(plan, a, o);
-    for (int n = 0; n < count; n++) {
-        o[QKV + n] = mha__operand_of(list[n].name, list[n].view, list[n].extent);
-        size[QKV + n] = list[n].size;
-    }
-    for (int x = QKV; x < QKV + count; x++)
-        for (int y = 0; y < x; y++) {
-            const bool is_out = x == QKV;
-            if (is_out && y == 0 && !listed && mha__operand_same(&o[x], &o[y])) continue;
-            if (mha__operand_meet(&o[x], size[x], &o[y], size[y]))
-                return mha__fail(err, MHA_ERR_ARG, "%s overlaps %s%s", o[x].name, o[y].name,
-                                 is_out ? "; it may be exactly q, nothing else" : "");
+    mha__input in[MHA__INPUTS];
+    mha__operand out[RESULTS];
+    const int inputs = mha__attn_inputs(plan, a, in);
+    for (int x = 0; x < count; x++) {
+        const char *const more = x == 0 ? "; it may be exactly q, nothing else" : "";
+        out[x] = mha__operand_of(list[x].name, list[x].view, list[x].extent);
+        for (int y = 0; y < inputs; y++) {
+            if (x == 0 && y == 0 && !listed && mha__operand_same(&out[x], &in[y].operand)) continue;
+            if (mha__operand_meet(&out[x], list[x].size, &in[y].operand, in[y].size))
+                return mha__fail(err, MHA_ERR_ARG, "%s overlaps %s%s", out[x].name, in[y].operand.name, more);
         }
+        for (int y = 0; y < x; y++)
+            if (mha__operand_meet(&out[x], list[x].size, &out[y], list[y].size))
+                return mha__fail(err, MHA_ERR_ARG, "%s overlaps %s", out[x].name, out[y].name);
+    }
     return MHA_OK;
 }
 
-static mha_status bind_results(const mha_attn_plan *plan, mha_attn_args *a, mha_error *err)
+static mha_status bind_results(const mha_attn_plan *plan, mha__call *call, mha_error *err)
 {
-    result list[RESULTS];
-    const int count = list_results(plan, a, list);
+    mha__result list[RESULTS];
+    if (plan->desc.outputs & MHA_ATTN_STATS) MHA__TRY(mha__stats_take(&call->args, &call->stats, err));
+    const int count = list_results(plan, &call->args, &call->stats, list);
     for (int n = 0; n < count; n++)
         MHA__TRY(mha__bind_output(list[n].name, list[n].view, list[n].extent, list[n].dims, list[n].size, err));
-    return check_apart(plan, a, list, count, err);
+    return check_apart(plan, &call->args, list, count, err);
 }
 
 /* ---- pages ---- */
@@ -183,7 +225,7 @@ mha_status mha__attn_bind_inputs(const mha_attn_plan *plan, const mha_attn_args 
     MHA__TRY(mha__bind_lengths(call, err));
     if (plan->desc.inputs & MHA_ATTN_BLOCK_TABLE) MHA__TRY(bind_block_table(&plan->desc, &call->args, err));
     MHA__TRY(bind_qkv(plan, &call->args, err));
-    return bind_extras(plan, &call->args, err);
+    return bind_views(plan, &call->args, err);
 }
 
 mha_status mha__attn_bind(const mha_attn_plan *plan, const mha_attn_args *args, void *workspace, size_t workspace_bytes,
@@ -192,9 +234,8 @@ mha_status mha__attn_bind(const mha_attn_plan *plan, const mha_attn_args *args, 
     MHA__TRY(mha__attn_check_workspace(workspace, workspace_bytes, mha_attn_plan_workspace(plan), err));
     MHA__TRY(mha__attn_bind_inputs(plan, args, call, err));
     call->workspace = workspace;
-    MHA__TRY(bind_results(plan, &call->args, err));
     MHA__TRY(mha__maps_bind(call, err));
-    if (plan->desc.outputs & MHA_ATTN_STATS) MHA__TRY(mha__stats_bind(plan, &call->args, &call->stats, err));
+    MHA__TRY(bind_results(plan, call, err));
     if (plan->folded) fold(&plan->desc, &call->args);
     return MHA_OK;
 }

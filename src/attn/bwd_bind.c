@@ -4,7 +4,7 @@
 #include "attn/params.h"
 #include "base/error.h"
 
-enum { READ = 4, WRITTEN = 7, QKV = 3 };
+enum { READ = 4, WRITTEN = 7 };
 
 /* An operand, where its view is, and what it needs. */
 typedef struct entry {
@@ -102,14 +102,14 @@ static mha_status overlaps(const mha__operand *x, const mha__operand *y, mha_err
 static mha_status check_overlaps(const mha_attn_plan *plan, const mha_attn_args *args, const entry read[READ],
                                  const entry written[WRITTEN], mha_error *err)
 {
-    mha__operand qkv[QKV];
-    mha__attn_operands(plan, args, qkv);
+    mha__input inputs[MHA__INPUTS];
+    const int count = mha__attn_inputs(plan, args, inputs);
     for (int n = 0; n < WRITTEN; n++) {
         const mha__operand *w = &written[n].operand;
         if (!written[n].out->data) continue;
-        for (int i = 0; i < QKV; i++)
-            if (mha__operand_meet(w, written[n].size, &qkv[i], i ? plan->kv.size : plan->q.size))
-                return overlaps(w, &qkv[i], err);
+        for (int i = 0; i < count; i++)
+            if (mha__operand_meet(w, written[n].size, &inputs[i].operand, inputs[i].size))
+                return overlaps(w, &inputs[i].operand, err);
         for (int i = 0; i < READ; i++)
             if (read[i].in->data && mha__operand_meet(w, written[n].size, &read[i].operand, read[i].size))
                 return overlaps(w, &read[i].operand, err);
@@ -117,7 +117,7 @@ static mha_status check_overlaps(const mha_attn_plan *plan, const mha_attn_args 
             if (written[i].out->data && mha__operand_meet(w, written[n].size, &written[i].operand, written[i].size))
                 return overlaps(w, &written[i].operand, err);
     }
-    if (mha__operand_meet(&read[1].operand, plan->q.size, &qkv[0], plan->q.size))
+    if (mha__operand_meet(&read[1].operand, plan->q.size, &inputs[0].operand, inputs[0].size))
         return mha__fail(err, MHA_ERR_ARG, "grads.out overlaps q: forward has overwritten q there");
     return MHA_OK;
 }

@@ -6,6 +6,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+/* Differences of addresses and sums of two of them stay in range. */
+static const uintptr_t REACH_MAX = (uintptr_t)1 << 61;
+
 static bool all_zero(const int64_t stride[4])
 {
     return stride[0] == 0 && stride[1] == 0 && stride[2] == 0 && stride[3] == 0;
@@ -58,6 +61,11 @@ static mha_status check_output(const char *name, const mha_view *view, const int
     return MHA_OK;
 }
 
+bool mha__operand_is_empty(const mha__operand *o)
+{
+    return is_empty(o->extent, 4);
+}
+
 mha__operand mha__operand_of(const char *name, const mha_view *view, const int64_t extent[4])
 {
     return (mha__operand){name,
@@ -73,9 +81,9 @@ mha_status mha__operand_bind(mha__operand *o, mha_error *err)
     return MHA_OK;
 }
 
-/* The bytes from the first to behind the last element; false where the strides reach too far to say. */
-static bool byte_range(const mha__operand *o, size_t size, uintptr_t *begin, uintptr_t *end)
+bool mha__operand_bytes(const mha__operand *o, size_t size, uintptr_t *begin, uintptr_t *end)
 {
+    const uintptr_t data = (uintptr_t)o->view.data;
     int64_t low = 0, high = 0, reach, bytes_low, bytes_high;
     for (int i = 0; i < 4; i++) {
         if (__builtin_mul_overflow(o->extent[i] - 1, o->view.stride[i], &reach)) return false;
@@ -85,9 +93,9 @@ static bool byte_range(const mha__operand *o, size_t size, uintptr_t *begin, uin
     if (__builtin_mul_overflow(low, (int64_t)size, &bytes_low) ||
         __builtin_mul_overflow(high, (int64_t)size, &bytes_high))
         return false;
-    *begin = (uintptr_t)o->view.data + (uintptr_t)bytes_low;
-    *end = (uintptr_t)o->view.data + (uintptr_t)bytes_high;
-    return true;
+    *begin = data + (uintptr_t)bytes_low;
+    *end = data + (uintptr_t)bytes_high;
+    return *begin <= data && data < *end && *end - *begin <= REACH_MAX;
 }
 
 /* Every element must be where a load may be made: at an aligned address, at a distance that can be counted in bytes.
@@ -100,27 +108,11 @@ mha_status mha__operand_place(const mha__operand *o, size_t size, mha_error *err
     if ((uintptr_t)o->view.data % (size & -size) != 0)
         return mha__fail(err, MHA_ERR_ARG, "%s.data = %p: must be aligned to %zu bytes, as its elements are", o->name,
                          o->view.data, size & -size);
-    if (byte_range(o, size, &begin, &end)) return MHA_OK;
+    if (mha__operand_bytes(o, size, &begin, &end)) return MHA_OK;
     const int64_t *s = o->view.stride;
     return mha__fail(err, MHA_ERR_ARG,
                      "%s.stride = {%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "}: reaches beyond all memory",
                      o->name, s[0], s[1], s[2], s[3]);
-}
-
-/* True if the view has no gaps, so that its byte range is exactly what it holds. */
-static bool dense(const mha__operand *o, size_t size, uintptr_t begin, uintptr_t end)
-{
-    size_t bytes;
-    return mha__bytes(o->extent, 4, size, &bytes) && bytes == end - begin;
-}
-
-bool mha__operand_meet(const mha__operand *x, size_t x_size, const mha__operand *y, size_t y_size)
-{
-    uintptr_t a, b, c, d;
-    if (is_empty(x->extent, 4) || is_empty(y->extent, 4)) return false;
-    if (x->view.data == y->view.data) return true;
-    if (!byte_range(x, x_size, &a, &b) || !byte_range(y, y_size, &c, &d)) return false;
-    return a < d && c < b && dense(x, x_size, a, b) && dense(y, y_size, c, d);
 }
 
 bool mha__operand_same(const mha__operand *x, const mha__operand *y)

@@ -24,7 +24,12 @@ mha_status mha__attn_check_workspace(const void *workspace, size_t bytes, size_t
 /* Those about lengths, packing and the list of heads (lengths.c). */
 mha_status mha__bind_lengths(mha__call *call, mha_error *err);
 
-/* q, k and v of a call as operands. */
-void mha__attn_operands(const mha_attn_plan *plan, const mha_attn_args *args, mha__operand qkv[3]);
+/* What a call reads: q, k and v first, then all that its description names. Returns how many. */
+typedef struct mha__input {
+    mha__operand operand;
+    size_t size;
+} mha__input;
+enum { MHA__QKV = 3, MHA__INPUTS = MHA__QKV + 9 + 8 };
+int mha__attn_inputs(const mha_attn_plan *plan, const mha_attn_args *args, mha__input list[MHA__INPUTS]);
 
 #endif

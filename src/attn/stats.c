@@ -9,35 +9,33 @@
 
 /* ---- what is wanted ---- */
 
-mha_status mha__stats_bind(const mha_attn_plan *plan, const mha_attn_args *args, mha_attn_stats *stats, mha_error *err)
+mha_status mha__stats_take(const mha_attn_args *args, mha_attn_stats *stats, mha_error *err)
 {
-    const mha_attn_desc *d = &plan->desc;
     if (!args->stats) return mha__fail(err, MHA_ERR_ARG, "stats is NULL");
     if (args->stats->size != sizeof *stats)
         return mha__fail(err, MHA_ERR_ARG, "stats.size = %zu: must be sizeof(mha_attn_stats) = %zu", args->stats->size,
                          sizeof *stats);
     *stats = *args->stats;
-    const size_t real = plan->kernels->real_size;
-    const struct {
-        const char *name;
-        mha_view *view;
-        int64_t length, width;
-        int dims;
-        size_t size;
-    } outputs[] = {{"stats.row_entropy", &stats->row_entropy, d->q_len, 1, 3, real},
-                   {"stats.row_max", &stats->row_max, d->q_len, 1, 3, real},
-                   {"stats.row_argmax", &stats->row_argmax, d->q_len, 1, 3, sizeof(int64_t)},
-                   {"stats.row_distance", &stats->row_distance, d->q_len, 1, 3, real},
-                   {"stats.received", &stats->received, d->kv_len, 1, 3, real},
-                   {"stats.top_prob", &stats->top_prob, d->q_len, d->top_keys, 4, real},
-                   {"stats.top_key", &stats->top_key, d->q_len, d->top_keys, 4, sizeof(int64_t)}};
-    for (size_t n = 0; n < sizeof outputs / sizeof *outputs; n++) {
-        const bool together = outputs[n].view == &stats->received ? plan->packed_keys : plan->packed;
-        const int64_t extent[4] = {together ? 1 : d->batch, d->listed_heads, outputs[n].length, outputs[n].width};
-        if (outputs[n].view->data)
-            MHA__TRY(mha__bind_output(outputs[n].name, outputs[n].view, extent, outputs[n].dims, outputs[n].size, err));
-    }
     return MHA_OK;
+}
+
+int mha__stats_results(const mha_attn_plan *plan, mha_attn_stats *stats, mha__result list[MHA__STATS_RESULTS])
+{
+    const mha_attn_desc *d = &plan->desc;
+    const size_t real = plan->kernels->real_size;
+    const int64_t B = plan->packed ? 1 : d->batch, H = d->listed_heads, Lq = d->q_len;
+    const mha__result all[MHA__STATS_RESULTS] = {
+        {"stats.row_entropy", &stats->row_entropy, {B, H, Lq, 1}, 3, real},
+        {"stats.row_max", &stats->row_max, {B, H, Lq, 1}, 3, real},
+        {"stats.row_argmax", &stats->row_argmax, {B, H, Lq, 1}, 3, sizeof(int64_t)},
+        {"stats.row_distance", &stats->row_distance, {B, H, Lq, 1}, 3, real},
+        {"stats.received", &stats->received, {plan->packed_keys ? 1 : d->batch, H, d->kv_len, 1}, 3, real},
+        {"stats.top_prob", &stats->top_prob, {B, H, Lq, d->top_keys}, 4, real},
+        {"stats.top_key", &stats->top_key, {B, H, Lq, d->top_keys}, 4, sizeof(int64_t)}};
+    int count = 0;
+    for (int n = 0; n < MHA__STATS_RESULTS; n++)
+        if (all[n].view->data) list[count++] = all[n];
+    return count;
 }
 
 static void move_rows(mha_view *view, size_t size, int64_t row)

@@ -176,7 +176,23 @@ static void probs_are_lse(problem *p)
     p->args.probs.data = p->lse.data;
 }
 
+static void out_is_bias(problem *p)
+{
+    p->args.out.data = (void *)(uintptr_t)p->args.bias.data;
+}
+static void out_is_keep(problem *p)
+{
+    p->args.out.data = (void *)(uintptr_t)p->args.keep.data;
+}
+static void lse_is_kv_lens(problem *p)
+{
+    p->args.lse.data = p->kv_lens;
+}
+
 static const bad_call bad_calls[] = {
+    {"out overlaps bias", "bias", out_is_bias},
+    {"out overlaps keep", "keep", out_is_keep},
+    {"lse overlaps kv_lens", "kv_lens", lse_is_kv_lens},
     {"out.stride[1]", "3", out_rows_share},
     {"lse overlaps out", "out", lse_is_out},
     {"lse overlaps v", "v", lse_is_v},
@@ -254,6 +270,52 @@ static void test_calls(void **state)
             fail_msg("%s = %s: %s: %s", bad_calls[n].field, bad_calls[n].value, mha_status_text(status), err.message);
         assert_true(untouched(&p));
         problem_free(&p);
+    }
+}
+
+/* Rows of [q | k | v], heads side by side: out may take the place of q or other columns, but no part of k or v. */
+static void test_packed_columns(void **state)
+{
+    (void)state;
+    enum { HEADS = 4, WIDTH = 8, ROWS = 33, COLUMNS = (HEADS + 2 + 2 + HEADS) * WIDTH };
+    static float packed[ROWS * COLUMNS], bits[ROWS * HEADS * WIDTH];
+    static const int q = 0, k = HEADS * WIDTH, v = k + 2 * WIDTH, free_columns = v + 2 * WIDTH;
+    const struct {
+        int column;
+        const char *overlaps;
+    } outs[] = {{free_columns, NULL},
+                {q, NULL},
+                {k, "overlaps k"},
+                {v, "overlaps v"},
+                {WIDTH, "overlaps q"},
+                {k - 1, "overlaps q"},
+                {free_columns - 1, "overlaps v"},
+                {v - 3, "overlaps k"}};
+    const mha_attn_desc d = {
+        .size = sizeof d, .batch = 1, .heads = HEADS, .kv_heads = 2, .q_len = ROWS, .kv_len = ROWS, .head_dim = WIDTH};
+    for (size_t n = 0; n < sizeof outs / sizeof *outs; n++) {
+        const int64_t stride[4] = {0, WIDTH, COLUMNS, 1};
+        mha_attn_args a = {.size = sizeof a, .q.data = packed + q, .k.data = packed + k, .v.data = packed + v};
+        mha_error err = {0};
+        for (int i = 0; i < ROWS * COLUMNS; i++)
+            packed[i] = (float)(i * 7 % 31) / 16 - 1;
+        a.out.data = packed + outs[n].column;
+        memcpy(a.q.stride, stride, sizeof stride);
+        memcpy(a.k.stride, stride, sizeof stride);
+        memcpy(a.v.stride, stride, sizeof stride);
+        memcpy(a.out.stride, stride, sizeof stride);
+        const mha_status status = mha_attention(NULL, &d, &a, &err);
+        if (outs[n].overlaps) {
+            assert_int_equal(status, MHA_ERR_ARG);
+            if (!strstr(err.message, outs[n].overlaps)) fail_msg("want \"%s\": %s", outs[n].overlaps, err.message);
+            continue;
+        }
+        if (status != MHA_OK) fail_msg("column %d: %s", outs[n].column, err.message);
+        for (int i = 0; i < ROWS * HEADS * WIDTH; i++) {
+            const float x = packed[i / (HEADS * WIDTH) * COLUMNS + outs[n].column + i % (HEADS * WIDTH)];
+            if (n == 0) bits[i] = x;
+            assert_true(bits[i] == x);
+        }
     }
 }
 
@@ -515,11 +577,16 @@ static void test_describe_one_block(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_calls),        cmocka_unit_test(test_workspace),
-        cmocka_unit_test(test_no_keys),      cmocka_unit_test(test_no_rows),
-        cmocka_unit_test(test_far_offsets),  cmocka_unit_test(test_unset_align_of_lengths),
-        cmocka_unit_test(test_describe),     cmocka_unit_test(test_describe_outputs),
-        cmocka_unit_test(test_describe_few), cmocka_unit_test(test_describe_one_block)};
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_calls),
+                                              cmocka_unit_test(test_packed_columns),
+                                              cmocka_unit_test(test_workspace),
+                                              cmocka_unit_test(test_no_keys),
+                                              cmocka_unit_test(test_no_rows),
+                                              cmocka_unit_test(test_far_offsets),
+                                              cmocka_unit_test(test_unset_align_of_lengths),
+                                              cmocka_unit_test(test_describe),
+                                              cmocka_unit_test(test_describe_outputs),
+                                              cmocka_unit_test(test_describe_few),
+                                              cmocka_unit_test(test_describe_one_block)};
     return cmocka_run_group_tests(tests, isa_setup, isa_teardown);
 }

@@ -87,6 +87,10 @@ static void out_on_q(problem *p, gradients *g)
 {
     g->args.out.data = p->args.q.data;
 }
+static void dbias_on_bias(problem *p, gradients *g)
+{
+    g->args.dbias.data = (void *)(uintptr_t)p->args.bias.data;
+}
 static void long_key(problem *p, gradients *g)
 {
     (void)g;
@@ -106,6 +110,7 @@ static const wrong calls[] = {{"grads.dout", "NULL", no_dout},
                               {"grads.dv", "grads.dout", dv_on_dout},
                               {"grads.dk", "grads.dq", dk_on_dq},
                               {"grads.out", "q", out_on_q},
+                              {"grads.dbias overlaps", "bias", dbias_on_bias},
                               {"kv_lens[1]", "31", long_key}};
 
 static bool untouched(const gradients *g)

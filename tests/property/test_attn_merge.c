@@ -271,6 +271,9 @@ static void test_overlaps(void **state)
         {base.out, {memory + 25, {0}}, "lse overlaps out"},
         {base.out, {memory + 30, {0, 0, 0, 0}}, NULL},
         {{memory, {0}}, {memory + 14, {0}}, NULL},
+        {{memory + 2, {0, 0, 9, 1}}, base.lse, "out overlaps parts[0].out"}, /* strided: its rows on 2 to 4, 11 to 13 */
+        {{memory + 11, {0, 0, 7, 1}}, base.lse, "out overlaps parts[1].out"},
+        {{memory + 16, {0, 0, 4, 1}}, base.lse, NULL}, /* around nothing */
         {{memory + 8, {0, 0, 3, 1}}, {memory + 6, {0, 0, 1, 0}}, NULL},
     };
     for (size_t n = 0; n < sizeof bad / sizeof *bad; n++) {

@@ -189,6 +189,18 @@ static void test_refusals(void **state)
     problem_bind(&p);
     p.stats_views.top_key.stride[3] = 0;
     refuse(&p, "stats.top_key.stride[3] = 0");
+    problem_bind(&p);
+    p.stats_views.row_max.data = p.stats_views.row_entropy.data;
+    refuse(&p, "stats.row_max overlaps stats.row_entropy");
+    problem_bind(&p);
+    p.stats_views.row_distance.data = (float *)p.out.data + 1;
+    refuse(&p, "stats.row_distance overlaps out");
+    problem_bind(&p);
+    p.stats_views.received.data = p.k.data;
+    refuse(&p, "stats.received overlaps k");
+    problem_bind(&p);
+    p.stats_views.top_key.data = p.v.data;
+    refuse(&p, "stats.top_key overlaps v");
     p.desc.align = MHA_ALIGN_OFFSETS;
     p.desc.causal = 0;
     problem_bind(&p);

@@ -1,0 +1,107 @@
+/* test_attn_meet.c - whether two views overlap: against their bytes marked one by one, and the layouts that matter. */
+#include "attn/operand.h"
+#include "support/check.h"
+#include "support/rng.h"
+#include <string.h>
+
+enum { MEMORY = 1 << 14, MIDDLE = MEMORY / 2, CASES = 100000 };
+
+/* Marks the bytes of a view in `marks`, or counts those of them that are marked. */
+static int64_t visit(const mha__operand *o, size_t size, const char *memory, char *marks, bool mark)
+{
+    int64_t met = 0;
+    const int64_t *e = o->extent, *s = o->view.stride;
+    for (int64_t n = 0; n < e[0] * e[1] * e[2] * e[3]; n++) {
+        const int64_t element = n / (e[1] * e[2] * e[3]) * s[0] + n / (e[2] * e[3]) % e[1] * s[1] +
+                                n / e[3] % e[2] * s[2] + n % e[3] * s[3];
+        char *at = marks + ((const char *)o->view.data - memory) + element * (int64_t)size;
+        for (size_t byte = 0; byte < size; byte++) {
+            met += at[byte];
+            if (mark) at[byte] = 1;
+        }
+    }
+    return met;
+}
+
+static mha__operand random_view(rng *r, const char *memory, size_t size, int64_t reach)
+{
+    mha__operand o = {"view", {0}, {0}, true};
+    o.view.data = memory + MIDDLE + rng_range(r, 0, 127) * (int64_t)size;
+    for (int i = 0; i < 4; i++) {
+        o.extent[i] = rng_range(r, 1, 4);
+        o.view.stride[i] = rng_range(r, -reach, reach);
+    }
+    if (rng_chance(r, 0.02)) o.extent[2] = 0;
+    return o;
+}
+
+static void test_against_marks(void **state)
+{
+    (void)state;
+    static const char memory[MEMORY];
+    static char marks[MEMORY];
+    static const size_t sizes[] = {1, 2, 4, 8};
+    static const int64_t reaches[] = {3, 12, 60};
+    rng r = rng_make(7, 0);
+    int64_t meeting = 0;
+    for (int n = 0; n < CASES; n++) {
+        const size_t x_size = sizes[n % 4], y_size = sizes[n / 4 % 4];
+        const int64_t reach = reaches[n % 3];
+        const mha__operand x = random_view(&r, memory, x_size, reach);
+        mha__operand y = random_view(&r, memory, y_size, reach);
+        if (n % 2) memcpy(y.view.stride, x.view.stride, sizeof y.view.stride);
+        memset(marks, 0, sizeof marks);
+        visit(&x, x_size, memory, marks, true);
+        const bool want = visit(&y, y_size, memory, marks, false) > 0;
+        assert_int_equal(mha__operand_meet(&x, x_size, &y, y_size), want);
+        assert_int_equal(mha__operand_meet(&y, y_size, &x, x_size), want);
+        meeting += want;
+    }
+    print_message("%d pairs, %d of them meet\n", CASES, (int)meeting);
+    assert_true(meeting > CASES / 10 && meeting < CASES * 9 / 10);
+}
+
+/* Columns [from, from + heads * 64) of packed rows [2, 1000, 768] as [B, H, L, 64], of which `rows` rows. */
+static mha__operand columns(float *packed, int64_t from, int64_t heads, int64_t rows)
+{
+    return (mha__operand){"columns", {packed + from, {768000, 64, 768, 1}}, {2, heads, rows, 64}, false};
+}
+
+static void test_packed_rows(void **state)
+{
+    (void)state;
+    static float packed[2 * 768000];
+    const mha__operand k = columns(packed, 256, 4, 1000);
+    const struct {
+        int64_t from, heads, rows;
+        bool meets;
+    } cases[] = {{0, 4, 1000, false}, {512, 4, 1000, false}, {512, 4, 7, false}, {0, 5, 1000, true},
+                 {193, 1, 1, true},   {192, 1, 1000, false}, {511, 1, 3, true},  {448, 4, 1000, true}};
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        const mha__operand out = columns(packed, cases[n].from, cases[n].heads, cases[n].rows);
+        assert_int_equal(mha__operand_meet(&out, sizeof(float), &k, sizeof(float)), cases[n].meets);
+    }
+    mha__operand heads_first = {"heads first", {packed + 512, {0, 64000, 64, 1}}, {1, 4, 1000, 64}, false};
+    assert_true(mha__operand_meet(&heads_first, sizeof(float), &k, sizeof(float)));
+}
+
+/* Strides that share nothing are decided while that takes few steps, and refused where it would take many. */
+static void test_unlike_strides(void **state)
+{
+    (void)state;
+    static float memory[16000000];
+    mha__operand x = {"x", {memory, {0, 0, 0, 6}}, {1, 1, 1, 1000}, false};
+    mha__operand y = {"y", {memory + 1, {0, 0, 0, 10}}, {1, 1, 1, 1000}, false}; /* odd places, and x has even ones */
+    assert_false(mha__operand_meet(&x, sizeof *memory, &y, sizeof *memory));
+    x.extent[3] = y.extent[3] = 1000000;
+    assert_true(mha__operand_meet(&x, sizeof *memory, &y, sizeof *memory));
+    y.view.data = memory + 6000000;
+    assert_false(mha__operand_meet(&x, sizeof *memory, &y, sizeof *memory));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_marks), cmocka_unit_test(test_packed_rows),
+                                       cmocka_unit_test(test_unlike_strides)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
