@@ -56,7 +56,7 @@ typedef struct mha_window {
 
 typedef enum mha_precision {
     MHA_PRECISION_DEFAULT = 0, /* never less accurate than plain arithmetic in the type */
-    MHA_PRECISION_SPLIT        /* f32 products may run as split bf16 products on tile hardware */
+    MHA_PRECISION_SPLIT        /* f32 products as sums of bf16 products: not built, MHA_ERR_UNSUPPORTED */
 } mha_precision;
 
 /* How far the scores of args.scores have come. Raw and softcapped ones know no masks: every key within the lengths of
@@ -111,13 +111,16 @@ typedef struct mha_attn_desc {
     mha_dtype kv_dtype;       /* of k and v: f32, bf16, f16, q8_0; f64 with dtype f64 only; default: dtype */
     mha_dtype bias_dtype;     /* as kv_dtype; default: f32, or f64 when dtype is f64 */
     double scale;             /* 0 = 1/sqrt(D); finite */
-    double softcap;           /* 0 = off; else s becomes softcap * tanh(s / softcap), before bias and masks; > 0 */
+    double softcap;           /* 0 = off; else s becomes softcap * tanh(s / softcap), before bias and masks; > 0, and
+                               * 1 / softcap finite (f32: 2.94e-39 and more) */
     int causal;               /* 1: row i sees keys j <= i + offset */
     mha_align align;          /* see mha_align */
     mha_window window;        /* see mha_window */
     int64_t max_q_len;        /* Mq  0 = Lq; rows of the longest sequence, at most; only with MHA_ATTN_CU_SEQLENS */
     int64_t max_kv_len;       /* Mk  0 = Lk; its keys; likewise, and not with MHA_ATTN_BLOCK_TABLE */
-    int64_t keep_keys;        /* keys that args.keep describes; 0 = Mk; keys beyond are masked */
+    int64_t keep_keys;        /* keys that args.keep describes, of [B, H, Mq, keep_keys] bytes; keys beyond are masked.
+                               * 0 = all Mk, never "none": for a mask of no keys leave MHA_ATTN_KEEP out and set kv_len
+                               * = 0, or kv_lens of 0, which mask all keys and read nothing */
     int64_t block_q, block_k; /* rows and keys of a block of args.block_keep; 0 without it */
     int64_t page_size, pages; /* of args.block_table: keys in a page, a power of two >= 16; pages that k and v have */
     int64_t listed_heads;     /* entries of args.head_list, 1..H; 0 without it */
@@ -212,7 +215,7 @@ typedef struct mha_attn_args {
 /* An immutable plan; any number of threads may run it at once, each with a workspace of its own. */
 typedef struct mha_attn_plan mha_attn_plan;
 
-/* Plans, allocates the workspace, runs, frees. Costs one allocation more than mha_attn_forward. */
+/* Plans, allocates the workspace, runs, frees. Allocates twice: the plan and its workspace. */
 MHA_API mha_status mha_attention(mha_ctx *ctx, const mha_attn_desc *desc, const mha_attn_args *args, mha_error *err);
 
 /* Checks the description and chooses kernel and tiles. Errors: MHA_ERR_ARG naming the field and its value;

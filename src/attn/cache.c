@@ -8,7 +8,8 @@
 #include <string.h>
 
 enum { PAGE_SIZE = 128, PAGE_SIZE_MIN = 16 };
-static const int64_t LENGTH_MAX = INT64_C(1) << 60; /* sums and pages of lengths stay in range */
+static const size_t PAGE_BYTES_MAX = (size_t)1 << 40; /* far beyond any page that could be had */
+static const int64_t LENGTH_MAX = INT64_C(1) << 60;   /* sums and pages of lengths stay in range */
 
 /* ---- making ---- */
 
@@ -49,10 +50,11 @@ static mha_status resolve(const mha_cache_desc *desc, mha_cache_desc *d, mha_err
 static mha_status page_bytes(const mha_cache_desc *d, int64_t width, size_t *bytes, mha_error *err)
 {
     const int64_t extent[] = {d->kv_heads, d->page_size, mha__element_count(d->dtype, width)};
-    if (mha__bytes(extent, 3, mha__element_size(d->dtype), bytes) && *bytes <= PTRDIFF_MAX / 4) return MHA_OK;
+    if (mha__bytes(extent, 3, mha__element_size(d->dtype), bytes) && *bytes <= PAGE_BYTES_MAX) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG,
-                     "a page of kv_heads * page_size * head_dim = %" PRId64 " * %" PRId64 " * %" PRId64 " overflows",
-                     d->kv_heads, d->page_size, width);
+                     "a page of kv_heads * page_size * head_dim = %" PRId64 " * %" PRId64 " * %" PRId64
+                     " %s: more than 2^40 bytes",
+                     d->kv_heads, d->page_size, width, mha_dtype_name(d->dtype));
 }
 
 /* Everything but the pages and the table, which come with the first tokens or with `capacity`. */
@@ -190,8 +192,8 @@ static mha_status check_cut(const mha_cache *c, const char *name, int64_t sequen
 {
     if (!c) return mha__fail(err, MHA_ERR_ARG, "cache is NULL");
     if (sequence < 0 || sequence >= c->desc.batch)
-        return mha__fail(err, MHA_ERR_ARG, "%s = %" PRId64 ": must be from 0 to below batch = %" PRId64, name, sequence,
-                         c->desc.batch);
+        return mha__fail(err, MHA_ERR_ARG, "%s = %" PRId64 ": must be one sequence, from 0 to %" PRId64, name, sequence,
+                         c->desc.batch - 1);
     if (length < 0 || length > c->sequences[sequence].length)
         return mha__fail(err, MHA_ERR_ARG,
                          "length = %" PRId64 ": must be from 0 to the %" PRId64 " of sequence %" PRId64, length,

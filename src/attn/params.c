@@ -106,6 +106,9 @@ static mha_status check_numbers(const mha_attn_desc *d, mha_error *err)
         return mha__fail(err, MHA_ERR_ARG, "scale = %g: must be finite%s", d->scale, wide ? "" : " in f32");
     if (!is_finite(d->softcap, wide) || d->softcap < 0)
         return mha__fail(err, MHA_ERR_ARG, "softcap = %g: must be 0 (off) or positive and finite", d->softcap);
+    if (d->softcap > 0 && !is_finite(1 / d->softcap, wide)) /* scores are multiplied by it, and 0 may be one of them */
+        return mha__fail(err, MHA_ERR_ARG, "softcap = %g: too small, as 1 / softcap must be finite%s", d->softcap,
+                         wide ? "" : " in f32");
     if (!(d->dropout >= 0 && d->dropout <= 1))
         return mha__fail(err, MHA_ERR_ARG, "dropout = %g: must be from 0 to 1", d->dropout);
     return MHA_OK;
@@ -154,47 +157,15 @@ static mha_status check_dtype(const char *field, mha_dtype dtype, bool cache, mh
                      mha_dtype_name(dtype), cache ? " or q8_0" : "");
 }
 
-/* X(flag, what is not built yet: NULL if it is). */
-#define INPUT_FLAGS(X)             \
-    X(MHA_ATTN_KEEP, NULL)         \
-    X(MHA_ATTN_BIAS, NULL)         \
-    X(MHA_ATTN_Q_LENS, NULL)       \
-    X(MHA_ATTN_KV_LENS, NULL)      \
-    X(MHA_ATTN_CU_SEQLENS, NULL)   \
-    X(MHA_ATTN_PREFIX_LENS, NULL)  \
-    X(MHA_ATTN_BLOCK_KEEP, NULL)   \
-    X(MHA_ATTN_BLOCK_TABLE, NULL)  \
-    X(MHA_ATTN_SLOPES, NULL)       \
-    X(MHA_ATTN_SINKS, NULL)        \
-    X(MHA_ATTN_GATES, NULL)        \
-    X(MHA_ATTN_HEAD_LIST, NULL)    \
-    X(MHA_ATTN_DROPOUT_KEEP, NULL) \
-    X(MHA_ATTN_MAP_HEADS, NULL)    \
-    X(MHA_ATTN_MAP_ROWS, NULL)
-#define OUTPUT_FLAGS(X)      \
-    X(MHA_ATTN_LSE, NULL)    \
-    X(MHA_ATTN_PROBS, NULL)  \
-    X(MHA_ATTN_STATS, NULL)  \
-    X(MHA_ATTN_SCORES, NULL) \
-    X(MHA_ATTN_GRADS, NULL)
+/* Flags are bits without gaps. */
+static const uint32_t KNOWN_INPUTS = 2 * (uint32_t)MHA_ATTN_MAP_ROWS - 1,
+                      KNOWN_OUTPUTS = 2 * (uint32_t)MHA_ATTN_GRADS - 1;
 
-static const struct flag {
-    uint32_t bit;
-    const char *name, *missing;
-}
-#define X(flag, missing) {flag, #flag, missing},
-input_flags[] = {INPUT_FLAGS(X)},
-    output_flags[] = {OUTPUT_FLAGS(X)};
-#undef X
-enum { INPUTS = sizeof input_flags / sizeof input_flags[0], OUTPUTS = sizeof output_flags / sizeof output_flags[0] };
-
-static mha_status check_flags(const char *field, uint32_t value, const struct flag *flags, int count, mha_error *err)
+static mha_status check_flags(const char *field, uint32_t value, uint32_t known, mha_error *err)
 {
-    uint32_t unknown = value;
-    for (int i = 0; i < count; i++)
-        unknown &= ~flags[i].bit;
-    if (unknown == 0) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "%s = 0x%" PRIx32 ": bits 0x%" PRIx32 " are unknown", field, value, unknown);
+    if ((value & ~known) == 0) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "%s = 0x%" PRIx32 ": bits 0x%" PRIx32 " are unknown", field, value,
+                     value & ~known);
 }
 
 static mha_status check_pages(const mha_attn_desc *d, mha_error *err)
@@ -245,8 +216,8 @@ static mha_status check_map_list(const char *field, int64_t entries, uint32_t fl
 
 static mha_status check_extras(const mha_attn_desc *d, mha_error *err)
 {
-    MHA__TRY(check_flags("inputs", d->inputs, input_flags, INPUTS, err));
-    MHA__TRY(check_flags("outputs", d->outputs, output_flags, OUTPUTS, err));
+    MHA__TRY(check_flags("inputs", d->inputs, KNOWN_INPUTS, err));
+    MHA__TRY(check_flags("outputs", d->outputs, KNOWN_OUTPUTS, err));
     MHA__TRY(check_dtype("dtype", d->dtype, false, err));
     MHA__TRY(check_dtype("kv_dtype", d->kv_dtype, true, err));
     MHA__TRY(check_dtype("bias_dtype", d->bias_dtype, false, err));
@@ -270,34 +241,25 @@ static mha_status check_extras(const mha_attn_desc *d, mha_error *err)
 
 /* ---- what is not built ---- */
 
-static mha_status refuse(mha_error *err, const char *field, const char *value, const char *what)
+static mha_status refuse(mha_error *err, const char *field, const char *value, const char *why)
 {
-    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s = %s: %s not supported yet", field, value, what);
-}
-
-static mha_status refuse_flags(uint32_t value, const struct flag *flags, int count, mha_error *err)
-{
-    for (int i = 0; i < count; i++)
-        if ((value & flags[i].bit) && flags[i].missing)
-            return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s not supported yet", flags[i].name, flags[i].missing);
-    return MHA_OK;
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s = %s: %s", field, value, why);
 }
 
 /* `d` has its default types filled in. */
 static mha_status check_built(const mha_attn_desc *d, mha_error *err)
 {
-    MHA__TRY(refuse_flags(d->inputs, input_flags, INPUTS, err));
-    MHA__TRY(refuse_flags(d->outputs, output_flags, OUTPUTS, err));
+    static const char mixed[] = "f64 goes with f64 only, in q, k, v and bias";
     if ((d->kv_dtype == MHA_F64) != (d->dtype == MHA_F64))
-        return refuse(err, "kv_dtype", mha_dtype_name(d->kv_dtype), "f64 beside another type is");
+        return refuse(err, "kv_dtype", mha_dtype_name(d->kv_dtype), mixed);
     if ((d->inputs & MHA_ATTN_BIAS) && (d->bias_dtype == MHA_F64) != (d->dtype == MHA_F64))
-        return refuse(err, "bias_dtype", mha_dtype_name(d->bias_dtype), "f64 beside another type is");
+        return refuse(err, "bias_dtype", mha_dtype_name(d->bias_dtype), mixed);
     if ((d->outputs & MHA_ATTN_GRADS) && d->kv_dtype == MHA_Q8_0)
-        return refuse(err, "MHA_ATTN_GRADS with kv_dtype", mha_dtype_name(d->kv_dtype), "gradients of it are");
+        return refuse(err, "MHA_ATTN_GRADS with kv_dtype", mha_dtype_name(d->kv_dtype), "it has no gradients");
     if ((d->outputs & MHA_ATTN_GRADS) && (d->inputs & MHA_ATTN_BLOCK_TABLE))
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "MHA_ATTN_GRADS: gradients of keys in pages are not supported");
     if (d->precision == MHA_PRECISION_SPLIT)
-        return refuse(err, "precision", "MHA_PRECISION_SPLIT", "split products are");
+        return refuse(err, "precision", "MHA_PRECISION_SPLIT", "split products are not built");
     return MHA_OK;
 }
 

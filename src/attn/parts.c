@@ -79,18 +79,20 @@ static mha_status check(const mha_attn_merge_args *a, mha_error *err)
 {
     const struct {
         const char *name;
-        int64_t value, least, most;
-    } counts[] = {{"batch", a->batch, 1, INT64_MAX},
-                  {"heads", a->heads, 1, INT64_MAX},
-                  {"q_len", a->q_len, 0, INT64_MAX},
-                  {"v_head_dim", a->v_head_dim, 1, WIDTH_MAX},
-                  {"count", a->count, 0, INT64_MAX}};
+        int64_t value, least;
+    } counts[] = {{"batch", a->batch, 1},
+                  {"heads", a->heads, 1},
+                  {"q_len", a->q_len, 0},
+                  {"v_head_dim", a->v_head_dim, 1},
+                  {"count", a->count, 0}};
     const int64_t all[] = {a->batch, a->heads, mha__max64(a->q_len, 1), a->v_head_dim};
     size_t bytes;
     for (size_t n = 0; n < sizeof counts / sizeof *counts; n++)
-        if (counts[n].value < counts[n].least || counts[n].value > counts[n].most)
-            return mha__fail(err, MHA_ERR_ARG, "%s = %" PRId64 ": must be from %" PRId64 " to %" PRId64, counts[n].name,
-                             counts[n].value, counts[n].least, counts[n].most);
+        if (counts[n].value < counts[n].least)
+            return mha__fail(err, MHA_ERR_ARG, "%s = %" PRId64 ": must be at least %" PRId64, counts[n].name,
+                             counts[n].value, counts[n].least);
+    if (a->v_head_dim > WIDTH_MAX)
+        return mha__fail(err, MHA_ERR_ARG, "v_head_dim = %" PRId64 ": must be from 1 to %d", a->v_head_dim, WIDTH_MAX);
     if (!mha__bytes(all, 4, sizeof(double), &bytes) || bytes > PTRDIFF_MAX)
         return mha__fail(err, MHA_ERR_ARG,
                          "batch * heads * q_len * v_head_dim = %" PRId64 " * %" PRId64 " * %" PRId64 " * %" PRId64

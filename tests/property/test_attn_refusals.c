@@ -105,7 +105,11 @@ static const refusal refusals[] = {
     {ARG, "softcap", "-1", {SET_REAL(softcap, -1)}},
     {ARG, "softcap", "nan", {SET_REAL(softcap, NAN)}},
     {ARG, "softcap", "inf", {SET_REAL(softcap, INFINITY)}},
-    {ARG, "softcap", "1e+39", {SET_REAL(softcap, 1e39)}}, /* infinite in f32 */
+    {ARG, "softcap", "1e+39", {SET_REAL(softcap, 1e39)}},  /* infinite in f32 */
+    {ARG, "softcap", "1e-39", {SET_REAL(softcap, 1e-39)}}, /* its inverse is infinite in f32 */
+    {ARG, "softcap", "2.9e-39", {SET_REAL(softcap, 2.9e-39)}},
+    {ARG, "softcap", "1e-300", {SET_REAL(softcap, 1e-300)}},
+    {ARG, "softcap", "5e-309", {SET_REAL(softcap, 5e-309), SET(dtype, MHA_F64)}},
     {ARG, "scale", "1e+39", {SET_REAL(scale, 1e39)}},
     {ARG, "dropout", "-0.5", {SET_REAL(dropout, -0.5)}},
     {ARG, "dropout", "1.5", {SET_REAL(dropout, 1.5)}},
@@ -165,7 +169,7 @@ static const refusal refusals[] = {
     {ARG, "scores", "7", {SET(outputs, MHA_ATTN_SCORES), SET(scores, 7)}},
     {ARG, "scores", "2", {SET(scores, MHA_SCORES_BIASED)}},
     {ARG, "precision", "5", {SET(precision, 5)}},
-    /* features to come: the flag that asks for one is named */
+    /* lists of heads, top keys, block masks */
     {ARG, "listed_heads", "0", {SET(inputs, MHA_ATTN_HEAD_LIST)}},
     {ARG, "listed_heads", "7", {SET(inputs, MHA_ATTN_HEAD_LIST), SET(listed_heads, 7)}},
     {ARG, "top_keys", "33", {SET(outputs, MHA_ATTN_STATS), SET(top_keys, 33)}},
@@ -223,6 +227,30 @@ static void test_descriptions(void **state)
     assert_int_equal(wrong, 0);
 }
 
+/* The least softcaps that are accepted, in either type: each score becomes one of them, so probabilities are all the
+ * same, and none is NaN. */
+static void test_least_softcap(void **state)
+{
+    (void)state;
+    const double least[] = {3e-39, 6e-309};
+    for (int n = 0; n < 2; n++) {
+        problem p;
+        mha_attn_desc d = good;
+        d.dtype = n ? MHA_F64 : MHA_F32;
+        d.softcap = least[n];
+        d.outputs = MHA_ATTN_PROBS;
+        problem_make(&p, &d, NULL, 12);
+        for (int64_t i = 0; i < d.head_dim; i++)
+            tensor_set(&p.q, 0, 0, 0, i, 0);
+        problem_run(NULL, &p);
+        for (int64_t j = 0; j < d.kv_len; j++) {
+            assert_true(fabs(tensor_get(&p.probs, 0, 0, 0, j) - 1.0 / 9) < 1e-6);
+            assert_true(fabs(tensor_get(&p.probs, 1, 3, 2, j) - 1.0 / 9) < 1e-6);
+        }
+        problem_free(&p);
+    }
+}
+
 static void test_null(void **state)
 {
     (void)state;
@@ -238,6 +266,7 @@ static void test_null(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_descriptions), cmocka_unit_test(test_null)};
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_descriptions), cmocka_unit_test(test_least_softcap),
+                                              cmocka_unit_test(test_null)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

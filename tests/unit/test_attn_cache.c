@@ -248,6 +248,9 @@ static void test_bad_descriptions(void **state)
     } all[] = {
         {"size", "8", {.size = 8, .batch = 1, .kv_heads = 1, .head_dim = 1}},
         {"batch", "0", {.size = sizeof cached_plain, .batch = 0, .kv_heads = 1, .head_dim = 1}},
+        {"kv_heads",
+         "1099511627776",
+         {.size = sizeof cached_plain, .batch = 1, .kv_heads = INT64_C(1) << 40, .head_dim = 8}},
         {"kv_heads", "-1", {.size = sizeof cached_plain, .batch = 1, .kv_heads = -1, .head_dim = 1}},
         {"head_dim", "513", {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 513}},
         {"v_head_dim", "-4", {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 1, .v_head_dim = -4}},
