@@ -26,12 +26,16 @@ typedef struct bench_result {
     double flops, bytes; /* of one call */
     double fma, read;    /* limits: operations and bytes per second, the latter of this K and V */
     bool reads;          /* the limit is reading: one query */
+    bool pairs;          /* bf16 was multiplied in pairs: no limit of that is measured, and fma is none of it */
 } bench_result;
 
 /* All rows, ended by one without a name. */
 extern const bench_row bench_rows[];
 
-/* Share of the limit, 0 to 1 and a little more where the limit was disturbed. */
+/* The limit's name, its rate per second, and the share of it, 0 to 1 and a little more where the limit was disturbed;
+ * both are NAN where the limit is not measured. */
+const char *bench_limit(const bench_result *result);
+double bench_limit_rate(const bench_result *result);
 double bench_share(const bench_result *result);
 
 /* Measures for about `seconds`; a refusal is a result. Returns an exit code. */

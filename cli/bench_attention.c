@@ -1,4 +1,5 @@
 /* bench_attention.c - one row: data, plan, calls against the clock, limits before and after. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -18,9 +19,19 @@ const bench_row bench_rows[] = {
 #undef BENCH__X
             {0}};
 
+const char *bench_limit(const bench_result *r)
+{
+    return r->reads ? "read" : r->pairs ? "pairs" : "fma";
+}
+
+double bench_limit_rate(const bench_result *r)
+{
+    return r->reads ? r->read : r->pairs ? NAN : r->fma;
+}
+
 double bench_share(const bench_result *r)
 {
-    return r->reads ? r->bytes / r->best / r->read : r->flops / r->best / r->fma;
+    return (r->reads ? r->bytes : r->flops) / r->best / bench_limit_rate(r);
 }
 
 /* ---- data ---- */
@@ -186,8 +197,8 @@ static mha_status measure_limits(mha_ctx *ctx, const operands *x, bench_result *
     return MHA_OK;
 }
 
-/* The plan's own word for the instruction set. */
-static void note_isa(const mha_attn_plan *plan, bench_result *result)
+/* The plan's own word for the instruction set, and for what it multiplies. */
+static void note_plan(const mha_attn_plan *plan, bench_result *result)
 {
     char text[4096];
     mha_attn_plan_describe(plan, 1, text, sizeof text);
@@ -195,6 +206,7 @@ static void note_isa(const mha_attn_plan *plan, bench_result *result)
     const char *isa = json_string_value(json_object_get(said, "isa"));
     snprintf(result->isa, sizeof result->isa, "%s", isa ? isa : "");
     json_decref(said);
+    result->pairs = mha_attn_plan_weights(plan) == MHA_BF16;
 }
 
 static mha_status run_plan(cli_session *s, const mha_attn_plan *plan, const operands *x, double seconds,
@@ -267,7 +279,7 @@ int bench_attention(cli_session *s, const bench_row *row, mha_dtype dtype, doubl
     if (!operands_open(row, dtype, &x)) {
         code = cli_error(s, CLI_FAILED, "out of memory for row %s", row->name);
     } else {
-        note_isa(plan, result);
+        note_plan(plan, result);
         if (run_plan(s, plan, &x, seconds, result, &error) != MHA_OK) code = cli_fail(s, &error);
     }
     operands_close(&x);

@@ -1,4 +1,5 @@
 /* bench_print.c - results of `mha bench` as a table, JSON or CSV; all three hold the same numbers. */
+#include <math.h>
 #include <string.h>
 #include <sys/utsname.h>
 
@@ -40,8 +41,8 @@ static json_t *result_json(const cli_session *s, const bench_result *r)
     json_object_set_new(o, "median_ms", cli_real(1e3 * r->median));
     json_object_set_new(o, "gflops", cli_real(r->flops / r->best / 1e9));
     json_object_set_new(o, "gb_per_s", cli_real(r->bytes / r->best / 1e9));
-    json_object_set_new(o, "limit", json_string(r->reads ? "read" : "fma"));
-    json_object_set_new(o, "limit_rate", cli_real((r->reads ? r->read : r->fma) / 1e9));
+    json_object_set_new(o, "limit", json_string(bench_limit(r)));
+    json_object_set_new(o, "limit_rate", cli_real(bench_limit_rate(r) / 1e9));
     json_object_set_new(o, "share", cli_real(bench_share(r)));
     return o;
 }
@@ -57,6 +58,16 @@ static int print_json(cli_session *s, const char *cpu, const bench_result *resul
 
 /* ---- CSV ---- */
 
+static void put_csv_numbers(const cli_session *s, const bench_result *r)
+{
+    fprintf(s->out, "%s,%lld,%.6g,%.6g,%.6g,%.6g,%s,", r->isa, (long long)r->calls, 1e3 * r->best, 1e3 * r->median,
+            r->flops / r->best / 1e9, r->bytes / r->best / 1e9, bench_limit(r));
+    if (isnan(bench_share(r)))
+        fputs(",,", s->out);
+    else
+        fprintf(s->out, "%.6g,%.4g,", bench_limit_rate(r) / 1e9, bench_share(r));
+}
+
 static void print_csv(cli_session *s, const char *cpu, const bench_result *results, int count)
 {
     fputs("row,B,H,Hkv,Lq,Lk,D,causal,dtype,threads,isa,calls,best_ms,median_ms,gflops,gb_per_s,limit,limit_rate,share,"
@@ -70,9 +81,7 @@ static void print_csv(cli_session *s, const char *cpu, const bench_result *resul
         if (r->refused[0])
             fputs(",,,,,,,,,", s->out);
         else
-            fprintf(s->out, "%s,%lld,%.6g,%.6g,%.6g,%.6g,%s,%.6g,%.4g,", r->isa, (long long)r->calls, 1e3 * r->best,
-                    1e3 * r->median, r->flops / r->best / 1e9, r->bytes / r->best / 1e9, r->reads ? "read" : "fma",
-                    (r->reads ? r->read : r->fma) / 1e9, bench_share(r));
+            put_csv_numbers(s, r);
         cli_put_csv(s->out, cpu);
         fputc(',', s->out);
         cli_put_csv(s->out, r->refused);
@@ -88,8 +97,11 @@ static void put_numbers(const cli_session *s, const bench_result *r)
 {
     fprintf(s->out, "%10.4f", 1e3 * r->best);
     if (s->columns >= WITH_MEDIAN) fprintf(s->out, " %10.4f", 1e3 * r->median);
-    fprintf(s->out, " %7.1f %-7s %5.1f %%\n", (r->reads ? r->bytes : r->flops) / r->best / 1e9,
-            r->reads ? "GB/s" : "GFLOP/s", 100 * bench_share(r));
+    fprintf(s->out, " %7.1f %-7s ", (r->reads ? r->bytes : r->flops) / r->best / 1e9, r->reads ? "GB/s" : "GFLOP/s");
+    if (isnan(bench_share(r)))
+        fputs("      -\n", s->out);
+    else
+        fprintf(s->out, "%5.1f %%\n", 100 * bench_share(r));
 }
 
 static void print_row(const cli_session *s, const bench_result *r)

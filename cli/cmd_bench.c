@@ -118,7 +118,9 @@ const cli_command cli_bench = {
         "Rows: prefill, prefill-causal, bert-batch, grouped-causal, long, long-causal, small, decode-grouped, decode, "
         "decode-batch, decode-long, training, training-causal (forward and backward). Their shapes are in the result. "
         "The last column is the share of the machine's own "
-        "limit, measured beside each row: multiply-adds, or for one query the reading of K and V.",
+        "limit, measured beside each row: f32 multiply-adds, or for one query the reading of K and V. Where bf16 is "
+        "multiplied in "
+        "pairs (amx, avx512bf16), more than that limit is possible and no share is said.",
     .words = words,
     .shared = CLI_JSON | CLI_CSV,
     .options = options,

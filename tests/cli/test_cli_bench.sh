@@ -26,6 +26,17 @@ at rows.# 2
 at rows.1.limit read
 positive rows.1.share
 
+# bf16 in pairs is not bound by f32 multiply-adds: no share of those is said.
+expect 0 "$MHA" bench attention --rows prefill,decode --seconds 0.01 --dtype bf16 --json -t 1
+case "$("$JSON_AT" rows.0.isa <out)" in
+amx | avx512bf16)
+    at rows.0.limit pairs
+    at rows.0.share null
+    at rows.1.limit read
+    ;;
+*) at rows.0.limit fma ;;
+esac
+
 expect 0 "$MHA" bench attention --rows small --seconds 0.01 --dtype all --csv
 [ "$(wc -l <out)" = 4 ] || fail "not a heading and three rows: $(cat out)"
 has out 'small,8,2,2,16,16,8,0,bf16'

@@ -7,6 +7,8 @@ import tempfile
 import xml.etree.ElementTree as xml
 from pathlib import Path
 
+import mha
+
 COMPARE = Path(__file__).resolve().parents[2] / "bench" / "compare.py"
 
 
@@ -37,6 +39,14 @@ def test_table_and_csv():
     assert len(lines) >= 1 and all(line.count(",") == heading.count(",") for line in lines)
 
 
+def test_bf16():
+    """The goals of the CPU at hand, and no share of what f32 can do where bf16 is multiplied in pairs."""
+    said = run("--rows", "prefill,small", "--dtype", "bf16")
+    if mha.isa() == "amx" and "no peer" not in said:
+        assert "(goal 1.8)" in said and "(goal 4 us)" in said, said
+    assert ("% of fma" in said) == (mha.isa() not in ("amx", "avx512bf16")), said
+
+
 def test_merge():
     """The least times of two runs, the larger limit."""
     with tempfile.TemporaryDirectory() as folder:
@@ -58,5 +68,6 @@ def test_wrong_use():
 if __name__ == "__main__":
     test_rows_and_figure()
     test_table_and_csv()
+    test_bf16()
     test_merge()
     test_wrong_use()
