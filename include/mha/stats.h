@@ -31,7 +31,7 @@ typedef struct mha_attn_stats {
     mha_view row_entropy;  /* [B, H, Lq] - sum of p log2 p, in bits */
     mha_view row_max;      /* [B, H, Lq] the greatest p */
     mha_view row_argmax;   /* [B, H, Lq] of int64: its key, the lowest one of equals */
-    mha_view row_distance; /* [B, H, Lq] sum of p |i + offset - j| */
+    mha_view row_distance; /* [B, H, Lq] sum of p |i + offset - j|; offset 0 where align may be and is unset */
     mha_view received;     /* [B, H, Lk] sum of p over the rows i; not written where Lq is 0 */
     mha_view top_prob;     /* [B, H, Lq, top_keys] the greatest p, in descending order; 0 where there are no more */
     mha_view top_key;      /* [B, H, Lq, top_keys] of int64: their keys, the lower one of equals first; -1 likewise */

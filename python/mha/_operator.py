@@ -319,7 +319,8 @@ def attention(q, k, v, *, threads=None, return_lse=False, return_probs=False, re
     rows and keys, like keep, bias and probs, is [B, H, rows of the longest, keys of the longest]. With block_table too,
     only the queries are packed, and kv_lens says how many keys each sequence has.
     stats is a dict: row_entropy (bits), row_max, row_argmax (-1: sees no key), row_distance of each row, received by each
-    key, and with top_keys=n the n greatest probabilities of each row, top_prob, and their keys, top_key.
+    key, and with top_keys=n the n greatest probabilities of each row, top_prob, and their keys, top_key. row_distance
+    counts from where align or offsets place the queries; without either, query i is at key i, as with "top_left".
     scores="raw", "softcapped", "biased" or "probs" gives the scores [B, H, Lq, Lk] at that stage. map_heads=[...] and
     map_rows=[...] ([n], or [B, n] for each sequence; -1 is its last row) name the heads and rows that probs and scores
     are to have, in that order; the others are not computed and take no memory.
