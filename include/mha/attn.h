@@ -235,6 +235,9 @@ MHA_API mha_dtype mha_attn_plan_weights(const mha_attn_plan *plan);
  * register_columns, chunk, tile_q, tile_k, tasks, folded, parts, threads, workspace, flops (of all pairs: masks do not
  * lower it), bytes, outputs: {out: true, lse: true, probs: [shape], scores: [shape], stage, stats: true, top_keys},
  * backward: null or {kernel, tasks, parts, threads, flops}, refused: [{path, reason}]}.
+ * `isa` names the set of kernels that runs, which may hold some of older ISAs: f32 on amx is AVX-512 code, and
+ * `products` says whether pairs of bf16 are multiplied, which is what amx and avx512bf16 add. `bytes`: q, k, v, masks
+ * and bias as if none repeated, and all results, once each; numbers per head or sequence are not counted.
  * `folded`: the queries of all heads of a group are the rows of one tile. `kernel` is fwd_few, as when text is
  * generated, where all tiles have so few rows that reading k and v takes the time; fwd_one_block where at most 128 keys
  * and nothing but lengths, causal and window make a call short; else fwd_tiled. `few` says which tiles have few rows,

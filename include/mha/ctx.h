@@ -60,8 +60,8 @@ MHA_API mha_status mha_ctx_create(const mha_ctx_options *options, mha_ctx **out,
 /* Stops the workers and frees the context. Everything made with it must have been freed before. */
 MHA_API void mha_ctx_free(mha_ctx *ctx);
 
-/* The newest ISA that this context may use: one of the names that mha_isa_list gives. Which one a kernel does use, its
- * plan says. */
+/* The newest ISA that this context may use: one of the names that mha_isa_list gives. A plan says which set of kernels
+ * it took ("isa") and what they multiply ("products"): f32 is AVX-512 code also where the context has amx. */
 MHA_API const char *mha_ctx_isa(mha_ctx *ctx);
 /* Number of threads, the calling one included. */
 MHA_API int mha_ctx_threads(mha_ctx *ctx);

@@ -109,7 +109,7 @@ static const char *weights(const mha_attn_plan *plan)
     return mha_dtype_name(mha_attn_plan_weights(plan));
 }
 
-enum { PATHS = MHA__ISAS + 6 };
+enum { PATHS = MHA__ISAS + 7 };
 
 static int refused_paths(const mha_attn_plan *plan, path paths[PATHS])
 {
@@ -117,6 +117,7 @@ static int refused_paths(const mha_attn_plan *plan, path paths[PATHS])
     for (int isa = MHA__ISAS - 1; strcmp(mha__isa_name((mha__isa)isa), plan->kernels->isa) != 0; isa--)
         paths[n++] = (path){mha__isa_name((mha__isa)isa), why_not(plan, (mha__isa)isa)};
     if (!plan->pairs) paths[n++] = (path){"products of bf16 pairs", why_not_pairs(plan)};
+    if (plan->desc.dtype == MHA_F32) paths[n++] = (path){"f32 by split bf16 products", "not built"};
     if (!plan->one_block) paths[n++] = (path){"fwd_one_block", mha__fwd_why_not_one_block(plan)};
     if (!is_few(plan)) paths[n++] = (path){"fwd_few", why_not_few(plan)};
     if (!plan->folded) paths[n++] = (path){"heads of a group as one tile", mha__plan_unfolded(plan)};
@@ -128,17 +129,52 @@ static int refused_paths(const mha_attn_plan *plan, path paths[PATHS])
     return n;
 }
 
-/* q, k, v and out once each. */
+/* Masks and biases, as if none repeated: strides are those of a call. */
+static double mask_bytes(const mha_attn_plan *plan)
+{
+    const mha_attn_desc *d = &plan->desc;
+    const double rows = (double)d->batch * (double)d->listed_heads * (double)d->max_q_len;
+    double width = 0;
+    if (d->inputs & MHA_ATTN_KEEP) width += (double)d->keep_keys;
+    if (d->inputs & MHA_ATTN_BIAS) width += (double)plan->bias.size * (double)d->max_kv_len;
+    if (d->inputs & MHA_ATTN_DROPOUT_KEEP) width += (double)d->max_kv_len;
+    return rows * width;
+}
+
+/* All that is written besides out, and of statistics each. `queries` are rows of all heads, `keys` of all of them. */
+static double result_bytes(const mha_attn_plan *plan, double queries, double keys)
+{
+    enum { REALS = 3 }; /* of a row: entropy, maximum, distance; and the number of a key, as with each top key */
+    const mha_attn_desc *d = &plan->desc;
+    const double real = (double)plan->kernels->real_size, key = sizeof(int64_t);
+    const double in_map = real * ((d->outputs & MHA_ATTN_PROBS) != 0) + real * ((d->outputs & MHA_ATTN_SCORES) != 0);
+    int64_t map[4];
+    mha__maps_extent(d, map);
+    double bytes = in_map * (double)map[0] * (double)map[1] * (double)map[2] * (double)map[3];
+    if (d->outputs & MHA_ATTN_LSE) bytes += real * queries;
+    if (d->outputs & MHA_ATTN_STATS)
+        bytes += queries * (REALS * real + key + (double)d->top_keys * (real + key)) + keys * real;
+    return bytes;
+}
+
+/* What is read and written, once each. */
 static double bytes_of(const mha_attn_plan *plan)
 {
     const mha_attn_desc *d = &plan->desc;
     const double sequences = plan->packed ? 1 : (double)d->batch, caches = plan->packed_keys ? 1 : (double)d->batch;
     const double queries = sequences * (double)d->listed_heads * (double)d->q_len;
-    const double keys = caches * (double)d->kv_heads * (double)d->kv_len;
+    const double keys = caches * (double)d->kv_len;
     const double wide = (double)(d->head_dim + d->v_head_dim);
     const double elements =
         (double)(mha__element_count(d->kv_dtype, d->head_dim) + mha__element_count(d->kv_dtype, d->v_head_dim));
-    return (double)plan->q.size * queries * wide + (double)plan->kv.size * keys * elements;
+    return (double)plan->q.size * queries * wide + (double)plan->kv.size * keys * (double)d->kv_heads * elements +
+           mask_bytes(plan) + result_bytes(plan, queries, keys * (double)d->listed_heads);
+}
+
+/* The end of a noun. */
+static const char *plural(int64_t count)
+{
+    return count == 1 ? "" : "s";
 }
 
 static void sentences_of_outputs(text *t, const mha_attn_desc *d)
@@ -171,9 +207,9 @@ static void backward_sentence(text *t, const mha_attn_plan *plan)
     const mha__bwd_plan *w = &plan->bwd;
     if (!(plan->desc.outputs & MHA_ATTN_GRADS)) return;
     say(t,
-        "backward: bwd_tiled, %" PRId64 " tasks of a head group's rows in %" PRId64
-        " parts on up to %d threads, %.4g operations\n",
-        w->tasks, w->parts, w->workers, backward_flops(plan));
+        "backward: bwd_tiled, %" PRId64 " task%s of a head group's rows in %" PRId64
+        " part%s on up to %d thread%s, %.4g operations\n",
+        w->tasks, plural(w->tasks), w->parts, plural(w->parts), w->workers, plural(w->workers), backward_flops(plan));
 }
 
 static void backward_object(text *t, const mha_attn_plan *plan)
@@ -193,15 +229,16 @@ static void sentences(text *t, const mha_attn_plan *plan, const path *paths, int
 {
     say(t, "kernel: %s, %s (keys and values %s), %s\n", kernel_name(plan), mha_dtype_name(plan->desc.dtype),
         mha_dtype_name(plan->desc.kv_dtype), plan->kernels->isa);
-    if (plan->few > 0)
+    if (plan->few > 0 && strcmp(few_tiles(plan), "none") != 0)
         say(t, "few rows: tiles of up to %d (here %s) go to fwd_few, which needs %s; otherwise %s\n", plan->few,
             few_tiles(plan), few_needs(plan), few_otherwise);
     say(t, "products: %s, weights rounded to %s, sums in %s\n", products(plan), weights(plan),
         plan->desc.dtype == MHA_F64 ? "f64" : "f32");
     say(t, "tiles: %d queries by %d keys, registers %d by %d, partial results merged every %d keys\n", MHA__TILE_Q,
         MHA__KEY_BLOCK, plan->kernels->mr, plan->kernels->nr, MHA__CHUNK);
-    say(t, "work: %" PRId64 " tiles%s in %" PRId64 " parts of the keys on up to %d threads\n", plan->tasks,
-        plan->folded ? ", each of all heads of a group," : "", plan->parts, plan->workers);
+    say(t, "work: %" PRId64 " tile%s%s in %" PRId64 " part%s of the keys on up to %d thread%s\n", plan->tasks,
+        plural(plan->tasks), plan->folded ? ", each of all heads of a group," : "", plan->parts, plural(plan->parts),
+        plan->workers, plural(plan->workers));
     say(t, "workspace: %zu bytes\n", mha_attn_plan_workspace(plan));
     say(t, "cost: %.4g operations unmasked, %.4g bytes read and written\n", mha__plan_flops(plan), bytes_of(plan));
     sentences_of_outputs(t, &plan->desc);

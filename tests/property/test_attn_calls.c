@@ -504,6 +504,59 @@ static void check_said(mha_ctx *ctx, const mha_attn_desc *d, int json, const cha
     mha_attn_plan_free(plan);
 }
 
+/* The number of bytes that a plan states. */
+static double bytes_of(const mha_attn_desc *d)
+{
+    mha_attn_plan *plan;
+    char text[4096];
+    assert_int_equal(mha_attn_plan_create(NULL, d, &plan, NULL), MHA_OK);
+    mha_attn_plan_describe(plan, 1, text, sizeof text);
+    const char *said = strstr(text, "\"bytes\": ");
+    assert_non_null(said);
+    mha_attn_plan_free(plan);
+    return strtod(said + strlen("\"bytes\": "), NULL);
+}
+
+/* Everything that is read and written counts. */
+static void test_describe_bytes(void **state)
+{
+    (void)state;
+    enum { B = 2, H = 6, GROUPS = 2, Lq = 7, Lk = 9, D = 8, TOP = 5 };
+    const mha_attn_desc d = {
+        .size = sizeof d, .batch = B, .heads = H, .kv_heads = GROUPS, .q_len = Lq, .kv_len = Lk, .head_dim = D};
+    const double plain = 4.0 * B * (H * Lq * 2 * D + GROUPS * Lk * 2 * D), pairs = B * H * Lq * Lk;
+    mha_attn_desc more = d;
+    assert_true(bytes_of(&d) == plain);
+    more.inputs = MHA_ATTN_BIAS | MHA_ATTN_KEEP | MHA_ATTN_DROPOUT_KEEP;
+    more.keep_keys = 4;
+    assert_true(bytes_of(&more) == plain + pairs * (4 + 1) + B * H * Lq * 4);
+    more = d;
+    more.outputs = MHA_ATTN_PROBS | MHA_ATTN_SCORES | MHA_ATTN_LSE;
+    assert_true(bytes_of(&more) == plain + pairs * 8 + B * H * Lq * 4);
+    more = d;
+    more.outputs = MHA_ATTN_STATS;
+    more.top_keys = TOP;
+    assert_true(bytes_of(&more) == plain + B * H * (Lq * (3 * 4 + 8 + TOP * (4 + 8)) + Lk * 4));
+}
+
+/* One is not several, and what cannot happen is not said. */
+static void test_describe_wording(void **state)
+{
+    (void)state;
+    mha_ctx *ctx;
+    mha_error err = {0};
+    assert_int_equal(mha_ctx_create(&(mha_ctx_options){.size = sizeof(mha_ctx_options), .threads = 1}, &ctx, &err),
+                     MHA_OK);
+    mha_attn_desc d = {.size = sizeof d, .batch = 1, .heads = 1, .q_len = 200, .kv_len = 300, .head_dim = 16};
+    check_said(ctx, &d, 0, "2 tiles in 1 part of the keys on up to 1 thread\n", "few rows:");
+    check_said(ctx, &d, 0, "not taken: f32 by split bf16 products: not built\n", "here none");
+    d.q_len = 128;
+    d.outputs = MHA_ATTN_GRADS;
+    check_said(ctx, &d, 0, "1 tile in 1 part", "tiles in");
+    check_said(ctx, &d, 0, "1 task of a head group's rows in 1 part on up to 1 thread,", "tasks");
+    mha_ctx_free(ctx);
+}
+
 /* Rows of a tile that the kernels for few queries take, by the word of a plan. */
 static int few_of(mha_ctx *ctx, const mha_attn_desc *d)
 {
@@ -586,6 +639,8 @@ int main(void)
                                               cmocka_unit_test(test_unset_align_of_lengths),
                                               cmocka_unit_test(test_describe),
                                               cmocka_unit_test(test_describe_outputs),
+                                              cmocka_unit_test(test_describe_bytes),
+                                              cmocka_unit_test(test_describe_wording),
                                               cmocka_unit_test(test_describe_few),
                                               cmocka_unit_test(test_describe_one_block)};
     return cmocka_run_group_tests(tests, isa_setup, isa_teardown);
