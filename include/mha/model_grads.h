@@ -49,7 +49,9 @@ MHA_API mha_status mha_model_grads_create(const mha_model *model, const mha_mode
 MHA_API void mha_model_grads_free(mha_model_grads *grads);
 
 /* The gradients, float32, under the names and shapes of the parameters in the checkpoint; zeros at first. Tied tensors
- * appear once, with the sum. Tensors of the file that the model does not use are not in the list. */
+ * appear once, with the sum. Tensors of the file that the model does not use are not in the list. The token that
+ * config.json names as pad_token_id (BERT, Gemma-2: 0 where it says nothing) adds nothing to its row of the table of
+ * words when it is read, as with PyTorch's padding_idx; a tied head of logits still does. GPT-2 has no such row. */
 MHA_API const mha_named_tensor *mha_model_grads_list(const mha_model_grads *grads, int64_t *count);
 MHA_API void mha_model_grads_zero(mha_model_grads *grads);
 

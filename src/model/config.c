@@ -75,6 +75,17 @@ static mha_status check_only(const mha__json_obj *root, const mha__config_key *k
     }
 }
 
+/* The vocabulary is known. */
+static mha_status read_row(const mha__json_obj *root, const mha__config_key *key, int64_t vocab, int64_t *row,
+                           mha_error *err)
+{
+    *row = json_object_get(root->json, key->key) ? -1 : (int64_t)key->initial;
+    if (!mha__json_has(root, key->key)) return MHA_OK;
+    MHA__TRY(mha__json_int(root, key->key, MHA__OPTIONAL, -key->max, key->max, row, err));
+    if (*row < 0) *row += vocab;
+    return MHA_OK;
+}
+
 static mha_status read_key(const mha__json_obj *root, const mha__config_key *key, mha__config *config, mha_error *err)
 {
     void *field = (char *)config + key->offset;
@@ -90,6 +101,8 @@ static mha_status read_key(const mha__json_obj *root, const mha__config_key *key
     case MHA__KEY_COUNT:
         *(int64_t *)field = (int64_t)initial;
         return mha__json_int(root, key->key, MHA__OPTIONAL, 0, key->max, field, err);
+    case MHA__KEY_ROW:
+        return read_row(root, key, config->vocab, field, err);
     case MHA__KEY_POSITIVE: /* it is used as a float */
     case MHA__KEY_POSITIVE_OR_OFF:
         *(double *)field = initial;
@@ -154,7 +167,7 @@ void mha__config_layer(mha__config *c, int64_t layer)
 static mha_status read_keys(mha_ctx *ctx, const char *folder, const mha__json_obj *root, mha__config *config,
                             mha_error *err)
 {
-    *config = (mha__config){.scaled = true};
+    *config = (mha__config){.scaled = true, .padding = -1};
     MHA__TRY(find_family(root, &config->family, err));
     const mha__family *f = config->family;
     for (int i = 0; i < f->common_count; i++)

@@ -16,6 +16,7 @@ enum { MHA__EOS = 16 }; /* tokens that may end a text; more are not looked at */
 typedef struct mha__config {
     const struct mha__family *family;
     int64_t vocab, max_positions, type_vocab;
+    int64_t padding; /* row of words that does not learn as one that was read (nn.Embedding's padding_idx); -1 = none */
     int64_t layers, hidden, heads, kv_heads, head_dim, intermediate;
     int32_t layer_heads[MHA__LAYERS], layer_kv_heads[MHA__LAYERS]; /* fewer where heads were pruned */
     bool heads_listed;                                             /* by mha.heads; else tensors may say so too */
@@ -43,6 +44,7 @@ typedef enum mha__key_kind {
     MHA__KEY_MAYBE_DIM,       /* the same, but absence may be 0 */
     MHA__KEY_DIM_OR_OFF,      /* the same, and null is 0, not the default */
     MHA__KEY_COUNT,           /* integer in 0..max, to an int64_t */
+    MHA__KEY_ROW,             /* integer, to an int64_t: row of words, negative from their end; null is -1, none */
     MHA__KEY_POSITIVE,        /* finite number > 0, to a double */
     MHA__KEY_POSITIVE_OR_OFF, /* the same, and null is 0 */
     MHA__KEY_BOOL,            /* to a bool; the default is `initial` */

@@ -20,6 +20,7 @@ static const mha__config_key bert_keys[] = {
     {"num_attention_heads", MHA__KEY_DIM, FIELD(heads), 12, MHA__HEADS, NULL},
     {"intermediate_size", MHA__KEY_DIM, FIELD(intermediate), 3072, MHA__DIM, NULL},
     {"max_position_embeddings", MHA__KEY_DIM, FIELD(max_positions), 512, MHA__DIM, NULL},
+    {"pad_token_id", MHA__KEY_ROW, FIELD(padding), 0, MHA__DIM, NULL},
     {"type_vocab_size", MHA__KEY_DIM, FIELD(type_vocab), 2, MHA__DIM, NULL},
     {"layer_norm_eps", MHA__KEY_POSITIVE, FIELD(eps), 1e-12, 0, NULL},
     {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "gelu"},
@@ -42,7 +43,8 @@ static const mha__part bert_parts[MHA__ROLES] = {
     [MHA__POOLER] = {"pooler.dense", MHA__PART_LINEAR, FIELD(hidden), FIELD(hidden), true, 0},
     [MHA__LM_DENSE] = {"/cls.predictions.transform.dense", MHA__PART_LINEAR, FIELD(hidden), FIELD(hidden), true, 0},
     [MHA__LM_NORM] = {"/cls.predictions.transform.LayerNorm", MHA__PART_NORM, FIELD(hidden), 0, true, 0},
-    [MHA__LM_BIAS] = {"/cls.predictions.bias", MHA__PART_VECTOR, FIELD(vocab), 0, true, 0},
+    [MHA__LM_BIAS] = {"/cls.predictions.decoder.bias", MHA__PART_VECTOR, FIELD(vocab), 0, true, 0},
+    [MHA__LM_TIED_BIAS] = {"/cls.predictions.bias", MHA__PART_VECTOR, FIELD(vocab), 0, true, 0},
     [MHA__LM_HEAD] = {"/cls.predictions.decoder", MHA__PART_TABLE, FIELD(vocab), FIELD(hidden), true, 0},
     [MHA__QUERY] = {"attention.self.query", MHA__PART_LINEAR, FIELD(q_width), FIELD(hidden), false, 0},
     [MHA__KEY] = {"attention.self.key", MHA__PART_LINEAR, FIELD(kv_width), FIELD(hidden), false, 0},
@@ -104,6 +106,7 @@ static const mha__config_key llama_common[] = {
     {"attention_bias", MHA__KEY_BOOL, FIELD(attn_bias), 0, 0, NULL},
     {"mlp_bias", MHA__KEY_BOOL, FIELD(mlp_bias), 0, 0, NULL},
     {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 0, 0, NULL},
+    {"pad_token_id", MHA__KEY_ROW, FIELD(padding), -1, MHA__DIM, NULL},
     {"quantization_config", MHA__KEY_ONLY_EMPTY, 0, 0, 0, NULL},
 };
 
@@ -129,6 +132,7 @@ static const mha__config_key qwen3_keys[] = {
 
 static const mha__config_key gemma2_keys[] = {
     {"num_key_value_heads", MHA__KEY_DIM_OR_OFF, FIELD(kv_heads), 4, MHA__HEADS, NULL},
+    {"pad_token_id", MHA__KEY_ROW, FIELD(padding), 0, MHA__DIM, NULL},
     {"head_dim", MHA__KEY_DIM_OR_OFF, FIELD(head_dim), 256, MHA__DIM, NULL},
     {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "gelu_pytorch_tanh"},
     {"hidden_activation", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, NULL},

@@ -17,6 +17,7 @@ typedef enum mha__role {
     MHA__LM_DENSE, /* BERT: dense and norm before the logits */
     MHA__LM_NORM,
     MHA__LM_BIAS,
+    MHA__LM_TIED_BIAS, /* what stands for it where the two are one parameter */
     MHA__LM_HEAD,
     MHA__QUERY,
     MHA__KEY,

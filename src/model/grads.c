@@ -16,7 +16,8 @@ static int64_t *numbers_of(const mha_model_grads *g, mha__role role, int64_t lay
 static bool is_used(const mha_model *m, mha__role role)
 {
     if (role == MHA__LM_HEAD) return m->lm_head && !m->config.tied;
-    if (role == MHA__LM_DENSE || role == MHA__LM_NORM || role == MHA__LM_BIAS) return m->lm_head != NULL;
+    if (role == MHA__LM_BIAS || role == MHA__LM_TIED_BIAS) return m->lm_head && role == m->lm_bias;
+    if (role == MHA__LM_DENSE || role == MHA__LM_NORM) return m->lm_head != NULL;
     return true;
 }
 

@@ -81,6 +81,17 @@ static mha_status outer_norm_back(const mha_model_grads *g, mha__role role, cons
     return mha_norm_backward(g->ctx, norm, &gradient, err);
 }
 
+/* Adds to the gradient of the table of words, but for the row of padding, as nn.Embedding with a padding_idx does.
+ * kept.dx is not read again: its rows of that token become zeros. */
+static mha_status words_back(const mha_model_grads *g, int64_t rows, float *words, mha_error *err)
+{
+    const mha__config *c = &g->model->config;
+    const int32_t *ids = g->batch.in.ids;
+    for (int64_t r = 0; r < rows; r++)
+        if (ids[r] == c->padding) memset(g->kept.dx + r * c->hidden, 0, (size_t)c->hidden * sizeof *g->kept.dx);
+    return mha_embedding_backward("token id", words, c->vocab, c->hidden, ids, rows, g->kept.dx, err);
+}
+
 static mha_status embed_back(const mha_model_grads *g, float *dembeddings, mha_error *err)
 {
     const mha_model *m = g->model;
@@ -95,12 +106,12 @@ static mha_status embed_back(const mha_model_grads *g, float *dembeddings, mha_e
     for (int64_t i = 0; c->family->embed_scaled && i < rows * width; i++)
         dx[i] *= scale;
     if (dembeddings) memcpy(dembeddings, dx, (size_t)(rows * width) * sizeof *dx);
-    if (words) MHA__TRY(mha_embedding_backward("token id", words, c->vocab, width, b->in.ids, rows, dx, err));
     if (types)
         MHA__TRY(mha_embedding_backward("token type", types, c->type_vocab, width,
                                         b->in.type_ids ? b->in.type_ids : b->zeros, rows, dx, err));
     if (positions)
         MHA__TRY(mha_embedding_backward("position", positions, c->max_positions, width, b->positions, rows, dx, err));
+    if (words) return words_back(g, rows, words, err);
     return MHA_OK;
 }
 

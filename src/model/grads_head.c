@@ -152,7 +152,7 @@ static mha_status find_slots(const mha_model_grads *g, mha__weights *weights, ch
 {
     const mha__role role = g->model->config.tied ? MHA__WORDS : MHA__LM_HEAD;
     c->head = mha__grads_slot(g, role, -1);
-    c->head.dbias = mha__grads_slot(g, MHA__LM_BIAS, -1).dweight;
+    c->head.dbias = mha__grads_slot(g, g->model->lm_bias, -1).dweight;
     c->first = mha__grads_slot(g, MHA__LM_DENSE, -1);
     MHA__TRY(mha__weights_again(weights, role, -1, &c->head.weight, err));
     return mha__weights_again(weights, MHA__LM_DENSE, -1, &c->first.weight, err);

@@ -18,6 +18,7 @@ struct mha_model {
     bool packed;                        /* false: opened with no_weights; nothing below is set */
     mha_matrix words, positions, types; /* weight NULL: the family has none */
     mha_norm embed_norm, final_norm, lm_norm;
+    mha__role lm_bias;                       /* which of the two names of the logits' bias is used */
     mha_linear *pooler, *lm_dense, *lm_head; /* or NULL */
     mha_block **block;                       /* [layers] */
 };

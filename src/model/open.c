@@ -136,16 +136,33 @@ static void find_tied(mha_model *m)
         head->dtype == words->dtype && head->bytes == words->bytes && memcmp(head->data, words->data, head->bytes) == 0;
 }
 
+static bool is_stored(const mha_model *m, mha__role role)
+{
+    return mha__weights_tensor(&m->outer, role, -1, false) != NULL;
+}
+
+/* What an encoder has between its last layer and the matrix of logits: all of it, once it has the first part. The bias
+ * is the decoder's own where that is stored, and transformers takes the other name for it only where weights are
+ * tied. */
+static mha_status take_transform(mha_model *m, mha_matrix *bias, mha_error *err)
+{
+    if (m->config.tied && !is_stored(m, MHA__LM_BIAS)) m->lm_bias = MHA__LM_TIED_BIAS;
+    if (!is_stored(m, MHA__LM_NORM)) return mha__weights_missing(&m->outer, MHA__LM_NORM, err);
+    if (!is_stored(m, m->lm_bias)) return mha__weights_missing(&m->outer, m->lm_bias, err);
+    MHA__TRY(take_norm(m, MHA__LM_NORM, &m->lm_norm, err));
+    MHA__TRY(take_linear(m, MHA__LM_DENSE, m->config.activation, &m->lm_dense, err));
+    return mha__weights_part(&m->outer, m->lm_bias, -1, bias, err);
+}
+
 /* Logits come from the table of words, or from a matrix of their own. An encoder has them only with the parts before
  * them; a decoder that was saved without its head, as transformers saves LlamaModel, has none. */
 static mha_status take_head(mha_model *m, mha_error *err)
 {
     const mha__config *c = &m->config;
     mha_matrix head = m->words, bias = {0};
-    MHA__TRY(take_norm(m, MHA__LM_NORM, &m->lm_norm, err));
-    MHA__TRY(take_linear(m, MHA__LM_DENSE, c->activation, &m->lm_dense, err));
-    MHA__TRY(mha__weights_part(&m->outer, MHA__LM_BIAS, -1, &bias, err));
-    if (!c->family->causal && !m->lm_dense) return MHA_OK;
+    m->lm_bias = MHA__LM_BIAS;
+    if (!c->family->causal && !is_stored(m, MHA__LM_DENSE)) return MHA_OK;
+    if (!c->family->causal) MHA__TRY(take_transform(m, &bias, err));
     find_tied(m);
     if (!c->tied) MHA__TRY(mha__weights_part(&m->outer, MHA__LM_HEAD, -1, &head, err));
     if (!c->tied && !head.out && !*m->outer.prefix) return MHA_OK;

@@ -205,8 +205,9 @@ int64_t mha__weights_rows(const mha__weights *weights, mha__role role, int64_t l
 
 mha_status mha__weights_missing(const mha__weights *weights, mha__role role, mha_error *err)
 {
+    const mha__part *p = &weights->config->family->parts[role];
     char name[NAME_BYTES];
-    find(weights, &weights->config->family->parts[role], -1, ".weight", name);
+    find(weights, p, -1, kinds[p->kind].weight, name);
     return missing(weights, name, err);
 }
 

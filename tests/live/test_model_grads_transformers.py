@@ -11,6 +11,7 @@ try:
     import numpy as np
     import torch
     import transformers
+    from safetensors.torch import load_file, save_file
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
     from transformers import Gemma2Config, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 except ImportError as missing:
@@ -53,6 +54,7 @@ def make(config, folder):
 def batch(vocab, encoder):
     draw = np.random.default_rng(3)
     ids = draw.integers(3, vocab, (3, 14))
+    ids[0, 2:9:3] = 0  # the row of padding, read as a real token
     mask = np.ones_like(ids)
     mask[1, 9:] = 0
     mask[2, 13:] = 0
@@ -91,6 +93,26 @@ class AgainstTransformers(unittest.TestCase):
     def test_gradients_of_an_encoder(self):
         folder = TINY / "bert-mlm-tiny"
         self.compare(folder, AutoModelForMaskedLM.from_pretrained(folder, attn_implementation="eager").eval(), True)
+
+    def test_the_bias_of_an_encoders_logits(self):
+        """Two names for one parameter, of which either or both are stored."""
+        kind, name, own = AutoModelForMaskedLM, "cls.predictions.bias", "cls.predictions.decoder.bias"
+        config = AutoConfig.from_pretrained(TINY / "bert-mlm-tiny")
+        torch.manual_seed(6)
+        first, other = torch.randn(2, config.vocab_size)
+        for tied, stored in ((True, {name: first}), (True, {own: other}), (True, {name: first, own: other}),
+                             (False, {own: other}), (False, {name: first, own: other})):
+            with self.subTest(tied=tied, stored=list(stored)), tempfile.TemporaryDirectory() as folder:
+                config.tie_word_embeddings = tied
+                kind.from_config(config).save_pretrained(folder)
+                weights = load_file(Path(folder) / "model.safetensors")
+                weights.pop(name, None), weights.pop(own, None)
+                save_file(weights | stored, Path(folder) / "model.safetensors", metadata={"format": "pt"})
+                (Path(folder) / "tokenizer.json").write_bytes((TINY / "bert-mlm-tiny/tokenizer.json").read_bytes())
+                ids = np.random.default_rng(4).integers(0, config.vocab_size, (2, 11))
+                with torch.no_grad():
+                    want = kind.from_pretrained(folder).eval()(torch.tensor(ids)).logits.numpy()
+                self.assertLess(np.abs(mha.Model(folder).forward(ids).logits - want).max(), 1e-4)
 
     def saved(self, folder, **options):
         """The folder as transformers loads it after mha has written it."""
