@@ -51,7 +51,7 @@ typedef struct mha_generate_options {
     int64_t max_new;       /* > 0 tokens for each prompt */
     int64_t min_new;       /* 0..max_new: before so many, no token of eos is chosen */
     mha_sampling sampling; /* each prompt draws from a generator of its own: seed + its number */
-    const int32_t *eos;    /* [eos_count] each ends a prompt, and is kept; NULL = what the checkpoint says */
+    const int32_t *eos;    /* [eos_count] each ends a prompt, and is kept; NULL = the checkpoint's, at most 64 */
     int64_t eos_count;     /* with eos NULL, -1 = nothing ends it */
     /* [stop_count] UTF-8, none empty. A prompt ends with the token that completes one of them in its new text; the
      * token is kept. Text is that of mha_text_stream, without special tokens, as it continues the prompt's. */

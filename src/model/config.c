@@ -50,10 +50,10 @@ static mha_status read_activation(const mha__json_obj *root, const mha__config_k
 
 /* ---- one key ---- */
 
-static mha_status not_built(const mha__json_obj *root, const char *key, const char *built, mha_error *err)
+static mha_status not_built(const mha__json_obj *o, const char *key, const char *built, mha_error *err)
 {
-    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s is %s; only %s is built", root->file, key,
-                     mha__json_show(&(mha__quoted){0}, json_object_get(root->json, key)), built);
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s%s%s is %s; only %s is built", o->file, o->where ? o->where : "",
+                     o->where ? "." : "", key, mha__json_show(&(mha__quoted){0}, json_object_get(o->json, key)), built);
 }
 
 /* Keys with one value that is built. */
@@ -69,8 +69,13 @@ static mha_status check_only(const mha__json_obj *root, const mha__config_key *k
     case MHA__KEY_ONLY_FALSE:
         MHA__TRY(mha__json_bool(root, key->key, MHA__OPTIONAL, &on, err));
         return on ? not_built(root, key->key, "false", err) : MHA_OK;
+    case MHA__KEY_ONLY_TRUE:
+        on = !json_is_null(json_object_get(root->json, key->key));
+        MHA__TRY(mha__json_bool(root, key->key, MHA__OPTIONAL, &on, err));
+        return on ? MHA_OK : not_built(root, key->key, "true", err);
     default:
         MHA__TRY(mha__json_object(root, key->key, MHA__OPTIONAL, &object, err));
+        if (mha__json_has(&object, "quant_method")) return not_built(&object, "quant_method", "absence", err);
         return json_object_size(object.json) ? not_built(root, key->key, "absence", err) : MHA_OK;
     }
 }
@@ -164,6 +169,23 @@ void mha__config_layer(mha__config *c, int64_t layer)
     c->qkv_width = c->q_width + 2 * c->kv_width;
 }
 
+/* A key under the name that the file has for it. */
+static mha_status find_key(const mha__json_obj *root, const mha__family *family, const mha__config_key *key,
+                           mha__config_key *found, mha_error *err)
+{
+    *found = *key;
+    for (int i = 0; family->aliases && family->aliases[i][0]; i++) {
+        const char *alias = family->aliases[i][1];
+        if (strcmp(family->aliases[i][0], key->key) != 0 || !mha__json_has(root, alias)) continue;
+        found->key = alias;
+        if (mha__json_has(root, key->key) &&
+            !json_equal(json_object_get(root->json, key->key), json_object_get(root->json, alias)))
+            return mha__fail(err, MHA_ERR_FORMAT, "%s: %s and %s, two names of one key, are both given, and differ",
+                             root->file, key->key, alias);
+    }
+    return MHA_OK;
+}
+
 static mha_status read_keys(mha_ctx *ctx, const char *folder, const mha__json_obj *root, mha__config *config,
                             mha_error *err)
 {
@@ -172,8 +194,11 @@ static mha_status read_keys(mha_ctx *ctx, const char *folder, const mha__json_ob
     const mha__family *f = config->family;
     for (int i = 0; i < f->common_count; i++)
         MHA__TRY(read_key(root, &f->common[i], config, err));
-    for (int i = 0; i < f->key_count; i++)
-        MHA__TRY(read_key(root, &f->keys[i], config, err));
+    for (int i = 0; i < f->key_count; i++) {
+        mha__config_key key;
+        MHA__TRY(find_key(root, f, &f->keys[i], &key, err));
+        MHA__TRY(read_key(root, &key, config, err));
+    }
     MHA__TRY(derive(root, config, err));
     return mha__config_eos(ctx, folder, root, config, err);
 }

@@ -9,7 +9,7 @@
 
 struct mha__family;
 
-enum { MHA__EOS = 16 }; /* tokens that may end a text; more are not looked at */
+enum { MHA__EOS = 64 }; /* tokens that may end a text; a longer list is refused */
 
 /* Every dimension is >= 1 and within its limit (io/limits.h); heads divide hidden unless head_dim was given; kv_heads
  * divide heads. */
@@ -48,9 +48,10 @@ typedef enum mha__key_kind {
     MHA__KEY_POSITIVE,        /* finite number > 0, to a double */
     MHA__KEY_POSITIVE_OR_OFF, /* the same, and null is 0 */
     MHA__KEY_BOOL,            /* to a bool; the default is `initial` */
-    MHA__KEY_ACTIVATION,      /* name of an activation, to an mha_activation; the default is `text`, or what it was */
+    MHA__KEY_ACTIVATION,      /* name of an activation, to an mha_activation; the default is `text` */
     MHA__KEY_ONLY_TEXT,       /* `text` is the only value that is built */
     MHA__KEY_ONLY_FALSE,      /* false is */
+    MHA__KEY_ONLY_TRUE,       /* true is, or absence, but not null */
     MHA__KEY_ONLY_EMPTY       /* an empty object is, or absence */
 } mha__key_kind;
 

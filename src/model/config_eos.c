@@ -12,7 +12,7 @@ static bool add(const json_t *value, mha__config *c)
 {
     const json_int_t id = json_integer_value(value);
     if (!json_is_integer(value) || id < 0 || id > INT32_MAX) return false;
-    if (id < c->vocab && c->eos_count < MHA__EOS) c->eos[c->eos_count++] = (int32_t)id; /* others are never chosen */
+    if (id < c->vocab) c->eos[c->eos_count++] = (int32_t)id; /* others are never chosen */
     return true;
 }
 
@@ -24,6 +24,9 @@ static mha_status take(const mha__json_obj *o, mha__config *c, bool *found, mha_
     if (!*found) return MHA_OK;
     if (!json_is_array(value))
         return add(value, c) ? MHA_OK : mha__json_refuse(o, KEY, "a token or a list of tokens", err);
+    if (json_array_size(value) > MHA__EOS)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s: %zu tokens; at most %d are built", o->file, KEY,
+                         json_array_size(value), MHA__EOS);
     for (size_t i = 0; i < json_array_size(value); i++)
         if (!add(json_array_get(value, i), c)) return mha__json_refuse_item(o, KEY, i, "a token, 0 or more", err);
     return MHA_OK;

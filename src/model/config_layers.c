@@ -59,19 +59,35 @@ static mha_status read_list(const mha__json_obj *rope, const char *key, int64_t 
     return MHA_OK;
 }
 
+/* Yarn and longrope have another factor where none is given: max_positions / original_positions. */
+static mha_status read_factor(const mha__json_obj *rope, mha_rope_options *o, mha_error *err)
+{
+    const mha__need need = o->kind >= MHA_ROPE_YARN ? MHA__OPTIONAL : MHA__REQUIRED;
+    return mha__json_number(rope, "factor", need, 1, FLT_MAX, &o->factor, err);
+}
+
+/* LLaMA 3 scales between two wavelengths. 0 stands for absence, and for 1 and 4 then. */
+static mha_status check_band(const mha__json_obj *rope, const mha_rope_options *o, mha_error *err)
+{
+    const double low = o->low_freq != 0 ? o->low_freq : 1, high = o->high_freq != 0 ? o->high_freq : 4;
+    if (o->kind != MHA_ROPE_LLAMA3 || low < high) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s.low_freq_factor is %g, not below high_freq_factor %g", rope->file,
+                     rope->where, low, high);
+}
+
 /* The numbers of one kind of scaling. */
 static mha_status read_scaling(const mha__json_obj *root, const mha__json_obj *rope, mha__config *c, mha_error *err)
 {
+    static const char *const original = "original_max_position_embeddings";
     mha_rope_options *o = &c->rope;
     bool truncate = true;
     o->max_positions = o->original_positions = c->max_positions;
-    MHA__TRY(positive(rope, "factor", &o->factor, err));
-    MHA__TRY(
-        mha__json_dim(root, "original_max_position_embeddings", MHA__OPTIONAL, MHA__DIM, &o->original_positions, err));
-    MHA__TRY(
-        mha__json_dim(rope, "original_max_position_embeddings", MHA__OPTIONAL, MHA__DIM, &o->original_positions, err));
+    MHA__TRY(read_factor(rope, o, err));
+    MHA__TRY(mha__json_dim(rope, original, MHA__OPTIONAL, MHA__DIM, &o->original_positions, err));
+    MHA__TRY(mha__json_dim(root, original, MHA__OPTIONAL, MHA__DIM, &o->original_positions, err)); /* goes first */
     MHA__TRY(positive(rope, "low_freq_factor", &o->low_freq, err));
     MHA__TRY(positive(rope, "high_freq_factor", &o->high_freq, err));
+    MHA__TRY(check_band(rope, o, err));
     MHA__TRY(positive(rope, "beta_fast", &o->beta_fast, err));
     MHA__TRY(positive(rope, "beta_slow", &o->beta_slow, err));
     MHA__TRY(positive(rope, "attention_factor", &o->gain, err));
@@ -113,6 +129,11 @@ mha_status mha__config_rope(const mha__json_obj *root, mha__config *c, mha_error
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
                          "%s: partial_rotary_factor is %g beside a scaled rotation; models of type %s turn whole heads",
                          root->file, part, c->family->name);
+    if (c->head_dim % 2)
+        return mha__fail(err, MHA_ERR_FORMAT,
+                         "%s: a head is %lld wide (head_dim, or hidden_size / num_attention_heads); rotation turns "
+                         "pairs",
+                         root->file, (long long)c->head_dim);
     c->rope.rotary_dim = c->head_dim; /* unscaled, transformers does not look at the factor in these families */
     if (c->rope.kind != MHA_ROPE_DEFAULT) MHA__TRY(read_scaling(root, &rope, c, err));
     if (mha_rope_frequencies(&c->rope, 1, f, &gain, &why) == MHA_OK) return MHA_OK;

@@ -29,6 +29,7 @@ static const mha__config_key bert_keys[] = {
     {"is_decoder", MHA__KEY_ONLY_FALSE, 0, 0, 0, NULL},
     {"add_cross_attention", MHA__KEY_ONLY_FALSE, 0, 0, 0, NULL},
     {"quantization_config", MHA__KEY_ONLY_EMPTY, 0, 0, 0, NULL},
+    {"compression_config", MHA__KEY_ONLY_EMPTY, 0, 0, 0, NULL},
     {"pruned_heads", MHA__KEY_ONLY_EMPTY, 0, 0, 0, NULL},
 };
 
@@ -70,9 +71,20 @@ static const mha__config_key gpt2_keys[] = {
     {"scale_attn_weights", MHA__KEY_BOOL, FIELD(scaled), 1, 0, NULL},
     {"scale_attn_by_inverse_layer_idx", MHA__KEY_BOOL, FIELD(inverse_layer_scale), 0, 0, NULL},
     {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 1, 0, NULL},
+    {"is_causal", MHA__KEY_ONLY_TRUE, 0, 0, 0, NULL},
     {"add_cross_attention", MHA__KEY_ONLY_FALSE, 0, 0, 0, NULL},
     {"quantization_config", MHA__KEY_ONLY_EMPTY, 0, 0, 0, NULL},
+    {"compression_config", MHA__KEY_ONLY_EMPTY, 0, 0, 0, NULL},
     {"pruned_heads", MHA__KEY_ONLY_EMPTY, 0, 0, 0, NULL},
+};
+
+/* The names that the other families have for these keys; transformers takes both. */
+static const char *const gpt2_aliases[][2] = {
+    {"n_embd", "hidden_size"},
+    {"n_layer", "num_hidden_layers"},
+    {"n_head", "num_attention_heads"},
+    {"n_positions", "max_position_embeddings"},
+    {NULL, NULL},
 };
 
 static const char *const gpt2_prefixes[] = {"transformer.", "", NULL};
@@ -92,6 +104,7 @@ static const mha__part gpt2_parts[MHA__ROLES] = {
 
 /* ---- LLaMA and its relatives: pre-norm decoders, RMSNorm, rotation, SwiGLU ---- */
 
+/* Biases are read where transformers looks at their key; Mistral and Qwen2 do not. */
 static const mha__config_key llama_common[] = {
     {"vocab_size", MHA__KEY_DIM, FIELD(vocab), 0, MHA__DIM, NULL},
     {"hidden_size", MHA__KEY_DIM, FIELD(hidden), 0, MHA__DIM, NULL},
@@ -102,20 +115,27 @@ static const mha__config_key llama_common[] = {
     {"intermediate_size", MHA__KEY_DIM, FIELD(intermediate), 0, MHA__DIM, NULL},
     {"max_position_embeddings", MHA__KEY_DIM, FIELD(max_positions), 2048, MHA__DIM, NULL},
     {"rms_norm_eps", MHA__KEY_POSITIVE, FIELD(eps), 1e-6, 0, NULL},
+    {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 0, 0, NULL},
+    {"pad_token_id", MHA__KEY_ROW, FIELD(padding), -1, MHA__DIM, NULL},
+    {"is_causal", MHA__KEY_ONLY_TRUE, 0, 0, 0, NULL},
+    {"quantization_config", MHA__KEY_ONLY_EMPTY, 0, 0, 0, NULL},
+    {"compression_config", MHA__KEY_ONLY_EMPTY, 0, 0, 0, NULL},
+};
+
+static const mha__config_key llama_keys[] = {
     {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "silu"},
     {"attention_bias", MHA__KEY_BOOL, FIELD(attn_bias), 0, 0, NULL},
     {"mlp_bias", MHA__KEY_BOOL, FIELD(mlp_bias), 0, 0, NULL},
-    {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 0, 0, NULL},
-    {"pad_token_id", MHA__KEY_ROW, FIELD(padding), -1, MHA__DIM, NULL},
-    {"quantization_config", MHA__KEY_ONLY_EMPTY, 0, 0, 0, NULL},
 };
 
 static const mha__config_key mistral_keys[] = {
+    {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "silu"},
     {"num_key_value_heads", MHA__KEY_DIM_OR_OFF, FIELD(kv_heads), 8, MHA__HEADS, NULL},
     {"sliding_window", MHA__KEY_DIM_OR_OFF, FIELD(window), 4096, MHA__DIM, NULL},
 };
 
 static const mha__config_key qwen_keys[] = {
+    {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "silu"},
     {"num_key_value_heads", MHA__KEY_DIM_OR_OFF, FIELD(kv_heads), 32, MHA__HEADS, NULL},
     {"sliding_window", MHA__KEY_DIM_OR_OFF, FIELD(window), 4096, MHA__DIM, NULL},
     {"use_sliding_window", MHA__KEY_BOOL, FIELD(windowed), 0, 0, NULL},
@@ -123,6 +143,8 @@ static const mha__config_key qwen_keys[] = {
 };
 
 static const mha__config_key qwen3_keys[] = {
+    {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "silu"},
+    {"attention_bias", MHA__KEY_BOOL, FIELD(attn_bias), 0, 0, NULL},
     {"num_key_value_heads", MHA__KEY_DIM_OR_OFF, FIELD(kv_heads), 32, MHA__HEADS, NULL},
     {"sliding_window", MHA__KEY_DIM_OR_OFF, FIELD(window), 4096, MHA__DIM, NULL},
     {"use_sliding_window", MHA__KEY_BOOL, FIELD(windowed), 0, 0, NULL},
@@ -134,8 +156,9 @@ static const mha__config_key gemma2_keys[] = {
     {"num_key_value_heads", MHA__KEY_DIM_OR_OFF, FIELD(kv_heads), 4, MHA__HEADS, NULL},
     {"pad_token_id", MHA__KEY_ROW, FIELD(padding), 0, MHA__DIM, NULL},
     {"head_dim", MHA__KEY_DIM_OR_OFF, FIELD(head_dim), 256, MHA__DIM, NULL},
-    {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "gelu_pytorch_tanh"},
-    {"hidden_activation", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, NULL},
+    {"hidden_activation", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "gelu_pytorch_tanh"}, /* not hidden_act */
+    {"use_bidirectional_attention", MHA__KEY_ONLY_FALSE, 0, 0, 0, NULL},
+    {"attention_bias", MHA__KEY_BOOL, FIELD(attn_bias), 0, 0, NULL},
     {"query_pre_attn_scalar", MHA__KEY_POSITIVE, FIELD(query_scalar), 256, 0, NULL},
     {"sliding_window", MHA__KEY_DIM_OR_OFF, FIELD(window), 4096, MHA__DIM, NULL},
     {"attn_logit_softcapping", MHA__KEY_POSITIVE_OR_OFF, FIELD(softcap), 50, 0, NULL},
@@ -201,13 +224,14 @@ static const mha__family families[] = {
     {.name = "gpt2",
      .keys = gpt2_keys,
      .key_count = COUNT(gpt2_keys),
+     .aliases = gpt2_aliases,
      .prefixes = gpt2_prefixes,
      .layer = "h.",
      .parts = gpt2_parts,
      .eos = 50256,
      .pre_norm = true,
      .causal = true},
-    {LLAMA_LIKE, .name = "llama", .parts = llama_parts, .eos = 2},
+    {LLAMA_LIKE, .name = "llama", .keys = llama_keys, .key_count = COUNT(llama_keys), .parts = llama_parts, .eos = 2},
     {LLAMA_LIKE, .name = "mistral", .keys = mistral_keys, .key_count = COUNT(mistral_keys), .parts = llama_parts,
      .window_rule = MHA__WINDOW_ALL},
     {LLAMA_LIKE, .name = "qwen2", .keys = qwen_keys, .key_count = COUNT(qwen_keys), .parts = qwen2_parts,

@@ -68,9 +68,10 @@ typedef struct mha__family {
     const char *name;                     /* model_type */
     const mha__config_key *common, *keys; /* read in this order: a family's own default wins */
     int common_count, key_count;
-    const char *const *prefixes; /* of all tensor names, tried in this order; ends with NULL */
-    const char *layer;           /* layer n is PREFIX LAYER n "." NAME */
-    const mha__part *parts;      /* [MHA__ROLES] */
+    const char *const (*aliases)[2]; /* a key's name in `keys`, and another that it may have; ends with NULL. Or NULL */
+    const char *const *prefixes;     /* of all tensor names, tried in this order; ends with NULL */
+    const char *layer;               /* layer n is PREFIX LAYER n "." NAME */
+    const mha__part *parts;          /* [MHA__ROLES] */
     bool pre_norm, causal, rotary;
     bool embed_scaled; /* embeddings are multiplied by sqrt(hidden) */
     mha__window_rule window_rule;

@@ -79,7 +79,12 @@ static void test_refused_configs(void **state)
         {"position_embedding_type", "\"relative_key\"", MHA_ERR_UNSUPPORTED, "relative_key"},
         {"is_decoder", "true", MHA_ERR_UNSUPPORTED, "is_decoder is true"},
         {"add_cross_attention", "true", MHA_ERR_UNSUPPORTED, "add_cross_attention"},
-        {"quantization_config", "{\"bits\": 4}", MHA_ERR_UNSUPPORTED, "quantization_config"},
+        {"quantization_config", "{\"bits\": 4}", MHA_ERR_UNSUPPORTED, "quantization_config is an object; only absence"},
+        {"quantization_config", "{\"bits\": 4, \"quant_method\": \"gptq\"}", MHA_ERR_UNSUPPORTED,
+         "config.json: quantization_config.quant_method is \"gptq\"; only absence is built"},
+        {"compression_config", "{\"quant_method\": \"compressed-tensors\"}", MHA_ERR_UNSUPPORTED,
+         "compression_config.quant_method is \"compressed-tensors\""},
+        {"pad_token_id", "\"[PAD]\"", MHA_ERR_FORMAT, "pad_token_id: want an integer"},
         {"pruned_heads", "{\"0\": [1]}", MHA_ERR_UNSUPPORTED, "pruned_heads"},
         {"model_type", "\"t5\"", MHA_ERR_UNSUPPORTED, "model_type \"t5\" is not built; there is bert, gpt2, llama"},
         {"model_type", "\"llama\"", MHA_ERR_FORMAT, "\"model.embed_tokens.weight\" is missing"},
@@ -117,7 +122,20 @@ static void test_refused_generation(void **state)
     files_remove(folder);
 }
 
-/* Lists with an entry for each layer or each pair of dimensions. */
+/* config.json of a small decoder without weights: `type`, and any further keys. */
+static void write_decoder(const char *folder, const char *type, const char *keys)
+{
+    char config[1024];
+    const int n = snprintf(config, sizeof config,
+                           "{\"model_type\": \"%s\", \"vocab_size\": 280, \"hidden_size\": 24,"
+                           " \"intermediate_size\": 40, \"num_hidden_layers\": 2, \"num_attention_heads\": 3,"
+                           " \"num_key_value_heads\": 1, %s}",
+                           type, keys);
+    assert_true(n > 0 && (size_t)n < sizeof config);
+    files_write(files_path(folder, "config.json"), config, (size_t)n);
+}
+
+/* Lists with an entry for each layer or each pair of dimensions, and the numbers of a scaled rotation. */
 static void test_refused_lists(void **state)
 {
     (void)state;
@@ -133,18 +151,82 @@ static void test_refused_lists(void **state)
         {"\"rope_scaling\": {\"rope_type\": \"longrope\", \"factor\": 2, \"short_factor\": [1, 1, 0, 1],"
          " \"long_factor\": [1, 1, 1, 1]}",
          "rope_scaling.short_factor[2]: want a number > 0, got 0"},
+        {"\"rope_parameters\": {\"rope_type\": \"linear\"}", "rope_parameters.factor: want a number from 1 to"},
+        {"\"rope_parameters\": {\"rope_type\": \"llama3\"}", "rope_parameters.factor: want a number from 1 to"},
+        {"\"rope_scaling\": {\"rope_type\": \"dynamic\", \"factor\": 0.5}",
+         "rope_scaling.factor: want a number from 1"},
+        {"\"rope_parameters\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 5}",
+         "rope_parameters.low_freq_factor is 5, not below high_freq_factor 4"},
+        {"\"head_dim\": 7", "config.json: a head is 7 wide"},
     };
     const char *folder = files_folder();
-    char config[1024];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const int n = snprintf(config, sizeof config,
-                               "{\"model_type\": \"mistral\", \"vocab_size\": 280, \"hidden_size\": 24,"
-                               " \"intermediate_size\": 40, \"num_hidden_layers\": 2, \"num_attention_heads\": 3,"
-                               " \"num_key_value_heads\": 1, %s}",
-                               cases[i][0]);
-        files_write(files_path(folder, "config.json"), config, (size_t)n);
+        write_decoder(folder, "qwen2", cases[i][0]);
         refused(folder, MHA_ERR_FORMAT, cases[i][1]);
     }
+    files_remove(folder);
+}
+
+static void test_refused_decoders(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type, *keys, *part;
+    } cases[] = {
+        {"llama", "\"is_causal\": false", "config.json: is_causal is false; only true is built"},
+        {"qwen3", "\"is_causal\": null", "config.json: is_causal is null; only true is built"},
+        {"gpt2", "\"is_causal\": false", "config.json: is_causal is false; only true is built"},
+        {"gemma2", "\"use_bidirectional_attention\": true", "use_bidirectional_attention is true"},
+        {"llama", "\"compression_config\": {\"quant_method\": \"x\"}", "compression_config.quant_method is \"x\""},
+        {"gemma2", "\"hidden_activation\": \"gelu_10\"", "hidden_activation \"gelu_10\""},
+    };
+    const char *folder = files_folder();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_decoder(folder, cases[i].type, cases[i].keys);
+        refused(folder, MHA_ERR_UNSUPPORTED, cases[i].part);
+    }
+    files_remove(folder);
+}
+
+/* GPT-2's own names of four keys, and those of the other families. */
+static void test_names_of_gpt2(void **state)
+{
+    (void)state;
+    const char *folder = case_copy("models/gpt2-tiny");
+    mha_model *model = case_model(NULL, folder, QUICK);
+    const int64_t heads = mha_model_describe(model)->heads;
+    mha_model_free(model);
+    json_t *config = json_load_file(files_path(folder, "config.json"), 0, NULL);
+    json_object_set(config, "num_attention_heads", json_object_get(config, "n_head"));
+    assert_int_equal(json_dump_file(config, files_path(folder, "config.json"), 0), 0);
+    mha_model_free(case_model(NULL, folder, QUICK));
+    json_object_del(config, "n_head");
+    assert_int_equal(json_dump_file(config, files_path(folder, "config.json"), 0), 0);
+    model = case_model(NULL, folder, QUICK);
+    assert_int_equal(mha_model_describe(model)->heads, heads);
+    mha_model_free(model);
+    json_object_set_new(config, "n_head", json_integer(2 * heads));
+    assert_int_equal(json_dump_file(config, files_path(folder, "config.json"), 0), 0);
+    refused(folder, MHA_ERR_FORMAT, "n_head and num_attention_heads, two names of one key, are both given, and differ");
+    json_decref(config);
+    files_remove(folder);
+}
+
+/* A list of tokens that end a text is taken whole or not at all. */
+static void test_many_ends(void **state)
+{
+    (void)state;
+    const char *folder = case_copy(TINY);
+    char list[512] = "[1";
+    for (size_t used = 2, i = 1; i < 64; i++)
+        used += (size_t)sprintf(list + used, ",%zu", i);
+    const size_t end = strlen(list);
+    strcpy(list + end, "]");
+    write_config(folder, "eos_token_id", list);
+    mha_model_free(case_model(NULL, folder, QUICK));
+    strcpy(list + end, ",7]");
+    write_config(folder, "eos_token_id", list);
+    refused(folder, MHA_ERR_UNSUPPORTED, "config.json: eos_token_id: 65 tokens; at most 64 are built");
     files_remove(folder);
 }
 
@@ -442,11 +524,19 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused_configs), cmocka_unit_test(test_refused_generation),
-        cmocka_unit_test(test_refused_lists),   cmocka_unit_test(test_accepted_configs),
-        cmocka_unit_test(test_config_text),     cmocka_unit_test(test_hostile_configs),
-        cmocka_unit_test(test_missing_files),   cmocka_unit_test(test_cut_file),
-        cmocka_unit_test(test_stored_types),    cmocka_unit_test(test_info),
+        cmocka_unit_test(test_refused_configs),
+        cmocka_unit_test(test_refused_generation),
+        cmocka_unit_test(test_refused_lists),
+        cmocka_unit_test(test_refused_decoders),
+        cmocka_unit_test(test_names_of_gpt2),
+        cmocka_unit_test(test_many_ends),
+        cmocka_unit_test(test_accepted_configs),
+        cmocka_unit_test(test_config_text),
+        cmocka_unit_test(test_hostile_configs),
+        cmocka_unit_test(test_missing_files),
+        cmocka_unit_test(test_cut_file),
+        cmocka_unit_test(test_stored_types),
+        cmocka_unit_test(test_info),
         cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
