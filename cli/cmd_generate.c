@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "commands.h"
+#include "generate_config.h"
 #include "generate_print.h"
 #include "input.h"
 #include "options.h"
@@ -21,7 +22,7 @@ static struct {
 
 static const struct poptOption options[] = {
     {"prompt", 'p', POPT_ARG_ARGV, &given.prompts, 0, "text to go on from; may be given several times", "TEXT"},
-    {"tokens", 'n', POPT_ARG_STRING, &given.most, 0, "new tokens at most (default: 64)", "N"},
+    {"tokens", 'n', POPT_ARG_STRING, &given.most, 0, "new tokens at most (default: 64, or what fits)", "N"},
     {"min-tokens", 0, POPT_ARG_STRING, &given.least, 0, "new tokens before the text may end by itself", "N"},
     {"temperature", 0, POPT_ARG_STRING, &given.temperature, 0, "draw tokens; 0 = the likeliest (default)", "X"},
     {"top-k", 0, POPT_ARG_STRING, &given.top_k, 0, "draw from the K likeliest tokens", "K"},
@@ -187,6 +188,25 @@ static int put_json(cli_session *s, const job *j, int64_t max_new)
     return code;
 }
 
+/* Without -n no more tokens than the model has positions for. Where positions are learned the library refuses more;
+ * where they are angles more can be computed, but the model has not seen it. */
+static void fit(const cli_session *s, const job *j, mha_generate_options *o)
+{
+    const int64_t most = mha_model_describe(j->model)->max_positions;
+    int64_t longest = 0;
+    for (int64_t n = 0; n < j->count; n++)
+        if (j->prompts[n].count > longest) longest = j->prompts[n].count;
+    if (longest + o->max_new <= most) return;
+    if (!given.most && longest < most) {
+        o->max_new = most - longest;
+        cli_say(s, "at most %lld new tokens: the model takes %lld, %lld are the prompt's", (long long)o->max_new,
+                (long long)most, (long long)longest);
+    } else if (strcmp(mha_model_describe(j->model)->family, "gpt2") != 0) {
+        cli_say(s, "up to %lld tokens with the prompt: the model was made for %lld (max_position_embeddings)",
+                (long long)(longest + o->max_new), (long long)most);
+    }
+}
+
 static int run_job(cli_session *s, job *j, mha_generate_options *o)
 {
     mha_error error = {0};
@@ -194,6 +214,8 @@ static int run_job(cli_session *s, job *j, mha_generate_options *o)
     int code = allocate(s, j, o->max_new);
     if (code == CLI_DONE) code = tokenize(s, j);
     if (code != CLI_DONE) return code;
+    fit(s, j, o);
+    generate_config_say(s, o, given.most != NULL);
     g->stream = !s->options.json;
     g->echo = given.echo;
     g->start = cli_seconds();
@@ -242,8 +264,10 @@ const cli_command cli_generate = {
         "Control characters are shown as escapes; --json has the text as it is, one object a line when all is done: "
         "{prompt, text, prompt_ids, ids, ended}, ended being length, eos or stop. A prompt's text depends on the "
         "prompt, "
-        "the options and the seed, not on the other prompts; text number n draws with seed + n - 1. Ctrl-C ends it and "
-        "leaves what was printed.",
+        "the options and the seed, not on the other prompts; text number n draws with seed + n - 1. Of the model's "
+        "generation_config.json only eos_token_id is followed; stderr says which options do the rest of it. Ctrl-C "
+        "ends "
+        "it and leaves what was printed.",
     .shared = CLI_MODEL | CLI_FILE | CLI_JSON | CLI_SEED | CLI_DTYPE,
     .options = options,
     .run = run,

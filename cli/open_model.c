@@ -8,6 +8,7 @@
 #include "input.h"
 #include "options.h"
 #include "output.h"
+#include "session.h"
 
 static char folder[PATH_MAX]; /* of the model of this run */
 
@@ -52,7 +53,7 @@ bool cli_minilm_present(void)
     return find_minilm(path);
 }
 
-int cli_model_find(cli_session *session, const char *name)
+static int find(cli_session *session, const char *name)
 {
     session->model = folder;
     session->model_name = name ? name : "minilm";
@@ -69,6 +70,13 @@ int cli_model_find(cli_session *session, const char *name)
     }
     session->model = name;
     return CLI_DONE;
+}
+
+int cli_model_find(cli_session *session, const char *name)
+{
+    const int code = find(session, name);
+    if (code == CLI_DONE) cli_signals_reading(session->model);
+    return code;
 }
 
 int cli_model_open(cli_session *session, const mha_model_options *options, mha_model **model)

@@ -19,21 +19,28 @@ static void note_signal(int number)
     caught = number;
 }
 
+/* Made before anything is mapped, as nothing can be formatted in a handler. */
+static char lost_page[1024] = "mha: a mapped file became shorter while it was read; ";
+static const char advice[] = "it must stay as it is while the program runs, or be read with --no-map\n";
+
+void cli_signals_reading(const char *name)
+{
+    snprintf(lost_page, sizeof lost_page, "mha: %s: a mapped file became shorter while it was read; ", cli_shown(name));
+}
+
 /* Files are mapped (mha/io.h), and a page that is no longer there is this signal, in whichever thread touched it. There
  * is no way back, so it ends the program; nothing of the result has been written, but what `generate` has streamed. A
  * SIGBUS of another kind, a memory that fails, is left to the system. Only what is safe in a handler is called. */
 static void on_lost_page(int number, siginfo_t *info, void *context)
 {
-    static const char sentence[] =
-        "mha: a mapped file became shorter while it was read; it must stay as it is while the "
-        "program runs, or be read with --no-map\n";
     (void)context;
     if (info->si_code != BUS_ADRERR) {
         signal(number, SIG_DFL);
         return; /* to the same instruction, which fails again */
     }
-    const ssize_t written = write(STDERR_FILENO, sentence, sizeof sentence - 1);
-    _exit(written < 0 ? CLI_FAILED : CLI_REFUSED);
+    bool written = write(STDERR_FILENO, lost_page, strlen(lost_page)) >= 0;
+    written = write(STDERR_FILENO, advice, sizeof advice - 1) >= 0 && written;
+    _exit(!written ? CLI_FAILED : CLI_REFUSED);
 }
 
 /* A missing descriptor is filled with one that fails in its own direction, so that a closed stdout is an error when the

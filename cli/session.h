@@ -8,6 +8,8 @@
  * file that becomes shorter ends the program with a sentence (CLI_REFUSED). Makes sure that descriptors 0 to 2 are
  * open, so that no file of ours ever becomes stdout. */
 void cli_signals_install(void);
+/* What the sentence of a mapped file that became shorter is to name: the model or file that is being read. */
+void cli_signals_reading(const char *name);
 /* The signal that asked us to stop; 0 if none did. A second one ends the program at once. */
 int cli_signal(void);
 /* For loops between library calls: 0 to go on, else the exit code. */

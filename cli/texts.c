@@ -72,20 +72,30 @@ static bool reserve(cli_texts *texts, size_t count)
     return texts->text && texts->bytes;
 }
 
-/* NULL, or what is wrong with a text. */
-static const char *check_text(const char *text, size_t bytes, bool allow_nul)
+/* What is wrong with a text. */
+typedef struct complaint {
+    char text[64];
+} complaint;
+
+static bool check_text(const char *text, size_t bytes, bool allow_nul, complaint *why)
 {
-    if (bytes > MAX_TEXT_MIB * MIB) return "text longer than 16 MiB";
-    if (!allow_nul && memchr(text, 0, bytes)) return "text holds a NUL character";
+    const char *wrong = bytes > MAX_TEXT_MIB * MIB                     ? "text longer than 16 MiB"
+                        : !allow_nul && memchr(text, 0, bytes) != NULL ? "text holds a NUL character"
+                                                                       : NULL;
+    if (wrong) snprintf(why->text, sizeof why->text, "%s", wrong);
+    if (wrong) return false;
     for (size_t i = 0; i < bytes;) {
         utf8proc_int32_t c;
         utf8proc_ssize_t n = (unsigned char)text[i] < 0x80 ? 1
                                                            : utf8proc_iterate((const utf8proc_uint8_t *)text + i,
                                                                               (utf8proc_ssize_t)(bytes - i), &c);
-        if (n <= 0) return "not valid UTF-8";
+        if (n <= 0) {
+            snprintf(why->text, sizeof why->text, "not valid UTF-8: byte %zu (0x%02X)", i, (unsigned char)text[i]);
+            return false;
+        }
         i += (size_t)n;
     }
-    return NULL;
+    return true;
 }
 
 /* Cuts the file into lines, in place. */
@@ -102,10 +112,10 @@ static int split_lines(const cli_session *session, const char *path, char *data,
         char *newline = memchr(line, '\n', (size_t)(end - line)), *stop = newline ? newline : end;
         size_t n = (size_t)(stop - line);
         if (n > 0 && line[n - 1] == '\r') n--;
-        const char *wrong = check_text(line, n, allow_nul);
-        if (wrong) {
-            char why[80];
-            snprintf(why, sizeof why, "line %lld: %s", (long long)texts->count + 1, wrong);
+        complaint wrong;
+        if (!check_text(line, n, allow_nul, &wrong)) {
+            char why[128];
+            snprintf(why, sizeof why, "line %lld: %s", (long long)texts->count + 1, wrong.text);
             return refuse(session, path, why);
         }
         line[n] = 0;
@@ -135,11 +145,11 @@ static int take_arguments(const cli_session *session, cli_texts *texts)
     for (int i = 0; i < session->arg_count; i++) {
         texts->text[i] = session->args[i];
         texts->bytes[i] = strlen(session->args[i]);
-        const char *wrong = check_text(texts->text[i], texts->bytes[i], true);
-        if (wrong) {
+        complaint wrong;
+        if (!check_text(texts->text[i], texts->bytes[i], true, &wrong)) {
             char what[32];
             snprintf(what, sizeof what, "text %d", i + 1);
-            return refuse(session, what, wrong);
+            return refuse(session, what, wrong.text);
         }
         texts->count++;
     }

@@ -8,6 +8,9 @@
  * Greedy unless a temperature is set. A prompt's tokens do not depend on the others of the call, nor on how many run at
  * once, to the bit. With one prompt and PyTorch's order of drawing, a seed gives what transformers draws from the same
  * logits (torch.multinomial after torch.manual_seed).
+ *
+ * Of a checkpoint's generation_config.json only eos_token_id is followed: its do_sample, temperature, top_k and the
+ * others do nothing unless the caller sets them here.
  */
 #ifndef MHA_GENERATE_H
 #define MHA_GENERATE_H

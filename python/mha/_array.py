@@ -143,7 +143,11 @@ def real(x, name):
 
 def integers(x, name, dtype=np.int64, dims=(1,)):
     """A contiguous array of integers with one of these numbers of axes; none is rounded or wrapped."""
-    a = np.asarray(readable(x, name))
+    x = readable(x, name)
+    try:
+        a = np.asarray(x)
+    except ValueError:
+        raise ValueError(f"{name}: rows of different lengths, want a rectangle: pad them, with a mask") from None
     if a.dtype.kind not in "iu" and a.size:
         raise ValueError(f"{name}: want integers, not {a.dtype}")
     if a.ndim not in dims:

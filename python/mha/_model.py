@@ -44,7 +44,7 @@ class Model:
         self._handle = None
         if b"\0" in os.fsencode(path):
             raise ValueError(f"path = {path!r}: has a zero byte")
-        no_tokenizer = not os.path.exists(os.path.join(path, "tokenizer.json"))
+        no_tokenizer = not os.path.exists(os.path.join(os.fsdecode(path), "tokenizer.json"))
         handle, options = c_void_p(), struct(ModelOptions, dtype=_DTYPE[dtype], no_map=bool(no_map), no_tokenizer=no_tokenizer)
         call("mha_model_open", context(threads), os.fsencode(path), ctypes.byref(options), ctypes.byref(handle))
         self._handle = handle

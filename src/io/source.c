@@ -72,6 +72,8 @@ mha_status mha__source_open(mha__source *source, const char *folder, const char 
 {
     *source = (mha__source){.name = name, .fd = -1};
     mha__quoted q;
+    if (!*name || (folder && !*folder))
+        return mha__fail(err, MHA_ERR_IO, "a %s without a name was to be opened", *name ? "folder" : "file");
     if (folder && !mha__bare_name(name, strlen(name)))
         return mha__fail(err, MHA_ERR_FORMAT, "\"%s\" is not a bare file name", mha__quote(&q, name, strlen(name)));
     int fd = open_at(folder, name);

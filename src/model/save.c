@@ -47,15 +47,16 @@ static const char *config_name(mha_dtype dtype)
     return dtype == MHA_F32 ? "float32" : dtype == MHA_BF16 ? "bfloat16" : "float16";
 }
 
-/* The text with its key of the storage type changed, in either spelling; the other keys keep order and value. */
+/* The text with its key of the storage type changed, in either spelling, or added; others keep order and value. */
 static mha_status change_dtype(mha_ctx *ctx, const char *text, mha_dtype dtype, char **changed, mha_error *err)
 {
     static const char *const keys[] = {"torch_dtype", "dtype"};
     json_t *root = NULL;
     MHA__TRY(mha__json_parse("config.json", text, strlen(text), MHA__JSON_BOM, &root, err));
     int failed = 0;
+    const bool neither = !json_object_get(root, keys[0]) && !json_object_get(root, keys[1]);
     for (int n = 0; n < 2; n++)
-        if (json_object_get(root, keys[n]))
+        if (json_object_get(root, keys[n]) || (neither && n == 1))
             failed |= json_object_set_new(root, keys[n], json_string(config_name(dtype)));
     const size_t bytes = failed ? 0 : json_dumpb(root, NULL, 0, JSON_INDENT(2));
     *changed = bytes ? mha__calloc(ctx, bytes + 1, 1) : NULL;

@@ -79,6 +79,35 @@ grep '"ended": "eos"' out | grep -qv ', 639\], "ended"' && fail 'a text that end
 expect 0 generate --json --temperature 3 --samples 200 -n 60 -s 1 --min-tokens 60 'Every morn'
 has_not out '"ended": "eos"'
 
+# Without -n a long prompt gets what fits; with it, it is refused. Rotation goes on beyond what the model was made for.
+long=$(printf 'the small house %.0s' 1 2 3 4 5 6 7 8)
+expect 0 generate --json --no-eos "$long"
+[ $(($("$JSON_AT" 'prompt_ids.#' <out) + $("$JSON_AT" 'ids.#' <out))) = 96 ] || fail 'the default does not fill the positions'
+has err 'new tokens: the model takes 96'
+refused 3 generate -n 64 "$long"
+expect 0 generate -n 4 "$long"
+has_not err 'the model'
+expect 0 "$MHA" generate -m "$data/models/gemma2-tiny" --no-eos -n 200 -p 'Every morn' -p x
+[ "$(grep -c 'the model was made for 128 (max_position_embeddings)' err)" = 1 ] || fail "not said once: $(cat err)"
+expect 0 "$MHA" generate -m "$data/models/gemma2-tiny" -n 20 -p 'Every morn'
+has_not err 'max_position_embeddings'
+
+# What generation_config.json wants beyond eos_token_id is said as options; those that were given are left out.
+cp -r "$model" settings
+said() { sed -n 's/.*these options do the rest://p' err; }
+expect 0 "$MHA" generate -m settings -n 2 x
+[ -z "$(said)" ] || fail "options of no file: $(said)"
+printf '{"eos_token_id": 639, "temperature": 0.5, "repetition_penalty": 1.25, "min_new_tokens": 3, "top_p": null}' >settings/generation_config.json
+expect 0 "$MHA" generate -m settings x
+[ "$(said)" = ' --min-tokens 3 --repetition-penalty 1.25' ] || fail "of a greedy file: $(said)"
+printf '{"do_sample": true, "temperature": 0.5, "top_p": 0.9, "max_new_tokens": 7, "no_repeat_ngram_size": 2}' >settings/generation_config.json
+expect 0 "$MHA" generate -m settings x
+[ "$(said)" = ' -n 7 --no-repeat-ngram 2 --temperature 0.5 --top-k 50 --top-p 0.9' ] || fail "of a file that draws: $(said)"
+expect 0 "$MHA" generate -m settings -n 2 --temperature 1 --top-k 3 x
+[ "$(said)" = ' --no-repeat-ngram 2 --top-p 0.9' ] || fail "beside given options: $(said)"
+expect 0 "$MHA" generate -m settings -q -n 2 x
+[ ! -s err ] || fail '-q talks of settings'
+
 # A reader that has seen enough, and Ctrl-C: what was printed stays, and the work ends. --foreground, for timeout sends
 # its signal twice without it, and a second one ends the program at once.
 long() { timeout --foreground --preserve-status -s INT "$1" "$MHA" generate -m "$model" --no-eos -n 90 --samples 100000 --temperature 1 'Every morn'; }

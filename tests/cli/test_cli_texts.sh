@@ -54,7 +54,7 @@ same out single '-f -'
 # Refused: exit 3, the line is named.
 printf 'the\nbad \377 byte\n' >utf8
 refused 3 tokenize -f utf8
-has err 'line 2'
+has err 'line 2: not valid UTF-8: byte 4 (0xFF)'
 : >empty
 refused 3 tokenize -f empty
 refused 3 tokenize -f missing
@@ -62,9 +62,14 @@ refused 3 tokenize -f .
 mkfifo fifo
 refused 3 tokenize -f fifo
 refused 3 tokenize "$(printf 'bad \377 byte')"
+has err 'text 1: not valid UTF-8: byte 4 (0xFF)'
 printf 'a\000b\n' >nul
 expect 0 tokenize --json -f nul # NUL is data here
 refused 3 "$MHA" embed -m builtin -f nul
+refused 3 "$MHA" tokenize -m '' text
+has err 'a folder without a name'
+refused 3 "$MHA" info -m ''
+has err 'without a name'
 refused 2 tokenize
 refused 2 tokenize -f plain text
 refused 2 tokenize --max-tokens -5 text

@@ -1,4 +1,5 @@
 """mha.Model on a tiny decoder and a tiny encoder: logits, scores, generated ids, and refusals that name what is wrong."""
+import os
 import shutil
 import tempfile
 import unittest
@@ -148,10 +149,19 @@ class Decoder(unittest.TestCase):
         for text in (None, b"x", 7):
             with self.assertRaisesRegex(ValueError, "text: want a str"):
                 self.model.tokenize(text)
+        with self.assertRaisesRegex(ValueError, "ids: rows of different lengths"):
+            self.model.forward([[1, 2], [3]])
+        with self.assertRaisesRegex((ValueError, OSError), "a folder without a name"):
+            mha.Model("")
         for ids in ([[1, 2]], [1.7, 2], [2**33]):
             with self.assertRaisesRegex(ValueError, "ids"):
                 self.model.decode(ids)
 
+
+    def test_a_path_in_bytes(self):
+        model = mha.Model(os.fsencode(MODELS / "gpt2-tiny"))
+        self.assertEqual(model.generate(PROMPT, 12), NEW)
+        self.assertEqual(model.tokenize("x"), self.model.tokenize("x"))
 
     def test_without_a_tokenizer(self):
         with tempfile.TemporaryDirectory() as folder:

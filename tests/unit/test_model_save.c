@@ -5,6 +5,7 @@
 #include "support/files.h"
 #include "support/model_case.h"
 #include <dirent.h>
+#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,6 +131,29 @@ static void test_the_same_model_comes_out(void **state)
         assert_null(others_in(folder, "out"));
     }
     files_remove(files_path(folder, "out"));
+    files_remove(folder);
+}
+
+/* transformers 5 takes a checkpoint that does not say its type for float32. */
+static void test_a_config_without_a_type(void **state)
+{
+    (void)state;
+    const char *folder = files_folder();
+    mha_model *model = open_in(NULL, tiny);
+    room at_out;
+    const char *out = place(&at_out, folder, "out");
+    json_t *config = json_loads(mha_model_config_json(model), 0, NULL);
+    json_object_del(config, "dtype");
+    json_object_del(config, "torch_dtype");
+    char *bare = json_dumps(config, 0);
+    save(model, out, SAVE(.dtype = MHA_BF16, .config_json = bare));
+    json_decref(config);
+    config = json_load_file(files_path(out, "config.json"), 0, NULL);
+    assert_string_equal(json_string_value(json_object_get(config, "dtype")), "bfloat16");
+    assert_null(json_object_get(config, "torch_dtype"));
+    json_decref(config);
+    free(bare);
+    mha_model_free(model);
     files_remove(folder);
 }
 
@@ -487,6 +511,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_same_model_comes_out),
+        cmocka_unit_test(test_a_config_without_a_type),
         cmocka_unit_test(test_other_types),
         cmocka_unit_test(test_replaced_tensors),
         cmocka_unit_test(test_replaced_at_opening),
