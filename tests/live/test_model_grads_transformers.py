@@ -1,4 +1,5 @@
-"""mha.Model beside transformers: the gradient of every parameter, and saved checkpoints that transformers loads."""
+"""mha.Model beside transformers on a tiny model of each family: logits, greedy tokens, the gradient of every parameter, and
+saved checkpoints that transformers loads."""
 import json
 import os
 import sys
@@ -84,6 +85,27 @@ class AgainstTransformers(unittest.TestCase):
         for name, theirs in want.items():
             norm, off = np.linalg.norm(theirs), np.linalg.norm(grads[name] - theirs)
             self.assertLess(off, max(2e-5 * norm, 1e-6 * whole), name)
+
+    def test_logits_and_text_of_each_family(self):
+        for name, config in FAMILIES.items():
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                theirs, ours = make(config, folder), mha.Model(folder)
+                ids = np.random.default_rng(6).integers(3, 97, (2, 21))
+                with torch.no_grad():
+                    want = theirs(torch.tensor(ids)).logits.numpy()
+                self.assertLess(np.abs(ours.forward(ids).logits - want).max(), 5e-5)
+                for row in ids:
+                    text = theirs.generate(torch.tensor(row[None]), attention_mask=torch.ones(1, 21), max_new_tokens=16,
+                                           do_sample=False, eos_token_id=None)[0, 21:].tolist()
+                    self.assertEqual(ours.generate(row, 16, eos=[]), text)
+
+    def test_saved_checkpoints_of_each_family(self):
+        for name, config in FAMILIES.items():
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                make(config, folder)
+                logits, stored, ours = self.saved(Path(folder))
+                self.assertTrue(np.array_equal(logits, stored))
+                self.assertLess(np.abs(ours - stored).max(), 1e-4)
 
     def test_gradients_of_each_family(self):
         for name, config in FAMILIES.items():
