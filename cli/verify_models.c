@@ -90,9 +90,10 @@ static mha_status check_model(cli_session *session, const char *folder, const js
     mha_model *model = NULL;
     mha_error refusal = {0};
     const json_t *data = data_of(&e, models);
+    const mha_model_options o = {.size = sizeof o, .no_tokenizer = !json_object_get(data, "tokenizer")};
     if (verify_path(session->options.model, &e, verify_text(&e, "folder"), path, sizeof path) != MHA_OK)
         return error->status;
-    if (mha_model_open(session->ctx, path, NULL, &model, &refusal) == MHA_OK) {
+    if (mha_model_open(session->ctx, path, &o, &model, &refusal) == MHA_OK) {
         check_opened(session, folder, &e, data, model, log);
     } else if (refusal.status == MHA_ERR_IO) {
         *error = refusal; /* the folder is not there: that says nothing about this build */

@@ -8,6 +8,9 @@ for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
     expect 0 env "MHA_ISA=$isa" "$MHA" verify --golden "$data/models" -m "$data/models" -q
     echo "$isa: $(tail -n 1 out)"
     [ "$(tail -n 1 out)" = "151 passed, 0 failed, 0 refused" ] || fail "$isa: $(cat out)"
+    # Every decoder family, rotation and way of storing weights: ids to hidden states, maps, logits and greedy text.
+    expect 0 env "MHA_ISA=$isa" "$MHA" verify --golden "$data/families" -m "$data/families" -q
+    [ "$(tail -n 1 out)" = "32 passed, 0 failed, 0 refused" ] || fail "$isa: $(cat out)"
 done
 refused 2 "$MHA" verify --golden "$data/models"
 
@@ -18,4 +21,9 @@ cp -r "$data/models/bert-tiny" swapped/bert-mlm-tiny
 cp -r "$data/models/bert-mlm-tiny-hubnames" "$data/models/gpt2-tiny" "$data/models/gemma2-tiny" swapped
 expect 3 "$MHA" verify --golden "$data/models" -m swapped # other shapes: the record does not fit at all
 refused 3 "$MHA" verify --golden "$data/models" -m "$work"
+
+# A rotation that is not the recorded one is seen.
+cp -r "$data/families" turned
+cp turned/llama-linear/config.json turned/llama-yarn/config.json
+expect 4 "$MHA" verify --golden turned -m turned
 finish
