@@ -122,6 +122,8 @@ def compare(row, dtype, a):
     """One line of the result."""
     problem, skipped = peers.Problem(row, dtype, a.threads, a.ggml), {}
     calls = open_calls(problem, skipped)
+    if not calls:
+        sys.exit(f"{row.name} in {dtype}: nothing runs it here: " + "; ".join(f"{n}: {why}" for n, why in skipped.items()))
     check(problem, calls)
     limit = peers.limit(problem)
     times = measure(calls, a.threads, a.seconds)

@@ -1,4 +1,5 @@
 """bench/compare.py measures what it says: rows, numbers, refusals, the figure. Peers that are not installed are left out and named."""
+import importlib.util
 import json
 import os
 import subprocess
@@ -40,7 +41,10 @@ def test_table_and_csv():
 
 
 def test_bf16():
-    """The goals of the CPU at hand, and no share of what f32 can do where bf16 is multiplied in pairs."""
+    """The goals of the CPU at hand, and no share of what f32 can do where bf16 is multiplied in pairs. NumPy has no bf16."""
+    if importlib.util.find_spec("torch") is None:
+        run("--rows", "small", "--dtype", "bf16", code=1)
+        return
     said = run("--rows", "prefill,small", "--dtype", "bf16")
     if mha.isa() == "amx" and "no peer" not in said:
         assert "(goal 1.8)" in said and "(goal 4 us)" in said, said
