@@ -26,6 +26,12 @@ from test_attention_torch import UNIT, allowed, draw, factor, positions
 OPERANDS = ("q", "k", "v", "bias", "slopes", "sinks", "gates")
 
 
+def largest(x):
+    """The largest magnitude among the finite numbers, which is what a rounding is measured by."""
+    x = x.detach().abs()
+    return float(x[x.isfinite()].max()) if x.isfinite().any() else 0.0
+
+
 def leaves(t, d, dtype):
     """The operands as tensors of one type that want a gradient."""
     given = {**{n: t[n] for n in "qkv"}, **{n: torch.as_tensor(d[n]) for n in OPERANDS[3:] if n in d}}
@@ -40,16 +46,16 @@ class Formula:
         self.k, self.v = x["k"].repeat_interleave(group, 1), x["v"].repeat_interleave(group, 1)
         self.scale = d.get("scale", 1 / math.sqrt(x["q"].shape[-1]))
         s = x["q"] @ self.k.transpose(-1, -2) * self.scale
-        self.largest = float(s.detach().abs().max())
+        self.largest = largest(s)
         if "softcap" in d:
             s = d["softcap"] * torch.tanh(s / d["softcap"])
         if "bias" in x:
             s = s + x["bias"]
-            self.largest += float(x["bias"].detach().abs().max())
+            self.largest += largest(x["bias"])
         self.far = (positions(x, d)[0] - torch.arange(self.k.shape[2])).abs().to(dtype)
         if "slopes" in x:
             s = s - x["slopes"][..., None, None] * self.far
-            self.largest += float((x["slopes"][..., None, None] * self.far).detach().abs().max())
+            self.largest += largest(x["slopes"][..., None, None] * self.far)
         s = torch.where(allowed(x, d), s, -math.inf)
         sink = x["sinks"][..., None, None].expand(s.shape[:3] + (1,)) if "sinks" in x else s[..., :0]
         both = torch.cat([s, sink], -1)

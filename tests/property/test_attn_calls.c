@@ -133,13 +133,14 @@ static void negative_kv(problem *p)
     p->kv_lens[0] = -3;
 }
 
+/* Of two that share their bytes the shorter one is laid into the longer, so that no third lies under both. */
 static void out_is_k(problem *p)
 {
     p->args.out.data = p->k.data;
 }
 static void out_is_v(problem *p)
 {
-    p->args.out.data = p->v.data;
+    p->args.v.data = p->out.data;
 }
 static void out_is_part_of_q(problem *p)
 {
@@ -169,11 +170,11 @@ static void lse_is_v(problem *p)
 }
 static void probs_are_q(problem *p)
 {
-    p->args.probs.data = p->q.data;
+    p->args.q.data = p->probs.data;
 }
 static void probs_are_lse(problem *p)
 {
-    p->args.probs.data = p->lse.data;
+    p->args.lse.data = p->probs.data;
 }
 
 static void out_is_bias(problem *p)
@@ -182,7 +183,7 @@ static void out_is_bias(problem *p)
 }
 static void out_is_keep(problem *p)
 {
-    p->args.out.data = (void *)(uintptr_t)p->args.keep.data;
+    p->args.keep.data = p->out.data;
 }
 static void lse_is_kv_lens(problem *p)
 {
@@ -199,7 +200,7 @@ static const bad_call bad_calls[] = {
     {"probs overlaps q", "q", probs_are_q},
     {"probs overlaps lse", "lse", probs_are_lse},
     {"out overlaps k; it may be exactly q, nothing else", "k", out_is_k},
-    {"out", "v", out_is_v},
+    {"out overlaps v", "v", out_is_v},
     {"out", "q", out_is_part_of_q},
     {"out.stride[0]", "0", out_broadcasts},
     {"lse.stride[0]", "0", lse_broadcasts},
