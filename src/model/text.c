@@ -3,21 +3,38 @@
 
 #include "base/ctx.h"
 #include "base/error.h"
+#include <stdbool.h>
 #include <string.h>
 
-static void warn_cut(const mha_model *model, const mha__text *text, const mha_encoding *e, int64_t most)
+static void warn_cut(const mha_model *model, const mha__text *text, int64_t all, int64_t kept)
 {
     mha__log(mha_model_ctx(model), 0, "text %lld of %lld: %lld tokens, %lld were cut off; the model takes %lld",
-             (long long)text->index + 1, (long long)text->count, (long long)(e->count + e->truncated),
-             (long long)e->truncated, (long long)most);
+             (long long)text->index + 1, (long long)text->count, (long long)all, (long long)(all - kept),
+             (long long)mha_model_describe(model)->max_positions);
+}
+
+/* Tokens that a text may have; *asked says whether that is the caller's wish. */
+static int64_t most_tokens(const mha_model *model, int64_t max_tokens, bool *asked)
+{
+    const int64_t most = mha_model_describe(model)->max_positions;
+    *asked = max_tokens > 0 && max_tokens < most;
+    return *asked ? max_tokens : most;
+}
+
+int64_t mha__text_cut(const mha_model *model, const mha__text *text, int64_t length, int64_t max_tokens)
+{
+    bool asked;
+    const int64_t most = most_tokens(model, max_tokens, &asked);
+    if (length <= most) return length;
+    if (!asked) warn_cut(model, text, length, most);
+    return most;
 }
 
 mha_status mha__text_encode(const mha_model *model, const mha__text *text, int64_t max_tokens, mha_encoding **out,
                             mha_error *err)
 {
-    const int64_t most = mha_model_describe(model)->max_positions;
-    const bool asked = max_tokens > 0 && max_tokens < most;
-    const mha_encode_options how = {.size = sizeof how, .max_tokens = asked ? max_tokens : most};
+    bool asked;
+    const mha_encode_options how = {.size = sizeof how, .max_tokens = most_tokens(model, max_tokens, &asked)};
     const long long number = (long long)text->index + 1, count = (long long)text->count;
     *out = NULL;
     if (!text->text) return mha__fail(err, MHA_ERR_ARG, "text %lld of %lld is NULL", number, count);
@@ -25,6 +42,6 @@ mha_status mha__text_encode(const mha_model *model, const mha__text *text, int64
     const mha_status status =
         mha_tokenizer_encode(mha_model_tokenizer(model), text->text, strlen(text->text), NULL, 0, &how, out, &why);
     if (status != MHA_OK) return mha__fail(err, status, "text %lld of %lld: %s", number, count, why.message);
-    if ((*out)->truncated > 0 && !asked) warn_cut(model, text, *out, most);
+    if ((*out)->truncated > 0 && !asked) warn_cut(model, text, (*out)->count + (*out)->truncated, (*out)->count);
     return MHA_OK;
 }

@@ -15,4 +15,7 @@ typedef struct mha__text {
 mha_status mha__text_encode(const mha_model *model, const mha__text *text, int64_t max_tokens, mha_encoding **out,
                             mha_error *err);
 
+/* How many of a text's `length` tokens are kept, with the same cut and warning; text->text is not read. */
+int64_t mha__text_cut(const mha_model *model, const mha__text *text, int64_t length, int64_t max_tokens);
+
 #endif
