@@ -1,8 +1,8 @@
 /* head_data.h - the texts that heads are measured on, as tokens: made once, read by every measure.
  *
- * Tokens of all texts are in memory (9 bytes each); what a measure keeps of them grows with heads, not with texts. Texts
- * are run packed one behind another, the longest first, so that nothing is computed for padding and what does not fit
- * into memory says so at once; results do not depend on that order.
+ * Tokens of all texts are in memory, 9 bytes each. Texts are run packed one behind another, the longest first, so that
+ * nothing is computed for padding and what does not fit into memory says so at once; results do not depend on that
+ * order.
  *
  *     mha_head_data *data;
  *     mha_head_data_of_texts(model, texts, count, NULL, &data, &err);
@@ -22,11 +22,14 @@ typedef struct mha_head_data mha_head_data;
 
 typedef struct mha_head_data_options {
     size_t size;
-    int64_t max_tokens;     /* cut of each text; 0 = the model's maximum, where a cut is a warning in the log */
-    int64_t batch_tokens;   /* at most so many run at once, or one longer text; 0 = 2048: what a layer writes stays near
-                           * the caches. No result depends on it */
-    const int32_t *special; /* [special_count] ids that count as special tokens beside those of the tokenizer: what */
-    int64_t special_count;  /* [CLS] or BOS is, where ids are given for a model without one */
+    int64_t max_tokens; /* cut of each text; 0 = the model's maximum, where a cut is a warning in the log */
+    /* At most so many tokens run at once, or one longer text; 0 = 2048: what a layer writes stays near the caches. No
+     * result depends on it. */
+    int64_t batch_tokens;
+    /* [special_count] Ids that count as special tokens beside those that the tokenizer puts around a text: what [CLS]
+     * or BOS is, where ids are given for a model without a tokenizer. */
+    const int32_t *special;
+    int64_t special_count;
 } mha_head_data_options;
 
 /* The tokens of `count` texts, terminated UTF-8 (so without NUL), with the special tokens of the model's tokenizer. The
@@ -37,9 +40,9 @@ MHA_API mha_status mha_head_data_of_texts(const mha_model *model, const char *co
                                           const mha_head_data_options *options, mha_head_data **out, mha_error *err);
 
 /* The same of token ids, which are copied: text i is ids[starts[i]] to ids[starts[i + 1] - 1], starts [count + 1]
- * ascending from 0, no text empty. A text that is too long loses its end. Which tokens are special, separators
- * or punctuation is asked of the model's tokenizer; without one no token is, but for options.special. Errors: MHA_ERR_ARG for starts
- * that do not ascend and an id outside the vocabulary, naming text and value; MHA_ERR_MEMORY. */
+ * ascending from 0, no text empty. A text that is too long loses its end. Which tokens are special, separators or
+ * punctuation is asked of the model's tokenizer; without one no token is, but for options.special. Errors: MHA_ERR_ARG
+ * for starts that do not ascend and for an id outside the vocabulary, naming text and value; MHA_ERR_MEMORY. */
 MHA_API mha_status mha_head_data_of_ids(const mha_model *model, const int32_t *ids, const int64_t *starts,
                                         int64_t count, const mha_head_data_options *options, mha_head_data **out,
                                         mha_error *err);

@@ -1,7 +1,7 @@
 /* data.c - texts become tokens, sorted by length and packed.
  *
- * Tokens are gathered in the order given, then laid out once more in the order of running: a batch is a stretch of that,
- * and nothing is copied when it runs. A text's place in it is kept, so that it is found by its number.
+ * Tokens are gathered in the order given, then laid out once more in the order of running: a batch is a stretch of
+ * that, and nothing is copied when it runs. A text's place in it is kept, so that it is found by its number.
  */
 #include "heads/data.h"
 

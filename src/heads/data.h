@@ -14,8 +14,8 @@ int64_t mha__head_data_longest(const mha_head_data *data);
 int64_t mha__head_data_batch_texts(const mha_head_data *data);
 
 /* Fills `input` with the packed texts of a batch (batch, ids, type_ids, starts, and nothing else); *texts gets the
- * number of each, as the caller of mha_head_data_of_... counts. What is summed over texts must not depend on this order:
- * keep the result of each text, and add them up by its number. */
+ * number of each, as the caller of mha_head_data_of_... counts. What is summed over texts must not depend on this
+ * order: keep the result of each text, and add them up by its number. */
 mha_status mha__head_data_batch(const mha_head_data *data, int64_t batch, mha_model_input *input, const int64_t **texts,
                                 mha_error *err);
 
