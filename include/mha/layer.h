@@ -206,6 +206,16 @@ MHA_API mha_status mha_attn_layer_create(mha_ctx *ctx, const mha_attn_layer_opti
                                          mha_error *err);
 MHA_API void mha_attn_layer_free(mha_attn_layer *layer);
 
+/* Where to copy what attention holds between its projections, as f32 whatever the type it works in; NULL = not wanted.
+ * Rows of padding are written as well, and hold no meaning. */
+typedef struct mha_layer_activations {
+    float *input;   /* [B L, E] what q, k and v are made of; in a block behind the pre-norm, where there is one */
+    float *qkv;     /* [B L, (H + 2 Hkv) D] rows q | k | v as the operator reads them: normed and rotated. With a cache
+                       those of this call, before they are stored */
+    float *context; /* [B L, H D] what the output projection reads: gate times the head's output, plus its fill */
+    float *out;     /* [B L, E] what the output projection gives, its bias included */
+} mha_layer_activations;
+
 /* The tokens of one call and who may see whom; shared by attention layer and block. Masks compose by AND. */
 typedef struct mha_layer_input {
     size_t size;            /* sizeof(mha_layer_input) */
@@ -235,6 +245,8 @@ typedef struct mha_layer_input {
     /* [B, L] with stats: where 0 the row sees no key, so that `received` counts the others alone. Needed besides
      * `keep`, which speaks of keys; NULL = all rows count. */
     const uint8_t *rows;
+    const float *fills; /* [H, D] added to each head's gated output of every token; NULL = zeros */
+    const mha_layer_activations *activations; /* written; NULL = not wanted */
 } mha_layer_input;
 
 /* x [B L, E] -> y [B L, E]; they must not overlap. Makes a plan of the operator for this shape.

@@ -126,6 +126,17 @@ typedef struct mha_model_input {
     /* [layers, B, H] factors on each head's output, per sequence: 0 removes a head, NULL = ones. A layer that has fewer
      * than H heads reads the first of them. */
     const float *gates;
+    /* [layers, H, D] added to each head's gated output of every token: with a gate of 0 and the mean of the head's
+     * output over some data this is mean ablation, the head gone but for what it says on average. NULL = zeros. A layer
+     * that has fewer than H heads reads the first of them. */
+    const float *fills;
+    /* The pass begins at layer `first_layer`, and `hidden` [B, L, E] is what that layer reads: on_hidden's entry of
+     * this number. The layers below do not run, ids and type_ids are not read and may be NULL; all else is as in the
+     * whole pass, positions too, and so are the bits. What the layers below would show (on_hidden's entries, maps) is
+     * not shown. `hidden` may be exactly last_hidden of the output, which takes its place; rows of masked tokens may
+     * hold anything. NULL, with 0 = from the ids; with a cache `first_layer` is 0: every layer must see the tokens. */
+    int64_t first_layer;
+    const float *hidden;
 } mha_model_input;
 
 /* One head of one layer. */
@@ -145,6 +156,25 @@ typedef struct mha_model_stats {
     const int64_t *top_key;                            /* [B, heads, L, top_keys] their keys */
 } mha_model_stats;
 
+/* What the attention of one layer holds between its projections, of all tokens of the call: rows are [B, L], or those
+ * of packed sequences (starts). Numbers are f32; in a model of 16 bit q, k, v and c are those that it rounded to. With
+ * c the output of the operator for a head, softmax(q k^T) v:
+ *
+ *     context of a head = gate c + fill         (c itself without gates and fills)
+ *     out = context Wo^T + bo
+ *
+ * Query head h reads key head h / (heads / kv_heads). Rows of masked tokens hold no meaning. With a cache k and v are
+ * those of this call, before they are stored. */
+typedef struct mha_model_activations {
+    int64_t layer, rows, heads, kv_heads, head_dim; /* the heads that this layer has */
+    const float *input;                             /* [rows, E] what q, k and v are made of: behind the pre-norm */
+    const float *q;                                 /* [rows, heads head_dim] normed and rotated, `stride` apart */
+    const float *k, *v;                             /* [rows, kv_heads head_dim] likewise */
+    int64_t stride;                                 /* numbers from a row of q, k or v to the next */
+    const float *context;                           /* [rows, heads head_dim] what the output projection reads */
+    const float *out; /* [rows, E] what it gives; a residual, and norms behind it, come later */
+} mha_model_activations;
+
 /* What is wanted; NULL fields are not computed. The callbacks run on the calling thread, layer by layer, so that
  * nothing larger than one layer's maps is ever held; what they are given is valid during the call only. A callback that
  * returns non-zero stops the forward pass with MHA_ERR_CANCELLED. Rows of masked tokens hold no meaning;
@@ -155,7 +185,8 @@ typedef struct mha_model_output {
     float *pooled;      /* [B, E] tanh pooler of BERT; MHA_ERR_UNSUPPORTED if the checkpoint has none */
     float *logits;      /* [B, L, vocab]; MHA_ERR_UNSUPPORTED for a checkpoint without them */
     float *last_logits; /* [B, vocab] of each sequence's last real token: what comes next */
-    /* x [B, L, E]: entry 0 is the embeddings, entry n the output of layer n - 1, the last one after the final norm. */
+    /* x [B, L, E]: entry 0 is the embeddings (behind BERT's norm of them), entry n the output of layer n - 1, the last
+     * one after the final norm. So an entry below the last is what the layer of its number reads. */
     int (*on_hidden)(void *user, int64_t entry, const float *x);
     /* probs [B, heads, L, K] of one layer; `heads` is the number of heads that this layer has, or those of map_heads.
      * K, the keys, is L; with a cache L and the tokens that the longest sequence of the call had in it before; with
@@ -175,6 +206,8 @@ typedef struct mha_model_output {
      * would not fit. The operator computes the scores once more for them (stats.h has the times). */
     int (*on_stats)(void *user, const mha_model_stats *stats);
     int64_t top_keys; /* 0..32 */
+    /* Queries, keys, values and head outputs of every layer, behind on_stats. */
+    int (*on_activations)(void *user, const mha_model_activations *a);
 } mha_model_output;
 
 /* Runs the model. `output` may be NULL. Allocates twice, however many layers there are: a plan of the operator (another
@@ -184,7 +217,8 @@ typedef struct mha_model_output {
  * (all are checked before the first layer runs), MHA_ERR_UNSUPPORTED, MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
  * Cost: 2 operations per dense weight and token, and the operator's own. Memory beside the pass: with on_attention
  * B heads L K floats for the layer with most heads, with on_stats 20 bytes for each head and row, 4 for each head and
- * key, and 12 for each of top_keys. The outputs have the same bits, whatever else is asked for. */
+ * key, and 12 for each of top_keys, with on_activations 2 E + 2 (H + Hkv) D floats for each token. The outputs have the
+ * same bits, whatever else is asked for. */
 MHA_API mha_status mha_model_forward(const mha_model *model, const mha_model_input *input,
                                      const mha_model_output *output, mha_error *err);
 

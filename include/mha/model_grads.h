@@ -9,10 +9,10 @@
  *
  * or, with a loss of one's own, mha_model_grads_forward and then mha_model_grads_backward as often as wanted.
  *
- * All families of model.h, pruned layers, every mask of mha_model_input, packed
- * sequences; no cache. Arithmetic is float32 with the
- * sums of the forward pass; losses and gradients of norms are summed in double. The same bits for any number of
- * threads, and logits and states have the bits of mha_model_forward. What masked tokens hold reaches no gradient.
+ * All families of model.h, pruned layers, every mask of mha_model_input, packed sequences; no cache, fills or hidden.
+ * Arithmetic is float32 with the sums of the forward pass; losses and gradients of norms are summed in double. The same
+ * bits for any number of threads, and logits and states have the bits of mha_model_forward. What masked tokens hold
+ * reaches no gradient.
  *
  * Memory: between forward and backward, for each layer and token, about 3 E + 2 (H + Hkv) D + I floats (2 I with a
  * gated feed-forward part), and one log-sum-exp per head; with `recompute` E, and the rest once. Attention
@@ -58,8 +58,8 @@ MHA_API void mha_model_grads_zero(mha_model_grads *grads);
 /* ---- in steps ---- */
 
 /* As mha_model_forward, and keeps what the way back needs. `output` may be NULL; its last_hidden, pooled and logits are
- * served, the rest must be NULL (MHA_ERR_UNSUPPORTED), and so must input->cache. Arrays that `input` points to must
- * stay as they are until the last backward call. */
+ * served, the rest must be NULL (MHA_ERR_UNSUPPORTED), and so must cache, fills and hidden of `input`. Arrays that it
+ * points to must stay as they are until the last backward call. */
 MHA_API mha_status mha_model_grads_forward(mha_model_grads *grads, const mha_model_input *input,
                                            const mha_model_output *output, mha_error *err);
 

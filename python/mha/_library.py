@@ -78,7 +78,7 @@ class ModelOptions(ctypes.Structure):
 class ModelInput(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("batch", c_int64), ("length", c_int64), ("ids", c_void_p), ("type_ids", c_void_p),
                 ("mask", c_void_p), ("positions", c_void_p), ("cache", c_void_p), ("sequence", c_int64), ("starts", c_void_p),
-                ("gates", c_void_p)]
+                ("gates", c_void_p), ("fills", c_void_p), ("first_layer", c_int64), ("hidden", c_void_p)]
 
 
 OnHidden = ctypes.CFUNCTYPE(c_int, c_void_p, c_int64, POINTER(ctypes.c_float))
@@ -99,11 +99,20 @@ class ModelStats(ctypes.Structure):
 OnStats = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(ModelStats))
 
 
+class ModelActivations(ctypes.Structure):
+    _fields_ = [(n, c_int64) for n in ("layer", "rows", "heads", "kv_heads", "head_dim")] + [
+        (n, POINTER(ctypes.c_float)) for n in ("input", "q", "k", "v")] + [("stride", c_int64)] + [
+        (n, POINTER(ctypes.c_float)) for n in ("context", "out")]
+
+
+OnActivations = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(ModelActivations))
+
+
 class ModelOutput(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("last_hidden", c_void_p), ("pooled", c_void_p), ("logits", c_void_p),
                 ("last_logits", c_void_p), ("on_hidden", OnHidden), ("on_attention", OnAttention), ("user", c_void_p),
                 ("map_heads", c_void_p), ("map_count", c_int64), ("map_rows", c_void_p), ("map_row_count", c_int64),
-                ("on_stats", OnStats), ("top_keys", c_int64)]
+                ("on_stats", OnStats), ("top_keys", c_int64), ("on_activations", OnActivations)]
 
 
 class EncodeOptions(ctypes.Structure):

@@ -8,13 +8,10 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/options.h"
-#include "kernel/kernel.h"
 #include "layer/arena.h"
 #include "layer/linear.h"
 #include "layer/norm.h"
 #include <string.h>
-
-#define CONVERT_ROWS 32 /* of a task that rounds or widens */
 
 /* ---- creation ---- */
 
@@ -128,6 +125,11 @@ typedef struct workspace {
     void *scratch;          /* of the operator */
 } workspace;
 
+static int64_t qkv_width(const mha_attn_layer_options *o)
+{
+    return (o->heads + 2 * o->kv_heads) * o->head_dim;
+}
+
 /* Whether nothing reads q, k and v as reals. */
 static bool rounds_at_once(const mha_attn_layer *l, const mha_layer_input *in)
 {
@@ -140,12 +142,12 @@ static workspace lay_out(mha__arena *arena, const mha_attn_layer *l, const mha_l
     workspace w = {0};
     const int64_t rows = input->batch * input->length;
     const mha_attn_layer_options *o = &l->options;
-    const size_t q_width = (size_t)(o->heads * o->head_dim), kv_width = (size_t)(o->kv_heads * o->head_dim);
+    const size_t q_width = (size_t)(o->heads * o->head_dim), wide = (size_t)qkv_width(o);
     const size_t in = mha__linear_left(l->qkv, rows), out = mha__linear_left(l->o, rows);
-    if (!rounds_at_once(l, input)) w.qkv = mha__take(arena, (size_t)rows, (q_width + 2 * kv_width) * sizeof *w.qkv);
+    if (!rounds_at_once(l, input)) w.qkv = mha__take(arena, (size_t)rows, wide * sizeof *w.qkv);
     w.left = mha__take(arena, 1, in > out ? in : out);
-    if (o->dtype != MHA_F32) w.half = mha__take(arena, (size_t)rows, (q_width + 2 * kv_width) * sizeof *w.half);
-    if (o->dtype == MHA_BF16 && mha__linear_takes_bf16(l->o)) {
+    if (o->dtype != MHA_F32) w.half = mha__take(arena, (size_t)rows, wide * sizeof *w.half);
+    if (o->dtype == MHA_BF16 && mha__linear_takes_bf16(l->o) && !input->fills) {
         w.mixed = mha__take(arena, 1, out);
     } else {
         w.context = mha__take(arena, (size_t)rows, q_width * sizeof *w.context);
@@ -169,7 +171,7 @@ mha_status mha__attn_layer_prepare(const mha_attn_layer *layer, const mha_layer_
                                    mha_error *err)
 {
     const mha_attn_layer_options *o = &layer->options;
-    const int64_t D = o->head_dim, row = (o->heads + 2 * o->kv_heads) * D;
+    const int64_t D = o->head_dim, row = qkv_width(o);
     float *k = qkv + o->heads * D;
     if (o->q_norm.weight) mha__norm_heads(layer->ctx, &o->q_norm, rows, row, o->heads, D, qkv);
     if (o->k_norm.weight) mha__norm_heads(layer->ctx, &o->k_norm, rows, row, o->kv_heads, D, k);
@@ -193,42 +195,6 @@ static mha_status through_cache(const mha_attn_layer *layer, const mha_layer_inp
     return mha_cache_bind(in->cache, mha__layer_sequence(in), in->lengths, &desc, args, err);
 }
 
-/* Rows of reals to 16 bit, or back. */
-typedef struct convert_job {
-    const mha__kernels *kernels;
-    mha__half type;
-    int64_t rows, width;
-    float *reals;
-    uint16_t *halves;
-    bool widen;
-} convert_job;
-
-static void convert_task(void *arg, int64_t i, int worker)
-{
-    (void)worker;
-    const convert_job *job = arg;
-    const int64_t first = i * CONVERT_ROWS, rows = mha__min64(CONVERT_ROWS, job->rows - first);
-    float *reals = job->reals + first * job->width;
-    uint16_t *halves = job->halves + first * job->width;
-    if (job->widen)
-        job->kernels->widen[job->type](rows, job->width, halves, job->width, 1, reals, job->width);
-    else
-        job->kernels->narrow[job->type](rows, job->width, reals, job->width, halves, job->width, 1);
-}
-
-static void convert(const mha_attn_layer *layer, int64_t rows, int64_t width, float *reals, uint16_t *halves,
-                    bool widen)
-{
-    convert_job job = {.kernels = mha__kernels_of(layer->ctx, MHA_F32),
-                       .type = layer->options.dtype == MHA_BF16 ? MHA__BF16 : MHA__F16,
-                       .rows = rows,
-                       .width = width,
-                       .reals = reals,
-                       .halves = halves,
-                       .widen = widen};
-    mha__parallel(layer->ctx, mha__ceil_div(rows, CONVERT_ROWS), convert_task, &job);
-}
-
 /* The operator reads q, k and v in 16 bit; k and v where they are, if that is a cache. */
 static void take_halves(const mha_attn_layer *layer, const workspace *w, mha_attn_args *args, bool cached)
 {
@@ -241,11 +207,6 @@ static void take_halves(const mha_attn_layer *layer, const workspace *w, mha_att
     args->v.data = w->half + q_width + kv_width;
 }
 
-static void widen_output(const mha_attn_layer *layer, int64_t rows, const workspace *w)
-{
-    convert(layer, rows, layer->options.heads * layer->options.head_dim, w->context, w->mixed, true);
-}
-
 /* q, k and v, as the operator reads them. */
 static mha_status project(const mha_attn_layer *layer, const mha_layer_input *in, int64_t rows, const workspace *w,
                           const float *x, mha_attn_args *args, mha_error *err)
@@ -256,9 +217,18 @@ static mha_status project(const mha_attn_layer *layer, const mha_layer_input *in
     mha__linear_run(layer->qkv, &call);
     if (w->qkv) MHA__TRY(mha__attn_layer_prepare(layer, in, rows, w->qkv, err));
     if (in->cache) MHA__TRY(through_cache(layer, in, args, err));
-    if (w->qkv && w->half) convert(layer, rows, (o->heads + 2 * o->kv_heads) * o->head_dim, w->qkv, w->half, false);
+    if (w->qkv && w->half) mha__attn_convert(layer, rows, qkv_width(o), w->qkv, w->half, false);
     if (w->half) take_halves(layer, w, args, in->cache != NULL);
     return MHA_OK;
+}
+
+static void show(const mha_attn_layer *layer, const mha_layer_activations *to, int64_t rows, const workspace *w,
+                 const float *x)
+{
+    const mha_attn_layer_options *o = &layer->options;
+    mha__attn_show(layer, rows, o->hidden, x, NULL, to->input);
+    mha__attn_show(layer, rows, qkv_width(o), w->qkv, w->half, to->qkv);
+    mha__attn_show(layer, rows, o->heads * o->head_dim, w->context, w->context ? NULL : w->mixed, to->context);
 }
 
 mha_status mha__attn_layer_attend(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
@@ -274,7 +244,10 @@ mha_status mha__attn_layer_attend(const mha_attn_layer *layer, const mha_attn_pl
     mha_attn_args args = mha__attn_layer_args(&layer->options, in, at_first, w.context);
     MHA__TRY(project(layer, in, rows, &w, x, &args, err));
     MHA__TRY(mha_attn_forward(plan, &args, w.scratch, mha_attn_plan_workspace(plan), err));
-    if (w.mixed && w.context) widen_output(layer, rows, &w);
+    const int64_t q_width = layer->options.heads * layer->options.head_dim;
+    if (w.mixed && w.context) mha__attn_convert(layer, rows, q_width, w.context, w.mixed, true);
+    if (in->fills) mha__attn_fill(layer, rows, in->fills, w.context);
+    if (in->activations) show(layer, in->activations, rows, &w, x);
     return MHA_OK;
 }
 
@@ -290,6 +263,9 @@ void mha__attn_layer_output(const mha_attn_layer *layer, const mha_attn_plan *pl
     else
         call.left = w.mixed + at;
     mha__linear_run(layer->o, &call);
+    if (!in->activations || !in->activations->out) return;
+    const int64_t width = layer->options.hidden;
+    mha__attn_show(layer, rows, width, y, NULL, in->activations->out + first * width);
 }
 
 /* ---- public ---- */

@@ -45,6 +45,14 @@ mha_status mha__attn_layer_attend(const mha_attn_layer *layer, const mha_attn_pl
 void mha__attn_layer_output(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
                             int64_t first, int64_t rows, float *y);
 
+/* attn_rows.c. Rows of reals to the layer's 16 bit, or back; fills [H D] added to every row of context [rows, H D];
+ * rows copied `to` where they are wanted, from reals or, if these are given, from 16 bit. */
+void mha__attn_convert(const mha_attn_layer *layer, int64_t rows, int64_t width, float *reals, uint16_t *halves,
+                       bool widen);
+void mha__attn_fill(const mha_attn_layer *layer, int64_t rows, const float *fills, float *context);
+void mha__attn_show(const mha_attn_layer *layer, int64_t rows, int64_t width, const float *reals, uint16_t *halves,
+                    float *to);
+
 /* The same for a block: its attention layer, the bytes of a call, and a call that allocates nothing. */
 const mha_attn_layer *mha__block_attn(const mha_block *block);
 mha_status mha__block_bytes(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in, size_t *bytes,

@@ -84,10 +84,28 @@ static mha_status read_starts(mha__batch *p, int64_t most, mha_error *err)
     return MHA_OK;
 }
 
+/* Where the pass begins. */
+static mha_status check_hidden(const mha_model *m, const mha_model_input *in, mha_error *err)
+{
+    if (!in->hidden && in->first_layer != 0)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: first_layer is %lld, hidden is NULL: it needs the states",
+                         (long long)in->first_layer);
+    if (in->first_layer < 0 || in->first_layer >= m->config.layers)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: first_layer is %lld, the model has layers 0..%lld",
+                         (long long)in->first_layer, (long long)m->config.layers - 1);
+    if (in->cache && in->first_layer > 0)
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_model_input: first_layer is %lld with a cache: its lower layers would "
+                         "miss these tokens",
+                         (long long)in->first_layer);
+    if (!in->ids && !in->hidden) return mha__fail(err, MHA_ERR_ARG, "mha_model_input: ids is NULL");
+    return MHA_OK;
+}
+
 /* A model without a table of types has one type, 0, which is what tokenizers give to every token of a text. */
 static mha_status check_types(const mha_model *m, const mha_model_input *in, mha_error *err)
 {
-    for (int64_t i = 0; in->type_ids && !m->types.weight && i < in->batch * in->length; i++)
+    for (int64_t i = 0; in->type_ids && !in->hidden && !m->types.weight && i < in->batch * in->length; i++)
         if (in->type_ids[i] != 0)
             return mha__fail(err, MHA_ERR_ARG, "mha_model_input: type_ids[%lld] is %d; %s has no token types",
                              (long long)i, in->type_ids[i], m->info.family);
@@ -103,7 +121,7 @@ static mha_status check_input(const mha_model *m, const mha__batch *p, int64_t m
     if (p->in.length < 1 || (p->in.length > most && !p->in.starts))
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: length is %lld, the model takes 1..%lld",
                          (long long)p->in.length, (long long)most);
-    if (!p->in.ids) return mha__fail(err, MHA_ERR_ARG, "mha_model_input: ids is NULL");
+    MHA__TRY(check_hidden(m, &p->in, err));
     if (!mha__bytes((int64_t[]){p->in.batch, p->in.length, m->config.hidden}, 3, 2 * sizeof(float), &bytes))
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch is %lld, too many for memory",
                          (long long)p->in.batch);
@@ -168,7 +186,8 @@ int64_t mha__batch_map_keys(const mha__batch *p)
 
 void mha__batch_turn(mha__batch *p, const mha_model *m, int64_t layer)
 {
-    const int64_t heads = m->config.heads;
+    const int64_t heads = m->config.heads, width = heads * m->config.head_dim;
+    if (p->in.fills) p->layer.fills = p->in.fills + layer * width;
     if (p->in.cache) p->layer.cache = p->in.cache->layer[layer];
     if (p->in.gates) p->layer.gates = (mha_cview){p->in.gates + layer * p->sequences * heads, {heads, 1}};
 }

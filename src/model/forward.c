@@ -59,7 +59,7 @@ static mha_status turn(const mha_model *m, pass *p, int64_t layer, mha_error *er
 static mha_status block_bytes(const mha_model *m, pass *p, size_t *bytes, mha_error *err)
 {
     *bytes = 0;
-    for (int64_t layer = 0; layer < m->config.layers; layer++) {
+    for (int64_t layer = p->batch.in.first_layer; layer < m->config.layers; layer++) {
         size_t one = 0;
         MHA__TRY(turn(m, p, layer, err));
         MHA__TRY(mha__block_bytes(m->block[layer], p->plan, &p->batch.layer, &one, err));
@@ -81,19 +81,30 @@ static mha_status logits(const mha_model *m, const pass *p, mha_error *err)
     return p->out.last_logits ? mha__head_logits(m, p->batch.sequences, p->first, p->out.last_logits, err) : MHA_OK;
 }
 
+/* x of the first layer that runs. */
+static mha_status enter(const mha_model *m, const pass *p, mha_error *err)
+{
+    const int64_t rows = p->batch.in.batch * p->batch.in.length, width = m->config.hidden;
+    if (p->batch.in.hidden) {
+        memmove(p->x, p->batch.in.hidden, (size_t)(rows * width) * sizeof *p->x);
+        return MHA_OK;
+    }
+    MHA__TRY(mha__batch_embed(m, &p->batch, p->x, err));
+    return m->embed_norm.weight ? mha_norm_forward(m->ctx, &m->embed_norm, rows, width, p->x, NULL, p->x, err) : MHA_OK;
+}
+
 static mha_status run(const mha_model *m, pass *p, mha_error *err)
 {
     const mha_model_output *out = &p->out;
     const int64_t rows = p->batch.in.batch * p->batch.in.length, layers = m->config.layers;
+    const int64_t begin = p->batch.in.first_layer;
     MHA__TRY(mha__batch_fill(m, &p->batch, err));
-    MHA__TRY(mha__batch_embed(m, &p->batch, p->x, err));
-    if (m->embed_norm.weight)
-        MHA__TRY(mha_norm_forward(m->ctx, &m->embed_norm, rows, m->config.hidden, p->x, NULL, p->x, err));
-    if (out->on_hidden && out->on_hidden(out->user, 0, p->x)) return mha__taps_stopped(err, "on_hidden", 0);
-    for (int64_t layer = 0; layer < layers; layer++) {
+    MHA__TRY(enter(m, p, err));
+    if (out->on_hidden && out->on_hidden(out->user, begin, p->x)) return mha__taps_stopped(err, "on_hidden", begin);
+    for (int64_t layer = begin; layer < layers; layer++) {
         MHA__TRY(turn(m, p, layer, err));
         MHA__TRY(mha__block_run(m->block[layer], p->plan, &p->batch.layer, p->x, err));
-        MHA__TRY(mha__taps_show(&p->taps, m, layer, err));
+        MHA__TRY(mha__taps_show(&p->taps, m, &p->batch, layer, err));
         if (layer == layers - 1 && m->final_norm.weight)
             MHA__TRY(mha_norm_forward(m->ctx, &m->final_norm, rows, m->config.hidden, p->x, NULL, p->x, err));
         if (out->on_hidden && out->on_hidden(out->user, layer + 1, p->x))

@@ -120,14 +120,23 @@ static mha_status allocate(mha_model_grads *g, mha_error *err)
 
 /* ---- the pass ---- */
 
+static mha_status check_input(const mha_model_input *in, mha_error *err)
+{
+    const char *other = in->cache ? "a cache" : in->fills ? "fills" : in->hidden ? "hidden" : NULL;
+    if (!other) return MHA_OK;
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_grads_forward: %s with gradients", other);
+}
+
 static mha_status check_output(const mha_model *m, const mha_model_output *out, mha_error *err)
 {
-    if (out->last_logits || out->on_hidden || out->on_attention || out->on_stats)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_grads_forward: %s is for mha_model_forward alone",
-                         out->last_logits    ? "last_logits"
-                         : out->on_hidden    ? "on_hidden"
-                         : out->on_attention ? "on_attention"
-                                             : "on_stats");
+    const char *other = out->last_logits      ? "last_logits"
+                        : out->on_hidden      ? "on_hidden"
+                        : out->on_attention   ? "on_attention"
+                        : out->on_stats       ? "on_stats"
+                        : out->on_activations ? "on_activations"
+                                              : NULL;
+    if (other)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_grads_forward: %s is for mha_model_forward alone", other);
     return mha__head_check(m, out->pooled != NULL, out->logits != NULL, err);
 }
 
@@ -170,8 +179,7 @@ mha_status mha_model_grads_forward(mha_model_grads *g, const mha_model_input *in
     g->ready = false;
     MHA__TRY(mha__options_read(&out, sizeof out, output, "mha_model_output", err));
     MHA__TRY(mha__batch_read(g->model, &g->batch, input, err));
-    if (g->batch.in.cache)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_grads_forward: a cache with gradients");
+    MHA__TRY(check_input(&g->batch.in, err));
     MHA__TRY(check_output(g->model, &out, err));
     MHA__TRY(allocate(g, err));
     MHA__TRY(run(g, err));

@@ -1,4 +1,4 @@
-/* taps.c - see taps.h. One layer's maps and statistics at a time, in memory of the pass. */
+/* taps.c - see taps.h. One layer's maps, statistics and activations at a time, in memory of the pass. */
 #include "model/taps.h"
 #include "base/error.h"
 #include <string.h>
@@ -108,10 +108,26 @@ static void lay_out_stats(mha__arena *arena, const mha_model *m, const mha__batc
     t->stats.top_prob.data = take(arena, heads, rows, top, sizeof(float));
 }
 
+static void lay_out_activations(mha__arena *arena, const mha_model *m, const mha__batch *batch, mha__taps *t)
+{
+    const mha__config *c = &m->config;
+    const int64_t rows = batch->in.batch * batch->in.length;
+    int64_t q_width = 0, qkv_width = 0;
+    for (int64_t layer = batch->in.first_layer; layer < c->layers; layer++) {
+        q_width = mha__max64(q_width, c->layer_heads[layer] * c->head_dim);
+        qkv_width = mha__max64(qkv_width, (c->layer_heads[layer] + 2 * c->layer_kv_heads[layer]) * c->head_dim);
+    }
+    t->activations.input = take(arena, rows, c->hidden, 1, sizeof(float));
+    t->activations.qkv = take(arena, rows, qkv_width, 1, sizeof(float));
+    t->activations.context = take(arena, rows, q_width, 1, sizeof(float));
+    t->activations.out = take(arena, rows, c->hidden, 1, sizeof(float));
+}
+
 void mha__taps_lay_out(mha__arena *arena, const mha_model *m, const mha__batch *batch, mha__taps *taps)
 {
     const mha_model_output *out = taps->out;
     if (out->on_stats) lay_out_stats(arena, m, batch, taps);
+    if (out->on_activations) lay_out_activations(arena, m, batch, taps);
     if (!out->on_attention) return;
     size_t map = 0;
     if (!mha__bytes((int64_t[]){taps->rows, taps->keys}, 2, sizeof(float), &map)) arena->overflow = true;
@@ -131,6 +147,7 @@ void mha__taps_turn(mha__taps *taps, const mha_model *m, mha__batch *batch, int6
         in->top_keys = out->top_keys;
         in->rows = batch->in.mask && !batch->right_padded ? batch->in.mask : NULL;
     }
+    in->activations = out->on_activations ? &taps->activations : NULL;
     in->probs = NULL;
     if (!out->on_attention || taps->count == 0) return;
     in->probs = taps->probs ? taps->probs : &taps->some_probs;
@@ -146,12 +163,9 @@ void mha__taps_turn(mha__taps *taps, const mha_model *m, mha__batch *batch, int6
                (size_t)(batch->sequences * taps->count * taps->rows * taps->keys) * sizeof *taps->probs);
 }
 
-mha_status mha__taps_show(const mha__taps *taps, const mha_model *m, int64_t layer, mha_error *err)
+static int show_stats(const mha__taps *taps, const mha_model *m, int64_t layer)
 {
-    const mha_model_output *out = taps->out;
     const mha_attn_stats *s = &taps->stats;
-    if (out->on_attention && taps->count && out->on_attention(out->user, layer, taps->count, taps->probs))
-        return mha__taps_stopped(err, "on_attention", layer);
     const mha_model_stats shown = {.layer = layer,
                                    .heads = m->info.heads_per_layer[layer],
                                    .keys = taps->keys,
@@ -162,6 +176,37 @@ mha_status mha__taps_show(const mha__taps *taps, const mha_model *m, int64_t lay
                                    .received = s->received.data,
                                    .top_prob = s->top_prob.data,
                                    .top_key = s->top_key.data};
-    if (out->on_stats && out->on_stats(out->user, &shown)) return mha__taps_stopped(err, "on_stats", layer);
+    return taps->out->on_stats(taps->out->user, &shown);
+}
+
+static int show_activations(const mha__taps *taps, const mha_model *m, const mha__batch *batch, int64_t layer)
+{
+    const mha__config *c = &m->config;
+    const mha_layer_activations *a = &taps->activations;
+    const int64_t heads = c->layer_heads[layer], kv_heads = c->layer_kv_heads[layer], D = c->head_dim;
+    const mha_model_activations shown = {.layer = layer,
+                                         .rows = batch->in.batch * batch->in.length,
+                                         .heads = heads,
+                                         .kv_heads = kv_heads,
+                                         .head_dim = D,
+                                         .input = a->input,
+                                         .q = a->qkv,
+                                         .k = a->qkv + heads * D,
+                                         .v = a->qkv + (heads + kv_heads) * D,
+                                         .stride = (heads + 2 * kv_heads) * D,
+                                         .context = a->context,
+                                         .out = a->out};
+    return taps->out->on_activations(taps->out->user, &shown);
+}
+
+mha_status mha__taps_show(const mha__taps *taps, const mha_model *m, const mha__batch *batch, int64_t layer,
+                          mha_error *err)
+{
+    const mha_model_output *out = taps->out;
+    if (out->on_attention && taps->count && out->on_attention(out->user, layer, taps->count, taps->probs))
+        return mha__taps_stopped(err, "on_attention", layer);
+    if (out->on_stats && show_stats(taps, m, layer)) return mha__taps_stopped(err, "on_stats", layer);
+    if (out->on_activations && show_activations(taps, m, batch, layer))
+        return mha__taps_stopped(err, "on_activations", layer);
     return MHA_OK;
 }

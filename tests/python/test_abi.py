@@ -15,7 +15,7 @@ STRUCTS = {
     "mha_allocator": _library.Allocator, "mha_ctx_options": _library.CtxOptions, "mha_attn_desc": _library.AttnDesc,
     "mha_attn_args": _library.AttnArgs, "mha_attn_stats": _library.AttnStats, "mha_attn_grads": _library.AttnGrads, "mha_model_info": _library.ModelInfo, "mha_model_input": _library.ModelInput,
     "mha_model_output": _library.ModelOutput, "mha_model_head": _library.ModelHead,
-    "mha_model_stats": _library.ModelStats, "mha_encode_options": _library.EncodeOptions,
+    "mha_model_stats": _library.ModelStats, "mha_model_activations": _library.ModelActivations, "mha_encode_options": _library.EncodeOptions,
     "mha_encoding": _library.Encoding, "mha_embed_options": _library.EmbedOptions, "mha_prompt": _library.Prompt,
     "mha_sampling": _library.Sampling, "mha_named_tensor": _library.NamedTensor,
     "mha_model_loss_args": _library.LossArgs, "mha_model_save_options": _library.SaveOptions, "mha_generate_options": _library.GenerateOptions,
