@@ -84,15 +84,16 @@ enum {
     MHA_ATTN_GATES = 1 << 10,        /* args.gates         factor on each head's output          */
     MHA_ATTN_HEAD_LIST = 1 << 11,    /* args.head_list     compute only these heads              */
     MHA_ATTN_DROPOUT_KEEP = 1 << 12, /* args.dropout_keep  explicit dropout mask                */
-    MHA_ATTN_MAP_HEADS = 1 << 13,    /* args.map_heads     probs and scores of these heads only  */
-    MHA_ATTN_MAP_ROWS = 1 << 14      /* args.map_rows      probs and scores of these rows only   */
+    MHA_ATTN_MAP_HEADS = 1 << 13,    /* args.map_heads     probs, scores and on_rows of these heads only */
+    MHA_ATTN_MAP_ROWS = 1 << 14      /* args.map_rows      probs, scores and on_rows of these rows only  */
 };
 enum {
     MHA_ATTN_LSE = 1 << 0,    /* args.lse    natural log-sum-exp of each row */
     MHA_ATTN_PROBS = 1 << 1,  /* args.probs  a map of probabilities: B H Lq Lk of them, or of chosen heads and rows */
     MHA_ATTN_STATS = 1 << 2,  /* args.stats  statistics at O(L) memory */
     MHA_ATTN_SCORES = 1 << 3, /* args.scores  a map of scores at the stage desc.scores, likewise */
-    MHA_ATTN_GRADS = 1 << 4   /* the plan also serves mha_attn_backward (attn_grads.h) */
+    MHA_ATTN_GRADS = 1 << 4,  /* the plan also serves mha_attn_backward (attn_grads.h) */
+    MHA_ATTN_ROWS = 1 << 5    /* args.on_rows  rows of probabilities, shown and forgotten, at O(L) memory (stats.h) */
 };
 
 enum { MHA_HEAD_DIM_MAX = 512 };
@@ -171,7 +172,8 @@ typedef struct mha_attn_desc {
  * with MHA_ATTN_MAP_ROWS their row n is row map_rows[b][n] of sequence b, where a negative entry counts from its end
  * (-1 is its last row, q_lens counted). Entries may come in any order and more than once; one that names no row of its
  * sequence is not written. These are the bits of the whole maps, at the memory of what was asked for, and rows of which
- * nothing was asked for cost nothing (a panel of 8 to 32 adjacent rows is computed together).
+ * nothing was asked for cost nothing (a panel of 8 to 32 adjacent rows is computed together). The lists also say what
+ * on_rows is shown: each of their rows once, in the order of heads and rows, however they are listed.
  *
  * Keys and values of q8_0: a row is ceil(D / 32) blocks of 34 bytes (types.h), and views and strides count blocks.
  * They give the bits that their f32 values, scale * q, would give.
@@ -210,6 +212,7 @@ typedef struct mha_attn_args {
     mha_view probs;           /* [B, H, Mq, Mk] of f32, f64 for f64; before dropout; masked entries are 0. See maps */
     mha_view scores;          /* [B, H, Mq, Mk] of f32, f64 for f64; beyond the lengths -infinity, or 0 for probs */
     const mha_attn_stats *stats; /* see above */
+    mha_attn_visitor on_rows;    /* likewise */
 } mha_attn_args;
 
 /* An immutable plan; any number of threads may run it at once, each with a workspace of its own. */
@@ -233,7 +236,8 @@ MHA_API mha_dtype mha_attn_plan_weights(const mha_attn_plan *plan);
 /* Says what was chosen and why: one sentence per line, or a JSON object
  * {kernel, few: null or {rows, tiles, needs, otherwise}, isa, dtype, kv_dtype, products, weights, register_rows,
  * register_columns, chunk, tile_q, tile_k, tasks, folded, parts, threads, workspace, flops (of all pairs: masks do not
- * lower it), bytes, outputs: {out: true, lse: true, probs: [shape], scores: [shape], stage, stats: true, top_keys},
+ * lower it), bytes, outputs: {out: true, lse: true, probs: [shape], scores: [shape], stage, stats: true, top_keys,
+ * on_rows: true},
  * backward: null or {kernel, tasks, parts, threads, flops}, refused: [{path, reason}]}.
  * `isa` names the set of kernels that runs, which may hold some of older ISAs: f32 on amx is AVX-512 code, and
  * `products` says whether pairs of bf16 are multiplied, which is what amx and avx512bf16 add. `bytes`: q, k, v, masks

@@ -237,7 +237,7 @@ typedef struct mha_layer_input {
     /* What is wanted of the attention itself; the output has the same bits with it and without. K is L; with a cache L
      * and the tokens of its longest sequence of this call before it; with starts, probs are [sequences, H, M, M] of the
      * longest sequence, M, and what lies beyond a shorter one is not written. */
-    const int32_t *map_heads; /* [map_count] the heads of `probs`, in this order; NULL = all */
+    const int32_t *map_heads; /* [map_count] the heads of `probs`, in this order, and of on_rows; NULL = all */
     const int64_t *map_rows;  /* [B, map_row_count] the rows of each sequence in place of L, as in attn.h; NULL = all */
     int64_t map_count, map_row_count;
     const mha_attn_stats *stats; /* statistics of rows and keys (stats.h), in any strides; NULL = none */
@@ -247,6 +247,7 @@ typedef struct mha_layer_input {
     const uint8_t *rows;
     const float *fills; /* [H, D] added to each head's gated output of every token; NULL = zeros */
     const mha_layer_activations *activations; /* written; NULL = not wanted */
+    const mha_attn_visitor *on_rows; /* is shown rows of probabilities, those of map_heads and map_rows; NULL = none */
 } mha_layer_input;
 
 /* x [B L, E] -> y [B L, E]; they must not overlap. Makes a plan of the operator for this shape.

@@ -194,7 +194,7 @@ typedef struct mha_model_output {
     int (*on_attention)(void *user, int64_t layer, int64_t heads, const float *probs);
     void *user;
     /* The heads whose maps are wanted: layers in ascending order, and probs has those of a layer in the order of the
-     * list. on_attention is called for these layers alone. NULL = all of all. */
+     * list. on_attention is called for these layers alone. NULL = all of all. on_rows is shown these heads too. */
     const mha_model_head *map_heads;
     int64_t map_count;
     /* [B, map_row_count] The rows that are wanted of each sequence, in place of L: counted from its first row of this
@@ -208,6 +208,11 @@ typedef struct mha_model_output {
     int64_t top_keys; /* 0..32 */
     /* Queries, keys, values and head outputs of every layer, behind on_stats. */
     int (*on_activations)(void *user, const mha_model_activations *a);
+    /* Rows of probabilities of one layer, shown and forgotten, so that memory grows with the longest sequence and not
+     * with its square: stats.h says in which order they come. All rows of real tokens, or those of map_heads and
+     * map_rows; b is the sequence, as with starts. Unlike the others it is called from all threads of the context, and
+     * cannot stop the pass. */
+    void (*on_rows)(void *user, int64_t layer, const mha_attn_rows *rows);
 } mha_model_output;
 
 /* Runs the model. `output` may be NULL. Allocates twice, however many layers there are: a plan of the operator (another

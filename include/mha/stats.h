@@ -1,4 +1,5 @@
-/* stats.h - statistics of rows and keys from the attention operator: mha_attn_args.stats of attn.h. */
+/* stats.h - what the attention operator shows of its probabilities without storing them: statistics of rows and keys,
+ * mha_attn_args.stats of attn.h, and the rows themselves, mha_attn_args.on_rows. */
 #ifndef MHA_STATS_H
 #define MHA_STATS_H
 
@@ -36,6 +37,31 @@ typedef struct mha_attn_stats {
     mha_view top_prob;     /* [B, H, Lq, top_keys] the greatest p, in descending order; 0 where there are no more */
     mha_view top_key;      /* [B, H, Lq, top_keys] of int64: their keys, the lower one of equals first; -1 likewise */
 } mha_attn_stats;
+
+/* Some adjacent rows of one head, complete: p[r][j] = p[r * stride + j] is what MHA_ATTN_PROBS would give for row
+ * first + r and key j, to the bit, also where it is 0 behind a mask. Rows and keys are those of the sequence, as far as
+ * its lengths reach. The last four are the row's own statistics, as above (entropy and the like need not be computed
+ * again): a row that sees no key has 0 and key -1, one that is NaN has NaN and key -1. */
+typedef struct mha_attn_rows {
+    int64_t sequence, head; /* b, and h as out counts heads */
+    int64_t first, count;   /* rows first .. first + count - 1; count is at most 64 */
+    int64_t keys, stride;
+    const void *p; /* f32, f64 for f64; to be read during the call alone */
+    const double *entropy, *largest, *distance;
+    const int64_t *largest_key;
+} mha_attn_rows;
+
+/* Is shown every row, or those of map_heads and map_rows. The calls for one head of one sequence come one after
+ * another, rows ascending; of packed sequences also these ascend. Heads go on at the same time on the threads of the
+ * context. So what is summed for a head of a sequence has the same bits for any number of threads, and needs no lock if
+ * nothing else is written. `rows` must call neither the context nor anything that runs on it.
+ *
+ * The scores of rows that are shown are computed once more, as for statistics. Workspace: for each thread up to 32 rows
+ * of max_kv_len numbers. A head is the least that one thread does. */
+typedef struct mha_attn_visitor {
+    void (*rows)(void *user, const mha_attn_rows *rows);
+    void *user;
+} mha_attn_visitor;
 
 #ifdef __cplusplus
 }

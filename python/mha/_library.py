@@ -50,7 +50,8 @@ class AttnArgs(ctypes.Structure):
         (n, c_void_p) for n in ("q_lens", "kv_lens", "offsets", "cu_seqlens_q", "cu_seqlens_k", "prefix_lens")] + [
         (n, View) for n in ("block_keep", "block_table", "slopes", "sinks", "gates")] + [
         ("head_list", c_void_p), ("dropout_keep", View), ("dropout_seed", c_uint64), ("map_heads", c_void_p), ("map_rows", View),
-        ("lse", View), ("probs", View), ("scores", View), ("stats", c_void_p)]
+        ("lse", View), ("probs", View), ("scores", View), ("stats", c_void_p),
+        ("on_rows", c_void_p * 2)]
 
 
 class AttnStats(ctypes.Structure):
@@ -112,7 +113,8 @@ class ModelOutput(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("last_hidden", c_void_p), ("pooled", c_void_p), ("logits", c_void_p),
                 ("last_logits", c_void_p), ("on_hidden", OnHidden), ("on_attention", OnAttention), ("user", c_void_p),
                 ("map_heads", c_void_p), ("map_count", c_int64), ("map_rows", c_void_p), ("map_row_count", c_int64),
-                ("on_stats", OnStats), ("top_keys", c_int64), ("on_activations", OnActivations)]
+                ("on_stats", OnStats), ("top_keys", c_int64), ("on_activations", OnActivations),
+                ("on_rows", c_void_p)]
 
 
 class EncodeOptions(ctypes.Structure):

@@ -22,7 +22,7 @@ _SCORES = {"raw": 0, "softcapped": 1, "biased": 2, "probs": 3}
 _LAYOUT = {"bhld": (0, 1, 2, 3), "blhd": (0, 2, 1, 3)}  # axes of a [B, H, L, D] view
 (KEEP, BIAS, Q_LENS, KV_LENS, CU_SEQLENS, PREFIX_LENS, BLOCK_KEEP, BLOCK_TABLE, SLOPES, SINKS, GATES, HEAD_LIST,
  DROPOUT_KEEP, MAP_HEADS, MAP_ROWS) = (1 << i for i in range(15))
-LSE, PROBS, STATS, SCORES, GRADS = 1, 2, 4, 8, 16
+LSE, PROBS, STATS, SCORES, GRADS, ROWS = 1, 2, 4, 8, 16, 32
 
 
 class _Call:

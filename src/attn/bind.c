@@ -236,6 +236,8 @@ mha_status mha__attn_bind(const mha_attn_plan *plan, const mha_attn_args *args, 
     call->workspace = workspace;
     MHA__TRY(mha__maps_bind(call, err));
     MHA__TRY(bind_results(plan, call, err));
+    if ((plan->desc.outputs & MHA_ATTN_ROWS) && !args->on_rows.rows)
+        return mha__fail(err, MHA_ERR_ARG, "on_rows.rows is NULL");
     if (plan->folded) fold(&plan->desc, &call->args);
     return MHA_OK;
 }

@@ -44,7 +44,8 @@ static const struct {
 } outputs[] = {{MHA_ATTN_LSE, "lse", false},
                {MHA_ATTN_PROBS, "probs", true},
                {MHA_ATTN_STATS, "stats", false},
-               {MHA_ATTN_SCORES, "scores", true}};
+               {MHA_ATTN_SCORES, "scores", true},
+               {MHA_ATTN_ROWS, "on_rows", false}};
 
 static const char *scores_name(const mha_attn_desc *d)
 {
@@ -181,7 +182,7 @@ static void sentences_of_outputs(text *t, const mha_attn_desc *d)
 {
     int64_t map[4];
     mha__maps_extent(d, map);
-    const bool again = d->outputs & (MHA_ATTN_PROBS | MHA_ATTN_STATS | MHA_ATTN_SCORES);
+    const bool again = d->outputs & (MHA_ATTN_PROBS | MHA_ATTN_STATS | MHA_ATTN_SCORES | MHA_ATTN_ROWS);
     say(t, "written: out");
     for (size_t n = 0; n < sizeof outputs / sizeof *outputs; n++) {
         if (!(d->outputs & outputs[n].output)) continue;

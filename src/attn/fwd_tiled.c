@@ -205,6 +205,7 @@ void mha__fwd_tile(void *call, int64_t task, int worker)
     t.raw = false;
     if (t.plan->desc.outputs & (MHA_ATTN_PROBS | MHA_ATTN_STATS)) mha__tile_probabilities(&t, &result);
     if (t.plan->desc.outputs & MHA_ATTN_SCORES) mha__tile_write_scores(&t, &result);
+    if (t.plan->desc.outputs & MHA_ATTN_ROWS) mha__tile_show_rows(&t, &result);
     mha__tile_close(&t);
 }
 
@@ -214,8 +215,9 @@ void mha__fwd_head(void *arg, int64_t head, int worker)
     const mha_attn_plan *plan = call->plan;
     mha__scratch scratch;
     mha__scratch_carve(plan, call->workspace + (size_t)worker * plan->worker_bytes, &scratch);
-    mha__stats_open_head(call, &scratch);
-    for (int64_t n = 0; n < plan->tiles; n++)
+    const bool receives = mha__stats_receives(call);
+    if (receives) mha__stats_open_head(call, &scratch);
+    for (int64_t n = plan->tiles - 1; n >= 0; n--) /* tasks have the last rows first: see place.c */
         mha__fwd_tile(arg, head * plan->tiles + n, worker);
-    mha__stats_close_head(call, &scratch, head);
+    if (receives) mha__stats_close_head(call, &scratch, head);
 }

@@ -12,7 +12,7 @@ void mha__fwd_part(void *call, int64_t item, int worker);
  * memory of `worker`. An mha__task_fn; `call` is an mha__call. */
 void mha__fwd_tile(void *call, int64_t task, int worker);
 
-/* Computes all tiles of one batch and head, in one order, for what is summed over them: see stats.h. */
+/* Computes all tiles of one batch and head, rows ascending, for what is summed over them: see stats.h. */
 void mha__fwd_head(void *call, int64_t head, int worker);
 
 /* ---- fwd_one_block.c: in place of mha__fwd_tile where a plan is `one_block` ---- */

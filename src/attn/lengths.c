@@ -85,7 +85,8 @@ mha_status mha__bind_lengths(mha__call *call, mha_error *err)
     if (in & MHA_ATTN_KV_LENS) MHA__TRY(check_lengths("kv_lens", a->kv_lens, B, cu_k, d->kv_len, err));
     if (in & MHA_ATTN_PREFIX_LENS) MHA__TRY(check_lengths("prefix_lens", a->prefix_lens, B, cu_k, d->kv_len, err));
     if (in & MHA_ATTN_HEAD_LIST) MHA__TRY(check_head_list(d, a->head_list, err));
-    if (d->align == MHA_ALIGN_OFFSETS && (plan->positional || (d->outputs & MHA_ATTN_STATS)) && !a->offsets)
+    if (d->align == MHA_ALIGN_OFFSETS && (plan->positional || (d->outputs & (MHA_ATTN_STATS | MHA_ATTN_ROWS))) &&
+        !a->offsets)
         return mha__fail(err, MHA_ERR_ARG, "offsets is NULL, but align is MHA_ALIGN_OFFSETS");
     if (d->align == MHA_ALIGN_UNSET && plan->positional) MHA__TRY(check_align(call, err));
     return MHA_OK;

@@ -95,6 +95,12 @@ bool mha__maps_want(const mha__call *call, const mha__rows *rows)
     return false;
 }
 
+bool mha__maps_want_row(const mha__call *call, const mha__rows *rows, int64_t lane)
+{
+    const mha__rows one = {.b = rows->b, .result = rows->result, .first = rows->first + lane, .count = 1};
+    return mha__maps_want(call, &one);
+}
+
 /* To head `head` of the map. */
 static void write_head(const mha__call *call, const mha_view *map, const mha__rows *rows, int64_t head, int64_t start,
                        int64_t keys, const void *s)

@@ -13,6 +13,9 @@ mha_status mha__maps_bind(mha__call *call, mha_error *err);
 /* True if anything of these rows was asked for. */
 bool mha__maps_want(const mha__call *call, const mha__rows *rows);
 
+/* True if row `lane` of them was. */
+bool mha__maps_want_row(const mha__call *call, const mha__rows *rows, int64_t lane);
+
 /* A panel `s` of the rows, keys [start, start + keys), to its places in `map`. */
 void mha__maps_write(const mha__call *call, const mha_view *map, const mha__rows *rows, int64_t start, int64_t keys,
                      const void *s);

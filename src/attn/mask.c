@@ -27,7 +27,7 @@ int64_t mha__mask_keys(const mha__call *call, int64_t b)
 
 int64_t mha__mask_offset(const mha__call *call, int64_t b)
 {
-    if (!call->plan->positional && !(call->plan->desc.outputs & MHA_ATTN_STATS)) return 0;
+    if (!call->plan->positional && !(call->plan->desc.outputs & (MHA_ATTN_STATS | MHA_ATTN_ROWS))) return 0;
     switch (call->plan->desc.align) {
     case MHA_ALIGN_BOTTOM_RIGHT:
         return mha__mask_keys(call, b) - mha__mask_queries(call, b);

@@ -159,7 +159,7 @@ static mha_status check_dtype(const char *field, mha_dtype dtype, bool cache, mh
 
 /* Flags are bits without gaps. */
 static const uint32_t KNOWN_INPUTS = 2 * (uint32_t)MHA_ATTN_MAP_ROWS - 1,
-                      KNOWN_OUTPUTS = 2 * (uint32_t)MHA_ATTN_GRADS - 1;
+                      KNOWN_OUTPUTS = 2 * (uint32_t)MHA_ATTN_ROWS - 1;
 
 static mha_status check_flags(const char *field, uint32_t value, uint32_t known, mha_error *err)
 {
@@ -209,8 +209,9 @@ static mha_status check_map_list(const char *field, int64_t entries, uint32_t fl
     if (!(d->inputs & flag)) return MHA_OK;
     if (entries < 1)
         return mha__fail(err, MHA_ERR_ARG, "%s = %" PRId64 ": must be positive with %s", field, entries, flag_name);
-    if (d->outputs & (MHA_ATTN_PROBS | MHA_ATTN_SCORES)) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "%s = %" PRId64 ", but outputs lacks MHA_ATTN_PROBS and MHA_ATTN_SCORES", field,
+    if (d->outputs & (MHA_ATTN_PROBS | MHA_ATTN_SCORES | MHA_ATTN_ROWS)) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG,
+                     "%s = %" PRId64 ", but outputs lacks MHA_ATTN_PROBS, MHA_ATTN_SCORES and MHA_ATTN_ROWS", field,
                      entries);
 }
 

@@ -193,7 +193,7 @@ mha_status mha_attn_forward(const mha_attn_plan *plan, const mha_attn_args *args
     if (!plan) return mha__fail(err, MHA_ERR_ARG, "plan is NULL");
     MHA__TRY(mha__attn_bind(plan, args, workspace, workspace_bytes, &call, err));
     if (plan->parts > 1) run(&call, plan->tasks * plan->parts, mha__fwd_part);
-    if (mha__stats_by_head(&call))
+    if (mha__stats_receives(&call) || (plan->desc.outputs & MHA_ATTN_ROWS))
         run(&call, plan->tiles > 0 ? plan->tasks / plan->tiles : 0, mha__fwd_head);
     else
         run(&call, plan->tasks, plan->one_block ? mha__fwd_one_block : mha__fwd_tile);

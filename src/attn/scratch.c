@@ -17,7 +17,8 @@ static void *take(char *base, size_t *used, int64_t count, size_t size)
 
 static void carve_stats(const mha_attn_plan *plan, char *base, size_t *used, mha__scratch *scratch)
 {
-    const bool wanted = plan->desc.outputs & MHA_ATTN_STATS;
+    const bool stats = plan->desc.outputs & MHA_ATTN_STATS, shown = plan->desc.outputs & MHA_ATTN_ROWS;
+    const bool wanted = stats || shown;
     const size_t size = plan->kernels->real_size;
     const int64_t lanes = wanted ? plan->kernels->nr : 0, rows = wanted ? MHA__TILE_Q : 0;
     mha__moments *m = &scratch->moments;
@@ -26,7 +27,8 @@ static void carve_stats(const mha_attn_plan *plan, char *base, size_t *used, mha
         *pieces[n] = take(base, used, lanes, size);
     scratch->row_sums = take(base, used, rows, sizeof *scratch->row_sums);
     scratch->top_keys = take(base, used, rows * plan->desc.top_keys, sizeof *scratch->top_keys);
-    scratch->received = take(base, used, wanted ? mha__received_keys(plan) : 0, sizeof *scratch->received);
+    scratch->received = take(base, used, stats ? mha__received_keys(plan) : 0, sizeof *scratch->received);
+    scratch->shown = take(base, used, shown ? plan->desc.max_kv_len * plan->kernels->nr : 0, size);
 }
 
 size_t mha__scratch_carve(const mha_attn_plan *plan, char *base, mha__scratch *scratch)

@@ -14,8 +14,9 @@
  *   inverse, gated        a number per row of the tile: 1 / sum, and that times the gate
  *   bytes     the block mask of that block, a byte for each query and key
  *   lo, hi, prefix        keys that each row may see (mask.h)
- *   moments, row_sums, top_keys, received   only for statistics: 5 numbers per lane; sums per row of the tile; the
- *             list [TILE_Q][top_keys] of each row; a number per key
+ *   moments, row_sums, top_keys, received   only for statistics and on_rows: 5 numbers per lane; sums per row of the
+ *             tile; the list [TILE_Q][top_keys] of each row; a number per key
+ *   shown     a panel of rows of probabilities, one after another: nr rows of max_kv_len (only for on_rows)
  *   partial   the chunk at work, and those that wait to be merged: levels + 1 times max, sum, o
  *
  * Every piece begins on a cache line.
@@ -46,6 +47,7 @@ typedef struct mha__scratch {
     mha__row_sums *row_sums;
     mha__top_key *top_keys;
     double *received;
+    void *shown;
     mha__partial partial[MHA__LEVELS + 1];
 } mha__scratch;
 

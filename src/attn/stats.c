@@ -53,7 +53,7 @@ void mha__stats_move(mha_attn_stats *stats, size_t real_size, int64_t row)
     move_rows(&stats->top_key, sizeof(int64_t), row);
 }
 
-bool mha__stats_by_head(const mha__call *call)
+bool mha__stats_receives(const mha__call *call)
 {
     return (call->plan->desc.outputs & MHA_ATTN_STATS) && call->stats.received.data;
 }
@@ -141,11 +141,16 @@ void mha__stats_panel(const mha__call *call, const mha__scratch *x, const mha__r
     const void *inverse = (const char *)x->inverse + row * (int64_t)k->real_size;
     k->moments(keys, rows->count, max, inverse, rows->position - start, first - start, s, &x->moments);
     add_panel(call, x, rows->count, row, start, first, keys, s);
-    if (call->stats.received.data) k->mass(keys, rows->count, s, x->received + call->first_key + first);
+}
+
+void mha__stats_receive(const mha__call *call, const mha__scratch *x, int64_t first, int64_t keys, int64_t lanes,
+                        const void *probs)
+{
+    if (call->stats.received.data) call->plan->kernels->mass(keys, lanes, probs, x->received + call->first_key + first);
 }
 
 /* - sum of p ln p = sum of p (max - s) + ln(sum) * sum of p. Where there is a sink the p sum to less than 1. */
-static double entropy(const mha__row_sums *sums, double sum)
+double mha__stats_entropy(const mha__row_sums *sums, double sum)
 {
     static const double BITS_PER_NAT = 1.4426950408889634;
     return sum == 0 ? 0 : (sums->depth + log(sum) * sums->total) * BITS_PER_NAT;
@@ -160,8 +165,8 @@ void mha__stats_close_tile(const mha__call *call, const mha__scratch *x, const m
         const mha__row_sums *sums = &x->row_sums[r];
         const int64_t i = rows->first + r;
         const bool nan = isnan(sums->total);
-        put_real(call, &to->row_entropy, b, h, i, 0,
-                 entropy(sums, mha__real_at(result->sum, r, call->plan->kernels->real_size)));
+        const double sum = mha__real_at(result->sum, r, call->plan->kernels->real_size);
+        put_real(call, &to->row_entropy, b, h, i, 0, mha__stats_entropy(sums, sum));
         put_real(call, &to->row_max, b, h, i, 0, nan ? sums->total : sums->peak);
         put_key(&to->row_argmax, b, h, i, 0, nan ? -1 : sums->where);
         put_real(call, &to->row_distance, b, h, i, 0, sums->reach);

@@ -21,8 +21,8 @@ int mha__stats_results(const mha_attn_plan *plan, mha_attn_stats *stats, mha__re
 /* Moves the views of rows to row `row`, in a call of one of the packed sequences. */
 void mha__stats_move(mha_attn_stats *stats, size_t real_size, int64_t row);
 
-/* True if a task must be a whole head. */
-bool mha__stats_by_head(const mha__call *call);
+/* True if what keys receive is wanted: a task is a whole head then. */
+bool mha__stats_receives(const mha__call *call);
 
 /* One head of the call: its keys have received nothing yet, or all that they will. */
 void mha__stats_open_head(const mha__call *call, const mha__scratch *scratch);
@@ -35,8 +35,15 @@ void mha__stats_close_tile(const mha__call *call, const mha__scratch *scratch, c
                            const mha__partial *result);
 
 /* One panel of the tile, its rows `row` and on: keys [first, first + keys) of the block that begins at `start`. Makes
- * probabilities of the scores in s, as kernels->probs does. */
+ * probabilities of the scores in s, as kernels->probs does, and adds them to the sums of their rows. */
 void mha__stats_panel(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows, int64_t row,
                       int64_t start, int64_t first, int64_t keys, const void *max, void *s);
+
+/* What keys receive from a panel of probabilities. */
+void mha__stats_receive(const mha__call *call, const mha__scratch *scratch, int64_t first, int64_t keys, int64_t lanes,
+                        const void *probs);
+
+/* The entropy of a row with these sums, in bits; `sum` is that of its weights before they were divided by it. */
+double mha__stats_entropy(const mha__row_sums *sums, double sum);
 
 #endif

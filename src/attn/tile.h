@@ -6,6 +6,7 @@
  *   tile_few.c     the same for a few queries
  *   tile_ahead.c   what to fetch while a block is computed
  *   tile_out.c     probabilities, statistics and scores written out
+ *   tile_rows.c    rows of probabilities shown to a visitor
  *   fwd_tiled.c    the pass itself: blocks, chunks, parts
  */
 #ifndef MHA_ATTN_TILE_H
@@ -136,5 +137,10 @@ mha__pieces mha__few_ahead(const mha__tile *t, const mha_cview *view, int64_t wi
 void mha__tile_probabilities(const mha__tile *t, const mha__partial *result);
 /* At the stage that was asked for. */
 void mha__tile_write_scores(const mha__tile *t, const mha__partial *result);
+
+/* ---- tile_rows.c ---- */
+
+/* Shows the rows of the tile that were asked for to the visitor of the call. */
+void mha__tile_show_rows(const mha__tile *t, const mha__partial *result);
 
 #endif

@@ -25,10 +25,12 @@ static void panel_probabilities(const mha__tile *t, const mha__panel *p, const m
         void *s = mha__tile_at(t, t->scratch.s, (first - b->start) * nr);
         mha__block_scores(t, p, b, first, end, s, NULL);
         const void *max = mha__tile_at(t, result->max, p->row);
-        if (stats)
+        if (stats) {
             mha__stats_panel(t->call, &t->scratch, &p->rows, p->row, b->start, first, end - first, max, s);
-        else
+            mha__stats_receive(t->call, &t->scratch, first, end - first, p->rows.count, s);
+        } else {
             t->k->probs(end - first, p->rows.count, max, mha__tile_at(t, t->scratch.inverse, p->row), s);
+        }
     }
     if (map) mha__maps_write(t->call, &t->call->args.probs, &p->rows, b->start, keys, t->scratch.s);
 }

@@ -28,8 +28,9 @@ int64_t mha__layer_sequence(const mha_layer_input *in)
 /* Maps and statistics. Rows that see no key are blocks of one row by all keys. */
 static void describe_outputs(const mha_layer_input *in, mha_attn_desc *desc)
 {
-    if (in->probs) {
-        desc->outputs |= MHA_ATTN_PROBS;
+    if (in->probs) desc->outputs |= MHA_ATTN_PROBS;
+    if (in->on_rows) desc->outputs |= MHA_ATTN_ROWS;
+    if (in->probs || in->on_rows) {
         desc->inputs |= in->map_heads ? MHA_ATTN_MAP_HEADS : 0;
         desc->map_heads = in->map_heads ? in->map_count : 0;
         desc->inputs |= in->map_rows ? MHA_ATTN_MAP_ROWS : 0;
@@ -118,6 +119,7 @@ mha_attn_args mha__attn_layer_args(const mha_attn_layer_options *o, const mha_la
         .map_heads = in->map_heads,
         .map_rows = {in->map_rows, {0}},
         .stats = in->stats,
+        .on_rows = in->on_rows ? *in->on_rows : (mha_attn_visitor){0},
         .block_keep = {in->rows, {L, 0, 1, 0}},
     };
 }

@@ -8,6 +8,12 @@ mha_status mha__taps_stopped(mha_error *err, const char *callback, int64_t entry
     return mha__fail(err, MHA_ERR_CANCELLED, "stopped by %s at %lld", callback, (long long)entry);
 }
 
+/* Whether the lists of heads and rows are of something. */
+static bool shows_maps(const mha_model_output *out)
+{
+    return out->on_attention || out->on_rows;
+}
+
 /* ---- the list of heads ---- */
 
 /* The part of the list that is of this layer. */
@@ -26,11 +32,12 @@ static void find_heads(mha__taps *t, const mha_model *m, int64_t layer)
 static mha_status check_list(const mha_model *m, const mha_model_output *out, mha_error *err)
 {
     if (!out->map_heads && !out->map_count) return MHA_OK;
-    if (!out->map_heads || out->map_count < 1 || !out->on_attention)
+    if (!out->map_heads || out->map_count < 1 || !shows_maps(out))
         return mha__fail(err, MHA_ERR_ARG,
-                         "mha_model_output: map_count is %lld, map_heads is %s, on_attention is %s: all three or none",
+                         "mha_model_output: map_count is %lld, map_heads is %s, on_attention or on_rows is %s: all "
+                         "three or none",
                          (long long)out->map_count, out->map_heads ? "given" : "NULL",
-                         out->on_attention ? "given" : "NULL");
+                         shows_maps(out) ? "given" : "NULL");
     for (int64_t n = 0; n < out->map_count; n++) {
         const mha_model_head *h = &out->map_heads[n];
         if (h->layer < 0 || h->layer >= m->info.layers || h->head < 0 || h->head >= m->info.heads_per_layer[h->layer])
@@ -47,11 +54,12 @@ static mha_status check_list(const mha_model *m, const mha_model_output *out, mh
 static mha_status check_rows(const mha__batch *batch, const mha_model_output *out, int64_t rows, mha_error *err)
 {
     if (!out->map_rows && !out->map_row_count) return MHA_OK;
-    if (!out->map_rows || out->map_row_count < 1 || !out->on_attention)
+    if (!out->map_rows || out->map_row_count < 1 || !shows_maps(out))
         return mha__fail(err, MHA_ERR_ARG,
-                         "mha_model_output: map_row_count is %lld, map_rows is %s, on_attention is %s: all or none",
+                         "mha_model_output: map_row_count is %lld, map_rows is %s, on_attention or on_rows is %s: all "
+                         "or none",
                          (long long)out->map_row_count, out->map_rows ? "given" : "NULL",
-                         out->on_attention ? "given" : "NULL");
+                         shows_maps(out) ? "given" : "NULL");
     for (int64_t b = 0; b < batch->sequences; b++)
         for (int64_t n = 0; n < out->map_row_count; n++) {
             const int64_t row = out->map_rows[b * out->map_row_count + n];
@@ -128,14 +136,20 @@ void mha__taps_lay_out(mha__arena *arena, const mha_model *m, const mha__batch *
     const mha_model_output *out = taps->out;
     if (out->on_stats) lay_out_stats(arena, m, batch, taps);
     if (out->on_activations) lay_out_activations(arena, m, batch, taps);
+    if (out->map_heads) taps->heads = mha__take(arena, (size_t)out->map_count, sizeof *taps->heads);
     if (!out->on_attention) return;
     size_t map = 0;
     if (!mha__bytes((int64_t[]){taps->rows, taps->keys}, 2, sizeof(float), &map)) arena->overflow = true;
     taps->probs = take(arena, batch->sequences, taps->most, 1, map);
-    if (out->map_heads) taps->heads = mha__take(arena, (size_t)out->map_count, sizeof *taps->heads);
 }
 
 /* ---- layer by layer ---- */
+
+static void hand_on(void *user, const mha_attn_rows *rows)
+{
+    const mha__taps *taps = user;
+    taps->out->on_rows(taps->out->user, taps->layer, rows);
+}
 
 void mha__taps_turn(mha__taps *taps, const mha_model *m, mha__batch *batch, int64_t layer)
 {
@@ -149,15 +163,19 @@ void mha__taps_turn(mha__taps *taps, const mha_model *m, mha__batch *batch, int6
     }
     in->activations = out->on_activations ? &taps->activations : NULL;
     in->probs = NULL;
-    if (!out->on_attention || taps->count == 0) return;
-    in->probs = taps->probs ? taps->probs : &taps->some_probs;
+    in->on_rows = NULL;
+    if (!shows_maps(out) || taps->count == 0) return;
+    taps->layer = layer;
+    taps->visitor = (mha_attn_visitor){hand_on, taps};
+    if (out->on_rows) in->on_rows = &taps->visitor;
+    if (out->on_attention) in->probs = taps->probs ? taps->probs : &taps->some_probs;
     in->map_count = taps->count;
     in->map_rows = out->map_rows;
     in->map_row_count = out->map_row_count;
     if (out->map_heads) in->map_heads = taps->heads ? taps->heads + taps->first : &taps->some_heads;
-    if (!taps->probs) return;
-    for (int64_t n = 0; out->map_heads && n < taps->count; n++)
+    for (int64_t n = 0; taps->heads && n < taps->count; n++)
         taps->heads[taps->first + n] = out->map_heads[taps->first + n].head;
+    if (!taps->probs) return;
     if (batch->in.starts || out->map_rows) /* nothing is written beyond a short sequence */
         memset(taps->probs, 0,
                (size_t)(batch->sequences * taps->count * taps->rows * taps->keys) * sizeof *taps->probs);

@@ -14,7 +14,9 @@ typedef struct mha__taps {
     int32_t *heads;                    /* [map_count] those of the list, as the operator reads them */
     mha_attn_stats stats;              /* contiguous, so of any number of heads that a layer has */
     mha_layer_activations activations; /* likewise */
-    float some_probs;                  /* these stand for arrays that do not exist yet, and are not touched */
+    mha_attn_visitor visitor;          /* hands rows on to out->on_rows, with the layer */
+    int64_t layer;
+    float some_probs; /* these stand for arrays that do not exist yet, and are not touched */
     int32_t some_heads;
 } mha__taps;
 

@@ -30,7 +30,7 @@ for file in "$here"/src/base/*.c "$here"/src/attn/*.c "$here"/src/kernel/*.c \
     esac
 done
 
-for name in refusals calls memory laws merge stats bits poison edges pages packed maps random backward gradients grad_calls \
+for name in refusals calls memory laws merge stats bits poison edges pages packed maps rows random backward gradients grad_calls \
     differences; do
     compile c11 "$name" "$here/tests/property/test_attn_$name.c" objects/*.o || exit 1
 done
@@ -44,7 +44,7 @@ for test in "$here"/tests/kernel/test_*.c; do
 done
 compile c11 generator "$here/tests/unit/test_base_rng.c" objects/*.o || exit 1
 expect 0 qemu-aarch64 -L "$root" ./generator
-for name in refusals calls memory laws merge stats bits poison edges pages packed maps gradients grad_calls; do
+for name in refusals calls memory laws merge stats bits poison edges pages packed maps rows gradients grad_calls; do
     expect 0 qemu-aarch64 -L "$root" -E MHA_ISA=neon "./$name"
 done
 expect 0 qemu-aarch64 -L "$root" -E MHA_ISA=neon ./random --cases 100

@@ -23,7 +23,8 @@ STRUCTS = {
 CONSTANTS = {f"MHA_{n}": getattr(_array, n) for n in ("F32", "BF16", "F16", "F64", "BOOL", "U8", "I64")}
 CONSTANTS |= {f"MHA_ATTN_{n}": getattr(_operator, n) for n in (
     "KEEP", "BIAS", "Q_LENS", "KV_LENS", "CU_SEQLENS", "PREFIX_LENS", "BLOCK_KEEP", "BLOCK_TABLE", "SLOPES", "SINKS",
-    "GATES", "HEAD_LIST", "DROPOUT_KEEP", "MAP_HEADS", "MAP_ROWS", "LSE", "PROBS", "STATS", "SCORES", "GRADS")}
+    "GATES", "HEAD_LIST", "DROPOUT_KEEP", "MAP_HEADS", "MAP_ROWS", "LSE", "PROBS", "STATS", "SCORES", "GRADS",
+    "ROWS")}
 CONSTANTS |= {"MHA_ALIGN_TOP_LEFT": 1, "MHA_ALIGN_BOTTOM_RIGHT": 2, "MHA_ALIGN_OFFSETS": _operator._ALIGN_OFFSETS,
               "MHA_PRECISION_SPLIT": 1}
 
