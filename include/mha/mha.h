@@ -9,6 +9,7 @@
 #include "mha/generate.h"
 #include "mha/head_data.h"
 #include "mha/heads.h"
+#include "mha/importance.h"
 #include "mha/io.h"
 #include "mha/layer.h"
 #include "mha/limits.h"

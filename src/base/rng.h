@@ -21,6 +21,17 @@ static inline double mha__rng_unit64(mha_rng *rng)
     return (double)(mha__rng_u64(rng) & ((UINT64_C(1) << 53) - 1)) * 0x1p-53;
 }
 
+/* The next number of splitmix64 (Steele, Lea and Flood 2014): for what needs no stream of PyTorch's. From state
+ * n MHA__SPLITMIX it is the hash of n. */
+#define MHA__SPLITMIX UINT64_C(0x9E3779B97F4A7C15)
+static inline uint64_t mha__splitmix(uint64_t *state)
+{
+    uint64_t z = *state += MHA__SPLITMIX;
+    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return z ^ (z >> 31);
+}
+
 /* Makes normal numbers of 16 uniform ones, as PyTorch's vector kernels do. The second needs a CPU with MHA__AVX2; both
  * give the same bits. */
 void mha__normal_any(float *x, float mean, float std);

@@ -233,6 +233,11 @@ const uint8_t *mha__head_data_kinds(const mha_head_data *data, int64_t text)
     return data->kinds + data->starts[data->place[text]];
 }
 
+const int32_t *mha__head_data_types(const mha_head_data *data, int64_t text)
+{
+    return data->types + data->starts[data->place[text]];
+}
+
 const mha__frame *mha__head_data_frame(const mha_head_data *data)
 {
     return &data->frame;

@@ -7,18 +7,10 @@
 
 #include "base/ctx.h"
 #include "base/error.h"
+#include "base/rng.h"
 #include "heads/heads.h"
 
 enum { DRAWS = 4, PERIOD = 16, MOST_TEXTS = 4096, TRIES = 64 };
-
-/* splitmix64 (Steele, Lea and Flood 2014). */
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = *state += 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-}
 
 typedef struct probe {
     const mha_model *model;
@@ -43,7 +35,7 @@ static int32_t draw_token(const mha_tokenizer *tokenizer, int64_t vocab, uint64_
 {
     int32_t id = 0;
     for (int i = 0; i < TRIES; i++) {
-        id = (int32_t)(vocab / 4 + (int64_t)(next_random(state) % (uint64_t)(vocab / 2)));
+        id = (int32_t)(vocab / 4 + (int64_t)(mha__splitmix(state) % (uint64_t)(vocab / 2)));
         if (mha_tokenizer_token(tokenizer, id) && !mha_tokenizer_is_special(tokenizer, id)) break;
     }
     return id;

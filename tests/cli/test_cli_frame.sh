@@ -76,6 +76,10 @@ while read -r key; do
     grep -q "^  $key  *[^ ]" out || fail "heads --help does not explain $key"
     has "$here/docs/glossary.md" "\`$key\`"
 done <keys
+# The glossary explains every score of importance.h.
+sed -n 's/^ *X(MHA_SCORE_[A-Z0-9_]*, "\([a-z0-9_]*\)".*/\1/p' "$here/include/mha/importance.h" >keys
+[ "$(wc -l <keys)" -ge 9 ] || fail "importance.h: only $(wc -l <keys) keys of scores"
+while read -r key; do has "$here/docs/glossary.md" "\`$key\`"; done <keys
 
 # Every command has help of its own, and every shell a completion that names every command and option.
 commands=$("$MHA" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p')

@@ -1,0 +1,19 @@
+/* head_part.h - where the numbers of one head lie in the projections of a layer, whatever way a checkpoint stores them:
+ * three matrices or one, [out, in] or [in, out], shared keys and values. */
+#ifndef MHA_HEADS_HEAD_PART_H
+#define MHA_HEADS_HEAD_PART_H
+
+#include "model/model_struct.h"
+
+typedef enum mha__projection { MHA__OF_Q, MHA__OF_K, MHA__OF_V, MHA__OF_O } mha__projection;
+
+/* Number (r, c) is at data[first + r row + c column] of the tensor of `role`: [D, E] of q, k and v, [E, D] of o. */
+typedef struct mha__head_part {
+    mha__role role;
+    int64_t first, row, column, rows, columns;
+} mha__head_part;
+
+/* `head` is a query head that the layer has; of k and v the part is that of the key head which it reads. */
+mha__head_part mha__head_part_of(const mha_model *model, int64_t layer, mha__projection which, int64_t head);
+
+#endif
