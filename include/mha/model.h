@@ -36,6 +36,7 @@ typedef struct mha_model_options {
      * and must stay as they are as long as the model lives. Opening again packs what has changed since. */
     const mha_named_tensor *tensors;
     int64_t tensor_count;
+    const char *config_json; /* read in place of the folder's config.json: UTF-8 JSON, terminated; NULL = that */
 } mha_model_options;
 
 /* Opens a folder. `options` may be NULL. `ctx` must outlive the model. Immutable afterwards: any number of threads may

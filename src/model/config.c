@@ -203,11 +203,22 @@ static mha_status read_keys(mha_ctx *ctx, const char *folder, const mha__json_ob
     return mha__config_eos(ctx, folder, root, config, err);
 }
 
-static mha_status read_file(mha_ctx *ctx, const char *folder, mha__config *config, char **text, mha_error *err)
+static mha_status copy_given(mha_ctx *ctx, const char *given, char **text, size_t *bytes, mha_error *err)
+{
+    *bytes = strlen(given);
+    *text = mha__alloc(ctx, *bytes + 1);
+    if (!*text) return mha__no_memory(err, *bytes + 1, FILE_NAME);
+    memcpy(*text, given, *bytes + 1);
+    return MHA_OK;
+}
+
+static mha_status read_text(mha_ctx *ctx, const char *folder, const char *given, mha__config *config, char **text,
+                            mha_error *err)
 {
     size_t bytes = 0;
     json_t *json = NULL;
-    MHA__TRY(mha__read_whole(ctx, folder, FILE_NAME, MHA__CONFIG_BYTES, text, &bytes, err));
+    MHA__TRY(given ? copy_given(ctx, given, text, &bytes, err)
+                   : mha__read_whole(ctx, folder, FILE_NAME, MHA__CONFIG_BYTES, text, &bytes, err));
     MHA__TRY(mha__json_parse(FILE_NAME, *text, bytes, MHA__JSON_BOM, &json, err));
     const mha_status status = read_keys(ctx, folder, &(mha__json_obj){.json = json, .file = FILE_NAME}, config, err);
     json_decref(json);
@@ -215,10 +226,11 @@ static mha_status read_file(mha_ctx *ctx, const char *folder, mha__config *confi
     return status;
 }
 
-mha_status mha__config_read(mha_ctx *ctx, const char *folder, mha__config *config, char **text, mha_error *err)
+mha_status mha__config_read(mha_ctx *ctx, const char *folder, const char *given, mha__config *config, char **text,
+                            mha_error *err)
 {
     *text = NULL;
-    const mha_status status = read_file(ctx, folder, config, text, err);
+    const mha_status status = read_text(ctx, folder, given, config, text, err);
     if (status == MHA_OK) return MHA_OK;
     mha__free(ctx, *text);
     *text = NULL;

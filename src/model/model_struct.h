@@ -23,4 +23,8 @@ struct mha_model {
     mha_block **block;                       /* [layers] */
 };
 
+/* Packs a layer again from the tensors that the model was opened with, whose data have changed since. Nobody may run
+ * the model meanwhile. After a failure the layer is as it was. */
+mha_status mha__model_repack(mha_model *model, int64_t layer, mha_error *err);
+
 #endif

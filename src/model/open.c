@@ -107,6 +107,21 @@ static mha_status create_block(mha_model *m, int64_t layer, mha_error *err)
     return status;
 }
 
+mha_status mha__model_repack(mha_model *m, int64_t layer, mha_error *err)
+{
+    const int64_t parameters = m->outer.parameters, bytes = m->outer.bytes;
+    mha_block *before = m->block[layer];
+    m->block[layer] = NULL;
+    const mha_status status = create_block(m, layer, err);
+    m->outer.parameters = parameters;
+    m->outer.bytes = bytes;
+    if (status == MHA_OK)
+        mha_block_free(before);
+    else
+        m->block[layer] = before;
+    return status;
+}
+
 /* ---- what exists once ---- */
 
 static mha_status take_norm(mha_model *m, mha__role role, mha_norm *norm, mha_error *err)
@@ -241,7 +256,7 @@ static void count_heads(mha_model *m)
 
 static mha_status open_all(mha_model *m, const char *folder, const mha_model_options *options, mha_error *err)
 {
-    MHA__TRY(mha__config_read(m->ctx, folder, &m->config, &m->config_text, err));
+    MHA__TRY(mha__config_read(m->ctx, folder, options->config_json, &m->config, &m->config_text, err));
     MHA__TRY(fill_info(m, err));
     if (!options->no_tokenizer) MHA__TRY(mha_tokenizer_open(m->ctx, folder, &m->tokenizer, err));
     MHA__TRY(open_weights(m, folder, options, err));

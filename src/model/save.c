@@ -7,7 +7,6 @@
 #include "io/tensors.h"
 #include "mha/model_save.h"
 #include "model/model_struct.h"
-#include <errno.h>
 #include <string.h>
 
 #define WEIGHTS "model.safetensors"
@@ -150,21 +149,10 @@ static mha_status list_tensors(saving *s, mha_error *err)
 
 /* ---- companions ---- */
 
-/* The folder that the weights were opened from, without its last slash. */
-static mha_status source_of(const mha_model *m, char *folder, size_t capacity, mha_error *err)
-{
-    const char *path = mha_file_path(m->shards.file);
-    const size_t n = (size_t)(strrchr(path, '/') - path);
-    if (n >= capacity) return mha__fail_errno(err, "cannot read", path, ENAMETOOLONG);
-    memcpy(folder, path, n);
-    folder[n] = '\0';
-    return MHA_OK;
-}
-
 static mha_status copy_companions(const saving *s, mha_error *err)
 {
     char from[PATH_MAX];
-    MHA__TRY(source_of(s->m, from, sizeof from, err));
+    MHA__TRY(mha__shards_folder(&s->m->shards, from, sizeof from, err));
     for (int n = 0; n < COMPANIONS; n++) {
         char *bytes = NULL;
         size_t size = 0;

@@ -2,7 +2,9 @@
 #include "model/shards.h"
 #include "base/ctx.h"
 #include "base/error.h"
+#include "io/source.h"
 #include "io/tensors.h"
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,6 +49,16 @@ mha_status mha__shards_replace(mha__shards *s, const mha_named_tensor *tensors, 
         if (by_name(&s->instead[n - 1], &s->instead[n]) == 0)
             return mha__fail(err, MHA_ERR_ARG, "mha_model_options: two tensors are named \"%s\"",
                              mha__quote(&q, s->instead[n].name, strlen(s->instead[n].name)));
+    return MHA_OK;
+}
+
+mha_status mha__shards_folder(const mha__shards *shards, char *folder, size_t capacity, mha_error *err)
+{
+    const char *path = mha_file_path(shards->file);
+    const size_t n = (size_t)(strrchr(path, '/') - path);
+    if (n >= capacity) return mha__fail_errno(err, "cannot read", path, ENAMETOOLONG);
+    memcpy(folder, path, n);
+    folder[n] = '\0';
     return MHA_OK;
 }
 

@@ -21,6 +21,9 @@ void mha__shards_close(mha__shards *shards);
  * without name or data, of a wrong type, or named twice. */
 mha_status mha__shards_replace(mha__shards *shards, const mha_named_tensor *tensors, int64_t count, mha_error *err);
 
+/* The folder that they were opened from, without its last slash. MHA_ERR_IO for a name longer than `capacity`. */
+mha_status mha__shards_folder(const mha__shards *shards, char *folder, size_t capacity, mha_error *err);
+
 /* NULL if there is none of that name. */
 const mha_tensor *mha__shards_find(const mha__shards *shards, const char *name);
 

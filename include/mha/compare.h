@@ -1,0 +1,40 @@
+/* compare.h - two models on the same texts: how far their embeddings and losses are apart.
+ *
+ *     mha_comparison c;
+ *     mha_models_compare(before, after, data, &c, &err);        c.mean_cosine, c.loss[1] - c.loss[0]
+ *
+ * What a change of a model is judged by: pruning, regrouping, training, another dtype. Judge it on texts that chose and
+ * fitted nothing.
+ */
+#ifndef MHA_COMPARE_H
+#define MHA_COMPARE_H
+
+#include "mha/head_data.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct mha_comparison {
+    int64_t texts, tokens;
+    /* Of the two models' embeddings of a text, the mean of its last hidden states: NAN where widths differ. */
+    double mean_cosine, min_cosine;
+    int64_t worst; /* the text of the least cosine */
+    /* Causal models: mean of -log p of each token after the first of its text, natural logarithm, over all `foreseen`
+     * tokens. NAN, and 0, for encoders and for checkpoints without logits. */
+    double loss[2];
+    int64_t foreseen;
+} mha_comparison;
+
+/* Runs both over the texts of `data`, which belong to the vocabulary of both. `cosines` [count of data] gets that of
+ * each text, `losses` [2, count] each model's mean loss of each text (NAN where it has no token to foresee); both may
+ * be NULL. Reports progress as "compare". Errors: MHA_ERR_ARG for NULL and for tokens outside a vocabulary,
+ * MHA_ERR_MEMORY, MHA_ERR_CANCELLED. The same bits for any number of threads and any cut into batches. Memory: a few
+ * MiB, and logits of 64 tokens at a time. */
+MHA_API mha_status mha_models_compare(const mha_model *a, const mha_model *b, const mha_head_data *data,
+                                      double *cosines, double *losses, mha_comparison *out, mha_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,47 @@
+/* pruning.h - a model with heads removed, inside. Public side: mha/prune.h. */
+#ifndef MHA_HEADS_PRUNING_H
+#define MHA_HEADS_PRUNING_H
+
+#include "heads/prune_heads.h"
+#include "mha/prune.h"
+
+/* The output projection of one layer, as it will be stored: f32, in the list of tensors. */
+typedef struct mha__out_part {
+    float *weight;      /* [E, columns], or [columns, E] */
+    bool transposed;    /* the latter: Conv1D */
+    float *bias;        /* [E]; NULL: there is none */
+    int64_t columns;    /* head_dim numbers for each head of the result */
+    int64_t *used;      /* [used_count] the columns of heads that stay, ascending */
+    int64_t used_count; /* head_dim times the heads that stay */
+} mha__out_part;
+
+struct mha_pruning {
+    const mha_model *model;
+    mha_ctx *ctx;
+    uint8_t *keep;          /* [layers, H] */
+    int32_t *numbers;       /* [layers, H] of the source's heads */
+    mha_named_tensor *list; /* [count] what changes; data and names of `named` are owned */
+    int64_t count;
+    char **named;       /* [count] names that the source does not have, or NULL */
+    mha__out_part *out; /* [layers] weight NULL: the layer's output projection stays as it is */
+    json_t *config;
+    json_t *entry;     /* of the record */
+    char *config_text; /* of `config`, for models opened from it */
+    bool add_bias;     /* the result has biases where the source had none */
+    bool compatible;
+};
+
+/* Fills the tensors of all layers: heads cut out, or zeroed. Output projections of all layers are listed with
+ * `all_out`. */
+mha_status mha__pruning_cut(mha_pruning *p, bool all_out, mha_error *err);
+
+/* Adds Wo_h m_h of the removed heads to the output biases. */
+mha_status mha__pruning_fill(mha_pruning *p, const mha_head_data *data, mha_error *err);
+/* Fits the output projections. */
+mha_status mha__pruning_refit(mha_pruning *p, const mha_head_data *data, double ridge, mha_error *err);
+
+/* Mean output of each head over all tokens, [layers, H, head_dim], memory of the context: 0 where a layer has no such
+ * head. */
+mha_status mha__mean_contexts(const mha_model *model, const mha_head_data *data, double **means, mha_error *err);
+
+#endif
