@@ -4,8 +4,7 @@
 #include "output.h"
 #include "tokens.h"
 
-/* Appends and takes over; a NULL item or array makes the whole NULL. */
-static json_t *append(json_t *array, json_t *item)
+json_t *heads_json_append(json_t *array, json_t *item)
 {
     if (json_array_append_new(array, item) == 0) return array;
     json_decref(array);
@@ -21,8 +20,8 @@ static json_t *per_head(const mha_heads *heads, item_fn item, const void *arg)
     for (int64_t l = 0; layers && l < mha_heads_layers(heads); l++) {
         json_t *row = json_array();
         for (int64_t h = 0; row && h < mha_heads_count(heads, l); h++)
-            row = append(row, item(heads, l, h, arg));
-        layers = append(layers, row);
+            row = heads_json_append(row, item(heads, l, h, arg));
+        layers = heads_json_append(layers, row);
     }
     return layers;
 }
@@ -54,12 +53,28 @@ json_t *heads_json_labels(const mha_heads *heads)
     return per_head(heads, label_item, NULL);
 }
 
+/* A model that was pruned keeps the list of its heads in config.json, which has been checked when it was opened. */
+static json_t *number_item(const mha_heads *heads, int64_t layer, int64_t head, const void *arg)
+{
+    (void)heads;
+    const json_t *number = json_array_get(json_array_get(arg, (size_t)layer), (size_t)head);
+    return json_integer(json_is_integer(number) ? json_integer_value(number) : (json_int_t)head);
+}
+
+json_t *heads_json_numbers(const mha_model *model, const mha_heads *heads)
+{
+    json_t *config = json_loads(mha_model_config_json(model), 0, NULL);
+    json_t *numbers = per_head(heads, number_item, json_object_get(config, "mha.heads"));
+    json_decref(config);
+    return numbers;
+}
+
 json_t *heads_json_tokens(const mha_model *model, const mha_heads *heads)
 {
     const mha_encoding *tokens = mha_heads_tokens(heads);
     json_t *array = json_array();
     for (int64_t i = 0; array && i < tokens->count; i++)
-        array = append(array, json_string(cli_token_text(mha_model_tokenizer(model), tokens->ids[i])));
+        array = heads_json_append(array, json_string(cli_token_text(mha_model_tokenizer(model), tokens->ids[i])));
     return array;
 }
 
@@ -72,8 +87,8 @@ static json_t *map_item(const mha_heads *heads, int64_t layer, int64_t head, con
     for (int64_t i = 0; rows && i < n; i++) {
         json_t *row = json_array();
         for (int64_t j = 0; row && j < n; j++)
-            row = append(row, cli_real((double)map[i * n + j]));
-        rows = append(rows, row);
+            row = heads_json_append(row, cli_real((double)map[i * n + j]));
+        rows = heads_json_append(rows, row);
     }
     return rows;
 }

@@ -6,9 +6,15 @@
 
 #include "mha/mha.h"
 
+/* Appends `item` and takes it over. Returns `array`, or NULL, both being freed, when memory is short or one is NULL. */
+json_t *heads_json_append(json_t *array, json_t *item);
+
 /* Each returns a new reference; NULL when memory is short. */
-json_t *heads_json_metrics(const mha_heads *heads);                        /* {name: [layers][heads]} */
-json_t *heads_json_labels(const mha_heads *heads);                         /* [layers][heads] */
+json_t *heads_json_metrics(const mha_heads *heads); /* {name: [layers][heads]} */
+json_t *heads_json_labels(const mha_heads *heads);  /* [layers][heads] */
+/* [layers][heads] the numbers that heads have in the model as it was before pruning: 0, 1, 2 ... of models that say
+ * nothing of it. */
+json_t *heads_json_numbers(const mha_model *model, const mha_heads *heads);
 json_t *heads_json_tokens(const mha_model *model, const mha_heads *heads); /* [n] as the tokenizer spells them */
 json_t *heads_json_attention(const mha_heads *heads);                      /* [layers][heads][n][n] */
 

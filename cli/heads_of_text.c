@@ -3,19 +3,35 @@
 
 #include "output.h"
 
-int heads_of_text_measure(cli_session *s, heads_of_text *h)
+static int measure(cli_session *s, heads_of_text *h)
 {
     mha_error err;
+    int code = cli_model_open(s, NULL, &h->model);
+    if (code != CLI_DONE) return code;
+    h->name = s->model_name;
+    mha_heads_options options = {.size = sizeof options, .seed = (uint64_t)s->options.seed, .keep_maps = 1};
+    if (mha_heads_measure(h->model, &h->text, 1, &options, &h->heads, &err) != MHA_OK) return cli_fail(s, &err);
+    return CLI_DONE;
+}
+
+int heads_of_text_measure(cli_session *s, heads_of_text *h)
+{
     *h = (heads_of_text){0};
     int code = cli_texts_read(s, false, &h->texts);
     if (code != CLI_DONE) return code;
     if (h->texts.count != 1) return cli_usage(s, "one text at a time; %lld were given", (long long)h->texts.count);
     h->text = h->texts.text[0];
-    code = cli_model_open(s, NULL, &h->model);
-    if (code != CLI_DONE) return code;
-    mha_heads_options options = {.size = sizeof options, .seed = (uint64_t)s->options.seed, .keep_maps = 1};
-    if (mha_heads_measure(h->model, h->texts.text, 1, &options, &h->heads, &err) != MHA_OK) return cli_fail(s, &err);
-    return CLI_DONE;
+    return measure(s, h);
+}
+
+int heads_of_text_again(cli_session *s, const char *model, const heads_of_text *first, heads_of_text *h)
+{
+    *h = (heads_of_text){.text = first->text};
+    const char *given = s->options.model;
+    s->options.model = model;
+    int code = measure(s, h);
+    s->options.model = given;
+    return code;
 }
 
 void heads_of_text_free(heads_of_text *h)

@@ -1,7 +1,8 @@
-/* report_page.h - the self-contained HTML page: all heads of a model on one text. */
+/* report_page.h - the self-contained HTML page: all heads of a model, or of two beside each other, on one text. */
 #ifndef CLI_REPORT_PAGE_H
 #define CLI_REPORT_PAGE_H
 
+#include <jansson.h>
 #include <stdio.h>
 
 #include "mha/mha.h"
@@ -9,15 +10,20 @@
 /* The page around its data, made at build time from cli/report/ (cmake/embed_page.cmake). */
 extern const unsigned char report_page_before[], report_page_after[]; /* terminated */
 
-typedef struct report {
-    const char *model_name, *text; /* shown in the page, as text */
+typedef struct report_model {
+    const char *name; /* shown in the page, as text */
     const mha_model *model;
-    const mha_heads *heads; /* measured with keep_maps */
+    const mha_heads *heads;                 /* measured with keep_maps */
+    json_t *importance, *diversity, *curve; /* as heads_scores.h makes them; NULL = not measured: the page says so */
+} report_model;
+
+typedef struct report {
+    const char *text;       /* shown in the page, as text */
+    report_model models[2]; /* of them `count`, 1 or 2 */
+    int count;
 } report;
 
-/* Writes the page to `out`. Returns 0 when memory is short (the page is then not whole). The maps are stored as exact
- * floats up to REPORT_EXACT_BYTES, else as the square root in 8 bits: largest error 0.004, and the page says so. */
-enum { REPORT_EXACT_BYTES = 8 << 20 };
+/* Writes the page to `out`. Returns 0 when memory is short (the page is then not whole). */
 int report_page_write(const report *r, FILE *out);
 
 #endif

@@ -1,134 +1,213 @@
-"""The report in a real browser: no error, no request but the file, hover shows what the JSON has, hostile text stays text."""
-import json
-import os
-import subprocess
-import tempfile
+"""The report in a real browser: no error, no request but the file, what it shows is what the JSON has, hostile text stays text."""
 import unittest
-from pathlib import Path
 
-from chromium import browser, requests  # first: it skips the test where there is none
+from report_page import SENTENCE, ReportCase, shown_number  # first: it skips the test where there is no browser
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.ui import WebDriverWait
 
-TEXTS = {
-    "plain": "The ferry leaves the harbour at dawn and returns after dark.",
+HOSTILE = {
     "script": "</script><img src=x onerror=alert(1)> <script>alert(2)</script> & done",
     "quotes": "\" onmouseover=alert(3) ' \u2028 javascript:alert(4) [SEP] <!--",
 }
 
 
-def minilm():
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(cache, "mha/minilm/model.safetensors").exists()
+def flat(table):
+    return [x for layer in table for x in layer]
 
 
-class Report(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.model = "minilm" if minilm() else "builtin"
-        print(f"model {cls.model}")
-        cls.driver = browser()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.driver.quit()
-        cls.folder.cleanup()
-
-    def open(self, name):
-        """Makes and opens the page of a text; what `mha report --json` says of it."""
-        page = Path(self.folder.name, f"{name}.html")
-        said = subprocess.run([os.environ["MHA"], "report", "-m", self.model, TEXTS[name], "-o", page, "--force", "--json"],
-                              check=True, capture_output=True, text=True).stdout
-        self.driver.get_log("browser"), self.driver.get_log("performance")
-        self.driver.get(page.as_uri())
-        WebDriverWait(self.driver, 20).until(lambda d: d.execute_script("return document.body.dataset.ready") == "yes")
-        return json.loads(said)
-
-    def hover(self, row, column, n):
-        """Moves the pointer to a weight of the large map; what the page then shows."""
-        canvas = self.driver.find_element(By.ID, "map")
-        size = self.driver.execute_script("const b = arguments[0].getBoundingClientRect(); return [b.width, b.height]", canvas)
-        ActionChains(self.driver).move_to_element_with_offset(canvas, 0, 0).perform()
-        for _ in range(2 * n):  # from wherever the pointer is, the arrow keys lead to the weight
-            at = self.driver.execute_script("const t = document.getElementById('tip'); "
-                                            "return t.hidden ? null : [+t.dataset.row, +t.dataset.column]")
-            if at == [row, column]:
-                break
-            step = Keys.ARROW_RIGHT if at is None or at[1] < column else Keys.ARROW_LEFT if at[1] > column else \
-                Keys.ARROW_DOWN if at[0] < row else Keys.ARROW_UP
-            canvas.send_keys(step)
-        tip = self.driver.find_element(By.ID, "tip")
-        self.assertGreater(min(size), 100)
+class Report(ReportCase):
+    def point(self, row, column):
+        """Leads the arrow keys of the map to a weight; what the page then shows, and the number behind it."""
+        canvas = self.one(".map")
+        canvas.send_keys(Keys.ESCAPE)
+        canvas.send_keys(Keys.ARROW_DOWN * row + Keys.ARROW_RIGHT * column if row else Keys.ARROW_RIGHT * (column + 1))
+        tip = self.one(".map-frame .tip")
+        self.assertEqual([tip.get_attribute("data-row"), tip.get_attribute("data-column")], [str(row), str(column)])
         return tip.text, float(tip.get_attribute("data-weight"))
 
     def test_quiet(self):
-        self.open("plain")
-        self.assertEqual(self.driver.get_log("browser"), [])
-        self.assertEqual([u for u in requests(self.driver) if not u.startswith(("file:", "data:"))], [])
+        self.open()
+        for part in ("#text", "#scores", "#diversity", "#clusters", "#curve"):
+            self.show(part)
+        self.wait("return document.querySelectorAll('#score-tables td').length > 0")
+        self.assert_quiet()
 
     def test_every_head_is_there(self):
-        said = self.open("plain")
-        cells = self.driver.find_elements(By.CSS_SELECTOR, ".cell")
-        labels = [label for layer in said["labels"] for label in layer]
-        self.assertEqual([c.find_element(By.TAG_NAME, "span").text for c in cells], labels)
+        said = self.open()
+        self.assertEqual(self.texts(".cell .label"), flat(said["labels"]))
+        self.assertEqual(len(self.all(".cell canvas")), len(flat(said["labels"])))
 
-    def test_hover_shows_what_the_json_has(self):
-        said = self.open("plain")
+    def test_the_map_shows_what_the_json_has(self):
+        said = self.open()
         n, tokens = len(said["tokens"]), said["tokens"]
         heads = [(l, h) for l, layer in enumerate(said["attention"]) for h in range(len(layer))]
         for index in (0, len(heads) // 2, len(heads) - 1):
             layer, head = heads[index]
-            self.driver.find_elements(By.CSS_SELECTOR, ".cell")[index].click()
+            self.all(".cell")[index].click()
+            self.wait("return document.querySelector('.map').getAttribute('aria-label').includes(arguments[0])",
+                      f"layer {layer} head {head},")
             row, column = 1 + index % (n - 1), n - 1 - index % (n - 1)
-            text, weight = self.hover(row, column, n)
+            text, weight = self.point(row, column)
             want = said["attention"][layer][head][row][column]
             self.assertAlmostEqual(weight, want, delta=1e-7)
             self.assertEqual(text, f"{tokens[row]} → {tokens[column]}: {want:.4f}")
 
-    def test_pointer_on_the_map(self):
-        self.open("plain")
-        canvas = self.driver.find_element(By.ID, "map")
+    def test_the_pointer_on_the_map(self):
+        said = self.open()
+        canvas = self.one(".map")
         ActionChains(self.driver).move_to_element_with_offset(canvas, 20, 40).perform()
-        tip = self.driver.find_element(By.ID, "tip")
+        tip = self.one(".map-frame .tip")
         self.assertTrue(tip.is_displayed())
         self.assertRegex(tip.text, r"→ .*: \d\.\d{4}$")
+        row = int(tip.get_attribute("data-row"))
+        self.assertEqual([t.strip() for t in self.texts("#strongest tr:first-child td")][:1],
+                         [max(zip(self.selected_row(said, row), said["tokens"]))[1]])
+        canvas.click()  # holds it
+        ActionChains(self.driver).move_by_offset(40, 40).perform()
+        self.assertEqual(tip.get_attribute("data-row"), str(self.run_js("return look.point.row")))
+        self.assertTrue(self.run_js("return look.held"))
+
+    def selected_row(self, said, row):
+        layer, head = map(int, self.run_js("return heads[selected.head].name").split("."))
+        return said["attention"][layer][head][row]
+
+    def test_the_focus_on_a_column(self):
+        said = self.open()
+        self.choose("#focus", "column")
+        self.point(3, 2)
+        layer, head = map(int, self.run_js("return heads[selected.head].name").split("."))
+        column = [row[2] for row in said["attention"][layer][head]]
+        self.assertEqual(self.texts("#strongest tbody td:last-child"), [f"{w:.4f}" for w in sorted(column, reverse=True)[:8]])
+
+    def test_scales_and_the_sink(self):
+        said = self.open()
+        ticks = self.texts("#map-legend .ticks span")
+        self.choose("#scale", "log")
+        self.assertNotEqual(self.texts("#map-legend .ticks span"), ticks)
+        means = [sum(row[0] for row in said["attention"][l][h]) / len(said["tokens"])
+                 for l, layer in enumerate(said["attention"]) for h in range(len(layer))]
+        index = means.index(max(means))
+        if max(means) <= 0.3:
+            index = 0
+        self.all(".cell")[index].click()
+        self.one("#sink").click()
+        self.wait("return document.getElementById('sink-note').textContent.startsWith(arguments[0])",
+                  "Hidden: the column of" if max(means) > 0.3 else "Layer 0 head 0 has no sink")
+
+    def test_zoom(self):
+        self.open()
+        canvas = self.one(".map")
+        self.point(3, 2)
+        canvas.send_keys("+++")
+        self.assertLess(self.run_js("return look.part"), 0.6)
+        self.point(0, 1)  # the map follows
+        self.assertEqual(self.run_js("const at = views[0].layout(); return [at.i, at.j <= 1]"), [0, True])
+        canvas.send_keys("0")
+        self.assertEqual(self.run_js("return look.part"), 1)
+        self.one("#zoom-in").click()
+        self.assertLess(self.run_js("return look.part"), 1)
 
     def test_keys_move_among_heads(self):
-        said = self.open("plain")
-        first = self.driver.find_elements(By.CSS_SELECTOR, ".cell")[0]
-        first.click()
-        first.send_keys(Keys.ARROW_RIGHT)
-        title = self.driver.find_element(By.ID, "head-title").text
-        self.assertEqual(title, f"Layer 0, head 1: {said['labels'][0][1]}")
+        said = self.open()
+        self.all(".cell")[0].click()
+        self.all(".cell")[0].send_keys(Keys.ARROW_RIGHT)
+        self.assertEqual(self.one("#head-title").text, f"Layer 0, head 1: {said['labels'][0][1]}")
+        self.driver.switch_to.active_element.send_keys(Keys.ARROW_DOWN)
+        self.assertEqual(self.one("#head-title").text, f"Layer 1, head 1: {said['labels'][1][1]}")
+        self.one("body").send_keys("[")
+        self.assertEqual(self.one("#head-title").text, f"Layer 1, head 0: {said['labels'][1][0]}")
+
+    def test_sorting(self):
+        said = self.open()
+        for name in ("entropy", "distance"):
+            self.choose("#sort", name)
+            values = {f"{l}.{h}": x for l, layer in enumerate(said["metrics"][name]) for h, x in enumerate(layer)}
+            shown = [t.split()[0] for t in self.texts("#grid .cell .label")]
+            self.assertEqual(shown, sorted(values, key=lambda h: -values[h]))
+            self.assertEqual(self.texts("#grid .cell .number"), [shown_number(values[h]) for h in shown])
+        self.choose("#sort", "label")
+        shown = [t.split()[1] for t in self.texts("#grid .cell .label")]
+        self.assertEqual(shown, sorted(flat(said["labels"])))
+
+    def test_filters(self):
+        said = self.open()
+        entropies, labels = flat(said["metrics"]["entropy"]), flat(said["labels"])
+        middle = sorted(entropies)[len(entropies) // 2]
+        self.one("#entropy-filter input").send_keys(f"{middle:.3f}")
+        want = [x >= round(middle, 3) for x in entropies]
+        self.assertEqual([not out for out in self.run_js("return cells.map(c => c.classList.contains('out'))")], want)
+        self.assertEqual(self.one("#shown").text, f"{sum(want)} of {len(labels)} heads")
+        self.one("#unfilter").click()
+        chip = self.one("#labels button")
+        chip.click()
+        label = chip.text.split()[0]
+        self.assertEqual(self.one("#shown").text, f"{labels.count(label)} of {len(labels)} heads")
+        self.assertEqual(self.run_js("return cells.map(c => c.classList.contains('out'))"), [x != label for x in labels])
 
     def test_numbers_are_those_of_the_json(self):
-        said = self.open("plain")
-        self.driver.find_elements(By.CSS_SELECTOR, ".cell")[0].click()
-        shown = [c.text for c in self.driver.find_elements(By.CSS_SELECTOR, "#metrics td")]
-        for name, value in zip(shown[::2], shown[1::2], strict=True):
-            want = said["metrics"][name][0][0]
-            self.assertEqual(value, "–" if want is None else f"{want:.3f}" if abs(want) < 100 else f"{want:.1f}")
+        said = self.open()
+        self.all(".cell")[0].click()
+        shown = self.texts("#metrics td")
+        self.assertEqual(shown[::2], list(said["metrics"]))
+        self.assertEqual(shown[1::2], [shown_number(table[0][0]) for table in said["metrics"].values()])
+        self.show("#scores")
+        for name in ("entropy", "offset"):
+            self.choose("#score", name)
+            self.assertEqual(self.texts(".heat td[data-head]"), [shown_number(x) for x in flat(said["metrics"][name])])
+            self.assertEqual(self.texts("#score-legend .ticks span")[-1], shown_number(max(flat(said["metrics"][name]))))
+
+    def test_the_text_says_where_each_head_looks(self):
+        said = self.open()
+        self.show("#text")
+        self.wait("return document.querySelectorAll('#from-tokens li').length > 0")
+        items = self.all("#from-tokens li")
+        self.assertEqual(self.texts("#from-tokens li"), said["tokens"])
+        ActionChains(self.driver).move_to_element(items[3]).perform()
+        self.wait("return document.querySelectorAll('#looks-table td').length > 0")
+        best = [max(range(len(row[3])), key=row[3].__getitem__) for row in flat(said["attention"])]
+        tokens = said["tokens"]
+        self.assertEqual(self.texts("#looks-table td"), [t if len(t) <= 14 else f"{t[:13]}…" for t in (tokens[j] for j in best)])
+        weights = self.run_js("return [...document.querySelectorAll('#looks-table td')].map(e => Number(e.dataset.weight))")
+        for got, row in zip(weights, flat(said["attention"]), strict=True):
+            self.assertAlmostEqual(got, max(row[3]), delta=1e-7)
+        drawn = "const c = document.getElementById('line-canvas'); " \
+                "return c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(x => x)"
+        self.assertTrue(self.run_js(drawn))
+        self.one("#lines").send_keys(Keys.ARROW_DOWN)
+        self.wait("return from.token === 4 && from.held")
+
+    def test_what_was_not_measured_is_said(self):
+        self.open()
+        for part in ("#scores", "#diversity", "#clusters", "#curve"):
+            self.show(part)
+            self.wait("return document.querySelector(arguments[0] + ' .absent') !== null", part)
 
     def test_hostile_text_stays_text(self):
-        for name in ("script", "quotes"):
-            said = self.open(name)
-            self.assertEqual(self.driver.find_elements(By.TAG_NAME, "img"), [])
-            self.assertEqual(self.driver.get_log("browser"), [])
-            self.assertEqual(len(self.driver.find_elements(By.TAG_NAME, "script")), 2)
-            shown = self.driver.execute_script("return [...document.querySelectorAll('#sentence span')].map(e => e.textContent)")
-            self.assertEqual(shown, said["tokens"])
-            self.assertIn(TEXTS[name], self.driver.execute_script("return document.getElementById('text').textContent"))
+        for text in HOSTILE.values():
+            said = self.open(text)
+            for part in ("#text", "#scores"):
+                self.show(part)
+            self.wait("return document.querySelectorAll('#from-tokens li').length > 0")
+            self.point(1, 1)
+            self.assertEqual(self.all("img"), [])
+            self.assertEqual(len(self.all("script")), 2)
+            self.assertEqual(self.texts("#sentence span"), said["tokens"])
+            self.assertIn(text, self.run_js("return document.getElementById('sentence-text').textContent"))
+            self.assert_quiet()
 
-
-    def test_a_long_text_leaves_the_maps_in_sight(self):
-        TEXTS["long"] = "many words " * 3000
-        self.open("long")
-        self.assertLess(self.driver.execute_script("return document.getElementById('grid').getBoundingClientRect().top"), 400)
-        self.assertIn("cut off", self.driver.find_element(By.ID, "summary").text)
-        self.assertEqual(self.driver.get_log("browser"), [])
+    def test_two_models_beside_each_other(self):
+        said = self.open(SENTENCE, "--compare", "builtin")
+        other = said["compare"]
+        self.assertEqual(len(self.all(".map-view")), 2)
+        numbers = {(l, h) for table in (said["labels"], other["labels"]) for l, row in enumerate(table) for h in range(len(row))}
+        self.assertEqual(len(self.all(".cell")), len(numbers))
+        self.all(".cell")[0].click()
+        shown = self.texts("#metrics tbody tr:first-child td")
+        self.assertEqual(shown, ["entropy", shown_number(said["metrics"]["entropy"][0][0]), shown_number(other["metrics"]["entropy"][0][0])])
+        self.show("#scores")
+        self.wait("return document.querySelectorAll('.heat').length === 2")
+        self.assert_quiet()
 
 
 if __name__ == "__main__":

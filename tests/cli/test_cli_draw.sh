@@ -43,6 +43,11 @@ has page.html "default-src 'none'"
 expect 0 "$MHA" report -m builtin "$text" -o page2.html --json
 at output page2.html
 at model builtin
+at heads.2.3 3
+expect 0 "$MHA" report -m builtin "$text" --compare builtin -o two.html --json
+at compare.model builtin
+at compare.heads.# 3
+refused 3 "$MHA" report -m builtin "$text" --compare no-such-folder -o no.html
 expect 0 "$MHA" report -m builtin "$text" -o -
 has out "</html>"
 [ ! -e - ] || fail "a file called -"

@@ -1,0 +1,110 @@
+/* clusters.js - the heads as points in a plane: near ones look at the same tokens (classical scaling of the Jensen-Shannon
+ * distance). Average linkage on the same distance joins them to clusters, as many as are asked for. */
+const PLANE = { width: 720, height: 520, margin: 46 };
+
+/* The cluster of each leaf when the tree of merges (scipy's order: the k-th makes node n + k) is cut into `count` parts. */
+const cutTree = (merges, n, count) => {
+  const parent = Array.from({ length: 2 * n }, (_, i) => i);
+  merges.slice(0, Math.max(0, n - count)).forEach(([a, b], k) => { parent[a] = parent[b] = n + k; });
+  const root = (i) => (parent[i] === i ? i : root(parent[i])), names = new Map();
+  return Array.from({ length: n }, (_, i) => {
+    const r = root(i);
+    if (!names.has(r)) names.set(r, names.size);
+    return names.get(r);
+  });
+};
+
+/* The corners of the smallest convex shape around points [x, y] (Andrew's monotone chain). */
+const hull = (points) => {
+  const sorted = [...points].sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+  const turn = (o, a, b) => (a[0] - o[0]) * (b[1] - o[1]) - (a[1] - o[1]) * (b[0] - o[0]);
+  const half = (list) => list.reduce((line, p) => {
+    while (line.length > 1 && turn(line[line.length - 2], line[line.length - 1], p) <= 0) line.pop();
+    line.push(p);
+    return line;
+  }, []);
+  const lower = half(sorted), upper = half(sorted.reverse());
+  return [...lower.slice(0, -1), ...upper.slice(0, -1)];
+};
+
+/* Ticks at round numbers between low and high. */
+const roundTicks = (low, high, most = 6) => {
+  const raw = (high - low || 1) / most, size = 10 ** Math.floor(Math.log10(raw)), step = [1, 2, 5, 10].find((k) => k * size >= raw) * size;
+  const ticks = [];
+  for (let x = Math.ceil(low / step) * step; x <= high + step / 1e6; x += step) ticks.push(Math.abs(x) < step / 1e6 ? 0 : x);
+  return { ticks, text: (x) => String(Number(x.toPrecision(6))) };
+};
+
+/* An empty plot with axes: {svg, x, y} where x and y place numbers. */
+const plot = ({ width, height, margin }, [xLow, xHigh], [yLow, yHigh], [xName, yName], title) => {
+  const svg = drawing('svg', { viewBox: `0 0 ${width} ${height}`, class: 'plot', role: 'img', 'aria-label': title });
+  const x = (v) => margin + (v - xLow) / (xHigh - xLow || 1) * (width - 1.5 * margin), y = (v) => height - margin - (v - yLow) / (yHigh - yLow || 1) * (height - 1.5 * margin);
+  const across = roundTicks(xLow, xHigh), up = roundTicks(yLow, yHigh);
+  across.ticks.forEach((v) => svg.append(drawing('line', { x1: x(v), x2: x(v), y1: y(yLow), y2: y(yHigh), class: 'rule' }),
+    drawing('text', { x: x(v), y: height - margin + 16, 'text-anchor': 'middle' }, across.text(v))));
+  up.ticks.forEach((v) => svg.append(drawing('line', { x1: x(xLow), x2: x(xHigh), y1: y(v), y2: y(v), class: 'rule' }),
+    drawing('text', { x: margin - 6, y: y(v) + 4, 'text-anchor': 'end' }, up.text(v))));
+  svg.append(drawing('text', { x: (margin + width) / 2, y: height - 8, 'text-anchor': 'middle', class: 'axis' }, xName),
+    drawing('text', { x: 4, y: 14, class: 'axis' }, yName));
+  return { svg, x, y };
+};
+
+const spread = (values) => {
+  const low = Math.min(...values), high = Math.max(...values), more = (high - low || 1) * 0.06;
+  return [low - more, high + more];
+};
+
+const drawPoints = (m, count, svgBox) => {
+  const { xy, merges } = models[m].diversity, own = ownHeads(m), cluster = cutTree(merges, own.length, count);
+  const { svg, x, y } = plot(PLANE, spread(xy.map((p) => p[0])), spread(xy.map((p) => p[1])), ['first axis', 'second axis'],
+    `Map of ${own.length} heads in ${count} clusters`);
+  for (let c = 0; c < count; c++) {
+    const points = xy.filter((_, i) => cluster[i] === c).map(([u, v]) => [x(u), y(v)]);
+    if (points.length > 1) svg.append(drawing('polygon', { points: (points.length > 2 ? hull(points) : points).map((p) => p.join()).join(' '), class: 'hull' }));
+  }
+  own.forEach((h, i) => {
+    const dot = drawing('g', { class: 'dot', tabindex: 0, role: 'button', 'aria-label': `head ${h.name}, ${labelOf(h, m)}, cluster ${cluster[i] + 1}` });
+    dot.append(drawing('title', {}, `head ${h.name}, ${labelOf(h, m)}, cluster ${cluster[i] + 1}`),
+      drawing('circle', { cx: x(xy[i][0]), cy: y(xy[i][1]), r: heads.indexOf(h) === selected.head ? 9 : 6, fill: LABEL_COLOURS[labelOf(h, m)] }),
+      drawing('text', { x: x(xy[i][0]) + 8, y: y(xy[i][1]) - 5 }, h.name));
+    const choose = () => select(heads.indexOf(h));
+    dot.addEventListener('click', choose);
+    dot.addEventListener('keydown', (event) => { if (event.key === 'Enter') choose(); });
+    if (heads.indexOf(h) === selected.head) dot.classList.add('selected');
+    svg.append(dot);
+  });
+  svgBox.replaceChildren(svg);
+};
+
+const clusterPanel = (m) => {
+  const box = element('div'), label = element('label', 'Clusters '), field = element('input'), svgBox = element('div', null, 'plot-box');
+  const labels = [...new Set(ownHeads(m).map((h) => labelOf(h, m)))], key = element('p', null, 'key');
+  field.type = 'number';
+  field.min = 1;
+  field.max = ownHeads(m).length;
+  field.value = Math.min(8, ownHeads(m).length);
+  label.append(field);
+  labels.forEach((name) => {
+    const chip = element('span', name, 'chip');
+    chip.style.setProperty('--label', LABEL_COLOURS[name]);
+    key.append(chip);
+  });
+  const show = () => drawPoints(m, clamp(field.valueAsNumber || 1, 1, ownHeads(m).length), svgBox);
+  field.addEventListener('input', show);
+  on('head', show);
+  if (models.length > 1) box.append(element('h3', models[m].model));
+  box.append(label, svgBox, key);
+  show();
+  return box;
+};
+
+const makeClusters = () => {
+  const having = withDiversity().filter((m) => models[m].diversity.xy);
+  if (having.length === 0) {
+    absent('clusters', 'The map needs the distances between heads, which were not asked for: mha report --diversity measures them.');
+    return;
+  }
+  const content = $('clusters').querySelector('.content');
+  content.append(element('p', 'Heads that lie near each other look at the same tokens: the distances are those of Jensen and Shannon, as far as a plane can show them. ' +
+    'Lines go around the clusters of average linkage. A click selects the head.', 'hint'), ...having.map(clusterPanel));
+};

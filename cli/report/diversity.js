@@ -1,0 +1,93 @@
+/* diversity.js - how alike the heads are, all against all, by the measure that is chosen. */
+const PAIR_SIDE = 640;
+const absent = (section, text) => $(section).querySelector('.content').replaceChildren(element('p', text, 'absent'));
+const withDiversity = () => models.map((_, m) => m).filter((m) => models[m].diversity);
+
+/* The value of two places among all heads of a model. Stored are upper triangles, one for each layer where a measure speaks
+ * about heads of one layer only, else one of all heads; null where there is none. */
+const pairValue = (m, key, a, b) => {
+  const { blocks } = models[m].diversity.measures[key], counts = models[m].heads.map((list) => list.length);
+  let [x, y] = a < b ? [a, b] : [b, a], block = 0;
+  if (blocks.length > 1) {
+    while (x >= counts[block]) [x, y, block] = [x - counts[block], y - counts[block], block + 1];
+    if (y >= counts[block]) return null;
+  }
+  const n = blocks.length > 1 ? counts[block] : counts.reduce((s, c) => s + c, 0);
+  return blocks[block][x * n - x * (x - 1) / 2 + y - x];
+};
+
+const ownHeads = (m) => heads.filter((h) => h.at[m] >= 0); /* of model m, in the order of their places */
+
+const drawPairs = (m, key, canvas, figure) => {
+  const own = ownHeads(m), n = own.length, all = models[m].diversity.measures[key].blocks.flat().filter(isNumber);
+  const low = Math.min(0, ...all), high = Math.max(...all), grey = styleOf('--line'), none = document.createElement('canvas').getContext('2d');
+  none.fillStyle = grey;
+  const hex = none.fillStyle, empty = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+  paint(canvas, n, (p) => {
+    const x = pairValue(m, key, Math.floor(p / n), p % n);
+    return isNumber(x) ? ramp((x - low) / (high - low || 1)) : empty;
+  });
+  legend(figure, evenTicks(low, high), `${key}: ${data.diversity_help[key]}; linear scale. Grey: the measure says nothing about heads of different layers.`);
+};
+
+/* The heads that are most like the selected one. */
+const likest = (m, key, table) => {
+  const h = heads[selected.head], own = ownHeads(m), at = own.indexOf(h);
+  const far = data.diversity_distance.includes(key);
+  table.hidden = at < 0;
+  if (at < 0) return;
+  table.caption.textContent = `Most like head ${h.name} by ${key} (${far ? 'a distance: small is alike' : 'large is alike'})`;
+  const values = own.map((other, b) => [other, pairValue(m, key, at, b)]).filter(([other, x]) => other !== h && isNumber(x));
+  values.sort((a, b) => (far ? a[1] - b[1] : b[1] - a[1]));
+  table.tBodies[0].replaceChildren(...values.slice(0, STRONGEST).map(([other, x]) => tableRow([other.name, labelOf(other, m), number(x)])));
+};
+
+const pairPanel = (m) => {
+  const box = element('div', null, 'pairs'), choice = element('select'), label = element('label', 'Measure '), tip = element('div', null, 'tip');
+  const canvas = element('canvas', null, 'pair-map'), figure = element('figure', null, 'legend'), frame = element('div', null, 'map-frame');
+  const table = element('table', null, 'alike');
+  choice.append(...Object.keys(models[m].diversity.measures).map((key) => option(key, key)));
+  choice.className = 'measure';
+  label.append(choice);
+  if (models.length > 1) box.append(element('h3', models[m].model));
+  canvas.style.maxWidth = `${PAIR_SIDE}px`;
+  canvas.setAttribute('role', 'img');
+  canvas.setAttribute('aria-label', 'All heads against all heads, layer behind layer; the table beside it reads out those most like the selected head');
+  tip.hidden = true;
+  frame.append(canvas, tip);
+  table.append(element('caption'), element('tbody'));
+  const side = element('div');
+  side.append(frame, figure);
+  const pair = element('div', null, 'pair');
+  pair.append(side, table);
+  box.append(label, pair);
+  const show = () => { drawPairs(m, choice.value, canvas, figure); likest(m, choice.value, table); };
+  choice.addEventListener('change', show);
+  listenToPairs(m, choice, canvas, tip);
+  on('head', () => likest(m, choice.value, table));
+  on('theme', show);
+  show();
+  return box;
+};
+
+const listenToPairs = (m, choice, canvas, tip) => {
+  const own = ownHeads(m), under = (event) => {
+    const box = canvas.getBoundingClientRect();
+    return [event.clientY - box.top, event.clientX - box.left].map((x) => clamp(Math.floor(x / box.width * own.length), 0, own.length - 1));
+  };
+  canvas.addEventListener('pointermove', (event) => {
+    const [a, b] = under(event), box = canvas.getBoundingClientRect(), x = pairValue(m, choice.value, a, b);
+    tip.textContent = `${own[a].name} and ${own[b].name}: ${isNumber(x) ? x.toFixed(4) : 'not said'}`;
+    tip.hidden = false;
+    tip.style.left = `${Math.min(event.clientX - box.left + 12, Math.max(0, box.width - tip.offsetWidth))}px`;
+    tip.style.top = `${event.clientY - box.top + 14}px`;
+  });
+  canvas.addEventListener('pointerleave', () => { tip.hidden = true; });
+  canvas.addEventListener('click', (event) => select(heads.indexOf(own[under(event)[0]])));
+};
+
+const makeDiversity = () => {
+  const having = withDiversity();
+  if (having.length === 0) absent('diversity', 'How alike heads are was not asked for: mha report --diversity measures it.');
+  else $('diversity').querySelector('.content').append(...having.map(pairPanel));
+};

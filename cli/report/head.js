@@ -1,0 +1,144 @@
+/* head.js - one head: its map (two with --compare), the text shaded by it, its strongest weights and its numbers. */
+const STRONGEST = 8;
+const views = [];
+const sentence = []; /* the spans of the tokens */
+
+const viewOf = (m) => views.find((v) => v.m === m);
+/* The model whose numbers the tables show: the one pointed at, else the first that has the head. */
+const shownModel = () => (look.point && viewOf(look.point.m).map ? look.point.m : modelOf(heads[selected.head]));
+
+/* The weights that the point's row gives, or with the focus on a column those that the column gets; null without a point. */
+const profile = () => {
+  const m = shownModel(), map = viewOf(m).map, point = look.point;
+  if (!point || !map) return null;
+  return look.focus === 'column' ? columnOf(map, point.column) : rowOf(map, point.row);
+};
+
+const shadeSentence = (weights) => {
+  const own = look.focus === 'column' ? 'column' : 'row';
+  sentence.forEach((s, i) => {
+    s.style.setProperty('--weight', weights ? `${(100 * Math.sqrt(clamp(weights[i], 0, 1))).toFixed(1)}%` : '0%');
+    s.classList.toggle('query', Boolean(weights) && look.point[own] === i);
+  });
+};
+
+const tableRow = (texts) => {
+  const tr = element('tr');
+  texts.forEach((text) => tr.append(element('td', text)));
+  return tr;
+};
+
+const listStrongest = (weights) => {
+  const table = $('strongest'), tokens = models[shownModel()].tokens;
+  table.hidden = !weights;
+  if (!weights) return;
+  const column = look.focus === 'column', at = column ? look.point.column : look.point.row;
+  table.caption.textContent = column ? `“${tokens[at].text}” at ${at} gets most from` : `“${tokens[at].text}” at ${at} looks most at`;
+  const order = weights.map((_, i) => i).sort((a, b) => weights[b] - weights[a]).slice(0, STRONGEST);
+  table.tBodies[0].replaceChildren(...order.map((i) => tableRow([tokens[i].text, i, weights[i].toFixed(4)])));
+};
+
+const redraw = () => {
+  views.forEach((v) => v.draw());
+  const weights = profile();
+  shadeSentence(weights);
+  listStrongest(weights);
+};
+
+/* The numbers, two a line; with --compare a line each, both models beside each other. */
+const listNumbers = (h) => {
+  const table = $('metrics'), body = table.tBodies[0], names = Object.keys(models[0].metrics);
+  if (models.some((m) => m.importance)) names.unshift('importance');
+  const cell = (name) => {
+    const td = element('td', name);
+    td.title = data.metric_help[name] || '';
+    return td;
+  };
+  body.replaceChildren();
+  const step = models.length > 1 ? 1 : 2;
+  for (let i = 0; i < names.length; i += step) {
+    const tr = element('tr');
+    names.slice(i, i + step).forEach((name) => tr.append(cell(name), ...models.map((_, m) => element('td', number(valueOf(h, name, m))))));
+    body.append(tr);
+  }
+};
+
+const drawLegend = () => {
+  const scale = SCALES[look.scale], top = Math.max(...views.filter((v) => v.map).map((v) => v.top)), exact = models.every((m) => m.maps.type === EXACT);
+  const ticks = scale.ticks.map((x) => ({ at: scale.place(x), text: top === 1 ? String(x) : number(x * top) }));
+  legend($('map-legend'), ticks, `Attention weight, ${scale.name}${exact ? '' : '; stored in 8 bits as its square root, largest error 0.004'}`);
+};
+
+/* What the check box about the sink does to this head. */
+const explainSink = (h) => {
+  const note = $('sink-note'), view = views.find((v) => v.map);
+  note.hidden = !look.hideSink;
+  if (!look.hideSink || !view) return;
+  note.textContent = view.hidden < 0 ? `Layer ${h.layer} head ${h.head} has no sink: no token receives more than ${SINK} on average.`
+    : `Hidden: the column of “${models[view.m].tokens[view.hidden].text}” at ${view.hidden}. The colours end at the largest weight that is left, ${view.top.toFixed(4)}.`;
+};
+
+const recolour = () => {
+  views.forEach((v) => { if (v.map) v.colour(); });
+  explainSink(heads[selected.head]);
+  drawLegend();
+  redraw();
+};
+
+const showHead = async () => {
+  const index = selected.head, h = heads[index];
+  $('head-title').textContent = `Layer ${h.layer}, head ${h.head}: ${labelOf(h)}`;
+  $('head-meaning').textContent = data.label_help[labelOf(h)];
+  listNumbers(h);
+  const maps = await Promise.all(models.map((_, m) => (h.at[m] < 0 ? null : mapOf(m, placeOf(h, m)))));
+  if (index !== selected.head) return; /* another was selected meanwhile */
+  views.forEach((v) => {
+    v.show(maps[v.m]);
+    v.canvas.setAttribute('aria-label', `Attention map of layer ${h.layer} head ${h.head}, ${v.n} by ${v.n} tokens; the arrow keys read weights`);
+  });
+  recolour();
+};
+
+const makeSentence = () => {
+  const m = 0, best = (row) => {
+    const map = viewOf(shownModel()).map, weights = rowOf(map, row);
+    return weights.indexOf(Math.max(...weights));
+  };
+  models[m].tokens.forEach((token, i) => {
+    const span = element('span', token.text, token.special ? 'special' : '');
+    span.addEventListener('pointerenter', () => {
+      if (look.held) return;
+      look.point = look.focus === 'column' ? { m, row: i, column: i } : { m, row: i, column: best(i) };
+      redraw();
+    });
+    sentence.push(span);
+    $('sentence').append(span, ' ');
+  });
+  $('sentence').addEventListener('pointerleave', () => {
+    if (look.held) return;
+    look.point = null;
+    redraw();
+  });
+};
+
+const makeHead = () => {
+  models.forEach((_, m) => views.push(new MapView(m, redraw)));
+  $('maps').append(...views.map((v) => v.box));
+  $('maps').classList.toggle('two', models.length > 1);
+  if (models.length > 1) {
+    const head = element('thead'), tr = element('tr');
+    ['', ...models.map((m) => m.model)].forEach((text) => tr.append(element('th', text)));
+    head.append(tr);
+    $('metrics').prepend($('metrics').caption, head);
+    $('metrics').classList.add('compared');
+  }
+  makeSentence();
+  $('scale').addEventListener('change', (event) => { look.scale = event.target.value; recolour(); });
+  $('focus').addEventListener('change', (event) => { look.focus = event.target.value; redraw(); });
+  $('sink').addEventListener('change', (event) => { look.hideSink = event.target.checked; recolour(); });
+  $('zoom-in').addEventListener('click', () => views[0].zoom(0.7));
+  $('zoom-out').addEventListener('click', () => views[0].zoom(1 / 0.7));
+  $('zoom-all').addEventListener('click', () => views[0].zoom(Infinity));
+  on('head', showHead);
+  on('theme', recolour);
+};

@@ -1,0 +1,237 @@
+/* map_view.js - the large map of one model: axes with tokens, zoom, the weight under the pointer. */
+const look = { scale: 'root', focus: 'none', hideSink: false,
+  point: null, /* {m, row, column}: the weight under the pointer, or chosen with the arrow keys */
+  held: false, /* a click holds it */
+  corner: [0, 0], part: 1 }; /* of the map that is shown: upper left corner and side, as shares of the whole */
+
+const FONT = 11, LEAST_TOKENS = 4, ROOM_MOST = 110;
+const shorten = (t) => (t.length > 14 ? `${t.slice(0, 13)}…` : t);
+const sameTokens = models.length < 2 || (models[0].tokens.length === models[1].tokens.length &&
+  models[0].tokens.every((t, i) => t.text === models[1].tokens[i].text));
+
+class MapView {
+  constructor(m, changed) {
+    this.m = m;
+    this.n = models[m].tokens.length;
+    this.changed = changed; /* called when the point or the zoom has changed */
+    this.map = null;
+    this.top = 1; /* the weight at the end of the colours */
+    this.box = element('div', null, 'map-view');
+    this.frame = element('div', null, 'map-frame');
+    this.canvas = element('canvas', null, 'map');
+    this.canvas.tabIndex = 0;
+    this.canvas.setAttribute('role', 'img');
+    this.tip = element('div', null, 'tip');
+    this.tip.setAttribute('role', 'status');
+    this.tip.hidden = true;
+    this.frame.append(this.canvas, this.tip);
+    if (models.length > 1) this.box.append(element('h3', models[m].model));
+    this.box.append(this.frame);
+    this.listen();
+    new ResizeObserver(() => this.draw()).observe(this.frame);
+  }
+
+  /* ---- what is shown ---- */
+
+  show(map) {
+    this.map = map;
+    this.frame.classList.toggle('removed', !map);
+    if (map) this.colour();
+  }
+
+  /* The picture of the whole map, a pixel for a weight. */
+  colour() {
+    const { n, map } = this, place = SCALES[look.scale].place, grey = styleOf('--line');
+    const hidden = look.hideSink ? sinkOf(map, models[this.m].causal) : -1;
+    this.top = 1;
+    if (hidden >= 0) {
+      this.top = 0;
+      for (let j = 0; j < n; j++)
+        for (let i = 0; i < n && j !== hidden; i++) this.top = Math.max(this.top, map.at(i, j));
+      this.top = this.top || 1;
+    }
+    this.hidden = hidden;
+    this.picture = paint(this.picture || element('canvas'), n,
+      (p) => COLOURS[clamp(Math.round(255 * place(map.at(Math.floor(p / n), p % n) / this.top)), 0, 255)]);
+    if (hidden < 0) return;
+    const ink = this.picture.getContext('2d');
+    ink.fillStyle = grey;
+    ink.fillRect(hidden, 0, 1, n);
+  }
+
+  /* ---- geometry, in CSS pixels and tokens ---- */
+
+  layout() {
+    const width = this.frame.clientWidth, context = this.canvas.getContext('2d');
+    context.font = `${FONT}px system-ui, sans-serif`;
+    this.longest = this.longest || Math.max(...models[this.m].tokens.map((t) => context.measureText(shorten(t.text)).width));
+    const room = Math.min(this.longest + 8, ROOM_MOST), side = Math.max(Math.min(width - room - 6, 640), 100);
+    const size = Math.max(look.part * this.n, Math.min(this.n, LEAST_TOKENS)), rest = this.n - size;
+    return { room, side, size, step: side / size, width, height: side + room,
+      i: clamp(look.corner[0] * this.n, 0, rest), j: clamp(look.corner[1] * this.n, 0, rest) };
+  }
+
+  under(event) {
+    const box = this.canvas.getBoundingClientRect(), at = this.layout();
+    const x = event.clientX - box.left - at.room, y = event.clientY - box.top - at.room;
+    if (x < 0 || y < 0 || x >= at.side || y >= at.side) return null;
+    return { m: this.m, row: Math.min(Math.floor(at.i + y / at.step), this.n - 1),
+      column: Math.min(Math.floor(at.j + x / at.step), this.n - 1) };
+  }
+
+  point() { return look.point && (look.point.m === this.m || sameTokens) ? look.point : null; }
+
+  /* ---- drawing ---- */
+
+  draw() {
+    if (!this.map) {
+      this.tip.hidden = true;
+      return;
+    }
+    const at = this.layout(), scale = window.devicePixelRatio || 1, context = this.canvas.getContext('2d');
+    this.canvas.style.height = `${at.height}px`;
+    this.canvas.width = Math.round(at.width * scale);
+    this.canvas.height = Math.round(at.height * scale);
+    context.setTransform(scale, 0, 0, scale, 0, 0);
+    context.imageSmoothingEnabled = at.step < 1;
+    context.imageSmoothingQuality = 'high';
+    context.drawImage(this.picture, at.j, at.i, at.size, at.size, at.room, at.room, at.side, at.side);
+    const point = this.point();
+    if (point) this.drawFocus(context, at, point);
+    this.drawTokens(context, at, point);
+    this.drawTip(at, point);
+  }
+
+  drawFocus(context, at, { row, column }) {
+    const y = clamp(at.room + (row - at.i) * at.step, at.room, at.room + at.side), x = clamp(at.room + (column - at.j) * at.step, at.room, at.room + at.side);
+    const below = clamp(y + at.step, at.room, at.room + at.side), right = clamp(x + at.step, at.room, at.room + at.side);
+    const end = at.room + at.side;
+    context.save();
+    context.fillStyle = styleOf('--card');
+    context.globalAlpha = 0.75;
+    if (look.focus === 'row') {
+      context.fillRect(at.room, at.room, at.side, y - at.room);
+      context.fillRect(at.room, below, at.side, end - below);
+    } else if (look.focus === 'column') {
+      context.fillRect(at.room, at.room, x - at.room, at.side);
+      context.fillRect(right, at.room, end - right, at.side);
+    }
+    context.restore();
+    context.strokeStyle = styleOf('--mark');
+    context.lineWidth = look.held ? 2.5 : 1.5;
+    if (look.focus !== 'column') context.strokeRect(at.room, y, at.side, below - y);
+    if (look.focus !== 'row') context.strokeRect(x, at.room, right - x, at.side);
+  }
+
+  drawTokens(context, at, point) {
+    const every = Math.max(1, Math.ceil((FONT + 1) / at.step)), tokens = models[this.m].tokens;
+    context.font = `${FONT}px system-ui, sans-serif`;
+    context.textBaseline = 'middle';
+    const put = (i, from, marked, apart, write) => {
+      const middle = (i + .5 - from) * at.step;
+      if (middle < 0 || middle > at.side || (!marked && (i % every || apart < every))) return;
+      context.fillStyle = styleOf(marked ? '--mark' : '--ink');
+      write(shorten(tokens[i].text), at.room + middle);
+    };
+    const left = (text, middle) => {
+      context.textAlign = 'right';
+      context.fillText(text, at.room - 5, middle);
+    };
+    const above = (text, middle) => {
+      context.save();
+      context.translate(middle, at.room - 5);
+      context.rotate(-Math.PI / 2);
+      context.textAlign = 'left';
+      context.fillText(text, 0, 0);
+      context.restore();
+    };
+    tokens.forEach((_, i) => {
+      put(i, at.i, point && point.row === i, point ? Math.abs(i - point.row) : Infinity, left);
+      put(i, at.j, point && point.column === i, point ? Math.abs(i - point.column) : Infinity, above);
+    });
+  }
+
+  drawTip(at, point) {
+    const { tip } = this, tokens = models[this.m].tokens;
+    tip.hidden = !point;
+    if (!point) return;
+    const { row, column } = point, weight = this.map.at(row, column);
+    tip.replaceChildren(element('span', `${tokens[row].text} → ${tokens[column].text}: `), element('b', weight.toFixed(4)));
+    Object.assign(tip.dataset, { row, column, weight });
+    const x = at.room + (column + 1 - at.j) * at.step + 8, y = at.room + (row + 1 - at.i) * at.step + 8;
+    tip.style.left = `${clamp(x, 0, Math.max(0, at.width - tip.offsetWidth - 4))}px`;
+    tip.style.top = `${clamp(y, 0, at.height)}px`;
+  }
+
+  /* ---- pointer, wheel and keys ---- */
+
+  move(point) {
+    look.point = point;
+    this.changed();
+  }
+
+  /* Shows `factor` of the part that is seen, around the given weight or the middle. */
+  zoom(factor, around) {
+    const at = this.layout(), part = clamp(look.part * factor, Math.min(1, LEAST_TOKENS / this.n), 1);
+    const mid = around ? [around.row + .5, around.column + .5] : [at.i + at.size / 2, at.j + at.size / 2];
+    const size = part * this.n, share = around ? [(mid[0] - at.i) / at.size, (mid[1] - at.j) / at.size] : [.5, .5];
+    look.part = part;
+    look.corner = mid.map((x, k) => clamp((x - share[k] * size) / this.n, 0, 1 - part));
+    this.changed();
+  }
+
+  pan(down, right) {
+    look.corner = [down, right].map((x, k) => clamp(look.corner[k] + x / this.n, 0, 1 - look.part));
+    this.changed();
+  }
+
+  listen() {
+    let drag = null;
+    this.canvas.addEventListener('pointerdown', (event) => { drag = { x: event.clientX, y: event.clientY, far: false }; });
+    this.canvas.addEventListener('pointermove', (event) => {
+      if (drag && event.buttons && look.part < 1) {
+        const x = event.clientX - drag.x, y = event.clientY - drag.y, { step } = this.layout();
+        if (!drag.far && Math.hypot(x, y) < 4) return;
+        drag = { x: event.clientX, y: event.clientY, far: true };
+        this.pan(-y / step, -x / step);
+      } else if (!look.held) this.move(this.under(event));
+    });
+    this.canvas.addEventListener('pointerleave', () => { if (!look.held) this.move(null); });
+    this.canvas.addEventListener('click', (event) => {
+      const point = this.under(event), far = drag && drag.far;
+      drag = null;
+      if (far) return;
+      const again = look.held && point && look.point && point.row === look.point.row && point.column === look.point.column;
+      look.held = Boolean(point) && !again;
+      this.move(point);
+    });
+    this.canvas.addEventListener('wheel', (event) => { /* the page's own scrolling stays, but where the map has been chosen */
+      if (!event.ctrlKey && document.activeElement !== this.canvas) return;
+      event.preventDefault();
+      this.zoom(event.deltaY > 0 ? 1.25 : 0.8, this.under(event));
+    }, { passive: false });
+    this.canvas.addEventListener('keydown', (event) => this.key(event));
+  }
+
+  key(event) {
+    const step = arrowStep(event), act = { '+': () => this.zoom(0.8, look.point), '=': () => this.zoom(0.8, look.point),
+      '-': () => this.zoom(1.25, look.point), 0: () => this.zoom(Infinity), Enter: () => { look.held = Boolean(look.point); this.changed(); },
+      Escape: () => { look.held = false; this.move(null); } }[event.key];
+    if (!step && !act) return;
+    event.preventDefault();
+    if (act) {
+      act();
+      return;
+    }
+    const from = look.point || { row: 0, column: -step[1] }, keep = (x) => clamp(x, 0, this.n - 1);
+    this.move({ m: this.m, row: keep(from.row + step[0]), column: keep(from.column + step[1]) });
+    this.follow();
+  }
+
+  /* Brings the chosen weight into the part that is seen. */
+  follow() {
+    const at = this.layout(), { row, column } = look.point, into = (x, from) => (x < from ? x - from : x + 1 > from + at.size ? x + 1 - from - at.size : 0);
+    const down = into(row, at.i), right = into(column, at.j);
+    if (down || right) this.pan(down, right);
+  }
+}

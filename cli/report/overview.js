@@ -1,0 +1,198 @@
+/* overview.js - every head's map as a small canvas, in the order of layers or sorted by a number, filtered by label, entropy
+ * and importance. */
+const THUMBNAIL = 64;
+const filter = { labels: new Set(), entropy: null, importance: null }; /* no label chosen = all; ranges as [low, high] */
+const cells = [];
+
+const cellName = (h) => `layer ${h.layer} head ${h.head}: ` +
+  models.map((_, m) => (h.at[m] < 0 ? 'removed' : labelOf(h, m))).join(', beside it ');
+
+const makeCell = (h, index) => {
+  const cell = element('button', null, 'cell');
+  cell.type = 'button';
+  cell.setAttribute('aria-label', cellName(h));
+  cell.title = cellName(h);
+  cell.style.setProperty('--label', LABEL_COLOURS[labelOf(h)]);
+  cell.tabIndex = -1;
+  h.at.forEach((at) => cell.append(element('span', at < 0 ? 'removed' : '', at < 0 ? 'picture removed' : 'picture')));
+  cell.append(element('span', labelOf(h), 'label'), element('span', null, 'number'));
+  cell.addEventListener('click', () => select(index));
+  return cell;
+};
+
+/* Pictures come as their maps are unpacked, a few at a time; the page can be used meanwhile. */
+const AT_ONCE = 8;
+const paintCell = async (h, index, m) => {
+  const map = await mapOf(m, placeOf(h, m));
+  cells[index].querySelectorAll('.picture')[m].replaceChildren(thumbnail(map, THUMBNAIL));
+};
+const paintCells = async () => {
+  for (let m = 0; m < models.length; m++) {
+    const having = heads.map((h, index) => [h, index]).filter(([h]) => h.at[m] >= 0);
+    for (let i = 0; i < having.length; i += AT_ONCE)
+      await Promise.all(having.slice(i, i + AT_ONCE).map(([h, index]) => paintCell(h, index, m)));
+  }
+};
+
+/* ---- order ---- */
+
+const byLabel = (a, b) => labelOf(heads[a]).localeCompare(labelOf(heads[b])) || a - b;
+const byNumber = (name) => (a, b) => { /* the greatest first; heads without the number last */
+  const x = valueOf(heads[a], name), y = valueOf(heads[b], name);
+  return (isNumber(y) - isNumber(x)) || (isNumber(x) ? y - x : 0) || a - b;
+};
+
+const orderedHeads = () => {
+  const by = $('sort').value, all = heads.map((_, i) => i);
+  if (by === 'layer') return all;
+  return all.sort(by === 'label' ? byLabel : byNumber(by));
+};
+
+const layerRow = (name, children) => {
+  const e = element('div', null, 'layer');
+  e.append(element('span', name, 'layer-name'), ...children);
+  return e;
+};
+
+const layOut = () => {
+  const by = $('sort').value, order = orderedHeads(), layered = by === 'layer', grid = $('grid');
+  order.forEach((i) => {
+    const [, name, figure] = [null, cells[i].querySelector('.label'), cells[i].querySelector('.number')];
+    name.textContent = layered ? labelOf(heads[i]) : `${heads[i].name} ${labelOf(heads[i])}`;
+    figure.textContent = layered || by === 'label' ? '' : number(valueOf(heads[i], by));
+  });
+  grid.className = layered ? 'layers' : 'flat';
+  if (!layered) {
+    grid.replaceChildren(...order.map((i) => cells[i]));
+    return;
+  }
+  const numbers = [...new Set(heads.map((h) => h.head))].sort((a, b) => a - b), layers = Math.max(...heads.map((h) => h.layer)) + 1;
+  const place = (layer, head) => heads.findIndex((h) => h.layer === layer && h.head === head);
+  grid.replaceChildren(layerRow('', numbers.map((h) => element('span', h, 'head-name'))));
+  for (let layer = 0; layer < layers; layer++)
+    grid.append(layerRow(layer, numbers.map((head) => cells[place(layer, head)] || element('span', null, 'cell none'))));
+};
+
+/* ---- filters ---- */
+
+const passes = (h) => (filter.labels.size === 0 || filter.labels.has(labelOf(h))) &&
+  ['entropy', 'importance'].every((name) => {
+    const range = filter[name], x = valueOf(h, name);
+    return !range || (isNumber(x) && x >= range[0] && x <= range[1]);
+  });
+
+const applyFilter = () => {
+  let count = 0;
+  heads.forEach((h, i) => {
+    const pass = passes(h);
+    count += pass;
+    cells[i].classList.toggle('out', !pass);
+  });
+  $('shown').textContent = `${count} of ${heads.length} heads`;
+  markTabStop();
+};
+
+/* Two number fields for the range of a name; its ends are those of the heads. */
+const rangeFilter = (box, name) => {
+  const values = heads.map((h) => valueOf(h, name)).filter(isNumber);
+  if (values.length === 0) {
+    box.hidden = true;
+    return;
+  }
+  const fields = ['at least', 'at most'].map((words) => {
+    const field = element('input'), title = element('label', `${words} `);
+    field.type = 'number';
+    field.step = 'any';
+    field.placeholder = number(words === 'at least' ? Math.min(...values) : Math.max(...values));
+    title.append(field);
+    box.append(title);
+    return field;
+  });
+  const read = (field, none) => (field.value === '' || Number.isNaN(field.valueAsNumber) ? none : field.valueAsNumber);
+  box.addEventListener('input', () => {
+    const range = [read(fields[0], -Infinity), read(fields[1], Infinity)];
+    filter[name] = range.some(Number.isFinite) ? range : null;
+    applyFilter();
+  });
+};
+
+const labelChips = () => {
+  const counts = new Map();
+  heads.forEach((h) => counts.set(labelOf(h), (counts.get(labelOf(h)) || 0) + 1));
+  [...counts].sort((a, b) => b[1] - a[1]).forEach(([label, count]) => {
+    const item = element('li'), chip = element('button', `${label} ${count}`, 'chip');
+    chip.type = 'button';
+    chip.title = data.label_help[label];
+    chip.setAttribute('aria-pressed', 'false');
+    chip.style.setProperty('--label', LABEL_COLOURS[label]);
+    chip.addEventListener('click', () => {
+      const chosen = !filter.labels.delete(label);
+      if (chosen) filter.labels.add(label);
+      chip.setAttribute('aria-pressed', String(chosen));
+      applyFilter();
+    });
+    item.append(chip);
+    $('labels').append(item);
+  });
+};
+
+const clearFilters = () => {
+  filter.labels.clear();
+  filter.entropy = filter.importance = null;
+  $('filters').querySelectorAll('input').forEach((field) => { field.value = ''; });
+  $('labels').querySelectorAll('button').forEach((chip) => chip.setAttribute('aria-pressed', 'false'));
+  applyFilter();
+};
+
+/* ---- keys ---- */
+
+/* One cell of the grid takes part in the order of the tab key: the selected one, or the first that the filter lets through. */
+const markTabStop = () => {
+  const first = cells[selected.head] && !cells[selected.head].classList.contains('out') ? selected.head
+    : orderedHeads().find((i) => !cells[i].classList.contains('out'));
+  cells.forEach((cell, i) => {
+    cell.tabIndex = i === first ? 0 : -1;
+    cell.setAttribute('aria-pressed', String(i === selected.head));
+  });
+};
+
+/* The nearest cell in the direction of an arrow, as they lie on the screen. */
+const neighbour = (from, [down, right]) => {
+  const centre = (cell) => {
+    const box = cell.getBoundingClientRect();
+    return [box.left + box.width / 2, box.top + box.height / 2];
+  };
+  const [x, y] = centre(cells[from]);
+  let best = -1, least = Infinity;
+  cells.forEach((cell, i) => {
+    if (i === from || cell.classList.contains('out') || !cell.isConnected) return;
+    const [u, v] = centre(cell), along = (u - x) * right + (v - y) * down, aside = Math.abs((u - x) * down) + Math.abs((v - y) * right);
+    if (along > 2 && along + 4 * aside < least) [best, least] = [i, along + 4 * aside];
+  });
+  return best;
+};
+
+const makeOverview = () => {
+  heads.forEach((h, i) => cells.push(makeCell(h, i)));
+  const names = Object.keys(models[0].metrics), sort = $('sort');
+  sort.append(option('layer', 'layer and head'), option('label', 'label'));
+  if (models.some((m) => m.importance)) sort.append(option('importance', 'importance'));
+  names.forEach((name) => sort.append(option(name, name)));
+  sort.addEventListener('change', () => { layOut(); applyFilter(); });
+  rangeFilter($('entropy-filter'), 'entropy');
+  rangeFilter($('importance-filter'), 'importance');
+  $('unfilter').addEventListener('click', clearFilters);
+  labelChips();
+  layOut();
+  applyFilter();
+  $('grid').addEventListener('keydown', (event) => {
+    const step = arrowStep(event), from = cells.indexOf(document.activeElement);
+    if (!step || from < 0) return;
+    event.preventDefault();
+    const next = neighbour(from, step);
+    if (next < 0) return;
+    select(next);
+    cells[next].focus();
+  });
+  on('head', markTabStop);
+};

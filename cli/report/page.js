@@ -1,0 +1,96 @@
+'use strict';
+/* page.js - the data, what is selected, and small helpers. The files of this folder are joined in the order that page.html
+ * gives; start.js is the last and begins. Text from outside reaches the page only through textContent and canvas text, never
+ * as markup. */
+const data = JSON.parse(document.getElementById('data').textContent);
+const models = data.models; /* one; two with --compare */
+
+const $ = (id) => document.getElementById(id);
+
+const element = (tag, text, className) => {
+  const e = document.createElement(tag);
+  if (text !== undefined && text !== null) e.textContent = text;
+  if (className) e.className = className;
+  return e;
+};
+
+const drawing = (tag, attributes, text) => { /* an SVG element */
+  const e = document.createElementNS('http://www.w3.org/2000/svg', tag);
+  Object.entries(attributes || {}).forEach(([name, value]) => e.setAttribute(name, value));
+  if (text !== undefined) e.textContent = text;
+  return e;
+};
+
+const option = (value, text) => {
+  const e = element('option', text);
+  e.value = value;
+  return e;
+};
+
+const isNumber = (x) => x !== null && x !== undefined;
+
+/* Three digits behind the point where they say something, else three that do; with a true minus. */
+const number = (x) => {
+  if (!isNumber(x)) return '–';
+  const size = Math.abs(x);
+  const text = size >= 100 ? x.toFixed(1) : size >= 0.01 || size === 0 ? x.toFixed(3) : size >= 1e-4 ? x.toPrecision(3) : x.toExponential(1);
+  return text.replace(/-/g, '−');
+};
+
+const clamp = (x, low, high) => Math.min(Math.max(x, low), high);
+
+const arrowStep = (event) => ({ ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key]);
+
+/* The heads of all models by layer and original number, in reading order: {layer, head, name, at}, at[m] being the place of
+ * the head in its layer of model m, -1 where that model does not have it (pruned models lack some). */
+const heads = [];
+{
+  const layers = Math.max(...models.map((m) => m.heads.length));
+  for (let layer = 0; layer < layers; layer++) {
+    const numbers = new Set(models.flatMap((m) => m.heads[layer] || []));
+    [...numbers].sort((a, b) => a - b).forEach((head) => heads.push({ layer, head, name: `${layer}.${head}`,
+      at: models.map((m) => (m.heads[layer] || []).indexOf(head)) }));
+  }
+}
+
+/* The place of a head among all heads of model m, layer behind layer. */
+const placeOf = (h, m) => models[m].heads.slice(0, h.layer).reduce((sum, list) => sum + list.length, 0) + h.at[m];
+
+/* The first model that has this head. */
+const modelOf = (h) => h.at.findIndex((at) => at >= 0);
+
+const labelOf = (h, m = modelOf(h)) => models[m].labels[h.layer][h.at[m]];
+
+/* A number of a head by name; "importance" is one more name. */
+const valueOf = (h, name, m = modelOf(h)) => {
+  if (h.at[m] < 0) return null;
+  const table = name === 'importance' ? models[m].importance && models[m].importance.values : models[m].metrics[name];
+  return table ? table[h.layer][h.at[m]] : null;
+};
+
+/* ---- what is selected, and who wants to know ---- */
+
+const selected = { head: -1 };
+const listeners = { head: [], theme: [] };
+const on = (what, call) => listeners[what].push(call);
+const tell = (what) => listeners[what].forEach((call) => call());
+
+const select = (index) => {
+  if (index < 0 || index === selected.head) return;
+  selected.head = index;
+  tell('head');
+};
+
+/* Runs `call` when `box` comes near the screen for the first time, before printing at the latest: what lies far down costs
+ * nothing while the page opens. */
+const whenSeen = (box, call) => {
+  let done = false;
+  const once = () => {
+    if (!done) call();
+    done = true;
+    watch.disconnect();
+  };
+  const watch = new IntersectionObserver((entries) => { if (entries.some((e) => e.isIntersecting)) once(); }, { rootMargin: '300px' });
+  watch.observe(box);
+  addEventListener('beforeprint', once);
+};

@@ -1,0 +1,67 @@
+/* scores.js - one number of every head as a heat map, a table of layers and heads: importance first, where it was measured. */
+const scoreNames = () => [...(models.some((m) => m.importance) ? ['importance'] : []), ...Object.keys(models[0].metrics)];
+
+/* "jacobian_probe on 128 texts; rank correlation between halves of them 0.93" */
+const describeImportance = (m) => {
+  const { by, texts, halves, loss } = m.importance;
+  return `Importance by ${by} (${data.score_help[by] || ''}), on ${texts} text${texts === 1 ? '' : 's'}` +
+    (isNumber(loss) ? `; loss ${number(loss)}` : '') +
+    (isNumber(halves) ? `; rank correlation between the halves of the texts ${halves.toFixed(2)}` : '') + '.';
+};
+
+const meaning = (name) => {
+  if (name !== 'importance') return data.metric_help[name];
+  return models.filter((m) => m.importance).map((m) => (models.length > 1 ? `${m.model}: ` : '') + describeImportance(m)).join(' ');
+};
+
+const scoreCell = (h, m, name, low, high) => {
+  const x = valueOf(h, name, m), td = element('td', number(x));
+  if (!isNumber(x)) return td;
+  const colour = ramp(high > low ? (x - low) / (high - low) : 0), at = [h.layer, h.at[m]];
+  td.style.background = css(colour);
+  td.style.color = inkOn(colour);
+  td.dataset.head = h.name;
+  td.title = `head ${h.name}, ${labelOf(h, m)}: ${x}`;
+  const { importance } = models[m];
+  if (name === 'importance' && isNumber(importance.low[at[0]][at[1]]))
+    td.title += `, 95 % of ${number(importance.low[at[0]][at[1]])} to ${number(importance.high[at[0]][at[1]])}`;
+  td.addEventListener('click', () => select(heads.indexOf(h)));
+  return td;
+};
+
+const scoreTable = (m, name, low, high) => {
+  const box = element('div', null, 'scroll'), table = element('table', null, 'heat'), top = element('tr');
+  const numbers = [...new Set(heads.map((h) => h.head))].sort((a, b) => a - b);
+  table.append(element('caption', models.length > 1 ? `${name}, ${models[m].model}` : name));
+  top.append(element('th', 'layer'), ...numbers.map((head) => element('th', head)));
+  top.querySelectorAll('th').forEach((th) => { th.scope = 'col'; });
+  table.append(top);
+  models[m].heads.forEach((_, layer) => {
+    const tr = element('tr'), th = element('th', layer);
+    th.scope = 'row';
+    tr.append(th, ...numbers.map((head) => {
+      const h = heads.find((x) => x.layer === layer && x.head === head);
+      return h && h.at[m] >= 0 ? scoreCell(h, m, name, low, high) : element('td', 'removed', 'soft');
+    }));
+    table.append(tr);
+  });
+  box.append(table);
+  return box;
+};
+
+const showScore = () => {
+  const name = $('score').value, having = models.map((_, m) => m).filter((m) => name !== 'importance' || models[m].importance);
+  const values = having.flatMap((m) => heads.map((h) => (h.at[m] < 0 ? null : valueOf(h, name, m)))).filter(isNumber);
+  const low = Math.min(0, ...values), high = values.length ? Math.max(...values) : 1; /* from 0, so that colours are amounts */
+  $('score-meaning').textContent = meaning(name);
+  $('score-tables').replaceChildren(...having.map((m) => scoreTable(m, name, low, high)));
+  legend($('score-legend'), evenTicks(low, high), `${name}, linear scale`);
+};
+
+const makeScores = () => {
+  $('score').append(...scoreNames().map((name) => option(name, name)));
+  $('score').addEventListener('change', showScore);
+  if (!models.some((m) => m.importance))
+    $('score-meaning').before(element('p', 'Importance was not asked for: mha report --by SCORE measures it.', 'absent'));
+  showScore();
+};

@@ -1,0 +1,189 @@
+/* text.js - the text twice, lines between: from each token to those it looks at, in the colour of the head. And for the token
+ * pointed at, where every head of the model looks. */
+const LINE_HEIGHT = 20, LEAST_WEIGHT = 0.05, MOST_LINES = 4000;
+const from = { m: 0, layer: 0, drawn: new Set(), token: -1, held: false }; /* drawn: heads of the layer, as places in `heads` */
+
+const layerHeads = () => heads.map((h, i) => i).filter((i) => heads[i].layer === from.layer && heads[i].at[from.m] >= 0);
+
+/* All weights of the drawn heads that are worth a line: [head, query, key, weight], the strongest last. */
+const strongLines = (maps) => {
+  const lines = [], rows = (n) => (from.token >= 0 ? [from.token] : Array.from({ length: n }, (_, i) => i));
+  maps.forEach(({ index, map }) => rows(map.n).forEach((i) => {
+    for (let j = 0; j < map.n; j++) {
+      const w = map.at(i, j);
+      if (w >= (from.token >= 0 ? 0.005 : LEAST_WEIGHT)) lines.push([index, i, j, w]);
+    }
+  }));
+  return lines.sort((a, b) => a[3] - b[3]).slice(-MOST_LINES);
+};
+
+const drawLines = async () => {
+  const indices = [...from.drawn], token = from.token;
+  const maps = await Promise.all(indices.map(async (index) => ({ index, map: await mapOf(from.m, placeOf(heads[index], from.m)) })));
+  if (token !== from.token) return;
+  const canvas = $('line-canvas'), box = $('lines'), n = models[from.m].tokens.length, height = n * LINE_HEIGHT;
+  const left = $('from-tokens').offsetWidth, width = box.clientWidth - left - $('to-tokens').offsetWidth;
+  const scale = Math.min(window.devicePixelRatio || 1, 16000 / height), ink = canvas.getContext('2d');
+  canvas.style.left = `${left}px`;
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${height}px`;
+  canvas.width = Math.round(width * scale);
+  canvas.height = Math.round(height * scale);
+  ink.setTransform(scale, 0, 0, scale, 0, 0);
+  ink.lineWidth = 2;
+  strongLines(maps).forEach(([index, i, j, w]) => {
+    ink.globalAlpha = clamp(w, 0.02, 1);
+    ink.strokeStyle = headColour(heads[index].head);
+    ink.beginPath();
+    ink.moveTo(4, (i + .5) * LINE_HEIGHT);
+    ink.lineTo(width - 4, (j + .5) * LINE_HEIGHT);
+    ink.stroke();
+  });
+  shadeTokens(maps);
+};
+
+/* The tokens on the right, shaded by the largest weight that they get from the token pointed at. */
+const shadeTokens = (maps) => {
+  [...$('to-tokens').children].forEach((li, j) => {
+    const w = from.token < 0 ? 0 : Math.max(0, ...maps.map(({ map }) => map.at(from.token, j)));
+    li.style.setProperty('--weight', `${(100 * Math.sqrt(clamp(w, 0, 1))).toFixed(1)}%`);
+  });
+  [...$('from-tokens').children].forEach((li, i) => li.classList.toggle('query', i === from.token));
+};
+
+/* ---- where every head looks ---- */
+
+const strongest = (map, row) => {
+  let best = 0;
+  for (let j = 1; j < map.n; j++) if (map.at(row, j) > map.at(row, best)) best = j;
+  return best;
+};
+
+const lookCell = (h) => {
+  const td = element('td'), map = readyMap(h, from.m);
+  if (!map) return td;
+  const j = strongest(map, from.token), w = map.at(from.token, j), colour = ramp(Math.sqrt(w)), tokens = models[from.m].tokens;
+  td.textContent = shorten(tokens[j].text);
+  td.title = `head ${h.name}: ${tokens[from.token].text} → ${tokens[j].text} at ${j}, ${w.toFixed(4)}`;
+  td.dataset.weight = w;
+  td.style.background = css(colour);
+  td.style.color = inkOn(colour);
+  return td;
+};
+
+const listLooks = () => {
+  const title = $('looks-title'), table = $('looks-table'), tokens = models[from.m].tokens;
+  table.replaceChildren();
+  if (from.token < 0) {
+    title.textContent = 'Point at a token on the left to see where every head looks from there.';
+    return;
+  }
+  title.textContent = `From “${tokens[from.token].text}” at ${from.token}: the token that each head looks at most; brighter is more.`;
+  const numbers = [...new Set(heads.map((h) => h.head))].sort((a, b) => a - b), top = element('tr');
+  top.append(element('th', 'layer'), ...numbers.map((head) => element('th', head)));
+  table.append(top);
+  models[from.m].heads.forEach((_, layer) => {
+    const tr = element('tr');
+    tr.append(element('th', layer), ...numbers.map((head) => {
+      const h = heads.find((x) => x.layer === layer && x.head === head);
+      return h ? lookCell(h) : element('td');
+    }));
+    table.append(tr);
+  });
+};
+
+/* ---- what is chosen ---- */
+
+const chooseToken = (i) => {
+  if (i === from.token) return;
+  from.token = i;
+  drawLines();
+  listLooks();
+};
+
+const headSwitches = () => {
+  $('text-heads').replaceChildren(...layerHeads().map((index) => {
+    const button = element('button', String(heads[index].head), 'chip');
+    button.type = 'button';
+    button.style.setProperty('--label', headColour(heads[index].head));
+    button.setAttribute('aria-pressed', String(from.drawn.has(index)));
+    button.setAttribute('aria-label', `head ${heads[index].name}`);
+    button.addEventListener('click', () => {
+      const chosen = !from.drawn.delete(index);
+      if (chosen) from.drawn.add(index);
+      button.setAttribute('aria-pressed', String(chosen));
+      drawLines();
+    });
+    return button;
+  }));
+};
+
+/* The text view follows the head that is selected elsewhere. */
+const followHead = () => {
+  const h = heads[selected.head];
+  if (h.at[from.m] < 0) return;
+  from.layer = h.layer;
+  from.drawn = new Set([selected.head]);
+  $('text-layer').value = String(h.layer);
+  headSwitches();
+  drawLines();
+};
+
+const tokenItem = (token, i) => {
+  const li = element('li', token.text, token.special ? 'special' : '');
+  li.title = `${token.text} at ${i}`;
+  return li;
+};
+
+const showModel = (m) => {
+  Object.assign(from, { m, token: -1, held: false });
+  $('from-tokens').replaceChildren(...models[m].tokens.map(tokenItem));
+  $('to-tokens').replaceChildren(...models[m].tokens.map(tokenItem));
+  $('text-layer').replaceChildren(...models[m].heads.map((_, layer) => option(layer, layer)));
+  listLooks();
+};
+
+const listenToTokens = () => {
+  const list = $('from-tokens'), at = (event) => [...list.children].indexOf(event.target.closest('li'));
+  list.addEventListener('pointerover', (event) => { if (!from.held) chooseToken(at(event)); });
+  list.addEventListener('pointerleave', () => { if (!from.held) chooseToken(-1); });
+  list.addEventListener('click', (event) => {
+    const i = at(event);
+    from.held = !(from.held && i === from.token);
+    chooseToken(i);
+  });
+  $('lines').addEventListener('keydown', (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (event.key === 'Escape') {
+      from.held = false;
+      chooseToken(-1);
+    }
+    if (!step) return;
+    event.preventDefault();
+    from.held = true;
+    chooseToken(clamp(from.token + step, 0, list.children.length - 1));
+    list.children[from.token].scrollIntoView({ block: 'nearest' });
+  });
+};
+
+const makeText = () => {
+  if (models.length > 1) {
+    const label = element('label', 'Model '), choice = element('select');
+    choice.append(...models.map((m, i) => option(i, m.model)));
+    choice.addEventListener('change', () => { showModel(Number(choice.value)); followHead(); });
+    label.append(choice);
+    $('text-controls').prepend(label);
+  }
+  showModel(0);
+  listenToTokens();
+  $('text-layer').addEventListener('change', (event) => {
+    from.layer = Number(event.target.value);
+    from.drawn = new Set(layerHeads());
+    headSwitches();
+    drawLines();
+  });
+  followHead();
+  on('head', followHead);
+  on('theme', drawLines);
+  new ResizeObserver(drawLines).observe($('lines'));
+};

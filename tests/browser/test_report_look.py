@@ -1,0 +1,122 @@
+"""How the report looks and behaves in a real browser: light and dark, contrast, names for screen readers, paper, a long text."""
+import base64
+import os
+import unittest
+
+from report_page import ReportCase  # first: it skips the test where there is no browser
+from selenium.webdriver.common.keys import Keys
+
+MEGABYTES = 12
+OPEN_SECONDS = float(os.environ.get("MHA_OPEN_SECONDS", "5"))  # a second on a machine that does nothing else
+
+CONTRAST = """
+const light = (c) => { const v = c.map((x) => (x / 255 <= .04045 ? x / 255 / 12.92 : ((x / 255 + .055) / 1.055) ** 2.4));
+  return .2126 * v[0] + .7152 * v[1] + .0722 * v[2]; };
+const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+const parse = (text) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = text; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
+const behind = (e) => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c[3] === 255) return c.slice(0, 3); } return [255, 255, 255]; };
+const poor = [];
+for (const e of document.querySelectorAll('h1, h2, h3, p, a, th, td, button, label, span, caption, figcaption, li, dt, dd, output')) {
+  if (!e.textContent.trim() || !e.checkVisibility() || e.closest('.out, #sentence, #to-tokens') || e.children.length) continue;
+  const a = light(parse(getComputedStyle(e).color).slice(0, 3)), b = light(behind(e));
+  const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+  if (ratio < 4.5) poor.push(`${e.tagName} ${e.className} ${e.textContent.slice(0, 20)}: ${ratio.toFixed(2)}`);
+}
+return poor;"""
+
+NAMELESS = """
+return [...document.querySelectorAll('button, select, input, canvas, a, [tabindex]')].filter((e) => e.checkVisibility() &&
+  e.getAttribute('aria-hidden') !== 'true' && !e.getAttribute('aria-label') && !e.textContent.trim() && !(e.labels && e.labels.length)
+  && !e.closest('[role=img], button, .picture')).map((e) => e.outerHTML.slice(0, 80))"""
+
+
+class Look(ReportCase):
+    def emulate(self, scheme="light", media="", width=1500):
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia",
+                                    {"media": media, "features": [{"name": "prefers-color-scheme", "value": scheme}]})
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
+                                    {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600})
+
+    def tearDown(self):
+        self.emulate()
+
+    def see_all(self):
+        for part in ("#text", "#scores", "#diversity", "#clusters", "#curve"):
+            self.show(part)
+        self.wait("return document.querySelectorAll('#score-tables td').length > 0")
+
+    def background(self):
+        return self.run_js("return getComputedStyle(document.body).backgroundColor")
+
+    def test_light_and_dark(self):
+        self.open()
+        self.see_all()
+        self.assertEqual(self.run_js(CONTRAST), [])
+        light = self.background()
+        self.emulate("dark")
+        dark = self.background()
+        self.assertNotEqual(light, dark)
+        self.assertEqual(self.run_js(CONTRAST), [])
+        self.one("#theme").click()
+        self.assertEqual(self.background(), light)
+        self.one("body").send_keys("t")
+        self.assertEqual(self.background(), dark)
+        self.assert_quiet()
+
+    def test_everything_that_can_be_used_has_a_name(self):
+        self.open()
+        self.see_all()
+        self.assertEqual(self.run_js(NAMELESS), [])
+        self.assertEqual(len(self.all("h1")), 1)
+        self.assertEqual(self.run_js("return document.documentElement.lang"), "en")
+        self.assertEqual(self.run_js("return cells.filter(c => c.tabIndex === 0).length"), 1)  # one stop of the tab key
+
+    def test_the_panel_of_definitions(self):
+        said = self.open()
+        self.assertFalse(self.one("#help").is_displayed())
+        self.one("body").send_keys("?")
+        self.assertTrue(self.one("#help").is_displayed())
+        terms = self.texts("#help dt")
+        for name in [*said["metrics"], "prev", "first", "mixed", "sink"]:
+            self.assertIn(name, terms)
+        self.driver.switch_to.active_element.send_keys(Keys.ESCAPE)
+        self.assertFalse(self.one("#help").is_displayed())
+
+    def test_nothing_is_wider_than_the_screen(self):
+        self.open()
+        self.see_all()
+        for width in (360, 800, 1500):
+            self.emulate(width=width)
+            self.assertLessEqual(self.run_js("return document.documentElement.scrollWidth"), width)
+
+    def test_paper(self):
+        self.open()
+        self.emulate("dark", "print")
+        self.assertEqual(self.background(), "rgb(255, 255, 255)")
+        self.assertFalse(self.one("#filters").is_displayed())
+        self.assertTrue(self.one("#help").is_displayed())
+        self.assertEqual(self.run_js(CONTRAST), [])
+        self.emulate()
+        self.assertTrue(base64.b64decode(self.driver.print_page()).startswith(b"%PDF-"))
+
+    def test_a_long_text(self):
+        page = self.open("many different words, and numbers such as 1029384756, make up a text; " * 40, json_too=False)
+        tokens, heads = self.run_js("return [models[0].tokens.length, heads.length]")
+        size, times = page.stat().st_size / 1e6, self.run_js(
+            "return [performance.getEntriesByType('navigation')[0].domComplete / 1000, performance.getEntriesByName('painted')[0].startTime / 1000]")
+        print(f"{tokens} tokens, {heads} heads: {size:.2f} MB, usable after {times[0]:.2f} s, all maps drawn after {times[1]:.2f} s")
+        if self.model == "minilm":
+            self.assertEqual((tokens, heads), (512, 72))
+        self.assertLess(size, MEGABYTES)
+        self.assertLess(times[0], OPEN_SECONDS)
+        self.assertLess(self.run_js("return document.getElementById('grid').getBoundingClientRect().top"), 480)
+        self.assertIn("cut off", self.one("#summary").text)
+        if tokens * tokens * heads * 4 > 2 << 20:
+            self.assertIn("largest error 0.004", self.one("#map-legend figcaption").text)
+        self.show("#text")
+        self.wait("return document.querySelectorAll('#from-tokens li').length > 0")
+        self.assert_quiet()
+
+
+if __name__ == "__main__":
+    unittest.main()
