@@ -47,23 +47,39 @@ static const char *show_bytes(number *shown, uint64_t bytes)
 
 /* ---- a checkpoint folder ---- */
 
-static json_t *heads_per_layer(const mha_model_info *info)
+static json_t *per_layer(const mha_model_info *info, const int64_t *heads)
 {
     json_t *array = json_array();
     for (int64_t l = 0; l < info->layers; l++)
-        json_array_append_new(array, json_integer(info->heads_per_layer[l]));
+        json_array_append_new(array, json_integer(heads[l]));
     return array;
+}
+
+/* "4", or "1 to 4". */
+static const char *show_range(number *shown, const mha_model_info *info, const int64_t *heads)
+{
+    int64_t least = heads[0], most = heads[0];
+    for (int64_t l = 1; l < info->layers; l++) {
+        if (heads[l] < least) least = heads[l];
+        if (heads[l] > most) most = heads[l];
+    }
+    snprintf(shown->text, sizeof shown->text, least < most ? "%lld to %lld" : "%lld", (long long)least,
+             (long long)most);
+    return shown->text;
 }
 
 static json_t *model_json(const mha_model_info *info)
 {
-    return json_pack(
-        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:b, s:s}", "family", info->family, "layers",
-        (json_int_t)info->layers, "heads", (json_int_t)info->heads, "kv_heads", (json_int_t)info->kv_heads, "head_dim",
-        (json_int_t)info->head_dim, "hidden", (json_int_t)info->hidden, "parameters", (json_int_t)info->parameters,
-        "bytes", (json_int_t)info->bytes, "kv_bytes_per_token", (json_int_t)info->kv_bytes_per_token, "heads_per_layer",
-        heads_per_layer(info), "intermediate", (json_int_t)info->intermediate, "vocab", (json_int_t)info->vocab,
-        "max_positions", (json_int_t)info->max_positions, "causal", info->causal, "dtype", mha_dtype_name(info->dtype));
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:b, s:s, s:o, s:o}", "family",
+                     info->family, "layers", (json_int_t)info->layers, "heads", (json_int_t)info->heads, "kv_heads",
+                     (json_int_t)info->kv_heads, "head_dim", (json_int_t)info->head_dim, "hidden",
+                     (json_int_t)info->hidden, "parameters", (json_int_t)info->parameters, "bytes",
+                     (json_int_t)info->bytes, "kv_bytes_per_token", (json_int_t)info->kv_bytes_per_token,
+                     "heads_per_layer", per_layer(info, info->heads_per_layer), "intermediate",
+                     (json_int_t)info->intermediate, "vocab", (json_int_t)info->vocab, "max_positions",
+                     (json_int_t)info->max_positions, "causal", info->causal, "dtype", mha_dtype_name(info->dtype),
+                     "key_heads_per_layer", per_layer(info, info->key_heads_per_layer), "value_heads_per_layer",
+                     per_layer(info, info->value_heads_per_layer));
 }
 
 enum { TITLE = 12 }; /* columns of what stands before a line */
@@ -84,8 +100,9 @@ static void print_model(const cli_session *s, const mha_model_info *info)
     put_title(s, "layers");
     cli_put_prose(s, TITLE, TITLE, "%lld", (long long)info->layers);
     put_title(s, "heads");
-    cli_put_prose(s, TITLE, TITLE, "%lld in all; %lld per layer, %lld for keys and values, %lld numbers wide",
-                  (long long)total, (long long)info->heads, (long long)info->kv_heads, (long long)info->head_dim);
+    cli_put_prose(s, TITLE, TITLE, "%lld in all; %lld per layer, %s for keys, %s for values, %lld numbers wide",
+                  (long long)total, (long long)info->heads, show_range(&a, info, info->key_heads_per_layer),
+                  show_range(&b, info, info->value_heads_per_layer), (long long)info->head_dim);
     put_title(s, "width");
     cli_put_prose(s, TITLE, TITLE, "%lld, feed-forward %lld", (long long)info->hidden, (long long)info->intermediate);
     put_title(s, "vocabulary");

@@ -200,6 +200,11 @@ typedef struct mha_attn_layer_options {
     mha_window window;            /* as in mha_attn_desc */
     mha_dtype dtype; /* what q, k and v are rounded to on their way into the operator, and its output: f32 (default),
                         bf16 or f16. A cache stores keys and values in its own type */
+    /* Hv, where there are other numbers of key and of value heads: 0 = Hkv, which then counts both; else divides H.
+     * Query head h reads key head h / (H / Hkv) and value head h / (H / Hv). v has Hv D numbers then, and qkv
+     * (H + Hkv + Hv) D. The operator, and a cache, get the least common multiple of both counts: rows of k and v are
+     * repeated behind the projection. */
+    int64_t v_heads;
 } mha_attn_layer_options;
 
 MHA_API mha_status mha_attn_layer_create(mha_ctx *ctx, const mha_attn_layer_options *options, mha_attn_layer **layer,

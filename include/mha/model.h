@@ -64,12 +64,21 @@ typedef struct mha_model_info {
     int causal;                     /* 1 for decoders */
     mha_dtype dtype;                /* of the stored weights */
     int logits;                     /* 1 if the forward pass has logits to give */
+    /* [layers] heads of keys and of values that the weights of a layer have: see below */
+    const int64_t *key_heads_per_layer, *value_heads_per_layer;
 } mha_model_info;
 MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
 
 /* A pruned checkpoint has the rows and columns of the kept heads only. The key "mha.heads" of config.json lists them
  * for each layer by their original numbers, ascending, in whole groups where key heads are shared. Without the key the
- * shapes of the tensors say how many there are. */
+ * shapes of the tensors say how many there are.
+ *
+ * The key "mha.kv_heads": {"keys": N, "values": M} says how many heads of keys and of values the tensors of a layer
+ * have, where the family's own keys cannot: in BERT and GPT-2, where the two differ, or where layers do (lists with a
+ * number for each layer in place of N and M). Each divides the heads of the layer; of H heads, head h reads key head
+ * h / (H / N), and value head h / (H / M). "mha.heads" then lists the original numbers of the heads in the order in
+ * which they stand, which may be any. num_key_value_heads keeps what it was. Where N and M differ, each head is
+ * repeated behind the projection, and a cache holds their least common multiple of both. */
 
 /* config.json as it was read, UTF-8 JSON. */
 MHA_API const char *mha_model_config_json(const mha_model *model);

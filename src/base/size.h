@@ -39,6 +39,14 @@ static inline int64_t mha__ceil_div(int64_t a, int64_t b)
 {
     return a / b + (a % b != 0);
 } /* a >= 0, b > 0 */
+/* The least one of a, b > 0, which must fit. */
+static inline int64_t mha__common_multiple(int64_t a, int64_t b)
+{
+    int64_t multiple = a;
+    while (multiple % b)
+        multiple += a;
+    return multiple;
+}
 static inline int64_t mha__round_up(int64_t a, int64_t b)
 {
     return mha__ceil_div(a, b) * b;

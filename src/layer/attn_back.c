@@ -71,7 +71,7 @@ mha_status mha__attn_keep(const mha_attn_layer *layer, const mha_attn_plan *plan
     const int64_t rows = in->batch * in->length;
     const size_t bytes = (size_t)(rows * qkv_width(&layer->options)) * sizeof(float);
     const mha_attn_args args = operator_args(layer, in, trace);
-    MHA__TRY(mha_linear_forward(layer->qkv, x, rows, trace->qkv, err));
+    mha__attn_layer_project(layer, rows, x, NULL, trace->qkv);
     if (trace->plain) memcpy(trace->plain, trace->qkv, bytes);
     MHA__TRY(mha__attn_layer_prepare(layer, in, rows, trace->qkv, err));
     MHA__TRY(mha_attn_forward(plan, &args, scratch->space, scratch->space_bytes, err));
@@ -157,7 +157,8 @@ mha_status mha__attn_back(const mha_attn_layer *layer, const mha_attn_plan *plan
                           mha_error *err)
 {
     const mha_attn_layer_options *o = &layer->options;
-    const int64_t rows = in->batch * in->length, q_width = o->heads * o->head_dim, kv_width = o->kv_heads * o->head_dim;
+    const int64_t rows = in->batch * in->length, q_width = o->heads * o->head_dim;
+    const int64_t k_width = layer->k_heads * o->head_dim, v_width = layer->v_heads * o->head_dim;
     const mha__linear_grad out = {.dtype = MHA_F32,
                                   .rows = rows,
                                   .in = q_width,
@@ -175,8 +176,10 @@ mha_status mha__attn_back(const mha_attn_layer *layer, const mha_attn_plan *plan
     MHA__TRY(mha__linear_backward(layer->ctx, &out, err));
     MHA__TRY(operator_back(layer, plan, in, dgates, trace, scratch, err));
     MHA__TRY(prepare_back(layer, in, slots, trace, scratch->dqkv, err));
-    if (slots->qkv.weight) return project_back(layer, &slots->qkv, rows, 0, qkv_width(o), x, scratch->dqkv, dx, err);
+    mha__attn_layer_gather(layer, rows, scratch->dqkv);
+    if (slots->qkv.weight)
+        return project_back(layer, &slots->qkv, rows, 0, q_width + k_width + v_width, x, scratch->dqkv, dx, err);
     MHA__TRY(project_back(layer, &slots->q, rows, 0, q_width, x, scratch->dqkv, dx, err));
-    MHA__TRY(project_back(layer, &slots->k, rows, q_width, kv_width, x, scratch->dqkv, dx, err));
-    return project_back(layer, &slots->v, rows, q_width + kv_width, kv_width, x, scratch->dqkv, dx, err);
+    MHA__TRY(project_back(layer, &slots->k, rows, q_width, k_width, x, scratch->dqkv, dx, err));
+    return project_back(layer, &slots->v, rows, q_width + k_width, v_width, x, scratch->dqkv, dx, err);
 }

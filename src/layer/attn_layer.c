@@ -1,6 +1,7 @@
 /* attn_layer.c - attention between two projections.
  *
- * q, k and v of all heads are computed by one linear layer into one buffer: row = [q of H heads | k of Hkv | v of Hkv].
+ * q, k and v of all heads are computed by one linear layer into one buffer: row = [q of H heads | k of Hkv | v of Hkv],
+ * where attn_share.c repeats heads if there are fewer of k or v.
  * The operator reads them through strides and writes [B, L, H, D], which is what the output projection reads. In 16 bit
  * the buffer is 16 bit at once, or where heads are turned, normed or kept in a cache, a copy goes to the operator.
  */
@@ -22,9 +23,13 @@ static mha_status check_options(mha_attn_layer_options *o, mha_error *err)
     if (o->heads < 1 || o->heads > 65536)
         return mha__fail(err, MHA_ERR_ARG, "attention layer: heads is %lld, not 1..65536", (long long)o->heads);
     if (!o->kv_heads) o->kv_heads = o->heads;
+    if (!o->v_heads) o->v_heads = o->kv_heads;
     if (o->kv_heads < 1 || o->heads % o->kv_heads)
         return mha__fail(err, MHA_ERR_ARG, "attention layer: kv_heads is %lld, which does not divide heads %lld",
                          (long long)o->kv_heads, (long long)o->heads);
+    if (o->v_heads < 1 || o->heads % o->v_heads)
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: v_heads is %lld, which does not divide heads %lld",
+                         (long long)o->v_heads, (long long)o->heads);
     if (!o->head_dim && o->hidden % o->heads)
         return mha__fail(err, MHA_ERR_ARG, "attention layer: heads is %lld, which does not divide hidden %lld",
                          (long long)o->heads, (long long)o->hidden);
@@ -48,11 +53,12 @@ static mha_status check_options(mha_attn_layer_options *o, mha_error *err)
 /* Packs the projections: q, k and v into one. */
 static mha_status create_projections(mha_attn_layer *l, const mha_attn_layer_options *o, mha_error *err)
 {
-    const int64_t q_width = o->heads * o->head_dim, kv_width = o->kv_heads * o->head_dim;
+    const int64_t q_width = o->heads * o->head_dim;
     mha_matrix parts[] = {o->q, o->k, o->v}, one = o->qkv, out = o->o;
     parts[0].out = q_width;
-    parts[1].out = parts[2].out = kv_width;
-    one.out = q_width + 2 * kv_width;
+    parts[1].out = o->kv_heads * o->head_dim;
+    parts[2].out = o->v_heads * o->head_dim;
+    one.out = parts[0].out + parts[1].out + parts[2].out;
     out.out = o->hidden;
     const bool fused = one.weight != NULL;
     MHA__TRY(
@@ -72,6 +78,9 @@ static mha_norm keep_norm(const mha_norm *norm, int64_t width, float *copy)
 static void keep_options(mha_attn_layer *l, const mha_attn_layer_options *o)
 {
     l->options = *o;
+    l->options.kv_heads = mha__common_multiple(o->kv_heads, o->v_heads);
+    l->k_heads = o->kv_heads;
+    l->v_heads = o->v_heads;
     l->options.q = l->options.k = l->options.v = l->options.qkv = l->options.o = (mha_matrix){0};
     l->options.q_norm = keep_norm(&o->q_norm, o->head_dim, l->norms);
     l->options.k_norm = keep_norm(&o->k_norm, o->head_dim, l->norms + 2 * o->head_dim);
@@ -134,7 +143,8 @@ static int64_t qkv_width(const mha_attn_layer_options *o)
 static bool rounds_at_once(const mha_attn_layer *l, const mha_layer_input *in)
 {
     const mha_attn_layer_options *o = &l->options;
-    return o->dtype != MHA_F32 && !o->q_norm.weight && !o->k_norm.weight && !o->rope && !in->cache;
+    return o->dtype != MHA_F32 && !o->q_norm.weight && !o->k_norm.weight && !o->rope && !in->cache &&
+           l->k_heads == l->v_heads;
 }
 
 static workspace lay_out(mha__arena *arena, const mha_attn_layer *l, const mha_layer_input *input, size_t scratch_bytes)
@@ -212,9 +222,11 @@ static mha_status project(const mha_attn_layer *layer, const mha_layer_input *in
                           const float *x, mha_attn_args *args, mha_error *err)
 {
     const mha_attn_layer_options *o = &layer->options;
-    mha__linear_call call = {.x = x, .rows = rows, .y = w->qkv, .left = w->left};
-    if (!w->qkv) call.y = w->half, call.rounded = o->dtype;
-    mha__linear_run(layer->qkv, &call);
+    const mha__linear_call rounded = {.x = x, .rows = rows, .y = w->half, .left = w->left, .rounded = o->dtype};
+    if (w->qkv)
+        mha__attn_layer_project(layer, rows, x, w->left, w->qkv);
+    else
+        mha__linear_run(layer->qkv, &rounded);
     if (w->qkv) MHA__TRY(mha__attn_layer_prepare(layer, in, rows, w->qkv, err));
     if (in->cache) MHA__TRY(through_cache(layer, in, args, err));
     if (w->qkv && w->half) mha__attn_convert(layer, rows, qkv_width(o), w->qkv, w->half, false);

@@ -8,8 +8,10 @@
 
 struct mha_attn_layer {
     mha_ctx *ctx;
-    mha_attn_layer_options options; /* defaults filled in; pointers are into this struct, or NULL */
-    mha_rope_options rope;          /* what turning needs; head_dim 0 without rope */
+    /* Defaults filled in; pointers are into this struct, or NULL. kv_heads is what the operator reads. */
+    mha_attn_layer_options options;
+    int64_t k_heads, v_heads; /* that the projections give; options.kv_heads is a multiple of each */
+    mha_rope_options rope;    /* what turning needs; head_dim 0 without rope */
     mha_linear *qkv, *o;
     float norms[]; /* [4, D] weight and bias of q_norm and k_norm */
 };
@@ -31,6 +33,11 @@ mha_status mha__attn_layer_describe(const mha_attn_layer *layer, const mha_layer
                                     mha_error *err);
 mha_attn_args mha__attn_layer_args(const mha_attn_layer_options *o, const mha_layer_input *in, float *qkv,
                                    float *context);
+/* qkv [rows, (H + 2 Hkv) D] of x: the projections, and each head of k and v in as many copies as the operator reads.
+ * `left` is mha__linear_left bytes, none for weights of f32. */
+void mha__attn_layer_project(const mha_attn_layer *layer, int64_t rows, const float *x, void *left, float *qkv);
+/* The way back of the copies, in place: rows of dqkv then begin with dq, dk and dv as the projections gave q, k, v. */
+void mha__attn_layer_gather(const mha_attn_layer *layer, int64_t rows, float *dqkv);
 /* Norm and rotation of the heads of q and k, in place. */
 mha_status mha__attn_layer_prepare(const mha_attn_layer *layer, const mha_layer_input *in, int64_t rows, float *qkv,
                                    mha_error *err);

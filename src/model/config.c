@@ -165,8 +165,9 @@ static mha_status derive(const mha__json_obj *root, mha__config *c, mha_error *e
 void mha__config_layer(mha__config *c, int64_t layer)
 {
     c->q_width = c->layer_heads[layer] * c->head_dim;
-    c->kv_width = c->layer_kv_heads[layer] * c->head_dim;
-    c->qkv_width = c->q_width + 2 * c->kv_width;
+    c->k_width = c->layer_k_heads[layer] * c->head_dim;
+    c->v_width = c->layer_v_heads[layer] * c->head_dim;
+    c->qkv_width = c->q_width + c->k_width + c->v_width;
 }
 
 /* A key under the name that the file has for it. */

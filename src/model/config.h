@@ -19,8 +19,10 @@ typedef struct mha__config {
     int64_t padding; /* row of words that does not learn as one that was read (nn.Embedding's padding_idx); -1 = none */
     int64_t layers, hidden, heads, kv_heads, head_dim, intermediate;
     int32_t layer_heads[MHA__LAYERS], layer_kv_heads[MHA__LAYERS]; /* fewer where heads were pruned */
-    bool heads_listed;                                             /* by mha.heads; else tensors may say so too */
-    int64_t q_width, kv_width, qkv_width;                          /* of the layer last asked for: */
+    /* What the tensors of a layer have; the operator and a cache read layer_kv_heads, their least common multiple. */
+    int32_t layer_k_heads[MHA__LAYERS], layer_v_heads[MHA__LAYERS];
+    bool heads_listed;                            /* by mha.heads or mha.kv_heads; else tensors may say so too */
+    int64_t q_width, k_width, v_width, qkv_width; /* of the layer last asked for: */
     double eps;
     mha_activation activation;
     bool attn_bias, mlp_bias;           /* of the projections, where a family may have them or not */
@@ -64,7 +66,7 @@ typedef struct mha__config_key {
     const char *text; /* see mha__key_kind */
 } mha__config_key;
 
-/* Sets the widths of the projections of a layer: heads * head_dim, kv_heads * head_dim, and q + 2 kv. */
+/* Sets the widths of the projections of a layer: of its heads, key heads, value heads, and all of these. */
 void mha__config_layer(mha__config *config, int64_t layer);
 
 /* Reads and checks `folder`/config.json, or `given` in its place (NULL = none). *text (mha__free) is its content,

@@ -1,8 +1,10 @@
 /* config_layers.c - rotation and windows, in the spellings of transformers 4.x and 5.x. */
 #include "model/config_layers.h"
 #include "base/error.h"
+#include "base/size.h"
 #include "model/family.h"
 #include <float.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Lists that describe layers or dimensions have one entry for each. */
@@ -149,12 +151,35 @@ static mha_status refuse_head(const mha__json_obj *root, int64_t layer, int64_t 
                      (long long)place, want, mha__json_show(&(mha__quoted){0}, got));
 }
 
-/* One layer's list: ascending, and whole groups, as the operator gives every key head the same number of queries. */
+/* A list of different heads. */
+static mha_status read_any_order(const mha__json_obj *root, const json_t *list, int64_t layer, mha__config *c,
+                                 mha_error *err)
+{
+    const int64_t count = (int64_t)json_array_size(list);
+    for (int64_t i = 0; i < count; i++) {
+        const json_t *item = json_array_get(list, (size_t)i);
+        const json_int_t head = json_integer_value(item);
+        bool again = false;
+        for (int64_t n = 0; n < i && !again; n++)
+            again = json_integer_value(json_array_get(list, (size_t)n)) == head;
+        if (!json_is_integer(item) || head < 0 || head >= c->heads || again)
+            return refuse_head(root, layer, i, "numbers of heads, each once", item, err);
+    }
+    if (count == 0)
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: mha.heads[%lld]: want at least one head, got an empty array",
+                         root->file, (long long)layer);
+    c->layer_heads[layer] = (int32_t)count;
+    return MHA_OK;
+}
+
+/* One layer's list: ascending, and whole groups, as the operator gives every key head the same number of queries.
+ * Groups of "mha.kv_heads" are of the heads as they stand in the list, which may be in any order then. */
 static mha_status read_heads(const mha__json_obj *root, const json_t *list, int64_t layer, mha__config *c,
                              mha_error *err)
 {
     const int64_t group = c->heads / c->kv_heads, count = (int64_t)json_array_size(list);
     json_int_t before = -1;
+    if (mha__json_has(root, "mha.kv_heads")) return read_any_order(root, list, layer, c, err);
     for (int64_t i = 0; i < count; i++) {
         const json_t *item = json_array_get(list, (size_t)i);
         const json_int_t head = json_integer_value(item);
@@ -173,6 +198,43 @@ static mha_status read_heads(const mha__json_obj *root, const json_t *list, int6
     return MHA_OK;
 }
 
+/* "keys" or "values" of mha.kv_heads: a number, or a list of one for each layer. */
+static mha_status read_counts(const mha__json_obj *shared, const char *key, const mha__config *c, int32_t *counts,
+                              mha_error *err)
+{
+    const json_t *given = json_object_get(shared->json, key), *list = json_is_array(given) ? given : NULL;
+    if (list) MHA__TRY(check_count(shared, key, list, c->layers, "one number for each layer", err));
+    for (int64_t layer = 0; layer < c->layers; layer++) {
+        const json_t *item = list ? json_array_get(list, (size_t)layer) : given;
+        const json_int_t count = json_integer_value(item);
+        if (json_is_integer(item) && count > 0 && count <= c->heads && c->layer_heads[layer] % count == 0) {
+            counts[layer] = (int32_t)count;
+            continue;
+        }
+        char want[96];
+        snprintf(want, sizeof want, "a number that divides the %d heads of layer %lld", (int)c->layer_heads[layer],
+                 (long long)layer);
+        return list ? mha__json_refuse_item(shared, key, (size_t)layer, want, err)
+                    : mha__json_refuse(shared, key, want, err);
+    }
+    return MHA_OK;
+}
+
+static mha_status read_shared(const mha__json_obj *root, mha__config *c, mha_error *err)
+{
+    mha__json_obj shared = {0};
+    MHA__TRY(mha__json_object(root, "mha.kv_heads", MHA__OPTIONAL, &shared, err));
+    memcpy(c->layer_k_heads, c->layer_kv_heads, sizeof c->layer_k_heads);
+    memcpy(c->layer_v_heads, c->layer_kv_heads, sizeof c->layer_v_heads);
+    if (!shared.json) return MHA_OK;
+    c->heads_listed = true;
+    MHA__TRY(read_counts(&shared, "keys", c, c->layer_k_heads, err));
+    MHA__TRY(read_counts(&shared, "values", c, c->layer_v_heads, err));
+    for (int64_t layer = 0; layer < c->layers; layer++)
+        c->layer_kv_heads[layer] = (int32_t)mha__common_multiple(c->layer_k_heads[layer], c->layer_v_heads[layer]);
+    return MHA_OK;
+}
+
 mha_status mha__config_heads(const mha__json_obj *root, mha__config *c, mha_error *err)
 {
     const json_t *lists = NULL;
@@ -188,7 +250,7 @@ mha_status mha__config_heads(const mha__json_obj *root, mha__config *c, mha_erro
             return mha__json_refuse_item(root, "mha.heads", (size_t)layer, "a list of heads", err);
         MHA__TRY(read_heads(root, list, layer, c, err));
     }
-    return MHA_OK;
+    return read_shared(root, c, err);
 }
 
 /* ---- windows ---- */

@@ -48,8 +48,8 @@ static const mha__part bert_parts[MHA__ROLES] = {
     [MHA__LM_TIED_BIAS] = {"/cls.predictions.bias", MHA__PART_VECTOR, FIELD(vocab), 0, true, 0},
     [MHA__LM_HEAD] = {"/cls.predictions.decoder", MHA__PART_TABLE, FIELD(vocab), FIELD(hidden), true, 0},
     [MHA__QUERY] = {"attention.self.query", MHA__PART_LINEAR, FIELD(q_width), FIELD(hidden), false, 0},
-    [MHA__KEY] = {"attention.self.key", MHA__PART_LINEAR, FIELD(kv_width), FIELD(hidden), false, 0},
-    [MHA__VALUE] = {"attention.self.value", MHA__PART_LINEAR, FIELD(kv_width), FIELD(hidden), false, 0},
+    [MHA__KEY] = {"attention.self.key", MHA__PART_LINEAR, FIELD(k_width), FIELD(hidden), false, 0},
+    [MHA__VALUE] = {"attention.self.value", MHA__PART_LINEAR, FIELD(v_width), FIELD(hidden), false, 0},
     [MHA__ATTN_OUT] = {"attention.output.dense", MHA__PART_LINEAR, FIELD(hidden), FIELD(q_width), false, 0},
     [MHA__ATTN_NORM] = {"attention.output.LayerNorm", MHA__PART_NORM, FIELD(hidden), 0, false, 0},
     [MHA__UP] = {"intermediate.dense", MHA__PART_LINEAR, FIELD(intermediate), FIELD(hidden), false, 0},
@@ -175,8 +175,8 @@ static const char *const llama_prefixes[] = {"model.", "", NULL};
                                                                                       FIELD(vocab), FIELD(hidden),   \
                                                                                       true,         0},              \
     [MHA__QUERY] = {"self_attn.q_proj", MHA__PART_LINEAR, FIELD(q_width), FIELD(hidden), false, qkv},                \
-    [MHA__KEY] = {"self_attn.k_proj", MHA__PART_LINEAR, FIELD(kv_width), FIELD(hidden), false, qkv},                 \
-    [MHA__VALUE] = {"self_attn.v_proj", MHA__PART_LINEAR, FIELD(kv_width), FIELD(hidden), false, qkv},               \
+    [MHA__KEY] = {"self_attn.k_proj", MHA__PART_LINEAR, FIELD(k_width), FIELD(hidden), false, qkv},                  \
+    [MHA__VALUE] = {"self_attn.v_proj", MHA__PART_LINEAR, FIELD(v_width), FIELD(hidden), false, qkv},                \
     [MHA__ATTN_OUT] = {"self_attn.o_proj", MHA__PART_LINEAR, FIELD(hidden), FIELD(q_width), false, o},               \
     [MHA__ATTN_NORM] = {"input_layernorm", norm, FIELD(hidden), 0, false, 0}, [MHA__GATE] = {"mlp.gate_proj",        \
                                                                                              MHA__PART_LINEAR,       \

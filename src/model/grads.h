@@ -12,9 +12,9 @@ typedef struct mha__kept {
     float *sum;              /* [rows, E] embeddings before their norm; NULL without one */
     float *x, *last;         /* [rows, E] what the last layer gave; what follows from it (x itself without a norm) */
     mha__block_trace *trace; /* [layers]; with recompute all in the same place, but for x */
-    mha__block_scratch scratch;
-    float *dx;    /* [rows, E] */
-    float *again; /* [rows, E] with recompute */
+    mha__block_scratch *scratch; /* [layers] one over the other: only one layer's is used at a time */
+    float *dx;                   /* [rows, E] */
+    float *again;                /* [rows, E] with recompute */
 } mha__kept;
 
 struct mha_model_grads {

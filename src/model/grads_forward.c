@@ -29,7 +29,7 @@ mha_status mha__grads_call(mha_model_grads *g, int64_t layer, float *dgates, mha
                               .in = &g->batch.layer,
                               .dgates = {dgates ? dgates + at : NULL, {heads, 1}},
                               .trace = g->kept.trace[layer],
-                              .scratch = g->kept.scratch};
+                              .scratch = g->kept.scratch[layer]};
     return MHA_OK;
 }
 
@@ -57,14 +57,21 @@ static void take_traces(mha__arena *arena, mha_model_grads *g)
     }
 }
 
-/* Scratch that serves every layer: layers differ in the number of their heads alone. */
+/* What does not depend on the heads of a layer comes first, and lies at the same place for all. */
 static void take_scratch(mha__arena *arena, mha_model_grads *g, size_t space_bytes)
 {
     const mha_model *m = g->model;
-    int64_t widest = 0;
-    for (int64_t layer = 1; layer < m->config.layers; layer++)
-        if (m->config.layer_heads[layer] > m->config.layer_heads[widest]) widest = layer;
-    mha__block_scratch_take(arena, m->block[widest], &g->batch.layer, space_bytes, &g->kept.scratch);
+    mha__block_scratch scratch, *all = mha__take(arena, (size_t)m->config.layers, sizeof *all);
+    const size_t start = arena->used;
+    size_t end = start;
+    for (int64_t layer = 0; layer < m->config.layers; layer++) {
+        arena->used = start;
+        mha__block_scratch_take(arena, m->block[layer], &g->batch.layer, space_bytes, &scratch);
+        if (all) all[layer] = scratch;
+        if (arena->used > end) end = arena->used;
+    }
+    arena->used = end;
+    g->kept.scratch = all;
 }
 
 static void lay_out(mha__arena *arena, mha_model_grads *g, size_t space_bytes)
@@ -165,9 +172,9 @@ static mha_status serve(const mha_model_grads *g, const mha_model_output *out, m
     const size_t bytes = (size_t)(rows * m->config.hidden) * sizeof(float);
     const float *input = g->kept.last;
     if (out->last_hidden) memcpy(out->last_hidden, g->kept.last, bytes);
-    if (out->pooled) MHA__TRY(mha__head_pool(m, &g->batch, g->kept.last, g->kept.scratch.branch, out->pooled, err));
+    if (out->pooled) MHA__TRY(mha__head_pool(m, &g->batch, g->kept.last, g->kept.scratch->branch, out->pooled, err));
     if (!out->logits) return MHA_OK;
-    MHA__TRY(mha__head_input(m, rows, g->kept.last, g->kept.scratch.branch, &input, err));
+    MHA__TRY(mha__head_input(m, rows, g->kept.last, g->kept.scratch->branch, &input, err));
     return mha__head_logits(m, rows, input, out->logits, err);
 }
 

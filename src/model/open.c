@@ -37,7 +37,7 @@ static mha_attn_layer_options attn_of(const mha_model *m, int64_t layer, const m
         .size = sizeof(mha_attn_layer_options),
         .hidden = c->hidden,
         .heads = c->layer_heads[layer],
-        .kv_heads = c->layer_kv_heads[layer],
+        .kv_heads = c->layer_k_heads[layer],
         .head_dim = c->head_dim,
         .q = part[MHA__QUERY],
         .k = part[MHA__KEY],
@@ -51,6 +51,7 @@ static mha_attn_layer_options attn_of(const mha_model *m, int64_t layer, const m
         .softcap = c->softcap,
         .causal = c->family->causal,
         .window = {c->slides[layer], c->window - 1, 0},
+        .v_heads = c->layer_v_heads[layer],
         .dtype = m->outer.packed == MHA_BF16 ? MHA_BF16 : MHA_F32,
     };
 }
@@ -84,6 +85,7 @@ static void find_heads(mha__config *c, const mha__weights *w, int64_t layer)
     if (c->heads_listed || q < heads_wide || q % heads_wide || q / heads_wide >= c->kv_heads) return;
     if (!fused && mha__weights_rows(w, MHA__KEY, layer) != q / group) return;
     c->layer_kv_heads[layer] = (int32_t)(q / heads_wide);
+    c->layer_k_heads[layer] = c->layer_v_heads[layer] = c->layer_kv_heads[layer];
     c->layer_heads[layer] = (int32_t)(group * c->layer_kv_heads[layer]);
 }
 
@@ -221,10 +223,12 @@ static mha_status open_weights(mha_model *m, const char *folder, const mha_model
 static mha_status fill_info(mha_model *m, mha_error *err)
 {
     const mha__config *c = &m->config;
-    m->heads_per_layer = mha__calloc(m->ctx, (size_t)c->layers, sizeof *m->heads_per_layer);
+    m->heads_per_layer = mha__calloc(m->ctx, 3 * (size_t)c->layers, sizeof *m->heads_per_layer);
     m->block = mha__calloc(m->ctx, (size_t)c->layers, sizeof(mha_block *));
     if (!m->heads_per_layer || !m->block)
-        return mha__no_memory(err, (size_t)c->layers * sizeof *m->heads_per_layer, "the list of layers");
+        return mha__no_memory(err, 3 * (size_t)c->layers * sizeof *m->heads_per_layer, "the list of layers");
+    m->key_heads_per_layer = m->heads_per_layer + c->layers;
+    m->value_heads_per_layer = m->key_heads_per_layer + c->layers;
     m->info = (mha_model_info){
         .family = c->family->name,
         .layers = c->layers,
@@ -237,6 +241,8 @@ static mha_status fill_info(mha_model *m, mha_error *err)
         .max_positions = c->max_positions,
         .type_vocab = c->type_vocab,
         .heads_per_layer = m->heads_per_layer,
+        .key_heads_per_layer = m->key_heads_per_layer,
+        .value_heads_per_layer = m->value_heads_per_layer,
         .causal = c->family->causal,
     };
     return MHA_OK;
@@ -249,6 +255,8 @@ static void count_heads(mha_model *m)
     int64_t kv_heads = 0;
     for (int64_t i = 0; i < c->layers; i++) {
         m->heads_per_layer[i] = c->layer_heads[i];
+        m->key_heads_per_layer[i] = c->layer_k_heads[i];
+        m->value_heads_per_layer[i] = c->layer_v_heads[i];
         kv_heads += c->layer_kv_heads[i];
     }
     m->info.kv_bytes_per_token = c->family->causal ? 2 * kv_heads * c->head_dim * (int64_t)sizeof(float) : 0;
