@@ -163,7 +163,7 @@ static int run(cli_session *s)
 /* Metrics and labels, from the lists of heads.h. */
 static void print_lists(FILE *out, int columns)
 {
-    enum { MARGIN = 18 };
+    enum { MARGIN = 24 };
     fputs("\nMetrics, of a row of the map (a token that looks at all tokens):\n", out);
     for (int m = 0; m < MHA_HEAD_METRICS; m++) {
         fprintf(out, "  %-*s", MARGIN - 2, mha_head_metric_key((mha_head_metric)m));

@@ -21,6 +21,7 @@ static const struct style {
     [MHA_LABEL_SEP] = {"sp", 96, 231, MHA_HEAD_SEP},
     [MHA_LABEL_PUNCT] = {"pu", 209, 16, MHA_HEAD_PUNCT},
     [MHA_LABEL_LOCAL] = {"lo", 79, 16, MHA_HEAD_WINDOW2},
+    [MHA_LABEL_BLOCK] = {"bl", 109, 231, MHA_HEAD_BLOCK},
     [MHA_LABEL_BROAD] = {"br", 187, 16, MHA_HEAD_BROAD},
     [MHA_LABEL_VERTICAL] = {"ve", 220, 16, MHA_HEAD_VERTICAL},
     [MHA_LABEL_MIXED] = {"..", 238, 250, MHA_HEAD_METRICS},

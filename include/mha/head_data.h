@@ -30,6 +30,9 @@ typedef struct mha_head_data_options {
      * or BOS is, where ids are given for a model without a tokenizer. */
     const int32_t *special;
     int64_t special_count;
+    /* [starts[count]] Of ids: the segment of each token (sentence, turn, document), any numbers; NULL = none. What
+     * "block" of heads.h asks about, and the token types of a model that has more than one (BERT: 0 and 1). */
+    const int32_t *segments;
 } mha_head_data_options;
 
 /* The tokens of `count` texts, terminated UTF-8 (so without NUL), with the special tokens of the model's tokenizer. The

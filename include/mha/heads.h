@@ -2,12 +2,13 @@
  *
  * All numbers are means over query rows of all texts together (sum over rows / number of rows). Padding never counts.
  * Keys are always all real tokens; pattern scores use content rows (queries that are no special token), statistics use
- * all rows. Only one layer's maps are held at a time.
+ * all rows. Rows are summed as the operator shows them and then forgotten: memory grows with the longest text, not with
+ * its square, unless maps are kept.
  */
 #ifndef MHA_HEADS_H
 #define MHA_HEADS_H
 
-#include "mha/model.h"
+#include "mha/head_data.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -15,23 +16,34 @@ extern "C" {
 
 /* X(name, key, one line of explanation). `mha heads --help` prints this list;
  * docs/glossary.md explains each key in more words, and a test sees that none is missing there. */
-#define MHA_HEAD_METRIC_MAP(X)                                                                 \
-    X(MHA_HEAD_ENTROPY, "entropy", "bits: -sum p log2 p of a row")                             \
-    X(MHA_HEAD_ENTROPY_NORM, "entropy_norm", "entropy / log2(visible keys), 0..1")             \
-    X(MHA_HEAD_DISTANCE, "distance", "tokens: sum p |i - j| of a row")                         \
-    X(MHA_HEAD_OFFSET, "offset", "tokens: sum p (j - i); negative looks back")                 \
-    X(MHA_HEAD_CONFIDENCE, "confidence", "largest p of a row")                                 \
-    X(MHA_HEAD_FIRST, "first", "mass on the first token")                                      \
-    X(MHA_HEAD_SEP, "sep", "mass on separator tokens")                                         \
-    X(MHA_HEAD_PREV, "prev", "mass on the token before")                                       \
-    X(MHA_HEAD_NEXT, "next", "mass on the token after")                                        \
-    X(MHA_HEAD_SELF, "self", "mass on the token itself")                                       \
-    X(MHA_HEAD_PUNCT, "punct", "mass on . , ; : ? !")                                          \
-    X(MHA_HEAD_WINDOW2, "window2", "mass within two tokens")                                   \
-    X(MHA_HEAD_BROAD, "broad", "entropy_norm over content rows")                               \
-    X(MHA_HEAD_VERTICAL, "vertical", "share of energy explained by all rows being equal")      \
-    X(MHA_HEAD_TOEPLITZ, "toeplitz", "share of energy explained by the offset alone")          \
-    X(MHA_HEAD_DUP_PROBE, "dup_probe", "probe text: mass on the other copy of the same token") \
+#define MHA_HEAD_METRIC_MAP(X)                                                                      \
+    X(MHA_HEAD_ENTROPY, "entropy", "bits: -sum p log2 p of a row")                                  \
+    X(MHA_HEAD_ENTROPY_NORM, "entropy_norm", "entropy / log2(visible keys), 0..1")                  \
+    X(MHA_HEAD_ENTROPY_CONTENT, "entropy_content", "entropy over content rows")                     \
+    X(MHA_HEAD_DISTANCE, "distance", "tokens: sum p |i - j| of a row")                              \
+    X(MHA_HEAD_DISTANCE_CONTENT, "distance_content", "distance over content rows")                  \
+    X(MHA_HEAD_OFFSET, "offset", "tokens: sum p (j - i); negative looks back")                      \
+    X(MHA_HEAD_CONFIDENCE, "confidence", "largest p of a row")                                      \
+    X(MHA_HEAD_CONFIDENCE_CONTENT, "confidence_content", "confidence over content rows")            \
+    X(MHA_HEAD_CONFIDENCE_NOSPECIAL, "confidence_nospecial",                                        \
+      "largest p on a key that is not special, over content rows")                                  \
+    X(MHA_HEAD_SINK, "sink", "mass on the first token, over all rows; a sink if > 0.3")             \
+    X(MHA_HEAD_FIRST, "first", "mass on the first token")                                           \
+    X(MHA_HEAD_SEP, "sep", "mass on separator tokens")                                              \
+    X(MHA_HEAD_PREV, "prev", "mass on the token before")                                            \
+    X(MHA_HEAD_NEXT, "next", "mass on the token after")                                             \
+    X(MHA_HEAD_SELF, "self", "mass on the token itself")                                            \
+    X(MHA_HEAD_PUNCT, "punct", "mass on . , ; : ? !")                                               \
+    X(MHA_HEAD_FIRST_ARGMAX, "first_argmax", "share of rows whose largest p is on the first token") \
+    X(MHA_HEAD_PREV_ARGMAX, "prev_argmax", "the same of the token before")                          \
+    X(MHA_HEAD_NEXT_ARGMAX, "next_argmax", "the same of the token after")                           \
+    X(MHA_HEAD_SELF_ARGMAX, "self_argmax", "the same of the token itself")                          \
+    X(MHA_HEAD_WINDOW2, "window2", "mass within two tokens")                                        \
+    X(MHA_HEAD_BLOCK, "block", "mass inside the own segment less the share of keys in it, -1..1")   \
+    X(MHA_HEAD_BROAD, "broad", "entropy_norm over content rows")                                    \
+    X(MHA_HEAD_VERTICAL, "vertical", "share of energy explained by all rows being equal")           \
+    X(MHA_HEAD_TOEPLITZ, "toeplitz", "share of energy explained by the offset alone")               \
+    X(MHA_HEAD_DUP_PROBE, "dup_probe", "probe text: mass on the other copy of the same token")      \
     X(MHA_HEAD_INDUCTION_PROBE, "induction_probe", "probe text: mass on what followed the first copy")
 
 typedef enum mha_head_metric {
@@ -46,7 +58,7 @@ MHA_API const char *mha_head_metric_key(mha_head_metric metric);
 MHA_API const char *mha_head_metric_help(mha_head_metric metric);
 
 /* X(name, key, its rule). The label of a head is the first that fires: induction, duplicate, the largest of prev next
- * self first sep punct, local, broad, vertical, mixed. */
+ * self first sep punct, local, block, broad, vertical, mixed. The thresholds are options. */
 #define MHA_HEAD_LABEL_MAP(X)                                                                                      \
     X(MHA_LABEL_INDUCTION, "induction", "in a repeated text it looks at what came after the first copy (>= 0.40)") \
     X(MHA_LABEL_DUPLICATE, "duplicate", "in a repeated text it looks at the other copy of the token (>= 0.40)")    \
@@ -57,6 +69,7 @@ MHA_API const char *mha_head_metric_help(mha_head_metric metric);
     X(MHA_LABEL_SEP, "sep", "looks at separator tokens (>= 0.40)")                                                 \
     X(MHA_LABEL_PUNCT, "punct", "looks at punctuation (>= 0.40)")                                                  \
     X(MHA_LABEL_LOCAL, "local", "looks within two tokens (>= 0.70)")                                               \
+    X(MHA_LABEL_BLOCK, "block", "keeps to the segment of the token, beyond its share of the text (>= 0.40)")       \
     X(MHA_LABEL_BROAD, "broad", "spreads over nearly all tokens (entropy >= 0.90 of the largest)")                 \
     X(MHA_LABEL_VERTICAL, "vertical", "looks at the same tokens from every place (>= 0.80 of the energy)")         \
     X(MHA_LABEL_MIXED, "mixed", "no rule fires")
@@ -72,27 +85,53 @@ typedef enum mha_head_label {
 MHA_API const char *mha_head_label_key(mha_head_label label);
 MHA_API const char *mha_head_label_help(mha_head_label label);
 
-/* Probe texts of one's own, r r between the tokenizer's special tokens, instead of 4 drawn ones of 16 tokens. */
+/* Probe texts of one's own instead of 4 drawn ones of 16 tokens: [first] r r [last]. */
 typedef struct mha_head_probe {
     const int32_t *ids;    /* [texts, period]: the r of each text; NULL = drawn */
     int64_t texts, period; /* of `ids`; at most 4096 texts */
+    /* What stands around r r, drawn or not; NULL = the special tokens of the tokenizer, none without one. At most 8. */
+    const int32_t *first, *last;
+    int64_t first_count, last_count;
 } mha_head_probe;
+
+/* From where on the rule of a label fires, and a head counts as a sink; 0 = the default, which docs/glossary.md and the
+ * lists above have. */
+typedef struct mha_head_thresholds {
+    double probe;    /* 0.40 induction, duplicate */
+    double single;   /* 0.40 prev next self first sep punct */
+    double local;    /* 0.70 */
+    double block;    /* 0.40 */
+    double broad;    /* 0.90 */
+    double vertical; /* 0.80 */
+    double sink;     /* 0.30 of the weight of all rows: more than this */
+} mha_head_thresholds;
 
 typedef struct mha_heads_options {
     size_t size;
     int no_probe;       /* 1 = leave out the two probe scores; "induction" and "duplicate" are then never given */
     uint64_t seed;      /* of the probe texts */
-    int64_t max_tokens; /* cut of each text; 0 = the model's maximum, where a cut is a warning in the log */
+    int64_t max_tokens; /* mha_heads_measure: as in mha_head_data_options; else 0 */
     int keep_maps;      /* 1 = keep the maps of every layer; only for one text */
     mha_head_probe probe;
+    mha_head_thresholds thresholds;
+    /* A file that holds what has been measured so far, so that a run that was stopped, killed even, goes on where it
+     * was and ends with the same bits. Read if it is there, replaced whole about once a second, at the end and when the
+     * run is cancelled; MHA_ERR_ARG for one of another model, other data or options. NULL = none; not with keep_maps.
+     */
+    const char *state;
 } mha_heads_options;
 
 typedef struct mha_heads mha_heads;
 
-/* Runs the model over `count` texts and measures every head. `options` may be NULL. The model needs a tokenizer. Texts
- * are terminated UTF-8 (so without NUL); one of more tokens than the model takes is cut there, with a warning in the
- * context's log that names it. Errors: MHA_ERR_ARG for no texts and for one that is NULL or not UTF-8. Reports progress
- * as "measure heads". Cost: one forward pass per text. */
+/* Runs the model over the data and measures every head. `options` may be NULL. Reports progress as "measure heads", of
+ * tokens. Cost: one forward pass with the scores computed once more; short texts take about 1.1 times as long as the
+ * pass alone. Memory beside that of the pass, which runs batch_tokens or the longest text: for each token of the
+ * longest text a double for each head of all layers, four for each head of one layer, and 32 floats for each thread;
+ * with keep_maps all maps. The numbers have the same bits for any number of threads and any batch_tokens. */
+MHA_API mha_status mha_heads_measure_data(const mha_model *model, const mha_head_data *data,
+                                          const mha_heads_options *options, mha_heads **out, mha_error *err);
+
+/* The same of `count` texts, which mha_head_data_of_texts reads; its errors. */
 MHA_API mha_status mha_heads_measure(const mha_model *model, const char *const *texts, int64_t count,
                                      const mha_heads_options *options, mha_heads **out, mha_error *err);
 MHA_API void mha_heads_free(mha_heads *heads);
@@ -104,9 +143,18 @@ MHA_API double mha_heads_value(const mha_heads *heads, int64_t layer, int64_t he
 /* MHA_LABEL_MIXED out of range. */
 MHA_API mha_head_label mha_heads_label(const mha_heads *heads, int64_t layer, int64_t head);
 
-/* Tokens of the text and the map [n, n] (row = query) of one head, with keep_maps; else NULL. */
-MHA_API const mha_encoding *mha_heads_tokens(const mha_heads *heads);
+/* Share of all heads whose "sink" is above the threshold: how far the model rests on its first token (Gu et al.
+ * 2024). */
+MHA_API double mha_heads_sink_rate(const mha_heads *heads);
+
+/* What position j of a text receives, as a mean over the rows that may see it, of all texts that have it: [positions],
+ * as many as the longest text has tokens. NULL and 0 out of range. A place to rest shows as a peak. */
+MHA_API const double *mha_heads_received(const mha_heads *heads, int64_t layer, int64_t head, int64_t *positions);
+
+/* With keep_maps: the map [n, n] (row = query) of one head, n the tokens of the text; else NULL. And the tokens with
+ * their places in the text, by mha_heads_measure alone; else NULL. */
 MHA_API const float *mha_heads_map(const mha_heads *heads, int64_t layer, int64_t head);
+MHA_API const mha_encoding *mha_heads_tokens(const mha_heads *heads);
 
 #ifdef __cplusplus
 }

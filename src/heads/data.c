@@ -21,6 +21,7 @@ struct mha_head_data {
     int64_t count, tokens, batches;
     int64_t most_tokens, most_texts; /* of a batch */
     int32_t *ids, *types;            /* [tokens] in the order of running */
+    int32_t *segments;               /* [tokens] or NULL */
     uint8_t *kinds;                  /* [tokens] */
     int64_t *order;                  /* [count] the text at each place */
     int64_t *place;                  /* [count] where each text is */
@@ -71,6 +72,7 @@ static void lay_tokens(mha_head_data *d, const mha__gather *g, const mha_tokeniz
         const int64_t from = g->starts[d->order[p]], n = mha__gather_length(g, d->order[p]), to = d->starts[p];
         memcpy(d->ids + to, g->ids + from, (size_t)n * sizeof *d->ids);
         memcpy(d->types + to, g->types + from, (size_t)n * sizeof *d->types);
+        if (d->segments) memcpy(d->segments + to, g->segments + from, (size_t)n * sizeof *d->segments);
         for (int64_t i = 0; i < n; i++)
             d->kinds[to + i] = kind_of(d, tokenizer, options, d->ids[to + i]);
         d->starts[p + 1] = to + n;
@@ -108,6 +110,7 @@ static mha_head_data *lay_out(mha__arena *arena, const mha__gather *g, mha_head_
     mha_head_data *d = mha__take(arena, 1, sizeof *d);
     own->ids = mha__take(arena, tokens, sizeof *own->ids);
     own->types = mha__take(arena, tokens, sizeof *own->types);
+    own->segments = g->segments ? mha__take(arena, tokens, sizeof *own->segments) : NULL;
     own->kinds = mha__take(arena, tokens, 1);
     own->order = mha__take(arena, count, sizeof *own->order);
     own->place = mha__take(arena, count, sizeof *own->place);
@@ -189,6 +192,7 @@ mha_status mha_head_data_of_texts(const mha_model *model, const char *const *tex
     MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_head_data_options", err));
     MHA__TRY(check(model, count, texts, out, &own, err));
     if (!mha_model_tokenizer(model)) return mha__fail(err, MHA_ERR_ARG, "model was opened without its tokenizer");
+    if (own.segments) return mha__fail(err, MHA_ERR_ARG, "segments: only of ids, texts have none");
     mha__gather g = {.ctx = mha_model_ctx(model), .count = count};
     return finish(model, &g, mha__gather_texts(&g, model, texts, own.max_tokens, err), &own, out, err);
 }
@@ -201,7 +205,7 @@ mha_status mha_head_data_of_ids(const mha_model *model, const int32_t *ids, cons
     MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_head_data_options", err));
     MHA__TRY(check(model, count, ids ? (const void *)starts : NULL, out, &own, err));
     mha__gather g = {.ctx = mha_model_ctx(model), .count = count};
-    return finish(model, &g, mha__gather_ids(&g, model, ids, starts, own.max_tokens, err), &own, out, err);
+    return finish(model, &g, mha__gather_ids(&g, model, ids, starts, &own, err), &own, out, err);
 }
 
 void mha_head_data_free(mha_head_data *data)
@@ -236,6 +240,11 @@ const uint8_t *mha__head_data_kinds(const mha_head_data *data, int64_t text)
 const int32_t *mha__head_data_types(const mha_head_data *data, int64_t text)
 {
     return data->types + data->starts[data->place[text]];
+}
+
+const int32_t *mha__head_data_segments(const mha_head_data *data, int64_t text)
+{
+    return data->segments ? data->segments + data->starts[data->place[text]] : NULL;
 }
 
 const mha__frame *mha__head_data_frame(const mha_head_data *data)

@@ -23,6 +23,9 @@ mha_status mha__head_data_batch(const mha_head_data *data, int64_t batch, mha_mo
 const uint8_t *mha__head_data_kinds(const mha_head_data *data, int64_t text);
 const int32_t *mha__head_data_types(const mha_head_data *data, int64_t text);
 
+/* The segment of each token of a text; NULL if there are none. */
+const int32_t *mha__head_data_segments(const mha_head_data *data, int64_t text);
+
 /* The special tokens around a text; none without a tokenizer. */
 const mha__frame *mha__head_data_frame(const mha_head_data *data);
 

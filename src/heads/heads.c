@@ -5,8 +5,9 @@
 
 #include "base/ctx.h"
 #include "base/error.h"
+#include "base/size.h"
 
-mha_status mha__heads_create(const mha_model *model, mha_heads **out, mha_error *err)
+mha_status mha__heads_create(const mha_model *model, int64_t longest, mha_heads **out, mha_error *err)
 {
     const mha_model_info *info = mha_model_describe(model);
     mha_ctx *ctx = mha_model_ctx(model);
@@ -15,13 +16,18 @@ mha_status mha__heads_create(const mha_model *model, mha_heads **out, mha_error 
     if (!heads) return mha__no_memory(err, sizeof *heads, "head statistics");
     heads->ctx = ctx;
     heads->layers = info->layers;
+    heads->longest = longest;
     heads->first = mha__calloc(ctx, (size_t)info->layers + 1, sizeof *heads->first);
     if (!heads->first) return mha__no_memory(err, ((size_t)info->layers + 1) * sizeof *heads->first, "head statistics");
     for (int64_t l = 0; l < info->layers; l++)
         heads->first[l + 1] = heads->first[l] + info->heads_per_layer[l];
     size_t total = (size_t)heads->first[info->layers];
     heads->stats = mha__calloc(ctx, total, sizeof *heads->stats);
-    return heads->stats ? MHA_OK : mha__no_memory(err, total * sizeof *heads->stats, "head statistics");
+    if (!heads->stats) return mha__no_memory(err, total * sizeof *heads->stats, "head statistics");
+    size_t positions = 0;
+    const bool fits = mha__mul(total, (size_t)longest, &positions);
+    heads->received = fits ? mha__calloc(ctx, positions, sizeof *heads->received) : NULL;
+    return heads->received ? MHA_OK : mha__no_memory(err, positions * sizeof *heads->received, "what keys receive");
 }
 
 void mha_heads_free(mha_heads *heads)
@@ -31,6 +37,7 @@ void mha_heads_free(mha_heads *heads)
         mha__free(heads->ctx, heads->maps[l]);
     mha__free(heads->ctx, heads->maps);
     mha_encoding_free(heads->tokens);
+    mha__free(heads->ctx, heads->received);
     mha__free(heads->ctx, heads->stats);
     mha__free(heads->ctx, heads->first);
     mha__free(heads->ctx, heads);
@@ -61,7 +68,23 @@ double mha_heads_value(const mha_heads *heads, int64_t layer, int64_t head, mha_
 mha_head_label mha_heads_label(const mha_heads *heads, int64_t layer, int64_t head)
 {
     const mha__head_stats *s = stats_of(heads, layer, head);
-    return s ? mha__head_stats_label(s) : MHA_LABEL_MIXED;
+    return s ? mha__head_stats_label(s, &heads->limits) : MHA_LABEL_MIXED;
+}
+
+double mha_heads_sink_rate(const mha_heads *heads)
+{
+    const int64_t all = heads->first[heads->layers];
+    int64_t sinks = 0;
+    for (int64_t h = 0; h < all; h++)
+        sinks += mha__head_stats_value(&heads->stats[h], MHA_HEAD_SINK) > heads->limits.sink;
+    return (double)sinks / (double)all;
+}
+
+const double *mha_heads_received(const mha_heads *heads, int64_t layer, int64_t head, int64_t *positions)
+{
+    const bool there = stats_of(heads, layer, head) != NULL;
+    if (positions) *positions = there ? heads->longest : 0;
+    return there ? heads->received + (heads->first[layer] + head) * heads->longest : NULL;
 }
 
 const mha_encoding *mha_heads_tokens(const mha_heads *heads)
@@ -72,5 +95,5 @@ const mha_encoding *mha_heads_tokens(const mha_heads *heads)
 const float *mha_heads_map(const mha_heads *heads, int64_t layer, int64_t head)
 {
     if (!heads->maps || !stats_of(heads, layer, head)) return NULL;
-    return heads->maps[layer] + head * heads->tokens->count * heads->tokens->count;
+    return heads->maps[layer] + head * heads->longest * heads->longest;
 }

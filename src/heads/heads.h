@@ -2,24 +2,33 @@
 #ifndef MHA_HEADS_HEADS_H
 #define MHA_HEADS_HEADS_H
 
-#include "heads/frame.h"
+#include "heads/data.h"
 
 struct mha_heads {
     mha_ctx *ctx;
-    int64_t layers;
-    mha__frame frame;
+    int64_t layers, longest; /* longest: tokens of the longest text */
+    mha_head_thresholds limits;
     int64_t *first;         /* [layers + 1] number of heads before each layer */
     mha__head_stats *stats; /* [heads of all layers] */
+    double *received;       /* [heads of all layers, longest] a sum while it is measured, then a mean */
     mha_encoding *tokens;   /* with keep_maps: of the one text */
-    float **maps;           /* with keep_maps: [layers], each [heads, n, n] */
+    float **maps;           /* with keep_maps: [layers], each [heads, longest, longest] */
 };
 
 /* An empty result for the heads of a model. *out may be half made after a failure: free it. */
-mha_status mha__heads_create(const mha_model *model, mha_heads **out, mha_error *err);
+mha_status mha__heads_create(const mha_model *model, int64_t longest, mha_heads **out, mha_error *err);
 
-/* Adds the scores of the probe texts, of `wanted` or drawn from `seed`. Does nothing (the scores stay NAN) when no
- * texts are given and the model is too short or the vocabulary too small for drawn ones. */
-mha_status mha__heads_probe(const mha_model *model, mha_heads *heads, const mha_head_probe *wanted, uint64_t seed,
-                            mha_error *err);
+/* What batch `batch` of the data adds; see measure_batch.c. Made once for all batches. */
+typedef struct mha__heads_pass mha__heads_pass;
+mha_status mha__heads_pass_create(const mha_model *model, const mha_head_data *data, mha_heads *heads,
+                                  mha__heads_pass **out, mha_error *err);
+mha_status mha__heads_pass_run(mha__heads_pass *pass, int64_t batch, mha_error *err);
+void mha__heads_pass_free(mha__heads_pass *pass);
+
+/* Adds the scores of the probe texts, of `wanted` or drawn from `seed`, between the special tokens of `frame` or those
+ * of `wanted`. Does nothing (the scores stay NAN) when no texts are given and the model is too short or the vocabulary
+ * too small for drawn ones. */
+mha_status mha__heads_probe(const mha_model *model, mha_heads *heads, const mha__frame *frame,
+                            const mha_head_probe *wanted, uint64_t seed, mha_error *err);
 
 #endif

@@ -13,29 +13,26 @@
 enum { DRAWS = 4, PERIOD = 16, MOST_TEXTS = 4096, TRIES = 64 };
 
 typedef struct probe {
-    const mha_model *model;
     mha_heads *heads;
-    int64_t batch, length, start, period;
+    int64_t start, period;
+    bool causal;
 } probe;
 
-static int on_attention(void *user, int64_t layer, int64_t count, const float *probs)
+static void on_rows(void *user, int64_t layer, const mha_attn_rows *rows)
 {
     const probe *p = user;
-    bool causal = mha_model_describe(p->model)->causal;
-    mha__head_stats *stats = p->heads->stats + p->heads->first[layer];
-    for (int64_t b = 0; b < p->batch; b++)
-        for (int64_t h = 0; h < count; h++)
-            mha__head_stats_add_probe(&stats[h], p->length, p->start, p->period, causal,
-                                      probs + (b * count + h) * p->length * p->length);
-    return 0;
+    mha__head_stats *stats = &p->heads->stats[p->heads->first[layer] + rows->head];
+    mha__head_stats_add_probe(stats, p->start, p->period, p->causal, rows);
 }
 
-/* A token of the middle half that means something to the tokenizer; a special or unused one after TRIES misses. */
+/* A token of the middle half that means something to the tokenizer, if there is one; a special or unused one after
+ * TRIES misses. */
 static int32_t draw_token(const mha_tokenizer *tokenizer, int64_t vocab, uint64_t *state)
 {
     int32_t id = 0;
     for (int i = 0; i < TRIES; i++) {
         id = (int32_t)(vocab / 4 + (int64_t)(mha__splitmix(state) % (uint64_t)(vocab / 2)));
+        if (!tokenizer) break;
         if (mha_tokenizer_token(tokenizer, id) && !mha_tokenizer_is_special(tokenizer, id)) break;
     }
     return id;
@@ -50,20 +47,21 @@ static void fill_row(int32_t *row, const mha__frame *f, const int32_t *r, int64_
     memcpy(row + 2 * period, f->after, (size_t)f->after_count * sizeof *row);
 }
 
-/* Runs the texts r [texts, period], framed. */
-static mha_status run_probe(const mha_model *model, mha_heads *heads, const int32_t *r, int64_t texts, int64_t period,
-                            mha_error *err)
+/* Texts that wait for each other in one order, so that sums over them have the same bits whoever adds. */
+static mha_status run_probe(const mha_model *model, mha_heads *heads, const mha__frame *f, const int32_t *r,
+                            int64_t texts, int64_t period, mha_error *err)
 {
-    const mha__frame *f = &heads->frame;
-    probe p = {model, heads, texts, f->before_count + 2 * period + f->after_count, f->before_count, period};
-    size_t bytes = (size_t)(texts * p.length) * sizeof(int32_t);
+    const int64_t length = f->before_count + 2 * period + f->after_count;
+    probe p = {heads, f->before_count, period, mha_model_describe(model)->causal};
+    const size_t bytes = (size_t)length * sizeof(int32_t);
     int32_t *ids = mha__alloc(heads->ctx, bytes);
-    if (!ids) return mha__no_memory(err, bytes, "probe texts");
-    for (int64_t b = 0; b < texts; b++)
-        fill_row(ids + b * p.length, f, r + b * period, period);
-    mha_model_input input = {.size = sizeof input, .batch = texts, .length = p.length, .ids = ids};
-    mha_model_output output = {.size = sizeof output, .on_attention = on_attention, .user = &p};
-    mha_status status = mha_model_forward(model, &input, &output, err);
+    mha_status status = ids ? MHA_OK : mha__no_memory(err, bytes, "a probe text");
+    for (int64_t b = 0; b < texts && status == MHA_OK; b++) {
+        fill_row(ids, f, r + b * period, period);
+        const mha_model_input input = {.size = sizeof input, .batch = 1, .length = length, .ids = ids};
+        const mha_model_output output = {.size = sizeof output, .on_rows = on_rows, .user = &p};
+        status = mha_model_forward(model, &input, &output, err);
+    }
     mha__free(heads->ctx, ids);
     return status;
 }
@@ -82,18 +80,38 @@ static mha_status check_wanted(const mha_head_probe *wanted, int64_t room, int64
     return MHA_OK;
 }
 
-mha_status mha__heads_probe(const mha_model *model, mha_heads *heads, const mha_head_probe *wanted, uint64_t seed,
-                            mha_error *err)
+/* `count` ids on one side of r r. */
+static mha_status take_side(const char *name, const int32_t *ids, int64_t count, int64_t vocab, int32_t *side,
+                            int64_t *side_count, mha_error *err)
+{
+    if (!ids) return MHA_OK;
+    if (count < 0 || count > MHA__FRAME_TOKENS)
+        return mha__fail(err, MHA_ERR_ARG, "probe.%s_count = %lld is not in 0..%d", name, (long long)count,
+                         MHA__FRAME_TOKENS);
+    for (int64_t i = 0; i < count; i++)
+        if (ids[i] < 0 || ids[i] >= vocab)
+            return mha__fail(err, MHA_ERR_ARG, "probe.%s[%lld] = %d is not in 0..%lld", name, (long long)i, (int)ids[i],
+                             (long long)vocab - 1);
+    memcpy(side, ids, (size_t)count * sizeof *side);
+    *side_count = count;
+    return MHA_OK;
+}
+
+mha_status mha__heads_probe(const mha_model *model, mha_heads *heads, const mha__frame *frame,
+                            const mha_head_probe *wanted, uint64_t seed, mha_error *err)
 {
     const mha_model_info *info = mha_model_describe(model);
-    int64_t room = info->max_positions - heads->frame.before_count - heads->frame.after_count;
+    mha__frame f = *frame;
+    MHA__TRY(take_side("first", wanted->first, wanted->first_count, info->vocab, f.before, &f.before_count, err));
+    MHA__TRY(take_side("last", wanted->last, wanted->last_count, info->vocab, f.after, &f.after_count, err));
+    const int64_t room = info->max_positions - f.before_count - f.after_count;
     if (wanted->ids) {
         MHA__TRY(check_wanted(wanted, room, info->vocab, err));
-        return run_probe(model, heads, wanted->ids, wanted->texts, wanted->period, err);
+        return run_probe(model, heads, &f, wanted->ids, wanted->texts, wanted->period, err);
     }
     if (room < 2 * PERIOD || info->vocab < 4 * PERIOD) return MHA_OK;
     int32_t r[DRAWS * PERIOD];
     for (int i = 0; i < DRAWS * PERIOD; i++)
         r[i] = draw_token(mha_model_tokenizer(model), info->vocab, &seed);
-    return run_probe(model, heads, r, DRAWS, PERIOD, err);
+    return run_probe(model, heads, &f, r, DRAWS, PERIOD, err);
 }

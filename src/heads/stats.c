@@ -1,4 +1,5 @@
-/* stats.c - one pass over each row of a map, in double; nothing larger than a row is kept.
+/* stats.c - one pass over each row of a map; nothing larger than a row is kept. Sums over a row are in float, in eight
+ * lanes that a compiler may put into vectors, sums over rows in double.
  *
  * "vertical" and "toeplitz" ask how much of the map's energy (sum of p^2) is left when every column, or every diagonal,
  * is replaced by its mean: for a column of c numbers with sum s that is s^2 / c. Columns and diagonals are summed as
@@ -9,59 +10,138 @@
 #include <math.h>
 #include <string.h>
 
-/* Sums over the columns and the diagonals of the content rows of one map. Diagonal d = j - i is at [d + n - 1]. */
-typedef struct lines {
-    double *column, *column_rows;     /* [n] */
-    double *diagonal, *diagonal_rows; /* [2n - 1] */
-} lines;
+#include "base/size.h"
 
-static lines lines_clear(double *scratch, int64_t n)
-{
-    memset(scratch, 0, mha__head_stats_scratch(n) * sizeof *scratch);
-    return (lines){scratch, scratch + n, scratch + 2 * n, scratch + 4 * n};
-}
+/* ---- a text ---- */
 
-static void lines_add(const lines *l, int64_t n, int64_t i, int64_t seen, const float *row)
+void mha__head_text_fill(mha__head_text *t)
 {
-    for (int64_t j = 0; j < n; j++) {
-        l->column[j] += (double)row[j];
-        l->column_rows[j] += j < seen;
-        l->diagonal[j - i + n - 1] += (double)row[j];
-        l->diagonal_rows[j - i + n - 1] += 1;
+    t->specials = t->seps = t->puncts = 0;
+    t->content[0] = 0;
+    for (int64_t i = 0; i < t->n; i++) {
+        const uint8_t kind = t->kind[i];
+        if (kind & MHA__TOKEN_SPECIAL) t->listed[t->specials++] = (int32_t)i;
+        if (kind & MHA__TOKEN_SEP) t->listed[t->n + t->seps++] = (int32_t)i;
+        if (kind & MHA__TOKEN_PUNCT) t->listed[2 * t->n + t->puncts++] = (int32_t)i;
+        t->content[i + 1] = t->content[i] + !(kind & MHA__TOKEN_SPECIAL);
     }
 }
 
-static double energy_of_means(const double *sum, const double *count, int64_t n)
+/* Keys that row i sees. */
+static int64_t seen_by(const mha__head_text *t, int64_t i)
 {
-    double energy = 0;
-    for (int64_t i = 0; i < n; i++)
-        if (count[i] > 0) energy += sum[i] * sum[i] / count[i];
-    return energy;
+    return t->causal ? i + 1 : t->n;
 }
 
-/* What one walk along a row finds. */
-typedef struct row_sums {
-    double entropy, distance, offset, largest, sep, punct, near, energy;
-} row_sums;
+/* ---- sums over one row ---- */
 
-/* A NaN makes every sum that it enters one; what is asked of single entries has to be told. */
-static row_sums walk(int64_t n, int64_t i, const uint8_t *kind, const float *row)
+enum { LANES = 8, STRETCH = 128 }; /* a stretch is summed in float, stretches in double */
+
+static double sum_lanes(const float lanes[LANES])
 {
-    row_sums r = {0};
-    for (int64_t j = 0; j < n; j++) {
-        double p = (double)row[j], away = (double)(j - i);
-        if (p > 0) r.entropy -= p * log2(p);
-        if (p > r.largest) r.largest = p;
-        r.distance += p * fabs(away);
-        r.offset += p * away;
-        r.energy += p * p;
-        if (kind[j] & MHA__TOKEN_SEP) r.sep += p;
-        if (kind[j] & MHA__TOKEN_PUNCT) r.punct += p;
-        if (fabs(away) <= 2) r.near += p;
+    const float a = (lanes[0] + lanes[4]) + (lanes[2] + lanes[6]), b = (lanes[1] + lanes[5]) + (lanes[3] + lanes[7]);
+    return (double)(a + b);
+}
+
+/* Sum of p^2. */
+static double energy_of(const float *p, int64_t n)
+{
+    double all = 0;
+    for (int64_t start = 0; start < n; start += STRETCH) {
+        const int64_t end = mha__min64(start + STRETCH, n);
+        float lanes[LANES] = {0};
+        int64_t j = start;
+        for (; j + LANES <= end; j += LANES)
+            for (int k = 0; k < LANES; k++)
+                lanes[k] += p[j + k] * p[j + k];
+        for (; j < end; j++)
+            lanes[0] += p[j] * p[j];
+        all += sum_lanes(lanes);
     }
-    if (isnan(r.energy)) r.entropy = r.largest = NAN;
-    return r;
+    return all;
 }
+
+/* Sum of p (j - i): with j counted from the start of its stretch, so that float holds it. */
+static double offset_of(const float *p, int64_t n, int64_t i)
+{
+    static const float step[LANES] = {0, 1, 2, 3, 4, 5, 6, 7};
+    double all = 0;
+    for (int64_t start = 0; start < n; start += STRETCH) {
+        const int64_t end = mha__min64(start + STRETCH, n);
+        float mass[LANES] = {0}, moment[LANES] = {0};
+        int64_t j = start;
+        for (; j + LANES <= end; j += LANES)
+            for (int k = 0; k < LANES; k++) {
+                mass[k] += p[j + k];
+                moment[k] += p[j + k] * ((float)(j - start) + step[k]);
+            }
+        for (; j < end; j++) {
+            mass[0] += p[j];
+            moment[0] += p[j] * (float)(j - start);
+        }
+        all += sum_lanes(moment) + sum_lanes(mass) * (double)(start - i);
+    }
+    return all;
+}
+
+static double mass_at(const float *p, const int32_t *keys, int64_t count)
+{
+    double sum = 0;
+    for (int64_t n = 0; n < count; n++)
+        sum += (double)p[keys[n]];
+    return sum;
+}
+
+static double mass_within(const float *p, int64_t n, int64_t i, int64_t reach)
+{
+    double sum = 0;
+    for (int64_t j = mha__max64(i - reach, 0); j <= mha__min64(i + reach, n - 1); j++)
+        sum += (double)p[j];
+    return sum;
+}
+
+static float largest_of(const float *p, int64_t n)
+{
+    float lanes[LANES] = {0}, most = 0;
+    int64_t j = 0;
+    for (; j + LANES <= n; j += LANES)
+        for (int k = 0; k < LANES; k++)
+            lanes[k] = p[j + k] > lanes[k] ? p[j + k] : lanes[k];
+    for (; j < n; j++)
+        most = p[j] > most ? p[j] : most;
+    for (int k = 0; k < LANES; k++)
+        most = lanes[k] > most ? lanes[k] : most;
+    return most;
+}
+
+/* The largest weight on a key that is not special: between those that are. */
+static double largest_nospecial(const mha__head_text *t, const float *p, double largest, int64_t key)
+{
+    if (key < 0 || !(t->kind[key] & MHA__TOKEN_SPECIAL)) return largest;
+    float most = 0;
+    for (int64_t n = 0, from = 0; n <= t->specials; n++) {
+        const int64_t to = n < t->specials ? t->listed[n] : t->n;
+        const float here = largest_of(p + from, to - from);
+        most = here > most ? here : most;
+        from = to + 1;
+    }
+    return (double)most;
+}
+
+/* Weight inside the row's own segment, less the share of keys that lie in it. */
+static double block_of(const mha__head_text *t, const float *p, int64_t i, int64_t seen)
+{
+    double mass = 0;
+    int64_t keys = 0;
+    for (int64_t j = 0; j < seen; j++) {
+        if (t->segments[j] != t->segments[i]) continue;
+        mass += (double)p[j];
+        keys++;
+    }
+    return mass - (double)keys / (double)seen;
+}
+
+/* ---- sums over rows ---- */
 
 static void put(mha__head_stats *s, mha_head_metric metric, double value)
 {
@@ -69,57 +149,136 @@ static void put(mha__head_stats *s, mha_head_metric metric, double value)
     s->over[metric] += 1;
 }
 
+/* Of one row: the operator's own statistics of it, and what it is. */
+typedef struct row {
+    const float *p;
+    int64_t i, seen, key; /* key: the largest weight's; -1 if the row is not a number */
+    double entropy, entropy_norm, largest, distance;
+} row;
+
 /* Rows of all tokens. A row that sees one key has no entropy to normalise. */
-static void add_statistics(mha__head_stats *s, const row_sums *r, int64_t seen)
+static void add_statistics(mha__head_stats *s, const mha__head_text *t, const row *r)
 {
     put(s, MHA_HEAD_ENTROPY, r->entropy);
-    if (seen > 1) put(s, MHA_HEAD_ENTROPY_NORM, r->entropy / log2((double)seen));
+    if (r->seen > 1) put(s, MHA_HEAD_ENTROPY_NORM, r->entropy_norm);
     put(s, MHA_HEAD_DISTANCE, r->distance);
-    put(s, MHA_HEAD_OFFSET, r->offset);
+    put(s, MHA_HEAD_OFFSET, t->causal ? -r->distance : offset_of(r->p, t->n, r->i));
     put(s, MHA_HEAD_CONFIDENCE, r->largest);
+    put(s, MHA_HEAD_SINK, (double)r->p[0]);
+}
+
+/* A score of a target that exists, and whether the largest weight lies there. */
+static void put_target(mha__head_stats *s, mha_head_metric mass, mha_head_metric argmax, const row *r, int64_t target)
+{
+    put(s, mass, (double)r->p[target]);
+    put(s, argmax, isnan(r->largest) ? r->largest : r->key == target);
 }
 
 /* Rows of content tokens. A row counts for a target only where the target exists. */
-static void add_patterns(mha__head_stats *s, const row_sums *r, int64_t n, int64_t i, int64_t seen, const float *row)
+static void add_patterns(mha__head_stats *s, const mha__head_text *t, const row *r)
 {
-    put(s, MHA_HEAD_SELF, (double)row[i]);
-    if (i >= 1) put(s, MHA_HEAD_FIRST, (double)row[0]);
-    if (i >= 1) put(s, MHA_HEAD_PREV, (double)row[i - 1]);
-    if (i + 1 < n) put(s, MHA_HEAD_NEXT, (double)row[i + 1]);
-    put(s, MHA_HEAD_SEP, r->sep);
-    put(s, MHA_HEAD_PUNCT, r->punct);
-    put(s, MHA_HEAD_WINDOW2, r->near);
-    if (seen > 1) put(s, MHA_HEAD_BROAD, r->entropy / log2((double)seen));
-    s->over[MHA_HEAD_VERTICAL] += r->energy;
-    s->over[MHA_HEAD_TOEPLITZ] += r->energy;
+    const float *p = r->p;
+    const double energy = energy_of(p, t->n);
+    put_target(s, MHA_HEAD_SELF, MHA_HEAD_SELF_ARGMAX, r, r->i);
+    if (r->i >= 1) put_target(s, MHA_HEAD_FIRST, MHA_HEAD_FIRST_ARGMAX, r, 0);
+    if (r->i >= 1) put_target(s, MHA_HEAD_PREV, MHA_HEAD_PREV_ARGMAX, r, r->i - 1);
+    if (r->i + 1 < t->n) put_target(s, MHA_HEAD_NEXT, MHA_HEAD_NEXT_ARGMAX, r, r->i + 1);
+    put(s, MHA_HEAD_SEP, mass_at(p, t->listed + t->n, t->seps));
+    put(s, MHA_HEAD_PUNCT, mass_at(p, t->listed + 2 * t->n, t->puncts));
+    put(s, MHA_HEAD_WINDOW2, mass_within(p, t->n, r->i, 2));
+    if (t->segments) put(s, MHA_HEAD_BLOCK, block_of(t, p, r->i, r->seen));
+    if (r->seen > 1) put(s, MHA_HEAD_BROAD, r->entropy_norm);
+    put(s, MHA_HEAD_ENTROPY_CONTENT, r->entropy);
+    put(s, MHA_HEAD_DISTANCE_CONTENT, r->distance);
+    put(s, MHA_HEAD_CONFIDENCE_CONTENT, r->largest);
+    put(s, MHA_HEAD_CONFIDENCE_NOSPECIAL, largest_nospecial(t, p, r->largest, r->key));
+    s->over[MHA_HEAD_VERTICAL] += energy;
+    s->over[MHA_HEAD_TOEPLITZ] += energy;
 }
 
-void mha__head_stats_add(mha__head_stats *s, int64_t n, const uint8_t *kind, bool causal, const float *map,
-                         double *scratch)
+/* ---- lines ---- */
+
+static void add_to(double *to, const float *from, int64_t n)
 {
-    lines l = lines_clear(scratch, n);
-    for (int64_t i = 0; i < n; i++) {
-        const float *row = map + i * n;
-        int64_t seen = causal ? i + 1 : n;
-        row_sums r = walk(n, i, kind, row);
-        add_statistics(s, &r, seen);
-        if (kind[i] & MHA__TOKEN_SPECIAL) continue;
-        add_patterns(s, &r, n, i, seen, row);
-        lines_add(&l, n, i, seen, row);
-    }
-    s->sum[MHA_HEAD_VERTICAL] += energy_of_means(l.column, l.column_rows, n);
-    s->sum[MHA_HEAD_TOEPLITZ] += energy_of_means(l.diagonal, l.diagonal_rows, 2 * n - 1);
+    for (int64_t j = 0; j < n; j++)
+        to[j] += (double)from[j];
 }
 
-void mha__head_stats_add_probe(mha__head_stats *s, int64_t n, int64_t start, int64_t period, bool causal,
-                               const float *map)
+static void add_lines(const mha__head_lines *l, const mha__head_text *t, const row *r, bool content)
 {
-    for (int64_t i = start + period; i < start + 2 * period; i++) { /* the second copy looks back */
-        put(s, MHA_HEAD_DUP_PROBE, (double)map[i * n + i - period]);
-        put(s, MHA_HEAD_INDUCTION_PROBE, (double)map[i * n + i - period + 1]);
+    add_to(content ? l->column : l->special, r->p, r->seen);
+    if (content) add_to(l->diagonal + t->n - 1 - r->i, r->p, r->seen);
+}
+
+/* Content rows that see key j, and those whose diagonal d lies in the map. */
+static int64_t column_rows(const mha__head_text *t, int64_t j)
+{
+    return t->content[t->n] - (t->causal ? t->content[j] : 0);
+}
+
+static int64_t diagonal_rows(const mha__head_text *t, int64_t d)
+{
+    return d >= 0 ? t->content[t->n - d] : t->content[t->n] - t->content[-d];
+}
+
+static double energy_of_mean(double sum, int64_t count)
+{
+    return count > 0 ? sum * sum / (double)count : 0;
+}
+
+/* The last row has gone by. */
+static void close_lines(mha__head_stats *s, const mha__head_lines *l, const mha__head_text *t, double *received)
+{
+    double vertical = 0, toeplitz = 0;
+    for (int64_t j = 0; j < t->n; j++)
+        vertical += energy_of_mean(l->column[j], column_rows(t, j));
+    for (int64_t d = 1 - t->n; d < t->n; d++)
+        toeplitz += energy_of_mean(l->diagonal[d + t->n - 1], diagonal_rows(t, d));
+    for (int64_t j = 0; received && j < t->n; j++)
+        received[j] += l->column[j] + l->special[j];
+    s->sum[MHA_HEAD_VERTICAL] += vertical;
+    s->sum[MHA_HEAD_TOEPLITZ] += toeplitz;
+    memset(l->column, 0, (size_t)t->n * sizeof *l->column);
+    memset(l->special, 0, (size_t)t->n * sizeof *l->special);
+    memset(l->diagonal, 0, (size_t)(2 * t->n - 1) * sizeof *l->diagonal);
+}
+
+/* ---- the whole ---- */
+
+void mha__head_stats_add(mha__head_stats *s, const mha__head_lines *lines, const mha__head_text *t,
+                         const mha_attn_rows *rows, double *received)
+{
+    for (int64_t n = 0; n < rows->count; n++) {
+        const int64_t i = rows->first + n, seen = seen_by(t, i);
+        const bool content = !(t->kind[i] & MHA__TOKEN_SPECIAL);
+        const row r = {.p = (const float *)rows->p + n * rows->stride,
+                       .i = i,
+                       .seen = seen,
+                       .key = rows->largest_key[n],
+                       .entropy = rows->entropy[n],
+                       .entropy_norm = seen > 1 ? rows->entropy[n] / t->bits[seen] : 0,
+                       .largest = rows->largest[n],
+                       .distance = rows->distance[n]};
+        add_statistics(s, t, &r);
+        if (content) add_patterns(s, t, &r);
+        add_lines(lines, t, &r, content);
     }
-    for (int64_t i = start; !causal && i < start + period; i++) /* the first may look ahead */
-        put(s, MHA_HEAD_DUP_PROBE, (double)map[i * n + i + period]);
+    if (rows->first + rows->count == t->n) close_lines(s, lines, t, received);
+}
+
+void mha__head_stats_add_probe(mha__head_stats *s, int64_t start, int64_t period, bool causal,
+                               const mha_attn_rows *rows)
+{
+    for (int64_t n = 0; n < rows->count; n++) {
+        const float *p = (const float *)rows->p + n * rows->stride;
+        const int64_t i = rows->first + n;
+        if (i >= start + period && i < start + 2 * period) { /* the second copy looks back */
+            put(s, MHA_HEAD_DUP_PROBE, (double)p[i - period]);
+            put(s, MHA_HEAD_INDUCTION_PROBE, (double)p[i - period + 1]);
+        }
+        if (!causal && i >= start && i < start + period) /* the first may look ahead */
+            put(s, MHA_HEAD_DUP_PROBE, (double)p[i + period]);
+    }
 }
 
 double mha__head_stats_value(const mha__head_stats *s, mha_head_metric metric)

@@ -93,7 +93,15 @@ static void scores_and_labels(void **state)
         double limit;
     } others[] = {{"entropy", MHA_HEAD_ENTROPY, 3.8e-6},
                   {"entropy_norm", MHA_HEAD_ENTROPY_NORM, 9e-7},
+                  {"entropy_content", MHA_HEAD_ENTROPY_CONTENT, 4.1e-6},
                   {"confidence", MHA_HEAD_CONFIDENCE, 1e-6},
+                  {"confidence_content", MHA_HEAD_CONFIDENCE_CONTENT, 1e-6},
+                  {"confidence_nospecial", MHA_HEAD_CONFIDENCE_NOSPECIAL, 9.3e-7},
+                  {"prev_argmax", MHA_HEAD_PREV_ARGMAX, 1e-6},
+                  {"next_argmax", MHA_HEAD_NEXT_ARGMAX, 8.1e-7},
+                  {"self_argmax", MHA_HEAD_SELF_ARGMAX, 1.6e-7},
+                  {"first_argmax", MHA_HEAD_FIRST_ARGMAX, 1e-6},
+                  {"distance_content", MHA_HEAD_DISTANCE_CONTENT, 8.8e-6},
                   {"distance", MHA_HEAD_DISTANCE, 8.5e-6},
                   {"offset", MHA_HEAD_OFFSET, 1.5e-5}};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {

@@ -13,13 +13,122 @@
 
 enum { N = 24 };
 
+/* ---- a map, shown as the operator shows it ---- */
+
+typedef struct row_numbers {
+    double entropy, largest, distance;
+    int64_t key;
+} row_numbers;
+
+static row_numbers numbers_of(const float *p, int64_t n, int64_t i)
+{
+    row_numbers r = {.key = -1};
+    for (int64_t j = 0; j < n; j++) {
+        const double x = (double)p[j];
+        r.entropy -= x > 0 ? x * log2(x) : 0;
+        r.distance += x * fabs((double)(i - j));
+        if (x > r.largest) r.largest = x, r.key = j;
+        if (isnan(x)) return (row_numbers){x, x, x, -1};
+    }
+    return r;
+}
+
+/* Rows `rows` at a time, to `show`. */
+static void each_rows(int64_t n, int64_t rows, const float *map, void (*show)(void *user, const mha_attn_rows *rows),
+                      void *user)
+{
+    enum { ROWS = 64 };
+    double entropy[ROWS], largest[ROWS], distance[ROWS];
+    int64_t key[ROWS];
+    for (int64_t first = 0; first < n; first += rows) {
+        const int64_t count = first + rows < n ? rows : n - first;
+        for (int64_t i = 0; i < count; i++) {
+            const row_numbers r = numbers_of(map + (first + i) * n, n, first + i);
+            entropy[i] = r.entropy, largest[i] = r.largest, distance[i] = r.distance, key[i] = r.key;
+        }
+        show(user, &(mha_attn_rows){.first = first,
+                                    .count = count,
+                                    .keys = n,
+                                    .stride = n,
+                                    .p = map + first * n,
+                                    .entropy = entropy,
+                                    .largest = largest,
+                                    .distance = distance,
+                                    .largest_key = key});
+    }
+}
+
+typedef struct target {
+    mha__head_stats *stats;
+    mha__head_lines lines;
+    mha__head_text text;
+    double *received;
+} target;
+
+static void show(void *user, const mha_attn_rows *rows)
+{
+    const target *t = user;
+    mha__head_stats_add(t->stats, &t->lines, &t->text, rows, t->received);
+}
+
+/* `segments` and `received` may be NULL. */
+static void add(mha__head_stats *s, int64_t n, const uint8_t *kind, const int32_t *segments, bool causal,
+                const float *map, double *received)
+{
+    double *memory = calloc(mha__head_lines_doubles(n), sizeof *memory), *bits = calloc((size_t)n + 1, sizeof *bits);
+    int64_t *content = calloc((size_t)n + 1, sizeof *content);
+    int32_t *listed = calloc((size_t)n, 3 * sizeof *listed);
+    assert_true(memory && bits && content && listed);
+    for (int64_t i = 1; i <= n; i++)
+        bits[i] = log2((double)i);
+    target t = {.stats = s,
+                .lines = mha__head_lines_at(memory, n),
+                .text = {.n = n,
+                         .causal = causal,
+                         .kind = kind,
+                         .segments = segments,
+                         .bits = bits,
+                         .content = content,
+                         .listed = listed},
+                .received = received};
+    mha__head_text_fill(&t.text);
+    each_rows(n, 5, map, show, &t);
+    for (size_t i = 0; i < mha__head_lines_doubles(n); i++)
+        assert_true(memory[i] == 0);
+    free(memory), free(bits), free(content), free(listed);
+}
+
 static mha__head_stats measure(int64_t n, const uint8_t *kind, bool causal, const float *map)
 {
     mha__head_stats s = {.sum = {0}};
-    double *scratch = malloc(mha__head_stats_scratch(n) * sizeof *scratch);
-    mha__head_stats_add(&s, n, kind, causal, map, scratch);
-    free(scratch);
+    add(&s, n, kind, NULL, causal, map, NULL);
     return s;
+}
+
+typedef struct probe {
+    mha__head_stats *stats;
+    int64_t start, period;
+    bool causal;
+} probe;
+
+static void show_probe(void *user, const mha_attn_rows *rows)
+{
+    const probe *p = user;
+    mha__head_stats_add_probe(p->stats, p->start, p->period, p->causal, rows);
+}
+
+static void add_probe(mha__head_stats *s, int64_t n, int64_t start, int64_t period, bool causal, const float *map)
+{
+    probe p = {s, start, period, causal};
+    each_rows(n, 3, map, show_probe, &p);
+}
+
+static mha_head_label label_of(const mha__head_stats *s)
+{
+    const mha_head_thresholds none = {0};
+    mha_head_thresholds limits;
+    assert_int_equal(mha__head_thresholds_read(&none, &limits, NULL), MHA_OK);
+    return mha__head_stats_label(s, &limits);
 }
 
 static void near(double got, double want)
@@ -46,7 +155,7 @@ static void by_hand(void **state)
     near(mha__head_stats_value(&s, MHA_HEAD_BROAD), 1.5 / log2(3));
     near(mha__head_stats_value(&s, MHA_HEAD_VERTICAL), 1); /* one content row explains itself */
     assert_true(isnan(mha__head_stats_value(&s, MHA_HEAD_DUP_PROBE)));
-    assert_int_equal(mha__head_stats_label(&s), MHA_LABEL_PREV); /* prev and first are equal: the earlier rule */
+    assert_int_equal(label_of(&s), MHA_LABEL_PREV); /* prev and first are equal: the earlier rule */
 }
 
 /* A causal head that looks evenly at everything it may: the normalised entropy is 1, and row 0 has none. */
@@ -61,7 +170,7 @@ static void causal_even(void **state)
     mha__head_stats s = measure(N, kind, true, map);
     near(mha__head_stats_value(&s, MHA_HEAD_ENTROPY_NORM), 1);
     near(s.over[MHA_HEAD_ENTROPY_NORM], N - 1);
-    assert_int_equal(mha__head_stats_label(&s), MHA_LABEL_BROAD);
+    assert_int_equal(label_of(&s), MHA_LABEL_BROAD);
 }
 
 /* Means are over rows of all texts together, not means of means. */
@@ -69,11 +178,10 @@ static void texts_pool_by_rows(void **state)
 {
     (void)state;
     uint8_t kind[2] = {0};
-    double scratch[12];
     const float one[1] = {1}, two[4] = {0, 1, 1, 0};
     mha__head_stats s = {.sum = {0}};
-    mha__head_stats_add(&s, 1, kind, false, one, scratch);
-    mha__head_stats_add(&s, 2, kind, false, two, scratch);
+    add(&s, 1, kind, NULL, false, one, NULL);
+    add(&s, 2, kind, NULL, false, two, NULL);
     near(mha__head_stats_value(&s, MHA_HEAD_SELF), 1.0 / 3);
 }
 
@@ -87,7 +195,7 @@ static void probes(void **state)
         for (int i = START + PERIOD; i < START + 2 * PERIOD; i++)
             map[i * LENGTH + i - PERIOD + induction] = 1;
         mha__head_stats s = {.sum = {0}};
-        mha__head_stats_add_probe(&s, LENGTH, START, PERIOD, true, map);
+        add_probe(&s, LENGTH, START, PERIOD, true, map);
         near(mha__head_stats_value(&s, MHA_HEAD_INDUCTION_PROBE), induction);
         near(mha__head_stats_value(&s, MHA_HEAD_DUP_PROBE), !induction);
     }
@@ -120,7 +228,7 @@ static void golden_patterns(void **state)
         mha__head_stats s = measure(N, kind, false, maps + m * N * N);
         for (int k = 0; k < SCORES - 2; k++) /* the two probe scores need a probe text */
             near(mha__head_stats_value(&s, golden_order[k]), (double)scores[k * MAPS + m]);
-        assert_int_equal(mha__head_stats_label(&s), golden_labels[labels[m]]);
+        assert_int_equal(label_of(&s), golden_labels[labels[m]]);
     }
     mha_file_free(file);
 }
@@ -135,7 +243,7 @@ static void golden_causal(void **state)
     mha_error err = {0};
     const uint8_t kind[LENGTH] = {[0] = MHA__TOKEN_SPECIAL};
     static float maps[TEXTS * HEADS * LENGTH * LENGTH];
-    double scores[SCORES * HEADS], entropy[HEADS], scratch[6 * LENGTH];
+    double scores[SCORES * HEADS], entropy[HEADS];
     int64_t labels[HEADS];
     if (mha_file_open(NULL, MHA_TEST_DATA "/heads/tinylm-golden.safetensors", NULL, &file, &err))
         fail_msg("%s", err.message);
@@ -147,13 +255,13 @@ static void golden_causal(void **state)
         mha__head_stats s = {.sum = {0}};
         for (int b = 0; b < TEXTS; b++) {
             const float *map = maps + (b * HEADS + h) * LENGTH * LENGTH;
-            mha__head_stats_add(&s, LENGTH, kind, true, map, scratch);
-            mha__head_stats_add_probe(&s, LENGTH, 1, PERIOD, true, map);
+            add(&s, LENGTH, kind, NULL, true, map, NULL);
+            add_probe(&s, LENGTH, 1, PERIOD, true, map);
         }
         for (int k = 0; k < SCORES; k++)
             assert_true(fabs(mha__head_stats_value(&s, golden_order[k]) - scores[k * HEADS + h]) <= 1.1e-6);
         assert_true(fabs(mha__head_stats_value(&s, MHA_HEAD_ENTROPY) - entropy[h]) <= 2.7e-6);
-        assert_int_equal(mha__head_stats_label(&s), golden_labels[labels[h]]);
+        assert_int_equal(label_of(&s), golden_labels[labels[h]]);
     }
     mha_file_free(file);
 }
