@@ -1,4 +1,4 @@
-/* cmd_draw.c - `mha draw`: the map of one head as PNG, SVG or PDF. */
+/* cmd_draw.c - `mha draw`: the map of one head, or of all, as PNG, SVG or PDF. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,10 +9,14 @@
 #include "output.h"
 #include "tokens.h"
 
-static char *head_option;
+static struct {
+    char *head;
+    int grid;
+} given;
 
 static const struct poptOption options[] = {
-    {"head", '\0', POPT_ARG_STRING, &head_option, 0, "the head to draw, layer and number from 0", "L.H"},
+    {"head", '\0', POPT_ARG_STRING, &given.head, 0, "the head to draw, layer and number from 0", "L.H"},
+    {"grid", '\0', POPT_ARG_NONE, &given.grid, 0, "draw all heads, a row per layer", NULL},
     POPT_TABLEEND,
 };
 
@@ -25,56 +29,88 @@ static const char **token_texts(const heads_of_text *h)
     return texts;
 }
 
-static int draw(cli_session *s, const heads_of_text *h, int64_t layer, int64_t head)
+/* Writes the file that was drawn, or says what was wrong. Takes `data` over. */
+static int finish(cli_session *s, const heads_of_text *h, const char *wrong, unsigned char *data, size_t bytes,
+                  const char *what)
 {
-    char title[160];
-    snprintf(title, sizeof title, "%.90s, layer %lld head %lld: %s", cli_shown(s->model_name), (long long)layer,
-             (long long)head, mha_head_label_key(mha_heads_label(h->heads, layer, head)));
+    mha_error err = {.status = MHA_ERR_MEMORY};
+    if (wrong)
+        snprintf(err.message, sizeof err.message, "figure of %lld tokens: %s",
+                 (long long)mha_heads_tokens(h->heads)->count, wrong);
+    int code = wrong ? cli_fail(s, &err) : cli_write_file(s, data, bytes);
+    if (code == CLI_DONE) cli_say(s, "%s: %.1f KB; %s", cli_shown(s->options.out), (double)bytes / 1e3, what);
+    free(data);
+    return code;
+}
+
+static int draw_head(cli_session *s, const heads_of_text *h, mha_model_head at)
+{
+    char title[160], what[48];
+    snprintf(title, sizeof title, "%.90s, layer %d head %d: %s", cli_shown(h->name), (int)at.layer, (int)at.head,
+             mha_head_label_key(mha_heads_label(h->heads, at.layer, at.head)));
+    snprintf(what, sizeof what, "layer %d head %d", (int)at.layer, (int)at.head);
     const char **tokens = token_texts(h);
     figure f = {.title = title,
                 .n = mha_heads_tokens(h->heads)->count,
                 .tokens = tokens,
-                .map = mha_heads_map(h->heads, layer, head)};
+                .map = mha_heads_map(h->heads, at.layer, at.head)};
     unsigned char *data = NULL;
     size_t bytes = 0;
     const char *wrong = tokens ? figure_draw(&f, s->options.out, &data, &bytes) : "out of memory";
-    mha_error err = {.status = MHA_ERR_MEMORY};
-    if (wrong) snprintf(err.message, sizeof err.message, "figure of %lld tokens: %s", (long long)f.n, wrong);
-    int code = wrong ? cli_fail(s, &err) : cli_write_file(s, data, bytes);
-    if (code == CLI_DONE)
-        cli_say(s, "%s: %.1f KB; layer %lld head %lld", cli_shown(s->options.out), (double)bytes / 1e3,
-                (long long)layer, (long long)head);
-    free(data);
     free(tokens);
-    return code;
+    return finish(s, h, wrong, data, bytes, what);
+}
+
+static int draw_grid(cli_session *s, const heads_of_text *h)
+{
+    const long long n = (long long)mha_heads_tokens(h->heads)->count;
+    char title[160];
+    snprintf(title, sizeof title, "%.90s: all heads on %lld tokens", cli_shown(h->name), n);
+    unsigned char *data = NULL;
+    size_t bytes = 0;
+    const char *wrong = figure_grid_draw(&(figure_grid){title, h->heads, n}, s->options.out, &data, &bytes);
+    return finish(s, h, wrong, data, bytes, "all heads");
+}
+
+static int check_head(const cli_session *s, const heads_of_text *h, mha_model_head at)
+{
+    if (at.layer >= mha_heads_layers(h->heads))
+        return cli_usage(s, "--head \"%s\": the model has %lld layers", cli_shown(given.head),
+                         (long long)mha_heads_layers(h->heads));
+    if (at.head >= mha_heads_count(h->heads, at.layer))
+        return cli_usage(s, "--head \"%s\": layer %lld has %lld heads", cli_shown(given.head), (long long)at.layer,
+                         (long long)mha_heads_count(h->heads, at.layer));
+    return CLI_DONE;
+}
+
+static int check_options(const cli_session *s, mha_model_head *at)
+{
+    if (!s->options.out) return cli_usage(s, "-o FILE is missing");
+    if (!figure_knows(s->options.out))
+        return cli_usage(s, "-o %s: the name must end in .png, .svg or .pdf", cli_shown(s->options.out));
+    if (!given.head && !given.grid) return cli_usage(s, "--head L.H or --grid is missing");
+    if (given.head && given.grid) return cli_usage(s, "--head and --grid contradict each other");
+    const char *end = given.head ? cli_head(given.head, at) : "";
+    if (!end || *end) return cli_usage(s, "--head \"%s\": want LAYER.HEAD, for example 0.2", cli_shown(given.head));
+    return CLI_DONE;
 }
 
 static int run(cli_session *s)
 {
     mha_model_head at = {0};
-    if (!s->options.out) return cli_usage(s, "-o FILE is missing");
-    if (!figure_knows(s->options.out))
-        return cli_usage(s, "-o %s: the name must end in .png, .svg or .pdf", cli_shown(s->options.out));
-    if (!head_option) return cli_usage(s, "--head L.H is missing");
-    const char *end = cli_head(head_option, &at);
-    if (!end || *end) return cli_usage(s, "--head \"%s\": want LAYER.HEAD, for example 0.2", cli_shown(head_option));
     heads_of_text h;
-    int code = heads_of_text_measure(s, &h);
-    if (code == CLI_DONE && at.layer >= mha_heads_layers(h.heads))
-        code = cli_usage(s, "--head \"%s\": the model has %lld layers", cli_shown(head_option),
-                         (long long)mha_heads_layers(h.heads));
-    else if (code == CLI_DONE && at.head >= mha_heads_count(h.heads, at.layer))
-        code = cli_usage(s, "--head \"%s\": layer %lld has %lld heads", cli_shown(head_option), (long long)at.layer,
-                         (long long)mha_heads_count(h.heads, at.layer));
-    else if (code == CLI_DONE)
-        code = draw(s, &h, at.layer, at.head);
+    int code = check_options(s, &at);
+    if (code != CLI_DONE) return code;
+    code = heads_of_text_measure(s, &h);
+    if (code == CLI_DONE && given.head) code = check_head(s, &h, at);
+    if (code == CLI_DONE) code = given.head ? draw_head(s, &h, at) : draw_grid(s, &h);
     heads_of_text_free(&h);
     return code;
 }
 
 const cli_command cli_draw = {
     .name = "draw",
-    .summary = "draw the map of one head as PNG, SVG or PDF",
+    .summary = "draw the map of one head, or of all, as PNG, SVG or PDF",
     .usage = "TEXT",
     .details = "A row of the map is a query token, a column the token it looks at; colours are on a square-root scale.",
     .shared = CLI_MODEL | CLI_FILE | CLI_OUT,
