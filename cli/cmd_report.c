@@ -2,26 +2,94 @@
 #include <stdlib.h>
 
 #include "commands.h"
+#include "head_scores.h"
 #include "heads_json.h"
 #include "heads_of_text.h"
 #include "output.h"
+#include "report_curve.h"
 #include "report_page.h"
 
-static char *compared;
+static struct {
+    char *compare, *data, *curve;
+} given;
 
 static const struct poptOption options[] = {
-    {"compare", '\0', POPT_ARG_STRING, &compared, 0, "show the heads of MODEL2 beside those of MODEL", "MODEL2"},
+    {"compare", 0, POPT_ARG_STRING, &given.compare, 0, "show the heads of MODEL2 beside those of MODEL", "MODEL2"},
+    HEAD_SCORES_OPTIONS,
+    {"data", 0, POPT_ARG_STRING, &given.data, 0, "texts for --by, one a line (default: the text that is drawn)",
+     "FILE"},
+    {"curve", 0, POPT_ARG_STRING, &given.curve, 0, "show the curve that mha prune --search --json printed", "FILE"},
     POPT_TABLEEND,
 };
 
 /* One model of the report, with all that was measured of it. */
 typedef struct part {
     heads_of_text text;
+    json_t *importance, *curve;
 } part;
+
+/* ---- measuring ---- */
+
+/* The texts that importance is measured on: of --data, or the one that is drawn. */
+static int read_data(const cli_session *s, const head_scores *scores, const heads_of_text *drawn, mha_head_data **data)
+{
+    cli_session other = *s;
+    other.options.file = given.data;
+    other.arg_count = given.data ? 0 : 1;
+    other.args = (const char *[]){drawn->text, NULL};
+    cli_texts texts;
+    mha_error error = {0};
+    int code = cli_texts_read(&other, false, &texts);
+    if (code != CLI_DONE) return code;
+    code = head_scores_pair(s, scores, &texts);
+    if (code == CLI_DONE && mha_head_data_of_texts(drawn->model, texts.text, texts.count, NULL, data, &error) != MHA_OK)
+        code = cli_refuse(s, &error);
+    cli_texts_free(&texts);
+    return code;
+}
+
+static int measure_importance(cli_session *s, const head_scores *scores, part *p)
+{
+    if (!scores->wanted) return CLI_DONE;
+    mha_head_data *data = NULL;
+    mha_importance *importance = NULL;
+    int code = read_data(s, scores, &p->text, &data);
+    if (code == CLI_DONE) code = head_scores_measure(s, scores, p->text.model, data, &importance);
+    if (code == CLI_DONE) p->importance = head_scores_json(importance, p->text.heads, scores->how.by);
+    if (code == CLI_DONE && !p->importance) code = cli_error(s, CLI_FAILED, "out of memory");
+    mha_importance_free(importance);
+    mha_head_data_free(data);
+    return code;
+}
+
+static int measure(cli_session *s, part parts[2])
+{
+    head_scores scores;
+    int code = head_scores_read(s, &scores);
+    if (code == CLI_DONE && given.curve) code = report_curve_read(s, given.curve, &parts[0].curve);
+    if (code == CLI_DONE) code = heads_of_text_measure(s, &parts[0].text);
+    if (code == CLI_DONE) code = measure_importance(s, &scores, &parts[0]);
+    if (code != CLI_DONE || !given.compare) return code;
+    code = heads_of_text_again(s, given.compare, &parts[0].text, &parts[1].text);
+    return code == CLI_DONE ? measure_importance(s, &scores, &parts[1]) : code;
+}
+
+static void part_free(part *p)
+{
+    json_decref(p->importance);
+    json_decref(p->curve);
+    heads_of_text_free(&p->text);
+}
+
+/* ---- the page and its numbers ---- */
 
 static report_model page_part(const part *p)
 {
-    return (report_model){.name = p->text.name, .model = p->text.model, .heads = p->text.heads};
+    return (report_model){.name = p->text.name,
+                          .model = p->text.model,
+                          .heads = p->text.heads,
+                          .importance = p->importance,
+                          .curve = p->curve};
 }
 
 static int write_page(cli_session *s, const part parts[2], int count)
@@ -44,10 +112,12 @@ static int write_page(cli_session *s, const part parts[2], int count)
 static json_t *part_json(const part *p)
 {
     const heads_of_text *h = &p->text;
-    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "model", h->name, "text", h->text, "tokens",
-                     heads_json_tokens(h->model, h->heads), "heads", heads_json_numbers(h->model, h->heads), "metrics",
-                     heads_json_metrics(h->heads), "labels", heads_json_labels(h->heads), "attention",
-                     heads_json_attention(h->heads));
+    json_t *all = json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "model", h->name, "text", h->text, "tokens",
+                            heads_json_tokens(h->model, h->heads), "heads", heads_json_numbers(h->model, h->heads),
+                            "metrics", heads_json_metrics(h->heads), "labels", heads_json_labels(h->heads), "attention",
+                            heads_json_attention(h->heads));
+    if (all && p->importance) json_object_set(all, "importance", p->importance);
+    return all;
 }
 
 static int put_json(cli_session *s, const part parts[2], int count)
@@ -64,27 +134,35 @@ static int put_json(cli_session *s, const part parts[2], int count)
 static int run(cli_session *s)
 {
     if (!s->options.out) return cli_usage(s, "-o FILE.html is missing");
+    if (given.data && !head_scores_given.by) return cli_usage(s, "--data goes with --by");
     part parts[2] = {0};
-    const int count = compared ? 2 : 1;
+    const int count = given.compare ? 2 : 1;
     int code = cli_check_out(s);
     if (code != CLI_DONE) return code;
-    code = heads_of_text_measure(s, &parts[0].text);
-    if (code == CLI_DONE && compared) code = heads_of_text_again(s, compared, &parts[0].text, &parts[1].text);
+    code = measure(s, parts);
     if (code == CLI_DONE) code = write_page(s, parts, count);
     if (code == CLI_DONE && s->options.json) code = put_json(s, parts, count);
     for (int i = 0; i < count; i++)
-        heads_of_text_free(&parts[i].text);
+        part_free(&parts[i]);
     return code;
+}
+
+static void print_lists(FILE *out, int columns)
+{
+    head_scores_put_lists(out, columns, 18);
 }
 
 const cli_command cli_report = {
     .name = "report",
     .summary = "draw every head of a model on a text as one HTML page",
     .usage = "TEXT",
-    .details = "The page needs nothing but itself: no network, no other file; -o - writes it to stdout. With --json "
-               "the numbers it shows are also written to stdout: {output, model, text, tokens, heads, metrics, labels, "
-               "attention [layers][heads][n][n]}, and with --compare the same of MODEL2 as compare.",
+    .details =
+        "The page needs nothing but itself: no network, no other file; -o - writes it to stdout. With --json "
+        "the numbers it shows are also written to stdout: {output, model, text, tokens, heads, metrics, labels, "
+        "attention [layers][heads][n][n]}, with --by also importance as mha heads prints it, and with --compare the "
+        "same of MODEL2 as compare.",
     .shared = CLI_MODEL | CLI_FILE | CLI_OUT | CLI_JSON | CLI_SEED,
     .options = options,
+    .lists = print_lists,
     .run = run,
 };

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "colour.h"
 #include "output.h"
 #include "wrap.h"
 
@@ -41,18 +42,49 @@ static void put_code(const cli_session *session, mha_head_label label)
         fputs(style->code, session->out);
 }
 
+/* One cell: its head, the importance if that is what is shown, and whether there is room for a number. */
+typedef struct cell {
+    const mha_heads *heads;
+    const mha_importance *importance; /* NULL = labels and their scores */
+    double most;                      /* the largest importance */
+    bool wide;
+} cell;
+
 /* " pr100", " fi 62", " ..   "; without the score " pr". */
-static void put_cell(const cli_session *session, const mha_heads *heads, int64_t layer, int64_t head, bool with_score)
+static void put_label_cell(const cli_session *session, const cell *c, int64_t layer, int64_t head)
 {
-    mha_head_label label = mha_heads_label(heads, layer, head);
-    double score = mha_heads_value(heads, layer, head, styles[label].score); /* NAN for "mixed" */
-    fputc(' ', session->out);
+    mha_head_label label = mha_heads_label(c->heads, layer, head);
+    double score = mha_heads_value(c->heads, layer, head, styles[label].score); /* NAN for "mixed" */
     put_code(session, label);
-    if (with_score && isfinite(score))
+    if (c->wide && isfinite(score))
         fprintf(session->out, "%3.0f", fmin(score, 1) * 100);
-    else if (with_score)
+    else if (c->wide)
         fputs("   ", session->out);
-    fputs(cli_plain(session), session->out);
+}
+
+/* viridis in the terminal's 256 colours; the first dark ones take white letters. */
+static const int ramp[] = {53, 54, 60, 24, 30, 36, 71, 113, 148, 184, 226};
+enum { RAMP = sizeof ramp / sizeof *ramp, DARK = 5 };
+
+static void set_ramp(const cli_session *session, double share)
+{
+    int at = (int)(colour_position(share) * (RAMP - 1) + 0.5);
+    if (session->show_colour) fprintf(session->out, "\033[48;5;%d;38;5;%dm", ramp[at], at < DARK ? 231 : 16);
+}
+
+/* " pr100": the label and the importance in percent of the largest, which the colour says too. Where there is room for
+ * one of them, that is the label in colour, and the number without. */
+static void put_importance_cell(const cli_session *session, const cell *c, int64_t layer, int64_t head)
+{
+    double share = fmax(mha_importance_value(c->importance, layer, head), 0) / c->most;
+    const char *code = styles[mha_heads_label(c->heads, layer, head)].code;
+    set_ramp(session, share);
+    if (c->wide)
+        fprintf(session->out, "%s%3.0f", code, share * 100);
+    else if (session->show_colour)
+        fputs(code, session->out);
+    else
+        fprintf(session->out, "%2.0f", fmin(share * 100, 99));
 }
 
 static int64_t most_heads(const mha_heads *heads)
@@ -63,27 +95,63 @@ static int64_t most_heads(const mha_heads *heads)
     return most;
 }
 
-void cli_put_grid(const cli_session *session, const mha_heads *heads, int indent)
+static void put_grid(const cli_session *session, cell c, int indent)
 {
     enum { MARGIN = 6, WIDE = 6, NARROW = 3 }; /* 12 heads just fit 80 columns, with an indent of 2 */
+    const mha_heads *heads = c.heads;
     int64_t heads_most = most_heads(heads), room = session->columns - indent - MARGIN;
-    bool with_score = heads_most * WIDE <= room;
-    int cell = with_score ? WIDE : NARROW;
-    int64_t per_line = room / cell > 1 ? room / cell : 1;
+    c.wide = heads_most * WIDE <= room;
+    int width = c.wide ? WIDE : NARROW;
+    int64_t per_line = room / width > 1 ? room / width : 1;
 
     fprintf(session->out, "%*s%s%-*s", indent, "", cli_dim(session), MARGIN, "layer");
     for (int64_t h = 0; h < heads_most && h < per_line; h++)
-        fprintf(session->out, " %-*lld", cell - 1, (long long)h);
+        fprintf(session->out, " %-*lld", width - 1, (long long)h);
     fprintf(session->out, "%s\n", cli_plain(session));
     for (int64_t l = 0; l < mha_heads_layers(heads); l++) {
         for (int64_t h = 0; h < mha_heads_count(heads, l); h++) {
             if (h % per_line == 0 && h > 0) fprintf(session->out, "\n%*s", indent + MARGIN, "");
             if (h == 0)
                 fprintf(session->out, "%*s%s%5lld%s ", indent, "", cli_dim(session), (long long)l, cli_plain(session));
-            put_cell(session, heads, l, h, with_score);
+            fputc(' ', session->out);
+            (c.importance ? put_importance_cell : put_label_cell)(session, &c, l, h);
+            fputs(cli_plain(session), session->out);
         }
         fputc('\n', session->out);
     }
+}
+
+void cli_put_grid(const cli_session *session, const mha_heads *heads, int indent)
+{
+    put_grid(session, (cell){.heads = heads}, indent);
+}
+
+/* The colours with their numbers, where there is room, and what the numbers are. */
+static void put_ramp(const cli_session *session, double most, int indent)
+{
+    enum { STEP = 4 };
+    const bool fits = session->show_colour && indent + RAMP * STEP <= session->columns;
+    if (fits) fprintf(session->out, "%*s", indent, "");
+    for (int i = 0; fits && i < RAMP; i++) {
+        double share = (double)i / (RAMP - 1) * i / (RAMP - 1);
+        set_ramp(session, share);
+        fprintf(session->out, "%*.0f ", STEP - 1, share * 100);
+    }
+    if (fits) fprintf(session->out, "%s\n", cli_plain(session));
+    fprintf(session->out, "%*s", indent, "");
+    cli_put_prose(session, indent, indent, "Numbers%s are percent of the largest importance, %.4g.",
+                  session->show_colour ? " and colours" : "", most);
+}
+
+void cli_put_importance_grid(const cli_session *session, const mha_heads *heads, const mha_importance *importance,
+                             int indent)
+{
+    double most = 0;
+    for (int64_t l = 0; l < mha_heads_layers(heads); l++)
+        for (int64_t h = 0; h < mha_heads_count(heads, l); h++)
+            most = fmax(most, mha_importance_value(importance, l, h));
+    put_grid(session, (cell){.heads = heads, .importance = importance, .most = most > 0 ? most : 1}, indent);
+    put_ramp(session, most, indent);
 }
 
 static int64_t count_label(const mha_heads *heads, mha_head_label label)

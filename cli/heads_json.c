@@ -11,10 +11,7 @@ json_t *heads_json_append(json_t *array, json_t *item)
     return NULL;
 }
 
-/* [layers][heads] of item(heads, layer, head, arg). */
-typedef json_t *(*item_fn)(const mha_heads *heads, int64_t layer, int64_t head, const void *arg);
-
-static json_t *per_head(const mha_heads *heads, item_fn item, const void *arg)
+json_t *heads_json_each(const mha_heads *heads, heads_json_item item, const void *arg)
 {
     json_t *layers = json_array();
     for (int64_t l = 0; layers && l < mha_heads_layers(heads); l++) {
@@ -35,7 +32,7 @@ json_t *heads_json_metrics(const mha_heads *heads)
 {
     json_t *all = json_object();
     for (mha_head_metric m = 0; all && m < MHA_HEAD_METRICS; m++) {
-        if (json_object_set_new(all, mha_head_metric_key(m), per_head(heads, value_item, &m)) == 0) continue;
+        if (json_object_set_new(all, mha_head_metric_key(m), heads_json_each(heads, value_item, &m)) == 0) continue;
         json_decref(all);
         all = NULL;
     }
@@ -50,7 +47,7 @@ static json_t *label_item(const mha_heads *heads, int64_t layer, int64_t head, c
 
 json_t *heads_json_labels(const mha_heads *heads)
 {
-    return per_head(heads, label_item, NULL);
+    return heads_json_each(heads, label_item, NULL);
 }
 
 /* A model that was pruned keeps the list of its heads in config.json, which has been checked when it was opened. */
@@ -64,7 +61,7 @@ static json_t *number_item(const mha_heads *heads, int64_t layer, int64_t head, 
 json_t *heads_json_numbers(const mha_model *model, const mha_heads *heads)
 {
     json_t *config = json_loads(mha_model_config_json(model), 0, NULL);
-    json_t *numbers = per_head(heads, number_item, json_object_get(config, "mha.heads"));
+    json_t *numbers = heads_json_each(heads, number_item, json_object_get(config, "mha.heads"));
     json_decref(config);
     return numbers;
 }
@@ -95,5 +92,5 @@ static json_t *map_item(const mha_heads *heads, int64_t layer, int64_t head, con
 
 json_t *heads_json_attention(const mha_heads *heads)
 {
-    return per_head(heads, map_item, NULL);
+    return heads_json_each(heads, map_item, NULL);
 }

@@ -9,6 +9,10 @@
 /* Appends `item` and takes it over. Returns `array`, or NULL, both being freed, when memory is short or one is NULL. */
 json_t *heads_json_append(json_t *array, json_t *item);
 
+/* [layers][heads] of item(heads, layer, head, arg), which returns a new reference. */
+typedef json_t *(*heads_json_item)(const mha_heads *heads, int64_t layer, int64_t head, const void *arg);
+json_t *heads_json_each(const mha_heads *heads, heads_json_item item, const void *arg);
+
 /* Each returns a new reference; NULL when memory is short. */
 json_t *heads_json_metrics(const mha_heads *heads); /* {name: [layers][heads]} */
 json_t *heads_json_labels(const mha_heads *heads);  /* [layers][heads] */

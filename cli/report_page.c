@@ -39,6 +39,14 @@ static json_t *label_help_json(void)
     return help;
 }
 
+static json_t *score_help_json(void)
+{
+    json_t *help = json_object();
+    for (mha_head_score score = 0; score < MHA_HEAD_SCORES; score++)
+        json_object_set_new(help, mha_head_score_key(score), json_string(mha_head_score_help(score)));
+    return help;
+}
+
 static json_t *ramp_json(void)
 {
     json_t *ramp = json_array();
@@ -69,10 +77,11 @@ static json_t *page_data(const report *r)
     json_t *models = json_array();
     for (int i = 0; models && i < r->count; i++)
         models = heads_json_append(models, model_json(&r->models[i]));
-    return models ? json_pack("{s:s, s:s, s:o, s:o, s:o, s:{}, s:{}, s:[], s:o}", "mha", mha_version(), "text", r->text,
-                              "models", models, "metric_help", metric_help_json(), "label_help", label_help_json(),
-                              "score_help", "diversity_help", "diversity_distance", "ramp", ramp_json())
-                  : NULL;
+    return models
+               ? json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:{}, s:[], s:o}", "mha", mha_version(), "text", r->text,
+                           "models", models, "metric_help", metric_help_json(), "label_help", label_help_json(),
+                           "score_help", score_help_json(), "diversity_help", "diversity_distance", "ramp", ramp_json())
+               : NULL;
 }
 
 /* JSON_ENSURE_ASCII leaves only <, > and & to be made harmless; outside of strings JSON has none of them. */

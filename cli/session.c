@@ -86,6 +86,7 @@ static struct {
     bool on, shown;
     char what[64];
     int64_t start_ms, last_ms;
+    int64_t start_done; /* > 0 for work that goes on from a state file */
 } progress;
 
 double cli_seconds(void)
@@ -112,12 +113,27 @@ void cli_progress_off(void)
     progress.on = false;
 }
 
-/* "measure heads 12/24   31.0/s   0.4 s left" */
+/* "45 s", "12 min", "3.5 h" */
+static void put_duration(double seconds)
+{
+    if (seconds < 120)
+        fprintf(stderr, "%.0f s", seconds);
+    else if (seconds < 7200)
+        fprintf(stderr, "%.0f min", seconds / 60);
+    else
+        fprintf(stderr, "%.1f h", seconds / 3600);
+}
+
+/* "measure heads 12/24   31.0/s   45 s left"; the rate is the mean since this work began. */
 static void draw_progress(int64_t now, int64_t done, int64_t total)
 {
-    double seconds = (double)(now - progress.start_ms) / 1000, rate = (double)done / seconds;
+    double seconds = (double)(now - progress.start_ms) / 1000, rate = (double)(done - progress.start_done) / seconds;
     fprintf(stderr, "\r\033[K%s %lld/%lld", progress.what, (long long)done, (long long)total);
-    if (done > 0) fprintf(stderr, "   %.3g/s   %.0f s left", rate, (double)(total - done) / rate);
+    if (rate > 0) {
+        fprintf(stderr, "   %.*f/s   ", rate < 10 ? 2 : rate < 100 ? 1 : 0, rate);
+        put_duration((double)(total - done) / rate);
+        fputs(" left", stderr);
+    }
     fflush(stderr);
     progress.shown = true;
     progress.last_ms = now;
@@ -130,6 +146,7 @@ void cli_progress(const char *what, int64_t done, int64_t total)
     if (strncmp(progress.what, what, sizeof progress.what - 1) != 0) {
         snprintf(progress.what, sizeof progress.what, "%s", what);
         progress.start_ms = now;
+        progress.start_done = done;
     }
     if (done >= total)
         cli_progress_clear();

@@ -14,7 +14,7 @@ const inkOn = (colour) => {
 };
 
 const LABEL_COLOURS = { first: '#4c6ef5', sep: '#15aabf', prev: '#e8590c', next: '#f59f00', self: '#2f9e44', punct: '#ae3ec9',
-  local: '#f06595', broad: '#868e96', vertical: '#1098ad', duplicate: '#7950f2', induction: '#e03131', mixed: '#adb5bd' };
+  local: '#f06595', block: '#74b816', broad: '#868e96', vertical: '#1098ad', duplicate: '#7950f2', induction: '#e03131', mixed: '#adb5bd' };
 
 /* Colours of lines, told apart in light and dark; a layer with more heads begins anew. */
 const HEAD_COLOURS = ['#1f77b4', '#ff7f0e', '#2ca02c', '#d62728', '#9467bd', '#8c564b', '#e377c2', '#7f7f7f', '#bcbd22', '#17becf',
@@ -52,6 +52,6 @@ const legend = (figure, ticks, words) => {
 };
 
 /* Five ticks from low to high on a linear scale. */
-const evenTicks = (low, high) => [0, .25, .5, .75, 1].map((at) => ({ at, text: number(low + (high - low) * at) }));
+const evenTicks = (low, high) => [0, .25, .5, .75, 1].map((at) => ({ at, value: low + (high - low) * at, text: number(low + (high - low) * at) }));
 
 const styleOf = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();

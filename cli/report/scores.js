@@ -14,10 +14,16 @@ const meaning = (name) => {
   return models.filter((m) => m.importance).map((m) => (models.length > 1 ? `${m.model}: ` : '') + describeImportance(m)).join(' ');
 };
 
-const scoreCell = (h, m, name, low, high) => {
+/* Importance spans two decades or more, so its colours lie on the square root; other numbers on a line. */
+const placeOn = (name, low, high) => {
+  const line = (x) => (high > low ? (x - low) / (high - low) : 0);
+  return name === 'importance' ? (x) => Math.sqrt(Math.max(line(x), 0)) : line;
+};
+
+const scoreCell = (h, m, name, place) => {
   const x = valueOf(h, name, m), td = element('td', number(x));
   if (!isNumber(x)) return td;
-  const colour = ramp(high > low ? (x - low) / (high - low) : 0), at = [h.layer, h.at[m]];
+  const colour = ramp(place(x)), at = [h.layer, h.at[m]];
   td.style.background = css(colour);
   td.style.color = inkOn(colour);
   td.dataset.head = h.name;
@@ -29,7 +35,7 @@ const scoreCell = (h, m, name, low, high) => {
   return td;
 };
 
-const scoreTable = (m, name, low, high) => {
+const scoreTable = (m, name, place) => {
   const box = element('div', null, 'scroll'), table = element('table', null, 'heat'), top = element('tr');
   const numbers = [...new Set(heads.map((h) => h.head))].sort((a, b) => a - b);
   table.append(element('caption', models.length > 1 ? `${name}, ${models[m].model}` : name));
@@ -41,7 +47,7 @@ const scoreTable = (m, name, low, high) => {
     th.scope = 'row';
     tr.append(th, ...numbers.map((head) => {
       const h = heads.find((x) => x.layer === layer && x.head === head);
-      return h && h.at[m] >= 0 ? scoreCell(h, m, name, low, high) : element('td', 'removed', 'soft');
+      return h && h.at[m] >= 0 ? scoreCell(h, m, name, place) : element('td', 'removed', 'soft');
     }));
     table.append(tr);
   });
@@ -53,9 +59,12 @@ const showScore = () => {
   const name = $('score').value, having = models.map((_, m) => m).filter((m) => name !== 'importance' || models[m].importance);
   const values = having.flatMap((m) => heads.map((h) => (h.at[m] < 0 ? null : valueOf(h, name, m)))).filter(isNumber);
   const low = Math.min(0, ...values), high = values.length ? Math.max(...values) : 1; /* from 0, so that colours are amounts */
+  const place = placeOn(name, low, high);
   $('score-meaning').textContent = meaning(name);
-  $('score-tables').replaceChildren(...having.map((m) => scoreTable(m, name, low, high)));
-  legend($('score-legend'), evenTicks(low, high), `${name}, linear scale`);
+  $('score-tables').replaceChildren(...having.map((m) => scoreTable(m, name, place)));
+  const ticks = evenTicks(low, high).map(({ value, text }) => ({ at: place(value), text }));
+  legend($('score-legend'), ticks,
+    `${name}, ${name === 'importance' ? 'square-root' : 'linear'} scale`);
 };
 
 const makeScores = () => {

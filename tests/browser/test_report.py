@@ -1,5 +1,6 @@
 """The report in a real browser: no error, no request but the file, what it shows is what the JSON has, hostile text stays text."""
 import unittest
+from pathlib import Path
 
 from report_page import SENTENCE, ReportCase, shown_number  # first: it skips the test where there is no browser
 from selenium.webdriver.common.action_chains import ActionChains
@@ -182,6 +183,33 @@ class Report(ReportCase):
         for part in ("#scores", "#diversity", "#clusters", "#curve"):
             self.show(part)
             self.wait("return document.querySelector(arguments[0] + ' .absent') !== null", part)
+
+    def test_importance(self):
+        said = self.open(SENTENCE, "--by", "confidence")
+        values, low = said["importance"]["values"], said["importance"]["low"]
+        named = {f"{l}.{h}": x for l, layer in enumerate(values) for h, x in enumerate(layer)}
+        self.choose("#sort", "importance")
+        self.assertEqual([t.split()[0] for t in self.texts("#grid .cell .label")], sorted(named, key=lambda h: -named[h]))
+        middle = sorted(named.values())[len(named) // 2]
+        self.all("#importance-filter input")[1].send_keys(f"{middle:.3f}")
+        self.assertEqual(self.one("#shown").text, f"{sum(x <= round(middle, 3) for x in named.values())} of {len(named)} heads")
+        self.show("#scores")
+        self.wait("return document.querySelectorAll('.heat').length === 1")
+        self.assertEqual(self.texts(".heat td[data-head]"), [shown_number(x) for x in flat(values)])
+        self.assertEqual(self.all("#scores .absent"), [])
+        self.assertIn("Importance by confidence", self.one("#score-meaning").text)
+        self.assertEqual(len(low), len(values))
+        self.assert_quiet()
+
+    def test_the_curve_of_a_pruning(self):
+        curve = Path(self.folder.name, "curve.json")
+        curve.write_text('{"curve": [{"heads": 12, "loss": 1.5}, {"heads": 9, "loss": 1.625, "chosen": true}, {"heads": 6, "loss": 2}]}')
+        self.open(SENTENCE, "--curve", str(curve))
+        self.show("#curve")
+        self.assertEqual(self.texts("#curve td"), ["12", "1.500", "9", "1.625", "6", "2"])
+        heights = self.run_js("return [...document.querySelectorAll('#curve circle')].map(c => Number(c.getAttribute('cy')))")
+        self.assertEqual(heights, sorted(heights))  # fewer heads first: less loss lies lower
+        self.assert_quiet()
 
     def test_hostile_text_stays_text(self):
         for text in HOSTILE.values():

@@ -13,6 +13,13 @@ has map.svg '<svg'
 expect 0 "$MHA" draw -m builtin "$text" --head 1.0 -o map.pdf
 has map.pdf '%PDF-'
 
+for ending in png svg pdf; do
+    expect 0 "$MHA" draw -m builtin "$text" --grid -o grid.$ending
+done
+has grid.svg '<svg'
+has grid.pdf '%PDF-'
+refused 2 "$MHA" draw -m builtin "$text" --grid --head 0.0 -o no.png
+
 # The same input gives the same file.
 expect 0 "$MHA" draw -m builtin "$text" --head 1.0 -o again.png
 same map.png again.png 'two drawings of one map'
@@ -47,6 +54,21 @@ at heads.2.3 3
 expect 0 "$MHA" report -m builtin "$text" --compare builtin -o two.html --json
 at compare.model builtin
 at compare.heads.# 3
+expect 0 "$MHA" report -m builtin "$text" --by confidence -o by.html --json
+at importance.by confidence
+at importance.values.#  3
+printf 'one text\nand another\n' >data
+expect 0 "$MHA" report -m builtin "$text" --by jacobian_probe --data data -o data.html --json
+at importance.texts 2
+refused 2 "$MHA" report -m builtin "$text" --data data -o no.html
+printf '{"curve": [{"heads": 12, "loss": 1.5, "note": "<b>"}, {"heads": 6, "loss": 2}]}' >curve.json
+expect 0 "$MHA" report -m builtin "$text" --curve curve.json -o curve.html
+has curve.html '"curve":[{"heads":12,"loss":1.5},{"heads":6,"loss":2}]'
+for wrong in '{' '[]' '{"curve": []}' '{"curve": [{"heads": 1}]}' '{"curve": [{"heads": 1, "loss": "2"}]}' '{"curve": {"heads": 1}}'; do
+    printf '%s' "$wrong" >wrong.json
+    refused 3 "$MHA" report -m builtin "$text" --curve wrong.json -o no.html
+    has err 'wrong.json'
+done
 refused 3 "$MHA" report -m builtin "$text" --compare no-such-folder -o no.html
 expect 0 "$MHA" report -m builtin "$text" -o -
 has out "</html>"

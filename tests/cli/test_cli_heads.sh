@@ -37,17 +37,72 @@ expect 0 heads --csv 'you keep the count'
 [ "$(wc -l <out)" = 13 ] || fail 'the CSV has not a line per head and one of names'
 has out 'layer,head,label,entropy'
 
+# Importance: the ranking with its interval, in every form; the same bits with any number of threads.
+printf '%s\n' 'you keep the count' 'and then again' 'they said so' 'all the words that we know' >texts
+expect 0 heads -f texts --by jacobian_probe --json
+at texts 4
+at importance.by jacobian_probe
+at importance.texts 4
+at importance.loss null
+at importance.values.# 3
+at importance.values.2.# 4
+at importance.low.2.# 4
+at importance.high.0.# 4
+at importance.saturated false
+cp out two
+expect 0 heads -f texts --by jacobian_probe --json -t 3
+same out two '3 threads'
+expect 0 heads -f texts --by jacobian_probe --json --probes 2
+cmp -s out two && fail 'the number of probes changes nothing'
+expect 0 heads -f texts --by jacobian_probe --csv
+has out ',importance,importance_low,importance_high'
+[ "$(tail -n 1 out | tr , '\n' | wc -l)" = "$(head -n 1 out | tr , '\n' | wc -l)" ] || fail 'a line of the CSV has other columns'
+expect 0 heads -f texts --by jacobian_probe
+has out 'rank correlation between'
+has out 'percent of the largest importance'
+awk '$1 ~ /^[0-9]+\.[0-9]+$/ { print $3 }' out >ranked
+[ "$(wc -l <ranked)" = 12 ] || fail 'the ranking has not a line per head'
+sort -g -r ranked | cmp -s - ranked || fail 'the ranking is not in the order of importance'
+printf 'a cat\tone cat\nthe sun\ta sun\nold men\tmen of age\n' >pairs
+expect 0 heads -f pairs --by gate --loss pairs --json
+at texts 6
+at importance.by gate
+refused 2 heads -f texts --by gate --loss pairs # no tabs
+refused 2 heads -f texts --by gate              # an encoder has no loss of its own
+refused 2 heads -f texts --by nonsense
+has err 'nonsense'
+refused 2 heads -f texts --by gate --loss nonsense
+refused 2 heads -f texts --probes 3
+has err 'goes with --by'
+for wrong in 0 -1 x 9999; do
+    refused 2 heads -f texts --by jacobian_probe --probes $wrong
+done
+
+# A state file: the same result from it, and none of another run.
+expect 0 heads -f texts --json
+cp out two
+expect 0 heads -f texts --json --state state
+same out two 'with a state file'
+expect 0 heads -f texts --json --state state
+same out two 'from a state file'
+refused 2 heads 'other words' --json --state state
+
 # The grid fits the width that it is given, and is coloured on a terminal only.
 for width in 40 60 80 120; do
     expect 0 env COLUMNS=$width "$MHA" heads -m builtin 'you keep the count'
     most=$(awk '{ if (length > most) most = length } END { print most }' out)
     [ "$most" -le $width ] || fail "a line of $most columns in a terminal of $width"
+    expect 0 env COLUMNS=$width "$MHA" heads -m builtin -f texts --by jacobian_probe
+    most=$(awk '{ if (length > most) most = length } END { print most }' out)
+    [ "$most" -le $width ] || fail "importance: a line of $most columns in a terminal of $width"
 done
 has_not out "$(printf '\033')"
 if script -qec true /dev/null </dev/null >/dev/null 2>&1; then
     on_terminal() { script -qec "$1" /dev/null </dev/null >out; }
     on_terminal "TERM=xterm '$MHA' heads -m builtin keep" || fail 'on a terminal'
     has out "$(printf '\033[48;5;')"
+    on_terminal "TERM=xterm '$MHA' heads -m builtin keep --by confidence" || fail 'on a terminal, --by'
+    has out "$(printf '\033[48;5;226')"
     for plain in NO_COLOR=1 TERM=dumb; do
         on_terminal "TERM=xterm $plain '$MHA' heads -m builtin keep --no-progress" || fail "on a terminal, $plain"
         has_not out "$(printf '\033[48')"
