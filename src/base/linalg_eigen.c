@@ -24,6 +24,7 @@ typedef struct sweep {
 typedef struct ql {
     int64_t n;
     double *d, *e, *vectors;
+    double floor; /* a number beside the diagonal that is no larger is 0: what rounding does to the whole matrix */
     double (*rotation)[2]; /* [SWEEPS * n] cosine and sine */
     sweep sweeps[SWEEPS];
     int64_t sweep_count, rotation_count;
@@ -95,13 +96,23 @@ static void sweep_block(ql *q, int64_t l, int64_t m)
 static int64_t block_end(const ql *q, int64_t l)
 {
     int64_t m = l;
-    while (m + 1 < q->n && fabs(q->e[m]) > DBL_EPSILON / 2 * (fabs(q->d[m]) + fabs(q->d[m + 1])) + DBL_MIN)
+    while (m + 1 < q->n && fabs(q->e[m]) > DBL_EPSILON / 2 * (fabs(q->d[m]) + fabs(q->d[m + 1])) + q->floor)
         m++;
     return m;
 }
 
+/* Beside its neighbours alone a number may never become small: where rank is missing, the diagonal is rounding too. */
+static double floor_of(const ql *q)
+{
+    double most = 0;
+    for (int64_t i = 0; i < q->n; i++)
+        most = fmax(most, fabs(q->d[i]) + (i + 1 < q->n ? fabs(q->e[i]) : 0));
+    return fmax(DBL_EPSILON / 2 * most, DBL_MIN);
+}
+
 static bool find_values(mha_ctx *ctx, ql *q)
 {
+    q->floor = floor_of(q);
     for (int64_t l = 0; l < q->n; l++) {
         int64_t m;
         for (int tries = 0; (m = block_end(q, l)) > l; tries++) {

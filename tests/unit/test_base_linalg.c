@@ -136,6 +136,25 @@ static void eigen_of_special_matrices(void **state)
         free(all[i]);
 }
 
+/* Products of few rows whose sizes fall by powers of ten: most of the matrix is what rounding leaves. */
+static void eigen_of_missing_rank(void **state)
+{
+    (void)state;
+    const int64_t n = 384, rank = 32;
+    double *rows = numbers(rank * n, sizeof *rows), *a = numbers(n * n, sizeof *a), *all = symmetric(n, 5, false);
+    for (int64_t r = 0; r < rank; r++)
+        for (int64_t i = 0; i < n; i++)
+            rows[r * n + i] = all[r * n + i] * pow(10, (double)(-6 * r) / (double)rank);
+    for (int64_t r = 0; r < rank; r++)
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j < n; j++)
+                a[i * n + j] += rows[r * n + i] * rows[r * n + j];
+    solve_eigen(a, n, (double)n);
+    free(rows);
+    free(a);
+    free(all);
+}
+
 /* The second differences of n points with fixed ends: 2 - 2 cos(pi k / (n + 1)), and sines. */
 static void eigen_known_answer(void **state)
 {
@@ -382,6 +401,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(eigen_residuals),
         cmocka_unit_test(eigen_of_special_matrices),
+        cmocka_unit_test(eigen_of_missing_rank),
         cmocka_unit_test(eigen_known_answer),
         cmocka_unit_test(eigen_refuses_what_is_not_finite),
         cmocka_unit_test(cholesky_residuals),
