@@ -54,10 +54,20 @@ typedef struct mha_attn_grads {
     mha_view dk;    /* [B, Hkv, Lk, D ] of desc.kv_dtype */
     mha_view dv;    /* [B, Hkv, Lk, Dv] of desc.kv_dtype */
     mha_view dbias; /* as the bias: [B, H, Lq, Lk], packed [B, H, max_q_len, max_kv_len], of f32, f64 for f64 */
-    mha_view dslopes; /* [B, H] of f32, f64 for f64; zero strides sum */
-    mha_view dsinks;  /* [B, H] likewise */
-    mha_view dgates;  /* [B, H] likewise */
+    mha_view dslopes;    /* [B, H] of f32, f64 for f64; zero strides sum */
+    mha_view dsinks;     /* [B, H] likewise */
+    mha_view dgates;     /* [B, H] likewise */
+    mha_view row_taylor; /* [B, H, Lq] (stride[3] unused) of f32, f64 for f64; see below */
 } mha_attn_grads;
+
+/* row_taylor is no gradient: it is by how much, to first order, the loss would change without single weights of a row:
+ *
+ *     row_taylor[i] = sum over the keys j that row i sees of |p_ij dL/dp_ij|     dL/dp = g keep / (1 - dropout) dO V^T
+ *
+ * with p before dropout: dropped weights count 0, the others as they were used. p counts as free, and with its effect
+ * on out alone (dlse is not read). Without the absolute value it is the row's part of g dgate. Shapes follow lse (lists
+ * of heads, packed sequences). Costs one more exponential for each pair, and no memory that grows with L beside it.
+ * After: Michel et al. 2019, Molchanov et al. 2017 (weight times gradient as importance). */
 
 /* Runs a plan that was made with MHA_ATTN_GRADS. Workspace and rules as mha_attn_forward; neither allocates, logs nor
  * locks. Every gradient that is wanted is written whole, also where it is zero.

@@ -63,6 +63,19 @@ MHA_API void mha_model_grads_zero(mha_model_grads *grads);
 MHA_API mha_status mha_model_grads_forward(mha_model_grads *grads, const mha_model_input *input,
                                            const mha_model_output *output, mha_error *err);
 
+/* What one layer's heads gave, and the gradient of it: rows are [B, L], or those of packed sequences. Rows of masked
+ * tokens hold no meaning, and their gradients are zeros. With c a head's output before its gate, context = gate c, and
+ *
+ *     sum over rows of <context, dcontext> of a head = gate dgate = sum over rows of <v, dv>
+ *
+ * (the last where no other head shares its values; Michel et al. 2019). */
+typedef struct mha_model_context_gradient {
+    int64_t layer, rows, heads, head_dim; /* the heads that this layer has */
+    const float *context;                 /* [rows, heads head_dim] what the output projection read */
+    const float *dcontext;                /* [rows, heads head_dim] */
+    const float *row_taylor; /* [heads, rows] of attn_grads.h: sum over keys of |p dL/dp|; NULL unless asked for */
+} mha_model_context_gradient;
+
 /* The gradient of some number with respect to what the forward call gave (NULL = zeros; rows of masked tokens are not
  * read), and where to write it with respect to other things (NULL = not wanted). */
 typedef struct mha_model_gradient {
@@ -72,11 +85,16 @@ typedef struct mha_model_gradient {
     const float *logits;      /* [B, L, vocab] */
     float *gates;      /* [layers, B, H] written: of input->gates, also of ones; 0 where a layer has no such head */
     float *embeddings; /* [B, L, E] written: of each token's row of the table of words */
+    /* Called on the calling thread behind each layer, the last one first, with what is valid during the call only.
+     * Non-zero stops the way back: MHA_ERR_CANCELLED. */
+    int (*on_context)(void *user, const mha_model_context_gradient *g);
+    void *user;
+    int taylor; /* 1 = with row_taylor: one more exponential for each pair of tokens, 4 bytes for each head and row */
 } mha_model_gradient;
 
 /* Adds to the list. May be called several times after one forward call. After a failure the gradients are unspecified.
- * Errors: MHA_ERR_ARG without a forward call, MHA_ERR_UNSUPPORTED for pooled or logits that the checkpoint lacks,
- * MHA_ERR_MEMORY. */
+ * Errors: MHA_ERR_ARG without a forward call, or for `taylor` without on_context; MHA_ERR_UNSUPPORTED for pooled or
+ * logits that the checkpoint lacks; MHA_ERR_MEMORY, MHA_ERR_CANCELLED. */
 MHA_API mha_status mha_model_grads_backward(mha_model_grads *grads, const mha_model_gradient *gradient, mha_error *err);
 
 /* ---- with the usual loss ---- */
@@ -90,11 +108,15 @@ typedef struct mha_model_loss_args {
     double scale;       /* 0 = 1 / counted labels, the mean; else the loss is scale times the sum */
     float *dgates;      /* as gates in mha_model_gradient */
     float *dembeddings; /* as embeddings in mha_model_gradient */
+    int (*on_context)(void *user, const mha_model_context_gradient *g); /* with the next two as in mha_model_gradient */
+    void *user;
+    int taylor;
 } mha_model_loss_args;
 
 /* Cross entropy of the logits (layer.h). Logits exist only for the rows that count, and for some of them at a time.
  * Adds to the list; `counted` may be NULL. A loss without any counted label is NaN, and its gradients are zeros.
- * Errors: MHA_ERR_ARG for a label outside the vocabulary; MHA_ERR_UNSUPPORTED for a checkpoint without logits. */
+ * Errors: MHA_ERR_ARG for a label outside the vocabulary, and as those of backward; MHA_ERR_UNSUPPORTED for a
+ * checkpoint without logits. */
 MHA_API mha_status mha_model_grads_loss(mha_model_grads *grads, const mha_model_input *input,
                                         const mha_model_loss_args *args, double *loss, int64_t *counted,
                                         mha_error *err);

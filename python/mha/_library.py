@@ -61,7 +61,7 @@ class AttnStats(ctypes.Structure):
 
 class AttnGrads(ctypes.Structure):
     _fields_ = [("size", c_size_t)] + [(n, View) for n in (
-        "dout", "out", "lse", "dlse", "dq", "dk", "dv", "dbias", "dslopes", "dsinks", "dgates")]
+        "dout", "out", "lse", "dlse", "dq", "dk", "dv", "dbias", "dslopes", "dsinks", "dgates", "row_taylor")]
 
 
 class ModelInfo(ctypes.Structure):
@@ -158,7 +158,7 @@ class NamedTensor(ctypes.Structure):
 
 class LossArgs(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("labels", c_void_p), ("scale", c_double), ("dgates", c_void_p),
-                ("dembeddings", c_void_p)]
+                ("dembeddings", c_void_p), ("on_context", c_void_p), ("user", c_void_p), ("taylor", c_int)]
 
 
 class SaveOptions(ctypes.Structure):

@@ -45,6 +45,7 @@ typedef struct mha__bwd_scratch {
     mha__pair_weights pairs;     /* rows of TILE_Q or KEY_BLOCK; only with pairs */
     void *lse, *inverse, *delta; /* per row of the tile; see softmax_back */
     void *dots, *slopes;         /* likewise: what dgates and dslopes gain */
+    void *taylor;                /* likewise: row_taylor */
     void *dq;                    /* rows of the tile */
     double *dbias;               /* [KEY_BLOCK][TILE_Q], with a bias only */
 } mha__bwd_scratch;
@@ -124,6 +125,9 @@ void *mha__bwd_scores(const mha__bwd_tile *t, const mha__panel *p, const mha__bw
 void *mha__bwd_dp(const mha__bwd_tile *t, const mha__panel *p, const mha__bwd_block *block, int64_t first, int64_t end);
 /* What softmax_back wants to know of the rows of a panel. */
 mha__softmax_back mha__bwd_rows_of(const mha__bwd_tile *t, const mha__panel *p);
+/* Adds what `keys` keys give to the panel's row_taylor, where it is wanted; before softmax_back, which may take the
+ * place of the scores. */
+void mha__bwd_taylor(const mha__bwd_tile *t, const mha__panel *p, int64_t keys, const mha__softmax_back *back);
 /* Weights of one panel and keys [first, end) of the block, into w and ds, as dbias wants them. */
 void mha__bwd_panel(const mha__bwd_tile *t, const mha__panel *p, const mha__bwd_block *block, int64_t first,
                     int64_t end);

@@ -4,7 +4,7 @@
 #include "attn/params.h"
 #include "base/error.h"
 
-enum { READ = 4, WRITTEN = 7 };
+enum { READ = 4, WRITTEN = 8 };
 
 /* An operand, where its view is, and what it needs. */
 typedef struct entry {
@@ -52,9 +52,10 @@ static void list_written(const mha_attn_plan *plan, mha_attn_grads *g, entry e[W
         {SHAPE(B, H, d->max_q_len, d->max_kv_len), NULL, &g->dbias, 4, real, MHA_ATTN_BIAS, "MHA_ATTN_BIAS"},
         {SHAPE(B, H, 1, 1), NULL, &g->dslopes, 2, real, MHA_ATTN_SLOPES, "MHA_ATTN_SLOPES"},
         {SHAPE(B, H, 1, 1), NULL, &g->dsinks, 2, real, MHA_ATTN_SINKS, "MHA_ATTN_SINKS"},
-        {SHAPE(B, H, 1, 1), NULL, &g->dgates, 2, real, MHA_ATTN_GATES, "MHA_ATTN_GATES"}};
-    static const char *const names[WRITTEN] = {"grads.dq",      "grads.dk",     "grads.dv",    "grads.dbias",
-                                               "grads.dslopes", "grads.dsinks", "grads.dgates"};
+        {SHAPE(B, H, 1, 1), NULL, &g->dgates, 2, real, MHA_ATTN_GATES, "MHA_ATTN_GATES"},
+        {SHAPE(one, d->listed_heads, Lq, 1), NULL, &g->row_taylor, 3, real, 0, NULL}};
+    static const char *const names[WRITTEN] = {"grads.dq",      "grads.dk",     "grads.dv",     "grads.dbias",
+                                               "grads.dslopes", "grads.dsinks", "grads.dgates", "grads.row_taylor"};
     for (int n = 0; n < WRITTEN; n++) {
         e[n] = all[n];
         e[n].operand.name = names[n];
@@ -72,7 +73,8 @@ static mha_status bind_read(entry e[READ], mha_error *err)
     return MHA_OK;
 }
 
-/* Gradients of q, k and v have a place for every number; in the others an axis of stride 0 is one place. */
+/* Gradients of q, k and v and numbers of rows have a place for every number; in the others an axis of stride 0 is one
+ * place. */
 static mha_status bind_written(const mha_attn_desc *d, entry e[WRITTEN], mha_error *err)
 {
     for (int n = 0; n < WRITTEN; n++) {

@@ -138,6 +138,12 @@ mha__softmax_back mha__bwd_rows_of(const mha__bwd_tile *t, const mha__panel *p)
                                .stride = MHA__SPREAD};
 }
 
+void mha__bwd_taylor(const mha__bwd_tile *t, const mha__panel *p, int64_t keys, const mha__softmax_back *back)
+{
+    if (t->call->grads.row_taylor.data)
+        t->t.k->taylor_back(keys, p->rows.count, back, mha__tile_at(&t->t, t->x.taylor, p->row));
+}
+
 void mha__bwd_panel(const mha__bwd_tile *t, const mha__panel *p, const mha__bwd_block *block, int64_t first,
                     int64_t end)
 {
@@ -151,6 +157,7 @@ void mha__bwd_panel(const mha__bwd_tile *t, const mha__panel *p, const mha__bwd_
         back.dropped = x->base.extra;
     }
     if (t->call->grads.dgates.data) back.dots = mha__tile_at(&t->t, x->dots, p->row);
+    mha__bwd_taylor(t, p, end - first, &back);
     back.w = mha__tile_at(&t->t, x->w, at);
     back.ds = mha__tile_at(&t->t, x->ds, at);
     t->t.k->softmax_back(end - first, p->rows.count, &back);

@@ -67,8 +67,9 @@ void mha__bwd_pairs_panel(const mha__bwd_tile *t, const mha__panel *p, const mha
     mha__pair_weights w = x->pairs;
     w.w += p->row, w.ds += p->row, w.across += p->row * w.stride;
     if (is_plain(&t->t.plan->desc)) {
-        mha__bwd_scores(t, p, block, first, end);
-        mha__bwd_dp(t, p, block, first, end);
+        rows.s = mha__bwd_scores(t, p, block, first, end);
+        rows.dp = mha__bwd_dp(t, p, block, first, end);
+        mha__bwd_taylor(t, p, end - first, &rows);
         rows.s = x->base.s, rows.dp = x->dp;
         back->softmax_back(from, to, p->rows.count, &rows, &w);
         return;

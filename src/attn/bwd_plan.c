@@ -60,7 +60,7 @@ static size_t carve(const mha_attn_plan *plan, char *base, mha__bwd_scratch *x)
     for (size_t n = 0; n < sizeof halves / sizeof *halves; n++)
         *halves[n] = take(base, &used, weights, sizeof **halves[n]);
     x->pairs.stride = MHA__KEY_BLOCK;
-    void **rows[] = {&x->lse, &x->inverse, &x->delta, &x->dots, &x->slopes};
+    void **rows[] = {&x->lse, &x->inverse, &x->delta, &x->dots, &x->slopes, &x->taylor};
     for (size_t n = 0; n < sizeof rows / sizeof *rows; n++)
         *rows[n] = take(base, &used, MHA__TILE_Q, size);
     x->dq = take(base, &used, MHA__TILE_Q * q, size);
@@ -174,6 +174,7 @@ const mha__bwd_call *mha__bwd_place(const mha__bwd_call *call, int64_t b, mha__b
     move(&g->lse, real, a->cu_seqlens_q[b]);
     move(&g->dlse, real, a->cu_seqlens_q[b]);
     move_out(&g->dq, plan->q.size, a->cu_seqlens_q[b]);
+    move_out(&g->row_taylor, real, a->cu_seqlens_q[b]);
     move_out(&g->dk, plan->kv.size, a->cu_seqlens_k[b]);
     move_out(&g->dv, plan->kv.size, a->cu_seqlens_k[b]);
     return own;

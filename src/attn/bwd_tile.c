@@ -139,5 +139,6 @@ bool mha__bwd_open(mha__bwd_tile *t, int64_t b, int64_t h, int64_t result, int64
     load_lse(t);
     t->t.k->fill(MHA__TILE_Q, 0, t->x.dots);
     t->t.k->fill(MHA__TILE_Q, 0, t->x.slopes);
+    t->t.k->fill(MHA__TILE_Q, 0, t->x.taylor);
     return true;
 }

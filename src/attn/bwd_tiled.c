@@ -21,6 +21,17 @@ static mha__bwd_sums sums_of(const mha__bwd_tile *t)
     return sums;
 }
 
+/* Rows that the call has, and the tile has not, see no key: zeros. */
+static void write_taylor(const mha__bwd_tile *t, int64_t b, int64_t result, int64_t first)
+{
+    const size_t size = t->call->call.plan->kernels->real_size;
+    const mha_view *view = &t->call->grads.row_taylor;
+    const int64_t rows = mha__min64(MHA__TILE_Q, mha__rows_of(&t->call->call, b) - first);
+    char *to = mha__at_out(view, size, b, result, first, 0);
+    for (int64_t r = 0; r < rows; r++)
+        mha__put_real(to, r * view->stride[2], size, r < t->t.rows.count ? mha__real_at(t->x.taylor, r, size) : 0);
+}
+
 /* What head number `result` of the results, which is head h, adds to a tile. */
 static void add_head(mha__bwd_tile *t, int64_t b, int64_t h, int64_t result, int64_t tile)
 {
@@ -33,6 +44,7 @@ static void add_head(mha__bwd_tile *t, int64_t b, int64_t h, int64_t result, int
         }
         sums = sums_of(t);
     }
+    if (t->call->grads.row_taylor.data) write_taylor(t, b, result, tile * MHA__TILE_Q);
     if (t->call->call.plan->desc.inputs & (MHA_ATTN_SLOPES | MHA_ATTN_SINKS | MHA_ATTN_GATES))
         *mha__bwd_head_sums(t->call, b, result, tile) = sums;
 }
@@ -109,7 +121,7 @@ mha_status mha_attn_backward(const mha_attn_plan *plan, const mha_attn_args *arg
     MHA__TRY(mha__bwd_bind(plan, args, grads, workspace, workspace_bytes, &call, err));
     const mha_attn_grads *g = &call.grads;
     const bool keys = g->dk.data || g->dv.data, heads = g->dslopes.data || g->dsinks.data || g->dgates.data;
-    if (keys || heads || g->dq.data) run(&call, plan->bwd.tasks, mha__bwd_task);
+    if (keys || heads || g->dq.data || g->row_taylor.data) run(&call, plan->bwd.tasks, mha__bwd_task);
     if (keys && plan->bwd.parts > 1) run(&call, mha__bwd_merges(&call), mha__bwd_merge);
     if (heads) mha__bwd_write_heads(&call);
     if (g->dbias.data) run(&call, mha__bwd_bias_tasks(&call), mha__bwd_bias);

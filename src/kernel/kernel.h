@@ -370,6 +370,9 @@ typedef struct mha__kernels {
     /* With p = exp(s - lse) * inverse (s never counts as above lse), f = factor, or 0 where dropped:
      * w = p f, ds = p (dp f gate - delta); exact zeros where s is -inf, whatever the others are. */
     void (*softmax_back)(int64_t keys, int64_t lanes, const mha__softmax_back *x);
+    /* sums[lane] += sum over ascending keys of |p f gate dp|, of the same panels; what is masked or dropped is passed
+     * over. w, ds, dots and delta are not looked at. */
+    void (*taylor_back)(int64_t keys, int64_t lanes, const mha__softmax_back *x, void *sums);
     /* ds *= 1 - (capped / cap)^2; an exact 0 stays 0. `capped` is a panel [key][nr], ds has rows of `stride`. */
     void (*softcap_back)(int64_t keys, int64_t lanes, double cap, const void *capped, void *ds, int64_t stride);
     /* sums[lane] -= sum of |position + lane - (first + key)| ds. Count both from the start of a block of keys. */

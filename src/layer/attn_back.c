@@ -81,8 +81,8 @@ mha_status mha__attn_keep(const mha_attn_layer *layer, const mha_attn_plan *plan
 /* ---- backward ---- */
 
 static mha_status operator_back(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
-                                const mha_view *dgates, const mha__attn_trace *trace, const mha__attn_scratch *scratch,
-                                mha_error *err)
+                                const mha__attn_also *also, const mha__attn_trace *trace,
+                                const mha__attn_scratch *scratch, mha_error *err)
 {
     const mha_attn_layer_options *o = &layer->options;
     const mha_attn_args args = operator_args(layer, in, trace);
@@ -94,7 +94,8 @@ static mha_status operator_back(const mha_attn_layer *layer, const mha_attn_plan
                                   .dq = {scratch->dqkv, {L * row, D, row, 1}},
                                   .dk = {scratch->dqkv + q_width, {L * row, D, row, 1}},
                                   .dv = {scratch->dqkv + q_width + o->kv_heads * D, {L * row, D, row, 1}},
-                                  .dgates = *dgates};
+                                  .dgates = also->dgates,
+                                  .row_taylor = also->row_taylor};
     return mha_attn_backward(plan, &args, &grads, scratch->space, scratch->space_bytes, err);
 }
 
@@ -152,7 +153,7 @@ static mha_status project_back(const mha_attn_layer *layer, const mha__slot *slo
 }
 
 mha_status mha__attn_back(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
-                          const mha_view *dgates, const mha__attn_slots *slots, const float *x,
+                          const mha__attn_also *also, const mha__attn_slots *slots, const float *x,
                           const mha__attn_trace *trace, const mha__attn_scratch *scratch, const float *dy, float *dx,
                           mha_error *err)
 {
@@ -174,7 +175,7 @@ mha_status mha__attn_back(const mha_attn_layer *layer, const mha_attn_plan *plan
                                   .dweight = slots->o.dweight,
                                   .dbias = slots->o.dbias};
     MHA__TRY(mha__linear_backward(layer->ctx, &out, err));
-    MHA__TRY(operator_back(layer, plan, in, dgates, trace, scratch, err));
+    MHA__TRY(operator_back(layer, plan, in, also, trace, scratch, err));
     MHA__TRY(prepare_back(layer, in, slots, trace, scratch->dqkv, err));
     mha__attn_layer_gather(layer, rows, scratch->dqkv);
     if (slots->qkv.weight)

@@ -46,9 +46,16 @@ mha_status mha__attn_plan_both(const mha_attn_layer *layer, const mha_layer_inpu
 mha_status mha__attn_keep(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
                           const float *x, const mha__attn_trace *trace, const mha__attn_scratch *scratch, float *y,
                           mha_error *err);
-/* x is that of the forward call. dx [B L, E] is replaced; NULL = not wanted. dgates [B, H], data NULL = not wanted. */
+/* What of single heads and rows is wanted of the way back; data NULL = not. */
+typedef struct mha__attn_also {
+    mha_view dgates;     /* [B, H] */
+    mha_view row_taylor; /* [B, H, L] */
+} mha__attn_also;
+
+/* x is that of the forward call. dx [B L, E] is replaced; NULL = not wanted. The gradient of the context is left in
+ * scratch->dcontext. */
 mha_status mha__attn_back(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
-                          const mha_view *dgates, const mha__attn_slots *slots, const float *x,
+                          const mha__attn_also *also, const mha__attn_slots *slots, const float *x,
                           const mha__attn_trace *trace, const mha__attn_scratch *scratch, const float *dy, float *dx,
                           mha_error *err);
 

@@ -200,7 +200,7 @@ static mha_status feed_back(const mha__block_call *c, const mha__block_slots *sl
 static mha_status attend_back(const mha__block_call *c, const mha__block_slots *slots, const float *x, const float *dy,
                               float *dx, mha_error *err)
 {
-    return mha__attn_back(c->block->attn, c->plan, c->in, &c->dgates, &slots->attn, x, &c->trace.attn, &c->scratch.attn,
+    return mha__attn_back(c->block->attn, c->plan, c->in, &c->also, &slots->attn, x, &c->trace.attn, &c->scratch.attn,
                           dy, dx, err);
 }
 

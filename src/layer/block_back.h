@@ -33,7 +33,7 @@ typedef struct mha__block_call {
     const mha_block *block;
     const mha_attn_plan *plan; /* mha__attn_plan_both */
     const mha_layer_input *in;
-    mha_view dgates; /* [B, H]; data NULL = not wanted */
+    mha__attn_also also;
     mha__block_trace trace;
     mha__block_scratch scratch;
 } mha__block_call;

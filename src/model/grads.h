@@ -44,8 +44,11 @@ mha__slot mha__grads_slot(const mha_model_grads *g, mha__role role, int64_t laye
 /* The call of one layer: plan and trace. `dgates` [layers, B, H] or NULL. */
 mha_status mha__grads_call(mha_model_grads *g, int64_t layer, float *dgates, mha__block_call *call, mha_error *err);
 
-/* From the gradient of what the final norm gave, in kept.dx, to the embeddings. */
-mha_status mha__grads_down(mha_model_grads *g, float *dgates, float *dembeddings, mha_error *err);
+/* Refuses what mha__grads_down could not give. */
+mha_status mha__grads_check(const mha_model_gradient *wanted, mha_error *err);
+/* From the gradient of what the final norm gave, in kept.dx, to the embeddings. What is wanted is read of `wanted`, and
+ * none of its gradients. */
+mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted, mha_error *err);
 
 /* True if the token of a row is real. */
 bool mha__grads_real(const mha_model_grads *g, int64_t row);

@@ -40,14 +40,34 @@ static mha_status find_slots(const mha_model_grads *g, int64_t layer, mha__weigh
     return MHA_OK;
 }
 
-static mha_status layer_back(mha_model_grads *g, int64_t layer, float *dgates, mha_error *err)
+/* Calls back with what this layer's heads gave. */
+static mha_status show(const mha_model_grads *g, int64_t layer, const mha__block_call *call,
+                       const mha_model_gradient *wanted, const float *row_taylor, mha_error *err)
+{
+    const mha__config *c = &g->model->config;
+    const mha_model_context_gradient shown = {.layer = layer,
+                                              .rows = g->batch.in.batch * g->batch.in.length,
+                                              .heads = c->layer_heads[layer],
+                                              .head_dim = c->head_dim,
+                                              .context = call->trace.attn.context,
+                                              .dcontext = call->scratch.attn.dcontext,
+                                              .row_taylor = row_taylor};
+    if (!wanted->on_context || !wanted->on_context(wanted->user, &shown)) return MHA_OK;
+    return mha__fail(err, MHA_ERR_CANCELLED, "stopped by on_context at %lld", (long long)layer);
+}
+
+/* `row_taylor` [heads, rows] of any layer, or NULL. */
+static mha_status layer_back(mha_model_grads *g, int64_t layer, const mha_model_gradient *wanted, float *row_taylor,
+                             mha_error *err)
 {
     mha__block_call call;
     mha__block_slots slots = {0};
     mha__weights weights = g->model->outer; /* its own converted tensors */
-    const size_t bytes = (size_t)(g->batch.in.batch * g->batch.in.length * g->model->config.hidden) * sizeof(float);
+    const int64_t length = g->batch.in.length, rows = g->batch.in.batch * length;
+    const size_t bytes = (size_t)(rows * g->model->config.hidden) * sizeof(float);
     weights.converted_count = 0;
-    MHA__TRY(mha__grads_call(g, layer, dgates, &call, err));
+    MHA__TRY(mha__grads_call(g, layer, wanted->gates, &call, err));
+    call.also.row_taylor = (mha_view){row_taylor, {length, rows, 1}};
     mha_status status = MHA_OK;
     if (g->recompute) {
         memcpy(g->kept.again, call.trace.x, bytes);
@@ -55,6 +75,7 @@ static mha_status layer_back(mha_model_grads *g, int64_t layer, float *dgates, m
     }
     if (status == MHA_OK) status = find_slots(g, layer, &weights, &slots, err);
     if (status == MHA_OK) status = mha__block_back(&call, &slots, g->kept.dx, err);
+    if (status == MHA_OK) status = show(g, layer, &call, wanted, row_taylor, err);
     mha__weights_release(&weights);
     return status;
 }
@@ -115,15 +136,33 @@ static mha_status embed_back(const mha_model_grads *g, float *dembeddings, mha_e
     return MHA_OK;
 }
 
-mha_status mha__grads_down(mha_model_grads *g, float *dgates, float *dembeddings, mha_error *err)
+mha_status mha__grads_check(const mha_model_gradient *wanted, mha_error *err)
+{
+    if (!wanted->taylor || wanted->on_context) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "taylor is %d, but on_context is NULL: nobody would see it", wanted->taylor);
+}
+
+static mha_status layers_back(mha_model_grads *g, const mha_model_gradient *wanted, float *row_taylor, mha_error *err)
+{
+    for (int64_t layer = g->model->config.layers - 1; layer >= 0; layer--)
+        MHA__TRY(layer_back(g, layer, wanted, row_taylor, err));
+    return MHA_OK;
+}
+
+mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted, mha_error *err)
 {
     const mha_model *m = g->model;
     const mha__config *c = &m->config;
-    if (dgates) memset(dgates, 0, (size_t)(c->layers * g->batch.sequences * c->heads) * sizeof *dgates);
-    if (m->final_norm.weight) MHA__TRY(outer_norm_back(g, MHA__FINAL_NORM, &m->final_norm, g->kept.x, err));
-    for (int64_t layer = c->layers - 1; layer >= 0; layer--)
-        MHA__TRY(layer_back(g, layer, dgates, err));
-    return embed_back(g, dembeddings, err);
+    const size_t gates = (size_t)(c->layers * g->batch.sequences * c->heads) * sizeof *wanted->gates;
+    const size_t taylor = (size_t)(c->heads * g->batch.in.batch * g->batch.in.length) * sizeof(float);
+    float *row_taylor = wanted->taylor ? mha__alloc(g->ctx, taylor) : NULL;
+    if (wanted->taylor && !row_taylor) return mha__no_memory(err, taylor, "row_taylor");
+    if (wanted->gates) memset(wanted->gates, 0, gates);
+    mha_status status = MHA_OK;
+    if (m->final_norm.weight) status = outer_norm_back(g, MHA__FINAL_NORM, &m->final_norm, g->kept.x, err);
+    if (status == MHA_OK) status = layers_back(g, wanted, row_taylor, err);
+    mha__free(g->ctx, row_taylor);
+    return status == MHA_OK ? embed_back(g, wanted->embeddings, err) : status;
 }
 
 /* ---- a gradient of the caller's ---- */
@@ -161,9 +200,10 @@ mha_status mha_model_grads_backward(mha_model_grads *g, const mha_model_gradient
     if (!g || !g->ready)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_grads_backward: %s", g ? "no forward call" : "grads is NULL");
     MHA__TRY(mha__options_read(&given, sizeof given, gradient, "mha_model_gradient", err));
+    MHA__TRY(mha__grads_check(&given, err));
     MHA__TRY(mha__head_check(g->model, given.pooled != NULL, given.logits != NULL, err));
     start(g, given.last_hidden);
     if (given.pooled) MHA__TRY(mha__grads_pooler(g, given.pooled, err));
     if (given.logits) MHA__TRY(logits_back(g, given.logits, err));
-    return mha__grads_down(g, given.gates, given.embeddings, err);
+    return mha__grads_down(g, &given, err);
 }

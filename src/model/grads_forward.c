@@ -27,7 +27,7 @@ mha_status mha__grads_call(mha_model_grads *g, int64_t layer, float *dgates, mha
     *call = (mha__block_call){.block = g->model->block[layer],
                               .plan = g->plan,
                               .in = &g->batch.layer,
-                              .dgates = {dgates ? dgates + at : NULL, {heads, 1}},
+                              .also.dgates = {dgates ? dgates + at : NULL, {heads, 1}},
                               .trace = g->kept.trace[layer],
                               .scratch = g->kept.scratch[layer]};
     return MHA_OK;

@@ -35,6 +35,16 @@ static mha_status choose_rows(const mha_model_grads *g, const int32_t *labels, i
     return MHA_OK;
 }
 
+static mha_model_gradient wanted_of(const mha_model_loss_args *args)
+{
+    return (mha_model_gradient){.size = sizeof(mha_model_gradient),
+                                .gates = args->dgates,
+                                .embeddings = args->dembeddings,
+                                .on_context = args->on_context,
+                                .user = args->user,
+                                .taylor = args->taylor};
+}
+
 static mha_status run(mha_model_grads *g, const mha_model_loss_args *args, int64_t *rows, int32_t *labels, double *loss,
                       int64_t *counted, mha_error *err)
 {
@@ -46,7 +56,8 @@ static mha_status run(mha_model_grads *g, const mha_model_loss_args *args, int64
     MHA__TRY(mha__grads_head(g, &job, &sum, err));
     if (loss) *loss = job.count || args->scale != 0 ? sum : (double)NAN;
     if (counted) *counted = job.count;
-    return mha__grads_down(g, args->dgates, args->dembeddings, err);
+    const mha_model_gradient wanted = wanted_of(args);
+    return mha__grads_down(g, &wanted, err);
 }
 
 mha_status mha_model_grads_loss(mha_model_grads *g, const mha_model_input *input, const mha_model_loss_args *given,
@@ -59,6 +70,8 @@ mha_status mha_model_grads_loss(mha_model_grads *g, const mha_model_input *input
     if (!args.labels && !g->model->config.family->causal)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_loss_args: labels is NULL, but the model is an encoder");
     if (!isfinite(args.scale)) return mha__fail(err, MHA_ERR_ARG, "mha_model_loss_args: scale is %g", args.scale);
+    const mha_model_gradient wanted = wanted_of(&args);
+    MHA__TRY(mha__grads_check(&wanted, err));
     MHA__TRY(mha_model_grads_forward(g, input, NULL, err));
     const size_t count = (size_t)(g->batch.in.batch * g->batch.in.length),
                  bytes = count * (sizeof(int64_t) + sizeof(int32_t));

@@ -186,8 +186,8 @@ mha_status mha_attn_backward(const mha_attn_plan *plan, const mha_attn_args *arg
 {
     (void)workspace, (void)workspace_bytes;
     const mha_attn_desc full = wire_filled(&plan->desc), *d = &full;
-    const mha_view *views[7] = {&grads->dq,      &grads->dk,     &grads->dv,    &grads->dbias,
-                                &grads->dslopes, &grads->dsinks, &grads->dgates};
+    const mha_view *views[WIRE_GRADS] = {&grads->dq,      &grads->dk,     &grads->dv,     &grads->dbias,
+                                         &grads->dslopes, &grads->dsinks, &grads->dgates, &grads->row_taylor};
     const mha_cview *read[4] = {&grads->dout, &grads->out, &grads->lse, &grads->dlse};
     const wire_array head = {{d->batch, d->heads, 1, 1}, 4, 1},
                      bias = {{d->batch, d->heads, d->max_q_len, d->max_kv_len}, 4, 1};
@@ -196,8 +196,8 @@ mha_status mha_attn_backward(const mha_attn_plan *plan, const mha_attn_args *arg
     memset(&g, 0, sizeof g);
     wire_shape_inputs(d, in);
     wire_shape_outputs(d, out);
-    for (int n = 0; n < 7; n++)
-        g.written[n] = written(views[n], n < 3 ? in[n] : n == 3 ? bias : head, n >= 3);
+    for (int n = 0; n < WIRE_GRADS; n++)
+        g.written[n] = written(views[n], n < 3 ? in[n] : n == 3 ? bias : n == 7 ? out[1] : head, n >= 3 && n < 7);
     for (int n = 0; n < 4; n++) {
         g.read[n] = out[n / 2];
         g.read[n].present = read[n]->data != NULL;
@@ -207,7 +207,7 @@ mha_status mha_attn_backward(const mha_attn_plan *plan, const mha_attn_args *arg
     for (int n = 0; n < 4; n++)
         send_view(read[n], &g.read[n]);
     mha_status status = receive_status(err);
-    for (int n = 0; n < 7 && status == MHA_OK; n++)
+    for (int n = 0; n < WIRE_GRADS && status == MHA_OK; n++)
         receive_view(views[n], &g.written[n]);
     return status;
 }

@@ -87,23 +87,24 @@ static mha_view summed(void *data, const wire_array *a)
 static void backward(mha_ctx *ctx, const wire_request *request)
 {
     wire_gradients g;
-    void *data[WIRE_INPUTS], *read[4], *written[7];
+    void *data[WIRE_INPUTS], *read[4], *written[WIRE_GRADS];
     const mha_attn_args args = read_inputs(request, data);
     if (fread(&g, sizeof g, 1, stdin) != 1) exit(1);
     for (int n = 0; n < 4; n++)
         read[n] = receive(&g.read[n]);
     mha_attn_grads grads = {.size = sizeof grads, .dout = {read[0], {0}}, .out = {read[1], {0}}, .lse = {read[2], {0}}};
-    mha_view *views[7] = {&grads.dq, &grads.dk, &grads.dv, &grads.dbias, &grads.dslopes, &grads.dsinks, &grads.dgates};
+    mha_view *views[WIRE_GRADS] = {&grads.dq,      &grads.dk,     &grads.dv,     &grads.dbias,
+                                   &grads.dslopes, &grads.dsinks, &grads.dgates, &grads.row_taylor};
     if (g.read[3].present) grads.dlse.data = read[3];
-    for (int n = 0; n < 7; n++) {
+    for (int n = 0; n < WIRE_GRADS; n++) {
         written[n] = room(&g.written[n]);
         if (!g.written[n].present) continue;
-        *views[n] = n < 3 ? (mha_view){written[n], {0}} : summed(written[n], &g.written[n]);
+        *views[n] = n < 3 || n == WIRE_GRADS - 1 ? (mha_view){written[n], {0}} : summed(written[n], &g.written[n]);
     }
     mha_error error = {0};
     const mha_status status = mha_attention_backward(ctx, &request->desc, &args, &grads, &error);
     reply(&error);
-    for (int n = 0; n < 7; n++) {
+    for (int n = 0; n < WIRE_GRADS; n++) {
         if (status == MHA_OK) fwrite(written[n], g.written[n].size, wire_count(&g.written[n]), stdout);
         free(written[n]);
     }

@@ -148,10 +148,12 @@ static inline void wire_shape_outputs(const mha_attn_desc *d, wire_array a[WIRE_
     memcpy(a, all, sizeof all);
 }
 
+enum { WIRE_GRADS = 8 };
+
 /* Shapes of what a backward pass reads and gives. An axis of a gradient that is summed over has one place. */
 typedef struct wire_gradients {
-    wire_array read[4];    /* dout, out, lse, dlse */
-    wire_array written[7]; /* dq, dk, dv, dbias, dslopes, dsinks, dgates */
+    wire_array read[4];             /* dout, out, lse, dlse */
+    wire_array written[WIRE_GRADS]; /* dq, dk, dv, dbias, dslopes, dsinks, dgates, row_taylor */
 } wire_gradients;
 
 #endif

@@ -153,6 +153,11 @@ static void check_back(const mha__kernels *t, int64_t lanes, bool drops, bool ga
                                  .w = p.w.data,
                                  .ds = p.ds.data,
                                  .stride = STRIDE};
+    array taylor = array_make(t, t->nr, 3, OUTPUT);
+    double sums[64];
+    for (int64_t i = 0; i < lanes; i++)
+        put(&taylor, i, sums[i] = (double)i);
+    t->taylor_back(p.keys, lanes, &x, taylor.data);
     t->softmax_back(p.keys, lanes, &x);
     for (int64_t i = 0; i < lanes; i++) {
         for (int64_t j = 0; j < p.keys; j++) {
@@ -168,12 +173,16 @@ static void check_back(const mha__kernels *t, int64_t lanes, bool drops, bool ga
             assert_true(fabs(w - prob * f) <= 16 * rounding(t) * prob);
             assert_true(fabs(ds - prob * (-0.5 * f * dp - D)) <= 16 * rounding(t) * size);
             dots[i] += w * dp;
+            sums[i] += fabs(prob * -0.5 * f * dp);
         }
+        assert_true(fabs(get(&taylor, i) - sums[i]) <= 100 * rounding(t) * (1 + sums[i]));
         if (gates) assert_true(fabs(get(&p.dots, i) - dots[i]) <= 100 * rounding(t) * (1 + fabs(dots[i])));
     }
     for (int64_t j = 0; j < p.keys; j++) /* whole vectors, but nothing behind them */
         for (int64_t i = (lanes + t->vl - 1) / t->vl * t->vl; i < STRIDE; i++)
             assert_true(get(&p.w, j * STRIDE + i) == OUTPUT && get(&p.ds, j * STRIDE + i) == OUTPUT);
+    assert_true(guards_intact(&taylor));
+    array_free(&taylor);
     panel_free(&p);
 }
 

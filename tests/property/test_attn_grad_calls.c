@@ -91,6 +91,16 @@ static void dbias_on_bias(problem *p, gradients *g)
 {
     g->args.dbias.data = (void *)(uintptr_t)p->args.bias.data;
 }
+static void taylor_on_lse(problem *p, gradients *g)
+{
+    (void)p;
+    g->args.row_taylor.data = (void *)(uintptr_t)g->args.lse.data;
+}
+static void one_place(problem *p, gradients *g)
+{
+    (void)p;
+    g->args.row_taylor.stride[0] = 0;
+}
 static void long_key(problem *p, gradients *g)
 {
     (void)g;
@@ -111,11 +121,13 @@ static const wrong calls[] = {{"grads.dout", "NULL", no_dout},
                               {"grads.dk", "grads.dq", dk_on_dq},
                               {"grads.out", "q", out_on_q},
                               {"grads.dbias overlaps", "bias", dbias_on_bias},
+                              {"grads.row_taylor", "grads.lse", taylor_on_lse},
+                              {"grads.row_taylor.stride[0]", "0", one_place},
                               {"kv_lens[1]", "31", long_key}};
 
 static bool untouched(const gradients *g)
 {
-    for (int n = 0; n < GRADS; n++) {
+    for (int n = 0; n < RESULTS; n++) {
         const int64_t *dim = g->result[n].dim;
         for (int64_t at = 0; g->result[n].memory && at < dim[0] * dim[1] * dim[2] * dim[3]; at++)
             if (tensor_get(&g->result[n], at / dim[3] / dim[2] / dim[1], at / dim[3] / dim[2] % dim[1],

@@ -127,7 +127,7 @@ static void compare_entry(mha_ctx *ctx, const char *name, const problem *all, co
     one.q_lens[0] = all->q_lens[b], one.kv_lens[0] = all->kv_lens[b];
     one.offsets[0] = all->offsets[b], one.prefix_lens[0] = all->prefix_lens[b];
     gradients_run(ctx, &one, &alone);
-    for (int n = 0; n < GRADS; n++)
+    for (int n = 0; n < RESULTS; n++)
         if (alone.result[n].memory && !same_entry(&alone.result[n], &g->result[n], b))
             fail_msg("%s: %s: gradient %d of entry %d differs alone", mha_ctx_isa(ctx), name, n, (int)b);
     drop(&one, &alone);
@@ -190,6 +190,9 @@ static void check_key(mha_ctx *ctx, size_t way, int64_t j, double value)
             const bool touched = h / 2 == 1 && sees(&p, 1, h, i, j);
             if (!touched && !same_row(&g.result[DQ], &want.result[DQ], 1, h, i))
                 fail_msg("%s: %s: key %d leaks into dq of row %d", mha_ctx_isa(ctx), ways[way].name, (int)j, (int)i);
+            if (!touched && !same_row(&g.result[ROW_TAYLOR], &want.result[ROW_TAYLOR], 1, h, i))
+                fail_msg("%s: %s: key %d leaks into row_taylor of row %d", mha_ctx_isa(ctx), ways[way].name, (int)j,
+                         (int)i);
             if (touched && !isfinite(value) && isfinite(tensor_get(&g.result[DQ], 1, h, i, 0)))
                 fail_msg("%s: %s: row %d sees garbage, but its dq is finite", mha_ctx_isa(ctx), ways[way].name, (int)i);
         }
@@ -264,12 +267,12 @@ static void check_unseen(mha_ctx *ctx, size_t way)
                 if (!any && !p.sinks.memory) tensor_set(&g.dlse, b, h, i, 0, NAN);
             }
     gradients_run(ctx, &p, &g);
-    for (int n = 0; n < GRADS; n++)
+    for (int n = 0; n < RESULTS; n++)
         for (int64_t at = 0; g.result[n].memory && at < 3 * g.result[n].dim[1] * g.result[n].dim[2]; at++) {
             const int64_t i = at % g.result[n].dim[2], h = at / g.result[n].dim[2] % g.result[n].dim[1];
             const int64_t b = at / g.result[n].dim[2] / g.result[n].dim[1];
-            bool seen = n != DQ && n != DK && n != DV;
-            for (int64_t j = 0; j < p.desc.kv_len && n == DQ; j++)
+            bool seen = n != DQ && n != DK && n != DV && n != ROW_TAYLOR;
+            for (int64_t j = 0; j < p.desc.kv_len && (n == DQ || n == ROW_TAYLOR); j++)
                 seen = seen || sees(&p, b, h, i, j);
             for (int64_t row = 0; row < 2 * p.desc.q_len && (n == DK || n == DV); row++)
                 seen = seen || sees(&p, b, 2 * h + row / p.desc.q_len, row % p.desc.q_len, i);

@@ -76,9 +76,13 @@ static void check(mha_ctx *ctx, size_t way, int sum_axis)
     pack(&h.dlse, &g.dlse, packed.cu_q, p.desc.batch);
     gradients_run(ctx, &p, &g);
     gradients_run(ctx, &packed, &h);
-    for (int n = 0; n < GRADS; n++)
+    for (int n = 0; n < RESULTS; n++)
         for (int64_t b = 0; b < p.desc.batch && g.result[n].memory; b++)
-            compare(what, n, &h.result[n], &g.result[n], n == DQ ? packed.cu_q : n <= DV ? packed.cu_k : NULL, b);
+            compare(what, n, &h.result[n], &g.result[n],
+                    n == DQ || n == ROW_TAYLOR ? packed.cu_q
+                    : n <= DV                  ? packed.cu_k
+                                               : NULL,
+                    b);
     gradients_free(&g), gradients_free(&h);
     problem_free(&p), problem_free(&packed);
 }

@@ -30,17 +30,18 @@ void gradients_make(gradients *g, const problem *p, const gradients_layouts *lay
         const int64_t *dim;
         mha_dtype dtype;
         bool wanted;
-    } results[GRADS] = {{p->q.dim, p->q.dtype, true},
-                        {p->k.dim, p->k.dtype, true},
-                        {p->v.dim, p->v.dtype, true},
-                        {scores, real, d->inputs & MHA_ATTN_BIAS},
-                        {head, real, d->inputs & MHA_ATTN_SLOPES},
-                        {head, real, d->inputs & MHA_ATTN_SINKS},
-                        {head, real, d->inputs & MHA_ATTN_GATES}};
+    } results[RESULTS] = {{p->q.dim, p->q.dtype, true},
+                          {p->k.dim, p->k.dtype, true},
+                          {p->v.dim, p->v.dtype, true},
+                          {scores, real, d->inputs & MHA_ATTN_BIAS},
+                          {head, real, d->inputs & MHA_ATTN_SLOPES},
+                          {head, real, d->inputs & MHA_ATTN_SINKS},
+                          {head, real, d->inputs & MHA_ATTN_GATES},
+                          {p->lse.dim, real, true}};
     *g = (gradients){.args = {.size = sizeof g->args}};
     make_input(&g->dout, p->out.dtype, p->out.dim, &at->dout, seed, 21);
     if (at->with_dlse) make_input(&g->dlse, real, p->lse.dim, &at->dlse, seed, 22);
-    for (int n = 0; n < GRADS; n++)
+    for (int n = 0; n < RESULTS; n++)
         if (results[n].wanted)
             tensor_make(&g->result[n], results[n].dtype, results[n].dim, &at->result[n], TEST_CANARY);
     gradients_bind(g, p);
@@ -52,29 +53,29 @@ void gradients_random(gradients *g, const problem *p, uint64_t seed, uint64_t nu
     gradients_layouts at = {.with_dlse = rng_chance(&r, 0.4)};
     at.dout = tensor_layout_random(&r, true);
     at.dlse = tensor_layout_random(&r, true);
-    for (int n = 0; n < GRADS; n++) {
+    for (int n = 0; n < RESULTS; n++) {
         tensor_layout *l = &at.result[n];
         *l = tensor_layout_random(&r, false);
-        if (n < DBIAS) continue;
+        if (n < DBIAS || n == ROW_TAYLOR) continue;
         l->unspecified = false; /* there, all-zero strides sum */
         for (int axis = 0; axis < 4; axis++)
             l->repeat[axis] = rng_chance(&r, 0.3);
     }
     gradients_make(g, p, &at, rng_next(&r));
-    for (int n = 0; n < GRADS; n++)
+    for (int n = 0; n < RESULTS; n++)
         if (rng_chance(&r, 0.1)) tensor_free(&g->result[n]);
     gradients_bind(g, p);
 }
 
 void gradients_bind(gradients *g, const problem *p)
 {
-    mha_view *views[GRADS] = {&g->args.dq,      &g->args.dk,     &g->args.dv,    &g->args.dbias,
-                              &g->args.dslopes, &g->args.dsinks, &g->args.dgates};
+    mha_view *views[RESULTS] = {&g->args.dq,      &g->args.dk,     &g->args.dv,     &g->args.dbias,
+                                &g->args.dslopes, &g->args.dsinks, &g->args.dgates, &g->args.row_taylor};
     g->args.dout = tensor_cview(&g->dout);
     g->args.out = tensor_cview(&p->out);
     g->args.lse = tensor_cview(&p->lse);
     g->args.dlse = g->dlse.memory ? tensor_cview(&g->dlse) : (mha_cview){0};
-    for (int n = 0; n < GRADS; n++)
+    for (int n = 0; n < RESULTS; n++)
         *views[n] = g->result[n].memory ? tensor_view(&g->result[n]) : (mha_view){0};
 }
 
@@ -82,7 +83,7 @@ void gradients_free(gradients *g)
 {
     tensor_free(&g->dout);
     tensor_free(&g->dlse);
-    for (int n = 0; n < GRADS; n++)
+    for (int n = 0; n < RESULTS; n++)
         tensor_free(&g->result[n]);
 }
 
@@ -129,7 +130,7 @@ bool gradients_try(mha_ctx *ctx, problem *p, gradients *g, char *why, size_t cap
     p->short_weights = mha_attn_plan_weights(plan) == MHA_BF16;
     bool ok = run(plan, p, g, why, capacity);
     mha_attn_plan_free(plan);
-    for (int n = 0; n < GRADS && ok; n++) {
+    for (int n = 0; n < RESULTS && ok; n++) {
         if (!g->result[n].memory || tensor_guards_intact(&g->result[n], TEST_CANARY)) continue;
         snprintf(why, capacity, "a guard of gradient %d was overwritten", n);
         ok = false;
@@ -146,7 +147,7 @@ void gradients_run(mha_ctx *ctx, problem *p, gradients *g)
 
 bool gradients_same_bits(const gradients *x, const gradients *y)
 {
-    for (int n = 0; n < GRADS; n++)
+    for (int n = 0; n < RESULTS; n++)
         if (x->result[n].memory && y->result[n].memory && !tensor_same_bits(&x->result[n], &y->result[n])) return false;
     return true;
 }

@@ -5,18 +5,18 @@
 #include "mha/attn_grads.h"
 #include "support/problem.h"
 
-/* Which gradient each tensor of `result` is. */
-enum { DQ, DK, DV, DBIAS, DSLOPES, DSINKS, DGATES, GRADS };
+/* Which gradient each tensor of `result` is, and what else is written. */
+enum { DQ, DK, DV, DBIAS, DSLOPES, DSINKS, DGATES, GRADS, ROW_TAYLOR = GRADS, RESULTS };
 
 typedef struct gradients {
-    mha_attn_grads args;  /* filled by gradients_bind from the tensors; out and lse are those of the problem */
-    tensor dout, dlse;    /* dlse without memory: none */
-    tensor result[GRADS]; /* those without memory are not wanted */
+    mha_attn_grads args;    /* filled by gradients_bind from the tensors; out and lse are those of the problem */
+    tensor dout, dlse;      /* dlse without memory: none */
+    tensor result[RESULTS]; /* those without memory are not wanted */
 } gradients;
 
 /* Layouts of all; zero is contiguous. `repeat` in dbias, dslopes, dsinks and dgates sums over that axis. */
 typedef struct gradients_layouts {
-    tensor_layout dout, dlse, result[GRADS];
+    tensor_layout dout, dlse, result[RESULTS];
     bool with_dlse;
 } gradients_layouts;
 
@@ -37,7 +37,7 @@ void gradients_run(mha_ctx *ctx, problem *p, gradients *g);
 /* The formula, from q, k, v, dout, dlse and from out and lse as they stand in the problem: `sum` in one type wider than
  * the problem's, or in the problem's own; `floor`, the rounding of each number, for the wider one only. */
 typedef struct gradients_truth {
-    double *sum[GRADS], *floor[GRADS];
+    double *sum[RESULTS], *floor[RESULTS];
 } gradients_truth;
 void gradients_ref(const problem *p, const gradients *g, bool wide, gradients_truth *truth);
 void gradients_ref_free(gradients_truth *truth);

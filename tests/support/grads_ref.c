@@ -66,7 +66,7 @@ size_t gradients_index(const tensor *t, int64_t b, int64_t h, int64_t i, int64_t
 void gradients_ref(const problem *p, const gradients *g, bool wide, gradients_truth *truth)
 {
     *truth = (gradients_truth){{0}, {0}};
-    for (int n = 0; n < GRADS; n++) {
+    for (int n = 0; n < RESULTS; n++) {
         truth->sum[n] = calloc(r_size(&g->result[n]), sizeof(double));
         truth->floor[n] = wide ? calloc(r_size(&g->result[n]), sizeof(double)) : NULL;
     }
@@ -78,7 +78,7 @@ void gradients_ref(const problem *p, const gradients *g, bool wide, gradients_tr
 
 void gradients_ref_free(gradients_truth *truth)
 {
-    for (int n = 0; n < GRADS; n++) {
+    for (int n = 0; n < RESULTS; n++) {
         free(truth->sum[n]);
         free(truth->floor[n]);
     }
@@ -116,9 +116,9 @@ static bool near(const tensor *t, const char *name, const double *wide, const do
 bool gradients_near(const gradients *g, const gradients_truth *wide, const gradients_truth *plain, double *worst,
                     char *why, size_t capacity)
 {
-    static const char *const names[GRADS] = {"dq", "dk", "dv", "dbias", "dslopes", "dsinks", "dgates"};
+    static const char *const names[RESULTS] = {"dq", "dk", "dv", "dbias", "dslopes", "dsinks", "dgates", "row_taylor"};
     double ignored = 0;
-    for (int n = 0; n < GRADS; n++)
+    for (int n = 0; n < RESULTS; n++)
         if (g->result[n].memory && !near(&g->result[n], names[n], wide->sum[n], wide->floor[n], plain->sum[n],
                                          worst ? worst : &ignored, why, capacity))
             return false;

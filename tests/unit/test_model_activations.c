@@ -2,89 +2,15 @@
  * every family, with every mask, packed, pruned, in 16 bit, from a cache. The truth is the formula in double. */
 #include "support/alloc.h"
 #include "support/check.h"
-#include "support/model_case.h"
-#include "support/rng.h"
+#include "support/inner_case.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { B = 3, L = 23, TOKENS = B * L, VOCAB = 64, LAYERS = 4, H = 4, WIDEST = 96, FAMILIES = 4 };
-
-/* What the formula needs of each model, as its config.json has it. */
-typedef struct family {
-    const char *folder, *weight, *bias; /* of the output projection of a layer */
-    bool transposed, causal;
-    double divisor, softcap;    /* scores are divided by the root of it; 0 = D */
-    int window, windowed_every; /* keys that layers 0, n, 2 n ... see, their own included; 0 = all */
-} family;
-
-static const family families[FAMILIES] = {
-    {"models/bert-tiny", "encoder.layer.%d.attention.output.dense.weight",
-     "encoder.layer.%d.attention.output.dense.bias", false, false, 12, 0, 0, 0},
-    {"models/gpt2-tiny", "transformer.h.%d.attn.c_proj.weight", "transformer.h.%d.attn.c_proj.bias", true, true, 12, 0,
-     0, 0},
-    {"models/gemma2-tiny", "model.layers.%d.self_attn.o_proj.weight", NULL, false, true, 20, 4, 8, 2},
-    {"families/qwen3", "model.layers.%d.self_attn.o_proj.weight", NULL, false, true, 0, 0, 0, 0},
-};
-enum { ENCODER = 0, DECODER = 1, SLIDING = 2 };
+enum { B = INNER_B, L = INNER_L, TOKENS = B * L, LAYERS = INNER_LAYERS, H = INNER_H, WIDEST = INNER_WIDEST };
 
 static mha_error err;
-static int32_t ids[TOKENS];
-
-static mha_model *open_family(mha_ctx *ctx, int m, mha_dtype dtype)
-{
-    const mha_model_options o = {.size = sizeof o, .no_tokenizer = 1, .dtype = dtype};
-    return case_model(ctx, families[m].folder, &o);
-}
-
-/* ---- inputs ---- */
-
-enum { PLAIN, PADDED, HOLES, LEFT, PACKED, GATED, FILLED, INPUTS };
-static uint8_t mask[TOKENS];
-static float gates[LAYERS * B * H], fills[LAYERS * H * WIDEST];
-static const int64_t starts[B + 1] = {0, 11, 12, 12 + L};
-
-static mha_model_input input_of(int kind)
-{
-    mha_model_input in = {.size = sizeof in, .batch = B, .length = L, .ids = ids};
-    const int64_t lengths[B] = {L, 9, 1};
-    rng r = rng_make(7, 1);
-    for (int64_t n = 0; n < TOKENS; n++) {
-        const int64_t b = n / L, i = n % L;
-        ids[n] = (int32_t)rng_range(&r, 0, VOCAB - 1);
-        mask[n] = kind == LEFT ? i >= L - lengths[b] : kind == HOLES ? i % 7 != b : i < lengths[b];
-    }
-    for (int n = 0; n < LAYERS * B * H; n++)
-        gates[n] = (float)(n % 5) / 4;
-    for (int n = 0; n < LAYERS * H * WIDEST; n++)
-        fills[n] = (float)(n % 11) / 8 - 0.5f; /* exact in 16 bit */
-    if (kind == PADDED || kind == HOLES || kind == LEFT) in.mask = mask;
-    if (kind == PACKED) in.starts = starts;
-    if (kind == GATED || kind == FILLED) in.gates = gates;
-    if (kind == FILLED) in.fills = fills;
-    return in;
-}
-
-static int64_t rows_of(const mha_model_input *in)
-{
-    return in->starts ? in->starts[in->batch] : in->batch * in->length;
-}
-
-static bool is_real(const mha_model_input *in, int64_t row)
-{
-    return in->starts || !in->mask || in->mask[row];
-}
-
-/* The rows of the sequence that a row is of. */
-static void sequence_of(const mha_model_input *in, int64_t row, int64_t *b, int64_t *first, int64_t *end)
-{
-    *b = row / L, *first = *b * in->length, *end = *first + in->length;
-    if (!in->starts) return;
-    for (*b = 0; row >= in->starts[*b + 1];)
-        ++*b;
-    *first = in->starts[*b], *end = in->starts[*b + 1];
-}
 
 /* ---- one pass, all that it shows kept ---- */
 
@@ -107,15 +33,8 @@ static int keep(void *user, const mha_model_activations *a)
     assert_int_equal(a->rows, s->rows);
     assert_int_equal(a->layer, s->next++);
     assert_int_equal(a->stride, q_width + 2 * a->kv_heads * D);
-    mha_model_activations *c = &s->a[a->layer];
-    *c = *a;
-    c->input = copy(a->input, a->rows * s->width);
-    c->q = copy(a->q, a->rows * a->stride);
     assert_true(a->k - a->q == q_width && a->v - a->k == a->kv_heads * D);
-    c->k = c->q + q_width;
-    c->v = c->k + a->kv_heads * D;
-    c->context = copy(a->context, a->rows * q_width);
-    c->out = copy(a->out, a->rows * s->width);
+    s->a[a->layer] = inner_keep(a, s->width);
     s->calls++;
     return 0;
 }
@@ -129,7 +48,7 @@ static int keep_hidden(void *user, int64_t entry, const float *x)
 
 static seen run(const mha_model *model, const mha_model_input *in, bool shown)
 {
-    seen s = {.width = mha_model_describe(model)->hidden, .rows = rows_of(in), .next = in->first_layer};
+    seen s = {.width = mha_model_describe(model)->hidden, .rows = inner_rows(in), .next = in->first_layer};
     s.last = malloc((size_t)(s.rows * s.width) * sizeof *s.last);
     const mha_model_output out = {.size = sizeof out,
                                   .last_hidden = s.last,
@@ -142,12 +61,8 @@ static seen run(const mha_model *model, const mha_model_input *in, bool shown)
 
 static void release(seen *s)
 {
-    for (int n = 0; n < LAYERS; n++) {
-        free((void *)s->a[n].input);
-        free((void *)s->a[n].q);
-        free((void *)s->a[n].context);
-        free((void *)s->a[n].out);
-    }
+    for (int n = 0; n < LAYERS; n++)
+        inner_release(&s->a[n]);
     for (int n = 0; n <= LAYERS; n++)
         free(s->hidden[n]);
     free(s->last);
@@ -156,14 +71,14 @@ static void release(seen *s)
 /* Rows of real tokens are the same, to the bit. */
 static void same_rows(const mha_model_input *in, const float *a, const float *b, int64_t width)
 {
-    for (int64_t r = 0; r < rows_of(in); r++)
-        if (is_real(in, r)) assert_memory_equal(a + r * width, b + r * width, (size_t)width * sizeof *a);
+    for (int64_t r = 0; r < inner_rows(in); r++)
+        if (inner_is_real(in, r)) assert_memory_equal(a + r * width, b + r * width, (size_t)width * sizeof *a);
 }
 
 /* ---- the values ---- */
 
 typedef struct expectation {
-    const family *f;
+    const inner_family *f;
     const mha_model_input *in;
     const mha_model_activations *a;
     double limit;
@@ -176,53 +91,23 @@ static void near(const expectation *e, const char *what, int64_t row, double got
                  want);
 }
 
-static bool may_see(const expectation *e, int64_t row, int64_t key)
-{
-    const bool windowed = e->f->window && e->a->layer % e->f->windowed_every == 0;
-    if (e->f->causal && key > row) return false;
-    if (windowed && row - key >= e->f->window) return false;
-    return is_real(e->in, key);
-}
-
-/* Output of head h for one row, straight from q, k and v. */
-static void attend(const expectation *e, int64_t row, int64_t h, double *c)
-{
-    const mha_model_activations *a = e->a;
-    const int64_t D = a->head_dim, g = h / (a->heads / a->kv_heads);
-    const double square = e->f->divisor > 0 ? e->f->divisor : (double)D;
-    int64_t b, first, end;
-    double sum = 0;
-    sequence_of(e->in, row, &b, &first, &end);
-    memset(c, 0, (size_t)D * sizeof *c);
-    for (int64_t j = first; j < end; j++) {
-        if (!may_see(e, row, j)) continue;
-        double s = 0;
-        for (int64_t d = 0; d < D; d++)
-            s += (double)a->q[row * a->stride + h * D + d] * (double)a->k[j * a->stride + g * D + d];
-        s /= sqrt(square);
-        if (e->f->softcap > 0) s = e->f->softcap * tanh(s / e->f->softcap);
-        sum += exp(s);
-        for (int64_t d = 0; d < D; d++)
-            c[d] += exp(s) * (double)a->v[j * a->stride + g * D + d];
-    }
-    for (int64_t d = 0; d < D; d++)
-        c[d] /= sum;
-}
-
 static void check_context(const expectation *e, int64_t row)
 {
     const mha_model_activations *a = e->a;
     const int64_t D = a->head_dim;
-    int64_t b, first, end;
-    double c[WIDEST];
-    sequence_of(e->in, row, &b, &first, &end);
+    double p[TOKENS];
     for (int64_t h = 0; h < a->heads; h++) {
-        const double gate = e->in->gates ? (double)e->in->gates[(a->layer * e->in->batch + b) * H + h] : 1;
+        const int64_t g = h / (a->heads / a->kv_heads);
+        const double gate = inner_gate(e->in, a->layer, row, h);
         const float *fill = e->in->fills ? e->in->fills + (a->layer * H + h) * D : NULL;
-        attend(e, row, h, c);
-        for (int64_t d = 0; d < D; d++)
+        inner_probs(e->f, e->in, a, row, h, p);
+        for (int64_t d = 0; d < D; d++) {
+            double c = 0;
+            for (int64_t j = 0; j < a->rows; j++)
+                if (p[j] > 0) c += p[j] * (double)a->v[j * a->stride + g * D + d];
             near(e, "context", row, (double)a->context[(row * a->heads + h) * D + d],
-                 gate * c[d] + (fill ? (double)fill[d] : 0));
+                 gate * c + (fill ? (double)fill[d] : 0));
+        }
     }
 }
 
@@ -248,7 +133,7 @@ static void check_layer(const expectation *e, const mha_file *file, int64_t widt
         bias = case_floats(file, name);
     }
     for (int64_t r = 0; r < e->a->rows; r++)
-        if (is_real(e->in, r)) {
+        if (inner_is_real(e->in, r)) {
             check_context(e, r);
             check_out(e, r, weight, bias, width);
         }
@@ -256,7 +141,7 @@ static void check_layer(const expectation *e, const mha_file *file, int64_t widt
     free(bias);
 }
 
-static mha_file *weights_of(const family *f)
+static mha_file *weights_of(const inner_family *f)
 {
     char path[128];
     snprintf(path, sizeof path, "%s/model.safetensors", f->folder);
@@ -266,17 +151,17 @@ static mha_file *weights_of(const family *f)
 static void values_are_those_of_the_formula(void **state)
 {
     (void)state;
-    for (int m = 0; m < FAMILIES; m++) {
-        mha_model *model = open_family(NULL, m, MHA_DTYPE_DEFAULT);
-        mha_file *file = weights_of(&families[m]);
+    for (int m = 0; m < INNER_FAMILIES; m++) {
+        mha_model *model = inner_open(NULL, m, MHA_DTYPE_DEFAULT);
+        mha_file *file = weights_of(&inner_families[m]);
         const mha_model_info *info = mha_model_describe(model);
-        for (int kind = 0; kind < INPUTS; kind++) {
-            const mha_model_input in = input_of(kind);
+        for (int kind = 0; kind < INNER_INPUTS; kind++) {
+            const mha_model_input in = inner_input(kind);
             seen s = run(model, &in, true), plain = run(model, &in, false);
             assert_int_equal(s.calls, info->layers);
             same_rows(&in, s.last, plain.last, s.width);
             for (int64_t n = 0; n < info->layers; n++) {
-                const expectation e = {&families[m], &in, &s.a[n], 2e-5};
+                const expectation e = {&inner_families[m], &in, &s.a[n], 2e-5};
                 assert_true(s.a[n].heads == info->heads && s.a[n].kv_heads == info->kv_heads);
                 check_layer(&e, file, s.width);
             }
@@ -292,13 +177,13 @@ static void values_are_those_of_the_formula(void **state)
 static void the_input_is_what_queries_are_made_of(void **state)
 {
     (void)state;
-    mha_model *model = open_family(NULL, ENCODER, MHA_DTYPE_DEFAULT);
-    mha_file *file = weights_of(&families[ENCODER]);
+    mha_model *model = inner_open(NULL, INNER_ENCODER, MHA_DTYPE_DEFAULT);
+    mha_file *file = weights_of(&inner_families[INNER_ENCODER]);
     float *weight = case_floats(file, "encoder.layer.1.attention.self.query.weight");
     float *bias = case_floats(file, "encoder.layer.1.attention.self.query.bias");
-    const mha_model_input in = input_of(PADDED);
+    const mha_model_input in = inner_input(INNER_PADDED);
     seen s = run(model, &in, true);
-    const expectation e = {&families[ENCODER], &in, &s.a[1], 1e-5};
+    const expectation e = {&inner_families[INNER_ENCODER], &in, &s.a[1], 1e-5};
     for (int n = 0; n < 3; n++)
         same_rows(&in, s.a[n].input, s.hidden[n], s.width);
     for (int64_t r = 0; r < s.rows; r++)
@@ -306,7 +191,7 @@ static void the_input_is_what_queries_are_made_of(void **state)
             double q = (double)bias[i];
             for (int64_t k = 0; k < s.width; k++)
                 q += (double)s.a[1].input[r * s.width + k] * (double)weight[i * s.width + k];
-            if (is_real(&in, r)) near(&e, "q", r, (double)s.a[1].q[r * s.a[1].stride + i], q);
+            if (inner_is_real(&in, r)) near(&e, "q", r, (double)s.a[1].q[r * s.a[1].stride + i], q);
         }
     release(&s);
     free(weight);
@@ -320,21 +205,21 @@ static void activations_in_sixteen_bits(void **state)
 {
     (void)state;
     static const mha_dtype types[] = {MHA_BF16, MHA_F16};
-    for (int m = 0; m < FAMILIES; m++)
+    for (int m = 0; m < INNER_FAMILIES; m++)
         for (int t = 0; t < 2; t++) {
-            mha_model *model = open_family(NULL, m, types[t]);
-            mha_file *file = weights_of(&families[m]);
-            for (int kind = PADDED; kind < INPUTS; kind += FILLED - PADDED) {
-                const mha_model_input in = input_of(kind);
+            mha_model *model = inner_open(NULL, m, types[t]);
+            mha_file *file = weights_of(&inner_families[m]);
+            for (int kind = INNER_PADDED; kind < INNER_INPUTS; kind += INNER_FILLED - INNER_PADDED) {
+                const mha_model_input in = inner_input(kind);
                 seen s = run(model, &in, true), plain = run(model, &in, false);
                 same_rows(&in, s.last, plain.last, s.width);
                 for (int64_t n = 0; n < mha_model_describe(model)->layers; n++) {
-                    const expectation e = {&families[m], &in, &s.a[n], 0.02};
+                    const expectation e = {&inner_families[m], &in, &s.a[n], 0.02};
                     check_layer(&e, file, s.width);
                     for (int64_t i = 0; types[t] == MHA_BF16 && i < s.rows * s.a[n].stride; i++) {
                         uint32_t bits;
                         memcpy(&bits, &s.a[n].q[i], sizeof bits);
-                        if (is_real(&in, i / s.a[n].stride)) assert_int_equal(bits & 0xffff, 0);
+                        if (inner_is_real(&in, i / s.a[n].stride)) assert_int_equal(bits & 0xffff, 0);
                     }
                 }
                 release(&s);
@@ -354,7 +239,7 @@ static void a_gate_of_0_and_a_fill_are_mean_ablation(void **state)
     enum { LAYER = 1, HEAD = 1, D = 12, E = 48 };
     static const char *const weight_name = "encoder.layer.1.attention.output.dense.weight";
     static const char *const bias_name = "encoder.layer.1.attention.output.dense.bias";
-    mha_file *file = weights_of(&families[ENCODER]);
+    mha_file *file = weights_of(&inner_families[INNER_ENCODER]);
     float *weight = case_floats(file, weight_name), *bias = case_floats(file, bias_name);
     float off[LAYERS * B * H], mean[LAYERS * H * D] = {0};
     for (int n = 0; n < LAYERS * B * H; n++)
@@ -369,17 +254,17 @@ static void a_gate_of_0_and_a_fill_are_mean_ablation(void **state)
         }
     const mha_named_tensor changed[] = {{weight_name, MHA_F32, 2, {E, E}, weight}, {bias_name, MHA_F32, 1, {E}, bias}};
     mha_model *by_hand =
-        case_model(NULL, families[ENCODER].folder,
+        case_model(NULL, inner_families[INNER_ENCODER].folder,
                    &(mha_model_options){.size = sizeof(mha_model_options), .tensors = changed, .tensor_count = 2});
-    mha_model *model = open_family(NULL, ENCODER, MHA_DTYPE_DEFAULT);
-    for (int kind = PLAIN; kind <= PACKED; kind++) {
-        mha_model_input in = input_of(kind);
+    mha_model *model = inner_open(NULL, INNER_ENCODER, MHA_DTYPE_DEFAULT);
+    for (int kind = INNER_PLAIN; kind <= INNER_PACKED; kind++) {
+        mha_model_input in = inner_input(kind);
         seen want = run(by_hand, &in, false);
         in.gates = off;
         in.fills = mean;
         seen got = run(model, &in, false);
         for (int64_t r = 0; r < got.rows; r++)
-            if (is_real(&in, r)) case_near("mean ablation", got.last + r * E, want.last + r * E, E, 2e-5);
+            if (inner_is_real(&in, r)) case_near("mean ablation", got.last + r * E, want.last + r * E, E, 2e-5);
         release(&want);
         release(&got);
     }
@@ -395,18 +280,18 @@ static void a_gate_of_0_and_a_fill_are_mean_ablation(void **state)
 static void begins_with_the_bits_of_the_whole(void **state)
 {
     (void)state;
-    for (int m = 0; m < FAMILIES; m++) {
-        mha_model *model = open_family(NULL, m, MHA_DTYPE_DEFAULT);
+    for (int m = 0; m < INNER_FAMILIES; m++) {
+        mha_model *model = inner_open(NULL, m, MHA_DTYPE_DEFAULT);
         const mha_model_info *info = mha_model_describe(model);
-        for (int kind = 0; kind < INPUTS; kind++)
+        for (int kind = 0; kind < INNER_INPUTS; kind++)
             for (int64_t first = 0; first < info->layers; first++) {
-                mha_model_input in = input_of(kind);
+                mha_model_input in = inner_input(kind);
                 seen whole = run(model, &in, true);
                 in.first_layer = first;
                 in.hidden = whole.hidden[first];
                 in.ids = NULL;
                 for (int64_t r = 0; r < whole.rows; r++) /* nobody reads these */
-                    for (int64_t i = 0; !is_real(&in, r) && i < whole.width; i++)
+                    for (int64_t i = 0; !inner_is_real(&in, r) && i < whole.width; i++)
                         whole.hidden[first][r * whole.width + i] = NAN;
                 seen part = run(model, &in, true);
                 same_rows(&in, part.last, whole.last, whole.width);
@@ -428,11 +313,11 @@ static void begins_with_the_bits_of_the_whole(void **state)
 static void logits_and_places_in_a_pass_that_begins_later(void **state)
 {
     (void)state;
-    mha_model *model = open_family(NULL, SLIDING, MHA_DTYPE_DEFAULT);
+    mha_model *model = inner_open(NULL, INNER_SLIDING, MHA_DTYPE_DEFAULT);
     const int64_t vocab = mha_model_describe(model)->vocab;
     float *want = malloc((size_t)(TOKENS * vocab) * sizeof *want),
           *got = malloc((size_t)(TOKENS * vocab) * sizeof *got);
-    mha_model_input in = input_of(PLAIN);
+    mha_model_input in = inner_input(INNER_PLAIN);
     seen whole = run(model, &in, true);
     const mha_model_output all = {.size = sizeof all, .logits = want};
     assert_int_equal(mha_model_forward(model, &in, &all, &err), MHA_OK);
@@ -460,7 +345,7 @@ static mha_model *pruned(int heads, float *data)
                                                "output.dense.weight"};
     static char full[TENSORS][96];
     static mha_named_tensor list[TENSORS];
-    mha_file *file = weights_of(&families[ENCODER]);
+    mha_file *file = weights_of(&inner_families[INNER_ENCODER]);
     for (int t = 0; t < TENSORS; t++) {
         const bool bias = t < TENSORS - 1 && t % 2, columns = t == TENSORS - 1;
         snprintf(full[t], sizeof full[t], "encoder.layer.1.attention.%s", names[t]);
@@ -475,7 +360,7 @@ static mha_model *pruned(int heads, float *data)
     }
     mha_file_free(file);
     return case_model(
-        NULL, families[ENCODER].folder,
+        NULL, inner_families[INNER_ENCODER].folder,
         &(mha_model_options){.size = sizeof(mha_model_options), .tensors = list, .tensor_count = TENSORS});
 }
 
@@ -485,21 +370,21 @@ static void pruned_layers_show_the_heads_they_have(void **state)
     (void)state;
     enum { D = 12, E = 48, KEPT = 2 };
     float *data = malloc(4 * E * E * sizeof *data);
-    mha_model *some = pruned(KEPT, data), *all = open_family(NULL, ENCODER, MHA_DTYPE_DEFAULT);
-    for (int kind = PLAIN; kind < INPUTS; kind++) {
+    mha_model *some = pruned(KEPT, data), *all = inner_open(NULL, INNER_ENCODER, MHA_DTYPE_DEFAULT);
+    for (int kind = INNER_PLAIN; kind < INNER_INPUTS; kind++) {
         float off[LAYERS * B * H], own[LAYERS * H * D] = {0};
-        mha_model_input in = input_of(kind);
+        mha_model_input in = inner_input(kind);
         seen got = run(some, &in, true);
         assert_true(got.a[1].heads == KEPT && got.a[1].kv_heads == KEPT && got.a[0].heads == H);
         for (int n = 0; n < LAYERS * B * H; n++)
-            off[n] = n / (B * H) == 1 && n % H >= KEPT ? 0 : in.gates ? gates[n] : 1;
+            off[n] = n / (B * H) == 1 && n % H >= KEPT ? 0 : in.gates ? in.gates[n] : 1;
         for (int n = 0; in.fills && n < LAYERS * H * D; n++)
-            own[n] = n / (H * D) == 1 && n % (H * D) >= KEPT * D ? 0 : fills[n];
+            own[n] = n / (H * D) == 1 && n % (H * D) >= KEPT * D ? 0 : in.fills[n];
         in.gates = off;
         if (in.fills) in.fills = own;
         seen want = run(all, &in, true);
         for (int64_t r = 0; r < got.rows; r++)
-            if (is_real(&in, r)) {
+            if (inner_is_real(&in, r)) {
                 case_near("context", got.a[1].context + r * KEPT * D, want.a[1].context + r * H * D, KEPT * D, 2e-5);
                 case_near("q", got.a[1].q + r * got.a[1].stride, want.a[1].q + r * want.a[1].stride, KEPT * D, 2e-5);
                 case_near("last", got.last + r * E, want.last + r * E, E, 5e-5);
@@ -519,15 +404,16 @@ static void pieces_show_the_rows_of_the_whole(void **state)
 {
     (void)state;
     static const int64_t cuts[] = {0, 13, L - 1, L};
-    for (int m = DECODER; m < FAMILIES; m++) {
-        mha_model *model = open_family(NULL, m, MHA_DTYPE_DEFAULT);
-        mha_model_input in = input_of(PLAIN);
+    for (int m = INNER_DECODER; m < INNER_FAMILIES; m++) {
+        mha_model *model = inner_open(NULL, m, MHA_DTYPE_DEFAULT);
+        mha_model_input in = inner_input(INNER_PLAIN);
+        const int32_t *const text = in.ids;
         in.batch = 1;
         seen whole = run(model, &in, true);
         const mha_model_cache_options o = {.size = sizeof o, .tokens = L};
         assert_int_equal(mha_model_cache_create(model, &o, &in.cache, &err), MHA_OK);
         for (int c = 0; c < 3; c++) {
-            in.ids = ids + cuts[c];
+            in.ids = text + cuts[c];
             in.length = cuts[c + 1] - cuts[c];
             seen part = run(model, &in, true);
             for (int64_t n = 0; n < mha_model_describe(model)->layers; n++) {
@@ -551,12 +437,12 @@ static void threads_change_no_bit(void **state)
 {
     (void)state;
     seen first = {0};
-    const mha_model_input in = input_of(FILLED);
+    const mha_model_input in = inner_input(INNER_FILLED);
     for (int threads = 1; threads <= 3; threads++) {
         mha_ctx *ctx = NULL;
         const mha_ctx_options o = {.size = sizeof o, .threads = threads};
         assert_int_equal(mha_ctx_create(&o, &ctx, &err), MHA_OK);
-        mha_model *model = open_family(ctx, SLIDING, MHA_DTYPE_DEFAULT);
+        mha_model *model = inner_open(ctx, INNER_SLIDING, MHA_DTYPE_DEFAULT);
         seen s = run(model, &in, true);
         if (threads == 1) first = s;
         for (int n = 0; n < LAYERS; n++) {
@@ -581,7 +467,7 @@ static void what_cannot_be_asked_for(void **state)
 {
     (void)state;
     float *x = calloc(TOKENS * WIDEST, sizeof *x);
-    mha_model *model = open_family(NULL, SLIDING, MHA_DTYPE_DEFAULT);
+    mha_model *model = inner_open(NULL, INNER_SLIDING, MHA_DTYPE_DEFAULT);
     mha_model_cache *cache = NULL;
     const mha_model_cache_options o = {.size = sizeof o, .batch = B};
     assert_int_equal(mha_model_cache_create(model, &o, &cache, &err), MHA_OK);
@@ -599,7 +485,7 @@ static void what_cannot_be_asked_for(void **state)
         {0, NULL, NULL, true, "ids is NULL"},
     };
     for (size_t n = 0; n < sizeof wrong / sizeof *wrong; n++) {
-        mha_model_input in = input_of(PLAIN);
+        mha_model_input in = inner_input(INNER_PLAIN);
         in.first_layer = wrong[n].first;
         in.hidden = wrong[n].hidden;
         in.cache = wrong[n].cache;
@@ -607,7 +493,7 @@ static void what_cannot_be_asked_for(void **state)
         assert_int_equal(mha_model_forward(model, &in, NULL, &err), MHA_ERR_ARG);
         if (!strstr(err.message, wrong[n].sentence)) fail_msg("%s", err.message);
     }
-    const mha_model_input in = input_of(PLAIN);
+    const mha_model_input in = inner_input(INNER_PLAIN);
     const mha_model_output out = {.size = sizeof out, .on_activations = stop_second};
     assert_int_equal(mha_model_forward(model, &in, &out, &err), MHA_ERR_CANCELLED);
     assert_string_equal(err.message, "stopped by on_activations at 1");
@@ -624,9 +510,9 @@ static void memory_ends(void **state)
     const mha_ctx_options o = {.size = sizeof o, .threads = 1, .allocator = counting_allocator(&memory)};
     mha_ctx *ctx = NULL;
     assert_int_equal(mha_ctx_create(&o, &ctx, &err), MHA_OK);
-    mha_model *model = open_family(ctx, ENCODER, MHA_DTYPE_DEFAULT);
+    mha_model *model = inner_open(ctx, INNER_ENCODER, MHA_DTYPE_DEFAULT);
     const long live = memory.live;
-    mha_model_input in = input_of(FILLED);
+    mha_model_input in = inner_input(INNER_FILLED);
     long calls[2];
     for (int shown = 0; shown < 2; shown++) {
         const long before = memory.calls;
