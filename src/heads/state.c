@@ -111,10 +111,11 @@ static mha_status read_done(const mha__state *s, const mha_file *file, int64_t *
                      (long long)s->of.steps);
 }
 
+/* Data first: the model is asked about them. */
 static mha_status check_file(const mha__state *s, const mha_file *file, int64_t *done, mha_error *err)
 {
     const char *const pairs[][2] = {
-        {"format", FORMAT}, {"options", s->of.options}, {"model", s->model}, {"data", s->data}};
+        {"format", FORMAT}, {"options", s->of.options}, {"data", s->data}, {"model", s->model}};
     for (size_t n = 0; n < sizeof pairs / sizeof *pairs; n++)
         MHA__TRY(check_same(s, file, pairs[n][0], pairs[n][1], err));
     return read_done(s, file, done, err);

@@ -33,6 +33,31 @@ refused 2 heads --maps 'you keep the count'
 refused 2 heads --maps --json one two
 refused 2 heads --json --csv one
 
+# A run that is killed goes on from its state to the same numbers; a state of other texts is refused.
+words='you keep the count, and then again, they said: wait for the tank'
+i=0
+while [ $i -lt 6000 ]; do
+    echo "$words $words"
+    i=$((i + 1))
+done >long
+expect 0 heads --json -t 1 -f long
+cp out whole
+"$MHA" heads -m builtin --json -t 1 -f long --state state.safetensors >/dev/null 2>&1 &
+run=$!
+i=0
+while [ ! -e state.safetensors ] && [ $i -lt 600 ]; do
+    sleep 0.05
+    i=$((i + 1))
+done
+kill -9 $run
+wait $run 2>/dev/null && echo "the run was over before it could be killed"
+[ -e state.safetensors ] || fail 'no state was kept'
+expect 0 heads --json -t 1 -f long --state state.safetensors
+same out whole 'after kill -9'
+refused 2 heads --json --state state.safetensors 'you keep the count'
+has err 'state.safetensors: the state of a run with other data'
+refused 2 heads --json --maps --state state.safetensors 'you keep the count'
+
 expect 0 heads --csv 'you keep the count'
 [ "$(wc -l <out)" = 13 ] || fail 'the CSV has not a line per head and one of names'
 has out 'layer,head,label,entropy'

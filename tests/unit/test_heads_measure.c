@@ -1,5 +1,5 @@
-/* test_heads_measure.c - measuring a tiny model: pooling over texts, threads, the probe's seed, cancelling, lack of
- * memory. */
+/* test_heads_measure.c - measuring a tiny model: pooling over texts, batches, threads, numbers beside maps, segments,
+ * thresholds, the probe's seed, cancelling, lack of memory. */
 #include "support/check.h"
 
 #include <math.h>
@@ -9,6 +9,7 @@
 
 #include "mha/heads.h"
 #include "support/alloc.h"
+#include "support/rng.h"
 
 static const char folder[] = MHA_TEST_DATA "/models/bert-tiny";
 static const char *const texts[] = {"you keep the count", "and then again, they said", "wait for the tank"};
@@ -152,6 +153,201 @@ static void cuts_and_refusals_name_the_text(void **state)
     mha_ctx_free(ctx);
 }
 
+/* ---- data ---- */
+
+/* Ids of random texts, long enough together to wake threads. */
+static mha_head_data *random_data(const mha_model *model, int64_t batch_tokens, const int32_t *segments)
+{
+    enum { COUNT = 60, MOST = 96, VOCAB = 500 };
+    static int32_t ids[COUNT * MOST];
+    int64_t starts[COUNT + 1] = {0};
+    mha_head_data *data;
+    mha_error err = {0};
+    rng r = rng_make(5, 1);
+    for (int64_t i = 0; i < COUNT; i++)
+        starts[i + 1] = starts[i] + rng_range(&r, 1, MOST);
+    for (int64_t i = 0; i < starts[COUNT]; i++)
+        ids[i] = (int32_t)rng_range(&r, 0, VOCAB - 1);
+    const mha_head_data_options how = {.size = sizeof how, .batch_tokens = batch_tokens, .segments = segments};
+    if (mha_head_data_of_ids(model, ids, starts, COUNT, &how, &data, &err) != MHA_OK) fail_msg("%s", err.message);
+    return data;
+}
+
+static mha_heads *measure_data(const mha_model *model, const mha_head_data *data, mha_heads_options options)
+{
+    mha_heads *heads;
+    mha_error err = {0};
+    options.size = sizeof options;
+    if (mha_heads_measure_data(model, data, &options, &heads, &err) != MHA_OK) fail_msg("%s", err.message);
+    return heads;
+}
+
+/* Neither batches nor threads change a bit, of the scores and of what positions receive. */
+static void batches_and_threads_change_nothing(void **state)
+{
+    (void)state;
+    mha_model *plain = open_model(NULL);
+    mha_head_data *data = random_data(plain, 0, NULL);
+    mha_heads *want = measure_data(plain, data, (mha_heads_options){0});
+    int64_t positions;
+    const double *received = mha_heads_received(want, 2, 3, &positions);
+    for (int threads = 1; threads <= 3; threads++)
+        for (int64_t batch = 1; batch < 4096; batch *= 16) {
+            mha_ctx *ctx;
+            const mha_ctx_options options = {.size = sizeof options, .threads = threads};
+            assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
+            mha_model *model = open_model(ctx);
+            mha_head_data *cut = random_data(model, batch, NULL);
+            mha_heads *heads = measure_data(model, cut, (mha_heads_options){0});
+            assert_true(equal(heads, want));
+            assert_memory_equal(mha_heads_received(heads, 2, 3, NULL), received, (size_t)positions * sizeof *received);
+            mha_heads_free(heads);
+            mha_head_data_free(cut);
+            mha_model_free(model);
+            mha_ctx_free(ctx);
+        }
+    mha_heads_free(want);
+    mha_head_data_free(data);
+    mha_model_free(plain);
+}
+
+/* The numbers of one text, from its kept maps: every metric that a map alone decides. */
+static void numbers_are_those_of_the_maps(void **state)
+{
+    (void)state;
+    mha_model *model = open_model(NULL);
+    mha_heads *heads = measure(model, texts + 1, 1, (mha_heads_options){.no_probe = 1, .keep_maps = 1});
+    const int64_t n = mha_heads_tokens(heads)->count;
+    int sinks = 0, all = 0;
+    for (int64_t l = 0; l < mha_heads_layers(heads); l++)
+        for (int64_t h = 0; h < mha_heads_count(heads, l); h++) {
+            const float *map = mha_heads_map(heads, l, h);
+            double sink = 0, offset = 0, prev = 0, content = 0, nospecial = 0;
+            int64_t positions, content_rows = 0;
+            const double *received = mha_heads_received(heads, l, h, &positions);
+            assert_int_equal(positions, n);
+            for (int64_t j = 0; j < n; j++) {
+                double sum = 0;
+                for (int64_t i = 0; i < n; i++)
+                    sum += (double)map[i * n + j];
+                assert_true(fabs(sum / (double)n - received[j]) < 1e-7);
+            }
+            for (int64_t i = 0; i < n; i++) {
+                const float *row = map + i * n;
+                int64_t most = 0, inner = 1; /* the first and the last token are special */
+                for (int64_t j = 0; j < n; j++) {
+                    offset += (double)row[j] * (double)(j - i);
+                    if (row[j] > row[most]) most = j;
+                    if (j > 0 && j < n - 1 && row[j] > row[inner]) inner = j;
+                }
+                sink += (double)row[0];
+                if (i == 0 || i == n - 1) continue;
+                content_rows++;
+                prev += most == i - 1;
+                content += (double)row[most];
+                nospecial += (double)row[inner];
+            }
+            const struct {
+                mha_head_metric metric;
+                double want;
+            } scores[] = {{MHA_HEAD_SINK, sink / (double)n},
+                          {MHA_HEAD_OFFSET, offset / (double)n},
+                          {MHA_HEAD_PREV_ARGMAX, prev / (double)content_rows},
+                          {MHA_HEAD_CONFIDENCE_CONTENT, content / (double)content_rows},
+                          {MHA_HEAD_CONFIDENCE_NOSPECIAL, nospecial / (double)content_rows}};
+            for (size_t s = 0; s < sizeof scores / sizeof *scores; s++)
+                if (!(fabs(mha_heads_value(heads, l, h, scores[s].metric) - scores[s].want) < 1e-6))
+                    fail_msg("%s: %.9g, want %.9g", mha_head_metric_key(scores[s].metric),
+                             mha_heads_value(heads, l, h, scores[s].metric), scores[s].want);
+            assert_true(isnan(mha_heads_value(heads, l, h, MHA_HEAD_BLOCK)));
+            sinks += sink / (double)n > 0.3;
+            all++;
+        }
+    assert_true(fabs(mha_heads_sink_rate(heads) - (double)sinks / all) < 1e-12);
+    mha_heads_free(heads);
+    mha_model_free(model);
+}
+
+/* One segment is everything: nothing beyond its share. Two: what lies inside, less the share. */
+static void segments(void **state)
+{
+    (void)state;
+    static int32_t one[60 * 96], halves[60 * 96];
+    for (int i = 0; i < 60 * 96; i++)
+        halves[i] = i % 2;
+    mha_model *model = open_model(NULL);
+    mha_head_data *a = random_data(model, 0, one), *b = random_data(model, 0, halves);
+    mha_heads *same = measure_data(model, a, (mha_heads_options){.no_probe = 1}),
+              *two = measure_data(model, b, (mha_heads_options){.no_probe = 1});
+    for (int64_t l = 0; l < mha_heads_layers(same); l++)
+        for (int64_t h = 0; h < mha_heads_count(same, l); h++) {
+            assert_true(fabs(mha_heads_value(same, l, h, MHA_HEAD_BLOCK)) < 1e-6);
+            const double inside = mha_heads_value(two, l, h, MHA_HEAD_BLOCK);
+            assert_true(inside > -0.5 && inside < 0.5 && fabs(inside) > 1e-6);
+        }
+    mha_heads_free(same), mha_heads_free(two);
+    mha_head_data_free(a), mha_head_data_free(b);
+    mha_model_free(model);
+}
+
+static void thresholds(void **state)
+{
+    (void)state;
+    mha_model *model = open_model(NULL);
+    const mha_heads_options loose = {.no_probe = 1, .thresholds = {.single = 1e-9, .sink = 1e-9}},
+                            strict = {.no_probe = 1,
+                                      .thresholds = {.single = 2, .local = 2, .broad = 2, .vertical = 2, .sink = 2}};
+    mha_heads *all = measure(model, texts, TEXTS, loose), *none = measure(model, texts, TEXTS, strict);
+    for (int64_t l = 0; l < mha_heads_layers(all); l++)
+        for (int64_t h = 0; h < mha_heads_count(all, l); h++) {
+            const mha_head_label label = mha_heads_label(all, l, h);
+            assert_true(label >= MHA_LABEL_PREV && label <= MHA_LABEL_PUNCT);
+            assert_int_equal(mha_heads_label(none, l, h), MHA_LABEL_MIXED);
+        }
+    assert_true(mha_heads_sink_rate(all) == 1 && mha_heads_sink_rate(none) == 0);
+    mha_heads_free(all);
+    mha_heads_free(none);
+    mha_model_free(model);
+}
+
+static void wrong_use(void **state)
+{
+    (void)state;
+    mha_model *model = open_model(NULL);
+    mha_head_data *data = random_data(model, 0, NULL);
+    const int32_t ids[9] = {0, 0, 0, 0, 0, 0, 0, 0, 100000};
+    const struct {
+        mha_heads_options options;
+        const char *sentence;
+    } wrong[] = {
+        {{.max_tokens = 5}, "max_tokens = 5: the data are cut already"},
+        {{.keep_maps = 1}, "keep_maps wants one text, not 60"},
+        {{.thresholds = {.local = -1}}, "thresholds.local = -1: must be 0 (as always) or positive"},
+        {{.thresholds = {.sink = (double)NAN}}, "thresholds.sink = nan: must be 0 (as always) or positive"},
+        {{.probe = {.first = ids, .first_count = 9}}, "probe.first_count = 9 is not in 0..8"},
+        {{.probe = {.last = ids + 8, .last_count = 1}}, "probe.last[0] = 100000 is not in 0..599"},
+        {{.probe = {.ids = ids, .texts = 1, .period = 48}}, "probe.period = 48 is not in 1..47"},
+    };
+    mha_heads *heads;
+    mha_error err = {0};
+    for (size_t n = 0; n < sizeof wrong / sizeof *wrong; n++) {
+        mha_heads_options options = wrong[n].options;
+        options.size = sizeof options;
+        assert_int_equal(mha_heads_measure_data(model, data, &options, &heads, &err), MHA_ERR_ARG);
+        assert_string_equal(err.message, wrong[n].sentence);
+        assert_null(heads);
+    }
+    const mha_heads_options both = {.size = sizeof both, .keep_maps = 1, .state = "state"};
+    assert_int_equal(mha_heads_measure(model, texts, 1, &both, &heads, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "state with keep_maps: a state holds no maps");
+    assert_int_equal(mha_heads_measure_data(model, NULL, NULL, &heads, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "data is NULL");
+    assert_int_equal(mha_heads_measure_data(NULL, data, NULL, &heads, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "model is NULL");
+    mha_head_data_free(data);
+    mha_model_free(model);
+}
+
 static int stop_at_second(void *user, const char *what, int64_t done, int64_t total)
 {
     (void)user;
@@ -213,6 +409,11 @@ int main(void)
         cmocka_unit_test(seeds),
         cmocka_unit_test(cut_and_out_of_range),
         cmocka_unit_test(cuts_and_refusals_name_the_text),
+        cmocka_unit_test(batches_and_threads_change_nothing),
+        cmocka_unit_test(numbers_are_those_of_the_maps),
+        cmocka_unit_test(segments),
+        cmocka_unit_test(thresholds),
+        cmocka_unit_test(wrong_use),
         cmocka_unit_test(cancelled),
         cmocka_unit_test(no_memory),
     };

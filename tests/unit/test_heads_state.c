@@ -72,13 +72,15 @@ typedef struct run {
     mha_error err;
 } run;
 
-static run *measure(stop stop, const char *folder, const char *state, int64_t batch_tokens)
+/* With weights of this type: another one is another model. */
+static run *measure(stop stop, mha_dtype dtype, const char *state, int64_t batch_tokens)
 {
     run *r = calloc(1, sizeof *r);
     assert_non_null(r);
     r->stop = stop;
     r->ctx = make_context(&r->stop);
-    r->model = case_model(r->ctx, folder, NULL);
+    const mha_model_options weights = {.size = sizeof weights, .dtype = dtype};
+    r->model = case_model(r->ctx, "models/bert-tiny", &weights);
     mha_head_data *data = make_data(r->model, batch_tokens);
     const mha_heads_options options = {.size = sizeof options, .state = state};
     r->status = mha_heads_measure_data(r->model, data, &options, &r->heads, &r->err);
@@ -98,7 +100,7 @@ static void release(run *r)
 /* To the end. */
 static run *whole(const char *state)
 {
-    run *r = measure((stop){0}, "models/bert-tiny", state, BATCH);
+    run *r = measure((stop){0}, MHA_F32, state, BATCH);
     if (r->status != MHA_OK) fail_msg("%s", r->err.message);
     return r;
 }
@@ -128,7 +130,7 @@ static void cancelled_runs_go_on(void **state)
     snprintf(path, sizeof path, "%s/state", folder);
     run *want = whole(NULL);
     for (int n = 1; n <= 4; n++) {
-        run *r = measure((stop){.at = 0.2 * n}, "models/bert-tiny", path, BATCH);
+        run *r = measure((stop){.at = 0.2 * n}, MHA_F32, path, BATCH);
         assert_int_equal(r->status, MHA_ERR_CANCELLED);
         assert_true(n == 1 ? r->stop.begun == 0 : r->stop.begun >= 0.2 * (n - 1)); /* nothing is done twice */
         release(r);
@@ -156,8 +158,8 @@ static void killed_runs_go_on(void **state)
         const pid_t child = fork();
         assert_true(child >= 0);
         if (child == 0) {
-            measure((stop){.at = 0.3 + 0.2 * n}, "models/bert-tiny", path, BATCH);
-            measure((stop){.at = 0.4 + 0.2 * n, .kill = true}, "models/bert-tiny", path, BATCH);
+            measure((stop){.at = 0.3 + 0.2 * n}, MHA_F32, path, BATCH);
+            measure((stop){.at = 0.4 + 0.2 * n, .kill = true}, MHA_F32, path, BATCH);
             _exit(1);
         }
         int end;
@@ -173,11 +175,11 @@ static void killed_runs_go_on(void **state)
 }
 
 /* Refused with this sentence behind the path, and the file is left alone. */
-static void refused(const char *file, const char *model, int64_t batch_tokens, const char *sentence)
+static void refused(const char *file, mha_dtype dtype, int64_t batch_tokens, const char *sentence)
 {
     size_t before, after;
     char *was = files_read(file, &before), want[1024];
-    run *r = measure((stop){0}, model, file, batch_tokens);
+    run *r = measure((stop){0}, dtype, file, batch_tokens);
     char *is = files_read(file, &after);
     snprintf(want, sizeof want, "%s: %s", file, sentence);
     assert_int_equal(r->status, MHA_ERR_ARG);
@@ -198,16 +200,16 @@ static void what_is_refused(void **state)
     snprintf(path, sizeof path, "%s/state", folder);
     snprintf(other, sizeof other, "%s/model.safetensors", weights);
     release(whole(path));
-    refused(path, "models/bert-mlm-tiny", BATCH, "the state of a run with another model (or on another ISA)");
-    refused(path, "models/bert-tiny", BATCH + 1, "the state of a run with other data");
-    refused(other, "models/bert-tiny", BATCH, "not the state of a measure of heads");
+    refused(path, MHA_F16, BATCH, "the state of a run with another model (or on another ISA)");
+    refused(path, MHA_F32, BATCH + 1, "the state of a run with other data");
+    refused(other, MHA_F32, BATCH, "not the state of a measure of heads");
     char *bytes = files_read(path, &n), *at = NULL;
     for (size_t i = 0; i + sizeof key < n && !at; i++)
         if (memcmp(bytes + i, key, sizeof key - 1) == 0) at = bytes + i;
     assert_non_null(at);
     memcpy(at + 11, "Statistics", 10);
     files_write(path, bytes, n);
-    refused(path, "models/bert-tiny", BATCH,
+    refused(path, MHA_F32, BATCH,
             "the state of a run with other options: Statistics of heads, here \"statistics of heads\"");
     free(bytes);
     files_remove(folder);
@@ -215,7 +217,7 @@ static void what_is_refused(void **state)
 
 static void broken(const char *said)
 {
-    run *r = measure((stop){0}, "models/bert-tiny", path, BATCH);
+    run *r = measure((stop){0}, MHA_F32, path, BATCH);
     assert_int_equal(r->status, MHA_ERR_FORMAT);
     assert_non_null(strstr(r->err.message, path));
     if (!strstr(r->err.message, said)) fail_msg("%s", r->err.message);
