@@ -16,6 +16,7 @@
 
 #define PARTS 32
 #define NUMBERS_PER_PART 32768 /* at least: some tens of microseconds */
+#define CHAINS 8
 
 typedef struct back_job {
     const mha__norm_back *p;
@@ -30,38 +31,88 @@ typedef struct row_terms {
     double g, gz;         /* mean(g), mean(g z) */
 } row_terms;
 
+/* Sums of a row are CHAINS sums, number i in sum i % CHAINS: a single one would wait for itself. */
+typedef struct chains {
+    double sum[CHAINS];
+} chains;
+
+static double joined(const chains *c)
+{
+    double sum = 0;
+    for (int n = 0; n < CHAINS; n++)
+        sum += c->sum[n];
+    return sum;
+}
+
+static double mean_of(int64_t width, const float *x)
+{
+    chains all = {0};
+    int64_t i = 0;
+    for (; i + CHAINS <= width; i += CHAINS)
+        for (int n = 0; n < CHAINS; n++)
+            all.sum[n] += (double)x[i + n];
+    for (; i < width; i++)
+        all.sum[i % CHAINS] += (double)x[i];
+    return joined(&all) / (double)width;
+}
+
+static inline void look_at(double z, double wide, int chain, chains *square, chains *g, chains *gz)
+{
+    square->sum[chain] += z * z;
+    g->sum[chain] += wide;
+    gz->sum[chain] += wide * z;
+}
+
 static row_terms look(const mha_norm *norm, int64_t width, const float *x, const float *dy)
 {
     row_terms t = {0};
-    double square = 0, g = 0, gz = 0;
-    if (norm->kind == MHA_NORM_LAYER) {
-        for (int64_t i = 0; i < width; i++)
-            t.mean += (double)x[i];
-        t.mean /= (double)width;
-    }
-    for (int64_t i = 0; i < width; i++) {
-        const double z = (double)x[i] - t.mean, wide = (double)norm->weight[i] * (double)dy[i];
-        square += z * z;
-        g += wide;
-        gz += wide * z;
-    }
-    t.inverse = 1 / sqrt(square / (double)width + norm->eps);
-    if (norm->kind == MHA_NORM_LAYER) t.g = g / (double)width;
-    t.gz = gz * t.inverse / (double)width;
+    chains square = {0}, g = {0}, gz = {0};
+    const float *w = norm->weight;
+    int64_t i = 0;
+    if (norm->kind == MHA_NORM_LAYER) t.mean = mean_of(width, x);
+    for (; i + CHAINS <= width; i += CHAINS)
+        for (int n = 0; n < CHAINS; n++)
+            look_at((double)x[i + n] - t.mean, (double)w[i + n] * (double)dy[i + n], n, &square, &g, &gz);
+    for (; i < width; i++)
+        look_at((double)x[i] - t.mean, (double)w[i] * (double)dy[i], (int)(i % CHAINS), &square, &g, &gz);
+    t.inverse = 1 / sqrt(joined(&square) / (double)width + norm->eps);
+    if (norm->kind == MHA_NORM_LAYER) t.g = joined(&g) / (double)width;
+    t.gz = joined(&gz) * t.inverse / (double)width;
     return t;
+}
+
+static void add_sums(int64_t width, const row_terms *t, const float *x, const float *dy, double *sums)
+{
+    for (int64_t i = 0; i < width; i++) {
+        sums[i] += (double)dy[i] * ((double)x[i] - t->mean) * t->inverse;
+        sums[width + i] += (double)dy[i];
+    }
+}
+
+/* dx of `count` numbers, which may lie where dy does: all are read before the first is written. */
+static inline void back_some(const row_terms *t, int count, const float *w, const float *x, const float *dy, bool add,
+                             float *dx)
+{
+    float down[CHAINS];
+    for (int n = 0; n < count; n++) {
+        const double z = ((double)x[n] - t->mean) * t->inverse;
+        down[n] = (float)(((double)w[n] * (double)dy[n] - t->g - z * t->gz) * t->inverse);
+    }
+    for (int n = 0; n < count; n++)
+        dx[n] = add ? dx[n] + down[n] : down[n];
 }
 
 static void back_row(const back_job *job, const float *x, const float *dy, float *dx, double *sums)
 {
     const mha__norm_back *p = job->p;
+    const float *w = job->norm->weight;
     const row_terms t = look(job->norm, p->width, x, dy);
-    for (int64_t i = 0; i < p->width; i++) {
-        const double z = ((double)x[i] - t.mean) * t.inverse, up = (double)dy[i];
-        const double down = ((double)job->norm->weight[i] * up - t.g - z * t.gz) * t.inverse;
-        if (sums) sums[i] += up * z;
-        if (sums) sums[p->width + i] += up;
-        if (dx) dx[i] = p->add ? dx[i] + (float)down : (float)down;
-    }
+    int64_t i = 0;
+    if (sums) add_sums(p->width, &t, x, dy, sums);
+    if (!dx) return;
+    for (; i + CHAINS <= p->width; i += CHAINS)
+        back_some(&t, CHAINS, w + i, x + i, dy + i, p->add, dx + i);
+    back_some(&t, (int)(p->width - i), w + i, x + i, dy + i, p->add, dx + i);
 }
 
 static void back_task(void *arg, int64_t part, int worker)
