@@ -28,7 +28,8 @@
  *                     scaled to length 1. e of decoders: the log-probabilities of what follows the last token. Exact:
  *                     one way back for each number of e
  *     jacobian_probe  its estimate from `probes` random vectors of signs u: 1/2 mean over texts and u of (d u.e/dxi)^2
- *     confidence      mean over rows of the greatest weight
+ *     confidence      mean over rows of the greatest weight; Voita et al. 2019
+ *     confidence_nospecial   the same over content rows and keys that are no special tokens, not scaled to 1 again
  *     ov_norm         |Wo_h Wv_h| (Frobenius): of the weights alone
  *     qk_norm         |Wq_h^T Wk_h| / sqrt(D): likewise
  *
@@ -46,15 +47,16 @@ extern "C" {
 
 /* X(name, key, one line of explanation); docs/glossary.md explains each key in more words, and a test sees that none is
  * missing there. */
-#define MHA_HEAD_SCORE_MAP(X)                                                                                  \
-    X(MHA_SCORE_GATE, "gate", "mean of each text's |dL/d gate|; needs a loss")                                 \
-    X(MHA_SCORE_GATE_BATCH, "gate_batch", "|dL/d gate| of all texts together: signs cancel; needs a loss")     \
-    X(MHA_SCORE_GATE_LAYER_L2, "gate_layer_l2", "gate / its norm over the layer's heads; needs a loss")        \
-    X(MHA_SCORE_GRADMAG, "gradmag", "mean |gradient| of the head's rows of Wq, Wk and Wv; needs a loss")       \
-    X(MHA_SCORE_JACOBIAN, "jacobian", "1/2 |d embedding / d gate|^2, exact; needs no loss")                    \
-    X(MHA_SCORE_JACOBIAN_PROBE, "jacobian_probe", "the same from a few random vectors: the one to begin with") \
-    X(MHA_SCORE_CONFIDENCE, "confidence", "mean of each row's greatest weight: no importance")                 \
-    X(MHA_SCORE_OV_NORM, "ov_norm", "norm of Wo Wv: of the weights alone")                                     \
+#define MHA_HEAD_SCORE_MAP(X)                                                                                   \
+    X(MHA_SCORE_GATE, "gate", "mean of each text's |dL/d gate|; needs a loss")                                  \
+    X(MHA_SCORE_GATE_BATCH, "gate_batch", "|dL/d gate| of all texts together: signs cancel; needs a loss")      \
+    X(MHA_SCORE_GATE_LAYER_L2, "gate_layer_l2", "gate / its norm over the layer's heads; needs a loss")         \
+    X(MHA_SCORE_GRADMAG, "gradmag", "mean |gradient| of the head's rows of Wq, Wk and Wv; needs a loss")        \
+    X(MHA_SCORE_JACOBIAN, "jacobian", "1/2 |d embedding / d gate|^2, exact; needs no loss")                     \
+    X(MHA_SCORE_JACOBIAN_PROBE, "jacobian_probe", "the same from a few random vectors: the one to begin with")  \
+    X(MHA_SCORE_CONFIDENCE, "confidence", "mean of each row's greatest weight: no importance")                  \
+    X(MHA_SCORE_CONFIDENCE_NOSPECIAL, "confidence_nospecial", "the same without special tokens: no importance") \
+    X(MHA_SCORE_OV_NORM, "ov_norm", "norm of Wo Wv: of the weights alone")                                      \
     X(MHA_SCORE_QK_NORM, "qk_norm", "norm of Wq^T Wk: of the weights alone")
 
 typedef enum mha_head_score {

@@ -1,36 +1,63 @@
-/* score_confidence.c - the greatest weight of each row, as a mean over rows: a text weighs as many as it has. */
+/* score_confidence.c - the greatest weight of each row, as a mean over rows: a text weighs as many as it has. Without
+ * special tokens (Voita et al. 2019 leave out one of them), both as rows and as keys; what is left of a row is not
+ * scaled to 1 again. */
+#include "base/error.h"
 #include "heads/scoring.h"
 
 typedef struct seen {
     mha__scoring *s;
     const mha__packed *batch;
+    bool all; /* special tokens too */
 } seen;
 
-static int on_stats(void *user, const mha_model_stats *stats)
+static const uint8_t *kinds_of(const seen *to, int64_t b)
+{
+    return mha__head_data_kinds(to->s->data, to->s->text[to->batch->place[b]]);
+}
+
+static double greatest(const float *p, const uint8_t *kinds, int64_t keys)
+{
+    float most = 0;
+    for (int64_t j = 0; j < keys; j++)
+        if (!(kinds[j] & MHA__TOKEN_SPECIAL) && !(p[j] <= most)) most = p[j]; /* a NAN shows */
+    return (double)most;
+}
+
+static void on_rows(void *user, int64_t layer, const mha_attn_rows *rows)
 {
     const seen *to = user;
-    const int64_t *starts = to->batch->input.starts, H = to->s->info->heads;
-    for (int64_t b = 0; b < to->batch->input.batch; b++)
-        for (int64_t h = 0; h < stats->heads; h++) {
-            double *sum = mha__scoring_part(to->s, to->batch, b) + stats->layer * H + h;
-            for (int64_t r = starts[b]; r < starts[b + 1]; r++)
-                *sum += (double)stats->row_max[h * to->batch->tokens + r];
-        }
-    return 0;
+    const uint8_t *kinds = kinds_of(to, rows->sequence);
+    double *sum = mha__scoring_part(to->s, to->batch, rows->sequence) + layer * to->s->info->heads + rows->head;
+    for (int64_t r = 0; r < rows->count; r++) {
+        const float *p = (const float *)rows->p + r * rows->stride;
+        if (to->all)
+            *sum += rows->largest[r];
+        else if (!(kinds[rows->first + r] & MHA__TOKEN_SPECIAL))
+            *sum += greatest(p, kinds, rows->keys);
+    }
+}
+
+static double rows_of(const seen *to, int64_t b)
+{
+    const uint8_t *kinds = kinds_of(to, b);
+    const int64_t length = to->batch->input.starts[b + 1] - to->batch->input.starts[b];
+    int64_t count = 0;
+    for (int64_t t = 0; t < length; t++)
+        count += to->all || !(kinds[t] & MHA__TOKEN_SPECIAL);
+    return (double)count;
 }
 
 mha_status mha__group_confidence(mha__scoring *s, mha_error *err)
 {
     mha__packed batch;
+    seen to = {.s = s, .batch = &batch, .all = s->options.by == MHA_SCORE_CONFIDENCE};
+    const mha_model_output output = {.size = sizeof output, .on_rows = on_rows, .user = &to};
     mha__packer_begin(&s->packer, s->text, s->texts);
     while (mha__packer_next(&s->packer, &batch)) {
-        seen to = {s, &batch};
-        const mha_model_output output = {.size = sizeof output, .on_stats = on_stats, .user = &to};
         for (int64_t b = 0; b < batch.input.batch; b++)
-            s->weight[batch.place[b]] = (double)(batch.input.starts[b + 1] - batch.input.starts[b]);
-        mha_status status = mha_model_forward(s->model, &batch.input, &output, err);
-        if (status == MHA_OK) status = mha__scoring_step(s, &batch, err);
-        if (status != MHA_OK) return status;
+            s->weight[batch.place[b]] = rows_of(&to, b);
+        MHA__TRY(mha_model_forward(s->model, &batch.input, &output, err));
+        MHA__TRY(mha__scoring_step(s, &batch, err));
     }
     return MHA_OK;
 }

@@ -25,6 +25,7 @@ const mha__score_rule mha__score_rules[MHA_HEAD_SCORES] = {
     [MHA_SCORE_JACOBIAN] = {.group = mha__group_jacobian},
     [MHA_SCORE_JACOBIAN_PROBE] = {.group = mha__group_jacobian},
     [MHA_SCORE_CONFIDENCE] = {.group = mha__group_confidence, .forward = true},
+    [MHA_SCORE_CONFIDENCE_NOSPECIAL] = {.group = mha__group_confidence, .forward = true},
     [MHA_SCORE_OV_NORM] = {.weights = mha__ov_norm},
     [MHA_SCORE_QK_NORM] = {.weights = mha__qk_norm},
 };

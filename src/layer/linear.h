@@ -63,6 +63,7 @@ typedef struct mha__linear_grad {
     int64_t rows, in, out;
     const void *weight; /* [out, in], or [in, out] when transposed; read for dx alone */
     bool transposed;
+    const mha_linear *packed; /* read for dx in place of it: mha__linear_back_create of the whole matrix; or NULL */
     const void *x, *dy;
     int64_t x_stride, dy_stride;
     void *dx; /* NULL = not wanted; += with add_dx */
@@ -72,6 +73,11 @@ typedef struct mha__linear_grad {
     void *dweight, *dbias; /* += ; NULL = not wanted */
 } mha__linear_grad;
 mha_status mha__linear_backward(mha_ctx *ctx, const mha__linear_grad *grad, mha_error *err);
+
+/* A matrix [out, in] (or [in, out] when transposed), packed for dx = dy W: where the way is gone back more than once. In
+ * f32 dx has the bits that it has without; in bf16 it is as rounded as y of such a layer. */
+mha_status mha__linear_back_create(mha_ctx *ctx, mha_dtype dtype, int64_t in, int64_t out, const float *weight,
+                                   bool transposed, mha_linear **packed, mha_error *err);
 
 /* The kernels of a type. */
 const struct mha__kernels *mha__kernels_of(mha_ctx *ctx, mha_dtype dtype);

@@ -124,25 +124,52 @@ static mha_status add_weight_gradient(mha_ctx *ctx, const mha__linear_grad *g, i
     return mha__matmul_run(ctx, &p, err);
 }
 
+static mha_status find_dx(mha_ctx *ctx, const mha__linear_grad *g, int64_t weight_row, mha_error *err)
+{
+    return mha__matmul_run(ctx,
+                           &(mha__matmul){.dtype = g->dtype,
+                                          .m = g->rows,
+                                          .n = g->in,
+                                          .k = g->out,
+                                          .a = g->dy,
+                                          .a_row = g->dy_stride,
+                                          .a_col = 1,
+                                          .b = g->weight,
+                                          .b_row = g->transposed ? 1 : weight_row,
+                                          .b_col = g->transposed ? weight_row : 1,
+                                          .c = g->dx,
+                                          .c_row = g->dx_stride,
+                                          .accumulate = g->add_dx},
+                           err);
+}
+
+mha_status mha__linear_back_create(mha_ctx *ctx, mha_dtype dtype, int64_t in, int64_t out, const float *weight,
+                                   bool transposed, mha_linear **packed, mha_error *err)
+{
+    const mha__matrix back = {.weight = weight, .transposed = !transposed, .out = in};
+    return mha__linear_create(ctx, dtype, out, &back, 1, MHA_ACT_NONE, packed, err);
+}
+
+static mha_status find_packed_dx(mha_ctx *ctx, const mha__linear_grad *g, mha_error *err)
+{
+    const size_t left_bytes = mha__linear_left(g->packed, g->rows);
+    void *left = left_bytes ? mha__alloc(ctx, left_bytes) : NULL;
+    if (left_bytes && !left) return mha__no_memory(err, left_bytes, "the rounded gradient of a linear layer");
+    mha__linear_run(g->packed, &(mha__linear_call){.x = g->dy,
+                                                   .x_stride = g->dy_stride,
+                                                   .rows = g->rows,
+                                                   .y = g->dx,
+                                                   .y_stride = g->dx_stride,
+                                                   .accumulate = g->add_dx,
+                                                   .left = left});
+    mha__free(ctx, left);
+    return MHA_OK;
+}
+
 mha_status mha__linear_backward(mha_ctx *ctx, const mha__linear_grad *g, mha_error *err)
 {
     const int64_t weight_row = g->weight_row ? g->weight_row : g->transposed ? g->out : g->in;
-    if (g->dx)
-        MHA__TRY(mha__matmul_run(ctx,
-                                 &(mha__matmul){.dtype = g->dtype,
-                                                .m = g->rows,
-                                                .n = g->in,
-                                                .k = g->out,
-                                                .a = g->dy,
-                                                .a_row = g->dy_stride,
-                                                .a_col = 1,
-                                                .b = g->weight,
-                                                .b_row = g->transposed ? 1 : weight_row,
-                                                .b_col = g->transposed ? weight_row : 1,
-                                                .c = g->dx,
-                                                .c_row = g->dx_stride,
-                                                .accumulate = g->add_dx},
-                                 err));
+    if (g->dx) MHA__TRY(g->packed ? find_packed_dx(ctx, g, err) : find_dx(ctx, g, weight_row, err));
     if (g->dweight) MHA__TRY(add_weight_gradient(ctx, g, weight_row, err));
     if (g->dbias) add_bias_gradient(g);
     return MHA_OK;
