@@ -17,7 +17,8 @@
  * Memory: between forward and backward, for each layer and token, about 3 E + 2 (H + Hkv) D + I floats (2 I with a
  * gated feed-forward part), and one log-sum-exp per head; with `recompute` E, and the rest once. Attention
  * probabilities are never kept. Gradients: 4 bytes for each parameter.
- * Cost: back about twice forward; three times with `recompute`; about once with `no_parameters`.
+ * Cost: back about twice forward; three times with `recompute`; about once with `no_parameters`, and without a
+ * gradient of embeddings no further than the heads of the first layer.
  *
  * After: Dao et al. 2022, appendix B (attention from lse); Chen et al. 2016 (recomputation); Michel et al. 2019
  * (gates).
@@ -40,6 +41,10 @@ typedef struct mha_model_grads_options {
     size_t size;
     int no_parameters; /* 1 = gates and embeddings alone: the list is empty, and about half of the way back is saved */
     int recompute;     /* 1 = keep only each layer's input, and run the layer again on the way back */
+    /* 1 = dense weights of the layers are packed for the way back now, not each time: 4 bytes each. For many short
+     * batches, or many ways back from one. No bit of a gradient depends on it. */
+    int pack;
+    int attention_only; /* 1 = of parameters, those of the attention layers alone: projections and norms of q and k */
 } mha_model_grads_options;
 
 /* `options` may be NULL. `model` must outlive it. MHA_ERR_ARG for a model without weights,

@@ -5,12 +5,11 @@ mha__head_part mha__head_part_of(const mha_model *m, int64_t layer, mha__project
 {
     static const mha__role roles[] = {MHA__QUERY, MHA__KEY, MHA__VALUE, MHA__ATTN_OUT};
     const mha__config *c = &m->config;
-    const int64_t H = c->layer_heads[layer], G = c->layer_kv_heads[layer], D = c->head_dim;
+    const int64_t H = c->layer_heads[layer], K = c->layer_k_heads[layer], V = c->layer_v_heads[layer], D = c->head_dim;
     const bool fused = which != MHA__OF_O && mha__weights_tensor(&m->outer, MHA__QKV, layer, false);
-    const int64_t own = which == MHA__OF_K || which == MHA__OF_V ? head * G / H : head;
-    const int64_t heads = which == MHA__OF_O || which == MHA__OF_Q ? H : G;
-    const int64_t before = !fused || which == MHA__OF_Q ? 0 : which == MHA__OF_K ? H * D : (H + G) * D;
-    const int64_t at = before + own * D, wide = fused ? (H + 2 * G) * D : heads * D;
+    const int64_t heads = which == MHA__OF_K ? K : which == MHA__OF_V ? V : H;
+    const int64_t before = !fused || which == MHA__OF_Q ? 0 : which == MHA__OF_K ? H * D : (H + K) * D;
+    const int64_t at = before + head * heads / H * D, wide = fused ? (H + K + V) * D : heads * D;
     const mha__role role = fused ? MHA__QKV : roles[which];
     const bool transposed = c->family->parts[role].kind == MHA__PART_CONV1D;
     if (which == MHA__OF_O)

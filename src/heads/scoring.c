@@ -65,7 +65,8 @@ static mha_status allocate(mha__scoring *s, void **memory, mha_error *err)
     arena.used = 0;
     lay_out(&arena, s, texts);
     MHA__TRY(mha__tally_create(s->ctx, s->total, &s->tally, err));
-    const mha_model_grads_options how = {.size = sizeof how, .no_parameters = !s->rule->parameters};
+    const mha_model_grads_options how = {
+        .size = sizeof how, .no_parameters = !s->rule->parameters, .pack = 1, .attention_only = 1};
     if (s->rule->forward) return MHA_OK;
     return mha_model_grads_create(s->model, &how, &s->grads, err);
 }

@@ -80,22 +80,27 @@ mha_status mha__attn_keep(const mha_attn_layer *layer, const mha_attn_plan *plan
 
 /* ---- backward ---- */
 
+/* `projections`: dqkv is wanted too. */
 static mha_status operator_back(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
-                                const mha__attn_also *also, const mha__attn_trace *trace,
+                                const mha__attn_also *also, bool projections, const mha__attn_trace *trace,
                                 const mha__attn_scratch *scratch, mha_error *err)
 {
     const mha_attn_layer_options *o = &layer->options;
     const mha_attn_args args = operator_args(layer, in, trace);
     const int64_t L = in->length, D = o->head_dim, row = qkv_width(o), q_width = o->heads * D;
-    const mha_attn_grads grads = {.size = sizeof grads,
-                                  .dout = {scratch->dcontext, {L * q_width, D, q_width, 1}},
-                                  .out = {trace->context, {L * q_width, D, q_width, 1}},
-                                  .lse = {trace->lse, {o->heads * L, L, 1}},
-                                  .dq = {scratch->dqkv, {L * row, D, row, 1}},
-                                  .dk = {scratch->dqkv + q_width, {L * row, D, row, 1}},
-                                  .dv = {scratch->dqkv + q_width + o->kv_heads * D, {L * row, D, row, 1}},
-                                  .dgates = also->dgates,
-                                  .row_taylor = also->row_taylor};
+    mha_attn_grads grads = {.size = sizeof grads,
+                            .dout = {scratch->dcontext, {L * q_width, D, q_width, 1}},
+                            .out = {trace->context, {L * q_width, D, q_width, 1}},
+                            .lse = {trace->lse, {o->heads * L, L, 1}},
+                            .dgates = also->dgates,
+                            .row_taylor = also->row_taylor};
+    if (projections) {
+        grads.dq = (mha_view){scratch->dqkv, {L * row, D, row, 1}};
+        grads.dk = (mha_view){scratch->dqkv + q_width, {L * row, D, row, 1}};
+        grads.dv = (mha_view){scratch->dqkv + q_width + o->kv_heads * D, {L * row, D, row, 1}};
+    } else if (!also->dgates.data && !also->row_taylor.data) {
+        return MHA_OK;
+    }
     return mha_attn_backward(plan, &args, &grads, scratch->space, scratch->space_bytes, err);
 }
 
@@ -140,6 +145,7 @@ static mha_status project_back(const mha_attn_layer *layer, const mha__slot *slo
                                 .out = out,
                                 .weight = slot->weight,
                                 .transposed = slot->transposed,
+                                .packed = slot->packed,
                                 .x = x,
                                 .x_stride = layer->options.hidden,
                                 .dy = dqkv + first,
@@ -166,6 +172,7 @@ mha_status mha__attn_back(const mha_attn_layer *layer, const mha_attn_plan *plan
                                   .out = o->hidden,
                                   .weight = slots->o.weight,
                                   .transposed = slots->o.transposed,
+                                  .packed = slots->o.packed,
                                   .x = trace->context,
                                   .x_stride = q_width,
                                   .dy = dy,
@@ -174,11 +181,13 @@ mha_status mha__attn_back(const mha_attn_layer *layer, const mha_attn_plan *plan
                                   .dx_stride = q_width,
                                   .dweight = slots->o.dweight,
                                   .dbias = slots->o.dbias};
+    const bool learns = slots->q.dweight || slots->k.dweight || slots->v.dweight || slots->qkv.dweight;
     MHA__TRY(mha__linear_backward(layer->ctx, &out, err));
-    MHA__TRY(operator_back(layer, plan, in, also, trace, scratch, err));
+    MHA__TRY(operator_back(layer, plan, in, also, dx || learns, trace, scratch, err));
+    if (!dx && !learns) return MHA_OK;
     MHA__TRY(prepare_back(layer, in, slots, trace, scratch->dqkv, err));
     mha__attn_layer_gather(layer, rows, scratch->dqkv);
-    if (slots->qkv.weight)
+    if (slots->qkv.weight || slots->qkv.packed)
         return project_back(layer, &slots->qkv, rows, 0, q_width + k_width + v_width, x, scratch->dqkv, dx, err);
     MHA__TRY(project_back(layer, &slots->q, rows, 0, q_width, x, scratch->dqkv, dx, err));
     MHA__TRY(project_back(layer, &slots->k, rows, q_width, k_width, x, scratch->dqkv, dx, err));

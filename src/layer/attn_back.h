@@ -11,6 +11,7 @@
 typedef struct mha__slot {
     const float *weight; /* of a matrix, as stored; norms are read from the layer */
     bool transposed;
+    const mha_linear *packed; /* read in place of `weight` (linear.h); or NULL */
     float *dweight, *dbias;
 } mha__slot;
 
@@ -52,8 +53,8 @@ typedef struct mha__attn_also {
     mha_view row_taylor; /* [B, H, L] */
 } mha__attn_also;
 
-/* x is that of the forward call. dx [B L, E] is replaced; NULL = not wanted. The gradient of the context is left in
- * scratch->dcontext. */
+/* x is that of the forward call. dx [B L, E] is replaced; NULL = not wanted, and without gradients of the projections
+ * the way then ends at the operator. The gradient of the context is left in scratch->dcontext. */
 mha_status mha__attn_back(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
                           const mha__attn_also *also, const mha__attn_slots *slots, const float *x,
                           const mha__attn_trace *trace, const mha__attn_scratch *scratch, const float *dy, float *dx,

@@ -155,6 +155,7 @@ static mha_status dense_back(const mha_block *b, const mha__slot *slot, int64_t 
                                 .out = out,
                                 .weight = slot->weight,
                                 .transposed = slot->transposed,
+                                .packed = slot->packed,
                                 .x = x,
                                 .x_stride = in,
                                 .dy = dy,
@@ -174,7 +175,7 @@ static mha_status feed_back_chunk(const mha__block_call *c, const mha__block_slo
     const mha__block_scratch *s = &c->scratch;
     const int64_t E = b->hidden, I = b->intermediate, count = rows * I;
     const float *up = c->trace.up + first * I, *gate = b->gate ? c->trace.gate + first * I : NULL;
-    MHA__TRY(middle_of(b, rows, up, gate, s->wide, s->other, err));
+    if (gate || slots->down.dweight) MHA__TRY(middle_of(b, rows, up, gate, s->wide, s->other, err));
     MHA__TRY(dense_back(b, &slots->down, rows, I, E, s->wide, dy + first * E, false, s->dwide, err));
     x += first * E;
     dx += first * E;
@@ -204,15 +205,22 @@ static mha_status attend_back(const mha__block_call *c, const mha__block_slots *
                           dy, dx, err);
 }
 
+/* What the feed-forward part read is of use to gradients of its weights alone. */
+static bool feed_learns(const mha__block_slots *slots)
+{
+    return slots->up.dweight || slots->gate.dweight;
+}
+
 static mha_status back_post_norm(const mha__block_call *c, const mha__block_slots *slots, float *dx, mha_error *err)
 {
     const mha__block_trace *t = &c->trace;
     const mha__block_scratch *s = &c->scratch;
     MHA__TRY(norm_back(c, slots, MHA__BLOCK_MLP_NORM, t->mlp_branch, dx, false, dx, err));
-    MHA__TRY(norm(c, MHA__BLOCK_ATTN_NORM, t->middle, s->normed, err));
+    if (feed_learns(slots)) MHA__TRY(norm(c, MHA__BLOCK_ATTN_NORM, t->middle, s->normed, err));
     MHA__TRY(feed_back(c, slots, s->normed, dx, s->branch, err));
     add(c, s->branch, dx);
     MHA__TRY(norm_back(c, slots, MHA__BLOCK_ATTN_NORM, t->middle, dx, false, dx, err));
+    if (c->ends) return attend_back(c, slots, t->x, dx, NULL, err);
     MHA__TRY(attend_back(c, slots, t->x, dx, s->branch, err));
     add(c, s->branch, dx);
     return MHA_OK;
@@ -224,12 +232,13 @@ static mha_status back_pre_norm(const mha__block_call *c, const mha__block_slots
     const mha__block_scratch *s = &c->scratch;
     const float *of_mlp = t->mlp_branch ? s->outer : dx, *of_attn = t->attn_branch ? s->outer : dx;
     if (t->mlp_branch) MHA__TRY(norm_back(c, slots, MHA__BLOCK_MLP_OUT_NORM, t->mlp_branch, dx, false, s->outer, err));
-    MHA__TRY(norm(c, MHA__BLOCK_MLP_NORM, t->middle, s->normed, err));
+    if (feed_learns(slots)) MHA__TRY(norm(c, MHA__BLOCK_MLP_NORM, t->middle, s->normed, err));
     MHA__TRY(feed_back(c, slots, s->normed, of_mlp, s->branch, err));
     MHA__TRY(norm_back(c, slots, MHA__BLOCK_MLP_NORM, t->middle, s->branch, true, dx, err));
     if (t->attn_branch)
         MHA__TRY(norm_back(c, slots, MHA__BLOCK_ATTN_OUT_NORM, t->attn_branch, dx, false, s->outer, err));
     MHA__TRY(norm(c, MHA__BLOCK_ATTN_NORM, t->x, s->normed, err));
+    if (c->ends) return attend_back(c, slots, s->normed, of_attn, NULL, err);
     MHA__TRY(attend_back(c, slots, s->normed, of_attn, s->branch, err));
     return norm_back(c, slots, MHA__BLOCK_ATTN_NORM, t->x, s->branch, true, dx, err);
 }

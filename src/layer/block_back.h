@@ -34,6 +34,7 @@ typedef struct mha__block_call {
     const mha_attn_plan *plan; /* mha__attn_plan_both */
     const mha_layer_input *in;
     mha__attn_also also;
+    bool ends; /* nobody wants the gradient of what went in, nor of parameters: the way back ends at the heads */
     mha__block_trace trace;
     mha__block_scratch scratch;
 } mha__block_call;
@@ -45,7 +46,7 @@ void mha__block_scratch_take(mha__arena *arena, const mha_block *block, const mh
 
 /* Changes x [rows, E] as mha__block_run does, to the bit, and fills the trace. */
 mha_status mha__block_keep(const mha__block_call *call, float *x, mha_error *err);
-/* dx [rows, E]: the gradient of what came out becomes that of what went in. */
+/* dx [rows, E]: the gradient of what came out becomes that of what went in; with `ends`, nothing of use. */
 mha_status mha__block_back(const mha__block_call *call, const mha__block_slots *slots, float *dx, mha_error *err);
 
 #endif

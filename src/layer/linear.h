@@ -74,8 +74,8 @@ typedef struct mha__linear_grad {
 } mha__linear_grad;
 mha_status mha__linear_backward(mha_ctx *ctx, const mha__linear_grad *grad, mha_error *err);
 
-/* A matrix [out, in] (or [in, out] when transposed), packed for dx = dy W: where the way is gone back more than once. In
- * f32 dx has the bits that it has without; in bf16 it is as rounded as y of such a layer. */
+/* A matrix [out, in] (or [in, out] when transposed), packed for dx = dy W: where the way is gone back more than once.
+ * In f32 dx has the bits that it has without; in bf16 it is as rounded as y of such a layer. */
 mha_status mha__linear_back_create(mha_ctx *ctx, mha_dtype dtype, int64_t in, int64_t out, const float *weight,
                                    bool transposed, mha_linear **packed, mha_error *err);
 

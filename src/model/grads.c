@@ -12,9 +12,13 @@ static int64_t *numbers_of(const mha_model_grads *g, mha__role role, int64_t lay
     return g->slots + ((layer + 1) * MHA__ROLES + role) * 2;
 }
 
-/* Parts that stand in the file, but not in this model: heads of logits that are not built, or tied. */
-static bool is_used(const mha_model *m, mha__role role)
+/* Not those that are not asked for, and not those that stand in the file, but not in this model: heads of logits that
+ * are not built, or tied. */
+static bool is_used(const mha_model_grads *g, mha__role role)
 {
+    const mha_model *m = g->model;
+    const bool of_attention = role >= MHA__QUERY && role <= MHA__ATTN_OUT;
+    if (g->attention_only && !of_attention) return false;
     if (role == MHA__LM_HEAD) return m->lm_head && !m->config.tied;
     if (role == MHA__LM_BIAS || role == MHA__LM_TIED_BIAS) return m->lm_head && role == m->lm_bias;
     if (role == MHA__LM_DENSE || role == MHA__LM_NORM) return m->lm_head != NULL;
@@ -44,7 +48,7 @@ static void walk(mha_model_grads *g)
     for (int64_t layer = -1; layer < m->config.layers; layer++)
         for (int role = 0; role < MHA__ROLES; role++) {
             int64_t *number = numbers_of(g, (mha__role)role, layer);
-            const bool here = (role >= MHA__FIRST_OF_LAYER) == (layer >= 0) && is_used(m, (mha__role)role);
+            const bool here = (role >= MHA__FIRST_OF_LAYER) == (layer >= 0) && is_used(g, (mha__role)role);
             for (int bias = 0; bias < 2; bias++)
                 add_tensor(g, here ? mha__weights_tensor(&m->outer, (mha__role)role, layer, bias != 0) : NULL,
                            &number[bias]);
@@ -97,7 +101,9 @@ mha_status mha_model_grads_create(const mha_model *model, const mha_model_grads_
     g->ctx = model->ctx;
     g->model = model;
     g->recompute = o.recompute != 0;
-    const mha_status status = create_list(g, !o.no_parameters, err);
+    g->attention_only = o.attention_only != 0;
+    mha_status status = create_list(g, !o.no_parameters, err);
+    if (status == MHA_OK && o.pack) status = mha__grads_pack(g, err);
     if (status == MHA_OK)
         *out = g;
     else
@@ -109,6 +115,7 @@ void mha_model_grads_free(mha_model_grads *grads)
 {
     if (!grads) return;
     mha_attn_plan_free(grads->plan);
+    mha__grads_unpack(grads);
     mha__free(grads->ctx, grads->memory);
     mha__free(grads->ctx, grads->gradients);
     mha__free(grads->ctx, grads->list);

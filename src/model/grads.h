@@ -20,14 +20,15 @@ typedef struct mha__kept {
 struct mha_model_grads {
     mha_ctx *ctx;
     const mha_model *model;
-    bool recompute;
+    bool recompute, attention_only;
 
     mha_named_tensor *list; /* [count] */
     int64_t count;
     /* [layers + 1, MHA__ROLES, 2] numbers in the list of weight and bias, or -1; first those of what is no layer */
     int64_t *slots;
     float *gradients;
-    size_t bytes; /* of gradients */
+    size_t bytes;        /* of gradients */
+    mha_linear **packed; /* [layers, MHA__ROLES] matrices for the way back, or NULL */
 
     bool ready; /* a forward call came to its end */
     mha__batch batch;
@@ -40,6 +41,10 @@ struct mha_model_grads {
 
 /* Where the gradients of a role go; `layer` -1 for parts that exist once. NULL fields if there is none. */
 mha__slot mha__grads_slot(const mha_model_grads *g, mha__role role, int64_t layer);
+
+/* Packs the dense weights of all layers for the way back. mha__grads_unpack frees them, also after a failure. */
+mha_status mha__grads_pack(mha_model_grads *g, mha_error *err);
+void mha__grads_unpack(mha_model_grads *g);
 
 /* The call of one layer: plan and trace. `dgates` [layers, B, H] or NULL. */
 mha_status mha__grads_call(mha_model_grads *g, int64_t layer, float *dgates, mha__block_call *call, mha_error *err);

@@ -35,7 +35,9 @@ static mha_status find_slots(const mha_model_grads *g, int64_t layer, mha__weigh
                             {MHA__DOWN, &s->down, true}};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         *places[i].slot = mha__grads_slot(g, places[i].role, layer);
-        if (places[i].dense) MHA__TRY(mha__weights_again(weights, places[i].role, layer, &places[i].slot->weight, err));
+        if (g->packed) places[i].slot->packed = g->packed[layer * MHA__ROLES + places[i].role];
+        if (places[i].dense && !g->packed)
+            MHA__TRY(mha__weights_again(weights, places[i].role, layer, &places[i].slot->weight, err));
     }
     return MHA_OK;
 }
@@ -56,9 +58,9 @@ static mha_status show(const mha_model_grads *g, int64_t layer, const mha__block
     return mha__fail(err, MHA_ERR_CANCELLED, "stopped by on_context at %lld", (long long)layer);
 }
 
-/* `row_taylor` [heads, rows] of any layer, or NULL. */
+/* `row_taylor` [heads, rows] of any layer, or NULL. `ends`: at the heads of this layer. */
 static mha_status layer_back(mha_model_grads *g, int64_t layer, const mha_model_gradient *wanted, float *row_taylor,
-                             mha_error *err)
+                             bool ends, mha_error *err)
 {
     mha__block_call call;
     mha__block_slots slots = {0};
@@ -68,6 +70,7 @@ static mha_status layer_back(mha_model_grads *g, int64_t layer, const mha_model_
     weights.converted_count = 0;
     MHA__TRY(mha__grads_call(g, layer, wanted->gates, &call, err));
     call.also.row_taylor = (mha_view){row_taylor, {length, rows, 1}};
+    call.ends = ends;
     mha_status status = MHA_OK;
     if (g->recompute) {
         memcpy(g->kept.again, call.trace.x, bytes);
@@ -142,10 +145,11 @@ mha_status mha__grads_check(const mha_model_gradient *wanted, mha_error *err)
     return mha__fail(err, MHA_ERR_ARG, "taylor is %d, but on_context is NULL: nobody would see it", wanted->taylor);
 }
 
-static mha_status layers_back(mha_model_grads *g, const mha_model_gradient *wanted, float *row_taylor, mha_error *err)
+static mha_status layers_back(mha_model_grads *g, const mha_model_gradient *wanted, float *row_taylor, bool ends,
+                              mha_error *err)
 {
     for (int64_t layer = g->model->config.layers - 1; layer >= 0; layer--)
-        MHA__TRY(layer_back(g, layer, wanted, row_taylor, err));
+        MHA__TRY(layer_back(g, layer, wanted, row_taylor, ends && layer == 0, err));
     return MHA_OK;
 }
 
@@ -155,14 +159,15 @@ mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted,
     const mha__config *c = &m->config;
     const size_t gates = (size_t)(c->layers * g->batch.sequences * c->heads) * sizeof *wanted->gates;
     const size_t taylor = (size_t)(c->heads * g->batch.in.batch * g->batch.in.length) * sizeof(float);
+    const bool ends = !g->list && !wanted->embeddings; /* at the heads of the first layer */
     float *row_taylor = wanted->taylor ? mha__alloc(g->ctx, taylor) : NULL;
     if (wanted->taylor && !row_taylor) return mha__no_memory(err, taylor, "row_taylor");
     if (wanted->gates) memset(wanted->gates, 0, gates);
     mha_status status = MHA_OK;
     if (m->final_norm.weight) status = outer_norm_back(g, MHA__FINAL_NORM, &m->final_norm, g->kept.x, err);
-    if (status == MHA_OK) status = layers_back(g, wanted, row_taylor, err);
+    if (status == MHA_OK) status = layers_back(g, wanted, row_taylor, ends, err);
     mha__free(g->ctx, row_taylor);
-    return status == MHA_OK ? embed_back(g, wanted->embeddings, err) : status;
+    return status == MHA_OK && !ends ? embed_back(g, wanted->embeddings, err) : status;
 }
 
 /* ---- a gradient of the caller's ---- */

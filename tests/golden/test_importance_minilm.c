@@ -51,7 +51,7 @@ enum { CASES = sizeof cases / sizeof *cases };
 static void scores(void **state)
 {
     (void)state;
-    for (int c = 0; c < CASES; c++) { if (getenv("NOJ") && cases[c].options.by == MHA_SCORE_JACOBIAN) continue;
+    for (int c = 0; c < CASES; c++) {
         mha_importance *i = measure(&cases[c].options);
         float *want = case_floats(mha_file_find(golden, cases[c].name) ? golden : attention, cases[c].name);
         double worst = 0;

@@ -53,7 +53,7 @@ static void release(seen *s)
 
 static mha_model_grads *create(const mha_model *model, int no_parameters, int recompute)
 {
-    const mha_model_grads_options o = {sizeof o, no_parameters, recompute};
+    const mha_model_grads_options o = {.size = sizeof o, .no_parameters = no_parameters, .recompute = recompute};
     mha_model_grads *grads = NULL;
     if (mha_model_grads_create(model, &o, &grads, &err) != MHA_OK) fail_msg("%s", err.message);
     return grads;

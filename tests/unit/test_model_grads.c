@@ -38,7 +38,7 @@ static mha_model *open_model(mha_ctx *ctx, const char *folder)
 
 static mha_model_grads *create(const mha_model *model, int no_parameters, int recompute)
 {
-    const mha_model_grads_options o = {sizeof o, no_parameters, recompute};
+    const mha_model_grads_options o = {.size = sizeof o, .no_parameters = no_parameters, .recompute = recompute};
     mha_model_grads *grads = NULL;
     mha_error err = {0};
     if (mha_model_grads_create(model, &o, &grads, &err) != MHA_OK) fail_msg("%s", err.message);
@@ -229,6 +229,44 @@ static void test_threads_and_recomputation_change_no_bit(void **state)
 }
 
 /* What stands under the mask reaches nothing, and padding is not there. */
+/* Weights packed for the way back, and parameters that nobody wants, change no bit of what is left. */
+static void test_packed_weights_and_parts_change_no_bit(void **state)
+{
+    (void)state;
+    for (int f = 0; f < FAMILIES; f++) {
+        mha_model *model = open_model(NULL, families[f]);
+        const mha_model_info *info = mha_model_describe(model);
+        const mha_model_input input = input_of(model, false);
+        const size_t gates = (size_t)(info->layers * B * info->heads);
+        mha_model_grads *all = create(model, 0, 0);
+        float *want = calloc(gates, sizeof *want), *dgates = calloc(gates, sizeof *dgates);
+        const double loss = loss_of(all, &input, NULL, want);
+        for (int n = 0; n < 4; n++) {
+            const mha_model_grads_options o = {
+                .size = sizeof o, .pack = n % 2, .attention_only = n < 2, .no_parameters = n >= 2};
+            mha_model_grads *some = NULL;
+            assert_int_equal(mha_model_grads_create(model, &o, &some, NULL), MHA_OK);
+            assert_true(loss_of(some, &input, NULL, dgates) == loss);
+            assert_memory_equal(dgates, want, gates * sizeof *want);
+            int64_t count = 0;
+            const mha_named_tensor *list = mha_model_grads_list(some, &count);
+            assert_true(n < 2 ? count >= 4 * info->layers : count == 0);
+            for (int64_t t = 0; t < count; t++) {
+                size_t elements = 1;
+                for (int d = 0; d < list[t].rank; d++)
+                    elements *= (size_t)list[t].shape[d];
+                assert_non_null(strstr(list[t].name, "att"));
+                assert_memory_equal(list[t].data, tensor_of(all, list[t].name)->data, elements * sizeof(float));
+            }
+            mha_model_grads_free(some);
+        }
+        mha_model_grads_free(all);
+        free(want);
+        free(dgates);
+        mha_model_free(model);
+    }
+}
+
 static void test_masked_tokens_reach_nothing(void **state)
 {
     (void)state;
@@ -602,6 +640,7 @@ int main(void)
         cmocka_unit_test(test_gates_against_differences),
         cmocka_unit_test(test_gates_agree_with_the_output_projection),
         cmocka_unit_test(test_threads_and_recomputation_change_no_bit),
+        cmocka_unit_test(test_packed_weights_and_parts_change_no_bit),
         cmocka_unit_test(test_masked_tokens_reach_nothing),
         cmocka_unit_test(test_packed_is_padded),
         cmocka_unit_test(test_gradients_add_up),
