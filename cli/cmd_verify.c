@@ -4,11 +4,12 @@
 #include "output.h"
 #include "verify.h"
 
-static const char *golden;
+static const char *golden, *lm;
 static int strict;
 
 static const struct poptOption options[] = {
     {"golden", 0, POPT_ARG_STRING, &golden, 0, "folder of recorded results: index.json and tensor files", "DIR"},
+    {"lm", 0, POPT_ARG_STRING, &lm, 0, "the language model of recorded heads", "FOLDER"},
     {"strict", 0, POPT_ARG_NONE, &strict, 0, "also say no when a case was refused", NULL},
     POPT_TABLEEND,
 };
@@ -50,9 +51,13 @@ static bool is_heads(const json_t *index)
     return json_object_get(index, "pattern_names") != NULL;
 }
 
+static int check_heads(cli_session *session, const char *folder, const json_t *index, verify_log *log)
+{
+    return verify_heads(session, folder, lm, index, log);
+}
+
 typedef int (*suite)(cli_session *session, const char *folder, const json_t *index, verify_log *log);
 
-/* Those without a suite are refused as a whole. */
 static const struct kind {
     const char *name;
     bool (*matches)(const json_t *index);
@@ -63,17 +68,8 @@ static const struct kind {
     {"minilm", is_sentences, verify_sentences},
     {"ops", is_ops, verify_ops},
     {"seeds", is_seeds, verify_seeds},
-    {"heads", is_heads, NULL},
+    {"heads", is_heads, check_heads},
 };
-
-static void refuse_kind(verify_log *log, const char *kind)
-{
-    verify_case outcome;
-    verify_begin(&outcome, kind, kind);
-    outcome.refused = true;
-    snprintf(outcome.reason, sizeof outcome.reason, "recorded results of the kind \"%s\" are not checked yet", kind);
-    verify_end(log, &outcome);
-}
 
 static int check_folder(cli_session *session, const json_t *index, verify_log *log)
 {
@@ -82,9 +78,7 @@ static int check_folder(cli_session *session, const json_t *index, verify_log *l
         mha_error error = {0};
         log->kind = kinds[n].name;
         if (verify_keys(golden, kinds[n].name, index, &error) != MHA_OK) return cli_refuse(session, &error);
-        if (kinds[n].check) return kinds[n].check(session, golden, index, log);
-        refuse_kind(log, kinds[n].name);
-        return CLI_DONE;
+        return kinds[n].check(session, golden, index, log);
     }
     return cli_error(session, CLI_REFUSED, "%s/index.json: recorded results of no known kind", cli_shown(golden));
 }
@@ -103,6 +97,7 @@ static int run(cli_session *session)
 {
     if (session->arg_count) return cli_usage(session, "unexpected argument \"%s\"", cli_shown(session->args[0]));
     if (session->options.model && !golden) return cli_usage(session, "-m says nothing without --golden");
+    if (lm && !golden) return cli_usage(session, "--lm says nothing without --golden");
     verify_log log;
     verify_log_open(&log);
     int code = golden ? run_golden(session, &log) : verify_self(session, &log);
@@ -117,7 +112,8 @@ const cli_command cli_verify = {
     .usage = "",
     .details = "Without --golden: every instruction set of this CPU against the same problem in double precision.\n"
                "With --golden DIR: DIR as made by the project's scripts for attention, ops, seeds (the walk-throughs), "
-               "models (-m FOLDER_OF_MODELS) or minilm (-m MODEL). Exit status 4 when a case failed, 3 when DIR is "
+               "models (-m FOLDER_OF_MODELS), minilm (-m MODEL) or heads (-m MODEL --lm FOLDER). Exit status 4 when a "
+               "case failed, 3 when DIR is "
                "broken, of another format, or asks in index.json for something that is not checked.\n"
                "In JSON, \"worst\" is the largest error in units of its limit.",
     .shared = CLI_MODEL | CLI_JSON,

@@ -42,6 +42,8 @@ void verify_begin(verify_case *c, const char *group, const char *name);
  * infinitely wrong. */
 void verify_compare(verify_case *c, const char *tensor, const float *got, const double *want, int64_t count,
                     double limit);
+void verify_compare_reals(verify_case *c, const char *tensor, const double *got, const double *want, int64_t count,
+                          double limit);
 /* An error measured elsewhere, for instance how many token ids differ with the limit 0. */
 void verify_measured(verify_case *c, const char *tensor, double error, double limit);
 /* Takes the outcome of a library call that failed: MHA_ERR_UNSUPPORTED refuses the case, anything else breaks it. */
@@ -108,6 +110,8 @@ int verify_models(cli_session *session, const char *folder, const json_t *index,
 int verify_seeds(cli_session *session, const char *folder, const json_t *index, verify_log *log);
 int verify_ops(cli_session *session, const char *folder, const json_t *index, verify_log *log);
 int verify_sentences(cli_session *session, const char *folder, const json_t *index, verify_log *log);
+/* `lm`: the folder of the language model that the results speak of; NULL = not given. */
+int verify_heads(cli_session *session, const char *folder, const char *lm, const json_t *index, verify_log *log);
 /* Every ISA of this CPU (up to --isa) against double precision. */
 int verify_self(cli_session *session, verify_log *log);
 

@@ -64,6 +64,15 @@ static const struct rule {
     {"seeds", "cases[].tolerance", "atol rtol"},
     {"seeds", "cases[].draws[]", "op seed tensor shape prefix in out bias p keep_tokens"},
     {"seeds", "tables[]", "name seed_file function rows notes columns d_model"},
+    {"heads", "",
+     "files spearman_with_loo pattern_names label_names thresholds closest_score_to_a_threshold sentences tokens "
+     "prune_ratio prune_results seed model tinylm_config minilm_labels tinylm_labels note"},
+    {"heads", "files",
+     "minilm-importance.safetensors minilm-diversity.safetensors minilm-attention.safetensors "
+     "minilm-pruning.safetensors minilm-gqa.safetensors layer-backward.safetensors tinylm-model.safetensors "
+     "tinylm-golden.safetensors synthetic-patterns.safetensors"},
+    {"heads", "sentences", "note a b"},
+    {"heads", "thresholds", "single local broad vertical probe"},
 };
 
 /* What is being looked at. */

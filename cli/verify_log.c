@@ -58,6 +58,15 @@ void verify_compare(verify_case *c, const char *tensor, const float *got, const 
     verify_measured(c, tensor, error, limit);
 }
 
+void verify_compare_reals(verify_case *c, const char *tensor, const double *got, const double *want, int64_t count,
+                          double limit)
+{
+    double error = 0;
+    for (int64_t n = 0; n < count; n++)
+        error = fmax(error, distance(got[n], want[n]));
+    verify_measured(c, tensor, error, limit);
+}
+
 void verify_stopped(verify_case *c, const mha_error *error)
 {
     c->refused = error->status == MHA_ERR_UNSUPPORTED;

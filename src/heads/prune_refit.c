@@ -79,8 +79,11 @@ static mha_status run(pass *s, mha_model_input input, mha_error *err)
         .size = sizeof output, .on_activations = s->wanted ? on_activations : NULL, .on_hidden = on_hidden, .user = s};
     input.first_layer = s->r->layer;
     input.hidden = s->r->layer ? s->stream : NULL;
-    const mha_status status = mha_model_forward(s->model, &input, &output, err);
-    return s->stopped ? MHA_OK : status;
+    mha_error stop = {0}; /* an early stop is none for the caller to see */
+    const mha_status status = mha_model_forward(s->model, &input, &output, &stop);
+    if (s->stopped) return MHA_OK;
+    if (status != MHA_OK && err) *err = stop;
+    return status;
 }
 
 /* ---- one layer ---- */

@@ -1,0 +1,51 @@
+#!/bin/sh
+# The recorded heads of the real all-MiniLM-L6-v2 and of a small language model through `mha verify --golden`, and that a wrong
+# number, an unknown name and a broken folder are noticed; skipped where MiniLM's weights are not.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+
+refused 2 "$MHA" verify --golden "$data/heads" -m builtin # no --lm
+has err '--lm'
+refused 2 "$MHA" verify --lm "$data/heads/tinylm"
+
+[ -d "$minilm" ] || skip "MiniLM is not on this machine (./run fetch minilm)"
+verify() { "$MHA" verify -m "$minilm" --lm "$data/heads/tinylm" "$@"; }
+
+expect 0 verify --golden "$data/heads" -q --json
+at kind heads
+at failed 0
+at groups.labels.passed 1
+at groups.layer.passed 8
+at groups.choices.passed 6
+at 'groups.same bits.passed' 6
+
+# A limit that nothing keeps, a label of another name, another threshold: of the parts that take no time.
+mkdir broken
+cp "$data"/heads/*.safetensors broken
+edited() {
+    sed -e '/^  "minilm-[pigd]/,/^  }/d' -e "$1" "$data/heads/index.json" >broken/index.json
+}
+edited '/"entropy_norm": {/,/}/s/"abs_tolerance": [^,]*/"abs_tolerance": 1e-12/'
+expect 4 verify --golden broken -q
+has out 'FAIL  statistics  entropy_norm'
+edited '/"label_names"/,/]/s/"broad"/"wide"/'
+expect 4 verify --golden broken -q
+has out 'FAIL  labels  labels'
+edited 's/"vertical": 0.8$/"vertical": 0.5/; s/"vertical": 0.8,/"vertical": 0.5,/'
+expect 4 verify --golden broken -q
+has out 'FAIL  labels  labels'
+
+# Another instruction set, nothing wrong; and whether something was refused matters with --strict alone.
+edited ''
+expect 0 verify --golden broken -q --isa scalar
+cat out
+
+# What nobody would check is refused: unknown files, tensors and keys, a pattern of no name; and what does not fit.
+for edit in 's/"layer-backward.safetensors"/"layer-forward.safetensors"/' 's/"entropy_norm": {/"entropy_squared": {/' \
+    's/"seed": 1/"sead": 1/' '0,/"dtype"/s/"dtype"/"type"/' '/"entropy_norm": {/,/}/s/12$/11/' \
+    's/"attention_14"/"attention_99"/' '/"pattern_names"/,/]/s/"broad"/"wide"/' 's/"single": 0.4/"single": "0.4"/'; do
+    edited "$edit"
+    refused 3 verify --golden broken
+done
+finish
