@@ -124,6 +124,13 @@ static MHA_INLINE vf v_round(vf x)
 {
     return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
+static MHA_INLINE vf v_split(vf x, vf *e)
+{
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256i power = _mm256_srai_epi32(_mm256_sub_epi32(bits, _mm256_set1_epi32(0x3f400000)), 23);
+    *e = _mm256_cvtepi32_ps(power);
+    return _mm256_castsi256_ps(_mm256_sub_epi32(bits, _mm256_slli_epi32(power, 23)));
+}
 #define MHA_EXP_TABLE
 enum { EXP_BITS = 3 };
 static const float EXP_SQUARE = 0.50006479f, EXP_CUBIC = 0.166642979f;

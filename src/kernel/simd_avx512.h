@@ -119,6 +119,13 @@ static MHA_INLINE vf v_round(vf x)
 {
     return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
+static MHA_INLINE vf v_split(vf x, vf *e)
+{
+    const __m512i bits = _mm512_castps_si512(x);
+    const __m512i power = _mm512_srai_epi32(_mm512_sub_epi32(bits, _mm512_set1_epi32(0x3f400000)), 23);
+    *e = _mm512_cvtepi32_ps(power);
+    return _mm512_castsi512_ps(_mm512_sub_epi32(bits, _mm512_slli_epi32(power, 23)));
+}
 #define MHA_EXP_TABLE
 enum { EXP_BITS = 4 };
 static const float EXP_SQUARE = 0.500016212f, EXP_CUBIC = 0.166660741f;

@@ -127,6 +127,12 @@ static MHA_INLINE vf v_round(vf x)
 {
     return vrndnq_f32(x);
 }
+static MHA_INLINE vf v_split(vf x, vf *e)
+{
+    const int32x4_t bits = vreinterpretq_s32_f32(x), power = vshrq_n_s32(vsubq_s32(bits, vdupq_n_s32(0x3f400000)), 23);
+    *e = vcvtq_f32_s32(power);
+    return vreinterpretq_f32_s32(vsubq_s32(bits, vshlq_n_s32(power, 23)));
+}
 /* The power of two is made in the exponent bits; what it is for x < low or NaN does not matter (p is NaN for NaN). */
 static MHA_INLINE vf v_exp2_scale(vf p, vf n, vf x, real low)
 {

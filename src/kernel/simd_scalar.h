@@ -5,6 +5,7 @@
  *   MR, NV            register tile of the product: MR rows of NV vectors; NR = NV * VL columns
  *   v_max(a, b)       b where either is NaN
  *   v_fma, v_fnma     a * b + c and c - a * b, fused where the machine can (not here: libm's fmaf would take 50 ns)
+ *   v_split           x = m 2^*e, m in [3/4, 3/2), of a normal x > 0; 0 has finite ones
  *   v_exp2_scale      p * 2^n for the exp of x <= 0: exactly 0 where x < low, NaN where x is NaN, for any p and n
  *   MHA_EXP_TABLE     defined where a table of 2^EXP_BITS powers fits a register: then v_exp2_scale is replaced by
  *                     v_exp2, 2^n from the table for n with EXP_BITS bits behind the point, which are the last of
@@ -196,6 +197,16 @@ static MHA_INLINE vf v_round(vf x)
 {
     const float shift = 12582912.0f;
     return (x + shift) - shift;
+}
+static MHA_INLINE vf v_split(vf x, vf *e)
+{
+    int32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const int32_t power = (bits - 0x3f400000) >> 23; /* rounds down, as every compiler that builds this does */
+    bits -= power * (1 << 23);
+    *e = (float)power;
+    memcpy(&x, &bits, sizeof x);
+    return x;
 }
 static MHA_INLINE vf v_exp2_scale(vf p, vf n, vf x, real low)
 {
