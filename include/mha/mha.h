@@ -7,6 +7,7 @@
 #include "mha/cache.h"
 #include "mha/compare.h"
 #include "mha/ctx.h"
+#include "mha/diversity.h"
 #include "mha/generate.h"
 #include "mha/head_data.h"
 #include "mha/heads.h"

@@ -80,6 +80,10 @@ done <keys
 sed -n 's/^ *X(MHA_SCORE_[A-Z0-9_]*, "\([a-z0-9_]*\)".*/\1/p' "$here/include/mha/importance.h" >keys
 [ "$(wc -l <keys)" -ge 9 ] || fail "importance.h: only $(wc -l <keys) keys of scores"
 while read -r key; do has "$here/docs/glossary.md" "\`$key\`"; done <keys
+# And every measure of diversity.h.
+sed -n 's/^ *X(MHA_DIVERSITY_[A-Z0-9_]*, "\([a-z0-9_]*\)".*/\1/p' "$here/include/mha/diversity.h" >keys
+[ "$(wc -l <keys)" = 7 ] || fail "diversity.h: $(wc -l <keys) keys of measures, not 7"
+while read -r key; do has "$here/docs/glossary.md" "\`$key\`"; done <keys
 
 # Every command has help of its own, and every shell a completion that names every command and option.
 commands=$("$MHA" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p')
