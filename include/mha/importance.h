@@ -20,6 +20,8 @@
  *     gate            sum over texts of |dL/dxi|, each text with a gate of its own; Michel et al. 2019
  *     gate_batch      |sum over texts of dL/dxi|: one gate for all. Signs cancel; unstable; for comparison
  *     gate_layer_l2   gate / its L2 norm over the heads of the layer: ranks inside layers alone; Michel et al. 2019
+ *     taylor_token    sum over texts and rows of |<c, dL/dc>|: each token by itself
+ *     taylor_elem     sum over texts, rows and keys of |A dL/dA|: each weight by itself, attention times gradient
  *     gradmag         mean |dL/dWq| + mean |dL/dWk| + mean |dL/dWv| over the head's rows, without biases; heads that
  *                     share keys and values share the last two terms. A mean over batches of `batch_texts`: since the
  *                     absolute value is taken behind the sum over a batch, it depends on that number
@@ -51,6 +53,8 @@ extern "C" {
     X(MHA_SCORE_GATE, "gate", "mean of each text's |dL/d gate|; needs a loss")                                  \
     X(MHA_SCORE_GATE_BATCH, "gate_batch", "|dL/d gate| of all texts together: signs cancel; needs a loss")      \
     X(MHA_SCORE_GATE_LAYER_L2, "gate_layer_l2", "gate / its norm over the layer's heads; needs a loss")         \
+    X(MHA_SCORE_TAYLOR_TOKEN, "taylor_token", "sum over tokens of |<c, dL/dc>|; needs a loss")                  \
+    X(MHA_SCORE_TAYLOR_ELEM, "taylor_elem", "sum over weights of |A dL/dA|; needs a loss")                      \
     X(MHA_SCORE_GRADMAG, "gradmag", "mean |gradient| of the head's rows of Wq, Wk and Wv; needs a loss")        \
     X(MHA_SCORE_JACOBIAN, "jacobian", "1/2 |d embedding / d gate|^2, exact; needs no loss")                     \
     X(MHA_SCORE_JACOBIAN_PROBE, "jacobian_probe", "the same from a few random vectors: the one to begin with")  \
@@ -113,10 +117,10 @@ typedef struct mha_importance mha_importance;
  * loss that the model or the data cannot have, and for labels out of range; MHA_ERR_UNSUPPORTED for a model that was
  * opened in another dtype than f32; MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
  *
- * Cost, in forward passes: gate 2; gradmag 2.3; jacobian_probe 1 + probes; jacobian 1 + E; confidence 1.5. PAIRS takes
- * one more where a group has more than 1,024 tokens. Memory: what a pass with gradients keeps of 1,024 tokens or one
- * longer text (model_grads.h); 8 bytes for each text of a group and head, 16 E for each of its texts; with gradmag 4
- * bytes for each parameter. */
+ * Cost, in forward passes: gate and Taylor forms 2; gradmag 2.3; jacobian_probe 1 + probes; jacobian 1 + E; confidence
+ * 1.5. PAIRS takes one more where a group has more than 1,024 tokens. Memory: what a pass with gradients keeps of 1,024
+ * tokens or one longer text (model_grads.h), 4 bytes for each dense weight; 8 bytes for each text of a group and head,
+ * 16 E for each of its texts; with gradmag 4 bytes for each number of Wq, Wk, Wv and Wo. */
 MHA_API mha_status mha_importance_measure(const mha_model *model, const mha_head_data *data,
                                           const mha_importance_options *options, mha_importance **out, mha_error *err);
 MHA_API void mha_importance_free(mha_importance *importance);
@@ -138,6 +142,11 @@ MHA_API double mha_importance_halves(const mha_importance *importance);
 MHA_API double mha_importance_loss(const mha_importance *importance);
 /* 1 if that is below 0.05. */
 MHA_API int mha_importance_saturated(const mha_importance *importance);
+/* A test of the library on your model: the gradient of each gate once more as sum <c, dL/dc>, and for gradmag as <Wo,
+ * dL/dWo> and <Wv, dL/dWv> + <bv, dL/dbv> too (where no other head shares these values). They are one number before any
+ * absolute value. Gives the largest difference, beside the greatest gradient of any head, of all batches: rounding,
+ * 1e-6 or so. NAN for scores without a loss. */
+MHA_API double mha_importance_identity(const mha_importance *importance);
 /* Texts that were read: fewer than there are where the ranking settled. */
 MHA_API int64_t mha_importance_texts_used(const mha_importance *importance);
 

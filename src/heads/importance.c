@@ -44,7 +44,8 @@ static mha_status create(const mha_model *model, mha_importance **out, mha_error
     mha_importance *i = mha__calloc(ctx, 1, sizeof *i);
     *out = i;
     if (!i) return mha__no_memory(err, sizeof *i, "the scores of heads");
-    *i = (mha_importance){.ctx = ctx, .layers = info->layers, .heads = info->heads, .loss = NAN, .halves = NAN};
+    *i = (mha_importance){
+        .ctx = ctx, .layers = info->layers, .heads = info->heads, .loss = NAN, .halves = NAN, .identity = NAN};
     i->value = mha__calloc(ctx, count, 3 * sizeof *i->value);
     if (!i->value) return mha__no_memory(err, count * 3 * sizeof *i->value, "the scores of heads");
     i->low = i->value + count;
@@ -129,6 +130,11 @@ double mha_importance_halves(const mha_importance *importance)
 double mha_importance_loss(const mha_importance *importance)
 {
     return importance->loss;
+}
+
+double mha_importance_identity(const mha_importance *importance)
+{
+    return importance->identity;
 }
 
 int mha_importance_saturated(const mha_importance *importance)

@@ -8,7 +8,7 @@ struct mha_importance {
     mha_ctx *ctx;
     int64_t layers, heads;      /* H of the config */
     double *value, *low, *high; /* [layers, H] NAN where a layer has no such head */
-    double halves, loss;
+    double halves, loss, identity;
     int64_t texts; /* used */
     bool saturated;
 };

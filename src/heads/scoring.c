@@ -21,6 +21,8 @@ const mha__score_rule mha__score_rules[MHA_HEAD_SCORES] = {
                                  .take = mha__take_gate,
                                  .form = MHA__FORM_LAYER_L2,
                                  .loss = true},
+    [MHA_SCORE_TAYLOR_TOKEN] = {.group = mha__scoring_loss, .loss = true},
+    [MHA_SCORE_TAYLOR_ELEM] = {.group = mha__scoring_loss, .loss = true, .taylor = true},
     [MHA_SCORE_GRADMAG] = {.group = mha__group_gradmag, .loss = true, .parameters = true, .adds = true},
     [MHA_SCORE_JACOBIAN] = {.group = mha__group_jacobian},
     [MHA_SCORE_JACOBIAN_PROBE] = {.group = mha__group_jacobian},
@@ -49,6 +51,8 @@ static void lay_out(mha__arena *arena, mha__scoring *s, int64_t texts)
     s->dunit = mha__take(arena, n, width * sizeof *s->dunit);
     s->hidden = mha__take(arena, most, width * sizeof *s->hidden);
     s->gates = mha__take(arena, mha__min64((int64_t)most, texts), total * sizeof *s->gates);
+    for (int form = 0; form < MHA__FORMS; form++)
+        s->forms[form] = mha__take(arena, total, sizeof *s->forms[form]);
     s->label_at =
         s->options.labels ? mha__take(arena, (size_t)mha_head_data_count(s->data), sizeof *s->label_at) : NULL;
 }
@@ -141,6 +145,7 @@ static mha_status run_groups(mha__scoring *s, mha_importance *out, mha_error *er
 static void warn_saturated(const mha__scoring *s, mha_importance *out)
 {
     if (!s->rule->loss) return;
+    out->identity = s->identity;
     out->loss = s->loss / (double)s->groups;
     out->saturated = out->loss < SATURATED;
     if (out->saturated)

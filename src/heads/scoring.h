@@ -19,6 +19,9 @@ typedef struct mha__scoring mha__scoring;
 /* What becomes of the mean over units. */
 typedef enum mha__score_form { MHA__FORM_MEAN, MHA__FORM_ABS, MHA__FORM_LAYER_L2 } mha__score_form;
 
+/* Ways to the gradient of a gate, of all texts of a group. */
+enum { MHA__FORM_GATE, MHA__FORM_CONTEXT, MHA__FORM_OUT, MHA__FORM_VALUE, MHA__FORMS };
+
 typedef struct mha__score_rule {
     /* One group: fills s->part, or adds to s->tally itself. */
     mha_status (*group)(mha__scoring *s, mha_error *err);
@@ -29,6 +32,7 @@ typedef struct mha__score_rule {
     mha__score_form form;
     bool loss;       /* needs one */
     bool parameters; /* needs gradients of the projections */
+    bool taylor;     /* needs what single weights of a row are worth */
     bool forward;    /* needs no gradients at all */
     bool adds;       /* `group` adds to the tally: its units are groups */
 } mha__score_rule;
@@ -60,6 +64,10 @@ struct mha__scoring {
     double *dunit;  /* [texts, E] their gradient */
     double *length; /* [texts] */
 
+    const mha__packed *batch;  /* under way */
+    double *forms[MHA__FORMS]; /* [total] */
+    double identity;           /* the largest difference of forms so far, beside the largest gradient */
+
     mha__tally tally;
     double loss; /* sum over groups */
     int64_t groups;
@@ -85,6 +93,15 @@ mha_status mha__scoring_loss(mha__scoring *s, mha_error *err);
 void mha__scoring_units(mha__scoring *s, const mha__packed *batch);
 /* A batch is done: progress. */
 mha_status mha__scoring_step(mha__scoring *s, const mha__packed *batch, mha_error *err);
+
+/* on_context of a way back: what tokens and weights are worth. */
+int mha__scoring_context(void *user, const mha_model_context_gradient *gradient);
+/* Forms of the gates' gradients: at the beginning of a group, behind each batch, behind the group where the gradients
+ * of the projections are there, and the comparison of the first `forms`. */
+void mha__identity_begin(mha__scoring *s);
+void mha__identity_gates(mha__scoring *s);
+mha_status mha__identity_weights(mha__scoring *s, mha_error *err);
+void mha__identity_end(mha__scoring *s, int forms);
 
 /* The scores. */
 void mha__take_gate(mha__scoring *s, const mha__packed *batch);

@@ -8,6 +8,7 @@
 static mha_status take(mha__scoring *s, const mha__packed *batch, mha_error *err)
 {
     if (s->rule->take) s->rule->take(s, batch);
+    mha__identity_gates(s);
     return mha__scoring_step(s, batch, err);
 }
 
@@ -36,8 +37,14 @@ static mha_status tokens_loss(mha__scoring *s, double *loss, mha_error *err)
     mha__packer_begin(&s->packer, s->text, s->texts);
     while (mha__packer_next(&s->packer, &batch)) {
         double part = 0;
-        const mha_model_loss_args args = {
-            .size = sizeof args, .labels = batch.labels, .scale = 1 / (double)terms, .dgates = s->gates};
+        const mha_model_loss_args args = {.size = sizeof args,
+                                          .labels = batch.labels,
+                                          .scale = 1 / (double)terms,
+                                          .dgates = s->gates,
+                                          .on_context = mha__scoring_context,
+                                          .user = s,
+                                          .taylor = s->rule->taylor};
+        s->batch = &batch;
         MHA__TRY(mha_model_grads_loss(s->grads, &batch.input, &args, &part, NULL, err));
         *loss += part;
         MHA__TRY(take(s, &batch, err));
@@ -64,7 +71,13 @@ static mha_status pairs_back(mha__scoring *s, const mha__packed *batch, mha_erro
         mha__unit_back(s->unit + n * width, s->length[n], s->dunit + n * width, starts[b + 1] - starts[b], width,
                        s->hidden + starts[b] * width);
     }
-    const mha_model_gradient gradient = {.size = sizeof gradient, .last_hidden = s->hidden, .gates = s->gates};
+    const mha_model_gradient gradient = {.size = sizeof gradient,
+                                         .last_hidden = s->hidden,
+                                         .gates = s->gates,
+                                         .on_context = mha__scoring_context,
+                                         .user = s,
+                                         .taylor = s->rule->taylor};
+    s->batch = batch;
     MHA__TRY(mha_model_grads_backward(s->grads, &gradient, err));
     return take(s, batch, err);
 }
@@ -95,8 +108,11 @@ static mha_status pairs_loss(mha__scoring *s, double *loss, mha_error *err)
 mha_status mha__scoring_loss(mha__scoring *s, mha_error *err)
 {
     double loss = 0;
+    mha__identity_begin(s);
     MHA__TRY((s->options.loss == MHA_LOSS_PAIRS ? pairs_loss : tokens_loss)(s, &loss, err));
     s->loss += loss;
     s->groups++;
+    if (s->rule->parameters) MHA__TRY(mha__identity_weights(s, err));
+    mha__identity_end(s, s->rule->parameters ? MHA__FORMS : MHA__FORM_OUT);
     return MHA_OK;
 }

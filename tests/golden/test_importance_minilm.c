@@ -36,6 +36,8 @@ static const struct {
     {"gate_scale20", {.by = MHA_SCORE_GATE, .loss = MHA_LOSS_PAIRS, .loss_scale = 20}, 2e-7},
     {"gate_batch", {.by = MHA_SCORE_GATE_BATCH, .loss = MHA_LOSS_PAIRS}, 2.7e-7},
     {"gate_layer_l2", {.by = MHA_SCORE_GATE_LAYER_L2, .loss = MHA_LOSS_PAIRS}, 3.2e-6},
+    {"taylor_token", {.by = MHA_SCORE_TAYLOR_TOKEN, .loss = MHA_LOSS_PAIRS}, 2e-7},
+    {"taylor_elem", {.by = MHA_SCORE_TAYLOR_ELEM, .loss = MHA_LOSS_PAIRS}, 4.1e-7},
     {"gradmag", {.by = MHA_SCORE_GRADMAG, .loss = MHA_LOSS_PAIRS}, 6e-9},
     {"gradmag_3batches", {.by = MHA_SCORE_GRADMAG, .loss = MHA_LOSS_PAIRS, .batch_texts = 4}, 4.5e-9},
     {"gradmag_scale20", {.by = MHA_SCORE_GRADMAG, .loss = MHA_LOSS_PAIRS, .loss_scale = 20}, 1.6e-9},
@@ -59,7 +61,9 @@ static void scores(void **state)
             const double difference = fabs(mha_importance_value(i, n / HEADS, n % HEADS) - (double)want[n]);
             if (!(difference <= worst)) worst = difference; /* a NAN stays */
         }
-        printf("%-20s worst %.2e of %.2e\n", cases[c].name, worst, cases[c].limit);
+        const double identity = mha_importance_identity(i);
+        assert_true(cases[c].options.loss ? identity < 2e-5 : isnan(identity));
+        printf("%-20s identity %.1e worst %.2e of %.2e\n", cases[c].name, identity, worst, cases[c].limit);
         if (!(worst <= cases[c].limit)) fail_msg("%s: error %.3g, limit %.3g", cases[c].name, worst, cases[c].limit);
         free(want);
         mha_importance_free(i);
