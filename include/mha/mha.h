@@ -20,6 +20,7 @@
 #include "mha/model_save.h"
 #include "mha/plan.h"
 #include "mha/prune.h"
+#include "mha/regroup.h"
 #include "mha/rng.h"
 #include "mha/rope.h"
 #include "mha/text.h"

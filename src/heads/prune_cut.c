@@ -64,8 +64,8 @@ static int64_t rows_of(const cutting *c, mha__role role)
 
 /* ---- tensors ---- */
 
-/* A new entry of the list, of zeros. */
-static mha_status add(mha_pruning *p, const char *name, int rank, const int64_t *shape, float **data, mha_error *err)
+mha_status mha__pruning_add(mha_pruning *p, const char *name, int rank, const int64_t *shape, float **data,
+                            mha_error *err)
 {
     size_t bytes = 0;
     const bool fits = mha__bytes(shape, rank, sizeof(float), &bytes);
@@ -95,7 +95,7 @@ static mha_status add_part(mha_pruning *p, const mha_tensor *t, int axis, const 
     int64_t extent[2] = {t->shape[0], t->rank == 2 ? t->shape[1] : 1}, shape[2] = {extent[0], extent[1]};
     const size_t bytes = (size_t)t->elements * sizeof(float);
     shape[axis] = count;
-    MHA__TRY(add(p, t->name, t->rank, shape, data, err));
+    MHA__TRY(mha__pruning_add(p, t->name, t->rank, shape, data, err));
     float *whole = mha__alloc(p->ctx, bytes);
     if (!whole) return mha__no_memory(err, bytes, t->name);
     const mha_status status = mha_tensor_read(t, MHA_F32, whole, err);
@@ -126,7 +126,7 @@ static mha_status add_bias(const cutting *c, mha__role role, int64_t count, floa
     memcpy(own, name, stem);
     memcpy(own + stem, bias, sizeof bias);
     p->named[p->count] = own;
-    return add(p, own, 1, &count, data, err);
+    return mha__pruning_add(p, own, 1, &count, data, err);
 }
 
 static mha_status cut_projection(const cutting *c, mha__role role, mha_error *err)

@@ -56,7 +56,7 @@ static mha_status write_config(mha_pruning *p, mha_error *err)
     return failed ? no_json(err) : MHA_OK;
 }
 
-static char *text_of(mha_ctx *ctx, const json_t *json)
+char *mha__pruning_text(mha_ctx *ctx, const json_t *json)
 {
     const size_t bytes = json_dumpb(json, NULL, 0, JSON_INDENT(2));
     char *text = bytes ? mha__calloc(ctx, bytes + 1, 1) : NULL;
@@ -120,7 +120,7 @@ static mha_status final_config(const mha_pruning *p, char **text, mha_error *err
         record = NULL;
     mha_status status = entry && record ? add_digests(p, entry, err) : no_json(err);
     if (status == MHA_OK && json_array_append(record, entry) != 0) status = no_json(err);
-    if (status == MHA_OK && !(*text = text_of(p->ctx, config))) status = no_json(err);
+    if (status == MHA_OK && !(*text = mha__pruning_text(p->ctx, config))) status = no_json(err);
     json_decref(entry);
     json_decref(config);
     return status;
@@ -139,7 +139,7 @@ static mha_status make(mha_pruning *p, const uint8_t *keep, const mha_prune_opti
     if (o->fill) MHA__TRY(check_fill(p, err));
     MHA__TRY(write_config(p, err));
     MHA__TRY(begin_record(p, o, err));
-    p->config_text = text_of(p->ctx, p->config);
+    p->config_text = mha__pruning_text(p->ctx, p->config);
     if (!p->config_text) return no_json(err);
     MHA__TRY(mha__pruning_cut(p, o->refit != NULL, err));
     if (o->fill) MHA__TRY(mha__pruning_fill(p, o->fill, err));

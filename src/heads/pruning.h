@@ -31,6 +31,12 @@ struct mha_pruning {
     bool compatible;
 };
 
+/* A new entry of the list, of zeros; there must be room for it. */
+mha_status mha__pruning_add(mha_pruning *p, const char *name, int rank, const int64_t *shape, float **data,
+                            mha_error *err);
+/* JSON as a file holds it, in memory of the context; NULL when memory is short. */
+char *mha__pruning_text(mha_ctx *ctx, const json_t *json);
+
 /* Fills the tensors of all layers: heads cut out, or zeroed. Output projections of all layers are listed with
  * `all_out`. */
 mha_status mha__pruning_cut(mha_pruning *p, bool all_out, mha_error *err);
