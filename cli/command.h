@@ -32,12 +32,14 @@ enum {
     CLI_JSON = 1 << 3,  /* --json */
     CLI_CSV = 1 << 4,   /* --csv */
     CLI_SEED = 1 << 5,  /* -s SEED */
-    CLI_DTYPE = 1 << 6  /* --dtype */
+    CLI_DTYPE = 1 << 6, /* --dtype */
+    CLI_MODELS = 1 << 7 /* with CLI_MODEL: -m is given twice */
 };
 
 /* Values of the shared options; zero where the user gave none. */
 typedef struct cli_options {
     const char *model, *file, *out, *isa, *dtype;
+    const char *other_model; /* with CLI_MODELS: the second -m */
     int json, csv, force, no_map, quiet, verbose, no_progress;
     int threads;    /* 0 = the library's choice */
     long long seed; /* >= 0 */

@@ -16,6 +16,8 @@
     X(heads)               \
     X(report)              \
     X(draw)                \
+    X(prune)               \
+    X(diff)                \
     X(plan)                \
     X(tour)                \
     X(verify)              \

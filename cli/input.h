@@ -15,11 +15,15 @@ typedef struct cli_texts {
 
 /* Takes exactly one of the two sources. No text at all is wrong use. */
 int cli_texts_read(const cli_session *session, bool allow_nul, cli_texts *texts);
+/* Those of a file that an option of the command names; no text may hold NUL. */
+int cli_texts_read_file(const cli_session *session, const char *path, cli_texts *texts);
 void cli_texts_free(cli_texts *texts);
 
 /* Opens -m MODEL: a folder, "minilm" (the user's cache folder) or "builtin" (beside the program). Without -m: minilm if
  * it is there. `options` may be NULL. */
 int cli_model_open(cli_session *session, const mha_model_options *options, mha_model **model);
+/* The same of any name. */
+int cli_model_open_named(cli_session *session, const char *name, const mha_model_options *options, mha_model **model);
 /* Only finds the folder, for commands that read parts of it, and stores it and its name in the session. NULL = as
  * without -m. */
 int cli_model_find(cli_session *session, const char *name);

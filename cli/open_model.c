@@ -81,8 +81,13 @@ int cli_model_find(cli_session *session, const char *name)
 
 int cli_model_open(cli_session *session, const mha_model_options *options, mha_model **model)
 {
+    return cli_model_open_named(session, session->options.model, options, model);
+}
+
+int cli_model_open_named(cli_session *session, const char *name, const mha_model_options *options, mha_model **model)
+{
     *model = NULL;
-    int code = cli_model_find(session, session->options.model);
+    int code = cli_model_find(session, name);
     if (code != CLI_DONE) return code;
     mha_error error = {0};
     mha_model_options all = options ? *options : (mha_model_options){.size = sizeof all};

@@ -11,6 +11,7 @@
 #include "wrap.h"
 
 static cli_options given;                    /* where popt stores; copied into the session after parsing */
+static const char **model_names;             /* each -m, ended by NULL; NULL without */
 static const char *threads_text, *seed_text; /* numbers are read by cli_whole: one rule, and the option is named */
 
 /* One row for each shared option; `need` 0 = every command has it. */
@@ -18,8 +19,7 @@ static const struct shared_option {
     unsigned need;
     struct poptOption option;
 } shared[] = {
-    {CLI_MODEL,
-     {"model", 'm', POPT_ARG_STRING, &given.model, 0, "folder of a checkpoint, minilm, or builtin", "MODEL"}},
+    {CLI_MODEL, {"model", 'm', POPT_ARG_ARGV, &model_names, 0, "folder of a checkpoint, minilm, or builtin", "MODEL"}},
     {CLI_MODEL,
      {"no-map", 0, POPT_ARG_NONE, &given.no_map, 0, "copy the weights into memory: their file may change", NULL}},
     {CLI_FILE, {"file", 'f', POPT_ARG_STRING, &given.file, 0, "read texts from FILE, one a line; - is stdin", "FILE"}},
@@ -87,6 +87,19 @@ int cli_number(const cli_session *session, const char *option, const char *text,
     return CLI_DONE;
 }
 
+/* -m may be given as often as there are models; the last one counts where it is one. */
+static int read_models(cli_session *session)
+{
+    const bool two = session->command->shared & CLI_MODELS;
+    int count = 0;
+    while (model_names && model_names[count])
+        count++;
+    if (two && count != 2) return cli_usage(session, "give two models: -m MODEL -m MODEL");
+    if (count > 0) session->options.model = model_names[two ? 0 : count - 1];
+    if (two) session->options.other_model = model_names[1];
+    return CLI_DONE;
+}
+
 static int read_numbers(cli_session *session)
 {
     long long threads = 0;
@@ -135,6 +148,7 @@ int cli_options_parse(cli_session *session, int argc, const char **argv, poptCon
     cli_option_table(session->command, table);
     given = (cli_options){0};
     threads_text = seed_text = NULL;
+    model_names = NULL;
     *parser = poptGetContext(NULL, argc, argv, table, 0);
     static char usage[128];
     snprintf(usage, sizeof usage, "[OPTION...] %s", session->command->usage);
@@ -150,7 +164,8 @@ int cli_options_parse(cli_session *session, int argc, const char **argv, poptCon
         return cli_usage(session, "%s: %s", cli_shown(poptBadOption(*parser, POPT_BADOPTION_NOALIAS)),
                          poptStrerror(code));
     session->options = given;
-    code = read_numbers(session);
+    code = read_models(session);
+    if (code == CLI_DONE) code = read_numbers(session);
     if (code != CLI_DONE) return code;
     const char *wrong = check_values(session);
     if (wrong) return cli_usage(session, "%s", wrong);
@@ -162,5 +177,9 @@ int cli_options_parse(cli_session *session, int argc, const char **argv, poptCon
 
 void cli_options_free(poptContext parser)
 {
+    for (int n = 0; model_names && model_names[n]; n++)
+        free((char *)model_names[n]); /* popt copies what it lists */
+    free(model_names);
+    model_names = NULL;
     if (parser) poptFreeContext(parser);
 }

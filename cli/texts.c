@@ -126,9 +126,8 @@ static int split_lines(const cli_session *session, const char *path, char *data,
     return CLI_DONE;
 }
 
-static int read_file(const cli_session *session, bool allow_nul, cli_texts *texts)
+static int read_file(const cli_session *session, const char *path, bool allow_nul, cli_texts *texts)
 {
-    const char *path = session->options.file;
     int fd;
     size_t bytes = 0;
     int code = open_texts(session, path, &fd);
@@ -162,7 +161,16 @@ int cli_texts_read(const cli_session *session, bool allow_nul, cli_texts *texts)
     if (session->options.file && session->arg_count > 0) return cli_usage(session, "give texts or -f FILE, not both");
     if (!session->options.file && session->arg_count == 0)
         return cli_usage(session, "no text: give one or more, or -f FILE");
-    int code = session->options.file ? read_file(session, allow_nul, texts) : take_arguments(session, texts);
+    int code = session->options.file ? read_file(session, session->options.file, allow_nul, texts)
+                                     : take_arguments(session, texts);
+    if (code != CLI_DONE) cli_texts_free(texts);
+    return code;
+}
+
+int cli_texts_read_file(const cli_session *session, const char *path, cli_texts *texts)
+{
+    *texts = (cli_texts){0};
+    const int code = read_file(session, path, false, texts);
     if (code != CLI_DONE) cli_texts_free(texts);
     return code;
 }

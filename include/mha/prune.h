@@ -7,8 +7,8 @@
  *
  * Removing head h of a layer deletes its rows of the projections of queries, keys and values, their biases, and its
  * columns of the output projection; the output's bias, norms and everything else stay. The result is that of gates of 0
- * (model.h), but the head is neither stored nor computed. Heads that share keys go together: the unit is one key head
- * with its H / Hkv query heads.
+ * (model.h), but the head is neither stored nor computed. Heads that share keys or values go together: the unit is one
+ * key head with its H / Hkv query heads, or of "mha.kv_heads" (model.h) whole key heads and whole value heads.
  *
  * Heads are numbered as the model has them now, from 0 in each layer, as gates and scores are; mha_head_number says
  * what number a head had in the unpruned model. What is written keeps those numbers ("mha.heads" of config.json), so a
@@ -50,6 +50,27 @@ typedef struct mha_prune_rule {
 MHA_API mha_status mha_prune_choose(const mha_model *model, const double *scores, const mha_prune_rule *rule,
                                     uint8_t *keep, mha_error *err);
 
+/* The same choice made on texts, without scores, and of all heads together: which set of heads, removed, changes least
+ * what the model gives. Heads that back each other up look useless one at a time; here, the second one is judged as
+ * if the first had gone.
+ *
+ * Of encoders what counts is the mean of 1 - cos(e, e of the pruned model), e being a text's embedding (the mean of its
+ * last hidden states): each head's removal moves each e by some vector, and the groups go one by one, each time the
+ * one with which the sum of these vectors is shortest. Of decoders with logits it is the loss of next tokens, and
+ * its changes are added up. After each of `rounds` equal parts the changes are measured anew, on the model as it is
+ * then. With `fill` a head is taken for its mean output on the texts, not for 0: for prunings with mean fill.
+ *
+ * Cost: in each round half a forward pass over the texts for each head that is left. Memory: for each group, 4 bytes
+ * for each text and number of the hidden size. Errors: as mha_prune_choose; MHA_ERR_ARG for NULL. */
+typedef struct mha_prune_joint_options {
+    size_t size;
+    int64_t rounds; /* 0 = 4 */
+    int fill;
+    int32_t *order; /* [layers, H] written: how many heads were gone when this one was; 0 = it stays. May be NULL */
+} mha_prune_joint_options;
+MHA_API mha_status mha_prune_choose_joint(const mha_model *model, const mha_head_data *data, const mha_prune_rule *rule,
+                                          const mha_prune_joint_options *options, uint8_t *keep, mha_error *err);
+
 /* ---- what is left of the model ---- */
 
 typedef struct mha_prune_options {
@@ -67,7 +88,8 @@ typedef struct mha_prune_options {
     const mha_head_data *refit;
     double ridge; /* of the refit; 0 = 3. 0.001 fits the texts by heart, and loses on others what was won */
     /* 1 = the shapes of the unpruned model, with zeros for what is removed, so that programs load it that know no
-     * layers of fewer heads (transformers). Same results, nothing smaller or faster; "mha.heads" is left out. */
+     * layers of fewer heads (transformers). Same results, nothing smaller or faster; "mha.heads" is left out.
+     * MHA_ERR_UNSUPPORTED for a model with "mha.kv_heads", which no other program knows. */
     int compatible;
     int overwrite;         /* of mha_prune_save: as in mha_model_save_options */
     const char *chosen_by; /* for the record: a sentence on how the heads were chosen; NULL */

@@ -86,16 +86,27 @@ static void spread_gates(const mha__outcome *o, const float *gates, int64_t text
             memcpy(o->gates + (l * texts + b) * heads, gates + l * heads, (size_t)heads * sizeof *gates);
 }
 
-static mha_status run_batch(const mha__outcome *o, int64_t batch, const float *gates, const float *fills,
+/* A batch, with its gates; *at is the row of the stream where it lies, and then that of the next. */
+static mha_status begin_batch(const mha__outcome *o, int64_t batch, const float *gates, const float *fills,
+                              mha_model_input *input, const int64_t **texts, int64_t *at, mha_error *err)
+{
+    MHA__TRY(mha__head_data_batch(o->data, batch, input, texts, err));
+    if (gates) spread_gates(o, gates, input->batch);
+    input->gates = gates ? o->gates : NULL;
+    input->fills = fills;
+    input->first_layer = o->layer;
+    input->hidden = o->layer ? o->stream + *at * o->model->config.hidden : NULL;
+    *at += input->starts[input->batch];
+    return MHA_OK;
+}
+
+static mha_status run_batch(const mha__outcome *o, int64_t batch, const float *gates, const float *fills, int64_t *at,
                             mha_error *err)
 {
     mha_model_input input;
     const int64_t *texts, width = o->model->config.hidden;
     const mha_model_output output = {.size = sizeof output, .last_hidden = o->hidden};
-    MHA__TRY(mha__head_data_batch(o->data, batch, &input, &texts, err));
-    if (gates) spread_gates(o, gates, input.batch);
-    input.gates = gates ? o->gates : NULL;
-    input.fills = fills;
+    MHA__TRY(begin_batch(o, batch, gates, fills, &input, &texts, at, err));
     MHA__TRY(mha_model_forward(o->model, &input, &output, err));
     for (int64_t b = 0; b < input.batch; b++) {
         const int64_t first = input.starts[b], rows = input.starts[b + 1] - first;
@@ -109,11 +120,45 @@ static mha_status run_batch(const mha__outcome *o, int64_t batch, const float *g
 mha_status mha__outcome_run(mha__outcome *o, const float *gates, const float *fills, const char *what, mha_error *err)
 {
     const int64_t batches = mha__head_data_batches(o->data);
-    for (int64_t b = 0; b < batches; b++) {
+    for (int64_t b = 0, at = 0; b < batches; b++) {
         if (what) MHA__TRY(mha__progress(o->model->ctx, what, b, batches, err));
-        MHA__TRY(run_batch(o, b, gates, fills, err));
+        MHA__TRY(run_batch(o, b, gates, fills, &at, err));
     }
     return what ? mha__progress(o->model->ctx, what, batches, batches, err) : MHA_OK;
+}
+
+/* ---- one layer ---- */
+
+typedef struct advance {
+    float *to;
+    int64_t numbers, entry;
+    bool done;
+} advance;
+
+static int on_hidden(void *user, int64_t entry, const float *x)
+{
+    advance *a = user;
+    if (entry != a->entry) return 0;
+    memcpy(a->to, x, (size_t)a->numbers * sizeof *x);
+    a->done = true;
+    return 1;
+}
+
+mha_status mha__outcome_advance(mha__outcome *o, const float *gates, const float *fills, mha_error *err)
+{
+    const int64_t width = o->model->config.hidden;
+    for (int64_t b = 0, at = 0; b < mha__head_data_batches(o->data); b++) {
+        mha_model_input input;
+        const int64_t *texts;
+        advance a = {.to = o->stream + at * width, .entry = o->layer + 1};
+        const mha_model_output output = {.size = sizeof output, .on_hidden = on_hidden, .user = &a};
+        MHA__TRY(begin_batch(o, b, gates, fills, &input, &texts, &at, err));
+        a.numbers = input.starts[input.batch] * width;
+        const mha_status status = mha_model_forward(o->model, &input, &output, err);
+        if (!a.done) return status;
+    }
+    o->layer++;
+    return MHA_OK;
 }
 
 double mha__cosine(int64_t width, const double *a, const double *b)

@@ -15,6 +15,10 @@ typedef struct mha__outcome {
     float *hidden;      /* [tokens of a batch, E] */
     float *logits;      /* of a few tokens */
     float *gates;       /* [layers, texts of a batch, H] */
+    /* Where runs begin: at `layer`, from stream [tokens, E], what that layer reads, batch behind batch. NULL and 0:
+     * from the tokens. */
+    float *stream;
+    int64_t layer;
     void *memory;
 } mha__outcome;
 
@@ -26,6 +30,10 @@ void mha__outcome_free(mha__outcome *outcome);
  * depend on it alone. Reports progress as `what`; NULL: none. */
 mha_status mha__outcome_run(mha__outcome *outcome, const float *gates, const float *fills, const char *what,
                             mha_error *err);
+
+/* Runs all texts through the layer that runs begin at; the next ones begin behind it. `stream` has room. Not for the
+ * last layer. */
+mha_status mha__outcome_advance(mha__outcome *outcome, const float *gates, const float *fills, mha_error *err);
 
 /* Cosine of two vectors; 1 for two of zeros, 0 for one. */
 double mha__cosine(int64_t width, const double *a, const double *b);

@@ -31,7 +31,7 @@ static int by_score(const void *a, const void *b)
 static mha_status list_groups(const mha_model *m, const double *scores, int64_t layer, group *list, int64_t *count,
                               mha_error *err)
 {
-    const int64_t size = mha__group(m), heads = m->heads_per_layer[layer];
+    const int64_t size = mha__group(m, layer), heads = m->heads_per_layer[layer];
     const double *row = scores + layer * m->config.heads;
     for (int64_t h = 0; h < heads; h++)
         if (!isfinite(row[h]))
@@ -53,8 +53,7 @@ static int64_t by_ratio(const mha_prune_rule *rule, int64_t heads)
     return (int64_t)ceil((double)heads * rule->ratio * (1 - 4e-16));
 }
 
-/* Heads to remove: of one layer, or with -1 of all. */
-static int64_t wanted(const mha_model *m, const mha_prune_rule *rule, int64_t layer)
+int64_t mha__prune_wanted(const mha_model *m, const mha_prune_rule *rule, int64_t layer)
 {
     int64_t sum = 0;
     if (rule->count) return rule->count;
@@ -66,10 +65,10 @@ static int64_t wanted(const mha_model *m, const mha_prune_rule *rule, int64_t la
 /* Removes groups from the front of the list until `heads` are gone or none may go. Returns the heads removed. */
 static int64_t take(const mha_model *m, group *list, int64_t count, int64_t heads, int64_t floor, uint8_t *keep)
 {
-    const int64_t size = mha__group(m);
     int64_t gone = 0;
     qsort(list, (size_t)count, sizeof *list, by_score);
     for (int64_t n = 0; n < count && gone < heads; n++) {
+        const int64_t size = mha__group(m, list[n].layer);
         if (mha__kept(m, keep, list[n].layer) - size < floor) continue;
         memset(keep + list[n].layer * m->config.heads + list[n].first, 0, (size_t)size);
         gone += size;
@@ -77,7 +76,7 @@ static int64_t take(const mha_model *m, group *list, int64_t count, int64_t head
     return gone;
 }
 
-static mha_status short_of(const mha_prune_rule *rule, int64_t gone, int64_t layer, mha_error *err)
+mha_status mha__prune_short(const mha_prune_rule *rule, int64_t gone, int64_t layer, mha_error *err)
 {
     if (!rule->count || gone >= rule->count) return MHA_OK;
     if (layer < 0)
@@ -97,14 +96,15 @@ static mha_status choose(const mha_model *m, const double *scores, const mha_pru
         memset(keep + layer * m->config.heads, 1, (size_t)m->heads_per_layer[layer]);
         MHA__TRY(list_groups(m, scores, layer, list, &count, err));
         if (!rule->per_layer) continue;
-        MHA__TRY(short_of(rule, take(m, list, count, wanted(m, rule, layer), floor, keep), layer, err));
+        MHA__TRY(
+            mha__prune_short(rule, take(m, list, count, mha__prune_wanted(m, rule, layer), floor, keep), layer, err));
         count = 0;
     }
     if (rule->per_layer) return MHA_OK;
-    return short_of(rule, take(m, list, count, wanted(m, rule, -1), floor, keep), -1, err);
+    return mha__prune_short(rule, take(m, list, count, mha__prune_wanted(m, rule, -1), floor, keep), -1, err);
 }
 
-static mha_status check_rule(const mha_prune_rule *rule, mha_error *err)
+mha_status mha__prune_check_rule(const mha_prune_rule *rule, mha_error *err)
 {
     if (!(rule->ratio >= 0 && rule->ratio <= 1))
         return mha__fail(err, MHA_ERR_ARG, "mha_prune_rule: ratio is %g, not 0..1", rule->ratio);
@@ -124,7 +124,7 @@ mha_status mha_prune_choose(const mha_model *model, const double *scores, const 
                          : !scores ? "scores"
                                    : "keep");
     MHA__TRY(mha__options_need(&r, sizeof r, rule, "mha_prune_rule", err));
-    MHA__TRY(check_rule(&r, err));
+    MHA__TRY(mha__prune_check_rule(&r, err));
     const size_t most = (size_t)(model->config.layers * model->config.heads);
     group *list = mha__calloc(model->ctx, most, sizeof *list);
     if (!list) return mha__no_memory(err, most * sizeof *list, "the list of heads");

@@ -54,12 +54,13 @@ static int64_t append_rows(const cutting *c, int64_t step, int64_t base, int64_t
 
 static int64_t rows_of(const cutting *c, mha__role role)
 {
-    const mha_model *m = c->p->model;
-    const int64_t D = m->config.head_dim, group = mha__group(m), had = m->heads_per_layer[c->layer];
-    if (role != MHA__QKV) return append_rows(c, role == MHA__KEY || role == MHA__VALUE ? group : 1, 0, 0);
+    const mha__config *config = &c->p->model->config;
+    const int64_t D = config->head_dim, had = config->layer_heads[c->layer], keys = config->layer_k_heads[c->layer];
+    const int64_t per_key = had / keys, per_value = had / config->layer_v_heads[c->layer];
+    if (role != MHA__QKV) return append_rows(c, role == MHA__KEY ? per_key : role == MHA__VALUE ? per_value : 1, 0, 0);
     int64_t rows = append_rows(c, 1, 0, 0);
-    rows = append_rows(c, group, had * D, rows);
-    return append_rows(c, group, (had + had / group) * D, rows);
+    rows = append_rows(c, per_key, had * D, rows);
+    return append_rows(c, per_value, (had + keys) * D, rows);
 }
 
 /* ---- tensors ---- */

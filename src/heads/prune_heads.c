@@ -2,13 +2,14 @@
 #include "heads/prune_heads.h"
 #include "base/ctx.h"
 #include "base/error.h"
+#include "base/size.h"
 #include "io/json.h"
-#include "mha/prune.h"
 #include <string.h>
 
-int64_t mha__group(const mha_model *model)
+int64_t mha__group(const mha_model *m, int64_t layer)
 {
-    return model->config.heads / model->config.kv_heads;
+    const int64_t keys = m->config.layer_k_heads[layer], values = m->config.layer_v_heads[layer];
+    return m->config.layer_heads[layer] * mha__common_multiple(keys, values) / (keys * values);
 }
 
 /* The list of "mha.heads" was checked when the model was opened. */
@@ -39,8 +40,8 @@ mha_status mha__head_numbers(const mha_model *m, int32_t **numbers, mha_error *e
 
 mha_status mha__check_keep(const mha_model *m, const uint8_t *keep, mha_error *err)
 {
-    const int64_t group = mha__group(m);
     for (int64_t layer = 0; layer < m->config.layers; layer++) {
+        const int64_t group = mha__group(m, layer);
         const uint8_t *row = keep + layer * m->config.heads;
         if (mha__kept(m, keep, layer) == 0)
             return mha__fail(err, MHA_ERR_ARG, "layer %lld would be left without a head; one has to stay",

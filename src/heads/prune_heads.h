@@ -2,11 +2,13 @@
 #ifndef MHA_HEADS_PRUNE_HEADS_H
 #define MHA_HEADS_PRUNE_HEADS_H
 
+#include "mha/prune.h"
 #include "model/model_struct.h"
 #include <jansson.h>
 
-/* Query heads that share one key head. */
-int64_t mha__group(const mha_model *model);
+/* Heads of a layer that go or stay together: those of one key head and of one value head; where there are different
+ * numbers of these, of whole ones of both. */
+int64_t mha__group(const mha_model *model, int64_t layer);
 
 /* Numbers in the unpruned model, [layers, H], -1 behind the last head of a layer. Memory of the context. */
 mha_status mha__head_numbers(const mha_model *model, int32_t **numbers, mha_error *err);
@@ -19,5 +21,11 @@ int64_t mha__kept(const mha_model *model, const uint8_t *keep, int64_t layer);
 
 /* The numbers of those whose keep is `which`: [[0, 2], ...]; NULL when memory is short. */
 json_t *mha__heads_json(const mha_model *model, const int32_t *numbers, const uint8_t *keep, bool which);
+
+/* The rule: checked; heads that it removes from a layer, or with -1 from all; MHA_ERR_ARG where it asks for more than
+ * the `gone` that could go. */
+mha_status mha__prune_check_rule(const mha_prune_rule *rule, mha_error *err);
+int64_t mha__prune_wanted(const mha_model *model, const mha_prune_rule *rule, int64_t layer);
+mha_status mha__prune_short(const mha_prune_rule *rule, int64_t gone, int64_t layer, mha_error *err);
 
 #endif

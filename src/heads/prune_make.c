@@ -42,16 +42,36 @@ static mha_status check_fill(mha_pruning *p, mha_error *err)
         m->info.family);
 }
 
+/* Heads of keys and of values of each layer that are left. */
+static json_t *shared_json(const mha_pruning *p)
+{
+    const mha__config *c = &p->model->config;
+    json_t *keys = json_array(), *values = json_array();
+    for (int64_t l = 0; l < c->layers; l++) {
+        const int64_t kept = mha__kept(p->model, p->keep, l), had = c->layer_heads[l];
+        json_array_append_new(keys, json_integer(kept * c->layer_k_heads[l] / had));
+        json_array_append_new(values, json_integer(kept * c->layer_v_heads[l] / had));
+    }
+    return json_pack("{s:o, s:o}", "keys", keys, "values", values);
+}
+
 /* What the result is, as config.json says it. */
 static mha_status write_config(mha_pruning *p, mha_error *err)
 {
     const mha_model *m = p->model;
     MHA__TRY(mha__json_parse("config.json", m->config_text, strlen(m->config_text), MHA__JSON_BOM, &p->config, err));
     int failed = 0;
+    if (p->compatible && json_object_get(p->config, "mha.kv_heads"))
+        return mha__fail(
+            err, MHA_ERR_UNSUPPORTED,
+            "config.json has mha.kv_heads, which no other program knows: it has no shapes to be compatible "
+            "with");
     if (p->compatible)
         json_object_del(p->config, "mha.heads");
     else
         failed = json_object_set_new(p->config, "mha.heads", mha__heads_json(m, p->numbers, p->keep, true));
+    if (json_object_get(p->config, "mha.kv_heads"))
+        failed |= json_object_set_new(p->config, "mha.kv_heads", shared_json(p));
     if (p->add_bias) failed |= json_object_set_new(p->config, "attention_bias", json_true());
     return failed ? no_json(err) : MHA_OK;
 }

@@ -1,0 +1,178 @@
+/* cmd_prune.c - `mha prune`: heads removed for real, or the most that may go found. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "figure.h"
+#include "options.h"
+#include "output.h"
+#include "prune_job.h"
+#include "wrap.h"
+
+static prune_options given;
+
+static const struct poptOption options[] = {
+    {"by", 0, POPT_ARG_STRING, &given.by, 0, "what heads are chosen by: joint (default), or a score", "SCORE"},
+    {"ratio", 0, POPT_ARG_STRING, &given.ratio, 0, "share of the heads to remove, 0 to 1", "R"},
+    {"count", 0, POPT_ARG_STRING, &given.count, 0, "heads to remove", "N"},
+    {"per-layer", 0, POPT_ARG_NONE, &given.per_layer, 0, "as many in every layer", NULL},
+    {"floor", 0, POPT_ARG_STRING, &given.floor, 0, "heads that stay in every layer (default: 1)", "N"},
+    {"heads", 0, POPT_ARG_STRING, &given.heads, 0, "remove these, by their numbers in the unpruned model", "L.H,..."},
+    {"keep", 0, POPT_ARG_STRING, &given.keep, 0, "keep those of this JSON: a list per layer, or a config.json", "FILE"},
+    {"fill", 0, POPT_ARG_NONE, &given.fill, 0, "put the mean of what goes into the output bias", NULL},
+    {"refit", 0, POPT_ARG_NONE, &given.refit, 0, "fit the output projections on the texts", NULL},
+    {"ridge", 0, POPT_ARG_STRING, &given.ridge, 0, "of --refit, 0.001 to 1000 (default: 3)", "X"},
+    {"compatible", 0, POPT_ARG_NONE, &given.compatible, 0, "zeros in the first shapes, which transformers loads", NULL},
+    {"test", 0, POPT_ARG_STRING, &given.test, 0, "judge on these texts (default: every fourth of -f)", "FILE"},
+    {"search", 0, POPT_ARG_NONE, &given.search, 0, "find how many heads may go; -o draws the curve", NULL},
+    {"max-loss-increase", 0, POPT_ARG_STRING, &given.max_increase, 0, "of --search: what may be lost", "X"},
+    POPT_TABLEEND};
+
+/* ---- output ---- */
+
+static json_t *removed_json(const prune_job *job)
+{
+    json_t *lists = json_array();
+    for (int64_t l = 0; l < job->info->layers; l++) {
+        json_t *list = json_array();
+        for (int64_t h = 0; h < job->info->heads_per_layer[l]; h++)
+            if (!job->keep[l * job->info->heads + h])
+                json_array_append_new(list, json_integer(mha_head_number(job->model, l, h)));
+        json_array_append_new(lists, list);
+    }
+    return lists;
+}
+
+static int put_result(const prune_job *job, const prune_verdict *v)
+{
+    cli_session *s = job->session;
+    if (!s->options.json) {
+        prune_print(job, v);
+        return CLI_DONE;
+    }
+    json_t *all = json_pack("{s:s, s:s, s:s, s:o}", "model", cli_shown(s->model_name), "out", cli_shown(s->options.out),
+                            "chosen_by", job->chosen_by, "removed", removed_json(job));
+    json_t *verdict = prune_verdict_json(job, v);
+    if (all && verdict) json_object_update(all, verdict);
+    json_decref(verdict);
+    return cli_put_json(s, all, false);
+}
+
+/* ---- work ---- */
+
+static int save(prune_job *job, mha_pruning *pruning, const prune_verdict *v)
+{
+    cli_session *s = job->session;
+    mha_error error = {0};
+    json_t *quality = v->judged ? prune_quality_json(job, v) : NULL;
+    char *text = quality ? json_dumps(quality, JSON_REAL_PRECISION(9)) : NULL;
+    mha_status status = text ? mha_pruning_note(pruning, text, &error) : MHA_OK;
+    if (status == MHA_OK) status = mha_pruning_save(pruning, s->options.out, s->options.force, &error);
+    json_decref(quality);
+    free(text);
+    if (status != MHA_OK) return cli_fail(s, &error);
+    cli_say(s, "%s: %lld of %lld heads stay%s", cli_out_name(s), (long long)v->heads[1], (long long)v->heads[0],
+            job->given.compatible ? ", the others are zeros" : "");
+    return CLI_DONE;
+}
+
+static int prune(prune_job *job)
+{
+    prune_verdict verdict;
+    mha_pruning *pruning = NULL;
+    int code = prune_choice_make(job, -1);
+    if (code == CLI_DONE) code = prune_judge(job, &pruning, &verdict);
+    if (code == CLI_DONE && job->given.compatible) {
+        verdict.heads[1] = 0; /* of a model with zeros all heads count */
+        for (int64_t n = 0; n < job->info->layers * job->info->heads; n++)
+            verdict.heads[1] += job->keep[n] && n % job->info->heads < job->info->heads_per_layer[n / job->info->heads];
+    }
+    if (code == CLI_DONE) code = save(job, pruning, &verdict);
+    if (code == CLI_DONE) code = put_result(job, &verdict);
+    mha_pruning_free(pruning);
+    return code;
+}
+
+static int check(prune_job *job)
+{
+    cli_session *s = job->session;
+    int code = prune_choice_check(job);
+    if (code == CLI_DONE) code = cli_number(s, "--ridge", given.ridge, 0.001, 1000, &job->ridge);
+    if (code == CLI_DONE) code = cli_number(s, "--max-loss-increase", given.max_increase, 0, 1000, &job->max_increase);
+    if (code != CLI_DONE) return code;
+    if (s->arg_count) return cli_usage(s, "what is \"%s\"? Texts are given with -f FILE", cli_shown(s->args[0]));
+    if (given.ridge && !given.refit) return cli_usage(s, "--ridge goes with --refit");
+    if (given.max_increase && !given.search) return cli_usage(s, "--max-loss-increase goes with --search");
+    if (given.search && given.compatible) return cli_usage(s, "--search writes no model: it takes no --compatible");
+    if (given.search && s->options.out && !figure_knows(s->options.out))
+        return cli_usage(s, "-o %s: the name must end in .png, .svg or .pdf", cli_shown(s->options.out));
+    if (!given.search && !s->options.out) return cli_usage(s, "-o FOLDER is missing");
+    return s->options.out ? cli_check_out(s) : CLI_DONE;
+}
+
+static int work(prune_job *job)
+{
+    const bool learns = prune_choice_learns(job) || given.fill || given.refit;
+    const bool reads = job->session->options.file || given.test;
+    const mha_model_options how = {.size = sizeof how, .no_tokenizer = !reads};
+    int code = cli_model_open(job->session, &how, &job->model);
+    if (code != CLI_DONE) return code;
+    job->info = mha_model_describe(job->model);
+    code = prune_texts_read(job, learns);
+    if (code == CLI_DONE && given.search && !job->held)
+        code = cli_usage(job->session, "--search judges on texts: give some with -f FILE");
+    if (code == CLI_DONE) code = prune_choice_measure(job, given.search);
+    if (code != CLI_DONE) return code;
+    return given.search ? prune_search(job) : prune(job);
+}
+
+static int run(cli_session *s)
+{
+    prune_job job = {.session = s, .given = given, .rule = {.size = sizeof(mha_prune_rule)}};
+    int code = check(&job);
+    if (code == CLI_DONE) code = work(&job);
+    mha_head_data_free(job.data);
+    mha_head_data_free(job.held);
+    mha_model_free(job.model);
+    cli_texts_free(&job.texts);
+    cli_texts_free(&job.test_texts);
+    free(job.keep);
+    free(job.scores);
+    free(job.order);
+    return code;
+}
+
+static void print_scores(FILE *out, int columns)
+{
+    enum { MARGIN = 18 };
+    fputs("\nScores, low ones go first:\n", out);
+    fprintf(out, "  %-*s", MARGIN - 2, "joint");
+    cli_put_wrapped(out, columns, MARGIN, MARGIN, "no score: heads chosen together by what their removal changes");
+    for (int n = 0; n < MHA_HEAD_SCORES; n++) {
+        fprintf(out, "  %-*s", MARGIN - 2, mha_head_score_key((mha_head_score)n));
+        cli_put_wrapped(out, columns, MARGIN, MARGIN, mha_head_score_help((mha_head_score)n));
+    }
+}
+
+const cli_command cli_prune = {
+    .name = "prune",
+    .summary = "remove attention heads for real, and write the smaller model",
+    .usage = "-o FOLDER",
+    .details =
+        "Rows and columns of the heads are cut out of the weights; heads that share keys go together. The folder has "
+        "tokenizer and config, loads here as it is, and can be pruned again: heads keep their first numbers "
+        "(mha.heads in config.json), and mha.record says what went, from which file (sha256) and how good the rest "
+        "is. transformers knows no layers of fewer heads: for it, --compatible writes zeros in the first shapes.\n"
+        "Quality and speed are measured on texts that nothing was chosen or fitted on: those of --test, else every "
+        "fourth of -f. --search tries ever fewer heads and says which pruning is the largest whose loss on those "
+        "texts grows by at most --max-loss-increase (decoders: mean -log p of a token; encoders: 1 - cosine), with "
+        "the curve; -o FILE.svg, .png or .pdf draws it.\n"
+        "--json prints {model, out, chosen_by, removed, heads, parameters, bytes, kv_bytes_per_token, quality, "
+        "tokens_per_second}, pairs being before and after; with --search {model, chosen_by, held_out, texts, "
+        "max_loss_increase, curve: [{heads, parameters, bytes, "
+        "kv_bytes_per_token, loss, mean_cosine, tokens_per_second, within}], best}; loss is the increase.",
+    .lists = print_scores,
+    .shared = CLI_MODEL | CLI_FILE | CLI_OUT | CLI_JSON | CLI_SEED,
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,230 @@
+/* prune_choice.c - which heads go: chosen together, by a score, or named. Named heads have the numbers of the unpruned
+ * model. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "options.h"
+#include "output.h"
+#include "prune_job.h"
+
+static const char joint[] = "joint";
+
+static bool is_joint(const prune_job *job)
+{
+    return !job->given.heads && !job->given.keep && (!job->given.by || strcmp(job->given.by, joint) == 0);
+}
+
+/* MHA_HEAD_SCORES for a name that is none. */
+static mha_head_score score_named(const char *name)
+{
+    int score = 0;
+    while (score < MHA_HEAD_SCORES && strcmp(name, mha_head_score_key((mha_head_score)score)) != 0)
+        score++;
+    return (mha_head_score)score;
+}
+
+bool prune_choice_learns(const prune_job *job)
+{
+    if (job->given.heads || job->given.keep) return false;
+    if (is_joint(job)) return true;
+    const mha_head_score score = score_named(job->given.by);
+    return score != MHA_SCORE_OV_NORM && score != MHA_SCORE_QK_NORM;
+}
+
+/* ---- options ---- */
+
+static int check_amount(prune_job *job)
+{
+    const prune_options *o = &job->given;
+    const bool named = o->heads || o->keep;
+    long long count = 0, floor = 0;
+    int code = cli_number(job->session, "--ratio", o->ratio, 0, 1, &job->rule.ratio);
+    if (code == CLI_DONE) code = cli_whole(job->session, "--count", o->count, 1, INT32_MAX, &count);
+    if (code == CLI_DONE) code = cli_whole(job->session, "--floor", o->floor, 1, INT32_MAX, &floor);
+    if (code != CLI_DONE) return code;
+    job->rule.count = count;
+    job->rule.floor = floor;
+    job->rule.per_layer = o->per_layer;
+    if (o->ratio && o->count) return cli_usage(job->session, "--ratio and --count contradict each other");
+    if (named && (o->by || o->ratio || o->count || o->floor || o->per_layer))
+        return cli_usage(job->session, "--by, --ratio, --count, --floor and --per-layer choose heads; %s names them",
+                         o->heads ? "--heads" : "--keep");
+    if (o->search && (named || o->ratio || o->count || o->per_layer))
+        return cli_usage(job->session, "--search finds how many heads go, over all layers: it takes no --%s",
+                         o->heads       ? "heads"
+                         : o->keep      ? "keep"
+                         : o->ratio     ? "ratio"
+                         : o->count     ? "count"
+                         : o->per_layer ? "per-layer"
+                                        : "");
+    if (!named && !o->ratio && !o->count && !o->search)
+        return cli_usage(job->session, "say how many heads go: --ratio R or --count N, or which: --heads L.H,...");
+    return CLI_DONE;
+}
+
+int prune_choice_check(prune_job *job)
+{
+    const prune_options *o = &job->given;
+    if (o->heads && o->keep) return cli_usage(job->session, "--heads and --keep contradict each other");
+    if (o->by && strcmp(o->by, joint) != 0 && score_named(o->by) == MHA_HEAD_SCORES)
+        return cli_usage(job->session, "--by \"%s\": no such score; mha prune --help lists them", cli_shown(o->by));
+    return check_amount(job);
+}
+
+/* ---- named heads ---- */
+
+static int no_head(const prune_job *job, const char *option, mha_model_head at)
+{
+    return cli_usage(job->session, "%s: %s has no head %d.%d%s", option, cli_shown(job->session->model_name), at.layer,
+                     at.head,
+                     at.layer < job->info->layers && at.head < job->info->heads ? ": it has been removed before" : "");
+}
+
+/* Sets the head with that number to `value`. */
+static int set_head(prune_job *job, const char *option, mha_model_head at, uint8_t value)
+{
+    const int64_t place = mha_head_place(job->model, at.layer, at.head);
+    if (place < 0) return no_head(job, option, at);
+    job->keep[at.layer * job->info->heads + place] = value;
+    return CLI_DONE;
+}
+
+static int remove_named(prune_job *job)
+{
+    int code = CLI_DONE;
+    memset(job->keep, 1, (size_t)(job->info->layers * job->info->heads));
+    for (const char *at = job->given.heads; code == CLI_DONE;) {
+        mha_model_head head;
+        const char *end = cli_head(at, &head);
+        if (!end || (*end && *end != ','))
+            return cli_usage(job->session, "--heads \"%s\": want LAYER.HEAD,..., for example 0.2,3.11",
+                             cli_shown(job->given.heads));
+        code = set_head(job, "--heads", head, 0);
+        if (!*end) break;
+        at = end + 1;
+    }
+    return code;
+}
+
+static int keep_listed(prune_job *job, const json_t *lists)
+{
+    size_t layer, i;
+    json_t *list, *number;
+    int code = CLI_DONE;
+    memset(job->keep, 0, (size_t)(job->info->layers * job->info->heads));
+    if (!json_is_array(lists) || (int64_t)json_array_size(lists) != job->info->layers)
+        return cli_error(job->session, CLI_REFUSED, "%s: want one list of kept heads for each of %lld layers",
+                         cli_shown(job->given.keep), (long long)job->info->layers);
+    json_array_foreach(lists, layer, list)
+    {
+        json_array_foreach(list, i, number)
+        {
+            const json_int_t n = json_integer_value(number);
+            if (!json_is_integer(number) || n < 0 || n > INT32_MAX)
+                return cli_error(job->session, CLI_REFUSED, "%s: layer %zu: want numbers of heads",
+                                 cli_shown(job->given.keep), layer);
+            code = set_head(job, "--keep", (mha_model_head){(int32_t)layer, (int32_t)n}, 1);
+            if (code != CLI_DONE) return code;
+        }
+    }
+    return CLI_DONE;
+}
+
+/* A file of lists, or any config.json that has them. */
+static int keep_named(prune_job *job)
+{
+    json_error_t why;
+    json_t *root = json_load_file(job->given.keep, JSON_REJECT_DUPLICATES, &why);
+    if (!root) return cli_error(job->session, CLI_REFUSED, "%s: %s", cli_shown(job->given.keep), cli_shown(why.text));
+    const int code = keep_listed(job, json_is_object(root) ? json_object_get(root, "mha.heads") : root);
+    json_decref(root);
+    return code;
+}
+
+/* ---- chosen heads ---- */
+
+static int measure_score(prune_job *job)
+{
+    mha_error error = {0};
+    mha_importance *importance = NULL;
+    const mha_importance_options how = {
+        .size = sizeof how, .by = score_named(job->given.by), .seed = (uint64_t)job->session->options.seed};
+    if (mha_importance_measure(job->model, job->data, &how, &importance, &error) != MHA_OK)
+        return cli_refuse(job->session, &error);
+    int64_t count = 0;
+    const double *values = mha_importance_values(importance, &count);
+    memcpy(job->scores, values, (size_t)count * sizeof *values);
+    mha_importance_free(importance);
+    return CLI_DONE;
+}
+
+static int choose_jointly(prune_job *job, bool most)
+{
+    enum { ROUNDS_OF_ALL = 12 };
+    mha_error error = {0};
+    mha_prune_rule all = {.size = sizeof all, .ratio = 1, .floor = job->rule.floor};
+    const mha_prune_joint_options how = {
+        .size = sizeof how, .rounds = most ? ROUNDS_OF_ALL : 0, .fill = job->given.fill, .order = job->order};
+    if (mha_prune_choose_joint(job->model, job->data, most ? &all : &job->rule, &how, job->keep, &error) == MHA_OK)
+        return CLI_DONE;
+    return error.status == MHA_ERR_ARG ? cli_fail(job->session, &error) : cli_refuse(job->session, &error);
+}
+
+int prune_choice_measure(prune_job *job, bool most)
+{
+    const size_t cells = (size_t)(job->info->layers * job->info->heads);
+    job->keep = calloc(cells, sizeof *job->keep);
+    job->scores = calloc(cells, sizeof *job->scores);
+    job->order = calloc(cells, sizeof *job->order);
+    if (!job->keep || !job->scores || !job->order)
+        return cli_error(job->session, CLI_FAILED, "out of memory for the list of heads");
+    if (job->given.heads || job->given.keep) return CLI_DONE;
+    return is_joint(job) ? choose_jointly(job, most) : measure_score(job);
+}
+
+/* From the order in which heads chosen together went. */
+static void take_first(prune_job *job, int64_t count)
+{
+    for (int64_t n = 0; n < job->info->layers * job->info->heads; n++)
+        job->keep[n] = n % job->info->heads < job->info->heads_per_layer[n / job->info->heads] &&
+                       (job->order[n] == 0 || job->order[n] > count);
+}
+
+static void say_how(prune_job *job)
+{
+    const prune_options *o = &job->given;
+    char amount[60] = "";
+    if (o->ratio)
+        snprintf(amount, sizeof amount, ", ratio %g%s", job->rule.ratio, o->per_layer ? " of each layer" : "");
+    if (o->count)
+        snprintf(amount, sizeof amount, ", count %lld%s", (long long)job->rule.count,
+                 o->per_layer ? " of each layer" : "");
+    snprintf(job->chosen_by, sizeof job->chosen_by, "%s%s",
+             o->heads        ? "named"
+             : o->keep       ? "list of kept heads"
+             : is_joint(job) ? joint
+                             : o->by,
+             amount);
+}
+
+int prune_choice_make(prune_job *job, int64_t count)
+{
+    mha_error error = {0};
+    mha_prune_rule rule = job->rule;
+    say_how(job);
+    if (job->given.heads) return remove_named(job);
+    if (job->given.keep) return keep_named(job);
+    if (count == 0) {
+        for (int64_t n = 0; n < job->info->layers * job->info->heads; n++)
+            job->keep[n] = n % job->info->heads < job->info->heads_per_layer[n / job->info->heads];
+        return CLI_DONE;
+    }
+    if (count > 0) rule = (mha_prune_rule){.size = sizeof rule, .count = count, .floor = job->rule.floor};
+    if (is_joint(job)) {
+        if (count > 0) take_first(job, count);
+        return CLI_DONE;
+    }
+    if (mha_prune_choose(job->model, job->scores, &rule, job->keep, &error) != MHA_OK)
+        return cli_fail(job->session, &error);
+    return CLI_DONE;
+}

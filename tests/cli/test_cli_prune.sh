@@ -1,0 +1,113 @@
+#!/bin/sh
+# test_cli_prune.sh - `mha prune` and `mha diff`: heads removed, by number and by choice; judged on texts that were held out.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+prune() { "$MHA" prune -m builtin "$@"; }
+
+awk 'BEGIN { split("you keep the count of all that they said and then again once more", w, " ")
+             for (i = 0; i < 24; i++) { for (j = 0; j < 6 + i % 5; j++) printf "%s ", w[(i * 7 + j * 3) % 14 + 1]; print "" } }' >texts
+
+# Named heads: nothing is learned, and without texts nothing is judged.
+expect 0 prune --heads 0.1,2.3 -o one --json
+at removed.0.0 1
+at removed.1.# 0
+at removed.2.0 3
+at heads.0 12
+at heads.1 10
+at chosen_by named
+has_not out quality
+has one/config.json '"mha.heads"'
+has one/config.json "$(sha256sum "$here/share/builtin/model.safetensors" | cut -d ' ' -f 1)"
+[ -s one/tokenizer.json ] || fail 'no tokenizer beside the weights'
+expect 0 prune --heads 0.1,2.3 -o one --force -f texts --json
+at quality.texts 24
+at quality.held_out -f
+
+# A pruned model loads, and is pruned again by the first numbers of its heads.
+expect 0 "$MHA" embed -m one 'you keep the count'
+refused 2 "$MHA" prune -m one --heads 0.1 -o two
+has err 'it has been removed before'
+refused 2 "$MHA" prune -m one --heads 7.0 -o two
+has err 'has no head 7.0'
+expect 0 "$MHA" prune -m one --heads 2.0,0.2 -o two --json
+at removed.0.0 2
+at removed.2.0 0
+at heads.1 8
+expect 0 prune --heads 0.1,2.3,2.0,0.2 -o both
+expect 0 "$MHA" diff -m two -m both --json -f texts
+at tensors.# 0
+at texts.min_cosine 1.0
+at a.heads.0.0 0
+at a.heads.0.1 3
+expect 0 prune --keep two/config.json -o kept
+same kept/model.safetensors two/model.safetensors
+
+# Zeros in the first shapes say the same.
+expect 0 prune --heads 0.1,2.3 --compatible -o zeros
+expect 0 "$MHA" diff -m one -m zeros --json 'you keep the count' 'again'
+at texts.min_cosine 1.0
+at b.heads.0.# 4
+has_not zeros/config.json mha.heads
+
+# What learns from texts keeps others to be judged by.
+expect 0 prune --ratio 0.25 -f texts --refit --fill -o fitted --json
+at heads.1 9
+at quality.texts 6
+at quality.held_out 'every fourth of -f'
+at chosen_by 'joint, ratio 0.25'
+has fitted/config.json '"ridge": 3.0'
+cp out first
+expect 0 prune -t 3 --ratio 0.25 -f texts --refit --fill -o fitted2 --json
+same fitted/model.safetensors fitted2/model.safetensors 'three threads'
+head -n 4 texts >few
+expect 0 prune --by ov_norm --count 2 --per-layer -f few --test texts -o by_norm --json
+at quality.texts 24
+at heads.1 6
+expect 0 prune --by jacobian_probe --count 3 --floor 2 -f texts -o by_probe --json
+at heads.1 9
+expect 0 prune --heads 0.1 -o plain -f texts
+has out 'Embeddings before and after'
+
+# The search, and its curve.
+expect 0 prune --search --by ov_norm -f texts --max-loss-increase 0.02 -o curve.svg --json
+at curve.0.heads 3
+at best.within true
+has curve.svg '<svg'
+expect 0 prune --search -f texts --max-loss-increase 0 -o curve.png
+has out 'heads are enough'
+refused 2 prune --search -f texts -o curve.txt
+refused 2 prune --search --ratio 0.5 -f texts
+refused 2 prune --search
+
+refused 2 prune --heads 0.1
+refused 2 prune -o x
+refused 2 prune --heads 0.1 --ratio 0.5 -o x
+refused 2 prune --heads 0-1 -o x
+refused 2 prune --ratio 2 -f texts -o x
+refused 2 prune --ratio 0.5 -o x
+has err 'give texts to choose and fit on'
+refused 2 prune --ratio 0.5 --by beauty -f texts -o x
+refused 2 prune --count 10 -f texts -o x
+refused 2 prune --heads 0.0,0.1,0.2,0.3 -o x
+has err 'one has to stay'
+refused 2 prune --heads 0.1 -o one
+has err '--force'
+head -n 2 texts >few
+refused 2 prune --ratio 0.5 -f few -o x
+refused 2 "$MHA" diff -m builtin 'one text'
+refused 2 "$MHA" diff -m builtin -m builtin -m builtin
+refused 3 "$MHA" diff -m builtin -m nowhere
+[ ! -e x ] || fail 'a refused pruning left a folder'
+
+# Killed in the middle it leaves the old folder whole, or none.
+cp -r one before
+for delay in 0.00 0.01 0.02 0.04 0.08; do
+    "$MHA" prune -m builtin --ratio 0.5 -f texts --refit -o one --force >/dev/null 2>&1 </dev/null &
+    sleep $delay
+    kill -9 $! 2>/dev/null
+    wait $! 2>/dev/null
+    expect 0 "$MHA" embed -m one 'you keep the count'
+    cmp -s one/model.safetensors before/model.safetensors || break # it was quicker
+done
+finish
