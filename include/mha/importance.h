@@ -117,10 +117,11 @@ typedef struct mha_importance mha_importance;
  * loss that the model or the data cannot have, and for labels out of range; MHA_ERR_UNSUPPORTED for a model that was
  * opened in another dtype than f32; MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
  *
- * Cost, in forward passes: gate and Taylor forms 2; gradmag 2.3; jacobian_probe 1 + probes; jacobian 1 + E; confidence
- * 1.5. PAIRS takes one more where a group has more than 1,024 tokens. Memory: what a pass with gradients keeps of 1,024
- * tokens or one longer text (model_grads.h), 4 bytes for each dense weight; 8 bytes for each text of a group and head,
- * 16 E for each of its texts; with gradmag 4 bytes for each number of Wq, Wk, Wv and Wo. */
+ * Cost, in forward passes: gate and Taylor forms 2; gradmag 2.3; jacobian_probe 1 + probes; jacobian 1 + E, of
+ * decoders 1 + the vocabulary; confidence 1.5. PAIRS takes one more where a group has more than 1,024 tokens. Memory:
+ * what a pass with gradients keeps of 1,024 tokens or one longer text (model_grads.h), 4 bytes for each dense weight; 8
+ * bytes for each text of a group and head, 16 E for each of its texts; with gradmag 4 bytes for each number of Wq, Wk,
+ * Wv and Wo; for the Jacobian of decoders 8 bytes for 64 times the vocabulary. */
 MHA_API mha_status mha_importance_measure(const mha_model *model, const mha_head_data *data,
                                           const mha_importance_options *options, mha_importance **out, mha_error *err);
 MHA_API void mha_importance_free(mha_importance *importance);

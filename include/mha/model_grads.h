@@ -62,9 +62,9 @@ MHA_API void mha_model_grads_zero(mha_model_grads *grads);
 
 /* ---- in steps ---- */
 
-/* As mha_model_forward, and keeps what the way back needs. `output` may be NULL; its last_hidden, pooled and logits are
- * served, the rest must be NULL (MHA_ERR_UNSUPPORTED), and so must cache, fills and hidden of `input`. Arrays that it
- * points to must stay as they are until the last backward call. */
+/* As mha_model_forward, and keeps what the way back needs. `output` may be NULL; its last_hidden, pooled, logits and
+ * last_logits are served, the rest must be NULL (MHA_ERR_UNSUPPORTED), and so must cache, fills and hidden of `input`.
+ * Arrays that it points to must stay as they are until the last backward call. */
 MHA_API mha_status mha_model_grads_forward(mha_model_grads *grads, const mha_model_input *input,
                                            const mha_model_output *output, mha_error *err);
 
@@ -95,6 +95,7 @@ typedef struct mha_model_gradient {
     int (*on_context)(void *user, const mha_model_context_gradient *g);
     void *user;
     int taylor; /* 1 = with row_taylor: one more exponential for each pair of tokens, 4 bytes for each head and row */
+    const float *last_logits; /* [B, vocab] of each sequence's last real token */
 } mha_model_gradient;
 
 /* Adds to the list. May be called several times after one forward call. After a failure the gradients are unspecified.

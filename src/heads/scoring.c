@@ -51,6 +51,11 @@ static void lay_out(mha__arena *arena, mha__scoring *s, int64_t texts)
     s->dunit = mha__take(arena, n, width * sizeof *s->dunit);
     s->hidden = mha__take(arena, most, width * sizeof *s->hidden);
     s->gates = mha__take(arena, mha__min64((int64_t)most, texts), total * sizeof *s->gates);
+    if (mha__jacobian_of_logits(s)) {
+        s->logits = mha__take(arena, n, (size_t)s->info->vocab * sizeof *s->logits);
+        s->dlogits = mha__take(arena, n, (size_t)s->info->vocab * sizeof *s->dlogits);
+    }
+    s->direction = mha__take(arena, (size_t)mha__max64(s->info->hidden, s->info->vocab), sizeof *s->direction);
     for (int form = 0; form < MHA__FORMS; form++)
         s->forms[form] = mha__take(arena, total, sizeof *s->forms[form]);
     s->label_at =

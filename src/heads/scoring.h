@@ -64,6 +64,10 @@ struct mha__scoring {
     double *dunit;  /* [texts, E] their gradient */
     double *length; /* [texts] */
 
+    float *logits;     /* [B, vocab] decoders: probabilities of what follows a batch's texts */
+    float *dlogits;    /* [B, vocab] */
+    double *direction; /* [E or vocab] */
+
     const mha__packed *batch;  /* under way */
     double *forms[MHA__FORMS]; /* [total] */
     double identity;           /* the largest difference of forms so far, beside the largest gradient */
@@ -107,6 +111,8 @@ void mha__identity_end(mha__scoring *s, int forms);
 void mha__take_gate(mha__scoring *s, const mha__packed *batch);
 void mha__take_gate_batch(mha__scoring *s, const mha__packed *batch);
 mha_status mha__group_gradmag(mha__scoring *s, mha_error *err);
+/* True if its e is the log-probabilities of what follows: of decoders with logits. */
+bool mha__jacobian_of_logits(const mha__scoring *s);
 mha_status mha__group_jacobian(mha__scoring *s, mha_error *err);
 mha_status mha__group_confidence(mha__scoring *s, mha_error *err);
 mha_status mha__ov_norm(const mha_model *model, int64_t layer, int64_t head, double *value, mha_error *err);

@@ -65,7 +65,8 @@ typedef struct mha__head_job {
     const int64_t *rows;   /* [count] */
     const int32_t *labels; /* [count], with: */
     double scale;
-    const float *dlogits; /* [B, L, vocab]; else */
+    const float *dlogits; /* [B, L, vocab], or, with `chosen`, [count, vocab]; else */
+    bool chosen;
     int64_t count;
 } mha__head_job;
 

@@ -185,14 +185,17 @@ static void start(mha_model_grads *g, const float *last_hidden)
     }
 }
 
-static mha_status logits_back(mha_model_grads *g, const float *dlogits, mha_error *err)
+/* dlogits of all real tokens, or of each sequence's last one. */
+static mha_status logits_back(mha_model_grads *g, const float *dlogits, bool last, mha_error *err)
 {
     const int64_t rows = g->batch.in.batch * g->batch.in.length;
     const size_t bytes = (size_t)rows * sizeof(int64_t);
     int64_t *chosen = mha__alloc(g->ctx, bytes);
-    mha__head_job job = {.rows = chosen, .dlogits = dlogits};
+    mha__head_job job = {.rows = chosen, .dlogits = dlogits, .chosen = last};
     if (!chosen) return mha__no_memory(err, bytes, "the rows of logits");
-    for (int64_t r = 0; r < rows; r++)
+    for (int64_t b = 0; last && b < g->batch.sequences; b++)
+        chosen[job.count++] = mha__batch_last(&g->batch, b);
+    for (int64_t r = 0; !last && r < rows; r++)
         if (mha__grads_real(g, r)) chosen[job.count++] = r;
     const mha_status status = mha__grads_head(g, &job, NULL, err);
     mha__free(g->ctx, chosen);
@@ -206,9 +209,10 @@ mha_status mha_model_grads_backward(mha_model_grads *g, const mha_model_gradient
         return mha__fail(err, MHA_ERR_ARG, "mha_model_grads_backward: %s", g ? "no forward call" : "grads is NULL");
     MHA__TRY(mha__options_read(&given, sizeof given, gradient, "mha_model_gradient", err));
     MHA__TRY(mha__grads_check(&given, err));
-    MHA__TRY(mha__head_check(g->model, given.pooled != NULL, given.logits != NULL, err));
+    MHA__TRY(mha__head_check(g->model, given.pooled != NULL, given.logits || given.last_logits, err));
     start(g, given.last_hidden);
     if (given.pooled) MHA__TRY(mha__grads_pooler(g, given.pooled, err));
-    if (given.logits) MHA__TRY(logits_back(g, given.logits, err));
+    if (given.logits) MHA__TRY(logits_back(g, given.logits, false, err));
+    if (given.last_logits) MHA__TRY(logits_back(g, given.last_logits, true, err));
     return mha__grads_down(g, &given, err);
 }

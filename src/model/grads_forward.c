@@ -136,15 +136,14 @@ static mha_status check_input(const mha_model_input *in, mha_error *err)
 
 static mha_status check_output(const mha_model *m, const mha_model_output *out, mha_error *err)
 {
-    const char *other = out->last_logits      ? "last_logits"
-                        : out->on_hidden      ? "on_hidden"
+    const char *other = out->on_hidden        ? "on_hidden"
                         : out->on_attention   ? "on_attention"
                         : out->on_stats       ? "on_stats"
                         : out->on_activations ? "on_activations"
                                               : NULL;
     if (other)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_grads_forward: %s is for mha_model_forward alone", other);
-    return mha__head_check(m, out->pooled != NULL, out->logits != NULL, err);
+    return mha__head_check(m, out->pooled != NULL, out->logits || out->last_logits, err);
 }
 
 static mha_status run(mha_model_grads *g, mha_error *err)
@@ -164,6 +163,19 @@ static mha_status run(mha_model_grads *g, mha_error *err)
     return MHA_OK;
 }
 
+/* Of each sequence's last real token. */
+static mha_status serve_last(const mha_model_grads *g, float *logits, mha_error *err)
+{
+    const mha_model *m = g->model;
+    const int64_t width = m->config.hidden;
+    float *last = g->kept.dx; /* not yet in use */
+    const float *input = last;
+    for (int64_t b = 0; b < g->batch.sequences; b++)
+        memcpy(last + b * width, g->kept.last + mha__batch_last(&g->batch, b) * width, (size_t)width * sizeof *last);
+    MHA__TRY(mha__head_input(m, g->batch.sequences, last, g->kept.scratch->branch, &input, err));
+    return mha__head_logits(m, g->batch.sequences, input, logits, err);
+}
+
 /* What the caller wants to see, from the last states. */
 static mha_status serve(const mha_model_grads *g, const mha_model_output *out, mha_error *err)
 {
@@ -173,6 +185,7 @@ static mha_status serve(const mha_model_grads *g, const mha_model_output *out, m
     const float *input = g->kept.last;
     if (out->last_hidden) memcpy(out->last_hidden, g->kept.last, bytes);
     if (out->pooled) MHA__TRY(mha__head_pool(m, &g->batch, g->kept.last, g->kept.scratch->branch, out->pooled, err));
+    if (out->last_logits) MHA__TRY(serve_last(g, out->last_logits, err));
     if (!out->logits) return MHA_OK;
     MHA__TRY(mha__head_input(m, rows, g->kept.last, g->kept.scratch->branch, &input, err));
     return mha__head_logits(m, rows, input, out->logits, err);

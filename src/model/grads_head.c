@@ -100,8 +100,10 @@ static mha_status find_dlogits(const chunk *c, const mha__head_job *job, int64_t
                                          .dlogits = c->dlogits};
     if (job->labels) MHA__TRY(mha_cross_entropy(c->g->ctx, &args, &part, NULL, err));
     if (loss) *loss += part;
-    for (int64_t r = 0; !job->labels && r < c->rows; r++)
-        memcpy(c->dlogits + r * vocab, job->dlogits + job->rows[first + r] * vocab, (size_t)vocab * sizeof *c->dlogits);
+    for (int64_t r = 0; !job->labels && r < c->rows; r++) {
+        const int64_t from = job->chosen ? first + r : job->rows[first + r];
+        memcpy(c->dlogits + r * vocab, job->dlogits + from * vocab, (size_t)vocab * sizeof *c->dlogits);
+    }
     if (m->config.logit_cap != 0)
         mha__softcap_backward(c->g->ctx, m->config.logit_cap, c->rows * vocab, c->logits, c->dlogits);
     return MHA_OK;

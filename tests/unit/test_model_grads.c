@@ -555,6 +555,12 @@ static void refused(mha_status got, mha_status want, const mha_error *err, const
     if (!strstr(err->message, part)) fail_msg("want \"%s\" in \"%s\"", part, err->message);
 }
 
+static int refuse_hidden(void *user, int64_t entry, const float *x)
+{
+    (void)user, (void)entry, (void)x;
+    return 1;
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -574,8 +580,8 @@ static void test_refusals(void **state)
     mha_model_free(half);
     refused(mha_model_grads_create(NULL, NULL, &none, &err), MHA_ERR_ARG, &err, "model is NULL");
     refused(mha_model_grads_backward(grads, NULL, &err), MHA_ERR_ARG, &err, "no forward call");
-    mha_model_output out = {.size = sizeof out, .last_logits = x};
-    refused(mha_model_grads_forward(grads, &input, &out, &err), MHA_ERR_UNSUPPORTED, &err, "last_logits");
+    mha_model_output out = {.size = sizeof out, .on_hidden = refuse_hidden};
+    refused(mha_model_grads_forward(grads, &input, &out, &err), MHA_ERR_UNSUPPORTED, &err, "on_hidden");
     out = (mha_model_output){.size = sizeof out, .pooled = x};
     refused(mha_model_grads_forward(grads, &input, &out, &err), MHA_ERR_UNSUPPORTED, &err, "no pooler");
     labels[4] = 1 << 20;

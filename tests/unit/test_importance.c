@@ -1,0 +1,338 @@
+/* test_importance.c - scores of heads on small models: against what they are made of, whatever threads and batches;
+ * what is refused; intervals and halves. */
+#include "heads/tally.h"
+#include "mha/importance.h"
+#include "mha/model_grads.h"
+#include "support/alloc.h"
+#include "support/check.h"
+#include "support/model_case.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TEXTS = 10, LONGEST = 12 };
+
+static int32_t ids[TEXTS * LONGEST];
+static int64_t starts[TEXTS + 1];
+
+static mha_model *open_model(mha_ctx *ctx, const char *folder)
+{
+    return case_model(ctx, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+}
+
+/* Texts of 3 to 12 tokens, in no order of length. */
+static mha_head_data *data_of(const mha_model *model)
+{
+    const int32_t vocab = (int32_t)mha_model_describe(model)->vocab;
+    mha_head_data *data = NULL;
+    mha_error err = {0};
+    for (int t = 0; t < TEXTS; t++)
+        starts[t + 1] = starts[t] + 3 + (7 * t) % 10;
+    for (int64_t n = 0; n < starts[TEXTS]; n++)
+        ids[n] = (int32_t)(11 + 37 * n) % vocab;
+    if (mha_head_data_of_ids(model, ids, starts, TEXTS, NULL, &data, &err) != MHA_OK) fail_msg("%s", err.message);
+    return data;
+}
+
+static mha_importance *measure(const mha_model *model, const mha_head_data *data, mha_importance_options options)
+{
+    mha_importance *i = NULL;
+    mha_error err = {0};
+    options.size = sizeof options;
+    if (mha_importance_measure(model, data, &options, &i, &err) != MHA_OK) fail_msg("%s", err.message);
+    return i;
+}
+
+/* ---- what the scores are made of ---- */
+
+/* Gates of a decoder: the mean loss of all texts at once, whose gradients are known to test_model_grads.c. */
+static void gates_are_gradients_of_the_mean_loss(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {"models/gpt2-tiny", "heads/tinylm", "models/gemma2-tiny"};
+    for (int f = 0; f < 3; f++) {
+        mha_model *model = open_model(NULL, folders[f]);
+        mha_head_data *data = data_of(model);
+        const mha_model_info *info = mha_model_describe(model);
+        const int64_t H = info->heads, total = info->layers * H;
+        float *dgates = calloc((size_t)(total * TEXTS), sizeof *dgates);
+        mha_model_grads *grads = NULL;
+        const mha_model_input input = {.size = sizeof input, .batch = TEXTS, .ids = ids, .starts = starts};
+        const mha_model_loss_args args = {.size = sizeof args, .dgates = dgates};
+        double loss = 0;
+        assert_int_equal(mha_model_grads_create(model, NULL, &grads, NULL), MHA_OK);
+        assert_int_equal(mha_model_grads_loss(grads, &input, &args, &loss, NULL, NULL), MHA_OK);
+        mha_importance *gate = measure(model, data, (mha_importance_options){.by = MHA_SCORE_GATE}),
+                       *batch = measure(model, data, (mha_importance_options){.by = MHA_SCORE_GATE_BATCH}),
+                       *magnitude = measure(model, data, (mha_importance_options){.by = MHA_SCORE_GRADMAG});
+        assert_true(fabs(mha_importance_loss(gate) - loss) < 1e-6);
+        for (int64_t n = 0; n < total; n++) {
+            double all = 0, together = 0;
+            for (int64_t b = 0; b < TEXTS; b++) {
+                const double one = (double)dgates[(n / H * TEXTS + b) * H + n % H];
+                all += fabs(one);
+                together += one;
+            }
+            assert_true(fabs(mha_importance_value(gate, n / H, n % H) - all) < 1e-6 * (1 + all));
+            assert_true(fabs(mha_importance_value(batch, n / H, n % H) - fabs(together)) < 1e-6 * (1 + all));
+            assert_true(mha_importance_value(gate, n / H, n % H) >= mha_importance_value(batch, n / H, n % H) - 1e-12);
+            assert_true(mha_importance_low(gate, n / H, n % H) < mha_importance_value(gate, n / H, n % H));
+            assert_true(mha_importance_value(magnitude, n / H, n % H) > 0);
+        }
+        assert_true(mha_importance_identity(magnitude) < 1e-4 && mha_importance_identity(gate) < 1e-4);
+        mha_importance_free(gate);
+        mha_importance_free(batch);
+        mha_importance_free(magnitude);
+        mha_model_grads_free(grads);
+        free(dgates);
+        mha_head_data_free(data);
+        mha_model_free(model);
+    }
+}
+
+/* The Jacobian of a decoder, by differences of log-probabilities. */
+static void jacobian_of_a_decoder(void **state)
+{
+    (void)state;
+    mha_model *model = open_model(NULL, "heads/tinylm");
+    const mha_model_info *info = mha_model_describe(model);
+    const int64_t H = info->heads, V = info->vocab, total = info->layers * H, one_start[] = {0, 9};
+    static const int32_t text[9] = {0, 5, 9, 33, 12, 5, 9, 33, 12};
+    mha_head_data *data = NULL;
+    assert_int_equal(mha_head_data_of_ids(model, text, one_start, 1, NULL, &data, NULL), MHA_OK);
+    mha_importance *exact = measure(model, data, (mha_importance_options){.by = MHA_SCORE_JACOBIAN}),
+                   *probe = measure(model, data,
+                                    (mha_importance_options){.by = MHA_SCORE_JACOBIAN_PROBE, .probes = 400, .seed = 3});
+    float *gates = malloc((size_t)total * sizeof *gates), *logits[2] = {malloc((size_t)V * 4), malloc((size_t)V * 4)};
+    for (int64_t n = 0; n < total; n++) {
+        double want = 0, sum[2] = {0};
+        for (int side = 0; side < 2; side++) {
+            for (int64_t g = 0; g < total; g++)
+                gates[g] = g == n ? (side ? 1.02F : 0.98F) : 1;
+            const mha_model_input input = {.size = sizeof input, .batch = 1, .length = 9, .ids = text, .gates = gates};
+            const mha_model_output output = {.size = sizeof output, .last_logits = logits[side]};
+            assert_int_equal(mha_model_forward(model, &input, &output, NULL), MHA_OK);
+            for (int64_t v = 0; v < V; v++)
+                sum[side] += exp((double)logits[side][v]);
+        }
+        for (int64_t v = 0; v < V; v++) {
+            const double slope = ((double)logits[1][v] - log(sum[1]) - (double)logits[0][v] + log(sum[0])) / 0.04;
+            want += 0.5 * slope * slope;
+        }
+        const double got = mha_importance_value(exact, n / H, n % H);
+        assert_true(fabs(got - want) < 0.02 * want + 1e-3);
+        assert_true(fabs(mha_importance_value(probe, n / H, n % H) - got) < 0.4 * got);
+    }
+    mha_importance_free(exact);
+    mha_importance_free(probe);
+    free(gates);
+    free(logits[0]);
+    free(logits[1]);
+    mha_head_data_free(data);
+    mha_model_free(model);
+}
+
+/* ---- reference values of the small trained decoder ---- */
+
+static void reference_values(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        mha_head_score by;
+        double limit;
+    } cases[] = {{"gate", MHA_SCORE_GATE, 7.2e-7},
+                 {"gate_batch", MHA_SCORE_GATE_BATCH, 6.5e-7},
+                 {"gradmag", MHA_SCORE_GRADMAG, 6.9e-8},
+                 {"taylor_elem", MHA_SCORE_TAYLOR_ELEM, 2.6e-6},
+                 {"confidence", MHA_SCORE_CONFIDENCE, 1e-6}};
+    mha_model *model = open_model(NULL, "heads/tinylm");
+    mha_file *golden = case_file("heads/tinylm-golden.safetensors");
+    int32_t *tokens = case_ints(golden, "input_ids");
+    const int64_t four[] = {0, 31, 62, 93, 124};
+    float *loss = case_floats(golden, "loss");
+    mha_head_data *data = NULL;
+    assert_int_equal(mha_head_data_of_ids(model, tokens, four, 4, NULL, &data, NULL), MHA_OK);
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        mha_importance *i = measure(model, data, (mha_importance_options){.by = cases[c].by});
+        float *want = case_floats(golden, cases[c].name);
+        for (int n = 0; n < 8; n++)
+            if (!(fabs(mha_importance_value(i, n / 4, n % 4) - (double)want[n]) <= cases[c].limit))
+                fail_msg("%s of %d: %.9g, want %.9g", cases[c].name, n, mha_importance_value(i, n / 4, n % 4),
+                         (double)want[n]);
+        if (cases[c].by != MHA_SCORE_CONFIDENCE) assert_true(fabs(mha_importance_loss(i) - (double)*loss) < 2.2e-6);
+        free(want);
+        mha_importance_free(i);
+    }
+    free(tokens);
+    free(loss);
+    mha_head_data_free(data);
+    mha_file_free(golden);
+    mha_model_free(model);
+}
+
+/* ---- the same whatever runs it ---- */
+
+static void threads_change_no_bit(void **state)
+{
+    (void)state;
+    for (int by = 0; by < MHA_HEAD_SCORES; by++) {
+        double *want = NULL;
+        for (int threads = 1; threads <= 3; threads += 2) {
+            mha_ctx *ctx = NULL;
+            const mha_ctx_options o = {.size = sizeof o, .threads = threads};
+            assert_int_equal(mha_ctx_create(&o, &ctx, NULL), MHA_OK);
+            mha_model *model = open_model(ctx, "models/bert-tiny");
+            mha_head_data *data = data_of(model);
+            mha_importance *i =
+                measure(model, data,
+                        (mha_importance_options){.by = (mha_head_score)by, .loss = MHA_LOSS_PAIRS, .batch_texts = 2});
+            int64_t count = 0;
+            const double *values = mha_importance_values(i, &count);
+            const size_t bytes = (size_t)count * sizeof *values;
+            if (want)
+                assert_memory_equal(values, want, bytes);
+            else
+                want = memcpy(malloc(bytes), values, bytes);
+            mha_importance_free(i);
+            mha_head_data_free(data);
+            mha_model_free(model);
+            mha_ctx_free(ctx);
+        }
+        free(want);
+    }
+}
+
+static void settles(void **state)
+{
+    (void)state;
+    enum { MANY = 300 };
+    mha_model *model = open_model(NULL, "models/bert-tiny");
+    int32_t tokens[MANY * 4];
+    int64_t begins[MANY + 1];
+    mha_head_data *data = NULL;
+    for (int n = 0; n < MANY * 4; n++)
+        tokens[n] = 5 + n * 13 % 40;
+    for (int n = 0; n <= MANY; n++)
+        begins[n] = n * 4;
+    assert_int_equal(mha_head_data_of_ids(model, tokens, begins, MANY, NULL, &data, NULL), MHA_OK);
+    mha_importance *early =
+                       measure(model, data, (mha_importance_options){.by = MHA_SCORE_JACOBIAN_PROBE, .settle = 0.1}),
+                   *all = measure(model, data, (mha_importance_options){.by = MHA_SCORE_JACOBIAN_PROBE});
+    assert_int_equal(mha_importance_texts_used(early), 128); /* two groups of 64 agree */
+    assert_int_equal(mha_importance_texts_used(all), MANY);
+    assert_true(mha_importance_halves(early) >= 0.1);
+    mha_importance_free(early);
+    mha_importance_free(all);
+    mha_head_data_free(data);
+    mha_model_free(model);
+}
+
+/* ---- refusals ---- */
+
+static void refused(const mha_model *model, const mha_head_data *data, mha_importance_options o, mha_status status,
+                    const char *word)
+{
+    mha_importance *i = (mha_importance *)1;
+    mha_error err = {0};
+    o.size = sizeof o;
+    assert_int_equal(mha_importance_measure(model, data, &o, &i, &err), status);
+    assert_null(i);
+    if (!strstr(err.message, word)) fail_msg("no \"%s\" in: %s", word, err.message);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    mha_model *encoder = open_model(NULL, "models/bert-tiny"), *decoder = open_model(NULL, "models/gpt2-tiny");
+    mha_head_data *data = data_of(encoder), *other = data_of(decoder);
+    typedef mha_importance_options o;
+    refused(encoder, data, (o){.by = MHA_SCORE_GATE}, MHA_ERR_ARG, "gate needs a loss");
+    refused(encoder, data, (o){.by = MHA_SCORE_GRADMAG, .loss = MHA_LOSS_LM}, MHA_ERR_ARG, "\"lm\"");
+    refused(decoder, other, (o){.by = MHA_SCORE_GATE, .loss = MHA_LOSS_MLM}, MHA_ERR_ARG, "\"mlm\"");
+    refused(encoder, data, (o){.loss = MHA_LOSS_PAIRS, .batch_texts = 1}, MHA_ERR_ARG, "a pair alone");
+    refused(encoder, NULL, (o){.by = MHA_SCORE_JACOBIAN}, MHA_ERR_ARG, "data is NULL");
+    refused(encoder, data, (o){.by = MHA_HEAD_SCORES}, MHA_ERR_ARG, "by is");
+    refused(encoder, data, (o){.by = MHA_SCORE_JACOBIAN, .probes = 5000}, MHA_ERR_ARG, "5000");
+    refused(encoder, data, (o){.by = MHA_SCORE_JACOBIAN, .settle = 1.5}, MHA_ERR_ARG, "settle");
+    mha_head_data_free(data);
+    mha_head_data_free(other);
+    mha_model_free(encoder);
+    mha_model_free(decoder);
+}
+
+static void no_memory(void **state)
+{
+    (void)state;
+    static const mha_head_score some[] = {MHA_SCORE_GATE, MHA_SCORE_GRADMAG, MHA_SCORE_JACOBIAN_PROBE,
+                                          MHA_SCORE_CONFIDENCE, MHA_SCORE_OV_NORM};
+    for (size_t n = 0; n < sizeof some / sizeof *some; n++) {
+        counting count = {.budget = -1};
+        mha_ctx *ctx = NULL;
+        const mha_ctx_options options = {.size = sizeof options, .threads = 1, .allocator = counting_allocator(&count)};
+        assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
+        mha_model *model = open_model(ctx, "models/bert-tiny");
+        mha_head_data *data = data_of(model);
+        const long live = count.live;
+        const mha_importance_options o = {.size = sizeof o, .by = some[n], .loss = MHA_LOSS_PAIRS};
+        mha_status status = MHA_ERR_MEMORY;
+        for (long budget = 0; status == MHA_ERR_MEMORY; budget += 1 + budget / 8) {
+            mha_importance *i = NULL;
+            count.budget = budget;
+            status = mha_importance_measure(model, data, &o, &i, NULL);
+            count.budget = -1;
+            mha_importance_free(i);
+            assert_int_equal(count.live, live);
+        }
+        assert_int_equal(status, MHA_OK);
+        mha_head_data_free(data);
+        mha_model_free(model);
+        mha_ctx_free(ctx);
+    }
+}
+
+/* ---- sums ---- */
+
+static void tally_by_hand(void **state)
+{
+    (void)state;
+    mha__tally t;
+    const double s[4] = {1, 2, 4, 9};
+    assert_int_equal(mha__tally_create(NULL, 1, &t, NULL), MHA_OK);
+    assert_true(isnan(mha__tally_mean(&t, 0)) && isnan(mha__tally_error(&t, 0)));
+    for (int n = 0; n < 4; n++)
+        mha__tally_add(&t, s + n, 1);
+    assert_true(mha__tally_mean(&t, 0) == 4);
+    assert_true(fabs(mha__tally_error(&t, 0) - sqrt((9. + 4 + 0 + 25) / 3 / 4)) < 1e-12);
+    assert_true(mha__tally_half(&t, 0, 0) == 2.5 && mha__tally_half(&t, 1, 0) == 5.5);
+    mha__tally_free(NULL, &t);
+}
+
+static void spearman_by_hand(void **state)
+{
+    (void)state;
+    const double a[6] = {1, 2, 3, 4, 5, (double)NAN}, b[6] = {10, 20, 20, 90, 40, 7}, down[6] = {5, 4, 3, 2, 1, 0};
+    double r = 0;
+    assert_int_equal(mha__spearman(NULL, a, b, 6, &r, NULL), MHA_OK);
+    assert_true(fabs(r - 8.5 / sqrt(95)) < 1e-12); /* ranks 0 1.5 1.5 4 3, without the last */
+    assert_int_equal(mha__spearman(NULL, a, down, 6, &r, NULL), MHA_OK);
+    assert_true(r == -1);
+    assert_int_equal(mha__spearman(NULL, a, a + 5, 1, &r, NULL), MHA_OK);
+    assert_true(isnan(r));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gates_are_gradients_of_the_mean_loss),
+        cmocka_unit_test(jacobian_of_a_decoder),
+        cmocka_unit_test(reference_values),
+        cmocka_unit_test(threads_change_no_bit),
+        cmocka_unit_test(settles),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(no_memory),
+        cmocka_unit_test(tally_by_hand),
+        cmocka_unit_test(spearman_by_hand),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
