@@ -1,4 +1,4 @@
-/* test_heads_joint.c - heads chosen together, fills where there is no bias, and models compared: against plain passes. */
+/* test_heads_joint.c - heads chosen together, fills where there is no bias, models compared: beside plain passes. */
 #include "mha/compare.h"
 #include "mha/generate.h"
 #include "mha/prune.h"
