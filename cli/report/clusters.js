@@ -54,6 +54,20 @@ const spread = (values) => {
   return [low - more, high + more];
 };
 
+/* Which of the points [x, y] have room for their name: the selected one first, then in reading order; none lies over another
+ * name or point. */
+const roomForNames = (points, names, chosen) => {
+  const taken = [], box = (i) => [points[i][0] + 7, points[i][1] - 13, points[i][0] + 9 + 5.6 * names[i].length, points[i][1] - 3];
+  const meets = (a, b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];
+  const dots = points.map(([x, y]) => [x - 5, y - 5, x + 5, y + 5]);
+  const order = points.map((_, i) => i).sort((a, b) => (b === chosen) - (a === chosen));
+  return new Set(order.filter((i) => {
+    const own = box(i), free = i === chosen || !(taken.some((b) => meets(own, b)) || dots.some((d, k) => k !== i && meets(own, d)));
+    if (free) taken.push(own);
+    return free;
+  }));
+};
+
 const drawPoints = (m, count, svgBox) => {
   const { xy, merges } = models[m].diversity, own = ownHeads(m), cluster = cutTree(merges, own.length, count);
   const { svg, x, y } = plot(PLANE, spread(xy.map((p) => p[0])), spread(xy.map((p) => p[1])), ['first axis', 'second axis'],
@@ -62,11 +76,12 @@ const drawPoints = (m, count, svgBox) => {
     const points = xy.filter((_, i) => cluster[i] === c).map(([u, v]) => [x(u), y(v)]);
     if (points.length > 1) svg.append(drawing('polygon', { points: (points.length > 2 ? hull(points) : points).map((p) => p.join()).join(' '), class: 'hull' }));
   }
+  const named = roomForNames(xy.map(([u, v]) => [x(u), y(v)]), own.map((h) => h.name), own.indexOf(heads[selected.head]));
   own.forEach((h, i) => {
     const dot = drawing('g', { class: 'dot', tabindex: 0, role: 'button', 'aria-label': `head ${h.name}, ${labelOf(h, m)}, cluster ${cluster[i] + 1}` });
     dot.append(drawing('title', {}, `head ${h.name}, ${labelOf(h, m)}, cluster ${cluster[i] + 1}`),
-      drawing('circle', { cx: x(xy[i][0]), cy: y(xy[i][1]), r: heads.indexOf(h) === selected.head ? 9 : 6, fill: LABEL_COLOURS[labelOf(h, m)] }),
-      drawing('text', { x: x(xy[i][0]) + 8, y: y(xy[i][1]) - 5 }, h.name));
+      drawing('circle', { cx: x(xy[i][0]), cy: y(xy[i][1]), r: heads.indexOf(h) === selected.head ? 9 : 6, fill: LABEL_COLOURS[labelOf(h, m)] }));
+    if (named.has(i)) dot.append(drawing('text', { x: x(xy[i][0]) + 8, y: y(xy[i][1]) - 5 }, h.name));
     const choose = () => select(heads.indexOf(h));
     dot.addEventListener('click', choose);
     dot.addEventListener('keydown', (event) => { if (event.key === 'Enter') choose(); });
@@ -106,5 +121,5 @@ const makeClusters = () => {
   }
   const content = $('clusters').querySelector('.content');
   content.append(element('p', 'Heads that lie near each other look at the same tokens: the distances are those of Jensen and Shannon, as far as a plane can show them. ' +
-    'Lines go around the clusters of average linkage. A click selects the head.', 'hint'), ...having.map(clusterPanel));
+    'Lines go around the clusters of average linkage. A name that would lie over another is left out: point at the head, or select it with a click.', 'hint'), ...having.map(clusterPanel));
 };

@@ -51,7 +51,7 @@ const legend = (figure, ticks, words) => {
   figure.replaceChildren(bar, row, element('figcaption', words));
 };
 
-/* Five ticks from low to high on a linear scale. */
-const evenTicks = (low, high) => [0, .25, .5, .75, 1].map((at) => ({ at, value: low + (high - low) * at, text: number(low + (high - low) * at) }));
+/* Five ticks from low to high, evenly on the bar; value(at) is the number at a place of it. */
+const evenTicks = (low, high, value = (at) => low + (high - low) * at) => [0, .25, .5, .75, 1].map((at) => ({ at, text: number(value(at)) }));
 
 const styleOf = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();

@@ -1,5 +1,4 @@
 /* diversity.js - how alike the heads are, all against all, by the measure that is chosen. */
-const PAIR_SIDE = 640;
 const absent = (section, text) => $(section).querySelector('.content').replaceChildren(element('p', text, 'absent'));
 const withDiversity = () => models.map((_, m) => m).filter((m) => models[m].diversity);
 
@@ -27,7 +26,7 @@ const drawPairs = (m, key, canvas, figure) => {
     const x = pairValue(m, key, Math.floor(p / n), p % n);
     return isNumber(x) ? ramp((x - low) / (high - low || 1)) : empty;
   });
-  legend(figure, evenTicks(low, high), `${key}: ${data.diversity_help[key]}; linear scale. Grey: the measure says nothing about heads of different layers.`);
+  legend(figure, evenTicks(low, high), `${key}: ${data.diversity_help[key]}; linear scale.${models[m].diversity.measures[key].blocks.length > 1 ? ' Grey: it compares heads of one layer alone.' : ''}`);
 };
 
 /* The heads that are most like the selected one. */
@@ -42,19 +41,36 @@ const likest = (m, key, table) => {
   table.tBodies[0].replaceChildren(...values.slice(0, STRONGEST).map(([other, x]) => tableRow([other.name, labelOf(other, m), number(x)])));
 };
 
+/* "layer 0" ... beside the rows of the layers. */
+const layerNames = (m) => {
+  const box = element('div', null, 'pair-layers'), n = ownHeads(m).length;
+  let start = 0;
+  models[m].heads.forEach((list, layer) => {
+    const name = element('span', layer === 0 ? 'layer 0' : layer);
+    name.style.top = `${100 * (start + list.length / 2) / n}%`;
+    box.append(name);
+    start += list.length;
+  });
+  box.setAttribute('aria-hidden', 'true');
+  return box;
+};
+
+/* The first measure that is shown: the divergence, which compares all heads and does not overstate. */
+const FIRST_MEASURE = 'js';
+
 const pairPanel = (m) => {
   const box = element('div', null, 'pairs'), choice = element('select'), label = element('label', 'Measure '), tip = element('div', null, 'tip');
-  const canvas = element('canvas', null, 'pair-map'), figure = element('figure', null, 'legend'), frame = element('div', null, 'map-frame');
+  const canvas = element('canvas', null, 'pair-map'), figure = element('figure', null, 'legend'), frame = element('div', null, 'map-frame pair-frame');
   const table = element('table', null, 'alike');
   choice.append(...Object.keys(models[m].diversity.measures).map((key) => option(key, key)));
   choice.className = 'measure';
+  if (FIRST_MEASURE in models[m].diversity.measures) choice.value = FIRST_MEASURE;
   label.append(choice);
   if (models.length > 1) box.append(element('h3', models[m].model));
-  canvas.style.maxWidth = `${PAIR_SIDE}px`;
   canvas.setAttribute('role', 'img');
   canvas.setAttribute('aria-label', 'All heads against all heads, layer behind layer; the table beside it reads out those most like the selected head');
   tip.hidden = true;
-  frame.append(canvas, tip);
+  frame.append(layerNames(m), canvas, tip);
   table.append(element('caption'), element('tbody'));
   const side = element('div');
   side.append(frame, figure);
@@ -79,7 +95,7 @@ const listenToPairs = (m, choice, canvas, tip) => {
     const [a, b] = under(event), box = canvas.getBoundingClientRect(), x = pairValue(m, choice.value, a, b);
     tip.textContent = `${own[a].name} and ${own[b].name}: ${isNumber(x) ? x.toFixed(4) : 'not said'}`;
     tip.hidden = false;
-    tip.style.left = `${Math.min(event.clientX - box.left + 12, Math.max(0, box.width - tip.offsetWidth))}px`;
+    tip.style.left = `${canvas.offsetLeft + Math.min(event.clientX - box.left + 12, Math.max(0, box.width - tip.offsetWidth))}px`;
     tip.style.top = `${event.clientY - box.top + 14}px`;
   });
   canvas.addEventListener('pointerleave', () => { tip.hidden = true; });

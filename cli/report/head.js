@@ -45,22 +45,13 @@ const redraw = () => {
   listStrongest(weights);
 };
 
-/* The numbers, two a line; with --compare a line each, both models beside each other. */
+/* The numbers, of both models with --compare. */
 const listNumbers = (h) => {
-  const table = $('metrics'), body = table.tBodies[0], names = Object.keys(models[0].metrics);
-  if (models.some((m) => m.importance)) names.unshift('importance');
-  const cell = (name) => {
-    const td = element('td', name);
-    td.title = data.metric_help[name] || '';
-    return td;
-  };
-  body.replaceChildren();
-  const step = models.length > 1 ? 1 : 2;
-  for (let i = 0; i < names.length; i += step) {
-    const tr = element('tr');
-    names.slice(i, i + step).forEach((name) => tr.append(cell(name), ...models.map((_, m) => element('td', number(valueOf(h, name, m))))));
-    body.append(tr);
-  }
+  $('metrics').tBodies[0].replaceChildren(...numberNames().map((name) => {
+    const tr = tableRow([name, ...models.map((_, m) => number(valueOf(h, name, m)))]);
+    tr.title = helpOf(name);
+    return tr;
+  }));
 };
 
 const drawLegend = () => {

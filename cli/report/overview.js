@@ -57,7 +57,7 @@ const layerRow = (name, children) => {
 const layOut = () => {
   const by = $('sort').value, order = orderedHeads(), layered = by === 'layer', grid = $('grid');
   order.forEach((i) => {
-    const [, name, figure] = [null, cells[i].querySelector('.label'), cells[i].querySelector('.number')];
+    const name = cells[i].querySelector('.label'), figure = cells[i].querySelector('.number');
     name.textContent = layered ? labelOf(heads[i]) : `${heads[i].name} ${labelOf(heads[i])}`;
     figure.textContent = layered || by === 'label' ? '' : number(valueOf(heads[i], by));
   });
@@ -174,10 +174,8 @@ const neighbour = (from, [down, right]) => {
 
 const makeOverview = () => {
   heads.forEach((h, i) => cells.push(makeCell(h, i)));
-  const names = Object.keys(models[0].metrics), sort = $('sort');
-  sort.append(option('layer', 'layer and head'), option('label', 'label'));
-  if (models.some((m) => m.importance)) sort.append(option('importance', 'importance'));
-  names.forEach((name) => sort.append(option(name, name)));
+  const sort = $('sort');
+  sort.append(option('layer', 'layer and head'), option('label', 'label'), ...numberNames().map((name) => option(name, name)));
   sort.addEventListener('change', () => { layOut(); applyFilter(); });
   rangeFilter($('entropy-filter'), 'entropy');
   rangeFilter($('importance-filter'), 'importance');

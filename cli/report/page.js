@@ -61,10 +61,17 @@ const modelOf = (h) => h.at.findIndex((at) => at >= 0);
 
 const labelOf = (h, m = modelOf(h)) => models[m].labels[h.layer][h.at[m]];
 
-/* A number of a head by name; "importance" is one more name. */
+/* The numbers that heads have, by name: what was measured of each map, before it importance and unique where they were
+ * asked for. */
+const tableOf = (m, name) => {
+  if (name === 'importance') return m.importance && m.importance.values;
+  return name === 'unique' ? m.diversity && m.diversity.unique : m.metrics[name];
+};
+const numberNames = () => ['importance', 'unique'].filter((name) => models.some((m) => tableOf(m, name))).concat(Object.keys(models[0].metrics));
+const helpOf = (name) => data.metric_help[name] || data.diversity_help[name] || '';
+
 const valueOf = (h, name, m = modelOf(h)) => {
-  if (h.at[m] < 0) return null;
-  const table = name === 'importance' ? models[m].importance && models[m].importance.values : models[m].metrics[name];
+  const table = h.at[m] < 0 ? null : tableOf(models[m], name);
   return table ? table[h.layer][h.at[m]] : null;
 };
 

@@ -1,5 +1,4 @@
 /* scores.js - one number of every head as a heat map, a table of layers and heads: importance first, where it was measured. */
-const scoreNames = () => [...(models.some((m) => m.importance) ? ['importance'] : []), ...Object.keys(models[0].metrics)];
 
 /* "jacobian_probe on 128 texts; rank correlation between halves of them 0.93" */
 const describeImportance = (m) => {
@@ -10,7 +9,7 @@ const describeImportance = (m) => {
 };
 
 const meaning = (name) => {
-  if (name !== 'importance') return data.metric_help[name];
+  if (name !== 'importance') return helpOf(name);
   return models.filter((m) => m.importance).map((m) => (models.length > 1 ? `${m.model}: ` : '') + describeImportance(m)).join(' ');
 };
 
@@ -56,19 +55,18 @@ const scoreTable = (m, name, place) => {
 };
 
 const showScore = () => {
-  const name = $('score').value, having = models.map((_, m) => m).filter((m) => name !== 'importance' || models[m].importance);
+  const name = $('score').value, having = models.map((_, m) => m).filter((m) => tableOf(models[m], name));
   const values = having.flatMap((m) => heads.map((h) => (h.at[m] < 0 ? null : valueOf(h, name, m)))).filter(isNumber);
   const low = Math.min(0, ...values), high = values.length ? Math.max(...values) : 1; /* from 0, so that colours are amounts */
   const place = placeOn(name, low, high);
   $('score-meaning').textContent = meaning(name);
   $('score-tables').replaceChildren(...having.map((m) => scoreTable(m, name, place)));
-  const ticks = evenTicks(low, high).map(({ value, text }) => ({ at: place(value), text }));
-  legend($('score-legend'), ticks,
-    `${name}, ${name === 'importance' ? 'square-root' : 'linear'} scale`);
+  const ticks = name === 'importance' ? evenTicks(low, high, (at) => low + (high - low) * at * at) : evenTicks(low, high);
+  legend($('score-legend'), ticks, `${name}, ${name === 'importance' ? 'square-root' : 'linear'} scale`);
 };
 
 const makeScores = () => {
-  $('score').append(...scoreNames().map((name) => option(name, name)));
+  $('score').append(...numberNames().map((name) => option(name, name)));
   $('score').addEventListener('change', showScore);
   if (!models.some((m) => m.importance))
     $('score-meaning').before(element('p', 'Importance was not asked for: mha report --by SCORE measures it.', 'absent'));
