@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "commands.h"
+#include "head_diversity.h"
 #include "head_scores.h"
 #include "heads_json.h"
 #include "heads_of_text.h"
@@ -11,13 +12,15 @@
 
 static struct {
     char *compare, *data, *curve;
+    int diversity;
 } given;
 
 static const struct poptOption options[] = {
     {"compare", 0, POPT_ARG_STRING, &given.compare, 0, "show the heads of MODEL2 beside those of MODEL", "MODEL2"},
     HEAD_SCORES_OPTIONS,
-    {"data", 0, POPT_ARG_STRING, &given.data, 0, "texts for --by, one a line (default: the text that is drawn)",
-     "FILE"},
+    {"diversity", 0, POPT_ARG_NONE, &given.diversity, 0, "measure how much alike heads are: maps, outputs, clusters",
+     NULL},
+    {"data", 0, POPT_ARG_STRING, &given.data, 0, "texts for --by and --diversity, one a line (default: TEXT)", "FILE"},
     {"curve", 0, POPT_ARG_STRING, &given.curve, 0, "show the curve that mha prune --search --json printed", "FILE"},
     POPT_TABLEEND,
 };
@@ -25,12 +28,12 @@ static const struct poptOption options[] = {
 /* One model of the report, with all that was measured of it. */
 typedef struct part {
     heads_of_text text;
-    json_t *importance, *curve;
+    json_t *importance, *diversity, *curve;
 } part;
 
 /* ---- measuring ---- */
 
-/* The texts that importance is measured on: of --data, or the one that is drawn. */
+/* The texts that importance and diversity are measured on: of --data, or the one that is drawn. */
 static int read_data(const cli_session *s, const head_scores *scores, const heads_of_text *drawn, mha_head_data **data)
 {
     cli_session other = *s;
@@ -48,16 +51,25 @@ static int read_data(const cli_session *s, const head_scores *scores, const head
     return code;
 }
 
-static int measure_importance(cli_session *s, const head_scores *scores, part *p)
+static int measure_importance(cli_session *s, const head_scores *scores, const mha_head_data *data, part *p)
 {
-    if (!scores->wanted) return CLI_DONE;
-    mha_head_data *data = NULL;
     mha_importance *importance = NULL;
-    int code = read_data(s, scores, &p->text, &data);
-    if (code == CLI_DONE) code = head_scores_measure(s, scores, p->text.model, data, &importance);
+    int code = head_scores_measure(s, scores, p->text.model, data, &importance);
     if (code == CLI_DONE) p->importance = head_scores_json(importance, p->text.heads, scores->how.by);
     if (code == CLI_DONE && !p->importance) code = cli_error(s, CLI_FAILED, "out of memory");
     mha_importance_free(importance);
+    return code;
+}
+
+/* Importance and diversity, those that were asked for. */
+static int measure_part(cli_session *s, const head_scores *scores, part *p)
+{
+    if (!scores->wanted && !given.diversity) return CLI_DONE;
+    mha_head_data *data = NULL;
+    int code = read_data(s, scores, &p->text, &data);
+    if (code == CLI_DONE && scores->wanted) code = measure_importance(s, scores, data, p);
+    if (code == CLI_DONE && given.diversity)
+        code = head_diversity_measure(s, p->text.model, data, p->text.heads, &p->diversity);
     mha_head_data_free(data);
     return code;
 }
@@ -68,15 +80,16 @@ static int measure(cli_session *s, part parts[2])
     int code = head_scores_read(s, &scores);
     if (code == CLI_DONE && given.curve) code = report_curve_read(s, given.curve, &parts[0].curve);
     if (code == CLI_DONE) code = heads_of_text_measure(s, &parts[0].text);
-    if (code == CLI_DONE) code = measure_importance(s, &scores, &parts[0]);
+    if (code == CLI_DONE) code = measure_part(s, &scores, &parts[0]);
     if (code != CLI_DONE || !given.compare) return code;
     code = heads_of_text_again(s, given.compare, &parts[0].text, &parts[1].text);
-    return code == CLI_DONE ? measure_importance(s, &scores, &parts[1]) : code;
+    return code == CLI_DONE ? measure_part(s, &scores, &parts[1]) : code;
 }
 
 static void part_free(part *p)
 {
     json_decref(p->importance);
+    json_decref(p->diversity);
     json_decref(p->curve);
     heads_of_text_free(&p->text);
 }
@@ -89,6 +102,7 @@ static report_model page_part(const part *p)
                           .model = p->text.model,
                           .heads = p->text.heads,
                           .importance = p->importance,
+                          .diversity = p->diversity,
                           .curve = p->curve};
 }
 
@@ -117,6 +131,7 @@ static json_t *part_json(const part *p)
                             "metrics", heads_json_metrics(h->heads), "labels", heads_json_labels(h->heads), "attention",
                             heads_json_attention(h->heads));
     if (all && p->importance) json_object_set(all, "importance", p->importance);
+    if (all && p->diversity) json_object_set(all, "diversity", p->diversity);
     return all;
 }
 
@@ -134,7 +149,8 @@ static int put_json(cli_session *s, const part parts[2], int count)
 static int run(cli_session *s)
 {
     if (!s->options.out) return cli_usage(s, "-o FILE.html is missing");
-    if (given.data && !head_scores_given.by) return cli_usage(s, "--data goes with --by");
+    if (given.data && !head_scores_given.by && !given.diversity)
+        return cli_usage(s, "--data goes with --by or --diversity");
     part parts[2] = {0};
     const int count = given.compare ? 2 : 1;
     int code = cli_check_out(s);
@@ -156,11 +172,11 @@ const cli_command cli_report = {
     .name = "report",
     .summary = "draw every head of a model on a text as one HTML page",
     .usage = "TEXT",
-    .details =
-        "The page needs nothing but itself: no network, no other file; -o - writes it to stdout. With --json "
-        "the numbers it shows are also written to stdout: {output, model, text, tokens, heads, metrics, labels, "
-        "attention [layers][heads][n][n]}, with --by also importance as mha heads prints it, and with --compare the "
-        "same of MODEL2 as compare.",
+    .details = "The page needs nothing but itself: no network, no other file; -o - writes it to stdout. With --json "
+               "the numbers it shows are also written to stdout: {output, model, text, tokens, heads, metrics, labels, "
+               "attention [layers][heads][n][n]}, with --by also importance as mha heads prints it, with --diversity "
+               "how alike the heads are, and with --compare the "
+               "same of MODEL2 as compare.",
     .shared = CLI_MODEL | CLI_FILE | CLI_OUT | CLI_JSON | CLI_SEED,
     .options = options,
     .lists = print_lists,

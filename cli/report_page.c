@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "colour.h"
+#include "head_diversity.h"
 #include "heads_json.h"
 #include "report_maps.h"
 #include "tokens.h"
@@ -77,11 +78,11 @@ static json_t *page_data(const report *r)
     json_t *models = json_array();
     for (int i = 0; models && i < r->count; i++)
         models = heads_json_append(models, model_json(&r->models[i]));
-    return models
-               ? json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:{}, s:[], s:o}", "mha", mha_version(), "text", r->text,
-                           "models", models, "metric_help", metric_help_json(), "label_help", label_help_json(),
-                           "score_help", score_help_json(), "diversity_help", "diversity_distance", "ramp", ramp_json())
-               : NULL;
+    return models ? json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "mha", mha_version(), "text", r->text,
+                              "models", models, "metric_help", metric_help_json(), "label_help", label_help_json(),
+                              "score_help", score_help_json(), "diversity_help", head_diversity_help(),
+                              "diversity_distance", head_diversity_distances(), "ramp", ramp_json())
+                  : NULL;
 }
 
 /* JSON_ENSURE_ASCII leaves only <, > and & to be made harmless; outside of strings JSON has none of them. */

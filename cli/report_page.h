@@ -14,7 +14,7 @@ typedef struct report_model {
     const char *name; /* shown in the page, as text */
     const mha_model *model;
     const mha_heads *heads;                 /* measured with keep_maps */
-    json_t *importance, *diversity, *curve; /* as heads_scores.h makes them; NULL = not measured: the page says so */
+    json_t *importance, *diversity, *curve; /* NULL = not measured: the page says so */
 } report_model;
 
 typedef struct report {

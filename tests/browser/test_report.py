@@ -201,6 +201,36 @@ class Report(ReportCase):
         self.assertEqual(len(low), len(values))
         self.assert_quiet()
 
+    def test_diversity(self):
+        said = self.open(SENTENCE, "--diversity")["diversity"]
+        self.assertEqual(self.run_js("return Object.keys(models[0].diversity.measures)"), list(said["measures"]))
+        names = self.run_js("return heads.map(h => h.name)")
+        n, counts = len(names), [len(row) for row in said["unique"]]
+        self.show("#diversity")
+        self.wait("return document.querySelectorAll('.pair-map').length === 1")
+        self.all(".cell")[1].click()
+        for key in ("js", "output_cka"):
+            self.choose(".measure", key)
+            blocks = said["measures"][key]["blocks"]
+            self.assertEqual(len(blocks), 1 if key == "js" else len(counts))
+            size = n if key == "js" else counts[0]
+            mine = {names[b]: blocks[0][size + b - 1 if b else 1] for b in range(size) if b != 1}
+            best = sorted(mine, key=mine.get, reverse=key != "js")[:8]
+            self.assertEqual(self.texts(".alike td:first-child"), best)
+            self.assertEqual(self.texts(".alike td:last-child"), [shown_number(mine[name]) for name in best])
+        canvas = self.one(".pair-map")
+        ActionChains(self.driver).move_to_element(canvas).perform()
+        self.assertRegex(self.one(".pairs .tip").text, r"^\d+\.\d+ and \d+\.\d+: ")
+        self.show("#clusters")
+        self.wait("return document.querySelectorAll('.dot').length === arguments[0]", n)
+        dots = self.run_js("return [...document.querySelectorAll('.dot circle')].map(c => [+c.getAttribute('cx'), +c.getAttribute('cy')])")
+        order = sorted(range(n), key=lambda i: said["xy"][i][0])
+        self.assertEqual(sorted(x for x, _ in dots), [dots[i][0] for i in order])
+        cut = self.run_js("return cutTree(models[0].diversity.merges, arguments[0], 3)", n)
+        self.assertEqual(len(set(cut)), 3)
+        self.assertEqual(self.all("#diversity .absent, #clusters .absent"), [])
+        self.assert_quiet()
+
     def test_the_curve_of_a_pruning(self):
         curve = Path(self.folder.name, "curve.json")
         curve.write_text('{"curve": [{"heads": 12, "loss": 1.5}, {"heads": 9, "loss": 1.625, "chosen": true}, {"heads": 6, "loss": 2}]}')

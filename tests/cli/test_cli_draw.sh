@@ -61,6 +61,15 @@ printf 'one text\nand another\n' >data
 expect 0 "$MHA" report -m builtin "$text" --by jacobian_probe --data data -o data.html --json
 at importance.texts 2
 refused 2 "$MHA" report -m builtin "$text" --data data -o no.html
+expect 0 "$MHA" report -m builtin "$text" --diversity --data data -o alike.html --json
+at diversity.measures.js.blocks.# 1
+at diversity.measures.js.blocks.0.# 78
+at diversity.measures.js.blocks.0.0 0.0
+at diversity.measures.output_cka.blocks.# 3
+at diversity.measures.output_cka.blocks.2.# 10
+at diversity.unique.2.# 4
+at diversity.xy.# 12
+at diversity.merges.# 11
 printf '{"curve": [{"heads": 12, "loss": 1.5, "note": "<b>"}, {"heads": 6, "loss": 2}]}' >curve.json
 expect 0 "$MHA" report -m builtin "$text" --curve curve.json -o curve.html
 has curve.html '"curve":[{"heads":12,"loss":1.5},{"heads":6,"loss":2}]'
