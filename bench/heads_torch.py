@@ -1,6 +1,6 @@
 """The heads workbench in PyTorch: what bench/heads.py measures `mha heads` against.
 
-    python3 bench/heads_torch.py PART MODEL TEXTS [--threads N] [--limit N] [--batch N] [--values FILE.npz]
+    python3 bench/heads_torch.py PART MODEL TEXTS [--threads N] [--limit N] [--batch N] [--values]
 
     stats      entropy, distance, offset, confidence, sinks, the pattern scores, vertical and toeplitz energy
     jacobian   1/2 mean |d embedding / d gate|^2 from 4 vectors of signs, one backward pass each
@@ -285,7 +285,7 @@ def main():
     options.add_argument("--threads", type=int, default=1)
     options.add_argument("--limit", type=int, help="use only the first lines")
     options.add_argument("--batch", type=int, default=32, help="sentences of a batch")
-    options.add_argument("--values", metavar="FILE", help="write the results there (.npz)")
+    options.add_argument("--values", action="store_true", help="print the results too")
     a = options.parse_args()
     torch.set_num_threads(a.threads)
     transformers.utils.logging.disable_progress_bar()
@@ -298,7 +298,7 @@ def main():
               "seconds": time.monotonic() - begin, "cpu_seconds": time.process_time() - cpu, "opened_mib": before,
               "peak_mib": largest_memory(), "torch": torch.__version__, "transformers": transformers.__version__}
     if a.values:
-        np.savez(a.values, **values)
+        result["values"] = {name: value.tolist() for name, value in values.items()}
     print(json.dumps(result))
 
 

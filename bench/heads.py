@@ -1,0 +1,144 @@
+"""The heads workbench beside PyTorch: `mha heads` and bench/heads_torch.py on the same texts, in the same run.
+
+    python3 bench/heads.py --program build/bin/mha --model FOLDER --texts FILE [--python PYTHON] [--threads N] [--rounds N]
+        [--parts stats,jacobian,gradmag,loo] [--sentences 1000] [--json]
+
+Each measurement is a process of its own, one after the other, ours and the peer's in turn; the least of the rounds counts. Of
+ours the whole process is timed, opening the model and printing included, and `mha heads --by` measures all statistics as well;
+of the peer only what follows imports and opening. With one thread the seconds are those of the CPU, on a machine that does other
+work too; with more they are those of the wall's clock. Memory is the largest that a process held, PyTorch's libraries included.
+Results are compared first. For gradmag the sentences are paired by length, 16 pairs to a batch, so that neither pads.
+Leave-one-out of the peer is run on the first 100 sentences, and its time multiplied by how much longer all of them are.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+OURS = {
+    "stats": ["--no-probe"],
+    "jacobian": ["--no-probe", "--by", "jacobian_probe", "--probes", "4"],
+    "gradmag": ["--no-probe", "--by", "gradmag", "--loss", "pairs", "--batch", "16"],
+    "loo": ["--no-probe", "--by", "loo"],
+    "loo-reuse": ["--no-probe", "--by", "loo"],
+}  # fmt: skip
+GOALS = {"time": 3.0, "memory": 5.0}
+SHORT = 100  # sentences of the peer's leave-one-out
+TOLERANCE = 1e-3  # of the largest number
+
+
+def run(command):
+    """What a process printed, its seconds by the wall and of the CPU, and the most memory that it held."""
+    with tempfile.TemporaryFile("w+") as out:
+        begin = time.monotonic()
+        with subprocess.Popen(command, stdout=out, env={**os.environ, "OMP_NUM_THREADS": "1"}) as process:
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        seconds = time.monotonic() - begin
+        if process.returncode:
+            raise SystemExit(f"{' '.join(map(str, command))}: exit status {process.returncode}")
+        out.seek(0)
+        return json.load(out), {"wall": seconds, "cpu": usage.ru_utime + usage.ru_stime, "mib": usage.ru_maxrss / 1024}
+
+
+class Bench:
+    def __init__(self, a, folder):
+        self.a, self.lines = a, Path(a.texts).read_text(encoding="utf-8").splitlines()[:a.sentences]
+        ordered = sorted(self.lines, key=len)
+        left, right = ordered[0:len(ordered) // 2 * 2:2], ordered[1::2]
+        self.plain, self.pairs, self.halves = (folder / name for name in ("texts", "pairs", "halves"))
+        self.plain.write_text("\n".join(self.lines) + "\n", encoding="utf-8")
+        self.pairs.write_text("".join(f"{one}\t{other}\n" for one, other in zip(left, right)), encoding="utf-8")
+        self.halves.write_text("\n".join(left + right) + "\n", encoding="utf-8")
+
+    def ours(self, part, texts=None):
+        texts = texts or (self.pairs if part == "gradmag" else self.plain)
+        return run([self.a.program, "heads", "-q", "--json", "-t", str(self.a.threads), "-m", self.a.model, "-f", texts, *OURS[part]])
+
+    def peer(self, part, limit):
+        texts = self.halves if part == "gradmag" else self.plain
+        command = [self.a.python, Path(__file__).with_name("heads_torch.py"), part, self.a.model, texts, "--values",
+                   "--threads", str(self.a.threads), "--limit", str(limit)]
+        found, used = run(command)
+        return found, {"wall": found["seconds"], "cpu": found["cpu_seconds"], "mib": used["mib"]}
+
+    def times(self, short):
+        """How much longer all sentences are than those of the peer."""
+        return 1.0 if not short else sum(len(line) for line in self.lines) / sum(len(line) for line in self.lines[:SHORT])
+
+
+def largest_difference(part, found, peer):
+    """Of our numbers and the peer's, relative to the largest of a kind."""
+    worst = 0.0
+    for name, theirs in peer["values"].items():
+        mine = found["metrics"].get(name) if part == "stats" else found["importance"]["values"]
+        if mine is None:
+            continue
+        pairs = [(x, y) for row, other in zip(mine, theirs) for x, y in zip(row, other)]
+        worst = max(worst, max(abs(x - y) for x, y in pairs) / max(abs(y) for _, y in pairs))
+    return worst
+
+
+def measure(bench, part):
+    short = part.startswith("loo") and len(bench.lines) > SHORT
+    limit = SHORT if short else len(bench.lines)
+    mine, theirs, found, peer = [], [], None, None
+    for _ in range(bench.a.rounds):
+        found, used = bench.ours(part)
+        mine.append(used)
+        peer, used = bench.peer(part, limit)
+        theirs.append(used)
+    same = found
+    if short:  # the numbers of the same sentences
+        few = bench.plain.with_name("few")
+        few.write_text("\n".join(bench.lines[:SHORT]) + "\n", encoding="utf-8")
+        same = bench.ours(part, few)[0]
+    error = largest_difference(part, same, peer)
+    if not error <= TOLERANCE:
+        raise SystemExit(f"{part}: the peer differs by {error}: not the same numbers")
+    clock = "cpu" if bench.a.threads == 1 else "wall"
+    times = bench.times(short)
+    row = {"part": part, "clock": clock, "ours s": min(u[clock] for u in mine), "torch s": times * min(u[clock] for u in theirs),
+           "ours MiB": max(u["mib"] for u in mine), "torch MiB": max(u["mib"] for u in theirs), "scaled": short, "difference": error}
+    row["ratio"], row["memory ratio"] = row["torch s"] / row["ours s"], row["torch MiB"] / row["ours MiB"]
+    return row
+
+
+def show(row):
+    print(f"| {row['part']} | {row['ours s']:.2f} | {row['torch s']:.1f}{' (scaled)' if row['scaled'] else ''} | {row['ratio']:.1f} "
+          f"| {row['ours MiB']:.0f} | {row['torch MiB']:.0f} | {row['memory ratio']:.1f} | {row['difference']:.0e} |", flush=True)
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--program", required=True)
+    options.add_argument("--model", required=True, help="folder of MiniLM")
+    options.add_argument("--texts", required=True, help="a sentence in each line")
+    options.add_argument("--python", default=sys.executable, help="one with torch, transformers and tokenizers")
+    options.add_argument("--parts", default=",".join(OURS))
+    options.add_argument("--sentences", type=int, default=1000)
+    options.add_argument("--threads", type=int, default=1)
+    options.add_argument("--rounds", type=int, default=1)
+    options.add_argument("--json", action="store_true")
+    a = options.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(a, Path(folder))
+        if not a.json:
+            print(f"{len(bench.lines)} sentences, {a.threads} thread(s); goals: {GOALS['time']:g} times the speed, "
+                  f"1/{GOALS['memory']:g} of the memory\n\n| part | ours s | torch s | ratio | ours MiB | torch MiB | ratio | difference |\n"
+                  "|---|---|---|---|---|---|---|---|", flush=True)
+        for part in a.parts.split(","):
+            rows.append(measure(bench, part))
+            if not a.json:
+                show(rows[-1])
+    if a.json:
+        json.dump(rows, sys.stdout, indent=1)
+
+
+if __name__ == "__main__":
+    main()
