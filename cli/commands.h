@@ -17,6 +17,7 @@
     X(report)              \
     X(draw)                \
     X(prune)               \
+    X(regroup)             \
     X(diff)                \
     X(plan)                \
     X(tour)                \

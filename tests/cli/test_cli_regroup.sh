@@ -1,0 +1,51 @@
+#!/bin/sh
+# test_cli_regroup.sh - `mha regroup`: what is written loads again and says what was done; quality on texts that nothing
+# was fitted on; wrong use.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+regroup() { "$MHA" regroup -m builtin "$@"; }
+
+i=0
+while [ $i -lt 12 ]; do
+    echo "you keep the count of $i, and then again, they said"
+    i=$((i + 1))
+done >texts
+
+expect 0 regroup -o two --kv-heads 2 -f texts --json
+at out two
+at method closed
+at key_heads.0 4
+at key_heads.1 2
+at value_heads.1 2
+at quality.texts 3
+at quality.held_out 'every fourth of -f'
+expect 0 "$MHA" info -m two --json
+at key_heads_per_layer.0 2
+at value_heads_per_layer.2 2
+grep -q '"regrouped"' two/config.json || fail 'no record'
+expect 0 "$MHA" embed -m two 'you keep the count'
+
+expect 0 regroup -o keys --key-heads 1 -f texts --test texts --published
+has out 'key heads per layer'
+has out '(--test)'
+expect 0 regroup -o mean --kv-heads 1 --method mean
+has out 'were not measured'
+expect 0 regroup -o whole --kv-heads 2 -f texts --compatible --json
+grep -q 'mha.kv_heads' whole/config.json && fail 'compatible config with mha.kv_heads'
+expect 0 "$MHA" info -m whole --json
+at key_heads_per_layer.0 4
+
+refused 2 regroup -o two --kv-heads 2 -f texts
+expect 0 regroup -o two --force --kv-heads 1 -f texts
+refused 2 regroup --kv-heads 2 -f texts
+refused 2 regroup -o new -f texts
+refused 2 regroup -o new --kv-heads 2
+refused 2 regroup -o new --kv-heads 3 -f texts
+refused 2 regroup -o new --kv-heads 2 --key-heads 2 -f texts
+refused 2 regroup -o new --kv-heads 2 --method best -f texts
+refused 2 regroup -o new --kv-heads 2 --published --ridge 1 -f texts
+refused 2 regroup -o new --kv-heads 2 -f texts more
+refused 3 regroup -o new --kv-heads 2 -f missing
+[ -e new ] && fail 'a refused command wrote something'
+finish
