@@ -1,14 +1,16 @@
-/* curve.js - what it costs to remove heads: loss on text that was not used for choosing, over the heads that are kept. */
+/* curve.js - what it costs to remove heads: the loss (for encoders 1 - cosine) on text that was not used for choosing, over the
+ * heads that are kept. Points within the limit of the search are filled. */
 const CURVE = { width: 720, height: 360, margin: 56 };
-const CURVE_NAMES = { heads: 'heads kept', loss: 'loss', parameters: 'parameters', kv_bytes: 'cache bytes per token', speed: 'speed' };
+const CURVE_NAMES = { heads: 'heads kept', loss: 'loss', mean_cosine: 'mean cosine', parameters: 'parameters', bytes: 'bytes',
+  kv_bytes_per_token: 'cache bytes per token', tokens_per_second: 'tokens per second' };
 
 const curvePlot = (points) => {
   const losses = points.map((p) => p.loss), counts = points.map((p) => p.heads);
-  const { svg, x, y } = plot(CURVE, [Math.min(...counts), Math.max(...counts)], spread(losses), ['heads kept', 'loss'], 'Loss over heads kept; the numbers stand in the table below');
+  const { svg, x, y } = plot(CURVE, [Math.min(...counts), Math.max(...counts)], spread(losses), ['heads kept', 'loss on held-out text'], 'Loss over heads kept; the numbers stand in the table below');
   const sorted = [...points].sort((a, b) => a.heads - b.heads);
   svg.append(drawing('polyline', { points: sorted.map((p) => `${x(p.heads)},${y(p.loss)}`).join(' '), class: 'line' }));
   sorted.forEach((p) => {
-    const dot = drawing('circle', { cx: x(p.heads), cy: y(p.loss), r: 4, class: p.chosen ? 'chosen' : 'point' });
+    const dot = drawing('circle', { cx: x(p.heads), cy: y(p.loss), r: 4, class: p.within === false ? 'outside' : 'point' });
     dot.append(drawing('title', {}, `${p.heads} heads: loss ${number(p.loss)}`));
     svg.append(dot);
   });

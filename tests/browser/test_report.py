@@ -233,11 +233,13 @@ class Report(ReportCase):
 
     def test_the_curve_of_a_pruning(self):
         curve = Path(self.folder.name, "curve.json")
-        curve.write_text('{"curve": [{"heads": 12, "loss": 1.5}, {"heads": 9, "loss": 1.625, "chosen": true}, {"heads": 6, "loss": 2}]}')
+        curve.write_text('{"curve": [{"heads": 12, "loss": 1.5}, {"heads": 9, "loss": 1.625, "within": true}, '
+                         '{"heads": 6, "loss": 2, "within": false}]}')
         self.open(SENTENCE, "--curve", str(curve))
         self.show("#curve")
         self.assertEqual(self.texts("#curve td"), ["12", "1.500", "9", "1.625", "6", "2"])
         heights = self.run_js("return [...document.querySelectorAll('#curve circle')].map(c => Number(c.getAttribute('cy')))")
+        self.assertEqual(len(self.all("#curve circle.outside")), 1)
         self.assertEqual(heights, sorted(heights))  # fewer heads first: less loss lies lower
         self.assert_quiet()
 
