@@ -103,7 +103,9 @@ typedef struct mha_importance_options {
      * batches of gradmag. When mha_importance_halves is at least this after two groups in succession, no more are read.
      * From 0 to 1; 0.95 is a good value. Texts should be in no order then. */
     double settle;
-    const char *state; /* a file to resume from, and to keep up to date; NULL = none. Not built yet */
+    /* A file that keeps how far the measurement has come, group by group, and from which it goes on: the same bits as
+     * in one run. One of another model, data or options is refused (MHA_ERR_ARG). NULL = none. */
+    const char *state;
 } mha_importance_options;
 
 /* What was measured. Immutable. */

@@ -24,7 +24,6 @@ static mha_status check_numbers(const mha_importance_options *o, mha_error *err)
                          (long long)o->batch_texts);
     if (!(o->settle >= 0 && o->settle <= 1))
         return mha__fail(err, MHA_ERR_ARG, "mha_importance_options: settle is %g, must be 0..1", o->settle);
-    if (o->state) return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_importance_options: state: resuming is not built");
     return MHA_OK;
 }
 

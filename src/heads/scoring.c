@@ -94,8 +94,7 @@ static void find_labels(mha__scoring *s)
 
 /* ---- groups ---- */
 
-/* False behind the last one. */
-static bool next_group(mha__scoring *s)
+bool mha__scoring_next(mha__scoring *s)
 {
     s->first += s->count;
     s->done += s->texts;
@@ -124,7 +123,7 @@ mha_status mha__scoring_step(mha__scoring *s, const mha__packed *batch, mha_erro
     return mha__progress(s->ctx, "importance", s->done + s->done_here, mha_head_data_count(s->data), err);
 }
 
-static mha_status run_group(mha__scoring *s, mha_error *err)
+mha_status mha__scoring_group(mha__scoring *s, mha_error *err)
 {
     memset(s->part, 0, (size_t)(s->texts * s->total) * sizeof *s->part);
     for (int64_t n = 0; n < s->texts; n++)
@@ -132,19 +131,6 @@ static mha_status run_group(mha__scoring *s, mha_error *err)
     MHA__TRY(s->rule->group(s, err));
     if (!s->rule->adds) add_units(s);
     return MHA_OK;
-}
-
-static mha_status run_groups(mha__scoring *s, mha_importance *out, mha_error *err)
-{
-    for (int before = 0, settled = 0; !(before && settled) && next_group(s);) {
-        double halves = NAN;
-        MHA__TRY(run_group(s, err));
-        before = settled;
-        if (s->options.settle > 0) MHA__TRY(mha__scoring_halves(s, &halves, err));
-        settled = halves >= s->options.settle;
-    }
-    out->texts = s->done + s->texts;
-    return mha__scoring_finish(s, out, err);
 }
 
 static void warn_saturated(const mha__scoring *s, mha_importance *out)
@@ -176,8 +162,10 @@ mha_status mha__scoring_run(const mha_model *model, const mha_head_data *data, c
     mha_status status = allocate(&s, &memory, err);
     if (status == MHA_OK) {
         find_labels(&s);
-        status = run_groups(&s, out, err);
+        status = mha__scoring_groups(&s, err);
     }
+    out->texts = s.done + s.texts;
+    if (status == MHA_OK) status = mha__scoring_finish(&s, out, err);
     if (status == MHA_OK) warn_saturated(&s, out);
     mha_model_grads_free(s.grads);
     mha__tally_free(s.ctx, &s.tally);

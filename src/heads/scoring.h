@@ -22,6 +22,8 @@ typedef enum mha__score_form { MHA__FORM_MEAN, MHA__FORM_ABS, MHA__FORM_LAYER_L2
 /* Ways to the gradient of a gate, of all texts of a group. */
 enum { MHA__FORM_GATE, MHA__FORM_CONTEXT, MHA__FORM_OUT, MHA__FORM_VALUE, MHA__FORMS };
 
+enum { MHA__KEPT = 11 };
+
 typedef struct mha__score_rule {
     /* One group: fills s->part, or adds to s->tally itself. */
     mha_status (*group)(mha__scoring *s, mha_error *err);
@@ -72,6 +74,9 @@ struct mha__scoring {
     double *forms[MHA__FORMS]; /* [total] */
     double identity;           /* the largest difference of forms so far, beside the largest gradient */
 
+    bool before, settled;   /* by the last but one group, and by the last */
+    double kept[MHA__KEPT]; /* what a state file has beside the tally's arrays */
+
     mha__tally tally;
     double loss; /* sum over groups */
     int64_t groups;
@@ -90,6 +95,12 @@ static inline double mha__scoring_gate(const mha__scoring *s, const mha__packed 
     const int64_t H = s->info->heads;
     return (double)s->gates[(n / H * batch->input.batch + b) * H + n % H];
 }
+
+/* Runs all groups, from where the state file of the options has come to (scoring_state.c). */
+mha_status mha__scoring_groups(mha__scoring *s, mha_error *err);
+/* Begins the next group; false behind the last one. And runs it. */
+bool mha__scoring_next(mha__scoring *s);
+mha_status mha__scoring_group(mha__scoring *s, mha_error *err);
 
 /* The group's loss, forward and back, batch by batch; rule->take sees each. */
 mha_status mha__scoring_loss(mha__scoring *s, mha_error *err);

@@ -5,6 +5,7 @@
 #include "mha/model_grads.h"
 #include "support/alloc.h"
 #include "support/check.h"
+#include "support/files.h"
 #include "support/model_case.h"
 #include <math.h>
 #include <stdlib.h>
@@ -228,6 +229,46 @@ static void settles(void **state)
     mha_model_free(model);
 }
 
+/* ---- stopped, and gone on with ---- */
+
+static int stop_at_third(void *user, const char *what, int64_t done, int64_t total)
+{
+    (void)user, (void)total;
+    return strcmp(what, "importance") == 0 && done >= 6;
+}
+
+static void resumed_has_the_same_bits(void **state)
+{
+    (void)state;
+    mha_ctx *ctx = NULL;
+    const mha_ctx_options options = {.size = sizeof options, .progress = stop_at_third};
+    assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
+    mha_model *model = open_model(NULL, "models/gpt2-tiny"), *stopped = open_model(ctx, "models/gpt2-tiny");
+    mha_head_data *data = data_of(model);
+    const char *folder = files_folder(), *file = files_path(folder, "importance.state");
+    mha_importance_options o = {.size = sizeof o, .by = MHA_SCORE_GRADMAG, .batch_texts = 2};
+    mha_importance *want = measure(model, data, o), *i = NULL;
+    o.state = file;
+    assert_int_equal(mha_importance_measure(stopped, data, &o, &i, NULL), MHA_ERR_CANCELLED);
+    mha_importance *got = measure(model, data, o);
+    int64_t count = 0;
+    const double *values = mha_importance_values(want, &count);
+    assert_memory_equal(mha_importance_values(got, NULL), values, (size_t)count * sizeof *values);
+    assert_true(mha_importance_high(got, 0, 0) == mha_importance_high(want, 0, 0));
+    assert_true(mha_importance_loss(got) == mha_importance_loss(want));
+    assert_int_equal(mha_importance_texts_used(got), TEXTS);
+    o.seed = 1;
+    assert_int_equal(mha_importance_measure(model, data, &o, &i, NULL), MHA_ERR_ARG);
+    assert_int_equal(files_count(folder), 1);
+    files_remove(folder);
+    mha_importance_free(want);
+    mha_importance_free(got);
+    mha_head_data_free(data);
+    mha_model_free(model);
+    mha_model_free(stopped);
+    mha_ctx_free(ctx);
+}
+
 /* ---- refusals ---- */
 
 static void refused(const mha_model *model, const mha_head_data *data, mha_importance_options o, mha_status status,
@@ -329,6 +370,7 @@ int main(void)
         cmocka_unit_test(reference_values),
         cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(settles),
+        cmocka_unit_test(resumed_has_the_same_bits),
         cmocka_unit_test(refusals),
         cmocka_unit_test(no_memory),
         cmocka_unit_test(tally_by_hand),
