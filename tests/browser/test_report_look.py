@@ -89,6 +89,17 @@ class Look(ReportCase):
             self.emulate(width=width)
             self.assertLessEqual(self.run_js("return document.documentElement.scrollWidth"), width)
 
+    def test_no_part_covers_another(self):
+        self.open()
+        self.see_all()
+        for part in ("#text", "#curve"):
+            self.show(part)
+            boxes = self.run_js("return [...document.querySelectorAll('main section')].map(e => "
+                                "{ const b = e.getBoundingClientRect(); return [b.left, b.top, b.right, b.bottom]; })")
+            for i, a in enumerate(boxes):
+                for b in boxes[:i]:
+                    self.assertTrue(a[0] >= b[2] or b[0] >= a[2] or a[1] >= b[3] or b[1] >= a[3], (part, a, b))
+
     def test_paper(self):
         self.open()
         self.emulate("dark", "print")
