@@ -297,7 +297,7 @@ static void print_methods(FILE *out, int columns)
 const cli_command cli_regroup = {
     .name = "regroup",
     .summary = "let heads share keys and values, and write the smaller model",
-    .usage = "-o FOLDER (--kv-heads N | --key-heads N | --value-heads N) [-f FILE]",
+    .usage = "-o FOLDER --kv-heads N [-f FILE]",
     .details =
         "Turns multi-head attention into grouped-query attention, and groups into fewer. Sharing keys costs little, "
         "sharing values is what costs. In closed form the shared heads are those of least error on the texts of -f; "
