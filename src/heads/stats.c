@@ -178,7 +178,7 @@ static void put_target(mha__head_stats *s, mha_head_metric mass, mha_head_metric
 static void add_patterns(mha__head_stats *s, const mha__head_text *t, const row *r)
 {
     const float *p = r->p;
-    const double energy = energy_of(p, t->n);
+    const double energy = energy_of(p, r->seen);
     put_target(s, MHA_HEAD_SELF, MHA_HEAD_SELF_ARGMAX, r, r->i);
     if (r->i >= 1) put_target(s, MHA_HEAD_FIRST, MHA_HEAD_FIRST_ARGMAX, r, 0);
     if (r->i >= 1) put_target(s, MHA_HEAD_PREV, MHA_HEAD_PREV_ARGMAX, r, r->i - 1);
