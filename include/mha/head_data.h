@@ -1,8 +1,8 @@
 /* head_data.h - the texts that heads are measured on, as tokens: made once, read by every measure.
  *
- * Tokens of all texts are in memory, 9 bytes each. Texts are run packed one behind another, the longest first, so that
- * nothing is computed for padding and what does not fit into memory says so at once; results do not depend on that
- * order.
+ * Tokens of all texts are in memory, 9 bytes each. Texts are run packed one behind another, the longest first and
+ * equals in their order, so that nothing is computed for padding and what does not fit into memory says so at once. How
+ * they are cut into batches changes no bit of any result.
  *
  *     mha_head_data *data;
  *     mha_head_data_of_texts(model, texts, count, NULL, &data, &err);

