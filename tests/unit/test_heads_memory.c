@@ -1,6 +1,7 @@
 /* test_heads_memory.c - what measuring a long text takes beside the weights: 12 layers of 12 heads with random weights,
- * 4,096 tokens, of which full maps would be 9.7 GB. Heads are narrow, so that it is quick; what the width adds to a pass
- * is known (x, q, k, v and a chunk of the feed-forward part), what heads and length do is what could get out of hand. */
+ * 4,096 tokens, of which full maps would be 9.7 GB. Heads are narrow, so that it is quick; what the width adds to a
+ * pass is known (x, q, k, v and a chunk of the feed-forward part), what heads and length do is what could get out of
+ * hand. */
 #include "support/check.h"
 #include "support/files.h"
 #include "support/rng.h"
