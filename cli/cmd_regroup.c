@@ -217,7 +217,8 @@ static int work(job *j)
 {
     mha_error error = {0};
     mha_pruning *pruning = NULL;
-    int code = cli_model_open(j->session, NULL, &j->model);
+    const mha_model_options how = {.size = sizeof how, .no_tokenizer = !j->session->options.file && !given.test};
+    int code = cli_model_open(j->session, &how, &j->model);
     if (code == CLI_DONE) code = read_texts(j);
     if (code != CLI_DONE) return code;
     j->how.fit = j->fit;
