@@ -72,11 +72,11 @@ typedef struct mha_diversity mha_diversity;
  * on batch_tokens. The context of the model must outlive the result; the model and the data need not.
  *
  * Cost: a forward pass; for js and js_clark_sum N^2 / 2 logarithms for each number of a map (1,000 sentences on the 72
- * heads of MiniLM: 1.4e9, some tenths of a second each); for output_cka and unique E^2 / 2 multiply-adds in double for
+ * heads of MiniLM: 1.4e9, under a second each); for output_cka and unique E^2 / 2 multiply-adds in double for
  * each token and layer. Memory, beside the model's own: 4 N (rows) (keys) bytes for the maps of the texts that run at
  * once. They are at most 96 MiB, or one row of each head where that is more: a longer text runs in several passes, a
- * part of its rows each. So for long texts of many heads choose max_rows. Further 16 (H D)^2 bytes a layer for outputs,
- * and 8 N^2 for each measure.
+ * part of its rows each. So for long texts of many heads choose max_rows. Further, for outputs, 16 (H D)^2 bytes a
+ * layer and 80 (H D)^2 for the layer that is being compared; and 8 N^2 for each measure.
  *
  * Errors: MHA_ERR_ARG for unknown bits, for data with ids that the model does not have, and for maps or outputs that
  * are not finite, naming the head; MHA_ERR_MEMORY, MHA_ERR_CANCELLED. */

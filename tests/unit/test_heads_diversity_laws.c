@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "mha/diversity.h"
+#include "mha/prune.h"
 #include "support/alloc.h"
 #include "support/files.h"
 #include "support/model_case.h"
@@ -334,6 +335,45 @@ static void stopped_and_resumed(void **state)
     mha_ctx_free(ctx);
 }
 
+/* ---- layers of fewer heads ---- */
+
+/* What pruning leaves of the first layer, and of all weights, is as alike as it was. */
+static void pruned_layers(void **state)
+{
+    (void)state;
+    static const uint8_t keep[12] = {1, 0, 1, 1, 0, 1, 1, 0, 1, 1, 1, 1};
+    static const int64_t kept[3][4] = {{0, 2, 3}, {1, 2}, {0, 1, 2, 3}}, counts[3] = {3, 2, 4};
+    mha_model *whole = open_model(NULL, encoder, NULL, 0), *less;
+    mha_pruning *pruning;
+    mha_error err = {0};
+    if (mha_prune_make(whole, keep, NULL, &pruning, &err) != MHA_OK || mha_pruning_open(pruning, &less, &err) != MHA_OK)
+        fail_msg("%s", err.message);
+    mha_head_data *data = draw_data(whole, lengths, TEXTS, 0);
+    mha_diversity *before = measure(whole, data, (mha_diversity_options){0});
+    mha_diversity *after = measure(less, data, (mha_diversity_options){0});
+    assert_int_equal(mha_diversity_heads(after), 9);
+    for (int64_t l = 0; l < 3; l++)
+        for (int64_t i = 0; i < counts[l] * counts[l]; i++) {
+            const int64_t a = i / counts[l], b = i % counts[l];
+            for (mha_diversity_kind what = 0; what < MHA_DIVERSITIES; what++) {
+                const double now = mha_diversity_value(after, what, l, a, l, b);
+                const double then = mha_diversity_value(before, what, l, kept[l][a], l, kept[l][b]);
+                assert_int_equal(isnan(now), what == MHA_DIVERSITY_UNIQUE && a != b);
+                if (what == MHA_DIVERSITY_SUBSPACE || (l == 0 && what != MHA_DIVERSITY_UNIQUE))
+                    assert_true(fabs(now - then) <= 1e-12 * fmax(1, fabs(then)));
+            }
+        }
+    assert_false(isnan(mha_diversity_value(after, MHA_DIVERSITY_JS, 1, 1, 2, 3)));
+    assert_true(isnan(mha_diversity_value(after, MHA_DIVERSITY_JS, 1, 2, 2, 3)));
+    assert_int_equal(mha_diversity_merges(after)[7].size, 9);
+    mha_diversity_free(before);
+    mha_diversity_free(after);
+    mha_head_data_free(data);
+    mha_model_free(less);
+    mha_pruning_free(pruning);
+    mha_model_free(whole);
+}
+
 /* ---- heads that give nothing, and what is not finite ---- */
 
 /* A tensor of the encoder's first layer with `columns` of its rows set to x: [48, 48], D = 12. */
@@ -500,6 +540,7 @@ int main(void)
         cmocka_unit_test(chosen_rows),
         cmocka_unit_test(a_long_text_runs_in_passes),
         cmocka_unit_test(stopped_and_resumed),
+        cmocka_unit_test(pruned_layers),
         cmocka_unit_test(a_head_that_gives_nothing),
         cmocka_unit_test(what_is_not_finite_is_named),
         cmocka_unit_test(unique_wants_two_halves),
