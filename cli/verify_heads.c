@@ -118,23 +118,19 @@ static int open_all(heads_run *run, mha_model **model)
     return run->error->status == MHA_OK ? CLI_DONE : cli_refuse(run->session, run->error);
 }
 
-/* Files of which this build checks nothing yet. */
-static void refuse_rest(heads_run *run)
+/* Maps that come from elsewhere are nothing that the library takes yet. */
+static void refuse_synthetic(heads_run *run)
 {
-    static const char *const names[] = {"minilm-diversity.safetensors", "minilm-gqa.safetensors",
-                                        "synthetic-patterns.safetensors"};
-    for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
-        heads_file f;
-        heads_open(&f, run, names[n]);
-        heads_close(&f);
-    }
+    heads_file f;
+    heads_open(&f, run, "synthetic-patterns.safetensors");
+    heads_close(&f);
 }
 
 /* Cheap parts first. */
 static int check_parts(heads_run *run)
 {
-    void (*const parts[])(heads_run *) = {heads_statistics, heads_layers,     heads_language,
-                                          heads_pruning,    heads_importance, refuse_rest};
+    void (*const parts[])(heads_run *) = {heads_statistics, heads_layers, heads_language,   heads_diversity,
+                                          heads_pruning,    heads_gqa,    heads_importance, refuse_synthetic};
     for (size_t n = 0; n < sizeof parts / sizeof *parts; n++) {
         if (cli_signal()) return 128 + cli_signal();
         if (run->error->status == MHA_OK) parts[n](run);

@@ -73,6 +73,8 @@ void heads_refuse(heads_file *f, const char *group, const char *tensor, const ch
 
 void heads_statistics(heads_run *run); /* verify_heads_stats.c */
 void heads_importance(heads_run *run); /* verify_heads_gates.c */
+void heads_diversity(heads_run *run);  /* verify_heads_diversity.c */
+void heads_gqa(heads_run *run);        /* verify_heads_gqa.c */
 void heads_pruning(heads_run *run);    /* verify_heads_prune.c */
 void heads_layers(heads_run *run);     /* verify_heads_layer.c */
 void heads_language(heads_run *run);   /* verify_heads_lm.c */
@@ -98,6 +100,8 @@ void heads_scores(heads_file *f, const char *group, const mha_model *model, cons
                   mha_head_loss loss);
 void heads_loss(heads_file *f, const char *group, const char *tensor, const mha_model *model, const mha_head_data *data,
                 const mha_importance_options *options);
+/* rollout_N of sentence N (verify_heads_diversity.c). */
+void heads_rollout(heads_file *f, const char *tensor, int64_t text);
 /* The cosine of each sentence's embedding [count, E] with that of the whole model. */
 void heads_cosines(const heads_run *run, const double *embedding, double *out);
 /* The unit-length mean over real tokens of each sentence's last hidden state, with factors on heads [layers, count, H]

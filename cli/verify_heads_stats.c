@@ -160,8 +160,9 @@ void heads_statistics(heads_run *run)
         heads_labels(&f, "labels", run->info, heads, &failed);
         json_object_foreach((json_t *)f.entry.object, name, value)
         {
-            const int64_t text = sentence_of(&f, name, "attention_");
+            const int64_t text = sentence_of(&f, name, "attention_"), other = sentence_of(&f, name, "rollout_");
             if (text >= 0) check_maps(&f, name, text);
+            if (other >= 0) heads_rollout(&f, name, other);
         }
     }
     mha_heads_free(heads);

@@ -1,0 +1,68 @@
+/* verify_heads_gqa.c - recorded embeddings of models whose heads share keys and values: by mean, and in closed form. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/regroup.h"
+#include "verify_heads.h"
+
+/* "kv4", "lowrank_k6_v12": how the model is regrouped, as published. False for another name. */
+static bool options_of(const heads_run *run, const char *name, mha_regroup_options *o)
+{
+    int keys = 0, values = 0, end = 0;
+    *o = (mha_regroup_options){.size = sizeof *o, .method = MHA_REGROUP_MEAN};
+    if (sscanf(name, "kv%d%n", &keys, &end) == 1 && !name[end]) {
+        o->key_heads = o->value_heads = keys;
+        return true;
+    }
+    *o = (mha_regroup_options){.size = sizeof *o,
+                               .method = MHA_REGROUP_CLOSED,
+                               .fit = run->data,
+                               .contiguous = 1,
+                               .uncentred = 1,
+                               .ridge = -1};
+    if (sscanf(name, "lowrank_k%d_v%d%n", &keys, &values, &end) != 2 || name[end]) return false;
+    o->key_heads = keys, o->value_heads = values;
+    return true;
+}
+
+static void embed(const heads_run *run, const mha_regroup_options *o, double *out, mha_error *failed)
+{
+    mha_pruning *pruning = NULL;
+    mha_model *model = NULL;
+    if (mha_regroup_make(run->model, o, &pruning, failed) == MHA_OK &&
+        mha_pruning_open(pruning, &model, failed) == MHA_OK)
+        heads_embed(run, model, NULL, out, failed);
+    mha_model_free(model);
+    mha_pruning_free(pruning);
+}
+
+/* cos_NAME, and embedding_NAME where that is recorded too. */
+static void check_model(heads_file *f, const char *cosine, const char *name)
+{
+    const heads_run *run = f->run;
+    const int64_t size = run->count * run->info->hidden;
+    char embedding[100];
+    mha_error failed = {0};
+    mha_regroup_options o;
+    double *got = heads_room(f, size + run->count, sizeof *got);
+    if (!got || !options_of(run, name, &o)) return;
+    embed(run, &o, got, &failed);
+    snprintf(embedding, sizeof embedding, "embedding_%s", name);
+    const double *want = heads_want(f, embedding, 2, (int64_t[]){run->count, run->info->hidden});
+    heads_case(f, "gqa", embedding, want, got, size, HEADS_NEAR, &failed);
+    want = heads_want(f, cosine, 1, (int64_t[]){run->count});
+    heads_cosines(run, got, got + size);
+    heads_case(f, "gqa", cosine, want, got + size, run->count, HEADS_NEAR, &failed);
+}
+
+void heads_gqa(heads_run *run)
+{
+    heads_file f;
+    const char *name;
+    json_t *value;
+    if (heads_open(&f, run, "minilm-gqa.safetensors")) json_object_foreach((json_t *)f.entry.object, name, value)
+        {
+            if (strncmp(name, "cos_", 4) == 0) check_model(&f, name, name + 4);
+        }
+    heads_close(&f);
+}
