@@ -30,6 +30,10 @@
  *                     scaled to length 1. e of decoders: the log-probabilities of what follows the last token. Exact:
  *                     one way back for each number of e
  *     jacobian_probe  its estimate from `probes` random vectors of signs u: 1/2 mean over texts and u of (d u.e/dxi)^2
+ *     loo             leave one out: mean over texts of 1 - cos(e, e without the head), e as the Jacobian of encoders
+ *                     has it, for decoders too. The head's output is 0 then, which is what removing it does
+ *     loo_loss        L without the head - L: below 0 where the model is better without it
+ *     loo_mean, loo_mean_loss   the same with the head's output at its mean over all tokens of the data
  *     confidence      mean over rows of the greatest weight; Voita et al. 2019
  *     confidence_nospecial   the same over content rows and keys that are no special tokens, not scaled to 1 again
  *     ov_norm         |Wo_h Wv_h| (Frobenius): of the weights alone
@@ -58,6 +62,10 @@ extern "C" {
     X(MHA_SCORE_GRADMAG, "gradmag", "mean |gradient| of the head's rows of Wq, Wk and Wv; needs a loss")        \
     X(MHA_SCORE_JACOBIAN, "jacobian", "1/2 |d embedding / d gate|^2, exact; needs no loss")                     \
     X(MHA_SCORE_JACOBIAN_PROBE, "jacobian_probe", "the same from a few random vectors: the one to begin with")  \
+    X(MHA_SCORE_LOO, "loo", "distance of the embedding without the head; the truth, and slow")                  \
+    X(MHA_SCORE_LOO_LOSS, "loo_loss", "change of the loss without the head; needs a loss")                      \
+    X(MHA_SCORE_LOO_MEAN, "loo_mean", "loo with the head at its mean over the data instead of 0")               \
+    X(MHA_SCORE_LOO_MEAN_LOSS, "loo_mean_loss", "loo_loss likewise; needs a loss")                              \
     X(MHA_SCORE_CONFIDENCE, "confidence", "mean of each row's greatest weight: no importance")                  \
     X(MHA_SCORE_CONFIDENCE_NOSPECIAL, "confidence_nospecial", "the same without special tokens: no importance") \
     X(MHA_SCORE_OV_NORM, "ov_norm", "norm of Wo Wv: of the weights alone")                                      \
@@ -120,10 +128,12 @@ typedef struct mha_importance mha_importance;
  * opened in another dtype than f32; MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
  *
  * Cost, in forward passes: gate and Taylor forms 2; gradmag 2.3; jacobian_probe 1 + probes; jacobian 1 + E, of
- * decoders 1 + the vocabulary; confidence 1.5. PAIRS takes one more where a group has more than 1,024 tokens. Memory:
- * what a pass with gradients keeps of 1,024 tokens or one longer text (model_grads.h), 4 bytes for each dense weight; 8
- * bytes for each text of a group and head, 16 E for each of its texts; with gradmag 4 bytes for each number of Wq, Wk,
- * Wv and Wo; for the Jacobian of decoders 8 bytes for 64 times the vocabulary. */
+ * decoders 1 + the vocabulary; confidence 1.5; loo and its like H (layers + 1) / 2, since what lies below a head is run
+ * once. PAIRS takes one more where a group has more than 1,024 tokens. Memory: what a pass with gradients keeps of
+ * 1,024 tokens or one longer text (model_grads.h), 4 bytes for each dense weight; 8 bytes for each text of a group and
+ * head, 16 E for each of its texts; with gradmag 4 bytes for each number of Wq, Wk, Wv and Wo; for the Jacobian of
+ * decoders 8 bytes for 64 times the vocabulary. loo and its like keep no gradients, but 12 E bytes for each token of a
+ * group. */
 MHA_API mha_status mha_importance_measure(const mha_model *model, const mha_head_data *data,
                                           const mha_importance_options *options, mha_importance **out, mha_error *err);
 MHA_API void mha_importance_free(mha_importance *importance);
@@ -134,7 +144,8 @@ MHA_API double mha_importance_value(const mha_importance *importance, int64_t la
 MHA_API const double *mha_importance_values(const mha_importance *importance, int64_t *count);
 
 /* The interval of 95 %, had other texts been drawn: value -+ 1.96 standard errors over units (texts, pairs, or the
- * batches of gradmag), not below 0. NAN for fewer than 2 units; of scores of the weights alone, the value. */
+ * batches of gradmag), not below 0 but for changes of a loss. NAN for fewer than 2 units; of scores of the weights
+ * alone, the value. */
 MHA_API double mha_importance_low(const mha_importance *importance, int64_t layer, int64_t head);
 MHA_API double mha_importance_high(const mha_importance *importance, int64_t layer, int64_t head);
 /* Spearman's rank correlation, over all heads, of the score from even units with that from odd ones: near 1 for a
@@ -152,6 +163,17 @@ MHA_API int mha_importance_saturated(const mha_importance *importance);
 MHA_API double mha_importance_identity(const mha_importance *importance);
 /* Texts that were read: fewer than there are where the ranking settled. */
 MHA_API int64_t mha_importance_texts_used(const mha_importance *importance);
+
+/* ---- heads two by two ---- */
+
+/* What every two heads cost together: out [N, N], N = layers H, the change of the loss (or of the distance, where there
+ * is no loss) with both of them off; on the diagonal that of one. `options` as above: the loss, its labels and batches,
+ * and `by`, of which the means of loo_mean and loo_mean_loss are read alone. What two heads cost beyond the sum of each
+ * alone is how much they back each other up: scores that look at single heads cannot see it. Symmetric; NAN for heads
+ * that a layer does not have. Reports progress as "pairs", in texts. Errors as mha_importance_measure.
+ * Cost: about N^2 / 6 forward passes. Memory: 8 E floats for each token of a batch of texts that share a loss. */
+MHA_API mha_status mha_importance_pairs(const mha_model *model, const mha_head_data *data,
+                                        const mha_importance_options *options, double *out, mha_error *err);
 
 #ifdef __cplusplus
 }

@@ -252,6 +252,9 @@ typedef struct mha_layer_input {
     const uint8_t *rows;
     const float *fills; /* [H, D] added to each head's gated output of every token; NULL = zeros */
     const mha_layer_activations *activations; /* written; NULL = not wanted */
+    /* [B L, H D] what the output projection reads, in place of all before it: no queries, keys, values, gates or fills;
+     * nothing of the attention itself can be wanted then. NULL = computed from x. */
+    const float *context;
     const mha_attn_visitor *on_rows; /* is shown rows of probabilities, those of map_heads and map_rows; NULL = none */
 } mha_layer_input;
 

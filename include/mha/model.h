@@ -147,6 +147,10 @@ typedef struct mha_model_input {
      * hold anything. NULL, with 0 = from the ids; with a cache `first_layer` is 0: every layer must see the tokens. */
     int64_t first_layer;
     const float *hidden;
+    /* [B, L, heads D] of the heads that layer `first_layer` has: what its output projection reads, as on_activations
+     * has shown it, and perhaps changed since. That layer then computes no queries, keys, values or attention, and its
+     * gates and fills are not read. With `hidden` alone, and nothing of the attention asked for. NULL = computed. */
+    const float *context;
 } mha_model_input;
 
 /* One head of one layer. */

@@ -79,7 +79,8 @@ class ModelOptions(ctypes.Structure):
 class ModelInput(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("batch", c_int64), ("length", c_int64), ("ids", c_void_p), ("type_ids", c_void_p),
                 ("mask", c_void_p), ("positions", c_void_p), ("cache", c_void_p), ("sequence", c_int64), ("starts", c_void_p),
-                ("gates", c_void_p), ("fills", c_void_p), ("first_layer", c_int64), ("hidden", c_void_p)]
+                ("gates", c_void_p), ("fills", c_void_p), ("first_layer", c_int64), ("hidden", c_void_p),
+                ("context", c_void_p)]
 
 
 OnHidden = ctypes.CFUNCTYPE(c_int, c_void_p, c_int64, POINTER(ctypes.c_float))

@@ -18,6 +18,10 @@ mha_status mha__importance_options_read(const mha_model *model, const mha_head_d
                                         const mha_importance_options *given, mha_importance_options *own,
                                         mha_error *err);
 
+/* The same for pairs of heads: `by` becomes the ablation that the loss, or that there is none, asks for. */
+mha_status mha__importance_pairs_read(const mha_model *model, const mha_head_data *data,
+                                      const mha_importance_options *given, mha_importance_options *own, mha_error *err);
+
 /* Runs the groups and fills the result. */
 mha_status mha__scoring_run(const mha_model *model, const mha_head_data *data, const mha_importance_options *options,
                             mha_importance *out, mha_error *err);

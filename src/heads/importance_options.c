@@ -66,6 +66,13 @@ static mha_status check_loss(const mha_model_info *info, const mha_head_data *da
     return check_labels(info, data, o->labels, err);
 }
 
+static mha_head_loss usual_loss(const mha_model_info *info, const mha_importance_options *o)
+{
+    if (!info->logits) return MHA_LOSS_NONE;
+    if (info->causal) return MHA_LOSS_LM;
+    return o->labels ? MHA_LOSS_MLM : MHA_LOSS_NONE;
+}
+
 mha_status mha__importance_options_read(const mha_model *model, const mha_head_data *data,
                                         const mha_importance_options *given, mha_importance_options *own,
                                         mha_error *err)
@@ -76,12 +83,22 @@ mha_status mha__importance_options_read(const mha_model *model, const mha_head_d
     const mha__score_rule *rule = &mha__score_rules[own->by];
     if (rule->weights) return MHA_OK;
     if (!data) return mha__fail(err, MHA_ERR_ARG, "%s needs texts: data is NULL", mha_head_score_key(own->by));
-    if (own->loss == MHA_LOSS_AUTO)
-        own->loss = !info->logits  ? MHA_LOSS_NONE
-                    : info->causal ? MHA_LOSS_LM
-                    : own->labels  ? MHA_LOSS_MLM
-                                   : MHA_LOSS_NONE;
+    if (own->loss == MHA_LOSS_AUTO) own->loss = usual_loss(info, own);
     if (own->loss_scale == 0) own->loss_scale = SCALE;
     if (own->probes == 0) own->probes = PROBES;
     return rule->loss ? check_loss(info, data, own, err) : MHA_OK;
+}
+
+mha_status mha__importance_pairs_read(const mha_model *model, const mha_head_data *data,
+                                      const mha_importance_options *given, mha_importance_options *own, mha_error *err)
+{
+    mha_importance_options asked;
+    MHA__TRY(mha__options_read(&asked, sizeof asked, given, "mha_importance_options", err));
+    const bool mean = asked.by == MHA_SCORE_LOO_MEAN || asked.by == MHA_SCORE_LOO_MEAN_LOSS;
+    if (asked.loss == MHA_LOSS_AUTO) asked.loss = usual_loss(mha_model_describe(model), &asked);
+    if (asked.loss == MHA_LOSS_NONE)
+        asked.by = mean ? MHA_SCORE_LOO_MEAN : MHA_SCORE_LOO;
+    else
+        asked.by = mean ? MHA_SCORE_LOO_MEAN_LOSS : MHA_SCORE_LOO_LOSS;
+    return mha__importance_options_read(model, data, &asked, own, err);
 }

@@ -26,6 +26,10 @@ const mha__score_rule mha__score_rules[MHA_HEAD_SCORES] = {
     [MHA_SCORE_GRADMAG] = {.group = mha__group_gradmag, .loss = true, .parameters = true, .adds = true},
     [MHA_SCORE_JACOBIAN] = {.group = mha__group_jacobian},
     [MHA_SCORE_JACOBIAN_PROBE] = {.group = mha__group_jacobian},
+    [MHA_SCORE_LOO] = {.group = mha__group_ablation, .forward = true},
+    [MHA_SCORE_LOO_LOSS] = {.group = mha__group_ablation, .forward = true, .loss = true, .negative = true},
+    [MHA_SCORE_LOO_MEAN] = {.group = mha__group_ablation, .forward = true},
+    [MHA_SCORE_LOO_MEAN_LOSS] = {.group = mha__group_ablation, .forward = true, .loss = true, .negative = true},
     [MHA_SCORE_CONFIDENCE] = {.group = mha__group_confidence, .forward = true},
     [MHA_SCORE_CONFIDENCE_NOSPECIAL] = {.group = mha__group_confidence, .forward = true},
     [MHA_SCORE_OV_NORM] = {.weights = mha__ov_norm},
@@ -62,15 +66,16 @@ static void lay_out(mha__arena *arena, mha__scoring *s, int64_t texts)
         s->options.labels ? mha__take(arena, (size_t)mha_head_data_count(s->data), sizeof *s->label_at) : NULL;
 }
 
-static mha_status allocate(mha__scoring *s, void **memory, mha_error *err)
+static mha_status allocate(mha__scoring *s, mha_error *err)
 {
     /* A last pair that would be alone joins the group before it. */
     const int64_t texts = pairs(s) ? 2 * (s->per_group + 1) : s->per_group;
     mha__arena arena = {0};
     MHA__TRY(mha__packer_create(s->ctx, s->data, texts, TOKENS, &s->packer, err));
     lay_out(&arena, s, texts);
-    arena.base = *memory = arena.overflow ? NULL : mha__alloc(s->ctx, arena.used);
-    if (!*memory) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "the scores of a group of texts");
+    arena.base = s->memory = arena.overflow ? NULL : mha__alloc(s->ctx, arena.used);
+    if (!s->memory)
+        return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "the scores of a group of texts");
     arena.used = 0;
     lay_out(&arena, s, texts);
     MHA__TRY(mha__tally_create(s->ctx, s->total, &s->tally, err));
@@ -144,32 +149,43 @@ static void warn_saturated(const mha__scoring *s, mha_importance *out)
                  SATURATED, pairs(s) ? "; harder pairs, more in a batch or a smaller loss_scale help" : "");
 }
 
+mha_status mha__scoring_open(mha__scoring *s, const mha_model *model, const mha_head_data *data,
+                             const mha_importance_options *options, mha_error *err)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    *s = (mha__scoring){.ctx = mha_model_ctx(model),
+                        .model = model,
+                        .info = info,
+                        .data = data,
+                        .rule = &mha__score_rules[options->by],
+                        .options = *options,
+                        .total = info->layers * info->heads};
+    s->units = mha_head_data_count(data) / (pairs(s) ? 2 : 1);
+    s->per_group = !s->rule->loss ? GROUP : options->batch_texts ? options->batch_texts : s->units;
+    s->per_group = mha__min64(s->per_group, s->units);
+    MHA__TRY(allocate(s, err));
+    find_labels(s);
+    return MHA_OK;
+}
+
+void mha__scoring_close(mha__scoring *s)
+{
+    mha_model_grads_free(s->grads);
+    mha__tally_free(s->ctx, &s->tally);
+    mha__free(s->ctx, s->means);
+    mha__free(s->ctx, s->memory);
+    mha__packer_free(s->ctx, &s->packer);
+}
+
 mha_status mha__scoring_run(const mha_model *model, const mha_head_data *data, const mha_importance_options *options,
                             mha_importance *out, mha_error *err)
 {
-    const mha_model_info *info = mha_model_describe(model);
-    mha__scoring s = {.ctx = mha_model_ctx(model),
-                      .model = model,
-                      .info = info,
-                      .data = data,
-                      .rule = &mha__score_rules[options->by],
-                      .options = *options,
-                      .total = info->layers * info->heads};
-    void *memory = NULL;
-    s.units = mha_head_data_count(data) / (pairs(&s) ? 2 : 1);
-    s.per_group = !s.rule->loss ? GROUP : options->batch_texts ? options->batch_texts : s.units;
-    s.per_group = mha__min64(s.per_group, s.units);
-    mha_status status = allocate(&s, &memory, err);
-    if (status == MHA_OK) {
-        find_labels(&s);
-        status = mha__scoring_groups(&s, err);
-    }
+    mha__scoring s;
+    mha_status status = mha__scoring_open(&s, model, data, options, err);
+    if (status == MHA_OK) status = mha__scoring_groups(&s, err);
     out->texts = s.done + s.texts;
     if (status == MHA_OK) status = mha__scoring_finish(&s, out, err);
     if (status == MHA_OK) warn_saturated(&s, out);
-    mha_model_grads_free(s.grads);
-    mha__tally_free(s.ctx, &s.tally);
-    mha__free(s.ctx, memory);
-    mha__packer_free(s.ctx, &s.packer);
+    mha__scoring_close(&s);
     return status;
 }

@@ -36,6 +36,7 @@ typedef struct mha__score_rule {
     bool parameters; /* needs gradients of the projections */
     bool taylor;     /* needs what single weights of a row are worth */
     bool forward;    /* needs no gradients at all */
+    bool negative;   /* may be below 0 */
     bool adds;       /* `group` adds to the tally: its units are groups */
 } mha__score_rule;
 
@@ -65,6 +66,8 @@ struct mha__scoring {
     double *unit;   /* [texts, E] sentence vectors */
     double *dunit;  /* [texts, E] their gradient */
     double *length; /* [texts] */
+    double *means;  /* [layers, H, D] of ablation; NULL = not there */
+    void *memory;   /* of all that */
 
     float *logits;     /* [B, vocab] decoders: probabilities of what follows a batch's texts */
     float *dlogits;    /* [B, vocab] */
@@ -96,6 +99,10 @@ static inline double mha__scoring_gate(const mha__scoring *s, const mha__packed 
     return (double)s->gates[(n / H * batch->input.batch + b) * H + n % H];
 }
 
+/* Scoring in steps: memory and groups of these options. Freed with mha__scoring_close, also after a failure. */
+mha_status mha__scoring_open(mha__scoring *s, const mha_model *model, const mha_head_data *data,
+                             const mha_importance_options *options, mha_error *err);
+void mha__scoring_close(mha__scoring *s);
 /* Runs all groups, from where the state file of the options has come to (scoring_state.c). */
 mha_status mha__scoring_groups(mha__scoring *s, mha_error *err);
 /* Begins the next group; false behind the last one. And runs it. */
@@ -126,6 +133,7 @@ mha_status mha__group_gradmag(mha__scoring *s, mha_error *err);
 bool mha__jacobian_of_logits(const mha__scoring *s);
 mha_status mha__group_jacobian(mha__scoring *s, mha_error *err);
 mha_status mha__group_confidence(mha__scoring *s, mha_error *err);
+mha_status mha__group_ablation(mha__scoring *s, mha_error *err);
 mha_status mha__ov_norm(const mha_model *model, int64_t layer, int64_t head, double *value, mha_error *err);
 mha_status mha__qk_norm(const mha_model *model, int64_t layer, int64_t head, double *value, mha_error *err);
 

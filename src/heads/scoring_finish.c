@@ -62,7 +62,7 @@ mha_status mha__scoring_finish(const mha__scoring *s, mha_importance *out, mha_e
         const double norm = norm_of(s, out->low + layer * H);
         for (int64_t n = layer * H; n < (layer + 1) * H; n++) {
             const double error = QUANTILE * mha__tally_error(&s->tally, n) / norm;
-            out->low[n] = isnan(error) ? NAN : fmax(0, out->value[n] - error);
+            out->low[n] = isnan(error) ? NAN : fmax(s->rule->negative ? -INFINITY : 0, out->value[n] - error);
             out->high[n] = out->value[n] + error;
         }
     }

@@ -17,6 +17,10 @@ mha_status mha__layer_input(mha_layer_input *local, const mha_layer_input *given
         return mha__fail(err, MHA_ERR_ARG,
                          "mha_layer_input: starts of %lld sequences with batch %lld, lengths, keep, rows or cache",
                          (long long)local->sequences, (long long)local->batch);
+    if (local->context && (local->cache || local->probs || local->stats || local->on_rows || local->activations))
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_layer_input: context is given, but a cache, probs, stats, on_rows "
+                         "or activations want it computed");
     return MHA_OK;
 }
 

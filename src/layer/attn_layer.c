@@ -247,6 +247,7 @@ mha_status mha__attn_layer_attend(const mha_attn_layer *layer, const mha_attn_pl
                                   const float *x, mha_error *err)
 {
     const int64_t rows = in->batch * in->length;
+    if (in->context) return MHA_OK;
     mha__arena arena = {.base = in->workspace};
     const workspace w = lay_out(&arena, layer, in, mha_attn_plan_workspace(plan));
     if (arena.overflow || arena.used > in->workspace_bytes)
@@ -270,7 +271,9 @@ void mha__attn_layer_output(const mha_attn_layer *layer, const mha_attn_plan *pl
     const workspace w = lay_out(&arena, layer, in, mha_attn_plan_workspace(plan));
     const int64_t at = first * layer->options.heads * layer->options.head_dim;
     mha__linear_call call = {.rows = rows, .y = y, .left = w.left};
-    if (w.context)
+    if (in->context)
+        call.x = in->context + at;
+    else if (w.context)
         call.x = w.context + at;
     else
         call.left = w.mixed + at;

@@ -81,3 +81,17 @@ mha_status mha__pairs_loss(mha_ctx *ctx, const double *e, int64_t pairs, int64_t
     mha__free(ctx, memory);
     return MHA_OK;
 }
+
+mha_status mha__pairs_terms(mha_ctx *ctx, const double *e, int64_t pairs, int64_t width, double scale, double *terms,
+                            mha_error *err)
+{
+    const size_t bytes = 2 * (size_t)pairs * sizeof(double);
+    double *right = mha__alloc(ctx, bytes);
+    job j = {.e = e, .pairs = pairs, .width = width, .scale = scale, .lse = terms, .right = right};
+    if (!right) return mha__no_memory(err, bytes, "the loss of pairs");
+    mha__parallel(ctx, 2 * pairs, sum_task, &j);
+    for (int64_t r = 0; r < 2 * pairs; r++)
+        terms[r] -= right[r];
+    mha__free(ctx, right);
+    return MHA_OK;
+}

@@ -12,4 +12,8 @@
 mha_status mha__pairs_loss(mha_ctx *ctx, const double *e, int64_t pairs, int64_t width, double scale, double *loss,
                            double *de, mha_error *err);
 
+/* What each row of S, and then each row of its transpose, adds to 2 pairs times that loss: terms [2 pairs]. */
+mha_status mha__pairs_terms(mha_ctx *ctx, const double *e, int64_t pairs, int64_t width, double scale, double *terms,
+                            mha_error *err);
+
 #endif

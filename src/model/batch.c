@@ -93,6 +93,9 @@ static mha_status check_hidden(const mha_model *m, const mha_model_input *in, mh
     if (in->first_layer < 0 || in->first_layer >= m->config.layers)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: first_layer is %lld, the model has layers 0..%lld",
                          (long long)in->first_layer, (long long)m->config.layers - 1);
+    if (in->context && (!in->hidden || in->cache))
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: context %s",
+                         in->cache ? "with a cache" : "without hidden");
     if (in->cache && in->first_layer > 0)
         return mha__fail(err, MHA_ERR_ARG,
                          "mha_model_input: first_layer is %lld with a cache: its lower layers would "
@@ -187,6 +190,7 @@ int64_t mha__batch_map_keys(const mha__batch *p)
 void mha__batch_turn(mha__batch *p, const mha_model *m, int64_t layer)
 {
     const int64_t heads = m->config.heads, width = heads * m->config.head_dim;
+    p->layer.context = layer == p->in.first_layer ? p->in.context : NULL;
     if (p->in.fills) p->layer.fills = p->in.fills + layer * width;
     if (p->in.cache) p->layer.cache = p->in.cache->layer[layer];
     if (p->in.gates) p->layer.gates = (mha_cview){p->in.gates + layer * p->sequences * heads, {heads, 1}};

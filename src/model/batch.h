@@ -24,7 +24,7 @@ mha_status mha__batch_read(const mha_model *m, mha__batch *batch, const mha_mode
 void mha__batch_lay_out(mha__arena *arena, const mha_model *m, mha__batch *batch);
 /* Fills batch->layer. Before there is memory, `lengths` only says that there will be some. */
 void mha__batch_describe(mha__batch *batch, const int64_t *lengths);
-/* Turns batch->layer to one of the layers: its cache, its gates and fills. */
+/* Turns batch->layer to one of the layers: its cache, gates, fills and context. */
 void mha__batch_turn(mha__batch *batch, const mha_model *m, int64_t layer);
 /* Fills the arrays. */
 mha_status mha__batch_fill(const mha_model *m, mha__batch *batch, mha_error *err);

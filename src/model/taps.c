@@ -75,6 +75,11 @@ mha_status mha__taps_read(const mha_model *m, const mha__batch *batch, const mha
                           mha_error *err)
 {
     *taps = (mha__taps){.out = out, .rows = mha__batch_map_rows(batch), .keys = mha__batch_map_keys(batch)};
+    if (batch->in.context && (shows_maps(out) || out->on_stats || out->on_activations))
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_output: %s, but context of the input takes attention's place",
+                         out->on_stats         ? "on_stats"
+                         : out->on_activations ? "on_activations"
+                                               : "maps or rows");
     MHA__TRY(check_list(m, out, err));
     MHA__TRY(check_rows(batch, out, taps->rows, err));
     if (out->map_rows) taps->rows = out->map_row_count;

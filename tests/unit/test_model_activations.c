@@ -310,6 +310,29 @@ static void begins_with_the_bits_of_the_whole(void **state)
     }
 }
 
+/* A layer whose context is given goes on from there: with the one that it had, to the same bits, also in 16 bit. */
+static void a_context_takes_the_place_of_attention(void **state)
+{
+    (void)state;
+    static const mha_dtype types[] = {MHA_F32, MHA_BF16, MHA_F16};
+    for (int m = 0; m < INNER_FAMILIES; m++)
+        for (int t = 0; t < 3; t++) {
+            mha_model *model = inner_open(NULL, m, types[t]);
+            for (int kind = 0; kind < INNER_FILLED; kind++) {
+                mha_model_input in = inner_input(kind);
+                seen whole = run(model, &in, true);
+                in.first_layer = 1;
+                in.hidden = whole.hidden[1];
+                in.context = whole.a[1].context;
+                seen part = run(model, &in, false);
+                same_rows(&in, part.last, whole.last, whole.width);
+                release(&whole);
+                release(&part);
+            }
+            mha_model_free(model);
+        }
+}
+
 static void logits_and_places_in_a_pass_that_begins_later(void **state)
 {
     (void)state;
@@ -493,8 +516,16 @@ static void what_cannot_be_asked_for(void **state)
         assert_int_equal(mha_model_forward(model, &in, NULL, &err), MHA_ERR_ARG);
         if (!strstr(err.message, wrong[n].sentence)) fail_msg("%s", err.message);
     }
+    mha_model_input changed = inner_input(INNER_PLAIN);
+    changed.context = x;
+    assert_int_equal(mha_model_forward(model, &changed, NULL, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "mha_model_input: context without hidden");
+    changed.hidden = x;
     const mha_model_input in = inner_input(INNER_PLAIN);
     const mha_model_output out = {.size = sizeof out, .on_activations = stop_second};
+    assert_int_equal(mha_model_forward(model, &changed, &out, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message,
+                        "mha_model_output: on_activations, but context of the input takes attention's place");
     assert_int_equal(mha_model_forward(model, &in, &out, &err), MHA_ERR_CANCELLED);
     assert_string_equal(err.message, "stopped by on_activations at 1");
     mha_model_cache_free(cache);
@@ -542,6 +573,7 @@ int main(void)
         cmocka_unit_test(activations_in_sixteen_bits),
         cmocka_unit_test(a_gate_of_0_and_a_fill_are_mean_ablation),
         cmocka_unit_test(begins_with_the_bits_of_the_whole),
+        cmocka_unit_test(a_context_takes_the_place_of_attention),
         cmocka_unit_test(logits_and_places_in_a_pass_that_begins_later),
         cmocka_unit_test(pruned_layers_show_the_heads_they_have),
         cmocka_unit_test(pieces_show_the_rows_of_the_whole),
