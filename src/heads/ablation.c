@@ -5,6 +5,7 @@
 
 #include "base/ctx.h"
 #include "base/error.h"
+#include "heads/until.h"
 #include "layer/arena.h"
 
 /* ---- memory ---- */
@@ -80,13 +81,6 @@ static int take_context(void *user, const mha_model_activations *a)
     return 1;
 }
 
-static mha_status forward(const mha__ablation *a, const mha_model_input *in, const mha_model_output *out,
-                          const taker *t, mha_error *err)
-{
-    const mha_status status = mha_model_forward(a->model, in, out, err);
-    return status == MHA_ERR_CANCELLED && t->done ? MHA_OK : status;
-}
-
 /* The context of a batch, whose rows begin at `at`, with heads off. */
 static void change(const mha__ablation *a, const mha__stream *s, int64_t at, int64_t rows, const int64_t *off,
                    int64_t count)
@@ -121,7 +115,7 @@ static mha_status find_context(mha__ablation *a, mha__stream *s, mha_error *err)
         taker t = {.context = s->context + at * wide, .layer = s->layer};
         const mha_model_input in = input_at(a, s, &batch, at);
         const mha_model_output out = {.size = sizeof out, .on_activations = take_context, .user = &t};
-        MHA__TRY(forward(a, &in, &out, &t, err));
+        MHA__TRY(mha__forward_until(a->model, &in, &out, &t.done, err));
     }
     return MHA_OK;
 }
@@ -138,7 +132,7 @@ mha_status mha__ablation_begin(mha__ablation *a, const int64_t *text, int64_t te
     for (int64_t at = 0; mha__packer_next(a->packer, &batch); at += batch.tokens) {
         taker t = {.hidden = a->base.hidden + at * width, .cells = batch.tokens * width};
         const mha_model_output out = {.size = sizeof out, .last_hidden = a->last, .on_hidden = take_hidden, .user = &t};
-        MHA__TRY(forward(a, &batch.input, &out, &t, err));
+        MHA__TRY(mha__forward_until(a->model, &batch.input, &out, &t.done, err));
         MHA__TRY(mha__ablation_take(a, &batch, err));
     }
     if (a->full) memcpy(a->full, a->unit, (size_t)(texts * width) * sizeof *a->full);
@@ -159,7 +153,7 @@ mha_status mha__ablation_step(mha__ablation *a, mha__stream *from, const int64_t
         const mha_model_output out = {.size = sizeof out, .on_hidden = take_hidden, .user = &t};
         change(a, from, at, batch.tokens, off, count);
         in.context = a->changed;
-        MHA__TRY(forward(a, &in, &out, &t, err));
+        MHA__TRY(mha__forward_until(a->model, &in, &out, &t.done, err));
     }
     float *const hidden = to->next;
     to->next = to->hidden;

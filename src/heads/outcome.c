@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/linalg.h"
 #include "heads/data.h"
+#include "heads/until.h"
 #include "layer/arena.h"
 #include "layer/exponentials.h"
 #include "model/head.h"
@@ -154,8 +155,7 @@ mha_status mha__outcome_advance(mha__outcome *o, const float *gates, const float
         const mha_model_output output = {.size = sizeof output, .on_hidden = on_hidden, .user = &a};
         MHA__TRY(begin_batch(o, b, gates, fills, &input, &texts, &at, err));
         a.numbers = input.starts[input.batch] * width;
-        const mha_status status = mha_model_forward(o->model, &input, &output, err);
-        if (!a.done) return status;
+        MHA__TRY(mha__forward_until(o->model, &input, &output, &a.done, err));
     }
     o->layer++;
     return MHA_OK;

@@ -9,6 +9,7 @@
 #include "base/linalg.h"
 #include "heads/data.h"
 #include "heads/pruning.h"
+#include "heads/until.h"
 #include "layer/arena.h"
 #include <string.h>
 
@@ -79,11 +80,7 @@ static mha_status run(pass *s, mha_model_input input, mha_error *err)
         .size = sizeof output, .on_activations = s->wanted ? on_activations : NULL, .on_hidden = on_hidden, .user = s};
     input.first_layer = s->r->layer;
     input.hidden = s->r->layer ? s->stream : NULL;
-    mha_error stop = {0}; /* an early stop is none for the caller to see */
-    const mha_status status = mha_model_forward(s->model, &input, &output, &stop);
-    if (s->stopped) return MHA_OK;
-    if (status != MHA_OK && err) *err = stop;
-    return status;
+    return mha__forward_until(s->model, &input, &output, &s->stopped, err);
 }
 
 /* ---- one layer ---- */
