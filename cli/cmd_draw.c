@@ -46,7 +46,7 @@ static int finish(cli_session *s, const heads_of_text *h, const char *wrong, uns
 static int draw_head(cli_session *s, const heads_of_text *h, mha_model_head at)
 {
     char title[160], what[48];
-    snprintf(title, sizeof title, "%.90s, layer %d head %d: %s", cli_shown(h->name), (int)at.layer, (int)at.head,
+    snprintf(title, sizeof title, "%.90s, layer %d head %d: %s", cli_shown(h->folder), (int)at.layer, (int)at.head,
              mha_head_label_key(mha_heads_label(h->heads, at.layer, at.head)));
     snprintf(what, sizeof what, "layer %d head %d", (int)at.layer, (int)at.head);
     const char **tokens = token_texts(h);
@@ -65,7 +65,7 @@ static int draw_grid(cli_session *s, const heads_of_text *h)
 {
     const long long n = (long long)mha_heads_tokens(h->heads)->count;
     char title[160];
-    snprintf(title, sizeof title, "%.90s: all heads on %lld tokens", cli_shown(h->name), n);
+    snprintf(title, sizeof title, "%.90s: all heads on %lld tokens", cli_shown(h->folder), n);
     unsigned char *data = NULL;
     size_t bytes = 0;
     const char *wrong = figure_grid_draw(&(figure_grid){title, h->heads, n}, s->options.out, &data, &bytes);

@@ -144,7 +144,7 @@ static int run(cli_session *s)
 
 static void print_scores(FILE *out, int columns)
 {
-    enum { MARGIN = 18 };
+    enum { MARGIN = 24 };
     fputs("\nScores, low ones go first:\n", out);
     fprintf(out, "  %-*s", MARGIN - 2, "joint");
     cli_put_wrapped(out, columns, MARGIN, MARGIN, "no score: heads chosen together by what their removal changes");

@@ -165,7 +165,7 @@ static int run(cli_session *s)
 
 static void print_lists(FILE *out, int columns)
 {
-    head_scores_put_lists(out, columns, 18);
+    head_scores_put_lists(out, columns, 24);
 }
 
 const cli_command cli_report = {

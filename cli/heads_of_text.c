@@ -3,12 +3,22 @@
 
 #include "output.h"
 
+/* Where the last part of a path begins; slashes at its end stay. */
+static const char *last_part(const char *path)
+{
+    const char *last = path;
+    for (const char *c = path; *c; c++)
+        if (*c == '/' && c[1] && c[1] != '/') last = c + 1;
+    return last;
+}
+
 static int measure(cli_session *s, heads_of_text *h)
 {
     mha_error err;
     int code = cli_model_open(s, NULL, &h->model);
     if (code != CLI_DONE) return code;
     h->name = s->model_name;
+    h->folder = last_part(h->name);
     mha_heads_options options = {.size = sizeof options, .seed = (uint64_t)s->options.seed, .keep_maps = 1};
     if (mha_heads_measure(h->model, &h->text, 1, &options, &h->heads, &err) != MHA_OK) return cli_fail(s, &err);
     return CLI_DONE;

@@ -5,7 +5,8 @@
 #include "input.h"
 
 typedef struct heads_of_text {
-    const char *name; /* of the model, as the user said it */
+    const char *name;   /* of the model, as the user said it */
+    const char *folder; /* the last part of that name: for figures, which are shown to others */
     mha_model *model;
     mha_heads *heads;
     cli_texts texts;
