@@ -118,22 +118,11 @@ static int open_all(heads_run *run, mha_model **model)
     return run->error->status == MHA_OK ? CLI_DONE : cli_refuse(run->session, run->error);
 }
 
-/* Maps that come from elsewhere are nothing that the library takes yet. */
-static void refuse_synthetic(heads_run *run)
-{
-    heads_file f;
-    heads_open(&f, run, "synthetic-patterns.safetensors");
-    heads_close(&f);
-}
-
-/* Cheap parts first. */
 static int check_parts(heads_run *run)
 {
-    void (*const parts[])(heads_run *) = {heads_statistics, heads_layers, heads_language,   heads_diversity,
-                                          heads_pruning,    heads_gqa,    heads_importance, refuse_synthetic};
-    for (size_t n = 0; n < sizeof parts / sizeof *parts; n++) {
+    for (size_t n = 0; heads_part_at(n) && run->error->status == MHA_OK; n++) {
         if (cli_signal()) return 128 + cli_signal();
-        if (run->error->status == MHA_OK) parts[n](run);
+        heads_part_at(n)(run);
     }
     return run->error->status == MHA_OK ? CLI_DONE : cli_refuse(run->session, run->error);
 }
@@ -143,7 +132,9 @@ int verify_heads(cli_session *session, const char *folder, const char *lm, const
     mha_error error = {0};
     mha_model *model = NULL;
     heads_run run = {.session = session, .folder = folder, .index = index, .log = log, .error = &error, .lm = lm};
-    if (!lm && json_object_get(json_object_get(index, "files"), "tinylm-golden.safetensors"))
+    const json_t *files = json_object_get(index, "files");
+    if (!lm &&
+        (json_object_get(files, "tinylm-golden.safetensors") || json_object_get(files, "tinylm-model.safetensors")))
         return cli_usage(session, "these results need --lm FOLDER, the language model that they speak of");
     heads_check_names(&run);
     int code = error.status == MHA_OK ? open_all(&run, &model) : cli_refuse(session, &error);

@@ -59,30 +59,38 @@ int64_t *heads_integers(heads_file *f, const char *tensor, int rank, int64_t *sh
 void *heads_room(heads_file *f, int64_t count, size_t size);
 bool heads_ok(const heads_file *f); /* no fault yet */
 
-/* How far a number may be from its record: not at all, or as far as its "abs_tolerance" says. */
-typedef enum heads_limit { HEADS_EXACT, HEADS_NEAR } heads_limit;
+/* How far a number may be from its record: not at all; as far as its "abs_tolerance" says; or, of records that have
+ * none, 1e-6 of the largest number, which is the least that any record allows. */
+typedef enum heads_limit { HEADS_EXACT, HEADS_NEAR, HEADS_ROUNDED } heads_limit;
 
 /* The case of one tensor: `count` numbers against `want` (NULL: nothing happens), or, if `failed` has a status, what
  * the library said instead. */
 void heads_case(heads_file *f, const char *group, const char *tensor, const double *want, const double *got,
                 int64_t count, heads_limit limit, const mha_error *failed);
-/* A case that this build cannot check, and why. */
-void heads_refuse(heads_file *f, const char *group, const char *tensor, const char *reason);
 
-/* ---- the parts ---- */
+/* ---- the parts: each compares one file, if the index lists it ---- */
 
-void heads_statistics(heads_run *run); /* verify_heads_stats.c */
-void heads_importance(heads_run *run); /* verify_heads_gates.c */
-void heads_diversity(heads_run *run);  /* verify_heads_diversity.c */
-void heads_gqa(heads_run *run);        /* verify_heads_gqa.c */
-void heads_pruning(heads_run *run);    /* verify_heads_prune.c */
-void heads_layers(heads_run *run);     /* verify_heads_layer.c */
-void heads_language(heads_run *run);   /* verify_heads_lm.c */
+typedef void heads_part(heads_run *run);
+/* Part n, those that take little time first; NULL behind the last. */
+heads_part *heads_part_at(size_t n);
+
+heads_part heads_statistics; /* verify_heads_stats.c */
+heads_part heads_importance; /* verify_heads_gates.c */
+heads_part heads_diversity;  /* verify_heads_diversity.c */
+heads_part heads_gqa;        /* verify_heads_gqa.c */
+heads_part heads_pruning;    /* verify_heads_prune.c */
+heads_part heads_layers;     /* verify_heads_layer.c */
+heads_part heads_language;   /* verify_heads_lm.c */
+heads_part heads_weights;    /* verify_heads_lm.c */
+heads_part heads_synthetic;  /* verify_heads_maps.c */
 
 /* ---- what several parts need ---- */
 
 /* What the index says of the rules of labels. */
 mha_head_thresholds heads_thresholds(const heads_run *run);
+/* The metric of that name; MHA_HEAD_METRICS if there is none. The place of a label's name in "label_names"; -1. */
+mha_head_metric heads_metric_of(const char *key);
+double heads_place_of(const heads_run *run, mha_head_label label);
 /* Statistics, pattern scores, labels, gradients of gates and of projections of one model, in the group of its part. */
 void heads_metrics(heads_file *f, const char *group, const mha_model_info *m, const mha_heads *heads,
                    const mha_error *failed);

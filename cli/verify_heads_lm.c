@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "output.h"
 #include "verify_heads.h"
@@ -146,12 +147,64 @@ static void check_statistics(language *lm, const mha_head_data *data)
     mha_heads_free(heads);
 }
 
+/* The change of the loss without every two heads. */
+static void check_pairs(language *lm, const mha_head_data *data)
+{
+    const int64_t all = lm->info->layers * lm->info->heads;
+    const double *want = heads_want(lm->f, "loo_pair_loss", 2, (int64_t[]){all, all});
+    double *got = want ? heads_room(lm->f, all * all, sizeof *got) : NULL;
+    const mha_importance_options o = {.size = sizeof o, .loss = MHA_LOSS_LM};
+    mha_error failed = {0};
+    if (got) mha_importance_pairs(lm->model, data, &o, got, &failed);
+    heads_case(lm->f, "tinylm", "loo_pair_loss", want, got, all * all, HEADS_NEAR, &failed);
+}
+
 static void check_data(language *lm)
 {
     mha_head_data *data = data_of(lm, lm->f->run->error);
     if (heads_ok(lm->f)) heads_scores(lm->f, "tinylm", lm->model, data, MHA_LOSS_LM);
     if (heads_ok(lm->f)) check_statistics(lm, data);
+    if (heads_ok(lm->f)) check_pairs(lm, data);
     mha_head_data_free(data);
+}
+
+/* ---- weights ---- */
+
+static bool same(const mha_tensor *a, const mha_tensor *b)
+{
+    return b && a->dtype == b->dtype && a->bytes == b->bytes && memcmp(a->data, b->data, a->bytes) == 0;
+}
+
+static void compare_weights(const heads_run *run, const mha_file *file, verify_case *outcome)
+{
+    mha_file *given;
+    if (mha_checkpoint_open(run->session->ctx, run->lm, NULL, &given, run->error) != MHA_OK) return;
+    double differ = mha_file_count(file) != mha_file_count(given);
+    const double none = 0;
+    for (int64_t n = 0; n < mha_file_count(file); n++)
+        differ += !same(mha_file_tensor(file, n), mha_file_find(given, mha_file_tensor(file, n)->name));
+    verify_compare_reals(outcome, "tensors that differ", &differ, &none, 1, 0);
+    mha_file_free(given);
+}
+
+/* No result, but what results were made of: --lm must be this model. The folder may lack it, to be smaller. */
+void heads_weights(heads_run *run)
+{
+    static const char name[] = "tinylm-model.safetensors";
+    heads_file f = {.run = run};
+    verify_case outcome;
+    char path[4096];
+    const verify_entry e = {json_object_get(json_object_get(run->index, "files"), name), name, run->error};
+    if (!e.object || verify_path(run->folder, &e, name, path, sizeof path) != MHA_OK) return;
+    verify_begin(&outcome, "weights", name);
+    if (access(path, F_OK) != 0) {
+        outcome.refused = true;
+        snprintf(outcome.reason, sizeof outcome.reason, "weights, not in the folder: those of --lm are taken for them");
+    } else if (heads_open(&f, run, name)) {
+        compare_weights(run, f.file, &outcome);
+    }
+    if (heads_ok(&f)) verify_end(run->log, &outcome);
+    heads_close(&f);
 }
 
 void heads_language(heads_run *run)

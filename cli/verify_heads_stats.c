@@ -5,7 +5,7 @@
 #include "output.h"
 #include "verify_heads.h"
 
-static mha_head_metric metric_of(const char *key)
+mha_head_metric heads_metric_of(const char *key)
 {
     int metric = 0;
     while (metric < MHA_HEAD_METRICS && strcmp(mha_head_metric_key(metric), key) != 0)
@@ -30,7 +30,7 @@ void heads_metrics(heads_file *f, const char *group, const mha_model_info *m, co
     double *got = heads_room(f, layers * count, sizeof *got);
     json_object_foreach((json_t *)f->entry.object, name, value)
     {
-        const mha_head_metric metric = metric_of(name);
+        const mha_head_metric metric = heads_metric_of(name);
         if (metric == MHA_HEAD_METRICS || !got) continue;
         const double *want = heads_want(f, name, 2, (int64_t[]){layers, count});
         if (heads) values_of(heads, layers, count, metric, got);
@@ -48,7 +48,7 @@ void heads_patterns(heads_file *f, const char *group, const mha_model_info *m, c
     double *got = want ? heads_room(f, patterns * each, sizeof *got) : NULL;
     for (int64_t p = 0; got && p < patterns; p++) {
         const char *name = json_string_value(json_array_get(names, (size_t)p));
-        const mha_head_metric metric = metric_of(name ? name : "");
+        const mha_head_metric metric = heads_metric_of(name ? name : "");
         if (metric == MHA_HEAD_METRICS) verify_fault(&f->entry, "unknown pattern \"%s\"", cli_shown(name ? name : ""));
         if (heads) values_of(heads, layers, count, metric, got + p * each);
     }
@@ -57,8 +57,7 @@ void heads_patterns(heads_file *f, const char *group, const mha_model_info *m, c
 
 /* ---- labels ---- */
 
-/* The place of a label's name in "label_names". */
-static double place_of(const heads_run *run, mha_head_label label)
+double heads_place_of(const heads_run *run, mha_head_label label)
 {
     size_t n;
     json_t *name;
@@ -86,7 +85,7 @@ void heads_labels(heads_file *f, const char *group, const mha_model_info *m, con
     const double *want = heads_want(f, "labels", 2, (int64_t[]){layers, count});
     double *got = want ? heads_room(f, layers * count, sizeof *got) : NULL;
     for (int64_t n = 0; heads && got && n < layers * count; n++)
-        got[n] = place_of(f->run, mha_heads_label(heads, n / count, n % count));
+        got[n] = heads_place_of(f->run, mha_heads_label(heads, n / count, n % count));
     heads_case(f, group, "labels", want, got, layers * count, HEADS_EXACT, failed);
 }
 

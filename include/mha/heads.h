@@ -134,6 +134,39 @@ MHA_API mha_status mha_heads_measure_data(const mha_model *model, const mha_head
 /* The same of `count` texts, which mha_head_data_of_texts reads; its errors. */
 MHA_API mha_status mha_heads_measure(const mha_model *model, const char *const *texts, int64_t count,
                                      const mha_heads_options *options, mha_heads **out, mha_error *err);
+
+/* ---- maps that the caller has, from whatever program ---- */
+
+/* What a token is; several may hold. */
+enum {
+    MHA_TOKEN_SPECIAL = 1, /* [CLS], [SEP], BOS ...: its row is no content row */
+    MHA_TOKEN_SEP = 2,     /* what "sep" asks about */
+    MHA_TOKEN_PUNCT = 4    /* what "punct" asks about: . , ; : ? ! */
+};
+
+/* The maps of one text. */
+typedef struct mha_head_map {
+    int64_t tokens;          /* without padding */
+    const float *p;          /* [layers, heads, tokens, tokens]: row = query; each number in 0..1 */
+    const uint8_t *kinds;    /* [tokens] MHA_TOKEN_SPECIAL ...; NULL = all 0 */
+    const int32_t *segments; /* [tokens] as in mha_head_data_options; NULL = none */
+} mha_head_map;
+
+typedef struct mha_head_maps {
+    size_t size;
+    int64_t layers, heads; /* of each layer */
+    int causal;            /* 1 = row i sees keys 0 to i; weights of later ones are 0 */
+    int64_t count;         /* texts */
+    const mha_head_map *text;
+    mha_head_thresholds thresholds;
+} mha_head_maps;
+
+/* The same numbers of maps from elsewhere, without a model: all metrics but the two of probe texts, which are NAN. The
+ * result keeps neither maps nor tokens. `ctx` may be NULL. On the calling thread; cost: a logarithm for each number
+ * that is not 0. Errors: MHA_ERR_ARG for no layers, heads, texts or tokens, and for a number outside 0..1, naming
+ * text, layer, head, row and key; MHA_ERR_MEMORY. */
+MHA_API mha_status mha_heads_of_maps(mha_ctx *ctx, const mha_head_maps *maps, mha_heads **out, mha_error *err);
+
 MHA_API void mha_heads_free(mha_heads *heads);
 
 MHA_API int64_t mha_heads_layers(const mha_heads *heads);

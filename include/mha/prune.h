@@ -111,6 +111,9 @@ MHA_API void mha_pruning_free(mha_pruning *pruning);
 /* Opens the pruned model without writing it, to measure it. The pruning must outlive it; no tokenizer is opened. */
 MHA_API mha_status mha_pruning_open(const mha_pruning *pruning, mha_model **out, mha_error *err);
 
+/* The tensors that changed, named and shaped as the written file has them, f32; they live as long as the pruning. */
+MHA_API const mha_named_tensor *mha_pruning_list(const mha_pruning *pruning, int64_t *count);
+
 /* Adds what was measured of it to the record: a JSON object, terminated. MHA_ERR_FORMAT if it is none. */
 MHA_API mha_status mha_pruning_note(mha_pruning *pruning, const char *quality_json, mha_error *err);
 

@@ -60,7 +60,7 @@ static uint8_t kind_of(const mha_head_data *d, const mha_tokenizer *tokenizer, c
 {
     uint8_t kind = tokenizer ? mha__frame_kind(&d->frame, tokenizer, id) : 0;
     for (int64_t i = 0; i < options->special_count; i++)
-        if (options->special[i] == id) kind |= MHA__TOKEN_SPECIAL;
+        if (options->special[i] == id) kind |= MHA_TOKEN_SPECIAL;
     return kind;
 }
 

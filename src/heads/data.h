@@ -19,7 +19,7 @@ int64_t mha__head_data_batch_texts(const mha_head_data *data);
 mha_status mha__head_data_batch(const mha_head_data *data, int64_t batch, mha_model_input *input, const int64_t **texts,
                                 mha_error *err);
 
-/* MHA__TOKEN_SPECIAL ... of each token of a text, and their token types. */
+/* MHA_TOKEN_SPECIAL ... of each token of a text, and their token types. */
 const uint8_t *mha__head_data_kinds(const mha_head_data *data, int64_t text);
 const int32_t *mha__head_data_types(const mha_head_data *data, int64_t text);
 

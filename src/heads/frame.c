@@ -60,10 +60,9 @@ uint8_t mha__frame_kind(const mha__frame *frame, const mha_tokenizer *tokenizer,
 {
     bool framed = is_in(frame->before, frame->before_count, id) || is_in(frame->after, frame->after_count, id);
     const char *token = mha_tokenizer_token(tokenizer, id);
-    uint8_t kind = framed ? MHA__TOKEN_SPECIAL : 0;
+    uint8_t kind = framed ? MHA_TOKEN_SPECIAL : 0;
     if (!token) return kind;
-    if (is_among(token, separators, sizeof separators / sizeof *separators))
-        kind |= MHA__TOKEN_SEP | MHA__TOKEN_SPECIAL;
-    if (is_among(token, punctuation, sizeof punctuation / sizeof *punctuation)) kind |= MHA__TOKEN_PUNCT;
+    if (is_among(token, separators, sizeof separators / sizeof *separators)) kind |= MHA_TOKEN_SEP | MHA_TOKEN_SPECIAL;
+    if (is_among(token, punctuation, sizeof punctuation / sizeof *punctuation)) kind |= MHA_TOKEN_PUNCT;
     return kind;
 }

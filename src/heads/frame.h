@@ -15,7 +15,7 @@ typedef struct mha__frame {
 
 mha_status mha__frame_find(const mha_tokenizer *tokenizer, mha__frame *frame, mha_error *err);
 
-/* MHA__TOKEN_SPECIAL ... of a token. */
+/* MHA_TOKEN_SPECIAL ... of a token. */
 uint8_t mha__frame_kind(const mha__frame *frame, const mha_tokenizer *tokenizer, int32_t id);
 
 #endif

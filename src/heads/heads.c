@@ -7,21 +7,20 @@
 #include "base/error.h"
 #include "base/size.h"
 
-mha_status mha__heads_create(const mha_model *model, int64_t longest, mha_heads **out, mha_error *err)
+mha_status mha__heads_create(mha_ctx *ctx, int64_t layers, const int64_t *counts, int64_t longest, mha_heads **out,
+                             mha_error *err)
 {
-    const mha_model_info *info = mha_model_describe(model);
-    mha_ctx *ctx = mha_model_ctx(model);
     mha_heads *heads = mha__calloc(ctx, 1, sizeof *heads);
     *out = heads;
     if (!heads) return mha__no_memory(err, sizeof *heads, "head statistics");
     heads->ctx = ctx;
-    heads->layers = info->layers;
+    heads->layers = layers;
     heads->longest = longest;
-    heads->first = mha__calloc(ctx, (size_t)info->layers + 1, sizeof *heads->first);
-    if (!heads->first) return mha__no_memory(err, ((size_t)info->layers + 1) * sizeof *heads->first, "head statistics");
-    for (int64_t l = 0; l < info->layers; l++)
-        heads->first[l + 1] = heads->first[l] + info->heads_per_layer[l];
-    size_t total = (size_t)heads->first[info->layers];
+    heads->first = mha__calloc(ctx, (size_t)layers + 1, sizeof *heads->first);
+    if (!heads->first) return mha__no_memory(err, ((size_t)layers + 1) * sizeof *heads->first, "head statistics");
+    for (int64_t l = 0; l < layers; l++)
+        heads->first[l + 1] = heads->first[l] + counts[l];
+    size_t total = (size_t)heads->first[layers];
     heads->stats = mha__calloc(ctx, total, sizeof *heads->stats);
     if (!heads->stats) return mha__no_memory(err, total * sizeof *heads->stats, "head statistics");
     size_t positions = 0;
@@ -69,6 +68,19 @@ mha_head_label mha_heads_label(const mha_heads *heads, int64_t layer, int64_t he
 {
     const mha__head_stats *s = stats_of(heads, layer, head);
     return s ? mha__head_stats_label(s, &heads->limits) : MHA_LABEL_MIXED;
+}
+
+void mha__heads_seen_rows(int64_t tokens, bool causal, double *rows)
+{
+    for (int64_t j = 0; j < tokens; j++)
+        rows[j] += (double)(causal ? tokens - j : tokens);
+}
+
+void mha__heads_average(mha_heads *heads, const double *rows)
+{
+    for (int64_t h = 0; h < heads->first[heads->layers]; h++)
+        for (int64_t j = 0; j < heads->longest; j++)
+            heads->received[h * heads->longest + j] /= rows[j];
 }
 
 double mha_heads_sink_rate(const mha_heads *heads)

@@ -15,8 +15,14 @@ struct mha_heads {
     float **maps;           /* with keep_maps: [layers], each [heads, longest, longest] */
 };
 
-/* An empty result for the heads of a model. *out may be half made after a failure: free it. */
-mha_status mha__heads_create(const mha_model *model, int64_t longest, mha_heads **out, mha_error *err);
+/* An empty result for counts[l] heads of each layer. *out may be half made after a failure: free it. */
+mha_status mha__heads_create(mha_ctx *ctx, int64_t layers, const int64_t *counts, int64_t longest, mha_heads **out,
+                             mha_error *err);
+
+/* Sums of what positions receive become means. rows [longest] says how many rows of all texts see each: all 0 before
+ * the first text, to which each text of so many tokens adds its own. */
+void mha__heads_seen_rows(int64_t tokens, bool causal, double *rows);
+void mha__heads_average(mha_heads *heads, const double *rows);
 
 /* What batch `batch` of the data adds; see measure_batch.c. Made once for all batches. */
 typedef struct mha__heads_pass mha__heads_pass;

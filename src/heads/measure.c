@@ -81,21 +81,16 @@ static mha_status measure_texts(const mha_model *model, const mha_head_data *dat
     return status;
 }
 
-/* Sums over rows become means: position j of a text of n tokens is seen by n rows, or by n - j. */
 static mha_status average_received(const mha_model *model, const mha_head_data *data, mha_heads *heads, mha_error *err)
 {
-    const bool causal = mha_model_describe(model)->causal;
     double *rows = mha__calloc(heads->ctx, (size_t)heads->longest, sizeof *rows);
     if (!rows) return mha__no_memory(err, (size_t)heads->longest * sizeof *rows, "rows that see a position");
     for (int64_t text = 0; text < mha_head_data_count(data); text++) {
         int64_t n;
         mha_head_data_ids(data, text, &n);
-        for (int64_t j = 0; j < n; j++)
-            rows[j] += (double)(causal ? n - j : n);
+        mha__heads_seen_rows(n, mha_model_describe(model)->causal, rows);
     }
-    for (int64_t h = 0; h < heads->first[heads->layers]; h++)
-        for (int64_t j = 0; j < heads->longest; j++)
-            heads->received[h * heads->longest + j] /= rows[j];
+    mha__heads_average(heads, rows);
     mha__free(heads->ctx, rows);
     return MHA_OK;
 }
@@ -128,7 +123,9 @@ static mha_status measure_data(const mha_model *model, const mha_head_data *data
                                const mha_heads_options *options, mha_heads **out, mha_error *err)
 {
     mha_heads *heads;
-    mha_status status = mha__heads_create(model, mha__head_data_longest(data), &heads, err);
+    const mha_model_info *info = mha_model_describe(model);
+    mha_status status = mha__heads_create(mha_model_ctx(model), info->layers, info->heads_per_layer,
+                                          mha__head_data_longest(data), &heads, err);
     if (status == MHA_OK) status = mha__head_thresholds_read(&options->thresholds, &heads->limits, err);
     if (status == MHA_OK) status = measure(model, data, text, options, heads, err);
     if (status == MHA_OK)

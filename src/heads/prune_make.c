@@ -103,6 +103,12 @@ static mha_status begin_record(mha_pruning *p, const mha_prune_options *o, mha_e
     return failed ? no_json(err) : MHA_OK;
 }
 
+const mha_named_tensor *mha_pruning_list(const mha_pruning *pruning, int64_t *count)
+{
+    if (count) *count = pruning ? pruning->count : 0;
+    return pruning ? pruning->list : NULL;
+}
+
 mha_status mha_pruning_note(mha_pruning *pruning, const char *quality_json, mha_error *err)
 {
     json_t *quality = NULL;

@@ -19,7 +19,7 @@ static double greatest(const float *p, const uint8_t *kinds, int64_t keys)
 {
     float most = 0;
     for (int64_t j = 0; j < keys; j++)
-        if (!(kinds[j] & MHA__TOKEN_SPECIAL) && !(p[j] <= most)) most = p[j]; /* a NAN shows */
+        if (!(kinds[j] & MHA_TOKEN_SPECIAL) && !(p[j] <= most)) most = p[j]; /* a NAN shows */
     return (double)most;
 }
 
@@ -32,7 +32,7 @@ static void on_rows(void *user, int64_t layer, const mha_attn_rows *rows)
         const float *p = (const float *)rows->p + r * rows->stride;
         if (to->all)
             *sum += rows->largest[r];
-        else if (!(kinds[rows->first + r] & MHA__TOKEN_SPECIAL))
+        else if (!(kinds[rows->first + r] & MHA_TOKEN_SPECIAL))
             *sum += greatest(p, kinds, rows->keys);
     }
 }
@@ -43,7 +43,7 @@ static double rows_of(const seen *to, int64_t b)
     const int64_t length = to->batch->input.starts[b + 1] - to->batch->input.starts[b];
     int64_t count = 0;
     for (int64_t t = 0; t < length; t++)
-        count += to->all || !(kinds[t] & MHA__TOKEN_SPECIAL);
+        count += to->all || !(kinds[t] & MHA_TOKEN_SPECIAL);
     return (double)count;
 }
 

@@ -20,10 +20,10 @@ void mha__head_text_fill(mha__head_text *t)
     t->content[0] = 0;
     for (int64_t i = 0; i < t->n; i++) {
         const uint8_t kind = t->kind[i];
-        if (kind & MHA__TOKEN_SPECIAL) t->listed[t->specials++] = (int32_t)i;
-        if (kind & MHA__TOKEN_SEP) t->listed[t->n + t->seps++] = (int32_t)i;
-        if (kind & MHA__TOKEN_PUNCT) t->listed[2 * t->n + t->puncts++] = (int32_t)i;
-        t->content[i + 1] = t->content[i] + !(kind & MHA__TOKEN_SPECIAL);
+        if (kind & MHA_TOKEN_SPECIAL) t->listed[t->specials++] = (int32_t)i;
+        if (kind & MHA_TOKEN_SEP) t->listed[t->n + t->seps++] = (int32_t)i;
+        if (kind & MHA_TOKEN_PUNCT) t->listed[2 * t->n + t->puncts++] = (int32_t)i;
+        t->content[i + 1] = t->content[i] + !(kind & MHA_TOKEN_SPECIAL);
     }
 }
 
@@ -117,7 +117,7 @@ static float largest_of(const float *p, int64_t n)
 /* The largest weight on a key that is not special: between those that are. */
 static double largest_nospecial(const mha__head_text *t, const float *p, double largest, int64_t key)
 {
-    if (key < 0 || !(t->kind[key] & MHA__TOKEN_SPECIAL)) return largest;
+    if (key < 0 || !(t->kind[key] & MHA_TOKEN_SPECIAL)) return largest;
     float most = 0;
     for (int64_t n = 0, from = 0; n <= t->specials; n++) {
         const int64_t to = n < t->specials ? t->listed[n] : t->n;
@@ -250,7 +250,7 @@ void mha__head_stats_add(mha__head_stats *s, const mha__head_lines *lines, const
 {
     for (int64_t n = 0; n < rows->count; n++) {
         const int64_t i = rows->first + n, seen = seen_by(t, i);
-        const bool content = !(t->kind[i] & MHA__TOKEN_SPECIAL);
+        const bool content = !(t->kind[i] & MHA_TOKEN_SPECIAL);
         const row r = {.p = (const float *)rows->p + n * rows->stride,
                        .i = i,
                        .seen = seen,

@@ -7,9 +7,6 @@
 
 #include "mha/heads.h"
 
-/* What a token is; several may hold. */
-enum { MHA__TOKEN_SPECIAL = 1, MHA__TOKEN_SEP = 2, MHA__TOKEN_PUNCT = 4 };
-
 /* Every metric is a quotient: what was summed over what it was summed over (rows, or the energy of the map). */
 typedef struct mha__head_stats {
     double sum[MHA_HEAD_METRICS];
@@ -20,7 +17,7 @@ typedef struct mha__head_stats {
 typedef struct mha__head_text {
     int64_t n;
     bool causal;             /* row i sees keys 0..i only */
-    const uint8_t *kind;     /* [n] MHA__TOKEN_SPECIAL ... */
+    const uint8_t *kind;     /* [n] MHA_TOKEN_SPECIAL ... */
     const int32_t *segments; /* [n] the segment of each token; NULL: there are none */
     const double *bits;      /* [n + 1] log2 of each number from 1 on */
     int64_t *content;        /* [n + 1] content rows before each row: those that are no special token */

@@ -12,9 +12,18 @@ refused 2 "$MHA" verify --lm "$data/heads/tinylm"
 [ -d "$minilm" ] || skip "MiniLM is not on this machine (./run fetch minilm)"
 verify() { "$MHA" verify -m "$minilm" --lm "$data/heads/tinylm" "$@"; }
 
-expect 0 verify --golden "$data/heads" -q --json
+# Whole, with the weights that the results were made of beside them, as they are in --lm.
+mkdir whole
+cp "$data"/heads/*.safetensors "$data/heads/index.json" whole
+cp "$data/heads/tinylm/model.safetensors" whole/tinylm-model.safetensors
+expect 0 verify --golden whole -q --strict --json
 at kind heads
 at failed 0
+at refused 0
+at passed 139
+at groups.synthetic.passed 2
+at groups.gqa.passed 22
+at groups.weights.passed 1
 at groups.labels.passed 1
 at groups.layer.passed 8
 at groups.choices.passed 6
@@ -36,15 +45,20 @@ edited 's/"vertical": 0.8$/"vertical": 0.5/; s/"vertical": 0.8,/"vertical": 0.5,
 expect 4 verify --golden broken -q
 has out 'FAIL  labels  labels'
 
-# Another instruction set, nothing wrong; and whether something was refused matters with --strict alone.
+# Another instruction set, nothing wrong; without the weights, which matters with --strict alone; and with others.
 edited ''
 expect 0 verify --golden broken -q --isa scalar
-cat out
+expect 4 verify --golden broken --strict
+has err 'weights, not in the folder'
+cp "$data/models/gpt2-tiny/model.safetensors" broken/tinylm-model.safetensors
+expect 4 verify --golden broken -q
+has out 'FAIL  weights  tinylm-model.safetensors'
+rm broken/tinylm-model.safetensors
 
 # What nobody would check is refused: unknown files, tensors and keys, a pattern of no name; and what does not fit.
 for edit in 's/"layer-backward.safetensors"/"layer-forward.safetensors"/' 's/"entropy_norm": {/"entropy_squared": {/' \
     's/"seed": 1/"sead": 1/' '0,/"dtype"/s/"dtype"/"type"/' '/"entropy_norm": {/,/}/s/12$/11/' \
-    's/"attention_14"/"attention_99"/' '/"pattern_names"/,/]/s/"broad"/"wide"/' 's/"single": 0.4/"single": "0.4"/'; do
+    's/"attention_14"/"attention_99"/' 's/"attention_layer0"/"attention_layer77"/' '/"pattern_names"/,/]/s/"broad"/"wide"/' 's/"single": 0.4/"single": "0.4"/'; do
     edited "$edit"
     refused 3 verify --golden broken
 done

@@ -133,10 +133,10 @@ static void kinds(void **state)
     const int64_t n = length_of(data, 0), starts[2] = {0, n};
     const int32_t *ids = mha_head_data_ids(data, 0, NULL);
     const uint8_t *kind = mha__head_data_kinds(data, 0);
-    assert_int_equal(kind[0], MHA__TOKEN_SPECIAL);
+    assert_int_equal(kind[0], MHA_TOKEN_SPECIAL);
     assert_int_equal(kind[1], 0);
-    assert_int_equal(kind[n - 2], MHA__TOKEN_PUNCT);
-    assert_int_equal(kind[n - 1], MHA__TOKEN_SPECIAL | MHA__TOKEN_SEP);
+    assert_int_equal(kind[n - 2], MHA_TOKEN_PUNCT);
+    assert_int_equal(kind[n - 1], MHA_TOKEN_SPECIAL | MHA_TOKEN_SEP);
     assert_int_equal(mha__head_data_frame(data)->after_count, 1);
 
     const mha_head_data_options told = {.size = sizeof told, .special = ids, .special_count = 1};
@@ -145,7 +145,7 @@ static void kinds(void **state)
     assert_int_equal(mha__head_data_frame(none)->before_count, 0);
     for (int64_t i = 0; i < n; i++) {
         assert_int_equal(mha__head_data_kinds(none, 0)[i], 0);
-        assert_int_equal(mha__head_data_kinds(one, 0)[i], i == 0 ? MHA__TOKEN_SPECIAL : 0);
+        assert_int_equal(mha__head_data_kinds(one, 0)[i], i == 0 ? MHA_TOKEN_SPECIAL : 0);
     }
     mha_head_data_free(one);
     mha_head_data_free(none);

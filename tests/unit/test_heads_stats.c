@@ -140,7 +140,7 @@ static void near(double got, double want)
 static void by_hand(void **state)
 {
     (void)state;
-    const uint8_t kind[3] = {MHA__TOKEN_SPECIAL, 0, MHA__TOKEN_SEP | MHA__TOKEN_SPECIAL};
+    const uint8_t kind[3] = {MHA_TOKEN_SPECIAL, 0, MHA_TOKEN_SEP | MHA_TOKEN_SPECIAL};
     const float map[9] = {1, 0, 0, 0.5F, 0.25F, 0.25F, 0, 0, 1};
     mha__head_stats s = measure(3, kind, false, map);
     near(mha__head_stats_value(&s, MHA_HEAD_ENTROPY), 1.5 / 3);
@@ -215,8 +215,7 @@ static void golden_patterns(void **state)
     enum { MAPS = 10, SCORES = 12 };
     mha_file *file;
     mha_error err = {0};
-    uint8_t kind[N] = {
-        [0] = MHA__TOKEN_SPECIAL, [11] = MHA__TOKEN_PUNCT, [N - 1] = MHA__TOKEN_SPECIAL | MHA__TOKEN_SEP};
+    uint8_t kind[N] = {[0] = MHA_TOKEN_SPECIAL, [11] = MHA_TOKEN_PUNCT, [N - 1] = MHA_TOKEN_SPECIAL | MHA_TOKEN_SEP};
     static float maps[MAPS * N * N], scores[SCORES * MAPS];
     int64_t labels[MAPS];
     if (mha_file_open(NULL, MHA_TEST_DATA "/heads/synthetic-patterns.safetensors", NULL, &file, &err))
@@ -241,7 +240,7 @@ static void golden_causal(void **state)
     enum { TEXTS = 4, HEADS = 8, LENGTH = 31, PERIOD = 15, SCORES = 12 };
     mha_file *file;
     mha_error err = {0};
-    const uint8_t kind[LENGTH] = {[0] = MHA__TOKEN_SPECIAL};
+    const uint8_t kind[LENGTH] = {[0] = MHA_TOKEN_SPECIAL};
     static float maps[TEXTS * HEADS * LENGTH * LENGTH];
     double scores[SCORES * HEADS], entropy[HEADS];
     int64_t labels[HEADS];
