@@ -344,7 +344,8 @@ typedef struct mha__kernels {
     void (*totals)(int64_t rows, const void *max, const void *sum, void *inverse, void *lse, int64_t lse_stride);
     /* scale[r] = inverse[r] * gate. */
     void (*gate)(int64_t rows, double gate, const void *inverse, void *scale);
-    /* out[r * row_stride + c * col_stride] = o * inverse[r], never -0. False if a NaN or Inf was among them. */
+    /* out[r * row_stride + c * col_stride] = o * inverse[r], never -0; reads the dv numbers of a row of o and none
+     * beyond. False if a NaN or Inf was among them. */
     bool (*output)(int64_t rows, int64_t dv, const void *o, int64_t o_stride, const void *inverse, void *out,
                    int64_t row_stride, int64_t col_stride);
 

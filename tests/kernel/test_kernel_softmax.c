@@ -1,5 +1,7 @@
 /* test_kernel_softmax.c - the steps between the two products: masks, online softmax, merging, output. */
 #include "kernel/table.h"
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* A panel of random scores, some of them -inf, some lanes all -inf. Lanes beyond are NaN. */
 static array random_scores(const mha__kernels *t, int64_t keys, int64_t lanes, rng *r)
@@ -355,12 +357,43 @@ static void test_output(void **state)
                 check_output(list[n], rows, dv, &r);
 }
 
+/* Rows that are as wide as they are long, the last of which ends where memory ends: a caller's own gradient. */
+static void test_output_at_the_end(void **state)
+{
+    (void)state;
+    const mha__kernels *list[TABLES];
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *memory = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(memory != MAP_FAILED && mprotect(memory + page, page, PROT_NONE) == 0);
+    for (int n = tables(list); n-- > 0;) {
+        const mha__kernels *t = list[n];
+        for (int64_t dv = 1; dv <= 2 * t->vl + 1; dv++) {
+            void *o = memory + page - (size_t)(3 * dv) * t->real_size;
+            array inverse = array_make(t, 3, 0, INPUT), out = array_make(t, 3 * dv, 1, OUTPUT);
+            for (int64_t i = 0; i < 3 * dv; i++)
+                put_at(t, o, i, (double)i);
+            for (int64_t i = 0; i < 3; i++)
+                put(&inverse, i, 2);
+            assert_true(t->output(3, dv, o, dv, inverse.data, out.data, dv, 1));
+            for (int64_t i = 0; i < 3 * dv; i++)
+                assert_true(get(&out, i) == 2 * (double)i);
+            assert_true(guards_intact(&out));
+            array_free(&inverse), array_free(&out);
+        }
+    }
+    munmap(memory, 2 * page);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_softmax), cmocka_unit_test(test_softmax_not_finite),
-        cmocka_unit_test(test_masks),   cmocka_unit_test(test_probs),
-        cmocka_unit_test(test_merge),   cmocka_unit_test(test_output),
+        cmocka_unit_test(test_softmax),
+        cmocka_unit_test(test_softmax_not_finite),
+        cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_probs),
+        cmocka_unit_test(test_merge),
+        cmocka_unit_test(test_output),
+        cmocka_unit_test(test_output_at_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
