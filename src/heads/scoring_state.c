@@ -28,10 +28,18 @@ static void keep(mha__scoring *s)
         s->kept[n] = kept[n];
 }
 
-static void restore(mha__scoring *s)
+static bool is_count(double x, int64_t most)
+{
+    return x >= 0 && x <= (double)most && x == floor(x);
+}
+
+static mha_status restore(mha__scoring *s, mha_error *err)
 {
     mha__tally *t = &s->tally;
     const double *kept = s->kept;
+    if (!is_count(kept[0], s->units) || !is_count(kept[6], s->units))
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: \"kept\" has %g texts and %g groups, of %lld texts",
+                         s->options.state, kept[0], kept[6], (long long)s->units);
     t->units = (int64_t)kept[0];
     t->weight = kept[1];
     t->weight_square = kept[2];
@@ -42,6 +50,7 @@ static void restore(mha__scoring *s)
     s->identity = kept[7];
     s->before = kept[8] != 0;
     s->settled = kept[9] != 0;
+    return MHA_OK;
 }
 
 /* ---- groups ---- */
@@ -96,6 +105,6 @@ mha_status mha__scoring_groups(mha__scoring *s, mha_error *err)
     mha__state state;
     int64_t done = 0;
     MHA__TRY(mha__state_open(&state, s->model, s->data, &of, sums, 2, &done, err));
-    if (done > 0) restore(s);
+    if (done > 0) MHA__TRY(restore(s, err));
     return run_groups(s, &state, done, err);
 }

@@ -1,8 +1,8 @@
 /* state.c - see state.h.
  *
- * A model is known by its answer to the first tokens of the data: the bits of their last hidden states, which every
- * layer has had a part in. So a pruned model, other weights, another type of weights and another ISA, whose bits
- * differ, are told apart, whatever the files are called. Data are known by their tokens and by the cut into batches.
+ * A model is known by its config, by the numbers of all its weights, and by its answer to the first tokens of the data:
+ * the bits of their last hidden states, which tell apart another type of packed weights and another ISA. What the files
+ * are called is no part of it. Data are known by their tokens and by the cut into batches.
  */
 #include "heads/state.h"
 
@@ -14,9 +14,11 @@
 #include "base/clock.h"
 #include "base/ctx.h"
 #include "base/error.h"
+#include "base/rng.h"
 #include "base/size.h"
 #include "heads/data.h"
 #include "io/source.h"
+#include "model/model_struct.h"
 
 enum { ASKED = 32 };                          /* tokens that a model is asked about */
 static const double PAUSE = 1, PATIENCE = 20; /* seconds, and times what writing takes */
@@ -24,15 +26,34 @@ static const char FORMAT[] = "mha.state.1";
 
 /* ---- fingerprints ---- */
 
-/* FNV-1a, 64 bits (Fowler, Noll and Vo 1991). */
+/* Eight bytes at a time through splitmix64: all weights of a model in a fraction of the time that reading them takes.
+ * Tells apart by accident, not by malice. */
 static uint64_t hash(uint64_t h, const void *data, size_t bytes)
 {
-    const uint8_t *p = data;
-    for (size_t i = 0; i < bytes; i++)
-        h = (h ^ p[i]) * UINT64_C(0x100000001b3);
+    const char *p = data;
+    uint64_t word;
+    for (size_t left = bytes; left > 0; left -= left < sizeof word ? left : sizeof word) {
+        word = left;
+        memcpy(&word, p + bytes - left, left < sizeof word ? left : sizeof word);
+        word ^= h;
+        h = mha__splitmix(&word);
+    }
     return h;
 }
-static const uint64_t FIRST_HASH = UINT64_C(0xcbf29ce484222325);
+
+static uint64_t hash_tensor(uint64_t h, const mha_tensor *t)
+{
+    return hash(hash(h, t->name, strlen(t->name)), t->data, t->bytes);
+}
+
+static uint64_t hash_weights(uint64_t h, const mha__shards *shards)
+{
+    for (int64_t n = 0; n < mha_file_count(shards->file); n++)
+        h = hash_tensor(h, mha_file_tensor(shards->file, n));
+    for (int64_t n = 0; n < shards->instead_count; n++)
+        h = hash_tensor(h, &shards->instead[n]);
+    return h;
+}
 
 static void print_hash(char to[24], uint64_t h)
 {
@@ -52,14 +73,15 @@ static mha_status mark_model(mha__state *s, const mha_model *model, const mha_he
     const mha_model_input input = {.size = sizeof input, .batch = 1, .length = length, .ids = ids};
     const mha_model_output output = {.size = sizeof output, .last_hidden = hidden};
     const mha_status status = mha_model_forward(model, &input, &output, err);
-    if (status == MHA_OK) print_hash(s->model, hash(hash(FIRST_HASH, config, strlen(config)), hidden, bytes));
+    const uint64_t weights = hash_weights(hash(0, config, strlen(config)), &model->shards);
+    if (status == MHA_OK) print_hash(s->model, hash(weights, hidden, bytes));
     mha__free(s->ctx, hidden);
     return status;
 }
 
 static mha_status mark_data(mha__state *s, const mha_head_data *data, mha_error *err)
 {
-    uint64_t h = FIRST_HASH;
+    uint64_t h = 0;
     for (int64_t n = 0; n < mha__head_data_batches(data); n++) {
         mha_model_input in;
         const int64_t *texts;

@@ -38,7 +38,7 @@ typedef struct mha__state {
 /* `sums`, [count] of f64 (or i64) in the caller's memory, are filled from the file, if there is one, and *done says how
  * far it had come; else they stay as they are and *done is 0. The list and its memory outlive the state. Errors:
  * MHA_ERR_ARG for a state of something else, saying of what; MHA_ERR_FORMAT and MHA_ERR_IO, naming the file. Cost: with
- * a path, one forward pass over a few tokens, whose answer is the model's fingerprint. */
+ * a path, the weights are read once, and one forward pass over a few tokens: the model's fingerprint. */
 mha_status mha__state_open(mha__state *state, const mha_model *model, const mha_head_data *data,
                            const mha__state_of *of, const mha_named_tensor *sums, int64_t count, int64_t *done,
                            mha_error *err);

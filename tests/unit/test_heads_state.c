@@ -72,15 +72,13 @@ typedef struct run {
     mha_error err;
 } run;
 
-/* With weights of this type: another one is another model. */
-static run *measure(stop stop, mha_dtype dtype, const char *state, int64_t batch_tokens)
+static run *measure(stop stop, const mha_model_options *weights, const char *state, int64_t batch_tokens)
 {
     run *r = calloc(1, sizeof *r);
     assert_non_null(r);
     r->stop = stop;
     r->ctx = make_context(&r->stop);
-    const mha_model_options weights = {.size = sizeof weights, .dtype = dtype};
-    r->model = case_model(r->ctx, "models/bert-tiny", &weights);
+    r->model = case_model(r->ctx, "models/bert-tiny", weights);
     mha_head_data *data = make_data(r->model, batch_tokens);
     const mha_heads_options options = {.size = sizeof options, .state = state};
     r->status = mha_heads_measure_data(r->model, data, &options, &r->heads, &r->err);
@@ -100,7 +98,7 @@ static void release(run *r)
 /* To the end. */
 static run *whole(const char *state)
 {
-    run *r = measure((stop){0}, MHA_F32, state, BATCH);
+    run *r = measure((stop){0}, NULL, state, BATCH);
     if (r->status != MHA_OK) fail_msg("%s", r->err.message);
     return r;
 }
@@ -130,7 +128,7 @@ static void cancelled_runs_go_on(void **state)
     snprintf(path, sizeof path, "%s/state", folder);
     run *want = whole(NULL);
     for (int n = 1; n <= 4; n++) {
-        run *r = measure((stop){.at = 0.2 * n}, MHA_F32, path, BATCH);
+        run *r = measure((stop){.at = 0.2 * n}, NULL, path, BATCH);
         assert_int_equal(r->status, MHA_ERR_CANCELLED);
         assert_true(n == 1 ? r->stop.begun == 0 : r->stop.begun >= 0.2 * (n - 1)); /* nothing is done twice */
         release(r);
@@ -158,8 +156,8 @@ static void killed_runs_go_on(void **state)
         const pid_t child = fork();
         assert_true(child >= 0);
         if (child == 0) {
-            measure((stop){.at = 0.3 + 0.2 * n}, MHA_F32, path, BATCH);
-            measure((stop){.at = 0.4 + 0.2 * n, .kill = true}, MHA_F32, path, BATCH);
+            measure((stop){.at = 0.3 + 0.2 * n}, NULL, path, BATCH);
+            measure((stop){.at = 0.4 + 0.2 * n, .kill = true}, NULL, path, BATCH);
             _exit(1);
         }
         int end;
@@ -175,11 +173,11 @@ static void killed_runs_go_on(void **state)
 }
 
 /* Refused with this sentence behind the path, and the file is left alone. */
-static void refused(const char *file, mha_dtype dtype, int64_t batch_tokens, const char *sentence)
+static void refused(const char *file, const mha_model_options *weights, int64_t batch_tokens, const char *sentence)
 {
     size_t before, after;
     char *was = files_read(file, &before), want[1024];
-    run *r = measure((stop){0}, dtype, file, batch_tokens);
+    run *r = measure((stop){0}, weights, file, batch_tokens);
     char *is = files_read(file, &after);
     snprintf(want, sizeof want, "%s: %s", file, sentence);
     assert_int_equal(r->status, MHA_ERR_ARG);
@@ -188,6 +186,32 @@ static void refused(const char *file, mha_dtype dtype, int64_t batch_tokens, con
     free(was);
     free(is);
     release(r);
+}
+
+/* A model that answers alike on these texts and is another one all the same: the row of a word that none of them has. */
+static void another_word(void **state)
+{
+    (void)state;
+    const char *folder = files_folder(), name[] = "embeddings.word_embeddings.weight";
+    mha_file *file;
+    snprintf(path, sizeof path, "%s/state", folder);
+    assert_int_equal(mha_checkpoint_open(NULL, MHA_TEST_DATA "/models/bert-tiny", NULL, &file, NULL), MHA_OK);
+    const mha_tensor *stored = mha_file_find(file, name);
+    assert_true(stored && stored->dtype == MHA_F32 && stored->shape[0] > VOCAB);
+    float *words = malloc(stored->bytes);
+    assert_non_null(words);
+    memcpy(words, stored->data, stored->bytes);
+    const mha_named_tensor tensor = {
+        .name = name, .dtype = MHA_F32, .rank = 2, .shape = {stored->shape[0], stored->shape[1]}, .data = words};
+    const mha_model_options weights = {.size = sizeof weights, .tensors = &tensor, .tensor_count = 1};
+    run *r = measure((stop){0}, &weights, path, BATCH);
+    assert_int_equal(r->status, MHA_OK);
+    release(r);
+    words[stored->elements - 1] += 1;
+    refused(path, &weights, BATCH, "the state of a run with another model (or on another ISA)");
+    free(words);
+    mha_file_free(file);
+    files_remove(folder);
 }
 
 static void what_is_refused(void **state)
@@ -200,16 +224,17 @@ static void what_is_refused(void **state)
     snprintf(path, sizeof path, "%s/state", folder);
     snprintf(other, sizeof other, "%s/model.safetensors", weights);
     release(whole(path));
-    refused(path, MHA_F16, BATCH, "the state of a run with another model (or on another ISA)");
-    refused(path, MHA_F32, BATCH + 1, "the state of a run with other data");
-    refused(other, MHA_F32, BATCH, "not the state of a measure of heads");
+    refused(path, &(mha_model_options){.size = sizeof(mha_model_options), .dtype = MHA_F16}, BATCH,
+            "the state of a run with another model (or on another ISA)");
+    refused(path, NULL, BATCH + 1, "the state of a run with other data");
+    refused(other, NULL, BATCH, "not the state of a measure of heads");
     char *bytes = files_read(path, &n), *at = NULL;
     for (size_t i = 0; i + sizeof key < n && !at; i++)
         if (memcmp(bytes + i, key, sizeof key - 1) == 0) at = bytes + i;
     assert_non_null(at);
     memcpy(at + 11, "Statistics", 10);
     files_write(path, bytes, n);
-    refused(path, MHA_F32, BATCH,
+    refused(path, NULL, BATCH,
             "the state of a run with other options: Statistics of heads, here \"statistics of heads\"");
     free(bytes);
     files_remove(folder);
@@ -217,7 +242,7 @@ static void what_is_refused(void **state)
 
 static void broken(const char *said)
 {
-    run *r = measure((stop){0}, MHA_F32, path, BATCH);
+    run *r = measure((stop){0}, NULL, path, BATCH);
     assert_int_equal(r->status, MHA_ERR_FORMAT);
     assert_non_null(strstr(r->err.message, path));
     if (!strstr(r->err.message, said)) fail_msg("%s", r->err.message);
@@ -249,10 +274,8 @@ static void broken_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cancelled_runs_go_on),
-        cmocka_unit_test(killed_runs_go_on),
-        cmocka_unit_test(what_is_refused),
-        cmocka_unit_test(broken_files),
+        cmocka_unit_test(cancelled_runs_go_on), cmocka_unit_test(killed_runs_go_on), cmocka_unit_test(another_word),
+        cmocka_unit_test(what_is_refused),      cmocka_unit_test(broken_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
