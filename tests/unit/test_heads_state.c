@@ -188,7 +188,7 @@ static void refused(const char *file, const mha_model_options *weights, int64_t 
     release(r);
 }
 
-/* A model that answers alike on these texts and is another one all the same: the row of a word that none of them has. */
+/* A model that answers alike on these texts and is another: the row of a word that none of them has. */
 static void another_word(void **state)
 {
     (void)state;
