@@ -9,6 +9,7 @@
     X(demo)                \
     X(info)                \
     X(tokenize)            \
+    X(tokenizer)           \
     X(embed)               \
     X(score)               \
     X(generate)            \

@@ -18,6 +18,8 @@ int cli_texts_read(const cli_session *session, bool allow_nul, cli_texts *texts)
 /* Those of a file that an option of the command names; no text may hold NUL. */
 int cli_texts_read_file(const cli_session *session, const char *path, cli_texts *texts);
 void cli_texts_free(cli_texts *texts);
+/* A descriptor to read from: stdin for "-", else a regular file, opened without waiting for a fifo's writer. */
+int cli_texts_open(const cli_session *session, const char *path, int *fd);
 
 /* Opens -m MODEL: a folder, "minilm" (the user's cache folder) or "builtin" (beside the program). Without -m: minilm if
  * it is there. `options` may be NULL. */

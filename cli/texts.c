@@ -24,8 +24,7 @@ static int no_memory(const cli_session *session)
     return cli_error(session, CLI_FAILED, "out of memory for the texts");
 }
 
-/* A descriptor to read from: stdin for "-", else a regular file, opened without waiting for a fifo's writer. */
-static int open_texts(const cli_session *session, const char *path, int *fd)
+int cli_texts_open(const cli_session *session, const char *path, int *fd)
 {
     if (strcmp(path, "-") == 0) {
         *fd = STDIN_FILENO;
@@ -130,7 +129,7 @@ static int read_file(const cli_session *session, const char *path, bool allow_nu
 {
     int fd;
     size_t bytes = 0;
-    int code = open_texts(session, path, &fd);
+    int code = cli_texts_open(session, path, &fd);
     if (code != CLI_DONE) return code;
     code = read_all(session, path, fd, &texts->memory, &bytes);
     if (fd != STDIN_FILENO) close(fd);

@@ -24,6 +24,7 @@
 #include "mha/rng.h"
 #include "mha/rope.h"
 #include "mha/text.h"
+#include "mha/text_train.h"
 #include "mha/types.h"
 #include "mha/variant.h"
 #include "mha/variants.h"

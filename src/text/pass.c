@@ -31,22 +31,27 @@ void mha__token_list_free(mha_ctx *ctx, mha__token_list *list)
     *list = (mha__token_list){0};
 }
 
-mha_status mha__pass_grow(mha__pass *pass, void *items, size_t *room, size_t want, size_t size)
+mha_status mha__items_grow(mha_ctx *ctx, void *items, size_t *room, size_t want, size_t size, mha_error *err)
 {
     if (want <= *room) return MHA_OK;
     size_t grown = *room < SIZE_MAX / 2 && 2 * *room > want ? 2 * *room : want;
     if (grown < 64) grown = 64;
     size_t bytes;
-    if (!mha__mul(grown, size, &bytes)) return mha__no_memory(pass->err, SIZE_MAX, "a text");
+    if (!mha__mul(grown, size, &bytes)) return mha__no_memory(err, SIZE_MAX, "a text");
     void *old;
     memcpy(&old, items, sizeof old); /* `items` is the address of a pointer of any type */
-    void *memory = mha__alloc(pass->ctx, bytes);
-    if (!memory) return mha__no_memory(pass->err, bytes, "a text");
+    void *memory = mha__alloc(ctx, bytes);
+    if (!memory) return mha__no_memory(err, bytes, "a text");
     if (old) memcpy(memory, old, *room * size);
-    mha__free(pass->ctx, old);
+    mha__free(ctx, old);
     memcpy(items, &memory, sizeof memory);
     *room = grown;
     return MHA_OK;
+}
+
+mha_status mha__pass_grow(mha__pass *pass, void *items, size_t *room, size_t want, size_t size)
+{
+    return mha__items_grow(pass->ctx, items, room, want, size, pass->err);
 }
 
 mha_status mha__work_grow(mha__pass *pass, mha__work *work, size_t want, size_t size)

@@ -79,7 +79,9 @@ typedef struct mha__pass {
 void mha__pass_free(mha__pass *pass); /* everything but `tokens` */
 void mha__token_list_free(mha_ctx *ctx, mha__token_list *list);
 
-/* Makes room for `want` items of `size` bytes, keeping what is there; at least doubles. */
+/* Makes room for `want` items of `size` bytes in *items, the address of a pointer, keeping what is there; at least
+ * doubles. */
+mha_status mha__items_grow(mha_ctx *ctx, void *items, size_t *room, size_t want, size_t size, mha_error *err);
 mha_status mha__pass_grow(mha__pass *pass, void *items, size_t *room, size_t want, size_t size);
 
 /* The same for work. */

@@ -1,0 +1,91 @@
+#!/bin/sh
+# test_cli_tokenizer.sh - `mha tokenizer train`: sources of text, options, the written folder, what is refused.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+train() { "$MHA" tokenizer train "$@"; }
+
+printf 'the head that looks at the first token\n\nthe heads, the tokens; nai\314\210ve\n' >one
+printf 'the last line has no end' >two
+
+# Both types; the folder is read by this program, and its first ids are special tokens.
+expect 0 train --vocab-size 290 --json -o bpe -f one -f two
+at type bpe
+at tokens 272
+at characters 256
+at merges 15
+at lines 4
+at words 26
+at bytes "$(cat one two | wc -c)"
+has err 'only 272 tokens'
+for name in tokenizer.json tokenizer_config.json special_tokens_map.json vocab.json merges.txt; do [ -s "bpe/$name" ] || fail "no $name"; done
+has bpe/merges.txt '#version: 0.2'
+expect 0 "$MHA" tokenize --json --decode -m bpe 'the head <|endoftext|> that'
+at decoded 'the head <|endoftext|> that'
+at ids.2 "$("$JSON_AT" ids.2 <out)"
+has out '"<|endoftext|>"'
+expect 0 train --type wordpiece --lowercase --vocab-size 60 --min-frequency 1 --special '<tool>' --special '<end>' --json -o wp -f one
+at tokens 60
+expect 0 "$MHA" tokenize --json -m wp 'The HEAD<end>'
+at ids.0 2
+at tokens.1 the
+at tokens.3 '<end>'
+at ids.3 6
+[ "$(sed -n 1p wp/vocab.txt)" = '[PAD]' ] || fail 'vocab.txt does not begin with [PAD]'
+
+# Texts may be arguments, more files, or stdin; threads do not show.
+expect 0 train -q --vocab-size 290 -o more -f one two
+cmp -s bpe/tokenizer.json more/tokenizer.json || fail '-f one two is not -f one -f two'
+cat one two >both
+train -q -t 2 --vocab-size 290 -o piped -f - <both >out 2>err || fail "stdin: $(cat err)"
+cmp -s bpe/tokenizer.json piped/tokenizer.json || fail 'stdin has other tokens'
+expect 0 train -q --vocab-size 290 -o said "$(cat one)" "$(cat two)"
+expect 0 train --vocab-size 290 -o said --force 'a a a' 'b b b'
+has out 'said: 259 tokens, 256 of them characters'
+
+# A folder that is there stays, unless --force says otherwise; and a stranger's file keeps it then.
+refused 2 train -q --vocab-size 290 -o bpe -f one
+touch wp/mine
+refused 1 train -q --vocab-size 90 --type wordpiece -o wp --force -f one
+[ -f wp/vocab.txt ] || fail 'a refused folder was touched'
+
+# Wrong use, and texts that are none.
+refused 2 "$MHA" tokenizer
+has err 'The first argument is: train'
+refused 2 "$MHA" tokenizer teach --vocab-size 290 -o x text
+refused 2 train --vocab-size 290 -o x
+has err 'no text'
+refused 2 train --vocab-size 290 text
+has err '-o FOLDER is missing'
+refused 2 train -o x text
+has err '--vocab-size N is missing'
+refused 2 train --vocab-size many -o x text
+refused 2 train --vocab-size 290 --type unigram -o x text
+has err 'want bpe or wordpiece'
+refused 2 train --vocab-size 290 --lowercase -o x text
+has err '--lowercase goes with --type wordpiece'
+refused 2 train --vocab-size 290 --alphabet 9 -o x text
+refused 2 train --vocab-size 100 -o x text
+has err 'a vocabulary of 100 tokens is too small: 1 special tokens and 256 bytes come first'
+refused 2 train --vocab-size 2000000 -o x text
+has err 'vocab_size: want 1 to 1048576, got 2000000'
+refused 2 train --vocab-size 290 -o x ''
+has err 'the text has no word'
+refused 2 train --vocab-size 290 --special '' -o x text
+refused 3 train --vocab-size 290 -o x -f nowhere
+refused 3 train --vocab-size 290 -o x -f .
+has err 'not a regular file'
+printf 'one\ntwo \377\n' >broken
+refused 3 train --vocab-size 290 -o x -f one broken
+has err 'broken: line 2: byte 4 (0xFF) is not UTF-8'
+head -c 17000000 /dev/zero | tr '\0' a >long
+refused 3 train --vocab-size 290 -o x -f long
+has err 'long: line 1: more than 16 MiB'
+[ ! -e x ] || fail 'a failure has left a folder'
+
+# Help and completion know it.
+expect 0 "$MHA" tokenizer --help
+has out '--min-frequency'
+expect 0 "$MHA" completion bash
+has out 'tokenizer'
+finish
