@@ -37,7 +37,8 @@ MHA_API int64_t mha_head_place(const mha_model *model, int64_t layer, int64_t nu
 typedef struct mha_prune_rule {
     size_t size;
     double ratio;  /* 0..1: of the heads of each layer, rounded up: ceil(heads ratio) */
-    int64_t count; /* heads to remove, in each layer with per_layer, else of all; 0 = by ratio */
+    int64_t count; /* heads to remove, in each layer with per_layer, else of all, rounded up to whole groups; 0 = by
+                    * ratio */
     int per_layer; /* 1 = as many in every layer; 0 = as many in all, wherever scores are lowest */
     int64_t floor; /* heads that stay in every layer, 0 = 1; whole groups where keys are shared */
 } mha_prune_rule;
@@ -61,7 +62,8 @@ MHA_API mha_status mha_prune_choose(const mha_model *model, const double *scores
  * then. With `fill` a head is taken for its mean output on the texts, not for 0: for prunings with mean fill.
  *
  * Cost: in each round half a forward pass over the texts for each head that is left. Memory: for each group, 4 bytes
- * for each text and number of the hidden size. Errors: as mha_prune_choose; MHA_ERR_ARG for NULL. */
+ * for each text and number of the hidden size. Errors: as mha_prune_choose; MHA_ERR_ARG for NULL, and
+ * for a decoder if every text is a single token. */
 typedef struct mha_prune_joint_options {
     size_t size;
     int64_t rounds; /* 0 = 4 */

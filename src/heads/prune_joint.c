@@ -266,6 +266,8 @@ mha_status mha_prune_choose_joint(const mha_model *model, const mha_head_data *d
     for (int64_t layer = 0; layer < model->config.layers; layer++)
         j.groups += model->heads_per_layer[layer] / mha__group(model, layer);
     mha_status status = mha__outcome_create(model, data, &j.outcome, err);
+    if (status == MHA_OK && j.outcome.foresees && mha_head_data_tokens(data) == mha_head_data_count(data))
+        status = mha__fail(err, MHA_ERR_ARG, "none of the texts has a token behind its first: nothing is foreseen");
     if (status == MHA_OK) status = run_joint(&j, data, &o, err);
     mha__outcome_free(&j.outcome);
     return status;

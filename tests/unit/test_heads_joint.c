@@ -293,10 +293,29 @@ static void test_regrouped(void **state)
     files_remove(folder);
 }
 
+/* Texts of one token say nothing about a decoder. */
+static void test_nothing_foreseen(void **state)
+{
+    (void)state;
+    const int32_t words[] = {5, 6, 7};
+    const int64_t at[] = {0, 1, 2, 3};
+    uint8_t keep[64];
+    mha_error err = {0};
+    mha_head_data *data = NULL;
+    mha_model *model = open_bare("models/gpt2-tiny");
+    const mha_prune_rule one = {.size = sizeof one, .count = 1};
+    assert_int_equal(mha_head_data_of_ids(model, words, at, 3, NULL, &data, &err), MHA_OK);
+    assert_int_equal(mha_prune_choose_joint(model, data, &one, NULL, keep, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "nothing is foreseen"));
+    mha_head_data_free(data);
+    mha_model_free(model);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_greedy_one_by_one), cmocka_unit_test(test_decoders),
-                                       cmocka_unit_test(test_compare), cmocka_unit_test(test_fill_without_bias),
-                                       cmocka_unit_test(test_regrouped)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_greedy_one_by_one), cmocka_unit_test(test_decoders),
+        cmocka_unit_test(test_compare),           cmocka_unit_test(test_fill_without_bias),
+        cmocka_unit_test(test_regrouped),         cmocka_unit_test(test_nothing_foreseen)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
