@@ -24,12 +24,12 @@
  * ## characters at random, and what it then makes of equal counts differs from run to run; here they are in the order
  * of their code points. The same for any number of threads, and for any cut of the text into puts.
  *
- * Cost: reading takes about 0.1 s for each MB and thread, whatever the lines are like; learning then n log n in the n
- * characters of the distinct words, also of a word without end. 10 MB of documentation and 30,000 tokens: 1.4 s on one
- * core of a 2023 server, in 45 MB. Memory does not grow with the text but with its distinct words: about 60 bytes each
- * and their length, once per thread, while reading; then at most some 100 bytes for each of their characters. Beside
- * that, 18 MB, and up to 16 MiB and 20 times the longest line for what is being read, a line counting as far as there
- * is no space in it.
+ * Cost: reading takes about 0.08 s for each MB and thread; learning then n log n in the n characters of the distinct
+ * words, also of a word without end. 10 MB of documentation and 30,000 tokens: 1.1 to 1.3 s on one core of a 2023
+ * server, in 45 to 65 MB (docs/benchmarks.md). Memory does not grow with the text but with its distinct words: about 60
+ * bytes each and their length, once per thread, while reading; then 50 to 150 bytes for each of their characters.
+ * Beside that 18 MB, and up to 16 MiB and 20 times the longest line for what is being read, a line counting as far as
+ * there is no space in it.
  */
 #ifndef MHA_TEXT_TRAIN_H
 #define MHA_TEXT_TRAIN_H
