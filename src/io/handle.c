@@ -55,6 +55,16 @@ void mha__data_drop(mha_file *file)
     file->copy = NULL;
 }
 
+void mha__data_rest(const mha_file *file, const mha_tensor *tensor)
+{
+    const uintptr_t map = (uintptr_t)file->map, page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t begin = (uintptr_t)tensor->data, from = begin - begin % page;
+    for (int64_t n = 0; n < file->shard_count; n++)
+        mha__data_rest(file->shard[n], tensor);
+    if (tensor->bytes == 0 || begin < map || begin - map >= file->map_bytes) return;
+    madvise((void *)from, begin + tensor->bytes - from, MADV_DONTNEED); /* only advice: a failure changes nothing */
+}
+
 /* Chooses the reader. A safetensors file whose header length happens to begin like a pickle is known by its '{'. */
 static mha_status open_by_content(mha_file *file, const mha__source *source, mha_error *err)
 {

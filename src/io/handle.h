@@ -49,6 +49,10 @@ mha_status mha__data_load(mha_file *file, const mha__source *source, size_t offs
                           mha_error *err);
 void mha__data_drop(mha_file *file);
 
+/* The pages of a tensor that is mapped leave the memory of the process, for one that is not read for long; whoever
+ * reads it all the same has them from the file again. */
+void mha__data_rest(const mha_file *file, const mha_tensor *tensor);
+
 /* Memory for `n` > 0 bytes that the size of a file justifies; "needs N GiB, this machine has M" when it cannot be. */
 mha_status mha__data_memory(mha_ctx *ctx, const char *name, size_t n, void **memory, mha_error *err);
 

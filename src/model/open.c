@@ -104,6 +104,8 @@ static mha_status create_block(mha_model *m, int64_t layer, mha_error *err)
         status = mha_block_create(m->ctx, &options, &m->block[layer], err);
     }
     mha__weights_release(&weights);
+    for (int role = MHA__FIRST_OF_LAYER; role < MHA__ROLES; role++)
+        mha__weights_rest(&weights, (mha__role)role, layer);
     m->outer.parameters = weights.parameters;
     m->outer.bytes = weights.bytes;
     return status;

@@ -7,6 +7,7 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
+#include "io/handle.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -157,6 +158,12 @@ mha_status mha__weights_again(mha__weights *w, mha__role role, int64_t layer, co
     if (tensor->dtype != MHA_F32 || !mha_tensor_aligned(tensor)) return convert(w, tensor, weight, err);
     *weight = tensor->data;
     return MHA_OK;
+}
+
+void mha__weights_rest(const mha__weights *w, mha__role role, int64_t layer)
+{
+    const mha_tensor *tensor = w->check_only ? NULL : mha__weights_tensor(w, role, layer, false);
+    if (tensor) mha__data_rest(w->shards->file, tensor);
 }
 
 /* The last tensor taken, as a copy to which 1 is added. */

@@ -40,6 +40,9 @@ const mha_tensor *mha__weights_tensor(const mha__weights *weights, mha__role rol
 mha_status mha__weights_again(mha__weights *weights, mha__role role, int64_t layer, const float **weight,
                               mha_error *err);
 
+/* The weight of a role is packed: its pages of the file need no memory any more. */
+void mha__weights_rest(const mha__weights *weights, mha__role role, int64_t layer);
+
 /* Rows that the tensor of a role has in the file; -1 if there is none of the right rank. */
 int64_t mha__weights_rows(const mha__weights *weights, mha__role role, int64_t layer);
 
