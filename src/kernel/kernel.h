@@ -233,6 +233,11 @@ typedef struct mha__pairs_back {
                         int64_t b_panel, void *c, int64_t c_row);
 } mha__pairs_back;
 
+/* What a norm makes of a row: (x - mean) scale. */
+typedef struct mha__norm_terms {
+    float mean, scale;
+} mha__norm_terms;
+
 typedef struct mha__kernels {
     const char *isa;  /* "avx2" */
     size_t real_size; /* 4 or 8 */
@@ -413,6 +418,13 @@ typedef struct mha__kernels {
     void (*layer_norm)(const float *x, int64_t n, const float *weight, const float *bias, float eps, float *y);
     /* y = x / sqrt(mean(x^2) + eps) * weight; y may be x. */
     void (*rms_norm)(const float *x, int64_t n, const float *weight, float eps, float *y);
+    /* Gradients of either: with z = (x - mean) scale and g = weight dy,
+     *     dx = (g - mean(g) - z mean(g z)) scale        (rms_norm: mean and mean(g) are 0)
+     * The first finds mean and scale of a row; `centred`: of layer_norm. */
+    mha__norm_terms (*norm_terms)(const float *x, int64_t n, float eps, bool centred);
+    /* dx = or, with `add`, += the gradient; dx may be dy. */
+    void (*norm_back)(const float *x, const float *dy, int64_t n, const float *weight, mha__norm_terms terms,
+                      bool centred, bool add, float *dx);
     void (*map[MHA__MAPS])(float *x, int64_t n); /* x <- f(x) */
     /* dx = dy f'(x); dx may be x or dy. */
     void (*map_back[MHA__MAPS])(const float *x, const float *dy, int64_t n, float *dx);

@@ -218,6 +218,43 @@ static void check_rms_norm(const mha__kernels *t, int64_t n, rng *r)
     array_free(&in), array_free(&w), array_free(&y);
 }
 
+/* Against the formula; over dy and added to dx: the same numbers. */
+static void check_norm_back(const mha__kernels *t, int64_t n, bool centred, rng *r)
+{
+    array in = array_make(t, n, (int)rng_range(r, 0, 3), INPUT), w = array_make(t, n, 1, INPUT);
+    array dy = array_make(t, n, 2, INPUT), dx = array_make(t, n, 3, OUTPUT), sum = array_make(t, n, 1, OUTPUT);
+    double mean = 0, square = 0, g = 0, gz = 0, size = 0;
+    fill(&in, r), fill(&w, r), fill(&dy, r);
+    for (int64_t i = 0; centred && i < n; i++)
+        mean += get(&in, i) / (double)n;
+    for (int64_t i = 0; i < n; i++)
+        square += (get(&in, i) - mean) * (get(&in, i) - mean) / (double)n;
+    const double scale = 1 / sqrt(square + 1e-5);
+    for (int64_t i = 0; i < n; i++) {
+        const double one = get(&w, i) * get(&dy, i), z = (get(&in, i) - mean) * scale;
+        g += centred ? one / (double)n : 0;
+        gz += one * z / (double)n;
+        size += (fabs(one) + fabs(one * z)) / (double)n;
+    }
+    const mha__norm_terms terms = t->norm_terms((float *)in.data, n, 1e-5f, centred);
+    assert_true(fabs((double)terms.mean - mean) < 1e-6 && fabs((double)terms.scale - scale) < 2e-6 * scale);
+    float *const x = (float *)in.data, *const weight = (float *)w.data;
+    t->norm_back(x, (float *)dy.data, n, weight, terms, centred, false, (float *)dx.data);
+    for (int64_t i = 0; i < n; i++) {
+        const double z = (get(&in, i) - mean) * scale, one = get(&w, i) * get(&dy, i);
+        const double truth = (one - g - z * gz) * scale;
+        assert_true(fabs(get(&dx, i) - truth) <= 3e-6 * scale * (fabs(one) + size * (1 + fabs(z))));
+        put(&sum, i, 1);
+    }
+    assert_true(guards_intact(&dx));
+    t->norm_back(x, (float *)dy.data, n, weight, terms, centred, true, (float *)sum.data);
+    for (int64_t i = 0; i < n; i++)
+        assert_true(((float *)sum.data)[i] == 1 + ((float *)dx.data)[i]);
+    t->norm_back(x, (float *)dy.data, n, weight, terms, centred, false, (float *)dy.data);
+    assert_true(same_bits(&dy, &dx));
+    array_free(&in), array_free(&w), array_free(&dy), array_free(&dx), array_free(&sum);
+}
+
 static void test_norms(void **state)
 {
     (void)state;
@@ -229,6 +266,10 @@ static void test_norms(void **state)
             check_layer_norm(list[n], 384 + width, &r);
             check_rms_norm(list[n], width, &r);
             check_rms_norm(list[n], 384 + width, &r);
+            for (int centred = 0; centred < 2; centred++) {
+                check_norm_back(list[n], width, centred, &r);
+                check_norm_back(list[n], 384 + width, centred, &r);
+            }
         }
 }
 
