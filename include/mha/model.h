@@ -234,7 +234,8 @@ typedef struct mha_model_output {
  * numbers have the same bits alone, in a batch, padded, and on any number of threads.
  * Errors: MHA_ERR_ARG for a length beyond max_positions, where positions are learned, or an id outside the vocabulary
  * (all are checked before the first layer runs), MHA_ERR_UNSUPPORTED, MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
- * Cost: 2 operations per dense weight and token, and the operator's own. Memory beside the pass: with on_attention
+ * Cost: 2 operations per dense weight and token, and the operator's own; where maps, rows or statistics are all that is
+ * asked for, the last layer ends at its attention. Memory beside the pass: with on_attention
  * B heads L K floats for the layer with most heads, with on_stats 20 bytes for each head and row, 4 for each head and
  * key, and 12 for each of top_keys, with on_activations 2 E + 2 (H + Hkv) D floats for each token. The outputs have the
  * same bits, whatever else is asked for. */

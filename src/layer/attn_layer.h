@@ -66,5 +66,8 @@ mha_status mha__block_bytes(const mha_block *block, const mha_attn_plan *plan, c
                             mha_error *err);
 mha_status mha__block_run(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in, float *x,
                           mha_error *err);
+/* Its attention alone, up to the output projection: for what `in` shows of it. */
+mha_status mha__block_attend(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in,
+                             const float *x, mha_error *err);
 
 #endif

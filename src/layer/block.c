@@ -170,11 +170,19 @@ static void feed_forward(const mha_block *b, const workspace *w, int64_t rows, c
     mha__linear_run(b->down, &out);
 }
 
+/* Up to the context. */
+static mha_status attend(const mha_block *b, const mha_attn_plan *plan, const mha_layer_input *in, const workspace *w,
+                         const float *x, mha_error *err)
+{
+    if (b->pre_norm) norm(b, MHA__BLOCK_ATTN_NORM, in->batch * in->length, x, NULL, w->normed, NULL);
+    return mha__attn_layer_attend(b->attn, plan, in, b->pre_norm ? w->normed : x, err);
+}
+
 static mha_status post_norm(const mha_block *b, const mha_attn_plan *plan, const mha_layer_input *in,
                             const workspace *w, float *x, mha_error *err)
 {
     const int64_t rows = in->batch * in->length;
-    MHA__TRY(mha__attn_layer_attend(b->attn, plan, in, x, err));
+    MHA__TRY(attend(b, plan, in, w, x, err));
     for (int64_t r = 0; r < rows; r += MHA__CHUNK_ROWS) {
         const int64_t chunk = mha__min64(MHA__CHUNK_ROWS, rows - r);
         float *const at = x + r * b->hidden;
@@ -197,8 +205,7 @@ static mha_status pre_norm(const mha_block *b, const mha_attn_plan *plan, const 
                            float *x, mha_error *err)
 {
     const int64_t rows = in->batch * in->length;
-    norm(b, MHA__BLOCK_ATTN_NORM, rows, x, NULL, w->normed, NULL);
-    MHA__TRY(mha__attn_layer_attend(b->attn, plan, in, w->normed, err));
+    MHA__TRY(attend(b, plan, in, w, x, err));
     for (int64_t r = 0; r < rows; r += MHA__CHUNK_ROWS) {
         const int64_t chunk = mha__min64(MHA__CHUNK_ROWS, rows - r);
         float *const at = x + r * b->hidden;
@@ -211,8 +218,9 @@ static mha_status pre_norm(const mha_block *b, const mha_attn_plan *plan, const 
     return MHA_OK;
 }
 
-mha_status mha__block_run(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in, float *x,
-                          mha_error *err)
+/* Places the workspace of `in`; what is left of it is that of `inner`, for the attention layer. */
+static mha_status place(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in, workspace *w,
+                        mha_layer_input *inner, mha_error *err)
 {
     size_t bytes = 0;
     MHA__TRY(mha__block_bytes(block, plan, in, &bytes, err));
@@ -220,11 +228,29 @@ mha_status mha__block_run(const mha_block *block, const mha_attn_plan *plan, con
         return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: workspace_bytes is %zu, %zu are needed",
                          in->workspace_bytes, bytes);
     mha__arena arena = {.base = in->workspace};
-    const workspace w = lay_out(&arena, block, in->batch * in->length, 0);
-    mha_layer_input inner = *in;
-    inner.workspace_bytes -= arena.used;
-    inner.workspace = w.attn;
+    *w = lay_out(&arena, block, in->batch * in->length, 0);
+    *inner = *in;
+    inner->workspace_bytes -= arena.used;
+    inner->workspace = w->attn;
+    return MHA_OK;
+}
+
+mha_status mha__block_run(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in, float *x,
+                          mha_error *err)
+{
+    workspace w = {0};
+    mha_layer_input inner;
+    MHA__TRY(place(block, plan, in, &w, &inner, err));
     return (block->pre_norm ? pre_norm : post_norm)(block, plan, &inner, &w, x, err);
+}
+
+mha_status mha__block_attend(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in,
+                             const float *x, mha_error *err)
+{
+    workspace w = {0};
+    mha_layer_input inner;
+    MHA__TRY(place(block, plan, in, &w, &inner, err));
+    return attend(block, plan, &inner, &w, x, err);
 }
 
 /* ---- public ---- */

@@ -93,6 +93,13 @@ static mha_status enter(const mha_model *m, const pass *p, mha_error *err)
     return m->embed_norm.weight ? mha_norm_forward(m->ctx, &m->embed_norm, rows, width, p->x, NULL, p->x, err) : MHA_OK;
 }
 
+/* Whether nothing is asked for that lies behind the last layer's attention. */
+static bool ends_at_attention(const mha_model_output *out)
+{
+    return (out->on_attention || out->on_rows || out->on_stats) && !out->on_activations && !out->on_hidden &&
+           !out->last_hidden && !out->pooled && !out->logits && !out->last_logits;
+}
+
 static mha_status run(const mha_model *m, pass *p, mha_error *err)
 {
     const mha_model_output *out = &p->out;
@@ -103,8 +110,13 @@ static mha_status run(const mha_model *m, pass *p, mha_error *err)
     if (out->on_hidden && out->on_hidden(out->user, begin, p->x)) return mha__taps_stopped(err, "on_hidden", begin);
     for (int64_t layer = begin; layer < layers; layer++) {
         MHA__TRY(turn(m, p, layer, err));
-        MHA__TRY(mha__block_run(m->block[layer], p->plan, &p->batch.layer, p->x, err));
+        const bool ends = layer == layers - 1 && ends_at_attention(out);
+        if (ends)
+            MHA__TRY(mha__block_attend(m->block[layer], p->plan, &p->batch.layer, p->x, err));
+        else
+            MHA__TRY(mha__block_run(m->block[layer], p->plan, &p->batch.layer, p->x, err));
         MHA__TRY(mha__taps_show(&p->taps, m, &p->batch, layer, err));
+        if (ends) return MHA_OK;
         if (layer == layers - 1 && m->final_norm.weight)
             MHA__TRY(mha_norm_forward(m->ctx, &m->final_norm, rows, m->config.hidden, p->x, NULL, p->x, err));
         if (out->on_hidden && out->on_hidden(out->user, layer + 1, p->x))

@@ -67,7 +67,7 @@ static int keep_stats(void *user, const mha_model_stats *t)
     return 0;
 }
 
-enum { MAPS = 1, STATS = 2 };
+enum { MAPS = 1, STATS = 2, ALONE = 4 }; /* ALONE: no last states, so the last layer ends at its attention */
 
 /* Sizes of what this input makes. */
 static seen shape_of(const mha_model *model, const mha_model_input *in)
@@ -93,7 +93,7 @@ static seen run(const mha_model *model, const mha_model_input *in, unsigned what
     seen s = shape_of(model, in);
     s.hidden = malloc((size_t)(s.all * mha_model_describe(model)->hidden) * sizeof(float));
     const mha_model_output out = {.size = sizeof out,
-                                  .last_hidden = s.hidden,
+                                  .last_hidden = what & ALONE ? NULL : s.hidden,
                                   .on_attention = what & MAPS ? keep_maps : NULL,
                                   .map_heads = list,
                                   .map_count = count,
@@ -640,6 +640,26 @@ static void no_memory(void **state)
     mha_ctx_free(ctx);
 }
 
+/* What lies behind the last layer's attention is not computed where nobody asks for it. */
+static void attention_alone_is_that_of_the_whole(void **state)
+{
+    (void)state;
+    const mha_model_input in = {.size = sizeof in, .batch = B, .length = L, .ids = ids};
+    for (int m = 0; m < MODELS; m++) {
+        mha_model *model = case_model(NULL, models[m], NULL);
+        seen whole = run(model, &in, MAPS | STATS, NULL, 0), alone = run(model, &in, MAPS | STATS | ALONE, NULL, 0);
+        assert_int_equal(alone.stats_calls, whole.stats_calls);
+        for (int64_t n = 0; n < whole.layers; n++) {
+            same(alone.maps[n], whole.maps[n], B * whole.heads * L * L, sizeof(float));
+            same(alone.entropy[n], whole.entropy[n], whole.heads * TOKENS, sizeof(float));
+            same(alone.received[n], whole.received[n], whole.heads * TOKENS, sizeof(float));
+        }
+        release(&whole);
+        release(&alone);
+        mha_model_free(model);
+    }
+}
+
 int main(void)
 {
     make_ids();
@@ -647,6 +667,7 @@ int main(void)
         cmocka_unit_test(stats_are_those_of_maps),
         cmocka_unit_test(stats_in_sixteen_bits),
         cmocka_unit_test(chosen_heads_are_those_of_the_whole),
+        cmocka_unit_test(attention_alone_is_that_of_the_whole),
         cmocka_unit_test(chosen_rows_are_those_of_the_whole),
         cmocka_unit_test(a_batch_shows_its_sequences),
         cmocka_unit_test(a_cache_shows_the_rows_of_the_whole),
