@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "layer/arena.h"
 
-enum { GROUP = 64, TOKENS = 1024 }; /* units where there is no loss; tokens of a batch: what is kept of them is large */
+enum { GROUP = 64, TOKENS = 1024, TOKENS_BACK = 512 }; /* units where there is no loss; tokens of a batch */
 static const double SATURATED = 0.05;
 
 const mha__score_rule mha__score_rules[MHA_HEAD_SCORES] = {
@@ -66,12 +66,18 @@ static void lay_out(mha__arena *arena, mha__scoring *s, int64_t texts)
         s->options.labels ? mha__take(arena, (size_t)mha_head_data_count(s->data), sizeof *s->label_at) : NULL;
 }
 
+/* What is kept of a token for the way back is large. But a group of pairs that is one batch is run once. */
+static int64_t tokens_of_batch(const mha__scoring *s)
+{
+    return s->rule->forward || pairs(s) ? TOKENS : TOKENS_BACK;
+}
+
 static mha_status allocate(mha__scoring *s, mha_error *err)
 {
     /* A last pair that would be alone joins the group before it. */
     const int64_t texts = pairs(s) ? 2 * (s->per_group + 1) : s->per_group;
     mha__arena arena = {0};
-    MHA__TRY(mha__packer_create(s->ctx, s->data, texts, TOKENS, &s->packer, err));
+    MHA__TRY(mha__packer_create(s->ctx, s->data, texts, tokens_of_batch(s), &s->packer, err));
     lay_out(&arena, s, texts);
     arena.base = s->memory = arena.overflow ? NULL : mha__alloc(s->ctx, arena.used);
     if (!s->memory)

@@ -7,17 +7,19 @@
 
 /* ---- memory ---- */
 
-void mha__block_trace_take(mha__arena *arena, const mha_block *b, const mha_layer_input *in, mha__block_trace *t)
+void mha__block_trace_take(mha__arena *arena, const mha_block *b, const mha_layer_input *in, bool learns,
+                           mha__block_trace *t)
 {
     const size_t rows = (size_t)(in->batch * in->length), width = (size_t)b->hidden * sizeof(float);
     const size_t wide = (size_t)b->intermediate * sizeof(float);
     *t = (mha__block_trace){0};
-    t->x = mha__take(arena, rows, width);
+    t->x = learns || b->pre_norm ? mha__take(arena, rows, width) : NULL;
     t->middle = mha__take(arena, rows, width);
     if (b->norm[MHA__BLOCK_ATTN_OUT_NORM].weight) t->attn_branch = mha__take(arena, rows, width);
     if (b->norm[MHA__BLOCK_MLP_OUT_NORM].weight || !b->pre_norm) t->mlp_branch = mha__take(arena, rows, width);
     t->up = mha__take(arena, rows, wide);
     if (b->gate) t->gate = mha__take(arena, rows, wide);
+    t->slopes = !learns && !b->gate && b->activation != MHA_ACT_NONE && b->activation != MHA_ACT_RELU;
     mha__attn_trace_take(arena, b->attn, in, &t->attn);
 }
 
@@ -73,6 +75,16 @@ static mha_status middle_of(const mha_block *b, int64_t rows, const float *up, c
     return MHA_OK;
 }
 
+/* Slopes in place of what the activation of `up` reads. */
+static mha_status keep_slopes(const mha__block_call *c, int64_t rows, float *up, mha_error *err)
+{
+    const mha_block *b = c->block;
+    float *ones = c->scratch.dwide; /* not yet in use */
+    for (int64_t i = 0; i < rows * b->intermediate; i++)
+        ones[i] = 1;
+    return mha_activation_backward(b->ctx, b->activation, rows, b->intermediate, up, ones, up, err);
+}
+
 static mha_status feed_keep(const mha__block_call *c, const float *x, float *y, mha_error *err)
 {
     const mha_block *b = c->block;
@@ -85,6 +97,7 @@ static mha_status feed_keep(const mha__block_call *c, const float *x, float *y, 
         call.y = gate;
         if (gate) mha__linear_run(b->gate, &call);
         MHA__TRY(middle_of(b, chunk, up, gate, c->scratch.wide, NULL, err));
+        if (t->slopes) MHA__TRY(keep_slopes(c, chunk, up, err));
         MHA__TRY(mha_linear_forward(b->down, c->scratch.wide, chunk, y + r * b->hidden, err));
     }
     return MHA_OK;
@@ -124,7 +137,7 @@ static mha_status keep_pre_norm(const mha__block_call *c, float *x, mha_error *e
 
 mha_status mha__block_keep(const mha__block_call *call, float *x, mha_error *err)
 {
-    copy(call, x, call->trace.x);
+    if (call->trace.x) copy(call, x, call->trace.x);
     return (call->block->pre_norm ? keep_pre_norm : keep_post_norm)(call, x, err);
 }
 
@@ -180,7 +193,10 @@ static mha_status feed_back_chunk(const mha__block_call *c, const mha__block_slo
     x += first * E;
     dx += first * E;
     if (!gate) {
-        MHA__TRY(mha_activation_backward(b->ctx, b->activation, rows, I, up, s->dwide, s->dwide, err));
+        if (c->trace.slopes)
+            mha__join(b->ctx, MHA__MULTIPLY, count, up, s->dwide);
+        else
+            MHA__TRY(mha_activation_backward(b->ctx, b->activation, rows, I, up, s->dwide, s->dwide, err));
         return dense_back(b, &slots->up, rows, E, I, x, s->dwide, false, dx, err);
     }
     mha__join(b->ctx, MHA__MULTIPLY, count, s->dwide, s->other); /* the gradient of up: times act(gate) */

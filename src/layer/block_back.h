@@ -13,11 +13,12 @@ typedef struct mha__block_slots {
 
 /* Rows are [B L]. A norm's input is what it read, with the residual in it. */
 typedef struct mha__block_trace {
-    float *x;           /* [rows, E] what went in */
+    float *x;           /* [rows, E] what went in; NULL where nothing reads it */
     float *middle;      /* [rows, E] post-norm: input of attn_norm. pre-norm: of mlp_norm */
     float *attn_branch; /* [rows, E] input of attn_out_norm; NULL without */
     float *mlp_branch;  /* [rows, E] input of mlp_out_norm, or, post-norm, of mlp_norm; else NULL */
     float *up, *gate;   /* [rows, I] before the activation; gate NULL without */
+    bool slopes;        /* up holds the activation's slopes there, which every way back would find again */
     mha__attn_trace attn;
 } mha__block_trace;
 
@@ -34,12 +35,14 @@ typedef struct mha__block_call {
     const mha_attn_plan *plan; /* mha__attn_plan_both */
     const mha_layer_input *in;
     mha__attn_also also;
-    bool ends; /* nobody wants the gradient of what went in, nor of parameters: the way back ends at the heads */
+    bool ends; /* nobody wants the gradient of what went in, nor of the norm before the projections: the way back ends
+                  at these, or at the heads where they do not learn */
     mha__block_trace trace;
     mha__block_scratch scratch;
 } mha__block_call;
 
-void mha__block_trace_take(mha__arena *arena, const mha_block *block, const mha_layer_input *in,
+/* `learns`: the way back finds gradients of weights. */
+void mha__block_trace_take(mha__arena *arena, const mha_block *block, const mha_layer_input *in, bool learns,
                            mha__block_trace *trace);
 void mha__block_scratch_take(mha__arena *arena, const mha_block *block, const mha_layer_input *in, size_t space_bytes,
                              mha__block_scratch *scratch);

@@ -58,7 +58,7 @@ static mha_status show(const mha_model_grads *g, int64_t layer, const mha__block
     return mha__fail(err, MHA_ERR_CANCELLED, "stopped by on_context at %lld", (long long)layer);
 }
 
-/* `row_taylor` [heads, rows] of any layer, or NULL. `ends`: at the heads of this layer. */
+/* `row_taylor` [heads, rows] of any layer, or NULL. `ends`: in the attention of this layer. */
 static mha_status layer_back(mha_model_grads *g, int64_t layer, const mha_model_gradient *wanted, float *row_taylor,
                              bool ends, mha_error *err)
 {
@@ -159,7 +159,7 @@ mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted,
     const mha__config *c = &m->config;
     const size_t gates = (size_t)(c->layers * g->batch.sequences * c->heads) * sizeof *wanted->gates;
     const size_t taylor = (size_t)(c->heads * g->batch.in.batch * g->batch.in.length) * sizeof(float);
-    const bool ends = !g->list && !wanted->embeddings; /* at the heads of the first layer */
+    const bool ends = (!g->list || g->attention_only) && !wanted->embeddings; /* in the first layer's attention */
     float *row_taylor = wanted->taylor ? mha__alloc(g->ctx, taylor) : NULL;
     if (wanted->taylor && !row_taylor) return mha__no_memory(err, taylor, "row_taylor");
     if (wanted->gates) memset(wanted->gates, 0, gates);

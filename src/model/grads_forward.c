@@ -46,7 +46,7 @@ static void take_traces(mha__arena *arena, mha_model_grads *g)
     for (int64_t layer = 0; layer < layers; layer++) {
         mha__block_trace trace;
         if (g->recompute) arena->used = start;
-        mha__block_trace_take(arena, g->model->block[layer], &g->batch.layer, &trace);
+        mha__block_trace_take(arena, g->model->block[layer], &g->batch.layer, g->list != NULL, &trace);
         if (k->trace) k->trace[layer] = trace;
         if (arena->used > end) end = arena->used;
     }
@@ -102,7 +102,8 @@ static mha_status find_space(mha_model_grads *g, size_t *bytes, mha_error *err)
     return MHA_OK;
 }
 
-/* Room for this batch: that of the last one, if it is large enough. */
+/* Room for this batch: that of the last one, if it is large enough. Batches that grow bit by bit are to find it so:
+ * pages that the kernel has to clear first are dear, and those that nobody touches cost nothing. */
 static mha_status allocate(mha_model_grads *g, mha_error *err)
 {
     const int64_t some_lengths = 0; /* stands for an array that does not exist yet; it is not read */
@@ -113,11 +114,13 @@ static mha_status allocate(mha_model_grads *g, mha_error *err)
     lay_out(&arena, g, space_bytes);
     if (arena.overflow) return mha__no_memory(err, SIZE_MAX, "a pass with gradients");
     if (arena.used > g->memory_bytes) {
+        const size_t half_more = g->memory_bytes + g->memory_bytes / 2,
+                     bytes = arena.used > half_more ? arena.used : half_more;
         mha__free(g->ctx, g->memory);
         g->memory_bytes = 0;
-        g->memory = mha__alloc(g->ctx, arena.used);
-        if (!g->memory) return mha__no_memory(err, arena.used, "a pass with gradients");
-        g->memory_bytes = arena.used;
+        g->memory = mha__alloc(g->ctx, bytes);
+        if (!g->memory) return mha__no_memory(err, bytes, "a pass with gradients");
+        g->memory_bytes = bytes;
     }
     arena = (mha__arena){.base = g->memory};
     lay_out(&arena, g, space_bytes);
