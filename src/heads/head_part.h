@@ -16,4 +16,8 @@ typedef struct mha__head_part {
 /* `head` is a query head that the layer has; of k and v the part is that of the key head which it reads. */
 mha__head_part mha__head_part_of(const mha_model *model, int64_t layer, mha__projection which, int64_t head);
 
+/* Sums over a part of tensors of its shape: of |a|, and of a b. */
+double mha__head_part_abs(const mha__head_part *part, const float *a);
+double mha__head_part_dot(const mha__head_part *part, const float *a, const float *b);
+
 #endif

@@ -1,6 +1,4 @@
 /* score_gradmag.c - the gradient of a head's rows of Wq, Wk and Wv, as mean absolute values. One group is one unit. */
-#include <math.h>
-
 #include "heads/head_part.h"
 #include "heads/scoring.h"
 #include "model/grads.h"
@@ -8,12 +6,8 @@
 static double mean_of(const mha__scoring *s, int64_t layer, mha__projection which, int64_t head)
 {
     const mha__head_part part = mha__head_part_of(s->model, layer, which, head);
-    const float *data = mha__grads_slot(s->grads, part.role, layer).dweight + part.first;
-    double sum = 0;
-    for (int64_t r = 0; r < part.rows; r++)
-        for (int64_t c = 0; c < part.columns; c++)
-            sum += fabs((double)data[r * part.row + c * part.column]);
-    return sum / (double)(part.rows * part.columns);
+    const float *data = mha__grads_slot(s->grads, part.role, layer).dweight;
+    return mha__head_part_abs(&part, data) / (double)(part.rows * part.columns);
 }
 
 mha_status mha__group_gradmag(mha__scoring *s, mha_error *err)

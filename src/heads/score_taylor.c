@@ -62,19 +62,7 @@ void mha__identity_gates(mha__scoring *s)
             s->forms[MHA__FORM_GATE][n] += mha__scoring_gate(s, s->batch, b, n);
 }
 
-/* <W, dW> of a head's part of a matrix. */
-static double of_matrix(const mha__head_part *p, const float *weight, const float *dweight)
-{
-    double sum = 0;
-    for (int64_t r = 0; r < p->rows; r++)
-        for (int64_t c = 0; c < p->columns; c++) {
-            const int64_t at = p->first + r * p->row + c * p->column;
-            sum += (double)weight[at] * (double)dweight[at];
-        }
-    return sum;
-}
-
-/* The same of the bias, which lies as the rows of the matrix do. */
+/* <b, db> of a head's part of the bias, which lies as the rows of the matrix do. */
 static mha_status of_bias(const mha__scoring *s, const mha__head_part *p, int64_t layer, double *sum, mha_error *err)
 {
     const mha_model *m = s->model;
@@ -99,25 +87,33 @@ static mha_status add_forms(mha__scoring *s, int64_t layer, int64_t head, mha__w
                          v = mha__head_part_of(m, layer, MHA__OF_V, head);
     const float *weight = NULL;
     MHA__TRY(mha__weights_again(weights, o.role, layer, &weight, err));
-    s->forms[MHA__FORM_OUT][n] = of_matrix(&o, weight, mha__grads_slot(s->grads, o.role, layer).dweight);
+    s->forms[MHA__FORM_OUT][n] = mha__head_part_dot(&o, weight, mha__grads_slot(s->grads, o.role, layer).dweight);
     s->forms[MHA__FORM_VALUE][n] = s->forms[MHA__FORM_GATE][n];
     if (m->config.layer_v_heads[layer] != m->config.layer_heads[layer]) return MHA_OK;
     MHA__TRY(mha__weights_again(weights, v.role, layer, &weight, err));
-    s->forms[MHA__FORM_VALUE][n] = of_matrix(&v, weight, mha__grads_slot(s->grads, v.role, layer).dweight);
+    s->forms[MHA__FORM_VALUE][n] = mha__head_part_dot(&v, weight, mha__grads_slot(s->grads, v.role, layer).dweight);
     return of_bias(s, &v, layer, &s->forms[MHA__FORM_VALUE][n], err);
+}
+
+/* All heads of a layer; what is read of the file for them needs no memory until the next group. */
+static mha_status add_layer(mha__scoring *s, int64_t layer, mha_error *err)
+{
+    mha_status status = MHA_OK;
+    mha__weights weights = s->model->outer; /* its own converted tensors */
+    for (int64_t h = 0; status == MHA_OK && h < s->info->heads_per_layer[layer]; h++) {
+        weights.converted_count = 0;
+        status = add_forms(s, layer, h, &weights, err);
+        mha__weights_release(&weights);
+    }
+    for (mha__projection which = MHA__OF_V; which <= MHA__OF_O; which++)
+        mha__weights_rest(&weights, mha__head_part_of(s->model, layer, which, 0).role, layer);
+    return status;
 }
 
 mha_status mha__identity_weights(mha__scoring *s, mha_error *err)
 {
-    const int64_t H = s->info->heads;
-    for (int64_t n = 0; n < s->total; n++) {
-        mha__weights weights = s->model->outer; /* its own converted tensors */
-        weights.converted_count = 0;
-        if (n % H >= s->info->heads_per_layer[n / H]) continue;
-        const mha_status status = add_forms(s, n / H, n % H, &weights, err);
-        mha__weights_release(&weights);
-        if (status != MHA_OK) return status;
-    }
+    for (int64_t layer = 0; layer < s->info->layers; layer++)
+        MHA__TRY(add_layer(s, layer, err));
     return MHA_OK;
 }
 
