@@ -13,14 +13,12 @@
 
 static struct {
     int maps, no_probe;
-    char *state;
 } given;
 
 static const struct poptOption options[] = {
     {"maps", 0, POPT_ARG_NONE, &given.maps, 0, "with --json: add the tokens and the attention maps of one text", NULL},
     {"no-probe", 0, POPT_ARG_NONE, &given.no_probe, 0, "leave out the random probe texts (no induction, no duplicate)",
      NULL},
-    {"state", 0, POPT_ARG_STRING, &given.state, 0, "keep what has been measured in FILE; go on from it", "FILE"},
     HEAD_SCORES_OPTIONS,
     POPT_TABLEEND};
 
@@ -227,18 +225,19 @@ static int put_result(cli_session *s, const measured *m)
 static int check_options(const cli_session *s, int64_t texts)
 {
     if (given.maps && !s->options.json) return cli_usage(s, "--maps goes with --json");
-    if (given.maps && given.state) return cli_usage(s, "--maps and --state contradict each other");
+    if (given.maps && head_scores_given.state) return cli_usage(s, "--maps and --state contradict each other");
     if (given.maps && texts != 1) return cli_usage(s, "--maps wants one text, not %lld", (long long)texts);
     return CLI_DONE;
 }
 
 static int measure_heads(cli_session *s, const cli_texts *texts, const mha_head_data *data, measured *m)
 {
+    head_state state;
     const mha_heads_options how = {.size = sizeof how,
                                    .no_probe = given.no_probe,
                                    .seed = (uint64_t)s->options.seed,
                                    .keep_maps = given.maps,
-                                   .state = given.state};
+                                   .state = head_state_path(0, "statistics", &state)};
     mha_error error = {0};
     mha_status status = given.maps ? mha_heads_measure(m->model, texts->text, texts->count, &how, &m->heads, &error)
                                    : mha_heads_measure_data(m->model, data, &how, &m->heads, &error);
@@ -258,7 +257,7 @@ static int measure(cli_session *s, const cli_texts *texts, const head_scores *sc
         mha_head_data_of_texts(model, texts->text, texts->count, NULL, &data, &error) != MHA_OK)
         code = cli_refuse(s, &error);
     if (code == CLI_DONE) code = measure_heads(s, texts, data, &m);
-    if (code == CLI_DONE) code = head_scores_measure(s, scores, model, data, &m.importance);
+    if (code == CLI_DONE) code = head_scores_measure(s, scores, model, 0, data, &m.importance);
     if (code == CLI_DONE) code = put_result(s, &m);
     mha_importance_free(m.importance);
     mha_heads_free(m.heads);
@@ -311,7 +310,12 @@ const cli_command cli_heads = {
         "With --by the table is the ranking, with the interval of 95 % had other texts been drawn; the grid shows "
         "importance in percent of the largest; JSON gains importance: {by, loss, texts, halves, saturated, "
         "values, low, high [layers][heads]}, halves being the rank correlation between halves of the texts. With "
-        "--loss pairs a text is two that mean the same, with a tab between.",
+        "--loss pairs a text is two that mean the same, with a tab between.\n"
+        "With --state FILE a run that was stopped, killed even, goes on where it was and ends with the same digits: "
+        "the "
+        "statistics are kept in FILE.statistics, a score in FILE.SCORE, about once a second. A score of a loss goes on "
+        "between batches (--batch), others every 64 texts. The file of another model, other texts or other options is "
+        "refused; delete it to begin anew.",
     .lists = print_lists,
     .shared = CLI_MODEL | CLI_FILE | CLI_JSON | CLI_CSV | CLI_SEED | CLI_DTYPE,
     .options = options,

@@ -43,52 +43,72 @@ static json_t *removed_json(const prune_job *job)
     return lists;
 }
 
-static int put_result(const prune_job *job, const prune_verdict *v)
+static void print_removed(const prune_job *job)
+{
+    FILE *out = job->session->out;
+    for (int64_t l = 0; l < job->info->layers; l++) {
+        fprintf(out, "layer %-3lld removed", (long long)l);
+        bool any = false;
+        for (int64_t h = 0; h < job->info->heads_per_layer[l]; h++) {
+            if (job->keep[l * job->info->heads + h]) continue;
+            fprintf(out, " %lld", (long long)mha_head_number(job->model, l, h));
+            any = true;
+        }
+        fputs(any ? "\n" : " none\n", out);
+    }
+    fputc('\n', out);
+}
+
+static int put_result(const prune_job *job, const judgement *j)
 {
     cli_session *s = job->session;
     if (!s->options.json) {
-        prune_print(job, v);
+        print_removed(job);
+        judge_print_title(s);
+        judge_print_row(s, "heads", j->heads[0], j->heads[1]);
+        judge_print_rest(s, j, "chosen or fitted on");
         return CLI_DONE;
     }
-    json_t *all = json_pack("{s:s, s:s, s:s, s:o}", "model", cli_shown(s->model_name), "out", cli_shown(s->options.out),
-                            "chosen_by", job->chosen_by, "removed", removed_json(job));
-    json_t *verdict = prune_verdict_json(job, v);
-    if (all && verdict) json_object_update(all, verdict);
-    json_decref(verdict);
+    json_t *all = json_pack("{s:s, s:s, s:s, s:o, s:o}", "model", cli_shown(s->model_name), "out",
+                            cli_shown(s->options.out), "chosen_by", job->chosen_by, "removed", removed_json(job),
+                            "heads", judge_pair(j->heads[0], j->heads[1]));
+    judge_add_json(all, j);
     return cli_put_json(s, all, false);
 }
 
 /* ---- work ---- */
 
-static int save(prune_job *job, mha_pruning *pruning, const prune_verdict *v)
+int prune_make(prune_job *job, mha_pruning **pruning, judgement *j)
 {
-    cli_session *s = job->session;
     mha_error error = {0};
-    json_t *quality = v->judged ? prune_quality_json(job, v) : NULL;
-    char *text = quality ? json_dumps(quality, JSON_REAL_PRECISION(9)) : NULL;
-    mha_status status = text ? mha_pruning_note(pruning, text, &error) : MHA_OK;
-    if (status == MHA_OK) status = mha_pruning_save(pruning, s->options.out, s->options.force, &error);
-    json_decref(quality);
-    free(text);
-    if (status != MHA_OK) return cli_fail(s, &error);
-    cli_say(s, "%s: %lld of %lld heads stay%s", cli_out_name(s), (long long)v->heads[1], (long long)v->heads[0],
-            job->given.compatible ? ", the others are zeros" : "");
-    return CLI_DONE;
+    const mha_prune_options how = {.size = sizeof how,
+                                   .fill = given.fill ? job->texts.learn : NULL,
+                                   .refit = given.refit ? job->texts.learn : NULL,
+                                   .ridge = job->ridge,
+                                   .compatible = given.compatible,
+                                   .chosen_by = job->chosen_by};
+    if (mha_prune_make(job->model, job->keep, &how, pruning, &error) != MHA_OK)
+        return error.status == MHA_ERR_ARG ? cli_fail(job->session, &error) : cli_refuse(job->session, &error);
+    return judge(job->session, job->model, *pruning, &job->texts, j);
 }
 
 static int prune(prune_job *job)
 {
-    prune_verdict verdict;
+    judgement j;
     mha_pruning *pruning = NULL;
     int code = prune_choice_make(job, -1);
-    if (code == CLI_DONE) code = prune_judge(job, &pruning, &verdict);
-    if (code == CLI_DONE && job->given.compatible) {
-        verdict.heads[1] = 0; /* of a model with zeros all heads count */
+    if (code == CLI_DONE) code = prune_make(job, &pruning, &j);
+    if (code == CLI_DONE && given.compatible) {
+        j.heads[1] = 0; /* of a model with zeros all heads count */
         for (int64_t n = 0; n < job->info->layers * job->info->heads; n++)
-            verdict.heads[1] += job->keep[n] && n % job->info->heads < job->info->heads_per_layer[n / job->info->heads];
+            j.heads[1] += job->keep[n] && n % job->info->heads < job->info->heads_per_layer[n / job->info->heads];
     }
-    if (code == CLI_DONE) code = save(job, pruning, &verdict);
-    if (code == CLI_DONE) code = put_result(job, &verdict);
+    if (code == CLI_DONE) code = judge_save(job->session, pruning, &j);
+    if (code == CLI_DONE) {
+        cli_say(job->session, "%s: %lld of %lld heads stay%s", cli_out_name(job->session), (long long)j.heads[1],
+                (long long)j.heads[0], given.compatible ? ", the others are zeros" : "");
+        code = put_result(job, &j);
+    }
     mha_pruning_free(pruning);
     return code;
 }
@@ -118,8 +138,10 @@ static int work(prune_job *job)
     int code = cli_model_open(job->session, &how, &job->model);
     if (code != CLI_DONE) return code;
     job->info = mha_model_describe(job->model);
-    code = prune_texts_read(job, learns);
-    if (code == CLI_DONE && given.search && !job->held)
+    if (learns && !job->session->options.file)
+        return cli_usage(job->session, "give texts to choose and fit on with -f FILE");
+    code = held_texts_read(job->session, job->model, given.test, learns, &job->texts);
+    if (code == CLI_DONE && given.search && !job->texts.held)
         code = cli_usage(job->session, "--search judges on texts: give some with -f FILE");
     if (code == CLI_DONE) code = prune_choice_measure(job, given.search);
     if (code != CLI_DONE) return code;
@@ -131,11 +153,8 @@ static int run(cli_session *s)
     prune_job job = {.session = s, .given = given, .rule = {.size = sizeof(mha_prune_rule)}};
     int code = check(&job);
     if (code == CLI_DONE) code = work(&job);
-    mha_head_data_free(job.data);
-    mha_head_data_free(job.held);
+    held_texts_free(&job.texts);
     mha_model_free(job.model);
-    cli_texts_free(&job.texts);
-    cli_texts_free(&job.test_texts);
     free(job.keep);
     free(job.scores);
     free(job.order);
@@ -166,7 +185,7 @@ const cli_command cli_prune = {
         "Quality and speed are measured on texts that nothing was chosen or fitted on: those of --test, else every "
         "fourth of -f. --search tries ever fewer heads and says which pruning is the largest whose loss on those "
         "texts grows by at most --max-loss-increase (decoders: mean -log p of a token; encoders: 1 - cosine), with "
-        "the curve; -o FILE.svg, .png or .pdf draws it.\n"
+        "the curve; with --per-layer as many go in every layer. -o FILE.svg, .png or .pdf draws it.\n"
         "--json prints {model, out, chosen_by, removed, heads, parameters, bytes, kv_bytes_per_token, quality, "
         "tokens_per_second}, pairs being before and after; with --search {model, chosen_by, held_out, texts, "
         "max_loss_increase, curve: [{heads, parameters, bytes, "

@@ -1,13 +1,11 @@
 /* cmd_regroup.c - `mha regroup`: heads that share keys and values, judged on texts that nothing was fitted on. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "commands.h"
-#include "input.h"
+#include "judge.h"
 #include "options.h"
 #include "output.h"
-#include "session.h"
 #include "wrap.h"
 
 static struct {
@@ -31,202 +29,60 @@ static const struct poptOption options[] = {
 
 typedef struct job {
     cli_session *session;
-    mha_model *model, *small;
+    mha_model *model;
     mha_regroup_options how;
-    cli_texts texts, test_texts;
-    mha_head_data *fit, *held;
-    const char *split; /* how the two were told apart */
-    mha_comparison apart;
-    double speed[2]; /* tokens per second, before and after */
+    held_texts texts;
+    judgement judgement;
 } job;
-
-/* ---- texts ---- */
-
-static int tokens_of(const job *j, const char *const *texts, int64_t count, mha_head_data **data)
-{
-    mha_error error = {0};
-    if (mha_head_data_of_texts(j->model, texts, count, NULL, data, &error) != MHA_OK)
-        return cli_refuse(j->session, &error);
-    return CLI_DONE;
-}
-
-/* Every fourth text is held out, so that both parts are alike. */
-static int split(job *j)
-{
-    enum { FOURTH = 4 };
-    const int64_t count = j->texts.count;
-    if (count < FOURTH)
-        return cli_usage(j->session, "-f has %lld texts: give others with --test FILE", (long long)count);
-    const char **parts = calloc((size_t)count, sizeof *parts);
-    if (!parts) return cli_error(j->session, CLI_FAILED, "out of memory for the texts");
-    int64_t fitted = 0, held = count;
-    for (int64_t i = 0; i < count; i++)
-        if (i % FOURTH == FOURTH - 1)
-            parts[--held] = j->texts.text[i];
-        else
-            parts[fitted++] = j->texts.text[i];
-    int code = tokens_of(j, parts, fitted, &j->fit);
-    if (code == CLI_DONE) code = tokens_of(j, parts + held, count - held, &j->held);
-    free(parts);
-    j->split = "every fourth of -f";
-    return code;
-}
-
-static int read_texts(job *j)
-{
-    const bool fits = j->how.method != MHA_REGROUP_MEAN || j->how.ridge > 0;
-    const char *file = j->session->options.file;
-    if (fits && !file) return cli_usage(j->session, "give texts to fit on with -f FILE, or --method mean");
-    int code = file ? cli_texts_read_file(j->session, file, &j->texts) : CLI_DONE;
-    if (code == CLI_DONE && given.test) code = cli_texts_read_file(j->session, given.test, &j->test_texts);
-    if (code != CLI_DONE || (!file && !given.test)) return code;
-    if (fits && !given.test) return split(j);
-    const cli_texts *held = given.test ? &j->test_texts : &j->texts;
-    j->split = given.test ? "--test" : "-f";
-    code = tokens_of(j, held->text, held->count, &j->held);
-    return code == CLI_DONE && fits ? tokens_of(j, j->texts.text, j->texts.count, &j->fit) : code;
-}
-
-/* ---- speed ---- */
-
-/* One pass over the texts, one after another. */
-static int run_all(const job *j, const mha_model *model)
-{
-    mha_error error = {0};
-    for (int64_t i = 0; i < mha_head_data_count(j->held); i++) {
-        mha_model_input input = {.size = sizeof input, .batch = 1};
-        input.ids = mha_head_data_ids(j->held, i, &input.length);
-        if (mha_model_forward(model, &input, NULL, &error) != MHA_OK) return cli_refuse(j->session, &error);
-    }
-    return cli_stopped();
-}
-
-/* The best of rounds in which the models take turns. */
-static int measure_speed(job *j)
-{
-    enum { ROUNDS = 5 };
-    const mha_model *models[] = {j->model, j->small};
-    double best[2] = {INFINITY, INFINITY};
-    int code = CLI_DONE;
-    for (int n = 0; n < 2 * ROUNDS && code == CLI_DONE; n++) {
-        const double begin = cli_seconds();
-        code = run_all(j, models[n % 2]);
-        best[n % 2] = fmin(best[n % 2], cli_seconds() - begin);
-    }
-    for (int m = 0; m < 2; m++)
-        j->speed[m] = (double)mha_head_data_tokens(j->held) / best[m];
-    return code;
-}
 
 /* ---- output ---- */
 
-static json_t *pair(double before, double after)
+static int put_result(const job *job)
 {
-    return json_pack("[o, o]", cli_real(before), cli_real(after));
-}
-
-static json_t *counts(int64_t before, int64_t after)
-{
-    return json_pack("[I, I]", (json_int_t)before, (json_int_t)after);
-}
-
-static json_t *quality_json(const job *j)
-{
-    json_t *quality = json_pack("{s:s, s:I, s:I, s:o, s:o}", "held_out", j->split, "texts", (json_int_t)j->apart.texts,
-                                "tokens", (json_int_t)j->apart.tokens, "mean_cosine", cli_real(j->apart.mean_cosine),
-                                "min_cosine", cli_real(j->apart.min_cosine));
-    if (quality && j->apart.foreseen) json_object_set_new(quality, "loss", pair(j->apart.loss[0], j->apart.loss[1]));
-    return quality;
-}
-
-static json_t *result_json(const job *j)
-{
-    const mha_model_info *a = mha_model_describe(j->model), *b = mha_model_describe(j->small);
-    json_t *all = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "model", cli_shown(j->session->model_name),
-                            "out", cli_out_name(j->session), "method", mha_regroup_method_key(j->how.method),
-                            "key_heads", counts(a->key_heads_per_layer[0], b->key_heads_per_layer[0]), "value_heads",
-                            counts(a->value_heads_per_layer[0], b->value_heads_per_layer[0]), "parameters",
-                            counts(a->parameters, b->parameters), "bytes", counts(a->bytes, b->bytes),
-                            "kv_bytes_per_token", counts(a->kv_bytes_per_token, b->kv_bytes_per_token));
-    if (!all || !j->held) return all;
-    json_object_set_new(all, "quality", quality_json(j));
-    json_object_set_new(all, "tokens_per_second", pair(j->speed[0], j->speed[1]));
-    return all;
-}
-
-static void print_row(FILE *out, const char *name, double before, double after, int digits)
-{
-    fprintf(out, "%-22s %14.*f %14.*f", name, digits, before, digits, after);
-    if (before > 0) fprintf(out, " %+8.1f %%", (after / before - 1) * 100);
-    fputc('\n', out);
-}
-
-static void print_result(const job *j)
-{
-    const cli_session *s = j->session;
-    const mha_model_info *a = mha_model_describe(j->model), *b = mha_model_describe(j->small);
-    fprintf(s->out, "%s%-22s %14s %14s %10s%s\n", cli_bold(s), "", "before", "after", "change", cli_plain(s));
-    print_row(s->out, "key heads per layer", (double)a->key_heads_per_layer[0], (double)b->key_heads_per_layer[0], 0);
-    print_row(s->out, "value heads per layer", (double)a->value_heads_per_layer[0], (double)b->value_heads_per_layer[0],
-              0);
-    print_row(s->out, "parameters", (double)a->parameters, (double)b->parameters, 0);
-    print_row(s->out, "bytes of weights", (double)a->bytes, (double)b->bytes, 0);
-    if (a->kv_bytes_per_token)
-        print_row(s->out, "KV bytes per token", (double)a->kv_bytes_per_token, (double)b->kv_bytes_per_token, 0);
-    if (!j->held) {
-        fputs("\nQuality and speed were not measured: give texts with -f or --test.\n", s->out);
-        return;
+    const judgement *j = &job->judgement;
+    cli_session *s = job->session;
+    if (!s->options.json) {
+        judge_print_title(s);
+        judge_print_row(s, "key heads per layer", j->key_heads[0], j->key_heads[1]);
+        judge_print_row(s, "value heads per layer", j->value_heads[0], j->value_heads[1]);
+        judge_print_rest(s, j, "fitted on");
+        return CLI_DONE;
     }
-    print_row(s->out, "tokens per second", j->speed[0], j->speed[1], 0);
-    if (j->apart.foreseen) print_row(s->out, "loss", j->apart.loss[0], j->apart.loss[1], 4);
-    fputc('\n', s->out);
-    cli_put_prose(s, 0, 0,
-                  "Embeddings before and after: cosine %.4f (least %.4f), on %lld texts that nothing was "
-                  "fitted on (%s).",
-                  j->apart.mean_cosine, j->apart.min_cosine, (long long)j->apart.texts, j->split);
+    json_t *all =
+        json_pack("{s:s, s:s, s:s, s:o, s:o}", "model", cli_shown(s->model_name), "out", cli_out_name(s), "method",
+                  mha_regroup_method_key(job->how.method), "key_heads", judge_pair(j->key_heads[0], j->key_heads[1]),
+                  "value_heads", judge_pair(j->value_heads[0], j->value_heads[1]));
+    judge_add_json(all, j);
+    return cli_put_json(s, all, false);
 }
 
 /* ---- work ---- */
 
-/* Measures the result in memory, notes the quality, and writes it. */
-static int judge_and_save(job *j, mha_pruning *pruning)
+static int make(job *j, mha_pruning **made)
 {
     cli_session *s = j->session;
     mha_error error = {0};
-    if (mha_pruning_open(pruning, &j->small, &error) != MHA_OK) return cli_refuse(s, &error);
-    if (j->held) {
-        if (mha_models_compare(j->model, j->small, j->held, NULL, NULL, &j->apart, &error) != MHA_OK)
-            return cli_refuse(s, &error);
-        const int code = measure_speed(j);
-        if (code != CLI_DONE) return code;
-        json_t *quality = quality_json(j);
-        char *text = quality ? json_dumps(quality, JSON_REAL_PRECISION(9)) : NULL;
-        const mha_status status = text ? mha_pruning_note(pruning, text, &error) : MHA_ERR_MEMORY;
-        free(text);
-        json_decref(quality);
-        if (status != MHA_OK) return cli_error(s, CLI_FAILED, "out of memory for the record");
-    }
-    if (mha_pruning_save(pruning, s->options.out, s->options.force, &error) != MHA_OK) return cli_fail(s, &error);
+    j->how.fit = j->texts.learn;
+    if (mha_regroup_make(j->model, &j->how, made, &error) != MHA_OK)
+        return error.status == MHA_ERR_ARG ? cli_fail(s, &error) : cli_refuse(s, &error);
+    int code = judge(s, j->model, *made, &j->texts, &j->judgement);
+    if (code == CLI_DONE) code = judge_save(s, *made, &j->judgement);
+    if (code != CLI_DONE) return code;
     cli_say(s, "%s: written", cli_out_name(s));
-    if (s->options.json) return cli_put_json(s, result_json(j), false);
-    print_result(j);
-    return CLI_DONE;
+    return put_result(j);
 }
 
 static int work(job *j)
 {
-    mha_error error = {0};
-    mha_pruning *pruning = NULL;
-    const mha_model_options how = {.size = sizeof how, .no_tokenizer = !j->session->options.file && !given.test};
-    int code = cli_model_open(j->session, &how, &j->model);
-    if (code == CLI_DONE) code = read_texts(j);
-    if (code != CLI_DONE) return code;
-    j->how.fit = j->fit;
-    if (mha_regroup_make(j->model, &j->how, &pruning, &error) != MHA_OK)
-        return error.status == MHA_ERR_ARG ? cli_fail(j->session, &error) : cli_refuse(j->session, &error);
-    code = judge_and_save(j, pruning);
-    mha_model_free(j->small);
-    mha_pruning_free(pruning);
+    cli_session *s = j->session;
+    mha_pruning *made = NULL;
+    const bool fits = j->how.method != MHA_REGROUP_MEAN || j->how.ridge > 0;
+    const mha_model_options how = {.size = sizeof how, .no_tokenizer = !s->options.file && !given.test};
+    if (fits && !s->options.file) return cli_usage(s, "give texts to fit on with -f FILE, or --method mean");
+    int code = cli_model_open(s, &how, &j->model);
+    if (code == CLI_DONE) code = held_texts_read(s, j->model, given.test, fits, &j->texts);
+    if (code == CLI_DONE) code = make(j, &made);
+    mha_pruning_free(made);
     return code;
 }
 
@@ -277,11 +133,8 @@ static int run(cli_session *s)
     job j = {.session = s, .how = {.size = sizeof(mha_regroup_options)}};
     int code = check(s, &j.how);
     if (code == CLI_DONE) code = work(&j);
-    mha_head_data_free(j.fit);
-    mha_head_data_free(j.held);
+    held_texts_free(&j.texts);
     mha_model_free(j.model);
-    cli_texts_free(&j.texts);
-    cli_texts_free(&j.test_texts);
     return code;
 }
 

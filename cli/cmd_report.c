@@ -27,6 +27,7 @@ static const struct poptOption options[] = {
 
 /* One model of the report, with all that was measured of it. */
 typedef struct part {
+    int number; /* 0; 1 = of --compare */
     heads_of_text text;
     json_t *importance, *diversity, *curve;
 } part;
@@ -54,7 +55,7 @@ static int read_data(const cli_session *s, const head_scores *scores, const head
 static int measure_importance(cli_session *s, const head_scores *scores, const mha_head_data *data, part *p)
 {
     mha_importance *importance = NULL;
-    int code = head_scores_measure(s, scores, p->text.model, data, &importance);
+    int code = head_scores_measure(s, scores, p->text.model, p->number, data, &importance);
     if (code == CLI_DONE) p->importance = head_scores_json(importance, p->text.heads, scores->how.by);
     if (code == CLI_DONE && !p->importance) code = cli_error(s, CLI_FAILED, "out of memory");
     mha_importance_free(importance);
@@ -66,10 +67,12 @@ static int measure_part(cli_session *s, const head_scores *scores, part *p)
 {
     if (!scores->wanted && !given.diversity) return CLI_DONE;
     mha_head_data *data = NULL;
+    head_state state;
     int code = read_data(s, scores, &p->text, &data);
     if (code == CLI_DONE && scores->wanted) code = measure_importance(s, scores, data, p);
     if (code == CLI_DONE && given.diversity)
-        code = head_diversity_measure(s, p->text.model, data, p->text.heads, &p->diversity);
+        code = head_diversity_measure(s, p->text.model, data, p->text.heads,
+                                      head_state_path(p->number, "diversity", &state), &p->diversity);
     mha_head_data_free(data);
     return code;
 }
@@ -151,7 +154,9 @@ static int run(cli_session *s)
     if (!s->options.out) return cli_usage(s, "-o FILE.html is missing");
     if (given.data && !head_scores_given.by && !given.diversity)
         return cli_usage(s, "--data goes with --by or --diversity");
-    part parts[2] = {0};
+    if (head_scores_given.state && !head_scores_given.by && !given.diversity)
+        return cli_usage(s, "--state goes with --by or --diversity: nothing else takes long");
+    part parts[2] = {{.number = 0}, {.number = 1}};
     const int count = given.compare ? 2 : 1;
     int code = cli_check_out(s);
     if (code != CLI_DONE) return code;
@@ -176,7 +181,9 @@ const cli_command cli_report = {
                "the numbers it shows are also written to stdout: {output, model, text, tokens, heads, metrics, labels, "
                "attention [layers][heads][n][n]}, with --by also importance as mha heads prints it, with --diversity "
                "how alike the heads are, and with --compare the "
-               "same of MODEL2 as compare.",
+               "same of MODEL2 as compare.\n"
+               "With --state FILE what is measured on --data is kept in FILE.SCORE and FILE.diversity (FILE.2.SCORE of "
+               "MODEL2), so that a run that was killed goes on where it was.",
     .shared = CLI_MODEL | CLI_FILE | CLI_OUT | CLI_JSON | CLI_SEED,
     .options = options,
     .lists = print_lists,

@@ -79,9 +79,9 @@ static json_t *merges_json(const mha_diversity *d)
 }
 
 int head_diversity_measure(cli_session *s, const mha_model *model, const mha_head_data *data, const mha_heads *heads,
-                           json_t **out)
+                           const char *state, json_t **out)
 {
-    const mha_diversity_options options = {.size = sizeof options, .max_rows = HEAD_DIVERSITY_ROWS};
+    const mha_diversity_options options = {.size = sizeof options, .max_rows = HEAD_DIVERSITY_ROWS, .state = state};
     mha_diversity *d = NULL;
     mha_error error = {0};
     if (mha_diversity_measure(model, data, &options, &d, &error) != MHA_OK) return cli_fail(s, &error);

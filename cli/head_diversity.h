@@ -13,7 +13,7 @@
  * exit code; the message has been printed. */
 enum { HEAD_DIVERSITY_ROWS = 4096 };
 int head_diversity_measure(cli_session *s, const mha_model *model, const mha_head_data *data, const mha_heads *heads,
-                           json_t **out);
+                           const char *state, json_t **out);
 
 json_t *head_diversity_help(void);      /* {name: explanation}; NULL when memory is short */
 json_t *head_diversity_distances(void); /* names of the measures in which 0 is alike */

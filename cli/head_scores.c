@@ -45,9 +45,24 @@ static int refuse_companions(const cli_session *s)
     return CLI_DONE;
 }
 
+static int check_state(const cli_session *s, const char *state)
+{
+    const size_t longest = sizeof((head_state *)0)->path - HEAD_STATE_WORD - sizeof ".2.";
+    if (state && (!*state || strlen(state) > longest)) return cli_usage(s, "--state wants a file's name");
+    return CLI_DONE;
+}
+
+const char *head_state_path(int model, const char *word, head_state *memory)
+{
+    if (!head_scores_given.state) return NULL;
+    snprintf(memory->path, sizeof memory->path, "%s%s.%s", head_scores_given.state, model ? ".2" : "", word);
+    return memory->path;
+}
+
 int head_scores_read(const cli_session *s, head_scores *scores)
 {
     const struct head_scores_given *g = &head_scores_given;
+    if (check_state(s, g->state) != CLI_DONE) return CLI_USAGE;
     *scores =
         (head_scores){.wanted = g->by != NULL, .how = {.size = sizeof scores->how, .seed = (uint64_t)s->options.seed}};
     if (!g->by) return refuse_companions(s);
@@ -165,8 +180,8 @@ static int hide(cli_session *s, const mha_model *model, uint64_t seed, const mha
 
 /* ---- measuring ---- */
 
-int head_scores_measure(cli_session *s, const head_scores *scores, const mha_model *model, const mha_head_data *data,
-                        mha_importance **out)
+int head_scores_measure(cli_session *s, const head_scores *scores, const mha_model *model, int number,
+                        const mha_head_data *data, mha_importance **out)
 {
     *out = NULL;
     if (!scores->wanted) return CLI_DONE;
@@ -174,7 +189,9 @@ int head_scores_measure(cli_session *s, const head_scores *scores, const mha_mod
     masked m = {0};
     mha_error error = {0};
     mha_importance_options how = scores->how;
+    head_state state;
     int code = CLI_DONE;
+    how.state = head_state_path(number, mha_head_score_key(how.by), &state);
     if (how.loss == MHA_LOSS_MLM) code = hide(s, model, how.seed, data, &m, &hidden);
     how.labels = m.labels;
     if (code == CLI_DONE && mha_importance_measure(model, hidden ? hidden : data, &how, out, &error) != MHA_OK)

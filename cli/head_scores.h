@@ -8,7 +8,7 @@
 
 /* Values of the options, as they were given; NULL = not given. */
 extern struct head_scores_given {
-    char *by, *loss, *probes, *settle, *batch;
+    char *by, *loss, *probes, *settle, *batch, *state;
 } head_scores_given;
 
 #define HEAD_SCORES__TEXT(name, value, help, unit)                        \
@@ -20,7 +20,8 @@ extern struct head_scores_given {
         HEAD_SCORES__TEXT("loss", loss, "of scores that need one: lm, mlm (15 % masked), pairs", "LOSS"),    \
         HEAD_SCORES__TEXT("probes", probes, "random vectors of jacobian_probe (default: 4)", "K"),           \
         HEAD_SCORES__TEXT("settle", settle, "stop when halves of the texts rank alike, say 0.95 of 1", "R"), \
-        HEAD_SCORES__TEXT("batch", batch, "texts (or pairs) whose loss is one mean (default: all)", "N")
+        HEAD_SCORES__TEXT("batch", batch, "texts (or pairs) whose loss is one mean (default: all)", "N"),    \
+        HEAD_SCORES__TEXT("state", state, "keep what has been measured in FILE; go on from it", "FILE")
 
 /* The options as the library wants them. */
 typedef struct head_scores {
@@ -34,9 +35,19 @@ int head_scores_read(const cli_session *s, head_scores *scores);
 /* With the loss of pairs: cuts every text at its tab; the first parts come first, then the second ones. */
 int head_scores_pair(const cli_session *s, const head_scores *scores, cli_texts *texts);
 
-/* Scores every head of the model on the data; *out is NULL if that was not asked for. Returns an exit code. */
-int head_scores_measure(cli_session *s, const head_scores *scores, const mha_model *model, const mha_head_data *data,
-                        mha_importance **out);
+/* --state FILE names one run; each measure of it has a file of its own, FILE.WORD, say FILE.gate; the second model of a
+ * comparison (`model` = 1) FILE.2.WORD. */
+typedef struct head_state {
+    char path[4096];
+} head_state;
+enum { HEAD_STATE_WORD = 32 }; /* bytes of a word, at most */
+/* NULL without --state. */
+const char *head_state_path(int model, const char *word, head_state *memory);
+
+/* Scores every head of the model (number `number`, as above) on the data; *out is NULL if that was not asked for.
+ * Returns an exit code. */
+int head_scores_measure(cli_session *s, const head_scores *scores, const mha_model *model, int number,
+                        const mha_head_data *data, mha_importance **out);
 
 /* {by, loss, texts, halves, saturated, values, low, high}, the last three [layers][heads]; a new reference, NULL when
  * memory is short. loss, halves, low and high are null where they have no meaning. */

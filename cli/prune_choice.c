@@ -49,14 +49,12 @@ static int check_amount(prune_job *job)
     if (named && (o->by || o->ratio || o->count || o->floor || o->per_layer))
         return cli_usage(job->session, "--by, --ratio, --count, --floor and --per-layer choose heads; %s names them",
                          o->heads ? "--heads" : "--keep");
-    if (o->search && (named || o->ratio || o->count || o->per_layer))
-        return cli_usage(job->session, "--search finds how many heads go, over all layers: it takes no --%s",
-                         o->heads       ? "heads"
-                         : o->keep      ? "keep"
-                         : o->ratio     ? "ratio"
-                         : o->count     ? "count"
-                         : o->per_layer ? "per-layer"
-                                        : "");
+    if (o->search && (named || o->ratio || o->count))
+        return cli_usage(job->session, "--search finds how many heads go: it takes no --%s",
+                         o->heads   ? "heads"
+                         : o->keep  ? "keep"
+                         : o->ratio ? "ratio"
+                                    : "count");
     if (!named && !o->ratio && !o->count && !o->search)
         return cli_usage(job->session, "say how many heads go: --ratio R or --count N, or which: --heads L.H,...");
     return CLI_DONE;
@@ -149,7 +147,7 @@ static int measure_score(prune_job *job)
     mha_importance *importance = NULL;
     const mha_importance_options how = {
         .size = sizeof how, .by = score_named(job->given.by), .seed = (uint64_t)job->session->options.seed};
-    if (mha_importance_measure(job->model, job->data, &how, &importance, &error) != MHA_OK)
+    if (mha_importance_measure(job->model, job->texts.learn, &how, &importance, &error) != MHA_OK)
         return cli_refuse(job->session, &error);
     int64_t count = 0;
     const double *values = mha_importance_values(importance, &count);
@@ -162,10 +160,12 @@ static int choose_jointly(prune_job *job, bool most)
 {
     enum { ROUNDS_OF_ALL = 12 };
     mha_error error = {0};
-    mha_prune_rule all = {.size = sizeof all, .ratio = 1, .floor = job->rule.floor};
+    const mha_prune_rule all = {
+        .size = sizeof all, .ratio = 1, .per_layer = job->rule.per_layer, .floor = job->rule.floor};
     const mha_prune_joint_options how = {
         .size = sizeof how, .rounds = most ? ROUNDS_OF_ALL : 0, .fill = job->given.fill, .order = job->order};
-    if (mha_prune_choose_joint(job->model, job->data, most ? &all : &job->rule, &how, job->keep, &error) == MHA_OK)
+    if (mha_prune_choose_joint(job->model, job->texts.learn, most ? &all : &job->rule, &how, job->keep, &error) ==
+        MHA_OK)
         return CLI_DONE;
     return error.status == MHA_ERR_ARG ? cli_fail(job->session, &error) : cli_refuse(job->session, &error);
 }
@@ -182,12 +182,23 @@ int prune_choice_measure(prune_job *job, bool most)
     return is_joint(job) ? choose_jointly(job, most) : measure_score(job);
 }
 
+/* How many heads had gone when head n went, it among them: of all, or of its layer. */
+static int64_t rank_of(const prune_job *job, int64_t n)
+{
+    const int64_t H = job->info->heads, first = n / H * H;
+    int64_t rank = 0;
+    if (!job->rule.per_layer) return job->order[n];
+    for (int64_t other = first; other < first + H; other++)
+        rank += job->order[other] > 0 && job->order[other] <= job->order[n];
+    return rank;
+}
+
 /* From the order in which heads chosen together went. */
 static void take_first(prune_job *job, int64_t count)
 {
     for (int64_t n = 0; n < job->info->layers * job->info->heads; n++)
         job->keep[n] = n % job->info->heads < job->info->heads_per_layer[n / job->info->heads] &&
-                       (job->order[n] == 0 || job->order[n] > count);
+                       (job->order[n] == 0 || rank_of(job, n) > count);
 }
 
 static void say_how(prune_job *job)
@@ -199,6 +210,7 @@ static void say_how(prune_job *job)
     if (o->count)
         snprintf(amount, sizeof amount, ", count %lld%s", (long long)job->rule.count,
                  o->per_layer ? " of each layer" : "");
+    if (o->search && o->per_layer) snprintf(amount, sizeof amount, ", as many of each layer");
     snprintf(job->chosen_by, sizeof job->chosen_by, "%s%s",
              o->heads        ? "named"
              : o->keep       ? "list of kept heads"
@@ -219,7 +231,7 @@ int prune_choice_make(prune_job *job, int64_t count)
             job->keep[n] = n % job->info->heads < job->info->heads_per_layer[n / job->info->heads];
         return CLI_DONE;
     }
-    if (count > 0) rule = (mha_prune_rule){.size = sizeof rule, .count = count, .floor = job->rule.floor};
+    if (count > 0) rule.count = count, rule.ratio = 0;
     if (is_joint(job)) {
         if (count > 0) take_first(job, count);
         return CLI_DONE;

@@ -16,8 +16,8 @@
 enum { COARSE = 12 };
 
 typedef struct point {
-    int64_t count; /* heads that were to go */
-    prune_verdict verdict;
+    int64_t count; /* heads that were to go; with --per-layer, of every layer */
+    judgement verdict;
     double increase;
 } point;
 
@@ -36,6 +36,12 @@ static bool is_good(const search *s, const point *p)
     return p->increase <= s->limit;
 }
 
+/* How much worse it is: of causal models the loss, of others 1 - the mean cosine. */
+static double loss_increase(const prune_job *job, const judgement *j)
+{
+    return job->info->causal && job->info->logits ? j->apart.loss[1] - j->apart.loss[0] : 1 - j->apart.mean_cosine;
+}
+
 static int try_count(search *s, int64_t count)
 {
     mha_pruning *pruning = NULL;
@@ -44,24 +50,27 @@ static int try_count(search *s, int64_t count)
         if (s->points[n].count == count) return CLI_DONE;
     cli_progress("search", s->used, COARSE);
     int code = prune_choice_make(s->job, count);
-    if (code == CLI_DONE) code = prune_judge(s->job, &pruning, &p->verdict);
+    if (code == CLI_DONE) code = prune_make(s->job, &pruning, &p->verdict);
     mha_pruning_free(pruning);
     if (code != CLI_DONE) return code;
     p->count = count;
-    p->increase = prune_loss_increase(s->job, &p->verdict);
+    p->increase = loss_increase(s->job, &p->verdict);
     s->used++;
     return cli_stopped();
 }
 
-/* Heads that may go: those above the floor, in whole groups of shared keys. */
+/* Heads that may go, of all layers or of every layer: those above the floor, in whole groups of shared keys. */
 static int64_t most_heads(const prune_job *job)
 {
     const int64_t group = job->info->heads / job->info->kv_heads;
     const int64_t floor = job->rule.floor > 0 ? job->rule.floor : 1, stays = (floor + group - 1) / group * group;
-    int64_t most = 0;
-    for (int64_t l = 0; l < job->info->layers; l++)
-        if (job->info->heads_per_layer[l] > stays) most += job->info->heads_per_layer[l] - stays;
-    return most;
+    int64_t all = 0, least = INT64_MAX;
+    for (int64_t l = 0; l < job->info->layers; l++) {
+        const int64_t here = job->info->heads_per_layer[l] > stays ? job->info->heads_per_layer[l] - stays : 0;
+        all += here;
+        least = here < least ? here : least;
+    }
+    return job->rule.per_layer ? least : all;
 }
 
 static int by_count(const void *a, const void *b)
@@ -115,7 +124,7 @@ static int put_json(const search *s)
     return cli_put_json(s->job->session,
                         json_pack("{s:s, s:s, s:s, s:I, s:o, s:o, s:o}", "model",
                                   cli_shown(s->job->session->model_name), "chosen_by", s->job->chosen_by, "held_out",
-                                  s->job->split, "texts", (json_int_t)s->points[0].verdict.apart.texts,
+                                  s->job->texts.split, "texts", (json_int_t)s->points[0].verdict.apart.texts,
                                   "max_loss_increase", cli_real(s->limit), "curve", curve, "best", best),
                         false);
 }
@@ -144,10 +153,10 @@ static void print_search(const search *s)
     else
         cli_put_prose(session, 0, 0,
                       "%lld of %lld heads are enough for a loss within %g on %lld held-out texts (%s): "
-                      "--count %lld",
+                      "--count %lld%s",
                       (long long)s->points[s->best].verdict.heads[1], (long long)s->points[s->best].verdict.heads[0],
-                      s->limit, (long long)s->points[0].verdict.apart.texts, s->job->split,
-                      (long long)s->points[s->best].count);
+                      s->limit, (long long)s->points[0].verdict.apart.texts, s->job->texts.split,
+                      (long long)s->points[s->best].count, s->job->rule.per_layer ? " --per-layer" : "");
 }
 
 /* Curves over the heads that stay, fewest first. */

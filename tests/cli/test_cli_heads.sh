@@ -33,31 +33,6 @@ refused 2 heads --maps 'you keep the count'
 refused 2 heads --maps --json one two
 refused 2 heads --json --csv one
 
-# A run that is killed goes on from its state to the same numbers; a state of other texts is refused.
-words='you keep the count, and then again, they said: wait for the tank'
-i=0
-while [ $i -lt 6000 ]; do
-    echo "$words $words"
-    i=$((i + 1))
-done >long
-expect 0 heads --json -t 1 -f long
-cp out whole
-"$MHA" heads -m builtin --json -t 1 -f long --state state.safetensors >/dev/null 2>&1 &
-run=$!
-i=0
-while [ ! -e state.safetensors ] && [ $i -lt 600 ]; do
-    sleep 0.05
-    i=$((i + 1))
-done
-kill -9 $run
-wait $run 2>/dev/null && echo "the run was over before it could be killed"
-[ -e state.safetensors ] || fail 'no state was kept'
-expect 0 heads --json -t 1 -f long --state state.safetensors
-same out whole 'after kill -9'
-refused 2 heads --json --state state.safetensors 'you keep the count'
-has err 'state.safetensors: the state of a run with other data'
-refused 2 heads --json --maps --state state.safetensors 'you keep the count'
-
 expect 0 heads --csv 'you keep the count'
 [ "$(wc -l <out)" = 13 ] || fail 'the CSV has not a line per head and one of names'
 has out 'layer,head,label,entropy'
@@ -103,14 +78,23 @@ for wrong in 0 -1 x 9999; do
     refused 2 heads -f texts --by jacobian_probe --probes $wrong
 done
 
-# A state file: the same result from it, and none of another run.
-expect 0 heads -f texts --json
-cp out two
-expect 0 heads -f texts --json --state state
-same out two 'with a state file'
-expect 0 heads -f texts --json --state state
-same out two 'from a state file'
-refused 2 heads 'other words' --json --state state
+# The loss of masked words: which words are hidden is drawn from the seed.
+mlm() { "$MHA" heads -m "$data/models/bert-mlm-tiny" -f words --json "$@"; }
+printf 'you keep the count, and then again\nthey said: wait for the tank\nold men of age, and the sun\n' >words
+for by in gate loo_loss; do
+    expect 0 mlm --by $by --loss mlm
+    cp out first
+    at importance.by $by
+    at importance.texts 3
+    awk -v loss="$("$JSON_AT" importance.loss <out)" 'BEGIN { exit !(loss > 1 && loss < 50) }' || fail "the loss of masked words, $by"
+    expect 0 mlm --by $by --loss mlm --no-progress
+    same out first 'masked words, again'
+    expect 0 mlm --by $by --loss mlm --seed 7
+    cmp -s out first && fail 'the seed hides the same words'
+done
+refused 2 heads -f words --by gate --loss mlm # no logits
+refused 2 "$MHA" heads -m "$data/models/gpt2-tiny" -f words --by gate --loss mlm
+has err '[MASK]'
 
 # The grid fits the width that it is given, and is coloured on a terminal only.
 for width in 40 60 80 120; do

@@ -18,7 +18,7 @@ at heads.1 10
 at chosen_by named
 has_not out quality
 has one/config.json '"mha.heads"'
-has one/config.json "$(sha256sum "$here/share/builtin/model.safetensors" | cut -d ' ' -f 1)"
+has one/config.json "$(sha256sum "$here/share/mha/builtin/model.safetensors" | cut -d ' ' -f 1)"
 [ -s one/tokenizer.json ] || fail 'no tokenizer beside the weights'
 expect 0 prune --heads 0.1,2.3 -o one --force -f texts --json
 at quality.texts 24
@@ -76,7 +76,47 @@ at best.within true
 has curve.svg '<svg'
 expect 0 prune --search -f texts --max-loss-increase 0 -o curve.png
 has out 'heads are enough'
+has out 'tokens/s'
+has_not out 'KV bytes' # an encoder keeps none
+
+# As many of every layer: by a score and together.
+for by in ov_norm joint; do
+    expect 0 prune --search --per-layer --by $by -f texts --max-loss-increase 9 --json
+    at curve.# 4
+    for n in 0 1 2 3; do
+        at curve.$n.heads $((3 * (n + 1)))
+    done
+    at best.heads 3
+    has out 'as many of each layer'
+done
+expect 0 prune --search --per-layer --floor 3 -f texts --max-loss-increase 9
+has out '9 of 12 heads are enough'
+has out '--count 1 --per-layer'
+cp out search
+expect 0 prune --count 1 --per-layer -f texts -o each --json
+at heads.1 9
+[ "$("$JSON_AT" removed.0.# <out)" = 1 ] || fail 'not one of each layer'
+
+# Each point of a decoder's curve says what it costs and gains: in the text, as JSON and in the figure.
+decoder() { "$MHA" prune -m "$data/models/gpt2-tiny" --search --by ov_norm -f texts "$@"; }
+expect 0 decoder --json -o gpt2.svg --force
+for key in heads parameters bytes kv_bytes_per_token loss mean_cosine tokens_per_second within; do
+    "$JSON_AT" curve.1.$key <out >/dev/null || fail "a point without $key"
+done
+more() { awk -v a="$("$JSON_AT" "curve.0.$1" <out)" -v b="$("$JSON_AT" "curve.2.$1" <out)" 'BEGIN { exit !(a + 0 > 0 && a + 0 < b + 0) }'; }
+for key in heads parameters bytes kv_bytes_per_token; do
+    more $key || fail "$key does not grow with the heads"
+done
+# Titles are glyphs in a figure; but a decoder's has one panel more, that of the cache.
+expect 0 prune --search --by ov_norm -f texts -o curve.svg --force
+height() { sed -n 's/.*<svg[^>]* height="\([0-9]*\)pt".*/\1/p' "$1"; }
+[ "$(height gpt2.svg)" -gt "$(height curve.svg)" ] || fail 'the curve of a decoder is not drawn with its cache'
+expect 0 decoder
+for title in heads parameters 'KV bytes' 'tokens/s' 'loss increase'; do
+    has out "$title"
+done
 refused 2 prune --search -f texts -o curve.txt
+refused 2 prune --search --keep one/config.json -f texts
 refused 2 prune --search --ratio 0.5 -f texts
 refused 2 prune --search
 

@@ -7,103 +7,26 @@
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model_case.h"
+#include "support/some_texts.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEXTS = 10, LONGEST = 12 };
-
-static int32_t ids[TEXTS * LONGEST];
-static int64_t starts[TEXTS + 1];
-
-static mha_model *open_model(mha_ctx *ctx, const char *folder)
-{
-    return case_model(ctx, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
-}
-
-/* Texts of 3 to 12 tokens, in no order of length. */
-static mha_head_data *data_of(const mha_model *model)
-{
-    const int32_t vocab = (int32_t)mha_model_describe(model)->vocab;
-    mha_head_data *data = NULL;
-    mha_error err = {0};
-    for (int t = 0; t < TEXTS; t++)
-        starts[t + 1] = starts[t] + 3 + (7 * t) % 10;
-    for (int64_t n = 0; n < starts[TEXTS]; n++)
-        ids[n] = (int32_t)(11 + 37 * n) % vocab;
-    if (mha_head_data_of_ids(model, ids, starts, TEXTS, NULL, &data, &err) != MHA_OK) fail_msg("%s", err.message);
-    return data;
-}
-
-static mha_importance *measure(const mha_model *model, const mha_head_data *data, mha_importance_options options)
-{
-    mha_importance *i = NULL;
-    mha_error err = {0};
-    options.size = sizeof options;
-    if (mha_importance_measure(model, data, &options, &i, &err) != MHA_OK) fail_msg("%s", err.message);
-    return i;
-}
-
 /* ---- what the scores are made of ---- */
-
-/* Gates of a decoder: the mean loss of all texts at once, whose gradients are known to test_model_grads.c. */
-static void gates_are_gradients_of_the_mean_loss(void **state)
-{
-    (void)state;
-    static const char *const folders[] = {"models/gpt2-tiny", "heads/tinylm", "models/gemma2-tiny"};
-    for (int f = 0; f < 3; f++) {
-        mha_model *model = open_model(NULL, folders[f]);
-        mha_head_data *data = data_of(model);
-        const mha_model_info *info = mha_model_describe(model);
-        const int64_t H = info->heads, total = info->layers * H;
-        float *dgates = calloc((size_t)(total * TEXTS), sizeof *dgates);
-        mha_model_grads *grads = NULL;
-        const mha_model_input input = {.size = sizeof input, .batch = TEXTS, .ids = ids, .starts = starts};
-        const mha_model_loss_args args = {.size = sizeof args, .dgates = dgates};
-        double loss = 0;
-        assert_int_equal(mha_model_grads_create(model, NULL, &grads, NULL), MHA_OK);
-        assert_int_equal(mha_model_grads_loss(grads, &input, &args, &loss, NULL, NULL), MHA_OK);
-        mha_importance *gate = measure(model, data, (mha_importance_options){.by = MHA_SCORE_GATE}),
-                       *batch = measure(model, data, (mha_importance_options){.by = MHA_SCORE_GATE_BATCH}),
-                       *magnitude = measure(model, data, (mha_importance_options){.by = MHA_SCORE_GRADMAG});
-        assert_true(fabs(mha_importance_loss(gate) - loss) < 1e-6);
-        for (int64_t n = 0; n < total; n++) {
-            double all = 0, together = 0;
-            for (int64_t b = 0; b < TEXTS; b++) {
-                const double one = (double)dgates[(n / H * TEXTS + b) * H + n % H];
-                all += fabs(one);
-                together += one;
-            }
-            assert_true(fabs(mha_importance_value(gate, n / H, n % H) - all) < 1e-6 * (1 + all));
-            assert_true(fabs(mha_importance_value(batch, n / H, n % H) - fabs(together)) < 1e-6 * (1 + all));
-            assert_true(mha_importance_value(gate, n / H, n % H) >= mha_importance_value(batch, n / H, n % H) - 1e-12);
-            assert_true(mha_importance_low(gate, n / H, n % H) < mha_importance_value(gate, n / H, n % H));
-            assert_true(mha_importance_value(magnitude, n / H, n % H) > 0);
-        }
-        assert_true(mha_importance_identity(magnitude) < 1e-4 && mha_importance_identity(gate) < 1e-4);
-        mha_importance_free(gate);
-        mha_importance_free(batch);
-        mha_importance_free(magnitude);
-        mha_model_grads_free(grads);
-        free(dgates);
-        mha_head_data_free(data);
-        mha_model_free(model);
-    }
-}
 
 /* The Jacobian of a decoder, by differences of log-probabilities. */
 static void jacobian_of_a_decoder(void **state)
 {
     (void)state;
-    mha_model *model = open_model(NULL, "heads/tinylm");
+    mha_model *model = some_model(NULL, "heads/tinylm");
     const mha_model_info *info = mha_model_describe(model);
     const int64_t H = info->heads, V = info->vocab, total = info->layers * H, one_start[] = {0, 9};
     static const int32_t text[9] = {0, 5, 9, 33, 12, 5, 9, 33, 12};
     mha_head_data *data = NULL;
     assert_int_equal(mha_head_data_of_ids(model, text, one_start, 1, NULL, &data, NULL), MHA_OK);
-    mha_importance *exact = measure(model, data, (mha_importance_options){.by = MHA_SCORE_JACOBIAN}),
-                   *probe = measure(model, data,
-                                    (mha_importance_options){.by = MHA_SCORE_JACOBIAN_PROBE, .probes = 400, .seed = 3});
+    mha_importance *exact = some_importance(model, data, (mha_importance_options){.by = MHA_SCORE_JACOBIAN}),
+                   *probe = some_importance(
+                       model, data, (mha_importance_options){.by = MHA_SCORE_JACOBIAN_PROBE, .probes = 400, .seed = 3});
     float *gates = malloc((size_t)total * sizeof *gates), *logits[2] = {malloc((size_t)V * 4), malloc((size_t)V * 4)};
     for (int64_t n = 0; n < total; n++) {
         double want = 0, sum[2] = {0};
@@ -147,7 +70,7 @@ static void reference_values(void **state)
                  {"gradmag", MHA_SCORE_GRADMAG, 6.9e-8},
                  {"taylor_elem", MHA_SCORE_TAYLOR_ELEM, 2.6e-6},
                  {"confidence", MHA_SCORE_CONFIDENCE, 1e-6}};
-    mha_model *model = open_model(NULL, "heads/tinylm");
+    mha_model *model = some_model(NULL, "heads/tinylm");
     mha_file *golden = case_file("heads/tinylm-golden.safetensors");
     int32_t *tokens = case_ints(golden, "input_ids");
     const int64_t four[] = {0, 31, 62, 93, 124};
@@ -155,7 +78,7 @@ static void reference_values(void **state)
     mha_head_data *data = NULL;
     assert_int_equal(mha_head_data_of_ids(model, tokens, four, 4, NULL, &data, NULL), MHA_OK);
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        mha_importance *i = measure(model, data, (mha_importance_options){.by = cases[c].by});
+        mha_importance *i = some_importance(model, data, (mha_importance_options){.by = cases[c].by});
         float *want = case_floats(golden, cases[c].name);
         for (int n = 0; n < 8; n++)
             if (!(fabs(mha_importance_value(i, n / 4, n % 4) - (double)want[n]) <= cases[c].limit))
@@ -183,11 +106,11 @@ static void threads_change_no_bit(void **state)
             mha_ctx *ctx = NULL;
             const mha_ctx_options o = {.size = sizeof o, .threads = threads};
             assert_int_equal(mha_ctx_create(&o, &ctx, NULL), MHA_OK);
-            mha_model *model = open_model(ctx, "models/bert-tiny");
-            mha_head_data *data = data_of(model);
-            mha_importance *i =
-                measure(model, data,
-                        (mha_importance_options){.by = (mha_head_score)by, .loss = MHA_LOSS_PAIRS, .batch_texts = 2});
+            mha_model *model = some_model(ctx, "models/bert-tiny");
+            mha_head_data *data = some_data(model);
+            mha_importance *i = some_importance(
+                model, data,
+                (mha_importance_options){.by = (mha_head_score)by, .loss = MHA_LOSS_PAIRS, .batch_texts = 2});
             int64_t count = 0;
             const double *values = mha_importance_values(i, &count);
             const size_t bytes = (size_t)count * sizeof *values;
@@ -208,7 +131,7 @@ static void settles(void **state)
 {
     (void)state;
     enum { MANY = 300 };
-    mha_model *model = open_model(NULL, "models/bert-tiny");
+    mha_model *model = some_model(NULL, "models/bert-tiny");
     int32_t tokens[MANY * 4];
     int64_t begins[MANY + 1];
     mha_head_data *data = NULL;
@@ -217,9 +140,9 @@ static void settles(void **state)
     for (int n = 0; n <= MANY; n++)
         begins[n] = n * 4;
     assert_int_equal(mha_head_data_of_ids(model, tokens, begins, MANY, NULL, &data, NULL), MHA_OK);
-    mha_importance *early =
-                       measure(model, data, (mha_importance_options){.by = MHA_SCORE_JACOBIAN_PROBE, .settle = 0.1}),
-                   *all = measure(model, data, (mha_importance_options){.by = MHA_SCORE_JACOBIAN_PROBE});
+    mha_importance *early = some_importance(model, data,
+                                            (mha_importance_options){.by = MHA_SCORE_JACOBIAN_PROBE, .settle = 0.1}),
+                   *all = some_importance(model, data, (mha_importance_options){.by = MHA_SCORE_JACOBIAN_PROBE});
     assert_int_equal(mha_importance_texts_used(early), 128); /* two groups of 64 agree */
     assert_int_equal(mha_importance_texts_used(all), MANY);
     assert_true(mha_importance_halves(early) >= 0.1);
@@ -237,32 +160,44 @@ static int stop_at_third(void *user, const char *what, int64_t done, int64_t tot
     return strcmp(what, "importance") == 0 && done >= 6;
 }
 
-static void resumed_has_the_same_bits(void **state)
+static void same(const mha_importance *got, const mha_importance *want)
 {
-    (void)state;
-    mha_ctx *ctx = NULL;
-    const mha_ctx_options options = {.size = sizeof options, .progress = stop_at_third};
-    assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
-    mha_model *model = open_model(NULL, "models/gpt2-tiny"), *stopped = open_model(ctx, "models/gpt2-tiny");
-    mha_head_data *data = data_of(model);
-    const char *folder = files_folder(), *file = files_path(folder, "importance.state");
-    mha_importance_options o = {.size = sizeof o, .by = MHA_SCORE_GRADMAG, .batch_texts = 2};
-    mha_importance *want = measure(model, data, o), *i = NULL;
-    o.state = file;
-    assert_int_equal(mha_importance_measure(stopped, data, &o, &i, NULL), MHA_ERR_CANCELLED);
-    mha_importance *got = measure(model, data, o);
     int64_t count = 0;
     const double *values = mha_importance_values(want, &count);
     assert_memory_equal(mha_importance_values(got, NULL), values, (size_t)count * sizeof *values);
     assert_true(mha_importance_high(got, 0, 0) == mha_importance_high(want, 0, 0));
+    assert_true(mha_importance_halves(got) == mha_importance_halves(want));
     assert_true(mha_importance_loss(got) == mha_importance_loss(want));
-    assert_int_equal(mha_importance_texts_used(got), TEXTS);
-    o.seed = 1;
-    assert_int_equal(mha_importance_measure(model, data, &o, &i, NULL), MHA_ERR_ARG);
-    assert_int_equal(files_count(folder), 1);
-    files_remove(folder);
-    mha_importance_free(want);
-    mha_importance_free(got);
+    assert_int_equal(mha_importance_texts_used(got), SOME_TEXTS);
+}
+
+static void resumed_has_the_same_bits(void **state)
+{
+    (void)state;
+    static const mha_head_score by[] = {MHA_SCORE_GRADMAG, MHA_SCORE_GATE, MHA_SCORE_LOO_LOSS, MHA_SCORE_LOO_MEAN_LOSS};
+    mha_ctx *ctx = NULL;
+    const mha_ctx_options options = {.size = sizeof options, .progress = stop_at_third};
+    assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
+    mha_model *model = some_model(NULL, "models/gpt2-tiny"), *stopped = some_model(ctx, "models/gpt2-tiny");
+    mha_head_data *data = some_data(model);
+    for (size_t n = 0; n < sizeof by / sizeof *by; n++) {
+        const char *folder = files_folder(), *file = files_path(folder, "importance.state");
+        mha_importance_options o = {.size = sizeof o, .by = by[n], .batch_texts = 2};
+        mha_importance *want = some_importance(model, data, o), *i = NULL;
+        o.state = file;
+        assert_int_equal(mha_importance_measure(stopped, data, &o, &i, NULL), MHA_ERR_CANCELLED);
+        assert_int_equal(files_count(folder), 1);
+        mha_importance *got = some_importance(model, data, o), *again = some_importance(model, data, o);
+        same(got, want);
+        same(again, want); /* all of it from the file */
+        o.seed = 1;
+        assert_int_equal(mha_importance_measure(model, data, &o, &i, NULL), MHA_ERR_ARG);
+        assert_int_equal(files_count(folder), 1);
+        files_remove(folder);
+        mha_importance_free(want);
+        mha_importance_free(got);
+        mha_importance_free(again);
+    }
     mha_head_data_free(data);
     mha_model_free(model);
     mha_model_free(stopped);
@@ -285,8 +220,8 @@ static void refused(const mha_model *model, const mha_head_data *data, mha_impor
 static void refusals(void **state)
 {
     (void)state;
-    mha_model *encoder = open_model(NULL, "models/bert-tiny"), *decoder = open_model(NULL, "models/gpt2-tiny");
-    mha_head_data *data = data_of(encoder), *other = data_of(decoder);
+    mha_model *encoder = some_model(NULL, "models/bert-tiny"), *decoder = some_model(NULL, "models/gpt2-tiny");
+    mha_head_data *data = some_data(encoder), *other = some_data(decoder);
     typedef mha_importance_options o;
     refused(encoder, data, (o){.by = MHA_SCORE_GATE}, MHA_ERR_ARG, "gate needs a loss");
     refused(encoder, data, (o){.by = MHA_SCORE_GRADMAG, .loss = MHA_LOSS_LM}, MHA_ERR_ARG, "\"lm\"");
@@ -312,8 +247,8 @@ static void no_memory(void **state)
         mha_ctx *ctx = NULL;
         const mha_ctx_options options = {.size = sizeof options, .threads = 1, .allocator = counting_allocator(&count)};
         assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
-        mha_model *model = open_model(ctx, "models/bert-tiny");
-        mha_head_data *data = data_of(model);
+        mha_model *model = some_model(ctx, "models/bert-tiny");
+        mha_head_data *data = some_data(model);
         const long live = count.live;
         const mha_importance_options o = {.size = sizeof o, .by = some[n], .loss = MHA_LOSS_PAIRS};
         mha_status status = MHA_ERR_MEMORY;
@@ -365,7 +300,6 @@ static void spearman_by_hand(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gates_are_gradients_of_the_mean_loss),
         cmocka_unit_test(jacobian_of_a_decoder),
         cmocka_unit_test(reference_values),
         cmocka_unit_test(threads_change_no_bit),

@@ -132,7 +132,24 @@ typedef struct taught {
     mha_model *model;
     mha_model_grads *grads;
     float hidden[L * E], dgates[LAYERS * H];
+    /* What on_context showed of each layer, and how many heads that was. */
+    int64_t heads[LAYERS];
+    float context[LAYERS][L * H * D], dcontext[LAYERS][L * H * D], taylor[LAYERS][H * L];
 } taught;
+
+static int keep_context(void *user, const mha_model_context_gradient *g)
+{
+    taught *t = user;
+    assert_int_equal(g->rows, L);
+    assert_int_equal(g->head_dim, D);
+    assert_true(g->heads >= 1 && g->heads <= H);
+    const size_t bytes = (size_t)(L * g->heads * D) * sizeof(float);
+    t->heads[g->layer] = g->heads;
+    memcpy(t->context[g->layer], g->context, bytes);
+    memcpy(t->dcontext[g->layer], g->dcontext, bytes);
+    memcpy(t->taylor[g->layer], g->row_taylor, (size_t)(g->heads * L) * sizeof(float));
+    return 0;
+}
 
 static taught *teach(const char *folder, bool off)
 {
@@ -149,7 +166,12 @@ static taught *teach(const char *folder, bool off)
     const mha_model_input input = {
         .size = sizeof input, .batch = 1, .length = L, .ids = ids, .gates = off ? gates : NULL};
     const mha_model_output output = {.size = sizeof output, .last_hidden = t->hidden};
-    const mha_model_gradient gradient = {.size = sizeof gradient, .last_hidden = ones, .gates = t->dgates};
+    const mha_model_gradient gradient = {.size = sizeof gradient,
+                                         .last_hidden = ones,
+                                         .gates = t->dgates,
+                                         .on_context = keep_context,
+                                         .user = t,
+                                         .taylor = 1};
     assert_int_equal(mha_model_grads_create(t->model, NULL, &t->grads, NULL), MHA_OK);
     assert_int_equal(mha_model_grads_forward(t->grads, &input, &output, NULL), MHA_OK);
     assert_int_equal(mha_model_grads_backward(t->grads, &gradient, NULL), MHA_OK);
@@ -199,6 +221,47 @@ static void test_gates_and_pruning_agree(void **state)
     files_remove(folder);
 }
 
+/* The sum over rows of <context, dcontext> of the head that stands at `place`. */
+static double along(const taught *t, int layer, int64_t place)
+{
+    double sum = 0;
+    for (int64_t n = 0; n < L * D; n++) {
+        const int64_t at = (n / D * t->heads[layer] + place) * D + n % D;
+        sum += (double)t->context[layer][at] * (double)t->dcontext[layer][at];
+    }
+    return sum;
+}
+
+/* on_context shows the heads that a layer has, in their order: what the whole model shows of them. */
+static void test_contexts_of_what_is_left(void **state)
+{
+    (void)state;
+    const char *folder = case_copy(tiny);
+    taught *whole = teach(folder, true);
+    write_weights(folder, false);
+    taught *pruned = teach(folder, false);
+    for (int layer = 0; layer < LAYERS; layer++) {
+        int64_t place = 0;
+        assert_int_equal(whole->heads[layer], H);
+        for (int h = 0; h < H; h++) {
+            if (!kept[layer][h]) continue;
+            for (int64_t r = 0; r < L; r++) {
+                const int64_t a = (r * pruned->heads[layer] + place) * D, b = (r * H + h) * D;
+                case_near("context", pruned->context[layer] + a, whole->context[layer] + b, D, 2e-5);
+                case_near("dcontext", pruned->dcontext[layer] + a, whole->dcontext[layer] + b, D, 2e-4);
+            }
+            case_near("taylor", pruned->taylor[layer] + place * L, whole->taylor[layer] + h * L, L, 2e-4);
+            const float dgate = (float)along(pruned, layer, place);
+            case_near("gate", &dgate, &pruned->dgates[layer * H + place], 1, 2e-4);
+            place++;
+        }
+        assert_int_equal(pruned->heads[layer], place);
+    }
+    let_go(whole);
+    let_go(pruned);
+    files_remove(folder);
+}
+
 static void refused(const char *folder, const char *list, const char *part)
 {
     mha_model *model = NULL;
@@ -227,8 +290,8 @@ static void test_refused_lists(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_fewer_heads),
-                                       cmocka_unit_test(test_gates_and_pruning_agree),
-                                       cmocka_unit_test(test_refused_lists)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fewer_heads), cmocka_unit_test(test_gates_and_pruning_agree),
+        cmocka_unit_test(test_contexts_of_what_is_left), cmocka_unit_test(test_refused_lists)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,95 @@
+#!/bin/sh
+# Runs of `mha heads` that are killed at random moments, again and again, and go on from --state: the same bytes as a run that
+# was not. For statistics and for scores with a loss, without one, and by leaving heads out. What another run left is refused.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+
+words='you keep the count, and then again, they said: wait for the tank'
+awk -v w="$words" 'BEGIN { for (i = 0; i < 6000; i++) print w, i, w }' >long
+head -n 3000 long >half
+awk -v w="$words" 'BEGIN { for (i = 0; i < 10000; i++) print "you keep the count " i "\tand then they said " i }' >pairs
+head -n 4000 pairs >short
+
+now() { date +%s.%N; }
+seed=$(date +%s)
+echo "moments are drawn from seed $seed"
+
+# A share, from 0.1 to 0.6, of so many seconds.
+moment() {
+    seed=$((seed + 1))
+    awk -v seed=$seed -v took="$1" 'BEGIN { srand(seed); print took * (0.1 + 0.5 * rand()) }'
+}
+
+# killed NAME OPTIONS...: three kills, then to the end. A run that was over before it could be killed has left nothing to go
+# on with: begin anew.
+killed() {
+    name=$1
+    shift
+    begin=$(now)
+    expect 0 "$MHA" heads -m builtin --json -t 1 --no-progress "$@"
+    cp out whole
+    took=$(awk -v a="$begin" -v b="$(now)" 'BEGIN { print b - a }')
+    kills=0 tries=0
+    while [ $kills -lt 3 ] && [ $tries -lt 12 ]; do
+        "$MHA" heads -m builtin --json -t 1 --no-progress "$@" --state "$name" >/dev/null 2>&1 &
+        run=$!
+        sleep "$(moment "$took")"
+        kill -9 $run 2>/dev/null
+        wait $run 2>/dev/null
+        if [ $? = 137 ]; then kills=$((kills + 1)); else rm -f "$name".*; fi
+        tries=$((tries + 1))
+    done
+    [ $kills -gt 0 ] || fail "$name: no run could be killed"
+    ls "$name".* >files 2>/dev/null || echo "$name: nothing was kept before the kills"
+    expect 0 "$MHA" heads -m builtin --json -t 1 --no-progress "$@" --state "$name"
+    same out whole "$name, after $kills kills"
+    [ -s "$name.statistics" ] || fail "$name: no $name.statistics"
+    begin=$(now)
+    expect 0 "$MHA" heads -m builtin --json -t 1 --no-progress "$@" --state "$name" # all is there
+    same out whole "$name, from its end"
+}
+
+killed statistics -f long
+killed jacobian -f half --by jacobian_probe
+killed gate -f pairs --by gate --loss pairs --batch 8
+killed loo -f short --by loo
+for file in jacobian.jacobian_probe gate.gate loo.loo; do
+    [ -s $file ] || fail "no $file"
+done
+[ ! -e statistics.gate ] || fail 'a score that nobody asked for'
+
+# The state of other texts, another model, other options is refused with a sentence; another score has another file.
+printf '%s\n' "$words" "and then again" >few
+run() { "$MHA" heads -m builtin --json -t 1 "$@"; }
+expect 0 run -f few --by jacobian_probe --state one
+expect 0 run -f few --by confidence --state one
+[ -s one.confidence ] || fail 'no one.confidence'
+refused 2 run -f few --by jacobian_probe --probes 5 --state one
+has err 'one.jacobian_probe: the state of a run with other options'
+refused 2 run -f few --by jacobian_probe --seed 5 --state one
+has err 'other options'
+refused 2 run -f half --by jacobian_probe --state one
+has err 'one.statistics: the state of a run with other data'
+refused 2 "$MHA" heads -m "$data/models/bert-tiny" --json -t 1 'keep' --state one
+has err 'one.statistics: the state of a run with'
+refused 2 "$MHA" heads -m builtin --dtype bf16 --json -t 1 -f few --state one
+has err 'another model'
+printf 'no state' >one.statistics
+refused 3 run -f few --state one
+has err 'one.statistics'
+refused 2 run -f few --state ''
+refused 2 run --maps 'you keep the count' --state one
+
+# The report keeps what it measures on --data.
+report() { "$MHA" report -m builtin -t 1 'you keep the count' --data few --by loo --diversity --force "$@"; }
+expect 0 report -o plain.html
+expect 0 report -o kept.html --state page
+same plain.html kept.html 'a report with --state'
+for file in page.loo page.diversity; do
+    [ -s $file ] || fail "the report has kept no $file"
+done
+expect 0 report -o kept.html --state page
+same plain.html kept.html 'a report from --state'
+refused 2 "$MHA" report -m builtin 'you keep the count' --state page -o other.html
+finish
