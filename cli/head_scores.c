@@ -180,6 +180,19 @@ static int hide(cli_session *s, const mha_model *model, uint64_t seed, const mha
 
 /* ---- measuring ---- */
 
+/* The library speaks of labels and of pairs; here are the options that make them. */
+static int check_loss(const cli_session *s, const mha_model *model, const mha_importance_options *how)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    const bool own = info->causal && info->logits;
+    if (how->loss != MHA_LOSS_AUTO || own || !mha_head_score_needs_loss(how->by)) return CLI_DONE;
+    const bool masks = info->logits && !info->causal && mask_id(mha_model_tokenizer(model)) >= 0;
+    return cli_usage(s,
+                     "--by %s needs a loss, and the model has none of its own: give %s--loss pairs (each text two that "
+                     "mean the same, with a tab between), or a score that needs none: --by jacobian_probe",
+                     mha_head_score_key(how->by), masks ? "--loss mlm (words are hidden and guessed), " : "");
+}
+
 int head_scores_measure(cli_session *s, const head_scores *scores, const mha_model *model, int number,
                         const mha_head_data *data, mha_importance **out)
 {
@@ -190,9 +203,9 @@ int head_scores_measure(cli_session *s, const head_scores *scores, const mha_mod
     mha_error error = {0};
     mha_importance_options how = scores->how;
     head_state state;
-    int code = CLI_DONE;
+    int code = check_loss(s, model, &how);
     how.state = head_state_path(number, mha_head_score_key(how.by), &state);
-    if (how.loss == MHA_LOSS_MLM) code = hide(s, model, how.seed, data, &m, &hidden);
+    if (code == CLI_DONE && how.loss == MHA_LOSS_MLM) code = hide(s, model, how.seed, data, &m, &hidden);
     how.labels = m.labels;
     if (code == CLI_DONE && mha_importance_measure(model, hidden ? hidden : data, &how, out, &error) != MHA_OK)
         code = cli_fail(s, &error);

@@ -40,7 +40,7 @@ extern "C" {
     X(MHA_DIVERSITY_COSINE, "cosine", "maps: cosine, 0..1; high whatever heads do, since rows are positive")      \
     X(MHA_DIVERSITY_COSINE_CENTRED, "cosine_centred", "maps: cosine of what differs from even weights, -1..1")    \
     X(MHA_DIVERSITY_JS, "js", "maps: Jensen-Shannon divergence of rows in bits, 0..1; 0 = the same map")          \
-    X(MHA_DIVERSITY_JS_CLARK, "js_clark_sum", "maps: the same, smoothed, in nats, summed over rows (Clark 2019)") \
+    X(MHA_DIVERSITY_JS_CLARK, "js_clark_sum", "maps: js, smoothed, in nats, summed over rows (Clark 2019)")       \
     X(MHA_DIVERSITY_CKA, "output_cka", "outputs: linear CKA of what heads add, 0..1; 1 = the same but for scale") \
     X(MHA_DIVERSITY_SUBSPACE, "output_subspace", "weights: share of the dimensions that heads write to, 0..1")    \
     X(MHA_DIVERSITY_UNIQUE, "unique", "outputs: share that the other heads of the layer do not predict, 0..1")

@@ -35,9 +35,9 @@ extern "C" {
     X(MHA_HEAD_SELF, "self", "mass on the token itself")                                            \
     X(MHA_HEAD_PUNCT, "punct", "mass on . , ; : ? !")                                               \
     X(MHA_HEAD_FIRST_ARGMAX, "first_argmax", "share of rows whose largest p is on the first token") \
-    X(MHA_HEAD_PREV_ARGMAX, "prev_argmax", "the same of the token before")                          \
-    X(MHA_HEAD_NEXT_ARGMAX, "next_argmax", "the same of the token after")                           \
-    X(MHA_HEAD_SELF_ARGMAX, "self_argmax", "the same of the token itself")                          \
+    X(MHA_HEAD_PREV_ARGMAX, "prev_argmax", "share of rows whose largest p is on the token before")  \
+    X(MHA_HEAD_NEXT_ARGMAX, "next_argmax", "share of rows whose largest p is on the token after")   \
+    X(MHA_HEAD_SELF_ARGMAX, "self_argmax", "share of rows whose largest p is on the token itself")  \
     X(MHA_HEAD_WINDOW2, "window2", "mass within two tokens")                                        \
     X(MHA_HEAD_BLOCK, "block", "mass inside the own segment less the share of keys in it, -1..1")   \
     X(MHA_HEAD_BROAD, "broad", "entropy_norm over content rows")                                    \
@@ -185,7 +185,8 @@ MHA_API double mha_heads_sink_rate(const mha_heads *heads);
 MHA_API const double *mha_heads_received(const mha_heads *heads, int64_t layer, int64_t head, int64_t *positions);
 
 /* With keep_maps: the map [n, n] (row = query) of one head, n the tokens of the text; else NULL. And the tokens with
- * their places in the text, by mha_heads_measure alone; else NULL. */
+ * their places in the text; mha_heads_measure_data, which is given no text, has the ids alone, all else being 0. NULL
+ * without keep_maps. */
 MHA_API const float *mha_heads_map(const mha_heads *heads, int64_t layer, int64_t head);
 MHA_API const mha_encoding *mha_heads_tokens(const mha_heads *heads);
 

@@ -53,22 +53,22 @@ extern "C" {
 
 /* X(name, key, one line of explanation); docs/glossary.md explains each key in more words, and a test sees that none is
  * missing there. */
-#define MHA_HEAD_SCORE_MAP(X)                                                                                   \
-    X(MHA_SCORE_GATE, "gate", "mean of each text's |dL/d gate|; needs a loss")                                  \
-    X(MHA_SCORE_GATE_BATCH, "gate_batch", "|dL/d gate| of all texts together: signs cancel; needs a loss")      \
-    X(MHA_SCORE_GATE_LAYER_L2, "gate_layer_l2", "gate / its norm over the layer's heads; needs a loss")         \
-    X(MHA_SCORE_TAYLOR_TOKEN, "taylor_token", "sum over tokens of |<c, dL/dc>|; needs a loss")                  \
-    X(MHA_SCORE_TAYLOR_ELEM, "taylor_elem", "sum over weights of |A dL/dA|; needs a loss")                      \
-    X(MHA_SCORE_GRADMAG, "gradmag", "mean |gradient| of the head's rows of Wq, Wk and Wv; needs a loss")        \
-    X(MHA_SCORE_JACOBIAN, "jacobian", "1/2 |d embedding / d gate|^2, exact; needs no loss")                     \
-    X(MHA_SCORE_JACOBIAN_PROBE, "jacobian_probe", "the same from a few random vectors: the one to begin with")  \
-    X(MHA_SCORE_LOO, "loo", "distance of the embedding without the head; the truth, and slow")                  \
-    X(MHA_SCORE_LOO_LOSS, "loo_loss", "change of the loss without the head; needs a loss")                      \
-    X(MHA_SCORE_LOO_MEAN, "loo_mean", "loo with the head at its mean over the data instead of 0")               \
-    X(MHA_SCORE_LOO_MEAN_LOSS, "loo_mean_loss", "loo_loss likewise; needs a loss")                              \
-    X(MHA_SCORE_CONFIDENCE, "confidence", "mean of each row's greatest weight: no importance")                  \
-    X(MHA_SCORE_CONFIDENCE_NOSPECIAL, "confidence_nospecial", "the same without special tokens: no importance") \
-    X(MHA_SCORE_OV_NORM, "ov_norm", "norm of Wo Wv: of the weights alone")                                      \
+#define MHA_HEAD_SCORE_MAP(X)                                                                                      \
+    X(MHA_SCORE_GATE, "gate", "mean of each text's |dL/d gate|; needs a loss")                                     \
+    X(MHA_SCORE_GATE_BATCH, "gate_batch", "|dL/d gate| of all texts together: signs cancel; needs a loss")         \
+    X(MHA_SCORE_GATE_LAYER_L2, "gate_layer_l2", "gate / its norm over the layer's heads; needs a loss")            \
+    X(MHA_SCORE_TAYLOR_TOKEN, "taylor_token", "sum over tokens of |<c, dL/dc>|; needs a loss")                     \
+    X(MHA_SCORE_TAYLOR_ELEM, "taylor_elem", "sum over weights of |A dL/dA|; needs a loss")                         \
+    X(MHA_SCORE_GRADMAG, "gradmag", "mean |gradient| of the head's rows of Wq, Wk and Wv; needs a loss")           \
+    X(MHA_SCORE_JACOBIAN, "jacobian", "1/2 |d embedding / d gate|^2, exact; needs no loss")                        \
+    X(MHA_SCORE_JACOBIAN_PROBE, "jacobian_probe", "jacobian estimated with random vectors: the one to begin with") \
+    X(MHA_SCORE_LOO, "loo", "distance of the embedding without the head; the truth, and slow")                     \
+    X(MHA_SCORE_LOO_LOSS, "loo_loss", "change of the loss without the head; needs a loss")                         \
+    X(MHA_SCORE_LOO_MEAN, "loo_mean", "loo with the head at its mean over the data instead of 0")                  \
+    X(MHA_SCORE_LOO_MEAN_LOSS, "loo_mean_loss", "loo_loss with the head at its mean; needs a loss")                \
+    X(MHA_SCORE_CONFIDENCE, "confidence", "mean of each row's greatest weight: no importance")                     \
+    X(MHA_SCORE_CONFIDENCE_NOSPECIAL, "confidence_nospecial", "confidence without special tokens: no importance")  \
+    X(MHA_SCORE_OV_NORM, "ov_norm", "norm of Wo Wv: of the weights alone")                                         \
     X(MHA_SCORE_QK_NORM, "qk_norm", "norm of Wq^T Wk: of the weights alone")
 
 typedef enum mha_head_score {
@@ -81,6 +81,8 @@ typedef enum mha_head_score {
 /* "gate" ...; NULL out of range. */
 MHA_API const char *mha_head_score_key(mha_head_score score);
 MHA_API const char *mha_head_score_help(mha_head_score score);
+/* 1 for scores that are made of a loss, which an encoder has only with labels or pairs; 0 out of range. */
+MHA_API int mha_head_score_needs_loss(mha_head_score score);
 
 /* What the gradients are of. */
 typedef enum mha_head_loss {

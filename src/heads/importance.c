@@ -28,6 +28,11 @@ const char *mha_head_score_help(mha_head_score score)
     return (unsigned)score < MHA_HEAD_SCORES ? scores[score].help : NULL;
 }
 
+int mha_head_score_needs_loss(mha_head_score score)
+{
+    return (unsigned)score < MHA_HEAD_SCORES && mha__score_rules[score].loss;
+}
+
 const char *mha_head_loss_key(mha_head_loss loss)
 {
     static const char *const keys[] = {"auto", "none", "lm", "mlm", "pairs"};

@@ -8,6 +8,7 @@
 #include "base/size.h"
 #include "heads/heads.h"
 #include "heads/state.h"
+#include "text/tokenizer.h"
 
 static const char WORK[] = "measure heads";
 
@@ -27,9 +28,12 @@ static mha_status make_maps(mha_heads *heads, mha_error *err)
     return MHA_OK;
 }
 
-/* The tokens of the one text again, with their places in it; cut where the data are. */
-static mha_status keep_tokens(const mha_model *model, const char *text, mha_heads *heads, mha_error *err)
+/* The tokens of the one text again, with their places in it, cut where the data are; without it those of the data. */
+static mha_status keep_tokens(const mha_model *model, const mha_head_data *data, const char *text, mha_heads *heads,
+                              mha_error *err)
 {
+    if (!text)
+        return mha__encoding_of_ids(heads->ctx, mha_head_data_ids(data, 0, NULL), heads->longest, &heads->tokens, err);
     const mha_encode_options how = {.size = sizeof how, .max_tokens = heads->longest};
     return mha_tokenizer_encode(mha_model_tokenizer(model), text, strlen(text), NULL, 0, &how, &heads->tokens, err);
 }
@@ -107,12 +111,12 @@ static mha_status check(const mha_model *model, int64_t count, const mha_heads_o
     return MHA_OK;
 }
 
-/* `text`: the one whose tokens are kept with the maps, or NULL. */
+/* `text`: the one whose tokens are kept with the maps; NULL if only the data are known. */
 static mha_status measure(const mha_model *model, const mha_head_data *data, const char *text,
                           const mha_heads_options *options, mha_heads *heads, mha_error *err)
 {
     if (options->keep_maps) MHA__TRY(make_maps(heads, err));
-    if (options->keep_maps && text) MHA__TRY(keep_tokens(model, text, heads, err));
+    if (options->keep_maps) MHA__TRY(keep_tokens(model, data, text, heads, err));
     MHA__TRY(measure_texts(model, data, options, heads, err));
     MHA__TRY(average_received(model, data, heads, err));
     if (options->no_probe) return MHA_OK;

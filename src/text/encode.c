@@ -74,6 +74,20 @@ static mha_status make_encoding(mha_ctx *ctx, int64_t count, mha_encoding **out,
     return MHA_OK;
 }
 
+mha_status mha__encoding_of_ids(mha_ctx *ctx, const int32_t *ids, int64_t count, mha_encoding **out, mha_error *err)
+{
+    MHA__TRY(make_encoding(ctx, count, out, err));
+    mha_encoding *e = *out;
+    e->count = count;
+    for (int64_t i = 0; i < count; i++) {
+        e->ids[i] = ids[i];
+        e->type_ids[i] = 0;
+        e->begin[i] = e->end[i] = 0;
+        e->sequence[i] = 0;
+    }
+    return MHA_OK;
+}
+
 void mha_encoding_free(mha_encoding *encoding)
 {
     encoding_memory *memory = (encoding_memory *)encoding;

@@ -158,6 +158,9 @@ struct mha_tokenizer {
 /* mha_tokenizer_open, from the parsed file. */
 mha_status mha__tokenizer_make(mha_ctx *ctx, const json_t *json, mha_tokenizer **out, mha_error *err);
 
+/* An encoding of `count` ids that no text was read for: places, types and sequences are 0. */
+mha_status mha__encoding_of_ids(mha_ctx *ctx, const int32_t *ids, int64_t count, mha_encoding **out, mha_error *err);
+
 /* Loaders, in the order in which they are called; each file says what it fills. */
 mha_status mha__normalizer_load(mha_tokenizer *t, const mha__json_obj *root, mha_error *err);
 mha_status mha__splitter_load(mha_tokenizer *t, const mha__json_obj *root, mha_error *err);

@@ -211,6 +211,30 @@ static void batches_and_threads_change_nothing(void **state)
     mha_model_free(plain);
 }
 
+/* Data know no text: the ids alone are kept with the maps, which are those of the text. */
+static void maps_of_data(void **state)
+{
+    (void)state;
+    mha_model *model = open_model(NULL);
+    mha_head_data *data;
+    mha_error err;
+    assert_int_equal(mha_head_data_of_texts(model, texts, 1, NULL, &data, &err), MHA_OK);
+    mha_heads *want = measure(model, texts, 1, (mha_heads_options){.keep_maps = 1}),
+              *heads = measure_data(model, data, (mha_heads_options){.keep_maps = 1});
+    const mha_encoding *read = mha_heads_tokens(want), *listed = mha_heads_tokens(heads);
+    assert_int_equal(listed->count, read->count);
+    assert_memory_equal(listed->ids, read->ids, (size_t)read->count * sizeof *read->ids);
+    for (int64_t i = 0; i < listed->count; i++)
+        assert_true(listed->begin[i] == 0 && listed->end[i] == 0 && listed->type_ids[i] == 0 && !listed->sequence[i]);
+    assert_int_equal(listed->truncated, 0);
+    const size_t bytes = (size_t)(read->count * read->count) * sizeof(float);
+    assert_memory_equal(mha_heads_map(heads, 2, 3), mha_heads_map(want, 2, 3), bytes);
+    mha_heads_free(want);
+    mha_heads_free(heads);
+    mha_head_data_free(data);
+    mha_model_free(model);
+}
+
 /* The numbers of one text, from its kept maps: every metric that a map alone decides. */
 static void numbers_are_those_of_the_maps(void **state)
 {
@@ -407,6 +431,7 @@ int main(void)
         cmocka_unit_test(threads_change_nothing),
         cmocka_unit_test(texts_pool_by_rows),
         cmocka_unit_test(seeds),
+        cmocka_unit_test(maps_of_data),
         cmocka_unit_test(cut_and_out_of_range),
         cmocka_unit_test(cuts_and_refusals_name_the_text),
         cmocka_unit_test(batches_and_threads_change_nothing),

@@ -223,7 +223,12 @@ static void refusals(void **state)
     mha_model *encoder = some_model(NULL, "models/bert-tiny"), *decoder = some_model(NULL, "models/gpt2-tiny");
     mha_head_data *data = some_data(encoder), *other = some_data(decoder);
     typedef mha_importance_options o;
-    refused(encoder, data, (o){.by = MHA_SCORE_GATE}, MHA_ERR_ARG, "gate needs a loss");
+    for (int by = 0; by < MHA_HEAD_SCORES; by++)
+        if (mha_head_score_needs_loss((mha_head_score)by))
+            refused(encoder, data, (o){.by = (mha_head_score)by}, MHA_ERR_ARG, "needs a loss");
+    assert_true(mha_head_score_needs_loss(MHA_SCORE_GATE));
+    assert_false(mha_head_score_needs_loss(MHA_SCORE_JACOBIAN));
+    assert_false(mha_head_score_needs_loss(MHA_HEAD_SCORES));
     refused(encoder, data, (o){.by = MHA_SCORE_GRADMAG, .loss = MHA_LOSS_LM}, MHA_ERR_ARG, "\"lm\"");
     refused(decoder, other, (o){.by = MHA_SCORE_GATE, .loss = MHA_LOSS_MLM}, MHA_ERR_ARG, "\"mlm\"");
     refused(encoder, data, (o){.loss = MHA_LOSS_PAIRS, .batch_texts = 1}, MHA_ERR_ARG, "a pair alone");
