@@ -23,9 +23,10 @@ static const struct poptOption options[] = {
 static const char **token_texts(const heads_of_text *h)
 {
     const mha_encoding *tokens = mha_heads_tokens(h->heads);
-    const char **texts = malloc((size_t)tokens->count * sizeof *texts);
+    const char **texts = malloc((size_t)tokens->count * (sizeof *texts + CLI_ID_DIGITS));
+    char *digits = (char *)(texts + tokens->count);
     for (int64_t i = 0; texts && i < tokens->count; i++)
-        texts[i] = cli_token_text(mha_model_tokenizer(h->model), tokens->ids[i]);
+        texts[i] = cli_token_name(mha_model_tokenizer(h->model), tokens->ids[i], digits + i * CLI_ID_DIGITS);
     return texts;
 }
 
@@ -113,7 +114,7 @@ const cli_command cli_draw = {
     .summary = "draw the map of one head, or of all, as PNG, SVG or PDF",
     .usage = "TEXT",
     .details = "A row of the map is a query token, a column the token it looks at; colours are on a square-root scale.",
-    .shared = CLI_MODEL | CLI_FILE | CLI_OUT,
+    .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT,
     .options = options,
     .run = run,
 };

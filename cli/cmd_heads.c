@@ -5,6 +5,7 @@
 
 #include "commands.h"
 #include "head_scores.h"
+#include "head_texts.h"
 #include "heads_grid.h"
 #include "heads_json.h"
 #include "input.h"
@@ -239,9 +240,8 @@ static int measure_heads(cli_session *s, const cli_texts *texts, const mha_head_
                                    .keep_maps = given.maps,
                                    .state = head_state_path(0, "statistics", &state)};
     mha_error error = {0};
-    mha_status status = given.maps ? mha_heads_measure(m->model, texts->text, texts->count, &how, &m->heads, &error)
-                                   : mha_heads_measure_data(m->model, data, &how, &m->heads, &error);
-    return status == MHA_OK ? CLI_DONE : cli_fail(s, &error);
+    if (given.maps) return head_texts_maps(s, m->model, texts->text[0], &how, &m->heads);
+    return mha_heads_measure_data(m->model, data, &how, &m->heads, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);
 }
 
 static int measure(cli_session *s, const cli_texts *texts, const head_scores *scores)
@@ -249,13 +249,10 @@ static int measure(cli_session *s, const cli_texts *texts, const head_scores *sc
     mha_model *model = NULL;
     mha_head_data *data = NULL;
     measured m = {.by = scores->how.by, .texts = texts->count};
-    mha_error error = {0};
     int code = cli_model_open(s, NULL, &model);
     m.model = model;
     const bool needed = !given.maps || scores->wanted;
-    if (code == CLI_DONE && needed &&
-        mha_head_data_of_texts(model, texts->text, texts->count, NULL, &data, &error) != MHA_OK)
-        code = cli_refuse(s, &error);
+    if (code == CLI_DONE && needed) code = head_texts_data(s, model, texts->text, texts->count, &data);
     if (code == CLI_DONE) code = measure_heads(s, texts, data, &m);
     if (code == CLI_DONE) code = head_scores_measure(s, scores, model, 0, data, &m.importance);
     if (code == CLI_DONE) code = put_result(s, &m);
@@ -317,7 +314,7 @@ const cli_command cli_heads = {
         "between batches (--batch), others every 64 texts. The file of another model, other texts or other options is "
         "refused; delete it to begin anew.",
     .lists = print_lists,
-    .shared = CLI_MODEL | CLI_FILE | CLI_JSON | CLI_CSV | CLI_SEED | CLI_DTYPE,
+    .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_JSON | CLI_CSV | CLI_SEED | CLI_DTYPE,
     .options = options,
     .run = run,
 };

@@ -1,5 +1,4 @@
 /* cmd_logits.c - `mha logits`: what a model makes of one sequence, number by number: the tap for debugging. */
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,12 +11,11 @@
 #include "tokens.h"
 
 static struct {
-    const char *ids, *top, *at, *heads;
+    const char *top, *at, *heads;
     int hidden, attn, stats;
 } given;
 
 static const struct poptOption options[] = {
-    {"ids", 0, POPT_ARG_STRING, &given.ids, 0, "token ids in place of a text: 1,2,3", "LIST"},
     {"hidden", 0, POPT_ARG_NONE, &given.hidden, 0, "also write the hidden states (needs -o)", NULL},
     {"attn", 0, POPT_ARG_NONE, &given.attn, 0, "also write the attention maps (needs -o)", NULL},
     {"heads", 0, POPT_ARG_STRING, &given.heads, 0, "the maps of these heads alone, layer and number: 0.2,3.11",
@@ -29,7 +27,7 @@ static const struct poptOption options[] = {
 
 /* The sequence, and the words for it. */
 typedef struct sequence {
-    mha_tokenizer *tokenizer; /* NULL: the folder has none, and ids were given */
+    mha_tokenizer *tokenizer; /* NULL: the folder has none, and the text is ids */
     mha_encoding *encoding;   /* of a text */
     int32_t *listed;          /* of --ids */
     const int32_t *ids;       /* [count] one of the two */
@@ -45,40 +43,20 @@ static void free_sequence(sequence *q)
 
 /* ---- input ---- */
 
-/* Whole numbers with commas between them, each a token of the model. */
-static int read_ids(const cli_session *s, int64_t vocab, sequence *q)
+static int read_ids(const cli_session *s, const char *text, int64_t vocab, sequence *q)
 {
-    const char *text = given.ids;
     q->listed = calloc(strlen(text) / 2 + 1, sizeof *q->listed);
     if (!q->listed) return cli_error(s, CLI_FAILED, "out of memory for the ids");
-    for (char *end;; text = end + 1) {
-        errno = 0;
-        const long long id = *text >= '0' && *text <= '9' ? strtoll(text, &end, 10) : -1;
-        if (id < 0 || errno || (*end && *end != ','))
-            return cli_usage(s, "--ids: want whole numbers with commas between them, not \"%s\"",
-                             cli_shown_start(text, 40));
-        if (id >= vocab)
-            return cli_usage(s, "--ids: %lld is no token of the model, which has %lld", id, (long long)vocab);
-        q->listed[q->count++] = (int32_t)id;
-        if (!*end) break;
-    }
     q->ids = q->listed;
-    return CLI_DONE;
+    return cli_ids_read(s, text, 0, vocab, q->listed, &q->count);
 }
 
-static int read_text(cli_session *s, int64_t vocab, sequence *q)
+static int encode_text(const cli_session *s, const cli_texts *texts, int64_t vocab, sequence *q)
 {
-    cli_texts texts;
     mha_error error = {0};
-    int code = cli_texts_read(s, false, &texts);
-    if (code != CLI_DONE) return code;
-    if (texts.count != 1)
-        code = cli_usage(s, "one text at a time; %lld were given", (long long)texts.count);
-    else if (mha_tokenizer_encode(q->tokenizer, texts.text[0], texts.bytes[0], NULL, 0, NULL, &q->encoding, &error) !=
-             MHA_OK)
-        code = cli_refuse(s, &error);
-    cli_texts_free(&texts);
-    if (code != CLI_DONE) return code;
+    if (mha_tokenizer_encode(q->tokenizer, texts->text[0], texts->bytes[0], NULL, 0, NULL, &q->encoding, &error) !=
+        MHA_OK)
+        return cli_refuse(s, &error);
     q->ids = q->encoding->ids;
     q->count = q->encoding->count;
     if (q->count == 0) return cli_error(s, CLI_REFUSED, "the text has no tokens");
@@ -89,10 +67,18 @@ static int read_text(cli_session *s, int64_t vocab, sequence *q)
 static int read_sequence(cli_session *s, const mha_model *model, sequence *q)
 {
     mha_error error = {0};
+    cli_texts texts;
     const int64_t vocab = mha_model_describe(model)->vocab;
     const mha_status status = mha_tokenizer_open(s->ctx, s->model, &q->tokenizer, &error);
-    if (status != MHA_OK && !(given.ids && status == MHA_ERR_IO)) return cli_refuse(s, &error);
-    return given.ids ? read_ids(s, vocab, q) : read_text(s, vocab, q);
+    if (status != MHA_OK && !(s->options.ids && status == MHA_ERR_IO)) return cli_refuse(s, &error);
+    int code = cli_texts_read(s, false, &texts);
+    if (code != CLI_DONE) return code;
+    if (texts.count != 1)
+        code = cli_usage(s, "one text at a time; %lld were given", (long long)texts.count);
+    else
+        code = s->options.ids ? read_ids(s, texts.text[0], vocab, q) : encode_text(s, &texts, vocab, q);
+    cli_texts_free(&texts);
+    return code;
 }
 
 /* ---- which heads ---- */
@@ -246,7 +232,6 @@ static int tap_sequence(cli_session *s, const mha_model *model, const sequence *
 
 static int check_options(const cli_session *s, long long *at, long long *most)
 {
-    if (given.ids && (s->arg_count > 0 || s->options.file)) return cli_usage(s, "give --ids or a text, not both");
     if (s->options.out && strcmp(s->options.out, "-") == 0)
         return cli_usage(s, "-o -: want the name of a file for the tensors");
     if ((given.hidden || given.attn || given.heads || given.stats) && !s->options.out)
@@ -283,7 +268,7 @@ static int run(cli_session *s)
 const cli_command cli_logits = {
     .name = "logits",
     .summary = "a model's numbers for one sequence: logits, hidden states, maps",
-    .usage = "--ids LIST | TEXT | -f FILE",
+    .usage = "TEXT | -f FILE",
     .details =
         "Shows the likeliest next tokens; --json {ids, tokens, at, top: [{id, token, logit, probability}]}. "
         "-o OUT writes float32 tensors as safetensors: logits [tokens, vocab]; with --hidden hidden.N [tokens, "
@@ -291,7 +276,7 @@ const cli_command cli_logits = {
         "tokens] of layer N; with --heads attn.L.H [tokens, tokens]; with --stats row_entropy.N (bits), row_max.N, "
         "row_argmax.N (int64), row_distance.N (tokens) and received.N, each [heads, tokens], whose memory grows with "
         "the tokens and not with their square. -o OUT.npy writes the logits alone, as .npy.",
-    .shared = CLI_MODEL | CLI_FILE | CLI_OUT | CLI_JSON | CLI_DTYPE,
+    .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_DTYPE,
     .options = options,
     .run = run,
 };

@@ -4,6 +4,7 @@
 #include "commands.h"
 #include "head_diversity.h"
 #include "head_scores.h"
+#include "head_texts.h"
 #include "heads_json.h"
 #include "heads_of_text.h"
 #include "output.h"
@@ -42,12 +43,10 @@ static int read_data(const cli_session *s, const head_scores *scores, const head
     other.arg_count = given.data ? 0 : 1;
     other.args = (const char *[]){drawn->text, NULL};
     cli_texts texts;
-    mha_error error = {0};
     int code = cli_texts_read(&other, false, &texts);
     if (code != CLI_DONE) return code;
     code = head_scores_pair(s, scores, &texts);
-    if (code == CLI_DONE && mha_head_data_of_texts(drawn->model, texts.text, texts.count, NULL, data, &error) != MHA_OK)
-        code = cli_refuse(s, &error);
+    if (code == CLI_DONE) code = head_texts_data(&other, drawn->model, texts.text, texts.count, data);
     cli_texts_free(&texts);
     return code;
 }
@@ -184,7 +183,7 @@ const cli_command cli_report = {
                "same of MODEL2 as compare.\n"
                "With --state FILE what is measured on --data is kept in FILE.SCORE and FILE.diversity (FILE.2.SCORE of "
                "MODEL2), so that a run that was killed goes on where it was.",
-    .shared = CLI_MODEL | CLI_FILE | CLI_OUT | CLI_JSON | CLI_SEED,
+    .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_SEED,
     .options = options,
     .lists = print_lists,
     .run = run,

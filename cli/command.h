@@ -26,14 +26,15 @@ enum {
 
 /* Shared options that a command takes. --help, -t, --isa, -q, -v and --no-progress are there always. */
 enum {
-    CLI_MODEL = 1 << 0, /* -m MODEL, --no-map */
-    CLI_FILE = 1 << 1,  /* -f FILE */
-    CLI_OUT = 1 << 2,   /* -o OUT, --force */
-    CLI_JSON = 1 << 3,  /* --json */
-    CLI_CSV = 1 << 4,   /* --csv */
-    CLI_SEED = 1 << 5,  /* -s SEED */
-    CLI_DTYPE = 1 << 6, /* --dtype */
-    CLI_MODELS = 1 << 7 /* with CLI_MODEL: -m is given twice */
+    CLI_MODEL = 1 << 0,  /* -m MODEL, --no-map */
+    CLI_FILE = 1 << 1,   /* -f FILE */
+    CLI_OUT = 1 << 2,    /* -o OUT, --force */
+    CLI_JSON = 1 << 3,   /* --json */
+    CLI_CSV = 1 << 4,    /* --csv */
+    CLI_SEED = 1 << 5,   /* -s SEED */
+    CLI_DTYPE = 1 << 6,  /* --dtype */
+    CLI_MODELS = 1 << 7, /* with CLI_MODEL: -m is given twice */
+    CLI_IDS = 1 << 8     /* --ids */
 };
 
 /* Values of the shared options; zero where the user gave none. */
@@ -41,6 +42,7 @@ typedef struct cli_options {
     const char *model, *file, *out, *isa, *dtype;
     const char *other_model; /* with CLI_MODELS: the second -m */
     int json, csv, force, no_map, quiet, verbose, no_progress;
+    int ids;        /* texts are token ids; the model may lack a tokenizer */
     int threads;    /* 0 = the library's choice */
     long long seed; /* >= 0 */
 } cli_options;

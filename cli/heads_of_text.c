@@ -1,6 +1,7 @@
 /* heads_of_text.c - the common beginning of `mha report` and `mha draw`. */
 #include "heads_of_text.h"
 
+#include "head_texts.h"
 #include "output.h"
 
 /* Where the last part of a path begins; slashes at its end stay. */
@@ -14,14 +15,12 @@ static const char *last_part(const char *path)
 
 static int measure(cli_session *s, heads_of_text *h)
 {
-    mha_error err;
     int code = cli_model_open(s, NULL, &h->model);
     if (code != CLI_DONE) return code;
     h->name = s->model_name;
     h->folder = last_part(h->name);
     mha_heads_options options = {.size = sizeof options, .seed = (uint64_t)s->options.seed, .keep_maps = 1};
-    if (mha_heads_measure(h->model, &h->text, 1, &options, &h->heads, &err) != MHA_OK) return cli_fail(s, &err);
-    return CLI_DONE;
+    return head_texts_maps(s, h->model, h->text, &options, &h->heads);
 }
 
 int heads_of_text_measure(cli_session *s, heads_of_text *h)

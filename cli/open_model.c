@@ -79,6 +79,18 @@ int cli_model_find(cli_session *session, const char *name)
     return code;
 }
 
+static bool has_file(const char *path, const char *name)
+{
+    char file[PATH_MAX];
+    return snprintf(file, sizeof file, "%s/%s", path, name) < PATH_MAX && access(file, F_OK) == 0;
+}
+
+/* Where texts are ids, a folder without tokenizer.json will do. */
+static bool lacks_tokenizer(const char *path)
+{
+    return has_file(path, "config.json") && !has_file(path, "tokenizer.json");
+}
+
 int cli_model_open(cli_session *session, const mha_model_options *options, mha_model **model)
 {
     return cli_model_open_named(session, session->options.model, options, model);
@@ -93,6 +105,12 @@ int cli_model_open_named(cli_session *session, const char *name, const mha_model
     mha_model_options all = options ? *options : (mha_model_options){.size = sizeof all};
     all.dtype = cli_dtype(session->options.dtype);
     all.no_map = session->options.no_map;
+    const bool mute = (session->command->shared & CLI_IDS) && lacks_tokenizer(session->model);
+    if (mute && session->options.ids) all.no_tokenizer = 1;
+    if (mute && !all.no_tokenizer)
+        return cli_error(session, CLI_REFUSED,
+                         "%s: no tokenizer.json to read texts with; --ids takes token ids instead",
+                         cli_shown(session->model));
     if (mha_model_open(session->ctx, session->model, &all, model, &error) != MHA_OK) return cli_refuse(session, &error);
     return CLI_DONE;
 }

@@ -23,6 +23,7 @@ static const struct shared_option {
     {CLI_MODEL,
      {"no-map", 0, POPT_ARG_NONE, &given.no_map, 0, "copy the weights into memory: their file may change", NULL}},
     {CLI_FILE, {"file", 'f', POPT_ARG_STRING, &given.file, 0, "read texts from FILE, one a line; - is stdin", "FILE"}},
+    {CLI_IDS, {"ids", 0, POPT_ARG_NONE, &given.ids, 0, "texts are token ids: 1,2,3; needs no tokenizer", NULL}},
     {CLI_OUT, {"output", 'o', POPT_ARG_STRING, &given.out, 0, "write the result to OUT", "OUT"}},
     {CLI_OUT, {"force", 0, POPT_ARG_NONE, &given.force, 0, "replace OUT if it exists", NULL}},
     {CLI_JSON, {"json", 0, POPT_ARG_NONE, &given.json, 0, "print JSON", NULL}},

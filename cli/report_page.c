@@ -17,9 +17,10 @@ static json_t *tokens_json(const report_model *r)
 {
     const mha_tokenizer *tokenizer = mha_model_tokenizer(r->model);
     const mha_encoding *tokens = mha_heads_tokens(r->heads);
+    char digits[CLI_ID_DIGITS];
     json_t *array = json_array();
     for (int64_t i = 0; i < tokens->count; i++)
-        json_array_append_new(array, json_pack("{s:s, s:b}", "text", cli_token_text(tokenizer, tokens->ids[i]),
+        json_array_append_new(array, json_pack("{s:s, s:b}", "text", cli_token_name(tokenizer, tokens->ids[i], digits),
                                                "special", mha_tokenizer_is_special(tokenizer, tokens->ids[i])));
     return array;
 }

@@ -1,6 +1,8 @@
 /* tokens.c - tokens above their ids. */
 #include "tokens.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "output.h"
@@ -9,6 +11,33 @@ const char *cli_token_text(const mha_tokenizer *tokenizer, int32_t id)
 {
     const char *token = mha_tokenizer_token(tokenizer, id);
     return token ? token : "";
+}
+
+const char *cli_token_name(const mha_tokenizer *tokenizer, int32_t id, char digits[CLI_ID_DIGITS])
+{
+    if (tokenizer) return cli_token_text(tokenizer, id);
+    snprintf(digits, CLI_ID_DIGITS, "%d", (int)id);
+    return digits;
+}
+
+int cli_ids_read(const cli_session *session, const char *text, int64_t number, int64_t vocab, int32_t *ids,
+                 int64_t *count)
+{
+    const int wrong = session->options.file ? CLI_REFUSED : CLI_USAGE;
+    char where[32] = "";
+    if (number) snprintf(where, sizeof where, "text %lld: ", (long long)number);
+    for (char *end;; text = end + 1) {
+        errno = 0;
+        const long long id = *text >= '0' && *text <= '9' ? strtoll(text, &end, 10) : -1;
+        if (id < 0 || errno || (*end && *end != ','))
+            return cli_error(session, wrong, "--ids: %swant whole numbers with commas between them, not \"%s\"", where,
+                             cli_shown_start(text, 40));
+        if (id >= vocab)
+            return cli_error(session, wrong, "--ids: %s%lld is no token of the model, which has %lld", where, id,
+                             (long long)vocab);
+        ids[(*count)++] = (int32_t)id;
+        if (!*end) return CLI_DONE;
+    }
 }
 
 int cli_check_rows(const cli_session *s, const mha_tokenizer *tokenizer, const mha_encoding *e, int64_t rows)

@@ -1,4 +1,4 @@
-/* tokens.h - tokens on a terminal, in cells wide enough for the token and its id. */
+/* tokens.h - token ids as they are given, and tokens on a terminal, in cells wide enough for the token and its id. */
 #ifndef CLI_TOKENS_H
 #define CLI_TOKENS_H
 
@@ -6,6 +6,16 @@
 
 /* The token of an id as the file spells it; "" for an id that has none. */
 const char *cli_token_text(const mha_tokenizer *tokenizer, int32_t id);
+
+/* The same; where the model has no tokenizer the id in digits, which are written to `digits`. */
+enum { CLI_ID_DIGITS = 12 };
+const char *cli_token_name(const mha_tokenizer *tokenizer, int32_t id, char digits[CLI_ID_DIGITS]);
+
+/* A text of --ids: whole numbers with commas between them, each a token of the model, which has `vocab`. Appends them
+ * to ids, which has room for strlen(text) / 2 + 1 more, and adds to *count. `number` of the text, from 1; 0 = it is the
+ * only one. Returns an exit code. */
+int cli_ids_read(const cli_session *session, const char *text, int64_t number, int64_t vocab, int32_t *ids,
+                 int64_t *count);
 
 /* Every id must be below `rows`, the model's embeddings: one that is not is a fault of the folder. `rows` 0 = unknown.
  * Returns an exit code. */

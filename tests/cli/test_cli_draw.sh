@@ -20,6 +20,24 @@ has grid.svg '<svg'
 has grid.pdf '%PDF-'
 refused 2 "$MHA" draw -m builtin "$text" --grid --head 0.0 -o no.png
 
+# Ids name the columns where the model has no tokenizer; with one they are its tokens.
+gpt2=$data/models/gpt2-tiny
+mkdir mute
+cp "$gpt2/config.json" "$gpt2/model.safetensors" mute
+expect 0 "$MHA" draw -m mute --ids 36,402,36 --head 0.1 -o ids.svg
+expect 0 "$MHA" draw -m mute --ids 402,36,402 --head 0.1 -o other.svg
+cmp -s ids.svg other.svg && fail 'other ids give the same drawing'
+expect 0 "$MHA" draw -m mute --ids 36,402,36 --grid -o ids.png
+expect 0 "$MHA" draw -m "$gpt2" --ids 36,402,88,287,292,77 --head 0.1 -o read.svg
+expect 0 "$MHA" draw -m "$gpt2" 'Every morn' --head 0.1 -o text.svg
+same read.svg text.svg 'ids and their text'
+refused 3 "$MHA" draw -m mute 'Every morn' --head 0.1 -o no.png
+refused 2 "$MHA" draw -m mute --ids 36,x --head 0.1 -o no.png
+printf '36,402\n88,88,1\n' >ids
+expect 0 "$MHA" report -m mute --ids 36,402,36 --by jacobian_probe --data ids -o ids.html --json
+at tokens '["36","402","36"]'
+at importance.texts 2
+
 # The same input gives the same file.
 expect 0 "$MHA" draw -m builtin "$text" --head 1.0 -o again.png
 same map.png again.png 'two drawings of one map'

@@ -33,6 +33,49 @@ refused 2 heads --maps 'you keep the count'
 refused 2 heads --maps --json one two
 refused 2 heads --json --csv one
 
+# Texts without a word are refused in every form; one among others is measured.
+printf '\n \t\n' >blank
+printf '\nyou keep the count\n' >one_blank
+refused 3 heads -f blank
+has err 'blank'
+refused 3 heads --maps --json ' '
+refused 3 heads ''
+for command in 'report -o blank.html' 'draw --grid -o blank.png'; do
+    # shellcheck disable=SC2086 # words
+    refused 3 "$MHA" $command -m builtin ''
+    has err 'the text is blank'
+done
+expect 0 heads -f one_blank --json
+at texts 2
+expect 0 "$MHA" embed -m builtin -f blank
+
+# Ids in place of texts: the same numbers, with a tokenizer and without one.
+gpt2=$data/models/gpt2-tiny
+mkdir mute
+cp "$gpt2/config.json" "$gpt2/model.safetensors" mute
+printf '36,402,88,287,292,77\n17,402\n' >ids
+expect 0 "$MHA" heads -m "$gpt2" --maps --json 'Every morn'
+cp out read
+expect 0 "$MHA" heads -m "$gpt2" --maps --json --ids 36,402,88,287,292,77
+same out read 'ids and their text'
+expect 0 "$MHA" heads -m mute --maps --json --ids 36,402,88,287,292,77
+at tokens '["36","402","88","287","292","77"]'
+at texts 1
+refused 3 "$MHA" heads -m mute 'Every morn'
+has err '--ids'
+expect 0 "$MHA" heads -m mute --ids -f ids --by gate --json
+at texts 2
+cp out listed
+expect 0 "$MHA" heads -m "$gpt2" --ids 36,402,88,287,292,77 17,402 --by gate --json
+[ "$("$JSON_AT" importance.values <out)" = "$("$JSON_AT" importance.values <listed)" ] || fail 'ids of a file and of arguments differ'
+refused 2 "$MHA" heads -m mute --ids -f ids --by gate --loss mlm
+refused 2 "$MHA" heads -m mute --ids 1,2 3,640
+has err 'text 2: 640 is no token of the model, which has 640'
+printf '1,2\n\n3\n' >gap
+refused 3 "$MHA" heads -m mute --ids -f gap
+has err 'text 2: want whole numbers'
+refused 3 "$MHA" heads -m mute --ids -f blank
+
 expect 0 heads --csv 'you keep the count'
 [ "$(wc -l <out)" = 13 ] || fail 'the CSV has not a line per head and one of names'
 has out 'layer,head,label,entropy'
@@ -69,6 +112,13 @@ at texts 6
 at importance.by gate
 refused 2 heads -f texts --by gate --loss pairs # no tabs
 refused 2 heads -f texts --by gate              # an encoder has no loss of its own
+has err '--loss pairs'
+has_not err '--loss mlm'
+refused 2 "$MHA" heads -m "$data/models/bert-mlm-tiny" -f texts --by gate
+has err '--loss mlm'
+expect 0 "$MHA" heads -m "$data/models/bert-mlm-tiny" -f texts --by gate --loss mlm
+refused 2 "$MHA" heads -m "$data/models/bert-tiny" -f texts --by gate
+has_not err '--loss mlm' # no logits
 refused 2 heads -f texts --by nonsense
 has err 'nonsense'
 refused 2 heads -f texts --by gate --loss nonsense

@@ -114,4 +114,9 @@ refused 2 logits --at 6 --ids 1,2
 refused 2 logits --top 0 --ids 1
 refused 3 logits ''
 refused 3 logits --ids "$(seq -s, 100)"
+echo 36,402,88,287,292,77 >ids
+expect 0 logits --json --ids -f ids
+at top.0.id 45
+echo 1,x >ids
+refused 3 logits --ids -f ids
 finish
