@@ -33,7 +33,7 @@ const listStrongest = (weights) => {
   table.hidden = !weights;
   if (!weights) return;
   const column = look.focus === 'column', at = column ? look.point.column : look.point.row;
-  table.caption.textContent = column ? `“${tokens[at].text}” at ${at} gets most from` : `“${tokens[at].text}” at ${at} looks most at`;
+  table.caption.textContent = `${placed(shownModel(), at)} ${column ? 'gets most from' : 'looks most at'}`;
   const order = weights.map((_, i) => i).sort((a, b) => weights[b] - weights[a]).slice(0, STRONGEST);
   table.tBodies[0].replaceChildren(...order.map((i) => tableRow([tokens[i].text, i, weights[i].toFixed(4)])));
 };
@@ -66,7 +66,7 @@ const explainSink = (h) => {
   note.hidden = !look.hideSink;
   if (!look.hideSink || !view) return;
   note.textContent = view.hidden < 0 ? `Layer ${h.layer} head ${h.head} has no sink: no token receives more than ${SINK} on average.`
-    : `Hidden: the column of “${models[view.m].tokens[view.hidden].text}” at ${view.hidden}. The colours end at the largest weight that is left, ${view.top.toFixed(4)}.`;
+    : `Hidden: the column of ${placed(view.m, view.hidden)}. The colours end at the largest weight that is left, ${view.top.toFixed(4)}.`;
 };
 
 const recolour = () => {

@@ -152,11 +152,11 @@ class MapView {
   }
 
   drawTip(at, point) {
-    const { tip } = this, tokens = models[this.m].tokens;
+    const { tip } = this;
     tip.hidden = !point;
     if (!point) return;
     const { row, column } = point, weight = this.map.at(row, column);
-    tip.replaceChildren(element('span', `${tokens[row].text} → ${tokens[column].text}: `), element('b', weight.toFixed(4)));
+    tip.replaceChildren(element('span', `${placed(this.m, row)} → ${placed(this.m, column)}: `), element('b', weight.toFixed(4)));
     Object.assign(tip.dataset, { row, column, weight });
     const x = at.room + (column + 1 - at.j) * at.step + 8, y = at.room + (row + 1 - at.i) * at.step + 8;
     tip.style.left = `${clamp(x, 0, Math.max(0, at.width - tip.offsetWidth - 4))}px`;

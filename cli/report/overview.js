@@ -14,7 +14,7 @@ const makeCell = (h, index) => {
   cell.title = cellName(h);
   cell.style.setProperty('--label', LABEL_COLOURS[labelOf(h)]);
   cell.tabIndex = -1;
-  h.at.forEach((at) => cell.append(element('span', at < 0 ? 'removed' : '', at < 0 ? 'picture removed' : 'picture')));
+  h.at.forEach((at) => cell.append(element('span', '', at < 0 ? 'picture removed' : 'picture')));
   cell.append(element('span', labelOf(h), 'label'), element('span', null, 'number'));
   cell.addEventListener('click', () => select(index));
   return cell;

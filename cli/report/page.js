@@ -41,6 +41,9 @@ const clamp = (x, low, high) => Math.min(Math.max(x, low), high);
 
 const arrowStep = (event) => ({ ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key]);
 
+/* A token and its number, from 0: words that repeat are told apart. */
+const placed = (m, i) => `${models[m].tokens[i].text} (${i})`;
+
 /* The heads of all models by layer and original number, in reading order: {layer, head, name, at}, at[m] being the place of
  * the head in its layer of model m, -1 where that model does not have it (pruned models lack some). */
 const heads = [];

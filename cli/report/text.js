@@ -64,7 +64,7 @@ const lookCell = (h) => {
   if (!map) return td;
   const j = strongest(map, from.token), w = map.at(from.token, j), colour = ramp(Math.sqrt(w)), tokens = models[from.m].tokens;
   td.textContent = shorten(tokens[j].text);
-  td.title = `head ${h.name}: ${tokens[from.token].text} → ${tokens[j].text} at ${j}, ${w.toFixed(4)}`;
+  td.title = `head ${h.name}: ${placed(from.m, from.token)} → ${placed(from.m, j)}: ${w.toFixed(4)}`;
   td.dataset.weight = w;
   td.style.background = css(colour);
   td.style.color = inkOn(colour);
@@ -78,7 +78,7 @@ const listLooks = () => {
     title.textContent = 'Point at a token on the left to see where every head looks from there.';
     return;
   }
-  title.textContent = `From “${tokens[from.token].text}” at ${from.token}: the token that each head looks at most; brighter is more.`;
+  title.textContent = `From ${placed(from.m, from.token)}: the token that each head looks at most; brighter is more.`;
   const numbers = [...new Set(heads.map((h) => h.head))].sort((a, b) => a - b), top = element('tr');
   top.append(element('th', 'layer'), ...numbers.map((head) => element('th', head)));
   table.append(top);
@@ -131,7 +131,7 @@ const followHead = () => {
 
 const tokenItem = (token, i) => {
   const li = element('li', token.text, token.special ? 'special' : '');
-  li.title = `${token.text} at ${i}`;
+  li.title = placed(from.m, i);
   return li;
 };
 

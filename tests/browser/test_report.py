@@ -1,4 +1,5 @@
 """The report in a real browser: no error, no request but the file, what it shows is what the JSON has, hostile text stays text."""
+import shutil
 import unittest
 from pathlib import Path
 
@@ -52,7 +53,23 @@ class Report(ReportCase):
             text, weight = self.point(row, column)
             want = said["attention"][layer][head][row][column]
             self.assertAlmostEqual(weight, want, delta=1e-7)
-            self.assertEqual(text, f"{tokens[row]} → {tokens[column]}: {want:.4f}")
+            self.assertEqual(text, f"{tokens[row]} ({row}) → {tokens[column]} ({column}): {want:.4f}")
+
+    def test_ids_in_place_of_a_text(self):
+        """A model without tokenizer shows the ids."""
+        mute = Path(self.folder.name, "mute")
+        mute.mkdir()
+        gpt2 = Path(__file__).parents[1] / "golden/data/models/gpt2-tiny"
+        for name in ("config.json", "model.safetensors"):
+            shutil.copy(gpt2 / name, mute)
+        said = self.open("36,402,88,36", "--ids", "-m", str(mute))
+        self.assertEqual(said["tokens"], ["36", "402", "88", "36"])
+        self.assertEqual(self.texts("#sentence span"), said["tokens"])
+        text, weight = self.point(3, 0)
+        layer, head = map(int, self.run_js("return heads[selected.head].name").split("."))
+        self.assertEqual(text, f"36 (3) → 36 (0): {said['attention'][layer][head][3][0]:.4f}")
+        self.assertAlmostEqual(weight, said["attention"][layer][head][3][0], delta=1e-7)
+        self.assert_quiet()
 
     def test_the_pointer_on_the_map(self):
         said = self.open()

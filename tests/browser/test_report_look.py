@@ -24,6 +24,15 @@ for (const e of document.querySelectorAll('h1, h2, h3, p, a, th, td, button, lab
 }
 return poor;"""
 
+# How wide the word of a cell without map is drawn, turned as it is, and how wide the cell.
+REMOVED = """
+const context = document.createElement('canvas').getContext('2d');
+return [...document.querySelectorAll('.picture.removed')].map((e) => {
+  const style = getComputedStyle(e, '::after'), turn = new DOMMatrix(style.transform), size = parseFloat(style.fontSize);
+  context.font = `${style.fontSize} ${style.fontFamily}`;
+  const width = context.measureText(JSON.parse(style.content)).width;
+  return [Math.abs(turn.a) * width + Math.abs(turn.b) * size, e.clientWidth]; });"""
+
 NAMELESS = """
 return [...document.querySelectorAll('button, select, input, canvas, a, [tabindex]')].filter((e) => e.checkVisibility() &&
   e.getAttribute('aria-hidden') !== 'true' && !e.getAttribute('aria-label') && !e.textContent.trim() && !(e.labels && e.labels.length)
@@ -82,12 +91,33 @@ class Look(ReportCase):
         self.driver.switch_to.active_element.send_keys(Keys.ESCAPE)
         self.assertFalse(self.one("#help").is_displayed())
 
+    def test_every_explanation_stands_alone(self):
+        """The page shows one without those above it in its list."""
+        self.open(json_too=False)
+        lines = self.run_js("return ['metric_help', 'score_help', 'diversity_help'].flatMap(list => Object.entries(data[list]))")
+        self.assertGreater(len(lines), 40)
+        for name, line in lines:
+            self.assertNotRegex(line, r"^(\w+: )?the same\b|likewise", name)
+
     def test_nothing_is_wider_than_the_screen(self):
         self.open()
         self.see_all()
         for width in (360, 800, 1500):
             self.emulate(width=width)
             self.assertLessEqual(self.run_js("return document.documentElement.scrollWidth"), width)
+
+    def test_two_models_on_a_small_screen(self):
+        self.open("The cat sat.", "--compare", "builtin", json_too=False)
+        self.emulate(width=1300)
+        self.assertLessEqual(*self.run_js("const g = document.getElementById('grid'); return [g.scrollWidth, g.clientWidth]"))
+        self.assertEqual(self.run_js("return [...document.querySelectorAll('.cell .label')].filter(e => e.scrollWidth > e.clientWidth)"
+                                     ".map(e => e.textContent)"), [])
+        removed = self.run_js(REMOVED)
+        self.assertEqual(len(removed), len(self.all(".picture.removed")))
+        self.assertEqual(len(removed), self.run_js("return heads.filter(h => h.at[1] < 0).length"))
+        for drawn, side in removed:
+            self.assertLess(drawn, side)
+        self.assertEqual(self.run_js("return cells.filter(c => c.title.includes('removed')).length"), len(removed))
 
     def test_no_part_covers_another(self):
         self.open()
