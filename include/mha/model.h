@@ -37,6 +37,9 @@ typedef struct mha_model_options {
     const mha_named_tensor *tensors;
     int64_t tensor_count;
     const char *config_json; /* read in place of the folder's config.json: UTF-8 JSON, terminated; NULL = that */
+    /* 1 = no weights are read from the folder: all that the model needs are in `tensors`. The folder may then be
+     * without a tokenizer, too; with config_json it may be NULL. */
+    int memory_only;
 } mha_model_options;
 
 /* Opens a folder. `options` may be NULL. `ctx` must outlive the model. Immutable afterwards: any number of threads may

@@ -117,6 +117,7 @@ typedef struct mha_model_loss_args {
     int (*on_context)(void *user, const mha_model_context_gradient *g); /* with the next two as in mha_model_gradient */
     void *user;
     int taylor;
+    int loss_only; /* 1 = forward and the loss, but no way back: nothing is added, and nobody is called */
 } mha_model_loss_args;
 
 /* Cross entropy of the logits (layer.h). Logits exist only for the rows that count, and for some of them at a time.

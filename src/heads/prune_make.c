@@ -134,7 +134,8 @@ static mha_status add_digests(const mha_pruning *p, json_t *entry, mha_error *er
     if (json_object_set_new(entry, "from", from) != 0) return no_json(err);
     for (int64_t n = 0; n < file->shard_count; n++)
         MHA__TRY(digest(p->ctx, file->shard[n], from, err));
-    return file->shard_count ? MHA_OK : digest(p->ctx, file, from, err);
+    const bool in_memory = mha_file_count(file) == 0; /* nothing on disk that a digest could name */
+    return file->shard_count || in_memory ? MHA_OK : digest(p->ctx, file, from, err);
 }
 
 /* config.json with one more entry in its record. */
@@ -265,7 +266,8 @@ mha_status mha_pruning_open(const mha_pruning *p, mha_model **out, mha_error *er
                                  .dtype = m->outer.packed,
                                  .tensors = all,
                                  .tensor_count = list_all(p, all),
-                                 .config_json = p->config_text};
+                                 .config_json = p->config_text,
+                                 .memory_only = mha_file_count(m->shards.file) == 0};
     const mha_status status = mha_model_open(m->given, folder, &o, out, err);
     mha__free(p->ctx, all);
     return status;

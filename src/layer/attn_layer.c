@@ -75,6 +75,12 @@ static mha_norm keep_norm(const mha_norm *norm, int64_t width, float *copy)
     return own;
 }
 
+void mha__attn_layer_keep_norms(mha_attn_layer *l, const mha_attn_layer_options *o)
+{
+    l->options.q_norm = keep_norm(&o->q_norm, o->head_dim, l->norms);
+    l->options.k_norm = keep_norm(&o->k_norm, o->head_dim, l->norms + 2 * o->head_dim);
+}
+
 static void keep_options(mha_attn_layer *l, const mha_attn_layer_options *o)
 {
     l->options = *o;
@@ -82,8 +88,7 @@ static void keep_options(mha_attn_layer *l, const mha_attn_layer_options *o)
     l->k_heads = o->kv_heads;
     l->v_heads = o->v_heads;
     l->options.q = l->options.k = l->options.v = l->options.qkv = l->options.o = (mha_matrix){0};
-    l->options.q_norm = keep_norm(&o->q_norm, o->head_dim, l->norms);
-    l->options.k_norm = keep_norm(&o->k_norm, o->head_dim, l->norms + 2 * o->head_dim);
+    mha__attn_layer_keep_norms(l, o);
     l->options.rope = NULL;
     if (!o->rope) return;
     l->rope = (mha_rope_options){.size = sizeof l->rope,

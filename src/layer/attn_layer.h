@@ -16,6 +16,9 @@ struct mha_attn_layer {
     float norms[]; /* [4, D] weight and bias of q_norm and k_norm */
 };
 
+/* Copies the norms of q and k of the options into the layer. */
+void mha__attn_layer_keep_norms(mha_attn_layer *layer, const mha_attn_layer_options *options);
+
 /* Takes the caller's struct and checks batch and length, so that batch * length * 4096 bytes do not overflow. */
 mha_status mha__layer_input(mha_layer_input *local, const mha_layer_input *given, mha_error *err);
 

@@ -30,7 +30,7 @@ static mha_status check_options(const mha_block_options *o, mha_error *err)
     return MHA_OK;
 }
 
-static void keep_norms(mha_block *b, const mha_block_options *o)
+void mha__block_keep_norms(mha_block *b, const mha_block_options *o)
 {
     const mha_norm *from[MHA__BLOCK_NORMS] = {&o->attn_norm, &o->mlp_norm, &o->attn_out_norm, &o->mlp_out_norm};
     const size_t bytes = (size_t)b->hidden * sizeof *b->norms;
@@ -70,7 +70,7 @@ mha_status mha_block_create(mha_ctx *ctx, const mha_block_options *options, mha_
     b->intermediate = o.intermediate;
     b->pre_norm = o.pre_norm != 0;
     b->activation = o.activation;
-    keep_norms(b, &o);
+    mha__block_keep_norms(b, &o);
     const mha_status status = create_parts(b, &o, err);
     if (status != MHA_OK) {
         mha_block_free(b);

@@ -19,6 +19,9 @@ struct mha_block {
     float norms[];                   /* [2 MHA__BLOCK_NORMS, E] */
 };
 
+/* Copies the norms of the options into the block. */
+void mha__block_keep_norms(mha_block *block, const mha_block_options *options);
+
 typedef enum mha__joining { MHA__ADD, MHA__MULTIPLY } mha__joining;
 
 /* x += y or x *= y, number by number. */

@@ -12,17 +12,10 @@ static int64_t *numbers_of(const mha_model_grads *g, mha__role role, int64_t lay
     return g->slots + ((layer + 1) * MHA__ROLES + role) * 2;
 }
 
-/* Not those that are not asked for, and not those that stand in the file, but not in this model: heads of logits that
- * are not built, or tied. */
-static bool is_used(const mha_model_grads *g, mha__role role)
+static bool is_wanted(const mha_model_grads *g, mha__role role)
 {
-    const mha_model *m = g->model;
     const bool of_attention = role >= MHA__QUERY && role <= MHA__ATTN_OUT;
-    if (g->attention_only && !of_attention) return false;
-    if (role == MHA__LM_HEAD) return m->lm_head && !m->config.tied;
-    if (role == MHA__LM_BIAS || role == MHA__LM_TIED_BIAS) return m->lm_head && role == m->lm_bias;
-    if (role == MHA__LM_DENSE || role == MHA__LM_NORM) return m->lm_head != NULL;
-    return true;
+    return (of_attention || !g->attention_only) && mha__model_uses(g->model, role);
 }
 
 static void add_tensor(mha_model_grads *g, const mha_tensor *tensor, int64_t *number)
@@ -48,7 +41,7 @@ static void walk(mha_model_grads *g)
     for (int64_t layer = -1; layer < m->config.layers; layer++)
         for (int role = 0; role < MHA__ROLES; role++) {
             int64_t *number = numbers_of(g, (mha__role)role, layer);
-            const bool here = (role >= MHA__FIRST_OF_LAYER) == (layer >= 0) && is_used(g, (mha__role)role);
+            const bool here = (role >= MHA__FIRST_OF_LAYER) == (layer >= 0) && is_wanted(g, (mha__role)role);
             for (int bias = 0; bias < 2; bias++)
                 add_tensor(g, here ? mha__weights_tensor(&m->outer, (mha__role)role, layer, bias != 0) : NULL,
                            &number[bias]);

@@ -67,6 +67,7 @@ typedef struct mha__head_job {
     double scale;
     const float *dlogits; /* [B, L, vocab], or, with `chosen`, [count, vocab]; else */
     bool chosen;
+    bool loss_only; /* with labels: nothing is added */
     int64_t count;
 } mha__head_job;
 

@@ -97,14 +97,14 @@ static mha_status find_dlogits(const chunk *c, const mha__head_job *job, int64_t
                                          .logits = c->logits,
                                          .labels = job->labels ? job->labels + first : NULL,
                                          .scale = job->scale,
-                                         .dlogits = c->dlogits};
+                                         .dlogits = job->loss_only ? NULL : c->dlogits};
     if (job->labels) MHA__TRY(mha_cross_entropy(c->g->ctx, &args, &part, NULL, err));
     if (loss) *loss += part;
     for (int64_t r = 0; !job->labels && r < c->rows; r++) {
         const int64_t from = job->chosen ? first + r : job->rows[first + r];
         memcpy(c->dlogits + r * vocab, job->dlogits + from * vocab, (size_t)vocab * sizeof *c->dlogits);
     }
-    if (m->config.logit_cap != 0)
+    if (m->config.logit_cap != 0 && !job->loss_only)
         mha__softcap_backward(c->g->ctx, m->config.logit_cap, c->rows * vocab, c->logits, c->dlogits);
     return MHA_OK;
 }
@@ -141,6 +141,7 @@ static mha_status run_chunk(const chunk *c, const mha__head_job *job, int64_t fi
 {
     MHA__TRY(gather(c, job->rows + first, err));
     MHA__TRY(find_dlogits(c, job, first, loss, err));
+    if (job->loss_only) return MHA_OK;
     MHA__TRY(dense_back(c->g, &c->head, c->rows, c->g->model->config.vocab, c->input, c->dlogits, c->dinput, err));
     if (c->plain) MHA__TRY(transform_back(c, err));
     scatter(c->g, job->rows + first, c->rows, c->plain ? c->dense : c->dinput);

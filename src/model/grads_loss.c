@@ -48,7 +48,7 @@ static mha_model_gradient wanted_of(const mha_model_loss_args *args)
 static mha_status run(mha_model_grads *g, const mha_model_loss_args *args, int64_t *rows, int32_t *labels, double *loss,
                       int64_t *counted, mha_error *err)
 {
-    mha__head_job job = {.rows = rows, .labels = labels};
+    mha__head_job job = {.rows = rows, .labels = labels, .loss_only = args->loss_only != 0};
     double sum = 0;
     MHA__TRY(choose_rows(g, args->labels, rows, labels, &job.count, err));
     job.scale = args->scale != 0 ? args->scale : 1 / (double)job.count;
@@ -56,6 +56,7 @@ static mha_status run(mha_model_grads *g, const mha_model_loss_args *args, int64
     MHA__TRY(mha__grads_head(g, &job, &sum, err));
     if (loss) *loss = job.count || args->scale != 0 ? sum : (double)NAN;
     if (counted) *counted = job.count;
+    if (job.loss_only) return MHA_OK;
     const mha_model_gradient wanted = wanted_of(args);
     return mha__grads_down(g, &wanted, err);
 }

@@ -22,10 +22,23 @@ struct mha_model {
     mha__role lm_bias;                       /* which of the two names of the logits' bias is used */
     mha_linear *pooler, *lm_dense, *lm_head; /* or NULL */
     mha_block **block;                       /* [layers] */
+    void *own;                               /* tensors in memory that belong to the model (create.c); NULL otherwise */
 };
 
+/* A norm of the model, of the tensors that weights.h has found. */
+mha_norm mha__model_norm(const mha__config *config, mha__role role, const mha_matrix *part);
+/* Finds the tensors of all that is no layer, and makes what they are for. */
+mha_status mha__model_take_outer(mha_model *model, mha_error *err);
+/* False for roles whose tensors may stand in the file, but not in this model: heads of logits that are not built, or
+ * tied. Known once the outer parts are taken. */
+bool mha__model_uses(const mha_model *model, mha__role role);
+/* Finds the tensors of a layer and makes its block; checks them alone in a model without weights. */
+mha_status mha__model_create_block(mha_model *model, int64_t layer, mha_error *err);
 /* Packs a layer again from the tensors that the model was opened with, whose data have changed since. Nobody may run
- * the model meanwhile. After a failure the layer is as it was. */
+ * the model meanwhile. The block stays where it is; after a failure it is as it was. */
 mha_status mha__model_repack(mha_model *model, int64_t layer, mha_error *err);
+/* The same for the whole model. Fails only where tensors must be converted (weights.h) and there is no memory for it;
+ * some parts then hold the old numbers, and some the new. */
+mha_status mha__model_refresh(mha_model *model, mha_error *err);
 
 #endif

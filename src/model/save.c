@@ -5,8 +5,8 @@
 #include "io/json.h"
 #include "io/stream.h"
 #include "io/tensors.h"
-#include "mha/model_save.h"
 #include "model/model_struct.h"
+#include "model/saving.h"
 #include <string.h>
 
 #define WEIGHTS "model.safetensors"
@@ -178,13 +178,14 @@ static mha_status check(const saving *s, mha_error *err)
     return status;
 }
 
-static mha_status write_all(saving *s, mha_error *err)
+static mha_status write_all(saving *s, mha__save_more more, const void *user, mha_error *err)
 {
     MHA__TRY(write_config(s, err));
     MHA__TRY(copy_companions(s, err));
     MHA__TRY(list_tensors(s, err));
     const mha_tensors_writer_options o = {.size = sizeof o, .metadata = s->meta, .metadata_count = s->meta_count};
     MHA__TRY(mha__stream_tensors(s->m->ctx, &s->folder, WEIGHTS, s->list, s->count, &o, err));
+    if (more) MHA__TRY(more(user, &s->folder, err));
     return check(s, err);
 }
 
@@ -205,18 +206,24 @@ static mha_status check_options(const mha_model_save_options *o, mha_error *err)
     return MHA_OK;
 }
 
-mha_status mha_model_save(const mha_model *model, const char *folder, const mha_model_save_options *options,
-                          mha_error *err)
+mha_status mha__model_save_with(const mha_model *model, const char *folder, const mha_model_save_options *options,
+                                mha__save_more more, const void *user, mha_error *err)
 {
     saving s = {.m = model};
     if (!model || !folder) return mha__fail(err, MHA_ERR_ARG, "mha_model_save: %s is NULL", model ? "folder" : "model");
     MHA__TRY(mha__options_read(&s.o, sizeof s.o, options, "mha_model_save_options", err));
     MHA__TRY(check_options(&s.o, err));
     MHA__TRY(mha__folder_begin(&s.folder, folder, s.o.overwrite != 0, known, err));
-    const mha_status status = write_all(&s, err);
+    const mha_status status = write_all(&s, more, user, err);
     mha__free(model->ctx, s.list);
     mha__free(model->ctx, s.meta);
     if (status == MHA_OK) return mha__folder_commit(&s.folder, known, err);
     mha__folder_abort(&s.folder);
     return status;
+}
+
+mha_status mha_model_save(const mha_model *model, const char *folder, const mha_model_save_options *options,
+                          mha_error *err)
+{
+    return mha__model_save_with(model, folder, options, NULL, NULL, err);
 }

@@ -2,7 +2,7 @@
 #include "model/shards.h"
 #include "base/ctx.h"
 #include "base/error.h"
-#include "io/source.h"
+#include "io/handle.h"
 #include "io/tensors.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -13,6 +13,20 @@ mha_status mha__shards_open(mha_ctx *ctx, const char *folder, const mha_file_opt
 {
     *shards = (mha__shards){.ctx = ctx};
     return mha_checkpoint_open(ctx, folder, options, &shards->file, err);
+}
+
+mha_status mha__shards_none(mha_ctx *ctx, const char *folder, mha__shards *shards, mha_error *err)
+{
+    static const char name[] = "/(memory)";
+    const size_t bytes = strlen(folder);
+    char *path = mha__alloc(ctx, bytes + sizeof name);
+    *shards = (mha__shards){.ctx = ctx};
+    if (!path) return mha__no_memory(err, bytes + sizeof name, "a file name");
+    memcpy(path, folder, bytes);
+    memcpy(path + bytes, name, sizeof name);
+    const mha_status status = mha__file_create(ctx, path, &shards->file, err);
+    mha__free(ctx, path);
+    return status;
 }
 
 void mha__shards_close(mha__shards *shards)

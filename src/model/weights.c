@@ -11,10 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Longer than any prefix + layer + name + suffix of a family table; a longer name would be cut, and then not be
- * found. */
-#define NAME_BYTES 160
-
 typedef struct wanted {
     int rank;
     int64_t shape[2];
@@ -32,23 +28,30 @@ static const char *path_of(const mha__weights *w)
     return mha_file_path(w->shards->file);
 }
 
+static void make_name(const mha__family *f, const char *prefix, mha__role role, int64_t layer, const char *suffix,
+                      char *name)
+{
+    const char *own = f->parts[role].name;
+    if (own[0] == '/')
+        snprintf(name, MHA__TENSOR_NAME, "%s%s", own + 1, suffix);
+    else if (layer >= 0)
+        snprintf(name, MHA__TENSOR_NAME, "%s%s%lld.%s%s", prefix, f->layer, (long long)layer, own, suffix);
+    else
+        snprintf(name, MHA__TENSOR_NAME, "%s%s%s", prefix, own, suffix);
+}
+
 static const mha_tensor *find(const mha__weights *w, const mha__part *part, int64_t layer, const char *suffix,
                               char *name)
 {
-    if (part->name[0] == '/')
-        snprintf(name, NAME_BYTES, "%s%s", part->name + 1, suffix);
-    else if (layer >= 0)
-        snprintf(name, NAME_BYTES, "%s%s%lld.%s%s", w->prefix, w->config->family->layer, (long long)layer, part->name,
-                 suffix);
-    else
-        snprintf(name, NAME_BYTES, "%s%s%s", w->prefix, part->name, suffix);
+    const mha__family *f = w->config->family;
+    make_name(f, w->prefix, (mha__role)(part - f->parts), layer, suffix, name);
     return mha__shards_find(w->shards, name);
 }
 
 void mha__weights_begin(mha__weights *weights)
 {
     const mha__family *family = weights->config->family;
-    char name[NAME_BYTES];
+    char name[MHA__TENSOR_NAME];
     for (int i = 0; family->prefixes[i]; i++) {
         weights->prefix = family->prefixes[i];
         if (find(weights, &family->parts[MHA__WORDS], -1, ".weight", name)) return;
@@ -102,7 +105,7 @@ static mha_status missing(const mha__weights *w, const char *name, mha_error *er
 static mha_status take(mha__weights *w, const mha__part *part, int64_t layer, const char *suffix,
                        const char *old_suffix, const wanted *want, const float **out, mha_error *err)
 {
-    char name[NAME_BYTES];
+    char name[MHA__TENSOR_NAME];
     const mha_tensor *tensor = old_suffix ? find(w, part, layer, old_suffix, name) : NULL;
     if (!tensor) tensor = find(w, part, layer, suffix, name);
     if (!tensor) return missing(w, name, err);
@@ -133,19 +136,37 @@ static const struct {
     [MHA__PART_VECTOR] = {.weight = "", .rank = 1},
 };
 
-static bool has_bias(const mha__weights *w, const mha__part *p)
+static bool has_bias(const mha__config *config, const mha__part *p)
 {
     bool flag = true;
-    if (p->bias) memcpy(&flag, (const char *)w->config + p->bias, sizeof flag);
+    if (p->bias) memcpy(&flag, (const char *)config + p->bias, sizeof flag);
     return flag && kinds[p->kind].bias;
+}
+
+bool mha__weights_expected(const mha__config *config, mha__role role, int64_t layer, bool bias, char *name,
+                           mha_named_tensor *tensor)
+{
+    const mha__family *f = config->family;
+    const mha__part *p = &f->parts[role];
+    const char *const *prefix = f->prefixes;
+    if (p->kind == MHA__PART_ABSENT || (bias && !has_bias(config, p))) return false;
+    while (!**prefix)
+        prefix++;
+    make_name(f, *prefix, role, layer, bias ? kinds[p->kind].bias : kinds[p->kind].weight, name);
+    const bool matrix = !bias && kinds[p->kind].rank == 2;
+    const int64_t rows = dimension(config, p->rows), columns = matrix ? dimension(config, p->columns) : 1;
+    *tensor = (mha_named_tensor){.name = name, .dtype = MHA_F32, .rank = matrix ? 2 : 1};
+    tensor->shape[0] = kinds[p->kind].transposed && matrix ? columns : rows;
+    tensor->shape[1] = kinds[p->kind].transposed ? rows : columns;
+    return true;
 }
 
 const mha_tensor *mha__weights_tensor(const mha__weights *w, mha__role role, int64_t layer, bool bias)
 {
     const mha__part *p = &w->config->family->parts[role];
     const char *old = bias ? kinds[p->kind].old_bias : kinds[p->kind].old_weight;
-    char name[NAME_BYTES];
-    if (p->kind == MHA__PART_ABSENT || (bias && !has_bias(w, p))) return NULL;
+    char name[MHA__TENSOR_NAME];
+    if (p->kind == MHA__PART_ABSENT || (bias && !has_bias(w->config, p))) return NULL;
     const mha_tensor *tensor = old ? find(w, p, layer, old, name) : NULL;
     return tensor ? tensor : find(w, p, layer, bias ? kinds[p->kind].bias : kinds[p->kind].weight, name);
 }
@@ -196,14 +217,14 @@ mha_status mha__weights_part(mha__weights *weights, mha__role role, int64_t laye
     part->transposed = kinds[kind].transposed;
     MHA__TRY(take(weights, p, layer, kinds[kind].weight, kinds[kind].old_weight, &matrix, &part->weight, err));
     if (kinds[kind].plus_one) MHA__TRY(add_one(weights, rows, &part->weight, err));
-    if (!has_bias(weights, p)) return MHA_OK;
+    if (!has_bias(weights->config, p)) return MHA_OK;
     return take(weights, p, layer, kinds[kind].bias, kinds[kind].old_bias, &vector, &part->bias, err);
 }
 
 int64_t mha__weights_rows(const mha__weights *weights, mha__role role, int64_t layer)
 {
     const mha__part *p = &weights->config->family->parts[role];
-    char name[NAME_BYTES];
+    char name[MHA__TENSOR_NAME];
     if (p->kind == MHA__PART_ABSENT) return -1;
     const mha_tensor *tensor = find(weights, p, layer, kinds[p->kind].weight, name);
     if (!tensor || tensor->rank != kinds[p->kind].rank) return -1;
@@ -213,7 +234,7 @@ int64_t mha__weights_rows(const mha__weights *weights, mha__role role, int64_t l
 mha_status mha__weights_missing(const mha__weights *weights, mha__role role, mha_error *err)
 {
     const mha__part *p = &weights->config->family->parts[role];
-    char name[NAME_BYTES];
+    char name[MHA__TENSOR_NAME];
     find(weights, p, -1, kinds[p->kind].weight, name);
     return missing(weights, name, err);
 }

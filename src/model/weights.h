@@ -9,6 +9,10 @@
 /* Room for the converted tensors of one layer, or of all that is no layer: every role has at most two. */
 #define MHA__MAX_CONVERTED (2 * MHA__ROLES)
 
+/* Longer than any prefix + layer + name + suffix of a family table; a longer name would be cut, and then not be
+ * found. */
+#define MHA__TENSOR_NAME 160
+
 typedef struct mha__weights {
     mha_ctx *ctx;
     const mha__config *config;
@@ -42,6 +46,11 @@ mha_status mha__weights_again(mha__weights *weights, mha__role role, int64_t lay
 
 /* The weight of a role is packed: its pages of the file need no memory any more. */
 void mha__weights_rest(const mha__weights *weights, mha__role role, int64_t layer);
+
+/* Name and shape of the tensor that a new checkpoint of the config has for a role's weight, or its bias; false if the
+ * family has none. Of a layer, mha__config_layer has been called. `name` is MHA__TENSOR_NAME. */
+bool mha__weights_expected(const mha__config *config, mha__role role, int64_t layer, bool bias, char *name,
+                           mha_named_tensor *tensor);
 
 /* Rows that the tensor of a role has in the file; -1 if there is none of the right rank. */
 int64_t mha__weights_rows(const mha__weights *weights, mha__role role, int64_t layer);

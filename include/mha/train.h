@@ -1,0 +1,147 @@
+/* train.h - teaching a model: loss, gradients, AdamW, schedule, and a state that goes on where it stopped.
+ *
+ *     const mha_train_options o = { .size = sizeof o, .rate = 3e-4, .warmup = 100, .steps = 2000, .clip = 1 };
+ *     mha_trainer *trainer;
+ *     mha_trainer_create(model, &o, &trainer, &err);
+ *     while (mha_trainer_step_count(trainer) < o.steps) {
+ *         const mha_model_input input = { .size = sizeof input, .batch = 8, .length = 128, .ids = next_ids() };
+ *         const mha_train_batch batch = { .input = &input };
+ *         mha_train_report report;
+ *         if (mha_trainer_step(trainer, &batch, 1, &report, &err) != MHA_OK) break;
+ *         printf("%lld %.4f\n", (long long)report.step, report.loss);
+ *     }
+ *     mha_trainer_save(trainer, "out", NULL, &err);
+ *
+ * The model may be a new one (model_create.h), one that was opened in any type, or one that was pruned: every family of
+ * model.h learns, with all its tensors, or with those that are not frozen. Decoders learn to predict the next token,
+ * encoders the tokens that labels name (MLM); the loss is cross entropy, fused with the matrix of logits: rows go
+ * through it some at a time, so that [B, L, vocab] never exists.
+ *
+ * Numbers. Weights, moments, activations and gradients are float32; losses and the norm of the gradient are summed in
+ * double. From the same weights, options and batches come the same bits, for any number of threads. A learning rate
+ * changes all weights, so runs on two ISAs drift apart as they do between any two programs: beside PyTorch in
+ * eager float32 the losses of small models agree to 1e-4 over the first 50 steps.
+ *
+ * Memory: 16 bytes for each parameter (weight, gradient, two moments), 4 more for the packed form of dense weights, and
+ * what a pass with gradients keeps (model_grads.h); with `recompute` the layers' inputs only (Chen et al. 2016).
+ * Cost of a step: three forward passes over its tokens, four with `recompute`, and one pass over all parameters.
+ *
+ * Several batches in one step are one large batch: gradients are added, and divided by the number of all labels.
+ */
+#ifndef MHA_TRAIN_H
+#define MHA_TRAIN_H
+
+#include "mha/model_grads.h"
+#include "mha/model_save.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A model that learns, with the state of its optimiser. For one thread at a time. */
+typedef struct mha_trainer mha_trainer;
+
+/* Which tensors shrink under weight decay. Biases and norms are vectors. */
+typedef enum mha_train_decay {
+    MHA_DECAY_MATRICES = 0, /* all but vectors: tables of embeddings too, as scripts that train GPT-2 do */
+    MHA_DECAY_DENSE,        /* all but vectors and tables that tokens are looked up in, tied ones too */
+    MHA_DECAY_ALL           /* as torch.optim.AdamW does when it is given model.parameters() */
+} mha_train_decay;
+
+typedef struct mha_train_options {
+    size_t size;
+
+    /* AdamW (Loshchilov & Hutter 2019), as torch.optim.AdamW computes it. 0 = the value in brackets. */
+    double rate;         /* [1e-3] the largest learning rate, > 0 */
+    double beta1, beta2; /* [0.9, 0.999] in (0, 1) */
+    double eps;          /* [1e-8] > 0 */
+    double decay;        /* [none] weight decay, >= 0: each step takes rate * decay of a weight away */
+    mha_train_decay decays;
+
+    /* The rate of step n = 1, 2, ... is that of mha_train_rate. */
+    int64_t warmup; /* steps over which it rises from 0, the last of them at `rate` */
+    int64_t steps;  /* 0 = it stays there; else it falls along a cosine, and is `floor` from this step on */
+    double floor;   /* [0] 0 .. rate */
+
+    double clip; /* [none] a longer gradient of all that learns is cut to this length (Pascanu et al. 2013) */
+
+    int recompute; /* 1 = less memory, a third more time: see above */
+
+    /* Names of tensors that stay as they are; "*" at the beginning or end of one stands for anything. One that fits no
+     * tensor is MHA_ERR_ARG. Not kept. */
+    const char *const *frozen;
+    int64_t frozen_count;
+} mha_train_options;
+
+/* The learning rate of a step, from 1 on. `options` as for mha_trainer_create: not NULL, and checked there. */
+MHA_API double mha_train_rate(const mha_train_options *options, int64_t step);
+
+/* Copies the weights of the model, which may be freed afterwards. `options` may be NULL. The context is the model's.
+ * Errors: MHA_ERR_ARG for an option out of its range, naming it, or a model without weights; MHA_ERR_UNSUPPORTED for
+ * one without logits; MHA_ERR_MEMORY; and those of mha_model_open, since the folder of the model is read once more. */
+MHA_API mha_status mha_trainer_create(const mha_model *model, const mha_train_options *options, mha_trainer **out,
+                                      mha_error *err);
+MHA_API void mha_trainer_free(mha_trainer *trainer);
+
+/* The model with the weights as they are after the last step: to run, to measure, to generate with, between steps. It
+ * belongs to the trainer. */
+MHA_API const mha_model *mha_trainer_model(const mha_trainer *trainer);
+/* Steps taken so far; those before it was saved count. */
+MHA_API int64_t mha_trainer_step_count(const mha_trainer *trainer);
+/* The tensors that learn or are frozen, under their names in the checkpoint, in the order of mha_model_grads_list.
+ * Their data are the weights. Who changes them calls mha_trainer_refresh before anything else. */
+MHA_API const mha_named_tensor *mha_trainer_weights(const mha_trainer *trainer, int64_t *count);
+MHA_API mha_status mha_trainer_refresh(mha_trainer *trainer, mha_error *err);
+
+/* What the model is shown. */
+typedef struct mha_train_batch {
+    const mha_model_input *input; /* as in mha_model_grads_forward: no cache, fills or hidden */
+    /* As in mha_model_loss_args: [B, L] of token ids or MHA_IGNORE, shifted here for decoders; NULL: a decoder's own
+     * real tokens. */
+    const int32_t *labels;
+} mha_train_batch;
+
+typedef struct mha_train_report {
+    int64_t step;   /* that has been taken */
+    int64_t labels; /* that the loss is the mean of */
+    double loss;    /* in nats, of the weights before the step */
+    double norm;    /* length of the gradient before it was cut */
+    double rate;    /* learning rate */
+} mha_train_report;
+
+/* One step on `count` >= 1 batches, which count as one. `report` may be NULL. On failure no weight has changed, and the
+ * step may be tried again. Errors: MHA_ERR_ARG for batches without any label; those of mha_model_grads_loss; and
+ * MHA_ERR_NOT_FINITE where loss or gradient is NaN or infinite, naming the step, the first layer whose output is not
+ * finite, or the tensor whose gradient is not. */
+MHA_API mha_status mha_trainer_step(mha_trainer *trainer, const mha_train_batch *batches, int64_t count,
+                                    mha_train_report *report, mha_error *err);
+
+/* The same loss, and nothing learned: mean over all labels. Memory and errors as of a step. */
+MHA_API mha_status mha_trainer_loss(mha_trainer *trainer, const mha_train_batch *batches, int64_t count, double *loss,
+                                    int64_t *labels, mha_error *err);
+
+/* ---- stopping and going on ---- */
+
+typedef struct mha_trainer_save_options {
+    size_t size;
+    int overwrite;   /* as in mha_model_save_options */
+    int model_only;  /* 1 = without the state of the optimiser: a checkpoint to be used, not to go on from */
+    mha_dtype dtype; /* with model_only: as in mha_model_save_options, default f32 */
+} mha_trainer_save_options;
+
+/* Writes a checkpoint folder as mha_model_save does, whole or not at all, also under kill -9: weights in f32, and
+ * beside them training.safetensors with the step and the moments of each tensor. transformers loads the folder, and
+ * does not look at that file. `options` may be NULL. Errors as of mha_model_save. */
+MHA_API mha_status mha_trainer_save(const mha_trainer *trainer, const char *folder,
+                                    const mha_trainer_save_options *options, mha_error *err);
+
+/* Opens such a folder and goes on: with the same options and batches every later step has the bits that it would have
+ * had. Options are the caller's, and may be others. Errors: those of mha_model_open and mha_trainer_create;
+ * MHA_ERR_FORMAT for a state that lacks a tensor, has one of another shape, or no step. */
+MHA_API mha_status mha_trainer_resume(mha_ctx *ctx, const char *folder, const mha_train_options *options,
+                                      mha_trainer **out, mha_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

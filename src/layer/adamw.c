@@ -1,0 +1,90 @@
+/* adamw.c - the arithmetic of the optimiser: passes over four arrays, bound by memory. */
+#include "layer/adamw.h"
+#include "base/ctx.h"
+#include "base/size.h"
+#include <math.h>
+
+enum { BLOCK = 16384, LANES = 8 };
+
+/* ---- sum of squares ---- */
+
+typedef struct squares_job {
+    int64_t count;
+    const float *x;
+    double *partial;
+} squares_job;
+
+int64_t mha__squares_blocks(int64_t count)
+{
+    return mha__ceil_div(count, BLOCK);
+}
+
+/* Eight sums, so that they go side by side; joined in order. */
+static void squares_task(void *arg, int64_t block, int worker)
+{
+    (void)worker;
+    const squares_job *job = arg;
+    const int64_t end = mha__min64(job->count, (block + 1) * BLOCK);
+    int64_t i = block * BLOCK;
+    double lane[LANES] = {0}, sum = 0;
+    for (; i + LANES <= end; i += LANES)
+        for (int l = 0; l < LANES; l++)
+            lane[l] += (double)job->x[i + l] * (double)job->x[i + l];
+    for (; i < end; i++)
+        lane[0] += (double)job->x[i] * (double)job->x[i];
+    for (int l = 0; l < LANES; l++)
+        sum += lane[l];
+    job->partial[block] = sum;
+}
+
+double mha__squares(mha_ctx *ctx, int64_t count, const float *x, double *partial)
+{
+    squares_job job = {count, x, partial};
+    double sum = 0;
+    mha__parallel(ctx, mha__squares_blocks(count), squares_task, &job);
+    for (int64_t b = 0; b < mha__squares_blocks(count); b++)
+        sum += partial[b];
+    return sum;
+}
+
+/* ---- the step ---- */
+
+/* Factors of one step, rounded once. */
+typedef struct step_job {
+    const mha__adamw *a;
+    float scale, shrink, toward, keep, add, root, eps, size;
+} step_job;
+
+static void step_task(void *arg, int64_t block, int worker)
+{
+    (void)worker;
+    const step_job *job = arg;
+    const int64_t first = block * BLOCK, n = mha__min64(job->a->count - first, BLOCK);
+    float *restrict weight = job->a->weight + first, *restrict gradient = job->a->gradient + first;
+    float *restrict mean = job->a->mean + first, *restrict square = job->a->square + first;
+    const step_job j = *job; /* in registers: the arrays are floats too */
+    for (int64_t i = 0; i < n; i++) {
+        const float g = gradient[i] * j.scale;
+        const float m = mean[i] + j.toward * (g - mean[i]);
+        const float v = square[i] * j.keep + j.add * (g * g);
+        gradient[i] = 0;
+        mean[i] = m;
+        square[i] = v;
+        weight[i] = weight[i] * j.shrink - j.size * (m / (sqrtf(v) / j.root + j.eps));
+    }
+}
+
+void mha__adamw_run(mha_ctx *ctx, const mha__adamw *a)
+{
+    const double bias1 = 1 - pow(a->beta1, (double)a->step), bias2 = 1 - pow(a->beta2, (double)a->step);
+    step_job job = {.a = a,
+                    .scale = (float)a->scale,
+                    .shrink = (float)(1 - a->rate * a->decay),
+                    .toward = (float)(1 - a->beta1),
+                    .keep = (float)a->beta2,
+                    .add = (float)(1 - a->beta2),
+                    .root = (float)sqrt(bias2),
+                    .eps = (float)a->eps,
+                    .size = (float)(a->rate / bias1)};
+    mha__parallel(ctx, mha__ceil_div(a->count, BLOCK), step_task, &job);
+}

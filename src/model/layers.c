@@ -1,0 +1,125 @@
+/* layers.c - the blocks of a model: what the family's tables and the tensors of a layer make of one, and the same block
+ * packed again once its tensors have changed. */
+#include "base/error.h"
+#include "layer/repack.h"
+#include "model/model_struct.h"
+#include <math.h>
+#include <string.h>
+
+/* 0 = 1 / sqrt(head_dim). */
+static double scale_of(const mha__config *c, int64_t layer)
+{
+    const double width = c->query_scalar != 0 ? c->query_scalar : (double)c->head_dim;
+    if (c->query_scalar == 0 && c->scaled && !c->inverse_layer_scale) return 0;
+    return (c->scaled ? 1 / sqrt(width) : 1) / (c->inverse_layer_scale ? (double)(layer + 1) : 1);
+}
+
+mha_norm mha__model_norm(const mha__config *c, mha__role role, const mha_matrix *part)
+{
+    const mha__part_kind kind = c->family->parts[role].kind;
+    return (mha_norm){.weight = part->weight,
+                      .bias = part->bias,
+                      .eps = c->eps,
+                      .kind = kind == MHA__PART_NORM ? MHA_NORM_LAYER : MHA_NORM_RMS};
+}
+
+static mha_attn_layer_options attn_of(const mha_model *m, int64_t layer, const mha_matrix *part)
+{
+    const mha__config *c = &m->config;
+    return (mha_attn_layer_options){
+        .size = sizeof(mha_attn_layer_options),
+        .hidden = c->hidden,
+        .heads = c->layer_heads[layer],
+        .kv_heads = c->layer_k_heads[layer],
+        .head_dim = c->head_dim,
+        .q = part[MHA__QUERY],
+        .k = part[MHA__KEY],
+        .v = part[MHA__VALUE],
+        .qkv = part[MHA__QKV],
+        .o = part[MHA__ATTN_OUT],
+        .q_norm = mha__model_norm(c, MHA__QUERY_NORM, &part[MHA__QUERY_NORM]),
+        .k_norm = mha__model_norm(c, MHA__KEY_NORM, &part[MHA__KEY_NORM]),
+        .rope = c->rope.head_dim ? &c->rope : NULL,
+        .scale = scale_of(c, layer),
+        .softcap = c->softcap,
+        .causal = c->family->causal,
+        .window = {c->slides[layer], c->window - 1, 0},
+        .v_heads = c->layer_v_heads[layer],
+        .dtype = m->outer.packed == MHA_BF16 ? MHA_BF16 : MHA_F32,
+    };
+}
+
+static mha_block_options block_of(const mha_model *m, int64_t layer, const mha_matrix *part)
+{
+    const mha__config *c = &m->config;
+    return (mha_block_options){
+        .size = sizeof(mha_block_options),
+        .attn = attn_of(m, layer, part),
+        .pre_norm = c->family->pre_norm,
+        .attn_norm = mha__model_norm(c, MHA__ATTN_NORM, &part[MHA__ATTN_NORM]),
+        .mlp_norm = mha__model_norm(c, MHA__MLP_NORM, &part[MHA__MLP_NORM]),
+        .attn_out_norm = mha__model_norm(c, MHA__ATTN_OUT_NORM, &part[MHA__ATTN_OUT_NORM]),
+        .mlp_out_norm = mha__model_norm(c, MHA__MLP_OUT_NORM, &part[MHA__MLP_OUT_NORM]),
+        .intermediate = c->intermediate,
+        .up = part[MHA__UP],
+        .down = part[MHA__DOWN],
+        .gate = part[MHA__GATE],
+        .activation = c->activation,
+    };
+}
+
+/* Where no list says which heads were kept, the tensors may have fewer of them: whole groups, so that both counts
+ * shrink alike. Anything else is left to the check of shapes. */
+static void find_heads(mha__config *c, const mha__weights *w, int64_t layer)
+{
+    const bool fused = c->family->parts[MHA__QKV].kind != MHA__PART_ABSENT;
+    const int64_t group = c->heads / c->kv_heads, q = mha__weights_rows(w, fused ? MHA__QKV : MHA__QUERY, layer);
+    const int64_t heads_wide = fused ? (group + 2) * c->head_dim : group * c->head_dim; /* of one group */
+    if (c->heads_listed || q < heads_wide || q % heads_wide || q / heads_wide >= c->kv_heads) return;
+    if (!fused && mha__weights_rows(w, MHA__KEY, layer) != q / group) return;
+    c->layer_kv_heads[layer] = (int32_t)(q / heads_wide);
+    c->layer_k_heads[layer] = c->layer_v_heads[layer] = c->layer_kv_heads[layer];
+    c->layer_heads[layer] = (int32_t)(group * c->layer_kv_heads[layer]);
+}
+
+/* The parts of a layer; converted tensors stay with `weights`. */
+static mha_status take_parts(mha__weights *weights, int64_t layer, mha_matrix *part, mha_error *err)
+{
+    weights->converted_count = 0; /* the same file and prefix, its own converted tensors */
+    for (int role = MHA__FIRST_OF_LAYER; role < MHA__ROLES; role++)
+        MHA__TRY(mha__weights_part(weights, role, layer, &part[role], err));
+    return MHA_OK;
+}
+
+mha_status mha__model_create_block(mha_model *m, int64_t layer, mha_error *err)
+{
+    mha_matrix part[MHA__ROLES] = {0};
+    find_heads(&m->config, &m->outer, layer);
+    mha__config_layer(&m->config, layer);
+    mha__weights weights = m->outer;
+    mha_status status = take_parts(&weights, layer, part, err);
+    if (status == MHA_OK && !weights.check_only) {
+        const mha_block_options options = block_of(m, layer, part);
+        status = mha_block_create(m->ctx, &options, &m->block[layer], err);
+    }
+    mha__weights_release(&weights);
+    for (int role = MHA__FIRST_OF_LAYER; role < MHA__ROLES; role++)
+        mha__weights_rest(&weights, (mha__role)role, layer);
+    m->outer.parameters = weights.parameters;
+    m->outer.bytes = weights.bytes;
+    return status;
+}
+
+mha_status mha__model_repack(mha_model *m, int64_t layer, mha_error *err)
+{
+    mha_matrix part[MHA__ROLES] = {0};
+    mha__config_layer(&m->config, layer);
+    mha__weights weights = m->outer;
+    const mha_status status = take_parts(&weights, layer, part, err);
+    if (status == MHA_OK) {
+        const mha_block_options options = block_of(m, layer, part);
+        mha__block_repack(m->block[layer], &options);
+    }
+    mha__weights_release(&weights);
+    return status;
+}

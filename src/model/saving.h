@@ -1,0 +1,15 @@
+/* saving.h - a checkpoint folder with more in it than a model: it appears whole all the same. */
+#ifndef MHA_MODEL_SAVING_H
+#define MHA_MODEL_SAVING_H
+
+#include "io/folder.h"
+#include "mha/model_save.h"
+
+/* Writes further files into the folder: names that end in .safetensors, so that the folder may be replaced. */
+typedef mha_status (*mha__save_more)(const void *user, const mha__folder *folder, mha_error *err);
+
+/* mha_model_save, and then `more` (NULL = nothing), before the folder gets its name. */
+mha_status mha__model_save_with(const mha_model *model, const char *folder, const mha_model_save_options *options,
+                                mha__save_more more, const void *user, mha_error *err);
+
+#endif

@@ -1,0 +1,131 @@
+/* step.c - one step: gradients of all batches, their length, and the update of every tensor.
+ *
+ * Gradients are sums over labels while they are gathered; what makes them a mean, and what cuts them to their length,
+ * is one factor that the update applies. So it need not be known beforehand how many labels there are.
+ */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "layer/adamw.h"
+#include "train/trainer.h"
+#include <math.h>
+#include <string.h>
+
+/* What the batches of a step gave. */
+typedef struct gathered {
+    double loss; /* sum over labels */
+    int64_t labels;
+} gathered;
+
+static mha_status check_batches(const mha_trainer *t, const mha_train_batch *batches, int64_t count, const char *call,
+                                mha_error *err)
+{
+    if (!t || !batches) return mha__fail(err, MHA_ERR_ARG, "%s: %s is NULL", call, t ? "batches" : "trainer");
+    if (count < 1) return mha__fail(err, MHA_ERR_ARG, "%s: count is %lld", call, (long long)count);
+    return MHA_OK;
+}
+
+static mha_status add_batch(mha_trainer *t, const mha_train_batch *batch, int64_t number, bool learn, gathered *g,
+                            mha_error *err)
+{
+    double loss = 0;
+    int64_t labels = 0;
+    const mha_model_loss_args args = {
+        .size = sizeof args, .labels = batch->labels, .scale = 1, .loss_only = learn ? 0 : 1};
+    MHA__TRY(mha_model_grads_loss(t->grads, batch->input, &args, &loss, &labels, err));
+    if (!isfinite(loss)) return mha__train_bad_loss(t, batch, number, loss, err);
+    g->loss += loss;
+    g->labels += labels;
+    return MHA_OK;
+}
+
+static mha_status gather(mha_trainer *t, const mha_train_batch *batches, int64_t count, bool learn, gathered *g,
+                         mha_error *err)
+{
+    if (t->stale) MHA__TRY(mha_trainer_refresh(t, err));
+    for (int64_t n = 0; n < count; n++)
+        MHA__TRY(add_batch(t, &batches[n], n, learn, g, err));
+    return g->labels ? MHA_OK : mha__fail(err, MHA_ERR_ARG, "no token of %lld batches has a label", (long long)count);
+}
+
+/* The length of all gradients that are followed, as sums over labels. */
+static mha_status find_length(const mha_trainer *t, double *length, mha_error *err)
+{
+    double squares = 0;
+    for (int64_t n = 0; n < t->count; n++) {
+        const mha__parameter *p = &t->parameter[n];
+        const double own = p->frozen ? 0 : mha__squares(t->ctx, p->count, t->gradients[n].data, t->partial);
+        if (!isfinite(own)) return mha__train_bad_gradient(t, n, err);
+        squares += own;
+    }
+    *length = sqrt(squares);
+    return MHA_OK;
+}
+
+/* Leaves the gradients zero. */
+static void update(mha_trainer *t, double rate, double scale)
+{
+    const mha_train_options *o = &t->o;
+    for (int64_t n = 0; n < t->count; n++) {
+        const mha__parameter *p = &t->parameter[n];
+        const mha__adamw job = {.count = p->count,
+                                .weight = t->list[n].data,
+                                .gradient = t->gradients[n].data,
+                                .mean = p->mean,
+                                .square = p->square,
+                                .scale = scale,
+                                .rate = rate,
+                                .beta1 = o->beta1,
+                                .beta2 = o->beta2,
+                                .eps = o->eps,
+                                .decay = p->decays ? o->decay : 0,
+                                .step = t->step};
+        if (p->frozen)
+            memset(job.gradient, 0, (size_t)p->count * sizeof *job.gradient);
+        else
+            mha__adamw_run(t->ctx, &job);
+    }
+}
+
+/* Everything that may fail comes before the update. */
+static mha_status take_step(mha_trainer *t, const mha_train_batch *batches, int64_t count, mha_train_report *report,
+                            mha_error *err)
+{
+    static const double safety = 1e-6; /* of torch.nn.utils.clip_grad_norm_ */
+    gathered g = {0};
+    double length = 0;
+    MHA__TRY(gather(t, batches, count, true, &g, err));
+    MHA__TRY(find_length(t, &length, err));
+    const double mean = 1 / (double)g.labels, norm = length * mean;
+    const double cut = t->o.clip != 0 ? fmin(1, t->o.clip / (norm + safety)) : 1;
+    report->step = t->step + 1;
+    report->labels = g.labels;
+    report->loss = g.loss * mean;
+    report->norm = norm;
+    report->rate = mha_train_rate(&t->o, report->step);
+    t->step = report->step;
+    update(t, report->rate, mean * cut);
+    return mha_trainer_refresh(t, err);
+}
+
+mha_status mha_trainer_step(mha_trainer *t, const mha_train_batch *batches, int64_t count, mha_train_report *report,
+                            mha_error *err)
+{
+    mha_train_report own = {0};
+    MHA__TRY(check_batches(t, batches, count, "mha_trainer_step", err));
+    const int64_t before = t->step;
+    const mha_status status = take_step(t, batches, count, &own, err);
+    if (t->step == before) mha_model_grads_zero(t->grads); /* of batches that came before the one that failed */
+    if (report) *report = own;
+    return status;
+}
+
+mha_status mha_trainer_loss(mha_trainer *t, const mha_train_batch *batches, int64_t count, double *loss,
+                            int64_t *labels, mha_error *err)
+{
+    gathered g = {0};
+    MHA__TRY(check_batches(t, batches, count, "mha_trainer_loss", err));
+    MHA__TRY(gather(t, batches, count, false, &g, err));
+    if (loss) *loss = g.loss / (double)g.labels;
+    if (labels) *labels = g.labels;
+    return MHA_OK;
+}

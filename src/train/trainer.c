@@ -1,0 +1,194 @@
+/* trainer.c - a trainer made of a model: copies of its weights, moments, and the model opened anew over these. */
+#include "train/trainer.h"
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/options.h"
+#include "layer/adamw.h"
+#include "layer/arena.h"
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MEAN "mean."
+#define SQUARE "square."
+
+/* ---- parameters ---- */
+
+/* Tables that tokens, positions or types are looked up in. */
+static bool is_table(mha__role role)
+{
+    return role == MHA__WORDS || role == MHA__POSITIONS || role == MHA__TYPES;
+}
+
+static bool decays(const mha_train_options *o, mha__role role, int rank)
+{
+    return o->decays == MHA_DECAY_ALL || (rank > 1 && !(o->decays == MHA_DECAY_DENSE && is_table(role)));
+}
+
+static bool is_frozen(const mha_train_options *o, const char *name)
+{
+    for (int64_t n = 0; n < o->frozen_count; n++)
+        if (o->frozen[n] && mha__train_fits(o->frozen[n], name)) return true;
+    return false;
+}
+
+/* A moment, under its name in a file. */
+static float *add_moment(mha__arena *arena, mha_named_tensor *to, const mha_tensor *tensor, const char *prefix)
+{
+    const size_t bytes = strlen(prefix) + strlen(tensor->name) + 1;
+    char *name = mha__take(arena, 1, bytes);
+    float *data = mha__take(arena, (size_t)tensor->elements, sizeof *data);
+    if (!to) return NULL;
+    snprintf(name, bytes, "%s%s", prefix, tensor->name);
+    *to = (mha_named_tensor){.name = name, .dtype = MHA_F32, .rank = tensor->rank, .data = data};
+    memcpy(to->shape, tensor->shape, (size_t)tensor->rank * sizeof *to->shape);
+    return data;
+}
+
+static mha_status add(mha__arena *arena, mha_trainer *t, const mha_tensor *tensor, mha__parameter p, mha_error *err)
+{
+    const int64_t at = t->count++;
+    float *weight = mha__take(arena, (size_t)tensor->elements, sizeof *weight);
+    p.count = tensor->elements;
+    p.mean = add_moment(arena, t->state ? &t->state[2 * at] : NULL, tensor, MEAN);
+    p.square = add_moment(arena, t->state ? &t->state[2 * at + 1] : NULL, tensor, SQUARE);
+    if (!t->list) return MHA_OK;
+    t->list[at] = t->state[2 * at];
+    t->list[at].name += strlen(MEAN);
+    t->list[at].data = weight;
+    p.decays = decays(&t->o, p.role, tensor->rank);
+    p.frozen = is_frozen(&t->o, tensor->name);
+    t->parameter[at] = p;
+    return mha_tensor_read(tensor, MHA_F32, weight, err);
+}
+
+/* The tensors that the model uses, in the order of mha_model_grads_list. */
+static mha_status walk(mha__arena *arena, mha_trainer *t, const mha_model *m, mha_error *err)
+{
+    t->count = 0;
+    for (int64_t layer = -1; layer < m->config.layers; layer++)
+        for (int n = 0; n < 2 * MHA__ROLES; n++) {
+            const mha__role role = (mha__role)(n / 2);
+            const bool here = (role >= MHA__FIRST_OF_LAYER) == (layer >= 0) && mha__model_uses(m, role);
+            const mha_tensor *tensor = here ? mha__weights_tensor(&m->outer, role, layer, n % 2 != 0) : NULL;
+            if (tensor) MHA__TRY(add(arena, t, tensor, (mha__parameter){.layer = layer, .role = role}, err));
+        }
+    return MHA_OK;
+}
+
+static void take_lists(mha__arena *arena, mha_trainer *t, int64_t count, int64_t longest)
+{
+    t->list = mha__take(arena, (size_t)count, sizeof *t->list);
+    t->state = mha__take(arena, 2 * (size_t)count, sizeof *t->state);
+    t->parameter = mha__take(arena, (size_t)count, sizeof *t->parameter);
+    t->partial = mha__take(arena, (size_t)mha__squares_blocks(longest), sizeof *t->partial);
+}
+
+static mha_status copy_weights(mha_trainer *t, const mha_model *m, mha_error *err)
+{
+    mha__arena arena = {0};
+    MHA__TRY(walk(&arena, t, m, err));
+    const int64_t count = t->count, longest = m->info.parameters;
+    take_lists(&arena, t, count, longest);
+    arena.base = t->memory = arena.overflow ? NULL : mha__calloc(t->ctx, 1, arena.used);
+    if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "weights and their moments");
+    arena.used = 0;
+    take_lists(&arena, t, count, longest);
+    return walk(&arena, t, m, err);
+}
+
+static mha_status check_frozen(const mha_trainer *t, mha_error *err)
+{
+    for (int64_t n = 0; n < t->o.frozen_count; n++) {
+        const char *pattern = t->o.frozen[n];
+        bool found = false;
+        for (int64_t p = 0; pattern && p < t->count; p++)
+            found |= mha__train_fits(pattern, t->list[p].name);
+        if (!found)
+            return mha__fail(err, MHA_ERR_ARG, "mha_train_options: frozen[%lld], \"%s\", fits no tensor of the model",
+                             (long long)n, pattern ? mha__quote(&(mha__quoted){0}, pattern, strlen(pattern)) : "NULL");
+    }
+    return MHA_OK;
+}
+
+/* ---- object ---- */
+
+static mha_status open_over(mha_trainer *t, const mha_model *m, mha_error *err)
+{
+    char folder[PATH_MAX];
+    int64_t count;
+    MHA__TRY(mha__shards_folder(&m->shards, folder, sizeof folder, err));
+    const mha_model_options o = {.size = sizeof o,
+                                 .no_tokenizer = m->tokenizer == NULL,
+                                 .tensors = t->list,
+                                 .tensor_count = t->count,
+                                 .config_json = m->config_text,
+                                 .memory_only = mha_file_count(m->shards.file) == 0};
+    const mha_model_grads_options g = {.size = sizeof g, .recompute = t->o.recompute};
+    MHA__TRY(mha_model_open(m->given, folder, &o, &t->model, err));
+    MHA__TRY(mha_model_grads_create(t->model, &g, &t->grads, err));
+    t->gradients = mha_model_grads_list(t->grads, &count);
+    return MHA_OK;
+}
+
+static mha_status create(mha_trainer *t, const mha_model *m, mha_error *err)
+{
+    MHA__TRY(copy_weights(t, m, err));
+    MHA__TRY(check_frozen(t, err));
+    t->o.frozen = NULL; /* the caller's, and read */
+    return open_over(t, m, err);
+}
+
+mha_status mha_trainer_create(const mha_model *model, const mha_train_options *options, mha_trainer **out,
+                              mha_error *err)
+{
+    mha_train_options o;
+    if (!model || !out) return mha__fail(err, MHA_ERR_ARG, "mha_trainer_create: %s is NULL", model ? "out" : "model");
+    *out = NULL;
+    MHA__TRY(mha__train_options(&o, options, err));
+    if (!model->packed) return mha__fail(err, MHA_ERR_ARG, "the model was opened without weights (no_weights)");
+    if (!model->lm_head)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "a checkpoint without a head of logits has no loss to learn from");
+    mha_trainer *t = mha__calloc(model->ctx, 1, sizeof *t);
+    if (!t) return mha__no_memory(err, sizeof *t, "a trainer");
+    t->ctx = model->ctx;
+    t->o = o;
+    const mha_status status = create(t, model, err);
+    if (status == MHA_OK)
+        *out = t;
+    else
+        mha_trainer_free(t);
+    return status;
+}
+
+void mha_trainer_free(mha_trainer *trainer)
+{
+    if (!trainer) return;
+    mha_model_grads_free(trainer->grads);
+    mha_model_free(trainer->model);
+    mha__free(trainer->ctx, trainer->memory);
+    mha__free(trainer->ctx, trainer);
+}
+
+const mha_model *mha_trainer_model(const mha_trainer *trainer)
+{
+    return trainer->model;
+}
+
+int64_t mha_trainer_step_count(const mha_trainer *trainer)
+{
+    return trainer->step;
+}
+
+const mha_named_tensor *mha_trainer_weights(const mha_trainer *trainer, int64_t *count)
+{
+    if (count) *count = trainer->count;
+    return trainer->list;
+}
+
+mha_status mha_trainer_refresh(mha_trainer *trainer, mha_error *err)
+{
+    const mha_status status = mha__model_refresh(trainer->model, err);
+    trainer->stale = status != MHA_OK;
+    return status;
+}

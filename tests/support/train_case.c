@@ -1,0 +1,70 @@
+/* train_case.c - see train_case.h. */
+#include "support/train_case.h"
+#include "base/rng.h"
+#include "support/check.h"
+#include "support/model_case.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { TOKENS = 61, MOST = 4096 };
+
+void train_sequence(int64_t number, int64_t length, int32_t *ids)
+{
+    uint64_t state = (uint64_t)number << 32;
+    ids[0] = (int32_t)(mha__splitmix(&state) % TOKENS);
+    for (int64_t i = 1; i < length; i++) {
+        const uint64_t other = mha__splitmix(&state) % 8 == 0;
+        ids[i] = other ? (int32_t)(mha__splitmix(&state) % TOKENS) : (5 * ids[i - 1] + 3) % TOKENS;
+    }
+}
+
+void train_texts(int64_t step, int64_t batch, int64_t length, int32_t *ids)
+{
+    for (int64_t b = 0; b < batch; b++)
+        train_sequence((step - 1) * batch + b, length, ids + b * length);
+}
+
+mha_trainer *train_case(mha_ctx *ctx, const char *folder, const mha_train_options *options)
+{
+    mha_trainer *trainer = NULL;
+    mha_error err = {0};
+    mha_model *model =
+        case_model(ctx, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+    if (mha_trainer_create(model, options, &trainer, &err) != MHA_OK) fail_msg("%s: %s", folder, err.message);
+    mha_model_free(model);
+    return trainer;
+}
+
+mha_train_report train_on(mha_trainer *trainer, int64_t batch, int64_t length)
+{
+    static int32_t ids[MOST], labels[MOST];
+    mha_train_report report;
+    mha_error err = {0};
+    assert_true(batch * length <= MOST);
+    train_texts(mha_trainer_step_count(trainer) + 1, batch, length, ids);
+    for (int64_t i = 0; i < batch * length; i++)
+        labels[i] = i % 3 == 0 ? ids[i] : MHA_IGNORE;
+    const mha_model_input input = {.size = sizeof input, .batch = batch, .length = length, .ids = ids};
+    const mha_train_batch texts = {.input = &input,
+                                   .labels = mha_model_describe(mha_trainer_model(trainer))->causal ? NULL : labels};
+    if (mha_trainer_step(trainer, &texts, 1, &report, &err) != MHA_OK) fail_msg("%s", err.message);
+    return report;
+}
+
+float *train_weights(const mha_trainer *trainer, int64_t *count)
+{
+    int64_t tensors = 0;
+    const mha_named_tensor *list = mha_trainer_weights(trainer, &tensors);
+    float *all = NULL;
+    *count = 0;
+    for (int64_t n = 0; n < tensors; n++) {
+        int64_t elements = 1;
+        for (int d = 0; d < list[n].rank; d++)
+            elements *= list[n].shape[d];
+        all = realloc(all, (size_t)(*count + elements) * sizeof *all);
+        assert_non_null(all);
+        memcpy(all + *count, list[n].data, (size_t)elements * sizeof *all);
+        *count += elements;
+    }
+    return all;
+}

@@ -1,0 +1,19 @@
+/* train_case.h - texts to learn from, and trainers of small models. */
+#ifndef TEST_TRAIN_CASE_H
+#define TEST_TRAIN_CASE_H
+
+#include "mha/train.h"
+
+/* The texts that bench/train_torch.py trains on: of 8 tokens below 61, 7 follow from the one before. */
+void train_sequence(int64_t number, int64_t length, int32_t *ids);
+/* ids [batch, length] of a step, from 1 on. */
+void train_texts(int64_t step, int64_t batch, int64_t length, int32_t *ids);
+
+/* A trainer of a folder below MHA_TEST_DATA; fails the running test with the sentence. */
+mha_trainer *train_case(mha_ctx *ctx, const char *folder, const mha_train_options *options);
+/* One step on train_texts of the next step; encoders are asked for every third token. */
+mha_train_report train_on(mha_trainer *trainer, int64_t batch, int64_t length);
+/* All weights in one array from malloc. */
+float *train_weights(const mha_trainer *trainer, int64_t *count);
+
+#endif
