@@ -191,7 +191,7 @@ const cli_command cli_prune = {
         "max_loss_increase, curve: [{heads, parameters, bytes, "
         "kv_bytes_per_token, loss, mean_cosine, tokens_per_second, within}], best}; loss is the increase.",
     .lists = print_scores,
-    .shared = CLI_MODEL | CLI_FILE | CLI_OUT | CLI_JSON | CLI_SEED,
+    .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_SEED,
     .options = options,
     .run = run,
 };

@@ -164,7 +164,7 @@ const cli_command cli_regroup = {
         "--json prints {model, out, method, key_heads, value_heads, parameters, bytes, kv_bytes_per_token, quality, "
         "tokens_per_second}, pairs being before and after.",
     .lists = print_methods,
-    .shared = CLI_MODEL | CLI_FILE | CLI_OUT | CLI_JSON,
+    .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON,
     .options = options,
     .run = run,
 };

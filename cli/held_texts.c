@@ -3,17 +3,10 @@
 
 #include <stdlib.h>
 
+#include "head_texts.h"
 #include "output.h"
 
 enum { FOURTH = 4 };
-
-static int tokens_of(cli_session *s, const mha_model *model, const char *const *texts, int64_t count,
-                     mha_head_data **data)
-{
-    mha_error error = {0};
-    if (mha_head_data_of_texts(model, texts, count, NULL, data, &error) != MHA_OK) return cli_refuse(s, &error);
-    return CLI_DONE;
-}
 
 /* Every fourth text is held out, so that both parts are alike. */
 static int split(cli_session *s, const mha_model *model, held_texts *t)
@@ -27,8 +20,8 @@ static int split(cli_session *s, const mha_model *model, held_texts *t)
     const int64_t learned = count - count / FOURTH;
     for (int64_t i = 0; i < count; i++)
         parts[i % FOURTH == FOURTH - 1 ? learned + i / FOURTH : i - i / FOURTH] = t->texts.text[i];
-    int code = tokens_of(s, model, parts, learned, &t->learn);
-    if (code == CLI_DONE) code = tokens_of(s, model, parts + learned, count - learned, &t->held);
+    int code = head_texts_data(s, model, parts, learned, &t->learn);
+    if (code == CLI_DONE) code = head_texts_data(s, model, parts + learned, count - learned, &t->held);
     free(parts);
     return code;
 }
@@ -42,12 +35,12 @@ int held_texts_read(cli_session *s, const mha_model *model, const char *test, bo
     if (code != CLI_DONE) return code;
     if (t->test.count) {
         t->split = "--test";
-        code = tokens_of(s, model, t->test.text, t->test.count, &t->held);
-        return code == CLI_DONE && learns ? tokens_of(s, model, t->texts.text, t->texts.count, &t->learn) : code;
+        code = head_texts_data(s, model, t->test.text, t->test.count, &t->held);
+        return code == CLI_DONE && learns ? head_texts_data(s, model, t->texts.text, t->texts.count, &t->learn) : code;
     }
     t->split = learns ? "every fourth of -f" : "-f";
     if (!t->texts.count) return CLI_DONE;
-    return learns ? split(s, model, t) : tokens_of(s, model, t->texts.text, t->texts.count, &t->held);
+    return learns ? split(s, model, t) : head_texts_data(s, model, t->texts.text, t->texts.count, &t->held);
 }
 
 void held_texts_free(held_texts *t)

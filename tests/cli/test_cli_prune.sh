@@ -150,4 +150,17 @@ for delay in 0.00 0.01 0.02 0.04 0.08; do
     expect 0 "$MHA" embed -m one 'you keep the count'
     cmp -s one/model.safetensors before/model.safetensors || break # it was quicker
 done
+
+# Texts without a word are refused; ids do where there is no tokenizer.
+printf '\n\n\n\n\n' >blank
+mkdir mute
+cp "$data/models/gpt2-tiny/config.json" "$data/models/gpt2-tiny/model.safetensors" mute
+for i in 1 2 3 4 5 6 7 8; do echo "$i,402,88,$i,402,88"; done >ids
+refused 3 "$MHA" prune -m builtin -f blank --count 2 -o blank_out
+has err 'blank'
+refused 3 "$MHA" prune -m mute -f ids --count 2 -o mute_out
+has err '--ids'
+expect 0 "$MHA" prune -m mute --ids -f ids --count 2 -o mute_out
+[ -e mute_out/model.safetensors ] || fail 'prune by ids wrote no model'
+[ ! -e blank_out ] || fail 'a refusal wrote blank_out'
 finish

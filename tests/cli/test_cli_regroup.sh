@@ -48,4 +48,17 @@ refused 2 regroup -o new --kv-heads 2 --published --ridge 1 -f texts
 refused 2 regroup -o new --kv-heads 2 -f texts more
 refused 3 regroup -o new --kv-heads 2 -f missing
 [ -e new ] && fail 'a refused command wrote something'
+
+# Texts without a word are refused; ids do where there is no tokenizer.
+printf '\n\n\n\n\n' >blank
+mkdir mute
+cp "$data/models/gpt2-tiny/config.json" "$data/models/gpt2-tiny/model.safetensors" mute
+for i in 1 2 3 4 5 6 7 8; do echo "$i,402,88,$i,402,88"; done >ids
+refused 3 "$MHA" regroup -m builtin -f blank --kv-heads 2 -o blank_out
+has err 'blank'
+refused 3 "$MHA" regroup -m mute -f ids --kv-heads 2 -o mute_out
+has err '--ids'
+expect 0 "$MHA" regroup -m mute --ids -f ids --kv-heads 2 -o mute_out
+[ -e mute_out/model.safetensors ] || fail 'regroup by ids wrote no model'
+[ ! -e blank_out ] || fail 'a refusal wrote blank_out'
 finish
