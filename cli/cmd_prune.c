@@ -13,8 +13,9 @@ static prune_options given;
 
 static const struct poptOption options[] = {
     {"by", 0, POPT_ARG_STRING, &given.by, 0, "what heads are chosen by: joint (default), or a score", "SCORE"},
-    {"ratio", 0, POPT_ARG_STRING, &given.ratio, 0, "share of the heads to remove, 0 to 1", "R"},
-    {"count", 0, POPT_ARG_STRING, &given.count, 0, "heads to remove", "N"},
+    {"ratio", 0, POPT_ARG_STRING, &given.ratio, 0, "share of the heads to remove, 0 to 1, rounded up likewise", "R"},
+    {"count", 0, POPT_ARG_STRING, &given.count, 0, "heads to remove; where keys are shared, rounded up to whole groups",
+     "N"},
     {"per-layer", 0, POPT_ARG_NONE, &given.per_layer, 0, "as many in every layer", NULL},
     {"floor", 0, POPT_ARG_STRING, &given.floor, 0, "heads that stay in every layer (default: 1)", "N"},
     {"heads", 0, POPT_ARG_STRING, &given.heads, 0, "remove these, by their numbers in the unpruned model", "L.H,..."},
@@ -30,13 +31,13 @@ static const struct poptOption options[] = {
 
 /* ---- output ---- */
 
-static json_t *removed_json(const prune_job *job)
+json_t *prune_removed_json(const prune_job *job, const uint8_t *keep)
 {
     json_t *lists = json_array();
     for (int64_t l = 0; l < job->info->layers; l++) {
         json_t *list = json_array();
         for (int64_t h = 0; h < job->info->heads_per_layer[l]; h++)
-            if (!job->keep[l * job->info->heads + h])
+            if (!keep[l * job->info->heads + h])
                 json_array_append_new(list, json_integer(mha_head_number(job->model, l, h)));
         json_array_append_new(lists, list);
     }
@@ -70,8 +71,8 @@ static int put_result(const prune_job *job, const judgement *j)
         return CLI_DONE;
     }
     json_t *all = json_pack("{s:s, s:s, s:s, s:o, s:o}", "model", cli_shown(s->model_name), "out",
-                            cli_shown(s->options.out), "chosen_by", job->chosen_by, "removed", removed_json(job),
-                            "heads", judge_pair(j->heads[0], j->heads[1]));
+                            cli_shown(s->options.out), "chosen_by", job->chosen_by, "removed",
+                            prune_removed_json(job, job->keep), "heads", judge_pair(j->heads[0], j->heads[1]));
     judge_add_json(all, j);
     return cli_put_json(s, all, false);
 }
@@ -185,11 +186,14 @@ const cli_command cli_prune = {
         "Quality and speed are measured on texts that nothing was chosen or fitted on: those of --test, else every "
         "fourth of -f. --search tries ever fewer heads and says which pruning is the largest whose loss on those "
         "texts grows by at most --max-loss-increase (decoders: mean -log p of a token; encoders: 1 - cosine), with "
-        "the curve; with --per-layer as many go in every layer. -o FILE.svg, .png or .pdf draws it.\n"
+        "the curve and the --heads that make it; with --per-layer as many go in every layer. -o FILE.svg, .png or .pdf "
+        "draws "
+        "the curve.\n"
         "--json prints {model, out, chosen_by, removed, heads, parameters, bytes, kv_bytes_per_token, quality, "
         "tokens_per_second}, pairs being before and after; with --search {model, chosen_by, held_out, texts, "
         "max_loss_increase, curve: [{heads, parameters, bytes, "
-        "kv_bytes_per_token, loss, mean_cosine, tokens_per_second, within}], best}; loss is the increase.",
+        "kv_bytes_per_token, loss, mean_cosine, tokens_per_second, within}], best}; loss is the increase, and best "
+        "also has what was removed.",
     .lists = print_scores,
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_SEED,
     .options = options,

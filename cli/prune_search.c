@@ -1,11 +1,12 @@
 /* prune_search.c - `mha prune --search`: ever fewer heads, and the fewest whose loss on held-out texts is still good.
  *
  * A few numbers of heads from none removed to all but the floor are tried first, then every number between the largest
- * good one and the next that is bad. A curve that goes up and down may hold a good point elsewhere: it is not looked
- * for.
+ * good one and the next, which is bad. A curve that goes up and down may hold a good point beyond, between two bad ones:
+ * it is not looked for.
  */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "chart.h"
 #include "output.h"
@@ -17,6 +18,7 @@ enum { COARSE = 12 };
 
 typedef struct point {
     int64_t count; /* heads that were to go; with --per-layer, of every layer */
+    uint8_t *keep; /* [layers, H] which went */
     judgement verdict;
     double increase;
 } point;
@@ -53,9 +55,16 @@ static int try_count(search *s, int64_t count)
     if (code == CLI_DONE) code = prune_make(s->job, &pruning, &p->verdict);
     mha_pruning_free(pruning);
     if (code != CLI_DONE) return code;
+    const size_t cells = (size_t)(s->job->info->layers * s->job->info->heads);
+    p->keep = malloc(cells);
+    if (!p->keep) return cli_error(s->job->session, CLI_FAILED, "out of memory for the list of heads");
+    memcpy(p->keep, s->job->keep, cells);
     p->count = count;
     p->increase = loss_increase(s->job, &p->verdict);
     s->used++;
+    if (isnan(p->increase))
+        return cli_error(s->job->session, CLI_REFUSED,
+                         "--search: the texts to judge by have no token behind their first: there is no loss");
     return cli_stopped();
 }
 
@@ -79,13 +88,13 @@ static int by_count(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Sorts the points, and finds the last good one before the first bad one. */
+/* Sorts the points, and finds the good one of the most heads. */
 static void find_best(search *s)
 {
     qsort(s->points, (size_t)s->used, sizeof *s->points, by_count);
-    s->best = -1;
-    while (s->best + 1 < s->used && is_good(s, &s->points[s->best + 1]))
-        s->best++;
+    s->best = s->used - 1;
+    while (s->best >= 0 && !is_good(s, &s->points[s->best]))
+        s->best--;
 }
 
 static int look_around(search *s, int64_t most)
@@ -121,6 +130,7 @@ static int put_json(const search *s)
     for (int64_t n = s->used - 1; n >= 0; n--)
         json_array_append_new(curve, point_json(s, &s->points[n]));
     json_t *best = s->best < 0 ? json_null() : point_json(s, &s->points[s->best]);
+    if (s->best >= 0) json_object_set_new(best, "removed", prune_removed_json(s->job, s->points[s->best].keep));
     return cli_put_json(s->job->session,
                         json_pack("{s:s, s:s, s:s, s:I, s:o, s:o, s:o}", "model",
                                   cli_shown(s->job->session->model_name), "chosen_by", s->job->chosen_by, "held_out",
@@ -132,6 +142,39 @@ static int put_json(const search *s)
 static const char *loss_name(const prune_job *job)
 {
     return job->info->causal && job->info->logits ? "loss increase" : "1 - cosine";
+}
+
+/* The options that make that pruning again: its heads, for a choice of fewer would not begin with the same ones. */
+static void print_options(const search *s, const point *p)
+{
+    const prune_job *job = s->job;
+    const char *comma = "--heads ";
+    for (int64_t l = 0; l < job->info->layers; l++)
+        for (int64_t h = 0; h < job->info->heads_per_layer[l]; h++) {
+            if (p->keep[l * job->info->heads + h]) continue;
+            fprintf(job->session->out, "%s%lld.%lld", comma, (long long)l,
+                    (long long)mha_head_number(job->model, l, h));
+            comma = ",";
+        }
+    fprintf(job->session->out, "%s%s", job->given.fill ? " --fill" : "", job->given.refit ? " --refit" : "");
+    if (job->given.ridge) fprintf(job->session->out, " --ridge %s", job->given.ridge);
+    fputc('\n', job->session->out);
+}
+
+static void print_best(const search *s)
+{
+    const cli_session *session = s->job->session;
+    const point *best = s->best < 0 ? NULL : &s->points[s->best];
+    if (!best || best->count == 0) {
+        cli_put_prose(session, 0, 0, "No head can go within %g.", s->limit);
+        return;
+    }
+    cli_put_prose(session, 0, 0,
+                  "%lld of %lld heads are enough for a loss within %g on %lld held-out texts (%s), which chose this "
+                  "number: judge it once more on others. To make it:",
+                  (long long)best->verdict.heads[1], (long long)best->verdict.heads[0], s->limit,
+                  (long long)best->verdict.apart.texts, s->job->texts.split);
+    print_options(s, best);
 }
 
 static void print_search(const search *s)
@@ -147,16 +190,7 @@ static void print_search(const search *s)
         fprintf(session->out, " %12.0f  %.5f%s\n", p->verdict.speed[1], p->increase, n == s->best ? "  <-" : "");
     }
     fputc('\n', session->out);
-    if (isinf(s->limit)) return;
-    if (s->best < 0)
-        cli_put_prose(session, 0, 0, "No pruning keeps within %g.", s->limit);
-    else
-        cli_put_prose(session, 0, 0,
-                      "%lld of %lld heads are enough for a loss within %g on %lld held-out texts (%s): "
-                      "--count %lld%s",
-                      (long long)s->points[s->best].verdict.heads[1], (long long)s->points[s->best].verdict.heads[0],
-                      s->limit, (long long)s->points[0].verdict.apart.texts, s->job->texts.split,
-                      (long long)s->points[s->best].count, s->job->rule.per_layer ? " --per-layer" : "");
+    if (!isinf(s->limit)) print_best(s);
 }
 
 /* Curves over the heads that stay, fewest first. */
@@ -207,6 +241,8 @@ int prune_search(prune_job *job)
         code = put_json(&s);
     else if (code == CLI_DONE)
         print_search(&s);
+    for (int64_t n = 0; n < s.used; n++)
+        free(s.points[n].keep);
     free(s.points);
     return code;
 }

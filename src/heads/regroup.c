@@ -78,12 +78,10 @@ static mha_status check_count(const mha_model *m, const char *name, int64_t coun
 {
     for (int64_t l = 0; count && l < m->config.layers; l++) {
         if (count < 0 || m->config.layer_heads[l] % count)
-            return mha__fail(err, MHA_ERR_ARG,
-                             "mha_regroup_options: %s is %lld, which does not divide the %d heads of "
-                             "layer %lld",
+            return mha__fail(err, MHA_ERR_ARG, "regroup: %s is %lld, which does not divide the %d heads of layer %lld",
                              name, (long long)count, (int)m->config.layer_heads[l], (long long)l);
         if (count > had[l])
-            return mha__fail(err, MHA_ERR_ARG, "mha_regroup_options: %s is %lld, more than the %d of layer %lld", name,
+            return mha__fail(err, MHA_ERR_ARG, "regroup: %s is %lld, more than the %d of layer %lld", name,
                              (long long)count, (int)had[l], (long long)l);
     }
     return MHA_OK;

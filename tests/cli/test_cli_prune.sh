@@ -6,7 +6,7 @@ set -u
 prune() { "$MHA" prune -m builtin "$@"; }
 
 awk 'BEGIN { split("you keep the count of all that they said and then again once more", w, " ")
-             for (i = 0; i < 24; i++) { for (j = 0; j < 6 + i % 5; j++) printf "%s ", w[(i * 7 + j * 3) % 14 + 1]; print "" } }' >texts
+             for (i = 0; i < 24; i++) { for (j = 0; j < 6 + i % 5; j++) printf "%s ", w[(i * 5 + j * 3) % 14 + 1]; print "" } }' >texts
 
 # Named heads: nothing is learned, and without texts nothing is judged.
 expect 0 prune --heads 0.1,2.3 -o one --json
@@ -75,7 +75,7 @@ at curve.0.heads 3
 at best.within true
 has curve.svg '<svg'
 expect 0 prune --search -f texts --max-loss-increase 0 -o curve.png
-has out 'heads are enough'
+has out 'No head can go within 0'
 has out 'tokens/s'
 has_not out 'KV bytes' # an encoder keeps none
 
@@ -91,11 +91,25 @@ for by in ov_norm joint; do
 done
 expect 0 prune --search --per-layer --floor 3 -f texts --max-loss-increase 9
 has out '9 of 12 heads are enough'
-has out '--count 1 --per-layer'
+found=$(sed -n 's/^--heads //p' out)
+[ -n "$found" ] || fail 'no --heads that make the best'
 cp out search
 expect 0 prune --count 1 --per-layer -f texts -o each --json
 at heads.1 9
 [ "$("$JSON_AT" removed.0.# <out)" = 1 ] || fail 'not one of each layer'
+
+# What the search found is what these heads make.
+expect 0 prune --heads "$found" -f texts --test texts -o found --json
+at heads.1 9
+# Texts that are learned from judge nothing.
+refused 2 prune --ratio 0.25 -f texts --test texts -o judged
+has err 'every text to judge by (--test) is one that is learned from'
+expect 0 prune --by ov_norm --fill --count 2 -f few --test texts -o judged --json
+has err '4 of the 24 texts to judge by'
+at quality.texts 20
+# Nor does a decoder that has nothing to foresee.
+printf '5\n6\n7\n8\n' >words
+refused 3 "$MHA" prune -m "$data/models/gpt2-tiny" --search --by ov_norm --ids -f words
 
 # Each point of a decoder's curve says what it costs and gains: in the text, as JSON and in the figure.
 decoder() { "$MHA" prune -m "$data/models/gpt2-tiny" --search --by ov_norm -f texts "$@"; }

@@ -26,7 +26,8 @@ at value_heads_per_layer.2 2
 grep -q '"regrouped"' two/config.json || fail 'no record'
 expect 0 "$MHA" embed -m two 'you keep the count'
 
-expect 0 regroup -o keys --key-heads 1 -f texts --test texts --published
+head -n 8 texts >few
+expect 0 regroup -o keys --key-heads 1 -f few --test texts --published
 has out 'key heads per layer'
 has out '(--test)'
 expect 0 regroup -o mean --kv-heads 1 --method mean
