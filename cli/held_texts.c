@@ -14,8 +14,8 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Drops those of held[count] that are among learn[learned] too: what was learned from judges nothing. Returns how many are
- * left; -1 without memory. */
+/* Drops those of held[count] that are among learn[learned] too: what was learned from judges nothing. Returns how
+ * many are left; -1 without memory. */
 static int64_t drop_learned(const char *const *learn, int64_t learned, const char **held, int64_t count)
 {
     const size_t bytes = (size_t)learned * sizeof *learn;

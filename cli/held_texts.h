@@ -13,7 +13,8 @@ typedef struct held_texts {
 } held_texts;
 
 /* Reads -f and `test` (a file, or NULL), both if they are given: those of `test` are held out, or else every fourth of
- * -f, or all of them if nothing `learns`; without those that are learned from as well, which it says. Returns an exit code; the message has been printed. Free in any case. */
+ * -f, or all of them if nothing `learns`; without those that are learned from as well, which it says. Returns an exit
+ * code; the message has been printed. Free in any case. */
 int held_texts_read(cli_session *s, const mha_model *model, const char *test, bool learns, held_texts *t);
 void held_texts_free(held_texts *t);
 

@@ -1,8 +1,8 @@
 /* prune_search.c - `mha prune --search`: ever fewer heads, and the fewest whose loss on held-out texts is still good.
  *
  * A few numbers of heads from none removed to all but the floor are tried first, then every number between the largest
- * good one and the next, which is bad. A curve that goes up and down may hold a good point beyond, between two bad ones:
- * it is not looked for.
+ * good one and the next, which is bad. A curve that goes up and down may hold a good point beyond, between two bad
+ * ones: it is not looked for.
  */
 #include <math.h>
 #include <stdlib.h>
