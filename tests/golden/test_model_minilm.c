@@ -15,8 +15,8 @@
 
 static mha_model *model;
 
-static const char *const cases[] = {"english", "punctuation", "accents",      "cjk",  "emoji", "empty",    "uppercase",
-                                    "numbers", "whitespace",  "special_text", "long", "pair",  "long_word"};
+static const char *const cases[] = {"english",   "punctuation", "accents",    "cjk",          "emoji", "empty",
+                                    "uppercase", "numbers",     "whitespace", "special_text", "pair",  "long_word"};
 
 static mha_file *golden_of(const char *name)
 {
@@ -85,7 +85,7 @@ static void test_embed(void **state)
         if (texts[count]) want[count++] = case_floats(golden, "embedding");
         mha_file_free(golden);
     }
-    assert_true(count >= 11);
+    assert_true(count >= 10);
     float *all = malloc((size_t)(count * width) * sizeof *all), *alone = malloc((size_t)width * sizeof *alone);
     mha_error err = {0};
     if (mha_model_embed(model, (const char *const *)texts, count, NULL, all, &err) != MHA_OK)
