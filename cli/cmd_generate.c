@@ -268,7 +268,7 @@ const cli_command cli_generate = {
         "generation_config.json only eos_token_id is followed; stderr says which options do the rest of it. Ctrl-C "
         "ends "
         "it and leaves what was printed.",
-    .shared = CLI_MODEL | CLI_FILE | CLI_JSON | CLI_SEED | CLI_DTYPE,
+    .shared = CLI_MODEL | CLI_FILE | CLI_JSON | CLI_SEED | CLI_DTYPE | CLI_ROUTE,
     .options = options,
     .run = run,
 };

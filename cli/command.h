@@ -34,7 +34,8 @@ enum {
     CLI_SEED = 1 << 5,   /* -s SEED */
     CLI_DTYPE = 1 << 6,  /* --dtype */
     CLI_MODELS = 1 << 7, /* with CLI_MODEL: -m is given twice */
-    CLI_IDS = 1 << 8     /* --ids */
+    CLI_IDS = 1 << 8,    /* --ids */
+    CLI_ROUTE = 1 << 9   /* with CLI_MODEL: --heads-per-sequence K, --router FILE */
 };
 
 /* Values of the shared options; zero where the user gave none. */
@@ -45,6 +46,8 @@ typedef struct cli_options {
     int ids;        /* texts are token ids; the model may lack a tokenizer */
     int threads;    /* 0 = the library's choice */
     long long seed; /* >= 0 */
+    const char *router;
+    long long heads_per_sequence; /* 0: all */
 } cli_options;
 
 struct cli_command;
@@ -61,6 +64,7 @@ typedef struct cli_session {
     mha_ctx *ctx;           /* made before the command runs, of -t and --isa */
     const char *model;      /* folder of the model (input.h) */
     const char *model_name; /* as the user said it: "minilm", a folder */
+    mha_router *router;     /* that the model runs with; NULL: none */
 } cli_session;
 
 typedef struct cli_command {

@@ -19,6 +19,7 @@
     X(draw)                \
     X(prune)               \
     X(regroup)             \
+    X(route)               \
     X(diff)                \
     X(plan)                \
     X(tour)                \

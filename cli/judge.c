@@ -35,8 +35,7 @@ static mha_status run_all(const mha_model *model, const mha_head_data *data, int
     return MHA_OK;
 }
 
-/* Tokens per second of both models: the best of rounds in which they take turns. */
-static int measure_speed(cli_session *s, const mha_model *const models[2], const mha_head_data *held, double speed[2])
+int judge_speed(cli_session *s, const mha_model *const models[2], const mha_head_data *held, double speed[2])
 {
     const int64_t tokens = mha_head_data_tokens(held), texts = mha_head_data_count(held);
     int32_t *ids = calloc((size_t)tokens, sizeof *ids);
@@ -87,7 +86,7 @@ int judge(cli_session *s, const mha_model *model, const mha_pruning *made, const
     if (j->held_out && mha_models_compare(model, small, texts->held, NULL, NULL, &j->apart, &error) != MHA_OK)
         code = cli_refuse(s, &error);
     if (code == CLI_DONE && j->held_out)
-        code = measure_speed(s, (const mha_model *const[]){model, small}, texts->held, j->speed);
+        code = judge_speed(s, (const mha_model *const[]){model, small}, texts->held, j->speed);
     mha_model_free(small);
     return code;
 }

@@ -16,6 +16,8 @@ typedef struct judgement {
     double speed[2]; /* tokens of those texts per second */
 } judgement;
 
+/* Tokens of the texts per second of both models: the best of rounds in which they take turns. */
+int judge_speed(cli_session *s, const mha_model *const models[2], const mha_head_data *held, double speed[2]);
 /* Opens what was made, and measures it. Returns an exit code; the message has been printed. */
 int judge(cli_session *s, const mha_model *model, const mha_pruning *made, const held_texts *texts, judgement *j);
 /* Puts the quality into the record of what was made, and writes it to -o. */

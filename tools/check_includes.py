@@ -21,7 +21,8 @@ PUBLIC_OWNER = {"types": "base", "ctx": "base", "limits": "attn", "cache": "attn
                 "rng": "base", "text_train": "text", "rope": "layer", "variant": "layer", "variants": "layer",
                 "generate": "model",
                 "model_grads": "model", "model_save": "model", "model_create": "model", "plan": "heads", "head_data": "heads",
-                "importance": "heads", "diversity": "heads", "prune": "heads", "compare": "heads", "regroup": "heads"}
+                "importance": "heads", "diversity": "heads", "prune": "heads", "compare": "heads", "regroup": "heads",
+                "route": "model"}
 UMBRELLA = "mha/mha.h"  # for those outside; inside, only the version needs it
 UMBRELLA_USERS = {"src/base/status.c"}
 # Outside src/, these may look into it.

@@ -230,6 +230,9 @@ typedef struct mha_model_output {
      * map_rows; b is the sequence, as with starts. Unlike the others it is called from all threads of the context, and
      * cannot stop the pass. */
     void (*on_rows)(void *user, int64_t layer, const mha_attn_rows *rows);
+    /* [layers, B, H] written for the layers that run: 1 = the sequence has that head computed, 0 = not, or the layer
+     * has no such head. All are, unless the model has a router (route.h). */
+    uint8_t *kept;
 } mha_model_output;
 
 /* Runs the model. `output` may be NULL. Allocates twice, however many layers there are: a plan of the operator (another

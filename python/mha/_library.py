@@ -116,7 +116,7 @@ class ModelOutput(ctypes.Structure):
                 ("last_logits", c_void_p), ("on_hidden", OnHidden), ("on_attention", OnAttention), ("user", c_void_p),
                 ("map_heads", c_void_p), ("map_count", c_int64), ("map_rows", c_void_p), ("map_row_count", c_int64),
                 ("on_stats", OnStats), ("top_keys", c_int64), ("on_activations", OnActivations),
-                ("on_rows", c_void_p)]
+                ("on_rows", c_void_p), ("kept", c_void_p)]
 
 
 class EncodeOptions(ctypes.Structure):

@@ -3,6 +3,7 @@
  * time would else be spent between the kernels than in them. The bits are those of fwd_tiled.c. */
 #include "attn/fwd_tiled.h"
 
+#include "attn/blocks.h"
 #include "attn/mask.h"
 #include "attn/place.h"
 #include "attn/tile.h"
@@ -11,14 +12,16 @@
 const char *mha__fwd_why_not_one_block(const mha_attn_plan *plan)
 {
     const mha_attn_desc *d = &plan->desc;
-    const uint32_t inputs = MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS | MHA_ATTN_CU_SEQLENS | MHA_ATTN_HEAD_LIST;
+    const bool whole = d->block_q >= d->max_q_len && d->block_k >= d->max_kv_len; /* or 0, without such a mask */
+    const uint32_t inputs = MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS | MHA_ATTN_CU_SEQLENS | MHA_ATTN_HEAD_LIST |
+                            (whole ? MHA_ATTN_BLOCK_KEEP : 0u);
     const uint32_t outputs = MHA_ATTN_LSE | MHA_ATTN_GRADS;
     if (d->kv_len == 0) return "there are no keys";
     if (d->max_kv_len > MHA__KEY_BLOCK) return "more keys than a block has";
     if (plan->q.half >= 0 || plan->kv.half >= 0) return "it takes no 16-bit or q8_0 numbers";
     if (plan->rows > 0 && plan->rows <= plan->kernels->few) return "fwd_few takes so few rows";
     if ((d->inputs & ~inputs) || (d->outputs & ~outputs) || d->softcap != 0 || d->dropout != 0)
-        return "it knows no inputs or outputs but lengths, lists of heads and lse";
+        return "it knows no inputs or outputs but lengths, lists of heads, masks of whole heads and lse";
     return NULL;
 }
 
@@ -77,6 +80,16 @@ static void go_on(mha__rows *r, size_t size, mha__one_block *x)
     if (x->lse) x->lse = (char *)x->lse + rows * x->lse_row * (int64_t)size;
 }
 
+/* A head that the block mask leaves out: its rows see no key. */
+static void leave_out(const mha__call *call, const mha__rows *r, int64_t *hi)
+{
+    int64_t first = 0, end = call->plan->desc.block_k;
+    if (!(call->plan->desc.inputs & MHA_ATTN_BLOCK_KEEP)) return;
+    mha__blocks_narrow(call, r, &first, &end);
+    for (int64_t n = 0; first >= end && n < r->count; n++)
+        hi[n] = r->lo[n];
+}
+
 void mha__fwd_one_block(void *arg, int64_t task, int worker)
 {
     int64_t lo[MHA__TILE_Q], hi[MHA__TILE_Q], prefix[MHA__TILE_Q];
@@ -86,6 +99,7 @@ void mha__fwd_one_block(void *arg, int64_t task, int worker)
     const mha__kernels *k = call->plan->kernels;
     if (r.count <= 0) return;
     mha__mask_intervals(call, r.b, r.first, r.count, lo, hi, prefix);
+    leave_out(call, &r, hi);
     const mha__span span = mha__mask_tile(call, &r);
     mha__one_block x;
     mha__feed feed;

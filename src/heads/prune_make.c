@@ -2,10 +2,9 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/options.h"
+#include "heads/digests.h"
 #include "heads/pruning.h"
-#include "io/handle.h"
 #include "io/json.h"
-#include "io/sha256.h"
 #include "mha/model_save.h"
 #include <limits.h>
 #include <math.h>
@@ -118,24 +117,11 @@ mha_status mha_pruning_note(mha_pruning *pruning, const char *quality_json, mha_
     return json_object_set_new(pruning->entry, "quality", quality) == 0 ? MHA_OK : no_json(err);
 }
 
-/* The digest of one file under its name in the folder. */
-static mha_status digest(mha_ctx *ctx, const mha_file *file, json_t *from, mha_error *err)
-{
-    char hex[MHA__SHA256_HEX];
-    const char *path = mha_file_path(file), *slash = strrchr(path, '/');
-    MHA__TRY(mha__sha256_file(ctx, path, hex, err));
-    return json_object_set_new(from, slash ? slash + 1 : path, json_string(hex)) == 0 ? MHA_OK : no_json(err);
-}
-
 static mha_status add_digests(const mha_pruning *p, json_t *entry, mha_error *err)
 {
-    const mha_file *file = p->model->shards.file;
     json_t *from = json_object();
     if (json_object_set_new(entry, "from", from) != 0) return no_json(err);
-    for (int64_t n = 0; n < file->shard_count; n++)
-        MHA__TRY(digest(p->ctx, file->shard[n], from, err));
-    const bool in_memory = mha_file_count(file) == 0; /* nothing on disk that a digest could name */
-    return file->shard_count || in_memory ? MHA_OK : digest(p->ctx, file, from, err);
+    return mha__model_digests(p->model, from, err);
 }
 
 /* config.json with one more entry in its record. */

@@ -67,13 +67,18 @@ static void share(const mha_attn_layer *layer, int64_t rows, float *qkv, void (*
     if (layer->k_heads != layer->v_heads) mha__parallel(layer->ctx, mha__ceil_div(rows, SHARE_ROWS), task, &job);
 }
 
+void mha__attn_layer_spread(const mha_attn_layer *layer, int64_t rows, float *qkv)
+{
+    share(layer, rows, qkv, spread_task);
+}
+
 void mha__attn_layer_project(const mha_attn_layer *layer, int64_t rows, const float *x, void *left, float *qkv)
 {
     const mha_attn_layer_options *o = &layer->options;
     const mha__linear_call call = {
         .x = x, .rows = rows, .y = qkv, .y_stride = (o->heads + 2 * o->kv_heads) * o->head_dim, .left = left};
     mha__linear_run(layer->qkv, &call);
-    share(layer, rows, qkv, spread_task);
+    mha__attn_layer_spread(layer, rows, qkv);
 }
 
 void mha__attn_layer_gather(const mha_attn_layer *layer, int64_t rows, float *dqkv)

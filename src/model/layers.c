@@ -46,6 +46,7 @@ static mha_attn_layer_options attn_of(const mha_model *m, int64_t layer, const m
         .window = {c->slides[layer], c->window - 1, 0},
         .v_heads = c->layer_v_heads[layer],
         .dtype = m->outer.packed == MHA_BF16 ? MHA_BF16 : MHA_F32,
+        .by_head = m->by_head,
     };
 }
 
@@ -115,10 +116,11 @@ mha_status mha__model_repack(mha_model *m, int64_t layer, mha_error *err)
     mha_matrix part[MHA__ROLES] = {0};
     mha__config_layer(&m->config, layer);
     mha__weights weights = m->outer;
-    const mha_status status = take_parts(&weights, layer, part, err);
+    mha_status status = take_parts(&weights, layer, part, err);
     if (status == MHA_OK) {
         const mha_block_options options = block_of(m, layer, part);
-        mha__block_repack(m->block[layer], &options);
+        if (m->by_head) status = mha__block_renew_attn(m->block[layer], &options.attn, err);
+        if (status == MHA_OK) mha__block_repack(m->block[layer], &options);
     }
     mha__weights_release(&weights);
     return status;

@@ -2,7 +2,7 @@
 #ifndef MHA_MODEL_STRUCT_H
 #define MHA_MODEL_STRUCT_H
 
-#include "mha/model.h"
+#include "mha/route.h"
 #include "model/weights.h"
 
 struct mha_model {
@@ -23,6 +23,10 @@ struct mha_model {
     mha_linear *pooler, *lm_dense, *lm_head; /* or NULL */
     mha_block **block;                       /* [layers] */
     void *own;                               /* tensors in memory that belong to the model (create.c); NULL otherwise */
+    bool by_head;                            /* layers are packed so from now on */
+    const mha_router *router;                /* or NULL; and how many heads a sequence keeps in each layer: */
+    int64_t routed_heads;
+    int64_t routings; /* how often that has changed: a cache belongs to one of them */
 };
 
 /* A norm of the model, of the tensors that weights.h has found. */
@@ -37,7 +41,8 @@ mha_status mha__model_create_block(mha_model *model, int64_t layer, mha_error *e
 /* Packs a layer again from the tensors that the model was opened with, whose data have changed since. Nobody may run
  * the model meanwhile. The block stays where it is; after a failure it is as it was. */
 mha_status mha__model_repack(mha_model *model, int64_t layer, mha_error *err);
-/* The same for the whole model. Fails only where tensors must be converted (weights.h) and there is no memory for it;
+/* The same for the whole model. Fails only where tensors must be converted (weights.h) or heads are packed one by one
+ * (route.h), and there is no memory for it;
  * some parts then hold the old numbers, and some the new. */
 mha_status mha__model_refresh(mha_model *model, mha_error *err);
 

@@ -1,0 +1,11 @@
+/* digests.h - which files a model's weights were read from, and what is in them: for records. */
+#ifndef MHA_HEADS_DIGESTS_H
+#define MHA_HEADS_DIGESTS_H
+
+#include "io/json.h"
+#include "model/model_struct.h"
+
+/* Adds to `from`, an object, the sha256 of each file under its name in the folder. */
+mha_status mha__model_digests(const mha_model *model, json_t *from, mha_error *err);
+
+#endif
