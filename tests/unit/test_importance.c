@@ -217,6 +217,33 @@ static void refused(const mha_model *model, const mha_head_data *data, mha_impor
     if (!strstr(err.message, word)) fail_msg("no \"%s\" in: %s", word, err.message);
 }
 
+/* A state whose counts are no counts: the first of "kept", which is followed by the sums alone, is how many texts there
+ * were. */
+static void broken_state(void **state)
+{
+    (void)state;
+    enum { KEPT = 11, SUMS = 5 };
+    static const double no_counts[] = {NAN, -1, 0.5, 1e300};
+    const char *folder = files_folder(), *file = files_path(folder, "importance.state");
+    mha_model *model = some_model(NULL, "models/gpt2-tiny");
+    mha_head_data *data = some_data(model);
+    const mha_importance_options o = {.by = MHA_SCORE_GATE, .batch_texts = 2, .state = file};
+    mha_importance_free(some_importance(model, data, o));
+    const mha_model_info *info = mha_model_describe(model);
+    const size_t behind = (KEPT + SUMS * (size_t)(info->layers * info->heads)) * sizeof(double);
+    size_t bytes;
+    char *whole = files_read(file, &bytes);
+    for (size_t n = 0; n < sizeof no_counts / sizeof *no_counts; n++) {
+        memcpy(whole + bytes - behind, &no_counts[n], sizeof(double));
+        files_write(file, whole, bytes);
+        refused(model, data, o, MHA_ERR_FORMAT, "\"kept\" has");
+    }
+    free(whole);
+    files_remove(folder);
+    mha_head_data_free(data);
+    mha_model_free(model);
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -310,6 +337,7 @@ int main(void)
         cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(settles),
         cmocka_unit_test(resumed_has_the_same_bits),
+        cmocka_unit_test(broken_state),
         cmocka_unit_test(refusals),
         cmocka_unit_test(no_memory),
         cmocka_unit_test(tally_by_hand),
