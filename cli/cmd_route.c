@@ -5,6 +5,7 @@
 #include "commands.h"
 #include "judge.h"
 #include "output.h"
+#include "wrap.h"
 
 enum { MOST_ROWS = 5 };
 
@@ -70,11 +71,11 @@ static void print_rows(const route_job *job)
         if (loss) fprintf(s->out, " %+9.4f %+10.4f", loss_increase(&r->routed), loss_increase(&r->fixed));
         fputc('\n', s->out);
     }
-    fprintf(
-        s->out,
-        "\nEmbeddings beside those with all heads, on %lld texts that the router has not seen (%s);\nfixed: as many "
-        "heads in each layer, the same for every text.\n",
-        (long long)mha_head_data_count(job->texts.held), job->texts.split);
+    fputc('\n', s->out);
+    cli_put_prose(s, 0, 0,
+                  "Embeddings beside those with all heads, on %lld texts that the router has not seen (%s); fixed: as "
+                  "many heads in each layer, the same for every text.",
+                  (long long)mha_head_data_count(job->texts.held), job->texts.split);
 }
 
 static int put_result(const route_job *job)
@@ -120,18 +121,24 @@ static int judge_heads(route_job *job, int64_t heads)
     return code;
 }
 
+/* The heads of the layer that has most, and how many of them are chosen together. */
+static void find_group(const route_job *job, int64_t *most, int64_t *group)
+{
+    const mha_model_info *info = mha_model_describe(job->model);
+    const mha_named_tensor *of_layer = mha_router_tensors(job->router, NULL); /* weight [units, E] and bias of each */
+    *most = *group = 0;
+    for (int64_t l = 0; l < info->layers; l++)
+        if (info->heads_per_layer[l] > *most) {
+            *most = info->heads_per_layer[l];
+            *group = *most / of_layer[2 * l].shape[0];
+        }
+}
+
 /* One to four units fewer, and half of them, in the layer that has most. */
 static int judge_rows(route_job *job)
 {
-    const mha_model_info *info = mha_model_describe(job->model);
-    int64_t most = 0, group = 1;
-    for (int64_t l = 0; l < info->layers; l++) {
-        const int64_t heads = info->heads_per_layer[l];
-        int64_t a = info->key_heads_per_layer[l], b = info->value_heads_per_layer[l];
-        for (int64_t rest; b; a = b, b = rest)
-            rest = a % b;
-        if (heads > most) most = heads, group = heads / a;
-    }
+    int64_t most, group;
+    find_group(job, &most, &group);
     const int64_t units = most / group, tried[MOST_ROWS] = {units - 1, units - 2, units - 3, units - 4, units / 2};
     int code = CLI_DONE;
     for (int n = 0; n < MOST_ROWS && code == CLI_DONE; n++) {
@@ -169,6 +176,7 @@ static int run(cli_session *s)
 {
     route_job job = {.session = s};
     if (s->arg_count) return cli_usage(s, "what is \"%s\"? Texts are given with -f FILE", cli_shown(s->args[0]));
+    if (!s->options.file) return cli_usage(s, "give texts to fit on with -f FILE");
     if (s->options.out && !cli_out_ends(s, ".safetensors"))
         return cli_usage(s, "-o %s: the name must end in .safetensors", cli_shown(s->options.out));
     int code = s->options.out ? cli_check_out(s) : CLI_DONE;
@@ -187,8 +195,8 @@ const cli_command cli_route = {
     .usage = "-f FILE",
     .details =
         "The router of a layer looks at the mean of what the layer reads, and keeps the heads that it expects to "
-        "matter "
-        "to that text; with --heads-per-sequence K of embed, score, generate and logits, K heads of each layer are "
+        "matter to that text; with --heads-per-sequence K of embed, score, generate and logits, K heads of each layer "
+        "are "
         "computed, and no others. It is fitted on the texts without labels: what a head is worth to a text is what "
         "changes without it. Judged on texts that it has not seen: those of --test, else every fourth of -f.\n"
         "-o MODEL/router.safetensors puts it where those commands find it; a router belongs to the weights that it was "

@@ -110,9 +110,10 @@ typedef struct mha_train_report {
 } mha_train_report;
 
 /* One step on `count` >= 1 batches, which count as one. `report` may be NULL. On failure no weight has changed, and the
- * step may be tried again. Errors: MHA_ERR_ARG for batches without any label; those of mha_model_grads_loss; and
- * MHA_ERR_NOT_FINITE where loss or gradient is NaN or infinite, naming the step, the first layer whose output is not
- * finite, or the tensor whose gradient is not. */
+ * step may be tried again; but where there is no memory to pack the changed weights for the next step, this one has
+ * been taken, as mha_trainer_step_count tells, and the next call packs them first. Errors: MHA_ERR_ARG for batches
+ * without any label; those of mha_model_grads_loss; and MHA_ERR_NOT_FINITE where loss or gradient is NaN or infinite,
+ * naming the step, the first layer whose output is not finite, or the tensor whose gradient is not. */
 MHA_API mha_status mha_trainer_step(mha_trainer *trainer, const mha_train_batch *batches, int64_t count,
                                     mha_train_report *report, mha_error *err);
 

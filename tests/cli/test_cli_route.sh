@@ -48,6 +48,9 @@ refused 3 "$MHA" embed -m other --heads-per-sequence 1 --router tiny/router.safe
 refused 3 "$MHA" embed -m other --heads-per-sequence 1 --router texts text
 refused 3 "$MHA" embed -m tiny --dtype bf16 --heads-per-sequence 1 text
 refused 2 "$MHA" route -m tiny
+has err '-f FILE'
+refused 2 "$MHA" route -m tiny --test judged
+has err '-f FILE'
 refused 2 "$MHA" route -m tiny -f texts -o router.bin
 refused 2 "$MHA" route -m tiny -f texts more
 head -n 4 texts >few
