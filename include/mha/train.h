@@ -131,14 +131,16 @@ typedef struct mha_trainer_save_options {
 } mha_trainer_save_options;
 
 /* Writes a checkpoint folder as mha_model_save does, whole or not at all, also under kill -9: weights in f32, and
- * beside them training.safetensors with the step and the moments of each tensor. transformers loads the folder, and
- * does not look at that file. `options` may be NULL. Errors as of mha_model_save. */
+ * beside them training.safetensors with the step, the moments of each tensor, and a number by which it knows its
+ * weights (a hash of 64 bits: against accidents, not against malice). transformers loads the folder, and does not look
+ * at that file. `options` may be NULL. Errors as of mha_model_save. */
 MHA_API mha_status mha_trainer_save(const mha_trainer *trainer, const char *folder,
                                     const mha_trainer_save_options *options, mha_error *err);
 
 /* Opens such a folder and goes on: with the same options and batches every later step has the bits that it would have
  * had. Options are the caller's, and may be others. Errors: those of mha_model_open and mha_trainer_create;
- * MHA_ERR_FORMAT for a state that lacks a tensor, has one of another shape, or no step. */
+ * MHA_ERR_FORMAT for a state that lacks a tensor, has one of another shape, or no step, or that was saved with other
+ * weights than the folder holds now. */
 MHA_API mha_status mha_trainer_resume(mha_ctx *ctx, const char *folder, const mha_train_options *options,
                                       mha_trainer **out, mha_error *err);
 

@@ -4,6 +4,7 @@
 #include "base/options.h"
 #include "heads/digests.h"
 #include "heads/pruning.h"
+#include "io/handle.h"
 #include "io/tensors.h"
 #include "model/route.h"
 #include <limits.h>
@@ -56,20 +57,10 @@ mha_status mha_router_save(const mha_router *router, const mha_model *model, con
 
 /* ---- reading ---- */
 
-/* The metadata string of a key; NULL if there is none. */
-static const char *find(const mha_file *file, const char *wanted, size_t *bytes)
-{
-    for (int64_t n = 0; n < mha_file_metadata_count(file); n++) {
-        const char *key, *value;
-        if (mha_file_metadata(file, n, &key, &value, bytes) == MHA_OK && strcmp(key, wanted) == 0) return value;
-    }
-    return NULL;
-}
-
 static mha_status check_version(const mha_file *file, mha_error *err)
 {
     size_t bytes = 0;
-    const char *version = find(file, "mha.router", &bytes), *path = mha_file_path(file);
+    const char *version = mha__metadata_find(file, "mha.router", &bytes), *path = mha_file_path(file);
     if (version && strcmp(version, VERSION) == 0) return MHA_OK;
     if (!version)
         return mha__fail(err, MHA_ERR_FORMAT, "%s: no router: it has no \"mha.router\" in its metadata",
@@ -100,7 +91,7 @@ static mha_status compare(const mha_file *file, const json_t *wanted, json_t *ow
 static mha_status check_weights(const mha_file *file, const mha_model *model, mha_error *err)
 {
     size_t bytes = 0;
-    const char *text = find(file, "mha.weights", &bytes), *path = mha_file_path(file);
+    const char *text = mha__metadata_find(file, "mha.weights", &bytes), *path = mha_file_path(file);
     json_t *wanted = NULL, *own = NULL;
     if (!text)
         return mha__fail(err, MHA_ERR_FORMAT, "%s: no \"mha.weights\" in its metadata",

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "base/error.h"
-#include "base/rng.h"
+#include "base/hash.h"
 #include "heads/importance.h"
 #include "heads/state.h"
 
@@ -81,12 +81,8 @@ static mha_status run_groups(mha__scoring *s, mha__state *state, int64_t done, m
 
 static uint64_t labels_hash(const mha__scoring *s)
 {
-    uint64_t hash = 0;
-    for (int64_t t = 0; s->options.labels && t < mha_head_data_tokens(s->data); t++) {
-        uint64_t state = hash ^ (uint32_t)s->options.labels[t];
-        hash = mha__splitmix(&state);
-    }
-    return hash;
+    const int32_t *labels = s->options.labels;
+    return labels ? mha__hash(0, labels, (size_t)mha_head_data_tokens(s->data) * sizeof *labels) : 0;
 }
 
 mha_status mha__scoring_groups(mha__scoring *s, mha_error *err)

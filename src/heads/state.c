@@ -6,7 +6,6 @@
  */
 #include "heads/state.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,10 +13,10 @@
 #include "base/clock.h"
 #include "base/ctx.h"
 #include "base/error.h"
-#include "base/rng.h"
+#include "base/hash.h"
 #include "base/size.h"
 #include "heads/data.h"
-#include "io/source.h"
+#include "io/handle.h"
 #include "model/model_struct.h"
 
 enum { ASKED = 32 };                          /* tokens that a model is asked about */
@@ -26,24 +25,9 @@ static const char FORMAT[] = "mha.state.1";
 
 /* ---- fingerprints ---- */
 
-/* Eight bytes at a time through splitmix64: all weights of a model in a fraction of the time that reading them takes.
- * Tells apart by accident, not by malice. */
-static uint64_t hash(uint64_t h, const void *data, size_t bytes)
-{
-    const char *p = data;
-    uint64_t word;
-    for (size_t left = bytes; left > 0; left -= left < sizeof word ? left : sizeof word) {
-        word = left;
-        memcpy(&word, p + bytes - left, left < sizeof word ? left : sizeof word);
-        word ^= h;
-        h = mha__splitmix(&word);
-    }
-    return h;
-}
-
 static uint64_t hash_tensor(uint64_t h, const mha_tensor *t)
 {
-    return hash(hash(h, t->name, strlen(t->name)), t->data, t->bytes);
+    return mha__hash(mha__hash(h, t->name, strlen(t->name)), t->data, t->bytes);
 }
 
 static uint64_t hash_weights(uint64_t h, const mha__shards *shards)
@@ -53,11 +37,6 @@ static uint64_t hash_weights(uint64_t h, const mha__shards *shards)
     for (int64_t n = 0; n < shards->instead_count; n++)
         h = hash_tensor(h, &shards->instead[n]);
     return h;
-}
-
-static void print_hash(char to[24], uint64_t h)
-{
-    snprintf(to, 24, "%016" PRIx64, h);
 }
 
 static mha_status mark_model(mha__state *s, const mha_model *model, const mha_head_data *data, mha_error *err)
@@ -73,8 +52,8 @@ static mha_status mark_model(mha__state *s, const mha_model *model, const mha_he
     const mha_model_input input = {.size = sizeof input, .batch = 1, .length = length, .ids = ids};
     const mha_model_output output = {.size = sizeof output, .last_hidden = hidden};
     const mha_status status = mha_model_forward(model, &input, &output, err);
-    const uint64_t weights = hash_weights(hash(0, config, strlen(config)), &model->shards);
-    if (status == MHA_OK) print_hash(s->model, hash(weights, hidden, bytes));
+    const uint64_t weights = hash_weights(mha__hash(0, config, strlen(config)), &model->shards);
+    if (status == MHA_OK) mha__hash_print(s->model, mha__hash(weights, hidden, bytes));
     mha__free(s->ctx, hidden);
     return status;
 }
@@ -87,32 +66,23 @@ static mha_status mark_data(mha__state *s, const mha_head_data *data, mha_error 
         const int64_t *texts;
         MHA__TRY(mha__head_data_batch(data, n, &in, &texts, err));
         const size_t tokens = (size_t)in.starts[in.batch];
-        h = hash(h, in.starts, (size_t)(in.batch + 1) * sizeof *in.starts);
-        h = hash(h, texts, (size_t)in.batch * sizeof *texts);
-        h = hash(h, in.ids, tokens * sizeof *in.ids);
-        h = hash(h, in.type_ids, tokens * sizeof *in.type_ids);
+        h = mha__hash(h, in.starts, (size_t)(in.batch + 1) * sizeof *in.starts);
+        h = mha__hash(h, texts, (size_t)in.batch * sizeof *texts);
+        h = mha__hash(h, in.ids, tokens * sizeof *in.ids);
+        h = mha__hash(h, in.type_ids, tokens * sizeof *in.type_ids);
         for (int64_t b = 0; b < in.batch; b++)
-            h = hash(h, mha__head_data_kinds(data, texts[b]), (size_t)(in.starts[b + 1] - in.starts[b]));
+            h = mha__hash(h, mha__head_data_kinds(data, texts[b]), (size_t)(in.starts[b + 1] - in.starts[b]));
     }
-    print_hash(s->data, h);
+    mha__hash_print(s->data, h);
     return MHA_OK;
 }
 
 /* ---- the file ---- */
 
-/* NULL if there is none. */
-static const char *metadata(const mha_file *file, const char *wanted)
-{
-    const char *key, *value;
-    for (int64_t n = 0; n < mha_file_metadata_count(file); n++)
-        if (mha_file_metadata(file, n, &key, &value, NULL) == MHA_OK && strcmp(key, wanted) == 0) return value;
-    return NULL;
-}
-
 static mha_status check_same(const mha__state *s, const mha_file *file, const char *key, const char *mine,
                              mha_error *err)
 {
-    const char *theirs = metadata(file, key);
+    const char *theirs = mha__metadata_find(file, key, NULL);
     if (theirs && strcmp(theirs, mine) == 0) return MHA_OK;
     if (!theirs || strcmp(key, "format") == 0)
         return mha__fail(err, MHA_ERR_ARG, "%s: not the state of a measure of heads", s->of.path);
@@ -125,7 +95,7 @@ static mha_status check_same(const mha__state *s, const mha_file *file, const ch
 
 static mha_status read_done(const mha__state *s, const mha_file *file, int64_t *done, mha_error *err)
 {
-    const char *text = metadata(file, "done");
+    const char *text = mha__metadata_find(file, "done", NULL);
     char *end = NULL;
     *done = text ? strtoll(text, &end, 10) : -1;
     if (text && end != text && *end == 0 && *done >= 0 && *done <= s->of.steps) return MHA_OK;

@@ -181,3 +181,14 @@ mha_status mha_file_metadata(const mha_file *file, int64_t index, const char **k
     if (value_bytes) *value_bytes = m->value_bytes;
     return MHA_OK;
 }
+
+const char *mha__metadata_find(const mha_file *file, const char *key, size_t *bytes)
+{
+    for (int64_t n = 0; n < file->metadata_count; n++) {
+        const mha__metadata *m = &file->metadata[n];
+        if (strcmp(m->key, key) != 0) continue;
+        if (bytes) *bytes = m->value_bytes;
+        return m->value;
+    }
+    return NULL;
+}

@@ -53,6 +53,9 @@ void mha__data_drop(mha_file *file);
  * reads it all the same has them from the file again. */
 void mha__data_rest(const mha_file *file, const mha_tensor *tensor);
 
+/* The metadata string of a key, and its length (NULL: not wanted); NULL if the file has no such key. */
+const char *mha__metadata_find(const mha_file *file, const char *key, size_t *bytes);
+
 /* Memory for `n` > 0 bytes that the size of a file justifies; "needs N GiB, this machine has M" when it cannot be. */
 mha_status mha__data_memory(mha_ctx *ctx, const char *name, size_t n, void **memory, mha_error *err);
 

@@ -1,7 +1,10 @@
-/* save.c - a trainer as a checkpoint folder, and back: the model, and beside it the moments and the step. */
+/* save.c - a trainer as a checkpoint folder, and back: the model, and beside it the moments, the step, and a number by
+ * which the state knows the weights that it belongs to. */
 #include "base/ctx.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/options.h"
+#include "io/handle.h"
 #include "io/stream.h"
 #include "io/tensors.h"
 #include "model/saving.h"
@@ -15,18 +18,32 @@
 
 #define STATE "training.safetensors"
 #define STEP "mha.train.step"
+#define WEIGHTS "mha.train.weights"
+
+/* ---- which weights ---- */
+
+static void mark_weights(const mha_trainer *t, char mark[24])
+{
+    uint64_t h = 0;
+    for (int64_t n = 0; n < t->count; n++) {
+        h = mha__hash(h, t->list[n].name, strlen(t->list[n].name));
+        h = mha__hash(h, t->list[n].data, (size_t)t->parameter[n].count * sizeof(float));
+    }
+    mha__hash_print(mark, h);
+}
 
 /* ---- save ---- */
 
 static mha_status write_state(const void *user, const mha__folder *folder, mha_error *err)
 {
     const mha_trainer *t = user;
-    char step[24];
-    const mha_metadata meta = {.key = STEP, .value = step};
-    const mha_tensors_writer_options o = {.size = sizeof o, .metadata = &meta, .metadata_count = 1};
+    char step[24], mark[24];
+    const mha_metadata meta[] = {{.key = STEP, .value = step}, {.key = WEIGHTS, .value = mark}};
+    const mha_tensors_writer_options o = {.size = sizeof o, .metadata = meta, .metadata_count = 2};
     mha__outgoing *list = mha__calloc(t->ctx, 2 * (size_t)t->count, sizeof *list);
     if (!list) return mha__no_memory(err, 2 * (size_t)t->count * sizeof *list, "the list of moments");
     snprintf(step, sizeof step, "%" PRId64, t->step);
+    mark_weights(t, mark);
     mha_status status = MHA_OK;
     for (int64_t n = 0; n < 2 * t->count && status == MHA_OK; n++)
         status = mha__named_view(&t->state[n], &list[n].from, err);
@@ -76,20 +93,39 @@ mha_status mha_trainer_save(const mha_trainer *t, const char *folder, const mha_
 
 /* ---- resume ---- */
 
+static mha_status need(const mha_file *file, const char *key, const char **value, mha_error *err)
+{
+    const char *path = mha_file_path(file);
+    *value = mha__metadata_find(file, key, NULL);
+    if (*value) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s is missing", mha__quote(&(mha__quoted){0}, path, strlen(path)), key);
+}
+
 static mha_status read_step(const mha_file *file, int64_t *step, mha_error *err)
 {
-    const char *key, *value, *path = mha_file_path(file);
-    mha__quoted q = {0};
-    for (int64_t n = 0; mha_file_metadata(file, n, &key, &value, NULL) == MHA_OK; n++) {
-        char *end = NULL;
-        if (strcmp(key, STEP) != 0) continue;
-        errno = 0;
-        *step = strtoll(value, &end, 10);
-        if (end != value && !*end && !errno && *step >= 0 && *step < INT64_MAX) return MHA_OK;
-        return mha__fail(err, MHA_ERR_FORMAT, "%s: " STEP " is not a number of steps",
-                         mha__quote(&q, path, strlen(path)));
-    }
-    return mha__fail(err, MHA_ERR_FORMAT, "%s: " STEP " is missing", mha__quote(&q, path, strlen(path)));
+    const char *value, *path = mha_file_path(file);
+    char *end = NULL;
+    MHA__TRY(need(file, STEP, &value, err));
+    errno = 0;
+    *step = strtoll(value, &end, 10);
+    if (end != value && !*end && !errno && *step >= 0 && *step < INT64_MAX) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: " STEP " is not a number of steps",
+                     mha__quote(&(mha__quoted){0}, path, strlen(path)));
+}
+
+/* Moments say how other weights came about: with these they would lead anywhere. */
+static mha_status check_weights(const mha_trainer *t, const mha_file *file, mha_error *err)
+{
+    char mine[24];
+    const char *theirs, *path = mha_file_path(file);
+    MHA__TRY(need(file, WEIGHTS, &theirs, err));
+    mark_weights(t, mine);
+    if (strcmp(mine, theirs) == 0) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT,
+                     "%s: the state belongs to other weights: " WEIGHTS
+                     " is %.16s, that of the weights in the folder is %s; they have changed since",
+                     mha__quote(&(mha__quoted){0}, path, strlen(path)),
+                     mha__quote(&(mha__quoted){0}, theirs, strlen(theirs)), mine);
 }
 
 static mha_status read_state(mha_trainer *t, const char *folder, mha_error *err)
@@ -101,6 +137,7 @@ static mha_status read_state(mha_trainer *t, const char *folder, mha_error *err)
     snprintf(path, bytes, "%s/" STATE, folder);
     mha_status status = mha_file_open(t->ctx, path, NULL, &file, err);
     if (status == MHA_OK) status = read_step(file, &t->step, err);
+    if (status == MHA_OK) status = check_weights(t, file, err);
     if (status == MHA_OK) status = mha_tensors_read(file, t->state, 2 * t->count, err);
     mha_file_free(file);
     mha__free(t->ctx, path);

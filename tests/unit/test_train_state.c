@@ -137,9 +137,43 @@ static void test_states_that_are_refused(void **state)
     files_write(files_path(folder, "training.safetensors"), bytes, n);
     assert_int_equal(mha_trainer_resume(NULL, folder, NULL, &out, &err), MHA_ERR_FORMAT);
     assert_non_null(strstr(err.message, "mha.train.step is missing"));
+    memcpy(step - 7, "step", 4);
+    char *mark = NULL;
+    for (size_t i = 0; i + 20 < n && !mark; i++)
+        if (memcmp(bytes + i, "mha.train.weights\"", 18) == 0) mark = bytes + i;
+    assert_non_null(mark);
+    memcpy(mark, "mha.train.nothing", 17);
+    files_write(files_path(folder, "training.safetensors"), bytes, n);
+    assert_int_equal(mha_trainer_resume(NULL, folder, NULL, &out, &err), MHA_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "mha.train.weights is missing"));
     free(bytes);
     mha_trainer_free(t);
     files_remove(folder);
+}
+
+/* The moments of one model beside the weights of another, or of an older step. */
+static void test_swapped_weights_are_refused(void **state)
+{
+    (void)state;
+    const mha_trainer_save_options over = {.size = sizeof over, .overwrite = 1};
+    for (int f = 0; f < FOLDERS; f += FOLDERS - 1) {
+        const char *folder = files_folder();
+        mha_error err = {0};
+        size_t n = 0;
+        mha_trainer *t = train_case(NULL, folders[f], &usual), *out = NULL;
+        learn(t, 1);
+        assert_int_equal(mha_trainer_save(t, folder, NULL, &err), MHA_OK);
+        char *older = files_read(files_path(folder, "model.safetensors"), &n);
+        learn(t, 1);
+        assert_int_equal(mha_trainer_save(t, folder, &over, &err), MHA_OK);
+        files_write(files_path(folder, "model.safetensors"), older, n);
+        assert_int_equal(mha_trainer_resume(NULL, folder, NULL, &out, &err), MHA_ERR_FORMAT);
+        assert_null(out);
+        assert_non_null(strstr(err.message, "training.safetensors: the state belongs to other weights"));
+        free(older);
+        mha_trainer_free(t);
+        files_remove(folder);
+    }
 }
 
 /* ---- at a number that is not finite ---- */
@@ -325,13 +359,10 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_goes_on_bit_for_bit),
-        cmocka_unit_test(test_saved_model_is_the_trained_one),
-        cmocka_unit_test(test_states_that_are_refused),
-        cmocka_unit_test(test_stops_where_it_went_wrong),
-        cmocka_unit_test(test_a_failed_step_leaves_nothing),
-        cmocka_unit_test(test_every_allocation_may_fail),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_goes_on_bit_for_bit),       cmocka_unit_test(test_saved_model_is_the_trained_one),
+        cmocka_unit_test(test_states_that_are_refused),   cmocka_unit_test(test_swapped_weights_are_refused),
+        cmocka_unit_test(test_stops_where_it_went_wrong), cmocka_unit_test(test_a_failed_step_leaves_nothing),
+        cmocka_unit_test(test_every_allocation_may_fail), cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
