@@ -11,8 +11,8 @@
  *
  * All families of model.h, pruned layers, every mask of mha_model_input, packed sequences; no cache, fills or hidden.
  * Arithmetic is float32 with the sums of the forward pass; losses and gradients of norms are summed in double. The same
- * bits for any number of threads, and logits and states have the bits of mha_model_forward. What masked tokens hold
- * reaches no gradient.
+ * bits for any number of threads; without dropout, logits and states have the bits of mha_model_forward. What masked
+ * tokens hold reaches no gradient.
  *
  * Memory: between forward and backward, for each layer and token, about 3 E + 2 (H + Hkv) D + I floats (2 I with a
  * gated feed-forward part), and one log-sum-exp per head; with `recompute` E, and the rest once. Attention
@@ -59,6 +59,35 @@ MHA_API void mha_model_grads_free(mha_model_grads *grads);
  * words when it is read, as with PyTorch's padding_idx; a tied head of logits still does. GPT-2 has no such row. */
 MHA_API const mha_named_tensor *mha_model_grads_list(const mha_model_grads *grads, int64_t *count);
 MHA_API void mha_model_grads_zero(mha_model_grads *grads);
+
+/* ---- dropout ---- */
+
+/* The share p, in [0, 1), of the numbers at each place that becomes 0 in a pass with gradients; the others are
+ * multiplied by 1 / (1 - p) (Srivastava et al. 2014). The places are those of transformers: embd_pdrop, attn_pdrop and
+ * resid_pdrop of GPT-2; hidden_dropout_prob (embedding and residual) and attention_probs_dropout_prob of BERT;
+ * attention_dropout of LLaMA, which has no other.
+ *
+ * Nothing is kept of what was dropped: it is drawn again on the way back, and with `recompute` on the way there. A
+ * number is dropped if x < p 2^32, where x is the first word of Philox4x32-10 (Salmon et al. 2011), low word first:
+ *
+ *     site                                                               key                counter
+ *     0  the sum of embeddings, behind its norm                          k(0, 0)            (b, 0, column, i)
+ *     1  probabilities of layer n, behind softmax                        k(n, 1)            (b, h, i, j)
+ *     2  what the output projection of layer n gave                      k(n, 2)            (b, 0, column, i)
+ *     3  what the feed-forward part of layer n gave                      k(n, 3)            (b, 0, column, i)
+ *
+ * where 2 and 3 come behind an outer norm (Gemma-2), last before the residual is added. k(n, s) is number 4 n + s + 1
+ * of splitmix64 from `seed`. b is the sequence of the call, i and j are tokens, counted from its start, also where
+ * sequences are packed; h counts the heads that the layer has, and column those of E. So the same bits come for any
+ * number of threads, padding or packing, but not for a text at another place of a batch. */
+typedef struct mha_model_dropout {
+    double embedding, attention, residual;
+    uint64_t seed; /* another one for each pass, or the same numbers are dropped again */
+} mha_model_dropout;
+
+/* For all passes from now on; NULL or shares of 0: none, as at first. It is copied, and a way back has that of its
+ * forward call. MHA_ERR_ARG for a share that is not in [0, 1), naming it. */
+MHA_API mha_status mha_model_grads_dropout(mha_model_grads *grads, const mha_model_dropout *dropout, mha_error *err);
 
 /* ---- in steps ---- */
 

@@ -26,7 +26,9 @@
  * what a pass with gradients keeps (model_grads.h); with `recompute` the layers' inputs only (Chen et al. 2016).
  * Cost of a step: three forward passes over its tokens, four with `recompute`, and one pass over all parameters.
  *
- * Several batches in one step are one large batch: gradients are added, and divided by the number of all labels.
+ * Several batches in one step are one large batch: gradients are added, and divided by the number of all labels. With
+ * dropout they drop other numbers than they would in one: what is dropped follows from the step, from the number of the
+ * batch in it, and from where a number stands in that batch.
  */
 #ifndef MHA_TRAIN_H
 #define MHA_TRAIN_H
@@ -47,6 +49,13 @@ typedef enum mha_train_decay {
     MHA_DECAY_DENSE,        /* all but vectors and tables that tokens are looked up in, tied ones too */
     MHA_DECAY_ALL           /* as torch.optim.AdamW does when it is given model.parameters() */
 } mha_train_decay;
+
+/* Shares of numbers that are dropped in steps, each in [0, 1); see mha_model_dropout. mha_trainer_loss drops none. */
+typedef struct mha_train_dropout {
+    double embedding; /* embeddings, before the first layer */
+    double attention; /* probabilities */
+    double residual;  /* what attention and the feed-forward part give, before it is added to the residual */
+} mha_train_dropout;
 
 typedef struct mha_train_options {
     size_t size;
@@ -71,6 +80,11 @@ typedef struct mha_train_options {
      * tensor is MHA_ERR_ARG. Not kept. */
     const char *const *frozen;
     int64_t frozen_count;
+
+    mha_train_dropout dropout; /* [none] */
+    /* Of all that is drawn. Batch m = 1, 2, ... of step n has the mha_model_dropout.seed that is number m of splitmix64
+     * from number n of splitmix64 from `seed`. */
+    uint64_t seed;
 } mha_train_options;
 
 /* The learning rate of a step, from 1 on. `options` as for mha_trainer_create: not NULL, and checked there. */

@@ -32,6 +32,13 @@ static inline uint64_t mha__splitmix(uint64_t *state)
     return z ^ (z >> 31);
 }
 
+/* Number n = 1, 2, ... of the sequence from `seed`. */
+static inline uint64_t mha__splitmix_at(uint64_t seed, uint64_t n)
+{
+    uint64_t state = seed + (n - 1) * MHA__SPLITMIX;
+    return mha__splitmix(&state);
+}
+
 /* Makes normal numbers of 16 uniform ones, as PyTorch's vector kernels do. The second needs a CPU with MHA__AVX2; both
  * give the same bits. */
 void mha__normal_any(float *x, float mean, float std);

@@ -44,50 +44,53 @@ void mha__attn_scratch_take(mha__arena *arena, const mha_attn_layer *layer, cons
 
 /* ---- forward ---- */
 
-mha_status mha__attn_plan_both(const mha_attn_layer *layer, const mha_layer_input *in, mha_attn_plan **plan,
-                               mha_error *err)
+mha_status mha__attn_plan_both(const mha_attn_layer *layer, const mha_layer_input *in, double dropout,
+                               mha_attn_plan **plan, mha_error *err)
 {
     mha_attn_desc desc;
     MHA__TRY(mha__attn_layer_describe(layer, in, &desc, err));
+    desc.dropout = dropout;
     desc.inputs |= MHA_ATTN_GATES;
     desc.outputs |= MHA_ATTN_LSE | MHA_ATTN_GRADS;
     return mha_attn_plan_create(layer->ctx, &desc, plan, err);
 }
 
-static mha_attn_args operator_args(const mha_attn_layer *layer, const mha_layer_input *in, const mha__attn_trace *trace)
+static mha_attn_args operator_args(const mha_attn_layer *layer, const mha__attn_call *call,
+                                   const mha__attn_trace *trace)
 {
     static const float one = 1;
+    const mha_layer_input *in = call->in;
     const mha_attn_layer_options *o = &layer->options;
     mha_attn_args args = mha__attn_layer_args(o, in, trace->qkv, trace->context);
     args.lse = (mha_view){trace->lse, {o->heads * in->length, in->length, 1}};
+    args.dropout_seed = call->dropout_seed;
     if (!in->gates.data) args.gates.data = &one;
     return args;
 }
 
-mha_status mha__attn_keep(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
-                          const float *x, const mha__attn_trace *trace, const mha__attn_scratch *scratch, float *y,
-                          mha_error *err)
+mha_status mha__attn_keep(const mha_attn_layer *layer, const mha__attn_call *call, const float *x,
+                          const mha__attn_trace *trace, const mha__attn_scratch *scratch, float *y, mha_error *err)
 {
-    const int64_t rows = in->batch * in->length;
+    const int64_t rows = call->in->batch * call->in->length;
     const size_t bytes = (size_t)(rows * qkv_width(&layer->options)) * sizeof(float);
-    const mha_attn_args args = operator_args(layer, in, trace);
+    const mha_attn_args args = operator_args(layer, call, trace);
     mha__attn_layer_project(layer, rows, x, NULL, trace->qkv);
     if (trace->plain) memcpy(trace->plain, trace->qkv, bytes);
-    MHA__TRY(mha__attn_layer_prepare(layer, in, rows, trace->qkv, err));
-    MHA__TRY(mha_attn_forward(plan, &args, scratch->space, scratch->space_bytes, err));
+    MHA__TRY(mha__attn_layer_prepare(layer, call->in, rows, trace->qkv, err));
+    MHA__TRY(mha_attn_forward(call->plan, &args, scratch->space, scratch->space_bytes, err));
     return mha_linear_forward(layer->o, trace->context, rows, y, err);
 }
 
 /* ---- backward ---- */
 
 /* `projections`: dqkv is wanted too. */
-static mha_status operator_back(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
-                                const mha__attn_also *also, bool projections, const mha__attn_trace *trace,
-                                const mha__attn_scratch *scratch, mha_error *err)
+static mha_status operator_back(const mha_attn_layer *layer, const mha__attn_call *call, bool projections,
+                                const mha__attn_trace *trace, const mha__attn_scratch *scratch, mha_error *err)
 {
     const mha_attn_layer_options *o = &layer->options;
-    const mha_attn_args args = operator_args(layer, in, trace);
-    const int64_t L = in->length, D = o->head_dim, row = qkv_width(o), q_width = o->heads * D;
+    const mha__attn_also *also = &call->also;
+    const mha_attn_args args = operator_args(layer, call, trace);
+    const int64_t L = call->in->length, D = o->head_dim, row = qkv_width(o), q_width = o->heads * D;
     mha_attn_grads grads = {.size = sizeof grads,
                             .dout = {scratch->dcontext, {L * q_width, D, q_width, 1}},
                             .out = {trace->context, {L * q_width, D, q_width, 1}},
@@ -101,7 +104,7 @@ static mha_status operator_back(const mha_attn_layer *layer, const mha_attn_plan
     } else if (!also->dgates.data && !also->row_taylor.data) {
         return MHA_OK;
     }
-    return mha_attn_backward(plan, &args, &grads, scratch->space, scratch->space_bytes, err);
+    return mha_attn_backward(call->plan, &args, &grads, scratch->space, scratch->space_bytes, err);
 }
 
 /* Norm of the heads of q or k, which begin at column `first`. */
@@ -158,13 +161,12 @@ static mha_status project_back(const mha_attn_layer *layer, const mha__slot *slo
     return mha__linear_backward(layer->ctx, &g, err);
 }
 
-mha_status mha__attn_back(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
-                          const mha__attn_also *also, const mha__attn_slots *slots, const float *x,
-                          const mha__attn_trace *trace, const mha__attn_scratch *scratch, const float *dy, float *dx,
-                          mha_error *err)
+mha_status mha__attn_back(const mha_attn_layer *layer, const mha__attn_call *call, const mha__attn_slots *slots,
+                          const float *x, const mha__attn_trace *trace, const mha__attn_scratch *scratch,
+                          const float *dy, float *dx, mha_error *err)
 {
     const mha_attn_layer_options *o = &layer->options;
-    const int64_t rows = in->batch * in->length, q_width = o->heads * o->head_dim;
+    const int64_t rows = call->in->batch * call->in->length, q_width = o->heads * o->head_dim;
     const int64_t k_width = layer->k_heads * o->head_dim, v_width = layer->v_heads * o->head_dim;
     const mha__linear_grad out = {.dtype = MHA_F32,
                                   .rows = rows,
@@ -183,9 +185,9 @@ mha_status mha__attn_back(const mha_attn_layer *layer, const mha_attn_plan *plan
                                   .dbias = slots->o.dbias};
     const bool learns = slots->q.dweight || slots->k.dweight || slots->v.dweight || slots->qkv.dweight;
     MHA__TRY(mha__linear_backward(layer->ctx, &out, err));
-    MHA__TRY(operator_back(layer, plan, in, also, dx || learns, trace, scratch, err));
+    MHA__TRY(operator_back(layer, call, dx || learns, trace, scratch, err));
     if (!dx && !learns) return MHA_OK;
-    MHA__TRY(prepare_back(layer, in, slots, trace, scratch->dqkv, err));
+    MHA__TRY(prepare_back(layer, call->in, slots, trace, scratch->dqkv, err));
     mha__attn_layer_gather(layer, rows, scratch->dqkv);
     if (slots->qkv.weight || slots->qkv.packed)
         return project_back(layer, &slots->qkv, rows, 0, q_width + k_width + v_width, x, scratch->dqkv, dx, err);

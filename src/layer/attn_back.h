@@ -39,25 +39,31 @@ void mha__attn_trace_take(mha__arena *arena, const mha_attn_layer *layer, const 
 void mha__attn_scratch_take(mha__arena *arena, const mha_attn_layer *layer, const mha_layer_input *in,
                             size_t space_bytes, mha__attn_scratch *scratch);
 
-/* A plan for both directions. Freed with mha_attn_plan_free. */
-mha_status mha__attn_plan_both(const mha_attn_layer *layer, const mha_layer_input *in, mha_attn_plan **plan,
-                               mha_error *err);
+/* A plan for both directions, with that share of the probabilities dropped. Freed with mha_attn_plan_free. */
+mha_status mha__attn_plan_both(const mha_attn_layer *layer, const mha_layer_input *in, double dropout,
+                               mha_attn_plan **plan, mha_error *err);
 
-/* As mha__attn_layer_attend and _output, to the bit. */
-mha_status mha__attn_keep(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
-                          const float *x, const mha__attn_trace *trace, const mha__attn_scratch *scratch, float *y,
-                          mha_error *err);
 /* What of single heads and rows is wanted of the way back; data NULL = not. */
 typedef struct mha__attn_also {
     mha_view dgates;     /* [B, H] */
     mha_view row_taylor; /* [B, H, L] */
 } mha__attn_also;
 
+/* One call: what is the same in both directions, and `also`. */
+typedef struct mha__attn_call {
+    const mha_attn_plan *plan; /* mha__attn_plan_both */
+    const mha_layer_input *in;
+    uint64_t dropout_seed; /* of the probabilities that are dropped */
+    mha__attn_also also;
+} mha__attn_call;
+
+/* As mha__attn_layer_attend and _output, to the bit. */
+mha_status mha__attn_keep(const mha_attn_layer *layer, const mha__attn_call *call, const float *x,
+                          const mha__attn_trace *trace, const mha__attn_scratch *scratch, float *y, mha_error *err);
 /* x is that of the forward call. dx [B L, E] is replaced; NULL = not wanted, and without gradients of the projections
  * the way then ends at the operator. The gradient of the context is left in scratch->dcontext. */
-mha_status mha__attn_back(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,
-                          const mha__attn_also *also, const mha__attn_slots *slots, const float *x,
-                          const mha__attn_trace *trace, const mha__attn_scratch *scratch, const float *dy, float *dx,
-                          mha_error *err);
+mha_status mha__attn_back(const mha_attn_layer *layer, const mha__attn_call *call, const mha__attn_slots *slots,
+                          const float *x, const mha__attn_trace *trace, const mha__attn_scratch *scratch,
+                          const float *dy, float *dx, mha_error *err);
 
 #endif

@@ -23,17 +23,16 @@ void mha__block_trace_take(mha__arena *arena, const mha_block *b, const mha_laye
     mha__attn_trace_take(arena, b->attn, in, &t->attn);
 }
 
-void mha__block_scratch_take(mha__arena *arena, const mha_block *b, const mha_layer_input *in, size_t space_bytes,
-                             mha__block_scratch *s)
+void mha__block_scratch_take(mha__arena *arena, const mha_block *b, const mha_layer_input *in, bool drops,
+                             size_t space_bytes, mha__block_scratch *s)
 {
+    const bool normed = b->norm[MHA__BLOCK_ATTN_OUT_NORM].weight || b->norm[MHA__BLOCK_MLP_OUT_NORM].weight;
     const int64_t rows = in->batch * in->length;
     const size_t width = (size_t)b->hidden * sizeof(float), wide = (size_t)b->intermediate * sizeof(float);
     const size_t chunk = (size_t)mha__min64(rows, MHA__CHUNK_ROWS);
     s->branch = mha__take(arena, (size_t)rows, width);
     s->normed = mha__take(arena, (size_t)rows, width);
-    s->outer = b->pre_norm && (b->norm[MHA__BLOCK_ATTN_OUT_NORM].weight || b->norm[MHA__BLOCK_MLP_OUT_NORM].weight)
-                   ? mha__take(arena, (size_t)rows, width)
-                   : NULL;
+    s->outer = drops || normed ? mha__take(arena, (size_t)rows, width) : NULL;
     s->wide = mha__take(arena, chunk, wide);
     s->other = b->gate ? mha__take(arena, chunk, wide) : NULL;
     s->dwide = mha__take(arena, chunk, wide);
@@ -44,7 +43,7 @@ void mha__block_scratch_take(mha__arena *arena, const mha_block *b, const mha_la
 
 static int64_t rows_of(const mha__block_call *c)
 {
-    return c->in->batch * c->in->length;
+    return c->attn.in->batch * c->attn.in->length;
 }
 
 static mha_status norm(const mha__block_call *c, int which, const float *x, float *y, mha_error *err)
@@ -60,6 +59,11 @@ static void add(const mha__block_call *c, const float *y, float *x)
 static void copy(const mha__block_call *c, const float *x, float *y)
 {
     memcpy(y, x, (size_t)(rows_of(c) * c->block->hidden) * sizeof *x);
+}
+
+static void drop(const mha__block_call *c, const mha__drop *of, float *x)
+{
+    mha__drop_rows(c->block->ctx, of, c->attn.in, c->block->hidden, x);
 }
 
 /* What `down` reads, for rows whose up and gate are kept: act(up), or act(gate) * up. `gated` NULL: not asked for. */
@@ -105,16 +109,18 @@ static mha_status feed_keep(const mha__block_call *c, const float *x, float *y, 
 
 static mha_status attend(const mha__block_call *c, const float *x, float *y, mha_error *err)
 {
-    return mha__attn_keep(c->block->attn, c->plan, c->in, x, &c->trace.attn, &c->scratch.attn, y, err);
+    return mha__attn_keep(c->block->attn, &c->attn, x, &c->trace.attn, &c->scratch.attn, y, err);
 }
 
 static mha_status keep_post_norm(const mha__block_call *c, float *x, mha_error *err)
 {
     const mha__block_trace *t = &c->trace;
     MHA__TRY(attend(c, x, t->middle, err));
+    drop(c, &c->attn_drop, t->middle);
     add(c, x, t->middle);
     MHA__TRY(norm(c, MHA__BLOCK_ATTN_NORM, t->middle, x, err));
     MHA__TRY(feed_keep(c, x, t->mlp_branch, err));
+    drop(c, &c->mlp_drop, t->mlp_branch);
     add(c, x, t->mlp_branch);
     return norm(c, MHA__BLOCK_MLP_NORM, t->mlp_branch, x, err);
 }
@@ -126,11 +132,13 @@ static mha_status keep_pre_norm(const mha__block_call *c, float *x, mha_error *e
     MHA__TRY(norm(c, MHA__BLOCK_ATTN_NORM, x, s->normed, err));
     MHA__TRY(attend(c, s->normed, t->attn_branch ? t->attn_branch : s->branch, err));
     if (t->attn_branch) MHA__TRY(norm(c, MHA__BLOCK_ATTN_OUT_NORM, t->attn_branch, s->branch, err));
+    drop(c, &c->attn_drop, s->branch);
     add(c, s->branch, x);
     copy(c, x, t->middle);
     MHA__TRY(norm(c, MHA__BLOCK_MLP_NORM, x, s->normed, err));
     MHA__TRY(feed_keep(c, s->normed, t->mlp_branch ? t->mlp_branch : s->branch, err));
     if (t->mlp_branch) MHA__TRY(norm(c, MHA__BLOCK_MLP_OUT_NORM, t->mlp_branch, s->branch, err));
+    drop(c, &c->mlp_drop, s->branch);
     add(c, s->branch, x);
     return MHA_OK;
 }
@@ -217,8 +225,16 @@ static mha_status feed_back(const mha__block_call *c, const mha__block_slots *sl
 static mha_status attend_back(const mha__block_call *c, const mha__block_slots *slots, const float *x, const float *dy,
                               float *dx, mha_error *err)
 {
-    return mha__attn_back(c->block->attn, c->plan, c->in, &c->also, &slots->attn, x, &c->trace.attn, &c->scratch.attn,
-                          dy, dx, err);
+    return mha__attn_back(c->block->attn, &c->attn, &slots->attn, x, &c->trace.attn, &c->scratch.attn, dy, dx, err);
+}
+
+/* The gradient of a branch: that of the sum, or `outer`, where what was dropped has none. */
+static const float *branch_back(const mha__block_call *c, const mha__drop *of, const float *dx)
+{
+    if (of->share == 0) return dx;
+    copy(c, dx, c->scratch.outer);
+    drop(c, of, c->scratch.outer);
+    return c->scratch.outer;
 }
 
 /* What the feed-forward part read is of use to gradients of its weights alone. */
@@ -233,26 +249,37 @@ static mha_status back_post_norm(const mha__block_call *c, const mha__block_slot
     const mha__block_scratch *s = &c->scratch;
     MHA__TRY(norm_back(c, slots, MHA__BLOCK_MLP_NORM, t->mlp_branch, dx, false, dx, err));
     if (feed_learns(slots)) MHA__TRY(norm(c, MHA__BLOCK_ATTN_NORM, t->middle, s->normed, err));
-    MHA__TRY(feed_back(c, slots, s->normed, dx, s->branch, err));
+    MHA__TRY(feed_back(c, slots, s->normed, branch_back(c, &c->mlp_drop, dx), s->branch, err));
     add(c, s->branch, dx);
     MHA__TRY(norm_back(c, slots, MHA__BLOCK_ATTN_NORM, t->middle, dx, false, dx, err));
-    if (c->ends) return attend_back(c, slots, t->x, dx, NULL, err);
-    MHA__TRY(attend_back(c, slots, t->x, dx, s->branch, err));
+    const float *of_attn = branch_back(c, &c->attn_drop, dx);
+    if (c->ends) return attend_back(c, slots, t->x, of_attn, NULL, err);
+    MHA__TRY(attend_back(c, slots, t->x, of_attn, s->branch, err));
     add(c, s->branch, dx);
     return MHA_OK;
+}
+
+/* *dy becomes the gradient of what an outer norm read, in `outer`; as it is where there is no such norm. */
+static mha_status outer_norm_back(const mha__block_call *c, const mha__block_slots *slots, int which,
+                                  const float *branch, const float **dy, mha_error *err)
+{
+    const float *from = *dy;
+    if (!branch) return MHA_OK;
+    *dy = c->scratch.outer;
+    return norm_back(c, slots, which, branch, from, false, c->scratch.outer, err);
 }
 
 static mha_status back_pre_norm(const mha__block_call *c, const mha__block_slots *slots, float *dx, mha_error *err)
 {
     const mha__block_trace *t = &c->trace;
     const mha__block_scratch *s = &c->scratch;
-    const float *of_mlp = t->mlp_branch ? s->outer : dx, *of_attn = t->attn_branch ? s->outer : dx;
-    if (t->mlp_branch) MHA__TRY(norm_back(c, slots, MHA__BLOCK_MLP_OUT_NORM, t->mlp_branch, dx, false, s->outer, err));
+    const float *of_mlp = branch_back(c, &c->mlp_drop, dx);
+    MHA__TRY(outer_norm_back(c, slots, MHA__BLOCK_MLP_OUT_NORM, t->mlp_branch, &of_mlp, err));
     if (feed_learns(slots)) MHA__TRY(norm(c, MHA__BLOCK_MLP_NORM, t->middle, s->normed, err));
     MHA__TRY(feed_back(c, slots, s->normed, of_mlp, s->branch, err));
     MHA__TRY(norm_back(c, slots, MHA__BLOCK_MLP_NORM, t->middle, s->branch, true, dx, err));
-    if (t->attn_branch)
-        MHA__TRY(norm_back(c, slots, MHA__BLOCK_ATTN_OUT_NORM, t->attn_branch, dx, false, s->outer, err));
+    const float *of_attn = branch_back(c, &c->attn_drop, dx);
+    MHA__TRY(outer_norm_back(c, slots, MHA__BLOCK_ATTN_OUT_NORM, t->attn_branch, &of_attn, err));
     MHA__TRY(norm(c, MHA__BLOCK_ATTN_NORM, t->x, s->normed, err));
     if (c->ends) return attend_back(c, slots, s->normed, of_attn, NULL, err);
     MHA__TRY(attend_back(c, slots, s->normed, of_attn, s->branch, err));

@@ -4,6 +4,7 @@
 
 #include "layer/attn_back.h"
 #include "layer/block.h"
+#include "layer/drop.h"
 
 typedef struct mha__block_slots {
     mha__attn_slots attn;
@@ -24,7 +25,7 @@ typedef struct mha__block_trace {
 
 typedef struct mha__block_scratch {
     float *branch, *normed;      /* [rows, E] */
-    float *outer;                /* [rows, E] of outer norms; NULL without */
+    float *outer;                /* [rows, E] gradient of a branch: with outer norms or dropout; else NULL */
     float *wide, *other, *dwide; /* [chunk, I] */
     mha__attn_scratch attn;
 } mha__block_scratch;
@@ -32,22 +33,21 @@ typedef struct mha__block_scratch {
 /* One call: what is the same in both directions. */
 typedef struct mha__block_call {
     const mha_block *block;
-    const mha_attn_plan *plan; /* mha__attn_plan_both */
-    const mha_layer_input *in;
-    mha__attn_also also;
+    mha__attn_call attn;
+    mha__drop attn_drop, mlp_drop; /* of branches, before they join the residual */
     bool ends; /* nobody wants the gradient of what went in, nor of the norm before the projections: the way back ends
                   at these, or at the heads where they do not learn */
     mha__block_trace trace;
     mha__block_scratch scratch;
 } mha__block_call;
 
-/* `learns`: the way back finds gradients of weights. */
+/* `learns`: the way back finds gradients of weights. `drops`: some call has dropout of branches. */
 void mha__block_trace_take(mha__arena *arena, const mha_block *block, const mha_layer_input *in, bool learns,
                            mha__block_trace *trace);
-void mha__block_scratch_take(mha__arena *arena, const mha_block *block, const mha_layer_input *in, size_t space_bytes,
-                             mha__block_scratch *scratch);
+void mha__block_scratch_take(mha__arena *arena, const mha_block *block, const mha_layer_input *in, bool drops,
+                             size_t space_bytes, mha__block_scratch *scratch);
 
-/* Changes x [rows, E] as mha__block_run does, to the bit, and fills the trace. */
+/* Changes x [rows, E] as mha__block_run does, without dropout to the bit, and fills the trace. */
 mha_status mha__block_keep(const mha__block_call *call, float *x, mha_error *err);
 /* dx [rows, E]: the gradient of what came out becomes that of what went in; with `ends`, nothing of use. */
 mha_status mha__block_back(const mha__block_call *call, const mha__block_slots *slots, float *dx, mha_error *err);

@@ -116,6 +116,20 @@ void mha_model_grads_free(mha_model_grads *grads)
     mha__free(grads->ctx, grads);
 }
 
+mha_status mha_model_grads_dropout(mha_model_grads *grads, const mha_model_dropout *dropout, mha_error *err)
+{
+    static const mha_model_dropout none = {0};
+    if (!grads) return mha__fail(err, MHA_ERR_ARG, "mha_model_grads_dropout: grads is NULL");
+    const mha_model_dropout d = dropout ? *dropout : none;
+    const double shares[] = {d.embedding, d.attention, d.residual};
+    static const char *const names[] = {"embedding", "attention", "residual"};
+    for (int n = 0; n < 3; n++)
+        if (!(shares[n] >= 0 && shares[n] < 1)) /* NaN is neither */
+            return mha__fail(err, MHA_ERR_ARG, "mha_model_dropout: %s is %g, not in [0, 1)", names[n], shares[n]);
+    grads->next_dropout = d;
+    return MHA_OK;
+}
+
 const mha_named_tensor *mha_model_grads_list(const mha_model_grads *grads, int64_t *count)
 {
     if (count) *count = grads->count;

@@ -21,6 +21,7 @@ struct mha_model_grads {
     mha_ctx *ctx;
     const mha_model *model;
     bool recompute, attention_only;
+    mha_model_dropout dropout, next_dropout; /* of the last forward call, and of the next one */
 
     mha_named_tensor *list; /* [count] */
     int64_t count;
@@ -45,6 +46,11 @@ mha__slot mha__grads_slot(const mha_model_grads *g, mha__role role, int64_t laye
 /* Packs the dense weights of all layers for the way back. mha__grads_unpack frees them, also after a failure. */
 mha_status mha__grads_pack(mha_model_grads *g, mha_error *err);
 void mha__grads_unpack(mha_model_grads *g);
+
+/* Sites of dropout, as model_grads.h numbers them. */
+typedef enum mha__drop_site { MHA__DROP_EMBEDDINGS, MHA__DROP_PROBS, MHA__DROP_ATTN, MHA__DROP_MLP } mha__drop_site;
+/* Share and key of one of them. */
+mha__drop mha__grads_drop(const mha_model_grads *g, int64_t layer, mha__drop_site site);
 
 /* The call of one layer: plan and trace. `dgates` [layers, B, H] or NULL. */
 mha_status mha__grads_call(mha_model_grads *g, int64_t layer, float *dgates, mha__block_call *call, mha_error *err);

@@ -69,7 +69,7 @@ static mha_status layer_back(mha_model_grads *g, int64_t layer, const mha_model_
     const size_t bytes = (size_t)(rows * g->model->config.hidden) * sizeof(float);
     weights.converted_count = 0;
     MHA__TRY(mha__grads_call(g, layer, wanted->gates, &call, err));
-    call.also.row_taylor = (mha_view){row_taylor, {length, rows, 1}};
+    call.attn.also.row_taylor = (mha_view){row_taylor, {length, rows, 1}};
     call.ends = ends;
     mha_status status = MHA_OK;
     if (g->recompute) {
@@ -125,7 +125,9 @@ static mha_status embed_back(const mha_model_grads *g, float *dembeddings, mha_e
     float *dx = g->kept.dx, *const words = mha__grads_slot(g, MHA__WORDS, -1).dweight;
     float *const types = mha__grads_slot(g, MHA__TYPES, -1).dweight;
     float *const positions = mha__grads_slot(g, MHA__POSITIONS, -1).dweight;
+    const mha__drop drop = mha__grads_drop(g, 0, MHA__DROP_EMBEDDINGS);
     const float scale = sqrtf((float)width);
+    mha__drop_rows(g->ctx, &drop, &b->layer, width, dx);
     if (g->kept.sum) MHA__TRY(outer_norm_back(g, MHA__EMBED_NORM, &m->embed_norm, g->kept.sum, err));
     for (int64_t i = 0; c->family->embed_scaled && i < rows * width; i++)
         dx[i] *= scale;

@@ -2,6 +2,7 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/options.h"
+#include "base/rng.h"
 #include "model/grads.h"
 #include "model/head.h"
 #include <string.h>
@@ -16,7 +17,16 @@ static mha_status plan_layer(mha_model_grads *g, int64_t layer, mha_error *err)
     mha_attn_plan_free(g->plan);
     g->plan = NULL;
     g->planned = attn;
-    return mha__attn_plan_both(attn, &g->batch.layer, &g->plan, err);
+    return mha__attn_plan_both(attn, &g->batch.layer, g->dropout.attention, &g->plan, err);
+}
+
+mha__drop mha__grads_drop(const mha_model_grads *g, int64_t layer, mha__drop_site site)
+{
+    const mha_model_dropout *d = &g->dropout;
+    const double share = site == MHA__DROP_EMBEDDINGS ? d->embedding
+                         : site == MHA__DROP_PROBS    ? d->attention
+                                                      : d->residual;
+    return (mha__drop){share, mha__splitmix_at(d->seed, 4 * (uint64_t)layer + site + 1)};
 }
 
 mha_status mha__grads_call(mha_model_grads *g, int64_t layer, float *dgates, mha__block_call *call, mha_error *err)
@@ -25,9 +35,12 @@ mha_status mha__grads_call(mha_model_grads *g, int64_t layer, float *dgates, mha
     mha__batch_turn(&g->batch, g->model, layer);
     MHA__TRY(plan_layer(g, layer, err));
     *call = (mha__block_call){.block = g->model->block[layer],
-                              .plan = g->plan,
-                              .in = &g->batch.layer,
-                              .also.dgates = {dgates ? dgates + at : NULL, {heads, 1}},
+                              .attn = {.plan = g->plan,
+                                       .in = &g->batch.layer,
+                                       .dropout_seed = mha__grads_drop(g, layer, MHA__DROP_PROBS).key,
+                                       .also.dgates = {dgates ? dgates + at : NULL, {heads, 1}}},
+                              .attn_drop = mha__grads_drop(g, layer, MHA__DROP_ATTN),
+                              .mlp_drop = mha__grads_drop(g, layer, MHA__DROP_MLP),
                               .trace = g->kept.trace[layer],
                               .scratch = g->kept.scratch[layer]};
     return MHA_OK;
@@ -66,7 +79,8 @@ static void take_scratch(mha__arena *arena, mha_model_grads *g, size_t space_byt
     size_t end = start;
     for (int64_t layer = 0; layer < m->config.layers; layer++) {
         arena->used = start;
-        mha__block_scratch_take(arena, m->block[layer], &g->batch.layer, space_bytes, &scratch);
+        mha__block_scratch_take(arena, m->block[layer], &g->batch.layer, g->dropout.residual > 0, space_bytes,
+                                &scratch);
         if (all) all[layer] = scratch;
         if (arena->used > end) end = arena->used;
     }
@@ -157,10 +171,12 @@ static mha_status run(mha_model_grads *g, mha_error *err)
 {
     const mha_model *m = g->model;
     mha__kept *k = &g->kept;
+    const mha__drop drop = mha__grads_drop(g, 0, MHA__DROP_EMBEDDINGS);
     const int64_t rows = g->batch.in.batch * g->batch.in.length, width = m->config.hidden;
     MHA__TRY(mha__batch_fill(m, &g->batch, err));
     MHA__TRY(mha__batch_embed(m, &g->batch, k->sum ? k->sum : k->x, err));
     if (k->sum) MHA__TRY(mha_norm_forward(m->ctx, &m->embed_norm, rows, width, k->sum, NULL, k->x, err));
+    mha__drop_rows(m->ctx, &drop, &g->batch.layer, width, k->x);
     for (int64_t layer = 0; layer < m->config.layers; layer++) {
         mha__block_call call;
         MHA__TRY(mha__grads_call(g, layer, NULL, &call, err));
@@ -204,6 +220,7 @@ mha_status mha_model_grads_forward(mha_model_grads *g, const mha_model_input *in
     mha_model_output out;
     if (!g) return mha__fail(err, MHA_ERR_ARG, "mha_model_grads_forward: grads is NULL");
     g->ready = false;
+    g->dropout = g->next_dropout;
     MHA__TRY(mha__options_read(&out, sizeof out, output, "mha_model_output", err));
     MHA__TRY(mha__batch_read(g->model, &g->batch, input, err));
     MHA__TRY(check_input(g->model, &g->batch.in, err));

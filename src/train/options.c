@@ -34,6 +34,9 @@ mha_status mha__train_options(mha_train_options *o, const mha_train_options *giv
     MHA__TRY(check("decay", o->decay, 0, true, 1e6, true, err));
     MHA__TRY(check("floor", o->floor, 0, true, o->rate, true, err));
     MHA__TRY(check("clip", o->clip, 0, true, HUGE_VAL, false, err));
+    MHA__TRY(check("dropout.embedding", o->dropout.embedding, 0, true, 1, false, err));
+    MHA__TRY(check("dropout.attention", o->dropout.attention, 0, true, 1, false, err));
+    MHA__TRY(check("dropout.residual", o->dropout.residual, 0, true, 1, false, err));
     if (o->decays < MHA_DECAY_MATRICES || o->decays > MHA_DECAY_ALL)
         return mha__fail(err, MHA_ERR_ARG, "mha_train_options: decays is %d", (int)o->decays);
     if (o->warmup < 0 || o->steps < 0 || (o->steps && o->warmup > o->steps))

@@ -5,6 +5,7 @@
  */
 #include "base/ctx.h"
 #include "base/error.h"
+#include "base/rng.h"
 #include "layer/adamw.h"
 #include "train/trainer.h"
 #include <math.h>
@@ -24,6 +25,14 @@ static mha_status check_batches(const mha_trainer *t, const mha_train_batch *bat
     return MHA_OK;
 }
 
+/* What this batch drops in the next step. */
+static mha_model_dropout dropout_of(const mha_trainer *t, int64_t number)
+{
+    const mha_train_dropout *d = &t->o.dropout;
+    const uint64_t step = mha__splitmix_at(t->o.seed, (uint64_t)t->step + 1);
+    return (mha_model_dropout){d->embedding, d->attention, d->residual, mha__splitmix_at(step, (uint64_t)number + 1)};
+}
+
 static mha_status add_batch(mha_trainer *t, const mha_train_batch *batch, int64_t number, bool learn, gathered *g,
                             mha_error *err)
 {
@@ -31,6 +40,8 @@ static mha_status add_batch(mha_trainer *t, const mha_train_batch *batch, int64_
     int64_t labels = 0;
     const mha_model_loss_args args = {
         .size = sizeof args, .labels = batch->labels, .scale = 1, .loss_only = learn ? 0 : 1};
+    const mha_model_dropout dropout = dropout_of(t, number);
+    MHA__TRY(mha_model_grads_dropout(t->grads, learn ? &dropout : NULL, err));
     MHA__TRY(mha_model_grads_loss(t->grads, batch->input, &args, &loss, &labels, err));
     if (!isfinite(loss)) return mha__train_bad_loss(t, batch, number, loss, err);
     g->loss += loss;

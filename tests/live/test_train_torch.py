@@ -1,19 +1,24 @@
 """Training beside PyTorch: small GPT-2 and LLaMA, the same weights, texts and options (bench/train_torch.py), 200 steps. The loss
-is within 1e-4 of theirs over the first 50 steps and within 2 % afterwards; what is saved is what transformers computes with."""
+is within 1e-4 of theirs over the first 50 steps and within 2 % afterwards; what is saved is what transformers computes with.
+
+With dropout, transformers is given the masks that mha/model_grads.h says are drawn, at its own places and in its own order: the
+losses agree only if every site is where theirs is, there and back."""
 import ctypes
 import os
 import sys
 import tempfile
 import unittest
+import unittest.mock
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 try:
+    import numpy
     import torch
     import train_torch
-    from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, BertConfig, GPT2Config, LlamaConfig
 except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
@@ -22,6 +27,12 @@ SMALL = dict(hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_atte
              vocab_size=97, max_position_embeddings=64)
 CONFIGS = {"gpt2": GPT2Config(n_embd=48, n_layer=2, n_head=4, n_positions=64, vocab_size=97, initializer_range=0.1),
            "llama": LlamaConfig(**SMALL, initializer_range=0.1)}
+# with dropout: shares as the three fields of mha_train_dropout
+BERT = dict(SMALL, num_key_value_heads=4, initializer_range=0.1)
+DROPPING = {"gpt2": (GPT2Config(n_embd=48, n_layer=2, n_head=4, n_positions=64, vocab_size=97, initializer_range=0.1, embd_pdrop=0.1,
+                                attn_pdrop=0.2, resid_pdrop=0.3), (0.1, 0.2, 0.3)),
+            "llama": (LlamaConfig(**SMALL, initializer_range=0.1, attention_dropout=0.2), (0, 0.2, 0)),
+            "bert": (BertConfig(**BERT, hidden_dropout_prob=0.15, attention_probs_dropout_prob=0.25), (0.15, 0.25, 0.15))}
 
 torch.set_num_threads(1)
 LIBRARY = ctypes.CDLL(os.environ["MHA_LIB"])
@@ -38,7 +49,9 @@ class ModelOptions(ctypes.Structure):
 class TrainOptions(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("rate", ctypes.c_double), ("beta1", ctypes.c_double), ("beta2", ctypes.c_double),
                 ("eps", ctypes.c_double), ("decay", ctypes.c_double), ("decays", ctypes.c_int), ("warmup", ctypes.c_int64),
-                ("steps", ctypes.c_int64), ("floor", ctypes.c_double), ("clip", ctypes.c_double)]
+                ("steps", ctypes.c_int64), ("floor", ctypes.c_double), ("clip", ctypes.c_double), ("recompute", ctypes.c_int),
+                ("frozen", ctypes.c_void_p), ("frozen_count", ctypes.c_int64), ("dropout", ctypes.c_double * 3),
+                ("seed", ctypes.c_uint64)]
 
 
 class Input(ctypes.Structure):
@@ -65,18 +78,19 @@ def sized(kind, **fields):
 
 
 class Trainer:
-    def __init__(self, folder, o):
+    def __init__(self, folder, o, **more):
         model, self.handle = ctypes.c_void_p(), ctypes.c_void_p()
-        options = sized(TrainOptions, rate=o.rate, decay=o.decay, warmup=o.warmup, steps=o.steps, floor=o.floor, clip=o.clip)
+        options = sized(TrainOptions, rate=o.rate, decay=o.decay, warmup=o.warmup, steps=o.steps, floor=o.floor, clip=o.clip, **more)
         call("mha_model_open", None, str(folder).encode(), ctypes.byref(sized(ModelOptions, no_tokenizer=1)), ctypes.byref(model))
         call("mha_trainer_create", model, ctypes.byref(options), ctypes.byref(self.handle))
         LIBRARY.mha_model_free(model)
 
-    def step(self, ids):
+    def step(self, ids, labels=None):
         ids = ids.to(torch.int32).contiguous()
+        labels = labels if labels is None else labels.to(torch.int32).contiguous()
         given = sized(Input, batch=ids.shape[0], length=ids.shape[1], ids=ids.data_ptr())
         report = Report()
-        call("mha_trainer_step", self.handle, ctypes.byref(Batch(ctypes.pointer(given))), ctypes.c_int64(1), ctypes.byref(report))
+        call("mha_trainer_step", self.handle, ctypes.byref(Batch(ctypes.pointer(given), labels is not None and labels.data_ptr() or None)), ctypes.c_int64(1), ctypes.byref(report))
         return report.loss
 
     def save(self, folder):
@@ -84,6 +98,46 @@ class Trainer:
 
     def close(self):
         LIBRARY.mha_trainer_free(self.handle)
+
+
+def number_of_splitmix(seed, n):
+    """Number n = 1, 2, ... of splitmix64 (Steele, Lea and Flood 2014)."""
+    return next(train_torch.splitmix(seed + (n - 1) * 0x9E3779B97F4A7C15))
+
+
+def philox(key, *counter):
+    """The first word of Philox4x32-10 (Salmon et al. 2011), for arrays of counters."""
+    low, c = numpy.uint64(0xFFFFFFFF), [numpy.asarray(word, numpy.uint64) for word in counter]
+    keys = [key & 0xFFFFFFFF, key >> 32]
+    for _ in range(10):
+        a, b = numpy.uint64(0xD2511F53) * c[0], numpy.uint64(0xCD9E8D57) * c[2]
+        c = [(b >> numpy.uint64(32)) ^ c[1] ^ numpy.uint64(keys[0]), b & low, (a >> numpy.uint64(32)) ^ c[3] ^ numpy.uint64(keys[1]), a & low]
+        keys = [(keys[0] + 0x9E3779B9) & 0xFFFFFFFF, (keys[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    return c[0]
+
+
+class Dropping:
+    """Stands for torch.nn.functional.dropout: drops what this project drops at each site, in the order of a forward pass."""
+
+    def __init__(self, seed, shares, layers):
+        self.seed, self.drawn = seed, 0
+        sites = [(0, 0, shares[0])] + [(n, s, shares[1 if s == 1 else 2]) for n in range(layers) for s in (1, 2, 3)]
+        self.sites = [site for site in sites if site[2] > 0]
+
+    def begin(self, step):
+        self.drawn = 0
+        self.key = number_of_splitmix(number_of_splitmix(self.seed, step), 1)
+
+    def __call__(self, x, p=0.5, training=True, inplace=False):
+        if not training or p == 0:
+            return x
+        layer, site, share = self.sites[self.drawn]
+        self.drawn += 1
+        assert p == share and x.dim() == (4 if site == 1 else 3), (layer, site, p, x.shape)
+        key = number_of_splitmix(self.key, 4 * layer + site + 1)
+        b, *rest = numpy.ogrid[tuple(slice(n) for n in x.shape)]
+        word = philox(key, b, *rest) if site == 1 else philox(key, b, 0, rest[1], rest[0])
+        return x * torch.from_numpy(numpy.where(word < p * 2**32, 0, 1 / (1 - p)).astype(numpy.float32))
 
 
 class AgainstTorch(unittest.TestCase):
@@ -109,6 +163,41 @@ class AgainstTorch(unittest.TestCase):
                 loss = model(ids, labels=ids).loss.item()
             self.assertLess(abs(trainer.step(ids) - loss), 1e-5)
             trainer.close()
+
+    def drop(self, config, shares, steps=40):
+        with tempfile.TemporaryDirectory() as folder:
+            torch.manual_seed(12)
+            masked = config.model_type == "bert"
+            model = (AutoModelForMaskedLM if masked else AutoModelForCausalLM).from_config(config, attn_implementation="eager").train()
+            model.save_pretrained(folder)
+            o = train_torch.options([folder, "--steps", str(steps), "--warmup", "5"])
+            trainer = Trainer(folder, o, dropout=shares, seed=1234567890123456789)
+            optimizer, dropping = train_torch.optimizer_of(model, o), Dropping(1234567890123456789, shares, config.num_hidden_layers)
+            most, losses = 0, []
+            with unittest.mock.patch.object(torch.nn.functional, "dropout", dropping):
+                for step in range(1, steps + 1):
+                    ids = train_torch.batch(step, o.batch, o.length)
+                    labels = torch.where(torch.arange(ids.numel()).view(ids.shape) % 3 == 0, ids, -100) if masked else ids
+                    dropping.begin(step)
+                    loss = model(ids, labels=labels).loss
+                    self.assertEqual(dropping.drawn, len(dropping.sites))
+                    loss.backward()
+                    torch.nn.utils.clip_grad_norm_(model.parameters(), o.clip)
+                    for group in optimizer.param_groups:
+                        group["lr"] = train_torch.rate_of(step, o)
+                    optimizer.step()
+                    optimizer.zero_grad()
+                    losses.append(loss.item())
+                    most = max(most, abs(trainer.step(ids, labels if masked else None) - losses[-1]))
+            trainer.close()
+            print(f"{config.model_type} with dropout: within {most:.1e} over {steps} steps; {losses[0]:.3f} to {losses[-1]:.3f}")
+            self.assertLess(most, 1e-4)
+            self.assertLess(losses[-1], losses[0])
+
+    def test_dropout(self):
+        for name, (config, shares) in DROPPING.items():
+            with self.subTest(name):
+                self.drop(config, shares)
 
     def test_gpt2(self):
         self.follow(CONFIGS["gpt2"])
