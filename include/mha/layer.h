@@ -295,7 +295,9 @@ MHA_API mha_status mha_attn_layer_workspace(const mha_attn_layer *layer, const m
 /* One layer of a transformer, with mlp(x) = down(act(up(x))), or down(act(gate(x)) * up(x)) where there is a gate:
  *     post-norm (BERT)    x = attn_norm(x + attention(x));   x = mlp_norm(x + mlp(x))
  *     pre-norm  (GPT-2)   x = x + attention(attn_norm(x));   x = x + mlp(mlp_norm(x))
- *     both      (Gemma-2) x = x + attn_out_norm(attention(attn_norm(x)));   x = x + mlp_out_norm(mlp(mlp_norm(x))) */
+ *     both      (Gemma-2) x = x + attn_out_norm(attention(attn_norm(x)));   x = x + mlp_out_norm(mlp(mlp_norm(x)))
+ * A block may also be attention alone, the first half of these: intermediate is 0 then, no weight of the second half
+ * is given, and its norms are not read. */
 typedef struct mha_block mha_block;
 
 typedef struct mha_block_options {
@@ -304,7 +306,7 @@ typedef struct mha_block_options {
     int pre_norm;                /* 0 = post-norm */
     mha_norm attn_norm, mlp_norm;
     mha_norm attn_out_norm, mlp_out_norm; /* of what a branch gives; with pre_norm only; weight NULL: none */
-    int64_t intermediate;                 /* I > 0 */
+    int64_t intermediate;                 /* I > 0; 0 = attention alone */
     mha_matrix up, down;                  /* E -> I, I -> E; `out` is not read */
     mha_matrix gate;                      /* E -> I, gated feed-forward (SwiGLU, Shazeer 2020); weight NULL: none */
     mha_activation activation;            /* between up and down, or of the gate */

@@ -69,6 +69,7 @@ typedef struct mha_model_info {
     int logits;                     /* 1 if the forward pass has logits to give */
     /* [layers] heads of keys and of values that the weights of a layer have: see below */
     const int64_t *key_heads_per_layer, *value_heads_per_layer;
+    const int64_t *feed_forward_per_layer; /* [layers] its width; 0 where a layer is attention alone: see below */
 } mha_model_info;
 MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
 
@@ -81,7 +82,12 @@ MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
  * number for each layer in place of N and M). Each divides the heads of the layer; of H heads, head h reads key head
  * h / (H / N), and value head h / (H / M). "mha.heads" then lists the original numbers of the heads in the order in
  * which they stand, which may be any. num_key_value_heads keeps what it was. Where N and M differ, each head is
- * repeated behind the projection, and a cache holds their least common multiple of both. */
+ * repeated behind the projection, and a cache holds their least common multiple of both.
+ *
+ * The key "mha.feed_forward": false, or a list of true and false for each layer, says which layers have a feed-forward
+ * part. One without is attention alone, x = x + attention(norm(x)) in a decoder (Elhage et al. 2021): it has no tensors
+ * of a feed-forward part, and of its norms that around attention only. transformers does not know the key, and cannot
+ * load such a checkpoint: it would fill the missing parts with random weights. */
 
 /* config.json as it was read, UTF-8 JSON. */
 MHA_API const char *mha_model_config_json(const mha_model *model);

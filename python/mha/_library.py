@@ -69,7 +69,8 @@ class ModelInfo(ctypes.Structure):
         "layers", "heads", "kv_heads", "head_dim", "hidden", "intermediate", "vocab", "max_positions", "type_vocab",
         "parameters", "bytes", "kv_bytes_per_token")] + [("heads_per_layer", POINTER(c_int64)), ("causal", c_int),
                                                          ("dtype", c_int), ("logits", c_int),
-        ("key_heads_per_layer", POINTER(c_int64)), ("value_heads_per_layer", POINTER(c_int64))]
+        ("key_heads_per_layer", POINTER(c_int64)), ("value_heads_per_layer", POINTER(c_int64)),
+        ("feed_forward_per_layer", POINTER(c_int64))]
 
 
 class ModelOptions(ctypes.Structure):

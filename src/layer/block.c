@@ -1,4 +1,5 @@
-/* block.c - one layer of a transformer, for every family: attention and feed-forward, each with a residual and a norm.
+/* block.c - one layer of a transformer, for every family: attention and feed-forward, each with a residual and a norm;
+ * or attention alone.
  *
  * All that follows attention is done with MHA__CHUNK_ROWS rows before the next: what one step writes, the next finds in
  * the cache, and the workspace does not grow with it. `branch` holds what a branch adds to x. Where linear layers
@@ -18,13 +19,19 @@ static const char *const norm_names[MHA__BLOCK_NORMS] = {"block: attn_norm", "bl
 
 /* ---- creation ---- */
 
+static bool feeds(const mha_block_options *o)
+{
+    return o->intermediate || o->up.weight || o->down.weight || o->gate.weight;
+}
+
 static mha_status check_options(const mha_block_options *o, mha_error *err)
 {
     if (o->attn.hidden < 1 || o->attn.hidden > INT32_MAX)
         return mha__fail(err, MHA_ERR_ARG, "block: attn.hidden is %lld, not 1..2^31-1", (long long)o->attn.hidden);
     const mha_norm *norms[MHA__BLOCK_NORMS] = {&o->attn_norm, &o->mlp_norm, &o->attn_out_norm, &o->mlp_out_norm};
     for (int i = 0; i < MHA__BLOCK_NORMS; i++)
-        if (i < MHA__BLOCK_ATTN_OUT_NORM || norms[i]->weight) MHA__TRY(mha__norm_check(norm_names[i], norms[i], err));
+        if (i == MHA__BLOCK_ATTN_NORM || (i == MHA__BLOCK_MLP_NORM && feeds(o)) || norms[i]->weight)
+            MHA__TRY(mha__norm_check(norm_names[i], norms[i], err));
     if (!o->pre_norm && (o->attn_out_norm.weight || o->mlp_out_norm.weight))
         return mha__fail(err, MHA_ERR_ARG, "block: attn_out_norm or mlp_out_norm without pre_norm");
     return MHA_OK;
@@ -48,6 +55,7 @@ static mha_status create_parts(mha_block *b, const mha_block_options *o, mha_err
     gate.out = up.out = o->intermediate;
     down.out = o->attn.hidden;
     MHA__TRY(mha_attn_layer_create(b->ctx, &o->attn, &b->attn, err));
+    if (!feeds(o)) return MHA_OK;
     if (gate.weight) MHA__TRY(mha_linear_create_stack(b->ctx, b->hidden, &gate, 1, o->activation, &b->gate, err));
     const mha_activation of_up = gate.weight ? MHA_ACT_NONE : o->activation;
     MHA__TRY(mha_linear_create_stack(b->ctx, b->hidden, &up, 1, of_up, &b->up, err));
@@ -107,17 +115,23 @@ static bool rounds_middle(const mha_block *b)
     return !b->gate && mha__linear_takes_bf16(b->down);
 }
 
+/* Memory of the feed-forward part. */
+static void lay_out_feed(mha__arena *arena, const mha_block *b, size_t wide, workspace *w)
+{
+    const size_t left = mha__linear_left(b->up, (int64_t)wide), down = mha__linear_left(b->down, (int64_t)wide);
+    w->wide =
+        rounds_middle(b) ? mha__take(arena, 1, down) : mha__take(arena, wide, (size_t)b->intermediate * sizeof(float));
+    if (b->gate) w->gated = mha__take(arena, wide, (size_t)b->intermediate * sizeof(float));
+    w->left = mha__take(arena, 1, left > down ? left : down);
+}
+
 static workspace lay_out(mha__arena *arena, const mha_block *b, int64_t rows, size_t attn_bytes)
 {
     workspace w = {0};
     const size_t wide = (size_t)mha__min64(rows, MHA__CHUNK_ROWS);
     w.branch = mha__take(arena, wide, (size_t)b->hidden * sizeof(float));
     if (b->pre_norm) w.normed = mha__take(arena, (size_t)rows, (size_t)b->hidden * sizeof(float));
-    const size_t left = mha__linear_left(b->up, (int64_t)wide), down = mha__linear_left(b->down, (int64_t)wide);
-    w.wide =
-        rounds_middle(b) ? mha__take(arena, 1, down) : mha__take(arena, wide, (size_t)b->intermediate * sizeof(float));
-    if (b->gate) w.gated = mha__take(arena, wide, (size_t)b->intermediate * sizeof(float));
-    w.left = mha__take(arena, 1, left > down ? left : down);
+    if (b->up) lay_out_feed(arena, b, wide, &w);
     w.attn = mha__take(arena, 1, attn_bytes);
     return w;
 }
@@ -148,7 +162,7 @@ static void norm(const mha_block *b, int which, int64_t rows, const float *x, co
 /* Where the norm before the feed-forward part leaves its result as bf16; NULL if something reads it as it is. */
 static uint16_t *rounded_input(const mha_block *b, const workspace *w)
 {
-    return mha__linear_takes_bf16(b->up) && (!b->gate || mha__linear_takes_bf16(b->gate)) ? w->left : NULL;
+    return b->up && mha__linear_takes_bf16(b->up) && (!b->gate || mha__linear_takes_bf16(b->gate)) ? w->left : NULL;
 }
 
 /* y = down(act(up(x))) or down(act(gate(x)) * up(x)) of a chunk. */
@@ -188,6 +202,7 @@ static mha_status post_norm(const mha_block *b, const mha_attn_plan *plan, const
         float *const at = x + r * b->hidden;
         mha__attn_layer_output(b->attn, plan, in, r, chunk, w->branch);
         norm(b, MHA__BLOCK_ATTN_NORM, chunk, at, w->branch, at, rounded_input(b, w));
+        if (!b->up) continue;
         feed_forward(b, w, chunk, at, w->branch);
         norm(b, MHA__BLOCK_MLP_NORM, chunk, at, w->branch, at, NULL);
     }
@@ -211,6 +226,7 @@ static mha_status pre_norm(const mha_block *b, const mha_attn_plan *plan, const 
         float *const at = x + r * b->hidden;
         mha__attn_layer_output(b->attn, plan, in, r, chunk, w->branch);
         join(b, w, MHA__BLOCK_ATTN_OUT_NORM, chunk, at);
+        if (!b->up) continue;
         norm(b, MHA__BLOCK_MLP_NORM, chunk, at, NULL, w->normed, rounded_input(b, w));
         feed_forward(b, w, chunk, w->normed, w->branch);
         join(b, w, MHA__BLOCK_MLP_OUT_NORM, chunk, at);

@@ -13,7 +13,7 @@ struct mha_block {
     int64_t hidden, intermediate;
     bool pre_norm;
     mha_attn_layer *attn;
-    mha_linear *gate, *up, *down; /* gate: or NULL */
+    mha_linear *gate, *up, *down; /* NULL in a block of attention alone; gate also elsewhere */
     mha_activation activation;
     mha_norm norm[MHA__BLOCK_NORMS]; /* weights and biases are in `norms` */
     float norms[];                   /* [2 MHA__BLOCK_NORMS, E] */

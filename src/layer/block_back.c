@@ -7,19 +7,25 @@
 
 /* ---- memory ---- */
 
-void mha__block_trace_take(mha__arena *arena, const mha_block *b, const mha_layer_input *in, bool learns,
-                           mha__block_trace *t)
+/* What the feed-forward part leaves. */
+static void trace_feed(mha__arena *arena, const mha_block *b, size_t rows, bool learns, mha__block_trace *t)
 {
-    const size_t rows = (size_t)(in->batch * in->length), width = (size_t)b->hidden * sizeof(float);
-    const size_t wide = (size_t)b->intermediate * sizeof(float);
-    *t = (mha__block_trace){0};
-    t->x = learns || b->pre_norm ? mha__take(arena, rows, width) : NULL;
-    t->middle = mha__take(arena, rows, width);
-    if (b->norm[MHA__BLOCK_ATTN_OUT_NORM].weight) t->attn_branch = mha__take(arena, rows, width);
+    const size_t width = (size_t)b->hidden * sizeof(float), wide = (size_t)b->intermediate * sizeof(float);
     if (b->norm[MHA__BLOCK_MLP_OUT_NORM].weight || !b->pre_norm) t->mlp_branch = mha__take(arena, rows, width);
     t->up = mha__take(arena, rows, wide);
     if (b->gate) t->gate = mha__take(arena, rows, wide);
     t->slopes = !learns && !b->gate && b->activation != MHA_ACT_NONE && b->activation != MHA_ACT_RELU;
+}
+
+void mha__block_trace_take(mha__arena *arena, const mha_block *b, const mha_layer_input *in, bool learns,
+                           mha__block_trace *t)
+{
+    const size_t rows = (size_t)(in->batch * in->length), width = (size_t)b->hidden * sizeof(float);
+    *t = (mha__block_trace){0};
+    t->x = learns || b->pre_norm ? mha__take(arena, rows, width) : NULL;
+    if (b->norm[MHA__BLOCK_ATTN_OUT_NORM].weight) t->attn_branch = mha__take(arena, rows, width);
+    if (b->up || !b->pre_norm) t->middle = mha__take(arena, rows, width);
+    if (b->up) trace_feed(arena, b, rows, learns, t);
     mha__attn_trace_take(arena, b->attn, in, &t->attn);
 }
 
@@ -119,6 +125,7 @@ static mha_status keep_post_norm(const mha__block_call *c, float *x, mha_error *
     drop(c, &c->attn_drop, t->middle);
     add(c, x, t->middle);
     MHA__TRY(norm(c, MHA__BLOCK_ATTN_NORM, t->middle, x, err));
+    if (!c->block->up) return MHA_OK;
     MHA__TRY(feed_keep(c, x, t->mlp_branch, err));
     drop(c, &c->mlp_drop, t->mlp_branch);
     add(c, x, t->mlp_branch);
@@ -134,6 +141,7 @@ static mha_status keep_pre_norm(const mha__block_call *c, float *x, mha_error *e
     if (t->attn_branch) MHA__TRY(norm(c, MHA__BLOCK_ATTN_OUT_NORM, t->attn_branch, s->branch, err));
     drop(c, &c->attn_drop, s->branch);
     add(c, s->branch, x);
+    if (!c->block->up) return MHA_OK;
     copy(c, x, t->middle);
     MHA__TRY(norm(c, MHA__BLOCK_MLP_NORM, x, s->normed, err));
     MHA__TRY(feed_keep(c, s->normed, t->mlp_branch ? t->mlp_branch : s->branch, err));
@@ -243,7 +251,9 @@ static bool feed_learns(const mha__block_slots *slots)
     return slots->up.dweight || slots->gate.dweight;
 }
 
-static mha_status back_post_norm(const mha__block_call *c, const mha__block_slots *slots, float *dx, mha_error *err)
+/* dx: from what comes out to what attention gave, of a block with a feed-forward part. */
+static mha_status feed_back_post_norm(const mha__block_call *c, const mha__block_slots *slots, float *dx,
+                                      mha_error *err)
 {
     const mha__block_trace *t = &c->trace;
     const mha__block_scratch *s = &c->scratch;
@@ -251,6 +261,14 @@ static mha_status back_post_norm(const mha__block_call *c, const mha__block_slot
     if (feed_learns(slots)) MHA__TRY(norm(c, MHA__BLOCK_ATTN_NORM, t->middle, s->normed, err));
     MHA__TRY(feed_back(c, slots, s->normed, branch_back(c, &c->mlp_drop, dx), s->branch, err));
     add(c, s->branch, dx);
+    return MHA_OK;
+}
+
+static mha_status back_post_norm(const mha__block_call *c, const mha__block_slots *slots, float *dx, mha_error *err)
+{
+    const mha__block_trace *t = &c->trace;
+    const mha__block_scratch *s = &c->scratch;
+    if (c->block->up) MHA__TRY(feed_back_post_norm(c, slots, dx, err));
     MHA__TRY(norm_back(c, slots, MHA__BLOCK_ATTN_NORM, t->middle, dx, false, dx, err));
     const float *of_attn = branch_back(c, &c->attn_drop, dx);
     if (c->ends) return attend_back(c, slots, t->x, of_attn, NULL, err);
@@ -269,7 +287,7 @@ static mha_status outer_norm_back(const mha__block_call *c, const mha__block_slo
     return norm_back(c, slots, which, branch, from, false, c->scratch.outer, err);
 }
 
-static mha_status back_pre_norm(const mha__block_call *c, const mha__block_slots *slots, float *dx, mha_error *err)
+static mha_status feed_back_pre_norm(const mha__block_call *c, const mha__block_slots *slots, float *dx, mha_error *err)
 {
     const mha__block_trace *t = &c->trace;
     const mha__block_scratch *s = &c->scratch;
@@ -277,7 +295,14 @@ static mha_status back_pre_norm(const mha__block_call *c, const mha__block_slots
     MHA__TRY(outer_norm_back(c, slots, MHA__BLOCK_MLP_OUT_NORM, t->mlp_branch, &of_mlp, err));
     if (feed_learns(slots)) MHA__TRY(norm(c, MHA__BLOCK_MLP_NORM, t->middle, s->normed, err));
     MHA__TRY(feed_back(c, slots, s->normed, of_mlp, s->branch, err));
-    MHA__TRY(norm_back(c, slots, MHA__BLOCK_MLP_NORM, t->middle, s->branch, true, dx, err));
+    return norm_back(c, slots, MHA__BLOCK_MLP_NORM, t->middle, s->branch, true, dx, err);
+}
+
+static mha_status back_pre_norm(const mha__block_call *c, const mha__block_slots *slots, float *dx, mha_error *err)
+{
+    const mha__block_trace *t = &c->trace;
+    const mha__block_scratch *s = &c->scratch;
+    if (c->block->up) MHA__TRY(feed_back_pre_norm(c, slots, dx, err));
     const float *of_attn = branch_back(c, &c->attn_drop, dx);
     MHA__TRY(outer_norm_back(c, slots, MHA__BLOCK_ATTN_OUT_NORM, t->attn_branch, &of_attn, err));
     MHA__TRY(norm(c, MHA__BLOCK_ATTN_NORM, t->x, s->normed, err));

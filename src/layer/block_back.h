@@ -15,7 +15,8 @@ typedef struct mha__block_slots {
 /* Rows are [B L]. A norm's input is what it read, with the residual in it. */
 typedef struct mha__block_trace {
     float *x;           /* [rows, E] what went in; NULL where nothing reads it */
-    float *middle;      /* [rows, E] post-norm: input of attn_norm. pre-norm: of mlp_norm */
+    float *middle;      /* [rows, E] post-norm: input of attn_norm. pre-norm: of mlp_norm; NULL without a feed-forward
+                           part, as are mlp_branch and up */
     float *attn_branch; /* [rows, E] input of attn_out_norm; NULL without */
     float *mlp_branch;  /* [rows, E] input of mlp_out_norm, or, post-norm, of mlp_norm; else NULL */
     float *up, *gate;   /* [rows, I] before the activation; gate NULL without */

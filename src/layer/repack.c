@@ -41,7 +41,7 @@ void mha__block_repack(mha_block *block, const mha_block_options *o)
     down.out = o->attn.hidden;
     mha__attn_layer_repack(block->attn, &o->attn);
     if (block->gate) mha__linear_repack(block->gate, &gate, 1);
-    mha__linear_repack(block->up, &up, 1);
-    mha__linear_repack(block->down, &down, 1);
+    if (block->up) mha__linear_repack(block->up, &up, 1);
+    if (block->down) mha__linear_repack(block->down, &down, 1);
     mha__block_keep_norms(block, o);
 }

@@ -21,6 +21,7 @@ typedef struct mha__config {
     int32_t layer_heads[MHA__LAYERS], layer_kv_heads[MHA__LAYERS]; /* fewer where heads were pruned */
     /* What the tensors of a layer have; the operator and a cache read layer_kv_heads, their least common multiple. */
     int32_t layer_k_heads[MHA__LAYERS], layer_v_heads[MHA__LAYERS];
+    bool attention_only[MHA__LAYERS];             /* has no feed-forward part, nor norms around one */
     bool heads_listed;                            /* by mha.heads or mha.kv_heads; else tensors may say so too */
     int64_t q_width, k_width, v_width, qkv_width; /* of the layer last asked for: */
     double eps;

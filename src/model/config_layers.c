@@ -7,9 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Lists that describe layers or dimensions have one entry for each. */
-static mha_status check_count(const mha__json_obj *o, const char *key, const json_t *list, int64_t count,
-                              const char *want, mha_error *err)
+mha_status mha__config_count(const mha__json_obj *o, const char *key, const json_t *list, int64_t count,
+                             const char *want, mha_error *err)
 {
     if ((int64_t)json_array_size(list) == count) return MHA_OK;
     return mha__fail(err, MHA_ERR_FORMAT, "%s: %s%s%s: want %s (%lld), got an array of %zu", o->file,
@@ -51,7 +50,7 @@ static mha_status read_list(const mha__json_obj *rope, const char *key, int64_t 
 {
     const json_t *array = NULL;
     MHA__TRY(mha__json_array(rope, key, MHA__REQUIRED, &array, err));
-    MHA__TRY(check_count(rope, key, array, count, "one number for each pair of dimensions that turns", err));
+    MHA__TRY(mha__config_count(rope, key, array, count, "one number for each pair of dimensions that turns", err));
     for (int64_t i = 0; i < count; i++) {
         const json_t *item = json_array_get(array, (size_t)i);
         list[i] = json_number_value(item);
@@ -203,7 +202,7 @@ static mha_status read_counts(const mha__json_obj *shared, const char *key, cons
                               mha_error *err)
 {
     const json_t *given = json_object_get(shared->json, key), *list = json_is_array(given) ? given : NULL;
-    if (list) MHA__TRY(check_count(shared, key, list, c->layers, "one number for each layer", err));
+    if (list) MHA__TRY(mha__config_count(shared, key, list, c->layers, "one number for each layer", err));
     for (int64_t layer = 0; layer < c->layers; layer++) {
         const json_t *item = list ? json_array_get(list, (size_t)layer) : given;
         const json_int_t count = json_integer_value(item);
@@ -240,7 +239,7 @@ mha_status mha__config_heads(const mha__json_obj *root, mha__config *c, mha_erro
     const json_t *lists = NULL;
     MHA__TRY(mha__json_array(root, "mha.heads", MHA__OPTIONAL, &lists, err));
     c->heads_listed = lists != NULL;
-    if (lists) MHA__TRY(check_count(root, "mha.heads", lists, c->layers, "one list for each layer", err));
+    if (lists) MHA__TRY(mha__config_count(root, "mha.heads", lists, c->layers, "one list for each layer", err));
     for (int64_t layer = 0; layer < c->layers; layer++) {
         const json_t *list = json_array_get(lists, (size_t)layer);
         c->layer_heads[layer] = (int32_t)c->heads;
@@ -257,7 +256,7 @@ mha_status mha__config_heads(const mha__json_obj *root, mha__config *c, mha_erro
 
 static mha_status read_types(const mha__json_obj *root, const json_t *types, mha__config *c, mha_error *err)
 {
-    MHA__TRY(check_count(root, "layer_types", types, c->layers, "one entry for each layer", err));
+    MHA__TRY(mha__config_count(root, "layer_types", types, c->layers, "one entry for each layer", err));
     for (int64_t i = 0; i < c->layers; i++) {
         const char *type = json_string_value(json_array_get(types, (size_t)i));
         c->slides[i] = type && strcmp(type, "sliding_attention") == 0;

@@ -1,5 +1,5 @@
-/* config_layers.h - the parts of a config that are more than one key: rotation, heads and window of each layer, and
- * which tokens end a text. */
+/* config_layers.h - the parts of a config that are more than one key: rotation, heads, window and parts of each layer,
+ * and which tokens end a text. */
 #ifndef MHA_MODEL_CONFIG_LAYERS_H
 #define MHA_MODEL_CONFIG_LAYERS_H
 
@@ -15,6 +15,13 @@ mha_status mha__config_heads(const mha__json_obj *root, mha__config *config, mha
 
 /* Fills config->slides from layer_types, or by the family's rule. */
 mha_status mha__config_windows(const mha__json_obj *root, mha__config *config, mha_error *err);
+
+/* Fills config->attention_only from "mha.feed_forward". */
+mha_status mha__config_feed(const mha__json_obj *root, mha__config *config, mha_error *err);
+
+/* Refuses a list that has not one entry for each of `count` layers or dimensions. */
+mha_status mha__config_count(const mha__json_obj *o, const char *key, const json_t *list, int64_t count,
+                             const char *want, mha_error *err);
 
 /* Fills config->eos from generation_config.json of the folder, or config.json. vocab is known. */
 mha_status mha__config_eos(mha_ctx *ctx, const char *folder, const mha__json_obj *root, mha__config *config,

@@ -34,7 +34,8 @@ typedef enum mha__role {
     MHA__MLP_NORM,
     MHA__MLP_OUT_NORM,
     MHA__ROLES,
-    MHA__FIRST_OF_LAYER = MHA__QUERY
+    MHA__FIRST_OF_LAYER = MHA__QUERY,
+    MHA__FIRST_OF_FEED = MHA__GATE
 } mha__role;
 
 typedef enum mha__part_kind {

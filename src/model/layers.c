@@ -61,7 +61,7 @@ static mha_block_options block_of(const mha_model *m, int64_t layer, const mha_m
         .mlp_norm = mha__model_norm(c, MHA__MLP_NORM, &part[MHA__MLP_NORM]),
         .attn_out_norm = mha__model_norm(c, MHA__ATTN_OUT_NORM, &part[MHA__ATTN_OUT_NORM]),
         .mlp_out_norm = mha__model_norm(c, MHA__MLP_OUT_NORM, &part[MHA__MLP_OUT_NORM]),
-        .intermediate = c->intermediate,
+        .intermediate = c->attention_only[layer] ? 0 : c->intermediate,
         .up = part[MHA__UP],
         .down = part[MHA__DOWN],
         .gate = part[MHA__GATE],

@@ -10,8 +10,8 @@ struct mha_model {
     mha_ctx *given; /* as the caller gave it */
     mha__config config;
     mha_model_info info;
-    int64_t *heads_per_layer; /* [3, layers] what info points to: of queries, and: */
-    int64_t *key_heads_per_layer, *value_heads_per_layer;
+    int64_t *heads_per_layer; /* [4, layers] what info points to: of queries, and: */
+    int64_t *key_heads_per_layer, *value_heads_per_layer, *feed_forward_per_layer;
     char *config_text;
     mha_tokenizer *tokenizer;           /* or NULL */
     mha__shards shards;                 /* the embedding tables and outer norms are used in place */

@@ -36,12 +36,13 @@ static mha_status open_weights(mha_model *m, const char *folder, const mha_model
 static mha_status fill_info(mha_model *m, mha_error *err)
 {
     const mha__config *c = &m->config;
-    m->heads_per_layer = mha__calloc(m->ctx, 3 * (size_t)c->layers, sizeof *m->heads_per_layer);
+    m->heads_per_layer = mha__calloc(m->ctx, 4 * (size_t)c->layers, sizeof *m->heads_per_layer);
     m->block = mha__calloc(m->ctx, (size_t)c->layers, sizeof(mha_block *));
     if (!m->heads_per_layer || !m->block)
-        return mha__no_memory(err, 3 * (size_t)c->layers * sizeof *m->heads_per_layer, "the list of layers");
+        return mha__no_memory(err, 4 * (size_t)c->layers * sizeof *m->heads_per_layer, "the list of layers");
     m->key_heads_per_layer = m->heads_per_layer + c->layers;
     m->value_heads_per_layer = m->key_heads_per_layer + c->layers;
+    m->feed_forward_per_layer = m->value_heads_per_layer + c->layers;
     m->info = (mha_model_info){
         .family = c->family->name,
         .layers = c->layers,
@@ -56,13 +57,14 @@ static mha_status fill_info(mha_model *m, mha_error *err)
         .heads_per_layer = m->heads_per_layer,
         .key_heads_per_layer = m->key_heads_per_layer,
         .value_heads_per_layer = m->value_heads_per_layer,
+        .feed_forward_per_layer = m->feed_forward_per_layer,
         .causal = c->family->causal,
     };
     return MHA_OK;
 }
 
 /* Known once the tensors are. */
-static void count_heads(mha_model *m)
+static void fill_layers(mha_model *m)
 {
     const mha__config *c = &m->config;
     int64_t kv_heads = 0;
@@ -70,6 +72,7 @@ static void count_heads(mha_model *m)
         m->heads_per_layer[i] = c->layer_heads[i];
         m->key_heads_per_layer[i] = c->layer_k_heads[i];
         m->value_heads_per_layer[i] = c->layer_v_heads[i];
+        m->feed_forward_per_layer[i] = c->attention_only[i] ? 0 : c->intermediate;
         kv_heads += c->layer_kv_heads[i];
     }
     m->info.kv_bytes_per_token = c->family->causal ? 2 * kv_heads * c->head_dim * (int64_t)sizeof(float) : 0;
@@ -82,7 +85,7 @@ static mha_status open_all(mha_model *m, const char *folder, const mha_model_opt
     if (!options->no_tokenizer && (!options->memory_only || mha__source_exists(folder, MHA__TOKENIZER_FILE)))
         MHA__TRY(mha_tokenizer_open(m->ctx, folder, &m->tokenizer, err));
     MHA__TRY(open_weights(m, folder, options, err));
-    count_heads(m);
+    fill_layers(m);
     m->info.parameters = m->outer.parameters;
     m->info.bytes = m->outer.bytes;
     m->info.dtype = m->outer.dtype; /* words come first */

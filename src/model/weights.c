@@ -23,6 +23,13 @@ static int64_t dimension(const mha__config *config, size_t offset)
     return value;
 }
 
+/* Whether the model has such a part. */
+static bool exists(const mha__config *c, mha__role role, int64_t layer)
+{
+    const bool of_feed = role >= MHA__FIRST_OF_FEED && layer >= 0;
+    return c->family->parts[role].kind != MHA__PART_ABSENT && !(of_feed && c->attention_only[layer]);
+}
+
 static const char *path_of(const mha__weights *w)
 {
     return mha_file_path(w->shards->file);
@@ -149,7 +156,7 @@ bool mha__weights_expected(const mha__config *config, mha__role role, int64_t la
     const mha__family *f = config->family;
     const mha__part *p = &f->parts[role];
     const char *const *prefix = f->prefixes;
-    if (p->kind == MHA__PART_ABSENT || (bias && !has_bias(config, p))) return false;
+    if (!exists(config, role, layer) || (bias && !has_bias(config, p))) return false;
     while (!**prefix)
         prefix++;
     make_name(f, *prefix, role, layer, bias ? kinds[p->kind].bias : kinds[p->kind].weight, name);
@@ -166,7 +173,7 @@ const mha_tensor *mha__weights_tensor(const mha__weights *w, mha__role role, int
     const mha__part *p = &w->config->family->parts[role];
     const char *old = bias ? kinds[p->kind].old_bias : kinds[p->kind].old_weight;
     char name[MHA__TENSOR_NAME];
-    if (p->kind == MHA__PART_ABSENT || (bias && !has_bias(w->config, p))) return NULL;
+    if (!exists(w->config, role, layer) || (bias && !has_bias(w->config, p))) return NULL;
     const mha_tensor *tensor = old ? find(w, p, layer, old, name) : NULL;
     return tensor ? tensor : find(w, p, layer, bias ? kinds[p->kind].bias : kinds[p->kind].weight, name);
 }
@@ -206,7 +213,8 @@ mha_status mha__weights_part(mha__weights *weights, mha__role role, int64_t laye
     const mha__part *p = &weights->config->family->parts[role];
     const mha__part_kind kind = p->kind;
     *part = (mha_matrix){0};
-    if (kind == MHA__PART_ABSENT || (p->optional && !mha__weights_tensor(weights, role, layer, false))) return MHA_OK;
+    if (!exists(weights->config, role, layer)) return MHA_OK;
+    if (p->optional && !mha__weights_tensor(weights, role, layer, false)) return MHA_OK;
     const int64_t rows = dimension(weights->config, p->rows);
     const int64_t columns = kinds[kind].rank == 2 ? dimension(weights->config, p->columns) : 1;
     const wanted vector = {1, {rows}};
