@@ -8,7 +8,8 @@
  *
  * The folder appears whole or not at all. It is written beside its place, as .NAME.tmp.PID; every file is synced, the
  * whole is opened and checked, and then it gets its name in one step. Under kill -9, with a full disk or without
- * permission there is the old folder, or none, as before; only a killed process leaves the temporary folder behind.
+ * permission there is the old folder, or none, as before; only a killed process leaves the temporary folder behind,
+ * which the next save of that name removes where the file system has locks.
  */
 #ifndef MHA_MODEL_SAVE_H
 #define MHA_MODEL_SAVE_H

@@ -137,11 +137,20 @@ MHA_API mha_status mha_trainer_loss(mha_trainer *trainer, const mha_train_batch 
 
 /* ---- stopping and going on ---- */
 
+/* A file that goes along with a checkpoint: a log, a page, settings. */
+typedef struct mha_train_file {
+    const char *name; /* begins with "training.", and is not training.safetensors */
+    const void *data;
+    size_t bytes;
+} mha_train_file;
+
 typedef struct mha_trainer_save_options {
     size_t size;
     int overwrite;   /* as in mha_model_save_options */
     int model_only;  /* 1 = without the state of the optimiser: a checkpoint to be used, not to go on from */
     mha_dtype dtype; /* with model_only: as in mha_model_save_options, default f32 */
+    const mha_train_file *files; /* [file_count] further files of the folder, which appear with it */
+    int64_t file_count;
 } mha_trainer_save_options;
 
 /* Writes a checkpoint folder as mha_model_save does, whole or not at all, also under kill -9: weights in f32, and

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #ifdef __linux__
@@ -49,8 +50,10 @@ static bool is_known(const char *name, const char *const *known)
 {
     for (; *known; known++) {
         const char *want = *known;
-        const size_t n = strlen(name), end = strlen(want) - (*want == '*');
-        if (*want != '*' ? strcmp(name, want) == 0 : n >= end && strcmp(name + n - end, want + 1) == 0) return true;
+        const size_t n = strlen(name), all = strlen(want), most = all - 1;
+        if (want[0] == '*' && n >= most && strcmp(name + n - most, want + 1) == 0) return true;
+        if (want[most] == '*' && strncmp(name, want, most) == 0) return true;
+        if (strcmp(name, want) == 0) return true;
     }
     return false;
 }
@@ -129,6 +132,33 @@ static void remove_folder(const mha__folder *f, const char *name)
     unlinkat(f->dir, name, AT_REMOVEDIR);
 }
 
+/* Whoever writes a temporary folder holds a lock on it, which ends with the process: one that can be locked was left
+ * behind by a process that was killed. */
+static void remove_if_left(const mha__folder *f, const char *name)
+{
+    const int fd = openat(f->dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) return;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) remove_folder(f, name);
+    close(fd);
+}
+
+static void remove_leftovers(const mha__folder *f)
+{
+    char start[NAME_MAX + 1];
+    const int length = snprintf(start, sizeof start, ".%.*s.tmp.", NAME_MAX - 32, f->name);
+    const int fd = openat(f->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *entries = fd < 0 ? NULL : fdopendir(fd);
+    for (struct dirent *e = entries ? readdir(entries) : NULL; e; e = readdir(entries)) {
+        const char *number = e->d_name + length;
+        if (strncmp(e->d_name, start, (size_t)length) == 0 && *number && !number[strspn(number, "0123456789")])
+            remove_if_left(f, e->d_name);
+    }
+    if (entries)
+        closedir(entries);
+    else if (fd >= 0)
+        close(fd);
+}
+
 /* ---- from begin to commit ---- */
 
 static mha_status create_temporary(mha__folder *f, mha_error *err)
@@ -137,11 +167,14 @@ static mha_status create_temporary(mha__folder *f, mha_error *err)
     if (mkdirat(f->dir, f->temporary, 0777) != 0) {
         if (errno != EEXIST) return fail(f, errno, err);
         return mha__fail(err, MHA_ERR_IO,
-                         "%s: will not be written: %s is left over from a killed run or in use; remove it",
+                         "%s: will not be written: %s is in use, or left over from a killed run; remove it then",
                          mha__quote(&q1, f->path, strlen(f->path)), mha__quote(&q2, f->place, strlen(f->place)));
     }
     f->inside = openat(f->dir, f->temporary, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (f->inside >= 0) return MHA_OK;
+    if (f->inside >= 0) {
+        flock(f->inside, LOCK_EX | LOCK_NB); /* a file system without locks keeps what is left over */
+        return MHA_OK;
+    }
     const int number = errno;
     unlinkat(f->dir, f->temporary, AT_REMOVEDIR);
     return fail(f, number, err);
@@ -161,7 +194,10 @@ mha_status mha__folder_begin(mha__folder *folder, const char *path, bool overwri
     folder->dir = open(folder->parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder->dir < 0) return fail(folder, errno, err);
     mha_status status = look(folder, overwrite, known, err);
-    if (status == MHA_OK) status = create_temporary(folder, err);
+    if (status == MHA_OK) {
+        remove_leftovers(folder);
+        status = create_temporary(folder, err);
+    }
     if (status != MHA_OK) close_both(folder);
     return status;
 }

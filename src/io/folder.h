@@ -16,7 +16,8 @@ typedef struct mha__folder {
 } mha__folder;
 
 /* Names of the files that a folder may hold, and nothing else, to be replaced; a pattern "*x" stands for all names that
- * end in x. NULL ends the list. */
+ * end in x, "x*" for those that begin so. NULL ends the list. Temporary folders of that name that killed processes have
+ * left behind are removed. */
 mha_status mha__folder_begin(mha__folder *folder, const char *path, bool overwrite, const char *const *known,
                              mha_error *err);
 /* Gives the folder its name; `folder` is done with, whatever comes. */

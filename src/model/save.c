@@ -27,6 +27,7 @@ static const char *const known[] = {"tokenizer.json",
                                     "config.json",
                                     "*.safetensors",
                                     "model.safetensors.index.json",
+                                    "training.*",
                                     NULL};
 
 typedef struct saving {

@@ -5,7 +5,7 @@
 #include "io/folder.h"
 #include "mha/model_save.h"
 
-/* Writes further files into the folder: names that end in .safetensors, so that the folder may be replaced. */
+/* Writes further files into the folder: names that begin with "training.", so that the folder may be replaced. */
 typedef mha_status (*mha__save_more)(const void *user, const mha__folder *folder, mha_error *err);
 
 /* mha_model_save, and then `more` (NULL = nothing), before the folder gets its name. */

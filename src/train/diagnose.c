@@ -66,7 +66,7 @@ mha_status mha__train_bad_loss(const mha_trainer *t, const mha_train_batch *batc
     MHA__TRY(find_place(t, batch->input, place, sizeof place, err));
     return mha__fail(err, MHA_ERR_NOT_FINITE,
                      "step %lld: the loss of batch %lld is %g; %s the first that is not finite; %s%s%s",
-                     (long long)t->step + 1, (long long)number + 1, loss, place,
+                     (long long)t->step + 1, (long long)number + 1, isnan(loss) ? fabs(loss) : loss, place,
                      name ? "nor is the tensor \"" : "all weights are finite",
                      name ? mha__quote(&q, name, strlen(name)) : "", name ? "\"" : "");
 }

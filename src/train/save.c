@@ -16,7 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STATE "training.safetensors"
+#define PREFIX "training."
+#define STATE PREFIX "safetensors"
 #define STEP "mha.train.step"
 #define WEIGHTS "mha.train.weights"
 
@@ -34,9 +35,14 @@ static void mark_weights(const mha_trainer *t, char mark[24])
 
 /* ---- save ---- */
 
-static mha_status write_state(const void *user, const mha__folder *folder, mha_error *err)
+/* What goes into the folder beside the model. */
+typedef struct beside {
+    const mha_trainer *trainer;
+    const mha_trainer_save_options *o;
+} beside;
+
+static mha_status write_state(const mha_trainer *t, const mha__folder *folder, mha_error *err)
 {
-    const mha_trainer *t = user;
     char step[24], mark[24];
     const mha_metadata meta[] = {{.key = STEP, .value = step}, {.key = WEIGHTS, .value = mark}};
     const mha_tensors_writer_options o = {.size = sizeof o, .metadata = meta, .metadata_count = 2};
@@ -50,6 +56,31 @@ static mha_status write_state(const void *user, const mha__folder *folder, mha_e
     if (status == MHA_OK) status = mha__stream_tensors(t->ctx, folder, STATE, list, 2 * t->count, &o, err);
     mha__free(t->ctx, list);
     return status;
+}
+
+static mha_status write_beside(const void *user, const mha__folder *folder, mha_error *err)
+{
+    const beside *b = user;
+    if (!b->o->model_only) MHA__TRY(write_state(b->trainer, folder, err));
+    for (int64_t n = 0; n < b->o->file_count; n++)
+        MHA__TRY(mha__folder_put(folder, b->o->files[n].name, b->o->files[n].data, b->o->files[n].bytes, err));
+    return MHA_OK;
+}
+
+static mha_status check_files(const mha_trainer_save_options *o, mha_error *err)
+{
+    if (o->file_count < 0 || (o->file_count && !o->files))
+        return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save_options: file_count is %lld, files is %s",
+                         (long long)o->file_count, o->files ? "given" : "NULL");
+    for (int64_t n = 0; n < o->file_count; n++) {
+        const char *name = o->files[n].name;
+        if (name && strncmp(name, PREFIX, strlen(PREFIX)) == 0 && name[strlen(PREFIX)] && !strchr(name, '/') &&
+            strcmp(name, STATE) != 0)
+            continue;
+        return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save_options: files[%lld]: want a name after \"" PREFIX "\"",
+                         (long long)n);
+    }
+    return MHA_OK;
 }
 
 /* A tensor that the file holds under a second name, because two parts are one parameter, has to follow. */
@@ -83,12 +114,13 @@ mha_status mha_trainer_save(const mha_trainer *t, const char *folder, const mha_
     if (o.dtype && !o.model_only)
         return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save_options: dtype is %s without model_only",
                          mha_dtype_name(o.dtype));
+    MHA__TRY(check_files(&o, err));
     const mha_model_save_options save = {.size = sizeof save,
                                          .dtype = o.dtype ? o.dtype : MHA_F32,
                                          .overwrite = o.overwrite,
                                          .tensors = twins,
                                          .count = list_twins(t, twins)};
-    return mha__model_save_with(t->model, folder, &save, o.model_only ? NULL : write_state, t, err);
+    return mha__model_save_with(t->model, folder, &save, write_beside, &(beside){t, &o}, err);
 }
 
 /* ---- resume ---- */

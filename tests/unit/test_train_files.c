@@ -1,0 +1,76 @@
+/* test_train_files.c - the folder of a checkpoint: files that go along, and what killed processes have left. */
+#include "support/check.h"
+#include "support/files.h"
+#include "support/train_case.h"
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define GPT2 "models/gpt2-tiny"
+
+static const mha_train_options usual = {.size = sizeof usual};
+
+static void test_files_go_along(void **state)
+{
+    (void)state;
+    const char *folder = files_folder();
+    mha_error err = {0};
+    size_t n = 0;
+    mha_trainer *t = train_case(NULL, GPT2, &usual);
+    mha_train_file files[] = {{"training.log", "one", 3}, {"training.page", "", 0}};
+    const mha_trainer_save_options o = {.size = sizeof o, .overwrite = 1, .files = files, .file_count = 2};
+    for (int round = 0; round < 2; round++) {
+        if (mha_trainer_save(t, folder, &o, &err) != MHA_OK) fail_msg("%s", err.message);
+        char *log = files_read(files_path(folder, "training.log"), &n);
+        assert_string_equal(log, round ? "two" : "one");
+        assert_int_equal(n, 3);
+        free(log);
+        files[0].data = "two";
+    }
+    static const char *const wrong[] = {NULL, "", "training.", "training.safetensors", "log", "training.a/../../b"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        files[1].name = wrong[i];
+        assert_int_equal(mha_trainer_save(t, folder, &o, &err), MHA_ERR_ARG);
+        assert_non_null(strstr(err.message, "files[1]"));
+    }
+    mha_trainer_free(t);
+    files_remove(folder);
+}
+
+/* Half a checkpoint of a process that is gone goes; one that somebody writes stays. */
+static void test_what_killed_processes_leave(void **state)
+{
+    (void)state;
+    const char *folder = files_folder();
+    char left[4096], held[4096];
+    mha_error err = {0};
+    mha_trainer *t = train_case(NULL, GPT2, &usual);
+    const char *base = strrchr(folder, '/') + 1;
+    snprintf(left, sizeof left, "%.*s.%s.tmp.999999999", (int)(base - folder), folder, base);
+    snprintf(held, sizeof held, "%.*s.%s.tmp.999999998", (int)(base - folder), folder, base);
+    assert_int_equal(mkdir(left, 0700), 0);
+    assert_int_equal(mkdir(held, 0700), 0);
+    files_write(files_path(left, "model.safetensors"), "half", 4);
+    const int fd = open(held, O_RDONLY | O_DIRECTORY);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    assert_int_equal(mha_trainer_save(t, folder, NULL, &err), MHA_OK);
+    assert_int_equal(access(left, F_OK), -1);
+    assert_int_equal(access(held, F_OK), 0);
+    close(fd);
+    assert_int_equal(rmdir(held), 0);
+    mha_trainer_free(t);
+    files_remove(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_files_go_along),
+        cmocka_unit_test(test_what_killed_processes_leave),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
