@@ -10,6 +10,7 @@
     X(info)                \
     X(tokenize)            \
     X(tokenizer)           \
+    X(train)               \
     X(embed)               \
     X(score)               \
     X(generate)            \

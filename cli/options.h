@@ -4,7 +4,7 @@
 
 #include "command.h"
 
-enum { CLI_MAX_OPTIONS = 48 };
+enum { CLI_MAX_OPTIONS = 96 };
 
 /* The options of a command, its own first, then the shared ones, then --help; ended by POPT_TABLEEND. Help, parsing,
  * completion and the manual page are all made from this one table. */

@@ -13,6 +13,7 @@
 /* ---- signals ---- */
 
 static volatile sig_atomic_t caught;
+static bool held;
 
 static void note_signal(int number)
 {
@@ -73,6 +74,11 @@ int cli_signal(void)
     return caught;
 }
 
+void cli_signals_hold(void)
+{
+    held = true;
+}
+
 int cli_stopped(void)
 {
     return caught ? 128 + caught : 0;
@@ -113,27 +119,39 @@ void cli_progress_off(void)
     progress.on = false;
 }
 
-/* "45 s", "12 min", "3.5 h" */
-static void put_duration(double seconds)
+const char *cli_duration(double seconds, char text[CLI_DURATION])
 {
     if (seconds < 120)
-        fprintf(stderr, "%.0f s", seconds);
+        snprintf(text, CLI_DURATION, "%.0f s", seconds);
     else if (seconds < 7200)
-        fprintf(stderr, "%.0f min", seconds / 60);
+        snprintf(text, CLI_DURATION, "%.0f min", seconds / 60);
     else
-        fprintf(stderr, "%.1f h", seconds / 3600);
+        snprintf(text, CLI_DURATION, "%.1f h", seconds / 3600);
+    return text;
 }
 
 /* "measure heads 12/24   31.0/s   45 s left"; the rate is the mean since this work began. */
 static void draw_progress(int64_t now, int64_t done, int64_t total)
 {
+    char left[CLI_DURATION];
     double seconds = (double)(now - progress.start_ms) / 1000, rate = (double)(done - progress.start_done) / seconds;
     fprintf(stderr, "\r\033[K%s %lld/%lld", progress.what, (long long)done, (long long)total);
-    if (rate > 0) {
-        fprintf(stderr, "   %.*f/s   ", rate < 10 ? 2 : rate < 100 ? 1 : 0, rate);
-        put_duration((double)(total - done) / rate);
-        fputs(" left", stderr);
-    }
+    if (rate > 0)
+        fprintf(stderr, "   %.*f/s   %s left",
+                rate < 10    ? 2
+                : rate < 100 ? 1
+                             : 0,
+                rate, cli_duration((double)(total - done) / rate, left));
+    fflush(stderr);
+    progress.shown = true;
+    progress.last_ms = now;
+}
+
+void cli_progress_line(const char *line)
+{
+    const int64_t now = now_ms();
+    if (!progress.on || now - progress.last_ms < PROGRESS_PAUSE_MS) return;
+    fprintf(stderr, "\r\033[K%s", line);
     fflush(stderr);
     progress.shown = true;
     progress.last_ms = now;
@@ -157,6 +175,7 @@ void cli_progress(const char *what, int64_t done, int64_t total)
 static int on_progress(void *user, const char *what, int64_t done, int64_t total)
 {
     (void)user;
+    if (held) return 0; /* whoever holds signals shows his own progress */
     if (caught || cli_stdout_closed()) return 1;
     cli_progress(what, done, total);
     return 0;

@@ -12,6 +12,9 @@ void cli_signals_install(void);
 void cli_signals_reading(const char *name);
 /* The signal that asked us to stop; 0 if none did. A second one ends the program at once. */
 int cli_signal(void);
+/* From now on a first signal stops no call of the library, and no call shows its progress: for work that ends in order,
+ * and asks cli_stopped where it may end. */
+void cli_signals_hold(void);
 /* For loops between library calls: 0 to go on, else the exit code. */
 int cli_stopped(void);
 
@@ -22,6 +25,11 @@ void cli_session_close(cli_session *session);
 
 /* The progress line of long work outside the library: `done` of `total` steps of `what`. */
 void cli_progress(const char *what, int64_t done, int64_t total);
+/* The same for work that says itself how far it is: `line` is fit for a terminal. */
+void cli_progress_line(const char *line);
+/* "45 s", "12 min", "3.5 h", in `text`. */
+enum { CLI_DURATION = 24 };
+const char *cli_duration(double seconds, char text[CLI_DURATION]);
 /* Takes the progress line off the terminal, before anything else is written there. */
 void cli_progress_clear(void);
 /* No progress line from now on: the result itself comes to the terminal bit by bit. */

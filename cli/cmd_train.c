@@ -1,0 +1,79 @@
+/* cmd_train.c - `mha train`: a new model, or one that is there, taught on texts. */
+#include <string.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "output.h"
+#include "session.h"
+#include "train_run.h"
+
+static const struct poptOption options[] = {
+    {"config", 0, POPT_ARG_STRING, &train_given.config, 0, "settings as JSON; those of the command line go before",
+     "FILE"},
+    {"resume", 0, POPT_ARG_NONE, &train_given.resume, 0, "go on from the checkpoint in FOLDER, if there is one", NULL},
+    TRAIN_SETTINGS_OPTIONS POPT_TABLEEND};
+
+static int put_result(cli_session *s, const train_run *run)
+{
+    const mha_model_info *info = mha_model_describe(mha_trainer_model(run->trainer));
+    const train_record *r = &run->log.record[run->log.count - 1];
+    const double rate = r->seconds > 0 ? (double)r->tokens / r->seconds : 0;
+    if (s->options.json)
+        return cli_put_json(s,
+                            json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:o}", "out", cli_shown(s->options.out),
+                                      "family", info->family, "parameters", (json_int_t)info->parameters, "steps",
+                                      (json_int_t)r->step, "tokens", (json_int_t)r->tokens, "loss", cli_real(r->loss),
+                                      "seconds", cli_real(r->seconds), "tokens_per_second", cli_real(rate)),
+                            false);
+    fprintf(s->out, "%s: %lld steps, loss %.4f\n", cli_out_name(s), (long long)r->step, r->loss);
+    fprintf(s->out, "%s%s of %lld parameters; %lld tokens, %.0f in a second%s\n", cli_dim(s), info->family,
+            (long long)info->parameters, (long long)r->tokens, rate, cli_plain(s));
+    return CLI_DONE;
+}
+
+static int check(const cli_session *s)
+{
+    const char *out = s->options.out;
+    if (!out || !*out) return cli_usage(s, "-o FOLDER is missing");
+    if (strcmp(out, "-") == 0) return cli_usage(s, "-o wants a folder");
+    if (train_given.resume) return CLI_DONE;
+    if (!s->options.force && access(train_run_path(s, "training.json"), F_OK) == 0)
+        return cli_usage(s, "%s: a training is in it; --resume goes on with that, --force begins anew", cli_shown(out));
+    return cli_check_out(s);
+}
+
+static int run(cli_session *s)
+{
+    train_run training;
+    int code = check(s);
+    if (code == CLI_DONE) {
+        code = train_run_open(s, train_given.resume != 0, train_given.config, &training);
+        if (code == CLI_DONE) code = train_run_steps(&training);
+        if (code == CLI_DONE) code = put_result(s, &training);
+        train_run_free(&training);
+    }
+    train_settings_free_options();
+    return code;
+}
+
+const cli_command cli_train = {
+    .name = "train",
+    .summary = "teach a new model, or one that is there",
+    .usage = "-o FOLDER -f FILE...",
+    .details =
+        "FOLDER is a checkpoint that mha and transformers load, with the state of the optimiser "
+        "(training.safetensors), the settings (training.json) and the log (training.jsonl) beside it. It is written "
+        "anew every --save-every steps, at the end, and after Ctrl-C or SIGTERM; whenever the program is killed, the "
+        "folder holds the old checkpoint or the new one, whole. --resume goes on from it with the settings that it "
+        "holds, to the same bits as without the stop; where there is none it begins.\n"
+        "Decoders learn the next token, encoders the tokens that were masked. Texts (--documents) get the end token "
+        "behind them and stand one behind another; sequences are cut from that, and shown in an order that follows "
+        "from --seed, each once in every pass. Files of ids are .npy of uint16, int32 or int64, or .bin as nanoGPT and "
+        "llm.c write it.\n"
+        "--config FILE has settings under the names of the options, with _ for -: {\"rate\": 0.0003, \"file\": "
+        "[\"a.txt\"]}. docs/training.md is the manual.\n"
+        "--json prints {out, family, parameters, steps, tokens, loss, seconds, tokens_per_second}.",
+    .shared = CLI_MODEL | CLI_OUT | CLI_JSON,
+    .options = options,
+    .run = run,
+};

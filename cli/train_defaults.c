@@ -1,0 +1,90 @@
+/* train_defaults.c - what settings are where nobody gave them, and what the library is told. */
+#include <math.h>
+#include <string.h>
+
+#include "output.h"
+#include "train_settings.h"
+
+static void whole(long long *value, long long usual)
+{
+    if (*value < 0) *value = usual;
+}
+
+static void number(double *value, double usual)
+{
+    if (isnan(*value)) *value = usual;
+}
+
+/* Is `text` one of the words? Not given is. */
+static int check_word(const cli_session *s, const char *option, const char *text, const char *const *words)
+{
+    char list[80] = "";
+    for (int n = 0; words[n]; n++) {
+        if (!text || strcmp(text, words[n]) == 0) return CLI_DONE;
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", n ? ", " : "", words[n]);
+    }
+    return cli_usage(s, "%s \"%s\": want one of %s", option, cli_shown(text), list);
+}
+
+static const char *const documents[] = {"lines", "blank", "whole", NULL};
+static const char *const schedules[] = {"cosine", "constant", NULL};
+static const char *const decays[] = {"matrices", "dense", "all", NULL}; /* as mha_train_decay */
+
+int train_settings_check(const cli_session *s, train_settings *t)
+{
+    int code = check_word(s, "--documents", t->documents, documents);
+    if (code == CLI_DONE) code = check_word(s, "--schedule", t->schedule, schedules);
+    if (code == CLI_DONE) code = check_word(s, "--decays", t->decays, decays);
+    if (code != CLI_DONE) return code;
+    if (t->file.count && t->tokens.count) return cli_usage(s, "-f and --tokens: learn from one or the other");
+    if (!t->file.count && !t->tokens.count) return cli_usage(s, "no text: give one with -f FILE, or --tokens FILE");
+    whole(&t->batch, 8);
+    whole(&t->accumulate, 1);
+    whole(&t->seed, 0);
+    number(&t->rate, t->from ? 5e-5 : 1e-3);
+    number(&t->floor, t->rate / 10);
+    number(&t->decay, 0.1);
+    number(&t->beta1, 0.9);
+    number(&t->beta2, 0.95);
+    number(&t->clip, 1);
+    number(&t->mask, 0.15);
+    if (t->floor > t->rate) return cli_usage(s, "--floor %g is above --rate %g", t->floor, t->rate);
+    return CLI_DONE;
+}
+
+void train_settings_fit_model(train_settings *t, const mha_model_info *info)
+{
+    whole(&t->length, info->max_positions < 128 ? info->max_positions : 128);
+}
+
+int train_settings_fit_data(const cli_session *s, train_settings *t, int64_t sequences)
+{
+    const double of_step = (double)t->batch * (double)t->accumulate;
+    const double steps = ceil((isnan(t->epochs) ? 1 : t->epochs) * (double)sequences / of_step);
+    if (steps > 1e12) return cli_usage(s, "--epochs %g are %g steps", t->epochs, steps);
+    whole(&t->steps, (long long)steps);
+    whole(&t->warmup, t->steps / 50);
+    whole(&t->save_every, t->steps < 10 ? 1 : t->steps > 10000 ? 1000 : t->steps / 10);
+    if (t->warmup > t->steps) return cli_usage(s, "--warmup %lld is more than all %lld steps", t->warmup, t->steps);
+    return CLI_DONE;
+}
+
+mha_train_options train_settings_options_of(const train_settings *t)
+{
+    const bool falls = !t->schedule || strcmp(t->schedule, schedules[0]) == 0;
+    mha_train_options o = {.size = sizeof o,
+                           .rate = t->rate,
+                           .beta1 = t->beta1,
+                           .beta2 = t->beta2,
+                           .decay = t->decay,
+                           .warmup = t->warmup,
+                           .steps = falls ? t->steps : 0,
+                           .floor = falls ? t->floor : 0,
+                           .clip = t->clip,
+                           .recompute = t->recompute,
+                           .frozen = (const char *const *)t->freeze.item,
+                           .frozen_count = t->freeze.count};
+    while (t->decays && strcmp(t->decays, decays[o.decays]) != 0)
+        o.decays++;
+    return o;
+}

@@ -1,0 +1,153 @@
+/* train_open.c - a training up to its first step. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "input.h"
+#include "output.h"
+#include "session.h"
+#include "train_model.h"
+#include "train_run.h"
+
+/* ---- settings ---- */
+
+static int read_settings(train_run *run, const char *config)
+{
+    int code = run->goes_on ? train_run_load(run) : CLI_DONE;
+    if (code == CLI_DONE && config) code = train_settings_load(run->s, config, &run->t);
+    if (code == CLI_DONE) code = train_settings_take_options(run->s, &run->t);
+    return code == CLI_DONE ? train_settings_check(run->s, &run->t) : code;
+}
+
+/* ---- model and data ---- */
+
+static int open_new(train_run *run, mha_model **model)
+{
+    const int code = train_model_open(run->s, &run->t, model);
+    if (code != CLI_DONE || mha_model_describe(*model)->logits) return code;
+    return cli_error(run->s, CLI_REFUSED, "%s has no head of logits: there is no loss to learn from",
+                     cli_shown(run->s->model_name));
+}
+
+/* The model as it is to be read: of a checkpoint that goes on without its weights, which the trainer reads. */
+static int open_model(train_run *run, mha_model **model)
+{
+    cli_session *s = run->s;
+    if (!run->goes_on) return open_new(run, model);
+    mha_error error = {0};
+    const mha_model_options how = {
+        .size = sizeof how, .no_weights = 1, .no_tokenizer = access(train_run_path(s, "tokenizer.json"), F_OK) != 0};
+    s->model = s->model_name = s->options.out;
+    return mha_model_open(s->ctx, s->options.out, &how, model, &error) == MHA_OK ? CLI_DONE : cli_refuse(s, &error);
+}
+
+static int open_data(train_run *run, const mha_model *model)
+{
+    train_form form;
+    const train_settings *t = &run->t;
+    int code = train_form_find(run->s, t, model, &form);
+    if (code != CLI_DONE) return code;
+    return t->file.count ? train_data_texts(run->s, &form, &t->file, t->documents ? t->documents : "lines", &run->data)
+                         : train_data_ids(run->s, &form, &t->tokens, &run->data);
+}
+
+static int open_trainer(train_run *run, const mha_model *model)
+{
+    mha_error error = {0};
+    const mha_train_options o = train_settings_options_of(&run->t);
+    const mha_status status = run->goes_on
+                                  ? mha_trainer_resume(run->s->ctx, run->s->options.out, &o, &run->trainer, &error)
+                                  : mha_trainer_create(model, &o, &run->trainer, &error);
+    if (status == MHA_ERR_ARG) return cli_usage(run->s, "%s", error.message);
+    if (status != MHA_OK) return cli_refuse(run->s, &error);
+    run->data.form.tokenizer = mha_model_tokenizer(mha_trainer_model(run->trainer));
+    return CLI_DONE;
+}
+
+static int open_both(train_run *run)
+{
+    mha_model *model = NULL;
+    int code = open_model(run, &model);
+    if (code == CLI_DONE) {
+        train_settings_fit_model(&run->t, mha_model_describe(model));
+        code = open_data(run, model);
+    }
+    if (code == CLI_DONE && run->goes_on) code = train_run_compare(run);
+    if (code == CLI_DONE) code = train_settings_fit_data(run->s, &run->t, run->data.sequences);
+    if (code == CLI_DONE) code = open_trainer(run, model);
+    mha_model_free(model);
+    return code;
+}
+
+/* ---- memory and log ---- */
+
+static int take_memory(train_run *run)
+{
+    const train_settings *t = &run->t;
+    const bool encoder = !run->data.form.causal;
+    const size_t batches = (size_t)t->accumulate, sequences = (size_t)t->batch, length = (size_t)t->length;
+    /* Each factor has a bound, the product of two fits; calloc checks the last one. */
+    run->batches = calloc(batches, sizeof *run->batches);
+    run->inputs = calloc(batches, sizeof *run->inputs);
+    run->ids = calloc(batches * sequences, length * sizeof *run->ids);
+    if (encoder) run->labels = calloc(batches * sequences, length * sizeof *run->labels);
+    if (!run->batches || !run->inputs || !run->ids || (encoder && !run->labels))
+        return cli_error(run->s, CLI_FAILED, "out of memory for %lld x %lld sequences of %lld tokens", t->accumulate,
+                         t->batch, t->length);
+    for (size_t n = 0; n < batches; n++) {
+        run->inputs[n] = (mha_model_input){.size = sizeof *run->inputs,
+                                           .batch = t->batch,
+                                           .length = t->length,
+                                           .ids = run->ids + n * sequences * length};
+        run->batches[n] = (mha_train_batch){.input = &run->inputs[n],
+                                            .labels = encoder ? run->labels + n * sequences * length : NULL};
+    }
+    return CLI_DONE;
+}
+
+static int open_log(train_run *run)
+{
+    const cli_session *s = run->s;
+    const train_settings *t = &run->t;
+    double before = 0;
+    int code = CLI_DONE;
+    if (run->goes_on) {
+        const char *path = train_run_path(s, "training.jsonl");
+        code = train_log_read(s, path, run->begun, &run->log);
+        if (code == CLI_DONE) code = train_log_renew(s, &run->log, path);
+        if (code == CLI_DONE) before = run->log.record[run->log.count - 1].seconds;
+    } else {
+        const train_record zero = {.loss = NAN, .rate = NAN, .norm = NAN};
+        code = train_log_add(s, &run->log, &zero);
+    }
+    run->start = cli_seconds() - before;
+    if (code != CLI_DONE || !t->log) return code;
+    return train_log_copy(s, &run->log, t->log, run->goes_on || s->options.force);
+}
+
+int train_run_open(cli_session *s, bool resume, const char *config, train_run *run)
+{
+    *run = (train_run){.s = s};
+    train_settings_none(&run->t);
+    train_log_begin(&run->log);
+    run->goes_on = resume && access(train_run_path(s, "training.json"), F_OK) == 0;
+    int code = read_settings(run, config);
+    if (code == CLI_DONE) code = open_both(run);
+    if (code == CLI_DONE) code = take_memory(run);
+    if (code != CLI_DONE) return code;
+    run->begun = mha_trainer_step_count(run->trainer);
+    return open_log(run);
+}
+
+void train_run_free(train_run *run)
+{
+    train_log_free(&run->log);
+    mha_trainer_free(run->trainer);
+    train_data_free(&run->data);
+    train_settings_free(&run->t);
+    free(run->batches);
+    free(run->inputs);
+    free(run->ids);
+    free(run->labels);
+}

@@ -1,0 +1,117 @@
+/* train_settings.h - the settings of a training, one row each: an option of the command line, a key of --config, and a
+ * key of the training.json that is kept beside the checkpoint. */
+#ifndef CLI_TRAIN_SETTINGS_H
+#define CLI_TRAIN_SETTINGS_H
+
+#include <jansson.h>
+
+#include "command.h"
+
+/* X(kind, field, letter, option, min, max, help, value): the key in JSON is the name of the field. What is not given is
+ * NULL, -1 or NaN until train_settings_fill. */
+#define TRAIN_SETTINGS_MAP(X)                                                                                         \
+    X(TEXT, from, 0, "from", 0, 0, "teach this checkpoint: a folder, or as -m", "MODEL")                              \
+    X(SHAPE, shape, 0, "shape", 0, 0, "make a new model: FAMILY:LAYERSxHEADSxWIDTH, or a config.json", "SHAPE")       \
+    X(TEXT, tokenizer, 0, "tokenizer", 0, 0, "of a new model: a folder with tokenizer.json", "FOLDER")                \
+    X(WHOLE, vocab, 0, "vocab", 1, INT32_MAX, "tokens of a new model (default: the tokenizer's)", "N")                \
+    X(PATHS, file, 'f', "file", 0, 0, "learn from this text, - is stdin; arguments are more files then", "FILE")      \
+    X(PATHS, tokens, 0, "tokens", 0, 0, "learn from token ids: .npy, or .bin of 16 bits each", "FILE")                \
+    X(TEXT, documents, 0, "documents", 0, 0, "texts in a file: lines (default), blank (lines between), whole", "HOW") \
+    X(TEXT, end_token, 0, "end-token", 0, 0, "stands behind each text (default: the model's)", "TOKEN")               \
+    X(WHOLE, length, 0, "length", 2, 1 << 24, "tokens of a sequence (default: 128, or what the model takes)", "N")    \
+    X(WHOLE, batch, 0, "batch", 1, 1 << 20, "sequences at once (default: 8)", "N")                                    \
+    X(WHOLE, accumulate, 0, "accumulate", 1, 1 << 20, "batches of a step (default: 1)", "N")                          \
+    X(WHOLE, steps, 0, "steps", 1, 1LL << 40, "steps in all", "N")                                                    \
+    X(NUMBER, epochs, 0, "epochs", 1e-6, 1e9, "passes over the data, in place of --steps (default: 1)", "X")          \
+    X(NUMBER, rate, 0, "rate", 1e-12, 1e6, "largest learning rate (default: 0.001, with --from 0.00005)", "X")        \
+    X(WHOLE, warmup, 0, "warmup", 0, 1LL << 40, "steps until there (default: a fiftieth of all)", "N")                \
+    X(TEXT, schedule, 0, "schedule", 0, 0, "of the rate behind that: cosine (default), constant", "HOW")              \
+    X(NUMBER, floor, 0, "floor", 0, 1e6, "where the cosine ends (default: a tenth of --rate)", "X")                   \
+    X(NUMBER, decay, 0, "decay", 0, 1e6, "weight decay (default: 0.1)", "X")                                          \
+    X(TEXT, decays, 0, "decays", 0, 0, "what decays: matrices (default), dense, all", "WHAT")                         \
+    X(NUMBER, beta1, 0, "beta1", 1e-9, 1 - 1e-9, "of AdamW (default: 0.9)", "X")                                      \
+    X(NUMBER, beta2, 0, "beta2", 1e-9, 1 - 1e-9, "of AdamW (default: 0.95)", "X")                                     \
+    X(NUMBER, clip, 0, "clip", 0, 1e30, "cut longer gradients to this length, 0 = never (default: 1)", "X")           \
+    X(NUMBER, mask, 0, "mask", 1e-6, 1, "encoders: share of the tokens to predict (default: 0.15)", "X")              \
+    X(TEXTS, freeze, 0, "freeze", 0, 0, "tensors that stay as they are: a name, \"*end\" or \"begin*\"", "NAME")      \
+    X(FLAG, recompute, 0, "recompute", 0, 0, "keep less in memory, and compute a third more", NULL)                   \
+    X(WHOLE, seed, 's', "seed", 0, 1LL << 62, "of new weights, the order, masks and samples (default: 0)", "SEED")    \
+    X(WHOLE, save_every, 0, "save-every", 1, 1LL << 40, "steps between checkpoints (default: a tenth, <= 1000)", "N") \
+    X(PATH, log, 0, "log", 0, 0, "keep the log there too: .jsonl or .csv", "FILE")
+
+typedef struct train_list {
+    char **item; /* [count] */
+    int count;
+} train_list;
+
+/* What a setting of each kind is kept as, and how popt stores it. */
+#define TRAIN_VALUE_TEXT char *
+#define TRAIN_VALUE_SHAPE char * /* in JSON also an object, whose text begins with { */
+#define TRAIN_VALUE_PATH char *  /* made absolute: a training goes on from any folder */
+#define TRAIN_VALUE_TEXTS train_list
+#define TRAIN_VALUE_PATHS train_list
+#define TRAIN_VALUE_WHOLE long long
+#define TRAIN_VALUE_NUMBER double
+#define TRAIN_VALUE_FLAG bool
+
+typedef struct train_settings {
+#define X(kind, field, letter, option, min, max, help, value) TRAIN_VALUE_##kind field;
+    TRAIN_SETTINGS_MAP(X)
+#undef X
+} train_settings;
+
+/* What popt stores: of settings, and of options that are none. */
+#define TRAIN_GIVEN_TEXT const char *
+#define TRAIN_GIVEN_SHAPE const char *
+#define TRAIN_GIVEN_PATH const char *
+#define TRAIN_GIVEN_TEXTS const char **
+#define TRAIN_GIVEN_PATHS const char **
+#define TRAIN_GIVEN_WHOLE const char *
+#define TRAIN_GIVEN_NUMBER const char *
+#define TRAIN_GIVEN_FLAG int
+
+extern struct train_given {
+#define X(kind, field, letter, option, min, max, help, value) TRAIN_GIVEN_##kind field;
+    TRAIN_SETTINGS_MAP(X)
+#undef X
+    const char *config;
+    int resume;
+} train_given;
+
+/* The rows of the option table. */
+#define TRAIN_ARG_TEXT POPT_ARG_STRING
+#define TRAIN_ARG_SHAPE POPT_ARG_STRING
+#define TRAIN_ARG_PATH POPT_ARG_STRING
+#define TRAIN_ARG_TEXTS POPT_ARG_ARGV
+#define TRAIN_ARG_PATHS POPT_ARG_ARGV
+#define TRAIN_ARG_WHOLE POPT_ARG_STRING
+#define TRAIN_ARG_NUMBER POPT_ARG_STRING
+#define TRAIN_ARG_FLAG POPT_ARG_NONE
+#define TRAIN_SETTINGS_OPTION(kind, field, letter, option, min, max, help, value) \
+    {option, letter, TRAIN_ARG_##kind, &train_given.field, 0, help, value},
+#define TRAIN_SETTINGS_OPTIONS TRAIN_SETTINGS_MAP(TRAIN_SETTINGS_OPTION)
+
+/* What the words of a setting may be is checked, and what follows from no model or data gets its default. */
+int train_settings_check(const cli_session *s, train_settings *t);
+/* The defaults that follow from the model, and then from the number of sequences. */
+void train_settings_fit_model(train_settings *t, const mha_model_info *info);
+int train_settings_fit_data(const cli_session *s, train_settings *t, int64_t sequences);
+/* As the library takes them; `t` must stay. */
+mha_train_options train_settings_options_of(const train_settings *t);
+
+/* Nothing given. */
+void train_settings_none(train_settings *t);
+/* Takes the keys of an object; `name` is the file it came from. Free *t in any case. Returns an exit code, as the
+ * others. */
+int train_settings_take(const cli_session *s, const char *name, const json_t *object, train_settings *t);
+/* The same of a file. */
+int train_settings_load(const cli_session *s, const char *path, train_settings *t);
+/* Takes what the command line has, -m and arguments too. */
+int train_settings_take_options(const cli_session *s, train_settings *t);
+/* All that is set, as an object; NULL when memory is short. */
+json_t *train_settings_json(const train_settings *t);
+void train_settings_free(train_settings *t);
+/* Frees what popt has listed. */
+void train_settings_free_options(void);
+
+#endif

@@ -1,0 +1,222 @@
+#!/bin/sh
+# test_cli_train.sh - `mha train`: new models and checkpoints, texts and files of ids, settings from all sources, stops.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+train() { "$MHA" train -t 1 "$@"; }
+same_log() {
+    sed 's/,"seconds":[^,}]*//' "$1/training.jsonl" >log.a
+    sed 's/,"seconds":[^,}]*//' "$2/training.jsonl" >log.b
+    same log.a log.b "$3"
+}
+
+i=0
+while [ $i -lt 80 ]; do
+    echo "the number $i comes before the number $((i + 1)), and after it the number $((i + 2)) waits"
+    [ $((i % 4)) -ne 3 ] || echo
+    i=$((i + 1))
+done >text
+expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
+expect 0 "$MHA" tokenizer train -q --vocab-size 90 --type wordpiece -o wp -f text
+small='--length 16 --batch 4 --seed 5'
+
+# Each family learns, and its folder is a checkpoint like any other.
+for shape in gpt2:2x2x16 llama:2x2x16 qwen3:1x2x16 bert:2x2x16; do
+    tokenizer=bpe
+    [ $shape != bert:2x2x16 ] || tokenizer=wp
+    # shellcheck disable=SC2086 # options
+    expect 0 train -q --json --shape $shape --tokenizer $tokenizer -f text --steps 40 --rate 0.01 $small -o ${shape%%:*}
+    at family "${shape%%:*}"
+    at steps 40
+    at tokens 2560
+    first=$(sed -n 2p "${shape%%:*}/training.jsonl" | "$JSON_AT" loss)
+    last=$("$JSON_AT" loss <out)
+    awk -v a="$first" -v b="$last" 'BEGIN { exit !(b < a - 0.5) }' || fail "$shape: the loss went from $first to $last"
+    expect 0 "$MHA" info -m "${shape%%:*}"
+    for name in config.json model.safetensors tokenizer.json training.safetensors training.json training.jsonl; do
+        [ -s "${shape%%:*}/$name" ] || fail "$shape: no $name"
+    done
+    [ "$(wc -l <"${shape%%:*}/training.jsonl")" = 41 ] || fail "$shape: the log has not 41 lines"
+done
+expect 0 "$MHA" generate -m gpt2 -n 4 'the number'
+
+# The same bits for any number of threads; another seed is another training.
+# shellcheck disable=SC2086
+{
+    expect 0 "$MHA" train -t 3 -q --shape gpt2:2x2x16 --tokenizer bpe -f text --steps 40 --rate 0.01 $small -o threads
+    expect 0 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --steps 40 --rate 0.01 $small -o other -s 6
+}
+same gpt2/model.safetensors threads/model.safetensors '3 threads'
+same_log gpt2 threads '3 threads'
+cmp -s gpt2/model.safetensors other/model.safetensors && fail 'another seed has the same weights'
+
+# A file of settings, and options before it; both say what they said.
+cat >settings.json <<'JSON'
+{"shape": {"model_type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 16, "n_positions": 16}, "tokenizer": "bpe",
+ "file": ["text"], "steps": 7, "length": 16, "batch": 4, "seed": 5, "rate": 0.01, "recompute": true, "freeze": "*wpe.weight"}
+JSON
+expect 0 train -q --config settings.json --steps 9 --log log.csv -o both
+[ "$(wc -l <both/training.jsonl)" = 10 ] || fail '--steps does not go before the file'
+[ "$(sed -n 1p log.csv)" = 'step,loss,rate,norm,tokens,seconds' ] || fail "log.csv begins with $(sed -n 1p log.csv)"
+[ "$(wc -l <log.csv)" = 11 ] || fail 'log.csv has not 11 lines'
+"$JSON_AT" settings.freeze.0 <both/training.json >out
+has out 'wpe.weight'
+bad_settings() {
+    echo "$1" >wrong.json
+    refused 3 train --config wrong.json --steps 1 -o x
+    has err "$2"
+}
+bad_settings '{"rat": 1}' 'there is no setting "rat"'
+bad_settings '{"rate": "x"}' '"rate": want a number from'
+bad_settings '{"steps": 0}' '"steps": want a whole number from 1'
+bad_settings '{"file": [3]}' '"file": want a list of strings'
+bad_settings '{"recompute": 1}' '"recompute": want true or false'
+bad_settings '{"shape": 3}' '"shape": want a string, or an object'
+bad_settings '{"rate": 1, "rate": 2}' 'duplicate'
+bad_settings '[1]' 'want an object'
+bad_settings '{"rate' 'line 1'
+refused 3 train --config nowhere.json -o x
+
+# From a checkpoint: what is frozen stays, all else moves.
+# shellcheck disable=SC2086
+expect 0 train -q --from gpt2 -f text --steps 2 --rate 0.01 $small --freeze '*wte.weight' --freeze '*wpe.weight' -o tuned
+refused 2 train -q --from gpt2 -f text --steps 2 --freeze '*nothing*' -o x
+has err 'fits no tensor'
+expect 0 train -q -m llama -f text --steps 2 -o tuned.llama
+expect 0 train -q -m bert -f text --steps 2 -o tuned.bert
+refused 2 train -m llama --shape gpt2:1x1x8 -f text -o x
+has err 'takes no --shape'
+
+# Documents: lines, paragraphs, files. Every text gets its end.
+for how in lines:80 blank:20 whole:1; do
+    expect 0 train -q --documents "${how%:*}" --shape gpt2:1x1x8 --tokenizer bpe -f text --steps 1 --length 16 -o "docs.${how%:*}"
+    "$JSON_AT" data.tokens <"docs.${how%:*}/training.json" >"tokens.${how%:*}"
+done
+[ "$(cat tokens.lines)" -lt "$(cat tokens.whole)" ] || fail 'newlines of a whole file are no tokens'
+cat text text >twice
+expect 0 train -q --documents whole --shape gpt2:1x1x8 --tokenizer bpe -f text text --steps 1 --length 16 -o docs.two
+[ "$("$JSON_AT" data.tokens <docs.two/training.json)" = $((2 * $(cat tokens.whole))) ] || fail 'two files are not two texts'
+
+# Stopped by a signal: the step is finished, a checkpoint is there, the exit says so, and the end is that of an undisturbed run.
+# shellcheck disable=SC2086
+set -- --shape gpt2:2x2x16 --tokenizer bpe -f text --steps 400 --save-every 50 $small
+expect 0 train -q "$@" -o whole
+"$MHA" train -t 1 "$@" -o stopped >out 2>err &
+victim=$!
+while [ ! -s stopped/training.jsonl ] || [ "$(wc -l <stopped/training.jsonl 2>/dev/null)" -lt 20 ]; do sleep 0.01; done
+kill -TERM $victim
+wait $victim
+status=$?
+[ $status = 143 ] || fail "SIGTERM: exit $status"
+[ ! -s out ] || fail 'a stopped training has a result'
+has err 'mha train --resume -o stopped goes on'
+(cd / && "$MHA" train -q -t 1 --resume -o "$work/stopped") >out 2>err || fail "--resume: $(cat err)"
+same whole/model.safetensors stopped/model.safetensors SIGTERM
+same whole/training.safetensors stopped/training.safetensors SIGTERM
+same_log whole stopped SIGTERM
+expect 0 train -q --json --resume -o stopped
+at steps 400
+same whole/model.safetensors stopped/model.safetensors 'nothing was left to do'
+# Other data need a word; more steps do not.
+cp text moved
+expect 0 train -q --resume -o stopped --steps 401
+echo 'another line' >>text
+refused 3 train --resume -o stopped --steps 402
+has err 'the data are not those of the checkpoint'
+expect 0 train --resume -o stopped --steps 402 -f text
+has err 'other data than before'
+printf '{"step":0,"tokens":0,"seconds":0}\nnonsense\n' >stopped/training.jsonl
+refused 3 train --resume -o stopped --steps 403
+has err 'line 2 is no record of a step'
+mv moved text
+
+# A number that is not finite: step and place are named, the last checkpoint stays.
+refused 1 train --shape gpt2:2x2x16 --tokenizer bpe -f text --steps 50 --rate 1e6 --clip 0 --save-every 2 --length 16 -o nan
+has err 'step '
+has err 'layer'
+has err 'nan holds the last checkpoint'
+expect 0 "$MHA" info -m nan
+
+# A folder that is there, wrong words, and data that are none.
+refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text -o gpt2
+has err '--resume goes on with that'
+mkdir mine
+touch mine/thing
+refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text -o mine
+refused 1 train --shape gpt2:1x1x8 --tokenizer bpe -f text -o mine --force
+has err 'no file of a checkpoint'
+refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text
+has err '-o FOLDER is missing'
+refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -o x
+has err 'no text'
+refused 2 train -f text -o x
+has err 'what is to learn?'
+for bad in 'gpt2:2x3x16' 'gpt5:1x1x8' 'gpt2:1x1' 'gpt2:0x1x8' 'gpt2:1x1x8x9'; do
+    refused 2 train --shape "$bad" --tokenizer bpe -f text -o x
+    has err "--shape \"$bad\": want FAMILY"
+done
+refused 2 train --shape gpt2:1x1x8 -f text -o x
+has err 'Give --tokenizer FOLDER or --vocab N'
+refused 3 train --shape gpt2:1x1x8 --vocab 300 -f text -o x
+has err 'no tokenizer to read texts with'
+refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --rate 0 -o x
+refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --steps x -o x
+refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --schedule linear -o x
+has err 'want one of cosine, constant'
+refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --floor 1 -o x
+has err 'is above --rate'
+refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --steps 3 --warmup 4 -o x
+refused 2 train --from gpt2 -f text --length 17 -o x
+has err 'the model takes 16 tokens'
+refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f nowhere -o x
+: >empty
+refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f empty -o x
+has err 'are no sequence of --length'
+echo 'too short' >short
+refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f short -o x
+printf 'one\ntwo \377\n' >broken
+refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f broken -o x
+has err 'broken: line 2: '
+refused 3 train --from "$here/share/mha/builtin" -f text -o x
+has err 'no head of logits'
+
+# Files of ids: raw, with the header of llm.c, and .npy; what is no token is named by its place.
+i=0
+while [ $i -lt 200 ]; do
+    # shellcheck disable=SC2059 # octal escapes
+    printf "\\$(printf %03o $((i * 7 % 50)))\\000"
+    i=$((i + 1))
+done >ids.bin
+expect 0 train -q --json --shape gpt2:1x1x8 --vocab 50 --tokens ids.bin --length 16 --steps 3 -o ids
+at steps 3
+"$JSON_AT" data.tokens <ids/training.json >out
+has out 200
+{
+    # 20240520, 1, 200: magic, version and tokens
+    printf '\210\330\064\001\001\000\000\000\310\000\000\000'
+    head -c 1012 /dev/zero
+    cat ids.bin
+} >llmc.bin
+expect 0 train -q --shape gpt2:1x1x8 --vocab 50 --tokens llmc.bin --length 16 --steps 3 -o llmc
+same ids/model.safetensors llmc/model.safetensors 'the header of llm.c'
+{
+    printf '\223NUMPY\001\000v\000'
+    printf "%-117s\n" "{'descr': '<u2', 'fortran_order': False, 'shape': (200,), }"
+    cat ids.bin
+} >ids.npy
+expect 0 train -q --shape gpt2:1x1x8 --vocab 50 --tokens ids.npy --length 16 --steps 3 -o npy
+same ids/model.safetensors npy/model.safetensors '.npy'
+refused 3 train --shape gpt2:1x1x8 --vocab 43 --tokens ids.bin --length 16 --steps 3 -o x
+has err 'ids.bin: token 7 is 49: want an id below the model'\''s vocab_size 43'
+head -c 399 ids.bin >odd.bin
+refused 3 train --shape gpt2:1x1x8 --vocab 50 --tokens odd.bin --length 16 -o x
+has err 'odd number of bytes'
+head -c 1400 llmc.bin >cut.bin
+refused 3 train --shape gpt2:1x1x8 --vocab 50 --tokens cut.bin --length 16 -o x
+has err 'header of llm.c does not fit'
+: >none.bin
+refused 3 train --shape gpt2:1x1x8 --vocab 50 --tokens none.bin --length 16 -o x
+refused 3 train --shape gpt2:1x1x8 --vocab 50 --tokens text --length 16 -o x
+refused 2 train --shape gpt2:1x1x8 --vocab 50 --tokens ids.bin -f text --length 16 -o x
+[ ! -e x ] || fail 'a failure has left a folder'
+finish

@@ -1,0 +1,48 @@
+#!/bin/sh
+# test_cli_train_kill.sh - a training that is killed twenty times while it writes checkpoints, and goes on each time, ends
+# with the bits of one that nobody disturbed: weights, state of the optimiser, and log but for its seconds.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+
+# A small text; a checkpoint after every step, so that most kills meet one that is being written.
+i=0
+while [ $i -lt 60 ]; do
+    echo "the number $i comes before the number $((i + 1)), and after it the number $((i + 2)) waits" >>text
+    i=$((i + 1))
+done
+expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o tok -f text
+set -- --shape gpt2:2x2x16 --tokenizer tok -f text --length 16 --batch 2 --steps 120 --save-every 1 -t 1 -q
+expect 0 "$MHA" train "$@" -o whole
+
+kills=0 rounds=0 half=0 seed=$$
+echo "seed $seed"
+while [ $kills -lt 20 ] && [ $rounds -lt 200 ]; do
+    rounds=$((rounds + 1))
+    seed=$(((seed * 1103515245 + 12345) % 2147483648))
+    "$MHA" train --resume "$@" -o killed >out 2>err &
+    victim=$!
+    sleep "0.0$((seed / 65536 % 10))$((seed / 7 % 10))"
+    kill -KILL $victim 2>/dev/null && kills=$((kills + 1))
+    wait $victim 2>/dev/null
+    status=$?
+    [ $status = 137 ] || [ $status = 0 ] || fail "round $rounds: exit $status: $(cat err)"
+    for name in .killed.tmp.*; do [ ! -e "$name" ] || half=$((half + 1)); done
+    # Before the first checkpoint there may be nothing; after that a whole one, always.
+    [ ! -e killed ] || "$MHA" info -m killed >out 2>err || fail "round $rounds: no whole checkpoint: $(cat err)"
+    if [ $status = 0 ]; then # it was done: another one
+        same whole/model.safetensors killed/model.safetensors "seed $seed"
+        rm -rf killed
+    fi
+done
+echo "$kills kills in $rounds rounds; $half times half a checkpoint lay there"
+[ $kills -ge 20 ] || fail "only $kills kills in $rounds rounds"
+expect 0 "$MHA" train --resume "$@" -o killed
+for name in model.safetensors training.safetensors config.json tokenizer.json; do same "whole/$name" "killed/$name"; done
+sed 's/,"seconds":[^,}]*//' whole/training.jsonl >a
+sed 's/,"seconds":[^,}]*//' killed/training.jsonl >b
+same a b 'the log'
+[ "$(wc -l <a)" = 121 ] || fail "the log has $(wc -l <a) lines"
+leftovers=$(find . -name '.killed.*')
+[ -z "$leftovers" ] || fail "left behind: $leftovers"
+finish
