@@ -1,4 +1,5 @@
 /* cmd_train.c - `mha train`: a new model, or one that is there, taught on texts. */
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -13,19 +14,29 @@ static const struct poptOption options[] = {
     {"resume", 0, POPT_ARG_NONE, &train_given.resume, 0, "go on from the checkpoint in FOLDER, if there is one", NULL},
     TRAIN_SETTINGS_OPTIONS POPT_TABLEEND};
 
+/* The last measure on held-out text; NaN without one. */
+static double last_eval(const train_log *log)
+{
+    for (int64_t n = log->count - 1; n >= 0; n--)
+        if (!isnan(log->record[n].eval)) return log->record[n].eval;
+    return NAN;
+}
+
 static int put_result(cli_session *s, const train_run *run)
 {
     const mha_model_info *info = mha_model_describe(mha_trainer_model(run->trainer));
     const train_record *r = &run->log.record[run->log.count - 1];
-    const double rate = r->seconds > 0 ? (double)r->tokens / r->seconds : 0;
+    const double rate = r->seconds > 0 ? (double)r->tokens / r->seconds : 0, eval = last_eval(&run->log);
     if (s->options.json)
-        return cli_put_json(s,
-                            json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:o}", "out", cli_shown(s->options.out),
-                                      "family", info->family, "parameters", (json_int_t)info->parameters, "steps",
-                                      (json_int_t)r->step, "tokens", (json_int_t)r->tokens, "loss", cli_real(r->loss),
-                                      "seconds", cli_real(r->seconds), "tokens_per_second", cli_real(rate)),
-                            false);
+        return cli_put_json(
+            s,
+            json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "out", cli_shown(s->options.out), "family",
+                      info->family, "parameters", (json_int_t)info->parameters, "steps", (json_int_t)r->step, "tokens",
+                      (json_int_t)r->tokens, "loss", cli_real(r->loss), "eval_loss", cli_real(eval), "perplexity",
+                      cli_real(exp(eval)), "seconds", cli_real(r->seconds), "tokens_per_second", cli_real(rate)),
+            false);
     fprintf(s->out, "%s: %lld steps, loss %.4f\n", cli_out_name(s), (long long)r->step, r->loss);
+    if (!isnan(eval)) fprintf(s->out, "on held-out text %.4f, perplexity %.2f\n", eval, exp(eval));
     fprintf(s->out, "%s%s of %lld parameters; %lld tokens, %.0f in a second%s\n", cli_dim(s), info->family,
             (long long)info->parameters, (long long)r->tokens, rate, cli_plain(s));
     return CLI_DONE;
@@ -72,7 +83,8 @@ const cli_command cli_train = {
         "llm.c write it.\n"
         "--config FILE has settings under the names of the options, with _ for -: {\"rate\": 0.0003, \"file\": "
         "[\"a.txt\"]}. docs/training.md is the manual.\n"
-        "--json prints {out, family, parameters, steps, tokens, loss, seconds, tokens_per_second}.",
+        "--json prints {out, family, parameters, steps, tokens, loss, eval_loss, perplexity, seconds, "
+        "tokens_per_second}; loss is that of the last step, eval_loss the last one on text that was set aside.",
     .shared = CLI_MODEL | CLI_OUT | CLI_JSON,
     .options = options,
     .run = run,

@@ -1,15 +1,10 @@
-/* report_page.c - puts the data into the page.
- *
- * The page holds one JSON block. Everything in it that came from outside is text inside a JSON string in which <, > and
- * & (and U+2028, U+2029) are written as \u escapes, so that no token can end the block.
- */
+/* report_page.c - puts the data into the page. */
 #include "report_page.h"
-
-#include <string.h>
 
 #include "colour.h"
 #include "head_diversity.h"
 #include "heads_json.h"
+#include "page_data.h"
 #include "report_maps.h"
 #include "tokens.h"
 
@@ -86,26 +81,10 @@ static json_t *page_data(const report *r)
                   : NULL;
 }
 
-/* JSON_ENSURE_ASCII leaves only <, > and & to be made harmless; outside of strings JSON has none of them. */
-static void put_block(const char *json, FILE *out)
-{
-    for (; *json; json++) {
-        if (strchr("<>&", *json))
-            fprintf(out, "\\u%04x", (unsigned)*json);
-        else
-            putc(*json, out);
-    }
-}
-
 int report_page_write(const report *r, FILE *out)
 {
-    json_t *data = page_data(r);
-    char *json = data ? json_dumps(data, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9)) : NULL;
-    json_decref(data);
-    if (!json) return 0;
     fputs((const char *)report_page_before, out);
-    put_block(json, out);
+    const int whole = page_data_write(page_data(r), out);
     fputs((const char *)report_page_after, out);
-    free(json);
-    return !ferror(out);
+    return whole && !ferror(out);
 }

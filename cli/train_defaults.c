@@ -48,6 +48,11 @@ int train_settings_check(const cli_session *s, train_settings *t)
     number(&t->beta2, 0.95);
     number(&t->clip, 1);
     number(&t->mask, 0.15);
+    whole(&t->eval_sequences, 512);
+    whole(&t->sample_tokens, 40);
+    number(&t->temperature, 0.8);
+    number(&t->eval_share, 0);
+    if (t->eval.count && t->eval_share > 0) return cli_usage(s, "--eval and --eval-share: give one of them");
     if (t->floor > t->rate) return cli_usage(s, "--floor %g is above --rate %g", t->floor, t->rate);
     return CLI_DONE;
 }
@@ -65,6 +70,8 @@ int train_settings_fit_data(const cli_session *s, train_settings *t, int64_t seq
     whole(&t->steps, (long long)steps);
     whole(&t->warmup, t->steps / 50);
     whole(&t->save_every, t->steps < 10 ? 1 : t->steps > 10000 ? 1000 : t->steps / 10);
+    whole(&t->eval_every, t->save_every);
+    whole(&t->sample_every, t->save_every);
     if (t->warmup > t->steps) return cli_usage(s, "--warmup %lld is more than all %lld steps", t->warmup, t->steps);
     return CLI_DONE;
 }

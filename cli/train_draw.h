@@ -12,7 +12,7 @@ int64_t train_draw_sequence(uint64_t seed, int64_t epoch, int64_t place, int64_t
 
 /* Of the tokens of a sequence that are not special, `share` (one at least) become labels, the others MHA_IGNORE; of
  * those 80 % are replaced by the mask, 10 % by any token, and 10 % stay (Devlin et al. 2018). `number` is that of the
- * sequence since training began. */
+ * sequence since training began; below 0 for those that are not learned from. */
 void train_draw_mask(const train_form *form, double share, uint64_t seed, int64_t number, int32_t *ids,
                      int32_t *labels);
 

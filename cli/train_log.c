@@ -20,9 +20,10 @@ static const struct column {
     size_t field;
     bool whole;
 } columns[] = {
-    {"step", offsetof(train_record, step), true},     {"loss", offsetof(train_record, loss), false},
-    {"rate", offsetof(train_record, rate), false},    {"norm", offsetof(train_record, norm), false},
-    {"tokens", offsetof(train_record, tokens), true}, {"seconds", offsetof(train_record, seconds), false},
+    {"step", offsetof(train_record, step), true},       {"loss", offsetof(train_record, loss), false},
+    {"rate", offsetof(train_record, rate), false},      {"norm", offsetof(train_record, norm), false},
+    {"tokens", offsetof(train_record, tokens), true},   {"seconds", offsetof(train_record, seconds), false},
+    {"eval_loss", offsetof(train_record, eval), false},
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
@@ -59,6 +60,7 @@ static void put_json(FILE *out, const train_record *r)
         json_object_set_new(line, columns[n].key,
                             columns[n].whole ? json_integer(*(int64_t *)at(r, n)) : cli_real(real));
     }
+    if (line && r->samples) json_object_set(line, "samples", r->samples);
     char *text = line ? json_dumps(line, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(DIGITS)) : NULL;
     fprintf(out, "%s\n", text ? text : "");
     free(text);
@@ -72,17 +74,18 @@ static void put_title(FILE *out)
     fputc('\n', out);
 }
 
-/* Records from `from` on as text. */
-static int format(const cli_session *s, const train_log *log, int64_t from, bool csv, char **text, size_t *bytes)
+/* Records from `from` on as text; a whole file of CSV has a title. */
+static int format(const cli_session *s, const train_log *log, int64_t from, bool csv, bool whole, char **text,
+                  size_t *bytes)
 {
     *text = NULL;
     FILE *out = open_memstream(text, bytes);
     if (!out) return no_memory(s);
-    if (csv && from == 0) put_title(out);
+    if (csv && whole) put_title(out);
     for (int64_t n = from; n < log->count; n++)
         (csv ? put_csv : put_json)(out, &log->record[n]);
-    const bool whole = !ferror(out);
-    if (fclose(out) == 0 && whole) return CLI_DONE;
+    const bool good = !ferror(out);
+    if (fclose(out) == 0 && good) return CLI_DONE;
     free(*text);
     *text = NULL;
     return no_memory(s);
@@ -90,7 +93,7 @@ static int format(const cli_session *s, const train_log *log, int64_t from, bool
 
 int train_log_text(const cli_session *s, const train_log *log, bool csv, char **text, size_t *bytes)
 {
-    return format(s, log, 0, csv, text, bytes);
+    return format(s, log, 0, csv, true, text, bytes);
 }
 
 /* ---- files ---- */
@@ -99,7 +102,7 @@ static int append(const cli_session *s, const train_log *log, int fd, bool csv)
 {
     char *text;
     size_t bytes;
-    int code = fd < 0 ? CLI_DONE : format(s, log, log->count - 1, csv, &text, &bytes);
+    int code = fd < 0 ? CLI_DONE : format(s, log, log->count - 1, csv, false, &text, &bytes);
     if (fd < 0 || code != CLI_DONE) return code;
     for (size_t done = 0; done < bytes && code == CLI_DONE;) {
         const ssize_t n = write(fd, text + done, bytes - done);
@@ -115,7 +118,10 @@ static int push(const cli_session *s, train_log *log, const train_record *record
     if (log->count == log->room) {
         const int64_t room = 2 * log->room + 256;
         train_record *grown = realloc(log->record, (size_t)room * sizeof *grown);
-        if (!grown) return no_memory(s);
+        if (!grown) {
+            json_decref(record->samples);
+            return no_memory(s);
+        }
         log->record = grown;
         log->room = room;
     }
@@ -147,7 +153,7 @@ static int write_all(const cli_session *s, const train_log *log, const char *pat
     char *text;
     size_t bytes;
     mha_error error = {0};
-    int code = format(s, log, 0, csv, &text, &bytes);
+    int code = format(s, log, 0, csv, true, &text, &bytes);
     if (code != CLI_DONE) return code;
     if (mha_file_write(path, text, bytes, overwrite, &error) != MHA_OK) code = cli_fail(s, &error);
     free(text);
@@ -171,6 +177,7 @@ int train_log_copy(const cli_session *s, train_log *log, const char *path, bool 
 /* False if the line is no record. */
 static bool parse(const char *line, train_record *r)
 {
+    *r = (train_record){0};
     json_t *json = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
     bool fits = json_is_object(json);
     for (int n = 0; fits && n < COLUMNS; n++) {
@@ -183,6 +190,8 @@ static bool parse(const char *line, train_record *r)
             *(double *)at(r, n) = value ? json_number_value(value) : NAN;
         }
     }
+    if (fits && json_is_array(json_object_get(json, "samples")))
+        r->samples = json_incref(json_object_get(json, "samples"));
     json_decref(json);
     return fits;
 }
@@ -196,7 +205,9 @@ static int read_lines(const cli_session *s, const char *path, FILE *file, int64_
     int64_t last = -1;
     while (code == CLI_DONE && last < step && getline(&line, &room, file) > 0) {
         train_record r;
-        if (!parse(line, &r) || r.step <= last || r.step > step)
+        const bool fits = parse(line, &r) && r.step > last && r.step <= step;
+        if (!fits) json_decref(r.samples);
+        if (!fits)
             code = cli_error(s, CLI_REFUSED, "%s: line %lld is no record of a step", cli_shown(path),
                              (long long)log->count + 1);
         else
@@ -235,5 +246,7 @@ void train_log_free(train_log *log)
 {
     if (log->folder >= 0) close(log->folder);
     if (log->file >= 0) close(log->file);
+    for (int64_t n = 0; n < log->count; n++)
+        json_decref(log->record[n].samples);
     free(log->record);
 }

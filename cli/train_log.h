@@ -1,6 +1,7 @@
 /* train_log.h - the log of a training: a record for each step, in memory and, as soon as it is taken, in files.
  *
- * The folder of a checkpoint holds the log up to its step, as JSON lines: {step, loss, rate, norm, tokens, seconds}.
+ * The folder of a checkpoint holds the log up to its step, as JSON lines: {step, loss, rate, norm, tokens, seconds},
+ * where it was measured also eval_loss, and samples: [{prompt, text}].
  * Steps that come after the checkpoint are appended there; who goes on from it cuts them off.
  */
 #ifndef CLI_TRAIN_LOG_H
@@ -11,8 +12,9 @@
 #include "command.h"
 
 typedef struct train_record {
-    int64_t step, tokens;             /* read since training began */
-    double loss, rate, norm, seconds; /* NaN: not measured, as all but seconds are before the first step */
+    int64_t step, tokens;                   /* read since training began */
+    double loss, rate, norm, seconds, eval; /* NaN: not measured */
+    json_t *samples;                        /* [{prompt, text}]; NULL: none. The log's, once it is in it */
 } train_record;
 
 typedef struct train_log {

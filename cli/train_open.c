@@ -1,5 +1,4 @@
 /* train_open.c - a training up to its first step. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -61,8 +60,8 @@ static int open_trainer(train_run *run, const mha_model *model)
                                   : mha_trainer_create(model, &o, &run->trainer, &error);
     if (status == MHA_ERR_ARG) return cli_usage(run->s, "%s", error.message);
     if (status != MHA_OK) return cli_refuse(run->s, &error);
-    run->data.form.tokenizer = mha_model_tokenizer(mha_trainer_model(run->trainer));
-    return CLI_DONE;
+    run->data.form.tokenizer = run->held.form.tokenizer = mha_model_tokenizer(mha_trainer_model(run->trainer));
+    return train_run_prompts(run);
 }
 
 static int open_both(train_run *run)
@@ -73,8 +72,9 @@ static int open_both(train_run *run)
         train_settings_fit_model(&run->t, mha_model_describe(model));
         code = open_data(run, model);
     }
+    if (code == CLI_DONE) code = train_run_split(run);
     if (code == CLI_DONE && run->goes_on) code = train_run_compare(run);
-    if (code == CLI_DONE) code = train_settings_fit_data(run->s, &run->t, run->data.sequences);
+    if (code == CLI_DONE) code = train_settings_fit_data(run->s, &run->t, run->learn.count);
     if (code == CLI_DONE) code = open_trainer(run, model);
     mha_model_free(model);
     return code;
@@ -117,9 +117,6 @@ static int open_log(train_run *run)
         code = train_log_read(s, path, run->begun, &run->log);
         if (code == CLI_DONE) code = train_log_renew(s, &run->log, path);
         if (code == CLI_DONE) before = run->log.record[run->log.count - 1].seconds;
-    } else {
-        const train_record zero = {.loss = NAN, .rate = NAN, .norm = NAN};
-        code = train_log_add(s, &run->log, &zero);
     }
     run->start = cli_seconds() - before;
     if (code != CLI_DONE || !t->log) return code;
@@ -145,6 +142,8 @@ void train_run_free(train_run *run)
     train_log_free(&run->log);
     mha_trainer_free(run->trainer);
     train_data_free(&run->data);
+    train_data_free(&run->held);
+    train_run_free_prompts(run);
     train_settings_free(&run->t);
     free(run->batches);
     free(run->inputs);

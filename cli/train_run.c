@@ -1,6 +1,8 @@
 /* train_run.c - the steps. */
 #include "train_run.h"
 
+#include <math.h>
+
 #include "output.h"
 #include "session.h"
 #include "train_draw.h"
@@ -11,13 +13,13 @@
 static void fill(train_run *run, int64_t step)
 {
     const train_settings *t = &run->t;
-    const int64_t all = t->accumulate * t->batch, sequences = run->data.sequences;
+    const int64_t all = t->accumulate * t->batch, sequences = run->learn.count;
     for (int64_t n = 0; n < all; n++) {
         const int64_t number = (step - 1) * all + n;
         int32_t *ids = run->ids + n * t->length;
         const int64_t sequence =
             train_draw_sequence((uint64_t)t->seed, number / sequences, number % sequences, sequences);
-        train_data_sequence(&run->data, sequence, ids);
+        train_data_sequence(run->learn.data, run->learn.first + sequence, ids);
         if (run->labels)
             train_draw_mask(&run->data.form, t->mask, (uint64_t)t->seed, number, ids, run->labels + n * t->length);
     }
@@ -36,6 +38,25 @@ static void describe(const train_run *run, const train_record *r, char *line, si
 
 /* ---- steps ---- */
 
+static bool is_due(const train_run *run, int64_t step, long long every)
+{
+    return step % every == 0 || step == run->t.steps;
+}
+
+/* What is measured now and then; then the record is the log's. */
+static int record(train_run *run, train_record *r)
+{
+    r->eval = NAN;
+    int code = CLI_DONE;
+    if (run->judge.count && is_due(run, r->step, run->t.eval_every)) code = train_run_evaluate(run, &r->eval);
+    if (code == CLI_DONE && is_due(run, r->step, run->t.sample_every))
+        code = train_run_sample(run, r->step, &r->samples);
+    r->seconds = cli_seconds() - run->start;
+    if (code == CLI_DONE) return train_log_add(run->s, &run->log, r);
+    json_decref(r->samples);
+    return code;
+}
+
 static int take_step(train_run *run)
 {
     cli_session *s = run->s;
@@ -48,25 +69,33 @@ static int take_step(train_run *run)
         cli_say(s, "%s holds the last checkpoint", cli_shown(s->options.out));
         return code;
     }
-    const train_record record = {.step = report.step,
-                                 .tokens = report.step * t->accumulate * t->batch * t->length,
-                                 .loss = report.loss,
-                                 .rate = report.rate,
-                                 .norm = report.norm,
-                                 .seconds = cli_seconds() - run->start};
-    return train_log_add(s, &run->log, &record);
+    train_record r = {.step = report.step,
+                      .tokens = report.step * t->accumulate * t->batch * t->length,
+                      .loss = report.loss,
+                      .rate = report.rate,
+                      .norm = report.norm};
+    return record(run, &r);
 }
 
-/* Saves, and says so. */
-static int keep(train_run *run)
+/* Before the first step: what is not learned yet. */
+static int begin(train_run *run)
 {
-    char line[160];
-    const int code = train_run_save(run);
+    train_record zero = {.loss = NAN, .rate = NAN, .norm = NAN};
+    const int code = record(run, &zero);
+    return code == CLI_DONE ? train_run_save(run) : code;
+}
+
+/* Says how far it is where something was measured or kept. */
+static void tell(const train_run *run, bool kept)
+{
+    char line[160], eval[80] = "";
     const train_record *r = &run->log.record[run->log.count - 1];
-    if (code != CLI_DONE || r->step == 0) return code;
     describe(run, r, line, sizeof line);
-    cli_say(run->s, "%s   saved", line);
-    return code;
+    if (!isnan(r->eval)) snprintf(eval, sizeof eval, "   held-out loss %.4f", r->eval);
+    if (kept || !isnan(r->eval))
+        cli_say(run->s, "%s%s%s", line, eval, kept ? "   saved" : "");
+    else
+        cli_progress_line(line);
 }
 
 static int stop(const train_run *run)
@@ -77,18 +106,16 @@ static int stop(const train_run *run)
 
 int train_run_steps(train_run *run)
 {
-    char line[160];
     cli_signals_hold();
-    int code = run->goes_on ? CLI_DONE : keep(run);
+    int code = run->goes_on ? CLI_DONE : begin(run);
     for (int64_t step = run->begun; code == CLI_DONE && step < run->t.steps;) {
         code = take_step(run);
         if (code != CLI_DONE) break;
         step = mha_trainer_step_count(run->trainer);
-        describe(run, &run->log.record[run->log.count - 1], line, sizeof line);
-        cli_progress_line(line);
-        const bool last = step == run->t.steps || cli_stopped();
-        if (last || step % run->t.save_every == 0) code = keep(run);
-        if (code == CLI_DONE && cli_stopped() && step < run->t.steps) code = stop(run);
+        const bool keeps = is_due(run, step, run->t.save_every) || cli_stopped();
+        if (keeps) code = train_run_save(run);
+        if (code == CLI_DONE) tell(run, keeps);
+        if (code == CLI_DONE && keeps && cli_stopped() && step < run->t.steps) code = stop(run);
     }
     cli_progress_clear();
     return code;

@@ -2,14 +2,32 @@
 #ifndef CLI_TRAIN_RUN_H
 #define CLI_TRAIN_RUN_H
 
+#include <jansson.h>
+
 #include "train_data.h"
 #include "train_log.h"
 #include "train_settings.h"
 
+/* Some of the sequences of data. */
+typedef struct train_span {
+    const train_data *data;
+    int64_t first, count; /* 0: none */
+} train_span;
+
+/* A text to go on with. */
+typedef struct train_prompt {
+    const char *text;
+    mha_encoding *tokens; /* NULL: the end token, where the text is empty */
+    mha_prompt prompt;
+    int64_t most; /* new tokens that there is room for */
+} train_prompt;
+
 typedef struct train_run {
     cli_session *s;
     train_settings t;
-    train_data data;
+    train_data data, held;   /* held: of --eval */
+    train_span learn, judge; /* never the same sequences */
+    train_prompt *prompts;   /* [t.sample.count] */
     train_log log;
     mha_trainer *trainer;
     bool goes_on;  /* from the checkpoint that is there */
@@ -28,6 +46,16 @@ void train_run_free(train_run *run);
 
 /* Steps until all are taken or a signal came; checkpoints on the way, and the last one. */
 int train_run_steps(train_run *run);
+
+/* Sequences that are learned from and those that are not, said of the data (train_eval.c); the mean loss on the latter.
+ * Both leave alone what is not asked for. */
+int train_run_split(train_run *run);
+int train_run_evaluate(train_run *run, double *loss);
+
+/* The tokens of --sample; what the model writes on, [{prompt, text}], also to stderr (train_sample.c). */
+int train_run_prompts(train_run *run);
+int train_run_sample(train_run *run, int64_t step, json_t **samples);
+void train_run_free_prompts(train_run *run);
 
 /* A checkpoint of what there is (train_save.c). */
 int train_run_save(train_run *run);

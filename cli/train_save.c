@@ -6,10 +6,12 @@
 #include <string.h>
 
 #include "output.h"
+#include "train_page.h"
 #include "train_run.h"
 
 #define SETTINGS "training.json"
 #define LOG "training.jsonl"
+#define PAGE "training.html"
 
 const char *train_run_path(const cli_session *s, const char *name)
 {
@@ -20,43 +22,59 @@ const char *train_run_path(const cli_session *s, const char *name)
 
 /* ---- writing ---- */
 
-static char *settings_text(const train_run *run)
+static json_t *data_json(const train_data *data)
 {
     char digest[17];
-    snprintf(digest, sizeof digest, "%016" PRIx64, run->data.digest);
-    json_t *settings = train_settings_json(&run->t);
-    json_t *all = settings ? json_pack("{s:s, s:o, s:{s:I, s:I, s:s}}", "mha", mha_version(), "settings", settings,
-                                       "data", "tokens", (json_int_t)run->data.tokens, "sequences",
-                                       (json_int_t)run->data.sequences, "digest", digest)
-                           : NULL;
+    snprintf(digest, sizeof digest, "%016" PRIx64, data->digest);
+    return json_pack("{s:I, s:I, s:s}", "tokens", (json_int_t)data->tokens, "sequences", (json_int_t)data->sequences,
+                     "digest", digest);
+}
+
+static char *settings_text(const train_run *run)
+{
+    json_t *all = json_pack("{s:s, s:o, s:o}", "mha", mha_version(), "settings", train_settings_json(&run->t), "data",
+                            data_json(&run->data));
+    if (all && run->t.eval.count) json_object_set_new(all, "eval", data_json(&run->held));
     char *text = all ? json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(all);
     return text;
 }
 
-static int save(train_run *run, const char *settings, const char *log, size_t log_bytes)
+static int page_text(const train_run *run, char **text, size_t *bytes)
+{
+    FILE *out = open_memstream(text, bytes);
+    int whole = out && train_page_write(run, out);
+    if (out && fclose(out) != 0) whole = 0;
+    return whole ? CLI_DONE : cli_error(run->s, CLI_FAILED, "out of memory for the page");
+}
+
+static int save(train_run *run, const mha_train_file *files, int64_t count)
 {
     cli_session *s = run->s;
     mha_error error = {0};
-    const mha_train_file files[] = {{.name = SETTINGS, .data = settings, .bytes = strlen(settings)},
-                                    {.name = LOG, .data = log, .bytes = log_bytes}};
     const mha_trainer_save_options o = {.size = sizeof o,
                                         .overwrite = s->options.force || run->goes_on || run->log.folder >= 0,
                                         .files = files,
-                                        .file_count = sizeof files / sizeof *files};
+                                        .file_count = count};
     if (mha_trainer_save(run->trainer, s->options.out, &o, &error) != MHA_OK) return cli_fail(s, &error);
     return train_log_follow(s, &run->log, train_run_path(s, LOG));
 }
 
 int train_run_save(train_run *run)
 {
-    char *settings = settings_text(run), *log = NULL;
-    size_t bytes = 0;
-    int code = settings ? train_log_text(run->s, &run->log, false, &log, &bytes)
-                        : cli_error(run->s, CLI_FAILED, "out of memory for the settings");
-    if (code == CLI_DONE) code = save(run, settings, log, bytes);
+    char *settings = settings_text(run), *log = NULL, *page = NULL;
+    size_t log_bytes = 0, page_bytes = 0;
+    int code = settings ? CLI_DONE : cli_error(run->s, CLI_FAILED, "out of memory for the settings");
+    if (code == CLI_DONE) code = train_log_text(run->s, &run->log, false, &log, &log_bytes);
+    if (code == CLI_DONE) code = page_text(run, &page, &page_bytes);
+    if (code == CLI_DONE)
+        code = save(run,
+                    (const mha_train_file[]){
+                        {SETTINGS, settings, strlen(settings)}, {LOG, log, log_bytes}, {PAGE, page, page_bytes}},
+                    3);
     free(settings);
     free(log);
+    free(page);
     return code;
 }
 
@@ -80,22 +98,31 @@ int train_run_load(train_run *run)
     return code;
 }
 
+/* Is it what the checkpoint was made with? */
+static bool is_same(const json_t *all, const char *key, const train_data *data)
+{
+    json_t *now = data_json(data);
+    const bool same = json_equal(json_object_get(all, key), now);
+    json_decref(now);
+    return same;
+}
+
 int train_run_compare(const train_run *run)
 {
-    char digest[17];
-    const char *path = train_run_path(run->s, SETTINGS);
-    json_t *all = load(run->s, path);
+    const cli_session *s = run->s;
+    json_t *all = load(s, train_run_path(s, SETTINGS));
     if (!all) return CLI_REFUSED;
-    snprintf(digest, sizeof digest, "%016" PRIx64, run->data.digest);
-    const char *was = json_string_value(json_object_get(json_object_get(all, "data"), "digest"));
-    const bool same = was && strcmp(was, digest) == 0;
+    const bool data = is_same(all, "data", &run->data);
+    const bool eval = !run->t.eval.count || train_given.eval || is_same(all, "eval", &run->held);
     json_decref(all);
-    if (same) return CLI_DONE;
-    if (train_given.file || train_given.tokens) {
-        cli_say(run->s, "these are other data than before: the training is not that of an undisturbed run");
-        return CLI_DONE;
-    }
-    return cli_error(run->s, CLI_REFUSED,
-                     "the data are not those of the checkpoint any more: name them with %s to go on all the same",
-                     run->t.file.count ? "-f" : "--tokens");
+    if (!eval)
+        return cli_error(s, CLI_REFUSED,
+                         "the data of --eval are not those of the checkpoint: name them again to go on all the same");
+    if (data) return CLI_DONE;
+    if (!train_given.file && !train_given.tokens)
+        return cli_error(s, CLI_REFUSED,
+                         "the data are not those of the checkpoint: name them with %s to go on all the same",
+                         run->t.file.count ? "-f" : "--tokens");
+    cli_say(s, "these are other data than before: the training is not that of an undisturbed run");
+    return CLI_DONE;
 }

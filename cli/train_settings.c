@@ -27,13 +27,7 @@ typedef struct row {
 
 static const row rows[] = {
 #define X(kind, field, letter, option, min, max, help, value) \
-    {kind,                                                    \
-     #field,                                                  \
-     "--" option,                                             \
-     (double)(min),                                           \
-     (double)(max),                                           \
-     offsetof(train_settings, field),                         \
-     &train_given.field},
+    {kind, #field, "--" option, (double)(min), (double)(max), offsetof(train_settings, field), &train_given.field},
     TRAIN_SETTINGS_MAP(X)
 #undef X
 };

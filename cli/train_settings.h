@@ -37,6 +37,16 @@
     X(FLAG, recompute, 0, "recompute", 0, 0, "keep less in memory, and compute a third more", NULL)                   \
     X(WHOLE, seed, 's', "seed", 0, 1LL << 62, "of new weights, the order, masks and samples (default: 0)", "SEED")    \
     X(WHOLE, save_every, 0, "save-every", 1, 1LL << 40, "steps between checkpoints (default: a tenth, <= 1000)", "N") \
+    X(PATHS, eval, 0, "eval", 0, 0, "measure the loss on this file, of the kind of the data", "FILE")                 \
+    X(NUMBER, eval_share, 0, "eval-share", 0, 0.9, "set this share of the data aside for that, its end", "X")         \
+    X(WHOLE, eval_every, 0, "eval-every", 1, 1LL << 40, "steps from measure to measure (default: as --save-every)",   \
+      "N")                                                                                                            \
+    X(WHOLE, eval_sequences, 0, "eval-sequences", 1, 1LL << 40, "measured at a time (default: 512, or all)", "N")     \
+    X(TEXTS, sample, 0, "sample", 0, 0, "let a decoder go on with this text; may be given again", "TEXT")             \
+    X(WHOLE, sample_every, 0, "sample-every", 1, 1LL << 40, "steps from sample to sample (default: as --save-every)", \
+      "N")                                                                                                            \
+    X(WHOLE, sample_tokens, 0, "sample-tokens", 1, 1 << 20, "tokens of a sample (default: 40)", "N")                  \
+    X(NUMBER, temperature, 0, "temperature", 0, 1e6, "of samples, 0 = the likeliest tokens (default: 0.8)", "X")      \
     X(PATH, log, 0, "log", 0, 0, "keep the log there too: .jsonl or .csv", "FILE")
 
 typedef struct train_list {

@@ -27,33 +27,6 @@ const hull = (points) => {
   return [...lower.slice(0, -1), ...upper.slice(0, -1)];
 };
 
-/* Ticks at round numbers between low and high. */
-const roundTicks = (low, high, most = 6) => {
-  const raw = (high - low || 1) / most, size = 10 ** Math.floor(Math.log10(raw)), step = [1, 2, 5, 10].find((k) => k * size >= raw) * size;
-  const ticks = [];
-  for (let x = Math.ceil(low / step) * step; x <= high + step / 1e6; x += step) ticks.push(Math.abs(x) < step / 1e6 ? 0 : x);
-  return { ticks, text: (x) => String(Number(x.toPrecision(6))) };
-};
-
-/* An empty plot with axes: {svg, x, y} where x and y place numbers. */
-const plot = ({ width, height, margin }, [xLow, xHigh], [yLow, yHigh], [xName, yName], title) => {
-  const svg = drawing('svg', { viewBox: `0 0 ${width} ${height}`, class: 'plot', role: 'img', 'aria-label': title });
-  const x = (v) => margin + (v - xLow) / (xHigh - xLow || 1) * (width - 1.5 * margin), y = (v) => height - margin - (v - yLow) / (yHigh - yLow || 1) * (height - 1.5 * margin);
-  const across = roundTicks(xLow, xHigh), up = roundTicks(yLow, yHigh);
-  across.ticks.forEach((v) => svg.append(drawing('line', { x1: x(v), x2: x(v), y1: y(yLow), y2: y(yHigh), class: 'rule' }),
-    drawing('text', { x: x(v), y: height - margin + 16, 'text-anchor': 'middle' }, across.text(v))));
-  up.ticks.forEach((v) => svg.append(drawing('line', { x1: x(xLow), x2: x(xHigh), y1: y(v), y2: y(v), class: 'rule' }),
-    drawing('text', { x: margin - 6, y: y(v) + 4, 'text-anchor': 'end' }, up.text(v))));
-  svg.append(drawing('text', { x: (margin + width) / 2, y: height - 8, 'text-anchor': 'middle', class: 'axis' }, xName),
-    drawing('text', { x: 4, y: 14, class: 'axis' }, yName));
-  return { svg, x, y };
-};
-
-const spread = (values) => {
-  const low = Math.min(...values), high = Math.max(...values), more = (high - low || 1) * 0.06;
-  return [low - more, high + more];
-};
-
 /* Which of the points [x, y] have room for their name: the selected one first, then in reading order; none lies over another
  * name or point. */
 const roomForNames = (points, names, chosen) => {

@@ -23,16 +23,6 @@ const definitionList = (title, entries) => {
 
 const openHelp = () => { if (!$('help').open) $('help').showModal(); };
 
-/* ---- light and dark ---- */
-
-const isDark = () => (document.documentElement.dataset.theme || (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light')) === 'dark';
-const nameTheme = () => { $('theme').textContent = isDark() ? 'Light' : 'Dark'; };
-const turnTheme = () => {
-  document.documentElement.dataset.theme = isDark() ? 'light' : 'dark';
-  nameTheme();
-  tell('theme');
-};
-
 /* ---- keys that work everywhere ---- */
 
 const nextOption = (field) => {
@@ -49,9 +39,7 @@ const makeHelp = () => {
   if (Object.keys(data.diversity_help).length) lists.push(['Alike', Object.entries(data.diversity_help)]);
   $('help').querySelector('.columns').append(...lists.map(([title, entries]) => definitionList(title, entries)));
   $('open-help').addEventListener('click', openHelp);
-  $('theme').addEventListener('click', turnTheme);
-  nameTheme();
-  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => { nameTheme(); tell('theme'); });
+  makeTheme(() => tell('theme'));
   document.addEventListener('keydown', (event) => {
     const act = KEY_ACTIONS[event.key], typing = event.target.closest('input[type=number], select');
     if (!act || event.ctrlKey || event.metaKey || event.altKey || typing || $('help').open) return;

@@ -1,45 +1,7 @@
-'use strict';
-/* page.js - the data, what is selected, and small helpers. The files of this folder are joined in the order that page.html
+/* page.js - the models, what is selected, and who wants to know. The files of this folder are joined in the order that page.html
  * gives; start.js is the last and begins. Text from outside reaches the page only through textContent and canvas text, never
  * as markup. */
-const data = JSON.parse(document.getElementById('data').textContent);
 const models = data.models; /* one; two with --compare */
-
-const $ = (id) => document.getElementById(id);
-
-const element = (tag, text, className) => {
-  const e = document.createElement(tag);
-  if (text !== undefined && text !== null) e.textContent = text;
-  if (className) e.className = className;
-  return e;
-};
-
-const drawing = (tag, attributes, text) => { /* an SVG element */
-  const e = document.createElementNS('http://www.w3.org/2000/svg', tag);
-  Object.entries(attributes || {}).forEach(([name, value]) => e.setAttribute(name, value));
-  if (text !== undefined) e.textContent = text;
-  return e;
-};
-
-const option = (value, text) => {
-  const e = element('option', text);
-  e.value = value;
-  return e;
-};
-
-const isNumber = (x) => x !== null && x !== undefined;
-
-/* Three digits behind the point where they say something, else three that do; with a true minus. */
-const number = (x) => {
-  if (!isNumber(x)) return '–';
-  const size = Math.abs(x);
-  const text = size >= 100 ? x.toFixed(1) : size >= 0.01 || size === 0 ? x.toFixed(3) : size >= 1e-4 ? x.toPrecision(3) : x.toExponential(1);
-  return text.replace(/-/g, '−');
-};
-
-const clamp = (x, low, high) => Math.min(Math.max(x, low), high);
-
-const arrowStep = (event) => ({ ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key]);
 
 /* A token and its number, from 0: words that repeat are told apart. */
 const placed = (m, i) => `${models[m].tokens[i].text} (${i})`;

@@ -4,25 +4,11 @@ import os
 import unittest
 
 from report_page import ReportCase  # first: it skips the test where there is no browser
+from page_case import CONTRAST, NAMELESS
 from selenium.webdriver.common.keys import Keys
 
 MEGABYTES = 12
 OPEN_SECONDS = float(os.environ.get("MHA_OPEN_SECONDS", "5"))  # a second on a machine that does nothing else
-
-CONTRAST = """
-const light = (c) => { const v = c.map((x) => (x / 255 <= .04045 ? x / 255 / 12.92 : ((x / 255 + .055) / 1.055) ** 2.4));
-  return .2126 * v[0] + .7152 * v[1] + .0722 * v[2]; };
-const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
-const parse = (text) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = text; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
-const behind = (e) => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c[3] === 255) return c.slice(0, 3); } return [255, 255, 255]; };
-const poor = [];
-for (const e of document.querySelectorAll('h1, h2, h3, p, a, th, td, button, label, span, caption, figcaption, li, dt, dd, output')) {
-  if (!e.textContent.trim() || !e.checkVisibility() || e.closest('.out, #sentence, #to-tokens') || e.children.length) continue;
-  const a = light(parse(getComputedStyle(e).color).slice(0, 3)), b = light(behind(e));
-  const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
-  if (ratio < 4.5) poor.push(`${e.tagName} ${e.className} ${e.textContent.slice(0, 20)}: ${ratio.toFixed(2)}`);
-}
-return poor;"""
 
 # How wide the word of a cell without map is drawn, turned as it is, and how wide the cell.
 REMOVED = """
@@ -33,19 +19,7 @@ return [...document.querySelectorAll('.picture.removed')].map((e) => {
   const width = context.measureText(JSON.parse(style.content)).width;
   return [Math.abs(turn.a) * width + Math.abs(turn.b) * size, e.clientWidth]; });"""
 
-NAMELESS = """
-return [...document.querySelectorAll('button, select, input, canvas, a, [tabindex]')].filter((e) => e.checkVisibility() &&
-  e.getAttribute('aria-hidden') !== 'true' && !e.getAttribute('aria-label') && !e.textContent.trim() && !(e.labels && e.labels.length)
-  && !e.closest('[role=img], button, .picture')).map((e) => e.outerHTML.slice(0, 80))"""
-
-
 class Look(ReportCase):
-    def emulate(self, scheme="light", media="", width=1500):
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia",
-                                    {"media": media, "features": [{"name": "prefers-color-scheme", "value": scheme}]})
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
-                                    {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600})
-
     def tearDown(self):
         self.emulate()
 
@@ -53,9 +27,6 @@ class Look(ReportCase):
         for part in ("#text", "#scores", "#diversity", "#clusters", "#curve"):
             self.show(part)
         self.wait("return document.querySelectorAll('#score-tables td').length > 0")
-
-    def background(self):
-        return self.run_js("return getComputedStyle(document.body).backgroundColor")
 
     def test_light_and_dark(self):
         self.open()

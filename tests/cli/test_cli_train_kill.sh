@@ -12,7 +12,8 @@ while [ $i -lt 60 ]; do
     i=$((i + 1))
 done
 expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o tok -f text
-set -- --shape gpt2:2x2x16 --tokenizer tok -f text --length 16 --batch 2 --steps 120 --save-every 1 -t 1 -q
+set -- --shape gpt2:2x2x16 --tokenizer tok -f text --length 16 --batch 2 --steps 120 --save-every 1 \
+    --eval-share 0.2 --eval-every 7 --eval-sequences 2 --sample the --sample-every 9 --sample-tokens 3 -t 1 -q
 expect 0 "$MHA" train "$@" -o whole
 
 kills=0 rounds=0 half=0 seed=$$

@@ -1,0 +1,72 @@
+/* chart.js - a curve over the steps, with what it holds under the pointer or under the arrow keys. */
+const SIZE = { width: 900, height: 360, margin: 60 }, SMALL = { width: 520, height: 240, margin: 60 };
+
+const STEPS = data.points.step;
+
+/* The mean of each value and those before it, as far as `steps` steps reach back. */
+const smoothed = (values, steps) => {
+  let first = 0, sum = 0;
+  return values.map((v, i) => {
+    sum += v;
+    while (STEPS[i] - STEPS[first] >= steps) sum -= values[first++];
+    return sum / (i + 1 - first);
+  });
+};
+
+const path = (points) => points.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1)}`).join(' ');
+
+/* The index of the step that is nearest to x. */
+const nearest = (steps, x) => {
+  let low = 0, high = steps.length - 1;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (steps[middle] > x) high = middle; else low = middle;
+  }
+  return x - steps[low] < steps[high] - x ? low : high;
+};
+
+/* Follows pointer and arrow keys: `show(i)` says in words what point i holds. */
+const makeReader = (box, svg, size, x, steps, show) => {
+  const rule = drawing('line', { class: 'reader', y1: size.margin / 2, y2: size.height - size.margin, visibility: 'hidden' });
+  const words = element('output', null, 'read');
+  let at = -1;
+  const move = (i) => {
+    at = clamp(i, 0, steps.length - 1);
+    rule.setAttribute('x1', x(steps[at]));
+    rule.setAttribute('x2', x(steps[at]));
+    rule.setAttribute('visibility', 'visible');
+    words.textContent = show(at);
+    words.dataset.at = at;
+  };
+  svg.append(rule);
+  svg.setAttribute('tabindex', '0');
+  svg.addEventListener('pointermove', (event) => {
+    const bounds = svg.getBoundingClientRect(), wide = (event.clientX - bounds.left) / bounds.width * size.width;
+    const low = x(steps[0]), high = x(steps[steps.length - 1]);
+    move(nearest(steps, steps[0] + (wide - low) / (high - low || 1) * (steps[steps.length - 1] - steps[0])));
+  });
+  svg.addEventListener('keydown', (event) => {
+    const step = arrowStep(event);
+    if (!step || !step[1]) return;
+    event.preventDefault();
+    move(at < 0 ? 0 : at + step[1] * (event.shiftKey ? 10 : 1));
+  });
+  box.append(words);
+};
+
+/* Lines [{values, steps, className}] in one plot with a name; `show` as above, over the points of the first line. */
+const chart = (box, size, name, lines, show, logarithmic) => {
+  const place = logarithmic ? Math.log10 : (v) => v, drawn = lines.filter((l) => l.values.length > 0);
+  box.replaceChildren();
+  if (drawn.length === 0 || drawn[0].values.length < 2) {
+    box.append(element('p', 'There is nothing to draw before the second step.', 'absent'));
+    return;
+  }
+  const all = drawn.flatMap((l) => l.values).filter((v) => !logarithmic || v > 0).map(place);
+  const low = all.reduce((a, b) => Math.min(a, b)), high = all.reduce((a, b) => Math.max(a, b));
+  const { svg, x, y } = plot(size, [0, STEPS[STEPS.length - 1]], spread([low, high]), ['step', logarithmic ? `log10 of ${name}` : name], `${name} over the steps; the arrow keys read it`);
+  drawn.forEach((l) => svg.append(drawing('polyline', { class: l.className, points: path(l.steps.map((s, i) => [x(s), y(place(Math.max(l.values[i], 1e-30)))])) })));
+  drawn.filter((l) => l.dots).forEach((l) => l.steps.forEach((s, i) => svg.append(drawing('circle', { class: 'dot', r: 3, cx: x(s), cy: y(place(l.values[i])) }))));
+  box.append(svg);
+  makeReader(box, svg, size, x, drawn[0].steps, show);
+};

@@ -1,0 +1,74 @@
+"""A page that the program has written, opened in Chromium: what the tests of all pages share."""
+import tempfile
+import unittest
+
+from chromium import browser, requests  # first: it skips the test where there is none
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+CONTRAST = """
+const light = (c) => { const v = c.map((x) => (x / 255 <= .04045 ? x / 255 / 12.92 : ((x / 255 + .055) / 1.055) ** 2.4));
+  return .2126 * v[0] + .7152 * v[1] + .0722 * v[2]; };
+const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+const parse = (text) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = text; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
+const behind = (e) => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c[3] === 255) return c.slice(0, 3); } return [255, 255, 255]; };
+const poor = [];
+for (const e of document.querySelectorAll('h1, h2, h3, p, a, th, td, button, label, span, caption, figcaption, li, dt, dd, output')) {
+  if (!e.textContent.trim() || !e.checkVisibility() || e.closest('.out, #sentence, #to-tokens') || e.children.length) continue;
+  const a = light(parse(getComputedStyle(e).color).slice(0, 3)), b = light(behind(e));
+  const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+  if (ratio < 4.5) poor.push(`${e.tagName} ${e.className} ${e.textContent.slice(0, 20)}: ${ratio.toFixed(2)}`);
+}
+return poor;"""
+
+NAMELESS = """
+return [...document.querySelectorAll('button, select, input, canvas, a, [tabindex]')].filter((e) => e.checkVisibility() &&
+  e.getAttribute('aria-hidden') !== 'true' && !e.getAttribute('aria-label') && !e.textContent.trim() && !(e.labels && e.labels.length)
+  && !e.closest('[role=img], button, .picture')).map((e) => e.outerHTML.slice(0, 80))"""
+
+
+class PageCase(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.driver = browser()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.driver.quit()
+        cls.folder.cleanup()
+
+    def wait(self, script, *args):
+        return WebDriverWait(self.driver, 30).until(lambda d: d.execute_script(script, *args))
+
+    def run_js(self, script, *args):
+        return self.driver.execute_script(script, *args)
+
+    def all(self, css):
+        return self.driver.find_elements(By.CSS_SELECTOR, css)
+
+    def one(self, css):
+        return self.driver.find_element(By.CSS_SELECTOR, css)
+
+    def choose(self, css, value):
+        Select(self.one(css)).select_by_value(value)
+
+    def show(self, css):
+        """Scrolls to a part of the page, which is made when it comes near the screen."""
+        self.run_js("document.querySelector(arguments[0]).scrollIntoView({block: 'center', behavior: 'instant'})", css)
+
+    def texts(self, css):
+        return self.run_js("return [...document.querySelectorAll(arguments[0])].map(e => e.textContent)", css)
+
+    def assert_quiet(self):
+        self.assertEqual(self.driver.get_log("browser"), [])
+        self.assertEqual([u for u in requests(self.driver) if not u.startswith(("file:", "data:", "blob:"))], [])
+
+    def emulate(self, scheme="light", media="", width=1500):
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia",
+                                    {"media": media, "features": [{"name": "prefers-color-scheme", "value": scheme}]})
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
+                                    {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600})
+
+    def background(self):
+        return self.run_js("return getComputedStyle(document.body).backgroundColor")

@@ -1,0 +1,79 @@
+#!/bin/sh
+# test_cli_train_watch.sh - what `mha train` measures on the way: loss on text set aside, samples, log, page.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+train() { "$MHA" train -t 1 "$@"; }
+lines_with() { grep -c "$1" "$2/training.jsonl"; }
+
+i=0
+while [ $i -lt 80 ]; do
+    echo "the number $i comes before the number $((i + 1)), and after it the number $((i + 2)) waits"
+    i=$((i + 1))
+done >text
+printf 'a line that nobody learns from, of the number 7 and the number 8, which comes after it\nand another one\n' >other
+expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
+expect 0 "$MHA" tokenizer train -q --vocab-size 90 --type wordpiece -o wp -f text
+
+# A share of the data, or a file: measured before the first step, every so often, and at the end; on the same sequences.
+expect 0 train --json --shape gpt2:2x2x16 --tokenizer bpe -f text --length 16 --batch 4 --steps 33 --rate 0.01 --eval-share 0.25 \
+    --eval-every 10 --save-every 20 -o share
+[ "$(lines_with eval_loss share)" = 5 ] || fail "eval_loss stands in $(lines_with eval_loss share) lines, not 0, 10, 20, 30, 33"
+at eval_loss "$(tail -n 1 share/training.jsonl | "$JSON_AT" eval_loss)"
+first=$(sed -n 1p share/training.jsonl | "$JSON_AT" eval_loss)
+awk -v a="$first" -v b="$("$JSON_AT" eval_loss <out)" -v p="$("$JSON_AT" perplexity <out)" \
+    'BEGIN { d = exp(b) / p - 1; exit !(b < a - 0.5 && d * d < 1e-8) }' || fail "held-out loss from $first: $(cat out)"
+has err 'step 10 of 33'
+has err 'held-out loss'
+has err 'saved'
+# Nothing of what is set aside is learned from, and nothing that is measured changes what is learned.
+expect 0 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --length 16 --batch 4 --steps 33 --rate 0.01 --eval-share 0.25 \
+    --eval-every 33 --eval-sequences 3 --sample 'the number' -o quiet
+same share/model.safetensors quiet/model.safetensors 'how often it is measured'
+[ ! -s err ] || fail "-q speaks: $(cat err)"
+expect 0 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --length 16 --batch 4 --steps 33 --rate 0.01 -o all
+cmp -s share/model.safetensors all/model.safetensors && fail 'what is set aside was learned from'
+expect 0 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --length 16 --batch 4 --steps 33 --rate 0.01 --eval other -o file
+same all/model.safetensors file/model.safetensors 'a file to measure on'
+"$JSON_AT" eval.sequences <file/training.json >sequences
+[ "$(cat sequences)" -ge 2 ] || fail "the file to measure on has $(cat sequences) sequences"
+expect 0 train -q --shape bert:1x2x16 --tokenizer wp -f text --length 16 --steps 12 --eval-share 0.2 --eval-every 4 -o encoder
+[ "$(lines_with eval_loss encoder)" = 4 ] || fail 'an encoder is not measured'
+
+# Samples: in the log, in the page, on stderr; drawn from the seed.
+expect 0 train --shape gpt2:2x2x16 --tokenizer bpe -f text --length 32 --steps 20 --sample 'the number' --sample '' --sample-every 10 \
+    --sample-tokens 6 -o samples
+[ "$(lines_with '"samples":\[{"prompt":"the number","text":"' samples)" = 3 ] || fail 'samples are not at 0, 10 and 20'
+has err '  the number'
+harmless err
+has samples/training.html '"prompt":"the number"'
+expect 0 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --length 32 --steps 20 --sample 'the number' --sample '' --sample-every 10 \
+    --sample-tokens 6 -o again
+sed 's/,"seconds":[^,}]*//' samples/training.jsonl >a
+sed 's/,"seconds":[^,}]*//' again/training.jsonl >b
+same a b 'samples'
+
+# The log in another place, begun anew with --force alone.
+expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 3 --log log.jsonl -o logged
+same log.jsonl logged/training.jsonl
+refused 1 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 3 --log log.jsonl -o logged2
+expect 0 train -q --resume -o logged --steps 5
+same log.jsonl logged/training.jsonl '--log after --resume'
+
+# What cannot be.
+refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --eval other --eval-share 0.1 -o x
+has err 'give one of them'
+refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --eval-share 1 -o x
+refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f text --eval nowhere -o x
+refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f other --length 16 --eval-share 0.9 -o x
+has err 'none to learn from'
+refused 2 train --shape bert:1x1x8 --tokenizer wp -f text --sample the -o x
+has err 'an encoder writes no text'
+refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --length 8 --sample 'the number 1 comes before the number 2 and so on' -o x
+has err 'leave no room'
+echo 'more' >>other
+refused 3 train --resume --steps 34 -o file
+has err 'the data of --eval are not those of the checkpoint'
+expect 0 train -q --resume --steps 34 -o file --eval other
+[ ! -e x ] || fail 'a failure has left a folder'
+finish
