@@ -1,5 +1,5 @@
-/* hash.h - a number that tells data apart by accident, not by malice: of weights, tokens and labels that a state on disk
- * belongs to. For files that others write there is SHA-256 (io/sha256.h). */
+/* hash.h - a number that tells data apart by accident, not by malice: of weights, tokens and labels that a state on
+ * disk belongs to. For files that others write there is SHA-256 (io/sha256.h). */
 #ifndef MHA_BASE_HASH_H
 #define MHA_BASE_HASH_H
 
