@@ -28,6 +28,7 @@ static int check_word(const cli_session *s, const char *option, const char *text
 
 static const char *const documents[] = {"lines", "blank", "whole", NULL};
 static const char *const schedules[] = {"cosine", "constant", NULL};
+static const char *const export_dtypes[] = {"bf16", "f16", "f32", NULL};
 static const char *const decays[] = {"matrices", "dense", "all", NULL}; /* as mha_train_decay */
 
 int train_settings_check(const cli_session *s, train_settings *t)
@@ -35,7 +36,9 @@ int train_settings_check(const cli_session *s, train_settings *t)
     int code = check_word(s, "--documents", t->documents, documents);
     if (code == CLI_DONE) code = check_word(s, "--schedule", t->schedule, schedules);
     if (code == CLI_DONE) code = check_word(s, "--decays", t->decays, decays);
+    if (code == CLI_DONE) code = check_word(s, "--export-dtype", t->export_dtype, export_dtypes);
     if (code != CLI_DONE) return code;
+    if (t->export_dtype && !t->export) return cli_usage(s, "--export-dtype goes with --export");
     if (t->file.count && t->tokens.count) return cli_usage(s, "-f and --tokens: learn from one or the other");
     if (!t->file.count && !t->tokens.count) return cli_usage(s, "no text: give one with -f FILE, or --tokens FILE");
     whole(&t->batch, 8);

@@ -16,7 +16,11 @@ static int read_settings(train_run *run, const char *config)
     int code = run->goes_on ? train_run_load(run) : CLI_DONE;
     if (code == CLI_DONE && config) code = train_settings_load(run->s, config, &run->t);
     if (code == CLI_DONE) code = train_settings_take_options(run->s, &run->t);
-    return code == CLI_DONE ? train_settings_check(run->s, &run->t) : code;
+    if (code == CLI_DONE) code = train_settings_check(run->s, &run->t);
+    if (code == CLI_DONE && run->t.export && !run->goes_on && !run->s->options.force &&
+        access(run->t.export, F_OK) == 0)
+        code = cli_usage(run->s, "--export %s: it is there; --force replaces it", cli_shown(run->t.export));
+    return code;
 }
 
 /* ---- model and data ---- */

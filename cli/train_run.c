@@ -118,5 +118,5 @@ int train_run_steps(train_run *run)
         if (code == CLI_DONE && keeps && cli_stopped() && step < run->t.steps) code = stop(run);
     }
     cli_progress_clear();
-    return code;
+    return code == CLI_DONE ? train_run_export(run) : code;
 }

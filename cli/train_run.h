@@ -59,6 +59,8 @@ void train_run_free_prompts(train_run *run);
 
 /* A checkpoint of what there is (train_save.c). */
 int train_run_save(train_run *run);
+/* The model alone, where --export wants it. */
+int train_run_export(const train_run *run);
 /* A file in the folder of the run: its path in static memory. */
 const char *train_run_path(const cli_session *s, const char *name);
 /* Settings, and whether the data are those of the checkpoint. */

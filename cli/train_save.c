@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "options.h"
 #include "output.h"
 #include "train_page.h"
 #include "train_run.h"
@@ -76,6 +77,19 @@ int train_run_save(train_run *run)
     free(log);
     free(page);
     return code;
+}
+
+int train_run_export(const train_run *run)
+{
+    const cli_session *s = run->s;
+    const train_settings *t = &run->t;
+    mha_error error = {0};
+    const mha_trainer_save_options o = {.size = sizeof o,
+                                        .model_only = 1,
+                                        .overwrite = s->options.force || run->goes_on,
+                                        .dtype = cli_dtype(t->export_dtype ? t->export_dtype : "bf16")};
+    if (!t->export) return CLI_DONE;
+    return mha_trainer_save(run->trainer, t->export, &o, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);
 }
 
 /* ---- reading ---- */

@@ -40,6 +40,24 @@ for shape in gpt2:2x2x16 llama:2x2x16 qwen3:1x2x16 bert:2x2x16; do
 done
 expect 0 "$MHA" generate -m gpt2 -n 4 'the number'
 
+# --export: the model alone, in 2 bytes a number, for others; not over what is there.
+# shellcheck disable=SC2086
+expect 0 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --steps 3 $small --export alone -o kept
+expect 0 "$MHA" info -m alone --json
+at dtype bf16
+[ ! -e alone/training.safetensors ] || fail 'the exported folder has the state of the optimiser'
+expect 0 "$MHA" generate -m alone -n 4 'the number'
+# shellcheck disable=SC2086
+refused 2 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --steps 3 $small --export alone -o again
+has err 'alone: it is there'
+[ ! -e again ] || fail 'a refused training has begun'
+expect 0 train -q --resume -o kept --steps 5 --export-dtype f32 # goes on with its settings
+expect 0 "$MHA" info -m alone --json
+at dtype f32
+refused 2 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --export-dtype int4 --export there -o again
+has err '--export-dtype "int4"'
+refused 2 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --export-dtype f16 -o again
+
 # The same bits for any number of threads; another seed is another training.
 # shellcheck disable=SC2086
 {
