@@ -22,8 +22,9 @@
  * changes all weights, so runs on two ISAs drift apart as they do between any two programs: beside PyTorch in
  * eager float32 the losses of small models agree to 1e-4 over the first 50 steps.
  *
- * Memory: 16 bytes for each parameter (weight, gradient, two moments), 4 more for the packed form of dense weights, and
- * what a pass with gradients keeps (model_grads.h); with `recompute` the layers' inputs only (Chen et al. 2016).
+ * Memory: 16 bytes for each parameter (weight, gradient, two moments), 4 more for the packed form of dense weights, 4
+ * more for output projections with gates, and what a pass with gradients keeps (model_grads.h); with `recompute` the
+ * layers' inputs only (Chen et al. 2016).
  * Cost of a step: three forward passes over its tokens, four with `recompute`, and one pass over all parameters.
  *
  * Several batches in one step are one large batch: gradients are added, and divided by the number of all labels. With
@@ -57,6 +58,44 @@ typedef struct mha_train_dropout {
     double residual;  /* what attention and the feed-forward part give, before it is added to the residual */
 } mha_train_dropout;
 
+/* Heads pruned by learning: each head's output is multiplied by a gate, one number for all tokens of a step, and the
+ * gates learn, under a penalty, which of them can close.
+ *
+ *     L0   hard concrete gates (Louizos et al. 2018; Voita et al. 2019). With a the gate's number, its log-alpha, and u
+ *          drawn anew in (0, 1) for each step and head:
+ *              s = sigmoid((log u - log(1 - u) + a) / (2/3)),    z = min(1, max(0, 1.2 s - 0.1))
+ *          z, exactly 0 or 1 much of the time, is the gate of this step. The penalty is on the number of gates that are
+ *          expected to be open: sum of P(z > 0) = sigmoid(a + 2/3 log 11). Where nothing is drawn (the loss alone, the
+ *          model, what is saved) the gate is min(1, max(0, 1.2 sigmoid(a) - 0.1)).
+ *     L1   the gate is its number, and that stays >= 0: where a step would make it less, it is 0. The penalty is on the
+ *          sum of the gates. With weights that learn too, these can make up for a gate that shrinks; give them decay.
+ *
+ * What is minimised is the loss plus strength times penalty, by Adam with a rate of its own for the gates, and beta1,
+ * beta2 and eps as of the weights; neither clipping nor the norm of the report counts the gates. Behind step `end` they
+ * are settled: some heads are closed for good, the others open, and the weights learn without noise or penalty. */
+typedef enum mha_gates_penalty { MHA_GATES_NONE = 0, MHA_GATES_L0, MHA_GATES_L1 } mha_gates_penalty;
+
+typedef struct mha_train_gates {
+    mha_gates_penalty penalty; /* none: there are no gates, and the other fields are 0 */
+    double strength;           /* [0.01] > 0, nats for each open head */
+    double rate;               /* [0.05] > 0, learning rate of the gates, the same at every step */
+    double initial;            /* [2.5 = a gate of 1; L1: 1] number of every gate at first; of L1 > 0 */
+    int64_t start;             /* steps before the gates join in: they are 1 */
+    int64_t ramp;              /* [half of start .. end; without an end 0] steps over which the penalty sets in */
+    int64_t end;               /* step behind which gates are settled, > start; 0 = never */
+    /* How many are to stay open, of all layers together; 0 = as many as the strength leaves. The strength then follows:
+     * with d the number of open heads that are expected beyond the target, at each step
+     *     L0: strength = base (exp(2 d) - exp(-2 d - 1)): too few are pushed open;    L1: strength = base exp(2 d)
+     * within -1e3 .. 1e3, and then base *= exp(0.02 d), within 1e-8 .. 1e3; `strength` is the first base. During the
+     * ramp the target goes from all heads to this one, evenly; without a target the strength goes from 0 to its value.
+     * When gates settle, this many stay open: those with the highest numbers (an L1 gate that is 0 stays closed all the
+     * same). Without a target those stay whose gate is at least 0.5, of L1 those above 0. Either way the best of each
+     * layer stays, as in prune.h; so `heads` is at least one for each layer. An open L0 gate is 1 from then on; open L1
+     * gates go on learning, without the penalty that made them small. */
+    int64_t heads;
+    int only; /* 1 = gates learn and weights do not, at half the cost of a way back */
+} mha_train_gates;
+
 typedef struct mha_train_options {
     size_t size;
 
@@ -83,8 +122,10 @@ typedef struct mha_train_options {
 
     mha_train_dropout dropout; /* [none] */
     /* Of all that is drawn. Batch m = 1, 2, ... of step n has the mha_model_dropout.seed that is number m of splitmix64
-     * from number n of splitmix64 from `seed`. */
+     * from number n of splitmix64 from `seed`; a head's gate is drawn by Philox4x32-10 with the key `seed`, low word
+     * first, at the counter (n, n / 2^32, layer, head): u = (x + 0.5) / 2^32, x the first word. */
     uint64_t seed;
+    mha_train_gates gates; /* heads that learn to close */
 } mha_train_options;
 
 /* The learning rate of a step, from 1 on. `options` as for mha_trainer_create: not NULL, and checked there. */
@@ -107,9 +148,20 @@ MHA_API int64_t mha_trainer_step_count(const mha_trainer *trainer);
 MHA_API const mha_named_tensor *mha_trainer_weights(const mha_trainer *trainer, int64_t *count);
 MHA_API mha_status mha_trainer_refresh(mha_trainer *trainer, mha_error *err);
 
+/* The gates as they are after the last step, where nothing is drawn: gates [layers, H], H as in mha_model_info.heads,
+ * 0 = closed, 0 too where a layer has no such head, ones for a trainer without gates. Returns how many are not 0.
+ * `gates` and `expected` (heads expected to be open when gates are drawn) may be NULL.
+ *
+ * With gates the output projections among mha_trainer_weights, and so in mha_trainer_model and in what is saved, are
+ * the products of weight and gate: columns of zeros for a closed head, whose model every program computes as it was
+ * trained, and which mha_prune_save makes small. Numbers written into these tensors by the caller are lost with the
+ * next step: their own are kept apart, 4 bytes each. */
+MHA_API int64_t mha_trainer_gates(const mha_trainer *trainer, float *gates, double *expected);
+
 /* What the model is shown. */
 typedef struct mha_train_batch {
-    const mha_model_input *input; /* as in mha_model_grads_forward: no cache, fills or hidden */
+    const mha_model_input *input; /* as in mha_model_grads_forward: no cache, fills or hidden; with gates that learn
+                                   * none of its own */
     /* As in mha_model_loss_args: [B, L] of token ids or MHA_IGNORE, shifted here for decoders; NULL: a decoder's own
      * real tokens. */
     const int32_t *labels;
@@ -121,6 +173,8 @@ typedef struct mha_train_report {
     double loss;    /* in nats, of the weights before the step */
     double norm;    /* length of the gradient before it was cut */
     double rate;    /* learning rate */
+    double open;    /* heads: with gates those expected to be open before the step; else all */
+    double penalty; /* of the gates, before the step; the loss does not include it */
 } mha_train_report;
 
 /* One step on `count` >= 1 batches, which count as one. `report` may be NULL. On failure no weight has changed, and the
@@ -131,7 +185,7 @@ typedef struct mha_train_report {
 MHA_API mha_status mha_trainer_step(mha_trainer *trainer, const mha_train_batch *batches, int64_t count,
                                     mha_train_report *report, mha_error *err);
 
-/* The same loss, and nothing learned: mean over all labels. Memory and errors as of a step. */
+/* The same loss, and nothing learned or drawn: mean over all labels. Memory and errors as of a step. */
 MHA_API mha_status mha_trainer_loss(mha_trainer *trainer, const mha_train_batch *batches, int64_t count, double *loss,
                                     int64_t *labels, mha_error *err);
 
@@ -154,16 +208,18 @@ typedef struct mha_trainer_save_options {
 } mha_trainer_save_options;
 
 /* Writes a checkpoint folder as mha_model_save does, whole or not at all, also under kill -9: weights in f32, and
- * beside them training.safetensors with the step, the moments of each tensor, and a number by which it knows its
- * weights (a hash of 64 bits: against accidents, not against malice). transformers loads the folder, and does not look
- * at that file. `options` may be NULL. Errors as of mha_model_save. */
+ * beside them training.safetensors with the step, the moments of each tensor, of gates also their numbers and the
+ * output projections without them, and a number by which it knows its weights (a hash of 64 bits: against accidents,
+ * not against malice). transformers loads the folder, and does not look at that file. `options` may be NULL. Errors as
+ * of mha_model_save. */
 MHA_API mha_status mha_trainer_save(const mha_trainer *trainer, const char *folder,
                                     const mha_trainer_save_options *options, mha_error *err);
 
 /* Opens such a folder and goes on: with the same options and batches every later step has the bits that it would have
- * had. Options are the caller's, and may be others. Errors: those of mha_model_open and mha_trainer_create;
- * MHA_ERR_FORMAT for a state that lacks a tensor, has one of another shape, or no step, or that was saved with other
- * weights than the folder holds now. */
+ * had. Options are the caller's, and may be others; gates may join in, or be left out, and what they made of the model
+ * goes on alone; settled ones stay settled. Errors: those of mha_model_open and mha_trainer_create; MHA_ERR_FORMAT for
+ * a state that lacks a tensor, has one of another shape, or no step, or that was saved with other weights than the
+ * folder holds now; MHA_ERR_ARG for gates under another penalty than those of the state. */
 MHA_API mha_status mha_trainer_resume(mha_ctx *ctx, const char *folder, const mha_train_options *options,
                                       mha_trainer **out, mha_error *err);
 

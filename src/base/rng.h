@@ -39,6 +39,20 @@ static inline uint64_t mha__splitmix_at(uint64_t seed, uint64_t n)
     return mha__splitmix(&state);
 }
 
+/* The first word of Philox4x32-10 (Salmon et al. 2011) at a counter, the key's low word first: as kernels draw. */
+static inline uint32_t mha__philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3)
+{
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+    for (int round = 0; round < 10; round++, k0 += 0x9E3779B9U, k1 += 0xBB67AE85U) {
+        const uint64_t a = UINT64_C(0xD2511F53) * c0, b = UINT64_C(0xCD9E8D57) * c2;
+        c0 = (uint32_t)(b >> 32) ^ c1 ^ k0;
+        c1 = (uint32_t)b;
+        c2 = (uint32_t)(a >> 32) ^ c3 ^ k1;
+        c3 = (uint32_t)a;
+    }
+    return c0;
+}
+
 /* Makes normal numbers of 16 uniform ones, as PyTorch's vector kernels do. The second needs a CPU with MHA__AVX2; both
  * give the same bits. */
 void mha__normal_any(float *x, float mean, float std);

@@ -45,7 +45,7 @@ mha_status mha__train_options(mha_train_options *o, const mha_train_options *giv
     if (o->frozen_count < 0 || (o->frozen_count && !o->frozen))
         return mha__fail(err, MHA_ERR_ARG, "mha_train_options: frozen_count is %lld, frozen is %s",
                          (long long)o->frozen_count, o->frozen ? "given" : "NULL");
-    return MHA_OK;
+    return mha__gates_options(&o->gates, err);
 }
 
 double mha_train_rate(const mha_train_options *o, int64_t step)

@@ -20,6 +20,7 @@
 #define STATE PREFIX "safetensors"
 #define STEP "mha.train.step"
 #define WEIGHTS "mha.train.weights"
+#define GATES "mha.train.gates"
 
 /* ---- which weights ---- */
 
@@ -41,19 +42,34 @@ typedef struct beside {
     const mha_trainer_save_options *o;
 } beside;
 
+static const char *kind_of(const mha_trainer *t)
+{
+    return t->gates->o.penalty == MHA_GATES_L0 ? "l0" : "l1";
+}
+
+/* All tensors of the state. */
+static mha_status list_state(const mha_trainer *t, mha__outgoing *list, int64_t count, mha_error *err)
+{
+    const int64_t moments = 2 * t->count;
+    for (int64_t n = 0; n < count; n++)
+        MHA__TRY(mha__named_view(n < moments ? &t->state[n] : &t->gates->state[n - moments], &list[n].from, err));
+    return MHA_OK;
+}
+
 static mha_status write_state(const mha_trainer *t, const mha__folder *folder, mha_error *err)
 {
     char step[24], mark[24];
-    const mha_metadata meta[] = {{.key = STEP, .value = step}, {.key = WEIGHTS, .value = mark}};
-    const mha_tensors_writer_options o = {.size = sizeof o, .metadata = meta, .metadata_count = 2};
-    mha__outgoing *list = mha__calloc(t->ctx, 2 * (size_t)t->count, sizeof *list);
-    if (!list) return mha__no_memory(err, 2 * (size_t)t->count * sizeof *list, "the list of moments");
+    const mha_metadata meta[] = {{.key = STEP, .value = step},
+                                 {.key = WEIGHTS, .value = mark},
+                                 {.key = GATES, .value = t->gates ? kind_of(t) : ""}};
+    const mha_tensors_writer_options o = {.size = sizeof o, .metadata = meta, .metadata_count = t->gates ? 3 : 2};
+    const int64_t count = 2 * t->count + (t->gates ? t->gates->state_count : 0);
+    mha__outgoing *list = mha__calloc(t->ctx, (size_t)count, sizeof *list);
+    if (!list) return mha__no_memory(err, (size_t)count * sizeof *list, "the list of moments");
     snprintf(step, sizeof step, "%" PRId64, t->step);
     mark_weights(t, mark);
-    mha_status status = MHA_OK;
-    for (int64_t n = 0; n < 2 * t->count && status == MHA_OK; n++)
-        status = mha__named_view(&t->state[n], &list[n].from, err);
-    if (status == MHA_OK) status = mha__stream_tensors(t->ctx, folder, STATE, list, 2 * t->count, &o, err);
+    mha_status status = list_state(t, list, count, err);
+    if (status == MHA_OK) status = mha__stream_tensors(t->ctx, folder, STATE, list, count, &o, err);
     mha__free(t->ctx, list);
     return status;
 }
@@ -160,6 +176,19 @@ static mha_status check_weights(const mha_trainer *t, const mha_file *file, mha_
                      mha__quote(&(mha__quoted){0}, theirs, strlen(theirs)), mine);
 }
 
+/* A state without gates leaves those of the trainer as they are, open. */
+static mha_status read_gates(mha_trainer *t, const mha_file *file, mha_error *err)
+{
+    const char *kind = mha__metadata_find(file, GATES, NULL), *path = mha_file_path(file);
+    mha__quoted q[2] = {0};
+    if (!kind || !t->gates) return MHA_OK;
+    if (strcmp(kind, kind_of(t)) != 0)
+        return mha__fail(err, MHA_ERR_ARG, "%s has gates of the kind \"%s\", which do not go on as \"%s\"",
+                         mha__quote(&q[0], path, strlen(path)), mha__quote(&q[1], kind, strlen(kind)), kind_of(t));
+    MHA__TRY(mha_tensors_read(file, t->gates->state, t->gates->state_count, err));
+    return mha__gates_resume(t, err);
+}
+
 static mha_status read_state(mha_trainer *t, const char *folder, mha_error *err)
 {
     mha_file *file = NULL;
@@ -171,6 +200,7 @@ static mha_status read_state(mha_trainer *t, const char *folder, mha_error *err)
     if (status == MHA_OK) status = read_step(file, &t->step, err);
     if (status == MHA_OK) status = check_weights(t, file, err);
     if (status == MHA_OK) status = mha_tensors_read(file, t->state, 2 * t->count, err);
+    if (status == MHA_OK) status = read_gates(t, file, err);
     mha_file_free(file);
     mha__free(t->ctx, path);
     return status;

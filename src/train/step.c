@@ -33,13 +33,13 @@ static mha_model_dropout dropout_of(const mha_trainer *t, int64_t number)
     return (mha_model_dropout){d->embedding, d->attention, d->residual, mha__splitmix_at(step, (uint64_t)number + 1)};
 }
 
-static mha_status add_batch(mha_trainer *t, const mha_train_batch *batch, int64_t number, bool learn, gathered *g,
-                            mha_error *err)
+static mha_status run_batch(mha_trainer *t, const mha_train_batch *batch, int64_t number, bool learn, float *dgates,
+                            gathered *g, mha_error *err)
 {
     double loss = 0;
     int64_t labels = 0;
     const mha_model_loss_args args = {
-        .size = sizeof args, .labels = batch->labels, .scale = 1, .loss_only = learn ? 0 : 1};
+        .size = sizeof args, .labels = batch->labels, .scale = 1, .dgates = dgates, .loss_only = learn ? 0 : 1};
     const mha_model_dropout dropout = dropout_of(t, number);
     MHA__TRY(mha_model_grads_dropout(t->grads, learn ? &dropout : NULL, err));
     MHA__TRY(mha_model_grads_loss(t->grads, batch->input, &args, &loss, &labels, err));
@@ -47,6 +47,16 @@ static mha_status add_batch(mha_trainer *t, const mha_train_batch *batch, int64_
     g->loss += loss;
     g->labels += labels;
     return MHA_OK;
+}
+
+static mha_status add_batch(mha_trainer *t, const mha_train_batch *batch, int64_t number, bool learn, gathered *g,
+                            mha_error *err)
+{
+    mha__gates_batch own;
+    MHA__TRY(mha__gates_take(t, batch, learn, &own, err));
+    const mha_status status = run_batch(t, &own.batch, number, learn, own.dgates, g, err);
+    mha__gates_give(t, &own);
+    return status;
 }
 
 static mha_status gather(mha_trainer *t, const mha_train_batch *batches, int64_t count, bool learn, gathered *g,
@@ -69,14 +79,14 @@ static mha_status find_length(const mha_trainer *t, double *length, mha_error *e
         squares += own;
     }
     *length = sqrt(squares);
-    return MHA_OK;
+    return t->gates ? mha__gates_check(t, err) : MHA_OK;
 }
 
-/* Leaves the gradients zero. */
+/* Leaves the gradients zero. Where gates learn alone there are none. */
 static void update(mha_trainer *t, double rate, double scale)
 {
     const mha_train_options *o = &t->o;
-    for (int64_t n = 0; n < t->count; n++) {
+    for (int64_t n = 0; n < t->count && !o->gates.only; n++) {
         const mha__parameter *p = &t->parameter[n];
         const mha__adamw job = {.count = p->count,
                                 .weight = t->list[n].data,
@@ -104,6 +114,7 @@ static mha_status take_step(mha_trainer *t, const mha_train_batch *batches, int6
     static const double safety = 1e-6; /* of torch.nn.utils.clip_grad_norm_ */
     gathered g = {0};
     double length = 0;
+    if (t->gates) MHA__TRY(mha__gates_begin(t, err));
     MHA__TRY(gather(t, batches, count, true, &g, err));
     MHA__TRY(find_length(t, &length, err));
     const double mean = 1 / (double)g.labels, norm = length * mean;
@@ -113,9 +124,21 @@ static mha_status take_step(mha_trainer *t, const mha_train_batch *batches, int6
     report->loss = g.loss * mean;
     report->norm = norm;
     report->rate = mha_train_rate(&t->o, report->step);
+    report->open = (double)mha_trainer_gates(t, NULL, NULL);
     t->step = report->step;
     update(t, report->rate, mean * cut);
+    if (t->gates) mha__gates_update(t, mean, report);
+    if (t->gates) mha__gates_end(t);
     return mha_trainer_refresh(t, err);
+}
+
+/* What batches that came before the one that failed have left. */
+static void undo(mha_trainer *t)
+{
+    mha_model_grads_zero(t->grads);
+    if (!t->gates) return;
+    mha__gates_end(t);
+    mha_trainer_refresh(t, NULL); /* or else the next step does it */
 }
 
 mha_status mha_trainer_step(mha_trainer *t, const mha_train_batch *batches, int64_t count, mha_train_report *report,
@@ -125,7 +148,7 @@ mha_status mha_trainer_step(mha_trainer *t, const mha_train_batch *batches, int6
     MHA__TRY(check_batches(t, batches, count, "mha_trainer_step", err));
     const int64_t before = t->step;
     const mha_status status = take_step(t, batches, count, &own, err);
-    if (t->step == before) mha_model_grads_zero(t->grads); /* of batches that came before the one that failed */
+    if (t->step == before) undo(t);
     if (report) *report = own;
     return status;
 }

@@ -57,7 +57,7 @@ static mha_status add(mha__arena *arena, mha_trainer *t, const mha_tensor *tenso
     t->list[at].name += strlen(MEAN);
     t->list[at].data = weight;
     p.decays = decays(&t->o, p.role, tensor->rank);
-    p.frozen = is_frozen(&t->o, tensor->name);
+    p.frozen = t->o.gates.only || is_frozen(&t->o, tensor->name);
     t->parameter[at] = p;
     return mha_tensor_read(tensor, MHA_F32, weight, err);
 }
@@ -124,7 +124,7 @@ static mha_status open_over(mha_trainer *t, const mha_model *m, mha_error *err)
                                  .tensor_count = t->count,
                                  .config_json = m->config_text,
                                  .memory_only = mha_file_count(m->shards.file) == 0};
-    const mha_model_grads_options g = {.size = sizeof g, .recompute = t->o.recompute};
+    const mha_model_grads_options g = {.size = sizeof g, .recompute = t->o.recompute, .no_parameters = t->o.gates.only};
     MHA__TRY(mha_model_open(m->given, folder, &o, &t->model, err));
     MHA__TRY(mha_model_grads_create(t->model, &g, &t->grads, err));
     t->gradients = mha_model_grads_list(t->grads, &count);
@@ -136,7 +136,8 @@ static mha_status create(mha_trainer *t, const mha_model *m, mha_error *err)
     MHA__TRY(copy_weights(t, m, err));
     MHA__TRY(check_frozen(t, err));
     t->o.frozen = NULL; /* the caller's, and read */
-    return open_over(t, m, err);
+    MHA__TRY(open_over(t, m, err));
+    return t->o.gates.penalty ? mha__gates_create(t, err) : MHA_OK;
 }
 
 mha_status mha_trainer_create(const mha_model *model, const mha_train_options *options, mha_trainer **out,
@@ -166,6 +167,8 @@ void mha_trainer_free(mha_trainer *trainer)
     if (!trainer) return;
     mha_model_grads_free(trainer->grads);
     mha_model_free(trainer->model);
+    if (trainer->gates) mha__free(trainer->ctx, trainer->gates->memory);
+    mha__free(trainer->ctx, trainer->gates);
     mha__free(trainer->ctx, trainer->memory);
     mha__free(trainer->ctx, trainer);
 }

@@ -4,6 +4,7 @@
 
 #include "mha/train.h"
 #include "model/model_struct.h"
+#include "train/gates.h"
 
 /* One tensor; its weight is in `list`, its gradient in `gradients`, under the same number. */
 typedef struct mha__parameter {
@@ -30,6 +31,7 @@ struct mha_trainer {
     mha_model_grads *grads;
     const mha_named_tensor *gradients; /* [count] */
     bool stale;                        /* the model could not be packed again */
+    mha__gates *gates;                 /* or NULL */
 };
 
 /* Fills in defaults and refuses what is out of range. */

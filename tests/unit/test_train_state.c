@@ -241,6 +241,7 @@ typedef struct attempt {
     const mha_model *model;
     mha_trainer *trainer;
     const char *folder;
+    const mha_train_options *options;
 } attempt;
 
 static mha_status make_and_learn(const attempt *a, mha_error *err)
@@ -250,7 +251,7 @@ static mha_status make_and_learn(const attempt *a, mha_error *err)
     const mha_model_input input = {.size = sizeof input, .batch = 1, .length = L, .ids = ids};
     const mha_train_batch batch = {.input = &input};
     train_texts(1, 1, L, ids);
-    mha_status status = mha_trainer_create(a->model, &usual, &t, err);
+    mha_status status = mha_trainer_create(a->model, a->options, &t, err);
     for (int n = 0; n < 2 && status == MHA_OK; n++)
         status = mha_trainer_step(t, &batch, 1, NULL, err);
     mha_trainer_free(t);
@@ -265,7 +266,7 @@ static mha_status save(const attempt *a, mha_error *err)
 static mha_status resume_once(const attempt *a, mha_error *err)
 {
     mha_trainer *t = NULL;
-    const mha_status status = mha_trainer_resume(a->ctx, a->folder, &usual, &t, err);
+    const mha_status status = mha_trainer_resume(a->ctx, a->folder, a->options, &t, err);
     mha_trainer_free(t);
     return status;
 }
@@ -288,17 +289,16 @@ static void starve(counting *c, const attempt *a, mha_status (*run)(const attemp
     assert_true(budget > 10);
 }
 
-static void test_every_allocation_may_fail(void **state)
+static void starve_trainer(const mha_train_options *options)
 {
-    (void)state;
     counting c = {.budget = -1};
     const mha_model_options bare = {.size = sizeof bare, .no_tokenizer = 1};
-    attempt a = {.folder = files_folder()};
+    attempt a = {.folder = files_folder(), .options = options};
     const mha_ctx_options o = {.size = sizeof o, .threads = 1, .allocator = counting_allocator(&c)};
     assert_int_equal(mha_ctx_create(&o, &a.ctx, NULL), MHA_OK);
     mha_model *model = case_model(a.ctx, "models/gemma2-tiny", &bare);
     a.model = model;
-    a.trainer = train_case(a.ctx, "models/gemma2-tiny", &usual);
+    a.trainer = train_case(a.ctx, "models/gemma2-tiny", options);
     starve(&c, &a, make_and_learn);
     starve(&c, &a, save);
     starve(&c, &a, resume_once);
@@ -306,6 +306,14 @@ static void test_every_allocation_may_fail(void **state)
     mha_model_free(model);
     mha_ctx_free(a.ctx);
     files_remove(a.folder);
+}
+
+static void test_every_allocation_may_fail(void **state)
+{
+    (void)state;
+    const mha_train_options gated = {.size = sizeof gated, .gates = {MHA_GATES_L0, .initial = -0.5}};
+    starve_trainer(&usual);
+    starve_trainer(&gated);
 }
 
 /* ---- refusals ---- */

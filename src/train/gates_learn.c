@@ -1,0 +1,206 @@
+/* gates_learn.c - one step of the gates: drawn, penalised, moved by Adam, led to a number of heads, and settled. */
+#include "base/error.h"
+#include "base/rng.h"
+#include "train/trainer.h"
+#include <math.h>
+#include <string.h>
+
+static const double settled_open = 32; /* the log-alpha of a gate that is surely open; closed ones have its negative */
+
+/* ---- state ---- */
+
+static bool is_settled(const mha__gates *g)
+{
+    return g->control[MHA__GATES_SETTLED] != 0;
+}
+
+static bool has(const mha__gates *g, int64_t at)
+{
+    return at % g->heads < g->layer[at / g->heads].heads;
+}
+
+static double open_part(const mha__gates *g, double value)
+{
+    return g->o.penalty == MHA_GATES_L0 ? mha__gate_open(value) : value > 0 ? 1 : 0;
+}
+
+double mha__gates_expected(const mha__gates *g)
+{
+    double open = 0;
+    for (int64_t at = 0; at < g->layers * g->heads; at++)
+        open += has(g, at) ? open_part(g, g->value[at]) : 0;
+    return open;
+}
+
+/* ---- what the model holds, and what a step draws ---- */
+
+static double shown_gate(const mha__gates *g, double value)
+{
+    if (g->control[MHA__GATES_TAKEN] == 0) return 1;
+    return g->o.penalty == MHA_GATES_L0 ? mha__gate_mean(value) : value;
+}
+
+void mha__gates_show(mha__gates *g)
+{
+    for (int64_t at = 0; at < g->layers * g->heads; at++)
+        g->shown[at] = has(g, at) ? (float)shown_gate(g, g->value[at]) : 0;
+}
+
+/* 2^32 numbers inside (0, 1), none of them an end. */
+static double uniform(uint64_t seed, int64_t step, int64_t layer, int64_t head)
+{
+    const uint64_t n = (uint64_t)step;
+    const uint32_t x = mha__philox(seed, (uint32_t)n, (uint32_t)(n >> 32), (uint32_t)layer, (uint32_t)head);
+    return ((double)x + 0.5) * 0x1p-32;
+}
+
+static void draw(const mha_trainer *t, mha__gates *g, int64_t step, bool learns)
+{
+    for (int64_t at = 0; at < g->layers * g->heads; at++) {
+        double gate = (double)g->shown[at];
+        g->slope[at] = 0;
+        if (!has(g, at)) continue;
+        if (learns && g->o.penalty == MHA_GATES_L0)
+            gate = mha__gate_drawn(g->value[at], uniform(t->o.seed, step, at / g->heads, at % g->heads), &g->slope[at]);
+        else if (learns)
+            gate = g->value[at], g->slope[at] = 1;
+        g->drawn[at] = (float)gate;
+    }
+}
+
+/* ---- how much the penalty pulls ---- */
+
+static double penalty(const mha__gates *g)
+{
+    double sum = 0;
+    for (int64_t at = 0; at < g->layers * g->heads; at++)
+        if (has(g, at)) sum += g->o.penalty == MHA_GATES_L0 ? mha__gate_open(g->value[at]) : g->value[at];
+    return sum;
+}
+
+/* Of the ramp, 0..1. */
+static double share(const mha__gates *g, int64_t step)
+{
+    return g->o.ramp ? fmin(1, (double)(step - g->o.start) / (double)g->o.ramp) : 1;
+}
+
+/* Proportional and integral control in logarithms, since the right strength differs by powers of ten. Hard concrete
+ * gates that are closed feel little of the loss; so too few of them are pushed open. */
+static double find_strength(mha__gates *g, int64_t step, double open)
+{
+    static const double now = 2, from_now_on = 0.02, least = 1e-8, most = 1e3;
+    const double part = share(g, step);
+    if (!g->o.heads) return g->o.strength * part;
+    const double beyond = open - ((double)g->total + part * (double)(g->o.heads - g->total));
+    double *base = &g->control[MHA__GATES_BASE];
+    const double down = exp(*base + now * beyond),
+                 up = g->o.penalty == MHA_GATES_L0 ? exp(*base - now * beyond - 1) : 0;
+    *base = fmin(fmax(*base + from_now_on * beyond, log(least)), log(most));
+    return fmin(fmax(down - up, -most), most);
+}
+
+/* ---- a step ---- */
+
+/* Open L1 gates, once they are settled, recover from what the penalty took of them. */
+static bool learns(const mha__gates *g, int64_t step)
+{
+    return step > g->o.start && (!is_settled(g) || g->o.penalty == MHA_GATES_L1);
+}
+
+static bool is_closed(const mha__gates *g, int64_t at)
+{
+    return is_settled(g) && g->value[at] == 0;
+}
+
+mha_status mha__gates_begin(mha_trainer *t, mha_error *err)
+{
+    mha__gates *g = t->gates;
+    const int64_t step = t->step + 1;
+    draw(t, g, step, learns(g, step));
+    memset(g->gradient, 0, (size_t)(g->layers * g->heads) * sizeof *g->gradient);
+    return mha__gates_lift(t, err);
+}
+
+mha_status mha__gates_check(const mha_trainer *t, mha_error *err)
+{
+    const mha__gates *g = t->gates;
+    for (int64_t at = 0; at < g->layers * g->heads; at++)
+        if (!isfinite(g->gradient[at]))
+            return mha__fail(err, MHA_ERR_NOT_FINITE,
+                             "step %lld: the gradient of the gate of head %lld.%lld is not finite",
+                             (long long)t->step + 1, (long long)(at / g->heads), (long long)(at % g->heads));
+    return MHA_OK;
+}
+
+/* Of strength times penalty. */
+static double pull(const mha__gates *g, double strength, double value)
+{
+    const double open = mha__gate_open(value);
+    return strength * (g->o.penalty == MHA_GATES_L0 ? open * (1 - open) : 1);
+}
+
+static void move(const mha_trainer *t, mha__gates *g, double scale, double strength)
+{
+    const mha_train_options *o = &t->o;
+    const double taken = g->control[MHA__GATES_TAKEN];
+    const double bias1 = 1 - pow(o->beta1, taken), bias2 = 1 - pow(o->beta2, taken);
+    for (int64_t at = 0; at < g->layers * g->heads; at++) {
+        if (!has(g, at) || is_closed(g, at)) continue;
+        double *value = &g->value[at], *mean = &g->mean[at], *square = &g->square[at];
+        const double x = g->gradient[at] * scale * g->slope[at] + pull(g, strength, *value);
+        *mean += (1 - o->beta1) * (x - *mean);
+        *square = o->beta2 * *square + (1 - o->beta2) * x * x;
+        *value -= g->o.rate * (*mean / bias1) / (sqrt(*square / bias2) + o->eps);
+        *value = fmin(fmax(*value, g->o.penalty == MHA_GATES_L1 ? 0 : -settled_open), settled_open);
+    }
+}
+
+/* ---- settling ---- */
+
+/* The head with the highest number of a layer (-1: of all) that is not chosen yet; of equal ones the first. */
+static int64_t best(const mha__gates *g, int64_t layer, const float *chosen)
+{
+    int64_t found = -1;
+    for (int64_t at = 0; at < g->layers * g->heads; at++)
+        if (has(g, at) && (layer < 0 || at / g->heads == layer) && chosen[at] == 0 &&
+            (found < 0 || g->value[at] > g->value[found]))
+            found = at;
+    return found;
+}
+
+static bool stays(const mha__gates *g, int64_t at, int64_t chosen)
+{
+    if (g->o.heads) return chosen < g->o.heads;
+    return g->o.penalty == MHA_GATES_L0 ? g->value[at] >= 0 : g->value[at] > 0;
+}
+
+/* `drawn` serves as the list of those chosen: its step is over. */
+static void settle(mha__gates *g)
+{
+    int64_t chosen = 0;
+    memset(g->drawn, 0, (size_t)(g->layers * g->heads) * sizeof *g->drawn);
+    for (int64_t l = 0; l < g->layers; l++, chosen++)
+        g->drawn[best(g, l, g->drawn)] = 1;
+    for (int64_t at; (at = best(g, -1, g->drawn)) >= 0 && stays(g, at, chosen); chosen++)
+        g->drawn[at] = 1;
+    for (int64_t at = 0; at < g->layers * g->heads; at++) {
+        const bool open = g->drawn[at] != 0;
+        if (g->o.penalty == MHA_GATES_L0) g->value[at] = open ? settled_open : -settled_open;
+        if (g->o.penalty == MHA_GATES_L1 && !open) g->value[at] = 0;
+    }
+    g->control[MHA__GATES_SETTLED] = 1;
+}
+
+void mha__gates_update(mha_trainer *t, double scale, mha_train_report *report)
+{
+    mha__gates *g = t->gates;
+    const bool moves = learns(g, t->step);
+    report->open = mha__gates_expected(g);
+    if (moves) {
+        const double strength = is_settled(g) ? 0 : find_strength(g, t->step, report->open);
+        report->penalty = strength * penalty(g);
+        g->control[MHA__GATES_TAKEN]++;
+        move(t, g, scale, strength);
+    }
+    if (g->o.end && t->step >= g->o.end && !is_settled(g)) settle(g);
+}
