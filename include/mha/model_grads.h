@@ -134,6 +134,22 @@ MHA_API mha_status mha_model_grads_backward(mha_model_grads *grads, const mha_mo
 
 /* ---- with the usual loss ---- */
 
+/* What a model learns from another one, its teacher: the loss is the sum of these terms, each times its weight here.
+ *
+ *     labels       cross entropy with the labels: a mean over them
+ *     logits       T^2 KL(p || q), p and q being the softmax of logits / T of teacher and model: a mean over the tokens
+ *                  that have a label, of encoders without labels over all real tokens. T^2 keeps the size of its
+ *                  gradient whatever T is (Hinton et al. 2015)
+ *     hidden       (x - y)^2 of the last hidden states: a mean over real tokens and the width
+ *     text         1 - cosine of the vectors of texts that mha_model_embed makes: a mean over texts
+ *
+ * All four 0: labels and logits are 0.5 where both have logits; else hidden is 0 and text is 1. */
+typedef struct mha_model_distill {
+    double labels, logits, hidden, text; /* >= 0 */
+    double temperature;                  /* T > 0; 0 = 2 */
+    mha_pool pool;                       /* of text */
+} mha_model_distill;
+
 typedef struct mha_model_loss_args {
     size_t size;
     /* [B, L] of token ids, or MHA_IGNORE. A decoder's token i is asked for label i + 1 (labels are the ids themselves,
@@ -147,12 +163,21 @@ typedef struct mha_model_loss_args {
     void *user;
     int taylor;
     int loss_only; /* 1 = forward and the loss, but no way back: nothing is added, and nobody is called */
+    /* Of any number of layers, heads, and bits; it sees the input without its gates, and nothing of it changes. Its
+     * tokens are those of the model: the vocabulary must be as large, and for `hidden` and `text` the width the same.
+     * NULL = cross entropy alone. */
+    const mha_model *teacher;
+    mha_model_distill distill; /* with a teacher */
 } mha_model_loss_args;
 
-/* Cross entropy of the logits (layer.h). Logits exist only for the rows that count, and for some of them at a time.
- * Adds to the list; `counted` may be NULL. A loss without any counted label is NaN, and its gradients are zeros.
- * Errors: MHA_ERR_ARG for a label outside the vocabulary, and as those of backward; MHA_ERR_UNSUPPORTED for a
- * checkpoint without logits. */
+/* Cross entropy of the logits (layer.h), or what a teacher makes of it. Logits, the teacher's too, exist only for the
+ * rows that count, and for some of them at a time. Adds to the list; `counted` may be NULL: labels, or where the logits
+ * are in no term, real tokens. A loss without any counted label (token, text) is NaN, and its gradients are zeros.
+ * With `scale` each term is scale times its sum over labels, tokens or texts.
+ * A teacher costs its forward pass and, for `logits`, its own head of logits, and memory for its last hidden states; a
+ * model that equals its teacher has a loss of 0 and gradients of 0 in all terms but that of the labels.
+ * Errors: MHA_ERR_ARG for a label outside the vocabulary, for a teacher of another vocabulary, width or kind, and as
+ * those of backward; MHA_ERR_UNSUPPORTED for a checkpoint without the logits that a term needs. */
 MHA_API mha_status mha_model_grads_loss(mha_model_grads *grads, const mha_model_input *input,
                                         const mha_model_loss_args *args, double *loss, int64_t *counted,
                                         mha_error *err);

@@ -30,6 +30,9 @@
  * Several batches in one step are one large batch: gradients are added, and divided by the number of all labels. With
  * dropout they drop other numbers than they would in one: what is dropped follows from the step, from the number of the
  * batch in it, and from where a number stands in that batch.
+ *
+ * With a teacher the model learns to answer as another one does: what a pruned or regrouped model needs, which knows
+ * its original (Hinton et al. 2015). Encoders without logits learn this way too, by their last states or text vectors.
  */
 #ifndef MHA_TRAIN_H
 #define MHA_TRAIN_H
@@ -126,14 +129,21 @@ typedef struct mha_train_options {
      * first, at the counter (n, n / 2^32, layer, head): u = (x + 0.5) / 2^32, x the first word. */
     uint64_t seed;
     mha_train_gates gates; /* heads that learn to close */
+
+    /* A model to learn from, and the terms of the loss then (model_grads.h). It is only read, must outlive the trainer,
+     * and may belong to another context. NULL = the labels alone. */
+    const mha_model *teacher;
+    mha_model_distill distill;
 } mha_train_options;
 
 /* The learning rate of a step, from 1 on. `options` as for mha_trainer_create: not NULL, and checked there. */
 MHA_API double mha_train_rate(const mha_train_options *options, int64_t step);
 
 /* Copies the weights of the model, which may be freed afterwards. `options` may be NULL. The context is the model's.
- * Errors: MHA_ERR_ARG for an option out of its range, naming it, or a model without weights; MHA_ERR_UNSUPPORTED for
- * one without logits; MHA_ERR_MEMORY; and those of mha_model_open, since the folder of the model is read once more. */
+ * Tensors that no term of the loss reaches (poolers; the head of logits, where only states are compared) stay as they
+ * are. Errors: MHA_ERR_ARG for an option out of its range, naming it, a model without weights, or a teacher of another
+ * vocabulary, width or kind; MHA_ERR_UNSUPPORTED for one without the logits that the loss needs; MHA_ERR_MEMORY;
+ * and those of mha_model_open, since the folder of the model is read once more. */
 MHA_API mha_status mha_trainer_create(const mha_model *model, const mha_train_options *options, mha_trainer **out,
                                       mha_error *err);
 MHA_API void mha_trainer_free(mha_trainer *trainer);
@@ -169,7 +179,7 @@ typedef struct mha_train_batch {
 
 typedef struct mha_train_report {
     int64_t step;   /* that has been taken */
-    int64_t labels; /* that the loss is the mean of */
+    int64_t labels; /* that the loss is the mean of; where a teacher's logits are in no term, real tokens */
     double loss;    /* in nats, of the weights before the step */
     double norm;    /* length of the gradient before it was cut */
     double rate;    /* learning rate */
@@ -180,8 +190,8 @@ typedef struct mha_train_report {
 /* One step on `count` >= 1 batches, which count as one. `report` may be NULL. On failure no weight has changed, and the
  * step may be tried again; but where there is no memory to pack the changed weights for the next step, this one has
  * been taken, as mha_trainer_step_count tells, and the next call packs them first. Errors: MHA_ERR_ARG for batches
- * without any label; those of mha_model_grads_loss; and MHA_ERR_NOT_FINITE where loss or gradient is NaN or infinite,
- * naming the step, the first layer whose output is not finite, or the tensor whose gradient is not. */
+ * without any label (token, text); those of mha_model_grads_loss; and MHA_ERR_NOT_FINITE where loss or gradient is NaN
+ * or infinite, naming the step, the first layer whose output is not finite, or the tensor whose gradient is not. */
 MHA_API mha_status mha_trainer_step(mha_trainer *trainer, const mha_train_batch *batches, int64_t count,
                                     mha_train_report *report, mha_error *err);
 

@@ -7,7 +7,7 @@
 /* Whole panels of any ISA; columns of the widest; sums side by side, which any panel has in whole rounds. */
 enum { STRIP = 1024, LANES = 64, CHAINS = 8 };
 
-static float largest_of(const mha__kernels *k, int64_t n, const float *x)
+float mha__largest(const mha__kernels *k, int64_t n, const float *x)
 {
     float top[LANES], most = x[n - 1];
     k->top(n / k->nr, k->nr, x, top);
@@ -18,13 +18,12 @@ static float largest_of(const mha__kernels *k, int64_t n, const float *x)
     return most;
 }
 
-double mha__exponentials(const mha__kernels *k, int64_t n, const float *x, float *most, float *e)
+double mha__exponentials_below(const mha__kernels *k, int64_t n, const float *x, float most, float *e)
 {
     float top[LANES], ones[LANES], strip[STRIP];
     double sum[CHAINS] = {0};
-    *most = largest_of(k, n, x);
     for (int i = 0; i < LANES; i++)
-        top[i] = *most, ones[i] = 1;
+        top[i] = most, ones[i] = 1;
     for (int64_t first = 0; first < n; first += STRIP) {
         const int64_t count = mha__min64(STRIP, n - first), whole = mha__round_up(count, k->nr);
         memcpy(strip, x + first, (size_t)count * sizeof *x);
@@ -39,4 +38,10 @@ double mha__exponentials(const mha__kernels *k, int64_t n, const float *x, float
     for (int c = 1; c < CHAINS; c++)
         sum[0] += sum[c];
     return sum[0];
+}
+
+double mha__exponentials(const mha__kernels *k, int64_t n, const float *x, float *most, float *e)
+{
+    *most = mha__largest(k, n, x);
+    return mha__exponentials_below(k, n, x, *most, e);
 }

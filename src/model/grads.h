@@ -64,16 +64,54 @@ mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted,
 /* True if the token of a row is real. */
 bool mha__grads_real(const mha_model_grads *g, int64_t row);
 
+/* ---- a teacher (grads_teacher.c) ---- */
+
+/* What the means of a loss divide by. */
+typedef struct mha__units {
+    int64_t labels, tokens, texts; /* or rows of logits that count */
+} mha__units;
+
+/* Its states beside those of the pass, and what a row of logits, a row of states and a text weigh. */
+typedef struct mha__teaching {
+    const mha_model *teacher;
+    const float *hidden; /* [B, L, E of the teacher] its last states */
+    double of_logits, temperature, of_hidden, of_text;
+    mha_pool pool;
+} mha__teaching;
+
+/* Fills in defaults and refuses what cannot be compared. Without a teacher: the labels alone. */
+mha_status mha__distill_read(const mha_model *m, const mha_model *teacher, mha_model_distill *d, mha_error *err);
+/* True if a term needs the model's logits. */
+static inline bool mha__distill_logits(const mha_model_distill *d)
+{
+    return d->labels != 0 || d->logits != 0;
+}
+
+/* Its last states of the same tokens. */
+mha_status mha__teacher_run(const mha_model *teacher, const mha_model_input *input, float *hidden, mha_error *err);
+/* Its logits of chosen rows; x and room are [count, E of the teacher]. */
+mha_status mha__teacher_logits(const mha__teaching *t, const int64_t *rows, int64_t count, float *x, float *room,
+                               float *logits, mha_error *err);
+/* The terms of states: adds to *loss, and with `learn` to kept.dx. */
+mha_status mha__teach_states(mha_model_grads *g, const mha__teaching *t, bool learn, double *loss, mha_error *err);
+/* Real tokens, and texts that have one. */
+void mha__count_states(const mha_model_grads *g, mha__units *units);
+
+/* What a batch has of each unit, before any pass; the next forward call reads it anew. */
+mha_status mha__grads_units(mha_model_grads *g, const mha_model_input *input, const int32_t *labels, mha__units *units,
+                            mha_error *err);
+
 /* ---- the head of logits, for `count` chosen rows (grads_head.c) ---- */
 
-/* Labels and a scale, or the gradient of all logits. */
+/* Labels and a scale, a teacher, or both; or the gradient of all logits. */
 typedef struct mha__head_job {
     const int64_t *rows;   /* [count] */
     const int32_t *labels; /* [count], with: */
     double scale;
-    const float *dlogits; /* [B, L, vocab], or, with `chosen`, [count, vocab]; else */
+    const mha__teaching *teaching; /* whose distributions the rows are to have */
+    const float *dlogits;          /* [B, L, vocab], or, with `chosen`, [count, vocab]; else */
     bool chosen;
-    bool loss_only; /* with labels: nothing is added */
+    bool loss_only; /* with labels or a teacher: nothing is added */
     int64_t count;
 } mha__head_job;
 

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/options.h"
 #include "layer/activation.h"
+#include "layer/divergence.h"
 #include "layer/linear.h"
 #include "model/grads.h"
 #include "model/head.h"
@@ -18,14 +19,16 @@
 typedef struct chunk {
     const mha_model_grads *g;
     int64_t rows;
-    float *x;              /* [rows, E] last states */
-    float *plain;          /* [rows, E] BERT: dense before its activation */
-    float *dense;          /* [rows, E] and after it */
-    float *input;          /* [rows, E] what the matrix reads: x, or the norm of `dense` */
-    float *dinput;         /* [rows, E] */
-    float *logits;         /* [rows, V] */
-    float *dlogits;        /* [rows, V] the same memory where logits are not capped */
-    mha__slot head, first; /* the matrix of logits, and BERT's dense */
+    float *x;       /* [rows, E] last states */
+    float *plain;   /* [rows, E] BERT: dense before its activation */
+    float *dense;   /* [rows, E] and after it */
+    float *input;   /* [rows, E] what the matrix reads: x, or the norm of `dense` */
+    float *dinput;  /* [rows, E] */
+    float *logits;  /* [rows, V] */
+    float *dlogits; /* [rows, V] the same memory where logits are read no more: not capped, and no teacher */
+    float *teacher_x, *teacher_room; /* [rows, E of the teacher] */
+    float *teacher;                  /* [rows, V] its logits */
+    mha__slot head, first;           /* the matrix of logits, and BERT's dense */
 } chunk;
 
 static int64_t chunk_rows(const mha_model *m, int64_t count)
@@ -33,8 +36,9 @@ static int64_t chunk_rows(const mha_model *m, int64_t count)
     return mha__min64(count, mha__max64(16, CHUNK_NUMBERS / m->config.vocab));
 }
 
-static void lay_out(mha__arena *arena, const mha_model *m, size_t rows, chunk *c)
+static void lay_out(mha__arena *arena, const mha_model *m, const mha__teaching *t, size_t rows, chunk *c)
 {
+    const size_t teacher_width = t ? (size_t)t->teacher->config.hidden * sizeof(float) : 0;
     const size_t width = (size_t)m->config.hidden * sizeof(float), vocab = (size_t)m->config.vocab * sizeof(float);
     c->x = mha__take(arena, rows, width);
     c->plain = m->lm_dense ? mha__take(arena, rows, width) : NULL;
@@ -42,7 +46,11 @@ static void lay_out(mha__arena *arena, const mha_model *m, size_t rows, chunk *c
     c->input = m->lm_dense ? mha__take(arena, rows, width) : c->x;
     c->dinput = mha__take(arena, rows, width);
     c->logits = mha__take(arena, rows, vocab);
-    c->dlogits = m->config.logit_cap != 0 ? mha__take(arena, rows, vocab) : c->logits;
+    c->dlogits = m->config.logit_cap != 0 || t ? mha__take(arena, rows, vocab) : c->logits;
+    if (!t) return;
+    c->teacher_x = mha__take(arena, rows, teacher_width);
+    c->teacher_room = mha__take(arena, rows, teacher_width);
+    c->teacher = mha__take(arena, rows, vocab);
 }
 
 /* ---- one chunk ---- */
@@ -84,13 +92,11 @@ static mha_status gather(const chunk *c, const int64_t *rows, mha_error *err)
     return mha_norm_forward(c->g->ctx, &m->lm_norm, c->rows, width, c->dense, NULL, c->input, err);
 }
 
-/* dlogits, from labels or from the caller. */
-static mha_status find_dlogits(const chunk *c, const mha__head_job *job, int64_t first, double *loss, mha_error *err)
+/* dlogits of cross entropy; zeros where the labels weigh nothing. */
+static mha_status learn_labels(const chunk *c, const mha__head_job *job, int64_t first, double *loss, mha_error *err)
 {
-    const mha_model *m = c->g->model;
-    const int64_t vocab = m->config.vocab;
+    const int64_t vocab = c->g->model->config.vocab;
     double part = 0;
-    if (job->labels || m->config.logit_cap != 0) MHA__TRY(mha__head_logits(m, c->rows, c->input, c->logits, err));
     const mha_cross_entropy_args args = {.size = sizeof args,
                                          .rows = c->rows,
                                          .classes = vocab,
@@ -98,9 +104,41 @@ static mha_status find_dlogits(const chunk *c, const mha__head_job *job, int64_t
                                          .labels = job->labels ? job->labels + first : NULL,
                                          .scale = job->scale,
                                          .dlogits = job->loss_only ? NULL : c->dlogits};
-    if (job->labels) MHA__TRY(mha_cross_entropy(c->g->ctx, &args, &part, NULL, err));
-    if (loss) *loss += part;
-    for (int64_t r = 0; !job->labels && r < c->rows; r++) {
+    if (job->labels)
+        MHA__TRY(mha_cross_entropy(c->g->ctx, &args, &part, NULL, err));
+    else if (!job->loss_only)
+        memset(c->dlogits, 0, (size_t)(c->rows * vocab) * sizeof *c->dlogits);
+    *loss += part;
+    return MHA_OK;
+}
+
+/* Adds to dlogits. */
+static mha_status learn_teacher(const chunk *c, const mha__head_job *job, int64_t first, double *loss, mha_error *err)
+{
+    const mha__teaching *t = job->teaching;
+    double part = 0;
+    const mha__divergence d = {.rows = c->rows,
+                               .classes = c->g->model->config.vocab,
+                               .logits = c->logits,
+                               .teacher = c->teacher,
+                               .temperature = t->temperature,
+                               .scale = t->of_logits,
+                               .dlogits = job->loss_only ? NULL : c->dlogits};
+    MHA__TRY(mha__teacher_logits(t, job->rows + first, c->rows, c->teacher_x, c->teacher_room, c->teacher, err));
+    MHA__TRY(mha__divergence_run(c->g->ctx, &d, &part, err));
+    *loss += part;
+    return MHA_OK;
+}
+
+/* dlogits, from labels and teacher or from the caller. */
+static mha_status find_dlogits(const chunk *c, const mha__head_job *job, int64_t first, double *loss, mha_error *err)
+{
+    const mha_model *m = c->g->model;
+    const int64_t vocab = m->config.vocab;
+    if (!job->dlogits || m->config.logit_cap != 0) MHA__TRY(mha__head_logits(m, c->rows, c->input, c->logits, err));
+    if (!job->dlogits) MHA__TRY(learn_labels(c, job, first, loss, err));
+    if (job->teaching) MHA__TRY(learn_teacher(c, job, first, loss, err));
+    for (int64_t r = 0; job->dlogits && r < c->rows; r++) {
         const int64_t from = job->chosen ? first + r : job->rows[first + r];
         memcpy(c->dlogits + r * vocab, job->dlogits + from * vocab, (size_t)vocab * sizeof *c->dlogits);
     }
@@ -178,11 +216,11 @@ mha_status mha__grads_head(mha_model_grads *g, const mha__head_job *job, double 
     mha__weights weights = g->model->outer;
     weights.converted_count = 0;
     if (!job->count) return MHA_OK;
-    lay_out(&arena, g->model, (size_t)chunk_rows(g->model, job->count), &c);
+    lay_out(&arena, g->model, job->teaching, (size_t)chunk_rows(g->model, job->count), &c);
     arena.base = arena.overflow ? NULL : mha__alloc(g->ctx, arena.used);
     if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "a chunk of logits");
     arena.used = 0;
-    lay_out(&arena, g->model, (size_t)chunk_rows(g->model, job->count), &c);
+    lay_out(&arena, g->model, job->teaching, (size_t)chunk_rows(g->model, job->count), &c);
     mha_status status = find_slots(g, &weights, &c, err);
     if (status == MHA_OK) status = run_chunks(g, &c, job, loss, err);
     mha__weights_release(&weights);

@@ -41,7 +41,7 @@ static mha_status find_place(const mha_trainer *t, const mha_model_input *in, ch
     const mha_model_output output = {.size = sizeof output, .on_hidden = look, .user = &s};
     MHA__TRY(mha_model_forward(t->model, in, &output, err));
     if (s.entry < 0)
-        snprintf(place, capacity, "the logits are");
+        snprintf(place, capacity, t->o.teacher ? "the logits, or the teacher's answer, are" : "the logits are");
     else if (s.entry == 0)
         snprintf(place, capacity, "the embeddings are");
     else

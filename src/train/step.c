@@ -1,7 +1,8 @@
 /* step.c - one step: gradients of all batches, their length, and the update of every tensor.
  *
  * Gradients are sums over labels while they are gathered; what makes them a mean, and what cuts them to their length,
- * is one factor that the update applies. So it need not be known beforehand how many labels there are.
+ * is one factor that the update applies. So it need not be known beforehand how many labels there are. Only the terms
+ * of a teacher are means over different things (labels, tokens, texts), which are counted before.
  */
 #include "base/ctx.h"
 #include "base/error.h"
@@ -15,6 +16,8 @@
 typedef struct gathered {
     double loss; /* sum over labels */
     int64_t labels;
+    double mean;               /* what makes both a mean: 1 / labels; with a teacher 1 */
+    mha_model_distill distill; /* with a teacher: weights of a label, a token, a text */
 } gathered;
 
 static mha_status check_batches(const mha_trainer *t, const mha_train_batch *batches, int64_t count, const char *call,
@@ -38,8 +41,13 @@ static mha_status run_batch(mha_trainer *t, const mha_train_batch *batch, int64_
 {
     double loss = 0;
     int64_t labels = 0;
-    const mha_model_loss_args args = {
-        .size = sizeof args, .labels = batch->labels, .scale = 1, .dgates = dgates, .loss_only = learn ? 0 : 1};
+    const mha_model_loss_args args = {.size = sizeof args,
+                                      .labels = batch->labels,
+                                      .scale = 1,
+                                      .dgates = dgates,
+                                      .loss_only = learn ? 0 : 1,
+                                      .teacher = t->o.teacher,
+                                      .distill = g->distill};
     const mha_model_dropout dropout = dropout_of(t, number);
     MHA__TRY(mha_model_grads_dropout(t->grads, learn ? &dropout : NULL, err));
     MHA__TRY(mha_model_grads_loss(t->grads, batch->input, &args, &loss, &labels, err));
@@ -59,13 +67,40 @@ static mha_status add_batch(mha_trainer *t, const mha_train_batch *batch, int64_
     return status;
 }
 
+static mha_status share_weight(double *weight, int64_t units, const char *what, int64_t batches, mha_error *err)
+{
+    if (*weight == 0) return MHA_OK;
+    if (!units) return mha__fail(err, MHA_ERR_ARG, "no %s of %lld batches counts", what, (long long)batches);
+    *weight /= (double)units;
+    return MHA_OK;
+}
+
+/* Weights of what the terms are means over, of all batches. */
+static mha_status share_terms(mha_trainer *t, const mha_train_batch *batches, int64_t count, mha_model_distill *d,
+                              mha_error *err)
+{
+    mha__units all = {0}, u = {0};
+    *d = t->o.distill;
+    for (int64_t n = 0; n < count; n++) {
+        MHA__TRY(mha__grads_units(t->grads, batches[n].input, batches[n].labels, &u, err));
+        all = (mha__units){all.labels + u.labels, all.tokens + u.tokens, all.texts + u.texts};
+    }
+    MHA__TRY(share_weight(&d->labels, all.labels, "label", count, err));
+    MHA__TRY(share_weight(&d->logits, all.labels, "label", count, err));
+    MHA__TRY(share_weight(&d->hidden, all.tokens, "token", count, err));
+    return share_weight(&d->text, all.texts, "text", count, err);
+}
+
 static mha_status gather(mha_trainer *t, const mha_train_batch *batches, int64_t count, bool learn, gathered *g,
                          mha_error *err)
 {
     if (t->stale) MHA__TRY(mha_trainer_refresh(t, err));
+    if (t->o.teacher) MHA__TRY(share_terms(t, batches, count, &g->distill, err));
     for (int64_t n = 0; n < count; n++)
         MHA__TRY(add_batch(t, &batches[n], n, learn, g, err));
-    return g->labels ? MHA_OK : mha__fail(err, MHA_ERR_ARG, "no token of %lld batches has a label", (long long)count);
+    if (!g->labels) return mha__fail(err, MHA_ERR_ARG, "no token of %lld batches has a label", (long long)count);
+    g->mean = t->o.teacher ? 1 : 1 / (double)g->labels;
+    return MHA_OK;
 }
 
 /* The length of all gradients that are followed, as sums over labels. */
@@ -117,17 +152,17 @@ static mha_status take_step(mha_trainer *t, const mha_train_batch *batches, int6
     if (t->gates) MHA__TRY(mha__gates_begin(t, err));
     MHA__TRY(gather(t, batches, count, true, &g, err));
     MHA__TRY(find_length(t, &length, err));
-    const double mean = 1 / (double)g.labels, norm = length * mean;
+    const double norm = length * g.mean;
     const double cut = t->o.clip != 0 ? fmin(1, t->o.clip / (norm + safety)) : 1;
     report->step = t->step + 1;
     report->labels = g.labels;
-    report->loss = g.loss * mean;
+    report->loss = g.loss * g.mean;
     report->norm = norm;
     report->rate = mha_train_rate(&t->o, report->step);
     report->open = (double)mha_trainer_gates(t, NULL, NULL);
     t->step = report->step;
-    update(t, report->rate, mean * cut);
-    if (t->gates) mha__gates_update(t, mean, report);
+    update(t, report->rate, g.mean * cut);
+    if (t->gates) mha__gates_update(t, g.mean, report);
     if (t->gates) mha__gates_end(t);
     return mha_trainer_refresh(t, err);
 }
@@ -159,7 +194,7 @@ mha_status mha_trainer_loss(mha_trainer *t, const mha_train_batch *batches, int6
     gathered g = {0};
     MHA__TRY(check_batches(t, batches, count, "mha_trainer_loss", err));
     MHA__TRY(gather(t, batches, count, false, &g, err));
-    if (loss) *loss = g.loss / (double)g.labels;
+    if (loss) *loss = g.loss * g.mean;
     if (labels) *labels = g.labels;
     return MHA_OK;
 }

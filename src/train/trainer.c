@@ -45,6 +45,14 @@ static float *add_moment(mha__arena *arena, mha_named_tensor *to, const mha_tens
     return data;
 }
 
+/* False for parts behind all terms of the loss: their gradient is none, and is not to shrink them. */
+static bool is_reached(const mha_train_options *o, mha__role role)
+{
+    const bool of_logits = role == MHA__LM_DENSE || role == MHA__LM_NORM || role == MHA__LM_BIAS ||
+                           role == MHA__LM_TIED_BIAS || role == MHA__LM_HEAD;
+    return role != MHA__POOLER && (!of_logits || mha__distill_logits(&o->distill));
+}
+
 static mha_status add(mha__arena *arena, mha_trainer *t, const mha_tensor *tensor, mha__parameter p, mha_error *err)
 {
     const int64_t at = t->count++;
@@ -57,7 +65,7 @@ static mha_status add(mha__arena *arena, mha_trainer *t, const mha_tensor *tenso
     t->list[at].name += strlen(MEAN);
     t->list[at].data = weight;
     p.decays = decays(&t->o, p.role, tensor->rank);
-    p.frozen = t->o.gates.only || is_frozen(&t->o, tensor->name);
+    p.frozen = t->o.gates.only || is_frozen(&t->o, tensor->name) || !is_reached(&t->o, p.role);
     t->parameter[at] = p;
     return mha_tensor_read(tensor, MHA_F32, weight, err);
 }
@@ -148,8 +156,7 @@ mha_status mha_trainer_create(const mha_model *model, const mha_train_options *o
     *out = NULL;
     MHA__TRY(mha__train_options(&o, options, err));
     if (!model->packed) return mha__fail(err, MHA_ERR_ARG, "the model was opened without weights (no_weights)");
-    if (!model->lm_head)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "a checkpoint without a head of logits has no loss to learn from");
+    MHA__TRY(mha__distill_read(model, o.teacher, &o.distill, err));
     mha_trainer *t = mha__calloc(model->ctx, 1, sizeof *t);
     if (!t) return mha__no_memory(err, sizeof *t, "a trainer");
     t->ctx = model->ctx;

@@ -3,7 +3,7 @@
 #define MHA_TRAIN_TRAINER_H
 
 #include "mha/train.h"
-#include "model/model_struct.h"
+#include "model/grads.h"
 #include "train/gates.h"
 
 /* One tensor; its weight is in `list`, its gradient in `gradients`, under the same number. */

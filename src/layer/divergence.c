@@ -1,0 +1,103 @@
+/* divergence.c - a row of logits and one of a teacher's, a strip of both at a time: nothing of the size of the
+ * vocabulary is held beside them. Rows are tasks; their losses are added in order. */
+#include "layer/divergence.h"
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "layer/exponentials.h"
+#include <math.h>
+
+#define NUMBERS_PER_TASK 8192 /* some tens of microseconds of exponentials */
+enum { STRIP = 1024 };
+
+typedef struct divergence_job {
+    const mha__divergence *a;
+    const mha__kernels *kernels;
+    int64_t rows_per_task;
+    double *loss; /* [rows] */
+} divergence_job;
+
+/* A softmax at a temperature. */
+typedef struct softmax {
+    const float *x;
+    float inverse; /* 1 / T */
+    float most;    /* of x / T */
+    double sum;    /* of exp(x / T - most) */
+} softmax;
+
+/* x / T from column `first` on. */
+static void cool(const softmax *s, int64_t first, int64_t count, float *to)
+{
+    for (int64_t i = 0; i < count; i++)
+        to[i] = s->x[first + i] * s->inverse;
+}
+
+static softmax softmax_of(const divergence_job *job, const float *x)
+{
+    const int64_t n = job->a->classes;
+    float strip[STRIP];
+    softmax s = {.x = x, .inverse = (float)(1 / job->a->temperature)};
+    s.most = mha__largest(job->kernels, n, x) * s.inverse; /* rounding keeps the order */
+    for (int64_t first = 0; first < n; first += STRIP) {
+        const int64_t count = mha__min64(STRIP, n - first);
+        cool(&s, first, count, strip);
+        s.sum += mha__exponentials_below(job->kernels, count, strip, s.most, NULL);
+    }
+    return s;
+}
+
+/* Sum over a strip of p (teacher - own) / T; adds to dlogits. */
+static double compare(const divergence_job *job, const softmax *own, const softmax *teacher, int64_t first,
+                      float *dlogits)
+{
+    const int64_t count = mha__min64(STRIP, job->a->classes - first);
+    const double p = 1 / teacher->sum, q = 1 / own->sum, factor = job->a->scale * job->a->temperature;
+    float x[STRIP] = {0}, y[STRIP] = {0}, of_x[STRIP], of_y[STRIP];
+    double sum = 0;
+    cool(own, first, count, x);
+    cool(teacher, first, count, y);
+    mha__exponentials_below(job->kernels, count, x, own->most, of_x);
+    mha__exponentials_below(job->kernels, count, y, teacher->most, of_y);
+    for (int64_t i = 0; i < count; i++)
+        sum += (double)of_y[i] * p * ((double)y[i] - (double)x[i]);
+    for (int64_t i = 0; dlogits && i < count; i++)
+        dlogits[i] += (float)(factor * ((double)of_x[i] * q - (double)of_y[i] * p));
+    return sum;
+}
+
+static double divergence_of_row(const divergence_job *job, int64_t row)
+{
+    const mha__divergence *a = job->a;
+    const int64_t at = row * a->classes;
+    const softmax own = softmax_of(job, a->logits + at), teacher = softmax_of(job, a->teacher + at);
+    double sum = ((double)own.most - (double)teacher.most) + log(own.sum / teacher.sum);
+    for (int64_t first = 0; first < a->classes; first += STRIP)
+        sum += compare(job, &own, &teacher, first, a->dlogits ? a->dlogits + at + first : NULL);
+    return sum;
+}
+
+static void divergence_task(void *arg, int64_t task, int worker)
+{
+    (void)worker;
+    const divergence_job *job = arg;
+    const int64_t end = mha__min64(job->a->rows, (task + 1) * job->rows_per_task);
+    for (int64_t r = task * job->rows_per_task; r < end; r++)
+        job->loss[r] = divergence_of_row(job, r);
+}
+
+mha_status mha__divergence_run(mha_ctx *ctx, const mha__divergence *a, double *loss, mha_error *err)
+{
+    const size_t bytes = (size_t)a->rows * sizeof(double);
+    divergence_job job = {.a = a,
+                          .kernels = mha__kernels_f32(mha__ctx_isa(ctx)),
+                          .rows_per_task = mha__max64(1, NUMBERS_PER_TASK / a->classes),
+                          .loss = mha__alloc(ctx, bytes)};
+    double sum = 0;
+    if (!job.loss) return mha__no_memory(err, bytes, "the losses of rows");
+    mha__parallel(ctx, mha__ceil_div(a->rows, job.rows_per_task), divergence_task, &job);
+    for (int64_t r = 0; r < a->rows; r++)
+        sum += job.loss[r];
+    mha__free(ctx, job.loss);
+    *loss = a->scale * a->temperature * a->temperature * sum;
+    return MHA_OK;
+}

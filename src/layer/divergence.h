@@ -1,0 +1,22 @@
+/* divergence.h - how far a model's distribution over the vocabulary is from its teacher's (Hinton et al. 2015). */
+#ifndef MHA_LAYER_DIVERGENCE_H
+#define MHA_LAYER_DIVERGENCE_H
+
+#include "mha/ctx.h"
+
+/* With p = softmax(teacher / T) and q = softmax(logits / T) of each row
+ *
+ *     loss = scale T^2 sum over rows of sum_c p[c] (log p[c] - log q[c])
+ *     dlogits += scale T (q - p)
+ *
+ * Rows that are alike give exactly 0. Exponentials are those of the kernels (f32), sums are in double. */
+typedef struct mha__divergence {
+    int64_t rows, classes;
+    const float *logits, *teacher; /* [rows, classes] */
+    double temperature, scale;
+    float *dlogits; /* [rows, classes] added to, not `logits`; NULL = not wanted */
+} mha__divergence;
+
+mha_status mha__divergence_run(mha_ctx *ctx, const mha__divergence *args, double *loss, mha_error *err);
+
+#endif
