@@ -37,6 +37,7 @@ int train_settings_check(const cli_session *s, train_settings *t)
     if (code == CLI_DONE) code = check_word(s, "--schedule", t->schedule, schedules);
     if (code == CLI_DONE) code = check_word(s, "--decays", t->decays, decays);
     if (code == CLI_DONE) code = check_word(s, "--export-dtype", t->export_dtype, export_dtypes);
+    if (code == CLI_DONE) code = train_settings_check_gates(s, t);
     if (code != CLI_DONE) return code;
     if (t->export_dtype && !t->export) return cli_usage(s, "--export-dtype goes with --export");
     if (t->file.count && t->tokens.count) return cli_usage(s, "-f and --tokens: learn from one or the other");
@@ -72,6 +73,7 @@ int train_settings_fit_data(const cli_session *s, train_settings *t, int64_t seq
     if (steps > 1e12) return cli_usage(s, "--epochs %g are %g steps", t->epochs, steps);
     whole(&t->steps, (long long)steps);
     whole(&t->warmup, t->steps / 50);
+    train_settings_fit_gates(t);
     whole(&t->save_every, t->steps < 10 ? 1 : t->steps > 10000 ? 1000 : t->steps / 10);
     whole(&t->eval_every, t->save_every);
     whole(&t->sample_every, t->save_every);
@@ -92,6 +94,8 @@ mha_train_options train_settings_options_of(const train_settings *t)
                            .floor = falls ? t->floor : 0,
                            .clip = t->clip,
                            .recompute = t->recompute,
+                           .seed = (uint64_t)t->seed,
+                           .gates = train_settings_gates_of(t),
                            .frozen = (const char *const *)t->freeze.item,
                            .frozen_count = t->freeze.count};
     while (t->decays && strcmp(t->decays, decays[o.decays]) != 0)

@@ -23,7 +23,7 @@ static const struct column {
     {"step", offsetof(train_record, step), true},       {"loss", offsetof(train_record, loss), false},
     {"rate", offsetof(train_record, rate), false},      {"norm", offsetof(train_record, norm), false},
     {"tokens", offsetof(train_record, tokens), true},   {"seconds", offsetof(train_record, seconds), false},
-    {"eval_loss", offsetof(train_record, eval), false},
+    {"eval_loss", offsetof(train_record, eval), false}, {"open_heads", offsetof(train_record, open), false},
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 

@@ -1,7 +1,7 @@
 /* train_log.h - the log of a training: a record for each step, in memory and, as soon as it is taken, in files.
  *
  * The folder of a checkpoint holds the log up to its step, as JSON lines: {step, loss, rate, norm, tokens, seconds},
- * where it was measured also eval_loss, and samples: [{prompt, text}].
+ * with gates open_heads, where it was measured eval_loss, and samples: [{prompt, text}].
  * Steps that come after the checkpoint are appended there; who goes on from it cuts them off.
  */
 #ifndef CLI_TRAIN_LOG_H
@@ -14,6 +14,7 @@
 typedef struct train_record {
     int64_t step, tokens;                   /* read since training began */
     double loss, rate, norm, seconds, eval; /* NaN: not measured */
+    double open;                            /* heads expected to be open; NaN without gates */
     json_t *samples;                        /* [{prompt, text}]; NULL: none. The log's, once it is in it */
 } train_record;
 

@@ -73,14 +73,15 @@ static int take_step(train_run *run)
                       .tokens = report.step * t->accumulate * t->batch * t->length,
                       .loss = report.loss,
                       .rate = report.rate,
-                      .norm = report.norm};
+                      .norm = report.norm,
+                      .open = t->gates ? report.open : NAN};
     return record(run, &r);
 }
 
 /* Before the first step: what is not learned yet. */
 static int begin(train_run *run)
 {
-    train_record zero = {.loss = NAN, .rate = NAN, .norm = NAN};
+    train_record zero = {.loss = NAN, .rate = NAN, .norm = NAN, .open = NAN};
     const int code = record(run, &zero);
     return code == CLI_DONE ? train_run_save(run) : code;
 }
@@ -88,12 +89,13 @@ static int begin(train_run *run)
 /* Says how far it is where something was measured or kept. */
 static void tell(const train_run *run, bool kept)
 {
-    char line[160], eval[80] = "";
+    char line[160], eval[80] = "", open[80] = "";
     const train_record *r = &run->log.record[run->log.count - 1];
     describe(run, r, line, sizeof line);
     if (!isnan(r->eval)) snprintf(eval, sizeof eval, "   held-out loss %.4f", r->eval);
+    if (!isnan(r->open)) snprintf(open, sizeof open, "   %.1f heads", r->open);
     if (kept || !isnan(r->eval))
-        cli_say(run->s, "%s%s%s", line, eval, kept ? "   saved" : "");
+        cli_say(run->s, "%s%s%s%s", line, open, eval, kept ? "   saved" : "");
     else
         cli_progress_line(line);
 }

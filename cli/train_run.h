@@ -57,6 +57,10 @@ int train_run_prompts(train_run *run);
 int train_run_sample(train_run *run, int64_t step, json_t **samples);
 void train_run_free_prompts(train_run *run);
 
+/* The gates of each layer, on stdout or into an object; nothing where there are none (train_gates.c). */
+int train_run_put_gates(const train_run *run);
+int train_run_add_gates(const train_run *run, json_t *result);
+
 /* A checkpoint of what there is (train_save.c). */
 int train_run_save(train_run *run);
 /* The model alone, where --export wants it. */

@@ -9,46 +9,53 @@
 
 /* X(kind, field, letter, option, min, max, help, value): the key in JSON is the name of the field. What is not given is
  * NULL, -1 or NaN until train_settings_fill. */
-#define TRAIN_SETTINGS_MAP(X)                                                                                         \
-    X(TEXT, from, 0, "from", 0, 0, "teach this checkpoint: a folder, or as -m", "MODEL")                              \
-    X(SHAPE, shape, 0, "shape", 0, 0, "make a new model: FAMILY:LAYERSxHEADSxWIDTH, or a config.json", "SHAPE")       \
-    X(TEXT, tokenizer, 0, "tokenizer", 0, 0, "of a new model: a folder with tokenizer.json", "FOLDER")                \
-    X(WHOLE, vocab, 0, "vocab", 1, INT32_MAX, "tokens of a new model (default: the tokenizer's)", "N")                \
-    X(PATHS, file, 'f', "file", 0, 0, "learn from this text, - is stdin; arguments are more files then", "FILE")      \
-    X(PATHS, tokens, 0, "tokens", 0, 0, "learn from token ids: .npy, or .bin of 16 bits each", "FILE")                \
-    X(TEXT, documents, 0, "documents", 0, 0, "texts in a file: lines (default), blank (lines between), whole", "HOW") \
-    X(TEXT, end_token, 0, "end-token", 0, 0, "stands behind each text (default: the model's)", "TOKEN")               \
-    X(WHOLE, length, 0, "length", 2, 1 << 24, "tokens of a sequence (default: 128, or what the model takes)", "N")    \
-    X(WHOLE, batch, 0, "batch", 1, 1 << 20, "sequences at once (default: 8)", "N")                                    \
-    X(WHOLE, accumulate, 0, "accumulate", 1, 1 << 20, "batches of a step (default: 1)", "N")                          \
-    X(WHOLE, steps, 0, "steps", 1, 1LL << 40, "steps in all", "N")                                                    \
-    X(NUMBER, epochs, 0, "epochs", 1e-6, 1e9, "passes over the data, in place of --steps (default: 1)", "X")          \
-    X(NUMBER, rate, 0, "rate", 1e-12, 1e6, "largest learning rate (default: 0.001, with --from 0.00005)", "X")        \
-    X(WHOLE, warmup, 0, "warmup", 0, 1LL << 40, "steps until there (default: a fiftieth of all)", "N")                \
-    X(TEXT, schedule, 0, "schedule", 0, 0, "of the rate behind that: cosine (default), constant", "HOW")              \
-    X(NUMBER, floor, 0, "floor", 0, 1e6, "where the cosine ends (default: a tenth of --rate)", "X")                   \
-    X(NUMBER, decay, 0, "decay", 0, 1e6, "weight decay (default: 0.1)", "X")                                          \
-    X(TEXT, decays, 0, "decays", 0, 0, "what decays: matrices (default), dense, all", "WHAT")                         \
-    X(NUMBER, beta1, 0, "beta1", 1e-9, 1 - 1e-9, "of AdamW (default: 0.9)", "X")                                      \
-    X(NUMBER, beta2, 0, "beta2", 1e-9, 1 - 1e-9, "of AdamW (default: 0.95)", "X")                                     \
-    X(NUMBER, clip, 0, "clip", 0, 1e30, "cut longer gradients to this length, 0 = never (default: 1)", "X")           \
-    X(NUMBER, mask, 0, "mask", 1e-6, 1, "encoders: share of the tokens to predict (default: 0.15)", "X")              \
-    X(TEXTS, freeze, 0, "freeze", 0, 0, "tensors that stay as they are: a name, \"*end\" or \"begin*\"", "NAME")      \
-    X(FLAG, recompute, 0, "recompute", 0, 0, "keep less in memory, and compute a third more", NULL)                   \
-    X(WHOLE, seed, 's', "seed", 0, 1LL << 62, "of new weights, the order, masks and samples (default: 0)", "SEED")    \
-    X(WHOLE, save_every, 0, "save-every", 1, 1LL << 40, "steps between checkpoints (default: a tenth, <= 1000)", "N") \
-    X(PATHS, eval, 0, "eval", 0, 0, "measure the loss on this file, of the kind of the data", "FILE")                 \
-    X(NUMBER, eval_share, 0, "eval-share", 0, 0.9, "set this share of the data aside for that, its end", "X")         \
-    X(WHOLE, eval_every, 0, "eval-every", 1, 1LL << 40, "steps from measure to measure (default: as --save-every)",   \
-      "N")                                                                                                            \
-    X(WHOLE, eval_sequences, 0, "eval-sequences", 1, 1LL << 40, "measured at a time (default: 512, or all)", "N")     \
-    X(TEXTS, sample, 0, "sample", 0, 0, "let a decoder go on with this text; may be given again", "TEXT")             \
-    X(WHOLE, sample_every, 0, "sample-every", 1, 1LL << 40, "steps from sample to sample (default: as --save-every)", \
-      "N")                                                                                                            \
-    X(WHOLE, sample_tokens, 0, "sample-tokens", 1, 1 << 20, "tokens of a sample (default: 40)", "N")                  \
-    X(NUMBER, temperature, 0, "temperature", 0, 1e6, "of samples, 0 = the likeliest tokens (default: 0.8)", "X")      \
-    X(PATH, export, 0, "export", 0, 0, "at the end write the model alone there: a checkpoint to share", "FOLDER")     \
-    X(TEXT, export_dtype, 0, "export-dtype", 0, 0, "its numbers: bf16 (default), f16, f32", "TYPE")                   \
+#define TRAIN_SETTINGS_MAP(X)                                                                                          \
+    X(TEXT, from, 0, "from", 0, 0, "teach this checkpoint: a folder, or as -m", "MODEL")                               \
+    X(SHAPE, shape, 0, "shape", 0, 0, "make a new model: FAMILY:LAYERSxHEADSxWIDTH, or a config.json", "SHAPE")        \
+    X(TEXT, tokenizer, 0, "tokenizer", 0, 0, "of a new model: a folder with tokenizer.json", "FOLDER")                 \
+    X(WHOLE, vocab, 0, "vocab", 1, INT32_MAX, "tokens of a new model (default: the tokenizer's)", "N")                 \
+    X(PATHS, file, 'f', "file", 0, 0, "learn from this text, - is stdin; arguments are more files then", "FILE")       \
+    X(PATHS, tokens, 0, "tokens", 0, 0, "learn from token ids: .npy, or .bin of 16 bits each", "FILE")                 \
+    X(TEXT, documents, 0, "documents", 0, 0, "texts in a file: lines (default), blank (lines between), whole", "HOW")  \
+    X(TEXT, end_token, 0, "end-token", 0, 0, "stands behind each text (default: the model's)", "TOKEN")                \
+    X(WHOLE, length, 0, "length", 2, 1 << 24, "tokens of a sequence (default: 128, or what the model takes)", "N")     \
+    X(WHOLE, batch, 0, "batch", 1, 1 << 20, "sequences at once (default: 8)", "N")                                     \
+    X(WHOLE, accumulate, 0, "accumulate", 1, 1 << 20, "batches of a step (default: 1)", "N")                           \
+    X(WHOLE, steps, 0, "steps", 1, 1LL << 40, "steps in all", "N")                                                     \
+    X(NUMBER, epochs, 0, "epochs", 1e-6, 1e9, "passes over the data, in place of --steps (default: 1)", "X")           \
+    X(NUMBER, rate, 0, "rate", 1e-12, 1e6, "largest learning rate (default: 0.001, with --from 0.00005)", "X")         \
+    X(WHOLE, warmup, 0, "warmup", 0, 1LL << 40, "steps until there (default: a fiftieth of all)", "N")                 \
+    X(TEXT, schedule, 0, "schedule", 0, 0, "of the rate behind that: cosine (default), constant", "HOW")               \
+    X(NUMBER, floor, 0, "floor", 0, 1e6, "where the cosine ends (default: a tenth of --rate)", "X")                    \
+    X(NUMBER, decay, 0, "decay", 0, 1e6, "weight decay (default: 0.1)", "X")                                           \
+    X(TEXT, decays, 0, "decays", 0, 0, "what decays: matrices (default), dense, all", "WHAT")                          \
+    X(NUMBER, beta1, 0, "beta1", 1e-9, 1 - 1e-9, "of AdamW (default: 0.9)", "X")                                       \
+    X(NUMBER, beta2, 0, "beta2", 1e-9, 1 - 1e-9, "of AdamW (default: 0.95)", "X")                                      \
+    X(NUMBER, clip, 0, "clip", 0, 1e30, "cut longer gradients to this length, 0 = never (default: 1)", "X")            \
+    X(NUMBER, mask, 0, "mask", 1e-6, 1, "encoders: share of the tokens to predict (default: 0.15)", "X")               \
+    X(TEXTS, freeze, 0, "freeze", 0, 0, "tensors that stay as they are: a name, \"*end\" or \"begin*\"", "NAME")       \
+    X(TEXT, gates, 0, "gates", 0, 0, "prune heads on the way, by gates that learn to close: l0 or l1", "KIND")         \
+    X(WHOLE, heads, 0, "heads", 1, 1 << 20, "that stay open (default: as many as --gate-penalty leaves)", "N")         \
+    X(NUMBER, gate_penalty, 0, "gate-penalty", 1e-8, 1e3, "for each open head; with --heads only at first (0.01)",     \
+      "X")                                                                                                             \
+    X(NUMBER, gate_rate, 0, "gate-rate", 1e-8, 1e3, "learning rate of the gates (default: 0.05)", "X")                 \
+    X(WHOLE, gates_end, 0, "gates-end", 1, 1LL << 40, "step behind which they are settled (default: 2/3 of all)", "N") \
+    X(FLAG, gates_only, 0, "gates-only", 0, 0, "gates learn, weights stay as they are", NULL)                          \
+    X(FLAG, recompute, 0, "recompute", 0, 0, "keep less in memory, and compute a third more", NULL)                    \
+    X(WHOLE, seed, 's', "seed", 0, 1LL << 62, "of new weights, the order, masks and samples (default: 0)", "SEED")     \
+    X(WHOLE, save_every, 0, "save-every", 1, 1LL << 40, "steps between checkpoints (default: a tenth, <= 1000)", "N")  \
+    X(PATHS, eval, 0, "eval", 0, 0, "measure the loss on this file, of the kind of the data", "FILE")                  \
+    X(NUMBER, eval_share, 0, "eval-share", 0, 0.9, "set this share of the data aside for that, its end", "X")          \
+    X(WHOLE, eval_every, 0, "eval-every", 1, 1LL << 40, "steps from measure to measure (default: as --save-every)",    \
+      "N")                                                                                                             \
+    X(WHOLE, eval_sequences, 0, "eval-sequences", 1, 1LL << 40, "measured at a time (default: 512, or all)", "N")      \
+    X(TEXTS, sample, 0, "sample", 0, 0, "let a decoder go on with this text; may be given again", "TEXT")              \
+    X(WHOLE, sample_every, 0, "sample-every", 1, 1LL << 40, "steps from sample to sample (default: as --save-every)",  \
+      "N")                                                                                                             \
+    X(WHOLE, sample_tokens, 0, "sample-tokens", 1, 1 << 20, "tokens of a sample (default: 40)", "N")                   \
+    X(NUMBER, temperature, 0, "temperature", 0, 1e6, "of samples, 0 = the likeliest tokens (default: 0.8)", "X")       \
+    X(PATH, export, 0, "export", 0, 0, "at the end write the model alone there: a checkpoint to share", "FOLDER")      \
+    X(TEXT, export_dtype, 0, "export-dtype", 0, 0, "its numbers: bf16 (default), f16, f32", "TYPE")                    \
     X(PATH, log, 0, "log", 0, 0, "keep the log there too: .jsonl or .csv", "FILE")
 
 typedef struct train_list {
@@ -108,6 +115,10 @@ int train_settings_check(const cli_session *s, train_settings *t);
 /* The defaults that follow from the model, and then from the number of sequences. */
 void train_settings_fit_model(train_settings *t, const mha_model_info *info);
 int train_settings_fit_data(const cli_session *s, train_settings *t, int64_t sequences);
+/* What is said of gates (train_gates.c): checked; the step of the end; as the library takes it. */
+int train_settings_check_gates(const cli_session *s, const train_settings *t);
+void train_settings_fit_gates(train_settings *t);
+mha_train_gates train_settings_gates_of(const train_settings *t);
 /* As the library takes them; `t` must stay. */
 mha_train_options train_settings_options_of(const train_settings *t);
 

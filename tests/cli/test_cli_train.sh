@@ -75,7 +75,7 @@ cat >settings.json <<'JSON'
 JSON
 expect 0 train -q --config settings.json --steps 9 --log log.csv -o both
 [ "$(wc -l <both/training.jsonl)" = 10 ] || fail '--steps does not go before the file'
-[ "$(sed -n 1p log.csv)" = 'step,loss,rate,norm,tokens,seconds,eval_loss' ] || fail "log.csv begins with $(sed -n 1p log.csv)"
+[ "$(sed -n 1p log.csv)" = 'step,loss,rate,norm,tokens,seconds,eval_loss,open_heads' ] || fail "log.csv begins with $(sed -n 1p log.csv)"
 [ "$(wc -l <log.csv)" = 11 ] || fail 'log.csv has not 11 lines'
 "$JSON_AT" settings.freeze.0 <both/training.json >out
 has out 'wpe.weight'

@@ -1,0 +1,90 @@
+/* train_gates.c - heads that close while the model learns: settings, and what became of them. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "output.h"
+#include "session.h"
+#include "train_run.h"
+
+/* ---- settings ---- */
+
+int train_settings_check_gates(const cli_session *s, const train_settings *t)
+{
+    const char *other = t->heads >= 0             ? "--heads"
+                        : !isnan(t->gate_penalty) ? "--gate-penalty"
+                        : !isnan(t->gate_rate)    ? "--gate-rate"
+                        : t->gates_end >= 0       ? "--gates-end"
+                        : t->gates_only           ? "--gates-only"
+                                                  : NULL;
+    if (!t->gates && other) return cli_usage(s, "%s goes with --gates", other);
+    if (t->gates && strcmp(t->gates, "l0") != 0 && strcmp(t->gates, "l1") != 0)
+        return cli_usage(s, "--gates \"%s\": want l0 or l1", cli_shown(t->gates));
+    return CLI_DONE;
+}
+
+/* What is left of the steps mends the weights; where they do not learn, there is nothing to mend. */
+void train_settings_fit_gates(train_settings *t)
+{
+    if (!t->gates || t->gates_end >= 0) return;
+    t->gates_end = t->gates_only ? t->steps : t->steps * 2 / 3;
+    if (t->gates_end < 1) t->gates_end = 1;
+}
+
+mha_train_gates train_settings_gates_of(const train_settings *t)
+{
+    if (!t->gates) return (mha_train_gates){0};
+    return (mha_train_gates){.penalty = strcmp(t->gates, "l0") == 0 ? MHA_GATES_L0 : MHA_GATES_L1,
+                             .strength = isnan(t->gate_penalty) ? 0 : t->gate_penalty,
+                             .rate = isnan(t->gate_rate) ? 0 : t->gate_rate,
+                             .end = t->gates_end,
+                             .heads = t->heads > 0 ? t->heads : 0,
+                             .only = t->gates_only};
+}
+
+/* ---- what became of them ---- */
+
+static float *read_gates(const train_run *run, const mha_model_info **info)
+{
+    *info = mha_model_describe(mha_trainer_model(run->trainer));
+    float *gates = calloc((size_t)((*info)->layers * (*info)->heads), sizeof *gates);
+    if (gates) mha_trainer_gates(run->trainer, gates, NULL);
+    return gates;
+}
+
+int train_run_put_gates(const train_run *run)
+{
+    const mha_model_info *info;
+    FILE *out = run->s->out;
+    if (!run->t.gates) return CLI_DONE;
+    float *gates = read_gates(run, &info);
+    if (!gates) return cli_error(run->s, CLI_FAILED, "out of memory for the gates");
+    fprintf(out, "%lld heads open\n", (long long)mha_trainer_gates(run->trainer, NULL, NULL));
+    for (int64_t l = 0; l < info->layers; l++) {
+        fprintf(out, "layer %-3lld", (long long)l);
+        for (int64_t h = 0; h < info->heads_per_layer[l]; h++)
+            fprintf(out, gates[l * info->heads + h] != 0 ? " %4.2f" : "    .", (double)gates[l * info->heads + h]);
+        fputc('\n', out);
+    }
+    free(gates);
+    return CLI_DONE;
+}
+
+int train_run_add_gates(const train_run *run, json_t *result)
+{
+    const mha_model_info *info;
+    if (!run->t.gates) return CLI_DONE;
+    float *gates = read_gates(run, &info);
+    json_t *layers = gates ? json_array() : NULL;
+    for (int64_t l = 0; layers && l < info->layers; l++) {
+        json_t *layer = json_array();
+        for (int64_t h = 0; h < info->heads_per_layer[l]; h++)
+            json_array_append_new(layer, cli_real((double)gates[l * info->heads + h]));
+        json_array_append_new(layers, layer);
+    }
+    free(gates);
+    if (!layers) return cli_error(run->s, CLI_FAILED, "out of memory for the gates");
+    json_object_set_new(result, "heads", json_integer(mha_trainer_gates(run->trainer, NULL, NULL)));
+    json_object_set_new(result, "gates", layers);
+    return CLI_DONE;
+}

@@ -1,0 +1,66 @@
+#!/bin/sh
+# test_cli_train_gates.sh - `mha train --gates`: heads that close, to a number of them; what is saved, resumed and pruned.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+train() { "$MHA" train -t 1 "$@"; }
+
+i=0
+while [ $i -lt 80 ]; do
+    echo "the number $i comes before the number $((i + 1)), and after it the number $((i + 2)) waits"
+    i=$((i + 1))
+done >text
+expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
+expect 0 train -q --shape gpt2:2x4x32 --tokenizer bpe -f text --steps 30 --rate 0.01 --length 16 --batch 4 -o base
+
+# Down to 3 of 8 heads; two thirds of the steps close them, and the log follows.
+gates='--length 16 --batch 4 --steps 30 --gate-rate 0.5'
+# shellcheck disable=SC2086 # options
+expect 0 train -q --json --from base -f text $gates --gates l0 --heads 3 --eval-share 0.1 -o pruned
+at heads 3
+closed=$(sed 's/.*"gates": *//' out | tr -dc '01.,' | tr ',' '\n' | grep -c '^0\.0*$')
+[ "$closed" = 5 ] || fail "$closed gates are 0, not 5: $(cat out)"
+eval_loss=$("$JSON_AT" eval_loss <out)
+"$JSON_AT" settings.gates_end <pruned/training.json >out
+has out 20
+[ "$(sed -n 31p pruned/training.jsonl | "$JSON_AT" open_heads)" = 3.0 ] || fail "the last step has other heads: $(tail -n 1 pruned/training.jsonl)"
+[ "$(sed -n 2p pruned/training.jsonl | "$JSON_AT" open_heads | cut -c 1)" = 7 ] || fail 'the first step has other heads'
+
+# As text: a line for each layer, a dot for what is closed. From there the heads go for good, and nothing changes.
+# shellcheck disable=SC2086
+expect 0 train -q --from base -f text $gates --gates l0 --heads 3 -o again
+has out '3 heads open'
+[ "$(grep -c '^layer [01]  ' out)" = 2 ] || fail "no two layers: $(cat out)"
+list=$(sed -n 's/^layer \([01]\)  */\1 /p' out | awk '{ for (h = 2; h <= NF; h++) if ($h == ".") printf "%s%d.%d", n++ ? "," : "", $1, h - 2 }')
+expect 0 "$MHA" prune -q --json -m again --heads "$list" -o small -f text
+at heads.1 3
+cp out judged
+awk -v a="$("$JSON_AT" quality.loss.0 <judged)" -v b="$("$JSON_AT" quality.loss.1 <judged)" 'BEGIN { exit !(a > 0 && a - b < 1e-6 && b - a < 1e-6) }' ||
+    fail "taking closed heads away changes the loss: $(cat judged)"
+
+# A stop changes nothing, neither before the gates are settled nor where the checkpoints lie.
+# shellcheck disable=SC2086
+expect 0 train -q --from base -f text --length 16 --batch 4 --gate-rate 0.5 --gates l0 --heads 3 --gates-end 20 --steps 14 --schedule constant --warmup 0 -o part
+expect 0 train -q --resume --steps 30 -o part
+# shellcheck disable=SC2086
+expect 0 train -q --from base -f text $gates --gates l0 --heads 3 --gates-end 20 --schedule constant --warmup 0 -o straight
+same part/model.safetensors straight/model.safetensors 'resumed'
+same part/training.safetensors straight/training.safetensors 'resumed'
+
+# Gates alone leave all but the output projections as they are.
+# shellcheck disable=SC2086
+expect 0 train -q --json --from base -f text $gates --gates l1 --heads 4 --gates-only -o only
+at heads 4
+"$JSON_AT" settings.gates_end <only/training.json >out
+has out 30
+expect 0 "$MHA" info --json -m only
+
+# What makes no sense.
+refused 2 train --from base -f text --heads 3 -o x
+has err '--heads goes with --gates'
+refused 2 train --from base -f text --gates l2 -o x
+has err '--gates "l2": want l0 or l1'
+refused 2 train --from base -f text --gates l0 --heads 9 --length 16 -o x
+has err 'gates.heads is 9; the model has 8 in 2 layers'
+[ ! -e x ] || fail 'a failure has left a folder'
+finish
