@@ -1,7 +1,9 @@
 /* linear_backward.c - gradients of y = x W^T + b:  dx = dy W,  dW += dy^T x,  db += column sums of dy.
  *
- * Both products have their right operand packed for the call; dy^T is copied, since a left operand is read along its
- * rows. Every number is one chain, over the outputs or over the rows, so its bits follow from the shape alone. */
+ * Both products have their right operand packed, and a left operand that lies along its columns turned, a stretch of k
+ * and of rows at a time: packed numbers are read again from the cache that they were written to, and memory does not
+ * grow with the matrix. C is added to for each stretch, so every number is one chain, over the outputs or over the
+ * rows, and its bits follow from the shape alone. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/options.h"
@@ -10,20 +12,35 @@
 #include "layer/linear.h"
 #include <string.h>
 
-#define BLOCK_NUMBERS 65536 /* of the packed operand: it stays in the level-2 cache while rows stream past it */
-#define BLOCK_ROWS 128
-#define COPY_ROWS 64
-#define COPY_COLUMNS 8
+#define STRETCH_NUMBERS (1 << 20) /* of each operand, at a time */
+#define STRETCH_K 768             /* a stretch is that many steps at least, whatever the width: C is read for each */
+#define BLOCK_NUMBERS 65536       /* of the packed operand: it stays in the level-2 cache while rows stream past it */
+#define BLOCK_TILES 16            /* rows of a task, in register tiles */
+#define TURN_K 64                 /* of a panel that is turned in the level-1 cache, ... */
+#define TURN_WIDTH 64             /* ... and the widest panel there is */
 
 typedef struct matmul_job {
     const mha__matmul *p;
     const mha__kernels *kernels;
-    int64_t width; /* columns of a block, whole panels */
+    int64_t most_k, most_rows; /* of a stretch */
+    int64_t k, depth;          /* this stretch of k: its first step and how many */
+    int64_t row, rows;         /* these rows */
+    int64_t width;             /* columns of a block, whole panels */
     int64_t column_blocks, row_blocks;
-    char *panels;
-    const char *a;
+    char *panels, *turned;
+    const char *a; /* what the product reads, from number (row, k) on */
     int64_t a_row;
 } matmul_job;
+
+static bool turns(const mha__matmul *p)
+{
+    return p->a_col != 1;
+}
+
+static const char *number(const matmul_job *job, const void *matrix, int64_t at)
+{
+    return (const char *)matrix + at * (int64_t)job->kernels->real_size;
+}
 
 static void pack_task(void *arg, int64_t i, int worker)
 {
@@ -31,32 +48,32 @@ static void pack_task(void *arg, int64_t i, int worker)
     const matmul_job *job = arg;
     const mha__matmul *p = job->p;
     const int64_t column = i * job->width, columns = mha__min64(job->width, p->n - column);
-    const size_t real = job->kernels->real_size;
-    job->kernels->pack_cols(p->k, columns, (const char *)p->b + (size_t)(column * p->b_col) * real, p->b_row, p->b_col,
-                            job->panels + (size_t)(column * p->k) * real);
+    const char *b = number(job, p->b, job->k * p->b_row + column * p->b_col);
+    char *panels = job->panels + (size_t)(column * job->depth) * job->kernels->real_size;
+    if (p->b_row == 1)
+        job->kernels->pack_rows(columns, job->depth, b, p->b_col, 1, panels);
+    else
+        job->kernels->pack_cols(job->depth, columns, b, p->b_row, p->b_col, panels);
 }
 
-/* Rows i * COPY_ROWS ... of A, made contiguous; a few columns at a time, so that both sides stay within few lines of
- * the cache. */
-static void copy_task(void *arg, int64_t i, int worker)
+/* nr rows of A, made contiguous by way of a panel. */
+static void turn_task(void *arg, int64_t i, int worker)
 {
     (void)worker;
     const matmul_job *job = arg;
     const mha__matmul *p = job->p;
-    const int64_t end = mha__min64(p->m, (i + 1) * COPY_ROWS);
-    for (int64_t first = 0; first < p->k; first += COPY_COLUMNS) {
-        const int64_t last = mha__min64(p->k, first + COPY_COLUMNS);
-        for (int64_t r = i * COPY_ROWS; r < end; r++)
-            for (int64_t k = first; k < last; k++) {
-                const int64_t from = r * p->a_row + k * p->a_col, to = r * p->k + k;
-                if (p->dtype == MHA_F64)
-                    ((double *)job->a)[to] = ((const double *)p->a)[from];
-                else
-                    ((float *)job->a)[to] = ((const float *)p->a)[from];
-            }
+    const size_t real = job->kernels->real_size;
+    const int64_t first = i * job->kernels->nr, rows = mha__min64(job->kernels->nr, job->rows - first);
+    _Alignas(64) char panel[TURN_K * TURN_WIDTH * sizeof(double)];
+    for (int64_t k = 0; k < job->depth; k += TURN_K) {
+        const int64_t steps = mha__min64(TURN_K, job->depth - k);
+        const char *a = number(job, p->a, (job->row + first) * p->a_row + (job->k + k) * p->a_col);
+        job->kernels->pack_cols(steps, rows, a, p->a_col, p->a_row, panel);
+        job->kernels->unpack(rows, steps, panel, job->turned + (size_t)(first * job->depth + k) * real, job->depth, 1);
     }
 }
 
+/* A tile of rows passes by all columns of the block before the next does: C is read and written along its rows. */
 static void product_task(void *arg, int64_t i, int worker)
 {
     (void)worker;
@@ -64,35 +81,59 @@ static void product_task(void *arg, int64_t i, int worker)
     const mha__matmul *p = job->p;
     const size_t real = job->kernels->real_size;
     const int64_t column = i / job->row_blocks * job->width, columns = mha__min64(job->width, p->n - column);
-    const int64_t first = i % job->row_blocks * BLOCK_ROWS, rows = mha__min64(BLOCK_ROWS, p->m - first);
-    job->kernels->product(rows, columns, p->k, job->a + (size_t)(first * job->a_row) * real, job->a_row,
-                          job->panels + (size_t)(column * p->k) * real, p->k * job->kernels->nr,
-                          (char *)p->c + (size_t)(first * p->c_row + column) * real, p->c_row, p->accumulate);
+    const int64_t tile = job->kernels->mr, first = i % job->row_blocks * BLOCK_TILES * tile;
+    const int64_t end = mha__min64(job->rows, first + BLOCK_TILES * tile);
+    for (int64_t r = first; r < end; r += tile)
+        job->kernels->product(
+            mha__min64(tile, end - r), columns, job->depth, number(job, job->a, r * job->a_row), job->a_row,
+            job->panels + (size_t)(column * job->depth) * real, job->depth * job->kernels->nr,
+            (char *)p->c + (size_t)((job->row + r) * p->c_row + column) * real, p->c_row, p->accumulate || job->k > 0);
+}
+
+static void run_rows(mha_ctx *ctx, matmul_job *job)
+{
+    const mha__matmul *p = job->p;
+    job->rows = mha__min64(job->most_rows, p->m - job->row);
+    job->row_blocks = mha__ceil_div(job->rows, BLOCK_TILES * job->kernels->mr);
+    job->a = turns(p) ? job->turned : number(job, p->a, job->row * p->a_row + job->k);
+    job->a_row = turns(p) ? job->depth : p->a_row;
+    if (turns(p)) mha__parallel(ctx, mha__ceil_div(job->rows, job->kernels->nr), turn_task, job);
+    mha__parallel(ctx, job->row_blocks * job->column_blocks, product_task, job);
+}
+
+/* With k = 0 the product is 0: one stretch at least. */
+static void run_stretches(mha_ctx *ctx, matmul_job *job)
+{
+    const mha__matmul *p = job->p;
+    do {
+        job->depth = mha__min64(job->most_k, p->k - job->k);
+        job->width = mha__max64(1, BLOCK_NUMBERS / mha__max64(1, job->depth) / job->kernels->nr) * job->kernels->nr;
+        job->column_blocks = mha__ceil_div(p->n, job->width);
+        mha__parallel(ctx, job->column_blocks, pack_task, job);
+        for (job->row = 0; job->row < p->m; job->row += job->rows)
+            run_rows(ctx, job);
+        job->k += job->depth;
+    } while (job->k < p->k);
 }
 
 mha_status mha__matmul_run(mha_ctx *ctx, const mha__matmul *p, mha_error *err)
 {
     const mha__kernels *kernels = mha__kernels_of(ctx, p->dtype);
-    const bool copies = p->a_col != 1;
-    size_t panels = 0, copy = 0, bytes = 0;
-    if (!mha__bytes((int64_t[]){mha__round_up(p->n, kernels->nr), p->k}, 2, kernels->real_size, &panels) ||
-        (copies && !mha__bytes((int64_t[]){p->m, p->k}, 2, kernels->real_size, &copy)) ||
-        !mha__add(panels, copy, &bytes) || !mha__add(bytes, 64, &bytes))
+    matmul_job job = {.p = p, .kernels = kernels};
+    size_t panels = 0, turned = 0, bytes = 0;
+    job.most_k = mha__min64(p->k, mha__max64(1, STRETCH_NUMBERS / mha__max64(1, p->n) / STRETCH_K) * STRETCH_K);
+    job.most_rows =
+        turns(p) ? mha__round_up(mha__max64(1, STRETCH_NUMBERS / mha__max64(1, job.most_k)), kernels->nr) : p->m;
+    if (!mha__bytes((int64_t[]){mha__round_up(p->n, kernels->nr), job.most_k}, 2, kernels->real_size, &panels) ||
+        (turns(p) &&
+         !mha__bytes((int64_t[]){mha__min64(p->m, job.most_rows), job.most_k}, 2, kernels->real_size, &turned)) ||
+        !mha__add(panels, turned, &bytes) || !mha__add(bytes, 64, &bytes))
         return mha__no_memory(err, SIZE_MAX, "the gradients of a linear layer");
-    char *memory = mha__alloc(ctx, bytes);
-    if (!memory) return mha__no_memory(err, bytes, "the gradients of a linear layer");
-    matmul_job job = {.p = p,
-                      .kernels = kernels,
-                      .width = mha__max64(1, BLOCK_NUMBERS / mha__max64(1, p->k) / kernels->nr) * kernels->nr,
-                      .row_blocks = mha__ceil_div(p->m, BLOCK_ROWS),
-                      .panels = memory,
-                      .a = copies ? memory + panels : p->a,
-                      .a_row = copies ? p->k : p->a_row};
-    job.column_blocks = mha__ceil_div(p->n, job.width);
-    if (copies) mha__parallel(ctx, mha__ceil_div(p->m, COPY_ROWS), copy_task, &job);
-    mha__parallel(ctx, job.column_blocks, pack_task, &job);
-    mha__parallel(ctx, job.row_blocks * job.column_blocks, product_task, &job);
-    mha__free(ctx, memory);
+    job.panels = mha__alloc(ctx, bytes);
+    if (!job.panels) return mha__no_memory(err, bytes, "the gradients of a linear layer");
+    job.turned = job.panels + panels;
+    run_stretches(ctx, &job);
+    mha__free(ctx, job.panels);
     return MHA_OK;
 }
 

@@ -13,7 +13,7 @@
 #include "model/head.h"
 #include <string.h>
 
-#define CHUNK_NUMBERS (1 << 23) /* of logits: 32 MiB */
+#define CHUNK_NUMBERS (1 << 24) /* of logits: 64 MiB */
 
 /* Arrays of a chunk of rows. */
 typedef struct chunk {
@@ -31,9 +31,11 @@ typedef struct chunk {
     mha__slot head, first;           /* the matrix of logits, and BERT's dense */
 } chunk;
 
+/* All chunks of about the same size. */
 static int64_t chunk_rows(const mha_model *m, int64_t count)
 {
-    return mha__min64(count, mha__max64(16, CHUNK_NUMBERS / m->config.vocab));
+    const int64_t most = mha__max64(16, CHUNK_NUMBERS / m->config.vocab);
+    return mha__ceil_div(count, mha__ceil_div(count, most));
 }
 
 static void lay_out(mha__arena *arena, const mha_model *m, const mha__teaching *t, size_t rows, chunk *c)

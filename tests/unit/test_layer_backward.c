@@ -132,6 +132,48 @@ static void test_against_double(void **state)
             }
 }
 
+/* A product so long or high that its operands are packed in stretches: both ways round. */
+static void check_product(int64_t m, int64_t n, int64_t k, bool turned)
+{
+    float *a = random_floats(7, 1, m * k, 1, 0), *b = random_floats(7, 2, k * n, 1, 0);
+    float *c = random_floats(7, 3, m * n, 1, 0);
+    const mha__matmul p = {.dtype = MHA_F32,
+                           .m = m,
+                           .n = n,
+                           .k = k,
+                           .a = a,
+                           .a_row = turned ? 1 : k,
+                           .a_col = turned ? m : 1,
+                           .b = b,
+                           .b_row = turned ? n : 1,
+                           .b_col = turned ? 1 : k,
+                           .c = c,
+                           .c_row = n};
+    assert_int_equal(mha__matmul_run(NULL, &p, NULL), MHA_OK);
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            double sum = 0, size = 0;
+            for (int64_t t = 0; t < k; t++) {
+                const double term = (double)a[i * p.a_row + t * p.a_col] * (double)b[t * p.b_row + j * p.b_col];
+                sum += term;
+                size += fabs(term);
+            }
+            if (!(fabs((double)c[i * n + j] - sum) <= 0x1p-20 * size))
+                fail_msg("c[%d, %d] is %.9g, want %.9g", (int)i, (int)j, (double)c[i * n + j], sum);
+        }
+    free(a);
+    free(b);
+    free(c);
+}
+
+static void test_stretches(void **state)
+{
+    (void)state;
+    check_product(3, 1400, 1600, false); /* of k: 768 at a time */
+    check_product(3, 1400, 1600, true);
+    check_product(1500, 5, 800, true); /* of rows: 1312 at a time where panels are 32 wide */
+}
+
 /* A linear layer in double, some of its parts and some of its inputs. */
 static void test_parts_and_inputs(void **state)
 {
@@ -234,9 +276,9 @@ static void test_starvation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_double), cmocka_unit_test(test_parts_and_inputs),
-        cmocka_unit_test(test_public_face),    cmocka_unit_test(test_embedding),
-        cmocka_unit_test(test_starvation),
+        cmocka_unit_test(test_against_double),   cmocka_unit_test(test_stretches),
+        cmocka_unit_test(test_parts_and_inputs), cmocka_unit_test(test_public_face),
+        cmocka_unit_test(test_embedding),        cmocka_unit_test(test_starvation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
