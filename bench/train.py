@@ -1,0 +1,155 @@
+"""Steps of training beside PyTorch: the same weights, tokens and options, in alternating steps of one run.
+
+    python3 bench/train.py --program build/gcc/bench/bench_train [--shapes 4x64,1x1024] [--threads 1] [--rounds 5]
+                           [--peers eager,sdpa,compile] [--model FOLDER] [--json]
+
+Without --model it is a GPT-2 of 124 million parameters with new weights. A step is loss, gradients, clipping and AdamW, in float32 and
+without dropout. Every peer is a process of its own that waits for tokens, takes one step and answers with its seconds, so that all
+of them have the same minutes of a machine that does other work too; the least of the rounds counts. With one thread the seconds are
+those of the CPU, with more those of the wall's clock. The first step is not timed, and losses are compared at each. Memory is the
+largest that a process held, PyTorch's libraries and its reading of the file included.
+
+    eager      attention as written out, torch.optim.AdamW as it is
+    sdpa       scaled_dot_product_attention, AdamW(fused=True)
+    compile    the same through torch.compile
+"""
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+PEERS = ("eager", "sdpa", "compile")
+GOAL = 1.3
+TOLERANCE = 1e-4  # of a loss
+RATE, DECAY, CLIP = 1e-4, 0.1, 1.0  # as in bench/train.c
+
+
+# ---- a peer: PyTorch in a process of its own ----
+
+def create(name, folder):
+    import torch
+    import transformers
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32,
+                                                              attn_implementation="eager" if name == "eager" else "sdpa").eval()
+    learns = list(model.parameters())
+    groups = [{"params": [p for p in learns if p.dim() > 1], "weight_decay": DECAY},
+              {"params": [p for p in learns if p.dim() <= 1], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=RATE, fused=name != "eager")
+    return model, torch.compile(model) if name == "compile" else model, optimizer
+
+
+def serve(name, folder, batch, length, threads):
+    import torch
+    torch.set_num_threads(threads)
+    model, forward, optimizer = create(name, folder)
+    for line in sys.stdin:
+        ids = torch.tensor([int(word) for word in line.split()]).view(batch, length)
+        wall, cpu = time.perf_counter(), time.process_time()
+        loss = forward(ids, labels=ids).loss
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP).item()
+        optimizer.step()
+        optimizer.zero_grad()
+        print(time.perf_counter() - wall, time.process_time() - cpu, loss.item(), norm, flush=True)
+
+
+# ---- the run ----
+
+class Peer:
+    def __init__(self, command):
+        self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.wall, self.cpu = [], []
+
+    def step(self, line):
+        self.process.stdin.write(line)
+        self.process.stdin.flush()
+        said = self.process.stdout.readline().split()
+        if len(said) != 4:
+            raise SystemExit(f"{' '.join(self.process.args)}: no answer")
+        wall, cpu, loss, norm = map(float, said)
+        self.wall.append(wall)
+        self.cpu.append(cpu)
+        return loss, norm
+
+    def end(self):
+        """The most MiB that it held."""
+        self.process.stdin.close()
+        _, status, usage = os.wait4(self.process.pid, 0)
+        self.process.returncode = os.waitstatus_to_exitcode(status)
+        return usage.ru_maxrss / 1024
+
+
+def compare(step, said):
+    loss, norm = said["mha"]
+    for name, (other, length) in said.items():
+        if not (abs(loss - other) <= TOLERANCE * (1 + step) and abs(norm - length) <= 1e-2 * length):
+            raise SystemExit(f"step {step}: {name} has the loss {other} and the norm {length}, mha {loss} and {norm}: not the same problem")
+
+
+def row(a, folder, vocab, batch, length):
+    shape = (folder, batch, length, a.threads)
+    peers = {"mha": Peer([a.program, *shape])}
+    peers |= {name: Peer([sys.executable, __file__, "--peer", name, *shape]) for name in a.peers.split(",") if name}
+    draw = random.Random(1)
+    for step in range(a.rounds + 1):
+        line = " ".join(str(draw.randrange(vocab)) for _ in range(batch * length)) + "\n"
+        said = {}
+        for name, peer in peers.items():
+            said[name] = peer.step(line)
+            time.sleep(0.05)  # threads go to sleep
+        compare(step, said)
+    clock = "cpu" if a.threads == 1 else "wall"
+    least = {name: min(getattr(peer, clock)[1:]) for name, peer in peers.items()}
+    best = min((name for name in peers if name != "mha"), key=least.get, default="mha")
+    return {"shape": f"{batch}x{length}", "threads": a.threads, "clock": clock, "seconds": least, "best": best,
+            "ratio": least[best] / least["mha"], "MiB": {name: peer.end() for name, peer in peers.items()}}
+
+
+def show(r):
+    seconds = " | ".join(f"{r['seconds'][name]:.3f} ({r['MiB'][name]:.0f})" for name in r["seconds"])
+    print(f"| {r['shape']} | {r['threads']} | {seconds} | {r['best']} {r['ratio']:.2f} |", flush=True)
+
+
+def new_model(folder):
+    import transformers
+    transformers.set_seed(1)
+    transformers.GPT2LMHeadModel(transformers.GPT2Config()).save_pretrained(folder)
+
+
+def main():
+    if sys.argv[1:2] == ["--peer"]:
+        return serve(sys.argv[2], sys.argv[3], *map(int, sys.argv[4:]))
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--program", required=True, help="bench_train, built with -DMHA_BENCH=ON")
+    options.add_argument("--model", help="folder of a decoder")
+    options.add_argument("--shapes", default="4x64,1x1024", help="sequences x tokens")
+    options.add_argument("--peers", default=",".join(PEERS))
+    options.add_argument("--threads", type=int, default=1)
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--json", action="store_true")
+    a = options.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as made:
+        if not a.model:
+            new_model(made)
+        folder = a.model or made
+        vocab = json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))["vocab_size"]
+        if not a.json:
+            print(f"seconds of a step (MiB); goal {GOAL:g} times the best peer\n\n| shape | threads | mha | "
+                  f"{' | '.join(a.peers.split(','))} | ratio |\n|---|---|---|{'---|' * len(a.peers.split(','))}---|", flush=True)
+        for shape in a.shapes.split(","):
+            rows.append(row(a, folder, vocab, *map(int, shape.split("x"))))
+            if not a.json:
+                show(rows[-1])
+    if a.json:
+        json.dump(rows, sys.stdout, indent=1)
+
+
+if __name__ == "__main__":
+    main()
