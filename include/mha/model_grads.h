@@ -143,7 +143,7 @@ MHA_API mha_status mha_model_grads_backward(mha_model_grads *grads, const mha_mo
  *     hidden       (x - y)^2 of the last hidden states: a mean over real tokens and the width
  *     text         1 - cosine of the vectors of texts that mha_model_embed makes: a mean over texts
  *
- * All four 0: labels and logits are 0.5 where both have logits; else hidden is 0 and text is 1. */
+ * All four 0: labels and logits are 0.5 where both have logits; else hidden is 1. */
 typedef struct mha_model_distill {
     double labels, logits, hidden, text; /* >= 0 */
     double temperature;                  /* T > 0; 0 = 2 */

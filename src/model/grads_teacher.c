@@ -54,7 +54,7 @@ mha_status mha__distill_read(const mha_model *m, const mha_model *teacher, mha_m
     else if (!given && m->lm_head && teacher->lm_head)
         d->labels = d->logits = 0.5;
     else if (!given)
-        d->text = 1;
+        d->hidden = 1;
     if (d->temperature == 0) d->temperature = 2;
     MHA__TRY(check_weights(d, err));
     if (teacher) MHA__TRY(check_pair(m, teacher, d, err));

@@ -282,7 +282,7 @@ static void test_usual_terms(void **state)
         const mha_model_distill *d = &t->o.distill;
         const double of_logits = model->lm_head ? 0.5 : 0;
         assert_true(d->labels == of_logits && d->logits == of_logits && d->temperature == 2);
-        assert_true(d->hidden == 0 && d->text == (model->lm_head ? 0 : 1));
+        assert_true(d->hidden == (model->lm_head ? 0 : 1) && d->text == 0);
         mha_trainer_free(t);
         mha_model_free(model);
     }
