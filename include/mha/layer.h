@@ -208,6 +208,8 @@ typedef struct mha_attn_layer_options {
     /* 1 = q, k and v are packed head by head, so that a call may leave heads out (mha_layer_route); the bits of whole
      * calls are the same. For f32 alone. */
     int by_head;
+    /* [H] ALiBi (Press et al. 2022): slopes[h] |i - j| is taken from the score of row i and key j; copied. NULL: no. */
+    const float *slopes;
 } mha_attn_layer_options;
 
 MHA_API mha_status mha_attn_layer_create(mha_ctx *ctx, const mha_attn_layer_options *options, mha_attn_layer **layer,

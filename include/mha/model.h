@@ -87,7 +87,22 @@ MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
  * The key "mha.feed_forward": false, or a list of true and false for each layer, says which layers have a feed-forward
  * part. One without is attention alone, x = x + attention(norm(x)) in a decoder (Elhage et al. 2021): it has no tensors
  * of a feed-forward part, and of its norms that around attention only. transformers does not know the key, and cannot
- * load such a checkpoint: it would fill the missing parts with random weights. */
+ * load such a checkpoint: it would fill the missing parts with random weights.
+ *
+ * The key "mha.attention" gives layers another attention than the family's: a list with an entry for each layer, or one
+ * entry for all. An entry is null, or an object of:
+ *     "window": N       a row sees the N latest tokens, itself included (encoders: fewer than N away); null = all
+ *     "rotary": bool    q and k are rotated, by the config's rope_theta and rope_scaling; false: no positions (NoPE)
+ *     "qk_norm": bool   RMSNorm of each head of q and k, before rotation: tensors q_norm and k_norm, as in Qwen3
+ *     "alibi": bool     scores less |i - j| times a slope of each head (Press et al. 2022); a head keeps its slope when
+ *                       others are removed
+ *     "scale": number   of scores; null = 1 / sqrt(head_dim)
+ *     "softcap": number scores become softcap tanh(score / softcap), as in Gemma-2; null = they do not
+ * What an entry leaves out is as the family's own keys have it (layer_types, sliding_window, attn_logit_softcapping,
+ * query_pre_attn_scalar ...). How many heads a layer has, "mha.heads" says, and how they share keys and values (MHA,
+ * GQA, MQA) "mha.kv_heads", in new models too. Heads that are chosen by the text (variants.h) are not for models: they
+ * look at the mean of all tokens, in a decoder at those to come. transformers knows none of these keys: it loads such
+ * a checkpoint without a word, and computes the family's attention. */
 
 /* config.json as it was read, UTF-8 JSON. */
 MHA_API const char *mha_model_config_json(const mha_model *model);

@@ -59,8 +59,10 @@ static bool has_rotation(const mha_model *m)
 
 static bool has_head_norms(const mha_model *m)
 {
-    const mha__part *parts = m->config.family->parts;
-    return parts[MHA__QUERY_NORM].kind != MHA__PART_ABSENT || parts[MHA__KEY_NORM].kind != MHA__PART_ABSENT;
+    bool normed = false;
+    for (int64_t l = 0; l < m->config.layers; l++)
+        normed |= m->config.attention[l].normed;
+    return normed;
 }
 
 /* Whether a layer's keys (or values) become fewer. */

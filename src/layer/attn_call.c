@@ -77,7 +77,7 @@ mha_status mha__attn_layer_describe(const mha_attn_layer *layer, const mha_layer
         .align = MHA_ALIGN_TOP_LEFT, /* a token is its own position, whatever the padding */
         .window = o->window,
         .inputs = (in->lengths ? MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS : 0) | (in->keep.data ? MHA_ATTN_KEEP : 0) |
-                  (in->gates.data ? MHA_ATTN_GATES : 0),
+                  (in->gates.data ? MHA_ATTN_GATES : 0) | (o->slopes ? MHA_ATTN_SLOPES : 0),
     };
     describe_outputs(in, desc);
     if (in->starts) {
@@ -109,7 +109,7 @@ bool mha__attn_layer_alike(const mha_attn_layer *a, const mha_attn_layer *b)
     const mha_attn_layer_options *x = &a->options, *y = &b->options;
     return x->heads == y->heads && x->kv_heads == y->kv_heads && x->head_dim == y->head_dim && x->dtype == y->dtype &&
            x->scale == y->scale && x->softcap == y->softcap && x->causal == y->causal && x->window.on == y->window.on &&
-           x->window.left == y->window.left && x->window.right == y->window.right;
+           x->window.left == y->window.left && x->window.right == y->window.right && !x->slopes == !y->slopes;
 }
 
 mha_attn_args mha__attn_layer_args(const mha_attn_layer_options *o, const mha_layer_input *in, float *qkv,
@@ -126,6 +126,7 @@ mha_attn_args mha__attn_layer_args(const mha_attn_layer_options *o, const mha_la
         .out = {context, {L * q_width, D, q_width, 1}},
         .keep = in->keep,
         .gates = in->gates,
+        .slopes = {o->slopes, {0, 1}},
         .q_lens = in->lengths,
         .kv_lens = in->lengths,
         .cu_seqlens_q = in->starts,

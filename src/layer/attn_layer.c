@@ -92,6 +92,8 @@ static void keep_options(mha_attn_layer *l, const mha_attn_layer_options *o)
     l->v_heads = o->v_heads;
     l->options.q = l->options.k = l->options.v = l->options.qkv = l->options.o = (mha_matrix){0};
     mha__attn_layer_keep_norms(l, o);
+    if (o->slopes)
+        l->options.slopes = memcpy(l->norms + 4 * o->head_dim, o->slopes, (size_t)o->heads * sizeof *l->norms);
     l->options.rope = NULL;
     if (!o->rope) return;
     l->rope = (mha_rope_options){.size = sizeof l->rope,
@@ -110,7 +112,8 @@ mha_status mha_attn_layer_create(mha_ctx *ctx, const mha_attn_layer_options *opt
     MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_attn_layer_options", err));
     MHA__TRY(check_options(&o, err));
     MHA__TRY(mha__ctx_find(&ctx, err));
-    const size_t bytes = sizeof(mha_attn_layer) + 4 * (size_t)o.head_dim * sizeof(float);
+    const size_t slopes = o.slopes ? (size_t)o.heads : 0;
+    const size_t bytes = sizeof(mha_attn_layer) + (4 * (size_t)o.head_dim + slopes) * sizeof(float);
     mha_attn_layer *l = mha__calloc(ctx, 1, bytes);
     if (!l) return mha__no_memory(err, bytes, "an attention layer");
     l->ctx = ctx;

@@ -159,8 +159,9 @@ static mha_status derive(const mha__json_obj *root, mha__config *c, mha_error *e
                          root->file, (long long)c->head_dim, (long long)c->hidden, (long long)c->heads);
     MHA__TRY(mha__config_heads(root, c, err));
     MHA__TRY(mha__config_feed(root, c, err));
-    MHA__TRY(mha__config_rope(root, c, err));
-    return mha__config_windows(root, c, err);
+    MHA__TRY(mha__config_windows(root, c, err));
+    MHA__TRY(mha__config_attention(root, c, err));
+    return mha__config_rope(root, c, err);
 }
 
 void mha__config_layer(mha__config *c, int64_t layer)

@@ -11,6 +11,16 @@ struct mha__family;
 
 enum { MHA__EOS = 64 }; /* tokens that may end a text; a longer list is refused */
 
+/* What attention may do differently in each layer. */
+typedef struct mha__layer_attention {
+    int64_t window; /* keys that a row sees on either side, itself included; 0 = all */
+    double scale;   /* of scores; 0 = 1 / sqrt(head_dim) */
+    double softcap; /* of scores; 0 = off */
+    bool turned;    /* q and k are rotated */
+    bool normed;    /* q and k of each head are normed */
+    bool alibi;
+} mha__layer_attention;
+
 /* Every dimension is >= 1 and within its limit (io/limits.h); heads divide hidden unless head_dim was given; kv_heads
  * divide heads. */
 typedef struct mha__config {
@@ -30,14 +40,14 @@ typedef struct mha__config {
     bool tied;                          /* logits come from the table of words */
     bool scaled, inverse_layer_scale;   /* GPT-2: scores are divided by sqrt(head_dim); and by layer + 1 */
     double query_scalar;                /* Gemma-2: scores are divided by its root instead; 0 = head_dim */
-    double softcap, logit_cap;          /* of scores and of logits; 0 = off */
+    double softcap, logit_cap;          /* of scores, where a layer has no other, and of logits; 0 = off */
     mha_rope_options rope;              /* head_dim 0: no rotation; points to the lists below */
     double short_by[256], long_by[256]; /* [rotary_dim / 2] */
-    int64_t window;                     /* keys that a sliding layer sees, itself included; 0 = all */
+    int64_t window;                     /* of sliding layers that have no other */
     bool windowed;                      /* the window is used at all */
     int64_t full_layers;                /* Qwen: the first layers see all keys */
-    bool slides[MHA__LAYERS];           /* which layers look through the window */
-    int32_t eos[MHA__EOS];              /* tokens that end a text */
+    mha__layer_attention attention[MHA__LAYERS];
+    int32_t eos[MHA__EOS]; /* tokens that end a text */
     int64_t eos_count;
 } mha__config;
 

@@ -103,12 +103,19 @@ static mha_status read_scaling(const mha__json_obj *root, const mha__json_obj *r
     return read_list(rope, "long_factor", o->rotary_dim / 2, c->long_by, err);
 }
 
+static bool turns(const mha__config *c)
+{
+    for (int64_t i = 0; i < c->layers; i++)
+        if (c->attention[i].turned) return true;
+    return false;
+}
+
 mha_status mha__config_rope(const mha__json_obj *root, mha__config *c, mha_error *err)
 {
     mha__json_obj rope = {0};
     double part = 1, f[256], gain;
     mha_error why;
-    if (!c->family->rotary) return MHA_OK;
+    if (!turns(c)) return MHA_OK;
     MHA__TRY(mha__json_object(root, "rope_scaling", MHA__OPTIONAL, &rope, err));
     if (rope.json && mha__json_has(root, "rope_parameters") &&
         !json_equal(rope.json, json_object_get(root->json, "rope_parameters")))
@@ -259,10 +266,11 @@ static mha_status read_types(const mha__json_obj *root, const json_t *types, mha
     MHA__TRY(mha__config_count(root, "layer_types", types, c->layers, "one entry for each layer", err));
     for (int64_t i = 0; i < c->layers; i++) {
         const char *type = json_string_value(json_array_get(types, (size_t)i));
-        c->slides[i] = type && strcmp(type, "sliding_attention") == 0;
-        if (!type || (!c->slides[i] && strcmp(type, "full_attention") != 0))
+        const bool slides = type && strcmp(type, "sliding_attention") == 0;
+        if (!type || (!slides && strcmp(type, "full_attention") != 0))
             return mha__json_refuse_item(root, "layer_types", (size_t)i, "\"full_attention\" or \"sliding_attention\"",
                                          err);
+        c->attention[i].window = slides ? c->window : 0;
     }
     return MHA_OK;
 }
@@ -273,12 +281,12 @@ mha_status mha__config_windows(const mha__json_obj *root, mha__config *c, mha_er
     const mha__window_rule rule = c->family->window_rule;
     if (rule == MHA__WINDOW_NONE) return MHA_OK;
     MHA__TRY(mha__json_array(root, "layer_types", MHA__OPTIONAL, &types, err));
-    if (types) MHA__TRY(read_types(root, types, c, err));
+    if (rule == MHA__WINDOW_LATER && !c->windowed) c->window = 0;
+    if (types) return read_types(root, types, c, err);
     for (int64_t i = 0; i < c->layers; i++) {
-        if (!types)
-            c->slides[i] = rule == MHA__WINDOW_ALL || (rule == MHA__WINDOW_EVEN && i % 2 == 0) ||
-                           (rule == MHA__WINDOW_LATER && i >= c->full_layers);
-        if (!c->window || (rule == MHA__WINDOW_LATER && !c->windowed)) c->slides[i] = false;
+        const bool slides = rule == MHA__WINDOW_ALL || (rule == MHA__WINDOW_EVEN && i % 2 == 0) ||
+                            (rule == MHA__WINDOW_LATER && i >= c->full_layers);
+        c->attention[i].window = slides ? c->window : 0;
     }
     return MHA_OK;
 }

@@ -6,15 +6,19 @@
 #include "io/json.h"
 #include "model/config.h"
 
-/* Fills config->rope from rope_parameters (5.x), or rope_scaling and rope_theta (4.x). head_dim is known. */
+/* Fills config->rope from rope_parameters (5.x), or rope_scaling and rope_theta (4.x), if some layer rotates. head_dim
+ * is known. */
 mha_status mha__config_rope(const mha__json_obj *root, mha__config *config, mha_error *err);
 
 /* Fills the heads of each layer: from "mha.heads", the kept original heads of each layer, or all of them; and from
  * "mha.kv_heads" how many heads of keys and of values these share. */
 mha_status mha__config_heads(const mha__json_obj *root, mha__config *config, mha_error *err);
 
-/* Fills config->slides from layer_types, or by the family's rule. */
+/* Fills the windows of config->attention from layer_types, or by the family's rule. */
 mha_status mha__config_windows(const mha__json_obj *root, mha__config *config, mha_error *err);
+
+/* Fills config->attention from the family's keys (windows are known), and what "mha.attention" has instead. */
+mha_status mha__config_attention(const mha__json_obj *root, mha__config *config, mha_error *err);
 
 /* Fills config->attention_only from "mha.feed_forward". */
 mha_status mha__config_feed(const mha__json_obj *root, mha__config *config, mha_error *err);

@@ -1,9 +1,18 @@
-/* config_own.c - keys of config.json that are this project's own: which parts a layer has. */
+/* config_own.c - keys of config.json that are this project's own: which parts a layer has, and how its attention
+ * differs from the family's. */
 #include "base/error.h"
 #include "io/json.h"
 #include "model/config_layers.h"
+#include "model/family.h"
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 #define FEED "mha.feed_forward"
+#define ATTENTION "mha.attention"
+
+/* ---- the feed-forward part ---- */
 
 mha_status mha__config_feed(const mha__json_obj *root, mha__config *c, mha_error *err)
 {
@@ -16,6 +25,98 @@ mha_status mha__config_feed(const mha__json_obj *root, mha__config *c, mha_error
         if (list && !json_is_boolean(item))
             return mha__json_refuse_item(root, FEED, (size_t)layer, "true or false", err);
         c->attention_only[layer] = list ? json_is_false(item) : !every;
+    }
+    return MHA_OK;
+}
+
+/* ---- attention ---- */
+
+static const char *const keys[] = {"alibi", "qk_norm", "rotary", "scale", "softcap", "window"};
+
+/* Variants of variants.h that look at the mean of all tokens before they choose heads. */
+static const char *const choosing[] = {"adaptive_heads", "head_pruning", "moe_heads"};
+
+static bool is_one_of(const char *name, const char *const *names, size_t count)
+{
+    for (size_t n = 0; n < count; n++)
+        if (strcmp(names[n], name) == 0) return true;
+    return false;
+}
+
+/* A name in place of an object: none is built, and of some it is to be said why. */
+static mha_status refuse_name(const char *file, const char *where, const json_t *entry, mha_error *err)
+{
+    const char *name = json_string_value(entry);
+    mha__quoted q;
+    if (name && is_one_of(name, choosing, sizeof choosing / sizeof *choosing))
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "%s: %s: %s chooses heads by the mean of all tokens, so a decoder would see later ones; it is "
+                         "a layer of its own (mha/variants.h), not of a model",
+                         file, where, mha__json_show(&q, entry));
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s: want an object, or null for what the family has, got %s", file,
+                     where, mha__json_show(&q, entry));
+}
+
+static mha_status refuse_unknown(const mha__json_obj *entry, mha_error *err)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)entry->json, key, value)
+    {
+        if (!is_one_of(key, keys, sizeof keys / sizeof *keys))
+            return mha__fail(
+                err, MHA_ERR_FORMAT,
+                "%s: %s.%s is no key; there are alibi, qk_norm, rotary, scale, softcap and window, and for "
+                "numbers of heads mha.heads and mha.kv_heads",
+                entry->file, entry->where, mha__quote(&(mha__quoted){0}, key, strlen(key)));
+    }
+    return MHA_OK;
+}
+
+/* A number > 0, or null for 0; absence changes nothing. */
+static mha_status read_or_off(const mha__json_obj *entry, const char *key, double *value, mha_error *err)
+{
+    if (json_is_null(json_object_get(entry->json, key))) *value = 0;
+    return mha__json_number(entry, key, MHA__OPTIONAL, FLT_MIN, FLT_MAX, value, err);
+}
+
+static mha_status read_entry(const mha__json_obj *entry, mha__layer_attention *a, mha_error *err)
+{
+    MHA__TRY(refuse_unknown(entry, err));
+    if (json_is_null(json_object_get(entry->json, "window"))) a->window = 0;
+    MHA__TRY(mha__json_dim(entry, "window", MHA__OPTIONAL, MHA__DIM, &a->window, err));
+    MHA__TRY(read_or_off(entry, "scale", &a->scale, err));
+    MHA__TRY(read_or_off(entry, "softcap", &a->softcap, err));
+    MHA__TRY(mha__json_bool(entry, "rotary", MHA__OPTIONAL, &a->turned, err));
+    MHA__TRY(mha__json_bool(entry, "qk_norm", MHA__OPTIONAL, &a->normed, err));
+    return mha__json_bool(entry, "alibi", MHA__OPTIONAL, &a->alibi, err);
+}
+
+/* 0 = 1 / sqrt(head_dim). */
+static double scale_of(const mha__config *c, int64_t layer)
+{
+    const double width = c->query_scalar != 0 ? c->query_scalar : (double)c->head_dim;
+    if (c->query_scalar == 0 && c->scaled && !c->inverse_layer_scale) return 0;
+    return (c->scaled ? 1 / sqrt(width) : 1) / (c->inverse_layer_scale ? (double)(layer + 1) : 1);
+}
+
+mha_status mha__config_attention(const mha__json_obj *root, mha__config *c, mha_error *err)
+{
+    const json_t *given = json_object_get(root->json, ATTENTION), *list = json_is_array(given) ? given : NULL;
+    if (list) MHA__TRY(mha__config_count(root, ATTENTION, list, c->layers, "one entry for each layer", err));
+    for (int64_t layer = 0; layer < c->layers; layer++) {
+        char where[48];
+        const json_t *item = list ? json_array_get(list, (size_t)layer) : given;
+        const mha__json_obj entry = {.json = item, .file = root->file, .where = where};
+        mha__layer_attention *a = &c->attention[layer];
+        a->scale = scale_of(c, layer);
+        a->softcap = c->softcap;
+        a->turned = c->family->rotary;
+        a->normed = c->family->normed;
+        snprintf(where, sizeof where, list ? ATTENTION "[%lld]" : ATTENTION, (long long)layer);
+        if (!item || json_is_null(item)) continue;
+        if (!json_is_object(item)) return refuse_name(root->file, where, item, err);
+        MHA__TRY(read_entry(&entry, a, err));
     }
     return MHA_OK;
 }

@@ -126,7 +126,6 @@ mha_status mha_model_create(mha_ctx *given, const char *config_json, const mha_m
                             mha_model **out, mha_error *err)
 {
     mha_model_create_options o;
-    mha__config config;
     creation n = {0};
     char *text = NULL;
     void *own = NULL;
@@ -136,8 +135,11 @@ mha_status mha_model_create(mha_ctx *given, const char *config_json, const mha_m
     *out = NULL;
     MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_model_create_options", err));
     MHA__TRY(mha__ctx_find(&ctx, err));
-    MHA__TRY(mha__config_read(ctx, o.folder ? o.folder : "", config_json, &config, &text, err));
-    mha_status status = make(ctx, text, &config, o.seed, &n, &own, err);
+    mha__config *config = mha__alloc(ctx, sizeof *config); /* too large for some stacks */
+    if (!config) return mha__no_memory(err, sizeof *config, "a config");
+    mha_status status = mha__config_read(ctx, o.folder ? o.folder : "", config_json, config, &text, err);
+    if (status == MHA_OK) status = make(ctx, text, config, o.seed, &n, &own, err);
+    mha__free(ctx, config);
     if (status == MHA_OK) status = open_made(given, o.folder, text, &n, out, err);
     mha__free(ctx, text);
     if (status == MHA_OK)

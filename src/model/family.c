@@ -50,6 +50,8 @@ static const mha__part bert_parts[MHA__ROLES] = {
     [MHA__QUERY] = {"attention.self.query", MHA__PART_LINEAR, FIELD(q_width), FIELD(hidden), false, 0},
     [MHA__KEY] = {"attention.self.key", MHA__PART_LINEAR, FIELD(k_width), FIELD(hidden), false, 0},
     [MHA__VALUE] = {"attention.self.value", MHA__PART_LINEAR, FIELD(v_width), FIELD(hidden), false, 0},
+    [MHA__QUERY_NORM] = {"attention.self.q_norm", MHA__PART_RMS, FIELD(head_dim), 0, false, 0},
+    [MHA__KEY_NORM] = {"attention.self.k_norm", MHA__PART_RMS, FIELD(head_dim), 0, false, 0},
     [MHA__ATTN_OUT] = {"attention.output.dense", MHA__PART_LINEAR, FIELD(hidden), FIELD(q_width), false, 0},
     [MHA__ATTN_NORM] = {"attention.output.LayerNorm", MHA__PART_NORM, FIELD(hidden), 0, false, 0},
     [MHA__UP] = {"intermediate.dense", MHA__PART_LINEAR, FIELD(intermediate), FIELD(hidden), false, 0},
@@ -95,6 +97,8 @@ static const mha__part gpt2_parts[MHA__ROLES] = {
     [MHA__FINAL_NORM] = {"ln_f", MHA__PART_NORM, FIELD(hidden), 0, false, 0},
     [MHA__LM_HEAD] = {"/lm_head", MHA__PART_TABLE, FIELD(vocab), FIELD(hidden), true, 0},
     [MHA__QKV] = {"attn.c_attn", MHA__PART_CONV1D, FIELD(qkv_width), FIELD(hidden), false, 0},
+    [MHA__QUERY_NORM] = {"attn.q_norm", MHA__PART_RMS, FIELD(head_dim), 0, false, 0},
+    [MHA__KEY_NORM] = {"attn.k_norm", MHA__PART_RMS, FIELD(head_dim), 0, false, 0},
     [MHA__ATTN_OUT] = {"attn.c_proj", MHA__PART_CONV1D, FIELD(hidden), FIELD(q_width), false, 0},
     [MHA__ATTN_NORM] = {"ln_1", MHA__PART_NORM, FIELD(hidden), 0, false, 0},
     [MHA__UP] = {"mlp.c_fc", MHA__PART_CONV1D, FIELD(intermediate), FIELD(hidden), false, 0},
@@ -175,7 +179,13 @@ static const char *const llama_prefixes[] = {"model.", "", NULL};
                                                                                       FIELD(vocab), FIELD(hidden),   \
                                                                                       true,         0},              \
     [MHA__QUERY] = {"self_attn.q_proj", MHA__PART_LINEAR, FIELD(q_width), FIELD(hidden), false, qkv},                \
-    [MHA__KEY] = {"self_attn.k_proj", MHA__PART_LINEAR, FIELD(k_width), FIELD(hidden), false, qkv},                  \
+    [MHA__QUERY_NORM] = {"self_attn.q_norm", norm, FIELD(head_dim), 0, false, 0},                                    \
+    [MHA__KEY_NORM] = {"self_attn.k_norm", norm, FIELD(head_dim), 0, false, 0}, [MHA__KEY] = {"self_attn.k_proj",    \
+                                                                                              MHA__PART_LINEAR,      \
+                                                                                              FIELD(k_width),        \
+                                                                                              FIELD(hidden),         \
+                                                                                              false,                 \
+                                                                                              qkv},                  \
     [MHA__VALUE] = {"self_attn.v_proj", MHA__PART_LINEAR, FIELD(v_width), FIELD(hidden), false, qkv},                \
     [MHA__ATTN_OUT] = {"self_attn.o_proj", MHA__PART_LINEAR, FIELD(hidden), FIELD(q_width), false, o},               \
     [MHA__ATTN_NORM] = {"input_layernorm", norm, FIELD(hidden), 0, false, 0}, [MHA__GATE] = {"mlp.gate_proj",        \
@@ -193,12 +203,6 @@ static const mha__part llama_parts[MHA__ROLES] = {
 };
 static const mha__part qwen2_parts[MHA__ROLES] = {
     LLAMA_PARTS(MHA__PART_RMS, 0, FIELD(attn_bias)),
-    [MHA__MLP_NORM] = {"post_attention_layernorm", MHA__PART_RMS, FIELD(hidden), 0, false, 0},
-};
-static const mha__part qwen3_parts[MHA__ROLES] = {
-    LLAMA_PARTS(MHA__PART_RMS, FIELD(attn_bias), FIELD(attn_bias)),
-    [MHA__QUERY_NORM] = {"self_attn.q_norm", MHA__PART_RMS, FIELD(head_dim), 0, false, 0},
-    [MHA__KEY_NORM] = {"self_attn.k_norm", MHA__PART_RMS, FIELD(head_dim), 0, false, 0},
     [MHA__MLP_NORM] = {"post_attention_layernorm", MHA__PART_RMS, FIELD(hidden), 0, false, 0},
 };
 static const mha__part gemma2_parts[MHA__ROLES] = {
@@ -236,8 +240,8 @@ static const mha__family families[] = {
      .window_rule = MHA__WINDOW_ALL},
     {LLAMA_LIKE, .name = "qwen2", .keys = qwen_keys, .key_count = COUNT(qwen_keys), .parts = qwen2_parts,
      .window_rule = MHA__WINDOW_LATER},
-    {LLAMA_LIKE, .name = "qwen3", .keys = qwen3_keys, .key_count = COUNT(qwen3_keys), .parts = qwen3_parts,
-     .window_rule = MHA__WINDOW_LATER},
+    {LLAMA_LIKE, .name = "qwen3", .keys = qwen3_keys, .key_count = COUNT(qwen3_keys), .parts = llama_parts,
+     .normed = true, .window_rule = MHA__WINDOW_LATER},
     {LLAMA_LIKE, .name = "gemma2", .keys = gemma2_keys, .key_count = COUNT(gemma2_keys), .parts = gemma2_parts,
      .embed_scaled = true, .window_rule = MHA__WINDOW_EVEN},
 };

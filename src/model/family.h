@@ -74,6 +74,7 @@ typedef struct mha__family {
     const char *layer;               /* layer n is PREFIX LAYER n "." NAME */
     const mha__part *parts;          /* [MHA__ROLES] */
     bool pre_norm, causal, rotary;
+    bool normed;       /* q and k of each head are normed, unless "mha.attention" says otherwise */
     bool embed_scaled; /* embeddings are multiplied by sqrt(hidden) */
     mha__window_rule window_rule;
     int32_t eos; /* where no file says so; 0 = none */

@@ -99,7 +99,7 @@ static bool may_guess(const mha__generation *g)
     const mha__config *c = &g->model->config;
     bool slides = false;
     for (int64_t layer = 0; layer < c->layers; layer++)
-        slides |= c->slides[layer] && c->window;
+        slides |= c->attention[layer].window > 0;
     return !slides && !g->o.no_cache && !mha__turns_with_length(g->model);
 }
 

@@ -18,7 +18,7 @@ static mha_status create_layers(mha_model_cache *c, const mha_model_cache_option
                                      .dtype = o->dtype,
                                      .page_size = o->page_size,
                                      .capacity = c->batch * (mha__round_up(o->tokens, page) + page),
-                                     .window = config->slides[layer] ? config->window : 0};
+                                     .window = config->attention[layer].window};
         MHA__TRY(mha_cache_create(c->ctx, &desc, &c->layer[layer], err));
     }
     return MHA_OK;
@@ -119,7 +119,7 @@ mha_status mha_model_cache_truncate(mha_model_cache *cache, int64_t sequence, in
     const mha__config *c = &cache->model->config;
     for (int slides = 1; slides >= 0; slides--)
         for (int64_t layer = 0; layer < c->layers; layer++)
-            if ((c->slides[layer] && c->window) == slides)
+            if ((c->attention[layer].window > 0) == slides)
                 MHA__TRY(mha_cache_truncate(cache->layer[layer], sequence, length, err));
     return MHA_OK;
 }
@@ -130,7 +130,7 @@ mha_status mha_model_cache_fork(mha_model_cache *cache, int64_t from, int64_t to
     const mha__config *c = &cache->model->config;
     for (int slides = 1; slides >= 0; slides--)
         for (int64_t layer = 0; layer < c->layers; layer++)
-            if ((c->slides[layer] && c->window) == slides)
+            if ((c->attention[layer].window > 0) == slides)
                 MHA__TRY(mha_cache_fork(cache->layer[layer], from, to, length, err));
     for (int64_t layer = 0; cache->kept && layer < c->layers; layer++) {
         uint8_t *kept = cache->kept + layer * cache->batch * c->heads;

@@ -3,16 +3,7 @@
 #include "base/error.h"
 #include "layer/repack.h"
 #include "model/model_struct.h"
-#include <math.h>
 #include <string.h>
-
-/* 0 = 1 / sqrt(head_dim). */
-static double scale_of(const mha__config *c, int64_t layer)
-{
-    const double width = c->query_scalar != 0 ? c->query_scalar : (double)c->head_dim;
-    if (c->query_scalar == 0 && c->scaled && !c->inverse_layer_scale) return 0;
-    return (c->scaled ? 1 / sqrt(width) : 1) / (c->inverse_layer_scale ? (double)(layer + 1) : 1);
-}
 
 mha_norm mha__model_norm(const mha__config *c, mha__role role, const mha_matrix *part)
 {
@@ -26,6 +17,8 @@ mha_norm mha__model_norm(const mha__config *c, mha__role role, const mha_matrix 
 static mha_attn_layer_options attn_of(const mha_model *m, int64_t layer, const mha_matrix *part)
 {
     const mha__config *c = &m->config;
+    const mha__layer_attention *a = &c->attention[layer];
+    const bool causal = c->family->causal;
     return (mha_attn_layer_options){
         .size = sizeof(mha_attn_layer_options),
         .hidden = c->hidden,
@@ -39,14 +32,15 @@ static mha_attn_layer_options attn_of(const mha_model *m, int64_t layer, const m
         .o = part[MHA__ATTN_OUT],
         .q_norm = mha__model_norm(c, MHA__QUERY_NORM, &part[MHA__QUERY_NORM]),
         .k_norm = mha__model_norm(c, MHA__KEY_NORM, &part[MHA__KEY_NORM]),
-        .rope = c->rope.head_dim ? &c->rope : NULL,
-        .scale = scale_of(c, layer),
-        .softcap = c->softcap,
-        .causal = c->family->causal,
-        .window = {c->slides[layer], c->window - 1, 0},
+        .rope = a->turned ? &c->rope : NULL,
+        .scale = a->scale,
+        .softcap = a->softcap,
+        .causal = causal,
+        .window = {a->window > 0, a->window - 1, causal ? 0 : a->window - 1},
         .v_heads = c->layer_v_heads[layer],
         .dtype = m->outer.packed == MHA_BF16 ? MHA_BF16 : MHA_F32,
         .by_head = m->by_head,
+        .slopes = a->alibi ? m->slopes + layer * c->heads : NULL,
     };
 }
 

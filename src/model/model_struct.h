@@ -12,6 +12,7 @@ struct mha_model {
     mha_model_info info;
     int64_t *heads_per_layer; /* [4, layers] what info points to: of queries, and: */
     int64_t *key_heads_per_layer, *value_heads_per_layer, *feed_forward_per_layer;
+    float *slopes; /* [layers, H] of ALiBi, for the heads that a layer has; NULL where none has it */
     char *config_text;
     mha_tokenizer *tokenizer;           /* or NULL */
     mha__shards shards;                 /* the embedding tables and outer norms are used in place */
@@ -31,6 +32,8 @@ struct mha_model {
 
 /* A norm of the model, of the tensors that weights.h has found. */
 mha_norm mha__model_norm(const mha__config *config, mha__role role, const mha_matrix *part);
+/* Fills m->slopes of the config and its text, where a layer has ALiBi. */
+mha_status mha__model_slopes(mha_model *model, mha_error *err);
 /* Finds the tensors of all that is no layer, and makes what they are for. */
 mha_status mha__model_take_outer(mha_model *model, mha_error *err);
 /* False for roles whose tensors may stand in the file, but not in this model: heads of logits that are not built, or

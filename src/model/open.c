@@ -82,6 +82,7 @@ static mha_status open_all(mha_model *m, const char *folder, const mha_model_opt
 {
     MHA__TRY(mha__config_read(m->ctx, folder, options->config_json, &m->config, &m->config_text, err));
     MHA__TRY(fill_info(m, err));
+    MHA__TRY(mha__model_slopes(m, err));
     if (!options->no_tokenizer && (!options->memory_only || mha__source_exists(folder, MHA__TOKENIZER_FILE)))
         MHA__TRY(mha_tokenizer_open(m->ctx, folder, &m->tokenizer, err));
     MHA__TRY(open_weights(m, folder, options, err));
@@ -135,6 +136,7 @@ void mha_model_free(mha_model *model)
     mha__weights_release(&model->outer);
     mha__shards_close(&model->shards);
     mha_tokenizer_free(model->tokenizer);
+    mha__free(model->ctx, model->slopes);
     mha__free(model->ctx, model->config_text);
     mha__free(model->ctx, model->own);
     mha__free(model->ctx, model);

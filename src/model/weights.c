@@ -26,8 +26,9 @@ static int64_t dimension(const mha__config *config, size_t offset)
 /* Whether the model has such a part. */
 static bool exists(const mha__config *c, mha__role role, int64_t layer)
 {
-    const bool of_feed = role >= MHA__FIRST_OF_FEED && layer >= 0;
-    return c->family->parts[role].kind != MHA__PART_ABSENT && !(of_feed && c->attention_only[layer]);
+    if (c->family->parts[role].kind == MHA__PART_ABSENT) return false;
+    if (layer >= 0 && role >= MHA__FIRST_OF_FEED) return !c->attention_only[layer];
+    return layer < 0 || (role != MHA__QUERY_NORM && role != MHA__KEY_NORM) || c->attention[layer].normed;
 }
 
 static const char *path_of(const mha__weights *w)

@@ -146,28 +146,45 @@ static void project(attention *a, const double *x)
     free(all);
 }
 
-static void prepare(const attention *a, int heads, double *x)
+/* Norm, then rotation, of each head. */
+static void prepare(const attention *a, const char *norm, int heads, double *x)
 {
-    for (int n = 0; n < a->length * heads; n++)
-        if (!a->d->gpt2) turn(a->d, n / heads, x + n * a->d->head_dim);
+    const naive_decoder *d = a->d;
+    const bool turns = a->l->turning == TURN || (a->l->turning == TURN_BY_FAMILY && !d->gpt2);
+    for (int n = 0; n < a->length * heads; n++) {
+        double *head = x + n * d->head_dim;
+        if (a->l->normed) norm_row(d, false, part(d, a->index, norm, ".weight"), NULL, d->head_dim, head);
+        if (turns) turn(d, n / heads, head);
+    }
+}
+
+/* The score of row i and key j. */
+static double score(const attention *a, int head, int i, int j)
+{
+    const int D = a->d->head_dim;
+    const double *q = a->q + (i * a->heads + head) * D;
+    const double *k = a->k + (j * a->k_heads + head / (a->heads / a->k_heads)) * D;
+    const int number = a->l->heads ? a->l->number[head] : head;
+    double sum = 0;
+    for (int n = 0; n < D; n++)
+        sum += q[n] * k[n];
+    sum *= a->l->scale > 0 ? a->l->scale : 1 / sqrt(D);
+    if (a->l->softcap > 0) sum = a->l->softcap * tanh(sum / a->l->softcap);
+    return a->l->alibi ? sum - pow(2, -8.0 * (number + 1) / a->d->heads) * (i - j) : sum;
 }
 
 /* The weights of row i of a head. */
 static void row_of(const attention *a, int head, int i, double *p)
 {
-    const int D = a->d->head_dim;
-    const double *q = a->q + (i * a->heads + head) * D;
+    const int first = a->l->window > 0 && i >= a->l->window ? i - a->l->window + 1 : 0;
     double most = -INFINITY, sum = 0;
-    for (int j = 0; j <= i; j++) {
-        const double *k = a->k + (j * a->k_heads + head / (a->heads / a->k_heads)) * D;
+    for (int j = 0; j < first; j++)
         p[j] = 0;
-        for (int n = 0; n < D; n++)
-            p[j] += q[n] * k[n] / sqrt(D);
-        most = fmax(most, p[j]);
-    }
-    for (int j = 0; j <= i; j++)
+    for (int j = first; j <= i; j++)
+        most = fmax(most, p[j] = score(a, head, i, j));
+    for (int j = first; j <= i; j++)
         sum += p[j] = exp(p[j] - most);
-    for (int j = 0; j <= i; j++)
+    for (int j = first; j <= i; j++)
         p[j] /= sum;
 }
 
@@ -180,8 +197,8 @@ static double *attend(const naive_decoder *d, int layer, int L, const double *x)
         NULL, NULL, NULL};
     double *p = zeros(L), *context = zeros(L * heads * D);
     project(&a, x);
-    prepare(&a, heads, a.q);
-    prepare(&a, a.k_heads, a.k);
+    prepare(&a, d->gpt2 ? "attn.q_norm" : "self_attn.q_norm", heads, a.q);
+    prepare(&a, d->gpt2 ? "attn.k_norm" : "self_attn.k_norm", a.k_heads, a.k);
     for (int n = 0; n < L * heads; n++) {
         const int i = n / heads, h = n % heads;
         row_of(&a, h, i, p);

@@ -6,11 +6,18 @@
 #include "mha/io.h"
 #include <stdbool.h>
 
-enum { NAIVE_LAYERS = 4 };
+enum { NAIVE_LAYERS = 4, NAIVE_HEADS = 4 };
+
+typedef enum naive_turning { TURN_BY_FAMILY = 0, TURN, TURN_NOT } naive_turning;
 
 typedef struct naive_layer {
     int heads, k_heads, v_heads; /* 0 = as the decoder has it */
+    int number[NAIVE_HEADS];     /* with `heads`: which of the decoder's each is */
     bool alone;                  /* attention without a feed-forward part */
+    int window;                  /* keys that a row sees, itself included; 0 = all */
+    double scale, softcap;       /* 0 = 1 / sqrt(head_dim), none */
+    naive_turning turning;
+    bool normed, alibi; /* RMSNorm of each head of q and k; slopes 2^(-8 (h + 1) / heads) */
 } naive_layer;
 
 typedef struct naive_decoder {
