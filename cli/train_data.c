@@ -8,16 +8,22 @@
 #include "output.h"
 #include "session.h"
 
-int64_t train_id_at(const train_piece *p, int64_t n)
+/* Ids from a place on; one that no int32_t holds becomes -1. */
+static void read_ids(const train_piece *p, int64_t from, int64_t count, int32_t *ids)
 {
     const size_t size = mha_dtype_size(p->dtype);
-    const char *from = (const char *)p->ids + (size_t)n * size;
-    uint16_t u16;
-    int32_t i32;
-    int64_t i64;
-    if (p->dtype == MHA_U16) return memcpy(&u16, from, size), u16;
-    if (p->dtype == MHA_I32) return memcpy(&i32, from, size), i32;
-    return memcpy(&i64, from, size), i64;
+    const char *at = (const char *)p->ids + (size_t)from * size;
+    for (int64_t n = 0; p->dtype == MHA_U16 && n < count; n++) {
+        uint16_t id;
+        memcpy(&id, at + n * 2, 2);
+        ids[n] = id;
+    }
+    for (int64_t n = 0; p->dtype == MHA_I64 && n < count; n++) {
+        int64_t id;
+        memcpy(&id, at + n * 8, 8);
+        ids[n] = id >= 0 && id <= INT32_MAX ? (int32_t)id : -1;
+    }
+    if (p->dtype == MHA_I32 && count) memcpy(ids, at, (size_t)count * size);
 }
 
 /* Tokens that a sequence takes, and those from its first to that of the next. */
@@ -33,29 +39,59 @@ static int64_t stride(const train_form *form)
 
 /* ---- checks ---- */
 
-/* Every id is a token; and all of them together, in `digest` (FNV-1a, over ids in place of bytes). */
-static int check_ids(const cli_session *s, const char *path, const train_form *form, const train_piece *p,
-                     uint64_t *digest)
+static void put_digest(train_data *d, const int32_t *ids, int64_t count)
 {
-    enum { STRIDE = 1 << 22 };
-    for (int64_t n = 0; n < p->count; n++) {
-        const int64_t id = train_id_at(p, n);
-        if (id < 0 || id >= form->vocab)
-            return cli_error(s, CLI_REFUSED, "%s: token %lld is %lld: want an id below the model's vocab_size %lld",
-                             cli_shown(path), (long long)n, (long long)id, (long long)form->vocab);
-        *digest = (*digest ^ (uint64_t)id) * 0x100000001b3;
-        if (n % STRIDE) continue;
-        if (cli_stopped()) return cli_stopped();
-        cli_progress("check tokens", n, p->count);
+    for (int64_t n = 0; n < count; n++) {
+        uint64_t *lane = &d->lane[n % TRAIN_LANES];
+        *lane = (*lane ^ (uint32_t)ids[n]) * 0x100000001b3;
     }
-    *digest = (*digest ^ ~(uint64_t)p->count) * 0x100000001b3; /* where pieces end counts */
+}
+
+uint64_t train_data_digest(const train_data *d)
+{
+    uint64_t all = 0xcbf29ce484222325;
+    for (int n = 0; n < TRAIN_LANES; n++)
+        all = (all ^ d->lane[n] ^ d->lane[n] >> 29) * 0x100000001b3;
+    return all;
+}
+
+static int refuse_id(const cli_session *s, const char *path, const train_data *d, int64_t at, int64_t id)
+{
+    return cli_error(s, CLI_REFUSED, "%s: token %lld is %lld: want an id below the model's vocab_size %lld",
+                     cli_shown(path), (long long)at, (long long)id, (long long)d->form.vocab);
+}
+
+/* Of 8 bytes the id as it is. */
+static int64_t whole_id(const train_piece *p, int64_t at, int32_t id)
+{
+    int64_t whole = id;
+    if (p->dtype == MHA_I64) memcpy(&whole, (const char *)p->ids + at * 8, 8);
+    return whole;
+}
+
+/* Every id is a token; and all of them go into the digest. */
+static int check_ids(const cli_session *s, const char *path, const train_piece *p, train_data *d)
+{
+    enum { BLOCK = 4096 };
+    int32_t ids[BLOCK];
+    for (int64_t at = 0; at < p->count; at += BLOCK) {
+        const int64_t count = p->count - at < BLOCK ? p->count - at : BLOCK;
+        read_ids(p, at, count, ids);
+        for (int64_t n = 0; n < count; n++)
+            if (ids[n] < 0 || ids[n] >= d->form.vocab)
+                return refuse_id(s, path, d, at + n, whole_id(p, at + n, ids[n]));
+        put_digest(d, ids, count);
+        if (cli_stopped()) return cli_stopped();
+        cli_progress("check tokens", at, p->count);
+    }
+    d->lane[0] = (d->lane[0] ^ ~(uint64_t)p->count) * 0x100000001b3; /* where pieces end counts */
     cli_progress_clear();
     return CLI_DONE;
 }
 
 static int add(const cli_session *s, const char *path, train_data *d, train_piece *p)
 {
-    const int code = check_ids(s, path, &d->form, p, &d->digest);
+    const int code = check_ids(s, path, p, d);
     const int64_t most = taken(&d->form);
     p->sequences = p->count < most ? 0 : (p->count - most) / stride(&d->form) + 1;
     d->tokens += p->count;
@@ -65,7 +101,7 @@ static int add(const cli_session *s, const char *path, train_data *d, train_piec
 
 static int begin(const cli_session *s, const train_form *form, int pieces, train_data *d)
 {
-    *d = (train_data){.form = *form, .digest = 0xcbf29ce484222325};
+    *d = (train_data){.form = *form};
     d->piece = calloc((size_t)pieces, sizeof *d->piece);
     return d->piece ? CLI_DONE : cli_error(s, CLI_FAILED, "out of memory for %d files", pieces);
 }
@@ -116,9 +152,7 @@ void train_data_sequence(const train_data *d, int64_t n, int32_t *ids)
     const train_piece *p = d->piece;
     for (; n >= p->sequences; p++)
         n -= p->sequences;
-    int32_t *to = f->causal ? ids : ids + 1;
-    for (int64_t i = 0; i < taken(f); i++)
-        to[i] = (int32_t)train_id_at(p, n * stride(f) + i);
+    read_ids(p, n * stride(f), taken(f), f->causal ? ids : ids + 1);
     if (f->causal) return;
     ids[0] = f->first;
     ids[f->length - 1] = f->end;

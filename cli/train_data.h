@@ -30,12 +30,14 @@ typedef struct train_piece {
     mha_file *file;
 } train_piece;
 
+enum { TRAIN_LANES = 4 }; /* that do not wait for each other */
+
 typedef struct train_data {
     train_form form;
     train_piece *piece; /* [pieces] */
     int pieces;
     int64_t tokens, sequences;
-    uint64_t digest; /* of all ids: is it the same data again? */
+    uint64_t lane[TRAIN_LANES]; /* of the digest */
 } train_data;
 
 /* Reads texts (`how` as --documents) or maps files of ids; every id is checked. Free *data in any case. Returns an exit
@@ -44,6 +46,9 @@ int train_data_texts(const cli_session *s, const train_form *form, const train_l
                      train_data *data);
 int train_data_ids(const cli_session *s, const train_form *form, const train_list *paths, train_data *data);
 void train_data_free(train_data *data);
+
+/* A hash of all ids (after Fowler, Noll and Vo): are they the same data again? */
+uint64_t train_data_digest(const train_data *data);
 
 /* Sequence n: [length] ids. */
 void train_data_sequence(const train_data *data, int64_t n, int32_t *ids);
@@ -55,7 +60,5 @@ int train_text_read(const cli_session *s, const train_form *form, const train_li
                     train_piece *piece);
 /* The ids of a file (train_ids.c). */
 int train_ids_open(const cli_session *s, const char *path, train_piece *piece);
-/* The id at a place. */
-int64_t train_id_at(const train_piece *piece, int64_t n);
 
 #endif

@@ -72,13 +72,18 @@ int train_settings_fit_data(const cli_session *s, train_settings *t, int64_t seq
     const double steps = ceil((isnan(t->epochs) ? 1 : t->epochs) * (double)sequences / of_step);
     if (steps > 1e12) return cli_usage(s, "--epochs %g are %g steps", t->epochs, steps);
     whole(&t->steps, (long long)steps);
+    t->epochs = NAN; /* they are steps now */
     whole(&t->warmup, t->steps / 50);
     train_settings_fit_gates(t);
-    whole(&t->save_every, t->steps < 10 ? 1 : t->steps > 10000 ? 1000 : t->steps / 10);
-    whole(&t->eval_every, t->save_every);
-    whole(&t->sample_every, t->save_every);
     if (t->warmup > t->steps) return cli_usage(s, "--warmup %lld is more than all %lld steps", t->warmup, t->steps);
     return CLI_DONE;
+}
+
+long long train_settings_every(const train_settings *t, long long given)
+{
+    if (given > 0) return given;
+    if (t->save_every > 0) return t->save_every;
+    return t->steps < 10 ? 1 : t->steps > 10000 ? 1000 : t->steps / 10;
 }
 
 mha_train_options train_settings_options_of(const train_settings *t)

@@ -77,8 +77,8 @@ static int open_both(train_run *run)
         code = open_data(run, model);
     }
     if (code == CLI_DONE) code = train_run_split(run);
-    if (code == CLI_DONE && run->goes_on) code = train_run_compare(run);
     if (code == CLI_DONE) code = train_settings_fit_data(run->s, &run->t, run->learn.count);
+    if (code == CLI_DONE && run->goes_on) code = train_run_compare(run);
     if (code == CLI_DONE) code = open_trainer(run, model);
     mha_model_free(model);
     return code;

@@ -40,7 +40,7 @@ static void describe(const train_run *run, const train_record *r, char *line, si
 
 static bool is_due(const train_run *run, int64_t step, long long every)
 {
-    return step % every == 0 || step == run->t.steps;
+    return step % train_settings_every(&run->t, every) == 0 || step == run->t.steps;
 }
 
 /* What is measured now and then; then the record is the log's. */
@@ -70,7 +70,7 @@ static int take_step(train_run *run)
         return code;
     }
     train_record r = {.step = report.step,
-                      .tokens = report.step * t->accumulate * t->batch * t->length,
+                      .tokens = run->log.record[run->log.count - 1].tokens + t->accumulate * t->batch * t->length,
                       .loss = report.loss,
                       .rate = report.rate,
                       .norm = report.norm,

@@ -26,7 +26,7 @@ const char *train_run_path(const cli_session *s, const char *name)
 static json_t *data_json(const train_data *data)
 {
     char digest[17];
-    snprintf(digest, sizeof digest, "%016" PRIx64, data->digest);
+    snprintf(digest, sizeof digest, "%016" PRIx64, train_data_digest(data));
     return json_pack("{s:I, s:I, s:s}", "tokens", (json_int_t)data->tokens, "sequences", (json_int_t)data->sequences,
                      "digest", digest);
 }
@@ -121,6 +121,24 @@ static bool is_same(const json_t *all, const char *key, const train_data *data)
     return same;
 }
 
+/* Says which settings are others than those of the checkpoint. */
+static void tell_changes(const cli_session *s, const json_t *before, const train_settings *t)
+{
+    const char *key;
+    json_t *now, *settings = train_settings_json(t);
+    json_object_foreach(settings, key, now)
+    {
+        const json_t *was = json_object_get(before, key);
+        if (!was || json_equal(now, was)) continue;
+        char *texts[] = {json_dumps(was, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6)),
+                         json_dumps(now, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6))};
+        if (texts[0] && texts[1]) cli_say(s, "%s is now %s, was %s", key, cli_shown(texts[1]), cli_shown(texts[0]));
+        free(texts[0]);
+        free(texts[1]);
+    }
+    json_decref(settings);
+}
+
 int train_run_compare(const train_run *run)
 {
     const cli_session *s = run->s;
@@ -128,6 +146,7 @@ int train_run_compare(const train_run *run)
     if (!all) return CLI_REFUSED;
     const bool data = is_same(all, "data", &run->data);
     const bool eval = !run->t.eval.count || train_given.eval || is_same(all, "eval", &run->held);
+    tell_changes(s, json_object_get(all, "settings"), &run->t);
     json_decref(all);
     if (!eval)
         return cli_error(s, CLI_REFUSED,

@@ -178,6 +178,15 @@ int train_settings_take(const cli_session *s, const char *name, const json_t *ob
     return CLI_DONE;
 }
 
+/* Passes are steps in other words: who gives the one takes the other back. */
+static int choose_extent(const cli_session *s, bool steps, bool epochs, train_settings *t)
+{
+    if (steps && epochs) return cli_usage(s, "steps and epochs: give one of them");
+    if (steps) t->epochs = NAN;
+    if (epochs) t->steps = -1;
+    return CLI_DONE;
+}
+
 int train_settings_load(const cli_session *s, const char *path, train_settings *t)
 {
     json_error_t wrong;
@@ -185,7 +194,8 @@ int train_settings_load(const cli_session *s, const char *path, train_settings *
     if (!all && wrong.line > 0)
         return cli_error(s, CLI_REFUSED, "%s: line %d: %s", cli_shown(path), wrong.line, cli_shown(wrong.text));
     if (!all) return cli_error(s, CLI_REFUSED, "%s: %s", cli_shown(path), cli_shown(wrong.text));
-    const int code = train_settings_take(s, path, all, t);
+    int code = choose_extent(s, json_object_get(all, "steps") != NULL, json_object_get(all, "epochs") != NULL, t);
+    if (code == CLI_DONE) code = train_settings_take(s, path, all, t);
     json_decref(all);
     return code;
 }
@@ -244,7 +254,7 @@ static const row *row_of(size_t field)
 
 int train_settings_take_options(const cli_session *s, train_settings *t)
 {
-    int code = CLI_DONE;
+    int code = choose_extent(s, train_given.steps != NULL, train_given.epochs != NULL, t);
     if (train_given.file && !train_given.tokens) free_list(&t->tokens);
     if (train_given.tokens && !train_given.file) free_list(&t->file);
     if (train_given.from && s->options.model) return cli_usage(s, "-m and --from mean the same: give one of them");

@@ -119,6 +119,8 @@ int train_settings_fit_data(const cli_session *s, train_settings *t, int64_t seq
 int train_settings_check_gates(const cli_session *s, const train_settings *t);
 void train_settings_fit_gates(train_settings *t);
 mha_train_gates train_settings_gates_of(const train_settings *t);
+/* --save-every, --eval-every or --sample-every: as given, or what follows from the steps, which may become more. */
+long long train_settings_every(const train_settings *t, long long given);
 /* As the library takes them; `t` must stay. */
 mha_train_options train_settings_options_of(const train_settings *t);
 
