@@ -106,7 +106,7 @@ static int complete(const cli_session *s, const train_settings *t, const mha_tok
     const int64_t tokens = tokenizer ? mha_tokenizer_size(tokenizer) : 0;
     const char *type = json_string_value(json_object_get(config, "model_type"));
     const bool encoder = type && strcmp(type, "bert") == 0;
-    const int32_t end = find_token(tokenizer, ends);
+    const int32_t end = find_token(tokenizer, t->end_token ? (const char *const[]){t->end_token, NULL} : ends);
     if (t->vocab > 0) json_object_set_new(config, "vocab_size", json_integer(t->vocab));
     if (tokens) set_missing(config, "vocab_size", json_integer(tokens));
     if (!json_object_get(config, "vocab_size"))
@@ -117,10 +117,9 @@ static int complete(const cli_session *s, const train_settings *t, const mha_tok
     for (int n = 0; n < FAMILIES; n++)
         if (type && strcmp(families[n].name, type) == 0)
             set_missing(config, families[n].positions, json_integer(t->length > 0 ? t->length : 128));
-    if (!encoder && end >= 0) {
-        set_missing(config, "bos_token_id", json_integer(end));
-        set_missing(config, "eos_token_id", json_integer(end));
-    }
+    const char *const end_keys[] = {"bos_token_id", "eos_token_id"};
+    for (int n = 0; n < 2 && !encoder; n++) /* without a tokenizer none, and not the family's, which may be beyond */
+        set_missing(config, end_keys[n], end < 0 ? json_null() : json_integer(end));
     const int32_t padding = find_token(tokenizer, (const char *const[]){"[PAD]", "<pad>", NULL});
     if (encoder) set_missing(config, "pad_token_id", padding < 0 ? json_null() : json_integer(padding));
     return CLI_DONE;

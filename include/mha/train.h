@@ -215,6 +215,9 @@ typedef struct mha_trainer_save_options {
     mha_dtype dtype; /* with model_only: as in mha_model_save_options, default f32 */
     const mha_train_file *files; /* [file_count] further files of the folder, which appear with it */
     int64_t file_count;
+    /* With overwrite: the checkpoint that is replaced gets this name in the same folder, and is not removed; another
+     * checkpoint of that name is. NULL = none. */
+    const char *aside;
 } mha_trainer_save_options;
 
 /* Writes a checkpoint folder as mha_model_save does, whole or not at all, also under kill -9: weights in f32, and

@@ -202,10 +202,30 @@ mha_status mha__folder_begin(mha__folder *folder, const char *path, bool overwri
     return status;
 }
 
+mha_status mha__folder_aside(mha__folder *folder, const char *name, const char *const *known, mha_error *err)
+{
+    mha__folder other = *folder;
+    const size_t bytes = strlen(name);
+    other.path = name;
+    if (!mha__bare_name(name, bytes) || strcmp(name, folder->name) == 0) return fail(&other, EINVAL, err);
+    if (bytes > NAME_MAX) return fail(&other, ENAMETOOLONG, err);
+    memcpy(other.name, name, bytes + 1);
+    MHA__TRY(look(&other, true, known, err));
+    memcpy(folder->aside, name, bytes + 1);
+    return MHA_OK;
+}
+
 void mha__folder_abort(mha__folder *folder)
 {
     if (folder->inside >= 0) remove_folder(folder, folder->temporary);
     close_both(folder);
+}
+
+/* What has been replaced stands at `name` now. A folder that cannot be put aside goes, as the others do. */
+static void put_aside(const mha__folder *f, const char *name)
+{
+    if (f->aside[0]) remove_folder(f, f->aside);
+    if (!f->aside[0] || renameat(f->dir, name, f->dir, f->aside) != 0) remove_folder(f, name);
 }
 
 /* The old folder and the new one change places; 0, or an errno. Without that call the old one steps aside first. */
@@ -214,7 +234,7 @@ static int exchange(const mha__folder *f)
     char aside[NAME_MAX + 1];
 #if defined(__linux__) && defined(SYS_renameat2) && defined(RENAME_EXCHANGE)
     if (syscall(SYS_renameat2, f->dir, f->temporary, f->dir, f->name, RENAME_EXCHANGE) == 0) {
-        remove_folder(f, f->temporary);
+        put_aside(f, f->temporary);
         return 0;
     }
     if (errno != ENOSYS && errno != EINVAL) return errno;
@@ -222,7 +242,7 @@ static int exchange(const mha__folder *f)
     snprintf(aside, sizeof aside, ".%.*s.old.%ld", NAME_MAX - 32, f->name, (long)getpid());
     if (renameat(f->dir, f->name, f->dir, aside) != 0) return errno;
     if (renameat(f->dir, f->temporary, f->dir, f->name) == 0) {
-        remove_folder(f, aside);
+        put_aside(f, aside);
         return 0;
     }
     const int number = errno;

@@ -13,6 +13,7 @@ typedef struct mha__folder {
     int dir;                      /* the parent */
     int inside;                   /* the temporary folder */
     bool replaces;                /* a folder with files of the kind that may be removed is there */
+    char aside[NAME_MAX + 1];     /* the name that one gets which is replaced; "" = it is removed */
 } mha__folder;
 
 /* Names of the files that a folder may hold, and nothing else, to be replaced; a pattern "*x" stands for all names that
@@ -20,6 +21,9 @@ typedef struct mha__folder {
  * left behind are removed. */
 mha_status mha__folder_begin(mha__folder *folder, const char *path, bool overwrite, const char *const *known,
                              mha_error *err);
+/* Before the commit: the folder that is replaced gets a name beside it. One of that name is replaced, if it holds nothing
+ * but files of `known`. */
+mha_status mha__folder_aside(mha__folder *folder, const char *name, const char *const *known, mha_error *err);
 /* Gives the folder its name; `folder` is done with, whatever comes. */
 mha_status mha__folder_commit(mha__folder *folder, const char *const *known, mha_error *err);
 /* Removes what has been written. */

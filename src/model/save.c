@@ -14,21 +14,21 @@
 /* Files that a checkpoint may have, so that a folder of them may be replaced. The first stand beside config and
  * weights, and go with them. */
 enum { COMPANIONS = 10 };
-static const char *const known[] = {"tokenizer.json",
-                                    "tokenizer_config.json",
-                                    "special_tokens_map.json",
-                                    "added_tokens.json",
-                                    "vocab.txt",
-                                    "vocab.json",
-                                    "merges.txt",
-                                    "tokenizer.model",
-                                    "chat_template.jinja",
-                                    "generation_config.json",
-                                    "config.json",
-                                    "*.safetensors",
-                                    "model.safetensors.index.json",
-                                    "training.*",
-                                    NULL};
+const char *const mha__model_files[] = {"tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "special_tokens_map.json",
+                                        "added_tokens.json",
+                                        "vocab.txt",
+                                        "vocab.json",
+                                        "merges.txt",
+                                        "tokenizer.model",
+                                        "chat_template.jinja",
+                                        "generation_config.json",
+                                        "config.json",
+                                        "*.safetensors",
+                                        "model.safetensors.index.json",
+                                        "training.*",
+                                        NULL};
 
 typedef struct saving {
     const mha_model *m;
@@ -157,10 +157,10 @@ static mha_status copy_companions(const saving *s, mha_error *err)
     for (int n = 0; n < COMPANIONS; n++) {
         char *bytes = NULL;
         size_t size = 0;
-        if (!mha__source_exists(from, known[n])) continue;
-        mha_status status = mha__read_whole(s->m->ctx, from, known[n], MHA__JSON_BYTES, &bytes, &size, err);
-        if (status != MHA_OK) return mha__in_folder(status, from, known[n], err);
-        status = mha__folder_put(&s->folder, known[n], bytes, size, err);
+        if (!mha__source_exists(from, mha__model_files[n])) continue;
+        mha_status status = mha__read_whole(s->m->ctx, from, mha__model_files[n], MHA__JSON_BYTES, &bytes, &size, err);
+        if (status != MHA_OK) return mha__in_folder(status, from, mha__model_files[n], err);
+        status = mha__folder_put(&s->folder, mha__model_files[n], bytes, size, err);
         mha__free(s->m->ctx, bytes);
         MHA__TRY(status);
     }
@@ -214,11 +214,11 @@ mha_status mha__model_save_with(const mha_model *model, const char *folder, cons
     if (!model || !folder) return mha__fail(err, MHA_ERR_ARG, "mha_model_save: %s is NULL", model ? "folder" : "model");
     MHA__TRY(mha__options_read(&s.o, sizeof s.o, options, "mha_model_save_options", err));
     MHA__TRY(check_options(&s.o, err));
-    MHA__TRY(mha__folder_begin(&s.folder, folder, s.o.overwrite != 0, known, err));
+    MHA__TRY(mha__folder_begin(&s.folder, folder, s.o.overwrite != 0, mha__model_files, err));
     const mha_status status = write_all(&s, more, user, err);
     mha__free(model->ctx, s.list);
     mha__free(model->ctx, s.meta);
-    if (status == MHA_OK) return mha__folder_commit(&s.folder, known, err);
+    if (status == MHA_OK) return mha__folder_commit(&s.folder, mha__model_files, err);
     mha__folder_abort(&s.folder);
     return status;
 }

@@ -74,9 +74,10 @@ static mha_status write_state(const mha_trainer *t, const mha__folder *folder, m
     return status;
 }
 
-static mha_status write_beside(const void *user, const mha__folder *folder, mha_error *err)
+static mha_status write_beside(const void *user, mha__folder *folder, mha_error *err)
 {
     const beside *b = user;
+    if (b->o->aside) MHA__TRY(mha__folder_aside(folder, b->o->aside, mha__model_files, err));
     if (!b->o->model_only) MHA__TRY(write_state(b->trainer, folder, err));
     for (int64_t n = 0; n < b->o->file_count; n++)
         MHA__TRY(mha__folder_put(folder, b->o->files[n].name, b->o->files[n].data, b->o->files[n].bytes, err));

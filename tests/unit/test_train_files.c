@@ -66,11 +66,49 @@ static void test_what_killed_processes_leave(void **state)
     files_remove(folder);
 }
 
+/* The checkpoint that is replaced, under another name; one of that name goes, a stranger's folder stays. */
+static void test_the_older_one_put_aside(void **state)
+{
+    (void)state;
+    const char *folder = files_folder(), *base = strrchr(folder, '/') + 1;
+    char aside[4096], path[4096];
+    mha_error err = {0};
+    size_t n = 0;
+    mha_trainer *t = train_case(NULL, GPT2, &usual);
+    snprintf(aside, sizeof aside, "%s.old", base);
+    snprintf(path, sizeof path, "%s.old", folder);
+    for (int round = 0; round < 3; round++) {
+        const char digit = (char)('0' + round);
+        const mha_train_file file = {"training.log", &digit, 1};
+        const mha_trainer_save_options o = {
+            .size = sizeof o, .overwrite = 1, .files = &file, .file_count = 1, .aside = aside};
+        if (mha_trainer_save(t, folder, &o, &err) != MHA_OK) fail_msg("%s", err.message);
+        char *now = files_read(files_path(folder, "training.log"), &n);
+        char *before = round ? files_read(files_path(path, "training.log"), &n) : NULL;
+        assert_int_equal(now[0], digit);
+        if (round) assert_int_equal(before[0], digit - 1);
+        free(now);
+        free(before);
+    }
+    files_write(files_path(path, "letter"), "mine", 4);
+    const char *const wrong[] = {aside, base, "a/b", "..", ""};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        const mha_trainer_save_options o = {.size = sizeof o, .overwrite = 1, .aside = wrong[i]};
+        assert_int_equal(mha_trainer_save(t, folder, &o, &err), MHA_ERR_IO);
+        assert_int_equal(access(files_path(path, "letter"), F_OK), 0);
+        assert_int_equal(access(files_path(folder, "training.log"), F_OK), 0);
+    }
+    mha_trainer_free(t);
+    files_remove(folder);
+    files_remove(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_files_go_along),
         cmocka_unit_test(test_what_killed_processes_leave),
+        cmocka_unit_test(test_the_older_one_put_aside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
