@@ -138,6 +138,9 @@ int train_run_open(cli_session *s, bool resume, const char *config, train_run *r
     if (code == CLI_DONE) code = take_memory(run);
     if (code != CLI_DONE) return code;
     run->begun = mha_trainer_step_count(run->trainer);
+    run->saved = run->goes_on ? run->begun : -1;
+    code = train_keep_begin(run);
+    if (code != CLI_DONE) return code;
     return open_log(run);
 }
 

@@ -3,6 +3,7 @@
 #define CLI_TRAIN_RUN_H
 
 #include <jansson.h>
+#include <limits.h>
 
 #include "train_data.h"
 #include "train_log.h"
@@ -33,6 +34,7 @@ typedef struct train_run {
     bool goes_on;  /* from the checkpoint that is there */
     double start;  /* cli_seconds() less those of earlier runs */
     int64_t begun; /* steps that this run did not take */
+    int64_t saved; /* step of the checkpoint in the folder; -1: it holds none of this training */
 
     /* What a step reads: [accumulate] batches of [batch, length] ids. */
     mha_train_batch *batches;
@@ -67,6 +69,13 @@ int train_run_save(train_run *run);
 int train_run_export(const train_run *run);
 /* A file in the folder of the run: its path in static memory. */
 const char *train_run_path(const cli_session *s, const char *name);
+/* --keep (train_keep.c): refuses or removes what an earlier training left; the name for the checkpoint that is
+ * replaced, NULL = none; removes those that are too many. */
+int train_keep_begin(const train_run *run);
+const char *train_keep_name(const train_run *run, char name[NAME_MAX + 1]);
+int train_keep_end(const train_run *run);
+/* The last part of the folder's name. */
+void train_run_name(const cli_session *s, char name[NAME_MAX + 1]);
 /* Settings, and whether the data are those of the checkpoint. */
 int train_run_load(train_run *run);
 int train_run_compare(const train_run *run);

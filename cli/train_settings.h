@@ -54,6 +54,7 @@
       "N")                                                                                                             \
     X(WHOLE, sample_tokens, 0, "sample-tokens", 1, 1 << 20, "tokens of a sample (default: 40)", "N")                   \
     X(NUMBER, temperature, 0, "temperature", 0, 1e6, "of samples, 0 = the likeliest tokens (default: 0.8)", "X")       \
+    X(WHOLE, keep, 0, "keep", 0, 1 << 20, "older checkpoints that stay, as FOLDER.step-STEP (default: none)", "N")     \
     X(PATH, export, 0, "export", 0, 0, "at the end write the model alone there: a checkpoint to share", "FOLDER")      \
     X(TEXT, export_dtype, 0, "export-dtype", 0, 0, "its numbers: bf16 (default), f16, f32", "TYPE")                    \
     X(PATH, log, 0, "log", 0, 0, "keep the log there too: .jsonl or .csv", "FILE")

@@ -21,8 +21,8 @@ typedef struct mha__folder {
  * left behind are removed. */
 mha_status mha__folder_begin(mha__folder *folder, const char *path, bool overwrite, const char *const *known,
                              mha_error *err);
-/* Before the commit: the folder that is replaced gets a name beside it. One of that name is replaced, if it holds nothing
- * but files of `known`. */
+/* Before the commit: the folder that is replaced gets a name beside it. One of that name is replaced, if it holds
+ * nothing but files of `known`. */
 mha_status mha__folder_aside(mha__folder *folder, const char *name, const char *const *known, mha_error *err);
 /* Gives the folder its name; `folder` is done with, whatever comes. */
 mha_status mha__folder_commit(mha__folder *folder, const char *const *known, mha_error *err);

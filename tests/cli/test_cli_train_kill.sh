@@ -12,7 +12,7 @@ while [ $i -lt 60 ]; do
     i=$((i + 1))
 done
 expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o tok -f text
-set -- --shape gpt2:2x2x16 --tokenizer tok -f text --length 16 --batch 2 --steps 120 --save-every 1 \
+set -- --shape gpt2:2x2x16 --tokenizer tok -f text --length 16 --batch 2 --steps 120 --save-every 1 --keep 2 \
     --eval-share 0.2 --eval-every 7 --eval-sequences 2 --sample the --sample-every 9 --sample-tokens 3 -t 1 -q
 expect 0 "$MHA" train "$@" -o whole
 
@@ -33,7 +33,7 @@ while [ $kills -lt 20 ] && [ $rounds -lt 200 ]; do
     [ ! -e killed ] || "$MHA" info -m killed >out 2>err || fail "round $rounds: no whole checkpoint: $(cat err)"
     if [ $status = 0 ]; then # it was done: another one
         same whole/model.safetensors killed/model.safetensors "seed $seed"
-        rm -rf killed
+        rm -rf killed killed.step-*
     fi
 done
 echo "$kills kills in $rounds rounds; $half times half a checkpoint lay there"
@@ -44,6 +44,12 @@ sed 's/,"seconds":[^,}]*//' whole/training.jsonl >a
 sed 's/,"seconds":[^,}]*//' killed/training.jsonl >b
 same a b 'the log'
 [ "$(wc -l <a)" = 121 ] || fail "the log has $(wc -l <a) lines"
+kept=0
+for folder in killed.step-*; do
+    kept=$((kept + 1))
+    expect 0 "$MHA" info -m "$folder"
+done
+[ $kept -le 2 ] || fail "--keep 2 has kept $kept"
 leftovers=$(find . -name '.killed.*')
 [ -z "$leftovers" ] || fail "left behind: $leftovers"
 finish

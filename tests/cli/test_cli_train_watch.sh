@@ -60,6 +60,18 @@ refused 1 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --step
 expect 0 train -q --resume -o logged --steps 5
 same log.jsonl logged/training.jsonl '--log after --resume'
 
+# Older checkpoints stay under names of their own, as many as are wanted; each is a checkpoint to go on from.
+expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 14 --save-every 3 --keep 2 -o old/
+kept=$(echo old.step-*)
+[ "$kept" = 'old.step-12 old.step-9' ] || fail "--keep 2 kept $kept"
+expect 0 train -q --resume --keep 0 -o old.step-9
+same old/model.safetensors old.step-9/model.safetensors 'an older checkpoint that went on'
+rm -rf old
+refused 2 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 2 --keep 2 -o old
+has err 'old.step-9: it exists'
+expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 2 --keep 2 -o old --force
+{ [ ! -e old.step-9 ] && [ -e old.step-1 ]; } || fail "--force left $(echo old.step-*)"
+
 # What cannot be.
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --eval other --eval-share 0.1 -o x
 has err 'give one of them'
