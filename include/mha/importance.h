@@ -126,8 +126,8 @@ typedef struct mha_importance mha_importance;
  * context's log: what little gradient is left ranks heads badly.
  *
  * Errors: MHA_ERR_ARG for a score that needs a loss where there is none (the sentence says which there could be), for a
- * loss that the model or the data cannot have, and for labels out of range; MHA_ERR_UNSUPPORTED for a model that was
- * opened in another dtype than f32; MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
+ * loss that the model or the data cannot have, and for labels out of range; MHA_ERR_UNSUPPORTED for gradients
+ * of a model that was opened in f16 or q8_0; MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
  *
  * Cost, in forward passes: gate and Taylor forms 2; gradmag 2.3; jacobian_probe 1 + probes; jacobian 1 + E, of
  * decoders 1 + the vocabulary; confidence 1.5; loo and its like H (layers + 1) / 2, since what lies below a head is run

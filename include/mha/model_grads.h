@@ -14,6 +14,11 @@
  * bits for any number of threads; without dropout, logits and states have the bits of mha_model_forward. What masked
  * tokens hold reaches no gradient.
  *
+ * Of a model that was opened in bf16, dense products are made in bf16 in both directions: weights are rounded, and
+ * where the CPU multiplies pairs of bf16 (AMX, AVX512-BF16), so is what meets them there, the gradients that go back,
+ * and what gradients of weights are made of; sums are float32, and so is all else, attention too. Logits are then those
+ * of mha_model_forward but for its rounding of q, k, v and context.
+ *
  * Memory: between forward and backward, for each layer and token, about 3 E + 2 (H + Hkv) D + I floats (2 I with a
  * gated feed-forward part), and one log-sum-exp per head; with `recompute` E, and the rest once. Attention
  * probabilities are never kept. Gradients: 4 bytes for each parameter.
@@ -41,14 +46,14 @@ typedef struct mha_model_grads_options {
     size_t size;
     int no_parameters; /* 1 = gates and embeddings alone: the list is empty, and about half of the way back is saved */
     int recompute;     /* 1 = keep only each layer's input, and run the layer again on the way back */
-    /* 1 = dense weights of the layers are packed for the way back now, not each time: 4 bytes each. For many short
-     * batches, or many ways back from one. No bit of a gradient depends on it. */
+    /* 1 = dense weights of the layers are packed for the way back now, not each time: 4 bytes each, 2 in bf16. For many
+     * short batches, or many ways back from one. No bit of a gradient depends on it. */
     int pack;
     int attention_only; /* 1 = of parameters, those of the attention layers alone: projections and norms of q and k */
 } mha_model_grads_options;
 
 /* `options` may be NULL. `model` must outlive it. MHA_ERR_ARG for a model without weights,
- * MHA_ERR_UNSUPPORTED for one that was opened in another dtype than f32 (what its file holds does not matter). */
+ * MHA_ERR_UNSUPPORTED for one that was opened in f16 or q8_0 (what its file holds does not matter). */
 MHA_API mha_status mha_model_grads_create(const mha_model *model, const mha_model_grads_options *options,
                                           mha_model_grads **out, mha_error *err);
 MHA_API void mha_model_grads_free(mha_model_grads *grads);

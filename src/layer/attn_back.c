@@ -38,6 +38,7 @@ void mha__attn_scratch_take(mha__arena *arena, const mha_attn_layer *layer, cons
     const size_t rows = (size_t)(in->batch * in->length);
     scratch->dqkv = mha__take(arena, rows, (size_t)qkv_width(o) * sizeof(float));
     scratch->dcontext = mha__take(arena, rows, (size_t)(o->heads * o->head_dim) * sizeof(float));
+    scratch->left = mha__take(arena, 1, mha__linear_left(layer->qkv, in->batch * in->length));
     scratch->space = mha__take(arena, 1, space_bytes);
     scratch->space_bytes = space_bytes;
 }
@@ -49,6 +50,7 @@ mha_status mha__attn_plan_both(const mha_attn_layer *layer, const mha_layer_inpu
 {
     mha_attn_desc desc;
     MHA__TRY(mha__attn_layer_describe(layer, in, &desc, err));
+    desc.dtype = MHA_F32;
     desc.dropout = dropout;
     desc.inputs |= MHA_ATTN_GATES;
     desc.outputs |= MHA_ATTN_LSE | MHA_ATTN_GRADS;
@@ -74,7 +76,7 @@ mha_status mha__attn_keep(const mha_attn_layer *layer, const mha__attn_call *cal
     const int64_t rows = call->in->batch * call->in->length;
     const size_t bytes = (size_t)(rows * qkv_width(&layer->options)) * sizeof(float);
     const mha_attn_args args = operator_args(layer, call, trace);
-    mha__attn_layer_project(layer, rows, x, NULL, trace->qkv);
+    mha__attn_layer_project(layer, rows, x, scratch->left, trace->qkv);
     if (trace->plain) memcpy(trace->plain, trace->qkv, bytes);
     MHA__TRY(mha__attn_layer_prepare(layer, call->in, rows, trace->qkv, err));
     MHA__TRY(mha_attn_forward(call->plan, &args, scratch->space, scratch->space_bytes, err));
@@ -142,7 +144,7 @@ static mha_status prepare_back(const mha_attn_layer *layer, const mha_layer_inpu
 static mha_status project_back(const mha_attn_layer *layer, const mha__slot *slot, int64_t rows, int64_t first,
                                int64_t out, const float *x, const float *dqkv, float *dx, mha_error *err)
 {
-    const mha__linear_grad g = {.dtype = MHA_F32,
+    const mha__linear_grad g = {.dtype = slot->dtype,
                                 .rows = rows,
                                 .in = layer->options.hidden,
                                 .out = out,
@@ -168,7 +170,7 @@ mha_status mha__attn_back(const mha_attn_layer *layer, const mha__attn_call *cal
     const mha_attn_layer_options *o = &layer->options;
     const int64_t rows = call->in->batch * call->in->length, q_width = o->heads * o->head_dim;
     const int64_t k_width = layer->k_heads * o->head_dim, v_width = layer->v_heads * o->head_dim;
-    const mha__linear_grad out = {.dtype = MHA_F32,
+    const mha__linear_grad out = {.dtype = slots->o.dtype,
                                   .rows = rows,
                                   .in = q_width,
                                   .out = o->hidden,

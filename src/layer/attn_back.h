@@ -9,6 +9,7 @@
 
 /* One matrix or norm: what the way back reads, and where its gradients are added. NULL = not wanted. */
 typedef struct mha__slot {
+    mha_dtype dtype;     /* of a matrix, what it is multiplied in: f32 or bf16 (linear.h) */
     const float *weight; /* of a matrix, as stored; norms are read from the layer */
     bool transposed;
     const mha_linear *packed; /* read in place of `weight` (linear.h); or NULL */
@@ -30,6 +31,7 @@ typedef struct mha__attn_trace {
 typedef struct mha__attn_scratch {
     float *dqkv;     /* [B L, (H + 2 Hkv) D]; with dcontext, for the way back alone */
     float *dcontext; /* [B L, H D] */
+    void *left;      /* of the projection of q, k and v, where that rounds what it reads */
     void *space;
     size_t space_bytes;
 } mha__attn_scratch;
@@ -39,7 +41,8 @@ void mha__attn_trace_take(mha__arena *arena, const mha_attn_layer *layer, const 
 void mha__attn_scratch_take(mha__arena *arena, const mha_attn_layer *layer, const mha_layer_input *in,
                             size_t space_bytes, mha__attn_scratch *scratch);
 
-/* A plan for both directions, with that share of the probabilities dropped. Freed with mha_attn_plan_free. */
+/* A plan for both directions, in f32 whatever the layer computes in, with that share of the probabilities dropped.
+ * Freed with mha_attn_plan_free. */
 mha_status mha__attn_plan_both(const mha_attn_layer *layer, const mha_layer_input *in, double dropout,
                                mha_attn_plan **plan, mha_error *err);
 
@@ -57,7 +60,7 @@ typedef struct mha__attn_call {
     mha__attn_also also;
 } mha__attn_call;
 
-/* As mha__attn_layer_attend and _output, to the bit. */
+/* As mha__attn_layer_attend and _output, in f32 to the bit. */
 mha_status mha__attn_keep(const mha_attn_layer *layer, const mha__attn_call *call, const float *x,
                           const mha__attn_trace *trace, const mha__attn_scratch *scratch, float *y, mha_error *err);
 /* x is that of the forward call. dx [B L, E] is replaced; NULL = not wanted, and without gradients of the projections

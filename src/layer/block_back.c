@@ -42,6 +42,7 @@ void mha__block_scratch_take(mha__arena *arena, const mha_block *b, const mha_la
     s->wide = mha__take(arena, chunk, wide);
     s->other = b->gate ? mha__take(arena, chunk, wide) : NULL;
     s->dwide = mha__take(arena, chunk, wide);
+    s->left = mha__take(arena, 1, mha__linear_left(b->up, (int64_t)chunk));
     mha__attn_scratch_take(arena, b->attn, in, space_bytes, &s->attn);
 }
 
@@ -102,7 +103,8 @@ static mha_status feed_keep(const mha__block_call *c, const float *x, float *y, 
     for (int64_t r = 0; r < rows_of(c); r += MHA__CHUNK_ROWS) {
         const int64_t chunk = mha__min64(MHA__CHUNK_ROWS, rows_of(c) - r);
         float *up = t->up + r * b->intermediate, *gate = b->gate ? t->gate + r * b->intermediate : NULL;
-        mha__linear_call call = {.x = x + r * b->hidden, .rows = chunk, .y = up, .linear = true};
+        mha__linear_call call = {
+            .x = x + r * b->hidden, .rows = chunk, .y = up, .linear = true, .left = c->scratch.left};
         mha__linear_run(b->up, &call);
         call.y = gate;
         if (gate) mha__linear_run(b->gate, &call);
@@ -178,7 +180,7 @@ static mha_status norm_back(const mha__block_call *c, const mha__block_slots *sl
 static mha_status dense_back(const mha_block *b, const mha__slot *slot, int64_t rows, int64_t in, int64_t out,
                              const float *x, const float *dy, bool add_dx, float *dx, mha_error *err)
 {
-    const mha__linear_grad g = {.dtype = MHA_F32,
+    const mha__linear_grad g = {.dtype = slot->dtype,
                                 .rows = rows,
                                 .in = in,
                                 .out = out,

@@ -28,6 +28,7 @@ typedef struct mha__block_scratch {
     float *branch, *normed;      /* [rows, E] */
     float *outer;                /* [rows, E] gradient of a branch: with outer norms or dropout; else NULL */
     float *wide, *other, *dwide; /* [chunk, I] */
+    void *left;                  /* of `up` and `gate`, where these round what they read */
     mha__attn_scratch attn;
 } mha__block_scratch;
 
@@ -48,7 +49,7 @@ void mha__block_trace_take(mha__arena *arena, const mha_block *block, const mha_
 void mha__block_scratch_take(mha__arena *arena, const mha_block *block, const mha_layer_input *in, bool drops,
                              size_t space_bytes, mha__block_scratch *scratch);
 
-/* Changes x [rows, E] as mha__block_run does, without dropout to the bit, and fills the trace. */
+/* Changes x [rows, E] as mha__block_run does, in f32 and without dropout to the bit, and fills the trace. */
 mha_status mha__block_keep(const mha__block_call *call, float *x, mha_error *err);
 /* dx [rows, E]: the gradient of what came out becomes that of what went in; with `ends`, nothing of use. */
 mha_status mha__block_back(const mha__block_call *call, const mha__block_slots *slots, float *dx, mha_error *err);

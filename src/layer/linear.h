@@ -42,7 +42,8 @@ size_t mha__linear_left(const mha_linear *linear, int64_t rows);
 /* True if x in that type is rows of `in` adjacent bf16. */
 bool mha__linear_takes_bf16(const mha_linear *linear);
 
-/* C [m, n] = or += A [m, k] B [k, n]; every number is one chain over k. Strides of A and B are free. */
+/* C [m, n] = or += A [m, k] B [k, n]; every number is one chain over k. Strides of A and B are free.
+ * bf16: all three are f32, and A and B are rounded to bf16 where the kernels multiply pairs of these (kernel.h). */
 typedef struct mha__matmul {
     mha_dtype dtype;
     int64_t m, n, k;
@@ -56,8 +57,11 @@ typedef struct mha__matmul {
 } mha__matmul;
 /* Packs B, and copies A where its columns are not adjacent: one allocation. */
 mha_status mha__matmul_run(mha_ctx *ctx, const mha__matmul *job, mha_error *err);
+/* The same in pairs of bf16, by kernels that have `left`. */
+mha_status mha__matmul_pairs(mha_ctx *ctx, const mha__matmul *job, mha_error *err);
 
-/* Gradients of y = x W^T + b for one matrix of either type. */
+/* Gradients of y = x W^T + b for one matrix of either type. With bf16 all arrays are f32, and the layer was packed in
+ * bf16: dx is as rounded as y, and dweight as mha__matmul. */
 typedef struct mha__linear_grad {
     mha_dtype dtype;
     int64_t rows, in, out;

@@ -119,6 +119,7 @@ static void run_stretches(mha_ctx *ctx, matmul_job *job)
 mha_status mha__matmul_run(mha_ctx *ctx, const mha__matmul *p, mha_error *err)
 {
     const mha__kernels *kernels = mha__kernels_of(ctx, p->dtype);
+    if (p->dtype == MHA_BF16 && kernels->dense[MHA__BF16]->left) return mha__matmul_pairs(ctx, p, err);
     matmul_job job = {.p = p, .kernels = kernels};
     size_t panels = 0, turned = 0, bytes = 0;
     job.most_k = mha__min64(p->k, mha__max64(1, STRETCH_NUMBERS / mha__max64(1, p->n) / STRETCH_K) * STRETCH_K);
@@ -191,26 +192,39 @@ mha_status mha__linear_back_create(mha_ctx *ctx, mha_dtype dtype, int64_t in, in
     return mha__linear_create(ctx, dtype, out, &back, 1, MHA_ACT_NONE, packed, err);
 }
 
-static mha_status find_packed_dx(mha_ctx *ctx, const mha__linear_grad *g, mha_error *err)
+static mha_status find_packed_dx(mha_ctx *ctx, const mha__linear_grad *g, const mha_linear *packed, mha_error *err)
 {
-    const size_t left_bytes = mha__linear_left(g->packed, g->rows);
+    const size_t left_bytes = mha__linear_left(packed, g->rows);
     void *left = left_bytes ? mha__alloc(ctx, left_bytes) : NULL;
     if (left_bytes && !left) return mha__no_memory(err, left_bytes, "the rounded gradient of a linear layer");
-    mha__linear_run(g->packed, &(mha__linear_call){.x = g->dy,
-                                                   .x_stride = g->dy_stride,
-                                                   .rows = g->rows,
-                                                   .y = g->dx,
-                                                   .y_stride = g->dx_stride,
-                                                   .accumulate = g->add_dx,
-                                                   .left = left});
+    mha__linear_run(packed, &(mha__linear_call){.x = g->dy,
+                                                .x_stride = g->dy_stride,
+                                                .rows = g->rows,
+                                                .y = g->dx,
+                                                .y_stride = g->dx_stride,
+                                                .accumulate = g->add_dx,
+                                                .left = left});
     mha__free(ctx, left);
     return MHA_OK;
+}
+
+/* Weights that are rounded have to be packed for it. */
+static mha_status find_rounded_dx(mha_ctx *ctx, const mha__linear_grad *g, mha_error *err)
+{
+    mha_linear *packed = NULL;
+    MHA__TRY(mha__linear_back_create(ctx, g->dtype, g->in, g->out, g->weight, g->transposed, &packed, err));
+    const mha_status status = find_packed_dx(ctx, g, packed, err);
+    mha_linear_free(packed);
+    return status;
 }
 
 mha_status mha__linear_backward(mha_ctx *ctx, const mha__linear_grad *g, mha_error *err)
 {
     const int64_t weight_row = g->weight_row ? g->weight_row : g->transposed ? g->out : g->in;
-    if (g->dx) MHA__TRY(g->packed ? find_packed_dx(ctx, g, err) : find_dx(ctx, g, weight_row, err));
+    if (g->dx && g->packed)
+        MHA__TRY(find_packed_dx(ctx, g, g->packed, err));
+    else if (g->dx)
+        MHA__TRY(g->dtype == MHA_BF16 ? find_rounded_dx(ctx, g, err) : find_dx(ctx, g, weight_row, err));
     if (g->dweight) MHA__TRY(add_weight_gradient(ctx, g, weight_row, err));
     if (g->dbias) add_bias_gradient(g);
     return MHA_OK;

@@ -51,7 +51,8 @@ static void walk(mha_model_grads *g)
 mha__slot mha__grads_slot(const mha_model_grads *g, mha__role role, int64_t layer)
 {
     const int64_t *number = numbers_of(g, role, layer);
-    mha__slot slot = {.transposed = g->model->config.family->parts[role].kind == MHA__PART_CONV1D};
+    mha__slot slot = {.dtype = g->model->outer.packed,
+                      .transposed = g->model->config.family->parts[role].kind == MHA__PART_CONV1D};
     if (g->list && number[0] >= 0) slot.dweight = g->list[number[0]].data;
     if (g->list && number[1] >= 0) slot.dbias = g->list[number[1]].data;
     return slot;
@@ -86,8 +87,8 @@ mha_status mha_model_grads_create(const mha_model *model, const mha_model_grads_
     *out = NULL;
     MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_model_grads_options", err));
     if (!model->packed) return mha__fail(err, MHA_ERR_ARG, "the model was opened without weights (no_weights)");
-    if (model->outer.packed != MHA_F32)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "gradients of a model that was opened in %s; only f32 is built",
+    if (model->outer.packed != MHA_F32 && model->outer.packed != MHA_BF16)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "gradients of a model that was opened in %s; f32 and bf16 are built",
                          mha_dtype_name(model->outer.packed));
     mha_model_grads *g = mha__calloc(model->ctx, 1, sizeof *g);
     if (!g) return mha__no_memory(err, sizeof *g, "the gradients of a model");

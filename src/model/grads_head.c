@@ -28,6 +28,7 @@ typedef struct chunk {
     float *dlogits; /* [rows, V] the same memory where logits are read no more: not capped, and no teacher */
     float *teacher_x, *teacher_room; /* [rows, E of the teacher] */
     float *teacher;                  /* [rows, V] its logits */
+    void *left;                      /* of BERT's dense, where that rounds what it reads */
     mha__slot head, first;           /* the matrix of logits, and BERT's dense */
 } chunk;
 
@@ -46,6 +47,7 @@ static void lay_out(mha__arena *arena, const mha_model *m, const mha__teaching *
     c->plain = m->lm_dense ? mha__take(arena, rows, width) : NULL;
     c->dense = m->lm_dense ? mha__take(arena, rows, width) : NULL;
     c->input = m->lm_dense ? mha__take(arena, rows, width) : c->x;
+    c->left = m->lm_dense ? mha__take(arena, 1, mha__linear_left(m->lm_dense, (int64_t)rows)) : NULL;
     c->dinput = mha__take(arena, rows, width);
     c->logits = mha__take(arena, rows, vocab);
     c->dlogits = m->config.logit_cap != 0 || t ? mha__take(arena, rows, vocab) : c->logits;
@@ -62,12 +64,13 @@ static mha_status dense_back(const mha_model_grads *g, const mha__slot *slot, in
                              const float *dy, float *dx, mha_error *err)
 {
     const int64_t width = g->model->config.hidden;
-    const mha__linear_grad grad = {.dtype = MHA_F32,
+    const mha__linear_grad grad = {.dtype = slot->dtype,
                                    .rows = rows,
                                    .in = width,
                                    .out = out,
                                    .weight = slot->weight,
                                    .transposed = slot->transposed,
+                                   .packed = slot->packed,
                                    .x = x,
                                    .x_stride = width,
                                    .dy = dy,
@@ -88,7 +91,8 @@ static mha_status gather(const chunk *c, const int64_t *rows, mha_error *err)
     for (int64_t r = 0; r < c->rows; r++)
         memcpy(c->x + r * width, c->g->kept.last + rows[r] * width, bytes);
     if (!m->lm_dense) return MHA_OK;
-    mha__linear_run(m->lm_dense, &(mha__linear_call){.x = c->x, .rows = c->rows, .y = c->plain, .linear = true});
+    mha__linear_run(m->lm_dense,
+                    &(mha__linear_call){.x = c->x, .rows = c->rows, .y = c->plain, .linear = true, .left = c->left});
     memcpy(c->dense, c->plain, (size_t)c->rows * bytes);
     MHA__TRY(mha_activation_forward(c->g->ctx, m->config.activation, c->rows, width, c->dense, err));
     return mha_norm_forward(c->g->ctx, &m->lm_norm, c->rows, width, c->dense, NULL, c->input, err);
@@ -190,15 +194,23 @@ static mha_status run_chunk(const chunk *c, const mha__head_job *job, int64_t fi
 
 /* ---- all chunks ---- */
 
-/* Weights and gradients of the two matrices. A tied one is the table of words. */
-static mha_status find_slots(const mha_model_grads *g, mha__weights *weights, chunk *c, mha_error *err)
+/* Weights and gradients of the two matrices. A tied one is the table of words. `packed` is that of logits for the way
+ * back, in bf16 once for all chunks; else NULL. */
+static mha_status find_slots(const mha_model_grads *g, mha__weights *weights, bool back, chunk *c, mha_linear **packed,
+                             mha_error *err)
 {
-    const mha__role role = g->model->config.tied ? MHA__WORDS : MHA__LM_HEAD;
+    const mha__config *config = &g->model->config;
+    const mha__role role = config->tied ? MHA__WORDS : MHA__LM_HEAD;
     c->head = mha__grads_slot(g, role, -1);
     c->head.dbias = mha__grads_slot(g, g->model->lm_bias, -1).dweight;
     c->first = mha__grads_slot(g, MHA__LM_DENSE, -1);
     MHA__TRY(mha__weights_again(weights, role, -1, &c->head.weight, err));
-    return mha__weights_again(weights, MHA__LM_DENSE, -1, &c->first.weight, err);
+    MHA__TRY(mha__weights_again(weights, MHA__LM_DENSE, -1, &c->first.weight, err));
+    if (back && c->head.dtype == MHA_BF16)
+        MHA__TRY(mha__linear_back_create(g->ctx, c->head.dtype, config->hidden, config->vocab, c->head.weight,
+                                         c->head.transposed, packed, err));
+    c->head.packed = *packed;
+    return MHA_OK;
 }
 
 static mha_status run_chunks(const mha_model_grads *g, chunk *c, const mha__head_job *job, double *loss, mha_error *err)
@@ -215,6 +227,7 @@ mha_status mha__grads_head(mha_model_grads *g, const mha__head_job *job, double 
 {
     chunk c = {.g = g};
     mha__arena arena = {0};
+    mha_linear *packed = NULL;
     mha__weights weights = g->model->outer;
     weights.converted_count = 0;
     if (!job->count) return MHA_OK;
@@ -223,8 +236,9 @@ mha_status mha__grads_head(mha_model_grads *g, const mha__head_job *job, double 
     if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "a chunk of logits");
     arena.used = 0;
     lay_out(&arena, g->model, job->teaching, (size_t)chunk_rows(g->model, job->count), &c);
-    mha_status status = find_slots(g, &weights, &c, err);
+    mha_status status = find_slots(g, &weights, !job->loss_only, &c, &packed, err);
     if (status == MHA_OK) status = run_chunks(g, &c, job, loss, err);
+    mha_linear_free(packed);
     mha__weights_release(&weights);
     mha__free(g->ctx, arena.base);
     return status;

@@ -17,7 +17,7 @@ static mha_status pack(mha_model_grads *g, mha__role role, int64_t layer, mha__w
     const float *weight = NULL;
     if (!tensor) return MHA_OK;
     MHA__TRY(mha__weights_again(weights, role, layer, &weight, err));
-    MHA__TRY(mha__linear_back_create(g->ctx, MHA_F32, tensor->shape[transposed ? 0 : 1],
+    MHA__TRY(mha__linear_back_create(g->ctx, g->model->outer.packed, tensor->shape[transposed ? 0 : 1],
                                      tensor->shape[transposed ? 1 : 0], weight, transposed,
                                      &g->packed[layer * MHA__ROLES + role], err));
     mha__weights_rest(weights, role, layer);

@@ -575,8 +575,8 @@ static void test_refusals(void **state)
     assert_true(!mha_model_grads_list(grads, &count) && count == 0);
     refused(mha_model_grads_create(empty, NULL, &none, &err), MHA_ERR_ARG, &err, "no_weights");
     mha_model *half =
-        case_model(NULL, families[1], &(mha_model_options){.size = sizeof(mha_model_options), .dtype = MHA_BF16});
-    refused(mha_model_grads_create(half, NULL, &none, &err), MHA_ERR_UNSUPPORTED, &err, "opened in bf16");
+        case_model(NULL, families[1], &(mha_model_options){.size = sizeof(mha_model_options), .dtype = MHA_F16});
+    refused(mha_model_grads_create(half, NULL, &none, &err), MHA_ERR_UNSUPPORTED, &err, "opened in f16");
     mha_model_free(half);
     refused(mha_model_grads_create(NULL, NULL, &none, &err), MHA_ERR_ARG, &err, "model is NULL");
     refused(mha_model_grads_backward(grads, NULL, &err), MHA_ERR_ARG, &err, "no forward call");

@@ -1,0 +1,107 @@
+/* matmul_pairs.c - C = or += A B of f32 numbers that are rounded to bf16, on kernels that multiply pairs of these: how
+ * gradients of weights are made in bf16. Both operands are rounded and packed for the call; sums are f32 and continue
+ * C. Every number is one chain over k by steps (kernel.h), so its bits follow from the shape alone. */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "kernel/kernel.h"
+#include "layer/arena.h"
+#include "layer/linear.h"
+
+#define BLOCK_NUMBERS 131072 /* of the right operand: 256 KiB, which stay in the level-2 cache */
+#define BLOCK_ROWS 64        /* of the left one in a task */
+#define COPY_ROWS 16         /* a line of the cache, where rows are adjacent */
+#define COPY_STEP 64         /* whole steps of k */
+
+typedef struct pairs_job {
+    const mha__matmul *p;
+    const mha__kernels *kernels;
+    const mha__dense *dense;
+    int64_t a_row, panel_bytes; /* of the packed operands */
+    int64_t width;              /* columns of a block, whole panels */
+    int64_t row_blocks;
+    uint16_t *a;
+    char *panels;
+} pairs_job;
+
+/* Rows i * COPY_ROWS ... of A, rounded; where its columns are not adjacent, by way of a few numbers that are. */
+static void left_task(void *arg, int64_t i, int worker)
+{
+    (void)worker;
+    const pairs_job *job = arg;
+    const mha__matmul *p = job->p;
+    const int64_t first = i * COPY_ROWS, rows = mha__min64(COPY_ROWS, p->m - first);
+    const float *a = (const float *)p->a + first * p->a_row;
+    uint16_t *to = job->a + first * job->a_row;
+    float some[COPY_ROWS * COPY_STEP];
+    if (p->a_col == 1) {
+        job->dense->left(rows, p->k, a, p->a_row, to);
+        return;
+    }
+    for (int64_t k = 0; k < p->k; k += COPY_STEP) {
+        const int64_t count = mha__min64(COPY_STEP, p->k - k);
+        for (int64_t kk = 0; kk < count; kk++)
+            for (int64_t r = 0; r < rows; r++)
+                some[r * COPY_STEP + kk] = a[r * p->a_row + (k + kk) * p->a_col];
+        for (int64_t r = 0; r < rows; r++)
+            job->dense->left(1, count, some + r * COPY_STEP, COPY_STEP, to + r * job->a_row + k);
+    }
+}
+
+static void pack_task(void *arg, int64_t i, int worker)
+{
+    (void)worker;
+    const pairs_job *job = arg;
+    const mha__matmul *p = job->p;
+    const int64_t column = i * job->width, columns = mha__min64(job->width, p->n - column);
+    job->dense->pack(columns, p->k, (const float *)p->b + column * p->b_col, p->b_col, p->b_row,
+                     job->panels + column / job->kernels->nr * job->panel_bytes);
+}
+
+static void product_task(void *arg, int64_t i, int worker)
+{
+    (void)worker;
+    const pairs_job *job = arg;
+    const mha__matmul *p = job->p;
+    const int64_t column = i / job->row_blocks * job->width, columns = mha__min64(job->width, p->n - column);
+    const int64_t first = i % job->row_blocks * BLOCK_ROWS, rows = mha__min64(BLOCK_ROWS, p->m - first);
+    float *c = (float *)p->c + first * p->c_row + column;
+    if (job->dense->open) job->dense->open();
+    job->dense->product(rows, columns, p->k, job->a + first * job->a_row, job->a_row,
+                        job->panels + column / job->kernels->nr * job->panel_bytes, p->accumulate ? c : NULL, p->c_row,
+                        c, p->c_row);
+    if (job->dense->close) job->dense->close();
+}
+
+static void lay_out(mha__arena *arena, pairs_job *job)
+{
+    const mha__matmul *p = job->p;
+    const size_t rows = (size_t)mha__round_up(p->m, job->dense->rows), row = (size_t)job->a_row * sizeof *job->a;
+    job->a = mha__take(arena, rows, row);
+    job->panels = mha__take(arena, (size_t)mha__ceil_div(p->n, job->kernels->nr), (size_t)job->panel_bytes);
+}
+
+mha_status mha__matmul_pairs(mha_ctx *ctx, const mha__matmul *p, mha_error *err)
+{
+    const mha__kernels *kernels = mha__kernels_of(ctx, MHA_F32);
+    const mha__dense *dense = kernels->dense[MHA__BF16];
+    pairs_job job = {.p = p,
+                     .kernels = kernels,
+                     .dense = dense,
+                     .a_row = mha__round_up(p->k, dense->block),
+                     .panel_bytes = mha__ceil_div(p->k, dense->block) * dense->block_bytes,
+                     .width = mha__max64(1, BLOCK_NUMBERS / mha__max64(1, p->k) / kernels->nr) * kernels->nr,
+                     .row_blocks = mha__ceil_div(p->m, BLOCK_ROWS)};
+    mha__arena arena = {0};
+    lay_out(&arena, &job);
+    arena.base = arena.overflow ? NULL : mha__alloc(ctx, arena.used);
+    if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "a product in bf16");
+    arena.used = 0;
+    lay_out(&arena, &job);
+    const int64_t column_blocks = mha__ceil_div(p->n, job.width);
+    mha__parallel(ctx, mha__ceil_div(p->m, COPY_ROWS), left_task, &job);
+    mha__parallel(ctx, column_blocks, pack_task, &job);
+    mha__parallel(ctx, job.row_blocks * column_blocks, product_task, &job);
+    mha__free(ctx, arena.base);
+    return MHA_OK;
+}
