@@ -18,13 +18,15 @@
  * through it some at a time, so that [B, L, vocab] never exists.
  *
  * Numbers. Weights, moments, activations and gradients are float32; losses and the norm of the gradient are summed in
- * double. From the same weights, options and batches come the same bits, for any number of threads. A learning rate
- * changes all weights, so runs on two ISAs drift apart as they do between any two programs: beside PyTorch in
- * eager float32 the losses of small models agree to 1e-4 over the first 50 steps.
+ * double. With `dtype` bf16, dense products read weights that were rounded to bf16 after the last step, and add in
+ * float32 (model_grads.h); weights that learn stay float32, and are what is saved. From the same weights, options and
+ * batches come the same bits, for any number of threads. A learning rate changes all weights, so runs on two ISAs drift
+ * apart as they do between any two programs: beside PyTorch in eager float32 the losses of small models agree to 1e-4
+ * over the first 50 steps, and in bf16 to 1e-2.
  *
- * Memory: 16 bytes for each parameter (weight, gradient, two moments), 4 more for the packed form of dense weights, 4
- * more for output projections with gates, and what a pass with gradients keeps (model_grads.h); with `recompute` the
- * layers' inputs only (Chen et al. 2016).
+ * Memory: 16 bytes for each parameter (weight, gradient, two moments), 4 more for the packed form of dense weights (2
+ * in bf16), 4 more for output projections with gates, and what a pass with gradients keeps (model_grads.h); with
+ * `recompute` the layers' inputs only (Chen et al. 2016).
  * Cost of a step: three forward passes over its tokens, four with `recompute`, and one pass over all parameters.
  *
  * Several batches in one step are one large batch: gradients are added, and divided by the number of all labels. With
@@ -134,6 +136,8 @@ typedef struct mha_train_options {
      * and may belong to another context. NULL = the labels alone. */
     const mha_model *teacher;
     mha_model_distill distill;
+
+    mha_dtype dtype; /* [f32] of dense products, there and back: f32 or bf16; see above */
 } mha_train_options;
 
 /* The learning rate of a step, from 1 on. `options` as for mha_trainer_create: not NULL, and checked there. */

@@ -37,6 +37,9 @@ mha_status mha__train_options(mha_train_options *o, const mha_train_options *giv
     MHA__TRY(check("dropout.embedding", o->dropout.embedding, 0, true, 1, false, err));
     MHA__TRY(check("dropout.attention", o->dropout.attention, 0, true, 1, false, err));
     MHA__TRY(check("dropout.residual", o->dropout.residual, 0, true, 1, false, err));
+    if (!o->dtype) o->dtype = MHA_F32;
+    if (o->dtype != MHA_F32 && o->dtype != MHA_BF16)
+        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: dtype is %s, not f32 or bf16", mha_dtype_name(o->dtype));
     if (o->decays < MHA_DECAY_MATRICES || o->decays > MHA_DECAY_ALL)
         return mha__fail(err, MHA_ERR_ARG, "mha_train_options: decays is %d", (int)o->decays);
     if (o->warmup < 0 || o->steps < 0 || (o->steps && o->warmup > o->steps))

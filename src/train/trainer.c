@@ -128,6 +128,7 @@ static mha_status open_over(mha_trainer *t, const mha_model *m, mha_error *err)
     MHA__TRY(mha__shards_folder(&m->shards, folder, sizeof folder, err));
     const mha_model_options o = {.size = sizeof o,
                                  .no_tokenizer = m->tokenizer == NULL,
+                                 .dtype = t->o.dtype,
                                  .tensors = t->list,
                                  .tensor_count = t->count,
                                  .config_json = m->config_text,
