@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "options.h"
 #include "output.h"
 #include "train_settings.h"
 
@@ -29,6 +30,7 @@ static int check_word(const cli_session *s, const char *option, const char *text
 static const char *const documents[] = {"lines", "blank", "whole", NULL};
 static const char *const schedules[] = {"cosine", "constant", NULL};
 static const char *const export_dtypes[] = {"bf16", "f16", "f32", NULL};
+static const char *const dtypes[] = {"f32", "bf16", NULL};
 static const char *const decays[] = {"matrices", "dense", "all", NULL}; /* as mha_train_decay */
 
 int train_settings_check(const cli_session *s, train_settings *t)
@@ -36,6 +38,7 @@ int train_settings_check(const cli_session *s, train_settings *t)
     int code = check_word(s, "--documents", t->documents, documents);
     if (code == CLI_DONE) code = check_word(s, "--schedule", t->schedule, schedules);
     if (code == CLI_DONE) code = check_word(s, "--decays", t->decays, decays);
+    if (code == CLI_DONE) code = check_word(s, "--dtype", t->dtype, dtypes);
     if (code == CLI_DONE) code = check_word(s, "--export-dtype", t->export_dtype, export_dtypes);
     if (code == CLI_DONE) code = train_settings_check_gates(s, t);
     if (code != CLI_DONE) return code;
@@ -52,6 +55,7 @@ int train_settings_check(const cli_session *s, train_settings *t)
     number(&t->beta2, 0.95);
     number(&t->clip, 1);
     number(&t->mask, 0.15);
+    number(&t->dropout, 0);
     whole(&t->eval_sequences, 512);
     whole(&t->sample_tokens, 40);
     number(&t->temperature, 0.8);
@@ -86,6 +90,12 @@ long long train_settings_every(const train_settings *t, long long given)
     return t->steps < 10 ? 1 : t->steps > 10000 ? 1000 : t->steps / 10;
 }
 
+/* Of one place, or of all. */
+static double share(const train_settings *t, double own)
+{
+    return isnan(own) ? t->dropout : own;
+}
+
 mha_train_options train_settings_options_of(const train_settings *t)
 {
     const bool falls = !t->schedule || strcmp(t->schedule, schedules[0]) == 0;
@@ -99,6 +109,10 @@ mha_train_options train_settings_options_of(const train_settings *t)
                            .floor = falls ? t->floor : 0,
                            .clip = t->clip,
                            .recompute = t->recompute,
+                           .dropout = {.embedding = share(t, t->embedding_dropout),
+                                       .attention = share(t, t->attention_dropout),
+                                       .residual = share(t, t->residual_dropout)},
+                           .dtype = t->dtype ? cli_dtype(t->dtype) : MHA_F32,
                            .seed = (uint64_t)t->seed,
                            .gates = train_settings_gates_of(t),
                            .frozen = (const char *const *)t->freeze.item,

@@ -41,8 +41,13 @@
     X(NUMBER, gate_rate, 0, "gate-rate", 1e-8, 1e3, "learning rate of the gates (default: 0.05)", "X")                 \
     X(WHOLE, gates_end, 0, "gates-end", 1, 1LL << 40, "step behind which they are settled (default: 2/3 of all)", "N") \
     X(FLAG, gates_only, 0, "gates-only", 0, 0, "gates learn, weights stay as they are", NULL)                          \
+    X(NUMBER, dropout, 0, "dropout", 0, 0.99, "share of numbers dropped, in all three places (default: 0)", "P")       \
+    X(NUMBER, embedding_dropout, 0, "embedding-dropout", 0, 0.99, "of embeddings (default: --dropout)", "P")           \
+    X(NUMBER, attention_dropout, 0, "attention-dropout", 0, 0.99, "of attention probabilities (likewise)", "P")        \
+    X(NUMBER, residual_dropout, 0, "residual-dropout", 0, 0.99, "of what is added to the residual (likewise)", "P")    \
+    X(TEXT, dtype, 0, "dtype", 0, 0, "of products: f32 (default) or bf16; weights learn in f32 anyway", "TYPE")        \
     X(FLAG, recompute, 0, "recompute", 0, 0, "keep less in memory, and compute a third more", NULL)                    \
-    X(WHOLE, seed, 's', "seed", 0, 1LL << 62, "of new weights, the order, masks and samples (default: 0)", "SEED")     \
+    X(WHOLE, seed, 's', "seed", 0, 1LL << 62, "of new weights, order, masks, dropout, samples (default: 0)", "SEED")   \
     X(WHOLE, save_every, 0, "save-every", 1, 1LL << 40, "steps between checkpoints (default: a tenth, <= 1000)", "N")  \
     X(PATHS, eval, 0, "eval", 0, 0, "measure the loss on this file, of the kind of the data", "FILE")                  \
     X(NUMBER, eval_share, 0, "eval-share", 0, 0.9, "set this share of the data aside for that, its end", "X")          \

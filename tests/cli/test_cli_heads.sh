@@ -68,6 +68,16 @@ at texts 2
 cp out listed
 expect 0 "$MHA" heads -m "$gpt2" --ids 36,402,88,287,292,77 17,402 --by gate --json
 [ "$("$JSON_AT" importance.values <out)" = "$("$JSON_AT" importance.values <listed)" ] || fail 'ids of a file and of arguments differ'
+expect 0 "$MHA" heads -m mute --ids -f ids --by gradmag --json
+"$JSON_AT" importance.values <out >exact
+expect 0 "$MHA" heads -m mute --ids -f ids --by gradmag --json --dtype bf16
+"$JSON_AT" importance.values <out >rounded
+cmp -s exact rounded && fail '--dtype bf16 changes no score'
+tr -d '[]' <exact | tr ',' '\n' >exact.lines
+tr -d '[]' <rounded | tr ',' '\n' | paste exact.lines - | awk '{ if ($1 > top) top = $1; off = $1 > $2 ? $1 - $2 : $2 - $1; if (off > worst) worst = off }
+    END { exit !(NR > 1 && top > 0 && worst < 0.05 * top) }' || fail "scores in bf16 are not those of f32: $(cat exact rounded)"
+refused 1 "$MHA" heads -m mute --ids -f ids --by gradmag --dtype f16
+has err 'opened in f16'
 refused 2 "$MHA" heads -m mute --ids -f ids --by gate --loss mlm
 refused 2 "$MHA" heads -m mute --ids 1,2 3,640
 has err 'text 2: 640 is no token of the model, which has 640'

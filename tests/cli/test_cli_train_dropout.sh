@@ -1,0 +1,75 @@
+#!/bin/sh
+# test_cli_train_dropout.sh - `mha train --dropout` and `--dtype bf16`: what each changes, and that stops and threads change nothing.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+seq 1 60 | sed 's/.*/the number & comes before others, and after it some number waits/' >text
+expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
+
+# learn FOLDER OPTION...: to step 12
+learn() {
+    to=$1
+    shift
+    expect 0 "$MHA" train -q --json -t 1 --shape gpt2:2x2x16 --tokenizer bpe -f text --length 16 --batch 4 --rate 0.01 --schedule constant \
+        --warmup 0 --seed 3 --steps 12 -o "$to" "$@"
+}
+differ() {
+    cmp -s "$1/model.safetensors" "$2/model.safetensors" && fail "$3: the weights are the same"
+}
+
+# Each place counts; none is what is without; the one option is all three.
+learn none
+learn zero --dropout 0
+same none/model.safetensors zero/model.safetensors '--dropout 0'
+for place in embedding attention residual; do
+    learn "$place" "--$place-dropout" 0.2
+    differ none "$place" "--$place-dropout"
+done
+learn all --dropout 0.2
+learn each --embedding-dropout 0.2 --attention-dropout 0.2 --residual-dropout 0.2
+same all/model.safetensors each/model.safetensors 'three places by name'
+learn but --dropout 0.2 --attention-dropout 0
+learn two --embedding-dropout 0.2 --residual-dropout 0.2
+same but/model.safetensors two/model.safetensors 'all but one place'
+learn other --dropout 0.2 --seed 4
+differ all other '--seed'
+
+# What is measured is without: the first measure is that of the same weights.
+learn measured --eval-share 0.2 --eval-every 12
+sed -n 1p measured/training.jsonl | "$JSON_AT" eval_loss >before
+learn dropped --eval-share 0.2 --eval-every 12 --dropout 0.5
+sed -n 1p dropped/training.jsonl | "$JSON_AT" eval_loss >after
+same before after 'loss on held-out text'
+
+# Neither threads nor a stop change a bit, in f32 and in bf16.
+for dtype in f32 bf16; do
+    options="--dtype $dtype --dropout 0.1 --accumulate 2"
+    # shellcheck disable=SC2086 # options
+    {
+        learn "whole.$dtype" $options
+        learn "three.$dtype" $options -t 3
+        learn "part.$dtype" $options --steps 5 --recompute
+    }
+    expect 0 "$MHA" train -q -t 2 --resume --steps 12 -o "part.$dtype"
+    same "whole.$dtype/model.safetensors" "three.$dtype/model.safetensors" "$dtype, 3 threads"
+    same "whole.$dtype/model.safetensors" "part.$dtype/model.safetensors" "$dtype, stopped and resumed"
+    "$JSON_AT" settings.dtype <"part.$dtype/training.json" >out
+    has out "$dtype"
+done
+differ whole.f32 whole.bf16 '--dtype bf16'
+awk -v a="$(sed -n 13p whole.f32/training.jsonl | "$JSON_AT" loss)" -v b="$(sed -n 13p whole.bf16/training.jsonl | "$JSON_AT" loss)" \
+    'BEGIN { exit !(a > 1 && a / b < 1.02 && b / a < 1.02) }' || fail "the loss in bf16 is not that of f32: $(tail -n 1 whole.bf16/training.jsonl)"
+expect 0 "$MHA" info --json -m whole.bf16
+at dtype f32
+
+# What the library refuses is refused by name.
+for share in 1 -0.1 nan x; do
+    refused 2 "$MHA" train --shape gpt2:1x1x8 --tokenizer bpe -f text "--residual-dropout=$share" -o x
+    has err '--residual-dropout'
+done
+refused 2 "$MHA" train --shape gpt2:1x1x8 --tokenizer bpe -f text --dtype f16 -o x
+has err '--dtype "f16": want one of f32, bf16'
+echo '{"dropout": 1}' >wrong.json
+refused 3 "$MHA" train --config wrong.json --shape gpt2:1x1x8 --tokenizer bpe -f text -o x
+has err '"dropout": want a number from 0 to 0.99'
+finish
