@@ -42,7 +42,7 @@ void mha__block_scratch_take(mha__arena *arena, const mha_block *b, const mha_la
     s->wide = mha__take(arena, chunk, wide);
     s->other = b->gate ? mha__take(arena, chunk, wide) : NULL;
     s->dwide = mha__take(arena, chunk, wide);
-    s->left = mha__take(arena, 1, mha__linear_left(b->up, (int64_t)chunk));
+    s->left = b->up ? mha__take(arena, 1, mha__linear_left(b->up, (int64_t)chunk)) : NULL;
     mha__attn_scratch_take(arena, b->attn, in, space_bytes, &s->attn);
 }
 
