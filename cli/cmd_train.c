@@ -25,11 +25,11 @@ static double last_eval(const train_log *log)
 static int put_json(cli_session *s, const train_run *run, const train_record *r, double rate, double eval)
 {
     const mha_model_info *info = mha_model_describe(mha_trainer_model(run->trainer));
-    json_t *all =
-        json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "out", cli_shown(s->options.out), "family",
-                  info->family, "parameters", (json_int_t)info->parameters, "steps", (json_int_t)r->step, "tokens",
-                  (json_int_t)r->tokens, "loss", cli_real(r->loss), "eval_loss", cli_real(eval), "perplexity",
-                  cli_real(exp(eval)), "seconds", cli_real(r->seconds), "tokens_per_second", cli_real(rate));
+    json_t *all = json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "out", cli_shown(s->options.out),
+                            "family", info->family, "parameters", (json_int_t)info->parameters, "steps",
+                            (json_int_t)r->step, "tokens", (json_int_t)r->tokens, "loss", cli_real(r->loss),
+                            "eval_loss", cli_real(eval), "perplexity", cli_real(run->teacher ? NAN : exp(eval)),
+                            "seconds", cli_real(r->seconds), "tokens_per_second", cli_real(rate));
     const int code = all ? train_run_add_gates(run, all) : CLI_DONE;
     if (code == CLI_DONE) return cli_put_json(s, all, false);
     json_decref(all);
@@ -43,7 +43,9 @@ static int put_result(cli_session *s, const train_run *run)
     const double rate = r->seconds > 0 ? (double)r->tokens / r->seconds : 0, eval = last_eval(&run->log);
     if (s->options.json) return put_json(s, run, r, rate, eval);
     fprintf(s->out, "%s: %lld steps, loss %.4f\n", cli_out_name(s), (long long)r->step, r->loss);
-    if (!isnan(eval)) fprintf(s->out, "on held-out text %.4f, perplexity %.2f\n", eval, exp(eval));
+    if (!isnan(eval)) fprintf(s->out, "on held-out text %.4f", eval);
+    if (!isnan(eval) && !run->teacher) fprintf(s->out, ", perplexity %.2f", exp(eval));
+    if (!isnan(eval)) fputc('\n', s->out);
     const int code = train_run_put_gates(run);
     fprintf(s->out, "%s%s of %lld parameters; %lld tokens, %.0f in a second%s\n", cli_dim(s), info->family,
             (long long)info->parameters, (long long)r->tokens, rate, cli_plain(s));
@@ -94,6 +96,8 @@ const cli_command cli_train = {
         "--json prints {out, family, parameters, steps, tokens, loss, eval_loss, perplexity, seconds, "
         "tokens_per_second}; loss is that of the last step, eval_loss the last one on text that was set aside; with "
         "--gates also {heads, gates}: how many are open, and the gate of each head of each layer.\n"
+        "--teacher MODEL: learn to answer as that model does, to repair one that was pruned or regrouped. Encoders "
+        "without a head of logits learn its last states, each text a sequence of its own.\n"
         "--gates multiplies each head by a gate that learns under a penalty whether it can close; what is saved has "
         "zeros "
         "for heads that did, and mha prune --heads takes these away for good.",

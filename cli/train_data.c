@@ -89,11 +89,25 @@ static int check_ids(const cli_session *s, const char *path, const train_piece *
     return CLI_DONE;
 }
 
+/* Texts that are sequences: where they end counts, and which are too long is said. */
+static void check_ends(const cli_session *s, train_data *d, const train_piece *p)
+{
+    int64_t cut = 0;
+    for (int64_t n = 0; p->ends && n < p->sequences; n++) {
+        cut += p->ends[n] - (n > 0 ? p->ends[n - 1] : 0) > taken(&d->form);
+        d->lane[0] = (d->lane[0] ^ (uint64_t)p->ends[n]) * 0x100000001b3;
+    }
+    if (cut)
+        cli_say(s, "%lld of %lld texts are longer than --length %lld, and are cut", (long long)cut,
+                (long long)p->sequences, (long long)d->form.length);
+}
+
 static int add(const cli_session *s, const char *path, train_data *d, train_piece *p)
 {
     const int code = check_ids(s, path, p, d);
     const int64_t most = taken(&d->form);
-    p->sequences = p->count < most ? 0 : (p->count - most) / stride(&d->form) + 1;
+    check_ends(s, d, p);
+    if (!p->ends) p->sequences = p->count < most ? 0 : (p->count - most) / stride(&d->form) + 1;
     d->tokens += p->count;
     d->sequences += p->sequences;
     return code;
@@ -139,6 +153,7 @@ void train_data_free(train_data *d)
     for (int n = 0; n < d->pieces; n++) {
         const train_piece *p = &d->piece[n];
         free(p->memory);
+        free(p->ends);
         if (p->map) munmap(p->map, p->mapped);
         mha_file_free(p->file);
     }
@@ -146,14 +161,20 @@ void train_data_free(train_data *d)
     *d = (train_data){0};
 }
 
-void train_data_sequence(const train_data *d, int64_t n, int32_t *ids)
+int64_t train_data_sequence(const train_data *d, int64_t n, int32_t *ids)
 {
     const train_form *f = &d->form;
     const train_piece *p = d->piece;
     for (; n >= p->sequences; p++)
         n -= p->sequences;
-    read_ids(p, n * stride(f), taken(f), f->causal ? ids : ids + 1);
-    if (f->causal) return;
+    int64_t at = n * stride(f), count = taken(f);
+    if (p->ends) {
+        at = n > 0 ? p->ends[n - 1] : 0;
+        if (p->ends[n] - at < count) count = p->ends[n] - at;
+    }
+    read_ids(p, at, count, f->causal ? ids : ids + 1);
+    if (f->causal) return count;
     ids[0] = f->first;
-    ids[f->length - 1] = f->end;
+    ids[count + 1] = f->end;
+    return count + 2;
 }

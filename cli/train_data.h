@@ -2,7 +2,8 @@
  *
  * A decoder's sequence is `length` tokens that stand behind one another, and the last of them is the first of the next
  * sequence: every token but the first is predicted once. An encoder's is `length` - 2 of them between [CLS] and [SEP].
- * No sequence goes over the end of a file of ids; tokens that fill none are left out.
+ * No sequence goes over the end of a file of ids; tokens that fill none are left out. Where an encoder is not asked for
+ * masked tokens, each text is a sequence of its own, as long as it is, or cut to `length`.
  */
 #ifndef CLI_TRAIN_DATA_H
 #define CLI_TRAIN_DATA_H
@@ -15,6 +16,8 @@ typedef struct train_form {
     int64_t length, vocab;
     const mha_tokenizer *tokenizer; /* NULL: ids only */
     bool causal;
+    bool masks;          /* an encoder is to predict masked tokens */
+    bool apart;          /* each text is a sequence */
     int32_t end;         /* stands behind each text; for encoders [SEP] */
     int32_t first, mask; /* of encoders: [CLS], [MASK] */
 } train_form;
@@ -24,8 +27,9 @@ typedef struct train_piece {
     const void *ids; /* [count] may be misaligned */
     int64_t count, sequences;
     mha_dtype dtype;
-    void *memory; /* its own, or */
-    void *map;    /* a mapped file of `mapped` bytes, or */
+    int64_t *ends; /* [sequences] of texts that are sequences: behind their last token */
+    void *memory;  /* its own, or */
+    void *map;     /* a mapped file of `mapped` bytes, or */
     size_t mapped;
     mha_file *file;
 } train_piece;
@@ -50,8 +54,8 @@ void train_data_free(train_data *data);
 /* A hash of all ids (after Fowler, Noll and Vo): are they the same data again? */
 uint64_t train_data_digest(const train_data *data);
 
-/* Sequence n: [length] ids. */
-void train_data_sequence(const train_data *data, int64_t n, int32_t *ids);
+/* Sequence n: [length] ids; of a text that is one, fewer. Returns how many. */
+int64_t train_data_sequence(const train_data *data, int64_t n, int32_t *ids);
 
 /* ---- its parts ---- */
 

@@ -41,6 +41,7 @@ int train_settings_check(const cli_session *s, train_settings *t)
     if (code == CLI_DONE) code = check_word(s, "--dtype", t->dtype, dtypes);
     if (code == CLI_DONE) code = check_word(s, "--export-dtype", t->export_dtype, export_dtypes);
     if (code == CLI_DONE) code = train_settings_check_gates(s, t);
+    if (code == CLI_DONE) code = train_settings_check_teacher(s, t);
     if (code != CLI_DONE) return code;
     if (t->export_dtype && !t->export) return cli_usage(s, "--export-dtype goes with --export");
     if (t->file.count && t->tokens.count) return cli_usage(s, "-f and --tokens: learn from one or the other");

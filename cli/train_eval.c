@@ -41,8 +41,8 @@ static void fill(train_run *run, int64_t at, int64_t count)
     const train_settings *t = &run->t;
     const train_span *j = &run->judge;
     for (int64_t n = 0; n < count; n++) {
-        int32_t *ids = run->ids + n * t->length;
-        train_data_sequence(j->data, j->first + train_draw_sequence((uint64_t)t->seed, -1, at + n, j->count), ids);
+        const int64_t sequence = j->first + train_draw_sequence((uint64_t)t->seed, -1, at + n, j->count);
+        int32_t *ids = train_run_put(run, j->data, sequence, n);
         if (run->labels)
             train_draw_mask(&j->data->form, t->mask, (uint64_t)t->seed, -1 - at - n, ids, run->labels + n * t->length);
     }

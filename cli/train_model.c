@@ -202,11 +202,11 @@ static int find_encoder_tokens(const cli_session *s, train_form *form)
     static const char *const first[] = {"[CLS]", "<s>", NULL}, *const last[] = {"[SEP]", "</s>", NULL},
                              *const mask[] = {"[MASK]", "<mask>", NULL};
     if (!form->tokenizer)
-        return cli_error(s, CLI_REFUSED, "an encoder learns from masked tokens, and needs its tokenizer for them");
+        return cli_error(s, CLI_REFUSED, "an encoder needs its tokenizer: for [CLS], [SEP] and the mask");
     form->first = find_token(form->tokenizer, first);
     form->end = find_token(form->tokenizer, last);
     form->mask = find_token(form->tokenizer, mask);
-    if (form->first >= 0 && form->end >= 0 && form->mask >= 0) return CLI_DONE;
+    if (form->first >= 0 && form->end >= 0 && (form->mask >= 0 || !form->masks)) return CLI_DONE;
     return cli_error(s, CLI_REFUSED, "the tokenizer lacks %s",
                      form->first < 0 ? "[CLS]"
                      : form->end < 0 ? "[SEP]"
@@ -219,7 +219,9 @@ int train_form_find(const cli_session *s, const train_settings *t, const mha_mod
     *form = (train_form){.length = t->length,
                          .vocab = info->vocab,
                          .tokenizer = mha_model_tokenizer(model),
-                         .causal = info->causal != 0};
+                         .causal = info->causal != 0,
+                         .masks = !info->causal && train_settings_labels(t)};
+    form->apart = !form->causal && !form->masks && t->file.count;
     if (t->file.count && !form->tokenizer)
         return cli_error(s, CLI_REFUSED, "no tokenizer to read texts with: give --tokenizer FOLDER");
     if (t->length > info->max_positions)

@@ -28,8 +28,8 @@ static int read_settings(train_run *run, const char *config)
 static int open_new(train_run *run, mha_model **model)
 {
     const int code = train_model_open(run->s, &run->t, model);
-    if (code != CLI_DONE || mha_model_describe(*model)->logits) return code;
-    return cli_error(run->s, CLI_REFUSED, "%s has no head of logits: there is no loss to learn from",
+    if (code != CLI_DONE || run->teacher || mha_model_describe(*model)->logits) return code;
+    return cli_error(run->s, CLI_REFUSED, "%s has no head of logits: there is no loss to learn from without --teacher",
                      cli_shown(run->s->model_name));
 }
 
@@ -58,7 +58,9 @@ static int open_data(train_run *run, const mha_model *model)
 static int open_trainer(train_run *run, const mha_model *model)
 {
     mha_error error = {0};
-    const mha_train_options o = train_settings_options_of(&run->t);
+    mha_train_options o = train_settings_options_of(&run->t);
+    o.teacher = run->teacher;
+    o.distill = train_settings_distill_of(&run->t);
     const mha_status status = run->goes_on
                                   ? mha_trainer_resume(run->s->ctx, run->s->options.out, &o, &run->trainer, &error)
                                   : mha_trainer_create(model, &o, &run->trainer, &error);
@@ -71,9 +73,14 @@ static int open_trainer(train_run *run, const mha_model *model)
 static int open_both(train_run *run)
 {
     mha_model *model = NULL;
-    int code = open_model(run, &model);
+    int code = train_run_open_teacher(run); /* the session then names the model */
+    if (code == CLI_DONE) code = open_model(run, &model);
     if (code == CLI_DONE) {
-        train_settings_fit_model(&run->t, mha_model_describe(model));
+        const mha_model_info *info = mha_model_describe(model);
+        train_settings_fit_model(&run->t, info);
+        if (run->teacher) /* a model without weights does not know of its logits */
+            train_settings_fit_teacher(&run->t,
+                                       mha_model_describe(run->teacher)->logits && (run->goes_on || info->logits));
         code = open_data(run, model);
     }
     if (code == CLI_DONE) code = train_run_split(run);
@@ -89,23 +96,25 @@ static int open_both(train_run *run)
 static int take_memory(train_run *run)
 {
     const train_settings *t = &run->t;
-    const bool encoder = !run->data.form.causal;
+    const bool masks = run->data.form.masks, apart = run->data.form.apart;
     const size_t batches = (size_t)t->accumulate, sequences = (size_t)t->batch, length = (size_t)t->length;
     /* Each factor has a bound, the product of two fits; calloc checks the last one. */
     run->batches = calloc(batches, sizeof *run->batches);
     run->inputs = calloc(batches, sizeof *run->inputs);
     run->ids = calloc(batches * sequences, length * sizeof *run->ids);
-    if (encoder) run->labels = calloc(batches * sequences, length * sizeof *run->labels);
-    if (!run->batches || !run->inputs || !run->ids || (encoder && !run->labels))
+    if (masks) run->labels = calloc(batches * sequences, length * sizeof *run->labels);
+    if (apart) run->starts = calloc(batches, (sequences + 1) * sizeof *run->starts);
+    if (!run->batches || !run->inputs || !run->ids || (masks && !run->labels) || (apart && !run->starts))
         return cli_error(run->s, CLI_FAILED, "out of memory for %lld x %lld sequences of %lld tokens", t->accumulate,
                          t->batch, t->length);
     for (size_t n = 0; n < batches; n++) {
         run->inputs[n] = (mha_model_input){.size = sizeof *run->inputs,
                                            .batch = t->batch,
                                            .length = t->length,
-                                           .ids = run->ids + n * sequences * length};
-        run->batches[n] = (mha_train_batch){.input = &run->inputs[n],
-                                            .labels = encoder ? run->labels + n * sequences * length : NULL};
+                                           .ids = run->ids + n * sequences * length,
+                                           .starts = apart ? run->starts + n * (sequences + 1) : NULL};
+        run->batches[n] =
+            (mha_train_batch){.input = &run->inputs[n], .labels = masks ? run->labels + n * sequences * length : NULL};
     }
     return CLI_DONE;
 }
@@ -148,6 +157,7 @@ void train_run_free(train_run *run)
 {
     train_log_free(&run->log);
     mha_trainer_free(run->trainer);
+    mha_model_free(run->teacher);
     train_data_free(&run->data);
     train_data_free(&run->held);
     train_run_free_prompts(run);
@@ -156,4 +166,5 @@ void train_run_free(train_run *run)
     free(run->inputs);
     free(run->ids);
     free(run->labels);
+    free(run->starts);
 }

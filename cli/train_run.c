@@ -9,20 +9,34 @@
 
 /* ---- what a step reads ---- */
 
-/* The sequences of a step follow from its number alone. */
-static void fill(train_run *run, int64_t step)
+int32_t *train_run_put(train_run *run, const train_data *data, int64_t sequence, int64_t place)
+{
+    const int64_t width = run->t.batch, batch = place / width, at = place % width;
+    int64_t *starts = run->starts ? run->starts + batch * (width + 1) : NULL;
+    int32_t *ids = run->ids + batch * width * run->t.length + (starts ? starts[at] : at * run->t.length);
+    const int64_t count = train_data_sequence(data, sequence, ids);
+    if (starts) starts[at + 1] = starts[at] + count;
+    return ids;
+}
+
+/* The sequences of a step follow from its number alone. Returns its tokens. */
+static int64_t fill(train_run *run, int64_t step)
 {
     const train_settings *t = &run->t;
     const int64_t all = t->accumulate * t->batch, sequences = run->learn.count;
+    int64_t tokens = all * t->length;
     for (int64_t n = 0; n < all; n++) {
         const int64_t number = (step - 1) * all + n;
-        int32_t *ids = run->ids + n * t->length;
         const int64_t sequence =
             train_draw_sequence((uint64_t)t->seed, number / sequences, number % sequences, sequences);
-        train_data_sequence(run->learn.data, run->learn.first + sequence, ids);
+        int32_t *ids = train_run_put(run, run->learn.data, run->learn.first + sequence, n);
         if (run->labels)
             train_draw_mask(&run->data.form, t->mask, (uint64_t)t->seed, number, ids, run->labels + n * t->length);
     }
+    if (run->starts) tokens = 0;
+    for (int64_t n = 0; run->starts && n < t->accumulate; n++)
+        tokens += run->starts[n * (t->batch + 1) + t->batch];
+    return tokens;
 }
 
 /* ---- talk ---- */
@@ -63,14 +77,14 @@ static int take_step(train_run *run)
     const train_settings *t = &run->t;
     mha_error error = {0};
     mha_train_report report;
-    fill(run, mha_trainer_step_count(run->trainer) + 1);
+    const int64_t tokens = fill(run, mha_trainer_step_count(run->trainer) + 1);
     if (mha_trainer_step(run->trainer, run->batches, t->accumulate, &report, &error) != MHA_OK) {
         const int code = cli_fail(s, &error);
         cli_say(s, "%s holds the last checkpoint", cli_shown(s->options.out));
         return code;
     }
     train_record r = {.step = report.step,
-                      .tokens = run->log.record[run->log.count - 1].tokens + t->accumulate * t->batch * t->length,
+                      .tokens = run->log.record[run->log.count - 1].tokens + tokens,
                       .loss = report.loss,
                       .rate = report.rate,
                       .norm = report.norm,

@@ -31,20 +31,28 @@ typedef struct train_run {
     train_prompt *prompts;   /* [t.sample.count] */
     train_log log;
     mha_trainer *trainer;
-    bool goes_on;  /* from the checkpoint that is there */
-    double start;  /* cli_seconds() less those of earlier runs */
-    int64_t begun; /* steps that this run did not take */
-    int64_t saved; /* step of the checkpoint in the folder; -1: it holds none of this training */
+    mha_model *teacher; /* or NULL */
+    bool goes_on;       /* from the checkpoint that is there */
+    double start;       /* cli_seconds() less those of earlier runs */
+    int64_t begun;      /* steps that this run did not take */
+    int64_t saved;      /* step of the checkpoint in the folder; -1: it holds none of this training */
 
     /* What a step reads: [accumulate] batches of [batch, length] ids. */
     mha_train_batch *batches;
     mha_model_input *inputs;
     int32_t *ids, *labels; /* labels for encoders */
+    int64_t *starts;       /* [accumulate, batch + 1] of texts that are sequences; else NULL */
 } train_run;
 
 /* Everything up to the first step. Free in any case. Returns an exit code, as the others. */
 int train_run_open(cli_session *s, bool resume, const char *config, train_run *run);
 void train_run_free(train_run *run);
+
+/* The model of --teacher, if there is one (train_teach.c). */
+int train_run_open_teacher(train_run *run);
+
+/* Reads a sequence to its place in a step: its ids, where they are now. */
+int32_t *train_run_put(train_run *run, const train_data *data, int64_t sequence, int64_t place);
 
 /* Steps until all are taken or a signal came; checkpoints on the way, and the last one. */
 int train_run_steps(train_run *run);

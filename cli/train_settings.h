@@ -46,6 +46,12 @@
     X(NUMBER, attention_dropout, 0, "attention-dropout", 0, 0.99, "of attention probabilities (likewise)", "P")        \
     X(NUMBER, residual_dropout, 0, "residual-dropout", 0, 0.99, "of what is added to the residual (likewise)", "P")    \
     X(TEXT, dtype, 0, "dtype", 0, 0, "of products: f32 (default) or bf16; weights learn in f32 anyway", "TYPE")        \
+    X(TEXT, teacher, 0, "teacher", 0, 0, "learn to answer as this model does: a folder, or as -m", "MODEL")            \
+    X(NUMBER, teacher_temperature, 0, "teacher-temperature", 1e-3, 1e6, "of both models' logits (default: 2)", "X")    \
+    X(NUMBER, label_weight, 0, "label-weight", 0, 1e6, "of the labels' cross entropy (default: 0.5)", "X")             \
+    X(NUMBER, logit_weight, 0, "logit-weight", 0, 1e6, "of the divergence from the teacher's (default: 0.5)", "X")     \
+    X(NUMBER, state_weight, 0, "state-weight", 0, 1e6, "of the last states' square difference (no logits: 1)", "X")    \
+    X(NUMBER, text_weight, 0, "text-weight", 0, 1e6, "of 1 - cosine of the texts' vectors (default: 0)", "X")          \
     X(FLAG, recompute, 0, "recompute", 0, 0, "keep less in memory, and compute a third more", NULL)                    \
     X(WHOLE, seed, 's', "seed", 0, 1LL << 62, "of new weights, order, masks, dropout, samples (default: 0)", "SEED")   \
     X(WHOLE, save_every, 0, "save-every", 1, 1LL << 40, "steps between checkpoints (default: a tenth, <= 1000)", "N")  \
@@ -127,7 +133,13 @@ void train_settings_fit_gates(train_settings *t);
 mha_train_gates train_settings_gates_of(const train_settings *t);
 /* --save-every, --eval-every or --sample-every: as given, or what follows from the steps, which may become more. */
 long long train_settings_every(const train_settings *t, long long given);
-/* As the library takes them; `t` must stay. */
+/* What is said of a teacher (train_teach.c): checked; the usual weights, of `logits`: both models have some; whether an
+ * encoder is asked for labels; as the library takes it. */
+int train_settings_check_teacher(const cli_session *s, const train_settings *t);
+void train_settings_fit_teacher(train_settings *t, bool logits);
+bool train_settings_labels(const train_settings *t);
+mha_model_distill train_settings_distill_of(const train_settings *t);
+/* As the library takes them, but for the teacher; `t` must stay. */
 mha_train_options train_settings_options_of(const train_settings *t);
 
 /* Nothing given. */

@@ -26,6 +26,7 @@ typedef struct reading {
     bool inside; /* a part of it has been encoded */
     train_piece *to;
     int64_t capacity; /* of to->memory */
+    int64_t ends;     /* that there is room for */
 } reading;
 
 /* ---- tokens ---- */
@@ -54,6 +55,20 @@ static int put_ids(reading *r, const int32_t *ids, int64_t count)
     return CLI_DONE;
 }
 
+/* The text ends here, as a sequence. */
+static int put_end(reading *r)
+{
+    train_piece *to = r->to;
+    if (to->sequences >= r->ends) {
+        r->ends = 2 * r->ends + 256;
+        int64_t *grown = realloc(to->ends, (size_t)r->ends * sizeof *grown);
+        if (!grown) return no_memory(r);
+        to->ends = grown;
+    }
+    to->ends[to->sequences++] = to->count;
+    return CLI_DONE;
+}
+
 /* The text that has come, or a part of it. What a template sets before a text stands before its first part, and the
  * end token behind the last one, once. */
 static int encode(reading *r, bool last)
@@ -69,7 +84,9 @@ static int encode(reading *r, bool last)
     const bool ended = e->count && e->ids[e->count - 1] == r->form->end;
     const int64_t count = e->count - (ended && !last);
     if (code == CLI_DONE) code = put_ids(r, e->ids, count);
-    if (code == CLI_DONE && last && !ended) code = put_ids(r, &r->form->end, 1);
+    const bool apart = r->form->apart;
+    if (code == CLI_DONE && last && !ended && !apart) code = put_ids(r, &r->form->end, 1);
+    if (code == CLI_DONE && last && apart) code = put_end(r);
     mha_encoding_free(e);
     r->bytes = 0;
     r->inside = !last;

@@ -3,8 +3,8 @@
  * the embeddings.
  *
  * A central difference in double with a step of 1e-4 is true to about 1e-8, so what is left is the library's rounding:
- * sums of f32 products through a whole model. It goes with the largest entry of a tensor's gradient, whatever the entry;
- * TOLERANCE is some four times the worst that is seen. A gradient that is off by a thousandth is found out.
+ * sums of f32 products through a whole model. It goes with the largest entry of a tensor's gradient, whatever the
+ * entry; TOLERANCE is some four times the worst that is seen. A gradient that is off by a thousandth is found out.
  */
 #include "mha/layer.h"
 #include "mha/model_create.h"

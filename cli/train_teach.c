@@ -1,0 +1,66 @@
+/* train_teach.c - a teacher: settings, and the model itself. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "input.h"
+#include "output.h"
+#include "train_run.h"
+
+/* ---- settings ---- */
+
+int train_settings_check_teacher(const cli_session *s, const train_settings *t)
+{
+    const char *other = !isnan(t->teacher_temperature) ? "--teacher-temperature"
+                        : !isnan(t->label_weight)      ? "--label-weight"
+                        : !isnan(t->logit_weight)      ? "--logit-weight"
+                        : !isnan(t->state_weight)      ? "--state-weight"
+                        : !isnan(t->text_weight)       ? "--text-weight"
+                                                       : NULL;
+    if (t->teacher || !other) return CLI_DONE;
+    return cli_usage(s, "%s goes with --teacher", other);
+}
+
+/* Where one weight is given the others are 0. */
+void train_settings_fit_teacher(train_settings *t, bool logits)
+{
+    double *const weight[] = {&t->label_weight, &t->logit_weight, &t->state_weight, &t->text_weight};
+    const double usual[] = {logits ? 0.5 : 0, logits ? 0.5 : 0, logits ? 0 : 1, 0};
+    bool given = false;
+    for (int n = 0; n < 4; n++)
+        given |= !isnan(*weight[n]);
+    for (int n = 0; n < 4; n++)
+        if (isnan(*weight[n])) *weight[n] = given ? 0 : usual[n];
+    if (isnan(t->teacher_temperature)) t->teacher_temperature = 2;
+}
+
+bool train_settings_labels(const train_settings *t)
+{
+    return !t->teacher || t->label_weight > 0;
+}
+
+mha_model_distill train_settings_distill_of(const train_settings *t)
+{
+    if (!t->teacher) return (mha_model_distill){0};
+    return (mha_model_distill){.labels = t->label_weight,
+                               .logits = t->logit_weight,
+                               .hidden = t->state_weight,
+                               .text = t->text_weight,
+                               .temperature = t->teacher_temperature};
+}
+
+/* ---- the model ---- */
+
+int train_run_open_teacher(train_run *run)
+{
+    cli_session *s = run->s;
+    train_settings *t = &run->t;
+    const mha_model_options how = {.size = sizeof how, .no_tokenizer = 1};
+    if (!t->teacher) return CLI_DONE;
+    const int code = cli_model_open_named(s, t->teacher, &how, &run->teacher);
+    if (code != CLI_DONE) return code;
+    char *folder = realpath(s->model, NULL); /* a training goes on from any folder */
+    if (!folder) return cli_error(s, CLI_FAILED, "out of memory for the settings");
+    free(t->teacher);
+    t->teacher = folder;
+    return CLI_DONE;
+}

@@ -1,0 +1,88 @@
+#!/bin/sh
+# test_cli_train_teacher.sh - `mha train --teacher`: a pruned model is repaired by its original: decoders by distributions and
+# labels, encoders without logits by their states, each text a sequence of its own.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+train() { "$MHA" train -t 1 "$@"; }
+below() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a < b) }' || fail "$3: $1, not below $2"; }
+step() { sed -n "$(($2 + 1))p" "$1/training.jsonl" | "$JSON_AT" "$3"; }
+
+i=0
+while [ $i -lt 80 ]; do
+    echo "the number $i comes before the number $((i + 1)), and after it the number $((i + 2)) waits"
+    i=$((i + 1))
+done >text
+expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
+expect 0 train -q --shape gpt2:2x4x32 --tokenizer bpe -f text --steps 40 --rate 0.01 --length 16 --batch 4 -o whole
+expect 0 "$MHA" prune -q -m whole --heads 0.1,0.2,1.0 -o pruned -f text
+
+# A decoder: half labels, half the teacher's distribution, at a temperature of 2; kept with the settings.
+small='--length 16 --batch 4 --rate 0.01 --steps 40'
+# shellcheck disable=SC2086 # options
+expect 0 train -q --json --from pruned --teacher whole -f text $small --eval-share 0.1 -o mended
+at perplexity null
+[ "$("$JSON_AT" eval_loss <out)" = "$(step mended 40 eval_loss)" ] || fail 'another loss than in the log'
+below "$(step mended 40 eval_loss)" "$(step mended 0 eval_loss)" 'mended'
+"$JSON_AT" settings.label_weight <mended/training.json >out
+has out 0.5
+"$JSON_AT" settings.teacher_temperature <mended/training.json >out
+has out 2
+"$JSON_AT" settings.teacher <mended/training.json >out
+has out "$work/whole"
+expect 0 "$MHA" info -m mended
+
+# The teacher alone: its loss goes down, and the model that is its teacher has none to lose.
+# shellcheck disable=SC2086
+expect 0 train -q --from pruned --teacher whole --logit-weight 1 -f text $small -o alike
+below "$(step alike 40 loss)" 0.1 'divergence'
+below "$(step alike 40 loss)" "$(step alike 1 loss)" 'divergence'
+# shellcheck disable=SC2086
+expect 0 train -q --from whole --teacher whole --logit-weight 1 --state-weight 1 --text-weight 1 -f text $small --decay 0 -o itself
+[ "$(step itself 1 loss)" = 0.0 ] || fail "a model and its copy are apart: $(step itself 1 loss)"
+[ "$(step itself 40 norm)" = 0.0 ] || fail 'a model learns from its copy'
+
+# A stop changes nothing; the folder of the teacher is found from anywhere.
+# shellcheck disable=SC2086
+expect 0 train -q --from pruned --teacher whole -f text $small --steps 30 --schedule constant --warmup 0 -o straight
+# shellcheck disable=SC2086
+expect 0 train -q --from pruned --teacher whole -f text $small --steps 12 --schedule constant --warmup 0 -o part
+mkdir elsewhere
+cd elsewhere || exit 1
+expect 0 train -q --resume --steps 30 -o ../part
+cd .. || exit 1
+same part/model.safetensors straight/model.safetensors 'resumed'
+same part/training.safetensors straight/training.safetensors 'resumed'
+
+# An encoder without logits: last states, texts of any length, no mask token is asked for. What is written is nearer.
+encoder=$data/models/bert-tiny
+head -n 24 text >lines
+expect 0 "$MHA" prune -q -m "$encoder" --heads 0.0,1.1 -o small -f lines
+expect 0 train --from small --teacher "$encoder" -f lines --eval text --steps 40 --rate 0.003 --batch 4 --length 64 -o near
+below "$(step near 40 eval_loss)" "$(awk -v x="$(step near 0 eval_loss)" 'BEGIN { print x / 2 }')" 'states'
+"$JSON_AT" settings.state_weight <near/training.json >out
+has out 1
+tokens=$(step near 40 tokens)
+if [ "$tokens" -ge $((40 * 4 * 64)) ] || [ "$tokens" -lt $((40 * 4 * 3)) ]; then fail "$tokens tokens: padding was counted"; fi
+expect 0 "$MHA" diff --json -m "$encoder" -m small -f text
+before=$("$JSON_AT" texts.mean_cosine <out)
+expect 0 "$MHA" diff --json -m "$encoder" -m near -f text
+below "$before" "$("$JSON_AT" texts.mean_cosine <out)" 'cosine'
+expect 0 train --from small --teacher "$encoder" --text-weight 1 -f lines --steps 2 --length 5 -o cut
+has err '24 of 24 texts are longer than --length 5, and are cut'
+expect 0 "$MHA" embed -m near 'the number 5'
+
+# What cannot be.
+refused 3 train --from small -f lines -o x
+has err 'without --teacher'
+refused 2 train --from small --label-weight 1 -f lines -o x
+has err '--label-weight goes with --teacher'
+refused 2 train --from small --teacher whole -f lines -o x
+has err 'the teacher has a vocabulary of'
+refused 3 train --from small --teacher "$encoder" --logit-weight 1 -f lines -o x
+has err 'logits'
+refused 3 train --from small --teacher nowhere -f lines -o x
+has err 'nowhere'
+refused 2 train --from pruned --teacher whole --teacher-temperature 0 -f text -o x
+[ ! -e x ] || fail 'a refused training has begun'
+finish
