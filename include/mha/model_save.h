@@ -1,4 +1,5 @@
-/* model_save.h - a model as a checkpoint folder, which transformers and other tools load.
+/* model_save.h - a model as a checkpoint folder, which transformers and other tools load: all but one with layers that
+ * this project alone knows ("mha.heads", "mha.kv_heads", "mha.feed_forward", "mha.attention": model.h).
  *
  *     mha_model_save(model, "out", NULL, &err);
  *

@@ -91,7 +91,8 @@ typedef struct mha_prune_options {
     double ridge; /* of the refit; 0 = 3. 0.001 fits the texts by heart, and loses on others what was won */
     /* 1 = the shapes of the unpruned model, with zeros for what is removed, so that programs load it that know no
      * layers of fewer heads (transformers). Same results, nothing smaller or faster; "mha.heads" is left out.
-     * MHA_ERR_UNSUPPORTED for a model with "mha.kv_heads", which no other program knows. */
+     * MHA_ERR_UNSUPPORTED for a model with "mha.kv_heads", "mha.feed_forward" or "mha.attention", which no other
+     * program knows. */
     int compatible;
     int overwrite;         /* of mha_prune_save: as in mha_model_save_options */
     const char *chosen_by; /* for the record: a sentence on how the heads were chosen; NULL */

@@ -73,7 +73,7 @@ typedef struct mha_regroup_options {
     double ridge;             /* of the refit; 0 = 0.3, and none with MEAN; < 0 = no refit, as published */
     /* 1 = shapes that transformers loads, with the same results: in BERT and GPT-2 rows are repeated, once for every
      * head that reads them, and nothing is smaller; in the others num_key_value_heads is the least common multiple of N
-     * and M. MHA_ERR_UNSUPPORTED for layers of different head counts. */
+     * and M. MHA_ERR_UNSUPPORTED for layers of different head counts, and for "mha.feed_forward" or "mha.attention". */
     int compatible;
     int overwrite; /* of mha_regroup_save */
 } mha_regroup_options;

@@ -227,7 +227,8 @@ typedef struct mha_trainer_save_options {
 /* Writes a checkpoint folder as mha_model_save does, whole or not at all, also under kill -9: weights in f32, and
  * beside them training.safetensors with the step, the moments of each tensor, of gates also their numbers and the
  * output projections without them, and a number by which it knows its weights (a hash of 64 bits: against accidents,
- * not against malice). transformers loads the folder, and does not look at that file. `options` may be NULL. Errors as
+ * not against malice). transformers loads the folder (model_save.h says which it does not), and does not
+ * look at that file. `options` may be NULL. Errors as
  * of mha_model_save. */
 MHA_API mha_status mha_trainer_save(const mha_trainer *trainer, const char *folder,
                                     const mha_trainer_save_options *options, mha_error *err);

@@ -60,11 +60,11 @@ static mha_status write_config(mha_pruning *p, mha_error *err)
     const mha_model *m = p->model;
     MHA__TRY(mha__json_parse("config.json", m->config_text, strlen(m->config_text), MHA__JSON_BOM, &p->config, err));
     int failed = 0;
-    if (p->compatible && json_object_get(p->config, "mha.kv_heads"))
-        return mha__fail(
-            err, MHA_ERR_UNSUPPORTED,
-            "config.json has mha.kv_heads, which no other program knows: it has no shapes to be compatible "
-            "with");
+    const char *own = json_object_get(p->config, "mha.kv_heads") ? "mha.kv_heads" : m->config.own_key;
+    if (p->compatible && own)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "config.json has %s, which no other program knows: there is nothing to be compatible with",
+                         own);
     if (p->compatible)
         json_object_del(p->config, "mha.heads");
     else

@@ -105,6 +105,10 @@ static mha_status check_keys(const regroup *r, mha_error *err)
 static mha_status check_shapes(const regroup *r, mha_error *err)
 {
     const mha__config *c = &r->model->config;
+    if (r->o.compatible && c->own_key)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "config.json has %s, which no other program knows: there is nothing to be compatible with",
+                         c->own_key);
     for (int64_t l = 0; l < c->layers && r->o.compatible; l++)
         if (c->layer_heads[l] != c->heads)
             return mha__fail(err, MHA_ERR_UNSUPPORTED,

@@ -47,6 +47,7 @@ typedef struct mha__config {
     bool windowed;                      /* the window is used at all */
     int64_t full_layers;                /* Qwen: the first layers see all keys */
     mha__layer_attention attention[MHA__LAYERS];
+    const char *own_key;   /* one that no other program knows, and that changes what layers compute; NULL: none */
     int32_t eos[MHA__EOS]; /* tokens that end a text */
     int64_t eos_count;
 } mha__config;

@@ -25,6 +25,7 @@ mha_status mha__config_feed(const mha__json_obj *root, mha__config *c, mha_error
         if (list && !json_is_boolean(item))
             return mha__json_refuse_item(root, FEED, (size_t)layer, "true or false", err);
         c->attention_only[layer] = list ? json_is_false(item) : !every;
+        if (c->attention_only[layer]) c->own_key = FEED;
     }
     return MHA_OK;
 }
@@ -116,6 +117,7 @@ mha_status mha__config_attention(const mha__json_obj *root, mha__config *c, mha_
         snprintf(where, sizeof where, list ? ATTENTION "[%lld]" : ATTENTION, (long long)layer);
         if (!item || json_is_null(item)) continue;
         if (!json_is_object(item)) return refuse_name(root->file, where, item, err);
+        c->own_key = ATTENTION;
         MHA__TRY(read_entry(&entry, a, err));
     }
     return MHA_OK;

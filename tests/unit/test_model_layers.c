@@ -4,6 +4,7 @@
 #include "mha/heads.h"
 #include "mha/model_create.h"
 #include "mha/prune.h"
+#include "mha/regroup.h"
 #include "mha/train.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -326,6 +327,30 @@ static void test_opened_in_fewer_bits(void **state)
     }
 }
 
+/* Products in bf16, dropout everywhere, layers run again on the way back. */
+static void test_learns_with_every_option(void **state)
+{
+    (void)state;
+    for (int n = 0; n < 2 * CASES; n++) {
+        const mha_train_options o = {.size = sizeof o,
+                                     .rate = 3e-3,
+                                     .recompute = 1,
+                                     .dropout = {.embedding = 0.05, .attention = 0.05, .residual = 0.05},
+                                     .dtype = MHA_BF16};
+        mha_model *model = create(NULL, config_of(&cases[n / 2], n % 2));
+        mha_trainer *trainer = NULL;
+        mha_error err = {0};
+        if (mha_trainer_create(model, &o, &trainer, &err) != MHA_OK) fail_msg("%s", err.message);
+        const double first = train_on(trainer, 8, 24).loss;
+        for (int step = 1; step < 30; step++)
+            train_on(trainer, 8, 24);
+        const double last = train_on(trainer, 8, 24).loss;
+        if (!(last < first - 0.4)) fail_msg("%s: loss %g, then %g", config_of(&cases[n / 2], n % 2), first, last);
+        mha_trainer_free(trainer);
+        mha_model_free(model);
+    }
+}
+
 /* ---- heads ---- */
 
 static void test_heads_are_measured(void **state)
@@ -382,6 +407,54 @@ static void test_heads_are_pruned(void **state)
         mha_model_free(pruned), mha_model_free(model);
         files_remove(folder);
     }
+}
+
+/* No other program knows these layers. */
+static void test_nothing_to_be_compatible_with(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"mha.feed_forward", "mha.attention"};
+    for (int n = 0; n < 2; n++) {
+        const mha_prune_options prune = {.size = sizeof prune, .compatible = 1};
+        const mha_regroup_options regroup = {.size = sizeof regroup, .value_heads = 2, .compatible = 1};
+        mha_model *model = create(NULL, config_of(&cases[n ? 4 : 1], true));
+        mha_pruning *pruning = NULL;
+        mha_error err = {0};
+        uint8_t keep[LAYERS * HEADS];
+        memset(keep, 1, sizeof keep);
+        assert_int_equal(mha_prune_make(model, keep, &prune, &pruning, &err), MHA_ERR_UNSUPPORTED);
+        assert_non_null(strstr(err.message, keys[n]));
+        assert_int_equal(mha_regroup_make(model, &regroup, &pruning, &err), MHA_ERR_UNSUPPORTED);
+        assert_non_null(strstr(err.message, keys[n]));
+        mha_model_free(model);
+    }
+}
+
+/* An encoder's window reaches as far to the right as to the left; the other layer sees all. */
+static int look_at_window(void *user, int64_t layer, int64_t heads, const float *p)
+{
+    const int64_t window = layer == 1 ? 3 : L;
+    for (int64_t n = 0; n < B * heads * L * L; n++) {
+        const int64_t i = n / L % L, j = n % L;
+        assert_int_equal(p[n] > 0, (i < j ? j - i : i - j) < window);
+    }
+    ++*(int *)user;
+    return 0;
+}
+
+static void test_an_encoder_has_a_window(void **state)
+{
+    (void)state;
+    int32_t ids[B * L];
+    int seen = 0;
+    mha_error err = {0};
+    mha_model *model = create(NULL, "{\"model_type\":\"bert\"," SIZES "\"mha.attention\":[null,{\"window\":3},{}]}");
+    const mha_model_input in = {.size = sizeof in, .batch = B, .length = L, .ids = ids};
+    const mha_model_output out = {.size = sizeof out, .on_attention = look_at_window, .user = &seen};
+    texts(ids);
+    if (mha_model_forward(model, &in, &out, &err) != MHA_OK) fail_msg("%s", err.message);
+    assert_int_equal(seen, LAYERS);
+    mha_model_free(model);
 }
 
 /* ---- every family ---- */
@@ -493,9 +566,12 @@ int main(void)
         cmocka_unit_test(test_packed_and_cached_have_the_bits_of_the_whole),
         cmocka_unit_test(test_generates),
         cmocka_unit_test(test_learns_and_is_saved),
+        cmocka_unit_test(test_learns_with_every_option),
         cmocka_unit_test(test_opened_in_fewer_bits),
         cmocka_unit_test(test_heads_are_measured),
         cmocka_unit_test(test_heads_are_pruned),
+        cmocka_unit_test(test_nothing_to_be_compatible_with),
+        cmocka_unit_test(test_an_encoder_has_a_window),
         cmocka_unit_test(test_other_families_learn),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_every_allocation_may_fail),
