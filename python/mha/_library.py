@@ -159,9 +159,14 @@ class NamedTensor(ctypes.Structure):
     _fields_ = [("name", c_char_p), ("dtype", c_int), ("rank", c_int), ("shape", c_int64 * 4), ("data", c_void_p)]
 
 
+class Distill(ctypes.Structure):
+    _fields_ = [(n, c_double) for n in ("labels", "logits", "hidden", "text", "temperature")] + [("pool", c_int)]
+
+
 class LossArgs(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("labels", c_void_p), ("scale", c_double), ("dgates", c_void_p),
-                ("dembeddings", c_void_p), ("on_context", c_void_p), ("user", c_void_p), ("taylor", c_int)]
+                ("dembeddings", c_void_p), ("on_context", c_void_p), ("user", c_void_p), ("taylor", c_int),
+                ("loss_only", c_int), ("teacher", c_void_p), ("distill", Distill)]
 
 
 class SaveOptions(ctypes.Structure):

@@ -18,7 +18,7 @@ STRUCTS = {
     "mha_model_stats": _library.ModelStats, "mha_model_activations": _library.ModelActivations, "mha_encode_options": _library.EncodeOptions,
     "mha_encoding": _library.Encoding, "mha_embed_options": _library.EmbedOptions, "mha_prompt": _library.Prompt,
     "mha_sampling": _library.Sampling, "mha_named_tensor": _library.NamedTensor,
-    "mha_model_loss_args": _library.LossArgs, "mha_model_save_options": _library.SaveOptions, "mha_generate_options": _library.GenerateOptions,
+    "mha_model_distill": _library.Distill, "mha_model_loss_args": _library.LossArgs, "mha_model_save_options": _library.SaveOptions, "mha_generate_options": _library.GenerateOptions,
 }
 CONSTANTS = {f"MHA_{n}": getattr(_array, n) for n in ("F32", "BF16", "F16", "F64", "BOOL", "U8", "I64")}
 CONSTANTS |= {f"MHA_ATTN_{n}": getattr(_operator, n) for n in (
