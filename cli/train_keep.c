@@ -1,5 +1,6 @@
-/* train_keep.c - --keep: older checkpoints, under the names FOLDER.step-STEP beside the folder. A checkpoint that is
- * replaced gets that name instead of being removed, so keeping them writes nothing twice. */
+/* train_keep.c - checkpoints beside the folder. --keep: older ones, as FOLDER.step-STEP; a checkpoint that is replaced
+ * gets that name instead of being removed, so keeping them writes nothing twice. And .FOLDER.old.PID, the only one
+ * there is where a file system cannot exchange two folders and the program was killed between two renames. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -37,27 +38,29 @@ static int open_parent(const cli_session *s)
     return open(*path ? path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* The step in a name of that form; -1 for others. */
-static long long step_of(const char *entry, const char *name)
+/* The number behind `start` in a name; -1 for other names. */
+static long long number_behind(const char *entry, const char *start)
 {
-    const size_t n = strlen(name), m = strlen(STEP);
-    if (strncmp(entry, name, n) != 0 || strncmp(entry + n, STEP, m) != 0) return -1;
-    const char *digits = entry + n + m;
+    const size_t n = strlen(start);
+    if (strncmp(entry, start, n) != 0) return -1;
+    const char *digits = entry + n;
     const size_t count = strspn(digits, "0123456789");
     return count && count < 19 && !digits[count] ? strtoll(digits, NULL, 10) : -1;
 }
 
-/* How many there are, and the step of the oldest. */
-static long long count_kept(int parent, const char *name, long long *oldest)
+/* How many folders there are that are called `name`, `middle` and a number, and the least number. */
+static long long count_numbered(int parent, const char *name, const char *middle, long long *least)
 {
+    char start[NAME_MAX + 32];
     long long count = 0;
+    snprintf(start, sizeof start, "%s%s", name, middle);
     const int fd = openat(parent, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *entries = fd < 0 ? NULL : fdopendir(fd);
     if (!entries && fd >= 0) close(fd);
     for (struct dirent *e = entries ? readdir(entries) : NULL; e; e = readdir(entries)) {
-        const long long step = step_of(e->d_name, name);
-        if (step < 0) continue;
-        if (count++ == 0 || step < *oldest) *oldest = step;
+        const long long number = number_behind(e->d_name, start);
+        if (number < 0) continue;
+        if (count++ == 0 || number < *least) *least = number;
     }
     if (entries) closedir(entries);
     return count;
@@ -86,7 +89,7 @@ static int leave(const cli_session *s, long long most)
     const int parent = open_parent(s);
     if (parent < 0) return CLI_DONE; /* what is to be written there will say why */
     train_run_name(s, name);
-    while (code == CLI_DONE && count_kept(parent, name, &oldest) > most)
+    while (code == CLI_DONE && count_numbered(parent, name, STEP, &oldest) > most)
         if (!remove_kept(parent, name, oldest))
             code =
                 cli_error(s, CLI_FAILED, "%s" STEP "%lld: cannot remove: %s", cli_shown(name), oldest, strerror(errno));
@@ -103,7 +106,7 @@ int train_keep_begin(const train_run *run)
     if (s->options.force) return leave(s, 0);
     const int parent = open_parent(s);
     train_run_name(s, name);
-    const long long count = parent < 0 ? 0 : count_kept(parent, name, &oldest);
+    const long long count = parent < 0 ? 0 : count_numbered(parent, name, STEP, &oldest);
     if (parent >= 0) close(parent);
     if (count == 0) return CLI_DONE;
     return cli_usage(s, "%s" STEP "%lld: it exists; give --force to replace it", cli_shown(name), oldest);
@@ -121,4 +124,25 @@ const char *train_keep_name(const train_run *run, char name[NAME_MAX + 1])
 int train_keep_end(const train_run *run)
 {
     return run->t.keep < 1 ? CLI_DONE : leave(run->s, run->t.keep);
+}
+
+int train_keep_restore(const cli_session *s)
+{
+    char name[NAME_MAX + 1], hidden[NAME_MAX + 2], old[NAME_MAX + 64];
+    long long number = 0;
+    int code = CLI_DONE;
+    const int parent = open_parent(s);
+    train_run_name(s, name);
+    snprintf(hidden, sizeof hidden, ".%s", name);
+    if (parent >= 0 && faccessat(parent, name, F_OK, AT_SYMLINK_NOFOLLOW) != 0 &&
+        count_numbered(parent, hidden, ".old.", &number) == 1) {
+        snprintf(old, sizeof old, "%s.old.%lld", hidden, number);
+        if (renameat(parent, old, parent, name) == 0)
+            cli_say(s, "%s was %s: its run was killed while it put a new one in its place", cli_shown(name),
+                    cli_shown(old));
+        else
+            code = cli_error(s, CLI_FAILED, "%s: cannot rename: %s", cli_shown(old), strerror(errno));
+    }
+    if (parent >= 0) close(parent);
+    return code;
 }

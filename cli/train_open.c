@@ -141,8 +141,9 @@ int train_run_open(cli_session *s, bool resume, const char *config, train_run *r
     *run = (train_run){.s = s};
     train_settings_none(&run->t);
     train_log_begin(&run->log);
+    int code = resume ? train_keep_restore(s) : CLI_DONE;
     run->goes_on = resume && access(train_run_path(s, "training.json"), F_OK) == 0;
-    int code = read_settings(run, config);
+    if (code == CLI_DONE) code = read_settings(run, config);
     if (code == CLI_DONE) code = open_both(run);
     if (code == CLI_DONE) code = take_memory(run);
     if (code != CLI_DONE) return code;

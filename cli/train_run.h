@@ -82,6 +82,8 @@ const char *train_run_path(const cli_session *s, const char *name);
 int train_keep_begin(const train_run *run);
 const char *train_keep_name(const train_run *run, char name[NAME_MAX + 1]);
 int train_keep_end(const train_run *run);
+/* Before going on: gives the folder the checkpoint back that a killed program had only renamed. */
+int train_keep_restore(const cli_session *s);
 /* The last part of the folder's name. */
 void train_run_name(const cli_session *s, char name[NAME_MAX + 1]);
 /* Settings, and whether the data are those of the checkpoint. */

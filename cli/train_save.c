@@ -126,6 +126,16 @@ static bool is_same(const json_t *all, const char *key, const train_data *data)
     return same;
 }
 
+/* Settings that say what model is made. */
+static bool is_of_model(const char *key)
+{
+    static const char *const keys[] = {"from", "shape", "tokenizer", "vocab"};
+    bool found = false;
+    for (size_t n = 0; n < sizeof keys / sizeof *keys; n++)
+        found |= strcmp(keys[n], key) == 0;
+    return found;
+}
+
 /* Says which settings are others than those of the checkpoint. */
 static void tell_changes(const cli_session *s, const json_t *before, const train_settings *t)
 {
@@ -134,7 +144,9 @@ static void tell_changes(const cli_session *s, const json_t *before, const train
     json_object_foreach(settings, key, now)
     {
         const json_t *was = json_object_get(before, key);
-        if (!was || json_equal(now, was)) continue;
+        if (json_equal(now, was)) continue;
+        if (is_of_model(key)) cli_say(s, "%s is not looked at: the model is that of the checkpoint", key);
+        if (!was || is_of_model(key)) continue;
         char *texts[] = {json_dumps(was, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6)),
                          json_dumps(now, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6))};
         if (texts[0] && texts[1]) cli_say(s, "%s is now %s, was %s", key, cli_shown(texts[1]), cli_shown(texts[0]));

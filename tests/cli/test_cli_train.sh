@@ -148,6 +148,26 @@ refused 3 train --resume -o stopped --steps 403
 has err 'line 2 is no record of a step'
 mv moved text
 
+# The model is that of the checkpoint; what else is changed is said. Two signals at once leave a whole checkpoint, too.
+expect 0 train --resume -o gpt2 --shape gpt2:9x9x9 --steps 41 --batch 5
+has err 'shape is not looked at'
+has err 'batch is now 5, was 4'
+has err 'steps is now 41, was 40'
+"$MHA" train -t 1 --resume -o gpt2 --steps 4000 >out 2>err &
+victim=$!
+while [ "$(wc -l <gpt2/training.jsonl)" -lt 60 ]; do sleep 0.01; done
+kill -TERM $victim
+kill -TERM $victim 2>/dev/null
+wait $victim
+status=$?
+[ $status = 143 ] || fail "two signals: exit $status"
+expect 0 "$MHA" info -m gpt2
+
+# Text from stdin.
+train -q --shape gpt2:1x1x8 --tokenizer bpe -f - --length 16 --steps 2 -o stdin <text >out 2>err || fail "stdin: $(cat err)"
+expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 2 -o file
+same stdin/model.safetensors file/model.safetensors stdin
+
 # A number that is not finite: step and place are named, the last checkpoint stays.
 refused 1 train --shape gpt2:2x2x16 --tokenizer bpe -f text --steps 50 --rate 1e6 --clip 0 --save-every 2 --length 16 -o nan
 has err 'step '

@@ -72,6 +72,12 @@ has err 'old.step-9: it exists'
 expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 2 --keep 2 -o old --force
 { [ ! -e old.step-9 ] && [ -e old.step-1 ]; } || fail "--force left $(echo old.step-*)"
 
+# Killed between two renames, where a file system cannot exchange folders: the one checkpoint that there is gets its name back.
+mv old .old.old.4711
+expect 0 train --resume --steps 3 -o old/
+has err 'old was .old.old.4711'
+{ [ ! -e .old.old.4711 ] && [ "$(wc -l <old/training.jsonl)" = 4 ]; } || fail 'what was left was not taken up'
+
 # What cannot be.
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --eval other --eval-share 0.1 -o x
 has err 'give one of them'
