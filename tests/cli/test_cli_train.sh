@@ -62,7 +62,7 @@ refused 2 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --export-dtype f1
 # shellcheck disable=SC2086
 {
     expect 0 "$MHA" train -t 3 -q --shape gpt2:2x2x16 --tokenizer bpe -f text --steps 40 --rate 0.01 $small -o threads
-    expect 0 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --steps 40 --rate 0.01 $small -o other -s 6
+    expect 0 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --steps 40 --rate 0.01 --length 16 --batch 4 -s 6 -o other
 }
 same gpt2/model.safetensors threads/model.safetensors '3 threads'
 same_log gpt2 threads '3 threads'
