@@ -20,7 +20,6 @@ expect 0 train -q --json --from base -f text $gates --gates l0 --heads 3 --eval-
 at heads 3
 closed=$(sed 's/.*"gates": *//' out | tr -dc '01.,' | tr ',' '\n' | grep -c '^0\.0*$')
 [ "$closed" = 5 ] || fail "$closed gates are 0, not 5: $(cat out)"
-eval_loss=$("$JSON_AT" eval_loss <out)
 "$JSON_AT" settings.gates_end <pruned/training.json >out
 has out 20
 [ "$(sed -n 31p pruned/training.jsonl | "$JSON_AT" open_heads)" = 3.0 ] || fail "the last step has other heads: $(tail -n 1 pruned/training.jsonl)"
