@@ -78,3 +78,13 @@ refused 3 "$MHA" info fifo
 refused 2 "$MHA" info a b
 refused 2 "$MHA" info -m builtin weights
 finish
+
+# Layers of attention alone: tensors that nobody uses may stand in the file.
+mkdir alone
+cp "$here"/tests/golden/data/models/gpt2-tiny/model.safetensors alone
+sed 's/^{/{"mha.feed_forward": [true, false, true], /' "$here/tests/golden/data/models/gpt2-tiny/config.json" >alone/config.json
+expect 0 "$MHA" info alone --json
+at feed_forward_per_layer.0 192
+at feed_forward_per_layer.1 0
+expect 0 "$MHA" info alone
+has out 'feed-forward 0 to 192'
