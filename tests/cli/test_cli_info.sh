@@ -77,7 +77,6 @@ mkfifo fifo
 refused 3 "$MHA" info fifo
 refused 2 "$MHA" info a b
 refused 2 "$MHA" info -m builtin weights
-finish
 
 # Layers of attention alone: tensors that nobody uses may stand in the file.
 mkdir alone
@@ -88,3 +87,4 @@ at feed_forward_per_layer.0 192
 at feed_forward_per_layer.1 0
 expect 0 "$MHA" info alone
 has out 'feed-forward 0 to 192'
+finish
