@@ -27,7 +27,7 @@ static int64_t steps_of_point(const train_run *run)
 static json_t *points_json(const train_run *run, int64_t every)
 {
     json_t *step = json_array(), *loss = json_array(), *rate = json_array(), *norm = json_array(),
-           *tokens = json_array(), *seconds = json_array();
+           *tokens = json_array(), *seconds = json_array(), *open = run->t.gates ? json_array() : NULL;
     double sum[2] = {0};
     int64_t count = 0;
     for (int64_t n = 0; n < run->log.count; n++) {
@@ -41,10 +41,11 @@ static json_t *points_json(const train_run *run, int64_t every)
         json_array_append_new(rate, cli_real(r->rate));
         json_array_append_new(tokens, json_integer(r->tokens));
         json_array_append_new(seconds, cli_real(r->seconds));
+        if (open) json_array_append_new(open, cli_real(r->open));
         sum[0] = sum[1] = 0, count = 0;
     }
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "step", step, "loss", loss, "rate", rate, "norm", norm, "tokens",
-                     tokens, "seconds", seconds);
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o*}", "step", step, "loss", loss, "rate", rate, "norm", norm,
+                     "tokens", tokens, "seconds", seconds, "open", open);
 }
 
 static json_t *eval_json(const train_run *run)

@@ -78,6 +78,8 @@ const start = () => {
   drawCourse('rate-chart', 'rate', points.rate);
   drawCourse('norm-chart', 'length', points.norm);
   drawCourse('speed-chart', 'tokens per second', speeds());
+  $('open-part').hidden = !points.open;
+  if (points.open) drawCourse('open-chart', 'heads', points.open);
   makeEvals();
   makeSamples();
   makeSettings();

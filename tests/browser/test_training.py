@@ -92,6 +92,15 @@ class Training(PageCase):
         self.assertIn("No sample was asked for", self.one("#samples").text)
         self.assert_quiet()
 
+    def test_heads_that_close(self):
+        self.open_usual()
+        self.assertFalse(self.one("#open-part").is_displayed())
+        log = self.open("gates", "--steps", "20", "--gates", "l0", "--heads", "1")
+        self.assertEqual(self.run_js("return data.points.open"), [line["open_heads"] for line in log[1:]])
+        self.one("#open-chart svg").send_keys(Keys.ARROW_LEFT)
+        self.assertIn("step 1: heads", self.one("#open-chart .read").text)
+        self.assert_quiet()
+
     def test_light_dark_and_small(self):
         self.open_usual()
         self.assertEqual(self.run_js(CONTRAST), [])
