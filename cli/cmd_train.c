@@ -1,6 +1,7 @@
 /* cmd_train.c - `mha train`: a new model, or one that is there, taught on texts. */
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "commands.h"
@@ -57,6 +58,9 @@ static int check(const cli_session *s)
     const char *out = s->options.out;
     if (!out || !*out) return cli_usage(s, "-o FOLDER is missing");
     if (strcmp(out, "-") == 0) return cli_usage(s, "-o wants a folder");
+    struct stat st;
+    if (lstat(out, &st) == 0 && S_ISLNK(st.st_mode))
+        return cli_usage(s, "%s: a symbolic link, which is never written over: give the folder itself", cli_shown(out));
     if (train_given.resume) return CLI_DONE;
     if (!s->options.force && access(train_run_path(s, "training.json"), F_OK) == 0)
         return cli_usage(s, "%s: a training is in it; --resume goes on with that, --force begins anew", cli_shown(out));

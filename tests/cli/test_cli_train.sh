@@ -175,6 +175,11 @@ has err 'layer'
 has err 'nan holds the last checkpoint'
 expect 0 "$MHA" info -m nan
 
+# A link is refused before the first step, not at the first checkpoint.
+ln -s gpt2 link
+refused 2 train --resume --steps 5000 -o link
+has err 'a symbolic link'
+
 # A folder that is there, wrong words, and data that are none.
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text -o gpt2
 has err '--resume goes on with that'
