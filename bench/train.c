@@ -1,6 +1,6 @@
 /* train.c - training steps on demand, timed: our side of bench/train.py.
  *
- *     bench_train FOLDER BATCH LENGTH THREADS [ISA]
+ *     bench_train FOLDER BATCH LENGTH THREADS [f32|bf16 [ISA]]
  *
  * Each step reads BATCH * LENGTH token ids from standard input and answers with a line: seconds by the wall, seconds of
  * the CPU, the loss before the step, and the length of the gradient. Ends with the input.
@@ -11,9 +11,10 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* As in bench/train.py. */
-static const mha_train_options options = {.size = sizeof options, .rate = 1e-4, .decay = 0.1, .clip = 1};
+static mha_train_options options = {.size = sizeof options, .rate = 1e-4, .decay = 0.1, .clip = 1};
 
 static bool read_ids(int32_t *ids, int64_t count)
 {
@@ -51,11 +52,12 @@ static mha_status create(mha_ctx *ctx, const char *folder, mha_trainer **trainer
 int main(int argc, char **argv)
 {
     if (argc < 5) {
-        fprintf(stderr, "bench_train FOLDER BATCH LENGTH THREADS [ISA]\n");
+        fprintf(stderr, "bench_train FOLDER BATCH LENGTH THREADS [f32|bf16 [ISA]]\n");
         return 2;
     }
-    const mha_ctx_options given = {.size = sizeof given, .threads = atoi(argv[4]), .isa = argc > 5 ? argv[5] : NULL};
+    const mha_ctx_options given = {.size = sizeof given, .threads = atoi(argv[4]), .isa = argc > 6 ? argv[6] : NULL};
     mha_model_input input = {.size = sizeof input, .batch = atoi(argv[2]), .length = atoi(argv[3])};
+    options.dtype = argc > 5 && strcmp(argv[5], "bf16") == 0 ? MHA_BF16 : MHA_F32;
     mha_ctx *ctx = NULL;
     mha_trainer *trainer = NULL;
     mha_error error = {.message = "out of memory"};

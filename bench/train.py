@@ -1,10 +1,10 @@
 """Steps of training beside PyTorch: the same weights, tokens and options, in alternating steps of one run.
 
     python3 bench/train.py --program build/gcc/bench/bench_train [--shapes 4x64,1x1024] [--threads 1] [--rounds 5]
-                           [--peers eager,sdpa,compile] [--model FOLDER] [--json]
+                           [--peers eager,sdpa,compile] [--model FOLDER] [--dtype bf16] [--json]
 
 Without --model it is a GPT-2 of 124 million parameters with new weights. A step is loss, gradients, clipping and AdamW, in float32 and
-without dropout. Every peer is a process of its own that waits for tokens, takes one step and answers with its seconds, so that all
+without dropout; with --dtype bf16 weights are float32 and products bf16, of PyTorch under torch.autocast. Every peer is a process of its own that waits for tokens, takes one step and answers with its seconds, so that all
 of them have the same minutes of a machine that does other work too; the least of the rounds counts. With one thread the seconds are
 those of the CPU, with more those of the wall's clock. The first step is not timed, and losses are compared at each. Memory is the
 largest that a process held, PyTorch's libraries and its reading of the file included.
@@ -26,7 +26,7 @@ from pathlib import Path
 os.environ["HF_HUB_OFFLINE"] = "1"
 PEERS = ("eager", "sdpa", "compile")
 GOAL = 1.3
-TOLERANCE = 1e-4  # of a loss
+TOLERANCE = {"f32": 1e-4, "bf16": 1e-2}  # of a loss
 RATE, DECAY, CLIP = 1e-4, 0.1, 1.0  # as in bench/train.c
 
 
@@ -44,14 +44,15 @@ def create(name, folder):
     return model, torch.compile(model) if name == "compile" else model, optimizer
 
 
-def serve(name, folder, batch, length, threads):
+def serve(name, folder, dtype, batch, length, threads):
     import torch
     torch.set_num_threads(threads)
     model, forward, optimizer = create(name, folder)
     for line in sys.stdin:
         ids = torch.tensor([int(word) for word in line.split()]).view(batch, length)
         wall, cpu = time.perf_counter(), time.process_time()
-        loss = forward(ids, labels=ids).loss
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bf16"):
+            loss = forward(ids, labels=ids).loss
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP).item()
         optimizer.step()
@@ -85,17 +86,17 @@ class Peer:
         return usage.ru_maxrss / 1024
 
 
-def compare(step, said):
+def compare(step, said, tolerance):
     loss, norm = said["mha"]
     for name, (other, length) in said.items():
-        if not (abs(loss - other) <= TOLERANCE * (1 + step) and abs(norm - length) <= 1e-2 * length):
+        if not (abs(loss - other) <= tolerance * (1 + step) and abs(norm - length) <= max(1e-2, 2 * tolerance) * length):
             raise SystemExit(f"step {step}: {name} has the loss {other} and the norm {length}, mha {loss} and {norm}: not the same problem")
 
 
 def row(a, folder, vocab, batch, length):
-    shape = (folder, batch, length, a.threads)
-    peers = {"mha": Peer([a.program, *shape])}
-    peers |= {name: Peer([sys.executable, __file__, "--peer", name, *shape]) for name in a.peers.split(",") if name}
+    shape = (batch, length, a.threads)
+    peers = {"mha": Peer([a.program, folder, *shape, a.dtype])}
+    peers |= {name: Peer([sys.executable, __file__, "--peer", name, folder, a.dtype, *shape]) for name in a.peers.split(",") if name}
     draw = random.Random(1)
     for step in range(a.rounds + 1):
         line = " ".join(str(draw.randrange(vocab)) for _ in range(batch * length)) + "\n"
@@ -103,11 +104,11 @@ def row(a, folder, vocab, batch, length):
         for name, peer in peers.items():
             said[name] = peer.step(line)
             time.sleep(0.05)  # threads go to sleep
-        compare(step, said)
+        compare(step, said, TOLERANCE[a.dtype])
     clock = "cpu" if a.threads == 1 else "wall"
     least = {name: min(getattr(peer, clock)[1:]) for name, peer in peers.items()}
     best = min((name for name in peers if name != "mha"), key=least.get, default="mha")
-    return {"shape": f"{batch}x{length}", "threads": a.threads, "clock": clock, "seconds": least, "best": best,
+    return {"shape": f"{batch}x{length}", "dtype": a.dtype, "threads": a.threads, "clock": clock, "seconds": least, "best": best,
             "ratio": least[best] / least["mha"], "MiB": {name: peer.end() for name, peer in peers.items()}}
 
 
@@ -124,13 +125,14 @@ def new_model(folder):
 
 def main():
     if sys.argv[1:2] == ["--peer"]:
-        return serve(sys.argv[2], sys.argv[3], *map(int, sys.argv[4:]))
+        return serve(*sys.argv[2:5], *map(int, sys.argv[5:]))
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--program", required=True, help="bench_train, built with -DMHA_BENCH=ON")
     options.add_argument("--model", help="folder of a decoder")
     options.add_argument("--shapes", default="4x64,1x1024", help="sequences x tokens")
     options.add_argument("--peers", default=",".join(PEERS))
     options.add_argument("--threads", type=int, default=1)
+    options.add_argument("--dtype", choices=TOLERANCE, default="f32")
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--json", action="store_true")
     a = options.parse_args()

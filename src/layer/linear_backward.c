@@ -208,10 +208,11 @@ static mha_status find_packed_dx(mha_ctx *ctx, const mha__linear_grad *g, const 
     return MHA_OK;
 }
 
-/* Weights that are rounded have to be packed for it. */
-static mha_status find_rounded_dx(mha_ctx *ctx, const mha__linear_grad *g, mha_error *err)
+/* Rounded weights, by kernels that multiply pairs of bf16 as everything else; others read them packed. */
+static mha_status find_rounded_dx(mha_ctx *ctx, const mha__linear_grad *g, int64_t weight_row, mha_error *err)
 {
     mha_linear *packed = NULL;
+    if (mha__kernels_of(ctx, g->dtype)->dense[MHA__BF16]->left) return find_dx(ctx, g, weight_row, err);
     MHA__TRY(mha__linear_back_create(ctx, g->dtype, g->in, g->out, g->weight, g->transposed, &packed, err));
     const mha_status status = find_packed_dx(ctx, g, packed, err);
     mha_linear_free(packed);
@@ -224,7 +225,7 @@ mha_status mha__linear_backward(mha_ctx *ctx, const mha__linear_grad *g, mha_err
     if (g->dx && g->packed)
         MHA__TRY(find_packed_dx(ctx, g, g->packed, err));
     else if (g->dx)
-        MHA__TRY(g->dtype == MHA_BF16 ? find_rounded_dx(ctx, g, err) : find_dx(ctx, g, weight_row, err));
+        MHA__TRY(g->dtype == MHA_BF16 ? find_rounded_dx(ctx, g, weight_row, err) : find_dx(ctx, g, weight_row, err));
     if (g->dweight) MHA__TRY(add_weight_gradient(ctx, g, weight_row, err));
     if (g->dbias) add_bias_gradient(g);
     return MHA_OK;

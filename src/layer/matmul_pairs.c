@@ -1,6 +1,7 @@
 /* matmul_pairs.c - C = or += A B of f32 numbers that are rounded to bf16, on kernels that multiply pairs of these: how
- * gradients of weights are made in bf16. Both operands are rounded and packed for the call; sums are f32 and continue
- * C. Every number is one chain over k by steps (kernel.h), so its bits follow from the shape alone. */
+ * gradients of linear layers are made in bf16. Both operands are rounded and packed a stretch of k and of rows at a
+ * time, and read again from the cache that they were written to. Sums are f32 and continue C, so every number is one
+ * chain over k by steps (kernel.h), and its bits follow from the shape alone. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -8,18 +9,23 @@
 #include "layer/arena.h"
 #include "layer/linear.h"
 
-#define BLOCK_NUMBERS 131072 /* of the right operand: 256 KiB, which stay in the level-2 cache */
-#define BLOCK_ROWS 64        /* of the left one in a task */
-#define COPY_ROWS 16         /* a line of the cache, where rows are adjacent */
-#define COPY_STEP 64         /* whole steps of k */
+#define STRETCH_NUMBERS (1 << 20) /* of each operand, at a time */
+#define STRETCH_K 768             /* a stretch is that many steps at least, whatever the width: C is read for each */
+#define BLOCK_NUMBERS 131072      /* of the right operand: 256 KiB, which stay in the level-2 cache */
+#define BLOCK_ROWS 64             /* of the left one in a task */
+#define COPY_ROWS 16              /* a line of the cache, where rows are adjacent */
+#define COPY_STEP 64              /* whole steps of k */
 
 typedef struct pairs_job {
     const mha__matmul *p;
     const mha__kernels *kernels;
     const mha__dense *dense;
+    int64_t most_k, most_rows;  /* of a stretch */
+    int64_t k, depth;           /* this stretch of k: its first number and how many */
+    int64_t row, rows;          /* these rows */
     int64_t a_row, panel_bytes; /* of the packed operands */
     int64_t width;              /* columns of a block, whole panels */
-    int64_t row_blocks;
+    int64_t column_blocks, row_blocks;
     uint16_t *a;
     char *panels;
 } pairs_job;
@@ -30,16 +36,16 @@ static void left_task(void *arg, int64_t i, int worker)
     (void)worker;
     const pairs_job *job = arg;
     const mha__matmul *p = job->p;
-    const int64_t first = i * COPY_ROWS, rows = mha__min64(COPY_ROWS, p->m - first);
-    const float *a = (const float *)p->a + first * p->a_row;
+    const int64_t first = i * COPY_ROWS, rows = mha__min64(COPY_ROWS, job->rows - first);
+    const float *a = (const float *)p->a + (job->row + first) * p->a_row + job->k * p->a_col;
     uint16_t *to = job->a + first * job->a_row;
     float some[COPY_ROWS * COPY_STEP];
     if (p->a_col == 1) {
-        job->dense->left(rows, p->k, a, p->a_row, to);
+        job->dense->left(rows, job->depth, a, p->a_row, to);
         return;
     }
-    for (int64_t k = 0; k < p->k; k += COPY_STEP) {
-        const int64_t count = mha__min64(COPY_STEP, p->k - k);
+    for (int64_t k = 0; k < job->depth; k += COPY_STEP) {
+        const int64_t count = mha__min64(COPY_STEP, job->depth - k);
         for (int64_t kk = 0; kk < count; kk++)
             for (int64_t r = 0; r < rows; r++)
                 some[r * COPY_STEP + kk] = a[r * p->a_row + (k + kk) * p->a_col];
@@ -54,8 +60,8 @@ static void pack_task(void *arg, int64_t i, int worker)
     const pairs_job *job = arg;
     const mha__matmul *p = job->p;
     const int64_t column = i * job->width, columns = mha__min64(job->width, p->n - column);
-    job->dense->pack(columns, p->k, (const float *)p->b + column * p->b_col, p->b_col, p->b_row,
-                     job->panels + column / job->kernels->nr * job->panel_bytes);
+    job->dense->pack(columns, job->depth, (const float *)p->b + job->k * p->b_row + column * p->b_col, p->b_col,
+                     p->b_row, job->panels + column / job->kernels->nr * job->panel_bytes);
 }
 
 static void product_task(void *arg, int64_t i, int worker)
@@ -64,44 +70,59 @@ static void product_task(void *arg, int64_t i, int worker)
     const pairs_job *job = arg;
     const mha__matmul *p = job->p;
     const int64_t column = i / job->row_blocks * job->width, columns = mha__min64(job->width, p->n - column);
-    const int64_t first = i % job->row_blocks * BLOCK_ROWS, rows = mha__min64(BLOCK_ROWS, p->m - first);
-    float *c = (float *)p->c + first * p->c_row + column;
+    const int64_t first = i % job->row_blocks * BLOCK_ROWS, rows = mha__min64(BLOCK_ROWS, job->rows - first);
+    float *c = (float *)p->c + (job->row + first) * p->c_row + column;
     if (job->dense->open) job->dense->open();
-    job->dense->product(rows, columns, p->k, job->a + first * job->a_row, job->a_row,
-                        job->panels + column / job->kernels->nr * job->panel_bytes, p->accumulate ? c : NULL, p->c_row,
-                        c, p->c_row);
+    job->dense->product(rows, columns, job->depth, job->a + first * job->a_row, job->a_row,
+                        job->panels + column / job->kernels->nr * job->panel_bytes,
+                        p->accumulate || job->k > 0 ? c : NULL, p->c_row, c, p->c_row);
     if (job->dense->close) job->dense->close();
+}
+
+/* With k = 0 the product is 0: one stretch at least. */
+static void run_stretches(mha_ctx *ctx, pairs_job *job)
+{
+    const mha__matmul *p = job->p;
+    do {
+        job->depth = mha__min64(job->most_k, p->k - job->k);
+        job->a_row = mha__round_up(job->depth, job->dense->block);
+        job->panel_bytes = job->a_row / job->dense->block * job->dense->block_bytes;
+        job->width = mha__max64(1, BLOCK_NUMBERS / mha__max64(1, job->a_row) / job->kernels->nr) * job->kernels->nr;
+        job->column_blocks = mha__ceil_div(p->n, job->width);
+        mha__parallel(ctx, job->column_blocks, pack_task, job);
+        for (job->row = 0; job->row < p->m; job->row += job->rows) {
+            job->rows = mha__min64(job->most_rows, p->m - job->row);
+            job->row_blocks = mha__ceil_div(job->rows, BLOCK_ROWS);
+            mha__parallel(ctx, mha__ceil_div(job->rows, COPY_ROWS), left_task, job);
+            mha__parallel(ctx, job->row_blocks * job->column_blocks, product_task, job);
+        }
+        job->k += job->depth;
+    } while (job->k < p->k);
 }
 
 static void lay_out(mha__arena *arena, pairs_job *job)
 {
     const mha__matmul *p = job->p;
-    const size_t rows = (size_t)mha__round_up(p->m, job->dense->rows), row = (size_t)job->a_row * sizeof *job->a;
-    job->a = mha__take(arena, rows, row);
-    job->panels = mha__take(arena, (size_t)mha__ceil_div(p->n, job->kernels->nr), (size_t)job->panel_bytes);
+    const int64_t blocks = mha__ceil_div(job->most_k, job->dense->block);
+    const size_t rows = (size_t)mha__round_up(mha__min64(p->m, job->most_rows), job->dense->rows);
+    job->a = mha__take(arena, rows, (size_t)(blocks * job->dense->block) * sizeof *job->a);
+    job->panels =
+        mha__take(arena, (size_t)mha__ceil_div(p->n, job->kernels->nr), (size_t)(blocks * job->dense->block_bytes));
 }
 
 mha_status mha__matmul_pairs(mha_ctx *ctx, const mha__matmul *p, mha_error *err)
 {
     const mha__kernels *kernels = mha__kernels_of(ctx, MHA_F32);
-    const mha__dense *dense = kernels->dense[MHA__BF16];
-    pairs_job job = {.p = p,
-                     .kernels = kernels,
-                     .dense = dense,
-                     .a_row = mha__round_up(p->k, dense->block),
-                     .panel_bytes = mha__ceil_div(p->k, dense->block) * dense->block_bytes,
-                     .width = mha__max64(1, BLOCK_NUMBERS / mha__max64(1, p->k) / kernels->nr) * kernels->nr,
-                     .row_blocks = mha__ceil_div(p->m, BLOCK_ROWS)};
+    pairs_job job = {.p = p, .kernels = kernels, .dense = kernels->dense[MHA__BF16]};
     mha__arena arena = {0};
+    job.most_k = mha__min64(p->k, mha__max64(1, STRETCH_NUMBERS / mha__max64(1, p->n) / STRETCH_K) * STRETCH_K);
+    job.most_rows = mha__round_up(mha__max64(1, STRETCH_NUMBERS / mha__max64(1, job.most_k)), BLOCK_ROWS);
     lay_out(&arena, &job);
     arena.base = arena.overflow ? NULL : mha__alloc(ctx, arena.used);
     if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "a product in bf16");
     arena.used = 0;
     lay_out(&arena, &job);
-    const int64_t column_blocks = mha__ceil_div(p->n, job.width);
-    mha__parallel(ctx, mha__ceil_div(p->m, COPY_ROWS), left_task, &job);
-    mha__parallel(ctx, column_blocks, pack_task, &job);
-    mha__parallel(ctx, job.row_blocks * column_blocks, product_task, &job);
+    run_stretches(ctx, &job);
     mha__free(ctx, arena.base);
     return MHA_OK;
 }

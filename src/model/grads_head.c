@@ -70,7 +70,6 @@ static mha_status dense_back(const mha_model_grads *g, const mha__slot *slot, in
                                    .out = out,
                                    .weight = slot->weight,
                                    .transposed = slot->transposed,
-                                   .packed = slot->packed,
                                    .x = x,
                                    .x_stride = width,
                                    .dy = dy,
@@ -194,23 +193,15 @@ static mha_status run_chunk(const chunk *c, const mha__head_job *job, int64_t fi
 
 /* ---- all chunks ---- */
 
-/* Weights and gradients of the two matrices. A tied one is the table of words. `packed` is that of logits for the way
- * back, in bf16 once for all chunks; else NULL. */
-static mha_status find_slots(const mha_model_grads *g, mha__weights *weights, bool back, chunk *c, mha_linear **packed,
-                             mha_error *err)
+/* Weights and gradients of the two matrices. A tied one is the table of words. */
+static mha_status find_slots(const mha_model_grads *g, mha__weights *weights, chunk *c, mha_error *err)
 {
-    const mha__config *config = &g->model->config;
-    const mha__role role = config->tied ? MHA__WORDS : MHA__LM_HEAD;
+    const mha__role role = g->model->config.tied ? MHA__WORDS : MHA__LM_HEAD;
     c->head = mha__grads_slot(g, role, -1);
     c->head.dbias = mha__grads_slot(g, g->model->lm_bias, -1).dweight;
     c->first = mha__grads_slot(g, MHA__LM_DENSE, -1);
     MHA__TRY(mha__weights_again(weights, role, -1, &c->head.weight, err));
-    MHA__TRY(mha__weights_again(weights, MHA__LM_DENSE, -1, &c->first.weight, err));
-    if (back && c->head.dtype == MHA_BF16)
-        MHA__TRY(mha__linear_back_create(g->ctx, c->head.dtype, config->hidden, config->vocab, c->head.weight,
-                                         c->head.transposed, packed, err));
-    c->head.packed = *packed;
-    return MHA_OK;
+    return mha__weights_again(weights, MHA__LM_DENSE, -1, &c->first.weight, err);
 }
 
 static mha_status run_chunks(const mha_model_grads *g, chunk *c, const mha__head_job *job, double *loss, mha_error *err)
@@ -227,7 +218,6 @@ mha_status mha__grads_head(mha_model_grads *g, const mha__head_job *job, double 
 {
     chunk c = {.g = g};
     mha__arena arena = {0};
-    mha_linear *packed = NULL;
     mha__weights weights = g->model->outer;
     weights.converted_count = 0;
     if (!job->count) return MHA_OK;
@@ -236,9 +226,8 @@ mha_status mha__grads_head(mha_model_grads *g, const mha__head_job *job, double 
     if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "a chunk of logits");
     arena.used = 0;
     lay_out(&arena, g->model, job->teaching, (size_t)chunk_rows(g->model, job->count), &c);
-    mha_status status = find_slots(g, &weights, !job->loss_only, &c, &packed, err);
+    mha_status status = find_slots(g, &weights, &c, err);
     if (status == MHA_OK) status = run_chunks(g, &c, job, loss, err);
-    mha_linear_free(packed);
     mha__weights_release(&weights);
     mha__free(g->ctx, arena.base);
     return status;

@@ -79,9 +79,19 @@ static void check_product(const shape *s, bool accumulate)
 static void test_product(void **state)
 {
     (void)state;
-    static const shape shapes[] = {{1, 1, 1, true},      {3, 5, 2, true},    {16, 32, 32, true},
-                                   {17, 33, 31, true},   {70, 65, 97, true}, {130, 31, 64, true},
-                                   {33, 200, 200, true}, {5, 7, 40, false},  {64, 96, 33, false}};
+    static const shape shapes[] = {{1, 1, 1, true},
+                                   {3, 5, 2, true},
+                                   {16, 32, 32, true},
+                                   {17, 33, 31, true},
+                                   {70, 65, 97, true},
+                                   {130, 31, 64, true},
+                                   {33, 200, 200, true},
+                                   {5, 7, 40, false},
+                                   {64, 96, 33, false},
+                                   /* in stretches of k, and of rows: */
+                                   {3, 1400, 1600, true},
+                                   {3, 1400, 1600, false},
+                                   {1500, 5, 800, true}};
     for (size_t n = 0; n < sizeof shapes / sizeof *shapes; n++)
         for (int accumulate = 0; accumulate < 2; accumulate++)
             check_product(&shapes[n], accumulate != 0);
