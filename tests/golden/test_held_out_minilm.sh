@@ -31,6 +31,14 @@ at heads.1 48
 bound '>=' 0.88 'by the Jacobian, as many of every layer' # at random: 0.80 to 0.84
 bound '<' 0.957 'which is why heads are chosen of all layers'
 
+# What is left after two passes over the same sentences with the unpruned model as teacher.
+expect 0 "$MHA" train -q --from refitted --teacher "$minilm" -f "$choose" --epochs 2 --rate 3e-5 -o repaired
+expect 0 "$MHA" diff --json -m "$minilm" -m repaired -f "$judge"
+at texts.texts 96
+got=$("$JSON_AT" texts.mean_cosine <out) || fail 'no cosine'
+awk -v got="$got" 'BEGIN { exit !(got >= 0.977) }' || fail "repaired: mean cosine $got, want 0.977"
+echo "repaired by training: $got"
+
 expect 0 regroup --kv-heads 4 --published -o published
 bound '>=' 0.8885 '4 heads of keys and values, as published'
 expect 0 regroup --kv-heads 4 -o shared
