@@ -63,15 +63,15 @@ typedef struct mha_train_dropout {
     double residual;  /* what attention and the feed-forward part give, before it is added to the residual */
 } mha_train_dropout;
 
-/* Heads pruned by learning: each head's output is multiplied by a gate, one number for all tokens of a step, and the
- * gates learn, under a penalty, which of them can close.
+/* Heads pruned by learning: each head's output is multiplied by a gate, one number for all tokens of a sequence, and
+ * the gates learn, under a penalty, which of them can close.
  *
  *     L0   hard concrete gates (Louizos et al. 2018; Voita et al. 2019). With a the gate's number, its log-alpha, and u
- *          drawn anew in (0, 1) for each step and head:
+ *          drawn anew in (0, 1) for each step, sequence and head:
  *              s = sigmoid((log u - log(1 - u) + a) / (2/3)),    z = min(1, max(0, 1.2 s - 0.1))
  *          z, exactly 0 or 1 much of the time, is the gate of this step. The penalty is on the number of gates that are
  *          expected to be open: sum of P(z > 0) = sigmoid(a + 2/3 log 11). Where nothing is drawn (the loss alone, the
- *          model, what is saved) the gate is min(1, max(0, 1.2 sigmoid(a) - 0.1)).
+ *          model, what is saved) the gate is min(1, max(0, 1.2 sigmoid(a) - 0.1)). a stays within -6 .. 4.
  *     L1   the gate is its number, and that stays >= 0: where a step would make it less, it is 0. The penalty is on the
  *          sum of the gates. With weights that learn too, these can make up for a gate that shrinks; give them decay.
  *
@@ -83,15 +83,15 @@ typedef enum mha_gates_penalty { MHA_GATES_NONE = 0, MHA_GATES_L0, MHA_GATES_L1 
 typedef struct mha_train_gates {
     mha_gates_penalty penalty; /* none: there are no gates, and the other fields are 0 */
     double strength;           /* [0.01] > 0, nats for each open head */
-    double rate;               /* [0.05] > 0, learning rate of the gates, the same at every step */
-    double initial;            /* [2.5 = a gate of 1; L1: 1] number of every gate at first; of L1 > 0 */
+    double rate;               /* [0.1] > 0, learning rate of the gates, the same at every step */
+    double initial;            /* [2.5 = a gate of 1; L1: 1] number of every gate at first, -6 .. 4; of L1 > 0 */
     int64_t start;             /* steps before the gates join in: they are 1 */
     int64_t ramp;              /* [half of start .. end; without an end 0] steps over which the penalty sets in */
     int64_t end;               /* step behind which gates are settled, > start; 0 = never */
     /* How many are to stay open, of all layers together; 0 = as many as the strength leaves. The strength then follows:
      * with d the number of open heads that are expected beyond the target, at each step
      *     L0: strength = base (exp(2 d) - exp(-2 d - 1)): too few are pushed open;    L1: strength = base exp(2 d)
-     * within -1e3 .. 1e3, and then base *= exp(0.02 d), within 1e-8 .. 1e3; `strength` is the first base. During the
+     * within -1e3 .. 1e3, and then base *= exp(0.05 d), within 1e-8 .. 1e3; `strength` is the first base. During the
      * ramp the target goes from all heads to this one, evenly; without a target the strength goes from 0 to its value.
      * When gates settle, this many stay open: those with the highest numbers (an L1 gate that is 0 stays closed all the
      * same). Without a target those stay whose gate is at least 0.5, of L1 those above 0. Either way the best of each
@@ -127,8 +127,9 @@ typedef struct mha_train_options {
 
     mha_train_dropout dropout; /* [none] */
     /* Of all that is drawn. Batch m = 1, 2, ... of step n has the mha_model_dropout.seed that is number m of splitmix64
-     * from number n of splitmix64 from `seed`; a head's gate is drawn by Philox4x32-10 with the key `seed`, low word
-     * first, at the counter (n, n / 2^32, layer, head): u = (x + 0.5) / 2^32, x the first word. */
+     * from number n of splitmix64 from `seed`; the gates of step n by Philox4x32-10 with number n of splitmix64 from
+     * `seed` as the key, low word first: u = (x + 0.5) / 2^32, x the first word at the counter (b, b / 2^32, layer,
+     * head), b the number of the sequence in the step, counted on from batch to batch. */
     uint64_t seed;
     mha_train_gates gates; /* heads that learn to close */
 

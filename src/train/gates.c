@@ -21,7 +21,7 @@ static mha_status check_numbers(const mha_train_gates *o, mha_error *err)
 {
     if (!(o->strength > 0 && o->strength <= 1e3)) return bad("strength", o->strength, "in (0, 1000]", err);
     if (!(o->rate > 0 && o->rate <= 1e3)) return bad("rate", o->rate, "in (0, 1000]", err);
-    if (!(fabs(o->initial) <= 30)) return bad("initial", o->initial, "in [-30, 30]", err);
+    if (!(o->initial >= -6 && o->initial <= 4)) return bad("initial", o->initial, "in [-6, 4]", err);
     if (o->penalty == MHA_GATES_L1 && o->initial < 0) return bad("initial", o->initial, "above 0", err);
     return MHA_OK;
 }
@@ -40,7 +40,7 @@ mha_status mha__gates_options(mha_train_gates *o, mha_error *err)
         return mha__fail(err, MHA_ERR_ARG, "mha_train_options: gates.start is %lld, ramp %lld, end %lld",
                          (long long)o->start, (long long)o->ramp, (long long)o->end);
     if (o->strength == 0) o->strength = 0.01;
-    if (o->rate == 0) o->rate = 0.05;
+    if (o->rate == 0) o->rate = 0.1;
     if (o->initial == 0) o->initial = o->penalty == MHA_GATES_L1 ? 1 : 2.5;
     if (o->ramp == 0 && o->end) o->ramp = (o->end - o->start) / 2;
     return check_numbers(o, err);
@@ -87,8 +87,7 @@ static void take_all(mha__arena *arena, const mha_trainer *t, mha__gates *g)
     const mha_named_tensor each = {.dtype = MHA_F64, .rank = 2, .shape = {g->layers, g->heads}};
     const mha_named_tensor control = {.dtype = MHA_F64, .rank = 1, .shape = {MHA__GATES_CONTROL}};
     g->gradient = mha__take(arena, cells, sizeof *g->gradient);
-    g->slope = mha__take(arena, cells, sizeof *g->slope);
-    g->drawn = mha__take(arena, cells, sizeof *g->drawn);
+    g->chosen = mha__take(arena, cells, sizeof *g->chosen);
     g->shown = mha__take(arena, cells, sizeof *g->shown);
     g->layer = mha__take(arena, layers, sizeof *g->layer);
     g->state = mha__take(arena, layers + 4, sizeof *g->state);

@@ -27,10 +27,10 @@ typedef struct mha__gates {
     int64_t layers, heads, total;
     double *value, *mean, *square;
     double *control;         /* [MHA__GATES_CONTROL] log of the base of the strength, steps taken, 1 = settled */
-    double *gradient;        /* of the loss by the gates of this step, sum over labels */
-    double *slope;           /* of the gates of this step by `value` */
-    float *drawn;            /* the gates of this step */
-    float *shown;            /* those that the model holds */
+    double *gradient;        /* of the loss by `value`, sum over labels */
+    int64_t drawn;           /* sequences of this step that have their gates */
+    float *chosen;           /* scratch: which heads stay */
+    float *shown;            /* the gates that the model holds */
     mha__gated *layer;       /* [layers] */
     mha_named_tensor *state; /* [state_count] */
     int64_t state_count;
@@ -47,7 +47,7 @@ mha_status mha__gates_create(struct mha_trainer *t, mha_error *err);
 /* The state has been read: checks it, MHA_ERR_FORMAT. The model holds the products already. */
 mha_status mha__gates_resume(struct mha_trainer *t, mha_error *err);
 
-/* Draws the gates of the next step, and gives the model its projections as they learn. After a failure, and after the
+/* Gives the model its projections as they learn, for the next step. After a failure, and after the
  * step, comes mha__gates_end. */
 mha_status mha__gates_begin(struct mha_trainer *t, mha_error *err);
 /* MHA_ERR_NOT_FINITE for a gradient that is none. */
@@ -62,19 +62,22 @@ mha_status mha__gates_lift(struct mha_trainer *t, mha_error *err);
 void mha__gates_show(mha__gates *g);
 double mha__gates_expected(const mha__gates *g);
 
+/* Draws the gates of the next `batch` sequences of the step. */
+void mha__gates_draw(struct mha_trainer *t, int64_t batch, float *gates, float *slopes);
+
 /* ---- batches ---- */
 
 /* A batch with the gates of this step, if it is to be learned from; without gates, the batch itself. */
 typedef struct mha__gates_batch {
     mha_train_batch batch;
     mha_model_input input;
-    float *gates, *dgates; /* [layers, B, H] */
+    float *gates, *slopes, *dgates; /* [layers, B, H] slopes: of the gates by `value` */
 } mha__gates_batch;
 
 /* Refuses a batch with gates of its own. */
-mha_status mha__gates_take(const struct mha_trainer *t, const mha_train_batch *batch, bool learn, mha__gates_batch *own,
+mha_status mha__gates_take(struct mha_trainer *t, const mha_train_batch *batch, bool learn, mha__gates_batch *own,
                            mha_error *err);
-/* Adds dgates to the gradient, and frees. */
+/* Adds what dgates say to the gradient, and frees. */
 void mha__gates_give(struct mha_trainer *t, mha__gates_batch *own);
 
 /* ---- formulas ---- */

@@ -4,17 +4,8 @@
 #include "base/options.h"
 #include "base/size.h"
 #include "train/trainer.h"
-#include <string.h>
 
-static void spread(const mha__gates *g, int64_t batch, float *gates)
-{
-    const size_t heads = (size_t)g->heads;
-    for (int64_t l = 0; l < g->layers; l++)
-        for (int64_t b = 0; b < batch; b++)
-            memcpy(gates + (size_t)(l * batch + b) * heads, g->drawn + (size_t)l * heads, heads * sizeof *gates);
-}
-
-mha_status mha__gates_take(const mha_trainer *t, const mha_train_batch *batch, bool learn, mha__gates_batch *own,
+mha_status mha__gates_take(mha_trainer *t, const mha_train_batch *batch, bool learn, mha__gates_batch *own,
                            mha_error *err)
 {
     const mha__gates *g = t->gates;
@@ -24,12 +15,14 @@ mha_status mha__gates_take(const mha_trainer *t, const mha_train_batch *batch, b
     if (own->input.gates) return mha__fail(err, MHA_ERR_ARG, "a batch brings gates, and the trainer has its own");
     if (!learn) return MHA_OK;
     size_t bytes = 0;
-    const int64_t extent[] = {2, g->layers, own->input.batch, g->heads};
+    const int64_t extent[] = {3, g->layers, own->input.batch, g->heads};
     const bool fits = mha__bytes(extent, 4, sizeof(float), &bytes);
     own->gates = fits ? mha__calloc(t->ctx, 1, bytes) : NULL;
     if (!own->gates) return mha__no_memory(err, fits ? bytes : SIZE_MAX, "the gates of a batch");
-    own->dgates = own->gates + g->layers * own->input.batch * g->heads;
-    spread(g, own->input.batch, own->gates);
+    const int64_t cells = g->layers * own->input.batch * g->heads;
+    own->slopes = own->gates + cells;
+    own->dgates = own->slopes + cells;
+    mha__gates_draw(t, own->input.batch, own->gates, own->slopes);
     own->input.gates = own->gates;
     own->batch.input = &own->input;
     return MHA_OK;
@@ -41,6 +34,7 @@ void mha__gates_give(mha_trainer *t, mha__gates_batch *own)
     const int64_t batch = own->input.batch, heads = g ? g->heads : 0;
     for (int64_t l = 0; own->dgates && l < g->layers; l++)
         for (int64_t n = 0; n < batch * heads; n++)
-            g->gradient[l * heads + n % heads] += (double)own->dgates[l * batch * heads + n];
+            g->gradient[l * heads + n % heads] +=
+                (double)own->dgates[l * batch * heads + n] * (double)own->slopes[l * batch * heads + n];
     mha__free(t->ctx, own->gates);
 }

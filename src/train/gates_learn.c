@@ -6,6 +6,7 @@
 #include <string.h>
 
 static const double settled_open = 32; /* the log-alpha of a gate that is surely open; closed ones have its negative */
+static const double least = -6, most = 4; /* while it learns: from there it finds back */
 
 /* ---- state ---- */
 
@@ -46,28 +47,6 @@ void mha__gates_show(mha__gates *g)
         g->shown[at] = has(g, at) ? (float)shown_gate(g, g->value[at]) : 0;
 }
 
-/* 2^32 numbers inside (0, 1), none of them an end. */
-static double uniform(uint64_t seed, int64_t step, int64_t layer, int64_t head)
-{
-    const uint64_t n = (uint64_t)step;
-    const uint32_t x = mha__philox(seed, (uint32_t)n, (uint32_t)(n >> 32), (uint32_t)layer, (uint32_t)head);
-    return ((double)x + 0.5) * 0x1p-32;
-}
-
-static void draw(const mha_trainer *t, mha__gates *g, int64_t step, bool learns)
-{
-    for (int64_t at = 0; at < g->layers * g->heads; at++) {
-        double gate = (double)g->shown[at];
-        g->slope[at] = 0;
-        if (!has(g, at)) continue;
-        if (learns && g->o.penalty == MHA_GATES_L0)
-            gate = mha__gate_drawn(g->value[at], uniform(t->o.seed, step, at / g->heads, at % g->heads), &g->slope[at]);
-        else if (learns)
-            gate = g->value[at], g->slope[at] = 1;
-        g->drawn[at] = (float)gate;
-    }
-}
-
 /* ---- how much the penalty pulls ---- */
 
 static double penalty(const mha__gates *g)
@@ -88,15 +67,15 @@ static double share(const mha__gates *g, int64_t step)
  * gates that are closed feel little of the loss; so too few of them are pushed open. */
 static double find_strength(mha__gates *g, int64_t step, double open)
 {
-    static const double now = 2, from_now_on = 0.02, least = 1e-8, most = 1e3;
+    static const double now = 2, from_now_on = 0.05, weakest = 1e-8, strongest = 1e3;
     const double part = share(g, step);
     if (!g->o.heads) return g->o.strength * part;
     const double beyond = open - ((double)g->total + part * (double)(g->o.heads - g->total));
     double *base = &g->control[MHA__GATES_BASE];
     const double down = exp(*base + now * beyond),
                  up = g->o.penalty == MHA_GATES_L0 ? exp(*base - now * beyond - 1) : 0;
-    *base = fmin(fmax(*base + from_now_on * beyond, log(least)), log(most));
-    return fmin(fmax(down - up, -most), most);
+    *base = fmin(fmax(*base + from_now_on * beyond, log(weakest)), log(strongest));
+    return fmin(fmax(down - up, -strongest), strongest);
 }
 
 /* ---- a step ---- */
@@ -115,10 +94,40 @@ static bool is_closed(const mha__gates *g, int64_t at)
 mha_status mha__gates_begin(mha_trainer *t, mha_error *err)
 {
     mha__gates *g = t->gates;
-    const int64_t step = t->step + 1;
-    draw(t, g, step, learns(g, step));
+    g->drawn = 0;
     memset(g->gradient, 0, (size_t)(g->layers * g->heads) * sizeof *g->gradient);
     return mha__gates_lift(t, err);
+}
+
+/* 2^32 numbers inside (0, 1), none of them an end. */
+static double uniform(uint64_t key, int64_t sequence, int64_t layer, int64_t head)
+{
+    const uint64_t n = (uint64_t)sequence;
+    const uint32_t x = mha__philox(key, (uint32_t)n, (uint32_t)(n >> 32), (uint32_t)layer, (uint32_t)head);
+    return ((double)x + 0.5) * 0x1p-32;
+}
+
+/* One gate, and its slope. */
+static double draw(const mha__gates *g, int64_t at, bool moves, uint64_t key, int64_t sequence, double *slope)
+{
+    *slope = moves ? 1 : 0;
+    if (!moves) return (double)g->shown[at];
+    if (g->o.penalty == MHA_GATES_L1) return g->value[at];
+    return mha__gate_drawn(g->value[at], uniform(key, sequence, at / g->heads, at % g->heads), slope);
+}
+
+void mha__gates_draw(mha_trainer *t, int64_t batch, float *gates, float *slopes)
+{
+    mha__gates *g = t->gates;
+    const uint64_t key = mha__splitmix_at(t->o.seed, (uint64_t)t->step + 1);
+    const bool moves = learns(g, t->step + 1);
+    for (int64_t n = 0; n < g->layers * batch * g->heads; n++) {
+        const int64_t at = n / (batch * g->heads) * g->heads + n % g->heads;
+        double slope = 0;
+        gates[n] = has(g, at) ? (float)draw(g, at, moves, key, g->drawn + n / g->heads % batch, &slope) : 0;
+        slopes[n] = (float)slope;
+    }
+    g->drawn += batch;
 }
 
 mha_status mha__gates_check(const mha_trainer *t, mha_error *err)
@@ -147,11 +156,11 @@ static void move(const mha_trainer *t, mha__gates *g, double scale, double stren
     for (int64_t at = 0; at < g->layers * g->heads; at++) {
         if (!has(g, at) || is_closed(g, at)) continue;
         double *value = &g->value[at], *mean = &g->mean[at], *square = &g->square[at];
-        const double x = g->gradient[at] * scale * g->slope[at] + pull(g, strength, *value);
+        const double x = g->gradient[at] * scale + pull(g, strength, *value);
         *mean += (1 - o->beta1) * (x - *mean);
         *square = o->beta2 * *square + (1 - o->beta2) * x * x;
         *value -= g->o.rate * (*mean / bias1) / (sqrt(*square / bias2) + o->eps);
-        *value = fmin(fmax(*value, g->o.penalty == MHA_GATES_L1 ? 0 : -settled_open), settled_open);
+        *value = g->o.penalty == MHA_GATES_L1 ? fmax(*value, 0) : fmin(fmax(*value, least), most);
     }
 }
 
@@ -174,17 +183,16 @@ static bool stays(const mha__gates *g, int64_t at, int64_t chosen)
     return g->o.penalty == MHA_GATES_L0 ? g->value[at] >= 0 : g->value[at] > 0;
 }
 
-/* `drawn` serves as the list of those chosen: its step is over. */
 static void settle(mha__gates *g)
 {
     int64_t chosen = 0;
-    memset(g->drawn, 0, (size_t)(g->layers * g->heads) * sizeof *g->drawn);
+    memset(g->chosen, 0, (size_t)(g->layers * g->heads) * sizeof *g->chosen);
     for (int64_t l = 0; l < g->layers; l++, chosen++)
-        g->drawn[best(g, l, g->drawn)] = 1;
-    for (int64_t at; (at = best(g, -1, g->drawn)) >= 0 && stays(g, at, chosen); chosen++)
-        g->drawn[at] = 1;
+        g->chosen[best(g, l, g->chosen)] = 1;
+    for (int64_t at; (at = best(g, -1, g->chosen)) >= 0 && stays(g, at, chosen); chosen++)
+        g->chosen[at] = 1;
     for (int64_t at = 0; at < g->layers * g->heads; at++) {
-        const bool open = g->drawn[at] != 0;
+        const bool open = g->chosen[at] != 0;
         if (g->o.penalty == MHA_GATES_L0) g->value[at] = open ? settled_open : -settled_open;
         if (g->o.penalty == MHA_GATES_L1 && !open) g->value[at] = 0;
     }

@@ -525,7 +525,7 @@ static void test_refusals(void **state)
     expect_refused((mha_train_gates){.heads = 3}, "gates without a penalty have no other field");
     expect_refused((mha_train_gates){MHA_GATES_L0, .strength = -1}, "gates.strength is -1, not in (0, 1000]");
     expect_refused((mha_train_gates){MHA_GATES_L0, .rate = NAN}, "gates.rate is nan");
-    expect_refused((mha_train_gates){MHA_GATES_L0, .initial = 31}, "gates.initial is 31");
+    expect_refused((mha_train_gates){MHA_GATES_L0, .initial = 6.5}, "gates.initial is 6.5");
     expect_refused((mha_train_gates){MHA_GATES_L1, .initial = -1}, "gates.initial is -1, not above 0");
     expect_refused((mha_train_gates){MHA_GATES_L0, .start = 5, .end = 5}, "gates.start is 5, ramp 0, end 5");
     expect_refused((mha_train_gates){MHA_GATES_L0, .heads = 1}, "gates.heads is 1; the model has 8 in 2 layers");
