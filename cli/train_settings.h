@@ -39,7 +39,7 @@
     X(NUMBER, gate_penalty, 0, "gate-penalty", 1e-8, 1e3, "for each open head; with --heads only at first (0.01)",     \
       "X")                                                                                                             \
     X(NUMBER, gate_rate, 0, "gate-rate", 1e-8, 1e3, "learning rate of the gates (default: 0.1)", "X")                  \
-    X(WHOLE, gates_end, 0, "gates-end", 1, 1LL << 40, "step behind which they are settled (default: 2/3 of all)", "N") \
+    X(WHOLE, gates_end, 0, "gates-end", 1, 1LL << 40, "step behind which they are settled (default: 1/3 of all)", "N") \
     X(FLAG, gates_only, 0, "gates-only", 0, 0, "gates learn, weights stay as they are", NULL)                          \
     X(NUMBER, dropout, 0, "dropout", 0, 0.99, "share of numbers dropped, in all three places (default: 0)", "P")       \
     X(NUMBER, embedding_dropout, 0, "embedding-dropout", 0, 0.99, "of embeddings (default: --dropout)", "P")           \
