@@ -27,7 +27,7 @@ int train_settings_check_gates(const cli_session *s, const train_settings *t)
 void train_settings_fit_gates(train_settings *t)
 {
     if (!t->gates || t->gates_end >= 0) return;
-    t->gates_end = t->gates_only ? t->steps : t->steps / 3;
+    t->gates_end = t->gates_only ? t->steps : t->steps / 2;
     if (t->gates_end < 1) t->gates_end = 1;
 }
 

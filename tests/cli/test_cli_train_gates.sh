@@ -13,7 +13,7 @@ done >text
 expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
 expect 0 train -q --shape gpt2:2x4x32 --tokenizer bpe -f text --steps 30 --rate 0.01 --length 16 --batch 4 -o base
 
-# Down to 3 of 8 heads; a third of the steps closes them, and the log follows.
+# Down to 3 of 8 heads; half of the steps closes them, and the log follows.
 gates='--length 16 --batch 4 --steps 30 --gate-rate 0.5'
 # shellcheck disable=SC2086 # options
 expect 0 train -q --json --from base -f text $gates --gates l0 --heads 3 --eval-share 0.1 -o pruned
@@ -21,7 +21,7 @@ at heads 3
 closed=$(sed 's/.*"gates": *//' out | tr -dc '01.,' | tr ',' '\n' | grep -c '^0\.0*$')
 [ "$closed" = 5 ] || fail "$closed gates are 0, not 5: $(cat out)"
 "$JSON_AT" settings.gates_end <pruned/training.json >out
-has out 10
+has out 15
 [ "$(sed -n 31p pruned/training.jsonl | "$JSON_AT" open_heads)" = 3.0 ] || fail "the last step has other heads: $(tail -n 1 pruned/training.jsonl)"
 [ "$(sed -n 2p pruned/training.jsonl | "$JSON_AT" open_heads | cut -c 1)" = 7 ] || fail 'the first step has other heads'
 
