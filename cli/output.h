@@ -24,6 +24,8 @@ void cli_say(const cli_session *session, const char *format, ...) __attribute__(
 /* `text` fit for a terminal: C0, C1, DEL, bidi controls and invalid UTF-8 as \xNN or \uNNNN, cut at about 500 bytes.
  * The result lives in one of four static buffers, so up to four may be used in one printf. */
 const char *cli_shown(const char *text);
+/* How many bytes of `text`, from its start, are UTF-8: all of them, or those before the first that is not. */
+size_t cli_utf8_bytes(const char *text, size_t bytes);
 /* The beginning of `text`, made fit in the same way, that takes at most `columns` columns; "..." tells that there is
  * more. */
 const char *cli_shown_start(const char *text, int columns);

@@ -62,6 +62,19 @@ static const char *shown(const char *text, int columns)
     return out;
 }
 
+size_t cli_utf8_bytes(const char *text, size_t bytes)
+{
+    for (size_t i = 0; i < bytes;) {
+        utf8proc_int32_t c;
+        const utf8proc_ssize_t n = (unsigned char)text[i] < 0x80 ? 1
+                                                                 : utf8proc_iterate((const utf8proc_uint8_t *)text + i,
+                                                                                    (utf8proc_ssize_t)(bytes - i), &c);
+        if (n <= 0) return i;
+        i += (size_t)n;
+    }
+    return bytes;
+}
+
 const char *cli_shown(const char *text)
 {
     return shown(text, SHOWN_BYTES);

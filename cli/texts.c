@@ -5,7 +5,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <utf8proc.h>
 
 #include "input.h"
 #include "output.h"
@@ -83,18 +82,10 @@ static bool check_text(const char *text, size_t bytes, bool allow_nul, complaint
                                                                        : NULL;
     if (wrong) snprintf(why->text, sizeof why->text, "%s", wrong);
     if (wrong) return false;
-    for (size_t i = 0; i < bytes;) {
-        utf8proc_int32_t c;
-        utf8proc_ssize_t n = (unsigned char)text[i] < 0x80 ? 1
-                                                           : utf8proc_iterate((const utf8proc_uint8_t *)text + i,
-                                                                              (utf8proc_ssize_t)(bytes - i), &c);
-        if (n <= 0) {
-            snprintf(why->text, sizeof why->text, "not valid UTF-8: byte %zu (0x%02X)", i, (unsigned char)text[i]);
-            return false;
-        }
-        i += (size_t)n;
-    }
-    return true;
+    const size_t good = cli_utf8_bytes(text, bytes);
+    if (good == bytes) return true;
+    snprintf(why->text, sizeof why->text, "not valid UTF-8: byte %zu (0x%02X)", good, (unsigned char)text[good]);
+    return false;
 }
 
 /* Cuts the file into lines, in place. */

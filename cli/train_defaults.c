@@ -35,7 +35,8 @@ static const char *const decays[] = {"matrices", "dense", "all", NULL}; /* as mh
 
 int train_settings_check(const cli_session *s, train_settings *t)
 {
-    int code = check_word(s, "--documents", t->documents, documents);
+    int code = train_settings_check_texts(s, t);
+    if (code == CLI_DONE) code = check_word(s, "--documents", t->documents, documents);
     if (code == CLI_DONE) code = check_word(s, "--schedule", t->schedule, schedules);
     if (code == CLI_DONE) code = check_word(s, "--decays", t->decays, decays);
     if (code == CLI_DONE) code = check_word(s, "--dtype", t->dtype, dtypes);

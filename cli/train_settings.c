@@ -200,28 +200,66 @@ int train_settings_load(const cli_session *s, const char *path, train_settings *
     return code;
 }
 
+/* The texts of a setting, which has one or a list of them, or none. */
+static char *const *texts_of(const train_settings *t, const row *r, int *count)
+{
+    const train_list *list = at(t, r);
+    char *const *one = at(t, r);
+    const bool text = r->kind == TEXT || r->kind == SHAPE || r->kind == PATH;
+    *count = is_list(r) ? list->count : text && *one;
+    return is_list(r) ? list->item : one;
+}
+
+static bool is_set(const train_settings *t, const row *r)
+{
+    int count;
+    if (r->kind == WHOLE) return *(const long long *)at(t, r) >= 0;
+    if (r->kind == NUMBER) return !isnan(*(const double *)at(t, r));
+    if (r->kind == FLAG) return *(const bool *)at(t, r);
+    texts_of(t, r, &count);
+    return count > 0;
+}
+
+/* NULL when memory is short, as below. */
 static json_t *value_json(const train_settings *t, const row *r)
 {
-    const void *value = at(t, r);
-    if (r->kind == WHOLE) return *(const long long *)value < 0 ? NULL : json_integer(*(const long long *)value);
-    if (r->kind == NUMBER) return isnan(*(const double *)value) ? NULL : json_real(*(const double *)value);
-    if (r->kind == FLAG) return *(const bool *)value ? json_true() : NULL;
-    if (!is_list(r)) return *(char *const *)value ? json_string(*(char *const *)value) : NULL;
-    const train_list *list = value;
-    json_t *array = list->count ? json_array() : NULL;
-    for (int n = 0; array && n < list->count; n++)
-        json_array_append_new(array, json_string(list->item[n]));
+    int count;
+    if (r->kind == WHOLE) return json_integer(*(const long long *)at(t, r));
+    if (r->kind == NUMBER) return json_real(*(const double *)at(t, r));
+    if (r->kind == FLAG) return json_true();
+    char *const *texts = texts_of(t, r, &count);
+    if (!is_list(r)) return json_string(*texts);
+    json_t *array = json_array();
+    for (int n = 0; n < count; n++)
+        if (json_array_append_new(array, json_string(texts[n])) != 0) {
+            json_decref(array);
+            return NULL;
+        }
     return array;
 }
 
 json_t *train_settings_json(const train_settings *t)
 {
     json_t *all = json_object();
-    for (int n = 0; all && n < ROWS; n++) {
-        json_t *value = value_json(t, &rows[n]);
-        if (value) json_object_set_new(all, rows[n].key, value);
-    }
+    for (int n = 0; n < ROWS; n++)
+        if (is_set(t, &rows[n]) && json_object_set_new(all, rows[n].key, value_json(t, &rows[n])) != 0) {
+            json_decref(all);
+            return NULL;
+        }
     return all;
+}
+
+int train_settings_check_texts(const cli_session *s, const train_settings *t)
+{
+    for (int n = 0; n < ROWS; n++) {
+        int count;
+        char *const *texts = texts_of(t, &rows[n], &count);
+        for (int i = 0; i < count; i++)
+            if (cli_utf8_bytes(texts[i], strlen(texts[i])) < strlen(texts[i]))
+                return cli_error(s, CLI_REFUSED, "%s \"%s\": not UTF-8, so training.json cannot keep it for --resume",
+                                 rows[n].option, cli_shown(texts[i]));
+    }
+    return CLI_DONE;
 }
 
 /* ---- the command line ---- */

@@ -125,6 +125,8 @@ extern struct train_given {
 
 /* What the words of a setting may be is checked, and what follows from no model or data gets its default. */
 int train_settings_check(const cli_session *s, train_settings *t);
+/* All texts are UTF-8, as JSON is. */
+int train_settings_check_texts(const cli_session *s, const train_settings *t);
 /* The defaults that follow from the model, and then from the number of sequences. */
 void train_settings_fit_model(train_settings *t, const mha_model_info *info);
 int train_settings_fit_data(const cli_session *s, train_settings *t, int64_t sequences);

@@ -62,5 +62,5 @@ int train_run_open_teacher(train_run *run)
     if (!folder) return cli_error(s, CLI_FAILED, "out of memory for the settings");
     free(t->teacher);
     t->teacher = folder;
-    return CLI_DONE;
+    return train_settings_check_texts(s, t);
 }
