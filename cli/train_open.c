@@ -14,12 +14,13 @@
 static int read_settings(train_run *run, const char *config)
 {
     int code = run->goes_on ? train_run_load(run) : CLI_DONE;
+    char *export = run->t.export ? strdup(run->t.export) : NULL, *log = run->t.log ? strdup(run->t.log) : NULL;
     if (code == CLI_DONE && config) code = train_settings_load(run->s, config, &run->t);
     if (code == CLI_DONE) code = train_settings_take_options(run->s, &run->t);
     if (code == CLI_DONE) code = train_settings_check(run->s, &run->t);
-    if (code == CLI_DONE && run->t.export && !run->goes_on && !run->s->options.force &&
-        access(run->t.export, F_OK) == 0)
-        code = cli_usage(run->s, "--export %s: it is there; --force replaces it", cli_shown(run->t.export));
+    if (code == CLI_DONE) code = train_places_check(run, export, log);
+    free(export);
+    free(log);
     return code;
 }
 
@@ -133,7 +134,7 @@ static int open_log(train_run *run)
     }
     run->start = cli_seconds() - before;
     if (code != CLI_DONE || !t->log) return code;
-    return train_log_copy(s, &run->log, t->log, run->goes_on || s->options.force);
+    return train_log_copy(s, &run->log, t->log, run->own_log);
 }
 
 int train_run_open(cli_session *s, bool resume, const char *config, train_run *run)

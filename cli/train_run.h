@@ -35,6 +35,8 @@ typedef struct train_run {
     bool goes_on;       /* from the checkpoint that is there */
     double start;       /* cli_seconds() less those of earlier runs */
     int64_t begun;      /* steps that this run did not take */
+    bool own_export;    /* what is at --export may be replaced */
+    bool own_log;       /* the same of --log */
     int64_t saved;      /* step of the checkpoint in the folder; -1: it holds none of this training */
 
     /* What a step reads: [accumulate] batches of [batch, length] ids. */
@@ -70,6 +72,10 @@ void train_run_free_prompts(train_run *run);
 /* The gates of each layer, on stdout or into an object; nothing where there are none (train_gates.c). */
 int train_run_put_gates(const train_run *run);
 int train_run_add_gates(const train_run *run, json_t *result);
+
+/* May --export and --log be written? `export` and `log` are those that training.json names, or NULL (train_places.c).
+ */
+int train_places_check(train_run *run, const char *export, const char *log);
 
 /* A checkpoint of what there is (train_save.c). */
 int train_run_save(train_run *run);

@@ -91,7 +91,7 @@ int train_run_export(const train_run *run)
     mha_error error = {0};
     const mha_trainer_save_options o = {.size = sizeof o,
                                         .model_only = 1,
-                                        .overwrite = s->options.force || run->goes_on,
+                                        .overwrite = run->own_export,
                                         .dtype = cli_dtype(t->export_dtype ? t->export_dtype : "bf16")};
     if (!t->export) return CLI_DONE;
     return mha_trainer_save(run->trainer, t->export, &o, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);

@@ -1,0 +1,91 @@
+/* train_places.c - what a training writes beside its folder: the model of --export, and the file of --log. Both are
+ * looked at before the first step. Without --force only that is replaced which training.json names already. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "output.h"
+#include "train_run.h"
+
+/* ---- places ---- */
+
+/* An absolute path without links, also of what is not there yet. False: not even the folder that it would lie in is. */
+static bool find_place(const char *path, char place[PATH_MAX])
+{
+    char parent[PATH_MAX];
+    if (realpath(path, place)) return true;
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    size_t start = n;
+    while (start > 0 && path[start - 1] != '/')
+        start--;
+    const int length = snprintf(parent, sizeof parent, "%.*s", (int)start, path);
+    if (length >= (int)sizeof parent || !realpath(length ? parent : ".", place)) return false;
+    const size_t used = strlen(place);
+    return snprintf(place + used, PATH_MAX - used, "/%.*s", (int)(n - start), path + start) < (int)(PATH_MAX - used);
+}
+
+/* Is `path` the place `other`, or something inside? */
+static bool is_within(const char *path, const char *other)
+{
+    char a[PATH_MAX], b[PATH_MAX];
+    if (!other || !find_place(path, a) || !find_place(other, b)) return false;
+    const size_t n = strlen(b);
+    return strncmp(a, b, n) == 0 && (!a[n] || a[n] == '/');
+}
+
+static bool is_one_of(const char *path, const train_list *list)
+{
+    bool found = false;
+    for (int n = 0; n < list->count; n++)
+        found |= is_within(path, list->item[n]);
+    return found;
+}
+
+/* May the run write to `path`? What it has written there before, `named`, it may replace. */
+static int check_free(const train_run *run, const char *option, const char *path, const char *named, bool *own)
+{
+    *own = run->s->options.force || (named && strcmp(path, named) == 0);
+    if (*own || access(path, F_OK) != 0) return CLI_DONE;
+    return cli_usage(run->s, "%s %s: it is there; --force replaces it", option, cli_shown(path));
+}
+
+/* ---- what is written there ---- */
+
+static int check_export(train_run *run, const char *named)
+{
+    char inside[PATH_MAX];
+    const cli_session *s = run->s;
+    const train_settings *t = &run->t;
+    const struct {
+        const char *option, *path;
+    } kept[] = {{"-o", s->options.out}, {"--from", t->from}, {"--teacher", t->teacher}};
+    for (size_t n = 0; n < sizeof kept / sizeof *kept; n++)
+        if (is_within(t->export, kept[n].path))
+            return cli_usage(s, "--export %s: it is the folder of %s, or lies in it", cli_shown(t->export),
+                             kept[n].option);
+    snprintf(inside, sizeof inside, "%s/training.json", t->export);
+    if (!s->options.force && access(inside, F_OK) == 0)
+        return cli_usage(s, "--export %s: a training is in it; --force replaces it", cli_shown(t->export));
+    return check_free(run, "--export", t->export, named, &run->own_export);
+}
+
+static int check_log(train_run *run, const char *named)
+{
+    const cli_session *s = run->s;
+    const train_settings *t = &run->t;
+    if (strcmp(t->log, "-") == 0) return cli_usage(s, "--log -: want the name of a file");
+    if (is_within(t->log, s->options.out))
+        return cli_usage(s, "--log %s: it lies in the folder of -o, which has a log of its own", cli_shown(t->log));
+    if (is_one_of(t->log, &t->file) || is_one_of(t->log, &t->tokens) || is_one_of(t->log, &t->eval))
+        return cli_usage(s, "--log %s: the training reads that file", cli_shown(t->log));
+    return check_free(run, "--log", t->log, named, &run->own_log);
+}
+
+int train_places_check(train_run *run, const char *export, const char *log)
+{
+    const int code = run->t.export ? check_export(run, export) : CLI_DONE;
+    return code == CLI_DONE && run->t.log ? check_log(run, log) : code;
+}

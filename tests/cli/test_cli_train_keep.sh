@@ -1,0 +1,74 @@
+#!/bin/sh
+# test_cli_train_keep.sh - what `mha train` must not lose: checkpoints and files of others, and its own last good one.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+train() { "$MHA" train -q -t 1 "$@"; }
+new() { train --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 "$@"; }
+# unchanged FOLDER: it holds what it held when it was copied to FOLDER.before.
+unchanged() { diff -r "$1" "$1.before" >differences || fail "$1 has changed: $(cat differences)"; }
+
+i=0
+while [ $i -lt 60 ]; do
+    echo "the number $i comes before the number $((i + 1)), and after it the number $((i + 2)) waits"
+    i=$((i + 1))
+done >text
+cp text text.before
+expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
+
+# --export: what is there stays, but for what the training has exported before.
+expect 0 new --steps 3 -o P
+expect 0 new --steps 3 -o Q
+expect 0 new --steps 3 -o R --export alone
+cp -r P P.before
+cp -r Q Q.before
+refused 2 train --resume -o Q --steps 4 --export P
+has err 'a training is in it'
+refused 2 train --resume -o Q --steps 4 --export alone
+has err 'alone: it is there; --force replaces it'
+expect 0 train --resume -o R --steps 4
+expect 0 train --resume -o R --steps 5 --export alone
+expect 0 "$MHA" info -m alone
+
+# Never into the training's own folder, nor into a model that it reads, by any name.
+ln -s Q link
+for place in Q Q/ ./Q link Q/sub; do
+    refused 2 train --resume --force -o Q --steps 4 --export "$place"
+    has err 'it is the folder of -o, or lies in it'
+done
+refused 2 new --steps 4 -o fresh --export fresh
+has err 'it is the folder of -o'
+refused 2 train --force --from P -f text --steps 4 -o fresh --export P
+has err 'it is the folder of --from'
+refused 2 train --force --from Q --teacher P -f text --steps 4 -o fresh --export ./P
+has err 'it is the folder of --teacher'
+unchanged P
+unchanged Q
+[ ! -e fresh ] || fail 'a refused training has begun'
+
+# --log: the same.
+echo precious >notes
+cp notes notes.before
+refused 2 train --resume -o Q --steps 4 --log notes
+has err 'notes: it is there; --force replaces it'
+for list in '-f text' '-f text --eval text'; do
+    # shellcheck disable=SC2086 # options
+    refused 2 train --shape gpt2:1x1x8 --tokenizer bpe $list --length 16 --steps 4 --force -o fresh --log ./text
+    has err 'the training reads that file'
+done
+printf '\001\000\002\000\003\000\004\000' >ids.bin
+refused 2 train --shape gpt2:1x1x8 --vocab 50 --tokens ids.bin --length 2 --steps 4 --force -o fresh --log ids.bin
+has err 'the training reads that file'
+refused 2 new --steps 4 -o fresh --log -
+has err 'want the name of a file'
+refused 2 train --resume -o Q --steps 4 --log Q/mine.csv
+has err 'it lies in the folder of -o'
+same notes notes.before
+same text text.before
+unchanged Q
+expect 0 train --resume -o R --steps 6 --log R.csv
+expect 0 train --resume -o R --steps 7
+[ "$(wc -l <R.csv)" = 9 ] || fail "R.csv has $(wc -l <R.csv) lines"
+expect 0 train --resume -o R --steps 8 --log notes --force
+[ "$(wc -l <notes)" = 9 ] || fail "notes has $(wc -l <notes) lines"
+finish
