@@ -71,18 +71,22 @@ static int record(train_run *run, train_record *r)
     return code;
 }
 
+/* What ends a training that has come to no good end. */
+static int lose(const train_run *run, const mha_error *error)
+{
+    const int code = cli_fail(run->s, error);
+    cli_say(run->s, "%s holds the last checkpoint", cli_shown(run->s->options.out));
+    return code;
+}
+
 static int take_step(train_run *run)
 {
-    cli_session *s = run->s;
     const train_settings *t = &run->t;
     mha_error error = {0};
     mha_train_report report;
     const int64_t tokens = fill(run, mha_trainer_step_count(run->trainer) + 1);
-    if (mha_trainer_step(run->trainer, run->batches, t->accumulate, &report, &error) != MHA_OK) {
-        const int code = cli_fail(s, &error);
-        cli_say(s, "%s holds the last checkpoint", cli_shown(s->options.out));
-        return code;
-    }
+    if (mha_trainer_step(run->trainer, run->batches, t->accumulate, &report, &error) != MHA_OK)
+        return lose(run, &error);
     train_record r = {.step = report.step,
                       .tokens = run->log.record[run->log.count - 1].tokens + tokens,
                       .loss = report.loss,
@@ -90,6 +94,17 @@ static int take_step(train_run *run)
                       .norm = report.norm,
                       .open = t->gates ? report.open : NAN};
     return record(run, &r);
+}
+
+/* A checkpoint of what computes: the report of a step is of the weights before it, so those behind it are looked at
+ * with what the next step reads. */
+static int save(train_run *run)
+{
+    mha_error error = {0};
+    fill(run, mha_trainer_step_count(run->trainer) + 1);
+    if (mha_trainer_loss(run->trainer, run->batches, run->t.accumulate, NULL, NULL, &error) != MHA_OK)
+        return lose(run, &error);
+    return train_run_save(run);
 }
 
 /* Before the first step: what is not learned yet. */
@@ -129,7 +144,7 @@ int train_run_steps(train_run *run)
         if (code != CLI_DONE) break;
         step = mha_trainer_step_count(run->trainer);
         const bool keeps = is_due(run, step, run->t.save_every) || cli_stopped();
-        if (keeps) code = train_run_save(run);
+        if (keeps) code = save(run);
         if (code == CLI_DONE) tell(run, keeps);
         if (code == CLI_DONE && keeps && cli_stopped() && step < run->t.steps) code = stop(run);
     }

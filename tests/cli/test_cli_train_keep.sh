@@ -71,4 +71,9 @@ expect 0 train --resume -o R --steps 7
 [ "$(wc -l <R.csv)" = 9 ] || fail "R.csv has $(wc -l <R.csv) lines"
 expect 0 train --resume -o R --steps 8 --log notes --force
 [ "$(wc -l <notes)" = 9 ] || fail "notes has $(wc -l <notes) lines"
+# A last step that makes the weights no numbers is no success, and does not replace the last good checkpoint.
+refused 1 train --shape llama:2x2x16 --tokenizer bpe -f text --length 16 --rate 1e6 --clip 0 --floor 0 --schedule constant --steps 3 \
+    -o apart
+has err 'step 4: the loss of batch 1 is nan; the output of layer 0'
+expect 0 "$MHA" generate -m apart -n 4 'the number'
 finish

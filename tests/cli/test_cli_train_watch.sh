@@ -56,7 +56,7 @@ same a b 'samples'
 # The log in another place, begun anew with --force alone.
 expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 3 --log log.jsonl -o logged
 same log.jsonl logged/training.jsonl
-refused 1 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 3 --log log.jsonl -o logged2
+refused 2 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 3 --log log.jsonl -o logged2
 expect 0 train -q --resume -o logged --steps 5
 same log.jsonl logged/training.jsonl '--log after --resume'
 
