@@ -28,8 +28,10 @@ typedef struct mha_model_create_options {
  * Weights are drawn as transformers' _init_weights does: matrices and tables normal with mean 0 and a deviation of
  * "initializer_range" (0.02 without the key), biases 0, norms 1; of GPT-2 the matrices that write into the residual
  * (attention's and feed-forward's c_proj) with that deviation / sqrt(2 layers); the row of the padding token 0 (Radford
- * et al. 2019; Devlin et al. 2018). One mha_rng_normal for each matrix: first what is no layer, then the layers in
- * order. The order is this library's own, so a seed gives other numbers than in PyTorch, and the same ones everywhere.
+ * et al. 2019; Devlin et al. 2018). A pad_token_id below 0 counts from the end of the table, and one outside of it is
+ * MHA_ERR_FORMAT here; stored models that have such a one are opened as if they had none. One mha_rng_normal for each
+ * matrix: first what is no layer, then the layers in order. The order is this library's own, so a seed gives other
+ * numbers than in PyTorch, and the same ones everywhere.
  *
  * Errors: MHA_ERR_ARG for a NULL; MHA_ERR_FORMAT and MHA_ERR_UNSUPPORTED as mha_model_open says of config.json and
  * tokenizer; MHA_ERR_MEMORY. Memory: 4 bytes for each parameter, and what opening needs. Cost: some nanoseconds for

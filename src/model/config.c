@@ -80,14 +80,14 @@ static mha_status check_only(const mha__json_obj *root, const mha__config_key *k
     }
 }
 
-/* The vocabulary is known. */
+/* The vocabulary is known. A row outside of it is kept as it is: checkpoints that run are opened whatever they say. */
 static mha_status read_row(const mha__json_obj *root, const mha__config_key *key, int64_t vocab, int64_t *row,
                            mha_error *err)
 {
     *row = json_object_get(root->json, key->key) ? -1 : (int64_t)key->initial;
     if (!mha__json_has(root, key->key)) return MHA_OK;
     MHA__TRY(mha__json_int(root, key->key, MHA__OPTIONAL, -key->max, key->max, row, err));
-    if (*row < 0) *row += vocab;
+    if (*row < 0 && *row >= -vocab) *row += vocab;
     return MHA_OK;
 }
 

@@ -26,7 +26,8 @@ typedef struct mha__layer_attention {
 typedef struct mha__config {
     const struct mha__family *family;
     int64_t vocab, max_positions, type_vocab;
-    int64_t padding; /* row of words that does not learn as one that was read (nn.Embedding's padding_idx); -1 = none */
+    int64_t padding; /* row of words that does not learn as one that was read (nn.Embedding's padding_idx); outside the
+                      * table, or -1: none */
     int64_t layers, hidden, heads, kv_heads, head_dim, intermediate;
     int32_t layer_heads[MHA__LAYERS], layer_kv_heads[MHA__LAYERS]; /* fewer where heads were pruned */
     /* What the tensors of a layer have; the operator and a cache read layer_kv_heads, their least common multiple. */

@@ -87,6 +87,14 @@ static mha_status walk(mha__arena *arena, creation *n, mha__config *c, mha_error
     return MHA_OK;
 }
 
+/* Opening passes over a row that is not there; making one 0 cannot. */
+static mha_status check_padding(const mha__config *c, mha_error *err)
+{
+    if (c->padding >= -1 && c->padding < c->vocab) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT, "config.json: pad_token_id is %lld, no row of a vocabulary of %lld",
+                     (long long)c->padding, (long long)c->vocab);
+}
+
 static mha_status read_range(const char *text, double *range, mha_error *err)
 {
     json_t *root = NULL;
@@ -103,6 +111,7 @@ static mha_status make(mha_ctx *ctx, const char *text, mha__config *c, uint64_t 
                        mha_error *err)
 {
     mha__arena arena = {0};
+    MHA__TRY(check_padding(c, err));
     MHA__TRY(read_range(text, &n->range, err));
     MHA__TRY(walk(&arena, n, c, err));
     mha__take(&arena, (size_t)n->count, sizeof *n->list);

@@ -9,8 +9,10 @@
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model_case.h"
+#include "support/train_case.h"
 #include <jansson.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -221,6 +223,65 @@ static void test_refusals(void **state)
     assert_non_null(strstr(err.message, "tensor \"transformer.wte.weight\" is missing"));
 }
 
+/* A config with one key more. */
+static const char *with_padding(const char *config, int64_t row)
+{
+    static char text[1024];
+    snprintf(text, sizeof text, "%.*s,\"pad_token_id\":%lld}", (int)strlen(config) - 1, config, (long long)row);
+    return text;
+}
+
+/* GPT-2 has no row of padding, whatever the key says. */
+static void test_the_row_of_padding(void **state)
+{
+    (void)state;
+    static const int64_t outside[] = {64, 128004, -65, -128004};
+    for (int c = 0; c < CONFIGS; c++) {
+        const bool has = !strstr(configs[c], "gpt2");
+        for (int n = 0; n < 4; n++) {
+            mha_model *model = NULL;
+            char sentence[100];
+            mha_error err = {0};
+            snprintf(sentence, sizeof sentence, "config.json: pad_token_id is %lld, no row of a vocabulary of 64",
+                     (long long)outside[n]);
+            const mha_status status = mha_model_create(NULL, with_padding(configs[c], outside[n]), NULL, &model, &err);
+            if (status != (has ? MHA_ERR_FORMAT : MHA_OK)) fail_msg("%s: %d", configs[c], (int)status);
+            if (has) assert_string_equal(err.message, sentence);
+            mha_model_free(model);
+        }
+        for (int64_t row = -64; row < 64; row += 127) {
+            mha_model *model = create(NULL, with_padding(configs[c], row), 1);
+            const mha_named_tensor *words = NULL;
+            mha_trainer *t = NULL;
+            assert_int_equal(mha_trainer_create(model, NULL, &t, NULL), MHA_OK);
+            words = mha_trainer_weights(t, NULL); /* the first */
+            const float *x = (const float *)words->data + (row < 0 ? 0 : 63) * 32;
+            assert_int_equal(words->shape[0], 64);
+            for (int i = 0; i < 32; i++)
+                assert_true((x[i] == 0) == has);
+            mha_trainer_free(t);
+            mha_model_free(model);
+        }
+    }
+}
+
+/* Checkpoints with such a key exist, and run: no token reads the row. */
+static void test_a_stored_model_may_lack_the_row(void **state)
+{
+    (void)state;
+    const char *folder = files_folder();
+    mha_error err = {0};
+    mha_model *made = create(NULL, configs[2], 1);
+    const mha_model_save_options o = {.size = sizeof o, .config_json = with_padding(configs[2], 128004)};
+    if (mha_model_save(made, folder, &o, &err) != MHA_OK) fail_msg("%s", err.message);
+    mha_trainer *t = train_case(NULL, folder, NULL), *same = NULL;
+    assert_int_equal(mha_trainer_create(made, NULL, &same, NULL), MHA_OK);
+    assert_true(train_on(t, 2, 10).norm == train_on(same, 2, 10).norm);
+    mha_trainer_free(t), mha_trainer_free(same);
+    mha_model_free(made);
+    files_remove(folder);
+}
+
 static void test_every_allocation_may_fail(void **state)
 {
     (void)state;
@@ -253,6 +314,8 @@ int main(void)
         cmocka_unit_test(test_saved_and_opened),
         cmocka_unit_test(test_a_tokenizer_goes_along),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_the_row_of_padding),
+        cmocka_unit_test(test_a_stored_model_may_lack_the_row),
         cmocka_unit_test(test_every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
