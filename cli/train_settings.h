@@ -48,7 +48,7 @@
     X(NUMBER, residual_dropout, 0, "residual-dropout", 0, 0.99, "of what is added to the residual (likewise)", "P")   \
     X(TEXT, dtype, 0, "dtype", 0, 0, "of products: f32 (default) or bf16; weights learn in f32 anyway", "TYPE")       \
     X(TEXT, teacher, 0, "teacher", 0, 0, "learn to answer as this model does: a folder, or as -m", "MODEL")           \
-    X(NUMBER, teacher_temperature, 0, "teacher-temperature", 1e-3, 1e6, "of both models' logits (default: 2)", "X")   \
+    X(NUMBER, teacher_temperature, 0, "teacher-temperature", 1e-3, 1e3, "of both models' logits (default: 2)", "X")   \
     X(NUMBER, label_weight, 0, "label-weight", 0, 1e6, "of the labels' cross entropy (default: 0.5)", "X")            \
     X(NUMBER, logit_weight, 0, "logit-weight", 0, 1e6, "of the divergence from the teacher's (default: 0.5)", "X")    \
     X(NUMBER, state_weight, 0, "state-weight", 0, 1e6, "of the last states' square difference (no logits: 1)", "X")   \

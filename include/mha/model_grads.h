@@ -151,7 +151,7 @@ MHA_API mha_status mha_model_grads_backward(mha_model_grads *grads, const mha_mo
  * All four 0: labels and logits are 0.5 where both have logits; else hidden is 1. */
 typedef struct mha_model_distill {
     double labels, logits, hidden, text; /* >= 0 */
-    double temperature;                  /* T > 0; 0 = 2 */
+    double temperature;                  /* T in 1e-3 .. 1e3; 0 = 2 */
     mha_pool pool;                       /* of text */
 } mha_model_distill;
 

@@ -9,7 +9,12 @@
  *     loss = scale T^2 sum over rows of sum_c p[c] (log p[c] - log q[c])
  *     dlogits += scale T (q - p)
  *
- * Rows that are alike give exactly 0. Exponentials are those of the kernels (f32), sums are in double. */
+ * for T in MHA__COOLEST .. MHA__HOTTEST; the loss to 1e-4 of itself, and never below 0. Rows that are alike give
+ * exactly 0. Exponentials are those of the kernels (f32), log p - log q and sums are in double; q - p is off
+ * by 1e-7 at most. */
+#define MHA__COOLEST 1e-3
+#define MHA__HOTTEST 1e3
+
 typedef struct mha__divergence {
     int64_t rows, classes;
     const float *logits, *teacher; /* [rows, classes] */

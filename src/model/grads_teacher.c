@@ -3,6 +3,7 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/options.h"
+#include "layer/divergence.h"
 #include "model/grads.h"
 #include "model/head.h"
 #include <math.h>
@@ -17,8 +18,9 @@ static mha_status check_weights(const mha_model_distill *d, mha_error *err)
     for (int n = 0; n < 4; n++)
         if (!(value[n] >= 0 && isfinite(value[n])))
             return mha__fail(err, MHA_ERR_ARG, "mha_model_distill: %s is %g, not >= 0", name[n], value[n]);
-    if (!(d->temperature > 0 && d->temperature <= 1e6))
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_distill: temperature is %g, not in (0, 1e6]", d->temperature);
+    if (!(d->temperature >= MHA__COOLEST && d->temperature <= MHA__HOTTEST))
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_distill: temperature is %g, not in [%g, %g]", d->temperature,
+                         MHA__COOLEST, MHA__HOTTEST);
     if (d->pool != MHA_POOL_MEAN && d->pool != MHA_POOL_CLS)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_distill: pool is %d, which is no mha_pool", (int)d->pool);
     return MHA_OK;

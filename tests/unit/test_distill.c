@@ -143,6 +143,45 @@ static void test_divergence_against_doubles(void **state)
     free(p), free(q);
 }
 
+/* Two rows at a temperature that leaves little of what they differ in, or leaves one class alone. */
+static void expect_divergence(const float *x, const float *y, int width, double T)
+{
+    double *p = malloc((size_t)width * sizeof *p), *q = malloc((size_t)width * sizeof *q);
+    float *dx = calloc((size_t)width, sizeof *dx);
+    const mha__divergence d = {
+        .rows = 1, .classes = width, .logits = x, .teacher = y, .temperature = T, .scale = 1, .dlogits = dx};
+    const double tiny = 1e-15 * T * T; /* what rounding leaves of the sum here */
+    double loss = 0, want = 0, most = 0, off = 0;
+    assert_int_equal(mha__divergence_run(NULL, &d, &loss, NULL), MHA_OK);
+    const double apart = softmax_at(x, width, T, q) - softmax_at(y, width, T, p);
+    for (int i = 0; i < width; i++) {
+        const double slope = T * (q[i] - p[i]);
+        want += T * T * p[i] * (((double)y[i] - (double)x[i]) / T + apart);
+        most = fmax(most, fabs(slope));
+        off = fmax(off, fabs((double)dx[i] - slope));
+    }
+    if (!(loss >= 0) || fabs(loss - want) > 1e-4 * want + tiny)
+        fail_msg("T = %g, %d classes: %.9g, not %.9g", T, width, loss, want);
+    if (off > 1e-3 * most + 1e-8 * T)
+        fail_msg("T = %g, %d classes: the gradient is off by %g of %g", T, width, off, most);
+    free(p), free(q), free(dx);
+}
+
+static void test_divergence_at_the_limits_of_temperature(void **state)
+{
+    (void)state;
+    static const int classes[] = {2, 64, 1025, 5000};
+    static const double temperatures[] = {MHA__COOLEST, 0.01, 0.1, 10, 100, MHA__HOTTEST};
+    static const float ranges[] = {0.1F, 1, 20};
+    for (int n = 0; n < 4 * 6 * 3; n++) {
+        const int width = classes[n / 18];
+        float *x = random_floats(7, (uint64_t)n, width, ranges[n % 3], 0);
+        float *y = random_floats(8, (uint64_t)n, width, ranges[n % 3], 30);
+        expect_divergence(x, y, width, temperatures[n / 3 % 6]);
+        free(x), free(y);
+    }
+}
+
 /* ---- its own teacher ---- */
 
 static void test_who_is_like_the_teacher_learns_nothing(void **state)
@@ -423,7 +462,9 @@ static void test_refusals(void **state)
     expect_refused(gpt2, gpt2, (mha_model_distill){.hidden = -1}, MHA_ERR_ARG, "hidden is -1");
     expect_refused(gpt2, gpt2, (mha_model_distill){.text = NAN}, MHA_ERR_ARG, "text is nan");
     expect_refused(gpt2, gpt2, (mha_model_distill){.temperature = -2}, MHA_ERR_ARG,
-                   "temperature is -2, not in (0, 1e6]");
+                   "temperature is -2, not in [0.001, 1000]");
+    expect_refused(gpt2, gpt2, (mha_model_distill){.temperature = 1001}, MHA_ERR_ARG, "temperature is 1001");
+    expect_refused(gpt2, gpt2, (mha_model_distill){.temperature = 9e-4}, MHA_ERR_ARG, "temperature is 0.0009");
     expect_refused(gpt2, gpt2, (mha_model_distill){.pool = (mha_pool)9}, MHA_ERR_ARG, "pool is 9");
     const mha_train_options o = {.size = sizeof o, .teacher = wide}; /* logits alone may come from a wider one */
     mha_trainer *t = trainer_of(gpt2, &o);
@@ -471,6 +512,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_divergence_against_doubles),
+        cmocka_unit_test(test_divergence_at_the_limits_of_temperature),
         cmocka_unit_test(test_who_is_like_the_teacher_learns_nothing),
         cmocka_unit_test(test_gates_are_the_models),
         cmocka_unit_test(test_gradient_against_differences),
