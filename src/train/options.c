@@ -2,6 +2,7 @@
 #include "base/options.h"
 #include "base/error.h"
 #include "train/trainer.h"
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -30,7 +31,7 @@ mha_status mha__train_options(mha_train_options *o, const mha_train_options *giv
     MHA__TRY(check("rate", o->rate, 0, false, 1e6, true, err));
     MHA__TRY(check("beta1", o->beta1, 0, false, 1, false, err));
     MHA__TRY(check("beta2", o->beta2, 0, false, 1, false, err));
-    MHA__TRY(check("eps", o->eps, 0, false, 1, true, err));
+    MHA__TRY(check("eps", o->eps, (double)FLT_MIN, true, 1, true, err));
     MHA__TRY(check("decay", o->decay, 0, true, 1e6, true, err));
     MHA__TRY(check("floor", o->floor, 0, true, o->rate, true, err));
     MHA__TRY(check("clip", o->clip, 0, true, HUGE_VAL, false, err));

@@ -70,16 +70,23 @@ static mha_status add(mha__arena *arena, mha_trainer *t, const mha_tensor *tenso
     return mha_tensor_read(tensor, MHA_F32, weight, err);
 }
 
+/* What the model uses at place n of a layer: weight or bias of a role; or NULL. */
+static const mha_tensor *tensor_at(const mha_model *m, int64_t layer, int n)
+{
+    const mha__role role = (mha__role)(n / 2);
+    const bool here = (role >= MHA__FIRST_OF_LAYER) == (layer >= 0) && mha__model_uses(m, role);
+    return here ? mha__weights_tensor(&m->outer, role, layer, n % 2 != 0) : NULL;
+}
+
 /* The tensors that the model uses, in the order of mha_model_grads_list. */
 static mha_status walk(mha__arena *arena, mha_trainer *t, const mha_model *m, mha_error *err)
 {
     t->count = 0;
     for (int64_t layer = -1; layer < m->config.layers; layer++)
         for (int n = 0; n < 2 * MHA__ROLES; n++) {
-            const mha__role role = (mha__role)(n / 2);
-            const bool here = (role >= MHA__FIRST_OF_LAYER) == (layer >= 0) && mha__model_uses(m, role);
-            const mha_tensor *tensor = here ? mha__weights_tensor(&m->outer, role, layer, n % 2 != 0) : NULL;
-            if (tensor) MHA__TRY(add(arena, t, tensor, (mha__parameter){.layer = layer, .role = role}, err));
+            const mha_tensor *tensor = tensor_at(m, layer, n);
+            const mha__parameter p = {.layer = layer, .role = (mha__role)(n / 2)};
+            if (tensor) MHA__TRY(add(arena, t, tensor, p, err));
         }
     return MHA_OK;
 }
@@ -121,10 +128,24 @@ static mha_status check_frozen(const mha_trainer *t, mha_error *err)
 
 /* ---- object ---- */
 
+/* The model opened anew uses the copies, all of them and nothing else. Their names and shapes come with them. */
+static mha_status check_opened(const mha_trainer *t, mha_error *err)
+{
+    int64_t at = 0;
+    bool same = true;
+    for (int64_t layer = -1; layer < t->model->config.layers; layer++)
+        for (int n = 0; n < 2 * MHA__ROLES; n++) {
+            const mha_tensor *tensor = tensor_at(t->model, layer, n);
+            if (tensor) same = same && at < t->count && tensor->data == t->list[at++].data;
+        }
+    if (same && at == t->count) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT,
+                     "the folder has changed since the model was opened: its tensors are not those of the model");
+}
+
 static mha_status open_over(mha_trainer *t, const mha_model *m, mha_error *err)
 {
     char folder[PATH_MAX];
-    int64_t count;
     MHA__TRY(mha__shards_folder(&m->shards, folder, sizeof folder, err));
     const mha_model_options o = {.size = sizeof o,
                                  .no_tokenizer = m->tokenizer == NULL,
@@ -135,8 +156,9 @@ static mha_status open_over(mha_trainer *t, const mha_model *m, mha_error *err)
                                  .memory_only = mha_file_count(m->shards.file) == 0};
     const mha_model_grads_options g = {.size = sizeof g, .recompute = t->o.recompute, .no_parameters = t->o.gates.only};
     MHA__TRY(mha_model_open(m->given, folder, &o, &t->model, err));
+    MHA__TRY(check_opened(t, err));
     MHA__TRY(mha_model_grads_create(t->model, &g, &t->grads, err));
-    t->gradients = mha_model_grads_list(t->grads, &count);
+    t->gradients = mha_model_grads_list(t->grads, NULL);
     return MHA_OK;
 }
 
@@ -157,6 +179,8 @@ mha_status mha_trainer_create(const mha_model *model, const mha_train_options *o
     *out = NULL;
     MHA__TRY(mha__train_options(&o, options, err));
     if (!model->packed) return mha__fail(err, MHA_ERR_ARG, "the model was opened without weights (no_weights)");
+    if (model->router)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "a trainer of a model that has a router: it would learn without it");
     MHA__TRY(mha__distill_read(model, o.teacher, &o.distill, err));
     mha_trainer *t = mha__calloc(model->ctx, 1, sizeof *t);
     if (!t) return mha__no_memory(err, sizeof *t, "a trainer");

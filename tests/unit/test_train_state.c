@@ -1,5 +1,7 @@
 /* test_train_state.c - a trainer that stops: saved and resumed, out of memory, at a number that is not finite, or
  * because its caller asked for what cannot be. */
+#include "mha/model_create.h"
+#include "mha/route.h"
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -335,6 +337,81 @@ static void expect_refused(mha_train_options o, const char *sentence)
     mha_model_free(model);
 }
 
+static void expect_changed(const mha_model *model, mha_train_options o)
+{
+    mha_trainer *t = NULL;
+    mha_error err = {0};
+    o.size = sizeof o;
+    assert_int_equal(mha_trainer_create(model, &o, &t, &err), MHA_ERR_FORMAT);
+    assert_null(t);
+    assert_string_equal(err.message,
+                        "the folder has changed since the model was opened: its tensors are not those of the model");
+}
+
+/* A pooler that was not there does not learn; one that is gone by then is still that of the model. */
+static void test_a_folder_that_changes(void **state)
+{
+    (void)state;
+    static const char config[] = "{\"model_type\":\"bert\",\"vocab_size\":64,\"hidden_size\":32,"
+                                 "\"num_hidden_layers\":1,\"num_attention_heads\":4,\"intermediate_size\":48,"
+                                 "\"max_position_embeddings\":32}";
+    const mha_train_options gates = {.gates = {.penalty = MHA_GATES_L0, .only = 1}};
+    float pooler[32 * 32] = {0};
+    mha_named_tensor more[] = {
+        {.name = "bert.pooler.dense.weight", .dtype = MHA_F32, .rank = 2, .shape = {32, 32}, .data = pooler},
+        {.name = "bert.pooler.dense.bias", .dtype = MHA_F32, .rank = 1, .shape = {32}, .data = pooler}};
+    const mha_model_options bare = {.size = sizeof bare, .no_tokenizer = 1};
+    mha_error err = {0};
+    mha_model *made = NULL;
+    if (mha_model_create(NULL, config, NULL, &made, &err) != MHA_OK) fail_msg("%s", err.message);
+    for (int round = 0; round < 2; round++) {
+        const char *folder = files_folder();
+        const mha_model_save_options before = {.size = sizeof before, .tensors = more, .count = round ? 2 : 0};
+        const mha_model_save_options after = {
+            .size = sizeof after, .overwrite = 1, .tensors = more, .count = round ? 0 : 2};
+        if (mha_model_save(made, folder, &before, &err) != MHA_OK) fail_msg("%s", err.message);
+        mha_model *opened = case_model(NULL, folder, &bare);
+        if (mha_model_save(made, folder, &after, &err) != MHA_OK) fail_msg("%s", err.message);
+        mha_trainer *t = NULL;
+        if (round == 0) {
+            expect_changed(opened, usual);
+            expect_changed(opened, gates);
+        } else {
+            assert_int_equal(mha_trainer_create(opened, &usual, &t, &err), MHA_OK);
+        }
+        mha_trainer_free(t);
+        mha_model_free(opened);
+        files_remove(folder);
+    }
+    mha_model_free(made);
+}
+
+static void test_a_model_with_a_router_is_refused(void **state)
+{
+    (void)state;
+    static const char config[] = "{\"model_type\":\"gpt2\",\"vocab_size\":64,\"n_embd\":32,\"n_layer\":1,"
+                                 "\"n_head\":4,\"n_positions\":32}";
+    float weight[4 * 32] = {1}, bias[4] = {0};
+    const mha_named_tensor of_router[] = {
+        {.name = "router.0.weight", .dtype = MHA_F32, .rank = 2, .shape = {4, 32}, .data = weight},
+        {.name = "router.0.bias", .dtype = MHA_F32, .rank = 1, .shape = {4}, .data = bias}};
+    mha_model *model = NULL;
+    mha_router *router = NULL;
+    mha_trainer *t = NULL;
+    mha_error err = {0};
+    assert_int_equal(mha_model_create(NULL, config, NULL, &model, &err), MHA_OK);
+    if (mha_router_create(model, of_router, 2, &router, &err) != MHA_OK) fail_msg("%s", err.message);
+    assert_int_equal(mha_model_route(model, router, 2, &err), MHA_OK);
+    assert_int_equal(mha_trainer_create(model, NULL, &t, &err), MHA_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "has a router"));
+    assert_null(t);
+    assert_int_equal(mha_model_route(model, NULL, 0, &err), MHA_OK);
+    assert_int_equal(mha_trainer_create(model, NULL, &t, &err), MHA_OK);
+    mha_trainer_free(t);
+    mha_model_free(model);
+    mha_router_free(router);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -344,6 +421,7 @@ static void test_refusals(void **state)
     expect_refused((mha_train_options){.beta1 = 1}, "beta1 is 1, not in (0, 1)");
     expect_refused((mha_train_options){.beta2 = -0.5}, "beta2 is -0.5");
     expect_refused((mha_train_options){.eps = INFINITY}, "eps is inf");
+    expect_refused((mha_train_options){.eps = 1e-46}, "eps is 1e-46, not in [1.17549e-38, 1]");
     expect_refused((mha_train_options){.decay = -1}, "decay is -1, not in [0,");
     expect_refused((mha_train_options){.rate = 0.1, .floor = 0.2}, "floor is 0.2, not in [0, 0.1]");
     expect_refused((mha_train_options){.clip = -1}, "clip is -1");
@@ -371,10 +449,16 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_goes_on_bit_for_bit),       cmocka_unit_test(test_saved_model_is_the_trained_one),
-        cmocka_unit_test(test_states_that_are_refused),   cmocka_unit_test(test_swapped_weights_are_refused),
-        cmocka_unit_test(test_stops_where_it_went_wrong), cmocka_unit_test(test_a_failed_step_leaves_nothing),
-        cmocka_unit_test(test_every_allocation_may_fail), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_goes_on_bit_for_bit),
+        cmocka_unit_test(test_saved_model_is_the_trained_one),
+        cmocka_unit_test(test_states_that_are_refused),
+        cmocka_unit_test(test_swapped_weights_are_refused),
+        cmocka_unit_test(test_stops_where_it_went_wrong),
+        cmocka_unit_test(test_a_failed_step_leaves_nothing),
+        cmocka_unit_test(test_every_allocation_may_fail),
+        cmocka_unit_test(test_a_folder_that_changes),
+        cmocka_unit_test(test_a_model_with_a_router_is_refused),
+        cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
