@@ -16,6 +16,26 @@ static void number(double *value, double usual)
     if (isnan(*value)) *value = usual;
 }
 
+static const char *const followers[TRAIN_FOLLOWERS] = {"floor", "warmup", "gates_end"};
+
+json_t *train_settings_following(const train_settings *t)
+{
+    json_t *keys = json_array();
+    for (int n = 0; n < TRAIN_FOLLOWERS; n++)
+        if (t->follows[n]) json_array_append_new(keys, json_string(followers[n]));
+    return keys;
+}
+
+void train_settings_unset(train_settings *t, const json_t *keys)
+{
+    for (size_t i = 0; i < json_array_size(keys); i++) {
+        const char *key = json_string_value(json_array_get(keys, i));
+        if (key && strcmp(key, followers[TRAIN_FLOOR]) == 0) t->floor = NAN;
+        if (key && strcmp(key, followers[TRAIN_WARMUP]) == 0) t->warmup = -1;
+        if (key && strcmp(key, followers[TRAIN_GATES_END]) == 0) t->gates_end = -1;
+    }
+}
+
 /* Is `text` one of the words? Not given is. */
 static int check_word(const cli_session *s, const char *option, const char *text, const char *const *words)
 {
@@ -51,6 +71,7 @@ int train_settings_check(const cli_session *s, train_settings *t)
     whole(&t->accumulate, 1);
     whole(&t->seed, 0);
     number(&t->rate, t->from ? 5e-5 : 1e-3);
+    t->follows[TRAIN_FLOOR] = isnan(t->floor);
     number(&t->floor, t->rate / 10);
     number(&t->decay, 0.1);
     number(&t->beta1, 0.9);
@@ -79,10 +100,10 @@ int train_settings_fit_data(const cli_session *s, train_settings *t, int64_t seq
     if (steps > 1e12) return cli_usage(s, "--epochs %g are %g steps", t->epochs, steps);
     whole(&t->steps, (long long)steps);
     t->epochs = NAN; /* they are steps now */
+    t->follows[TRAIN_WARMUP] = t->warmup < 0;
     whole(&t->warmup, t->steps / 50);
-    train_settings_fit_gates(t);
     if (t->warmup > t->steps) return cli_usage(s, "--warmup %lld is more than all %lld steps", t->warmup, t->steps);
-    return CLI_DONE;
+    return train_settings_fit_gates(s, t);
 }
 
 long long train_settings_every(const train_settings *t, long long given)

@@ -24,11 +24,14 @@ int train_settings_check_gates(const cli_session *s, const train_settings *t)
 }
 
 /* What is left of the steps mends the weights; where they do not learn, there is nothing to mend. */
-void train_settings_fit_gates(train_settings *t)
+int train_settings_fit_gates(const cli_session *s, train_settings *t)
 {
-    if (!t->gates || t->gates_end >= 0) return;
-    t->gates_end = t->gates_only ? t->steps : t->steps / 2;
-    if (t->gates_end < 1) t->gates_end = 1;
+    if (!t->gates) return CLI_DONE;
+    t->follows[TRAIN_GATES_END] = t->gates_end < 0;
+    if (t->gates_end < 0) t->gates_end = t->gates_only || t->steps < 2 ? t->steps : t->steps / 2;
+    if (t->heads < 0 || t->gates_end <= t->steps) return CLI_DONE;
+    return cli_usage(s, "--gates-end %lld is beyond the last of %lld steps: more than --heads %lld would stay open",
+                     t->gates_end, t->steps, t->heads);
 }
 
 mha_train_gates train_settings_gates_of(const train_settings *t)
@@ -40,6 +43,18 @@ mha_train_gates train_settings_gates_of(const train_settings *t)
                              .end = t->gates_end,
                              .heads = t->heads > 0 ? t->heads : 0,
                              .only = t->gates_only};
+}
+
+void train_run_keep_settled(train_run *run)
+{
+    train_settings *t = &run->t;
+    const bool settled = t->gates && run->was_end >= 0 && run->begun >= run->was_end;
+    if (!settled) return;
+    if (t->heads != run->was_heads || (t->gates_end != run->was_end && !t->follows[TRAIN_GATES_END]))
+        cli_say(run->s, "the gates were settled behind step %lld and stay: heads and gates_end are not looked at",
+                run->was_end);
+    t->heads = run->was_heads;
+    t->gates_end = run->was_end;
 }
 
 /* ---- what became of them ---- */

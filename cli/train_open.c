@@ -139,7 +139,7 @@ static int open_log(train_run *run)
 
 int train_run_open(cli_session *s, bool resume, const char *config, train_run *run)
 {
-    *run = (train_run){.s = s};
+    *run = (train_run){.s = s, .was_heads = -1, .was_end = -1};
     train_settings_none(&run->t);
     train_log_begin(&run->log);
     int code = resume ? train_keep_restore(s) : CLI_DONE;
@@ -149,6 +149,11 @@ int train_run_open(cli_session *s, bool resume, const char *config, train_run *r
     if (code == CLI_DONE) code = take_memory(run);
     if (code != CLI_DONE) return code;
     run->begun = mha_trainer_step_count(run->trainer);
+    if (run->goes_on) {
+        train_run_keep_settled(run);
+        code = train_run_tell_changes(run);
+        if (code != CLI_DONE) return code;
+    }
     run->saved = run->goes_on ? run->begun : -1;
     code = train_keep_begin(run);
     if (code != CLI_DONE) return code;

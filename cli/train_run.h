@@ -31,13 +31,14 @@ typedef struct train_run {
     train_prompt *prompts;   /* [t.sample.count] */
     train_log log;
     mha_trainer *trainer;
-    mha_model *teacher; /* or NULL */
-    bool goes_on;       /* from the checkpoint that is there */
-    double start;       /* cli_seconds() less those of earlier runs */
-    int64_t begun;      /* steps that this run did not take */
-    bool own_export;    /* what is at --export may be replaced */
-    bool own_log;       /* the same of --log */
-    int64_t saved;      /* step of the checkpoint in the folder; -1: it holds none of this training */
+    mha_model *teacher;           /* or NULL */
+    bool goes_on;                 /* from the checkpoint that is there */
+    double start;                 /* cli_seconds() less those of earlier runs */
+    int64_t begun;                /* steps that this run did not take */
+    bool own_export;              /* what is at --export may be replaced */
+    bool own_log;                 /* the same of --log */
+    int64_t saved;                /* step of the checkpoint in the folder; -1: it holds none of this training */
+    long long was_heads, was_end; /* --heads and --gates-end of the checkpoint */
 
     /* What a step reads: [accumulate] batches of [batch, length] ids. */
     mha_train_batch *batches;
@@ -69,6 +70,8 @@ int train_run_prompts(train_run *run);
 int train_run_sample(train_run *run, int64_t step, json_t **samples);
 void train_run_free_prompts(train_run *run);
 
+/* Where the gates of the checkpoint are settled, what they were told stays, too (train_gates.c). */
+void train_run_keep_settled(train_run *run);
 /* The gates of each layer, on stdout or into an object; nothing where there are none (train_gates.c). */
 int train_run_put_gates(const train_run *run);
 int train_run_add_gates(const train_run *run, json_t *result);
@@ -95,5 +98,7 @@ void train_run_name(const cli_session *s, char name[NAME_MAX + 1]);
 /* Settings, and whether the data are those of the checkpoint. */
 int train_run_load(train_run *run);
 int train_run_compare(const train_run *run);
+/* Says which settings are others than those of the checkpoint. */
+int train_run_tell_changes(const train_run *run);
 
 #endif

@@ -35,6 +35,7 @@ static char *settings_text(const train_run *run)
 {
     json_t *all = json_pack("{s:s, s:o, s:o}", "mha", mha_version(), "settings", train_settings_json(&run->t), "data",
                             data_json(&run->data));
+    if (all) json_object_set_new(all, "follows", train_settings_following(&run->t));
     if (all && run->t.eval.count) json_object_set_new(all, "eval", data_json(&run->held));
     char *text = all ? json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(all);
@@ -113,6 +114,9 @@ int train_run_load(train_run *run)
     json_t *all = load(run->s, path);
     if (!all) return CLI_REFUSED;
     const int code = train_settings_take(run->s, path, json_object_get(all, "settings"), &run->t);
+    run->was_heads = run->t.heads;
+    run->was_end = run->t.gates_end;
+    train_settings_unset(&run->t, json_object_get(all, "follows"));
     json_decref(all);
     return code;
 }
@@ -136,24 +140,34 @@ static bool is_of_model(const char *key)
     return found;
 }
 
-/* Says which settings are others than those of the checkpoint. */
-static void tell_changes(const cli_session *s, const json_t *before, const train_settings *t)
+/* A setting as text, for the caller to free. */
+static char *value_text(const json_t *value)
+{
+    return value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6)) : strdup("not set");
+}
+
+static void tell_change(const cli_session *s, const char *key, const json_t *was, const json_t *now)
+{
+    if (json_equal(now, was)) return;
+    if (now && is_of_model(key)) cli_say(s, "%s is not looked at: the model is that of the checkpoint", key);
+    if (is_of_model(key)) return;
+    char *texts[] = {value_text(was), value_text(now)};
+    if (texts[0] && texts[1]) cli_say(s, "%s is now %s, was %s", key, cli_shown(texts[1]), cli_shown(texts[0]));
+    free(texts[0]);
+    free(texts[1]);
+}
+
+int train_run_tell_changes(const train_run *run)
 {
     const char *key;
-    json_t *now, *settings = train_settings_json(t);
-    json_object_foreach(settings, key, now)
-    {
-        const json_t *was = json_object_get(before, key);
-        if (json_equal(now, was)) continue;
-        if (is_of_model(key)) cli_say(s, "%s is not looked at: the model is that of the checkpoint", key);
-        if (!was || is_of_model(key)) continue;
-        char *texts[] = {json_dumps(was, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6)),
-                         json_dumps(now, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6))};
-        if (texts[0] && texts[1]) cli_say(s, "%s is now %s, was %s", key, cli_shown(texts[1]), cli_shown(texts[0]));
-        free(texts[0]);
-        free(texts[1]);
-    }
-    json_decref(settings);
+    json_t *value, *all = load(run->s, train_run_path(run->s, SETTINGS));
+    if (!all) return CLI_REFUSED;
+    json_t *was = json_object_get(all, "settings"), *now = train_settings_json(&run->t);
+    json_object_foreach(now, key, value) tell_change(run->s, key, json_object_get(was, key), value);
+    json_object_foreach(was, key, value) if (!json_object_get(now, key)) tell_change(run->s, key, value, NULL);
+    json_decref(now);
+    json_decref(all);
+    return CLI_DONE;
 }
 
 int train_run_compare(const train_run *run)
@@ -163,7 +177,6 @@ int train_run_compare(const train_run *run)
     if (!all) return CLI_REFUSED;
     const bool data = is_same(all, "data", &run->data);
     const bool eval = !run->t.eval.count || train_given.eval || is_same(all, "eval", &run->held);
-    tell_changes(s, json_object_get(all, "settings"), &run->t);
     json_decref(all);
     if (!eval)
         return cli_error(s, CLI_REFUSED,

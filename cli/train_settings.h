@@ -86,10 +86,14 @@ typedef struct train_list {
 #define TRAIN_VALUE_NUMBER double
 #define TRAIN_VALUE_FLAG bool
 
+/* Settings whose defaults follow from others, which may change when a training goes on. */
+enum { TRAIN_FLOOR, TRAIN_WARMUP, TRAIN_GATES_END, TRAIN_FOLLOWERS };
+
 typedef struct train_settings {
 #define X(kind, field, letter, option, min, max, help, value) TRAIN_VALUE_##kind field;
     TRAIN_SETTINGS_MAP(X)
 #undef X
+    bool follows[TRAIN_FOLLOWERS]; /* is as the rate or the steps have it, and not as somebody gave it */
 } train_settings;
 
 /* What popt stores: of settings, and of options that are none. */
@@ -132,8 +136,11 @@ void train_settings_fit_model(train_settings *t, const mha_model_info *info);
 int train_settings_fit_data(const cli_session *s, train_settings *t, int64_t sequences);
 /* What is said of gates (train_gates.c): checked; the step of the end; as the library takes it. */
 int train_settings_check_gates(const cli_session *s, const train_settings *t);
-void train_settings_fit_gates(train_settings *t);
+int train_settings_fit_gates(const cli_session *s, train_settings *t);
 mha_train_gates train_settings_gates_of(const train_settings *t);
+/* The keys of settings that follow, for training.json; and, when that is read, these settings as not given. */
+json_t *train_settings_following(const train_settings *t);
+void train_settings_unset(train_settings *t, const json_t *keys);
 /* --save-every, --eval-every or --sample-every: as given, or what follows from the steps, which may become more. */
 long long train_settings_every(const train_settings *t, long long given);
 /* What is said of a teacher (train_teach.c): checked; the usual weights, of `logits`: both models have some; whether an

@@ -39,12 +39,21 @@ awk -v a="$("$JSON_AT" quality.loss.0 <judged)" -v b="$("$JSON_AT" quality.loss.
 
 # A stop changes nothing, neither before the gates are settled nor where the checkpoints lie.
 # shellcheck disable=SC2086
-expect 0 train -q --from base -f text --length 16 --batch 4 --gate-rate 0.5 --gates l0 --heads 3 --gates-end 20 --steps 14 --schedule constant --warmup 0 -o part
-expect 0 train -q --resume --steps 30 -o part
-# shellcheck disable=SC2086
-expect 0 train -q --from base -f text $gates --gates l0 --heads 3 --gates-end 20 --schedule constant --warmup 0 -o straight
+expect 0 train -q --from base -f text $gates --gates l0 --heads 3 --gates-end 20 --save-every 14 --keep 2 -o straight
+mv straight.step-14 part
+expect 0 train -q --resume --keep 0 -o part
 same part/model.safetensors straight/model.safetensors 'resumed'
 same part/training.safetensors straight/training.safetensors 'resumed'
+
+# Settled gates stay, and so does what they were told; more steps do not move their end.
+expect 0 train --json --resume --heads 6 --gates-end 31 --steps 32 -o part
+has err 'the gates were settled behind step 20 and stay'
+has_not err 'heads is now'
+has_not err 'gates_end is now'
+at heads 3
+[ "$("$JSON_AT" settings.heads <part/training.json)" = 3 ] || fail 'training.json has another number of heads'
+expect 0 train --resume --steps 62 -o pruned
+has_not err 'gates'
 
 # Gates alone leave all but the output projections as they are.
 # shellcheck disable=SC2086
@@ -61,5 +70,7 @@ refused 2 train --from base -f text --gates l2 -o x
 has err '--gates "l2": want l0 or l1'
 refused 2 train --from base -f text --gates l0 --heads 9 --length 16 -o x
 has err 'gates.heads is 9; the model has 8 in 2 layers'
+refused 2 train --from base -f text --gates l0 --heads 3 --length 16 --steps 10 --gates-end 11 -o x
+has err '--gates-end 11 is beyond the last of 10 steps: more than --heads 3 would stay open'
 [ ! -e x ] || fail 'a failure has left a folder'
 finish
