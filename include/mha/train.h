@@ -93,10 +93,11 @@ typedef struct mha_train_gates {
      *     L0: strength = base (exp(2 d) - exp(-2 d - 1)): too few are pushed open;    L1: strength = base exp(2 d)
      * within -1e3 .. 1e3, and then base *= exp(0.05 d), within 1e-8 .. 1e3; `strength` is the first base. During the
      * ramp the target goes from all heads to this one, evenly; without a target the strength goes from 0 to its value.
-     * When gates settle, this many stay open: those with the highest numbers (an L1 gate that is 0 stays closed all the
-     * same). Without a target those stay whose gate is at least 0.5, of L1 those above 0. Either way the best of each
-     * layer stays, as in prune.h; so `heads` is at least one for each layer. An open L0 gate is 1 from then on; open L1
-     * gates go on learning, without the penalty that made them small. */
+     * When gates settle, this many stay open: those with the highest numbers, and among L1 gates that are 0 those that
+     * the loss pulls up most. Without a target those stay whose gate is at least 0.5, of L1 those above 0. Either way
+     * the best of each layer stays, as in prune.h; so `heads` is at least one for each layer. An open L0 gate is 1 from
+     * then on; open L1 gates go on learning, by an Adam that begins anew, without the penalty that made them small, and
+     * are at least 0.01. */
     int64_t heads;
     int only; /* 1 = gates learn and weights do not, at half the cost of a way back */
 } mha_train_gates;

@@ -26,12 +26,12 @@ typedef struct mha__gates {
     mha_train_gates o; /* defaults filled in */
     int64_t layers, heads, total;
     double *value, *mean, *square;
-    double *control;         /* [MHA__GATES_CONTROL] log of the base of the strength, steps taken, 1 = settled */
-    double *gradient;        /* of the loss by `value`, sum over labels */
-    int64_t drawn;           /* sequences of this step that have their gates */
-    float *chosen;           /* scratch: which heads stay */
-    float *shown;            /* the gates that the model holds */
-    mha__gated *layer;       /* [layers] */
+    double *control;   /* [MHA__GATES_CONTROL] log of the strength's base, steps taken (0 when settled), 1 = settled */
+    double *gradient;  /* of the loss by `value`, sum over labels */
+    int64_t drawn;     /* sequences of this step that have their gates */
+    float *chosen;     /* scratch: which heads stay */
+    float *shown;      /* the gates that the model holds */
+    mha__gated *layer; /* [layers] */
     mha_named_tensor *state; /* [state_count] */
     int64_t state_count;
     bool lifted; /* the model holds the projections as they learn */

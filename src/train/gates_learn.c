@@ -7,6 +7,7 @@
 
 static const double settled_open = 32; /* the log-alpha of a gate that is surely open; closed ones have its negative */
 static const double least = -6, most = 4; /* while it learns: from there it finds back */
+static const double least_open = 0.01;    /* an L1 gate that is settled and open; a closed one is 0 */
 
 /* ---- state ---- */
 
@@ -35,9 +36,15 @@ double mha__gates_expected(const mha__gates *g)
 
 /* ---- what the model holds, and what a step draws ---- */
 
+/* Before their first step gates are 1. */
+static bool has_begun(const mha__gates *g)
+{
+    return g->control[MHA__GATES_TAKEN] > 0 || is_settled(g);
+}
+
 static double shown_gate(const mha__gates *g, double value)
 {
-    if (g->control[MHA__GATES_TAKEN] == 0) return 1;
+    if (!has_begun(g)) return 1;
     return g->o.penalty == MHA_GATES_L0 ? mha__gate_mean(value) : value;
 }
 
@@ -160,19 +167,26 @@ static void move(const mha_trainer *t, mha__gates *g, double scale, double stren
         *mean += (1 - o->beta1) * (x - *mean);
         *square = o->beta2 * *square + (1 - o->beta2) * x * x;
         *value -= g->o.rate * (*mean / bias1) / (sqrt(*square / bias2) + o->eps);
-        *value = g->o.penalty == MHA_GATES_L1 ? fmax(*value, 0) : fmin(fmax(*value, least), most);
+        *value = g->o.penalty == MHA_GATES_L1 ? fmax(*value, is_settled(g) ? least_open : 0)
+                                              : fmin(fmax(*value, least), most);
     }
 }
 
 /* ---- settling ---- */
 
-/* The head with the highest number of a layer (-1: of all) that is not chosen yet; of equal ones the first. */
+/* Of equal ones, as L1 gates that are 0, the better is the one that the loss pulls up more. */
+static bool is_better(const mha__gates *g, int64_t a, int64_t b)
+{
+    return g->value[a] > g->value[b] || (g->value[a] == g->value[b] && g->mean[a] < g->mean[b]);
+}
+
+/* The best head of a layer (-1: of all) that is not chosen yet; of equal ones the first. */
 static int64_t best(const mha__gates *g, int64_t layer, const float *chosen)
 {
     int64_t found = -1;
     for (int64_t at = 0; at < g->layers * g->heads; at++)
         if (has(g, at) && (layer < 0 || at / g->heads == layer) && chosen[at] == 0 &&
-            (found < 0 || g->value[at] > g->value[found]))
+            (found < 0 || is_better(g, at, found)))
             found = at;
     return found;
 }
@@ -183,19 +197,27 @@ static bool stays(const mha__gates *g, int64_t at, int64_t chosen)
     return g->o.penalty == MHA_GATES_L0 ? g->value[at] >= 0 : g->value[at] > 0;
 }
 
+static double settled_value(const mha__gates *g, double value, bool open)
+{
+    if (g->o.penalty == MHA_GATES_L0) return open ? settled_open : -settled_open;
+    return open ? fmax(value, least_open) : 0;
+}
+
+/* Adam begins anew, since its means hold the penalty. */
 static void settle(mha__gates *g)
 {
+    const size_t cells = (size_t)(g->layers * g->heads);
     int64_t chosen = 0;
-    memset(g->chosen, 0, (size_t)(g->layers * g->heads) * sizeof *g->chosen);
+    memset(g->chosen, 0, cells * sizeof *g->chosen);
     for (int64_t l = 0; l < g->layers; l++, chosen++)
         g->chosen[best(g, l, g->chosen)] = 1;
     for (int64_t at; (at = best(g, -1, g->chosen)) >= 0 && stays(g, at, chosen); chosen++)
         g->chosen[at] = 1;
-    for (int64_t at = 0; at < g->layers * g->heads; at++) {
-        const bool open = g->chosen[at] != 0;
-        if (g->o.penalty == MHA_GATES_L0) g->value[at] = open ? settled_open : -settled_open;
-        if (g->o.penalty == MHA_GATES_L1 && !open) g->value[at] = 0;
-    }
+    for (int64_t at = 0; at < g->layers * g->heads; at++)
+        if (has(g, at)) g->value[at] = settled_value(g, g->value[at], g->chosen[at] != 0);
+    memset(g->mean, 0, cells * sizeof *g->mean);
+    memset(g->square, 0, cells * sizeof *g->square);
+    g->control[MHA__GATES_TAKEN] = 0;
     g->control[MHA__GATES_SETTLED] = 1;
 }
 

@@ -438,23 +438,68 @@ static void test_useless_heads_close_first(void **state)
     }
 }
 
-/* The expected count follows the target down, and settles on it. */
+/* Every layer has a head, and `heads` are open, closed ones at exactly 0. */
+static void expect_heads(const mha_trainer *t, int64_t heads)
+{
+    float shown[8];
+    const int64_t open = mha_trainer_gates(t, shown, NULL);
+    if (open != heads) fail_msg("step %d: %d heads, not %d", (int)t->step, (int)open, (int)heads);
+    for (int64_t l = 0; l < t->gates->layers; l++) {
+        float most = 0;
+        for (int64_t h = 0; h < t->gates->heads; h++)
+            most = fmaxf(most, shown[l * t->gates->heads + h]);
+        if (!(most > 0)) fail_msg("step %d: layer %d has no head", (int)t->step, (int)l);
+    }
+}
+
+static void check_target(mha_gates_penalty penalty, int64_t heads)
+{
+    const mha_train_options o = {
+        .size = sizeof o, .beta2 = 0.98, .gates = {penalty, .end = 260, .heads = heads, .only = 1}};
+    mha_trainer *t = train_case(NULL, TINYLM, &o);
+    double expected = 0;
+    mha_train_report r = {0};
+    for (int step = 1; step <= 260; step++)
+        r = repeat(t);
+    if (penalty == MHA_GATES_L0 && fabs(r.open - (double)heads) > 0.5) fail_msg("%g heads for %d", r.open, (int)heads);
+    mha_trainer_gates(t, NULL, &expected);
+    assert_true(fabs(expected - (double)heads) < 1e-6);
+    for (int step = 0; step < 100; step++) {
+        expect_heads(t, heads);
+        assert_true(repeat(t).penalty == 0);
+    }
+    expect_heads(t, heads);
+    mha_trainer_free(t);
+}
+
+/* The expected count follows the target down, settles on it, and stays there. */
 static void test_target_is_reached(void **state)
 {
     (void)state;
     for (int64_t heads = 3; heads <= 6; heads++) {
-        const mha_train_options o = {
-            .size = sizeof o, .beta2 = 0.98, .gates = {MHA_GATES_L0, .end = 260, .heads = heads, .only = 1}};
+        check_target(MHA_GATES_L0, heads);
+        check_target(MHA_GATES_L1, heads);
+    }
+}
+
+/* L1 gates that few steps have all pulled to 0, of weights that learn too. */
+static void test_l1_gates_at_zero_open_again(void **state)
+{
+    (void)state;
+    static const int64_t ends[] = {12, 60}, heads[] = {2, 4, 6, 0};
+    for (int n = 0; n < 8; n++) {
+        const mha_train_options o = {.size = sizeof o,
+                                     .gates = {MHA_GATES_L1, .end = ends[n / 4], .heads = heads[n % 4]}};
         mha_trainer *t = train_case(NULL, TINYLM, &o);
-        double expected = 0;
-        mha_train_report r = {0};
-        for (int step = 1; step <= 260; step++)
-            r = repeat(t);
-        if (fabs(r.open - (double)heads) > 0.5) fail_msg("%g heads for %d", r.open, (int)heads);
-        assert_int_equal(mha_trainer_gates(t, NULL, &expected), heads);
-        assert_true(fabs(expected - (double)heads) < 1e-6);
-        r = repeat(t);
-        assert_true(r.penalty == 0 && mha_trainer_gates(t, NULL, NULL) == heads);
+        int64_t target = heads[n % 4];
+        for (int64_t step = 1; step <= ends[n / 4]; step++)
+            repeat(t);
+        if (!target) target = mha_trainer_gates(t, NULL, NULL);
+        for (int step = 0; step < 100; step++) {
+            expect_heads(t, target);
+            repeat(t);
+        }
+        expect_heads(t, target);
         mha_trainer_free(t);
     }
 }
@@ -575,6 +620,7 @@ int main(void)
         cmocka_unit_test(test_gates_come_and_go),
         cmocka_unit_test(test_useless_heads_close_first),
         cmocka_unit_test(test_target_is_reached),
+        cmocka_unit_test(test_l1_gates_at_zero_open_again),
         cmocka_unit_test(test_gates_alone_leave_the_weights),
         cmocka_unit_test(test_a_failed_step_leaves_nothing),
         cmocka_unit_test(test_refusals),
