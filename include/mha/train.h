@@ -168,7 +168,7 @@ MHA_API mha_status mha_trainer_refresh(mha_trainer *trainer, mha_error *err);
 
 /* The gates as they are after the last step, where nothing is drawn: gates [layers, H], H as in mha_model_info.heads,
  * 0 = closed, 0 too where a layer has no such head, ones for a trainer without gates. Returns how many are not 0.
- * `gates` and `expected` (heads expected to be open when gates are drawn) may be NULL.
+ * `gates` and `expected` (heads expected to be open when gates are drawn; all before they join in) may be NULL.
  *
  * With gates the output projections among mha_trainer_weights, and so in mha_trainer_model and in what is saved, are
  * the products of weight and gate: columns of zeros for a closed head, whose model every program computes as it was
@@ -191,7 +191,7 @@ typedef struct mha_train_report {
     double loss;    /* in nats, of the weights before the step */
     double norm;    /* length of the gradient before it was cut */
     double rate;    /* learning rate */
-    double open;    /* heads: with gates those expected to be open before the step; else all */
+    double open;    /* heads: with gates that have joined in those expected to be open before the step; else all */
     double penalty; /* of the gates, before the step; the loss does not include it */
 } mha_train_report;
 

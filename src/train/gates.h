@@ -57,9 +57,11 @@ void mha__gates_update(struct mha_trainer *t, double scale, mha_train_report *re
 /* Gives the model the products again; it has to be packed after that. */
 void mha__gates_end(struct mha_trainer *t);
 
-/* Parts of these: projections as they learn into the model; `shown` from the state; heads expected to be open. */
+/* Parts of these: projections as they learn into the model; `shown` from the state; have they taken a step (before
+ * that they are 1); heads expected to be open. */
 mha_status mha__gates_lift(struct mha_trainer *t, mha_error *err);
 void mha__gates_show(mha__gates *g);
+bool mha__gates_begun(const mha__gates *g);
 double mha__gates_expected(const mha__gates *g);
 
 /* Draws the gates of the next `batch` sequences of the step. */

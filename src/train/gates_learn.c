@@ -26,9 +26,15 @@ static double open_part(const mha__gates *g, double value)
     return g->o.penalty == MHA_GATES_L0 ? mha__gate_open(value) : value > 0 ? 1 : 0;
 }
 
+bool mha__gates_begun(const mha__gates *g)
+{
+    return g->control[MHA__GATES_TAKEN] > 0 || is_settled(g);
+}
+
 double mha__gates_expected(const mha__gates *g)
 {
     double open = 0;
+    if (!mha__gates_begun(g)) return (double)g->total;
     for (int64_t at = 0; at < g->layers * g->heads; at++)
         open += has(g, at) ? open_part(g, g->value[at]) : 0;
     return open;
@@ -36,15 +42,9 @@ double mha__gates_expected(const mha__gates *g)
 
 /* ---- what the model holds, and what a step draws ---- */
 
-/* Before their first step gates are 1. */
-static bool has_begun(const mha__gates *g)
-{
-    return g->control[MHA__GATES_TAKEN] > 0 || is_settled(g);
-}
-
 static double shown_gate(const mha__gates *g, double value)
 {
-    if (!has_begun(g)) return 1;
+    if (!mha__gates_begun(g)) return 1;
     return g->o.penalty == MHA_GATES_L0 ? mha__gate_mean(value) : value;
 }
 
@@ -225,11 +225,11 @@ void mha__gates_update(mha_trainer *t, double scale, mha_train_report *report)
 {
     mha__gates *g = t->gates;
     const bool moves = learns(g, t->step);
+    if (moves) g->control[MHA__GATES_TAKEN]++;
     report->open = mha__gates_expected(g);
     if (moves) {
         const double strength = is_settled(g) ? 0 : find_strength(g, t->step, report->open);
         report->penalty = strength * penalty(g);
-        g->control[MHA__GATES_TAKEN]++;
         move(t, g, scale, strength);
     }
     if (g->o.end && t->step >= g->o.end && !is_settled(g)) settle(g);

@@ -250,6 +250,10 @@ static void test_before_the_start(void **state)
             assert_int_equal(step <= 2, memcmp(x, y, (size_t)count * sizeof *x) == 0);
             assert_int_equal(step <= 2, a.penalty == 0);
             assert_true(b.penalty == 0 && b.open == (double)mha_trainer_gates(plain, NULL, NULL));
+            double expected = 0;
+            mha_trainer_gates(t, NULL, &expected);
+            assert_int_equal(step <= 2, a.open == b.open);
+            assert_int_equal(step <= 2, expected == b.open);
             free(x), free(y);
         }
         mha_trainer_free(t);
