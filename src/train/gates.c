@@ -173,19 +173,11 @@ static size_t bytes_of(const mha_trainer *t, const mha__gated *l)
     return (size_t)t->parameter[l->parameter].count * sizeof(float);
 }
 
-static bool all_open(const mha__gates *g)
-{
-    for (int64_t l = 0; l < g->layers; l++)
-        for (int64_t h = 0; h < g->layer[l].heads; h++)
-            if (g->shown[l * g->heads + h] != 1) return false;
-    return true;
-}
-
 mha_status mha__gates_lift(mha_trainer *t, mha_error *err)
 {
     mha__gates *g = t->gates;
     g->lifted = true;
-    if (all_open(g)) return MHA_OK;
+    if (!mha__gates_begun(g)) return MHA_OK; /* the model holds them so */
     for (int64_t n = 0; n < g->layers; n++)
         memcpy(t->list[g->layer[n].parameter].data, g->layer[n].raw, bytes_of(t, &g->layer[n]));
     return mha_trainer_refresh(t, err);

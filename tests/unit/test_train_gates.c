@@ -261,6 +261,32 @@ static void test_before_the_start(void **state)
     }
 }
 
+static void write_into_output(mha_trainer *t)
+{
+    ((float *)t->list[t->gates->layer[0].parameter].data)[3] += 5;
+    assert_int_equal(mha_trainer_refresh(t, NULL), MHA_OK);
+}
+
+/* What a caller writes into an output projection counts until gates have taken a step, and not behind it, although all
+ * of them are 1 still. */
+static void test_numbers_of_the_caller(void **state)
+{
+    (void)state;
+    const mha_train_gates gates = {MHA_GATES_L0, .rate = 1e-6, .initial = 4};
+    mha_trainer *none = trainer_of(GPT2, gates), *before = trainer_of(GPT2, gates), *behind = trainer_of(GPT2, gates);
+    write_into_output(before);
+    const double first = train_on(none, B, L).loss;
+    assert_true(train_on(before, B, L).loss != first);
+    assert_true(train_on(behind, B, L).loss == first);
+    write_into_output(behind);
+    assert_true(train_on(behind, B, L).loss == train_on(none, B, L).loss);
+    for (int64_t at = 0; at < none->gates->total; at++)
+        assert_true(none->gates->shown[at] == 1);
+    mha_trainer_free(none);
+    mha_trainer_free(before);
+    mha_trainer_free(behind);
+}
+
 /* ---- bits ---- */
 
 static void expect_alike(const mha_trainer *a, const mha_trainer *b)
@@ -619,6 +645,7 @@ int main(void)
         cmocka_unit_test(test_saved_model_is_the_gated_one),
         cmocka_unit_test(test_closed_heads_are_zeros),
         cmocka_unit_test(test_before_the_start),
+        cmocka_unit_test(test_numbers_of_the_caller),
         cmocka_unit_test(test_bits_for_any_threads),
         cmocka_unit_test(test_goes_on_bit_for_bit),
         cmocka_unit_test(test_gates_come_and_go),
