@@ -580,6 +580,25 @@ static void test_a_failed_step_leaves_nothing(void **state)
     mha_trainer_free(other);
 }
 
+/* As a trainer without gates says it, and not as a lack of memory. */
+static void test_batches_without_sequences(void **state)
+{
+    (void)state;
+    const int32_t ids[2] = {1, 2};
+    mha_trainer *gated = trainer_of(TINYLM, (mha_train_gates){.penalty = MHA_GATES_L0});
+    mha_trainer *plain = trainer_of(TINYLM, (mha_train_gates){0});
+    for (int64_t count = -3; count <= 0; count += 3) {
+        const mha_model_input input = {.size = sizeof input, .batch = count, .length = 2, .ids = ids};
+        const mha_train_batch batch = {.input = &input};
+        mha_error err = {0}, want = {0};
+        assert_int_equal(mha_trainer_step(plain, &batch, 1, NULL, &want), MHA_ERR_ARG);
+        assert_int_equal(mha_trainer_step(gated, &batch, 1, NULL, &err), MHA_ERR_ARG);
+        assert_string_equal(err.message, want.message);
+    }
+    mha_trainer_free(gated);
+    mha_trainer_free(plain);
+}
+
 static void expect_refused(mha_train_gates gates, const char *sentence)
 {
     const mha_train_options o = {.size = sizeof o, .gates = gates};
@@ -654,6 +673,7 @@ int main(void)
         cmocka_unit_test(test_l1_gates_at_zero_open_again),
         cmocka_unit_test(test_gates_alone_leave_the_weights),
         cmocka_unit_test(test_a_failed_step_leaves_nothing),
+        cmocka_unit_test(test_batches_without_sequences),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_states_that_are_refused),
     };
