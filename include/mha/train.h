@@ -238,10 +238,11 @@ MHA_API mha_status mha_trainer_save(const mha_trainer *trainer, const char *fold
                                     const mha_trainer_save_options *options, mha_error *err);
 
 /* Opens such a folder and goes on: with the same options and batches every later step has the bits that it would have
- * had. Options are the caller's, and may be others; gates may join in, or be left out, and what they made of the model
- * goes on alone; settled ones stay settled. Errors: those of mha_model_open and mha_trainer_create; MHA_ERR_FORMAT for
- * a state that lacks a tensor, has one of another shape, or no step, or that was saved with other weights than the
- * folder holds now; MHA_ERR_ARG for gates under another penalty than those of the state. */
+ * had. Options are the caller's, and may be others; gates may join in (their `start` and `end` are counted from the
+ * first step of all), or be left out, and what they made of the model goes on alone; settled ones stay settled. Errors:
+ * those of mha_model_open and mha_trainer_create; MHA_ERR_FORMAT for a state that lacks a tensor, has one of another
+ * shape, or no step, or that was saved with other weights than the folder holds now; MHA_ERR_ARG for gates under
+ * another penalty than those of the state, and for gates that join in behind their `end`. */
 MHA_API mha_status mha_trainer_resume(mha_ctx *ctx, const char *folder, const mha_train_options *options,
                                       mha_trainer **out, mha_error *err);
 

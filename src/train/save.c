@@ -177,12 +177,21 @@ static mha_status check_weights(const mha_trainer *t, const mha_file *file, mha_
                      mha__quote(&(mha__quoted){0}, theirs, strlen(theirs)), mine);
 }
 
-/* A state without gates leaves those of the trainer as they are, open. */
+/* A state without gates leaves those of the trainer as they are, open; but they need steps to learn in. */
+static mha_status join_in(const mha_trainer *t, mha_error *err)
+{
+    const int64_t end = t->gates->o.end;
+    if (!end || end > t->step) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "gates that join in behind step %lld cannot settle behind step %lld (gates.end)",
+                     (long long)t->step, (long long)end);
+}
+
 static mha_status read_gates(mha_trainer *t, const mha_file *file, mha_error *err)
 {
     const char *kind = mha__metadata_find(file, GATES, NULL), *path = mha_file_path(file);
     mha__quoted q[2] = {0};
-    if (!kind || !t->gates) return MHA_OK;
+    if (!t->gates) return MHA_OK;
+    if (!kind) return join_in(t, err);
     if (strcmp(kind, kind_of(t)) != 0)
         return mha__fail(err, MHA_ERR_ARG, "%s has gates of the kind \"%s\", which do not go on as \"%s\"",
                          mha__quote(&q[0], path, strlen(path)), mha__quote(&q[1], kind, strlen(kind)), kind_of(t));

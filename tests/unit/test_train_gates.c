@@ -376,6 +376,9 @@ static void test_gates_come_and_go(void **state)
     train_on(t, B, L);
     assert_int_equal(mha_trainer_save(t, place, NULL, NULL), MHA_OK);
     mha_trainer_free(t);
+    const mha_train_options late = {.size = sizeof late, .gates = {MHA_GATES_L0, .end = 1}};
+    assert_int_equal(mha_trainer_resume(NULL, place, &late, &none, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "gates that join in behind step 1 cannot settle behind step 1 (gates.end)");
     t = resume(place, &with);
     assert_int_equal(mha_trainer_gates(t, NULL, NULL), t->gates->total);
     train_on(t, B, L);
