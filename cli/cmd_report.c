@@ -1,6 +1,4 @@
 /* cmd_report.c - `mha report`: one text, every head of a model or of two, one HTML file. */
-#include <stdlib.h>
-
 #include "commands.h"
 #include "head_diversity.h"
 #include "head_scores.h"
@@ -110,19 +108,10 @@ static report_model page_part(const part *p)
 
 static int write_page(cli_session *s, const part parts[2], int count)
 {
-    char *page = NULL;
-    size_t bytes = 0;
-    FILE *memory = open_memstream(&page, &bytes);
     report r = {.text = parts[0].text.text, .count = count};
     for (int i = 0; i < count; i++)
         r.models[i] = page_part(&parts[i]);
-    int whole = memory && report_page_write(&r, memory);
-    if (memory && fclose(memory) != 0) whole = 0;
-    int code = whole ? cli_write_file(s, page, bytes)
-                     : cli_fail(s, &(mha_error){.status = MHA_ERR_MEMORY, .message = "no memory for the page"});
-    if (code == CLI_DONE) cli_say(s, "%s: %.1f KB; open it in a browser", cli_out_name(s), (double)bytes / 1e3);
-    free(page);
-    return code;
+    return report_page_save(s, &r);
 }
 
 static json_t *part_json(const part *p)

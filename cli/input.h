@@ -21,15 +21,13 @@ void cli_texts_free(cli_texts *texts);
 /* A descriptor to read from: stdin for "-", else a regular file, opened without waiting for a fifo's writer. */
 int cli_texts_open(const cli_session *session, const char *path, int *fd);
 
-/* Opens -m MODEL: a folder, "minilm" (the user's cache folder) or "builtin" (beside the program). Without -m: minilm if
- * it is there. `options` may be NULL. */
+/* Opens -m MODEL: a folder, "minilm" (the user's cache folder) or "builtin" (beside the program), which is also what
+ * is opened without -m. `options` may be NULL. */
 int cli_model_open(cli_session *session, const mha_model_options *options, mha_model **model);
 /* The same of any name. */
 int cli_model_open_named(cli_session *session, const char *name, const mha_model_options *options, mha_model **model);
 /* Only finds the folder, for commands that read parts of it, and stores it and its name in the session. NULL = as
  * without -m. */
 int cli_model_find(cli_session *session, const char *name);
-/* 1 if MiniLM has been fetched. */
-bool cli_minilm_present(void);
 
 #endif

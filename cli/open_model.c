@@ -47,19 +47,11 @@ static bool find_builtin(char *path)
     return snprintf(path, PATH_MAX, "%s/builtin", MHA_DATA_DIR) < PATH_MAX && is_folder(path);
 }
 
-bool cli_minilm_present(void)
-{
-    char path[PATH_MAX];
-    return find_minilm(path);
-}
-
 static int find(cli_session *session, const char *name)
 {
     session->model = folder;
-    session->model_name = name ? name : "minilm";
-    if (!name && find_minilm(folder)) return CLI_DONE;
-    if (!name)
-        return cli_usage(session, "no model: give -m FOLDER, -m builtin, or run ./run fetch minilm once for MiniLM");
+    if (!name) name = "builtin";
+    session->model_name = name;
     if (strcmp(name, "minilm") == 0) {
         if (find_minilm(folder)) return CLI_DONE;
         return cli_error(session, CLI_REFUSED, "MiniLM is not on this machine: run ./run fetch minilm");

@@ -19,7 +19,8 @@ static const struct shared_option {
     unsigned need;
     struct poptOption option;
 } shared[] = {
-    {CLI_MODEL, {"model", 'm', POPT_ARG_ARGV, &model_names, 0, "folder of a checkpoint, minilm, or builtin", "MODEL"}},
+    {CLI_MODEL,
+     {"model", 'm', POPT_ARG_ARGV, &model_names, 0, "folder of a checkpoint, minilm, or builtin (default)", "MODEL"}},
     {CLI_MODEL,
      {"no-map", 0, POPT_ARG_NONE, &given.no_map, 0, "copy the weights into memory: their file may change", NULL}},
     {CLI_FILE, {"file", 'f', POPT_ARG_STRING, &given.file, 0, "read texts from FILE, one a line; - is stdin", "FILE"}},

@@ -1,9 +1,12 @@
 /* report_page.c - puts the data into the page. */
 #include "report_page.h"
 
+#include <stdlib.h>
+
 #include "colour.h"
 #include "head_diversity.h"
 #include "heads_json.h"
+#include "output.h"
 #include "page_data.h"
 #include "report_maps.h"
 #include "tokens.h"
@@ -81,10 +84,27 @@ static json_t *page_data(const report *r)
                   : NULL;
 }
 
-int report_page_write(const report *r, FILE *out)
+/* False when memory is short: the page is then not whole. */
+static bool write_page(const report *r, FILE *out)
 {
     fputs((const char *)report_page_before, out);
-    const int whole = page_data_write(page_data(r), out);
+    const bool whole = page_data_write(page_data(r), out);
     fputs((const char *)report_page_after, out);
     return whole && !ferror(out);
+}
+
+int report_page_save(cli_session *session, const report *r)
+{
+    char *page = NULL;
+    size_t bytes = 0;
+    FILE *memory = open_memstream(&page, &bytes);
+    bool whole = memory && write_page(r, memory);
+    if (memory && fclose(memory) != 0) whole = false;
+    const int code =
+        whole ? cli_write_file(session, page, bytes)
+              : cli_fail(session, &(mha_error){.status = MHA_ERR_MEMORY, .message = "no memory for the page"});
+    if (code == CLI_DONE)
+        cli_say(session, "%s: %.1f KB; open it in a browser", cli_out_name(session), (double)bytes / 1e3);
+    free(page);
+    return code;
 }

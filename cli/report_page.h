@@ -3,9 +3,8 @@
 #define CLI_REPORT_PAGE_H
 
 #include <jansson.h>
-#include <stdio.h>
 
-#include "mha/mha.h"
+#include "command.h"
 
 /* The page around its data, made at build time from cli/report/ (cmake/embed_page.cmake). */
 extern const unsigned char report_page_before[], report_page_after[]; /* terminated */
@@ -23,7 +22,7 @@ typedef struct report {
     int count;
 } report;
 
-/* Writes the page to `out`. Returns 0 when memory is short (the page is then not whole). */
-int report_page_write(const report *r, FILE *out);
+/* Writes the page to the file of -o, and says so. Returns an exit code. */
+int report_page_save(cli_session *session, const report *r);
 
 #endif

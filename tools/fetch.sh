@@ -41,7 +41,7 @@ NOTE
 }
 
 if [ -d "$target" ]; then
-    # The demo asks at each start and trusts what was checked when it came; asked by name, it is checked again.
+    # ./check asks each time and trusts what was checked when it came; asked by name, it is checked again.
     [ -z "$quiet" ] || exit 0
     right_weights "$target" || fail 1 "$target/model.safetensors is not what it should be. Remove it and fetch again."
     say "$target is already there, and its weights are the right ones."
@@ -55,7 +55,7 @@ work=$(mktemp -d "$models/fetch.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
-logged fetch fetching download "$work" || fail 1 'the model could not be fetched. Is the network there? (MHA_OFFLINE=1 keeps the demo from trying.)'
+logged fetch fetching download "$work" || fail 1 'the model could not be fetched. Is the network there?'
 right_weights "$work/new" || fail 1 'the model that came is not the right one (sha256 of model.safetensors); it was dropped.'
 chmod 755 "$work/new"
 [ -d "$target" ] || mv "$work/new" "$target" # another fetch may have come first

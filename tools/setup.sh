@@ -20,7 +20,7 @@ lib   popt          libpopt-dev
 lib   cairo         libcairo2-dev
 lib   zlib          zlib1g-dev
 '
-# shellcheck disable=SC2034 # read by run and fetch.sh
+# shellcheck disable=SC2034 # read by fetch.sh
 fetch_needs='
 tool   python3   python3
 pip    -         python3-pip

@@ -12,6 +12,9 @@ export XDG_CACHE_HOME="$work/cache"
 unset NO_COLOR COLUMNS MHA_ISA MHA_THREADS
 # shellcheck disable=SC2034 # read by the tests
 minilm=${MHA_MINILM:-$models/minilm} data=$here/tests/golden/data
+# An encoder with random weights, for what any model will do for.
+# shellcheck disable=SC2034
+tiny=$data/models/bert-tiny
 failures=0
 
 fail() {

@@ -5,20 +5,20 @@
 
 text='Two words, and two words again.'
 
-expect 0 "$MHA" draw -m builtin "$text" --head 1.0 -o map.png
+expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 -o map.png
 has err 'mha draw: map.png: '
 [ "$(head -c 8 map.png | od -An -tx1 | tr -d ' ')" = 89504e470d0a1a0a ] || fail 'map.png is no PNG'
-expect 0 "$MHA" draw -m builtin "$text" --head 1.0 -o map.svg
+expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 -o map.svg
 has map.svg '<svg'
-expect 0 "$MHA" draw -m builtin "$text" --head 1.0 -o map.pdf
+expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 -o map.pdf
 has map.pdf '%PDF-'
 
 for ending in png svg pdf; do
-    expect 0 "$MHA" draw -m builtin "$text" --grid -o grid.$ending
+    expect 0 "$MHA" draw -m "$tiny" "$text" --grid -o grid.$ending
 done
 has grid.svg '<svg'
 has grid.pdf '%PDF-'
-refused 2 "$MHA" draw -m builtin "$text" --grid --head 0.0 -o no.png
+refused 2 "$MHA" draw -m "$tiny" "$text" --grid --head 0.0 -o no.png
 
 # Ids name the columns where the model has no tokenizer; with one they are its tokens.
 gpt2=$data/models/gpt2-tiny
@@ -39,47 +39,47 @@ at tokens '["36","402","36"]'
 at importance.texts 2
 
 # The same input gives the same file.
-expect 0 "$MHA" draw -m builtin "$text" --head 1.0 -o again.png
+expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 -o again.png
 same map.png again.png 'two drawings of one map'
 
 # An existing file stays unless --force is given.
 cp map.svg before.svg
-refused 2 "$MHA" draw -m builtin 'Other words.' --head 0.0 -o map.svg
+refused 2 "$MHA" draw -m "$tiny" 'Other words.' --head 0.0 -o map.svg
 same map.svg before.svg 'a file that was there'
-expect 0 "$MHA" draw -m builtin 'Other words.' --head 0.0 -o map.svg --force
+expect 0 "$MHA" draw -m "$tiny" 'Other words.' --head 0.0 -o map.svg --force
 
 for wrong in 9.0 0.99 1 1. .1 -1.0 1.0x 99999999999.0; do
-    refused 2 "$MHA" draw -m builtin "$text" --head "$wrong" -o no.png
+    refused 2 "$MHA" draw -m "$tiny" "$text" --head "$wrong" -o no.png
     has err "$wrong"
 done
-refused 2 "$MHA" draw -m builtin "$text" --head 0.0 -o no.gif
-refused 2 "$MHA" draw -m builtin "$text" --head 0.0
-refused 2 "$MHA" draw -m builtin "$text" -o no.png
-refused 2 "$MHA" draw -m builtin one two --head 0.0 -o no.png
+refused 2 "$MHA" draw -m "$tiny" "$text" --head 0.0 -o no.gif
+refused 2 "$MHA" draw -m "$tiny" "$text" --head 0.0
+refused 2 "$MHA" draw -m "$tiny" "$text" -o no.png
+refused 2 "$MHA" draw -m "$tiny" one two --head 0.0 -o no.png
 for left in no.png no.gif; do
     [ ! -e $left ] || fail "a refusal left $left"
 done
 
 # The report: nothing on stdout but --json, and the page holds no way out of its data.
-expect 0 "$MHA" report -m builtin '</script><img src=x onerror=alert(1)>' -o page.html
+expect 0 "$MHA" report -m "$tiny" '</script><img src=x onerror=alert(1)>' -o page.html
 [ ! -s out ] || fail 'stdout is not empty'
 has_not page.html '<img'
 has page.html "default-src 'none'"
-expect 0 "$MHA" report -m builtin "$text" -o page2.html --json
+expect 0 "$MHA" report -m "$tiny" "$text" -o page2.html --json
 at output page2.html
-at model builtin
+at model "$tiny"
 at heads.2.3 3
-expect 0 "$MHA" report -m builtin "$text" --compare builtin -o two.html --json
-at compare.model builtin
+expect 0 "$MHA" report -m "$tiny" "$text" --compare "$tiny" -o two.html --json
+at compare.model "$tiny"
 at compare.heads.# 3
-expect 0 "$MHA" report -m builtin "$text" --by confidence -o by.html --json
+expect 0 "$MHA" report -m "$tiny" "$text" --by confidence -o by.html --json
 at importance.by confidence
 at importance.values.#  3
 printf 'one text\nand another\n' >data
-expect 0 "$MHA" report -m builtin "$text" --by jacobian_probe --data data -o data.html --json
+expect 0 "$MHA" report -m "$tiny" "$text" --by jacobian_probe --data data -o data.html --json
 at importance.texts 2
-refused 2 "$MHA" report -m builtin "$text" --data data -o no.html
-expect 0 "$MHA" report -m builtin "$text" --diversity --data data -o alike.html --json
+refused 2 "$MHA" report -m "$tiny" "$text" --data data -o no.html
+expect 0 "$MHA" report -m "$tiny" "$text" --diversity --data data -o alike.html --json
 at diversity.measures.js.blocks.# 1
 at diversity.measures.js.blocks.0.# 78
 at diversity.measures.js.blocks.0.0 0.0
@@ -89,21 +89,21 @@ at diversity.unique.2.# 4
 at diversity.xy.# 12
 at diversity.merges.# 11
 printf '{"curve": [{"heads": 12, "loss": 1.5, "note": "<b>"}, {"heads": 6, "loss": 2}]}' >curve.json
-expect 0 "$MHA" report -m builtin "$text" --curve curve.json -o curve.html
+expect 0 "$MHA" report -m "$tiny" "$text" --curve curve.json -o curve.html
 has curve.html '"curve":[{"heads":12,"loss":1.5},{"heads":6,"loss":2}]'
 for wrong in '{' '[]' '{"curve": []}' '{"curve": [{"heads": 1}]}' '{"curve": [{"heads": 1, "loss": "2"}]}' '{"curve": {"heads": 1}}'; do
     printf '%s' "$wrong" >wrong.json
-    refused 3 "$MHA" report -m builtin "$text" --curve wrong.json -o no.html
+    refused 3 "$MHA" report -m "$tiny" "$text" --curve wrong.json -o no.html
     has err 'wrong.json'
 done
-refused 3 "$MHA" report -m builtin "$text" --compare no-such-folder -o no.html
-expect 0 "$MHA" report -m builtin "$text" -o -
+refused 3 "$MHA" report -m "$tiny" "$text" --compare no-such-folder -o no.html
+expect 0 "$MHA" report -m "$tiny" "$text" -o -
 has out "</html>"
 [ ! -e - ] || fail "a file called -"
-refused 2 "$MHA" report -m builtin "$text" -o ""
+refused 2 "$MHA" report -m "$tiny" "$text" -o ""
 has err "the name of the file to write is empty"
-refused 2 "$MHA" report -m builtin "$text"
-refused 2 "$MHA" report -m builtin one two -o no.html
+refused 2 "$MHA" report -m "$tiny" "$text"
+refused 2 "$MHA" report -m "$tiny" one two -o no.html
 [ ! -e no.html ] || fail 'a refusal left a file'
 
 finish

@@ -3,7 +3,7 @@
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
-embed() { "$MHA" embed -m builtin "$@"; }
+embed() { "$MHA" embed -m "$tiny" "$@"; }
 
 expect 0 embed --json 'wait for the tank'
 at text 'wait for the tank'
@@ -66,7 +66,7 @@ refused 1 embed -o no/such/folder/e.npy one
 # Stopped: 128 + n, nothing on stdout. (A shell without job control starts background work deaf to SIGINT; timeout does not.)
 for pair in INT:130 TERM:143 HUP:129; do
     status=0
-    sleep 3 | timeout --foreground --preserve-status -s "${pair%:*}" 0.3 "$MHA" embed -m builtin -f - >out 2>err || status=$?
+    sleep 3 | timeout --foreground --preserve-status -s "${pair%:*}" 0.3 "$MHA" embed -m "$tiny" -f - >out 2>err || status=$?
     [ "$status" = "${pair#*:}" ] || fail "after SIG${pair%:*}: exit $status"
     [ ! -s out ] || fail "after SIG${pair%:*}: stdout is not empty"
 done

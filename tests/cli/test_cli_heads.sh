@@ -1,12 +1,12 @@
 #!/bin/sh
-# test_cli_heads.sh - `mha heads` and `mha demo`: JSON, CSV, grid, colour, and the real model's labels where it is there.
+# test_cli_heads.sh - `mha heads` and `mha demo`: JSON, CSV, grid, colour, and MiniLM's labels where it is there.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
-heads() { "$MHA" heads -m builtin "$@"; }
+heads() { "$MHA" heads -m "$tiny" "$@"; }
 
 expect 0 heads --json 'you keep the count' 'and then again, they said'
-at model builtin
+at model "$tiny"
 at texts 2
 at layers 3
 at heads 4
@@ -42,12 +42,12 @@ refused 3 heads --maps --json ' '
 refused 3 heads ''
 for command in 'report -o blank.html' 'draw --grid -o blank.png'; do
     # shellcheck disable=SC2086 # words
-    refused 3 "$MHA" $command -m builtin ''
+    refused 3 "$MHA" $command -m "$tiny" ''
     has err 'the text is blank'
 done
 expect 0 heads -f one_blank --json
 at texts 2
-expect 0 "$MHA" embed -m builtin -f blank
+expect 0 "$MHA" embed -m "$tiny" -f blank
 
 # Ids in place of texts: the same numbers, with a tokenizer and without one.
 gpt2=$data/models/gpt2-tiny
@@ -158,45 +158,51 @@ has err '[MASK]'
 
 # The grid fits the width that it is given, and is coloured on a terminal only.
 for width in 40 60 80 120; do
-    expect 0 env COLUMNS=$width "$MHA" heads -m builtin 'you keep the count'
+    expect 0 env COLUMNS=$width "$MHA" heads -m "$tiny" 'you keep the count'
     most=$(awk '{ if (length > most) most = length } END { print most }' out)
     [ "$most" -le $width ] || fail "a line of $most columns in a terminal of $width"
-    expect 0 env COLUMNS=$width "$MHA" heads -m builtin -f texts --by jacobian_probe
+    expect 0 env COLUMNS=$width "$MHA" heads -m "$tiny" -f texts --by jacobian_probe
     most=$(awk '{ if (length > most) most = length } END { print most }' out)
     [ "$most" -le $width ] || fail "importance: a line of $most columns in a terminal of $width"
 done
 has_not out "$(printf '\033')"
 if script -qec true /dev/null </dev/null >/dev/null 2>&1; then
     on_terminal() { script -qec "$1" /dev/null </dev/null >out; }
-    on_terminal "TERM=xterm '$MHA' heads -m builtin keep" || fail 'on a terminal'
+    on_terminal "TERM=xterm '$MHA' heads -m '$tiny' keep" || fail 'on a terminal'
     has out "$(printf '\033[48;5;')"
-    on_terminal "TERM=xterm '$MHA' heads -m builtin keep --by confidence" || fail 'on a terminal, --by'
+    on_terminal "TERM=xterm '$MHA' heads -m '$tiny' keep --by confidence" || fail 'on a terminal, --by'
     has out "$(printf '\033[48;5;226')"
     for plain in NO_COLOR=1 TERM=dumb; do
-        on_terminal "TERM=xterm $plain '$MHA' heads -m builtin keep --no-progress" || fail "on a terminal, $plain"
+        on_terminal "TERM=xterm $plain '$MHA' heads -m '$tiny' keep --no-progress" || fail "on a terminal, $plain"
         has_not out "$(printf '\033[48')"
     done
 else
     echo 'skipped: colour on a terminal: the program script is not here, or can make no terminal'
 fi
 
-# The demo without MiniLM says what it is.
-expect 0 "$MHA" demo
-has out 'weights are random'
-has out 'mha heads -m builtin'
+# The demo: what the built-in model says, which of its heads make it able to, and the page of them.
+expect 0 "$MHA" demo -o page.html
+has out 'Repeat after me: wug dax blicket toma fep.'
+has out '... wug dax blicket toma fep.'
+has out ' induction '
+has out 'continues repeats'
+# shellcheck disable=SC2016 # awk's own
+awk '/with all .* heads$/ { all = $1 } / the induction heads:/ { without = $1 } / the others of/ { others = $1 }
+    END { exit !(all > 70 && without < all / 4 && others > all / 2) }' out || fail "copying in the demo: $(grep '%' out | tail -n 4)"
+has page.html 'builtin'
+has err 'open it in a browser'
+cp out first
+expect 0 "$MHA" demo -t 3
+same out first '3 threads'
+refused 2 "$MHA" demo -o page.html # it is there
 
 if [ -d "$minilm" ]; then
     mkdir -p "$XDG_CACHE_HOME/mha"
     ln -s "$minilm" "$XDG_CACHE_HOME/mha/minilm"
-    expect 0 "$MHA" demo
-    has out '72 heads'
-    has out 'Head 0.2'
-    has out 'looks back one token'
-    has_not out 'nobody has trained'
-    expect 0 "$MHA" heads --json 'The ferry leaves at noon.' # minilm is the default model
+    expect 0 "$MHA" heads -m minilm --json 'The ferry leaves at noon.'
     at model minilm
     at labels.0.2 prev
 else
-    echo "skipped: demo and labels of MiniLM ($minilm is not there: ./run fetch minilm)"
+    echo "skipped: labels of MiniLM ($minilm is not there: ./run fetch minilm)"
 fi
 finish

@@ -27,12 +27,12 @@ killed() {
     name=$1
     shift
     begin=$(now)
-    expect 0 "$MHA" heads -m builtin --json -t 1 --no-progress "$@"
+    expect 0 "$MHA" heads -m "$tiny" --json -t 1 --no-progress "$@"
     cp out whole
     took=$(awk -v a="$begin" -v b="$(now)" 'BEGIN { print b - a }')
     kills=0 tries=0
     while [ $kills -lt 3 ] && [ $tries -lt 12 ]; do
-        "$MHA" heads -m builtin --json -t 1 --no-progress "$@" --state "$name" >/dev/null 2>&1 &
+        "$MHA" heads -m "$tiny" --json -t 1 --no-progress "$@" --state "$name" >/dev/null 2>&1 &
         run=$!
         sleep "$(moment "$took")"
         kill -9 $run 2>/dev/null
@@ -42,11 +42,11 @@ killed() {
     done
     [ $kills -gt 0 ] || fail "$name: no run could be killed"
     ls "$name".* >files 2>/dev/null || echo "$name: nothing was kept before the kills"
-    expect 0 "$MHA" heads -m builtin --json -t 1 --no-progress "$@" --state "$name"
+    expect 0 "$MHA" heads -m "$tiny" --json -t 1 --no-progress "$@" --state "$name"
     same out whole "$name, after $kills kills"
     [ -s "$name.statistics" ] || fail "$name: no $name.statistics"
     begin=$(now)
-    expect 0 "$MHA" heads -m builtin --json -t 1 --no-progress "$@" --state "$name" # all is there
+    expect 0 "$MHA" heads -m "$tiny" --json -t 1 --no-progress "$@" --state "$name" # all is there
     same out whole "$name, from its end"
 }
 
@@ -61,7 +61,7 @@ done
 
 # The state of other texts, another model, other options is refused with a sentence; another score has another file.
 printf '%s\n' "$words" "and then again" >few
-run() { "$MHA" heads -m builtin --json -t 1 "$@"; }
+run() { "$MHA" heads -m "$tiny" --json -t 1 "$@"; }
 expect 0 run -f few --by jacobian_probe --state one
 expect 0 run -f few --by confidence --state one
 [ -s one.confidence ] || fail 'no one.confidence'
@@ -73,7 +73,7 @@ refused 2 run -f half --by jacobian_probe --state one
 has err 'one.statistics: the state of a run with other data'
 refused 2 "$MHA" heads -m "$data/models/bert-tiny" --json -t 1 'keep' --state one
 has err 'one.statistics: the state of a run with'
-refused 2 "$MHA" heads -m builtin --dtype bf16 --json -t 1 -f few --state one
+refused 2 "$MHA" heads -m "$tiny" --dtype bf16 --json -t 1 -f few --state one
 has err 'another model'
 printf 'no state' >one.statistics
 refused 3 run -f few --state one
@@ -82,7 +82,7 @@ refused 2 run -f few --state ''
 refused 2 run --maps 'you keep the count' --state one
 
 # The report keeps what it measures on --data.
-report() { "$MHA" report -m builtin -t 1 'you keep the count' --data few --by loo --diversity --force "$@"; }
+report() { "$MHA" report -m "$tiny" -t 1 'you keep the count' --data few --by loo --diversity --force "$@"; }
 expect 0 report -o plain.html
 expect 0 report -o kept.html --state page
 same plain.html kept.html 'a report with --state'
@@ -91,5 +91,5 @@ for file in page.loo page.diversity; do
 done
 expect 0 report -o kept.html --state page
 same plain.html kept.html 'a report from --state'
-refused 2 "$MHA" report -m builtin 'you keep the count' --state page -o other.html
+refused 2 "$MHA" report -m "$tiny" 'you keep the count' --state page -o other.html
 finish

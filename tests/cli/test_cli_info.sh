@@ -4,7 +4,7 @@ set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 
-expect 0 "$MHA" info -m builtin --json
+expect 0 "$MHA" info -m "$tiny" --json
 at family bert
 at layers 3
 at heads 4
@@ -15,9 +15,9 @@ at heads_per_layer '[4,4,4]'
 at kv_bytes_per_token 0
 [ "$("$JSON_AT" parameters <out)" -gt 50000 ] || fail 'too few parameters'
 [ "$("$JSON_AT" bytes <out)" -gt 200000 ] || fail 'too few bytes'
-expect 0 "$MHA" info -m builtin
+expect 0 "$MHA" info -m "$tiny"
 has out 'bert'
-expect 0 "$MHA" info "$here/share/mha/builtin"
+expect 0 "$MHA" info "$tiny"
 has out '12 in all'
 
 # An index of shards is one file, and names nothing outside of its folder.
@@ -37,7 +37,7 @@ refused 3 "$MHA" info shards/out.json
 has err 'not the name of a file in this folder'
 
 # A bare file, by content and not by name.
-cp "$here/share/mha/builtin/model.safetensors" weights
+cp "$tiny/model.safetensors" weights
 expect 0 "$MHA" info weights --json
 at format safetensors
 at tensors.0.dtype F32
@@ -76,7 +76,7 @@ has err 'rope_scaling and rope_parameters are both given, and differ'
 mkfifo fifo
 refused 3 "$MHA" info fifo
 refused 2 "$MHA" info a b
-refused 2 "$MHA" info -m builtin weights
+refused 2 "$MHA" info -m "$tiny" weights
 
 # Layers of attention alone: tensors that nobody uses may stand in the file.
 mkdir alone

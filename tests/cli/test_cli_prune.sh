@@ -3,7 +3,7 @@
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
-prune() { "$MHA" prune -m builtin "$@"; }
+prune() { "$MHA" prune -m "$tiny" "$@"; }
 
 awk 'BEGIN { split("you keep the count of all that they said and then again once more", w, " ")
              for (i = 0; i < 24; i++) { for (j = 0; j < 6 + i % 5; j++) printf "%s ", w[(i * 5 + j * 3) % 14 + 1]; print "" } }' >texts
@@ -18,7 +18,7 @@ at heads.1 10
 at chosen_by named
 has_not out quality
 has one/config.json '"mha.heads"'
-has one/config.json "$(sha256sum "$here/share/mha/builtin/model.safetensors" | cut -d ' ' -f 1)"
+has one/config.json "$(sha256sum "$tiny/model.safetensors" | cut -d ' ' -f 1)"
 [ -s one/tokenizer.json ] || fail 'no tokenizer beside the weights'
 expect 0 prune --heads 0.1,2.3 -o one --force -f texts --json
 at quality.texts 24
@@ -149,15 +149,15 @@ refused 2 prune --heads 0.1 -o one
 has err '--force'
 head -n 2 texts >few
 refused 2 prune --ratio 0.5 -f few -o x
-refused 2 "$MHA" diff -m builtin 'one text'
-refused 2 "$MHA" diff -m builtin -m builtin -m builtin
-refused 3 "$MHA" diff -m builtin -m nowhere
+refused 2 "$MHA" diff -m "$tiny" 'one text'
+refused 2 "$MHA" diff -m "$tiny" -m "$tiny" -m "$tiny"
+refused 3 "$MHA" diff -m "$tiny" -m nowhere
 [ ! -e x ] || fail 'a refused pruning left a folder'
 
 # Killed in the middle it leaves the old folder whole, or none.
 cp -r one before
 for delay in 0.00 0.01 0.02 0.04 0.08; do
-    "$MHA" prune -m builtin --ratio 0.5 -f texts --refit -o one --force >/dev/null 2>&1 </dev/null &
+    "$MHA" prune -m "$tiny" --ratio 0.5 -f texts --refit -o one --force >/dev/null 2>&1 </dev/null &
     sleep $delay
     kill -9 $! 2>/dev/null
     wait $! 2>/dev/null
@@ -170,7 +170,7 @@ printf '\n\n\n\n\n' >blank
 mkdir mute
 cp "$data/models/gpt2-tiny/config.json" "$data/models/gpt2-tiny/model.safetensors" mute
 for i in 1 2 3 4 5 6 7 8; do echo "$i,402,88,$i,402,88"; done >ids
-refused 3 "$MHA" prune -m builtin -f blank --count 2 -o blank_out
+refused 3 "$MHA" prune -m "$tiny" -f blank --count 2 -o blank_out
 has err 'blank'
 refused 3 "$MHA" prune -m mute -f ids --count 2 -o mute_out
 has err '--ids'

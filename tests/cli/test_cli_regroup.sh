@@ -4,7 +4,7 @@
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
-regroup() { "$MHA" regroup -m builtin "$@"; }
+regroup() { "$MHA" regroup -m "$tiny" "$@"; }
 
 i=0
 while [ $i -lt 12 ]; do
@@ -55,7 +55,7 @@ printf '\n\n\n\n\n' >blank
 mkdir mute
 cp "$data/models/gpt2-tiny/config.json" "$data/models/gpt2-tiny/model.safetensors" mute
 for i in 1 2 3 4 5 6 7 8; do echo "$i,402,88,$i,402,88"; done >ids
-refused 3 "$MHA" regroup -m builtin -f blank --kv-heads 2 -o blank_out
+refused 3 "$MHA" regroup -m "$tiny" -f blank --kv-heads 2 -o blank_out
 has err 'blank'
 refused 3 "$MHA" regroup -m mute -f ids --kv-heads 2 -o mute_out
 has err '--ids'

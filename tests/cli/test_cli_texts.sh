@@ -3,7 +3,7 @@
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
-tokenize() { "$MHA" tokenize -m builtin "$@"; }
+tokenize() { "$MHA" tokenize -m "$tiny" "$@"; }
 
 # One text is one object; ids, tokens and offsets belong together.
 expect 0 tokenize --json 'the tank, again'
@@ -65,7 +65,7 @@ refused 3 tokenize "$(printf 'bad \377 byte')"
 has err 'text 1: not valid UTF-8: byte 4 (0xFF)'
 printf 'a\000b\n' >nul
 expect 0 tokenize --json -f nul # NUL is data here
-refused 3 "$MHA" embed -m builtin -f nul
+refused 3 "$MHA" embed -m "$tiny" -f nul
 refused 3 "$MHA" tokenize -m '' text
 has err 'a folder without a name'
 refused 3 "$MHA" info -m ''
@@ -77,7 +77,7 @@ refused 3 "$MHA" tokenize -m no/such/folder text
 
 # A tokenizer alone is enough, and what its file says is shown harmlessly.
 mkdir alone
-sed 's/"tank"/"ta\\u001b[2J\\u202e\\u007f"/' "$here/share/mha/builtin/tokenizer.json" >alone/tokenizer.json
+sed 's/"tank"/"ta\\u001b[2J\\u202e\\u007f"/' "$tiny/tokenizer.json" >alone/tokenizer.json
 expect 0 "$MHA" tokenize -m alone --no-special the
 has out the
 expect 0 "$MHA" tokenize -m alone --json the

@@ -220,7 +220,7 @@ refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f short -o x
 printf 'one\ntwo \377\n' >broken
 refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f broken -o x
 has err 'broken: line 2: '
-refused 3 train --from "$here/share/mha/builtin" -f text -o x
+refused 3 train --from "$tiny" -f text -o x
 has err 'no head of logits'
 
 # Files of ids: raw, with the header of llm.c, and .npy; what is no token is named by its place.

@@ -26,7 +26,7 @@ FOLDERS = [p for p in (TINY / "bert-tiny", TINY / "bert-mlm-tiny", CACHE / "mha/
 TEXTS = ["The ferry leaves the harbour at dawn.", "short", "A much longer text, with commas, Ångström and numbers 1234, than the others."]
 
 
-DECODERS = [TINY / "gpt2-tiny", TINY / "gemma2-tiny"]
+DECODERS = [TINY / "gpt2-tiny", TINY / "gemma2-tiny", TINY.parents[3] / "share/mha/builtin"]
 
 
 def padded(rows, pad):
@@ -98,7 +98,8 @@ class Decoders(unittest.TestCase):
     def each(self):
         for folder in DECODERS:
             with self.subTest(folder.name):
-                yield mha.Model(folder), AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+                theirs = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)
+                yield mha.Model(folder), theirs.eval()
 
     def test_forward(self):
         for ours, theirs in self.each():

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL).group(1)
 lines = block
-for name, folder in (("minilm", "share/mha/builtin"), ("gpt2", "tests/golden/data/models/gpt2-tiny")):
+for name, folder in (("minilm", "tests/golden/data/models/bert-tiny"), ("gpt2", "tests/golden/data/models/gpt2-tiny")):
     lines, places = re.subn(f'"/path/to/{name}"', repr(str(ROOT / folder)), lines)
     assert places == 1, f"README.md no longer opens /path/to/{name}"
 printed, here = io.StringIO(), os.getcwd()

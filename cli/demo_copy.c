@@ -1,0 +1,128 @@
+/* demo_copy.c - takes heads away, and sees what becomes of copying. */
+#include "demo_copy.h"
+
+#include <math.h>
+
+#include "output.h"
+#include "wrap.h"
+
+enum { LISTED = 6 }; /* heads that a line names */
+
+/* ln p of the token that comes next. */
+static double log_chance(const float *logits, int64_t vocab, int32_t next)
+{
+    double most = -INFINITY, sum = 0;
+    for (int64_t i = 0; i < vocab; i++)
+        most = fmax(most, (double)logits[i]);
+    for (int64_t i = 0; i < vocab; i++)
+        sum += exp((double)logits[i] - most);
+    return (double)logits[next] - most - log(sum);
+}
+
+/* The geometric mean of the chances of the second copy's tokens; its first one, which nothing foretells, is left out.
+ * `gates` [layers, heads]. */
+static int measure(const cli_session *s, const demo_copy *c, const float *gates, double *chance)
+{
+    const mha_encoding *tokens = mha_heads_tokens(c->heads);
+    const int64_t n = tokens->count, vocab = mha_model_describe(c->model)->vocab;
+    float *logits = mha_alloc(s->ctx, (size_t)(n * vocab) * sizeof *logits);
+    if (!logits) return cli_error(s, CLI_FAILED, "out of memory for %lld rows of logits", (long long)n);
+    const mha_model_input in = {.size = sizeof in, .batch = 1, .length = n, .ids = tokens->ids, .gates = gates};
+    const mha_model_output out = {.size = sizeof out, .logits = logits};
+    mha_error error = {0};
+    const mha_status status = mha_model_forward(c->model, &in, &out, &error);
+    double sum = 0;
+    for (int64_t i = c->again; status == MHA_OK && i + 1 < n; i++)
+        sum += log_chance(logits + i * vocab, vocab, tokens->ids[i + 1]);
+    *chance = exp(sum / (double)(n - 1 - c->again));
+    mha_free(s->ctx, logits);
+    return status == MHA_OK ? CLI_DONE : cli_refuse(s, &error);
+}
+
+/* ---- which heads a line of the table takes away ---- */
+
+typedef struct choice {
+    const char *words;
+    bool (*takes)(const mha_heads *heads, int64_t layer, int64_t head);
+} choice;
+
+static bool is_induction(const mha_heads *heads, int64_t l, int64_t h)
+{
+    return mha_heads_label(heads, l, h) == MHA_LABEL_INDUCTION;
+}
+
+static bool is_previous(const mha_heads *heads, int64_t l, int64_t h)
+{
+    return mha_heads_label(heads, l, h) == MHA_LABEL_PREV;
+}
+
+/* Another head beside induction heads, in their layer. */
+static bool is_beside(const mha_heads *heads, int64_t l, int64_t h)
+{
+    bool any = false;
+    for (int64_t other = 0; other < mha_heads_count(heads, l); other++)
+        any |= is_induction(heads, l, other);
+    return any && !is_induction(heads, l, h);
+}
+
+static const choice choices[] = {{"the induction heads", is_induction},
+                                 {"the previous-token heads", is_previous},
+                                 {"the others of layers with induction heads", is_beside}};
+enum { CHOICES = sizeof choices / sizeof *choices };
+
+/* Closes the gates of a choice, and writes the names of its heads to `names`. Returns how many there are. */
+static int64_t close_gates(const demo_copy *c, const choice *what, float *gates, char *names, size_t room)
+{
+    const int64_t layers = mha_heads_layers(c->heads), heads = mha_model_describe(c->model)->heads;
+    int64_t closed = 0;
+    size_t used = 0;
+    for (int64_t at = 0; at < layers * heads; at++) {
+        const int64_t l = at / heads, h = at % heads;
+        gates[at] = 1;
+        if (!what->takes(c->heads, l, h)) continue;
+        gates[at] = 0;
+        closed++;
+        if (closed <= LISTED)
+            used += (size_t)snprintf(names + used, room - used, " %lld.%lld", (long long)l, (long long)h);
+        else if (closed == LISTED + 1)
+            snprintf(names + used, room - used, " ...");
+    }
+    return closed;
+}
+
+/* ---- the table ---- */
+
+static void put_line(const cli_session *s, int indent, double chance, const char *line)
+{
+    fprintf(s->out, "%*s%s%5.1f %%%s  ", indent, "", cli_bold(s), 100 * chance, cli_plain(s));
+    cli_put_prose(s, indent + 9, indent + 9, "%s", line);
+}
+
+static int show_all(cli_session *s, const demo_copy *c, float *gates, int indent)
+{
+    const int64_t total = mha_heads_layers(c->heads) * mha_model_describe(c->model)->heads;
+    char line[160], names[16 * (LISTED + 1)] = "";
+    double chance;
+    for (int64_t i = 0; i < total; i++)
+        gates[i] = 1;
+    int code = measure(s, c, gates, &chance);
+    snprintf(line, sizeof line, "with all %lld heads", (long long)total);
+    if (code == CLI_DONE) put_line(s, indent, chance, line);
+    for (int i = 0; code == CLI_DONE && i < CHOICES; i++) {
+        if (close_gates(c, &choices[i], gates, names, sizeof names) == 0) continue;
+        code = measure(s, c, gates, &chance);
+        snprintf(line, sizeof line, "without %s:%s", choices[i].words, names);
+        if (code == CLI_DONE) put_line(s, indent, chance, line);
+    }
+    return code;
+}
+
+int demo_copy_show(cli_session *s, const demo_copy *c, int indent)
+{
+    const int64_t total = mha_heads_layers(c->heads) * mha_model_describe(c->model)->heads;
+    float *gates = mha_alloc(s->ctx, (size_t)total * sizeof *gates);
+    if (!gates) return cli_error(s, CLI_FAILED, "out of memory for %lld gates", (long long)total);
+    const int code = show_all(s, c, gates, indent);
+    mha_free(s->ctx, gates);
+    return code;
+}
