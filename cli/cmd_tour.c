@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "input.h"
 #include "output.h"
 #include "session.h"
 #include "tour_page.h"
@@ -100,7 +101,7 @@ static int make(cli_session *s, const char *name, tour *tours[TOURS], int *count
     for (const tour_entry *e = tour_entries; e->name; e++) {
         if (!all && strcmp(name, e->name) != 0) continue;
         if (cli_signal()) return 128 + cli_signal();
-        tour *t = tours[*count] = tour_make(s->ctx, e);
+        tour *t = tours[*count] = tour_make(s->ctx, e, s->model);
         if (!t) return cli_error(s, CLI_FAILED, "out of memory for a tour");
         *count += 1;
         if (t->error.status != MHA_OK) return cli_fail(s, &t->error);
@@ -119,6 +120,7 @@ static int run(cli_session *s)
     if (given.force && !given.html) return cli_usage(s, "--force goes with --html");
     if (s->arg_count == 0) return list(s);
     int code = given.html ? cli_check_out(s) : CLI_DONE;
+    if (code == CLI_DONE) code = cli_model_find(s, "builtin");
     if (code == CLI_DONE) code = make(s, s->args[0], tours, &count);
     if (code == CLI_DONE) code = show(s, tours, count);
     for (int n = 0; n < count; n++)
@@ -143,7 +145,8 @@ const cli_command cli_tour = {
     .details =
         "Without a name it lists the tours. Each step says what happens and what in the C interface does it (after "
         "->), and shows its tensors as PyTorch prints them; everything is drawn from seeds as PyTorch draws it, so "
-        "that the digits are those of the published walk-throughs. The last line names a program in examples/ that "
+        "that the digits are those of the published walk-throughs. (induction takes the built-in model.) The last line "
+        "names a program in examples/ that "
         "does the same.\n"
         "--html writes one page that needs nothing but itself: the same steps, with maps of the tensors; - is "
         "stdout.\n"

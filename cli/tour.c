@@ -13,13 +13,14 @@ const tour_entry tour_entries[] = {
 #undef TOUR__X
         {NULL, NULL, NULL, NULL}};
 
-tour *tour_make(mha_ctx *ctx, const tour_entry *entry)
+tour *tour_make(mha_ctx *ctx, const tour_entry *entry, const char *model)
 {
     tour *t = calloc(1, sizeof *t);
     if (!t) return NULL;
     t->name = entry->name;
     t->summary = entry->summary;
     t->example = entry->example;
+    t->model = model;
     t->ctx = ctx;
     if (mha_trace_create(ctx, &t->trace, &t->error) == MHA_OK) entry->walk(t);
     return t;

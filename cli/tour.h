@@ -53,6 +53,7 @@ typedef struct tour_step {
 
 typedef struct tour {
     const char *name, *summary, *example;
+    const char *model; /* folder of the built-in model */
     mha_ctx *ctx;
     mha_variant *layer; /* the layer at work, by tour_layer */
     mha_trace *trace;   /* of its last forward call */
@@ -70,7 +71,7 @@ typedef struct tour_entry {
 extern const tour_entry tour_entries[];
 
 /* NULL when memory is short. Look at ->error: a walk that failed has only the steps before. */
-tour *tour_make(mha_ctx *ctx, const tour_entry *entry);
+tour *tour_make(mha_ctx *ctx, const tour_entry *entry, const char *model);
 void tour_free(tour *t);
 
 /* ---- for the walks; after a failure they do nothing ---- */

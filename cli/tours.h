@@ -26,6 +26,8 @@
     X("adaptive-heads", tour_adaptive_heads, "chosen_heads.c", "each sequence has its own number of heads")            \
     X("llama-attention", tour_llama_attention, "token_by_token.c",                                                     \
       "rotary positions, and keys and values kept from token to token")                                                \
+    X("induction", tour_induction, "train_induction.c",                                                                \
+      "the built-in model copies: two heads agree, and without one nothing is left")                                   \
     X("variants", tour_variants, "variants.c", "parameters and flops of all of them next to plain multi-head attention")
 
 #define TOUR__X(name, walk, example, summary) void walk(tour *t);

@@ -7,9 +7,9 @@ set -u
 # ---- the list ----
 expect 0 "$MHA" tour
 sed -n 's/^\([a-z][a-z-]*\)   *[^ ].*/\1/p' out >names
-[ "$(wc -l <names)" = 15 ] || fail "the list has $(wc -l <names) tours, not 15"
+[ "$(wc -l <names)" = 16 ] || fail "the list has $(wc -l <names) tours, not 16"
 expect 0 "$MHA" tour --json
-at tours.# 15
+at tours.# 16
 at tours.0.name self-attention
 at tours.8.example standard_mha.c
 expect 0 "$MHA" tour --help
@@ -109,7 +109,7 @@ expect 0 "$MHA" tour causal-attention --json
 at tours.0.steps.1.tensors.1.values.0 0.0
 at tours.0.steps.1.tensors.1.values.1 null # -inf
 expect 0 "$MHA" tour all --json
-at tours.# 15
+at tours.# 16
 
 # ---- the page ----
 expect 0 "$MHA" tour all --html page.html
