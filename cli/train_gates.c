@@ -14,6 +14,7 @@ int train_settings_check_gates(const cli_session *s, const train_settings *t)
     const char *other = t->heads >= 0             ? "--heads"
                         : !isnan(t->gate_penalty) ? "--gate-penalty"
                         : !isnan(t->gate_rate)    ? "--gate-rate"
+                        : t->gates_start >= 0     ? "--gates-start"
                         : t->gates_end >= 0       ? "--gates-end"
                         : t->gates_only           ? "--gates-only"
                                                   : NULL;
@@ -23,15 +24,44 @@ int train_settings_check_gates(const cli_session *s, const train_settings *t)
     return CLI_DONE;
 }
 
-/* What is left of the steps mends the weights; where they do not learn, there is nothing to mend. */
+/* What is left of the steps mends the weights, and l1 gates; where neither learns, there is nothing to mend. */
+static long long find_end(const train_settings *t)
+{
+    const long long left = t->steps - t->gates_start;
+    const bool mends = !t->gates_only || strcmp(t->gates, "l1") == 0;
+    return mends && left >= 2 ? t->gates_start + left / 2 : t->steps;
+}
+
 int train_settings_fit_gates(const cli_session *s, train_settings *t)
 {
     if (!t->gates) return CLI_DONE;
     t->follows[TRAIN_GATES_END] = t->gates_end < 0;
-    if (t->gates_end < 0) t->gates_end = t->gates_only || t->steps < 2 ? t->steps : t->steps / 2;
+    if (t->gates_start < 0) t->gates_start = 0;
+    if (t->gates_end < 0) t->gates_end = find_end(t);
+    if (t->gates_end <= t->gates_start)
+        return cli_usage(s,
+                         "gates that join in behind step %lld cannot settle behind step %lld: want more --steps, or %s",
+                         t->gates_start, t->gates_end, "a later --gates-end");
     if (t->heads < 0 || t->gates_end <= t->steps) return CLI_DONE;
     return cli_usage(s, "--gates-end %lld is beyond the last of %lld steps: more than --heads %lld would stay open",
                      t->gates_end, t->steps, t->heads);
+}
+
+int train_run_join_gates(train_run *run)
+{
+    mha_file *file = NULL;
+    mha_error error = {0};
+    if (!run->t.gates || run->was_end >= 0 || run->t.gates_start >= 0) return CLI_DONE;
+    if (mha_file_open(run->s->ctx, train_run_path(run->s, "training.safetensors"), NULL, &file, &error) != MHA_OK)
+        return cli_refuse(run->s, &error);
+    for (int64_t n = 0; n < mha_file_metadata_count(file); n++) {
+        const char *key, *value;
+        if (mha_file_metadata(file, n, &key, &value, NULL) != MHA_OK || strcmp(key, "mha.train.step") != 0) continue;
+        const long long taken = strtoll(value, NULL, 10); /* the trainer checks it */
+        if (taken > 0 && taken <= 1LL << 40) run->t.gates_start = taken;
+    }
+    mha_file_free(file);
+    return CLI_DONE;
 }
 
 mha_train_gates train_settings_gates_of(const train_settings *t)
@@ -40,6 +70,7 @@ mha_train_gates train_settings_gates_of(const train_settings *t)
     return (mha_train_gates){.penalty = strcmp(t->gates, "l0") == 0 ? MHA_GATES_L0 : MHA_GATES_L1,
                              .strength = isnan(t->gate_penalty) ? 0 : t->gate_penalty,
                              .rate = isnan(t->gate_rate) ? 0 : t->gate_rate,
+                             .start = t->gates_start,
                              .end = t->gates_end,
                              .heads = t->heads > 0 ? t->heads : 0,
                              .only = t->gates_only};

@@ -18,6 +18,7 @@ static int read_settings(train_run *run, const char *config)
     if (code == CLI_DONE && config) code = train_settings_load(run->s, config, &run->t);
     if (code == CLI_DONE) code = train_settings_take_options(run->s, &run->t);
     if (code == CLI_DONE) code = train_settings_check(run->s, &run->t);
+    if (code == CLI_DONE && run->goes_on) code = train_run_join_gates(run);
     if (code == CLI_DONE) code = train_places_check(run, export, log);
     free(export);
     free(log);

@@ -70,9 +70,11 @@ int train_run_prompts(train_run *run);
 int train_run_sample(train_run *run, int64_t step, json_t **samples);
 void train_run_free_prompts(train_run *run);
 
-/* Where the gates of the checkpoint are settled, what they were told stays, too (train_gates.c). */
+/* Gates that join in as a run goes on: where, if nothing is said, is behind the steps taken (train_gates.c). */
+int train_run_join_gates(train_run *run);
+/* Where the gates of the checkpoint are settled, what they were told stays, too. */
 void train_run_keep_settled(train_run *run);
-/* The gates of each layer, on stdout or into an object; nothing where there are none (train_gates.c). */
+/* The gates of each layer, on stdout or into an object; nothing where there are none. */
 int train_run_put_gates(const train_run *run);
 int train_run_add_gates(const train_run *run, json_t *result);
 

@@ -39,7 +39,8 @@
     X(NUMBER, gate_penalty, 0, "gate-penalty", 1e-8, 1e3, "for each open head; with --heads only at first (0.01)",    \
       "X")                                                                                                            \
     X(NUMBER, gate_rate, 0, "gate-rate", 1e-8, 1e3, "learning rate of the gates (default: 0.1)", "X")                 \
-    X(WHOLE, gates_end, 0, "gates-end", 1, 1LL << 40, "step behind which they are settled (default: half of all)",    \
+    X(WHOLE, gates_start, 0, "gates-start", 0, 1LL << 40, "steps before they join in (default: those taken)", "N")    \
+    X(WHOLE, gates_end, 0, "gates-end", 1, 1LL << 40, "step behind which they are settled (default: half the rest)",  \
       "N")                                                                                                            \
     X(FLAG, gates_only, 0, "gates-only", 0, 0, "gates learn, weights stay as they are", NULL)                         \
     X(NUMBER, dropout, 0, "dropout", 0, 0.99, "share of numbers dropped, in all three places (default: 0)", "P")      \
@@ -134,7 +135,7 @@ int train_settings_check_texts(const cli_session *s, const train_settings *t);
 /* The defaults that follow from the model, and then from the number of sequences. */
 void train_settings_fit_model(train_settings *t, const mha_model_info *info);
 int train_settings_fit_data(const cli_session *s, train_settings *t, int64_t sequences);
-/* What is said of gates (train_gates.c): checked; the step of the end; as the library takes it. */
+/* What is said of gates (train_gates.c): checked; the steps of start and end; as the library takes it. */
 int train_settings_check_gates(const cli_session *s, const train_settings *t);
 int train_settings_fit_gates(const cli_session *s, train_settings *t);
 mha_train_gates train_settings_gates_of(const train_settings *t);

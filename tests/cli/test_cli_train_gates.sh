@@ -60,8 +60,26 @@ has_not err 'gates'
 expect 0 train -q --json --from base -f text $gates --gates l1 --heads 4 --gates-only -o only
 at heads 4
 "$JSON_AT" settings.gates_end <only/training.json >out
-has out 30
+has out 15
 expect 0 "$MHA" info --json -m only
+
+# Gates join a run that had none: they learn from there on, in half of the steps that are left, and a stop changes nothing.
+later='--gates l0 --heads 3 --gate-rate 0.5 --schedule constant --warmup 0'
+# shellcheck disable=SC2086
+expect 0 train -q --from base -f text --length 16 --batch 4 --steps 6 --schedule constant --warmup 0 -o joined
+refused 2 train -q --resume --steps 20 --gates l0 --gates-end 5 -o joined
+has err 'gates that join in behind step 6 cannot settle behind step 5'
+# shellcheck disable=SC2086
+expect 0 train -q --json --resume --steps 20 --save-every 9 --keep 2 $later -o joined
+at heads 3
+"$JSON_AT" settings.gates_start <joined/training.json >out
+has out 6
+"$JSON_AT" settings.gates_end <joined/training.json >out
+has out 13
+[ "$(sed -n 13p joined/training.jsonl | "$JSON_AT" open_heads)" != 3.0 ] || fail 'gates are settled too early'
+mv joined.step-9 stopped
+expect 0 train -q --resume --keep 0 -o stopped
+same joined/model.safetensors stopped/model.safetensors 'joined'
 
 # What makes no sense.
 refused 2 train --from base -f text --heads 3 -o x
