@@ -77,6 +77,7 @@ static int open_both(train_run *run)
     mha_model *model = NULL;
     int code = train_run_open_teacher(run); /* the session then names the model */
     if (code == CLI_DONE) code = open_model(run, &model);
+    if (code == CLI_DONE) code = train_run_check_teacher(run, model);
     if (code == CLI_DONE) {
         const mha_model_info *info = mha_model_describe(model);
         train_settings_fit_model(&run->t, info);

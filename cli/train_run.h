@@ -53,6 +53,8 @@ void train_run_free(train_run *run);
 
 /* The model of --teacher, if there is one (train_teach.c). */
 int train_run_open_teacher(train_run *run);
+/* Where both have a tokenizer: the tokens of the teacher are those of the model. */
+int train_run_check_teacher(const train_run *run, const mha_model *model);
 
 /* Reads a sequence to its place in a step: its ids, where they are now. */
 int32_t *train_run_put(train_run *run, const train_data *data, int64_t sequence, int64_t place);

@@ -1,6 +1,9 @@
 /* train_teach.c - a teacher: settings, and the model itself. */
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "input.h"
 #include "output.h"
@@ -49,6 +52,40 @@ mha_model_distill train_settings_distill_of(const train_settings *t)
 }
 
 /* ---- the model ---- */
+
+/* The first id whose tokens differ, of those that both have; -1: none does. */
+static int32_t first_difference(const mha_tokenizer *a, const mha_tokenizer *b)
+{
+    for (int32_t id = 0; id < mha_tokenizer_size(a) && id < mha_tokenizer_size(b); id++) {
+        const char *one = mha_tokenizer_token(a, id), *other = mha_tokenizer_token(b, id);
+        if (one && other && strcmp(one, other) != 0) return id;
+    }
+    return -1;
+}
+
+int train_run_check_teacher(const train_run *run, const mha_model *model)
+{
+    char path[PATH_MAX];
+    const cli_session *s = run->s;
+    const mha_tokenizer *own = mha_model_tokenizer(model);
+    mha_tokenizer *its = NULL;
+    mha_error error = {0};
+    if (!run->teacher || !own) return CLI_DONE;
+    if (mha_model_describe(run->teacher)->vocab != mha_model_describe(model)->vocab)
+        return CLI_DONE; /* the trainer refuses it */
+    snprintf(path, sizeof path, "%s/tokenizer.json", run->t.teacher);
+    if (access(path, F_OK) != 0) return CLI_DONE; /* a teacher of ids alone */
+    if (mha_tokenizer_open(s->ctx, run->t.teacher, &its, &error) != MHA_OK) return cli_refuse(s, &error);
+    const int32_t id = first_difference(own, its);
+    const int code =
+        id < 0 ? CLI_DONE
+               : cli_error(s, CLI_REFUSED,
+                           "--teacher %s: its token %d is \"%s\", the model's is \"%s\": want the same tokens",
+                           cli_shown(run->t.teacher), id, cli_shown(mha_tokenizer_token(its, id)),
+                           cli_shown(mha_tokenizer_token(own, id)));
+    mha_tokenizer_free(its);
+    return code;
+}
 
 int train_run_open_teacher(train_run *run)
 {
