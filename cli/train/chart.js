@@ -54,7 +54,8 @@ const makeReader = (box, svg, size, x, steps, show) => {
   box.append(words);
 };
 
-/* Lines [{values, steps, className}] in one plot with a name; `show` as above, over the points of the first line. */
+/* Lines [{values, steps, className}] in one plot with a name; `show` as above, over the points of the first line. A
+ * logarithm leaves out what is not above 0. */
 const chart = (box, size, name, lines, show, logarithmic) => {
   const place = logarithmic ? Math.log10 : (v) => v, drawn = lines.filter((l) => l.values.length > 0);
   box.replaceChildren();
@@ -62,11 +63,16 @@ const chart = (box, size, name, lines, show, logarithmic) => {
     box.append(element('p', 'There is nothing to draw before the second step.', 'absent'));
     return;
   }
-  const all = drawn.flatMap((l) => l.values).filter((v) => !logarithmic || v > 0).map(place);
+  const shown = (l) => l.steps.map((s, i) => [s, l.values[i]]).filter(([, v]) => !logarithmic || v > 0).map(([s, v]) => [s, place(v)]);
+  const all = drawn.flatMap(shown).map(([, v]) => v);
+  if (all.length === 0) {
+    box.append(element('p', 'Nothing is above 0: there is no logarithm to draw.', 'absent'));
+    return;
+  }
   const low = all.reduce((a, b) => Math.min(a, b)), high = all.reduce((a, b) => Math.max(a, b));
   const { svg, x, y } = plot(size, [0, STEPS[STEPS.length - 1]], spread([low, high]), ['step', logarithmic ? `log10 of ${name}` : name], `${name} over the steps; the arrow keys read it`);
-  drawn.forEach((l) => svg.append(drawing('polyline', { class: l.className, points: path(l.steps.map((s, i) => [x(s), y(place(Math.max(l.values[i], 1e-30)))])) })));
-  drawn.filter((l) => l.dots).forEach((l) => l.steps.forEach((s, i) => svg.append(drawing('circle', { class: 'dot', r: 3, cx: x(s), cy: y(place(l.values[i])) }))));
+  drawn.forEach((l) => svg.append(drawing('polyline', { class: l.className, points: path(shown(l).map(([s, v]) => [x(s), y(v)])) })));
+  drawn.filter((l) => l.dots).forEach((l) => shown(l).forEach(([s, v]) => svg.append(drawing('circle', { class: 'dot', r: 3, cx: x(s), cy: y(v) }))));
   box.append(svg);
   makeReader(box, svg, size, x, drawn[0].steps, show);
 };

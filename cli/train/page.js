@@ -1,5 +1,5 @@
 /* page.js - puts the page together: curves, the table of measures, samples, settings. */
-const points = data.points, evals = data.eval;
+const points = data.points, evals = data.eval, taught = Boolean(data.settings.teacher);
 
 const thousands = (n) => String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, ',');
 
@@ -37,7 +37,9 @@ const row = (cells, tag = 'td') => {
 
 const makeEvals = () => {
   if (evals.step.length === 0) return;
-  $('evals').append(row(['step', 'held-out loss', 'perplexity'], 'th'), ...evals.step.map((s, i) => row([String(s), evals.loss[i].toFixed(4), number(Math.exp(evals.loss[i]))])).reverse());
+  const cells = (step, loss, perplexity) => (taught ? [step, loss] : [step, loss, perplexity]); /* one that a teacher is part of has none */
+  $('evals').append(row(cells('step', 'held-out loss', 'perplexity'), 'th'),
+    ...evals.step.map((s, i) => row(cells(String(s), evals.loss[i].toFixed(4), number(Math.exp(evals.loss[i]))))).reverse());
 };
 
 const showSamples = () => {
@@ -67,7 +69,7 @@ const start = () => {
   document.title = $('title').textContent = `Training of ${data.name}`;
   $('summary').textContent = `Step ${last.step} of ${data.settings.steps} · ${m.family}, ${m.layers} layers of ${m.heads} heads, ${thousands(m.parameters)} parameters · ` +
     `${thousands(last.tokens)} tokens in ${duration(last.seconds)} · data: ${thousands(data.data.tokens)} tokens, ${thousands(data.data.sequences)} sequences`;
-  $('loss-hint').textContent = `Mean -log p of a token, in nats${data.every > 1 ? `, over ${data.every} steps each` : ''}.${evals.step.length ? ' Points: text that nothing was learned from.' : ''}`;
+  $('loss-hint').textContent = `${taught ? 'What is left to learn from labels and teacher, by their weights' : 'Mean -log p of a token, in nats'}${data.every > 1 ? `, over ${data.every} steps each` : ''}.${evals.step.length ? ' Points: text that nothing was learned from.' : ''}`;
   $('smooth').append(...[1, 10, 50, 200, 1000].filter((n) => n === 1 || n < last.step).map((n) => option(n, n)));
   makeTheme(() => {});
   ['smooth', 'log-scale'].forEach((id) => $(id).addEventListener('change', drawLoss));

@@ -101,6 +101,25 @@ class Training(PageCase):
         self.assertIn("step 1: heads", self.one("#open-chart .read").text)
         self.assert_quiet()
 
+    def test_a_teacher_and_losses_of_zero(self):
+        self.open_usual()
+        self.assertIn("Mean -log p of a token", self.one("#loss-hint").text)
+        self.shape, usual = ["train", "-q", "-t", "1", "--from", "run", "-f", "text", "--teacher", "run", "--logit-weight", "1", "--decay", "0",
+                             "--batch", "2"], self.shape
+        try:
+            log = self.open("taught", "--steps", "6", "--eval-share", "0.2")
+        finally:
+            self.shape = usual
+        self.assertEqual({line["loss"] for line in log[1:]}, {0.0})
+        self.assertIn("labels and teacher", self.one("#loss-hint").text)
+        self.assertEqual(self.texts("#evals th"), ["step", "held-out loss"])
+        self.one("#log-scale").click()
+        self.assertIn("Nothing is above 0", self.one("#loss-chart").text)
+        self.run_js("points.loss[2] = 0.5; points.loss[4] = 0.25; drawLoss()")
+        drawn = self.run_js("return document.querySelector('#loss-chart .line').getAttribute('points').split(' ').length")
+        self.assertEqual((drawn, len(self.all("#loss-chart .dot"))), (2, 0))
+        self.assert_quiet()
+
     def test_light_dark_and_small(self):
         self.open_usual()
         self.assertEqual(self.run_js(CONTRAST), [])
