@@ -18,8 +18,10 @@ extern "C" {
 
 typedef struct mha_model_create_options {
     size_t size;
-    uint64_t seed;      /* of mha_rng_manual_seed: the low 32 bits count */
-    const char *folder; /* its tokenizer is the model's, and goes along when that is saved; NULL = none */
+    uint64_t seed; /* of mha_rng_manual_seed: the low 32 bits count */
+    /* Its tokenizer is the model's, and goes along when that is saved. It may have more ids than the vocabulary, as in
+     * a folder that is opened: what runs the model refuses those. NULL = none. */
+    const char *folder;
 } mha_model_create_options;
 
 /* `config_json` is what config.json would hold: UTF-8 JSON, terminated. `options` may be NULL. `ctx` must outlive the
@@ -33,9 +35,9 @@ typedef struct mha_model_create_options {
  * matrix: first what is no layer, then the layers in order. The order is this library's own, so a seed gives other
  * numbers than in PyTorch, and the same ones everywhere.
  *
- * Errors: MHA_ERR_ARG for a NULL; MHA_ERR_FORMAT and MHA_ERR_UNSUPPORTED as mha_model_open says of config.json and
- * tokenizer; MHA_ERR_MEMORY. Memory: 4 bytes for each parameter, and what opening needs. Cost: some nanoseconds for
- * each. */
+ * Errors: MHA_ERR_ARG for a NULL; MHA_ERR_FORMAT and MHA_ERR_UNSUPPORTED as mha_model_open says of config.json; those
+ * of mha_tokenizer_open for a folder that is given; MHA_ERR_MEMORY. Memory: 4 bytes for each parameter, and what
+ * opening needs. Cost: some nanoseconds for each. */
 MHA_API mha_status mha_model_create(mha_ctx *ctx, const char *config_json, const mha_model_create_options *options,
                                     mha_model **out, mha_error *err);
 

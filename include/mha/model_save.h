@@ -40,9 +40,10 @@ typedef struct mha_model_save_options {
  * nothing but the files of a checkpoint. It is exchanged in one step where the system can (Linux), else in two: the old
  * one gets the name .NAME.old.PID, and the new one its name. Symbolic links are never followed.
  *
- * Errors: MHA_ERR_IO with name and reason, MHA_ERR_FORMAT when what would be written is no model (replaced tensors or
- * config that do not fit), MHA_ERR_ARG, MHA_ERR_MEMORY, MHA_ERR_CANCELLED by the progress callback ("save", in bytes);
- * in every case nothing has changed. Memory: some MiB. */
+ * Errors: MHA_ERR_IO with name and reason, also where the model has a tokenizer whose file is gone;
+ * MHA_ERR_FORMAT when what would be written is no model (replaced tensors or config that do not fit), MHA_ERR_ARG,
+ * MHA_ERR_MEMORY, MHA_ERR_CANCELLED by the progress callback ("save", in bytes); in every case nothing has changed.
+ * Memory: some MiB. */
 MHA_API mha_status mha_model_save(const mha_model *model, const char *folder, const mha_model_save_options *options,
                                   mha_error *err);
 

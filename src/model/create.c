@@ -123,12 +123,19 @@ static mha_status make(mha_ctx *ctx, const char *text, mha__config *c, uint64_t 
     return walk(&arena, n, c, err);
 }
 
+/* Weights in memory need no folder; one that is given has a tokenizer, or fails as that does. */
 static mha_status open_made(mha_ctx *ctx, const char *folder, const char *text, const creation *n, mha_model **out,
                             mha_error *err)
 {
     const mha_model_options o = {
         .size = sizeof o, .tensors = n->list, .tensor_count = n->count, .config_json = text, .memory_only = 1};
-    return mha_model_open(ctx, folder, &o, out, err);
+    MHA__TRY(mha_model_open(ctx, folder, &o, out, err));
+    if (!folder || (*out)->tokenizer) return MHA_OK;
+    const mha_status status = mha_tokenizer_open((*out)->ctx, folder, &(*out)->tokenizer, err);
+    if (status == MHA_OK) return MHA_OK;
+    mha_model_free(*out);
+    *out = NULL;
+    return status;
 }
 
 mha_status mha_model_create(mha_ctx *given, const char *config_json, const mha_model_create_options *options,

@@ -7,6 +7,7 @@
 #include "io/tensors.h"
 #include "model/model_struct.h"
 #include "model/saving.h"
+#include "text/tokenizer.h"
 #include <string.h>
 
 #define WEIGHTS "model.safetensors"
@@ -150,10 +151,18 @@ static mha_status list_tensors(saving *s, mha_error *err)
 
 /* ---- companions ---- */
 
+/* The model has a tokenizer, and would be saved without. */
+static mha_status tokenizer_gone(const char *folder, mha_error *err)
+{
+    return mha__fail(err, MHA_ERR_IO, "%s/" MHA__TOKENIZER_FILE ": the file of the model's tokenizer is gone",
+                     mha__quote(&(mha__quoted){0}, folder, strlen(folder)));
+}
+
 static mha_status copy_companions(const saving *s, mha_error *err)
 {
     char from[PATH_MAX];
     MHA__TRY(mha__shards_folder(&s->m->shards, from, sizeof from, err));
+    if (s->m->tokenizer && !mha__source_exists(from, MHA__TOKENIZER_FILE)) return tokenizer_gone(from, err);
     for (int n = 0; n < COMPANIONS; n++) {
         char *bytes = NULL;
         size_t size = 0;

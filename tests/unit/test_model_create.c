@@ -193,6 +193,38 @@ static void test_a_tokenizer_goes_along(void **state)
     files_remove(out);
 }
 
+/* A folder that was given and has none is a mistake; a tokenizer that is gone is not saved as none. */
+static void test_a_tokenizer_that_is_not_there(void **state)
+{
+    (void)state;
+    const char *folder = files_folder(), *out = files_folder();
+    const char *wrong[] = {"/nonexistent/folder", folder, files_path(MHA_TEST_DATA, "models/gpt2-tiny/config.json")};
+    mha_model *model = NULL;
+    mha_error err = {0};
+    size_t n = 0;
+    for (int i = 0; i < 3; i++) {
+        const mha_model_create_options o = {.size = sizeof o, .folder = wrong[i]};
+        mha_tokenizer *none = NULL;
+        mha_error same = {0};
+        const mha_status status = mha_tokenizer_open(NULL, wrong[i], &none, &same);
+        assert_int_equal(mha_model_create(NULL, configs[0], &o, &model, &err), status);
+        assert_int_not_equal(status, MHA_OK);
+        assert_string_equal(err.message, same.message);
+        assert_null(model);
+    }
+    char *text = files_read(files_path(MHA_TEST_DATA, "models/gpt2-tiny/tokenizer.json"), &n);
+    files_write(files_path(folder, "tokenizer.json"), text, n);
+    const mha_model_create_options o = {.size = sizeof o, .folder = folder};
+    if (mha_model_create(NULL, configs[0], &o, &model, &err) != MHA_OK) fail_msg("%s", err.message);
+    files_remove(folder);
+    assert_int_equal(mha_model_save(model, out, NULL, &err), MHA_ERR_IO);
+    assert_non_null(strstr(err.message, "tokenizer.json"));
+    assert_int_equal(files_count(out), 0);
+    free(text);
+    mha_model_free(model);
+    files_remove(out);
+}
+
 /* ---- refusals ---- */
 
 static void test_refusals(void **state)
@@ -313,6 +345,7 @@ int main(void)
         cmocka_unit_test(test_a_seed_is_a_model),
         cmocka_unit_test(test_saved_and_opened),
         cmocka_unit_test(test_a_tokenizer_goes_along),
+        cmocka_unit_test(test_a_tokenizer_that_is_not_there),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_the_row_of_padding),
         cmocka_unit_test(test_a_stored_model_may_lack_the_row),
