@@ -177,8 +177,9 @@ typedef struct mha_model_loss_args {
 
 /* Cross entropy of the logits (layer.h), or what a teacher makes of it. Logits, the teacher's too, exist only for the
  * rows that count, and for some of them at a time. Adds to the list; `counted` may be NULL: labels, or where the logits
- * are in no term, real tokens. A loss without any counted label (token, text) is NaN, and its gradients are zeros.
- * With `scale` each term is scale times its sum over labels, tokens or texts.
+ * are in no term, real tokens. A loss with a term that has nothing to count (no label, token, text) is NaN, and its
+ * gradients are zeros, those of other terms too. With `scale` each term is scale times its sum over labels, tokens or
+ * texts.
  * A teacher costs its forward pass and, for `logits`, its own head of logits, and memory for its last hidden states; a
  * model that equals its teacher has a loss of 0 and gradients of 0 in all terms but that of the labels.
  * Errors: MHA_ERR_ARG for a label outside the vocabulary, for a teacher of another vocabulary, width or kind, and as

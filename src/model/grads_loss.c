@@ -105,7 +105,7 @@ static mha_status ask_teacher(const mha_model_grads *g, const mha_model_input *i
     return mha__teacher_run(args->teacher, input, l->hidden, err);
 }
 
-/* All terms, and their gradient in kept.dx. */
+/* All terms, and their gradient in kept.dx: zeros where there is no loss. */
 static mha_status find_loss(mha_model_grads *g, const lesson *l, double *sum, mha_error *err)
 {
     const bool learn = !l->args->loss_only;
@@ -116,6 +116,10 @@ static mha_status find_loss(mha_model_grads *g, const lesson *l, double *sum, mh
                                .teaching = l->d.logits != 0 ? &l->teaching : NULL,
                                .loss_only = !learn};
     memset(g->kept.dx, 0, (size_t)(g->batch.in.batch * g->batch.in.length * g->model->config.hidden) * sizeof(float));
+    if (is_empty(l)) {
+        *sum = (double)NAN;
+        return MHA_OK;
+    }
     if (mha__distill_logits(&l->d)) MHA__TRY(mha__grads_head(g, &job, sum, err));
     return l->args->teacher ? mha__teach_states(g, &l->teaching, learn, sum, err) : MHA_OK;
 }
@@ -127,7 +131,7 @@ static mha_status run(mha_model_grads *g, const mha_model_input *input, lesson *
     MHA__TRY(choose_rows(g, l->args->labels, l->rows, l->labels, &l->units.labels, err));
     MHA__TRY(ask_teacher(g, input, l, err));
     MHA__TRY(find_loss(g, l, &sum, err));
-    if (loss) *loss = is_empty(l) ? (double)NAN : sum;
+    if (loss) *loss = sum;
     if (counted) *counted = mha__distill_logits(&l->d) ? l->units.labels : l->units.tokens;
     if (l->args->loss_only) return MHA_OK;
     const mha_model_gradient wanted = wanted_of(l->args);

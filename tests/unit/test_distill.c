@@ -415,6 +415,38 @@ static void test_bits(void **state)
     files_remove(folder);
 }
 
+/* A mean over no label: no loss, and nothing learned from the states, which alone would have one. */
+static void test_no_label_is_no_loss(void **state)
+{
+    (void)state;
+    const mha_model_input input = input_of();
+    mha_model *model = open_folder(NULL, GPT2);
+    pruned p = prune(model);
+    mha_model_grads *g = NULL;
+    mha_error err = {0};
+    int64_t count = 0, counted = -1;
+    double loss = 0;
+    for (int n = 0; n < B * L; n++)
+        labels[n] = MHA_IGNORE;
+    mha_model_loss_args args = {
+        .size = sizeof args, .labels = labels, .teacher = model, .distill = {.labels = 0.5, .hidden = 0.5, .text = 1}};
+    assert_int_equal(mha_model_grads_create(p.model, NULL, &g, &err), MHA_OK);
+    for (int round = 0; round < 2; round++) {
+        if (mha_model_grads_loss(g, &input, &args, &loss, &counted, &err) != MHA_OK) fail_msg("%s", err.message);
+        assert_true(round ? isfinite(loss) : isnan(loss));
+        const mha_named_tensor *list = mha_model_grads_list(g, &count);
+        double most = 0;
+        for (int64_t n = 0; n < count; n++)
+            for (int64_t i = 0; i < list[n].shape[0] * (list[n].rank == 2 ? list[n].shape[1] : 1); i++)
+                most = fmax(most, fabs((double)((const float *)list[n].data)[i]));
+        assert_true(round ? most > 0 : most == 0);
+        args.distill.labels = 0;
+    }
+    mha_model_grads_free(g);
+    release(&p);
+    mha_model_free(model);
+}
+
 /* ---- refusals, memory ---- */
 
 static void expect_refused(const mha_model *m, const mha_model *teacher, mha_model_distill d, mha_status want,
@@ -520,6 +552,7 @@ int main(void)
         cmocka_unit_test(test_usual_terms),
         cmocka_unit_test(test_batches_of_a_step_are_one),
         cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_no_label_is_no_loss),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_no_memory),
     };
