@@ -114,7 +114,8 @@ typedef struct mha_train_options {
 
     /* The rate of step n = 1, 2, ... is that of mha_train_rate. */
     int64_t warmup; /* steps over which it rises from 0, the last of them at `rate` */
-    int64_t steps;  /* 0 = it stays there; else it falls along a cosine, and is `floor` from this step on */
+    int64_t steps;  /* 0 = it stays there; else it falls along a cosine, and is `floor` from this step on, which comes
+                     * first: with warmup = steps no step has `rate` */
     double floor;   /* [0] 0 .. rate */
 
     double clip; /* [none] a longer gradient of all that learns is cut to this length (Pascanu et al. 2013) */
@@ -211,8 +212,9 @@ MHA_API mha_status mha_trainer_loss(mha_trainer *trainer, const mha_train_batch 
 
 /* A file that goes along with a checkpoint: a log, a page, settings. */
 typedef struct mha_train_file {
-    const char *name; /* begins with "training.", and is not training.safetensors */
-    const void *data;
+    /* Begins with "training.", is not training.safetensors, and has no '/' or control character; no two are alike. */
+    const char *name;
+    const void *data; /* may be NULL if bytes is 0 */
     size_t bytes;
 } mha_train_file;
 
@@ -231,9 +233,9 @@ typedef struct mha_trainer_save_options {
 /* Writes a checkpoint folder as mha_model_save does, whole or not at all, also under kill -9: weights in f32, and
  * beside them training.safetensors with the step, the moments of each tensor, of gates also their numbers and the
  * output projections without them, and a number by which it knows its weights (a hash of 64 bits: against accidents,
- * not against malice). transformers loads the folder (model_save.h says which it does not), and does not
- * look at that file. `options` may be NULL. Errors as
- * of mha_model_save. */
+ * not against malice). transformers loads the folder (model_save.h says which it does not), and does not look at that
+ * file. `options` may be NULL. Errors: those of mha_model_save; MHA_ERR_ARG for files that are not as above;
+ * MHA_ERR_NOT_FINITE for weights that are not finite, naming the tensor: what was saved before stays. */
 MHA_API mha_status mha_trainer_save(const mha_trainer *trainer, const char *folder,
                                     const mha_trainer_save_options *options, mha_error *err);
 
@@ -241,8 +243,9 @@ MHA_API mha_status mha_trainer_save(const mha_trainer *trainer, const char *fold
  * had. Options are the caller's, and may be others; gates may join in (their `start` and `end` are counted from the
  * first step of all), or be left out, and what they made of the model goes on alone; settled ones stay settled. Errors:
  * those of mha_model_open and mha_trainer_create; MHA_ERR_FORMAT for a state that lacks a tensor, has one of another
- * shape, or no step, or that was saved with other weights than the folder holds now; MHA_ERR_ARG for gates under
- * another penalty than those of the state, and for gates that join in behind their `end`. */
+ * shape, a moment that is not finite, a square below 0, or no step, or that was saved with other weights than the
+ * folder holds now; MHA_ERR_ARG for gates under another penalty than those of the state, and for gates that join in
+ * behind their `end`. */
 MHA_API mha_status mha_trainer_resume(mha_ctx *ctx, const char *folder, const mha_train_options *options,
                                       mha_trainer **out, mha_error *err);
 

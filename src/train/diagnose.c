@@ -57,6 +57,14 @@ static const char *find_weight(const mha_trainer *t)
     return NULL;
 }
 
+mha_status mha__train_check_weights(const mha_trainer *t, mha_error *err)
+{
+    const char *name = find_weight(t);
+    if (!name) return MHA_OK;
+    return mha__fail(err, MHA_ERR_NOT_FINITE, "step %lld: the tensor \"%s\" holds a number that is not finite",
+                     (long long)t->step, mha__quote(&(mha__quoted){0}, name, strlen(name)));
+}
+
 mha_status mha__train_bad_loss(const mha_trainer *t, const mha_train_batch *batch, int64_t number, double loss,
                                mha_error *err)
 {

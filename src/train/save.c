@@ -11,6 +11,7 @@
 #include "text/tokenizer.h"
 #include "train/trainer.h"
 #include <errno.h>
+#include <float.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,19 +85,38 @@ static mha_status write_beside(const void *user, mha__folder *folder, mha_error 
     return MHA_OK;
 }
 
+static bool is_name(const char *name)
+{
+    const size_t prefix = strlen(PREFIX);
+    if (!name || strncmp(name, PREFIX, prefix) != 0 || !name[prefix] || strcmp(name, STATE) == 0) return false;
+    for (const char *c = name; *c; c++)
+        if (*c == '/' || (unsigned char)*c < ' ' || *c == 127) return false;
+    return true;
+}
+
+static mha_status check_file(const mha_trainer_save_options *o, int64_t n, mha_error *err)
+{
+    const mha_train_file *file = &o->files[n];
+    if (!is_name(file->name))
+        return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save_options: files[%lld]: want a name after \"" PREFIX "\"",
+                         (long long)n);
+    if (file->bytes && !file->data)
+        return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save_options: files[%lld]: bytes is %zu, data is NULL",
+                         (long long)n, file->bytes);
+    for (int64_t other = 0; other < n; other++)
+        if (strcmp(o->files[other].name, file->name) == 0)
+            return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save_options: files[%lld] and files[%lld] have one name",
+                             (long long)other, (long long)n);
+    return MHA_OK;
+}
+
 static mha_status check_files(const mha_trainer_save_options *o, mha_error *err)
 {
     if (o->file_count < 0 || (o->file_count && !o->files))
         return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save_options: file_count is %lld, files is %s",
                          (long long)o->file_count, o->files ? "given" : "NULL");
-    for (int64_t n = 0; n < o->file_count; n++) {
-        const char *name = o->files[n].name;
-        if (name && strncmp(name, PREFIX, strlen(PREFIX)) == 0 && name[strlen(PREFIX)] && !strchr(name, '/') &&
-            strcmp(name, STATE) != 0)
-            continue;
-        return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save_options: files[%lld]: want a name after \"" PREFIX "\"",
-                         (long long)n);
-    }
+    for (int64_t n = 0; n < o->file_count; n++)
+        MHA__TRY(check_file(o, n, err));
     return MHA_OK;
 }
 
@@ -132,6 +152,7 @@ mha_status mha_trainer_save(const mha_trainer *t, const char *folder, const mha_
         return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save_options: dtype is %s without model_only",
                          mha_dtype_name(o.dtype));
     MHA__TRY(check_files(&o, err));
+    MHA__TRY(mha__train_check_weights(t, err));
     const mha_model_save_options save = {.size = sizeof save,
                                          .dtype = o.dtype ? o.dtype : MHA_F32,
                                          .overwrite = o.overwrite,
@@ -177,6 +198,24 @@ static mha_status check_weights(const mha_trainer *t, const mha_file *file, mha_
                      mha__quote(&(mha__quoted){0}, theirs, strlen(theirs)), mine);
 }
 
+/* A mean is finite, a square is not negative either: its root is divided by. */
+static mha_status check_moments(const mha_trainer *t, const mha_file *file, mha_error *err)
+{
+    mha__quoted q[2] = {0};
+    const char *path = mha_file_path(file);
+    for (int64_t n = 0; n < 2 * t->count; n++) {
+        const float *x = t->state[n].data, least = n % 2 ? 0 : -FLT_MAX;
+        int64_t i = 0;
+        while (i < t->parameter[n / 2].count && x[i] >= least && x[i] <= FLT_MAX)
+            i++;
+        if (i == t->parameter[n / 2].count) continue;
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: the tensor \"%s\" holds %g, which no moment can be",
+                         mha__quote(&q[0], path, strlen(path)),
+                         mha__quote(&q[1], t->state[n].name, strlen(t->state[n].name)), (double)x[i]);
+    }
+    return MHA_OK;
+}
+
 /* A state without gates leaves those of the trainer as they are, open; but they need steps to learn in. */
 static mha_status join_in(const mha_trainer *t, mha_error *err)
 {
@@ -210,6 +249,7 @@ static mha_status read_state(mha_trainer *t, const char *folder, mha_error *err)
     if (status == MHA_OK) status = read_step(file, &t->step, err);
     if (status == MHA_OK) status = check_weights(t, file, err);
     if (status == MHA_OK) status = mha_tensors_read(file, t->state, 2 * t->count, err);
+    if (status == MHA_OK) status = check_moments(t, file, err);
     if (status == MHA_OK) status = read_gates(t, file, err);
     mha_file_free(file);
     mha__free(t->ctx, path);

@@ -42,6 +42,8 @@ bool mha__train_fits(const char *pattern, const char *name);
 /* MHA_ERR_NOT_FINITE, and a sentence that says where it began; or the failure of looking for it. */
 mha_status mha__train_bad_loss(const mha_trainer *trainer, const mha_train_batch *batch, int64_t number, double loss,
                                mha_error *err);
+/* MHA_ERR_NOT_FINITE where a weight is not finite. */
+mha_status mha__train_check_weights(const mha_trainer *trainer, mha_error *err);
 mha_status mha__train_bad_gradient(const mha_trainer *trainer, int64_t parameter, mha_error *err);
 
 #endif

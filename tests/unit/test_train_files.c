@@ -31,12 +31,26 @@ static void test_files_go_along(void **state)
         free(log);
         files[0].data = "two";
     }
-    static const char *const wrong[] = {NULL, "", "training.", "training.safetensors", "log", "training.a/../../b"};
+    static const char *const wrong[] = {NULL,
+                                        "",
+                                        "training.",
+                                        "training.safetensors",
+                                        "log",
+                                        "training.a/../../b",
+                                        "training.a\nb",
+                                        "training.\x01",
+                                        "training.\x7f",
+                                        "training.log"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         files[1].name = wrong[i];
         assert_int_equal(mha_trainer_save(t, folder, &o, &err), MHA_ERR_ARG);
         assert_non_null(strstr(err.message, "files[1]"));
     }
+    files[1] = (mha_train_file){"training.page", NULL, 3};
+    assert_int_equal(mha_trainer_save(t, folder, &o, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "files[1]: bytes is 3, data is NULL"));
+    files[1].bytes = 0;
+    assert_int_equal(mha_trainer_save(t, folder, &o, &err), MHA_OK);
     mha_trainer_free(t);
     files_remove(folder);
 }

@@ -153,6 +153,48 @@ static void test_states_that_are_refused(void **state)
     files_remove(folder);
 }
 
+/* Numbers that no step gives: the name of the tensor, and no trainer. */
+static void test_moments_that_cannot_be(void **state)
+{
+    (void)state;
+    const mha_trainer_save_options over = {.size = sizeof over, .overwrite = 1};
+    static const float wrong[][2] = {{NAN, 0}, {INFINITY, 0}, {0, -1}, {0, NAN}, {0, INFINITY}};
+    const char *folder = files_folder();
+    mha_error err = {0};
+    mha_trainer *t = train_case(NULL, GPT2, &usual), *out = NULL;
+    learn(t, 1);
+    const mha__parameter *p = &t->parameter[t->count - 1];
+    const float mean = p->mean[p->count - 1], square = p->square[p->count - 1];
+    for (int n = 0; n < 5; n++) {
+        p->mean[p->count - 1] = wrong[n][0], p->square[p->count - 1] = wrong[n][1];
+        if (mha_trainer_save(t, folder, &over, &err) != MHA_OK) fail_msg("%s", err.message);
+        assert_int_equal(mha_trainer_resume(NULL, folder, &usual, &out, &err), MHA_ERR_FORMAT);
+        assert_non_null(strstr(err.message, t->state[2 * t->count - (n < 2 ? 2 : 1)].name));
+        assert_null(out);
+    }
+    p->mean[p->count - 1] = mean, p->square[p->count - 1] = square;
+    assert_int_equal(mha_trainer_save(t, folder, &over, &err), MHA_OK);
+    mha_trainer_free(resume(folder));
+    mha_trainer_free(t);
+    files_remove(folder);
+}
+
+static void test_the_last_good_checkpoint_stays(void **state)
+{
+    (void)state;
+    const mha_trainer_save_options over = {.size = sizeof over, .overwrite = 1};
+    const char *folder = files_folder();
+    mha_error err = {0};
+    mha_trainer *t = train_case(NULL, GPT2, &usual);
+    assert_int_equal(mha_trainer_save(t, folder, NULL, &err), MHA_OK);
+    ((float *)t->list[3].data)[5] = INFINITY;
+    assert_int_equal(mha_trainer_save(t, folder, &over, &err), MHA_ERR_NOT_FINITE);
+    assert_non_null(strstr(err.message, t->list[3].name));
+    mha_trainer_free(resume(folder));
+    mha_trainer_free(t);
+    files_remove(folder);
+}
+
 /* The moments of one model beside the weights of another, or of an older step. */
 static void test_swapped_weights_are_refused(void **state)
 {
@@ -455,6 +497,8 @@ int main(void)
         cmocka_unit_test(test_swapped_weights_are_refused),
         cmocka_unit_test(test_stops_where_it_went_wrong),
         cmocka_unit_test(test_a_failed_step_leaves_nothing),
+        cmocka_unit_test(test_moments_that_cannot_be),
+        cmocka_unit_test(test_the_last_good_checkpoint_stays),
         cmocka_unit_test(test_every_allocation_may_fail),
         cmocka_unit_test(test_a_folder_that_changes),
         cmocka_unit_test(test_a_model_with_a_router_is_refused),
