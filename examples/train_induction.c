@@ -154,11 +154,12 @@ static int judge(mha_trainer *trainer, const mha_heads *heads, mha_status *statu
     if (*status == MHA_OK) *status = worst_without(trainer, induction, n, n, &without, err);
     if (*status == MHA_OK) *status = worst_without(trainer, others, rest, n, &worst, err);
     if (*status != MHA_OK) return 0;
-    printf("loss %.3f; without the induction heads %.3f, chance is ln 64 = %.3f; without any %d others at most %.3f\n",
-           whole, without, chance, n, worst);
+    printf("loss %.3f; without the induction heads %.3f, chance is ln 64 = %.3f; without any %d others at most %.3f,"
+           " %.2f of chance\n",
+           whole, without, chance, n, worst, worst / chance);
     return expect(whole < 0.25 * chance, "it has not learned to repeat") &
            expect(without > 0.75 * chance, "it repeats without its induction heads") &
-           expect(worst < 0.5 * chance, "it needs the other heads to repeat");
+           expect(worst < 0.25 * chance, "it needs the other heads to repeat");
 }
 
 static mha_status run(const char *folder, int *holds, mha_error *err)
@@ -180,6 +181,7 @@ static mha_status run(const char *folder, int *holds, mha_error *err)
     mha_rng_manual_seed(&rng, 1);
     mha_status status = mha_model_create(NULL, config, &seed, &model, err);
     if (status == MHA_OK) status = mha_trainer_create(model, &options, &trainer, err);
+    if (status == MHA_OK && folder) status = mha_trainer_save(trainer, folder, &as, err); /* no folder, no training */
     if (status == MHA_OK) status = learn(trainer, &rng, err);
     draw(&rng);
     if (status == MHA_OK) status = measure(mha_trainer_model(trainer), &heads, err);
