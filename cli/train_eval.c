@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "output.h"
+#include "session.h"
 #include "train_draw.h"
 #include "train_run.h"
 
@@ -53,7 +54,7 @@ int train_run_evaluate(train_run *run, double *loss)
     const int64_t most = run->t.eval_sequences, count = run->judge.count < most ? run->judge.count : most;
     double sum = 0;
     int64_t labels = 0;
-    for (int64_t at = 0; at < count; at += run->t.batch) {
+    for (int64_t at = 0; at < count && !cli_stopped(); at += run->t.batch) {
         mha_error error = {0};
         double mean;
         int64_t counted;
@@ -66,6 +67,6 @@ int train_run_evaluate(train_run *run, double *loss)
         sum += mean * (double)counted;
         labels += counted;
     }
-    if (labels) *loss = sum / (double)labels;
+    if (labels && !cli_stopped()) *loss = sum / (double)labels;
     return CLI_DONE;
 }

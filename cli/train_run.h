@@ -63,11 +63,12 @@ int32_t *train_run_put(train_run *run, const train_data *data, int64_t sequence,
 int train_run_steps(train_run *run);
 
 /* Sequences that are learned from and those that are not, said of the data (train_eval.c); the mean loss on the latter.
- * Both leave alone what is not asked for. */
+ * Both leave alone what is not asked for; a signal ends the measure, and leaves *loss alone. */
 int train_run_split(train_run *run);
 int train_run_evaluate(train_run *run, double *loss);
 
-/* The tokens of --sample; what the model writes on, [{prompt, text}], also to stderr (train_sample.c). */
+/* The tokens of --sample; what the model writes on, [{prompt, text}], also to stderr; NULL after a signal
+ * (train_sample.c). */
 int train_run_prompts(train_run *run);
 int train_run_sample(train_run *run, int64_t step, json_t **samples);
 void train_run_free_prompts(train_run *run);

@@ -102,7 +102,7 @@ int train_run_sample(train_run *run, int64_t step, json_t **samples)
 {
     int code = CLI_DONE;
     *samples = run->t.sample.count ? json_array() : NULL;
-    for (int n = 0; n < run->t.sample.count && code == CLI_DONE; n++) {
+    for (int n = 0; n < run->t.sample.count && code == CLI_DONE && !cli_stopped(); n++) {
         char *text = NULL;
         size_t bytes = 0;
         code = write_on(run, &run->prompts[n], step, &text, &bytes);
@@ -112,6 +112,10 @@ int train_run_sample(train_run *run, int64_t step, json_t **samples)
             if (!sample || json_array_append_new(*samples, sample) != 0) code = no_memory(run->s);
         }
         free(text);
+    }
+    if (cli_stopped()) {
+        json_decref(*samples);
+        *samples = NULL;
     }
     return code;
 }

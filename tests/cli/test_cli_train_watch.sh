@@ -53,6 +53,26 @@ sed 's/,"seconds":[^,}]*//' samples/training.jsonl >a
 sed 's/,"seconds":[^,}]*//' again/training.jsonl >b
 same a b 'samples'
 
+# A signal is looked at while it measures: the measure is left out, and the step is kept.
+head -c 200000 /dev/zero >zeros.bin
+"$MHA" train -t 1 --shape gpt2:1x2x16 --vocab 50 --tokens zeros.bin --length 16 --batch 1 --steps 100 --eval-share 0.9 --eval-every 2 \
+    --eval-sequences 1000000 -o cut >out 2>err &
+victim=$!
+while [ ! -s cut/training.jsonl ] || [ "$(wc -l <cut/training.jsonl 2>/dev/null)" -lt 2 ]; do sleep 0.01; done
+kill -TERM $victim
+wait $victim
+[ $? = 143 ] || fail 'a signal while it measures'
+[ "$(lines_with eval_loss cut)" = 1 ] || fail "a measure that was cut short is in the log: $(cat cut/training.jsonl)"
+set --
+for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do set -- "$@" --sample $n; done
+"$MHA" train -t 1 --shape gpt2:4x4x64 --tokenizer bpe -f text --length 512 --batch 1 --steps 100 --sample-tokens 400 "$@" -o cut.samples >out 2>err &
+victim=$!
+while ! grep -q '^  1' err; do sleep 0.01; done
+kill -TERM $victim
+wait $victim
+[ $? = 143 ] || fail 'a signal while it writes samples'
+[ "$(lines_with samples cut.samples)" = 0 ] || fail 'samples that were cut short are in the log'
+
 # The log in another place, begun anew with --force alone.
 expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 3 --log log.jsonl -o logged
 same log.jsonl logged/training.jsonl
