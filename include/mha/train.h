@@ -123,7 +123,7 @@ typedef struct mha_train_options {
     int recompute; /* 1 = less memory, a third more time: see above */
 
     /* Names of tensors that stay as they are; "*" at the beginning or end of one stands for anything. One that fits no
-     * tensor is MHA_ERR_ARG. Not kept. */
+     * tensor is MHA_ERR_ARG, and so are all tensors where there are no gates. Not kept. */
     const char *const *frozen;
     int64_t frozen_count;
 

@@ -123,6 +123,11 @@ static mha_status check_frozen(const mha_trainer *t, mha_error *err)
             return mha__fail(err, MHA_ERR_ARG, "mha_train_options: frozen[%lld], \"%s\", fits no tensor of the model",
                              (long long)n, pattern ? mha__quote(&(mha__quoted){0}, pattern, strlen(pattern)) : "NULL");
     }
+    bool all = t->o.frozen_count > 0;
+    for (int64_t p = 0; p < t->count; p++)
+        all &= is_frozen(&t->o, t->list[p].name);
+    if (all && !t->o.gates.penalty)
+        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: every tensor is frozen: nothing is left to learn");
     return MHA_OK;
 }
 
