@@ -41,7 +41,8 @@ static int put_result(cli_session *s, const train_run *run)
 {
     const mha_model_info *info = mha_model_describe(mha_trainer_model(run->trainer));
     const train_record *r = &run->log.record[run->log.count - 1];
-    const double rate = r->seconds > 0 ? (double)r->tokens / r->seconds : 0, eval = last_eval(&run->log);
+    const double taken = r->seconds - run->log.record[0].seconds; /* the measure before the first step is no step */
+    const double rate = taken > 0 ? (double)r->tokens / taken : 0, eval = last_eval(&run->log);
     if (s->options.json) return put_json(s, run, r, rate, eval);
     fprintf(s->out, "%s: %lld steps, loss %.4f\n", cli_out_name(s), (long long)r->step, r->loss);
     if (!isnan(eval)) fprintf(s->out, "on held-out text %.4f", eval);

@@ -98,7 +98,7 @@ int train_log_text(const cli_session *s, const train_log *log, bool csv, char **
 
 /* ---- files ---- */
 
-static int append(const cli_session *s, const train_log *log, int fd, bool csv)
+static int append(const cli_session *s, const train_log *log, int fd, bool csv, const char *name)
 {
     char *text;
     size_t bytes;
@@ -107,7 +107,8 @@ static int append(const cli_session *s, const train_log *log, int fd, bool csv)
     for (size_t done = 0; done < bytes && code == CLI_DONE;) {
         const ssize_t n = write(fd, text + done, bytes - done);
         if (n > 0) done += (size_t)n;
-        if (n < 0 && errno != EINTR) code = cli_error(s, CLI_FAILED, "cannot write the log: %s", strerror(errno));
+        if (n < 0 && errno != EINTR)
+            code = cli_error(s, CLI_FAILED, "%s: cannot write the log: %s", cli_shown(name), strerror(errno));
     }
     free(text);
     return code;
@@ -132,8 +133,8 @@ static int push(const cli_session *s, train_log *log, const train_record *record
 int train_log_add(const cli_session *s, train_log *log, const train_record *record)
 {
     int code = push(s, log, record);
-    if (code == CLI_DONE) code = append(s, log, log->folder, false);
-    return code == CLI_DONE ? append(s, log, log->file, log->csv) : code;
+    if (code == CLI_DONE) code = append(s, log, log->folder, false, s->options.out);
+    return code == CLI_DONE ? append(s, log, log->file, log->csv, log->path) : code;
 }
 
 static int open_end(const cli_session *s, const char *path, int *fd)
@@ -168,6 +169,7 @@ int train_log_renew(const cli_session *s, train_log *log, const char *path)
 int train_log_copy(const cli_session *s, train_log *log, const char *path, bool overwrite)
 {
     const size_t n = strlen(path);
+    log->path = path;
     log->csv = n > 4 && strcmp(path + n - 4, ".csv") == 0;
     return write_all(s, log, path, log->csv, overwrite, &log->file);
 }
@@ -190,6 +192,7 @@ static bool parse(const char *line, train_record *r)
             *(double *)at(r, n) = value ? json_number_value(value) : NAN;
         }
     }
+    fits = fits && r->seconds >= 0;
     if (fits && json_is_array(json_object_get(json, "samples")))
         r->samples = json_incref(json_object_get(json, "samples"));
     json_decref(json);

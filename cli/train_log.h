@@ -23,6 +23,7 @@ typedef struct train_log {
     int64_t count, room;
     int folder, file; /* descriptors to append to; -1 = none */
     bool csv;         /* of `file` */
+    const char *path; /* of `file`; its owner's */
 } train_log;
 
 void train_log_begin(train_log *log);
@@ -36,7 +37,7 @@ int train_log_text(const cli_session *s, const train_log *log, bool csv, char **
 int train_log_follow(const cli_session *s, train_log *log, const char *path);
 /* The same, with what is in the log now in place of what the file holds. */
 int train_log_renew(const cli_session *s, train_log *log, const char *path);
-/* Another file, .jsonl or .csv: gets what is in the log now, and what comes. */
+/* Another file, .jsonl or .csv: gets what is in the log now, and what comes. `path` must stay. */
 int train_log_copy(const cli_session *s, train_log *log, const char *path, bool overwrite);
 void train_log_free(train_log *log);
 

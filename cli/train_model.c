@@ -75,8 +75,11 @@ static int read_file(const cli_session *s, const char *path, json_t **config)
 
 static int read_shape(const cli_session *s, const char *text, json_t **config)
 {
-    if (*text == '{') *config = json_loads(text, 0, NULL);
-    if (*text == '{') return *config ? CLI_DONE : cli_error(s, CLI_FAILED, "out of memory for the shape");
+    json_error_t wrong;
+    if (*text == '{') {
+        *config = json_loads(text, JSON_REJECT_DUPLICATES, &wrong);
+        return *config ? CLI_DONE : cli_error(s, CLI_REFUSED, "--shape: %s", cli_shown(wrong.text));
+    }
     const char *colon = strchr(text, ':');
     return colon && access(text, F_OK) != 0 ? read_words(s, text, config) : read_file(s, text, config);
 }
@@ -133,7 +136,12 @@ static int create(cli_session *s, const train_settings *t, json_t *config, mha_m
     if (!text) return cli_error(s, CLI_FAILED, "out of memory for the shape");
     const mha_status status = mha_model_create(s->ctx, text, &o, model, &error);
     free(text);
-    return status == MHA_OK ? CLI_DONE : cli_refuse(s, &error);
+    if (status != MHA_ERR_FORMAT && status != MHA_ERR_UNSUPPORTED)
+        return status == MHA_OK ? CLI_DONE : cli_refuse(s, &error);
+    /* The library says "FOLDER/config.json: ..." of what is in no file. */
+    static const char file[] = "config.json: ";
+    const char *what = strstr(error.message, file);
+    return cli_error(s, CLI_REFUSED, "--shape: %s", what ? what + strlen(file) : error.message);
 }
 
 static int make(cli_session *s, const train_settings *t, mha_model **model)

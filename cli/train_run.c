@@ -45,7 +45,8 @@ static int64_t fill(train_run *run, int64_t step)
 static void describe(const train_run *run, const train_record *r, char *line, size_t room)
 {
     char left[CLI_DURATION];
-    const double taken = cli_seconds() - run->start, each = taken / (double)r->step;
+    /* Without what it took to measure before the first step. */
+    const double taken = cli_seconds() - run->start - run->log.record[0].seconds, each = taken / (double)r->step;
     snprintf(line, room, "step %lld of %lld   loss %.4f   %.0f tokens/s   %s left", (long long)r->step, run->t.steps,
              r->loss, (double)r->tokens / taken, cli_duration(each * (double)(run->t.steps - r->step), left));
 }
@@ -104,7 +105,9 @@ static int save(train_run *run)
     fill(run, mha_trainer_step_count(run->trainer) + 1);
     if (mha_trainer_loss(run->trainer, run->batches, run->t.accumulate, NULL, NULL, &error) != MHA_OK)
         return lose(run, &error);
-    return train_run_save(run);
+    const int code = train_run_save(run);
+    if (code != CLI_DONE) cli_say(run->s, "%s holds the last checkpoint", cli_shown(run->s->options.out));
+    return code;
 }
 
 /* Before the first step: what is not learned yet. */

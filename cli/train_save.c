@@ -170,6 +170,29 @@ int train_run_tell_changes(const train_run *run)
     return CLI_DONE;
 }
 
+/* Is it the same tokens in other sequences? */
+static bool is_cut_anew(const json_t *all, const train_data *data)
+{
+    const json_t *was = json_object_get(all, "data");
+    json_t *now = data_json(data);
+    if (now) json_object_set(now, "sequences", json_object_get(was, "sequences"));
+    const bool same = json_equal(was, now);
+    json_decref(now);
+    return same;
+}
+
+static int refuse_data(const train_run *run, bool cut_anew)
+{
+    const char *option = run->t.file.count ? "-f" : "--tokens";
+    if (cut_anew)
+        return cli_error(run->s, CLI_REFUSED,
+                         "--length %lld cuts other sequences from the data than the checkpoint has: name them with %s "
+                         "to go on all the same",
+                         run->t.length, option);
+    return cli_error(run->s, CLI_REFUSED,
+                     "the data are not those of the checkpoint: name them with %s to go on all the same", option);
+}
+
 int train_run_compare(const train_run *run)
 {
     const cli_session *s = run->s;
@@ -177,15 +200,13 @@ int train_run_compare(const train_run *run)
     if (!all) return CLI_REFUSED;
     const bool data = is_same(all, "data", &run->data);
     const bool eval = !run->t.eval.count || train_given.eval || is_same(all, "eval", &run->held);
+    const bool cut_anew = is_cut_anew(all, &run->data);
     json_decref(all);
     if (!eval)
         return cli_error(s, CLI_REFUSED,
                          "the data of --eval are not those of the checkpoint: name them again to go on all the same");
     if (data) return CLI_DONE;
-    if (!train_given.file && !train_given.tokens)
-        return cli_error(s, CLI_REFUSED,
-                         "the data are not those of the checkpoint: name them with %s to go on all the same",
-                         run->t.file.count ? "-f" : "--tokens");
+    if (!train_given.file && !train_given.tokens) return refuse_data(run, cut_anew);
     cli_say(s, "these are other data than before: the training is not that of an undisturbed run");
     return CLI_DONE;
 }

@@ -296,6 +296,8 @@ int train_settings_take_options(const cli_session *s, train_settings *t)
     if (train_given.file && !train_given.tokens) free_list(&t->tokens);
     if (train_given.tokens && !train_given.file) free_list(&t->file);
     if (train_given.from && s->options.model) return cli_usage(s, "-m and --from mean the same: give one of them");
+    if (s->arg_count && !train_given.file && train_given.tokens)
+        return cli_usage(s, "what is \"%s\"? each file of ids has a --tokens of its own", cli_shown(s->args[0]));
     if (s->arg_count && !train_given.file)
         return cli_usage(s, "what is \"%s\"? Files of text are given with -f", cli_shown(s->args[0]));
     for (int n = 0; n < ROWS && code == CLI_DONE; n++)

@@ -64,5 +64,29 @@ echo '{"recompute": false}' >no.json
 expect 0 train --resume --config no.json --steps 3 -o flag
 has err 'recompute is now not set, was true'
 
+# What is wrong in a shape is said of the shape.
+refused 3 train --shape '{"model_type":"gpt2","n_layer":"x"}' --tokenizer bpe -f text -o x
+has err 'mha train: --shape: n_layer: want an integer'
+has_not err 'config.json'
+refused 3 train --shape '{' --tokenizer bpe -f text -o x
+has err "--shape: string or '}' expected"
+
+# Learning nothing, ids without their option, and a length that cuts other sequences.
+refused 2 train --shape gpt2:1x1x8 --tokenizer bpe --length 16 -f text --freeze '*' -o x
+has err 'every tensor is frozen'
+refused 2 train --shape gpt2:1x1x8 --vocab 50 --length 16 --tokens a.bin b.bin -o x
+has err 'each file of ids has a --tokens of its own'
+refused 3 train --resume --length 8 --steps 9 -o flag
+has err '--length 8 cuts other sequences'
+
+# Every line of a log has its seconds.
+cp -r flag log
+sed 's/,"seconds":[^,}]*//' flag/training.jsonl >log/training.jsonl
+refused 3 train --resume --steps 9 -o log
+has err 'line 1 is no record of a step'
+sed 's/"seconds":[^,}]*/"seconds":-1e300/' flag/training.jsonl >log/training.jsonl
+refused 3 train --resume --steps 9 -o log
+has err 'line 1 is no record of a step'
+
 [ ! -e x ] || fail 'a failure has left a folder'
 finish
