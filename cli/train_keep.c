@@ -25,8 +25,7 @@ void train_run_name(const cli_session *s, char name[NAME_MAX + 1])
     snprintf(name, NAME_MAX + 1, "%.*s", (int)(end - start), start);
 }
 
-/* The folder that FOLDER lies in. */
-static int open_parent(const cli_session *s)
+int train_run_parent(const cli_session *s)
 {
     char path[PATH_MAX], name[NAME_MAX + 1];
     train_run_name(s, name);
@@ -86,7 +85,7 @@ static int leave(const cli_session *s, long long most)
     char name[NAME_MAX + 1];
     long long oldest = 0;
     int code = CLI_DONE;
-    const int parent = open_parent(s);
+    const int parent = train_run_parent(s);
     if (parent < 0) return CLI_DONE; /* what is to be written there will say why */
     train_run_name(s, name);
     while (code == CLI_DONE && count_numbered(parent, name, STEP, &oldest) > most)
@@ -104,7 +103,7 @@ int train_keep_begin(const train_run *run)
     const cli_session *s = run->s;
     if (run->goes_on || run->t.keep < 1) return CLI_DONE;
     if (s->options.force) return leave(s, 0);
-    const int parent = open_parent(s);
+    const int parent = train_run_parent(s);
     train_run_name(s, name);
     const long long count = parent < 0 ? 0 : count_numbered(parent, name, STEP, &oldest);
     if (parent >= 0) close(parent);
@@ -131,7 +130,7 @@ int train_keep_restore(const cli_session *s)
     char name[NAME_MAX + 1], hidden[NAME_MAX + 2], old[NAME_MAX + 64];
     long long number = 0;
     int code = CLI_DONE;
-    const int parent = open_parent(s);
+    const int parent = train_run_parent(s);
     train_run_name(s, name);
     snprintf(hidden, sizeof hidden, ".%s", name);
     if (parent >= 0 && faccessat(parent, name, F_OK, AT_SYMLINK_NOFOLLOW) != 0 &&

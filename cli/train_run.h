@@ -35,6 +35,7 @@ typedef struct train_run {
     bool goes_on;                 /* from the checkpoint that is there */
     double start;                 /* cli_seconds() less those of earlier runs */
     int64_t begun;                /* steps that this run did not take */
+    int lock;                     /* descriptor of the file that keeps other trainings away; -1 = none */
     bool own_export;              /* what is at --export may be replaced */
     bool own_log;                 /* the same of --log */
     int64_t saved;                /* step of the checkpoint in the folder; -1: it holds none of this training */
@@ -91,6 +92,14 @@ int train_run_save(train_run *run);
 int train_run_export(const train_run *run);
 /* A file in the folder of the run: its path in static memory. */
 const char *train_run_path(const cli_session *s, const char *name);
+/* The last part of the folder's name; the folder that it lies in, opened, or -1. */
+void train_run_name(const cli_session *s, char name[NAME_MAX + 1]);
+int train_run_parent(const cli_session *s);
+/* The folder is this training's alone, or that is refused; train_run_free lets it go (train_lock.c). Is a training on
+ * another folder in `parent` under way? */
+int train_lock_take(train_run *run);
+void train_lock_free(train_run *run);
+bool train_lock_held(int parent, const char *folder);
 /* --keep (train_keep.c): refuses or removes what an earlier training left; the name for the checkpoint that is
  * replaced, NULL = none; removes those that are too many. */
 int train_keep_begin(const train_run *run);
@@ -98,8 +107,6 @@ const char *train_keep_name(const train_run *run, char name[NAME_MAX + 1]);
 int train_keep_end(const train_run *run);
 /* Before going on: gives the folder the checkpoint back that a killed program had only renamed. */
 int train_keep_restore(const cli_session *s);
-/* The last part of the folder's name. */
-void train_run_name(const cli_session *s, char name[NAME_MAX + 1]);
 /* Settings, and whether the data are those of the checkpoint. */
 int train_run_load(train_run *run);
 int train_run_compare(const train_run *run);

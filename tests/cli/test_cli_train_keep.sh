@@ -76,4 +76,18 @@ refused 1 train --shape llama:2x2x16 --tokenizer bpe -f text --length 16 --rate 
     -o apart
 has err 'step 4: the loss of batch 1 is nan; the output of layer 0'
 expect 0 "$MHA" generate -m apart -n 4 'the number'
+
+# One training at a time for a folder; what a kill leaves keeps nobody away.
+"$MHA" train -q -t 1 --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 1000000 --warmup 0 -o busy >out 2>err &
+victim=$!
+while [ ! -s busy/training.jsonl ]; do sleep 0.01; done
+refused 1 train --resume -o ./busy/ --steps 3
+has err 'another training writes it now'
+refused 1 new --steps 3 -o busy --force
+has err 'another training writes it now'
+kill -KILL $victim
+wait $victim 2>/dev/null
+[ -e .busy.lock ] || fail 'no lock lies beside the folder'
+expect 0 train --resume -o busy --steps 2
+[ ! -e .busy.lock ] || fail 'a training that has ended leaves its lock'
 finish
