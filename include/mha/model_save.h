@@ -38,7 +38,8 @@ typedef struct mha_model_save_options {
  *
  * What is there already: an empty folder is taken; anything else only with `overwrite`, and only a folder that holds
  * nothing but the files of a checkpoint. It is exchanged in one step where the system can (Linux), else in two: the old
- * one gets the name .NAME.old.PID, and the new one its name. Symbolic links are never followed.
+ * one gets the name .NAME.old.PID, and the new one its name; what a kill then leaves aside goes with the next save, if
+ * the name is there. Symbolic links are never followed.
  *
  * Errors: MHA_ERR_IO with name and reason, also where the model has a tokenizer whose file is gone;
  * MHA_ERR_FORMAT when what would be written is no model (replaced tensors or config that do not fit), MHA_ERR_ARG,
@@ -46,6 +47,10 @@ typedef struct mha_model_save_options {
  * Memory: some MiB. */
 MHA_API mha_status mha_model_save(const mha_model *model, const char *folder, const mha_model_save_options *options,
                                   mha_error *err);
+
+/* Would a save be refused for what is there, or for the lack of a folder to write in? To be asked before long work; it
+ * changes nothing. Errors: MHA_ERR_IO with name and reason, MHA_ERR_ARG. */
+MHA_API mha_status mha_model_save_check(const char *folder, int overwrite, mha_error *err);
 
 #ifdef __cplusplus
 }

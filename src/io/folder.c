@@ -132,27 +132,40 @@ static void remove_folder(const mha__folder *f, const char *name)
     unlinkat(f->dir, name, AT_REMOVEDIR);
 }
 
-/* Whoever writes a temporary folder holds a lock on it, which ends with the process: one that can be locked was left
- * behind by a process that was killed. */
-static void remove_if_left(const mha__folder *f, const char *name)
+static bool is_there(const mha__folder *f)
 {
-    const int fd = openat(f->dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat st;
+    return fstatat(f->dir, f->name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* ".NAME.tmp.PID", with "tmp" for `kind`? */
+static bool is_leftover(const mha__folder *f, const char *entry, const char *kind)
+{
+    char start[NAME_MAX + 1];
+    const int length = snprintf(start, sizeof start, ".%.*s.%s.", NAME_MAX - 32, f->name, kind);
+    const char *number = entry + length;
+    return strncmp(entry, start, (size_t)length) == 0 && *number && !number[strspn(number, "0123456789")];
+}
+
+/* Whoever writes a temporary folder, or replaces one, holds a lock on it, which ends with the process: one that can be
+ * locked was left behind by a process that was killed. What it had replaced is all there is where the name is not
+ * there: nobody else can have taken that away once the lock is held. */
+static void remove_if_left(const mha__folder *f, const char *entry)
+{
+    const bool old = is_leftover(f, entry, "old");
+    if (!old && !is_leftover(f, entry, "tmp")) return;
+    const int fd = openat(f->dir, entry, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return;
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0) remove_folder(f, name);
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0 && (!old || is_there(f))) remove_folder(f, entry);
     close(fd);
 }
 
 static void remove_leftovers(const mha__folder *f)
 {
-    char start[NAME_MAX + 1];
-    const int length = snprintf(start, sizeof start, ".%.*s.tmp.", NAME_MAX - 32, f->name);
     const int fd = openat(f->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *entries = fd < 0 ? NULL : fdopendir(fd);
-    for (struct dirent *e = entries ? readdir(entries) : NULL; e; e = readdir(entries)) {
-        const char *number = e->d_name + length;
-        if (strncmp(e->d_name, start, (size_t)length) == 0 && *number && !number[strspn(number, "0123456789")])
-            remove_if_left(f, e->d_name);
-    }
+    for (struct dirent *e = entries ? readdir(entries) : NULL; e; e = readdir(entries))
+        remove_if_left(f, e->d_name);
     if (entries)
         closedir(entries);
     else if (fd >= 0)
@@ -187,13 +200,29 @@ static void close_both(mha__folder *f)
     f->inside = f->dir = -1;
 }
 
+/* The parent, opened, and what stands in it at the name. */
+static mha_status open_parent(mha__folder *f, const char *path, bool overwrite, const char *const *known,
+                              mha_error *err)
+{
+    MHA__TRY(split_path(f, path, err));
+    f->dir = open(f->parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (f->dir < 0) return fail(f, errno, err);
+    return look(f, overwrite, known, err);
+}
+
+mha_status mha__folder_check(const char *path, bool overwrite, const char *const *known, mha_error *err)
+{
+    mha__folder f;
+    mha_status status = open_parent(&f, path, overwrite, known, err);
+    if (status == MHA_OK && faccessat(f.dir, ".", W_OK | X_OK, 0) != 0) status = fail(&f, errno, err);
+    close_both(&f);
+    return status;
+}
+
 mha_status mha__folder_begin(mha__folder *folder, const char *path, bool overwrite, const char *const *known,
                              mha_error *err)
 {
-    MHA__TRY(split_path(folder, path, err));
-    folder->dir = open(folder->parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder->dir < 0) return fail(folder, errno, err);
-    mha_status status = look(folder, overwrite, known, err);
+    mha_status status = open_parent(folder, path, overwrite, known, err);
     if (status == MHA_OK) {
         remove_leftovers(folder);
         status = create_temporary(folder, err);
@@ -229,7 +258,7 @@ static void put_aside(const mha__folder *f, const char *name)
 }
 
 /* The old folder and the new one change places; 0, or an errno. Without that call the old one steps aside first. */
-static int exchange(const mha__folder *f)
+static int swap(const mha__folder *f)
 {
     char aside[NAME_MAX + 1];
 #if defined(__linux__) && defined(SYS_renameat2) && defined(RENAME_EXCHANGE)
@@ -247,6 +276,16 @@ static int exchange(const mha__folder *f)
     }
     const int number = errno;
     return renameat(f->dir, aside, f->dir, f->name) == 0 ? number : errno;
+}
+
+/* The old folder is locked until it has gone where it is to go, so that nobody takes it for left over. */
+static int exchange(const mha__folder *f)
+{
+    const int old = openat(f->dir, f->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (old >= 0) flock(old, LOCK_EX | LOCK_NB);
+    const int failed = swap(f);
+    if (old >= 0) close(old);
+    return failed;
 }
 
 mha_status mha__folder_commit(mha__folder *folder, const char *const *known, mha_error *err)

@@ -18,9 +18,11 @@ typedef struct mha__folder {
 
 /* Names of the files that a folder may hold, and nothing else, to be replaced; a pattern "*x" stands for all names that
  * end in x, "x*" for those that begin so. NULL ends the list. Temporary folders of that name that killed processes have
- * left behind are removed. */
+ * left behind are removed, and folders that such a process had replaced, .NAME.old.PID, where NAME is there. */
 mha_status mha__folder_begin(mha__folder *folder, const char *path, bool overwrite, const char *const *known,
                              mha_error *err);
+/* Would that begin, and be committed? Nothing changes. */
+mha_status mha__folder_check(const char *path, bool overwrite, const char *const *known, mha_error *err);
 /* Before the commit: the folder that is replaced gets a name beside it. One of that name is replaced, if it holds
  * nothing but files of `known`. */
 mha_status mha__folder_aside(mha__folder *folder, const char *name, const char *const *known, mha_error *err);

@@ -237,3 +237,9 @@ mha_status mha_model_save(const mha_model *model, const char *folder, const mha_
 {
     return mha__model_save_with(model, folder, options, NULL, NULL, err);
 }
+
+mha_status mha_model_save_check(const char *folder, int overwrite, mha_error *err)
+{
+    if (!folder) return mha__fail(err, MHA_ERR_ARG, "mha_model_save_check: folder is NULL");
+    return mha__folder_check(folder, overwrite != 0, mha__model_files, err);
+}

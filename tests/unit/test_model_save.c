@@ -5,11 +5,13 @@
 #include "support/files.h"
 #include "support/model_case.h"
 #include <dirent.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -429,6 +431,54 @@ static void test_killed(void **state)
     files_remove(folder);
 }
 
+/* A kill between two renames leaves the old folder under another name: all there is where the name is not there, in use
+ * where it is locked, and else in the way. */
+static void test_left_aside(void **state)
+{
+    (void)state;
+    room at_out, at_old;
+    const char *folder = files_folder(), *out = place(&at_out, folder, "out"),
+               *old = place(&at_old, folder, ".out.old.77");
+    mha_model *model = open_in(NULL, tiny);
+    save(model, old, NULL);
+    save(model, out, NULL);
+    assert_int_equal(access(old, F_OK), 0);
+    const int fd = open(old, O_RDONLY | O_DIRECTORY);
+    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
+    save(model, out, SAVE(.overwrite = 1));
+    assert_int_equal(access(old, F_OK), 0);
+    close(fd);
+    save(model, out, SAVE(.overwrite = 1));
+    assert_null(others_in(folder, "out"));
+    mha_model_free(model);
+    files_remove(out);
+    files_remove(folder);
+}
+
+/* What a save would say is said without one, and nothing changes. */
+static void test_asked_before(void **state)
+{
+    (void)state;
+    mha_error err = {0};
+    room at_out;
+    const char *folder = files_folder(), *out = place(&at_out, folder, "out");
+    assert_int_equal(mha_model_save_check(out, 0, &err), MHA_OK);
+    assert_int_equal(files_count(folder), 0);
+    mha_model *model = open_in(NULL, tiny);
+    save(model, out, NULL);
+    mha_model_free(model);
+    assert_int_equal(mha_model_save_check(out, 0, &err), MHA_ERR_IO);
+    assert_non_null(strstr(err.message, "it holds"));
+    assert_int_equal(mha_model_save_check(out, 1, &err), MHA_OK);
+    files_write(files_path(out, "diary.txt"), "dear", 4);
+    assert_int_equal(mha_model_save_check(out, 1, &err), MHA_ERR_IO);
+    assert_non_null(strstr(err.message, "diary.txt, which is no file of a checkpoint"));
+    assert_int_equal(mha_model_save_check(files_path(folder, "no/where"), 1, &err), MHA_ERR_IO);
+    assert_int_equal(mha_model_save_check(NULL, 1, &err), MHA_ERR_ARG);
+    files_remove(out);
+    files_remove(folder);
+}
+
 static int stop_at_once(void *user, const char *what, int64_t done, int64_t total)
 {
     (void)user;
@@ -520,6 +570,8 @@ int main(void)
         cmocka_unit_test(test_over_its_own_folder),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_left_aside),
+        cmocka_unit_test(test_asked_before),
         cmocka_unit_test(test_cancelled),
         cmocka_unit_test(test_no_permission),
         cmocka_unit_test(test_no_memory),
