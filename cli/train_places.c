@@ -1,5 +1,5 @@
-/* train_places.c - what a training writes beside its folder: the model of --export, and the file of --log. Both are
- * looked at before the first step. Without --force only that is replaced which training.json names already. */
+/* train_places.c - what a training writes: its folder, and beside it the model of --export and the file of --log. They
+ * are looked at before the first step. Without --force only that is replaced which training.json names already. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +52,13 @@ static int check_free(const train_run *run, const char *option, const char *path
     return cli_usage(run->s, "%s %s: it is there; --force replaces it", option, cli_shown(path));
 }
 
+/* Can a checkpoint be written there? */
+static int check_folder(const cli_session *s, const char *path, bool overwrite)
+{
+    mha_error error = {0};
+    return mha_model_save_check(path, overwrite, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);
+}
+
 /* ---- what is written there ---- */
 
 static int check_export(train_run *run, const char *named)
@@ -69,7 +76,8 @@ static int check_export(train_run *run, const char *named)
     snprintf(inside, sizeof inside, "%s/training.json", t->export);
     if (!s->options.force && access(inside, F_OK) == 0)
         return cli_usage(s, "--export %s: a training is in it; --force replaces it", cli_shown(t->export));
-    return check_free(run, "--export", t->export, named, &run->own_export);
+    const int code = check_free(run, "--export", t->export, named, &run->own_export);
+    return code == CLI_DONE ? check_folder(s, t->export, run->own_export) : code;
 }
 
 static int check_log(train_run *run, const char *named)
@@ -86,6 +94,7 @@ static int check_log(train_run *run, const char *named)
 
 int train_places_check(train_run *run, const char *export, const char *log)
 {
-    const int code = run->t.export ? check_export(run, export) : CLI_DONE;
+    int code = run->goes_on ? check_folder(run->s, run->s->options.out, true) : CLI_DONE;
+    if (code == CLI_DONE && run->t.export) code = check_export(run, export);
     return code == CLI_DONE && run->t.log ? check_log(run, log) : code;
 }

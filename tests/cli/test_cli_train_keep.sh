@@ -90,4 +90,20 @@ wait $victim 2>/dev/null
 [ -e .busy.lock ] || fail 'no lock lies beside the folder'
 expect 0 train --resume -o busy --steps 2
 [ ! -e .busy.lock ] || fail 'a training that has ended leaves its lock'
+
+# What could not be saved is said before the first step, not behind it.
+mkdir full
+touch Q/mine full/thing
+cp Q/training.jsonl lines
+refused 1 train --resume -o Q --steps 4
+has err 'it holds mine, which is no file of a checkpoint'
+same Q/training.jsonl lines
+rm Q/mine
+refused 1 new --steps 3 -o fresh --export nowhere/model
+has err 'nowhere/model'
+refused 1 new --steps 3 -o fresh --export full --force
+has err 'it holds thing'
+refused 1 new --steps 3 -o fresh --export notes --force
+has err 'it is a file'
+[ ! -e fresh ] || fail 'a refused training has begun'
 finish
