@@ -141,11 +141,11 @@ static int open_log(train_run *run)
 
 int train_run_open(cli_session *s, bool resume, const char *config, train_run *run)
 {
-    *run = (train_run){.s = s, .was_heads = -1, .was_end = -1, .lock = -1};
+    *run = (train_run){.s = s, .was_heads = -1, .was_end = -1, .lock = -1, .told = -1};
     train_settings_none(&run->t);
     train_log_begin(&run->log);
     int code = train_lock_take(run);
-    if (code == CLI_DONE && resume) code = train_keep_restore(s);
+    if (code == CLI_DONE) code = train_keep_restore(s, resume);
     run->goes_on = resume && access(train_run_path(s, "training.json"), F_OK) == 0;
     if (code == CLI_DONE) code = read_settings(run, config);
     if (code == CLI_DONE) code = open_both(run);

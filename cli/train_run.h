@@ -39,6 +39,7 @@ typedef struct train_run {
     bool own_export;              /* what is at --export may be replaced */
     bool own_log;                 /* the same of --log */
     int64_t saved;                /* step of the checkpoint in the folder; -1: it holds none of this training */
+    long long told;               /* step of the last folder that --keep has looked at */
     long long was_heads, was_end; /* --heads and --gates-end of the checkpoint */
 
     /* What a step reads: [accumulate] batches of [batch, length] ids. */
@@ -102,11 +103,12 @@ void train_lock_free(train_run *run);
 bool train_lock_held(int parent, const char *folder);
 /* --keep (train_keep.c): refuses or removes what an earlier training left; the name for the checkpoint that is
  * replaced, NULL = none; removes those that are too many. */
-int train_keep_begin(const train_run *run);
+int train_keep_begin(train_run *run);
 const char *train_keep_name(const train_run *run, char name[NAME_MAX + 1]);
-int train_keep_end(const train_run *run);
-/* Before going on: gives the folder the checkpoint back that a killed program had only renamed. */
-int train_keep_restore(const cli_session *s);
+int train_keep_end(train_run *run);
+/* To go on: gives the folder the checkpoint back that a killed program had only renamed. To begin: refuses to do so
+ * beside one. */
+int train_keep_restore(const cli_session *s, bool resume);
 /* Settings, and whether the data are those of the checkpoint. */
 int train_run_load(train_run *run);
 int train_run_compare(const train_run *run);

@@ -106,4 +106,36 @@ has err 'it holds thing'
 refused 1 new --steps 3 -o fresh --export notes --force
 has err 'it is a file'
 [ ! -e fresh ] || fail 'a refused training has begun'
+
+# --keep removes what it has put aside, and nothing else: not a training that was continued there, nor files of one's own.
+expect 0 new --steps 3 --save-every 1 --keep 2 -o row
+expect 0 train --resume -o row.step-1 --steps 2 --keep 0
+touch row.step-2/notes.txt
+expect 0 "$MHA" train -t 1 --resume -o row --steps 6
+has err 'row.step-1 stays'
+has err 'row.step-2 stays'
+[ "$(wc -l <row.step-1/training.jsonl)" -ge 3 ] || fail 'the training in row.step-1 is gone'
+for name in notes.txt model.safetensors; do [ -e row.step-2/$name ] || fail "row.step-2 has lost $name"; done
+[ "$(echo row.step-*)" = 'row.step-1 row.step-2 row.step-4 row.step-5' ] || fail "kept: $(echo row.step-*)"
+expect 0 new --steps 3 --save-every 1 --keep 2 -o row --force
+[ -e row.step-2/notes.txt ] || fail '--force takes the notes'
+expect 0 "$MHA" info -m row.step-1
+[ "$(echo row.step-*)" = 'row.step-1 row.step-2' ] || fail "kept: $(echo row.step-*)"
+
+# What a kill between two renames leaves aside: with the folder there it is in the way, without it is all there is.
+cp -r Q twice
+cp -r Q .twice.old.77
+expect 0 train --resume -o twice --steps 5
+[ ! -e .twice.old.77 ] || fail 'a folder that was replaced is left behind'
+cp -r Q .twice.old.99999999
+mv twice .twice.old.7
+refused 2 new --steps 3 -o twice
+has err '--resume goes on with it'
+[ ! -e twice ] || fail 'begun anew beside a training'
+expect 0 "$MHA" train -t 1 --resume -o twice --steps 6
+has err 'twice was .twice.old.7:'
+has_not err 'step 4 of 6'
+[ "$(wc -l <twice/training.jsonl)" = 7 ] || fail 'the later one of two was not taken'
+leftovers=$(find . -name '.twice.*')
+[ -z "$leftovers" ] || fail "left behind: $leftovers"
 finish
