@@ -114,8 +114,10 @@ static void open_gates(mha__gates *g)
 static mha_status check_target(const mha__gates *g, mha_error *err)
 {
     if (g->o.heads == 0 || (g->o.heads >= g->layers && g->o.heads <= g->total)) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "mha_train_options: gates.heads is %lld; the model has %lld in %lld layers",
-                     (long long)g->o.heads, (long long)g->total, (long long)g->layers);
+    return mha__fail(err, MHA_ERR_ARG,
+                     "mha_train_options: gates.heads is %lld; the model has %lld in %lld layers: want %lld to %lld",
+                     (long long)g->o.heads, (long long)g->total, (long long)g->layers, (long long)g->layers,
+                     (long long)g->total);
 }
 
 mha_status mha__gates_create(mha_trainer *t, mha_error *err)

@@ -87,7 +87,7 @@ has err '--heads goes with --gates'
 refused 2 train --from base -f text --gates l2 -o x
 has err '--gates "l2": want l0 or l1'
 refused 2 train --from base -f text --gates l0 --heads 9 --length 16 -o x
-has err 'gates.heads is 9; the model has 8 in 2 layers'
+has err 'gates.heads is 9; the model has 8 in 2 layers: want 2 to 8'
 refused 2 train --from base -f text --gates l0 --heads 3 --length 16 --steps 10 --gates-end 11 -o x
 has err '--gates-end 11 is beyond the last of 10 steps: more than --heads 3 would stay open'
 [ ! -e x ] || fail 'a failure has left a folder'
