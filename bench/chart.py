@@ -1,4 +1,4 @@
-"""A figure of the results of bench/compare.py: for each row one bar per peer, as long as its share of the machine's limit."""
+"""Figures: of bench/compare.py for each row one bar per peer, as long as its share of the machine's limit; of bench/pruning.py curves."""
 from html import escape
 
 COLOURS = {"mha": "#1b6ca8", "torch": "#e07a5f", "torch folded": "#f2b39f", "onnxruntime MHA": "#81b29a",
@@ -37,6 +37,12 @@ def _row(result, y):
         y += BAR
 
 
+def _save(path, width, height, body):
+    with open(path, "w", encoding="utf-8") as out:
+        out.write(f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+                  f'font-family="sans-serif" font-size="12">\n<rect width="100%" height="100%" fill="white"/>\n{body}\n</svg>\n')
+
+
 def write(path, results, title):
     parts, y = [], TOP
     for result in results:
@@ -45,6 +51,52 @@ def write(path, results, title):
     present = [name for name in COLOURS if any(name in r["calls"] for r in results)]
     head = [_text(LEFT, 20, f"Share of the machine's limit: {title}", 'font-size="14" font-weight="bold"')]
     body = "\n".join(head + list(_legend(present)) + list(_grid(y - GAP)) + parts)
-    with open(path, "w", encoding="utf-8") as out:
-        out.write(f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + SCALE + 100}" height="{y}" '
-                  f'font-family="sans-serif" font-size="12">\n<rect width="100%" height="100%" fill="white"/>\n{body}\n</svg>\n')
+    _save(path, LEFT + SCALE + 100, y, body)
+
+
+# ---- curves ----
+
+STYLES = [("#1b6ca8", ""), ("#8d7fa8", ""), ("#e07a5f", "4 3"), ("#81b29a", "4 3")]
+WIDE, HIGH, EDGE = 560, 300, 60
+
+
+def _ticks(low, high):
+    """Round numbers, about five of them."""
+    step = 10 ** len(str(int(high - low))) / 100 if high - low >= 1 else 0.01
+    while (high - low) / step > 6:
+        step *= 2 if str(step).lstrip("0.")[0] != "2" else 2.5
+    first = -(-low // step)
+    return [round((first + n) * step, 6) for n in range(int((high - low) / step) + 1) if (first + n) * step <= high]
+
+
+def curves(path, title, lines, levels, across, up):
+    """lines: name -> [(x, y)], and levels: name -> y, drawn from side to side."""
+    xs = sorted({x for line in lines.values() for x, _ in line})
+    ys = [y for line in lines.values() for _, y in line] + list(levels.values())
+    low, high = min(ys), max(ys)
+    low, high = low - 0.05 * (high - low), high + 0.05 * (high - low)
+
+    def place(x, y):
+        return EDGE + WIDE * (x - xs[0]) / (xs[-1] - xs[0]), TOP + HIGH * (high - y) / (high - low)
+
+    parts = [_text(EDGE, 20, title, 'font-size="14" font-weight="bold"'), _text(EDGE, 38, up, 'fill="#666"')]
+    for y in _ticks(low, high):
+        at = place(xs[0], y)[1]
+        parts += [f'<line x1="{EDGE}" x2="{EDGE + WIDE}" y1="{at:.1f}" y2="{at:.1f}" stroke="#ddd"/>',
+                  _text(EDGE - 8, at + 4, f"{y:g}", 'text-anchor="end" fill="#666"')]
+    parts += [_text(place(x, 0)[0], TOP + HIGH + 18, str(x), 'text-anchor="middle" fill="#666"') for x in xs]
+    parts.append(_text(EDGE + WIDE / 2, TOP + HIGH + 36, across, 'text-anchor="middle" fill="#666"'))
+    for (name, y), dash in zip(levels.items(), ["", "4 3"]):
+        at = place(xs[0], y)[1]
+        parts.append(f'<line x1="{EDGE}" x2="{EDGE + WIDE}" y1="{at:.1f}" y2="{at:.1f}" stroke="#999" stroke-dasharray="{dash or "none"}"/>')
+        parts.append(_text(EDGE + WIDE + 8, at + 4, name, 'fill="#666"'))
+    for n, (name, line) in enumerate(lines.items()):
+        colour, dash = STYLES[n]
+        dots = [place(x, y) for x, y in line]
+        parts.append(f'<polyline points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in dots)}" fill="none" stroke="{colour}" stroke-width="2" '
+                     f'stroke-dasharray="{dash or "none"}"/>')
+        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in dots]
+        at = EDGE + n * 145
+        parts.append(f'<line x1="{at}" x2="{at + 24}" y1="54" y2="54" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash or "none"}"/>')
+        parts.append(_text(at + 30, 58, name))
+    _save(path, EDGE + WIDE + 150, TOP + HIGH + 50, "\n".join(parts))
