@@ -64,7 +64,7 @@ class Batch(ctypes.Structure):
 
 class Report(ctypes.Structure):
     _fields_ = [("step", ctypes.c_int64), ("labels", ctypes.c_int64), ("loss", ctypes.c_double), ("norm", ctypes.c_double),
-                ("rate", ctypes.c_double)]
+                ("rate", ctypes.c_double), ("open", ctypes.c_double), ("penalty", ctypes.c_double)]
 
 
 def call(name, *arguments):
