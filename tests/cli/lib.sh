@@ -55,6 +55,15 @@ same() { cmp -s "$1" "$2" || fail "$1 and $2 differ${3:+: $3}"; }
 # No control character but newline and tab in FILE.
 harmless() { [ "$(tr -d '\n\t -~\200-\377' <"$1" | wc -c)" = 0 ] || fail "raw control characters in $1"; }
 
+# counting N: a text of N lines, for trainings that shall find something to learn.
+counting() {
+    line=0
+    while [ $line -lt "$1" ]; do
+        echo "the number $line comes before the number $((line + 1)), and after it the number $((line + 2)) waits"
+        line=$((line + 1))
+    done
+}
+
 skip() {
     echo "skipped: $*"
     exit 77

@@ -6,11 +6,7 @@ set -u
 train() { "$MHA" train -t 1 "$@"; }
 setting() { "$JSON_AT" "settings.$2" <"$1/training.json"; }
 
-i=0
-while [ $i -lt 80 ]; do
-    echo "the number $i comes before the number $((i + 1)), and after it the number $((i + 2)) waits"
-    i=$((i + 1))
-done >text
+counting 80 >text
 expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
 small='--shape gpt2:1x1x8 --tokenizer bpe --length 16'
 

@@ -8,11 +8,7 @@ train() { "$MHA" train -t 1 "$@"; }
 below() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a < b) }' || fail "$3: $1, not below $2"; }
 step() { sed -n "$(($2 + 1))p" "$1/training.jsonl" | "$JSON_AT" "$3"; }
 
-i=0
-while [ $i -lt 80 ]; do
-    echo "the number $i comes before the number $((i + 1)), and after it the number $((i + 2)) waits"
-    i=$((i + 1))
-done >text
+counting 80 >text
 expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
 expect 0 train -q --shape gpt2:2x4x32 --tokenizer bpe -f text --steps 40 --rate 0.01 --length 16 --batch 4 -o whole
 expect 0 "$MHA" prune -q -m whole --heads 0.1,0.2,1.0 -o pruned -f text

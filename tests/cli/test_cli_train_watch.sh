@@ -6,11 +6,7 @@ set -u
 train() { "$MHA" train -t 1 "$@"; }
 lines_with() { grep -c "$1" "$2/training.jsonl"; }
 
-i=0
-while [ $i -lt 80 ]; do
-    echo "the number $i comes before the number $((i + 1)), and after it the number $((i + 2)) waits"
-    i=$((i + 1))
-done >text
+counting 80 >text
 printf 'a line that nobody learns from, of the number 7 and the number 8, which comes after it\nand another one\n' >other
 expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
 expect 0 "$MHA" tokenizer train -q --vocab-size 90 --type wordpiece -o wp -f text

@@ -5,7 +5,6 @@
 #include "kernel/kernel.h"
 #include "layer/linear.h"
 #include "support/check.h"
-#include "support/files.h"
 #include "support/half.h"
 #include "support/layer_ref.h"
 #include "support/model_case.h"
@@ -170,57 +169,18 @@ static void test_weights_packed_before_or_during(void **state)
 
 /* ---- steps ---- */
 
-static void expect_alike(const mha_trainer *a, const mha_trainer *b)
-{
-    int64_t count = 0;
-    float *x = train_weights(a, &count), *y = train_weights(b, &count);
-    assert_memory_equal(x, y, (size_t)count * sizeof *x);
-    free(x), free(y);
-}
-
 static void test_bits_for_any_threads_and_recompute(void **state)
 {
     (void)state;
-    for (int f = 0; f < FOLDERS; f++) {
-        mha_trainer *first = train_case(NULL, folders[f], &in_bf16);
-        for (int step = 0; step < 3; step++)
-            train_on(first, B, L);
-        for (int threads = 1; threads <= 3; threads++) {
-            mha_ctx *ctx = NULL;
-            const mha_ctx_options c = {.size = sizeof c, .threads = threads};
-            mha_train_options o = in_bf16;
-            o.recompute = threads == 2;
-            assert_int_equal(mha_ctx_create(&c, &ctx, NULL), MHA_OK);
-            mha_trainer *t = train_case(ctx, folders[f], &o);
-            for (int step = 0; step < 3; step++)
-                train_on(t, B, L);
-            expect_alike(first, t);
-            mha_trainer_free(t);
-            mha_ctx_free(ctx);
-        }
-        mha_trainer_free(first);
-    }
+    for (int f = 0; f < FOLDERS; f++)
+        train_check_threads(folders[f], &in_bf16, B, L);
 }
 
 static void test_goes_on_bit_for_bit(void **state)
 {
     (void)state;
-    for (int f = 0; f < FOLDERS; f++) {
-        const char *folder = files_folder();
-        mha_error err = {0};
-        mha_trainer *whole = train_case(NULL, folders[f], &in_bf16), *second = NULL;
-        for (int step = 0; step < 5; step++) {
-            train_on(whole, B, L);
-            if (step == 1 && mha_trainer_save(whole, folder, NULL, &err) != MHA_OK) fail_msg("%s", err.message);
-        }
-        if (mha_trainer_resume(NULL, folder, &in_bf16, &second, &err) != MHA_OK) fail_msg("%s", err.message);
-        for (int step = 0; step < 3; step++)
-            train_on(second, B, L);
-        expect_alike(whole, second);
-        mha_trainer_free(whole);
-        mha_trainer_free(second);
-        files_remove(folder);
-    }
+    for (int f = 0; f < FOLDERS; f++)
+        train_check_resume(folders[f], &in_bf16, B, L);
 }
 
 /* Steps too small to show in bf16 add up all the same. */

@@ -2,6 +2,7 @@
 #include "support/train_case.h"
 #include "base/rng.h"
 #include "support/check.h"
+#include "support/files.h"
 #include "support/model_case.h"
 #include <stdlib.h>
 #include <string.h>
@@ -67,4 +68,51 @@ float *train_weights(const mha_trainer *trainer, int64_t *count)
         *count += elements;
     }
     return all;
+}
+
+void train_expect_alike(const mha_trainer *a, const mha_trainer *b)
+{
+    int64_t count = 0;
+    float *x = train_weights(a, &count), *y = train_weights(b, &count);
+    assert_memory_equal(x, y, (size_t)count * sizeof *x);
+    free(x), free(y);
+}
+
+void train_check_threads(const char *folder, const mha_train_options *options, int64_t batch, int64_t length)
+{
+    mha_trainer *first = train_case(NULL, folder, options);
+    for (int step = 0; step < 3; step++)
+        train_on(first, batch, length);
+    for (int threads = 1; threads <= 3; threads++) {
+        mha_ctx *ctx = NULL;
+        const mha_ctx_options c = {.size = sizeof c, .threads = threads};
+        mha_train_options o = *options;
+        o.recompute = threads == 2;
+        assert_int_equal(mha_ctx_create(&c, &ctx, NULL), MHA_OK);
+        mha_trainer *t = train_case(ctx, folder, &o);
+        for (int step = 0; step < 3; step++)
+            train_on(t, batch, length);
+        train_expect_alike(first, t);
+        mha_trainer_free(t);
+        mha_ctx_free(ctx);
+    }
+    mha_trainer_free(first);
+}
+
+void train_check_resume(const char *folder, const mha_train_options *options, int64_t batch, int64_t length)
+{
+    const char *saved = files_folder();
+    mha_error err = {0};
+    mha_trainer *whole = train_case(NULL, folder, options), *second = NULL;
+    for (int step = 0; step < 5; step++) {
+        train_on(whole, batch, length);
+        if (step == 1 && mha_trainer_save(whole, saved, NULL, &err) != MHA_OK) fail_msg("%s", err.message);
+    }
+    if (mha_trainer_resume(NULL, saved, options, &second, &err) != MHA_OK) fail_msg("%s", err.message);
+    for (int step = 0; step < 3; step++)
+        train_on(second, batch, length);
+    train_expect_alike(whole, second);
+    mha_trainer_free(whole);
+    mha_trainer_free(second);
+    files_remove(saved);
 }

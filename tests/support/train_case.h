@@ -15,5 +15,12 @@ mha_trainer *train_case(mha_ctx *ctx, const char *folder, const mha_train_option
 mha_train_report train_on(mha_trainer *trainer, int64_t batch, int64_t length);
 /* All weights in one array from malloc. */
 float *train_weights(const mha_trainer *trainer, int64_t *count);
+/* Fails unless both have the same weights, to the bit. */
+void train_expect_alike(const mha_trainer *a, const mha_trainer *b);
+
+/* Laws of every training of a folder: steps have the same bits for 1 to 3 threads and with recompute; and one that was
+ * saved and resumed ends as one that was not. */
+void train_check_threads(const char *folder, const mha_train_options *options, int64_t batch, int64_t length);
+void train_check_resume(const char *folder, const mha_train_options *options, int64_t batch, int64_t length);
 
 #endif

@@ -2,7 +2,6 @@
  * That each site is where transformers has it is shown by tests/live/test_train_torch.py, on the masks drawn here. */
 #include "layer/drop.h"
 #include "support/check.h"
-#include "support/files.h"
 #include "support/model_case.h"
 #include "support/train_case.h"
 #include "train/trainer.h"
@@ -232,57 +231,18 @@ static void test_way_back_drops_what_its_forward_call_did(void **state)
 
 /* ---- steps ---- */
 
-static void expect_alike(const mha_trainer *a, const mha_trainer *b)
-{
-    int64_t count = 0;
-    float *x = train_weights(a, &count), *y = train_weights(b, &count);
-    assert_memory_equal(x, y, (size_t)count * sizeof *x);
-    free(x), free(y);
-}
-
 static void test_bits_for_any_threads_and_recompute(void **state)
 {
     (void)state;
-    for (int f = 0; f < FOLDERS; f++) {
-        mha_trainer *first = train_case(NULL, folders[f], &all_sites);
-        for (int step = 0; step < 3; step++)
-            train_on(first, 3, L);
-        for (int threads = 1; threads <= 3; threads++) {
-            mha_ctx *ctx = NULL;
-            const mha_ctx_options c = {.size = sizeof c, .threads = threads};
-            mha_train_options o = all_sites;
-            o.recompute = threads == 2;
-            assert_int_equal(mha_ctx_create(&c, &ctx, NULL), MHA_OK);
-            mha_trainer *t = train_case(ctx, folders[f], &o);
-            for (int step = 0; step < 3; step++)
-                train_on(t, 3, L);
-            expect_alike(first, t);
-            mha_trainer_free(t);
-            mha_ctx_free(ctx);
-        }
-        mha_trainer_free(first);
-    }
+    for (int f = 0; f < FOLDERS; f++)
+        train_check_threads(folders[f], &all_sites, 3, L);
 }
 
 static void test_resumed_run_drops_the_same(void **state)
 {
     (void)state;
-    for (int f = 0; f < FOLDERS; f++) {
-        const char *folder = files_folder();
-        mha_error err = {0};
-        mha_trainer *whole = train_case(NULL, folders[f], &all_sites), *second = NULL;
-        for (int step = 0; step < 5; step++) {
-            train_on(whole, B, L);
-            if (step == 1 && mha_trainer_save(whole, folder, NULL, &err) != MHA_OK) fail_msg("%s", err.message);
-        }
-        if (mha_trainer_resume(NULL, folder, &all_sites, &second, &err) != MHA_OK) fail_msg("%s", err.message);
-        for (int step = 0; step < 3; step++)
-            train_on(second, B, L);
-        expect_alike(whole, second);
-        mha_trainer_free(whole);
-        mha_trainer_free(second);
-        files_remove(folder);
-    }
+    for (int f = 0; f < FOLDERS; f++)
+        train_check_resume(folders[f], &all_sites, B, L);
 }
 
 /* The same text twice in a step: two masks, and others in the next step, and with another seed. */
@@ -328,7 +288,7 @@ static void test_none_and_losses_are_without(void **state)
         assert_true(loss[0] == loss[1]);
         assert_true(train_on(t[2], B, L).loss != train_on(t[0], B, L).loss);
         train_on(t[1], B, L);
-        expect_alike(t[0], t[1]);
+        train_expect_alike(t[0], t[1]);
         for (int n = 0; n < 3; n++)
             mha_trainer_free(t[n]);
     }
