@@ -24,9 +24,10 @@
  * apart as they do between any two programs: beside PyTorch in eager float32 the losses of small models agree to 1e-4
  * over the first 50 steps, and in bf16 to 1e-2.
  *
- * Memory: 16 bytes for each parameter (weight, gradient, two moments), 4 more for the packed form of dense weights (2
- * in bf16), 4 more for output projections with gates, and what a pass with gradients keeps (model_grads.h); with
- * `recompute` the layers' inputs only (Chen et al. 2016).
+ * Memory: 16 bytes for each parameter (weight, gradient, and from the first step on two moments), 4 more for the packed
+ * form of dense weights (2 in bf16), 4 more for output projections with gates, and what a pass with gradients keeps
+ * (model_grads.h); with `recompute` the layers' inputs only (Chen et al. 2016). Where gates learn alone there are no
+ * gradients of weights, and moments take memory only if they are saved.
  * Cost of a step: three forward passes over its tokens, four with `recompute`, and one pass over all parameters.
  *
  * Several batches in one step are one large batch: gradients are added, and divided by the number of all labels. With

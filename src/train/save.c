@@ -69,6 +69,7 @@ static mha_status write_state(const mha_trainer *t, const mha__folder *folder, m
     if (!list) return mha__no_memory(err, (size_t)count * sizeof *list, "the list of moments");
     snprintf(step, sizeof step, "%" PRId64, t->step);
     mark_weights(t, mark);
+    mha__train_moments(t);
     mha_status status = list_state(t, list, count, err);
     if (status == MHA_OK) status = mha__stream_tensors(t->ctx, folder, STATE, list, count, &o, err);
     mha__free(t->ctx, list);
@@ -248,6 +249,7 @@ static mha_status read_state(mha_trainer *t, const char *folder, mha_error *err)
     mha_status status = mha_file_open(t->ctx, path, NULL, &file, err);
     if (status == MHA_OK) status = read_step(file, &t->step, err);
     if (status == MHA_OK) status = check_weights(t, file, err);
+    if (status == MHA_OK) mha__train_moments(t);
     if (status == MHA_OK) status = mha_tensors_read(file, t->state, 2 * t->count, err);
     if (status == MHA_OK) status = check_moments(t, file, err);
     if (status == MHA_OK) status = read_gates(t, file, err);

@@ -121,6 +121,7 @@ static mha_status find_length(const mha_trainer *t, double *length, mha_error *e
 static void update(mha_trainer *t, double rate, double scale)
 {
     const mha_train_options *o = &t->o;
+    if (!o->gates.only) mha__train_moments(t);
     for (int64_t n = 0; n < t->count && !o->gates.only; n++) {
         const mha__parameter *p = &t->parameter[n];
         const mha__adamw job = {.count = p->count,

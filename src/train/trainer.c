@@ -32,12 +32,17 @@ static bool is_frozen(const mha_train_options *o, const char *name)
     return false;
 }
 
+/* Two blocks: moments are not touched, and take no memory of the machine, before they are needed. */
+typedef struct blocks {
+    mha__arena own, moments;
+} blocks;
+
 /* A moment, under its name in a file. */
-static float *add_moment(mha__arena *arena, mha_named_tensor *to, const mha_tensor *tensor, const char *prefix)
+static float *add_moment(blocks *b, mha_named_tensor *to, const mha_tensor *tensor, const char *prefix)
 {
     const size_t bytes = strlen(prefix) + strlen(tensor->name) + 1;
-    char *name = mha__take(arena, 1, bytes);
-    float *data = mha__take(arena, (size_t)tensor->elements, sizeof *data);
+    char *name = mha__take(&b->own, 1, bytes);
+    float *data = mha__take(&b->moments, (size_t)tensor->elements, sizeof *data);
     if (!to) return NULL;
     snprintf(name, bytes, "%s%s", prefix, tensor->name);
     *to = (mha_named_tensor){.name = name, .dtype = MHA_F32, .rank = tensor->rank, .data = data};
@@ -53,13 +58,13 @@ static bool is_reached(const mha_train_options *o, mha__role role)
     return role != MHA__POOLER && (!of_logits || mha__distill_logits(&o->distill));
 }
 
-static mha_status add(mha__arena *arena, mha_trainer *t, const mha_tensor *tensor, mha__parameter p, mha_error *err)
+static mha_status add(blocks *b, mha_trainer *t, const mha_tensor *tensor, mha__parameter p, mha_error *err)
 {
     const int64_t at = t->count++;
-    float *weight = mha__take(arena, (size_t)tensor->elements, sizeof *weight);
+    float *weight = mha__take(&b->own, (size_t)tensor->elements, sizeof *weight);
     p.count = tensor->elements;
-    p.mean = add_moment(arena, t->state ? &t->state[2 * at] : NULL, tensor, MEAN);
-    p.square = add_moment(arena, t->state ? &t->state[2 * at + 1] : NULL, tensor, SQUARE);
+    p.mean = add_moment(b, t->state ? &t->state[2 * at] : NULL, tensor, MEAN);
+    p.square = add_moment(b, t->state ? &t->state[2 * at + 1] : NULL, tensor, SQUARE);
     if (!t->list) return MHA_OK;
     t->list[at] = t->state[2 * at];
     t->list[at].name += strlen(MEAN);
@@ -79,14 +84,14 @@ static const mha_tensor *tensor_at(const mha_model *m, int64_t layer, int n)
 }
 
 /* The tensors that the model uses, in the order of mha_model_grads_list. */
-static mha_status walk(mha__arena *arena, mha_trainer *t, const mha_model *m, mha_error *err)
+static mha_status walk(blocks *b, mha_trainer *t, const mha_model *m, mha_error *err)
 {
     t->count = 0;
     for (int64_t layer = -1; layer < m->config.layers; layer++)
         for (int n = 0; n < 2 * MHA__ROLES; n++) {
             const mha_tensor *tensor = tensor_at(m, layer, n);
             const mha__parameter p = {.layer = layer, .role = (mha__role)(n / 2)};
-            if (tensor) MHA__TRY(add(arena, t, tensor, p, err));
+            if (tensor) MHA__TRY(add(b, t, tensor, p, err));
         }
     return MHA_OK;
 }
@@ -97,19 +102,31 @@ static void take_lists(mha__arena *arena, mha_trainer *t, int64_t count, int64_t
     t->state = mha__take(arena, 2 * (size_t)count, sizeof *t->state);
     t->parameter = mha__take(arena, (size_t)count, sizeof *t->parameter);
     t->partial = mha__take(arena, (size_t)mha__squares_blocks(longest), sizeof *t->partial);
+    t->unused = mha__take(arena, 1, sizeof *t->unused);
 }
 
 static mha_status copy_weights(mha_trainer *t, const mha_model *m, mha_error *err)
 {
-    mha__arena arena = {0};
-    MHA__TRY(walk(&arena, t, m, err));
+    blocks b = {0};
+    MHA__TRY(walk(&b, t, m, err));
     const int64_t count = t->count, longest = m->info.parameters;
-    take_lists(&arena, t, count, longest);
-    arena.base = t->memory = arena.overflow ? NULL : mha__calloc(t->ctx, 1, arena.used);
-    if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "weights and their moments");
-    arena.used = 0;
-    take_lists(&arena, t, count, longest);
-    return walk(&arena, t, m, err);
+    take_lists(&b.own, t, count, longest);
+    const size_t bytes = b.own.overflow || b.moments.overflow ? SIZE_MAX : b.own.used;
+    b.own.base = t->memory = bytes == SIZE_MAX ? NULL : mha__calloc(t->ctx, 1, bytes);
+    if (!b.own.base) return mha__no_memory(err, bytes, "weights that learn");
+    b.moments.base = t->moments = mha__alloc(t->ctx, b.moments.used);
+    if (!b.moments.base) return mha__no_memory(err, b.moments.used, "moments of weights");
+    b.own.used = b.moments.used = 0;
+    take_lists(&b.own, t, count, longest);
+    MHA__TRY(walk(&b, t, m, err));
+    *t->unused = b.moments.used;
+    return MHA_OK;
+}
+
+void mha__train_moments(const mha_trainer *t)
+{
+    memset(t->moments, 0, *t->unused);
+    *t->unused = 0;
 }
 
 static mha_status check_frozen(const mha_trainer *t, mha_error *err)
@@ -206,6 +223,7 @@ void mha_trainer_free(mha_trainer *trainer)
     mha_model_free(trainer->model);
     if (trainer->gates) mha__free(trainer->ctx, trainer->gates->memory);
     mha__free(trainer->ctx, trainer->gates);
+    mha__free(trainer->ctx, trainer->moments);
     mha__free(trainer->ctx, trainer->memory);
     mha__free(trainer->ctx, trainer);
 }

@@ -25,7 +25,9 @@ struct mha_trainer {
     mha__parameter *parameter; /* [count] */
     int64_t count;
     double *partial; /* of the longest tensor's sum of squares */
-    void *memory;    /* of all these */
+    void *memory;    /* of all these but for the moments, ... */
+    void *moments;   /* ... which lie here, */
+    size_t *unused;  /* bytes of them that were never written: all or none; see mha__train_moments */
 
     mha_model *model; /* over `list` */
     mha_model_grads *grads;
@@ -36,6 +38,9 @@ struct mha_trainer {
 
 /* Fills in defaults and refuses what is out of range. */
 mha_status mha__train_options(mha_train_options *options, const mha_train_options *given, mha_error *err);
+/* Moments are 0 at first, but only from the first call on: so a model that is freed as soon as there is a trainer of it
+ * has made room before they take memory. To be called before any is read. */
+void mha__train_moments(const mha_trainer *trainer);
 /* "*end", "begin*" and "*middle*" fit; anything else is the name itself. */
 bool mha__train_fits(const char *pattern, const char *name);
 
