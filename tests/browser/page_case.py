@@ -72,3 +72,22 @@ class PageCase(unittest.TestCase):
 
     def background(self):
         return self.run_js("return getComputedStyle(document.body).backgroundColor")
+
+    def assert_light_and_dark(self):
+        """What the reader's system wants, the button and the key t; every text has contrast enough."""
+        self.assertEqual(self.run_js(CONTRAST), [])
+        light = self.background()
+        self.emulate("dark")
+        dark = self.background()
+        self.assertNotEqual(light, dark)
+        self.assertEqual(self.run_js(CONTRAST), [])
+        self.one("#theme").click()
+        self.assertEqual(self.background(), light)
+        self.one("body").send_keys("t")
+        self.assertEqual(self.background(), dark)
+
+    def assert_fits(self):
+        """Nothing is wider than the screen."""
+        for width in (360, 800, 1500):
+            self.emulate(width=width)
+            self.assertLessEqual(self.run_js("return document.documentElement.scrollWidth"), width)

@@ -31,16 +31,7 @@ class Look(ReportCase):
     def test_light_and_dark(self):
         self.open()
         self.see_all()
-        self.assertEqual(self.run_js(CONTRAST), [])
-        light = self.background()
-        self.emulate("dark")
-        dark = self.background()
-        self.assertNotEqual(light, dark)
-        self.assertEqual(self.run_js(CONTRAST), [])
-        self.one("#theme").click()
-        self.assertEqual(self.background(), light)
-        self.one("body").send_keys("t")
-        self.assertEqual(self.background(), dark)
+        self.assert_light_and_dark()
         self.assert_quiet()
 
     def test_everything_that_can_be_used_has_a_name(self):
@@ -73,9 +64,7 @@ class Look(ReportCase):
     def test_nothing_is_wider_than_the_screen(self):
         self.open()
         self.see_all()
-        for width in (360, 800, 1500):
-            self.emulate(width=width)
-            self.assertLessEqual(self.run_js("return document.documentElement.scrollWidth"), width)
+        self.assert_fits()
 
     def test_two_models_on_a_small_screen(self):
         self.open("The cat sat.", "--compare", "builtin", json_too=False)

@@ -5,7 +5,7 @@ import subprocess
 import unittest
 from pathlib import Path
 
-from page_case import CONTRAST, NAMELESS, PageCase  # first: it skips the test where there is no browser
+from page_case import NAMELESS, PageCase  # first: it skips the test where there is no browser
 from selenium.webdriver.common.keys import Keys
 
 HOSTILE = "</script><img src=x onerror=alert(1)> & \u2028 <!--"
@@ -122,20 +122,9 @@ class Training(PageCase):
 
     def test_light_dark_and_small(self):
         self.open_usual()
-        self.assertEqual(self.run_js(CONTRAST), [])
-        light = self.background()
-        self.emulate("dark")
-        dark = self.background()
-        self.assertNotEqual(light, dark)
-        self.assertEqual(self.run_js(CONTRAST), [])
-        self.one("#theme").click()
-        self.assertEqual(self.background(), light)
-        self.one("body").send_keys("t")
-        self.assertEqual(self.background(), dark)
+        self.assert_light_and_dark()
         self.assertEqual(self.run_js(NAMELESS), [])
-        for width in (360, 800, 1500):
-            self.emulate(width=width)
-            self.assertLessEqual(self.run_js("return document.documentElement.scrollWidth"), width)
+        self.assert_fits()
         self.assert_quiet()
 
 
