@@ -1,28 +1,19 @@
 """Learning from a teacher beside PyTorch: the loss and the gradient of every parameter, of distributions at a temperature mixed with
 cross entropy, of last hidden states and of text vectors, for a decoder and for encoders; teachers of other layers and heads."""
 import ctypes
-import os
-import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-os.environ["HF_HUB_OFFLINE"] = "1"
-try:
-    import numpy as np
-    import torch
-    import torch.nn.functional as F
-    import transformers
-    from transformers import BertConfig, BertForMaskedLM, BertModel, Gemma2Config, GPT2Config
-    from transformers import AutoModelForCausalLM
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
+from hugging_face import disturbed, torch  # first: it skips the test where there is none
+import numpy as np
+import torch.nn.functional as F
+from transformers import BertConfig, BertForMaskedLM, BertModel, Gemma2Config, GPT2Config
+from transformers import AutoModelForCausalLM
 
-transformers.utils.logging.disable_progress_bar()
-transformers.logging.set_verbosity_error()
+from mha._library import Distill, LossArgs, ModelInput, ModelOptions, call, lib, struct
+
 torch.set_num_threads(1)
-LIBRARY = ctypes.CDLL(os.environ["MHA_LIB"])
 B, L, VOCAB = 3, 11, 61
 BERT = dict(hidden_size=24, intermediate_size=40, vocab_size=VOCAB, max_position_embeddings=32, initializer_range=0.2)
 GEMMA = dict(hidden_size=24, intermediate_size=40, vocab_size=VOCAB, num_key_value_heads=2, head_dim=6, query_pre_attn_scalar=6,
@@ -40,62 +31,17 @@ TERMS = {"logits": dict(labels=0.4, logits=0.6, temperature=1.7), "divergence": 
          "states": dict(hidden=0.8), "texts": dict(text=1.5), "first token": dict(text=1.0, pool=1)}
 
 
-class Error(ctypes.Structure):
-    _fields_ = [("status", ctypes.c_int), ("message", ctypes.c_char * 1024)]
-
-
-class ModelOptions(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t), ("no_map", ctypes.c_int), ("no_weights", ctypes.c_int), ("no_tokenizer", ctypes.c_int)]
-
-
-class Input(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t), ("batch", ctypes.c_int64), ("length", ctypes.c_int64), ("ids", ctypes.c_void_p),
-                ("type_ids", ctypes.c_void_p), ("mask", ctypes.c_void_p)]
-
-
-class Distill(ctypes.Structure):
-    _fields_ = [("labels", ctypes.c_double), ("logits", ctypes.c_double), ("hidden", ctypes.c_double), ("text", ctypes.c_double),
-                ("temperature", ctypes.c_double), ("pool", ctypes.c_int)]
-
-
-class LossArgs(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t), ("labels", ctypes.c_void_p), ("scale", ctypes.c_double), ("dgates", ctypes.c_void_p),
-                ("dembeddings", ctypes.c_void_p), ("on_context", ctypes.c_void_p), ("user", ctypes.c_void_p),
-                ("taylor", ctypes.c_int), ("loss_only", ctypes.c_int), ("teacher", ctypes.c_void_p), ("distill", Distill)]
-
-
-class NamedTensor(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char_p), ("dtype", ctypes.c_int), ("rank", ctypes.c_int), ("shape", ctypes.c_int64 * 4),
-                ("data", ctypes.c_void_p)]
-
-
-LIBRARY.mha_model_grads_list.restype = ctypes.POINTER(NamedTensor)
-
-
-def call(name, *arguments):
-    error = Error()
-    if getattr(LIBRARY, name)(*arguments, ctypes.byref(error)):
-        raise RuntimeError(error.message.decode())
-
-
-def sized(kind, **fields):
-    return kind(size=ctypes.sizeof(kind), **fields)
-
-
 def make(kind, config, seed):
     torch.manual_seed(seed)
     config._attn_implementation = "eager"
     model = CLASSES[kind](config) if kind in CLASSES else AutoModelForCausalLM.from_config(config, attn_implementation="eager")
-    with torch.no_grad():
-        for p in model.parameters():
-            p.add_(0.1 * torch.randn_like(p))
-    return model.eval()
+    return disturbed(model).eval()
 
 
 def opened(model, folder):
     model.save_pretrained(folder)
     handle = ctypes.c_void_p()
-    call("mha_model_open", None, str(folder).encode(), ctypes.byref(sized(ModelOptions, no_tokenizer=1)), ctypes.byref(handle))
+    call("mha_model_open", None, str(folder).encode(), ctypes.byref(struct(ModelOptions, no_tokenizer=1)), ctypes.byref(handle))
     return handle
 
 
@@ -146,16 +92,15 @@ class AgainstTorch(unittest.TestCase):
             handles = [opened(m, Path(place) / name) for m, name in ((student, "student"), (teacher, "teacher"))]
             loss, grads, count = ctypes.c_double(), ctypes.c_void_p(), ctypes.c_int64()
             given = [np.ascontiguousarray(x.numpy(), dtype=t) for x, t in ((ids, np.int32), (mask, np.uint8), (labels, np.int32))]
-            args = sized(LossArgs, labels=given[2].ctypes.data, teacher=handles[1], distill=Distill(**d))
+            args = struct(LossArgs, labels=given[2].ctypes.data, teacher=handles[1], distill=Distill(**d))
             call("mha_model_grads_create", handles[0], None, ctypes.byref(grads))
-            call("mha_model_grads_loss", grads, ctypes.byref(sized(Input, batch=B, length=L, ids=given[0].ctypes.data, type_ids=None,
-                                                                   mask=given[1].ctypes.data)),
-                 ctypes.byref(args), ctypes.byref(loss), None)
+            given_ids = struct(ModelInput, batch=B, length=L, ids=given[0].ctypes.data, mask=given[1].ctypes.data)
+            call("mha_model_grads_loss", grads, ctypes.byref(given_ids), ctypes.byref(args), ctypes.byref(loss), None)
             want = torch_loss(student.double(), teacher.double(), ids, mask, labels, causal, d)
             want.backward()
             self.assertLess(abs(loss.value - want.item()), 2e-6 * (1 + abs(want.item())), f"{kind} {d}")
             wanted, worst = dict(student.named_parameters()), 0.0
-            listed = LIBRARY.mha_model_grads_list(grads, ctypes.byref(count))
+            listed = lib.mha_model_grads_list(grads, ctypes.byref(count))
             top = max(p.grad.abs().max().item() for p in wanted.values() if p.grad is not None)
             for t in listed[:count.value]:
                 name = t.name.decode()
@@ -166,9 +111,9 @@ class AgainstTorch(unittest.TestCase):
                 self.assertLess(off, 5e-6 * top, f"{kind} {d} {name}")
                 worst = max(worst, off / top)
             print(f"{kind} {d}: loss {loss.value:.6f}, gradients within {worst:.1e} of the largest")
-            LIBRARY.mha_model_grads_free(grads)
+            lib.mha_model_grads_free(grads)
             for handle in handles:
-                LIBRARY.mha_model_free(handle)
+                lib.mha_model_free(handle)
 
     def test_all(self):
         for kind in PAIRS:

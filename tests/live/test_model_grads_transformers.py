@@ -2,27 +2,18 @@
 saved checkpoints that transformers loads."""
 import json
 import os
-import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-os.environ["HF_HUB_OFFLINE"] = "1"
-try:
-    import numpy as np
-    import torch
-    import transformers
-    from safetensors.torch import load_file, save_file
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
-    from transformers import Gemma2Config, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
+from hugging_face import disturbed, torch  # first: it skips the test where there is none
+import numpy as np
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
+from transformers import Gemma2Config, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 import mha
 
-transformers.utils.logging.disable_progress_bar()
-transformers.logging.set_verbosity_error()
 TINY = Path(__file__).resolve().parents[1] / "golden/data/models"
 SMALL = dict(hidden_size=32, intermediate_size=56, num_hidden_layers=3, num_attention_heads=4, vocab_size=97,
              max_position_embeddings=64, pad_token_id=0, bos_token_id=1, eos_token_id=2)
@@ -43,10 +34,7 @@ def make(config, folder):
     """A checkpoint with random weights, every bias and gain disturbed; a tokenizer is not needed by any test here but
     must be there to open the folder."""
     torch.manual_seed(5)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
-    with torch.no_grad():
-        for p in model.parameters():
-            p.add_(0.1 * torch.randn_like(p))
+    model = disturbed(AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval())
     model.save_pretrained(folder)
     (Path(folder) / "tokenizer.json").write_bytes((TINY / "gpt2-tiny/tokenizer.json").read_bytes())
     return model

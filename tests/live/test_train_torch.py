@@ -4,24 +4,20 @@ is within 1e-4 of theirs over the first 50 steps and within 2 % afterwards; what
 With dropout, transformers is given the masks that mha/model_grads.h says are drawn, at its own places and in its own order: the
 losses agree only if every site is where theirs is, there and back."""
 import ctypes
-import os
 import sys
 import tempfile
 import unittest
 import unittest.mock
 from pathlib import Path
 
-os.environ["HF_HUB_OFFLINE"] = "1"
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
-try:
-    import numpy
-    import torch
-    import train_torch
-    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, BertConfig, GPT2Config, LlamaConfig
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
+from hugging_face import torch  # first: it skips the test where there is none
+import numpy
+import train_torch
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, BertConfig, GPT2Config, LlamaConfig
+
+from mha._library import ModelInput, ModelOptions, call, lib, struct
 
 SMALL = dict(hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
              vocab_size=97, max_position_embeddings=64)
@@ -35,15 +31,6 @@ DROPPING = {"gpt2": (GPT2Config(n_embd=48, n_layer=2, n_head=4, n_positions=64, 
             "bert": (BertConfig(**BERT, hidden_dropout_prob=0.15, attention_probs_dropout_prob=0.25), (0.15, 0.25, 0.15))}
 
 torch.set_num_threads(1)
-LIBRARY = ctypes.CDLL(os.environ["MHA_LIB"])
-
-
-class Error(ctypes.Structure):
-    _fields_ = [("status", ctypes.c_int), ("message", ctypes.c_char * 1024)]
-
-
-class ModelOptions(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t), ("no_map", ctypes.c_int), ("no_weights", ctypes.c_int), ("no_tokenizer", ctypes.c_int)]
 
 
 class TrainOptions(ctypes.Structure):
@@ -54,12 +41,8 @@ class TrainOptions(ctypes.Structure):
                 ("seed", ctypes.c_uint64)]
 
 
-class Input(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t), ("batch", ctypes.c_int64), ("length", ctypes.c_int64), ("ids", ctypes.c_void_p)]
-
-
 class Batch(ctypes.Structure):
-    _fields_ = [("input", ctypes.POINTER(Input)), ("labels", ctypes.c_void_p)]
+    _fields_ = [("input", ctypes.POINTER(ModelInput)), ("labels", ctypes.c_void_p)]
 
 
 class Report(ctypes.Structure):
@@ -67,28 +50,18 @@ class Report(ctypes.Structure):
                 ("rate", ctypes.c_double), ("open", ctypes.c_double), ("penalty", ctypes.c_double)]
 
 
-def call(name, *arguments):
-    error = Error()
-    if getattr(LIBRARY, name)(*arguments, ctypes.byref(error)):
-        raise RuntimeError(error.message.decode())
-
-
-def sized(kind, **fields):
-    return kind(size=ctypes.sizeof(kind), **fields)
-
-
 class Trainer:
     def __init__(self, folder, o, **more):
         model, self.handle = ctypes.c_void_p(), ctypes.c_void_p()
-        options = sized(TrainOptions, rate=o.rate, decay=o.decay, warmup=o.warmup, steps=o.steps, floor=o.floor, clip=o.clip, **more)
-        call("mha_model_open", None, str(folder).encode(), ctypes.byref(sized(ModelOptions, no_tokenizer=1)), ctypes.byref(model))
+        options = struct(TrainOptions, rate=o.rate, decay=o.decay, warmup=o.warmup, steps=o.steps, floor=o.floor, clip=o.clip, **more)
+        call("mha_model_open", None, str(folder).encode(), ctypes.byref(struct(ModelOptions, no_tokenizer=1)), ctypes.byref(model))
         call("mha_trainer_create", model, ctypes.byref(options), ctypes.byref(self.handle))
-        LIBRARY.mha_model_free(model)
+        lib.mha_model_free(model)
 
     def step(self, ids, labels=None):
         ids = ids.to(torch.int32).contiguous()
         labels = labels if labels is None else labels.to(torch.int32).contiguous()
-        given = sized(Input, batch=ids.shape[0], length=ids.shape[1], ids=ids.data_ptr())
+        given = struct(ModelInput, batch=ids.shape[0], length=ids.shape[1], ids=ids.data_ptr())
         report = Report()
         call("mha_trainer_step", self.handle, ctypes.byref(Batch(ctypes.pointer(given), labels is not None and labels.data_ptr() or None)), ctypes.c_int64(1), ctypes.byref(report))
         return report.loss
@@ -97,7 +70,7 @@ class Trainer:
         call("mha_trainer_save", self.handle, str(folder).encode(), None)
 
     def close(self):
-        LIBRARY.mha_trainer_free(self.handle)
+        lib.mha_trainer_free(self.handle)
 
 
 def number_of_splitmix(seed, n):
