@@ -19,6 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from table import tell
+
 OURS = {
     "stats": ["--no-probe"],
     "jacobian": ["--no-probe", "--by", "jacobian_probe", "--probes", "4"],
@@ -108,9 +110,9 @@ def measure(bench, part):
     return row
 
 
-def show(row):
-    print(f"| {row['part']} | {row['ours s']:.2f} | {row['torch s']:.1f}{' (scaled)' if row['scaled'] else ''} | {row['ratio']:.1f} "
-          f"| {row['ours MiB']:.0f} | {row['torch MiB']:.0f} | {row['memory ratio']:.1f} | {row['difference']:.0e} |", flush=True)
+def cells(row):
+    return [row["part"], f"{row['ours s']:.2f}", f"{row['torch s']:.1f}{' (scaled)' if row['scaled'] else ''}", f"{row['ratio']:.1f}",
+            f"{row['ours MiB']:.0f}", f"{row['torch MiB']:.0f}", f"{row['memory ratio']:.1f}", f"{row['difference']:.0e}"]
 
 
 def main():
@@ -125,19 +127,12 @@ def main():
     options.add_argument("--rounds", type=int, default=1)
     options.add_argument("--json", action="store_true")
     a = options.parse_args()
-    rows = []
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(a, Path(folder))
-        if not a.json:
-            print(f"{len(bench.lines)} sentences, {a.threads} thread(s); goals: {GOALS['time']:g} times the speed, "
-                  f"1/{GOALS['memory']:g} of the memory\n\n| part | ours s | torch s | ratio | ours MiB | torch MiB | ratio | difference |\n"
-                  "|---|---|---|---|---|---|---|---|", flush=True)
-        for part in a.parts.split(","):
-            rows.append(measure(bench, part))
-            if not a.json:
-                show(rows[-1])
-    if a.json:
-        json.dump(rows, sys.stdout, indent=1)
+        tell((measure(bench, part) for part in a.parts.split(",")),
+             f"{len(bench.lines)} sentences, {a.threads} thread(s); goals: {GOALS['time']:g} times the speed, "
+             f"1/{GOALS['memory']:g} of the memory",
+             ["part", "ours s", "torch s", "ratio", "ours MiB", "torch MiB", "ratio", "difference"], cells, a.json)
 
 
 if __name__ == "__main__":

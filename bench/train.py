@@ -23,6 +23,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from table import tell
+
 os.environ["HF_HUB_OFFLINE"] = "1"
 PEERS = ("eager", "sdpa", "compile")
 GOAL = 1.3
@@ -112,9 +114,9 @@ def row(a, folder, vocab, batch, length):
             "ratio": least[best] / least["mha"], "MiB": {name: peer.end() for name, peer in peers.items()}}
 
 
-def show(r):
-    seconds = " | ".join(f"{r['seconds'][name]:.3f} ({r['MiB'][name]:.0f})" for name in r["seconds"])
-    print(f"| {r['shape']} | {r['threads']} | {seconds} | {r['best']} {r['ratio']:.2f} |", flush=True)
+def cells(r):
+    seconds = [f"{r['seconds'][name]:.3f} ({r['MiB'][name]:.0f})" for name in r["seconds"]]
+    return [r["shape"], str(r["threads"]), *seconds, f"{r['best']} {r['ratio']:.2f}"]
 
 
 def new_model(folder):
@@ -136,21 +138,14 @@ def main():
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--json", action="store_true")
     a = options.parse_args()
-    rows = []
     with tempfile.TemporaryDirectory() as made:
         if not a.model:
             new_model(made)
         folder = a.model or made
         vocab = json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))["vocab_size"]
-        if not a.json:
-            print(f"seconds of a step (MiB); goal {GOAL:g} times the best peer\n\n| shape | threads | mha | "
-                  f"{' | '.join(a.peers.split(','))} | ratio |\n|---|---|---|{'---|' * len(a.peers.split(','))}---|", flush=True)
-        for shape in a.shapes.split(","):
-            rows.append(row(a, folder, vocab, *map(int, shape.split("x"))))
-            if not a.json:
-                show(rows[-1])
-    if a.json:
-        json.dump(rows, sys.stdout, indent=1)
+        rows = (row(a, folder, vocab, *map(int, shape.split("x"))) for shape in a.shapes.split(","))
+        tell(rows, f"seconds of a step (MiB); goal {GOAL:g} times the best peer",
+             ["shape", "threads", "mha", *a.peers.split(","), "ratio"], cells, a.json)
 
 
 if __name__ == "__main__":
