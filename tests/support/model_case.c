@@ -1,5 +1,7 @@
 /* model_case.c - see model_case.h. */
 #include "support/model_case.h"
+#include "mha/model_create.h"
+#include "support/alloc.h"
 #include "support/check.h"
 #include "support/files.h"
 #include <math.h>
@@ -146,4 +148,25 @@ double case_near(const char *what, const float *a, const float *b, int64_t count
         if (error > worst) worst = error;
     }
     return worst;
+}
+
+void case_create_without_memory(const char *config_json)
+{
+    counting c = {.budget = -1};
+    mha_ctx *ctx = NULL;
+    const mha_ctx_options o = {.size = sizeof o, .threads = 1, .allocator = counting_allocator(&c)};
+    assert_int_equal(mha_ctx_create(&o, &ctx, NULL), MHA_OK);
+    const long before = atomic_load(&c.live);
+    mha_status status = MHA_ERR_MEMORY;
+    for (long budget = 0; status != MHA_OK; budget++) {
+        mha_model *model = NULL;
+        atomic_store(&c.calls, 0);
+        atomic_store(&c.budget, budget);
+        status = mha_model_create(ctx, config_json, NULL, &model, NULL);
+        atomic_store(&c.budget, -1);
+        if (status != MHA_OK) assert_int_equal(status, MHA_ERR_MEMORY);
+        mha_model_free(model);
+        assert_int_equal(atomic_load(&c.live), before);
+    }
+    mha_ctx_free(ctx);
 }

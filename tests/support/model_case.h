@@ -21,6 +21,9 @@ int64_t case_extent(const mha_file *file, const char *name, int axis);
 /* A fresh folder (support/files.h) with config.json, model.safetensors and tokenizer.json of `folder` in it. */
 const char *case_copy(const char *folder);
 
+/* mha_model_create of a config with every allocation failing in turn: refused, and nothing kept. */
+void case_create_without_memory(const char *config_json);
+
 /* One forward pass, everything kept. Arrays from malloc; free with case_run_free. */
 typedef struct case_run {
     int64_t cells, maps; /* B L E; B H L L */

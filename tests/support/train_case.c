@@ -4,6 +4,7 @@
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model_case.h"
+#include "train/trainer.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,6 +69,14 @@ float *train_weights(const mha_trainer *trainer, int64_t *count)
         *count += elements;
     }
     return all;
+}
+
+void train_shift(mha_trainer *t, float by)
+{
+    for (int64_t n = 0; n < t->count; n++)
+        for (int64_t i = 0; i < t->parameter[n].count; i++)
+            ((float *)t->list[n].data)[i] += by * ((const float *)t->gradients[n].data)[i];
+    assert_int_equal(mha_trainer_refresh(t, NULL), MHA_OK);
 }
 
 void train_expect_alike(const mha_trainer *a, const mha_trainer *b)

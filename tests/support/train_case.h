@@ -15,6 +15,8 @@ mha_trainer *train_case(mha_ctx *ctx, const char *folder, const mha_train_option
 mha_train_report train_on(mha_trainer *trainer, int64_t batch, int64_t length);
 /* All weights in one array from malloc. */
 float *train_weights(const mha_trainer *trainer, int64_t *count);
+/* Adds `by` times its gradient to every weight. */
+void train_shift(mha_trainer *trainer, float by);
 /* Fails unless both have the same weights, to the bit. */
 void train_expect_alike(const mha_trainer *a, const mha_trainer *b);
 

@@ -6,7 +6,6 @@
 #include "mha/prune.h"
 #include "mha/regroup.h"
 #include "mha/train.h"
-#include "support/alloc.h"
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model_case.h"
@@ -538,24 +537,7 @@ static void test_refusals(void **state)
 static void test_every_allocation_may_fail(void **state)
 {
     (void)state;
-    counting c = {.budget = -1};
-    mha_ctx *ctx = NULL;
-    const mha_ctx_options o = {.size = sizeof o, .threads = 1, .allocator = counting_allocator(&c)};
-    assert_int_equal(mha_ctx_create(&o, &ctx, NULL), MHA_OK);
-    const long before = atomic_load(&c.live);
-    mha_status status = MHA_ERR_MEMORY;
-    for (long budget = 0; status != MHA_OK; budget++) {
-        mha_model *model = NULL;
-        mha_error err = {0};
-        atomic_store(&c.calls, 0);
-        atomic_store(&c.budget, budget);
-        status = mha_model_create(ctx, config_of(&cases[CASES - 1], false), NULL, &model, &err);
-        atomic_store(&c.budget, -1);
-        if (status != MHA_OK) assert_int_equal(status, MHA_ERR_MEMORY);
-        mha_model_free(model);
-        assert_int_equal(atomic_load(&c.live), before);
-    }
-    mha_ctx_free(ctx);
+    case_create_without_memory(config_of(&cases[CASES - 1], false));
 }
 
 int main(void)

@@ -192,10 +192,7 @@ static void test_gradient_against_differences(void **state)
         const double norm = sqrt(squares), step = 0x1p-11;
         for (int side = 0; side < 2; side++) {
             const float by = (float)((side ? -2 : 1) * step / norm);
-            for (int64_t n = 0; n < t->count; n++)
-                for (int64_t i = 0; i < t->parameter[n].count; i++)
-                    ((float *)t->list[n].data)[i] += by * ((const float *)t->gradients[n].data)[i];
-            assert_int_equal(mha_trainer_refresh(t, NULL), MHA_OK);
+            train_shift(t, by);
             loss[side] = loss_of(&p, &d, NULL);
         }
         const double slope = (loss[0] - loss[1]) / (2 * step);
