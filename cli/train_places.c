@@ -1,5 +1,6 @@
 /* train_places.c - what a training writes: its folder, and beside it the model of --export and the file of --log. They
  * are looked at before the first step. Without --force only that is replaced which training.json names already. */
+#include <libgen.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,18 +14,12 @@
 /* An absolute path without links, also of what is not there yet. False: not even the folder that it would lie in is. */
 static bool find_place(const char *path, char place[PATH_MAX])
 {
-    char parent[PATH_MAX];
+    char parent[PATH_MAX], name[PATH_MAX]; /* which the calls below write to */
     if (realpath(path, place)) return true;
-    size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/')
-        n--;
-    size_t start = n;
-    while (start > 0 && path[start - 1] != '/')
-        start--;
-    const int length = snprintf(parent, sizeof parent, "%.*s", (int)start, path);
-    if (length >= (int)sizeof parent || !realpath(length ? parent : ".", place)) return false;
+    if (snprintf(parent, sizeof parent, "%s", path) >= PATH_MAX || !realpath(dirname(parent), place)) return false;
+    memcpy(name, path, strlen(path) + 1);
     const size_t used = strlen(place);
-    return snprintf(place + used, PATH_MAX - used, "/%.*s", (int)(n - start), path + start) < (int)(PATH_MAX - used);
+    return snprintf(place + used, PATH_MAX - used, "/%s", basename(name)) < (int)(PATH_MAX - used);
 }
 
 /* Is `path` the place `other`, or something inside? */
