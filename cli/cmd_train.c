@@ -1,4 +1,5 @@
 /* cmd_train.c - `mha train`: a new model, or one that is there, taught on texts. */
+#include <fcntl.h>
 #include <math.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -44,7 +45,9 @@ static int put_result(cli_session *s, const train_run *run)
     const double taken = r->seconds - run->log.record[0].seconds; /* the measure before the first step is no step */
     const double rate = taken > 0 ? (double)r->tokens / taken : 0, eval = last_eval(&run->log);
     if (s->options.json) return put_json(s, run, r, rate, eval);
-    fprintf(s->out, "%s: %lld steps, loss %.4f\n", cli_out_name(s), (long long)r->step, r->loss);
+    fprintf(s->out, "%s: %lld steps", cli_out_name(s), (long long)r->step);
+    if (!isnan(r->loss)) fprintf(s->out, ", loss %.4f", r->loss); /* a log that begins there has none */
+    fputc('\n', s->out);
     if (!isnan(eval)) fprintf(s->out, "on held-out text %.4f", eval);
     if (!isnan(eval) && !run->teacher) fprintf(s->out, ", perplexity %.2f", exp(eval));
     if (!isnan(eval)) fputc('\n', s->out);
@@ -54,13 +57,24 @@ static int put_result(cli_session *s, const train_run *run)
     return code;
 }
 
+/* With a slash behind it, too. */
+static bool is_link(const cli_session *s)
+{
+    char name[NAME_MAX + 1];
+    struct stat st;
+    const int parent = train_run_parent(s);
+    train_run_name(s, name);
+    const bool link = parent >= 0 && fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
+    if (parent >= 0) close(parent);
+    return link;
+}
+
 static int check(const cli_session *s)
 {
     const char *out = s->options.out;
     if (!out || !*out) return cli_usage(s, "-o FOLDER is missing");
     if (strcmp(out, "-") == 0) return cli_usage(s, "-o wants a folder");
-    struct stat st;
-    if (lstat(out, &st) == 0 && S_ISLNK(st.st_mode))
+    if (is_link(s))
         return cli_usage(s, "%s: a symbolic link, which is never written over: give the folder itself", cli_shown(out));
     if (train_given.resume) return CLI_DONE;
     if (!s->options.force && access(train_run_path(s, "training.json"), F_OK) == 0)

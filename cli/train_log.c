@@ -199,6 +199,9 @@ static bool parse(const char *line, train_record *r)
     return fits;
 }
 
+/* What computes is not in the log, so nothing but the curve is lost. */
+#define MEND "; put it in order, or move it away: the training then goes on with a log from step %lld on"
+
 /* Lines up to that of `step`; what stands behind it may be anything. */
 static int read_lines(const cli_session *s, const char *path, FILE *file, int64_t step, train_log *log)
 {
@@ -211,15 +214,16 @@ static int read_lines(const cli_session *s, const char *path, FILE *file, int64_
         const bool fits = parse(line, &r) && r.step > last && r.step <= step;
         if (!fits) json_decref(r.samples);
         if (!fits)
-            code = cli_error(s, CLI_REFUSED, "%s: line %lld is no record of a step", cli_shown(path),
-                             (long long)log->count + 1);
+            code = cli_error(s, CLI_REFUSED, "%s: line %lld is no record of a step" MEND, cli_shown(path),
+                             (long long)log->count + 1, (long long)step);
         else
             code = push(s, log, &r);
         if (code == CLI_DONE) last = r.step;
     }
     free(line);
     if (code == CLI_DONE && last < step)
-        code = cli_error(s, CLI_REFUSED, "%s: the steps to %lld are not in it", cli_shown(path), (long long)step);
+        code = cli_error(s, CLI_REFUSED, "%s: the steps to %lld are not in it" MEND, cli_shown(path), (long long)step,
+                         (long long)step);
     return code;
 }
 

@@ -1,4 +1,6 @@
 /* train_open.c - a training up to its first step. */
+#include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -122,6 +124,15 @@ static int take_memory(train_run *run)
     return CLI_DONE;
 }
 
+/* The log of the checkpoint. One that is not there, because its owner has moved it away, begins where the steps do. */
+static int read_log(train_run *run, const char *path)
+{
+    const train_record now = {.step = run->begun, .loss = NAN, .rate = NAN, .norm = NAN, .eval = NAN, .open = NAN};
+    if (access(path, F_OK) == 0 || errno != ENOENT) return train_log_read(run->s, path, run->begun, &run->log);
+    cli_say(run->s, "%s is not there: the log begins at step %lld", cli_shown(path), (long long)run->begun);
+    return train_log_add(run->s, &run->log, &now);
+}
+
 static int open_log(train_run *run)
 {
     const cli_session *s = run->s;
@@ -130,7 +141,7 @@ static int open_log(train_run *run)
     int code = CLI_DONE;
     if (run->goes_on) {
         const char *path = train_run_path(s, "training.jsonl");
-        code = train_log_read(s, path, run->begun, &run->log);
+        code = read_log(run, path);
         if (code == CLI_DONE) code = train_log_renew(s, &run->log, path);
         if (code == CLI_DONE) before = run->log.record[run->log.count - 1].seconds;
     }

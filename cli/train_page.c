@@ -30,9 +30,8 @@ static json_t *points_json(const train_run *run, int64_t every)
            *tokens = json_array(), *seconds = json_array(), *open = run->t.gates ? json_array() : NULL;
     double sum[2] = {0};
     int64_t count = 0;
-    for (int64_t n = 0; n < run->log.count; n++) {
+    for (int64_t n = 1; n < run->log.count; n++) { /* behind the one from before the first step */
         const train_record *r = &run->log.record[n];
-        if (r->step == 0) continue;
         sum[0] += r->loss, sum[1] += r->norm, count++;
         if (r->step % every && n + 1 < run->log.count) continue;
         json_array_append_new(step, json_integer(r->step));

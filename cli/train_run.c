@@ -45,8 +45,9 @@ static int64_t fill(train_run *run, int64_t step)
 static void describe(const train_run *run, const train_record *r, char *line, size_t room)
 {
     char left[CLI_DURATION];
-    /* Without what it took to measure before the first step. */
-    const double taken = cli_seconds() - run->start - run->log.record[0].seconds, each = taken / (double)r->step;
+    /* Without what it took to measure before the first step; a log may begin behind that. */
+    const train_record *first = &run->log.record[0];
+    const double taken = cli_seconds() - run->start - first->seconds, each = taken / (double)(r->step - first->step);
     snprintf(line, room, "step %lld of %lld   loss %.4f   %.0f tokens/s   %s left", (long long)r->step, run->t.steps,
              r->loss, (double)r->tokens / taken, cli_duration(each * (double)(run->t.steps - r->step), left));
 }

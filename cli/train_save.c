@@ -100,18 +100,10 @@ int train_run_export(const train_run *run)
 
 /* ---- reading ---- */
 
-static json_t *load(const cli_session *s, const char *path)
-{
-    json_error_t wrong;
-    json_t *all = json_load_file(path, JSON_REJECT_DUPLICATES, &wrong);
-    if (!all) cli_error(s, CLI_REFUSED, "%s: %s", cli_shown(path), cli_shown(wrong.text));
-    return all;
-}
-
 int train_run_load(train_run *run)
 {
     const char *path = train_run_path(run->s, SETTINGS);
-    json_t *all = load(run->s, path);
+    json_t *all = train_settings_read(run->s, path);
     if (!all) return CLI_REFUSED;
     const int code = train_settings_take(run->s, path, json_object_get(all, "settings"), &run->t);
     run->was_heads = run->t.heads;
@@ -160,7 +152,7 @@ static void tell_change(const cli_session *s, const char *key, const json_t *was
 int train_run_tell_changes(const train_run *run)
 {
     const char *key;
-    json_t *value, *all = load(run->s, train_run_path(run->s, SETTINGS));
+    json_t *value, *all = train_settings_read(run->s, train_run_path(run->s, SETTINGS));
     if (!all) return CLI_REFUSED;
     json_t *was = json_object_get(all, "settings"), *now = train_settings_json(&run->t);
     json_object_foreach(now, key, value) tell_change(run->s, key, json_object_get(was, key), value);
@@ -196,17 +188,17 @@ static int refuse_data(const train_run *run, bool cut_anew)
 int train_run_compare(const train_run *run)
 {
     const cli_session *s = run->s;
-    json_t *all = load(s, train_run_path(s, SETTINGS));
+    json_t *all = train_settings_read(s, train_run_path(s, SETTINGS));
     if (!all) return CLI_REFUSED;
     const bool data = is_same(all, "data", &run->data);
-    const bool eval = !run->t.eval.count || train_given.eval || is_same(all, "eval", &run->held);
+    const bool eval = !run->t.eval.count || run->t.names_eval || is_same(all, "eval", &run->held);
     const bool cut_anew = is_cut_anew(all, &run->data);
     json_decref(all);
     if (!eval)
         return cli_error(s, CLI_REFUSED,
                          "the data of --eval are not those of the checkpoint: name them again to go on all the same");
     if (data) return CLI_DONE;
-    if (!train_given.file && !train_given.tokens) return refuse_data(run, cut_anew);
+    if (!run->t.names_data) return refuse_data(run, cut_anew);
     cli_say(s, "these are other data than before: the training is not that of an undisturbed run");
     return CLI_DONE;
 }

@@ -187,14 +187,37 @@ static int choose_extent(const cli_session *s, bool steps, bool epochs, train_se
     return CLI_DONE;
 }
 
-int train_settings_load(const cli_session *s, const char *path, train_settings *t)
+/* Who names data takes back those of the other kind that the checkpoint was made from. */
+static void name_data(bool file, bool tokens, bool eval, train_settings *t)
+{
+    if (file && !tokens) free_list(&t->tokens);
+    if (tokens && !file) free_list(&t->file);
+    t->names_data |= file || tokens;
+    t->names_eval |= eval;
+}
+
+json_t *train_settings_read(const cli_session *s, const char *path)
 {
     json_error_t wrong;
     json_t *all = json_load_file(path, JSON_REJECT_DUPLICATES, &wrong);
     if (!all && wrong.line > 0)
-        return cli_error(s, CLI_REFUSED, "%s: line %d: %s", cli_shown(path), wrong.line, cli_shown(wrong.text));
-    if (!all) return cli_error(s, CLI_REFUSED, "%s: %s", cli_shown(path), cli_shown(wrong.text));
-    int code = choose_extent(s, json_object_get(all, "steps") != NULL, json_object_get(all, "epochs") != NULL, t);
+        cli_error(s, CLI_REFUSED, "%s: line %d: %s", cli_shown(path), wrong.line, cli_shown(wrong.text));
+    else if (!all)
+        cli_error(s, CLI_REFUSED, "%s: %s", cli_shown(path), cli_shown(wrong.text));
+    return all;
+}
+
+static bool has(const json_t *all, const char *key)
+{
+    return json_object_get(all, key) != NULL;
+}
+
+int train_settings_load(const cli_session *s, const char *path, train_settings *t)
+{
+    json_t *all = train_settings_read(s, path);
+    if (!all) return CLI_REFUSED;
+    int code = choose_extent(s, has(all, "steps"), has(all, "epochs"), t);
+    name_data(has(all, "file"), has(all, "tokens"), has(all, "eval"), t);
     if (code == CLI_DONE) code = train_settings_take(s, path, all, t);
     json_decref(all);
     return code;
@@ -293,8 +316,7 @@ static const row *row_of(size_t field)
 int train_settings_take_options(const cli_session *s, train_settings *t)
 {
     int code = choose_extent(s, train_given.steps != NULL, train_given.epochs != NULL, t);
-    if (train_given.file && !train_given.tokens) free_list(&t->tokens);
-    if (train_given.tokens && !train_given.file) free_list(&t->file);
+    name_data(train_given.file != NULL, train_given.tokens != NULL, train_given.eval != NULL, t);
     if (train_given.from && s->options.model) return cli_usage(s, "-m and --from mean the same: give one of them");
     if (s->arg_count && !train_given.file && train_given.tokens)
         return cli_usage(s, "what is \"%s\"? each file of ids has a --tokens of its own", cli_shown(s->args[0]));

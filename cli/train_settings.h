@@ -95,6 +95,7 @@ typedef struct train_settings {
     TRAIN_SETTINGS_MAP(X)
 #undef X
     bool follows[TRAIN_FOLLOWERS]; /* is as the rate or the steps have it, and not as somebody gave it */
+    bool names_data, names_eval;   /* the command line or --config does, and not training.json alone */
 } train_settings;
 
 /* What popt stores: of settings, and of options that are none. */
@@ -158,7 +159,9 @@ void train_settings_none(train_settings *t);
 /* Takes the keys of an object; `name` is the file it came from. Free *t in any case. Returns an exit code, as the
  * others. */
 int train_settings_take(const cli_session *s, const char *name, const json_t *object, train_settings *t);
-/* The same of a file. */
+/* A file of JSON, all of it; NULL when it has been refused. */
+json_t *train_settings_read(const cli_session *s, const char *path);
+/* Takes what a file of --config has. */
 int train_settings_load(const cli_session *s, const char *path, train_settings *t);
 /* Takes what the command line has, -m and arguments too. */
 int train_settings_take_options(const cli_session *s, train_settings *t);

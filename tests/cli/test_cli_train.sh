@@ -10,12 +10,7 @@ same_log() {
     same log.a log.b "$3"
 }
 
-i=0
-while [ $i -lt 80 ]; do
-    echo "the number $i comes before the number $((i + 1)), and after it the number $((i + 2)) waits"
-    [ $((i % 4)) -ne 3 ] || echo
-    i=$((i + 1))
-done >text
+counting 80 | sed 'n;n;n;G' >text # a blank line behind every fourth
 expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
 expect 0 "$MHA" tokenizer train -q --vocab-size 90 --type wordpiece -o wp -f text
 small='--length 16 --batch 4 --seed 5'
@@ -143,9 +138,32 @@ refused 3 train --resume -o stopped --steps 402
 has err 'the data are not those of the checkpoint'
 expect 0 train --resume -o stopped --steps 402 -f text
 has err 'other data than before'
-printf '{"step":0,"tokens":0,"seconds":0}\nnonsense\n' >stopped/training.jsonl
+# A file of settings names data as the command line does.
+echo 'one more' >>text
 refused 3 train --resume -o stopped --steps 403
-has err 'line 2 is no record of a step'
+printf '{"file": "text"}' >named.json
+expect 0 train --resume -o stopped --steps 403 --config named.json
+has err 'other data than before'
+cp stopped/training.jsonl held.jsonl
+printf '{"step":0,"tokens":0,"seconds":0}\nnonsense\n' >stopped/training.jsonl
+refused 3 train --resume -o stopped --steps 404
+has err 'stopped/training.jsonl: line 2 is no record of a step; put it in order, or move it away'
+printf '{"step":0,"tokens":0,"seconds":0}\n' >stopped/training.jsonl
+refused 3 train --resume -o stopped --steps 404
+has err 'training.jsonl: the steps to 403 are not in it; put it in order, or move it away'
+# Nothing but the curve is lost: the weights are those of a run whose log is whole.
+cp -r stopped logless
+rm logless/training.jsonl
+expect 0 train --resume -o logless
+has err 'logless/training.jsonl is not there: the log begins at step 403'
+has out 'logless: 403 steps'
+has_not out nan
+expect 0 train -q --json --resume -o logless --steps 406
+at steps 406
+[ "$(wc -l <logless/training.jsonl)" = 4 ] || fail "a log from step 403 on: $(cat logless/training.jsonl)"
+cp held.jsonl stopped/training.jsonl
+expect 0 train -q --resume -o stopped --steps 406
+same stopped/model.safetensors logless/model.safetensors 'without its log'
 mv moved text
 
 # The model is that of the checkpoint; what else is changed is said. Two signals at once leave a whole checkpoint, too.
@@ -179,6 +197,11 @@ expect 0 "$MHA" info -m nan
 ln -s gpt2 link
 refused 2 train --resume --steps 5000 -o link
 has err 'a symbolic link'
+for options in '--resume --steps 5000' '--shape gpt2:1x1x8 --tokenizer bpe -f text' '--shape gpt2:1x1x8 --tokenizer bpe -f text --force'; do
+    # shellcheck disable=SC2086 # options
+    refused 2 train $options -o link/
+    has err 'a symbolic link'
+done
 
 # A folder that is there, wrong words, and data that are none.
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text -o gpt2

@@ -109,5 +109,9 @@ echo 'more' >>other
 refused 3 train --resume --steps 34 -o file
 has err 'the data of --eval are not those of the checkpoint'
 expect 0 train -q --resume --steps 34 -o file --eval other
+echo 'and one more' >>other
+refused 3 train -q --resume --steps 35 -o file
+printf '{"eval": ["other"]}' >named.json # the same in a file of settings
+expect 0 train -q --resume --steps 35 -o file --config named.json
 [ ! -e x ] || fail 'a failure has left a folder'
 finish
