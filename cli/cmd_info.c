@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "commands.h"
+#include "info_attention.h"
 #include "input.h"
 #include "output.h"
 #include "wrap.h"
@@ -70,7 +71,7 @@ static const char *show_range(number *shown, const mha_model_info *info, const i
 
 static json_t *model_json(const mha_model_info *info)
 {
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:b, s:s, s:o, s:o, s:o}",
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:b, s:s, s:o, s:o, s:o, s:o}",
                      "family", info->family, "layers", (json_int_t)info->layers, "heads", (json_int_t)info->heads,
                      "kv_heads", (json_int_t)info->kv_heads, "head_dim", (json_int_t)info->head_dim, "hidden",
                      (json_int_t)info->hidden, "parameters", (json_int_t)info->parameters, "bytes",
@@ -80,7 +81,7 @@ static json_t *model_json(const mha_model_info *info)
                      (json_int_t)info->max_positions, "causal", info->causal, "dtype", mha_dtype_name(info->dtype),
                      "key_heads_per_layer", per_layer(info, info->key_heads_per_layer), "value_heads_per_layer",
                      per_layer(info, info->value_heads_per_layer), "feed_forward_per_layer",
-                     per_layer(info, info->feed_forward_per_layer));
+                     per_layer(info, info->feed_forward_per_layer), "attention_per_layer", info_attention_json(info));
 }
 
 enum { TITLE = 12 }; /* columns of what stands before a line */
@@ -104,6 +105,8 @@ static void print_model(const cli_session *s, const mha_model_info *info)
     cli_put_prose(s, TITLE, TITLE, "%lld in all; %lld per layer, %s for keys, %s for values, %lld numbers wide",
                   (long long)total, (long long)info->heads, show_range(&a, info, info->key_heads_per_layer),
                   show_range(&b, info, info->value_heads_per_layer), (long long)info->head_dim);
+    put_title(s, "attention");
+    info_put_attention(s, TITLE, info);
     put_title(s, "width");
     cli_put_prose(s, TITLE, TITLE, "%lld, feed-forward %s", (long long)info->hidden,
                   show_range(&a, info, info->feed_forward_per_layer));

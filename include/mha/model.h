@@ -56,6 +56,14 @@ MHA_API void mha_model_free(mha_model *model);
 MHA_API mha_ctx *mha_model_ctx(const mha_model *model);
 
 /* What the checkpoint is. Lives as long as the model. */
+/* The attention of a layer, as the family or the key "mha.attention" (below) has it. */
+typedef struct mha_model_attention {
+    int64_t window;             /* a row sees the N latest tokens (encoders: fewer than N away); 0 = all */
+    int rotary, qk_norm, alibi; /* 0 or 1 */
+    double scale;               /* of scores */
+    double softcap;             /* 0 = off */
+} mha_model_attention;
+
 typedef struct mha_model_info {
     const char *family;                                              /* model_type, "llama" */
     int64_t layers, heads, kv_heads, head_dim, hidden, intermediate; /* as config.json has them */
@@ -70,6 +78,7 @@ typedef struct mha_model_info {
     /* [layers] heads of keys and of values that the weights of a layer have: see below */
     const int64_t *key_heads_per_layer, *value_heads_per_layer;
     const int64_t *feed_forward_per_layer; /* [layers] its width; 0 where a layer is attention alone: see below */
+    const mha_model_attention *attention_per_layer; /* [layers] */
 } mha_model_info;
 MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
 

@@ -64,13 +64,18 @@ class AttnGrads(ctypes.Structure):
         "dout", "out", "lse", "dlse", "dq", "dk", "dv", "dbias", "dslopes", "dsinks", "dgates", "row_taylor")]
 
 
+class ModelAttention(ctypes.Structure):
+    _fields_ = [("window", c_int64), ("rotary", c_int), ("qk_norm", c_int), ("alibi", c_int), ("scale", c_double),
+                ("softcap", c_double)]
+
+
 class ModelInfo(ctypes.Structure):
     _fields_ = [("family", c_char_p)] + [(n, c_int64) for n in (
         "layers", "heads", "kv_heads", "head_dim", "hidden", "intermediate", "vocab", "max_positions", "type_vocab",
         "parameters", "bytes", "kv_bytes_per_token")] + [("heads_per_layer", POINTER(c_int64)), ("causal", c_int),
                                                          ("dtype", c_int), ("logits", c_int),
         ("key_heads_per_layer", POINTER(c_int64)), ("value_heads_per_layer", POINTER(c_int64)),
-        ("feed_forward_per_layer", POINTER(c_int64))]
+        ("feed_forward_per_layer", POINTER(c_int64)), ("attention_per_layer", POINTER(ModelAttention))]
 
 
 class ModelOptions(ctypes.Structure):

@@ -12,6 +12,7 @@ struct mha_model {
     mha_model_info info;
     int64_t *heads_per_layer; /* [4, layers] what info points to: of queries, and: */
     int64_t *key_heads_per_layer, *value_heads_per_layer, *feed_forward_per_layer;
+    mha_model_attention *attention_per_layer; /* [layers] */
     float *slopes; /* [layers, H] of ALiBi, for the heads that a layer has; NULL where none has it */
     char *config_text;
     mha_tokenizer *tokenizer;           /* or NULL */

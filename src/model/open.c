@@ -10,6 +10,7 @@
 #include "io/source.h"
 #include "model/model_struct.h"
 #include "text/tokenizer.h"
+#include <math.h>
 #include <string.h>
 
 static mha_status open_weights(mha_model *m, const char *folder, const mha_model_options *options, mha_error *err)
@@ -37,8 +38,9 @@ static mha_status fill_info(mha_model *m, mha_error *err)
 {
     const mha__config *c = &m->config;
     m->heads_per_layer = mha__calloc(m->ctx, 4 * (size_t)c->layers, sizeof *m->heads_per_layer);
+    m->attention_per_layer = mha__calloc(m->ctx, (size_t)c->layers, sizeof *m->attention_per_layer);
     m->block = mha__calloc(m->ctx, (size_t)c->layers, sizeof(mha_block *));
-    if (!m->heads_per_layer || !m->block)
+    if (!m->heads_per_layer || !m->attention_per_layer || !m->block)
         return mha__no_memory(err, 4 * (size_t)c->layers * sizeof *m->heads_per_layer, "the list of layers");
     m->key_heads_per_layer = m->heads_per_layer + c->layers;
     m->value_heads_per_layer = m->key_heads_per_layer + c->layers;
@@ -58,9 +60,20 @@ static mha_status fill_info(mha_model *m, mha_error *err)
         .key_heads_per_layer = m->key_heads_per_layer,
         .value_heads_per_layer = m->value_heads_per_layer,
         .feed_forward_per_layer = m->feed_forward_per_layer,
+        .attention_per_layer = m->attention_per_layer,
         .causal = c->family->causal,
     };
     return MHA_OK;
+}
+
+static mha_model_attention attention_of(const mha__config *c, const mha__layer_attention *a)
+{
+    return (mha_model_attention){.window = a->window,
+                                 .rotary = a->turned,
+                                 .qk_norm = a->normed,
+                                 .alibi = a->alibi,
+                                 .scale = a->scale != 0 ? a->scale : 1 / sqrt((double)c->head_dim),
+                                 .softcap = a->softcap};
 }
 
 /* Known once the tensors are. */
@@ -73,6 +86,7 @@ static void fill_layers(mha_model *m)
         m->key_heads_per_layer[i] = c->layer_k_heads[i];
         m->value_heads_per_layer[i] = c->layer_v_heads[i];
         m->feed_forward_per_layer[i] = c->attention_only[i] ? 0 : c->intermediate;
+        m->attention_per_layer[i] = attention_of(c, &c->attention[i]);
         kv_heads += c->layer_kv_heads[i];
     }
     m->info.kv_bytes_per_token = c->family->causal ? 2 * kv_heads * c->head_dim * (int64_t)sizeof(float) : 0;
@@ -130,6 +144,7 @@ void mha_model_free(mha_model *model)
         mha_block_free(model->block[i]);
     mha__free(model->ctx, model->block);
     mha__free(model->ctx, model->heads_per_layer);
+    mha__free(model->ctx, model->attention_per_layer);
     mha_linear_free(model->pooler);
     mha_linear_free(model->lm_dense);
     mha_linear_free(model->lm_head);

@@ -87,4 +87,31 @@ at feed_forward_per_layer.0 192
 at feed_forward_per_layer.1 0
 expect 0 "$MHA" info alone
 has out 'feed-forward 0 to 192'
+
+# The attention of each layer, as the family has it and as "mha.attention" changes it.
+expect 0 "$MHA" info "$here/tests/golden/data/models/gemma2-tiny" --json
+at attention_per_layer.0.window 8
+at attention_per_layer.0.rotary true
+at attention_per_layer.1.window null
+at attention_per_layer.1.softcap 4.0
+expect 0 "$MHA" info "$tiny"
+has out 'attention   plain'
+mkdir mixed
+cat >mixed/config.json <<'JSON'
+{"model_type": "llama", "vocab_size": 300, "hidden_size": 32, "head_dim": 16, "num_hidden_layers": 4, "num_attention_heads": 2,
+ "intermediate_size": 32, "max_position_embeddings": 64,
+ "mha.attention": [null, {"rotary": false, "window": 64, "alibi": true}, null, {"qk_norm": true, "scale": 0.5, "softcap": 30}]}
+JSON
+counting 20 >text
+expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
+expect 0 "$MHA" train -q -t 1 --shape mixed/config.json --tokenizer bpe -f text --steps 1 --length 16 --batch 1 -o composed
+expect 0 "$MHA" info composed
+has out 'attention   rotary in layers 0, 2'
+has out '            ALiBi, window 64 in layer 1'
+has out '            rotary, norms of q and k, softcap 30, scale 0.5 in layer 3'
+expect 0 "$MHA" info composed --json
+at attention_per_layer.0 '{"window":null,"rotary":true,"qk_norm":false,"alibi":false,"scale":0.25,"softcap":null}'
+at attention_per_layer.1 '{"window":64,"rotary":false,"qk_norm":false,"alibi":true,"scale":0.25,"softcap":null}'
+at attention_per_layer.3.scale 0.5
+at attention_per_layer.3.qk_norm true
 finish

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STRUCTS = {
     "mha_view": _library.View, "mha_cview": _library.View, "mha_error": _library.Error, "mha_window": _library.Window,
     "mha_allocator": _library.Allocator, "mha_ctx_options": _library.CtxOptions, "mha_attn_desc": _library.AttnDesc,
-    "mha_attn_args": _library.AttnArgs, "mha_attn_stats": _library.AttnStats, "mha_attn_grads": _library.AttnGrads, "mha_model_info": _library.ModelInfo, "mha_model_input": _library.ModelInput,
+    "mha_attn_args": _library.AttnArgs, "mha_attn_stats": _library.AttnStats, "mha_attn_grads": _library.AttnGrads, "mha_model_attention": _library.ModelAttention, "mha_model_info": _library.ModelInfo, "mha_model_input": _library.ModelInput,
     "mha_model_output": _library.ModelOutput, "mha_model_head": _library.ModelHead,
     "mha_model_stats": _library.ModelStats, "mha_model_activations": _library.ModelActivations, "mha_encode_options": _library.EncodeOptions,
     "mha_encoding": _library.Encoding, "mha_embed_options": _library.EmbedOptions, "mha_prompt": _library.Prompt,
