@@ -1,6 +1,7 @@
 # Builds OUT, a C file with the page of cli/NAME around its data: cmake -DFROM=cli/NAME -DNAME=NAME -DOUT=FILE -P embed_page.cmake
-# makes NAME_page_before and NAME_page_after, which NAME_page.h declares. The page's style, and its script if it has one, are named
-# by hash in its Content-Security-Policy, so that nothing else may run in it.
+# makes NAME_page_before and NAME_page_after, which NAME_page.h declares. A page begins with @HEAD@, cli/page/head.html. Its style
+# and its script are the files that it lists as @STYLE a.css b.css@ and @SCRIPT a.js b.js@, joined in that order, and named by hash
+# in its Content-Security-Policy, so that nothing else may run in it.
 
 # Base64 of a hexadecimal string: three hex digits are two base64 digits.
 function(hex_to_base64 hex out)
@@ -35,23 +36,29 @@ function(append_array file name text)
   file(APPEND "${file}" "const unsigned char ${name}[] = {\n${bytes}0};\n")
 endfunction()
 
+# Puts the files of @KIND ...@ into the page, and their hash, or 'none'.
+function(join_files kind)
+  set(hash "none")
+  if(page MATCHES "@${kind} ([^@]+)@")
+    set(names "${CMAKE_MATCH_0}")
+    string(REPLACE " " ";" files "${CMAKE_MATCH_1}")
+    set(text "")
+    foreach(file IN LISTS files)
+      file(READ "${FROM}/${file}" part)
+      string(APPEND text "${part}")
+    endforeach()
+    source_hash("${text}" hash)
+    string(REPLACE "${names}" "${text}" page "${page}")
+  endif()
+  string(REPLACE "@${kind}_HASH@" "${hash}" page "${page}")
+  set(page "${page}" PARENT_SCOPE)
+endfunction()
+
 file(READ "${FROM}/page.html" page)
-file(READ "${FROM}/style.css" style)
-source_hash("${style}" style_hash)
-string(REPLACE "@STYLE_HASH@" "${style_hash}" page "${page}")
-string(REPLACE "@STYLE@" "${style}" page "${page}")
-if(page MATCHES "@SCRIPT ([^@]+)@") # the files of the script, in the order in which they are joined
-  set(names "${CMAKE_MATCH_0}")
-  string(REPLACE " " ";" files "${CMAKE_MATCH_1}")
-  set(script "")
-  foreach(file IN LISTS files)
-    file(READ "${FROM}/${file}" part)
-    string(APPEND script "${part}")
-  endforeach()
-  source_hash("${script}" script_hash)
-  string(REPLACE "@SCRIPT_HASH@" "${script_hash}" page "${page}")
-  string(REPLACE "${names}" "${script}" page "${page}")
-endif()
+file(READ "${FROM}/../page/head.html" head)
+string(REPLACE "@HEAD@\n" "${head}" page "${page}")
+join_files(STYLE)
+join_files(SCRIPT)
 string(FIND "${page}" "@DATA@" at)
 string(SUBSTRING "${page}" 0 ${at} before)
 math(EXPR at "${at} + 6")
