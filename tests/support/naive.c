@@ -58,6 +58,15 @@ static double *zeros(int count)
     return calloc((size_t)count, sizeof(double));
 }
 
+/* The sum of x[i] w[i stride]. */
+static double dot(const double *x, const double *w, int stride, int count)
+{
+    double sum = 0;
+    for (int i = 0; i < count; i++)
+        sum += x[i] * w[i * stride];
+    return sum;
+}
+
 /* y [rows, out] = x W^T + b. */
 static double *linear(const naive_decoder *d, int layer, const char *name, int rows, int in, int out, const double *x)
 {
@@ -65,11 +74,8 @@ static double *linear(const naive_decoder *d, int layer, const char *name, int r
     double *y = zeros(rows * out);
     if (!w) fail_msg("no weight of %s in layer %d", name, layer);
     for (int r = 0; r < rows; r++)
-        for (int o = 0; o < out; o++) {
-            y[r * out + o] = b ? b[o] : 0;
-            for (int k = 0; k < in; k++)
-                y[r * out + o] += x[r * in + k] * (d->gpt2 ? w[k * out + o] : w[o * in + k]);
-        }
+        for (int o = 0; o < out; o++)
+            y[r * out + o] = (b ? b[o] : 0) + dot(x + r * in, w + (d->gpt2 ? o : o * in), d->gpt2 ? out : 1, in);
     return y;
 }
 
@@ -165,10 +171,7 @@ static double score(const attention *a, int head, int i, int j)
     const double *q = a->q + (i * a->heads + head) * D;
     const double *k = a->k + (j * a->k_heads + head / (a->heads / a->k_heads)) * D;
     const int number = a->l->heads ? a->l->number[head] : head;
-    double sum = 0;
-    for (int n = 0; n < D; n++)
-        sum += q[n] * k[n];
-    sum *= a->l->scale > 0 ? a->l->scale : 1 / sqrt(D);
+    double sum = dot(q, k, 1, D) * (a->l->scale > 0 ? a->l->scale : 1 / sqrt(D));
     if (a->l->softcap > 0) sum = a->l->softcap * tanh(sum / a->l->softcap);
     return a->l->alibi ? sum - pow(2, -8.0 * (number + 1) / a->d->heads) * (i - j) : sum;
 }
@@ -270,11 +273,8 @@ void naive_logits(const naive_decoder *d, const int32_t *ids, int L, double *log
     double *last = normed(d, find(d, d->gpt2 ? "transformer.ln_f.weight" : "model.norm.weight"),
                           find(d, "transformer.ln_f.bias"), L, x);
     const double *head = find(d, d->gpt2 ? "transformer.wte.weight" : "lm_head.weight");
-    for (int n = 0; n < L * d->vocab; n++) {
-        logits[n] = 0;
-        for (int e = 0; e < d->hidden; e++)
-            logits[n] += last[n / d->vocab * d->hidden + e] * head[n % d->vocab * d->hidden + e];
-    }
+    for (int n = 0; n < L * d->vocab; n++)
+        logits[n] = dot(last + n / d->vocab * d->hidden, head + n % d->vocab * d->hidden, 1, d->hidden);
     free(x), free(last);
 }
 
