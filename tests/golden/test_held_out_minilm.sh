@@ -23,7 +23,7 @@ expect 0 prune --ratio 0.3 -o bare
 at heads.0 72
 at heads.1 48
 bound '>=' 0.963 'chosen together'
-expect 0 prune --ratio 0.3 --refit -o refitted
+expect 0 prune --keep bare/config.json --refit -o refitted # the same heads, which need not be chosen again
 at heads.1 48
 bound '>=' 0.974 'and refitted'
 expect 0 prune --ratio 0.3 --per-layer --by jacobian_probe -o each
