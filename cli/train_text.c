@@ -13,6 +13,7 @@
 
 enum { LINES, BLANK, WHOLE };                /* where a text ends */
 enum { MOST = 16 << 20, A_PART = 64 << 10 }; /* bytes of a text; of a part of a whole file, which ends with a line */
+enum { LONGEST = MOST + 2 };                 /* bytes of a line with CR and newline */
 
 typedef struct reading {
     const cli_session *s;
@@ -21,7 +22,9 @@ typedef struct reading {
     const char *path;
     int64_t line, first; /* of the file, and where the text began */
     int64_t done, total; /* bytes; total counts regular files */
-    char *text;          /* what has come of the present text */
+    char *raw;           /* the present line, as it stands in the file */
+    size_t raw_room;
+    char *text; /* what has come of the present text */
     size_t bytes, room;
     bool inside; /* a part of it has been encoded */
     train_piece *to;
@@ -102,12 +105,16 @@ static int end_text(reading *r)
     return r->bytes || r->inside ? encode(r, true) : CLI_DONE;
 }
 
+static int refuse_long(const reading *r)
+{
+    return cli_error(r->s, CLI_REFUSED, "%s: line %lld: a text of more than 16 MiB", cli_shown(r->path),
+                     (long long)(r->bytes ? r->first : r->line));
+}
+
 static int join(reading *r, const char *line, size_t bytes)
 {
     if (!r->bytes) r->first = r->line;
-    if (r->bytes + bytes > MOST)
-        return cli_error(r->s, CLI_REFUSED, "%s: line %lld: a text of more than 16 MiB", cli_shown(r->path),
-                         (long long)r->first);
+    if (r->bytes + bytes > MOST) return refuse_long(r);
     if (r->bytes + bytes + 1 > r->room) {
         const size_t room = 2 * (r->bytes + bytes) + 4096;
         char *grown = realloc(r->text, room);
@@ -121,11 +128,13 @@ static int join(reading *r, const char *line, size_t bytes)
 }
 
 /* A line with its end; CR before that is dropped. */
-static int take_line(reading *r, char *line, size_t bytes)
+static int take_line(reading *r, size_t bytes)
 {
-    const bool ended = bytes && line[bytes - 1] == '\n';
+    char *line = r->raw;
+    const bool ended = line[bytes - 1] == '\n';
     size_t n = bytes - ended;
     if (ended && n && line[n - 1] == '\r') n--;
+    line[bytes] = '\0';
     const bool blank = n == strspn(line, " \t\r");
     if (blank && r->how == BLANK) return end_text(r);
     if (blank && r->how == LINES) return CLI_DONE;
@@ -135,27 +144,47 @@ static int take_line(reading *r, char *line, size_t bytes)
     return encode(r, r->how == LINES);
 }
 
+/* Room for one more byte of the line, and the NUL behind it. */
+static int widen(reading *r, size_t bytes)
+{
+    if (bytes == LONGEST) return refuse_long(r);
+    if (bytes + 1 < r->raw_room) return CLI_DONE;
+    const size_t room = 2 * r->raw_room + 4096;
+    char *grown = realloc(r->raw, room);
+    if (!grown) return no_memory(r);
+    r->raw = grown;
+    r->raw_room = room;
+    return CLI_DONE;
+}
+
+/* The next line, of 0 bytes at the end. getline would take memory for a line of any length, and of a line that it has
+ * none for it does not say so to ferror. */
+static int next_line(reading *r, FILE *file, size_t *bytes)
+{
+    int c = 0;
+    r->line++;
+    for (*bytes = 0; c != '\n'; r->raw[(*bytes)++] = (char)c) {
+        const int code = widen(r, *bytes);
+        if (code != CLI_DONE) return code;
+        c = getc_unlocked(file);
+        if (c == EOF) break;
+    }
+    if (!ferror(file) || cli_stopped()) return CLI_DONE;
+    return cli_error(r->s, CLI_REFUSED, "%s: %s", cli_shown(r->path), strerror(errno));
+}
+
 static int read_lines(reading *r, FILE *file)
 {
-    char *line = NULL;
-    size_t room = 0;
+    size_t bytes = 1;
     int code = CLI_DONE;
     r->line = 0;
-    while (code == CLI_DONE) {
-        errno = 0;
-        const ssize_t bytes = getline(&line, &room, file);
-        if (cli_stopped())
-            code = cli_stopped();
-        else if (bytes < 0)
-            break;
-        r->line++;
-        r->done += bytes;
-        if (code == CLI_DONE) code = take_line(r, line, (size_t)bytes);
+    while (code == CLI_DONE && bytes) {
+        code = next_line(r, file, &bytes);
+        if (cli_stopped()) code = cli_stopped();
+        if (code == CLI_DONE && bytes) code = take_line(r, bytes);
+        r->done += (int64_t)bytes;
         if (r->done < r->total) cli_progress("read", r->done, r->total);
     }
-    if (code == CLI_DONE && ferror(file))
-        code = cli_error(r->s, CLI_REFUSED, "%s: %s", cli_shown(r->path), strerror(errno));
-    free(line);
     return code == CLI_DONE ? end_text(r) : code;
 }
 
@@ -191,6 +220,7 @@ int train_text_read(const cli_session *s, const train_form *form, const train_li
         code = read_file(&r);
     }
     cli_progress_clear();
+    free(r.raw);
     free(r.text);
     return code;
 }

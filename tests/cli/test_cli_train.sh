@@ -243,6 +243,19 @@ refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f short -o x
 printf 'one\ntwo \377\n' >broken
 refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f broken -o x
 has err 'broken: line 2: '
+# Nothing is left out without a word: a line that is too long is refused before there is no memory for it.
+cp text endless
+truncate -s +600M endless
+cat text >>endless
+limit=$(ulimit -v)
+(ulimit -v 500000 && "$MHA" --version >out 2>&1) && limit=500000 # more than that the sanitizers want
+for from in endless -; do
+    (ulimit -v "$limit" && train --shape gpt2:1x1x8 --tokenizer bpe -f $from --length 16 -o x) <endless >out 2>err
+    status=$?
+    [ $status = 3 ] || fail "a line of 600 MB from $from: exit $status"
+    has err "$from: line $(($(wc -l <text) + 1)): a text of more than 16 MiB"
+done
+rm endless
 refused 3 train --from "$tiny" -f text -o x
 has err 'no head of logits'
 
