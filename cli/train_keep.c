@@ -196,13 +196,12 @@ static int leave(train_run *run, int most)
     return code;
 }
 
-int train_keep_begin(train_run *run)
+int train_keep_begin(const train_run *run)
 {
     char name[NAME_MAX + 1], start[NAME_MAX + 32];
     number_list list = {0};
     const cli_session *s = run->s;
-    if (run->goes_on || run->t.keep < 1) return CLI_DONE;
-    if (s->options.force) return leave(run, 0);
+    if (run->goes_on || run->t.keep < 1 || s->options.force) return CLI_DONE;
     const int parent = train_run_parent(s);
     train_run_name(s, name);
     snprintf(start, sizeof start, "%s" STEP, name);
@@ -226,6 +225,11 @@ const char *train_keep_name(const train_run *run, char name[NAME_MAX + 1])
     if (parent >= 0) close(parent);
     if (other) tell_other(s, name);
     return other ? NULL : name;
+}
+
+int train_keep_none(train_run *run)
+{
+    return run->t.keep < 1 ? CLI_DONE : leave(run, 0);
 }
 
 int train_keep_end(train_run *run)

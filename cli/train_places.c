@@ -89,7 +89,8 @@ static int check_log(train_run *run, const char *named)
 
 int train_places_check(train_run *run, const char *export, const char *log)
 {
-    int code = run->goes_on ? check_folder(run->s, run->s->options.out, true) : CLI_DONE;
+    const cli_session *s = run->s;
+    int code = check_folder(s, s->options.out, run->goes_on || s->options.force);
     if (code == CLI_DONE && run->t.export) code = check_export(run, export);
     return code == CLI_DONE && run->t.log ? check_log(run, log) : code;
 }

@@ -115,8 +115,9 @@ static int save(train_run *run)
 static int begin(train_run *run)
 {
     train_record zero = {.loss = NAN, .rate = NAN, .norm = NAN, .open = NAN};
-    const int code = record(run, &zero);
-    return code == CLI_DONE ? train_run_save(run) : code;
+    int code = record(run, &zero);
+    if (code == CLI_DONE) code = train_run_save(run);
+    return code == CLI_DONE ? train_keep_none(run) : code;
 }
 
 /* Says how far it is where something was measured or kept. */

@@ -83,8 +83,8 @@ void train_run_keep_settled(train_run *run);
 int train_run_put_gates(const train_run *run);
 int train_run_add_gates(const train_run *run, json_t *result);
 
-/* May --export and --log be written? `export` and `log` are those that training.json names, or NULL (train_places.c).
- */
+/* May the folder, --export and --log be written? `export` and `log` are those that training.json names, or NULL
+ * (train_places.c). */
 int train_places_check(train_run *run, const char *export, const char *log);
 
 /* A checkpoint of what there is (train_save.c). */
@@ -101,9 +101,10 @@ int train_run_parent(const cli_session *s);
 int train_lock_take(train_run *run);
 void train_lock_free(train_run *run);
 bool train_lock_held(int parent, const char *folder);
-/* --keep (train_keep.c): refuses or removes what an earlier training left; the name for the checkpoint that is
- * replaced, NULL = none; removes those that are too many. */
-int train_keep_begin(train_run *run);
+/* --keep (train_keep.c): refuses what an earlier training left, but for --force; removes it, once a checkpoint of this
+ * one is there; the name for the checkpoint that is replaced, NULL = none; removes those that are too many. */
+int train_keep_begin(const train_run *run);
+int train_keep_none(train_run *run);
 const char *train_keep_name(const train_run *run, char name[NAME_MAX + 1]);
 int train_keep_end(train_run *run);
 /* To go on: gives the folder the checkpoint back that a killed program had only renamed. To begin: refuses to do so

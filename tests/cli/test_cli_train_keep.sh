@@ -118,6 +118,33 @@ expect 0 new --steps 3 --save-every 1 --keep 2 -o row --force
 expect 0 "$MHA" info -m row.step-1
 [ "$(echo row.step-*)" = 'row.step-1 row.step-2' ] || fail "kept: $(echo row.step-*)"
 
+# --force replaces them once it has a checkpoint of its own: a command that is refused, or fails before, takes nothing away.
+expect 0 new --steps 4 --save-every 1 --keep 2 -o again
+touch again/notes.txt
+refused 1 new --steps 3 --keep 2 -o again --force
+has err 'it holds notes.txt'
+rm again/notes.txt
+cp -r again again.before
+refused 1 new --steps 3 --keep 2 -o again --force --log nowhere/log.csv
+has err 'nowhere'
+unchanged again
+[ "$(echo again.step-*)" = 'again.step-2 again.step-3' ] || fail "a refused command leaves $(echo again.step-*)"
+# What a killed process of the same number has left is in nobody's way: in a container numbers come again.
+# shellcheck disable=SC2016 # the inner shell's
+expect 0 sh -c 'mkdir .again.tmp.$$ && touch .again.tmp.$$/part && exec "$@"' sh "$MHA" train -q -t 1 --shape gpt2:1x1x8 \
+    --tokenizer bpe -f text --length 16 --steps 1 --keep 2 -o again --force
+leftovers=$(find . -name '.again.*' -o -name 'again.step-*')
+[ -z "$leftovers" ] || fail "left behind: $leftovers"
+
+# A folder that cannot be written to is known before the data are read.
+mkdir plain
+touch plain/mine
+for place in nowhere/new plain; do
+    refused 1 train --shape gpt2:1x1x8 --tokenizer bpe -f missing --length 16 --steps 3 --resume -o "$place"
+    has err "$place"
+    has_not err 'missing'
+done
+
 # What a kill between two renames leaves aside: with the folder there it is in the way, without it is all there is.
 cp -r Q twice
 cp -r Q .twice.old.77
