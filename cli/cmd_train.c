@@ -1,5 +1,5 @@
 /* cmd_train.c - `mha train`: a new model, or one that is there, taught on texts. */
-#include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -57,24 +57,33 @@ static int put_result(cli_session *s, const train_run *run)
     return code;
 }
 
-/* With a slash behind it, too. */
-static bool is_link(const cli_session *s)
+/* -o without slashes behind it. */
+static int take_folder(cli_session *s)
 {
-    char name[NAME_MAX + 1];
-    struct stat st;
-    const int parent = train_run_parent(s);
-    train_run_name(s, name);
-    const bool link = parent >= 0 && fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
-    if (parent >= 0) close(parent);
-    return link;
+    static char folder[PATH_MAX];
+    const char *out = s->options.out;
+    size_t n = strlen(out), most = NAME_MAX - 32; /* .NAME.tmp.PID and NAME.step-STEP are names, too */
+    while (n > 0 && out[n - 1] == '/')
+        n--;
+    if (n >= sizeof folder) return cli_usage(s, "%s: longer than any path", cli_shown(out));
+    memcpy(folder, out, n);
+    folder[n] = '\0';
+    const char *slash = strrchr(folder, '/'), *name = slash ? slash + 1 : folder;
+    if (!*name || strlen(name) > most)
+        return cli_usage(s, "%s: want a folder with a name of 1 to %zu bytes", cli_shown(out), most);
+    s->options.out = folder;
+    return CLI_DONE;
 }
 
-static int check(const cli_session *s)
+static int check(cli_session *s)
 {
+    struct stat st;
     const char *out = s->options.out;
     if (!out || !*out) return cli_usage(s, "-o FOLDER is missing");
     if (strcmp(out, "-") == 0) return cli_usage(s, "-o wants a folder");
-    if (is_link(s))
+    const int code = take_folder(s);
+    if (code != CLI_DONE) return code;
+    if (lstat(s->options.out, &st) == 0 && S_ISLNK(st.st_mode))
         return cli_usage(s, "%s: a symbolic link, which is never written over: give the folder itself", cli_shown(out));
     if (train_given.resume) return CLI_DONE;
     if (!s->options.force && access(train_run_path(s, "training.json"), F_OK) == 0)

@@ -49,18 +49,11 @@ int train_settings_fit_gates(const cli_session *s, train_settings *t)
 
 int train_run_join_gates(train_run *run)
 {
-    mha_file *file = NULL;
     mha_error error = {0};
     if (!run->t.gates || run->was_end >= 0 || run->t.gates_start >= 0) return CLI_DONE;
-    if (mha_file_open(run->s->ctx, train_run_path(run->s, "training.safetensors"), NULL, &file, &error) != MHA_OK)
-        return cli_refuse(run->s, &error);
-    for (int64_t n = 0; n < mha_file_metadata_count(file); n++) {
-        const char *key, *value;
-        if (mha_file_metadata(file, n, &key, &value, NULL) != MHA_OK || strcmp(key, "mha.train.step") != 0) continue;
-        const long long taken = strtoll(value, NULL, 10); /* the trainer checks it */
-        if (taken > 0 && taken <= 1LL << 40) run->t.gates_start = taken;
-    }
-    mha_file_free(file);
+    const long long taken = train_keep_step(run->s, train_run_path(run->s, "training.safetensors"), &error);
+    if (error.status != MHA_OK) return cli_refuse(run->s, &error);
+    if (taken > 0 && taken <= 1LL << 40) run->t.gates_start = taken; /* the trainer checks it */
     return CLI_DONE;
 }
 

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "output.h"
@@ -23,12 +24,20 @@ static bool is_there(int parent, const char *lock, int fd)
            a.st_dev == b.st_dev;
 }
 
+static bool is_taken(int fd, int how)
+{
+    return flock(fd, how | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+/* Who only looks whether it is locked locks it, too, for less than this. */
+static const struct timespec a_moment = {.tv_nsec = 20 * 1000 * 1000};
+
 /* The file, locked unless the file system has no locks; -1: it cannot be written, and saving will say why. */
 static int open_locked(int parent, const char *lock, bool *taken)
 {
     for (;;) {
         const int fd = openat(parent, lock, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
-        *taken = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+        *taken = fd >= 0 && is_taken(fd, LOCK_EX) && (nanosleep(&a_moment, NULL) != 0 || is_taken(fd, LOCK_EX));
         if (fd < 0 || *taken || is_there(parent, lock, fd)) return fd;
         close(fd); /* its training has just ended */
     }
@@ -36,14 +45,10 @@ static int open_locked(int parent, const char *lock, bool *taken)
 
 int train_lock_take(train_run *run)
 {
-    char name[NAME_MAX + 1], lock[NAME_MAX + 8];
+    char lock[NAME_MAX + 8];
     bool taken = false;
-    const int parent = train_run_parent(run->s);
-    if (parent < 0) return CLI_DONE; /* as above */
-    train_run_name(run->s, name);
-    name_of(name, lock);
-    run->lock = open_locked(parent, lock, &taken);
-    close(parent);
+    name_of(run->name, lock);
+    run->lock = open_locked(run->parent, lock, &taken);
     if (!taken) return CLI_DONE;
     close(run->lock);
     run->lock = -1;
@@ -52,13 +57,10 @@ int train_lock_take(train_run *run)
 
 void train_lock_free(train_run *run)
 {
-    char name[NAME_MAX + 1], lock[NAME_MAX + 8];
+    char lock[NAME_MAX + 8];
     if (run->lock < 0) return;
-    const int parent = train_run_parent(run->s);
-    train_run_name(run->s, name);
-    name_of(name, lock);
-    if (parent >= 0) unlinkat(parent, lock, 0); /* before the lock goes: who waits for it looks whether it is there */
-    if (parent >= 0) close(parent);
+    name_of(run->name, lock);
+    unlinkat(run->parent, lock, 0); /* before the lock goes: who waits for it looks whether it is there */
     close(run->lock);
     run->lock = -1;
 }
@@ -69,7 +71,7 @@ bool train_lock_held(int parent, const char *folder)
     name_of(folder, lock);
     const int fd = openat(parent, lock, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return false;
-    const bool held = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    const bool held = is_taken(fd, LOCK_SH);
     close(fd);
     return held;
 }

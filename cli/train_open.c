@@ -1,5 +1,6 @@
 /* train_open.c - a training up to its first step. */
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,13 +151,27 @@ static int open_log(train_run *run)
     return train_log_copy(s, &run->log, t->log, run->own_log);
 }
 
+/* ---- all of it ---- */
+
+static int open_parent(train_run *run)
+{
+    char path[PATH_MAX];
+    const char *out = run->s->options.out, *slash = strrchr(out, '/');
+    run->name = slash ? slash + 1 : out;
+    snprintf(path, sizeof path, "%.*s", (int)(run->name - out), out);
+    run->parent = open(*path ? path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (run->parent >= 0) return CLI_DONE;
+    return cli_error(run->s, CLI_FAILED, "%s: cannot write: %s", cli_shown(out), strerror(errno));
+}
+
 int train_run_open(cli_session *s, bool resume, const char *config, train_run *run)
 {
-    *run = (train_run){.s = s, .was_heads = -1, .was_end = -1, .lock = -1, .told = -1};
+    *run = (train_run){.s = s, .parent = -1, .was_heads = -1, .was_end = -1, .lock = -1, .told = -1};
     train_settings_none(&run->t);
     train_log_begin(&run->log);
-    int code = train_lock_take(run);
-    if (code == CLI_DONE) code = train_keep_restore(s, resume);
+    int code = open_parent(run);
+    if (code == CLI_DONE) code = train_lock_take(run);
+    if (code == CLI_DONE) code = train_keep_restore(run, resume);
     run->goes_on = resume && access(train_run_path(s, "training.json"), F_OK) == 0;
     if (code == CLI_DONE) code = read_settings(run, config);
     if (code == CLI_DONE) code = open_both(run);
@@ -177,6 +192,7 @@ int train_run_open(cli_session *s, bool resume, const char *config, train_run *r
 void train_run_free(train_run *run)
 {
     train_lock_free(run);
+    if (run->parent >= 0) close(run->parent);
     train_log_free(&run->log);
     mha_trainer_free(run->trainer);
     mha_model_free(run->teacher);

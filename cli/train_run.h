@@ -26,6 +26,8 @@ typedef struct train_prompt {
 typedef struct train_run {
     cli_session *s;
     train_settings t;
+    const char *name;        /* the last part of -o */
+    int parent;              /* the folder that it lies in, opened */
     train_data data, held;   /* held: of --eval */
     train_span learn, judge; /* never the same sequences */
     train_prompt *prompts;   /* [t.sample.count] */
@@ -93,9 +95,6 @@ int train_run_save(train_run *run);
 int train_run_export(const train_run *run);
 /* A file in the folder of the run: its path in static memory. */
 const char *train_run_path(const cli_session *s, const char *name);
-/* The last part of the folder's name; the folder that it lies in, opened, or -1. */
-void train_run_name(const cli_session *s, char name[NAME_MAX + 1]);
-int train_run_parent(const cli_session *s);
 /* The folder is this training's alone, or that is refused; train_run_free lets it go (train_lock.c). Is a training on
  * another folder in `parent` under way? */
 int train_lock_take(train_run *run);
@@ -105,11 +104,13 @@ bool train_lock_held(int parent, const char *folder);
  * one is there; the name for the checkpoint that is replaced, NULL = none; removes those that are too many. */
 int train_keep_begin(const train_run *run);
 int train_keep_none(train_run *run);
-const char *train_keep_name(const train_run *run, char name[NAME_MAX + 1]);
+int train_keep_name(train_run *run, char entry[NAME_MAX + 1], const char **name);
 int train_keep_end(train_run *run);
 /* To go on: gives the folder the checkpoint back that a killed program had only renamed. To begin: refuses to do so
  * beside one. */
-int train_keep_restore(const cli_session *s, bool resume);
+int train_keep_restore(const train_run *run, bool resume);
+/* The step of a state, training.safetensors; -1: it has none, or cannot be read, as *error then says. */
+long long train_keep_step(const cli_session *s, const char *path, mha_error *error);
 /* Settings, and whether the data are those of the checkpoint. */
 int train_run_load(train_run *run);
 int train_run_compare(const train_run *run);

@@ -54,15 +54,18 @@ static int save(train_run *run, const mha_train_file *files, int64_t count)
 {
     cli_session *s = run->s;
     mha_error error = {0};
-    char aside[NAME_MAX + 1];
+    char entry[NAME_MAX + 1];
+    const char *aside;
+    int code = train_keep_name(run, entry, &aside);
     const mha_trainer_save_options o = {.size = sizeof o,
                                         .overwrite = s->options.force || run->saved >= 0,
                                         .files = files,
                                         .file_count = count,
-                                        .aside = train_keep_name(run, aside)};
+                                        .aside = aside};
+    if (code != CLI_DONE) return code;
     if (mha_trainer_save(run->trainer, s->options.out, &o, &error) != MHA_OK) return cli_fail(s, &error);
     run->saved = mha_trainer_step_count(run->trainer);
-    const int code = train_keep_end(run);
+    code = train_keep_end(run);
     if (code != CLI_DONE) return code;
     return train_log_follow(s, &run->log, train_run_path(s, LOG));
 }

@@ -50,15 +50,18 @@ static int no_memory(const cli_session *s)
     return cli_error(s, CLI_FAILED, "out of memory for the settings");
 }
 
-/* A copy; of a path an absolute one. stdin stays. */
+/* A copy; of a path an absolute one, and of one that is written to, without slashes behind it. stdin stays. */
 static char *copy(const row *r, const char *text)
 {
     char here[PATH_MAX];
+    size_t n = strlen(text);
+    while (r->kind == PATH && n > 1 && text[n - 1] == '/')
+        n--;
     const bool path = (r->kind == PATH || r->kind == PATHS) && *text && *text != '/' && strcmp(text, "-") != 0;
-    if (!path || !getcwd(here, sizeof here)) return strdup(text);
-    const size_t bytes = strlen(here) + strlen(text) + 2;
+    if (!path || !getcwd(here, sizeof here)) return strndup(text, n);
+    const size_t bytes = strlen(here) + n + 2;
     char *all = malloc(bytes);
-    if (all) snprintf(all, bytes, "%s/%s", here, text);
+    if (all) snprintf(all, bytes, "%s/%.*s", here, (int)n, text);
     return all;
 }
 

@@ -136,6 +136,31 @@ expect 0 sh -c 'mkdir .again.tmp.$$ && touch .again.tmp.$$/part && exec "$@"' sh
 leftovers=$(find . -name '.again.*' -o -name 'again.step-*')
 [ -z "$leftovers" ] || fail "left behind: $leftovers"
 
+# A folder of the very step that is to be put aside stays, and is named once.
+expect 0 new --steps 2 --save-every 1 --keep 1 -o told
+mkdir told.step-2
+touch told.step-2/mine
+expect 0 "$MHA" train -t 1 --resume -o told --steps 3
+[ "$(grep -c 'told.step-2 stays' err)" = 1 ] || fail "not said once: $(cat err)"
+[ "$(echo told.step-2/*)" = told.step-2/mine ] || fail "told.step-2 holds $(echo told.step-2/*)"
+
+# A slash behind a name changes nothing; a name has room for what is put behind it.
+ln -s Q slashed
+refused 2 train --resume -o slashed/ --steps 4
+has err 'slashed/: a symbolic link'
+expect 0 new --steps 2 -o S// --keep 1 --save-every 1 --export ES/
+expect 0 train --resume -o S/ --steps 3 --export ES
+expect 0 train --resume -o "$PWD/S/" --steps 4 --export "$PWD/ES//"
+[ "$(echo S.step-*)" = S.step-3 ] || fail "kept: $(echo S.step-*)"
+long=$(printf '%0230d' 0)
+for place in "$long" "$long/" "sub/$long" / ///; do
+    refused 2 new --steps 2 -o "$place"
+    has err 'want a folder with a name of 1 to 223 bytes'
+done
+long=$(printf '%0223d' 0)
+expect 0 new --steps 3 --save-every 1 --keep 1 -o "$long"
+expect 0 "$MHA" info -m "$long.step-2"
+
 # A folder that cannot be written to is known before the data are read.
 mkdir plain
 touch plain/mine
