@@ -1,7 +1,7 @@
 """Learned gates beside one-shot pruning: the loss on unseen text that a decoder has left with fewer heads.
 
     python3 bench/pruning.py --program build/bin/mha [--model builtin] [--heads 12,10,8,6,4] [--steps 300] [--batch 32]
-                             [--mend STEPS] [--json FILE] [--chart FILE.svg] [--markdown]
+                             [--mend STEPS] [--mend-batch 8] [--json FILE] [--chart FILE.svg] [--markdown]
 
 All texts are made by tools/builtin_text.py, which the built-in model has learned from, with seeds of their own: 12,000 lines to
 learn from, 200 that one-shot pruning scores heads on, 200 to judge by. At each number of heads, the weights being those of the
@@ -11,8 +11,12 @@ whole model:
     a score  the heads of least importance go, by each of the scores of `mha heads --by`, all measured once, on the whole model
     joint    the choice of `mha prune --count`: no one-shot, it measures every remaining head again before each next one goes
 
-With --mend also what `mha train` makes of the gated model and of the best score's, on the same texts in the same order, in so many
-steps. Loss: nats for each token of the lines to judge by, as `mha score` says.
+With --mend also what `mha train` makes of heads and weights together, on the same texts in so many steps:
+
+    gates        `--gates l0`: a quarter of the steps chooses heads, and the weights learn in the rest
+    best score   the model that the best of the scores has left, and all steps for its weights
+
+Loss: nats for each token of the lines to judge by, as `mha score` says.
 """
 import argparse
 import json
@@ -69,9 +73,10 @@ class Work:
         return self.call("prune", "-m", self.o.model, "-f", self.at("choose.txt"), "--test", self.at("judge.txt"), "-o", self.at(out),
                          "--force", *how)[0]
 
-    def train(self, model, out, *more):
+    def train(self, model, out, steps, batch, *more):
         return self.call("train", "--from", model, "-f", self.at("learn.txt"), "-o", self.at(out), "--force", "--rate", str(self.o.rate),
-                         "--length", "96", "--batch", str(self.o.batch), "--seed", str(self.o.seed), "--save-every", "1000000", *more)[0]
+                         "--length", "96", "--steps", str(steps), "--batch", str(batch), "--seed", str(self.o.seed), "--save-every",
+                         "1000000", *more)[0]
 
 
 def lowest(ranked, count):
@@ -97,16 +102,21 @@ def one_shot(work, ranks, whole, heads):
     return ways
 
 
-def point(work, ranks, whole, heads):
-    ways = one_shot(work, ranks, whole, heads)
-    got = work.train(work.o.model, "gated", "--steps", str(work.o.steps), "--gates", "l0", "--gates-only", "--heads", str(heads))
+def gated(work, out, heads, steps, batch, *more):
+    """The loss of what gates leave of the model."""
+    got = work.train(work.o.model, out, steps, batch, "--gates", "l0", "--heads", str(heads), *more)
     if got["heads"] != heads:
         raise SystemExit(f"{got['heads']} heads in place of {heads}")
-    ways["gates"] = work.at("gated"), work.loss(work.at("gated"))
+    return work.loss(work.at(out))
+
+
+def point(work, ranks, whole, heads):
+    ways = one_shot(work, ranks, whole, heads)
+    ways["gates"] = work.at("gated"), gated(work, "gated", heads, work.o.steps, work.o.batch, "--gates-only")
     result = {"heads": heads, "best": min(ranks, key=lambda name: ways[name][1]), "loss": {name: loss for name, (_, loss) in ways.items()}}
-    for name in ["gates", result["best"]] if work.o.mend else []:
-        work.train(ways[name][0], "mended", "--steps", str(work.o.mend))
-        result.setdefault("mended", []).append(work.loss(work.at("mended")))
+    if work.o.mend:
+        work.train(ways[result["best"]][0], "mended", work.o.mend, work.o.mend_batch)
+        result["mended"] = [gated(work, "both", heads, work.o.mend, work.o.mend_batch), work.loss(work.at("mended"))]
     return result
 
 
@@ -150,6 +160,7 @@ def main():
     options.add_argument("--batch", type=int, default=32)
     options.add_argument("--rate", type=float, default=1e-3)
     options.add_argument("--mend", type=int, default=0)
+    options.add_argument("--mend-batch", type=int, default=8)
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--threads", type=int, default=1)
     options.add_argument("--read", help="results of an earlier --json, in place of measuring")

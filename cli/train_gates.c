@@ -17,19 +17,27 @@ int train_settings_check_gates(const cli_session *s, const train_settings *t)
                         : t->gates_start >= 0     ? "--gates-start"
                         : t->gates_end >= 0       ? "--gates-end"
                         : t->gates_only           ? "--gates-only"
+                        : t->gates_together       ? "--gates-together"
                                                   : NULL;
     if (!t->gates && other) return cli_usage(s, "%s goes with --gates", other);
     if (t->gates && strcmp(t->gates, "l0") != 0 && strcmp(t->gates, "l1") != 0)
         return cli_usage(s, "--gates \"%s\": want l0 or l1", cli_shown(t->gates));
+    if (t->gates_only && t->gates_together) return cli_usage(s, "--gates-only and --gates-together exclude each other");
     return CLI_DONE;
 }
 
-/* What is left of the steps mends the weights, and l1 gates; where neither learns, there is nothing to mend. */
+/* Gates close what a model has learned; a new one learns along with them. */
+static bool gates_come_first(const train_settings *t)
+{
+    return !t->gates_only && !t->gates_together && !(t->shape && t->gates_start == 0);
+}
+
+/* Most of the steps are the weights'. Without these l1 gates mend themselves, and l0 gates have nothing to mend. */
 static long long find_end(const train_settings *t)
 {
-    const long long left = t->steps - t->gates_start;
+    const long long left = t->steps - t->gates_start, part = t->gates_only ? 2 : 4;
     const bool mends = !t->gates_only || strcmp(t->gates, "l1") == 0;
-    return mends && left >= 2 ? t->gates_start + left / 2 : t->steps;
+    return mends && left >= part ? t->gates_start + left / part : t->steps;
 }
 
 int train_settings_fit_gates(const cli_session *s, train_settings *t)
@@ -66,7 +74,8 @@ mha_train_gates train_settings_gates_of(const train_settings *t)
                              .start = t->gates_start,
                              .end = t->gates_end,
                              .heads = t->heads > 0 ? t->heads : 0,
-                             .only = t->gates_only};
+                             .only = t->gates_only,
+                             .first = gates_come_first(t)};
 }
 
 void train_run_keep_settled(train_run *run)

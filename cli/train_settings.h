@@ -40,8 +40,9 @@
       "X")                                                                                                            \
     X(NUMBER, gate_rate, 0, "gate-rate", 1e-8, 1e3, "learning rate of the gates (default: 0.1)", "X")                 \
     X(WHOLE, gates_start, 0, "gates-start", 0, 1LL << 40, "steps before they join in (default: those taken)", "N")    \
-    X(WHOLE, gates_end, 0, "gates-end", 1, 1LL << 40, "step behind which they are settled (default: half the rest)",  \
+    X(WHOLE, gates_end, 0, "gates-end", 1, 1LL << 40, "they are settled behind it (default: a quarter of the rest)",  \
       "N")                                                                                                            \
+    X(FLAG, gates_together, 0, "gates-together", 0, 0, "weights do not wait until the gates are settled", NULL)       \
     X(FLAG, gates_only, 0, "gates-only", 0, 0, "gates learn, weights stay as they are", NULL)                         \
     X(NUMBER, dropout, 0, "dropout", 0, 0.99, "share of numbers dropped, in all three places (default: 0)", "P")      \
     X(NUMBER, embedding_dropout, 0, "embedding-dropout", 0, 0.99, "of embeddings (default: --dropout)", "P")          \

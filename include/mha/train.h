@@ -101,6 +101,11 @@ typedef struct mha_train_gates {
      * are at least 0.01. */
     int64_t heads;
     int only; /* 1 = gates learn and weights do not, at half the cost of a way back */
+    /* 1 = gates learn first, at that cost, and weights wait from `start` to `end`, which is needed: with their moments,
+     * and with their schedule, as mha_train_rate tells. They learn then with the heads that stay, and without noise: of
+     * as many steps this is mostly the better use (docs/training.md), but for a model that has learned nothing yet. Not
+     * with `only`. */
+    int first;
 } mha_train_gates;
 
 typedef struct mha_train_options {
@@ -144,7 +149,10 @@ typedef struct mha_train_options {
     mha_dtype dtype; /* [f32] of dense products, there and back: f32 or bf16; see above */
 } mha_train_options;
 
-/* The learning rate of a step, from 1 on. `options` as for mha_trainer_create: not NULL, and checked there. */
+/* The learning rate of a step, from 1 on. With gates.first it is 0 for the end - start steps that weights wait, which
+ * the schedule leaves out: step n behind them has the rate of step n - (end - start) of a training that has so many
+ * steps less, and AdamW corrects its means as in that one. `options` as for mha_trainer_create: not NULL, and checked
+ * there. */
 MHA_API double mha_train_rate(const mha_train_options *options, int64_t step);
 
 /* Copies the weights of the model, which may be freed afterwards. `options` may be NULL. The context is the model's.
@@ -191,8 +199,8 @@ typedef struct mha_train_report {
     int64_t step;   /* that has been taken */
     int64_t labels; /* that the loss is the mean of; where a teacher's logits are in no term, real tokens */
     double loss;    /* in nats, of the weights before the step */
-    double norm;    /* length of the gradient before it was cut */
-    double rate;    /* learning rate */
+    double norm;    /* length of the gradient before it was cut; 0 where weights do not learn, as with gates.first */
+    double rate;    /* learning rate; 0 where weights wait for gates */
     double open;    /* heads: with gates that have joined in those expected to be open before the step; else all */
     double penalty; /* of the gates, before the step; the loss does not include it */
 } mha_train_report;

@@ -53,8 +53,8 @@ mha__slot mha__grads_slot(const mha_model_grads *g, mha__role role, int64_t laye
     const int64_t *number = numbers_of(g, role, layer);
     mha__slot slot = {.dtype = g->model->outer.packed,
                       .transposed = g->model->config.family->parts[role].kind == MHA__PART_CONV1D};
-    if (g->list && number[0] >= 0) slot.dweight = g->list[number[0]].data;
-    if (g->list && number[1] >= 0) slot.dbias = g->list[number[1]].data;
+    if (mha__grads_parameters(g) && number[0] >= 0) slot.dweight = g->list[number[0]].data;
+    if (mha__grads_parameters(g) && number[1] >= 0) slot.dbias = g->list[number[1]].data;
     return slot;
 }
 

@@ -21,6 +21,7 @@ struct mha_model_grads {
     mha_ctx *ctx;
     const mha_model *model;
     bool recompute, attention_only;
+    bool resting;                            /* parameters have no gradient for now; see mha__grads_rest */
     mha_model_dropout dropout, next_dropout; /* of the last forward call, and of the next one */
 
     mha_named_tensor *list; /* [count] */
@@ -42,6 +43,18 @@ struct mha_model_grads {
 
 /* Where the gradients of a role go; `layer` -1 for parts that exist once. NULL fields if there is none. */
 mha__slot mha__grads_slot(const mha_model_grads *g, mha__role role, int64_t layer);
+
+/* True if parameters have gradients. */
+static inline bool mha__grads_parameters(const mha_model_grads *g)
+{
+    return g->list && !g->resting;
+}
+
+/* From the next forward call on, parameters get no gradients, as with no_parameters; or get them again. */
+static inline void mha__grads_rest(mha_model_grads *g, bool rest)
+{
+    g->resting = rest;
+}
 
 /* Packs the dense weights of all layers for the way back. mha__grads_unpack frees them, also after a failure. */
 mha_status mha__grads_pack(mha_model_grads *g, mha_error *err);

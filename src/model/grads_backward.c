@@ -161,7 +161,8 @@ mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted,
     const mha__config *c = &m->config;
     const size_t gates = (size_t)(c->layers * g->batch.sequences * c->heads) * sizeof *wanted->gates;
     const size_t taylor = (size_t)(c->heads * g->batch.in.batch * g->batch.in.length) * sizeof(float);
-    const bool ends = (!g->list || g->attention_only) && !wanted->embeddings; /* in the first layer's attention */
+    const bool whole = mha__grads_parameters(g) && !g->attention_only;
+    const bool ends = !whole && !wanted->embeddings; /* in the first layer's attention */
     float *row_taylor = wanted->taylor ? mha__alloc(g->ctx, taylor) : NULL;
     if (wanted->taylor && !row_taylor) return mha__no_memory(err, taylor, "row_taylor");
     if (wanted->gates) memset(wanted->gates, 0, gates);

@@ -59,7 +59,7 @@ static void take_traces(mha__arena *arena, mha_model_grads *g)
     for (int64_t layer = 0; layer < layers; layer++) {
         mha__block_trace trace;
         if (g->recompute) arena->used = start;
-        mha__block_trace_take(arena, g->model->block[layer], &g->batch.layer, g->list != NULL, &trace);
+        mha__block_trace_take(arena, g->model->block[layer], &g->batch.layer, mha__grads_parameters(g), &trace);
         if (k->trace) k->trace[layer] = trace;
         if (arena->used > end) end = arena->used;
     }

@@ -33,12 +33,15 @@ mha_status mha__gates_options(mha_train_gates *o, mha_error *err)
         return mha__fail(err, MHA_ERR_ARG, "mha_train_options: gates.penalty is %d", (int)o->penalty);
     if (o->penalty == MHA_GATES_NONE)
         return o->strength == none.strength && o->rate == none.rate && o->initial == none.initial && !o->start &&
-                       !o->ramp && !o->end && !o->heads && !o->only
+                       !o->ramp && !o->end && !o->heads && !o->only && !o->first
                    ? MHA_OK
                    : mha__fail(err, MHA_ERR_ARG, "mha_train_options: gates without a penalty have no other field");
     if (o->start < 0 || o->ramp < 0 || (o->end && o->end <= o->start))
         return mha__fail(err, MHA_ERR_ARG, "mha_train_options: gates.start is %lld, ramp %lld, end %lld",
                          (long long)o->start, (long long)o->ramp, (long long)o->end);
+    if (o->first && (o->only || !o->end))
+        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: gates.first %s",
+                         o->only ? "and gates.only exclude one another" : "needs an end");
     if (o->strength == 0) o->strength = 0.01;
     if (o->rate == 0) o->rate = 0.1;
     if (o->initial == 0) o->initial = o->penalty == MHA_GATES_L1 ? 1 : 2.5;

@@ -52,14 +52,23 @@ mha_status mha__train_options(mha_train_options *o, const mha_train_options *giv
     return mha__gates_options(&o->gates, err);
 }
 
+int64_t mha__train_own_step(const mha_train_options *o, int64_t step)
+{
+    const mha_train_gates *g = &o->gates;
+    if (!g->first || step <= g->start) return step;
+    return step <= g->end ? 0 : step - (g->end - g->start);
+}
+
 double mha_train_rate(const mha_train_options *o, int64_t step)
 {
     static const double pi = 3.14159265358979323846;
     const double rate = or_default(o->rate, 1e-3);
-    if (step < o->warmup) return rate * (double)step / (double)o->warmup;
+    const int64_t own = mha__train_own_step(o, step),
+                  steps = o->steps - (o->gates.first ? o->gates.end - o->gates.start : 0);
+    if (!own || own < o->warmup) return own ? rate * (double)own / (double)o->warmup : 0;
     if (!o->steps) return rate;
-    if (step >= o->steps) return o->floor;
-    const double done = (double)(step - o->warmup) / (double)(o->steps - o->warmup);
+    if (own >= steps) return o->floor;
+    const double done = (double)(own - o->warmup) / (double)(steps - o->warmup);
     return o->floor + (rate - o->floor) * 0.5 * (1 + cos(pi * done));
 }
 

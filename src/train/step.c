@@ -121,8 +121,10 @@ static mha_status find_length(const mha_trainer *t, double *length, mha_error *e
 static void update(mha_trainer *t, double rate, double scale)
 {
     const mha_train_options *o = &t->o;
-    if (!o->gates.only) mha__train_moments(t);
-    for (int64_t n = 0; n < t->count && !o->gates.only; n++) {
+    const int64_t own = mha__train_own_step(o, t->step);
+    if (o->gates.only || !own) return;
+    mha__train_moments(t);
+    for (int64_t n = 0; n < t->count; n++) {
         const mha__parameter *p = &t->parameter[n];
         const mha__adamw job = {.count = p->count,
                                 .weight = t->list[n].data,
@@ -135,7 +137,7 @@ static void update(mha_trainer *t, double rate, double scale)
                                 .beta2 = o->beta2,
                                 .eps = o->eps,
                                 .decay = p->decays ? o->decay : 0,
-                                .step = t->step};
+                                .step = own};
         if (p->frozen)
             memset(job.gradient, 0, (size_t)p->count * sizeof *job.gradient);
         else
@@ -151,6 +153,7 @@ static mha_status take_step(mha_trainer *t, const mha_train_batch *batches, int6
     gathered g = {0};
     double length = 0;
     if (t->gates) MHA__TRY(mha__gates_begin(t, err));
+    mha__grads_rest(t->grads, !mha__train_own_step(&t->o, t->step + 1));
     MHA__TRY(gather(t, batches, count, true, &g, err));
     MHA__TRY(find_length(t, &length, err));
     const double norm = length * g.mean;

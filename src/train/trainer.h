@@ -41,6 +41,8 @@ mha_status mha__train_options(mha_train_options *options, const mha_train_option
 /* Moments are 0 at first, but only from the first call on: so a model that is freed as soon as there is a trainer of it
  * has made room before they take memory. To be called before any is read. */
 void mha__train_moments(const mha_trainer *trainer);
+/* Which step of the weights a step is; 0 if they wait for the gates in it. */
+int64_t mha__train_own_step(const mha_train_options *options, int64_t step);
 /* "*end", "begin*" and "*middle*" fit; anything else is the name itself. */
 bool mha__train_fits(const char *pattern, const char *name);
 

@@ -9,7 +9,7 @@ counting 80 >text
 expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
 expect 0 train -q --shape gpt2:2x4x32 --tokenizer bpe -f text --steps 30 --rate 0.01 --length 16 --batch 4 -o base
 
-# Down to 3 of 8 heads; half of the steps closes them, and the log follows.
+# Down to 3 of 8 heads; a quarter of the steps closes them, and the log follows. The weights wait for that.
 gates='--length 16 --batch 4 --steps 30 --gate-rate 0.5'
 # shellcheck disable=SC2086 # options
 expect 0 train -q --json --from base -f text $gates --gates l0 --heads 3 --eval-share 0.1 -o pruned
@@ -17,7 +17,9 @@ at heads 3
 closed=$(sed 's/.*"gates": *//' out | tr -dc '01.,' | tr ',' '\n' | grep -c '^0\.0*$')
 [ "$closed" = 5 ] || fail "$closed gates are 0, not 5: $(cat out)"
 "$JSON_AT" settings.gates_end <pruned/training.json >out
-has out 15
+has out 7
+[ "$(sed -n 8p pruned/training.jsonl | "$JSON_AT" rate)" = 0.0 ] || fail 'weights learn before the gates are settled'
+[ "$(sed -n 9p pruned/training.jsonl | "$JSON_AT" rate)" != 0.0 ] || fail 'weights do not learn behind that'
 [ "$(sed -n 31p pruned/training.jsonl | "$JSON_AT" open_heads)" = 3.0 ] || fail "the last step has other heads: $(tail -n 1 pruned/training.jsonl)"
 [ "$(sed -n 2p pruned/training.jsonl | "$JSON_AT" open_heads | cut -c 1)" = 7 ] || fail 'the first step has other heads'
 
@@ -59,25 +61,36 @@ at heads 4
 has out 15
 expect 0 "$MHA" info --json -m only
 
-# Gates join a run that had none: they learn from there on, in half of the steps that are left, and a stop changes nothing.
+# Gates join a run that had none: they learn from there on, in a quarter of the steps that are left, and a stop changes
+# nothing.
 later='--gates l0 --heads 3 --gate-rate 0.5 --schedule constant --warmup 0'
 # shellcheck disable=SC2086
 expect 0 train -q --from base -f text --length 16 --batch 4 --steps 6 --schedule constant --warmup 0 -o joined
 refused 2 train -q --resume --steps 20 --gates l0 --gates-end 5 -o joined
 has err 'gates that join in behind step 6 cannot settle behind step 5'
 # shellcheck disable=SC2086
-expect 0 train -q --json --resume --steps 20 --save-every 9 --keep 2 $later -o joined
+expect 0 train -q --json --resume --steps 20 --save-every 8 --keep 2 $later -o joined
 at heads 3
 "$JSON_AT" settings.gates_start <joined/training.json >out
 has out 6
 "$JSON_AT" settings.gates_end <joined/training.json >out
-has out 13
-[ "$(sed -n 13p joined/training.jsonl | "$JSON_AT" open_heads)" != 3.0 ] || fail 'gates are settled too early'
-mv joined.step-9 stopped
+has out 9
+[ "$(sed -n 9p joined/training.jsonl | "$JSON_AT" open_heads)" != 3.0 ] || fail 'gates are settled too early'
+mv joined.step-8 stopped
 expect 0 train -q --resume --keep 0 -o stopped
 same joined/model.safetensors stopped/model.safetensors 'joined'
 
+# Weights that do not wait learn from the first step on; those of a new model never wait, it has nothing to close yet.
+# shellcheck disable=SC2086
+expect 0 train -q --from base -f text $gates --gates l0 --heads 3 --gates-together -o together
+[ "$(sed -n 2p together/training.jsonl | "$JSON_AT" rate)" != 0.0 ] || fail 'weights wait with --gates-together'
+# shellcheck disable=SC2086
+expect 0 train -q --shape gpt2:2x4x32 --tokenizer bpe -f text $gates --gates l0 --heads 3 -o new
+[ "$(sed -n 2p new/training.jsonl | "$JSON_AT" rate)" != 0.0 ] || fail 'weights of a new model wait'
+
 # What makes no sense.
+refused 2 train --from base -f text --gates l0 --gates-only --gates-together -o x
+has err '--gates-only and --gates-together exclude each other'
 refused 2 train --from base -f text --heads 3 -o x
 has err '--heads goes with --gates'
 refused 2 train --from base -f text --gates l2 -o x
