@@ -183,11 +183,15 @@ const char *cli_out_name(const cli_session *session)
     return out_is_stdout(session) ? "stdout" : cli_shown(session->options.out);
 }
 
+bool cli_ends(const char *name, const char *end)
+{
+    const size_t n = strlen(name), m = strlen(end);
+    return n >= m && strcmp(name + n - m, end) == 0;
+}
+
 bool cli_out_ends(const cli_session *session, const char *end)
 {
-    const char *out = session->options.out;
-    const size_t n = out ? strlen(out) : 0, m = strlen(end);
-    return n >= m && strcmp(out + n - m, end) == 0;
+    return session->options.out && cli_ends(session->options.out, end);
 }
 
 int cli_check_out(const cli_session *session)

@@ -63,7 +63,8 @@ int cli_columns(int fd);
 int cli_flush(const cli_session *session, const char *text, size_t bytes);
 /* Can nothing more be written, as the reader has gone away or writing failed? Then there is no use in going on. */
 bool cli_stdout_closed(void);
-/* Does the name given with -o end so? */
+/* Does a name end so? Does the one given with -o? */
+bool cli_ends(const char *name, const char *end);
 bool cli_out_ends(const cli_session *session, const char *end);
 /* CLI_USAGE with a message if the file named with -o exists and --force was not given, if its name is empty, or if it
  * is stdout ("-") where --json is too: to be asked before long work. */

@@ -18,12 +18,6 @@ static int refuse(const cli_session *s, const char *path, const char *why)
     return cli_error(s, CLI_REFUSED, "%s: %s", cli_shown(path), why);
 }
 
-static bool ends(const char *path, const char *end)
-{
-    const size_t n = strlen(path), m = strlen(end);
-    return n >= m && strcmp(path + n - m, end) == 0;
-}
-
 /* ---- .npy ---- */
 
 static int open_npy(const cli_session *s, const char *path, train_piece *p)
@@ -89,7 +83,7 @@ int train_ids_open(const cli_session *s, const char *path, train_piece *p)
 {
     if (strcmp(path, "-") == 0) return cli_usage(s, "--tokens -: ids are read from files");
     cli_signals_reading(path);
-    if (ends(path, ".npy")) return open_npy(s, path, p);
-    if (ends(path, ".bin")) return open_bin(s, path, p);
+    if (cli_ends(path, ".npy")) return open_npy(s, path, p);
+    if (cli_ends(path, ".bin")) return open_bin(s, path, p);
     return refuse(s, path, "want a name that ends in .npy, or .bin for ids of 16 bits");
 }
