@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "input.h"
@@ -51,20 +52,21 @@ static void put_csv(FILE *out, const train_record *r)
     fputc('\n', out);
 }
 
-static void put_json(FILE *out, const train_record *r)
+/* NULL where memory is short; freed by the caller. */
+static char *json_line(const train_record *r)
 {
     json_t *line = json_object();
-    for (int n = 0; line && n < COLUMNS; n++) {
+    bool whole = true; /* what is put into an object that is not there fails */
+    for (int n = 0; n < COLUMNS; n++) {
         const double real = columns[n].whole ? 0 : *(double *)at(r, n);
         if (isnan(real)) continue;
-        json_object_set_new(line, columns[n].key,
-                            columns[n].whole ? json_integer(*(int64_t *)at(r, n)) : cli_real(real));
+        json_t *value = columns[n].whole ? json_integer(*(int64_t *)at(r, n)) : cli_real(real);
+        whole = json_object_set_new(line, columns[n].key, value) == 0 && whole;
     }
-    if (line && r->samples) json_object_set(line, "samples", r->samples);
-    char *text = line ? json_dumps(line, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(DIGITS)) : NULL;
-    fprintf(out, "%s\n", text ? text : "");
-    free(text);
+    if (r->samples) whole = json_object_set(line, "samples", r->samples) == 0 && whole;
+    char *text = whole ? json_dumps(line, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(DIGITS)) : NULL;
     json_decref(line);
+    return text;
 }
 
 static void put_title(FILE *out)
@@ -74,16 +76,15 @@ static void put_title(FILE *out)
     fputc('\n', out);
 }
 
-/* Records from `from` on as text; a whole file of CSV has a title. */
-static int format(const cli_session *s, const train_log *log, int64_t from, bool csv, bool whole, char **text,
-                  size_t *bytes)
+/* Records from `from` on. *text is freed by the caller. */
+static int format_csv(const cli_session *s, const train_log *log, int64_t from, bool title, char **text, size_t *bytes)
 {
     *text = NULL;
     FILE *out = open_memstream(text, bytes);
     if (!out) return no_memory(s);
-    if (csv && whole) put_title(out);
+    if (title) put_title(out);
     for (int64_t n = from; n < log->count; n++)
-        (csv ? put_csv : put_json)(out, &log->record[n]);
+        put_csv(out, &log->record[n]);
     const bool good = !ferror(out);
     if (fclose(out) == 0 && good) return CLI_DONE;
     free(*text);
@@ -91,101 +92,143 @@ static int format(const cli_session *s, const train_log *log, int64_t from, bool
     return no_memory(s);
 }
 
-int train_log_text(const cli_session *s, const train_log *log, bool csv, char **text, size_t *bytes)
-{
-    return format(s, log, 0, csv, true, text, bytes);
-}
+/* ---- memory ---- */
 
-/* ---- files ---- */
-
-static int append(const cli_session *s, const train_log *log, int fd, bool csv, const char *name)
-{
-    char *text;
-    size_t bytes;
-    int code = fd < 0 ? CLI_DONE : format(s, log, log->count - 1, csv, false, &text, &bytes);
-    if (fd < 0 || code != CLI_DONE) return code;
-    for (size_t done = 0; done < bytes && code == CLI_DONE;) {
-        const ssize_t n = write(fd, text + done, bytes - done);
-        if (n > 0) done += (size_t)n;
-        if (n < 0 && errno != EINTR)
-            code = cli_error(s, CLI_FAILED, "%s: cannot write the log: %s", cli_shown(name), strerror(errno));
-    }
-    free(text);
-    return code;
-}
-
-static int push(const cli_session *s, train_log *log, const train_record *record)
+static bool make_room(train_log *log, size_t bytes)
 {
     if (log->count == log->room) {
         const int64_t room = 2 * log->room + 256;
         train_record *grown = realloc(log->record, (size_t)room * sizeof *grown);
-        if (!grown) {
-            json_decref(record->samples);
-            return no_memory(s);
-        }
+        if (!grown) return false;
         log->record = grown;
         log->room = room;
     }
+    if (log->bytes + bytes > log->text_room) {
+        const size_t room = 2 * (log->bytes + bytes) + 4096;
+        char *grown = realloc(log->text, room);
+        if (!grown) return false;
+        log->text = grown;
+        log->text_room = room;
+    }
+    return true;
+}
+
+/* Takes a record and its line, which NULL stands for where there was no memory for it. */
+static int push(const cli_session *s, train_log *log, const train_record *record, const char *line, size_t bytes)
+{
+    if (!line || !make_room(log, bytes + 1)) {
+        json_decref(record->samples);
+        return no_memory(s);
+    }
     log->record[log->count++] = *record;
+    memcpy(log->text + log->bytes, line, bytes);
+    log->bytes += bytes;
+    if (line[bytes - 1] != '\n') log->text[log->bytes++] = '\n';
     return CLI_DONE;
+}
+
+/* ---- files ---- */
+
+static bool write_all(int fd, const char *text, size_t bytes)
+{
+    for (size_t done = 0; done < bytes;) {
+        const ssize_t n = write(fd, text + done, bytes - done);
+        if (n > 0) done += (size_t)n;
+        if (n < 0 && errno != EINTR) return false;
+    }
+    return true;
+}
+
+static int append(const cli_session *s, int fd, const char *text, size_t bytes, const char *name)
+{
+    if (fd < 0 || write_all(fd, text, bytes)) return CLI_DONE;
+    return cli_error(s, CLI_FAILED, "%s: cannot write the log: %s", cli_shown(name), strerror(errno));
+}
+
+static int append_csv(const cli_session *s, const train_log *log, int64_t from, bool title)
+{
+    char *text;
+    size_t bytes;
+    int code = format_csv(s, log, from, title, &text, &bytes);
+    if (code == CLI_DONE) code = append(s, log->file, text, bytes, log->path);
+    free(text);
+    return code;
 }
 
 int train_log_add(const cli_session *s, train_log *log, const train_record *record)
 {
-    int code = push(s, log, record);
-    if (code == CLI_DONE) code = append(s, log, log->folder, false, s->options.out);
-    return code == CLI_DONE ? append(s, log, log->file, log->csv, log->path) : code;
+    const size_t before = log->bytes;
+    char *line = json_line(record);
+    int code = push(s, log, record, line, line ? strlen(line) : 0);
+    free(line);
+    if (code != CLI_DONE) return code;
+    const char *text = log->text + before;
+    const size_t bytes = log->bytes - before;
+    code = append(s, log->folder, text, bytes, s->options.out);
+    if (code != CLI_DONE || log->file < 0) return code;
+    return log->csv ? append_csv(s, log, log->count - 1, false) : append(s, log->file, text, bytes, log->path);
 }
 
-static int open_end(const cli_session *s, const char *path, int *fd)
-{
-    if (*fd >= 0) close(*fd);
-    *fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
-    return *fd >= 0 ? CLI_DONE : cli_error(s, CLI_FAILED, "%s: %s", cli_shown(path), strerror(errno));
-}
+enum { TO_END = O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW };
 
 int train_log_follow(const cli_session *s, train_log *log, const char *path)
 {
-    return open_end(s, path, &log->folder);
+    if (log->folder >= 0) close(log->folder);
+    log->folder = open(path, TO_END);
+    return log->folder >= 0 ? CLI_DONE : cli_error(s, CLI_FAILED, "%s: %s", cli_shown(path), strerror(errno));
 }
 
-static int write_all(const cli_session *s, const train_log *log, const char *path, bool csv, bool overwrite, int *fd)
+/* Leaves in the file what was read from it; a last newline may be missing there. */
+static bool cut(const train_log *log, int fd)
 {
-    char *text;
-    size_t bytes;
-    mha_error error = {0};
-    int code = format(s, log, 0, csv, true, &text, &bytes);
-    if (code != CLI_DONE) return code;
-    if (mha_file_write(path, text, bytes, overwrite, &error) != MHA_OK) code = cli_fail(s, &error);
-    free(text);
-    return code == CLI_DONE ? open_end(s, path, fd) : code;
+    struct stat st;
+    if (fstat(fd, &st) != 0) return false;
+    const size_t kept = (size_t)st.st_size < log->bytes ? (size_t)st.st_size : log->bytes;
+    return ftruncate(fd, (off_t)kept) == 0 && write_all(fd, log->text + kept, log->bytes - kept);
 }
 
-int train_log_renew(const cli_session *s, train_log *log, const char *path)
+void train_log_go_on(const cli_session *s, train_log *log, const char *path)
 {
-    return write_all(s, log, path, false, true, &log->folder);
+    log->folder = open(path, TO_END);
+    if ((log->folder < 0 && errno == ENOENT) || (log->folder >= 0 && cut(log, log->folder))) return;
+    cli_say(s, "%s: %s: steps come into it with the next checkpoint", cli_shown(path), strerror(errno));
+    if (log->folder >= 0) close(log->folder);
+    log->folder = -1;
+}
+
+/* Opens a file of our own in place: a temporary one that a killed run has left would be in the way of the next. */
+static int open_copy(const char *path, bool overwrite)
+{
+    struct stat st;
+    const int fd = open(path, TO_END | O_CREAT | O_NONBLOCK | (overwrite ? 0 : O_EXCL), 0666);
+    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && ftruncate(fd, 0) == 0) return fd;
+    if (fd >= 0) close(fd);
+    return -1;
 }
 
 int train_log_copy(const cli_session *s, train_log *log, const char *path, bool overwrite)
 {
-    const size_t n = strlen(path);
     log->path = path;
-    log->csv = n > 4 && strcmp(path + n - 4, ".csv") == 0;
-    return write_all(s, log, path, log->csv, overwrite, &log->file);
+    log->csv = cli_ends(path, ".csv");
+    errno = EINVAL; /* what is no file gives no reason */
+    log->file = open_copy(path, overwrite);
+    if (log->file < 0) return cli_error(s, CLI_FAILED, "%s: cannot be the log: %s", cli_shown(path), strerror(errno));
+    return log->csv ? append_csv(s, log, 0, true) : append(s, log->file, log->text, log->bytes, path);
 }
 
 /* ---- going on ---- */
 
-/* False if the line is no record. */
-static bool parse(const char *line, train_record *r)
+/* False if the line is no record. What adds to its whole numbers can not overflow. */
+static bool parse(const char *line, size_t bytes, train_record *r)
 {
+    const json_int_t most = (json_int_t)1 << 62;
     *r = (train_record){0};
-    json_t *json = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+    json_t *json = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, NULL);
     bool fits = json_is_object(json);
     for (int n = 0; fits && n < COLUMNS; n++) {
         const json_t *value = json_object_get(json, columns[n].key);
         if (columns[n].whole) {
-            fits = json_is_integer(value) && json_integer_value(value) >= 0;
+            fits = json_is_integer(value) && json_integer_value(value) >= 0 && json_integer_value(value) <= most;
             *(int64_t *)at(r, n) = json_integer_value(value);
         } else {
             fits = !value || json_is_number(value);
@@ -202,29 +245,36 @@ static bool parse(const char *line, train_record *r)
 /* What computes is not in the log, so nothing but the curve is lost. */
 #define MEND "; put it in order, or move it away: the training then goes on with a log from step %lld on"
 
+static int take_line(const cli_session *s, const char *path, const char *line, size_t bytes, int64_t step,
+                     train_log *log)
+{
+    train_record r;
+    const int64_t last = log->count ? log->record[log->count - 1].step : -1;
+    if (parse(line, bytes, &r) && r.step > last && r.step <= step) return push(s, log, &r, line, bytes);
+    json_decref(r.samples);
+    return cli_error(s, CLI_REFUSED, "%s: line %lld is no record of a step" MEND, cli_shown(path),
+                     (long long)log->count + 1, (long long)step);
+}
+
 /* Lines up to that of `step`; what stands behind it may be anything. */
 static int read_lines(const cli_session *s, const char *path, FILE *file, int64_t step, train_log *log)
 {
     char *line = NULL;
     size_t room = 0;
     int code = CLI_DONE;
-    int64_t last = -1;
-    while (code == CLI_DONE && last < step && getline(&line, &room, file) > 0) {
-        train_record r;
-        const bool fits = parse(line, &r) && r.step > last && r.step <= step;
-        if (!fits) json_decref(r.samples);
-        if (!fits)
-            code = cli_error(s, CLI_REFUSED, "%s: line %lld is no record of a step" MEND, cli_shown(path),
-                             (long long)log->count + 1, (long long)step);
-        else
-            code = push(s, log, &r);
-        if (code == CLI_DONE) last = r.step;
+    bool missing = true;
+    while (code == CLI_DONE && missing) {
+        const ssize_t bytes = getline(&line, &room, file);
+        if (bytes < 0) break;
+        code = take_line(s, path, line, (size_t)bytes, step, log);
+        missing = code != CLI_DONE || log->record[log->count - 1].step < step;
     }
     free(line);
-    if (code == CLI_DONE && last < step)
-        code = cli_error(s, CLI_REFUSED, "%s: the steps to %lld are not in it" MEND, cli_shown(path), (long long)step,
-                         (long long)step);
-    return code;
+    if (code != CLI_DONE || !missing) return code;
+    if (!feof(file)) /* not ferror, which getline leaves unset where memory is short */
+        return cli_error(s, errno == ENOMEM ? CLI_FAILED : CLI_REFUSED, "%s: %s", cli_shown(path), strerror(errno));
+    return cli_error(s, CLI_REFUSED, "%s: the steps to %lld are not in it" MEND, cli_shown(path), (long long)step,
+                     (long long)step);
 }
 
 int train_log_read(const cli_session *s, const char *path, int64_t step, train_log *log)
@@ -256,4 +306,5 @@ void train_log_free(train_log *log)
     for (int64_t n = 0; n < log->count; n++)
         json_decref(log->record[n].samples);
     free(log->record);
+    free(log->text);
 }

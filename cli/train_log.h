@@ -21,6 +21,8 @@ typedef struct train_record {
 typedef struct train_log {
     train_record *record; /* [count] */
     int64_t count, room;
+    char *text; /* the records as lines, as they stand in the folder; not terminated */
+    size_t bytes, text_room;
     int folder, file; /* descriptors to append to; -1 = none */
     bool csv;         /* of `file` */
     const char *path; /* of `file`; its owner's */
@@ -31,12 +33,11 @@ void train_log_begin(train_log *log);
 int train_log_read(const cli_session *s, const char *path, int64_t step, train_log *log);
 /* Takes a record, and appends it to the files. */
 int train_log_add(const cli_session *s, train_log *log, const train_record *record);
-/* All of it, as JSON lines or as CSV: *text is freed by the caller. */
-int train_log_text(const cli_session *s, const train_log *log, bool csv, char **text, size_t *bytes);
 /* Appends to `path` from now on, the file in the folder; one that is open is closed. */
 int train_log_follow(const cli_session *s, train_log *log, const char *path);
-/* The same, with what is in the log now in place of what the file holds. */
-int train_log_renew(const cli_session *s, train_log *log, const char *path);
+/* The same for the file that the log was read from, which is cut off behind that. One that is not there or can not be
+ * written stays so, until a checkpoint takes its place. */
+void train_log_go_on(const cli_session *s, train_log *log, const char *path);
 /* Another file, .jsonl or .csv: gets what is in the log now, and what comes. `path` must stay. */
 int train_log_copy(const cli_session *s, train_log *log, const char *path, bool overwrite);
 void train_log_free(train_log *log);

@@ -143,7 +143,7 @@ static int open_log(train_run *run)
     if (run->goes_on) {
         const char *path = train_run_path(s, "training.jsonl");
         code = read_log(run, path);
-        if (code == CLI_DONE) code = train_log_renew(s, &run->log, path);
+        if (code == CLI_DONE) train_log_go_on(s, &run->log, path);
         if (code == CLI_DONE) before = run->log.record[run->log.count - 1].seconds;
     }
     run->start = cli_seconds() - before;

@@ -72,18 +72,17 @@ static int save(train_run *run, const mha_train_file *files, int64_t count)
 
 int train_run_save(train_run *run)
 {
-    char *settings = settings_text(run), *log = NULL, *page = NULL;
-    size_t log_bytes = 0, page_bytes = 0;
+    char *settings = settings_text(run), *page = NULL;
+    size_t page_bytes = 0;
     int code = settings ? CLI_DONE : cli_error(run->s, CLI_FAILED, "out of memory for the settings");
-    if (code == CLI_DONE) code = train_log_text(run->s, &run->log, false, &log, &log_bytes);
     if (code == CLI_DONE) code = page_text(run, &page, &page_bytes);
     if (code == CLI_DONE)
         code = save(run,
-                    (const mha_train_file[]){
-                        {SETTINGS, settings, strlen(settings)}, {LOG, log, log_bytes}, {PAGE, page, page_bytes}},
+                    (const mha_train_file[]){{SETTINGS, settings, strlen(settings)},
+                                             {LOG, run->log.text, run->log.bytes},
+                                             {PAGE, page, page_bytes}},
                     3);
     free(settings);
-    free(log);
     free(page);
     return code;
 }

@@ -40,6 +40,12 @@ refused() {
     [ -s err ] || fail "a failure without a word: $*"
 }
 
+# with_little COMMAND...: with 500 MB of addresses, where the program `lives_with_little`: sanitizers want more.
+# shellcheck disable=SC3045 # dash has it
+lives_with_little() { (ulimit -v 500000 && "$MHA" --version) >/dev/null 2>&1; }
+# shellcheck disable=SC3045
+with_little() { (! lives_with_little || ulimit -v 500000 && "$@"); }
+
 # has FILE TEXT, has_not FILE TEXT
 has() { grep -qF -e "$2" "$1" || fail "no '$2' in $1: $(head -c 300 "$1")"; }
 has_not() { if grep -qF -e "$2" "$1"; then fail "'$2' in $1"; fi; }

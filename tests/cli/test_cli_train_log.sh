@@ -1,0 +1,100 @@
+#!/bin/sh
+# test_cli_train_log.sh - the log of a training that goes on: cut off behind its checkpoint, followed, or refused.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+train() { "$MHA" train -t 1 "$@"; }
+
+counting 40 >text
+expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
+expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 4 --sample the --sample-every 2 --sample-tokens 3 \
+    -o base
+log=base/training.jsonl
+lines() { [ "$(wc -l <"$1")" = "$2" ] || fail "$3: $1 has $(wc -l <"$1") lines, not $2"; }
+# again FOLDER: the checkpoint of 4 steps, once more.
+again() {
+    rm -rf "$1"
+    cp -r base "$1"
+}
+
+# What the file held up to the checkpoint stays, to the byte; what stands behind it goes, half a line too.
+again cut
+printf '{"step":5,"loss":3,"tokens":640,"seconds":1}\n{"step":6,"lo' >>cut/training.jsonl
+expect 0 train -q --resume -o cut
+same $log cut/training.jsonl 'nothing was left to do'
+printf '{"step":5' >>cut/training.jsonl
+expect 0 train -q --resume -o cut --steps 6
+lines cut/training.jsonl 7 'two steps more'
+head -n 5 cut/training.jsonl >five
+same $log five 'the lines before'
+# An owner who edits it may lose the last newline, and make other spaces.
+again edited
+head -c -1 $log | sed 's/,"loss"/, "loss"/' >edited/training.jsonl
+cp edited/training.jsonl before
+expect 0 train -q --resume -o edited
+echo >>before
+same before edited/training.jsonl 'an edited log'
+expect 0 train -q --resume -o edited --steps 5
+lines edited/training.jsonl 6 'a step more'
+head -n 5 edited/training.jsonl >five
+same before five 'an edited log, going on'
+
+# What a killed run of the same process number has left is in nobody's way, in containers they are all the same.
+again left
+# shellcheck disable=SC2016 # the shell that becomes the program
+expect 0 sh -c 'touch left/training.jsonl.tmp.$$ logged.jsonl.tmp.$$; exec "$MHA" train -q -t 1 --resume -o left --steps 6 --log logged.jsonl'
+same left/training.jsonl logged.jsonl 'beside what is left over'
+[ "$(echo left/*.tmp.*)" = 'left/*.tmp.*' ] || fail "still there: $(echo left/*.tmp.*)"
+
+# The one of --log begins anew with all records. Another's is replaced with --force alone, and no link is followed.
+again copied
+echo 'not a log' >log.csv
+ln -s log.csv link.csv
+refused 2 train -q --resume -o copied --steps 5 --log log.csv
+refused 1 train -q --resume -o copied --steps 5 --log link.csv --force
+has err 'link.csv: cannot be the log'
+mkfifo fifo.csv
+refused 1 train -q --resume -o copied --steps 5 --log fifo.csv --force
+has log.csv 'not a log'
+expect 0 train -q --resume -o copied --steps 5 --log log.csv --force
+lines log.csv 7 'a title, and 0 to 5'
+expect 0 train -q --resume -o copied --steps 6
+lines log.csv 8 'a title, and 0 to 6'
+[ "$(grep -c step log.csv)" = 1 ] || fail 'a title in the middle'
+
+# One that can not be written is left alone until the next checkpoint; a link is another's file.
+again linked
+mv linked/training.jsonl elsewhere
+cp elsewhere before
+ln -s ../elsewhere linked/training.jsonl
+expect 0 train --resume -o linked --steps 6
+has err 'linked/training.jsonl: Too many levels of symbolic links: steps come into it with the next checkpoint'
+same elsewhere before "another's file"
+lines linked/training.jsonl 7 'with the next checkpoint'
+
+# Numbers that nothing can be added to, bytes that are no text, a line that there is no memory for.
+number() {
+    again wrong
+    sed "\$s/\"tokens\":[0-9]*/\"tokens\":$1/" $log >wrong/training.jsonl
+}
+number 4611686018427387904
+expect 0 train -q --resume -o wrong --steps 5 --json
+for tokens in 4611686018427387905 9223372036854775807 9223372036854775808 -1; do
+    number $tokens
+    refused 3 train --resume -o wrong --steps 5
+    has err 'wrong/training.jsonl: line 5 is no record of a step; put it in order, or move it away'
+done
+again wrong
+sed '3s/$/\x00/' $log >wrong/training.jsonl
+refused 3 train --resume -o wrong --steps 5
+has err 'wrong/training.jsonl: line 3 is no record of a step'
+head -n 2 $log >wrong/training.jsonl
+truncate -s +600M wrong/training.jsonl
+tail -n 3 $log >>wrong/training.jsonl
+if lives_with_little; then
+    refused 1 with_little "$MHA" train --resume -o wrong --steps 5
+    has err 'wrong/training.jsonl: Cannot allocate memory'
+fi
+refused 3 train --resume -o wrong --steps 5
+has err 'wrong/training.jsonl: line 3 is no record of a step'
+finish
