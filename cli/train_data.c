@@ -39,22 +39,6 @@ static int64_t stride(const train_form *form)
 
 /* ---- checks ---- */
 
-static void put_digest(train_data *d, const int32_t *ids, int64_t count)
-{
-    for (int64_t n = 0; n < count; n++) {
-        uint64_t *lane = &d->lane[n % TRAIN_LANES];
-        *lane = (*lane ^ (uint32_t)ids[n]) * 0x100000001b3;
-    }
-}
-
-uint64_t train_data_digest(const train_data *d)
-{
-    uint64_t all = 0xcbf29ce484222325;
-    for (int n = 0; n < TRAIN_LANES; n++)
-        all = (all ^ d->lane[n] ^ d->lane[n] >> 29) * 0x100000001b3;
-    return all;
-}
-
 static int refuse_id(const cli_session *s, const char *path, const train_data *d, int64_t at, int64_t id)
 {
     return cli_error(s, CLI_REFUSED, "%s: token %lld is %lld: want an id below the model's vocab_size %lld",
@@ -80,11 +64,11 @@ static int check_ids(const cli_session *s, const char *path, const train_piece *
         for (int64_t n = 0; n < count; n++)
             if (ids[n] < 0 || ids[n] >= d->form.vocab)
                 return refuse_id(s, path, d, at + n, whole_id(p, at + n, ids[n]));
-        put_digest(d, ids, count);
+        train_digest_put(&d->digest, ids, (size_t)count * sizeof *ids);
         if (cli_stopped()) return cli_stopped();
         cli_progress("check tokens", at, p->count);
     }
-    d->lane[0] = (d->lane[0] ^ ~(uint64_t)p->count) * 0x100000001b3; /* where pieces end counts */
+    train_digest_number(&d->digest, ~(uint64_t)p->count); /* where pieces end counts */
     cli_progress_clear();
     return CLI_DONE;
 }
@@ -95,7 +79,7 @@ static void check_ends(const cli_session *s, train_data *d, const train_piece *p
     int64_t cut = 0;
     for (int64_t n = 0; p->ends && n < p->sequences; n++) {
         cut += p->ends[n] - (n > 0 ? p->ends[n - 1] : 0) > taken(&d->form);
-        d->lane[0] = (d->lane[0] ^ (uint64_t)p->ends[n]) * 0x100000001b3;
+        train_digest_number(&d->digest, (uint64_t)p->ends[n]);
     }
     if (cut)
         cli_say(s, "%lld of %lld texts are longer than --length %lld, and are cut", (long long)cut,

@@ -9,6 +9,7 @@
 #define CLI_TRAIN_DATA_H
 
 #include "command.h"
+#include "train_digest.h"
 #include "train_settings.h"
 
 /* What the model wants to read. */
@@ -34,14 +35,12 @@ typedef struct train_piece {
     mha_file *file;
 } train_piece;
 
-enum { TRAIN_LANES = 4 }; /* that do not wait for each other */
-
 typedef struct train_data {
     train_form form;
     train_piece *piece; /* [pieces] */
     int pieces;
     int64_t tokens, sequences;
-    uint64_t lane[TRAIN_LANES]; /* of the digest */
+    train_digest digest; /* of all ids: are they the same data again? */
 } train_data;
 
 /* Reads texts (`how` as --documents) or maps files of ids; every id is checked. Free *data in any case. Returns an exit
@@ -50,9 +49,6 @@ int train_data_texts(const cli_session *s, const train_form *form, const train_l
                      train_data *data);
 int train_data_ids(const cli_session *s, const train_form *form, const train_list *paths, train_data *data);
 void train_data_free(train_data *data);
-
-/* A hash of all ids (after Fowler, Noll and Vo): are they the same data again? */
-uint64_t train_data_digest(const train_data *data);
 
 /* Sequence n: [length] ids; of a text that is one, fewer. Returns how many. */
 int64_t train_data_sequence(const train_data *data, int64_t n, int32_t *ids);

@@ -88,9 +88,15 @@ int train_settings_check(const cli_session *s, train_settings *t)
     return CLI_DONE;
 }
 
-void train_settings_fit_model(train_settings *t, const mha_model_info *info)
+int train_settings_fit_model(const cli_session *s, train_settings *t, const mha_model_info *info,
+                             const mha_model_info *teacher)
 {
-    whole(&t->length, info->max_positions < 128 ? info->max_positions : 128);
+    int64_t most = info->max_positions < 128 ? info->max_positions : 128;
+    if (teacher && teacher->max_positions < most) most = teacher->max_positions;
+    whole(&t->length, most);
+    if (!teacher || t->length <= teacher->max_positions) return CLI_DONE;
+    return cli_usage(s, "--length %lld: the model of --teacher takes %lld tokens", t->length,
+                     (long long)teacher->max_positions);
 }
 
 int train_settings_fit_data(const cli_session *s, train_settings *t, int64_t sequences)

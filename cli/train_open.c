@@ -22,6 +22,7 @@ static int read_settings(train_run *run, const char *config)
     if (code == CLI_DONE) code = train_settings_take_options(run->s, &run->t);
     if (code == CLI_DONE) code = train_settings_check(run->s, &run->t);
     if (code == CLI_DONE && run->goes_on) code = train_run_join_gates(run);
+    if (code == CLI_DONE) code = train_run_find_teacher(run);
     if (code == CLI_DONE) code = train_places_check(run, export, log);
     free(export);
     free(log);
@@ -75,20 +76,25 @@ static int open_trainer(train_run *run, const mha_model *model)
     return train_run_prompts(run);
 }
 
+/* What follows from the model and the teacher. */
+static int fit_models(train_run *run, const mha_model *model)
+{
+    const mha_model_info *info = mha_model_describe(model),
+                         *teacher = run->teacher ? mha_model_describe(run->teacher) : NULL;
+    int code = train_run_check_teacher(run, model);
+    if (code == CLI_DONE) code = train_settings_fit_model(run->s, &run->t, info, teacher);
+    if (code == CLI_DONE && teacher) /* a model without weights does not know of its logits */
+        train_settings_fit_teacher(&run->t, teacher->logits && (run->goes_on || info->logits));
+    return code;
+}
+
 static int open_both(train_run *run)
 {
     mha_model *model = NULL;
     int code = train_run_open_teacher(run); /* the session then names the model */
     if (code == CLI_DONE) code = open_model(run, &model);
-    if (code == CLI_DONE) code = train_run_check_teacher(run, model);
-    if (code == CLI_DONE) {
-        const mha_model_info *info = mha_model_describe(model);
-        train_settings_fit_model(&run->t, info);
-        if (run->teacher) /* a model without weights does not know of its logits */
-            train_settings_fit_teacher(&run->t,
-                                       mha_model_describe(run->teacher)->logits && (run->goes_on || info->logits));
-        code = open_data(run, model);
-    }
+    if (code == CLI_DONE) code = fit_models(run, model);
+    if (code == CLI_DONE) code = open_data(run, model);
     if (code == CLI_DONE) code = train_run_split(run);
     if (code == CLI_DONE) code = train_settings_fit_data(run->s, &run->t, run->learn.count);
     if (code == CLI_DONE && run->goes_on) code = train_run_compare(run);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "input.h"
 #include "output.h"
 #include "train_run.h"
 
@@ -22,11 +23,11 @@ static bool find_place(const char *path, char place[PATH_MAX])
     return snprintf(place + used, PATH_MAX - used, "/%s", basename(name)) < (int)(PATH_MAX - used);
 }
 
-/* Is `path` the place `other`, or something inside? */
+/* Is `path` the place `other`, or something inside? Not where one of them is NULL. */
 static bool is_within(const char *path, const char *other)
 {
     char a[PATH_MAX], b[PATH_MAX];
-    if (!other || !find_place(path, a) || !find_place(other, b)) return false;
+    if (!path || !other || !find_place(path, a) || !find_place(other, b)) return false;
     const size_t n = strlen(b);
     return strncmp(a, b, n) == 0 && (!a[n] || a[n] == '/');
 }
@@ -56,18 +57,28 @@ static int check_folder(const cli_session *s, const char *path, bool overwrite)
 
 /* ---- what is written there ---- */
 
-static int check_export(train_run *run, const char *named)
+/* An option that names a folder, as far as it is given. */
+typedef struct taken {
+    const char *option, *path;
+} taken;
+
+static const char *find_taken(const char *path, const taken *list, size_t count)
+{
+    for (size_t n = 0; n < count; n++)
+        if (is_within(path, list[n].path)) return list[n].option;
+    return NULL;
+}
+
+static int check_export(train_run *run, const char *named, const char *from)
 {
     char inside[PATH_MAX];
     const cli_session *s = run->s;
     const train_settings *t = &run->t;
-    const struct {
-        const char *option, *path;
-    } kept[] = {{"-o", s->options.out}, {"--from", t->from}, {"--teacher", t->teacher}};
-    for (size_t n = 0; n < sizeof kept / sizeof *kept; n++)
-        if (is_within(t->export, kept[n].path))
-            return cli_usage(s, "--export %s: it is the folder of %s, or lies in it", cli_shown(t->export),
-                             kept[n].option);
+    const taken list[] = {{"-o", s->options.out}, {"--from", from}, {"--teacher", t->teacher}};
+    const char *other = find_taken(t->export, list, sizeof list / sizeof *list);
+    if (other) return cli_usage(s, "--export %s: it is the folder of %s, or lies in it", cli_shown(t->export), other);
+    if (is_within(s->options.out, t->export))
+        return cli_usage(s, "--export %s: the folder of -o lies in it", cli_shown(t->export));
     snprintf(inside, sizeof inside, "%s/training.json", t->export);
     if (!s->options.force && access(inside, F_OK) == 0)
         return cli_usage(s, "--export %s: a training is in it; --force replaces it", cli_shown(t->export));
@@ -75,22 +86,40 @@ static int check_export(train_run *run, const char *named)
     return code == CLI_DONE ? check_folder(s, t->export, run->own_export) : code;
 }
 
-static int check_log(train_run *run, const char *named)
+static int check_log(train_run *run, const char *named, const char *from)
 {
     const cli_session *s = run->s;
     const train_settings *t = &run->t;
+    const taken list[] = {{"--export", t->export}, {"--from", from}, {"--teacher", t->teacher}};
     if (strcmp(t->log, "-") == 0) return cli_usage(s, "--log -: want the name of a file");
     if (is_within(t->log, s->options.out))
         return cli_usage(s, "--log %s: it lies in the folder of -o, which has a log of its own", cli_shown(t->log));
+    const char *other = find_taken(t->log, list, sizeof list / sizeof *list);
+    if (other) return cli_usage(s, "--log %s: it lies in the folder of %s", cli_shown(t->log), other);
     if (is_one_of(t->log, &t->file) || is_one_of(t->log, &t->tokens) || is_one_of(t->log, &t->eval))
         return cli_usage(s, "--log %s: the training reads that file", cli_shown(t->log));
     return check_free(run, "--log", t->log, named, &run->own_log);
 }
 
+/* The folder of --from. A training that goes on does not read it any more. */
+static int find_from(const train_run *run, const char **from)
+{
+    *from = run->t.from;
+    if (run->goes_on || !*from) return CLI_DONE;
+    const int code = cli_model_find(run->s, *from);
+    *from = run->s->model;
+    return code;
+}
+
 int train_places_check(train_run *run, const char *export, const char *log)
 {
+    const char *from;
     const cli_session *s = run->s;
-    int code = check_folder(s, s->options.out, run->goes_on || s->options.force);
-    if (code == CLI_DONE && run->t.export) code = check_export(run, export);
-    return code == CLI_DONE && run->t.log ? check_log(run, log) : code;
+    const train_settings *t = &run->t;
+    int code = find_from(run, &from);
+    if (code == CLI_DONE && is_within(t->teacher, s->options.out))
+        return cli_usage(s, "--teacher %s: it is the folder of -o, or lies in it", cli_shown(t->teacher));
+    if (code == CLI_DONE) code = check_folder(s, s->options.out, run->goes_on || s->options.force);
+    if (code == CLI_DONE && t->export) code = check_export(run, export, from);
+    return code == CLI_DONE && t->log ? check_log(run, log, from) : code;
 }

@@ -34,6 +34,7 @@ typedef struct train_run {
     train_log log;
     mha_trainer *trainer;
     mha_model *teacher;           /* or NULL */
+    char teacher_digest[17];      /* of its config and weights */
     bool goes_on;                 /* from the checkpoint that is there */
     double start;                 /* cli_seconds() less those of earlier runs */
     int64_t begun;                /* steps that this run did not take */
@@ -55,7 +56,8 @@ typedef struct train_run {
 int train_run_open(cli_session *s, bool resume, const char *config, train_run *run);
 void train_run_free(train_run *run);
 
-/* The model of --teacher, if there is one (train_teach.c). */
+/* The folder of --teacher, if there is one, as an absolute path; then the model (train_teach.c). */
+int train_run_find_teacher(train_run *run);
 int train_run_open_teacher(train_run *run);
 /* Where both have a tokenizer: the tokens of the teacher are those of the model. */
 int train_run_check_teacher(const train_run *run, const mha_model *model);
@@ -85,8 +87,8 @@ void train_run_keep_settled(train_run *run);
 int train_run_put_gates(const train_run *run);
 int train_run_add_gates(const train_run *run, json_t *result);
 
-/* May the folder, --export and --log be written? `export` and `log` are those that training.json names, or NULL
- * (train_places.c). */
+/* May the folder, --export and --log be written, and is what is read none of them? `export` and `log` are those that
+ * training.json names, or NULL (train_places.c). */
 int train_places_check(train_run *run, const char *export, const char *log);
 
 /* A checkpoint of what there is (train_save.c). */
@@ -111,7 +113,7 @@ int train_keep_end(train_run *run);
 int train_keep_restore(const train_run *run, bool resume);
 /* The step of a state, training.safetensors; -1: it has none, or cannot be read, as *error then says. */
 long long train_keep_step(const cli_session *s, const char *path, mha_error *error);
-/* Settings, and whether the data are those of the checkpoint. */
+/* Settings, and whether data and teacher are those of the checkpoint. */
 int train_run_load(train_run *run);
 int train_run_compare(const train_run *run);
 /* Says which settings are others than those of the checkpoint. */

@@ -1,6 +1,5 @@
 /* train_save.c - what is in the folder of a training beside the model: training.json, the settings with what the data
  * were, and training.jsonl, the log. They are written with the checkpoint, whole or not at all. */
-#include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,9 +25,14 @@ const char *train_run_path(const cli_session *s, const char *name)
 static json_t *data_json(const train_data *data)
 {
     char digest[17];
-    snprintf(digest, sizeof digest, "%016" PRIx64, train_data_digest(data));
+    train_digest_print(&data->digest, digest);
     return json_pack("{s:I, s:I, s:s}", "tokens", (json_int_t)data->tokens, "sequences", (json_int_t)data->sequences,
                      "digest", digest);
+}
+
+static json_t *teacher_json(const train_run *run)
+{
+    return json_pack("{s:s}", "digest", run->teacher_digest);
 }
 
 static char *settings_text(const train_run *run)
@@ -37,6 +41,7 @@ static char *settings_text(const train_run *run)
                             data_json(&run->data));
     if (all) json_object_set_new(all, "follows", train_settings_following(&run->t));
     if (all && run->t.eval.count) json_object_set_new(all, "eval", data_json(&run->held));
+    if (all && run->teacher) json_object_set_new(all, "teacher", teacher_json(run));
     char *text = all ? json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(all);
     return text;
@@ -187,20 +192,41 @@ static int refuse_data(const train_run *run, bool cut_anew)
                      "the data are not those of the checkpoint: name them with %s to go on all the same", option);
 }
 
-int train_run_compare(const train_run *run)
+static int compare_data(const train_run *run, const json_t *all)
 {
     const cli_session *s = run->s;
-    json_t *all = train_settings_read(s, train_run_path(s, SETTINGS));
-    if (!all) return CLI_REFUSED;
-    const bool data = is_same(all, "data", &run->data);
-    const bool eval = !run->t.eval.count || run->t.names_eval || is_same(all, "eval", &run->held);
-    const bool cut_anew = is_cut_anew(all, &run->data);
-    json_decref(all);
-    if (!eval)
+    if (run->t.eval.count && !run->t.names_eval && !is_same(all, "eval", &run->held))
         return cli_error(s, CLI_REFUSED,
                          "the data of --eval are not those of the checkpoint: name them again to go on all the same");
-    if (data) return CLI_DONE;
-    if (!run->t.names_data) return refuse_data(run, cut_anew);
+    if (is_same(all, "data", &run->data)) return CLI_DONE;
+    if (!run->t.names_data) return refuse_data(run, is_cut_anew(all, &run->data));
     cli_say(s, "these are other data than before: the training is not that of an undisturbed run");
     return CLI_DONE;
+}
+
+static int compare_teacher(const train_run *run, const json_t *all)
+{
+    const cli_session *s = run->s;
+    const json_t *was = json_object_get(all, "teacher");
+    json_t *now = run->teacher ? teacher_json(run) : NULL;
+    const bool same = !now || json_equal(was, now);
+    json_decref(now);
+    if (same) return CLI_DONE;
+    if (!run->t.names_teacher)
+        return cli_error(s, CLI_REFUSED,
+                         "the model in %s is not the teacher of the checkpoint: name it with --teacher to go on all "
+                         "the same",
+                         cli_shown(run->t.teacher));
+    if (was) cli_say(s, "this is another teacher than before: the training is not that of an undisturbed run");
+    return CLI_DONE;
+}
+
+int train_run_compare(const train_run *run)
+{
+    json_t *all = train_settings_read(run->s, train_run_path(run->s, SETTINGS));
+    if (!all) return CLI_REFUSED;
+    int code = compare_data(run, all);
+    if (code == CLI_DONE) code = compare_teacher(run, all);
+    json_decref(all);
+    return code;
 }

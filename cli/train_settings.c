@@ -221,6 +221,7 @@ int train_settings_load(const cli_session *s, const char *path, train_settings *
     if (!all) return CLI_REFUSED;
     int code = choose_extent(s, has(all, "steps"), has(all, "epochs"), t);
     name_data(has(all, "file"), has(all, "tokens"), has(all, "eval"), t);
+    t->names_teacher |= has(all, "teacher");
     if (code == CLI_DONE) code = train_settings_take(s, path, all, t);
     json_decref(all);
     return code;
@@ -320,6 +321,7 @@ int train_settings_take_options(const cli_session *s, train_settings *t)
 {
     int code = choose_extent(s, train_given.steps != NULL, train_given.epochs != NULL, t);
     name_data(train_given.file != NULL, train_given.tokens != NULL, train_given.eval != NULL, t);
+    t->names_teacher |= train_given.teacher != NULL;
     if (train_given.from && s->options.model) return cli_usage(s, "-m and --from mean the same: give one of them");
     if (s->arg_count && !train_given.file && train_given.tokens)
         return cli_usage(s, "what is \"%s\"? each file of ids has a --tokens of its own", cli_shown(s->args[0]));

@@ -95,8 +95,8 @@ typedef struct train_settings {
 #define X(kind, field, letter, option, min, max, help, value) TRAIN_VALUE_##kind field;
     TRAIN_SETTINGS_MAP(X)
 #undef X
-    bool follows[TRAIN_FOLLOWERS]; /* is as the rate or the steps have it, and not as somebody gave it */
-    bool names_data, names_eval;   /* the command line or --config does, and not training.json alone */
+    bool follows[TRAIN_FOLLOWERS];              /* is as the rate or the steps have it, and not as somebody gave it */
+    bool names_data, names_eval, names_teacher; /* the command line or --config does, and not training.json alone */
 } train_settings;
 
 /* What popt stores: of settings, and of options that are none. */
@@ -134,8 +134,9 @@ extern struct train_given {
 int train_settings_check(const cli_session *s, train_settings *t);
 /* All texts are UTF-8, as JSON is. */
 int train_settings_check_texts(const cli_session *s, const train_settings *t);
-/* The defaults that follow from the model, and then from the number of sequences. */
-void train_settings_fit_model(train_settings *t, const mha_model_info *info);
+/* The defaults that follow from the model and the teacher, NULL = none, and then from the number of sequences. */
+int train_settings_fit_model(const cli_session *s, train_settings *t, const mha_model_info *info,
+                             const mha_model_info *teacher);
 int train_settings_fit_data(const cli_session *s, train_settings *t, int64_t sequences);
 /* What is said of gates (train_gates.c): checked; the steps of start and end; as the library takes it. */
 int train_settings_check_gates(const cli_session *s, const train_settings *t);

@@ -87,17 +87,45 @@ int train_run_check_teacher(const train_run *run, const mha_model *model)
     return code;
 }
 
-int train_run_open_teacher(train_run *run)
+int train_run_find_teacher(train_run *run)
 {
     cli_session *s = run->s;
     train_settings *t = &run->t;
-    const mha_model_options how = {.size = sizeof how, .no_tokenizer = 1};
     if (!t->teacher) return CLI_DONE;
-    const int code = cli_model_open_named(s, t->teacher, &how, &run->teacher);
-    if (code != CLI_DONE) return code;
-    char *folder = realpath(s->model, NULL); /* a training goes on from any folder */
-    if (!folder) return cli_error(s, CLI_FAILED, "out of memory for the settings");
+    const int code = cli_model_find(s, t->teacher);
+    char *folder = code == CLI_DONE ? realpath(s->model, NULL) : NULL; /* a training goes on from any folder */
+    if (!folder) return code;                                          /* what is not there, its opening says */
     free(t->teacher);
-    t->teacher = folder;
+    s->model = t->teacher = folder;
     return train_settings_check_texts(s, t);
+}
+
+/* It may be another one when the training goes on. */
+static int take_digest(train_run *run)
+{
+    mha_file *file;
+    mha_error error = {0};
+    train_digest digest = {0};
+    const char *config = mha_model_config_json(run->teacher);
+    const mha_file_options how = {.size = sizeof how, .no_map = run->s->options.no_map};
+    if (mha_checkpoint_open(run->s->ctx, run->t.teacher, &how, &file, &error) != MHA_OK)
+        return cli_refuse(run->s, &error);
+    train_digest_put(&digest, config, strlen(config));
+    for (int64_t n = 0; n < mha_file_count(file); n++) {
+        const mha_tensor *t = mha_file_tensor(file, n);
+        train_digest_put(&digest, t->name, strlen(t->name));
+        train_digest_put(&digest, t->data, t->bytes);
+        train_digest_number(&digest, t->bytes);
+    }
+    train_digest_print(&digest, run->teacher_digest);
+    mha_file_free(file);
+    return CLI_DONE;
+}
+
+int train_run_open_teacher(train_run *run)
+{
+    const mha_model_options how = {.size = sizeof how, .no_tokenizer = 1};
+    if (!run->t.teacher) return CLI_DONE;
+    const int code = cli_model_open_named(run->s, run->t.teacher, &how, &run->teacher);
+    return code == CLI_DONE ? take_digest(run) : code;
 }

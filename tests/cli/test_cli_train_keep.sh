@@ -38,6 +38,11 @@ refused 2 train --force --from P -f text --steps 4 -o fresh --export P
 has err 'it is the folder of --from'
 refused 2 train --force --from Q --teacher P -f text --steps 4 -o fresh --export ./P
 has err 'it is the folder of --teacher'
+expect 0 new --steps 3 -o other --export E
+cp -r E E.before
+refused 2 new --steps 4 --force -o E/sub --export E
+has err "E: the folder of -o lies in it"
+unchanged E
 unchanged P
 unchanged Q
 [ ! -e fresh ] || fail 'a refused training has begun'
@@ -59,6 +64,13 @@ refused 2 new --steps 4 -o fresh --log -
 has err 'want the name of a file'
 refused 2 train --resume -o Q --steps 4 --log Q/mine.csv
 has err 'it lies in the folder of -o'
+refused 2 new --steps 4 --force -o fresh --export E --log E/log.csv
+has err 'it lies in the folder of --export'
+refused 2 train --force --from P -f text --steps 4 -o fresh --log P/config.json
+has err 'it lies in the folder of --from'
+refused 2 train --force --from Q --teacher P -f text --steps 4 -o fresh --log ./P/config.json
+has err 'it lies in the folder of --teacher'
+unchanged P
 same notes notes.before
 same text text.before
 unchanged Q

@@ -50,6 +50,35 @@ cd .. || exit 1
 same part/model.safetensors straight/model.safetensors 'resumed'
 same part/training.safetensors straight/training.safetensors 'resumed'
 
+# The teacher is the one that the training began with, or one that is named again; never what the training writes.
+cp -r whole by
+for name in by by/ ./by; do
+    refused 2 train --from pruned --teacher "$name" -f text --steps 4 -o by --force
+    has err 'it is the folder of -o'
+done
+same whole/model.safetensors by/model.safetensors
+expect 0 train -q --from pruned --teacher by -f text --steps 2 --length 16 -o pupil
+mv by by.before
+cp -r mended by
+refused 3 train --resume --steps 4 -o pupil
+has err 'by is not the teacher of the checkpoint'
+expect 0 train --resume --steps 4 --teacher by -o pupil
+has err 'this is another teacher than before'
+expect 0 train --resume --steps 5 --teacher by -o pupil
+has_not err 'another teacher'
+sed '1s/{/{"layer_norm_epsilon": 0.5,/' by/config.json >altered
+mv altered by/config.json
+refused 3 train --resume --steps 6 -o pupil
+has err 'by is not the teacher of the checkpoint'
+
+# Sequences are no longer than the teacher takes.
+expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 8 --steps 1 -o brief
+refused 2 train --from pruned --teacher brief --length 16 -f text --steps 1 -o x
+has err '--length 16: the model of --teacher takes 8 tokens'
+expect 0 train -q --from pruned --teacher brief -f text --steps 1 -o limited
+"$JSON_AT" settings.length <limited/training.json >out
+has out 8
+
 # An encoder without logits: last states, texts of any length, no mask token is asked for. What is written is nearer.
 encoder=$data/models/bert-tiny
 head -n 24 text >lines
