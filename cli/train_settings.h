@@ -55,7 +55,7 @@
     X(NUMBER, logit_weight, 0, "logit-weight", 0, 1e6, "of the divergence from the teacher's (default: 0.5)", "X")    \
     X(NUMBER, state_weight, 0, "state-weight", 0, 1e6, "of the last states' square difference (no logits: 1)", "X")   \
     X(NUMBER, text_weight, 0, "text-weight", 0, 1e6, "of 1 - cosine of the texts' vectors (default: 0)", "X")         \
-    X(FLAG, recompute, 0, "recompute", 0, 0, "keep less in memory, and compute a third more", NULL)                   \
+    X(FLAG, recompute, 0, "recompute", 0, 0, "keep less in memory, and compute a quarter more", NULL)                 \
     X(WHOLE, seed, 's', "seed", 0, 1LL << 62, "of new weights, order, masks, dropout, samples (default: 0)", "SEED")  \
     X(WHOLE, save_every, 0, "save-every", 1, 1LL << 40, "steps between checkpoints (default: a tenth, <= 1000)", "N") \
     X(PATHS, eval, 0, "eval", 0, 0, "measure the loss on this file, of the kind of the data", "FILE")                 \

@@ -22,8 +22,9 @@
  * Memory: between forward and backward, for each layer and token, about 3 E + 2 (H + Hkv) D + I floats (2 I with a
  * gated feed-forward part), and one log-sum-exp per head; with `recompute` E, and the rest once. Attention
  * probabilities are never kept. Gradients: 4 bytes for each parameter.
- * Cost: back about twice forward; three times with `recompute`; about once with `no_parameters`. Without a gradient of
- * embeddings it goes no further than the heads of the first layer, or, with `attention_only`, its projections.
+ * Cost: back about twice forward; nearly three times with `recompute`; about once with `no_parameters`. Without a
+ * gradient of embeddings it goes no further than the heads of the first layer, or, with `attention_only`, its
+ * projections.
  *
  * After: Dao et al. 2022, appendix B (attention from lse); Chen et al. 2016 (recomputation); Michel et al. 2019
  * (gates).

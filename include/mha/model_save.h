@@ -37,7 +37,8 @@ typedef struct mha_model_save_options {
  * folder may be that one.
  *
  * What is there already: an empty folder is taken; anything else only with `overwrite`, and only a folder that holds
- * nothing but the files of a checkpoint. It is exchanged in one step where the system can (Linux), else in two: the old
+ * nothing but the files of a checkpoint, which those of a training (train.h: its state, its log) count among, and go
+ * with it. It is exchanged in one step where the system can (Linux), else in two: the old
  * one gets the name .NAME.old.PID, and the new one its name; what a kill then leaves aside goes with the next save, if
  * the name is there. Symbolic links are never followed.
  *

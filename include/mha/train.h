@@ -24,11 +24,12 @@
  * apart as they do between any two programs: beside PyTorch in eager float32 the losses of small models agree to 1e-4
  * over the first 50 steps, and in bf16 to 1e-2.
  *
- * Memory: 16 bytes for each parameter (weight, gradient, and from the first step on two moments), 4 more for the packed
- * form of dense weights (2 in bf16), 4 more for output projections with gates, and what a pass with gradients keeps
- * (model_grads.h); with `recompute` the layers' inputs only (Chen et al. 2016). Where gates learn alone there are no
- * gradients of weights, and moments take memory only if they are saved.
- * Cost of a step: three forward passes over its tokens, four with `recompute`, and one pass over all parameters.
+ * Memory: 16 bytes for each parameter (weight, gradient, and from the first step or save on two moments), 4 more for
+ * the packed form of dense weights (2 in bf16), 4 more for output projections with gates, and what a pass with
+ * gradients keeps (model_grads.h); with `recompute` the layers' inputs only (Chen et al. 2016). Where gates learn alone
+ * there are no gradients of weights, and moments take memory only if they are saved.
+ * Cost of a step: three forward passes over its tokens, with `recompute` most of a fourth, and one pass over all
+ * parameters.
  *
  * Several batches in one step are one large batch: gradients are added, and divided by the number of all labels. With
  * dropout they drop other numbers than they would in one: what is dropped follows from the step, from the number of the
@@ -126,7 +127,7 @@ typedef struct mha_train_options {
 
     double clip; /* [none] a longer gradient of all that learns is cut to this length (Pascanu et al. 2013) */
 
-    int recompute; /* 1 = less memory, a third more time: see above */
+    int recompute; /* 1 = less memory, about a quarter more time: see above */
 
     /* Names of tensors that stay as they are; "*" at the beginning or end of one stands for anything. One that fits no
      * tensor is MHA_ERR_ARG, and so are all tensors where there are no gates. Not kept. */

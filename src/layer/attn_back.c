@@ -185,7 +185,7 @@ mha_status mha__attn_back(const mha_attn_layer *layer, const mha__attn_call *cal
                                   .dx_stride = q_width,
                                   .dweight = slots->o.dweight,
                                   .dbias = slots->o.dbias};
-    const bool learns = slots->q.dweight || slots->k.dweight || slots->v.dweight || slots->qkv.dweight;
+    const bool learns = mha__attn_learns(slots);
     MHA__TRY(mha__linear_backward(layer->ctx, &out, err));
     MHA__TRY(operator_back(layer, call, dx || learns, trace, scratch, err));
     if (!dx && !learns) return MHA_OK;

@@ -21,6 +21,12 @@ typedef struct mha__attn_slots {
     mha__slot q_norm, k_norm;
 } mha__attn_slots;
 
+/* True if a projection learns, for which x is read. */
+static inline bool mha__attn_learns(const mha__attn_slots *slots)
+{
+    return slots->q.dweight || slots->k.dweight || slots->v.dweight || slots->qkv.dweight;
+}
+
 typedef struct mha__attn_trace {
     float *plain;   /* [B L, (H + 2 Hkv) D] q, k, v before the norms of q and k; NULL where there are none */
     float *qkv;     /* [B L, (H + 2 Hkv) D] as the operator read them */

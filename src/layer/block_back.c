@@ -96,6 +96,7 @@ static mha_status keep_slopes(const mha__block_call *c, int64_t rows, float *up,
     return mha_activation_backward(b->ctx, b->activation, rows, b->intermediate, up, ones, up, err);
 }
 
+/* `y` NULL: what comes out is not wanted. */
 static mha_status feed_keep(const mha__block_call *c, const float *x, float *y, mha_error *err)
 {
     const mha_block *b = c->block;
@@ -108,9 +109,9 @@ static mha_status feed_keep(const mha__block_call *c, const float *x, float *y, 
         mha__linear_run(b->up, &call);
         call.y = gate;
         if (gate) mha__linear_run(b->gate, &call);
-        MHA__TRY(middle_of(b, chunk, up, gate, c->scratch.wide, NULL, err));
+        if (y) MHA__TRY(middle_of(b, chunk, up, gate, c->scratch.wide, NULL, err));
         if (t->slopes) MHA__TRY(keep_slopes(c, chunk, up, err));
-        MHA__TRY(mha_linear_forward(b->down, c->scratch.wide, chunk, y + r * b->hidden, err));
+        if (y) MHA__TRY(mha_linear_forward(b->down, c->scratch.wide, chunk, y + r * b->hidden, err));
     }
     return MHA_OK;
 }
@@ -131,7 +132,22 @@ static mha_status keep_post_norm(const mha__block_call *c, float *x, mha_error *
     MHA__TRY(feed_keep(c, x, t->mlp_branch, err));
     drop(c, &c->mlp_drop, t->mlp_branch);
     add(c, x, t->mlp_branch);
-    return norm(c, MHA__BLOCK_MLP_NORM, t->mlp_branch, x, err);
+    return c->again ? MHA_OK : norm(c, MHA__BLOCK_MLP_NORM, t->mlp_branch, x, err);
+}
+
+/* The feed-forward part of it. */
+static mha_status keep_feed_pre_norm(const mha__block_call *c, float *x, mha_error *err)
+{
+    const mha__block_trace *t = &c->trace;
+    const mha__block_scratch *s = &c->scratch;
+    copy(c, x, t->middle);
+    MHA__TRY(norm(c, MHA__BLOCK_MLP_NORM, x, s->normed, err));
+    MHA__TRY(feed_keep(c, s->normed, t->mlp_branch ? t->mlp_branch : c->again ? NULL : s->branch, err));
+    if (c->again) return MHA_OK;
+    if (t->mlp_branch) MHA__TRY(norm(c, MHA__BLOCK_MLP_OUT_NORM, t->mlp_branch, s->branch, err));
+    drop(c, &c->mlp_drop, s->branch);
+    add(c, s->branch, x);
+    return MHA_OK;
 }
 
 static mha_status keep_pre_norm(const mha__block_call *c, float *x, mha_error *err)
@@ -143,14 +159,7 @@ static mha_status keep_pre_norm(const mha__block_call *c, float *x, mha_error *e
     if (t->attn_branch) MHA__TRY(norm(c, MHA__BLOCK_ATTN_OUT_NORM, t->attn_branch, s->branch, err));
     drop(c, &c->attn_drop, s->branch);
     add(c, s->branch, x);
-    if (!c->block->up) return MHA_OK;
-    copy(c, x, t->middle);
-    MHA__TRY(norm(c, MHA__BLOCK_MLP_NORM, x, s->normed, err));
-    MHA__TRY(feed_keep(c, s->normed, t->mlp_branch ? t->mlp_branch : s->branch, err));
-    if (t->mlp_branch) MHA__TRY(norm(c, MHA__BLOCK_MLP_OUT_NORM, t->mlp_branch, s->branch, err));
-    drop(c, &c->mlp_drop, s->branch);
-    add(c, s->branch, x);
-    return MHA_OK;
+    return c->block->up ? keep_feed_pre_norm(c, x, err) : MHA_OK;
 }
 
 mha_status mha__block_keep(const mha__block_call *call, float *x, mha_error *err)
@@ -307,7 +316,7 @@ static mha_status back_pre_norm(const mha__block_call *c, const mha__block_slots
     if (c->block->up) MHA__TRY(feed_back_pre_norm(c, slots, dx, err));
     const float *of_attn = branch_back(c, &c->attn_drop, dx);
     MHA__TRY(outer_norm_back(c, slots, MHA__BLOCK_ATTN_OUT_NORM, t->attn_branch, &of_attn, err));
-    MHA__TRY(norm(c, MHA__BLOCK_ATTN_NORM, t->x, s->normed, err));
+    if (mha__attn_learns(&slots->attn)) MHA__TRY(norm(c, MHA__BLOCK_ATTN_NORM, t->x, s->normed, err));
     if (c->ends) return attend_back(c, slots, s->normed, of_attn, NULL, err);
     MHA__TRY(attend_back(c, slots, s->normed, of_attn, s->branch, err));
     return norm_back(c, slots, MHA__BLOCK_ATTN_NORM, t->x, s->branch, true, dx, err);

@@ -37,6 +37,7 @@ typedef struct mha__block_call {
     const mha_block *block;
     mha__attn_call attn;
     mha__drop attn_drop, mlp_drop; /* of branches, before they join the residual */
+    bool again;                    /* keep: only the trace is wanted once more, not what comes out */
     bool ends; /* nobody wants the gradient of what went in, nor of the norm before the projections: the way back ends
                   at these, or at the heads where they do not learn */
     mha__block_trace trace;
@@ -49,7 +50,8 @@ void mha__block_trace_take(mha__arena *arena, const mha_block *block, const mha_
 void mha__block_scratch_take(mha__arena *arena, const mha_block *block, const mha_layer_input *in, bool drops,
                              size_t space_bytes, mha__block_scratch *scratch);
 
-/* Changes x [rows, E] as mha__block_run does, in f32 and without dropout to the bit, and fills the trace. */
+/* Changes x [rows, E] as mha__block_run does, in f32 and without dropout to the bit, and fills the trace. With `again`
+ * x ends up as anything. */
 mha_status mha__block_keep(const mha__block_call *call, float *x, mha_error *err);
 /* dx [rows, E]: the gradient of what came out becomes that of what went in; with `ends`, nothing of use. */
 mha_status mha__block_back(const mha__block_call *call, const mha__block_slots *slots, float *dx, mha_error *err);

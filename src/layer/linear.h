@@ -3,6 +3,7 @@
 #ifndef MHA_LAYER_LINEAR_H
 #define MHA_LAYER_LINEAR_H
 
+#include "base/size.h"
 #include "mha/layer.h"
 #include <stdbool.h>
 
@@ -55,6 +56,20 @@ typedef struct mha__matmul {
     int64_t c_row;
     bool accumulate;
 } mha__matmul;
+/* A stretch: what of an operand is packed at a time, so that it is read again from the cache that it was written to.
+ * Steps of k: whatever the width, so many at least, as C is read for each stretch. */
+static inline int64_t mha__matmul_most_k(const mha__matmul *p)
+{
+    enum { NUMBERS = 1 << 20, LEAST = 768 };
+    return mha__min64(p->k, mha__max64(1, NUMBERS / mha__max64(1, p->n) / LEAST) * LEAST);
+}
+/* Rows of A, a multiple of `whole`. */
+static inline int64_t mha__matmul_most_rows(int64_t most_k, int64_t whole)
+{
+    enum { NUMBERS = 1 << 20 };
+    return mha__round_up(mha__max64(1, NUMBERS / mha__max64(1, most_k)), whole);
+}
+
 /* Packs B, and copies A where its columns are not adjacent: one allocation. */
 mha_status mha__matmul_run(mha_ctx *ctx, const mha__matmul *job, mha_error *err);
 /* The same in pairs of bf16, by kernels that have `left`. */

@@ -12,12 +12,10 @@
 #include "layer/linear.h"
 #include <string.h>
 
-#define STRETCH_NUMBERS (1 << 20) /* of each operand, at a time */
-#define STRETCH_K 768             /* a stretch is that many steps at least, whatever the width: C is read for each */
-#define BLOCK_NUMBERS 65536       /* of the packed operand: it stays in the level-2 cache while rows stream past it */
-#define BLOCK_TILES 16            /* rows of a task, in register tiles */
-#define TURN_K 64                 /* of a panel that is turned in the level-1 cache, ... */
-#define TURN_WIDTH 64             /* ... and the widest panel there is */
+#define BLOCK_NUMBERS 65536 /* of the packed operand: it stays in the level-2 cache while rows stream past it */
+#define BLOCK_TILES 16      /* rows of a task, in register tiles */
+#define TURN_K 64           /* of a panel that is turned in the level-1 cache, ... */
+#define TURN_WIDTH 64       /* ... and the widest panel there is */
 
 typedef struct matmul_job {
     const mha__matmul *p;
@@ -122,9 +120,8 @@ mha_status mha__matmul_run(mha_ctx *ctx, const mha__matmul *p, mha_error *err)
     if (p->dtype == MHA_BF16 && kernels->dense[MHA__BF16]->left) return mha__matmul_pairs(ctx, p, err);
     matmul_job job = {.p = p, .kernels = kernels};
     size_t panels = 0, turned = 0, bytes = 0;
-    job.most_k = mha__min64(p->k, mha__max64(1, STRETCH_NUMBERS / mha__max64(1, p->n) / STRETCH_K) * STRETCH_K);
-    job.most_rows =
-        turns(p) ? mha__round_up(mha__max64(1, STRETCH_NUMBERS / mha__max64(1, job.most_k)), kernels->nr) : p->m;
+    job.most_k = mha__matmul_most_k(p);
+    job.most_rows = turns(p) ? mha__matmul_most_rows(job.most_k, kernels->nr) : p->m;
     if (!mha__bytes((int64_t[]){mha__round_up(p->n, kernels->nr), job.most_k}, 2, kernels->real_size, &panels) ||
         (turns(p) &&
          !mha__bytes((int64_t[]){mha__min64(p->m, job.most_rows), job.most_k}, 2, kernels->real_size, &turned)) ||

@@ -9,12 +9,10 @@
 #include "layer/arena.h"
 #include "layer/linear.h"
 
-#define STRETCH_NUMBERS (1 << 20) /* of each operand, at a time */
-#define STRETCH_K 768             /* a stretch is that many steps at least, whatever the width: C is read for each */
-#define BLOCK_NUMBERS 131072      /* of the right operand: 256 KiB, which stay in the level-2 cache */
-#define BLOCK_ROWS 64             /* of the left one in a task */
-#define COPY_ROWS 16              /* a line of the cache, where rows are adjacent */
-#define COPY_STEP 64              /* whole steps of k */
+#define BLOCK_NUMBERS 131072 /* of the right operand: 256 KiB, which stay in the level-2 cache */
+#define BLOCK_ROWS 64        /* of the left one in a task */
+#define COPY_ROWS 16         /* a line of the cache, where rows are adjacent */
+#define COPY_STEP 64         /* whole steps of k */
 
 typedef struct pairs_job {
     const mha__matmul *p;
@@ -115,8 +113,8 @@ mha_status mha__matmul_pairs(mha_ctx *ctx, const mha__matmul *p, mha_error *err)
     const mha__kernels *kernels = mha__kernels_of(ctx, MHA_F32);
     pairs_job job = {.p = p, .kernels = kernels, .dense = kernels->dense[MHA__BF16]};
     mha__arena arena = {0};
-    job.most_k = mha__min64(p->k, mha__max64(1, STRETCH_NUMBERS / mha__max64(1, p->n) / STRETCH_K) * STRETCH_K);
-    job.most_rows = mha__round_up(mha__max64(1, STRETCH_NUMBERS / mha__max64(1, job.most_k)), BLOCK_ROWS);
+    job.most_k = mha__matmul_most_k(p);
+    job.most_rows = mha__matmul_most_rows(job.most_k, BLOCK_ROWS);
     lay_out(&arena, &job);
     arena.base = arena.overflow ? NULL : mha__alloc(ctx, arena.used);
     if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "a product in bf16");

@@ -117,7 +117,7 @@ mha_status mha__config_attention(const mha__json_obj *root, mha__config *c, mha_
         snprintf(where, sizeof where, list ? ATTENTION "[%lld]" : ATTENTION, (long long)layer);
         if (!item || json_is_null(item)) continue;
         if (!json_is_object(item)) return refuse_name(root->file, where, item, err);
-        c->own_key = ATTENTION;
+        if (json_object_size(item)) c->own_key = ATTENTION;
         MHA__TRY(read_entry(&entry, a, err));
     }
     return MHA_OK;

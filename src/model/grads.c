@@ -110,11 +110,24 @@ void mha_model_grads_free(mha_model_grads *grads)
     if (!grads) return;
     mha_attn_plan_free(grads->plan);
     mha__grads_unpack(grads);
-    mha__free(grads->ctx, grads->memory);
+    mha__free(grads->ctx, grads->pass.memory);
+    mha__free(grads->ctx, grads->head.memory);
     mha__free(grads->ctx, grads->gradients);
     mha__free(grads->ctx, grads->list);
     mha__free(grads->ctx, grads->slots);
     mha__free(grads->ctx, grads);
+}
+
+/* Calls that need more bit by bit are to find it there: pages that the kernel has to clear first are dear, and those
+ * that nobody touches cost nothing. */
+mha_status mha__grads_room(mha_model_grads *g, mha__room *room, size_t bytes, const char *what, mha_error *err)
+{
+    const size_t half_more = room->bytes + room->bytes / 2, all = bytes > half_more ? bytes : half_more;
+    if (bytes <= room->bytes) return MHA_OK;
+    mha__free(g->ctx, room->memory);
+    room->memory = mha__alloc(g->ctx, all);
+    room->bytes = room->memory ? all : 0;
+    return room->memory ? MHA_OK : mha__no_memory(err, all, what);
 }
 
 mha_status mha_model_grads_dropout(mha_model_grads *grads, const mha_model_dropout *dropout, mha_error *err)

@@ -17,6 +17,12 @@ typedef struct mha__kept {
     float *again;                /* [rows, E] with recompute */
 } mha__kept;
 
+/* Memory that is kept from call to call. */
+typedef struct mha__room {
+    void *memory;
+    size_t bytes;
+} mha__room;
+
 struct mha_model_grads {
     mha_ctx *ctx;
     const mha_model *model;
@@ -35,8 +41,8 @@ struct mha_model_grads {
     bool ready; /* a forward call came to its end */
     mha__batch batch;
     mha__kept kept;
-    void *memory; /* of batch and kept */
-    size_t memory_bytes;
+    mha__room pass;      /* of batch and kept */
+    mha__room head;      /* of a chunk of logits */
     mha_attn_plan *plan; /* of the layer `planned` and all that are alike */
     const mha_attn_layer *planned;
 };
@@ -55,6 +61,9 @@ static inline void mha__grads_rest(mha_model_grads *g, bool rest)
 {
     g->resting = rest;
 }
+
+/* At least so many bytes: those of the last call, if they are enough. What they held is lost where they are not. */
+mha_status mha__grads_room(mha_model_grads *g, mha__room *room, size_t bytes, const char *what, mha_error *err);
 
 /* Packs the dense weights of all layers for the way back. mha__grads_unpack frees them, also after a failure. */
 mha_status mha__grads_pack(mha_model_grads *g, mha_error *err);

@@ -73,6 +73,7 @@ static mha_status layer_back(mha_model_grads *g, int64_t layer, const mha_model_
     call.ends = ends;
     mha_status status = MHA_OK;
     if (g->recompute) {
+        call.again = true;
         memcpy(g->kept.again, call.trace.x, bytes);
         status = mha__block_keep(&call, g->kept.again, err);
     }

@@ -116,8 +116,7 @@ static mha_status find_space(mha_model_grads *g, size_t *bytes, mha_error *err)
     return MHA_OK;
 }
 
-/* Room for this batch: that of the last one, if it is large enough. Batches that grow bit by bit are to find it so:
- * pages that the kernel has to clear first are dear, and those that nobody touches cost nothing. */
+/* Room for this batch. */
 static mha_status allocate(mha_model_grads *g, mha_error *err)
 {
     const int64_t some_lengths = 0; /* stands for an array that does not exist yet; it is not read */
@@ -127,16 +126,8 @@ static mha_status allocate(mha_model_grads *g, mha_error *err)
     MHA__TRY(find_space(g, &space_bytes, err));
     lay_out(&arena, g, space_bytes);
     if (arena.overflow) return mha__no_memory(err, SIZE_MAX, "a pass with gradients");
-    if (arena.used > g->memory_bytes) {
-        const size_t half_more = g->memory_bytes + g->memory_bytes / 2,
-                     bytes = arena.used > half_more ? arena.used : half_more;
-        mha__free(g->ctx, g->memory);
-        g->memory_bytes = 0;
-        g->memory = mha__alloc(g->ctx, bytes);
-        if (!g->memory) return mha__no_memory(err, bytes, "a pass with gradients");
-        g->memory_bytes = bytes;
-    }
-    arena = (mha__arena){.base = g->memory};
+    MHA__TRY(mha__grads_room(g, &g->pass, arena.used, "a pass with gradients", err));
+    arena = (mha__arena){.base = g->pass.memory};
     lay_out(&arena, g, space_bytes);
     mha__batch_describe(&g->batch, g->batch.lengths);
     return MHA_OK;

@@ -222,14 +222,13 @@ mha_status mha__grads_head(mha_model_grads *g, const mha__head_job *job, double 
     weights.converted_count = 0;
     if (!job->count) return MHA_OK;
     lay_out(&arena, g->model, job->teaching, (size_t)chunk_rows(g->model, job->count), &c);
-    arena.base = arena.overflow ? NULL : mha__alloc(g->ctx, arena.used);
-    if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "a chunk of logits");
-    arena.used = 0;
+    if (arena.overflow) return mha__no_memory(err, SIZE_MAX, "a chunk of logits");
+    MHA__TRY(mha__grads_room(g, &g->head, arena.used, "a chunk of logits", err));
+    arena = (mha__arena){.base = g->head.memory};
     lay_out(&arena, g->model, job->teaching, (size_t)chunk_rows(g->model, job->count), &c);
     mha_status status = find_slots(g, &weights, &c, err);
     if (status == MHA_OK) status = run_chunks(g, &c, job, loss, err);
     mha__weights_release(&weights);
-    mha__free(g->ctx, arena.base);
     return status;
 }
 
