@@ -1,5 +1,6 @@
 /* train_places.c - what a training writes: its folder, and beside it the model of --export and the file of --log. They
- * are looked at before the first step. Without --force only that is replaced which training.json names already. */
+ * are looked at before the data are read. What the training reads is none of them; and without --force only that is
+ * replaced which training.json names already. */
 #include <libgen.h>
 #include <limits.h>
 #include <stdlib.h>
