@@ -8,7 +8,7 @@
 #include "command.h"
 
 /* X(kind, field, letter, option, min, max, help, value): the key in JSON is the name of the field. What is not given is
- * NULL, -1 or NaN until train_settings_fill. */
+ * NULL, -1 or NaN until train_settings_check, _fit_model, _fit_data, _fit_gates or _fit_teacher. */
 #define TRAIN_SETTINGS_MAP(X)                                                                                         \
     X(TEXT, from, 0, "from", 0, 0, "teach this checkpoint: a folder, or as -m", "MODEL")                              \
     X(SHAPE, shape, 0, "shape", 0, 0, "make a new model: FAMILY:LAYERSxHEADSxWIDTH, or a config.json", "SHAPE")       \
