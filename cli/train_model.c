@@ -136,12 +136,10 @@ static int create(cli_session *s, const train_settings *t, json_t *config, mha_m
     if (!text) return cli_error(s, CLI_FAILED, "out of memory for the shape");
     const mha_status status = mha_model_create(s->ctx, text, &o, model, &error);
     free(text);
-    if (status != MHA_ERR_FORMAT && status != MHA_ERR_UNSUPPORTED)
-        return status == MHA_OK ? CLI_DONE : cli_refuse(s, &error);
-    /* The library says "FOLDER/config.json: ..." of what is in no file. */
-    static const char file[] = "config.json: ";
-    const char *what = strstr(error.message, file);
-    return cli_error(s, CLI_REFUSED, "--shape: %s", what ? what + strlen(file) : error.message);
+    if (status == MHA_OK) return CLI_DONE;
+    static const char file[] = "config.json: "; /* as the library calls what lies in no folder */
+    if (strncmp(error.message, file, strlen(file)) != 0) return cli_refuse(s, &error);
+    return cli_error(s, CLI_REFUSED, "--shape: %s", error.message + strlen(file));
 }
 
 static int make(cli_session *s, const train_settings *t, mha_model **model)

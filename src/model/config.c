@@ -237,5 +237,5 @@ mha_status mha__config_read(mha_ctx *ctx, const char *folder, const char *given,
     if (status == MHA_OK) return MHA_OK;
     mha__free(ctx, *text);
     *text = NULL;
-    return mha__in_folder(status, folder, FILE_NAME, err);
+    return mha__in_folder(status, given ? "" : folder, FILE_NAME, err);
 }

@@ -85,7 +85,7 @@ void mha__config_layer(mha__config *config, int64_t layer);
 /* Reads and checks `folder`/config.json, or `given` in its place (NULL = none). *text (mha__free) is its content,
  * terminated, without a byte order mark.
  * Errors: MHA_ERR_FORMAT for a value that is wrong, MHA_ERR_UNSUPPORTED for one that is not built; both name key and
- * value. */
+ * value, and the folder of what lies in one. */
 mha_status mha__config_read(mha_ctx *ctx, const char *folder, const char *given, mha__config *config, char **text,
                             mha_error *err);
 

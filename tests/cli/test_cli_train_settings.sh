@@ -66,6 +66,11 @@ has err 'mha train: --shape: n_layer: want an integer'
 has_not err 'config.json'
 refused 3 train --shape '{' --tokenizer bpe -f text -o x
 has err "--shape: string or '}' expected"
+# ... and what is wrong beside the tokenizer, of that file.
+cp -r bpe spoilt
+echo '{"eos_token_id":"x"}' >spoilt/generation_config.json
+refused 3 train --shape gpt2:1x1x8 --tokenizer spoilt -f text -o x
+has err 'mha train: spoilt/generation_config.json: eos_token_id: want'
 
 # Learning nothing, ids without their option, and a length that cuts other sequences.
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe --length 16 -f text --freeze '*' -o x

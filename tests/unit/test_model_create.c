@@ -262,6 +262,32 @@ static const char *with_padding(const char *config, int64_t row)
     return text;
 }
 
+/* A config that lies in no file has no folder in its sentences; generation_config.json, which lies in one, has. */
+static void test_where_a_mistake_lies(void **state)
+{
+    (void)state;
+    char want[300];
+    mha_error err = {0};
+    mha_model *model = NULL;
+    const char *folder = files_folder(), *tokens = "{\"eos_token_id\":[3,5]}", *wrong = "{\"eos_token_id\":\"x\"}";
+    const mha_model_create_options o = {.size = sizeof o, .folder = folder};
+    size_t n = 0;
+    char *text = files_read(files_path(MHA_TEST_DATA, "models/gpt2-tiny/tokenizer.json"), &n);
+    files_write(files_path(folder, "tokenizer.json"), text, n);
+    assert_int_equal(mha_model_create(NULL, "{\"model_type\":\"gpt2\",\"n_layer\":\"x\"}", &o, &model, &err),
+                     MHA_ERR_FORMAT);
+    assert_memory_equal(err.message, "config.json: n_layer: ", 22);
+    files_write(files_path(folder, "generation_config.json"), wrong, strlen(wrong));
+    assert_int_equal(mha_model_create(NULL, configs[0], &o, &model, &err), MHA_ERR_FORMAT);
+    snprintf(want, sizeof want, "%s/generation_config.json: eos_token_id: ", folder);
+    assert_memory_equal(err.message, want, strlen(want));
+    files_write(files_path(folder, "generation_config.json"), tokens, strlen(tokens));
+    if (mha_model_create(NULL, configs[0], &o, &model, &err) != MHA_OK) fail_msg("%s", err.message);
+    mha_model_free(model);
+    files_remove(folder);
+    free(text);
+}
+
 /* GPT-2 has no row of padding, whatever the key says. */
 static void test_the_row_of_padding(void **state)
 {
@@ -329,6 +355,7 @@ int main(void)
         cmocka_unit_test(test_a_tokenizer_goes_along),
         cmocka_unit_test(test_a_tokenizer_that_is_not_there),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_where_a_mistake_lies),
         cmocka_unit_test(test_the_row_of_padding),
         cmocka_unit_test(test_a_stored_model_may_lack_the_row),
         cmocka_unit_test(test_every_allocation_may_fail),
