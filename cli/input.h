@@ -2,6 +2,8 @@
 #ifndef CLI_INPUT_H
 #define CLI_INPUT_H
 
+#include <jansson.h>
+
 #include "command.h"
 
 /* Texts, from the arguments or from -f FILE (one a line; a last line need not end in a newline; CR before it is
@@ -20,6 +22,9 @@ int cli_texts_read_file(const cli_session *session, const char *path, cli_texts 
 void cli_texts_free(cli_texts *texts);
 /* A descriptor to read from: stdin for "-", else a regular file, opened without waiting for a fifo's writer. */
 int cli_texts_open(const cli_session *session, const char *path, int *fd);
+
+/* A file of JSON, in which no key stands twice: *json is the caller's, NULL if it has been refused, with the line. */
+int cli_json_read(const cli_session *session, const char *path, json_t **json);
 
 /* Opens -m MODEL: a folder, "minilm" (the user's cache folder) or "builtin" (beside the program), which is also what
  * is opened without -m. `options` may be NULL. */

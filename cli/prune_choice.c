@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "input.h"
 #include "options.h"
 #include "output.h"
 #include "prune_job.h"
@@ -131,10 +132,10 @@ static int keep_listed(prune_job *job, const json_t *lists)
 /* A file of lists, or any config.json that has them. */
 static int keep_named(prune_job *job)
 {
-    json_error_t why;
-    json_t *root = json_load_file(job->given.keep, JSON_REJECT_DUPLICATES, &why);
-    if (!root) return cli_error(job->session, CLI_REFUSED, "%s: %s", cli_shown(job->given.keep), cli_shown(why.text));
-    const int code = keep_listed(job, json_is_object(root) ? json_object_get(root, "mha.heads") : root);
+    json_t *root;
+    int code = cli_json_read(job->session, job->given.keep, &root);
+    if (code != CLI_DONE) return code;
+    code = keep_listed(job, json_is_object(root) ? json_object_get(root, "mha.heads") : root);
     json_decref(root);
     return code;
 }

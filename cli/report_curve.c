@@ -1,6 +1,7 @@
 /* report_curve.c - a file from outside, checked before it goes into a page. */
 #include "report_curve.h"
 
+#include "input.h"
 #include "output.h"
 
 enum { MOST_POINTS = 10000 };
@@ -20,10 +21,10 @@ static json_t *point_of(const json_t *given)
 
 int report_curve_read(const cli_session *s, const char *path, json_t **curve)
 {
-    json_error_t wrong;
+    json_t *all;
     *curve = NULL;
-    json_t *all = json_load_file(path, JSON_REJECT_DUPLICATES, &wrong);
-    if (!all) return cli_error(s, CLI_REFUSED, "%s: %s", cli_shown(path), cli_shown(wrong.text));
+    const int code = cli_json_read(s, path, &all);
+    if (code != CLI_DONE) return code;
     const json_t *points = json_object_get(all, "curve");
     const size_t count = json_array_size(points);
     json_t *list = count > 0 && count <= MOST_POINTS ? json_array() : NULL;

@@ -67,10 +67,9 @@ static int read_words(const cli_session *s, const char *text, json_t **config)
 
 static int read_file(const cli_session *s, const char *path, json_t **config)
 {
-    json_error_t wrong;
-    *config = json_load_file(path, JSON_REJECT_DUPLICATES, &wrong);
-    if (json_is_object(*config)) return CLI_DONE;
-    return cli_error(s, CLI_REFUSED, "%s: %s", cli_shown(path), *config ? "want an object" : cli_shown(wrong.text));
+    const int code = cli_json_read(s, path, config);
+    if (code != CLI_DONE || json_is_object(*config)) return code;
+    return cli_error(s, CLI_REFUSED, "%s: want an object", cli_shown(path));
 }
 
 static int read_shape(const cli_session *s, const char *text, json_t **config)

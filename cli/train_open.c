@@ -200,6 +200,7 @@ void train_run_free(train_run *run)
     train_lock_free(run);
     if (run->parent >= 0) close(run->parent);
     train_log_free(&run->log);
+    json_decref(run->was);
     mha_trainer_free(run->trainer);
     mha_model_free(run->teacher);
     train_data_free(&run->data);

@@ -36,6 +36,7 @@ typedef struct train_run {
     mha_model *teacher;           /* or NULL */
     char teacher_digest[17];      /* of its config and weights */
     bool goes_on;                 /* from the checkpoint that is there */
+    json_t *was;                  /* its training.json, until the first step; else NULL */
     double start;                 /* cli_seconds() less those of earlier runs */
     int64_t begun;                /* steps that this run did not take */
     int lock;                     /* descriptor of the file that keeps other trainings away; -1 = none */
@@ -117,6 +118,6 @@ long long train_keep_step(const cli_session *s, const char *path, mha_error *err
 int train_run_load(train_run *run);
 int train_run_compare(const train_run *run);
 /* Says which settings are others than those of the checkpoint. */
-int train_run_tell_changes(const train_run *run);
+int train_run_tell_changes(train_run *run);
 
 #endif

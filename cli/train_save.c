@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "input.h"
 #include "options.h"
 #include "output.h"
 #include "train_page.h"
@@ -39,10 +40,10 @@ static char *settings_text(const train_run *run)
 {
     json_t *all = json_pack("{s:s, s:o, s:o}", "mha", mha_version(), "settings", train_settings_json(&run->t), "data",
                             data_json(&run->data));
-    if (all) json_object_set_new(all, "follows", train_settings_following(&run->t));
-    if (all && run->t.eval.count) json_object_set_new(all, "eval", data_json(&run->held));
-    if (all && run->teacher) json_object_set_new(all, "teacher", teacher_json(run));
-    char *text = all ? json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
+    bool whole = all && json_object_set_new(all, "follows", train_settings_following(&run->t)) == 0;
+    if (run->t.eval.count) whole = whole && json_object_set_new(all, "eval", data_json(&run->held)) == 0;
+    if (run->teacher) whole = whole && json_object_set_new(all, "teacher", teacher_json(run)) == 0;
+    char *text = whole ? json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(all);
     return text;
 }
@@ -110,23 +111,13 @@ int train_run_export(const train_run *run)
 int train_run_load(train_run *run)
 {
     const char *path = train_run_path(run->s, SETTINGS);
-    json_t *all = train_settings_read(run->s, path);
-    if (!all) return CLI_REFUSED;
-    const int code = train_settings_take(run->s, path, json_object_get(all, "settings"), &run->t);
+    int code = cli_json_read(run->s, path, &run->was);
+    if (code != CLI_DONE) return code;
+    code = train_settings_take(run->s, path, json_object_get(run->was, "settings"), &run->t);
     run->was_heads = run->t.heads;
     run->was_end = run->t.gates_end;
-    train_settings_unset(&run->t, json_object_get(all, "follows"));
-    json_decref(all);
+    train_settings_unset(&run->t, json_object_get(run->was, "follows"));
     return code;
-}
-
-/* Is it what the checkpoint was made with? */
-static bool is_same(const json_t *all, const char *key, const train_data *data)
-{
-    json_t *now = data_json(data);
-    const bool same = json_equal(json_object_get(all, key), now);
-    json_decref(now);
-    return same;
 }
 
 /* Settings that say what model is made. */
@@ -156,28 +147,30 @@ static void tell_change(const cli_session *s, const char *key, const json_t *was
     free(texts[1]);
 }
 
-int train_run_tell_changes(const train_run *run)
+int train_run_tell_changes(train_run *run)
 {
     const char *key;
-    json_t *value, *all = train_settings_read(run->s, train_run_path(run->s, SETTINGS));
-    if (!all) return CLI_REFUSED;
-    json_t *was = json_object_get(all, "settings"), *now = train_settings_json(&run->t);
+    json_t *value, *was = json_object_get(run->was, "settings"), *now = train_settings_json(&run->t);
+    if (!now) return cli_error(run->s, CLI_FAILED, "out of memory for the settings");
     json_object_foreach(now, key, value) tell_change(run->s, key, json_object_get(was, key), value);
     json_object_foreach(was, key, value) if (!json_object_get(now, key)) tell_change(run->s, key, value, NULL);
     json_decref(now);
-    json_decref(all);
+    json_decref(run->was);
+    run->was = NULL;
     return CLI_DONE;
 }
 
-/* Is it the same tokens in other sequences? */
-static bool is_cut_anew(const json_t *all, const train_data *data)
+/* Are these the data that the checkpoint was made with? If not, are they the same tokens in other sequences? */
+static int compare(const train_run *run, const char *key, const train_data *data, bool *same, bool *cut_anew)
 {
-    const json_t *was = json_object_get(all, "data");
+    const json_t *was = json_object_get(run->was, key);
     json_t *now = data_json(data);
-    if (now) json_object_set(now, "sequences", json_object_get(was, "sequences"));
-    const bool same = json_equal(was, now);
+    if (!now) return cli_error(run->s, CLI_FAILED, "out of memory to compare the data");
+    *same = json_equal(was, now);
+    json_object_set(now, "sequences", json_object_get(was, "sequences"));
+    *cut_anew = !*same && json_equal(was, now);
     json_decref(now);
-    return same;
+    return CLI_DONE;
 }
 
 static int refuse_data(const train_run *run, bool cut_anew)
@@ -192,26 +185,28 @@ static int refuse_data(const train_run *run, bool cut_anew)
                      "the data are not those of the checkpoint: name them with %s to go on all the same", option);
 }
 
-static int compare_data(const train_run *run, const json_t *all)
+static int compare_data(const train_run *run)
 {
     const cli_session *s = run->s;
-    if (run->t.eval.count && !run->t.names_eval && !is_same(all, "eval", &run->held))
+    bool data, cut_anew, eval = true, eval_cut_anew;
+    int code = compare(run, "data", &run->data, &data, &cut_anew);
+    if (code == CLI_DONE && run->t.eval.count && !run->t.names_eval)
+        code = compare(run, "eval", &run->held, &eval, &eval_cut_anew);
+    if (code != CLI_DONE) return code;
+    if (!eval)
         return cli_error(s, CLI_REFUSED,
                          "the data of --eval are not those of the checkpoint: name them again to go on all the same");
-    if (is_same(all, "data", &run->data)) return CLI_DONE;
-    if (!run->t.names_data) return refuse_data(run, is_cut_anew(all, &run->data));
+    if (data) return CLI_DONE;
+    if (!run->t.names_data) return refuse_data(run, cut_anew);
     cli_say(s, "these are other data than before: the training is not that of an undisturbed run");
     return CLI_DONE;
 }
 
-static int compare_teacher(const train_run *run, const json_t *all)
+static int compare_teacher(const train_run *run)
 {
     const cli_session *s = run->s;
-    const json_t *was = json_object_get(all, "teacher");
-    json_t *now = run->teacher ? teacher_json(run) : NULL;
-    const bool same = !now || json_equal(was, now);
-    json_decref(now);
-    if (same) return CLI_DONE;
+    const char *was = json_string_value(json_object_get(json_object_get(run->was, "teacher"), "digest"));
+    if (!run->teacher || (was && strcmp(was, run->teacher_digest) == 0)) return CLI_DONE;
     if (!run->t.names_teacher)
         return cli_error(s, CLI_REFUSED,
                          "the model in %s is not the teacher of the checkpoint: name it with --teacher to go on all "
@@ -223,10 +218,6 @@ static int compare_teacher(const train_run *run, const json_t *all)
 
 int train_run_compare(const train_run *run)
 {
-    json_t *all = train_settings_read(run->s, train_run_path(run->s, SETTINGS));
-    if (!all) return CLI_REFUSED;
-    int code = compare_data(run, all);
-    if (code == CLI_DONE) code = compare_teacher(run, all);
-    json_decref(all);
-    return code;
+    const int code = compare_data(run);
+    return code == CLI_DONE ? compare_teacher(run) : code;
 }

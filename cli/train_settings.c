@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "input.h"
 #include "options.h"
 #include "output.h"
 
@@ -199,17 +200,6 @@ static void name_data(bool file, bool tokens, bool eval, train_settings *t)
     t->names_eval |= eval;
 }
 
-json_t *train_settings_read(const cli_session *s, const char *path)
-{
-    json_error_t wrong;
-    json_t *all = json_load_file(path, JSON_REJECT_DUPLICATES, &wrong);
-    if (!all && wrong.line > 0)
-        cli_error(s, CLI_REFUSED, "%s: line %d: %s", cli_shown(path), wrong.line, cli_shown(wrong.text));
-    else if (!all)
-        cli_error(s, CLI_REFUSED, "%s: %s", cli_shown(path), cli_shown(wrong.text));
-    return all;
-}
-
 static bool has(const json_t *all, const char *key)
 {
     return json_object_get(all, key) != NULL;
@@ -217,9 +207,10 @@ static bool has(const json_t *all, const char *key)
 
 int train_settings_load(const cli_session *s, const char *path, train_settings *t)
 {
-    json_t *all = train_settings_read(s, path);
-    if (!all) return CLI_REFUSED;
-    int code = choose_extent(s, has(all, "steps"), has(all, "epochs"), t);
+    json_t *all;
+    int code = cli_json_read(s, path, &all);
+    if (code != CLI_DONE) return code;
+    code = choose_extent(s, has(all, "steps"), has(all, "epochs"), t);
     name_data(has(all, "file"), has(all, "tokens"), has(all, "eval"), t);
     t->names_teacher |= has(all, "teacher");
     if (code == CLI_DONE) code = train_settings_take(s, path, all, t);

@@ -161,8 +161,6 @@ void train_settings_none(train_settings *t);
 /* Takes the keys of an object; `name` is the file it came from. Free *t in any case. Returns an exit code, as the
  * others. */
 int train_settings_take(const cli_session *s, const char *name, const json_t *object, train_settings *t);
-/* A file of JSON, all of it; NULL when it has been refused. */
-json_t *train_settings_read(const cli_session *s, const char *path);
 /* Takes what a file of --config has. */
 int train_settings_load(const cli_session *s, const char *path, train_settings *t);
 /* Takes what the command line has, -m and arguments too. */

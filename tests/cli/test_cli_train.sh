@@ -89,6 +89,10 @@ bad_settings '{"rate": 1, "rate": 2}' 'duplicate'
 bad_settings '[1]' 'want an object'
 bad_settings '{"rate' 'line 1'
 refused 3 train --config nowhere.json -o x
+has err 'mha train: nowhere.json: No such file or directory'
+printf '{"model_type": "gpt2",\n "n_layer" 2}' >wrong.json
+refused 3 train --shape wrong.json --tokenizer bpe -f text -o x
+has err 'wrong.json: line 2: '
 
 # From a checkpoint: what is frozen stays, all else moves.
 # shellcheck disable=SC2086
