@@ -201,8 +201,12 @@ static int open_copy(const char *path, bool overwrite)
 {
     struct stat st;
     const int fd = open(path, TO_END | O_CREAT | O_NONBLOCK | (overwrite ? 0 : O_EXCL), 0666);
-    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && ftruncate(fd, 0) == 0) return fd;
-    if (fd >= 0) close(fd);
+    if (fd < 0) return -1;
+    errno = EINVAL; /* what is no file gives no reason */
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && ftruncate(fd, 0) == 0) return fd;
+    const int reason = errno;
+    close(fd);
+    errno = reason;
     return -1;
 }
 
@@ -210,7 +214,6 @@ int train_log_copy(const cli_session *s, train_log *log, const char *path, bool 
 {
     log->path = path;
     log->csv = cli_ends(path, ".csv");
-    errno = EINVAL; /* what is no file gives no reason */
     log->file = open_copy(path, overwrite);
     if (log->file < 0) return cli_error(s, CLI_FAILED, "%s: cannot be the log: %s", cli_shown(path), strerror(errno));
     return log->csv ? append_csv(s, log, 0, true) : append(s, log->file, log->text, log->bytes, path);
