@@ -55,7 +55,6 @@ MHA_API void mha_model_free(mha_model *model);
 /* The context it was opened with; NULL for the default one. */
 MHA_API mha_ctx *mha_model_ctx(const mha_model *model);
 
-/* What the checkpoint is. Lives as long as the model. */
 /* The attention of a layer, as the family or the key "mha.attention" (below) has it. */
 typedef struct mha_model_attention {
     int64_t window;             /* a row sees the N latest tokens (encoders: fewer than N away); 0 = all */
@@ -64,6 +63,7 @@ typedef struct mha_model_attention {
     double softcap;             /* 0 = off */
 } mha_model_attention;
 
+/* What the checkpoint is. Lives as long as the model. */
 typedef struct mha_model_info {
     const char *family;                                              /* model_type, "llama" */
     int64_t layers, heads, kv_heads, head_dim, hidden, intermediate; /* as config.json has them */
