@@ -7,15 +7,20 @@
 
 #include "wrap.h"
 
+/* By the keys of "mha.attention". */
+static const char *const choices[] = {
+    [MHA_CHOICE_NONE] = NULL, [MHA_CHOICE_EXPERTS] = "moe_heads", [MHA_CHOICE_HEADS] = "head_pruning"};
+
 json_t *info_attention_json(const mha_model_info *info)
 {
     json_t *array = json_array();
     for (int64_t l = 0; l < info->layers; l++) {
         const mha_model_attention *a = &info->attention_per_layer[l];
-        json_array_append_new(array, json_pack("{s:o, s:b, s:b, s:b, s:f, s:o}", "window",
+        json_array_append_new(array, json_pack("{s:o, s:b, s:b, s:b, s:f, s:o, s:s?, s:I}", "window",
                                                a->window ? json_integer(a->window) : json_null(), "rotary", a->rotary,
                                                "qk_norm", a->qk_norm, "alibi", a->alibi, "scale", a->scale, "softcap",
-                                               a->softcap > 0 ? json_real(a->softcap) : json_null()));
+                                               a->softcap > 0 ? json_real(a->softcap) : json_null(), "choice",
+                                               choices[a->choice], "heads_per_text", (json_int_t)a->kept_heads));
     }
     return array;
 }
@@ -23,7 +28,8 @@ json_t *info_attention_json(const mha_model_info *info)
 static bool are_alike(const mha_model_attention *a, const mha_model_attention *b)
 {
     return a->window == b->window && a->rotary == b->rotary && a->qk_norm == b->qk_norm && a->alibi == b->alibi &&
-           a->scale == b->scale && a->softcap == b->softcap;
+           a->scale == b->scale && a->softcap == b->softcap && a->choice == b->choice &&
+           (!a->choice || (a->selection == b->selection && a->kept_heads == b->kept_heads));
 }
 
 /* "rotary, window 64"; "plain" is scores over the root of head_dim, and no more. */
@@ -40,7 +46,9 @@ static void describe(FILE *out, const mha_model_info *info, const mha_model_atte
                  {a->alibi, "ALiBi", 0, 0},
                  {a->window > 0, "window", 10, (double)a->window},
                  {a->softcap > 0, "softcap", 4, a->softcap},
-                 {scaled, "scale", 4, a->scale}};
+                 {scaled, "scale", 4, a->scale},
+                 {a->choice == MHA_CHOICE_EXPERTS, "experts for each text:", 10, (double)a->kept_heads},
+                 {a->choice == MHA_CHOICE_HEADS, "heads for each text:", 10, (double)a->kept_heads}};
     bool any = false;
     for (size_t n = 0; n < sizeof parts / sizeof *parts; n++) {
         if (!parts[n].is) continue;

@@ -184,6 +184,29 @@ MHA_API mha_status mha_embedding_backward(const char *what, float *dtable, int64
  * counts. */
 typedef struct mha_attn_layer mha_attn_layer;
 
+/* Which heads a sequence gets, where a layer chooses. */
+typedef enum mha_choice {
+    MHA_CHOICE_NONE = 0, /* all */
+    MHA_CHOICE_EXPERTS,  /* a mixture of experts, which are the heads: gates are the softmax of the scores of the kept
+                            heads. As mha_moe_heads of variants.h with MHA_EXPERT_SLOT */
+    MHA_CHOICE_HEADS     /* dynamic head pruning, as mha_head_pruning of variants.h: gates by `selection` */
+} mha_choice;
+
+/* Heads by choice inside a layer of a model:
+ *
+ *     score = W m + b,  m the mean of the layer's input over the real tokens of a sequence
+ *
+ * in double. The `keep` heads of the greatest scores, of equal ones the first, get a gate each, the others one of 0; a
+ * score that is no number is less than all. Gates of the call (mha_layer_input) multiply these. Since m is of all
+ * tokens, there is no choice for causal layers, where it would tell a token of later ones. All heads are computed,
+ * those with a gate of 0 too: what leaves them out is a variant of variants.h, or mha_layer_route. */
+typedef struct mha_layer_choice {
+    mha_choice of;
+    int64_t keep;            /* 1..H */
+    mha_selection selection; /* of MHA_CHOICE_HEADS: how W and b learn */
+    mha_matrix score;        /* E -> H, bias needed; copied as f32, `packed` and `out` are not read */
+} mha_layer_choice;
+
 typedef struct mha_attn_layer_options {
     size_t size;                  /* sizeof(mha_attn_layer_options) */
     int64_t hidden;               /* E   > 0 */
@@ -210,6 +233,7 @@ typedef struct mha_attn_layer_options {
     int by_head;
     /* [H] ALiBi (Press et al. 2022): slopes[h] |i - j| is taken from the score of row i and key j; copied. NULL: no. */
     const float *slopes;
+    mha_layer_choice choice; /* not with `causal` or by_head */
 } mha_attn_layer_options;
 
 MHA_API mha_status mha_attn_layer_create(mha_ctx *ctx, const mha_attn_layer_options *options, mha_attn_layer **layer,
@@ -239,7 +263,6 @@ typedef struct mha_layer_route {
     const double *weight;   /* [U, E] */
     const double *bias;     /* [U] */
     int64_t keep;           /* 1..U */
-    const uint8_t *real;    /* [B, L] non-zero = counts in the mean; NULL = all tokens within `lengths` */
     const uint8_t *decided; /* [sequences] non-zero = `kept` says already which heads; NULL = none is */
     uint8_t *kept;          /* [sequences, H] 1 = computed, 0 = not: read where decided, else written */
 } mha_layer_route;
@@ -282,6 +305,8 @@ typedef struct mha_layer_input {
     /* Of a layer with by_head. Maps, statistics and rows of a head that a sequence does not compute are those of rows
      * that see no key, its keys and values in a cache zeros, its fill is not added. Not with `rows`. NULL = all. */
     const mha_layer_route *route;
+    /* [B, L] of a call that chooses heads: non-zero = counts in the mean. NULL = all tokens within `lengths` */
+    const uint8_t *real;
 } mha_layer_input;
 
 /* x [B L, E] -> y [B L, E]; they must not overlap. Makes a plan of the operator for this shape.

@@ -13,6 +13,7 @@
 
 #include "mha/cache.h"
 #include "mha/ctx.h"
+#include "mha/layer.h"
 #include "mha/text.h"
 
 #ifdef __cplusplus
@@ -61,6 +62,9 @@ typedef struct mha_model_attention {
     int rotary, qk_norm, alibi; /* 0 or 1 */
     double scale;               /* of scores */
     double softcap;             /* 0 = off */
+    mha_choice choice;          /* of heads, for each sequence (layer.h) */
+    mha_selection selection;    /* of MHA_CHOICE_HEADS */
+    int64_t kept_heads;         /* how many each sequence gets; without a choice all */
 } mha_model_attention;
 
 /* What the checkpoint is. Lives as long as the model. */
@@ -107,11 +111,20 @@ MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
  *                       others are removed
  *     "scale": number   of scores; null = 1 / sqrt(head_dim)
  *     "softcap": number scores become softcap tanh(score / softcap), as in Gemma-2; null = they do not
+ *     "moe_heads": {"top_k": N}
+ *                       a mixture of experts, which are the heads: each text gets the N [2] whose scores are greatest,
+ *                       weighed by the softmax of these (MHA_CHOICE_EXPERTS of layer.h)
+ *     "head_pruning": {"prune_ratio": R, "selection": "soft"}
+ *                       each text gets (int)(heads (1 - R)) heads, one at least, with a gate of 1 ("hard", which never
+ *                       learns) or the sigmoid of their score, or "straight_through" (MHA_CHOICE_HEADS)
+ * The last two are for encoders, since the scores are of the mean of all tokens: in a decoder, of those to come as
+ * well. They have a tensor of their own, head_choice [heads, hidden] with a bias; heads of such layers are measured,
+ * drawn and gated as all others, but not removed (prune.h), regrouped or routed. The third variant that chooses,
+ * adaptive heads (variants.h), is not for models: its heads are others from text to text.
  * What an entry leaves out is as the family's own keys have it (layer_types, sliding_window, attn_logit_softcapping,
  * query_pre_attn_scalar ...). How many heads a layer has, "mha.heads" says, and how they share keys and values (MHA,
- * GQA, MQA) "mha.kv_heads", in new models too. Heads that are chosen by the text (variants.h) are not for models: they
- * look at the mean of all tokens, in a decoder at those to come. transformers knows none of these keys: it loads such
- * a checkpoint without a word, and computes the family's attention. */
+ * GQA, MQA) "mha.kv_heads", in new models too. transformers knows none of these keys: it loads such a checkpoint without
+ * a word, and computes the family's attention. */
 
 /* config.json as it was read, UTF-8 JSON. */
 MHA_API const char *mha_model_config_json(const mha_model *model);

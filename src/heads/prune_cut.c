@@ -172,6 +172,10 @@ static mha_status cut_layer(cutting *c, bool all_out, mha_error *err)
 {
     static const mha__role separate[] = {MHA__QUERY, MHA__KEY, MHA__VALUE};
     list_heads(c);
+    if (c->changed && c->p->model->config.attention[c->layer].choice)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "layer %lld chooses its heads for each text: without one it would choose another in its place",
+                         (long long)c->layer);
     if (c->changed || c->p->add_bias) {
         if (c->p->model->config.family->parts[MHA__QKV].kind != MHA__PART_ABSENT)
             MHA__TRY(cut_projection(c, MHA__QKV, err));

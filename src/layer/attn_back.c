@@ -29,6 +29,7 @@ void mha__attn_trace_take(mha__arena *arena, const mha_attn_layer *layer, const 
     trace->qkv = mha__take(arena, rows, wide);
     trace->context = mha__take(arena, rows, (size_t)(o->heads * o->head_dim) * sizeof(float));
     trace->lse = mha__take(arena, rows, (size_t)o->heads * sizeof(float));
+    mha__chosen_take(arena, layer, in, &trace->chosen);
 }
 
 void mha__attn_scratch_take(mha__arena *arena, const mha_attn_layer *layer, const mha_layer_input *in,
@@ -38,6 +39,7 @@ void mha__attn_scratch_take(mha__arena *arena, const mha_attn_layer *layer, cons
     const size_t rows = (size_t)(in->batch * in->length);
     scratch->dqkv = mha__take(arena, rows, (size_t)qkv_width(o) * sizeof(float));
     scratch->dcontext = mha__take(arena, rows, (size_t)(o->heads * o->head_dim) * sizeof(float));
+    mha__choice_grads_take(arena, layer, in, &scratch->choice);
     scratch->left = mha__take(arena, 1, mha__linear_left(layer->qkv, in->batch * in->length));
     scratch->space = mha__take(arena, 1, space_bytes);
     scratch->space_bytes = space_bytes;
@@ -66,7 +68,10 @@ static mha_attn_args operator_args(const mha_attn_layer *layer, const mha__attn_
     mha_attn_args args = mha__attn_layer_args(o, in, trace->qkv, trace->context);
     args.lse = (mha_view){trace->lse, {o->heads * in->length, in->length, 1}};
     args.dropout_seed = call->dropout_seed;
-    if (!in->gates.data) args.gates.data = &one;
+    if (layer->options.choice.of)
+        args.gates = (mha_cview){trace->chosen.gates, {o->heads, 1}};
+    else if (!in->gates.data)
+        args.gates.data = &one;
     return args;
 }
 
@@ -75,7 +80,8 @@ mha_status mha__attn_keep(const mha_attn_layer *layer, const mha__attn_call *cal
 {
     const int64_t rows = call->in->batch * call->in->length;
     const size_t bytes = (size_t)(rows * qkv_width(&layer->options)) * sizeof(float);
-    const mha_attn_args args = operator_args(layer, call, trace);
+    mha_attn_args args = operator_args(layer, call, trace);
+    mha__attn_choose(layer, call->in, x, &trace->chosen, &args);
     mha__attn_layer_project(layer, rows, x, scratch->left, trace->qkv);
     if (trace->plain) memcpy(trace->plain, trace->qkv, bytes);
     MHA__TRY(mha__attn_layer_prepare(layer, call->in, rows, trace->qkv, err));
@@ -91,19 +97,20 @@ static mha_status operator_back(const mha_attn_layer *layer, const mha__attn_cal
 {
     const mha_attn_layer_options *o = &layer->options;
     const mha__attn_also *also = &call->also;
+    const bool chooses = o->choice.of != MHA_CHOICE_NONE;
     const mha_attn_args args = operator_args(layer, call, trace);
     const int64_t L = call->in->length, D = o->head_dim, row = qkv_width(o), q_width = o->heads * D;
     mha_attn_grads grads = {.size = sizeof grads,
                             .dout = {scratch->dcontext, {L * q_width, D, q_width, 1}},
                             .out = {trace->context, {L * q_width, D, q_width, 1}},
                             .lse = {trace->lse, {o->heads * L, L, 1}},
-                            .dgates = also->dgates,
+                            .dgates = chooses ? (mha_view){scratch->choice.dgates, {o->heads, 1}} : also->dgates,
                             .row_taylor = also->row_taylor};
     if (projections) {
         grads.dq = (mha_view){scratch->dqkv, {L * row, D, row, 1}};
         grads.dk = (mha_view){scratch->dqkv + q_width, {L * row, D, row, 1}};
         grads.dv = (mha_view){scratch->dqkv + q_width + o->kv_heads * D, {L * row, D, row, 1}};
-    } else if (!also->dgates.data && !also->row_taylor.data) {
+    } else if (!grads.dgates.data && !also->row_taylor.data) {
         return MHA_OK;
     }
     return mha_attn_backward(call->plan, &args, &grads, scratch->space, scratch->space_bytes, err);
@@ -163,13 +170,25 @@ static mha_status project_back(const mha_attn_layer *layer, const mha__slot *slo
     return mha__linear_backward(layer->ctx, &g, err);
 }
 
+/* All of them, from dqkv. */
+static mha_status projections_back(const mha_attn_layer *layer, const mha__attn_slots *slots, int64_t rows,
+                                   const float *x, const float *dqkv, float *dx, mha_error *err)
+{
+    const int64_t D = layer->options.head_dim, q_width = layer->options.heads * D;
+    const int64_t k_width = layer->k_heads * D, v_width = layer->v_heads * D;
+    if (slots->qkv.weight || slots->qkv.packed)
+        return project_back(layer, &slots->qkv, rows, 0, q_width + k_width + v_width, x, dqkv, dx, err);
+    MHA__TRY(project_back(layer, &slots->q, rows, 0, q_width, x, dqkv, dx, err));
+    MHA__TRY(project_back(layer, &slots->k, rows, q_width, k_width, x, dqkv, dx, err));
+    return project_back(layer, &slots->v, rows, q_width + k_width, v_width, x, dqkv, dx, err);
+}
+
 mha_status mha__attn_back(const mha_attn_layer *layer, const mha__attn_call *call, const mha__attn_slots *slots,
                           const float *x, const mha__attn_trace *trace, const mha__attn_scratch *scratch,
                           const float *dy, float *dx, mha_error *err)
 {
     const mha_attn_layer_options *o = &layer->options;
     const int64_t rows = call->in->batch * call->in->length, q_width = o->heads * o->head_dim;
-    const int64_t k_width = layer->k_heads * o->head_dim, v_width = layer->v_heads * o->head_dim;
     const mha__linear_grad out = {.dtype = slots->o.dtype,
                                   .rows = rows,
                                   .in = q_width,
@@ -188,12 +207,12 @@ mha_status mha__attn_back(const mha_attn_layer *layer, const mha__attn_call *cal
     const bool learns = mha__attn_learns(slots);
     MHA__TRY(mha__linear_backward(layer->ctx, &out, err));
     MHA__TRY(operator_back(layer, call, dx || learns, trace, scratch, err));
+    mha__attn_choice_back(layer, call->in, &trace->chosen, &scratch->choice, slots->choice.dweight, slots->choice.dbias,
+                          call->also.dgates);
     if (!dx && !learns) return MHA_OK;
     MHA__TRY(prepare_back(layer, call->in, slots, trace, scratch->dqkv, err));
     mha__attn_layer_gather(layer, rows, scratch->dqkv);
-    if (slots->qkv.weight || slots->qkv.packed)
-        return project_back(layer, &slots->qkv, rows, 0, q_width + k_width + v_width, x, scratch->dqkv, dx, err);
-    MHA__TRY(project_back(layer, &slots->q, rows, 0, q_width, x, scratch->dqkv, dx, err));
-    MHA__TRY(project_back(layer, &slots->k, rows, q_width, k_width, x, scratch->dqkv, dx, err));
-    return project_back(layer, &slots->v, rows, q_width + k_width, v_width, x, scratch->dqkv, dx, err);
+    MHA__TRY(projections_back(layer, slots, rows, x, scratch->dqkv, dx, err));
+    mha__attn_choice_spread(layer, call->in, &scratch->choice, dx);
+    return MHA_OK;
 }

@@ -4,8 +4,7 @@
 #ifndef MHA_LAYER_ATTN_BACK_H
 #define MHA_LAYER_ATTN_BACK_H
 
-#include "layer/arena.h"
-#include "layer/attn_layer.h"
+#include "layer/attn_choice.h"
 
 /* One matrix or norm: what the way back reads, and where its gradients are added. NULL = not wanted. */
 typedef struct mha__slot {
@@ -19,6 +18,7 @@ typedef struct mha__slot {
 typedef struct mha__attn_slots {
     mha__slot q, k, v, qkv, o; /* q, k and v, or qkv */
     mha__slot q_norm, k_norm;
+    mha__slot choice;
 } mha__attn_slots;
 
 /* True if a projection learns, for which x is read. */
@@ -32,12 +32,14 @@ typedef struct mha__attn_trace {
     float *qkv;     /* [B L, (H + 2 Hkv) D] as the operator read them */
     float *context; /* [B L, H D] */
     float *lse;     /* [B, H, L] */
+    mha__chosen chosen;
 } mha__attn_trace;
 
 typedef struct mha__attn_scratch {
     float *dqkv;     /* [B L, (H + 2 Hkv) D]; with dcontext, for the way back alone */
     float *dcontext; /* [B L, H D] */
-    void *left;      /* of the projection of q, k and v, where that rounds what it reads */
+    mha__choice_grads choice;
+    void *left; /* of the projection of q, k and v, where that rounds what it reads */
     void *space;
     size_t space_bytes;
 } mha__attn_scratch;

@@ -62,6 +62,8 @@ mha_status mha__attn_layer_describe(const mha_attn_layer *layer, const mha_layer
 {
     const mha_attn_layer_options *o = &layer->options;
     if (in->route) MHA__TRY(mha__attn_route_check(layer, in, err));
+    if (in->cache && o->choice.of)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_layer_input: a cache, but the layer chooses heads");
     *desc = (mha_attn_desc){
         .size = sizeof *desc,
         .batch = in->batch,
@@ -77,7 +79,7 @@ mha_status mha__attn_layer_describe(const mha_attn_layer *layer, const mha_layer
         .align = MHA_ALIGN_TOP_LEFT, /* a token is its own position, whatever the padding */
         .window = o->window,
         .inputs = (in->lengths ? MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS : 0) | (in->keep.data ? MHA_ATTN_KEEP : 0) |
-                  (in->gates.data ? MHA_ATTN_GATES : 0) | (o->slopes ? MHA_ATTN_SLOPES : 0),
+                  (in->gates.data || o->choice.of ? MHA_ATTN_GATES : 0) | (o->slopes ? MHA_ATTN_SLOPES : 0),
     };
     describe_outputs(in, desc);
     if (in->starts) {
@@ -109,7 +111,8 @@ bool mha__attn_layer_alike(const mha_attn_layer *a, const mha_attn_layer *b)
     const mha_attn_layer_options *x = &a->options, *y = &b->options;
     return x->heads == y->heads && x->kv_heads == y->kv_heads && x->head_dim == y->head_dim && x->dtype == y->dtype &&
            x->scale == y->scale && x->softcap == y->softcap && x->causal == y->causal && x->window.on == y->window.on &&
-           x->window.left == y->window.left && x->window.right == y->window.right && !x->slopes == !y->slopes;
+           x->window.left == y->window.left && x->window.right == y->window.right && !x->slopes == !y->slopes &&
+           !x->choice.of == !y->choice.of;
 }
 
 mha_attn_args mha__attn_layer_args(const mha_attn_layer_options *o, const mha_layer_input *in, float *qkv,

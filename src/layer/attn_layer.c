@@ -9,7 +9,7 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/options.h"
-#include "layer/arena.h"
+#include "layer/attn_choice.h"
 #include "layer/linear.h"
 #include "layer/norm.h"
 #include <string.h>
@@ -47,7 +47,7 @@ static mha_status check_options(mha_attn_layer_options *o, mha_error *err)
     if (o->dtype != MHA_F32 && o->dtype != MHA_BF16 && o->dtype != MHA_F16)
         return mha__fail(err, MHA_ERR_ARG, "attention layer: dtype is %s, not f32, bf16 or f16",
                          mha_dtype_name(o->dtype));
-    return MHA_OK;
+    return mha__attn_choice_check(o, err);
 }
 
 /* Packs the projections: q, k and v into one. */
@@ -91,6 +91,7 @@ static void keep_options(mha_attn_layer *l, const mha_attn_layer_options *o)
     l->k_heads = o->kv_heads;
     l->v_heads = o->v_heads;
     l->options.q = l->options.k = l->options.v = l->options.qkv = l->options.o = (mha_matrix){0};
+    l->options.choice.score = (mha_matrix){0};
     mha__attn_layer_keep_norms(l, o);
     if (o->slopes)
         l->options.slopes = memcpy(l->norms + 4 * o->head_dim, o->slopes, (size_t)o->heads * sizeof *l->norms);
@@ -117,7 +118,8 @@ mha_status mha_attn_layer_create(mha_ctx *ctx, const mha_attn_layer_options *opt
     mha_attn_layer *l = mha__calloc(ctx, 1, bytes);
     if (!l) return mha__no_memory(err, bytes, "an attention layer");
     l->ctx = ctx;
-    const mha_status status = create_projections(l, &o, err);
+    mha_status status = create_projections(l, &o, err);
+    if (status == MHA_OK) status = mha__attn_choice_create(l, &o, err);
     if (status != MHA_OK) {
         mha_attn_layer_free(l);
         return status;
@@ -133,6 +135,7 @@ void mha_attn_layer_free(mha_attn_layer *layer)
     mha_linear_free(layer->qkv);
     mha_linear_free(layer->o);
     mha__free(layer->ctx, layer->unit_parts);
+    mha__free(layer->ctx, layer->score);
     mha__free(layer->ctx, layer);
 }
 
@@ -143,8 +146,9 @@ typedef struct workspace {
     float *context;         /* [B L, H D] */
     uint16_t *half, *mixed; /* qkv and context in 16 bit; NULL in f32 */
     void *left;             /* of the linear layers; `mixed` itself where that is what they multiply */
-    double *scores;         /* what heads are chosen by, where they are */
-    void *scratch;          /* of the operator */
+    double *scores;         /* what heads are routed by, where they are */
+    mha__chosen chosen;
+    void *scratch; /* of the operator */
 } workspace;
 
 static int64_t qkv_width(const mha_attn_layer_options *o)
@@ -177,6 +181,7 @@ static workspace lay_out(mha__arena *arena, const mha_attn_layer *l, const mha_l
         if (o->dtype != MHA_F32) w.mixed = mha__take(arena, (size_t)rows, q_width * sizeof *w.mixed);
     }
     if (input->route) w.scores = mha__take(arena, mha__attn_route_doubles(l), sizeof *w.scores);
+    mha__chosen_take(arena, l, input, &w.chosen);
     w.scratch = mha__take(arena, 1, scratch_bytes);
     return w;
 }
@@ -273,6 +278,7 @@ mha_status mha__attn_layer_attend(const mha_attn_layer *layer, const mha_attn_pl
                          in->workspace_bytes, arena.used);
     float *const at_first = w.qkv ? w.qkv : (float *)(void *)w.half; /* take_halves says where they are */
     mha_attn_args args = mha__attn_layer_args(&layer->options, in, at_first, w.context);
+    mha__attn_choose(layer, in, x, &w.chosen, &args);
     MHA__TRY(project(layer, in, rows, &w, x, &args, err));
     MHA__TRY(mha_attn_forward(plan, &args, w.scratch, mha_attn_plan_workspace(plan), err));
     const int64_t q_width = layer->options.heads * layer->options.head_dim;

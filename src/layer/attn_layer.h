@@ -14,6 +14,7 @@ struct mha_attn_layer {
     mha_rope_options rope;    /* what turning needs; head_dim 0 without rope */
     mha_linear *qkv, *o;
     uint8_t *unit_parts; /* [units, parts of qkv] which heads a unit has; NULL: qkv is not packed head by head */
+    double *score;       /* [H, E] weights and [H] biases that choose heads; NULL: nothing is chosen */
     float norms[];       /* [4, D] weight and bias of q_norm and k_norm; behind them [H] slopes, where there are any */
 };
 

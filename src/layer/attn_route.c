@@ -9,7 +9,8 @@
 #include "base/error.h"
 #include "base/linalg.h"
 #include "base/size.h"
-#include "layer/attn_layer.h"
+#include "layer/attn_choice.h"
+#include "layer/choice.h"
 #include "layer/linear.h"
 #include <math.h>
 #include <string.h>
@@ -121,17 +122,6 @@ mha_status mha__attn_route_check(const mha_attn_layer *layer, const mha_layer_in
     return MHA_OK;
 }
 
-static int64_t sequences_of(const mha_layer_input *in)
-{
-    return in->starts ? in->sequences : in->batch;
-}
-
-/* Rows [first, end) of a sequence, padding included. */
-static int64_t first_row(const mha_layer_input *in, int64_t n)
-{
-    return in->starts ? in->starts[n] : n * in->length;
-}
-
 typedef struct route_job {
     const mha_attn_layer *layer;
     const mha_layer_input *in;
@@ -150,33 +140,6 @@ size_t mha__attn_route_doubles(const mha_attn_layer *layer)
     return (size_t)mha__threads(layer->ctx) * (size_t)(layer->options.hidden + units_of(layer));
 }
 
-/* The mean over the real tokens of sequence n; zeros if there are none. */
-static void mean(const route_job *job, int64_t n, double *to)
-{
-    const mha_layer_input *in = job->in;
-    const int64_t E = job->layer->options.hidden, first = first_row(in, n);
-    const int64_t end = in->lengths ? first + in->lengths[n] : first_row(in, n + 1);
-    int64_t count = 0;
-    memset(to, 0, (size_t)E * sizeof *to);
-    for (int64_t r = first; r < end; r++) {
-        if (in->route->real && !in->route->real[r]) continue;
-        count++;
-        for (int64_t e = 0; e < E; e++)
-            to[e] += (double)job->x[r * E + e];
-    }
-    for (int64_t e = 0; count && e < E; e++)
-        to[e] /= (double)count;
-}
-
-/* How many units come before unit u. */
-static int64_t rank(const double *score, int64_t units, int64_t u)
-{
-    int64_t before = 0;
-    for (int64_t o = 0; o < units; o++)
-        before += score[o] > score[u] || (score[o] == score[u] && o < u);
-    return before;
-}
-
 static void decide_task(void *arg, int64_t n, int worker)
 {
     const route_job *job = arg;
@@ -184,19 +147,19 @@ static void decide_task(void *arg, int64_t n, int worker)
     const int64_t E = job->layer->options.hidden, H = job->layer->options.heads, units = units_of(job->layer);
     double *m = job->memory + worker * (E + units), *score = m + E;
     if (r->decided && r->decided[n]) return;
-    mean(job, n, m);
+    mha__attn_mean(job->layer, job->in, job->x, n, m);
     for (int64_t u = 0; u < units; u++) {
         const double s = r->bias[u] + mha__dot(E, r->weight + u * E, m);
         score[u] = isnan(s) ? -INFINITY : s;
     }
     for (int64_t u = 0; u < units; u++)
-        memset(r->kept + n * H + u * (H / units), rank(score, units, u) < r->keep, (size_t)(H / units));
+        memset(r->kept + n * H + u * (H / units), mha__score_rank(units, score, u) < r->keep, (size_t)(H / units));
 }
 
 void mha__attn_route_decide(const mha_attn_layer *layer, const mha_layer_input *in, const float *x, double *memory)
 {
     route_job job = {.layer = layer, .in = in, .x = x, .memory = memory};
-    mha__parallel(layer->ctx, sequences_of(in), decide_task, &job);
+    mha__parallel(layer->ctx, mha__layer_sequences(in), decide_task, &job);
 }
 
 /* ---- the projections ---- */
@@ -220,13 +183,13 @@ static void project_task(void *arg, int64_t unit, int worker)
     const route_job *job = arg;
     const mha_attn_layer *l = job->layer;
     const mha_attn_layer_options *o = &l->options;
-    const int64_t sequences = sequences_of(job->in), parts = o->heads + l->k_heads + l->v_heads;
+    const int64_t sequences = mha__layer_sequences(job->in), parts = o->heads + l->k_heads + l->v_heads;
     const int64_t row = (o->heads + 2 * o->kv_heads) * o->head_dim;
     const uint8_t *kept = job->in->route->kept + unit * (o->heads / units_of(l));
     for (int64_t n = 0, next; n < sequences; n = next) {
         for (next = n + 1; next < sequences && kept[next * o->heads] == kept[n * o->heads];)
             next++;
-        const int64_t first = first_row(job->in, n), end = first_row(job->in, next);
+        const int64_t first = mha__layer_first_row(job->in, n), end = mha__layer_first_row(job->in, next);
         if (kept[n * o->heads])
             mha__linear_run(l->qkv, &(mha__linear_call){.x = job->x + first * o->hidden,
                                                         .rows = end - first,
@@ -252,8 +215,8 @@ static void output_task(void *arg, int64_t n, int worker)
     (void)worker;
     const route_job *job = arg;
     const mha_attn_layer_options *o = &job->layer->options;
-    const int64_t first = mha__max64(job->first, first_row(job->in, n));
-    const int64_t end = mha__min64(job->first + job->rows, first_row(job->in, n + 1));
+    const int64_t first = mha__max64(job->first, mha__layer_first_row(job->in, n));
+    const int64_t end = mha__min64(job->first + job->rows, mha__layer_first_row(job->in, n + 1));
     const uint8_t *kept = job->in->route->kept + n * o->heads;
     bool more = false;
     for (int64_t h = 0, next; first < end && h < o->heads; h = next) {
@@ -275,5 +238,5 @@ void mha__attn_route_output(const mha_attn_layer *layer, const mha_layer_input *
                             int64_t rows, float *y)
 {
     route_job job = {.layer = layer, .in = in, .context = context, .first = first, .rows = rows, .y = y};
-    mha__parallel(layer->ctx, sequences_of(in), output_task, &job);
+    mha__parallel(layer->ctx, mha__layer_sequences(in), output_task, &job);
 }

@@ -1,6 +1,7 @@
 /* repack.c - linear layers, attention and whole blocks, packed again where they are. */
 #include "layer/repack.h"
 #include "base/error.h"
+#include "layer/attn_choice.h"
 #include "layer/block.h"
 #include "layer/linear.h"
 
@@ -23,6 +24,7 @@ void mha__attn_layer_repack(mha_attn_layer *layer, const mha_attn_layer_options 
     if (!layer->unit_parts) mha__linear_repack(layer->qkv, one.weight ? &one : parts, one.weight ? 1 : 3);
     mha__linear_repack(layer->o, &out, 1);
     mha__attn_layer_keep_norms(layer, o);
+    mha__attn_choice_keep(layer, o);
 }
 
 mha_status mha__block_renew_attn(mha_block *block, const mha_attn_layer_options *options, mha_error *err)

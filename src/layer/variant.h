@@ -151,6 +151,7 @@ struct mha_trace {
     int64_t chosen;                 /* for each sample */
     int64_t *heads;                 /* [B] with MHA__SELECT_OPTION, else NULL: all have n */
     uint8_t *parts;                 /* [choices] scratch: what one sample computes */
+    double *soft;                   /* [2, choices] scratch: gates of one sample, and their gradients */
     int64_t *offsets;               /* [B] = P */
     float *cos, *sin;               /* [B Lq, R / 2] */
     /* masks, as the operator takes them */

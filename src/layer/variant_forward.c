@@ -35,6 +35,7 @@ static void lay_out(mha__arena *arena, const mha_variant *v, const mha_variant_i
         t->gate = mha__take(arena, (size_t)v->chosen, per_sample);
         t->choice = mha__take(arena, (size_t)v->chosen, (size_t)t->B * sizeof *t->choice);
         t->parts = mha__take(arena, (size_t)v->choices, 1);
+        t->soft = mha__take(arena, 2 * (size_t)v->choices, sizeof *t->soft);
     }
     if (v->selector == MHA__SELECT_OPTION) t->heads = mha__take(arena, (size_t)t->B, sizeof *t->heads);
     if (v->selector == MHA__SELECT_EXPERTS) t->mixed = mha__take(arena, rows, (size_t)v->d_in * real);

@@ -2,6 +2,7 @@
  * many heads it is split; and what that choice's gates give back in the backward pass. */
 #include "base/ctx.h"
 #include "base/size.h"
+#include "layer/choice.h"
 #include "layer/variant.h"
 #include <math.h>
 #include <string.h>
@@ -80,34 +81,21 @@ static void take_best(const mha_variant *v, mha_trace *t, int64_t b)
     }
 }
 
-/* What the softmax over the chosen experts, or over all options, divides by. */
-typedef struct total {
-    double top, sum;
-} total;
-
-static total total_of(const mha_variant *v, const mha_trace *t, int64_t b)
+/* Fills t->soft with the gates that are trained: of what was chosen, or of all options. Returns how many. */
+static int64_t find_soft_gates(const mha_variant *v, const mha_trace *t, int64_t b)
 {
     const int32_t *list = v->selector == MHA__SELECT_OPTION ? NULL : t->choice + b * v->chosen;
     const int64_t count = list ? v->chosen : v->choices;
-    total all = {-INFINITY, 0};
     for (int64_t i = 0; i < count; i++)
-        all.top = fmax(all.top, logit(v, t, b, list ? list[i] : i));
-    for (int64_t i = 0; i < count; i++)
-        all.sum += exp(logit(v, t, b, list ? list[i] : i) - all.top);
-    return all;
+        t->soft[i] = logit(v, t, b, list ? list[i] : i);
+    mha__soft_gates(v->selector != MHA__SELECT_HEADS, count, t->soft, t->soft);
+    return count;
 }
 
-static double probability(const mha_variant *v, const mha_trace *t, int64_t b, const total *all, int64_t choice)
+/* Where the gate of chosen number i stands among those. */
+static int64_t place_of(const mha_variant *v, const mha_trace *t, int64_t b, int64_t i)
 {
-    return exp(logit(v, t, b, choice) - all->top) / all->sum;
-}
-
-/* The trainable factor of chosen number i. */
-static double soft_gate(const mha_variant *v, const mha_trace *t, int64_t b, const total *all, int64_t i)
-{
-    const int64_t choice = t->choice[b * v->chosen + i];
-    return v->selector == MHA__SELECT_HEADS ? 1 / (1 + exp(-logit(v, t, b, choice)))
-                                            : probability(v, t, b, all, choice);
+    return v->selector == MHA__SELECT_OPTION ? t->choice[b * v->chosen + i] : i;
 }
 
 static bool gates_are_soft(const mha_variant *v)
@@ -129,10 +117,10 @@ static void set_gates(const mha_variant *v, mha_trace *t, int64_t b)
 {
     const int64_t row = mha__gate_row(v, t);
     char *gates = t->gates + (size_t)(b * row) * v->real;
-    const total all = total_of(v, t, b);
+    find_soft_gates(v, t, b);
     memset(gates, 0, (size_t)row * v->real);
     for (int64_t i = 0; i < v->chosen; i++) {
-        const double gate = gates_are_soft(v) ? soft_gate(v, t, b, &all, i) : 1;
+        const double gate = gates_are_soft(v) ? t->soft[place_of(v, t, b, i)] : 1;
         mha__put(v->dtype, t->gate, b * v->chosen + i, gate);
         if (v->selector != MHA__SELECT_OPTION) mha__put(v->dtype, gates, t->choice[b * v->chosen + i], gate);
         for (int64_t h = 0; v->selector == MHA__SELECT_OPTION && h < row; h++)
@@ -195,18 +183,16 @@ void mha__chosen_parts(const mha_variant *v, const mha_trace *t, int64_t b, uint
 /* Gradients of the logits from those of the gates of what was chosen, dgate [chosen]. */
 static void logits_backward(const mha_variant *v, const mha_trace *t, int64_t b, const double *dgate, char *dlogits)
 {
-    const int32_t *list = t->choice + b * v->chosen;
-    const total all = total_of(v, t, b);
-    double mean = 0;
+    const int64_t count = find_soft_gates(v, t, b);
+    double *slope = t->soft + v->choices;
+    memset(slope, 0, (size_t)count * sizeof *slope);
     for (int64_t i = 0; i < v->chosen; i++)
-        mean += soft_gate(v, t, b, &all, i) * dgate[i];
-    for (int64_t i = 0; i < v->chosen; i++) {
-        const double g = soft_gate(v, t, b, &all, i);
-        const double slope = v->selector == MHA__SELECT_HEADS ? (1 - g) * dgate[i] : dgate[i] - mean;
-        mha__put(v->dtype, dlogits, b * v->choices + list[i], g * slope);
+        slope[place_of(v, t, b, i)] = dgate[i];
+    mha__soft_gates_back(v->selector != MHA__SELECT_HEADS, count, t->soft, slope, slope);
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t to = v->selector == MHA__SELECT_OPTION ? i : t->choice[b * v->chosen + i];
+        mha__put(v->dtype, dlogits, b * v->choices + to, slope[i]);
     }
-    for (int64_t c = 0; v->selector == MHA__SELECT_OPTION && c < v->choices; c++)
-        if (c != *list) mha__put(v->dtype, dlogits, b * v->choices + c, -probability(v, t, b, &all, c) * mean);
 }
 
 typedef struct gradients {

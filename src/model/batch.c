@@ -170,7 +170,9 @@ void mha__batch_describe(mha__batch *p, const int64_t *lengths)
                                  .cos = p->cos,
                                  .sin = p->sin};
     if (p->in.mask && p->right_padded) p->layer.lengths = lengths;
-    if (p->in.mask && !p->right_padded) p->layer.keep = (mha_cview){p->in.mask, {p->in.length, 0, 0, 1}};
+    if (!p->in.mask || p->right_padded) return;
+    p->layer.keep = (mha_cview){p->in.mask, {p->in.length, 0, 0, 1}};
+    p->layer.real = p->in.mask;
 }
 
 int64_t mha__batch_map_rows(const mha__batch *p)

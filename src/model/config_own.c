@@ -32,30 +32,14 @@ mha_status mha__config_feed(const mha__json_obj *root, mha__config *c, mha_error
 
 /* ---- attention ---- */
 
-static const char *const keys[] = {"alibi", "qk_norm", "rotary", "scale", "softcap", "window"};
+static const char *const keys[] = {"alibi",  "head_pruning", "moe_heads", "qk_norm",
+                                   "rotary", "scale",        "softcap",   "window"};
 
-/* Variants of variants.h that look at the mean of all tokens before they choose heads. */
-static const char *const choosing[] = {"adaptive_heads", "head_pruning", "moe_heads"};
-
-static bool is_one_of(const char *name, const char *const *names, size_t count)
+static bool is_key(const char *name)
 {
-    for (size_t n = 0; n < count; n++)
-        if (strcmp(names[n], name) == 0) return true;
+    for (size_t n = 0; n < sizeof keys / sizeof *keys; n++)
+        if (strcmp(keys[n], name) == 0) return true;
     return false;
-}
-
-/* A name in place of an object: none is built, and of some it is to be said why. */
-static mha_status refuse_name(const char *file, const char *where, const json_t *entry, mha_error *err)
-{
-    const char *name = json_string_value(entry);
-    mha__quoted q;
-    if (name && is_one_of(name, choosing, sizeof choosing / sizeof *choosing))
-        return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "%s: %s: %s chooses heads by the mean of all tokens, so a decoder would see later ones; it is "
-                         "a layer of its own (mha/variants.h), not of a model",
-                         file, where, mha__json_show(&q, entry));
-    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s: want an object, or null for what the family has, got %s", file,
-                     where, mha__json_show(&q, entry));
 }
 
 static mha_status refuse_unknown(const mha__json_obj *entry, mha_error *err)
@@ -64,12 +48,17 @@ static mha_status refuse_unknown(const mha__json_obj *entry, mha_error *err)
     json_t *value;
     json_object_foreach((json_t *)entry->json, key, value)
     {
-        if (!is_one_of(key, keys, sizeof keys / sizeof *keys))
+        if (strcmp(key, "adaptive_heads") == 0)
             return mha__fail(
-                err, MHA_ERR_FORMAT,
-                "%s: %s.%s is no key; there are alibi, qk_norm, rotary, scale, softcap and window, and for "
-                "numbers of heads mha.heads and mha.kv_heads",
-                entry->file, entry->where, mha__quote(&(mha__quoted){0}, key, strlen(key)));
+                err, MHA_ERR_UNSUPPORTED,
+                "%s: %s.%s: layers whose number of heads changes from text to text are for variants.h, not "
+                "for models, whose heads have numbers",
+                entry->file, entry->where, key);
+        if (!is_key(key))
+            return mha__fail(err, MHA_ERR_FORMAT,
+                             "%s: %s.%s is no key; there are alibi, head_pruning, moe_heads, qk_norm, rotary, scale, "
+                             "softcap and window, and for numbers of heads mha.heads and mha.kv_heads",
+                             entry->file, entry->where, mha__quote(&(mha__quoted){0}, key, strlen(key)));
     }
     return MHA_OK;
 }
@@ -81,7 +70,7 @@ static mha_status read_or_off(const mha__json_obj *entry, const char *key, doubl
     return mha__json_number(entry, key, MHA__OPTIONAL, FLT_MIN, FLT_MAX, value, err);
 }
 
-static mha_status read_entry(const mha__json_obj *entry, mha__layer_attention *a, mha_error *err)
+static mha_status read_entry(const mha__json_obj *entry, const mha__config *c, mha__layer_attention *a, mha_error *err)
 {
     MHA__TRY(refuse_unknown(entry, err));
     if (json_is_null(json_object_get(entry->json, "window"))) a->window = 0;
@@ -90,7 +79,8 @@ static mha_status read_entry(const mha__json_obj *entry, mha__layer_attention *a
     MHA__TRY(read_or_off(entry, "softcap", &a->softcap, err));
     MHA__TRY(mha__json_bool(entry, "rotary", MHA__OPTIONAL, &a->turned, err));
     MHA__TRY(mha__json_bool(entry, "qk_norm", MHA__OPTIONAL, &a->normed, err));
-    return mha__json_bool(entry, "alibi", MHA__OPTIONAL, &a->alibi, err);
+    MHA__TRY(mha__json_bool(entry, "alibi", MHA__OPTIONAL, &a->alibi, err));
+    return mha__config_choice(entry, c, a, err);
 }
 
 /* 0 = 1 / sqrt(head_dim). */
@@ -116,9 +106,11 @@ mha_status mha__config_attention(const mha__json_obj *root, mha__config *c, mha_
         a->normed = c->family->normed;
         snprintf(where, sizeof where, list ? ATTENTION "[%lld]" : ATTENTION, (long long)layer);
         if (!item || json_is_null(item)) continue;
-        if (!json_is_object(item)) return refuse_name(root->file, where, item, err);
+        if (!json_is_object(item))
+            return mha__fail(err, MHA_ERR_FORMAT, "%s: %s: want an object, or null for what the family has, got %s",
+                             root->file, where, mha__json_show(&(mha__quoted){0}, item));
         if (json_object_size(item)) c->own_key = ATTENTION;
-        MHA__TRY(read_entry(&entry, a, err));
+        MHA__TRY(read_entry(&entry, c, a, err));
     }
     return MHA_OK;
 }

@@ -52,6 +52,7 @@ static const mha__part bert_parts[MHA__ROLES] = {
     [MHA__VALUE] = {"attention.self.value", MHA__PART_LINEAR, FIELD(v_width), FIELD(hidden), false, 0},
     [MHA__QUERY_NORM] = {"attention.self.q_norm", MHA__PART_RMS, FIELD(head_dim), 0, false, 0},
     [MHA__KEY_NORM] = {"attention.self.k_norm", MHA__PART_RMS, FIELD(head_dim), 0, false, 0},
+    [MHA__HEAD_CHOICE] = {"attention.self.head_choice", MHA__PART_LINEAR, FIELD(head_count), FIELD(hidden), false, 0},
     [MHA__ATTN_OUT] = {"attention.output.dense", MHA__PART_LINEAR, FIELD(hidden), FIELD(q_width), false, 0},
     [MHA__ATTN_NORM] = {"attention.output.LayerNorm", MHA__PART_NORM, FIELD(hidden), 0, false, 0},
     [MHA__UP] = {"intermediate.dense", MHA__PART_LINEAR, FIELD(intermediate), FIELD(hidden), false, 0},

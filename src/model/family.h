@@ -25,6 +25,7 @@ typedef enum mha__role {
     MHA__QKV, /* or the three in one */
     MHA__QUERY_NORM,
     MHA__KEY_NORM,
+    MHA__HEAD_CHOICE, /* scores of heads, in layers that choose */
     MHA__ATTN_OUT,
     MHA__ATTN_NORM,
     MHA__ATTN_OUT_NORM,

@@ -41,6 +41,7 @@ static mha_attn_layer_options attn_of(const mha_model *m, int64_t layer, const m
         .dtype = m->outer.packed == MHA_BF16 ? MHA_BF16 : MHA_F32,
         .by_head = m->by_head,
         .slopes = a->alibi ? m->slopes + layer * c->heads : NULL,
+        .choice = {a->choice, mha__config_kept(c, layer), a->selection, part[MHA__HEAD_CHOICE]},
     };
 }
 

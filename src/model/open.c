@@ -66,14 +66,18 @@ static mha_status fill_info(mha_model *m, mha_error *err)
     return MHA_OK;
 }
 
-static mha_model_attention attention_of(const mha__config *c, const mha__layer_attention *a)
+static mha_model_attention attention_of(const mha__config *c, int64_t layer)
 {
+    const mha__layer_attention *a = &c->attention[layer];
     return (mha_model_attention){.window = a->window,
                                  .rotary = a->turned,
                                  .qk_norm = a->normed,
                                  .alibi = a->alibi,
                                  .scale = a->scale != 0 ? a->scale : 1 / sqrt((double)c->head_dim),
-                                 .softcap = a->softcap};
+                                 .softcap = a->softcap,
+                                 .choice = a->choice,
+                                 .selection = a->selection,
+                                 .kept_heads = mha__config_kept(c, layer)};
 }
 
 /* Known once the tensors are. */
@@ -86,7 +90,7 @@ static void fill_layers(mha_model *m)
         m->key_heads_per_layer[i] = c->layer_k_heads[i];
         m->value_heads_per_layer[i] = c->layer_v_heads[i];
         m->feed_forward_per_layer[i] = c->attention_only[i] ? 0 : c->intermediate;
-        m->attention_per_layer[i] = attention_of(c, &c->attention[i]);
+        m->attention_per_layer[i] = attention_of(c, i);
         kv_heads += c->layer_kv_heads[i];
     }
     m->info.kv_bytes_per_token = c->family->causal ? 2 * kv_heads * c->head_dim * (int64_t)sizeof(float) : 0;

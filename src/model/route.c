@@ -20,6 +20,10 @@ mha_status mha__router_check(const mha_router *router, const mha_model *m, mha_e
                          (long long)router->layers, (long long)router->hidden, (long long)m->config.layers,
                          (long long)m->config.hidden);
     for (int64_t layer = 0; layer < router->layers; layer++)
+        if (m->config.attention[layer].choice)
+            return mha__fail(err, MHA_ERR_UNSUPPORTED, "a router, but layer %lld chooses its heads itself",
+                             (long long)layer);
+    for (int64_t layer = 0; layer < router->layers; layer++)
         if (router->units[layer] != mha__router_units(m, layer))
             return mha__fail(err, MHA_ERR_ARG, "the router has %lld heads or groups in layer %lld, the model %lld",
                              (long long)router->units[layer], (long long)layer, (long long)mha__router_units(m, layer));
@@ -106,7 +110,6 @@ void mha__routed_turn(const mha_model *m, mha__batch *batch, mha__routed *routed
     routed->layer = (mha_layer_route){.weight = m->router->weight[layer],
                                       .bias = m->router->bias[layer],
                                       .keep = mha__min64(units, m->routed_heads / group),
-                                      .real = batch->right_padded ? NULL : batch->in.mask,
                                       .decided = routed->decided,
                                       .kept = routed->kept ? kept_of(m, routed, layer, 0) : &routed->some};
     batch->layer.route = &routed->layer;

@@ -500,15 +500,13 @@ static void test_refusals(void **state)
          MHA_ERR_FORMAT},
         {"\"mha.attention\":[{},\"gqa\",{}]",
          "mha.attention[1]: want an object, or null for what the family has, got \"gqa\"", MHA_ERR_FORMAT},
-        {"\"mha.attention\":[{},{},\"moe_heads\"]",
-         "mha.attention[2]: \"moe_heads\" chooses heads by the mean of all tokens, so a decoder would see later ones; "
-         "it "
-         "is a layer of its own (mha/variants.h), not of a model",
+        {"\"mha.attention\":[{},{},{\"moe_heads\":{}}]",
+         "mha.attention[2].moe_heads: heads are chosen by the mean of all tokens, and in a model of type gpt2 a token "
+         "would be told of later ones; encoders (bert) alone may choose",
          MHA_ERR_UNSUPPORTED},
         {"\"mha.attention\":{\"heads\":4}",
-         "mha.attention.heads is no key; there are alibi, qk_norm, rotary, scale, softcap and window, and for numbers "
-         "of "
-         "heads mha.heads and mha.kv_heads",
+         "mha.attention.heads is no key; there are alibi, head_pruning, moe_heads, qk_norm, rotary, scale, "
+         "softcap and window, and for numbers of heads mha.heads and mha.kv_heads",
          MHA_ERR_FORMAT},
         {"\"mha.attention\":[{\"window\":0},{},{}]",
          "mha.attention[0].window: want an integer from 1 to 2147483648, got 0", MHA_ERR_FORMAT},
