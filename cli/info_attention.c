@@ -8,8 +8,10 @@
 #include "wrap.h"
 
 /* By the keys of "mha.attention". */
-static const char *const choices[] = {
-    [MHA_CHOICE_NONE] = NULL, [MHA_CHOICE_EXPERTS] = "moe_heads", [MHA_CHOICE_HEADS] = "head_pruning"};
+static const char *const choices[] = {[MHA_CHOICE_NONE] = NULL,
+                                      [MHA_CHOICE_EXPERTS] = "moe_heads",
+                                      [MHA_CHOICE_HEADS] = "head_pruning",
+                                      [MHA_CHOICE_OPTIONS] = "adaptive_heads"};
 
 json_t *info_attention_json(const mha_model_info *info)
 {
@@ -48,7 +50,8 @@ static void describe(FILE *out, const mha_model_info *info, const mha_model_atte
                  {a->softcap > 0, "softcap", 4, a->softcap},
                  {scaled, "scale", 4, a->scale},
                  {a->choice == MHA_CHOICE_EXPERTS, "experts for each text:", 10, (double)a->kept_heads},
-                 {a->choice == MHA_CHOICE_HEADS, "heads for each text:", 10, (double)a->kept_heads}};
+                 {a->choice == MHA_CHOICE_HEADS, "heads for each text:", 10, (double)a->kept_heads},
+                 {a->choice == MHA_CHOICE_OPTIONS, "heads for each text: up to", 10, (double)a->kept_heads}};
     bool any = false;
     for (size_t n = 0; n < sizeof parts / sizeof *parts; n++) {
         if (!parts[n].is) continue;

@@ -189,22 +189,34 @@ typedef enum mha_choice {
     MHA_CHOICE_NONE = 0, /* all */
     MHA_CHOICE_EXPERTS,  /* a mixture of experts, which are the heads: gates are the softmax of the scores of the kept
                             heads. As mha_moe_heads of variants.h with MHA_EXPERT_SLOT */
-    MHA_CHOICE_HEADS     /* dynamic head pruning, as mha_head_pruning of variants.h: gates by `selection` */
+    MHA_CHOICE_HEADS,    /* dynamic head pruning, as mha_head_pruning: gates by `selection` */
+    MHA_CHOICE_OPTIONS   /* into how many heads the H D columns are cut, as mha_adaptive_heads; one gate for all of
+                            them by `selection` */
 } mha_choice;
+
+enum { MHA_HEAD_OPTIONS = 16 };
 
 /* Heads by choice inside a layer of a model:
  *
- *     score = W m + b,  m the mean of the layer's input over the real tokens of a sequence
+ *     score = W m + b,  of options W relu(W' m + b') + b,  m the mean of the layer's input over the real tokens
  *
- * in double. The `keep` heads of the greatest scores, of equal ones the first, get a gate each, the others one of 0; a
- * score that is no number is less than all. Gates of the call (mha_layer_input) multiply these. Since m is of all
- * tokens, there is no choice for causal layers, where it would tell a token of later ones. All heads are computed,
- * those with a gate of 0 too: what leaves them out is a variant of variants.h, or mha_layer_route. */
+ * of a sequence, in double. The `keep` heads of the greatest scores, of equal ones the first, get a gate each, the
+ * others one of 0; of options the one of the greatest score is taken. A score that is no number is less than all.
+ * Gates of the call (mha_layer_input) multiply these. Since m is of all tokens, there is no choice for causal layers,
+ * where it would tell a token of later ones. All heads are computed, those with a gate of 0 too: what leaves them out
+ * is a variant of variants.h, or mha_layer_route.
+ *
+ * With options each sequence is a call of the operator, with a plan and a workspace that are allocated for it, and
+ * nothing of single heads may be wanted or given: MHA_ERR_UNSUPPORTED for gates, probs, stats, on_rows, and masks that
+ * are not the same for all heads. */
 typedef struct mha_layer_choice {
     mha_choice of;
-    int64_t keep;            /* 1..H */
-    mha_selection selection; /* of MHA_CHOICE_HEADS: how W and b learn */
-    mha_matrix score;        /* E -> H, bias needed; copied as f32, `packed` and `out` are not read */
+    mha_selection selection; /* how W and b learn; not of MHA_CHOICE_EXPERTS */
+    int64_t keep;            /* 1..H; not of options */
+    mha_matrix score;        /* W, b [H, E], [options, P]; both needed, copied; `packed` and `out` are not read */
+    mha_matrix hidden;       /* W', b' [P, E] of options, likewise; `out` = P */
+    int64_t options[MHA_HEAD_OPTIONS]; /* [option_count] each divides H D; not with shared keys, rope, norms, slopes */
+    int64_t option_count;
 } mha_layer_choice;
 
 typedef struct mha_attn_layer_options {

@@ -58,13 +58,15 @@ MHA_API mha_ctx *mha_model_ctx(const mha_model *model);
 
 /* The attention of a layer, as the family or the key "mha.attention" (below) has it. */
 typedef struct mha_model_attention {
-    int64_t window;             /* a row sees the N latest tokens (encoders: fewer than N away); 0 = all */
-    int rotary, qk_norm, alibi; /* 0 or 1 */
-    double scale;               /* of scores */
-    double softcap;             /* 0 = off */
-    mha_choice choice;          /* of heads, for each sequence (layer.h) */
-    mha_selection selection;    /* of MHA_CHOICE_HEADS */
-    int64_t kept_heads;         /* how many each sequence gets; without a choice all */
+    int64_t window;              /* a row sees the N latest tokens (encoders: fewer than N away); 0 = all */
+    int rotary, qk_norm, alibi;  /* 0 or 1 */
+    double scale;                /* of scores */
+    double softcap;              /* 0 = off */
+    mha_choice choice;           /* of heads, for each sequence (layer.h) */
+    mha_selection selection;     /* not of MHA_CHOICE_EXPERTS */
+    int64_t kept_heads;          /* how many each sequence gets; all without a choice, and of options the most */
+    const int64_t *head_options; /* [head_option_count] of MHA_CHOICE_OPTIONS */
+    int64_t head_option_count;
 } mha_model_attention;
 
 /* What the checkpoint is. Lives as long as the model. */
@@ -117,14 +119,17 @@ MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
  *     "head_pruning": {"prune_ratio": R, "selection": "soft"}
  *                       each text gets (int)(heads (1 - R)) heads, one at least, with a gate of 1 ("hard", which never
  *                       learns) or the sigmoid of their score, or "straight_through" (MHA_CHOICE_HEADS)
- * The last two are for encoders, since the scores are of the mean of all tokens: in a decoder, of those to come as
- * well. They have a tensor of their own, head_choice [heads, hidden] with a bias; heads of such layers are measured,
- * drawn and gated as all others, but not removed (prune.h), regrouped or routed. The third variant that chooses,
- * adaptive heads (variants.h), is not for models: its heads are others from text to text.
+ *     "adaptive_heads": {"head_options": [1, 2, 4], "predictor_width": P, "selection": "soft"}
+ *                       each text gets one of these numbers of heads, by a predictor P [128] wide (MHA_CHOICE_OPTIONS),
+ *                       with a gate for all of them, the softmax of the scores
+ * The last three are for encoders, since the scores are of the mean of all tokens: in a decoder, of those to come as
+ * well. They have tensors of their own, head_choice, and head_choice_hidden of a predictor. Heads of such layers are
+ * measured, drawn and gated as all others, but not removed (prune.h), regrouped or routed; where their number changes
+ * from text to text, they have no numbers, so that nothing of single heads can be had of such a model.
  * What an entry leaves out is as the family's own keys have it (layer_types, sliding_window, attn_logit_softcapping,
  * query_pre_attn_scalar ...). How many heads a layer has, "mha.heads" says, and how they share keys and values (MHA,
- * GQA, MQA) "mha.kv_heads", in new models too. transformers knows none of these keys: it loads such a checkpoint without
- * a word, and computes the family's attention. */
+ * GQA, MQA) "mha.kv_heads", in new models too. transformers knows none of these keys: it loads such a checkpoint
+ * without a word, and computes the family's attention. */
 
 /* config.json as it was read, UTF-8 JSON. */
 MHA_API const char *mha_model_config_json(const mha_model *model);

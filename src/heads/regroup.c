@@ -110,7 +110,7 @@ static mha_status check_shapes(const regroup *r, mha_error *err)
                          "config.json has %s, which no other program knows: there is nothing to be compatible with",
                          c->own_key);
     for (int64_t l = 0; l < c->layers; l++)
-        if (c->attention[l].choice)
+        if (c->attention[l].choice.of)
             return mha__fail(
                 err, MHA_ERR_UNSUPPORTED,
                 "regroup: layer %lld chooses its heads for each text, and they would share keys with others",

@@ -3,6 +3,7 @@
 #include "layer/attn_back.h"
 #include "base/ctx.h"
 #include "base/error.h"
+#include "layer/attn_split.h"
 #include "layer/linear.h"
 #include "layer/norm.h"
 #include "mha/attn_grads.h"
@@ -28,7 +29,7 @@ void mha__attn_trace_take(mha__arena *arena, const mha_attn_layer *layer, const 
     trace->plain = has_norms(o) ? mha__take(arena, rows, wide) : NULL;
     trace->qkv = mha__take(arena, rows, wide);
     trace->context = mha__take(arena, rows, (size_t)(o->heads * o->head_dim) * sizeof(float));
-    trace->lse = mha__take(arena, rows, (size_t)o->heads * sizeof(float));
+    trace->lse = mha__take(arena, rows, (size_t)mha__attn_most_heads(layer) * sizeof(float));
     mha__chosen_take(arena, layer, in, &trace->chosen);
 }
 
@@ -47,15 +48,20 @@ void mha__attn_scratch_take(mha__arena *arena, const mha_attn_layer *layer, cons
 
 /* ---- forward ---- */
 
+void mha__attn_desc_both(mha_attn_desc *desc, double dropout)
+{
+    desc->dtype = MHA_F32;
+    desc->dropout = dropout;
+    desc->inputs |= MHA_ATTN_GATES;
+    desc->outputs |= MHA_ATTN_LSE | MHA_ATTN_GRADS;
+}
+
 mha_status mha__attn_plan_both(const mha_attn_layer *layer, const mha_layer_input *in, double dropout,
                                mha_attn_plan **plan, mha_error *err)
 {
     mha_attn_desc desc;
     MHA__TRY(mha__attn_layer_describe(layer, in, &desc, err));
-    desc.dtype = MHA_F32;
-    desc.dropout = dropout;
-    desc.inputs |= MHA_ATTN_GATES;
-    desc.outputs |= MHA_ATTN_LSE | MHA_ATTN_GRADS;
+    mha__attn_desc_both(&desc, dropout);
     return mha_attn_plan_create(layer->ctx, &desc, plan, err);
 }
 
@@ -69,7 +75,7 @@ static mha_attn_args operator_args(const mha_attn_layer *layer, const mha__attn_
     args.lse = (mha_view){trace->lse, {o->heads * in->length, in->length, 1}};
     args.dropout_seed = call->dropout_seed;
     if (layer->options.choice.of)
-        args.gates = (mha_cview){trace->chosen.gates, {o->heads, 1}};
+        args.gates = (mha_cview){trace->chosen.gates, {layer->score.out, 1}};
     else if (!in->gates.data)
         args.gates.data = &one;
     return args;
@@ -85,7 +91,11 @@ mha_status mha__attn_keep(const mha_attn_layer *layer, const mha__attn_call *cal
     mha__attn_layer_project(layer, rows, x, scratch->left, trace->qkv);
     if (trace->plain) memcpy(trace->plain, trace->qkv, bytes);
     MHA__TRY(mha__attn_layer_prepare(layer, call->in, rows, trace->qkv, err));
-    MHA__TRY(mha_attn_forward(call->plan, &args, scratch->space, scratch->space_bytes, err));
+    const mha__split_both both = {&args, call->dropout, trace->lse};
+    if (mha__attn_splits(layer))
+        MHA__TRY(mha__attn_split_keep(layer, call->in, &trace->chosen, &both, err));
+    else
+        MHA__TRY(mha_attn_forward(call->plan, &args, scratch->space, scratch->space_bytes, err));
     return mha_linear_forward(layer->o, trace->context, rows, y, err);
 }
 
@@ -113,6 +123,10 @@ static mha_status operator_back(const mha_attn_layer *layer, const mha__attn_cal
     } else if (!grads.dgates.data && !also->row_taylor.data) {
         return MHA_OK;
     }
+    const mha__split_both both = {&args, call->dropout, trace->lse};
+    if (mha__attn_splits(layer)) memset(scratch->dqkv, 0, (size_t)(call->in->batch * L * row) * sizeof *scratch->dqkv);
+    if (mha__attn_splits(layer))
+        return mha__attn_split_back(layer, call->in, &trace->chosen, &both, &grads, scratch->choice.dgates, err);
     return mha_attn_backward(call->plan, &args, &grads, scratch->space, scratch->space_bytes, err);
 }
 
@@ -205,14 +219,19 @@ mha_status mha__attn_back(const mha_attn_layer *layer, const mha__attn_call *cal
                                   .dweight = slots->o.dweight,
                                   .dbias = slots->o.dbias};
     const bool learns = mha__attn_learns(slots);
+    if (mha__attn_splits(layer) && (call->also.dgates.data || call->also.row_taylor.data))
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "attention layer: gradients of single heads, but it has another number of them for each "
+                         "sequence");
     MHA__TRY(mha__linear_backward(layer->ctx, &out, err));
     MHA__TRY(operator_back(layer, call, dx || learns, trace, scratch, err));
-    mha__attn_choice_back(layer, call->in, &trace->chosen, &scratch->choice, slots->choice.dweight, slots->choice.dbias,
-                          call->also.dgates);
+    const mha__choice_slots choice = {slots->choice.dweight, slots->choice.dbias, slots->choice_hidden.dweight,
+                                      slots->choice_hidden.dbias};
+    mha__attn_choice_back(layer, call->in, &trace->chosen, &scratch->choice, &choice, call->also.dgates);
     if (!dx && !learns) return MHA_OK;
     MHA__TRY(prepare_back(layer, call->in, slots, trace, scratch->dqkv, err));
     mha__attn_layer_gather(layer, rows, scratch->dqkv);
     MHA__TRY(projections_back(layer, slots, rows, x, scratch->dqkv, dx, err));
-    mha__attn_choice_spread(layer, call->in, &scratch->choice, dx);
+    if (layer->options.choice.of && dx) mha__attn_mean_back(layer, call->in, scratch->choice.dmean, dx);
     return MHA_OK;
 }

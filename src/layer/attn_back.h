@@ -18,7 +18,7 @@ typedef struct mha__slot {
 typedef struct mha__attn_slots {
     mha__slot q, k, v, qkv, o; /* q, k and v, or qkv */
     mha__slot q_norm, k_norm;
-    mha__slot choice;
+    mha__slot choice, choice_hidden;
 } mha__attn_slots;
 
 /* True if a projection learns, for which x is read. */
@@ -31,7 +31,7 @@ typedef struct mha__attn_trace {
     float *plain;   /* [B L, (H + 2 Hkv) D] q, k, v before the norms of q and k; NULL where there are none */
     float *qkv;     /* [B L, (H + 2 Hkv) D] as the operator read them */
     float *context; /* [B L, H D] */
-    float *lse;     /* [B, H, L] */
+    float *lse;     /* [B, H, L]; H the most heads that a sequence may get */
     mha__chosen chosen;
 } mha__attn_trace;
 
@@ -49,7 +49,7 @@ void mha__attn_trace_take(mha__arena *arena, const mha_attn_layer *layer, const 
 void mha__attn_scratch_take(mha__arena *arena, const mha_attn_layer *layer, const mha_layer_input *in,
                             size_t space_bytes, mha__attn_scratch *scratch);
 
-/* A plan for both directions, in f32 whatever the layer computes in, with that share of the probabilities dropped.
+/* A plan of that.
  * Freed with mha_attn_plan_free. */
 mha_status mha__attn_plan_both(const mha_attn_layer *layer, const mha_layer_input *in, double dropout,
                                mha_attn_plan **plan, mha_error *err);
@@ -64,7 +64,8 @@ typedef struct mha__attn_also {
 typedef struct mha__attn_call {
     const mha_attn_plan *plan; /* mha__attn_plan_both */
     const mha_layer_input *in;
-    uint64_t dropout_seed; /* of the probabilities that are dropped */
+    double dropout;        /* share of the probabilities that is dropped, */
+    uint64_t dropout_seed; /* and which */
     mha__attn_also also;
 } mha__attn_call;
 

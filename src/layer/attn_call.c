@@ -2,7 +2,7 @@
 #include "base/error.h"
 #include "base/options.h"
 #include "base/size.h"
-#include "layer/attn_layer.h"
+#include "layer/attn_split.h"
 
 mha_status mha__layer_input(mha_layer_input *local, const mha_layer_input *given, mha_error *err)
 {
@@ -64,6 +64,7 @@ mha_status mha__attn_layer_describe(const mha_attn_layer *layer, const mha_layer
     if (in->route) MHA__TRY(mha__attn_route_check(layer, in, err));
     if (in->cache && o->choice.of)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_layer_input: a cache, but the layer chooses heads");
+    if (mha__attn_splits(layer)) MHA__TRY(mha__attn_split_check(in, err));
     *desc = (mha_attn_desc){
         .size = sizeof *desc,
         .batch = in->batch,
@@ -112,7 +113,7 @@ bool mha__attn_layer_alike(const mha_attn_layer *a, const mha_attn_layer *b)
     return x->heads == y->heads && x->kv_heads == y->kv_heads && x->head_dim == y->head_dim && x->dtype == y->dtype &&
            x->scale == y->scale && x->softcap == y->softcap && x->causal == y->causal && x->window.on == y->window.on &&
            x->window.left == y->window.left && x->window.right == y->window.right && !x->slopes == !y->slopes &&
-           !x->choice.of == !y->choice.of;
+           !x->choice.of == !y->choice.of && mha__attn_splits(a) == mha__attn_splits(b);
 }
 
 mha_attn_args mha__attn_layer_args(const mha_attn_layer_options *o, const mha_layer_input *in, float *qkv,

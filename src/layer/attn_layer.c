@@ -9,7 +9,7 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/options.h"
-#include "layer/attn_choice.h"
+#include "layer/attn_split.h"
 #include "layer/linear.h"
 #include "layer/norm.h"
 #include <string.h>
@@ -91,7 +91,7 @@ static void keep_options(mha_attn_layer *l, const mha_attn_layer_options *o)
     l->k_heads = o->kv_heads;
     l->v_heads = o->v_heads;
     l->options.q = l->options.k = l->options.v = l->options.qkv = l->options.o = (mha_matrix){0};
-    l->options.choice.score = (mha_matrix){0};
+    l->options.choice.score = l->options.choice.hidden = (mha_matrix){0};
     mha__attn_layer_keep_norms(l, o);
     if (o->slopes)
         l->options.slopes = memcpy(l->norms + 4 * o->head_dim, o->slopes, (size_t)o->heads * sizeof *l->norms);
@@ -135,7 +135,7 @@ void mha_attn_layer_free(mha_attn_layer *layer)
     mha_linear_free(layer->qkv);
     mha_linear_free(layer->o);
     mha__free(layer->ctx, layer->unit_parts);
-    mha__free(layer->ctx, layer->score);
+    mha__free(layer->ctx, layer->scores);
     mha__free(layer->ctx, layer);
 }
 
@@ -280,7 +280,10 @@ mha_status mha__attn_layer_attend(const mha_attn_layer *layer, const mha_attn_pl
     mha_attn_args args = mha__attn_layer_args(&layer->options, in, at_first, w.context);
     mha__attn_choose(layer, in, x, &w.chosen, &args);
     MHA__TRY(project(layer, in, rows, &w, x, &args, err));
-    MHA__TRY(mha_attn_forward(plan, &args, w.scratch, mha_attn_plan_workspace(plan), err));
+    if (mha__attn_splits(layer))
+        MHA__TRY(mha__attn_split_forward(layer, in, &w.chosen, &args, err));
+    else
+        MHA__TRY(mha_attn_forward(plan, &args, w.scratch, mha_attn_plan_workspace(plan), err));
     const int64_t q_width = layer->options.heads * layer->options.head_dim;
     if (w.mixed && w.context) mha__attn_convert(layer, rows, q_width, w.context, w.mixed, true);
     if (in->fills) mha__attn_fill(layer, rows, in->fills, w.context);

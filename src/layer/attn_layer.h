@@ -6,6 +6,12 @@
 #include "mha/layer.h"
 #include <stdbool.h>
 
+/* y = W x + b in double. */
+typedef struct mha__scorer {
+    int64_t in, out;
+    double *weight, *bias; /* [out, in], [out] */
+} mha__scorer;
+
 struct mha_attn_layer {
     mha_ctx *ctx;
     /* Defaults filled in; pointers are into this struct, or NULL. kv_heads is what the operator reads. */
@@ -13,9 +19,10 @@ struct mha_attn_layer {
     int64_t k_heads, v_heads; /* that the projections give; options.kv_heads is a multiple of each */
     mha_rope_options rope;    /* what turning needs; head_dim 0 without rope */
     mha_linear *qkv, *o;
-    uint8_t *unit_parts; /* [units, parts of qkv] which heads a unit has; NULL: qkv is not packed head by head */
-    double *score;       /* [H, E] weights and [H] biases that choose heads; NULL: nothing is chosen */
-    float norms[];       /* [4, D] weight and bias of q_norm and k_norm; behind them [H] slopes, where there are any */
+    uint8_t *unit_parts;       /* [units, parts of qkv] which heads a unit has; NULL: qkv is not packed head by head */
+    double *scores;            /* memory of these, or NULL: */
+    mha__scorer score, hidden; /* what heads are chosen by; without, `out` is 0 */
+    float norms[]; /* [4, D] weight and bias of q_norm and k_norm; behind them [H] slopes, where there are any */
 };
 
 /* Copies the norms of q and k of the options into the layer. */
@@ -36,6 +43,9 @@ bool mha__attn_layer_alike(const mha_attn_layer *a, const mha_attn_layer *b);
 /* What the plan is made from, and the operator's view of one call: q, k and v are columns of qkv. */
 mha_status mha__attn_layer_describe(const mha_attn_layer *layer, const mha_layer_input *in, mha_attn_desc *desc,
                                     mha_error *err);
+/* Makes a description one of both directions, in f32 whatever the layer computes in, with that share of the
+ * probabilities dropped. */
+void mha__attn_desc_both(mha_attn_desc *desc, double dropout);
 mha_attn_args mha__attn_layer_args(const mha_attn_layer_options *o, const mha_layer_input *in, float *qkv,
                                    float *context);
 /* Each head of k and v in as many copies as the operator reads, in place. */

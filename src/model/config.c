@@ -170,7 +170,9 @@ void mha__config_layer(mha__config *c, int64_t layer)
     c->k_width = c->layer_k_heads[layer] * c->head_dim;
     c->v_width = c->layer_v_heads[layer] * c->head_dim;
     c->qkv_width = c->q_width + c->k_width + c->v_width;
-    c->head_count = c->layer_heads[layer];
+    const mha__layer_choice *choice = &c->attention[layer].choice;
+    c->scores = choice->of == MHA_CHOICE_OPTIONS ? choice->option_count : c->layer_heads[layer];
+    c->scored = choice->of == MHA_CHOICE_OPTIONS ? choice->width : c->hidden;
 }
 
 /* A key under the name that the file has for it. */

@@ -11,6 +11,16 @@ struct mha__family;
 
 enum { MHA__EOS = 64 }; /* tokens that may end a text; a longer list is refused */
 
+/* Which heads of a layer each text gets. */
+typedef struct mha__layer_choice {
+    mha_choice of;
+    mha_selection selection;
+    int64_t top_k;                     /* of MHA_CHOICE_EXPERTS */
+    double prune_ratio;                /* of MHA_CHOICE_HEADS */
+    int64_t options[MHA_HEAD_OPTIONS]; /* of MHA_CHOICE_OPTIONS: [option_count], and the width of what is scored */
+    int64_t option_count, width;
+} mha__layer_choice;
+
 /* What attention may do differently in each layer. */
 typedef struct mha__layer_attention {
     int64_t window; /* keys that a row sees on either side, itself included; 0 = all */
@@ -19,10 +29,7 @@ typedef struct mha__layer_attention {
     bool turned;    /* q and k are rotated */
     bool normed;    /* q and k of each head are normed */
     bool alibi;
-    mha_choice choice;  /* of heads, for each text */
-    int64_t top_k;      /* of MHA_CHOICE_EXPERTS */
-    double prune_ratio; /* of MHA_CHOICE_HEADS */
-    mha_selection selection;
+    mha__layer_choice choice;
 } mha__layer_attention;
 
 /* Every dimension is >= 1 and within its limit (io/limits.h); heads divide hidden unless head_dim was given; kv_heads
@@ -36,9 +43,10 @@ typedef struct mha__config {
     int32_t layer_heads[MHA__LAYERS], layer_kv_heads[MHA__LAYERS]; /* fewer where heads were pruned */
     /* What the tensors of a layer have; the operator and a cache read layer_kv_heads, their least common multiple. */
     int32_t layer_k_heads[MHA__LAYERS], layer_v_heads[MHA__LAYERS];
-    bool attention_only[MHA__LAYERS]; /* has no feed-forward part, nor norms around one */
-    bool heads_listed;                /* by mha.heads or mha.kv_heads; else tensors may say so too */
-    int64_t q_width, k_width, v_width, qkv_width, head_count; /* of the layer last asked for */
+    bool attention_only[MHA__LAYERS];             /* has no feed-forward part, nor norms around one */
+    bool heads_listed;                            /* by mha.heads or mha.kv_heads; else tensors may say so too */
+    int64_t q_width, k_width, v_width, qkv_width; /* of the layer last asked for, as */
+    int64_t scores, scored;                       /* of a layer that chooses: how many scores, of a vector how wide */
     double eps;
     mha_activation activation;
     bool attn_bias, mlp_bias;           /* of the projections, where a family may have them or not */
@@ -83,8 +91,8 @@ typedef struct mha__config_key {
     const char *text; /* see mha__key_kind */
 } mha__config_key;
 
-/* Sets the widths of the projections of a layer (of its heads, key heads, value heads, and all of these) and the number
- * of its heads. */
+/* Sets the widths of the projections of a layer (of its heads, key heads, value heads, and all of these) and of what it
+ * chooses heads by. */
 void mha__config_layer(mha__config *config, int64_t layer);
 /* Heads of a layer that each text gets: all, where it does not choose. */
 int64_t mha__config_kept(const mha__config *config, int64_t layer);

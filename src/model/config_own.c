@@ -32,8 +32,8 @@ mha_status mha__config_feed(const mha__json_obj *root, mha__config *c, mha_error
 
 /* ---- attention ---- */
 
-static const char *const keys[] = {"alibi",  "head_pruning", "moe_heads", "qk_norm",
-                                   "rotary", "scale",        "softcap",   "window"};
+static const char *const keys[] = {"adaptive_heads", "alibi", "head_pruning", "moe_heads", "qk_norm",
+                                   "rotary",         "scale", "softcap",      "window"};
 
 static bool is_key(const char *name)
 {
@@ -48,15 +48,10 @@ static mha_status refuse_unknown(const mha__json_obj *entry, mha_error *err)
     json_t *value;
     json_object_foreach((json_t *)entry->json, key, value)
     {
-        if (strcmp(key, "adaptive_heads") == 0)
-            return mha__fail(
-                err, MHA_ERR_UNSUPPORTED,
-                "%s: %s.%s: layers whose number of heads changes from text to text are for variants.h, not "
-                "for models, whose heads have numbers",
-                entry->file, entry->where, key);
         if (!is_key(key))
             return mha__fail(err, MHA_ERR_FORMAT,
-                             "%s: %s.%s is no key; there are alibi, head_pruning, moe_heads, qk_norm, rotary, scale, "
+                             "%s: %s.%s is no key; there are adaptive_heads, alibi, head_pruning, moe_heads, qk_norm, "
+                             "rotary, scale, "
                              "softcap and window, and for numbers of heads mha.heads and mha.kv_heads",
                              entry->file, entry->where, mha__quote(&(mha__quoted){0}, key, strlen(key)));
     }

@@ -25,7 +25,8 @@ typedef enum mha__role {
     MHA__QKV, /* or the three in one */
     MHA__QUERY_NORM,
     MHA__KEY_NORM,
-    MHA__HEAD_CHOICE, /* scores of heads, in layers that choose */
+    MHA__HEAD_CHOICE, /* scores of heads, in layers that choose; of options, what is scored */
+    MHA__HEAD_CHOICE_HIDDEN,
     MHA__ATTN_OUT,
     MHA__ATTN_NORM,
     MHA__ATTN_OUT_NORM,

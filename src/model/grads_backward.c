@@ -27,6 +27,7 @@ static mha_status find_slots(const mha_model_grads *g, int64_t layer, mha__weigh
                             {MHA__QUERY_NORM, &s->attn.q_norm, false},
                             {MHA__KEY_NORM, &s->attn.k_norm, false},
                             {MHA__HEAD_CHOICE, &s->attn.choice, false},
+                            {MHA__HEAD_CHOICE_HIDDEN, &s->attn.choice_hidden, false},
                             {MHA__ATTN_NORM, &s->norm[MHA__BLOCK_ATTN_NORM], false},
                             {MHA__ATTN_OUT_NORM, &s->norm[MHA__BLOCK_ATTN_OUT_NORM], false},
                             {MHA__MLP_NORM, &s->norm[MHA__BLOCK_MLP_NORM], false},

@@ -37,6 +37,7 @@ mha_status mha__grads_call(mha_model_grads *g, int64_t layer, float *dgates, mha
     *call = (mha__block_call){.block = g->model->block[layer],
                               .attn = {.plan = g->plan,
                                        .in = &g->batch.layer,
+                                       .dropout = g->dropout.attention,
                                        .dropout_seed = mha__grads_drop(g, layer, MHA__DROP_PROBS).key,
                                        .also.dgates = {dgates ? dgates + at : NULL, {heads, 1}}},
                               .attn_drop = mha__grads_drop(g, layer, MHA__DROP_ATTN),

@@ -14,6 +14,19 @@ mha_norm mha__model_norm(const mha__config *c, mha__role role, const mha_matrix 
                       .kind = kind == MHA__PART_NORM ? MHA_NORM_LAYER : MHA_NORM_RMS};
 }
 
+static mha_layer_choice choice_of(const mha__config *c, int64_t layer, const mha_matrix *part)
+{
+    const mha__layer_choice *given = &c->attention[layer].choice;
+    mha_layer_choice choice = {.of = given->of,
+                               .selection = given->selection,
+                               .keep = mha__config_kept(c, layer),
+                               .score = part[MHA__HEAD_CHOICE],
+                               .hidden = part[MHA__HEAD_CHOICE_HIDDEN],
+                               .option_count = given->option_count};
+    memcpy(choice.options, given->options, sizeof choice.options);
+    return choice;
+}
+
 static mha_attn_layer_options attn_of(const mha_model *m, int64_t layer, const mha_matrix *part)
 {
     const mha__config *c = &m->config;
@@ -41,7 +54,7 @@ static mha_attn_layer_options attn_of(const mha_model *m, int64_t layer, const m
         .dtype = m->outer.packed == MHA_BF16 ? MHA_BF16 : MHA_F32,
         .by_head = m->by_head,
         .slopes = a->alibi ? m->slopes + layer * c->heads : NULL,
-        .choice = {a->choice, mha__config_kept(c, layer), a->selection, part[MHA__HEAD_CHOICE]},
+        .choice = choice_of(c, layer, part),
     };
 }
 

@@ -75,9 +75,11 @@ static mha_model_attention attention_of(const mha__config *c, int64_t layer)
                                  .alibi = a->alibi,
                                  .scale = a->scale != 0 ? a->scale : 1 / sqrt((double)c->head_dim),
                                  .softcap = a->softcap,
-                                 .choice = a->choice,
-                                 .selection = a->selection,
-                                 .kept_heads = mha__config_kept(c, layer)};
+                                 .choice = a->choice.of,
+                                 .selection = a->choice.selection,
+                                 .kept_heads = mha__config_kept(c, layer),
+                                 .head_options = a->choice.options,
+                                 .head_option_count = a->choice.option_count};
 }
 
 /* Known once the tensors are. */

@@ -20,7 +20,7 @@ mha_status mha__router_check(const mha_router *router, const mha_model *m, mha_e
                          (long long)router->layers, (long long)router->hidden, (long long)m->config.layers,
                          (long long)m->config.hidden);
     for (int64_t layer = 0; layer < router->layers; layer++)
-        if (m->config.attention[layer].choice)
+        if (m->config.attention[layer].choice.of)
             return mha__fail(err, MHA_ERR_UNSUPPORTED, "a router, but layer %lld chooses its heads itself",
                              (long long)layer);
     for (int64_t layer = 0; layer < router->layers; layer++)

@@ -28,7 +28,8 @@ static bool exists(const mha__config *c, mha__role role, int64_t layer)
 {
     if (c->family->parts[role].kind == MHA__PART_ABSENT) return false;
     if (layer >= 0 && role >= MHA__FIRST_OF_FEED) return !c->attention_only[layer];
-    if (layer >= 0 && role == MHA__HEAD_CHOICE) return c->attention[layer].choice != MHA_CHOICE_NONE;
+    if (layer >= 0 && role == MHA__HEAD_CHOICE) return c->attention[layer].choice.of != MHA_CHOICE_NONE;
+    if (layer >= 0 && role == MHA__HEAD_CHOICE_HIDDEN) return c->attention[layer].choice.of == MHA_CHOICE_OPTIONS;
     return layer < 0 || (role != MHA__QUERY_NORM && role != MHA__KEY_NORM) || c->attention[layer].normed;
 }
 

@@ -118,16 +118,17 @@ mkdir chosen
 cat >chosen/config.json <<'JSON'
 {"model_type": "bert", "vocab_size": 300, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
  "intermediate_size": 32, "max_position_embeddings": 64,
- "mha.attention": [{"moe_heads": {"top_k": 3}}, null, {"head_pruning": {"prune_ratio": 0.5}}]}
+ "mha.attention": [{"moe_heads": {"top_k": 3}}, {"adaptive_heads": {"head_options": [2, 8]}}, {"head_pruning": {"prune_ratio": 0.5}}]}
 JSON
 expect 0 "$MHA" tokenizer train -q --type wordpiece --vocab-size 300 -o pieces -f text
 expect 0 "$MHA" train -q -t 1 --shape chosen/config.json --tokenizer pieces -f text --steps 1 --length 16 --batch 1 -o choosing
 expect 0 "$MHA" info choosing
 has out 'attention   experts for each text: 3 in layer 0'
+has out '            heads for each text: up to 8 in layer 1'
 has out '            heads for each text: 2 in layer 2'
 expect 0 "$MHA" info choosing --json
 at attention_per_layer.0.choice moe_heads
 at attention_per_layer.0.heads_per_text 3
-at attention_per_layer.1.choice null
+at attention_per_layer.1.choice adaptive_heads
 at attention_per_layer.2.heads_per_text 2
 finish

@@ -505,7 +505,8 @@ static void test_refusals(void **state)
          "would be told of later ones; encoders (bert) alone may choose",
          MHA_ERR_UNSUPPORTED},
         {"\"mha.attention\":{\"heads\":4}",
-         "mha.attention.heads is no key; there are alibi, head_pruning, moe_heads, qk_norm, rotary, scale, "
+         "mha.attention.heads is no key; there are adaptive_heads, alibi, head_pruning, moe_heads, qk_norm, rotary, "
+         "scale, "
          "softcap and window, and for numbers of heads mha.heads and mha.kv_heads",
          MHA_ERR_FORMAT},
         {"\"mha.attention\":[{\"window\":0},{},{}]",

@@ -1,0 +1,302 @@
+/* test_model_choosing.c - what a model whose layers choose heads for each text is able to, and what is refused. */
+#include "mha/model_create.h"
+#include "mha/model_grads.h"
+#include "mha/model_save.h"
+#include "mha/prune.h"
+#include "mha/regroup.h"
+#include "support/check.h"
+#include "support/choosing.h"
+#include "support/files.h"
+#include "support/model_case.h"
+#include "support/train_case.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { B = CHOOSING_B, L = CHOOSING_L, E = CHOOSING_E, H = CHOOSING_H };
+
+static const char two_layers[] = "[{\"moe_heads\":{\"top_k\":2}},{\"head_pruning\":{\"prune_ratio\":0.5}}]";
+static const char three_layers[] =
+    "[{\"moe_heads\":{}},{\"adaptive_heads\":{\"head_options\":[1,4,8]}},{\"head_pruning\":{\"prune_ratio\":0.5}}]";
+
+/* The same bits one text behind the other, and for any number of threads. */
+static void test_same_bits_packed_and_threaded(void **state)
+{
+    (void)state;
+    const int64_t starts[] = {0, 6, 9, 10, 15};
+    float hidden[3][B * L * E] = {{0}};
+    int32_t packed[15];
+    for (int pass = 0; pass < 3; pass++) {
+        const mha_ctx_options o = {.size = sizeof o, .threads = pass == 1 ? 3 : 1};
+        mha_ctx *ctx = NULL;
+        assert_int_equal(mha_ctx_create(&o, &ctx, NULL), MHA_OK);
+        mha_model *model = choosing_model(ctx, choosing_config(three_layers, 3));
+        mha_model_input in = choosing_input(false);
+        const mha_model_output out = {.size = sizeof out, .last_hidden = hidden[pass]};
+        for (int b = 0; b < B; b++)
+            memcpy(packed + starts[b], in.ids + b * L, (size_t)(starts[b + 1] - starts[b]) * sizeof *packed);
+        if (pass == 2) in = (mha_model_input){.size = sizeof in, .batch = B, .ids = packed, .starts = starts};
+        assert_int_equal(mha_model_forward(model, &in, &out, NULL), MHA_OK);
+        mha_model_free(model);
+        mha_ctx_free(ctx);
+    }
+    const mha_model_input in = choosing_input(false);
+    for (int n = 0; n < B * L; n++)
+        if (in.mask[n]) {
+            const int64_t at = starts[n / L] + n % L;
+            assert_memory_equal(hidden[0] + n * E, hidden[1] + n * E, E * sizeof(float));
+            assert_memory_equal(hidden[0] + n * E, hidden[2] + at * E, E * sizeof(float));
+        }
+}
+
+static const char mlm[] =
+    "{" CHOOSING_SIZES
+    "\"num_hidden_layers\":3,\"mha.attention\":[{\"moe_heads\":{}},{\"head_pruning\":{\"prune_ratio\":0.5}},"
+    "{\"adaptive_heads\":{\"head_options\":[2,1,4,8]}}]}";
+
+/* Learns to fill in masked tokens, its scores with it; is saved, and opened as it was. */
+static void test_learns_and_is_saved(void **state)
+{
+    (void)state;
+    const mha_model_options bare = {.size = sizeof bare, .no_tokenizer = 1};
+    const mha_train_options o = {.size = sizeof o, .rate = 1e-2, .dropout = {.attention = 0.1}};
+    const char *folder = files_folder();
+    float hidden[2][B * L * E];
+    mha_trainer *trainer = NULL, *resumed = NULL;
+    mha_error err = {0};
+    mha_model *model = choosing_model(NULL, mlm);
+    assert_int_equal(mha_trainer_create(model, &o, &trainer, &err), MHA_OK);
+    int64_t count;
+    const mha_named_tensor *list = mha_trainer_weights(trainer, &count);
+    float before[3 * H], after[3 * H];
+    for (int pass = 0; pass < 2; pass++) {
+        for (int64_t n = 0, at = 0; n < count; n++)
+            if (strstr(list[n].name, "head_choice.bias")) memcpy((pass ? after : before) + H * at++, list[n].data, 16);
+        for (int step = 0; pass == 0 && step < 12; step++)
+            train_on(trainer, 8, 16);
+    }
+    assert_memory_not_equal(before, after, H * sizeof(float));
+    assert_memory_not_equal(before + H, after + H, H * sizeof(float));
+    assert_memory_not_equal(before + 2 * H, after + 2 * H, H * sizeof(float));
+    if (mha_trainer_save(trainer, folder, NULL, &err) != MHA_OK) fail_msg("%s", err.message);
+    mha_model *opened = case_model(NULL, folder, &bare);
+    const mha_model *both[] = {mha_trainer_model(trainer), opened};
+    const mha_model_input in = choosing_input(true);
+    for (int n = 0; n < 2; n++) {
+        const mha_model_output out = {.size = sizeof out, .last_hidden = hidden[n]};
+        assert_int_equal(mha_model_forward(both[n], &in, &out, NULL), MHA_OK);
+    }
+    assert_memory_equal(hidden[0], hidden[1], sizeof *hidden);
+    assert_int_equal(mha_trainer_resume(NULL, folder, &o, &resumed, &err), MHA_OK);
+    train_on(trainer, 8, 16), train_on(resumed, 8, 16);
+    train_expect_alike(trainer, resumed);
+    mha_trainer_free(trainer), mha_trainer_free(resumed);
+    mha_model_free(model), mha_model_free(opened);
+    files_remove(folder);
+}
+
+static void test_says_what_it_is(void **state)
+{
+    (void)state;
+    mha_model *model = choosing_model(NULL, choosing_config(two_layers, 2));
+    const mha_model_attention *a = mha_model_describe(model)->attention_per_layer;
+    assert_int_equal(a[0].choice, MHA_CHOICE_EXPERTS);
+    assert_int_equal(a[0].kept_heads, 2);
+    assert_int_equal(a[1].choice, MHA_CHOICE_HEADS);
+    assert_int_equal(a[1].selection, MHA_SELECTION_SOFT);
+    assert_int_equal(a[1].kept_heads, 2);
+    mha_model_free(model);
+}
+
+/* In bf16 and in 8 bits; scores are float32 in all. */
+static void test_other_types(void **state)
+{
+    (void)state;
+    static const mha_dtype types[] = {MHA_BF16, MHA_F16, MHA_Q8_0};
+    const char *folder = files_folder();
+    float hidden[B * L * E], other[B * L * E];
+    mha_model *model = choosing_model(NULL, choosing_config(three_layers, 3));
+    const mha_model_input in = choosing_input(false);
+    mha_model_output out = {.size = sizeof out, .last_hidden = hidden};
+    assert_int_equal(mha_model_forward(model, &in, &out, NULL), MHA_OK);
+    assert_int_equal(mha_model_save(model, folder, NULL, NULL), MHA_OK);
+    out.last_hidden = other;
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        const mha_model_options o = {.size = sizeof o, .no_tokenizer = 1, .dtype = types[t]};
+        mha_model *opened = case_model(NULL, folder, &o);
+        assert_int_equal(mha_model_forward(opened, &in, &out, NULL), MHA_OK);
+        for (int n = 0; n < B * L; n++)
+            if (in.mask[n]) case_near(mha_dtype_name(types[t]), hidden + n * E, other + n * E, E, 0.1);
+        mha_model_free(opened);
+    }
+    mha_model_free(model);
+    files_remove(folder);
+}
+
+/* ---- what is refused ---- */
+
+static void expect_config(const char *config, mha_status status, const char *message)
+{
+    mha_model *model = NULL;
+    mha_error err = {0};
+    assert_int_equal(mha_model_create(NULL, config, NULL, &model, &err), status);
+    assert_null(model);
+    assert_string_equal(err.message, message);
+}
+
+static void test_wrong_configs(void **state)
+{
+    (void)state;
+    expect_config(choosing_config("{\"moe_heads\":{\"top_k\":5}}", 1), MHA_ERR_FORMAT,
+                  "config.json: mha.attention.moe_heads.top_k: want an integer from 1 to 4, got 5");
+    expect_config(choosing_config("{\"moe_heads\":2}", 1), MHA_ERR_FORMAT,
+                  "config.json: mha.attention.moe_heads: want an object, got 2");
+    expect_config(choosing_config("{\"moe_heads\":{\"experts\":2}}", 1), MHA_ERR_FORMAT,
+                  "config.json: mha.attention.moe_heads.experts is no key; there is top_k");
+    expect_config(choosing_config("[null,{\"head_pruning\":{}}]", 2), MHA_ERR_FORMAT,
+                  "config.json: mha.attention[1].head_pruning.prune_ratio: want a number from 0 to 1, got nothing");
+    expect_config(choosing_config("{\"head_pruning\":{\"prune_ratio\":1}}", 1), MHA_ERR_FORMAT,
+                  "config.json: mha.attention.head_pruning.prune_ratio: want a share that leaves a head, got 1");
+    expect_config(choosing_config("{\"head_pruning\":{\"prune_ratio\":0.5,\"selection\":\"best\"}}", 1), MHA_ERR_FORMAT,
+                  "config.json: mha.attention.head_pruning.selection: want \"hard\", \"soft\" or "
+                  "\"straight_through\", got \"best\"");
+    expect_config(choosing_config("{\"moe_heads\":{},\"head_pruning\":{\"prune_ratio\":0.5}}", 1), MHA_ERR_FORMAT,
+                  "config.json: mha.attention: head_pruning beside moe_heads; a layer chooses in one way");
+    expect_config(choosing_config("{\"adaptive_heads\":{}}", 1), MHA_ERR_FORMAT,
+                  "config.json: mha.attention.adaptive_heads.head_options: want an array, got nothing");
+    expect_config(choosing_config("{\"adaptive_heads\":{\"head_options\":[]}}", 1), MHA_ERR_FORMAT,
+                  "config.json: mha.attention.adaptive_heads.head_options: want 1 to 16 numbers of heads, got 0");
+    expect_config(
+        choosing_config("{\"adaptive_heads\":{\"head_options\":[2,3]}}", 1), MHA_ERR_FORMAT,
+        "config.json: mha.attention.adaptive_heads.head_options[1]: want a number of heads that cuts 16 columns "
+        "into heads of 1 to 512, got 3");
+    expect_config(choosing_config("{\"alibi\":true,\"adaptive_heads\":{\"head_options\":[2,4]}}", 1),
+                  MHA_ERR_UNSUPPORTED, "config.json: mha.attention: adaptive_heads with alibi");
+    expect_config("{\"model_type\":\"gpt2\",\"mha.attention\":{\"moe_heads\":{}}}", MHA_ERR_UNSUPPORTED,
+                  "config.json: mha.attention.moe_heads: heads are chosen by the mean of all tokens, and in a model of "
+                  "type gpt2 a token would be told of later ones; encoders (bert) alone may choose");
+}
+
+/* But in a layer beside it that has all of them heads may go. */
+static void test_heads_stay_and_are_not_regrouped(void **state)
+{
+    (void)state;
+    const mha_regroup_options r = {.size = sizeof r, .key_heads = 2};
+    uint8_t keep[2 * H];
+    mha_model *model = choosing_model(NULL, choosing_config("[{\"moe_heads\":{}},null]", 2)), *fewer = NULL;
+    mha_pruning *pruning = NULL;
+    mha_error err = {0};
+    memset(keep, 1, sizeof keep);
+    keep[1] = 0;
+    assert_int_equal(mha_prune_make(model, keep, NULL, &pruning, &err), MHA_ERR_UNSUPPORTED);
+    assert_string_equal(err.message, "layer 0 chooses its heads for each text: without one it would choose another in "
+                                     "its place");
+    assert_int_equal(mha_regroup_make(model, &r, &pruning, &err), MHA_ERR_UNSUPPORTED);
+    assert_string_equal(err.message, "regroup: layer 0 chooses its heads for each text, and they would share keys with "
+                                     "others");
+    keep[1] = 1;
+    keep[H + 2] = 0;
+    if (mha_prune_make(model, keep, NULL, &pruning, &err) != MHA_OK) fail_msg("%s", err.message);
+    if (mha_pruning_open(pruning, &fewer, &err) != MHA_OK) fail_msg("%s", err.message);
+    assert_int_equal(mha_model_describe(fewer)->heads_per_layer[1], H - 1);
+    assert_int_equal(mha_model_describe(fewer)->attention_per_layer[0].kept_heads, 2);
+    mha_model_free(fewer);
+    mha_pruning_free(pruning);
+    mha_model_free(model);
+}
+
+static int ignore(void *user, int64_t layer, int64_t heads, const float *probs)
+{
+    (void)user, (void)layer, (void)heads, (void)probs;
+    return 0;
+}
+
+/* Where the number of heads changes, nothing of single ones is to be had. */
+static void test_nothing_of_single_heads(void **state)
+{
+    (void)state;
+    float gates[3 * B * H] = {0};
+    mha_model *model = choosing_model(NULL, choosing_config(three_layers, 3));
+    mha_model_grads *grads = NULL;
+    mha_error err = {0};
+    mha_model_input in = choosing_input(false);
+    mha_model_output out = {.size = sizeof out, .on_attention = ignore};
+    const mha_model_gradient g = {.size = sizeof g, .gates = gates};
+    assert_int_equal(mha_model_grads_create(model, NULL, &grads, &err), MHA_OK);
+    assert_int_equal(mha_model_grads_forward(grads, &in, NULL, &err), MHA_OK);
+    assert_int_equal(mha_model_grads_backward(grads, &g, &err), MHA_ERR_UNSUPPORTED);
+    assert_string_equal(err.message,
+                        "attention layer: gradients of single heads, but it has another number of them for "
+                        "each sequence");
+    assert_int_equal(mha_model_forward(model, &in, &out, &err), MHA_ERR_UNSUPPORTED);
+    assert_string_equal(err.message, "mha_layer_input: probs, but the layer has another number of heads for each "
+                                     "sequence");
+    in.gates = gates;
+    out.on_attention = NULL;
+    assert_int_equal(mha_model_forward(model, &in, &out, &err), MHA_ERR_UNSUPPORTED);
+    assert_string_equal(err.message, "mha_layer_input: gates, but the layer has another number of heads for each "
+                                     "sequence");
+    mha_model_grads_free(grads);
+    mha_model_free(model);
+}
+
+static void test_wrong_layers(void **state)
+{
+    (void)state;
+    static const float weight[E * E] = {0};
+    const mha_matrix m = {.weight = weight, .bias = weight};
+    const mha_attn_layer_options good = {.size = sizeof good,
+                                         .hidden = E,
+                                         .heads = H,
+                                         .q = m,
+                                         .k = m,
+                                         .v = m,
+                                         .o = m,
+                                         .choice = {MHA_CHOICE_EXPERTS, 2, 0, m}};
+    mha_attn_layer_options wrong[6];
+    static const char *const messages[] = {
+        "attention layer: choice.keep is 0, not 1..heads 4",
+        "attention layer: choice.score needs a weight and a bias",
+        "attention layer: a choice with causal: it would tell a token of later ones",
+        "attention layer: a choice with by_head",
+        "attention layer: choice.of is 7, which is no mha_choice",
+        "attention layer: choice.selection is 9, which is no mha_selection",
+    };
+    for (int n = 0; n < 6; n++)
+        wrong[n] = good;
+    wrong[0].choice.keep = 0;
+    wrong[1].choice.score.bias = NULL;
+    wrong[2].causal = 1;
+    wrong[3].by_head = 1;
+    wrong[4].choice.of = (mha_choice)7;
+    wrong[5].choice.selection = (mha_selection)9;
+    for (int n = 0; n < 6; n++) {
+        mha_attn_layer *layer = NULL;
+        mha_error err = {0};
+        assert_int_not_equal(mha_attn_layer_create(NULL, &wrong[n], &layer, &err), MHA_OK);
+        assert_null(layer);
+        assert_string_equal(err.message, messages[n]);
+    }
+}
+
+static void test_every_allocation_may_fail(void **state)
+{
+    (void)state;
+    case_create_without_memory(choosing_config(three_layers, 3));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_bits_packed_and_threaded),
+        cmocka_unit_test(test_learns_and_is_saved),
+        cmocka_unit_test(test_says_what_it_is),
+        cmocka_unit_test(test_other_types),
+        cmocka_unit_test(test_wrong_configs),
+        cmocka_unit_test(test_heads_stay_and_are_not_regrouped),
+        cmocka_unit_test(test_nothing_of_single_heads),
+        cmocka_unit_test(test_wrong_layers),
+        cmocka_unit_test(test_every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
