@@ -101,33 +101,38 @@ mha_status mha__attn_keep(const mha_attn_layer *layer, const mha__attn_call *cal
 
 /* ---- backward ---- */
 
-/* `projections`: dqkv is wanted too. */
-static mha_status operator_back(const mha_attn_layer *layer, const mha__attn_call *call, bool projections,
-                                const mha__attn_trace *trace, const mha__attn_scratch *scratch, mha_error *err)
+/* What the operator is to give; `projections`: dqkv too. */
+static mha_attn_grads operator_grads(const mha_attn_layer *layer, const mha__attn_call *call, bool projections,
+                                     const mha__attn_trace *trace, const mha__attn_scratch *scratch)
 {
     const mha_attn_layer_options *o = &layer->options;
-    const mha__attn_also *also = &call->also;
-    const bool chooses = o->choice.of != MHA_CHOICE_NONE;
-    const mha_attn_args args = operator_args(layer, call, trace);
     const int64_t L = call->in->length, D = o->head_dim, row = qkv_width(o), q_width = o->heads * D;
     mha_attn_grads grads = {.size = sizeof grads,
                             .dout = {scratch->dcontext, {L * q_width, D, q_width, 1}},
                             .out = {trace->context, {L * q_width, D, q_width, 1}},
                             .lse = {trace->lse, {o->heads * L, L, 1}},
-                            .dgates = chooses ? (mha_view){scratch->choice.dgates, {o->heads, 1}} : also->dgates,
-                            .row_taylor = also->row_taylor};
-    if (projections) {
-        grads.dq = (mha_view){scratch->dqkv, {L * row, D, row, 1}};
-        grads.dk = (mha_view){scratch->dqkv + q_width, {L * row, D, row, 1}};
-        grads.dv = (mha_view){scratch->dqkv + q_width + o->kv_heads * D, {L * row, D, row, 1}};
-    } else if (!grads.dgates.data && !also->row_taylor.data) {
-        return MHA_OK;
-    }
+                            .dgates = call->also.dgates,
+                            .row_taylor = call->also.row_taylor};
+    if (o->choice.of) grads.dgates = (mha_view){scratch->choice.dgates, {layer->score.out, 1}};
+    if (!projections) return grads;
+    grads.dq = (mha_view){scratch->dqkv, {L * row, D, row, 1}};
+    grads.dk = (mha_view){scratch->dqkv + q_width, {L * row, D, row, 1}};
+    grads.dv = (mha_view){scratch->dqkv + q_width + o->kv_heads * D, {L * row, D, row, 1}};
+    return grads;
+}
+
+static mha_status operator_back(const mha_attn_layer *layer, const mha__attn_call *call, bool projections,
+                                const mha__attn_trace *trace, const mha__attn_scratch *scratch, mha_error *err)
+{
+    const mha_attn_args args = operator_args(layer, call, trace);
+    const mha_attn_grads grads = operator_grads(layer, call, projections, trace, scratch);
     const mha__split_both both = {&args, call->dropout, trace->lse};
-    if (mha__attn_splits(layer)) memset(scratch->dqkv, 0, (size_t)(call->in->batch * L * row) * sizeof *scratch->dqkv);
-    if (mha__attn_splits(layer))
-        return mha__attn_split_back(layer, call->in, &trace->chosen, &both, &grads, scratch->choice.dgates, err);
-    return mha_attn_backward(call->plan, &args, &grads, scratch->space, scratch->space_bytes, err);
+    const size_t dqkv = (size_t)(call->in->batch * call->in->length * qkv_width(&layer->options));
+    if (!projections && !grads.dgates.data && !grads.row_taylor.data) return MHA_OK;
+    if (!mha__attn_splits(layer))
+        return mha_attn_backward(call->plan, &args, &grads, scratch->space, scratch->space_bytes, err);
+    memset(scratch->dqkv, 0, dqkv * sizeof *scratch->dqkv); /* padding belongs to no sequence */
+    return mha__attn_split_back(layer, call->in, &trace->chosen, &both, &grads, scratch->choice.dgates, err);
 }
 
 /* Norm of the heads of q or k, which begin at column `first`. */
@@ -197,36 +202,43 @@ static mha_status projections_back(const mha_attn_layer *layer, const mha__attn_
     return project_back(layer, &slots->v, rows, q_width + k_width, v_width, x, dqkv, dx, err);
 }
 
+/* The output projection: the gradient of the context. */
+static mha_status output_back(const mha_attn_layer *layer, const mha__slot *slot, int64_t rows,
+                              const mha__attn_trace *trace, const float *dy, float *dcontext, mha_error *err)
+{
+    const int64_t in = layer->options.heads * layer->options.head_dim;
+    const mha__linear_grad g = {.dtype = slot->dtype,
+                                .rows = rows,
+                                .in = in,
+                                .out = layer->options.hidden,
+                                .weight = slot->weight,
+                                .transposed = slot->transposed,
+                                .packed = slot->packed,
+                                .x = trace->context,
+                                .x_stride = in,
+                                .dy = dy,
+                                .dy_stride = layer->options.hidden,
+                                .dx = dcontext,
+                                .dx_stride = in,
+                                .dweight = slot->dweight,
+                                .dbias = slot->dbias};
+    return mha__linear_backward(layer->ctx, &g, err);
+}
+
 mha_status mha__attn_back(const mha_attn_layer *layer, const mha__attn_call *call, const mha__attn_slots *slots,
                           const float *x, const mha__attn_trace *trace, const mha__attn_scratch *scratch,
                           const float *dy, float *dx, mha_error *err)
 {
-    const mha_attn_layer_options *o = &layer->options;
-    const int64_t rows = call->in->batch * call->in->length, q_width = o->heads * o->head_dim;
-    const mha__linear_grad out = {.dtype = slots->o.dtype,
-                                  .rows = rows,
-                                  .in = q_width,
-                                  .out = o->hidden,
-                                  .weight = slots->o.weight,
-                                  .transposed = slots->o.transposed,
-                                  .packed = slots->o.packed,
-                                  .x = trace->context,
-                                  .x_stride = q_width,
-                                  .dy = dy,
-                                  .dy_stride = o->hidden,
-                                  .dx = scratch->dcontext,
-                                  .dx_stride = q_width,
-                                  .dweight = slots->o.dweight,
-                                  .dbias = slots->o.dbias};
+    const int64_t rows = call->in->batch * call->in->length;
+    const mha__choice_slots choice = {slots->choice.dweight, slots->choice.dbias, slots->choice_hidden.dweight,
+                                      slots->choice_hidden.dbias};
     const bool learns = mha__attn_learns(slots);
     if (mha__attn_splits(layer) && (call->also.dgates.data || call->also.row_taylor.data))
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
                          "attention layer: gradients of single heads, but it has another number of them for each "
                          "sequence");
-    MHA__TRY(mha__linear_backward(layer->ctx, &out, err));
+    MHA__TRY(output_back(layer, &slots->o, rows, trace, dy, scratch->dcontext, err));
     MHA__TRY(operator_back(layer, call, dx || learns, trace, scratch, err));
-    const mha__choice_slots choice = {slots->choice.dweight, slots->choice.dbias, slots->choice_hidden.dweight,
-                                      slots->choice_hidden.dbias};
     mha__attn_choice_back(layer, call->in, &trace->chosen, &scratch->choice, &choice, call->also.dgates);
     if (!dx && !learns) return MHA_OK;
     MHA__TRY(prepare_back(layer, call->in, slots, trace, scratch->dqkv, err));

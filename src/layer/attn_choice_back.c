@@ -1,5 +1,5 @@
-/* attn_choice_back.c - from the gradients of gates to those of the scores that chose heads, of their weights, and of the
- * mean token. */
+/* attn_choice_back.c - from the gradients of gates to those of the scores that chose heads, of their weights, and of
+ * the mean token. */
 #include "base/ctx.h"
 #include "layer/attn_choice.h"
 #include "layer/choice.h"

@@ -1,5 +1,5 @@
-/* attn_split.c - see attn_split.h. A head is a cut through the columns of q, k and v, so the views of one sequence follow
- * from those of the whole call. */
+/* attn_split.c - see attn_split.h. A head is a cut through the columns of q, k and v, so the views of one sequence
+ * follow from those of the whole call. */
 #include "layer/attn_split.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -59,26 +59,35 @@ static void cut_own(const part *p, size_t size, mha_view *view)
     view->stride[1] = p->head_dim;
 }
 
-/* Sequence n, from the call as a whole; all but the plan. */
-static mha_status begin(const mha_attn_layer *l, const mha_layer_input *in, const mha__chosen *chosen,
-                        const mha_attn_args *args, int64_t n, size_t size, part *p, mha_error *err)
+/* Rows of sequence n, and what it has chosen. */
+static void find(const mha_attn_layer *l, const mha_layer_input *in, const mha__chosen *chosen, int64_t n, part *p)
 {
-    mha_layer_input alone = {.size = sizeof alone, .batch = 1, .keep = in->keep};
     *p = (part){.first = mha__layer_first_row(in, n), .place = n * l->score.out};
     p->length = mha__layer_end_row(in, n) - p->first;
     while (!chosen->kept[p->place])
         p->place++;
     p->heads = l->options.choice.options[p->place - n * l->score.out];
     p->head_dim = l->options.heads * l->options.head_dim / p->heads;
-    alone.length = p->length;
+}
+
+/* Sequence n as a call of its own, from the whole; all but the plan. */
+static mha_status begin(const mha_attn_layer *l, const mha_layer_input *in, const mha__chosen *chosen,
+                        const mha_attn_args *args, int64_t n, size_t size, part *p, mha_error *err)
+{
+    find(l, in, chosen, n, p);
+    mha_layer_input alone = {.size = sizeof alone, .batch = 1, .length = p->length, .keep = in->keep};
     if (alone.keep.data) alone.keep.data = (const char *)alone.keep.data + n * alone.keep.stride[0];
     MHA__TRY(mha__attn_layer_describe(l, &alone, &p->desc, err));
     p->desc.heads = p->desc.kv_heads = p->heads;
     p->desc.head_dim = p->head_dim;
-    p->args = (mha_attn_args){.size = sizeof p->args, .q = args->q, .k = args->k, .v = args->v, .out = args->out};
-    p->args.keep = alone.keep;
-    p->args.gates.data = chosen->gates + p->place;
-    p->args.dropout_seed = mha__splitmix_at(args->dropout_seed, (uint64_t)n);
+    p->args = (mha_attn_args){.size = sizeof p->args,
+                              .q = args->q,
+                              .k = args->k,
+                              .v = args->v,
+                              .out = args->out,
+                              .keep = alone.keep,
+                              .gates.data = chosen->gates + p->place,
+                              .dropout_seed = mha__splitmix_at(args->dropout_seed, (uint64_t)n)};
     cut(p, size, &p->args.q);
     cut(p, size, &p->args.k);
     cut(p, size, &p->args.v);

@@ -1,5 +1,5 @@
-/* attn_split.h - layers whose number of heads changes from sequence to sequence (MHA_CHOICE_OPTIONS): each sequence is a
- * call of the operator for itself, with a plan of its own. */
+/* attn_split.h - layers whose number of heads changes from sequence to sequence (MHA_CHOICE_OPTIONS): each sequence is
+ * a call of the operator for itself, with a plan of its own. */
 #ifndef MHA_LAYER_ATTN_SPLIT_H
 #define MHA_LAYER_ATTN_SPLIT_H
 
