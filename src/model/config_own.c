@@ -51,8 +51,7 @@ static mha_status refuse_unknown(const mha__json_obj *entry, mha_error *err)
         if (!is_key(key))
             return mha__fail(err, MHA_ERR_FORMAT,
                              "%s: %s.%s is no key; there are adaptive_heads, alibi, head_pruning, moe_heads, qk_norm, "
-                             "rotary, scale, "
-                             "softcap and window, and for numbers of heads mha.heads and mha.kv_heads",
+                             "rotary, scale, softcap and window, and for numbers of heads mha.heads and mha.kv_heads",
                              entry->file, entry->where, mha__quote(&(mha__quoted){0}, key, strlen(key)));
     }
     return MHA_OK;
