@@ -252,7 +252,7 @@ static void test_wrong_layers(void **state)
                                          .k = m,
                                          .v = m,
                                          .o = m,
-                                         .choice = {MHA_CHOICE_EXPERTS, 2, 0, m}};
+                                         .choice = {.of = MHA_CHOICE_EXPERTS, .keep = 2, .score = m}};
     mha_attn_layer_options wrong[6];
     static const char *const messages[] = {
         "attention layer: choice.keep is 0, not 1..heads 4",
