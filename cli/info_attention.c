@@ -13,16 +13,44 @@ static const char *const choices[] = {[MHA_CHOICE_NONE] = NULL,
                                       [MHA_CHOICE_HEADS] = "head_pruning",
                                       [MHA_CHOICE_OPTIONS] = "adaptive_heads"};
 
+static const char *const selections[] = {[MHA_SELECTION_HARD] = "hard",
+                                         [MHA_SELECTION_SOFT] = "soft",
+                                         [MHA_SELECTION_STRAIGHT_THROUGH] = "straight_through"};
+
+static bool chooses_by_gates(const mha_model_attention *a)
+{
+    return a->choice == MHA_CHOICE_HEADS || a->choice == MHA_CHOICE_OPTIONS;
+}
+
+static json_t *number_or_null(int64_t x)
+{
+    return x ? json_integer(x) : json_null();
+}
+
+static json_t *real_or_null(double x)
+{
+    return x > 0 ? json_real(x) : json_null();
+}
+
+static json_t *options_json(const mha_model_attention *a)
+{
+    json_t *array = a->head_option_count ? json_array() : json_null();
+    for (int64_t n = 0; n < a->head_option_count; n++)
+        json_array_append_new(array, json_integer(a->head_options[n]));
+    return array;
+}
+
 json_t *info_attention_json(const mha_model_info *info)
 {
     json_t *array = json_array();
     for (int64_t l = 0; l < info->layers; l++) {
         const mha_model_attention *a = &info->attention_per_layer[l];
-        json_array_append_new(array, json_pack("{s:o, s:b, s:b, s:b, s:f, s:o, s:s?, s:I}", "window",
-                                               a->window ? json_integer(a->window) : json_null(), "rotary", a->rotary,
-                                               "qk_norm", a->qk_norm, "alibi", a->alibi, "scale", a->scale, "softcap",
-                                               a->softcap > 0 ? json_real(a->softcap) : json_null(), "choice",
-                                               choices[a->choice], "heads_per_text", (json_int_t)a->kept_heads));
+        json_array_append_new(array, json_pack("{s:o, s:b, s:b, s:b, s:o, s:o, s:s?, s:s?, s:o, s:I}", "window",
+                                               number_or_null(a->window), "rotary", a->rotary, "qk_norm", a->qk_norm,
+                                               "alibi", a->alibi, "scale", real_or_null(a->scale), "softcap",
+                                               real_or_null(a->softcap), "choice", choices[a->choice], "selection",
+                                               chooses_by_gates(a) ? selections[a->selection] : NULL, "head_options",
+                                               options_json(a), "heads_per_text", (json_int_t)a->heads_per_text));
     }
     return array;
 }
@@ -30,14 +58,28 @@ json_t *info_attention_json(const mha_model_info *info)
 static bool are_alike(const mha_model_attention *a, const mha_model_attention *b)
 {
     return a->window == b->window && a->rotary == b->rotary && a->qk_norm == b->qk_norm && a->alibi == b->alibi &&
-           a->scale == b->scale && a->softcap == b->softcap && a->choice == b->choice &&
-           (!a->choice || (a->selection == b->selection && a->kept_heads == b->kept_heads));
+           a->scale == b->scale && a->softcap == b->softcap && a->choice == b->choice && a->selection == b->selection &&
+           (!a->choice || a->heads_per_text == b->heads_per_text) && a->head_option_count == b->head_option_count &&
+           memcmp(a->head_options, b->head_options, (size_t)a->head_option_count * sizeof *a->head_options) == 0;
+}
+
+/* "2 experts for each text", "2 heads for each text (soft)", "1, 2 or 4 heads for each text (hard)". */
+static void describe_choice(FILE *out, bool behind, const mha_model_attention *a)
+{
+    const int64_t last = a->head_option_count - 1;
+    if (!a->choice) return;
+    if (behind) fputs(", ", out);
+    for (int64_t n = 0; n < last; n++)
+        fprintf(out, "%lld%s", (long long)a->head_options[n], n + 1 < last ? ", " : " or ");
+    fprintf(out, "%lld %s for each text", (long long)(last < 0 ? a->heads_per_text : a->head_options[last]),
+            a->choice == MHA_CHOICE_EXPERTS ? "experts" : "heads");
+    if (chooses_by_gates(a)) fprintf(out, " (%s)", selections[a->selection]);
 }
 
 /* "rotary, window 64"; "plain" is scores over the root of head_dim, and no more. */
 static void describe(FILE *out, const mha_model_info *info, const mha_model_attention *a)
 {
-    const bool scaled = fabs(a->scale * sqrt((double)info->head_dim) - 1) > 1e-6;
+    const bool scaled = a->scale > 0 && fabs(a->scale * sqrt((double)info->head_dim) - 1) > 1e-6;
     const struct {
         bool is;
         const char *name;
@@ -48,10 +90,7 @@ static void describe(FILE *out, const mha_model_info *info, const mha_model_atte
                  {a->alibi, "ALiBi", 0, 0},
                  {a->window > 0, "window", 10, (double)a->window},
                  {a->softcap > 0, "softcap", 4, a->softcap},
-                 {scaled, "scale", 4, a->scale},
-                 {a->choice == MHA_CHOICE_EXPERTS, "experts for each text:", 10, (double)a->kept_heads},
-                 {a->choice == MHA_CHOICE_HEADS, "heads for each text:", 10, (double)a->kept_heads},
-                 {a->choice == MHA_CHOICE_OPTIONS, "heads for each text: up to", 10, (double)a->kept_heads}};
+                 {scaled, "scale", 4, a->scale}};
     bool any = false;
     for (size_t n = 0; n < sizeof parts / sizeof *parts; n++) {
         if (!parts[n].is) continue;
@@ -59,7 +98,8 @@ static void describe(FILE *out, const mha_model_info *info, const mha_model_atte
         if (parts[n].digits) fprintf(out, " %.*g", parts[n].digits, parts[n].value);
         any = true;
     }
-    if (!any) fputs("plain", out);
+    if (!any && !a->choice) fputs("plain", out);
+    describe_choice(out, any, a);
 }
 
 /* " in layers 1, 3": those from `first` on that are as it is. Nothing if all of the model are. */

@@ -194,14 +194,13 @@ typedef enum mha_choice {
                             them by `selection` */
 } mha_choice;
 
-enum { MHA_HEAD_OPTIONS = 16 };
-
 /* Heads by choice inside a layer of a model:
  *
  *     score = W m + b,  of options W relu(W' m + b') + b,  m the mean of the layer's input over the real tokens
  *
  * of a sequence, in double. The `keep` heads of the greatest scores, of equal ones the first, get a gate each, the
- * others one of 0; of options the one of the greatest score is taken. A score that is no number is less than all.
+ * others one of 0; of options the one of the greatest score is taken. A score that is no number is greater than all,
+ * so that it does not hide.
  * Gates of the call (mha_layer_input) multiply these. Since m is of all tokens, there is no choice for causal layers,
  * where it would tell a token of later ones. All heads are computed, those with a gate of 0 too: what leaves them out
  * is a variant of variants.h, or mha_layer_route.
@@ -211,7 +210,7 @@ enum { MHA_HEAD_OPTIONS = 16 };
  * are not the same for all heads. */
 typedef struct mha_layer_choice {
     mha_choice of;
-    mha_selection selection; /* how W and b learn; not of MHA_CHOICE_EXPERTS */
+    mha_selection selection; /* gates, and how W and b learn (variants.h); not of MHA_CHOICE_EXPERTS */
     int64_t keep;            /* 1..H; not of options */
     mha_matrix score;        /* W, b [H, E], [options, P]; both needed, copied; `packed` and `out` are not read */
     mha_matrix hidden;       /* W', b' [P, E] of options, likewise; `out` = P */
@@ -319,6 +318,7 @@ typedef struct mha_layer_input {
     const mha_layer_route *route;
     /* [B, L] of a call that chooses heads: non-zero = counts in the mean. NULL = all tokens within `lengths` */
     const uint8_t *real;
+    uint8_t *kept; /* [sequences, H], of options [sequences, options]; written where a layer has a choice: 1 = kept */
 } mha_layer_input;
 
 /* x [B L, E] -> y [B L, E]; they must not overlap. Makes a plan of the operator for this shape.

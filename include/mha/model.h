@@ -60,11 +60,11 @@ MHA_API mha_ctx *mha_model_ctx(const mha_model *model);
 typedef struct mha_model_attention {
     int64_t window;              /* a row sees the N latest tokens (encoders: fewer than N away); 0 = all */
     int rotary, qk_norm, alibi;  /* 0 or 1 */
-    double scale;                /* of scores */
+    double scale;                /* of scores; 0 = 1 / sqrt(their width), where heads have another for each text */
     double softcap;              /* 0 = off */
     mha_choice choice;           /* of heads, for each sequence (layer.h) */
     mha_selection selection;     /* not of MHA_CHOICE_EXPERTS */
-    int64_t kept_heads;          /* how many each sequence gets; all without a choice, and of options the most */
+    int64_t heads_per_text;      /* that each sequence gets; all without a choice, and of options the most */
     const int64_t *head_options; /* [head_option_count] of MHA_CHOICE_OPTIONS */
     int64_t head_option_count;
 } mha_model_attention;
@@ -116,16 +116,18 @@ MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
  *     "moe_heads": {"top_k": N}
  *                       a mixture of experts, which are the heads: each text gets the N [2] whose scores are greatest,
  *                       weighed by the softmax of these (MHA_CHOICE_EXPERTS of layer.h)
- *     "head_pruning": {"prune_ratio": R, "selection": "soft"}
- *                       each text gets (int)(heads (1 - R)) heads, one at least, with a gate of 1 ("hard", which never
- *                       learns) or the sigmoid of their score, or "straight_through" (MHA_CHOICE_HEADS)
- *     "adaptive_heads": {"head_options": [1, 2, 4], "predictor_width": P, "selection": "soft"}
- *                       each text gets one of these numbers of heads, by a predictor P [128] wide (MHA_CHOICE_OPTIONS),
- *                       with a gate for all of them, the softmax of the scores
+ *     "head_pruning": {"prune_ratio": R, "selection": S}
+ *                       each text gets (int)(heads (1 - R)) heads, in double, which must leave one; their gates are the
+ *                       sigmoid of their scores (S "soft", the default), or 1: with a gradient as if they were that
+ *                       ("straight_through"), or none ("hard", as published) (MHA_CHOICE_HEADS)
+ *     "adaptive_heads": {"head_options": [1, 2, 4], "predictor_width": P, "selection": S}
+ *                       each text gets one of 1 to 16 numbers of heads, which cut the columns of the layer's heads into
+ *                       widths up to 512, by a predictor P [128] wide; all have one gate, the softmax of the scores or
+ *                       1, by S (MHA_CHOICE_OPTIONS). Not with rotary, qk_norm, alibi or shared keys
  * The last three are for encoders, since the scores are of the mean of all tokens: in a decoder, of those to come as
  * well. They have tensors of their own, head_choice, and head_choice_hidden of a predictor. Heads of such layers are
- * measured, drawn and gated as all others, but not removed (prune.h), regrouped or routed; where their number changes
- * from text to text, they have no numbers, so that nothing of single heads can be had of such a model.
+ * measured and drawn as all others, but not removed (prune.h), regrouped, routed or closed by gates that learn. A model
+ * with adaptive_heads in some layer gives nothing of single heads: their number is another for each text.
  * What an entry leaves out is as the family's own keys have it (layer_types, sliding_window, attn_logit_softcapping,
  * query_pre_attn_scalar ...). How many heads a layer has, "mha.heads" says, and how they share keys and values (MHA,
  * GQA, MQA) "mha.kv_heads", in new models too. transformers knows none of these keys: it loads such a checkpoint
@@ -225,7 +227,8 @@ typedef struct mha_model_stats {
  * of packed sequences (starts). Numbers are f32; in a model of 16 bit q, k, v and c are those that it rounded to. With
  * c the output of the operator for a head, softmax(q k^T) v:
  *
- *     context of a head = gate c + fill         (c itself without gates and fills)
+ *     context of a head = gate c + fill         (c itself without gates and fills; of a layer that chooses heads for
+ *                                                each text, its gate is in it as well)
  *     out = context Wo^T + bo
  *
  * Query head h reads key head h / (heads / kv_heads). Rows of masked tokens hold no meaning. With a cache k and v are
@@ -279,12 +282,14 @@ typedef struct mha_model_output {
      * cannot stop the pass. */
     void (*on_rows)(void *user, int64_t layer, const mha_attn_rows *rows);
     /* [layers, B, H] written for the layers that run: 1 = the sequence has that head computed, 0 = not, or the layer
-     * has no such head. All are, unless the model has a router (route.h). */
+     * has no such head. All are, unless the model has a router (route.h); of layers that choose heads for each text
+     * those that it gets, and all where it gets another number of them. */
     uint8_t *kept;
 } mha_model_output;
 
 /* Runs the model. `output` may be NULL. Allocates twice, however many layers there are: a plan of the operator (another
- * where the next layer is not alike, or shows another number of heads), and the memory of the pass. A sequence's
+ * where the next layer is not alike, or shows another number of heads, or for each sequence where their number changes
+ * from text to text), and the memory of the pass. A sequence's
  * numbers have the same bits alone, in a batch, padded, and on any number of threads.
  * Errors: MHA_ERR_ARG for a length beyond max_positions, where positions are learned, or an id outside the vocabulary
  * (all are checked before the first layer runs), MHA_ERR_UNSUPPORTED, MHA_ERR_MEMORY, MHA_ERR_CANCELLED.

@@ -47,7 +47,8 @@ typedef struct mha_prune_rule {
  * has fewer. `scores` [layers, H], high = important, are read where the model has a head; a group that shares
  * keys has the mean of its heads. Lowest scores go first; of equal ones the last head, and the last layer, goes
  * first. The ratio of all layers together removes as many as it does layer by layer. What the floor forbids
- * stays: by ratio fewer go then; a count that cannot go is MHA_ERR_ARG, as is a score that is no number. */
+ * stays: by ratio fewer go then; a count that cannot go is MHA_ERR_ARG, as is a score that is no number. Heads of
+ * layers that choose heads for each text (model.h) stay as well, and are not counted. */
 MHA_API mha_status mha_prune_choose(const mha_model *model, const double *scores, const mha_prune_rule *rule,
                                     uint8_t *keep, mha_error *err);
 

@@ -168,6 +168,8 @@ typedef struct mha_head_pruning_options {
 MHA_API mha_status mha_head_pruning_create(mha_ctx *ctx, const mha_head_pruning_options *options, mha_variant **layer,
                                            mha_error *err);
 
+enum { MHA_HEAD_OPTIONS = 16 }; /* the most */
+
 /* A predictor (two layers and a ReLU) chooses for each sample how many heads d_model is split into.
  * docs/layers/adaptive-heads.md */
 typedef struct mha_adaptive_heads_options {
@@ -175,7 +177,7 @@ typedef struct mha_adaptive_heads_options {
     mha_dtype dtype;
     int64_t d_model;
     const int64_t *head_options; /* [head_option_count] each divides d_model; copied */
-    int64_t head_option_count;   /* 1..16 */
+    int64_t head_option_count;   /* 1..MHA_HEAD_OPTIONS */
     int64_t predictor_width;     /* 0 = 128 */
     mha_selection selection;
 } mha_adaptive_heads_options;

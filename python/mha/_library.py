@@ -66,7 +66,7 @@ class AttnGrads(ctypes.Structure):
 
 class ModelAttention(ctypes.Structure):
     _fields_ = [("window", c_int64), ("rotary", c_int), ("qk_norm", c_int), ("alibi", c_int), ("scale", c_double),
-                ("softcap", c_double), ("choice", c_int), ("selection", c_int), ("kept_heads", c_int64),
+                ("softcap", c_double), ("choice", c_int), ("selection", c_int), ("heads_per_text", c_int64),
                 ("head_options", POINTER(c_int64)), ("head_option_count", c_int64)]
 
 

@@ -58,7 +58,7 @@ int64_t mha__prune_wanted(const mha_model *m, const mha_prune_rule *rule, int64_
     int64_t sum = 0;
     if (rule->count) return rule->count;
     for (int64_t l = 0; l < m->config.layers; l++)
-        if (layer < 0 || l == layer) sum += by_ratio(rule, m->heads_per_layer[l]);
+        if ((layer < 0 || l == layer) && mha__may_lose_heads(m, l)) sum += by_ratio(rule, m->heads_per_layer[l]);
     return sum;
 }
 
@@ -94,6 +94,7 @@ static mha_status choose(const mha_model *m, const double *scores, const mha_pru
     memset(keep, 0, (size_t)(m->config.layers * m->config.heads));
     for (int64_t layer = 0; layer < m->config.layers; layer++) {
         memset(keep + layer * m->config.heads, 1, (size_t)m->heads_per_layer[layer]);
+        if (!mha__may_lose_heads(m, layer)) continue;
         MHA__TRY(list_groups(m, scores, layer, list, &count, err));
         if (!rule->per_layer) continue;
         MHA__TRY(

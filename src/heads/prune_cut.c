@@ -172,7 +172,7 @@ static mha_status cut_layer(cutting *c, bool all_out, mha_error *err)
 {
     static const mha__role separate[] = {MHA__QUERY, MHA__KEY, MHA__VALUE};
     list_heads(c);
-    if (c->changed && c->p->model->config.attention[c->layer].choice.of)
+    if (c->changed && !mha__may_lose_heads(c->p->model, c->layer))
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
                          "layer %lld chooses its heads for each text: without one it would choose another in its place",
                          (long long)c->layer);

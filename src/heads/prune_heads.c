@@ -55,6 +55,11 @@ mha_status mha__check_keep(const mha_model *m, const uint8_t *keep, mha_error *e
     return MHA_OK;
 }
 
+bool mha__may_lose_heads(const mha_model *m, int64_t layer)
+{
+    return m->config.attention[layer].choice.of == MHA_CHOICE_NONE;
+}
+
 int64_t mha__kept(const mha_model *m, const uint8_t *keep, int64_t layer)
 {
     int64_t count = 0;

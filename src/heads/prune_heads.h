@@ -16,6 +16,9 @@ mha_status mha__head_numbers(const mha_model *model, int32_t **numbers, mha_erro
 /* MHA_ERR_ARG for a layer that would be left without a head, and for a group that would be left in part. */
 mha_status mha__check_keep(const mha_model *model, const uint8_t *keep, mha_error *err);
 
+/* False for a layer that chooses heads for each text: without one it would choose another in its place. */
+bool mha__may_lose_heads(const mha_model *model, int64_t layer);
+
 /* Heads of a layer, or of all (-1), that stay. */
 int64_t mha__kept(const mha_model *model, const uint8_t *keep, int64_t layer);
 

@@ -125,7 +125,8 @@ static double cost(const joint *j, const float *more)
 static bool may_go(const joint *j, int64_t layer)
 {
     const int64_t left = mha__kept(j->m, j->keep, layer), had = j->m->heads_per_layer[layer];
-    if (left - mha__group(j->m, layer) < mha__max64(j->rule->floor, 1)) return false;
+    if (!mha__may_lose_heads(j->m, layer) || left - mha__group(j->m, layer) < mha__max64(j->rule->floor, 1))
+        return false;
     return !j->rule->per_layer || had - left < mha__prune_wanted(j->m, j->rule, layer);
 }
 

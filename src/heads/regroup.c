@@ -111,10 +111,9 @@ static mha_status check_shapes(const regroup *r, mha_error *err)
                          c->own_key);
     for (int64_t l = 0; l < c->layers; l++)
         if (c->attention[l].choice.of)
-            return mha__fail(
-                err, MHA_ERR_UNSUPPORTED,
-                "regroup: layer %lld chooses its heads for each text, and they would share keys with others",
-                (long long)l);
+            return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                             "layer %lld chooses its heads for each text, and they would share keys with others",
+                             (long long)l);
     for (int64_t l = 0; l < c->layers && r->o.compatible; l++)
         if (c->layer_heads[l] != c->heads)
             return mha__fail(err, MHA_ERR_UNSUPPORTED,

@@ -48,14 +48,6 @@ void mha__attn_scratch_take(mha__arena *arena, const mha_attn_layer *layer, cons
 
 /* ---- forward ---- */
 
-void mha__attn_desc_both(mha_attn_desc *desc, double dropout)
-{
-    desc->dtype = MHA_F32;
-    desc->dropout = dropout;
-    desc->inputs |= MHA_ATTN_GATES;
-    desc->outputs |= MHA_ATTN_LSE | MHA_ATTN_GRADS;
-}
-
 mha_status mha__attn_plan_both(const mha_attn_layer *layer, const mha_layer_input *in, double dropout,
                                mha_attn_plan **plan, mha_error *err)
 {
@@ -91,9 +83,9 @@ mha_status mha__attn_keep(const mha_attn_layer *layer, const mha__attn_call *cal
     mha__attn_layer_project(layer, rows, x, scratch->left, trace->qkv);
     if (trace->plain) memcpy(trace->plain, trace->qkv, bytes);
     MHA__TRY(mha__attn_layer_prepare(layer, call->in, rows, trace->qkv, err));
-    const mha__split_both both = {&args, call->dropout, trace->lse};
+    const mha__split split = {.args = &args, .chosen = &trace->chosen, .lse = trace->lse, .dropout = call->dropout};
     if (mha__attn_splits(layer))
-        MHA__TRY(mha__attn_split_keep(layer, call->in, &trace->chosen, &both, err));
+        MHA__TRY(mha__attn_split_run(layer, call->in, &split, err));
     else
         MHA__TRY(mha_attn_forward(call->plan, &args, scratch->space, scratch->space_bytes, err));
     return mha_linear_forward(layer->o, trace->context, rows, y, err);
@@ -126,13 +118,13 @@ static mha_status operator_back(const mha_attn_layer *layer, const mha__attn_cal
 {
     const mha_attn_args args = operator_args(layer, call, trace);
     const mha_attn_grads grads = operator_grads(layer, call, projections, trace, scratch);
-    const mha__split_both both = {&args, call->dropout, trace->lse};
+    const mha__split split = {&args, &trace->chosen, trace->lse, call->dropout, &grads, scratch->choice.dgates};
     const size_t dqkv = (size_t)(call->in->batch * call->in->length * qkv_width(&layer->options));
     if (!projections && !grads.dgates.data && !grads.row_taylor.data) return MHA_OK;
     if (!mha__attn_splits(layer))
         return mha_attn_backward(call->plan, &args, &grads, scratch->space, scratch->space_bytes, err);
     memset(scratch->dqkv, 0, dqkv * sizeof *scratch->dqkv); /* padding belongs to no sequence */
-    return mha__attn_split_back(layer, call->in, &trace->chosen, &both, &grads, scratch->choice.dgates, err);
+    return mha__attn_split_run(layer, call->in, &split, err);
 }
 
 /* Norm of the heads of q or k, which begin at column `first`. */

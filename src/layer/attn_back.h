@@ -49,7 +49,7 @@ void mha__attn_trace_take(mha__arena *arena, const mha_attn_layer *layer, const 
 void mha__attn_scratch_take(mha__arena *arena, const mha_attn_layer *layer, const mha_layer_input *in,
                             size_t space_bytes, mha__attn_scratch *scratch);
 
-/* A plan of that.
+/* A plan for both directions, of mha__attn_desc_both.
  * Freed with mha_attn_plan_free. */
 mha_status mha__attn_plan_both(const mha_attn_layer *layer, const mha_layer_input *in, double dropout,
                                mha_attn_plan **plan, mha_error *err);

@@ -99,6 +99,14 @@ mha_status mha__attn_layer_describe(const mha_attn_layer *layer, const mha_layer
     return MHA_OK;
 }
 
+void mha__attn_desc_both(mha_attn_desc *desc, double dropout)
+{
+    desc->dtype = MHA_F32;
+    desc->dropout = dropout;
+    desc->inputs |= MHA_ATTN_GATES;
+    desc->outputs |= MHA_ATTN_LSE | MHA_ATTN_GRADS;
+}
+
 mha_status mha__attn_layer_plan(const mha_attn_layer *layer, const mha_layer_input *in, mha_attn_plan **plan,
                                 mha_error *err)
 {

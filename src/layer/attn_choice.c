@@ -3,7 +3,6 @@
 #include "base/ctx.h"
 #include "base/linalg.h"
 #include "layer/choice.h"
-#include <math.h>
 
 void mha__chosen_take(mha__arena *arena, const mha_attn_layer *layer, const mha_layer_input *in, mha__chosen *chosen)
 {
@@ -46,10 +45,8 @@ static void find_scores(const choice_job *job, int64_t n)
     mha__attn_mean(l, job->in, job->x, n, mean);
     predict(&l->hidden, mean, hidden);
     for (int64_t p = 0; p < l->hidden.out; p++)
-        hidden[p] = fmax(hidden[p], 0);
+        hidden[p] = hidden[p] < 0 ? 0 : hidden[p]; /* NaN stays NaN */
     predict(&l->score, l->hidden.out ? hidden : mean, score);
-    for (int64_t s = 0; s < l->score.out; s++)
-        score[s] = isnan(score[s]) ? -INFINITY : score[s];
 }
 
 static void choose_task(void *arg, int64_t n, int worker)
@@ -68,6 +65,8 @@ static void choose_task(void *arg, int64_t n, int worker)
         if (split || k->kept[at + s]) k->soft[at + listed++] = k->score[at + s];
     }
     mha__soft_gates(c->of != MHA_CHOICE_HEADS, listed, k->soft + at, k->soft + at);
+    for (int64_t s = 0; job->in->kept && s < S; s++)
+        job->in->kept[at + s] = k->kept[at + s];
     for (int64_t s = 0, i = 0; s < S; s++) {
         k->own[at + s] = !k->kept[at + s] ? 0 : soft ? (float)k->soft[at + i] : 1;
         k->gates[at + s] = k->own[at + s] * mha__call_gate(job->in, n, s);

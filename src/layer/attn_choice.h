@@ -1,5 +1,6 @@
-/* attn_choice.h - heads that an attention layer chooses for each sequence (mha_layer_choice), there and back. For a
- * layer without a choice everything here does nothing. */
+/* attn_choice.h - heads that an attention layer chooses for each sequence (mha_layer_choice), there and back; and
+ * the mean token of a sequence, which heads are routed by as well. For a layer without a choice what is called
+ * mha__attn_choice does nothing. */
 #ifndef MHA_LAYER_ATTN_CHOICE_H
 #define MHA_LAYER_ATTN_CHOICE_H
 

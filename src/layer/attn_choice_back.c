@@ -97,7 +97,7 @@ static void weights_back(back_job job, const mha__scorer *scorer, const double *
 void mha__attn_choice_back(const mha_attn_layer *layer, const mha_layer_input *in, const mha__chosen *chosen,
                            const mha__choice_grads *grads, const mha__choice_slots *slots, mha_view dgates)
 {
-    const int64_t H = layer->score.out, sequences = mha__layer_sequences(in);
+    const int64_t S = layer->score.out, sequences = mha__layer_sequences(in);
     back_job job = {.layer = layer, .in = in, .chosen = chosen, .grads = grads};
     if (!layer->options.choice.of) return;
     mha__parallel(layer->ctx, sequences, score_back_task, &job);
@@ -105,7 +105,7 @@ void mha__attn_choice_back(const mha_attn_layer *layer, const mha_layer_input *i
                  slots->dscore_bias);
     weights_back(job, &layer->hidden, chosen->mean, grads->dhidden, slots->dhidden, slots->dhidden_bias);
     for (int64_t n = 0; dgates.data && n < sequences; n++)
-        for (int64_t h = 0; h < H; h++)
-            ((float *)dgates.data)[n * dgates.stride[0] + h * dgates.stride[1]] =
-                grads->dgates[n * H + h] * chosen->own[n * H + h];
+        for (int64_t s = 0; s < S; s++)
+            ((float *)dgates.data)[n * dgates.stride[0] + s * dgates.stride[1]] =
+                grads->dgates[n * S + s] * chosen->own[n * S + s];
 }

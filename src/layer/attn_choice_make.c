@@ -23,7 +23,7 @@ static mha_status check_split(const mha_attn_layer_options *o, mha_error *err)
                 "attention layer: choice.options[%lld] is %lld, which does not cut %lld columns into heads "
                 "of 1..%d",
                 (long long)n, (long long)c->options[n], (long long)(o->heads * o->head_dim), MHA_HEAD_DIM_MAX);
-    if (!c->hidden.weight || !c->hidden.bias || c->hidden.transposed || c->hidden.out < 1)
+    if (!c->hidden.weight || !c->hidden.bias || c->hidden.transposed || c->hidden.out < 1 || c->hidden.out > INT32_MAX)
         return mha__fail(err, MHA_ERR_ARG, "attention layer: choice.hidden needs a weight [out, hidden] and a bias");
     if (o->kv_heads != o->heads || o->v_heads != o->heads) return refuse("shared keys or values", err);
     if (o->rope || o->q_norm.weight || o->k_norm.weight) return refuse("rotation or norms of heads", err);
@@ -36,7 +36,8 @@ mha_status mha__attn_choice_check(const mha_attn_layer_options *o, mha_error *er
     if ((int)c->of < MHA_CHOICE_NONE || c->of > MHA_CHOICE_OPTIONS)
         return mha__fail(err, MHA_ERR_ARG, "attention layer: choice.of is %d, which is no mha_choice", (int)c->of);
     if (!c->of) return MHA_OK;
-    if ((int)c->selection < MHA_SELECTION_HARD || c->selection > MHA_SELECTION_STRAIGHT_THROUGH)
+    if (c->of != MHA_CHOICE_EXPERTS &&
+        ((int)c->selection < MHA_SELECTION_HARD || c->selection > MHA_SELECTION_STRAIGHT_THROUGH))
         return mha__fail(err, MHA_ERR_ARG, "attention layer: choice.selection is %d, which is no mha_selection",
                          (int)c->selection);
     if (!c->score.weight || !c->score.bias || c->score.transposed)

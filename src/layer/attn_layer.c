@@ -281,7 +281,7 @@ mha_status mha__attn_layer_attend(const mha_attn_layer *layer, const mha_attn_pl
     mha__attn_choose(layer, in, x, &w.chosen, &args);
     MHA__TRY(project(layer, in, rows, &w, x, &args, err));
     if (mha__attn_splits(layer))
-        MHA__TRY(mha__attn_split_forward(layer, in, &w.chosen, &args, err));
+        MHA__TRY(mha__attn_split_run(layer, in, &(mha__split){.args = &args, .chosen = &w.chosen}, err));
     else
         MHA__TRY(mha_attn_forward(plan, &args, w.scratch, mha_attn_plan_workspace(plan), err));
     const int64_t q_width = layer->options.heads * layer->options.head_dim;

@@ -35,9 +35,11 @@ void mha__attn_mean(const mha_attn_layer *layer, const mha_layer_input *in, cons
 {
     const int64_t E = layer->options.hidden, count = count_real(in, n);
     memset(to, 0, (size_t)E * sizeof *to);
-    for (int64_t r = mha__layer_first_row(in, n); r < mha__layer_end_row(in, n); r++)
-        for (int64_t e = 0; counts(in, r) && e < E; e++)
+    for (int64_t r = mha__layer_first_row(in, n); r < mha__layer_end_row(in, n); r++) {
+        if (!counts(in, r)) continue;
+        for (int64_t e = 0; e < E; e++)
             to[e] += (double)x[r * E + e];
+    }
     for (int64_t e = 0; count && e < E; e++)
         to[e] /= (double)count;
 }
@@ -55,9 +57,11 @@ static void mean_back_task(void *arg, int64_t n, int worker)
     const mean_job *job = arg;
     const int64_t E = job->layer->options.hidden, count = count_real(job->in, n);
     const double *dmean = job->dmean + n * E;
-    for (int64_t r = mha__layer_first_row(job->in, n); r < mha__layer_end_row(job->in, n); r++)
-        for (int64_t e = 0; counts(job->in, r) && e < E; e++)
+    for (int64_t r = mha__layer_first_row(job->in, n); r < mha__layer_end_row(job->in, n); r++) {
+        if (!counts(job->in, r)) continue;
+        for (int64_t e = 0; e < E; e++)
             job->dx[r * E + e] += (float)(dmean[e] / (double)count);
+    }
 }
 
 void mha__attn_mean_back(const mha_attn_layer *layer, const mha_layer_input *in, const double *dmean, float *dx)

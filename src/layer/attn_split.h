@@ -16,23 +16,21 @@ mha_status mha__attn_split_check(const mha_layer_input *in, mha_error *err);
 /* The most heads that a sequence may get; those of the layer where they do not change. */
 int64_t mha__attn_most_heads(const mha_attn_layer *layer);
 
-/* The operator on all sequences: args are those of the whole call, context of padding becomes zeros. */
-mha_status mha__attn_split_forward(const mha_attn_layer *layer, const mha_layer_input *in, const mha__chosen *chosen,
-                                   const mha_attn_args *args, mha_error *err);
+/* A call of the operator for all sequences. */
+typedef struct mha__split {
+    const mha_attn_args *args; /* of the whole call */
+    const mha__chosen *chosen;
+    /* With gradients, both ways are in f32 and have: */
+    float *lse;     /* [most heads, B L]; NULL: forward alone, in the layer's type */
+    double dropout; /* share of the probabilities that is dropped */
+    /* The way back, else NULL: of the whole call, out, dout, and dq, dk and dv where they are wanted. dgates
+     * [sequences, S] get the sum over the heads of what was chosen. */
+    const mha_attn_grads *grads;
+    float *dgates;
+} mha__split;
 
-/* Both ways with gradients: in f32, that share of the probabilities dropped, lse [most heads, B L]. */
-typedef struct mha__split_both {
-    const mha_attn_args *args;
-    double dropout;
-    float *lse;
-} mha__split_both;
-
-mha_status mha__attn_split_keep(const mha_attn_layer *layer, const mha_layer_input *in, const mha__chosen *chosen,
-                                const mha__split_both *both, mha_error *err);
-/* grads are those of the whole call: out, dout, and dq, dk and dv where they are wanted. dgates [sequences, S] get the
- * sum over the heads of what was chosen. */
-mha_status mha__attn_split_back(const mha_attn_layer *layer, const mha_layer_input *in, const mha__chosen *chosen,
-                                const mha__split_both *both, const mha_attn_grads *grads, float *dgates,
-                                mha_error *err);
+/* Forward, where context of padding becomes zeros; or the way back, which leaves dq, dk and dv of padding alone. */
+mha_status mha__attn_split_run(const mha_attn_layer *layer, const mha_layer_input *in, const mha__split *split,
+                               mha_error *err);
 
 #endif

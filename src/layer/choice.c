@@ -24,10 +24,17 @@ void mha__soft_gates_back(bool softmax, int64_t count, const double *gate, const
         dscore[n] = gate[n] * (softmax ? dgate[n] - mean : (1 - gate[n]) * dgate[n]);
 }
 
+/* `first`: x is the first of both. */
+static bool goes_before(double x, double y, bool first)
+{
+    if (isnan(x) != isnan(y)) return isnan(x);
+    return x > y || (!(x < y) && first);
+}
+
 int64_t mha__score_rank(int64_t count, const double *score, int64_t n)
 {
     int64_t before = 0;
     for (int64_t other = 0; other < count; other++)
-        before += score[other] > score[n] || (score[other] == score[n] && other < n);
+        before += goes_before(score[other], score[n], other < n);
     return before;
 }

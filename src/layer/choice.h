@@ -11,7 +11,8 @@ void mha__soft_gates(bool softmax, int64_t count, const double *score, double *g
 /* dscore from the gradients of these gates; dscore may be exactly dgate. */
 void mha__soft_gates_back(bool softmax, int64_t count, const double *gate, const double *dgate, double *dscore);
 
-/* How many of `count` scores come before number n: greater ones, and equal ones with a lower number. */
+/* How many of `count` scores come before number n: greater ones, and equal ones with a lower number. NaN counts as
+ * greatest, so that it does not hide. */
 int64_t mha__score_rank(int64_t count, const double *score, int64_t n);
 
 #endif

@@ -40,8 +40,6 @@ typedef enum mha__selector {
     MHA__SELECT_OPTION
 } mha__selector;
 
-enum { MHA__OPTIONS = 16 };
-
 /* A parameter's name and how it is drawn. */
 typedef struct mha__parameter {
     char name[56];
@@ -68,9 +66,9 @@ struct mha_variant {
     mha__selector selector;
     mha_selection selection;
     mha_expert_output expert_output;
-    int64_t choices;                    /* experts, heads or options to choose from */
-    int64_t chosen;                     /* how many a sample gets */
-    int64_t head_options[MHA__OPTIONS]; /* of MHA__SELECT_OPTION */
+    int64_t choices;                        /* experts, heads or options to choose from */
+    int64_t chosen;                         /* how many a sample gets */
+    int64_t head_options[MHA_HEAD_OPTIONS]; /* of MHA__SELECT_OPTION */
     /* parameters, in the order of drawing */
     int parameters;
     mha__parameter *parameter;            /* NULL while they are counted */

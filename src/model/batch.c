@@ -127,6 +127,7 @@ static mha_status check_input(const mha_model *m, const mha__batch *p, int64_t m
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: length is %lld, the model takes 1..%lld",
                          (long long)p->in.length, (long long)most);
     MHA__TRY(check_hidden(m, &p->in, err));
+    MHA__TRY(mha__model_single_heads(m, p->in.gates ? "gates" : p->in.fills ? "fills" : NULL, err));
     if (!mha__bytes((int64_t[]){p->in.batch, p->in.length, m->config.hidden}, 3, 2 * sizeof(float), &bytes))
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch is %lld, too many for memory",
                          (long long)p->in.batch);

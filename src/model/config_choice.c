@@ -94,49 +94,55 @@ static mha_status read_options(const mha__json_obj *o, int64_t columns, mha__lay
     return read_selection(o, c, err);
 }
 
-static mha_status read_one(const mha__json_obj *o, const mha__config *c, mha_choice of, mha__layer_choice *choice,
-                           mha_error *err)
+static mha_status read_one(const mha__json_obj *o, int64_t heads, int64_t head_dim, mha_choice of,
+                           mha__layer_choice *choice, mha_error *err)
 {
     choice->of = of;
-    if (of == MHA_CHOICE_EXPERTS) return read_experts(o, c->heads, choice, err);
-    if (of == MHA_CHOICE_HEADS) return read_pruning(o, c->heads, choice, err);
-    return read_options(o, c->heads * c->head_dim, choice, err);
+    if (of == MHA_CHOICE_EXPERTS) return read_experts(o, heads, choice, err);
+    if (of == MHA_CHOICE_HEADS) return read_pruning(o, heads, choice, err);
+    return read_options(o, heads * head_dim, choice, err);
 }
 
 /* Heads whose number changes are only cuts through columns. */
-static mha_status check_split(const mha__json_obj *entry, const mha__config *c, const mha__layer_attention *a,
-                              mha_error *err)
+static mha_status check_split(const mha__json_obj *entry, const mha__config *c, int64_t layer, mha_error *err)
 {
-    const char *what = a->turned ? "rotary" : a->normed ? "qk_norm" : a->alibi ? "alibi" : NULL;
-    if (!what && (c->heads_listed || c->kv_heads != c->heads)) what = "mha.heads or mha.kv_heads";
+    const mha__layer_attention *a = &c->attention[layer];
+    const bool shares =
+        c->layer_k_heads[layer] != c->layer_heads[layer] || c->layer_v_heads[layer] != c->layer_heads[layer];
+    const char *what = a->turned   ? "rotary"
+                       : a->normed ? "qk_norm"
+                       : a->alibi  ? "alibi"
+                       : shares    ? "shared keys"
+                                   : NULL;
     if (a->choice.of != MHA_CHOICE_OPTIONS || !what) return MHA_OK;
     return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s: adaptive_heads with %s", entry->file, entry->where, what);
 }
 
-mha_status mha__config_choice(const mha__json_obj *entry, const mha__config *c, mha__layer_attention *a, mha_error *err)
+mha_status mha__config_choice(const mha__json_obj *entry, mha__config *c, int64_t layer, mha_error *err)
 {
+    mha__layer_choice *choice = &c->attention[layer].choice;
     for (int of = MHA_CHOICE_EXPERTS; of <= MHA_CHOICE_OPTIONS; of++) {
         char where[96];
         mha__json_obj o = {0};
         MHA__TRY(mha__json_object(entry, names[of], MHA__OPTIONAL, &o, err));
         if (!o.json) continue;
         if (c->family->causal) return refuse_decoder(entry, names[of], c, err);
-        if (a->choice.of)
+        if (choice->of)
             return mha__fail(err, MHA_ERR_FORMAT, "%s: %s: %s beside %s; a layer chooses in one way", entry->file,
-                             entry->where, names[of], names[a->choice.of]);
+                             entry->where, names[of], names[choice->of]);
         snprintf(where, sizeof where, "%s.%s", entry->where, names[of]);
         o.where = where;
-        MHA__TRY(read_one(&o, c, (mha_choice)of, &a->choice, err));
+        MHA__TRY(read_one(&o, c->layer_heads[layer], c->head_dim, (mha_choice)of, choice, err));
     }
-    return check_split(entry, c, a, err);
+    return check_split(entry, c, layer, err);
 }
 
 int64_t mha__config_kept(const mha__config *c, int64_t layer)
 {
     const mha__layer_choice *choice = &c->attention[layer].choice;
     int64_t kept = c->layer_heads[layer];
-    if (choice->of == MHA_CHOICE_EXPERTS) return mha__min64(choice->top_k, kept);
-    if (choice->of == MHA_CHOICE_HEADS) return mha__max64(left_of(kept, choice->prune_ratio), 1);
+    if (choice->of == MHA_CHOICE_EXPERTS) return choice->top_k;
+    if (choice->of == MHA_CHOICE_HEADS) return left_of(kept, choice->prune_ratio);
     for (int64_t n = 0; n < choice->option_count; n++)
         kept = n ? mha__max64(kept, choice->options[n]) : choice->options[n];
     return kept;

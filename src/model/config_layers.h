@@ -20,9 +20,8 @@ mha_status mha__config_windows(const mha__json_obj *root, mha__config *config, m
 /* Fills config->attention from the family's keys (windows are known), and what "mha.attention" has instead. */
 mha_status mha__config_attention(const mha__json_obj *root, mha__config *config, mha_error *err);
 
-/* The part of one entry of "mha.attention" that says which heads a text gets. */
-mha_status mha__config_choice(const mha__json_obj *entry, const mha__config *config, mha__layer_attention *attention,
-                              mha_error *err);
+/* The part of a layer's entry of "mha.attention" that says which heads a text gets. */
+mha_status mha__config_choice(const mha__json_obj *entry, mha__config *config, int64_t layer, mha_error *err);
 
 /* Fills config->attention_only from "mha.feed_forward". */
 mha_status mha__config_feed(const mha__json_obj *root, mha__config *config, mha_error *err);

@@ -64,8 +64,9 @@ static mha_status read_or_off(const mha__json_obj *entry, const char *key, doubl
     return mha__json_number(entry, key, MHA__OPTIONAL, FLT_MIN, FLT_MAX, value, err);
 }
 
-static mha_status read_entry(const mha__json_obj *entry, const mha__config *c, mha__layer_attention *a, mha_error *err)
+static mha_status read_entry(const mha__json_obj *entry, mha__config *c, int64_t layer, mha_error *err)
 {
+    mha__layer_attention *a = &c->attention[layer];
     MHA__TRY(refuse_unknown(entry, err));
     if (json_is_null(json_object_get(entry->json, "window"))) a->window = 0;
     MHA__TRY(mha__json_dim(entry, "window", MHA__OPTIONAL, MHA__DIM, &a->window, err));
@@ -74,7 +75,7 @@ static mha_status read_entry(const mha__json_obj *entry, const mha__config *c, m
     MHA__TRY(mha__json_bool(entry, "rotary", MHA__OPTIONAL, &a->turned, err));
     MHA__TRY(mha__json_bool(entry, "qk_norm", MHA__OPTIONAL, &a->normed, err));
     MHA__TRY(mha__json_bool(entry, "alibi", MHA__OPTIONAL, &a->alibi, err));
-    return mha__config_choice(entry, c, a, err);
+    return mha__config_choice(entry, c, layer, err);
 }
 
 /* 0 = 1 / sqrt(head_dim). */
@@ -104,7 +105,7 @@ mha_status mha__config_attention(const mha__json_obj *root, mha__config *c, mha_
             return mha__fail(err, MHA_ERR_FORMAT, "%s: %s: want an object, or null for what the family has, got %s",
                              root->file, where, mha__json_show(&(mha__quoted){0}, item));
         if (json_object_size(item)) c->own_key = ATTENTION;
-        MHA__TRY(read_entry(&entry, c, a, err));
+        MHA__TRY(read_entry(&entry, c, layer, err));
     }
     return MHA_OK;
 }

@@ -50,7 +50,7 @@ static mha_status turn(const mha_model *m, pass *p, int64_t layer, mha_error *er
     const mha_attn_layer *attn = mha__block_attn(m->block[layer]);
     mha__batch_turn(&p->batch, m, layer);
     mha__taps_turn(&p->taps, m, &p->batch, layer);
-    mha__routed_turn(m, &p->batch, &p->routed, layer);
+    mha__routed_turn(m, &p->batch, &p->routed, layer, p->out.kept);
     const int64_t maps = p->batch.layer.probs || p->batch.layer.on_rows ? p->batch.layer.map_count : 0;
     if (p->plan && p->planned_maps == maps && mha__attn_layer_alike(p->planned, attn)) return MHA_OK;
     mha_attn_plan_free(p->plan);

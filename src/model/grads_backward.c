@@ -166,6 +166,7 @@ mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted,
     const size_t taylor = (size_t)(c->heads * g->batch.in.batch * g->batch.in.length) * sizeof(float);
     const bool whole = mha__grads_parameters(g) && !g->attention_only;
     const bool ends = !whole && !wanted->embeddings; /* in the first layer's attention */
+    MHA__TRY(mha__model_single_heads(m, wanted->gates ? "gradients" : wanted->on_context ? "contexts" : NULL, err));
     float *row_taylor = wanted->taylor ? mha__alloc(g->ctx, taylor) : NULL;
     if (wanted->taylor && !row_taylor) return mha__no_memory(err, taylor, "row_taylor");
     if (wanted->gates) memset(wanted->gates, 0, gates);

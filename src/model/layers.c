@@ -133,3 +133,13 @@ mha_status mha__model_repack(mha_model *m, int64_t layer, mha_error *err)
     mha__weights_release(&weights);
     return status;
 }
+
+mha_status mha__model_single_heads(const mha_model *m, const char *what, mha_error *err)
+{
+    for (int64_t l = 0; what && l < m->config.layers; l++)
+        if (m->config.attention[l].choice.of == MHA_CHOICE_OPTIONS)
+            return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                             "%s of single heads: layer %lld has another number of them for each text (adaptive_heads)",
+                             what, (long long)l);
+    return MHA_OK;
+}

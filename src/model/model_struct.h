@@ -50,4 +50,8 @@ mha_status mha__model_repack(mha_model *model, int64_t layer, mha_error *err);
  * some parts then hold the old numbers, and some the new. */
 mha_status mha__model_refresh(mha_model *model, mha_error *err);
 
+/* MHA_ERR_UNSUPPORTED, saying `what` is not to be had, if a layer has another number of heads for each text. NULL: it
+ * is not wanted. */
+mha_status mha__model_single_heads(const mha_model *model, const char *what, mha_error *err);
+
 #endif

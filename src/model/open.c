@@ -69,15 +69,16 @@ static mha_status fill_info(mha_model *m, mha_error *err)
 static mha_model_attention attention_of(const mha__config *c, int64_t layer)
 {
     const mha__layer_attention *a = &c->attention[layer];
+    const bool split = a->choice.of == MHA_CHOICE_OPTIONS;
     return (mha_model_attention){.window = a->window,
                                  .rotary = a->turned,
                                  .qk_norm = a->normed,
                                  .alibi = a->alibi,
-                                 .scale = a->scale != 0 ? a->scale : 1 / sqrt((double)c->head_dim),
+                                 .scale = a->scale != 0 || split ? a->scale : 1 / sqrt((double)c->head_dim),
                                  .softcap = a->softcap,
                                  .choice = a->choice.of,
                                  .selection = a->choice.selection,
-                                 .kept_heads = mha__config_kept(c, layer),
+                                 .heads_per_text = mha__config_kept(c, layer),
                                  .head_options = a->choice.options,
                                  .head_option_count = a->choice.option_count};
 }

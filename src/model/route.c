@@ -102,8 +102,11 @@ static uint8_t *kept_of(const mha_model *m, const mha__routed *routed, int64_t l
     return routed->kept + layer * routed->step * m->config.heads + (routed->first + b) * m->config.layer_heads[layer];
 }
 
-void mha__routed_turn(const mha_model *m, mha__batch *batch, mha__routed *routed, int64_t layer)
+void mha__routed_turn(const mha_model *m, mha__batch *batch, mha__routed *routed, int64_t layer, uint8_t *kept)
 {
+    const mha_choice choice = m->config.attention[layer].choice.of;
+    const bool chooses = choice == MHA_CHOICE_EXPERTS || choice == MHA_CHOICE_HEADS;
+    batch->layer.kept = kept && chooses ? kept + layer * batch->sequences * m->config.heads : NULL;
     batch->layer.route = NULL;
     if (!m->router || batch->layer.context) return;
     const int64_t units = m->router->units[layer], group = m->config.layer_heads[layer] / units;
@@ -115,10 +118,24 @@ void mha__routed_turn(const mha_model *m, mha__batch *batch, mha__routed *routed
     batch->layer.route = &routed->layer;
 }
 
+/* A layer that chooses has written its rows one behind the other; those of fewer heads get their places. */
+static void spread_kept(const mha_model *m, const mha__batch *batch, int64_t layer)
+{
+    const int64_t H = m->config.heads, own = m->config.layer_heads[layer];
+    for (int64_t b = batch->sequences; b-- > 0;) {
+        memmove(batch->layer.kept + b * H, batch->layer.kept + b * own, (size_t)own);
+        memset(batch->layer.kept + b * H + own, 0, (size_t)(H - own));
+    }
+}
+
 void mha__routed_show(const mha_model *m, const mha__batch *batch, const mha__routed *routed, int64_t layer,
                       uint8_t *out)
 {
     const int64_t H = m->config.heads, own = m->config.layer_heads[layer];
+    if (batch->layer.kept) {
+        spread_kept(m, batch, layer);
+        return;
+    }
     for (int64_t b = 0; out && b < batch->sequences; b++) {
         uint8_t *to = out + (layer * batch->sequences + b) * H;
         memset(to, 0, (size_t)H);

@@ -38,7 +38,7 @@ void mha__routed_lay_out(mha__arena *arena, const mha_model *m, const mha__batch
 /* Which sequences have decided already. */
 void mha__routed_begin(const mha_model *m, const mha__batch *batch, mha__routed *routed);
 /* Turns batch->layer to what this layer's router needs. */
-void mha__routed_turn(const mha_model *m, mha__batch *batch, mha__routed *routed, int64_t layer);
+void mha__routed_turn(const mha_model *m, mha__batch *batch, mha__routed *routed, int64_t layer, uint8_t *kept);
 /* Copies what a layer has decided to out [layers, B, H]. */
 void mha__routed_show(const mha_model *m, const mha__batch *batch, const mha__routed *routed, int64_t layer,
                       uint8_t *out);

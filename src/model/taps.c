@@ -83,6 +83,12 @@ mha_status mha__taps_read(const mha_model *m, const mha__batch *batch, const mha
     MHA__TRY(check_list(m, out, err));
     MHA__TRY(check_rows(batch, out, taps->rows, err));
     if (out->map_rows) taps->rows = out->map_row_count;
+    MHA__TRY(mha__model_single_heads(m,
+                                     shows_maps(out)       ? "maps"
+                                     : out->on_stats       ? "statistics"
+                                     : out->on_activations ? "activations"
+                                                           : NULL,
+                                     err));
     if (out->top_keys < 0 || out->top_keys > 32 || (out->top_keys && !out->on_stats))
         return mha__fail(err, MHA_ERR_ARG, "mha_model_output: top_keys is %lld, must be 0..32, and 0 without on_stats",
                          (long long)out->top_keys);

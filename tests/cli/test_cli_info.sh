@@ -110,8 +110,8 @@ has out 'attention   rotary in layers 0, 2'
 has out '            ALiBi, window 64 in layer 1'
 has out '            rotary, norms of q and k, softcap 30, scale 0.5 in layer 3'
 expect 0 "$MHA" info composed --json
-at attention_per_layer.0 '{"window":null,"rotary":true,"qk_norm":false,"alibi":false,"scale":0.25,"softcap":null,"choice":null,"heads_per_text":2}'
-at attention_per_layer.1 '{"window":64,"rotary":false,"qk_norm":false,"alibi":true,"scale":0.25,"softcap":null,"choice":null,"heads_per_text":2}'
+at attention_per_layer.0 '{"window":null,"rotary":true,"qk_norm":false,"alibi":false,"scale":0.25,"softcap":null,"choice":null,"selection":null,"head_options":null,"heads_per_text":2}'
+at attention_per_layer.1 '{"window":64,"rotary":false,"qk_norm":false,"alibi":true,"scale":0.25,"softcap":null,"choice":null,"selection":null,"head_options":null,"heads_per_text":2}'
 at attention_per_layer.3.scale 0.5
 at attention_per_layer.3.qk_norm true
 mkdir chosen
@@ -123,9 +123,9 @@ JSON
 expect 0 "$MHA" tokenizer train -q --type wordpiece --vocab-size 300 -o pieces -f text
 expect 0 "$MHA" train -q -t 1 --shape chosen/config.json --tokenizer pieces -f text --steps 1 --length 16 --batch 1 -o choosing
 expect 0 "$MHA" info choosing
-has out 'attention   experts for each text: 3 in layer 0'
-has out '            heads for each text: up to 8 in layer 1'
-has out '            heads for each text: 2 in layer 2'
+has out 'attention   3 experts for each text in layer 0'
+has out '            2 or 8 heads for each text (soft) in layer 1'
+has out '            2 heads for each text (soft) in layer 2'
 expect 0 "$MHA" info choosing --json
 at attention_per_layer.0.choice moe_heads
 at attention_per_layer.0.heads_per_text 3

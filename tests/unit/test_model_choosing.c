@@ -4,6 +4,7 @@
 #include "mha/model_save.h"
 #include "mha/prune.h"
 #include "mha/regroup.h"
+#include "support/alloc.h"
 #include "support/check.h"
 #include "support/choosing.h"
 #include "support/files.h"
@@ -101,10 +102,10 @@ static void test_says_what_it_is(void **state)
     mha_model *model = choosing_model(NULL, choosing_config(two_layers, 2));
     const mha_model_attention *a = mha_model_describe(model)->attention_per_layer;
     assert_int_equal(a[0].choice, MHA_CHOICE_EXPERTS);
-    assert_int_equal(a[0].kept_heads, 2);
+    assert_int_equal(a[0].heads_per_text, 2);
     assert_int_equal(a[1].choice, MHA_CHOICE_HEADS);
     assert_int_equal(a[1].selection, MHA_SELECTION_SOFT);
-    assert_int_equal(a[1].kept_heads, 2);
+    assert_int_equal(a[1].heads_per_text, 2);
     mha_model_free(model);
 }
 
@@ -172,6 +173,11 @@ static void test_wrong_configs(void **state)
         "into heads of 1 to 512, got 3");
     expect_config(choosing_config("{\"alibi\":true,\"adaptive_heads\":{\"head_options\":[2,4]}}", 1),
                   MHA_ERR_UNSUPPORTED, "config.json: mha.attention: adaptive_heads with alibi");
+    expect_config(choosing_config("{\"moe_heads\":{\"top_k\":3}},\"mha.heads\":[[0,2]]", 1), MHA_ERR_FORMAT,
+                  "config.json: mha.attention.moe_heads.top_k: want an integer from 1 to 2, got 3");
+    expect_config(
+        choosing_config("{\"adaptive_heads\":{\"head_options\":[2]}},\"mha.kv_heads\":{\"keys\":2,\"values\":2}", 1),
+        MHA_ERR_UNSUPPORTED, "config.json: mha.attention: adaptive_heads with shared keys");
     expect_config("{\"model_type\":\"gpt2\",\"mha.attention\":{\"moe_heads\":{}}}", MHA_ERR_UNSUPPORTED,
                   "config.json: mha.attention.moe_heads: heads are chosen by the mean of all tokens, and in a model of "
                   "type gpt2 a token would be told of later ones; encoders (bert) alone may choose");
@@ -192,14 +198,23 @@ static void test_heads_stay_and_are_not_regrouped(void **state)
     assert_string_equal(err.message, "layer 0 chooses its heads for each text: without one it would choose another in "
                                      "its place");
     assert_int_equal(mha_regroup_make(model, &r, &pruning, &err), MHA_ERR_UNSUPPORTED);
-    assert_string_equal(err.message, "regroup: layer 0 chooses its heads for each text, and they would share keys with "
+    assert_string_equal(err.message, "layer 0 chooses its heads for each text, and they would share keys with "
                                      "others");
-    keep[1] = 1;
-    keep[H + 2] = 0;
+    double scores[2 * H] = {0};
+    for (int h = 0; h < H; h++)
+        scores[H + h] = 1 + (h != 2); /* those of layer 0 are lowest, and stay */
+    const mha_prune_rule rule = {.size = sizeof rule, .count = 1};
+    assert_int_equal(mha_prune_choose(model, scores, &rule, keep, &err), MHA_OK);
+    assert_int_equal(keep[0] + keep[1] + keep[2] + keep[3], H);
+    assert_int_equal(keep[H + 2], 0);
+    const mha_train_options gated = {.size = sizeof gated, .gates = {.penalty = MHA_GATES_L0}};
+    mha_trainer *trainer = NULL;
+    assert_int_equal(mha_trainer_create(model, &gated, &trainer, &err), MHA_ERR_UNSUPPORTED);
+    assert_string_equal(err.message, "gates that learn: layer 0 chooses its heads for each text already");
     if (mha_prune_make(model, keep, NULL, &pruning, &err) != MHA_OK) fail_msg("%s", err.message);
     if (mha_pruning_open(pruning, &fewer, &err) != MHA_OK) fail_msg("%s", err.message);
     assert_int_equal(mha_model_describe(fewer)->heads_per_layer[1], H - 1);
-    assert_int_equal(mha_model_describe(fewer)->attention_per_layer[0].kept_heads, 2);
+    assert_int_equal(mha_model_describe(fewer)->attention_per_layer[0].heads_per_text, 2);
     mha_model_free(fewer);
     mha_pruning_free(pruning);
     mha_model_free(model);
@@ -211,11 +226,20 @@ static int ignore(void *user, int64_t layer, int64_t heads, const float *probs)
     return 0;
 }
 
+static void expect_refused(mha_status status, const mha_error *err, const char *what)
+{
+    char want[160];
+    snprintf(want, sizeof want, "%s of single heads: layer 1 has another number of them for each text (adaptive_heads)",
+             what);
+    assert_int_equal(status, MHA_ERR_UNSUPPORTED);
+    assert_string_equal(err->message, want);
+}
+
 /* Where the number of heads changes, nothing of single ones is to be had. */
 static void test_nothing_of_single_heads(void **state)
 {
     (void)state;
-    float gates[3 * B * H] = {0};
+    float gates[3 * B * H] = {0}, fills[3 * E] = {0};
     mha_model *model = choosing_model(NULL, choosing_config(three_layers, 3));
     mha_model_grads *grads = NULL;
     mha_error err = {0};
@@ -224,20 +248,101 @@ static void test_nothing_of_single_heads(void **state)
     const mha_model_gradient g = {.size = sizeof g, .gates = gates};
     assert_int_equal(mha_model_grads_create(model, NULL, &grads, &err), MHA_OK);
     assert_int_equal(mha_model_grads_forward(grads, &in, NULL, &err), MHA_OK);
-    assert_int_equal(mha_model_grads_backward(grads, &g, &err), MHA_ERR_UNSUPPORTED);
-    assert_string_equal(err.message,
-                        "attention layer: gradients of single heads, but it has another number of them for "
-                        "each sequence");
-    assert_int_equal(mha_model_forward(model, &in, &out, &err), MHA_ERR_UNSUPPORTED);
-    assert_string_equal(err.message, "mha_layer_input: probs, but the layer has another number of heads for each "
-                                     "sequence");
+    expect_refused(mha_model_grads_backward(grads, &g, &err), &err, "gradients");
+    expect_refused(mha_model_forward(model, &in, &out, &err), &err, "maps");
     in.gates = gates;
-    out.on_attention = NULL;
-    assert_int_equal(mha_model_forward(model, &in, &out, &err), MHA_ERR_UNSUPPORTED);
-    assert_string_equal(err.message, "mha_layer_input: gates, but the layer has another number of heads for each "
-                                     "sequence");
+    expect_refused(mha_model_forward(model, &in, NULL, &err), &err, "gates");
+    in.gates = NULL;
+    in.fills = fills;
+    expect_refused(mha_model_forward(model, &in, NULL, &err), &err, "fills");
     mha_model_grads_free(grads);
     mha_model_free(model);
+}
+
+/* Which heads a text has got; those of a layer that has fewer, too. */
+static void test_says_which_heads_a_text_gets(void **state)
+{
+    (void)state;
+    static const char layers[] = "[{\"moe_heads\":{\"top_k\":1}},null,{\"head_pruning\":{\"prune_ratio\":0.25}}]";
+    char config[1024];
+    uint8_t kept[3][B][H];
+    snprintf(config, sizeof config,
+             "{" CHOOSING_SIZES
+             "\"num_hidden_layers\":3,\"mha.heads\":[[1,3],[0,1,2,3],[0,1,2,3]],\"mha.attention\":%s}",
+             layers);
+    mha_model *model = choosing_model(NULL, config);
+    const mha_model_input in = choosing_input(false);
+    const mha_model_output out = {.size = sizeof out, .kept = kept[0][0]};
+    assert_int_equal(mha_model_forward(model, &in, &out, NULL), MHA_OK);
+    for (int b = 0; b < B; b++) {
+        int sums[3] = {0};
+        for (int n = 0; n < 3 * H; n++)
+            sums[n / H] += kept[n / H][b][n % H];
+        assert_int_equal(kept[0][b][2] + kept[0][b][3], 0);
+        assert_int_equal(sums[0], 1);
+        assert_int_equal(sums[1], H);
+        assert_int_equal(sums[2], H - 1);
+    }
+    mha_model_free(model);
+}
+
+/* A score that is no number is not hidden, neither by the ReLU nor by the choice. */
+static void test_damage_is_seen(void **state)
+{
+    (void)state;
+    for (int n = 0; n < choosing_count; n++) {
+        if (!choosing_cases[n].soft) continue;
+        mha_model *model = choosing_model(NULL, choosing_config(choosing_cases[n].entry, 1));
+        mha_trainer *trainer = NULL;
+        float hidden[B * L * E];
+        const mha_model_input in = choosing_input(false);
+        const mha_model_output out = {.size = sizeof out, .last_hidden = hidden};
+        int64_t count;
+        assert_int_equal(mha_trainer_create(model, NULL, &trainer, NULL), MHA_OK);
+        const mha_named_tensor *list = mha_trainer_weights(trainer, &count);
+        for (int64_t t = 0; t < count; t++)
+            if (strstr(list[t].name, choosing_cases[n].options[0] ? "choice_hidden.bias" : "choice.bias"))
+                *(float *)list[t].data = NAN;
+        assert_int_equal(mha_trainer_refresh(trainer, NULL), MHA_OK);
+        assert_int_equal(mha_model_forward(mha_trainer_model(trainer), &in, &out, NULL), MHA_OK);
+        assert_true(isnan(hidden[0]));
+        mha_trainer_free(trainer);
+        mha_model_free(model);
+    }
+}
+
+/* Forward and back, with every allocation failing in turn. */
+static void test_passes_without_memory(void **state)
+{
+    (void)state;
+    counting memory = {0};
+    atomic_store(&memory.budget, -1);
+    const mha_ctx_options o = {.size = sizeof o, .threads = 1, .allocator = counting_allocator(&memory)};
+    const mha_model_gradient g = {.size = sizeof g};
+    const mha_model_input in = choosing_input(false);
+    mha_ctx *ctx = NULL;
+    assert_int_equal(mha_ctx_create(&o, &ctx, NULL), MHA_OK);
+    mha_model *model = choosing_model(ctx, choosing_config(three_layers, 3));
+    mha_status status = MHA_ERR_MEMORY;
+    int refused = 0;
+    for (long budget = 0; status != MHA_OK && budget < 1000; budget++) {
+        mha_model_grads *grads = NULL;
+        const long before = atomic_load(&memory.live);
+        atomic_store(&memory.budget, atomic_load(&memory.calls) + budget);
+        status = mha_model_forward(model, &in, NULL, NULL);
+        if (status == MHA_OK) status = mha_model_grads_create(model, NULL, &grads, NULL);
+        if (status == MHA_OK) status = mha_model_grads_forward(grads, &in, NULL, NULL);
+        if (status == MHA_OK) status = mha_model_grads_backward(grads, &g, NULL);
+        atomic_store(&memory.budget, -1);
+        refused += status == MHA_ERR_MEMORY;
+        assert_true(status == MHA_OK || status == MHA_ERR_MEMORY);
+        mha_model_grads_free(grads);
+        assert_int_equal(atomic_load(&memory.live), before);
+    }
+    assert_int_equal(status, MHA_OK);
+    assert_true(refused > 20);
+    mha_model_free(model);
+    mha_ctx_free(ctx);
 }
 
 static void test_wrong_layers(void **state)
@@ -269,6 +374,7 @@ static void test_wrong_layers(void **state)
     wrong[2].causal = 1;
     wrong[3].by_head = 1;
     wrong[4].choice.of = (mha_choice)7;
+    wrong[5].choice.of = MHA_CHOICE_HEADS;
     wrong[5].choice.selection = (mha_selection)9;
     for (int n = 0; n < 6; n++) {
         mha_attn_layer *layer = NULL;
@@ -295,6 +401,9 @@ int main(void)
         cmocka_unit_test(test_wrong_configs),
         cmocka_unit_test(test_heads_stay_and_are_not_regrouped),
         cmocka_unit_test(test_nothing_of_single_heads),
+        cmocka_unit_test(test_says_which_heads_a_text_gets),
+        cmocka_unit_test(test_damage_is_seen),
+        cmocka_unit_test(test_passes_without_memory),
         cmocka_unit_test(test_wrong_layers),
         cmocka_unit_test(test_every_allocation_may_fail),
     };
