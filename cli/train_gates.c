@@ -22,6 +22,9 @@ int train_settings_check_gates(const cli_session *s, const train_settings *t)
     if (!t->gates && other) return cli_usage(s, "%s goes with --gates", other);
     if (t->gates && strcmp(t->gates, "l0") != 0 && strcmp(t->gates, "l1") != 0)
         return cli_usage(s, "--gates \"%s\": want l0 or l1", cli_shown(t->gates));
+    const char *unused = !isnan(t->gate_rate) ? "--gate-rate" : !isnan(t->gate_penalty) ? "--gate-penalty" : NULL;
+    if (t->gates && strcmp(t->gates, "l0") == 0 && t->heads >= 0 && unused)
+        return cli_usage(s, "%s: --gates l0 with --heads needs none, since what a head is worth sets its gate", unused);
     if (t->gates_only && t->gates_together) return cli_usage(s, "--gates-only and --gates-together exclude each other");
     return CLI_DONE;
 }

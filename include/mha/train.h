@@ -74,29 +74,36 @@ typedef struct mha_train_dropout {
  *          z, exactly 0 or 1 much of the time, is the gate of this step. The penalty is on the number of gates that are
  *          expected to be open: sum of P(z > 0) = sigmoid(a + 2/3 log 11). Where nothing is drawn (the loss alone, the
  *          model, what is saved) the gate is min(1, max(0, 1.2 sigmoid(a) - 0.1)). a stays within -6 .. 4.
+ *          With a number of heads to leave nothing descends. The mean of dL/dz dz/du over the draws is the loss with
+ *          the gate open less that with it closed, others as drawn, whatever a is. Its running mean (it keeps 0.9 a
+ *          step), the sign turned, is the worth w of the head, and
+ *              a = 4 (w / price - 1), within -4 .. 2.5
+ *          with the price, in nats, at which as many gates are expected to be open as are to be: from the eleventh step
+ *          on; and whenever that falls a whole one below the number of gates that are left, the one of least worth is
+ *          closed for good, so that the others are measured without it.
  *     L1   the gate is its number, and that stays >= 0: where a step would make it less, it is 0. The penalty is on the
  *          sum of the gates. With weights that learn too, these can make up for a gate that shrinks; give them decay.
  *
- * What is minimised is the loss plus strength times penalty, by Adam with a rate of its own for the gates, and beta1,
- * beta2 and eps as of the weights; neither clipping nor the norm of the report counts the gates. Behind step `end` they
+ * Otherwise the loss plus strength times penalty is minimised, by Adam with a rate of its own for the gates, and beta1,
+ * beta2 and eps as of the weights. Neither clipping nor the norm of the report counts the gates. Behind step `end` they
  * are settled: some heads are closed for good, the others open, and the weights learn without noise or penalty. */
 typedef enum mha_gates_penalty { MHA_GATES_NONE = 0, MHA_GATES_L0, MHA_GATES_L1 } mha_gates_penalty;
 
 typedef struct mha_train_gates {
     mha_gates_penalty penalty; /* none: there are no gates, and the other fields are 0 */
-    double strength;           /* [0.01] > 0, nats for each open head */
-    double rate;               /* [0.1] > 0, learning rate of the gates, the same at every step */
+    double strength;           /* [0.01] > 0, nats for each open head; of L0 without `heads`, and of L1 */
+    double rate;               /* [0.1] > 0, learning rate of such gates, the same at every step */
     double initial;            /* [2.5 = a gate of 1; L1: 1] number of every gate at first, -6 .. 4; of L1 > 0 */
     int64_t start;             /* steps before the gates join in: they are 1 */
-    int64_t ramp;              /* [half of start .. end; without an end 0] steps over which the penalty sets in */
+    int64_t ramp;              /* [half of start .. end, 0.8 of it for L0 with `heads`; without an end 0] steps over
+                                * which the penalty sets in */
     int64_t end;               /* step behind which gates are settled, > start; 0 = never */
-    /* How many are to stay open, of all layers together; 0 = as many as the strength leaves. The strength then follows:
-     * with d the number of open heads that are expected beyond the target, at each step
-     *     L0: strength = base (exp(2 d) - exp(-2 d - 1)): too few are pushed open;    L1: strength = base exp(2 d)
-     * within -1e3 .. 1e3, and then base *= exp(0.05 d), within 1e-8 .. 1e3; `strength` is the first base. During the
-     * ramp the target goes from all heads to this one, evenly; without a target the strength goes from 0 to its value.
-     * When gates settle, this many stay open: those with the highest numbers, and among L1 gates that are 0 those that
-     * the loss pulls up most. Without a target those stay whose gate is at least 0.5, of L1 those above 0. Either way
+    /* How many are to stay open, of all layers together; 0 = as many as the strength leaves. During the ramp the number
+     * that is to be open goes from all heads to this one, evenly; without a target the strength goes from 0 to its
+     * value. The strength of L1 follows: with d the number of open heads beyond those that are to be, at each step
+     * base exp(2 d) up to 1e3, and then base *= exp(0.05 d), within 1e-8 .. 1e3; `strength` is the first base.
+     * When gates settle, this many stay open: those with the highest numbers, of equal ones those that the loss pulls
+     * up most. Without a target those stay whose gate is at least 0.5, of L1 those above 0. Either way
      * the best of each layer stays, as in prune.h; so `heads` is at least one for each layer. An open L0 gate is 1 from
      * then on; open L1 gates go on learning, by an Adam that begins anew, without the penalty that made them small, and
      * are at least 0.01. */

@@ -42,10 +42,13 @@ mha_status mha__gates_options(mha_train_gates *o, mha_error *err)
     if (o->first && (o->only || !o->end))
         return mha__fail(err, MHA_ERR_ARG, "mha_train_options: gates.first %s",
                          o->only ? "and gates.only exclude one another" : "needs an end");
+    if (o->penalty == MHA_GATES_L0 && o->heads && (o->strength != 0 || o->rate != 0))
+        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: gates.%s is %g, but L0 gates with heads have none",
+                         o->rate != 0 ? "rate" : "strength", o->rate != 0 ? o->rate : o->strength);
     if (o->strength == 0) o->strength = 0.01;
     if (o->rate == 0) o->rate = 0.1;
     if (o->initial == 0) o->initial = o->penalty == MHA_GATES_L1 ? 1 : 2.5;
-    if (o->ramp == 0 && o->end) o->ramp = (o->end - o->start) / 2;
+    if (o->ramp == 0 && o->end) o->ramp = (o->end - o->start) * (o->penalty == MHA_GATES_L0 && o->heads ? 8 : 5) / 10;
     return check_numbers(o, err);
 }
 

@@ -64,6 +64,12 @@ void mha__gates_show(mha__gates *g);
 bool mha__gates_begun(const mha__gates *g);
 double mha__gates_expected(const mha__gates *g);
 
+/* True for L0 gates of which a given number is to stay: `mean` is then how the loss changes when a gate opens, the
+ * running mean of `gradient`, which is by u in place of `value`. */
+bool mha__gates_priced(const mha__gates *g);
+/* One step of these towards `target` open ones. Returns the price of a head, in nats; 0 before there is one. */
+double mha__gates_move_priced(mha__gates *g, double target, double scale);
+
 /* Draws the gates of the next `batch` sequences of the step. */
 void mha__gates_draw(struct mha_trainer *t, int64_t batch, float *gates, float *slopes);
 

@@ -70,19 +70,22 @@ static double share(const mha__gates *g, int64_t step)
     return g->o.ramp ? fmin(1, (double)(step - g->o.start) / (double)g->o.ramp) : 1;
 }
 
-/* Proportional and integral control in logarithms, since the right strength differs by powers of ten. Hard concrete
- * gates that are closed feel little of the loss; so too few of them are pushed open. */
+/* How many are to be open at a step. */
+static double target_of(const mha__gates *g, int64_t step)
+{
+    return (double)g->total + share(g, step) * (double)(g->o.heads - g->total);
+}
+
+/* Of L1 gates: proportional and integral control in logarithms, since the right strength differs by powers of ten. */
 static double find_strength(mha__gates *g, int64_t step, double open)
 {
     static const double now = 2, from_now_on = 0.05, weakest = 1e-8, strongest = 1e3;
-    const double part = share(g, step);
-    if (!g->o.heads) return g->o.strength * part;
-    const double beyond = open - ((double)g->total + part * (double)(g->o.heads - g->total));
+    if (!g->o.heads) return g->o.strength * share(g, step);
+    const double beyond = open - target_of(g, step);
     double *base = &g->control[MHA__GATES_BASE];
-    const double down = exp(*base + now * beyond),
-                 up = g->o.penalty == MHA_GATES_L0 ? exp(*base - now * beyond - 1) : 0;
+    const double strength = exp(*base + now * beyond);
     *base = fmin(fmax(*base + from_now_on * beyond, log(weakest)), log(strongest));
-    return fmin(fmax(down - up, -strongest), strongest);
+    return fmin(strength, strongest);
 }
 
 /* ---- a step ---- */
@@ -120,7 +123,10 @@ static double draw(const mha__gates *g, int64_t at, bool moves, uint64_t key, in
     *slope = moves ? 1 : 0;
     if (!moves) return (double)g->shown[at];
     if (g->o.penalty == MHA_GATES_L1) return g->value[at];
-    return mha__gate_drawn(g->value[at], uniform(key, sequence, at / g->heads, at % g->heads), slope);
+    const double u = uniform(key, sequence, at / g->heads, at % g->heads),
+                 gate = mha__gate_drawn(g->value[at], u, slope);
+    if (mha__gates_priced(g)) *slope /= u * (1 - u); /* by u, which is added to log-alpha as its logit */
+    return gate;
 }
 
 void mha__gates_draw(mha_trainer *t, int64_t batch, float *gates, float *slopes)
@@ -174,7 +180,7 @@ static void move(const mha_trainer *t, mha__gates *g, double scale, double stren
 
 /* ---- settling ---- */
 
-/* Of equal ones, as L1 gates that are 0, the better is the one that the loss pulls up more. */
+/* Of equal ones, at the end of their range, the better is the one that the loss pulls up more. */
 static bool is_better(const mha__gates *g, int64_t a, int64_t b)
 {
     return g->value[a] > g->value[b] || (g->value[a] == g->value[b] && g->mean[a] < g->mean[b]);
@@ -227,7 +233,9 @@ void mha__gates_update(mha_trainer *t, double scale, mha_train_report *report)
     const bool moves = learns(g, t->step);
     if (moves) g->control[MHA__GATES_TAKEN]++;
     report->open = mha__gates_expected(g);
-    if (moves) {
+    if (moves && mha__gates_priced(g)) {
+        report->penalty = mha__gates_move_priced(g, target_of(g, t->step), scale) * report->open;
+    } else if (moves) {
         const double strength = is_settled(g) ? 0 : find_strength(g, t->step, report->open);
         report->penalty = strength * penalty(g);
         move(t, g, scale, strength);

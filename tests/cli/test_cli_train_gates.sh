@@ -10,7 +10,7 @@ expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
 expect 0 train -q --shape gpt2:2x4x32 --tokenizer bpe -f text --steps 30 --rate 0.01 --length 16 --batch 4 -o base
 
 # Down to 3 of 8 heads; a quarter of the steps closes them, and the log follows. The weights wait for that.
-gates='--length 16 --batch 4 --steps 30 --gate-rate 0.5'
+gates='--length 16 --batch 4 --steps 30'
 # shellcheck disable=SC2086 # options
 expect 0 train -q --json --from base -f text $gates --gates l0 --heads 3 --eval-share 0.1 -o pruned
 at heads 3
@@ -53,9 +53,14 @@ at heads 3
 expect 0 train --resume --steps 62 -o pruned
 has_not err 'gates'
 
+# What a head is worth sets its gate: there is no rate.
+# shellcheck disable=SC2086
+refused 2 train -q --from base -f text $gates --gates l0 --heads 3 --gate-rate 0.5 -o none
+has err '--gate-rate: --gates l0 with --heads needs none'
+
 # Gates alone leave all but the output projections as they are.
 # shellcheck disable=SC2086
-expect 0 train -q --json --from base -f text $gates --gates l1 --heads 4 --gates-only -o only
+expect 0 train -q --json --from base -f text $gates --gates l1 --heads 4 --gate-rate 0.5 --gates-only -o only
 at heads 4
 "$JSON_AT" settings.gates_end <only/training.json >out
 has out 15
@@ -63,7 +68,7 @@ expect 0 "$MHA" info --json -m only
 
 # Gates join a run that had none: they learn from there on, in a quarter of the steps that are left, and a stop changes
 # nothing.
-later='--gates l0 --heads 3 --gate-rate 0.5 --schedule constant --warmup 0'
+later='--gates l0 --heads 3 --schedule constant --warmup 0'
 # shellcheck disable=SC2086
 expect 0 train -q --from base -f text --length 16 --batch 4 --steps 6 --schedule constant --warmup 0 -o joined
 refused 2 train -q --resume --steps 20 --gates l0 --gates-end 5 -o joined

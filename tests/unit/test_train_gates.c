@@ -339,11 +339,11 @@ static void test_goes_on_bit_for_bit(void **state)
     (void)state;
     for (int n = 0; n < 2 * FOLDERS; n++) {
         const char *place = files_folder();
-        const mha_train_options o = {.size = sizeof o,
-                                     .rate = 1e-2,
-                                     .seed = 9,
-                                     .gates = {n % 2 ? MHA_GATES_L1 : MHA_GATES_L0, .initial = 0.5, .rate = 0.1,
-                                               .end = 4, .heads = 5, .first = n < 2}};
+        const mha_train_options o = {
+            .size = sizeof o,
+            .rate = 1e-2,
+            .seed = 9,
+            .gates = {n % 2 ? MHA_GATES_L1 : MHA_GATES_L0, .initial = 0.5, .end = 4, .heads = 5, .first = n < 2}};
         const mha_trainer_save_options over = {.size = sizeof over, .overwrite = 1};
         mha_trainer *whole = train_case(NULL, folders[n / 2], &o), *part = train_case(NULL, folders[n / 2], &o);
         for (int step = 1; step <= 6; step++) {
@@ -517,7 +517,11 @@ static void test_useless_heads_close_first(void **state)
     (void)state;
     static const int noisy[2] = {1, 4};
     for (int penalty = MHA_GATES_L0; penalty <= MHA_GATES_L1; penalty++) {
-        const mha_train_gates gates = {(mha_gates_penalty)penalty, .rate = 0.05, .end = 150, .heads = 6, .only = 1};
+        const mha_train_gates gates = {.penalty = (mha_gates_penalty)penalty,
+                                       .rate = penalty == MHA_GATES_L1 ? 0.05 : 0,
+                                       .end = 150,
+                                       .heads = 6,
+                                       .only = 1};
         mha_trainer *t = with_noise(gates, noisy);
         float shown[8];
         double first = 0, last = 0;
@@ -552,7 +556,7 @@ static void expect_heads(const mha_trainer *t, int64_t heads)
 static void check_target(mha_gates_penalty penalty, int64_t heads)
 {
     const mha_train_options o = {
-        .size = sizeof o, .beta2 = 0.98, .gates = {penalty, .rate = 0.2, .end = 130, .heads = heads, .only = 1}};
+        .size = sizeof o, .beta2 = 0.98, .gates = {.penalty = penalty, .end = 130, .heads = heads, .only = 1}};
     mha_trainer *t = train_case(NULL, TINYLM, &o);
     double expected = 0;
     mha_train_report r = {0};
@@ -691,6 +695,10 @@ static void test_refusals(void **state)
     expect_refused((mha_train_gates){MHA_GATES_L0, .start = 5, .end = 5}, "gates.start is 5, ramp 0, end 5");
     expect_refused((mha_train_gates){MHA_GATES_L0, .first = 1}, "gates.first needs an end");
     expect_refused((mha_train_gates){MHA_GATES_L0, .end = 5, .only = 1, .first = 1}, "first and gates.only exclude");
+    expect_refused((mha_train_gates){MHA_GATES_L0, .heads = 4, .rate = 0.5},
+                   "gates.rate is 0.5, but L0 gates with heads have none");
+    expect_refused((mha_train_gates){MHA_GATES_L0, .heads = 4, .strength = 2},
+                   "gates.strength is 2, but L0 gates with heads have none");
     expect_refused((mha_train_gates){MHA_GATES_L0, .heads = 1}, "gates.heads is 1; the model has 8 in 2 layers");
     expect_refused((mha_train_gates){MHA_GATES_L0, .heads = 9}, "gates.heads is 9; the model has 8 in 2 layers");
     const int32_t ids[2] = {1, 2};
