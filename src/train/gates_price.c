@@ -1,9 +1,9 @@
 /* gates_price.c - L0 gates of which a given number is to stay: as open as each is worth the price of a head.
  *
- * A hard concrete gate z is a function of its log-alpha a and of u, drawn evenly in (0, 1). The mean of dL/dz dz/du over
- * draws is what the loss changes from z = 0 to z = 1, whatever a is: so every drawn gate says, without a pass of its
- * own, by how much the loss would rise if it closed, beside the others as they are drawn. That is its worth. There is
- * nothing to descend then: a follows from worth and price, and the price from how many gates are to be open. */
+ * A hard concrete gate z is a function of its log-alpha a and of u, drawn evenly in (0, 1). The mean of dL/dz dz/du
+ * over draws is what the loss changes from z = 0 to z = 1, whatever a is: so every drawn gate says, without a pass of
+ * its own, by how much the loss would rise if it closed, beside the others as they are drawn. That is its worth. There
+ * is nothing to descend then: a follows from worth and price, and the price from how many gates are to be open. */
 #include "train/trainer.h"
 #include <math.h>
 
