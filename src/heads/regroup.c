@@ -109,11 +109,10 @@ static mha_status check_shapes(const regroup *r, mha_error *err)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
                          "config.json has %s, which no other program knows: there is nothing to be compatible with",
                          c->own_key);
-    for (int64_t l = 0; l < c->layers; l++)
-        if (c->attention[l].choice.of)
-            return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                             "layer %lld chooses its heads for each text, and they would share keys with others",
-                             (long long)l);
+    if (mha__config_choosing(c) >= 0)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "layer %lld chooses its heads for each text, and they would share keys with others",
+                         (long long)mha__config_choosing(c));
     for (int64_t l = 0; l < c->layers && r->o.compatible; l++)
         if (c->layer_heads[l] != c->heads)
             return mha__fail(err, MHA_ERR_UNSUPPORTED,

@@ -225,10 +225,6 @@ mha_status mha__attn_back(const mha_attn_layer *layer, const mha__attn_call *cal
     const mha__choice_slots choice = {slots->choice.dweight, slots->choice.dbias, slots->choice_hidden.dweight,
                                       slots->choice_hidden.dbias};
     const bool learns = mha__attn_learns(slots);
-    if (mha__attn_splits(layer) && (call->also.dgates.data || call->also.row_taylor.data))
-        return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "attention layer: gradients of single heads, but it has another number of them for each "
-                         "sequence");
     MHA__TRY(output_back(layer, &slots->o, rows, trace, dy, scratch->dcontext, err));
     MHA__TRY(operator_back(layer, call, dx || learns, trace, scratch, err));
     mha__attn_choice_back(layer, call->in, &trace->chosen, &scratch->choice, &choice, call->also.dgates);

@@ -94,6 +94,8 @@ typedef struct mha__config_key {
 /* Sets the widths of the projections of a layer (of its heads, key heads, value heads, and all of these) and of what it
  * chooses heads by. */
 void mha__config_layer(mha__config *config, int64_t layer);
+/* The first layer that chooses heads for each text; -1 if none does. */
+int64_t mha__config_choosing(const mha__config *config);
 /* Heads of a layer that each text gets: all, where it does not choose. */
 int64_t mha__config_kept(const mha__config *config, int64_t layer);
 

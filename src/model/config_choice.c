@@ -19,22 +19,6 @@ static mha_status refuse_decoder(const mha__json_obj *entry, const char *key, co
         entry->file, entry->where, key, c->family->name);
 }
 
-static mha_status refuse_others(const mha__json_obj *o, const char *const *keys, const char *list, mha_error *err)
-{
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)o->json, key, value)
-    {
-        bool known = false;
-        for (int n = 0; keys[n]; n++)
-            known |= strcmp(keys[n], key) == 0;
-        if (!known)
-            return mha__fail(err, MHA_ERR_FORMAT, "%s: %s.%s is no key; there %s", o->file, o->where,
-                             mha__quote(&(mha__quoted){0}, key, strlen(key)), list);
-    }
-    return MHA_OK;
-}
-
 static mha_status read_selection(const mha__json_obj *o, mha__layer_choice *c, mha_error *err)
 {
     static const char *const selections[] = {"hard", "soft", "straight_through", NULL};
@@ -48,7 +32,7 @@ static mha_status read_selection(const mha__json_obj *o, mha__layer_choice *c, m
 static mha_status read_experts(const mha__json_obj *o, int64_t heads, mha__layer_choice *c, mha_error *err)
 {
     static const char *const keys[] = {"top_k", NULL};
-    MHA__TRY(refuse_others(o, keys, "is top_k", err));
+    MHA__TRY(mha__config_known(o, keys, "is top_k", err));
     c->top_k = mha__min64(2, heads);
     return mha__json_dim(o, "top_k", MHA__OPTIONAL, heads, &c->top_k, err);
 }
@@ -61,7 +45,7 @@ static int64_t left_of(int64_t heads, double prune_ratio)
 static mha_status read_pruning(const mha__json_obj *o, int64_t heads, mha__layer_choice *c, mha_error *err)
 {
     static const char *const keys[] = {"prune_ratio", "selection", NULL};
-    MHA__TRY(refuse_others(o, keys, "are prune_ratio and selection", err));
+    MHA__TRY(mha__config_known(o, keys, "are prune_ratio and selection", err));
     MHA__TRY(mha__json_number(o, "prune_ratio", MHA__REQUIRED, 0, 1, &c->prune_ratio, err));
     if (left_of(heads, c->prune_ratio) < 1)
         return mha__json_refuse(o, "prune_ratio", "a share that leaves a head", err);
@@ -73,7 +57,7 @@ static mha_status read_options(const mha__json_obj *o, int64_t columns, mha__lay
 {
     static const char *const keys[] = {"head_options", "predictor_width", "selection", NULL};
     const json_t *list = NULL;
-    MHA__TRY(refuse_others(o, keys, "are head_options, predictor_width and selection", err));
+    MHA__TRY(mha__config_known(o, keys, "are head_options, predictor_width and selection", err));
     MHA__TRY(mha__json_array(o, "head_options", MHA__REQUIRED, &list, err));
     c->option_count = (int64_t)json_array_size(list);
     if (c->option_count < 1 || c->option_count > MHA_HEAD_OPTIONS)
@@ -135,6 +119,13 @@ mha_status mha__config_choice(const mha__json_obj *entry, mha__config *c, int64_
         MHA__TRY(read_one(&o, c->layer_heads[layer], c->head_dim, (mha_choice)of, choice, err));
     }
     return check_split(entry, c, layer, err);
+}
+
+int64_t mha__config_choosing(const mha__config *c)
+{
+    for (int64_t layer = 0; layer < c->layers; layer++)
+        if (c->attention[layer].choice.of) return layer;
+    return -1;
 }
 
 int64_t mha__config_kept(const mha__config *c, int64_t layer)

@@ -20,6 +20,9 @@ mha_status mha__config_windows(const mha__json_obj *root, mha__config *config, m
 /* Fills config->attention from the family's keys (windows are known), and what "mha.attention" has instead. */
 mha_status mha__config_attention(const mha__json_obj *root, mha__config *config, mha_error *err);
 
+/* Refuses a key of an object that is none of `keys`, which NULL ends; `list` says them: "are these and those". */
+mha_status mha__config_known(const mha__json_obj *o, const char *const *keys, const char *list, mha_error *err);
+
 /* The part of a layer's entry of "mha.attention" that says which heads a text gets. */
 mha_status mha__config_choice(const mha__json_obj *entry, mha__config *config, int64_t layer, mha_error *err);
 

@@ -33,26 +33,20 @@ mha_status mha__config_feed(const mha__json_obj *root, mha__config *c, mha_error
 /* ---- attention ---- */
 
 static const char *const keys[] = {"adaptive_heads", "alibi", "head_pruning", "moe_heads", "qk_norm",
-                                   "rotary",         "scale", "softcap",      "window"};
+                                   "rotary",         "scale", "softcap",      "window",    NULL};
 
-static bool is_key(const char *name)
-{
-    for (size_t n = 0; n < sizeof keys / sizeof *keys; n++)
-        if (strcmp(keys[n], name) == 0) return true;
-    return false;
-}
-
-static mha_status refuse_unknown(const mha__json_obj *entry, mha_error *err)
+mha_status mha__config_known(const mha__json_obj *o, const char *const *keys, const char *list, mha_error *err)
 {
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)entry->json, key, value)
+    json_object_foreach((json_t *)o->json, key, value)
     {
-        if (!is_key(key))
-            return mha__fail(err, MHA_ERR_FORMAT,
-                             "%s: %s.%s is no key; there are adaptive_heads, alibi, head_pruning, moe_heads, qk_norm, "
-                             "rotary, scale, softcap and window, and for numbers of heads mha.heads and mha.kv_heads",
-                             entry->file, entry->where, mha__quote(&(mha__quoted){0}, key, strlen(key)));
+        bool known = false;
+        for (int n = 0; keys[n]; n++)
+            known |= strcmp(keys[n], key) == 0;
+        if (!known)
+            return mha__fail(err, MHA_ERR_FORMAT, "%s: %s.%s is no key; there %s", o->file, o->where,
+                             mha__quote(&(mha__quoted){0}, key, strlen(key)), list);
     }
     return MHA_OK;
 }
@@ -67,7 +61,11 @@ static mha_status read_or_off(const mha__json_obj *entry, const char *key, doubl
 static mha_status read_entry(const mha__json_obj *entry, mha__config *c, int64_t layer, mha_error *err)
 {
     mha__layer_attention *a = &c->attention[layer];
-    MHA__TRY(refuse_unknown(entry, err));
+    MHA__TRY(
+        mha__config_known(entry, keys,
+                          "are adaptive_heads, alibi, head_pruning, moe_heads, qk_norm, rotary, scale, softcap and "
+                          "window, and for numbers of heads mha.heads and mha.kv_heads",
+                          err));
     if (json_is_null(json_object_get(entry->json, "window"))) a->window = 0;
     MHA__TRY(mha__json_dim(entry, "window", MHA__OPTIONAL, MHA__DIM, &a->window, err));
     MHA__TRY(read_or_off(entry, "scale", &a->scale, err));

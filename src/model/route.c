@@ -19,10 +19,9 @@ mha_status mha__router_check(const mha_router *router, const mha_model *m, mha_e
         return mha__fail(err, MHA_ERR_ARG, "the router is of %lld layers of width %lld, the model has %lld of %lld",
                          (long long)router->layers, (long long)router->hidden, (long long)m->config.layers,
                          (long long)m->config.hidden);
-    for (int64_t layer = 0; layer < router->layers; layer++)
-        if (m->config.attention[layer].choice.of)
-            return mha__fail(err, MHA_ERR_UNSUPPORTED, "a router, but layer %lld chooses its heads itself",
-                             (long long)layer);
+    if (mha__config_choosing(&m->config) >= 0)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "a router, but layer %lld chooses its heads itself",
+                         (long long)mha__config_choosing(&m->config));
     for (int64_t layer = 0; layer < router->layers; layer++)
         if (router->units[layer] != mha__router_units(m, layer))
             return mha__fail(err, MHA_ERR_ARG, "the router has %lld heads or groups in layer %lld, the model %lld",

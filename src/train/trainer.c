@@ -184,16 +184,6 @@ static mha_status open_over(mha_trainer *t, const mha_model *m, mha_error *err)
     return MHA_OK;
 }
 
-/* What gates close has to go away for good, and where a layer chooses heads that is not to be had. */
-static mha_status check_gated(const mha__config *c, mha_error *err)
-{
-    for (int64_t l = 0; l < c->layers; l++)
-        if (c->attention[l].choice.of)
-            return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                             "gates that learn: layer %lld chooses its heads for each text already", (long long)l);
-    return MHA_OK;
-}
-
 static mha_status create(mha_trainer *t, const mha_model *m, mha_error *err)
 {
     MHA__TRY(copy_weights(t, m, err));
@@ -201,8 +191,10 @@ static mha_status create(mha_trainer *t, const mha_model *m, mha_error *err)
     t->o.frozen = NULL; /* the caller's, and read */
     MHA__TRY(open_over(t, m, err));
     if (!t->o.gates.penalty) return MHA_OK;
-    MHA__TRY(check_gated(&t->model->config, err));
-    return mha__gates_create(t, err);
+    const int64_t choosing = mha__config_choosing(&t->model->config);
+    if (choosing < 0) return mha__gates_create(t, err);
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "gates that learn: layer %lld chooses its heads for each text already",
+                     (long long)choosing);
 }
 
 mha_status mha_trainer_create(const mha_model *model, const mha_train_options *options, mha_trainer **out,

@@ -259,6 +259,37 @@ static void test_nothing_of_single_heads(void **state)
     mha_model_free(model);
 }
 
+/* The layer itself refuses it as well. */
+static void test_nothing_of_single_heads_of_a_layer(void **state)
+{
+    (void)state;
+    static const float weight[E * E] = {0}, gates[B * H] = {0};
+    static const uint8_t masks[H * L * L] = {0};
+    const mha_matrix m = {.weight = weight, .bias = weight, .out = E};
+    const mha_layer_choice choice = {
+        .of = MHA_CHOICE_OPTIONS, .score = m, .hidden = m, .options = {2, 8}, .option_count = 2};
+    const mha_attn_layer_options o = {
+        .size = sizeof o, .hidden = E, .heads = H, .q = m, .k = m, .v = m, .o = m, .choice = choice};
+    float x[B * L * E] = {0}, y[B * L * E], probs[B * H * L * L];
+    mha_attn_layer *layer = NULL;
+    mha_layer_input in[3];
+    static const char *const what[] = {"gates", "maps", "masks"};
+    assert_int_equal(mha_attn_layer_create(NULL, &o, &layer, NULL), MHA_OK);
+    for (int n = 0; n < 3; n++)
+        in[n] = (mha_layer_input){.size = sizeof *in, .batch = B, .length = L};
+    assert_int_equal(mha_attn_layer_forward(layer, &in[0], x, y, NULL), MHA_OK);
+    in[0].gates = (mha_cview){gates, {H, 1}};
+    in[1].probs = probs;
+    in[2].keep = (mha_cview){masks, {0, L * L, L, 1}};
+    for (int n = 0; n < 3; n++) {
+        mha_error err = {0};
+        assert_int_equal(mha_attn_layer_forward(layer, &in[n], x, y, &err), MHA_ERR_UNSUPPORTED);
+        assert_non_null(strstr(err.message, "of single heads, but it has another number of them for each sequence"));
+        assert_int_equal(strncmp(err.message + strlen("attention layer: "), what[n], strlen(what[n])), 0);
+    }
+    mha_attn_layer_free(layer);
+}
+
 /* Which heads a text has got; those of a layer that has fewer, too. */
 static void test_says_which_heads_a_text_gets(void **state)
 {
@@ -401,6 +432,7 @@ int main(void)
         cmocka_unit_test(test_wrong_configs),
         cmocka_unit_test(test_heads_stay_and_are_not_regrouped),
         cmocka_unit_test(test_nothing_of_single_heads),
+        cmocka_unit_test(test_nothing_of_single_heads_of_a_layer),
         cmocka_unit_test(test_says_which_heads_a_text_gets),
         cmocka_unit_test(test_damage_is_seen),
         cmocka_unit_test(test_passes_without_memory),
