@@ -39,7 +39,9 @@ static void expect_choice(const char *score, int per_layer, bool most, const cha
     uint8_t got[TOTAL], want[TOTAL];
     double values[TOTAL];
     mha_error err = {0};
-    const mha_prune_rule rule = {.size = sizeof rule, .ratio = 0.3, .per_layer = per_layer};
+    const int64_t as_many = LAYERS * 4; /* of all layers, as ceil(12 0.3) of each */
+    const mha_prune_rule rule = {
+        .size = sizeof rule, .ratio = 0.3, .per_layer = per_layer, .count = per_layer ? 0 : as_many};
     float *stored = case_floats(scores, score);
     for (int h = 0; h < TOTAL; h++)
         values[h] = most ? -(double)stored[h] : (double)stored[h];

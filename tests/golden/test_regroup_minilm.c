@@ -1,8 +1,7 @@
 /* test_regroup_minilm.c - heads that share keys and values on all-MiniLM-L6-v2, against reference results (float64,
  * PyTorch).
  *
- * Needs the real weights (the folder named by MHA_MINILM, or where `./run fetch minilm` puts them) and the reference:
- * minilm-gqa.safetensors, in the folder named by MHA_GOLDEN_HEADS or beside the project, shared/golden/heads. */
+ * Needs the real weights: the folder named by MHA_MINILM, or where `./run fetch minilm` puts them. */
 #include "mha/compare.h"
 #include "mha/regroup.h"
 #include "support/check.h"
@@ -13,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { LAYERS = 6, HEADS = 12, TEXTS = 24, WIDTH = 384, D = 32 };
 
@@ -153,23 +151,11 @@ static void test_stored_weights(void **state)
 
 /* ---- files ---- */
 
-/* minilm-gqa.safetensors is not small, so it stays where the reference is. */
-static const char *reference(void)
-{
-    static char folder[2][4096];
-    const char *given = getenv("MHA_GOLDEN_HEADS");
-    snprintf(folder[0], sizeof folder[0], "%s", given && *given ? given : "../shared/golden/heads");
-    return access(files_path(folder[0], "minilm-gqa.safetensors"), R_OK) == 0 ? folder[0] : NULL;
-}
-
-static void open_all(const char *weights, const char *folder)
+static void open_all(const char *weights)
 {
     mha_error err = {0};
-    char path[4200];
-    snprintf(path, sizeof path, "%s/minilm-gqa.safetensors", folder);
-    if (mha_file_open(NULL, path, NULL, &golden, &err) != MHA_OK) fail_msg("%s", err.message);
-    snprintf(path, sizeof path, "%s/index.json", folder);
-    index_json = json_load_file(path, 0, NULL);
+    golden = case_file("heads/minilm-gqa.safetensors");
+    index_json = json_load_file(MHA_TEST_DATA "/heads/index.json", 0, NULL);
     const json_t *a = json_object_get(json_object_get(index_json, "sentences"), "a");
     const json_t *b = json_object_get(json_object_get(index_json, "sentences"), "b");
     for (size_t i = 0; i < TEXTS; i++)
@@ -180,13 +166,12 @@ static void open_all(const char *weights, const char *folder)
 
 int main(void)
 {
-    const char *weights = case_minilm(), *folder = reference();
-    if (!weights || !folder) {
-        printf("skipped: %s\n", weights ? "minilm-gqa.safetensors of the reference is not there (MHA_GOLDEN_HEADS)"
-                                        : "MiniLM is not there (./run fetch minilm)");
+    const char *weights = case_minilm();
+    if (!weights) {
+        puts("skipped: MiniLM is not on this machine (./run fetch minilm)");
         return 77;
     }
-    open_all(weights, folder);
+    open_all(weights);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_mean), cmocka_unit_test(test_closed),
                                        cmocka_unit_test(test_stored_weights)};
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

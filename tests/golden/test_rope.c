@@ -156,8 +156,8 @@ static void test_refusals(void **state)
 {
     (void)state;
     const double ones[2] = {1, 1}, wrong[2] = {1, 0};
-    refused((mha_rope_options){0}, "head_dim is 0");
-    refused((mha_rope_options){.head_dim = 514}, "head_dim is 514");
+    refused((mha_rope_options){0}, "head_dim must be 2 to 1024 (got 0)");
+    refused((mha_rope_options){.head_dim = 1026}, "head_dim must be 2 to 1024 (got 1026)");
     refused((mha_rope_options){.head_dim = 8, .rotary_dim = 3}, "rotary_dim is 3");
     refused((mha_rope_options){.head_dim = 8, .rotary_dim = 10}, "rotary_dim is 10");
     refused((mha_rope_options){.head_dim = 8, .theta = -1}, "theta is -1");
