@@ -129,7 +129,7 @@ class OfIds(torch.nn.Module):
 def onnx_bert(peer, ids, threads):
     import onnxruntime as ort
     with tempfile.NamedTemporaryFile(suffix=".onnx") as file:
-        torch.onnx.export(OfIds(peer), (ids,), file.name, input_names=["ids"], output_names=["hidden"], dynamo=False,
+        torch.onnx.export(OfIds(peer).eval(), (ids,), file.name, input_names=["ids"], output_names=["hidden"], dynamo=False,
                           opset_version=17)
         options = ort.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1

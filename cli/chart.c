@@ -2,7 +2,6 @@
 #include "chart.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stdio.h>
 
 #include "figure_paint.h"
@@ -90,7 +89,7 @@ static void paint_curve(cairo_t *cr, const chart *c, const frame *f, const doubl
     for (int i = 0; i < c->count; i++)
         cairo_line_to(cr, across(f, c->x[i]), up(f, y[i]));
     cairo_stroke(cr);
-    for (int i = 0; i < c->count; i++) {
+    for (int i = 0; i < c->count && !c->plain; i++) {
         const bool marked = c->x[i] == c->mark;
         cairo_new_path(cr);
         cairo_arc(cr, across(f, c->x[i]), up(f, y[i]), marked ? 5 : 2.5, 0, 2 * acos(-1.0));

@@ -2,6 +2,7 @@
 #ifndef CLI_CHART_H
 #define CLI_CHART_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum { CHART_PANELS = 6 };
@@ -18,6 +19,7 @@ typedef struct chart {
     int count;       /* points, > 0 */
     const double *x; /* [count] ascending */
     double mark;     /* the point that is marked in every panel, by its x; NAN = none */
+    bool plain;      /* a line without dots */
     int panels;
     chart_panel panel[CHART_PANELS];
 } chart;

@@ -124,5 +124,6 @@ const cli_command cli_bench = {
     .words = words,
     .shared = CLI_JSON | CLI_CSV,
     .options = options,
+    .examples = "mha bench attention --rows decode,small --seconds 0.1\n",
     .run = run,
 };

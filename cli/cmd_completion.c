@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "option_values.h"
 #include "options.h"
 #include "output.h"
 
@@ -14,20 +15,6 @@ static void each_option(FILE *out, const cli_command *command,
     cli_option_table(command, table);
     for (const struct poptOption *o = table; o->longName || o->shortName; o++)
         row(out, command, o);
-}
-
-static bool takes_value(const struct poptOption *option)
-{
-    return (option->argInfo & POPT_ARG_MASK) != POPT_ARG_NONE;
-}
-
-/* A value that is a path: its placeholder says so. */
-static bool takes_path(const struct poptOption *option)
-{
-    static const char *const paths[] = {"MODEL", "FILE", "OUT", "DIR", "FOLDER"};
-    for (size_t i = 0; option->argDescrip && i < sizeof paths / sizeof *paths; i++)
-        if (strcmp(option->argDescrip, paths[i]) == 0) return true;
-    return false;
 }
 
 /* Text inside single quotes of any of the three shells; our own help texts, which hold no control characters. */
@@ -48,6 +35,12 @@ static void put_words(FILE *out, const cli_command *command, const char *before)
         fprintf(out, "%s%s", n > 0 ? " " : before, command->words[n]);
 }
 
+static void put_commands(FILE *out)
+{
+    for (int i = 0; cli_commands[i]; i++)
+        fprintf(out, " %s", cli_commands[i]->name);
+}
+
 /* ---- bash ---- */
 
 static void bash_option(FILE *out, const cli_command *command, const struct poptOption *o)
@@ -57,18 +50,42 @@ static void bash_option(FILE *out, const cli_command *command, const struct popt
     if (o->longName) fprintf(out, " --%s", o->longName);
 }
 
+/* What may follow an option that takes a value: words, models and folders, or a path, which bash completes itself. */
+static void bash_value(FILE *out, const cli_command *command, const struct poptOption *o)
+{
+    char words[OPTION_VALUES];
+    const option_kind kind = option_kind_of(command, o);
+    if (kind == OPTION_FLAG) return;
+    fputs("        ", out);
+    if (o->shortName) fprintf(out, "'%s -%c'%s", command->name, o->shortName, o->longName ? "|" : "");
+    if (o->longName) fprintf(out, "'%s --%s'", command->name, o->longName);
+    if (kind == OPTION_WORD) fprintf(out, ") words=\"%s\" value=1 ;;\n", option_values(command, o, words));
+    if (kind == OPTION_MODEL) fprintf(out, ") words=\"%s\" value=1 folders=1 ;;\n", option_models);
+    if (kind == OPTION_PATH) fputs(") value=1 ;;\n", out);
+    if (kind == OPTION_FREE) fputs(") return ;;\n", out);
+}
+
 static void bash(FILE *out)
 {
     fputs("# bash completion for mha:  source <(mha completion bash)\n"
           "_mha() {\n"
-          "    local current=${COMP_WORDS[COMP_CWORD]} words=\n"
+          "    local current=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} words= value= folders=\n"
           "    COMPREPLY=()\n"
+          "    if [ \"$current\" = = ]; then current=\n"
+          "    elif [ \"$before\" = = ]; then before=${COMP_WORDS[COMP_CWORD-2]}\n"
+          "    fi\n"
           "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
-          "        words=\"--help --version",
+          "        words=\"--help --version help version",
           out);
+    put_commands(out);
+    fputs("\"\n    elif [ \"${COMP_WORDS[1]}\" = help ]; then\n        words=\"", out);
+    put_commands(out);
+    fputs("\"\n    else\n        case \"${COMP_WORDS[1]} $before\" in\n", out);
     for (int i = 0; cli_commands[i]; i++)
-        fprintf(out, " %s", cli_commands[i]->name);
-    fputs("\"\n    elif [[ $current == -* ]]; then\n        case ${COMP_WORDS[1]} in\n", out);
+        each_option(out, cli_commands[i], bash_value);
+    fputs("        esac\n    fi\n    if [ -n \"$words$value\" ]; then :\n"
+          "    elif [[ $current == -* ]]; then\n        case ${COMP_WORDS[1]} in\n",
+          out);
     for (int i = 0; cli_commands[i]; i++) {
         fprintf(out, "        %s) words=\"", cli_commands[i]->name);
         each_option(out, cli_commands[i], bash_option);
@@ -83,6 +100,7 @@ static void bash(FILE *out)
     }
     fputs("        esac\n    fi\n"
           "    [ -z \"$words\" ] || mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$current\")\n"
+          "    [ -z \"$folders\" ] || mapfile -t -O \"${#COMPREPLY[@]}\" COMPREPLY < <(compgen -d -- \"$current\")\n"
           "}\n"
           "complete -o default -F _mha mha\n",
           out);
@@ -92,8 +110,8 @@ static void bash(FILE *out)
 
 static void zsh_option(FILE *out, const cli_command *command, const struct poptOption *o)
 {
-    (void)command;
-    char flag[2][72] = {"", ""};
+    char flag[2][72] = {"", ""}, words[OPTION_VALUES];
+    const option_kind kind = option_kind_of(command, o);
     if (o->shortName) snprintf(flag[0], sizeof flag[0], "-%c", o->shortName);
     if (o->longName) snprintf(flag[1], sizeof flag[1], "--%s", o->longName);
     for (int i = 0; i < 2; i++) {
@@ -101,25 +119,33 @@ static void zsh_option(FILE *out, const cli_command *command, const struct poptO
         fprintf(out, " \\\n            '%s[", flag[i]);
         put_quoted(out, o->descrip);
         fputc(']', out);
-        if (takes_value(o)) fprintf(out, ":%s:%s", o->argDescrip, takes_path(o) ? "_files" : " ");
+        if (kind != OPTION_FLAG) fprintf(out, ":%s:", o->argDescrip);
+        if (kind == OPTION_WORD) fprintf(out, "(%s)", option_values(command, o, words));
+        if (kind == OPTION_MODEL) fputs("_mha_models", out);
+        if (kind == OPTION_PATH) fputs("_files", out);
+        if (kind == OPTION_FREE) fputc(' ', out);
         fputc('\'', out);
     }
 }
 
 static void zsh(FILE *out)
 {
-    fputs("#compdef mha\n# zsh completion for mha: put this in a file _mha in a folder of $fpath\n"
-          "_mha() {\n"
-          "    if (( CURRENT == 2 )); then\n"
-          "        local -a commands\n"
-          "        commands=(",
+    fprintf(out,
+            "#compdef mha\n# zsh completion for mha: put this in a file _mha in a folder of $fpath\n"
+            "_mha_models() { _alternative 'names:model:(%s)' 'folders:folder:_files -/'; }\n",
+            option_models);
+    fputs("_mha() {\n"
+          "    local -a commands\n"
+          "    commands=('help:show the options of a command' 'version:show the version and the instruction sets'",
           out);
     for (int i = 0; cli_commands[i]; i++) {
-        fprintf(out, "\n            '%s:", cli_commands[i]->name);
+        fprintf(out, "\n        '%s:", cli_commands[i]->name);
         put_quoted(out, cli_commands[i]->summary);
         fputc('\'', out);
     }
-    fputs(")\n        _describe command commands\n        return\n    fi\n    case ${words[2]} in\n", out);
+    fputs(")\n    if (( CURRENT == 2 )) || [[ ${words[2]} == help ]]; then\n"
+          "        _describe command commands\n        return\n    fi\n    case ${words[2]} in\n",
+          out);
     for (int i = 0; cli_commands[i]; i++) {
         fprintf(out, "    %s)\n        _arguments", cli_commands[i]->name);
         each_option(out, cli_commands[i], zsh_option);
@@ -134,10 +160,15 @@ static void zsh(FILE *out)
 
 static void fish_option(FILE *out, const cli_command *command, const struct poptOption *o)
 {
+    char words[OPTION_VALUES];
+    const option_kind kind = option_kind_of(command, o);
     fprintf(out, "complete -c mha -n '__fish_seen_subcommand_from %s'", command->name);
     if (o->shortName) fprintf(out, " -s %c", o->shortName);
     if (o->longName) fprintf(out, " -l %s", o->longName);
-    if (takes_value(o)) fputs(takes_path(o) ? " -rF" : " -x", out);
+    if (kind == OPTION_WORD) fprintf(out, " -xa '%s'", option_values(command, o, words));
+    if (kind == OPTION_MODEL) fprintf(out, " -xa '%s (__fish_complete_directories)'", option_models);
+    if (kind == OPTION_PATH) fputs(" -rF", out);
+    if (kind == OPTION_FREE) fputs(" -x", out);
     fputs(" -d '", out);
     put_quoted(out, o->descrip);
     fputs("'\n", out);
@@ -145,7 +176,12 @@ static void fish_option(FILE *out, const cli_command *command, const struct popt
 
 static void fish(FILE *out)
 {
-    fputs("# fish completion for mha:  mha completion fish > ~/.config/fish/completions/mha.fish\n", out);
+    fputs("# fish completion for mha:  mha completion fish > ~/.config/fish/completions/mha.fish\n"
+          "complete -c mha -n __fish_use_subcommand -f -a 'help version'\n"
+          "complete -c mha -n '__fish_seen_subcommand_from help' -f -a '",
+          out);
+    put_commands(out);
+    fputs("'\n", out);
     for (int i = 0; cli_commands[i]; i++) {
         fprintf(out, "complete -c mha -n __fish_use_subcommand -f -a %s -d '", cli_commands[i]->name);
         put_quoted(out, cli_commands[i]->summary);
@@ -176,7 +212,10 @@ const cli_command cli_completion = {
     .name = "completion",
     .summary = "print the completion of a shell",
     .usage = "bash|zsh|fish",
-    .details = "For this session of bash:  source <(mha completion bash)",
+    .details =
+        "Completes commands, options, the values of options that have a fixed set of them, models and file names.",
     .words = shells,
+    .examples = "source <(mha completion bash)\n"
+                "mha completion fish >~/.config/fish/completions/mha.fish\n",
     .run = run,
 };

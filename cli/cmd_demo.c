@@ -43,7 +43,7 @@ static int tokenize(const cli_session *s, const mha_model *model, const char *te
     return CLI_DONE;
 }
 
-static int go_on(const cli_session *s, const mha_model *model, const char *text)
+static int go_on(const cli_session *s, const mha_model *model, const char *text, json_t *continuations)
 {
     const mha_tokenizer *tokenizer = mha_model_tokenizer(model);
     const mha_generate_options how = {.size = sizeof how, .max_new = MOST_NEW};
@@ -63,6 +63,7 @@ static int go_on(const cli_session *s, const mha_model *model, const char *text)
         cli_put_prose(s, INDENT, INDENT, "%s", text);
         fprintf(s->out, "%s%*s", cli_plain(s), INDENT + 2, "");
         cli_put_prose(s, INDENT + 2, INDENT + 4, "... %s", cli_shown(more + strspn(more, " ")));
+        json_array_append_new(continuations, json_pack("{s:s, s:s}", "prompt", text, "text", more + strspn(more, " ")));
     }
     mha_tokenizer_text_free(tokenizer, more);
     mha_encoding_free(tokens);
@@ -125,7 +126,7 @@ static int64_t count_heads(const mha_heads *heads)
     return count;
 }
 
-static int show_heads(cli_session *s, const mha_model *model, const mha_heads *heads)
+static int show_heads(cli_session *s, const mha_model *model, const mha_heads *heads, demo_table *table)
 {
     char line[96];
     title(s, 2, "The first of these texts, as the tokens that the model reads");
@@ -143,24 +144,43 @@ static int show_heads(cli_session *s, const mha_model *model, const mha_heads *h
     mha_encoding *first = NULL;
     int code = tokenize(s, model, once, &first);
     if (code == CLI_DONE)
-        code = demo_copy_show(s, &(demo_copy){.model = model, .heads = heads, .again = first->count}, INDENT);
+        code = demo_copy_measure(s, &(demo_copy){.model = model, .heads = heads, .again = first->count}, table);
+    if (code == CLI_DONE) demo_table_put(s, table, INDENT);
     mha_encoding_free(first);
+    return code;
+}
+
+/* The page: the heads on the text that is said twice, with what the terminal shows beside them. Takes `continuations`
+ * over. */
+static int save_page(cli_session *s, const mha_model *model, const mha_heads *heads, json_t *continuations,
+                     const demo_table *table)
+{
+    report r = {.planned = 1,
+                .demo = json_pack("{s:o, s:o}", "continuations", continuations, "ablation", demo_table_json(table))};
+    const report_model part = {.name = "builtin", .model = model, .heads = heads};
+    const bool whole = r.demo && report_add(&r, twice, &part, 1) && report_measured(&r, NULL, NULL, NULL);
+    const int code = whole ? report_page_save(s, &r) : cli_error(s, CLI_FAILED, "out of memory for the page");
+    report_free(&r);
     return code;
 }
 
 static int show(cli_session *s, const mha_model *model, const mha_heads *heads)
 {
+    demo_table table = {0};
+    json_t *continuations = json_array();
     show_model(s, model);
     title(s, 1, "It goes on with texts that it has never seen");
     int code = CLI_DONE;
     for (int i = 0; code == CLI_DONE && i < PROMPTS; i++)
-        code = go_on(s, model, prompts[i]);
-    if (code == CLI_DONE) code = show_heads(s, model, heads);
-    if (code != CLI_DONE) return code;
-    show_next(s);
-    if (!s->options.out) return CLI_DONE;
-    return report_page_save(
-        s, &(report){.text = twice, .count = 1, .models[0] = {.name = "builtin", .model = model, .heads = heads}});
+        code = go_on(s, model, prompts[i], continuations);
+    if (code == CLI_DONE) code = show_heads(s, model, heads, &table);
+    if (code == CLI_DONE) show_next(s);
+    if (code == CLI_DONE && s->options.out)
+        code = save_page(s, model, heads, continuations, &table);
+    else
+        json_decref(continuations);
+    demo_table_free(&table);
+    return code;
 }
 
 static int run(cli_session *s)
@@ -187,5 +207,7 @@ const cli_command cli_demo = {
     .details = "With -o FILE.html it also writes the page of all heads on the text that is said twice, as mha report "
                "does.",
     .shared = CLI_OUT,
+    .examples = "mha demo\n"
+                "mha demo -o demo.html\n",
     .run = run,
 };

@@ -247,5 +247,7 @@ const cli_command cli_diff = {
                "tensors: [{name, differs, a, b, furthest}], texts: {texts, tokens, mean_cosine, min_cosine, worst, "
                "cosines, loss: [a, b]}}.",
     .shared = CLI_MODEL | CLI_MODELS | CLI_FILE | CLI_JSON | CLI_DTYPE,
+    .examples = "mha diff -m builtin -m pruned\n"
+                "mha diff -m builtin -m pruned -f texts.txt --json\n",
     .run = run,
 };

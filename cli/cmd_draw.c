@@ -4,19 +4,23 @@
 
 #include "commands.h"
 #include "figure.h"
+#include "figure_paint.h"
 #include "heads_of_text.h"
 #include "options.h"
 #include "output.h"
 #include "tokens.h"
 
 static struct {
-    char *head;
+    char *head, *scale, *colors, *font;
     int grid;
 } given;
 
 static const struct poptOption options[] = {
     {"head", '\0', POPT_ARG_STRING, &given.head, 0, "the head to draw, layer and number from 0", "L.H"},
     {"grid", '\0', POPT_ARG_NONE, &given.grid, 0, "draw all heads, a row per layer", NULL},
+    {"scale", '\0', POPT_ARG_STRING, &given.scale, 0, "size: 0.5 to 16 (default: 2 for PNG, 1 for SVG and PDF)", "X"},
+    {"colors", '\0', POPT_ARG_STRING, &given.colors, 0, "color scale of weights: root (default) or linear", "NAME"},
+    {"font", '\0', POPT_ARG_STRING, &given.font, 0, "font family of all text (default: sans-serif)", "NAME"},
     POPT_TABLEEND,
 };
 
@@ -44,6 +48,18 @@ static int finish(cli_session *s, const heads_of_text *h, const char *wrong, uns
     return code;
 }
 
+/* A figure whose tokens are boxes is no failure, but nothing to publish. */
+static void warn_of_glyphs(const cli_session *s, const figure *f)
+{
+    const char *first = NULL;
+    const int64_t count = figure_count_unreadable(f, &first);
+    if (count > 0)
+        cli_say(s,
+                "warning: the font \"%s\" lacks characters of %lld of %lld tokens (first: \"%s\"), which are drawn as "
+                "boxes; --font NAME takes another font, fc-list lists those installed",
+                cli_shown(given.font ? given.font : "sans-serif"), (long long)count, (long long)f->n, cli_shown(first));
+}
+
 static int draw_head(cli_session *s, const heads_of_text *h, mha_model_head at)
 {
     char title[160], what[48];
@@ -58,6 +74,7 @@ static int draw_head(cli_session *s, const heads_of_text *h, mha_model_head at)
     unsigned char *data = NULL;
     size_t bytes = 0;
     const char *wrong = tokens ? figure_draw(&f, s->options.out, &data, &bytes) : "out of memory";
+    if (!wrong) warn_of_glyphs(s, &f);
     free(tokens);
     return finish(s, h, wrong, data, bytes, what);
 }
@@ -96,11 +113,27 @@ static int check_options(const cli_session *s, mha_model_head *at)
     return CLI_DONE;
 }
 
+/* Scale, colors and font, checked and set. */
+static int choose_style(const cli_session *s)
+{
+    figure_style style = {.scale = cli_out_ends(s, ".png") ? 2 : 1, .font = given.font ? given.font : "sans-serif"};
+    const int code = cli_number(s, "--scale", given.scale, 0.5, 16, &style.scale);
+    if (code != CLI_DONE) return code;
+    if (given.colors && strcmp(given.colors, "linear") == 0)
+        style.colors = COLOUR_LINEAR;
+    else if (given.colors && strcmp(given.colors, "root") != 0)
+        return cli_usage(s, "--colors must be root or linear (got \"%s\")", cli_shown(given.colors));
+    if (!*style.font) return cli_usage(s, "--font must name a font family (got \"\")");
+    figure_set_style(style);
+    return CLI_DONE;
+}
+
 static int run(cli_session *s)
 {
     mha_model_head at = {0};
     heads_of_text h;
     int code = check_options(s, &at);
+    if (code == CLI_DONE) code = choose_style(s);
     if (code != CLI_DONE) return code;
     code = heads_of_text_measure(s, &h);
     if (code == CLI_DONE && given.head) code = check_head(s, &h, at);
@@ -113,8 +146,12 @@ const cli_command cli_draw = {
     .name = "draw",
     .summary = "draw the map of one head, or of all, as PNG, SVG or PDF",
     .usage = "TEXT",
-    .details = "A row of the map is a query token, a column the token it looks at; colours are on a square-root scale.",
+    .details = "A row of the map is a query token, a column the key token that it attends to. The color scale \"root\" "
+               "tells small weights apart; \"linear\" is proportional to the weight. A PNG of scale 1 has one pixel "
+               "per point. Characters that the font lacks are drawn as boxes, after a warning.",
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT,
     .options = options,
+    .examples = "mha draw --head 1.1 -o head.png \"Clara has a kite. Clara has a kite.\"\n"
+                "mha draw --grid -o heads.pdf \"Clara has a kite. Clara has a kite.\"\n",
     .run = run,
 };

@@ -5,6 +5,7 @@
 
 #include "commands.h"
 #include "input.h"
+#include "memory.h"
 #include "output.h"
 #include "wrap.h"
 
@@ -95,16 +96,14 @@ static int write_npy(const cli_session *s, const vectors *v)
 /* The JSON lines go through a stream of their own: stdout stays empty with -o. */
 static int write_json(cli_session *s, const vectors *v)
 {
-    char *text = NULL;
-    size_t bytes = 0;
+    char *text;
+    size_t bytes;
     FILE *out = s->out;
-    s->out = open_memstream(&text, &bytes);
-    int code = s->out ? put_json_lines(s, v) : CLI_FAILED;
-    bool whole = s->out && !ferror(s->out);
-    if (s->out && fclose(s->out) != 0) whole = false;
+    s->out = cli_memory_open(&text, &bytes);
+    int code = put_json_lines(s, v);
+    fclose(s->out);
     s->out = out;
-    if (code == CLI_DONE)
-        code = whole ? cli_write_file(s, text, bytes) : cli_error(s, CLI_FAILED, "out of memory for the JSON result");
+    if (code == CLI_DONE) code = cli_write_file(s, text, bytes);
     free(text);
     return code;
 }
@@ -133,7 +132,9 @@ static int embed(cli_session *s, const mha_model *model, const cli_texts *texts,
     v.data = calloc((size_t)texts->count, (size_t)v.width * sizeof *v.data);
     if (!v.data) return cli_error(s, CLI_FAILED, "out of memory for %lld vectors", (long long)texts->count);
     int code = CLI_DONE;
+    cli_texts_number(texts);
     if (mha_model_embed(model, texts->text, texts->count, &how, v.data, &error) != MHA_OK) code = cli_refuse(s, &error);
+    cli_texts_number(NULL);
     if (code == CLI_DONE) code = put_result(s, &v);
     free(v.data);
     return code;
@@ -143,7 +144,7 @@ static int check_options(const cli_session *s, mha_pool *pool)
 {
     *pool = given.pool && strcmp(given.pool, "cls") == 0 ? MHA_POOL_CLS : MHA_POOL_MEAN;
     if (given.pool && *pool == MHA_POOL_MEAN && strcmp(given.pool, "mean") != 0)
-        return cli_usage(s, "--pool \"%s\": mean or cls", cli_shown(given.pool));
+        return cli_usage(s, "--pool must be mean or cls (got \"%s\")", cli_shown(given.pool));
     const char *out = s->options.out;
     if (out && !cli_out_ends(s, ".npy") && !cli_out_ends(s, ".json"))
         return cli_usage(s, "-o %s: the name must end in .npy or .json", cli_shown(out));
@@ -175,5 +176,7 @@ const cli_command cli_embed = {
                "[texts, width] for NumPy, -o FILE.json the same lines as --json. Texts may not hold NUL.",
     .shared = CLI_MODEL | CLI_FILE | CLI_OUT | CLI_JSON | CLI_DTYPE | CLI_ROUTE,
     .options = options,
+    .examples = "mha embed -m minilm \"a cat\" \"a kitten\" \"an engine\"\n"
+                "mha embed -m minilm -f texts.txt -o vectors.npy\n",
     .run = run,
 };

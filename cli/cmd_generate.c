@@ -63,6 +63,9 @@ static int read_wholes(const cli_session *s, mha_generate_options *o, int64_t *s
         if (code != CLI_DONE) return code;
         *wholes[i].value = number;
     }
+    if (o->min_new > o->max_new)
+        return cli_usage(s, "--min-tokens must be at most -n (got %lld and %lld)", (long long)o->min_new,
+                         (long long)o->max_new);
     return CLI_DONE;
 }
 
@@ -90,7 +93,7 @@ static int read_options(cli_session *s, mha_generate_options *o, int64_t *sample
         if (!*given.stops[o->stop_count]) return cli_usage(s, "--stop \"\": want a text");
     o->cache_dtype = cli_dtype(given.kv_dtype);
     if (o->cache_dtype == MHA_DTYPE_OTHER)
-        return cli_usage(s, "--kv-dtype \"%s\": f32, bf16, f16 or int8", cli_shown(given.kv_dtype));
+        return cli_usage(s, "--kv-dtype must be f32, bf16, f16 or int8 (got \"%s\")", cli_shown(given.kv_dtype));
     const int code = read_wholes(s, o, samples);
     return code == CLI_DONE ? read_numbers(s, &o->sampling) : code;
 }
@@ -260,7 +263,7 @@ const cli_command cli_generate = {
     .summary = "go on with a text, token by token",
     .usage = "-p PROMPT... | PROMPT... | -f FILE",
     .details =
-        "Text goes to stdout as it comes, without the prompt; of several prompts (one a line with -f) in their order. "
+        "Text goes to stdout as it comes, without the prompt; of several prompts in their order. "
         "Control characters are shown as escapes; --json has the text as it is, one object a line when all is done: "
         "{prompt, text, prompt_ids, ids, ended}, ended being length, eos or stop. A prompt's text depends on the "
         "prompt, "
@@ -270,5 +273,7 @@ const cli_command cli_generate = {
         "it and leaves what was printed.",
     .shared = CLI_MODEL | CLI_FILE | CLI_JSON | CLI_SEED | CLI_DTYPE | CLI_ROUTE,
     .options = options,
+    .examples = "mha generate \"One day Clara finds\"\n"
+                "mha generate --temperature 0.8 --top-p 0.95 --samples 3 -s 1 \"One day\"\n",
     .run = run,
 };

@@ -252,7 +252,7 @@ static int measure(cli_session *s, const cli_texts *texts, const head_scores *sc
     int code = cli_model_open(s, NULL, &model);
     m.model = model;
     const bool needed = !given.maps || scores->wanted;
-    if (code == CLI_DONE && needed) code = head_texts_data(s, model, texts->text, texts->count, &data);
+    if (code == CLI_DONE && needed) code = head_texts_data(s, model, texts, &data);
     if (code == CLI_DONE) code = measure_heads(s, texts, data, &m);
     if (code == CLI_DONE) code = head_scores_measure(s, scores, model, 0, data, &m.importance);
     if (code == CLI_DONE) code = put_result(s, &m);
@@ -271,7 +271,7 @@ static int run(cli_session *s)
     if (code == CLI_DONE) code = cli_texts_read(s, false, &texts);
     if (code != CLI_DONE) return code;
     code = check_options(s, texts.count);
-    if (code == CLI_DONE) code = head_scores_pair(s, &scores, &texts);
+    if (code == CLI_DONE) code = head_scores_pair(s, &scores, false, &texts);
     if (code == CLI_DONE) code = measure(s, &texts, &scores);
     cli_texts_free(&texts);
     return code;
@@ -316,5 +316,8 @@ const cli_command cli_heads = {
     .lists = print_lists,
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_JSON | CLI_CSV | CLI_SEED | CLI_DTYPE,
     .options = options,
+    .examples = "mha heads \"Clara has a kite. Clara has a kite.\"\n"
+                "mha heads -f texts.txt --by gradmag --csv\n"
+                "mha heads -m minilm -f texts.txt --by jacobian_probe\n",
     .run = run,
 };

@@ -96,15 +96,16 @@ static void print_model(const cli_session *s, const mha_model_info *info)
     int64_t total = 0;
     for (int64_t l = 0; l < info->layers; l++)
         total += info->heads_per_layer[l];
-    number a, b;
+    number a, b, c;
     put_title(s, "family");
     cli_put_prose(s, TITLE, TITLE, "%s, %s", info->family, info->causal ? "decoder" : "encoder");
     put_title(s, "layers");
     cli_put_prose(s, TITLE, TITLE, "%lld", (long long)info->layers);
     put_title(s, "heads");
-    cli_put_prose(s, TITLE, TITLE, "%lld in all; %lld per layer, %s for keys, %s for values, %lld numbers wide",
-                  (long long)total, (long long)info->heads, show_range(&a, info, info->key_heads_per_layer),
-                  show_range(&b, info, info->value_heads_per_layer), (long long)info->head_dim);
+    cli_put_prose(s, TITLE, TITLE, "%lld in all; %s per layer, %s for keys, %s for values, %lld numbers wide",
+                  (long long)total, show_range(&a, info, info->heads_per_layer),
+                  show_range(&b, info, info->key_heads_per_layer), show_range(&c, info, info->value_heads_per_layer),
+                  (long long)info->head_dim);
     put_title(s, "attention");
     info_put_attention(s, TITLE, info);
     put_title(s, "width");
@@ -231,7 +232,9 @@ const cli_command cli_info = {
     .name = "info",
     .summary = "what a model folder, a .safetensors, .npy or index file holds",
     .usage = "[FOLDER|FILE]",
-    .details = "Examples:  mha info -m minilm\n           mha info model.safetensors --json",
     .shared = CLI_MODEL | CLI_JSON,
+    .examples = "mha info\n"
+                "mha info -m minilm\n"
+                "mha info model.safetensors --json\n",
     .run = run,
 };

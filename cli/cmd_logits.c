@@ -43,12 +43,12 @@ static void free_sequence(sequence *q)
 
 /* ---- input ---- */
 
-static int read_ids(const cli_session *s, const char *text, int64_t vocab, sequence *q)
+static int read_ids(const cli_session *s, const cli_texts *texts, int64_t vocab, sequence *q)
 {
-    q->listed = calloc(strlen(text) / 2 + 1, sizeof *q->listed);
+    q->listed = calloc(texts->bytes[0] / 2 + 1, sizeof *q->listed);
     if (!q->listed) return cli_error(s, CLI_FAILED, "out of memory for the ids");
     q->ids = q->listed;
-    return cli_ids_read(s, text, 0, vocab, q->listed, &q->count);
+    return cli_ids_read(s, texts, 0, vocab, q->listed, &q->count);
 }
 
 static int encode_text(const cli_session *s, const cli_texts *texts, int64_t vocab, sequence *q)
@@ -76,7 +76,7 @@ static int read_sequence(cli_session *s, const mha_model *model, sequence *q)
     if (texts.count != 1)
         code = cli_usage(s, "one text at a time; %lld were given", (long long)texts.count);
     else
-        code = s->options.ids ? read_ids(s, texts.text[0], vocab, q) : encode_text(s, &texts, vocab, q);
+        code = s->options.ids ? read_ids(s, &texts, vocab, q) : encode_text(s, &texts, vocab, q);
     cli_texts_free(&texts);
     return code;
 }
@@ -278,5 +278,7 @@ const cli_command cli_logits = {
         "the tokens and not with their square. -o OUT.npy writes the logits alone, as .npy.",
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_DTYPE | CLI_ROUTE,
     .options = options,
+    .examples = "mha logits \"Count from 2 to 6: 2 3\"\n"
+                "mha logits --hidden --attn -o numbers.safetensors \"One day Clara\"\n",
     .run = run,
 };

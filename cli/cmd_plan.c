@@ -163,5 +163,7 @@ const cli_command cli_plan = {
     .lists = print_variants,
     .shared = CLI_JSON | CLI_CSV,
     .options = options,
+    .examples = "mha plan --d-model 768\n"
+                "mha plan --d-model 1024 --heads 16 --seq 8192 --dtype bf16 --csv\n",
     .run = run,
 };

@@ -18,6 +18,8 @@ static const struct poptOption options[] = {
     {"key-heads", 0, POPT_ARG_STRING, &given.keys, 0, "key heads alone (default: as many as there are)", "N"},
     {"value-heads", 0, POPT_ARG_STRING, &given.values, 0, "value heads alone (default: as many as there are)", "N"},
     {"method", 0, POPT_ARG_STRING, &given.method, 0, "how heads become one (default: closed)", "METHOD"},
+    HEAD_SCORES_OPTIONS_FOR("heads of high scores count more in what is shared (default: all the same)"),
+    HEAD_SCORES_FILE,
     {"test", 0, POPT_ARG_STRING, &given.test, 0, "judge on these texts (default: every fourth of -f)", "FILE"},
     {"ridge", 0, POPT_ARG_STRING, &given.ridge, 0, "of the refit, 0.001 to 1000; 0 = no refit (default: 0.3)", "X"},
     {"contiguous", 0, POPT_ARG_NONE, &given.contiguous, 0, "neighbours share; alike heads are not brought together",
@@ -31,6 +33,9 @@ typedef struct job {
     cli_session *session;
     mha_model *model;
     mha_regroup_options how;
+    head_scores by;
+    double *scores; /* [layers, H] of --by or --scores; NULL without */
+    char weighted_by[200];
     held_texts texts;
     judgement judgement;
 } job;
@@ -41,11 +46,12 @@ static int put_result(const job *job)
 {
     const judgement *j = &job->judgement;
     cli_session *s = job->session;
+    char unknown[HEAD_SCORES_UNKNOWN];
     if (!s->options.json) {
         judge_print_title(s);
         judge_print_row(s, "key heads per layer", j->key_heads[0], j->key_heads[1]);
         judge_print_row(s, "value heads per layer", j->value_heads[0], j->value_heads[1]);
-        judge_print_rest(s, j, "fitted on");
+        judge_print_rest(s, j, "fitted on", head_scores_unknown(&job->by, unknown));
         return CLI_DONE;
     }
     json_t *all =
@@ -57,6 +63,19 @@ static int put_result(const job *job)
 }
 
 /* ---- work ---- */
+
+/* The scores that heads are weighted by, if any were asked for. */
+static int weigh(job *j)
+{
+    if (!head_scores_given_any(&j->by)) return CLI_DONE;
+    const mha_model_info *info = mha_model_describe(j->model);
+    j->scores = calloc((size_t)(info->layers * info->heads), sizeof *j->scores);
+    if (!j->scores) return cli_error(j->session, CLI_FAILED, "out of memory for the scores of heads");
+    j->how.scores = j->scores;
+    snprintf(j->weighted_by, sizeof j->weighted_by, "%s", head_scores_source(&j->by));
+    j->how.weighted_by = j->weighted_by;
+    return head_scores_values(j->session, &j->by, j->model, j->texts.learn, j->scores);
+}
 
 static int make(job *j, mha_pruning **made)
 {
@@ -72,15 +91,21 @@ static int make(job *j, mha_pruning **made)
     return put_result(j);
 }
 
+/* Is something measured or fitted on texts? */
+static bool learns(const job *j)
+{
+    return j->how.method != MHA_REGROUP_MEAN || j->how.ridge > 0 || head_scores_need_texts(&j->by);
+}
+
 static int work(job *j)
 {
     cli_session *s = j->session;
     mha_pruning *made = NULL;
-    const bool fits = j->how.method != MHA_REGROUP_MEAN || j->how.ridge > 0;
     const mha_model_options how = {.size = sizeof how, .no_tokenizer = !s->options.file && !given.test};
-    if (fits && !s->options.file) return cli_usage(s, "give texts to fit on with -f FILE, or --method mean");
+    if (learns(j) && !s->options.file) return cli_usage(s, "give texts to fit on with -f FILE, or --method mean");
     int code = cli_model_open(s, &how, &j->model);
-    if (code == CLI_DONE) code = held_texts_read(s, j->model, given.test, fits, &j->texts);
+    if (code == CLI_DONE) code = held_texts_read(s, j->model, given.test, learns(j), &j->by, &j->texts);
+    if (code == CLI_DONE) code = weigh(j);
     if (code == CLI_DONE) code = make(j, &made);
     mha_pruning_free(made);
     return code;
@@ -93,7 +118,7 @@ static int read_method(const cli_session *s, mha_regroup_method *method)
             *method = (mha_regroup_method)n;
             return CLI_DONE;
         }
-    return cli_usage(s, "--method \"%s\": closed, mean or values", cli_shown(given.method));
+    return cli_usage(s, "--method must be closed, mean or values (got \"%s\")", cli_shown(given.method));
 }
 
 static int read_counts(const cli_session *s, mha_regroup_options *how)
@@ -110,30 +135,35 @@ static int read_counts(const cli_session *s, mha_regroup_options *how)
     return CLI_DONE;
 }
 
-static int check(const cli_session *s, mha_regroup_options *how)
+static int check(job *j)
 {
+    cli_session *s = j->session;
+    mha_regroup_options *how = &j->how;
     double ridge = 0;
-    int code = read_counts(s, how);
+    int code = head_scores_read(s, &j->by);
+    if (code == CLI_DONE) code = read_counts(s, how);
     if (code == CLI_DONE) code = read_method(s, &how->method);
     if (code == CLI_DONE) code = cli_number(s, "--ridge", given.ridge, 0, 1000, &ridge);
     if (code != CLI_DONE) return code;
-    if (s->arg_count) return cli_usage(s, "what is \"%s\"? Texts are given with -f FILE", cli_shown(s->args[0]));
-    if (given.published && (given.ridge || how->method != MHA_REGROUP_CLOSED))
-        return cli_usage(s, "--published is the closed form as it is: without --ridge, and no other --method");
+    if (given.published && (given.ridge || how->method != MHA_REGROUP_CLOSED || head_scores_given_any(&j->by)))
+        return cli_usage(s,
+                         "--published is the closed form as it is: without --ridge and scores, and no other --method");
     if (!s->options.out) return cli_usage(s, "-o FOLDER is missing");
     how->ridge = given.published || (given.ridge && ridge == 0) ? -1 : ridge;
     how->contiguous = given.contiguous || given.published;
     how->uncentred = given.published;
     how->compatible = given.compatible;
-    return cli_check_out(s);
+    code = cli_texts_of_file(s, learns(j));
+    return code == CLI_DONE ? cli_check_out(s) : code;
 }
 
 static int run(cli_session *s)
 {
     job j = {.session = s, .how = {.size = sizeof(mha_regroup_options)}};
-    int code = check(s, &j.how);
+    int code = check(&j);
     if (code == CLI_DONE) code = work(&j);
     held_texts_free(&j.texts);
+    free(j.scores);
     mha_model_free(j.model);
     return code;
 }
@@ -146,6 +176,7 @@ static void print_methods(FILE *out, int columns)
         fprintf(out, "  %-*s", MARGIN - 2, mha_regroup_method_key((mha_regroup_method)n));
         cli_put_wrapped(out, columns, MARGIN, MARGIN, mha_regroup_method_help((mha_regroup_method)n));
     }
+    head_scores_put_lists(out, columns, 2 * MARGIN);
 }
 
 const cli_command cli_regroup = {
@@ -158,13 +189,20 @@ const cli_command cli_regroup = {
         "heads that are alike are brought together, and output projections are fitted afterwards. Models with rotary "
         "positions take \"values\": the mean of keys, the closed form for values. The folder has tokenizer and config, "
         "loads here as it is (mha.kv_heads in config.json, or num_key_value_heads), and mha.record says what was "
-        "done, to which file (sha256), and how good it is. For transformers, --compatible repeats rows.\n"
+        "done, to which file (sha256), and how good it is. transformers loads num_key_value_heads as it is; in every "
+        "other case "
+        "--compatible repeats rows for it.\n"
+        "With --by SCORE or --scores FILE, as in mha prune, a shared head fits best the heads that matter: what it "
+        "gets "
+        "wrong of a head counts by its score, at least a hundredth of the layer's highest.\n"
         "Quality and speed are measured on texts that nothing was fitted on: those of --test, else every fourth of "
         "-f.\n"
         "--json prints {model, out, method, key_heads, value_heads, parameters, bytes, kv_bytes_per_token, quality, "
         "tokens_per_second}, pairs being before and after.",
     .lists = print_methods,
-    .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON,
+    .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_SEED,
     .options = options,
+    .examples = "mha regroup --kv-heads 4 --method values -f texts.txt -o grouped\n"
+                "mha regroup -m minilm --kv-heads 2 --method mean --ridge 0 -o shared\n",
     .run = run,
 };

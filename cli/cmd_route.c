@@ -164,7 +164,7 @@ static int work(route_job *job)
     int code = cli_model_open(job->session, NULL, &job->model);
     if (code != CLI_DONE) return code;
     const mha_model_options bare = {.size = sizeof bare, .no_tokenizer = 1};
-    code = held_texts_read(job->session, job->model, given.test, true, &job->texts);
+    code = held_texts_read(job->session, job->model, given.test, true, NULL, &job->texts);
     if (code == CLI_DONE) code = cli_model_open(job->session, &bare, &job->routed);
     if (code == CLI_DONE) code = fit(job);
     if (code == CLI_DONE) code = judge_rows(job);
@@ -175,11 +175,12 @@ static int work(route_job *job)
 static int run(cli_session *s)
 {
     route_job job = {.session = s};
-    if (s->arg_count) return cli_usage(s, "what is \"%s\"? Texts are given with -f FILE", cli_shown(s->args[0]));
+    int code = cli_texts_of_file(s, true);
+    if (code != CLI_DONE) return code;
     if (!s->options.file) return cli_usage(s, "give texts to fit on with -f FILE");
     if (s->options.out && !cli_out_ends(s, ".safetensors"))
         return cli_usage(s, "-o %s: the name must end in .safetensors", cli_shown(s->options.out));
-    int code = s->options.out ? cli_check_out(s) : CLI_DONE;
+    code = s->options.out ? cli_check_out(s) : CLI_DONE;
     if (code == CLI_DONE) code = work(&job);
     mha_model_free(job.routed);
     mha_router_free(job.router);
@@ -206,5 +207,6 @@ const cli_command cli_route = {
         "fixed_loss_increase}]}.",
     .shared = CLI_MODEL | CLI_FILE | CLI_OUT | CLI_JSON | CLI_SEED,
     .options = options,
+    .examples = "mha route -f texts.txt -o router.safetensors\n",
     .run = run,
 };

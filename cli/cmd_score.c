@@ -30,9 +30,10 @@ static int score_text(const cli_session *s, const mha_model *model, const cli_te
     *out = (scored){0};
     if (mha_tokenizer_encode(tokenizer, texts->text[n], texts->bytes[n], NULL, 0, &how, &out->tokens, &error) != MHA_OK)
         return cli_refuse(s, &error);
+    char where[CLI_WHERE];
     if (out->tokens->truncated > 0)
-        cli_say(s, "text %lld of %lld: %lld tokens were cut off; the model takes %lld", (long long)n + 1,
-                (long long)texts->count, (long long)out->tokens->truncated, (long long)how.max_tokens);
+        cli_say(s, "%s%lld tokens were truncated: the model takes at most %lld", cli_texts_where(texts, n, where),
+                (long long)out->tokens->truncated, (long long)how.max_tokens);
     const int64_t count = out->tokens->count;
     if (count < 2) return CLI_DONE;
     out->logprob = calloc((size_t)count - 1, sizeof *out->logprob);
@@ -156,5 +157,8 @@ const cli_command cli_score = {
         "more for all: {texts, foreseen, loss, perplexity}.",
     .shared = CLI_MODEL | CLI_FILE | CLI_JSON | CLI_DTYPE | CLI_ROUTE,
     .options = options,
+    .examples = "mha score \"The kite is in the barn.\"\n"
+                "mha score -f notes.txt --json\n"
+                "echo \"Good night, Clara.\" | mha score --tokens\n",
     .run = run,
 };

@@ -144,5 +144,8 @@ const cli_command cli_tokenize = {
                "NUL: to the tokenizer it is a character like others; the commands that run a model refuse it.",
     .shared = CLI_MODEL | CLI_FILE | CLI_JSON,
     .options = options,
+    .examples = "mha tokenize \"Hello, world!\"\n"
+                "mha tokenize -m minilm --json -f texts.txt\n"
+                "mha tokenize --documents whole --json <notes.txt\n",
     .run = run,
 };

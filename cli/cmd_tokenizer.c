@@ -7,9 +7,11 @@
 
 #include "commands.h"
 #include "input.h"
+#include "inputs.h"
 #include "options.h"
 #include "output.h"
 #include "session.h"
+#include "text_reader.h"
 
 static struct {
     const char *type, *vocab_size, *min_frequency, *alphabet;
@@ -39,21 +41,38 @@ typedef struct reading {
 static int refuse_file(const reading *r, const char *path, const mha_error *error)
 {
     const int code = error->status == MHA_ERR_MEMORY ? CLI_FAILED : CLI_REFUSED;
-    return cli_error(r->session, code, "%s: %s", cli_shown(path), error->message);
+    return cli_error(r->session, code, "%s: %s", text_reader_name(path), error->message);
 }
 
+static int put_block(reading *r, const char *path, const char *block, size_t bytes)
+{
+    mha_error error = {0};
+    if (bytes && mha_tokenizer_trainer_put(r->trainer, block, bytes, &error) != MHA_OK)
+        return refuse_file(r, path, &error);
+    return CLI_DONE;
+}
+
+/* To its end, without a byte order mark: the first block is not passed on before one would be whole. */
 static int read_descriptor(reading *r, const char *path, int fd)
 {
+    static const char mark[] = {'\xEF', '\xBB', '\xBF'};
     static char block[1 << 16];
+    size_t kept = 0; /* bytes that have not been passed on */
+    bool first = true;
     for (;;) {
         mha_error error = {0};
-        const ssize_t n = read(fd, block, sizeof block);
+        const ssize_t n = read(fd, block + kept, sizeof block - kept);
         if (cli_stopped()) return cli_stopped();
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return cli_error(r->session, CLI_REFUSED, "%s: %s", cli_shown(path), strerror(errno));
-        const mha_status status = n > 0 ? mha_tokenizer_trainer_put(r->trainer, block, (size_t)n, &error)
-                                        : mha_tokenizer_trainer_end(r->trainer, &error);
-        if (status != MHA_OK) return refuse_file(r, path, &error);
+        if (n < 0) return cli_error(r->session, CLI_REFUSED, "%s: %s", text_reader_name(path), strerror(errno));
+        kept += (size_t)n;
+        if (n > 0 && kept < sizeof mark && first) continue;
+        const size_t skipped = first && kept >= sizeof mark && memcmp(block, mark, sizeof mark) == 0 ? sizeof mark : 0;
+        const int code = put_block(r, path, block + skipped, kept - skipped);
+        if (code != CLI_DONE) return code;
+        first = false;
+        kept = 0;
+        if (n == 0 && mha_tokenizer_trainer_end(r->trainer, &error) != MHA_OK) return refuse_file(r, path, &error);
         if (n == 0) return CLI_DONE;
         r->done += n;
         if (r->done < r->total) cli_progress("read", r->done, r->total);
@@ -63,7 +82,7 @@ static int read_descriptor(reading *r, const char *path, int fd)
 static int read_file(reading *r, const char *path)
 {
     int fd;
-    int code = cli_texts_open(r->session, path, &fd);
+    int code = text_reader_open(r->session, path, &fd);
     if (code != CLI_DONE) return code;
     code = read_descriptor(r, path, fd);
     if (fd != STDIN_FILENO) close(fd);
@@ -92,12 +111,16 @@ static int read_files(reading *r)
     return code;
 }
 
-/* The arguments are texts themselves. */
+/* The arguments are texts themselves; - is standard input, and so are none. */
 static int read_arguments(reading *r)
 {
-    for (int i = 1; i < r->session->arg_count; i++) {
-        const char *text = r->session->args[i];
+    const cli_session *s = r->session;
+    const bool dash = s->arg_count == 2 && strcmp(s->args[1], "-") == 0;
+    if (dash || s->arg_count == 1) return read_file(r, "-");
+    for (int i = 1; i < s->arg_count; i++) {
+        const char *text = s->args[i];
         mha_error error = {0};
+        cli_texts_hint(s, text);
         mha_status status = mha_tokenizer_trainer_put(r->trainer, text, strlen(text), &error);
         if (status == MHA_OK) status = mha_tokenizer_trainer_end(r->trainer, &error);
         char what[32];
@@ -138,10 +161,14 @@ static int check(const cli_session *s)
 {
     if (s->arg_count == 0 || strcmp(s->args[0], "train") != 0)
         return cli_usage(s, "what to do? The first argument is: train");
-    if (!given.files && s->arg_count == 1) return cli_usage(s, "no text: give one or more, or -f FILE");
+    if (!given.files && s->arg_count == 1 && !text_reader_piped())
+        return cli_usage(s, "no text: give one or more, or -f FILE");
     if (!s->options.out) return cli_usage(s, "-o FOLDER is missing");
     if (strcmp(s->options.out, "-") == 0) return cli_usage(s, "-o wants a folder");
-    return cli_check_out(s);
+    int code = cli_check_out(s);
+    for (int i = 1; given.files && i < s->arg_count && code == CLI_DONE; i++)
+        code = cli_input_check(s, "-o", s->options.out, "-f", s->args[i]);
+    return code;
 }
 
 static int put_result(cli_session *s, const mha_tokenizer_train_options *o, const mha_tokenizer_trained *t)
@@ -222,5 +249,8 @@ const cli_command cli_tokenizer = {
     .words = words,
     .shared = CLI_OUT | CLI_JSON,
     .options = options,
+    .examples =
+        "mha tokenizer train --vocab-size 500 -o tokenizer -f stories.txt\n"
+        "mha tokenizer train --type wordpiece --lowercase --vocab-size 500 \\\n    -o words -f stories.txt notes.txt\n",
     .run = run,
 };

@@ -3,21 +3,28 @@
 #include <string.h>
 
 #include "commands.h"
+#include "figure.h"
+#include "figure_paint.h"
 #include "input.h"
+#include "memory.h"
 #include "output.h"
 #include "session.h"
+#include "tour_figure.h"
 #include "tour_page.h"
 #include "tour_print.h"
 #include "tours.h"
 #include "wrap.h"
 
 static struct {
-    const char *html;
+    const char *html, *figure, *tensor;
     int force;
 } given;
 
 static const struct poptOption options[] = {
     {"html", 0, POPT_ARG_STRING, &given.html, 0, "write the steps as a page to FILE", "FILE"},
+    {"figure", 0, POPT_ARG_STRING, &given.figure, 0, "draw a tensor of the tour to FILE.png, .svg or .pdf", "FILE"},
+    {"tensor", 0, POPT_ARG_STRING, &given.tensor, 0, "which: NAME, or NAME[i,j] (default: the first that can be drawn)",
+     "NAME"},
     {"force", 0, POPT_ARG_NONE, &given.force, 0, "replace FILE if it exists", NULL},
     POPT_TABLEEND};
 
@@ -41,13 +48,12 @@ static int put_json(cli_session *s, tour *const *tours, int count)
 
 static int write_page(cli_session *s, tour *const *tours, int count)
 {
-    char *page = NULL;
-    size_t bytes = 0;
-    FILE *memory = open_memstream(&page, &bytes);
-    if (memory) tour_put_page(memory, tours, count);
-    const bool whole = memory && !ferror(memory);
-    const bool closed = memory && fclose(memory) == 0;
-    int code = whole && closed ? cli_write_file(s, page, bytes) : cli_error(s, CLI_FAILED, "no memory for the page");
+    char *page;
+    size_t bytes;
+    FILE *memory = cli_memory_open(&page, &bytes);
+    tour_put_page(memory, tours, count);
+    fclose(memory);
+    const int code = cli_write_file(s, page, bytes);
     if (code == CLI_DONE) cli_say(s, "%s: %.1f KB; open it in a browser", cli_out_name(s), (double)bytes / 1e3);
     free(page);
     return code;
@@ -55,6 +61,10 @@ static int write_page(cli_session *s, tour *const *tours, int count)
 
 static int show(cli_session *s, tour *const *tours, int count)
 {
+    if (given.figure) {
+        const int drawn = tour_figure_save(s, tours[0], given.tensor);
+        return drawn == CLI_DONE && s->options.json ? put_json(s, tours, count) : drawn;
+    }
     int code = given.html ? write_page(s, tours, count) : CLI_DONE;
     if (code == CLI_DONE && s->options.json) return put_json(s, tours, count);
     for (int n = 0; code == CLI_DONE && !given.html && n < count; n++) {
@@ -109,17 +119,35 @@ static int make(cli_session *s, const char *name, tour *tours[TOURS], int *count
     return *count > 0 ? CLI_DONE : unknown(s, name);
 }
 
+static int check_figure(const cli_session *s)
+{
+    if (given.html) return cli_usage(s, "--html and --figure contradict each other");
+    if (!figure_knows(given.figure))
+        return cli_usage(s, "--figure must end in .png, .svg or .pdf (got \"%s\")", cli_shown(given.figure));
+    if (s->arg_count != 1 || strcmp(s->args[0], "all") == 0) return cli_usage(s, "--figure wants the name of one tour");
+    if (cli_ends(given.figure, ".png")) figure_set_style((figure_style){.scale = 2, .font = "sans-serif"});
+    return CLI_DONE;
+}
+
+static int check_options(cli_session *s)
+{
+    s->options.out = given.html ? given.html : given.figure;
+    s->options.force = given.force;
+    if (s->arg_count > 1) return cli_usage(s, "\"%s\": want one name, or all", cli_shown(s->args[1]));
+    if (s->arg_count == 0 && given.html) return cli_usage(s, "say what the page shall show: a name, or all");
+    if (given.force && !s->options.out) return cli_usage(s, "--force goes with --html or --figure");
+    if (given.tensor && !given.figure) return cli_usage(s, "--tensor goes with --figure");
+    return given.figure ? check_figure(s) : CLI_DONE;
+}
+
 static int run(cli_session *s)
 {
     tour *tours[TOURS] = {NULL};
     int count = 0;
-    s->options.out = given.html;
-    s->options.force = given.force;
-    if (s->arg_count > 1) return cli_usage(s, "\"%s\": want one name, or all", cli_shown(s->args[1]));
-    if (s->arg_count == 0 && given.html) return cli_usage(s, "say what the page shall show: a name, or all");
-    if (given.force && !given.html) return cli_usage(s, "--force goes with --html");
+    int code = check_options(s);
+    if (code != CLI_DONE) return code;
     if (s->arg_count == 0) return list(s);
-    int code = given.html ? cli_check_out(s) : CLI_DONE;
+    if (s->options.out) code = cli_check_out(s);
     if (code == CLI_DONE) code = cli_model_find(s, "builtin");
     if (code == CLI_DONE) code = make(s, s->args[0], tours, &count);
     if (code == CLI_DONE) code = show(s, tours, count);
@@ -148,14 +176,18 @@ const cli_command cli_tour = {
         "that the digits are those of the published walk-throughs. (induction takes the built-in model.) The last line "
         "names a program in examples/ that "
         "does the same.\n"
-        "--html writes one page that needs nothing but itself: the same steps, with maps of the tensors; - is "
-        "stdout.\n"
-        "--json prints {tours: [{name, summary, example, steps: [{title, text, call, tensors: [{name, shape, values}], "
+        "--html writes one page that needs nothing but itself: the same steps to walk through, with maps of the "
+        "tensors; - is stdout. --figure draws one map of weights or the softmax curve.\n"
+        "--json prints {tours: [{name, summary, example, steps: [{title, text, call, tensors: [{name, shape, values, "
+        "words}], "
         "counts: [{name, parameters, flops}]}]}]}: values in row-major order, null for what is infinite or not a "
-        "number; flops of one forward call; without a name no steps.",
+        "number; words of rows and columns where they have some; flops of one forward call; without a name no steps.",
     .lists = print_tours,
     .words = words,
     .shared = CLI_JSON,
     .options = options,
+    .examples = "mha tour\n"
+                "mha tour weight-split\n"
+                "mha tour all --html tour.html\n",
     .run = run,
 };

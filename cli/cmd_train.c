@@ -1,4 +1,4 @@
-/* cmd_train.c - `mha train`: a new model, or one that is there, taught on texts. */
+/* cmd_train.c - `mha train`: a new model or a checkpoint, trained on texts. */
 #include <limits.h>
 #include <math.h>
 #include <string.h>
@@ -11,10 +11,27 @@
 #include "train_run.h"
 
 static const struct poptOption options[] = {
-    {"config", 0, POPT_ARG_STRING, &train_given.config, 0, "settings as JSON; those of the command line go before",
-     "FILE"},
-    {"resume", 0, POPT_ARG_NONE, &train_given.resume, 0, "go on from the checkpoint in FOLDER, if there is one", NULL},
-    TRAIN_SETTINGS_OPTIONS POPT_TABLEEND};
+    {"config", 0, POPT_ARG_STRING, &train_given.config, 0, "settings as JSON; options override them", "FILE"},
+    {"resume", 0, POPT_ARG_NONE, &train_given.resume, 0, "continue from the checkpoint in FOLDER, if there is one",
+     NULL},
+    POPT_TABLEEND};
+
+#define GROUP(name)                                                \
+    (const struct poptOption[])                                    \
+    {                                                              \
+        TRAIN_SETTINGS_##name(TRAIN_SETTINGS_OPTION) POPT_TABLEEND \
+    }
+static const cli_option_group groups[] = {{"Model:", GROUP(MODEL)},
+                                          {"Data:", GROUP(DATA)},
+                                          {"Batches and steps:", GROUP(STEPS)},
+                                          {"Optimizer:", GROUP(ADAMW)},
+                                          {"Dropout:", GROUP(DROPOUT)},
+                                          {"Gates that prune heads:", GROUP(GATES)},
+                                          {"Distillation from a teacher:", GROUP(TEACHER)},
+                                          {"Evaluation and samples:", GROUP(WATCH)},
+                                          {"Checkpoints, export and log:", GROUP(KEEP)},
+                                          {NULL, NULL}};
+#undef GROUP
 
 /* The last measure on held-out text; NaN without one. */
 static double last_eval(const train_log *log)
@@ -99,7 +116,8 @@ static int run(cli_session *s)
         code = train_run_open(s, train_given.resume != 0, train_given.config, &training);
         if (code == CLI_DONE) code = train_run_steps(&training);
         if (code == CLI_DONE) code = put_result(s, &training);
-        train_run_free(&training);
+        const int freed = train_run_free(&training);
+        if (code == CLI_DONE) code = freed;
     }
     train_settings_free_options();
     return code;
@@ -107,29 +125,32 @@ static int run(cli_session *s)
 
 const cli_command cli_train = {
     .name = "train",
-    .summary = "teach a new model, or one that is there",
+    .summary = "train a new model or a checkpoint on texts",
     .usage = "-o FOLDER -f FILE...",
     .details =
-        "FOLDER is a checkpoint that mha and transformers load, with the state of the optimiser "
-        "(training.safetensors), the settings (training.json) and the log (training.jsonl) beside it. It is written "
-        "anew every --save-every steps, at the end, and after Ctrl-C or SIGTERM; whenever the program is killed, the "
-        "folder holds the old checkpoint or the new one, whole. --resume goes on from it with the settings that it "
-        "holds, to the same bits as without the stop; where there is none it begins.\n"
-        "Decoders learn the next token, encoders the tokens that were masked. Texts (--documents) get the end token "
-        "behind them and stand one behind another; sequences are cut from that, and shown in an order that follows "
-        "from --seed, each once in every pass. Files of ids are .npy of uint16, int32 or int64, or .bin as nanoGPT and "
-        "llm.c write it.\n"
-        "--config FILE has settings under the names of the options, with _ for -: {\"rate\": 0.0003, \"file\": "
+        "FOLDER is a checkpoint that mha and transformers load, with the optimizer state (training.safetensors), the "
+        "settings (training.json) and the log (training.jsonl) in it. It is replaced every --save-every steps, at the "
+        "end, and after Ctrl-C or SIGTERM; if the program is killed, the folder holds either the old checkpoint or the "
+        "new one, whole. --resume continues from it with its settings, bitwise identical to a run without the stop; "
+        "without a checkpoint it starts from the beginning.\n"
+        "Decoders learn the next token, encoders the masked tokens. Texts (--documents) are followed by the end token "
+        "and concatenated; sequences are cut from that, and drawn in an order that depends on --seed, each once per "
+        "pass. Files of ids are .npy of uint16, int32 or int64, or .bin as nanoGPT and llm.c write it.\n"
+        "--config FILE holds settings by the names of the options, with _ for -: {\"rate\": 0.0003, \"file\": "
         "[\"a.txt\"]}. docs/training.md is the manual.\n"
         "--json prints {out, family, parameters, steps, tokens, loss, eval_loss, perplexity, seconds, "
-        "tokens_per_second}; loss is that of the last step, eval_loss the last one on text that was set aside; with "
-        "--gates also {heads, gates}: how many are open, and the gate of each head of each layer.\n"
-        "--teacher MODEL: learn to answer as that model does, to repair one that was pruned or regrouped. Encoders "
-        "without a head of logits learn its last states, each text a sequence of its own.\n"
-        "--gates multiplies each head by a gate that learns under a penalty whether it can close; what is saved has "
-        "zeros "
-        "for heads that did, and mha prune --heads takes these away for good.",
+        "tokens_per_second}; loss is that of the last step, eval_loss the last one on held-out text; with --gates also "
+        "{heads, gates}: how many are open, and the gate of each head of each layer.\n"
+        "--teacher MODEL trains on the outputs of that model, to repair one that was pruned or regrouped. Encoders "
+        "without logits learn its last states, each text a sequence of its own.\n"
+        "--gates multiplies each head by a gate that learns under a penalty whether it can close. The saved model has "
+        "zeros for closed heads, and mha prune --heads removes them permanently.",
     .shared = CLI_MODEL | CLI_OUT | CLI_JSON,
     .options = options,
+    .groups = groups,
+    .examples = "mha train --shape llama:2x4x64 --tokenizer tokenizer -f stories.txt -o small\n"
+                "mha train --resume --steps 60 -o small\n"
+                "mha train --from small -f notes.txt --eval-share 0.1 -o tuned\n"
+                "mha train --from small -f stories.txt --gates l0 --heads 6 --steps 40 -o fewer\n",
     .run = run,
 };

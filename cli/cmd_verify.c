@@ -118,5 +118,7 @@ const cli_command cli_verify = {
                "In JSON, \"worst\" is the largest error in units of its limit.",
     .shared = CLI_MODEL | CLI_JSON,
     .options = options,
+    .examples = "mha verify\n"
+                "mha verify --strict --json\n",
     .run = run,
 };

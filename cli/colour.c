@@ -10,10 +10,11 @@ const colour colour_stops[COLOUR_STOPS] = {
     {0x75, 0xd0, 0x54}, {0x95, 0xd8, 0x40}, {0xba, 0xde, 0x28}, {0xdd, 0xe3, 0x18}, {0xfd, 0xe7, 0x25},
 };
 
-double colour_position(double weight)
+double colour_position(colour_scale scale, double weight)
 {
     if (!(weight > 0)) return 0; /* NaN too */
-    return weight < 1 ? sqrt(weight) : 1;
+    if (weight >= 1) return 1;
+    return scale == COLOUR_LINEAR ? weight : sqrt(weight);
 }
 
 static unsigned char between(unsigned char a, unsigned char b, double t)
@@ -21,9 +22,9 @@ static unsigned char between(unsigned char a, unsigned char b, double t)
     return (unsigned char)(a + (b - a) * t + 0.5);
 }
 
-colour colour_of_weight(float weight)
+colour colour_of_weight(colour_scale scale, float weight)
 {
-    double at = colour_position(weight) * (COLOUR_STOPS - 1);
+    double at = colour_position(scale, (double)weight) * (COLOUR_STOPS - 1);
     int i = at < COLOUR_STOPS - 2 ? (int)at : COLOUR_STOPS - 2;
     colour a = colour_stops[i], b = colour_stops[i + 1];
     double t = at - i;

@@ -10,11 +10,14 @@ typedef struct colour {
 enum { COLOUR_STOPS = 20 };
 extern const colour colour_stops[COLOUR_STOPS];
 
-/* The colour of an attention weight in [0, 1], on a square-root scale: small weights matter, so half of the colours go
- * to the lowest quarter. Values outside, and NaN, take the nearer end. */
-colour colour_of_weight(float weight);
+/* How weights lie on the ramp. The square root is the usual one: small weights matter, so half of the colours go to the
+ * lowest quarter. Linear is what matplotlib's imshow draws of weights in [0, 1]. */
+typedef enum colour_scale { COLOUR_ROOT = 0, COLOUR_LINEAR } colour_scale;
 
-/* Where on the scale a weight lies, 0..1. */
-double colour_position(double weight);
+/* The colour of an attention weight in [0, 1]. Values outside, and NaN, take the nearer end. */
+colour colour_of_weight(colour_scale scale, float weight);
+
+/* Where on the ramp a weight lies, 0..1. */
+double colour_position(colour_scale scale, double weight);
 
 #endif

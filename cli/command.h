@@ -27,7 +27,7 @@ enum {
 /* Shared options that a command takes. --help, -t, --isa, -q, -v and --no-progress are there always. */
 enum {
     CLI_MODEL = 1 << 0,  /* -m MODEL, --no-map */
-    CLI_FILE = 1 << 1,   /* -f FILE */
+    CLI_FILE = 1 << 1,   /* -f FILE, --documents */
     CLI_OUT = 1 << 2,    /* -o OUT, --force */
     CLI_JSON = 1 << 3,   /* --json */
     CLI_CSV = 1 << 4,    /* --csv */
@@ -47,6 +47,7 @@ typedef struct cli_options {
     int threads;    /* 0 = the library's choice */
     long long seed; /* >= 0 */
     const char *router;
+    const char *documents;        /* what a text of a file is; NULL: a line */
     long long heads_per_sequence; /* 0: all */
 } cli_options;
 
@@ -67,15 +68,23 @@ typedef struct cli_session {
     mha_router *router;     /* that the model runs with; NULL: none */
 } cli_session;
 
+/* Options under a title of their own in the help, "Data:". */
+typedef struct cli_option_group {
+    const char *title;
+    const struct poptOption *options; /* ended by POPT_TABLEEND */
+} cli_option_group;
+
 typedef struct cli_command {
     const char *name;
     const char *summary;                   /* one line of `mha --help`, no full stop */
     const char *usage;                     /* what follows the options: "TEXT..." */
     const char *details;                   /* printed, wrapped, under the options by `mha NAME --help`; may be NULL */
+    const char *examples;                  /* command lines, each ended by a newline; they work one after another */
     void (*lists)(FILE *out, int columns); /* prints what else belongs under them; may be NULL */
     const char *const *words;              /* what an argument may be, ended by NULL, for completion; NULL = files */
     unsigned shared;                       /* CLI_MODEL | CLI_FILE ... */
     const struct poptOption *options;      /* its own, ended by POPT_TABLEEND; may be NULL */
+    const cli_option_group *groups;        /* more of its own, ended by a title NULL; may be NULL */
     int (*run)(cli_session *session);      /* returns an exit code */
 } cli_command;
 

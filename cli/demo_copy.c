@@ -69,60 +69,95 @@ static const choice choices[] = {{"the induction heads", is_induction},
                                  {"the previous-token heads", is_previous},
                                  {"the others of layers with induction heads", is_beside}};
 enum { CHOICES = sizeof choices / sizeof *choices };
+_Static_assert(CHOICES + 1 == DEMO_ROWS, "a row for each choice, and one with all heads");
 
-/* Closes the gates of a choice, and writes the names of its heads to `names`. Returns how many there are. */
-static int64_t close_gates(const demo_copy *c, const choice *what, float *gates, char *names, size_t room)
+/* Closes the gates of a choice, and names its heads in `row`. Returns how many there are. */
+static int64_t close_gates(const demo_copy *c, const choice *what, float *gates, demo_row *row)
 {
     const int64_t layers = mha_heads_layers(c->heads), heads = mha_model_describe(c->model)->heads;
     int64_t closed = 0;
     size_t used = 0;
     for (int64_t at = 0; at < layers * heads; at++) {
         const int64_t l = at / heads, h = at % heads;
+        char name[48];
         gates[at] = 1;
         if (!what->takes(c->heads, l, h)) continue;
         gates[at] = 0;
         closed++;
-        if (closed <= LISTED)
-            used += (size_t)snprintf(names + used, room - used, " %lld.%lld", (long long)l, (long long)h);
-        else if (closed == LISTED + 1)
-            snprintf(names + used, room - used, " ...");
+        snprintf(name, sizeof name, "%lld.%lld", (long long)l, (long long)h);
+        json_array_append_new(row->heads, json_string(name));
+        if (closed <= LISTED + 1)
+            used +=
+                (size_t)snprintf(row->names + used, sizeof row->names - used, " %s", closed > LISTED ? "..." : name);
     }
     return closed;
 }
 
 /* ---- the table ---- */
 
-static void put_line(const cli_session *s, int indent, double chance, const char *line)
+static bool is_none(const mha_heads *heads, int64_t l, int64_t h)
 {
-    fprintf(s->out, "%*s%s%5.1f %%%s  ", indent, "", cli_bold(s), 100 * chance, cli_plain(s));
-    cli_put_prose(s, indent + 9, indent + 9, "%s", line);
+    (void)heads, (void)l, (void)h;
+    return false;
 }
 
-static int show_all(cli_session *s, const demo_copy *c, float *gates, int indent)
+static int measure_row(const cli_session *s, const demo_copy *c, const choice *what, float *gates, demo_table *table)
 {
-    const int64_t total = mha_heads_layers(c->heads) * mha_model_describe(c->model)->heads;
-    char line[160], names[16 * (LISTED + 1)] = "";
-    double chance;
-    for (int64_t i = 0; i < total; i++)
-        gates[i] = 1;
-    int code = measure(s, c, gates, &chance);
-    snprintf(line, sizeof line, "with all %lld heads", (long long)total);
-    if (code == CLI_DONE) put_line(s, indent, chance, line);
-    for (int i = 0; code == CLI_DONE && i < CHOICES; i++) {
-        if (close_gates(c, &choices[i], gates, names, sizeof names) == 0) continue;
-        code = measure(s, c, gates, &chance);
-        snprintf(line, sizeof line, "without %s:%s", choices[i].words, names);
-        if (code == CLI_DONE) put_line(s, indent, chance, line);
-    }
-    return code;
+    demo_row *row = &table->row[table->count];
+    *row = (demo_row){.heads = json_array()};
+    if (!row->heads) return cli_error(s, CLI_FAILED, "out of memory for the names of heads");
+    table->count++;
+    if (close_gates(c, what, gates, row) > 0)
+        snprintf(row->words, sizeof row->words, "without %s", what->words);
+    else
+        snprintf(row->words, sizeof row->words, "with all %lld heads",
+                 (long long)(mha_heads_layers(c->heads) * mha_model_describe(c->model)->heads));
+    return measure(s, c, gates, &row->chance);
 }
 
-int demo_copy_show(cli_session *s, const demo_copy *c, int indent)
+static bool has_any(const demo_copy *c, const choice *what)
 {
+    const int64_t layers = mha_heads_layers(c->heads), heads = mha_model_describe(c->model)->heads;
+    bool any = false;
+    for (int64_t at = 0; at < layers * heads; at++)
+        any |= what->takes(c->heads, at / heads, at % heads);
+    return any;
+}
+
+int demo_copy_measure(const cli_session *s, const demo_copy *c, demo_table *table)
+{
+    static const choice nothing = {"nothing", is_none};
     const int64_t total = mha_heads_layers(c->heads) * mha_model_describe(c->model)->heads;
     float *gates = mha_alloc(s->ctx, (size_t)total * sizeof *gates);
+    *table = (demo_table){0};
     if (!gates) return cli_error(s, CLI_FAILED, "out of memory for %lld gates", (long long)total);
-    const int code = show_all(s, c, gates, indent);
+    int code = measure_row(s, c, &nothing, gates, table);
+    for (int i = 0; code == CLI_DONE && i < CHOICES; i++)
+        if (has_any(c, &choices[i])) code = measure_row(s, c, &choices[i], gates, table);
     mha_free(s->ctx, gates);
     return code;
+}
+
+void demo_table_put(const cli_session *s, const demo_table *table, int indent)
+{
+    for (int i = 0; i < table->count; i++) {
+        const demo_row *row = &table->row[i];
+        fprintf(s->out, "%*s%s%5.1f %%%s  ", indent, "", cli_bold(s), 100 * row->chance, cli_plain(s));
+        cli_put_prose(s, indent + 9, indent + 9, "%s%s%s", row->words, *row->names ? ":" : "", row->names);
+    }
+}
+
+json_t *demo_table_json(const demo_table *table)
+{
+    json_t *all = json_array();
+    for (int i = 0; i < table->count; i++)
+        json_array_append_new(all, json_pack("{s:s, s:O, s:f}", "words", table->row[i].words, "heads",
+                                             table->row[i].heads, "chance", table->row[i].chance));
+    return all;
+}
+
+void demo_table_free(demo_table *table)
+{
+    for (int i = 0; i < table->count; i++)
+        json_decref(table->row[i].heads);
 }

@@ -90,8 +90,8 @@ static void paint_tokens(cairo_t *cr, const layout *l, double x, double y)
 static void paint_axes(cairo_t *cr, const layout *l, double x, double y)
 {
     figure_font(cr, FIGURE_FONT - 1, CAIRO_FONT_WEIGHT_NORMAL);
-    figure_centre(cr, x + l->side / 2.0, y - l->label - 6, "token that is looked at (key)");
-    upright(cr, x - l->label - 6, y + l->side / 2.0, "token that looks (query)", 1);
+    figure_centre(cr, x + l->side / 2.0, y - l->label - 6, "key token");
+    upright(cr, x - l->label - 6, y + l->side / 2.0, "query token", 1);
 }
 
 static void paint(cairo_t *cr, const void *what)
@@ -103,6 +103,18 @@ static void paint(cairo_t *cr, const void *what)
     paint_tokens(cr, l, x, y);
     paint_axes(cr, l, x, y);
     figure_bar(cr, x + l->side + FIGURE_BAR_GAP, y, l->side);
+}
+
+int64_t figure_count_unreadable(const figure *f, const char **first)
+{
+    int64_t count = 0;
+    cairo_t *cr = figure_scratch();
+    for (int64_t i = 0; i < f->n; i++) {
+        if (figure_has_glyphs(cr, f->tokens[i])) continue;
+        if (count++ == 0) *first = f->tokens[i];
+    }
+    cairo_destroy(cr);
+    return count;
 }
 
 const char *figure_draw(const figure *f, const char *path, unsigned char **data, size_t *size)

@@ -22,7 +22,10 @@ int figure_knows(const char *path);
  * free. Returns NULL, or a sentence about what went wrong (static). */
 const char *figure_draw(const figure *f, const char *path, unsigned char **data, size_t *size);
 
-/* The same of the maps of all heads, measured with keep_maps: a row per layer, with their labels. */
+/* How many of the tokens have a character that the font lacks; *first is the first of them. */
+int64_t figure_count_unreadable(const figure *f, const char **first);
+
+/* figure_draw of the maps of all heads, measured with keep_maps: a row per layer, with their labels. */
 typedef struct figure_grid {
     const char *title;
     const mha_heads *heads;

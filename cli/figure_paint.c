@@ -33,11 +33,18 @@ static cairo_status_t buffer_append(void *closure, const unsigned char *data, un
     return CAIRO_STATUS_SUCCESS;
 }
 
-/* ---- text ---- */
+/* ---- style and text ---- */
+
+static figure_style style = {.scale = 1, .colors = COLOUR_ROOT, .font = "sans-serif"};
+
+void figure_set_style(figure_style wanted)
+{
+    style = wanted;
+}
 
 void figure_font(cairo_t *cr, double size, cairo_font_weight_t weight)
 {
-    cairo_select_font_face(cr, "sans-serif", CAIRO_FONT_SLANT_NORMAL, weight);
+    cairo_select_font_face(cr, style.font, CAIRO_FONT_SLANT_NORMAL, weight);
     cairo_set_font_size(cr, size);
 }
 
@@ -46,6 +53,21 @@ double figure_text_width(cairo_t *cr, const char *text)
     cairo_text_extents_t e;
     cairo_text_extents(cr, text, &e);
     return e.x_advance;
+}
+
+/* Glyph 0 of a font is what it draws for a character that it lacks. */
+bool figure_has_glyphs(cairo_t *cr, const char *text)
+{
+    cairo_glyph_t *glyphs = NULL;
+    int count = 0;
+    bool all = true;
+    if (cairo_scaled_font_text_to_glyphs(cairo_get_scaled_font(cr), 0, 0, text, -1, &glyphs, &count, NULL, NULL,
+                                         NULL) != CAIRO_STATUS_SUCCESS)
+        return true; /* drawing fails with the reason */
+    for (int i = 0; i < count; i++)
+        all = all && glyphs[i].index != 0;
+    cairo_glyph_free(glyphs);
+    return all;
 }
 
 void figure_ink(cairo_t *cr)
@@ -100,7 +122,7 @@ static cairo_surface_t *map_image(const float *map, int64_t n, int side)
     for (int y = 0; y < side; y++) {
         uint32_t *line = (uint32_t *)(void *)(data + (ptrdiff_t)y * stride);
         for (int x = 0; x < side; x++) {
-            colour c = colour_of_weight(greatest(map, n, side, x, y));
+            colour c = colour_of_weight(style.colors, greatest(map, n, side, x, y));
             line[x] = (uint32_t)c.r << 16 | (uint32_t)c.g << 8 | c.b;
         }
     }
@@ -110,9 +132,15 @@ static cairo_surface_t *map_image(const float *map, int64_t n, int side)
 
 void figure_map(cairo_t *cr, const float *map, int64_t n, int side, double x, double y)
 {
-    cairo_surface_t *image = map_image(map, n, side);
-    cairo_set_source_surface(cr, image, x, y);
+    const int pixels = (int)fmax(1, round(side * style.scale));
+    cairo_surface_t *image = map_image(map, n, pixels);
+    cairo_save(cr);
+    cairo_translate(cr, x, y);
+    cairo_scale(cr, side / (double)pixels, side / (double)pixels);
+    cairo_set_source_surface(cr, image, 0, 0);
+    cairo_pattern_set_filter(cairo_get_source(cr), CAIRO_FILTER_NEAREST);
     cairo_paint(cr);
+    cairo_restore(cr);
     cairo_surface_destroy(image);
     figure_ink(cr);
 }
@@ -132,13 +160,14 @@ static void paint_ramp(cairo_t *cr, double x, double y, double height)
 
 void figure_bar(cairo_t *cr, double x, double y, double height)
 {
-    static const double ticks[] = {0, 0.05, 0.25, 0.5, 1};
+    static const double roots[] = {0, 0.05, 0.25, 0.5, 1}, even[] = {0, 0.25, 0.5, 0.75, 1};
+    const double *ticks = style.colors == COLOUR_LINEAR ? even : roots;
     paint_ramp(cr, x, y, height);
     figure_ink(cr);
     figure_font(cr, FIGURE_FONT - 1, CAIRO_FONT_WEIGHT_NORMAL);
-    for (size_t i = 0; i < sizeof ticks / sizeof *ticks; i++) {
+    for (size_t i = 0; i < sizeof roots / sizeof *roots; i++) {
         char text[16];
-        double at = y + height * (1 - colour_position(ticks[i]));
+        double at = y + height * (1 - colour_position(style.colors, ticks[i]));
         snprintf(text, sizeof text, "%g", ticks[i]);
         cairo_move_to(cr, x + FIGURE_BAR + 4, fmin(fmax(at + 3.5, y + FIGURE_FONT - 2), y + height));
         cairo_show_text(cr, text);
@@ -215,8 +244,10 @@ cairo_t *figure_scratch(void)
 static cairo_status_t render(const struct format *format, int width, int height, figure_painter paint, const void *what,
                              buffer *out)
 {
-    cairo_surface_t *surface = format->create(out, width, height);
+    const double wide = ceil(width * style.scale), high = ceil(height * style.scale);
+    cairo_surface_t *surface = format->create(out, (int)wide, (int)high);
     cairo_t *cr = cairo_create(surface);
+    cairo_scale(cr, style.scale, style.scale);
     paint(cr, what);
     cairo_status_t status = cairo_status(cr);
     cairo_destroy(cr);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "memory.h"
 #include "output.h"
 #include "session.h"
 
@@ -16,14 +17,12 @@ static void fail(generation *g, int code)
 /* Formats into memory and writes it at once. */
 static void put(generation *g, void (*format)(generation *g, FILE *out, const generated *t), const generated *t)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    if (out) format(g, out, t);
-    if (!out || fclose(out) != 0)
-        fail(g, cli_error(g->session, CLI_FAILED, "out of memory for the text"));
-    else
-        fail(g, cli_flush(g->session, text, bytes));
+    char *text;
+    size_t bytes;
+    FILE *out = cli_memory_open(&text, &bytes);
+    format(g, out, t);
+    fclose(out);
+    fail(g, cli_flush(g->session, text, bytes));
     free(text);
 }
 
@@ -122,11 +121,24 @@ int generation_text(void *user, int64_t prompt, const char *text, size_t bytes)
     return go_on(g);
 }
 
+/* What has ended without a word looks like a failure otherwise. */
+static void log_empty(const generation *g, int64_t prompt)
+{
+    const generated *t = &g->list[prompt];
+    if (t->bytes || t->why == MHA_END_LENGTH) return;
+    const char *what = t->why == MHA_END_EOS ? "the model ended the text" : "a stop string ended the text";
+    if (g->count > 1)
+        cli_say(g->session, "text %lld: %s at once", (long long)prompt + 1, what);
+    else
+        cli_say(g->session, "%s at once", what);
+}
+
 void generation_end(void *user, int64_t prompt, mha_ending why)
 {
     generation *g = user;
     g->list[prompt].ended = true;
     g->list[prompt].why = why;
+    log_empty(g, prompt);
     show(g);
 }
 

@@ -7,6 +7,7 @@
 #include "heads_json.h"
 #include "options.h"
 #include "output.h"
+#include "scores_file.h"
 #include "wrap.h"
 
 struct head_scores_given head_scores_given;
@@ -32,16 +33,17 @@ static int find_loss(const cli_session *s, const char *name, mha_head_loss *loss
     return cli_usage(s, "--loss \"%s\": want lm, mlm or pairs", cli_shown(name));
 }
 
+/* With --scores, --loss may still say that the lines of -f are pairs. */
 static int refuse_companions(const cli_session *s)
 {
     const struct {
         const char *name, *value;
-    } companions[] = {{"--loss", head_scores_given.loss},
+    } companions[] = {{"--loss", head_scores_given.file ? NULL : head_scores_given.loss},
                       {"--probes", head_scores_given.probes},
                       {"--settle", head_scores_given.settle},
                       {"--batch", head_scores_given.batch}};
     for (size_t i = 0; i < sizeof companions / sizeof *companions; i++)
-        if (companions[i].value) return cli_usage(s, "%s goes with --by", companions[i].name);
+        if (companions[i].value) return cli_usage(s, "%s goes with --by SCORE", companions[i].name);
     return CLI_DONE;
 }
 
@@ -63,12 +65,14 @@ int head_scores_read(const cli_session *s, head_scores *scores)
 {
     const struct head_scores_given *g = &head_scores_given;
     if (check_state(s, g->state) != CLI_DONE) return CLI_USAGE;
-    *scores =
-        (head_scores){.wanted = g->by != NULL, .how = {.size = sizeof scores->how, .seed = (uint64_t)s->options.seed}};
-    if (!g->by) return refuse_companions(s);
+    *scores = (head_scores){.wanted = g->by != NULL,
+                            .file = g->file,
+                            .how = {.size = sizeof scores->how, .seed = (uint64_t)s->options.seed}};
+    if (g->file && g->by)
+        return cli_usage(s, "--by measures scores, --scores %s has them: give one", cli_shown(g->file));
     mha_importance_options *o = &scores->how;
     long long probes = 0, batch = 0;
-    int code = find_score(s, g->by, &o->by);
+    int code = g->by ? find_score(s, g->by, &o->by) : refuse_companions(s);
     if (code == CLI_DONE) code = find_loss(s, g->loss, &o->loss);
     if (code == CLI_DONE) code = cli_whole(s, "--probes", g->probes, 1, 4096, &probes);
     if (code == CLI_DONE) code = cli_whole(s, "--batch", g->batch, 1, 1LL << 40, &batch);
@@ -88,34 +92,66 @@ static size_t room_of(const cli_texts *texts)
     return room;
 }
 
-int head_scores_pair(const cli_session *s, const head_scores *scores, cli_texts *texts)
+bool head_scores_given_any(const head_scores *scores)
 {
-    if (!scores->wanted || scores->how.loss != MHA_LOSS_PAIRS) return CLI_DONE;
-    const size_t n = (size_t)texts->count;
-    cli_texts both = {.count = 2 * texts->count,
-                      .text = calloc(2 * n, sizeof *both.text),
-                      .bytes = calloc(2 * n, sizeof *both.bytes),
-                      .memory = malloc(room_of(texts))};
-    int code = both.text && both.bytes && both.memory ? CLI_DONE : cli_error(s, CLI_FAILED, "out of memory");
+    return scores->wanted || scores->file;
+}
+
+bool head_scores_use_pairs(const head_scores *scores)
+{
+    return head_scores_given_any(scores) && scores->how.loss == MHA_LOSS_PAIRS;
+}
+
+static int make_room(const cli_session *s, const cli_texts *texts, cli_texts *both)
+{
+    const size_t most = 2 * (size_t)texts->count;
+    *both = (cli_texts){.count = texts->count,
+                        .text = calloc(most, sizeof *both->text),
+                        .bytes = calloc(most, sizeof *both->bytes),
+                        .line = calloc(most, sizeof *both->line),
+                        .path = texts->path,
+                        .memory = malloc(room_of(texts))};
+    if (both->text && both->bytes && both->line && both->memory) return CLI_DONE;
+    return cli_error(s, CLI_FAILED, "out of memory for the texts");
+}
+
+static void put_text(cli_texts *both, int64_t at, const char *text, size_t bytes, int64_t line)
+{
+    both->text[at] = text;
+    both->bytes[at] = bytes;
+    both->line[at] = line;
+}
+
+/* Text i of `texts`, cut at its tab, as text i of `both`, and as its last one. */
+static int cut(const cli_session *s, const cli_texts *texts, int64_t i, bool not_scored, char *at, cli_texts *both)
+{
+    memcpy(at, texts->text[i], texts->bytes[i] + 1);
+    char *tab = strchr(at, '\t'), where[CLI_WHERE];
+    const int64_t line = texts->line ? texts->line[i] : 0;
+    if ((!tab && !not_scored) || (tab && strchr(tab + 1, '\t')))
+        return cli_usage(s, "%s--loss pairs requires two texts with one tab between them",
+                         cli_texts_where(texts, i, where));
+    put_text(both, i, at, tab ? (size_t)(tab - at) : texts->bytes[i], line);
+    if (!tab) return CLI_DONE;
+    *tab = '\0';
+    put_text(both, both->count++, tab + 1, texts->bytes[i] - both->bytes[i] - 1, line);
+    return CLI_DONE;
+}
+
+int head_scores_pair(const cli_session *s, const head_scores *scores, bool not_scored, cli_texts *texts)
+{
+    cli_texts both;
+    if (!head_scores_use_pairs(scores)) return CLI_DONE;
+    int code = make_room(s, texts, &both);
     char *at = both.memory;
-    for (size_t i = 0; code == CLI_DONE && i < n; i++) {
-        memcpy(at, texts->text[i], texts->bytes[i] + 1);
-        char *tab = strchr(at, '\t');
-        if (!tab || strchr(tab + 1, '\t')) {
-            code = cli_usage(s, "text %zu: --loss pairs wants two texts with one tab between", i + 1);
-            break;
-        }
-        *tab = '\0';
-        both.text[i] = at;
-        both.bytes[i] = (size_t)(tab - at);
-        both.text[n + i] = tab + 1;
-        both.bytes[n + i] = texts->bytes[i] - both.bytes[i] - 1;
-        at += texts->bytes[i] + 1;
+    for (int64_t i = 0; code == CLI_DONE && i < texts->count; at += texts->bytes[i++] + 1)
+        code = cut(s, texts, i, not_scored, at, &both);
+    if (code == CLI_DONE && !texts->line) {
+        free(both.line); /* arguments have none */
+        both.line = NULL;
     }
-    cli_texts *old = code == CLI_DONE ? texts : &both;
-    const cli_texts kept = code == CLI_DONE ? both : *texts;
-    cli_texts_free(old);
-    *texts = kept;
+    cli_texts_free(code == CLI_DONE ? texts : &both);
+    if (code == CLI_DONE) *texts = both;
     return code;
 }
 
@@ -211,6 +247,48 @@ int head_scores_measure(cli_session *s, const head_scores *scores, const mha_mod
         code = cli_fail(s, &error);
     masked_free(&m);
     mha_head_data_free(hidden);
+    return code;
+}
+
+/* ---- scores to use ---- */
+
+bool head_scores_need_texts(const head_scores *scores)
+{
+    return scores->wanted && scores->how.by != MHA_SCORE_OV_NORM && scores->how.by != MHA_SCORE_QK_NORM;
+}
+
+const char *head_scores_source(const head_scores *scores)
+{
+    return scores->file ? cli_shown(scores->file) : mha_head_score_key(scores->how.by);
+}
+
+const char *head_scores_unknown(const head_scores *scores, char text[HEAD_SCORES_UNKNOWN])
+{
+    if (!scores->file) return NULL;
+    snprintf(text, HEAD_SCORES_UNKNOWN, "The scores of %s may have been measured on these texts.",
+             cli_shown(scores->file));
+    return text;
+}
+
+/* As `mha heads` prints it, so that heads are chosen by a file as they are without. */
+static double printed(double value)
+{
+    char digits[40];
+    snprintf(digits, sizeof digits, "%.9g", value);
+    return strtod(digits, NULL);
+}
+
+int head_scores_values(cli_session *s, const head_scores *scores, const mha_model *model, const mha_head_data *data,
+                       double *values)
+{
+    if (scores->file) return scores_file_read(s, scores->file, mha_model_describe(model), values);
+    mha_importance *importance;
+    const int code = head_scores_measure(s, scores, model, 0, data, &importance);
+    int64_t count = 0;
+    const double *measured = code == CLI_DONE ? mha_importance_values(importance, &count) : NULL;
+    for (int64_t n = 0; n < count; n++)
+        values[n] = printed(measured[n]);
+    mha_importance_free(importance);
     return code;
 }
 

@@ -3,12 +3,11 @@
 #ifndef CLI_HEAD_TEXTS_H
 #define CLI_HEAD_TEXTS_H
 
-#include "command.h"
+#include "input.h"
 
-/* Texts that are blank one and all are refused: what a model makes of its special tokens alone says nothing of its
- * heads. Returns an exit code; the message has been printed. */
-int head_texts_data(const cli_session *session, const mha_model *model, const char *const *texts, int64_t count,
-                    mha_head_data **data);
+/* Texts that are all blank are refused: what a model makes of its special tokens alone says nothing of its heads.
+ * Returns an exit code; the message has been printed. */
+int head_texts_data(const cli_session *session, const mha_model *model, const cli_texts *texts, mha_head_data **data);
 
 /* The maps of one text (options->keep_maps), with its tokens. */
 int head_texts_maps(const cli_session *session, const mha_model *model, const char *text,

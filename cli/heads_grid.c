@@ -68,7 +68,7 @@ enum { RAMP = sizeof ramp / sizeof *ramp, DARK = 5 };
 
 static void set_ramp(const cli_session *session, double share)
 {
-    int at = (int)(colour_position(share) * (RAMP - 1) + 0.5);
+    int at = (int)(colour_position(COLOUR_ROOT, share) * (RAMP - 1) + 0.5);
     if (session->show_colour) fprintf(session->out, "\033[48;5;%d;38;5;%dm", ramp[at], at < DARK ? 231 : 16);
 }
 

@@ -3,6 +3,7 @@
 #define CLI_HELD_TEXTS_H
 
 #include "command.h"
+#include "head_scores.h"
 #include "input.h"
 
 typedef struct held_texts {
@@ -13,9 +14,12 @@ typedef struct held_texts {
 } held_texts;
 
 /* Reads -f and `test` (a file, or NULL), both if they are given: those of `test` are held out, or else every fourth of
- * -f, or all of them if nothing `learns`; without those that are learned from as well, which it says. Returns an exit
- * code; the message has been printed. Free in any case. */
-int held_texts_read(cli_session *s, const mha_model *model, const char *test, bool learns, held_texts *t);
+ * -f, or all of them if nothing `learns`; without those that are learned from as well, which it says. With `scores`
+ * (NULL = none) by the loss of pairs each line of -f is a pair, of which neither text is held out without the other:
+ * there are the first texts to learn from, then the second ones. Returns an exit code; the message has been printed.
+ * Free in any case. */
+int held_texts_read(cli_session *s, const mha_model *model, const char *test, bool learns, const head_scores *scores,
+                    held_texts *t);
 void held_texts_free(held_texts *t);
 
 #endif

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "memory.h"
 #include "wrap.h"
 
 /* By the keys of "mha.attention". */
@@ -130,16 +131,15 @@ static bool is_first_of_its_kind(const mha_model_info *info, int64_t layer)
 void info_put_attention(const cli_session *s, int indent, const mha_model_info *info)
 {
     for (int64_t l = 0; l < info->layers; l++) {
-        char *text = NULL;
+        char *text;
         size_t bytes;
-        FILE *out = is_first_of_its_kind(info, l) ? open_memstream(&text, &bytes) : NULL;
-        if (!out) continue;
+        if (!is_first_of_its_kind(info, l)) continue;
+        FILE *out = cli_memory_open(&text, &bytes);
         describe(out, info, &info->attention_per_layer[l]);
         list_layers(out, info, l);
-        if (fclose(out) == 0) {
-            if (l > 0) fprintf(s->out, "%*s", indent, "");
-            cli_put_prose(s, indent, indent, "%s", text);
-        }
+        fclose(out);
+        if (l > 0) fprintf(s->out, "%*s", indent, "");
+        cli_put_prose(s, indent, indent, "%s", text);
         free(text);
     }
 }

@@ -28,9 +28,9 @@ json_t *judge_pair(int64_t before, int64_t after);
 void judge_add_json(json_t *all, const judgement *j);
 
 /* The table: its title, one row of it, and what all such tables end with. `learned` says what was done on other texts:
- * "fitted on". */
+ * "fitted on". `unknown` is a sentence on what may have been chosen on these texts before this run, or NULL. */
 void judge_print_title(const cli_session *s);
 void judge_print_row(const cli_session *s, const char *name, int64_t before, int64_t after);
-void judge_print_rest(const cli_session *s, const judgement *j, const char *learned);
+void judge_print_rest(const cli_session *s, const judgement *j, const char *learned, const char *unknown);
 
 #endif

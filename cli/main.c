@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include "commands.h"
+#include "memory.h"
 #include "options.h"
 #include "output.h"
 #include "session.h"
+#include "suggest.h"
 #include "wrap.h"
 
 const cli_command *const cli_commands[] = {
@@ -38,9 +40,9 @@ static void print_help(FILE *out)
         cli_put_wrapped(out, columns, SUMMARY, SUMMARY, cli_commands[i]->summary);
     }
     cli_put_wrapped(out, columns, 0, 0,
-                    "\nmha COMMAND --help tells the options of a command; mha --version the version and the "
-                    "instruction sets. Results go to stdout, everything else to stderr.\n"
-                    "Exit status: 0 done, 1 failed, 2 wrong use, 3 input refused, 4 a check said no, 128+n ended by "
+                    "\nmha help COMMAND, or mha COMMAND --help, shows the options of a command, with examples; mha "
+                    "version the version and the instruction sets. Results go to stdout, everything else to stderr.\n"
+                    "Exit status: 0 done, 1 failed, 2 wrong use, 3 input refused, 4 a check failed, 128+n ended by "
                     "signal n.");
 }
 
@@ -75,18 +77,15 @@ static bool has_result(int code)
 /* Runs a parsed command with `out` in memory, then writes what it made. */
 static int run_command(cli_session *session)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    session->out = open_memstream(&text, &bytes);
-    if (!session->out) return cli_error(session, CLI_FAILED, "out of memory");
+    char *text;
+    size_t bytes;
+    session->out = cli_memory_open(&text, &bytes);
     session->show_colour = cli_may_colour(STDOUT_FILENO);
     session->columns = cli_columns(STDOUT_FILENO);
     int code = cli_session_open(session);
     if (code == CLI_DONE) code = session->command->run(session);
     cli_session_close(session);
-    bool whole = !ferror(session->out);
-    whole = fclose(session->out) == 0 && whole;
-    if (has_result(code) && !whole) code = cli_error(session, CLI_FAILED, "out of memory for the result");
+    fclose(session->out);
     if (has_result(code) && cli_signal()) code = 128 + cli_signal();
     if (has_result(code)) {
         int written = cli_flush(session, text, bytes);
@@ -96,11 +95,25 @@ static int run_command(cli_session *session)
     return code;
 }
 
+/* An unknown command, with the known one that is most like it. */
+static int refuse_command(const char *name)
+{
+    const cli_session none = {0};
+    char meant[SUGGEST_TEXT];
+    suggestion like = suggest_for(name + strspn(name, "-"));
+    for (int i = 0; cli_commands[i]; i++)
+        suggest_offer(&like, cli_commands[i]->name);
+    suggest_offer(&like, "help");
+    suggest_offer(&like, "version");
+    return cli_usage(&none, "unknown command \"%s\"%s", cli_shown(name), suggest_text(&like, "", meant));
+}
+
 static int dispatch(int argc, char **argv)
 {
     cli_session session = {0};
     session.command = find_command(argv[1]);
-    if (!session.command) return cli_usage(&session, "there is no command \"%s\"", cli_shown(argv[1]));
+    cli_memory_install(&session);
+    if (!session.command) return refuse_command(argv[1]);
 
     char name[64]; /* what --help shows as the program */
     snprintf(name, sizeof name, "mha %s", session.command->name);
@@ -112,6 +125,47 @@ static int dispatch(int argc, char **argv)
     return code;
 }
 
+static bool is_one_of(const char *word, const char *a, const char *b, const char *c)
+{
+    return strcmp(word, a) == 0 || strcmp(word, b) == 0 || strcmp(word, c) == 0;
+}
+
+static bool is_help(const char *word)
+{
+    return is_one_of(word, "help", "--help", "-h");
+}
+
+static bool is_version(const char *word)
+{
+    return is_one_of(word, "version", "--version", "-V");
+}
+
+static int help_version(void)
+{
+    puts("Usage: mha version\n\nPrints the version, the instruction set and the number of threads in use, and the\n"
+         "instruction sets of this CPU.");
+    return close_stdout(CLI_DONE);
+}
+
+/* mha version */
+static int version(int argc, char **argv)
+{
+    if (argc > 2 && is_help(argv[2])) return help_version();
+    if (argc > 2) return cli_usage(&(cli_session){0}, "version takes no argument (got \"%s\")", cli_shown(argv[2]));
+    return close_stdout(print_version());
+}
+
+/* mha help [COMMAND] */
+static int help(int argc, char **argv)
+{
+    static char option[] = "--help";
+    if (argc > 3) return cli_usage(&(cli_session){0}, "help takes one command (got %d)", argc - 2);
+    if (argc == 3 && is_version(argv[2])) return help_version();
+    if (argc == 3 && !is_help(argv[2])) return dispatch(3, (char *[]){argv[0], argv[2], option, NULL});
+    print_help(stdout);
+    return close_stdout(CLI_DONE);
+}
+
 int main(int argc, char **argv)
 {
     cli_signals_install();
@@ -119,10 +173,7 @@ int main(int argc, char **argv)
         print_help(stderr);
         return CLI_USAGE;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
-        print_help(stdout);
-        return close_stdout(CLI_DONE);
-    }
-    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) return close_stdout(print_version());
+    if (is_help(argv[1])) return help(argc, argv);
+    if (is_version(argv[1])) return version(argc, argv);
     return dispatch(argc, argv);
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "input.h"
+#include "model_folder.h"
 #include "options.h"
 #include "output.h"
 #include "session.h"
@@ -47,6 +48,14 @@ static bool find_builtin(char *path)
     return snprintf(path, PATH_MAX, "%s/builtin", MHA_DATA_DIR) < PATH_MAX && is_folder(path);
 }
 
+const char *cli_model_folder(const char *name, char path[PATH_MAX])
+{
+    const bool named = strcmp(name, "minilm") == 0    ? find_minilm(path)
+                       : strcmp(name, "builtin") == 0 ? find_builtin(path)
+                                                      : false;
+    return named ? path : name;
+}
+
 static int find(cli_session *session, const char *name)
 {
     session->model = folder;
@@ -61,7 +70,7 @@ static int find(cli_session *session, const char *name)
         return cli_error(session, CLI_FAILED, "the folder share/mha/builtin is not beside the program");
     }
     session->model = name;
-    return CLI_DONE;
+    return model_folder_check(session, name);
 }
 
 int cli_model_find(cli_session *session, const char *name)
@@ -109,6 +118,8 @@ int cli_model_open_named(cli_session *session, const char *name, const mha_model
     mha_model_options all = options ? *options : (mha_model_options){.size = sizeof all};
     all.dtype = cli_dtype(session->options.dtype);
     all.no_map = session->options.no_map;
+    code = model_folder_check_files(session, session->model, !all.no_weights);
+    if (code != CLI_DONE) return code;
     const bool mute = (session->command->shared & CLI_IDS) && lacks_tokenizer(session->model);
     if (mute && session->options.ids) all.no_tokenizer = 1;
     if (mute && !all.no_tokenizer)

@@ -7,7 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "memory.h"
 #include "output.h"
+#include "suggest.h"
 #include "wrap.h"
 
 static cli_options given;                                 /* where popt stores; copied into the session after parsing */
@@ -23,39 +25,109 @@ static const struct shared_option {
      {"model", 'm', POPT_ARG_ARGV, &model_names, 0, "folder of a checkpoint, minilm, or builtin (default)", "MODEL"}},
     {CLI_MODEL,
      {"no-map", 0, POPT_ARG_NONE, &given.no_map, 0, "copy the weights into memory: their file may change", NULL}},
-    {CLI_FILE, {"file", 'f', POPT_ARG_STRING, &given.file, 0, "read texts from FILE, one a line; - is stdin", "FILE"}},
+    {CLI_FILE, {"file", 'f', POPT_ARG_STRING, &given.file, 0, "read texts from FILE; - is standard input", "FILE"}},
+    {CLI_FILE,
+     {"documents", 0, POPT_ARG_STRING, &given.documents, 0,
+      "a text of FILE is a line (default), a paragraph, or whole: the file", "DOCUMENTS"}},
     {CLI_IDS, {"ids", 0, POPT_ARG_NONE, &given.ids, 0, "texts are token ids: 1,2,3; needs no tokenizer", NULL}},
     {CLI_OUT, {"output", 'o', POPT_ARG_STRING, &given.out, 0, "write the result to OUT", "OUT"}},
     {CLI_OUT, {"force", 0, POPT_ARG_NONE, &given.force, 0, "replace OUT if it exists", NULL}},
     {CLI_JSON, {"json", 0, POPT_ARG_NONE, &given.json, 0, "print JSON", NULL}},
     {CLI_CSV, {"csv", 0, POPT_ARG_NONE, &given.csv, 0, "print CSV", NULL}},
-    {CLI_SEED, {"seed", 's', POPT_ARG_STRING, &seed_text, 0, "seed of everything random, 0 or more", "SEED"}},
+    {CLI_SEED, {"seed", 's', POPT_ARG_STRING, &seed_text, 0, "seed of all random choices, 0 or more", "SEED"}},
     {CLI_DTYPE,
      {"dtype", 0, POPT_ARG_STRING, &given.dtype, 0, "weights and arithmetic: f32, bf16, f16, int8 weights", "TYPE"}},
     {CLI_ROUTE,
-     {"heads-per-sequence", 0, POPT_ARG_STRING, &heads_text, 0, "compute K heads of each layer, as a router says",
+     {"heads-per-sequence", 0, POPT_ARG_STRING, &heads_text, 0, "compute only K heads per layer, chosen by a router",
       "K"}},
     {CLI_ROUTE,
-     {"router", 0, POPT_ARG_STRING, &given.router, 0, "of mha route (default: the model's router.safetensors)",
+     {"router", 0, POPT_ARG_STRING, &given.router, 0, "written by mha route (default: the model's router.safetensors)",
       "FILE"}},
     {0, {"threads", 't', POPT_ARG_STRING, &threads_text, 0, "threads, 1 to 1024 (default: all CPUs)", "N"}},
-    {0, {"isa", 0, POPT_ARG_STRING, &given.isa, 0, "newest instruction set to use (see mha --version)", "NAME"}},
-    {0, {"quiet", 'q', POPT_ARG_NONE, &given.quiet, 0, "say nothing but errors", NULL}},
-    {0, {"verbose", 'v', POPT_ARG_NONE, &given.verbose, 0, "say more", NULL}},
+    {0, {"isa", 0, POPT_ARG_STRING, &given.isa, 0, "newest instruction set to use (see mha version)", "NAME"}},
+    {0, {"quiet", 'q', POPT_ARG_NONE, &given.quiet, 0, "print no log, only errors", NULL}},
+    {0, {"verbose", 'v', POPT_ARG_NONE, &given.verbose, 0, "print a longer log", NULL}},
     {0, {"no-progress", 0, POPT_ARG_NONE, &given.no_progress, 0, "no progress line", NULL}},
     {0, {"help", 'h', POPT_ARG_NONE, NULL, 'h', "show this help", NULL}},
 };
 
+/* ---- tables ---- */
+
+static int add_options(struct poptOption *table, int n, const struct poptOption *options)
+{
+    for (const struct poptOption *o = options; o && (o->longName || o->shortName); o++)
+        if (n < CLI_MAX_OPTIONS - 1) table[n++] = *o;
+    return n;
+}
+
+/* The shared options of a command: those that only some commands have, or those that all have. */
+static int add_shared(struct poptOption *table, int n, const cli_command *command, bool common)
+{
+    for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) {
+        const unsigned need = shared[i].need;
+        const bool has = common ? need == 0 : (need & command->shared) != 0;
+        if (has && n < CLI_MAX_OPTIONS - 1) table[n++] = shared[i].option;
+    }
+    return n;
+}
+
 void cli_option_table(const cli_command *command, struct poptOption table[CLI_MAX_OPTIONS])
 {
-    int n = 0;
-    for (const struct poptOption *o = command->options; o && (o->longName || o->shortName); o++)
-        if (n < CLI_MAX_OPTIONS - 1) table[n++] = *o;
-    for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
-        if ((shared[i].need == 0 || (command->shared & shared[i].need)) && n < CLI_MAX_OPTIONS - 1)
-            table[n++] = shared[i].option;
+    int n = add_options(table, 0, command->options);
+    n = add_shared(table, n, command, false);
+    for (const cli_option_group *g = command->groups; g && g->title; g++)
+        n = add_options(table, n, g->options);
+    n = add_shared(table, n, command, true);
     table[n] = (struct poptOption)POPT_TABLEEND;
 }
+
+enum { MOST_GROUPS = 12 };
+static const struct poptOption table_end = POPT_TABLEEND;
+
+/* What popt reads, and keeps pointers to: a table of tables, one for each title of the help. popt returns FIRST_ROW + n
+ * each time that row n, which takes one value, is given. */
+enum { FIRST_ROW = 1000 };
+static struct grouped_table {
+    struct poptOption group[MOST_GROUPS + 1];
+    struct poptOption row[CLI_MAX_OPTIONS + MOST_GROUPS];
+    int times[CLI_MAX_OPTIONS + MOST_GROUPS]; /* how often a row was given */
+    int groups, rows;
+} grouped;
+
+/* -m is a list, as some commands take two models. */
+static bool takes_one_value(const cli_command *command, const struct poptOption *row)
+{
+    return row->argInfo == POPT_ARG_STRING || (row->arg == &model_names && !(command->shared & CLI_MODELS));
+}
+
+/* The rows from `first` on are a group. */
+static void end_group(const char *title, int first)
+{
+    if (grouped.rows == first || grouped.groups == MOST_GROUPS) return;
+    grouped.row[grouped.rows++] = table_end;
+    grouped.group[grouped.groups++] =
+        (struct poptOption){NULL, 0, POPT_ARG_INCLUDE_TABLE, &grouped.row[first], 0, title, NULL};
+}
+
+static void group_options(const cli_command *command)
+{
+    grouped = (struct grouped_table){0};
+    grouped.rows = add_shared(grouped.row, add_options(grouped.row, 0, command->options), command, false);
+    end_group("Options:", 0);
+    for (const cli_option_group *g = command->groups; g && g->title; g++) {
+        const int first = grouped.rows;
+        grouped.rows = add_options(grouped.row, first, g->options);
+        end_group(g->title, first);
+    }
+    const int first = grouped.rows;
+    grouped.rows = add_shared(grouped.row, first, command, true);
+    end_group("Common options:", first);
+    grouped.group[grouped.groups] = table_end;
+    for (int n = 0; n < grouped.rows; n++)
+        if (takes_one_value(command, &grouped.row[n])) grouped.row[n].val = FIRST_ROW + n;
+}
+
+/* ---- help and mistakes ---- */
 
 static void print_help(const cli_command *command, poptContext parser)
 {
@@ -66,7 +138,37 @@ static void print_help(const cli_command *command, poptContext parser)
         cli_put_wrapped(stdout, columns, 0, 0, command->details);
     }
     if (command->lists) command->lists(stdout, columns);
+    fputs("\nExamples:\n", stdout);
+    for (const char *line = command->examples, *end; *line; line = end + 1) {
+        end = strchr(line, '\n');
+        printf("  %.*s\n", (int)(end - line), line);
+    }
 }
+
+/* An unknown option, with the known one that is most like it; any other mistake as popt has it. */
+static int refuse_option(const cli_session *session, const char *option, int why)
+{
+    struct poptOption table[CLI_MAX_OPTIONS];
+    char name[64], meant[SUGGEST_TEXT];
+    if (why != POPT_ERROR_BADOPT) return cli_usage(session, "%s: %s", cli_shown(option), poptStrerror(why));
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(option, "="), option);
+    suggestion like = suggest_for(name + strspn(name, "-"));
+    cli_option_table(session->command, table);
+    for (const struct poptOption *o = table; o->longName || o->shortName; o++)
+        if (o->longName) suggest_offer(&like, o->longName);
+    return cli_usage(session, "%s: unknown option%s", cli_shown(option), suggest_text(&like, "--", meant));
+}
+
+const char *cli_option_name(const struct poptOption *option, char name[CLI_OPTION_NAME])
+{
+    if (option->shortName)
+        snprintf(name, CLI_OPTION_NAME, "-%c", option->shortName);
+    else
+        snprintf(name, CLI_OPTION_NAME, "--%s", option->longName);
+    return name;
+}
+
+/* ---- values ---- */
 
 int cli_whole(const cli_session *session, const char *option, const char *text, long long min, long long max,
               long long *value)
@@ -95,7 +197,17 @@ int cli_number(const cli_session *session, const char *option, const char *text,
     return CLI_DONE;
 }
 
-/* -m may be given as often as there are models; the last one counts where it is one. */
+/* Of an option that takes one value, popt keeps the last one. */
+static int check_repeated(const cli_session *session)
+{
+    char name[CLI_OPTION_NAME];
+    for (int n = 0; n < grouped.rows; n++)
+        if (grouped.times[n] > 1)
+            return cli_usage(session, "%s must be given once (got %d)", cli_option_name(&grouped.row[n], name),
+                             grouped.times[n]);
+    return CLI_DONE;
+}
+
 static int read_models(cli_session *session)
 {
     const bool two = session->command->shared & CLI_MODELS;
@@ -103,7 +215,7 @@ static int read_models(cli_session *session)
     while (model_names && model_names[count])
         count++;
     if (two && count != 2) return cli_usage(session, "give two models: -m MODEL -m MODEL");
-    if (count > 0) session->options.model = model_names[two ? 0 : count - 1];
+    if (count > 0) session->options.model = model_names[0];
     if (two) session->options.other_model = model_names[1];
     return CLI_DONE;
 }
@@ -150,18 +262,18 @@ static const char *check_values(const cli_session *session)
     if (o->quiet && o->verbose) return "-q and -v contradict each other";
     if (o->json && o->csv) return "--json and --csv contradict each other";
     if (o->router && !o->heads_per_sequence) return "--router goes with --heads-per-sequence";
-    if (o->dtype && cli_dtype(o->dtype) == MHA_DTYPE_OTHER) return "--dtype: f32, bf16, f16 or int8";
     return NULL;
 }
 
 int cli_options_parse(cli_session *session, int argc, const char **argv, poptContext *parser)
 {
-    static struct poptOption table[CLI_MAX_OPTIONS]; /* popt keeps a pointer to it */
-    cli_option_table(session->command, table);
+    group_options(session->command);
     given = (cli_options){0};
     threads_text = seed_text = heads_text = NULL;
     model_names = NULL;
-    *parser = poptGetContext(NULL, argc, argv, table, 0);
+    errno = 0;
+    *parser = poptGetContext(NULL, argc, argv, grouped.group, 0);
+    if (!*parser) cli_memory_end();
     static char usage[128];
     snprintf(usage, sizeof usage, "[OPTION...] %s", session->command->usage);
     poptSetOtherOptionHelp(*parser, usage);
@@ -171,16 +283,19 @@ int cli_options_parse(cli_session *session, int argc, const char **argv, poptCon
             print_help(session->command, *parser);
             return CLI_DONE;
         }
+        if (code >= FIRST_ROW) grouped.times[code - FIRST_ROW]++;
     }
-    if (code < -1)
-        return cli_usage(session, "%s: %s", cli_shown(poptBadOption(*parser, POPT_BADOPTION_NOALIAS)),
-                         poptStrerror(code));
+    if (errno == ENOMEM) cli_memory_end(); /* popt drops the values that it cannot copy, and goes on */
+    if (code < -1) return refuse_option(session, poptBadOption(*parser, POPT_BADOPTION_NOALIAS), code);
     session->options = given;
-    code = read_models(session);
+    code = check_repeated(session);
+    if (code == CLI_DONE) code = read_models(session);
     if (code == CLI_DONE) code = read_numbers(session);
     if (code != CLI_DONE) return code;
-    const char *wrong = check_values(session);
+    const char *wrong = check_values(session), *dtype = session->options.dtype;
     if (wrong) return cli_usage(session, "%s", wrong);
+    if (cli_dtype(dtype) == MHA_DTYPE_OTHER)
+        return cli_usage(session, "--dtype must be f32, bf16, f16 or int8 (got \"%s\")", cli_shown(dtype));
     session->args = poptGetArgs(*parser);
     for (session->arg_count = 0; session->args && session->args[session->arg_count];)
         session->arg_count++;

@@ -10,6 +10,10 @@ enum { CLI_MAX_OPTIONS = 96 };
  * completion and the manual page are all made from this one table. */
 void cli_option_table(const cli_command *command, struct poptOption table[CLI_MAX_OPTIONS]);
 
+/* How messages call an option: "-f", or "--test" if it has no letter. Returns `name`. */
+enum { CLI_OPTION_NAME = 64 };
+const char *cli_option_name(const struct poptOption *option, char name[CLI_OPTION_NAME]);
+
 /* The value of `option` ("-t"): digits and nothing else, min..max. CLI_USAGE, naming the option and the value,
  * otherwise; `text` NULL (not given) leaves *value alone. */
 int cli_whole(const cli_session *session, const char *option, const char *text, long long min, long long max,

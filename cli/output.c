@@ -9,6 +9,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "input.h"
+#include "inputs.h"
 #include "session.h"
 
 /* ---- failures ---- */
@@ -54,7 +56,8 @@ void cli_say(const cli_session *session, const char *format, ...)
 
 static const char *sentence(const mha_error *error)
 {
-    return error->message[0] ? error->message : mha_status_text(error->status);
+    static char text[CLI_MESSAGE];
+    return error->message[0] ? cli_texts_message(error->message, text) : mha_status_text(error->status);
 }
 
 /* Work that a signal stopped needs no sentence: whoever sent it knows. */
@@ -200,7 +203,9 @@ int cli_check_out(const cli_session *session)
     if (path && *path == '\0') return cli_usage(session, "the name of the file to write is empty");
     if (out_is_stdout(session) && session->options.json)
         return cli_usage(session, "- is stdout, where --json writes: give one of the two a file");
-    if (!path || out_is_stdout(session) || session->options.force || access(path, F_OK) != 0) return CLI_DONE;
+    if (!path || out_is_stdout(session)) return CLI_DONE;
+    const int code = session->command->shared & CLI_OUT ? cli_inputs_check(session, "-o", path) : CLI_DONE;
+    if (code != CLI_DONE || session->options.force || access(path, F_OK) != 0) return code;
     return cli_usage(session, "%s: it exists; give --force to replace it", cli_shown(path));
 }
 

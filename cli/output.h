@@ -66,8 +66,8 @@ bool cli_stdout_closed(void);
 /* Does a name end so? Does the one given with -o? */
 bool cli_ends(const char *name, const char *end);
 bool cli_out_ends(const cli_session *session, const char *end);
-/* CLI_USAGE with a message if the file named with -o exists and --force was not given, if its name is empty, or if it
- * is stdout ("-") where --json is too: to be asked before long work. */
+/* CLI_USAGE with a message if the file named with -o exists and --force was not given, if it is one of the inputs, if
+ * its name is empty, or if it is stdout ("-") where --json is too: to be asked before long work. */
 int cli_check_out(const cli_session *session);
 /* The name to speak of it. */
 const char *cli_out_name(const cli_session *session);

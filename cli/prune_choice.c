@@ -12,24 +12,12 @@ static const char joint[] = "joint";
 
 static bool is_joint(const prune_job *job)
 {
-    return !job->given.heads && !job->given.keep && (!job->given.by || strcmp(job->given.by, joint) == 0);
-}
-
-/* MHA_HEAD_SCORES for a name that is none. */
-static mha_head_score score_named(const char *name)
-{
-    int score = 0;
-    while (score < MHA_HEAD_SCORES && strcmp(name, mha_head_score_key((mha_head_score)score)) != 0)
-        score++;
-    return (mha_head_score)score;
+    return !job->given.heads && !job->given.keep && !head_scores_given_any(&job->by);
 }
 
 bool prune_choice_learns(const prune_job *job)
 {
-    if (job->given.heads || job->given.keep) return false;
-    if (is_joint(job)) return true;
-    const mha_head_score score = score_named(job->given.by);
-    return score != MHA_SCORE_OV_NORM && score != MHA_SCORE_QK_NORM;
+    return is_joint(job) || head_scores_need_texts(&job->by);
 }
 
 /* ---- options ---- */
@@ -47,8 +35,9 @@ static int check_amount(prune_job *job)
     job->rule.floor = floor;
     job->rule.per_layer = o->per_layer;
     if (o->ratio && o->count) return cli_usage(job->session, "--ratio and --count contradict each other");
-    if (named && (o->by || o->ratio || o->count || o->floor || o->per_layer))
-        return cli_usage(job->session, "--by, --ratio, --count, --floor and --per-layer choose heads; %s names them",
+    if (named && (head_scores_given.by || job->by.file || o->ratio || o->count || o->floor || o->per_layer))
+        return cli_usage(job->session,
+                         "--by, --scores, --ratio, --count, --floor and --per-layer choose heads; %s names them",
                          o->heads ? "--heads" : "--keep");
     if (o->search && (named || o->ratio || o->count))
         return cli_usage(job->session, "--search finds how many heads go: it takes no --%s",
@@ -61,22 +50,31 @@ static int check_amount(prune_job *job)
     return CLI_DONE;
 }
 
+/* --by joint is the default, and no score. */
+static int read_scores(prune_job *job)
+{
+    char *by = head_scores_given.by;
+    if (by && strcmp(by, joint) == 0) head_scores_given.by = NULL;
+    const int code = head_scores_read(job->session, &job->by);
+    head_scores_given.by = by;
+    return code;
+}
+
 int prune_choice_check(prune_job *job)
 {
     const prune_options *o = &job->given;
     if (o->heads && o->keep) return cli_usage(job->session, "--heads and --keep contradict each other");
-    if (o->by && strcmp(o->by, joint) != 0 && score_named(o->by) == MHA_HEAD_SCORES)
-        return cli_usage(job->session, "--by \"%s\": no such score; mha prune --help lists them", cli_shown(o->by));
-    return check_amount(job);
+    const int code = read_scores(job);
+    return code == CLI_DONE ? check_amount(job) : code;
 }
 
 /* ---- named heads ---- */
 
 static int no_head(const prune_job *job, const char *option, mha_model_head at)
 {
+    const bool had = at.layer < job->info->layers && at.head < job->info->original_heads;
     return cli_usage(job->session, "%s: %s has no head %d.%d%s", option, cli_shown(job->session->model_name), at.layer,
-                     at.head,
-                     at.layer < job->info->layers && at.head < job->info->heads ? ": it has been removed before" : "");
+                     at.head, had ? ": it has been removed before" : "");
 }
 
 /* Sets the head with that number to `value`. */
@@ -142,21 +140,6 @@ static int keep_named(prune_job *job)
 
 /* ---- chosen heads ---- */
 
-static int measure_score(prune_job *job)
-{
-    mha_error error = {0};
-    mha_importance *importance = NULL;
-    const mha_importance_options how = {
-        .size = sizeof how, .by = score_named(job->given.by), .seed = (uint64_t)job->session->options.seed};
-    if (mha_importance_measure(job->model, job->texts.learn, &how, &importance, &error) != MHA_OK)
-        return cli_refuse(job->session, &error);
-    int64_t count = 0;
-    const double *values = mha_importance_values(importance, &count);
-    memcpy(job->scores, values, (size_t)count * sizeof *values);
-    mha_importance_free(importance);
-    return CLI_DONE;
-}
-
 static int choose_jointly(prune_job *job, bool most)
 {
     enum { ROUNDS_OF_ALL = 12 };
@@ -180,7 +163,8 @@ int prune_choice_measure(prune_job *job, bool most)
     if (!job->keep || !job->scores || !job->order)
         return cli_error(job->session, CLI_FAILED, "out of memory for the list of heads");
     if (job->given.heads || job->given.keep) return CLI_DONE;
-    return is_joint(job) ? choose_jointly(job, most) : measure_score(job);
+    if (is_joint(job)) return choose_jointly(job, most);
+    return head_scores_values(job->session, &job->by, job->model, job->texts.learn, job->scores);
 }
 
 /* How many heads had gone when head n went, it among them: of all, or of its layer. */
@@ -202,6 +186,21 @@ static void take_first(prune_job *job, int64_t count)
                        (job->order[n] == 0 || rank_of(job, n) > count);
 }
 
+/* ---- how many ---- */
+
+int64_t prune_choice_most(const prune_job *job)
+{
+    const int64_t group = job->info->heads / job->info->kv_heads;
+    const int64_t floor = job->rule.floor > 0 ? job->rule.floor : 1, stays = (floor + group - 1) / group * group;
+    int64_t all = 0, least = INT64_MAX;
+    for (int64_t l = 0; l < job->info->layers; l++) {
+        const int64_t here = job->info->heads_per_layer[l] > stays ? job->info->heads_per_layer[l] - stays : 0;
+        all += here;
+        least = here < least ? here : least;
+    }
+    return job->rule.per_layer ? least : all;
+}
+
 static void say_how(prune_job *job)
 {
     const prune_options *o = &job->given;
@@ -216,8 +215,23 @@ static void say_how(prune_job *job)
              o->heads        ? "named"
              : o->keep       ? "list of kept heads"
              : is_joint(job) ? joint
-                             : o->by,
+                             : head_scores_source(&job->by),
              amount);
+}
+
+void prune_choice_log(const prune_job *job, int64_t before, int64_t removed)
+{
+    const int64_t layers = job->rule.per_layer ? job->info->layers : 1, most = layers * prune_choice_most(job);
+    const double asked = job->rule.ratio * (double)before;
+    char why[64] = "rounded to whole heads";
+    if (!job->given.ratio || (double)removed == asked) return;
+    if ((double)removed < asked && removed >= most)
+        snprintf(why, sizeof why, "--floor keeps at least %lld in every layer",
+                 job->rule.floor > 0 ? (long long)job->rule.floor : 1);
+    else if (job->info->heads > job->info->kv_heads)
+        snprintf(why, sizeof why, "rounded to whole groups of heads that share keys");
+    cli_say(job->session, "--ratio %s asks for %.4g of %lld heads, %lld removed: %s", cli_shown(job->given.ratio),
+            asked, (long long)before, (long long)removed, why);
 }
 
 int prune_choice_make(prune_job *job, int64_t count)

@@ -8,20 +8,21 @@
 
 /* As on the command line. */
 typedef struct prune_options {
-    char *by, *heads, *keep, *ratio, *count, *floor, *ridge, *test, *max_increase;
+    char *heads, *keep, *ratio, *count, *floor, *ridge, *test, *max_increase;
     int per_layer, fill, refit, compatible, search;
 } prune_options;
 
 typedef struct prune_job {
     cli_session *session;
     prune_options given;
+    head_scores by; /* --by or --scores; neither where heads are chosen together or named */
     mha_prune_rule rule;
     double ridge, max_increase;
     mha_model *model;
     const mha_model_info *info;
     held_texts texts;
     uint8_t *keep;       /* [layers, H] */
-    double *scores;      /* [layers, H] of --by; NULL where heads are chosen together or named */
+    double *scores;      /* [layers, H] of --by or --scores */
     int32_t *order;      /* [layers, H] of those chosen together */
     char chosen_by[200]; /* for the record */
 } prune_job;
@@ -34,6 +35,11 @@ bool prune_choice_learns(const prune_job *job);
 int prune_choice_check(prune_job *job);
 /* Measures what heads are chosen by; `most`: for all that could ever go. */
 int prune_choice_measure(prune_job *job, bool most);
+/* The most heads that may go, of all layers or, with --per-layer, of every layer: those above the floor, in whole
+ * groups of shared keys. */
+int64_t prune_choice_most(const prune_job *job);
+/* Logs why the number of heads `removed` is not the fraction of --ratio. */
+void prune_choice_log(const prune_job *job, int64_t before, int64_t removed);
 /* Fills job->keep: `count` heads go (of every layer, with --per-layer), or with -1 as many as the rule says. */
 int prune_choice_make(prune_job *job, int64_t count);
 

@@ -68,20 +68,6 @@ static int try_count(search *s, int64_t count)
     return cli_stopped();
 }
 
-/* Heads that may go, of all layers or of every layer: those above the floor, in whole groups of shared keys. */
-static int64_t most_heads(const prune_job *job)
-{
-    const int64_t group = job->info->heads / job->info->kv_heads;
-    const int64_t floor = job->rule.floor > 0 ? job->rule.floor : 1, stays = (floor + group - 1) / group * group;
-    int64_t all = 0, least = INT64_MAX;
-    for (int64_t l = 0; l < job->info->layers; l++) {
-        const int64_t here = job->info->heads_per_layer[l] > stays ? job->info->heads_per_layer[l] - stays : 0;
-        all += here;
-        least = here < least ? here : least;
-    }
-    return job->rule.per_layer ? least : all;
-}
-
 static int by_count(const void *a, const void *b)
 {
     const int64_t x = ((const point *)a)->count, y = ((const point *)b)->count;
@@ -231,7 +217,7 @@ static int draw(const search *s)
 int prune_search(prune_job *job)
 {
     search s = {.job = job, .limit = job->given.max_increase ? job->max_increase : INFINITY, .best = -1};
-    const int64_t most = most_heads(job);
+    const int64_t most = prune_choice_most(job);
     s.points = calloc((size_t)(most + COARSE + 2), sizeof *s.points);
     if (!s.points) return cli_error(job->session, CLI_FAILED, "out of memory for the curve");
     int code = look_around(&s, most);

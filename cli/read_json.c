@@ -4,20 +4,31 @@
 
 #include "input.h"
 #include "output.h"
+#include "session.h"
+
+static int refuse(const cli_session *session, const char *name, const json_error_t *wrong)
+{
+    switch (json_error_code(wrong)) {
+    case json_error_out_of_memory:
+        return cli_error(session, CLI_FAILED, "%s: out of memory for its JSON", name);
+    default:
+        return cli_error(session, CLI_REFUSED, "%s: line %d: %s", name, wrong->line, cli_shown(wrong->text));
+    }
+}
 
 int cli_json_read(const cli_session *session, const char *path, json_t **json)
 {
     json_error_t wrong;
-    errno = 0;
-    *json = json_load_file(path, JSON_REJECT_DUPLICATES, &wrong);
-    if (*json) return CLI_DONE;
-    const int number = errno;
-    switch (json_error_code(&wrong)) {
-    case json_error_out_of_memory:
-        return cli_error(session, CLI_FAILED, "%s: out of memory for its JSON", cli_shown(path));
-    case json_error_cannot_open_file:
-        return cli_error(session, CLI_REFUSED, "%s: %s", cli_shown(path), strerror(number));
-    default:
-        return cli_error(session, CLI_REFUSED, "%s: line %d: %s", cli_shown(path), wrong.line, cli_shown(wrong.text));
-    }
+    FILE *file = cli_open_stream(path);
+    *json = file ? json_loadf(file, JSON_REJECT_DUPLICATES, &wrong) : NULL;
+    if (!file) return cli_error(session, CLI_REFUSED, "%s: %s", cli_shown(path), strerror(errno));
+    fclose(file);
+    return *json ? CLI_DONE : refuse(session, cli_shown(path), &wrong);
+}
+
+int cli_json_parse(const cli_session *session, const char *name, const char *text, size_t bytes, json_t **json)
+{
+    json_error_t wrong;
+    *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &wrong);
+    return *json ? CLI_DONE : refuse(session, name, &wrong);
 }

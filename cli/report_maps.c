@@ -25,7 +25,7 @@ static size_t put_exact(float weight, unsigned char *out)
 
 static size_t put_root(float weight, unsigned char *out)
 {
-    *out = (unsigned char)(255 * colour_position((double)weight) + 0.5);
+    *out = (unsigned char)(255 * colour_position(COLOUR_ROOT, (double)weight) + 0.5);
     return 1;
 }
 
@@ -89,10 +89,16 @@ static size_t head_total(const mha_heads *heads)
     return total;
 }
 
-json_t *report_maps_json(const mha_heads *heads)
+size_t report_maps_weights(const mha_heads *heads)
 {
     const size_t n = (size_t)mha_heads_tokens(heads)->count;
-    const int exact = head_total(heads) * n * n * 4 <= REPORT_EXACT_BYTES;
+    return head_total(heads) * n * n;
+}
+
+json_t *report_maps_json(const mha_heads *heads, size_t exact_bytes)
+{
+    const size_t n = (size_t)mha_heads_tokens(heads)->count;
+    const int exact = report_maps_weights(heads) * 4 <= exact_bytes;
     unsigned char *room = malloc(n * n * 4 + 1);
     json_t *list = room ? json_array() : NULL;
     for (int64_t l = 0; list && l < mha_heads_layers(heads); l++)

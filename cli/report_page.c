@@ -6,20 +6,31 @@
 #include "colour.h"
 #include "head_diversity.h"
 #include "heads_json.h"
+#include "memory.h"
 #include "output.h"
 #include "page_data.h"
 #include "report_maps.h"
 #include "tokens.h"
 
+/* The text of a token as it is read, and as the tokenizer spells it where that differs. */
+static json_t *token_json(const mha_tokenizer *tokenizer, int32_t id)
+{
+    char digits[CLI_ID_DIGITS];
+    const char *raw = cli_token_name(tokenizer, id, digits);
+    char *words = cli_token_words(tokenizer, id);
+    const bool special = tokenizer && mha_tokenizer_is_special(tokenizer, id);
+    json_t *token = words ? json_pack("{s:s, s:s, s:b}", "text", words, "raw", raw, "special", special)
+                          : json_pack("{s:s, s:b}", "text", raw, "special", special);
+    free(words);
+    return token;
+}
+
 static json_t *tokens_json(const report_model *r)
 {
-    const mha_tokenizer *tokenizer = mha_model_tokenizer(r->model);
     const mha_encoding *tokens = mha_heads_tokens(r->heads);
-    char digits[CLI_ID_DIGITS];
     json_t *array = json_array();
-    for (int64_t i = 0; i < tokens->count; i++)
-        json_array_append_new(array, json_pack("{s:s, s:b}", "text", cli_token_name(tokenizer, tokens->ids[i], digits),
-                                               "special", mha_tokenizer_is_special(tokenizer, tokens->ids[i])));
+    for (int64_t i = 0; array && i < tokens->count; i++)
+        array = heads_json_append(array, token_json(mha_model_tokenizer(r->model), tokens->ids[i]));
     return array;
 }
 
@@ -55,33 +66,47 @@ static json_t *ramp_json(void)
     return ramp;
 }
 
-/* What was not measured is left out: the page says so. */
-static json_t *model_json(const report_model *r)
+static json_t *model_json(const report_model *r, size_t exact_bytes)
 {
-    json_t *all = json_pack("{s:s, s:b, s:I, s:o, s:o, s:o, s:o, s:o}", "model", r->name, "causal",
-                            mha_model_describe(r->model)->causal, "cut",
-                            (json_int_t)mha_heads_tokens(r->heads)->truncated, "tokens", tokens_json(r), "heads",
-                            heads_json_numbers(r->model, r->heads), "metrics", heads_json_metrics(r->heads), "labels",
-                            heads_json_labels(r->heads), "maps", report_maps_json(r->heads));
-    const struct {
-        const char *name;
-        json_t *value;
-    } parts[] = {{"importance", r->importance}, {"diversity", r->diversity}, {"curve", r->curve}};
-    for (size_t i = 0; all && i < sizeof parts / sizeof *parts; i++)
-        if (parts[i].value) json_object_set(all, parts[i].name, parts[i].value);
-    return all;
+    return json_pack("{s:s, s:b, s:I, s:o, s:o, s:o, s:o, s:o}", "model", r->name, "causal",
+                     mha_model_describe(r->model)->causal, "cut", (json_int_t)mha_heads_tokens(r->heads)->truncated,
+                     "tokens", tokens_json(r), "heads", heads_json_numbers(r->model, r->heads), "metrics",
+                     heads_json_metrics(r->heads), "labels", heads_json_labels(r->heads), "maps",
+                     report_maps_json(r->heads, exact_bytes));
+}
+
+bool report_add(report *r, const char *text, const report_model models[], int count)
+{
+    json_t *list = json_array();
+    for (int i = 0; list && i < count; i++) {
+        r->weights += report_maps_weights(models[i].heads);
+        list = heads_json_append(list, model_json(&models[i], REPORT_EXACT_BYTES / (size_t)r->planned));
+    }
+    if (!r->texts) r->texts = json_array();
+    json_t *item = list ? json_pack("{s:s, s:o}", "text", text, "models", list) : NULL;
+    return json_array_append_new(r->texts, item) == 0;
+}
+
+bool report_measured(report *r, json_t *importance, json_t *diversity, json_t *curve)
+{
+    if (!r->measured) r->measured = json_array();
+    json_t *all = json_pack("{s:O*, s:O*, s:O*}", "importance", importance, "diversity", diversity, "curve", curve);
+    return json_array_append_new(r->measured, all) == 0;
+}
+
+void report_free(report *r)
+{
+    json_decref(r->texts);
+    json_decref(r->measured);
+    json_decref(r->demo);
 }
 
 static json_t *page_data(const report *r)
 {
-    json_t *models = json_array();
-    for (int i = 0; models && i < r->count; i++)
-        models = heads_json_append(models, model_json(&r->models[i]));
-    return models ? json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "mha", mha_version(), "text", r->text,
-                              "models", models, "metric_help", metric_help_json(), "label_help", label_help_json(),
-                              "score_help", score_help_json(), "diversity_help", head_diversity_help(),
-                              "diversity_distance", head_diversity_distances(), "ramp", ramp_json())
-                  : NULL;
+    return json_pack("{s:s, s:O, s:O, s:O*, s:o, s:o, s:o, s:o, s:o, s:o}", "mha", mha_version(), "texts", r->texts,
+                     "measured", r->measured, "demo", r->demo, "metric_help", metric_help_json(), "label_help",
+                     label_help_json(), "score_help", score_help_json(), "diversity_help", head_diversity_help(),
+                     "diversity_distance", head_diversity_distances(), "ramp", ramp_json());
 }
 
 /* False when memory is short: the page is then not whole. */
@@ -90,16 +115,16 @@ static bool write_page(const report *r, FILE *out)
     fputs((const char *)report_page_before, out);
     const bool whole = page_data_write(page_data(r), out);
     fputs((const char *)report_page_after, out);
-    return whole && !ferror(out);
+    return whole;
 }
 
 int report_page_save(cli_session *session, const report *r)
 {
-    char *page = NULL;
-    size_t bytes = 0;
-    FILE *memory = open_memstream(&page, &bytes);
-    bool whole = memory && write_page(r, memory);
-    if (memory && fclose(memory) != 0) whole = false;
+    char *page;
+    size_t bytes;
+    FILE *memory = cli_memory_open(&page, &bytes);
+    const bool whole = write_page(r, memory);
+    fclose(memory);
     const int code =
         whole ? cli_write_file(session, page, bytes)
               : cli_fail(session, &(mha_error){.status = MHA_ERR_MEMORY, .message = "no memory for the page"});

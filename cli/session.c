@@ -4,10 +4,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "input.h"
+#include "memory.h"
 #include "output.h"
 
 /* ---- signals ---- */
@@ -39,6 +42,9 @@ static void on_lost_page(int number, siginfo_t *info, void *context)
         signal(number, SIG_DFL);
         return; /* to the same instruction, which fails again */
     }
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    while (atomic_flag_test_and_set(&told))
+        pause(); /* until the thread that came first has ended the program */
     bool written = write(STDERR_FILENO, lost_page, strlen(lost_page)) >= 0;
     written = write(STDERR_FILENO, advice, sizeof advice - 1) >= 0 && written;
     _exit(!written ? CLI_FAILED : CLI_REFUSED);
@@ -82,6 +88,23 @@ void cli_signals_hold(void)
 int cli_stopped(void)
 {
     return caught ? 128 + caught : 0;
+}
+
+int cli_open_at(int dir, const char *path, int flags, mode_t mode)
+{
+    for (;;) {
+        const int fd = openat(dir, path, flags, mode);
+        if (fd >= 0 || errno != EINTR) return fd;
+    }
+}
+
+FILE *cli_open_stream(const char *path)
+{
+    const int fd = cli_open_at(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
+    if (!file && errno == ENOMEM) cli_memory_end(); /* for the stream */
+    if (!file && fd >= 0) close(fd);
+    return file;
 }
 
 /* ---- progress ---- */
@@ -186,7 +209,8 @@ static int on_progress(void *user, const char *what, int64_t done, int64_t total
 static void on_log(void *user, int level, const char *message)
 {
     const cli_session *session = user;
-    if (level == 0 || session->options.verbose) cli_say(session, "%s", message);
+    char text[CLI_MESSAGE];
+    if (level == 0 || session->options.verbose) cli_say(session, "%s", cli_texts_message(message, text));
 }
 
 int cli_session_open(cli_session *session)

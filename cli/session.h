@@ -2,6 +2,8 @@
 #ifndef CLI_SESSION_H
 #define CLI_SESSION_H
 
+#include <sys/types.h>
+
 #include "command.h"
 
 /* Ignores SIGPIPE and SIGXFSZ (EPIPE and EFBIG are ordinary errors then) and notes SIGINT, SIGTERM and SIGHUP. A mapped
@@ -17,6 +19,12 @@ int cli_signal(void);
 void cli_signals_hold(void);
 /* For loops between library calls: 0 to go on, else the exit code. */
 int cli_stopped(void);
+
+/* openat that goes on after a signal which does not end the program. */
+int cli_open_at(int dir, const char *path, int flags, mode_t mode);
+
+/* A stream to read a file from, opened in the same way; NULL, with errno, if it cannot be opened. */
+FILE *cli_open_stream(const char *path);
 
 /* Makes session->ctx of -t and --isa, with the log (with -v) and the progress line (on a terminal). Returns an exit
  * code. */

@@ -20,21 +20,48 @@ const char *cli_token_name(const mha_tokenizer *tokenizer, int32_t id, char digi
     return digits;
 }
 
-int cli_ids_read(const cli_session *session, const char *text, int64_t number, int64_t vocab, int32_t *ids,
+static bool all_ascii(const char *text)
+{
+    while (*text && !(*text & 0x80))
+        text++;
+    return !*text;
+}
+
+/* The mark of SentencePiece for a space, which a decoder leaves out of the first word. */
+#define SPACE_MARK "\xE2\x96\x81"
+
+char *cli_token_words(const mha_tokenizer *tokenizer, int32_t id)
+{
+    const char *raw = tokenizer ? cli_token_text(tokenizer, id) : "";
+    char *decoded = NULL, *words = NULL;
+    if (all_ascii(raw) || mha_tokenizer_is_special(tokenizer, id)) return NULL;
+    if (mha_tokenizer_decode(tokenizer, &id, 1, 0, &decoded, NULL, NULL) != MHA_OK) return NULL;
+    const bool space = strncmp(raw, SPACE_MARK, strlen(SPACE_MARK)) == 0 && *decoded != ' ';
+    const size_t bytes = strlen(decoded) + 2;
+    const bool whole = !strstr(decoded, "\xEF\xBF\xBD") && (*decoded || space);
+    if (whole && strcmp(decoded, raw) != 0 && (words = malloc(bytes)))
+        snprintf(words, bytes, "%s%s", space ? " " : "", decoded);
+    mha_tokenizer_text_free(tokenizer, decoded);
+    return words;
+}
+
+int cli_ids_read(const cli_session *session, const cli_texts *texts, int64_t n, int64_t vocab, int32_t *ids,
                  int64_t *count)
 {
-    const int wrong = session->options.file ? CLI_REFUSED : CLI_USAGE;
-    char where[32] = "";
-    if (number) snprintf(where, sizeof where, "text %lld: ", (long long)number);
+    const int wrong = texts->path ? CLI_REFUSED : CLI_USAGE;
+    const char *text = texts->text[n];
+    char where[CLI_WHERE];
     for (char *end;; text = end + 1) {
         errno = 0;
         const long long id = *text >= '0' && *text <= '9' ? strtoll(text, &end, 10) : -1;
         if (id < 0 || errno || (*end && *end != ','))
-            return cli_error(session, wrong, "--ids: %swant whole numbers with commas between them, not \"%s\"", where,
-                             cli_shown_start(text, 40));
+            return cli_error(session, wrong,
+                             "--ids: %stoken ids must be whole numbers separated by commas (got \"%s\")",
+                             cli_texts_where(texts, n, where), cli_shown_start(text, 40));
         if (id >= vocab)
-            return cli_error(session, wrong, "--ids: %s%lld is no token of the model, which has %lld", where, id,
-                             (long long)vocab);
+            return cli_error(session, wrong,
+                             "--ids: %sa token id must be less than the model's vocab_size %lld (got %lld)",
+                             cli_texts_where(texts, n, where), (long long)vocab, id);
         ids[(*count)++] = (int32_t)id;
         if (!*end) return CLI_DONE;
     }

@@ -2,7 +2,7 @@
 #ifndef CLI_TOKENS_H
 #define CLI_TOKENS_H
 
-#include "command.h"
+#include "input.h"
 
 /* The token of an id as the file spells it; "" for an id that has none. */
 const char *cli_token_text(const mha_tokenizer *tokenizer, int32_t id);
@@ -11,10 +11,9 @@ const char *cli_token_text(const mha_tokenizer *tokenizer, int32_t id);
 enum { CLI_ID_DIGITS = 12 };
 const char *cli_token_name(const mha_tokenizer *tokenizer, int32_t id, char digits[CLI_ID_DIGITS]);
 
-/* A text of --ids: whole numbers with commas between them, each a token of the model, which has `vocab`. Appends them
- * to ids, which has room for strlen(text) / 2 + 1 more, and adds to *count. `number` of the text, from 1; 0 = it is the
- * only one. Returns an exit code. */
-int cli_ids_read(const cli_session *session, const char *text, int64_t number, int64_t vocab, int32_t *ids,
+/* Text n of --ids: whole numbers with commas between them, each a token of the model, which has `vocab`. Appends them
+ * to ids, which has room for strlen(text) / 2 + 1 more, and adds to *count. Returns an exit code. */
+int cli_ids_read(const cli_session *session, const cli_texts *texts, int64_t n, int64_t vocab, int32_t *ids,
                  int64_t *count);
 
 /* Every id must be below `rows`, the model's embeddings: one that is not is a fault of the folder. `rows` 0 = unknown.
@@ -24,5 +23,9 @@ int cli_check_rows(const cli_session *session, const mha_tokenizer *tokenizer, c
 /* Tokens in lines that fit the terminal, each line followed by its ids; every line begins with `indent` spaces. Special
  * tokens are dimmed. */
 void cli_put_tokens(const cli_session *session, const mha_tokenizer *tokenizer, const mha_encoding *e, int indent);
+
+/* The text of a token that the tokenizer spells in another way, such as " the" for a word with a mark for the space
+ * before it; NULL where the spelling is the text, or where the token is no whole character. To be freed with free. */
+char *cli_token_words(const mha_tokenizer *tokenizer, int32_t id);
 
 #endif

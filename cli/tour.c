@@ -31,8 +31,10 @@ void tour_free(tour *t)
     if (!t) return;
     for (int s = 0; s < t->step_count; s++) {
         free(t->steps[s].text);
-        for (int n = 0; n < t->steps[s].tensors_used; n++)
+        for (int n = 0; n < t->steps[s].tensors_used; n++) {
             free(t->steps[s].tensors[n].values);
+            free(t->steps[s].tensors[n].words);
+        }
     }
     mha_variant_free(t->layer);
     mha_trace_free(t->trace);
@@ -105,9 +107,32 @@ tour_tensor *tour_show(tour *t, const char *name, const float *values, int rank,
     return tensor;
 }
 
-void tour_show_weights(tour *t, const char *name, const float *values, int rank, const int64_t *shape)
+tour_tensor *tour_show_weights(tour *t, const char *name, const float *values, int rank, const int64_t *shape)
 {
-    tour_show(t, name, values, rank, shape)->look = TOUR_WEIGHTS;
+    tour_tensor *tensor = tour_show(t, name, values, rank, shape);
+    tensor->look = TOUR_WEIGHTS;
+    return tensor;
+}
+
+/* One block: the pointers, then what they point to. */
+void tour_name_words(tour *t, tour_tensor *tensor, const char *const *words)
+{
+    if (!tensor->values || tensor->words) return;
+    const size_t count = (size_t)tensor->shape[tensor->rank - 1];
+    size_t bytes = 0;
+    for (size_t n = 0; n < count; n++)
+        bytes += strlen(words[n]) + 1;
+    tensor->words = malloc(count * sizeof *tensor->words + bytes);
+    if (!tensor->words) {
+        fail(t, MHA_ERR_MEMORY, "no memory for the words of a tensor");
+        return;
+    }
+    tensor->word_count = (int64_t)count;
+    char *at = (char *)(tensor->words + count);
+    for (size_t n = 0; n < count; n++) {
+        tensor->words[n] = at;
+        at = stpcpy(at, words[n]) + 1;
+    }
 }
 
 void tour_colour_heads(tour_tensor *tensor, int64_t heads, int64_t head_step)

@@ -34,6 +34,8 @@ typedef struct tour_tensor {
     int rank;                 /* 0..4; 0 is one number */
     int64_t shape[4], count;
     float *values; /* [count] row-major */
+    char **words;  /* [word_count] of the rows, and of the columns where there are as many; NULL: rows are numbered */
+    int64_t word_count;
 } tour_tensor;
 
 /* What a layer has and did. */
@@ -94,7 +96,9 @@ void tour_say(tour *t, const char *title, const char *call, const char *format, 
         __VA_ARGS__                                                        \
     }
 tour_tensor *tour_show(tour *t, const char *name, const float *values, int rank, const int64_t *shape);
-void tour_show_weights(tour *t, const char *name, const float *values, int rank, const int64_t *shape);
+tour_tensor *tour_show_weights(tour *t, const char *name, const float *values, int rank, const int64_t *shape);
+/* Copies the words that the last two axes of a tensor stand for, as many as its last axis has entries. */
+void tour_name_words(tour *t, tour_tensor *tensor, const char *const *words);
 /* Makes it one whose colours tell `heads` heads apart, which change every `head_step` numbers. */
 void tour_colour_heads(tour_tensor *tensor, int64_t heads, int64_t head_step);
 /* One number. */

@@ -1,6 +1,8 @@
 /* tour_head.c - one head by hand: draws five words and three matrices, multiplies, attends. */
 #include "tour_head.h"
 
+const char *const tour_head_words[TOKENS] = {"Once", "upon", "a", "time", "there"};
+
 /* y = x w. A linear layer multiplies by its matrix turned over, so one that is stored as [in, out] is `transposed`. */
 static mha_status multiply(tour *t, const float *x, const float *w, float *y)
 {

@@ -15,6 +15,9 @@ typedef struct tour_head {
     float scores[TOKENS * TOKENS], weights[TOKENS * TOKENS];          /* row: query, column: key */
 } tour_head;
 
+/* The five words, for the axes of their maps. */
+extern const char *const tour_head_words[TOKENS];
+
 /* Words, matrices, q k v. */
 mha_status tour_head_begin(tour *t, tour_head *h);
 

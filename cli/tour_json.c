@@ -11,7 +11,10 @@ static json_t *tensor_json(const tour_tensor *tensor)
     for (int64_t n = 0; n < tensor->count; n++)
         json_array_append_new(values, tensor->look == TOUR_WHOLE ? json_integer((json_int_t)tensor->values[n])
                                                                  : cli_real((double)tensor->values[n]));
-    return json_pack("{s:s, s:o, s:o}", "name", tensor->name, "shape", shape, "values", values);
+    json_t *words = tensor->words ? json_array() : NULL;
+    for (int64_t n = 0; n < tensor->word_count; n++)
+        json_array_append_new(words, json_string(tensor->words[n]));
+    return json_pack("{s:s, s:o, s:o, s:o*}", "name", tensor->name, "shape", shape, "values", values, "words", words);
 }
 
 static json_t *step_json(const tour_step *step)

@@ -50,7 +50,7 @@ static void show_dropped_weights(tour *t, tour_head *h)
     tour_say(t, "Weights after dropout", "mha_rng_dropout",
              "The same draws on the weights: 0 at the same two places, 1.25 times as much elsewhere. Rows no longer "
              "sum to 1, but they do in the mean.");
-    tour_show(t, "dropped_weights", dropped, TOUR_SHAPE(TOKENS, TOKENS));
+    tour_name_words(t, tour_show(t, "dropped_weights", dropped, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
 }
 
 void tour_dropout(tour *t)
@@ -68,7 +68,7 @@ void tour_dropout(tour *t)
     tour_say(t, "Weights", "mha_attention, .causal = 1, .outputs = MHA_ATTN_PROBS",
              "In attention it is the weights that are dropped, after softmax: a word must not lean on one other word "
              "alone. The numbers are those of the tour causal-attention.");
-    tour_show_weights(t, "weights", h.weights, TOUR_SHAPE(TOKENS, TOKENS));
+    tour_name_words(t, tour_show_weights(t, "weights", h.weights, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
     show_dropped_weights(t, &h);
 
     mha_rng_manual_seed(&rng, TOUR_SEED);
@@ -90,6 +90,6 @@ void tour_dropout(tour *t)
              "The operator takes the draws as a mask and drops while it sums, or draws by itself from a seed and the "
              "place of each weight, so that backward can draw the same again. The weights it reports are those before "
              "dropout.");
-    tour_show_weights(t, "keep", seen, TOUR_SHAPE(TOKENS, TOKENS));
+    tour_name_words(t, tour_show_weights(t, "keep", seen, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
     tour_show(t, "output", h.out, TOUR_SHAPE(TOKENS, WIDTH));
 }

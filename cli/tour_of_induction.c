@@ -1,6 +1,7 @@
 /* tour_of_induction.c - the built-in model copies: a head that looks at the token before, heads that look at what came
  * after an earlier copy, and what is left without them. */
 #include <math.h>
+#include <string.h>
 
 #include "tours.h"
 
@@ -15,7 +16,19 @@ typedef struct walk {
     mha_heads *heads;
     int64_t tokens, vocab, layers, heads_each;
     float *logits; /* [tokens, vocab] */
+    char *words[MOST_TOKENS];
 } walk;
+
+/* What each token says, without the space before it. */
+static mha_status read_words(walk *w)
+{
+    const mha_encoding *tokens = mha_heads_tokens(w->heads);
+    mha_status status = MHA_OK;
+    for (int64_t i = 0; status == MHA_OK && i < w->tokens; i++)
+        status = mha_tokenizer_decode(mha_model_tokenizer(w->model), tokens->ids + i, 1, 0, &w->words[i], NULL,
+                                      &w->t->error);
+    return status;
+}
 
 static mha_status open_walk(walk *w)
 {
@@ -28,12 +41,15 @@ static mha_status open_walk(walk *w)
     w->tokens = mha_heads_tokens(w->heads)->count, w->vocab = info->vocab;
     w->layers = info->layers, w->heads_each = info->heads;
     w->logits = mha_alloc(t->ctx, (size_t)(w->tokens * w->vocab) * sizeof *w->logits);
-    if (w->logits && w->tokens <= MOST_TOKENS && w->layers * w->heads_each <= MOST_HEADS) return MHA_OK;
-    return t->error.status = MHA_ERR_MEMORY;
+    if (!w->logits || w->tokens > MOST_TOKENS || w->layers * w->heads_each > MOST_HEADS)
+        return t->error.status = MHA_ERR_MEMORY;
+    return read_words(w);
 }
 
 static void close_walk(walk *w)
 {
+    for (int64_t i = 0; i < MOST_TOKENS; i++)
+        if (w->words[i]) mha_tokenizer_text_free(mha_model_tokenizer(w->model), w->words[i]);
     mha_free(w->t->ctx, w->logits);
     mha_heads_free(w->heads);
     mha_model_free(w->model);
@@ -101,21 +117,25 @@ static void show_map(walk *w, mha_head_label label, const char *name)
     const double most = best(w, label, induction ? MHA_HEAD_INDUCTION_PROBE : MHA_HEAD_PREV, &l, &h);
     if (induction)
         tour_say(w->t, "Heads that look behind the copy", "mha_heads_measure, mha_heads_map",
-                 "Head %lld.%lld looks from a token at the one that came after its earlier copy: at what was told to "
-                 "have this token before it. On random rows said twice %.0f %% of its weight lies there. That is "
+                 "Head %lld.%lld attends from a token to the one that came after its earlier copy: to what was told to "
+                 "have this token before it. On random rows that are repeated %.3f of its weight lies there. That is "
                  "induction (Olsson et al. 2022).",
-                 (long long)l, (long long)h, 100 * most);
+                 (long long)l, (long long)h, most);
     else
         tour_say(
             w->t, "A head that looks one token back", "mha_heads_measure, mha_heads_map",
-            "Head %lld.%lld: %.0f %% of its weight lies on the token before. So each token is told which one "
-            "stands before it. Row = the token that looks; the map is causal, 0 above the diagonal; in thousandths.",
-            (long long)l, (long long)h, 100 * most);
+            "Head %lld.%lld: %.3f of its weight lies on the token before. So each token is told which one "
+            "stands before it. A row is a query token; the map is causal, 0 above the diagonal, and rounded to three "
+            "decimals.",
+            (long long)l, (long long)h, most);
     const float *map = mha_heads_map(w->heads, l, h);
     float rounded[MOST_TOKENS * MOST_TOKENS]; /* without powers of ten a row fits a line */
     for (int64_t i = 0; i < w->tokens * w->tokens; i++)
         rounded[i] = roundf(map[i] * 1000) / 1000;
-    tour_show_weights(w->t, name, rounded, 2, (int64_t[]){w->tokens, w->tokens});
+    const char *words[MOST_TOKENS] = {NULL};
+    for (int64_t i = 0; i < w->tokens; i++)
+        words[i] = w->words[i] + strspn(w->words[i], " ");
+    tour_name_words(w->t, tour_show_weights(w->t, name, rounded, 2, (int64_t[]){w->tokens, w->tokens}), words);
 }
 
 static void show_next(walk *w)
@@ -136,9 +156,9 @@ static void show_next(walk *w)
     TOUR_TRY(mha_tokenizer_decode(mha_model_tokenizer(w->model), &next, 1, 1, &word, NULL, &t->error));
     tour_say(
         t, "The next token, and without them", "mha_model_forward (.gates)",
-        "The earlier copy went on with \"%s\". The model gives that a probability of %.1f %%; with the gates of its "
-        "induction heads at 0, %.1f %%.",
-        word, 100 * (double)chances[0], 100 * (double)chances[1]);
+        "The earlier copy continued with \"%s\". The model gives that a probability of %.3f; with the gates of its "
+        "induction heads at 0, %.3f.",
+        word, (double)chances[0], (double)chances[1]);
     mha_tokenizer_text_free(mha_model_tokenizer(w->model), word);
     tour_show(t, "chances", chances, TOUR_SHAPE(2));
 }

@@ -9,6 +9,8 @@ static const float sentences[BATCH * WORDS * D_IN] = {0.43f, 0.15f, 0.89f, 0.55f
                                                       0.43f, 0.15f, 0.89f, 0.55f, 0.87f, 0.66f, 0.57f, 0.85f, 0.64f,
                                                       0.22f, 0.58f, 0.33f, 0.77f, 0.25f, 0.10f, 0.05f, 0.80f, 0.55f};
 
+static const char *const words[WORDS] = {"Your", "journey", "starts", "with", "one", "step"};
+
 static void show_sentences(tour *t)
 {
     tour_say(
@@ -81,7 +83,7 @@ void tour_stacked_heads(tour *t)
         t, "Weights of each head", "mha_variant_forward (.want_weights = 1), MHA_STEP_WEIGHTS",
         "[batch, head, query, key]: each head does its own causal attention over the six words, with scores divided "
         "by sqrt(2), the root of its width.");
-    tour_show_trace(t, "weights", MHA_STEP_WEIGHTS);
+    tour_name_words(t, tour_show_trace(t, "weights", MHA_STEP_WEIGHTS), words);
 
     tour_say(t, "Outputs beside each other", "mha_variant_forward",
              "Each head gives [2, 6, 2]; side by side that is [2, 6, 4]. Columns 0 and 1 are those of head 0, 2 and 3 "
@@ -153,7 +155,7 @@ void tour_weight_split(tour *t)
 
     tour_say(t, "Weights", "mha_variant_forward (.want_weights = 1), MHA_STEP_WEIGHTS",
              "[batch, head, query, key]: causal attention of both heads in one call, scores divided by sqrt(2).");
-    tour_show_trace(t, "weights", MHA_STEP_WEIGHTS);
+    tour_name_words(t, tour_show_trace(t, "weights", MHA_STEP_WEIGHTS), words);
 
     tour_say(t, "Heads together again", "MHA_STEP_CONTEXT of the trace",
              "weights v is [2, 2, 6, 2]; words before heads again and the last two axes as one: [2, 6, 4].");

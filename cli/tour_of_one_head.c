@@ -94,7 +94,7 @@ void tour_self_attention(tour *t)
         t, "Scores", "mha_attention, .scale = 1, .scores = MHA_SCORES_RAW",
         "q k^T: [5, 4] times [4, 5] is [5, 5]. Row i, column j is the product of query i and key j: how well word j "
         "suits what word i looks for.");
-    tour_show(t, "scores", h.scores, TOUR_SHAPE(TOKENS, TOKENS));
+    tour_name_words(t, tour_show(t, "scores", h.scores, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
 
     desc.scale = 0;
     TOUR_TRY(tour_head_attend(t, &h, &desc));
@@ -102,16 +102,16 @@ void tour_self_attention(tour *t)
         t, "Scaled scores", "mha_attention, .scale = 0 (1 / sqrt of .head_dim)",
         "Divided by sqrt(4) = 2. A product of two rows is a sum over their width, so wider heads have larger scores; "
         "divided by the root of the width they keep one size, and softmax stays out of its flat ends.");
-    tour_show(t, "scaled_scores", h.scores, TOUR_SHAPE(TOKENS, TOKENS));
+    tour_name_words(t, tour_show(t, "scaled_scores", h.scores, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
 
     show_curve(t);
 
     tour_say(
         t, "Weights", "mha_attention, .outputs = MHA_ATTN_PROBS",
         "Softmax of each row. Now every row sums to 1: the share of its attention that a word gives to each word. The "
-        "word \"upon\" keeps %.2f %% of its own for itself.",
-        100 * (double)h.weights[TOKENS + 1]);
-    tour_show_weights(t, "weights", h.weights, TOUR_SHAPE(TOKENS, TOKENS));
+        "word \"upon\" keeps %.4f of its own for itself.",
+        (double)h.weights[TOKENS + 1]);
+    tour_name_words(t, tour_show_weights(t, "weights", h.weights, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
 
     tour_say(
         t, "Output", "mha_attention, .out",
@@ -137,8 +137,8 @@ static void show_mask(tour *t, const tour_head *given, const mha_attn_desc *desc
     tour_say(t, "The mask", "mha_attention, .causal = 1, .scores = MHA_SCORES_BIASED, queries of zeros",
              "A model that writes must not read ahead: word i may see words 0 to i. As ones and zeros that is a lower "
              "triangle; as numbers to add to the scores it is 0 where a word may be seen and -inf where not.");
-    tour_show_weights(t, "seen", seen, TOUR_SHAPE(TOKENS, TOKENS));
-    tour_show(t, "mask", h.scores, TOUR_SHAPE(TOKENS, TOKENS));
+    tour_name_words(t, tour_show_weights(t, "seen", seen, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
+    tour_name_words(t, tour_show(t, "mask", h.scores, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
 }
 
 /* What stands behind the mask may be anything. */
@@ -189,7 +189,7 @@ void tour_causal_attention(tour *t)
     TOUR_TRY(tour_head_attend(t, &h, &desc));
     tour_say(t, "Scores without a mask", "mha_attention, .scores = MHA_SCORES_RAW",
              "The scaled scores of five words, as in the tour self-attention: every word has a score for every other.");
-    tour_show(t, "scaled_scores", h.scores, TOUR_SHAPE(TOKENS, TOKENS));
+    tour_name_words(t, tour_show(t, "scaled_scores", h.scores, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
 
     desc.causal = 1;
     desc.scores = MHA_SCORES_BIASED;
@@ -198,13 +198,13 @@ void tour_causal_attention(tour *t)
     TOUR_TRY(tour_head_attend(t, &h, &desc));
     tour_say(t, "Masked scores", "mha_attention, .causal = 1, .scores = MHA_SCORES_BIASED",
              "Scores plus mask. What a word may see keeps its score; everything after it is -inf.");
-    tour_show(t, "masked_scores", h.scores, TOUR_SHAPE(TOKENS, TOKENS));
+    tour_name_words(t, tour_show(t, "masked_scores", h.scores, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
 
     tour_say(
         t, "Masked weights", "mha_attention, .causal = 1, .outputs = MHA_ATTN_PROBS",
         "e^-inf is 0, so softmax gives nothing to words ahead, and each row still sums to 1: what is left is shared "
         "among the words that may be seen.");
-    tour_show_weights(t, "weights", h.weights, TOUR_SHAPE(TOKENS, TOKENS));
+    tour_name_words(t, tour_show_weights(t, "weights", h.weights, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
     tour_show(t, "output", h.out, TOUR_SHAPE(TOKENS, WIDTH));
 
     show_unread(t, &h, &desc);

@@ -29,12 +29,18 @@ void tour_batched_product(tour *t)
              "[1, 2, 3, 4]: one sequence, two heads, three words, four numbers each.");
     tour_colour_heads(tour_show(t, "a", a, TOUR_SHAPE(1, PAIR, ROWS, COLUMNS)), PAIR, (int64_t)ROWS * COLUMNS);
 
+    const float *second = a + (ptrdiff_t)(ROWS * COLUMNS);
+    tour_say(t, "Slices", "pointer arithmetic, no copy",
+             "a[0, 0] and a[0, 1]: head 1 begins 12 elements after head 0. Each slice is a matrix [3, 4].");
+    tour_colour_heads(tour_show(t, "first_head", a, TOUR_SHAPE(ROWS, COLUMNS)), 1, (int64_t)ROWS * COLUMNS);
+    tour_colour_heads(tour_show(t, "second_head", second, TOUR_SHAPE(ROWS, COLUMNS)), PAIR, (int64_t)ROWS * COLUMNS);
+
     TOUR_TRY(square(t, a, one));
-    TOUR_TRY(square(t, a + (ptrdiff_t)(ROWS * COLUMNS), other));
+    TOUR_TRY(square(t, second, other));
     tour_say(t, "Head by head", "mha_linear_create, mha_linear_forward",
              "Each head times its own transpose: [3, 4] times [4, 3] is [3, 3], every row with every row.");
-    tour_show(t, "first_head", one, TOUR_SHAPE(ROWS, ROWS));
-    tour_show(t, "second_head", other, TOUR_SHAPE(ROWS, ROWS));
+    tour_show(t, "first_head_res", one, TOUR_SHAPE(ROWS, ROWS));
+    tour_show(t, "second_head_res", other, TOUR_SHAPE(ROWS, ROWS));
 
     const mha_attn_desc desc = {.size = sizeof desc,
                                 .batch = 1,

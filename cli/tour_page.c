@@ -1,4 +1,4 @@
-/* tour_page.c - tours as one HTML page: no script, no link to anything outside. */
+/* tour_page.c - tours as one HTML page with no link to anything outside. Without its script it shows all steps. */
 #include "tour_page.h"
 
 #include <string.h>
@@ -7,8 +7,7 @@
 
 enum { COLUMNS = 80 };
 
-/* A shape such as [5, 4] stays on one line. */
-static void put_escaped(FILE *out, const char *text)
+void tour_put_escaped(FILE *out, const char *text)
 {
     const char *shape_end = text;
     for (; *text; text++) {
@@ -27,7 +26,7 @@ static void put_escaped(FILE *out, const char *text)
 static void put_element(FILE *out, const char *open, const char *text, const char *close)
 {
     fputs(open, out);
-    put_escaped(out, text);
+    tour_put_escaped(out, text);
     fputs(close, out);
 }
 
@@ -60,7 +59,7 @@ static void put_counts(FILE *out, const tour_step *step)
 static void put_step(FILE *out, const tour *t, int number)
 {
     const tour_step *step = &t->steps[number - 1];
-    fprintf(out, "<article id=\"%s-%d\">\n<h3>%d. ", t->name, number, number);
+    fprintf(out, "<article id=\"%s-%d\">\n<h3 tabindex=\"-1\">%d. ", t->name, number, number);
     put_element(out, "", step->title, "</h3>\n");
     put_element(out, "<p>", step->text, "</p>\n");
     if (step->call) put_element(out, "<p class=\"call\"><code>", step->call, "</code></p>\n");
@@ -68,6 +67,23 @@ static void put_step(FILE *out, const tour *t, int number)
         put_tensor(out, &step->tensors[n]);
     if (step->counts_used > 0) put_counts(out, step);
     fputs("</article>\n", out);
+}
+
+/* A tour: its steps as a list of links, then the steps. walk.js shows one at a time. */
+static void put_tour(FILE *out, const tour *t)
+{
+    fprintf(out, "<section id=\"%s\">\n<h2>%s</h2>\n", t->name, t->name);
+    put_element(out, "<p class=\"summary\">", t->summary, ". ");
+    put_element(out, "As a program: <code>examples/", t->example, "</code></p>\n");
+    fprintf(out, "<nav class=\"steps\" aria-label=\"Steps of %s\"><ol>\n", t->name);
+    for (int n = 1; n <= t->step_count; n++) {
+        fprintf(out, "<li><a href=\"#%s-%d\">", t->name, n);
+        put_element(out, "", t->steps[n - 1].title, "</a></li>\n");
+    }
+    fputs("</ol></nav>\n", out);
+    for (int step = 1; step <= t->step_count; step++)
+        put_step(out, t, step);
+    fputs("</section>\n", out);
 }
 
 /* What the colours mean. */
@@ -86,9 +102,9 @@ static void put_legend(FILE *out)
         copy[7 + n] = numbers[n];
     fputs("<div class=\"legend\"><div>", out);
     tour_put_svg(out, &weights);
-    fputs("weights: 0, .02, .1, .25, .5, .75, 1</div><div>", out);
+    fputs("weights: 0, 0.02, 0.1, 0.25, 0.5, 0.75, 1</div><div>", out);
     tour_put_svg(out, &others);
-    fputs("other numbers: from minus to plus the greatest magnitude of the tensor</div>"
+    fputs("other tensors: from minus to plus the greatest magnitude</div>"
           "<div><i></i> -inf or nan</div></div>\n",
           out);
 }
@@ -96,20 +112,15 @@ static void put_legend(FILE *out)
 void tour_put_page(FILE *out, tour *const *tours, int count)
 {
     fputs((const char *)tour_page_before, out);
-    put_legend(out);
-    if (count > 1) fputs("<nav><ul>\n", out);
-    for (int n = 0; count > 1 && n < count; n++) {
-        fprintf(out, "<li><a href=\"#%s\">%s</a> ", tours[n]->name, tours[n]->name);
-        put_element(out, "", tours[n]->summary, "</li>\n");
-    }
-    if (count > 1) fputs("</ul></nav>\n", out);
+    fputs("<nav class=\"tours\" aria-label=\"Tours\"><ul>\n", out);
     for (int n = 0; n < count; n++) {
-        fprintf(out, "<section id=\"%s\">\n<h2>%s</h2>\n", tours[n]->name, tours[n]->name);
-        put_element(out, "<p class=\"summary\">", tours[n]->summary, "</p>\n");
-        put_element(out, "<p>As a program: <code>examples/", tours[n]->example, "</code></p>\n");
-        for (int step = 1; step <= tours[n]->step_count; step++)
-            put_step(out, tours[n], step);
-        fputs("</section>\n", out);
+        fprintf(out, "<li><a href=\"#%s\">%s</a> <span>", tours[n]->name, tours[n]->name);
+        put_element(out, "", tours[n]->summary, "</span></li>\n");
     }
+    fputs("</ul></nav>\n<div id=\"tours\">\n", out);
+    put_legend(out);
+    for (int n = 0; n < count; n++)
+        put_tour(out, tours[n]);
+    fputs("</div>\n", out);
     fputs((const char *)tour_page_after, out);
 }

@@ -10,6 +10,9 @@ extern const unsigned char tour_page_before[], tour_page_after[]; /* terminated 
 /* The steps with their texts, tensors and counts, and pictures of the tensors. */
 void tour_put_page(FILE *out, tour *const *tours, int count);
 
+/* Text as HTML; a shape such as [5, 4] stays on one line. */
+void tour_put_escaped(FILE *out, const char *text);
+
 /* A tensor as a picture, as its look says; nothing for TOUR_ROWS. */
 void tour_put_svg(FILE *out, const tour_tensor *tensor);
 

@@ -3,6 +3,8 @@
  *
  * Colours of squares are attributes, those of everything else come from the style of the page. */
 #include <math.h>
+#include <stdbool.h>
+#include <string.h>
 
 #include "colour.h"
 #include "tour_page.h"
@@ -48,29 +50,92 @@ static void put_index(FILE *out, const tour_tensor *t, int64_t map)
 
 /* ---- maps ---- */
 
-static void put_square(FILE *out, const tour_tensor *t, int64_t n, int64_t row, int64_t column, double most)
+/* A map in pixels: its cells, and the room that the words of the rows and columns take. */
+typedef struct map_layout {
+    int64_t rows, columns;
+    double cell, left, top;
+} map_layout;
+
+static bool names_columns(const tour_tensor *t)
+{
+    return t->words && t->word_count == t->shape[t->rank - 1];
+}
+
+static bool names_rows(const tour_tensor *t)
+{
+    return t->words && t->rank > 1 && t->word_count == t->shape[t->rank - 2];
+}
+
+static map_layout plan_map(const tour_tensor *t)
+{
+    enum { CELL = 18, WORDED = 26, WIDEST = 288, LETTER = 8, GAP = 6 };
+    map_layout m;
+    size_t longest = 0;
+    extents(t, &m.rows, &m.columns);
+    for (int64_t n = 0; n < t->word_count; n++)
+        longest = strlen(t->words[n]) > longest ? strlen(t->words[n]) : longest;
+    const double cell = t->words ? WORDED : CELL, room = (double)(longest * LETTER + GAP);
+    m.cell = (double)m.columns * cell > WIDEST ? (double)WIDEST / (double)m.columns : cell;
+    m.left = names_rows(t) ? room : 0;
+    m.top = names_columns(t) ? room : 0;
+    return m;
+}
+
+/* "cat", or "row 2". */
+static void put_place(FILE *out, const char *axis, const char *word, int64_t n)
+{
+    if (word)
+        tour_put_escaped(out, word);
+    else
+        fprintf(out, "%s %lld", axis, (long long)n);
+}
+
+static void put_square(FILE *out, const tour_tensor *t, const map_layout *m, int64_t n, double most)
 {
     const float x = t->values[n];
-    const colour c = t->look == TOUR_WEIGHTS ? colour_of_weight(x) : colour_of_number(most > 0 ? (double)x / most : 0);
-    fprintf(out, "<rect x=\"%lld\" y=\"%lld\" width=\"1\" height=\"1\"", (long long)column, (long long)row);
+    const int64_t row = n / m->columns % m->rows, column = n % m->columns;
+    const colour c =
+        t->look == TOUR_WEIGHTS ? colour_of_weight(COLOUR_ROOT, x) : colour_of_number(most > 0 ? (double)x / most : 0);
+    fprintf(out, "<rect x=\"%g\" y=\"%g\" width=\"%g\" height=\"%g\"", m->left + (double)column * m->cell,
+            m->top + (double)row * m->cell, m->cell, m->cell);
     if (isfinite(x))
         fprintf(out, " fill=\"#%02x%02x%02x\"", c.r, c.g, c.b);
     else
         fputs(" class=\"none\"", out);
-    fprintf(out, "><title>row %lld, column %lld: %.4g</title></rect>", (long long)row, (long long)column, (double)x);
+    fputs("><title>", out);
+    put_place(out, "row", names_rows(t) ? t->words[row] : NULL, row);
+    fputs(", ", out);
+    put_place(out, "column", names_columns(t) ? t->words[column] : NULL, column);
+    fprintf(out, ": %.4g</title></rect>", (double)x);
+}
+
+/* The words of the rows on the left, those of the columns above, turned by a quarter. */
+static void put_axes(FILE *out, const tour_tensor *t, const map_layout *m)
+{
+    for (int64_t n = 0; names_rows(t) && n < m->rows; n++) {
+        fprintf(out, "<text class=\"row\" x=\"%g\" y=\"%g\">", m->left - 5, m->top + ((double)n + 0.5) * m->cell);
+        tour_put_escaped(out, t->words[n]);
+        fputs("</text>", out);
+    }
+    for (int64_t n = 0; names_columns(t) && n < m->columns; n++) {
+        fprintf(out, "<text class=\"column\" transform=\"translate(%g %g) rotate(-90)\">",
+                m->left + ((double)n + 0.5) * m->cell, m->top - 5);
+        tour_put_escaped(out, t->words[n]);
+        fputs("</text>", out);
+    }
 }
 
 static void put_map(FILE *out, const tour_tensor *t, int64_t map, double most)
 {
-    enum { CELL = 18, WIDEST = 288 };
-    int64_t rows, columns;
-    extents(t, &rows, &columns);
-    const double cell = columns * CELL > WIDEST ? (double)WIDEST / (double)columns : CELL;
-    fprintf(out, "<svg role=\"img\" aria-label=\"map of %s\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %lld %lld\">",
-            t->name, cell * (double)columns, cell * (double)rows, (long long)columns, (long long)rows);
-    for (int64_t row = 0; row < rows; row++)
-        for (int64_t column = 0; column < columns; column++)
-            put_square(out, t, (map * rows + row) * columns + column, row, column, most);
+    const map_layout m = plan_map(t);
+    const double width = m.left + m.cell * (double)m.columns, height = m.top + m.cell * (double)m.rows;
+    fprintf(out,
+            "<svg role=\"img\" aria-label=\"map of %s\" class=\"%s\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %g "
+            "%g\">",
+            t->name, m.left > 0 || m.top > 0 ? "map worded" : "map", width, height, width, height);
+    put_axes(out, t, &m);
+    for (int64_t n = 0; n < m.rows * m.columns; n++)
+        put_square(out, t, &m, map * m.rows * m.columns + n, most);
     fputs("</svg>", out);
 }
 

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "colour.h"
 #include "output.h"
 #include "tour_print.h"
 #include "wrap.h"
@@ -36,6 +37,27 @@ static void put_curve(const cli_session *s, const tour_tensor *tensor)
     fprintf(s->out, "   %-*.0f%.0f\n", wide - 1, (double)tensor->values[0], (double)tensor->values[2 * (n - 1)]);
 }
 
+/* A matrix of weights as a map of characters, darker where a weight is larger, with the words of its rows. */
+static void put_map(const cli_session *s, const tour_tensor *tensor)
+{
+    static const char shades[] = " .:-=+*#%@";
+    const int64_t rows = tensor->shape[0], columns = tensor->shape[1];
+    int widest = 1;
+    for (int64_t n = 0; n < tensor->word_count; n++)
+        widest = (int)fmax(widest, cli_shown_columns(tensor->words[n], strlen(tensor->words[n])));
+    if (INDENT + widest + 2 * columns + 3 > s->columns) return;
+    for (int64_t row = 0; row < rows; row++) {
+        const char *word = row < tensor->word_count ? tensor->words[row] : "";
+        fprintf(s->out, "%*s%s |", INDENT + widest - cli_shown_columns(word, strlen(word)), "", cli_shown(word));
+        for (int64_t column = 0; column < columns; column++) {
+            const double at = colour_position(COLOUR_ROOT, (double)tensor->values[row * columns + column]);
+            const char shade = shades[(int)lround(at * (double)(sizeof shades - 2))];
+            fprintf(s->out, "%c%c", shade, shade);
+        }
+        fputs("|\n", s->out);
+    }
+}
+
 static void put_tensor(const cli_session *s, const tour_tensor *tensor)
 {
     char shape[96];
@@ -44,6 +66,7 @@ static void put_tensor(const cli_session *s, const tour_tensor *tensor)
     const int columns = s->columns < PYTORCH_COLUMNS ? s->columns - BRACKETS : PYTORCH_COLUMNS;
     tour_tensor_print(s->out, tensor, columns);
     if (tensor->look == TOUR_CURVE) put_curve(s, tensor);
+    if (tensor->look == TOUR_WEIGHTS && tensor->rank == 2) put_map(s, tensor);
 }
 
 static void put_counts(const cli_session *s, const tour_step *step)

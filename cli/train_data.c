@@ -7,6 +7,7 @@
 
 #include "output.h"
 #include "session.h"
+#include "text_reader.h"
 
 /* Ids from a place on; one that no int32_t holds becomes -1. */
 static void read_ids(const train_piece *p, int64_t from, int64_t count, int32_t *ids)
@@ -86,14 +87,19 @@ static void check_ends(const cli_session *s, train_data *d, const train_piece *p
                 (long long)p->sequences, (long long)d->form.length);
 }
 
+static void count_sequences(train_data *d, train_piece *p)
+{
+    const int64_t most = taken(&d->form);
+    if (!p->ends) p->sequences = p->count < most ? 0 : (p->count - most) / stride(&d->form) + 1;
+    d->sequences += p->sequences;
+}
+
 static int add(const cli_session *s, const char *path, train_data *d, train_piece *p)
 {
     const int code = check_ids(s, path, p, d);
-    const int64_t most = taken(&d->form);
     check_ends(s, d, p);
-    if (!p->ends) p->sequences = p->count < most ? 0 : (p->count - most) / stride(&d->form) + 1;
+    count_sequences(d, p);
     d->tokens += p->count;
-    d->sequences += p->sequences;
     return code;
 }
 
@@ -104,11 +110,32 @@ static int begin(const cli_session *s, const train_form *form, int pieces, train
     return d->piece ? CLI_DONE : cli_error(s, CLI_FAILED, "out of memory for %d files", pieces);
 }
 
-static int enough(const cli_session *s, const train_data *d, const char *name)
+static int refuse_short(const cli_session *s, const train_data *d, const char *name, int64_t least)
 {
+    return cli_error(s, CLI_REFUSED, "%s: the data must have at least %lld tokens (got %lld)", text_reader_name(name),
+                     (long long)least, (long long)d->tokens);
+}
+
+int train_data_enough(const cli_session *s, const train_data *d, const char *name)
+{
+    return d->sequences > 0 ? CLI_DONE : refuse_short(s, d, name, taken(&d->form));
+}
+
+int train_data_shorten(const cli_session *s, train_data *d, const char *name)
+{
+    const int64_t least = d->form.causal ? 2 : 1; /* tokens of a sequence that there is something to learn from */
+    int64_t most = 0;
     if (d->sequences > 0) return CLI_DONE;
-    return cli_error(s, CLI_REFUSED, "%s: %lld tokens are no sequence of --length %lld: give more, or a smaller length",
-                     cli_shown(name), (long long)d->tokens, (long long)d->form.length);
+    for (int n = 0; n < d->pieces; n++)
+        if (d->piece[n].count > most) most = d->piece[n].count;
+    if (most < least) return refuse_short(s, d, name, least);
+    const int64_t length = most + d->form.length - taken(&d->form);
+    cli_say(s, "%s: --length %lld instead of %lld: the data have only %lld tokens", text_reader_name(name),
+            (long long)length, (long long)d->form.length, (long long)d->tokens);
+    d->form.length = length;
+    for (int n = 0; n < d->pieces; n++)
+        count_sequences(d, &d->piece[n]);
+    return CLI_DONE;
 }
 
 /* ---- life ---- */
@@ -118,8 +145,7 @@ int train_data_texts(const cli_session *s, const train_form *form, const train_l
 {
     int code = begin(s, form, 1, d);
     if (code == CLI_DONE) code = train_text_read(s, form, paths, how, &d->piece[d->pieces++]);
-    if (code == CLI_DONE) code = add(s, paths->item[0], d, &d->piece[0]);
-    return code == CLI_DONE ? enough(s, d, paths->item[0]) : code;
+    return code == CLI_DONE ? add(s, paths->item[0], d, &d->piece[0]) : code;
 }
 
 int train_data_ids(const cli_session *s, const train_form *form, const train_list *paths, train_data *d)
@@ -129,7 +155,7 @@ int train_data_ids(const cli_session *s, const train_form *form, const train_lis
         code = train_ids_open(s, paths->item[n], &d->piece[d->pieces++]);
         if (code == CLI_DONE) code = add(s, paths->item[n], d, &d->piece[n]);
     }
-    return code == CLI_DONE ? enough(s, d, paths->item[0]) : code;
+    return code;
 }
 
 void train_data_free(train_data *d)

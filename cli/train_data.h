@@ -2,8 +2,9 @@
  *
  * A decoder's sequence is `length` tokens that stand behind one another, and the last of them is the first of the next
  * sequence: every token but the first is predicted once. An encoder's is `length` - 2 of them between [CLS] and [SEP].
- * No sequence goes over the end of a file of ids; tokens that fill none are left out. Where an encoder is not asked for
- * masked tokens, each text is a sequence of its own, as long as it is, or cut to `length`.
+ * No sequence goes over the end of a file of ids. Tokens that fill none are left out; data that are shorter than one
+ * sequence make a shorter one. Where an encoder is not asked for masked tokens, each text is a sequence of its own, as
+ * long as it is, or cut to `length`.
  */
 #ifndef CLI_TRAIN_DATA_H
 #define CLI_TRAIN_DATA_H
@@ -43,12 +44,16 @@ typedef struct train_data {
     train_digest digest; /* of all ids: are they the same data again? */
 } train_data;
 
-/* Reads texts (`how` as --documents) or maps files of ids; every id is checked. Free *data in any case. Returns an exit
- * code; the message has been printed. */
+/* Reads texts (`how` as --documents, or NULL) or maps files of ids; every id is checked. Free *data in any case.
+ * Returns an exit code; the message has been printed. */
 int train_data_texts(const cli_session *s, const train_form *form, const train_list *paths, const char *how,
                      train_data *data);
 int train_data_ids(const cli_session *s, const train_form *form, const train_list *paths, train_data *data);
 void train_data_free(train_data *data);
+/* Data of fewer tokens than a sequence has, named after their first file: refused, or taken as one sequence with a
+ * shorter length, which is logged. */
+int train_data_enough(const cli_session *s, const train_data *data, const char *name);
+int train_data_shorten(const cli_session *s, train_data *data, const char *name);
 
 /* Sequence n: [length] ids; of a text that is one, fewer. Returns how many. */
 int64_t train_data_sequence(const train_data *data, int64_t n, int32_t *ids);

@@ -4,6 +4,7 @@
 
 #include "options.h"
 #include "output.h"
+#include "text_reader.h"
 #include "train_settings.h"
 
 static void whole(long long *value, long long usual)
@@ -47,7 +48,6 @@ static int check_word(const cli_session *s, const char *option, const char *text
     return cli_usage(s, "%s \"%s\": want one of %s", option, cli_shown(text), list);
 }
 
-static const char *const documents[] = {"lines", "blank", "whole", NULL};
 static const char *const schedules[] = {"cosine", "constant", NULL};
 static const char *const export_dtypes[] = {"bf16", "f16", "f32", NULL};
 static const char *const dtypes[] = {"f32", "bf16", NULL};
@@ -56,7 +56,7 @@ static const char *const decays[] = {"matrices", "dense", "all", NULL}; /* as mh
 int train_settings_check(const cli_session *s, train_settings *t)
 {
     int code = train_settings_check_texts(s, t);
-    if (code == CLI_DONE) code = check_word(s, "--documents", t->documents, documents);
+    if (code == CLI_DONE) code = cli_documents_check(s, t->documents);
     if (code == CLI_DONE) code = check_word(s, "--schedule", t->schedule, schedules);
     if (code == CLI_DONE) code = check_word(s, "--decays", t->decays, decays);
     if (code == CLI_DONE) code = check_word(s, "--dtype", t->dtype, dtypes);

@@ -12,9 +12,9 @@ static int read_held(train_run *run)
 {
     const train_settings *t = &run->t;
     const train_form *form = &run->data.form;
-    const int code = t->file.count
-                         ? train_data_texts(run->s, form, &t->eval, t->documents ? t->documents : "lines", &run->held)
-                         : train_data_ids(run->s, form, &t->eval, &run->held);
+    int code = t->file.count ? train_data_texts(run->s, form, &t->eval, t->documents, &run->held)
+                             : train_data_ids(run->s, form, &t->eval, &run->held);
+    if (code == CLI_DONE) code = train_data_enough(run->s, &run->held, t->eval.item[0]);
     run->judge = (train_span){&run->held, 0, run->held.sequences};
     return code;
 }

@@ -8,6 +8,7 @@
 #include "input.h"
 #include "output.h"
 #include "session.h"
+#include "text_reader.h"
 #include "train_data.h"
 
 /* The header of llm.c: 256 numbers of 32 bits, magic, version and tokens being the first. */
@@ -72,7 +73,7 @@ static int take_bin(const cli_session *s, const char *path, int fd, train_piece 
 static int open_bin(const cli_session *s, const char *path, train_piece *p)
 {
     int fd;
-    int code = cli_texts_open(s, path, &fd);
+    int code = text_reader_open(s, path, &fd);
     if (code != CLI_DONE) return code;
     code = take_bin(s, path, fd, p);
     close(fd);

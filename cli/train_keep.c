@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "output.h"
+#include "session.h"
 #include "train_run.h"
 
 #define STEP ".step-"
@@ -50,7 +51,7 @@ static int list_numbered(const train_run *run, const char *start, number_list *l
 {
     int code = CLI_DONE;
     *list = (number_list){0};
-    const int fd = openat(run->parent, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int fd = cli_open_at(run->parent, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     DIR *entries = fd < 0 ? NULL : fdopendir(fd);
     if (!entries && fd >= 0) close(fd);
     for (struct dirent *e = entries ? readdir(entries) : NULL; e && code == CLI_DONE; e = readdir(entries)) {
@@ -118,6 +119,21 @@ static int list_kept(const train_run *run, number_list *list)
 
 /* ---- keeping ---- */
 
+/* Removes the files of a folder; false, with errno, if one is there still. */
+static bool empty_folder(const train_run *run, const char *folder)
+{
+    const int fd = cli_open_at(run->parent, folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+    DIR *files = fd >= 0 ? fdopendir(fd) : NULL;
+    int wrong = files ? 0 : errno;
+    if (!files && fd >= 0) close(fd);
+    for (struct dirent *e = files ? readdir(files) : NULL; e; e = readdir(files))
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 && unlinkat(fd, e->d_name, 0) != 0)
+            wrong = errno;
+    if (files) closedir(files);
+    errno = wrong;
+    return !wrong;
+}
+
 /* Removes a checkpoint, first its name: what a kill leaves then is a temporary folder, which goes with the next save.
  * False: it is there still. */
 static bool remove_kept(const train_run *run, const char *entry)
@@ -125,13 +141,7 @@ static bool remove_kept(const train_run *run, const char *entry)
     char temporary[NAME_MAX + 1];
     snprintf(temporary, sizeof temporary, ".%s.tmp.%ld", run->name, (long)getpid());
     if (renameat(run->parent, entry, run->parent, temporary) != 0) return false;
-    const int fd = openat(run->parent, temporary, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *files = fd >= 0 ? fdopendir(fd) : NULL;
-    if (!files && fd >= 0) close(fd);
-    for (struct dirent *e = files ? readdir(files) : NULL; e; e = readdir(files))
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) unlinkat(fd, e->d_name, 0);
-    if (files) closedir(files);
-    return unlinkat(run->parent, temporary, AT_REMOVEDIR) == 0;
+    return empty_folder(run, temporary) && unlinkat(run->parent, temporary, AT_REMOVEDIR) == 0;
 }
 
 /* Those of the list that are kept checkpoints; the first time that others are seen, this is said. */

@@ -3,12 +3,15 @@
  * a kill with the next one. */
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "memory.h"
 #include "output.h"
+#include "session.h"
 #include "train_run.h"
 
 static void name_of(const char *folder, char lock[NAME_MAX + 8])
@@ -36,11 +39,16 @@ static const struct timespec a_moment = {.tv_nsec = 20 * 1000 * 1000};
 static int open_locked(int parent, const char *lock, bool *taken)
 {
     for (;;) {
-        const int fd = openat(parent, lock, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+        const int fd = cli_open_at(parent, lock, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
         *taken = fd >= 0 && is_taken(fd, LOCK_EX) && (nanosleep(&a_moment, NULL) != 0 || is_taken(fd, LOCK_EX));
         if (fd < 0 || *taken || is_there(parent, lock, fd)) return fd;
         close(fd); /* its training has just ended */
     }
+}
+
+static void let_go(void *run)
+{
+    train_lock_free(run);
 }
 
 int train_lock_take(train_run *run)
@@ -49,27 +57,35 @@ int train_lock_take(train_run *run)
     bool taken = false;
     name_of(run->name, lock);
     run->lock = open_locked(run->parent, lock, &taken);
-    if (!taken) return CLI_DONE;
+    if (!taken) {
+        cli_memory_at_end(let_go, run);
+        return CLI_DONE;
+    }
     close(run->lock);
     run->lock = -1;
     return cli_error(run->s, CLI_FAILED, "%s: another training writes it now", cli_shown(run->s->options.out));
 }
 
-void train_lock_free(train_run *run)
+int train_lock_free(train_run *run)
 {
     char lock[NAME_MAX + 8];
-    if (run->lock < 0) return;
+    int code = CLI_DONE;
+    if (run->lock < 0) return CLI_DONE;
+    cli_memory_at_end(NULL, NULL);
     name_of(run->name, lock);
-    unlinkat(run->parent, lock, 0); /* before the lock goes: who waits for it looks whether it is there */
+    /* Before the lock goes: who waits for it looks whether it is there. */
+    if (unlinkat(run->parent, lock, 0) != 0 && errno != ENOENT)
+        code = cli_error(run->s, CLI_FAILED, "%s: cannot be removed: %s", cli_shown(lock), strerror(errno));
     close(run->lock);
     run->lock = -1;
+    return code;
 }
 
 bool train_lock_held(int parent, const char *folder)
 {
     char lock[NAME_MAX + 8];
     name_of(folder, lock);
-    const int fd = openat(parent, lock, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    const int fd = cli_open_at(parent, lock, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
     if (fd < 0) return false;
     const bool held = is_taken(fd, LOCK_SH);
     close(fd);

@@ -10,8 +10,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "input.h"
+#include "memory.h"
 #include "output.h"
+#include "session.h"
+#include "text_reader.h"
 
 enum { DIGITS = 9 };
 
@@ -77,19 +79,13 @@ static void put_title(FILE *out)
 }
 
 /* Records from `from` on. *text is freed by the caller. */
-static int format_csv(const cli_session *s, const train_log *log, int64_t from, bool title, char **text, size_t *bytes)
+static void format_csv(const train_log *log, int64_t from, bool title, char **text, size_t *bytes)
 {
-    *text = NULL;
-    FILE *out = open_memstream(text, bytes);
-    if (!out) return no_memory(s);
+    FILE *out = cli_memory_open(text, bytes);
     if (title) put_title(out);
     for (int64_t n = from; n < log->count; n++)
         put_csv(out, &log->record[n]);
-    const bool good = !ferror(out);
-    if (fclose(out) == 0 && good) return CLI_DONE;
-    free(*text);
-    *text = NULL;
-    return no_memory(s);
+    fclose(out);
 }
 
 /* ---- memory ---- */
@@ -149,8 +145,8 @@ static int append_csv(const cli_session *s, const train_log *log, int64_t from, 
 {
     char *text;
     size_t bytes;
-    int code = format_csv(s, log, from, title, &text, &bytes);
-    if (code == CLI_DONE) code = append(s, log->file, text, bytes, log->path);
+    format_csv(log, from, title, &text, &bytes);
+    const int code = append(s, log->file, text, bytes, log->path);
     free(text);
     return code;
 }
@@ -174,7 +170,7 @@ enum { TO_END = O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW };
 int train_log_follow(const cli_session *s, train_log *log, const char *path)
 {
     if (log->folder >= 0) close(log->folder);
-    log->folder = open(path, TO_END);
+    log->folder = cli_open_at(AT_FDCWD, path, TO_END, 0);
     return log->folder >= 0 ? CLI_DONE : cli_error(s, CLI_FAILED, "%s: %s", cli_shown(path), strerror(errno));
 }
 
@@ -189,7 +185,7 @@ static bool cut(const train_log *log, int fd)
 
 void train_log_go_on(const cli_session *s, train_log *log, const char *path)
 {
-    log->folder = open(path, TO_END);
+    log->folder = cli_open_at(AT_FDCWD, path, TO_END, 0);
     if ((log->folder < 0 && errno == ENOENT) || (log->folder >= 0 && cut(log, log->folder))) return;
     cli_say(s, "%s: %s: steps come into it with the next checkpoint", cli_shown(path), strerror(errno));
     if (log->folder >= 0) close(log->folder);
@@ -200,7 +196,7 @@ void train_log_go_on(const cli_session *s, train_log *log, const char *path)
 static int open_copy(const char *path, bool overwrite)
 {
     struct stat st;
-    const int fd = open(path, TO_END | O_CREAT | O_NONBLOCK | (overwrite ? 0 : O_EXCL), 0666);
+    const int fd = cli_open_at(AT_FDCWD, path, TO_END | O_CREAT | O_NONBLOCK | (overwrite ? 0 : O_EXCL), 0666);
     if (fd < 0) return -1;
     errno = EINVAL; /* what is no file gives no reason */
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && ftruncate(fd, 0) == 0) return fd;
@@ -283,7 +279,7 @@ static int read_lines(const cli_session *s, const char *path, FILE *file, int64_
 int train_log_read(const cli_session *s, const char *path, int64_t step, train_log *log)
 {
     int fd;
-    const int code = cli_texts_open(s, path, &fd);
+    const int code = text_reader_open(s, path, &fd);
     FILE *file = code == CLI_DONE ? fdopen(fd, "r") : NULL;
     if (code != CLI_DONE) return code;
     if (!file) {

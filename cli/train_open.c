@@ -54,11 +54,15 @@ static int open_model(train_run *run, mha_model **model)
 static int open_data(train_run *run, const mha_model *model)
 {
     train_form form;
-    const train_settings *t = &run->t;
+    train_settings *t = &run->t;
+    const train_list *paths = t->file.count ? &t->file : &t->tokens;
     int code = train_form_find(run->s, t, model, &form);
     if (code != CLI_DONE) return code;
-    return t->file.count ? train_data_texts(run->s, &form, &t->file, t->documents ? t->documents : "lines", &run->data)
-                         : train_data_ids(run->s, &form, &t->tokens, &run->data);
+    code = t->file.count ? train_data_texts(run->s, &form, paths, t->documents, &run->data)
+                         : train_data_ids(run->s, &form, paths, &run->data);
+    if (code == CLI_DONE) code = train_data_shorten(run->s, &run->data, paths->item[0]);
+    t->length = run->data.form.length;
+    return code;
 }
 
 static int open_trainer(train_run *run, const mha_model *model)
@@ -165,9 +169,23 @@ static int open_parent(train_run *run)
     const char *out = run->s->options.out, *slash = strrchr(out, '/');
     run->name = slash ? slash + 1 : out;
     snprintf(path, sizeof path, "%.*s", (int)(run->name - out), out);
-    run->parent = open(*path ? path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    run->parent = cli_open_at(AT_FDCWD, *path ? path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     if (run->parent >= 0) return CLI_DONE;
     return cli_error(run->s, CLI_FAILED, "%s: cannot write: %s", cli_shown(out), strerror(errno));
+}
+
+/* A run whose steps are all taken succeeds, so that one command line may be repeated. */
+static int check_steps(const train_run *run)
+{
+    const cli_session *s = run->s;
+    const long long begun = run->begun;
+    if (begun > run->t.steps)
+        return cli_usage(s, "%s: --steps must be greater than the %lld steps that the checkpoint has taken (got %lld)",
+                         cli_shown(s->options.out), begun, run->t.steps);
+    if (begun == run->t.steps)
+        cli_say(s, "%s: all %lld steps have been taken; to continue, give more with --steps", cli_shown(s->options.out),
+                begun);
+    return CLI_DONE;
 }
 
 int train_run_open(cli_session *s, bool resume, const char *config, train_run *run)
@@ -185,6 +203,8 @@ int train_run_open(cli_session *s, bool resume, const char *config, train_run *r
     if (code != CLI_DONE) return code;
     run->begun = mha_trainer_step_count(run->trainer);
     if (run->goes_on) {
+        code = check_steps(run);
+        if (code != CLI_DONE) return code;
         train_run_keep_settled(run);
         code = train_run_tell_changes(run);
         if (code != CLI_DONE) return code;
@@ -195,9 +215,9 @@ int train_run_open(cli_session *s, bool resume, const char *config, train_run *r
     return open_log(run);
 }
 
-void train_run_free(train_run *run)
+int train_run_free(train_run *run)
 {
-    train_lock_free(run);
+    const int code = train_lock_free(run);
     if (run->parent >= 0) close(run->parent);
     train_log_free(&run->log);
     json_decref(run->was);
@@ -212,4 +232,5 @@ void train_run_free(train_run *run)
     free(run->ids);
     free(run->labels);
     free(run->starts);
+    return code;
 }

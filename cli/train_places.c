@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "input.h"
+#include "inputs.h"
 #include "output.h"
 #include "train_run.h"
 
@@ -31,14 +32,6 @@ static bool is_within(const char *path, const char *other)
     if (!path || !other || !find_place(path, a) || !find_place(other, b)) return false;
     const size_t n = strlen(b);
     return strncmp(a, b, n) == 0 && (!a[n] || a[n] == '/');
-}
-
-static bool is_one_of(const char *path, const train_list *list)
-{
-    bool found = false;
-    for (int n = 0; n < list->count; n++)
-        found |= is_within(path, list->item[n]);
-    return found;
 }
 
 /* May the run write to `path`? What it has written there before, `named`, it may replace. */
@@ -70,6 +63,33 @@ static const char *find_taken(const char *path, const taken *list, size_t count)
     return NULL;
 }
 
+static int check_list(const cli_session *s, const char *output, const char *path, const char *option,
+                      const train_list *list)
+{
+    int code = CLI_DONE;
+    for (int n = 0; n < list->count && code == CLI_DONE; n++)
+        code = cli_input_check(s, output, path, option, list->item[n]);
+    return code;
+}
+
+/* Is `path`, which `output` names, nothing that the training reads? The inputs of --config and training.json are in the
+ * settings alone. A training that goes on does not read what its model was made of. */
+static int check_inputs(const train_run *run, const char *output, const char *path, const char *from)
+{
+    const cli_session *s = run->s;
+    const train_settings *t = &run->t;
+    const taken list[] = {
+        {"--teacher", t->teacher}, {"--from", from}, {"--tokenizer", t->tokenizer}, {"--shape", t->shape}};
+    const size_t count = run->goes_on ? 1 : sizeof list / sizeof *list;
+    int code = cli_inputs_check(s, output, path);
+    if (code == CLI_DONE) code = check_list(s, output, path, "-f", &t->file);
+    if (code == CLI_DONE) code = check_list(s, output, path, "--tokens", &t->tokens);
+    if (code == CLI_DONE) code = check_list(s, output, path, "--eval", &t->eval);
+    for (size_t n = 0; n < count && code == CLI_DONE; n++)
+        code = cli_input_check(s, output, path, list[n].option, list[n].path);
+    return code;
+}
+
 static int check_export(train_run *run, const char *named, const char *from)
 {
     char inside[PATH_MAX];
@@ -83,7 +103,8 @@ static int check_export(train_run *run, const char *named, const char *from)
     snprintf(inside, sizeof inside, "%s/training.json", t->export);
     if (!s->options.force && access(inside, F_OK) == 0)
         return cli_usage(s, "--export %s: a training is in it; --force replaces it", cli_shown(t->export));
-    const int code = check_free(run, "--export", t->export, named, &run->own_export);
+    int code = check_inputs(run, "--export", t->export, from);
+    if (code == CLI_DONE) code = check_free(run, "--export", t->export, named, &run->own_export);
     return code == CLI_DONE ? check_folder(s, t->export, run->own_export) : code;
 }
 
@@ -97,9 +118,8 @@ static int check_log(train_run *run, const char *named, const char *from)
         return cli_usage(s, "--log %s: it lies in the folder of -o, which has a log of its own", cli_shown(t->log));
     const char *other = find_taken(t->log, list, sizeof list / sizeof *list);
     if (other) return cli_usage(s, "--log %s: it lies in the folder of %s", cli_shown(t->log), other);
-    if (is_one_of(t->log, &t->file) || is_one_of(t->log, &t->tokens) || is_one_of(t->log, &t->eval))
-        return cli_usage(s, "--log %s: the training reads that file", cli_shown(t->log));
-    return check_free(run, "--log", t->log, named, &run->own_log);
+    const int code = check_inputs(run, "--log", t->log, from);
+    return code == CLI_DONE ? check_free(run, "--log", t->log, named, &run->own_log) : code;
 }
 
 /* The folder of --from. A training that goes on does not read it any more. */
@@ -120,6 +140,7 @@ int train_places_check(train_run *run, const char *export, const char *log)
     int code = find_from(run, &from);
     if (code == CLI_DONE && is_within(t->teacher, s->options.out))
         return cli_usage(s, "--teacher %s: it is the folder of -o, or lies in it", cli_shown(t->teacher));
+    if (code == CLI_DONE && !run->goes_on) code = check_inputs(run, "-o", s->options.out, from);
     if (code == CLI_DONE) code = check_folder(s, s->options.out, run->goes_on || s->options.force);
     if (code == CLI_DONE && t->export) code = check_export(run, export, from);
     return code == CLI_DONE && t->log ? check_log(run, log, from) : code;

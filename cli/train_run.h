@@ -53,9 +53,9 @@ typedef struct train_run {
     int64_t *starts;       /* [accumulate, batch + 1] of texts that are sequences; else NULL */
 } train_run;
 
-/* Everything up to the first step. Free in any case. Returns an exit code, as the others. */
+/* Everything up to the first step. Free in any case. Both return an exit code, as the others. */
 int train_run_open(cli_session *s, bool resume, const char *config, train_run *run);
-void train_run_free(train_run *run);
+int train_run_free(train_run *run);
 
 /* The folder of --teacher, if there is one, as an absolute path; then the model (train_teach.c). */
 int train_run_find_teacher(train_run *run);
@@ -101,7 +101,7 @@ const char *train_run_path(const cli_session *s, const char *name);
 /* The folder is this training's alone, or that is refused; train_run_free lets it go (train_lock.c). Is a training on
  * another folder in `parent` under way? */
 int train_lock_take(train_run *run);
-void train_lock_free(train_run *run);
+int train_lock_free(train_run *run);
 bool train_lock_held(int parent, const char *folder);
 /* --keep (train_keep.c): refuses what an earlier training left, but for --force; removes it, once a checkpoint of this
  * one is there; the name for the checkpoint that is replaced, NULL = none; removes those that are too many. */

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "memory.h"
 #include "output.h"
 #include "session.h"
 #include "tokens.h"
@@ -72,7 +73,7 @@ static int write_on(const train_run *run, const train_prompt *p, int64_t step, c
     mha_error error = {0};
     int64_t length;
     int32_t *ids = calloc((size_t)p->most, sizeof *ids);
-    FILE *out = ids ? open_memstream(text, bytes) : NULL;
+    FILE *out = cli_memory_open(text, bytes);
     const uint64_t number = (uint64_t)step * (uint64_t)run->t.sample.count + (uint64_t)(p - run->prompts);
     const mha_generate_options o = {
         .size = sizeof o,
@@ -80,10 +81,10 @@ static int write_on(const train_run *run, const train_prompt *p, int64_t step, c
         .sampling = {.temperature = run->t.temperature, .seed = (uint64_t)run->t.seed + number},
         .on_text = take_text,
         .user = out};
-    int code = out ? CLI_DONE : no_memory(run->s);
-    if (out && mha_model_generate(mha_trainer_model(run->trainer), &p->prompt, 1, &o, ids, &length, &error) != MHA_OK)
+    int code = ids ? CLI_DONE : no_memory(run->s);
+    if (ids && mha_model_generate(mha_trainer_model(run->trainer), &p->prompt, 1, &o, ids, &length, &error) != MHA_OK)
         code = cli_fail(run->s, &error);
-    if (out && fclose(out) != 0 && code == CLI_DONE) code = no_memory(run->s);
+    fclose(out);
     free(ids);
     return code;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "input.h"
+#include "memory.h"
 #include "options.h"
 #include "output.h"
 #include "train_page.h"
@@ -50,9 +51,9 @@ static char *settings_text(const train_run *run)
 
 static int page_text(const train_run *run, char **text, size_t *bytes)
 {
-    FILE *out = open_memstream(text, bytes);
-    int whole = out && train_page_write(run, out);
-    if (out && fclose(out) != 0) whole = 0;
+    FILE *out = cli_memory_open(text, bytes);
+    const int whole = train_page_write(run, out);
+    fclose(out);
     return whole ? CLI_DONE : cli_error(run->s, CLI_FAILED, "out of memory for the page");
 }
 

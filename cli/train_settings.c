@@ -11,6 +11,7 @@
 #include "input.h"
 #include "options.h"
 #include "output.h"
+#include "text_reader.h"
 
 /* ---- the table ---- */
 
@@ -314,16 +315,19 @@ int train_settings_take_options(const cli_session *s, train_settings *t)
     name_data(train_given.file != NULL, train_given.tokens != NULL, train_given.eval != NULL, t);
     t->names_teacher |= train_given.teacher != NULL;
     if (train_given.from && s->options.model) return cli_usage(s, "-m and --from mean the same: give one of them");
+    const bool dash = s->arg_count == 1 && strcmp(s->args[0], "-") == 0; /* as -f - */
     if (s->arg_count && !train_given.file && train_given.tokens)
-        return cli_usage(s, "what is \"%s\"? each file of ids has a --tokens of its own", cli_shown(s->args[0]));
-    if (s->arg_count && !train_given.file)
-        return cli_usage(s, "what is \"%s\"? Files of text are given with -f", cli_shown(s->args[0]));
+        return cli_usage(s, "unexpected argument \"%s\": each file of ids requires a --tokens of its own",
+                         cli_shown(s->args[0]));
+    if (s->arg_count && !train_given.file && !dash) return cli_texts_refuse(s);
     for (int n = 0; n < ROWS && code == CLI_DONE; n++)
         code = take_option(s, &rows[n], t);
     if (code == CLI_DONE && s->options.model)
         code = set_text(s, row_of(offsetof(train_settings, from)), s->options.model, t);
     for (int n = 0; n < s->arg_count && code == CLI_DONE; n++)
         code = append(s, row_of(offsetof(train_settings, file)), s->args[n], &t->file);
+    if (code == CLI_DONE && !t->file.count && !t->tokens.count && text_reader_piped())
+        code = append(s, row_of(offsetof(train_settings, file)), "-", &t->file);
     return code;
 }
 

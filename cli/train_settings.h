@@ -7,70 +7,106 @@
 
 #include "command.h"
 
-/* X(kind, field, letter, option, min, max, help, value): the key in JSON is the name of the field. What is not given is
- * NULL, -1 or NaN until train_settings_check, _fit_model, _fit_data, _fit_gates or _fit_teacher. */
-#define TRAIN_SETTINGS_MAP(X)                                                                                          \
-    X(TEXT, from, 0, "from", 0, 0, "teach this checkpoint: a folder, or as -m", "MODEL")                               \
-    X(SHAPE, shape, 0, "shape", 0, 0, "make a new model: FAMILY:LAYERSxHEADSxWIDTH, or a config.json", "SHAPE")        \
-    X(TEXT, tokenizer, 0, "tokenizer", 0, 0, "of a new model: a folder with tokenizer.json", "FOLDER")                 \
-    X(WHOLE, vocab, 0, "vocab", 1, INT32_MAX, "tokens of a new model (default: the tokenizer's)", "N")                 \
-    X(PATHS, file, 'f', "file", 0, 0, "learn from this text, - is stdin; arguments are more files then", "FILE")       \
-    X(PATHS, tokens, 0, "tokens", 0, 0, "learn from token ids: .npy, or .bin of 16 bits each", "FILE")                 \
-    X(TEXT, documents, 0, "documents", 0, 0, "texts in a file: lines (default), blank (lines between), whole", "HOW")  \
-    X(TEXT, end_token, 0, "end-token", 0, 0, "stands behind each text (default: the model's)", "TOKEN")                \
-    X(WHOLE, length, 0, "length", 2, 1 << 24, "tokens of a sequence (default: 128, or what the model takes)", "N")     \
-    X(WHOLE, batch, 0, "batch", 1, 1 << 20, "sequences at once (default: 8)", "N")                                     \
-    X(WHOLE, accumulate, 0, "accumulate", 1, 1 << 20, "batches of a step (default: 1)", "N")                           \
-    X(WHOLE, steps, 0, "steps", 1, 1LL << 40, "steps in all", "N")                                                     \
-    X(NUMBER, epochs, 0, "epochs", 1e-6, 1e9, "passes over the data, in place of --steps (default: 1)", "X")           \
-    X(NUMBER, rate, 0, "rate", 1e-12, 1e6, "largest learning rate (default: 0.001, with --from 0.00005)", "X")         \
-    X(WHOLE, warmup, 0, "warmup", 0, 1LL << 40, "steps until there (default: a fiftieth of all)", "N")                 \
-    X(TEXT, schedule, 0, "schedule", 0, 0, "of the rate behind that: cosine (default), constant", "HOW")               \
-    X(NUMBER, floor, 0, "floor", 0, 1e6, "where the cosine ends (default: a tenth of --rate)", "X")                    \
-    X(NUMBER, decay, 0, "decay", 0, 1e6, "weight decay (default: 0.1)", "X")                                           \
-    X(TEXT, decays, 0, "decays", 0, 0, "what decays: matrices (default), dense, all", "WHAT")                          \
-    X(NUMBER, beta1, 0, "beta1", 1e-9, 1 - 1e-9, "of AdamW (default: 0.9)", "X")                                       \
-    X(NUMBER, beta2, 0, "beta2", 1e-9, 1 - 1e-9, "of AdamW (default: 0.95)", "X")                                      \
-    X(NUMBER, clip, 0, "clip", 0, 1e30, "cut longer gradients to this length, 0 = never (default: 1)", "X")            \
-    X(NUMBER, mask, 0, "mask", 1e-6, 1, "encoders: share of the tokens to predict (default: 0.15)", "X")               \
-    X(TEXTS, freeze, 0, "freeze", 0, 0, "tensors that stay as they are: a name, \"*end\" or \"begin*\"", "NAME")       \
-    X(TEXT, gates, 0, "gates", 0, 0, "prune heads on the way, by gates that learn to close: l0 or l1", "KIND")         \
-    X(WHOLE, heads, 0, "heads", 1, 1 << 20, "that stay open (default: as many as --gate-penalty leaves)", "N")         \
-    X(NUMBER, gate_penalty, 0, "gate-penalty", 1e-8, 1e3, "for each open head; l1 with --heads: at first (0.01)", "X") \
-    X(NUMBER, gate_rate, 0, "gate-rate", 1e-8, 1e3, "learning rate of the gates (default: 0.1)", "X")                  \
-    X(WHOLE, gates_start, 0, "gates-start", 0, 1LL << 40, "steps before they join in (default: those taken)", "N")     \
-    X(WHOLE, gates_end, 0, "gates-end", 1, 1LL << 40, "they are settled behind it (default: a quarter of the rest)",   \
-      "N")                                                                                                             \
-    X(FLAG, gates_together, 0, "gates-together", 0, 0, "weights do not wait until the gates are settled", NULL)        \
-    X(FLAG, gates_only, 0, "gates-only", 0, 0, "gates learn, weights stay as they are", NULL)                          \
-    X(NUMBER, dropout, 0, "dropout", 0, 0.99, "share of numbers dropped, in all three places (default: 0)", "P")       \
+/* The settings in groups, as --help shows them. X(kind, field, letter, option, min, max, help, value): the key in JSON
+ * is the name of the field. What is not given is NULL, -1 or NaN until train_settings_check, _fit_model, _fit_data,
+ * _fit_gates or _fit_teacher. */
+
+/* The model. */
+#define TRAIN_SETTINGS_MODEL(X)                                                                                  \
+    X(TEXT, from, 0, "from", 0, 0, "train this checkpoint: a folder, minilm or builtin", "MODEL")                \
+    X(SHAPE, shape, 0, "shape", 0, 0, "train a new model: FAMILY:LAYERSxHEADSxWIDTH, or a config.json", "SHAPE") \
+    X(TEXT, tokenizer, 0, "tokenizer", 0, 0, "tokenizer of a new model: a folder with tokenizer.json", "FOLDER") \
+    X(WHOLE, vocab, 0, "vocab", 1, INT32_MAX, "vocabulary size of a new model (default: the tokenizer's)", "N")
+/* What is learned from. */
+#define TRAIN_SETTINGS_DATA(X)                                                                                     \
+    X(PATHS, file, 'f', "file", 0, 0, "train on the texts of FILE, - is standard input; arguments are more files", \
+      "FILE")                                                                                                      \
+    X(PATHS, tokens, 0, "tokens", 0, 0, "train on token ids: .npy, or .bin of 16-bit ids", "FILE")                 \
+    X(TEXT, documents, 0, "documents", 0, 0, "a text is a line (default), a paragraph, or whole: the file", "HOW") \
+    X(TEXT, end_token, 0, "end-token", 0, 0, "appended to each text (default: the model's)", "TOKEN")              \
+    X(WHOLE, length, 0, "length", 2, 1 << 24, "tokens per sequence (default: 128, or the model's maximum)", "N")   \
+    X(NUMBER, mask, 0, "mask", 1e-6, 1, "encoders: fraction of the tokens to predict (default: 0.15)", "X")
+/* Batches and steps. */
+#define TRAIN_SETTINGS_STEPS(X)                                                                                   \
+    X(WHOLE, batch, 0, "batch", 1, 1 << 20, "sequences per batch (default: 8)", "N")                              \
+    X(WHOLE, accumulate, 0, "accumulate", 1, 1 << 20, "batches per step (default: 1)", "N")                       \
+    X(WHOLE, steps, 0, "steps", 1, 1LL << 40, "total number of steps", "N")                                       \
+    X(NUMBER, epochs, 0, "epochs", 1e-6, 1e9, "passes over the data, instead of --steps (default: 1)", "X")       \
+    X(WHOLE, seed, 's', "seed", 0, 1LL << 62, "seed of new weights, order, masks, dropout, samples (default: 0)", \
+      "SEED")                                                                                                     \
+    X(TEXT, dtype, 0, "dtype", 0, 0, "of matrix products: f32 (default) or bf16; weights stay f32", "TYPE")       \
+    X(FLAG, recompute, 0, "recompute", 0, 0, "use less memory: recompute activations, a quarter more work", NULL)
+/* The optimizer. */
+#define TRAIN_SETTINGS_ADAMW(X)                                                                                \
+    X(NUMBER, rate, 0, "rate", 1e-12, 1e6, "largest learning rate (default: 0.001, with --from 0.00005)", "X") \
+    X(WHOLE, warmup, 0, "warmup", 0, 1LL << 40, "steps until that rate (default: a fiftieth of all)", "N")     \
+    X(TEXT, schedule, 0, "schedule", 0, 0, "of the rate after that: cosine (default), constant", "HOW")        \
+    X(NUMBER, floor, 0, "floor", 0, 1e6, "where the cosine ends (default: a tenth of --rate)", "X")            \
+    X(NUMBER, decay, 0, "decay", 0, 1e6, "weight decay (default: 0.1)", "X")                                   \
+    X(TEXT, decays, 0, "decays", 0, 0, "what decays: matrices (default), dense, all", "WHAT")                  \
+    X(NUMBER, beta1, 0, "beta1", 1e-9, 1 - 1e-9, "of AdamW (default: 0.9)", "X")                               \
+    X(NUMBER, beta2, 0, "beta2", 1e-9, 1 - 1e-9, "of AdamW (default: 0.95)", "X")                              \
+    X(NUMBER, clip, 0, "clip", 0, 1e30, "clip gradients to this norm, 0 = never (default: 1)", "X")            \
+    X(TEXTS, freeze, 0, "freeze", 0, 0, "tensors that stay as they are: a name, \"*end\" or \"begin*\"", "NAME")
+/* Dropout. */
+#define TRAIN_SETTINGS_DROPOUT(X)                                                                                      \
+    X(NUMBER, dropout, 0, "dropout", 0, 0.99, "fraction of the values dropped, in all three places (default: 0)", "P") \
     X(NUMBER, embedding_dropout, 0, "embedding-dropout", 0, 0.99, "of embeddings (default: --dropout)", "P")           \
     X(NUMBER, attention_dropout, 0, "attention-dropout", 0, 0.99, "of attention probabilities (likewise)", "P")        \
-    X(NUMBER, residual_dropout, 0, "residual-dropout", 0, 0.99, "of what is added to the residual (likewise)", "P")    \
-    X(TEXT, dtype, 0, "dtype", 0, 0, "of products: f32 (default) or bf16; weights learn in f32 anyway", "TYPE")        \
-    X(TEXT, teacher, 0, "teacher", 0, 0, "learn to answer as this model does: a folder, or as -m", "MODEL")            \
-    X(NUMBER, teacher_temperature, 0, "teacher-temperature", 1e-3, 1e3, "of both models' logits (default: 2)", "X")    \
-    X(NUMBER, label_weight, 0, "label-weight", 0, 1e6, "of the labels' cross entropy (default: 0.5)", "X")             \
-    X(NUMBER, logit_weight, 0, "logit-weight", 0, 1e6, "of the divergence from the teacher's (default: 0.5)", "X")     \
-    X(NUMBER, state_weight, 0, "state-weight", 0, 1e6, "of the last states' square difference (no logits: 1)", "X")    \
-    X(NUMBER, text_weight, 0, "text-weight", 0, 1e6, "of 1 - cosine of the texts' vectors (default: 0)", "X")          \
-    X(FLAG, recompute, 0, "recompute", 0, 0, "keep less in memory, and compute a quarter more", NULL)                  \
-    X(WHOLE, seed, 's', "seed", 0, 1LL << 62, "of new weights, order, masks, dropout, samples (default: 0)", "SEED")   \
-    X(WHOLE, save_every, 0, "save-every", 1, 1LL << 40, "steps between checkpoints (default: a tenth, <= 1000)", "N")  \
-    X(PATHS, eval, 0, "eval", 0, 0, "measure the loss on this file, of the kind of the data", "FILE")                  \
-    X(NUMBER, eval_share, 0, "eval-share", 0, 0.9, "set this share of the data aside for that, its end", "X")          \
-    X(WHOLE, eval_every, 0, "eval-every", 1, 1LL << 40, "steps from measure to measure (default: as --save-every)",    \
-      "N")                                                                                                             \
-    X(WHOLE, eval_sequences, 0, "eval-sequences", 1, 1LL << 40, "measured at a time (default: 512, or all)", "N")      \
-    X(TEXTS, sample, 0, "sample", 0, 0, "let a decoder go on with this text; may be given again", "TEXT")              \
-    X(WHOLE, sample_every, 0, "sample-every", 1, 1LL << 40, "steps from sample to sample (default: as --save-every)",  \
-      "N")                                                                                                             \
-    X(WHOLE, sample_tokens, 0, "sample-tokens", 1, 1 << 20, "tokens of a sample (default: 40)", "N")                   \
-    X(NUMBER, temperature, 0, "temperature", 0, 1e6, "of samples, 0 = the likeliest tokens (default: 0.8)", "X")       \
-    X(WHOLE, keep, 0, "keep", 0, 1 << 20, "older checkpoints that stay, as FOLDER.step-STEP (default: none)", "N")     \
-    X(PATH, export, 0, "export", 0, 0, "at the end write the model alone there: a checkpoint to share", "FOLDER")      \
-    X(TEXT, export_dtype, 0, "export-dtype", 0, 0, "its numbers: bf16 (default), f16, f32", "TYPE")                    \
-    X(PATH, log, 0, "log", 0, 0, "keep the log there too: .jsonl or .csv", "FILE")
+    X(NUMBER, residual_dropout, 0, "residual-dropout", 0, 0.99, "of what is added to the residual (likewise)", "P")
+/* Heads that close. */
+#define TRAIN_SETTINGS_GATES(X)                                                                                      \
+    X(TEXT, gates, 0, "gates", 0, 0, "prune heads while training, with gates that learn to close: l0 or l1", "KIND") \
+    X(WHOLE, heads, 0, "heads", 1, 1 << 20, "heads that stay open (default: as many as --gate-penalty leaves)", "N") \
+    X(NUMBER, gate_penalty, 0, "gate-penalty", 1e-8, 1e3,                                                            \
+      "penalty per open head; with l1 and --heads the first one (default: 0.01)", "X")                               \
+    X(NUMBER, gate_rate, 0, "gate-rate", 1e-8, 1e3, "learning rate of the gates (default: 0.1)", "X")                \
+    X(WHOLE, gates_start, 0, "gates-start", 0, 1LL << 40, "steps before gates learn (default: those taken)", "N")    \
+    X(WHOLE, gates_end, 0, "gates-end", 1, 1LL << 40,                                                                \
+      "step after which gates are frozen (default: a quarter of the rest)", "N")                                     \
+    X(FLAG, gates_together, 0, "gates-together", 0, 0, "train the weights while gates learn; by default they wait",  \
+      NULL)                                                                                                          \
+    X(FLAG, gates_only, 0, "gates-only", 0, 0, "train the gates only; weights stay as they are", NULL)
+/* A teacher. */
+#define TRAIN_SETTINGS_TEACHER(X)                                                                                   \
+    X(TEXT, teacher, 0, "teacher", 0, 0, "learn the outputs of this model: a folder, minilm or builtin", "MODEL")   \
+    X(NUMBER, teacher_temperature, 0, "teacher-temperature", 1e-3, 1e3, "of both models' logits (default: 2)", "X") \
+    X(NUMBER, label_weight, 0, "label-weight", 0, 1e6, "weight of the labels' cross-entropy (default: 0.5)", "X")   \
+    X(NUMBER, logit_weight, 0, "logit-weight", 0, 1e6,                                                              \
+      "weight of the divergence from the teacher's logits (default: 0.5)", "X")                                     \
+    X(NUMBER, state_weight, 0, "state-weight", 0, 1e6,                                                              \
+      "weight of the squared difference of last states (no logits: 1)", "X")                                        \
+    X(NUMBER, text_weight, 0, "text-weight", 0, 1e6, "weight of 1 - cosine of the texts' vectors (default: 0)", "X")
+/* What is measured on the way. */
+#define TRAIN_SETTINGS_WATCH(X)                                                                                      \
+    X(PATHS, eval, 0, "eval", 0, 0, "measure the loss on this held-out file, of the same kind as the data", "FILE")  \
+    X(NUMBER, eval_share, 0, "eval-share", 0, 0.9,                                                                   \
+      "hold out this fraction of the data, at its end, to measure the loss on", "X")                                 \
+    X(WHOLE, eval_every, 0, "eval-every", 1, 1LL << 40, "steps between evaluations (default: as --save-every)", "N") \
+    X(WHOLE, eval_sequences, 0, "eval-sequences", 1, 1LL << 40, "sequences per evaluation (default: 512, or all)",   \
+      "N")                                                                                                           \
+    X(TEXTS, sample, 0, "sample", 0, 0, "let a decoder continue this text; may be given again", "TEXT")              \
+    X(WHOLE, sample_every, 0, "sample-every", 1, 1LL << 40, "steps between samples (default: as --save-every)", "N") \
+    X(WHOLE, sample_tokens, 0, "sample-tokens", 1, 1 << 20, "tokens per sample (default: 40)", "N")                  \
+    X(NUMBER, temperature, 0, "temperature", 0, 1e6, "of samples, 0 = the most probable tokens (default: 0.8)", "X")
+/* Checkpoints, export and log. */
+#define TRAIN_SETTINGS_KEEP(X)                                                                                        \
+    X(WHOLE, save_every, 0, "save-every", 1, 1LL << 40, "steps between checkpoints (default: a tenth, <= 1000)", "N") \
+    X(WHOLE, keep, 0, "keep", 0, 1 << 20, "older checkpoints to keep, as FOLDER.step-STEP (default: none)", "N")      \
+    X(PATH, export, 0, "export", 0, 0, "also write the model alone at the end: a checkpoint to share", "FOLDER")      \
+    X(TEXT, export_dtype, 0, "export-dtype", 0, 0, "type of its weights: bf16 (default), f16, f32", "TYPE")           \
+    X(PATH, log, 0, "log", 0, 0, "also write the log there: .jsonl or .csv", "FILE")
+/* All of them. */
+#define TRAIN_SETTINGS_MAP(X) \
+    TRAIN_SETTINGS_MODEL(X)   \
+    TRAIN_SETTINGS_DATA(X)    \
+    TRAIN_SETTINGS_STEPS(X)   \
+    TRAIN_SETTINGS_ADAMW(X)   \
+    TRAIN_SETTINGS_DROPOUT(X) \
+    TRAIN_SETTINGS_GATES(X)   \
+    TRAIN_SETTINGS_TEACHER(X) \
+    TRAIN_SETTINGS_WATCH(X)   \
+    TRAIN_SETTINGS_KEEP(X)
 
 typedef struct train_list {
     char **item; /* [count] */
@@ -127,7 +163,6 @@ extern struct train_given {
 #define TRAIN_ARG_FLAG POPT_ARG_NONE
 #define TRAIN_SETTINGS_OPTION(kind, field, letter, option, min, max, help, value) \
     {option, letter, TRAIN_ARG_##kind, &train_given.field, 0, help, value},
-#define TRAIN_SETTINGS_OPTIONS TRAIN_SETTINGS_MAP(TRAIN_SETTINGS_OPTION)
 
 /* What the words of a setting may be is checked, and what follows from no model or data gets its default. */
 int train_settings_check(const cli_session *s, train_settings *t);

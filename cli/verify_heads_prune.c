@@ -119,14 +119,23 @@ static const double *read_scores(pruned *p, const char *name)
     return scores;
 }
 
-/* The rules of the definitions: in every layer, or as many of all of them. */
+static int64_t removed(const double *keep, int64_t heads)
+{
+    int64_t count = 0;
+    for (int64_t n = 0; n < heads; n++)
+        count += keep[n] == 0;
+    return count;
+}
+
+/* The rules of the definitions: the ratio in every layer, or over all layers as many heads as that removes. */
 static void check_choice(pruned *p, const char *tensor, const char *name, const double *want)
 {
     const heads_run *run = p->f->run;
     const bool global = strstr(name, "_global") != NULL, most = strcmp(name, "most") == 0;
     const double *scores = read_scores(p, name);
     const double ratio = json_number_value(json_object_get(run->index, "prune_ratio"));
-    const mha_prune_rule rule = {.size = sizeof rule, .ratio = ratio, .per_layer = !global};
+    const mha_prune_rule rule = {
+        .size = sizeof rule, .ratio = ratio, .per_layer = !global, .count = global ? removed(want, p->heads) : 0};
     double *by = heads_room(p->f, p->heads, sizeof *by), *got = heads_room(p->f, p->heads, sizeof *got);
     mha_error failed = {0};
     if (!scores || !by || !got) return;

@@ -20,7 +20,8 @@ static const struct rule {
      "scale_is_default softcap causal align q_offset window key_lengths prefix_lengths bool_mask bias alibi sinks "
      "block "
      "seq_q seq_k special bool_mask_shape bias_shape inputs outputs fully_masked_rows nonfinite_inputs exact_scores "
-     "file float32_torch atol atol_from_lse sdpa"},
+     "file float32_torch atol atol_from_lse atol_rounded_out sdpa"},
+    {"attention", "cases[].atol_rounded_out", "dq dk dbias dslopes dsinks"},
     {"attention", "cases[].layout", "bhld packed"},
     {"attention", "cases[].inputs", "q k v dout dlse bool_mask bias slopes sinks block_mask cu_seqlens_q cu_seqlens_k"},
     {"attention", "cases[].outputs", "out lse attn dq dk dv dbias dslopes dsinks"},

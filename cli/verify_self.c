@@ -28,6 +28,7 @@ static const struct {
     {"head widths", {SIZED(1, 2, 0, 33, 70, 40), .v_head_dim = 80}},
     {"head widths", {SIZED(1, 2, 0, 33, 70, 80), .v_head_dim = 7}},
     {"head widths", {SIZED(1, 1, 0, 20, 50, 512)}},
+    {"head widths", {SIZED(1, 1, 0, 20, 50, MHA_HEAD_DIM_MAX)}},
     {"grouped heads", {SIZED(2, 8, 2, 33, 65, 32)}},
     {"grouped heads", {SIZED(1, 12, 1, 9, 100, 64)}},
     {"causal", {SIZED(1, 2, 0, 129, 129, 64), .causal = 1, .align = MHA_ALIGN_TOP_LEFT}},

@@ -1,5 +1,5 @@
-# install.cmake - what `cmake --install` puts where: the program, both libraries, the headers, a CMake package and a
-# pkg-config file. All of it can be moved: paths are computed from where the files lie.
+# install.cmake - what `cmake --install` puts where: the program, the libraries, the headers, a CMake package and pkg-config files; and
+# the target uninstall. All of it can be moved: paths are computed from where the files lie.
 include(CMakePackageConfigHelpers)
 
 install(DIRECTORY include/mha DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
@@ -7,12 +7,12 @@ if(MHA_PROGRAM)
   install(TARGETS mha RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 
-# ---- CMake package: one file of targets for each library, since only the static one needs its libraries found again ----
+# ---- CMake package: one file of targets per library, so that each is found if what it requires is there ----
 set(MHA_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/mha)
-foreach(kind shared static)
-  install(TARGETS mha_${kind} EXPORT mha-${kind} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
-                                                 ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-  install(EXPORT mha-${kind} NAMESPACE mha:: DESTINATION ${MHA_PACKAGE_DIR})
+foreach(library shared static attn_shared attn_static)
+  install(TARGETS mha_${library} EXPORT mha-${library} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+                                                       ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT mha-${library} NAMESPACE mha:: DESTINATION ${MHA_PACKAGE_DIR})
 endforeach()
 configure_package_config_file(cmake/mhaConfig.cmake.in ${PROJECT_BINARY_DIR}/mhaConfig.cmake
                               INSTALL_DESTINATION ${MHA_PACKAGE_DIR})
@@ -32,6 +32,19 @@ endif()
 set(prefix "\${prefix}") # APPEND takes an absolute folder as it is
 cmake_path(APPEND prefix ${CMAKE_INSTALL_LIBDIR} OUTPUT_VARIABLE MHA_PC_LIBDIR)
 cmake_path(APPEND prefix ${CMAKE_INSTALL_INCLUDEDIR} OUTPUT_VARIABLE MHA_PC_INCLUDEDIR)
-string(REPLACE ">=" " >= " MHA_PC_REQUIRES "${MHA_JANSSON}, ${MHA_UTF8PROC}, ${MHA_PCRE2}")
-configure_file(cmake/mha.pc.in ${PROJECT_BINARY_DIR}/mha.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/mha.pc DESTINATION ${pc_dir})
+
+# mha_install_pc(NAME DESCRIPTION [PACKAGE]...): NAME.pc, whose static library requires the packages.
+function(mha_install_pc name description)
+  list(JOIN ARGN ", " requires)
+  string(REPLACE ">=" " >= " requires "${requires}")
+  configure_file(cmake/library.pc.in ${PROJECT_BINARY_DIR}/${name}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${pc_dir})
+endfunction()
+mha_install_pc(mha "${PROJECT_DESCRIPTION}" ${MHA_UTF8PROC} ${MHA_PCRE2})
+mha_install_pc(mha_attn "Multi-head attention in C: the operator alone")
+
+# ---- the way back ----
+if(PROJECT_IS_TOP_LEVEL)
+  add_custom_target(uninstall VERBATIM
+    COMMAND ${CMAKE_COMMAND} -DMANIFEST=${PROJECT_BINARY_DIR}/install_manifest.txt -P ${PROJECT_SOURCE_DIR}/cmake/uninstall.cmake)
+endif()

@@ -2,12 +2,15 @@
 """The texts that the built-in model learns from: made up, one text a line, the same on every machine.
 
     python3 tools/builtin_text.py SEED LINES >texts.txt
+    python3 tools/builtin_text.py stories SEED LINES >stories.txt
     python3 tools/builtin_text.py rows SEED COUNT FIRST KINDS >rows.bin
 
 Nothing is taken from anywhere: words are put together by the small grammar below, drawn with splitmix64, so the licence is that of
 this project. A third are stories: people with names and pronouns, verbs that agree with their subjects, speech in quotes, things
 that are asked for again. The rest are tasks whose answer stands in the text: lists said again, nonsense said again, keys with values,
 and counting, sums, the alphabet, days and months. Much repeats itself, since that is what induction heads are made by.
+
+`stories` writes stories alone: `stories 3 400` is share/mha/texts/stories.txt.
 
 `rows` writes ids in place of texts, 16 bits each: COUNT blocks of 48, each a row of 8 to 24 ids drawn from FIRST .. FIRST + KINDS - 1 that repeats
 itself to the end of the block. Where nothing else can be learned, and the ids are few, induction is found within some hundred steps.
@@ -274,10 +277,10 @@ def in_order(draw):
 KINDS = [(16, story), (6, said_again), (12, scramble), (36, again), (12, repeat), (10, keys), (4, count_up), (2, sums), (2, in_order)]
 
 
-def texts(seed, lines):
+def texts(kinds, seed, lines):
     draw = Draw(seed)
     for _ in range(lines):
-        print(draw.weighted(KINDS)(draw))
+        print(draw.weighted(kinds)(draw))
 
 
 def rows(seed, count, first, kinds):
@@ -293,7 +296,9 @@ def rows(seed, count, first, kinds):
 
 def main():
     if len(sys.argv) == 3:
-        texts(*map(int, sys.argv[1:]))
+        texts(KINDS, *map(int, sys.argv[1:]))
+    elif len(sys.argv) == 4 and sys.argv[1] == "stories":
+        texts([(1, story)], *map(int, sys.argv[2:]))
     elif len(sys.argv) == 6 and sys.argv[1] == "rows":
         rows(*map(int, sys.argv[2:]))
     else:

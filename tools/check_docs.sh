@@ -12,7 +12,7 @@ awk '/^```c$/ { on = 1; next } /^```$/ { if (on) exit } on' README.md | diff -u 
 }
 
 dead_links() {
-    for page in README.md CONTRIBUTING.md CHANGELOG.md docs/*.md docs/layers/*.md; do
+    for page in README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md docs/*.md docs/layers/*.md; do
         grep -o '](\([^)#:]*\))' "$page" | sed 's/^](//; s/)$//' | while read -r link; do
             [ -e "$(dirname "$page")/$link" ] || echo "$page: links to $link, which is not there"
         done

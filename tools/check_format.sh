@@ -12,8 +12,12 @@ done
     echo 'skipped: clang-format 16 is not installed'
     exit 77
 }
+command -v git >/dev/null || {
+    echo 'skipped: git, which lists the tracked files, is not installed'
+    exit 77
+}
 git rev-parse --is-inside-work-tree >/dev/null 2>&1 || {
-    echo 'skipped: this is not a git checkout, so there is no list of tracked files'
+    echo 'skipped: not a git checkout, so there is no list of tracked files'
     exit 77
 }
 # Characters, not bytes: bytes that continue a character are not counted.

@@ -1,14 +1,17 @@
 #!/bin/sh
-# check_symbols.sh - check_symbols.sh SHARED STATIC: what the libraries show is what the headers declare.
+# check_symbols.sh - check_symbols.sh SHARED STATIC [HEADER...]: what the libraries show is what the headers declare.
 #
-#   The shared library exports each function that a public header declares with MHA_API, and nothing else.
+#   The shared library exports each function that one of the public headers (all of include/mha) declares with MHA_API, and nothing else.
 #   The static library's global names are those, or begin with mha__, so that it meets no name of a program.
 set -eu
 cd "$(dirname -- "$0")/.."
-[ $# -eq 2 ] || {
-    echo 'usage: check_symbols.sh SHARED STATIC' >&2
+[ $# -ge 2 ] || {
+    echo 'usage: check_symbols.sh SHARED STATIC [HEADER...]' >&2
     exit 2
 }
+shared=$1 static=$2
+shift 2
+[ $# -gt 0 ] || set -- include/mha/*.h
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 status=0
@@ -28,12 +31,12 @@ report() {
 }
 
 # MHA_API const char *mha_version(void);  ->  mha_version
-cat include/mha/*.h | grep -v '^#' | tr '\n' ' ' | grep -o 'MHA_API [^;(]*(' | sed 's/.*[ *]\(mha_[a-z0-9_]*\)($/\1/' |
+cat "$@" | grep -v '^#' | tr '\n' ' ' | grep -o 'MHA_API [^;(]*(' | sed 's/.*[ *]\(mha_[a-z0-9_]*\)($/\1/' |
     sort -u >"$work/declared"
-names "$1" -D >"$work/exported"
-names "$2" >"$work/static"
+names "$shared" -D >"$work/exported"
+names "$static" >"$work/static"
 [ -s "$work/declared" ] || {
-    echo 'found no MHA_API function in include/mha'
+    echo "found no MHA_API function in $*"
     exit 1
 }
 

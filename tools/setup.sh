@@ -23,7 +23,6 @@ lib   zlib          zlib1g-dev
 # shellcheck disable=SC2034 # read by fetch.sh
 fetch_needs='
 tool   python3   python3
-pip    -         python3-pip
 certs  -         ca-certificates
 '
 
@@ -94,8 +93,8 @@ allowed() {
     return 1
 }
 
-# apt_get ARGUMENTS, as `allowed` decided.
-apt_get() { ${as:+"$as"} env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@"; }
+# apt_get ARGUMENTS, as `allowed` decided. Its status lines are for `progress`.
+apt_get() { ${as:+"$as"} env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 -o APT::Status-Fd=1 "$@"; }
 
 apt_install() { apt_get update && apt_get install -y --no-install-recommends "$@"; }
 
@@ -118,8 +117,8 @@ install_needs() {
 
 # ---- building, quietly ----
 
-# progress LABEL: copies lines from stdin to the log; on a terminal, the counters of ninja ("[7/90] ...") and ctest
-# ("7/90 Test ...") become one moving line; elsewhere the label is said once.
+# progress LABEL: copies lines from stdin to the log; on a terminal, the counters of ninja ("[7/90] ..."), ctest ("7/90 Test ...")
+# and apt-get ("pmstatus:zlib1g-dev:41.3793:Unpacking ...") become one moving line; elsewhere the label is said once.
 progress() {
     announced=
     while IFS= read -r text; do
@@ -128,6 +127,8 @@ progress() {
         '[0/'*) continue ;; # ninja looks whether there is anything to do
         '['[0-9]*/*']'*) count=${text%%\]*}] ;;
         *[0-9]/[0-9]*' Test '*) count=[${text%% Test *}] ;;
+        dlstatus:*.[0-9]*:*) count=${text%%.[0-9]*:*} && count="[download ${count##*:} %]" ;;
+        pmstatus:*.[0-9]*:*) count=${text%%.[0-9]*:*} && count="[${count##*:} %]" ;;
         *) continue ;;
         esac
         if [ -t 2 ]; then
@@ -163,9 +164,18 @@ configured() {
         { [ "$2" = OFF ] || grep -qx 'BUILD_TESTING:BOOL=ON' "$1/CMakeCache.txt"; }
 }
 
+# use_ccache: objects of earlier builds are used again where ccache is installed and has a folder to keep them in. Paths count from the
+# top of the tree, so that builds of the same flags share objects, and so do checkouts.
+use_ccache() {
+    ccache --show-stats >/dev/null 2>&1 || return 0
+    CMAKE_C_COMPILER_LAUNCHER=${CMAKE_C_COMPILER_LAUNCHER-ccache} CCACHE_BASEDIR=${CCACHE_BASEDIR-$root} CCACHE_NOHASHDIR=1
+    export CMAKE_C_COMPILER_LAUNCHER CCACHE_BASEDIR CCACHE_NOHASHDIR
+}
+
 # make_build PRESET TESTING TARGET...
 make_build() {
     dir=$root/build/$1
+    use_ccache
     if ! configured "$dir" "$2"; then
         # A build folder that came along with a copied tree would build the tree it was copied from.
         grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$dir/CMakeCache.txt" || rm -rf "$dir"

@@ -7,11 +7,17 @@ const roundTicks = (low, high, most = 6) => {
   return { ticks, text: (x) => String(Number(x.toPrecision(6))) };
 };
 
+/* The size of a plot as wide as its box, so that letters keep their size on a phone; `size` where the box has no width. */
+const fitted = (size, box) => {
+  const width = Math.min(Math.max(box.clientWidth || size.width, 260), size.width);
+  return { width, height: Math.max(size.height * width / size.width, 200), margin: Math.min(size.margin, 46 + width / 90) };
+};
+
 /* An empty plot with axes: {svg, x, y} where x and y place numbers. */
 const plot = ({ width, height, margin }, [xLow, xHigh], [yLow, yHigh], [xName, yName], title) => {
   const svg = drawing('svg', { viewBox: `0 0 ${width} ${height}`, class: 'plot', role: 'img', 'aria-label': title });
   const x = (v) => margin + (v - xLow) / (xHigh - xLow || 1) * (width - 1.5 * margin), y = (v) => height - margin - (v - yLow) / (yHigh - yLow || 1) * (height - 1.5 * margin);
-  const across = roundTicks(xLow, xHigh), up = roundTicks(yLow, yHigh);
+  const across = roundTicks(xLow, xHigh, width / 90), up = roundTicks(yLow, yHigh);
   across.ticks.forEach((v) => svg.append(drawing('line', { x1: x(v), x2: x(v), y1: y(yLow), y2: y(yHigh), class: 'rule' }),
     drawing('text', { x: x(v), y: height - margin + 16, 'text-anchor': 'middle' }, across.text(v))));
   up.ticks.forEach((v) => svg.append(drawing('line', { x1: x(xLow), x2: x(xHigh), y1: y(v), y2: y(v), class: 'rule' }),

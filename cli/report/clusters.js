@@ -41,9 +41,9 @@ const roomForNames = (points, names, chosen) => {
   }));
 };
 
-const drawPoints = (m, count, svgBox) => {
-  const { xy, merges } = models[m].diversity, own = ownHeads(m), cluster = cutTree(merges, own.length, count);
-  const { svg, x, y } = plot(PLANE, spread(xy.map((p) => p[0])), spread(xy.map((p) => p[1])), ['first axis', 'second axis'],
+const drawPoints = (m, cluster, svgBox) => {
+  const { xy } = models[m].diversity, own = ownHeads(m), count = Math.max(...cluster) + 1;
+  const { svg, x, y } = plot(fitted(PLANE, svgBox), spread(xy.map((p) => p[0])), spread(xy.map((p) => p[1])), ['first axis', 'second axis'],
     `Map of ${own.length} heads in ${count} clusters`);
   for (let c = 0; c < count; c++) {
     const points = xy.filter((_, i) => cluster[i] === c).map(([u, v]) => [x(u), y(v)]);
@@ -51,8 +51,8 @@ const drawPoints = (m, count, svgBox) => {
   }
   const named = roomForNames(xy.map(([u, v]) => [x(u), y(v)]), own.map((h) => h.name), own.indexOf(heads[selected.head]));
   own.forEach((h, i) => {
-    const dot = drawing('g', { class: 'dot', tabindex: 0, role: 'button', 'aria-label': `head ${h.name}, ${labelOf(h, m)}, cluster ${cluster[i] + 1}` });
-    dot.append(drawing('title', {}, `head ${h.name}, ${labelOf(h, m)}, cluster ${cluster[i] + 1}`),
+    const dot = drawing('g', { class: 'dot', tabindex: 0, role: 'button', 'aria-label': `${headWords(h, m)}, cluster ${cluster[i] + 1}` });
+    dot.append(drawing('title', {}, `${headWords(h, m)}, cluster ${cluster[i] + 1}`),
       drawing('circle', { cx: x(xy[i][0]), cy: y(xy[i][1]), r: heads.indexOf(h) === selected.head ? 9 : 6, fill: LABEL_COLOURS[labelOf(h, m)] }));
     if (named.has(i)) dot.append(drawing('text', { x: x(xy[i][0]) + 8, y: y(xy[i][1]) - 5 }, h.name));
     const choose = () => select(heads.indexOf(h));
@@ -64,8 +64,26 @@ const drawPoints = (m, count, svgBox) => {
   svgBox.replaceChildren(svg);
 };
 
+/* The clusters as lists of heads, the largest first, each with the label that most of its heads have. */
+const listClusters = (m, cluster, list) => {
+  const own = ownHeads(m), groups = Array.from({ length: Math.max(...cluster) + 1 }, (_, c) => own.filter((_, i) => cluster[i] === c));
+  list.replaceChildren(...groups.map((group, c) => ({ group, c })).sort((a, b) => b.group.length - a.group.length).map(({ group, c }) => {
+    const item = element('li'), labels = group.map((h) => labelOf(h, m)), most = [...new Set(labels)].map((l) => [l, labels.filter((x) => x === l).length]).sort((a, b) => b[1] - a[1])[0];
+    item.append(element('h3', `Cluster ${c + 1}: ${group.length === 1 ? '1 head' : `${group.length} heads`}, ${most[1] === group.length ? '' : `${most[1]} of them `}${nameOf('label', most[0])}`),
+      ...group.map((h) => {
+        const button = element('button', h.name, 'head-link');
+        button.type = 'button';
+        button.title = headWords(h, m);
+        button.addEventListener('click', () => select(heads.indexOf(h)));
+        return button;
+      }));
+    return item;
+  }));
+};
+
 const clusterPanel = (m) => {
   const box = element('div'), label = element('label', 'Clusters '), field = element('input'), svgBox = element('div', null, 'plot-box');
+  const pair = element('div', null, 'pair wide-left'), left = element('div'), list = element('ul', null, 'clusters');
   const labels = [...new Set(ownHeads(m).map((h) => labelOf(h, m)))], key = element('p', null, 'key');
   field.type = 'number';
   field.min = 1;
@@ -73,26 +91,28 @@ const clusterPanel = (m) => {
   field.value = Math.min(8, ownHeads(m).length);
   label.append(field);
   labels.forEach((name) => {
-    const chip = element('span', name, 'chip');
+    const chip = element('span', nameOf('label', name), 'chip');
     chip.style.setProperty('--label', LABEL_COLOURS[name]);
     key.append(chip);
   });
-  const show = () => drawPoints(m, clamp(field.valueAsNumber || 1, 1, ownHeads(m).length), svgBox);
-  field.addEventListener('input', show);
+  const cut = () => cutTree(models[m].diversity.merges, ownHeads(m).length, clamp(field.valueAsNumber || 1, 1, ownHeads(m).length));
+  const show = () => drawPoints(m, cut(), svgBox), showAll = () => { show(); listClusters(m, cut(), list); };
+  field.addEventListener('input', showAll);
   on('head', show);
   if (models.length > 1) box.append(element('h3', models[m].model));
-  box.append(label, svgBox, key);
-  show();
+  left.append(svgBox, key);
+  pair.append(left, list);
+  const controls = element('div', null, 'controls');
+  controls.append(label);
+  box.append(controls, pair);
+  showAll();
+  whenResized(svgBox, show);
   return box;
 };
 
 const makeClusters = () => {
-  const having = withDiversity().filter((m) => models[m].diversity.xy);
-  if (having.length === 0) {
-    absent('clusters', 'The map needs the distances between heads, which were not asked for: mha report --diversity measures them.');
-    return;
-  }
   const content = $('clusters').querySelector('.content');
   content.append(element('p', 'Heads that lie near each other look at the same tokens: the distances are those of Jensen and Shannon, as far as a plane can show them. ' +
-    'Lines go around the clusters of average linkage. A name that would lie over another is left out: point at the head, or select it with a click.', 'hint'), ...having.map(clusterPanel));
+    'Lines go around the clusters of average linkage. A name that would lie over another is left out: point at the head, or select it with a click.', 'hint'),
+  ...withDiversity().filter((m) => models[m].diversity.xy).map(clusterPanel));
 };

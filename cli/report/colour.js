@@ -52,6 +52,6 @@ const legend = (figure, ticks, words) => {
 };
 
 /* Five ticks from low to high, evenly on the bar; value(at) is the number at a place of it. */
-const evenTicks = (low, high, value = (at) => low + (high - low) * at) => [0, .25, .5, .75, 1].map((at) => ({ at, text: number(value(at)) }));
+const evenTicks = (low, high, value = (at) => low + (high - low) * at) => [0, .25, .5, .75, 1].map((at) => ({ at, text: fixed(value(at), decimalsOf([value(0), value(1)])) }));
 
 const styleOf = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();

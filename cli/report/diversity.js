@@ -1,5 +1,4 @@
 /* diversity.js - how alike the heads are, all against all, by the measure that is chosen. */
-const absent = (section, text) => $(section).querySelector('.content').replaceChildren(element('p', text, 'absent'));
 const withDiversity = () => models.map((_, m) => m).filter((m) => models[m].diversity);
 
 /* The value of two places among all heads of a model. Stored are upper triangles, one for each layer where a measure speaks
@@ -26,7 +25,7 @@ const drawPairs = (m, key, canvas, figure) => {
     const x = pairValue(m, key, Math.floor(p / n), p % n);
     return isNumber(x) ? ramp((x - low) / (high - low || 1)) : empty;
   });
-  legend(figure, evenTicks(low, high), `${key}: ${data.diversity_help[key]}; linear scale.${models[m].diversity.measures[key].blocks.length > 1 ? ' Grey: it compares heads of one layer alone.' : ''}`);
+  legend(figure, evenTicks(low, high), `${nameOf('diversity', key)}. ${data.diversity_help[key]}; linear scale.${models[m].diversity.measures[key].blocks.length > 1 ? ' Grey: it compares heads of one layer alone.' : ''}`);
 };
 
 /* The heads that are most like the selected one. */
@@ -35,10 +34,11 @@ const likest = (m, key, table) => {
   const far = data.diversity_distance.includes(key);
   table.hidden = at < 0;
   if (at < 0) return;
-  table.caption.textContent = `Most like head ${h.name} by ${key} (${far ? 'a distance: small is alike' : 'large is alike'})`;
+  table.caption.textContent = `Most like head ${h.name} by ${nameOf('diversity', key)} (${far ? 'a distance: small is alike' : 'large is alike'})`;
   const values = own.map((other, b) => [other, pairValue(m, key, at, b)]).filter(([other, x]) => other !== h && isNumber(x));
   values.sort((a, b) => (far ? a[1] - b[1] : b[1] - a[1]));
-  table.tBodies[0].replaceChildren(...values.slice(0, STRONGEST).map(([other, x]) => tableRow([other.name, labelOf(other, m), number(x)])));
+  const decimals = decimalsOf(values.map(([, x]) => x));
+  table.tBodies[0].replaceChildren(...values.slice(0, STRONGEST).map(([other, x]) => tableRow([other.name, nameOf('label', labelOf(other, m)), fixed(x, decimals)])));
 };
 
 /* "layer 0" ... beside the rows of the layers. */
@@ -62,7 +62,7 @@ const pairPanel = (m) => {
   const box = element('div', null, 'pairs'), choice = element('select'), label = element('label', 'Measure '), tip = element('div', null, 'tip');
   const canvas = element('canvas', null, 'pair-map'), figure = element('figure', null, 'legend'), frame = element('div', null, 'map-frame pair-frame');
   const table = element('table', null, 'alike');
-  choice.append(...Object.keys(models[m].diversity.measures).map((key) => option(key, key)));
+  choice.append(...Object.keys(models[m].diversity.measures).map((key) => option(key, nameOf('diversity', key))));
   choice.className = 'measure';
   if (FIRST_MEASURE in models[m].diversity.measures) choice.value = FIRST_MEASURE;
   label.append(choice);
@@ -76,7 +76,9 @@ const pairPanel = (m) => {
   side.append(frame, figure);
   const pair = element('div', null, 'pair');
   pair.append(side, table);
-  box.append(label, pair);
+  const controls = element('div', null, 'controls');
+  controls.append(label);
+  box.append(controls, pair);
   const show = () => { drawPairs(m, choice.value, canvas, figure); likest(m, choice.value, table); };
   choice.addEventListener('change', show);
   listenToPairs(m, choice, canvas, tip);
@@ -93,7 +95,7 @@ const listenToPairs = (m, choice, canvas, tip) => {
   };
   canvas.addEventListener('pointermove', (event) => {
     const [a, b] = under(event), box = canvas.getBoundingClientRect(), x = pairValue(m, choice.value, a, b);
-    tip.textContent = `${own[a].name} and ${own[b].name}: ${isNumber(x) ? x.toFixed(4) : 'not said'}`;
+    tip.textContent = `${own[a].name} and ${own[b].name}: ${isNumber(x) ? fixed(x) : 'heads of two layers, not compared'}`;
     tip.hidden = false;
     tip.style.left = `${canvas.offsetLeft + Math.min(event.clientX - box.left + 12, Math.max(0, box.width - tip.offsetWidth))}px`;
     tip.style.top = `${event.clientY - box.top + 14}px`;
@@ -102,8 +104,4 @@ const listenToPairs = (m, choice, canvas, tip) => {
   canvas.addEventListener('click', (event) => select(heads.indexOf(own[under(event)[0]])));
 };
 
-const makeDiversity = () => {
-  const having = withDiversity();
-  if (having.length === 0) absent('diversity', 'How alike heads are was not asked for: mha report --diversity measures it.');
-  else $('diversity').querySelector('.content').append(...having.map(pairPanel));
-};
+const makeDiversity = () => $('diversity').querySelector('.content').append(...withDiversity().map(pairPanel));

@@ -1,7 +1,6 @@
 /* head.js - one head: its map (two with --compare), the text shaded by it, its strongest weights and its numbers. */
 const STRONGEST = 8;
-const views = [];
-const sentence = []; /* the spans of the tokens */
+let views = [], sentence = []; /* maps of the models, and the spans of the tokens */
 
 const viewOf = (m) => views.find((v) => v.m === m);
 /* The model whose numbers the tables show: the one pointed at, else the first that has the head. */
@@ -35,7 +34,7 @@ const listStrongest = (weights) => {
   const column = look.focus === 'column', at = column ? look.point.column : look.point.row;
   table.caption.textContent = `${placed(shownModel(), at)} ${column ? 'gets most from' : 'looks most at'}`;
   const order = weights.map((_, i) => i).sort((a, b) => weights[b] - weights[a]).slice(0, STRONGEST);
-  table.tBodies[0].replaceChildren(...order.map((i) => tableRow([tokens[i].text, i, weights[i].toFixed(4)])));
+  table.tBodies[0].replaceChildren(...order.map((i) => tableRow([readable(tokens[i]), i, fixed(weights[i])])));
 };
 
 const redraw = () => {
@@ -48,15 +47,16 @@ const redraw = () => {
 /* The numbers, of both models with --compare. */
 const listNumbers = (h) => {
   $('metrics').tBodies[0].replaceChildren(...numberNames().map((name) => {
-    const tr = tableRow([name, ...models.map((_, m) => number(valueOf(h, name, m)))]);
-    tr.title = helpOf(name);
+    const tr = tableRow([nameOf('metric', name), ...models.map((_, m) => shownValue(h, name, m))]);
+    tr.title = `${name}: ${helpOf(name)}`;
+    tr.dataset.name = name;
     return tr;
   }));
 };
 
 const drawLegend = () => {
   const scale = SCALES[look.scale], top = Math.max(...views.filter((v) => v.map).map((v) => v.top)), exact = models.every((m) => m.maps.type === EXACT);
-  const ticks = scale.ticks.map((x) => ({ at: scale.place(x), text: top === 1 ? String(x) : number(x * top) }));
+  const ticks = scale.ticks.map((x) => ({ at: scale.place(x), text: top === 1 ? String(x) : fixed(x * top) }));
   legend($('map-legend'), ticks, `Attention weight, ${scale.name}${exact ? '' : '; stored in 8 bits as its square root, largest error 0.004'}`);
 };
 
@@ -66,7 +66,7 @@ const explainSink = (h) => {
   note.hidden = !look.hideSink;
   if (!look.hideSink || !view) return;
   note.textContent = view.hidden < 0 ? `Layer ${h.layer} head ${h.head} has no sink: no token receives more than ${SINK} on average.`
-    : `Hidden: the column of ${placed(view.m, view.hidden)}. The colours end at the largest weight that is left, ${view.top.toFixed(4)}.`;
+    : `Hidden: the column of ${placed(view.m, view.hidden)}. The colours end at the largest weight that is left, ${fixed(view.top)}.`;
 };
 
 const recolour = () => {
@@ -76,18 +76,20 @@ const recolour = () => {
   redraw();
 };
 
-const showHead = async () => {
-  const index = selected.head, h = heads[index];
-  $('head-title').textContent = `Layer ${h.layer}, head ${h.head}: ${labelOf(h)}`;
+const showHead = () => {
+  const h = heads[selected.head];
+  $('head-title').textContent = `Layer ${h.layer}, head ${h.head}: ${nameOf('label', labelOf(h))}`;
+  $('numbers-title').textContent = `Layer ${h.layer}, head ${h.head} in numbers`;
   $('head-meaning').textContent = data.label_help[labelOf(h)];
   listNumbers(h);
-  const maps = await Promise.all(models.map((_, m) => (h.at[m] < 0 ? null : mapOf(m, placeOf(h, m)))));
-  if (index !== selected.head) return; /* another was selected meanwhile */
-  views.forEach((v) => {
-    v.show(maps[v.m]);
-    v.canvas.setAttribute('aria-label', `Attention map of layer ${h.layer} head ${h.head}, ${v.n} by ${v.n} tokens; the arrow keys read weights`);
+  withMaps(models.map((_, m) => [h, m]), (maps) => {
+    if (h !== heads[selected.head]) return; /* another was selected meanwhile */
+    views.forEach((v) => {
+      v.show(maps[v.m]);
+      v.canvas.setAttribute('aria-label', `Attention map of layer ${h.layer} head ${h.head}, ${v.n} by ${v.n} tokens; the arrow keys read weights`);
+    });
+    recolour();
   });
-  recolour();
 };
 
 const makeSentence = () => {
@@ -95,15 +97,18 @@ const makeSentence = () => {
     const map = viewOf(shownModel()).map, weights = rowOf(map, row);
     return weights.indexOf(Math.max(...weights));
   };
+  const whole = models[m].tokens.some((token) => token.raw); /* the tokens carry their own spaces */
+  $('sentence').classList.toggle('whole', whole);
   models[m].tokens.forEach((token, i) => {
-    const span = element('span', token.text, token.special ? 'special' : '');
+    const span = element('span', whole && token.text.trim() ? token.text : readable(token), token.special ? 'special' : '');
+    span.title = spelled(m, i);
     span.addEventListener('pointerenter', () => {
       if (look.held) return;
       look.point = look.focus === 'column' ? { m, row: i, column: i } : { m, row: i, column: best(i) };
       redraw();
     });
     sentence.push(span);
-    $('sentence').append(span, ' ');
+    $('sentence').append(span, ...(whole ? [] : [' ']));
   });
   $('sentence').addEventListener('pointerleave', () => {
     if (look.held) return;
@@ -113,7 +118,11 @@ const makeSentence = () => {
 };
 
 const makeHead = () => {
-  models.forEach((_, m) => views.push(new MapView(m, redraw)));
+  views = models.map((_, m) => new MapView(m, redraw));
+  sentence = [];
+  $('scale').value = look.scale;
+  $('focus').value = look.focus;
+  $('sink').checked = look.hideSink;
   $('maps').append(...views.map((v) => v.box));
   $('maps').classList.toggle('two', models.length > 1);
   if (models.length > 1) {

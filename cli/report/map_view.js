@@ -1,13 +1,14 @@
 /* map_view.js - the large map of one model: axes with tokens, zoom, the weight under the pointer. */
-const look = { scale: 'root', focus: 'none', hideSink: false,
+const look = { scale: 'root', focus: 'none', hideSink: false, printing: false,
   point: null, /* {m, row, column}: the weight under the pointer, or chosen with the arrow keys */
   held: false, /* a click holds it */
   corner: [0, 0], part: 1 }; /* of the map that is shown: upper left corner and side, as shares of the whole */
 
-const FONT = 11, LEAST_TOKENS = 4, ROOM_MOST = 110;
+const FONT = 12, LEAST_TOKENS = 4, ROOM_MOST = 110;
 const shorten = (t) => (t.length > 14 ? `${t.slice(0, 13)}…` : t);
-const sameTokens = models.length < 2 || (models[0].tokens.length === models[1].tokens.length &&
+const sameTokens = () => models.length < 2 || (models[0].tokens.length === models[1].tokens.length &&
   models[0].tokens.every((t, i) => t.text === models[1].tokens[i].text));
+const ROOM_BESIDE = 250, LEAST_SIDE = 320; /* pixels of the screen for what stands over and under a map */
 
 class MapView {
   constructor(m, changed) {
@@ -28,7 +29,7 @@ class MapView {
     if (models.length > 1) this.box.append(element('h3', models[m].model));
     this.box.append(this.frame);
     this.listen();
-    new ResizeObserver(() => this.draw()).observe(this.frame);
+    whenResized(this.frame, () => this.draw());
   }
 
   /* ---- what is shown ---- */
@@ -62,10 +63,11 @@ class MapView {
   /* ---- geometry, in CSS pixels and tokens ---- */
 
   layout() {
-    const width = this.frame.clientWidth, context = this.canvas.getContext('2d');
+    const width = look.printing ? Math.min(this.frame.clientWidth, 620) : this.frame.clientWidth, context = this.canvas.getContext('2d');
     context.font = `${FONT}px system-ui, sans-serif`;
-    this.longest = this.longest || Math.max(...models[this.m].tokens.map((t) => context.measureText(shorten(t.text)).width));
-    const room = Math.min(this.longest + 8, ROOM_MOST), side = Math.max(Math.min(width - room - 6, 640), 100);
+    this.longest = this.longest || Math.max(...models[this.m].tokens.map((t) => context.measureText(shorten(readable(t))).width));
+    const room = Math.min(this.longest + 8, ROOM_MOST), high = Math.max((window.innerHeight - ROOM_BESIDE) / models.length - room, LEAST_SIDE);
+    const side = Math.max(Math.min(width - room - 6, 640, high), 100);
     const size = Math.max(look.part * this.n, Math.min(this.n, LEAST_TOKENS)), rest = this.n - size;
     return { room, side, size, step: side / size, width, height: side + room,
       i: clamp(look.corner[0] * this.n, 0, rest), j: clamp(look.corner[1] * this.n, 0, rest) };
@@ -79,7 +81,7 @@ class MapView {
       column: Math.min(Math.floor(at.j + x / at.step), this.n - 1) };
   }
 
-  point() { return look.point && (look.point.m === this.m || sameTokens) ? look.point : null; }
+  point() { return look.point && (look.point.m === this.m || sameTokens()) ? look.point : null; }
 
   /* ---- drawing ---- */
 
@@ -89,6 +91,7 @@ class MapView {
       return;
     }
     const at = this.layout(), scale = window.devicePixelRatio || 1, context = this.canvas.getContext('2d');
+    this.canvas.style.width = `${at.width}px`;
     this.canvas.style.height = `${at.height}px`;
     this.canvas.width = Math.round(at.width * scale);
     this.canvas.height = Math.round(at.height * scale);
@@ -131,7 +134,7 @@ class MapView {
       const middle = (i + .5 - from) * at.step;
       if (middle < 0 || middle > at.side || (!marked && (i % every || apart < every))) return;
       context.fillStyle = styleOf(marked ? '--mark' : '--ink');
-      write(shorten(tokens[i].text), at.room + middle);
+      write(shorten(readable(tokens[i])), at.room + middle);
     };
     const left = (text, middle) => {
       context.textAlign = 'right';
@@ -156,7 +159,9 @@ class MapView {
     tip.hidden = !point;
     if (!point) return;
     const { row, column } = point, weight = this.map.at(row, column);
-    tip.replaceChildren(element('span', `${placed(this.m, row)} → ${placed(this.m, column)}: `), element('b', weight.toFixed(4)));
+    tip.replaceChildren(element('span', `${placed(this.m, row)} → ${placed(this.m, column)}: `), element('b', fixed(weight)));
+    const { tokens } = models[this.m], raw = [row, column].map((i) => tokens[i].raw || tokens[i].text);
+    if (tokens[row].raw || tokens[column].raw) tip.append(element('small', raw.join(' → ')));
     Object.assign(tip.dataset, { row, column, weight });
     const x = at.room + (column + 1 - at.j) * at.step + 8, y = at.room + (row + 1 - at.i) * at.step + 8;
     tip.style.left = `${clamp(x, 0, Math.max(0, at.width - tip.offsetWidth - 4))}px`;

@@ -11,24 +11,45 @@ const bytesOf = (base64) => {
   return bytes;
 };
 
+/* The map at `place` of a model, from the bytes of its stream. The text of the stream is needed no more. */
+const keepMap = (model, place, raw) => {
+  const n = model.tokens.length, exact = model.maps.type === EXACT;
+  const numbers = exact ? new Float32Array(raw) : new Uint8Array(raw);
+  const at = exact ? (i, j) => numbers[j * n + i] : (i, j) => ROOTS[numbers[j * n + i]];
+  model.maps.data[place] = null;
+  model.ready[place] = { n, numbers, at, exact };
+  return model.ready[place];
+};
+
 const unpack = async (model, place) => {
   const stream = new Blob([bytesOf(model.maps.data[place])]).stream().pipeThrough(new DecompressionStream('gzip'));
   const raw = await new Response(stream).arrayBuffer();
-  model.maps.data[place] = null; /* the text is needed no more */
-  const n = model.tokens.length;
-  const numbers = model.maps.type === EXACT ? new Float32Array(raw) : new Uint8Array(raw);
-  const at = model.maps.type === EXACT ? (i, j) => numbers[j * n + i] : (i, j) => ROOTS[numbers[j * n + i]];
-  return { n, numbers, at, exact: model.maps.type === EXACT };
+  return model.ready[place] || keepMap(model, place, raw);
 };
 
 /* The map of the head at `place` of model m: a promise, and the map itself once it is there. */
-const wanted = models.map(() => new Map()), ready = models.map(() => []);
 const mapOf = (m, place) => {
-  if (!wanted[m].has(place))
-    wanted[m].set(place, unpack(models[m], place).then((map) => (ready[m][place] = map)));
-  return wanted[m].get(place);
+  const model = models[m];
+  model.ready = model.ready || [];
+  model.wanted = model.wanted || [];
+  if (!model.wanted[place]) model.wanted[place] = model.ready[place] ? Promise.resolve(model.ready[place]) : unpack(model, place);
+  return model.wanted[place];
 };
-const readyMap = (h, m) => (h.at[m] < 0 ? undefined : ready[m][placeOf(h, m)]);
+const readyMap = (h, m) => (h.at[m] < 0 ? undefined : (models[m].ready || [])[placeOf(h, m)]);
+
+/* Calls with the maps of heads [h, m], at once where they are all there; null for a head that the model does not have. */
+const withMaps = (list, call) => {
+  const maps = list.map(([h, m]) => (h.at[m] < 0 ? null : readyMap(h, m)));
+  if (maps.every((map) => map !== undefined)) call(maps);
+  else Promise.all(list.map(([h, m]) => (h.at[m] < 0 ? null : mapOf(m, placeOf(h, m))))).then(call);
+};
+
+/* Unpacks everything without waiting, for printing. */
+const unpackAll = () => models.forEach((model) => {
+  const n = model.tokens.length, size = n * n * (model.maps.type === EXACT ? 4 : 1);
+  model.ready = model.ready || [];
+  model.maps.data.forEach((text, place) => { if (text) keepMap(model, place, inflate(bytesOf(text), size).buffer); });
+});
 
 /* The weights of row i, or of column j, as an array. */
 const rowOf = (map, i) => Array.from({ length: map.n }, (_, j) => map.at(i, j));

@@ -2,10 +2,10 @@
  * and importance. */
 const THUMBNAIL = 64;
 const filter = { labels: new Set(), entropy: null, importance: null }; /* no label chosen = all; ranges as [low, high] */
-const cells = [];
+let cells = [];
 
 const cellName = (h) => `layer ${h.layer} head ${h.head}: ` +
-  models.map((_, m) => (h.at[m] < 0 ? 'removed' : labelOf(h, m))).join(', beside it ');
+  models.map((_, m) => (h.at[m] < 0 ? 'removed' : nameOf('label', labelOf(h, m)))).join(', beside it ');
 
 const makeCell = (h, index) => {
   const cell = element('button', null, 'cell');
@@ -15,24 +15,27 @@ const makeCell = (h, index) => {
   cell.style.setProperty('--label', LABEL_COLOURS[labelOf(h)]);
   cell.tabIndex = -1;
   h.at.forEach((at) => cell.append(element('span', '', at < 0 ? 'picture removed' : 'picture')));
-  cell.append(element('span', labelOf(h), 'label'), element('span', null, 'number'));
+  cell.append(element('span', h.name, 'name'), element('span', labelOf(h), 'label'), element('span', null, 'number'));
   cell.addEventListener('click', () => select(index));
   return cell;
 };
 
 /* Pictures come as their maps are unpacked, a few at a time; the page can be used meanwhile. */
 const AT_ONCE = 8;
-const paintCell = async (h, index, m) => {
-  const map = await mapOf(m, placeOf(h, m));
-  cells[index].querySelectorAll('.picture')[m].replaceChildren(thumbnail(map, THUMBNAIL));
-};
+const paintCell = (h, cell, m, map) => cell.querySelectorAll('.picture')[m].replaceChildren(thumbnail(map, THUMBNAIL));
+const cellsOf = (m) => heads.map((h, index) => [h, cells[index]]).filter(([h]) => h.at[m] >= 0);
 const paintCells = async () => {
+  const own = cells; /* of the text that is shown now */
   for (let m = 0; m < models.length; m++) {
-    const having = heads.map((h, index) => [h, index]).filter(([h]) => h.at[m] >= 0);
-    for (let i = 0; i < having.length; i += AT_ONCE)
-      await Promise.all(having.slice(i, i + AT_ONCE).map(([h, index]) => paintCell(h, index, m)));
+    const list = cellsOf(m);
+    for (let i = 0; i < list.length && own === cells; i += AT_ONCE)
+      await Promise.all(list.slice(i, i + AT_ONCE).map(async ([h, cell]) => {
+        const map = await mapOf(m, placeOf(h, m));
+        if (own === cells) paintCell(h, cell, m, map);
+      }));
   }
 };
+const paintCellsNow = () => models.forEach((_, m) => cellsOf(m).forEach(([h, cell]) => paintCell(h, cell, m, readyMap(h, m))));
 
 /* ---- order ---- */
 
@@ -48,7 +51,7 @@ const orderedHeads = () => {
   return all.sort(by === 'label' ? byLabel : byNumber(by));
 };
 
-const layerRow = (name, children) => {
+const layerRow = (name, children) => { /* the style turns the number into "layer 0" where rows are broken */
   const e = element('div', null, 'layer');
   e.append(element('span', name, 'layer-name'), ...children);
   return e;
@@ -59,7 +62,7 @@ const layOut = () => {
   order.forEach((i) => {
     const name = cells[i].querySelector('.label'), figure = cells[i].querySelector('.number');
     name.textContent = layered ? labelOf(heads[i]) : `${heads[i].name} ${labelOf(heads[i])}`;
-    figure.textContent = layered || by === 'label' ? '' : number(valueOf(heads[i], by));
+    figure.textContent = layered || by === 'label' ? '' : shownValue(heads[i], by);
   });
   grid.className = layered ? 'layers' : 'flat';
   if (!layered) {
@@ -103,7 +106,7 @@ const rangeFilter = (box, name) => {
     const field = element('input'), title = element('label', `${words} `);
     field.type = 'number';
     field.step = 'any';
-    field.placeholder = number(words === 'at least' ? Math.min(...values) : Math.max(...values));
+    field.placeholder = fixed(words === 'at least' ? Math.min(...values) : Math.max(...values), kindOf(name)).replace('−', '-');
     title.append(field);
     box.append(title);
     return field;
@@ -120,9 +123,10 @@ const labelChips = () => {
   const counts = new Map();
   heads.forEach((h) => counts.set(labelOf(h), (counts.get(labelOf(h)) || 0) + 1));
   [...counts].sort((a, b) => b[1] - a[1]).forEach(([label, count]) => {
-    const item = element('li'), chip = element('button', `${label} ${count}`, 'chip');
+    const item = element('li'), chip = element('button', `${nameOf('label', label)} ${count}`, 'chip');
     chip.type = 'button';
     chip.title = data.label_help[label];
+    chip.dataset.label = label;
     chip.setAttribute('aria-pressed', 'false');
     chip.style.setProperty('--label', LABEL_COLOURS[label]);
     chip.addEventListener('click', () => {
@@ -173,9 +177,11 @@ const neighbour = (from, [down, right]) => {
 };
 
 const makeOverview = () => {
-  heads.forEach((h, i) => cells.push(makeCell(h, i)));
+  filter.labels.clear();
+  filter.entropy = filter.importance = null;
+  cells = heads.map(makeCell);
   const sort = $('sort');
-  sort.append(option('layer', 'layer and head'), option('label', 'label'), ...numberNames().map((name) => option(name, name)));
+  sort.append(option('layer', 'layer and head'), option('label', 'label'), ...numberNames().map((name) => option(name, nameOf('metric', name))));
   sort.addEventListener('change', () => { layOut(); applyFilter(); });
   rangeFilter($('entropy-filter'), 'entropy');
   rangeFilter($('importance-filter'), 'importance');

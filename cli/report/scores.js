@@ -3,8 +3,8 @@
 /* "jacobian_probe on 128 texts; rank correlation between halves of them 0.93" */
 const describeImportance = (m) => {
   const { by, texts, halves, loss } = m.importance;
-  return `Importance by ${by} (${data.score_help[by] || ''}), on ${texts} text${texts === 1 ? '' : 's'}` +
-    (isNumber(loss) ? `; loss ${number(loss)}` : '') +
+  return `Importance by ${nameOf('score', by)} (${data.score_help[by] || ''}), on ${texts} text${texts === 1 ? '' : 's'}` +
+    (isNumber(loss) ? `; loss ${fixed(loss)}` : '') +
     (isNumber(halves) ? `; rank correlation between the halves of the texts ${halves.toFixed(2)}` : '') + '.';
 };
 
@@ -20,16 +20,16 @@ const placeOn = (name, low, high) => {
 };
 
 const scoreCell = (h, m, name, place) => {
-  const x = valueOf(h, name, m), td = element('td', number(x));
+  const x = valueOf(h, name, m), td = element('td', shownValue(h, name, m));
   if (!isNumber(x)) return td;
   const colour = ramp(place(x)), at = [h.layer, h.at[m]];
   td.style.background = css(colour);
   td.style.color = inkOn(colour);
   td.dataset.head = h.name;
-  td.title = `head ${h.name}, ${labelOf(h, m)}: ${x}`;
+  td.title = `${headWords(h, m)}: ${x}`;
   const { importance } = models[m];
   if (name === 'importance' && isNumber(importance.low[at[0]][at[1]]))
-    td.title += `, 95 % of ${number(importance.low[at[0]][at[1]])} to ${number(importance.high[at[0]][at[1]])}`;
+    td.title += `, 95 % confidence interval ${importance.low[at[0]][at[1]]} to ${importance.high[at[0]][at[1]]}`;
   td.addEventListener('click', () => select(heads.indexOf(h)));
   return td;
 };
@@ -37,7 +37,7 @@ const scoreCell = (h, m, name, place) => {
 const scoreTable = (m, name, place) => {
   const box = element('div', null, 'scroll'), table = element('table', null, 'heat'), top = element('tr');
   const numbers = [...new Set(heads.map((h) => h.head))].sort((a, b) => a - b);
-  table.append(element('caption', models.length > 1 ? `${name}, ${models[m].model}` : name));
+  table.append(element('caption', nameOf('metric', name) + (models.length > 1 ? `, ${models[m].model}` : '')));
   top.append(element('th', 'layer'), ...numbers.map((head) => element('th', head)));
   top.querySelectorAll('th').forEach((th) => { th.scope = 'col'; });
   table.append(top);
@@ -54,21 +54,42 @@ const scoreTable = (m, name, place) => {
   return box;
 };
 
+/* The heads with the most of it, with bars. */
+const scoreRanking = (m, name, low, high) => {
+  const table = element('table', null, 'ranking'), own = ownHeads(m).filter((h) => isNumber(valueOf(h, name, m)));
+  own.sort((a, b) => valueOf(b, name, m) - valueOf(a, name, m));
+  table.append(element('caption', `Heads with the largest ${nameOf('metric', name)}`), ...own.slice(0, 10).map((h) => {
+    const tr = element('tr'), bar = element('td', null, 'bar-cell'), fill = element('span', null, 'fill'), link = element('button', h.name, 'head-link'), first = element('td');
+    link.type = 'button';
+    link.addEventListener('click', () => select(heads.indexOf(h)));
+    first.append(link);
+    fill.style.width = `${100 * (high > low ? (valueOf(h, name, m) - low) / (high - low) : 0)}%`;
+    bar.append(fill);
+    tr.append(first, element('td', nameOf('label', labelOf(h, m))), element('td', shownValue(h, name, m)), bar);
+    return tr;
+  }));
+  return table;
+};
+
+const scorePanel = (m, name, place, low, high) => {
+  const pair = element('div', null, 'pair score-pair');
+  pair.append(scoreTable(m, name, place), scoreRanking(m, name, low, high));
+  return pair;
+};
+
 const showScore = () => {
   const name = $('score').value, having = models.map((_, m) => m).filter((m) => tableOf(models[m], name));
   const values = having.flatMap((m) => heads.map((h) => (h.at[m] < 0 ? null : valueOf(h, name, m)))).filter(isNumber);
   const low = Math.min(0, ...values), high = values.length ? Math.max(...values) : 1; /* from 0, so that colours are amounts */
   const place = placeOn(name, low, high);
   $('score-meaning').textContent = meaning(name);
-  $('score-tables').replaceChildren(...having.map((m) => scoreTable(m, name, place)));
+  $('score-tables').replaceChildren(...having.map((m) => scorePanel(m, name, place, low, high)));
   const ticks = name === 'importance' ? evenTicks(low, high, (at) => low + (high - low) * at * at) : evenTicks(low, high);
-  legend($('score-legend'), ticks, `${name}, ${name === 'importance' ? 'square-root' : 'linear'} scale`);
+  legend($('score-legend'), ticks, `${nameOf('metric', name)}, ${name === 'importance' ? 'square-root' : 'linear'} scale`);
 };
 
 const makeScores = () => {
-  $('score').append(...numberNames().map((name) => option(name, name)));
+  $('score').append(...numberNames().map((name) => option(name, nameOf('metric', name))));
   $('score').addEventListener('change', showScore);
-  if (!models.some((m) => m.importance))
-    $('score-meaning').before(element('p', 'Importance was not asked for: mha report --by SCORE measures it.', 'absent'));
   showScore();
 };

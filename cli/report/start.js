@@ -1,25 +1,80 @@
-/* start.js - puts the page together. */
+/* start.js - puts the page together, again for each text that is chosen, and gets it ready for paper. */
 const describe = (m) => `${m.model} · ${m.heads.length} layers, ${m.heads.flat().length} heads · ${m.tokens.length} tokens` +
-  (m.cut ? `; the text is longer, ${m.cut} tokens were cut off` : '');
+  (m.cut ? `; the text was truncated by ${m.cut} tokens` : '');
 
-const start = async () => {
-  document.title = `Attention heads of ${models.map((m) => m.model).join(' and ')}`;
+/* The head that says most at first sight: one that continues repeats, else one that looks back by one token, else the first. */
+const firstHead = () => {
+  const best = (label, name) => heads.map((h, i) => [i, labelOf(h) === label ? valueOf(h, name) : null]).filter(([, x]) => isNumber(x))
+    .sort((a, b) => b[1] - a[1]).map(([i]) => i)[0];
+  return [best('induction', 'induction_probe'), best('prev', 'prev'), 0].find(isNumber);
+};
+
+let shownText = -1;
+const blank = document.querySelector('main').cloneNode(true); /* as the page came */
+
+const showText = async (t) => {
+  if (t < 0 || t >= data.texts.length || t === shownText) return;
+  const kept = selected.head >= 0 ? heads[selected.head].name : null;
+  shownText = t;
+  forget();
+  look.point = null;
+  look.held = false;
+  document.body.dataset.ready = document.body.dataset.painted = 'no';
+  document.querySelector('main').replaceWith(blank.cloneNode(true));
+  useText(t);
   $('summary').textContent = models.map(describe).join(' — beside ');
-  $('sentence-text').textContent = data.text;
-  makeHelp();
+  $('sentence-text').textContent = data.texts[t].text;
+  $('text-choice').value = String(t);
+  makeDemo();
   makeOverview();
   makeHead();
-  const first = heads.findIndex((h) => labelOf(h) === 'prev');
-  select(Math.max(first, 0));
+  const again = heads.findIndex((h) => h.name === kept);
+  select(again >= 0 ? again : firstHead());
   whenSeen($('text'), makeText);
   whenSeen($('scores'), makeScores);
-  whenSeen($('diversity'), makeDiversity);
-  whenSeen($('clusters'), makeClusters);
-  makeCurve();
+  makeParts();
   document.body.dataset.ready = 'yes';
   await paintCells();
+  if (shownText !== t) return;
   document.body.dataset.painted = 'yes';
   performance.mark('painted');
+};
+
+/* "3. The nurse told ..." for each of the texts. */
+const makeChooser = () => {
+  const name = (text, i) => `${i + 1}. ${text.length > 60 ? `${text.slice(0, 59)}…` : text}`;
+  $('texts').hidden = data.texts.length < 2;
+  $('text-choice').append(...data.texts.map(({ text }, i) => option(i, name(text, i))));
+  $('text-choice').addEventListener('change', (event) => showText(Number(event.target.value)));
+  $('text-before').addEventListener('click', () => showText(shownText - 1));
+  $('text-after').addEventListener('click', () => showText(shownText + 1));
+};
+
+/* Paper is white and takes what is there at once: every map is unpacked, every part made, and all drawn in light colors. */
+const paper = { theme: undefined };
+const forPaper = () => {
+  paper.theme = document.documentElement.dataset.theme;
+  document.documentElement.dataset.theme = 'light';
+  look.printing = true;
+  unpackAll();
+  paintCellsNow();
+  [...waiting].forEach((make) => make());
+  tell('head');
+  tell('theme');
+};
+const forScreen = () => {
+  look.printing = false;
+  if (paper.theme) document.documentElement.dataset.theme = paper.theme; else delete document.documentElement.dataset.theme;
+  tell('theme');
+};
+
+const start = () => {
+  document.title = `Attention heads of ${data.texts[0].models.map((m) => m.model).join(' and ')}`;
+  makeHelp();
+  makeChooser();
+  addEventListener('beforeprint', forPaper);
+  addEventListener('afterprint', forScreen);
+  showText(0);
 };
 
 start();

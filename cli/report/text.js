@@ -17,15 +17,17 @@ const strongLines = (maps) => {
   return lines.sort((a, b) => a[3] - b[3]).slice(-MOST_LINES);
 };
 
-const drawLines = async () => {
+const drawLines = () => {
   const indices = [...from.drawn], token = from.token;
-  const maps = await Promise.all(indices.map(async (index) => ({ index, map: await mapOf(from.m, placeOf(heads[index], from.m)) })));
-  if (token !== from.token) return;
-  const canvas = $('line-canvas'), box = $('lines'), n = models[from.m].tokens.length, height = n * LINE_HEIGHT;
-  const left = $('from-tokens').offsetWidth, width = box.clientWidth - left - $('to-tokens').offsetWidth;
+  withMaps(indices.map((index) => [heads[index], from.m]), (maps) => {
+    if (token === from.token) paintLines(indices.map((index, i) => ({ index, map: maps[i] })));
+  });
+};
+
+/* The style stretches the canvas between the two lists, on paper too. */
+const paintLines = (maps) => {
+  const canvas = $('line-canvas'), n = models[from.m].tokens.length, height = n * LINE_HEIGHT, width = canvas.clientWidth;
   const scale = Math.min(window.devicePixelRatio || 1, 16000 / height), ink = canvas.getContext('2d');
-  canvas.style.left = `${left}px`;
-  canvas.style.width = `${width}px`;
   canvas.style.height = `${height}px`;
   canvas.width = Math.round(width * scale);
   canvas.height = Math.round(height * scale);
@@ -59,26 +61,24 @@ const strongest = (map, row) => {
   return best;
 };
 
-const lookCell = (h) => {
+const lookCell = (h, i) => {
   const td = element('td'), map = readyMap(h, from.m);
   if (!map) return td;
-  const j = strongest(map, from.token), w = map.at(from.token, j), colour = ramp(Math.sqrt(w)), tokens = models[from.m].tokens;
-  td.textContent = shorten(tokens[j].text);
-  td.title = `head ${h.name}: ${placed(from.m, from.token)} → ${placed(from.m, j)}: ${w.toFixed(4)}`;
+  const j = strongest(map, i), w = map.at(i, j), colour = ramp(Math.sqrt(w)), tokens = models[from.m].tokens;
+  td.textContent = shorten(readable(tokens[j]));
+  td.title = `head ${h.name}: ${placed(from.m, i)} → ${placed(from.m, j)}: ${fixed(w)}`;
   td.dataset.weight = w;
   td.style.background = css(colour);
   td.style.color = inkOn(colour);
   return td;
 };
 
+/* From the token pointed at; without one from the last, which sees all others in every model. */
 const listLooks = () => {
-  const title = $('looks-title'), table = $('looks-table'), tokens = models[from.m].tokens;
+  const title = $('looks-title'), table = $('looks-table'), i = from.token < 0 ? models[from.m].tokens.length - 1 : from.token;
   table.replaceChildren();
-  if (from.token < 0) {
-    title.textContent = 'Point at a token on the left to see where every head looks from there.';
-    return;
-  }
-  title.textContent = `From ${placed(from.m, from.token)}: the token that each head looks at most; brighter is more.`;
+  title.textContent = `From ${placed(from.m, i)}: the token that each head looks at most; brighter is more.` +
+    (from.token < 0 ? ' Point at a token on the left for another one.' : '');
   const numbers = [...new Set(heads.map((h) => h.head))].sort((a, b) => a - b), top = element('tr');
   top.append(element('th', 'layer'), ...numbers.map((head) => element('th', head)));
   table.append(top);
@@ -86,7 +86,7 @@ const listLooks = () => {
     const tr = element('tr');
     tr.append(element('th', layer), ...numbers.map((head) => {
       const h = heads.find((x) => x.layer === layer && x.head === head);
-      return h ? lookCell(h) : element('td');
+      return h ? lookCell(h, i) : element('td');
     }));
     table.append(tr);
   });
@@ -130,8 +130,8 @@ const followHead = () => {
 };
 
 const tokenItem = (token, i) => {
-  const li = element('li', token.text, token.special ? 'special' : '');
-  li.title = placed(from.m, i);
+  const li = element('li', readable(token), token.special ? 'special' : '');
+  li.title = spelled(from.m, i);
   return li;
 };
 
@@ -140,7 +140,7 @@ const showModel = (m) => {
   $('from-tokens').replaceChildren(...models[m].tokens.map(tokenItem));
   $('to-tokens').replaceChildren(...models[m].tokens.map(tokenItem));
   $('text-layer').replaceChildren(...models[m].heads.map((_, layer) => option(layer, layer)));
-  listLooks();
+  withMaps(heads.map((h) => [h, m]), () => { if (from.m === m) listLooks(); });
 };
 
 const listenToTokens = () => {
@@ -184,6 +184,6 @@ const makeText = () => {
   });
   followHead();
   on('head', followHead);
-  on('theme', drawLines);
-  new ResizeObserver(drawLines).observe($('lines'));
+  on('theme', () => { drawLines(); listLooks(); });
+  whenResized($('line-canvas'), drawLines);
 };

@@ -54,9 +54,22 @@ const makeReader = (box, svg, size, x, steps, show) => {
   box.append(words);
 };
 
-/* Lines [{values, steps, className}] in one plot with a name; `show` as above, over the points of the first line. A
- * logarithm leaves out what is not above 0. */
-const chart = (box, size, name, lines, show, logarithmic) => {
+/* What the lines are, in their own colors. */
+const makeLegend = (lines) => {
+  const list = element('p', null, 'key');
+  lines.forEach((l) => {
+    const item = element('span', l.name), sample = drawing('svg', { viewBox: '0 0 26 10', width: 26, height: 10, 'aria-hidden': 'true' });
+    sample.append(drawing('line', { x1: 0, x2: 26, y1: 5, y2: 5, class: l.className.replace('line', 'sample') }));
+    if (l.dots) sample.append(drawing('circle', { cx: 13, cy: 5, r: 3, class: 'sample-dot' }));
+    item.prepend(sample);
+    list.append(item);
+  });
+  return list;
+};
+
+/* Lines [{values, steps, className, name}] in one plot with a name, as wide as its box; more than one has a legend. `show` as above,
+ * over the points of the first line. A logarithm leaves out what is not above 0. */
+const chart = (box, most, name, lines, show, logarithmic) => {
   const place = logarithmic ? Math.log10 : (v) => v, drawn = lines.filter((l) => l.values.length > 0);
   box.replaceChildren();
   if (drawn.length === 0 || drawn[0].values.length < 2) {
@@ -70,9 +83,10 @@ const chart = (box, size, name, lines, show, logarithmic) => {
     return;
   }
   const low = all.reduce((a, b) => Math.min(a, b)), high = all.reduce((a, b) => Math.max(a, b));
-  const { svg, x, y } = plot(size, [0, STEPS[STEPS.length - 1]], spread([low, high]), ['step', logarithmic ? `log10 of ${name}` : name], `${name} over the steps; the arrow keys read it`);
+  const size = fitted(most, box), { svg, x, y } = plot(size, [0, STEPS[STEPS.length - 1]], spread([low, high]), ['step', logarithmic ? `log10 of ${name}` : name], `${name} over the steps; the arrow keys read it`);
   drawn.forEach((l) => svg.append(drawing('polyline', { class: l.className, points: path(shown(l).map(([s, v]) => [x(s), y(v)])) })));
   drawn.filter((l) => l.dots).forEach((l) => shown(l).forEach(([s, v]) => svg.append(drawing('circle', { class: 'dot', r: 3, cx: x(s), cy: y(v) }))));
   box.append(svg);
+  if (drawn.length > 1) box.append(makeLegend(drawn)); /* the style puts it above */
   makeReader(box, svg, size, x, drawn[0].steps, show);
 };

@@ -15,9 +15,9 @@ const evalAt = (step) => {
 
 const drawLoss = () => {
   const over = Number($('smooth').value), values = over > 1 ? smoothed(points.loss, over) : points.loss;
-  const lines = [{ values: points.loss, steps: points.step, className: over > 1 ? 'line faint' : 'line' }];
-  if (over > 1) lines.push({ values, steps: points.step, className: 'line' });
-  lines.push({ values: evals.loss, steps: evals.step, className: 'line other', dots: true });
+  const lines = [{ values: points.loss, steps: points.step, className: over > 1 ? 'line faint' : 'line', name: 'training loss' }];
+  if (over > 1) lines.push({ values, steps: points.step, className: 'line', name: `training loss, mean over ${over} steps` });
+  lines.push({ values: evals.loss, steps: evals.step, className: 'line other', dots: true, name: 'held-out loss: text that is not trained on' });
   chart($('loss-chart'), SIZE, 'loss', lines, (i) => `${atStep(i)}: loss ${number(points.loss[i])}${over > 1 ? `, smoothed ${number(values[i])}` : ''}${evalAt(points.step[i])}`, $('log-scale').checked);
 };
 
@@ -29,6 +29,26 @@ const speeds = () => points.step.map((_, i) => {
   return seconds > 0 ? tokens / seconds : 0;
 });
 
+const drawAll = () => {
+  drawLoss();
+  drawCourse('rate-chart', 'rate', points.rate);
+  drawCourse('norm-chart', 'length', points.norm);
+  drawCourse('speed-chart', 'tokens per second', speeds());
+  if (points.open) drawCourse('open-chart', 'heads', points.open);
+};
+
+/* Now, and when the page becomes wider or narrower. */
+const drawWhenResized = () => {
+  const main = document.querySelector('main');
+  let width = main.clientWidth;
+  drawAll();
+  new ResizeObserver(() => {
+    if (main.clientWidth === width) return;
+    width = main.clientWidth;
+    drawAll();
+  }).observe(main);
+};
+
 const row = (cells, tag = 'td') => {
   const tr = element('tr');
   tr.append(...cells.map((cell) => element(tag, cell)));
@@ -39,7 +59,7 @@ const makeEvals = () => {
   if (evals.step.length === 0) return;
   const cells = (step, loss, perplexity) => (taught ? [step, loss] : [step, loss, perplexity]); /* one that a teacher is part of has none */
   $('evals').append(row(cells('step', 'held-out loss', 'perplexity'), 'th'),
-    ...evals.step.map((s, i) => row(cells(String(s), evals.loss[i].toFixed(4), number(Math.exp(evals.loss[i]))))).reverse());
+    ...evals.step.map((s, i) => row(cells(String(s), evals.loss[i].toFixed(4), Math.exp(evals.loss[i]).toFixed(2)))).reverse());
 };
 
 const showSamples = () => {
@@ -67,21 +87,17 @@ const makeSettings = () => {
 const start = () => {
   const m = data.model, last = data.last;
   document.title = $('title').textContent = `Training of ${data.name}`;
-  $('summary').textContent = `Step ${last.step} of ${data.settings.steps} · ${m.family}, ${m.layers} layers of ${m.heads} heads, ${thousands(m.parameters)} parameters · ` +
+  $('summary').textContent = `Step ${last.step} of ${data.settings.steps} · ${m.family}, ${m.layers} layer${m.layers === 1 ? '' : 's'} of ${m.heads} head${m.heads === 1 ? '' : 's'}, ${thousands(m.parameters)} parameters · ` +
     `${thousands(last.tokens)} tokens in ${duration(last.seconds)} · data: ${thousands(data.data.tokens)} tokens, ${thousands(data.data.sequences)} sequences`;
-  $('loss-hint').textContent = `${taught ? 'What is left to learn from labels and teacher, by their weights' : 'Mean -log p of a token, in nats'}${data.every > 1 ? `, over ${data.every} steps each` : ''}.${evals.step.length ? ' Points: text that nothing was learned from.' : ''}`;
+  $('loss-hint').textContent = `${taught ? 'What is left to learn from labels and teacher, by their weights' : 'Mean -log p of a token, in nats'}${data.every > 1 ? `, over ${data.every} steps each` : ''}.`;
   $('smooth').append(...[1, 10, 50, 200, 1000].filter((n) => n === 1 || n < last.step).map((n) => option(n, n)));
   makeTheme(() => {});
   ['smooth', 'log-scale'].forEach((id) => $(id).addEventListener('change', drawLoss));
   document.addEventListener('keydown', (event) => {
     if (event.key === 't' && !event.ctrlKey && !event.metaKey && !event.altKey && !event.target.closest('select')) turnTheme();
   });
-  drawLoss();
-  drawCourse('rate-chart', 'rate', points.rate);
-  drawCourse('norm-chart', 'length', points.norm);
-  drawCourse('speed-chart', 'tokens per second', speeds());
   $('open-part').hidden = !points.open;
-  if (points.open) drawCourse('open-chart', 'heads', points.open);
+  drawWhenResized();
   makeEvals();
   makeSamples();
   makeSettings();

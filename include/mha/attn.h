@@ -96,7 +96,7 @@ enum {
     MHA_ATTN_ROWS = 1 << 5    /* args.on_rows  rows of probabilities, shown and forgotten, at O(L) memory (stats.h) */
 };
 
-enum { MHA_HEAD_DIM_MAX = 512 };
+enum { MHA_HEAD_DIM_MAX = 1024 };
 
 /* What is to be computed. Zero every field that is not needed. */
 typedef struct mha_attn_desc {
@@ -107,7 +107,7 @@ typedef struct mha_attn_desc {
     int64_t q_len;            /* Lq  >= 0; 0 writes nothing; with MHA_ATTN_CU_SEQLENS of all sequences together */
     int64_t kv_len;           /* Lk  >= 0; 0 gives zeros; likewise */
     int64_t head_dim;         /* D   1..MHA_HEAD_DIM_MAX */
-    int64_t v_head_dim;       /* Dv  0 = D; else 1..512 */
+    int64_t v_head_dim;       /* Dv  0 = D; else 1..MHA_HEAD_DIM_MAX */
     mha_dtype dtype;          /* of q and out: f32 (default), bf16, f16, f64 */
     mha_dtype kv_dtype;       /* of k and v: f32, bf16, f16, q8_0; f64 with dtype f64 only; default: dtype */
     mha_dtype bias_dtype;     /* as kv_dtype; default: f32, or f64 when dtype is f64 */
@@ -196,7 +196,8 @@ typedef struct mha_attn_args {
     const int64_t *offsets;      /* [B] with MHA_ALIGN_OFFSETS; any sign */
     const int64_t *cu_seqlens_q; /* [B + 1] ascending from 0 to Lq; equal neighbours are a sequence without rows */
     const int64_t *cu_seqlens_k; /* [B + 1] ascending from 0 to Lk */
-    const int64_t *prefix_lens;  /* [B] 0..Lk; keys before it are seen whatever causal and window say */
+    const int64_t *prefix_lens;  /* [B] 0..Mk; keys before it are seen whatever causal and window say. One beyond the
+                                  * keys of a sequence means all of them */
     mha_cview block_keep;        /* [B, H, ceil(Mq / block_q), ceil(Mk / block_k)] of bytes; non-zero = its rows may see
                                   * its keys; zero strides broadcast; keys that no row may see cost nothing */
     mha_cview block_table;       /* [B, ceil(Lk / page_size)] of int32; see below. All-zero strides: contiguous */
@@ -267,7 +268,7 @@ typedef struct mha_attn_part {
 
 typedef struct mha_attn_merge_args {
     size_t size;                             /* sizeof(mha_attn_merge_args) */
-    int64_t batch, heads, q_len, v_head_dim; /* B, H > 0; Lq >= 0; Dv 1..512 */
+    int64_t batch, heads, q_len, v_head_dim; /* B, H > 0; Lq >= 0; Dv 1..MHA_HEAD_DIM_MAX */
     mha_dtype dtype;                         /* of every out and lse: f32 (default) or f64 */
     int64_t count;                           /* of parts; 0 gives what an empty row gives */
     const mha_attn_part *parts;              /* [count] */

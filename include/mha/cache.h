@@ -39,8 +39,8 @@ typedef struct mha_cache_desc {
     size_t size;        /* sizeof(mha_cache_desc) */
     int64_t batch;      /* B   > 0 sequences, all empty at first */
     int64_t kv_heads;   /* Hkv > 0 */
-    int64_t head_dim;   /* D   1..512 */
-    int64_t v_head_dim; /* Dv  0 = D; else 1..512 */
+    int64_t head_dim;   /* D   1..MHA_HEAD_DIM_MAX */
+    int64_t v_head_dim; /* Dv  0 = D; else 1..MHA_HEAD_DIM_MAX */
     mha_dtype dtype;    /* of what is stored: f32 (default), f64 for calls in f64, bf16, f16 or q8_0 (types.h) */
     int64_t page_size;  /* keys in a page: 0 = 128; else a power of two >= 16 */
     int64_t capacity;   /* keys of all sequences together that there is memory for from the start, rounded up to pages.
@@ -131,8 +131,8 @@ typedef struct mha_cache_tensor {
 enum { MHA_CACHE_TENSORS = 4 };
 
 /* "lengths" i64 [B]; "pages" i32 [B, n]: the page of each page_size keys, -1 where there are none; "k" and "v"
- * [m, Hkv, page_size, D or Dv], of which pages never used are zeros (q8_0: u8,
- * blocks of 34 bytes in place of numbers). They point into the cache, valid until it changes. */
+ * [m, Hkv, page_size, D or Dv], of which pages never used are zeros (q8_0: u8, blocks of 34 bytes in place of numbers).
+ * They point into the cache, valid until it changes. Without a cache, NULL, all tensors are zeros. */
 MHA_API void mha_cache_save(const mha_cache *cache, mha_cache_tensor tensors[MHA_CACHE_TENSORS]);
 /* Replaces all that the cache holds by copies of tensors saved from one with the same description (capacity may
  * differ). `data` may be misaligned. Errors: MHA_ERR_FORMAT naming the tensor and what is wrong with it;

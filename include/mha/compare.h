@@ -1,7 +1,7 @@
 /* compare.h - two models on the same texts: how far their embeddings and losses are apart.
  *
  *     mha_comparison c;
- *     mha_models_compare(before, after, data, &c, &err);        c.mean_cosine, c.loss[1] - c.loss[0]
+ *     mha_models_compare(before, after, data, NULL, NULL, &c, &err);  c.mean_cosine, c.loss[1] - c.loss[0]
  *
  * What a change of a model is judged by: pruning, regrouping, training, another dtype. Judge it on texts that chose and
  * fitted nothing.

@@ -85,7 +85,8 @@ typedef struct mha_generate_options {
 /* out [count, max_new]: the new tokens of each prompt; lengths [count]: how many. Reports progress as "generate".
  * Errors: MHA_ERR_ARG, also for a prompt that leaves no room within max_positions where positions are learned, and for
  * stop or on_text where the model was opened without a tokenizer; MHA_ERR_UNSUPPORTED for an encoder; MHA_ERR_MEMORY;
- * MHA_ERR_CANCELLED. All prompts are checked before the first callback.
+ * MHA_ERR_NOT_FINITE where the greatest logit is NaN or infinite; MHA_ERR_CANCELLED. All prompts are checked before the
+ * first callback.
  * Cost: one forward pass of each prompt, in pieces, and one of a token for each step. What a prompt has in common with
  * one that runs, or ran last in its place, is not read again but shared (mha_model_cache_fork); so several
  * continuations of one prompt, given several times, cost one reading. Memory: at_once caches of the longest prompt

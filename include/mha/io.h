@@ -58,7 +58,8 @@ typedef struct mha_file mha_file;
  * MHA_DTYPE_OTHER; their sizes are checked all the same.
  * .npy: versions 1 to 3, types bool, int and float of 1 to 8 bytes. Arrays in column order or of the other byte order
  * are converted into a copy. Bytes behind the array are refused.
- * Limits: header 100,000,000 bytes (.npy: 64 KiB), name 64 KiB, 2^22 tensors, rank 32, JSON nested 64 deep.
+ * Limits: header 100,000,000 bytes (.npy: 64 KiB), name 64 KiB, 2^22 tensors, rank 32, JSON nested 64 deep; a shard
+ * index 32 MiB and 2^20 tensors.
  *
  * Errors: MHA_ERR_IO (cannot be opened or read, is no regular file), MHA_ERR_FORMAT (breaks a rule, or is something
  * else: a pickle, a zip, GGUF, HTML or a Git LFS pointer is named), MHA_ERR_MEMORY, MHA_ERR_ARG. Cost: the header is

@@ -223,7 +223,7 @@ typedef struct mha_attn_layer_options {
     int64_t hidden;               /* E   > 0 */
     int64_t heads;                /* H   > 0 */
     int64_t kv_heads;             /* Hkv 0 = H; else divides H */
-    int64_t head_dim;             /* D   0 = E / H (which must divide); else 1..512 */
+    int64_t head_dim;             /* D   0 = E / H (which must divide); else 1..MHA_HEAD_DIM_MAX */
     mha_matrix q, k, v;           /* to H D, Hkv D, Hkv D numbers; `out` is not read */
     mha_matrix qkv;               /* the three in one, H D + 2 Hkv D numbers (GPT-2); q, k and v are empty then */
     mha_matrix o;                 /* from H D to E */

@@ -75,7 +75,7 @@ typedef struct mha_model_info {
     int64_t layers, heads, kv_heads, head_dim, hidden, intermediate; /* as config.json has them */
     int64_t vocab, max_positions, type_vocab;
     int64_t parameters;             /* numbers in the weights that the model uses */
-    int64_t bytes;                  /* of those in the file */
+    int64_t bytes;                  /* of those in the file, or in the one that mha_model_save writes */
     int64_t kv_bytes_per_token;     /* f32; 0 for encoders */
     const int64_t *heads_per_layer; /* [layers] fewer than heads where heads were pruned: see below */
     int causal;                     /* 1 for decoders */
@@ -85,12 +85,16 @@ typedef struct mha_model_info {
     const int64_t *key_heads_per_layer, *value_heads_per_layer;
     const int64_t *feed_forward_per_layer; /* [layers] its width; 0 where a layer is attention alone: see below */
     const mha_model_attention *attention_per_layer; /* [layers] */
+    int64_t original_heads; /* of the unpruned model: more than heads where all layers were pruned alike, see below */
 } mha_model_info;
 MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
 
 /* A pruned checkpoint has the rows and columns of the kept heads only. The key "mha.heads" of config.json lists them
- * for each layer by their original numbers, ascending, in whole groups where key heads are shared. Without the key the
- * shapes of the tensors say how many there are.
+ * for each layer by their original numbers, ascending, in whole groups where key heads are shared. A tensor of another
+ * shape than config.json asks for is refused. Where all layers of a pruned model have the same number of heads and the
+ * family has keys to say so (num_attention_heads, num_key_value_heads, head_dim: all families but BERT and GPT-2,
+ * whose heads are hidden_size / num_attention_heads wide), these keys hold that number, so that transformers loads the
+ * model, and "mha.original_heads" is the number before, which those of "mha.heads" are less than.
  *
  * The key "mha.kv_heads": {"keys": N, "values": M} says how many heads of keys and of values the tensors of a layer
  * have, where the family's own keys cannot: in BERT and GPT-2, where the two differ, or where layers do (lists with a
@@ -122,8 +126,8 @@ MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
  *                       ("straight_through"), or none ("hard", as published) (MHA_CHOICE_HEADS)
  *     "adaptive_heads": {"head_options": [1, 2, 4], "predictor_width": P, "selection": S}
  *                       each text gets one of 1 to 16 numbers of heads, which cut the columns of the layer's heads into
- *                       widths up to 512, by a predictor P [128] wide; all have one gate, the softmax of the scores or
- *                       1, by S (MHA_CHOICE_OPTIONS). Not with rotary, qk_norm, alibi or shared keys
+ *                       widths up to MHA_HEAD_DIM_MAX, by a predictor P [128] wide; all have one gate, the softmax of
+ *                       the scores or 1, by S (MHA_CHOICE_OPTIONS). Not with rotary, qk_norm, alibi or shared keys
  * The last three are for encoders, since the scores are of the mean of all tokens: in a decoder, of those to come as
  * well. They have tensors of their own, head_choice, and head_choice_hidden of a predictor. Heads of such layers are
  * measured and drawn as all others, but not removed (prune.h), regrouped, routed or closed by gates that learn. A model

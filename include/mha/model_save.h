@@ -1,5 +1,6 @@
 /* model_save.h - a model as a checkpoint folder, which transformers and other tools load: all but one with layers that
- * this project alone knows ("mha.heads", "mha.kv_heads", "mha.feed_forward", "mha.attention": model.h).
+ * this project alone knows ("mha.heads" of layers that differ, "mha.kv_heads", "mha.feed_forward", "mha.attention":
+ * model.h).
  *
  *     mha_model_save(model, "out", NULL, &err);
  *

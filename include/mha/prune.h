@@ -27,7 +27,7 @@ extern "C" {
 #endif
 
 /* The number in the unpruned model of a head that this one has: head `head` of those of the layer. -1 out of range.
- * Where tensors have fewer heads but no list says which, heads are numbered as they stand. */
+ * Without the list "mha.heads", heads are numbered as they stand. */
 MHA_API int64_t mha_head_number(const mha_model *model, int64_t layer, int64_t head);
 /* The head of that number; -1 if the model does not have it (any more). */
 MHA_API int64_t mha_head_place(const mha_model *model, int64_t layer, int64_t number);
@@ -36,19 +36,20 @@ MHA_API int64_t mha_head_place(const mha_model *model, int64_t layer, int64_t nu
 
 typedef struct mha_prune_rule {
     size_t size;
-    double ratio;  /* 0..1: of the heads of each layer, rounded up: ceil(heads ratio) */
+    /* 0..1, a fraction of the model's heads: the nearest number of heads (of whole groups where keys are shared),
+     * halves up. With per_layer a fraction of the heads of each layer, rounded up: ceil(heads ratio). */
+    double ratio;
     int64_t count; /* heads to remove, in each layer with per_layer, else of all, rounded up to whole groups; 0 = by
                     * ratio */
-    int per_layer; /* 1 = as many in every layer; 0 = as many in all, wherever scores are lowest */
+    int per_layer; /* 1 = the same rule in every layer; 0 = one for the model, wherever scores are lowest */
     int64_t floor; /* heads that stay in every layer, 0 = 1; whole groups where keys are shared */
 } mha_prune_rule;
 
 /* Fills keep [layers, H], H as in mha_model_info.heads: 1 = stays, 0 = goes, also behind the last head of a layer that
  * has fewer. `scores` [layers, H], high = important, are read where the model has a head; a group that shares
  * keys has the mean of its heads. Lowest scores go first; of equal ones the last head, and the last layer, goes
- * first. The ratio of all layers together removes as many as it does layer by layer. What the floor forbids
- * stays: by ratio fewer go then; a count that cannot go is MHA_ERR_ARG, as is a score that is no number. Heads of
- * layers that choose heads for each text (model.h) stay as well, and are not counted. */
+ * first. What the floor forbids stays: by ratio fewer go then; a count that cannot go is MHA_ERR_ARG, as is a score
+ * that is no number. Heads of layers that choose heads for each text (model.h) stay as well, and are not counted. */
 MHA_API mha_status mha_prune_choose(const mha_model *model, const double *scores, const mha_prune_rule *rule,
                                     uint8_t *keep, mha_error *err);
 
@@ -123,7 +124,8 @@ MHA_API mha_status mha_pruning_note(mha_pruning *pruning, const char *quality_js
 
 /* Writes it as mha_model_save does (model_save.h), whole or not at all, with the files of the tokenizer.
  *
- * config.json gains "mha.heads", the kept heads of each layer by their first numbers, and one more entry of the list
+ * config.json gains "mha.heads", the kept heads of each layer by their first numbers (with num_attention_heads and
+ * "mha.original_heads" where all layers are alike, see model.h), and one more entry of the list
  * "mha.record": {"removed": numbers per layer, "heads": [before, after], "from": {file: sha256}, "chosen_by", "fill":
  * tokens, "refit": {"tokens", "ridge"}, "compatible": true, "quality": what mha_pruning_note gave}; keys that
  * do not apply are left out. The digest is of the files that the model was opened from, all bytes. */

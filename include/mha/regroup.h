@@ -76,10 +76,16 @@ typedef struct mha_regroup_options {
      * and M. MHA_ERR_UNSUPPORTED for layers of different head counts, and for "mha.feed_forward" or "mha.attention". */
     int compatible;
     int overwrite; /* of mha_regroup_save */
+    /* [layers, H] how much each head matters, high = important, H as in mha_model_info.heads; of importance.h, for
+     * example. What a shared head gets wrong of a head counts by its score, and the mean is weighted by it; a head
+     * counts at least a hundredth of the most important one of its layer. NULL = all heads count the same */
+    const double *scores;
+    const char *weighted_by; /* for the record: where the scores come from; NULL */
 } mha_regroup_options;
 
 /* `model` must outlive *out; nothing of the options is kept. Errors: MHA_ERR_ARG for counts that do not divide the
- * heads of a layer or are more than it has, for both counts 0 and for texts that are missing; MHA_ERR_UNSUPPORTED for
+ * heads of a layer or are more than it has, for both counts 0, for texts that are missing and for a score that is no
+ * number; MHA_ERR_UNSUPPORTED for
  * keys that rotate or are normed, saying what works; MHA_ERR_MEMORY; MHA_ERR_CANCELLED ("regroup" and "refit").
  * Memory: 8 (Hkv D)^2 bytes for each of keys and values, 8 H D^2 for queries, of all layers; of one layer 32 H D E;
  * with refit what that needs. Cost: one pass over the texts; per layer an eigenproblem of H D / N numbers for each
@@ -87,10 +93,11 @@ typedef struct mha_regroup_options {
 MHA_API mha_status mha_regroup_make(const mha_model *model, const mha_regroup_options *options, mha_pruning **out,
                                     mha_error *err);
 
-/* mha_regroup_make and mha_pruning_save in one step. config.json gets num_key_value_heads where that says it, else
- * "mha.kv_heads" (model.h); and an entry of "mha.record": {"regrouped": {"keys": N, "values": M}, "method", "order":
- * heads as they stand now by their places before, for each layer, "fit": tokens, "refit": {"tokens", "ridge"},
- * "compatible": true, "from": {file: sha256}, "quality"}. Keys that do not apply are left out. */
+/* mha_regroup_make and mha_pruning_save in one step. config.json gets num_key_value_heads where that says it (and
+ * num_attention_heads, of a pruned model), else "mha.kv_heads" (model.h); and an entry of "mha.record": {"regrouped":
+ * {"keys": N, "values": M}, "method", "order": heads as they stand now by their places before, for each layer, "fit":
+ * tokens, "weighted_by", "refit": {"tokens", "ridge"}, "compatible": true, "from": {file: sha256}, "quality"}. Keys
+ * that do not apply are left out. */
 MHA_API mha_status mha_regroup_save(const mha_model *model, const mha_regroup_options *options, const char *folder,
                                     mha_error *err);
 

@@ -39,7 +39,7 @@ typedef enum mha_rope_kind {
 /* 0 or NULL is the default that is named. */
 typedef struct mha_rope_options {
     size_t size;                      /* sizeof(mha_rope_options) */
-    int64_t head_dim;                 /* D 2..512 */
+    int64_t head_dim;                 /* D 2..MHA_HEAD_DIM_MAX */
     int64_t rotary_dim;               /* R 0 = D; else even, 2..D */
     int interleaved;                  /* 1 = pairs of neighbours */
     double theta;                     /* 0 = 10000; > 0 */

@@ -3,7 +3,7 @@
  *
  *     mha_router *router;
  *     mha_router_fit(model, data, NULL, &router, NULL, &err); on calibration texts, without labels
- *     mha_router_save(router, "router.safetensors", 0, &err);
+ *     mha_router_save(router, model, "router.safetensors", 0, &err);
  *     mha_model_route(model, router, 9, &err);                from now on 9 heads of each layer run for each sequence
  *     mha_model_embed(model, ...);                            as does everything else that runs the model
  *

@@ -36,8 +36,8 @@ extern "C" {
 typedef struct mha_tokenizer mha_tokenizer;
 
 /* Reads `folder`/tokenizer.json. Immutable afterwards; any number of threads may use it at once. Uses ctx (which may be
- * NULL) until it is freed. Errors: MHA_ERR_IO, MHA_ERR_FORMAT (malformed), MHA_ERR_UNSUPPORTED (another kind of
- * tokenizer), MHA_ERR_MEMORY. */
+ * NULL) until it is freed. Errors: MHA_ERR_IO, MHA_ERR_FORMAT (malformed, or reading it would take more than 240 MiB of
+ * memory), MHA_ERR_UNSUPPORTED (another kind of tokenizer), MHA_ERR_MEMORY. */
 MHA_API mha_status mha_tokenizer_open(mha_ctx *ctx, const char *folder, mha_tokenizer **out, mha_error *err);
 /* Everything encoded or decoded with it must have been freed before. */
 MHA_API void mha_tokenizer_free(mha_tokenizer *tokenizer);

@@ -74,7 +74,7 @@ MHA_API mha_status mha_tokenizer_trainer_end(mha_tokenizer_trainer *trainer, mha
 
 /* Learns the tokens, once, after the last end. *tokenizer (tokenizer may be NULL) becomes the result, of which the
  * caller is the owner. Errors: MHA_ERR_ARG for text without a word, and for a vocab_size below the number of characters
- * and special tokens; MHA_ERR_UNSUPPORTED for tokens of more than 16 MiB altogether, and for distinct words of more
+ * and special tokens; MHA_ERR_UNSUPPORTED for tokens of more than 8 MiB altogether, and for distinct words of more
  * than 4 billion characters; MHA_ERR_MEMORY; MHA_ERR_CANCELLED.
  * Progress: "merge", in tokens. */
 MHA_API mha_status mha_tokenizer_trainer_run(mha_tokenizer_trainer *trainer, mha_tokenizer **tokenizer, mha_error *err);

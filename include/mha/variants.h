@@ -2,8 +2,8 @@
  *
  * Field names are those of the walk-throughs; 0 is the default that is named. Each variant has a page with the shapes
  * of every step: docs/layers/. What a constructor refuses, with a sentence: sizes not in 1..2^24, heads that do not
- * divide the width, and what stands beside the fields; mha_variant_init refuses heads wider than 512. Free with
- * mha_variant_free.
+ * divide the width, and what stands beside the fields; mha_variant_init refuses heads wider than MHA_HEAD_DIM_MAX. Free
+ * with mha_variant_free.
  */
 #ifndef MHA_VARIANTS_H
 #define MHA_VARIANTS_H

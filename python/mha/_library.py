@@ -1,12 +1,11 @@
-"""The shared library: where it is, its structs and functions as ctypes, its errors as exceptions.
+"""The shared library: its structs and functions as ctypes, its errors as exceptions.
 
 The structs repeat include/mha/*.h field by field; tests/python/test_abi.py compares every offset with the compiler's.
 """
 import ctypes
-import ctypes.util
-import os
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
-from pathlib import Path
+
+from . import _places
 
 
 class View(ctypes.Structure):
@@ -76,7 +75,8 @@ class ModelInfo(ctypes.Structure):
         "parameters", "bytes", "kv_bytes_per_token")] + [("heads_per_layer", POINTER(c_int64)), ("causal", c_int),
                                                          ("dtype", c_int), ("logits", c_int),
         ("key_heads_per_layer", POINTER(c_int64)), ("value_heads_per_layer", POINTER(c_int64)),
-        ("feed_forward_per_layer", POINTER(c_int64)), ("attention_per_layer", POINTER(ModelAttention))]
+        ("feed_forward_per_layer", POINTER(c_int64)), ("attention_per_layer", POINTER(ModelAttention)),
+        ("original_heads", c_int64)]
 
 
 class ModelOptions(ctypes.Structure):
@@ -218,21 +218,8 @@ FUNCTIONS = {
 }
 
 
-def _find():
-    named = os.environ.get("MHA_LIB")
-    if named:
-        return named
-    beside = Path(__file__).with_name("libmha.so")
-    if beside.exists():
-        return str(beside)
-    found = ctypes.util.find_library("mha")
-    if found:
-        return found
-    raise ImportError("libmha.so was not found: install mha, or set MHA_LIB to the file, e.g. build/libmha.so")
-
-
 def _load():
-    library = ctypes.CDLL(_find())  # CDLL: the interpreter lock is released during each call
+    library = ctypes.CDLL(_places.library())  # CDLL: the interpreter lock is released during each call
     for name, (result, arguments) in FUNCTIONS.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments

@@ -9,6 +9,7 @@ from ctypes import POINTER, c_char_p, c_double, c_int32, c_int64, c_size_t, c_vo
 
 import numpy as np
 
+from . import _places
 from ._array import BF16, F16, F32, Q8_0, integer, integers
 from ._context import context
 from ._library import (EmbedOptions, EncodeOptions, Encoding, GenerateOptions, LossArgs, ModelHead, ModelInput,
@@ -27,9 +28,9 @@ def _copy(tensor):
 
 
 class Model:
-    """A Hugging Face checkpoint folder, opened for running.
+    """A checkpoint, opened for running: a Hugging Face folder, "minilm" (after ./run fetch minilm) or "builtin".
 
-        m = mha.Model("path/to/all-MiniLM-L6-v2")
+        m = mha.Model("minilm")
         m.embed(["a sentence", "another"])          # [2, 384]
         m.forward([m.tokenize("a sentence")], attentions=True).attentions[0]   # [1, 12, L, L]
 
@@ -42,6 +43,7 @@ class Model:
         if dtype not in _DTYPE:
             raise ValueError(f"dtype = {dtype!r}: one of {', '.join(_DTYPE)}")
         self._handle = None
+        path = _places.model(path, lib.mha_version)
         if b"\0" in os.fsencode(path):
             raise ValueError(f"path = {path!r}: has a zero byte")
         no_tokenizer = not os.path.exists(os.path.join(os.fsdecode(path), "tokenizer.json"))

@@ -1,6 +1,7 @@
 /* cache.c - making a KV cache, asking it, and forgetting tokens. They come in in cache_append.c. */
 #include "attn/cache.h"
 
+#include "attn/params.h"
 #include "base/error.h"
 #include "base/q8.h"
 #include "base/size.h"
@@ -30,9 +31,8 @@ static mha_status resolve(const mha_cache_desc *desc, mha_cache_desc *d, mha_err
     if (d->page_size == 0) d->page_size = PAGE_SIZE;
     if (d->batch <= 0) return bad_field(err, "batch", d->batch, "positive");
     if (d->kv_heads <= 0) return bad_field(err, "kv_heads", d->kv_heads, "positive");
-    if (d->head_dim < 1 || d->head_dim > MHA_HEAD_DIM_MAX) return bad_field(err, "head_dim", d->head_dim, "1 to 512");
-    if (d->v_head_dim < 1 || d->v_head_dim > MHA_HEAD_DIM_MAX)
-        return bad_field(err, "v_head_dim", d->v_head_dim, "0 (as head_dim) or 1 to 512");
+    MHA__TRY(mha__attn_check_width("head_dim", d->head_dim, false, err));
+    MHA__TRY(mha__attn_check_width("v_head_dim", d->v_head_dim, true, err));
     if (!mha__cache_converts(mha__cache_source(d->dtype), d->dtype))
         return mha__fail(err, MHA_ERR_ARG, "dtype = %d (%s): must be f32, f64, bf16, f16 or q8_0", (int)d->dtype,
                          mha_dtype_name(d->dtype));

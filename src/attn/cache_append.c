@@ -92,23 +92,26 @@ static int64_t droppable(const mha_cache *c, int64_t sequence)
     return mha__max64(s->dropped, mha__cache_first_seen(c, s->length) / c->desc.page_size);
 }
 
-/* What an append to one sequence does to the counts of pages it no longer holds: those behind the window, and a shared
- * last page. Returns how many pages become free, and adds to *need those that it takes. */
-static int64_t release_counts(mha_cache *c, int64_t sequence, int64_t count, int64_t *need)
+/* The pages of one sequence that fall out of its window: one holder less each. Returns how many become free. */
+static int64_t release_dropped(mha_cache *c, int64_t sequence)
+{
+    int64_t freed = 0;
+    for (int64_t page = c->sequences[sequence].dropped; page < droppable(c, sequence); page++)
+        freed += --c->refs[*mha__cache_entry(c, sequence, page)] == 0;
+    return freed;
+}
+
+/* The last page of one sequence, if others hold it too: it is to be copied. Returns the pages that the append takes. */
+static int64_t release_shared(mha_cache *c, int64_t sequence, int64_t count)
 {
     mha__sequence *s = &c->sequences[sequence];
-    int64_t freed = 0;
+    const int64_t need = mha__cache_pages_of(c, s->length + count) - mha__cache_pages_of(c, s->length);
     s->copies = false;
-    if (count == 0) return 0;
-    for (int64_t page = s->dropped; page < droppable(c, sequence); page++)
-        freed += --c->refs[*mha__cache_entry(c, sequence, page)] == 0;
-    *need += mha__cache_pages_of(c, s->length + count) - mha__cache_pages_of(c, s->length);
-    if (s->length % c->desc.page_size == 0) return freed;
+    if (s->length % c->desc.page_size == 0) return need;
     int64_t *refs = &c->refs[*mha__cache_entry(c, sequence, s->length / c->desc.page_size)];
     s->copies = *refs > 1;
     *refs -= s->copies;
-    *need += s->copies;
-    return freed;
+    return need + s->copies;
 }
 
 static void restore_counts(mha_cache *c, int64_t sequence, int64_t count)
@@ -132,7 +135,7 @@ static void drop_pages(mha_cache *c, int64_t sequence)
 
 static void take_pages(mha_cache *c, int64_t sequence, int64_t count)
 {
-    mha__sequence *s = &c->sequences[sequence];
+    const mha__sequence *s = &c->sequences[sequence];
     const int64_t held = mha__cache_pages_of(c, s->length), end = mha__cache_pages_of(c, s->length + count);
     if (s->copies) {
         int32_t *entry = mha__cache_entry(c, sequence, held - 1);
@@ -145,12 +148,16 @@ static void take_pages(mha_cache *c, int64_t sequence, int64_t count)
         *mha__cache_entry(c, sequence, page) = mha__cache_take(c);
 }
 
+/* Dropped pages are counted in all sequences before shared last pages are: a page that is copied then keeps a holder,
+ * so nobody takes it before it is copied. */
 static mha_status reserve(mha_cache *c, const addition *a, mha_error *err)
 {
     int64_t need = 0, freed = 0, width = 0;
+    for (int64_t b = a->first; b < a->end; b++)
+        if (count_of(a, b) > 0) freed += release_dropped(c, b);
     for (int64_t b = a->first; b < a->end; b++) {
         const int64_t count = count_of(a, b);
-        freed += release_counts(c, b, count, &need);
+        if (count > 0) need += release_shared(c, b, count);
         width = mha__max64(width, mha__cache_pages_of(c, c->sequences[b].length + count));
     }
     const mha_status status = mha__cache_reserve(c, need, freed, width, err);
@@ -159,6 +166,17 @@ static mha_status reserve(mha_cache *c, const addition *a, mha_error *err)
     return status;
 }
 
+static void write_tokens(mha_cache *c, const addition *a, int64_t sequence)
+{
+    mha__sequence *s = &c->sequences[sequence];
+    const int64_t count = count_of(a, sequence), n = sequence - a->first;
+    mha__cache_write(c, sequence, s->length, count, &a->tokens.k, a->tokens.dtype, n, c->desc.head_dim, c->k);
+    mha__cache_write(c, sequence, s->length, count, &a->tokens.v, a->tokens.dtype, n, c->desc.v_head_dim, c->v);
+    s->length += count;
+}
+
+/* Each step is done in all sequences before the next one begins: a page is copied before its last holder writes to
+ * it. */
 mha_status mha_cache_append(mha_cache *c, int64_t sequence, const mha_cache_tokens *tokens, mha_error *err)
 {
     addition a;
@@ -166,14 +184,9 @@ mha_status mha_cache_append(mha_cache *c, int64_t sequence, const mha_cache_toke
     MHA__TRY(reserve(c, &a, err));
     for (int64_t b = a.first; b < a.end; b++)
         if (count_of(&a, b) > 0) drop_pages(c, b);
-    for (int64_t b = a.first; b < a.end; b++) {
-        mha__sequence *s = &c->sequences[b];
-        const int64_t count = count_of(&a, b), n = b - a.first;
-        if (count == 0) continue;
-        take_pages(c, b, count);
-        mha__cache_write(c, b, s->length, count, &a.tokens.k, a.tokens.dtype, n, c->desc.head_dim, c->k);
-        mha__cache_write(c, b, s->length, count, &a.tokens.v, a.tokens.dtype, n, c->desc.v_head_dim, c->v);
-        s->length += count;
-    }
+    for (int64_t b = a.first; b < a.end; b++)
+        if (count_of(&a, b) > 0) take_pages(c, b, count_of(&a, b));
+    for (int64_t b = a.first; b < a.end; b++)
+        if (count_of(&a, b) > 0) write_tokens(c, &a, b);
     return MHA_OK;
 }

@@ -33,6 +33,9 @@ static int64_t pages_in_use(const mha_cache *c)
 
 void mha_cache_save(const mha_cache *c, mha_cache_tensor t[MHA_CACHE_TENSORS])
 {
+    if (!t) return;
+    memset(t, 0, MHA_CACHE_TENSORS * sizeof *t);
+    if (!c) return;
     const mha_cache_desc *d = &c->desc;
     const int64_t pages = pages_in_use(c);
     for (int64_t b = 0; b < d->batch; b++)

@@ -5,7 +5,7 @@
 #include "base/size.h"
 #include <inttypes.h>
 
-/* No longer than the sequence, of which `cu` or `longest` says the length. */
+/* No longer than the sequence, of which `cu`, or without it `longest`, says the length. */
 static mha_status check_lengths(const char *name, const int64_t *lens, int64_t count, const int64_t *cu,
                                 int64_t longest, mha_error *err)
 {
@@ -83,7 +83,7 @@ mha_status mha__bind_lengths(mha__call *call, mha_error *err)
         MHA__TRY(check_packing("cu_seqlens_k", cu_k, B, d->kv_len, "max_kv_len", d->max_kv_len, err));
     if (in & MHA_ATTN_Q_LENS) MHA__TRY(check_lengths("q_lens", a->q_lens, B, cu_q, d->q_len, err));
     if (in & MHA_ATTN_KV_LENS) MHA__TRY(check_lengths("kv_lens", a->kv_lens, B, cu_k, d->kv_len, err));
-    if (in & MHA_ATTN_PREFIX_LENS) MHA__TRY(check_lengths("prefix_lens", a->prefix_lens, B, cu_k, d->kv_len, err));
+    if (in & MHA_ATTN_PREFIX_LENS) MHA__TRY(check_lengths("prefix_lens", a->prefix_lens, B, NULL, d->max_kv_len, err));
     if (in & MHA_ATTN_HEAD_LIST) MHA__TRY(check_head_list(d, a->head_list, err));
     if (d->align == MHA_ALIGN_OFFSETS && (plan->positional || (d->outputs & (MHA_ATTN_STATS | MHA_ATTN_ROWS))) &&
         !a->offsets)

@@ -20,6 +20,15 @@ static mha_status bad_int(mha_error *err, const char *field, int64_t value, cons
 
 /* ---- sizes ---- */
 
+_Static_assert((int)MHA_HEAD_DIM_MAX == (int)MHA__ROW_MAX, "kernels have room for the widest head");
+
+mha_status mha__attn_check_width(const char *field, int64_t width, bool zero, mha_error *err)
+{
+    if (width >= (zero ? 0 : 1) && width <= MHA_HEAD_DIM_MAX) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "%s = %" PRId64 ": must be %s1 to %d", field, width,
+                     zero ? "0 (as head_dim) or " : "", MHA_HEAD_DIM_MAX);
+}
+
 static mha_status check_sizes(const mha_attn_desc *d, mha_error *err)
 {
     if (d->batch <= 0) return bad_int(err, "batch", d->batch, "positive");
@@ -27,9 +36,8 @@ static mha_status check_sizes(const mha_attn_desc *d, mha_error *err)
     if (d->kv_heads < 0) return bad_int(err, "kv_heads", d->kv_heads, "0 (as heads) or positive");
     if (d->q_len < 0) return bad_int(err, "q_len", d->q_len, "0 or positive");
     if (d->kv_len < 0) return bad_int(err, "kv_len", d->kv_len, "0 or positive");
-    if (d->head_dim < 1 || d->head_dim > MHA_HEAD_DIM_MAX) return bad_int(err, "head_dim", d->head_dim, "1 to 512");
-    if (d->v_head_dim < 0 || d->v_head_dim > MHA_HEAD_DIM_MAX)
-        return bad_int(err, "v_head_dim", d->v_head_dim, "0 (as head_dim) or 1 to 512");
+    MHA__TRY(mha__attn_check_width("head_dim", d->head_dim, false, err));
+    MHA__TRY(mha__attn_check_width("v_head_dim", d->v_head_dim, true, err));
     if (d->kv_heads > 0 && d->heads % d->kv_heads != 0)
         return mha__fail(err, MHA_ERR_ARG, "heads = %" PRId64 " is not a multiple of kv_heads = %" PRId64, d->heads,
                          d->kv_heads);

@@ -10,6 +10,9 @@
  * MHA_ERR_UNSUPPORTED for what is not built. */
 mha_status mha__attn_resolve(const mha_attn_desc *desc, mha_attn_desc *resolved, mha_error *err);
 
+/* MHA_ERR_ARG naming the field unless `width` is from 1, or 0 where that has a meaning, to MHA_HEAD_DIM_MAX. */
+mha_status mha__attn_check_width(const char *field, int64_t width, bool zero, mha_error *err);
+
 /* True if a row's position among the keys decides what it sees. */
 bool mha__attn_positional(const mha_attn_desc *resolved);
 

@@ -11,11 +11,11 @@
 #include <math.h>
 
 /* VECTOR: at least the numbers in a vector of any ISA, as maxima and sums are handled by whole vectors. */
-enum { ROWS = 8, VECTOR = 16, WIDTH_MAX = 512 };
+enum { ROWS = 8, VECTOR = 16, ELEMENTS = ROWS * 512 };
 
-/* A partial result of up to ROWS rows; aligned for whichever type it holds. */
+/* A partial result of up to ROWS rows, fewer where they are wide; aligned for whichever type it holds. */
 typedef struct few_rows {
-    double max[VECTOR], sum[VECTOR], o[ROWS * WIDTH_MAX];
+    double max[VECTOR], sum[VECTOR], o[ELEMENTS];
 } few_rows;
 
 typedef struct merging {
@@ -80,19 +80,14 @@ static mha_status check(const mha_attn_merge_args *a, mha_error *err)
     const struct {
         const char *name;
         int64_t value, least;
-    } counts[] = {{"batch", a->batch, 1},
-                  {"heads", a->heads, 1},
-                  {"q_len", a->q_len, 0},
-                  {"v_head_dim", a->v_head_dim, 1},
-                  {"count", a->count, 0}};
+    } counts[] = {{"batch", a->batch, 1}, {"heads", a->heads, 1}, {"q_len", a->q_len, 0}, {"count", a->count, 0}};
     const int64_t all[] = {a->batch, a->heads, mha__max64(a->q_len, 1), a->v_head_dim};
     size_t bytes;
     for (size_t n = 0; n < sizeof counts / sizeof *counts; n++)
         if (counts[n].value < counts[n].least)
             return mha__fail(err, MHA_ERR_ARG, "%s = %" PRId64 ": must be at least %" PRId64, counts[n].name,
                              counts[n].value, counts[n].least);
-    if (a->v_head_dim > WIDTH_MAX)
-        return mha__fail(err, MHA_ERR_ARG, "v_head_dim = %" PRId64 ": must be from 1 to %d", a->v_head_dim, WIDTH_MAX);
+    MHA__TRY(mha__attn_check_width("v_head_dim", a->v_head_dim, false, err));
     if (!mha__bytes(all, 4, sizeof(double), &bytes) || bytes > PTRDIFF_MAX)
         return mha__fail(err, MHA_ERR_ARG,
                          "batch * heads * q_len * v_head_dim = %" PRId64 " * %" PRId64 " * %" PRId64 " * %" PRId64
@@ -156,9 +151,10 @@ mha_status mha_attn_merge(mha_ctx *ctx, const mha_attn_merge_args *args, mha_err
     m.k = args->dtype == MHA_F64 ? mha__kernels_f64(isa) : mha__kernels_f32(isa);
     m.o_stride = mha__round_up(args->v_head_dim, m.k->nr);
     MHA__TRY(bind(&m, err));
+    const int64_t rows = mha__min64(ROWS, ELEMENTS / m.o_stride);
     for (int64_t b = 0; b < args->batch; b++)
         for (int64_t h = 0; h < args->heads; h++)
-            for (int64_t first = 0; first < args->q_len; first += ROWS)
-                merge_rows(&m, b, h, first, mha__min64(ROWS, args->q_len - first));
+            for (int64_t first = 0; first < args->q_len; first += rows)
+                merge_rows(&m, b, h, first, mha__min64(rows, args->q_len - first));
     return MHA_OK;
 }

@@ -23,7 +23,7 @@ static int64_t sequence_of(const mha__call *call, int64_t number, int64_t *first
 
 static void move(mha_cview *view, size_t size, int64_t rows)
 {
-    view->data = (const char *)view->data + rows * view->stride[2] * (int64_t)size;
+    if (view->data) view->data = (const char *)view->data + rows * view->stride[2] * (int64_t)size;
     view->stride[0] = 0;
 }
 

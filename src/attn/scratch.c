@@ -7,7 +7,7 @@
 
 enum { LINE = 64, WIDE_ROWS = (int)MHA__TILE_Q > (int)MHA__KEY_BLOCK ? (int)MHA__TILE_Q : (int)MHA__KEY_BLOCK };
 
-/* Takes `count` elements of `size` bytes. Sizes are bounded by head_dim <= 512 and the constants of plan.h. */
+/* Takes `count` elements of `size` bytes. Sizes are bounded by MHA_HEAD_DIM_MAX and the constants of plan.h. */
 static void *take(char *base, size_t *used, int64_t count, size_t size)
 {
     void *piece = base ? base + *used : NULL;

@@ -38,9 +38,13 @@ mha_status mha__ctx_find(mha_ctx **ctx, mha_error *err)
 
 /* ---- memory ---- */
 
+/* Whether the last allocation of this thread failed for want of a context: mha__no_memory must not blame memory. */
+static _Thread_local bool lacks_context;
+
 void *mha__alloc(mha_ctx *ctx, size_t bytes)
 {
     ctx = mha__ctx(ctx);
+    lacks_context = !ctx;
     return ctx && bytes > 0 ? ctx->allocator.alloc(ctx->allocator.user, bytes, ALIGNMENT) : NULL;
 }
 
@@ -60,6 +64,8 @@ void mha__free(mha_ctx *ctx, void *memory)
 
 mha_status mha__no_memory(mha_error *err, size_t bytes, const char *what)
 {
+    mha_ctx *ctx = NULL;
+    if (lacks_context) return mha__ctx_find(&ctx, err);
     return mha__fail(err, MHA_ERR_MEMORY, "out of memory: %zu bytes for %s", bytes, what);
 }
 

@@ -157,15 +157,26 @@ static void finish(mha__pool *pool)
     pthread_mutex_unlock(&pool->lock);
 }
 
-/* Workers block every signal: handlers belong to the application's own threads. */
+/* Workers block the signals that are sent to the process: their handlers belong to the application's own threads. What
+ * an instruction of the worker raises itself is not blocked: the kernel ends a process whose thread blocks such a
+ * signal without calling the handler (a page of a mapped file that was truncated is SIGBUS). */
+static void block_sent_signals(sigset_t *before)
+{
+    static const int raised[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
+    sigset_t blocked;
+    sigfillset(&blocked);
+    for (size_t i = 0; i < sizeof raised / sizeof *raised; i++)
+        sigdelset(&blocked, raised[i]);
+    pthread_sigmask(SIG_SETMASK, &blocked, before);
+}
+
 static void start_workers(mha__pool *pool)
 {
-    sigset_t all, before;
+    sigset_t before;
     pthread_attr_t attr;
     if (pthread_attr_init(&attr) != 0) return;
     pthread_attr_setstacksize(&attr, STACK_BYTES);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    block_sent_signals(&before);
     while (pool->running < pool->threads - 1) {
         worker *w = &pool->workers[pool->running];
         *w = (worker){.pool = pool, .index = pool->running + 1};

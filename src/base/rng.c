@@ -10,6 +10,7 @@ enum { WORDS = 624, SHIFT = 397 };
 void mha_rng_manual_seed(mha_rng *rng, uint64_t seed)
 {
     uint32_t x = (uint32_t)seed;
+    if (!rng) return;
     *rng = (mha_rng){.used = WORDS};
     for (uint32_t j = 0; j < WORDS; j++) {
         if (j > 0) x = UINT32_C(1812433253) * (x ^ x >> 30) + j;
@@ -35,6 +36,7 @@ static void refresh(uint32_t *s)
 
 uint32_t mha_rng_next(mha_rng *rng)
 {
+    if (!rng) return 0;
     if (rng->used < 0 || rng->used >= WORDS) {
         refresh(rng->state);
         rng->used = 0;

@@ -42,10 +42,13 @@ static inline int64_t mha__ceil_div(int64_t a, int64_t b)
 /* The least one of a, b > 0, which must fit. */
 static inline int64_t mha__common_multiple(int64_t a, int64_t b)
 {
-    int64_t multiple = a;
-    while (multiple % b)
-        multiple += a;
-    return multiple;
+    int64_t divisor = a, rest = b;
+    while (rest) {
+        const int64_t next = divisor % rest;
+        divisor = rest;
+        rest = next;
+    }
+    return a / divisor * b;
 }
 static inline int64_t mha__round_up(int64_t a, int64_t b)
 {

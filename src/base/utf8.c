@@ -43,6 +43,10 @@ size_t mha__utf8_check(const char *p, size_t n)
     size_t at = 0;
     while (at < n) {
         uint32_t code;
+        if ((unsigned char)p[at] < 0x80) { /* nearly always */
+            at++;
+            continue;
+        }
         int length = mha__utf8_read(p + at, n - at, &code);
         if (length == 0) break;
         at += (size_t)length;

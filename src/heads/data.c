@@ -217,17 +217,17 @@ void mha_head_data_free(mha_head_data *data)
 
 int64_t mha_head_data_count(const mha_head_data *data)
 {
-    return data->count;
+    return data ? data->count : 0;
 }
 
 int64_t mha_head_data_tokens(const mha_head_data *data)
 {
-    return data->tokens;
+    return data ? data->tokens : 0;
 }
 
 const int32_t *mha_head_data_ids(const mha_head_data *data, int64_t text, int64_t *length)
 {
-    const bool there = text >= 0 && text < data->count;
+    const bool there = data && text >= 0 && text < data->count;
     if (length) *length = there ? length_at(data, data->place[text]) : 0;
     return there ? data->ids + data->starts[data->place[text]] : NULL;
 }

@@ -2,10 +2,10 @@
 #ifndef MHA_HEADS_DIGESTS_H
 #define MHA_HEADS_DIGESTS_H
 
-#include "io/json.h"
+#include "io/json_write.h"
 #include "model/model_struct.h"
 
-/* Adds to `from`, an object, the sha256 of each file under its name in the folder. */
-mha_status mha__model_digests(const mha_model *model, json_t *from, mha_error *err);
+/* Writes an object: the sha256 of each file under its name in the folder. */
+mha_status mha__model_digests(const mha_model *model, mha__json_writer *w, mha_error *err);
 
 #endif

@@ -40,12 +40,12 @@ void mha_diversity_free(mha_diversity *d)
 
 int64_t mha_diversity_heads(const mha_diversity *d)
 {
-    return d->first[d->layers];
+    return d ? d->first[d->layers] : 0;
 }
 
 int64_t mha_diversity_rows(const mha_diversity *d)
 {
-    return d->rows;
+    return d ? d->rows : 0;
 }
 
 /* The number of a head of all layers; -1 out of range. */
@@ -58,6 +58,7 @@ static int64_t number_of(const mha_diversity *d, int64_t layer, int64_t head)
 double mha_diversity_value(const mha_diversity *d, mha_diversity_kind what, int64_t layer_a, int64_t head_a,
                            int64_t layer_b, int64_t head_b)
 {
+    if (!d) return NAN;
     const int64_t a = number_of(d, layer_a, head_a), b = number_of(d, layer_b, head_b);
     if ((unsigned)what >= MHA_DIVERSITIES || !d->value[what] || a < 0 || b < 0) return NAN;
     if (what == MHA_DIVERSITY_UNIQUE) return a == b ? d->value[what][a] : NAN;
@@ -66,7 +67,7 @@ double mha_diversity_value(const mha_diversity *d, mha_diversity_kind what, int6
 
 double mha_diversity_layer(const mha_diversity *d, mha_diversity_kind what, int64_t layer)
 {
-    if ((unsigned)what >= MHA_DIVERSITIES || layer < 0 || layer >= d->layers) return NAN;
+    if (!d || (unsigned)what >= MHA_DIVERSITIES || layer < 0 || layer >= d->layers) return NAN;
     const int64_t heads = mha__diversity_width(d, layer);
     const bool single = what == MHA_DIVERSITY_UNIQUE;
     double sum = 0;
@@ -80,15 +81,15 @@ double mha_diversity_layer(const mha_diversity *d, mha_diversity_kind what, int6
 
 const double *mha_diversity_map(const mha_diversity *d)
 {
-    return d->map;
+    return d ? d->map : NULL;
 }
 
 const double *mha_diversity_eigenvalues(const mha_diversity *d)
 {
-    return d->map ? d->eigenvalues : NULL;
+    return d && d->map ? d->eigenvalues : NULL;
 }
 
 const mha_head_merge *mha_diversity_merges(const mha_diversity *d)
 {
-    return d->merges;
+    return d ? d->merges : NULL;
 }

@@ -50,12 +50,12 @@ static const mha__head_stats *stats_of(const mha_heads *heads, int64_t layer, in
 
 int64_t mha_heads_layers(const mha_heads *heads)
 {
-    return heads->layers;
+    return heads ? heads->layers : 0;
 }
 
 int64_t mha_heads_count(const mha_heads *heads, int64_t layer)
 {
-    return layer >= 0 && layer < heads->layers ? heads->first[layer + 1] - heads->first[layer] : 0;
+    return heads && layer >= 0 && layer < heads->layers ? heads->first[layer + 1] - heads->first[layer] : 0;
 }
 
 double mha_heads_value(const mha_heads *heads, int64_t layer, int64_t head, mha_head_metric metric)
@@ -85,7 +85,7 @@ void mha__heads_average(mha_heads *heads, const double *rows)
 
 double mha_heads_sink_rate(const mha_heads *heads)
 {
-    const int64_t all = heads->first[heads->layers];
+    const int64_t all = heads ? heads->first[heads->layers] : 0;
     int64_t sinks = 0;
     for (int64_t h = 0; h < all; h++)
         sinks += mha__head_stats_value(&heads->stats[h], MHA_HEAD_SINK) > heads->limits.sink;
@@ -101,11 +101,11 @@ const double *mha_heads_received(const mha_heads *heads, int64_t layer, int64_t 
 
 const mha_encoding *mha_heads_tokens(const mha_heads *heads)
 {
-    return heads->tokens;
+    return heads ? heads->tokens : NULL;
 }
 
 const float *mha_heads_map(const mha_heads *heads, int64_t layer, int64_t head)
 {
-    if (!heads->maps || !stats_of(heads, layer, head)) return NULL;
+    if (!heads || !heads->maps || !stats_of(heads, layer, head)) return NULL;
     return heads->maps[layer] + head * heads->longest * heads->longest;
 }

@@ -108,46 +108,46 @@ static double at(const mha_importance *i, const double *all, int64_t layer, int6
 
 double mha_importance_value(const mha_importance *importance, int64_t layer, int64_t head)
 {
-    return at(importance, importance->value, layer, head);
+    return importance ? at(importance, importance->value, layer, head) : NAN;
 }
 
 double mha_importance_low(const mha_importance *importance, int64_t layer, int64_t head)
 {
-    return at(importance, importance->low, layer, head);
+    return importance ? at(importance, importance->low, layer, head) : NAN;
 }
 
 double mha_importance_high(const mha_importance *importance, int64_t layer, int64_t head)
 {
-    return at(importance, importance->high, layer, head);
+    return importance ? at(importance, importance->high, layer, head) : NAN;
 }
 
 const double *mha_importance_values(const mha_importance *importance, int64_t *count)
 {
-    if (count) *count = importance->layers * importance->heads;
-    return importance->value;
+    if (count) *count = importance ? importance->layers * importance->heads : 0;
+    return importance ? importance->value : NULL;
 }
 
 double mha_importance_halves(const mha_importance *importance)
 {
-    return importance->halves;
+    return importance ? importance->halves : NAN;
 }
 
 double mha_importance_loss(const mha_importance *importance)
 {
-    return importance->loss;
+    return importance ? importance->loss : NAN;
 }
 
 double mha_importance_identity(const mha_importance *importance)
 {
-    return importance->identity;
+    return importance ? importance->identity : NAN;
 }
 
 int mha_importance_saturated(const mha_importance *importance)
 {
-    return importance->saturated;
+    return importance ? importance->saturated : 0;
 }
 
 int64_t mha_importance_texts_used(const mha_importance *importance)
 {
-    return importance->texts;
+    return importance ? importance->texts : 0;
 }

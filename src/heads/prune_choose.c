@@ -46,30 +46,45 @@ static mha_status list_groups(const mha_model *m, const double *scores, int64_t 
     return MHA_OK;
 }
 
-/* Heads of a layer that a ratio removes. What a ratio such as 0.07 of 100 heads is beyond a whole number comes from
- * its binary form, and is no head. */
-static int64_t by_ratio(const mha_prune_rule *rule, int64_t heads)
+/* The part of 0.07 * 100 beyond a whole number comes from the binary form of the ratio: it must not add a head. */
+static const double binary_error = 4e-16;
+
+/* Heads of one layer, rounded up to whole groups. */
+static double wanted_of_layer(const mha_model *m, const mha_prune_rule *rule, int64_t layer)
 {
-    return (int64_t)ceil((double)heads * rule->ratio * (1 - 4e-16));
+    const double group = (double)mha__group(m, layer), heads = (double)m->heads_per_layer[layer];
+    if (!mha__may_lose_heads(m, layer)) return 0;
+    const double wanted = rule->count ? (double)rule->count : ceil(heads * rule->ratio * (1 - binary_error));
+    return ceil(wanted / group) * group;
 }
 
-int64_t mha__prune_wanted(const mha_model *m, const mha_prune_rule *rule, int64_t layer)
+double mha__prune_wanted(const mha_model *m, const mha_prune_rule *rule, int64_t layer)
 {
-    int64_t sum = 0;
-    if (rule->count) return rule->count;
+    int64_t heads = 0;
+    if (layer >= 0) return wanted_of_layer(m, rule, layer);
     for (int64_t l = 0; l < m->config.layers; l++)
-        if ((layer < 0 || l == layer) && mha__may_lose_heads(m, l)) sum += by_ratio(rule, m->heads_per_layer[l]);
-    return sum;
+        heads += mha__may_lose_heads(m, l) ? m->heads_per_layer[l] : 0;
+    return rule->count ? (double)rule->count : (double)heads * rule->ratio * (1 + binary_error);
 }
 
-/* Removes groups from the front of the list until `heads` are gone or none may go. Returns the heads removed. */
-static int64_t take(const mha_model *m, group *list, int64_t count, int64_t heads, int64_t floor, uint8_t *keep)
+bool mha__prune_takes(const mha_prune_rule *rule, double wanted, int64_t gone, int64_t size)
 {
+    const double missing = wanted - (double)gone;
+    const bool nearest = !rule->count && !rule->per_layer;
+    return nearest ? missing >= (double)size / 2 : missing > 0;
+}
+
+/* Removes groups from the front of the list until the `wanted` heads are gone or none may go. Returns the heads
+ * removed. */
+static int64_t take(const mha_model *m, const mha_prune_rule *rule, group *list, int64_t count, double wanted,
+                    uint8_t *keep)
+{
+    const int64_t floor = mha__max64(rule->floor, 1);
     int64_t gone = 0;
     qsort(list, (size_t)count, sizeof *list, by_score);
-    for (int64_t n = 0; n < count && gone < heads; n++) {
+    for (int64_t n = 0; n < count; n++) {
         const int64_t size = mha__group(m, list[n].layer);
-        if (mha__kept(m, keep, list[n].layer) - size < floor) continue;
+        if (!mha__prune_takes(rule, wanted, gone, size) || mha__kept(m, keep, list[n].layer) - size < floor) continue;
         memset(keep + list[n].layer * m->config.heads + list[n].first, 0, (size_t)size);
         gone += size;
     }
@@ -89,7 +104,6 @@ mha_status mha__prune_short(const mha_prune_rule *rule, int64_t gone, int64_t la
 static mha_status choose(const mha_model *m, const double *scores, const mha_prune_rule *rule, group *list,
                          uint8_t *keep, mha_error *err)
 {
-    const int64_t floor = mha__max64(rule->floor, 1);
     int64_t count = 0;
     memset(keep, 0, (size_t)(m->config.layers * m->config.heads));
     for (int64_t layer = 0; layer < m->config.layers; layer++) {
@@ -97,12 +111,12 @@ static mha_status choose(const mha_model *m, const double *scores, const mha_pru
         if (!mha__may_lose_heads(m, layer)) continue;
         MHA__TRY(list_groups(m, scores, layer, list, &count, err));
         if (!rule->per_layer) continue;
-        MHA__TRY(
-            mha__prune_short(rule, take(m, list, count, mha__prune_wanted(m, rule, layer), floor, keep), layer, err));
+        const int64_t gone = take(m, rule, list, count, mha__prune_wanted(m, rule, layer), keep);
+        MHA__TRY(mha__prune_short(rule, gone, layer, err));
         count = 0;
     }
     if (rule->per_layer) return MHA_OK;
-    return mha__prune_short(rule, take(m, list, count, mha__prune_wanted(m, rule, -1), floor, keep), -1, err);
+    return mha__prune_short(rule, take(m, rule, list, count, mha__prune_wanted(m, rule, -1), keep), -1, err);
 }
 
 mha_status mha__prune_check_rule(const mha_prune_rule *rule, mha_error *err)

@@ -25,15 +25,16 @@ typedef struct cutting {
 static void list_heads(cutting *c)
 {
     const mha_pruning *p = c->p;
-    const int64_t H = p->model->config.heads, had = p->model->heads_per_layer[c->layer];
+    const int64_t H = p->model->config.heads, whole = p->model->config.original_heads;
+    const int64_t had = p->model->heads_per_layer[c->layer];
     c->count = 0;
-    for (int64_t n = 0; p->compatible && n < H; n++)
+    for (int64_t n = 0; p->compatible && n < whole; n++)
         c->heads[c->count++] = -1;
     for (int64_t h = 0; h < had; h++) {
         const int64_t at = c->layer * H + h;
         if (!p->keep[at]) continue;
         if (p->compatible)
-            c->heads[p->numbers[at]] = h;
+            c->heads[p->model->head_numbers[at]] = h;
         else
             c->heads[c->count++] = h;
     }
@@ -190,7 +191,7 @@ mha_status mha__pruning_cut(mha_pruning *p, bool all_out, mha_error *err)
 {
     enum { PER_LAYER = 8 }; /* weights and biases of q, k, v, o */
     const mha__config *config = &p->model->config;
-    const size_t layers = (size_t)config->layers, heads = (size_t)config->heads;
+    const size_t layers = (size_t)config->layers, heads = (size_t)config->original_heads;
     const size_t most = 3 * heads * (size_t)config->head_dim + (size_t)config->hidden;
     p->list = mha__calloc(p->ctx, layers * PER_LAYER, sizeof *p->list);
     p->named = mha__calloc(p->ctx, layers * PER_LAYER, sizeof *p->named);

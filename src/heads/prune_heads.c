@@ -12,32 +12,6 @@ int64_t mha__group(const mha_model *m, int64_t layer)
     return m->config.layer_heads[layer] * mha__common_multiple(keys, values) / (keys * values);
 }
 
-/* The list of "mha.heads" was checked when the model was opened. */
-static void read_numbers(const mha_model *m, const json_t *lists, int32_t *numbers)
-{
-    const int64_t heads = m->config.heads;
-    for (int64_t layer = 0; layer < m->config.layers; layer++) {
-        const json_t *list = json_array_get(lists, (size_t)layer);
-        for (int64_t h = 0; h < heads; h++) {
-            const bool there = h < m->heads_per_layer[layer];
-            const int64_t number = list ? json_integer_value(json_array_get(list, (size_t)h)) : h;
-            numbers[layer * heads + h] = there ? (int32_t)number : -1;
-        }
-    }
-}
-
-mha_status mha__head_numbers(const mha_model *m, int32_t **numbers, mha_error *err)
-{
-    const size_t count = (size_t)(m->config.layers * m->config.heads);
-    json_t *root = NULL;
-    *numbers = NULL;
-    MHA__TRY(mha__json_parse("config.json", m->config_text, strlen(m->config_text), MHA__JSON_BOM, &root, err));
-    *numbers = mha__calloc(m->ctx, count, sizeof **numbers);
-    if (*numbers) read_numbers(m, json_object_get(root, "mha.heads"), *numbers);
-    json_decref(root);
-    return *numbers ? MHA_OK : mha__no_memory(err, count * sizeof **numbers, "the numbers of heads");
-}
-
 mha_status mha__check_keep(const mha_model *m, const uint8_t *keep, mha_error *err)
 {
     for (int64_t layer = 0; layer < m->config.layers; layer++) {
@@ -69,52 +43,75 @@ int64_t mha__kept(const mha_model *m, const uint8_t *keep, int64_t layer)
     return count;
 }
 
-json_t *mha__heads_json(const mha_model *m, const int32_t *numbers, const uint8_t *keep, bool which)
+void mha__heads_write(mha__json_writer *w, const mha_model *m, const uint8_t *keep, bool which)
 {
-    json_t *lists = json_array();
+    mha__json_open(w, '[');
     for (int64_t layer = 0; layer < m->config.layers; layer++) {
-        json_t *list = json_array();
+        mha__json_open(w, '[');
         for (int64_t h = 0; h < m->heads_per_layer[layer]; h++) {
             const int64_t at = layer * m->config.heads + h;
-            if ((keep[at] != 0) == which && json_array_append_new(list, json_integer(numbers[at])) != 0) break;
+            if ((keep[at] != 0) == which) mha__json_put_int(w, m->head_numbers[at]);
         }
-        if (json_array_append_new(lists, list) == 0) continue;
-        json_decref(lists);
-        return NULL;
+        mha__json_close(w, ']');
     }
-    return lists;
+    mha__json_close(w, ']');
+}
+
+/* ---- config ---- */
+
+static const char heads_key[] = "num_attention_heads", shared_key[] = "num_key_value_heads", width_key[] = "head_dim",
+                  original_key[] = "mha.original_heads";
+
+/* BERT and GPT-2 have no key for the width of a head: it is hidden size / heads. Keys of this project that change what
+ * layers compute may do so by the number of heads. */
+bool mha__heads_are_plain(const mha__config *c, mha__head_count_fn count, const void *user)
+{
+    const mha__head_count first = count(user, 0);
+    for (int64_t l = 0; l < c->layers; l++) {
+        const mha__head_count n = count(user, l);
+        if (n.heads != first.heads || n.keys != first.keys || n.values != first.keys) return false;
+    }
+    return c->family->rotary && (first.heads == c->heads || !c->own_key);
+}
+
+static void write_count(mha__json_writer *w, const char *key, int64_t count)
+{
+    mha__json_key(w, key);
+    mha__json_put_int(w, count);
+}
+
+void mha__plain_heads_write(mha__json_writer *w, const mha__config *c, const mha__head_count *n)
+{
+    write_count(w, shared_key, n->keys);
+    if (n->heads == c->heads) return;
+    write_count(w, heads_key, n->heads);
+    write_count(w, width_key, c->head_dim);
+    write_count(w, original_key, c->original_heads);
+}
+
+void mha__original_heads_write(mha__json_writer *w, const mha__config *c)
+{
+    if (c->original_heads == c->heads) return;
+    write_count(w, heads_key, c->original_heads);
+    write_count(w, shared_key, c->original_heads / (c->heads / c->kv_heads));
 }
 
 /* ---- public ---- */
 
-static int64_t number_of(const mha_model *m, int64_t layer, int64_t head, const int32_t *numbers)
+static bool has_layer(const mha_model *m, int64_t layer)
 {
-    return head >= 0 && head < m->heads_per_layer[layer] ? numbers[layer * m->config.heads + head] : -1;
-}
-
-static int64_t place_of(const mha_model *m, int64_t layer, int64_t number, const int32_t *numbers)
-{
-    for (int64_t h = 0; h < m->heads_per_layer[layer]; h++)
-        if (numbers[layer * m->config.heads + h] == number) return h;
-    return -1;
-}
-
-static int64_t look_up(const mha_model *m, int64_t layer, int64_t value,
-                       int64_t (*find)(const mha_model *, int64_t, int64_t, const int32_t *))
-{
-    int32_t *numbers;
-    if (!m || layer < 0 || layer >= m->config.layers || mha__head_numbers(m, &numbers, NULL) != MHA_OK) return -1;
-    const int64_t found = find(m, layer, value, numbers);
-    mha__free(m->ctx, numbers);
-    return found;
+    return m && layer >= 0 && layer < m->config.layers;
 }
 
 int64_t mha_head_number(const mha_model *model, int64_t layer, int64_t head)
 {
-    return look_up(model, layer, head, number_of);
+    if (!has_layer(model, layer) || head < 0 || head >= model->heads_per_layer[layer]) return -1;
+    return model->head_numbers[layer * model->config.heads + head];
 }
 
 int64_t mha_head_place(const mha_model *model, int64_t layer, int64_t number)
 {
-    return look_up(model, layer, number, place_of);
+    for (int64_t h = 0; has_layer(model, layer) && h < model->heads_per_layer[layer]; h++)
+        if (model->head_numbers[layer * model->config.heads + h] == number) return h;
+    return -1;
 }

@@ -2,16 +2,13 @@
 #ifndef MHA_HEADS_PRUNE_HEADS_H
 #define MHA_HEADS_PRUNE_HEADS_H
 
+#include "io/json_write.h"
 #include "mha/prune.h"
 #include "model/model_struct.h"
-#include <jansson.h>
 
 /* Heads of a layer that go or stay together: those of one key head and of one value head; where there are different
  * numbers of these, of whole ones of both. */
 int64_t mha__group(const mha_model *model, int64_t layer);
-
-/* Numbers in the unpruned model, [layers, H], -1 behind the last head of a layer. Memory of the context. */
-mha_status mha__head_numbers(const mha_model *model, int32_t **numbers, mha_error *err);
 
 /* MHA_ERR_ARG for a layer that would be left without a head, and for a group that would be left in part. */
 mha_status mha__check_keep(const mha_model *model, const uint8_t *keep, mha_error *err);
@@ -22,13 +19,30 @@ bool mha__may_lose_heads(const mha_model *model, int64_t layer);
 /* Heads of a layer, or of all (-1), that stay. */
 int64_t mha__kept(const mha_model *model, const uint8_t *keep, int64_t layer);
 
-/* The numbers of those whose keep is `which`: [[0, 2], ...]; NULL when memory is short. */
-json_t *mha__heads_json(const mha_model *model, const int32_t *numbers, const uint8_t *keep, bool which);
+/* Writes the numbers of those whose keep is `which`: [[0, 2], ...] */
+void mha__heads_write(mha__json_writer *w, const mha_model *model, const uint8_t *keep, bool which);
 
-/* The rule: checked; heads that it removes from a layer, or with -1 from all; MHA_ERR_ARG where it asks for more than
- * the `gone` that could go. */
+/* Heads of a layer, and the heads of keys and of values that they read. */
+typedef struct mha__head_count {
+    int64_t heads, keys, values;
+} mha__head_count;
+typedef mha__head_count (*mha__head_count_fn)(const void *user, int64_t layer);
+
+/* True if keys of the family, which every program reads, can express these counts: all layers have the same ones, with
+ * as many keys as values. */
+bool mha__heads_are_plain(const mha__config *config, mha__head_count_fn count, const void *user);
+/* Writes such counts as members of config.json. */
+void mha__plain_heads_write(mha__json_writer *w, const mha__config *config, const mha__head_count *count);
+/* Writes the counts of the unpruned model; "mha.original_heads" is to be removed. */
+void mha__original_heads_write(mha__json_writer *w, const mha__config *config);
+
+/* MHA_ERR_ARG for a rule that no model has. */
 mha_status mha__prune_check_rule(const mha_prune_rule *rule, mha_error *err);
-int64_t mha__prune_wanted(const mha_model *model, const mha_prune_rule *rule, int64_t layer);
+/* Heads that the rule removes from a layer, in whole groups; or with -1 from all layers, which may be a fraction. */
+double mha__prune_wanted(const mha_model *model, const mha_prune_rule *rule, int64_t layer);
+/* Whether a group of `size` heads goes too, if `wanted` should go and `gone` are removed already. */
+bool mha__prune_takes(const mha_prune_rule *rule, double wanted, int64_t gone, int64_t size);
+/* MHA_ERR_ARG if the rule asks for more than the `gone` heads that could go. */
 mha_status mha__prune_short(const mha_prune_rule *rule, int64_t gone, int64_t layer, mha_error *err);
 
 #endif

@@ -124,10 +124,11 @@ static double cost(const joint *j, const float *more)
 
 static bool may_go(const joint *j, int64_t layer)
 {
-    const int64_t left = mha__kept(j->m, j->keep, layer), had = j->m->heads_per_layer[layer];
-    if (!mha__may_lose_heads(j->m, layer) || left - mha__group(j->m, layer) < mha__max64(j->rule->floor, 1))
-        return false;
-    return !j->rule->per_layer || had - left < mha__prune_wanted(j->m, j->rule, layer);
+    const int64_t left = mha__kept(j->m, j->keep, layer), size = mha__group(j->m, layer);
+    if (!mha__may_lose_heads(j->m, layer) || left - size < mha__max64(j->rule->floor, 1)) return false;
+    const bool each = j->rule->per_layer != 0;
+    return mha__prune_takes(j->rule, mha__prune_wanted(j->m, j->rule, each ? layer : -1),
+                            each ? j->m->heads_per_layer[layer] - left : j->gone, size);
 }
 
 static void remove_group(joint *j, int64_t first)
@@ -161,9 +162,9 @@ static bool choose_one(joint *j)
 }
 
 /* Heads that the rule removes, where nothing holds them back. */
-static int64_t heads_to_go(const joint *j)
+static double heads_to_go(const joint *j)
 {
-    int64_t heads = 0;
+    double heads = 0;
     if (!j->rule->per_layer) return mha__prune_wanted(j->m, j->rule, -1);
     for (int64_t layer = 0; layer < j->m->config.layers; layer++)
         heads += mha__prune_wanted(j->m, j->rule, layer);
@@ -183,12 +184,12 @@ static mha_status check_gone(const joint *j, mha_error *err)
 
 static mha_status choose(joint *j, int64_t rounds, mha_error *err)
 {
-    const int64_t wanted = heads_to_go(j);
+    const double wanted = heads_to_go(j);
     bool more = true;
-    rounds = mha__min64(rounds, wanted);
+    rounds = mha__min64(rounds, llround(wanted));
     for (int64_t round = 0; round < rounds && more; round++) {
         MHA__TRY(measure(j, round, rounds, err));
-        while (more && j->gone < mha__ceil_div(wanted * (round + 1), rounds))
+        while (more && (double)j->gone < ceil(wanted * (double)(round + 1) / (double)rounds))
             more = choose_one(j);
     }
     return check_gone(j, err);

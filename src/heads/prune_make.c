@@ -2,20 +2,16 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/options.h"
-#include "heads/digests.h"
 #include "heads/pruning.h"
-#include "io/json.h"
+#include "io/json_write.h"
 #include "mha/model_save.h"
 #include <limits.h>
 #include <math.h>
 #include <string.h>
 
-static const double default_ridge = 3;
+#define CONFIG "config.json"
 
-static mha_status no_json(mha_error *err)
-{
-    return mha__no_memory(err, 0, "config.json");
-}
+static const double default_ridge = 3;
 
 /* ---- config and record ---- */
 
@@ -41,102 +37,79 @@ static mha_status check_fill(mha_pruning *p, mha_error *err)
         m->info.family);
 }
 
-/* Heads of keys and of values of each layer that are left. */
-static json_t *shared_json(const mha_pruning *p)
+/* Heads of a layer that are left. */
+static mha__head_count left(const void *user, int64_t layer)
+{
+    const mha_pruning *p = user;
+    const mha__config *c = &p->model->config;
+    const int64_t kept = mha__kept(p->model, p->keep, layer), had = c->layer_heads[layer];
+    return (mha__head_count){kept, kept * c->layer_k_heads[layer] / had, kept * c->layer_v_heads[layer] / had};
+}
+
+static void write_shared(mha__json_writer *w, const mha_pruning *p)
+{
+    static const char *const keys[] = {"keys", "values"};
+    mha__json_key(w, "mha.kv_heads");
+    mha__json_open(w, '{');
+    for (int values = 0; values < 2; values++) {
+        mha__json_key(w, keys[values]);
+        mha__json_open(w, '[');
+        for (int64_t l = 0; l < p->model->config.layers; l++)
+            mha__json_put_int(w, values ? left(p, l).values : left(p, l).keys);
+        mha__json_close(w, ']');
+    }
+    mha__json_close(w, '}');
+}
+
+/* How many heads there are, and which. */
+static void write_heads(mha__json_writer *w, const mha_pruning *p, bool shared)
 {
     const mha__config *c = &p->model->config;
-    json_t *keys = json_array(), *values = json_array();
-    for (int64_t l = 0; l < c->layers; l++) {
-        const int64_t kept = mha__kept(p->model, p->keep, l), had = c->layer_heads[l];
-        json_array_append_new(keys, json_integer(kept * c->layer_k_heads[l] / had));
-        json_array_append_new(values, json_integer(kept * c->layer_v_heads[l] / had));
+    const mha__head_count first = left(p, 0);
+    if (p->compatible) {
+        mha__original_heads_write(w, c);
+        return;
     }
-    return json_pack("{s:o, s:o}", "keys", keys, "values", values);
+    mha__json_key(w, "mha.heads");
+    mha__heads_write(w, p->model, p->keep, true);
+    if (shared) write_shared(w, p);
+    if (first.heads != c->heads && mha__heads_are_plain(c, left, p)) mha__plain_heads_write(w, c, &first);
+}
+
+static void write_changes(mha__json_writer *w, const mha_pruning *p, bool shared)
+{
+    mha__json_open(w, '{');
+    write_heads(w, p, shared);
+    if (p->add_bias) {
+        mha__json_key(w, "attention_bias");
+        mha__json_put_bool(w, true);
+    }
+    mha__json_close(w, '}');
 }
 
 /* What the result is, as config.json says it. */
 static mha_status write_config(mha_pruning *p, mha_error *err)
 {
+    static const char *const removed[] = {"mha.heads", "mha.original_heads", NULL};
     const mha_model *m = p->model;
-    MHA__TRY(mha__json_parse("config.json", m->config_text, strlen(m->config_text), MHA__JSON_BOM, &p->config, err));
-    int failed = 0;
-    const char *own = json_object_get(p->config, "mha.kv_heads") ? "mha.kv_heads" : m->config.own_key;
+    const mha__json *root;
+    mha__json_writer changes = {.ctx = p->ctx};
+    MHA__TRY(mha__json_parse(p->ctx, CONFIG, m->config_text, strlen(m->config_text), MHA__JSON_BOM, &root, err));
+    const bool shared = mha__json_get(root, "mha.kv_heads") != NULL;
+    const char *own = shared ? "mha.kv_heads" : m->config.own_key;
+    mha__json_free(root);
     if (p->compatible && own)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
                          "config.json has %s, which no other program knows: there is nothing to be compatible with",
                          own);
-    if (p->compatible)
-        json_object_del(p->config, "mha.heads");
-    else
-        failed = json_object_set_new(p->config, "mha.heads", mha__heads_json(m, p->numbers, p->keep, true));
-    if (json_object_get(p->config, "mha.kv_heads"))
-        failed |= json_object_set_new(p->config, "mha.kv_heads", shared_json(p));
-    if (p->add_bias) failed |= json_object_set_new(p->config, "attention_bias", json_true());
-    return failed ? no_json(err) : MHA_OK;
-}
-
-char *mha__pruning_text(mha_ctx *ctx, const json_t *json)
-{
-    const size_t bytes = json_dumpb(json, NULL, 0, JSON_INDENT(2));
-    char *text = bytes ? mha__calloc(ctx, bytes + 1, 1) : NULL;
-    if (text) json_dumpb(json, text, bytes, JSON_INDENT(2));
-    return text;
-}
-
-static mha_status begin_record(mha_pruning *p, const mha_prune_options *o, mha_error *err)
-{
-    const mha_model *m = p->model;
-    int64_t before = 0;
-    for (int64_t l = 0; l < m->config.layers; l++)
-        before += m->heads_per_layer[l];
-    p->entry = json_pack("{s:o, s:[I, I]}", "removed", mha__heads_json(m, p->numbers, p->keep, false), "heads",
-                         (json_int_t)before, (json_int_t)mha__kept(m, p->keep, -1));
-    int failed = !p->entry;
-    if (o->chosen_by) failed |= json_object_set_new(p->entry, "chosen_by", json_string(o->chosen_by));
-    if (o->fill) failed |= json_object_set_new(p->entry, "fill", json_integer(mha_head_data_tokens(o->fill)));
-    if (o->refit)
-        failed |= json_object_set_new(
-            p->entry, "refit",
-            json_pack("{s:I, s:f}", "tokens", (json_int_t)mha_head_data_tokens(o->refit), "ridge", o->ridge));
-    if (o->compatible) failed |= json_object_set_new(p->entry, "compatible", json_true());
-    return failed ? no_json(err) : MHA_OK;
+    write_changes(&changes, p, shared);
+    return mha__json_changed(CONFIG, m->config_text, p->compatible ? removed : NULL, &changes, 2, &p->config, err);
 }
 
 const mha_named_tensor *mha_pruning_list(const mha_pruning *pruning, int64_t *count)
 {
     if (count) *count = pruning ? pruning->count : 0;
     return pruning ? pruning->list : NULL;
-}
-
-mha_status mha_pruning_note(mha_pruning *pruning, const char *quality_json, mha_error *err)
-{
-    json_t *quality = NULL;
-    if (!pruning || !quality_json)
-        return mha__fail(err, MHA_ERR_ARG, "mha_pruning_note: %s is NULL", pruning ? "quality_json" : "pruning");
-    MHA__TRY(mha__json_parse("quality", quality_json, strlen(quality_json), 0, &quality, err));
-    return json_object_set_new(pruning->entry, "quality", quality) == 0 ? MHA_OK : no_json(err);
-}
-
-static mha_status add_digests(const mha_pruning *p, json_t *entry, mha_error *err)
-{
-    json_t *from = json_object();
-    if (json_object_set_new(entry, "from", from) != 0) return no_json(err);
-    return mha__model_digests(p->model, from, err);
-}
-
-/* config.json with one more entry in its record. */
-static mha_status final_config(const mha_pruning *p, char **text, mha_error *err)
-{
-    json_t *config = json_deep_copy(p->config), *entry = json_deep_copy(p->entry);
-    json_t *record = json_object_get(config, "mha.record");
-    if (config && !json_is_array(record) && json_object_set_new(config, "mha.record", record = json_array()) != 0)
-        record = NULL;
-    mha_status status = entry && record ? add_digests(p, entry, err) : no_json(err);
-    if (status == MHA_OK && json_array_append(record, entry) != 0) status = no_json(err);
-    if (status == MHA_OK && !(*text = mha__pruning_text(p->ctx, config))) status = no_json(err);
-    json_decref(entry);
-    json_decref(config);
-    return status;
 }
 
 /* ---- making ---- */
@@ -148,12 +121,9 @@ static mha_status make(mha_pruning *p, const uint8_t *keep, const mha_prune_opti
     p->keep = mha__alloc(p->ctx, cells);
     if (!p->keep) return mha__no_memory(err, cells, "a list of heads");
     memcpy(p->keep, keep, cells);
-    MHA__TRY(mha__head_numbers(m, &p->numbers, err));
     if (o->fill) MHA__TRY(check_fill(p, err));
     MHA__TRY(write_config(p, err));
-    MHA__TRY(begin_record(p, o, err));
-    p->config_text = mha__pruning_text(p->ctx, p->config);
-    if (!p->config_text) return no_json(err);
+    MHA__TRY(mha__record_begin(p, o, err));
     MHA__TRY(mha__pruning_cut(p, o->refit != NULL, err));
     if (o->fill) MHA__TRY(mha__pruning_fill(p, o->fill, err));
     return o->refit ? mha__pruning_refit(p, o->refit, o->ridge, err) : MHA_OK;
@@ -204,10 +174,8 @@ void mha_pruning_free(mha_pruning *p)
     mha__free(p->ctx, p->named);
     mha__free(p->ctx, p->out);
     mha__free(p->ctx, p->keep);
-    mha__free(p->ctx, p->numbers);
-    mha__free(p->ctx, p->config_text);
-    json_decref(p->config);
-    json_decref(p->entry);
+    mha__free(p->ctx, p->config);
+    mha__free(p->ctx, p->entry);
     mha__free(p->ctx, p);
 }
 
@@ -252,7 +220,7 @@ mha_status mha_pruning_open(const mha_pruning *p, mha_model **out, mha_error *er
                                  .dtype = m->outer.packed,
                                  .tensors = all,
                                  .tensor_count = list_all(p, all),
-                                 .config_json = p->config_text,
+                                 .config_json = p->config,
                                  .memory_only = mha_file_count(m->shards.file) == 0};
     const mha_status status = mha_model_open(m->given, folder, &o, out, err);
     mha__free(p->ctx, all);
@@ -263,7 +231,7 @@ mha_status mha_pruning_save(const mha_pruning *p, const char *folder, int overwr
 {
     char *config = NULL;
     if (!p || !folder) return mha__fail(err, MHA_ERR_ARG, "mha_pruning_save: %s is NULL", p ? "folder" : "pruning");
-    MHA__TRY(final_config(p, &config, err));
+    MHA__TRY(mha__record_config(p, &config, err));
     const mha_model_save_options o = {
         .size = sizeof o, .overwrite = overwrite, .tensors = p->list, .count = p->count, .config_json = config};
     const mha_status status = mha_model_save(p->model, folder, &o, err);

@@ -19,23 +19,26 @@ struct mha_pruning {
     const mha_model *model;
     mha_ctx *ctx;
     uint8_t *keep;          /* [layers, H] */
-    int32_t *numbers;       /* [layers, H] of the source's heads */
     mha_named_tensor *list; /* [count] what changes; data and names of `named` are owned */
     int64_t count;
     char **named;       /* [count] names that the source does not have, or NULL */
     mha__out_part *out; /* [layers] weight NULL: the layer's output projection stays as it is */
-    json_t *config;
-    json_t *entry;     /* of the record */
-    char *config_text; /* of `config`, for models opened from it */
-    bool add_bias;     /* the result has biases where the source had none */
+    char *config;       /* config.json of the result */
+    char *entry;        /* of its record: JSON */
+    bool add_bias;      /* the result has biases where the source had none */
     bool compatible;
 };
 
 /* A new entry of the list, of zeros; there must be room for it. */
 mha_status mha__pruning_add(mha_pruning *p, const char *name, int rank, const int64_t *shape, float **data,
                             mha_error *err);
-/* JSON as a file holds it, in memory of the context; NULL when memory is short. */
-char *mha__pruning_text(mha_ctx *ctx, const json_t *json);
+
+/* Begins the record of what was done, p->entry. */
+mha_status mha__record_begin(mha_pruning *p, const mha_prune_options *options, mha_error *err);
+/* p->config with the finished record. */
+mha_status mha__record_config(const mha_pruning *p, char **text, mha_error *err);
+/* Writes the key "refit" of a record, and its value. */
+void mha__refit_write(mha__json_writer *w, int64_t tokens, double ridge);
 
 /* Fills the tensors of all layers: heads cut out, or zeroed. Output projections of all layers are listed with
  * `all_out`. */

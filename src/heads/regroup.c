@@ -42,9 +42,10 @@ typedef struct regroup {
     mha_regroup_options o;
     mha_pruning *p;
     mha__moments moments;
-    int32_t *order; /* [layers, H] */
-    bool ordered;   /* some head stands elsewhere than before */
-    bool listed;    /* the source lists its heads */
+    int32_t *order;  /* [layers, H] */
+    double *weights; /* [layers, H] NULL without scores */
+    bool ordered;    /* some head stands elsewhere than before */
+    bool listed;     /* the source lists its heads */
 } regroup;
 
 static int64_t wanted(int64_t asked, int32_t had)
@@ -80,11 +81,11 @@ static mha_status check_count(const mha_model *m, const char *name, int64_t coun
 {
     for (int64_t l = 0; count && l < m->config.layers; l++) {
         if (count < 0 || m->config.layer_heads[l] % count)
-            return mha__fail(err, MHA_ERR_ARG, "regroup: %s is %lld, which does not divide the %d heads of layer %lld",
-                             name, (long long)count, (int)m->config.layer_heads[l], (long long)l);
+            return mha__fail(err, MHA_ERR_ARG, "%s must divide the %d heads of layer %lld (got %lld)", name,
+                             (int)m->config.layer_heads[l], (long long)l, (long long)count);
         if (count > had[l])
-            return mha__fail(err, MHA_ERR_ARG, "regroup: %s is %lld, more than the %d of layer %lld", name,
-                             (long long)count, (int)had[l], (long long)l);
+            return mha__fail(err, MHA_ERR_ARG, "%s must be at most the %d of layer %lld (got %lld)", name, (int)had[l],
+                             (long long)l, (long long)count);
     }
     return MHA_OK;
 }
@@ -141,18 +142,47 @@ static mha_status check(regroup *r, mha_error *err)
     return MHA_OK;
 }
 
-/* ---- config and record ---- */
+/* ---- weights ---- */
 
-/* Does num_key_value_heads say it? */
-static bool is_plain(const regroup *r)
+/* Of one layer: a score below a hundredth of the largest is taken for that, also where the largest is not above 0. */
+static mha_status weigh_layer(const regroup *r, int64_t layer, mha_error *err)
+{
+    static const double least = 0.01;
+    const double *scores = r->o.scores + layer * r->model->config.heads;
+    double *weights = r->weights + layer * r->model->config.heads, most = 0;
+    const int64_t heads = r->model->heads_per_layer[layer];
+    for (int64_t h = 0; h < heads; h++) {
+        if (!isfinite(scores[h]))
+            return mha__fail(err, MHA_ERR_ARG, "the score of head %lld.%lld is %g, which is no number",
+                             (long long)layer, (long long)h, scores[h]);
+        most = fmax(most, scores[h]);
+    }
+    for (int64_t h = 0; h < heads; h++)
+        weights[h] = most > 0 ? fmax(scores[h] / most, least) : 1;
+    return MHA_OK;
+}
+
+static mha_status weigh(regroup *r, mha_error *err)
 {
     const mha__config *c = &r->model->config;
-    const int64_t first = wanted(r->o.key_heads, c->layer_k_heads[0]);
+    const size_t cells = (size_t)(c->layers * c->heads);
+    if (!r->o.scores) return MHA_OK;
+    r->weights = mha__calloc(r->model->ctx, cells, sizeof *r->weights);
+    if (!r->weights) return mha__no_memory(err, cells * sizeof *r->weights, "the weights of heads");
     for (int64_t l = 0; l < c->layers; l++)
-        if (wanted(r->o.key_heads, c->layer_k_heads[l]) != first ||
-            wanted(r->o.value_heads, c->layer_v_heads[l]) != first || c->layer_heads[l] != c->heads)
-            return false;
-    return c->family->rotary;
+        MHA__TRY(weigh_layer(r, l, err));
+    return MHA_OK;
+}
+
+/* ---- config and record ---- */
+
+/* Heads of a layer of the result. */
+static mha__head_count made_of(const void *user, int64_t layer)
+{
+    const regroup *r = user;
+    const mha__config *c = &r->model->config;
+    return (mha__head_count){c->layer_heads[layer], wanted(r->o.key_heads, c->layer_k_heads[layer]),
+                             wanted(r->o.value_heads, c->layer_v_heads[layer])};
 }
 
 /* Heads of both that are stored with `compatible`. */
@@ -170,83 +200,103 @@ static int64_t copies_of(const regroup *r, int64_t layer)
 }
 
 /* A number, or where layers differ one for each. */
-static json_t *counts_json(const regroup *r, int64_t asked, const int32_t *had)
+static void write_counts(mha__json_writer *w, const regroup *r, const char *key, int64_t asked, const int32_t *had)
 {
     bool same = true;
     for (int64_t l = 1; l < r->model->config.layers; l++)
         same &= wanted(asked, had[l]) == wanted(asked, had[0]);
-    if (same) return json_integer(wanted(asked, had[0]));
-    json_t *list = json_array();
+    mha__json_key(w, key);
+    if (same) {
+        mha__json_put_int(w, wanted(asked, had[0]));
+        return;
+    }
+    mha__json_open(w, '[');
     for (int64_t l = 0; l < r->model->config.layers; l++)
-        json_array_append_new(list, json_integer(had[l]));
-    return list;
+        mha__json_put_int(w, had[l]);
+    mha__json_close(w, ']');
 }
 
-static json_t *both_json(const regroup *r)
+static void write_both(mha__json_writer *w, const regroup *r, const char *key)
 {
     const mha__config *c = &r->model->config;
-    return json_pack("{s:o, s:o}", "keys", counts_json(r, r->o.key_heads, c->layer_k_heads), "values",
-                     counts_json(r, r->o.value_heads, c->layer_v_heads));
+    mha__json_key(w, key);
+    mha__json_open(w, '{');
+    write_counts(w, r, "keys", r->o.key_heads, c->layer_k_heads);
+    write_counts(w, r, "values", r->o.value_heads, c->layer_v_heads);
+    mha__json_close(w, '}');
 }
 
 /* For each layer its heads in their new order: by `numbers`, or NULL, by their places before. */
-static json_t *order_json(const regroup *r, const int32_t *numbers)
+static void write_order(mha__json_writer *w, const regroup *r, const char *key, const int32_t *numbers)
 {
     const mha__config *c = &r->model->config;
-    json_t *lists = json_array();
+    mha__json_key(w, key);
+    mha__json_open(w, '[');
     for (int64_t l = 0; l < c->layers; l++) {
-        json_t *list = json_array();
+        mha__json_open(w, '[');
         for (int64_t h = 0; h < c->layer_heads[l]; h++) {
             const int32_t head = r->order[l * c->heads + h];
-            json_array_append_new(list, json_integer(numbers ? numbers[l * c->heads + head] : head));
+            mha__json_put_int(w, numbers ? numbers[l * c->heads + head] : head);
         }
-        json_array_append_new(lists, list);
+        mha__json_close(w, ']');
     }
-    return lists;
+    mha__json_close(w, ']');
 }
 
-static int set_keys(const regroup *r, const int32_t *numbers)
+static void write_keys(mha__json_writer *w, const regroup *r, const int32_t *numbers)
 {
-    json_t *config = r->p->config;
-    const bool plain = is_plain(r), listed = (r->listed || r->ordered) && !r->o.compatible;
-    int failed = 0;
-    json_object_del(config, "mha.kv_heads");
-    if (r->o.compatible) json_object_del(config, "mha.heads");
-    if (r->model->config.family->rotary && (plain || r->o.compatible))
-        failed |= json_object_set_new(config, "num_key_value_heads",
-                                      json_integer(r->o.compatible
-                                                       ? copies_of(r, 0)
-                                                       : wanted(r->o.key_heads, r->model->config.layer_k_heads[0])));
-    if (!r->o.compatible && (!plain || listed)) failed |= json_object_set_new(config, "mha.kv_heads", both_json(r));
-    if (listed) failed |= json_object_set_new(config, "mha.heads", order_json(r, numbers));
-    return failed;
+    const mha__config *c = &r->model->config;
+    const bool plain = mha__heads_are_plain(c, made_of, r), listed = (r->listed || r->ordered) && !r->o.compatible;
+    mha__head_count first = made_of(r, 0);
+    if (r->o.compatible) first.keys = copies_of(r, 0);
+    mha__json_open(w, '{');
+    if (c->family->rotary && (plain || r->o.compatible)) mha__plain_heads_write(w, c, &first);
+    if (!r->o.compatible && (!plain || listed)) write_both(w, r, "mha.kv_heads");
+    if (listed) write_order(w, r, "mha.heads", numbers);
+    mha__json_close(w, '}');
 }
 
-static int set_record(const regroup *r)
+static mha_status set_record(const regroup *r, mha_error *err)
 {
-    json_t *entry = r->p->entry =
-        json_pack("{s:o, s:s}", "regrouped", both_json(r), "method", methods[r->o.method].key);
-    const json_int_t tokens = r->o.fit ? mha_head_data_tokens(r->o.fit) : 0;
-    int failed = !entry;
-    if (r->ordered) failed |= json_object_set_new(entry, "order", order_json(r, NULL));
-    if (r->o.method != MHA_REGROUP_MEAN) failed |= json_object_set_new(entry, "fit", json_integer(tokens));
-    if (r->o.ridge > 0)
-        failed |= json_object_set_new(entry, "refit", json_pack("{s:I, s:f}", "tokens", tokens, "ridge", r->o.ridge));
-    if (r->o.compatible) failed |= json_object_set_new(entry, "compatible", json_true());
-    return failed;
+    mha__json_writer w = {.ctx = r->p->ctx};
+    const int64_t tokens = r->o.fit ? mha_head_data_tokens(r->o.fit) : 0;
+    mha__json_open(&w, '{');
+    write_both(&w, r, "regrouped");
+    mha__json_key(&w, "method");
+    mha__json_put_text(&w, methods[r->o.method].key);
+    if (r->ordered) write_order(&w, r, "order", NULL);
+    if (r->o.method != MHA_REGROUP_MEAN) {
+        mha__json_key(&w, "fit");
+        mha__json_put_int(&w, tokens);
+    }
+    if (r->o.scores && r->o.weighted_by) {
+        mha__json_key(&w, "weighted_by");
+        mha__json_put_text(&w, r->o.weighted_by);
+    }
+    if (r->o.ridge > 0) mha__refit_write(&w, tokens, r->o.ridge);
+    if (r->o.compatible) {
+        mha__json_key(&w, "compatible");
+        mha__json_put_bool(&w, true);
+    }
+    mha__json_close(&w, '}');
+    return mha__json_written(&w, "mha.record", &r->p->entry, NULL, err);
 }
 
 static mha_status write_config(regroup *r, mha_error *err)
 {
+    static const char *const all[] = {"mha.kv_heads", "mha.heads", "mha.original_heads", NULL}, *const shared[] = {
+                                                                                                    "mha.kv_heads",
+                                                                                                    NULL};
     const mha_model *m = r->model;
-    int32_t *numbers;
-    MHA__TRY(mha__json_parse("config.json", m->config_text, strlen(m->config_text), MHA__JSON_BOM, &r->p->config, err));
-    MHA__TRY(mha__head_numbers(m, &numbers, err));
-    r->listed = json_object_get(r->p->config, "mha.heads") != NULL;
-    const int failed = set_keys(r, numbers) | set_record(r);
-    mha__free(m->ctx, numbers);
-    r->p->config_text = failed ? NULL : mha__pruning_text(m->ctx, r->p->config);
-    return r->p->config_text ? MHA_OK : mha__no_memory(err, 0, "config.json");
+    const char *text = m->config_text;
+    const mha__json *root;
+    mha__json_writer changes = {.ctx = m->ctx};
+    MHA__TRY(mha__json_parse(m->ctx, "config.json", text, strlen(text), MHA__JSON_BOM, &root, err));
+    r->listed = mha__json_get(root, "mha.heads") != NULL;
+    mha__json_free(root);
+    write_keys(&changes, r, m->head_numbers);
+    MHA__TRY(mha__json_changed("config.json", text, r->o.compatible ? all : shared, &changes, 2, &r->p->config, err));
+    return set_record(r, err);
 }
 
 /* ---- the layers ---- */
@@ -261,6 +311,7 @@ static mha_status regroup_layer(regroup *r, int64_t layer, mha_error *err)
                                   .layer = layer,
                                   .keys = wanted(r->o.key_heads, c->layer_k_heads[layer]),
                                   .values = wanted(r->o.value_heads, c->layer_v_heads[layer]),
+                                  .weights = r->weights ? r->weights + layer * c->heads : NULL,
                                   .order = r->order + layer * c->heads};
     mha__projections from, to = {0};
     MHA__TRY(mha__projections_read(m, layer, &from, err));
@@ -293,6 +344,7 @@ static mha_status make(regroup *r, mha_error *err)
     const bool values = r->o.method != MHA_REGROUP_MEAN && shrinks(r, false);
     const bool keys = r->o.method == MHA_REGROUP_CLOSED && shrinks(r, true);
     MHA__TRY(make_lists(r, err));
+    MHA__TRY(weigh(r, err));
     if (keys || values) MHA__TRY(mha__moments_sum(m, r->o.fit, keys, values, &r->moments, err));
     for (int64_t l = 0; l < m->config.layers; l++)
         MHA__TRY(regroup_layer(r, l, err));
@@ -315,6 +367,7 @@ mha_status mha_regroup_make(const mha_model *model, const mha_regroup_options *o
     const mha_status status = make(&r, err);
     mha__moments_free(model->ctx, &r.moments, model->config.layers);
     mha__free(model->ctx, r.order);
+    mha__free(model->ctx, r.weights);
     if (status == MHA_OK)
         *out = r.p;
     else

@@ -68,6 +68,7 @@ typedef struct mha__regroup_job {
     const mha_regroup_options *o;
     const mha__moments *moments;
     int64_t layer, keys, values; /* heads wanted */
+    const double *weights;       /* [H] how much each head counts; NULL = all the same */
     int32_t *order;              /* [H] result */
 } mha__regroup_job;
 mha_status mha__regroup_layer(const mha__regroup_job *job, const mha__projections *from, mha__projections *to,

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "heads/regroup.h"
+#include <math.h>
 #include <string.h>
 
 /* Keys or values of the layer at hand. */
@@ -44,6 +45,18 @@ static mha_status take_gram(side *s, mha_error *err)
     return MHA_OK;
 }
 
+/* What is lost of a head counts by its weight: S_h sqrt(weight). */
+static void weigh(side *s)
+{
+    const double *weights = s->job->weights;
+    const int64_t cells = s->shared.head_dim * s->shared.head_dim;
+    for (int64_t n = 0; weights && n < s->shared.heads * cells; n++) {
+        const double root = sqrt(weights[n / cells]);
+        s->shared.root[n] *= root;
+        s->shared.back[n] /= root;
+    }
+}
+
 static mha_status take_roots(side *s, mha_error *err)
 {
     const int64_t cells = s->shared.head_dim * s->shared.head_dim * s->shared.heads;
@@ -57,6 +70,7 @@ static mha_status take_roots(side *s, mha_error *err)
     const mha_status status =
         mha__shared_roots(&s->shared, squares, s->keys ? (double)m->tokens : 1, s->keys ? 1e-6 : 1e-8, err);
     mha__free(s->shared.ctx, squares);
+    if (status == MHA_OK) weigh(s);
     return status;
 }
 
@@ -147,6 +161,16 @@ static void put_out(const side *s, int64_t place, int64_t head, const double *ba
     }
 }
 
+/* Part of head `at` in the mean of a group. One that shares nothing new is the mean of equal ones. */
+static double part_of(const side *s, const int32_t *heads, int64_t count, int64_t at)
+{
+    const double *weights = s->wanted < s->had ? s->job->weights : NULL;
+    double sum = 0;
+    for (int64_t i = 0; weights && i < count; i++)
+        sum += weights[heads[i]];
+    return weights ? weights[heads[at]] / sum : 1 / (double)count;
+}
+
 /* The heads of group g: their one key or value head, and what reads it. */
 static mha_status put_group(const side *s, int64_t g, mha_error *err)
 {
@@ -158,7 +182,7 @@ static mha_status put_group(const side *s, int64_t g, mha_error *err)
     for (int64_t i = 0; i < count; i++) {
         const double *map = s->closed ? s->maps + i * D * D : NULL, *back = s->closed ? s->backs + i * D * D : NULL;
         const int64_t place = g * count + i;
-        add_mapped(D, row, map, 1 / (double)count, old + heads[i] * s->had / H * D * row, shared);
+        add_mapped(D, row, map, part_of(s, heads, count, i), old + heads[i] * s->had / H * D * row, shared);
         if (s->keys)
             add_mapped(D, row, back, 1, s->from->q + heads[i] * D * row, s->to->q + place * D * row);
         else

@@ -9,21 +9,21 @@ typedef struct summing {
     const mha_model *model;
     const mha__moments *m;
     mha_status status;
-    mha_error *err;
+    mha_error failure; /* the reason of status: the pass that it stops has a sentence of its own */
 } summing;
 
-static mha_status add_keys(const summing *s, const mha_model_activations *a)
+static mha_status add_keys(summing *s, const mha_model_activations *a)
 {
     const int64_t D = a->head_dim, width = a->kv_heads * D, l = a->layer;
     const mha__columns keys = {a->k, a->stride, 1, width};
     for (int64_t h = 0; h < a->heads; h++) {
         const mha__columns q = {a->q + h * D, a->stride, 1, D};
-        MHA__TRY(mha__gram(s->model->ctx, a->rows, &q, s->m->queries[l] + h * D * D, s->err));
+        MHA__TRY(mha__gram(s->model->ctx, a->rows, &q, s->m->queries[l] + h * D * D, &s->failure));
     }
     for (int64_t i = 0; i < a->rows; i++)
         for (int64_t n = 0; n < width; n++)
             s->m->mean[l][n] += (double)a->k[i * a->stride + n];
-    return mha__gram(s->model->ctx, a->rows, &keys, s->m->keys[l], s->err);
+    return mha__gram(s->model->ctx, a->rows, &keys, s->m->keys[l], &s->failure);
 }
 
 static int on_activations(void *user, const mha_model_activations *a)
@@ -32,7 +32,7 @@ static int on_activations(void *user, const mha_model_activations *a)
     const mha__columns values = {a->v, a->stride, 1, a->kv_heads * a->head_dim};
     if (s->m->keys) s->status = add_keys(s, a);
     if (s->m->values && s->status == MHA_OK)
-        s->status = mha__gram(s->model->ctx, a->rows, &values, s->m->values[a->layer], s->err);
+        s->status = mha__gram(s->model->ctx, a->rows, &values, s->m->values[a->layer], &s->failure);
     return s->status != MHA_OK;
 }
 
@@ -67,7 +67,7 @@ static mha_status make_all(const mha_model *model, bool keys, bool values, mha__
 static mha_status run(const mha_model *model, const mha_head_data *data, const mha__moments *m, mha_error *err)
 {
     const int64_t batches = mha__head_data_batches(data);
-    summing s = {.model = model, .m = m, .err = err};
+    summing s = {.model = model, .m = m};
     const mha_model_output output = {.size = sizeof output, .on_activations = on_activations, .user = &s};
     for (int64_t b = 0; b < batches; b++) {
         mha_model_input input;
@@ -75,8 +75,8 @@ static mha_status run(const mha_model *model, const mha_head_data *data, const m
         MHA__TRY(mha__progress(model->ctx, "regroup", b, batches, err));
         MHA__TRY(mha__head_data_batch(data, b, &input, &texts, err));
         const mha_status status = mha_model_forward(model, &input, &output, err);
-        if (s.status != MHA_OK) return s.status;
-        MHA__TRY(status);
+        if (s.status != MHA_OK && err) *err = s.failure;
+        if (status != MHA_OK) return s.status != MHA_OK ? s.status : status;
     }
     return mha__progress(model->ctx, "regroup", batches, batches, err);
 }

@@ -36,6 +36,16 @@ static mha_status write_file(const mha_router *r, const char *path, const char *
     return status;
 }
 
+/* What the model was read from, as metadata. */
+static mha_status digests_text(const mha_model *model, char **text, mha_error *err)
+{
+    mha__json_writer w = {.ctx = model->ctx, .indent = 2};
+    const mha_status status = mha__model_digests(model, &w, err);
+    if (status == MHA_OK) return mha__json_written(&w, "a router's metadata", text, NULL, err);
+    mha__json_written(&w, "a router's metadata", NULL, NULL, NULL);
+    return status;
+}
+
 mha_status mha_router_save(const mha_router *router, const mha_model *model, const char *path, int overwrite,
                            mha_error *err)
 {
@@ -45,13 +55,10 @@ mha_status mha_router_save(const mha_router *router, const mha_model *model, con
                          : !model ? "model"
                                   : "path");
     MHA__TRY(mha__router_check(router, model, err));
-    json_t *from = json_object();
-    mha_status status = from ? mha__model_digests(model, from, err) : mha__no_memory(err, 0, "a router's metadata");
-    char *text = status == MHA_OK ? mha__pruning_text(model->ctx, from) : NULL;
-    if (status == MHA_OK && !text) status = mha__no_memory(err, 0, "a router's metadata");
+    char *text = NULL;
+    mha_status status = digests_text(model, &text, err);
     if (status == MHA_OK) status = write_file(router, path, text, overwrite, err);
     mha__free(model->ctx, text);
-    json_decref(from);
     return status;
 }
 
@@ -70,20 +77,19 @@ static mha_status check_version(const mha_file *file, mha_error *err)
 }
 
 /* Every file of the model must be one that the router was fitted to. */
-static mha_status compare(const mha_file *file, const json_t *wanted, json_t *own, mha_error *err)
+static mha_status compare(const mha_file *file, const mha__json *wanted, const mha__json *own, mha_error *err)
 {
-    const char *name, *path = mha_file_path(file);
-    json_t *digest;
-    json_object_foreach(own, name, digest)
-    {
-        const json_t *other = json_object_get(wanted, name);
-        if (other && json_equal(digest, other)) continue;
-        const char *hex = json_string_value(other);
+    const char *path = mha_file_path(file);
+    for (mha__json_step i = {0}; mha__json_each(own, &i);) {
+        const char *name = mha__json_as_text(i.key);
+        const mha__json *other = mha__json_get(wanted, name);
+        if (other && mha__json_equal(i.value, other)) continue;
+        const char *hex = mha__json_as_text(other);
         return mha__fail(err, MHA_ERR_FORMAT,
                          "%s: the router was fitted to other weights: %s of sha256 %.16s..., this one is %.16s...",
                          mha__quote(&(mha__quoted){0}, path, strlen(path)),
                          mha__quote(&(mha__quoted){0}, name, strlen(name)),
-                         hex ? mha__quote(&(mha__quoted){0}, hex, strlen(hex)) : "unknown", json_string_value(digest));
+                         hex ? mha__quote(&(mha__quoted){0}, hex, strlen(hex)) : "unknown", mha__json_as_text(i.value));
     }
     return MHA_OK;
 }
@@ -92,16 +98,18 @@ static mha_status check_weights(const mha_file *file, const mha_model *model, mh
 {
     size_t bytes = 0;
     const char *text = mha__metadata_find(file, "mha.weights", &bytes), *path = mha_file_path(file);
-    json_t *wanted = NULL, *own = NULL;
+    const mha__json *wanted = NULL, *own = NULL;
+    char *digests = NULL;
     if (!text)
         return mha__fail(err, MHA_ERR_FORMAT, "%s: no \"mha.weights\" in its metadata",
                          mha__quote(&(mha__quoted){0}, path, strlen(path)));
-    MHA__TRY(mha__json_parse("mha.weights of a router", text, bytes, 0, &wanted, err));
-    own = json_object();
-    mha_status status = own ? mha__model_digests(model, own, err) : mha__no_memory(err, 0, "a router's metadata");
+    MHA__TRY(mha__json_parse(model->ctx, "mha.weights of a router", text, bytes, 0, &wanted, err));
+    mha_status status = digests_text(model, &digests, err);
+    if (status == MHA_OK) status = mha__json_parse(model->ctx, "digests", digests, strlen(digests), 0, &own, err);
     if (status == MHA_OK) status = compare(file, wanted, own, err);
-    json_decref(own);
-    json_decref(wanted);
+    mha__free(model->ctx, digests);
+    mha__json_free(own);
+    mha__json_free(wanted);
     return status;
 }
 

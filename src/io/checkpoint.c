@@ -23,7 +23,10 @@ typedef struct opening {
     const mha_file_options *options;
     char *folder, *index; /* index: a bare name */
     mha__quoted name;     /* that name, for sentences */
-    json_t *place;        /* tensor name -> number of its file */
+    const mha__json *map; /* tensor name -> file name */
+    int32_t *place;       /* [tensors of the map] number of its file */
+    const char **names;   /* [files] in the order in which the map names them first */
+    int64_t files;
 } opening;
 
 static mha_status no_index(mha_error *err)
@@ -33,54 +36,95 @@ static mha_status no_index(mha_error *err)
 
 /* ---- the index ---- */
 
-/* Gives each file of the map a number: names holds file name -> number, o->place tensor -> number. */
-static mha_status number_files(opening *o, const json_t *map, json_t *names, mha_error *err)
+/* A tensor of the map. */
+typedef struct listed {
+    const char *file;
+    int32_t number;
+} listed;
+
+static int by_file(const void *a, const void *b)
 {
-    const char *tensor;
-    json_t *value;
-    json_object_foreach((json_t *)map, tensor, value)
-    {
-        const char *name = json_string_value(value);
+    const listed *x = a, *y = b;
+    const int order = strcmp(x->file, y->file);
+    return order ? order : x->number < y->number ? -1 : x->number > y->number;
+}
+
+static mha_status list_map(const opening *o, listed *list, mha_error *err)
+{
+    for (mha__json_step i = {0}; mha__json_each(o->map, &i);) {
+        const char *file = mha__json_as_text(i.value);
         mha__quoted shown = {0};
-        if (!name)
+        if (!file)
             return mha__fail(err, MHA_ERR_FORMAT, "%s: weight_map.%s: want a file name, got %s", o->name.text,
-                             mha__quote(&shown, tensor, strlen(tensor)), mha__json_show(&(mha__quoted){0}, value));
-        if (!mha__bare_name(name, json_string_length(value)))
+                             mha__quote(&shown, mha__json_as_text(i.key), mha__json_bytes(i.key)),
+                             mha__json_show(&(mha__quoted){0}, i.value));
+        if (!mha__bare_name(file, mha__json_bytes(i.value)))
             return mha__fail(err, MHA_ERR_FORMAT, "%s: weight_map: \"%s\" is not the name of a file in this folder",
-                             o->name.text, mha__quote(&shown, name, json_string_length(value)));
-        json_t *number = json_object_get(names, name);
-        if (!number && json_object_size(names) >= MHA__SHARDS)
-            return mha__fail(err, MHA_ERR_FORMAT, "%s: more than %d files", o->name.text, MHA__SHARDS);
-        if (!number) json_object_set_new(names, name, number = json_integer((json_int_t)json_object_size(names)));
-        if (!number || json_object_set(o->place, tensor, number) != 0) return no_index(err);
+                             o->name.text, mha__quote(&shown, file, mha__json_bytes(i.value)));
+        list[i.index] = (listed){.file = file, .number = (int32_t)i.index};
     }
-    if (json_object_size(names) == 0) return mha__fail(err, MHA_ERR_FORMAT, "%s: weight_map is empty", o->name.text);
     return MHA_OK;
 }
 
+/* Numbers the files in the order of their first tensors. `list` is in order of files: each place becomes the first
+ * tensor of the same file, and then, from the front, the number of that one. */
+static mha_status number_files(opening *o, const listed *list, size_t count, mha_error *err)
+{
+    for (size_t i = 0, first = 0; i < count; i++) {
+        if (strcmp(list[i].file, list[first].file) != 0) first = i;
+        o->place[list[i].number] = list[first].number;
+    }
+    for (mha__json_step i = {0}; mha__json_each(o->map, &i);) {
+        const bool known = o->place[i.index] != (int32_t)i.index;
+        if (!known && o->files == MHA__SHARDS)
+            return mha__fail(err, MHA_ERR_FORMAT, "%s: more than %d files", o->name.text, MHA__SHARDS);
+        if (!known) o->names[o->files] = mha__json_as_text(i.value);
+        o->place[i.index] = known ? o->place[o->place[i.index]] : (int32_t)o->files++;
+    }
+    return MHA_OK;
+}
+
+/* Fills place and names. */
+static mha_status read_map(opening *o, mha_error *err)
+{
+    mha_ctx *ctx = o->whole->ctx;
+    const size_t count = mha__json_size(o->map);
+    if (count == 0) return mha__fail(err, MHA_ERR_FORMAT, "%s: weight_map is empty", o->name.text);
+    if (count > MHA__INDEX_TENSORS)
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: weight_map has %zu tensors, the limit is %zu", o->name.text, count,
+                         MHA__INDEX_TENSORS);
+    listed *list = mha__calloc(ctx, count, sizeof *list);
+    o->place = mha__calloc(ctx, count, sizeof *o->place);
+    o->names = mha__calloc(ctx, count < MHA__SHARDS ? count : MHA__SHARDS, sizeof *o->names);
+    mha_status status = list && o->place && o->names ? list_map(o, list, err) : no_index(err);
+    if (status == MHA_OK) qsort(list, count, sizeof *list, by_file);
+    if (status == MHA_OK) status = number_files(o, list, count, err);
+    mha__free(ctx, list);
+    return status;
+}
+
 /* Every tensor of file number n must be where the index says. */
-static mha_status compare(const opening *o, int64_t n, const char *name, mha_error *err)
+static mha_status compare(const opening *o, int64_t n, mha_error *err)
 {
     const mha_file *file = o->whole->shard[n];
     for (int64_t i = 0; i < mha_file_count(file); i++) {
         const char *tensor = mha_file_tensor(file, i)->name;
-        const json_t *place = json_object_get(o->place, tensor);
+        const char *place = mha__json_as_text(mha__json_get(o->map, tensor));
         mha__quoted shown = {0}, quoted = {0};
-        if (!place || json_integer_value(place) != n)
+        if (!place || strcmp(place, o->names[n]) != 0)
             return mha__fail(err, MHA_ERR_FORMAT, "%s: tensor \"%s\" is in \"%s\", but weight_map has it %s",
                              o->name.text, mha__quote(&shown, tensor, strlen(tensor)),
-                             mha__quote(&quoted, name, strlen(name)), place ? "in another file" : "nowhere");
+                             mha__quote(&quoted, o->names[n], strlen(o->names[n])),
+                             place ? "in another file" : "nowhere");
     }
     return MHA_OK;
 }
 
 static mha_status check_places(const opening *o, mha_error *err)
 {
-    const char *tensor;
-    json_t *place;
-    json_object_foreach(o->place, tensor, place)
-    {
-        if (!mha_file_find(o->whole->shard[json_integer_value(place)], tensor))
+    for (mha__json_step i = {0}; mha__json_each(o->map, &i);) {
+        const char *tensor = mha__json_as_text(i.key);
+        if (!mha_file_find(o->whole->shard[o->place[i.index]], tensor))
             return mha__fail(err, MHA_ERR_FORMAT, "%s: tensor \"%s\" is not in the file that weight_map names",
                              o->name.text, mha__quote(&(mha__quoted){0}, tensor, strlen(tensor)));
     }
@@ -106,19 +150,15 @@ static mha_status open_shard(const opening *o, const char *name, mha_file **file
     return status;
 }
 
-static mha_status open_shards(opening *o, const json_t *names, mha_error *err)
+static mha_status open_shards(const opening *o, mha_error *err)
 {
-    const char *name;
-    json_t *number;
     mha_file *f = o->whole;
-    f->shard = mha__calloc(f->ctx, json_object_size(names), sizeof(mha_file *));
+    f->shard = mha__calloc(f->ctx, (size_t)o->files, sizeof(mha_file *));
     if (!f->shard) return no_index(err);
-    f->shard_count = (int64_t)json_object_size(names);
-    json_object_foreach((json_t *)names, name, number)
-    {
-        const int64_t n = json_integer_value(number);
-        MHA__TRY(open_shard(o, name, &f->shard[n], err));
-        MHA__TRY(compare(o, n, name, err));
+    f->shard_count = o->files;
+    for (int64_t n = 0; n < o->files; n++) {
+        MHA__TRY(open_shard(o, o->names[n], &f->shard[n], err));
+        MHA__TRY(compare(o, n, err));
     }
     return check_places(o, err);
 }
@@ -172,17 +212,16 @@ static mha_status join_metadata(mha_file *f, mha_error *err)
     return MHA_OK;
 }
 
-static mha_status open_listed(opening *o, const json_t *root, mha_error *err)
+static mha_status open_listed(opening *o, const mha__json *root, mha_error *err)
 {
     mha__json_obj map = {0};
     const mha__json_obj top = {.json = root, .file = o->name.text};
     MHA__TRY(mha__json_object(&top, "weight_map", MHA__REQUIRED, &map, err));
-    json_t *names = json_object();
-    o->place = json_object();
-    mha_status status = names && o->place ? number_files(o, map.json, names, err) : no_index(err);
-    if (status == MHA_OK) status = open_shards(o, names, err);
-    json_decref(names);
-    json_decref(o->place);
+    o->map = map.json;
+    mha_status status = read_map(o, err);
+    if (status == MHA_OK) status = open_shards(o, err);
+    mha__free(o->whole->ctx, o->place);
+    mha__free(o->whole->ctx, o->names);
     if (status == MHA_OK) status = join_tensors(o->whole, err);
     return status == MHA_OK ? join_metadata(o->whole, err) : status;
 }
@@ -190,11 +229,11 @@ static mha_status open_listed(opening *o, const json_t *root, mha_error *err)
 /* Opens the index o->index of o->folder. */
 static mha_status open_index(opening *o, mha_error *err)
 {
-    json_t *root = NULL;
+    const mha__json *root = NULL;
     mha__quote(&o->name, o->index, strlen(o->index));
-    mha_status status = mha__json_read(o->whole->ctx, o->folder, o->index, MHA__JSON_BYTES, &root, err);
+    mha_status status = mha__json_read(o->whole->ctx, o->folder, o->index, MHA__INDEX_BYTES, &root, err);
     if (status == MHA_OK) status = open_listed(o, root, err);
-    json_decref(root);
+    mha__json_free(root);
     return status == MHA_ERR_FORMAT ? mha__in_folder(status, o->folder, o->index, err) : status;
 }
 

@@ -116,6 +116,6 @@ mha_status mha_tensor_read(const mha_tensor *tensor, mha_dtype dtype, void *out,
 
 int mha_tensor_aligned(const mha_tensor *tensor)
 {
-    size_t each = mha_dtype_size(tensor->dtype);
+    const size_t each = tensor ? mha_dtype_size(tensor->dtype) : 0;
     return each > 0 && (uintptr_t)tensor->data % each == 0;
 }

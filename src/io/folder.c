@@ -4,7 +4,8 @@
  * removed are files of known names in a folder that holds no others.
  */
 #include "io/folder.h"
-#include <dirent.h>
+#include "io/entries.h"
+#include "io/folder_replace.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,10 +13,6 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#ifdef __linux__
-#include <linux/fs.h>
-#include <sys/syscall.h>
-#endif
 
 static mha_status fail(const mha__folder *f, int number, mha_error *err)
 {
@@ -46,67 +43,31 @@ static mha_status split_path(mha__folder *f, const char *path, mha_error *err)
     return length < (int)sizeof f->place ? MHA_OK : fail(f, ENAMETOOLONG, err);
 }
 
-static bool is_known(const char *name, const char *const *known)
-{
-    for (; *known; known++) {
-        const char *want = *known;
-        const size_t n = strlen(name), all = strlen(want), most = all - 1;
-        if (want[0] == '*' && n >= most && strcmp(name + n - most, want + 1) == 0) return true;
-        if (want[most] == '*' && strncmp(name, want, most) == 0) return true;
-        if (strcmp(name, want) == 0) return true;
-    }
-    return false;
-}
-
 /* ---- what lies in a folder ---- */
 
-typedef mha_status (*visit_fn)(void *user, int dir, const char *name, mha_error *err);
-
-/* Calls `visit` for each entry of the folder `name` in `dir`. */
-static mha_status each_entry(const mha__folder *f, const char *name, visit_fn visit, void *user, mha_error *err)
+/* May this entry of the folder at the name be removed? One that is not there any more may: another process replaces the
+ * folder at this moment. */
+static mha_status look_at(mha__folder *f, int dir, const char *name, const char *const *known, mha_error *err)
 {
-    const int fd = openat(f->dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *entries = fd < 0 ? NULL : fdopendir(fd);
-    if (!entries) {
-        const int number = errno;
-        if (fd >= 0) close(fd);
-        return fail(f, number, err);
-    }
-    mha_status status = MHA_OK;
-    for (struct dirent *e = readdir(entries); e && status == MHA_OK; e = readdir(entries))
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) status = visit(user, fd, e->d_name, err);
-    closedir(entries);
-    return status;
-}
-
-typedef struct look_job {
-    mha__folder *folder;
-    const char *const *known;
-    bool overwrite;
-} look_job;
-
-static mha_status look_at(void *user, int dir, const char *name, mha_error *err)
-{
-    const look_job *job = user;
     struct stat st;
     mha__quoted q1 = {0}, q2 = {0};
-    mha__quote(&q1, job->folder->path, strlen(job->folder->path));
+    mha__quote(&q1, f->path, strlen(f->path));
     mha__quote(&q2, name, strlen(name));
-    if (!job->overwrite)
-        return mha__fail(err, MHA_ERR_IO, "%s: will not be written over: it holds %s", q1.text, q2.text);
-    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return fail(job->folder, errno, err);
-    if (S_ISDIR(st.st_mode) || !is_known(name, job->known))
+    if (!f->overwrite) return mha__fail(err, MHA_ERR_IO, "%s: will not be written over: it holds %s", q1.text, q2.text);
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT ? MHA_OK : fail(f, errno, err);
+    if (S_ISDIR(st.st_mode) || !mha__entries_known(name, known))
         return mha__fail(err, MHA_ERR_IO, "%s: will not be written over: it holds %s, which is no file of a checkpoint",
                          q1.text, q2.text);
-    job->folder->replaces = true;
+    f->replaces = true;
     return MHA_OK;
 }
 
 /* What stands at the name now; symbolic links are not followed. */
-static mha_status look(mha__folder *f, bool overwrite, const char *const *known, mha_error *err)
+static mha_status look(mha__folder *f, const char *const *known, mha_error *err)
 {
     struct stat st;
     mha__quoted q = {0};
+    f->replaces = false;
     if (fstatat(f->dir, f->name, &st, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT ? MHA_OK : fail(f, errno, err);
     if (!S_ISDIR(st.st_mode))
         return mha__fail(err, MHA_ERR_IO, "%s: will not be written over: it is %s",
@@ -114,22 +75,13 @@ static mha_status look(mha__folder *f, bool overwrite, const char *const *known,
                          S_ISREG(st.st_mode)   ? "a file"
                          : S_ISLNK(st.st_mode) ? "a symbolic link"
                                                : mha__file_kind(st.st_mode));
-    look_job job = {f, known, overwrite};
-    return each_entry(f, f->name, look_at, &job, err);
-}
-
-static mha_status remove_entry(void *user, int dir, const char *name, mha_error *err)
-{
-    (void)user, (void)err;
-    unlinkat(dir, name, 0);
-    return MHA_OK;
-}
-
-/* As far as it goes: what cannot be removed stays. */
-static void remove_folder(const mha__folder *f, const char *name)
-{
-    each_entry(f, name, remove_entry, NULL, NULL);
-    unlinkat(f->dir, name, AT_REMOVEDIR);
+    DIR *entries = mha__entries_open(f->dir, f->name);
+    if (!entries) return errno == ENOENT ? MHA_OK : fail(f, errno, err);
+    mha_status status = MHA_OK;
+    for (const char *e = mha__entries_next(entries); e && status == MHA_OK; e = mha__entries_next(entries))
+        status = look_at(f, dirfd(entries), e, known, err);
+    closedir(entries);
+    return status;
 }
 
 static bool is_there(const mha__folder *f)
@@ -149,54 +101,62 @@ static bool is_leftover(const mha__folder *f, const char *entry, const char *kin
 
 /* Whoever writes a temporary folder, or replaces one, holds a lock on it, which ends with the process: one that can be
  * locked was left behind by a process that was killed. What it had replaced is all there is where the name is not
- * there: nobody else can have taken that away once the lock is held. */
+ * there: nobody else can have taken that away once the lock is held. One that has another name by then was not left,
+ * but has been finished. What cannot be removed stays. */
 static void remove_if_left(const mha__folder *f, const char *entry)
 {
     const bool old = is_leftover(f, entry, "old");
-    if (!old && !is_leftover(f, entry, "tmp")) return;
-    const int fd = openat(f->dir, entry, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) return;
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0 && (!old || is_there(f))) remove_folder(f, entry);
-    close(fd);
+    DIR *entries = old || is_leftover(f, entry, "tmp") ? mha__entries_open(f->dir, entry) : NULL;
+    if (!entries) return;
+    const bool left = flock(dirfd(entries), LOCK_EX | LOCK_NB) == 0 && mha__entries_are(f->dir, entry, entries);
+    if (left && (!old || is_there(f))) mha__entries_remove(f->dir, entry, entries);
+    closedir(entries);
 }
 
 static void remove_leftovers(const mha__folder *f)
 {
-    const int fd = openat(f->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *entries = fd < 0 ? NULL : fdopendir(fd);
-    for (struct dirent *e = entries ? readdir(entries) : NULL; e; e = readdir(entries))
-        remove_if_left(f, e->d_name);
-    if (entries)
-        closedir(entries);
-    else if (fd >= 0)
-        close(fd);
+    DIR *entries = mha__entries_open(f->dir, ".");
+    for (const char *e = entries ? mha__entries_next(entries) : NULL; e; e = mha__entries_next(entries))
+        remove_if_left(f, e);
+    if (entries) closedir(entries);
 }
 
 /* ---- from begin to commit ---- */
 
-static mha_status create_temporary(mha__folder *f, mha_error *err)
+static mha_status in_the_way(const mha__folder *f, mha_error *err)
 {
     mha__quoted q1 = {0}, q2 = {0};
-    if (mkdirat(f->dir, f->temporary, 0777) != 0) {
-        if (errno != EEXIST) return fail(f, errno, err);
-        return mha__fail(err, MHA_ERR_IO,
-                         "%s: will not be written: %s is in use, or left over from a killed run; remove it then",
-                         mha__quote(&q1, f->path, strlen(f->path)), mha__quote(&q2, f->place, strlen(f->place)));
+    return mha__fail(err, MHA_ERR_IO,
+                     "%s: will not be written: %s is in use, or left over from a killed run; remove it then",
+                     mha__quote(&q1, f->path, strlen(f->path)), mha__quote(&q2, f->place, strlen(f->place)));
+}
+
+/* Locks it. Another process that begins at the same time may have taken it for left over before it was locked: then it
+ * is gone, and made again. A file system without locks keeps what is left over. */
+static mha_status create_temporary(mha__folder *f, mha_error *err)
+{
+    for (;;) {
+        if (mkdirat(f->dir, f->temporary, 0777) != 0) return errno == EEXIST ? in_the_way(f, err) : fail(f, errno, err);
+        f->entries = mha__entries_open(f->dir, f->temporary);
+        const int number = errno;
+        if (!f->entries && number != ENOENT) {
+            unlinkat(f->dir, f->temporary, AT_REMOVEDIR);
+            return fail(f, number, err);
+        }
+        if (!f->entries) continue;
+        f->inside = dirfd(f->entries);
+        while (flock(f->inside, LOCK_EX) != 0 && errno == EINTR)
+            continue;
+        if (mha__entries_are(f->dir, f->temporary, f->entries)) return MHA_OK;
+        closedir(f->entries);
     }
-    f->inside = openat(f->dir, f->temporary, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (f->inside >= 0) {
-        flock(f->inside, LOCK_EX | LOCK_NB); /* a file system without locks keeps what is left over */
-        return MHA_OK;
-    }
-    const int number = errno;
-    unlinkat(f->dir, f->temporary, AT_REMOVEDIR);
-    return fail(f, number, err);
 }
 
 static void close_both(mha__folder *f)
 {
-    if (f->inside >= 0) close(f->inside);
+    if (f->entries) closedir(f->entries);
     if (f->dir >= 0) close(f->dir);
+    f->entries = NULL;
     f->inside = f->dir = -1;
 }
 
@@ -205,9 +165,10 @@ static mha_status open_parent(mha__folder *f, const char *path, bool overwrite, 
                               mha_error *err)
 {
     MHA__TRY(split_path(f, path, err));
-    f->dir = open(f->parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    f->dir = mha__open_at(AT_FDCWD, f->parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     if (f->dir < 0) return fail(f, errno, err);
-    return look(f, overwrite, known, err);
+    f->overwrite = overwrite;
+    return look(f, known, err);
 }
 
 mha_status mha__folder_check(const char *path, bool overwrite, const char *const *known, mha_error *err)
@@ -236,78 +197,64 @@ mha_status mha__folder_aside(mha__folder *folder, const char *name, const char *
     mha__folder other = *folder;
     const size_t bytes = strlen(name);
     other.path = name;
+    other.overwrite = true;
     if (!mha__bare_name(name, bytes) || strcmp(name, folder->name) == 0) return fail(&other, EINVAL, err);
     if (bytes > NAME_MAX) return fail(&other, ENAMETOOLONG, err);
     memcpy(other.name, name, bytes + 1);
-    MHA__TRY(look(&other, true, known, err));
+    MHA__TRY(look(&other, known, err));
     memcpy(folder->aside, name, bytes + 1);
     return MHA_OK;
 }
 
-void mha__folder_abort(mha__folder *folder)
+mha_status mha__folder_abort(mha__folder *folder, mha_status status, mha_error *err)
 {
-    if (folder->inside >= 0) remove_folder(folder, folder->temporary);
+    const bool left = folder->entries && mha__entries_remove(folder->dir, folder->temporary, folder->entries) != 0;
     close_both(folder);
+    return left ? mha__fail_left(status, folder->temporary, err) : status;
 }
 
-/* What has been replaced stands at `name` now. A folder that cannot be put aside goes, as the others do. */
-static void put_aside(const mha__folder *f, const char *name)
+/* ---- commit ---- */
+
+/* The folder gets its name. 0, or an errno. */
+static int take_name(const mha__folder *f, const char *const *known, mha__replaced *r)
 {
-    if (f->aside[0]) remove_folder(f, f->aside);
-    if (!f->aside[0] || renameat(f->dir, name, f->dir, f->aside) != 0) remove_folder(f, name);
+    if (f->replaces) return mha__folder_exchange(f, known, r);
+    return renameat(f->dir, f->temporary, f->dir, f->name) == 0 ? 0 : errno;
 }
 
-/* The old folder and the new one change places; 0, or an errno. Without that call the old one steps aside first. */
-static int swap(const mha__folder *f)
+/* Has another process made, or taken away, what stood at the name between the look at it and the renaming? */
+static bool is_overtaken(const mha__folder *f, int failed)
 {
-    char aside[NAME_MAX + 1];
-#if defined(__linux__) && defined(SYS_renameat2) && defined(RENAME_EXCHANGE)
-    if (syscall(SYS_renameat2, f->dir, f->temporary, f->dir, f->name, RENAME_EXCHANGE) == 0) {
-        put_aside(f, f->temporary);
-        return 0;
-    }
-    if (errno != ENOSYS && errno != EINVAL) return errno;
-#endif
-    snprintf(aside, sizeof aside, ".%.*s.old.%ld", NAME_MAX - 32, f->name, (long)getpid());
-    if (renameat(f->dir, f->name, f->dir, aside) != 0) return errno;
-    if (renameat(f->dir, f->temporary, f->dir, f->name) == 0) {
-        put_aside(f, aside);
-        return 0;
-    }
-    const int number = errno;
-    return renameat(f->dir, aside, f->dir, f->name) == 0 ? number : errno;
+    return f->replaces ? failed == ENOENT : failed == ENOTEMPTY || failed == EEXIST;
 }
 
-/* The old folder is locked until it has gone where it is to go, so that nobody takes it for left over. */
-static int exchange(const mha__folder *f)
+static mha_status fail_left(const mha__folder *f, const char *left, int number, mha_error *err)
 {
-    const int old = openat(f->dir, f->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (old >= 0) flock(old, LOCK_EX | LOCK_NB);
-    const int failed = swap(f);
-    if (old >= 0) close(old);
-    return failed;
+    mha__quoted q = {0};
+    char why[sizeof q.text + 64];
+    snprintf(why, sizeof why, "is written, but %s, which it replaces, cannot be removed",
+             mha__quote(&q, left, strlen(left)));
+    return mha__fail_errno(err, why, f->path, number);
 }
 
 mha_status mha__folder_commit(mha__folder *folder, const char *const *known, mha_error *err)
 {
+    enum { TURNS = 1000 }; /* of other processes */
     mha__folder *f = folder;
-    f->replaces = false;
-    mha_status status = look(f, true, known, err); /* once more: it may have changed */
-    int failed = status == MHA_OK ? mha__sync_folder(f->inside) : 0;
-    if (status == MHA_OK && !failed) {
-        if (f->replaces)
-            failed = exchange(f);
-        else if (renameat(f->dir, f->temporary, f->dir, f->name) != 0)
-            failed = errno;
+    mha__replaced r = {0};
+    int failed = mha__sync_folder(f->inside);
+    mha_status status = failed ? fail(f, failed, err) : MHA_OK;
+    for (int turn = 0; status == MHA_OK; turn++) {
+        status = look(f, known, err); /* once more: it may have changed */
+        failed = status == MHA_OK ? take_name(f, known, &r) : 0;
+        if (!failed || r.left || !is_overtaken(f, failed) || turn == TURNS) break;
     }
-    if (status != MHA_OK || failed) {
-        if (failed) status = fail(f, failed, err);
-        mha__folder_abort(f);
-        return status;
-    }
+    if (status == MHA_OK && failed) status = r.left ? fail_left(f, r.left, failed, err) : fail(f, failed, err);
+    if (status != MHA_OK && !r.left) return mha__folder_abort(f, status, err);
     failed = mha__sync_folder(f->dir);
+    if (failed && status == MHA_OK) status = fail(f, failed, err);
     close_both(f);
-    return failed ? fail(f, failed, err) : MHA_OK;
+    return status;
 }
 
 /* ---- files ---- */

@@ -3,6 +3,7 @@
 #define MHA_IO_FOLDER_H
 
 #include "io/outfile.h"
+#include <dirent.h>
 
 typedef struct mha__folder {
     const char *path;             /* as the caller gave it */
@@ -12,6 +13,8 @@ typedef struct mha__folder {
     char place[PATH_MAX];         /* of the temporary folder, to open it */
     int dir;                      /* the parent */
     int inside;                   /* the temporary folder */
+    DIR *entries;                 /* the same: opened at first, as removing it must not take memory */
+    bool overwrite;               /* a folder of that name may be replaced */
     bool replaces;                /* a folder with files of the kind that may be removed is there */
     char aside[NAME_MAX + 1];     /* the name that one gets which is replaced; "" = it is removed */
 } mha__folder;
@@ -26,10 +29,12 @@ mha_status mha__folder_check(const char *path, bool overwrite, const char *const
 /* Before the commit: the folder that is replaced gets a name beside it. One of that name is replaced, if it holds
  * nothing but files of `known`. */
 mha_status mha__folder_aside(mha__folder *folder, const char *name, const char *const *known, mha_error *err);
-/* Gives the folder its name; `folder` is done with, whatever comes. */
+/* Gives the folder its name; `folder` is done with, whatever comes. Of several processes that write one name at the
+ * same time each gets it in turn. Where the folder that was replaced cannot be removed, that is a failure which says
+ * so; the name is the new folder's all the same. */
 mha_status mha__folder_commit(mha__folder *folder, const char *const *known, mha_error *err);
-/* Removes what has been written. */
-void mha__folder_abort(mha__folder *folder);
+/* Removes what has been written; returns `status`. A folder that stays is named after the sentence in *err. */
+mha_status mha__folder_abort(mha__folder *folder, mha_status status, mha_error *err);
 
 /* Begins a file in it, which mha__outfile_end names; or writes a whole one. */
 mha_status mha__folder_file(const mha__folder *folder, const char *name, mha__outfile *file, mha_error *err);

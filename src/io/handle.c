@@ -98,7 +98,7 @@ mha_status mha_file_open(mha_ctx *ctx, const char *path, const mha_file_options 
     if (!path) return mha__fail(err, MHA_ERR_ARG, "mha_file_open: path is NULL");
     mha_file_options own;
     MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_file_options", err));
-    if (!(ctx = mha__ctx(ctx))) return mha__no_memory(err, sizeof(mha_file), "the default context");
+    MHA__TRY(mha__ctx_find(&ctx, err));
     mha__source source;
     MHA__TRY(mha__source_open(&source, NULL, path, err));
     mha_file *file = NULL;
@@ -133,27 +133,27 @@ void mha_file_free(mha_file *file)
 
 const char *mha_file_path(const mha_file *file)
 {
-    return file->path;
+    return file ? file->path : NULL;
 }
 
 const char *mha_file_format(const mha_file *file)
 {
-    return file->format;
+    return file ? file->format : NULL;
 }
 
 int64_t mha_file_count(const mha_file *file)
 {
-    return file->count;
+    return file ? file->count : 0;
 }
 
 const mha_tensor *mha_file_tensor(const mha_file *file, int64_t index)
 {
-    return index >= 0 && index < file->count ? &file->records[index].tensor : NULL;
+    return file && index >= 0 && index < file->count ? &file->records[index].tensor : NULL;
 }
 
 const mha_tensor *mha_file_find(const mha_file *file, const char *name)
 {
-    int64_t low = 0, high = file->count;
+    int64_t low = 0, high = file && name ? file->count : 0;
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
         int order = strcmp(file->records[middle].tensor.name, name);
@@ -168,13 +168,13 @@ const mha_tensor *mha_file_find(const mha_file *file, const char *name)
 
 int64_t mha_file_metadata_count(const mha_file *file)
 {
-    return file->metadata_count;
+    return file ? file->metadata_count : 0;
 }
 
 mha_status mha_file_metadata(const mha_file *file, int64_t index, const char **key, const char **value,
                              size_t *value_bytes)
 {
-    if (index < 0 || index >= file->metadata_count) return MHA_ERR_ARG;
+    if (!file || !key || !value || index < 0 || index >= file->metadata_count) return MHA_ERR_ARG;
     const mha__metadata *m = &file->metadata[index];
     *key = m->key;
     *value = m->value;

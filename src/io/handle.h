@@ -41,6 +41,10 @@ struct mha_file {
 /* A file that holds nothing yet, for the reader to fill. What failed is to be freed all the same. */
 mha_status mha__file_create(mha_ctx *ctx, const char *path, mha_file **file, mha_error *err);
 mha_status mha__safetensors_open(mha_file *file, const mha__source *source, mha_error *err);
+/* Fills the tables of `file`, unsorted, from a header's text[0 .. n), which a NUL follows and `data_bytes` of data do:
+ * each entry is sound then. */
+mha_status mha__safetensors_header(mha_file *file, const char *path, const char *text, size_t n, size_t data_bytes,
+                                   mha_error *err);
 mha_status mha__npy_open(mha_file *file, const mha__source *source, mha_error *err);
 
 /* The bytes [offset, offset + n) of the file, which lie inside it: mapped, or copied with `no_map` or where the file

@@ -1,6 +1,7 @@
 /* json_get.c - typed values out of a parsed JSON object (json.h): one getter per type, one sentence for all
  * refusals. */
 #include "io/json.h"
+#include "io/json_number.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,10 +9,10 @@
 /* The longest string that a sentence shows, in bytes. */
 enum { SHOWN = 100 };
 
-static const char *show_string(mha__quoted *q, const json_t *value)
+/* A string of n bytes, of which the first SHOWN + 1 are at hand. */
+static const char *show_string(mha__quoted *q, const char *s, size_t n)
 {
-    const char *s = json_string_value(value);
-    size_t n = json_string_length(value), cut = n;
+    size_t cut = n;
     if (n > SHOWN)
         for (cut = SHOWN; cut > 0 && ((unsigned char)s[cut] & 0xC0) == 0x80;)
             cut--; /* to the beginning of a character */
@@ -22,27 +23,46 @@ static const char *show_string(mha__quoted *q, const json_t *value)
     return mha__quote(q, raw, 1 + cut + strlen(end));
 }
 
-const char *mha__json_show(mha__quoted *q, const json_t *value)
+static const char *show_number(mha__quoted *q, mha__json_kind kind, int64_t integer, double real)
 {
-    if (json_is_string(value)) return show_string(q, value);
-    const char *text = !value                  ? "nothing"
-                       : json_is_object(value) ? "an object"
-                       : json_is_array(value)  ? "an array"
-                       : json_is_null(value)   ? "null"
-                       : json_is_true(value)   ? "true"
-                       : json_is_false(value)  ? "false"
-                                               : NULL;
-    if (text) return mha__quote(q, text, strlen(text));
-    char number[64];
-    size_t n = json_dumpb(value, number, sizeof number, JSON_ENCODE_ANY);
-    return n > 0 && n <= sizeof number ? mha__quote(q, number, n) : mha__quote(q, "a number", 8);
+    char text[MHA__JSON_REAL_BYTES];
+    if (kind == MHA__JSON_INTEGER)
+        snprintf(text, sizeof text, "%lld", (long long)integer);
+    else
+        mha__json_real_text(real, text);
+    return mha__quote(q, text, strlen(text));
+}
+
+static const char *show_kind(mha__quoted *q, mha__json_kind kind)
+{
+    const char *name = mha__json_kind_name(kind);
+    return mha__quote(q, name, strlen(name));
+}
+
+const char *mha__json_show(mha__quoted *q, const mha__json *value)
+{
+    const mha__json_kind kind = mha__json_kind_of(value);
+    if (mha__json_as_text(value)) return show_string(q, mha__json_as_text(value), mha__json_bytes(value));
+    if (!mha__json_is_number(value)) return show_kind(q, kind);
+    return show_number(q, kind, mha__json_as_int(value), mha__json_as_number(value));
+}
+
+const char *mha__json_show_token(mha__quoted *q, const mha__json_token *token)
+{
+    char text[SHOWN + 1];
+    if (token->kind == MHA__JSON_STRING || token->kind == MHA__JSON_KEY) {
+        mha__json_decode(token, text, sizeof text);
+        return show_string(q, text, token->bytes);
+    }
+    if (token->kind != MHA__JSON_INTEGER && token->kind != MHA__JSON_REAL) return show_kind(q, token->kind);
+    return show_number(q, token->kind, token->integer, token->real);
 }
 
 /* The value of a key; NULL when absent or null. */
-static const json_t *find(const mha__json_obj *o, const char *key)
+static const mha__json *find(const mha__json_obj *o, const char *key)
 {
-    const json_t *value = json_object_get(o->json, key);
-    return json_is_null(value) ? NULL : value;
+    const mha__json *value = mha__json_get(o->json, key);
+    return mha__json_is(value, MHA__JSON_NULL) ? NULL : value;
 }
 
 bool mha__json_has(const mha__json_obj *o, const char *key)
@@ -50,7 +70,7 @@ bool mha__json_has(const mha__json_obj *o, const char *key)
     return find(o, key) != NULL;
 }
 
-static mha_status refuse(const mha__json_obj *o, const char *key, const char *place, const json_t *got,
+static mha_status refuse(const mha__json_obj *o, const char *key, const char *place, const mha__json *got,
                          const char *want, mha_error *err)
 {
     mha__quoted file, where, name, value;
@@ -61,7 +81,7 @@ static mha_status refuse(const mha__json_obj *o, const char *key, const char *pl
 
 mha_status mha__json_refuse(const mha__json_obj *o, const char *key, const char *want, mha_error *err)
 {
-    return refuse(o, key, "", json_object_get(o->json, key), want, err);
+    return refuse(o, key, "", mha__json_get(o->json, key), want, err);
 }
 
 mha_status mha__json_refuse_item(const mha__json_obj *o, const char *key, size_t index, const char *want,
@@ -69,7 +89,7 @@ mha_status mha__json_refuse_item(const mha__json_obj *o, const char *key, size_t
 {
     char place[32];
     snprintf(place, sizeof place, "[%zu]", index);
-    return refuse(o, key, place, json_array_get(json_object_get(o->json, key), index), want, err);
+    return refuse(o, key, place, mha__json_item(mha__json_get(o->json, key), index), want, err);
 }
 
 /* The end of every getter: fine when the value was taken, or when it is absent and may be. */
@@ -83,9 +103,9 @@ static mha_status finish(const mha__json_obj *o, const char *key, mha__need need
 mha_status mha__json_int(const mha__json_obj *o, const char *key, mha__need need, int64_t min, int64_t max,
                          int64_t *value, mha_error *err)
 {
-    const json_t *json = find(o, key);
-    json_int_t got = json_integer_value(json);
-    bool taken = json_is_integer(json) && got >= min && got <= max;
+    const mha__json *json = find(o, key);
+    const int64_t got = mha__json_as_int(json);
+    bool taken = mha__json_is(json, MHA__JSON_INTEGER) && got >= min && got <= max;
     if (taken) *value = got;
     char want[96];
     snprintf(want, sizeof want, "an integer from %lld to %lld", (long long)min, (long long)max);
@@ -95,9 +115,9 @@ mha_status mha__json_int(const mha__json_obj *o, const char *key, mha__need need
 mha_status mha__json_dim(const mha__json_obj *o, const char *key, mha__need need, int64_t max, int64_t *value,
                          mha_error *err)
 {
-    const json_t *json = find(o, key);
-    double real = json_real_value(json);
-    if (!json_is_real(json) || !(real >= 1 && real <= (double)max && real == floor(real)))
+    const mha__json *json = find(o, key);
+    const double real = mha__json_as_number(json);
+    if (!mha__json_is(json, MHA__JSON_REAL) || !(real >= 1 && real <= (double)max && real == floor(real)))
         return mha__json_int(o, key, need, 1, max, value, err);
     *value = (int64_t)real;
     return MHA_OK;
@@ -106,9 +126,9 @@ mha_status mha__json_dim(const mha__json_obj *o, const char *key, mha__need need
 mha_status mha__json_number(const mha__json_obj *o, const char *key, mha__need need, double min, double max,
                             double *value, mha_error *err)
 {
-    const json_t *json = find(o, key);
-    double got = json_number_value(json);
-    bool taken = json_is_number(json) && isfinite(got) && got >= min && got <= max;
+    const mha__json *json = find(o, key);
+    const double got = mha__json_as_number(json);
+    bool taken = mha__json_is_number(json) && isfinite(got) && got >= min && got <= max;
     if (taken) *value = got;
     char want[96];
     snprintf(want, sizeof want, "a number from %g to %g", min, max);
@@ -117,18 +137,18 @@ mha_status mha__json_number(const mha__json_obj *o, const char *key, mha__need n
 
 mha_status mha__json_bool(const mha__json_obj *o, const char *key, mha__need need, bool *value, mha_error *err)
 {
-    const json_t *json = find(o, key);
-    bool taken = json_is_boolean(json);
-    if (taken) *value = json_is_true(json);
+    const mha__json *json = find(o, key);
+    bool taken = mha__json_is_bool(json);
+    if (taken) *value = mha__json_is(json, MHA__JSON_TRUE);
     return finish(o, key, need, taken, "true or false", err);
 }
 
 mha_status mha__json_string(const mha__json_obj *o, const char *key, mha__need need, const char **value, size_t *bytes,
                             mha_error *err)
 {
-    const json_t *json = find(o, key);
-    const char *text = json_string_value(json);
-    size_t n = json_string_length(json);
+    const mha__json *json = find(o, key);
+    const char *text = mha__json_as_text(json);
+    size_t n = mha__json_bytes(json);
     bool taken = text && (bytes || !memchr(text, '\0', n));
     if (taken) *value = text;
     if (taken && bytes) *bytes = n;
@@ -149,11 +169,11 @@ mha_status mha__json_choice(const mha__json_obj *json, const char *key, mha__nee
     return mha__json_refuse(json, key, want, err);
 }
 
-mha_status mha__json_array(const mha__json_obj *o, const char *key, mha__need need, const json_t **value,
+mha_status mha__json_array(const mha__json_obj *o, const char *key, mha__need need, const mha__json **value,
                            mha_error *err)
 {
-    const json_t *json = find(o, key);
-    bool taken = json_is_array(json);
+    const mha__json *json = find(o, key);
+    bool taken = mha__json_is(json, MHA__JSON_ARRAY);
     if (taken) *value = json;
     return finish(o, key, need, taken, "an array", err);
 }
@@ -161,8 +181,8 @@ mha_status mha__json_array(const mha__json_obj *o, const char *key, mha__need ne
 mha_status mha__json_object(const mha__json_obj *o, const char *key, mha__need need, mha__json_obj *value,
                             mha_error *err)
 {
-    const json_t *json = find(o, key);
-    bool taken = json_is_object(json);
+    const mha__json *json = find(o, key);
+    bool taken = mha__json_is(json, MHA__JSON_OBJECT);
     *value = (mha__json_obj){.json = taken ? json : NULL, .file = o->file, .where = key};
     return finish(o, key, need, taken, "an object", err);
 }

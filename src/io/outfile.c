@@ -59,7 +59,7 @@ static mha_status look(mha__outfile *f, bool overwrite, mha_error *err)
 
 static mha_status create_temporary(mha__outfile *f, mha_error *err)
 {
-    f->fd = openat(f->dir, f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    f->fd = mha__open_at(f->dir, f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (f->fd >= 0) return MHA_OK;
     if (errno != EEXIST) return fail(f, errno, err);
     mha__quoted q1, q2;
@@ -80,7 +80,7 @@ mha_status mha__outfile_begin(mha__outfile *file, const char *path, bool overwri
     char folder[PATH_MAX];
     *file = (mha__outfile){.fd = -1, .owns_dir = true};
     MHA__TRY(split_path(file, path, folder, err));
-    file->dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    file->dir = mha__open_at(AT_FDCWD, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     return file->dir < 0 ? fail(file, errno, err) : begin(file, overwrite, err);
 }
 
@@ -106,9 +106,18 @@ mha_status mha__outfile_put(mha__outfile *file, size_t offset, const void *data,
     return MHA_OK;
 }
 
+/* 0, or an errno. */
+static int sync_open(int fd)
+{
+    while (fsync(fd) != 0)
+        if (errno != EINTR) return errno;
+    return 0;
+}
+
 int mha__sync_folder(int dir)
 {
-    return fsync(dir) == 0 || errno == EINVAL ? 0 : errno;
+    const int failed = sync_open(dir);
+    return failed == EINVAL ? 0 : failed;
 }
 
 /* Permissions and safety of the temporary file; closes it in any case. 0, or an errno. */
@@ -116,9 +125,17 @@ static int close_temporary(mha__outfile *f, bool whole)
 {
     int failed = 0;
     if (whole && f->replaces && fchmod(f->fd, f->mode) != 0) failed = errno;
-    if (whole && !failed && fsync(f->fd) != 0) failed = errno;
-    if (close(f->fd) != 0 && !failed) failed = errno;
+    if (whole && !failed) failed = sync_open(f->fd);
+    if (close(f->fd) != 0 && errno != EINTR && !failed) failed = errno; /* after a signal it is closed, too */
     return failed;
+}
+
+mha_status mha__fail_left(mha_status status, const char *name, mha_error *err)
+{
+    mha__quoted q;
+    const mha_error first = err ? *err : (mha_error){0};
+    return mha__fail(err, status, "%s; %s is left and cannot be removed", first.message,
+                     mha__quote(&q, name, strlen(name)));
 }
 
 mha_status mha__outfile_end(mha__outfile *file, mha_status status, mha_error *err)
@@ -126,12 +143,13 @@ mha_status mha__outfile_end(mha__outfile *file, mha_status status, mha_error *er
     mha__outfile *f = file;
     int failed = close_temporary(f, status == MHA_OK);
     if (status == MHA_OK && !failed && renameat(f->dir, f->temporary, f->dir, f->name) != 0) failed = errno;
-    if (status != MHA_OK || failed)
-        unlinkat(f->dir, f->temporary, 0);
-    else if (f->owns_dir)
-        failed = mha__sync_folder(f->dir);
+    const bool named = status == MHA_OK && !failed;
+    if (named && f->owns_dir) failed = mha__sync_folder(f->dir);
+    if (failed && status == MHA_OK) status = fail(f, failed, err);
+    const bool left = !named && unlinkat(f->dir, f->temporary, 0) != 0 && errno != ENOENT;
+    if (left) mha__fail_left(status, f->temporary, err);
     if (f->owns_dir) close(f->dir);
-    return status == MHA_OK && failed ? fail(f, failed, err) : status;
+    return status;
 }
 
 mha_status mha_file_write(const char *path, const void *data, size_t bytes, int overwrite, mha_error *err)

@@ -24,6 +24,9 @@ mha_status mha__outfile_put(mha__outfile *file, size_t offset, const void *data,
 /* Gives the file its name if `status` is MHA_OK, else removes it; returns what has become of it. */
 mha_status mha__outfile_end(mha__outfile *file, mha_status status, mha_error *err);
 
+/* `name` is a temporary file or folder that cannot be removed: says so after the sentence in *err; returns `status`. */
+mha_status mha__fail_left(mha_status status, const char *name, mha_error *err);
+
 /* Makes names in a folder last. 0, or an errno: some file systems cannot sync a folder and say EINVAL, which is none;
  * the files are whole all the same. */
 int mha__sync_folder(int dir);

@@ -17,7 +17,8 @@ mha_status mha__fail_errno(mha_error *err, const char *what, const char *name, i
     char reason[128];
     if (strerror_r(number, reason, sizeof reason) != 0) strcpy(reason, "unknown error");
     mha__quoted q;
-    return mha__fail(err, MHA_ERR_IO, "%s: %s: %s", mha__quote(&q, name, strlen(name)), what, reason);
+    return mha__fail(err, number == ENOMEM ? MHA_ERR_MEMORY : MHA_ERR_IO, "%s: %s: %s",
+                     mha__quote(&q, name, strlen(name)), what, reason);
 }
 
 mha_status mha__in_folder(mha_status status, const char *folder, const char *name, mha_error *err)
@@ -54,17 +55,33 @@ const char *mha__file_kind(mode_t mode)
     return "not a file";
 }
 
-/* The descriptor, or -1 with errno. */
-static int open_at(const char *folder, const char *name)
+int mha__open_at(int dir, const char *name, int flags, mode_t mode)
 {
-    const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
-    if (!folder) return open(name, flags);
-    int dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (dir < 0) return -1;
-    int fd = openat(dir, name, flags);
-    int saved = errno;
-    close(dir);
+    for (;;) {
+        const int fd = openat(dir, name, flags, mode);
+        if (fd >= 0 || errno != EINTR) return fd;
+    }
+}
+
+static int open_folder(const char *folder)
+{
+    return folder ? mha__open_at(AT_FDCWD, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0) : AT_FDCWD;
+}
+
+static void close_folder(int dir)
+{
+    const int saved = errno;
+    if (dir != AT_FDCWD) close(dir);
     errno = saved;
+}
+
+/* The descriptor, or -1 with errno. */
+static int open_in(const char *folder, const char *name)
+{
+    const int dir = open_folder(folder);
+    if (dir == -1) return -1;
+    const int fd = mha__open_at(dir, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+    close_folder(dir);
     return fd;
 }
 
@@ -76,7 +93,7 @@ mha_status mha__source_open(mha__source *source, const char *folder, const char 
         return mha__fail(err, MHA_ERR_IO, "a %s without a name was to be opened", *name ? "folder" : "file");
     if (folder && !mha__bare_name(name, strlen(name)))
         return mha__fail(err, MHA_ERR_FORMAT, "\"%s\" is not a bare file name", mha__quote(&q, name, strlen(name)));
-    int fd = open_at(folder, name);
+    int fd = open_in(folder, name);
     if (fd < 0) return mha__fail_errno(err, "cannot open", name, errno);
     struct stat st;
     mha_status status = MHA_OK;
@@ -104,10 +121,12 @@ void mha__source_close(mha__source *source)
 
 bool mha__source_exists(const char *folder, const char *name)
 {
-    mha__source source;
-    if (mha__source_open(&source, folder, name, NULL) != MHA_OK) return false;
-    mha__source_close(&source);
-    return true;
+    struct stat st;
+    const int dir = open_folder(folder);
+    const bool found = dir != -1 && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+    const bool absent = !found && (errno == ENOENT || errno == ENOTDIR);
+    if (dir != -1) close_folder(dir);
+    return !absent;
 }
 
 mha_status mha__source_read(const mha__source *source, size_t offset, void *to, size_t n, mha_error *err)

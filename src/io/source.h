@@ -18,8 +18,12 @@ typedef struct mha__source {
  * symbolic links, refuses whatever is not a regular file by saying what it is. Errors: MHA_ERR_IO. */
 mha_status mha__source_open(mha__source *source, const char *folder, const char *name, mha_error *err);
 void mha__source_close(mha__source *source);
-/* True if mha__source_open would succeed: for files that a folder may have or not. */
+/* False if there is nothing of that name: for files that a folder may have or not. Whatever else is there, a broken
+ * link or a fifo, exists, and mha__source_open refuses it. */
 bool mha__source_exists(const char *folder, const char *name);
+
+/* openat that goes on after a signal. */
+int mha__open_at(int dir, const char *name, int flags, mode_t mode);
 
 /* Reads exactly `n` bytes from `offset`; EINTR and short reads are normal, an early end is MHA_ERR_IO. */
 mha_status mha__source_read(const mha__source *source, size_t offset, void *to, size_t n, mha_error *err);
@@ -43,7 +47,7 @@ const char *mha__foreign(const void *head, size_t n);
 /* "a directory", "a fifo" ... for the st_mode of something that is not a regular file. */
 const char *mha__file_kind(mode_t mode);
 
-/* "NAME: WHAT: reason", MHA_ERR_IO; `number` is an errno. */
+/* "NAME: WHAT: reason"; `number` is an errno. MHA_ERR_MEMORY for ENOMEM, else MHA_ERR_IO. */
 mha_status mha__fail_errno(mha_error *err, const char *what, const char *name, int number);
 
 #endif

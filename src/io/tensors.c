@@ -78,19 +78,18 @@ static mha_status find(const mha_file *file, const mha_named_tensor *want, const
     const mha_tensor *t = *found = mha_file_find(file, want->name);
     if (!t) return mha__fail(err, MHA_ERR_FORMAT, "tensor \"%s\" is missing", name);
     if (t->rank != want->rank)
-        return mha__fail(err, MHA_ERR_FORMAT, "tensor \"%s\" has %d dimensions, want %d", name, t->rank, want->rank);
+        return mha__fail(err, MHA_ERR_FORMAT, "tensor \"%s\" must have %d dimensions (got %d)", name, want->rank,
+                         t->rank);
     for (int n = 0; n < t->rank; n++)
         if (t->shape[n] != want->shape[n])
-            return mha__fail(err, MHA_ERR_FORMAT, "tensor \"%s\": dimension %d is %lld, want %lld", name, n,
-                             (long long)t->shape[n], (long long)want->shape[n]);
+            return mha__fail(err, MHA_ERR_FORMAT, "tensor \"%s\": dimension %d must be %lld (got %lld)", name, n,
+                             (long long)want->shape[n], (long long)t->shape[n]);
     return MHA_OK;
 }
 
-mha_status mha_tensors_read(const mha_file *file, const mha_named_tensor *list, int64_t count, mha_error *err)
+static mha_status read_list(const mha_file *file, const mha_named_tensor *list, int64_t count, mha_error *err)
 {
     const mha_tensor *t = NULL;
-    if (!file || count < 0 || (count && !list))
-        return mha__fail(err, MHA_ERR_ARG, "tensors to read: file or list is NULL, or count is negative");
     for (int64_t n = 0; n < count; n++)
         MHA__TRY(find(file, &list[n], &t, err));
     for (int64_t n = 0; n < count; n++) {
@@ -98,4 +97,16 @@ mha_status mha_tensors_read(const mha_file *file, const mha_named_tensor *list, 
         MHA__TRY(mha_tensor_read(t, list[n].dtype, list[n].data, err));
     }
     return MHA_OK;
+}
+
+mha_status mha_tensors_read(const mha_file *file, const mha_named_tensor *list, int64_t count, mha_error *err)
+{
+    mha_error why = {0};
+    if (!file || count < 0 || (count && !list))
+        return mha__fail(err, MHA_ERR_ARG, "tensors to read: file or list is NULL, or count is negative");
+    const char *path = mha_file_path(file);
+    const mha_status status = read_list(file, list, count, &why);
+    if (status == MHA_OK) return MHA_OK;
+    if (status == MHA_ERR_ARG) return mha__fail(err, status, "%s", why.message); /* the list is wrong, not the file */
+    return mha__fail(err, status, "%s: %s", mha__quote(&(mha__quoted){0}, path, strlen(path)), why.message);
 }

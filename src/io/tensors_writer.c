@@ -1,26 +1,16 @@
 /* tensors_writer.c - a safetensors file in pieces (mha/io.h): every tensor has its place from the start, so pieces go
  * where they belong in any order.
  *
- * The header is checked against the rules of the reader (safetensors.c): what is written here can be opened here.
+ * The header (tensors_header.c) is checked against the rules of the reader: what is written here can be opened here.
  */
 #include "io/tensors_writer.h"
 #include "base/ctx.h"
 #include "base/options.h"
 #include "base/size.h"
-#include "base/utf8.h"
 #include "io/limits.h"
-#include "io/stored.h"
-#include <jansson.h>
+#include "io/tensors_header.h"
 #include <stdlib.h>
 #include <string.h>
-
-/* One tensor of the file. */
-typedef struct slot {
-    const char *name; /* of the caller's until the header is written, then of the writer's */
-    const mha_tensor *tensor;
-    const mha__stored *type;
-    size_t begin, bytes, written; /* begin: from the start of the data */
-} slot;
 
 struct mha_tensors_writer {
     mha_ctx *ctx;
@@ -29,18 +19,18 @@ struct mha_tensors_writer {
     size_t data; /* where the data begin */
     int64_t count;
     char *names; /* of all tensors, one after another */
-    slot slots[];
+    mha__slot slots[];
 };
 
 /* ---- what is to be written ---- */
 
-static mha_status check_tensor(const mha_tensor *t, slot *s, mha_error *err)
+static mha_status check_tensor(const mha_tensor *t, mha__slot *s, mha_error *err)
 {
     mha__quoted q = {0};
     size_t bits = 0;
     if (!t->name) return mha__fail(err, MHA_ERR_ARG, "tensors to write: a name is NULL");
     const char *name = mha__quote(&q, t->name, strlen(t->name));
-    *s = (slot){.name = t->name, .tensor = t};
+    *s = (mha__slot){.name = t->name, .tensor = t};
     if (strlen(t->name) > MHA__NAME_BYTES)
         return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": its name has %zu bytes, the limit is %zu", name,
                          strlen(t->name), MHA__NAME_BYTES);
@@ -63,21 +53,26 @@ static mha_status check_tensor(const mha_tensor *t, slot *s, mha_error *err)
 /* In the order of the file. */
 static int by_size_and_name(const void *a, const void *b)
 {
-    const slot *x = *(slot *const *)a, *y = *(slot *const *)b;
+    const mha__slot *x = *(mha__slot *const *)a, *y = *(mha__slot *const *)b;
     if (x->type->bits != y->type->bits) return x->type->bits < y->type->bits ? 1 : -1;
     return strcmp(x->name, y->name);
 }
 
-/* Gives every tensor its place; order[0 .. count) is then the order of the file. */
-static mha_status place(mha_tensors_writer *w, const mha_tensor *list, slot **order, mha_error *err)
+static mha_status list_slots(mha_tensors_writer *w, const mha_tensor *list, mha__slot **slots, mha_error *err)
 {
-    size_t at = 0;
     for (int64_t n = 0; n < w->count; n++) {
         MHA__TRY(check_tensor(&list[n], &w->slots[n], err));
-        order[n] = &w->slots[n];
+        slots[n] = &w->slots[n];
     }
-    qsort(order, (size_t)w->count, sizeof *order, by_size_and_name);
-    for (int64_t n = 0; n < w->count; n++) {
+    return MHA_OK;
+}
+
+/* Gives every tensor its place; order[0 .. count) is then the order of the file. */
+static mha_status place(mha__slot **order, int64_t count, mha_error *err)
+{
+    size_t at = 0;
+    qsort(order, (size_t)count, sizeof *order, by_size_and_name);
+    for (int64_t n = 0; n < count; n++) {
         order[n]->begin = at;
         if (!mha__add(at, order[n]->bytes, &at) || at > INT64_MAX / 2)
             return mha__fail(err, MHA_ERR_ARG, "tensors to write: more bytes than a file holds");
@@ -87,83 +82,20 @@ static mha_status place(mha_tensors_writer *w, const mha_tensor *list, slot **or
 
 /* ---- the header ---- */
 
-static mha_status no_header(mha_error *err)
-{
-    return mha__no_memory(err, 0, "the header of a file of tensors");
-}
-
-static bool is_utf8(const char *text, size_t n)
-{
-    return mha__utf8_check(text, n) == n;
-}
-
-static mha_status add_metadata(json_t *pairs, const mha_tensors_writer_options *o, mha_error *err)
-{
-    mha__quoted q = {0};
-    for (int64_t n = 0; n < o->metadata_count; n++) {
-        const mha_metadata *m = &o->metadata[n];
-        if (!m->key || !m->value) return mha__fail(err, MHA_ERR_ARG, "metadata to write: a key or value is NULL");
-        mha__quote(&q, m->key, strlen(m->key));
-        if (json_object_get(pairs, m->key))
-            return mha__fail(err, MHA_ERR_ARG, "metadata to write: the key \"%s\" is there twice", q.text);
-        const size_t bytes = m->value_bytes ? m->value_bytes : strlen(m->value);
-        if (!is_utf8(m->key, strlen(m->key)) || !is_utf8(m->value, bytes))
-            return mha__fail(err, MHA_ERR_ARG, "metadata to write: \"%s\" or its value is not UTF-8", q.text);
-        if (json_object_set_new(pairs, m->key, json_stringn(m->value, bytes)) != 0) return no_header(err);
-    }
-    if (!json_object_get(pairs, "format") && json_object_set_new(pairs, "format", json_string("pt")) != 0)
-        return no_header(err);
-    return MHA_OK;
-}
-
-/* One entry. Failure shows as NULL. */
-static json_t *entry_of(const slot *s)
-{
-    json_t *shape = json_array();
-    for (int n = 0; n < s->tensor->rank; n++)
-        if (json_array_append_new(shape, json_integer(s->tensor->shape[n])) != 0) {
-            json_decref(shape);
-            return NULL;
-        }
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", s->type->name, "shape", shape, "data_offsets",
-                     (json_int_t)s->begin, (json_int_t)(s->begin + s->bytes));
-}
-
-static mha_status fill_header(json_t *header, slot *const *order, int64_t count, const mha_tensors_writer_options *o,
-                              mha_error *err)
-{
-    json_t *pairs = json_object();
-    if (json_object_set_new(header, "__metadata__", pairs) != 0) return no_header(err);
-    MHA__TRY(add_metadata(pairs, o, err));
-    for (int64_t n = 0; n < count; n++) {
-        mha__quoted q = {0};
-        mha__quote(&q, order[n]->name, strlen(order[n]->name));
-        if (json_object_get(header, order[n]->name))
-            return mha__fail(err, MHA_ERR_ARG, "tensors to write: the name \"%s\" is taken twice, or reserved", q.text);
-        if (!is_utf8(order[n]->name, strlen(order[n]->name)))
-            return mha__fail(err, MHA_ERR_ARG, "tensors to write: the name \"%s\" is not UTF-8", q.text);
-        if (json_object_set_new(header, order[n]->name, entry_of(order[n])) != 0) return no_header(err);
-    }
-    return MHA_OK;
-}
-
 /* u64 length | text, padded with blanks to a multiple of 8. */
-static mha_status put_header(mha_tensors_writer *w, const json_t *header, mha_error *err)
+static mha_status put_header(mha_tensors_writer *w, const char *header, size_t n, mha_error *err)
 {
-    const size_t text = json_dumpb(header, NULL, 0, JSON_COMPACT), padded = (text + 7) / 8 * 8;
+    const size_t padded = (n + 7) / 8 * 8;
+    char bytes[8], blanks[8] = "       ";
     if (padded > MHA__HEADER_BYTES)
         return mha__fail(err, MHA_ERR_ARG, "tensors to write: the header has %zu bytes, the limit is %zu", padded,
                          MHA__HEADER_BYTES);
-    char *bytes = text ? mha__alloc(w->ctx, 8 + padded) : NULL;
-    if (!bytes) return no_header(err);
-    for (int n = 0; n < 8; n++)
-        bytes[n] = (char)(unsigned char)(padded >> (8 * n));
-    memset(bytes + 8, ' ', padded);
-    json_dumpb(header, bytes + 8, text, JSON_COMPACT);
+    for (int i = 0; i < 8; i++)
+        bytes[i] = (char)(unsigned char)(padded >> (8 * i));
     w->data = 8 + padded;
-    const mha_status status = mha__outfile_put(&w->file, 0, bytes, w->data, err);
-    mha__free(w->ctx, bytes);
-    return status;
+    MHA__TRY(mha__outfile_put(&w->file, 0, bytes, sizeof bytes, err));
+    MHA__TRY(mha__outfile_put(&w->file, 8, header, n, err));
+    return mha__outfile_put(&w->file, 8 + n, blanks, padded - n, err);
 }
 
 /* The names outlive the caller's list, for sentences. */
@@ -192,25 +124,28 @@ typedef struct destination {
     bool overwrite;
 } destination;
 
-static mha_status begin_file(mha_tensors_writer *w, const destination *to, const json_t *header, mha_error *err)
+static mha_status begin_file(mha_tensors_writer *w, const destination *to, const char *header, size_t n, mha_error *err)
 {
     MHA__TRY(to->folder ? mha__folder_file(to->folder, to->path, &w->file, err)
                         : mha__outfile_begin(&w->file, to->path, to->overwrite, err));
     w->open = true;
-    MHA__TRY(put_header(w, header, err));
+    MHA__TRY(put_header(w, header, n, err));
     return keep_names(w, err);
 }
 
 static mha_status begin(mha_tensors_writer *w, const destination *to, const mha_tensor *list,
                         const mha_tensors_writer_options *o, mha_error *err)
 {
-    slot **order = mha__calloc(w->ctx, (size_t)w->count + 1, sizeof *order);
-    json_t *header = json_object();
-    mha_status status = order && header ? MHA_OK : no_header(err);
-    if (status == MHA_OK) status = place(w, list, order, err);
-    if (status == MHA_OK) status = fill_header(header, order, w->count, o, err);
-    if (status == MHA_OK) status = begin_file(w, to, header, err);
-    json_decref(header);
+    mha__slot **order = mha__calloc(w->ctx, (size_t)w->count + 1, sizeof *order);
+    char *header = NULL;
+    size_t n = 0;
+    if (!order) return mha__no_memory(err, (size_t)w->count * sizeof *order, "the header of a file of tensors");
+    mha_status status = list_slots(w, list, order, err);
+    if (status == MHA_OK) status = mha__tensors_check(w->ctx, order, w->count, o, err);
+    if (status == MHA_OK) status = place(order, w->count, err);
+    if (status == MHA_OK) status = mha__tensors_header(w->ctx, order, w->count, o, &header, &n, err);
+    if (status == MHA_OK) status = begin_file(w, to, header, n, err);
+    mha__free(w->ctx, header);
     mha__free(w->ctx, order);
     return status;
 }
@@ -218,7 +153,7 @@ static mha_status begin(mha_tensors_writer *w, const destination *to, const mha_
 static mha_status create(mha_ctx *ctx, const destination *to, const mha_tensor *list, int64_t count,
                          const mha_tensors_writer_options *o, mha_tensors_writer **out, mha_error *err)
 {
-    const size_t bytes = sizeof(mha_tensors_writer) + (size_t)count * sizeof(slot);
+    const size_t bytes = sizeof(mha_tensors_writer) + (size_t)count * sizeof(mha__slot);
     MHA__TRY(mha__ctx_find(&ctx, err));
     mha_tensors_writer *w = mha__calloc(ctx, 1, bytes);
     if (!w) return mha__no_memory(err, bytes, "a writer of tensors");
@@ -285,7 +220,7 @@ mha_status mha_tensors_writer_put(mha_tensors_writer *writer, int64_t index, con
     if (index < 0 || index >= writer->count)
         return mha__fail(err, MHA_ERR_ARG, "mha_tensors_writer_put: index is %lld, there are %lld tensors",
                          (long long)index, (long long)writer->count);
-    slot *s = &writer->slots[index];
+    mha__slot *s = &writer->slots[index];
     if (bytes > s->bytes - s->written)
         return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": %zu bytes behind the %zu that are written of its %zu",
                          mha__quote(&q, s->name, strlen(s->name)), bytes, s->written, s->bytes);
@@ -300,7 +235,7 @@ mha_status mha_tensors_writer_finish(mha_tensors_writer *writer, mha_error *err)
     if (!writer) return mha__fail(err, MHA_ERR_ARG, "mha_tensors_writer_finish: writer is NULL");
     if (!writer->open) return not_open(err);
     for (int64_t n = 0; n < writer->count; n++) {
-        const slot *s = &writer->slots[n];
+        const mha__slot *s = &writer->slots[n];
         if (s->written < s->bytes)
             return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": only %zu of its %zu bytes are written",
                              mha__quote(&q, s->name, strlen(s->name)), s->written, s->bytes);

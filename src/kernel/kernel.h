@@ -31,6 +31,9 @@
  * cache. */
 enum { MHA__KEY_BLOCK = 128 };
 
+/* Elements in a row of queries, keys or values, at most: kernels that copy rows have room for them on the stack. */
+enum { MHA__ROW_MAX = 1024 };
+
 /* Pages have a multiple of 16 keys. A strip, scores of few queries, is a row of keys for each of them, MHA__STRIP
  * numbers apart: the block and a vector more. */
 enum { MHA__PIECES = MHA__KEY_BLOCK / 16, MHA__STRIP = MHA__KEY_BLOCK + 16 };

@@ -132,6 +132,7 @@ static mha_status norm_back(const mha_attn_layer *layer, const mha_norm *norm, c
                             int64_t first, int64_t heads, const mha__attn_trace *trace, float *dqkv, mha_error *err)
 {
     const int64_t row = qkv_width(&layer->options);
+    if (!norm->weight) return MHA_OK;
     const mha__norm_back back = {.rows = rows,
                                  .groups = heads,
                                  .width = layer->options.head_dim,
@@ -142,7 +143,7 @@ static mha_status norm_back(const mha_attn_layer *layer, const mha_norm *norm, c
                                  .dx = dqkv + first,
                                  .dweight = slot->dweight,
                                  .dbias = slot->dbias};
-    return norm->weight ? mha__norm_backward(layer->ctx, norm, &back, err) : MHA_OK;
+    return mha__norm_backward(layer->ctx, norm, &back, err);
 }
 
 /* Through rotation and norms: the gradients of what the projections gave, in place. */

@@ -34,8 +34,9 @@ static mha_status check_options(mha_attn_layer_options *o, mha_error *err)
         return mha__fail(err, MHA_ERR_ARG, "attention layer: heads is %lld, which does not divide hidden %lld",
                          (long long)o->heads, (long long)o->hidden);
     if (!o->head_dim) o->head_dim = o->hidden / o->heads;
-    if (o->head_dim < 1 || o->head_dim > 512)
-        return mha__fail(err, MHA_ERR_ARG, "attention layer: head_dim is %lld, not 1..512", (long long)o->head_dim);
+    if (o->head_dim < 1 || o->head_dim > MHA_HEAD_DIM_MAX)
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: head_dim must be 1 to %d (got %lld)", MHA_HEAD_DIM_MAX,
+                         (long long)o->head_dim);
     if (o->q_norm.weight) MHA__TRY(mha__norm_check("attention layer: q_norm", &o->q_norm, err));
     if (o->k_norm.weight) MHA__TRY(mha__norm_check("attention layer: k_norm", &o->k_norm, err));
     if (o->rope && o->rope->head_dim != o->head_dim)

@@ -4,7 +4,7 @@
 
 static mha_status read_rope(mha_variant *v, const mha_rope_options *rope, mha_error *err)
 {
-    double frequencies[256], gain;
+    double frequencies[MHA_HEAD_DIM_MAX / 2], gain;
     mha_error inner = {0};
     if (v->dtype == MHA_F64)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: rotary positions are not built for dtype f64", v->name);

@@ -4,10 +4,11 @@
 #include "base/error.h"
 #include "base/options.h"
 #include "base/size.h"
+#include "mha/attn.h"
 #include <math.h>
 
 #define NUMBERS_PER_TASK 32768 /* some microseconds: few rows stay on the calling thread */
-#define MAX_PAIRS 256
+#define MAX_PAIRS (MHA_HEAD_DIM_MAX / 2)
 static const double TWO_PI = 6.283185307179586;
 
 /* ---- checks ---- */
@@ -62,7 +63,8 @@ static mha_status resolve(mha_rope_options *o, const mha_rope_options *given, mh
     MHA__TRY(mha__options_read(o, sizeof *o, given, "mha_rope_options", err));
     fill_defaults(o);
     if (o->head_dim < 2 || o->head_dim > 2 * MAX_PAIRS)
-        return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: head_dim is %lld, not 2..512", (long long)o->head_dim);
+        return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: head_dim must be 2 to %d (got %lld)", 2 * MAX_PAIRS,
+                         (long long)o->head_dim);
     if (o->rotary_dim < 2 || o->rotary_dim > o->head_dim || o->rotary_dim % 2)
         return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: rotary_dim is %lld, not even and 2..%lld",
                          (long long)o->rotary_dim, (long long)o->head_dim);

@@ -184,13 +184,13 @@ int64_t mha_variant_parameter_count(const mha_variant *v)
 
 const mha_named_tensor *mha_variant_parameters(const mha_variant *v, int64_t *count)
 {
-    *count = v ? v->parameters : 0;
+    if (count) *count = v ? v->parameters : 0;
     return v ? v->values : NULL;
 }
 
 const mha_named_tensor *mha_variant_gradients(const mha_variant *v, int64_t *count)
 {
-    *count = v ? v->parameters : 0;
+    if (count) *count = v ? v->parameters : 0;
     return v ? v->gradients : NULL;
 }
 

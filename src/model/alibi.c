@@ -2,10 +2,8 @@
  * reordering heads changes nobody else's. */
 #include "base/ctx.h"
 #include "base/error.h"
-#include "io/json.h"
 #include "model/model_struct.h"
 #include <math.h>
-#include <string.h>
 
 /* 2^(-8 (h + 1) / H) where H is a power of two; else those of the power below, and every other one of the next. */
 static double slope_of(int64_t head, int64_t heads)
@@ -20,19 +18,14 @@ static double slope_of(int64_t head, int64_t heads)
 mha_status mha__model_slopes(mha_model *m, mha_error *err)
 {
     const mha__config *c = &m->config;
-    json_t *root = NULL;
+    const int64_t cells = c->layers * c->heads;
     bool any = false;
     for (int64_t layer = 0; layer < c->layers; layer++)
         any |= c->attention[layer].alibi;
     if (!any) return MHA_OK;
-    MHA__TRY(mha__json_parse("config.json", m->config_text, strlen(m->config_text), MHA__JSON_BOM, &root, err));
-    m->slopes = mha__calloc(m->ctx, (size_t)(c->layers * c->heads), sizeof *m->slopes);
-    const json_t *lists = json_object_get(root, "mha.heads"); /* it has been checked */
-    for (int64_t n = 0; m->slopes && n < c->layers * c->heads; n++) {
-        const int64_t layer = n / c->heads, place = n % c->heads;
-        const json_t *list = json_array_get(lists, (size_t)layer), *item = json_array_get(list, (size_t)place);
-        m->slopes[n] = (float)slope_of(item ? json_integer_value(item) : place, c->heads);
-    }
-    json_decref(root);
-    return m->slopes ? MHA_OK : mha__no_memory(err, (size_t)(c->layers * c->heads) * sizeof *m->slopes, "slopes");
+    m->slopes = mha__calloc(m->ctx, (size_t)cells, sizeof *m->slopes);
+    if (!m->slopes) return mha__no_memory(err, (size_t)cells * sizeof *m->slopes, "slopes");
+    for (int64_t n = 0; n < cells; n++)
+        if (m->head_numbers[n] >= 0) m->slopes[n] = (float)slope_of(m->head_numbers[n], c->original_heads);
+    return MHA_OK;
 }

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "io/json.h"
+#include "mha/attn.h"
 #include "model/config_layers.h"
 #include "model/family.h"
 #include <float.h>
@@ -53,7 +54,7 @@ static mha_status read_activation(const mha__json_obj *root, const mha__config_k
 static mha_status not_built(const mha__json_obj *o, const char *key, const char *built, mha_error *err)
 {
     return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s%s%s is %s; only %s is built", o->file, o->where ? o->where : "",
-                     o->where ? "." : "", key, mha__json_show(&(mha__quoted){0}, json_object_get(o->json, key)), built);
+                     o->where ? "." : "", key, mha__json_show(&(mha__quoted){0}, mha__json_get(o->json, key)), built);
 }
 
 /* Keys with one value that is built. */
@@ -70,13 +71,13 @@ static mha_status check_only(const mha__json_obj *root, const mha__config_key *k
         MHA__TRY(mha__json_bool(root, key->key, MHA__OPTIONAL, &on, err));
         return on ? not_built(root, key->key, "false", err) : MHA_OK;
     case MHA__KEY_ONLY_TRUE:
-        on = !json_is_null(json_object_get(root->json, key->key));
+        on = !mha__json_is(mha__json_get(root->json, key->key), MHA__JSON_NULL);
         MHA__TRY(mha__json_bool(root, key->key, MHA__OPTIONAL, &on, err));
         return on ? MHA_OK : not_built(root, key->key, "true", err);
     default:
         MHA__TRY(mha__json_object(root, key->key, MHA__OPTIONAL, &object, err));
         if (mha__json_has(&object, "quant_method")) return not_built(&object, "quant_method", "absence", err);
-        return json_object_size(object.json) ? not_built(root, key->key, "absence", err) : MHA_OK;
+        return mha__json_size(object.json) ? not_built(root, key->key, "absence", err) : MHA_OK;
     }
 }
 
@@ -84,7 +85,7 @@ static mha_status check_only(const mha__json_obj *root, const mha__config_key *k
 static mha_status read_row(const mha__json_obj *root, const mha__config_key *key, int64_t vocab, int64_t *row,
                            mha_error *err)
 {
-    *row = json_object_get(root->json, key->key) ? -1 : (int64_t)key->initial;
+    *row = mha__json_get(root->json, key->key) ? -1 : (int64_t)key->initial;
     if (!mha__json_has(root, key->key)) return MHA_OK;
     MHA__TRY(mha__json_int(root, key->key, MHA__OPTIONAL, -key->max, key->max, row, err));
     if (*row < 0 && *row >= -vocab) *row += vocab;
@@ -95,7 +96,8 @@ static mha_status read_key(const mha__json_obj *root, const mha__config_key *key
 {
     void *field = (char *)config + key->offset;
     const bool has_off = key->kind == MHA__KEY_DIM_OR_OFF || key->kind == MHA__KEY_POSITIVE_OR_OFF;
-    const double initial = has_off && json_is_null(json_object_get(root->json, key->key)) ? 0 : key->initial;
+    const double initial =
+        has_off && mha__json_is(mha__json_get(root->json, key->key), MHA__JSON_NULL) ? 0 : key->initial;
     switch (key->kind) {
     case MHA__KEY_DIM:
     case MHA__KEY_MAYBE_DIM:
@@ -152,11 +154,12 @@ static mha_status derive(const mha__json_obj *root, mha__config *c, mha_error *e
         return mha__fail(err, MHA_ERR_FORMAT,
                          "%s: num_key_value_heads is %lld, which does not divide num_attention_heads %lld", root->file,
                          (long long)c->kv_heads, (long long)c->heads);
-    if (c->head_dim > 512)
+    if (c->head_dim > MHA_HEAD_DIM_MAX)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "%s: a head is %lld wide (hidden_size %lld, num_attention_heads %lld); 512 is "
+                         "%s: a head is %lld wide (hidden_size %lld, num_attention_heads %lld); %d is "
                          "the widest built",
-                         root->file, (long long)c->head_dim, (long long)c->hidden, (long long)c->heads);
+                         root->file, (long long)c->head_dim, (long long)c->hidden, (long long)c->heads,
+                         MHA_HEAD_DIM_MAX);
     MHA__TRY(mha__config_heads(root, c, err));
     MHA__TRY(mha__config_feed(root, c, err));
     MHA__TRY(mha__config_windows(root, c, err));
@@ -185,7 +188,7 @@ static mha_status find_key(const mha__json_obj *root, const mha__family *family,
         if (strcmp(family->aliases[i][0], key->key) != 0 || !mha__json_has(root, alias)) continue;
         found->key = alias;
         if (mha__json_has(root, key->key) &&
-            !json_equal(json_object_get(root->json, key->key), json_object_get(root->json, alias)))
+            !mha__json_equal(mha__json_get(root->json, key->key), mha__json_get(root->json, alias)))
             return mha__fail(err, MHA_ERR_FORMAT, "%s: %s and %s, two names of one key, are both given, and differ",
                              root->file, key->key, alias);
     }
@@ -222,12 +225,12 @@ static mha_status read_text(mha_ctx *ctx, const char *folder, const char *given,
                             mha_error *err)
 {
     size_t bytes = 0;
-    json_t *json = NULL;
+    const mha__json *json = NULL;
     MHA__TRY(given ? copy_given(ctx, given, text, &bytes, err)
                    : mha__read_whole(ctx, folder, FILE_NAME, MHA__CONFIG_BYTES, text, &bytes, err));
-    MHA__TRY(mha__json_parse(FILE_NAME, *text, bytes, MHA__JSON_BOM, &json, err));
+    MHA__TRY(mha__json_parse(ctx, FILE_NAME, *text, bytes, MHA__JSON_BOM, &json, err));
     const mha_status status = read_keys(ctx, folder, &(mha__json_obj){.json = json, .file = FILE_NAME}, config, err);
-    json_decref(json);
+    mha__json_free(json);
     if (bytes >= 3 && memcmp(*text, "\xEF\xBB\xBF", 3) == 0) memmove(*text, *text + 3, bytes - 2);
     return status;
 }

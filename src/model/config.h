@@ -40,25 +40,25 @@ typedef struct mha__config {
     int64_t padding; /* row of words that does not learn as one that was read (nn.Embedding's padding_idx); outside the
                       * table, or -1: none */
     int64_t layers, hidden, heads, kv_heads, head_dim, intermediate;
+    int64_t original_heads; /* of the unpruned model, >= heads: the numbers in "mha.heads" are less */
     int32_t layer_heads[MHA__LAYERS], layer_kv_heads[MHA__LAYERS]; /* fewer where heads were pruned */
     /* What the tensors of a layer have; the operator and a cache read layer_kv_heads, their least common multiple. */
     int32_t layer_k_heads[MHA__LAYERS], layer_v_heads[MHA__LAYERS];
     bool attention_only[MHA__LAYERS];             /* has no feed-forward part, nor norms around one */
-    bool heads_listed;                            /* by mha.heads or mha.kv_heads; else tensors may say so too */
     int64_t q_width, k_width, v_width, qkv_width; /* of the layer last asked for, as */
     int64_t scores, scored;                       /* of a layer that chooses: how many scores, of a vector how wide */
     double eps;
     mha_activation activation;
-    bool attn_bias, mlp_bias;           /* of the projections, where a family may have them or not */
-    bool tied;                          /* logits come from the table of words */
-    bool scaled, inverse_layer_scale;   /* GPT-2: scores are divided by sqrt(head_dim); and by layer + 1 */
-    double query_scalar;                /* Gemma-2: scores are divided by its root instead; 0 = head_dim */
-    double softcap, logit_cap;          /* of scores, where a layer has no other, and of logits; 0 = off */
-    mha_rope_options rope;              /* head_dim 0: no rotation; points to the lists below */
-    double short_by[256], long_by[256]; /* [rotary_dim / 2] */
-    int64_t window;                     /* of sliding layers that have no other */
-    bool windowed;                      /* the window is used at all */
-    int64_t full_layers;                /* Qwen: the first layers see all keys */
+    bool attn_bias, mlp_bias;         /* of the projections, where a family may have them or not */
+    bool tied;                        /* logits come from the table of words */
+    bool scaled, inverse_layer_scale; /* GPT-2: scores are divided by sqrt(head_dim); and by layer + 1 */
+    double query_scalar;              /* Gemma-2: scores are divided by its root instead; 0 = head_dim */
+    double softcap, logit_cap;        /* of scores, where a layer has no other, and of logits; 0 = off */
+    mha_rope_options rope;            /* head_dim 0: no rotation; points to the lists below */
+    double short_by[MHA_HEAD_DIM_MAX / 2], long_by[MHA_HEAD_DIM_MAX / 2]; /* [rotary_dim / 2] */
+    int64_t window;                                                       /* of sliding layers that have no other */
+    bool windowed;                                                        /* the window is used at all */
+    int64_t full_layers;                                                  /* Qwen: the first layers see all keys */
     mha__layer_attention attention[MHA__LAYERS];
     const char *own_key;   /* one that no other program knows, and that changes what layers compute; NULL: none */
     int32_t eos[MHA__EOS]; /* tokens that end a text */

@@ -56,16 +56,16 @@ static mha_status read_pruning(const mha__json_obj *o, int64_t heads, mha__layer
 static mha_status read_options(const mha__json_obj *o, int64_t columns, mha__layer_choice *c, mha_error *err)
 {
     static const char *const keys[] = {"head_options", "predictor_width", "selection", NULL};
-    const json_t *list = NULL;
+    const mha__json *list = NULL;
     MHA__TRY(mha__config_known(o, keys, "are head_options, predictor_width and selection", err));
     MHA__TRY(mha__json_array(o, "head_options", MHA__REQUIRED, &list, err));
-    c->option_count = (int64_t)json_array_size(list);
+    c->option_count = (int64_t)mha__json_size(list);
     if (c->option_count < 1 || c->option_count > MHA_HEAD_OPTIONS)
         return mha__fail(err, MHA_ERR_FORMAT, "%s: %s.head_options: want 1 to %d numbers of heads, got %lld", o->file,
                          o->where, MHA_HEAD_OPTIONS, (long long)c->option_count);
     for (size_t n = 0; n < (size_t)c->option_count; n++) {
-        const json_t *item = json_array_get(list, n);
-        const json_int_t heads = json_integer_value(item);
+        const mha__json *item = mha__json_item(list, n);
+        const int64_t heads = mha__json_as_int(item);
         char want[128];
         snprintf(want, sizeof want, "a number of heads that cuts %lld columns into heads of 1 to %d",
                  (long long)columns, MHA_HEAD_DIM_MAX);

@@ -8,10 +8,10 @@
 #define KEY "eos_token_id"
 
 /* False if it is no token. */
-static bool add(const json_t *value, mha__config *c)
+static bool add(const mha__json *value, mha__config *c)
 {
-    const json_int_t id = json_integer_value(value);
-    if (!json_is_integer(value) || id < 0 || id > INT32_MAX) return false;
+    const int64_t id = mha__json_as_int(value);
+    if (!mha__json_is(value, MHA__JSON_INTEGER) || id < 0 || id > INT32_MAX) return false;
     if (id < c->vocab) c->eos[c->eos_count++] = (int32_t)id; /* others are never chosen */
     return true;
 }
@@ -19,25 +19,25 @@ static bool add(const json_t *value, mha__config *c)
 /* True if the file says anything of it. */
 static mha_status take(const mha__json_obj *o, mha__config *c, bool *found, mha_error *err)
 {
-    const json_t *value = json_object_get(o->json, KEY);
+    const mha__json *value = mha__json_get(o->json, KEY);
     *found = mha__json_has(o, KEY);
     if (!*found) return MHA_OK;
-    if (!json_is_array(value))
+    if (!mha__json_is(value, MHA__JSON_ARRAY))
         return add(value, c) ? MHA_OK : mha__json_refuse(o, KEY, "a token or a list of tokens", err);
-    if (json_array_size(value) > MHA__EOS)
+    if (mha__json_size(value) > MHA__EOS)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s: %zu tokens; at most %d are built", o->file, KEY,
-                         json_array_size(value), MHA__EOS);
-    for (size_t i = 0; i < json_array_size(value); i++)
-        if (!add(json_array_get(value, i), c)) return mha__json_refuse_item(o, KEY, i, "a token, 0 or more", err);
+                         mha__json_size(value), MHA__EOS);
+    for (size_t i = 0; i < mha__json_size(value); i++)
+        if (!add(mha__json_item(value, i), c)) return mha__json_refuse_item(o, KEY, i, "a token, 0 or more", err);
     return MHA_OK;
 }
 
 static mha_status read_file(mha_ctx *ctx, const char *folder, mha__config *c, bool *found, mha_error *err)
 {
-    json_t *json = NULL;
+    const mha__json *json = NULL;
     MHA__TRY(mha__json_read(ctx, folder, FILE_NAME, MHA__CONFIG_BYTES, &json, err));
     const mha_status status = take(&(mha__json_obj){.json = json, .file = FILE_NAME}, c, found, err);
-    json_decref(json);
+    mha__json_free(json);
     return status;
 }
 

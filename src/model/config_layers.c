@@ -7,12 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
-mha_status mha__config_count(const mha__json_obj *o, const char *key, const json_t *list, int64_t count,
+mha_status mha__config_count(const mha__json_obj *o, const char *key, const mha__json *list, int64_t count,
                              const char *want, mha_error *err)
 {
-    if ((int64_t)json_array_size(list) == count) return MHA_OK;
+    if ((int64_t)mha__json_size(list) == count) return MHA_OK;
     return mha__fail(err, MHA_ERR_FORMAT, "%s: %s%s%s: want %s (%lld), got an array of %zu", o->file,
-                     o->where ? o->where : "", o->where ? "." : "", key, want, (long long)count, json_array_size(list));
+                     o->where ? o->where : "", o->where ? "." : "", key, want, (long long)count, mha__json_size(list));
 }
 
 /* ---- rotation ---- */
@@ -48,13 +48,13 @@ static mha_status positive(const mha__json_obj *o, const char *key, double *valu
 
 static mha_status read_list(const mha__json_obj *rope, const char *key, int64_t count, double *list, mha_error *err)
 {
-    const json_t *array = NULL;
+    const mha__json *array = NULL;
     MHA__TRY(mha__json_array(rope, key, MHA__REQUIRED, &array, err));
     MHA__TRY(mha__config_count(rope, key, array, count, "one number for each pair of dimensions that turns", err));
     for (int64_t i = 0; i < count; i++) {
-        const json_t *item = json_array_get(array, (size_t)i);
-        list[i] = json_number_value(item);
-        if (!json_is_number(item) || !(list[i] >= FLT_MIN) || list[i] > FLT_MAX)
+        const mha__json *item = mha__json_item(array, (size_t)i);
+        list[i] = mha__json_as_number(item);
+        if (!mha__json_is_number(item) || !(list[i] >= FLT_MIN) || list[i] > FLT_MAX)
             return mha__json_refuse_item(rope, key, (size_t)i, "a number > 0", err);
     }
     return MHA_OK;
@@ -113,12 +113,12 @@ static bool turns(const mha__config *c)
 mha_status mha__config_rope(const mha__json_obj *root, mha__config *c, mha_error *err)
 {
     mha__json_obj rope = {0};
-    double part = 1, f[256], gain;
+    double part = 1, f[MHA_HEAD_DIM_MAX / 2], gain;
     mha_error why;
     if (!turns(c)) return MHA_OK;
     MHA__TRY(mha__json_object(root, "rope_scaling", MHA__OPTIONAL, &rope, err));
     if (rope.json && mha__json_has(root, "rope_parameters") &&
-        !json_equal(rope.json, json_object_get(root->json, "rope_parameters")))
+        !mha__json_equal(rope.json, mha__json_get(root->json, "rope_parameters")))
         return mha__fail(err, MHA_ERR_FORMAT, "%s: rope_scaling and rope_parameters are both given, and differ",
                          root->file);
     if (mha__json_has(root, "rope_parameters"))
@@ -150,49 +150,45 @@ mha_status mha__config_rope(const mha__json_obj *root, mha__config *c, mha_error
 
 /* ---- heads ---- */
 
-static mha_status refuse_head(const mha__json_obj *root, int64_t layer, int64_t place, const char *want,
-                              const json_t *got, mha_error *err)
+static mha_status refuse_head(const mha__json_obj *root, int64_t layer, const mha__json_step *place, const char *want,
+                              mha_error *err)
 {
-    return mha__fail(err, MHA_ERR_FORMAT, "%s: mha.heads[%lld][%lld]: want %s, got %s", root->file, (long long)layer,
-                     (long long)place, want, mha__json_show(&(mha__quoted){0}, got));
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: mha.heads[%lld][%zu]: want %s, got %s", root->file, (long long)layer,
+                     place->index, want, mha__json_show(&(mha__quoted){0}, place->value));
 }
 
 /* A list of different heads. */
-static mha_status read_any_order(const mha__json_obj *root, const json_t *list, int64_t layer, mha__config *c,
+static mha_status read_any_order(const mha__json_obj *root, const mha__json *list, int64_t layer, mha__config *c,
                                  mha_error *err)
 {
-    const int64_t count = (int64_t)json_array_size(list);
-    for (int64_t i = 0; i < count; i++) {
-        const json_t *item = json_array_get(list, (size_t)i);
-        const json_int_t head = json_integer_value(item);
-        bool again = false;
-        for (int64_t n = 0; n < i && !again; n++)
-            again = json_integer_value(json_array_get(list, (size_t)n)) == head;
-        if (!json_is_integer(item) || head < 0 || head >= c->heads || again)
-            return refuse_head(root, layer, i, "numbers of heads, each once", item, err);
+    uint8_t seen[MHA__HEADS / 8] = {0};
+    for (mha__json_step i = {0}; mha__json_each(list, &i);) {
+        const int64_t head = mha__json_is(i.value, MHA__JSON_INTEGER) ? mha__json_as_int(i.value) : -1;
+        if (head < 0 || head >= c->original_heads || (seen[head / 8] >> (head % 8) & 1))
+            return refuse_head(root, layer, &i, "numbers of heads, each once", err);
+        seen[head / 8] |= (uint8_t)(1u << (head % 8));
     }
-    if (count == 0)
+    if (mha__json_size(list) == 0)
         return mha__fail(err, MHA_ERR_FORMAT, "%s: mha.heads[%lld]: want at least one head, got an empty array",
                          root->file, (long long)layer);
-    c->layer_heads[layer] = (int32_t)count;
+    c->layer_heads[layer] = (int32_t)mha__json_size(list);
     return MHA_OK;
 }
 
 /* One layer's list: ascending, and whole groups, as the operator gives every key head the same number of queries.
  * Groups of "mha.kv_heads" are of the heads as they stand in the list, which may be in any order then. */
-static mha_status read_heads(const mha__json_obj *root, const json_t *list, int64_t layer, mha__config *c,
+static mha_status read_heads(const mha__json_obj *root, const mha__json *list, int64_t layer, mha__config *c,
                              mha_error *err)
 {
-    const int64_t group = c->heads / c->kv_heads, count = (int64_t)json_array_size(list);
-    json_int_t before = -1;
+    const int64_t group = c->heads / c->kv_heads, count = (int64_t)mha__json_size(list);
+    int64_t before = -1;
     if (mha__json_has(root, "mha.kv_heads")) return read_any_order(root, list, layer, c, err);
-    for (int64_t i = 0; i < count; i++) {
-        const json_t *item = json_array_get(list, (size_t)i);
-        const json_int_t head = json_integer_value(item);
-        if (!json_is_integer(item) || head <= before || head >= c->heads)
-            return refuse_head(root, layer, i, "ascending numbers of heads", item, err);
-        if (i % group == 0 ? head % group != 0 : head != before + 1)
-            return refuse_head(root, layer, i, "whole groups of heads that share keys", item, err);
+    for (mha__json_step i = {0}; mha__json_each(list, &i);) {
+        const int64_t head = mha__json_is(i.value, MHA__JSON_INTEGER) ? mha__json_as_int(i.value) : -1;
+        if (head <= before || head >= c->original_heads)
+            return refuse_head(root, layer, &i, "ascending numbers of heads", err);
+        if ((int64_t)i.index % group == 0 ? head % group != 0 : head != before + 1)
+            return refuse_head(root, layer, &i, "whole groups of heads that share keys", err);
         before = head;
     }
     if (count == 0 || count % group)
@@ -208,12 +204,14 @@ static mha_status read_heads(const mha__json_obj *root, const json_t *list, int6
 static mha_status read_counts(const mha__json_obj *shared, const char *key, const mha__config *c, int32_t *counts,
                               mha_error *err)
 {
-    const json_t *given = json_object_get(shared->json, key), *list = json_is_array(given) ? given : NULL;
+    const mha__json *given = mha__json_get(shared->json, key),
+                    *list = mha__json_is(given, MHA__JSON_ARRAY) ? given : NULL;
     if (list) MHA__TRY(mha__config_count(shared, key, list, c->layers, "one number for each layer", err));
     for (int64_t layer = 0; layer < c->layers; layer++) {
-        const json_t *item = list ? json_array_get(list, (size_t)layer) : given;
-        const json_int_t count = json_integer_value(item);
-        if (json_is_integer(item) && count > 0 && count <= c->heads && c->layer_heads[layer] % count == 0) {
+        const mha__json *item = list ? mha__json_item(list, (size_t)layer) : given;
+        const int64_t count = mha__json_as_int(item);
+        if (mha__json_is(item, MHA__JSON_INTEGER) && count > 0 && count <= c->heads &&
+            c->layer_heads[layer] % count == 0) {
             counts[layer] = (int32_t)count;
             continue;
         }
@@ -233,7 +231,6 @@ static mha_status read_shared(const mha__json_obj *root, mha__config *c, mha_err
     memcpy(c->layer_k_heads, c->layer_kv_heads, sizeof c->layer_k_heads);
     memcpy(c->layer_v_heads, c->layer_kv_heads, sizeof c->layer_v_heads);
     if (!shared.json) return MHA_OK;
-    c->heads_listed = true;
     MHA__TRY(read_counts(&shared, "keys", c, c->layer_k_heads, err));
     MHA__TRY(read_counts(&shared, "values", c, c->layer_v_heads, err));
     for (int64_t layer = 0; layer < c->layers; layer++)
@@ -241,19 +238,41 @@ static mha_status read_shared(const mha__json_obj *root, mha__config *c, mha_err
     return MHA_OK;
 }
 
+/* Where all layers of a pruned model are alike, num_attention_heads says how many heads are left, and this key how many
+ * there were. */
+static mha_status read_original(const mha__json_obj *root, mha__config *c, mha_error *err)
+{
+    static const char *const key = "mha.original_heads";
+    c->original_heads = c->heads;
+    MHA__TRY(mha__json_dim(root, key, MHA__OPTIONAL, MHA__HEADS, &c->original_heads, err));
+    if (c->original_heads < c->heads) return mha__json_refuse(root, key, "at least num_attention_heads", err);
+    if (c->layers * c->original_heads <= MHA__MODEL_HEADS) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: layers times heads must be at most %lld (got %lld times %lld)",
+                     root->file, (long long)MHA__MODEL_HEADS, (long long)c->layers, (long long)c->original_heads);
+}
+
+static mha_status check_list(const mha__json_obj *root, const mha__json *list, int64_t layer, const mha__config *c,
+                             mha_error *err)
+{
+    if (!mha__json_is(list, MHA__JSON_ARRAY))
+        return mha__json_refuse_item(root, "mha.heads", (size_t)layer, "a list of heads", err);
+    if ((int64_t)mha__json_size(list) <= c->heads) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: mha.heads[%lld]: want at most num_attention_heads (%lld), got %zu",
+                     root->file, (long long)layer, (long long)c->heads, mha__json_size(list));
+}
+
 mha_status mha__config_heads(const mha__json_obj *root, mha__config *c, mha_error *err)
 {
-    const json_t *lists = NULL;
+    const mha__json *lists = NULL;
+    MHA__TRY(read_original(root, c, err));
     MHA__TRY(mha__json_array(root, "mha.heads", MHA__OPTIONAL, &lists, err));
-    c->heads_listed = lists != NULL;
     if (lists) MHA__TRY(mha__config_count(root, "mha.heads", lists, c->layers, "one list for each layer", err));
     for (int64_t layer = 0; layer < c->layers; layer++) {
-        const json_t *list = json_array_get(lists, (size_t)layer);
+        const mha__json *list = mha__json_item(lists, (size_t)layer);
         c->layer_heads[layer] = (int32_t)c->heads;
         c->layer_kv_heads[layer] = (int32_t)c->kv_heads;
         if (!lists) continue;
-        if (!json_is_array(list))
-            return mha__json_refuse_item(root, "mha.heads", (size_t)layer, "a list of heads", err);
+        MHA__TRY(check_list(root, list, layer, c, err));
         MHA__TRY(read_heads(root, list, layer, c, err));
     }
     return read_shared(root, c, err);
@@ -261,11 +280,11 @@ mha_status mha__config_heads(const mha__json_obj *root, mha__config *c, mha_erro
 
 /* ---- windows ---- */
 
-static mha_status read_types(const mha__json_obj *root, const json_t *types, mha__config *c, mha_error *err)
+static mha_status read_types(const mha__json_obj *root, const mha__json *types, mha__config *c, mha_error *err)
 {
     MHA__TRY(mha__config_count(root, "layer_types", types, c->layers, "one entry for each layer", err));
     for (int64_t i = 0; i < c->layers; i++) {
-        const char *type = json_string_value(json_array_get(types, (size_t)i));
+        const char *type = mha__json_as_text(mha__json_item(types, (size_t)i));
         const bool slides = type && strcmp(type, "sliding_attention") == 0;
         if (!type || (!slides && strcmp(type, "full_attention") != 0))
             return mha__json_refuse_item(root, "layer_types", (size_t)i, "\"full_attention\" or \"sliding_attention\"",
@@ -277,7 +296,7 @@ static mha_status read_types(const mha__json_obj *root, const json_t *types, mha
 
 mha_status mha__config_windows(const mha__json_obj *root, mha__config *c, mha_error *err)
 {
-    const json_t *types = NULL;
+    const mha__json *types = NULL;
     const mha__window_rule rule = c->family->window_rule;
     if (rule == MHA__WINDOW_NONE) return MHA_OK;
     MHA__TRY(mha__json_array(root, "layer_types", MHA__OPTIONAL, &types, err));

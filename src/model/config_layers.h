@@ -30,7 +30,7 @@ mha_status mha__config_choice(const mha__json_obj *entry, mha__config *config, i
 mha_status mha__config_feed(const mha__json_obj *root, mha__config *config, mha_error *err);
 
 /* Refuses a list that has not one entry for each of `count` layers or dimensions. */
-mha_status mha__config_count(const mha__json_obj *o, const char *key, const json_t *list, int64_t count,
+mha_status mha__config_count(const mha__json_obj *o, const char *key, const mha__json *list, int64_t count,
                              const char *want, mha_error *err);
 
 /* Fills config->eos from generation_config.json of the folder, or config.json. vocab is known. */

@@ -16,15 +16,16 @@
 
 mha_status mha__config_feed(const mha__json_obj *root, mha__config *c, mha_error *err)
 {
-    const json_t *given = json_object_get(root->json, FEED), *list = json_is_array(given) ? given : NULL;
+    const mha__json *given = mha__json_get(root->json, FEED),
+                    *list = mha__json_is(given, MHA__JSON_ARRAY) ? given : NULL;
     bool every = true;
     if (!list) MHA__TRY(mha__json_bool(root, FEED, MHA__OPTIONAL, &every, err));
     if (list) MHA__TRY(mha__config_count(root, FEED, list, c->layers, "true or false for each layer", err));
     for (int64_t layer = 0; layer < c->layers; layer++) {
-        const json_t *item = json_array_get(list, (size_t)layer);
-        if (list && !json_is_boolean(item))
+        const mha__json *item = mha__json_item(list, (size_t)layer);
+        if (list && !mha__json_is_bool(item))
             return mha__json_refuse_item(root, FEED, (size_t)layer, "true or false", err);
-        c->attention_only[layer] = list ? json_is_false(item) : !every;
+        c->attention_only[layer] = list ? mha__json_is(item, MHA__JSON_FALSE) : !every;
         if (c->attention_only[layer]) c->own_key = FEED;
     }
     return MHA_OK;
@@ -37,10 +38,8 @@ static const char *const keys[] = {"adaptive_heads", "alibi", "head_pruning", "m
 
 mha_status mha__config_known(const mha__json_obj *o, const char *const *keys, const char *list, mha_error *err)
 {
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)o->json, key, value)
-    {
+    for (mha__json_step i = {0}; mha__json_each(o->json, &i);) {
+        const char *key = mha__json_as_text(i.key);
         bool known = false;
         for (int n = 0; keys[n]; n++)
             known |= strcmp(keys[n], key) == 0;
@@ -54,7 +53,7 @@ mha_status mha__config_known(const mha__json_obj *o, const char *const *keys, co
 /* A number > 0, or null for 0; absence changes nothing. */
 static mha_status read_or_off(const mha__json_obj *entry, const char *key, double *value, mha_error *err)
 {
-    if (json_is_null(json_object_get(entry->json, key))) *value = 0;
+    if (mha__json_is(mha__json_get(entry->json, key), MHA__JSON_NULL)) *value = 0;
     return mha__json_number(entry, key, MHA__OPTIONAL, FLT_MIN, FLT_MAX, value, err);
 }
 
@@ -66,7 +65,7 @@ static mha_status read_entry(const mha__json_obj *entry, mha__config *c, int64_t
                           "are adaptive_heads, alibi, head_pruning, moe_heads, qk_norm, rotary, scale, softcap and "
                           "window, and for numbers of heads mha.heads and mha.kv_heads",
                           err));
-    if (json_is_null(json_object_get(entry->json, "window"))) a->window = 0;
+    if (mha__json_is(mha__json_get(entry->json, "window"), MHA__JSON_NULL)) a->window = 0;
     MHA__TRY(mha__json_dim(entry, "window", MHA__OPTIONAL, MHA__DIM, &a->window, err));
     MHA__TRY(read_or_off(entry, "scale", &a->scale, err));
     MHA__TRY(read_or_off(entry, "softcap", &a->softcap, err));
@@ -86,11 +85,12 @@ static double scale_of(const mha__config *c, int64_t layer)
 
 mha_status mha__config_attention(const mha__json_obj *root, mha__config *c, mha_error *err)
 {
-    const json_t *given = json_object_get(root->json, ATTENTION), *list = json_is_array(given) ? given : NULL;
+    const mha__json *given = mha__json_get(root->json, ATTENTION),
+                    *list = mha__json_is(given, MHA__JSON_ARRAY) ? given : NULL;
     if (list) MHA__TRY(mha__config_count(root, ATTENTION, list, c->layers, "one entry for each layer", err));
     for (int64_t layer = 0; layer < c->layers; layer++) {
         char where[48];
-        const json_t *item = list ? json_array_get(list, (size_t)layer) : given;
+        const mha__json *item = list ? mha__json_item(list, (size_t)layer) : given;
         const mha__json_obj entry = {.json = item, .file = root->file, .where = where};
         mha__layer_attention *a = &c->attention[layer];
         a->scale = scale_of(c, layer);
@@ -98,11 +98,11 @@ mha_status mha__config_attention(const mha__json_obj *root, mha__config *c, mha_
         a->turned = c->family->rotary;
         a->normed = c->family->normed;
         snprintf(where, sizeof where, list ? ATTENTION "[%lld]" : ATTENTION, (long long)layer);
-        if (!item || json_is_null(item)) continue;
-        if (!json_is_object(item))
+        if (!item || mha__json_is(item, MHA__JSON_NULL)) continue;
+        if (!mha__json_is(item, MHA__JSON_OBJECT))
             return mha__fail(err, MHA_ERR_FORMAT, "%s: %s: want an object, or null for what the family has, got %s",
                              root->file, where, mha__json_show(&(mha__quoted){0}, item));
-        if (json_object_size(item)) c->own_key = ATTENTION;
+        if (mha__json_size(item)) c->own_key = ATTENTION;
         MHA__TRY(read_entry(&entry, c, layer, err));
     }
     return MHA_OK;

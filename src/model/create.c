@@ -95,14 +95,14 @@ static mha_status check_padding(const mha__config *c, mha_error *err)
                      (long long)c->padding, (long long)c->vocab);
 }
 
-static mha_status read_range(const char *text, double *range, mha_error *err)
+static mha_status read_range(mha_ctx *ctx, const char *text, double *range, mha_error *err)
 {
-    json_t *root = NULL;
+    const mha__json *root = NULL;
     *range = default_range;
-    MHA__TRY(mha__json_parse("config.json", text, strlen(text), MHA__JSON_BOM, &root, err));
+    MHA__TRY(mha__json_parse(ctx, "config.json", text, strlen(text), MHA__JSON_BOM, &root, err));
     const mha__json_obj o = {.json = root, .file = "config.json"};
     const mha_status status = mha__json_number(&o, "initializer_range", MHA__OPTIONAL, FLT_MIN, FLT_MAX, range, err);
-    json_decref(root);
+    mha__json_free(root);
     return status;
 }
 
@@ -112,7 +112,7 @@ static mha_status make(mha_ctx *ctx, const char *text, mha__config *c, uint64_t 
 {
     mha__arena arena = {0};
     MHA__TRY(check_padding(c, err));
-    MHA__TRY(read_range(text, &n->range, err));
+    MHA__TRY(read_range(ctx, text, &n->range, err));
     MHA__TRY(walk(&arena, n, c, err));
     mha__take(&arena, (size_t)n->count, sizeof *n->list);
     arena.base = *own = arena.overflow ? NULL : mha__alloc(ctx, arena.used);

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "model/generation.h"
 #include "model/sample.h"
+#include <float.h>
 #include <math.h>
 
 static int64_t greatest(const float *x, int64_t n)
@@ -32,7 +33,11 @@ mha_status mha__generation_choose(mha__generation *g, mha__slot *s, float *logit
         logits[g->o.eos[i]] = -INFINITY;
     MHA__TRY(mha__sampling_run(g->model->ctx, &g->o.sampling, s->ids, s->length, vocab, logits, err));
     *id = greatest(logits, vocab);
-    if (!isfinite(logits[*id]))
-        return mha__fail(err, MHA_ERR_ARG, "no token is left to choose: the greatest logit is %g", (double)logits[*id]);
+    if (isnan(logits[*id]) || logits[*id] > FLT_MAX)
+        return mha__fail(err, MHA_ERR_NOT_FINITE, "no token can be chosen: the greatest logit is %g",
+                         (double)logits[*id]);
+    if (logits[*id] < -FLT_MAX)
+        return mha__fail(err, MHA_ERR_ARG, "no token is left to choose: the sampling options exclude all %lld",
+                         (long long)vocab);
     return g->o.sampling.temperature > 0 ? draw(g, s, logits, id, err) : MHA_OK;
 }

@@ -146,11 +146,11 @@ mha_status mha_model_grads_dropout(mha_model_grads *grads, const mha_model_dropo
 
 const mha_named_tensor *mha_model_grads_list(const mha_model_grads *grads, int64_t *count)
 {
-    if (count) *count = grads->count;
-    return grads->list;
+    if (count) *count = grads ? grads->count : 0;
+    return grads ? grads->list : NULL;
 }
 
 void mha_model_grads_zero(mha_model_grads *grads)
 {
-    if (grads->gradients) memset(grads->gradients, 0, grads->bytes);
+    if (grads && grads->gradients) memset(grads->gradients, 0, grads->bytes);
 }

@@ -77,20 +77,6 @@ static mha_block_options block_of(const mha_model *m, int64_t layer, const mha_m
     };
 }
 
-/* Where no list says which heads were kept, the tensors may have fewer of them: whole groups, so that both counts
- * shrink alike. Anything else is left to the check of shapes. */
-static void find_heads(mha__config *c, const mha__weights *w, int64_t layer)
-{
-    const bool fused = c->family->parts[MHA__QKV].kind != MHA__PART_ABSENT;
-    const int64_t group = c->heads / c->kv_heads, q = mha__weights_rows(w, fused ? MHA__QKV : MHA__QUERY, layer);
-    const int64_t heads_wide = fused ? (group + 2) * c->head_dim : group * c->head_dim; /* of one group */
-    if (c->heads_listed || q < heads_wide || q % heads_wide || q / heads_wide >= c->kv_heads) return;
-    if (!fused && mha__weights_rows(w, MHA__KEY, layer) != q / group) return;
-    c->layer_kv_heads[layer] = (int32_t)(q / heads_wide);
-    c->layer_k_heads[layer] = c->layer_v_heads[layer] = c->layer_kv_heads[layer];
-    c->layer_heads[layer] = (int32_t)(group * c->layer_kv_heads[layer]);
-}
-
 /* The parts of a layer; converted tensors stay with `weights`. */
 static mha_status take_parts(mha__weights *weights, int64_t layer, mha_matrix *part, mha_error *err)
 {
@@ -103,7 +89,6 @@ static mha_status take_parts(mha__weights *weights, int64_t layer, mha_matrix *p
 mha_status mha__model_create_block(mha_model *m, int64_t layer, mha_error *err)
 {
     mha_matrix part[MHA__ROLES] = {0};
-    find_heads(&m->config, &m->outer, layer);
     mha__config_layer(&m->config, layer);
     mha__weights weights = m->outer;
     mha_status status = take_parts(&weights, layer, part, err);

@@ -13,7 +13,8 @@ struct mha_model {
     int64_t *heads_per_layer; /* [4, layers] what info points to: of queries, and: */
     int64_t *key_heads_per_layer, *value_heads_per_layer, *feed_forward_per_layer;
     mha_model_attention *attention_per_layer; /* [layers] */
-    float *slopes; /* [layers, H] of ALiBi, for the heads that a layer has; NULL where none has it */
+    int32_t *head_numbers; /* [layers, H] in the unpruned model; meaningless after the last head of a layer */
+    float *slopes;         /* [layers, H] of ALiBi, for the heads that a layer has; NULL where none has it */
     char *config_text;
     mha_tokenizer *tokenizer;           /* or NULL */
     mha__shards shards;                 /* the embedding tables and outer norms are used in place */
@@ -33,7 +34,9 @@ struct mha_model {
 
 /* A norm of the model, of the tensors that weights.h has found. */
 mha_norm mha__model_norm(const mha__config *config, mha__role role, const mha_matrix *part);
-/* Fills m->slopes of the config and its text, where a layer has ALiBi. */
+/* Fills m->head_numbers of the config's text. */
+mha_status mha__model_number_heads(mha_model *model, mha_error *err);
+/* Fills m->slopes of the config and m->head_numbers, where a layer has ALiBi. */
 mha_status mha__model_slopes(mha_model *model, mha_error *err);
 /* Finds the tensors of all that is no layer, and makes what they are for. */
 mha_status mha__model_take_outer(mha_model *model, mha_error *err);

@@ -49,6 +49,7 @@ static mha_status fill_info(mha_model *m, mha_error *err)
         .family = c->family->name,
         .layers = c->layers,
         .heads = c->heads,
+        .original_heads = c->original_heads,
         .kv_heads = c->kv_heads,
         .head_dim = c->head_dim,
         .hidden = c->hidden,
@@ -103,6 +104,7 @@ static mha_status open_all(mha_model *m, const char *folder, const mha_model_opt
 {
     MHA__TRY(mha__config_read(m->ctx, folder, options->config_json, &m->config, &m->config_text, err));
     MHA__TRY(fill_info(m, err));
+    MHA__TRY(mha__model_number_heads(m, err));
     MHA__TRY(mha__model_slopes(m, err));
     if (!options->no_tokenizer && (!options->memory_only || mha__source_exists(folder, MHA__TOKENIZER_FILE)))
         MHA__TRY(mha_tokenizer_open(m->ctx, folder, &m->tokenizer, err));
@@ -158,6 +160,7 @@ void mha_model_free(mha_model *model)
     mha__weights_release(&model->outer);
     mha__shards_close(&model->shards);
     mha_tokenizer_free(model->tokenizer);
+    mha__free(model->ctx, model->head_numbers);
     mha__free(model->ctx, model->slopes);
     mha__free(model->ctx, model->config_text);
     mha__free(model->ctx, model->own);
@@ -166,7 +169,7 @@ void mha_model_free(mha_model *model)
 
 mha_ctx *mha_model_ctx(const mha_model *model)
 {
-    return model->given;
+    return model ? model->given : NULL;
 }
 
 const mha_model_info *mha_model_describe(const mha_model *model)
@@ -176,10 +179,10 @@ const mha_model_info *mha_model_describe(const mha_model *model)
 
 const char *mha_model_config_json(const mha_model *model)
 {
-    return model->config_text;
+    return model ? model->config_text : NULL;
 }
 
 const mha_tokenizer *mha_model_tokenizer(const mha_model *model)
 {
-    return model->tokenizer;
+    return model ? model->tokenizer : NULL;
 }

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/options.h"
 #include "io/json.h"
+#include "io/json_write.h"
 #include "io/stream.h"
 #include "io/tensors.h"
 #include "model/model_struct.h"
@@ -52,18 +53,20 @@ static const char *config_name(mha_dtype dtype)
 static mha_status change_dtype(mha_ctx *ctx, const char *text, mha_dtype dtype, char **changed, mha_error *err)
 {
     static const char *const keys[] = {"torch_dtype", "dtype"};
-    json_t *root = NULL;
-    MHA__TRY(mha__json_parse("config.json", text, strlen(text), MHA__JSON_BOM, &root, err));
-    int failed = 0;
-    const bool neither = !json_object_get(root, keys[0]) && !json_object_get(root, keys[1]);
-    for (int n = 0; n < 2; n++)
-        if (json_object_get(root, keys[n]) || (neither && n == 1))
-            failed |= json_object_set_new(root, keys[n], json_string(config_name(dtype)));
-    const size_t bytes = failed ? 0 : json_dumpb(root, NULL, 0, JSON_INDENT(2));
-    *changed = bytes ? mha__calloc(ctx, bytes + 1, 1) : NULL;
-    if (*changed) json_dumpb(root, *changed, bytes, JSON_INDENT(2));
-    json_decref(root);
-    return *changed ? MHA_OK : mha__no_memory(err, bytes, "config.json");
+    const mha__json *root = NULL;
+    mha__json_writer changes = {.ctx = ctx};
+    bool named = false;
+    MHA__TRY(mha__json_parse(ctx, "config.json", text, strlen(text), MHA__JSON_BOM, &root, err));
+    mha__json_open(&changes, '{');
+    for (int n = 0; n < 2; n++) {
+        if (!mha__json_get(root, keys[n]) && !(n == 1 && !named)) continue;
+        mha__json_key(&changes, keys[n]);
+        mha__json_put_text(&changes, config_name(dtype));
+        named = true;
+    }
+    mha__json_close(&changes, '}');
+    mha__json_free(root);
+    return mha__json_changed("config.json", text, NULL, &changes, 2, changed, err);
 }
 
 static mha_status write_config(const saving *s, mha_error *err)
@@ -228,8 +231,7 @@ mha_status mha__model_save_with(const mha_model *model, const char *folder, cons
     mha__free(model->ctx, s.list);
     mha__free(model->ctx, s.meta);
     if (status == MHA_OK) return mha__folder_commit(&s.folder, mha__model_files, err);
-    mha__folder_abort(&s.folder);
-    return status;
+    return mha__folder_abort(&s.folder, status, err);
 }
 
 mha_status mha_model_save(const mha_model *model, const char *folder, const mha_model_save_options *options,

@@ -83,3 +83,9 @@ const mha_tensor *mha__shards_find(const mha__shards *shards, const char *name)
     const mha_tensor *instead = count ? bsearch(&key, shards->instead, count, sizeof key, by_name) : NULL;
     return instead ? instead : mha_file_find(shards->file, name);
 }
+
+size_t mha__shards_saved_bytes(const mha__shards *shards, const mha_tensor *tensor)
+{
+    const mha_tensor *hidden = mha_file_find(shards->file, tensor->name);
+    return (size_t)tensor->elements * mha_dtype_size(hidden ? hidden->dtype : tensor->dtype);
+}

@@ -30,4 +30,7 @@ mha_status mha__shards_folder(const mha__shards *shards, char *folder, size_t ca
 /* NULL if there is none of that name. */
 const mha_tensor *mha__shards_find(const mha__shards *shards, const char *name);
 
+/* Bytes that mha_model_save writes for a tensor of these: one in memory gets the type of the tensor that it hides. */
+size_t mha__shards_saved_bytes(const mha__shards *shards, const mha_tensor *tensor);
+
 #endif

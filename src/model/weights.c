@@ -122,7 +122,7 @@ static mha_status take(mha__weights *w, const mha__part *part, int64_t layer, co
     MHA__TRY(check(w, tensor, want, err));
     if (!w->parameters) w->dtype = tensor->dtype;
     w->parameters += tensor->elements;
-    w->bytes += (int64_t)tensor->bytes;
+    w->bytes += (int64_t)mha__shards_saved_bytes(w->shards, tensor);
     if (w->check_only) return MHA_OK;
     if (tensor->dtype != MHA_F32 || !mha_tensor_aligned(tensor)) return convert(w, tensor, out, err);
     *out = tensor->data;
@@ -230,16 +230,6 @@ mha_status mha__weights_part(mha__weights *weights, mha__role role, int64_t laye
     if (kinds[kind].plus_one) MHA__TRY(add_one(weights, rows, &part->weight, err));
     if (!has_bias(weights->config, p)) return MHA_OK;
     return take(weights, p, layer, kinds[kind].bias, kinds[kind].old_bias, &vector, &part->bias, err);
-}
-
-int64_t mha__weights_rows(const mha__weights *weights, mha__role role, int64_t layer)
-{
-    const mha__part *p = &weights->config->family->parts[role];
-    char name[MHA__TENSOR_NAME];
-    if (p->kind == MHA__PART_ABSENT) return -1;
-    const mha_tensor *tensor = find(weights, p, layer, kinds[p->kind].weight, name);
-    if (!tensor || tensor->rank != kinds[p->kind].rank) return -1;
-    return tensor->shape[kinds[p->kind].transposed ? 1 : 0];
 }
 
 mha_status mha__weights_missing(const mha__weights *weights, mha__role role, mha_error *err)

@@ -52,9 +52,6 @@ void mha__weights_rest(const mha__weights *weights, mha__role role, int64_t laye
 bool mha__weights_expected(const mha__config *config, mha__role role, int64_t layer, bool bias, char *name,
                            mha_named_tensor *tensor);
 
-/* Rows that the tensor of a role has in the file; -1 if there is none of the right rank. */
-int64_t mha__weights_rows(const mha__weights *weights, mha__role role, int64_t layer);
-
 /* Fails for the missing tensor of an optional part that this checkpoint must have. */
 mha_status mha__weights_missing(const mha__weights *weights, mha__role role, mha_error *err);
 

@@ -116,13 +116,13 @@ static mha_status load_fields(const mha_tokenizer *t, const mha__json_obj *json,
     return MHA_OK;
 }
 
-static mha_status load_token(mha_tokenizer *t, const json_t *value, size_t index, mha_error *err)
+static mha_status load_token(mha_tokenizer *t, const mha__json *value, size_t index, mha_error *err)
 {
     char where[48];
     mha__added_token token = {0};
     const mha__vocab_entry *entry;
     snprintf(where, sizeof where, "added_tokens[%zu]", index);
-    if (!json_is_object(value)) {
+    if (!mha__json_is(value, MHA__JSON_OBJECT)) {
         mha__json_obj none = {NULL, MHA__TOKENIZER_FILE, NULL};
         return mha__json_refuse(&none, where, "an object", err);
     }
@@ -177,24 +177,25 @@ static mha_status make_set(mha_tokenizer *t, bool normalized, mha__pass *pass, m
         MHA__TRY(pattern_of(t, &t->added[i], pass, &pattern));
         bytes += pattern.n;
     }
-    MHA__TRY(mha__vocab_create(t->ctx, t->added_count, bytes, &set->patterns, pass->err));
+    MHA__TRY(mha__vocab_create(t->ctx, t->added_count, bytes, &t->room, &set->patterns, pass->err));
     return add_patterns(t, normalized, pass, set);
 }
 
 mha_status mha__added_load(mha_tokenizer *t, const mha__json_obj *root, mha_error *err)
 {
-    const json_t *list = NULL;
-    const json_t *value;
-    size_t i;
+    const mha__json *list = NULL;
     size_t bytes = 0;
     MHA__TRY(mha__json_array(root, "added_tokens", MHA__OPTIONAL, &list, err));
-    size_t count = json_array_size(list);
-    json_array_foreach(list, i, value) bytes += json_string_length(json_object_get(value, "content"));
-    MHA__TRY(mha__vocab_create(t->ctx, count, bytes, &t->added_names, err));
+    size_t count = mha__json_size(list);
+    for (mha__json_step i = {0}; mha__json_each(list, &i);)
+        bytes += mha__json_bytes(mha__json_get(i.value, "content"));
+    MHA__TRY(mha__vocab_create(t->ctx, count, bytes, &t->room, &t->added_names, err));
+    MHA__TRY(mha__room_take(&t->room, (count + 1) * sizeof *t->added, err));
     t->added = mha__calloc(t->ctx, count + 1, sizeof *t->added);
     if (!t->added) return mha__no_memory(err, (count + 1) * sizeof *t->added, "the added tokens");
     t->next_id = (int32_t)t->vocab.count;
-    json_array_foreach(list, i, value) MHA__TRY(load_token(t, value, i, err));
+    for (mha__json_step i = {0}; mha__json_each(list, &i);)
+        MHA__TRY(load_token(t, i.value, i.index, err));
 
     mha__pass pass = {.ctx = t->ctx, .err = err};
     mha_status status = make_set(t, false, &pass, &t->raw);

@@ -191,12 +191,12 @@ static mha_status bpe_tokenize(const mha_tokenizer *t, mha__pass *pass, const mh
 /* ---- loading ---- */
 
 /* The two halves of "a b" (one space), or of ["a", "b"]. */
-static bool split_merge(const json_t *value, const char *half[2], size_t n[2])
+static bool split_merge(const mha__json *value, const char *half[2], size_t n[2])
 {
-    if (json_is_string(value)) {
-        const char *text = json_string_value(value);
+    if (mha__json_is(value, MHA__JSON_STRING)) {
+        const char *text = mha__json_as_text(value);
         const char *space = strchr(text, ' ');
-        if (!space || strchr(space + 1, ' ') || strlen(text) != json_string_length(value)) return false;
+        if (!space || strchr(space + 1, ' ') || strlen(text) != mha__json_bytes(value)) return false;
         half[0] = text;
         half[1] = space + 1;
         n[0] = (size_t)(space - text);
@@ -204,20 +204,20 @@ static bool split_merge(const json_t *value, const char *half[2], size_t n[2])
         return true;
     }
     for (size_t i = 0; i < 2; i++) {
-        const json_t *part = json_array_get(value, i);
-        if (!json_is_string(part) || json_array_size(value) != 2) return false;
-        half[i] = json_string_value(part);
-        n[i] = json_string_length(part);
+        const mha__json *part = mha__json_item(value, i);
+        if (!mha__json_is(part, MHA__JSON_STRING) || mha__json_size(value) != 2) return false;
+        half[i] = mha__json_as_text(part);
+        n[i] = mha__json_bytes(part);
     }
     return true;
 }
 
-static mha_status refuse_merge(size_t index, const char *want, const json_t *value, mha_error *err)
+static mha_status refuse_merge(size_t index, const char *want, const mha__json *value, mha_error *err)
 {
     char shown[80] = "";
-    if (json_is_array(value) && json_array_size(value) == 2)
-        snprintf(shown, sizeof shown, "[%.30s, %.30s]", mha__json_show(&(mha__quoted){0}, json_array_get(value, 0)),
-                 mha__json_show(&(mha__quoted){0}, json_array_get(value, 1)));
+    if (mha__json_is(value, MHA__JSON_ARRAY) && mha__json_size(value) == 2)
+        snprintf(shown, sizeof shown, "[%.30s, %.30s]", mha__json_show(&(mha__quoted){0}, mha__json_item(value, 0)),
+                 mha__json_show(&(mha__quoted){0}, mha__json_item(value, 1)));
     return mha__fail(err, MHA_ERR_FORMAT, MHA__TOKENIZER_FILE ": model.merges[%zu]: want %s, got %s", index, want,
                      *shown ? shown : mha__json_show(&(mha__quoted){0}, value));
 }
@@ -235,12 +235,12 @@ static mha_status find_joined(mha_tokenizer *t, const char *const half[2], const
     return MHA_OK;
 }
 
-static mha_status load_merge(mha_tokenizer *t, const json_t *value, bool strings, size_t index, mha_error *err)
+static mha_status load_merge(mha_tokenizer *t, const mha__json *value, bool strings, size_t index, mha_error *err)
 {
     const char *half[2];
     size_t n[2];
     int32_t made = NONE;
-    if (json_is_string(value) != strings || !split_merge(value, half, n))
+    if (mha__json_is(value, MHA__JSON_STRING) != strings || !split_merge(value, half, n))
         return refuse_merge(index, strings ? "\"a b\", two tokens with one space between" : "[a, b], two tokens", value,
                             err);
     int32_t left = mha__vocab_find(&t->vocab, half[0], n[0]);
@@ -254,16 +254,17 @@ static mha_status load_merge(mha_tokenizer *t, const json_t *value, bool strings
 
 static mha_status load_merges(mha_tokenizer *t, const mha__json_obj *json, mha_error *err)
 {
-    const json_t *list;
-    const json_t *value;
-    size_t i;
+    const mha__json *list;
     MHA__TRY(mha__json_array(json, "merges", MHA__REQUIRED, &list, err));
-    size_t count = json_array_size(list);
+    size_t count = mha__json_size(list);
     t->bpe.merges.ctx = t->ctx;
+    t->bpe.merges.room = &t->room;
+    MHA__TRY(mha__room_take(&t->room, (count + 1) * sizeof *t->bpe.made, err));
     t->bpe.made = mha__calloc(t->ctx, count + 1, sizeof *t->bpe.made);
     if (!t->bpe.made) return mha__no_memory(err, (count + 1) * sizeof *t->bpe.made, "the merges");
-    bool strings = json_is_string(json_array_get(list, 0));
-    json_array_foreach(list, i, value) MHA__TRY(load_merge(t, value, strings, i, err));
+    bool strings = mha__json_is(mha__json_item(list, 0), MHA__JSON_STRING);
+    for (mha__json_step i = {0}; mha__json_each(list, &i);)
+        MHA__TRY(load_merge(t, i.value, strings, i.index, err));
     return MHA_OK;
 }
 
@@ -306,4 +307,4 @@ static mha_status bpe_load(mha_tokenizer *t, const mha__json_obj *json, void *in
     return load_merges(t, json, err);
 }
 
-const mha__model_kind mha__model_bpe = {{"BPE", bpe_load}, bpe_tokenize};
+const mha__model_kind mha__model_bpe = {{"BPE", bpe_load}, bpe_tokenize, NULL};

@@ -64,7 +64,7 @@ static mha_status add(const mha__json_obj *json, void *into, const mha__decode_s
         if (list->items[i].fuses)
             return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s.type: %s after Fuse or ByteLevel is not supported",
                              json->file, json->where,
-                             mha__json_show(&(mha__quoted){0}, json_object_get(json->json, "type")));
+                             mha__json_show(&(mha__quoted){0}, mha__json_get(json->json, "type")));
     list->items[list->count++] = *step;
     return MHA_OK;
 }

@@ -167,6 +167,9 @@ static mha_status tokenize_texts(const mha_tokenizer *t, const size_t bytes[2], 
     static const char *const names[] = {"text", "second text"};
     mha__pass pass = {.ctx = t->ctx, .err = err};
     mha_status status = MHA_OK;
+    if (t->vocab.count == 0)
+        return mha__fail(err, MHA_ERR_FORMAT,
+                         MHA__TOKENIZER_FILE ": model.vocab must hold a token to tokenize text (got none)");
     for (int i = 0; i < cut->texts && status == MHA_OK; i++) {
         status = tokenize(t, &pass, cut->text[i], bytes[i], names[i]);
         cut->tokens[i] = pass.tokens;

@@ -38,8 +38,9 @@ static mha_status load_padding_strategy(const mha__json_obj *json, int64_t *pad_
     static const char *const strategies[] = {"BatchLongest", NULL};
     const char *want = "\"BatchLongest\" or {\"Fixed\": length}";
     int ignored;
-    mha__json_obj fixed = {json_object_get(json->json, "strategy"), json->file, "padding.strategy"};
-    if (json_is_object(fixed.json)) return mha__json_int(&fixed, "Fixed", MHA__REQUIRED, 0, MAX_PADDED, pad_to, err);
+    mha__json_obj fixed = {mha__json_get(json->json, "strategy"), json->file, "padding.strategy"};
+    if (mha__json_is(fixed.json, MHA__JSON_OBJECT))
+        return mha__json_int(&fixed, "Fixed", MHA__REQUIRED, 0, MAX_PADDED, pad_to, err);
     return mha__json_choice(json, "strategy", MHA__REQUIRED, strategies, want, &ignored, err);
 }
 

@@ -14,7 +14,7 @@ static mha_status load_bert(mha_tokenizer *t, const mha__json_obj *json, void *l
 
 static mha_status load_form(mha_tokenizer *t, const mha__json_obj *json, void *list, mha_error *err)
 {
-    const char *type = json_string_value(json_object_get(json->json, "type")); /* NFC, NFD, NFKC, NFKD */
+    const char *type = mha__json_as_text(mha__json_get(json->json, "type")); /* NFC, NFD, NFKC, NFKD */
     mha__edit edit = {.run = mha__edit_form, .rewrites = true};
     edit.form.compatible = type[2] == 'K';
     edit.form.compose = type[2] == 'C' || type[3] == 'C';

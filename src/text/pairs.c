@@ -2,6 +2,7 @@
 #include "text/pairs.h"
 
 #include "base/ctx.h"
+#include "text/room.h"
 
 enum { FIRST_SLOTS = 64 };
 
@@ -33,6 +34,7 @@ static mha_status grow(mha__pairs *pairs, mha_error *err)
 {
     mha__pairs old = *pairs;
     size_t slots = old.slots ? 2 * (old.mask + 1) : FIRST_SLOTS;
+    MHA__TRY(mha__room_take(pairs->room, slots * sizeof *pairs->slots, err));
     pairs->slots = mha__calloc(pairs->ctx, slots, sizeof *pairs->slots);
     if (!pairs->slots) {
         *pairs = old;
@@ -42,6 +44,7 @@ static mha_status grow(mha__pairs *pairs, mha_error *err)
     for (size_t i = 0; old.slots && i <= old.mask; i++)
         if (old.slots[i].value) pairs->slots[find(pairs, old.slots[i].first, old.slots[i].second)] = old.slots[i];
     mha__free(pairs->ctx, old.slots);
+    if (pairs->room && old.slots) *pairs->room += (old.mask + 1) * sizeof *old.slots;
     return MHA_OK;
 }
 

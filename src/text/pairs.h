@@ -16,6 +16,7 @@ typedef struct mha__pair_slot {
 
 typedef struct mha__pairs {
     mha_ctx *ctx;
+    size_t *room; /* that slots are taken from; NULL: no limit */
     mha__pair_slot *slots;
     size_t mask; /* number of slots, less 1 */
     size_t count, looks;

@@ -17,7 +17,7 @@ static mha_status refuse_type(const mha__json_obj *json, const mha__stage *stage
         n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", kind->type);
     if (stage->list && n < sizeof known) snprintf(known + n, sizeof known - n, ", Sequence");
     return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s.type: %s is not supported (supported: %s)", json->file,
-                     json->where, mha__json_show(&(mha__quoted){0}, json_object_get(json->json, "type")), known);
+                     json->where, mha__json_show(&(mha__quoted){0}, mha__json_get(json->json, "type")), known);
 }
 
 static mha_status load_object(mha_tokenizer *t, const mha__json_obj *json, const mha__stage *stage, void *into,
@@ -27,18 +27,15 @@ static mha_status load_object(mha_tokenizer *t, const mha__json_obj *json, const
 static mha_status load_sequence(mha_tokenizer *t, const mha__json_obj *json, const mha__stage *stage, void *into,
                                 mha_error *err)
 {
-    const json_t *list;
-    const json_t *value;
-    size_t i;
+    const mha__json *list;
     MHA__TRY(mha__json_array(json, stage->list, MHA__REQUIRED, &list, err));
-    json_array_foreach(list, i, value)
-    {
+    for (mha__json_step i = {0}; mha__json_each(list, &i);) {
         char where[128];
-        snprintf(where, sizeof where, "%s.%s[%zu]", json->where, stage->list, i);
-        mha__json_obj item = {value, json->file, where};
-        if (!json_is_object(value))
+        snprintf(where, sizeof where, "%s.%s[%zu]", json->where, stage->list, i.index);
+        mha__json_obj item = {i.value, json->file, where};
+        if (!mha__json_is(i.value, MHA__JSON_OBJECT))
             return mha__fail(err, MHA_ERR_FORMAT, "%s: %s: want an object, got %s", json->file, where,
-                             mha__json_show(&(mha__quoted){0}, value));
+                             mha__json_show(&(mha__quoted){0}, i.value));
         MHA__TRY(load_object(t, &item, stage, into, err));
     }
     return MHA_OK;
@@ -113,26 +110,24 @@ mha_status mha__metaspace_load(mha_tokenizer *t, const mha__json_obj *json, mha_
 
 /* ---- the vocabulary of WordPiece and BPE ---- */
 
-static mha_status refuse_id(const char *token, const json_t *value, const char *want, mha_error *err)
+static mha_status refuse_id(const mha__json_step *token, const char *want, mha_error *err)
 {
     return mha__fail(err, MHA_ERR_FORMAT, MHA__TOKENIZER_FILE ": model.vocab: id of \"%s\": want %s, got %s",
-                     mha__quote(&(mha__quoted){0}, token, strlen(token)), want,
-                     mha__json_show(&(mha__quoted){0}, value));
+                     mha__quote(&(mha__quoted){0}, mha__json_as_text(token->key), mha__json_bytes(token->key)), want,
+                     mha__json_show(&(mha__quoted){0}, token->value));
 }
 
 /* Checks every id before anything is stored, and measures the keys. */
-static mha_status measure_vocab(const mha_tokenizer *t, const json_t *json, size_t *bytes, mha_error *err)
+static mha_status measure_vocab(const mha_tokenizer *t, const mha__json *json, size_t *bytes, mha_error *err)
 {
-    const char *token;
-    json_t *id;
     *bytes = 0;
-    json_object_foreach((json_t *)json, token, id)
-    {
-        *bytes += strlen(token); /* all keys together are within the file */
-        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= t->id_limit) {
+    for (mha__json_step i = {0}; mha__json_each(json, &i);) {
+        const int64_t id = mha__json_is(i.value, MHA__JSON_INTEGER) ? mha__json_as_int(i.value) : -1;
+        *bytes += mha__json_bytes(i.key); /* all keys together are within the file */
+        if (id < 0 || id >= t->id_limit) {
             char want[64];
             snprintf(want, sizeof want, "an integer from 0 to %lld", (long long)t->id_limit - 1);
-            return refuse_id(token, id, want, err);
+            return refuse_id(&i, want, err);
         }
     }
     return MHA_OK;
@@ -142,12 +137,11 @@ mha_status mha__vocab_load(mha_tokenizer *t, const mha__json_obj *model, mha_err
 {
     mha__json_obj vocab = {0};
     size_t bytes;
-    const char *token;
-    json_t *id;
     MHA__TRY(mha__json_object(model, "vocab", MHA__REQUIRED, &vocab, err));
     MHA__TRY(measure_vocab(t, vocab.json, &bytes, err));
-    MHA__TRY(mha__vocab_create(t->ctx, json_object_size(vocab.json), bytes, &t->vocab, err));
-    json_object_foreach((json_t *)vocab.json, token, id)
-        MHA__TRY(mha__vocab_add(&t->vocab, token, strlen(token), (int32_t)json_integer_value(id), NULL, err));
+    MHA__TRY(mha__vocab_create(t->ctx, mha__json_size(vocab.json), bytes, &t->room, &t->vocab, err));
+    for (mha__json_step i = {0}; mha__json_each(vocab.json, &i);)
+        MHA__TRY(mha__vocab_add(&t->vocab, mha__json_as_text(i.key), mha__json_bytes(i.key),
+                                (int32_t)mha__json_as_int(i.value), NULL, err));
     return MHA_OK;
 }

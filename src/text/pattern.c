@@ -155,7 +155,7 @@ mha_status mha__pattern_load(mha_ctx *ctx, mha__regex_list *list, const mha__jso
     const char *regex = NULL;
     *pattern = (mha__pattern){0};
     MHA__TRY(mha__json_object(json, "pattern", MHA__REQUIRED, &object, err));
-    if (json_object_size(object.json) != 1) return mha__json_refuse(json, "pattern", "one of String and Regex", err);
+    if (mha__json_size(object.json) != 1) return mha__json_refuse(json, "pattern", "one of String and Regex", err);
     MHA__TRY(mha__json_string(&object, "Regex", MHA__OPTIONAL, &regex, NULL, err));
     if (regex) {
         mha_error inner = {0};

@@ -16,6 +16,7 @@ static mha_status start(mha_tokenizer *t, mha__template *list, size_t room, cons
     if (list->items)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s: a second template is not supported", json->file,
                          json->where);
+    MHA__TRY(mha__room_take(&t->room, (room + 1) * sizeof *list->items, err));
     list->items = mha__calloc(t->ctx, room + 1, sizeof *list->items);
     return list->items ? MHA_OK : mha__no_memory(err, (room + 1) * sizeof *list->items, "the template");
 }
@@ -31,10 +32,10 @@ static void put_special(mha__template *list, int32_t id, int32_t type_id)
     list->specials++;
 }
 
-static bool is_known_id(const mha_tokenizer *t, const json_t *value)
+static bool is_known_id(const mha_tokenizer *t, const mha__json *value)
 {
-    json_int_t id = json_integer_value(value);
-    return json_is_integer(value) && id >= 0 && id < t->ids && t->token[id];
+    int64_t id = mha__json_as_int(value);
+    return mha__json_is(value, MHA__JSON_INTEGER) && id >= 0 && id < t->ids && t->token[id];
 }
 
 static mha_status load_none(mha_tokenizer *t, mha_error *err)
@@ -53,11 +54,11 @@ static mha_status load_none(mha_tokenizer *t, mha_error *err)
 static mha_status bert_token(const mha_tokenizer *t, const mha__json_obj *json, const char *key, int32_t *id,
                              mha_error *err)
 {
-    const json_t *value = json_object_get(json->json, key);
-    if (!json_is_array(value) || json_array_size(value) != 2 || !json_is_string(json_array_get(value, 0)) ||
-        !is_known_id(t, json_array_get(value, 1)))
+    const mha__json *value = mha__json_get(json->json, key);
+    if (!mha__json_is(value, MHA__JSON_ARRAY) || mha__json_size(value) != 2 ||
+        !mha__json_is(mha__json_item(value, 0), MHA__JSON_STRING) || !is_known_id(t, mha__json_item(value, 1)))
         return mha__json_refuse(json, key, "[token, id] with an id of the vocabulary", err);
-    *id = (int32_t)json_integer_value(json_array_get(value, 1));
+    *id = (int32_t)mha__json_as_int(mha__json_item(value, 1));
     return MHA_OK;
 }
 
@@ -121,23 +122,20 @@ static mha_status template_special(const mha_tokenizer *t, const mha__json_obj *
 {
     const char *name;
     mha__json_obj special;
-    const json_t *ids;
-    const json_t *value;
-    size_t i;
+    const mha__json *ids;
     MHA__TRY(mha__json_string(json, "id", MHA__REQUIRED, &name, NULL, err));
     MHA__TRY(mha__json_object(specials, name, MHA__REQUIRED, &special, err));
     MHA__TRY(mha__json_array(&special, "ids", MHA__REQUIRED, &ids, err));
-    if (list->count + json_array_size(ids) > MAX_ITEMS)
+    if (list->count + mha__json_size(ids) > MAX_ITEMS)
         return mha__json_refuse(&special, "ids", "a template of at most 1024 items", err);
-    json_array_foreach(ids, i, value)
-    {
-        if (!is_known_id(t, value))
+    for (mha__json_step i = {0}; mha__json_each(ids, &i);) {
+        if (!is_known_id(t, i.value))
             return mha__fail(err, MHA_ERR_FORMAT,
                              MHA__TOKENIZER_FILE ": post_processor.special_tokens: \"%s\": ids[%zu]: want an id of the "
                                                  "vocabulary, got %s",
-                             mha__quote(&(mha__quoted){0}, name, strlen(name)), i,
-                             mha__json_show(&(mha__quoted){0}, value));
-        put_special(list, (int32_t)json_integer_value(value), type_id);
+                             mha__quote(&(mha__quoted){0}, name, strlen(name)), i.index,
+                             mha__json_show(&(mha__quoted){0}, i.value));
+        put_special(list, (int32_t)mha__json_as_int(i.value), type_id);
     }
     return MHA_OK;
 }
@@ -179,15 +177,12 @@ static mha_status template_list(mha_tokenizer *t, const mha__json_obj *json, con
                                 mha__template *list, mha_error *err)
 {
     mha__json_obj specials;
-    const json_t *items;
-    const json_t *value;
-    size_t i;
+    const mha__json *items;
     MHA__TRY(mha__json_object(json, "special_tokens", MHA__REQUIRED, &specials, err));
     MHA__TRY(mha__json_array(json, key, MHA__REQUIRED, &items, err));
     MHA__TRY(start(t, list, MAX_ITEMS, json, err));
-    json_array_foreach(items, i, value)
-    {
-        mha__json_obj item = {json_is_object(value) ? value : NULL, json->file, key};
+    for (mha__json_step i = {0}; mha__json_each(items, &i);) {
+        mha__json_obj item = {mha__json_is(i.value, MHA__JSON_OBJECT) ? i.value : NULL, json->file, key};
         if (list->count >= MAX_ITEMS) return mha__json_refuse(json, key, "at most 1024 items", err);
         MHA__TRY(template_item(t, &item, &specials, texts, list, err));
     }

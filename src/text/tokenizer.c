@@ -12,12 +12,12 @@
 /* ---- the model ---- */
 
 /* Files from before tokenizers 0.9 do not say which model they hold; it shows in what they hold. */
-static const mha__model_kind *guess_model(const json_t *json)
+static const mha__model_kind *guess_model(const mha__json *json)
 {
-    if (json_object_get(json, "type")) return NULL;
-    if (json_object_get(json, "merges")) return &mha__model_bpe;
-    if (json_object_get(json, "max_input_chars_per_word")) return &mha__model_wordpiece;
-    return json_is_array(json_object_get(json, "vocab")) ? &mha__model_unigram : NULL;
+    if (mha__json_get(json, "type")) return NULL;
+    if (mha__json_get(json, "merges")) return &mha__model_bpe;
+    if (mha__json_get(json, "max_input_chars_per_word")) return &mha__model_wordpiece;
+    return mha__json_is(mha__json_get(json, "vocab"), MHA__JSON_ARRAY) ? &mha__model_unigram : NULL;
 }
 
 static mha_status model_load(mha_tokenizer *t, const mha__json_obj *root, mha_error *err)
@@ -33,7 +33,7 @@ static mha_status model_load(mha_tokenizer *t, const mha__json_obj *root, mha_er
     if (t->model) return t->model->kind.load(t, &json, NULL, err);
     const mha__stage stage = {"model", NULL, kinds};
     MHA__TRY(mha__stage_load(t, root, &stage, NULL, NULL, err));
-    const char *type = json_string_value(json_object_get(json.json, "type"));
+    const char *type = mha__json_as_text(mha__json_get(json.json, "type"));
     for (int i = 0; i < MODELS; i++)
         if (strcmp(kinds[i].type, type) == 0) t->model = models[i];
     return MHA_OK;
@@ -66,6 +66,7 @@ static mha_status build_ids(mha_tokenizer *t, mha_error *err)
 {
     t->ids = largest_id(t) + 1;
     size_t n = (size_t)t->ids + 1;
+    MHA__TRY(mha__room_take(&t->room, n * (sizeof *t->token + sizeof *t->special), err));
     t->token = mha__calloc(t->ctx, n, sizeof *t->token);
     t->special = mha__calloc(t->ctx, n, sizeof *t->special);
     if (!t->token || !t->special) return mha__no_memory(err, n * (sizeof *t->token + sizeof *t->special), "the tokens");
@@ -82,20 +83,36 @@ static mha_status build_ids(mha_tokenizer *t, mha_error *err)
 /* ---- opening ---- */
 
 /* Counts tokens wherever they are listed; the loaders check what they are. */
-static int64_t limit_of_ids(const json_t *root)
+static int64_t limit_of_ids(const mha__json *root)
 {
-    const json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab");
-    size_t tokens = (json_is_array(vocab) ? json_array_size(vocab) : json_object_size(vocab)) +
-                    json_array_size(json_object_get(root, "added_tokens"));
-    int64_t limit = 4 * (int64_t)tokens + 1024;
+    const size_t tokens = mha__json_size(mha__json_get(mha__json_get(root, "model"), "vocab")) +
+                          mha__json_size(mha__json_get(root, "added_tokens"));
+    const int64_t limit = 4 * (int64_t)tokens + 1024;
     return limit <= INT32_MAX ? limit : INT32_MAX;
 }
 
-static mha_status load(mha_tokenizer *t, const json_t *json, mha_error *err)
+/* Refuses a misspelled stage, such as "pre_tokeniser", whose absence would change the tokens. */
+static mha_status check_keys(const mha__json_obj *root, mha_error *err)
+{
+    static const char *const known[] = {"version",       "truncation",     "padding", "added_tokens", "normalizer",
+                                        "pre_tokenizer", "post_processor", "decoder", "model"};
+    for (mha__json_step i = {0}; mha__json_each(root->json, &i);) {
+        size_t k = 0;
+        while (k < sizeof known / sizeof *known && strcmp(mha__json_as_text(i.key), known[k]) != 0)
+            k++;
+        if (k == sizeof known / sizeof *known)
+            return mha__fail(err, MHA_ERR_FORMAT, "%s: unknown key %s", root->file,
+                             mha__json_show(&(mha__quoted){0}, i.key));
+    }
+    return MHA_OK;
+}
+
+static mha_status load(mha_tokenizer *t, const mha__json *json, mha_error *err)
 {
     mha__json_obj root = {json, MHA__TOKENIZER_FILE, NULL};
     t->id_limit = limit_of_ids(json);
     MHA__TRY(model_load(t, &root, err)); /* first: its name says most about why a file is refused */
+    MHA__TRY(check_keys(&root, err));
     MHA__TRY(mha__normalizer_load(t, &root, err));
     MHA__TRY(mha__splitter_load(t, &root, err));
     MHA__TRY(mha__added_load(t, &root, err));
@@ -105,13 +122,28 @@ static mha_status load(mha_tokenizer *t, const json_t *json, mha_error *err)
     return mha__limits_load(t, &root, err);
 }
 
-mha_status mha__tokenizer_make(mha_ctx *ctx, const json_t *json, mha_tokenizer **out, mha_error *err)
+/* Loads from the tree, which is freed before the model is finished. */
+static mha_status load_and_finish(mha_tokenizer *t, const mha__json *json, mha_error *err)
+{
+    const size_t tree = mha__json_memory(json);
+    t->room = tree < MHA__TOKENIZER_MEMORY ? MHA__TOKENIZER_MEMORY - tree : 0;
+    const mha_status status = load(t, json, err);
+    mha__json_free(json);
+    t->room += tree;
+    return status == MHA_OK && t->model->finish ? t->model->finish(t, err) : status;
+}
+
+/* Frees the tree. */
+static mha_status tokenizer_make(mha_ctx *ctx, const mha__json *json, mha_tokenizer **out, mha_error *err)
 {
     mha_tokenizer *t = mha__calloc(ctx, 1, sizeof *t);
     *out = NULL;
-    if (!t) return mha__no_memory(err, sizeof *t, "the tokenizer");
+    if (!t) {
+        mha__json_free(json);
+        return mha__no_memory(err, sizeof *t, "the tokenizer");
+    }
     t->ctx = ctx;
-    mha_status status = load(t, json, err);
+    const mha_status status = load_and_finish(t, json, err);
     if (status == MHA_OK)
         *out = t;
     else
@@ -119,14 +151,21 @@ mha_status mha__tokenizer_make(mha_ctx *ctx, const json_t *json, mha_tokenizer *
     return status;
 }
 
+mha_status mha__tokenizer_read(mha_ctx *ctx, const char *text, size_t n, mha_tokenizer **out, mha_error *err)
+{
+    const mha__json *json;
+    *out = NULL;
+    MHA__TRY(mha__json_parse(ctx, MHA__TOKENIZER_FILE, text, n, MHA__JSON_BOM, &json, err));
+    return tokenizer_make(ctx, json, out, err);
+}
+
 mha_status mha_tokenizer_open(mha_ctx *ctx, const char *folder, mha_tokenizer **out, mha_error *err)
 {
-    json_t *json = NULL;
+    const mha__json *json = NULL;
     if (!out || !folder) return mha__fail(err, MHA_ERR_ARG, "%s: want an address, got NULL", out ? "folder" : "out");
     *out = NULL;
     mha_status status = mha__json_read(ctx, folder, MHA__TOKENIZER_FILE, MHA__JSON_BYTES, &json, err);
-    if (status == MHA_OK) status = mha__tokenizer_make(ctx, json, out, err);
-    json_decref(json);
+    if (status == MHA_OK) status = tokenizer_make(ctx, json, out, err);
     return mha__in_folder(status, folder, MHA__TOKENIZER_FILE, err);
 }
 
@@ -138,6 +177,7 @@ struct mha__copy {
 mha_status mha__copy_text(mha_tokenizer *t, const char *text, size_t n, const char **copy, mha_error *err)
 {
     size_t bytes = sizeof(mha__copy) + n + 1;
+    MHA__TRY(mha__room_take(&t->room, bytes, err));
     mha__copy *c = mha__alloc(t->ctx, bytes);
     if (!c) return mha__no_memory(err, bytes, "the tokenizer");
     memcpy(c->text, text, n);

@@ -13,6 +13,7 @@
 #include "text/decode.h"
 #include "text/edit.h"
 #include "text/pass.h"
+#include "text/room.h"
 #include "text/unigram.h"
 #include "text/vocab.h"
 
@@ -40,6 +41,8 @@ typedef struct mha__model_kind {
     mha__kind kind;
     /* Appends the tokens of bytes [begin, end) of `in` to pass->tokens. */
     mha_status (*tokenize)(const mha_tokenizer *t, mha__pass *pass, const mha__slice *in, const mha__word *word);
+    /* Makes what only needs the vocabulary, when the file has been found good and is gone; NULL: nothing. */
+    mha_status (*finish)(mha_tokenizer *t, mha_error *err);
 } mha__model_kind;
 
 extern const mha__model_kind mha__model_wordpiece, mha__model_bpe, mha__model_unigram;
@@ -121,6 +124,7 @@ typedef struct mha__copy mha__copy;
 
 struct mha_tokenizer {
     mha_ctx *ctx;
+    size_t room;             /* what loading may still take: room.h */
     mha__copy *copies;       /* see mha__copy_text */
     mha__regex_list regexes; /* of all patterns */
 
@@ -155,8 +159,8 @@ struct mha_tokenizer {
     mha__stored_limits limits;
 };
 
-/* mha_tokenizer_open, from the parsed file. */
-mha_status mha__tokenizer_make(mha_ctx *ctx, const json_t *json, mha_tokenizer **out, mha_error *err);
+/* mha_tokenizer_open, from the text of the file. */
+mha_status mha__tokenizer_read(mha_ctx *ctx, const char *text, size_t n, mha_tokenizer **out, mha_error *err);
 
 /* An encoding of `count` ids that no text was read for: places, types and sequences are 0. */
 mha_status mha__encoding_of_ids(mha_ctx *ctx, const int32_t *ids, int64_t count, mha_encoding **out, mha_error *err);

@@ -62,7 +62,7 @@ static mha_status set_up(mha_tokenizer_trainer *t, mha_error *err)
 {
     MHA__TRY(make_counters(t, err));
     MHA__TRY(mha__train_file_begin(t, err));
-    return mha__tokenizer_make(t->ctx, t->json, &t->start, err);
+    return mha__tokenizer_read(t->ctx, t->json, strlen(t->json), &t->start, err);
 }
 
 mha_status mha_tokenizer_trainer_create(mha_ctx *ctx, const mha_tokenizer_train_options *options,
@@ -117,7 +117,7 @@ void mha_tokenizer_trainer_free(mha_tokenizer_trainer *t)
     mha__strings_free(&t->vocab);
     mha__free(t->ctx, t->merges);
     mha_tokenizer_free(t->start);
-    json_decref(t->json);
+    mha__free(t->ctx, t->json);
     mha__free(t->ctx, t);
 }
 
@@ -143,7 +143,7 @@ mha_status mha_tokenizer_trainer_run(mha_tokenizer_trainer *t, mha_tokenizer **t
     t->state = MHA__TRAIN_FAILED;
     MHA__TRY(learn(t, err));
     t->state = MHA__TRAIN_DONE;
-    return tokenizer ? mha__tokenizer_make(t->ctx, t->json, tokenizer, err) : MHA_OK;
+    return tokenizer ? mha__tokenizer_read(t->ctx, t->json, strlen(t->json), tokenizer, err) : MHA_OK;
 }
 
 void mha_tokenizer_trainer_trained(const mha_tokenizer_trainer *t, mha_tokenizer_trained *trained)

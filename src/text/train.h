@@ -13,8 +13,8 @@
 #include "text/tokenizer.h"
 
 enum {
-    MHA__TRAIN_VOCAB = 1 << 20,      /* tokens at most: with their merges the file stays below MHA__JSON_BYTES */
-    MHA__TRAIN_TOKEN_BYTES = 1 << 24 /* of all tokens together, for the same reason */
+    MHA__TRAIN_VOCAB = 1 << 20,      /* tokens at most: what is trained can be read, within MHA__TOKENIZER_MEMORY */
+    MHA__TRAIN_TOKEN_BYTES = 1 << 23 /* of all tokens together, for the same reason */
 };
 
 /* One thread's share of the counting. */
@@ -52,7 +52,7 @@ struct mha_tokenizer_trainer {
     mha_tokenizer_train_options o;
     mha__train_state state;
     mha_tokenizer_trained trained;
-    json_t *json;         /* tokenizer.json */
+    char *json;           /* tokenizer.json, as compact text */
     mha_tokenizer *start; /* made from it before anything was learned */
 
     char *text; /* read, but not counted yet */
@@ -61,6 +61,7 @@ struct mha_tokenizer_trainer {
     mha__counter *counters;   /* [threads] */
     int threads;
 
+    uint32_t codes;       /* one more than the highest code point of the distinct words */
     mha__strings vocab;   /* number = id */
     mha__symbol *symbols; /* of words that have at least two, one word behind the other */
     size_t symbol_count;
@@ -85,7 +86,7 @@ mha_status mha__train_words(mha_tokenizer_trainer *t, mha_error *err);
 /* Fills vocab and merges. */
 mha_status mha__train_merge(mha_tokenizer_trainer *t, mha_error *err);
 
-/* The file with the special tokens, t->json; later the whole one. */
+/* The file with the special tokens, t->json, which are the first of t->vocab; later the whole one. */
 mha_status mha__train_file_begin(mha_tokenizer_trainer *t, mha_error *err);
 mha_status mha__train_file_finish(mha_tokenizer_trainer *t, mha_error *err);
 

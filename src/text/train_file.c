@@ -7,6 +7,7 @@
 
 #include "base/ctx.h"
 #include "io/folder.h"
+#include "io/json_write.h"
 #include <string.h>
 
 /* ---- what the types of tokenizers are ---- */
@@ -17,10 +18,12 @@ static const char bpe_file[] = FIRST
     "\"normalizer\":null,"
     "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true},"
     "\"post_processor\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":false,\"use_regex\":true},"
-    "\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":true},"
-    "\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,\"continuing_subword_prefix\":null,"
+    "\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":true}}";
+
+static const char bpe_model[] =
+    "{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,\"continuing_subword_prefix\":null,"
     "\"end_of_word_suffix\":null,\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":false,"
-    "\"vocab\":{},\"merges\":[]}}";
+    "\"vocab\":{},\"merges\":[]}";
 
 /* Ids of [CLS] and [SEP] are their places among the special tokens. */
 static const char wordpiece_file[] =
@@ -35,9 +38,15 @@ static const char wordpiece_file[] =
           "{\"SpecialToken\":{\"id\":\"[SEP]\",\"type_id\":1}}],"
           "\"special_tokens\":{\"[CLS]\":{\"id\":\"[CLS]\",\"ids\":[2],\"tokens\":[\"[CLS]\"]},"
           "\"[SEP]\":{\"id\":\"[SEP]\",\"ids\":[3],\"tokens\":[\"[SEP]\"]}}},"
-          "\"decoder\":{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true},"
-          "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\",\"continuing_subword_prefix\":\"##\","
-          "\"max_input_chars_per_word\":100,\"vocab\":{}}}";
+          "\"decoder\":{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true}}";
+
+static const char wordpiece_model[] =
+    "{\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\",\"continuing_subword_prefix\":\"##\","
+    "\"max_input_chars_per_word\":100,\"vocab\":{}}";
+
+static const char lowercase_normalizer[] =
+    "{\"type\":\"BertNormalizer\",\"clean_text\":true,\"handle_chinese_chars\":true,"
+    "\"strip_accents\":null,\"lowercase\":true}";
 
 /* What transformers calls the special tokens, in the order of their ids; a token may have several names. */
 typedef struct role {
@@ -50,76 +59,133 @@ static const role wordpiece_roles[] = {{"pad_token", "[PAD]"}, {"unk_token", "[U
                                        {"sep_token", "[SEP]"}, {"mask_token", "[MASK]"}, {NULL, NULL}};
 
 static const struct type {
-    const char *file;
+    const char *file; /* without its model, which comes last */
+    const char *model;
     const char *class; /* of transformers */
     const role *roles;
 } types[] = {
-    [MHA_TOKENIZER_BPE] = {bpe_file, "GPT2Tokenizer", bpe_roles},
-    [MHA_TOKENIZER_WORDPIECE] = {wordpiece_file, "BertTokenizer", wordpiece_roles},
+    [MHA_TOKENIZER_BPE] = {bpe_file, bpe_model, "GPT2Tokenizer", bpe_roles},
+    [MHA_TOKENIZER_WORDPIECE] = {wordpiece_file, wordpiece_model, "BertTokenizer", wordpiece_roles},
 };
 
-static mha_status no_tree(mha_error *err)
-{
-    return mha__no_memory(err, 0, "the files of the tokenizer");
-}
+static const char what[] = "the files of the tokenizer";
 
 /* ---- tokenizer.json ---- */
 
-static json_t *vocab_of(const mha_tokenizer_trainer *t)
+static void write_vocab(const mha_tokenizer_trainer *t, mha__json_writer *w)
 {
-    return json_object_get(json_object_get(t->json, "model"), "vocab");
+    mha__json_open(w, '{');
+    for (size_t i = 0; i < t->vocab.count; i++) {
+        mha__json_key(w, mha__strings_at(&t->vocab, i)); /* NUL is no character of words: it is removed, or a byte's */
+        mha__json_put_int(w, (int64_t)i);
+    }
+    mha__json_close(w, '}');
 }
 
-static bool add_special(mha_tokenizer_trainer *t, const char *token)
+static void write_merges(const mha_tokenizer_trainer *t, mha__json_writer *w)
 {
-    json_t *vocab = vocab_of(t);
-    if (json_object_get(vocab, token)) return true;
-    const json_int_t id = (json_int_t)json_object_size(vocab);
-    json_t *added = json_pack("{s:I, s:s, s:b, s:b, s:b, s:b, s:b}", "id", id, "content", token, "single_word", 0,
-                              "lstrip", 0, "rstrip", 0, "normalized", 0, "special", 1);
-    return json_array_append_new(json_object_get(t->json, "added_tokens"), added) == 0 &&
-           json_object_set_new(vocab, token, json_integer(id)) == 0;
+    mha__json_open(w, '[');
+    for (size_t i = 0; i < t->merges_count; i++) {
+        mha__json_open(w, '[');
+        mha__json_put_text(w, mha__strings_at(&t->vocab, t->merges[i].left));
+        mha__json_put_text(w, mha__strings_at(&t->vocab, t->merges[i].right));
+        mha__json_close(w, ']');
+    }
+    mha__json_close(w, ']');
+}
+
+/* What the special tokens are; they alone are in the vocabulary so far. */
+static void write_added(const mha_tokenizer_trainer *t, mha__json_writer *w)
+{
+    static const char *const off[] = {"single_word", "lstrip", "rstrip", "normalized"};
+    mha__json_open(w, '[');
+    for (size_t i = 0; i < t->vocab.count; i++) {
+        mha__json_open(w, '{');
+        mha__json_key(w, "id");
+        mha__json_put_int(w, (int64_t)i);
+        mha__json_key(w, "content");
+        mha__json_put_text(w, mha__strings_at(&t->vocab, i));
+        for (size_t n = 0; n < sizeof off / sizeof *off; n++) {
+            mha__json_key(w, off[n]);
+            mha__json_put_bool(w, false);
+        }
+        mha__json_key(w, "special");
+        mha__json_put_bool(w, true);
+        mha__json_close(w, '}');
+    }
+    mha__json_close(w, ']');
+}
+
+static mha_status make_model(const mha_tokenizer_trainer *t, char **text, mha_error *err)
+{
+    mha__json_writer changes = {.ctx = t->ctx};
+    mha__json_open(&changes, '{');
+    mha__json_key(&changes, "vocab");
+    write_vocab(t, &changes);
+    if (t->o.type == MHA_TOKENIZER_BPE) {
+        mha__json_key(&changes, "merges");
+        write_merges(t, &changes);
+    }
+    mha__json_close(&changes, '}');
+    return mha__json_changed(MHA__TOKENIZER_FILE, types[t->o.type].model, NULL, &changes, MHA__JSON_COMPACT, text, err);
+}
+
+/* What is put into t->json: the model, and at the beginning what the special tokens are. */
+static mha_status write_changes(const mha_tokenizer_trainer *t, mha__json_writer *w, mha_error *err)
+{
+    char *model = NULL;
+    mha__json_open(w, '{');
+    if (!t->json) {
+        mha__json_key(w, "added_tokens");
+        write_added(t, w);
+    }
+    if (!t->json && t->o.lowercase) {
+        mha__json_key(w, "normalizer");
+        MHA__TRY(mha__json_put_json(w, MHA__TOKENIZER_FILE, lowercase_normalizer, err));
+    }
+    mha__json_key(w, "model");
+    MHA__TRY(make_model(t, &model, err));
+    const mha_status status = mha__json_put_json(w, MHA__TOKENIZER_FILE, model, err);
+    mha__free(t->ctx, model);
+    mha__json_close(w, '}');
+    return status;
+}
+
+static mha_status make_file(mha_tokenizer_trainer *t, mha_error *err)
+{
+    const char *from = t->json ? t->json : types[t->o.type].file;
+    mha__json_writer changes = {.ctx = t->ctx};
+    char *made = NULL;
+    mha_status status = write_changes(t, &changes, err);
+    if (status == MHA_OK)
+        status = mha__json_changed(MHA__TOKENIZER_FILE, from, NULL, &changes, MHA__JSON_COMPACT, &made, err);
+    else
+        mha__json_written(&changes, what, NULL, NULL, NULL);
+    if (status != MHA_OK) return status;
+    mha__free(t->ctx, t->json);
+    t->json = made;
+    return MHA_OK;
+}
+
+static mha_status add_special(mha_tokenizer_trainer *t, const char *token, mha_error *err)
+{
+    return mha__strings_add(&t->vocab, token, strlen(token), 0, NULL, err);
 }
 
 mha_status mha__train_file_begin(mha_tokenizer_trainer *t, mha_error *err)
 {
-    const struct type *type = &types[t->o.type];
-    MHA__TRY(mha__json_parse(MHA__TOKENIZER_FILE, type->file, strlen(type->file), 0, &t->json, err));
-    bool whole = true;
-    for (const role *r = type->roles; r->name; r++)
-        whole = whole && add_special(t, r->token);
+    for (const role *r = types[t->o.type].roles; r->name; r++)
+        MHA__TRY(add_special(t, r->token, err));
     for (int64_t i = 0; i < t->o.special_count; i++)
-        whole = whole && add_special(t, t->o.special[i]);
-    if (t->o.lowercase)
-        whole = whole && json_object_set_new(json_object_get(t->json, "normalizer"), "lowercase", json_true()) == 0;
-    return whole ? MHA_OK : no_tree(err);
-}
-
-static json_t *token_json(const mha_tokenizer_trainer *t, uint32_t id)
-{
-    return json_string(mha__strings_at(&t->vocab, id)); /* NUL is no character of words: it is removed, or a byte's */
-}
-
-static bool add_merge(const mha_tokenizer_trainer *t, const struct mha__merge *merge, json_t *merges)
-{
-    json_t *both = json_array();
-    const bool whole = both && json_array_append_new(both, token_json(t, merge->left)) == 0 &&
-                       json_array_append_new(both, token_json(t, merge->right)) == 0;
-    return json_array_append_new(merges, both) == 0 && whole;
+        MHA__TRY(add_special(t, t->o.special[i], err));
+    return make_file(t, err);
 }
 
 mha_status mha__train_file_finish(mha_tokenizer_trainer *t, mha_error *err)
 {
-    json_t *vocab = vocab_of(t);
-    json_t *merges = json_object_get(json_object_get(t->json, "model"), "merges"); /* WordPiece has none */
-    bool whole = true;
-    for (size_t i = json_object_size(vocab); i < t->vocab.count && whole; i++)
-        whole = json_object_set_new(vocab, mha__strings_at(&t->vocab, i), json_integer((json_int_t)i)) == 0;
-    for (size_t i = 0; merges && i < t->merges_count && whole; i++)
-        whole = add_merge(t, &t->merges[i], merges);
     t->trained.tokens = (int64_t)t->vocab.count;
     t->trained.merges = (int64_t)t->merges_count;
-    return whole ? MHA_OK : no_tree(err);
+    return make_file(t, err);
 }
 
 /* ---- the folder ---- */
@@ -149,42 +215,54 @@ static mha_status add_text(lines *l, const char *text, size_t n, const char *end
     return MHA_OK;
 }
 
-/* What jansson writes goes to `user`, lines; 0 as long as there is memory. */
-static int add_json(const char *text, size_t n, void *user)
+static mha_status put_written(const mha__folder *folder, const char *name, mha__json_writer *w, mha_error *err)
 {
-    return add_text(user, text, n, "", NULL) == MHA_OK ? 0 : -1;
+    char *text;
+    size_t n;
+    MHA__TRY(mha__json_written(w, what, &text, &n, err));
+    const mha_status status = mha__folder_put(folder, name, text, n, err);
+    mha__free(w->ctx, text);
+    return status;
 }
 
-static mha_status put_json(const mha_tokenizer_trainer *t, const mha__folder *folder, const char *name,
-                           const json_t *json, size_t flags, mha_error *err)
+static mha_status put_file(const mha_tokenizer_trainer *t, const mha__folder *folder, mha_error *err)
 {
-    lines l = {.ctx = t->ctx};
-    mha_status status = json && json_dump_callback(json, add_json, &l, flags) == 0 ? MHA_OK : no_tree(err);
-    if (status == MHA_OK) status = mha__folder_put(folder, name, l.bytes, l.n, err);
-    mha__free(t->ctx, l.bytes);
+    mha__json_writer w = {.ctx = t->ctx, .indent = 1};
+    const mha_status status = mha__json_put_json(&w, MHA__TOKENIZER_FILE, t->json, err);
+    if (status == MHA_OK) return put_written(folder, MHA__TOKENIZER_FILE, &w, err);
+    mha__json_written(&w, what, NULL, NULL, NULL);
     return status;
+}
+
+static void write_roles(const struct type *type, mha__json_writer *w)
+{
+    for (const role *r = type->roles; r->name; r++) {
+        mha__json_key(w, r->name);
+        mha__json_put_text(w, r->token);
+    }
+}
+
+static mha_status put_map(const mha_tokenizer_trainer *t, const mha__folder *folder, mha_error *err)
+{
+    mha__json_writer w = {.ctx = t->ctx, .indent = 2};
+    mha__json_open(&w, '{');
+    write_roles(&types[t->o.type], &w);
+    mha__json_close(&w, '}');
+    return put_written(folder, "special_tokens_map.json", &w, err);
 }
 
 static mha_status put_config(const mha_tokenizer_trainer *t, const mha__folder *folder, mha_error *err)
 {
-    const struct type *type = &types[t->o.type];
-    json_t *map = json_object();
-    json_t *config = json_pack("{s:s}", "tokenizer_class", type->class);
-    bool whole = map && config;
-    for (const role *r = type->roles; r->name; r++) {
-        whole = whole && json_object_set_new(map, r->name, json_string(r->token)) == 0;
-        whole = whole && json_object_set_new(config, r->name, json_string(r->token)) == 0;
-    }
-    if (t->o.type == MHA_TOKENIZER_WORDPIECE)
-        whole = whole && json_object_set_new(config, "do_lower_case", json_boolean(t->o.lowercase)) == 0;
-    else
-        whole = whole && json_object_set_new(config, "add_prefix_space", json_false()) == 0;
-    mha_status status = whole ? MHA_OK : no_tree(err);
-    if (status == MHA_OK) status = put_json(t, folder, "special_tokens_map.json", map, JSON_INDENT(2), err);
-    if (status == MHA_OK) status = put_json(t, folder, "tokenizer_config.json", config, JSON_INDENT(2), err);
-    json_decref(map);
-    json_decref(config);
-    return status;
+    const bool wordpiece = t->o.type == MHA_TOKENIZER_WORDPIECE;
+    mha__json_writer w = {.ctx = t->ctx, .indent = 2};
+    mha__json_open(&w, '{');
+    mha__json_key(&w, "tokenizer_class");
+    mha__json_put_text(&w, types[t->o.type].class);
+    write_roles(&types[t->o.type], &w);
+    mha__json_key(&w, wordpiece ? "do_lower_case" : "add_prefix_space");
+    mha__json_put_bool(&w, wordpiece && t->o.lowercase);
+    mha__json_close(&w, '}');
+    return put_written(folder, "tokenizer_config.json", &w, err);
 }
 
 static mha_status add_token(lines *l, const mha_tokenizer_trainer *t, uint32_t id, const char *end, mha_error *err)
@@ -218,7 +296,9 @@ static mha_status put_vocabulary(const mha_tokenizer_trainer *t, const mha__fold
     if (status == MHA_OK) status = mha__folder_put(folder, bpe ? "merges.txt" : "vocab.txt", l.bytes, l.n, err);
     mha__free(t->ctx, l.bytes);
     if (status != MHA_OK || !bpe) return status;
-    return put_json(t, folder, "vocab.json", vocab_of(t), JSON_COMPACT, err);
+    mha__json_writer w = {.ctx = t->ctx};
+    write_vocab(t, &w);
+    return put_written(folder, "vocab.json", &w, err);
 }
 
 mha_status mha_tokenizer_trainer_save(const mha_tokenizer_trainer *t, const char *path, int overwrite, mha_error *err)
@@ -228,10 +308,10 @@ mha_status mha_tokenizer_trainer_save(const mha_tokenizer_trainer *t, const char
     if (t->state != MHA__TRAIN_DONE)
         return mha__fail(err, MHA_ERR_ARG, "the trainer has not learned yet: run comes before save");
     MHA__TRY(mha__folder_begin(&folder, path, overwrite != 0, known, err));
-    mha_status status = put_json(t, &folder, MHA__TOKENIZER_FILE, t->json, JSON_INDENT(1), err);
+    mha_status status = put_file(t, &folder, err);
+    if (status == MHA_OK) status = put_map(t, &folder, err);
     if (status == MHA_OK) status = put_config(t, &folder, err);
     if (status == MHA_OK) status = put_vocabulary(t, &folder, err);
     if (status == MHA_OK) return mha__folder_commit(&folder, known, err);
-    mha__folder_abort(&folder);
-    return status;
+    return mha__folder_abort(&folder, status, err);
 }

@@ -10,9 +10,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CODES = 0x110000 };
+enum { BYTE_CODES = 0x144 }; /* the characters that stand for bytes lie below */
 
 /* ---- the alphabet ---- */
+
+/* One more than the highest code point of all words: tables are no larger than the text needs. */
+static uint32_t count_codes(const mha__strings *words)
+{
+    uint32_t codes = BYTE_CODES;
+    for (size_t i = 0; i < words->count; i++) {
+        const char *word = mha__strings_at(words, i);
+        const size_t n = words->items[i].length;
+        for (size_t at = 0; at < n;) {
+            uint32_t code = 0;
+            at += (size_t)mha__utf8_read(word + at, n - at, &code);
+            if (code >= codes) codes = code + 1;
+        }
+    }
+    return codes;
+}
 
 static void count_characters(const mha__strings *words, mha__character *chars)
 {
@@ -42,40 +58,31 @@ static int by_count(const void *a, const void *b)
 }
 
 /* Keeps the `most` most frequent ones. */
-static mha_status limit_alphabet(mha_ctx *ctx, mha__character *chars, int64_t most, mha_error *err)
+static mha_status limit_alphabet(mha_tokenizer_trainer *t, mha__character *chars, int64_t most, mha_error *err)
 {
-    candidate *list = mha__alloc(ctx, CODES * sizeof *list);
+    candidate *list = mha__alloc(t->ctx, t->codes * sizeof *list);
     size_t count = 0;
-    if (!list) return mha__no_memory(err, CODES * sizeof *list, "the alphabet");
-    for (uint32_t code = 0; code < CODES; code++)
+    if (!list) return mha__no_memory(err, t->codes * sizeof *list, "the alphabet");
+    for (uint32_t code = 0; code < t->codes; code++)
         if (chars[code].kept) list[count++] = (candidate){chars[code].count, code};
     qsort(list, count, sizeof *list, by_count);
     for (size_t i = (size_t)most; i < count; i++)
         chars[list[i].code].kept = false;
-    mha__free(ctx, list);
+    mha__free(t->ctx, list);
     return MHA_OK;
 }
 
 static mha_status choose_alphabet(mha_tokenizer_trainer *t, mha__character *chars, mha_error *err)
 {
     count_characters(&t->counters[0].words, chars);
-    for (uint32_t code = 0; code < CODES; code++)
+    for (uint32_t code = 0; code < t->codes; code++)
         chars[code].kept = chars[code].count > 0;
     for (unsigned byte = 0; t->o.type == MHA_TOKENIZER_BPE && byte < 256; byte++)
         chars[mha__byte_char(byte)].kept = true;
-    return t->o.alphabet ? limit_alphabet(t->ctx, chars, t->o.alphabet, err) : MHA_OK;
+    return t->o.alphabet ? limit_alphabet(t, chars, t->o.alphabet, err) : MHA_OK;
 }
 
 /* ---- ids ---- */
-
-static mha_status add_specials(mha_tokenizer_trainer *t, mha_error *err)
-{
-    const char *token;
-    json_t *id;
-    json_t *vocab = json_object_get(json_object_get(t->json, "model"), "vocab");
-    json_object_foreach(vocab, token, id) MHA__TRY(mha__strings_add(&t->vocab, token, strlen(token), 0, NULL, err));
-    return MHA_OK;
-}
 
 static mha_status add_characters(mha_tokenizer_trainer *t, mha__character *chars, mha_error *err)
 {
@@ -83,12 +90,12 @@ static mha_status add_characters(mha_tokenizer_trainer *t, mha__character *chars
     char text[8];
     memcpy(text, prefix, strlen(prefix));
     char *character = text + strlen(prefix);
-    for (uint32_t code = 0; code < CODES; code++) {
+    for (uint32_t code = 0; code < t->codes; code++) {
         if (!chars[code].kept) continue;
         const size_t n = (size_t)mha__utf8_write(code, character);
         MHA__TRY(mha__strings_add(&t->vocab, character, n, 0, &chars[code].first, err));
     }
-    for (uint32_t code = 0; code < CODES; code++) {
+    for (uint32_t code = 0; code < t->codes; code++) {
         if (!chars[code].kept || !chars[code].inside) continue;
         const size_t n = strlen(prefix) + (size_t)mha__utf8_write(code, character);
         MHA__TRY(mha__strings_add(&t->vocab, text, n, 0, &chars[code].inner, err));
@@ -98,8 +105,7 @@ static mha_status add_characters(mha_tokenizer_trainer *t, mha__character *chars
 
 static mha_status name_characters(mha_tokenizer_trainer *t, mha__character *chars, mha_error *err)
 {
-    MHA__TRY(add_specials(t, err));
-    const size_t specials = t->vocab.count;
+    const size_t specials = t->vocab.count; /* they were there from the beginning */
     MHA__TRY(add_characters(t, chars, err));
     t->trained.characters = (int64_t)(t->vocab.count - specials);
     if ((int64_t)t->vocab.count <= t->o.vocab_size) return MHA_OK;
@@ -185,8 +191,9 @@ static mha_status make_chains(mha_tokenizer_trainer *t, const mha__character *ch
 
 mha_status mha__train_words(mha_tokenizer_trainer *t, mha_error *err)
 {
-    mha__character *chars = mha__calloc(t->ctx, CODES, sizeof *chars);
-    if (!chars) return mha__no_memory(err, CODES * sizeof *chars, "the alphabet");
+    t->codes = count_codes(&t->counters[0].words);
+    mha__character *chars = mha__calloc(t->ctx, t->codes, sizeof *chars);
+    if (!chars) return mha__no_memory(err, t->codes * sizeof *chars, "the alphabet");
     mha_status status = choose_alphabet(t, chars, err);
     if (status == MHA_OK) status = name_characters(t, chars, err);
     if (status == MHA_OK) status = make_chains(t, chars, err);

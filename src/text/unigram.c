@@ -92,26 +92,24 @@ static mha_status unigram_tokenize(const mha_tokenizer *t, mha__pass *pass, cons
 
 /* ---- loading ---- */
 
-static mha_status refuse_piece(size_t index, const char *want, const json_t *value, mha_error *err)
+static mha_status refuse_piece(size_t index, const char *want, const mha__json *value, mha_error *err)
 {
     return mha__fail(err, MHA_ERR_FORMAT, MHA__TOKENIZER_FILE ": model.vocab[%zu]: want %s, got %s", index, want,
                      mha__json_show(&(mha__quoted){0}, value));
 }
 
 /* Checks all pieces before anything is stored, and measures them. */
-static mha_status measure(const json_t *list, size_t *bytes, mha_error *err)
+static mha_status measure(const mha__json *list, size_t *bytes, mha_error *err)
 {
-    const json_t *value;
-    size_t i;
     *bytes = 0;
-    json_array_foreach(list, i, value)
-    {
-        const json_t *piece = json_array_get(value, 0);
-        if (json_array_size(value) != 2 || !json_is_string(piece) || !json_is_number(json_array_get(value, 1)))
-            return refuse_piece(i, "[piece, score]", value, err);
-        size_t n = json_string_length(piece);
-        if (n > MAX_PIECE_BYTES || strlen(json_string_value(piece)) != n)
-            return refuse_piece(i, "a piece of at most 512 bytes without NUL", piece, err);
+    for (mha__json_step i = {0}; mha__json_each(list, &i);) {
+        const mha__json *piece = mha__json_item(i.value, 0);
+        if (mha__json_size(i.value) != 2 || !mha__json_is(piece, MHA__JSON_STRING) ||
+            !mha__json_is_number(mha__json_item(i.value, 1)))
+            return refuse_piece(i.index, "[piece, score]", i.value, err);
+        size_t n = mha__json_bytes(piece);
+        if (n > MAX_PIECE_BYTES || strlen(mha__json_as_text(piece)) != n)
+            return refuse_piece(i.index, "a piece of at most 512 bytes without NUL", piece, err);
         *bytes += n;
     }
     return MHA_OK;
@@ -133,23 +131,20 @@ static mha_status add_piece(mha__unigram *u, const char *p, size_t n, int32_t id
     return MHA_OK;
 }
 
-static mha_status load_pieces(mha_tokenizer *t, const json_t *list, mha_error *err)
+static mha_status load_pieces(mha_tokenizer *t, const mha__json *list, mha_error *err)
 {
-    const json_t *value;
-    size_t i;
-    uint32_t nodes = 0;
     double lowest = INFINITY;
-    json_array_foreach(list, i, value)
-    {
-        const json_t *piece = json_array_get(value, 0);
-        const char *p = json_string_value(piece);
-        size_t n = json_string_length(piece);
+    for (mha__json_step i = {0}; mha__json_each(list, &i);) {
+        const mha__json *piece = mha__json_item(i.value, 0);
+        const char *p = mha__json_as_text(piece);
+        const size_t n = mha__json_bytes(piece);
+        const int32_t id = (int32_t)i.index;
+        const double score = mha__json_as_number(mha__json_item(i.value, 1));
         const mha__vocab_entry *entry;
-        MHA__TRY(mha__vocab_add(&t->vocab, p, n, (int32_t)i, &entry, err));
-        if (entry->value != (int32_t)i) return refuse_piece(i, "a piece that is not there already", piece, err);
-        t->unigram.score[i] = json_number_value(json_array_get(value, 1));
-        if (t->unigram.score[i] < lowest) lowest = t->unigram.score[i];
-        MHA__TRY(add_piece(&t->unigram, p, n, (int32_t)i, &nodes, err));
+        MHA__TRY(mha__vocab_add(&t->vocab, p, n, id, &entry, err));
+        if (entry->value != id) return refuse_piece(i.index, "a piece that is not there already", piece, err);
+        t->unigram.score[id] = score;
+        if (score < lowest) lowest = score;
     }
     t->unigram.unk_score = lowest - unknown_penalty;
     return MHA_OK;
@@ -159,24 +154,41 @@ static mha_status unigram_load(mha_tokenizer *t, const mha__json_obj *json, void
 {
     (void)into;
     mha__unigram *u = &t->unigram;
-    const json_t *list;
+    const mha__json *list;
     size_t bytes;
     int64_t unk;
     MHA__TRY(mha__json_array(json, "vocab", MHA__REQUIRED, &list, err));
-    size_t count = json_array_size(list);
+    size_t count = mha__json_size(list);
     MHA__TRY(mha__json_int(json, "unk_id", MHA__REQUIRED, 0, (int64_t)count - 1, &unk, err));
     MHA__TRY(mha__json_bool(json, "byte_fallback", MHA__OPTIONAL, &u->byte_fallback, err));
     MHA__TRY(measure(list, &bytes, err));
-    MHA__TRY(mha__vocab_create(t->ctx, count, bytes, &t->vocab, err));
+    MHA__TRY(mha__vocab_create(t->ctx, count, bytes, &t->room, &t->vocab, err));
     u->unk = (int32_t)unk;
-    u->trie.ctx = t->ctx;
-    u->piece = mha__calloc(t->ctx, bytes + 1, sizeof *u->piece);
+    MHA__TRY(mha__room_take(&t->room, count * sizeof *u->score, err));
     u->score = mha__calloc(t->ctx, count, sizeof *u->score);
-    if (!u->piece || !u->score) return mha__no_memory(err, bytes * sizeof *u->piece, "the vocabulary");
-    u->piece[0] = -1;
+    if (!u->score) return mha__no_memory(err, count * sizeof *u->score, "the vocabulary");
     MHA__TRY(load_pieces(t, list, err));
     mha__vocab_find_bytes(&t->vocab, u->bytes);
     return MHA_OK;
 }
 
-const mha__model_kind mha__model_unigram = {{"Unigram", unigram_load}, unigram_tokenize};
+/* The trie of the pieces, which may be far larger than the file. */
+static mha_status unigram_finish(mha_tokenizer *t, mha_error *err)
+{
+    mha__unigram *u = &t->unigram;
+    const size_t bytes = (t->vocab.used + 1) * sizeof *u->piece; /* a node for each byte at most */
+    uint32_t nodes = 0;
+    u->trie.ctx = t->ctx;
+    u->trie.room = &t->room;
+    MHA__TRY(mha__room_take(&t->room, bytes, err));
+    u->piece = mha__calloc(t->ctx, 1, bytes);
+    if (!u->piece) return mha__no_memory(err, bytes, "the vocabulary");
+    u->piece[0] = -1;
+    for (size_t i = 0; i < t->vocab.count; i++) {
+        const mha__vocab_entry *entry = &t->vocab.entries[i];
+        MHA__TRY(add_piece(u, t->vocab.bytes + entry->begin, entry->length, entry->value, &nodes, err));
+    }
+    return MHA_OK;
+}
+
+const mha__model_kind mha__model_unigram = {{"Unigram", unigram_load}, unigram_tokenize, unigram_finish};

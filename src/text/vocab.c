@@ -4,6 +4,7 @@
 
 #include "base/ctx.h"
 #include "base/size.h"
+#include "text/room.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -28,7 +29,7 @@ static uint32_t fold(uint64_t hash)
     return (uint32_t)(hash ^ hash >> 32);
 }
 
-mha_status mha__vocab_create(mha_ctx *ctx, size_t keys, size_t bytes, mha__vocab *vocab, mha_error *err)
+mha_status mha__vocab_create(mha_ctx *ctx, size_t keys, size_t bytes, size_t *room, mha__vocab *vocab, mha_error *err)
 {
     *vocab = (mha__vocab){.ctx = ctx};
     size_t slots = 8;
@@ -40,13 +41,15 @@ mha_status mha__vocab_create(mha_ctx *ctx, size_t keys, size_t bytes, mha__vocab
                          bytes);
     while (slots < 2 * keys)
         slots *= 2;
+    const size_t all = total + entry_bytes + slots * sizeof(mha__vocab_slot);
+    MHA__TRY(mha__room_take(room, all, err));
     vocab->bytes = mha__alloc(ctx, total + 1);
     vocab->entries = mha__alloc(ctx, entry_bytes);
     vocab->slots = mha__calloc(ctx, slots, sizeof(mha__vocab_slot));
     vocab->mask = slots - 1;
     if (vocab->bytes && vocab->entries && vocab->slots) return MHA_OK;
     mha__vocab_free(vocab);
-    return mha__no_memory(err, total + entry_bytes + slots * sizeof(mha__vocab_slot), "the vocabulary");
+    return mha__no_memory(err, all, "the vocabulary");
 }
 
 void mha__vocab_free(mha__vocab *vocab)

@@ -32,8 +32,9 @@ typedef struct mha__vocab {
     size_t longest; /* bytes of the longest key */
 } mha__vocab;
 
-/* Room for `keys` keys of together `bytes` bytes. A zeroed vocab is empty: it may be searched and freed. */
-mha_status mha__vocab_create(mha_ctx *ctx, size_t keys, size_t bytes, mha__vocab *vocab, mha_error *err);
+/* Room for `keys` keys of together `bytes` bytes, taken from *room (room.h; NULL: no limit). A zeroed vocab is empty:
+ * it may be searched and freed. */
+mha_status mha__vocab_create(mha_ctx *ctx, size_t keys, size_t bytes, size_t *room, mha__vocab *vocab, mha_error *err);
 void mha__vocab_free(mha__vocab *vocab);
 
 /* Adds a key; one that is there already is left as it was. *stored (may be NULL) gets the table's entry, old or new.

@@ -53,4 +53,4 @@ static mha_status wordpiece_load(mha_tokenizer *t, const mha__json_obj *json, vo
     return MHA_OK;
 }
 
-const mha__model_kind mha__model_wordpiece = {{"WordPiece", wordpiece_load}, wordpiece_tokenize};
+const mha__model_kind mha__model_wordpiece = {{"WordPiece", wordpiece_load}, wordpiece_tokenize, NULL};

@@ -206,8 +206,9 @@ void mha__gates_end(mha_trainer *t)
 
 int64_t mha_trainer_gates(const mha_trainer *t, float *gates, double *expected)
 {
-    const mha__config *c = &t->model->config;
     int64_t open = 0;
+    if (!t) return 0;
+    const mha__config *c = &t->model->config;
     for (int64_t l = 0; l < c->layers; l++)
         for (int64_t h = 0; h < c->heads; h++) {
             const int64_t at = l * c->heads + h;

@@ -62,6 +62,7 @@ int64_t mha__train_own_step(const mha_train_options *o, int64_t step)
 double mha_train_rate(const mha_train_options *o, int64_t step)
 {
     static const double pi = 3.14159265358979323846;
+    if (!o) return 0;
     const double rate = or_default(o->rate, 1e-3);
     const int64_t own = mha__train_own_step(o, step),
                   steps = o->steps - (o->gates.first ? o->gates.end - o->gates.start : 0);

@@ -234,22 +234,23 @@ void mha_trainer_free(mha_trainer *trainer)
 
 const mha_model *mha_trainer_model(const mha_trainer *trainer)
 {
-    return trainer->model;
+    return trainer ? trainer->model : NULL;
 }
 
 int64_t mha_trainer_step_count(const mha_trainer *trainer)
 {
-    return trainer->step;
+    return trainer ? trainer->step : 0;
 }
 
 const mha_named_tensor *mha_trainer_weights(const mha_trainer *trainer, int64_t *count)
 {
-    if (count) *count = trainer->count;
-    return trainer->list;
+    if (count) *count = trainer ? trainer->count : 0;
+    return trainer ? trainer->list : NULL;
 }
 
 mha_status mha_trainer_refresh(mha_trainer *trainer, mha_error *err)
 {
+    if (!trainer) return mha__fail(err, MHA_ERR_ARG, "mha_trainer_refresh: trainer must not be NULL");
     const mha_status status = mha__model_refresh(trainer->model, err);
     trainer->stale = status != MHA_OK;
     return status;

@@ -1,5 +1,6 @@
 """A report that the program has just written, opened in Chromium: what the tests of the page share."""
 import json
+import math
 import os
 import subprocess
 from pathlib import Path
@@ -28,7 +29,8 @@ class ReportCase(PageCase):
         key = (text, options)
         if key not in self.written:
             page = Path(self.folder.name, f"{len(self.written)}.html")
-            command = [os.environ["MHA"], "report", "-m", self.model, "-o", page, *options, "--", text]
+            model = [] if "-m" in options else ["-m", self.model]
+            command = [os.environ["MHA"], "report", *model, "-o", page, *options, "--", text]
             self.written[key] = page, subprocess.run(command, check=True, capture_output=True, text=True).stdout
         return self.written[key]
 
@@ -40,19 +42,17 @@ class ReportCase(PageCase):
         return json.loads(said) if json_too else page
 
 
-def shown_number(x):
-    """A number as page.js shows it."""
+def decimals_of(values):
+    """How many decimals the page gives a list of numbers (names.js)."""
+    most = max((abs(x) for x in values if x is not None), default=0)
+    if most >= 100:
+        return 1
+    return 3 if most >= 0.01 or most == 0 else min(2 - math.floor(math.log10(most)), 9)
+
+
+def fixed(x, decimals=3):
+    """A number as the page shows it."""
     if x is None:
         return "–"
-    size = abs(x)
-    if size >= 100:
-        text = f"{x:.1f}"
-    elif size >= 0.01 or size == 0:
-        text = f"{x:.3f}"
-    elif size >= 1e-4:
-        exponent = int(f"{size:.2e}".split("e")[1])
-        text = f"{x:.{2 - exponent}f}"
-    else:
-        mantissa, exponent = f"{x:.1e}".split("e")
-        text = f"{mantissa}e{int(exponent)}"
-    return text.replace("-", "−")
+    text = f"{x:.{decimals}f}"
+    return text.replace("-", "−") if text.strip("-0.") else text.lstrip("-")

@@ -24,7 +24,7 @@ class Look(ReportCase):
         self.emulate()
 
     def see_all(self):
-        for part in ("#text", "#scores", "#diversity", "#clusters", "#curve"):
+        for part in ("#text", "#scores", "#absent"):
             self.show(part)
         self.wait("return document.querySelectorAll('#score-tables td').length > 0")
 
@@ -47,9 +47,11 @@ class Look(ReportCase):
         self.assertFalse(self.one("#help").is_displayed())
         self.one("body").send_keys("?")
         self.assertTrue(self.one("#help").is_displayed())
-        terms = self.texts("#help dt")
-        for name in [*said["metrics"], "prev", "first", "mixed", "sink"]:
-            self.assertIn(name, terms)
+        terms, keys = self.texts("#help dt"), self.texts("#help dd code")
+        for name in [*said["metrics"], "prev", "first", "mixed"]:
+            self.assertIn(name, keys)
+        for words in ("row and column", "sink", "previous token", "induction probe", "Jensen-Shannon divergence"):
+            self.assertIn(words, terms)
         self.driver.switch_to.active_element.send_keys(Keys.ESCAPE)
         self.assertFalse(self.one("#help").is_displayed())
 
@@ -74,7 +76,7 @@ class Look(ReportCase):
                                      ".map(e => e.textContent)"), [])
         removed = self.run_js(REMOVED)
         self.assertEqual(len(removed), len(self.all(".picture.removed")))
-        self.assertEqual(len(removed), self.run_js("return heads.filter(h => h.at[1] < 0).length"))
+        self.assertEqual(len(removed), self.run_js("return heads.flatMap(h => h.at).filter(at => at < 0).length"))
         for drawn, side in removed:
             self.assertLess(drawn, side)
         self.assertEqual(self.run_js("return cells.filter(c => c.title.includes('removed')).length"), len(removed))
@@ -82,7 +84,7 @@ class Look(ReportCase):
     def test_no_part_covers_another(self):
         self.open()
         self.see_all()
-        for part in ("#text", "#curve"):
+        for part in ("#text", "#scores"):
             self.show(part)
             boxes = self.run_js("return [...document.querySelectorAll('main section')].map(e => "
                                 "{ const b = e.getBoundingClientRect(); return [b.left, b.top, b.right, b.bottom]; })")
@@ -111,7 +113,7 @@ class Look(ReportCase):
         self.assertLess(size, MEGABYTES)
         self.assertLess(times[0], OPEN_SECONDS)
         self.assertLess(self.run_js("return document.getElementById('grid').getBoundingClientRect().top"), 480)
-        self.assertIn("cut off", self.one("#summary").text)
+        self.assertIn("truncated by", self.one("#summary").text)
         if tokens * tokens * heads * 4 > 2 << 20:
             self.assertIn("largest error 0.004", self.one("#map-legend figcaption").text)
         self.show("#text")

@@ -1,5 +1,6 @@
-"""The page of all tours in a real browser: no error, no request but the file, nothing wider than a phone, light and dark, and the
-colours and numbers of the tensors."""
+"""The page of all tours in a real browser: no error, no request but the file, nothing wider than a phone, light and dark, one step at
+a time, and the colors and numbers of the tensors."""
+import itertools
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from chromium import browser, requests  # first: it skips the test where there is none
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 
 
 class Tour(unittest.TestCase):
@@ -27,11 +29,79 @@ class Tour(unittest.TestCase):
         cls.driver.quit()
         cls.folder.cleanup()
 
-    def emulate(self, width, scheme):
+    def emulate(self, width, scheme="light", media=""):
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
                                     {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600})
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia",
-                                    {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+                                    {"media": media, "features": [{"name": "prefers-color-scheme", "value": scheme}]})
+
+    def run_js(self, script, *args):
+        return self.driver.execute_script(script, *args)
+
+    def seen(self):
+        """The steps that are shown."""
+        return self.run_js("return [...document.querySelectorAll('article')].filter((e) => e.checkVisibility()).map((e) => e.id)")
+
+    def press(self, keys):
+        self.driver.find_element(By.TAG_NAME, "body").send_keys(keys)
+
+    def go(self, step):
+        self.run_js("location.hash = arguments[0]", f"#{step}")
+        self.assertEqual(self.seen(), [step])
+
+    def test_one_step_at_a_time(self):
+        self.emulate(1200)
+        self.go("self-attention-1")
+        steps = [f"{tour['name']}-{n}" for tour in self.tours for n in range(1, len(tour["steps"]) + 1)]
+        tallest = 0
+        for step in steps:
+            self.assertEqual(self.seen(), [step])
+            self.assertEqual(self.run_js("return location.hash"), f"#{step}")
+            tallest = max(tallest, self.run_js("return document.documentElement.scrollHeight"))
+            self.press(Keys.ARROW_RIGHT)
+        self.assertEqual(self.seen(), [steps[-1]])  # the last one stays
+        self.assertLess(tallest, 4000)  # all steps at once are 14 times as high
+        self.press(Keys.ARROW_LEFT)
+        self.assertEqual(self.seen(), [steps[-2]])
+
+    def test_buttons_links_and_the_list_of_tours(self):
+        self.emulate(1200)
+        self.go("dropout-2")
+        section = self.driver.find_element(By.ID, "dropout")
+        self.assertEqual(section.find_element(By.CSS_SELECTOR, ".place").text, f"Step 2 of {len(self.tours[2]['steps'])}")
+        section.find_element(By.CSS_SELECTOR, ".before").click()
+        self.assertEqual(self.seen(), ["dropout-1"])
+        section.find_element(By.CSS_SELECTOR, ".before").click()  # back across tours
+        self.assertEqual(self.seen(), [f"causal-attention-{len(self.tours[1]['steps'])}"])
+        self.driver.find_element(By.CSS_SELECTOR, '.tours a[href="#reshape"]').click()
+        self.assertEqual(self.seen(), ["reshape-1"])
+        self.assertEqual([e.text for e in self.driver.find_elements(By.CSS_SELECTOR, ".tours [aria-current]")], ["reshape"])
+        self.driver.find_element(By.CSS_SELECTOR, '#reshape .steps a[href="#reshape-3"]').click()
+        self.assertEqual(self.seen(), ["reshape-3"])
+        self.driver.find_element(By.CSS_SELECTOR, "#reshape .all").click()
+        self.assertEqual(self.seen(), [f"reshape-{n}" for n in range(1, 5)])
+        self.driver.find_element(By.CSS_SELECTOR, "#reshape .all").click()
+        self.assertEqual(self.seen(), ["reshape-3"])
+
+    def test_paper_has_all_steps_of_the_tour(self):
+        self.go("reshape-2")
+        self.emulate(1200, media="print")
+        self.assertEqual(self.seen(), [f"reshape-{n}" for n in range(1, 5)])
+        self.emulate(1200)
+
+    def test_maps_of_words_have_words_on_both_axes(self):
+        self.emulate(1200)
+        words = ["drum", "cat", "kite", "red", "drum", "cat"]
+        for step in ("induction-2", "induction-3"):
+            self.go(step)
+            for axis in ("row", "column"):
+                self.assertEqual([e.text for e in self.driver.find_elements(By.CSS_SELECTOR, f"#{step} svg text.{axis}")], words)
+            boxes = self.run_js("const s = document.querySelector(`#${arguments[0]} svg`), b = s.getBoundingClientRect(); "
+                                "return [...s.querySelectorAll('text')].map((e) => { const t = e.getBoundingClientRect(); "
+                                "return [t.left - b.left, b.right - t.right, t.top - b.top, b.bottom - t.bottom]; })", step)
+            self.assertGreaterEqual(min(x for box in boxes for x in box), -0.5)  # nothing is cut off
+        self.assertEqual(self.run_js("return document.querySelector('#induction-3 rect:nth-of-type(33) title').textContent"), "cat, kite: 0.889")
+        self.assertNotIn("%", self.driver.find_element(By.ID, "induction").get_attribute("textContent"))
 
     def test_quiet(self):
         self.driver.refresh()
@@ -39,8 +109,9 @@ class Tour(unittest.TestCase):
         self.assertEqual([u for u in requests(self.driver) if not u.startswith(("file:", "data:"))], [])
 
     def test_nothing_is_wider_than_the_screen(self):
-        for width in (360, 800, 1500):
-            self.emulate(width, "light")
+        for step, width in itertools.product(("self-attention-3", "weight-split-4", "llama-attention-3", "induction-3", "variants-1"), (360, 390, 800, 1500)):
+            self.emulate(width)
+            self.go(step)
             self.assertLessEqual(self.driver.execute_script("return document.documentElement.scrollWidth"), width)
 
     def test_light_and_dark(self):
@@ -53,9 +124,11 @@ class Tour(unittest.TestCase):
     def test_every_step_is_there(self):
         for tour in self.tours:
             section = self.driver.find_element(By.ID, tour["name"])
-            titles = [e.text for e in section.find_elements(By.TAG_NAME, "h3")]
+            titles = [e.get_attribute("textContent") for e in section.find_elements(By.TAG_NAME, "h3")]
+            links = [e.get_attribute("textContent") for e in section.find_elements(By.CSS_SELECTOR, ".steps a")]
+            self.assertEqual(links, [step["title"] for step in tour["steps"]])
             self.assertEqual(titles, [f"{n}. {step['title']}" for n, step in enumerate(tour["steps"], 1)])
-            names = [e.text for e in section.find_elements(By.CSS_SELECTOR, "figcaption b")]
+            names = [e.get_attribute("textContent") for e in section.find_elements(By.CSS_SELECTOR, "figcaption b")]
             self.assertEqual(names, [t["name"] for step in tour["steps"] for t in step["tensors"]])
 
     def test_squares_have_the_values(self):

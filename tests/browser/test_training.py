@@ -68,6 +68,33 @@ class Training(PageCase):
         self.assertIn("step 1: rate", self.one("#rate-chart .read").text)
         self.assert_quiet()
 
+    def test_the_lines_have_a_legend(self):
+        """Each line is named beside a sample of its own color; what is alone needs no name."""
+        self.open_usual()
+        samples = "return [...document.querySelectorAll('#loss-chart .key span')].map((e) => [e.textContent, getComputedStyle(e.querySelector('line')).stroke])"
+        strokes = "return [...document.querySelectorAll('#loss-chart .plot polyline')].map((e) => getComputedStyle(e).stroke)"
+        names, colors = zip(*self.run_js(samples))
+        self.assertEqual(names, ("training loss", "held-out loss: text that is not trained on"))
+        self.assertEqual(list(colors), self.run_js(strokes))
+        self.assertNotEqual(*colors)
+        self.choose("#smooth", "10")
+        names, colors = zip(*self.run_js(samples))
+        self.assertEqual(names[1], "training loss, mean over 10 steps")
+        self.assertEqual(list(colors), self.run_js(strokes))
+        self.assertEqual(len(self.all("#rate-chart .key")), 0)
+        self.assert_quiet()
+
+    def test_letters_of_the_charts_on_a_phone(self):
+        self.open_usual()
+        for width in (390, 1500, 390):
+            self.emulate(width=width)
+            self.wait("return document.querySelector('#loss-chart svg.plot').getBoundingClientRect().right <= innerWidth && "
+                      "document.querySelector('#loss-chart svg.plot').viewBox.baseVal.width <= Math.max(260, document.getElementById('loss-chart').clientWidth)")
+            sizes = self.run_js("return [...document.querySelectorAll('.plot text')].map((e) => parseFloat(getComputedStyle(e).fontSize) * e.getScreenCTM().a)")
+            self.assertGreater(len(sizes), 20)
+            self.assertGreaterEqual(min(sizes), 11)
+        self.assert_quiet()
+
     def test_samples_and_hostile_text(self):
         log = self.open_usual()
         self.assertEqual(self.run_js("return [...document.querySelector('#sample-step').options].map(o => o.value)"), ["0", "10", "20", "30"])

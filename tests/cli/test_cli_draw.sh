@@ -20,6 +20,45 @@ has grid.svg '<svg'
 has grid.pdf '%PDF-'
 refused 2 "$MHA" draw -m "$tiny" "$text" --grid --head 0.0 -o no.png
 
+# --scale: pixels per point of a PNG, 2 unless given; the size of SVG and PDF.
+png_size() { od -An -tu1 -j16 -N8 "$1" | awk '{ print $3 * 256 + $4, $7 * 256 + $8 }'; }
+expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 --scale 1 -o one.png
+for scale in 2 4; do
+    expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 --scale $scale -o scaled.png --force
+    # shellcheck disable=SC2046 # two numbers
+    set -- $(png_size one.png) $(png_size scaled.png)
+    [ "$3 $4" = "$((scale * $1)) $((scale * $2))" ] || fail "--scale $scale makes $1 x $2 to $3 x $4"
+    [ $scale = 4 ] || same map.png scaled.png 'the default and --scale 2'
+done
+sed -n 's/.*<svg[^>]* width="\([0-9]*\)[^"]*" height.*/\1/p' map.svg >wide
+expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 --scale 3 -o wide.svg
+grep -q "width=\"$((3 * $(cat wide)))" wide.svg || fail "--scale 3 of an SVG of width $(cat wide)"
+for wrong in 0 0.4 17 -1 x nan ''; do
+    refused 2 "$MHA" draw -m "$tiny" "$text" --head 1.0 --scale "$wrong" -o no.png
+    has err '--scale'
+done
+
+# --colors: the middle of the linear bar is at weight 0.5, of the other one at 0.25.
+expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 --colors root -o root.png
+same map.png root.png 'the default and --colors root'
+expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 --colors linear -o linear.png
+cmp -s map.png linear.png && fail '--colors linear changes nothing'
+expect 0 "$MHA" draw -m "$tiny" "$text" --grid --colors linear -o linear.pdf
+refused 2 "$MHA" draw -m "$tiny" "$text" --head 1.0 --colors cubic -o no.png
+has err '--colors must be root or linear (got "cubic")'
+refused 2 "$MHA" draw -m "$tiny" "$text" --head 1.0 --font '' -o no.png
+
+# Characters that the font lacks (Anatolian hieroglyphs) are drawn as boxes, after a warning.
+expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 -o silent.png
+has_not err 'warning'
+unknown=$(printf '\360\224\220\200') # U+14400
+mkdir private
+cp "$tiny/config.json" "$tiny/model.safetensors" private
+sed "s/\"two\"/\"$unknown\"/" "$tiny/tokenizer.json" >private/tokenizer.json
+grep -q "$unknown" private/tokenizer.json || fail 'the vocabulary has no "two" to replace'
+expect 0 "$MHA" draw -m private "$unknown and $unknown" --head 1.0 -o box.png
+has err 'lacks characters of 2 of'
+
 # Ids name the columns where the model has no tokenizer; with one they are its tokens.
 gpt2=$data/models/gpt2-tiny
 mkdir mute
@@ -56,7 +95,7 @@ refused 2 "$MHA" draw -m "$tiny" "$text" --head 0.0 -o no.gif
 refused 2 "$MHA" draw -m "$tiny" "$text" --head 0.0
 refused 2 "$MHA" draw -m "$tiny" "$text" -o no.png
 refused 2 "$MHA" draw -m "$tiny" one two --head 0.0 -o no.png
-for left in no.png no.gif; do
+for left in no.png no.gif no.svg; do
     [ ! -e $left ] || fail "a refusal left $left"
 done
 
@@ -88,6 +127,30 @@ at diversity.measures.output_cka.blocks.2.# 10
 at diversity.unique.2.# 4
 at diversity.xy.# 12
 at diversity.merges.# 11
+# Several texts: one page with all of them; importance is measured on all.
+printf 'One text.\n\nAnd a second one.\nThird.\n' >lines
+expect 0 "$MHA" report -m "$tiny" -f lines -o lines.html --json
+at output lines.html
+at model "$tiny"
+at texts.# 3
+at texts.1.text 'And a second one.'
+at texts.2.heads.2.3 3
+at texts.2.attention.2.3.0.# "$("$JSON_AT" texts.2.tokens.# <out)"
+expect 0 "$MHA" report -m "$tiny" one two --by confidence -o both.html --json --compare "$tiny"
+at texts.#  2
+at texts.1.text two
+at texts.1.compare.text two
+at importance.texts 2
+at compare.importance.texts 2
+# Their maps are bounded: 12 heads x 96 x 96 weights are 607 texts.
+words=$(awk 'BEGIN { for (n = 0; n < 120; n++) printf "the cat " }')
+awk -v words="$words" 'BEGIN { for (n = 0; n < 608; n++) print words }' >long
+refused 2 "$MHA" report -m "$tiny" -f long -o no.html -q
+has err 'must be at most 67108864 (got more after text 607 of 608)'
+head -n 3 long >three
+expect 0 "$MHA" report -m "$tiny" -f three -o three.html
+has err 'three: line 3: '
+
 printf '{"curve": [{"heads": 12, "loss": 1.5, "note": "<b>"}, {"heads": 6, "loss": 2}]}' >curve.json
 expect 0 "$MHA" report -m "$tiny" "$text" --curve curve.json -o curve.html
 has curve.html '"curve":[{"heads":12,"loss":1.5},{"heads":6,"loss":2}]'
@@ -103,7 +166,6 @@ has out "</html>"
 refused 2 "$MHA" report -m "$tiny" "$text" -o ""
 has err "the name of the file to write is empty"
 refused 2 "$MHA" report -m "$tiny" "$text"
-refused 2 "$MHA" report -m "$tiny" one two -o no.html
 [ ! -e no.html ] || fail 'a refusal left a file'
 
 finish

@@ -13,8 +13,46 @@ has out 'mha '
 has out 'scalar'
 refused 2 "$MHA"
 refused 2 "$MHA" nonsense
+has err 'mha: unknown command "nonsense"'
+has_not err 'did you mean'
 refused 2 "$MHA" --nonsense
 refused 2 "$MHA" info --nonsense
+has err '--nonsense: unknown option'
+has_not err 'did you mean'
+# ... with what was meant, where something is like it.
+means() { # WORD ARGUMENT...
+    meant=$1
+    shift
+    refused 2 "$MHA" "$@"
+    has err "did you mean $meant?"
+}
+means tokenize tokenise
+means generate gnerate
+means version --versoin
+means heads help haeds
+means --temperature generate --temp 1
+means --length train --lenght=5
+means --json heads --jsn
+expect 0 "$MHA" --version
+mv out versions
+for version in version -V; do
+    expect 0 "$MHA" $version
+    same out versions "mha $version"
+done
+expect 0 "$MHA" --help
+mv out helps
+expect 0 "$MHA" help
+same out helps 'mha help'
+expect 0 "$MHA" help help
+same out helps 'mha help help'
+expect 0 "$MHA" help version
+has out 'Usage: mha version'
+mv out helps
+expect 0 "$MHA" version --help
+same out helps 'mha version --help'
+refused 2 "$MHA" version foo
+has err 'version takes no argument (got "foo")'
+refused 2 "$MHA" help heads score
 # Numbers: digits only, one rule for -t and MHA_THREADS; the option and the value are named.
 for bad in x -1 0 1025 ' 3' +3 0x3 3x '' 99999999999999999999; do
     refused 2 "$MHA" info -t "$bad"
@@ -23,6 +61,25 @@ for bad in x -1 0 1025 ' 3' +3 0x3 3x '' 99999999999999999999; do
     refused 2 env MHA_THREADS="$bad" "$MHA" info
     has err "MHA_THREADS is \"$bad\""
 done
+# An option that takes one value is given once; options that take several, flags and help are not counted.
+once() { # OPTION TIMES COMMAND...
+    option=$1 times=$2
+    shift 2
+    refused 2 "$MHA" "$@"
+    has err "$option must be given once (got $times)"
+}
+once -f 2 score -f a.txt --file b.txt
+once -f 3 score -f a.txt -f a.txt -f a.txt
+once -m 2 info -m builtin -m builtin
+once -m 2 train --shape gpt2:1x1x8 -m builtin -m minilm -o new
+once --scores 2 prune --scores a.csv --scores b.csv --count 1 -o new
+once --steps 2 train --steps 1 --steps 2 -o new
+once -t 2 info -t 1 --threads 2
+once -o 2 report -o a.html -o b.html text
+expect 0 "$MHA" info -q -q
+expect 0 "$MHA" info -t 1 -t 2 --help
+printf 'one text\n' >a.txt
+expect 0 "$MHA" tokenizer train -q --vocab-size 260 -f a.txt -f a.txt -o tokenizer
 refused 2 "$MHA" heads -s -1 text
 has err '-s "-1"'
 refused 2 "$MHA" tokenize --max-tokens few text
@@ -91,8 +148,16 @@ commands=$("$MHA" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p')
 for command in $commands; do
     expect 0 "$MHA" "$command" --help
     has out "Usage: mha $command"
+    has out 'Common options:'
+    has out 'Examples:'
+    has out "  mha $command"
+    mv out command.help
+    expect 0 "$MHA" help "$command"
+    same out command.help "mha help $command"
     [ ! -s err ] || fail "$command --help wrote to stderr"
 done
+expect 0 "$MHA" train --help
+[ "$(grep -c '^[A-Z][A-Za-z, ]*:$' out)" -ge 12 ] || fail 'the options of train are not in groups'
 for shell in bash zsh fish; do
     expect 0 "$MHA" completion "$shell"
     mv out "completion.$shell"
@@ -106,9 +171,51 @@ done
 if command -v bash >/dev/null; then
     bash -n completion.bash || fail 'bash cannot read its completion'
     # shellcheck disable=SC2016
-    words=$(bash -c '. ./completion.bash; COMP_WORDS=(mha heads --j) COMP_CWORD=2; _mha; echo "${COMPREPLY[*]}"')
-    [ "$words" = --json ] || fail "bash completes 'mha heads --j' to '$words'"
+    completes() { # WANT WORD...: to what bash completes the last word
+        want=$1
+        shift
+        words=$(bash -c '. ./completion.bash; COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _mha; echo "${COMPREPLY[*]}"' bash "$@")
+        [ "$words" = "$want" ] || fail "bash completes '$*' to '$words', not '$want'"
+    }
+    mkdir -p checkpoints
+    completes --json mha heads --j
+    completes 'tokenize tokenizer' mha tok
+    completes 'help heads' mha he
+    completes regroup mha help reg
+    completes train mha tokenizer tr
+    completes 'line paragraph whole' mha score --documents ''
+    completes 'bf16' mha train --dtype = b
+    completes 'cosine constant' mha train --schedule =
+    completes 'joint jacobian jacobian_probe' mha prune --by j
+    completes 'builtin' mha heads -m b
+    completes 'checkpoints' mha heads --model ch
+    completes '' mha train --rate 0
 fi
+
+# Values that are completed are those that the command takes: no message names one of them, and one names any other.
+"$MHA" completion fish | sed -n "s/.*from \([a-z]*\)'.* -l \([a-z-]*\) -xa '\([^(]*\)' -d .*/\1 \2 \3/p" | grep -v ' isa ' >values
+[ "$(wc -l <values)" -ge 30 ] || fail "only $(wc -l <values) options have values"
+while read -r command option words; do
+    case $command in
+    train) set -- train -o x --vocab 300 --shape gpt2:1x1x8 -f nowhere ;;
+    tokenizer) set -- tokenizer train --vocab-size 300 -o x -f nowhere ;;
+    plan) set -- plan --d-model 64 ;;
+    bench) set -- bench attention --rows none ;;
+    report) set -- report -o x.html -f nowhere ;;
+    draw) set -- draw --grid -o x.png -f nowhere ;;
+    prune) set -- prune --count 1 -o x -f nowhere ;;
+    regroup) set -- regroup --kv-heads 2 -o x -f nowhere ;;
+    diff) set -- diff -m builtin -m builtin -f nowhere ;;
+    *) set -- "$command" -f nowhere ;;
+    esac
+    [ "$option" != loss ] || set -- "$@" --by gate
+    for word in $words; do
+        "$MHA" "$@" "--$option=$word" >out 2>err </dev/null
+        if grep -q "\"$word\"" err; then fail "$command --$option $word is completed, but: $(cat err)"; fi
+    done
+    refused 2 "$MHA" "$@" "--$option=unlikely"
+    has err unlikely
+done <values
 
 # A reader that has gone away is no failure; a full or missing stdout is.
 { "$MHA" completion fish; echo $? >status; } 2>err | head -n 1 >out

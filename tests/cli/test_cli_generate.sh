@@ -72,6 +72,23 @@ cmp -s first out && fail 'the seed changes nothing'
 expect 0 generate --json -n 12 --no-repeat-ngram 1 --no-eos 'Every morn'
 [ "$(field ids <out | tr -d '[] ' | tr ',' '\n' | sort -u | wc -l)" = 12 ] || fail 'a token was repeated'
 
+# A text that is empty, as the model ends it at once, is no failure, and a log line says so.
+expect 0 generate -n 8 'Every morn'
+has_not err 'at once'
+cp -r "$data/models/gpt2-tiny" ending
+chmod -R u+w ending
+expect 0 generate --json -n 1 --no-eos 'Every morn'
+first=$("$JSON_AT" ids.0 <out)
+expect 0 generate --json -n 1 --no-eos Hello
+printf '{"eos_token_id": [%s, %s]}' "$first" "$("$JSON_AT" ids.0 <out)" >ending/generation_config.json
+expect 0 "$MHA" generate -m ending -n 8 'Every morn'
+[ "$(cat out)" = '' ] || fail 'the first token ends the text, and it has some'
+has err 'mha generate: the model ended the text at once'
+expect 0 "$MHA" generate -m ending -n 8 'Every morn' Hello
+has err 'text 2: the model ended the text at once'
+expect 0 "$MHA" generate -q -m ending -n 8 'Every morn'
+[ ! -s err ] || fail '-q logs the end'
+
 # The model's end of text ends it, and is among the ids.
 expect 0 generate --json --temperature 3 --samples 200 -n 60 -s 1 'Every morn'
 [ "$(grep -c '"ended": "eos"' out)" -gt 0 ] || fail 'no text ended by itself'
@@ -138,4 +155,17 @@ for wrong in '-n 0' '-n x' '--temperature -1' '--temperature nan' '--top-p 1.5' 
     refused 2 generate $wrong text
 done
 refused 2 generate --stop '' text
+refused 2 generate --min-tokens 5 -n 3 text
+has err 'mha generate: --min-tokens must be at most -n (got 5 and 3)'
+# A generation_config.json that is there but cannot be read is refused, and not taken for absent.
+mkdir odd
+cp "$model"/*.json "$model"/model.safetensors odd
+rm -f odd/generation_config.json
+for make in 'mkfifo odd/generation_config.json' 'mkdir odd/generation_config.json' 'ln -s nowhere odd/generation_config.json'; do
+    $make
+    refused 3 "$MHA" generate -m odd -n 1 'Every morn'
+    has err generation_config.json
+    rm -r odd/generation_config.json
+done
+expect 0 "$MHA" generate -m odd -n 1 'Every morn'
 finish

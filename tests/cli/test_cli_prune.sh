@@ -50,6 +50,73 @@ at texts.min_cosine 1.0
 at b.heads.0.# 4
 has_not zeros/config.json mha.heads
 
+# A ratio is one of the model's 12 heads; of each layer's 4 only when that is asked for, and rounded up there.
+for amount in 0.1:11 0.2:10 0.3:8 0.4:7; do
+    expect 0 prune --ratio ${amount%:*} --by ov_norm -o ratio --force --json
+    at heads.1 ${amount#*:}
+done
+expect 0 prune --ratio 0.3 --per-layer --by ov_norm -o ratio --force --json
+at removed.0.# 2
+at removed.1.# 2
+at removed.2.# 2
+
+# Where a ratio is not what was removed, the log says why; where it is, it says nothing.
+asks() { # RATIO SENTENCE OPTIONS...
+    ratio=$1 sentence=$2
+    shift 2
+    expect 0 prune --by ov_norm --ratio "$ratio" -o ratio --force "$@"
+    has err "--ratio $ratio asks for $sentence"
+}
+asks 1 '12 of 12 heads, 9 removed: --floor keeps at least 1 in every layer'
+asks 0.95 '11.4 of 12 heads, 6 removed: --floor keeps at least 2 in every layer' --floor 2
+asks 0.9 '10.8 of 12 heads, 9 removed: --floor keeps at least 1 in every layer' --per-layer
+asks 0.03 '0.36 of 12 heads, 0 removed: rounded to whole heads'
+asks 0.3 '3.6 of 12 heads, 6 removed: rounded to whole heads' --per-layer
+expect 0 prune --by ov_norm --ratio 0.25 -o ratio --force
+has_not err 'asks for'
+expect 0 "$MHA" prune -m "$data/families/gemma2" --by ov_norm --ratio 0.3 -o ratio --force
+has err 'rounded to whole groups of heads that share keys'
+
+# The rule of transformers that the folder breaks is named.
+breaks() { # SENTENCE MODEL HEADS
+    expect 0 "$MHA" prune -m "$2" --heads "$3" -o ratio --force
+    has err "transformers does not load it, as $1; --compatible"
+    expect 0 "$MHA" prune -m "$2" --heads "$3" -o ratio --force --compatible
+    has_not err transformers
+}
+breaks 'all layers must have the same number of heads' builtin 0.0
+breaks 'the hidden size must be a multiple of the number of heads' builtin 0.0,1.0
+breaks 'heads must be hidden size / heads wide' "$tiny" 0.0,1.0,2.0
+expect 0 "$MHA" prune --heads 0.0,0.1,0.2,0.3,1.0,1.1,1.2,1.3 -o ratio --force
+has_not err transformers
+
+# What heads of a file or of the command line were chosen on is not known.
+expect 0 "$MHA" heads -q -m "$tiny" --by jacobian_probe -f texts --csv
+mv out scores.csv
+expect 0 prune --scores scores.csv --count 2 -f texts -o unknown
+has out 'on 24 texts that'
+tr '\n' ' ' <out >words
+has words 'nothing was fitted on (-f). The scores of scores.csv may have been measured on these texts.'
+expect 0 "$MHA" regroup -m "$tiny" --kv-heads 2 --scores scores.csv -f texts -o shared
+tr '\n' ' ' <out >words
+has words '(every fourth of -f). The scores of scores.csv may have been measured on these texts.'
+expect 0 prune --heads 0.0 -f texts -o unknown --force
+tr '\n' ' ' <out >words
+has words 'The heads of --heads may have been chosen on these texts.'
+expect 0 prune --by ov_norm --count 2 -f texts -o unknown --force
+has_not out 'may have been'
+
+# The bytes are those that lie in the files, whatever the type of the weights.
+for model in "$data/families/llama-f16" "$data/families/gemma2" "$data/families/llama-sharded"; do
+    expect 0 "$MHA" prune -m "$model" --heads 0.0,0.1 -o stored --force --json
+    before=$("$JSON_AT" bytes.0 <out) after=$("$JSON_AT" bytes.1 <out)
+    expect 0 "$MHA" info "$model" --json
+    at bytes "$before"
+    expect 0 "$MHA" info stored --json
+    at bytes "$after"
+    [ "$after" -lt "$before" ] || fail "$model: $before bytes became $after"
+done
+
 # What learns from texts keeps others to be judged by.
 expect 0 prune --ratio 0.25 -f texts --refit --fill -o fitted --json
 at heads.1 9
@@ -68,6 +135,10 @@ expect 0 prune --by jacobian_probe --count 3 --floor 2 -f texts -o by_probe --js
 at heads.1 9
 expect 0 prune --heads 0.1 -o plain -f texts
 has out 'Embeddings before and after'
+# Passes of a few milliseconds say nothing of speed.
+has_not out 'tokens per second'
+tr '\n' ' ' <out >words
+has words 'Speed is left out: a pass over these texts is shorter than 20 ms'
 
 # The search, and its curve.
 expect 0 prune --search --by ov_norm -f texts --max-loss-increase 0.02 -o curve.svg --json

@@ -37,6 +37,12 @@ grep -q 'mha.kv_heads' whole/config.json && fail 'compatible config with mha.kv_
 expect 0 "$MHA" info -m whole --json
 at key_heads_per_layer.0 4
 
+# The bytes are those that lie in the file.
+expect 0 "$MHA" regroup -m "$data/families/llama-f16" -o stored --kv-heads 1 --method mean --json
+after=$("$JSON_AT" bytes.1 <out)
+expect 0 "$MHA" info stored --json
+at bytes "$after"
+
 refused 2 regroup -o two --kv-heads 2 -f texts
 expect 0 regroup -o two --force --kv-heads 1 -f texts
 refused 2 regroup --kv-heads 2 -f texts
@@ -62,4 +68,6 @@ has err '--ids'
 expect 0 "$MHA" regroup -m mute --ids -f ids --kv-heads 2 -o mute_out
 [ -e mute_out/model.safetensors ] || fail 'regroup by ids wrote no model'
 [ ! -e blank_out ] || fail 'a refusal wrote blank_out'
+refused 2 "$MHA" regroup --kv-heads 3 --method mean --ridge 0 -o none
+has err 'mha regroup: key_heads must divide the 8 heads of layer 0 (got 3)'
 finish

@@ -45,18 +45,104 @@ for file in plain crlf; do
     expect 0 tokenize --json -f $file
     same out single "$file"
 done
-printf 'the\n\nagain\n' >three
-expect 0 tokenize --json -f three
+printf 'the\n \t\nagain\n\n' >gaps
+expect 0 tokenize --json -f gaps
+[ "$(wc -l <out)" = 2 ] || fail 'two lines and two blank ones are not two objects'
+has err 'gaps: skipped 2 blank lines'
+expect 0 tokenize -q --json -f gaps
+[ ! -s err ] || fail '-q logs blank lines'
+printf '\357\273\277the tank, again\n' >marked
+expect 0 tokenize --json -f marked
+same out single 'a byte order mark'
+has_not err blank
+
+# White space is what Unicode calls so: a line of it is blank, and a character beside it, U+200B, is not.
+white='\302\205 \302\240 \341\232\200 \342\200\200 \342\200\212 \342\200\250 \342\200\251 \342\200\257 \342\201\237 \343\200\200'
+# shellcheck disable=SC2059 # the escapes are the format
+{
+    printf 'the tank, again\n'
+    for character in $white; do printf "$character\n"; done
+    printf "$white"
+} >unicode
+expect 0 tokenize --json -f unicode
+same out single 'lines of white space'
+has err 'unicode: skipped 11 blank lines'
+printf '\342\200\213\n' >zero-width
+expect 0 tokenize --json -f zero-width
+printf '\343\200\200\n\302\240' >wide
+for how in line paragraph whole; do
+    refused 3 tokenize -f wide --documents $how
+    has err 'wide: holds no text'
+done
+# The last line ends without CR, too, where the newline after it is missing: byte-level BPE would show it.
+for how in line paragraph whole; do
+    printf 'the tank,\r\nagain\r\n' >with
+    printf 'the tank,\r\nagain\r' >without
+    for file in with without; do
+        expect 0 "$MHA" tokenize -m "$data/models/gpt2-tiny" --json --documents $how -f $file
+        mv out $file.$how
+    done
+    same with.$how without.$how "--documents $how: a last line with CR"
+done
+
+# Paragraphs and whole files: newlines inside of a text stay, the last one does not.
+printf 'the tank,\r\nagain\n\n \nthe\n' >letter
+expect 0 tokenize --json --documents paragraph -f letter
+[ "$(wc -l <out)" = 2 ] || fail 'two paragraphs are not two objects'
+has_not err skipped
+head -n 1 out >first
+expect 0 tokenize --json --documents whole -f letter
+[ "$(wc -l <out)" = 1 ] || fail 'a whole file is not one object'
+printf 'the tank,\nagain' >paragraph
+expect 0 tokenize --json --documents whole -f paragraph
+same out first 'a paragraph and a file of it'
+expect 0 tokenize --json --documents line -f letter
 [ "$(wc -l <out)" = 3 ] || fail 'three lines are not three objects'
-tokenize --json -f - <plain >out || fail '-f - does not read stdin'
-same out single '-f -'
+refused 2 tokenize --documents page -f letter
+has err '--documents must be line, paragraph or whole (got "page")'
+refused 2 tokenize --documents whole the
+has err '--documents requires texts from a file or a pipe'
+
+# Standard input: with -f -, with - in place of a text, and unasked if it is a pipe or a file.
+for how in '-f -' '-' ''; do
+    # shellcheck disable=SC2086 # words
+    tokenize --json $how <plain >out || fail "'$how' does not read a file"
+    same out single "a file, with '$how'"
+    # shellcheck disable=SC2002,SC2086 # a pipe
+    cat plain | tokenize --json $how >out || fail "'$how' does not read a pipe"
+    same out single "a pipe, with '$how'"
+done
+refused 2 tokenize - the
+has err '- (standard input) must be the only text'
+printf '\377\n' >bytes
+tokenize - <bytes >out 2>err && fail 'a pipe is not checked'
+has err 'standard input: line 1: not valid UTF-8: byte 0 (0xFF)'
+
+# An argument that is the name of a file is a text, with a hint.
+expect 0 tokenize --json plain
+has err 'did you mean -f plain?'
+expect 0 tokenize --json -q plain
+[ ! -s err ] || fail '-q gives a hint'
+expect 0 tokenize --json the
+[ ! -s err ] || fail 'a hint where there is no file'
+for command in 'prune -o x --count 1' 'regroup -o x --kv-heads 2' route 'train -o x --vocab 300 --shape gpt2:1x1x8'; do
+    # shellcheck disable=SC2086 # words
+    refused 2 "$MHA" $command plain
+    has err 'unexpected argument "plain": did you mean -f plain?'
+done
 
 # Refused: exit 3, the line is named.
 printf 'the\nbad \377 byte\n' >utf8
 refused 3 tokenize -f utf8
-has err 'line 2: not valid UTF-8: byte 4 (0xFF)'
+has err 'utf8: line 2: not valid UTF-8: byte 4 (0xFF)'
 : >empty
 refused 3 tokenize -f empty
+has err 'empty: holds no text'
+printf '\n \n' >blank
+for how in line paragraph whole; do
+    refused 3 tokenize -f blank --documents $how
+    has err 'blank: holds no text'
+done
 refused 3 tokenize -f missing
 refused 3 tokenize -f .
 mkfifo fifo
@@ -66,6 +152,7 @@ has err 'text 1: not valid UTF-8: byte 4 (0xFF)'
 printf 'a\000b\n' >nul
 expect 0 tokenize --json -f nul # NUL is data here
 refused 3 "$MHA" embed -m "$tiny" -f nul
+has err 'nul: line 1: texts must not hold a NUL character'
 refused 3 "$MHA" tokenize -m '' text
 has err 'a folder without a name'
 refused 3 "$MHA" info -m ''
@@ -74,6 +161,56 @@ refused 2 tokenize
 refused 2 tokenize -f plain text
 refused 2 tokenize --max-tokens -5 text
 refused 3 "$MHA" tokenize -m no/such/folder text
+
+# One rule for all commands: blank lines and byte order marks change nothing.
+printf '%s\n' 'you keep the count' 'and then again' 'they said so' 'all the words that we know' >some
+{ printf '\357\273\277' && sed 's/$/\n \t/' some; } >spaced
+one_rule() {
+    expect 0 "$MHA" "$@" -f some
+    mv out plain.out
+    expect 0 "$MHA" "$@" -f spaced
+    has err 'spaced: skipped 4 blank lines'
+    same out plain.out "$*"
+}
+gpt2=$data/models/gpt2-tiny
+one_rule heads -m "$gpt2" --json
+one_rule embed -m "$gpt2" --json
+one_rule score -m "$gpt2"
+one_rule generate -m "$gpt2" -n 2
+one_rule diff -m "$tiny" -m "$tiny"
+for command in 'prune --count 2 --json' 'regroup --kv-heads 1 --json'; do
+    # shellcheck disable=SC2086 # words
+    for file in some spaced; do
+        expect 0 "$MHA" $command -m "$gpt2" -f $file -o made --force
+        "$JSON_AT" quality <out >quality.$file
+    done
+    has err 'spaced: skipped 4 blank lines'
+    same quality.some quality.spaced "$command"
+    # shellcheck disable=SC2002,SC2086 # a pipe, words
+    cat some | "$MHA" $command -m "$gpt2" -o made --force >out 2>err || fail "$command reads no pipe"
+    "$JSON_AT" quality <out >quality.piped
+    same quality.some quality.piped "$command"
+done
+printf '\nyou keep\n\nthe count\n' >letter
+expect 0 "$MHA" draw -m "$gpt2" --grid -f letter --documents whole -o letter.svg
+expect 0 "$MHA" report -m "$gpt2" -f letter --documents whole -o letter.html
+expect 0 "$MHA" logits -m "$gpt2" -f letter --documents whole --json
+
+# Messages name the line of the file.
+printf '1,2\n\n3,x\n' >ids
+refused 3 "$MHA" heads -m "$gpt2" --ids -f ids
+has err '--ids: ids: line 3: token ids must be whole numbers separated by commas (got "x")'
+printf '%s\n' 1,2 '' 1,2 3,4 5,6 7,x 8,9 >ids
+refused 3 "$MHA" prune -m "$gpt2" --ids -f ids --count 1 -o x
+has err '--ids: ids: line 6: '
+printf 'the\n\n%s\n' "$long$long$long$long$long$long" >lengths
+for command in embed heads; do
+    expect 0 "$MHA" $command -m "$tiny" -f lengths
+    has err 'lengths: line 3: 122 tokens, 26 were cut off'
+done
+printf 'a\tb\n\na\n' >pairs
+refused 2 "$MHA" heads -m "$gpt2" --by gate --loss pairs -f pairs
+has err 'pairs: line 3: --loss pairs requires two texts with one tab between them'
 
 # A tokenizer alone is enough, and what its file says is shown harmlessly.
 mkdir alone

@@ -39,6 +39,14 @@ cmp -s bpe/tokenizer.json more/tokenizer.json || fail '-f one two is not -f one 
 cat one two >both
 train -q -t 2 --vocab-size 290 -o piped -f - <both >out 2>err || fail "stdin: $(cat err)"
 cmp -s bpe/tokenizer.json piped/tokenizer.json || fail 'stdin has other tokens'
+for how in '-' ''; do # the same, and a byte order mark that comes byte by byte
+    # shellcheck disable=SC2059,SC2086 # escapes, words
+    { for byte in '\357' '\273' '\277'; do printf "$byte" && sleep 0.05; done && cat both; } |
+        train -q -t 2 --vocab-size 290 -o "piped$how.too" $how >out 2>err || fail "stdin: $(cat err)"
+    cmp -s bpe/tokenizer.json "piped$how.too/tokenizer.json" || fail "stdin has other tokens, with '$how'"
+done
+expect 0 train --vocab-size 290 -o hinted one
+has err 'did you mean -f one?'
 expect 0 train -q --vocab-size 290 -o said "$(cat one)" "$(cat two)"
 expect 0 train --vocab-size 290 -o said --force 'a a a' 'b b b'
 has out 'said: 259 tokens, 256 of them characters'

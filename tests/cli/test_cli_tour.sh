@@ -62,7 +62,7 @@ awk "$compare" printed "$data/tour.txt" >wrong
 [ ! -s wrong ] || fail "digits: $(cat wrong)"
 [ "$(cat compared)" -gt 3000 ] || fail "only $(cat compared) numbers compared"
 grep -c ' page: ' "$data/tour.txt" >pages
-[ "$(cat pages)" = 31 ] || fail "$(cat pages) published tensors, not 31"
+[ "$(cat pages)" = 33 ] || fail "$(cat pages) published tensors, not 33"
 # The comparison can fail.
 sed 's/17\.4476/17.4477/' printed >changed
 awk "$compare" changed "$data/tour.txt" | grep -q 'self-attention scores: number 6 is 17.4477' || fail 'a wrong digit passes'
@@ -115,7 +115,8 @@ at tours.# 16
 expect 0 "$MHA" tour all --html page.html
 [ ! -s out ] || fail 'a page and text too'
 has err 'page.html'
-has_not page.html '<script'
+[ "$(grep -c '<script' page.html)" = 1 ] || fail 'the page has more than one script'
+grep -q "default-src 'none'; script-src 'sha256-[A-Za-z0-9+/]*='" page.html || fail 'the script is not named by its hash'
 if grep -oE '(src|href)="[^#][^"]*"|url\([^)]*\)|https?:[^" <]*|@import' page.html >links; then fail "links to the outside: $(cat links)"; fi
 while read -r name; do
     has page.html "<section id=\"$name\">"
@@ -138,6 +139,38 @@ expect 0 "$MHA" tour reshape --html -
 has out '<section id="reshape">'
 has err 'stdout'
 [ ! -e - ] || fail 'a file called -'
+
+# ---- maps in the terminal, words, figures ----
+expect 0 "$MHA" tour self-attention
+has out '    upon |  @@      |' # its own key alone
+expect 0 "$MHA" tour self-attention --json
+at tours.0.steps.6.tensors.0.words '["Once","upon","a","time","there"]'
+expect 0 "$MHA" tour induction --json
+for step in 1 2; do at tours.0.steps.$step.tensors.0.words '["drum","cat","kite","red","drum","cat"]'; done
+if grep -q '%\|thousandths' out; then fail 'the induction tour has fractions in two units'; fi
+expect 0 "$MHA" tour self-attention --figure curve.svg --tensor curve
+has curve.svg '<svg'
+expect 0 "$MHA" tour self-attention --figure first.png
+expect 0 "$MHA" tour self-attention --figure curve.png --tensor curve
+same first.png curve.png 'the first that can be drawn and the curve'
+expect 0 "$MHA" tour induction --figure map.pdf --tensor behind_the_copy --json
+has map.pdf '%PDF-'
+at tours.0.name induction
+for matrix in '' '[0,0]' '[0,1]'; do expect 0 "$MHA" tour stacked-heads --figure "w$matrix.svg" --tensor "weights$matrix"; done
+cmp -s 'w[0,0].svg' 'w[0,1].svg' && fail 'two heads have one map'
+for wrong in 'weights[0,2]' 'weights[0]' 'weights[0,1' 'weights[0,1]x' 'weights[-1,0]' x none ''; do
+    refused 2 "$MHA" tour stacked-heads --figure no.png --tensor "$wrong"
+    has err '--tensor must be one of weights'
+done
+refused 2 "$MHA" tour reshape --figure no.png
+has err 'neither a map of weights nor a curve'
+refused 2 "$MHA" tour all --figure no.png
+refused 2 "$MHA" tour reshape --figure no.gif
+refused 2 "$MHA" tour self-attention --tensor curve
+refused 2 "$MHA" tour self-attention --figure no.png --html no.html
+refused 2 "$MHA" tour self-attention --figure curve.png
+has err 'curve.png: it exists'
+[ ! -e no.png ] || fail 'a refusal left a figure'
 
 # ---- the walks are a tutorial: they see the public headers and the steps, nothing else of the program ----
 cat "$here"/cli/tour_of_*.c "$here"/cli/tour_head.[ch] "$here"/cli/tour.h | sed -n 's/^#include "\(.*\)"/\1/p' | sort -u >seen

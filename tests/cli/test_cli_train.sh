@@ -105,14 +105,28 @@ refused 2 train -m llama --shape gpt2:1x1x8 -f text -o x
 has err 'takes no --shape'
 
 # Documents: lines, paragraphs, files. Every text gets its end.
-for how in lines:80 blank:20 whole:1; do
+for how in line:80 paragraph:20 whole:1; do
     expect 0 train -q --documents "${how%:*}" --shape gpt2:1x1x8 --tokenizer bpe -f text --steps 1 --length 16 -o "docs.${how%:*}"
     "$JSON_AT" data.tokens <"docs.${how%:*}/training.json" >"tokens.${how%:*}"
 done
-[ "$(cat tokens.lines)" -lt "$(cat tokens.whole)" ] || fail 'newlines of a whole file are no tokens'
+[ "$(cat tokens.line)" -lt "$(cat tokens.whole)" ] || fail 'newlines of a whole file are no tokens'
 cat text text >twice
 expect 0 train -q --documents whole --shape gpt2:1x1x8 --tokenizer bpe -f text text --steps 1 --length 16 -o docs.two
 [ "$("$JSON_AT" data.tokens <docs.two/training.json)" = $((2 * $(cat tokens.whole))) ] || fail 'two files are not two texts'
+for old in lines:line blank:paragraph; do # the words of the first version, which training.json may hold
+    printf '{"documents": "%s"}' "${old%:*}" >old.json
+    expect 0 train -q --config old.json --shape gpt2:1x1x8 --tokenizer bpe -f text --steps 1 --length 16 -o docs.old --force
+    [ "$("$JSON_AT" data.tokens <docs.old/training.json)" = "$(cat "tokens.${old#*:}")" ] || fail "--documents ${old%:*} has changed"
+done
+expect 0 train --shape gpt2:1x1x8 --tokenizer bpe -f text --steps 1 --length 16 -o docs.line --force
+has err 'text: skipped 20 blank lines'
+{ printf '\357\273\277' && cat text; } >marked
+expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f marked --steps 1 --length 16 -o docs.marked
+[ "$("$JSON_AT" data.digest <docs.marked/training.json)" = "$("$JSON_AT" data.digest <docs.line/training.json)" ] ||
+    fail 'a byte order mark is learned from'
+# shellcheck disable=SC2002 # a pipe
+cat text | "$MHA" train -t 1 -q --shape gpt2:1x1x8 --tokenizer bpe --steps 1 --length 16 -o docs.piped >out 2>err || fail 'no pipe is read'
+[ "$("$JSON_AT" data.digest <docs.piped/training.json)" = "$("$JSON_AT" data.digest <docs.line/training.json)" ] || fail 'a pipe is other data'
 
 # Stopped by a signal: the step is finished, a checkpoint is there, the exit says so, and the end is that of an undisturbed run.
 # shellcheck disable=SC2086
@@ -241,9 +255,16 @@ has err 'the model takes 16 tokens'
 refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f nowhere -o x
 : >empty
 refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f empty -o x
-has err 'are no sequence of --length'
-echo 'too short' >short
-refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f short -o x
+has err 'empty: the data must have at least 2 tokens (got 0)'
+echo 'too short' >short # for a sequence of the usual length: it is one of its own length
+expect 0 train --shape gpt2:1x1x8 --tokenizer bpe -f short -o shortened
+short=$("$JSON_AT" data.tokens <shortened/training.json)
+has err "--length $short instead of 128: the data have only $short tokens"
+[ "$("$JSON_AT" settings.length <shortened/training.json)" = "$short" ] || fail 'the length is not that of the text'
+expect 0 train --resume --steps 2 -o shortened
+expect 0 train -q -m bert -f short --steps 1 -o shortened.bert
+refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f text --length 64 --eval short -o x
+has err 'short: the data must have at least 64 tokens'
 printf 'one\ntwo \377\n' >broken
 refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f broken -o x
 has err 'broken: line 2: '
@@ -252,7 +273,7 @@ cp text endless
 truncate -s +600M endless
 cat text >>endless
 refused 3 with_little "$MHA" train --shape gpt2:1x1x8 --tokenizer bpe -f endless --length 16 -o x
-has err "endless: line $(($(wc -l <text) + 1)): a text of more than 16 MiB"
+has err "endless: line $(($(wc -l <text) + 1)): a text must have at most 16 MiB"
 rm endless
 refused 3 train --from "$tiny" -f text -o x
 has err 'no head of logits'

@@ -7,11 +7,12 @@ seq 1 60 | sed 's/.*/the number & comes before others, and after it some number 
 expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
 
 # learn FOLDER OPTION...: to step 12
+threads=1 seed=3 steps=12
 learn() {
     to=$1
     shift
-    expect 0 "$MHA" train -q --json -t 1 --shape gpt2:2x2x16 --tokenizer bpe -f text --length 16 --batch 4 --rate 0.01 --schedule constant \
-        --warmup 0 --seed 3 --steps 12 -o "$to" "$@"
+    expect 0 "$MHA" train -q --json -t $threads --shape gpt2:2x2x16 --tokenizer bpe -f text --length 16 --batch 4 --rate 0.01 --schedule constant \
+        --warmup 0 --seed $seed --steps $steps -o "$to" "$@"
 }
 differ() {
     cmp -s "$1/model.safetensors" "$2/model.safetensors" && fail "$3: the weights are the same"
@@ -31,7 +32,9 @@ same all/model.safetensors each/model.safetensors 'three places by name'
 learn but --dropout 0.2 --attention-dropout 0
 learn two --embedding-dropout 0.2 --residual-dropout 0.2
 same but/model.safetensors two/model.safetensors 'all but one place'
-learn other --dropout 0.2 --seed 4
+seed=4
+learn other --dropout 0.2
+seed=3
 differ all other '--seed'
 
 # What is measured is without: the first measure is that of the same weights.
@@ -47,8 +50,11 @@ for dtype in f32 bf16; do
     # shellcheck disable=SC2086 # options
     {
         learn "whole.$dtype" $options
-        learn "three.$dtype" $options -t 3
-        learn "part.$dtype" $options --steps 5 --recompute
+        threads=3
+        learn "three.$dtype" $options
+        threads=1 steps=5
+        learn "part.$dtype" $options --recompute
+        steps=12
     }
     expect 0 "$MHA" train -q -t 2 --resume --steps 12 -o "part.$dtype"
     same "whole.$dtype/model.safetensors" "three.$dtype/model.safetensors" "$dtype, 3 threads"

@@ -55,11 +55,11 @@ has err 'notes: it is there; --force replaces it'
 for list in '-f text' '-f text --eval text'; do
     # shellcheck disable=SC2086 # options
     refused 2 train --shape gpt2:1x1x8 --tokenizer bpe $list --length 16 --steps 4 --force -o fresh --log ./text
-    has err 'the training reads that file'
+    has err 'must not be an input'
 done
 printf '\001\000\002\000\003\000\004\000' >ids.bin
 refused 2 train --shape gpt2:1x1x8 --vocab 50 --tokens ids.bin --length 2 --steps 4 --force -o fresh --log ids.bin
-has err 'the training reads that file'
+has err 'must not be an input'
 refused 2 new --steps 4 -o fresh --log -
 has err 'want the name of a file'
 refused 2 train --resume -o Q --steps 4 --log Q/mine.csv
@@ -198,4 +198,20 @@ has_not err 'step 4 of 6'
 [ "$(wc -l <twice/training.jsonl)" = 7 ] || fail 'the later one of two was not taken'
 leftovers=$(find . -name '.twice.*')
 [ -z "$leftovers" ] || fail "left behind: $leftovers"
+# A lock that cannot be removed is a failure of the run, whose model is whole.
+mkfifo pipe
+train --shape gpt2:1x1x8 --tokenizer bpe -f - --length 16 --steps 1 -o locked <pipe >out 2>err &
+exec 3>pipe
+while [ ! -e .locked.lock ] && kill -0 $!; do sleep 0.05; done
+rm .locked.lock
+mkdir .locked.lock
+cat text >&3
+exec 3>&-
+status=0
+wait $! || status=$?
+[ $status = 1 ] || fail "a lock that stays: exit status $status, not 1"
+has err '.locked.lock: cannot be removed: Is a directory'
+[ ! -s out ] || fail 'a failure with a result'
+expect 0 "$MHA" info locked
+rmdir .locked.lock
 finish

@@ -72,11 +72,21 @@ echo '{"eos_token_id":"x"}' >spoilt/generation_config.json
 refused 3 train --shape gpt2:1x1x8 --tokenizer spoilt -f text -o x
 has err 'mha train: spoilt/generation_config.json: eos_token_id: want'
 
+# Steps that have been taken: all of them is a success that says so, more than are asked for is wrong use.
+expect 0 train --resume -o flag
+steps=$("$JSON_AT" settings.steps <flag/training.json)
+expect 0 train --resume --steps "$steps" -o flag
+has err "flag: all $steps steps have been taken; to continue, give more with --steps"
+cp flag/training.json before.json
+refused 2 train --resume --steps $((steps - 1)) -o flag
+has err "--steps must be greater than the $steps steps that the checkpoint has taken (got $((steps - 1)))"
+same flag/training.json before.json 'a refusal has changed the settings'
+
 # Learning nothing, ids without their option, and a length that cuts other sequences.
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe --length 16 -f text --freeze '*' -o x
 has err 'every tensor is frozen'
 refused 2 train --shape gpt2:1x1x8 --vocab 50 --length 16 --tokens a.bin b.bin -o x
-has err 'each file of ids has a --tokens of its own'
+has err 'each file of ids requires a --tokens of its own'
 refused 3 train --resume --length 8 --steps 9 -o flag
 has err '--length 8 cuts other sequences'
 

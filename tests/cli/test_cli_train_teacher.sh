@@ -14,7 +14,8 @@ expect 0 train -q --shape gpt2:2x4x32 --tokenizer bpe -f text --steps 40 --rate 
 expect 0 "$MHA" prune -q -m whole --heads 0.1,0.2,1.0 -o pruned -f text
 
 # A decoder: half labels, half the teacher's distribution, at a temperature of 2; kept with the settings.
-small='--length 16 --batch 4 --rate 0.01 --steps 40'
+any='--length 16 --batch 4 --rate 0.01'
+small="$any --steps 40"
 # shellcheck disable=SC2086 # options
 expect 0 train -q --json --from pruned --teacher whole -f text $small --eval-share 0.1 -o mended
 at perplexity null
@@ -40,9 +41,9 @@ expect 0 train -q --from whole --teacher whole --logit-weight 1 --state-weight 1
 
 # A stop changes nothing; the folder of the teacher is found from anywhere.
 # shellcheck disable=SC2086
-expect 0 train -q --from pruned --teacher whole -f text $small --steps 30 --schedule constant --warmup 0 -o straight
+expect 0 train -q --from pruned --teacher whole -f text $any --steps 30 --schedule constant --warmup 0 -o straight
 # shellcheck disable=SC2086
-expect 0 train -q --from pruned --teacher whole -f text $small --steps 12 --schedule constant --warmup 0 -o part
+expect 0 train -q --from pruned --teacher whole -f text $any --steps 12 --schedule constant --warmup 0 -o part
 mkdir elsewhere
 cd elsewhere || exit 1
 expect 0 train -q --resume --steps 30 -o ../part
@@ -54,7 +55,7 @@ same part/training.safetensors straight/training.safetensors 'resumed'
 cp -r whole by
 for name in by by/ ./by; do
     refused 2 train --from pruned --teacher "$name" -f text --steps 4 -o by --force
-    has err 'it is the folder of -o'
+    has err ', the folder of --teacher)'
 done
 same whole/model.safetensors by/model.safetensors
 expect 0 train -q --from pruned --teacher by -f text --steps 2 --length 16 -o pupil

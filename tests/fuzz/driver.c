@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { CUTS = 16, CHANGES = 64 };
 
@@ -66,6 +67,7 @@ static long replay_folder(const char *folder)
 
 int main(int argc, char **argv)
 {
+    if (access("/dev/shm", W_OK) == 0) setenv("TMPDIR", "/dev/shm", 0); /* every input is a file */
     for (int i = 1; i < argc; i++) {
         long inputs = replay_folder(argv[i]);
         printf("%s: %ld inputs\n", argv[i], inputs);

@@ -1,7 +1,10 @@
 /* fuzz.c - see fuzz.h. The bytes reach the library the way a stranger's would: as a file. */
 #include "fuzz.h"
 
+#include "mha/model_create.h"
+#include "support/files.h"
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +13,7 @@
 void fuzz_check(int holds, const char *law)
 {
     if (holds) return;
-    fprintf(stderr, "broken: %s\n", law);
+    dprintf(STDERR_FILENO, "broken: %s\n", law); /* what a target collects of stderr is lost with it */
     abort();
 }
 
@@ -18,6 +21,7 @@ void fuzz_refusal(mha_status status, const mha_error *err, const char *file)
 {
     if (status == MHA_OK) return;
     fuzz_check(err->status == status, "the error holds the status");
+    if (!strstr(err->message, file)) fprintf(stderr, "%s: %s\n", file, err->message);
     fuzz_check(strstr(err->message, file) != NULL, "a refusal names the file");
     for (const char *p = err->message; *p; p++)
         fuzz_check((unsigned char)*p >= 32 && *p != 127, "a sentence holds no control character");
@@ -31,7 +35,7 @@ static void remove_file(void)
     unlink(path);
 }
 
-static const char *as_file(const void *bytes, size_t n)
+const char *fuzz_file(const void *bytes, size_t n)
 {
     static int fd = -1;
     if (fd < 0) {
@@ -46,12 +50,77 @@ static const char *as_file(const void *bytes, size_t n)
     return path;
 }
 
+static const char *folder;
+
+static void remove_folder(void)
+{
+    files_remove(folder);
+}
+
+const char *fuzz_folder(void)
+{
+    if (!folder) {
+        folder = files_folder();
+        atexit(remove_folder);
+    }
+    return folder;
+}
+
+/* The folder of the data: as build.sh has put it beside the program, or in the source tree. */
+static const char *data_folder(void)
+{
+    static char beside[PATH_MAX];
+    const ssize_t n = readlink("/proc/self/exe", beside, sizeof beside - sizeof "data");
+    if (n < 0) return MHA_TEST_DATA;
+    beside[n] = '\0';
+    strcpy(strrchr(beside, '/') + 1, "data");
+    return access(beside, X_OK) == 0 ? beside : MHA_TEST_DATA;
+}
+
+const char *fuzz_data(const char *name)
+{
+    static const char *folder_of_data;
+    static char paths[4][2 * PATH_MAX];
+    static unsigned turn;
+    char *path = paths[turn++ % 4];
+    if (!folder_of_data) folder_of_data = data_folder();
+    snprintf(path, sizeof paths[0], "%s/%s", folder_of_data, name);
+    return path;
+}
+
+mha_ctx *fuzz_ctx(void)
+{
+    static mha_ctx *ctx;
+    const mha_ctx_options one = {.size = sizeof one, .threads = 1};
+    if (!ctx) fuzz_check(mha_ctx_create(&one, &ctx, NULL) == MHA_OK, "there is a context");
+    return ctx;
+}
+
+mha_model *fuzz_model(const char *config_json)
+{
+    mha_model *model = NULL;
+    mha_error err = {0};
+    fuzz_check(mha_model_create(fuzz_ctx(), config_json, NULL, &model, &err) == MHA_OK, err.message);
+    return model;
+}
+
+uint8_t *fuzz_copy(const uint8_t *bytes, size_t n, char mark, const char *by)
+{
+    char marks[16];
+    uint8_t *copy = malloc(n + 1);
+    memset(marks, mark, sizeof marks);
+    memcpy(copy, bytes, n);
+    for (size_t at = 0; at + sizeof marks <= n; at++)
+        if (memcmp(copy + at, marks, sizeof marks) == 0) memcpy(copy + at, by, sizeof marks);
+    return copy;
+}
+
 mha_file *fuzz_open(const void *bytes, size_t n, int no_map)
 {
     const mha_file_options options = {.size = sizeof options, .no_map = no_map};
     mha_error err = {0};
     mha_file *file = NULL;
-    mha_status status = mha_file_open(NULL, as_file(bytes, n), &options, &file, &err);
+    mha_status status = mha_file_open(NULL, fuzz_file(bytes, n), &options, &file, &err);
     fuzz_check((status == MHA_OK) == (file != NULL), "a file comes with success, and only then");
     fuzz_refusal(status, &err, path);
     return file;

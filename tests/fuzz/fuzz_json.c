@@ -2,23 +2,23 @@
  * survives being written and read again, and every getter takes or refuses every value of it.
  */
 #include "fuzz.h"
-#include "io/json.h"
+#include "io/json_write.h"
+#include "mutate.h"
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
-static void get_everything(const json_t *root)
+FUZZ_MUTATES_JSON
+
+static void get_everything(const mha__json *root)
 {
     const mha__json_obj o = {.json = root, .file = "x.json", .where = "root"};
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)root, key, value)
-    {
+    for (mha__json_step step = {0}; mha__json_each(root, &step);) {
+        const char *key = mha__json_as_text(step.key);
+        fuzz_check(mha__json_get(root, key) == step.value, "every key is found");
         int64_t i = 5;
         double x = 0;
         bool b;
         const char *text;
-        const json_t *list;
+        const mha__json *list;
         mha__json_obj inner;
         mha_error err;
         fuzz_check(mha__json_int(&o, key, MHA__REQUIRED, 1, 9, &i, &err) != MHA_OK || (i >= 1 && i <= 9), "int: range");
@@ -34,19 +34,23 @@ static void get_everything(const json_t *root)
 
 static void try_rules(const uint8_t *bytes, size_t n, unsigned flags)
 {
-    json_t *root = NULL, *again = NULL;
+    const mha__json *root = NULL, *again = NULL;
+    mha__json_writer w = {.indent = (int)(flags & 1)};
+    char *text = NULL;
+    size_t length = 0;
     mha_error err = {0};
-    mha_status status = mha__json_parse("x.json", (const char *)bytes, n, flags, &root, &err);
+    mha_status status = mha__json_parse(NULL, "x.json", (const char *)bytes, n, flags, &root, &err);
     fuzz_check((status == MHA_OK) == (root != NULL), "a tree comes with success, and only then");
+    fuzz_refusal(status, &err, "x.json");
     if (!root) return;
     get_everything(root);
-    char *text = json_dumps(root, JSON_COMPACT);
-    fuzz_check(text != NULL, "what was accepted can be written");
-    status = mha__json_parse("x.json", text, strlen(text), 0, &again, &err);
-    fuzz_check(status == MHA_OK && json_equal(root, again), "what was accepted is read again as the same");
-    free(text);
-    json_decref(again);
-    json_decref(root);
+    mha__json_put(&w, root);
+    fuzz_check(mha__json_written(&w, "x.json", &text, &length, &err) == MHA_OK, "what was accepted can be written");
+    status = mha__json_parse(NULL, "x.json", text, length, 0, &again, &err);
+    fuzz_check(status == MHA_OK && mha__json_equal(root, again), "what was accepted is read again as the same");
+    mha_free(NULL, text);
+    mha__json_free(again);
+    mha__json_free(root);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)

@@ -3,6 +3,7 @@
  * through the cache. Checking without packing comes to the same verdict.
  */
 #include "fuzz.h"
+#include "mutate.h"
 
 #include "mha/generate.h"
 #include "support/files.h"
@@ -10,6 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* The first byte is no text, and goes with any. */
+FUZZ_MUTATES_JSON
 
 static const char *const weights[] = {"hostile/base/llama", "hostile/base/gpt2", "models/bert-mlm-tiny",
                                       "models/gemma2-tiny"};
@@ -31,8 +35,9 @@ static const char *folder_of(unsigned base)
     if (folders[base]) return folders[base];
     if (!registered++) atexit(remove_folders);
     folders[base] = files_folder();
-    snprintf(target, sizeof target, MHA_TEST_DATA "/%s/model.safetensors", weights[base]);
-    fuzz_check(symlink(target, files_path(folders[base], "model.safetensors")) == 0, "the weights are linked");
+    snprintf(target, sizeof target, "%s/model.safetensors", weights[base]);
+    fuzz_check(symlink(fuzz_data(target), files_path(folders[base], "model.safetensors")) == 0,
+               "the weights are linked");
     return folders[base];
 }
 

@@ -5,9 +5,12 @@
  * with the length that ends the header at the last brace.
  */
 #include "fuzz.h"
+#include "mutate.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+
+FUZZ_MUTATES_HEADER
 
 static json_t *header_of(const mha_file *file)
 {

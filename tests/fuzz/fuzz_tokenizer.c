@@ -1,9 +1,11 @@
 /* fuzz_tokenizer.c - any bytes as tokenizer.json. What is accepted encodes a few texts within its own ids, and
  * decodes them. */
 #include "fuzz.h"
-#include "io/json.h"
+#include "mutate.h"
 #include "text/tokenizer.h"
 #include <string.h>
+
+FUZZ_MUTATES_JSON
 
 static const char *const texts[] = {
     "",
@@ -34,12 +36,9 @@ static void use(const mha_tokenizer *t, const char *text, const char *pair, int 
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
-    json_t *json = NULL;
     mha_tokenizer *t = NULL;
     mha_error err = {0};
-    if (mha__json_parse(MHA__TOKENIZER_FILE, (const char *)bytes, n, MHA__JSON_BOM, &json, &err) != MHA_OK) return 0;
-    mha_status status = mha__tokenizer_make(NULL, json, &t, &err);
-    json_decref(json);
+    const mha_status status = mha__tokenizer_read(NULL, (const char *)bytes, n, &t, &err);
     fuzz_check((status == MHA_OK) == (t != NULL), "a tokenizer comes with success, and only then");
     fuzz_refusal(status, &err, MHA__TOKENIZER_FILE);
     if (!t) return 0;

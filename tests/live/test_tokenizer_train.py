@@ -31,6 +31,10 @@ WORDS = ("the of and harbour unbelievable İstanbul Straße naïve e\u0301 a\u03
          "ΑΣ ǅ \u200b \u00ad ﬁ 👩‍🔬 \U0002f800 ### ## # \u0661\u0662 \u00bd ... ==== \u2581").split() + ["  ", "   ", "\t", "\r", "\x00", "\u00a0", "\u3000 ", "\u2028"]
 
 
+# Lines of these alone are blank: `mha tokenize -f` skips them.
+WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200b)))
+
+
 def random_lines(rng):
     """Lines, ended or not, of few characters and so full of equal counts, or of all kinds of words."""
     letters = rng.choice(["ab", "aab", "abc", "abcdefgh", "aé", "日本a"])
@@ -115,7 +119,8 @@ class Training(unittest.TestCase):
 
     def loads(self, folder, lines):
         """tokenizers, transformers and this program encode alike."""
-        lines = [line for line in (line.strip("\r\n") for line in lines[:20]) if "\x00" not in line]
+        lines = [line for line in (line.strip("\r\n") for line in lines[:20]) if "\x00" not in line and line.strip(WHITE + "\ufeff")]
+        lines[:1] = [line.removeprefix("\ufeff") for line in lines[:1]]
         Path(folder, "..", "lines").write_bytes("".join(line + "\n" for line in lines).encode())
         if not lines:
             return

@@ -215,16 +215,16 @@ static void test_refusals(void **state)
                                       .parts = &good,
                                       .out.data = memory.out};
     mha_attn_merge_args a[10];
-    const char *want[10] = {"args.size = 7",    "batch = 0",           "heads = -1",    "q_len = -5",
-                            "v_head_dim = 513", "count = -1",          "parts is NULL", "dtype = 2 (bf16)",
-                            "out is NULL",      "parts[0].lse is NULL"};
+    const char *want[10] = {"args.size = 7",     "batch = 0",           "heads = -1",    "q_len = -5",
+                            "v_head_dim = 1025", "count = -1",          "parts is NULL", "dtype = 2 (bf16)",
+                            "out is NULL",       "parts[0].lse is NULL"};
     for (int n = 0; n < 10; n++)
         a[n] = base;
     a[0].size = 7;
     a[1].batch = 0;
     a[2].heads = -1;
     a[3].q_len = -5;
-    a[4].v_head_dim = 513;
+    a[4].v_head_dim = MHA_HEAD_DIM_MAX + 1;
     a[5].count = -1;
     a[6].parts = NULL;
     a[7].dtype = MHA_BF16;

@@ -150,6 +150,42 @@ static void test_packed(void **state)
         }
 }
 
+/* A prefix may be longer than its own sequence, as without packing: up to the keys of the longest. */
+static void test_prefix_beyond_keys(void **state)
+{
+    (void)state;
+    for (int c = 0; c < isa_count; c++) {
+        problem parts[SEQUENCES];
+        packed p;
+        mha_error err = {0};
+        mha_attn_desc d = describe(3);
+        for (int n = 0; n < SEQUENCES; n++) {
+            d.q_len = rows_of[n];
+            d.kv_len = keys_of[n];
+            problem_make(&parts[n], &d, NULL, (uint64_t)(61 + n));
+            parts[n].prefix_lens[0] = keys_of[n];
+            problem_run(isa_contexts[c], &parts[n]);
+        }
+        pack_all(&p, parts);
+        d.batch = SEQUENCES;
+        d.q_len = p.cu_q[SEQUENCES];
+        d.kv_len = p.cu_k[SEQUENCES];
+        d.max_kv_len = 1100;
+        d.inputs |= MHA_ATTN_CU_SEQLENS;
+        mha_attn_args args = arguments(&p);
+        for (int n = 0; n < SEQUENCES; n++)
+            p.prefix_lens[n] = n % 2 ? d.max_kv_len : keys_of[n] + (keys_of[n] < d.max_kv_len);
+        if (mha_attention(isa_contexts[c], &d, &args, &err) != MHA_OK) fail_msg("%s", err.message);
+        if (!same(&p, parts)) fail_msg("%s: a prefix beyond the keys: other bits", mha_ctx_isa(isa_contexts[c]));
+        p.prefix_lens[1] = d.max_kv_len + 1;
+        assert_int_equal(mha_attention(isa_contexts[c], &d, &args, &err), MHA_ERR_ARG);
+        assert_string_equal(err.message, "prefix_lens[1] = 1101: must be from 0 to 1100");
+        free_all(&p);
+        for (int n = 0; n < SEQUENCES; n++)
+            problem_free(&parts[n]);
+    }
+}
+
 /* What a call must say no to, before it writes anything. */
 static void test_refusals(void **state)
 {
@@ -161,7 +197,7 @@ static void test_refusals(void **state)
     } faults[] = {{"cu_seqlens_q[0] = 1", 0, 0, 1},     {"cu_seqlens_q[3] = 2", 0, 3, 2},
                   {"cu_seqlens_q[7] = 700", 0, 7, 700}, {"cu_seqlens_k[7] = 5000", 1, 7, 5000},
                   {"cu_seqlens_k[2] = -1", 1, 2, -1},   {"kv_lens[0] = 10", 2, 0, 10},
-                  {"prefix_lens[3] = 1", 3, 3, 1}};
+                  {"prefix_lens[3] = 2000", 3, 3, 2000}};
     problem parts[SEQUENCES];
     packed p;
     mha_attn_desc d = describe(3);
@@ -321,8 +357,9 @@ static void test_head_list_refusals(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_packed), cmocka_unit_test(test_refusals),
-                                              cmocka_unit_test(test_on_a_cache), cmocka_unit_test(test_listed_heads),
-                                              cmocka_unit_test(test_head_list_refusals)};
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_packed),       cmocka_unit_test(test_prefix_beyond_keys),
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_on_a_cache),
+        cmocka_unit_test(test_listed_heads), cmocka_unit_test(test_head_list_refusals)};
     return cmocka_run_group_tests(tests, isa_setup_three, isa_teardown);
 }

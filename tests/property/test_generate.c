@@ -5,6 +5,7 @@
 #include "support/check.h"
 #include "support/model_case.h"
 #include "support/rng.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -350,13 +351,45 @@ static void test_without_memory(void **state)
     mha_ctx_free(ctx);
 }
 
+/* Weights that are NaN leave nothing to choose, which is no wrong use. */
+static void test_logits_that_are_not_finite(void **state)
+{
+    (void)state;
+    enum { WIDTH = 128 };
+    float scale[WIDTH];
+    for (int i = 0; i < WIDTH; i++)
+        scale[i] = NAN;
+    mha_model *whole = case_model(NULL, folders[0], NULL);
+    const int64_t width = mha_model_describe(whole)->hidden;
+    mha_model_free(whole);
+    assert_true(width <= WIDTH);
+    const mha_named_tensor norm = {
+        .name = "transformer.ln_f.weight", .dtype = MHA_F32, .rank = 1, .shape = {width}, .data = scale};
+    mha_model *model = case_model(
+        NULL, folders[0], &(mha_model_options){.size = sizeof(mha_model_options), .tensors = &norm, .tensor_count = 1});
+    const int32_t ids[] = {1, 2};
+    const mha_prompt prompt = {ids, 2};
+    const mha_generate_options o = {.size = sizeof o, .max_new = 1};
+    int32_t out;
+    int64_t length;
+    mha_error err = {0};
+    assert_int_equal(mha_model_generate(model, &prompt, 1, &o, &out, &length, &err), MHA_ERR_NOT_FINITE);
+    assert_string_equal(err.message, "no token can be chosen: the greatest logit is nan");
+    mha_model_free(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shared_beginnings), cmocka_unit_test(test_long_prompt),
-        cmocka_unit_test(test_stop_strings),      cmocka_unit_test(test_text),
-        cmocka_unit_test(test_refusals),          cmocka_unit_test(test_cancelled),
-        cmocka_unit_test(test_without_memory),    cmocka_unit_test(test_guesses_change_nothing),
+        cmocka_unit_test(test_shared_beginnings),
+        cmocka_unit_test(test_long_prompt),
+        cmocka_unit_test(test_stop_strings),
+        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_cancelled),
+        cmocka_unit_test(test_without_memory),
+        cmocka_unit_test(test_guesses_change_nothing),
+        cmocka_unit_test(test_logits_that_are_not_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

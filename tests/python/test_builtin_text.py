@@ -6,10 +6,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LEARNED, HELD_OUT = (1, 90000), (2, 160)  # seed and lines; those of tools/train_builtin.sh, and what is held out
+STORIES = ("stories", 3, 400)  # share/mha/texts/stories.txt
 
 
-def made(seed, lines):
-    command = [sys.executable, ROOT / "tools/builtin_text.py", str(seed), str(lines)]
+def made(*arguments):
+    command = [sys.executable, ROOT / "tools/builtin_text.py", *map(str, arguments)]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
 
 
@@ -18,3 +19,5 @@ want = [line for line in made(*HELD_OUT) if line not in learned]
 got = (ROOT / "tests/golden/data/builtin/held_out.txt").read_text(encoding="ascii").splitlines()
 assert got == want, f"the generator makes other texts: {[pair for pair in zip(got, want) if pair[0] != pair[1]][:1]}, {len(got)}, {len(want)}"
 assert " ".join(str(n) for n in LEARNED) in (ROOT / "tools/train_builtin.sh").read_text(encoding="ascii")
+shipped = (ROOT / "share/mha/texts/stories.txt").read_text(encoding="ascii").splitlines()
+assert shipped == made(*STORIES), "share/mha/texts/stories.txt is not what the generator makes"

@@ -1,6 +1,7 @@
 /* cached.c - see cached.h. */
 #include "support/cached.h"
 #include "support/check.h"
+#include "support/half.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +10,7 @@ const mha_cache_desc cached_plain = {.size = sizeof cached_plain,
                                      .kv_heads = CACHED_HKV,
                                      .head_dim = CACHED_D,
                                      .v_head_dim = CACHED_DV,
-                                     .page_size = 16};
+                                     .page_size = CACHED_PAGE_LEAST};
 
 mha_cache *cached_create(mha_ctx *ctx, const mha_cache_desc *desc)
 {
@@ -19,115 +20,181 @@ mha_cache *cached_create(mha_ctx *ctx, const mha_cache_desc *desc)
     return cache;
 }
 
-/* ---- tokens: number d of head g of token `id` says which one it is ---- */
+/* ---- tokens ---- */
 
-static float number(int64_t id, int64_t g, int64_t d, bool value)
+/* Integers of at most 127, and 127 itself in every block of 32: the scale of q8_0 is 1 then. */
+double cached_element(const mha_cache_desc *desc, int64_t id, int64_t g, int64_t d, bool value)
 {
-    return (float)((id * CACHED_HKV + g) * 8 + d) + (value ? 0.5F : 0);
+    if (desc->dtype == MHA_Q8_0 && d % Q8_NUMBERS == 0) return 127;
+    const uint64_t place = (uint64_t)(id * desc->kv_heads + g) * 1024 + (uint64_t)d * 2 + value;
+    const uint64_t hash = (place + 1) * 0x9E3779B97F4A7C15u;
+    return hash >> 56 & 1 ? -(double)(hash >> 57) : (double)(hash >> 57);
 }
 
-mha_status cached_append(mha_cache *cache, int64_t sequence, int64_t n, int64_t count, const int64_t *counts,
-                         int64_t first, mha_error *err)
+void cached_tokens(tensor *t, const mha_cache_desc *desc, bool value, const int64_t shape[2], mha_dtype dtype,
+                   const tensor_layout *layout, int64_t first)
 {
-    float *k = malloc((size_t)(n * count * CACHED_HKV * CACHED_D + 1) * sizeof *k);
-    float *v = malloc((size_t)(n * count * CACHED_HKV * CACHED_DV + 1) * sizeof *v);
-    assert_true(k && v);
-    for (int64_t t = 0; t < n * count; t++)
-        for (int64_t g = 0; g < CACHED_HKV; g++) {
-            for (int64_t d = 0; d < CACHED_D; d++)
-                k[(t * CACHED_HKV + g) * CACHED_D + d] = number(first + t, g, d, false);
-            for (int64_t d = 0; d < CACHED_DV; d++)
-                v[(t * CACHED_HKV + g) * CACHED_DV + d] = number(first + t, g, d, true);
-        }
+    const int64_t width = value && desc->v_head_dim ? desc->v_head_dim : desc->head_dim;
+    const int64_t n = shape[0], count = shape[1];
+    tensor_make(t, dtype, (const int64_t[]){n, desc->kv_heads, count, width}, layout, NAN);
+    for (int64_t at = 0; at < n * count; at++)
+        for (int64_t g = 0; g < desc->kv_heads; g++)
+            for (int64_t d = 0; d < width; d++)
+                tensor_set(t, at / count, g, at % count, d, cached_element(desc, first + at, g, d, value));
+}
+
+mha_status cached_append(mha_cache *cache, const mha_cache_desc *desc, int64_t sequence, int64_t n, int64_t count,
+                         const int64_t *counts, int64_t first, mha_error *err)
+{
+    static const tensor_layout by_token = {.order = {0, 2, 1, 3}};
+    tensor k, v;
+    const int64_t shape[] = {n, count};
+    cached_tokens(&k, desc, false, shape, MHA_F32, &by_token, first);
+    cached_tokens(&v, desc, true, shape, MHA_F32, &by_token, first);
     const mha_cache_tokens tokens = {.size = sizeof tokens,
                                      .count = count,
                                      .counts = counts,
-                                     .k = {k, {count * CACHED_HKV * CACHED_D, CACHED_D, CACHED_HKV * CACHED_D, 1}},
-                                     .v = {v, {count * CACHED_HKV * CACHED_DV, CACHED_DV, CACHED_HKV * CACHED_DV, 1}}};
+                                     .dtype = MHA_F32,
+                                     .k = tensor_cview(&k),
+                                     .v = tensor_cview(&v)};
     const mha_status status = mha_cache_append(cache, sequence, &tokens, err);
-    free(k);
-    free(v);
+    tensor_free(&k);
+    tensor_free(&v);
     return status;
 }
 
+/* ---- the naive copy ---- */
+
+void cached_start(cached_model *m, const mha_cache_desc *desc)
+{
+    memset(m, 0, sizeof *m);
+    m->desc = *desc;
+    if (m->desc.dtype == MHA_DTYPE_DEFAULT) m->desc.dtype = MHA_F32;
+    if (m->desc.v_head_dim == 0) m->desc.v_head_dim = m->desc.head_dim;
+    if (m->desc.page_size == 0) m->desc.page_size = 128;
+}
+
+int64_t cached_pinned(const cached_model *m)
+{
+    return (m->desc.keep_first + m->desc.page_size - 1) / m->desc.page_size * m->desc.page_size;
+}
+
+/* A page goes when the first of the new rows sees none of its keys. */
 void cached_note(cached_model *m, int64_t b, int64_t count, int64_t first)
 {
+    const int64_t size = m->desc.page_size;
+    for (int64_t begin = cached_pinned(m); count > 0 && m->desc.window > 0; begin += size) {
+        if (begin + size > m->length[b] - m->desc.window + 1) break;
+        m->gone[b][begin / size] = true;
+    }
     for (int64_t t = 0; t < count; t++)
         m->id[b][m->length[b]++] = first + t;
 }
 
-static void check_token(const mha_cache_tensor *t, int32_t page, int64_t slot, int64_t id)
+void cached_note_length(cached_model *m, int64_t b, int64_t length)
 {
-    const int64_t size = t[2].shape[2];
-    const float *k = t[2].data, *v = t[3].data;
-    for (int64_t g = 0; g < CACHED_HKV; g++) {
-        for (int64_t d = 0; d < CACHED_D; d++)
-            assert_true(k[((page * CACHED_HKV + g) * size + slot) * CACHED_D + d] == number(id, g, d, false));
-        for (int64_t d = 0; d < CACHED_DV; d++)
-            assert_true(v[((page * CACHED_HKV + g) * size + slot) * CACHED_DV + d] == number(id, g, d, true));
+    m->length[b] = length;
+    for (int64_t begin = 0; begin < CACHED_MOST; begin += m->desc.page_size)
+        if (begin >= length) m->gone[b][begin / m->desc.page_size] = false;
+}
+
+void cached_note_fork(cached_model *m, int64_t from, int64_t to, int64_t length)
+{
+    memcpy(m->id[to], m->id[from], sizeof m->id[to]);
+    memcpy(m->gone[to], m->gone[from], sizeof m->gone[to]);
+    cached_note_length(m, to, length);
+}
+
+bool cached_seen(const cached_model *m, int64_t b, int64_t position)
+{
+    const int64_t size = m->desc.page_size, first = m->desc.window > 0 ? position - m->desc.window + 1 : 0;
+    for (int64_t n = 0; n * size < CACHED_MOST; n++)
+        if (m->gone[b][n] && (n + 1) * size > first) return false;
+    return true;
+}
+
+/* ---- one held against the other ---- */
+
+/* The bits of an integer from -127 to 127. */
+static uint16_t small_half(double x, int fraction)
+{
+    static uint16_t bits[2][255];
+    uint16_t *at = &bits[fraction == F16_FRACTION][(int)x + 127];
+    if (*at == 0 && x != 0) *at = half_bits(x, fraction);
+    return *at;
+}
+
+/* Whether element d of a row of a page has these bits; a zero may have either sign. */
+static bool is_stored(const mha_cache_tensor *t, const mha_cache_desc *desc, int64_t row, int64_t d, double x)
+{
+    const char *at = (const char *)t->data + (size_t)(row * t->shape[3]) * mha_dtype_size(t->dtype);
+    const uint16_t *halves = (const uint16_t *)(const void *)at;
+    switch (desc->dtype) {
+    case MHA_F64:
+        return ((const double *)(const void *)at)[d] == x;
+    case MHA_BF16:
+        return halves[d] == small_half(x, BF16_FRACTION) || (x == 0 && halves[d] == 0x8000);
+    case MHA_F16:
+        return halves[d] == small_half(x, F16_FRACTION) || (x == 0 && halves[d] == 0x8000);
+    case MHA_Q8_0:
+        at += d / Q8_NUMBERS * Q8_BYTES; /* a scale of 1 */
+        return memcmp(at, "\x00\x3C", 2) == 0 && (double)((const int8_t *)at)[2 + d % Q8_NUMBERS] == x;
+    default:
+        return (double)((const float *)(const void *)at)[d] == x;
     }
 }
 
-void cached_holds(const mha_cache *cache, const cached_model *m, int64_t window, int64_t keep_first)
+static bool holds_token(const mha_cache_tensor *t, const mha_cache_desc *desc, int64_t page, int64_t slot, int64_t id)
+{
+    for (int64_t g = 0; g < desc->kv_heads; g++) {
+        const int64_t row = (page * desc->kv_heads + g) * desc->page_size + slot;
+        for (int64_t d = 0; d < desc->head_dim; d++)
+            if (!is_stored(&t[2], desc, row, d, cached_element(desc, id, g, d, false))) return false;
+        for (int64_t d = 0; d < desc->v_head_dim; d++)
+            if (!is_stored(&t[3], desc, row, d, cached_element(desc, id, g, d, true))) return false;
+    }
+    return true;
+}
+
+/* One sequence; `used` marks the pages that it holds. */
+static const char *broken_sequence(const mha_cache_tensor *t, const cached_model *m, int64_t b, bool *used)
+{
+    const int64_t size = m->desc.page_size, width = t[1].shape[1], length = m->length[b];
+    const int32_t *pages = width > 0 ? (const int32_t *)t[1].data + b * width : NULL;
+    if (((const int64_t *)t[0].data)[b] != length) return "the length that is saved is the sequence's";
+    if (width * size < length) return "the table reaches as far as the sequence";
+    for (int64_t n = 0; n < width; n++) {
+        const bool wanted = n * size < length && !m->gone[b][n];
+        if (pages[n] < -1 || pages[n] >= t[2].shape[0]) return "an entry of the table is -1 or a page";
+        if ((pages[n] >= 0) != wanted) return "a page is held if it has tokens within the window, and only then";
+        if (wanted) used[pages[n]] = true;
+    }
+    for (int64_t j = 0; j < length; j++)
+        if (!m->gone[b][j / size] && !holds_token(t, &m->desc, pages[j / size], j % size, m->id[b][j]))
+            return "a token has the numbers that it was given";
+    return NULL;
+}
+
+const char *cached_broken(const mha_cache *cache, const cached_model *m)
 {
     mha_cache_tensor t[MHA_CACHE_TENSORS];
+    int64_t pages = 0;
+    const char *law = NULL;
     mha_cache_save(cache, t);
     bool *used = calloc((size_t)t[2].shape[0] + 1, sizeof *used);
-    assert_non_null(used);
-    const int64_t size = t[2].shape[2], width = t[1].shape[1];
-    int64_t pages = 0;
-    for (int64_t b = 0; b < CACHED_B; b++) {
-        assert_int_equal(mha_cache_length(cache, b), m->length[b]);
-        for (int64_t n = 0; n < width; n++) {
-            const int32_t page = ((const int32_t *)t[1].data)[b * width + n];
-            assert_true(page >= -1 && page < t[2].shape[0]);
-            if (n * size >= m->length[b]) assert_int_equal(page, -1);
-            if (page < 0 || used[page]) continue;
-            used[page] = true;
-            pages++;
-        }
-        for (int64_t j = 0; j < m->length[b]; j++) {
-            const int32_t page = ((const int32_t *)t[1].data)[b * width + j / size];
-            if (page >= 0)
-                check_token(t, page, j % size, m->id[b][j]);
-            else
-                assert_true(window > 0 && j >= keep_first && j < m->length[b] - window + 1);
-        }
+    if (!used) return "there is memory for the test";
+    for (int64_t b = 0; b < m->desc.batch && !law; b++) {
+        if (mha_cache_length(cache, b) != m->length[b]) law = "a sequence has the length of its tokens";
+        if (!law) law = broken_sequence(t, m, b, used);
     }
-    assert_int_equal(mha_cache_pages(cache), pages);
+    for (int64_t page = 0; page < t[2].shape[0]; page++)
+        pages += used[page];
     free(used);
+    return law || mha_cache_pages(cache) == pages ? law : "pages in use are those that sequences hold";
 }
 
-void cached_change(mha_cache *cache, cached_model *m, rng *r, int64_t *next_id, const mha_cache_desc *desc)
+void cached_holds(const mha_cache *cache, const cached_model *m)
 {
-    mha_error err = {0};
-    const int64_t b = rng_range(r, 0, CACHED_B - 1), other = (b + rng_range(r, 1, CACHED_B - 1)) % CACHED_B;
-    const int64_t length = rng_range(r, 0, m->length[b]), kind = rng_range(r, 0, 9);
-    if (kind < 4 && m->length[b] + 40 < CACHED_MOST) {
-        const int64_t count = rng_range(r, 0, 40);
-        assert_int_equal(cached_append(cache, b, 1, count, NULL, *next_id, &err), MHA_OK);
-        cached_note(m, b, count, *next_id);
-        *next_id += count;
-    } else if (kind < 7) {
-        int64_t counts[CACHED_B];
-        for (int64_t n = 0; n < CACHED_B; n++)
-            counts[n] = m->length[n] + 20 < CACHED_MOST ? rng_range(r, 0, 20) : 0;
-        assert_int_equal(cached_append(cache, MHA_CACHE_ALL, CACHED_B, 20, counts, *next_id, &err), MHA_OK);
-        for (int64_t n = 0; n < CACHED_B; n++)
-            cached_note(m, n, counts[n], *next_id + 20 * n);
-        *next_id += (int64_t)CACHED_B * 20;
-    } else if (kind == 7) {
-        const mha_status status = mha_cache_truncate(cache, b, length, &err);
-        if (status == MHA_OK) m->length[b] = length;
-        if (desc->window == 0) assert_int_equal(status, MHA_OK);
-    } else if (kind == 8) {
-        const mha_status status = mha_cache_fork(cache, b, other, length, &err);
-        if (desc->window == 0) assert_int_equal(status, MHA_OK);
-        if (status != MHA_OK) return;
-        memcpy(m->id[other], m->id[b], sizeof m->id[b]);
-        m->length[other] = length;
-    } else if (rng_chance(r, 0.3)) {
-        assert_int_equal(mha_cache_clear(cache, b, &err), MHA_OK);
-        m->length[b] = 0;
-    }
+    const char *law = cached_broken(cache, m);
+    if (law) fail_msg("broken: %s", law);
 }

@@ -2,6 +2,7 @@
 #ifndef TEST_EDITS_H
 #define TEST_EDITS_H
 
+#include "mha/text.h"
 #include <jansson.h>
 #include <stddef.h>
 
@@ -13,6 +14,9 @@ typedef struct edit {
 /* The file of folder `name` in data/tokenizer. */
 json_t *edits_load(const char *name);
 void edits_put(json_t *json, const char *path, const char *value);
+
+/* The tokenizer of a file. */
+mha_status edits_open(const json_t *json, mha_tokenizer **out, mha_error *err);
 
 /* Opens that file with each edit in turn; fails the test where the loader does not say what it should. */
 void edits_check(const char *name, const edit *list, size_t count);

@@ -50,8 +50,6 @@ void packed_make(problem *p, uint64_t seed)
     const bool paged = d->inputs & MHA_ATTN_BLOCK_TABLE;
     cut(p, MHA_ATTN_Q_LENS, p->q_lens, d->q_len, p->cu_q, &r);
     if (!paged) cut(p, MHA_ATTN_KV_LENS, p->kv_lens, d->kv_len, p->cu_k, &r);
-    for (int64_t b = 0; b < d->batch && !paged; b++)
-        p->prefix_lens[b] = p->prefix_lens[b] < keys_of(p, b) ? p->prefix_lens[b] : keys_of(p, b);
     d->inputs |= MHA_ATTN_CU_SEQLENS;
     d->max_q_len = d->q_len;
     d->max_kv_len = paged ? 0 : d->kv_len;

@@ -5,7 +5,7 @@
 #include "mha/mha.h"
 #include <stdbool.h>
 
-enum { B = 2, LQ = 4, LK = 5, TRIAL_MOST = 4096 };
+enum { B = 2, LQ = 4, LK = 5, TRIAL_MOST = 8192 };
 
 extern mha_error trial_error;
 
@@ -19,6 +19,7 @@ typedef struct trial {
         output[TRIAL_MOST], weight[TRIAL_MOST];
     mha_trace *trace;
     double step, limit; /* of differences */
+    int64_t samples;    /* elements of a tensor that differences are taken of, about; 0 = all */
 } trial;
 
 void trial_draw(mha_rng *rng, double *x, int64_t n);

@@ -1,5 +1,6 @@
-/* test_attn_cache.c - the KV cache as a container: what it holds after any sequence of changes, what it refuses, and
- * what happens when memory runs out. The laws that tie it to the operator are in tests/property. */
+/* test_attn_cache.c - the KV cache as a container: what it holds, what it refuses, and what happens when memory runs
+ * out. Any sequence of changes is in test_attn_cache_programs.c, the laws that tie it to the operator in
+ * tests/property. */
 #include "support/alloc.h"
 #include "support/cached.h"
 #include "support/check.h"
@@ -8,45 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- any sequence of changes ---- */
-
-static void check_random(const mha_cache_desc *desc, uint64_t seed)
-{
-    static cached_model m;
-    counting c = {.budget = -1};
-    const mha_ctx_options options = {.size = sizeof options, .threads = 1, .allocator = counting_allocator(&c)};
-    mha_ctx *ctx;
-    mha_error err = {0};
-    rng r = rng_make(seed, 0);
-    int64_t next_id = 1;
-    assert_int_equal(mha_ctx_create(&options, &ctx, &err), MHA_OK);
-    mha_cache *cache = cached_create(ctx, desc);
-    memset(&m, 0, sizeof m);
-    for (int n = 0; n < 300; n++) {
-        cached_change(cache, &m, &r, &next_id, desc);
-        cached_holds(cache, &m, desc->window, desc->keep_first);
-    }
-    assert_int_equal(mha_cache_clear(cache, MHA_CACHE_ALL, &err), MHA_OK);
-    assert_int_equal(mha_cache_pages(cache), 0);
-    mha_cache_free(cache);
-    mha_ctx_free(ctx);
-    assert_int_equal(atomic_load(&c.live), 0);
-}
-
-static void test_random_changes(void **state)
-{
-    (void)state;
-    mha_cache_desc reserved = cached_plain, windowed = cached_plain, streaming = cached_plain, narrow = cached_plain;
-    reserved.capacity = (int64_t)CACHED_B * CACHED_MOST * 2;
-    windowed.window = 50;
-    streaming.window = 30;
-    streaming.keep_first = 20;
-    narrow.window = 1;
-    const mha_cache_desc *const all[] = {&cached_plain, &reserved, &windowed, &streaming, &narrow};
-    for (uint64_t seed = 0; seed < 50; seed++)
-        check_random(all[seed % 5], seed);
-}
 
 /* ---- memory ---- */
 
@@ -65,10 +27,10 @@ static void test_window_memory(void **state)
     assert_int_equal(mha_ctx_create(&options, &ctx, &err), MHA_OK);
     mha_cache *cache = cached_create(ctx, &d);
     for (int64_t n = 0; n < 64; n++)
-        assert_int_equal(cached_append(cache, MHA_CACHE_ALL, CACHED_B, 1, NULL, n, &err), MHA_OK);
+        assert_int_equal(cached_append(cache, &cached_plain, MHA_CACHE_ALL, CACHED_B, 1, NULL, n, &err), MHA_OK);
     const long calls = atomic_load(&c.calls);
     for (int64_t n = 0; n < 16 * 60; n++) {
-        assert_int_equal(cached_append(cache, MHA_CACHE_ALL, CACHED_B, 1, NULL, n, &err), MHA_OK);
+        assert_int_equal(cached_append(cache, &cached_plain, MHA_CACHE_ALL, CACHED_B, 1, NULL, n, &err), MHA_OK);
         assert_true(mha_cache_pages(cache) <= CACHED_B * (1 + 4)); /* keep_first, and 40 keys in up to 4 pages */
     }
     assert_true(atomic_load(&c.calls) - calls <= 4 + 8); /* 4 to 64 entries, and one growth of the pool */
@@ -83,19 +45,50 @@ static void test_sharing(void **state)
     static cached_model m;
     mha_error err = {0};
     mha_cache *cache = cached_create(NULL, &cached_plain);
-    memset(&m, 0, sizeof m);
-    assert_int_equal(cached_append(cache, 0, 1, 40, NULL, 100, &err), MHA_OK);
+    cached_start(&m, &cached_plain);
+    assert_int_equal(cached_append(cache, &cached_plain, 0, 1, 40, NULL, 100, &err), MHA_OK);
     cached_note(&m, 0, 40, 100);
     assert_int_equal(mha_cache_fork(cache, 0, 1, 40, &err), MHA_OK);
-    memcpy(m.id[1], m.id[0], sizeof m.id[0]);
-    m.length[1] = 40;
+    cached_note_fork(&m, 0, 1, 40);
     assert_int_equal(mha_cache_pages(cache), 3); /* all shared */
-    assert_int_equal(cached_append(cache, MHA_CACHE_ALL, CACHED_B, 1, (const int64_t[]){1, 1, 0}, 200, &err), MHA_OK);
+    assert_int_equal(
+        cached_append(cache, &cached_plain, MHA_CACHE_ALL, CACHED_B, 1, (const int64_t[]){1, 1, 0}, 200, &err), MHA_OK);
     cached_note(&m, 0, 1, 200);
     cached_note(&m, 1, 1, 201);
     assert_int_equal(mha_cache_pages(cache), 4); /* one of the two copied the last page */
-    cached_holds(cache, &m, 0, 0);
+    cached_holds(cache, &m);
     mha_cache_free(cache);
+}
+
+/* A page that one sequence shares as its last page and another drops in the same append stays until it is copied,
+ * however the sequences are numbered. */
+static void test_dropped_while_shared(void **state)
+{
+    (void)state;
+    static const int64_t orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    mha_cache_desc d = cached_plain;
+    mha_error err = {0};
+    d.window = 16;
+    for (size_t n = 0; n < sizeof orders / sizeof *orders; n++) {
+        static cached_model m;
+        const int64_t taker = orders[n][0], sharer = orders[n][1], dropper = orders[n][2];
+        cached_start(&m, &d);
+        mha_cache *cache = cached_create(NULL, &d);
+        assert_int_equal(cached_append(cache, &cached_plain, sharer, 1, 32, NULL, 0, &err), MHA_OK);
+        cached_note(&m, sharer, 32, 0);
+        assert_int_equal(mha_cache_fork(cache, sharer, dropper, 32, &err), MHA_OK);
+        cached_note_fork(&m, sharer, dropper, 32);
+        assert_int_equal(mha_cache_truncate(cache, sharer, 20, &err), MHA_OK);
+        cached_note_length(&m, sharer, 20);
+        assert_int_equal(cached_append(cache, &cached_plain, dropper, 1, 17, NULL, 100, &err), MHA_OK);
+        cached_note(&m, dropper, 17, 100);
+        assert_int_equal(cached_append(cache, &cached_plain, MHA_CACHE_ALL, CACHED_B, 1, NULL, 500, &err), MHA_OK);
+        for (int64_t b = 0; b < CACHED_B; b++)
+            cached_note(&m, b, 1, 500 + b);
+        cached_holds(cache, &m);
+        assert_int_equal(m.length[taker], 1);
+        mha_cache_free(cache);
+    }
 }
 
 /* All that can be seen of a cache, as one piece of memory. */
@@ -130,7 +123,7 @@ static void test_starving(void **state)
     mha_ctx *ctx;
     mha_error err = {0};
     d.window = 20;
-    memset(&m, 0, sizeof m);
+    cached_start(&m, &d);
     assert_int_equal(mha_ctx_create(&options, &ctx, &err), MHA_OK);
     mha_cache *cache = NULL;
     int failures = 0;
@@ -146,24 +139,23 @@ static void test_starving(void **state)
         failures++;
     }
     assert_true(failures >= 3);
-    assert_int_equal(cached_append(cache, 0, 1, 70, NULL, 7, &err), MHA_OK);
+    assert_int_equal(cached_append(cache, &cached_plain, 0, 1, 70, NULL, 7, &err), MHA_OK);
     cached_note(&m, 0, 70, 7);
     assert_int_equal(mha_cache_fork(cache, 0, 2, 70, &err), MHA_OK);
-    memcpy(m.id[2], m.id[0], sizeof m.id[0]);
-    m.length[2] = 70;
+    cached_note_fork(&m, 0, 2, 70);
     failures = 0;
     for (long budget = 0;; budget++) {
         size_t before_bytes, after_bytes;
         char *before = snapshot(cache, &before_bytes);
         atomic_store(&c.calls, 0);
         atomic_store(&c.budget, budget);
-        const mha_status status = cached_append(cache, MHA_CACHE_ALL, CACHED_B, 100, NULL, 1000, &err);
+        const mha_status status = cached_append(cache, &cached_plain, MHA_CACHE_ALL, CACHED_B, 100, NULL, 1000, &err);
         atomic_store(&c.budget, -1);
         if (status != MHA_OK) {
             char *after = snapshot(cache, &after_bytes);
             assert_int_equal(status, MHA_ERR_MEMORY);
             assert_true(before_bytes == after_bytes && memcmp(before, after, before_bytes) == 0);
-            cached_holds(cache, &m, d.window, 0);
+            cached_holds(cache, &m);
             free(after);
             failures++;
         }
@@ -173,7 +165,7 @@ static void test_starving(void **state)
     assert_true(failures >= 4); /* table, k, v, counts, stack */
     for (int64_t b = 0; b < CACHED_B; b++)
         cached_note(&m, b, 100, 1000 + 100 * b);
-    cached_holds(cache, &m, d.window, 0);
+    cached_holds(cache, &m);
     mha_cache_free(cache);
     mha_ctx_free(ctx);
     assert_int_equal(atomic_load(&c.live), 0);
@@ -186,22 +178,22 @@ static void test_capacity(void **state)
     mha_cache_desc d = cached_plain;
     mha_error err = {0};
     d.capacity = 60; /* 4 pages */
-    memset(&m, 0, sizeof m);
+    cached_start(&m, &d);
     mha_cache *cache = cached_create(NULL, &d);
     const size_t bytes = mha_cache_bytes(cache);
     assert_true(bytes >= 64 * CACHED_HKV * (CACHED_D + CACHED_DV) * sizeof(float));
-    assert_int_equal(cached_append(cache, 0, 1, 33, NULL, 1, &err), MHA_OK);
+    assert_int_equal(cached_append(cache, &cached_plain, 0, 1, 33, NULL, 1, &err), MHA_OK);
     cached_note(&m, 0, 33, 1);
-    assert_int_equal(cached_append(cache, 1, 1, 17, NULL, 50, &err), MHA_ERR_MEMORY);
+    assert_int_equal(cached_append(cache, &cached_plain, 1, 1, 17, NULL, 50, &err), MHA_ERR_MEMORY);
     assert_true(check_has_word(err.message, "4") && check_has_word(err.message, "1"));
-    cached_holds(cache, &m, 0, 0);
-    assert_int_equal(cached_append(cache, 1, 1, 16, NULL, 50, &err), MHA_OK);
+    cached_holds(cache, &m);
+    assert_int_equal(cached_append(cache, &cached_plain, 1, 1, 16, NULL, 50, &err), MHA_OK);
     assert_int_equal(mha_cache_clear(cache, 0, &err), MHA_OK);
-    m.length[0] = 0;
+    cached_note_length(&m, 0, 0);
     cached_note(&m, 1, 16, 50);
-    assert_int_equal(cached_append(cache, 2, 1, 48, NULL, 90, &err), MHA_OK);
+    assert_int_equal(cached_append(cache, &cached_plain, 2, 1, 48, NULL, 90, &err), MHA_OK);
     cached_note(&m, 2, 48, 90);
-    cached_holds(cache, &m, 0, 0);
+    cached_holds(cache, &m);
     mha_cache_free(cache);
 }
 
@@ -252,7 +244,7 @@ static void test_bad_descriptions(void **state)
          "1099511627776",
          {.size = sizeof cached_plain, .batch = 1, .kv_heads = INT64_C(1) << 40, .head_dim = 8}},
         {"kv_heads", "-1", {.size = sizeof cached_plain, .batch = 1, .kv_heads = -1, .head_dim = 1}},
-        {"head_dim", "513", {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 513}},
+        {"head_dim", "1025", {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 1025}},
         {"v_head_dim", "-4", {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 1, .v_head_dim = -4}},
         {"dtype", "i32", {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 1, .dtype = MHA_I32}},
         {"page_size", "24", {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 1, .page_size = 24}},
@@ -296,10 +288,11 @@ static void test_bad_changes(void **state)
     mha_error err = {0};
     d.window = 10;
     mha_cache *cache = cached_create(NULL, &d);
-    memset(&m, 0, sizeof m);
-    for (int64_t n = 0; n < 100; n++)
-        assert_int_equal(cached_append(cache, 1, 1, 1, NULL, n, &err), MHA_OK);
-    cached_note(&m, 1, 100, 0);
+    cached_start(&m, &d);
+    for (int64_t n = 0; n < 100; n++) {
+        assert_int_equal(cached_append(cache, &cached_plain, 1, 1, 1, NULL, n, &err), MHA_OK);
+        cached_note(&m, 1, 1, n);
+    }
     const float x[CACHED_D * CACHED_HKV] = {0};
     const mha_cache_tokens good = {.size = sizeof good, .count = 1, .k = {x, {0}}, .v = {x, {0}}};
     mha_cache_tokens bad = good;
@@ -338,7 +331,7 @@ static void test_bad_changes(void **state)
     assert_int_equal(mha_cache_fork(cache, 1, CACHED_B, 100, &err), MHA_ERR_ARG);
     assert_int_equal(mha_cache_fork(cache, 1, 0, 50, &err), MHA_ERR_ARG);
     assert_int_equal(mha_cache_clear(cache, CACHED_B, &err), MHA_ERR_ARG);
-    cached_holds(cache, &m, d.window, 0);
+    cached_holds(cache, &m);
     assert_int_equal(mha_cache_truncate(cache, 1, 99, &err), MHA_OK);
     assert_int_equal(mha_cache_truncate(cache, 1, 0, &err), MHA_OK);
     mha_cache_free(cache);
@@ -380,11 +373,14 @@ static void test_too_large_for_q8(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_changes),   cmocka_unit_test(test_window_memory),
-        cmocka_unit_test(test_sharing),          cmocka_unit_test(test_starving),
-        cmocka_unit_test(test_capacity),         cmocka_unit_test(test_types),
-        cmocka_unit_test(test_bad_descriptions), cmocka_unit_test(test_bad_changes),
-        cmocka_unit_test(test_too_large_for_q8)};
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_window_memory),
+                                              cmocka_unit_test(test_sharing),
+                                              cmocka_unit_test(test_dropped_while_shared),
+                                              cmocka_unit_test(test_starving),
+                                              cmocka_unit_test(test_capacity),
+                                              cmocka_unit_test(test_types),
+                                              cmocka_unit_test(test_bad_descriptions),
+                                              cmocka_unit_test(test_bad_changes),
+                                              cmocka_unit_test(test_too_large_for_q8)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,6 @@
 #include "base/ctx.h"
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -348,34 +347,6 @@ static void a_system_that_refuses_threads(void **state)
     assert_true(in_child(NULL, fewer_threads_will_do));
 }
 
-static volatile sig_atomic_t signals;
-
-static void count_signal(int number)
-{
-    (void)number;
-    signals++;
-}
-
-static void workers_take_no_signals(void **state)
-{
-    sigset_t usr1, before, pending;
-    (void)state;
-    mha_ctx *ctx = create(3);
-    assert_int_equal(sigaction(SIGUSR1, &(struct sigaction){.sa_handler = count_signal}, NULL), 0);
-    sigemptyset(&usr1);
-    sigaddset(&usr1, SIGUSR1);
-    pthread_sigmask(SIG_BLOCK, &usr1, &before);
-    kill(getpid(), SIGUSR1);
-    assert_true(run_job(ctx, MOST, 1, NULL));
-    sigpending(&pending);
-    assert_true(sigismember(&pending, SIGUSR1)); /* nobody took it */
-    assert_int_equal(signals, 0);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    assert_int_equal(signals, 1);
-    assert_false(sigismember(&before, SIGUSR1)); /* and our own mask is as it was before create */
-    mha_ctx_free(ctx);
-}
-
 static void threads_follow_the_affinity(void **state)
 {
 #ifdef __linux__
@@ -414,7 +385,6 @@ int main(void)
         cmocka_unit_test(children_get_workers_of_their_own),
         cmocka_unit_test(fork_in_the_middle_of_a_call),
         cmocka_unit_test(a_system_that_refuses_threads),
-        cmocka_unit_test(workers_take_no_signals),
         cmocka_unit_test(threads_follow_the_affinity),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -107,6 +107,47 @@ static void test_greedy_one_by_one(void **state)
     mha_model_free(model);
 }
 
+/* Heads of each layer that a rule removes. */
+static void expect_gone(const mha_model *model, const mha_prune_rule *rule, int64_t all, int64_t each)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    mha_head_data *data = data_of(model);
+    uint8_t keep[MOST];
+    mha_error err = {0};
+    int64_t gone = 0;
+    if (mha_prune_choose_joint(model, data, rule, NULL, keep, &err) != MHA_OK) fail_msg("%s", err.message);
+    for (int64_t l = 0; l < info->layers; l++) {
+        int64_t here = 0;
+        for (int64_t h = 0; h < info->heads; h++)
+            here += !keep[l * info->heads + h];
+        if (each >= 0) assert_int_equal(here, each);
+        gone += here;
+    }
+    assert_int_equal(gone, all);
+    mha_head_data_free(data);
+}
+
+#define RULE(...) (&(mha_prune_rule){.size = sizeof(mha_prune_rule), __VA_ARGS__})
+
+/* A ratio is one of the model's heads, to the nearest head or group; only with per_layer it is one of each layer. */
+static void test_amounts(void **state)
+{
+    (void)state;
+    mha_model *bert = open_bare("models/bert-tiny");    /* 12 heads */
+    mha_model *gemma = open_bare("models/gemma2-tiny"); /* 16, in groups of 2 */
+    expect_gone(bert, RULE(.ratio = 0.1), 1, -1);
+    expect_gone(bert, RULE(.ratio = 0.2), 2, -1);
+    expect_gone(bert, RULE(.ratio = 0.3), 4, -1);
+    expect_gone(bert, RULE(.ratio = 0.03), 0, 0);
+    expect_gone(bert, RULE(.ratio = 0.3, .per_layer = 1), 6, 2);
+    expect_gone(gemma, RULE(.ratio = 0.3), 4, -1);
+    expect_gone(gemma, RULE(.ratio = 0.3, .per_layer = 1), 8, 2);
+    expect_gone(gemma, RULE(.count = 1, .per_layer = 1), 8, 2);
+    expect_gone(gemma, RULE(.count = 3), 4, -1);
+    mha_model_free(bert);
+    mha_model_free(gemma);
+}
+
 /* A decoder's heads go by the loss of next tokens; those that share keys together. */
 static void test_decoders(void **state)
 {
@@ -313,9 +354,9 @@ static void test_nothing_foreseen(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_greedy_one_by_one), cmocka_unit_test(test_decoders),
-        cmocka_unit_test(test_compare),           cmocka_unit_test(test_fill_without_bias),
-        cmocka_unit_test(test_regrouped),         cmocka_unit_test(test_nothing_foreseen)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_greedy_one_by_one), cmocka_unit_test(test_amounts),
+                                       cmocka_unit_test(test_decoders),          cmocka_unit_test(test_compare),
+                                       cmocka_unit_test(test_fill_without_bias), cmocka_unit_test(test_regrouped),
+                                       cmocka_unit_test(test_nothing_foreseen)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -229,7 +229,7 @@ static void test_measure_refusals(void **state)
 {
     (void)state;
     mha_error e = {0};
-    const mha_plan_options *model = MODEL(.d_model = 768, .seq = 4);
+    const mha_plan_options *model = MODEL(.d_model = 1536, .seq = 4);
     mha_plan_row rows[MHA_PLAN_LAYOUTS], none = {.left_out = "it is"};
     int count;
     assert_int_equal(mha_plan_layouts(model, rows, &count, NULL), MHA_OK);
@@ -238,12 +238,12 @@ static void test_measure_refusals(void **state)
     assert_int_equal(mha_plan_measure(NULL, MODEL(.d_model = 0), &rows[0], 0, &e), MHA_ERR_ARG);
     assert_non_null(strstr(e.message, "d_model"));
     assert_int_equal(mha_plan_measure(NULL, model, &rows[0], NAN, &e), MHA_ERR_ARG);
-    for (int i = 0; i < count; i++) { /* one head of 768 */
+    for (int i = 0; i < count; i++) { /* one head of 1536 */
         assert_true((rows[i].refused != NULL) == (rows[i].heads == 1));
         if (rows[i].heads > 1) continue;
         assert_int_equal(mha_plan_measure(NULL, model, &rows[i], 0, &e), MHA_ERR_UNSUPPORTED);
         assert_int_equal(e.status, MHA_ERR_UNSUPPORTED);
-        assert_true(check_has_word(e.message, "768"));
+        assert_true(check_has_word(e.message, "1536"));
     }
 }
 

@@ -175,6 +175,68 @@ static void test_pruned_again(void **state)
     files_remove(folder);
 }
 
+static int64_t count_in(const json_t *config, const char *key)
+{
+    return (int64_t)json_integer_value(json_object_get(config, key));
+}
+
+/* The same number of groups of every layer: the first of the even ones, the last of the odd ones. */
+static void alike(const mha_model *model, uint8_t *keep, float *gates)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    const int64_t group = group_of(model);
+    for (int64_t n = 0; n < info->layers * info->heads; n++) {
+        const int64_t layer = n / info->heads, h = n % info->heads;
+        keep[n] = layer % 2 ? h < info->heads - group : h >= group;
+        gates[n] = keep[n];
+    }
+}
+
+/* What is left of a model that lost as many heads of every layer is in the keys of its family, where it has them; the
+ * numbers of the heads are kept all the same, and a pruning of it is that of the whole model. */
+static void test_layers_alike(void **state)
+{
+    (void)state;
+    const char *folder = files_folder();
+    char out[300], whole[300];
+    snprintf(out, sizeof out, "%s/out", folder);
+    snprintf(whole, sizeof whole, "%s/whole", folder);
+    for (int f = 0; f < FOLDERS; f++) {
+        uint8_t keep[MOST];
+        float gates[MOST];
+        mha_model *model = open_bare(NULL, folders[f]);
+        const mha_model_info *info = mha_model_describe(model);
+        const int64_t group = group_of(model), left = info->heads - group;
+        const bool encoder = !info->causal, plain = !encoder && strcmp(info->family, "gpt2") != 0;
+        alike(model, keep, gates);
+        save(model, keep, PRUNE(.overwrite = f > 0), out);
+        mha_model *pruned = open_bare(NULL, out);
+        expect_same(folders[f], states(pruned, NULL), states(model, gates), info->hidden);
+        json_t *config = config_of(pruned);
+        assert_int_equal(count_in(config, "num_attention_heads"), plain ? left : encoder ? info->heads : 0);
+        assert_int_equal(count_in(config, "num_key_value_heads"), plain ? left / group : 0);
+        assert_int_equal(count_in(config, "mha.original_heads"), plain ? info->heads : 0);
+        assert_int_equal(mha_model_describe(pruned)->heads, plain ? left : info->heads);
+        assert_int_equal(mha_model_describe(pruned)->original_heads, info->heads);
+        assert_int_equal(mha_head_number(pruned, 0, 0), group);
+        assert_int_equal(mha_head_place(pruned, 0, info->heads - 1), left - 1);
+        assert_int_equal(mha_head_place(pruned, 1, info->heads - 1), -1);
+        json_decref(config);
+        memset(keep, 1, sizeof keep);
+        save(pruned, keep, PRUNE(.compatible = 1, .overwrite = f > 0), whole);
+        mha_model *zeroed = open_bare(NULL, whole);
+        expect_same(folders[f], states(zeroed, NULL), states(model, gates), info->hidden);
+        assert_int_equal(mha_model_describe(zeroed)->heads, info->heads);
+        assert_int_equal(mha_model_describe(zeroed)->parameters, info->parameters);
+        mha_model_free(zeroed);
+        mha_model_free(pruned);
+        mha_model_free(model);
+    }
+    files_remove(out);
+    files_remove(whole);
+    files_remove(folder);
+}
+
 /* Every shard of the source has its digest. */
 static void test_record_of_shards(void **state)
 {
@@ -248,6 +310,9 @@ static void test_without_memory(void **state)
     mha_model *model = open_bare(ctx, "models/bert-tiny");
     const long live = count.live;
     int failed = 0;
+    count.budget = 0; /* the numbers of heads take none */
+    assert_int_equal(mha_head_number(model, 0, 1), 1);
+    assert_int_equal(mha_head_place(model, 2, 3), 3);
     for (long budget = 0;; budget++) {
         mha_error err = {0};
         count.budget = count.calls + budget;
@@ -295,7 +360,12 @@ static void test_choice(void **state)
     expect_keep(model, scores, RULE(.ratio = 1, .per_layer = 1, .floor = 3), "110101111110");
     expect_keep(model, scores, RULE(.ratio = 0), "111111111111");
     expect_keep(model, scores, RULE(.ratio = 0.25), "111100011111");
-    expect_keep(model, scores, RULE(.ratio = 0.3), "000100011111"); /* 6, of which layer 1 gives 3 */
+    expect_keep(model, scores, RULE(.count = 6), "000100011111"); /* layer 1 gives 3 */
+    /* of the model's 12 heads the nearest number: 3.6 are 4, 3.48 are 3, 0.4 are none, and 1.5 are 2 */
+    expect_keep(model, scores, RULE(.ratio = 0.3), "110100011111");
+    expect_keep(model, scores, RULE(.ratio = 0.29), "111100011111");
+    expect_keep(model, scores, RULE(.ratio = 0.03), "111111111111");
+    expect_keep(model, scores, RULE(.ratio = 0.125), "111100111111");
     expect_keep(model, scores, RULE(.count = 4), "110100011111");
     expect_keep(model, scores, RULE(.count = 1, .per_layer = 1), "110101111110");
     expect_keep(model, scores, RULE(.count = 9), "000100011000");
@@ -323,6 +393,9 @@ static void test_choice_of_groups(void **state)
     expect_keep(model, scores, RULE(.count = 1), "1111111111110011");
     expect_keep(model, scores, RULE(.count = 4), "1111001111110011");
     expect_keep(model, scores, RULE(.count = 5), "1100001111110011");
+    expect_keep(model, scores, RULE(.ratio = 0.3), "1111001111110011"); /* 4.8 of 16: nearer to 4 than to 6 */
+    expect_keep(model, scores, RULE(.ratio = 0.32), "1100001111110011");
+    expect_keep(model, scores, RULE(.ratio = 0.05), "1111111111111111");
     mha_model_free(model);
 }
 
@@ -349,10 +422,15 @@ static void test_choice_of_what_is_left(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_removed_is_gated_off), cmocka_unit_test(test_pruned_again),
-        cmocka_unit_test(test_record_of_shards),     cmocka_unit_test(test_what_cannot_be),
-        cmocka_unit_test(test_without_memory),       cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_choice_of_groups),     cmocka_unit_test(test_choice_of_what_is_left),
+        cmocka_unit_test(test_removed_is_gated_off),
+        cmocka_unit_test(test_pruned_again),
+        cmocka_unit_test(test_layers_alike),
+        cmocka_unit_test(test_record_of_shards),
+        cmocka_unit_test(test_what_cannot_be),
+        cmocka_unit_test(test_without_memory),
+        cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_choice_of_groups),
+        cmocka_unit_test(test_choice_of_what_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -262,6 +262,115 @@ static void test_steps_help(void **state)
     mha_model_free(model);
 }
 
+/* ---- weights ---- */
+
+enum { HEADS = 6, WIDTH = 48, HEAD = 8 }; /* of bert-mlm-tiny */
+
+/* A tensor of layer 0, of a pruning. */
+static const float *tensor_of(const mha_pruning *pruning, const char *name)
+{
+    int64_t count;
+    const mha_named_tensor *list = mha_pruning_list(pruning, &count);
+    for (int64_t n = 0; n < count; n++)
+        if (strstr(list[n].name, "layer.0.") && strstr(list[n].name, name)) return list[n].data;
+    fail_msg("no tensor %s", name);
+    return NULL;
+}
+
+static float *original(const char *name)
+{
+    char whole[128];
+    mha_file *file = case_file("models/bert-mlm-tiny/model.safetensors");
+    snprintf(whole, sizeof whole, "bert.encoder.layer.0.attention.%s.weight", name);
+    float *x = case_floats(file, whole);
+    mha_file_free(file);
+    return x;
+}
+
+/* Scores that are all the same change no bit; those of two heads are their parts of the mean. */
+static void test_weighted_mean(void **state)
+{
+    (void)state;
+    mha_model *model = open_bare(NULL, "models/bert-mlm-tiny");
+    mha_head_data *data = data_of(model);
+    double same[2 * HEADS], scores[2 * HEADS];
+    for (int n = 0; n < 2 * HEADS; n++) {
+        same[n] = 0.7;
+        scores[n] = n % 2 ? 1 : 3;
+    }
+    mha_pruning *plain = regroup(model, REGROUP(.key_heads = 3, .value_heads = 2, .fit = data));
+    mha_pruning *equal = regroup(model, REGROUP(.key_heads = 3, .value_heads = 2, .fit = data, .scores = same));
+    int64_t count = 0;
+    const mha_named_tensor *a = mha_pruning_list(plain, &count), *b = mha_pruning_list(equal, &count);
+    for (int64_t n = 0; n < count; n++) {
+        size_t cells = 1;
+        for (int d = 0; d < a[n].rank; d++)
+            cells *= (size_t)a[n].shape[d];
+        assert_memory_equal(a[n].data, b[n].data, cells * sizeof(float));
+    }
+    mha_pruning *mean =
+        regroup(model, REGROUP(.key_heads = 3, .value_heads = 3, .method = MHA_REGROUP_MEAN, .scores = scores));
+    float *whole = original("self.key");
+    const float *key = tensor_of(mean, "attention.self.key.weight");
+    for (int g = 0; g < 3; g++)
+        for (int i = 0; i < HEAD * WIDTH; i++) {
+            const double first = (double)whole[2 * g * HEAD * WIDTH + i];
+            const double second = (double)whole[(2 * g + 1) * HEAD * WIDTH + i];
+            assert_true(fabs((double)key[g * HEAD * WIDTH + i] - (3 * first + second) / 4) < 1e-7);
+        }
+    free(whole);
+    mha_pruning_free(plain);
+    mha_pruning_free(equal);
+    mha_pruning_free(mean);
+    mha_head_data_free(data);
+    mha_model_free(model);
+}
+
+/* Square of what Wo_h Wv_h of head h loses, of layer 0; heads share values in pairs and stand as before. */
+static double loss_of(const mha_pruning *pruning, int head)
+{
+    const float *value = tensor_of(pruning, "attention.self.value.weight");
+    const float *out = tensor_of(pruning, "attention.output.dense.weight");
+    float *old_value = original("self.value"), *old_out = original("output.dense");
+    double sum = 0;
+    for (int i = 0; i < WIDTH; i++)
+        for (int j = 0; j < WIDTH; j++) {
+            double lost = 0;
+            for (int d = 0; d < HEAD; d++) {
+                const int at = i * WIDTH + head * HEAD + d;
+                lost += (double)old_out[at] * (double)old_value[(head * HEAD + d) * WIDTH + j];
+                lost -= (double)out[at] * (double)value[(head / 2 * HEAD + d) * WIDTH + j];
+            }
+            sum += lost * lost;
+        }
+    free(old_value);
+    free(old_out);
+    return sum;
+}
+
+/* In closed form a head of a high score loses less, and the one that it shares with more. */
+static void test_weighted_closed(void **state)
+{
+    (void)state;
+    mha_model *model = open_bare(NULL, "models/bert-mlm-tiny");
+    mha_head_data *data = data_of(model);
+    double scores[2 * HEADS], lost[3][2];
+    for (int high = 0; high < 3; high++) { /* the first head of a pair, the second, neither */
+        for (int n = 0; n < 2 * HEADS; n++)
+            scores[n] = high == 2 || n % 2 == high ? 1 : 0.05;
+        mha_pruning *made = regroup(model, REGROUP(.value_heads = 3, .fit = data, .scores = scores, PUBLISHED));
+        for (int head = 0; head < 2; head++)
+            lost[high][head] = loss_of(made, head);
+        mha_pruning_free(made);
+    }
+    print_message("lost of head 0: %.3f, %.3f, %.3f; of head 1: %.3f, %.3f, %.3f\n", lost[0][0], lost[2][0], lost[1][0],
+                  lost[1][1], lost[2][1], lost[0][1]);
+    assert_true(lost[0][0] < lost[2][0] && lost[2][0] < lost[1][0]);
+    assert_true(lost[1][1] < lost[2][1] && lost[2][1] < lost[0][1]);
+    mha_head_data_free(data);
+    mha_model_free(model);
+}
+
 /* The same bits with any number of threads, and of any cut into batches that the data has. */
 static void test_threads(void **state)
 {
@@ -307,10 +416,11 @@ static void test_refused(void **state)
     mha_head_data *data = data_of(bert), *tokens = data_of(llama);
     refused(bert, REGROUP(.fit = data), MHA_ERR_ARG, "nothing to do");
     refused(bert, REGROUP(.key_heads = 4, .fit = data), MHA_ERR_ARG,
-            "key_heads is 4, which does not divide the 6 heads");
-    refused(bert, REGROUP(.value_heads = -1, .fit = data), MHA_ERR_ARG, "value_heads is -1");
+            "key_heads must divide the 6 heads of layer 0 (got 4)");
+    refused(bert, REGROUP(.value_heads = -1, .fit = data), MHA_ERR_ARG,
+            "value_heads must divide the 6 heads of layer 0 (got -1)");
     refused(llama, REGROUP(.value_heads = 4, .fit = tokens), MHA_ERR_ARG,
-            "value_heads is 4, more than the 2 of layer 0");
+            "value_heads must be at most the 2 of layer 0 (got 4)");
     refused(bert, REGROUP(.key_heads = 3), MHA_ERR_ARG, "fit is NULL");
     refused(bert, REGROUP(.key_heads = 3, .method = MHA_REGROUP_MEAN, .ridge = 1), MHA_ERR_ARG, "fit is NULL");
     refused(bert, REGROUP(.key_heads = 3, .fit = data, .ridge = NAN), MHA_ERR_ARG, "ridge is nan");
@@ -318,6 +428,10 @@ static void test_refused(void **state)
     refused(llama, REGROUP(.key_heads = 1, .fit = tokens), MHA_ERR_UNSUPPORTED,
             "they are rotated after the projection");
     refused(qwen, REGROUP(.key_heads = 1, .fit = tokens), MHA_ERR_UNSUPPORTED, "they are normed and rotated");
+    double odd[2 * HEADS] = {0};
+    odd[HEADS + 2] = NAN;
+    refused(bert, REGROUP(.key_heads = 3, .method = MHA_REGROUP_MEAN, .scores = odd), MHA_ERR_ARG,
+            "the score of head 1.2 is nan");
     assert_string_equal(mha_regroup_method_key(MHA_REGROUP_MEAN), "mean");
     assert_null(mha_regroup_method_key(MHA_REGROUP_METHODS));
     assert_non_null(mha_regroup_method_help(MHA_REGROUP_VALUES));
@@ -346,9 +460,12 @@ static void test_every_allocation_may_fail(void **state)
         mha_pruning *pruning = NULL;
         mha_error err = {0};
         atomic_store(&count.budget, atomic_load(&count.calls) + budget);
-        status = mha_regroup_make(model, REGROUP(.key_heads = 3, .value_heads = 2, .fit = data), &pruning, &err);
+        status = mha_regroup_make(
+            model, REGROUP(.key_heads = 3, .value_heads = 2, .fit = data, .scores = (double[2 * HEADS]){1, 2}),
+            &pruning, &err);
         assert_int_equal(status == MHA_OK, pruning != NULL);
         mha_pruning_free(pruning);
+        if (status != MHA_OK && !strstr(err.message, "memory")) fail_msg("budget %ld: %s", budget, err.message);
         if (atomic_load(&count.live) != live) fail_msg("budget %ld: %ld live", budget, atomic_load(&count.live));
     }
     assert_int_equal(status, MHA_OK);
@@ -364,6 +481,8 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_exact_where_rank_allows),
                                        cmocka_unit_test(test_every_family),
                                        cmocka_unit_test(test_steps_help),
+                                       cmocka_unit_test(test_weighted_mean),
+                                       cmocka_unit_test(test_weighted_closed),
                                        cmocka_unit_test(test_threads),
                                        cmocka_unit_test(test_refused),
                                        cmocka_unit_test(test_every_allocation_may_fail)};

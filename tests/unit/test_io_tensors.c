@@ -2,6 +2,7 @@
 #include "mha/io.h"
 #include "support/check.h"
 #include "support/files.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,13 +109,15 @@ static void test_what_cannot_be_read(void **state)
         const char *sentence;
     } wrong[] = {
         {{"absent", MHA_F32, 1, {6}, room}, "tensor \"absent\" is missing"},
-        {{"heads.0.w_q", MHA_F32, 1, {6}, room}, "tensor \"heads.0.w_q\" has 2 dimensions, want 1"},
-        {{"heads.0.w_q", MHA_F32, 2, {3, 2}, room}, "tensor \"heads.0.w_q\": dimension 0 is 2, want 3"},
+        {{"heads.0.w_q", MHA_F32, 1, {6}, room}, "tensor \"heads.0.w_q\" must have 1 dimensions (got 2)"},
+        {{"heads.0.w_q", MHA_F32, 2, {3, 2}, room}, "tensor \"heads.0.w_q\": dimension 0 must be 3 (got 2)"},
     };
     for (size_t n = 0; n < sizeof wrong / sizeof *wrong; n++) {
         const mha_named_tensor list[] = {{"heads.0.w_q", MHA_F32, 2, {2, 3}, room}, wrong[n].tensor};
+        char sentence[512];
+        snprintf(sentence, sizeof sentence, "%s: %s", mha_file_path(file), wrong[n].sentence);
         assert_int_equal(mha_tensors_read(file, list, 2, &err), MHA_ERR_FORMAT);
-        assert_string_equal(err.message, wrong[n].sentence);
+        assert_string_equal(err.message, sentence);
         assert_true(room[0] == 9); /* nothing has been filled */
     }
     mha_file_free(file);

@@ -349,7 +349,7 @@ static void no_memory(void **state)
         assert_int_equal(memory.live, live);
         assert_int_equal(files_count(folder), status == MHA_OK);
     }
-    assert_int_equal(n, 6); /* the list, the writer, its order, header and names; then it works */
+    assert_int_equal(n, 7); /* the list, the writer, its order, that of metadata, header and names; then it works */
     mha_ctx_free(ctx);
     files_remove(folder);
 }

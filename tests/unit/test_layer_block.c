@@ -195,7 +195,7 @@ static void test_refusals(void **state)
     REFUSED(attn.heads, 0, MHA_ERR_ARG, "heads is 0");
     REFUSED(attn.heads, 5, MHA_ERR_ARG, "does not divide hidden 48");
     REFUSED(attn.kv_heads, 3, MHA_ERR_ARG, "does not divide heads 4");
-    REFUSED(attn.head_dim, 513, MHA_ERR_ARG, "head_dim is 513");
+    REFUSED(attn.head_dim, 1025, MHA_ERR_ARG, "head_dim must be 1 to 1024 (got 1025)");
     REFUSED(attn.hidden, -1, MHA_ERR_ARG, "hidden is -1");
     REFUSED(attn.q.weight, NULL, MHA_ERR_ARG, "weight is NULL");
     REFUSED(intermediate, 0, MHA_ERR_ARG, "out is 0");

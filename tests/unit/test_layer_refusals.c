@@ -204,17 +204,17 @@ static void test_before_init(void **state)
 {
     (void)state;
     mha_variant *layer = NULL;
-    const mha_standard_mha_options o = {.size = sizeof o, .d_model = 1024, .num_heads = 1};
+    const mha_standard_mha_options o = {.size = sizeof o, .d_model = 2048, .num_heads = 1};
     const mha_variant_input in = {.size = sizeof in, .batch = 1, .q_len = 1, .query = x};
     assert_int_equal(mha_standard_mha_create(NULL, &o, &layer, &err), MHA_OK);
-    assert_int_equal(mha_variant_parameter_count(layer), 4 * 1024 * 1024 + 4 * 1024);
+    assert_int_equal(mha_variant_parameter_count(layer), 4 * 2048 * 2048 + 4 * 2048);
     call_refused(layer, &in,
                  "multi-head attention: its parameters were neither drawn (mha_variant_init) nor packed "
                  "(mha_variant_update)");
     assert_int_equal(mha_variant_update(layer, &err), MHA_ERR_ARG);
     assert_string_equal(err.message, "multi-head attention: mha_variant_update before mha_variant_init");
     assert_int_equal(mha_variant_init(layer, NULL, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "multi-head attention: heads are 1024 wide, 512 is the most");
+    assert_string_equal(err.message, "multi-head attention: heads are 2048 wide, 1024 is the most");
     mha_variant_free(layer);
     mha_variant_free(NULL);
 }

@@ -359,6 +359,23 @@ static void logits_and_places_in_a_pass_that_begins_later(void **state)
 
 /* ---- pruned layers ---- */
 
+/* config.json of the encoder, whose layer 1 has its first `heads` heads alone. */
+static char *pruned_config(int heads)
+{
+    const mha_model_options o = {.size = sizeof o, .no_tokenizer = 1};
+    mha_model *whole = case_model(NULL, inner_families[INNER_ENCODER].folder, &o);
+    const char *text = mha_model_config_json(whole);
+    const size_t room = strlen(text) + 200;
+    char *config = malloc(room);
+    assert_non_null(config);
+    size_t n = (size_t)snprintf(config, room, "{\"mha.heads\": [[0, 1, 2, 3], [0");
+    for (int h = 1; h < heads; h++)
+        n += (size_t)snprintf(config + n, room - n, ", %d", h);
+    snprintf(config + n, room - n, "], [0, 1, 2, 3]], %s", strchr(text, '{') + 1);
+    mha_model_free(whole);
+    return config;
+}
+
 /* The first `heads` heads of layer 1 alone, as tensors in memory. */
 static mha_model *pruned(int heads, float *data)
 {
@@ -382,9 +399,13 @@ static mha_model *pruned(int heads, float *data)
         free(whole);
     }
     mha_file_free(file);
-    return case_model(
+    char *config = pruned_config(heads);
+    mha_model *model = case_model(
         NULL, inner_families[INNER_ENCODER].folder,
-        &(mha_model_options){.size = sizeof(mha_model_options), .tensors = list, .tensor_count = TENSORS});
+        &(mha_model_options){
+            .size = sizeof(mha_model_options), .tensors = list, .tensor_count = TENSORS, .config_json = config});
+    free(config);
+    return model;
 }
 
 /* Gates and fills of a layer are those of its first heads; the truth is the whole layer with the others at 0. */

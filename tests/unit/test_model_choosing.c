@@ -170,7 +170,7 @@ static void test_wrong_configs(void **state)
     expect_config(
         choosing_config("{\"adaptive_heads\":{\"head_options\":[2,3]}}", 1), MHA_ERR_FORMAT,
         "config.json: mha.attention.adaptive_heads.head_options[1]: want a number of heads that cuts 16 columns "
-        "into heads of 1 to 512, got 3");
+        "into heads of 1 to 1024, got 3");
     expect_config(choosing_config("{\"alibi\":true,\"adaptive_heads\":{\"head_options\":[2,4]}}", 1),
                   MHA_ERR_UNSUPPORTED, "config.json: mha.attention: adaptive_heads with alibi");
     expect_config(choosing_config("{\"moe_heads\":{\"top_k\":3}},\"mha.heads\":[[0,2]]", 1), MHA_ERR_FORMAT,

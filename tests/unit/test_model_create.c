@@ -80,6 +80,30 @@ static void test_tensors_are_those_of_transformers(void **state)
     }
 }
 
+/* A head of the greatest width has as many factors of rotation as there is room for, and the next one is refused. */
+static void test_the_widest_head_is_rotated(void **state)
+{
+    (void)state;
+    enum { PAIRS = MHA_HEAD_DIM_MAX / 2 };
+    char list[2 * PAIRS + 1] = "", config[8 * PAIRS];
+    for (int i = 0; i < PAIRS; i++)
+        strcat(list, i ? ",1" : "1");
+    for (int wider = 0; wider < 2; wider++) {
+        mha_model *model = NULL;
+        mha_error err = {0};
+        snprintf(
+            config, sizeof config,
+            "{\"model_type\":\"llama\",\"vocab_size\":8,\"hidden_size\":8,\"num_hidden_layers\":1,\"num_attention_"
+            "heads\":1,\"intermediate_size\":8,\"head_dim\":%d,\"rope_scaling\":{\"rope_type\":\"longrope\",\"factor\":"
+            "2,\"short_factor\":[%s],\"long_factor\":[%s]}}",
+            MHA_HEAD_DIM_MAX + 2 * wider, list, list);
+        const mha_status status = mha_model_create(NULL, config, NULL, &model, &err);
+        if (!wider && status != MHA_OK) fail_msg("%s", err.message);
+        assert_int_equal(status, wider ? MHA_ERR_UNSUPPORTED : MHA_OK);
+        mha_model_free(model);
+    }
+}
+
 /* Mean and deviation of a tensor. */
 static void moments(const mha_model *model, const char *name, double *mean, double *deviation)
 {
@@ -348,6 +372,7 @@ static void test_every_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_widest_head_is_rotated),
         cmocka_unit_test(test_tensors_are_those_of_transformers),
         cmocka_unit_test(test_numbers_as_published),
         cmocka_unit_test(test_a_seed_is_a_model),

@@ -63,7 +63,7 @@ static void test_refused_configs(void **state)
         {"hidden_size", "9223372036854775807", MHA_ERR_FORMAT, "hidden_size"},
         {"hidden_size", "64", MHA_ERR_FORMAT, "config.json asks for [600, 64]"},
         {"hidden_size", "null", MHA_ERR_FORMAT, "[600, 768]"},
-        {"hidden_size", "4096", MHA_ERR_UNSUPPORTED, "1024 wide"},
+        {"hidden_size", "8192", MHA_ERR_UNSUPPORTED, "2048 wide"},
         {"intermediate_size", "113", MHA_ERR_FORMAT, "[112, 48], but config.json asks for [113, 48]"},
         {"intermediate_size", "4294967336", MHA_ERR_FORMAT, "intermediate_size"},
         {"vocab_size", "601", MHA_ERR_FORMAT, "embeddings.word_embeddings.weight"},

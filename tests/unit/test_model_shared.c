@@ -297,17 +297,41 @@ static void test_cache(void **state)
 
 /* ---- refusals ---- */
 
-static void refused(const char *folder, const char *heads, const char *shared, const char *part)
+static void refused_of(const char *folder, int original, const char *heads, const char *shared, const char *part)
 {
     mha_model *model = NULL;
     mha_error err = {0};
     json_t *config = json_load_file(files_path(MHA_TEST_DATA "/models/bert-mlm-tiny", "config.json"), 0, NULL);
     if (heads) json_object_set_new(config, "mha.heads", json_loads(heads, 0, NULL));
-    json_object_set_new(config, "mha.kv_heads", json_loads(shared, JSON_DECODE_ANY, NULL));
+    if (shared) json_object_set_new(config, "mha.kv_heads", json_loads(shared, JSON_DECODE_ANY, NULL));
+    if (original) json_object_set_new(config, "mha.original_heads", json_integer(original));
     assert_int_equal(json_dump_file(config, files_path(folder, "config.json"), 0), 0);
     json_decref(config);
     assert_int_equal(mha_model_open(NULL, folder, NULL, &model, &err), MHA_ERR_FORMAT);
     if (!strstr(err.message, part)) fail_msg("want \"%s\" in \"%s\"", part, err.message);
+}
+
+static void refused(const char *folder, const char *heads, const char *shared, const char *part)
+{
+    refused_of(folder, 0, heads, shared, part);
+}
+
+/* "mha.original_heads" bounds the numbers of heads, and num_attention_heads how many there are. */
+static void test_refused_numbers(void **state)
+{
+    (void)state;
+    const char *folder = case_copy("models/bert-mlm-tiny");
+    refused_of(folder, 5, NULL, NULL, "mha.original_heads: want at least num_attention_heads, got 5");
+    refused_of(folder, -1, NULL, NULL, "mha.original_heads");
+    refused_of(folder, 65537, NULL, NULL, "mha.original_heads");
+    refused_of(folder, 8, "[[0, 1], [7, 8]]", NULL, "mha.heads[1][1]: want ascending numbers of heads, got 8");
+    refused_of(folder, 8, "[[0, 1], [0, 1, 2, 3, 4, 5, 6]]", NULL,
+               "mha.heads[1]: want at most num_attention_heads (6), got 7");
+    refused_of(folder, 8, "[[0, 1], [6, 5, 4, 3, 2, 1, 0]]", "{\"keys\": 1, \"values\": 1}",
+               "mha.heads[1]: want at most num_attention_heads (6), got 7");
+    refused_of(folder, 8, "[[0, 1], [7, 8]]", "{\"keys\": 1, \"values\": 1}",
+               "mha.heads[1][1]: want numbers of heads, each once, got 8");
+    files_remove(folder);
 }
 
 static void test_refused(void **state)
@@ -335,6 +359,6 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_repeated_rows_say_the_same), cmocka_unit_test(test_cache),
-                                       cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_refused_numbers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

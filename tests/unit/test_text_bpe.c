@@ -183,6 +183,21 @@ static void test_hostile_texts(void **state)
 
 /* ---- the table of pairs ---- */
 
+/* A file without a vocabulary opens, as in the reference; text would vanish without a word, and is refused. */
+static void test_empty_vocabulary(void **state)
+{
+    (void)state;
+    static const char file[] = "{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]}}";
+    mha_tokenizer *t = NULL;
+    mha_encoding *e = NULL;
+    mha_error err = {0};
+    assert_int_equal(mha__tokenizer_read(NULL, file, strlen(file), &t, &err), MHA_OK);
+    assert_int_equal(mha_tokenizer_encode(t, "text", 4, NULL, 0, NULL, &e, &err), MHA_ERR_FORMAT);
+    assert_null(e);
+    assert_string_equal(err.message, "tokenizer.json: model.vocab must hold a token to tokenize text (got none)");
+    mha_tokenizer_free(t);
+}
+
 static void test_pairs(void **state)
 {
     (void)state;
@@ -268,8 +283,13 @@ static void test_starvation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_edits), cmocka_unit_test(test_sequences),       cmocka_unit_test(test_hostile_texts),
-        cmocka_unit_test(test_pairs), cmocka_unit_test(test_colliding_pairs), cmocka_unit_test(test_starvation),
+        cmocka_unit_test(test_edits),
+        cmocka_unit_test(test_sequences),
+        cmocka_unit_test(test_hostile_texts),
+        cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_colliding_pairs),
+        cmocka_unit_test(test_starvation),
+        cmocka_unit_test(test_empty_vocabulary),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

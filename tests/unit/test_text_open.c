@@ -30,6 +30,7 @@ static const edit edits[] = {
     {"pre_tokenizer", NULL, NULL},
     {"decoder", NULL, NULL},
     {"model", NULL, "model: want an object, got nothing"},
+    {"version", "\"1.0\"", NULL},
 
     /* normalizer */
     {"normalizer/lowercase", NULL, "normalizer.lowercase: want true or false, got nothing"},
@@ -96,7 +97,7 @@ static const edit edits[] = {
     {"padding/pad_to_multiple_of", "-8", "padding.pad_to_multiple_of: want an integer from 0"},
     {"padding/direction", NULL, "padding.direction: want a string without NUL, got nothing"},
 
-    {"unknown", "{\"type\":\"anything\"}", NULL},
+    {"unknown", "{\"type\":\"anything\"}", "tokenizer.json: unknown key \"unknown\""},
 };
 
 static void test_edits(void **state)
@@ -117,7 +118,7 @@ static void test_long_and_double_added_tokens(void **state)
     json_array_append(added, json_array_get(added, 0));
     mha_tokenizer *t;
     mha_error err = {0};
-    assert_int_equal(mha__tokenizer_make(NULL, json, &t, &err), MHA_ERR_FORMAT);
+    assert_int_equal(edits_open(json, &t, &err), MHA_ERR_FORMAT);
     assert_non_null(strstr(err.message, "added_tokens[1].content: want a text that no other added token has"));
     json_decref(json);
 }
@@ -141,7 +142,7 @@ static void test_many_added_tokens(void **state)
     mha_tokenizer *t;
     mha_encoding *e;
     mha_error err = {0};
-    if (mha__tokenizer_make(NULL, json, &t, &err)) fail_msg("%s", err.message);
+    if (edits_open(json, &t, &err)) fail_msg("%s", err.message);
     char *text = malloc(SPACES);
     assert_non_null(text);
     memset(text, ' ', SPACES);
@@ -163,7 +164,7 @@ static void test_look_up(void **state)
     json_t *json = edits_load(BASE);
     mha_tokenizer *t;
     edits_put(json, "model/vocab/a", "100");
-    assert_int_equal(mha__tokenizer_make(NULL, json, &t, NULL), MHA_OK);
+    assert_int_equal(edits_open(json, &t, NULL), MHA_OK);
     assert_int_equal(mha_tokenizer_size(t), 101);
     assert_string_equal(mha_tokenizer_token(t, 100), "a");
     assert_string_equal(mha_tokenizer_token(t, 0), "[PAD]");

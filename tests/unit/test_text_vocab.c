@@ -19,7 +19,7 @@ static void test_find(void **state)
     enum { KEYS = 5000 };
     mha__vocab v;
     char key[16];
-    assert_int_equal(mha__vocab_create(NULL, KEYS, KEYS * 8, &v, NULL), MHA_OK);
+    assert_int_equal(mha__vocab_create(NULL, KEYS, KEYS * 8, NULL, &v, NULL), MHA_OK);
     for (int i = 0; i < KEYS; i++) {
         snprintf(key, sizeof key, "k%d", i);
         add(&v, key, 3 * i);
@@ -42,12 +42,12 @@ static void test_empty(void **state)
     assert_int_equal(mha__vocab_find(&v, "a", 1), -1);
     assert_int_equal(mha__vocab_longest(&v, &mha__vocab_no_prefix, "a", 1, &length), -1);
     mha__vocab_free(&v);
-    assert_int_equal(mha__vocab_create(NULL, 0, 0, &v, NULL), MHA_OK);
+    assert_int_equal(mha__vocab_create(NULL, 0, 0, NULL, &v, NULL), MHA_OK);
     assert_int_equal(mha__vocab_find(&v, "a", 1), -1);
     assert_int_equal(mha__vocab_find(&v, "", 0), -1);
     mha__vocab_free(&v);
-    assert_int_equal(mha__vocab_create(NULL, SIZE_MAX, 1, &v, NULL), MHA_ERR_UNSUPPORTED);
-    assert_int_equal(mha__vocab_create(NULL, 1, SIZE_MAX, &v, NULL), MHA_ERR_UNSUPPORTED);
+    assert_int_equal(mha__vocab_create(NULL, SIZE_MAX, 1, NULL, &v, NULL), MHA_ERR_UNSUPPORTED);
+    assert_int_equal(mha__vocab_create(NULL, 1, SIZE_MAX, NULL, &v, NULL), MHA_ERR_UNSUPPORTED);
 }
 
 /* The first of two equal keys stays; NUL is a byte like any other. */
@@ -56,7 +56,7 @@ static void test_twice_and_nul(void **state)
     (void)state;
     mha__vocab v;
     const mha__vocab_entry *entry;
-    assert_int_equal(mha__vocab_create(NULL, 3, 9, &v, NULL), MHA_OK);
+    assert_int_equal(mha__vocab_create(NULL, 3, 9, NULL, &v, NULL), MHA_OK);
     add(&v, "abc", 1);
     assert_int_equal(mha__vocab_add(&v, "abc", 3, 2, &entry, NULL), MHA_OK);
     assert_int_equal(entry->value, 1);
@@ -80,7 +80,7 @@ static void test_longest(void **state)
     (void)state;
     static const char *const keys[] = {"a", "ab", "abcd", "##", "##b", "##bcd", "é", "éé"};
     mha__vocab v;
-    assert_int_equal(mha__vocab_create(NULL, 8, 64, &v, NULL), MHA_OK);
+    assert_int_equal(mha__vocab_create(NULL, 8, 64, NULL, &v, NULL), MHA_OK);
     for (int i = 0; i < 8; i++)
         add(&v, keys[i], i);
     check_longest(&v, "", "abcx", 1, 2);
@@ -112,7 +112,7 @@ static void test_collisions_are_refused(void **state)
     mha_error err = {0};
     mha_status status = MHA_OK;
     int added = 0;
-    assert_int_equal(mha__vocab_create(NULL, KEYS, KEYS * 12, &v, NULL), MHA_OK);
+    assert_int_equal(mha__vocab_create(NULL, KEYS, KEYS * 12, NULL, &v, NULL), MHA_OK);
     assert_int_equal(v.mask, SLOTS - 1);
     for (int i = 0; added < KEYS && status == MHA_OK; i++) {
         char key[16];

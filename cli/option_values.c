@@ -1,0 +1,79 @@
+/* option_values.c - see option_values.h. The commands check what they are given themselves; a test compares both. */
+#include "option_values.h"
+
+#include <string.h>
+
+const char option_models[] = "builtin minilm";
+
+static const char *score_name(int n)
+{
+    return n < MHA_HEAD_SCORES ? mha_head_score_key((mha_head_score)n) : NULL;
+}
+
+static const char *method_name(int n)
+{
+    return n < MHA_REGROUP_METHODS ? mha_regroup_method_key((mha_regroup_method)n) : NULL;
+}
+
+/* The first row that fits; `command` NULL fits all. `more` lists further words, until NULL. */
+static const struct row {
+    const char *command, *option, *words;
+    const char *(*more)(int n);
+} rows[] = {
+    {NULL, "documents", "line paragraph whole", NULL},
+    {NULL, "isa", "scalar avx2 avx512 avx512bf16 amx neon", NULL},
+    {"train", "dtype", "f32 bf16", NULL},
+    {"plan", "dtype", "f32 bf16 f16", NULL},
+    {"bench", "dtype", "f32 bf16 f16 all", NULL},
+    {NULL, "dtype", "f32 bf16 f16 int8", NULL},
+    {NULL, "kv-dtype", "f32 bf16 f16 int8", NULL},
+    {"train", "export-dtype", "bf16 f16 f32", NULL},
+    {"train", "schedule", "cosine constant", NULL},
+    {"train", "decays", "matrices dense all", NULL},
+    {"train", "gates", "l0 l1", NULL},
+    {"tokenizer", "type", "bpe wordpiece", NULL},
+    {"embed", "pool", "mean cls", NULL},
+    {"draw", "colors", "root linear", NULL},
+    {"prune", "by", "joint", score_name},
+    {NULL, "by", "", score_name},
+    {NULL, "loss", "lm mlm pairs", NULL},
+    {"regroup", "method", "", method_name},
+};
+
+static const struct row *find_row(const cli_command *command, const struct poptOption *option)
+{
+    for (size_t i = 0; option->longName && i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(rows[i].option, option->longName) == 0 &&
+            (!rows[i].command || strcmp(rows[i].command, command->name) == 0))
+            return &rows[i];
+    return NULL;
+}
+
+/* A value that is a path: its placeholder says so. */
+static bool takes_path(const struct poptOption *option)
+{
+    static const char *const paths[] = {"FILE", "OUT", "DIR", "FOLDER", "SHAPE"};
+    for (size_t i = 0; option->argDescrip && i < sizeof paths / sizeof *paths; i++)
+        if (strcmp(option->argDescrip, paths[i]) == 0) return true;
+    return false;
+}
+
+option_kind option_kind_of(const cli_command *command, const struct poptOption *option)
+{
+    if ((option->argInfo & POPT_ARG_MASK) == POPT_ARG_NONE) return OPTION_FLAG;
+    if (find_row(command, option)) return OPTION_WORD;
+    if (option->argDescrip && strncmp(option->argDescrip, "MODEL", 5) == 0) return OPTION_MODEL;
+    return takes_path(option) ? OPTION_PATH : OPTION_FREE;
+}
+
+const char *option_values(const cli_command *command, const struct poptOption *option, char words[OPTION_VALUES])
+{
+    const struct row *row = find_row(command, option);
+    const char *word;
+    snprintf(words, OPTION_VALUES, "%s", row ? row->words : "");
+    for (int n = 0; row && row->more && (word = row->more(n)); n++) {
+        const size_t used = strlen(words);
+        snprintf(words + used, OPTION_VALUES - used, "%s%s", used ? " " : "", word);
+    }
+    return words;
+}

@@ -1,0 +1,20 @@
+/* absent.js - what was not measured, folded into one line with the options that measure it; its sections and their links are
+ * hidden. */
+const PARTS = [
+  { part: 'importance', has: () => models.some((m) => m.importance), how: 'mha report --by SCORE measures what the model loses without each head.' },
+  { part: 'diversity', section: 'diversity', has: () => withDiversity().length > 0, make: () => makeDiversity(), how: 'mha report --diversity measures how similar two heads are.' },
+  { part: 'clusters', section: 'clusters', has: () => withDiversity().some((m) => models[m].diversity.xy), make: () => makeClusters(), how: 'mha report --diversity maps the heads by their distances.' },
+  { part: 'pruning curve', section: 'curve', has: () => withCurve().length > 0, make: () => makeCurve(), how: 'mha prune --search --json measures it, and mha report --curve FILE shows it.' },
+];
+
+const makeParts = () => {
+  const absent = PARTS.filter((p) => !p.has());
+  PARTS.filter((p) => p.section).forEach((p) => {
+    $(p.section).hidden = absent.includes(p);
+    document.querySelector(`nav a[href="#${p.section}"]`).hidden = absent.includes(p);
+    if (!absent.includes(p)) whenSeen($(p.section), p.make);
+  });
+  $('absent').hidden = absent.length === 0;
+  $('absent').querySelector('summary').textContent = `Not measured: ${absent.map((p) => p.part).join(', ')}`;
+  $('absent').querySelector('dl').replaceChildren(...absent.flatMap((p) => [element('dt', p.part), element('dd', p.how)]));
+};

@@ -1,0 +1,19 @@
+/* demo.js - what `mha demo` shows besides the heads: how the model continues texts, and how well it copies without some heads. */
+const makeDemo = () => {
+  $('demo').hidden = !data.demo;
+  if (!data.demo) return;
+  $('prompts').replaceChildren(...data.demo.continuations.flatMap(({ prompt, text }) => [element('dt', prompt), element('dd', text)]));
+  $('ablation').tBodies[0].replaceChildren(...data.demo.ablation.map(({ words, heads: removed, chance }) => {
+    const tr = element('tr'), bar = element('td', null, 'bar-cell'), fill = element('span', null, 'fill'), what = element('td', words);
+    fill.style.width = `${100 * chance}%`;
+    bar.append(fill);
+    removed.forEach((name) => {
+      const link = element('button', name, 'head-link');
+      link.type = 'button';
+      link.addEventListener('click', () => select(heads.findIndex((h) => h.name === name)));
+      what.append(' ', link);
+    });
+    tr.append(what, element('td', `${(100 * chance).toFixed(1)} %`), bar);
+    return tr;
+  }));
+};

@@ -1,0 +1,95 @@
+# man_page.awk - one manual page from what `mha --help`, then `mha COMMAND --help` print: the summary comes from the first, the rest from
+# the page's own. awk -v name=mha-heads -v version=0.1.0 -f man_page.awk MAIN_HELP OWN_HELP
+#
+# "Usage:" becomes the synopsis, a line of an option a tagged paragraph, a line "Word...:" before indented lines a heading, and other
+# indented lines stay as they are. Lines that are wrapped for a terminal are joined.
+
+# What troff would take for its own: backslashes, and dots and quotes at the beginning of a line.
+function escaped(text) {
+    gsub(/\\/, "\\e", text)
+    gsub(/-/, "\\-", text)
+    return text ~ /^[.']/ ? "\\&" text : text
+}
+
+function finish_option() {
+    if (term == "") return
+    print ".TP\n\\fB" escaped(term) "\\fR\n" escaped(meaning)
+    term = ""
+}
+
+function finish_table() {
+    if (in_table) print ".fi"
+    in_table = 0
+}
+
+function finish() {
+    finish_option()
+    finish_table()
+}
+
+function is_option(line) { # -q, --quiet  say nothing
+    return line ~ /^ +-[-a-zA-Z]/ && line !~ /^ +- /
+}
+
+function section(title) {
+    finish()
+    if (title != in_section) print ".SH " title
+    in_section = title
+}
+
+# A line "Title:" before indented lines: of a group of options, of the examples, of a table.
+function put_heading(title, next_line) {
+    if (is_option(next_line)) section("OPTIONS")
+    else section(title == "Examples" ? "EXAMPLES" : "DESCRIPTION")
+    if (title != "Options" && title != "Examples") print ".SS \"" escaped(title) "\""
+}
+
+function put_line(line, next_line) {
+    if (is_option(line)) {
+        section("OPTIONS")
+        sub(/^ +/, "", line)
+        at = match(line, /   *[^ ]/)
+        term = at ? substr(line, 1, at - 1) : line
+        meaning = at ? substr(line, at + RLENGTH - 1) : ""
+    } else if (term != "" && line ~ /^       /) {
+        sub(/^ +/, "", line)
+        meaning = meaning (meaning == "" ? "" : " ") line
+    } else if (line == "") {
+        finish()
+        print ".PP"
+    } else if (line ~ /^ /) {
+        finish_option()
+        if (!in_table) print ".nf"
+        in_table = 1
+        print escaped(line)
+    } else if (line ~ /^[A-Z].*:$/ && length(line) < 60 && next_line ~ /^ /) {
+        put_heading(substr(line, 1, length(line) - 1), next_line)
+    } else {
+        section("DESCRIPTION")
+        print escaped(line)
+    }
+}
+
+FNR == 1 { file++ }
+file == 1 && /^Commands:/ { in_commands = 1 }
+file == 1 && /^$/ { in_commands = 0 }
+file == 1 && in_commands && /^  [a-z]/ {
+    pages = pages (pages == "" ? "" : ", ") "\\fBmha\\-" $1 "\\fR(1)"
+    if (name == "mha-" $1) {
+        summary = $0
+        sub(/^ +[a-z]+ +/, "", summary)
+    }
+}
+file == 2 { lines[++count] = $0 }
+
+END {
+    if (summary == "") summary = "multi-head attention in C"
+    # Without a date, so that the same sources give the same pages.
+    printf ".TH %s 1 \"\" \"mha %s\" \"User Commands\"\n.SH NAME\n%s \\- %s\n", toupper(name), version, escaped(name), escaped(summary)
+    usage = lines[1]
+    sub(/^Usage: */, "", usage)
+    print ".SH SYNOPSIS\n\\fB" escaped(usage) "\\fR"
+    for (n = 2; n <= count; n++) put_line(lines[n], lines[n + 1])
+    finish()
+    print ".SH \"SEE ALSO\"\n" (name == "mha" ? pages : "\\fBmha\\fR(1)")
+}

@@ -1,0 +1,78 @@
+"""Where things are: the shared library, and the models that have a name."""
+import ctypes
+import ctypes.util
+import os
+from pathlib import Path
+
+_HERE = Path(__file__).resolve().parent
+
+
+def _built():
+    """The library of the checkout's build. The folders above an installed package are no checkout: nothing is loaded from there."""
+    top = _HERE.parents[1]
+    checkout = _HERE.parent.name == "python" and (top / "CMakePresets.json").exists()
+    return [top / "build/release/libmha.so"] if checkout else []
+
+
+def library():
+    """The shared library to load: that of MHA_LIB, beside this package, of the checkout's build, or installed."""
+    named = os.environ.get("MHA_LIB")
+    if named:
+        if not os.path.isfile(named):
+            raise ImportError(f"MHA_LIB must be the file of the shared library, libmha.so (got {named!r})")
+        return os.path.abspath(named)
+    for path in (_HERE / "libmha.so", *_built()):
+        if path.exists():
+            return str(path)
+    found = ctypes.util.find_library("mha")
+    if found:
+        return found
+    raise ImportError("libmha.so was not found: build it with ./run in the checkout, install mha, or set MHA_LIB to the file")
+
+
+class _Symbol(ctypes.Structure):
+    """Dl_info of dlfcn.h."""
+    _fields_ = [("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("name", ctypes.c_char_p), ("address", ctypes.c_void_p)]
+
+
+def _file_of(function):
+    """The file that a function of a shared library was loaded from."""
+    symbol = _Symbol()
+    ctypes.CDLL(None).dladdr(ctypes.cast(function, ctypes.c_void_p), ctypes.byref(symbol))
+    return Path(os.fsdecode(symbol.file)).resolve()
+
+
+def _builtin(function):
+    for folder in _file_of(function).parents:
+        if (folder / "share/mha/builtin/config.json").exists():
+            return folder / "share/mha/builtin"
+    raise FileNotFoundError("the built-in model was not found: no folder share/mha/builtin beside or above that of libmha.so")
+
+
+def _minilm():
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    folder = Path(cache) / "mha/minilm"
+    if not folder.is_dir():
+        raise FileNotFoundError("MiniLM is not on this machine: run ./run fetch minilm in the checkout")
+    return folder
+
+
+_MODEL = "a model must be a folder with config.json, tokenizer.json and model.safetensors, or minilm, or builtin"
+
+
+def _folder(name):
+    """The folder of any other name. An empty one and one with a zero byte are explained elsewhere."""
+    path = os.fsencode(name)
+    if not path or b"\0" in path or os.path.isdir(path):
+        return name
+    got = "a file: give the folder that it belongs to; GGUF is not read" if os.path.exists(name) else "a name that does not exist"
+    raise FileNotFoundError(f"{os.fsdecode(name)}: {_MODEL} (got {got}); checkpoint folders come from huggingface.co, for example: "
+                            "hf download openai-community/gpt2 --local-dir gpt2")
+
+
+def model(name, function):
+    """The folder of a model: "minilm" and "builtin" as -m of the program takes them, anything else as it is. `function`
+    is one of the library, beside which the built-in model lies."""
+    if name == "builtin":
+        return _builtin(function)
+    return _minilm() if name == "minilm" else _folder(name)

@@ -1,0 +1,125 @@
+"""Files at the limits of what is read, each wrong at its end, and what refusing them takes: refusals.py PROGRAM MODEL FOLDER
+
+Each file is written in pieces and removed again: a child begins with the memory of this process, which must stay small.
+"""
+import itertools, os, shutil, struct, sys
+
+LIMIT = 256 << 20
+
+
+def put(path, parts):
+    """Writes texts, one after another; returns the bytes."""
+    with open(path, "wb") as f:
+        return sum(f.write(part.encode()) for part in parts)
+
+
+def listed(begin, items, end):
+    """One text for some thousand items at a time."""
+    yield begin
+    items, comma = iter(items), ""
+    while batch := list(itertools.islice(items, 4096)):
+        yield comma + ",".join(batch)
+        comma = ","
+    yield end
+
+
+def repeated(item, size):
+    """`item` so often that it fills `size` bytes."""
+    return itertools.repeat(item, (size - 64) // (len(item) + 1))
+
+
+def header(path, parts):
+    with open(path, "wb") as f:
+        f.write(bytes(8))
+        n = sum(f.write(part.encode()) for part in parts)
+        f.seek(0)
+        f.write(struct.pack("<Q", n))
+
+
+def tensors(count):
+    return ('"%06x":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}' % i for i in itertools.chain(range(count - 1), [5]))
+
+
+def headers(folder):
+    """95 MiB of it: tensors of which two have the same name, and values that are not tensors."""
+    path = os.path.join(folder, "x.safetensors")
+    header(path, listed("{", tensors(100000000 // 58 - 10), "}"))
+    yield "header of tensors", ["info", path]
+    header(path, listed('{"a":[', repeated("[]", 99000000), "]}"))
+    yield "header of arrays", ["info", path]
+
+
+def configs(folder):
+    for item in "[]", "1", '{"a":1}', "1.2345678901234567e-7":
+        put(os.path.join(folder, "config.json"), listed('{"a":[', repeated(item, 16 << 20), "]}"))
+        yield "config of " + item, ["info", "-m", folder]
+
+
+def indexes(folder):
+    """As many tensors as an index may list, in a file that is not there; and one more."""
+    path = os.path.join(folder, "model.safetensors.index.json")
+    for count in 1 << 20, (1 << 20) + 1:
+        put(path, listed('{"weight_map":{', ('"%06x":"a"' % i for i in range(count)), "}}"))
+        yield "index of %d tensors" % count, ["info", path]
+
+
+def tokenizers(folder):
+    """Wrong in their last part, the decoder; or right, but with tables far larger than the file."""
+    path = os.path.join(folder, "tokenizer.json")
+    end = '},"decoder":{"type":"Unknown"}}'
+    run = ["tokenize", "-m", folder, "text"]
+
+    def bpe(tokens, merges, stride=1, pad=""):
+        vocab = ('"%s%06x":%d' % (pad, i, i * stride) for i in range(tokens))
+        halves = (',"%03x":%d' % (i, tokens * stride + i) for i in range(4096))
+        yield from listed('{"model":{"type":"BPE","vocab":{', vocab, "".join(halves))
+        pairs = ('"%03x %03x"' % (i >> 12, i & 0xFFF) for i in range(merges))
+        yield from listed('},"merges":[', pairs, "]")
+        yield end
+
+    for tokens, merges, stride, pad in ((1000000, 600000, 1, ""), (500000, 0, 4, "a" * 200)):
+        put(path, bpe(tokens, merges, stride, pad))
+        yield "tokenizer of %d tokens" % tokens, run
+    for count, pad, last in ((300000, "", end), (40000, "b" * 500, '},"decoder":null}')):
+        pieces = ('["%06x%s",-1.5]' % (i, pad) for i in range(count))
+        put(path, listed('{"model":{"type":"Unigram","unk_id":0,"vocab":[', pieces, "]" + last))
+        yield "tokenizer of %d pieces" % count, run
+    flags = '"special":false,"normalized":true,"lstrip":false,"rstrip":false,"single_word":false}'
+    added = ('{"id":%d,"content":"%s%06x",' % (i + 1, "c" * 900, i) + flags for i in range(20000))
+    grow = '],"normalizer":{"type":"Replace","pattern":{"String":"c"},"content":"%s"},' % ("d" * 16)
+    model = '"model":{"type":"BPE","vocab":{"a":0},"merges":[]' + end
+    put(path, listed('{"added_tokens":[', added, grow + model))
+    yield "tokenizer of added tokens", run
+
+
+def refuse(program, words):
+    """Exit status, bytes at most, seconds, and what it said."""
+    reader, writer = os.pipe()
+    actions = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0), (os.POSIX_SPAWN_DUP2, writer, 2)]
+    child = os.posix_spawn(program, [program, *words], os.environ, file_actions=actions)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        said = pipe.read().decode(errors="replace").strip()
+    _, status, used = os.wait4(child, 0)
+    return os.waitstatus_to_exitcode(status), used.ru_maxrss << 10, used.ru_utime + used.ru_stime, said
+
+
+def main(program, base, folder):
+    failures = 0
+    for cases in headers, configs, indexes, tokenizers:
+        place = os.path.join(folder, cases.__name__)
+        if cases is tokenizers:
+            shutil.copytree(base, place)
+        else:
+            os.mkdir(place)
+        for name, words in cases(place):
+            status, most, seconds, said = refuse(program, words)
+            good = status == 3 and said and most <= LIMIT
+            print("%s %s: exit %d, %.1f MiB, %.2f s: %s" % ("" if good else "FAIL:", name, status, most / (1 << 20), seconds, said[-150:]))
+            failures += not good
+        shutil.rmtree(place)
+    return failures > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

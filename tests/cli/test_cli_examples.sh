@@ -1,0 +1,31 @@
+#!/bin/sh
+# test_cli_examples.sh - the examples of every command's help run as they stand, one after another, in a folder with the texts that
+# are shipped. A tiny encoder stands in for MiniLM.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+cp "$here"/share/mha/texts/*.txt "$here/share/mha/builtin/model.safetensors" .
+mkdir -p cache/mha bin home/.config/fish/completions
+ln -s "$tiny" cache/mha/minilm
+ln -s "$MHA" bin/mha
+export PATH="$work/bin:$PATH" HOME="$work/home"
+
+for command in $("$MHA" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
+    "$MHA" "$command" --help | sed -n '/^Examples:$/,$s/^  //p' >"$command.examples"
+    [ -s "$command.examples" ] || fail "$command --help has no examples"
+    case $command in
+    completion) # of bash and fish
+        command -v bash >/dev/null || continue
+        bash -e "$command.examples" >out 2>err || fail "$command: $(cat err)"
+        ;;
+    *)
+        # shellcheck disable=SC1090 # whole lines, some of which are continued
+        (set -e && . "./$command.examples") >out 2>err </dev/null || fail "$command: $(cat "$command.examples" err)"
+        ;;
+    esac
+done
+for made in demo.html tokenizer words small tuned fewer vectors.npy numbers.safetensors report.html notes.html head.png heads.pdf pruned smaller \
+    curve.svg grouped shared router.safetensors tour.html home/.config/fish/completions/mha.fish; do
+    [ -s $made ] || fail "no example has made $made"
+done
+finish

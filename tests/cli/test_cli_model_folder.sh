@@ -1,0 +1,52 @@
+#!/bin/sh
+# test_cli_model_folder.sh - names that are not a checkpoint folder: what they are, what a model must be, where folders come from.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+rule='a model must be a folder with config.json, tokenizer.json and model.safetensors, or minilm, or builtin'
+
+# not_a_model NAME WHAT: refused by every way to name a model, with the rule and what was found.
+not_a_model() {
+    for command in heads embed score 'generate -n 1' tokenize info 'diff -m builtin'; do
+        case $command in info | diff*) text='' ;; *) text=hello ;; esac
+        # shellcheck disable=SC2086 # words
+        refused 3 "$MHA" $command -m "$1" $text
+        has err "$rule"
+        has err "$2"
+    done
+    refused 3 "$MHA" train --from "$1" -f texts -o x
+    has err "$2"
+}
+echo hello >texts
+
+not_a_model nowhere 'got a name that does not exist'
+has err 'hf download openai-community/gpt2 --local-dir gpt2'
+not_a_model bultin 'did you mean builtin?'
+not_a_model organization/name 'hf download organization/name --local-dir name'
+printf 'GGUF\003\000\000\000' >model.gguf
+not_a_model model.gguf 'model.gguf: a GGUF file'
+printf '\200\002}q' >pickle.bin
+not_a_model pickle.bin 'a Python pickle'
+not_a_model texts 'neither safetensors'
+not_a_model "$tiny/model.safetensors" 'give the folder that it belongs to'
+not_a_model /dev/null 'not a regular file'
+
+# Folders that lack something; tokenize reads tokenizer.json alone.
+lacks() {
+    refused 3 "$MHA" heads -m "$1" hello
+    has err "$2"
+}
+mkdir empty pickled cache
+lacks empty "$rule (got a folder without config.json)"
+cp "$tiny/config.json" "$tiny/tokenizer.json" pickled
+lacks pickled 'pickled/model.safetensors'
+cp pickle.bin pickled/pytorch_model.bin
+lacks pickled 'weights must be safetensors (got pytorch_model.bin)'
+expect 0 "$MHA" tokenize -m pickled hello
+rm pickled/config.json
+mv model.gguf pickled
+lacks pickled 'weights must be safetensors (got model.gguf)'
+mkdir cache/snapshots
+lacks cache 'give one of cache/snapshots'
+[ ! -e x ] || fail 'a failure has left a folder'
+finish

@@ -1,0 +1,132 @@
+#!/bin/sh
+# test_cli_scores.sh - from the importance of heads to a smaller model: `mha prune` and `mha regroup` measure scores as `mha heads`
+# does, or take those that it wrote.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+prune() { "$MHA" prune -m "$tiny" --force "$@"; }
+regroup() { "$MHA" regroup -m "$tiny" --force "$@"; }
+heads() { "$MHA" heads -m "$tiny" "$@"; }
+
+awk 'BEGIN { split("you keep the count of all that they said and then again once more", w, " ")
+             for (i = 0; i < 24; i++) {
+                 for (j = 0; j < 6 + i % 5; j++) printf "%s ", w[(i * 5 + j * 3) % 14 + 1]
+                 printf "\t"
+                 for (j = 0; j < 5 + i % 4; j++) printf "%s ", w[(i * 5 + j * 7) % 14 + 1]
+                 print "" } }' >pairs
+head -n 16 pairs >choose
+tail -n 8 pairs >judge
+tr -d '\t' <choose >single
+
+# The pipeline of the walk-throughs on an encoder: gradients of the projections, then heads of every layer removed. In one
+# command, or in two through a file, the same heads go.
+for by in gradmag gate loo_loss taylor_token; do
+    expect 0 prune --by $by --loss pairs -f choose --test judge --ratio 0.3 --per-layer -o direct --json
+    at heads.1 6
+    at chosen_by "$by, ratio 0.3 of each layer"
+    expect 0 heads --by $by --loss pairs -f choose --json
+    cp out scores.json
+    expect 0 heads --by $by --loss pairs -f choose --csv
+    cp out scores.csv
+    for file in scores.json scores.csv; do
+        expect 0 prune --scores $file --ratio 0.3 --per-layer -o by_file --json
+        at chosen_by "$file, ratio 0.3 of each layer"
+        same direct/model.safetensors by_file/model.safetensors "$by, $file"
+    done
+done
+prune --scores - --ratio 0.3 --per-layer -o piped <scores.csv >/dev/null 2>&1 || fail 'no scores from standard input'
+same direct/model.safetensors piped/model.safetensors 'standard input'
+
+# What they take is what mha heads takes.
+refused 2 prune --by gradmag -f choose --count 2 -o x
+has err 'give --loss pairs'
+refused 2 prune --by gradmag --loss pairs -f single --count 2 -o x
+has err 'one tab between'
+refused 2 prune --by gradmag --loss pairs -f choose --test choose --count 2 -o x
+has err 'is one that is learned from'
+expect 0 prune --by gate --loss pairs -f pairs --count 2 -o x --json # neither text of a pair judges the other
+at quality.texts 12
+expect 0 prune --by jacobian_probe --probes 2 -s 3 -f single --count 2 -o x
+expect 0 prune --by gate --loss pairs --batch 4 --settle 0.9 --state kept -f choose --test judge --count 2 -o x
+[ -s kept.gate ] || fail 'no state of the score'
+expect 0 "$MHA" prune -m "$data/models/bert-mlm-tiny" --by gradmag --loss mlm -f single --test judge --count 2 -o x --force
+refused 2 prune --loss pairs -f choose --count 2 -o x
+has err '--loss goes with --by SCORE'
+refused 2 prune --by joint --probes 2 -f choose --count 2 -o x
+refused 2 prune --by gate --scores scores.json -f choose --count 2 -o x
+has err 'give one'
+refused 2 prune --scores scores.json --heads 0.1 -o x
+expect 0 prune --scores scores.json --count 2 --refit --loss pairs -f choose --test judge -o x --json
+at quality.texts 16
+expect 0 prune --search --scores scores.json -f judge --max-loss-increase 9 --json
+at best.heads 3
+
+# Heads that matter more count more in what is shared: by a file as directly.
+expect 0 regroup --kv-heads 2 -f choose --loss pairs --by gate --test judge -o weighted
+has weighted/config.json '"weighted_by": "gate"'
+heads --by gate --loss pairs -f choose --json >gate.json 2>/dev/null
+heads --by gate --loss pairs -f choose --csv >gate.csv 2>/dev/null
+for file in gate.json gate.csv; do
+    expect 0 regroup --kv-heads 2 -f choose --loss pairs --scores $file --test judge -o by_file
+    same weighted/model.safetensors by_file/model.safetensors "regroup, $file"
+done
+expect 0 regroup --kv-heads 2 -f single --test judge -o plain
+if cmp -s plain/model.safetensors weighted/model.safetensors; then fail 'scores that change nothing'; fi
+expect 0 regroup --kv-heads 2 --method mean --scores gate.json -o mean
+refused 2 regroup --kv-heads 2 --method mean --by gate -o x
+refused 2 regroup --kv-heads 2 --published --by gate --loss pairs -f choose -o x
+
+# A file that is none, or has other heads than the model.
+wrong() {
+    printf '%s' "$1" >wrong
+    refused 3 prune --scores wrong --count 2 -o never
+    has err "wrong: $2"
+}
+header='layer,head,importance'
+line='
+0,0,1'
+wrong '' 'must hold scores (got nothing)'
+wrong '{' 'line 1:'
+wrong '{}' 'importance must be an object, as mha heads --by SCORE --json writes it (got nothing)'
+wrong '{"importance": {"values": 3}}' 'importance.values must be a list of the 3 layers of the model (got 3)'
+wrong '{"importance": {"values": [[1,2,3,4],[1,2,3,4]]}}' 'importance.values must be a list of the 3 layers'
+wrong '{"importance": {"values": [[1,2,3,4],[1,2,3],[1,2,3,4]]}}' \
+    'importance.values[1] must be a list of the 4 heads of the layer (got [1,2,3])'
+wrong '{"importance": {"values": [[1,2,3,4],[1,2,null,4],[1,2,3,4]]}}' 'importance.values[1][2] must be a number (got null)'
+wrong '{"importance": {"values": [[1,2,3,4],[1,2,"3",4],[1,2,3,4]]}}' 'importance.values[1][2] must be a number (got "3")'
+wrong "layer,head,label$line" 'line 1 must name the columns, "importance" among them, as mha heads --by SCORE --csv writes them (got "layer", ...)'
+wrong "$header$line$line" 'line 3: head must be on one line only (got "0")'
+wrong "$header$line,2" 'line 2: must have 3 cells, as line 1 (got 4)'
+wrong "$header$line" 'head 0.1 of the model must have a line'
+for value in x '' nan inf '1 2' ' 1'; do
+    wrong "$header
+0,0,$value" "line 2: importance must be a number (got \"$value\")"
+done
+for layer in 3 -1 x 99999999999999999999; do
+    wrong "$header
+$layer,0,1" "line 2: layer must be one of the 3 layers of the model (got \"$layer\")"
+done
+wrong "$header
+0,4,1" 'line 2: head must be one of the 4 heads of the layer (got "4")'
+refused 3 prune --scores missing --count 2 -o never
+refused 3 prune --scores . --count 2 -o never
+refused 3 "$MHA" prune -m "$data/models/bert-mlm-tiny" --scores scores.json --count 2 -o never
+[ ! -e never ] || fail 'refused scores wrote a model'
+expect 0 prune --heads 0.0,1.1 -o fewer
+refused 3 "$MHA" prune -m fewer --scores scores.json --count 2 -o never
+has err 'importance.values[0] must be a list of the 3 heads of the layer'
+
+# Another end of lines, and a mark of the byte order.
+sed 's/$/\r/' scores.csv >windows.csv
+expect 0 prune --scores windows.csv --ratio 0.3 --per-layer -o windows
+same direct/model.safetensors windows/model.safetensors 'CR LF'
+{ printf '\357\273\277' && cat scores.json; } >bom.json
+expect 0 prune --scores bom.json --ratio 0.3 --per-layer -o bom
+same direct/model.safetensors bom/model.safetensors 'byte order mark'
+wrong 'no scores' 'line 1 must name the columns, "layer" among them, as mha heads --by SCORE --csv writes them (got "no scores")'
+
+# No scores need more than 16 MiB.
+head -c 16777217 /dev/zero | tr '\0' ' ' >long
+refused 3 prune --scores long --count 1 -o none
+has err 'long: must have at most 16 MiB (got more)'
+finish

@@ -1,0 +1,29 @@
+#!/bin/sh
+# test_cli_writers.sh - several programs write one folder at the same time with --force: each ends well, one of them wins, the
+# folder is whole and nothing is left beside it.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+
+counting 20 >text
+write() { "$MHA" tokenizer train -q -t 1 --vocab-size "$1" -o shared --force -f text >/dev/null 2>"err.$1" || echo "$1: $(cat "err.$1")" >>failed; }
+for size in 260 270 280 290; do
+    expect 0 "$MHA" tokenizer train -q -t 1 --vocab-size $size -o "alone.$size" -f text
+done
+
+# Every other round finds no folder, so that the first one to be named is met by the others.
+round=0
+: >failed
+while [ $round -lt 40 ]; do
+    round=$((round + 1))
+    [ $((round % 2)) = 0 ] || rm -rf shared
+    for size in 260 270 280 290; do write $size & done
+    wait
+    whole=0
+    for size in 260 270 280 290; do diff -r shared "alone.$size" >/dev/null 2>&1 && whole=1; done
+    [ $whole = 1 ] || fail "round $round: the folder is none of the four"
+done
+[ ! -s failed ] || fail "$(wc -l <failed) of 160 failed: $(sort -u failed | head -n 3)"
+left=$(find . -name '.shared.*')
+[ -z "$left" ] || fail "left behind: $left"
+finish

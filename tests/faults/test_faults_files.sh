@@ -1,0 +1,40 @@
+#!/bin/sh
+# test_faults_files.sh - each call of the program that touches a file fails in turn, is interrupted, moves fewer bytes than
+# asked, or is the moment of a kill: the old file or the new one, never another, and a sentence.
+set -u
+# shellcheck source=tests/faults/setup.sh
+. "$PWD/tests/faults/setup.sh"
+most=${MHA_FAULTS_MOST:-10}
+ENOSPC=28 EIO=5 EINTR=4
+
+# strike COMMAND ARGUMENT...
+check=
+strike() {
+    command=$1
+    shift
+    for kind in "files $EIO $ENOSPC" "slow $EINTR" 'bytes short' 'change kill half'; do
+        # shellcheck disable=SC2086 # words, or none
+        faulty -m "$most" ${check:+-c "$check"} "$SHIM" start $kind -- "$MHA" "$command" -t 1 "$@"
+    done
+}
+
+strike prune -q -m "$gpt2" --heads 0.1 -o pruned --force
+strike tokenizer train -q -f texts --vocab-size 280 -o tok --force
+strike report -q -m "$tiny" -o page.html --force 'you keep the count'
+strike embed -q -m "$tiny" -f texts -o vectors.npy --force
+
+# Files of JSON and of scores are opened again after a signal.
+expect 0 "$MHA" heads -q -m "$gpt2" --by ov_norm --csv --ids 1,2,3
+mv out start/scores.csv
+echo '[[0, 1, 2], [0, 1, 2, 3]]' >start/keep.json
+for chosen in '--scores scores.csv --count 1' '--keep keep.json'; do
+    # shellcheck disable=SC2086 # words
+    faulty -m "$most" "$SHIM" start slow $EINTR -- "$MHA" prune -t 1 -q -m "$gpt2" $chosen -o pruned --force
+done
+
+# A training that resumes has a checkpoint after each step: whenever it ends there is a whole one, and it resumes to the same
+# end.
+check="$MHA info -m run >/dev/null"
+strike train -q --json --resume --steps 3 --save-every 1 -o run
+strike train -q --json --resume --steps 3 --save-every 1 --keep 2 -o run
+finish

@@ -1,0 +1,46 @@
+#!/bin/sh
+# build.sh - builds the fuzz targets as OSS-Fuzz asks for it: $CC, $CFLAGS and $LIB_FUZZING_ENGINE say how, $OUT gets a program for
+# each target, with its dictionary, its seeds as a zip archive, and beside them the libraries and the data that they read. $WORK is
+# where it is built ($OUT/work), $SRC/mha the source, if it is there, and else the tree that this script is in.
+#
+#   CC=clang CFLAGS='-O2 -fsanitize=address,undefined' LIB_FUZZING_ENGINE=-fsanitize=fuzzer OUT=/tmp/out tests/fuzz/build.sh
+set -eu
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+source=$here/../..
+[ ! -e "${SRC:-}/mha/CMakeLists.txt" ] || source=$SRC/mha
+: "${OUT:?is the folder for the programs}"
+mkdir -p "$OUT"
+OUT=$(CDPATH='' cd -- "$OUT" && pwd)
+work=${WORK:-$OUT/work}
+
+cmake -S "$source" -B "$work" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_COMPILER="${CC:-clang}" \
+    -DCMAKE_C_FLAGS="${CFLAGS:--O2}" -DMHA_FUZZ=ON -DMHA_FUZZ_ENGINE="${LIB_FUZZING_ENGINE:--fsanitize=fuzzer}" \
+    -DMHA_PROGRAM=OFF -DMHA_TEST_LABELS=fuzz
+programs=$(CDPATH='' cd -- "$work" && ls tests/fuzz/*.seeds)
+# shellcheck disable=SC2046 # one word for each target
+ninja -C "$work" $(for seeds in $programs; do basename "$seeds" .seeds; done)
+
+# The seeds of a target, from one folder or several, under the names of their content.
+pack_seeds() {
+    name=$1
+    all=$(mktemp -d)
+    tr ";" "\n" <"$work/tests/fuzz/$name.seeds" | while read -r folder; do
+        find "$folder" -maxdepth 1 -type f -exec cp {} "$all" \;
+    done
+    (cd "$all" && cmake -E tar cf "$OUT/${name}_seed_corpus.zip" --format=zip .)
+    rm -rf "$all"
+}
+
+mkdir -p "$OUT/lib" "$OUT/data/models" "$OUT/data/hostile"
+for seeds in $programs; do
+    name=$(basename "$seeds" .seeds)
+    cp "$work/tests/fuzz/$name" "$OUT"
+    pack_seeds "$name"
+    dictionary=$here/${name#fuzz_}.dict
+    [ ! -e "$dictionary" ] || cp "$dictionary" "$OUT/$name.dict"
+    ldd "$work/tests/fuzz/$name" | awk '/lib(jansson|utf8proc|pcre2-8|popt|cmocka)/ { print $3 }' | xargs -r cp -L -t "$OUT/lib"
+done
+data=$source/tests/golden/data
+cp -R "$data/tokenizer" "$OUT/data"
+cp -R "$data/hostile/base" "$OUT/data/hostile"
+cp -R "$data/models/bert-mlm-tiny" "$data/models/gemma2-tiny" "$OUT/data/models"

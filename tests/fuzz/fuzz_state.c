@@ -1,0 +1,84 @@
+/* fuzz_state.c - any bytes as the state file of a measure of heads (heads/state.h). 16 letters M in a row stand for the
+ * model's fingerprint, 16 letters D for that of the data. What is accepted is saved and read again as the same.
+ */
+#include "fuzz.h"
+#include "mutate.h"
+
+#include "heads/state.h"
+#include "support/files.h"
+#include <stdlib.h>
+#include <string.h>
+
+FUZZ_MUTATES_HEADER
+
+enum { STEPS = 9, SUMS = 6 };
+
+#define MODEL                                                                                                        \
+    "{\"model_type\":\"bert\",\"vocab_size\":8,\"hidden_size\":8,\"num_hidden_layers\":1,\"num_attention_heads\":2," \
+    "\"intermediate_size\":8,\"max_position_embeddings\":8}"
+
+static double sum[SUMS];
+static int64_t counts[2];
+static const mha_named_tensor sums[] = {{.name = "sum", .dtype = MHA_F64, .rank = 2, .shape = {2, 3}, .data = sum},
+                                        {.name = "counts", .dtype = MHA_I64, .rank = 1, .shape = {2}, .data = counts}};
+
+static const mha_model *model(void)
+{
+    static mha_model *made;
+    if (!made) made = fuzz_model(MODEL);
+    return made;
+}
+
+static const mha_head_data *data(void)
+{
+    static const int32_t ids[] = {1, 2, 3};
+    static const int64_t starts[] = {0, 3};
+    static mha_head_data *made;
+    if (!made) fuzz_check(mha_head_data_of_ids(model(), ids, starts, 1, NULL, &made, NULL) == MHA_OK, "there are data");
+    return made;
+}
+
+static mha_status open_state(mha__state *state, const char *path, int64_t *done, mha_error *err)
+{
+    const mha__state_of of = {.path = path, .options = "sums", .steps = STEPS};
+    return mha__state_open(state, model(), data(), &of, sums, 2, done, err);
+}
+
+/* The fingerprints of model and data, of a state that has no file yet. */
+static const mha__state *prints(void)
+{
+    static mha__state state;
+    int64_t done;
+    if (!state.ctx)
+        fuzz_check(open_state(&state, files_path(fuzz_folder(), "none"), &done, NULL) == MHA_OK && done == 0,
+                   "a state begins");
+    return &state;
+}
+
+static void check_again(mha__state *state, int64_t done)
+{
+    double first[SUMS];
+    int64_t again = -1;
+    mha_error err = {0};
+    memcpy(first, sum, sizeof sum);
+    fuzz_check(done >= 0 && done <= STEPS, "so many steps are possible");
+    fuzz_check(mha__state_save(state, done, &err) == MHA_OK, "what was accepted is saved");
+    memset(sum, 0, sizeof sum);
+    fuzz_check(open_state(state, state->of.path, &again, &err) == MHA_OK && again == done, "and accepted again");
+    fuzz_check(memcmp(first, sum, sizeof sum) == 0, "as the same");
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
+{
+    uint8_t *marked = fuzz_copy(bytes, n, 'M', prints()->model), *file = fuzz_copy(marked, n, 'D', prints()->data);
+    const char *path = fuzz_file(file, n);
+    mha__state state;
+    mha_error err = {0};
+    int64_t done = -1;
+    const mha_status status = open_state(&state, path, &done, &err);
+    fuzz_refusal(status, &err, path);
+    if (status == MHA_OK) check_again(&state, done);
+    free(marked);
+    free(file);
+    return 0;
+}

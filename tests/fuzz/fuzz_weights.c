@@ -1,0 +1,80 @@
+/* fuzz_weights.c - any bytes as model.safetensors of a folder whose config.json is fixed; the first byte chooses it.
+ * What is accepted runs: forward and, of a decoder, a few tokens through the cache. Mapped or copied, checked or packed
+ * is the same verdict.
+ */
+#include "fuzz.h"
+#include "mutate.h"
+
+#include "mha/generate.h"
+#include "support/files.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const configs[] = {
+    "{\"model_type\":\"bert\",\"vocab_size\":8,\"hidden_size\":8,\"num_hidden_layers\":1,\"num_attention_heads\":2,"
+    "\"intermediate_size\":8,\"max_position_embeddings\":8}",
+    "{\"model_type\":\"gpt2\",\"vocab_size\":8,\"n_embd\":8,\"n_layer\":1,\"n_head\":2,\"n_inner\":8,\"n_positions\":"
+    "8}",
+    "{\"model_type\":\"llama\",\"vocab_size\":8,\"hidden_size\":8,\"num_hidden_layers\":1,\"num_attention_heads\":2,"
+    "\"num_key_value_heads\":1,\"intermediate_size\":8,\"max_position_embeddings\":8}",
+    "{\"model_type\":\"gemma2\",\"vocab_size\":8,\"hidden_size\":8,\"num_hidden_layers\":1,\"num_attention_heads\":2,"
+    "\"num_key_value_heads\":1,\"head_dim\":4,\"intermediate_size\":8,\"max_position_embeddings\":8}"};
+enum { CONFIGS = sizeof configs / sizeof *configs };
+
+#ifdef MHA_FUZZ
+size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t n, size_t most, unsigned seed);
+size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t n, size_t most, unsigned seed)
+{
+    return n < 2 ? fuzz_mutate_json(bytes, n, most, seed) : 1 + fuzz_mutate_header(bytes + 1, n - 1, most - 1, seed);
+}
+#endif
+
+static mha_status open_folder(const mha_model_options *options, mha_model **model)
+{
+    mha_error err = {0};
+    *model = NULL;
+    const mha_status status = mha_model_open(fuzz_ctx(), fuzz_folder(), options, model, &err);
+    fuzz_check((status == MHA_OK) == (*model != NULL), "a model comes with success, and only then");
+    fuzz_refusal(status, &err, "");
+    return status;
+}
+
+static void run(const mha_model *model)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    const int32_t ids[3] = {0, 7, 1};
+    const mha_prompt prompt = {ids, 3};
+    const mha_generate_options generate = {.size = sizeof generate, .max_new = 2};
+    const mha_model_input input = {.size = sizeof input, .batch = 1, .length = 3, .ids = ids};
+    float hidden[3 * 8];
+    const mha_model_output output = {.size = sizeof output, .last_hidden = hidden};
+    mha_error err = {0};
+    int32_t out[2];
+    int64_t length = 0;
+    fuzz_check(info->hidden == 8 && info->vocab == 8, "dimensions are those of the config");
+    fuzz_check(mha_model_forward(model, &input, &output, &err) == MHA_OK, "what was opened runs");
+    if (!info->causal || !info->logits) return;
+    const mha_status status = mha_model_generate(model, &prompt, 1, &generate, out, &length, &err);
+    const int is_nan = status == MHA_ERR_NOT_FINITE; /* weights are any numbers */
+    fuzz_check(is_nan || (status == MHA_OK && length > 0), "a decoder that was opened generates");
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
+{
+    static unsigned known = CONFIGS;
+    if (n == 0) return 0;
+    const unsigned base = bytes[0] % CONFIGS;
+    const mha_model_options mapped = {.size = sizeof mapped, .no_tokenizer = 1},
+                            copied = {.size = sizeof copied, .no_tokenizer = 1, .no_map = 1, .no_weights = 1};
+    mha_model *model, *checked;
+    files_write(files_path(fuzz_folder(), "model.safetensors"), bytes + 1, n - 1);
+    if (known != base) files_write(files_path(fuzz_folder(), "config.json"), configs[base], strlen(configs[base]));
+    known = base;
+    const mha_status status = open_folder(&mapped, &model);
+    fuzz_check(open_folder(&copied, &checked) == status, "mapped or copied, checked or packed is the same verdict");
+    if (model) run(model);
+    mha_model_free(model);
+    mha_model_free(checked);
+    return 0;
+}

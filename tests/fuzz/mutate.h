@@ -1,0 +1,33 @@
+/* mutate.h - a mutator for JSON text, so that an input stays JSON and reaches the code that reads values. A target that
+ * reads JSON uses it in LLVMFuzzerCustomMutator:
+ *
+ *     FUZZ_MUTATES_JSON                     the whole input is one text
+ *     FUZZ_MUTATES_HEADER                   8 bytes with the length of a text, the text, then data (safetensors)
+ *
+ * libFuzzer's own mutations, with its dictionary, take every second turn. Without libFuzzer the macros are empty.
+ */
+#ifndef MHA_FUZZ_MUTATE_H
+#define MHA_FUZZ_MUTATE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Changes the text in place, `most` bytes at most, and returns its new length. */
+size_t fuzz_mutate_json(uint8_t *text, size_t n, size_t most, unsigned seed);
+/* The same of the header of a safetensors file; the length before it follows. */
+size_t fuzz_mutate_header(uint8_t *file, size_t n, size_t most, unsigned seed);
+
+#ifdef MHA_FUZZ
+#define FUZZ_MUTATES(function)                                                            \
+    size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t n, size_t most, unsigned seed); \
+    size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t n, size_t most, unsigned seed)  \
+    {                                                                                     \
+        return function(bytes, n, most, seed);                                            \
+    }
+#else
+#define FUZZ_MUTATES(function) /* the replaying driver changes bytes */
+#endif
+#define FUZZ_MUTATES_JSON FUZZ_MUTATES(fuzz_mutate_json)
+#define FUZZ_MUTATES_HEADER FUZZ_MUTATES(fuzz_mutate_header)
+
+#endif

@@ -1,0 +1,24 @@
+#!/bin/sh
+# test_build.sh - what build.sh puts into $OUT runs from there: each target with the seeds of its archive, and a campaign of all, which
+# ends with a table that counts its runs.
+set -eu
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+OUT=$(mktemp -d)
+export OUT
+trap 'rm -rf "$OUT"' EXIT
+sh "$here/build.sh" >"$OUT/log" 2>&1 || {
+    tail -n 20 "$OUT/log"
+    exit 1
+}
+for seeds in "$OUT"/fuzz_*.zip; do
+    name=$(basename "$seeds" _seed_corpus.zip)
+    count=$(cmake -E tar tf "$seeds" | wc -l)
+    own=$(find "$here/corpus/${name#fuzz_}" -type f | wc -l)
+    if [ ! -x "$OUT/$name" ] || [ "$own" -eq 0 ] || [ "$count" -lt "$own" ]; then
+        echo "failed: $name: $count of $own seeds, or no program"
+        exit 1
+    fi
+done
+MHA_FUZZ_SECONDS=1 "$here/campaign.sh" "$OUT" "$OUT/state" 1 1 fuzz_json fuzz_tokenize >"$OUT/table"
+cat "$OUT/table"
+grep -Eq '^\| fuzz_(json|tokenize) \| [1-9][0-9,]* \| [1-9][0-9,]* \| [1-9][0-9,]* \| 0 \|$' "$OUT/table"

@@ -1,0 +1,97 @@
+"""Where the binding finds its library and the models that have a name, from scripts in every place that people put them."""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LIBRARY = Path(os.environ["MHA_LIB"]).resolve()
+SCRIPT = "import mha; print(mha.version, mha.Model('builtin').forward([[1, 2, 3]]).logits.shape[1])\n"
+
+
+class Places(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.place = Path(folder.name)
+
+    def run_script(self, text=SCRIPT, where=None, **variables):
+        """Runs a script in `where`; what it printed and its exit status."""
+        script = (where or self.place) / "script.py"
+        script.write_text(text)
+        kept = {name: value for name, value in os.environ.items() if name not in ("MHA_LIB", "PYTHONPATH")}
+        done = subprocess.run([sys.executable, script.name], cwd=script.parent, env=kept | variables, text=True,
+                              capture_output=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    def checkout(self, name="mha", library=True):
+        """A checkout of that name: the package, and what a build leaves."""
+        top = self.place / name
+        (top / "build/release").mkdir(parents=True)
+        for file in "__init__.py", "CMakePresets.json":
+            shutil.copy(ROOT / file, top)
+        shutil.copytree(ROOT / "python", top / "python", ignore=shutil.ignore_patterns("__pycache__"))
+        if library:
+            (top / "build/release/libmha.so").symlink_to(LIBRARY)
+        return top
+
+    def test_beside_the_checkout(self):
+        self.checkout()
+        status, text = self.run_script()
+        self.assertEqual(status, 0, text)
+        (self.place / "mha/build/release/libmha.so").unlink()
+        status, text = self.run_script()
+        self.assertNotEqual(status, 0)
+        self.assertIn("libmha.so was not found: build it with ./run", text)
+        status, text = self.run_script(PYTHONPATH="mha/python", MHA_LIB=str(LIBRARY))
+        self.assertEqual(status, 0, text)
+
+    def test_beside_the_package(self):
+        top = self.checkout("other")
+        status, text = self.run_script(where=top / "python")
+        self.assertEqual(status, 0, text)
+
+    def test_installed_package(self):
+        """What lies above an installed package is not a checkout, whatever it is called."""
+        top = self.checkout("lib")
+        shutil.move(top / "python", top / "site-packages")
+        status, text = self.run_script(where=top / "site-packages")
+        self.assertNotIn(str(top / "build"), text)
+        self.assertIn("libmha.so was not found", text)
+        self.assertNotEqual(status, 0)
+        shutil.move(top / "site-packages", top / "python")
+        (top / "CMakePresets.json").unlink()
+        status, text = self.run_script(where=top / "python")
+        self.assertNotEqual(status, 0, text)
+
+    def test_relative_library(self):
+        for named in (os.path.relpath(LIBRARY, self.place.resolve()), "libmha.so"):
+            if "/" not in named:
+                (self.place / named).symlink_to(LIBRARY)
+            status, text = self.run_script(MHA_LIB=named, PYTHONPATH=str(ROOT / "python"))
+            self.assertEqual(status, 0, text)
+        status, text = self.run_script(MHA_LIB="no/libmha.so", PYTHONPATH=str(ROOT / "python"))
+        self.assertNotEqual(status, 0)
+        self.assertIn("ImportError: MHA_LIB must be the file of the shared library, libmha.so (got 'no/libmha.so')", text)
+
+    def test_named_models(self):
+        script = "import mha; print(mha.Model('minilm').embed(['a cat']).shape)\n"
+        common = {"PYTHONPATH": str(ROOT / "python"), "MHA_LIB": str(LIBRARY), "XDG_CACHE_HOME": str(self.place / "cache")}
+        status, text = self.run_script(script, **common)
+        self.assertNotEqual(status, 0)
+        self.assertIn("FileNotFoundError: MiniLM is not on this machine: run ./run fetch minilm", text)
+        (self.place / "cache/mha").mkdir(parents=True)
+        (self.place / "cache/mha/minilm").symlink_to(ROOT / "tests/golden/data/models/bert-tiny")
+        status, text = self.run_script(script, **common)
+        self.assertEqual(status, 0, text)
+        # A path object is a folder of that name, and no named model.
+        status, text = self.run_script("import mha, pathlib\nmha.Model(pathlib.Path('builtin'))", **common)
+        self.assertNotEqual(status, 0)
+        self.assertIn("builtin: a model must be a folder", text)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,186 @@
+/* test_io_folder.c - a folder that is replaced while other processes replace or remove it: what they do is done here,
+ * by functions of the C library that this program brings: flock, with which the folder to be replaced is locked before
+ * the names change, and openat, with which it is opened once more afterwards. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "io/folder.h"
+#include "support/files.h"
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static const char *const known[] = {"a", "b", NULL};
+static const char *folder;
+
+/* The others: they move the folder x to gone, and `incoming` to x; then one removes what begins with ".x.tmp.". */
+static const char *incoming;
+static bool removes;
+
+static void must(bool good, const char *what)
+{
+    if (!good) fail_msg("%s", what);
+}
+
+int flock(int fd, int operation)
+{
+    if (incoming && (operation & LOCK_NB)) {
+        char name[400], gone[400], other[400];
+        snprintf(name, sizeof name, "%s/x", folder);
+        snprintf(gone, sizeof gone, "%s/gone", folder);
+        snprintf(other, sizeof other, "%s/%s", folder, incoming);
+        must(rename(name, gone) == 0 && rename(other, name) == 0, "the other process");
+        incoming = NULL;
+    }
+    return (int)syscall(SYS_flock, fd, operation);
+}
+
+int openat(int dir, const char *name, int flags, ...)
+{
+    va_list args;
+    va_start(args, flags);
+    const int mode = flags & O_CREAT ? va_arg(args, int) : 0;
+    va_end(args);
+    if (removes && !incoming && strncmp(name, ".x.tmp.", 7) == 0) {
+        removes = false;
+        const int at = (int)syscall(SYS_openat, dir, name, O_RDONLY | O_DIRECTORY, 0);
+        must(at >= 0 && unlinkat(at, "a", 0) == 0 && close(at) == 0 && unlinkat(dir, name, AT_REMOVEDIR) == 0,
+             "removing");
+    }
+    return (int)syscall(SYS_openat, dir, name, flags, mode);
+}
+
+static void make(const char *name, const char *file, const char *text)
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    must(mkdir(path, 0777) == 0, "mkdir");
+    snprintf(path, sizeof path, "%s/%s/%s", folder, name, file);
+    files_write(path, text, strlen(text));
+}
+
+static void holds(const char *name, const char *file, const char *text)
+{
+    char path[400];
+    size_t n;
+    snprintf(path, sizeof path, "%s/%s/%s", folder, name, file);
+    char *got = files_read(path, &n);
+    if (!got) fail_msg("%s is not there", path);
+    assert_string_equal(got, text);
+    free(got);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_int_equal(files_count(path), 1);
+}
+
+/* The folder x, with "old" in the file a, is replaced by one with "new", while `other` takes its place. */
+static mha_status replace(const char *other, bool removed, const char *aside, mha_error *err)
+{
+    char path[400];
+    mha__folder f;
+    snprintf(path, sizeof path, "%s/x", folder);
+    make("x", "a", "old");
+    assert_int_equal(mha__folder_begin(&f, path, true, known, err), MHA_OK);
+    assert_int_equal(mha__folder_put(&f, "a", "new", 3, err), MHA_OK);
+    if (aside) assert_int_equal(mha__folder_aside(&f, aside, known, err), MHA_OK);
+    incoming = other;
+    removes = removed;
+    const mha_status status = mha__folder_commit(&f, known, err);
+    assert_null(incoming);
+    assert_false(removes);
+    return status;
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    folder = files_folder();
+    incoming = NULL;
+    removes = false;
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    char line[400];
+    snprintf(line, sizeof line, "rm -rf %s", folder);
+    return system(line);
+}
+
+static void test_alone(void **state)
+{
+    (void)state;
+    mha_error err = {0};
+    assert_int_equal(replace(NULL, false, NULL, &err), MHA_OK);
+    holds("x", "a", "new");
+    assert_int_equal(files_count(folder), 1);
+}
+
+/* Another checkpoint has taken the place: it goes, as the first one would have. */
+static void test_another(void **state)
+{
+    (void)state;
+    mha_error err = {0};
+    make("y", "b", "theirs");
+    assert_int_equal(replace("y", false, NULL, &err), MHA_OK);
+    holds("x", "a", "new");
+    holds("gone", "a", "old");
+    assert_int_equal(files_count(folder), 2);
+}
+
+/* A third process has removed it: that is what was wanted. */
+static void test_removed(void **state)
+{
+    (void)state;
+    mha_error err = {0};
+    make("y", "a", "theirs");
+    if (replace("y", true, NULL, &err) != MHA_OK) fail_msg("%s", err.message);
+    holds("x", "a", "new");
+    assert_int_equal(files_count(folder), 2);
+}
+
+/* A folder of somebody's own has taken the place: it stays, and nothing is written. */
+static void test_foreign(void **state)
+{
+    (void)state;
+    mha_error err = {0};
+    make("y", "notes.txt", "mine");
+    assert_int_equal(replace("y", false, NULL, &err), MHA_ERR_IO);
+    assert_non_null(strstr(err.message, "/x: will not be written over: it holds notes.txt"));
+    holds("x", "notes.txt", "mine");
+    holds("gone", "a", "old");
+    assert_int_equal(files_count(folder), 2);
+}
+
+/* With a name aside nothing is removed, so it may hold anything. */
+static void test_foreign_aside(void **state)
+{
+    (void)state;
+    mha_error err = {0};
+    make("y", "notes.txt", "mine");
+    assert_int_equal(replace("y", false, "kept", &err), MHA_OK);
+    holds("x", "a", "new");
+    holds("kept", "notes.txt", "mine");
+    assert_int_equal(files_count(folder), 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_alone, begin, end),
+        cmocka_unit_test_setup_teardown(test_another, begin, end),
+        cmocka_unit_test_setup_teardown(test_removed, begin, end),
+        cmocka_unit_test_setup_teardown(test_foreign, begin, end),
+        cmocka_unit_test_setup_teardown(test_foreign_aside, begin, end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
