@@ -12,7 +12,7 @@
 #include "output.h"
 #include "session.h"
 #include "suggest.h"
-#include "wrap.h"
+#include "word_wrap.h"
 
 const cli_command *const cli_commands[] = {
 #define CLI__X(name) &cli_##name,

@@ -10,7 +10,7 @@
 #include "memory.h"
 #include "output.h"
 #include "suggest.h"
-#include "wrap.h"
+#include "word_wrap.h"
 
 static cli_options given;                                 /* where popt stores; copied into the session after parsing */
 static const char **model_names;                          /* each -m, ended by NULL; NULL without */

@@ -1,4 +1,4 @@
-/* output.c - failures, JSON, CSV, colour, and the one write to stdout. Escaping of foreign text: shown.c. */
+/* output.c - failures, JSON, CSV, colour, and the one write to stdout. Escaping of foreign text: escape.c. */
 #include "output.h"
 
 #include <errno.h>
@@ -9,8 +9,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "input.h"
-#include "inputs.h"
+#include "input/input.h"
+#include "input/output_is_input.h"
 #include "session.h"
 
 /* ---- failures ---- */

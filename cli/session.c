@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "input.h"
+#include "input/input.h"
 #include "memory.h"
 #include "output.h"
 

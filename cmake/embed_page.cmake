@@ -1,4 +1,4 @@
-# Builds OUT, a C file with the page of cli/NAME around its data: cmake -DFROM=cli/NAME -DNAME=NAME -DOUT=FILE -P embed_page.cmake
+# Builds OUT, a C file with the page of cli/NAME/page around its data: cmake -DFROM=cli/NAME/page -DNAME=NAME -DOUT=FILE -P embed_page.cmake
 # makes NAME_page_before and NAME_page_after, which NAME_page.h declares. A page begins with @HEAD@, cli/page/head.html. Its style
 # and its script are the files that it lists as @STYLE a.css b.css@ and @SCRIPT a.js b.js@, joined in that order, and named by hash
 # in its Content-Security-Policy, so that nothing else may run in it.
@@ -55,7 +55,7 @@ function(join_files kind)
 endfunction()
 
 file(READ "${FROM}/page.html" page)
-file(READ "${FROM}/../page/head.html" head)
+file(READ "${FROM}/../../page/head.html" head)
 string(REPLACE "@HEAD@\n" "${head}" page "${page}")
 join_files(STYLE)
 join_files(SCRIPT)
@@ -64,6 +64,6 @@ string(SUBSTRING "${page}" 0 ${at} before)
 math(EXPR at "${at} + 6")
 string(SUBSTRING "${page}" ${at} -1 after)
 
-file(WRITE "${OUT}" "/* Made from cli/${NAME}/ by cmake/embed_page.cmake. */\n#include \"${NAME}_page.h\"\n")
+file(WRITE "${OUT}" "/* Made from cli/${NAME}/page by cmake/embed_page.cmake. */\n#include \"${NAME}/${NAME}_page.h\"\n")
 append_array("${OUT}" ${NAME}_page_before "${before}")
 append_array("${OUT}" ${NAME}_page_after "${after}")

@@ -13,12 +13,12 @@ import sys
 
 # Includes go left only.
 CHAINS = [
-    ["base", "kernel", "attn", "layer", "model", "train", "heads"],
-    ["base", "io", "text", "model"],
+    ["base", "math", "kernel", "attn", "layer", "model", "train", "heads"],
+    ["base", "math", "io", "text", "model"],
 ]
 # include/mha/X.h belongs to src/X, but for these
 PUBLIC_OWNER = {"types": "base", "ctx": "base", "limits": "attn", "cache": "attn", "stats": "attn", "attn_grads": "attn",
-                "rng": "base", "text_train": "text", "rope": "layer", "variant": "layer", "variants": "layer",
+                "rng": "math", "text_train": "text", "rope": "layer", "variant": "layer", "variants": "layer",
                 "generate": "model",
                 "model_grads": "model", "model_save": "model", "model_create": "model", "plan": "heads", "head_data": "heads",
                 "importance": "heads", "diversity": "heads", "prune": "heads", "compare": "heads", "regroup": "heads",
@@ -27,7 +27,8 @@ UMBRELLA = "mha/mha.h"  # for those outside; inside, only the version needs it
 UMBRELLA_USERS = {"src/base/status.c"}
 # Outside src/, these may look into it.
 INSIDERS = ("tests/unit/", "tests/kernel/", "tests/property/", "tests/golden/", "tests/fuzz/", "tests/support/", "bench/kernel.c")
-FOLDERS = ("include", "src", "cli", "tests", "bench", "examples")
+CLI_ROOMS = {"heads", "train"}  # rooms of cli/ that are called like folders of src/, which cli/ cannot reach
+FOLDERS = ("include", "src", "cli", "conformance", "tests", "bench", "examples")
 
 STANDARD = set(
     "assert ctype errno fenv float inttypes limits locale math setjmp signal stdalign stdarg stdatomic stdbool stddef "
@@ -55,8 +56,8 @@ FORBIDDEN = [
     ("src/", ["src/base/ctx_create.c"], calls("getenv|secure_getenv|setenv|putenv"),
      "reads the environment; only src/base/ctx_create.c does"),
     ("src/", ["src/base/"], calls(r"pthread_\w+|thrd_\w+|fork"), "handles threads; only src/base does"),
-    ("src/", ["src/base/", "src/attn/", "src/layer/", "src/text/train_read.c"], calls("mha__parallel"),
-     "splits work; only src/attn, src/layer and, to count words, src/text/train_read.c do"),
+    ("src/", ["src/base/", "src/math/", "src/attn/", "src/layer/", "src/text/train/count_words.c"], calls("mha__parallel"),
+     "splits work; only src/math, src/attn, src/layer and, to count words, src/text/train/count_words.c do"),
     ("src/kernel/", [], calls("mha__alloc|mha__calloc|mha__free|mha__log|mha__progress"),
      "a kernel allocates or talks; its caller does that"),
     ("src/", [], calls("printf|fprintf|vprintf|vfprintf|puts|fputs|putchar|perror|exit|_exit|abort"),
@@ -117,6 +118,8 @@ def check_quoted(path, name):
         if target in REACH and target not in REACH[parts[1]]:
             return f'{parts[1]} may not include "{name}", which lies to its right'
         return None
+    if target in CLI_ROOMS and path.startswith(("cli/", "conformance/", "tests/fuzz/")):
+        return None
     if target in REACH and not path.startswith(INSIDERS):
         return f'"{name}" is inside the library; only include/mha is visible here'
     if parts[0] == "include" and target == "mha" and path != "include/" + UMBRELLA:
@@ -130,9 +133,9 @@ def check_angled(path, name):
         return None if path.startswith("src/kernel/") else f"<{name}> outside src/kernel"
     if CPU_HEADER.fullmatch(name):
         return None if path == "src/base/cpu.c" else f"<{name}> outside src/base/cpu.c"
-    if name == "jansson.h" and re.match(r"src/(?!base|kernel|attn)", path):
-        return "<jansson.h>: the library reads and writes JSON through io/json.h and io/json_write.h"
-    if re.match(r"src/(base|kernel|attn)/|include/", path) and name.removesuffix(".h") not in STANDARD:
+    if name == "jansson.h" and re.match(r"src/(?!base|math|kernel|attn)", path):
+        return "<jansson.h>: the library reads and writes JSON through io/json/json.h and io/json/json_write.h"
+    if re.match(r"src/(base|math|kernel|attn)/|include/", path) and name.removesuffix(".h") not in STANDARD:
         return f"<{name}>: the operator and the public headers need libc, libm and threads alone"
     return None
 
@@ -188,16 +191,16 @@ def check_tree(root):
 
 SAMPLES = [
     ("src/attn/fwd.c", '#include "kernel/kernel.h"\n#include "mha/attn.h"\n#include <math.h>', None),
-    ("src/kernel/x.c", '#include "attn/plan.h"', "lies to its right"),
+    ("src/kernel/x.c", '#include "attn/plan/plan.h"', "lies to its right"),
     ("src/io/x.c", '#include "kernel/kernel.h"', "lies to its right"),
     ("src/model/x.c", '#include "text/text.h"\n#include "layer/layer.h"', None),
-    ("src/layer/x.c", '#include "io/json.h"', "lies to its right"),
+    ("src/layer/x.c", '#include "io/json/json.h"', "lies to its right"),
     ("src/base/x.c", '#include "mha/model.h"', "lies to its right"),
     ("src/base/x.c", '#include "mha/ctx.h"', None),
     ("src/attn/x.c", '#include "mha/mha.h"', "for those outside"),
     ("src/attn/x.c", '#include "../base/ctx.h"', "climbs"),
     ("src/attn/x.c", "#include <jansson.h>", "libc, libm and threads"),
-    ("src/io/x.c", "#include <jansson.h>", "io/json.h"),
+    ("src/io/x.c", "#include <jansson.h>", "io/json/json.h"),
     ("include/mha/attn.h", '#include "mha/model.h"', "lies to its right"),
     ("include/mha/attn.h", "#include <cairo.h>", "libc, libm and threads"),
     ("cli/x.c", '#include "base/ctx.h"', "only include/mha is visible"),
@@ -212,13 +215,13 @@ SAMPLES = [
     ("src/attn/x.c", "\n__m512 x;", "only src/kernel names one"),
     ("src/layer/x.c", "\nvoid f(void) { vaddq_f32(a, b); }", "only src/kernel names one"),
     ("src/base/cpu.c", "#include <cpuid.h>\nint f(void) { return __get_cpuid(1, a, b, c, d); }", None),
-    ("src/kernel/select.c", "#include <cpuid.h>", "outside src/base/cpu.c"),
-    ("src/kernel/select.c", '\nint f(void) { return __builtin_cpu_supports("avx2"); }', "asks what the CPU is"),
+    ("src/kernel/kernel_select.c", "#include <cpuid.h>", "outside src/base/cpu.c"),
+    ("src/kernel/kernel_select.c", '\nint f(void) { return __builtin_cpu_supports("avx2"); }', "asks what the CPU is"),
     ("src/model/x.c", "\nvoid f(void) { fopen(a, b); }", "opens a file"),
     ("src/model/x.c", "\nvoid f(void) { open (a, b); }", "opens a file"),
     ("src/model/x.c", "// fopen(x)\n/* open(x)\n open(y) */ int f(void) { return mha_model_open(s) + o->open(\"open(\"); }", None),
     ("src/io/x.c", "void f(void) { fopen(a, b); }", None),
-    ("src/heads/stats.c", "\nvoid f(void) { fopen(a, b); }", "opens a file"),
+    ("src/heads/measure/head_stats.c", "\nvoid f(void) { fopen(a, b); }", "opens a file"),
     ("src/attn/x.c", "\nvoid *f(void) { return malloc(8); }", "memory past the context"),
     ("src/attn/x.c", '\nchar *f(void) { return getenv("X"); }', "reads the environment"),
     ("src/attn/x.c", "\nvoid f(void) { pthread_create(a, b, c, d); }", "handles threads"),

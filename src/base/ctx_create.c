@@ -4,7 +4,7 @@
 #include "base/ctx_struct.h"
 
 #include "base/error.h"
-#include "base/options.h"
+#include "base/struct_size.h"
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>

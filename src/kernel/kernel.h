@@ -1,7 +1,7 @@
 /* kernel.h - the table of kernels: numbers on one thread. No heads, no files, no allocation, no logging.
  *
- * A table is const and chosen once per plan (select.c). Every entry is set, but those marked f32 in the f64 table.
- * Pointers are to elements of `real`: float, or double in the f64 table; both are compiled from the same bodies
+ * A table is const and chosen once per plan (kernel_select.c). Every entry is set, but those marked f32 in the f64
+ * table. Pointers are to elements of `real`: float, or double in the f64 table; both are compiled from the same bodies
  * (*.inc), so signatures say `void`. Nothing needs to be aligned; padded scratch memory is best aligned to 64 bytes.
  *
  * All products are  C[r][n] = sum over k ascending of A[r][k] * B[k][n],  one chain of fused multiply-adds per number
@@ -38,7 +38,7 @@ enum { MHA__ROW_MAX = 1024 };
  * numbers apart: the block and a vector more. */
 enum { MHA__PIECES = MHA__KEY_BLOCK / 16, MHA__STRIP = MHA__KEY_BLOCK + 16 };
 
-/* The 16-bit types, and blocks of q8_0 (base/q8.h), which are only read. Arithmetic is always done in reals. */
+/* The 16-bit types, and blocks of q8_0 (math/q8_0.h), which are only read. Arithmetic is always done in reals. */
 typedef enum mha__half { MHA__BF16, MHA__F16, MHA__HALVES, MHA__Q8 = MHA__HALVES } mha__half;
 
 /* Functions f of one number, between linear layers. */
@@ -194,7 +194,7 @@ typedef struct mha__pairs {
 typedef struct mha__dense {
     int64_t block, block_bytes; /* 32 numbers of k; their bytes in a panel of nr columns */
 
-    /* Rounds to nearest, ties to even (q8_0: base/q8.h), n rows of k weights; strides as in pack_rows. */
+    /* Rounds to nearest, ties to even (q8_0: math/q8_0.h), n rows of k weights; strides as in pack_rows. */
     void (*pack)(int64_t n, int64_t k, const float *w, int64_t row_stride, int64_t col_stride, void *panels);
 
     /* Left operand from rows of k reals: rows of round_up(k, block) bf16. NULL: none is needed, as are these two: tile

@@ -7,8 +7,8 @@
  */
 #include "base/ctx.h"
 #include "base/error.h"
-#include "base/options.h"
 #include "base/size.h"
+#include "base/struct_size.h"
 #include "kernel/kernel.h"
 #include "layer/norm.h"
 

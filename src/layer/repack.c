@@ -1,9 +1,9 @@
 /* repack.c - linear layers, attention and whole blocks, packed again where they are. */
 #include "layer/repack.h"
 #include "base/error.h"
-#include "layer/attn_choice.h"
-#include "layer/block.h"
-#include "layer/linear.h"
+#include "layer/block/transformer_block.h"
+#include "layer/linear/linear.h"
+#include "layer/selection/head_selection.h"
 
 void mha__linear_repack(mha_linear *linear, const mha_matrix *parts, int64_t count)
 {

@@ -2,8 +2,8 @@
 #include "mha/rope.h"
 #include "base/ctx.h"
 #include "base/error.h"
-#include "base/options.h"
 #include "base/size.h"
+#include "base/struct_size.h"
 #include "mha/attn.h"
 #include <math.h>
 

@@ -1,9 +1,10 @@
-/* model_struct.h - what an open model is made of. Filled by open.c, read by forward.c and embed.c. */
+/* model_struct.h - what an open model is made of. Filled by model_open.c, read by model_forward.c and
+ * text_embedding.c. */
 #ifndef MHA_MODEL_STRUCT_H
 #define MHA_MODEL_STRUCT_H
 
 #include "mha/route.h"
-#include "model/weights.h"
+#include "model/weights/weights.h"
 
 struct mha_model {
     mha_ctx *ctx;   /* as resolved */
@@ -25,9 +26,9 @@ struct mha_model {
     mha__role lm_bias;                       /* which of the two names of the logits' bias is used */
     mha_linear *pooler, *lm_dense, *lm_head; /* or NULL */
     mha_block **block;                       /* [layers] */
-    void *own;                               /* tensors in memory that belong to the model (create.c); NULL otherwise */
-    bool by_head;                            /* layers are packed so from now on */
-    const mha_router *router;                /* or NULL; and how many heads a sequence keeps in each layer: */
+    void *own;                /* tensors in memory that belong to the model (model_create.c); NULL otherwise */
+    bool by_head;             /* layers are packed so from now on */
+    const mha_router *router; /* or NULL; and how many heads a sequence keeps in each layer: */
     int64_t routed_heads;
     int64_t routings; /* how often that has changed: a cache belongs to one of them */
 };

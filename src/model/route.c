@@ -2,8 +2,8 @@
 #include "model/route.h"
 #include "base/ctx.h"
 #include "base/error.h"
-#include "layer/attn_layer.h"
-#include "model/kv.h"
+#include "layer/attention/attention_layer.h"
+#include "model/forward/model_cache.h"
 #include <string.h>
 
 int64_t mha__router_units(const mha_model *model, int64_t layer)

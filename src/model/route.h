@@ -4,7 +4,7 @@
 #define MHA_MODEL_ROUTE_H
 
 #include "mha/route.h"
-#include "model/batch.h"
+#include "model/forward/batch.h"
 
 struct mha_router {
     mha_ctx *ctx;

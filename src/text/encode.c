@@ -1,10 +1,10 @@
 /* encode.c - the whole way from text to ids: tokens of each text, truncation, template, padding. */
-#include "text/fit.h"
-#include "text/trim.h"
+#include "text/trim_offsets.h"
+#include "text/truncate_pad.h"
 
 #include "base/ctx.h"
-#include "base/options.h"
 #include "base/size.h"
+#include "base/struct_size.h"
 #include "base/utf8.h"
 #include <string.h>
 

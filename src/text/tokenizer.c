@@ -6,7 +6,7 @@
 #include "text/tokenizer.h"
 
 #include "base/ctx.h"
-#include "io/limits.h"
+#include "io/input_limits.h"
 #include <string.h>
 
 /* ---- the model ---- */

@@ -1,21 +1,21 @@
 /* tokenizer.h - the inside of a tokenizer: one stage for each part of tokenizer.json.
  *
  * What a stage's object may be is listed as an array of kinds (the file's type name, how to load it) at the end of the
- * stage's file; a Sequence of kinds is flattened. Normalizers and pre-tokenizers become edits (edit.h), decoders become
- * decode steps, a model is a kind of its own. What no kind claims is refused by name.
+ * stage's file; a Sequence of kinds is flattened. Normalizers and pre-tokenizers become edits (text_edit.h), decoders
+ * become decode steps, a model is a kind of its own. What no kind claims is refused by name.
  */
 #ifndef MHA_TEXT_TOKENIZER_H
 #define MHA_TEXT_TOKENIZER_H
 
-#include "io/json.h"
+#include "io/json/json.h"
 #include "mha/text.h"
-#include "text/bpe.h"
-#include "text/decode.h"
-#include "text/edit.h"
-#include "text/pass.h"
-#include "text/room.h"
-#include "text/unigram.h"
-#include "text/vocab.h"
+#include "text/decode/decode.h"
+#include "text/encode_buffers.h"
+#include "text/memory_budget.h"
+#include "text/normalize/text_edit.h"
+#include "text/vocabulary/bpe.h"
+#include "text/vocabulary/unigram.h"
+#include "text/vocabulary/vocab.h"
 
 #define MHA__TOKENIZER_FILE "tokenizer.json"
 
@@ -124,7 +124,7 @@ typedef struct mha__copy mha__copy;
 
 struct mha_tokenizer {
     mha_ctx *ctx;
-    size_t room;             /* what loading may still take: room.h */
+    size_t room;             /* what loading may still take: memory_budget.h */
     mha__copy *copies;       /* see mha__copy_text */
     mha__regex_list regexes; /* of all patterns */
 

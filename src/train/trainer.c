@@ -2,7 +2,7 @@
 #include "train/trainer.h"
 #include "base/ctx.h"
 #include "base/error.h"
-#include "base/options.h"
+#include "base/struct_size.h"
 #include "layer/adamw.h"
 #include "layer/arena.h"
 #include <limits.h>

@@ -3,8 +3,8 @@
 #define MHA_TRAIN_TRAINER_H
 
 #include "mha/train.h"
-#include "model/grads.h"
-#include "train/gates.h"
+#include "model/backward/model_grads.h"
+#include "train/gates/trainer_gates.h"
 
 /* One tensor; its weight is in `list`, its gradient in `gradients`, under the same number. */
 typedef struct mha__parameter {

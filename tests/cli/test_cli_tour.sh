@@ -173,8 +173,8 @@ has err 'curve.png: it exists'
 [ ! -e no.png ] || fail 'a refusal left a figure'
 
 # ---- the walks are a tutorial: they see the public headers and the steps, nothing else of the program ----
-cat "$here"/cli/tour_of_*.c "$here"/cli/tour_head.[ch] "$here"/cli/tour.h | sed -n 's/^#include "\(.*\)"/\1/p' | sort -u >seen
-printf '%s\n' mha/mha.h tour.h tour_head.h tours.h | sort >public
+cat "$here"/cli/tour/tour_of_*.c "$here"/cli/tour/tour_head.[ch] "$here"/cli/tour/tour.h | sed -n 's/^#include "\(.*\)"/\1/p' | sort -u >seen
+printf '%s\n' mha/mha.h tour/tour.h tour/tour_head.h tour/tours.h | sort >public
 same seen public 'what the walks include'
 
 # ---- completion knows the names ----

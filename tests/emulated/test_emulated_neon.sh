@@ -20,7 +20,7 @@ compile() {
         -I"$here/include" -I"$here/src" -I"$here/tests/emulated" -I"$here/tests" -o "$output" "$@" -lpthread -lm
 }
 mkdir objects
-for file in "$here"/src/base/*.c "$here"/src/attn/*.c "$here"/src/kernel/*.c \
+for file in $(find "$here/src/base" "$here/src/math" "$here/src/attn" "$here/src/kernel" -name "*.c") \
     "$here"/tests/support/ref.c "$here"/tests/support/statistics.c "$here"/tests/support/tensor.c "$here"/tests/support/problem.c "$here"/tests/support/isas.c \
     "$here"/tests/support/alloc.c "$here"/tests/support/check.c "$here"/tests/support/paged.c "$here"/tests/support/packed.c "$here"/tests/support/sha256.c \
     "$here"/tests/support/grads.c "$here"/tests/support/grads_ref.c "$here"/tests/support/cases.c; do

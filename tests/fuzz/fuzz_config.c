@@ -7,7 +7,7 @@
 
 #include "base/ctx.h"
 #include "mha/model_create.h"
-#include "model/config.h"
+#include "model/config/config.h"
 #include "support/files.h"
 #include <float.h>
 #include <stdio.h>

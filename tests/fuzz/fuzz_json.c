@@ -2,7 +2,7 @@
  * survives being written and read again, and every getter takes or refuses every value of it.
  */
 #include "fuzz.h"
-#include "io/json_write.h"
+#include "io/json/json_write.h"
 #include "mutate.h"
 #include <math.h>
 

@@ -6,7 +6,7 @@
 #include "program.h"
 
 #include "support/files.h"
-#include "train_log.h"
+#include "train/train_log.h"
 #include <string.h>
 
 FUZZ_MUTATES_JSON

@@ -1,10 +1,11 @@
-/* fuzz_state.c - any bytes as the state file of a measure of heads (heads/state.h). 16 letters M in a row stand for the
- * model's fingerprint, 16 letters D for that of the data. What is accepted is saved and read again as the same.
+/* fuzz_state.c - any bytes as the state file of a measure of heads (heads/data/measure_state.h). 16 letters M in a row
+ * stand for the model's fingerprint, 16 letters D for that of the data. What is accepted is saved and read again as
+ * the same.
  */
 #include "fuzz.h"
 #include "mutate.h"
 
-#include "heads/state.h"
+#include "heads/data/measure_state.h"
 #include "support/files.h"
 #include <stdlib.h>
 #include <string.h>

@@ -6,8 +6,8 @@
 #include "program.h"
 
 #include "base/utf8.h"
+#include "input/text_reader.h"
 #include "support/files.h"
-#include "text_reader.h"
 #include <stdlib.h>
 #include <string.h>
 

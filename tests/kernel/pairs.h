@@ -3,8 +3,8 @@
 #ifndef TEST_KERNEL_PAIRS_H
 #define TEST_KERNEL_PAIRS_H
 
-#include "base/f16.h"
 #include "kernel/table.h"
+#include "math/half.h"
 #include <stdio.h>
 
 enum { AROUND = 64, NAN16 = 0x7FC0, PAD = 3 };

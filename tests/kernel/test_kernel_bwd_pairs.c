@@ -1,8 +1,8 @@
 /* test_kernel_bwd_pairs.c - what the backward pass on bf16 pairs is made of, against doubles: weights in rows of keys
  * and rows of queries, zeros in what is left of a step, sums into a matrix of which nothing else is touched.
  */
-#include "base/f16.h"
 #include "kernel/table.h"
+#include "math/half.h"
 #include <stdio.h>
 
 enum { STRIDE = 144, NAN16 = 0x7FC0 };

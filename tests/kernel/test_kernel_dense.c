@@ -3,9 +3,9 @@
  * CPU decides the order, within its rounding. At every edge of tiles and blocks, NaN around what is read, a canary
  * around what is written.
  */
-#include "base/f16.h"
-#include "base/q8.h"
 #include "kernel/table.h"
+#include "math/half.h"
+#include "math/q8_0.h"
 
 enum { TYPES = MHA__HALVES + 1, PAD = 3 };
 static const char *const type_names[TYPES] = {"bf16", "f16", "q8_0"};

@@ -1,9 +1,9 @@
 /* test_kernel_few.c - the functions for few queries: the bits of scores, softmax and values on the same numbers as
  * reals, for every stored type, lengths past two vectors, strides, pieces of any size and dropped ones. */
-#include "base/f16.h"
-#include "base/q8.h"
 #include "base/size.h"
 #include "kernel/table.h"
+#include "math/half.h"
+#include "math/q8_0.h"
 
 enum { KEYS_MOST = MHA__KEY_BLOCK, WIDTH_MOST = 150, ROW_GAP = 6 };
 

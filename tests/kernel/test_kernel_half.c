@@ -1,7 +1,7 @@
 /* test_kernel_half.c - 16-bit numbers to floats and back: every pattern and rounding boundary, any strides and tails,
- * against base/f16.h. */
-#include "base/f16.h"
+ * against math/half.h. */
 #include "kernel/table.h"
+#include "math/half.h"
 #include <fenv.h>
 
 enum { PATTERNS = 1 << 16, CANARY = 0x5A5A };

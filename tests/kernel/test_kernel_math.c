@@ -1,5 +1,5 @@
 /* test_kernel_math.c - exp, tanh, erfc and what is made of them, against libm in double: the error bounds that
- * math.inc states. */
+ * vector_math.inc states. */
 #include "kernel/table.h"
 #include <float.h>
 
@@ -70,7 +70,7 @@ static void test_tanh(void **state)
     for_numbers(-1e-3, 1e-3, check_tanh);
 }
 
-/* Without a fused multiply-add the rounding of u^2 shows: see math.inc. So does the error of exp(-u^2). */
+/* Without a fused multiply-add the rounding of u^2 shows: see vector_math.inc. So does the error of exp(-u^2). */
 static double erfc_error(const mha__kernels *t, double u)
 {
     return 5e-7 + (strcmp(t->isa, "scalar") == 0 ? 6e-8 : has_table(t) ? 2.7e-9 : 0) * u * u;

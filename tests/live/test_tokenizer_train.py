@@ -142,7 +142,7 @@ class Training(unittest.TestCase):
                 self.equal(kind, size, frequency, lines, rng.choice([True, False]))
 
     def test_real(self):
-        sources = sorted(glob.glob("src/*/*.c"))[:60] + ["README.md", "CHANGELOG.md", "docs/heads.md"]
+        sources = sorted(glob.glob("src/**/*.c", recursive=True))[:60] + ["README.md", "CHANGELOG.md", "docs/heads.md"]
         lines = "".join(Path(s).read_text() for s in sources).splitlines(keepends=True)
         for kind in ("bpe", "wordpiece"):
             with self.subTest(kind):

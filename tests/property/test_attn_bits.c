@@ -225,7 +225,8 @@ static void test_decode(void **state)
     problem_contexts_free(many, count);
 }
 
-/* What short sequences take instead of tiles of blocks (fwd_one_block.c) against those, which a gate of 1 asks for. */
+/* What short sequences take instead of tiles of blocks (forward_single_block.c) against those, which a gate of 1 asks
+ * for. */
 static void check_short(mha_ctx *ctx, const mha_attn_desc *d, uint64_t seed)
 {
     problem one, tiled;

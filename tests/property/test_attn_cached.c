@@ -1,7 +1,7 @@
 /* test_attn_cached.c - the KV cache under the operator: whatever way keys came into the cache, and whatever has been
  * given back since, the rows have the bits of one dense call over everything. On every ISA. */
-#include "base/f16.h"
-#include "base/q8.h"
+#include "math/half.h"
+#include "math/q8_0.h"
 #include "mha/cache.h"
 #include "support/check.h"
 #include "support/isas.h"

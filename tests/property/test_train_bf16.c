@@ -3,7 +3,7 @@
  * tests/golden/test_train_curves.c. */
 #include "base/ctx.h"
 #include "kernel/kernel.h"
-#include "layer/linear.h"
+#include "layer/linear/linear.h"
 #include "support/check.h"
 #include "support/half.h"
 #include "support/layer_ref.h"

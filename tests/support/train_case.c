@@ -1,6 +1,6 @@
 /* train_case.c - see train_case.h. */
 #include "support/train_case.h"
-#include "base/rng.h"
+#include "math/rng_draws.h"
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model_case.h"

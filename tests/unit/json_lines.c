@@ -1,7 +1,7 @@
 /* json_lines.c - what the library's JSON reader makes of many texts: for each "N\n" and N bytes on stdin, one line with
  * the text as the library writes it, or "refused". For test_json.py. */
 #include "base/ctx.h"
-#include "io/json_write.h"
+#include "io/json/json_write.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

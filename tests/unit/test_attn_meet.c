@@ -1,5 +1,5 @@
 /* test_attn_meet.c - whether two views overlap: against their bytes marked one by one, and the layouts that matter. */
-#include "attn/operand.h"
+#include "attn/plan/operand.h"
 #include "support/check.h"
 #include "support/rng.h"
 #include <string.h>

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/ctx.h"
-#include "base/options.h"
+#include "base/struct_size.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "base/f16.h"
+#include "math/half.h"
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* test_base_hash.c - the hash that states on disk know their data by: the published numbers of splitmix64, and that
  * every bit, every length and every order counts. */
-#include "base/hash.h"
+#include "math/hash.h"
 #include "support/check.h"
 #include <string.h>
 

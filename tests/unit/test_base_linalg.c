@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/linalg.h"
+#include "math/linalg.h"
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/rng.h"

@@ -1,6 +1,6 @@
 /* test_base_q8.c - blocks of q8_0: how far a number moves, what does not fit, what is behind the end. */
-#include "base/f16.h"
-#include "base/q8.h"
+#include "math/half.h"
+#include "math/q8_0.h"
 #include "support/check.h"
 #include "support/rng.h"
 #include <float.h>

@@ -1,7 +1,7 @@
 /* test_base_rng.c - what the header of the generator promises beside the recorded numbers: long streams (digests of
  * PyTorch's bytes), what a call takes from the stream, laws, refusals. */
 #include "base/cpu.h"
-#include "base/rng.h"
+#include "math/rng_draws.h"
 #include "support/check.h"
 #include "support/sha256.h"
 #include <float.h>

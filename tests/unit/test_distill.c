@@ -1,7 +1,7 @@
 /* test_distill.c - learning from a teacher: the divergence against doubles, its gradient against differences, a model
  * that is its own teacher, repaired models, and the laws of a step. Values beside PyTorch's:
  * tests/live/test_distill_torch.py. */
-#include "layer/divergence.h"
+#include "layer/loss/distillation_kl.h"
 #include "mha/model_create.h"
 #include "mha/prune.h"
 #include "support/alloc.h"

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "heads/diversity.h"
+#include "heads/diversity/diversity.h"
 
 enum { MOST = 12 };
 

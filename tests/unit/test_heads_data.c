@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "heads/data.h"
+#include "heads/data/head_data.h"
 #include "support/alloc.h"
 #include "support/model_case.h"
 

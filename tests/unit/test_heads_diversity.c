@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/linalg.h"
+#include "math/linalg.h"
 #include "mha/diversity.h"
 #include "support/alloc.h"
 #include "support/files.h"

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "heads/stats.h"
+#include "heads/measure/head_stats.h"
 #include "mha/io.h"
 
 enum { N = 24 };

@@ -1,6 +1,6 @@
 /* test_importance.c - scores of heads on small models: against what they are made of, whatever threads and batches;
  * what is refused; intervals and halves. */
-#include "heads/tally.h"
+#include "heads/importance/score_intervals.h"
 #include "mha/importance.h"
 #include "mha/model_grads.h"
 #include "support/alloc.h"

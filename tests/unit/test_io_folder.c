@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "io/folder.h"
+#include "io/files/output_folder.h"
 #include "support/files.h"
 #include <fcntl.h>
 #include <stdio.h>

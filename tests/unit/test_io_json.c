@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/ctx.h"
-#include "io/json.h"
+#include "io/json/json.h"
 #include "support/files.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/ctx.h"
-#include "io/json_write.h"
+#include "io/json/json_write.h"
 #include "mha/io.h"
 #include "support/alloc.h"
 #include "support/files.h"

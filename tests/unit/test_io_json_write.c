@@ -6,8 +6,8 @@
 
 #include <cmocka.h>
 
-#include "io/json_number.h"
-#include "io/json_write.h"
+#include "io/json/json_number.h"
+#include "io/json/json_write.h"
 #include "mha/ctx.h"
 #include <inttypes.h>
 #include <stdio.h>

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "io/json_write.h"
+#include "io/json/json_write.h"
 #include "mha/model_save.h"
 #include "support/files.h"
 #include "support/model_case.h"

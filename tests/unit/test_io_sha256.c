@@ -1,6 +1,6 @@
 /* test_io_sha256.c - SHA-256 against the vectors of the standard, and against the tests' own implementation. */
 #include "base/ctx.h"
-#include "io/sha256.h"
+#include "io/files/sha256.h"
 #include "support/check.h"
 #include "support/files.h"
 #include "support/sha256.h"

@@ -7,8 +7,8 @@
 #include <cmocka.h>
 
 #include "base/ctx.h"
-#include "io/limits.h"
-#include "io/source.h"
+#include "io/files/input_file.h"
+#include "io/input_limits.h"
 #include "mha/io.h"
 #include "support/files.h"
 #include <signal.h>

@@ -1,6 +1,6 @@
 /* test_layer_backward.c - gradients of linear layers and embeddings against loops in double, for both types, both ways
  * to store a weight, and every way to leave something out. */
-#include "layer/linear.h"
+#include "layer/linear/linear.h"
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/layer_ref.h"

@@ -1,8 +1,8 @@
 /* test_layer_packed.c - linear layers with weights in fewer bytes: their error against double, bounded by the rounding
  * of weights (and of inputs, on tiles); a row's bits, which depend on that row alone; and results in 16 bit.
  */
-#include "base/f16.h"
-#include "layer/linear.h"
+#include "layer/linear/linear.h"
+#include "math/half.h"
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/layer_ref.h"

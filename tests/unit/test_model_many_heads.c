@@ -1,5 +1,5 @@
 /* test_model_many_heads.c - configs with as many heads as the limits allow, and more. */
-#include "io/limits.h"
+#include "io/input_limits.h"
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model_case.h"

@@ -1,5 +1,5 @@
 /* test_model_open.c - what a checkpoint folder must be to be opened, and what is said when it is not. */
-#include "base/f16.h"
+#include "math/half.h"
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/files.h"

@@ -3,7 +3,7 @@
 #include "mha/text_train.h"
 #include "support/alloc.h"
 #include "support/files.h"
-#include "text/train.h"
+#include "text/train/tokenizer_train.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -347,7 +347,7 @@ static void test_specials(void **state)
     mha_tokenizer_trainer_free(t);
 }
 
-/* A word of a million characters takes a second; and no two merges make the same token, on which train_merge.c
+/* A word of a million characters takes a second; and no two merges make the same token, on which merge_pairs.c
  * relies. */
 static void test_word_without_end(void **state)
 {

@@ -1,5 +1,5 @@
 /* test_text_vocab.c - the hash table of the vocabularies: finding, longest starts, prefixes, keys made to collide. */
-#include "text/vocab.h"
+#include "text/vocabulary/vocab.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

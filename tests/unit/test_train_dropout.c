@@ -1,6 +1,6 @@
 /* test_train_dropout.c - what is dropped, how much of it, and that nothing but seed, step, batch and place decides it.
  * That each site is where transformers has it is shown by tests/live/test_train_torch.py, on the masks drawn here. */
-#include "layer/drop.h"
+#include "layer/row_dropout.h"
 #include "support/check.h"
 #include "support/model_case.h"
 #include "support/train_case.h"

@@ -1,5 +1,5 @@
 /* test_train_gates.c - heads that learn to close: formulas, gradients, what the model holds, and which heads go. */
-#include "base/rng.h"
+#include "math/rng_draws.h"
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model_case.h"

@@ -1,0 +1,157 @@
+/* cmd_draw.c - `mha draw`: the map of one head, or of all, as PNG, SVG or PDF. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "draw/figure.h"
+#include "draw/figure_paint.h"
+#include "heads/heads_of_text.h"
+#include "input/tokens.h"
+#include "options.h"
+#include "output.h"
+
+static struct {
+    char *head, *scale, *colors, *font;
+    int grid;
+} given;
+
+static const struct poptOption options[] = {
+    {"head", '\0', POPT_ARG_STRING, &given.head, 0, "the head to draw, layer and number from 0", "L.H"},
+    {"grid", '\0', POPT_ARG_NONE, &given.grid, 0, "draw all heads, a row per layer", NULL},
+    {"scale", '\0', POPT_ARG_STRING, &given.scale, 0, "size: 0.5 to 16 (default: 2 for PNG, 1 for SVG and PDF)", "X"},
+    {"colors", '\0', POPT_ARG_STRING, &given.colors, 0, "color scale of weights: root (default) or linear", "NAME"},
+    {"font", '\0', POPT_ARG_STRING, &given.font, 0, "font family of all text (default: sans-serif)", "NAME"},
+    POPT_TABLEEND,
+};
+
+static const char **token_texts(const heads_of_text *h)
+{
+    const mha_encoding *tokens = mha_heads_tokens(h->heads);
+    const char **texts = malloc((size_t)tokens->count * (sizeof *texts + CLI_ID_DIGITS));
+    char *digits = (char *)(texts + tokens->count);
+    for (int64_t i = 0; texts && i < tokens->count; i++)
+        texts[i] = cli_token_name(mha_model_tokenizer(h->model), tokens->ids[i], digits + i * CLI_ID_DIGITS);
+    return texts;
+}
+
+/* Writes the file that was drawn, or says what was wrong. Takes `data` over. */
+static int finish(cli_session *s, const heads_of_text *h, const char *wrong, unsigned char *data, size_t bytes,
+                  const char *what)
+{
+    mha_error err = {.status = MHA_ERR_MEMORY};
+    if (wrong)
+        snprintf(err.message, sizeof err.message, "figure of %lld tokens: %s",
+                 (long long)mha_heads_tokens(h->heads)->count, wrong);
+    int code = wrong ? cli_fail(s, &err) : cli_write_file(s, data, bytes);
+    if (code == CLI_DONE) cli_say(s, "%s: %.1f KB; %s", cli_shown(s->options.out), (double)bytes / 1e3, what);
+    free(data);
+    return code;
+}
+
+/* A figure whose tokens are boxes is no failure, but nothing to publish. */
+static void warn_of_glyphs(const cli_session *s, const figure *f)
+{
+    const char *first = NULL;
+    const int64_t count = figure_count_unreadable(f, &first);
+    if (count > 0)
+        cli_say(s,
+                "warning: the font \"%s\" lacks characters of %lld of %lld tokens (first: \"%s\"), which are drawn as "
+                "boxes; --font NAME takes another font, fc-list lists those installed",
+                cli_shown(given.font ? given.font : "sans-serif"), (long long)count, (long long)f->n, cli_shown(first));
+}
+
+static int draw_head(cli_session *s, const heads_of_text *h, mha_model_head at)
+{
+    char title[160], what[48];
+    snprintf(title, sizeof title, "%.90s, layer %d head %d: %s", cli_shown(h->folder), (int)at.layer, (int)at.head,
+             mha_head_label_key(mha_heads_label(h->heads, at.layer, at.head)));
+    snprintf(what, sizeof what, "layer %d head %d", (int)at.layer, (int)at.head);
+    const char **tokens = token_texts(h);
+    figure f = {.title = title,
+                .n = mha_heads_tokens(h->heads)->count,
+                .tokens = tokens,
+                .map = mha_heads_map(h->heads, at.layer, at.head)};
+    unsigned char *data = NULL;
+    size_t bytes = 0;
+    const char *wrong = tokens ? figure_draw(&f, s->options.out, &data, &bytes) : "out of memory";
+    if (!wrong) warn_of_glyphs(s, &f);
+    free(tokens);
+    return finish(s, h, wrong, data, bytes, what);
+}
+
+static int draw_grid(cli_session *s, const heads_of_text *h)
+{
+    const long long n = (long long)mha_heads_tokens(h->heads)->count;
+    char title[160];
+    snprintf(title, sizeof title, "%.90s: all heads on %lld tokens", cli_shown(h->folder), n);
+    unsigned char *data = NULL;
+    size_t bytes = 0;
+    const char *wrong = figure_grid_draw(&(figure_grid){title, h->heads, n}, s->options.out, &data, &bytes);
+    return finish(s, h, wrong, data, bytes, "all heads");
+}
+
+static int check_head(const cli_session *s, const heads_of_text *h, mha_model_head at)
+{
+    if (at.layer >= mha_heads_layers(h->heads))
+        return cli_usage(s, "--head \"%s\": the model has %lld layers", cli_shown(given.head),
+                         (long long)mha_heads_layers(h->heads));
+    if (at.head >= mha_heads_count(h->heads, at.layer))
+        return cli_usage(s, "--head \"%s\": layer %lld has %lld heads", cli_shown(given.head), (long long)at.layer,
+                         (long long)mha_heads_count(h->heads, at.layer));
+    return CLI_DONE;
+}
+
+static int check_options(const cli_session *s, mha_model_head *at)
+{
+    if (!s->options.out) return cli_usage(s, "-o FILE is missing");
+    if (!figure_knows(s->options.out))
+        return cli_usage(s, "-o %s: the name must end in .png, .svg or .pdf", cli_shown(s->options.out));
+    if (!given.head && !given.grid) return cli_usage(s, "--head L.H or --grid is missing");
+    if (given.head && given.grid) return cli_usage(s, "--head and --grid contradict each other");
+    const char *end = given.head ? cli_head(given.head, at) : "";
+    if (!end || *end) return cli_usage(s, "--head \"%s\": want LAYER.HEAD, for example 0.2", cli_shown(given.head));
+    return CLI_DONE;
+}
+
+/* Scale, colors and font, checked and set. */
+static int choose_style(const cli_session *s)
+{
+    figure_style style = {.scale = cli_out_ends(s, ".png") ? 2 : 1, .font = given.font ? given.font : "sans-serif"};
+    const int code = cli_number(s, "--scale", given.scale, 0.5, 16, &style.scale);
+    if (code != CLI_DONE) return code;
+    if (given.colors && strcmp(given.colors, "linear") == 0)
+        style.colors = COLOUR_LINEAR;
+    else if (given.colors && strcmp(given.colors, "root") != 0)
+        return cli_usage(s, "--colors must be root or linear (got \"%s\")", cli_shown(given.colors));
+    if (!*style.font) return cli_usage(s, "--font must name a font family (got \"\")");
+    figure_set_style(style);
+    return CLI_DONE;
+}
+
+static int run(cli_session *s)
+{
+    mha_model_head at = {0};
+    heads_of_text h;
+    int code = check_options(s, &at);
+    if (code == CLI_DONE) code = choose_style(s);
+    if (code != CLI_DONE) return code;
+    code = heads_of_text_measure(s, &h);
+    if (code == CLI_DONE && given.head) code = check_head(s, &h, at);
+    if (code == CLI_DONE) code = given.head ? draw_head(s, &h, at) : draw_grid(s, &h);
+    heads_of_text_free(&h);
+    return code;
+}
+
+const cli_command cli_draw = {
+    .name = "draw",
+    .summary = "draw the map of one head, or of all, as PNG, SVG or PDF",
+    .usage = "TEXT",
+    .details = "A row of the map is a query token, a column the key token that it attends to. The color scale \"root\" "
+               "tells small weights apart; \"linear\" is proportional to the weight. A PNG of scale 1 has one pixel "
+               "per point. Characters that the font lacks are drawn as boxes, after a warning.",
+    .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT,
+    .options = options,
+    .examples = "mha draw --head 1.1 -o head.png \"Clara has a kite. Clara has a kite.\"\n"
+                "mha draw --grid -o heads.pdf \"Clara has a kite. Clara has a kite.\"\n",
+    .run = run,
+};

@@ -1,0 +1,262 @@
+/* cmd_prune.c - `mha prune`: heads removed for real, or the most that may go found. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "draw/figure.h"
+#include "edit/prune_job.h"
+#include "options.h"
+#include "output.h"
+#include "word_wrap.h"
+
+static prune_options given;
+
+static const struct poptOption options[] = {
+    HEAD_SCORES_OPTIONS_FOR("what heads are chosen by: joint (default), or a score, see below"),
+    HEAD_SCORES_FILE,
+    {"ratio", 0, POPT_ARG_STRING, &given.ratio, 0,
+     "fraction of the model's heads to remove, 0 to 1, to the nearest head or group", "R"},
+    {"count", 0, POPT_ARG_STRING, &given.count, 0, "heads to remove; where keys are shared, rounded up to whole groups",
+     "N"},
+    {"per-layer", 0, POPT_ARG_NONE, &given.per_layer, 0, "the same in every layer; a ratio is rounded up there", NULL},
+    {"floor", 0, POPT_ARG_STRING, &given.floor, 0, "heads that stay in every layer (default: 1)", "N"},
+    {"heads", 0, POPT_ARG_STRING, &given.heads, 0, "remove these, by their numbers in the unpruned model", "L.H,..."},
+    {"keep", 0, POPT_ARG_STRING, &given.keep, 0, "keep those of this JSON: a list per layer, or a config.json", "FILE"},
+    {"fill", 0, POPT_ARG_NONE, &given.fill, 0, "put the mean of what goes into the output bias", NULL},
+    {"refit", 0, POPT_ARG_NONE, &given.refit, 0, "fit the output projections on the texts", NULL},
+    {"ridge", 0, POPT_ARG_STRING, &given.ridge, 0, "of --refit, 0.001 to 1000 (default: 3)", "X"},
+    {"compatible", 0, POPT_ARG_NONE, &given.compatible, 0, "zeros in the first shapes, which transformers loads", NULL},
+    {"test", 0, POPT_ARG_STRING, &given.test, 0, "judge on these texts (default: every fourth of -f)", "FILE"},
+    {"search", 0, POPT_ARG_NONE, &given.search, 0, "find how many heads may go; -o draws the curve", NULL},
+    {"max-loss-increase", 0, POPT_ARG_STRING, &given.max_increase, 0, "of --search: what may be lost", "X"},
+    POPT_TABLEEND};
+
+/* ---- output ---- */
+
+json_t *prune_removed_json(const prune_job *job, const uint8_t *keep)
+{
+    json_t *lists = json_array();
+    for (int64_t l = 0; l < job->info->layers; l++) {
+        json_t *list = json_array();
+        for (int64_t h = 0; h < job->info->heads_per_layer[l]; h++)
+            if (!keep[l * job->info->heads + h])
+                json_array_append_new(list, json_integer(mha_head_number(job->model, l, h)));
+        json_array_append_new(lists, list);
+    }
+    return lists;
+}
+
+static void print_removed(const prune_job *job)
+{
+    FILE *out = job->session->out;
+    for (int64_t l = 0; l < job->info->layers; l++) {
+        fprintf(out, "layer %-3lld removed", (long long)l);
+        bool any = false;
+        for (int64_t h = 0; h < job->info->heads_per_layer[l]; h++) {
+            if (job->keep[l * job->info->heads + h]) continue;
+            fprintf(out, " %lld", (long long)mha_head_number(job->model, l, h));
+            any = true;
+        }
+        fputs(any ? "\n" : " none\n", out);
+    }
+    fputc('\n', out);
+}
+
+/* What heads were chosen on before this run is not known of those that a file or the command line names. */
+static const char *unknown_choice(const prune_job *job, char text[HEAD_SCORES_UNKNOWN])
+{
+    if (!given.heads && !given.keep) return head_scores_unknown(&job->by, text);
+    return given.heads ? "The heads of --heads may have been chosen on these texts."
+                       : "The heads of --keep may have been chosen on these texts.";
+}
+
+static int put_result(const prune_job *job, const judgement *j)
+{
+    char text[HEAD_SCORES_UNKNOWN];
+    const char *unknown = unknown_choice(job, text);
+    cli_session *s = job->session;
+    if (!s->options.json) {
+        print_removed(job);
+        judge_print_title(s);
+        judge_print_row(s, "heads", j->heads[0], j->heads[1]);
+        judge_print_rest(s, j, unknown ? "fitted on" : "chosen or fitted on", unknown);
+        return CLI_DONE;
+    }
+    json_t *all = json_pack("{s:s, s:s, s:s, s:o, s:o}", "model", cli_shown(s->model_name), "out",
+                            cli_shown(s->options.out), "chosen_by", job->chosen_by, "removed",
+                            prune_removed_json(job, job->keep), "heads", judge_pair(j->heads[0], j->heads[1]));
+    judge_add_json(all, j);
+    return cli_put_json(s, all, false);
+}
+
+/* ---- work ---- */
+
+int prune_make(prune_job *job, mha_pruning **pruning, judgement *j)
+{
+    mha_error error = {0};
+    const mha_prune_options how = {.size = sizeof how,
+                                   .fill = given.fill ? job->texts.learn : NULL,
+                                   .refit = given.refit ? job->texts.learn : NULL,
+                                   .ridge = job->ridge,
+                                   .compatible = given.compatible,
+                                   .chosen_by = job->chosen_by};
+    if (mha_prune_make(job->model, job->keep, &how, pruning, &error) != MHA_OK)
+        return error.status == MHA_ERR_ARG ? cli_fail(job->session, &error) : cli_refuse(job->session, &error);
+    return judge(job->session, job->model, *pruning, &job->texts, j);
+}
+
+static int64_t count_kept(const prune_job *job, int64_t layer)
+{
+    int64_t count = 0;
+    for (int64_t h = 0; h < job->info->heads_per_layer[layer]; h++)
+        count += job->keep[layer * job->info->heads + h];
+    return count;
+}
+
+/* The rule of transformers that the pruned model breaks; NULL: none. */
+static const char *find_broken_rule(const prune_job *job)
+{
+    const mha_model_info *info = job->info;
+    const char *family = info->family;
+    const int64_t first = count_kept(job, 0);
+    for (int64_t l = 1; l < info->layers; l++)
+        if (count_kept(job, l) != first) return "all layers must have the same number of heads";
+    const bool derived = strcmp(family, "bert") == 0 || strcmp(family, "gpt2") == 0;
+    if (derived && first * info->head_dim != info->hidden) return "heads must be hidden size / heads wide";
+    const bool divides = strcmp(family, "llama") == 0 || strcmp(family, "gemma2") == 0;
+    const bool whole = first > 0 && info->hidden % first == 0;
+    return divides && !whole ? "the hidden size must be a multiple of the number of heads" : NULL;
+}
+
+static void log_transformers(const prune_job *job)
+{
+    const char *rule = given.compatible ? NULL : find_broken_rule(job);
+    if (rule)
+        cli_say(job->session, "%s: transformers does not load it, as %s; --compatible writes a folder that it loads",
+                cli_out_name(job->session), rule);
+}
+
+static int prune(prune_job *job)
+{
+    judgement j;
+    mha_pruning *pruning = NULL;
+    int code = prune_choice_make(job, -1);
+    if (code == CLI_DONE) code = prune_make(job, &pruning, &j);
+    if (code == CLI_DONE && given.compatible) {
+        j.heads[1] = 0; /* of a model with zeros all heads count */
+        for (int64_t l = 0; l < job->info->layers; l++)
+            j.heads[1] += count_kept(job, l);
+    }
+    if (code == CLI_DONE) code = judge_save(job->session, pruning, &j);
+    if (code == CLI_DONE) {
+        cli_say(job->session, "%s: %lld of %lld heads stay%s", cli_out_name(job->session), (long long)j.heads[1],
+                (long long)j.heads[0], given.compatible ? ", the others are zeros" : "");
+        prune_choice_log(job, j.heads[0], j.heads[0] - j.heads[1]);
+        log_transformers(job);
+        code = put_result(job, &j);
+    }
+    mha_pruning_free(pruning);
+    return code;
+}
+
+/* Is something chosen or fitted on texts? */
+static bool prune_learns(const prune_job *job)
+{
+    return prune_choice_learns(job) || given.fill || given.refit;
+}
+
+static int check(prune_job *job)
+{
+    cli_session *s = job->session;
+    int code = prune_choice_check(job);
+    if (code == CLI_DONE) code = cli_number(s, "--ridge", given.ridge, 0.001, 1000, &job->ridge);
+    if (code == CLI_DONE) code = cli_number(s, "--max-loss-increase", given.max_increase, 0, 1000, &job->max_increase);
+    if (code != CLI_DONE) return code;
+    code = cli_texts_of_file(s, prune_learns(job) || (given.search && !given.test));
+    if (code != CLI_DONE) return code;
+    if (given.ridge && !given.refit) return cli_usage(s, "--ridge goes with --refit");
+    if (given.max_increase && !given.search) return cli_usage(s, "--max-loss-increase goes with --search");
+    if (given.search && given.compatible) return cli_usage(s, "--search writes no model: it takes no --compatible");
+    if (given.search && s->options.out && !figure_knows(s->options.out))
+        return cli_usage(s, "-o %s: the name must end in .png, .svg or .pdf", cli_shown(s->options.out));
+    if (!given.search && !s->options.out) return cli_usage(s, "-o FOLDER is missing");
+    return s->options.out ? cli_check_out(s) : CLI_DONE;
+}
+
+static int work(prune_job *job)
+{
+    const bool learns = prune_learns(job);
+    const bool reads = job->session->options.file || given.test;
+    const mha_model_options how = {.size = sizeof how, .no_tokenizer = !reads};
+    int code = cli_model_open(job->session, &how, &job->model);
+    if (code != CLI_DONE) return code;
+    job->info = mha_model_describe(job->model);
+    if (learns && !job->session->options.file)
+        return cli_usage(job->session, "give texts to choose and fit on with -f FILE");
+    code = held_texts_read(job->session, job->model, given.test, learns, &job->by, &job->texts);
+    if (code == CLI_DONE && given.search && !job->texts.held)
+        code = cli_usage(job->session, "--search judges on texts: give some with -f FILE");
+    if (code == CLI_DONE) code = prune_choice_measure(job, given.search);
+    if (code != CLI_DONE) return code;
+    return given.search ? prune_search(job) : prune(job);
+}
+
+static int run(cli_session *s)
+{
+    prune_job job = {.session = s, .given = given, .rule = {.size = sizeof(mha_prune_rule)}};
+    int code = check(&job);
+    if (code == CLI_DONE) code = work(&job);
+    held_texts_free(&job.texts);
+    mha_model_free(job.model);
+    free(job.keep);
+    free(job.scores);
+    free(job.order);
+    return code;
+}
+
+static void print_scores(FILE *out, int columns)
+{
+    enum { MARGIN = 24 };
+    fputs("\nHeads are chosen by:\n", out);
+    fprintf(out, "  %-*s", MARGIN - 2, "joint");
+    cli_put_wrapped(out, columns, MARGIN, MARGIN, "no score: heads chosen together by what their removal changes");
+    fprintf(out, "  %-*s", MARGIN - 2, "a score");
+    cli_put_wrapped(out, columns, MARGIN, MARGIN, "heads of low scores go first");
+    head_scores_put_lists(out, columns, MARGIN);
+}
+
+const cli_command cli_prune = {
+    .name = "prune",
+    .summary = "remove attention heads for real, and write the smaller model",
+    .usage = "-o FOLDER",
+    .details =
+        "Rows and columns of the heads are cut out of the weights; heads that share keys go together. The folder has "
+        "tokenizer and config, loads here as it is, and can be pruned again: heads keep their first numbers "
+        "(mha.heads in config.json), and mha.record says what went, from which file (sha256) and how good the rest "
+        "is. transformers loads the folder too where all layers have the same number of heads and, for LLaMA and "
+        "Gemma-2, the hidden size is a multiple of that number. Otherwise, and for BERT and GPT-2, whose heads are "
+        "hidden size / heads wide, it needs --compatible, which writes zeros in the first shapes.\n"
+        "--by takes the scores, losses and texts of mha heads: with --loss pairs a line of -f is two texts that mean "
+        "the "
+        "same, with a tab between. --scores FILE takes what mha heads --by SCORE wrote of this model, with --json or "
+        "--csv, - being standard input; --loss pairs then says that lines of -f are pairs.\n"
+        "Quality and speed are measured on texts that nothing was chosen or fitted on: those of --test, else every "
+        "fourth of -f. (Which texts the scores of --scores were measured on is not known.) --search tries ever fewer "
+        "heads and says which pruning is the largest whose loss on those "
+        "texts grows by at most --max-loss-increase (decoders: mean -log p of a token; encoders: 1 - cosine), with "
+        "the curve and the --heads that make it; with --per-layer as many go in every layer. -o FILE.svg, .png or .pdf "
+        "draws "
+        "the curve.\n"
+        "--json prints {model, out, chosen_by, removed, heads, parameters, bytes, kv_bytes_per_token, quality, "
+        "tokens_per_second}, pairs being before and after; with --search {model, chosen_by, held_out, texts, "
+        "max_loss_increase, curve: [{heads, parameters, bytes, "
+        "kv_bytes_per_token, loss, mean_cosine, tokens_per_second, within}], best}; loss is the increase, and best "
+        "also has what was removed.",
+    .lists = print_scores,
+    .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_SEED,
+    .options = options,
+    .examples = "mha prune --ratio 0.25 -f texts.txt -o pruned\n"
+                "mha prune --heads 0.1,1.2 -o smaller\n"
+                "mha prune --search -f texts.txt -o curve.svg\n",
+    .run = run,
+};

@@ -1,0 +1,208 @@
+/* cmd_regroup.c - `mha regroup`: heads that share keys and values, judged on texts that nothing was fitted on. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "edit/held_out_evaluation.h"
+#include "options.h"
+#include "output.h"
+#include "word_wrap.h"
+
+static struct {
+    char *both, *keys, *values, *method, *ridge, *test;
+    int contiguous, published, compatible;
+} given;
+
+static const struct poptOption options[] = {
+    {"kv-heads", 0, POPT_ARG_STRING, &given.both, 0, "key heads and value heads of each layer", "N"},
+    {"key-heads", 0, POPT_ARG_STRING, &given.keys, 0, "key heads alone (default: as many as there are)", "N"},
+    {"value-heads", 0, POPT_ARG_STRING, &given.values, 0, "value heads alone (default: as many as there are)", "N"},
+    {"method", 0, POPT_ARG_STRING, &given.method, 0, "how heads become one (default: closed)", "METHOD"},
+    HEAD_SCORES_OPTIONS_FOR("heads of high scores count more in what is shared (default: all the same)"),
+    HEAD_SCORES_FILE,
+    {"test", 0, POPT_ARG_STRING, &given.test, 0, "judge on these texts (default: every fourth of -f)", "FILE"},
+    {"ridge", 0, POPT_ARG_STRING, &given.ridge, 0, "of the refit, 0.001 to 1000; 0 = no refit (default: 0.3)", "X"},
+    {"contiguous", 0, POPT_ARG_NONE, &given.contiguous, 0, "neighbours share; alike heads are not brought together",
+     NULL},
+    {"published", 0, POPT_ARG_NONE, &given.published, 0, "the closed form alone: neighbours, uncentred, no refit",
+     NULL},
+    {"compatible", 0, POPT_ARG_NONE, &given.compatible, 0, "repeated rows, in shapes that transformers loads", NULL},
+    POPT_TABLEEND};
+
+typedef struct job {
+    cli_session *session;
+    mha_model *model;
+    mha_regroup_options how;
+    head_scores by;
+    double *scores; /* [layers, H] of --by or --scores; NULL without */
+    char weighted_by[200];
+    held_texts texts;
+    judgement judgement;
+} job;
+
+/* ---- output ---- */
+
+static int put_result(const job *job)
+{
+    const judgement *j = &job->judgement;
+    cli_session *s = job->session;
+    char unknown[HEAD_SCORES_UNKNOWN];
+    if (!s->options.json) {
+        judge_print_title(s);
+        judge_print_row(s, "key heads per layer", j->key_heads[0], j->key_heads[1]);
+        judge_print_row(s, "value heads per layer", j->value_heads[0], j->value_heads[1]);
+        judge_print_rest(s, j, "fitted on", head_scores_unknown(&job->by, unknown));
+        return CLI_DONE;
+    }
+    json_t *all =
+        json_pack("{s:s, s:s, s:s, s:o, s:o}", "model", cli_shown(s->model_name), "out", cli_out_name(s), "method",
+                  mha_regroup_method_key(job->how.method), "key_heads", judge_pair(j->key_heads[0], j->key_heads[1]),
+                  "value_heads", judge_pair(j->value_heads[0], j->value_heads[1]));
+    judge_add_json(all, j);
+    return cli_put_json(s, all, false);
+}
+
+/* ---- work ---- */
+
+/* The scores that heads are weighted by, if any were asked for. */
+static int weigh(job *j)
+{
+    if (!head_scores_given_any(&j->by)) return CLI_DONE;
+    const mha_model_info *info = mha_model_describe(j->model);
+    j->scores = calloc((size_t)(info->layers * info->heads), sizeof *j->scores);
+    if (!j->scores) return cli_error(j->session, CLI_FAILED, "out of memory for the scores of heads");
+    j->how.scores = j->scores;
+    snprintf(j->weighted_by, sizeof j->weighted_by, "%s", head_scores_source(&j->by));
+    j->how.weighted_by = j->weighted_by;
+    return head_scores_values(j->session, &j->by, j->model, j->texts.learn, j->scores);
+}
+
+static int make(job *j, mha_pruning **made)
+{
+    cli_session *s = j->session;
+    mha_error error = {0};
+    j->how.fit = j->texts.learn;
+    if (mha_regroup_make(j->model, &j->how, made, &error) != MHA_OK)
+        return error.status == MHA_ERR_ARG ? cli_fail(s, &error) : cli_refuse(s, &error);
+    int code = judge(s, j->model, *made, &j->texts, &j->judgement);
+    if (code == CLI_DONE) code = judge_save(s, *made, &j->judgement);
+    if (code != CLI_DONE) return code;
+    cli_say(s, "%s: written", cli_out_name(s));
+    return put_result(j);
+}
+
+/* Is something measured or fitted on texts? */
+static bool learns(const job *j)
+{
+    return j->how.method != MHA_REGROUP_MEAN || j->how.ridge > 0 || head_scores_need_texts(&j->by);
+}
+
+static int work(job *j)
+{
+    cli_session *s = j->session;
+    mha_pruning *made = NULL;
+    const mha_model_options how = {.size = sizeof how, .no_tokenizer = !s->options.file && !given.test};
+    if (learns(j) && !s->options.file) return cli_usage(s, "give texts to fit on with -f FILE, or --method mean");
+    int code = cli_model_open(s, &how, &j->model);
+    if (code == CLI_DONE) code = held_texts_read(s, j->model, given.test, learns(j), &j->by, &j->texts);
+    if (code == CLI_DONE) code = weigh(j);
+    if (code == CLI_DONE) code = make(j, &made);
+    mha_pruning_free(made);
+    return code;
+}
+
+static int read_method(const cli_session *s, mha_regroup_method *method)
+{
+    for (int n = 0; n < MHA_REGROUP_METHODS; n++)
+        if (!given.method || strcmp(given.method, mha_regroup_method_key((mha_regroup_method)n)) == 0) {
+            *method = (mha_regroup_method)n;
+            return CLI_DONE;
+        }
+    return cli_usage(s, "--method must be closed, mean or values (got \"%s\")", cli_shown(given.method));
+}
+
+static int read_counts(const cli_session *s, mha_regroup_options *how)
+{
+    long long both = 0, keys = 0, values = 0;
+    int code = cli_whole(s, "--kv-heads", given.both, 1, 65536, &both);
+    if (code == CLI_DONE) code = cli_whole(s, "--key-heads", given.keys, 1, 65536, &keys);
+    if (code == CLI_DONE) code = cli_whole(s, "--value-heads", given.values, 1, 65536, &values);
+    if (code != CLI_DONE) return code;
+    if (given.both && (given.keys || given.values)) return cli_usage(s, "--kv-heads is for both keys and values");
+    if (!given.both && !given.keys && !given.values) return cli_usage(s, "how many heads? --kv-heads N");
+    how->key_heads = given.both ? both : keys;
+    how->value_heads = given.both ? both : values;
+    return CLI_DONE;
+}
+
+static int check(job *j)
+{
+    cli_session *s = j->session;
+    mha_regroup_options *how = &j->how;
+    double ridge = 0;
+    int code = head_scores_read(s, &j->by);
+    if (code == CLI_DONE) code = read_counts(s, how);
+    if (code == CLI_DONE) code = read_method(s, &how->method);
+    if (code == CLI_DONE) code = cli_number(s, "--ridge", given.ridge, 0, 1000, &ridge);
+    if (code != CLI_DONE) return code;
+    if (given.published && (given.ridge || how->method != MHA_REGROUP_CLOSED || head_scores_given_any(&j->by)))
+        return cli_usage(s,
+                         "--published is the closed form as it is: without --ridge and scores, and no other --method");
+    if (!s->options.out) return cli_usage(s, "-o FOLDER is missing");
+    how->ridge = given.published || (given.ridge && ridge == 0) ? -1 : ridge;
+    how->contiguous = given.contiguous || given.published;
+    how->uncentred = given.published;
+    how->compatible = given.compatible;
+    code = cli_texts_of_file(s, learns(j));
+    return code == CLI_DONE ? cli_check_out(s) : code;
+}
+
+static int run(cli_session *s)
+{
+    job j = {.session = s, .how = {.size = sizeof(mha_regroup_options)}};
+    int code = check(&j);
+    if (code == CLI_DONE) code = work(&j);
+    held_texts_free(&j.texts);
+    free(j.scores);
+    mha_model_free(j.model);
+    return code;
+}
+
+static void print_methods(FILE *out, int columns)
+{
+    enum { MARGIN = 12 };
+    fputs("\nMethods:\n", out);
+    for (int n = 0; n < MHA_REGROUP_METHODS; n++) {
+        fprintf(out, "  %-*s", MARGIN - 2, mha_regroup_method_key((mha_regroup_method)n));
+        cli_put_wrapped(out, columns, MARGIN, MARGIN, mha_regroup_method_help((mha_regroup_method)n));
+    }
+    head_scores_put_lists(out, columns, 2 * MARGIN);
+}
+
+const cli_command cli_regroup = {
+    .name = "regroup",
+    .summary = "let heads share keys and values, and write the smaller model",
+    .usage = "-o FOLDER --kv-heads N [-f FILE]",
+    .details =
+        "Turns multi-head attention into grouped-query attention, and groups into fewer. Sharing keys costs little, "
+        "sharing values is what costs. In closed form the shared heads are those of least error on the texts of -f; "
+        "heads that are alike are brought together, and output projections are fitted afterwards. Models with rotary "
+        "positions take \"values\": the mean of keys, the closed form for values. The folder has tokenizer and config, "
+        "loads here as it is (mha.kv_heads in config.json, or num_key_value_heads), and mha.record says what was "
+        "done, to which file (sha256), and how good it is. transformers loads num_key_value_heads as it is; in every "
+        "other case "
+        "--compatible repeats rows for it.\n"
+        "With --by SCORE or --scores FILE, as in mha prune, a shared head fits best the heads that matter: what it "
+        "gets "
+        "wrong of a head counts by its score, at least a hundredth of the layer's highest.\n"
+        "Quality and speed are measured on texts that nothing was fitted on: those of --test, else every fourth of "
+        "-f.\n"
+        "--json prints {model, out, method, key_heads, value_heads, parameters, bytes, kv_bytes_per_token, quality, "
+        "tokens_per_second}, pairs being before and after.",
+    .lists = print_methods,
+    .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_SEED,
+    .options = options,
+    .examples = "mha regroup --kv-heads 4 --method values -f texts.txt -o grouped\n"
+                "mha regroup -m minilm --kv-heads 2 --method mean --ridge 0 -o shared\n",
+    .run = run,
+};

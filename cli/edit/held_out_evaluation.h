@@ -1,0 +1,36 @@
+/* held_out_evaluation.h - a model with fewer heads, or with heads that share, beside the one that it was made of:
+ * size, and on texts that were held out, quality and speed. */
+#ifndef CLI_EDIT_HELD_OUT_EVALUATION_H
+#define CLI_EDIT_HELD_OUT_EVALUATION_H
+
+#include <jansson.h>
+
+#include "edit/held_out_texts.h"
+
+/* Before and after. */
+typedef struct judgement {
+    int64_t heads[2], key_heads[2], value_heads[2]; /* key_heads and value_heads: of the first layer */
+    int64_t parameters[2], bytes[2], kv_bytes[2];   /* bytes of the weights */
+    const char *held_out; /* what it was judged on, as held_texts.split says; NULL: there were no texts */
+    mha_comparison apart;
+    double speed[2]; /* tokens of those texts per second */
+} judgement;
+
+/* Tokens of the texts per second of both models: the best of rounds in which they take turns. */
+int judge_speed(cli_session *s, const mha_model *const models[2], const mha_head_data *held, double speed[2]);
+/* Opens what was made, and measures it. Returns an exit code; the message has been printed. */
+int judge(cli_session *s, const mha_model *model, const mha_pruning *made, const held_texts *texts, judgement *j);
+/* Puts the quality into the record of what was made, and writes it to -o. */
+int judge_save(cli_session *s, mha_pruning *made, const judgement *j);
+
+json_t *judge_pair(int64_t before, int64_t after);
+/* Adds parameters, bytes, kv_bytes_per_token and, if there were texts, quality and tokens_per_second. */
+void judge_add_json(json_t *all, const judgement *j);
+
+/* The table: its title, one row of it, and what all such tables end with. `learned` says what was done on other texts:
+ * "fitted on". `unknown` is a sentence on what may have been chosen on these texts before this run, or NULL. */
+void judge_print_title(const cli_session *s);
+void judge_print_row(const cli_session *s, const char *name, int64_t before, int64_t after);
+void judge_print_rest(const cli_session *s, const judgement *j, const char *learned, const char *unknown);
+
+#endif

@@ -1,0 +1,257 @@
+/* prune_choice.c - which heads go: chosen together, by a score, or named. Named heads have the numbers of the unpruned
+ * model. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "edit/prune_job.h"
+#include "input/input.h"
+#include "options.h"
+#include "output.h"
+
+static const char joint[] = "joint";
+
+static bool is_joint(const prune_job *job)
+{
+    return !job->given.heads && !job->given.keep && !head_scores_given_any(&job->by);
+}
+
+bool prune_choice_learns(const prune_job *job)
+{
+    return is_joint(job) || head_scores_need_texts(&job->by);
+}
+
+/* ---- options ---- */
+
+static int check_amount(prune_job *job)
+{
+    const prune_options *o = &job->given;
+    const bool named = o->heads || o->keep;
+    long long count = 0, floor = 0;
+    int code = cli_number(job->session, "--ratio", o->ratio, 0, 1, &job->rule.ratio);
+    if (code == CLI_DONE) code = cli_whole(job->session, "--count", o->count, 1, INT32_MAX, &count);
+    if (code == CLI_DONE) code = cli_whole(job->session, "--floor", o->floor, 1, INT32_MAX, &floor);
+    if (code != CLI_DONE) return code;
+    job->rule.count = count;
+    job->rule.floor = floor;
+    job->rule.per_layer = o->per_layer;
+    if (o->ratio && o->count) return cli_usage(job->session, "--ratio and --count contradict each other");
+    if (named && (head_scores_given.by || job->by.file || o->ratio || o->count || o->floor || o->per_layer))
+        return cli_usage(job->session,
+                         "--by, --scores, --ratio, --count, --floor and --per-layer choose heads; %s names them",
+                         o->heads ? "--heads" : "--keep");
+    if (o->search && (named || o->ratio || o->count))
+        return cli_usage(job->session, "--search finds how many heads go: it takes no --%s",
+                         o->heads   ? "heads"
+                         : o->keep  ? "keep"
+                         : o->ratio ? "ratio"
+                                    : "count");
+    if (!named && !o->ratio && !o->count && !o->search)
+        return cli_usage(job->session, "say how many heads go: --ratio R or --count N, or which: --heads L.H,...");
+    return CLI_DONE;
+}
+
+/* --by joint is the default, and no score. */
+static int read_scores(prune_job *job)
+{
+    char *by = head_scores_given.by;
+    if (by && strcmp(by, joint) == 0) head_scores_given.by = NULL;
+    const int code = head_scores_read(job->session, &job->by);
+    head_scores_given.by = by;
+    return code;
+}
+
+int prune_choice_check(prune_job *job)
+{
+    const prune_options *o = &job->given;
+    if (o->heads && o->keep) return cli_usage(job->session, "--heads and --keep contradict each other");
+    const int code = read_scores(job);
+    return code == CLI_DONE ? check_amount(job) : code;
+}
+
+/* ---- named heads ---- */
+
+static int no_head(const prune_job *job, const char *option, mha_model_head at)
+{
+    const bool had = at.layer < job->info->layers && at.head < job->info->original_heads;
+    return cli_usage(job->session, "%s: %s has no head %d.%d%s", option, cli_shown(job->session->model_name), at.layer,
+                     at.head, had ? ": it has been removed before" : "");
+}
+
+/* Sets the head with that number to `value`. */
+static int set_head(prune_job *job, const char *option, mha_model_head at, uint8_t value)
+{
+    const int64_t place = mha_head_place(job->model, at.layer, at.head);
+    if (place < 0) return no_head(job, option, at);
+    job->keep[at.layer * job->info->heads + place] = value;
+    return CLI_DONE;
+}
+
+static int remove_named(prune_job *job)
+{
+    int code = CLI_DONE;
+    memset(job->keep, 1, (size_t)(job->info->layers * job->info->heads));
+    for (const char *at = job->given.heads; code == CLI_DONE;) {
+        mha_model_head head;
+        const char *end = cli_head(at, &head);
+        if (!end || (*end && *end != ','))
+            return cli_usage(job->session, "--heads \"%s\": want LAYER.HEAD,..., for example 0.2,3.11",
+                             cli_shown(job->given.heads));
+        code = set_head(job, "--heads", head, 0);
+        if (!*end) break;
+        at = end + 1;
+    }
+    return code;
+}
+
+static int keep_listed(prune_job *job, const json_t *lists)
+{
+    size_t layer, i;
+    json_t *list, *number;
+    int code = CLI_DONE;
+    memset(job->keep, 0, (size_t)(job->info->layers * job->info->heads));
+    if (!json_is_array(lists) || (int64_t)json_array_size(lists) != job->info->layers)
+        return cli_error(job->session, CLI_REFUSED, "%s: want one list of kept heads for each of %lld layers",
+                         cli_shown(job->given.keep), (long long)job->info->layers);
+    json_array_foreach(lists, layer, list)
+    {
+        json_array_foreach(list, i, number)
+        {
+            const json_int_t n = json_integer_value(number);
+            if (!json_is_integer(number) || n < 0 || n > INT32_MAX)
+                return cli_error(job->session, CLI_REFUSED, "%s: layer %zu: want numbers of heads",
+                                 cli_shown(job->given.keep), layer);
+            code = set_head(job, "--keep", (mha_model_head){(int32_t)layer, (int32_t)n}, 1);
+            if (code != CLI_DONE) return code;
+        }
+    }
+    return CLI_DONE;
+}
+
+/* A file of lists, or any config.json that has them. */
+static int keep_named(prune_job *job)
+{
+    json_t *root;
+    int code = cli_json_read(job->session, job->given.keep, &root);
+    if (code != CLI_DONE) return code;
+    code = keep_listed(job, json_is_object(root) ? json_object_get(root, "mha.heads") : root);
+    json_decref(root);
+    return code;
+}
+
+/* ---- chosen heads ---- */
+
+static int choose_jointly(prune_job *job, bool most)
+{
+    enum { ROUNDS_OF_ALL = 12 };
+    mha_error error = {0};
+    const mha_prune_rule all = {
+        .size = sizeof all, .ratio = 1, .per_layer = job->rule.per_layer, .floor = job->rule.floor};
+    const mha_prune_joint_options how = {
+        .size = sizeof how, .rounds = most ? ROUNDS_OF_ALL : 0, .fill = job->given.fill, .order = job->order};
+    if (mha_prune_choose_joint(job->model, job->texts.learn, most ? &all : &job->rule, &how, job->keep, &error) ==
+        MHA_OK)
+        return CLI_DONE;
+    return error.status == MHA_ERR_ARG ? cli_fail(job->session, &error) : cli_refuse(job->session, &error);
+}
+
+int prune_choice_measure(prune_job *job, bool most)
+{
+    const size_t cells = (size_t)(job->info->layers * job->info->heads);
+    job->keep = calloc(cells, sizeof *job->keep);
+    job->scores = calloc(cells, sizeof *job->scores);
+    job->order = calloc(cells, sizeof *job->order);
+    if (!job->keep || !job->scores || !job->order)
+        return cli_error(job->session, CLI_FAILED, "out of memory for the list of heads");
+    if (job->given.heads || job->given.keep) return CLI_DONE;
+    if (is_joint(job)) return choose_jointly(job, most);
+    return head_scores_values(job->session, &job->by, job->model, job->texts.learn, job->scores);
+}
+
+/* How many heads had gone when head n went, it among them: of all, or of its layer. */
+static int64_t rank_of(const prune_job *job, int64_t n)
+{
+    const int64_t H = job->info->heads, first = n / H * H;
+    int64_t rank = 0;
+    if (!job->rule.per_layer) return job->order[n];
+    for (int64_t other = first; other < first + H; other++)
+        rank += job->order[other] > 0 && job->order[other] <= job->order[n];
+    return rank;
+}
+
+/* From the order in which heads chosen together went. */
+static void take_first(prune_job *job, int64_t count)
+{
+    for (int64_t n = 0; n < job->info->layers * job->info->heads; n++)
+        job->keep[n] = n % job->info->heads < job->info->heads_per_layer[n / job->info->heads] &&
+                       (job->order[n] == 0 || rank_of(job, n) > count);
+}
+
+/* ---- how many ---- */
+
+int64_t prune_choice_most(const prune_job *job)
+{
+    const int64_t group = job->info->heads / job->info->kv_heads;
+    const int64_t floor = job->rule.floor > 0 ? job->rule.floor : 1, stays = (floor + group - 1) / group * group;
+    int64_t all = 0, least = INT64_MAX;
+    for (int64_t l = 0; l < job->info->layers; l++) {
+        const int64_t here = job->info->heads_per_layer[l] > stays ? job->info->heads_per_layer[l] - stays : 0;
+        all += here;
+        least = here < least ? here : least;
+    }
+    return job->rule.per_layer ? least : all;
+}
+
+static void say_how(prune_job *job)
+{
+    const prune_options *o = &job->given;
+    char amount[60] = "";
+    if (o->ratio)
+        snprintf(amount, sizeof amount, ", ratio %g%s", job->rule.ratio, o->per_layer ? " of each layer" : "");
+    if (o->count)
+        snprintf(amount, sizeof amount, ", count %lld%s", (long long)job->rule.count,
+                 o->per_layer ? " of each layer" : "");
+    if (o->search && o->per_layer) snprintf(amount, sizeof amount, ", as many of each layer");
+    snprintf(job->chosen_by, sizeof job->chosen_by, "%s%s",
+             o->heads        ? "named"
+             : o->keep       ? "list of kept heads"
+             : is_joint(job) ? joint
+                             : head_scores_source(&job->by),
+             amount);
+}
+
+void prune_choice_log(const prune_job *job, int64_t before, int64_t removed)
+{
+    const int64_t layers = job->rule.per_layer ? job->info->layers : 1, most = layers * prune_choice_most(job);
+    const double asked = job->rule.ratio * (double)before;
+    char why[64] = "rounded to whole heads";
+    if (!job->given.ratio || (double)removed == asked) return;
+    if ((double)removed < asked && removed >= most)
+        snprintf(why, sizeof why, "--floor keeps at least %lld in every layer",
+                 job->rule.floor > 0 ? (long long)job->rule.floor : 1);
+    else if (job->info->heads > job->info->kv_heads)
+        snprintf(why, sizeof why, "rounded to whole groups of heads that share keys");
+    cli_say(job->session, "--ratio %s asks for %.4g of %lld heads, %lld removed: %s", cli_shown(job->given.ratio),
+            asked, (long long)before, (long long)removed, why);
+}
+
+int prune_choice_make(prune_job *job, int64_t count)
+{
+    mha_error error = {0};
+    mha_prune_rule rule = job->rule;
+    say_how(job);
+    if (job->given.heads) return remove_named(job);
+    if (job->given.keep) return keep_named(job);
+    if (count == 0) {
+        for (int64_t n = 0; n < job->info->layers * job->info->heads; n++)
+            job->keep[n] = n % job->info->heads < job->info->heads_per_layer[n / job->info->heads];
+        return CLI_DONE;
+    }
+    if (count > 0) rule.count = count, rule.ratio = 0;
+    if (is_joint(job)) {
+        if (count > 0) take_first(job, count);
+        return CLI_DONE;
+    }
+    if (mha_prune_choose(job->model, job->scores, &rule, job->keep, &error) != MHA_OK)
+        return cli_fail(job->session, &error);
+    return CLI_DONE;
+}

@@ -1,0 +1,58 @@
+/* prune_job.h - one `mha prune`: what was asked for, the model and its texts, which heads stay, what became of it. */
+#ifndef CLI_EDIT_PRUNE_JOB_H
+#define CLI_EDIT_PRUNE_JOB_H
+
+#include <jansson.h>
+
+#include "edit/held_out_evaluation.h"
+
+/* As on the command line. */
+typedef struct prune_options {
+    char *heads, *keep, *ratio, *count, *floor, *ridge, *test, *max_increase;
+    int per_layer, fill, refit, compatible, search;
+} prune_options;
+
+typedef struct prune_job {
+    cli_session *session;
+    prune_options given;
+    head_scores by; /* --by or --scores; neither where heads are chosen together or named */
+    mha_prune_rule rule;
+    double ridge, max_increase;
+    mha_model *model;
+    const mha_model_info *info;
+    held_texts texts;
+    uint8_t *keep;       /* [layers, H] */
+    double *scores;      /* [layers, H] of --by or --scores */
+    int32_t *order;      /* [layers, H] of those chosen together */
+    char chosen_by[200]; /* for the record */
+} prune_job;
+
+/* ---- prune_choice.c ---- */
+
+/* Are the heads chosen on texts? */
+bool prune_choice_learns(const prune_job *job);
+/* Checks --by and its like before any work. */
+int prune_choice_check(prune_job *job);
+/* Measures what heads are chosen by; `most`: for all that could ever go. */
+int prune_choice_measure(prune_job *job, bool most);
+/* The most heads that may go, of all layers or, with --per-layer, of every layer: those above the floor, in whole
+ * groups of shared keys. */
+int64_t prune_choice_most(const prune_job *job);
+/* Logs why the number of heads `removed` is not the fraction of --ratio. */
+void prune_choice_log(const prune_job *job, int64_t before, int64_t removed);
+/* Fills job->keep: `count` heads go (of every layer, with --per-layer), or with -1 as many as the rule says. */
+int prune_choice_make(prune_job *job, int64_t count);
+
+/* ---- cmd_prune.c ---- */
+
+/* Makes the pruned model in memory, and judges it. `*pruning` is the caller's. */
+int prune_make(prune_job *job, mha_pruning **pruning, judgement *j);
+/* Per layer the numbers of the heads that are not among `keep`. */
+json_t *prune_removed_json(const prune_job *job, const uint8_t *keep);
+
+/* ---- prune_search.c ---- */
+
+/* mha prune --search. */
+int prune_search(prune_job *job);
+
+#endif

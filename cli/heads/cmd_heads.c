@@ -1,0 +1,323 @@
+/* cmd_heads.c - `mha heads`: every head of a model measured on texts: a table, a grid with labels, JSON or CSV. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "heads/head_scores.h"
+#include "heads/head_texts.h"
+#include "heads/heads_grid.h"
+#include "heads/heads_json.h"
+#include "input/input.h"
+#include "output.h"
+#include "word_wrap.h"
+
+static struct {
+    int maps, no_probe;
+} given;
+
+static const struct poptOption options[] = {
+    {"maps", 0, POPT_ARG_NONE, &given.maps, 0, "with --json: add the tokens and the attention maps of one text", NULL},
+    {"no-probe", 0, POPT_ARG_NONE, &given.no_probe, 0, "leave out the random probe texts (no induction, no duplicate)",
+     NULL},
+    HEAD_SCORES_OPTIONS,
+    POPT_TABLEEND};
+
+/* What was measured of the model. */
+typedef struct measured {
+    const mha_model *model;
+    mha_heads *heads;
+    mha_importance *importance; /* NULL without --by */
+    mha_head_score by;
+    int64_t texts;
+} measured;
+
+/* ---- the table ---- */
+
+/* Columns in the order of their importance: as many as fit are shown. */
+static const struct {
+    mha_head_metric metric;
+    const char *title;
+} columns[] = {
+    {MHA_HEAD_ENTROPY, "entropy"}, {MHA_HEAD_DISTANCE, "dist"},
+    {MHA_HEAD_FIRST, "first"},     {MHA_HEAD_SEP, "sep"},
+    {MHA_HEAD_PREV, "prev"},       {MHA_HEAD_NEXT, "next"},
+    {MHA_HEAD_SELF, "self"},       {MHA_HEAD_PUNCT, "punct"},
+    {MHA_HEAD_DUP_PROBE, "dup"},   {MHA_HEAD_INDUCTION_PROBE, "induc"},
+    {MHA_HEAD_BROAD, "broad"},     {MHA_HEAD_VERTICAL, "vert"},
+    {MHA_HEAD_WINDOW2, "win2"},    {MHA_HEAD_TOEPLITZ, "toepl"},
+    {MHA_HEAD_OFFSET, "offset"},
+};
+enum { COLUMNS = sizeof columns / sizeof *columns, NAME_WIDTH = 16 };
+
+static void put_number(FILE *out, int width, double value)
+{
+    if (isnan(value))
+        fprintf(out, " %*s", width, "-");
+    else
+        fprintf(out, " %*.2f", width, value);
+}
+
+static int title_width(int column)
+{
+    int n = (int)strlen(columns[column].title);
+    return n > 5 ? n : 5;
+}
+
+/* A head and its importance; 0 without --by. */
+typedef struct ranked {
+    int64_t layer, head;
+    double value;
+} ranked;
+
+static int by_value(const void *a, const void *b)
+{
+    const ranked *x = a, *y = b;
+    if (x->value != y->value) return x->value < y->value ? 1 : -1;
+    return x->layer != y->layer ? (x->layer > y->layer) - (x->layer < y->layer)
+                                : (x->head > y->head) - (x->head < y->head);
+}
+
+/* All heads, the most important first; without --by layer by layer. NULL when memory is short. */
+static ranked *rank_heads(const measured *m, size_t *count)
+{
+    *count = 0;
+    for (int64_t l = 0; l < mha_heads_layers(m->heads); l++)
+        *count += (size_t)mha_heads_count(m->heads, l);
+    ranked *all = malloc((*count + 1) * sizeof *all), *at = all;
+    for (int64_t l = 0; all && l < mha_heads_layers(m->heads); l++)
+        for (int64_t h = 0; h < mha_heads_count(m->heads, l); h++)
+            *at++ = (ranked){l, h, m->importance ? mha_importance_value(m->importance, l, h) : 0};
+    if (all && m->importance) qsort(all, *count, sizeof *all, by_value);
+    return all;
+}
+
+enum { SCORE_WIDTH = 9 }; /* of a number like 1.234e-05 */
+
+/* The importance and, where 3 are `shown`, the ends of its interval. */
+static void put_importance(FILE *out, const mha_importance *importance, const ranked *r, int shown)
+{
+    const double numbers[] = {r->value, mha_importance_low(importance, r->layer, r->head),
+                              mha_importance_high(importance, r->layer, r->head)};
+    for (int i = 0; i < shown; i++)
+        if (isnan(numbers[i]))
+            fprintf(out, " %*s", SCORE_WIDTH, "-");
+        else
+            fprintf(out, " %*.3g", SCORE_WIDTH, numbers[i]);
+}
+
+static void put_line(const cli_session *s, const measured *m, const ranked *r, int scores, int shown)
+{
+    char name[48];
+    snprintf(name, sizeof name, "%lld.%lld", (long long)r->layer, (long long)r->head);
+    fprintf(s->out, "%-6s%-*s", name, NAME_WIDTH - 6, mha_head_label_key(mha_heads_label(m->heads, r->layer, r->head)));
+    if (m->importance) put_importance(s->out, m->importance, r, scores);
+    for (int c = 0; c < shown; c++)
+        put_number(s->out, title_width(c), mha_heads_value(m->heads, r->layer, r->head, columns[c].metric));
+    fputc('\n', s->out);
+}
+
+/* "layer.head  label  numbers" for every head. Returns an exit code. */
+static int print_table(const cli_session *s, const measured *m)
+{
+    static const char *const titles[] = {"import.", "95 % from", "to"};
+    const int room = (s->columns - NAME_WIDTH) / (SCORE_WIDTH + 1), scores = !m->importance ? 0 : room < 3 ? 1 : 3;
+    int shown = 0, used = NAME_WIDTH + scores * (SCORE_WIDTH + 1);
+    for (; shown < COLUMNS && used + title_width(shown) + 1 <= s->columns; shown++)
+        used += title_width(shown) + 1;
+    size_t count;
+    ranked *all = rank_heads(m, &count);
+    if (!all) return cli_error(s, CLI_FAILED, "out of memory");
+    fprintf(s->out, "%s%-6s%-*s", cli_bold(s), "head", NAME_WIDTH - 6, "label");
+    for (int i = 0; i < scores; i++)
+        fprintf(s->out, " %*s", SCORE_WIDTH, titles[i]);
+    for (int c = 0; c < shown; c++)
+        fprintf(s->out, " %*s", title_width(c), columns[c].title);
+    fprintf(s->out, "%s\n", cli_plain(s));
+    for (size_t i = 0; i < count; i++)
+        put_line(s, m, &all[i], scores, shown);
+    free(all);
+    return CLI_DONE;
+}
+
+/* How the ranking was made, and how far it can be trusted. */
+static void put_trust(const cli_session *s, const measured *m)
+{
+    const double halves = mha_importance_halves(m->importance), loss = mha_importance_loss(m->importance);
+    char text[96] = "", trust[96] = "one text says nothing about how stable the ranking is";
+    if (isfinite(loss)) snprintf(text, sizeof text, ", loss %.4g", loss);
+    if (isfinite(halves))
+        snprintf(trust, sizeof trust, "rank correlation between the halves of the texts %.2f", halves);
+    cli_put_prose(s, 0, 0, "Importance by %s on %lld of %lld texts%s; %s.", mha_head_score_key(m->by),
+                  (long long)mha_importance_texts_used(m->importance), (long long)m->texts, text, trust);
+}
+
+/* ---- CSV and JSON ---- */
+
+static void put_cell(FILE *out, double value)
+{
+    if (isnan(value))
+        fputc(',', out); /* an empty cell */
+    else
+        fprintf(out, ",%.9g", value);
+}
+
+static void print_csv(FILE *out, const measured *m)
+{
+    fputs("layer,head,label", out);
+    for (int k = 0; k < MHA_HEAD_METRICS; k++)
+        fprintf(out, ",%s", mha_head_metric_key((mha_head_metric)k));
+    if (m->importance) fputs(",importance,importance_low,importance_high", out);
+    fputc('\n', out);
+    for (int64_t l = 0; l < mha_heads_layers(m->heads); l++)
+        for (int64_t h = 0; h < mha_heads_count(m->heads, l); h++) {
+            fprintf(out, "%lld,%lld,%s", (long long)l, (long long)h,
+                    mha_head_label_key(mha_heads_label(m->heads, l, h)));
+            for (int k = 0; k < MHA_HEAD_METRICS; k++)
+                put_cell(out, mha_heads_value(m->heads, l, h, (mha_head_metric)k));
+            if (m->importance) {
+                put_cell(out, mha_importance_value(m->importance, l, h));
+                put_cell(out, mha_importance_low(m->importance, l, h));
+                put_cell(out, mha_importance_high(m->importance, l, h));
+            }
+            fputc('\n', out);
+        }
+}
+
+static json_t *heads_json(const cli_session *s, const measured *m)
+{
+    const mha_model_info *info = mha_model_describe(m->model);
+    json_t *all = json_pack("{s:s, s:I, s:I, s:I, s:o, s:o}", "model", cli_shown(s->model_name), "texts",
+                            (json_int_t)m->texts, "layers", (json_int_t)info->layers, "heads", (json_int_t)info->heads,
+                            "metrics", heads_json_metrics(m->heads), "labels", heads_json_labels(m->heads));
+    if (all) json_object_set_new(all, "sink_rate", cli_real(mha_heads_sink_rate(m->heads)));
+    bool whole = all != NULL;
+    if (whole && m->importance)
+        whole = json_object_set_new(all, "importance", head_scores_json(m->importance, m->heads, m->by)) == 0;
+    if (whole && given.maps)
+        whole = json_object_set_new(all, "tokens", heads_json_tokens(m->model, m->heads)) == 0 &&
+                json_object_set_new(all, "attention", heads_json_attention(m->heads)) == 0;
+    if (whole) return all;
+    json_decref(all);
+    return NULL;
+}
+
+/* ---- work ---- */
+
+static int put_result(cli_session *s, const measured *m)
+{
+    if (s->options.json) return cli_put_json(s, heads_json(s, m), false);
+    if (s->options.csv) {
+        print_csv(s->out, m);
+        return CLI_DONE;
+    }
+    int code = print_table(s, m);
+    fputc('\n', s->out);
+    if (m->importance)
+        cli_put_importance_grid(s, m->heads, m->importance, 0);
+    else
+        cli_put_grid(s, m->heads, 0);
+    fputc('\n', s->out);
+    if (m->importance) put_trust(s, m);
+    cli_put_legend(s, m->heads, 0);
+    return code;
+}
+
+static int check_options(const cli_session *s, int64_t texts)
+{
+    if (given.maps && !s->options.json) return cli_usage(s, "--maps goes with --json");
+    if (given.maps && head_scores_given.state) return cli_usage(s, "--maps and --state contradict each other");
+    if (given.maps && texts != 1) return cli_usage(s, "--maps wants one text, not %lld", (long long)texts);
+    return CLI_DONE;
+}
+
+static int measure_heads(cli_session *s, const cli_texts *texts, const mha_head_data *data, measured *m)
+{
+    head_state state;
+    const mha_heads_options how = {.size = sizeof how,
+                                   .no_probe = given.no_probe,
+                                   .seed = (uint64_t)s->options.seed,
+                                   .keep_maps = given.maps,
+                                   .state = head_state_path(0, "statistics", &state)};
+    mha_error error = {0};
+    if (given.maps) return head_texts_maps(s, m->model, texts->text[0], &how, &m->heads);
+    return mha_heads_measure_data(m->model, data, &how, &m->heads, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);
+}
+
+static int measure(cli_session *s, const cli_texts *texts, const head_scores *scores)
+{
+    mha_model *model = NULL;
+    mha_head_data *data = NULL;
+    measured m = {.by = scores->how.by, .texts = texts->count};
+    int code = cli_model_open(s, NULL, &model);
+    m.model = model;
+    const bool needed = !given.maps || scores->wanted;
+    if (code == CLI_DONE && needed) code = head_texts_data(s, model, texts, &data);
+    if (code == CLI_DONE) code = measure_heads(s, texts, data, &m);
+    if (code == CLI_DONE) code = head_scores_measure(s, scores, model, 0, data, &m.importance);
+    if (code == CLI_DONE) code = put_result(s, &m);
+    mha_importance_free(m.importance);
+    mha_heads_free(m.heads);
+    mha_head_data_free(data);
+    mha_model_free(model);
+    return code;
+}
+
+static int run(cli_session *s)
+{
+    cli_texts texts;
+    head_scores scores;
+    int code = head_scores_read(s, &scores);
+    if (code == CLI_DONE) code = cli_texts_read(s, false, &texts);
+    if (code != CLI_DONE) return code;
+    code = check_options(s, texts.count);
+    if (code == CLI_DONE) code = head_scores_pair(s, &scores, false, &texts);
+    if (code == CLI_DONE) code = measure(s, &texts, &scores);
+    cli_texts_free(&texts);
+    return code;
+}
+
+/* Metrics and labels, from the lists of heads.h. */
+static void print_lists(FILE *out, int columns)
+{
+    enum { MARGIN = 24 };
+    fputs("\nMetrics, of a row of the map (a token that looks at all tokens):\n", out);
+    for (int m = 0; m < MHA_HEAD_METRICS; m++) {
+        fprintf(out, "  %-*s", MARGIN - 2, mha_head_metric_key((mha_head_metric)m));
+        cli_put_wrapped(out, columns, MARGIN, MARGIN, mha_head_metric_help((mha_head_metric)m));
+    }
+    fputs("\nLabels:\n", out);
+    for (int l = 0; l < MHA_HEAD_LABELS; l++) {
+        fprintf(out, "  %-*s", MARGIN - 2, mha_head_label_key((mha_head_label)l));
+        cli_put_wrapped(out, columns, MARGIN, MARGIN, mha_head_label_help((mha_head_label)l));
+    }
+    head_scores_put_lists(out, columns, MARGIN);
+}
+
+const cli_command cli_heads = {
+    .name = "heads",
+    .summary = "measure and label every attention head of a model",
+    .usage = "TEXT... | -f FILE",
+    .details =
+        "Numbers are means over the tokens of all texts. A cell of the grid is a label and the score it rests "
+        "on, in percent. Texts may not hold NUL.\n"
+        "--json prints {model, texts, layers, heads, metrics: {name: [layers][heads]}, labels: "
+        "[layers][heads]}; --csv one line per head. Both have all metrics; the table has those that fit the "
+        "terminal.\n"
+        "With --by the table is the ranking, with the interval of 95 % had other texts been drawn; the grid shows "
+        "importance in percent of the largest; JSON gains importance: {by, loss, texts, halves, saturated, "
+        "values, low, high [layers][heads]}, halves being the rank correlation between halves of the texts. With "
+        "--loss pairs a text is two that mean the same, with a tab between.\n"
+        "With --state FILE a run that was stopped, killed even, goes on where it was and ends with the same digits: "
+        "the "
+        "statistics are kept in FILE.statistics, a score in FILE.SCORE, about once a second. A score of a loss goes on "
+        "between batches (--batch), others every 64 texts. The file of another model, other texts or other options is "
+        "refused; delete it to begin anew.",
+    .lists = print_lists,
+    .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_JSON | CLI_CSV | CLI_SEED | CLI_DTYPE,
+    .options = options,
+    .examples = "mha heads \"Clara has a kite. Clara has a kite.\"\n"
+                "mha heads -f texts.txt --by gradmag --csv\n"
+                "mha heads -m minilm -f texts.txt --by jacobian_probe\n",
+    .run = run,
+};

@@ -1,0 +1,21 @@
+/* head_diversity.h - how much alike heads are, as the JSON of the report. */
+#ifndef CLI_HEADS_HEAD_DIVERSITY_H
+#define CLI_HEADS_HEAD_DIVERSITY_H
+
+#include <jansson.h>
+
+#include "command.h"
+
+/* Measures mha/diversity.h on the data, on at most HEAD_DIVERSITY_ROWS rows of maps: *out is a new reference to
+ *   {rows, measures: {name: {blocks: [[...]]}}, unique [layers][heads], xy [N][2], merges [N - 1][a, b, height, size]}
+ * A block is the upper triangle of a symmetric matrix, row by row with its diagonal: one of all heads, or one for each
+ * layer where a measure compares the heads of a layer alone. Six digits; null where a measure says nothing. Returns an
+ * exit code; the message has been printed. */
+enum { HEAD_DIVERSITY_ROWS = 4096 };
+int head_diversity_measure(cli_session *s, const mha_model *model, const mha_head_data *data, const mha_heads *heads,
+                           const char *state, json_t **out);
+
+json_t *head_diversity_help(void);      /* {name: explanation}; NULL when memory is short */
+json_t *head_diversity_distances(void); /* names of the measures in which 0 is alike */
+
+#endif

@@ -1,0 +1,333 @@
+/* head_scores.c - from --by and its companions to mha/importance.h. */
+#include "heads/head_scores.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "heads/heads_json.h"
+#include "input/scores_file.h"
+#include "options.h"
+#include "output.h"
+#include "word_wrap.h"
+
+struct head_scores_given head_scores_given;
+
+/* ---- options ---- */
+
+static int find_score(const cli_session *s, const char *name, mha_head_score *score)
+{
+    for (*score = 0; *score < MHA_HEAD_SCORES; (*score)++)
+        if (strcmp(mha_head_score_key(*score), name) == 0) return CLI_DONE;
+    return cli_usage(s, "--by \"%s\": there is no such score; --help lists them", cli_shown(name));
+}
+
+static int find_loss(const cli_session *s, const char *name, mha_head_loss *loss)
+{
+    *loss = MHA_LOSS_AUTO;
+    if (!name) return CLI_DONE;
+    for (mha_head_loss l = MHA_LOSS_LM; l <= MHA_LOSS_PAIRS; l++)
+        if (strcmp(mha_head_loss_key(l), name) == 0) {
+            *loss = l;
+            return CLI_DONE;
+        }
+    return cli_usage(s, "--loss \"%s\": want lm, mlm or pairs", cli_shown(name));
+}
+
+/* With --scores, --loss may still say that the lines of -f are pairs. */
+static int refuse_companions(const cli_session *s)
+{
+    const struct {
+        const char *name, *value;
+    } companions[] = {{"--loss", head_scores_given.file ? NULL : head_scores_given.loss},
+                      {"--probes", head_scores_given.probes},
+                      {"--settle", head_scores_given.settle},
+                      {"--batch", head_scores_given.batch}};
+    for (size_t i = 0; i < sizeof companions / sizeof *companions; i++)
+        if (companions[i].value) return cli_usage(s, "%s goes with --by SCORE", companions[i].name);
+    return CLI_DONE;
+}
+
+static int check_state(const cli_session *s, const char *state)
+{
+    const size_t longest = sizeof((head_state *)0)->path - HEAD_STATE_WORD - sizeof ".2.";
+    if (state && (!*state || strlen(state) > longest)) return cli_usage(s, "--state wants a file's name");
+    return CLI_DONE;
+}
+
+const char *head_state_path(int model, const char *word, head_state *memory)
+{
+    if (!head_scores_given.state) return NULL;
+    snprintf(memory->path, sizeof memory->path, "%s%s.%s", head_scores_given.state, model ? ".2" : "", word);
+    return memory->path;
+}
+
+int head_scores_read(const cli_session *s, head_scores *scores)
+{
+    const struct head_scores_given *g = &head_scores_given;
+    if (check_state(s, g->state) != CLI_DONE) return CLI_USAGE;
+    *scores = (head_scores){.wanted = g->by != NULL,
+                            .file = g->file,
+                            .how = {.size = sizeof scores->how, .seed = (uint64_t)s->options.seed}};
+    if (g->file && g->by)
+        return cli_usage(s, "--by measures scores, --scores %s has them: give one", cli_shown(g->file));
+    mha_importance_options *o = &scores->how;
+    long long probes = 0, batch = 0;
+    int code = g->by ? find_score(s, g->by, &o->by) : refuse_companions(s);
+    if (code == CLI_DONE) code = find_loss(s, g->loss, &o->loss);
+    if (code == CLI_DONE) code = cli_whole(s, "--probes", g->probes, 1, 4096, &probes);
+    if (code == CLI_DONE) code = cli_whole(s, "--batch", g->batch, 1, 1LL << 40, &batch);
+    if (code == CLI_DONE) code = cli_number(s, "--settle", g->settle, 0, 1, &o->settle);
+    o->probes = (int)probes;
+    o->batch_texts = batch;
+    return code;
+}
+
+/* ---- texts of the losses ---- */
+
+static size_t room_of(const cli_texts *texts)
+{
+    size_t room = 1;
+    for (int64_t i = 0; i < texts->count; i++)
+        room += texts->bytes[i] + 1;
+    return room;
+}
+
+bool head_scores_given_any(const head_scores *scores)
+{
+    return scores->wanted || scores->file;
+}
+
+bool head_scores_use_pairs(const head_scores *scores)
+{
+    return head_scores_given_any(scores) && scores->how.loss == MHA_LOSS_PAIRS;
+}
+
+static int make_room(const cli_session *s, const cli_texts *texts, cli_texts *both)
+{
+    const size_t most = 2 * (size_t)texts->count;
+    *both = (cli_texts){.count = texts->count,
+                        .text = calloc(most, sizeof *both->text),
+                        .bytes = calloc(most, sizeof *both->bytes),
+                        .line = calloc(most, sizeof *both->line),
+                        .path = texts->path,
+                        .memory = malloc(room_of(texts))};
+    if (both->text && both->bytes && both->line && both->memory) return CLI_DONE;
+    return cli_error(s, CLI_FAILED, "out of memory for the texts");
+}
+
+static void put_text(cli_texts *both, int64_t at, const char *text, size_t bytes, int64_t line)
+{
+    both->text[at] = text;
+    both->bytes[at] = bytes;
+    both->line[at] = line;
+}
+
+/* Text i of `texts`, cut at its tab, as text i of `both`, and as its last one. */
+static int cut(const cli_session *s, const cli_texts *texts, int64_t i, bool not_scored, char *at, cli_texts *both)
+{
+    memcpy(at, texts->text[i], texts->bytes[i] + 1);
+    char *tab = strchr(at, '\t'), where[CLI_WHERE];
+    const int64_t line = texts->line ? texts->line[i] : 0;
+    if ((!tab && !not_scored) || (tab && strchr(tab + 1, '\t')))
+        return cli_usage(s, "%s--loss pairs requires two texts with one tab between them",
+                         cli_texts_where(texts, i, where));
+    put_text(both, i, at, tab ? (size_t)(tab - at) : texts->bytes[i], line);
+    if (!tab) return CLI_DONE;
+    *tab = '\0';
+    put_text(both, both->count++, tab + 1, texts->bytes[i] - both->bytes[i] - 1, line);
+    return CLI_DONE;
+}
+
+int head_scores_pair(const cli_session *s, const head_scores *scores, bool not_scored, cli_texts *texts)
+{
+    cli_texts both;
+    if (!head_scores_use_pairs(scores)) return CLI_DONE;
+    int code = make_room(s, texts, &both);
+    char *at = both.memory;
+    for (int64_t i = 0; code == CLI_DONE && i < texts->count; at += texts->bytes[i++] + 1)
+        code = cut(s, texts, i, not_scored, at, &both);
+    if (code == CLI_DONE && !texts->line) {
+        free(both.line); /* arguments have none */
+        both.line = NULL;
+    }
+    cli_texts_free(code == CLI_DONE ? texts : &both);
+    if (code == CLI_DONE) *texts = both;
+    return code;
+}
+
+/* The id that stands for a hidden word; -1 if the tokenizer has none. */
+static int32_t mask_id(const mha_tokenizer *tokenizer)
+{
+    const int32_t id = mha_tokenizer_id(tokenizer, "[MASK]");
+    return id >= 0 ? id : mha_tokenizer_id(tokenizer, "<mask>");
+}
+
+enum { MASKED_PERCENT = 15 }; /* Devlin et al. 2019 */
+
+/* What the loss of masked words reads: all tokens one behind another, some of them hidden, and what was hidden. */
+typedef struct masked {
+    int32_t *ids, *labels;
+    int64_t *starts;
+} masked;
+
+static void masked_free(masked *m)
+{
+    free(m->ids);
+    free(m->labels);
+    free(m->starts);
+}
+
+static void hide_tokens(const mha_tokenizer *tokenizer, const mha_head_data *data, uint64_t seed, masked *m)
+{
+    const int32_t mask = mask_id(tokenizer);
+    mha_rng rng;
+    mha_rng_manual_seed(&rng, seed);
+    int64_t at = 0;
+    for (int64_t t = 0; t < mha_head_data_count(data); t++) {
+        int64_t length;
+        const int32_t *text = mha_head_data_ids(data, t, &length);
+        m->starts[t] = at;
+        for (int64_t i = 0; i < length; i++, at++) {
+            const bool hide =
+                mha_rng_next(&rng) % 100 < MASKED_PERCENT && !mha_tokenizer_is_special(tokenizer, text[i]);
+            m->ids[at] = hide ? mask : text[i];
+            m->labels[at] = hide ? text[i] : MHA_IGNORE;
+        }
+    }
+    m->starts[mha_head_data_count(data)] = at;
+}
+
+/* *out is the data with hidden words. */
+static int hide(cli_session *s, const mha_model *model, uint64_t seed, const mha_head_data *data, masked *m,
+                mha_head_data **out)
+{
+    const mha_tokenizer *tokenizer = mha_model_tokenizer(model);
+    const size_t tokens = (size_t)mha_head_data_tokens(data), texts = (size_t)mha_head_data_count(data);
+    if (mask_id(tokenizer) < 0) return cli_usage(s, "--loss mlm: the tokenizer has no [MASK] to hide words with");
+    *m = (masked){calloc(tokens, sizeof *m->ids), calloc(tokens, sizeof *m->labels),
+                  calloc(texts + 1, sizeof *m->starts)};
+    if (!m->ids || !m->labels || !m->starts) return cli_error(s, CLI_FAILED, "out of memory");
+    hide_tokens(tokenizer, data, seed, m);
+    mha_error error = {0};
+    if (mha_head_data_of_ids(model, m->ids, m->starts, (int64_t)texts, NULL, out, &error) != MHA_OK)
+        return cli_fail(s, &error);
+    return CLI_DONE;
+}
+
+/* ---- measuring ---- */
+
+/* The library speaks of labels and of pairs; here are the options that make them. */
+static int check_loss(const cli_session *s, const mha_model *model, const mha_importance_options *how)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    const bool own = info->causal && info->logits;
+    if (how->loss != MHA_LOSS_AUTO || own || !mha_head_score_needs_loss(how->by)) return CLI_DONE;
+    const bool masks = info->logits && !info->causal && mask_id(mha_model_tokenizer(model)) >= 0;
+    return cli_usage(s,
+                     "--by %s needs a loss, and the model has none of its own: give %s--loss pairs (each text two that "
+                     "mean the same, with a tab between), or a score that needs none: --by jacobian_probe",
+                     mha_head_score_key(how->by), masks ? "--loss mlm (words are hidden and guessed), " : "");
+}
+
+int head_scores_measure(cli_session *s, const head_scores *scores, const mha_model *model, int number,
+                        const mha_head_data *data, mha_importance **out)
+{
+    *out = NULL;
+    if (!scores->wanted) return CLI_DONE;
+    mha_head_data *hidden = NULL;
+    masked m = {0};
+    mha_error error = {0};
+    mha_importance_options how = scores->how;
+    head_state state;
+    int code = check_loss(s, model, &how);
+    how.state = head_state_path(number, mha_head_score_key(how.by), &state);
+    if (code == CLI_DONE && how.loss == MHA_LOSS_MLM) code = hide(s, model, how.seed, data, &m, &hidden);
+    how.labels = m.labels;
+    if (code == CLI_DONE && mha_importance_measure(model, hidden ? hidden : data, &how, out, &error) != MHA_OK)
+        code = cli_fail(s, &error);
+    masked_free(&m);
+    mha_head_data_free(hidden);
+    return code;
+}
+
+/* ---- scores to use ---- */
+
+bool head_scores_need_texts(const head_scores *scores)
+{
+    return scores->wanted && scores->how.by != MHA_SCORE_OV_NORM && scores->how.by != MHA_SCORE_QK_NORM;
+}
+
+const char *head_scores_source(const head_scores *scores)
+{
+    return scores->file ? cli_shown(scores->file) : mha_head_score_key(scores->how.by);
+}
+
+const char *head_scores_unknown(const head_scores *scores, char text[HEAD_SCORES_UNKNOWN])
+{
+    if (!scores->file) return NULL;
+    snprintf(text, HEAD_SCORES_UNKNOWN, "The scores of %s may have been measured on these texts.",
+             cli_shown(scores->file));
+    return text;
+}
+
+/* As `mha heads` prints it, so that heads are chosen by a file as they are without. */
+static double printed(double value)
+{
+    char digits[40];
+    snprintf(digits, sizeof digits, "%.9g", value);
+    return strtod(digits, NULL);
+}
+
+int head_scores_values(cli_session *s, const head_scores *scores, const mha_model *model, const mha_head_data *data,
+                       double *values)
+{
+    if (scores->file) return scores_file_read(s, scores->file, mha_model_describe(model), values);
+    mha_importance *importance;
+    const int code = head_scores_measure(s, scores, model, 0, data, &importance);
+    int64_t count = 0;
+    const double *measured = code == CLI_DONE ? mha_importance_values(importance, &count) : NULL;
+    for (int64_t n = 0; n < count; n++)
+        values[n] = printed(measured[n]);
+    mha_importance_free(importance);
+    return code;
+}
+
+/* ---- the result ---- */
+
+typedef double (*value_fn)(const mha_importance *, int64_t layer, int64_t head);
+
+typedef struct wanted {
+    value_fn value;
+    const mha_importance *importance;
+} wanted;
+
+static json_t *value_item(const mha_heads *heads, int64_t layer, int64_t head, const void *arg)
+{
+    (void)heads;
+    const wanted *what = arg;
+    return cli_real(what->value(what->importance, layer, head));
+}
+
+static json_t *values_json(const mha_importance *importance, const mha_heads *heads, value_fn value)
+{
+    return heads_json_each(heads, value_item, &(wanted){value, importance});
+}
+
+json_t *head_scores_json(const mha_importance *importance, const mha_heads *heads, mha_head_score by)
+{
+    return json_pack(
+        "{s:s, s:o, s:I, s:o, s:b, s:o, s:o, s:o}", "by", mha_head_score_key(by), "loss",
+        cli_real(mha_importance_loss(importance)), "texts", (json_int_t)mha_importance_texts_used(importance), "halves",
+        cli_real(mha_importance_halves(importance)), "saturated", mha_importance_saturated(importance), "values",
+        values_json(importance, heads, mha_importance_value), "low", values_json(importance, heads, mha_importance_low),
+        "high", values_json(importance, heads, mha_importance_high));
+}
+
+void head_scores_put_lists(FILE *out, int columns, int margin)
+{
+    fputs("\nScores of --by:\n", out);
+    for (mha_head_score score = 0; score < MHA_HEAD_SCORES; score++) {
+        fprintf(out, "  %-*s", margin - 2, mha_head_score_key(score));
+        cli_put_wrapped(out, columns, margin, margin, mha_head_score_help(score));
+    }
+}

@@ -1,0 +1,75 @@
+/* head_texts.c - see head_texts.h. */
+#include "heads/head_texts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "input/tokens.h"
+#include "output.h"
+
+static int refuse_blank(const cli_session *s, const cli_texts *texts)
+{
+    for (int64_t i = 0; i < texts->count; i++)
+        if (texts->text[i][strspn(texts->text[i], " \t\v\f\r\n")]) return CLI_DONE;
+    return cli_error(s, CLI_REFUSED,
+                     texts->count == 1 ? "the text is blank: heads can only be measured on one that has words"
+                                       : "the texts are all blank: heads can only be measured on some that have words");
+}
+
+/* Ids of all texts, one text after another: text i is ids[starts[i]] to ids[starts[i + 1] - 1]. */
+static int list_ids(const cli_session *s, const mha_model *model, const cli_texts *texts, int32_t *ids, int64_t *starts)
+{
+    const int64_t vocab = mha_model_describe(model)->vocab;
+    int64_t total = 0;
+    for (int64_t i = 0; i < texts->count; i++) {
+        const int code = cli_ids_read(s, texts, i, vocab, ids, &total);
+        if (code != CLI_DONE) return code;
+        starts[i + 1] = total;
+    }
+    return CLI_DONE;
+}
+
+static int data_of_ids(const cli_session *s, const mha_model *model, const cli_texts *texts, mha_head_data **data)
+{
+    size_t room = 1;
+    for (int64_t i = 0; i < texts->count; i++)
+        room += strlen(texts->text[i]) / 2 + 1;
+    int32_t *ids = calloc(room, sizeof *ids);
+    int64_t *starts = calloc((size_t)texts->count + 1, sizeof *starts);
+    mha_error error = {0};
+    int code = ids && starts ? CLI_DONE : cli_error(s, CLI_FAILED, "out of memory for the ids");
+    if (code == CLI_DONE) code = list_ids(s, model, texts, ids, starts);
+    if (code == CLI_DONE && mha_head_data_of_ids(model, ids, starts, texts->count, NULL, data, &error) != MHA_OK)
+        code = cli_refuse(s, &error);
+    free(ids);
+    free(starts);
+    return code;
+}
+
+int head_texts_data(const cli_session *s, const mha_model *model, const cli_texts *texts, mha_head_data **data)
+{
+    mha_error error = {0};
+    int code = refuse_blank(s, texts);
+    if (code != CLI_DONE) return code;
+    cli_texts_number(texts);
+    if (s->options.ids)
+        code = data_of_ids(s, model, texts, data);
+    else if (mha_head_data_of_texts(model, texts->text, texts->count, NULL, data, &error) != MHA_OK)
+        code = cli_refuse(s, &error);
+    cli_texts_number(NULL);
+    return code;
+}
+
+int head_texts_maps(const cli_session *s, const mha_model *model, const char *text, const mha_heads_options *options,
+                    mha_heads **heads)
+{
+    mha_error error = {0};
+    mha_head_data *data = NULL;
+    const cli_texts one = {.count = 1, .text = &text};
+    int code = s->options.ids ? head_texts_data(s, model, &one, &data) : refuse_blank(s, &one);
+    if (code != CLI_DONE) return code;
+    const mha_status status = data ? mha_heads_measure_data(model, data, options, heads, &error)
+                                   : mha_heads_measure(model, &text, 1, options, heads, &error);
+    mha_head_data_free(data);
+    return status == MHA_OK ? CLI_DONE : cli_fail(s, &error);
+}

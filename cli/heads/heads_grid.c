@@ -1,0 +1,180 @@
+/* heads_grid.c - the grid of heads and its legend. One table gives each label its code, its colour and its score. */
+#include "heads/heads_grid.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "draw/color_scale.h"
+#include "output.h"
+#include "word_wrap.h"
+
+static const struct style {
+    const char *code;
+    int background, text; /* of the terminal's 256 colours */
+    mha_head_metric score;
+} styles[MHA_HEAD_LABELS] = {
+    [MHA_LABEL_INDUCTION] = {"in", 201, 16, MHA_HEAD_INDUCTION_PROBE},
+    [MHA_LABEL_DUPLICATE] = {"du", 171, 16, MHA_HEAD_DUP_PROBE},
+    [MHA_LABEL_PREV] = {"pr", 39, 16, MHA_HEAD_PREV},
+    [MHA_LABEL_NEXT] = {"ne", 45, 16, MHA_HEAD_NEXT},
+    [MHA_LABEL_SELF] = {"se", 120, 16, MHA_HEAD_SELF},
+    [MHA_LABEL_FIRST] = {"fi", 60, 231, MHA_HEAD_FIRST},
+    [MHA_LABEL_SEP] = {"sp", 96, 231, MHA_HEAD_SEP},
+    [MHA_LABEL_PUNCT] = {"pu", 209, 16, MHA_HEAD_PUNCT},
+    [MHA_LABEL_LOCAL] = {"lo", 79, 16, MHA_HEAD_WINDOW2},
+    [MHA_LABEL_BLOCK] = {"bl", 109, 231, MHA_HEAD_BLOCK},
+    [MHA_LABEL_BROAD] = {"br", 187, 16, MHA_HEAD_BROAD},
+    [MHA_LABEL_VERTICAL] = {"ve", 220, 16, MHA_HEAD_VERTICAL},
+    [MHA_LABEL_MIXED] = {"..", 238, 250, MHA_HEAD_METRICS},
+};
+
+mha_head_metric cli_label_metric(mha_head_label label)
+{
+    return styles[label].score;
+}
+
+static void put_code(const cli_session *session, mha_head_label label)
+{
+    const struct style *style = &styles[label];
+    if (session->show_colour)
+        fprintf(session->out, "\033[48;5;%d;38;5;%dm%s", style->background, style->text, style->code);
+    else
+        fputs(style->code, session->out);
+}
+
+/* One cell: its head, the importance if that is what is shown, and whether there is room for a number. */
+typedef struct cell {
+    const mha_heads *heads;
+    const mha_importance *importance; /* NULL = labels and their scores */
+    double most;                      /* the largest importance */
+    bool wide;
+} cell;
+
+/* " pr100", " fi 62", " ..   "; without the score " pr". */
+static void put_label_cell(const cli_session *session, const cell *c, int64_t layer, int64_t head)
+{
+    mha_head_label label = mha_heads_label(c->heads, layer, head);
+    double score = mha_heads_value(c->heads, layer, head, styles[label].score); /* NAN for "mixed" */
+    put_code(session, label);
+    if (c->wide && isfinite(score))
+        fprintf(session->out, "%3.0f", fmin(score, 1) * 100);
+    else if (c->wide)
+        fputs("   ", session->out);
+}
+
+/* viridis in the terminal's 256 colours; the first dark ones take white letters. */
+static const int ramp[] = {53, 54, 60, 24, 30, 36, 71, 113, 148, 184, 226};
+enum { RAMP = sizeof ramp / sizeof *ramp, DARK = 5 };
+
+static void set_ramp(const cli_session *session, double share)
+{
+    int at = (int)(colour_position(COLOUR_ROOT, share) * (RAMP - 1) + 0.5);
+    if (session->show_colour) fprintf(session->out, "\033[48;5;%d;38;5;%dm", ramp[at], at < DARK ? 231 : 16);
+}
+
+/* " pr100": the label and the importance in percent of the largest, which the colour says too. Where there is room for
+ * one of them, that is the label in colour, and the number without. */
+static void put_importance_cell(const cli_session *session, const cell *c, int64_t layer, int64_t head)
+{
+    double share = fmax(mha_importance_value(c->importance, layer, head), 0) / c->most;
+    const char *code = styles[mha_heads_label(c->heads, layer, head)].code;
+    set_ramp(session, share);
+    if (c->wide)
+        fprintf(session->out, "%s%3.0f", code, share * 100);
+    else if (session->show_colour)
+        fputs(code, session->out);
+    else
+        fprintf(session->out, "%2.0f", fmin(share * 100, 99));
+}
+
+static int64_t most_heads(const mha_heads *heads)
+{
+    int64_t most = 0;
+    for (int64_t l = 0; l < mha_heads_layers(heads); l++)
+        if (mha_heads_count(heads, l) > most) most = mha_heads_count(heads, l);
+    return most;
+}
+
+static void put_grid(const cli_session *session, cell c, int indent)
+{
+    enum { MARGIN = 6, WIDE = 6, NARROW = 3 }; /* 12 heads just fit 80 columns, with an indent of 2 */
+    const mha_heads *heads = c.heads;
+    int64_t heads_most = most_heads(heads), room = session->columns - indent - MARGIN;
+    c.wide = heads_most * WIDE <= room;
+    int width = c.wide ? WIDE : NARROW;
+    int64_t per_line = room / width > 1 ? room / width : 1;
+
+    fprintf(session->out, "%*s%s%-*s", indent, "", cli_dim(session), MARGIN, "layer");
+    for (int64_t h = 0; h < heads_most && h < per_line; h++)
+        fprintf(session->out, " %-*lld", width - 1, (long long)h);
+    fprintf(session->out, "%s\n", cli_plain(session));
+    for (int64_t l = 0; l < mha_heads_layers(heads); l++) {
+        for (int64_t h = 0; h < mha_heads_count(heads, l); h++) {
+            if (h % per_line == 0 && h > 0) fprintf(session->out, "\n%*s", indent + MARGIN, "");
+            if (h == 0)
+                fprintf(session->out, "%*s%s%5lld%s ", indent, "", cli_dim(session), (long long)l, cli_plain(session));
+            fputc(' ', session->out);
+            (c.importance ? put_importance_cell : put_label_cell)(session, &c, l, h);
+            fputs(cli_plain(session), session->out);
+        }
+        fputc('\n', session->out);
+    }
+}
+
+void cli_put_grid(const cli_session *session, const mha_heads *heads, int indent)
+{
+    put_grid(session, (cell){.heads = heads}, indent);
+}
+
+/* The colours with their numbers, where there is room, and what the numbers are. */
+static void put_ramp(const cli_session *session, double most, int indent)
+{
+    enum { STEP = 4 };
+    const bool fits = session->show_colour && indent + RAMP * STEP <= session->columns;
+    if (fits) fprintf(session->out, "%*s", indent, "");
+    for (int i = 0; fits && i < RAMP; i++) {
+        double share = (double)i / (RAMP - 1) * i / (RAMP - 1);
+        set_ramp(session, share);
+        fprintf(session->out, "%*.0f ", STEP - 1, share * 100);
+    }
+    if (fits) fprintf(session->out, "%s\n", cli_plain(session));
+    fprintf(session->out, "%*s", indent, "");
+    cli_put_prose(session, indent, indent, "Numbers%s are percent of the largest importance, %.4g.",
+                  session->show_colour ? " and colours" : "", most);
+}
+
+void cli_put_importance_grid(const cli_session *session, const mha_heads *heads, const mha_importance *importance,
+                             int indent)
+{
+    double most = 0;
+    for (int64_t l = 0; l < mha_heads_layers(heads); l++)
+        for (int64_t h = 0; h < mha_heads_count(heads, l); h++)
+            most = fmax(most, mha_importance_value(importance, l, h));
+    put_grid(session, (cell){.heads = heads, .importance = importance, .most = most > 0 ? most : 1}, indent);
+    put_ramp(session, most, indent);
+}
+
+static int64_t count_label(const mha_heads *heads, mha_head_label label)
+{
+    int64_t count = 0;
+    for (int64_t l = 0; l < mha_heads_layers(heads); l++)
+        for (int64_t h = 0; h < mha_heads_count(heads, l); h++)
+            count += mha_heads_label(heads, l, h) == label;
+    return count;
+}
+
+void cli_put_legend(const cli_session *session, const mha_heads *heads, int indent)
+{
+    enum { LEGEND_MARGIN = 19 }; /* "du duplicate    2  " */
+    for (int i = 0; i < MHA_HEAD_LABELS; i++) {
+        mha_head_label label = (mha_head_label)i;
+        int64_t count = count_label(heads, label);
+        if (count == 0) continue;
+        fprintf(session->out, "%*s", indent, "");
+        put_code(session, label);
+        fprintf(session->out, "%s %s%-9s%s %4lld  ", cli_plain(session), cli_bold(session), mha_head_label_key(label),
+                cli_plain(session), (long long)count);
+        cli_put_wrapped(session->out, session->columns, indent + LEGEND_MARGIN, indent + LEGEND_MARGIN,
+                        mha_head_label_help(label));
+    }
+}

@@ -1,0 +1,71 @@
+/* heads_of_text.c - the common beginning of `mha report` and `mha draw`. */
+#include "heads/heads_of_text.h"
+
+#include "heads/head_texts.h"
+#include "output.h"
+
+/* Where the last part of a path begins; slashes at its end stay. */
+static const char *last_part(const char *path)
+{
+    const char *last = path;
+    for (const char *c = path; *c; c++)
+        if (*c == '/' && c[1] && c[1] != '/') last = c + 1;
+    return last;
+}
+
+static int open_model(cli_session *s, heads_of_text *h)
+{
+    const int code = cli_model_open(s, NULL, &h->model);
+    if (code != CLI_DONE) return code;
+    h->name = s->model_name;
+    h->folder = last_part(h->name);
+    return CLI_DONE;
+}
+
+int heads_of_text_open(cli_session *s, heads_of_text *h)
+{
+    *h = (heads_of_text){.texts = &h->own};
+    const int code = cli_texts_read(s, false, &h->own);
+    return code == CLI_DONE ? open_model(s, h) : code;
+}
+
+int heads_of_text_other(cli_session *s, const char *model, const heads_of_text *first, heads_of_text *h)
+{
+    *h = (heads_of_text){.texts = first->texts};
+    const char *given = s->options.model;
+    s->options.model = model;
+    const int code = open_model(s, h);
+    s->options.model = given;
+    return code;
+}
+
+int heads_of_text_at(cli_session *s, heads_of_text *h, int64_t i)
+{
+    const mha_heads_options options = {.size = sizeof options, .seed = (uint64_t)s->options.seed, .keep_maps = 1};
+    mha_heads_free(h->heads);
+    h->heads = NULL;
+    h->text = h->texts->text[i];
+    const cli_texts one = {
+        .count = 1, .text = &h->text, .line = h->texts->line ? h->texts->line + i : NULL, .path = h->texts->path};
+    if (one.line) cli_texts_number(&one); /* messages name the line, not "text 1 of 1" */
+    const int code = head_texts_maps(s, h->model, h->text, &options, &h->heads);
+    cli_texts_number(NULL);
+    return code;
+}
+
+int heads_of_text_measure(cli_session *s, heads_of_text *h)
+{
+    *h = (heads_of_text){.texts = &h->own};
+    int code = cli_texts_read(s, false, &h->own);
+    if (code != CLI_DONE) return code;
+    if (h->own.count != 1) return cli_usage(s, "one text at a time; %lld were given", (long long)h->own.count);
+    code = open_model(s, h);
+    return code == CLI_DONE ? heads_of_text_at(s, h, 0) : code;
+}
+
+void heads_of_text_free(heads_of_text *h)
+{
+    mha_heads_free(h->heads);
+    mha_model_free(h->model);
+    cli_texts_free(&h->own);
+}

@@ -1,0 +1,103 @@
+/* model_folder.c - see model_folder.h. */
+#include "input/model_folder.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "output.h"
+#include "suggest.h"
+
+#define RULE "a model must be a folder with config.json, tokenizer.json and model.safetensors, or minilm, or builtin"
+
+/* Where folders come from; `name` of the hub, or NULL. */
+static int advise(const cli_session *s, const char *name)
+{
+    const char *hub = name ? name : "openai-community/gpt2";
+    cli_say(s, "checkpoint folders come from huggingface.co, for example: hf download %s --local-dir %s",
+            cli_shown(hub), cli_shown(strchr(hub, '/') + 1));
+    return CLI_REFUSED;
+}
+
+/* "organization/name", as models are called on the hub. */
+static bool of_hub(const char *name)
+{
+    const char *slash = strchr(name, '/');
+    return slash && slash != name && slash[1] && !strchr(slash + 1, '/') && *name != '.' && *name != '~';
+}
+
+static int refuse_missing(const cli_session *s, const char *name)
+{
+    char meant[SUGGEST_TEXT];
+    suggestion like = suggest_for(name);
+    suggest_offer(&like, "minilm");
+    suggest_offer(&like, "builtin");
+    cli_error(s, CLI_REFUSED, "%s: " RULE " (got a name that does not exist)%s", cli_shown(name),
+              suggest_text(&like, "", meant));
+    return advise(s, of_hub(name) ? name : NULL);
+}
+
+/* The library knows which files are not safetensors, and what they are. */
+static int refuse_file(const cli_session *s, const char *name)
+{
+    mha_file *file = NULL;
+    mha_error error = {0};
+    if (mha_checkpoint_open(s->ctx, name, NULL, &file, &error) == MHA_OK)
+        cli_error(s, CLI_REFUSED, "%s: " RULE " (got a file of tensors: give the folder that it belongs to)",
+                  cli_shown(name));
+    else
+        cli_error(s, CLI_REFUSED, "%s; " RULE, error.message);
+    mha_file_free(file);
+    return advise(s, NULL);
+}
+
+int model_folder_check(const cli_session *s, const char *name)
+{
+    struct stat st;
+    if (!*name) return CLI_DONE; /* the library's own sentence */
+    if (stat(name, &st) != 0) return refuse_missing(s, name);
+    return S_ISDIR(st.st_mode) ? CLI_DONE : refuse_file(s, name);
+}
+
+/* ---- what is in it ---- */
+
+static bool has(const char *folder, const char *name)
+{
+    char path[PATH_MAX];
+    return snprintf(path, sizeof path, "%s/%s", folder, name) < PATH_MAX && access(path, F_OK) == 0;
+}
+
+/* A file of weights of another kind, the first in the order of names. */
+static bool find_other_weights(const char *folder, char found[NAME_MAX + 1])
+{
+    static const char *const ends[] = {".gguf", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx"};
+    DIR *entries = opendir(folder);
+    *found = '\0';
+    for (struct dirent *e = entries ? readdir(entries) : NULL; e; e = readdir(entries))
+        for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+            if (cli_ends(e->d_name, ends[i]) && (!*found || strcmp(e->d_name, found) < 0))
+                snprintf(found, NAME_MAX + 1, "%s", e->d_name);
+    if (entries) closedir(entries);
+    return *found;
+}
+
+int model_folder_check_files(const cli_session *s, const char *folder, bool weights)
+{
+    char other[NAME_MAX + 1];
+    const char *name = cli_shown(folder);
+    const bool config = has(folder, "config.json");
+    const bool tensors = has(folder, "model.safetensors") || has(folder, "model.safetensors.index.json");
+    if (!*folder || (config && (tensors || !weights))) return CLI_DONE;
+    if (!config && has(folder, "snapshots"))
+        return cli_error(s, CLI_REFUSED,
+                         "%s: " RULE " (got a folder of the Hugging Face cache: give one of %s/snapshots)", name, name);
+    if (find_other_weights(folder, other))
+        return cli_error(s, CLI_REFUSED,
+                         "%s: weights must be safetensors (got %s); save_pretrained of transformers writes them", name,
+                         cli_shown(other));
+    if (config) return CLI_DONE; /* what is missing is the library's to say */
+    cli_error(s, CLI_REFUSED, "%s: " RULE " (got a folder without config.json)", name);
+    return advise(s, NULL);
+}

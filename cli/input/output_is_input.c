@@ -1,0 +1,105 @@
+/* output_is_input.c - see output_is_input.h. The inputs are found in the option table: every option with a value that
+ * is a file, a folder or a model, except for the few that name what is written. */
+#include "input/output_is_input.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "input/input.h"
+#include "option_values.h"
+#include "options.h"
+#include "output.h"
+
+/* ---- one input ---- */
+
+static bool is_same(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+/* Is `file` an entry of the folder? */
+static bool holds(const char *folder, const struct stat *file)
+{
+    bool found = false;
+    struct stat entry;
+    DIR *entries = opendir(folder);
+    for (struct dirent *e = entries ? readdir(entries) : NULL; e && !found; e = readdir(entries))
+        found = strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
+                fstatat(dirfd(entries), e->d_name, &entry, 0) == 0 && is_same(&entry, file);
+    if (entries) closedir(entries);
+    return found;
+}
+
+static int refuse(const cli_session *s, const char *output, const char *path, const char *what, const char *option)
+{
+    return cli_usage(s, "%s must not be an input (got \"%s\", %s %s)", output, cli_shown(path), what, option);
+}
+
+int cli_input_check(const cli_session *s, const char *output, const char *path, const char *option, const char *input)
+{
+    struct stat out, in;
+    if (!path || !input || stat(path, &out) != 0 || stat(input, &in) != 0) return CLI_DONE;
+    const bool folder = S_ISDIR(in.st_mode);
+    if (is_same(&out, &in)) return refuse(s, output, path, folder ? "the folder of" : "the file of", option);
+    if (folder && holds(input, &out)) return refuse(s, output, path, "a file of", option);
+    if (S_ISDIR(out.st_mode) && holds(path, &in))
+        return refuse(s, output, path, "which holds what is given with", option);
+    return CLI_DONE;
+}
+
+/* ---- all inputs ---- */
+
+static bool is_path(const cli_session *s, const struct poptOption *o)
+{
+    const option_kind kind = option_kind_of(s->command, o);
+    return kind == OPTION_PATH || kind == OPTION_MODEL;
+}
+
+static bool is_output(const struct poptOption *o)
+{
+    static const char *const names[] = {"output", "html", "figure", "log", "export", "state"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(o->longName, names[i]) == 0) return true;
+    return false;
+}
+
+static int check_value(const cli_session *s, const char *output, const char *path, const struct poptOption *o,
+                       const char *value)
+{
+    char option[CLI_OPTION_NAME], folder[PATH_MAX];
+    const bool model = option_kind_of(s->command, o) == OPTION_MODEL;
+    return cli_input_check(s, output, path, cli_option_name(o, option),
+                           model && value ? cli_model_folder(value, folder) : value);
+}
+
+static int check_option(const cli_session *s, const char *output, const char *path, const struct poptOption *o)
+{
+    if (o->argInfo == POPT_ARG_STRING) return check_value(s, output, path, o, *(const char *const *)o->arg);
+    const char *const *list = *(const char *const *const *)o->arg;
+    int code = CLI_DONE;
+    for (int n = 0; list && list[n] && code == CLI_DONE; n++)
+        code = check_value(s, output, path, o, list[n]);
+    return code;
+}
+
+static int check_stdin(const cli_session *s, const char *output, const char *path)
+{
+    struct stat out, in;
+    if (stat(path, &out) != 0 || fstat(STDIN_FILENO, &in) != 0 || !S_ISREG(in.st_mode) || !is_same(&out, &in))
+        return CLI_DONE;
+    return refuse(s, output, path, "which is", "standard input");
+}
+
+int cli_inputs_check(const cli_session *s, const char *output, const char *path)
+{
+    struct poptOption table[CLI_MAX_OPTIONS];
+    cli_option_table(s->command, table);
+    int code = check_stdin(s, output, path);
+    for (const struct poptOption *o = table; (o->longName || o->shortName) && code == CLI_DONE; o++)
+        if (is_path(s, o) && !is_output(o)) code = check_option(s, output, path, o);
+    return code;
+}

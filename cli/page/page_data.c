@@ -1,0 +1,26 @@
+/* page_data.c - JSON that cannot end the block it stands in. */
+#include "page/page_data.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* JSON_ENSURE_ASCII leaves only <, > and & to be made harmless; outside of strings JSON has none of them. */
+static void put_block(const char *json, FILE *out)
+{
+    for (; *json; json++) {
+        if (strchr("<>&", *json))
+            fprintf(out, "\\u%04x", (unsigned)*json);
+        else
+            putc(*json, out);
+    }
+}
+
+int page_data_write(json_t *data, FILE *out)
+{
+    char *json = data ? json_dumps(data, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(data);
+    if (!json) return 0;
+    put_block(json, out);
+    free(json);
+    return 1;
+}

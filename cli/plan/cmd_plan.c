@@ -1,0 +1,169 @@
+/* cmd_plan.c - `mha plan`: which head layouts a model's width allows, and what each costs. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "options.h"
+#include "output.h"
+#include "plan/plan_print.h"
+#include "session.h"
+#include "word_wrap.h"
+
+static struct {
+    const char *d_model, *heads, *layers, *vocab, *seq, *batch, *parameters, *prune, *experts, *top_k;
+    const char *dtype, *seconds;
+    int measure;
+} given;
+
+static const struct poptOption options[] = {
+    {"d-model", 0, POPT_ARG_STRING, &given.d_model, 0, "width of the model", "N"},
+    {"heads", 0, POPT_ARG_STRING, &given.heads, 0, "heads of the variants (default: of width 64 or 128)", "N"},
+    {"layers", 0, POPT_ARG_STRING, &given.layers, 0, "layers (default: d_model / 128, at least 12)", "N"},
+    {"vocab", 0, POPT_ARG_STRING, &given.vocab, 0, "size of the vocabulary (default: 32000)", "N"},
+    {"seq", 0, POPT_ARG_STRING, &given.seq, 0, "tokens of a sequence (default: 2048)", "N"},
+    {"batch", 0, POPT_ARG_STRING, &given.batch, 0, "sequences (default: 1)", "N"},
+    {"dtype", 0, POPT_ARG_STRING, &given.dtype, 0, "keys and values in the cache: f32 (default), bf16, f16", "TYPE"},
+    {"parameters", 0, POPT_ARG_STRING, &given.parameters, 0, "of the whole model (default: estimated)", "N"},
+    {"prune", 0, POPT_ARG_STRING, &given.prune, 0, "share of heads that pruning takes (default: 0.25)", "SHARE"},
+    {"experts", 0, POPT_ARG_STRING, &given.experts, 0, "experts of moe (default: as many as heads)", "N"},
+    {"top-k", 0, POPT_ARG_STRING, &given.top_k, 0, "experts that run (default: 2)", "N"},
+    {"measure", 0, POPT_ARG_NONE, &given.measure, 0, "measure prefill and decode of each row on this machine", NULL},
+    {"seconds", 0, POPT_ARG_STRING, &given.seconds, 0, "time for each row with --measure (default: 0.2)", "S"},
+    POPT_TABLEEND};
+
+/* ---- the command line ---- */
+
+static int read_wholes(const cli_session *s, mha_plan_options *model)
+{
+    const struct {
+        const char *option, *text;
+        int64_t *value;
+        long long most;
+    } wholes[] = {
+        {"--d-model", given.d_model, &model->d_model, 1LL << 20},
+        {"--heads", given.heads, &model->heads, 1LL << 20},
+        {"--layers", given.layers, &model->layers, 65536},
+        {"--vocab", given.vocab, &model->vocab, 1LL << 31},
+        {"--seq", given.seq, &model->seq, 1LL << 32},
+        {"--batch", given.batch, &model->batch, 1LL << 20},
+        {"--experts", given.experts, &model->experts, 1LL << 20},
+        {"--top-k", given.top_k, &model->top_k, 1LL << 20},
+        {"--parameters", given.parameters, &model->parameters, 1000000000000000000},
+    };
+    for (size_t i = 0; i < sizeof wholes / sizeof *wholes; i++) {
+        long long number = 0;
+        const int code = cli_whole(s, wholes[i].option, wholes[i].text, 1, wholes[i].most, &number);
+        if (code != CLI_DONE) return code;
+        *wholes[i].value = number;
+    }
+    return CLI_DONE;
+}
+
+/* A number between two others, both left out. */
+static int read_real(const cli_session *s, const char *option, const char *text, double low, double high, double *value)
+{
+    if (!text) return CLI_DONE;
+    char *end;
+    *value = strtod(text, &end);
+    if (end != text && *end == '\0' && *value > low && *value < high) return CLI_DONE;
+    return cli_usage(s, "%s \"%s\": want a number above %g and below %g", option, cli_shown(text), low, high);
+}
+
+static int read_type(const cli_session *s, mha_plan_options *model)
+{
+    static const mha_dtype types[] = {MHA_F32, MHA_BF16, MHA_F16};
+    for (size_t i = 0; given.dtype && i < sizeof types / sizeof *types; i++)
+        if (strcmp(given.dtype, mha_dtype_name(types[i])) == 0) model->dtype = types[i];
+    if (!given.dtype || model->dtype != MHA_DTYPE_DEFAULT) return CLI_DONE;
+    return cli_usage(s, "--dtype \"%s\": want f32, bf16 or f16", cli_shown(given.dtype));
+}
+
+static int read_given(const cli_session *s, mha_plan_options *model, double *seconds)
+{
+    if (s->arg_count > 0) return cli_usage(s, "\"%s\": want options only", cli_shown(s->args[0]));
+    if (!given.d_model) return cli_usage(s, "say how wide the model is: --d-model N");
+    if (given.seconds && !given.measure)
+        return cli_usage(s, "--seconds \"%s\" goes with --measure", cli_shown(given.seconds));
+    int code = read_wholes(s, model);
+    if (code == CLI_DONE) code = read_type(s, model);
+    if (code == CLI_DONE) code = read_real(s, "--prune", given.prune, 0, 1, &model->prune);
+    if (code == CLI_DONE) code = read_real(s, "--seconds", given.seconds, 0, 3600, seconds);
+    return code;
+}
+
+/* ---- the work ---- */
+
+static int measure_row(cli_session *s, const mha_plan_options *model, mha_plan_row *row, double seconds)
+{
+    mha_error error = {0};
+    if (row->left_out || row->refused) return CLI_DONE;
+    if (mha_plan_measure(s->ctx, model, row, seconds, &error) != MHA_OK) return cli_fail(s, &error);
+    return cli_stopped();
+}
+
+static int measure(cli_session *s, plan_result *r, double seconds)
+{
+    const int all = r->layout_count + MHA_PLAN_VARIANTS;
+    int code = CLI_DONE;
+    for (int i = 0; i < all && code == CLI_DONE; i++) {
+        cli_progress("rows", i, all);
+        mha_plan_row *row = i < r->layout_count ? &r->layouts[i] : &r->variants[i - r->layout_count];
+        code = measure_row(s, &r->model, row, seconds);
+    }
+    if (code == CLI_DONE) cli_progress("rows", all, all);
+    return code;
+}
+
+static int count(cli_session *s, const mha_plan_options *model, plan_result *r)
+{
+    mha_error error = {0};
+    r->estimated = model->parameters == 0;
+    if (mha_plan_resolve(model, &r->model, &error) != MHA_OK ||
+        mha_plan_layouts(model, r->layouts, &r->layout_count, &error) != MHA_OK ||
+        mha_plan_variants(model, r->variants, &error) != MHA_OK || mha_plan_advise(model, &r->advice, &error) != MHA_OK)
+        return cli_fail(s, &error);
+    return CLI_DONE;
+}
+
+static int run(cli_session *s)
+{
+    mha_plan_options model = {.size = sizeof model};
+    double seconds = 0.2;
+    int code = read_given(s, &model, &seconds);
+    if (code != CLI_DONE) return code;
+    plan_result *result = calloc(1, sizeof *result);
+    if (!result) return cli_error(s, CLI_FAILED, "out of memory");
+    result->measured = given.measure;
+    code = count(s, &model, result);
+    if (code == CLI_DONE && given.measure) code = measure(s, result, seconds);
+    if (code == CLI_DONE) code = plan_print(s, result);
+    free(result);
+    return code;
+}
+
+static void print_variants(FILE *out, int columns)
+{
+    enum { MARGIN = 12 };
+    fputs("\nVariants:\n", out);
+    for (int v = 0; v < MHA_PLAN_VARIANTS; v++) {
+        fprintf(out, "  %-*s", MARGIN - 2, mha_plan_variant_key((mha_plan_variant)v));
+        cli_put_wrapped(out, columns, MARGIN, MARGIN, mha_plan_variant_help((mha_plan_variant)v));
+    }
+}
+
+const cli_command cli_plan = {
+    .name = "plan",
+    .summary = "head layouts for a model to be built: parameters, cache, time",
+    .usage = "--d-model N",
+    .details =
+        "Layouts: 1 to 64 heads in groups that share keys and values, those with the fewest parameters first. "
+        "Parameters are those of one layer's attention, without biases unless said; reduction is the share saved "
+        "against q, k, v and output of full width. Operations, cache and times are of all layers together.\n"
+        "--json prints {model, rows, variants, recommendation}.",
+    .lists = print_variants,
+    .shared = CLI_JSON | CLI_CSV,
+    .options = options,
+    .examples = "mha plan --d-model 768\n"
+                "mha plan --d-model 1024 --heads 16 --seq 8192 --dtype bf16 --csv\n",
+    .run = run,
+};

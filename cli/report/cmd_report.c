@@ -1,0 +1,243 @@
+/* cmd_report.c - `mha report`: texts, every head of a model or of two, one HTML file. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "heads/head_diversity.h"
+#include "heads/head_scores.h"
+#include "heads/head_texts.h"
+#include "heads/heads_json.h"
+#include "heads/heads_of_text.h"
+#include "output.h"
+#include "report/report_curve.h"
+#include "report/report_page.h"
+#include "session.h"
+
+static struct {
+    char *compare, *data, *curve;
+    int diversity;
+} given;
+
+static const struct poptOption options[] = {
+    {"compare", 0, POPT_ARG_STRING, &given.compare, 0, "show the heads of MODEL2 beside those of MODEL", "MODEL2"},
+    HEAD_SCORES_OPTIONS,
+    {"diversity", 0, POPT_ARG_NONE, &given.diversity, 0, "measure how much alike heads are: maps, outputs, clusters",
+     NULL},
+    {"data", 0, POPT_ARG_STRING, &given.data, 0, "texts for --by and --diversity (default: those shown)", "FILE"},
+    {"curve", 0, POPT_ARG_STRING, &given.curve, 0, "show the curve that mha prune --search --json printed", "FILE"},
+    POPT_TABLEEND,
+};
+
+/* One model of the report, with all that was measured of it. */
+typedef struct part {
+    int number; /* 0; 1 = of --compare */
+    heads_of_text text;
+    json_t *importance, *diversity, *curve;
+} part;
+
+/* ---- importance and diversity ---- */
+
+/* A copy of texts that belong to another model or to the command line. */
+static int copy_texts(const cli_session *s, const cli_texts *from, cli_texts *texts)
+{
+    const size_t n = (size_t)from->count;
+    *texts = (cli_texts){
+        .count = from->count, .text = calloc(n, sizeof *texts->text), .bytes = calloc(n, sizeof *texts->bytes)};
+    if (!texts->text || !texts->bytes) {
+        cli_texts_free(texts);
+        return cli_error(s, CLI_FAILED, "out of memory for %zu texts", n);
+    }
+    memcpy(texts->text, from->text, n * sizeof *texts->text);
+    memcpy(texts->bytes, from->bytes, n * sizeof *texts->bytes);
+    return CLI_DONE;
+}
+
+/* The texts that importance and diversity are measured on: of --data, or those that are drawn. */
+static int read_data(const cli_session *s, const head_scores *scores, const heads_of_text *drawn, mha_head_data **data)
+{
+    cli_texts texts;
+    int code = given.data ? cli_texts_read_file(s, given.data, &texts) : copy_texts(s, drawn->texts, &texts);
+    if (code != CLI_DONE) return code;
+    code = head_scores_pair(s, scores, false, &texts);
+    if (code == CLI_DONE) code = head_texts_data(s, drawn->model, &texts, data);
+    cli_texts_free(&texts);
+    return code;
+}
+
+static int measure_importance(cli_session *s, const head_scores *scores, const mha_head_data *data, part *p)
+{
+    mha_importance *importance = NULL;
+    int code = head_scores_measure(s, scores, p->text.model, p->number, data, &importance);
+    if (code == CLI_DONE) p->importance = head_scores_json(importance, p->text.heads, scores->how.by);
+    if (code == CLI_DONE && !p->importance) code = cli_error(s, CLI_FAILED, "out of memory");
+    mha_importance_free(importance);
+    return code;
+}
+
+/* Those that were asked for. */
+static int measure_part(cli_session *s, const head_scores *scores, part *p)
+{
+    if (!scores->wanted && !given.diversity) return CLI_DONE;
+    mha_head_data *data = NULL;
+    head_state state;
+    int code = read_data(s, scores, &p->text, &data);
+    if (code == CLI_DONE && scores->wanted) code = measure_importance(s, scores, data, p);
+    if (code == CLI_DONE && given.diversity)
+        code = head_diversity_measure(s, p->text.model, data, p->text.heads,
+                                      head_state_path(p->number, "diversity", &state), &p->diversity);
+    mha_head_data_free(data);
+    return code;
+}
+
+/* ---- maps, text after text ---- */
+
+static json_t *part_json(const part *p)
+{
+    const heads_of_text *h = &p->text;
+    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "model", h->name, "text", h->text, "tokens",
+                     heads_json_tokens(h->model, h->heads), "heads", heads_json_numbers(h->model, h->heads), "metrics",
+                     heads_json_metrics(h->heads), "labels", heads_json_labels(h->heads), "attention",
+                     heads_json_attention(h->heads));
+}
+
+/* What --json says of a text, with the second model under "compare". */
+static json_t *text_json(const part parts[2], int count)
+{
+    json_t *all = part_json(&parts[0]);
+    if (all && count > 1 && json_object_set_new(all, "compare", part_json(&parts[1])) != 0) {
+        json_decref(all);
+        all = NULL;
+    }
+    return all;
+}
+
+static int check_size(const cli_session *s, const report *r, int64_t i)
+{
+    if (r->planned == 1 || r->weights <= REPORT_MOST_WEIGHTS) return CLI_DONE;
+    return cli_usage(s,
+                     "the attention weights of all texts must be at most %d (got more after text %lld of %lld): give "
+                     "fewer or shorter texts",
+                     REPORT_MOST_WEIGHTS, (long long)i + 1, (long long)r->planned);
+}
+
+static int measure_text(cli_session *s, part parts[2], int count, int64_t i, report *r, json_t *said)
+{
+    report_model models[2];
+    int code = cli_stopped();
+    if (r->planned > 1) cli_progress("texts", i, r->planned);
+    for (int m = 0; code == CLI_DONE && m < count; m++) {
+        code = heads_of_text_at(s, &parts[m].text, i);
+        models[m] = (report_model){parts[m].text.name, parts[m].text.model, parts[m].text.heads};
+    }
+    if (code != CLI_DONE) return code;
+    if (!report_add(r, parts[0].text.text, models, count) ||
+        (s->options.json && json_array_append_new(said, text_json(parts, count)) != 0))
+        return cli_error(s, CLI_FAILED, "out of memory for the maps of text %lld", (long long)i + 1);
+    return check_size(s, r, i);
+}
+
+static int measure(cli_session *s, part parts[2], int count, report *r, json_t *said)
+{
+    head_scores scores;
+    int code = head_scores_read(s, &scores);
+    if (code == CLI_DONE && given.curve) code = report_curve_read(s, given.curve, &parts[0].curve);
+    if (code == CLI_DONE) code = heads_of_text_open(s, &parts[0].text);
+    if (code == CLI_DONE && count > 1) code = heads_of_text_other(s, given.compare, &parts[0].text, &parts[1].text);
+    if (code != CLI_DONE) return code;
+    r->planned = parts[0].text.texts->count;
+    for (int64_t i = 0; code == CLI_DONE && i < r->planned; i++)
+        code = measure_text(s, parts, count, i, r, said);
+    for (int m = 0; code == CLI_DONE && m < count; m++) {
+        code = measure_part(s, &scores, &parts[m]);
+        if (code == CLI_DONE && !report_measured(r, parts[m].importance, parts[m].diversity, parts[m].curve))
+            code = cli_error(s, CLI_FAILED, "out of memory");
+    }
+    return code;
+}
+
+static void part_free(part *p)
+{
+    json_decref(p->importance);
+    json_decref(p->diversity);
+    json_decref(p->curve);
+    heads_of_text_free(&p->text);
+}
+
+/* ---- what --json prints ---- */
+
+static void set_measured(json_t *all, const part *p)
+{
+    if (p->importance) json_object_set(all, "importance", p->importance);
+    if (p->diversity) json_object_set(all, "diversity", p->diversity);
+}
+
+/* One text stands by itself; several are a list. */
+static int put_json(cli_session *s, const part parts[2], int count, const json_t *said)
+{
+    json_t *all = json_array_size(said) == 1 ? json_incref(json_array_get(said, 0))
+                                             : json_pack("{s:s, s:O}", "model", parts[0].text.name, "texts", said);
+    if (all) json_object_set_new(all, "output", json_string(s->options.out));
+    if (all) set_measured(all, &parts[0]);
+    json_t *other = count > 1 ? json_object_get(all, "compare") : NULL;
+    if (count > 1 && !other && all) {
+        other = json_pack("{s:s}", "model", parts[1].text.name);
+        json_object_set_new(all, "compare", other);
+    }
+    if (other) set_measured(other, &parts[1]);
+    return cli_put_json(s, all, false);
+}
+
+static int check_options(const cli_session *s)
+{
+    if (!s->options.out) return cli_usage(s, "-o FILE.html is missing");
+    if (given.data && !head_scores_given.by && !given.diversity)
+        return cli_usage(s, "--data goes with --by or --diversity");
+    if (head_scores_given.state && !head_scores_given.by && !given.diversity)
+        return cli_usage(s, "--state goes with --by or --diversity: nothing else takes long");
+    return cli_check_out(s);
+}
+
+static int run(cli_session *s)
+{
+    part parts[2] = {{.number = 0}, {.number = 1}};
+    report r = {0};
+    json_t *said = json_array();
+    const int count = given.compare ? 2 : 1;
+    int code = check_options(s);
+    if (code == CLI_DONE) code = measure(s, parts, count, &r, said);
+    if (code == CLI_DONE) code = report_page_save(s, &r);
+    if (code == CLI_DONE && s->options.json) code = put_json(s, parts, count, said);
+    for (int i = 0; i < count; i++)
+        part_free(&parts[i]);
+    report_free(&r);
+    json_decref(said);
+    return code;
+}
+
+static void print_lists(FILE *out, int columns)
+{
+    head_scores_put_lists(out, columns, 24);
+}
+
+const cli_command cli_report = {
+    .name = "report",
+    .summary = "draw every head of a model on texts as one HTML page",
+    .usage = "TEXT...",
+    .details =
+        "The page needs nothing but itself: no network, no other file; -o - writes it to stdout. Of several texts "
+        "it shows one at a time, with a chooser; their maps together must have at most 67108864 weights, about "
+        "30 MB of page (a text of n tokens has n * n weights per head).\n"
+        "With --json "
+        "the numbers it shows are also written to stdout: {output, model, text, tokens, heads, metrics, labels, "
+        "attention [layers][heads][n][n]}, with --by also importance as mha heads prints it, with --diversity "
+        "how alike the heads are, and with --compare the "
+        "same of MODEL2 as compare; several texts are the list texts.\n"
+        "With --state FILE what is measured on --data is kept in FILE.SCORE and FILE.diversity (FILE.2.SCORE of "
+        "MODEL2), so that a run that was killed goes on where it was.",
+    .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_SEED,
+    .options = options,
+    .lists = print_lists,
+    .examples = "mha report -o report.html \"Clara has a kite. Clara has a kite.\"\n"
+                "mha report -m minilm -f notes.txt --documents whole --diversity -o notes.html\n",
+    .run = run,
+};

@@ -1,0 +1,135 @@
+/* report_page.c - puts the data into the page. */
+#include "report/report_page.h"
+
+#include <stdlib.h>
+
+#include "draw/color_scale.h"
+#include "heads/head_diversity.h"
+#include "heads/heads_json.h"
+#include "input/tokens.h"
+#include "memory.h"
+#include "output.h"
+#include "page/page_data.h"
+#include "report/report_maps.h"
+
+/* The text of a token as it is read, and as the tokenizer spells it where that differs. */
+static json_t *token_json(const mha_tokenizer *tokenizer, int32_t id)
+{
+    char digits[CLI_ID_DIGITS];
+    const char *raw = cli_token_name(tokenizer, id, digits);
+    char *words = cli_token_words(tokenizer, id);
+    const bool special = tokenizer && mha_tokenizer_is_special(tokenizer, id);
+    json_t *token = words ? json_pack("{s:s, s:s, s:b}", "text", words, "raw", raw, "special", special)
+                          : json_pack("{s:s, s:b}", "text", raw, "special", special);
+    free(words);
+    return token;
+}
+
+static json_t *tokens_json(const report_model *r)
+{
+    const mha_encoding *tokens = mha_heads_tokens(r->heads);
+    json_t *array = json_array();
+    for (int64_t i = 0; array && i < tokens->count; i++)
+        array = heads_json_append(array, token_json(mha_model_tokenizer(r->model), tokens->ids[i]));
+    return array;
+}
+
+static json_t *metric_help_json(void)
+{
+    json_t *help = json_object();
+    for (mha_head_metric m = 0; m < MHA_HEAD_METRICS; m++)
+        json_object_set_new(help, mha_head_metric_key(m), json_string(mha_head_metric_help(m)));
+    return help;
+}
+
+static json_t *label_help_json(void)
+{
+    json_t *help = json_object();
+    for (mha_head_label label = 0; label < MHA_HEAD_LABELS; label++)
+        json_object_set_new(help, mha_head_label_key(label), json_string(mha_head_label_help(label)));
+    return help;
+}
+
+static json_t *score_help_json(void)
+{
+    json_t *help = json_object();
+    for (mha_head_score score = 0; score < MHA_HEAD_SCORES; score++)
+        json_object_set_new(help, mha_head_score_key(score), json_string(mha_head_score_help(score)));
+    return help;
+}
+
+static json_t *ramp_json(void)
+{
+    json_t *ramp = json_array();
+    for (int i = 0; i < COLOUR_STOPS; i++)
+        json_array_append_new(ramp, json_pack("[i,i,i]", colour_stops[i].r, colour_stops[i].g, colour_stops[i].b));
+    return ramp;
+}
+
+static json_t *model_json(const report_model *r, size_t exact_bytes)
+{
+    return json_pack("{s:s, s:b, s:I, s:o, s:o, s:o, s:o, s:o}", "model", r->name, "causal",
+                     mha_model_describe(r->model)->causal, "cut", (json_int_t)mha_heads_tokens(r->heads)->truncated,
+                     "tokens", tokens_json(r), "heads", heads_json_numbers(r->model, r->heads), "metrics",
+                     heads_json_metrics(r->heads), "labels", heads_json_labels(r->heads), "maps",
+                     report_maps_json(r->heads, exact_bytes));
+}
+
+bool report_add(report *r, const char *text, const report_model models[], int count)
+{
+    json_t *list = json_array();
+    for (int i = 0; list && i < count; i++) {
+        r->weights += report_maps_weights(models[i].heads);
+        list = heads_json_append(list, model_json(&models[i], REPORT_EXACT_BYTES / (size_t)r->planned));
+    }
+    if (!r->texts) r->texts = json_array();
+    json_t *item = list ? json_pack("{s:s, s:o}", "text", text, "models", list) : NULL;
+    return json_array_append_new(r->texts, item) == 0;
+}
+
+bool report_measured(report *r, json_t *importance, json_t *diversity, json_t *curve)
+{
+    if (!r->measured) r->measured = json_array();
+    json_t *all = json_pack("{s:O*, s:O*, s:O*}", "importance", importance, "diversity", diversity, "curve", curve);
+    return json_array_append_new(r->measured, all) == 0;
+}
+
+void report_free(report *r)
+{
+    json_decref(r->texts);
+    json_decref(r->measured);
+    json_decref(r->demo);
+}
+
+static json_t *page_data(const report *r)
+{
+    return json_pack("{s:s, s:O, s:O, s:O*, s:o, s:o, s:o, s:o, s:o, s:o}", "mha", mha_version(), "texts", r->texts,
+                     "measured", r->measured, "demo", r->demo, "metric_help", metric_help_json(), "label_help",
+                     label_help_json(), "score_help", score_help_json(), "diversity_help", head_diversity_help(),
+                     "diversity_distance", head_diversity_distances(), "ramp", ramp_json());
+}
+
+/* False when memory is short: the page is then not whole. */
+static bool write_page(const report *r, FILE *out)
+{
+    fputs((const char *)report_page_before, out);
+    const bool whole = page_data_write(page_data(r), out);
+    fputs((const char *)report_page_after, out);
+    return whole;
+}
+
+int report_page_save(cli_session *session, const report *r)
+{
+    char *page;
+    size_t bytes;
+    FILE *memory = cli_memory_open(&page, &bytes);
+    const bool whole = write_page(r, memory);
+    fclose(memory);
+    const int code =
+        whole ? cli_write_file(session, page, bytes)
+              : cli_fail(session, &(mha_error){.status = MHA_ERR_MEMORY, .message = "no memory for the page"});
+    if (code == CLI_DONE)
+        cli_say(session, "%s: %.1f KB; open it in a browser", cli_out_name(session), (double)bytes / 1e3);
+    free(page);
+    return code;
+}

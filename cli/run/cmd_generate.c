@@ -1,0 +1,279 @@
+/* cmd_generate.c - `mha generate`: text from a decoder, streamed. */
+#include <float.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "input/input.h"
+#include "input/tokens.h"
+#include "options.h"
+#include "output.h"
+#include "run/generate_config.h"
+#include "run/generate_print.h"
+#include "session.h"
+
+static struct {
+    const char **prompts, **stops;
+    const char *most, *least, *temperature, *top_k, *top_p, *min_p, *penalty, *ngram, *samples, *at_once, *kv_dtype,
+        *lookup;
+    int echo, no_eos;
+} given;
+
+static const struct poptOption options[] = {
+    {"prompt", 'p', POPT_ARG_ARGV, &given.prompts, 0, "text to go on from; may be given several times", "TEXT"},
+    {"tokens", 'n', POPT_ARG_STRING, &given.most, 0, "new tokens at most (default: 64, or what fits)", "N"},
+    {"min-tokens", 0, POPT_ARG_STRING, &given.least, 0, "new tokens before the text may end by itself", "N"},
+    {"temperature", 0, POPT_ARG_STRING, &given.temperature, 0, "draw tokens; 0 = the likeliest (default)", "X"},
+    {"top-k", 0, POPT_ARG_STRING, &given.top_k, 0, "draw from the K likeliest tokens", "K"},
+    {"top-p", 0, POPT_ARG_STRING, &given.top_p, 0, "draw from the likeliest that together reach P", "P"},
+    {"min-p", 0, POPT_ARG_STRING, &given.min_p, 0, "draw from those with P times the greatest probability", "P"},
+    {"repetition-penalty", 0, POPT_ARG_STRING, &given.penalty, 0, "above 1 avoids tokens that were there", "X"},
+    {"no-repeat-ngram", 0, POPT_ARG_STRING, &given.ngram, 0, "never the same N tokens in a row twice", "N"},
+    {"stop", 0, POPT_ARG_ARGV, &given.stops, 0, "end before this text; may be given several times", "TEXT"},
+    {"no-eos", 0, POPT_ARG_NONE, &given.no_eos, 0, "do not end at the model's end-of-text tokens", NULL},
+    {"samples", 0, POPT_ARG_STRING, &given.samples, 0, "continuations of each prompt, which is read once", "N"},
+    {"at-once", 0, POPT_ARG_STRING, &given.at_once, 0, "texts that are written at the same time (default: 8)", "N"},
+    {"kv-dtype", 0, POPT_ARG_STRING, &given.kv_dtype, 0, "keys and values in: f32 (default), bf16, f16, int8", "TYPE"},
+    {"lookup", 0, POPT_ARG_STRING, &given.lookup, 0,
+     "guess N tokens ahead where the text repeats itself; the same text", "N"},
+    {"echo", 0, POPT_ARG_NONE, &given.echo, 0, "print each prompt before its text", NULL},
+    POPT_TABLEEND};
+
+/* ---- the command line ---- */
+
+static int read_wholes(const cli_session *s, mha_generate_options *o, int64_t *samples)
+{
+    const struct {
+        const char *option, *text;
+        int64_t *value;
+        long long least, most;
+    } wholes[] = {
+        {"-n", given.most, &o->max_new, 1, 1LL << 24},
+        {"--min-tokens", given.least, &o->min_new, 0, 1LL << 24},
+        {"--top-k", given.top_k, &o->sampling.top_k, 0, INT32_MAX},
+        {"--no-repeat-ngram", given.ngram, &o->sampling.no_repeat_ngram, 0, INT32_MAX},
+        {"--samples", given.samples, samples, 1, 1LL << 20},
+        {"--at-once", given.at_once, &o->at_once, 1, 4096},
+        {"--lookup", given.lookup, &o->lookup, 0, 64},
+    };
+    for (size_t i = 0; i < sizeof wholes / sizeof *wholes; i++) {
+        long long number = *wholes[i].value;
+        const int code = cli_whole(s, wholes[i].option, wholes[i].text, wholes[i].least, wholes[i].most, &number);
+        if (code != CLI_DONE) return code;
+        *wholes[i].value = number;
+    }
+    if (o->min_new > o->max_new)
+        return cli_usage(s, "--min-tokens must be at most -n (got %lld and %lld)", (long long)o->min_new,
+                         (long long)o->max_new);
+    return CLI_DONE;
+}
+
+static int read_numbers(const cli_session *s, mha_sampling *sampling)
+{
+    int code = cli_number(s, "--temperature", given.temperature, 0, 1e6, &sampling->temperature);
+    if (code == CLI_DONE) code = cli_number(s, "--top-p", given.top_p, 0, 1, &sampling->top_p);
+    if (code == CLI_DONE && given.top_p && sampling->top_p == 0) sampling->top_p = DBL_MIN; /* not off: the likeliest */
+    if (code == CLI_DONE) code = cli_number(s, "--min-p", given.min_p, 0, 1, &sampling->min_p);
+    if (code == CLI_DONE)
+        code = cli_number(s, "--repetition-penalty", given.penalty, 0, 1e6, &sampling->repetition_penalty);
+    const bool filters = given.top_k || given.top_p || given.min_p || s->options.seed;
+    if (code == CLI_DONE && filters && sampling->temperature == 0)
+        cli_say(s, "nothing is drawn at temperature 0: --top-k, --top-p, --min-p and --seed change nothing");
+    return code;
+}
+
+static int read_options(cli_session *s, mha_generate_options *o, int64_t *samples)
+{
+    *o = (mha_generate_options){.size = sizeof *o, .max_new = 64, .eos_count = given.no_eos ? -1 : 0};
+    *samples = 1;
+    o->sampling.seed = (uint64_t)s->options.seed;
+    o->stop = given.stops;
+    for (; given.stops && given.stops[o->stop_count]; o->stop_count++)
+        if (!*given.stops[o->stop_count]) return cli_usage(s, "--stop \"\": want a text");
+    o->cache_dtype = cli_dtype(given.kv_dtype);
+    if (o->cache_dtype == MHA_DTYPE_OTHER)
+        return cli_usage(s, "--kv-dtype must be f32, bf16, f16 or int8 (got \"%s\")", cli_shown(given.kv_dtype));
+    const int code = read_wholes(s, o, samples);
+    return code == CLI_DONE ? read_numbers(s, &o->sampling) : code;
+}
+
+/* Prompts given with -p stand in for the arguments. */
+static int read_prompts(cli_session *s, cli_texts *texts)
+{
+    if (given.prompts && s->arg_count > 0) return cli_usage(s, "give prompts with -p or as arguments, not both");
+    if (given.prompts)
+        for (s->args = given.prompts; s->args[s->arg_count];)
+            s->arg_count++;
+    return cli_texts_read(s, false, texts);
+}
+
+/* ---- work ---- */
+
+/* Everything of a run that has to be freed. */
+typedef struct job {
+    const mha_model *model;
+    const cli_texts *texts;
+    int64_t samples, count; /* continuations of each text, and of all */
+    mha_encoding **tokens;  /* [texts] */
+    mha_prompt *prompts;    /* [count] the samples of a text follow each other */
+    int32_t *ids;           /* [count, max_new] */
+    int64_t *lengths;       /* [count] */
+    generation shown;
+} job;
+
+static int allocate(cli_session *s, job *j, int64_t max_new)
+{
+    const size_t texts = (size_t)j->texts->count, count = texts * (size_t)j->samples;
+    j->count = (int64_t)count;
+    j->tokens = calloc(texts, sizeof(mha_encoding *));
+    j->prompts = calloc(count, sizeof *j->prompts);
+    j->ids = calloc(count, (size_t)max_new * sizeof *j->ids);
+    j->lengths = calloc(count, sizeof *j->lengths);
+    j->shown = (generation){.session = s, .list = calloc(count, sizeof *j->shown.list), .count = j->count};
+    if (j->tokens && j->prompts && j->ids && j->lengths && j->shown.list) return CLI_DONE;
+    return cli_error(s, CLI_FAILED, "out of memory for %lld texts", (long long)count);
+}
+
+static void free_job(job *j)
+{
+    for (int64_t i = 0; j->tokens && i < j->texts->count; i++)
+        mha_encoding_free(j->tokens[i]);
+    generation_free(&j->shown);
+    free(j->tokens);
+    free(j->prompts);
+    free(j->ids);
+    free(j->lengths);
+}
+
+static int tokenize(cli_session *s, job *j)
+{
+    mha_error error = {0};
+    const mha_tokenizer *tokenizer = mha_model_tokenizer(j->model);
+    for (int64_t i = 0; i < j->texts->count; i++) {
+        const char *text = j->texts->text[i];
+        const size_t bytes = j->texts->bytes[i];
+        if (mha_tokenizer_encode(tokenizer, text, bytes, NULL, 0, NULL, &j->tokens[i], &error) != MHA_OK)
+            return cli_refuse(s, &error);
+        const int code = cli_check_rows(s, tokenizer, j->tokens[i], mha_model_describe(j->model)->vocab);
+        if (code != CLI_DONE) return code;
+        for (int64_t n = i * j->samples; n < (i + 1) * j->samples; n++) {
+            j->prompts[n] = (mha_prompt){j->tokens[i]->ids, j->tokens[i]->count};
+            j->shown.list[n].prompt = text;
+            j->shown.list[n].prompt_bytes = bytes;
+            j->shown.read += j->tokens[i]->count;
+        }
+    }
+    return CLI_DONE;
+}
+
+static json_t *integers(const int32_t *ids, int64_t count)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < count; i++)
+        json_array_append_new(list, json_integer(ids[i]));
+    return list;
+}
+
+static int put_json(cli_session *s, const job *j, int64_t max_new)
+{
+    static const char *const endings[] = {[MHA_END_LENGTH] = "length", [MHA_END_EOS] = "eos", [MHA_END_STOP] = "stop"};
+    int code = CLI_DONE;
+    for (int64_t n = 0; n < j->count && code == CLI_DONE; n++) {
+        const generated *t = &j->shown.list[n];
+        code = cli_put_json(s,
+                            json_pack("{s:s%, s:s%, s:o, s:o, s:s}", "prompt", t->prompt, t->prompt_bytes, "text",
+                                      t->text ? t->text : "", t->bytes, "prompt_ids",
+                                      integers(j->prompts[n].ids, j->prompts[n].count), "ids",
+                                      integers(j->ids + n * max_new, j->lengths[n]), "ended", endings[t->why]),
+                            false);
+    }
+    return code;
+}
+
+/* Without -n no more tokens than the model has positions for. Where positions are learned the library refuses more;
+ * where they are angles more can be computed, but the model has not seen it. */
+static void fit(const cli_session *s, const job *j, mha_generate_options *o)
+{
+    const int64_t most = mha_model_describe(j->model)->max_positions;
+    int64_t longest = 0;
+    for (int64_t n = 0; n < j->count; n++)
+        if (j->prompts[n].count > longest) longest = j->prompts[n].count;
+    if (longest + o->max_new <= most) return;
+    if (!given.most && longest < most) {
+        o->max_new = most - longest;
+        cli_say(s, "at most %lld new tokens: the model takes %lld, %lld are the prompt's", (long long)o->max_new,
+                (long long)most, (long long)longest);
+    } else if (strcmp(mha_model_describe(j->model)->family, "gpt2") != 0) {
+        cli_say(s, "up to %lld tokens with the prompt: the model was made for %lld (max_position_embeddings)",
+                (long long)(longest + o->max_new), (long long)most);
+    }
+}
+
+static int run_job(cli_session *s, job *j, mha_generate_options *o)
+{
+    mha_error error = {0};
+    generation *g = &j->shown;
+    int code = allocate(s, j, o->max_new);
+    if (code == CLI_DONE) code = tokenize(s, j);
+    if (code != CLI_DONE) return code;
+    fit(s, j, o);
+    generate_config_say(s, o, given.most != NULL);
+    g->stream = !s->options.json;
+    g->echo = given.echo;
+    g->start = cli_seconds();
+    g->since = -1;
+    if (g->stream && isatty(STDOUT_FILENO)) cli_progress_off();
+    o->on_prompt = generation_prompt, o->on_token = generation_token;
+    o->on_text = generation_text, o->on_end = generation_end;
+    o->user = g;
+    if (mha_model_generate(j->model, j->prompts, j->count, o, j->ids, j->lengths, &error) != MHA_OK) {
+        generation_break(g);
+        return g->code != CLI_DONE || cli_stdout_closed() ? g->code : cli_refuse(s, &error);
+    }
+    code = g->code != CLI_DONE ? g->code : cli_stopped();
+    if (code == CLI_DONE && s->options.json) code = put_json(s, j, o->max_new);
+    if (code == CLI_DONE) generation_times(g);
+    return code;
+}
+
+static int run(cli_session *s)
+{
+    cli_texts texts;
+    mha_model *model = NULL;
+    mha_generate_options o;
+    job j = {.texts = &texts};
+    int code = read_options(s, &o, &j.samples);
+    if (code == CLI_DONE) code = read_prompts(s, &texts);
+    if (code != CLI_DONE) return code;
+    code = cli_model_open(s, NULL, &model);
+    if (code == CLI_DONE && !mha_model_describe(model)->causal)
+        code = cli_error(s, CLI_REFUSED, "%s is an encoder (%s): it writes no text", cli_shown(s->model_name),
+                         mha_model_describe(model)->family);
+    j.model = model;
+    if (code == CLI_DONE) code = run_job(s, &j, &o);
+    free_job(&j);
+    mha_model_free(model);
+    cli_texts_free(&texts);
+    return code;
+}
+
+const cli_command cli_generate = {
+    .name = "generate",
+    .summary = "go on with a text, token by token",
+    .usage = "-p PROMPT... | PROMPT... | -f FILE",
+    .details =
+        "Text goes to stdout as it comes, without the prompt; of several prompts in their order. "
+        "Control characters are shown as escapes; --json has the text as it is, one object a line when all is done: "
+        "{prompt, text, prompt_ids, ids, ended}, ended being length, eos or stop. A prompt's text depends on the "
+        "prompt, "
+        "the options and the seed, not on the other prompts; text number n draws with seed + n - 1. Of the model's "
+        "generation_config.json only eos_token_id is followed; stderr says which options do the rest of it. Ctrl-C "
+        "ends "
+        "it and leaves what was printed.",
+    .shared = CLI_MODEL | CLI_FILE | CLI_JSON | CLI_SEED | CLI_DTYPE | CLI_ROUTE,
+    .options = options,
+    .examples = "mha generate \"One day Clara finds\"\n"
+                "mha generate --temperature 0.8 --top-p 0.95 --samples 3 -s 1 \"One day\"\n",
+    .run = run,
+};

@@ -1,0 +1,284 @@
+/* cmd_logits.c - `mha logits`: what a model makes of one sequence, number by number: the tap for debugging. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "input/input.h"
+#include "input/tokens.h"
+#include "options.h"
+#include "output.h"
+#include "run/forward_tensors.h"
+
+static struct {
+    const char *top, *at, *heads;
+    int hidden, attn, stats;
+} given;
+
+static const struct poptOption options[] = {
+    {"hidden", 0, POPT_ARG_NONE, &given.hidden, 0, "also write the hidden states (needs -o)", NULL},
+    {"attn", 0, POPT_ARG_NONE, &given.attn, 0, "also write the attention maps (needs -o)", NULL},
+    {"heads", 0, POPT_ARG_STRING, &given.heads, 0, "the maps of these heads alone, layer and number: 0.2,3.11",
+     "L.H,..."},
+    {"stats", 0, POPT_ARG_NONE, &given.stats, 0, "also write what the maps say of each token (needs -o)", NULL},
+    {"at", 0, POPT_ARG_STRING, &given.at, 0, "show what follows token N, from 0 (default: the last)", "N"},
+    {"top", 0, POPT_ARG_STRING, &given.top, 0, "tokens to show (default: 5)", "N"},
+    POPT_TABLEEND};
+
+/* The sequence, and the words for it. */
+typedef struct sequence {
+    mha_tokenizer *tokenizer; /* NULL: the folder has none, and the text is ids */
+    mha_encoding *encoding;   /* of a text */
+    int32_t *listed;          /* of --ids */
+    const int32_t *ids;       /* [count] one of the two */
+    int64_t count;
+} sequence;
+
+static void free_sequence(sequence *q)
+{
+    mha_encoding_free(q->encoding);
+    mha_tokenizer_free(q->tokenizer);
+    free(q->listed);
+}
+
+/* ---- input ---- */
+
+static int read_ids(const cli_session *s, const cli_texts *texts, int64_t vocab, sequence *q)
+{
+    q->listed = calloc(texts->bytes[0] / 2 + 1, sizeof *q->listed);
+    if (!q->listed) return cli_error(s, CLI_FAILED, "out of memory for the ids");
+    q->ids = q->listed;
+    return cli_ids_read(s, texts, 0, vocab, q->listed, &q->count);
+}
+
+static int encode_text(const cli_session *s, const cli_texts *texts, int64_t vocab, sequence *q)
+{
+    mha_error error = {0};
+    if (mha_tokenizer_encode(q->tokenizer, texts->text[0], texts->bytes[0], NULL, 0, NULL, &q->encoding, &error) !=
+        MHA_OK)
+        return cli_refuse(s, &error);
+    q->ids = q->encoding->ids;
+    q->count = q->encoding->count;
+    if (q->count == 0) return cli_error(s, CLI_REFUSED, "the text has no tokens");
+    return cli_check_rows(s, q->tokenizer, q->encoding, vocab);
+}
+
+/* With ids, a folder without tokenizer.json will do. */
+static int read_sequence(cli_session *s, const mha_model *model, sequence *q)
+{
+    mha_error error = {0};
+    cli_texts texts;
+    const int64_t vocab = mha_model_describe(model)->vocab;
+    const mha_status status = mha_tokenizer_open(s->ctx, s->model, &q->tokenizer, &error);
+    if (status != MHA_OK && !(s->options.ids && status == MHA_ERR_IO)) return cli_refuse(s, &error);
+    int code = cli_texts_read(s, false, &texts);
+    if (code != CLI_DONE) return code;
+    if (texts.count != 1)
+        code = cli_usage(s, "one text at a time; %lld were given", (long long)texts.count);
+    else
+        code = s->options.ids ? read_ids(s, &texts, vocab, q) : encode_text(s, &texts, vocab, q);
+    cli_texts_free(&texts);
+    return code;
+}
+
+/* ---- which heads ---- */
+
+static int by_layer(const void *a, const void *b)
+{
+    const mha_model_head *x = a, *y = b;
+    return x->layer != y->layer ? (x->layer > y->layer) - (x->layer < y->layer)
+                                : (x->head > y->head) - (x->head < y->head);
+}
+
+/* --heads, ascending, each once; to be freed. */
+static int read_heads(const cli_session *s, const mha_model_info *info, mha_model_head **heads, int64_t *count)
+{
+    *heads = NULL;
+    *count = 0;
+    if (!given.heads) return CLI_DONE;
+    mha_model_head *list = *heads = calloc(strlen(given.heads) / 2 + 1, sizeof *list);
+    if (!list) return cli_error(s, CLI_FAILED, "out of memory for the heads");
+    for (const char *text = given.heads, *end; text; text = *end ? end + 1 : NULL) {
+        mha_model_head *h = &list[(*count)++];
+        end = cli_head(text, h);
+        if (!end || (*end && *end != ','))
+            return cli_usage(s, "--heads: want LAYER.HEAD with commas between them, not \"%s\"",
+                             cli_shown_start(text, 40));
+        if (h->layer >= info->layers || h->head >= info->heads_per_layer[h->layer])
+            return cli_usage(s, "--heads: the model has no head %d.%d", (int)h->layer, (int)h->head);
+    }
+    qsort(list, (size_t)*count, sizeof *list, by_layer);
+    for (int64_t n = 1; n < *count; n++)
+        if (by_layer(&list[n - 1], &list[n]) == 0)
+            return cli_usage(s, "--heads: %d.%d is there twice", (int)list[n].layer, (int)list[n].head);
+    return CLI_DONE;
+}
+
+/* ---- output ---- */
+
+/* One of the likeliest tokens. */
+typedef struct choice {
+    int64_t id;
+    double logit, probability;
+} choice;
+
+/* The `most` greatest, equal ones by their ids; returns how many there are (a NaN is none). */
+static int64_t find_top(const float *logits, int64_t vocab, int64_t most, choice *top)
+{
+    int64_t count = 0;
+    for (; count < most; count++) {
+        int64_t best = -1;
+        const choice *last = count ? &top[count - 1] : NULL;
+        for (int64_t i = 0; i < vocab; i++) {
+            const double x = (double)logits[i];
+            const bool later = !last || x < last->logit || (x == last->logit && i > last->id);
+            if (!isnan(x) && later && (best < 0 || x > (double)logits[best])) best = i;
+        }
+        if (best < 0) break;
+        top[count] = (choice){best, (double)logits[best], 0};
+    }
+    double sum = 0;
+    for (int64_t i = 0; count > 0 && i < vocab; i++)
+        sum += exp((double)logits[i] - top[0].logit);
+    for (int64_t i = 0; i < count; i++)
+        top[i].probability = exp(top[i].logit - top[0].logit) / sum;
+    return count;
+}
+
+static const char *token_of(const sequence *q, int64_t id)
+{
+    return q->tokenizer ? cli_token_text(q->tokenizer, (int32_t)id) : "";
+}
+
+static int put_json(cli_session *s, const sequence *q, int64_t at, const choice *top, int64_t count)
+{
+    json_t *ids = json_array(), *tokens = json_array(), *list = json_array();
+    for (int64_t i = 0; i < q->count; i++) {
+        json_array_append_new(ids, json_integer(q->ids[i]));
+        json_array_append_new(tokens, json_string(token_of(q, q->ids[i])));
+    }
+    for (int64_t i = 0; i < count; i++)
+        json_array_append_new(list, json_pack("{s:I, s:s, s:o, s:o}", "id", (json_int_t)top[i].id, "token",
+                                              token_of(q, top[i].id), "logit", cli_real(top[i].logit), "probability",
+                                              cli_real(top[i].probability)));
+    return cli_put_json(
+        s, json_pack("{s:o, s:o, s:I, s:o}", "ids", ids, "tokens", tokens, "at", (json_int_t)at, "top", list), false);
+}
+
+static void print_table(const cli_session *s, const sequence *q, int64_t at, const choice *top, int64_t count)
+{
+    fprintf(s->out, "after token %lld of %lld, %s%s%s (%d):\n", (long long)at, (long long)q->count, cli_bold(s),
+            cli_shown(token_of(q, q->ids[at])), cli_plain(s), (int)q->ids[at]);
+    fprintf(s->out, "%12s %12s %8s  token\n", "logit", "probability", "id");
+    for (int64_t i = 0; i < count; i++)
+        fprintf(s->out, "%12.6f %12.6f %8lld  %s%s%s\n", top[i].logit, top[i].probability, (long long)top[i].id,
+                cli_bold(s), cli_shown(token_of(q, top[i].id)), cli_plain(s));
+}
+
+static int put_top(cli_session *s, const sequence *q, const tap *t, int64_t at, int64_t most)
+{
+    if (!t->logits) return s->options.json ? put_json(s, q, at, NULL, 0) : CLI_DONE;
+    const int64_t wanted = most < t->vocab ? most : t->vocab;
+    choice *top = calloc((size_t)wanted, sizeof *top);
+    if (!top) return cli_error(s, CLI_FAILED, "out of memory for %lld tokens", (long long)wanted);
+    const int64_t row = t->rows == 1 ? 0 : at, count = find_top(t->logits + row * t->vocab, t->vocab, wanted, top);
+    int code = CLI_DONE;
+    if (s->options.json)
+        code = put_json(s, q, at, top, count);
+    else
+        print_table(s, q, at, top, count);
+    free(top);
+    return code;
+}
+
+static int write_npy(const cli_session *s, const tap *t)
+{
+    mha_error error = {0};
+    const mha_tensor logits = {.dtype = MHA_F32, .rank = 2, .shape = (int64_t[]){t->rows, t->vocab}, .data = t->logits};
+    return mha_npy_write(s->options.out, &logits, s->options.force, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);
+}
+
+static int write_tensors(const cli_session *s, const tap *t)
+{
+    mha_error error = {0};
+    if (!s->options.out) return CLI_DONE;
+    if (cli_out_ends(s, ".npy")) return write_npy(s, t);
+    if (mha_tensors_write(s->ctx, s->options.out, t->list, t->count, s->options.force, &error) != MHA_OK)
+        return cli_fail(s, &error);
+    cli_say(s, "%s: %lld tensors", cli_shown(s->options.out), (long long)t->count);
+    return CLI_DONE;
+}
+
+/* ---- work ---- */
+
+static int tap_sequence(cli_session *s, const mha_model *model, const sequence *q, long long at, long long most)
+{
+    if (at >= q->count)
+        return cli_usage(s, "--at %lld: there are %lld tokens, 0 to %lld", at, (long long)q->count,
+                         (long long)q->count - 1);
+    tap t = {0};
+    mha_model_head *heads = NULL;
+    tap_wish wish = {.keep = (s->options.out || given.at ? TAP_ALL_LOGITS : 0) | (given.hidden ? TAP_HIDDEN : 0) |
+                             (given.attn || given.heads ? TAP_ATTENTIONS : 0) | (given.stats ? TAP_STATS : 0)};
+    int code = read_heads(s, mha_model_describe(model), &heads, &wish.head_count);
+    wish.heads = heads;
+    if (code == CLI_DONE) code = tap_run(s, model, q->ids, q->count, &wish, &t);
+    if (code == CLI_DONE) code = put_top(s, q, &t, given.at ? at : q->count - 1, most);
+    if (code == CLI_DONE) code = write_tensors(s, &t);
+    tap_free(&t);
+    free(heads);
+    return code;
+}
+
+static int check_options(const cli_session *s, long long *at, long long *most)
+{
+    if (s->options.out && strcmp(s->options.out, "-") == 0)
+        return cli_usage(s, "-o -: want the name of a file for the tensors");
+    if ((given.hidden || given.attn || given.heads || given.stats) && !s->options.out)
+        return cli_usage(s, "--%s: needs -o OUT, a safetensors file",
+                         given.hidden  ? "hidden"
+                         : given.attn  ? "attn"
+                         : given.heads ? "heads"
+                                       : "stats");
+    if ((given.hidden || given.attn || given.heads || given.stats) && cli_out_ends(s, ".npy"))
+        return cli_usage(s,
+                         "-o %s: an .npy file holds the logits alone; the rest needs a name that ends in .safetensors",
+                         cli_shown(s->options.out));
+    if (given.attn && given.heads) return cli_usage(s, "--attn has the maps of all heads, --heads of some: give one");
+    int code = cli_whole(s, "--at", given.at, 0, INT32_MAX, at);
+    if (code == CLI_DONE) code = cli_whole(s, "--top", given.top, 1, 1000, most);
+    return code == CLI_DONE ? cli_check_out(s) : code;
+}
+
+static int run(cli_session *s)
+{
+    long long at = 0, most = 5;
+    sequence q = {0};
+    mha_model *model = NULL;
+    const mha_model_options bare = {.size = sizeof bare, .no_tokenizer = 1};
+    int code = check_options(s, &at, &most);
+    if (code == CLI_DONE) code = cli_model_open(s, &bare, &model);
+    if (code == CLI_DONE) code = read_sequence(s, model, &q);
+    if (code == CLI_DONE) code = tap_sequence(s, model, &q, at, most);
+    free_sequence(&q);
+    mha_model_free(model);
+    return code;
+}
+
+const cli_command cli_logits = {
+    .name = "logits",
+    .summary = "a model's numbers for one sequence: logits, hidden states, maps",
+    .usage = "TEXT | -f FILE",
+    .details =
+        "Shows the likeliest next tokens; --json {ids, tokens, at, top: [{id, token, logit, probability}]}. "
+        "-o OUT writes float32 tensors as safetensors: logits [tokens, vocab]; with --hidden hidden.N [tokens, "
+        "width], 0 being the embeddings and the last behind the final norm; with --attn attn.N [heads, tokens, "
+        "tokens] of layer N; with --heads attn.L.H [tokens, tokens]; with --stats row_entropy.N (bits), row_max.N, "
+        "row_argmax.N (int64), row_distance.N (tokens) and received.N, each [heads, tokens], whose memory grows with "
+        "the tokens and not with their square. -o OUT.npy writes the logits alone, as .npy.",
+    .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_DTYPE | CLI_ROUTE,
+    .options = options,
+    .examples = "mha logits \"Count from 2 to 6: 2 3\"\n"
+                "mha logits --hidden --attn -o numbers.safetensors \"One day Clara\"\n",
+    .run = run,
+};

@@ -1,0 +1,38 @@
+/* demo_copy.h - how well a decoder says something again, with all of its heads and without some of them. */
+#ifndef CLI_RUN_DEMO_COPY_H
+#define CLI_RUN_DEMO_COPY_H
+
+#include <jansson.h>
+
+#include "command.h"
+
+/* A text that ends with a second copy of some of its words. */
+typedef struct demo_copy {
+    const mha_model *model;
+    const mha_heads *heads; /* measured on the text, with maps */
+    int64_t again;          /* the token that the second copy begins with */
+} demo_copy;
+
+/* A line of the table: the chance of the right token in the second copy, with all heads or without some. */
+typedef struct demo_row {
+    char words[160], names[160]; /* "without the induction heads" and " 1.0 1.3 ..." */
+    json_t *heads;               /* all names */
+    double chance;
+} demo_row;
+
+/* With all heads, without the induction heads, without those that look at the token before, and without the others
+ * beside the induction heads; a line whose heads the model lacks is left out. */
+enum { DEMO_ROWS = 4 };
+typedef struct demo_table {
+    demo_row row[DEMO_ROWS];
+    int count;
+} demo_table;
+
+/* Returns an exit code; demo_table_free is called either way. */
+int demo_copy_measure(const cli_session *session, const demo_copy *copy, demo_table *table);
+void demo_table_put(const cli_session *session, const demo_table *table, int indent);
+/* [{words, heads, chance}] */
+json_t *demo_table_json(const demo_table *table);
+void demo_table_free(demo_table *table);
+
+#endif

@@ -1,0 +1,130 @@
+/* forward_tensors.c - a forward pass whose insides are copied as they come by. */
+#include "run/forward_tensors.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "output.h"
+
+enum { TAP_STATISTICS = 5 };
+
+/* Adds a tensor of `rank` extents, a copy of `data`, of the name that was made in t->names[t->count]. */
+static int add(tap *t, mha_dtype dtype, int rank, const int64_t *shape, const void *data)
+{
+    size_t bytes = mha_dtype_size(dtype);
+    for (int i = 0; i < rank; i++)
+        bytes *= (size_t)shape[i];
+    void *copy = malloc(bytes);
+    t->out_of_memory |= !copy;
+    if (!copy) return 1;
+    memcpy(copy, data, bytes);
+    mha_named_tensor *tensor = &t->list[t->count];
+    *tensor = (mha_named_tensor){.name = t->names[t->count++], .dtype = dtype, .rank = rank, .data = copy};
+    memcpy(tensor->shape, shape, (size_t)rank * sizeof *shape);
+    return 0;
+}
+
+static char *name_of(tap *t, const char *prefix, int64_t n)
+{
+    snprintf(t->names[t->count], sizeof *t->names, "%s.%lld", prefix, (long long)n);
+    return t->names[t->count];
+}
+
+static int on_hidden(void *user, int64_t entry, const float *x)
+{
+    tap *t = user;
+    name_of(t, "hidden", entry);
+    return add(t, MHA_F32, 2, (int64_t[]){t->length, t->hidden}, x);
+}
+
+static int on_attention(void *user, int64_t layer, int64_t heads, const float *probs)
+{
+    tap *t = user;
+    const int64_t map[] = {heads, t->length, t->length};
+    if (!t->heads) {
+        name_of(t, "attn", layer);
+        return add(t, MHA_F32, 3, map, probs);
+    }
+    for (int64_t n = 0; n < heads; n++) {
+        char *name = name_of(t, "attn", layer);
+        const size_t used = strlen(name);
+        snprintf(name + used, sizeof *t->names - used, ".%d", (int)t->heads++->head);
+        if (add(t, MHA_F32, 2, map + 1, probs + n * t->length * t->length)) return 1;
+    }
+    return 0;
+}
+
+static int on_stats(void *user, const mha_model_stats *s)
+{
+    tap *t = user;
+    const struct {
+        const char *name;
+        mha_dtype dtype;
+        const void *data;
+    } all[TAP_STATISTICS] = {{"row_entropy", MHA_F32, s->row_entropy},
+                             {"row_max", MHA_F32, s->row_max},
+                             {"row_argmax", MHA_I64, s->row_argmax},
+                             {"row_distance", MHA_F32, s->row_distance},
+                             {"received", MHA_F32, s->received}};
+    for (int n = 0; n < TAP_STATISTICS; n++) {
+        name_of(t, all[n].name, s->layer);
+        if (add(t, all[n].dtype, 2, (int64_t[]){s->heads, t->length}, all[n].data)) return 1;
+    }
+    return 0;
+}
+
+static int no_memory(const cli_session *s, const tap *t)
+{
+    return cli_error(s, CLI_FAILED, "out of memory for what %lld tokens make", (long long)t->length);
+}
+
+/* Room for the list and the logits. */
+static bool allocate(tap *t, const mha_model_info *info, const tap_wish *wish)
+{
+    const size_t most = (2 + TAP_STATISTICS) * (size_t)info->layers + (size_t)wish->head_count + 2;
+    t->list = calloc(most, sizeof *t->list);
+    t->names = calloc(most, sizeof *t->names);
+    if (info->logits) t->logits = calloc((size_t)t->rows, (size_t)info->vocab * sizeof *t->logits);
+    return t->list && t->names && (t->logits || !info->logits);
+}
+
+int tap_run(cli_session *s, const mha_model *model, const int32_t *ids, int64_t length, const tap_wish *wish, tap *t)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    const unsigned keep = wish->keep;
+    const bool all = keep & TAP_ALL_LOGITS;
+    *t = (tap){
+        .length = length, .vocab = info->vocab, .rows = all ? length : 1, .hidden = info->hidden, .heads = wish->heads};
+    if (!info->logits && !(keep & (TAP_HIDDEN | TAP_ATTENTIONS | TAP_STATS)))
+        return cli_error(s, CLI_REFUSED, "%s has no logits: --hidden, --attn and --stats have the rest",
+                         cli_shown(s->model_name));
+    if (!info->logits) cli_say(s, "%s has no logits; the rest is written", cli_shown(s->model_name));
+    if (!allocate(t, info, wish)) return no_memory(s, t);
+    mha_error error = {0};
+    const mha_model_input input = {.size = sizeof input, .batch = 1, .length = length, .ids = ids};
+    const mha_model_output output = {.size = sizeof output,
+                                     .logits = all ? t->logits : NULL,
+                                     .last_logits = all ? NULL : t->logits,
+                                     .on_hidden = keep & TAP_HIDDEN ? on_hidden : NULL,
+                                     .on_attention = keep & TAP_ATTENTIONS ? on_attention : NULL,
+                                     .map_heads = wish->heads,
+                                     .map_count = wish->head_count,
+                                     .on_stats = keep & TAP_STATS ? on_stats : NULL,
+                                     .user = t};
+    const mha_status status = mha_model_forward(model, &input, &output, &error);
+    if (t->out_of_memory) return no_memory(s, t);
+    if (status != MHA_OK) return cli_refuse(s, &error);
+    if (t->logits && all)
+        t->list[t->count++] = (mha_named_tensor){
+            .name = "logits", .dtype = MHA_F32, .rank = 2, .shape = {length, t->vocab}, .data = t->logits};
+    return CLI_DONE;
+}
+
+void tap_free(tap *t)
+{
+    for (int64_t i = 0; i < t->count; i++)
+        if (t->list[i].data != t->logits) free(t->list[i].data);
+    free(t->logits);
+    free(t->list);
+    free(t->names);
+}

@@ -1,0 +1,50 @@
+/* generate_config.c - settings of generation_config.json, as the options of `mha generate` that have their effect. */
+#include "run/generate_config.h"
+
+#include <jansson.h>
+#include <limits.h>
+
+#include "output.h"
+
+/* " --top-k 20 --top-p 0.9". Filters count only where the file wants tokens drawn; a key that is not there has the
+ * value that transformers gives it. */
+static void list_options(const json_t *file, const mha_generate_options *o, bool most, char *text, size_t room)
+{
+    const mha_sampling *s = &o->sampling;
+    const struct {
+        const char *key, *option;
+        double unset, off;
+        bool draws, given;
+    } keys[] = {
+        {"max_new_tokens", "-n", 0, 0, false, most},
+        {"min_new_tokens", "--min-tokens", 0, 0, false, o->min_new > 0},
+        {"repetition_penalty", "--repetition-penalty", 1, 1, false, s->repetition_penalty > 0},
+        {"no_repeat_ngram_size", "--no-repeat-ngram", 0, 0, false, s->no_repeat_ngram > 0},
+        {"temperature", "--temperature", 1, 0, true, s->temperature > 0},
+        {"top_k", "--top-k", 50, 0, true, s->top_k > 0},
+        {"top_p", "--top-p", 1, 1, true, s->top_p > 0},
+        {"min_p", "--min-p", 0, 0, true, s->min_p > 0},
+    };
+    const bool draws = json_is_true(json_object_get(file, "do_sample"));
+    size_t length = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const json_t *value = json_object_get(file, keys[i].key);
+        const double number = json_is_number(value) ? json_number_value(value) : keys[i].unset;
+        if (keys[i].given || number == keys[i].off || (keys[i].draws && !draws)) continue;
+        const int n = snprintf(text + length, room - length, " %s %.9g", keys[i].option, number);
+        if (n > 0 && (size_t)n < room - length) length += (size_t)n;
+    }
+}
+
+void generate_config_say(const cli_session *session, const mha_generate_options *o, bool most)
+{
+    char path[PATH_MAX], text[400];
+    if (snprintf(path, sizeof path, "%s/generation_config.json", session->model) >= (int)sizeof path) return;
+    json_t *file = json_load_file(path, 0, NULL); /* the library has read it, and refuses what is no JSON */
+    if (!file) return;
+    list_options(file, o, most, text, sizeof text);
+    json_decref(file);
+    if (text[0])
+        cli_say(session, "of generation_config.json only eos_token_id is followed; these options do the rest:%s", text);
+}

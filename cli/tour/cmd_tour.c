@@ -1,0 +1,193 @@
+/* cmd_tour.c - `mha tour`: the walk-throughs of attention, step by step, computed as they are shown. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "draw/figure.h"
+#include "draw/figure_paint.h"
+#include "input/input.h"
+#include "memory.h"
+#include "output.h"
+#include "session.h"
+#include "tour/tour_figure.h"
+#include "tour/tour_page.h"
+#include "tour/tour_print.h"
+#include "tour/tours.h"
+#include "word_wrap.h"
+
+static struct {
+    const char *html, *figure, *tensor;
+    int force;
+} given;
+
+static const struct poptOption options[] = {
+    {"html", 0, POPT_ARG_STRING, &given.html, 0, "write the steps as a page to FILE", "FILE"},
+    {"figure", 0, POPT_ARG_STRING, &given.figure, 0, "draw a tensor of the tour to FILE.png, .svg or .pdf", "FILE"},
+    {"tensor", 0, POPT_ARG_STRING, &given.tensor, 0, "which: NAME, or NAME[i,j] (default: the first that can be drawn)",
+     "NAME"},
+    {"force", 0, POPT_ARG_NONE, &given.force, 0, "replace FILE if it exists", NULL},
+    POPT_TABLEEND};
+
+#define TOUR__X(name, walk, example, summary) name,
+static const char *const words[] = {TOUR_MAP(TOUR__X) "all", NULL};
+#undef TOUR__X
+enum { TOURS = sizeof words / sizeof *words - 2 };
+
+/* ---- showing ---- */
+
+static int put_json(cli_session *s, tour *const *tours, int count)
+{
+    json_t *all = json_array();
+    for (int n = 0; n < count; n++)
+        if (json_array_append_new(all, tour_to_json(tours[n])) != 0) {
+            json_decref(all);
+            return cli_error(s, CLI_FAILED, "out of memory for the JSON result");
+        }
+    return cli_put_json(s, json_pack("{s:o}", "tours", all), false);
+}
+
+static int write_page(cli_session *s, tour *const *tours, int count)
+{
+    char *page;
+    size_t bytes;
+    FILE *memory = cli_memory_open(&page, &bytes);
+    tour_put_page(memory, tours, count);
+    fclose(memory);
+    const int code = cli_write_file(s, page, bytes);
+    if (code == CLI_DONE) cli_say(s, "%s: %.1f KB; open it in a browser", cli_out_name(s), (double)bytes / 1e3);
+    free(page);
+    return code;
+}
+
+static int show(cli_session *s, tour *const *tours, int count)
+{
+    if (given.figure) {
+        const int drawn = tour_figure_save(s, tours[0], given.tensor);
+        return drawn == CLI_DONE && s->options.json ? put_json(s, tours, count) : drawn;
+    }
+    int code = given.html ? write_page(s, tours, count) : CLI_DONE;
+    if (code == CLI_DONE && s->options.json) return put_json(s, tours, count);
+    for (int n = 0; code == CLI_DONE && !given.html && n < count; n++) {
+        if (n > 0) fputs("\n\n", s->out);
+        tour_put_text(s, tours[n]);
+    }
+    return code;
+}
+
+/* ---- which ---- */
+
+static int list(cli_session *s)
+{
+    enum { SUMMARY = 20 };
+    if (s->options.json) {
+        json_t *all = json_array();
+        for (const tour_entry *e = tour_entries; e->name; e++)
+            json_array_append_new(
+                all, json_pack("{s:s, s:s, s:s}", "name", e->name, "summary", e->summary, "example", e->example));
+        return cli_put_json(s, json_pack("{s:o}", "tours", all), true);
+    }
+    for (const tour_entry *e = tour_entries; e->name; e++) {
+        fprintf(s->out, "%s%-*s%s", cli_bold(s), SUMMARY, e->name, cli_plain(s));
+        cli_put_prose(s, SUMMARY, SUMMARY, "%s", e->summary);
+    }
+    fputc('\n', s->out);
+    cli_put_prose(s, 0, 0, "mha tour NAME shows one, mha tour all shows all; --html FILE makes a page of it.");
+    return CLI_DONE;
+}
+
+static int unknown(const cli_session *s, const char *name)
+{
+    char names[512] = "";
+    size_t used = 0;
+    for (int n = 0; n < TOURS && used < sizeof names; n++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s, ", words[n]);
+    return cli_usage(s, "there is no tour \"%s\": want %sor all", cli_shown(name), names);
+}
+
+/* Makes those that are wanted, in the order of the table. */
+static int make(cli_session *s, const char *name, tour *tours[TOURS], int *count)
+{
+    const bool all = strcmp(name, "all") == 0;
+    for (const tour_entry *e = tour_entries; e->name; e++) {
+        if (!all && strcmp(name, e->name) != 0) continue;
+        if (cli_signal()) return 128 + cli_signal();
+        tour *t = tours[*count] = tour_make(s->ctx, e, s->model);
+        if (!t) return cli_error(s, CLI_FAILED, "out of memory for a tour");
+        *count += 1;
+        if (t->error.status != MHA_OK) return cli_fail(s, &t->error);
+    }
+    return *count > 0 ? CLI_DONE : unknown(s, name);
+}
+
+static int check_figure(const cli_session *s)
+{
+    if (given.html) return cli_usage(s, "--html and --figure contradict each other");
+    if (!figure_knows(given.figure))
+        return cli_usage(s, "--figure must end in .png, .svg or .pdf (got \"%s\")", cli_shown(given.figure));
+    if (s->arg_count != 1 || strcmp(s->args[0], "all") == 0) return cli_usage(s, "--figure wants the name of one tour");
+    if (cli_ends(given.figure, ".png")) figure_set_style((figure_style){.scale = 2, .font = "sans-serif"});
+    return CLI_DONE;
+}
+
+static int check_options(cli_session *s)
+{
+    s->options.out = given.html ? given.html : given.figure;
+    s->options.force = given.force;
+    if (s->arg_count > 1) return cli_usage(s, "\"%s\": want one name, or all", cli_shown(s->args[1]));
+    if (s->arg_count == 0 && given.html) return cli_usage(s, "say what the page shall show: a name, or all");
+    if (given.force && !s->options.out) return cli_usage(s, "--force goes with --html or --figure");
+    if (given.tensor && !given.figure) return cli_usage(s, "--tensor goes with --figure");
+    return given.figure ? check_figure(s) : CLI_DONE;
+}
+
+static int run(cli_session *s)
+{
+    tour *tours[TOURS] = {NULL};
+    int count = 0;
+    int code = check_options(s);
+    if (code != CLI_DONE) return code;
+    if (s->arg_count == 0) return list(s);
+    if (s->options.out) code = cli_check_out(s);
+    if (code == CLI_DONE) code = cli_model_find(s, "builtin");
+    if (code == CLI_DONE) code = make(s, s->args[0], tours, &count);
+    if (code == CLI_DONE) code = show(s, tours, count);
+    for (int n = 0; n < count; n++)
+        tour_free(tours[n]);
+    return code;
+}
+
+static void print_tours(FILE *out, int columns)
+{
+    enum { MARGIN = 20 };
+    fputs("\nNames:\n", out);
+    for (const tour_entry *e = tour_entries; e->name; e++) {
+        fprintf(out, "  %-*s", MARGIN - 2, e->name);
+        cli_put_wrapped(out, columns, MARGIN, MARGIN, e->summary);
+    }
+}
+
+const cli_command cli_tour = {
+    .name = "tour",
+    .summary = "attention step by step: what happens, the shapes, the numbers",
+    .usage = "[NAME|all]",
+    .details =
+        "Without a name it lists the tours. Each step says what happens and what in the C interface does it (after "
+        "->), and shows its tensors as PyTorch prints them; everything is drawn from seeds as PyTorch draws it, so "
+        "that the digits are those of the published walk-throughs. (induction takes the built-in model.) The last line "
+        "names a program in examples/ that "
+        "does the same.\n"
+        "--html writes one page that needs nothing but itself: the same steps to walk through, with maps of the "
+        "tensors; - is stdout. --figure draws one map of weights or the softmax curve.\n"
+        "--json prints {tours: [{name, summary, example, steps: [{title, text, call, tensors: [{name, shape, values, "
+        "words}], "
+        "counts: [{name, parameters, flops}]}]}]}: values in row-major order, null for what is infinite or not a "
+        "number; words of rows and columns where they have some; flops of one forward call; without a name no steps.",
+    .lists = print_tours,
+    .words = words,
+    .shared = CLI_JSON,
+    .options = options,
+    .examples = "mha tour\n"
+                "mha tour weight-split\n"
+                "mha tour all --html tour.html\n",
+    .run = run,
+};

@@ -1,0 +1,293 @@
+/* tour_of_choices.c - the plain layer, and the improved ones, each beside the plain one of the same width, heads and
+ * input: shared keys and values, experts, pruned heads, a number of heads for each sequence. */
+#include "tour/tours.h"
+
+enum { MOST = 256 }; /* numbers in an input or output of these tours */
+
+/* Queries, keys and values; and how much of them there is. */
+typedef struct inputs {
+    float query[MOST], key[MOST], value[MOST], output[MOST];
+    int64_t batch, q_len, kv_len, width;
+    mha_mask keep;
+} inputs;
+
+/* Draws the layer at work, then the inputs, and runs it. */
+static mha_status run(tour *t, uint64_t seed, inputs *x)
+{
+    mha_rng rng;
+    const mha_variant_input in = {.size = sizeof in,
+                                  .batch = x->batch,
+                                  .q_len = x->q_len,
+                                  .kv_len = x->kv_len,
+                                  .query = x->query,
+                                  .key = x->key,
+                                  .value = x->value,
+                                  .keep = x->keep,
+                                  .want_weights = 1};
+    const int64_t queries = x->batch * x->q_len * x->width, keys = x->batch * x->kv_len * x->width;
+    mha_rng_manual_seed(&rng, seed);
+    mha_status status = mha_variant_init(t->layer, &rng, &t->error);
+    if (status == MHA_OK) status = mha_rng_randn(&rng, x->query, queries, &t->error);
+    if (status == MHA_OK) status = mha_rng_randn(&rng, x->key, keys, &t->error);
+    if (status == MHA_OK) status = mha_rng_randn(&rng, x->value, keys, &t->error);
+    if (status == MHA_OK) status = mha_variant_forward(t->layer, &in, x->output, t->trace, &t->error);
+    return status;
+}
+
+static mha_status plain_layer(tour *t, int64_t width, int64_t heads)
+{
+    const mha_standard_mha_options options = {.size = sizeof options, .d_model = width, .num_heads = heads};
+    return mha_standard_mha_create(t->ctx, &options, tour_layer(t), &t->error);
+}
+
+/* What plain multi-head attention has and does at this size. */
+static mha_status count_plain(tour *t, int64_t heads, inputs *x, tour_count *count)
+{
+    mha_status status = plain_layer(t, x->width, heads);
+    if (status == MHA_OK) status = run(t, 0, x);
+    if (status == MHA_OK) *count = tour_counted(t, "plain");
+    return status;
+}
+
+static void show_output(tour *t, const inputs *x, tour_count plain, const char *name)
+{
+    tour_show(t, "output", x->output, TOUR_SHAPE(x->batch, x->q_len, x->width));
+    tour_count_given(t, plain);
+    tour_count_layer(t, name);
+}
+
+/* What the selector chose, as a tensor [batch, n]. */
+static void show_chosen(tour *t, const char *name, int64_t batch)
+{
+    float chosen[MOST];
+    int64_t n = 0;
+    for (int64_t b = 0; b < batch; b++) {
+        const int32_t *list = mha_trace_chosen(t->trace, b, &n);
+        for (int64_t i = 0; list && i < n; i++)
+            chosen[b * n + i] = (float)list[i];
+    }
+    tour_show(t, name, chosen, TOUR_SHAPE(batch, n))->look = TOUR_WHOLE;
+}
+
+/* ---- the plain layer ---- */
+
+void tour_standard_mha(tour *t)
+{
+    enum { BATCH = 3, LQ = 3, LK = 5, HEADS = 4, WIDTH = 8 };
+    /* Five keys; four; three, of which the first query may see none. */
+    static const uint8_t keep[BATCH * LQ * LK] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1,
+                                                  1, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0, 1, 1, 1, 0, 0};
+    float shown[BATCH * LQ * LK];
+    inputs x = {.batch = BATCH,
+                .q_len = LQ,
+                .kv_len = LK,
+                .width = WIDTH,
+                .keep = {.data = keep, .rank = 4, .shape = {BATCH, 1, LQ, LK}}};
+    for (int n = 0; n < BATCH * LQ * LK; n++)
+        shown[n] = keep[n];
+    TOUR_TRY(plain_layer(t, WIDTH, HEADS));
+    TOUR_TRY(run(t, 13, &x));
+
+    tour_say(t, "Queries by head", "mha_standard_mha_create (.d_model = 8, .num_heads = 4), mha_variant_init",
+             "Four projections [8, 8] with biases. Each of the four heads gets two of the eight columns: queries "
+             "[3, 3, 8] become [3, 4, 3, 2], batch, head, token, number; keys and values likewise.");
+    tour_show(t, "query", x.query, TOUR_SHAPE(BATCH, LQ, WIDTH));
+    tour_show_trace(t, "q", MHA_STEP_Q);
+
+    tour_say(t, "Weights under a mask of 0 and 1", "mha_variant_input, .keep = {mask, 4, {3, 1, 3, 5}}",
+             "0 is what may not be seen: the score becomes -1e9, and softmax makes 0 of it. The axis of one serves all "
+             "heads. The first query of the last sequence may see nothing at all; five scores of -1e9 are equal, so it "
+             "looks at all keys alike instead of dividing 0 by 0.");
+    tour_show_weights(t, "mask", shown, TOUR_SHAPE(BATCH, 1, LQ, LK));
+    tour_show_trace(t, "weights", MHA_STEP_WEIGHTS);
+
+    tour_say(t, "Output", "mha_variant_forward, mha_variant_parameter_count, mha_trace_flops",
+             "Heads beside each other, [3, 3, 8], through the output projection. Parameters are 4 (8 * 8 + 8), however "
+             "many heads the width is cut into: more heads are narrower heads.");
+    tour_show(t, "output", x.output, TOUR_SHAPE(BATCH, LQ, WIDTH));
+    tour_count_layer(t, "four heads");
+    TOUR_TRY(plain_layer(t, WIDTH, 2));
+    TOUR_TRY(run(t, 13, &x));
+    tour_count_layer(t, "two heads");
+
+    tour_say(
+        t, "Saved and loaded", "mha_variant_parameters, mha_tensors_write, mha_tensors_read, mha_variant_update",
+        "The layer lists its parameters by name, weight and bias of q_proj, k_proj, v_proj and o_proj; these are two "
+        "of "
+        "the eight. That list is written as a safetensors file, which PyTorch loads too, and a list filled from such a "
+        "file is a layer again: examples/save_and_load.c. Gradients are a list of the same names.");
+    tour_show_parameter(t, "q_proj.bias");
+    tour_show_parameter(t, "o_proj.bias");
+}
+
+/* ---- shared keys and values ---- */
+
+static mha_status grouped(tour *t, int64_t kv_heads)
+{
+    const mha_grouped_query_options options = {
+        .size = sizeof options, .d_model = 8, .num_heads = 4, .num_kv_heads = kv_heads};
+    return mha_grouped_query_create(t->ctx, &options, tour_layer(t), &t->error);
+}
+
+void tour_grouped_query(tour *t)
+{
+    inputs x = {.batch = 2, .q_len = 3, .kv_len = 5, .width = 8};
+    tour_count plain = {0};
+    TOUR_TRY(count_plain(t, 4, &x, &plain));
+    TOUR_TRY(grouped(t, 1));
+    TOUR_TRY(run(t, 42, &x));
+    const tour_count one = tour_counted(t, "one k/v head for all");
+    TOUR_TRY(grouped(t, 2));
+    TOUR_TRY(run(t, 42, &x));
+
+    tour_say(
+        t, "Fewer keys and values", "mha_grouped_query_create (.num_heads = 4, .num_kv_heads = 2)",
+        "Four query heads, but only two heads of keys and values, each shared by two query heads: q is [2, 4, 3, 2], k "
+        "and v are [2, 2, 5, 2]. A decoder keeps k and v of every token it has seen, so half the heads are half the "
+        "cache.");
+    tour_show_qkv(t);
+
+    tour_say(
+        t, "Weights of every query head", "mha_variant_forward (.want_weights = 1), MHA_STEP_WEIGHTS",
+        "Query head h reads key/value head h / 2: heads 0 and 1 the first one, 2 and 3 the second. Each of the four "
+        "still has weights of its own, [2, 4, 3, 5]. Nothing is repeated in memory for that.");
+    tour_show_trace(t, "weights", MHA_STEP_WEIGHTS);
+
+    tour_say(
+        t, "Output", "mha_variant_forward, mha_variant_parameter_count, mha_trace_flops",
+        "[2, 3, 8], as from plain attention. What is saved is in the projections of k and v. With one head for all "
+        "of them it is called multi-query attention.");
+    show_output(t, &x, plain, "two k/v heads for four");
+    tour_count_given(t, one);
+}
+
+/* ---- experts ---- */
+
+static mha_status experts(tour *t, mha_expert_output output)
+{
+    const mha_moe_heads_options options = {
+        .size = sizeof options, .d_model = 8, .num_heads = 4, .top_k = 2, .expert_output = output};
+    return mha_moe_heads_create(t->ctx, &options, tour_layer(t), &t->error);
+}
+
+/* The other definition, on tokens of its own. */
+static void show_slots(tour *t, inputs *x, tour_count plain, tour_count projected)
+{
+    TOUR_TRY(experts(t, MHA_EXPERT_SLOT));
+    TOUR_TRY(run(t, 23, x));
+    tour_say(t, "Slots instead of projections", "mha_moe_heads_create (.expert_output = MHA_EXPERT_SLOT)",
+             "The published code adds results two wide to a sum eight wide, which cannot be done. A projection for "
+             "each expert is one way to mend it; the other one is a place for each: expert e fills columns 2 e and "
+             "2 e + 1, the columns of experts that were not chosen stay 0, and there are as many experts as heads. "
+             "Drawn from seed 23.");
+    show_chosen(t, "slot_chosen", x->batch);
+    tour_show_trace(t, "slot_mixed", MHA_STEP_MIXED);
+    tour_show(t, "slot_output", x->output, TOUR_SHAPE(x->batch, x->q_len, x->width));
+    tour_count_given(t, plain);
+    tour_count_given(t, projected);
+    tour_count_layer(t, "with slots");
+}
+
+void tour_moe_heads(tour *t)
+{
+    inputs x = {.batch = 3, .q_len = 4, .kv_len = 4, .width = 8};
+    tour_count plain = {0};
+    TOUR_TRY(count_plain(t, 4, &x, &plain));
+    TOUR_TRY(experts(t, MHA_EXPERT_PROJECT));
+    TOUR_TRY(run(t, 152, &x));
+
+    tour_say(
+        t, "The router's opinion", "mha_moe_heads_create (.num_heads = 4, .top_k = 2), MHA_STEP_LOGITS",
+        "Four heads as experts. A router looks at the mean of a sequence's queries and gives each expert a number: "
+        "[3, 4] for three sequences.");
+    tour_show_trace(t, "logits", MHA_STEP_LOGITS);
+
+    tour_say(t, "Two experts for each sequence", "mha_trace_chosen, MHA_STEP_GATES",
+             "The two greatest numbers of each row win, the greatest first. Softmax over these two gives the share of "
+             "each; the other experts are not computed for this sequence.");
+    show_chosen(t, "chosen", x.batch);
+    tour_show_trace(t, "gates", MHA_STEP_GATES);
+
+    tour_say(t, "Weights of the chosen", "mha_variant_forward (.want_weights = 1), MHA_STEP_WEIGHTS",
+             "[sequence, expert in the order chosen, query, key]: each is plain attention of width 2.");
+    tour_show_trace(t, "weights", MHA_STEP_WEIGHTS);
+
+    tour_say(t, "Mixed", "MHA_STEP_MIXED",
+             "Each expert has a projection of its own from 2 to 8 numbers; what they give is summed, weighted by the "
+             "gates: [3, 4, 8].");
+    tour_show_trace(t, "mixed", MHA_STEP_MIXED);
+
+    tour_say(
+        t, "Output", "mha_variant_forward, mha_variant_parameter_count, mha_trace_flops",
+        "One projection at the end, as in plain attention. More parameters than it has, since every expert has its "
+        "own projection; but only what was chosen costs flops.");
+    show_output(t, &x, plain, "two of four experts");
+    show_slots(t, &x, plain, tour_counted(t, "with projections"));
+}
+
+/* ---- heads that are left out ---- */
+
+void tour_head_pruning(tour *t)
+{
+    inputs x = {.batch = 3, .q_len = 4, .kv_len = 4, .width = 8};
+    tour_count plain = {0};
+    const mha_head_pruning_options options = {.size = sizeof options, .d_model = 8, .num_heads = 4, .prune_ratio = 0.5};
+    TOUR_TRY(count_plain(t, 4, &x, &plain));
+    TOUR_TRY(mha_head_pruning_create(t->ctx, &options, tour_layer(t), &t->error));
+    TOUR_TRY(run(t, 31, &x));
+
+    tour_say(t, "How important is each head", "mha_head_pruning_create (.num_heads = 4, .prune_ratio = 0.5)",
+             "A linear layer looks at the mean of a sequence's queries and scores the four heads: [3, 4].");
+    tour_show_trace(t, "logits", MHA_STEP_LOGITS);
+
+    tour_say(
+        t, "The best are kept", "mha_trace_chosen",
+        "int(4 * (1 - 0.5)) = 2 heads are kept for each sequence, the best first; another sequence may keep others.");
+    show_chosen(t, "chosen", x.batch);
+
+    tour_say(
+        t, "Weights of the kept", "mha_variant_forward (.want_weights = 1), MHA_STEP_WEIGHTS",
+        "[sequence, kept head in that order, query, key]. The published code computes all heads and multiplies two of "
+        "them by 0; here those are not projected, not attended and not read.");
+    tour_show_trace(t, "weights", MHA_STEP_WEIGHTS);
+
+    tour_say(
+        t, "Output", "mha_variant_forward, mha_variant_parameter_count, mha_trace_flops",
+        "The columns of heads that were left out count as 0, so the output is what the kept ones give, and the bias: "
+        "[3, 4, 8]. A few parameters more, for the predictor; about half the flops.");
+    show_output(t, &x, plain, "two of four heads");
+}
+
+/* ---- a number of heads for each sequence ---- */
+
+void tour_adaptive_heads(tour *t)
+{
+    inputs x = {.batch = 4, .q_len = 4, .kv_len = 4, .width = 16};
+    tour_count plain = {0};
+    float heads[4];
+    const int64_t choices[] = {4, 8, 16};
+    const mha_adaptive_heads_options options = {
+        .size = sizeof options, .d_model = 16, .head_options = choices, .head_option_count = 3};
+    TOUR_TRY(count_plain(t, 4, &x, &plain));
+    TOUR_TRY(mha_adaptive_heads_create(t->ctx, &options, tour_layer(t), &t->error));
+    TOUR_TRY(run(t, 9, &x));
+    for (int64_t b = 0; b < x.batch; b++)
+        heads[b] = (float)mha_trace_heads(t->trace, b);
+
+    tour_say(t, "The predictor's opinion", "mha_adaptive_heads_create (.head_options = {4, 8, 16})",
+             "A small network (16 to 128 numbers, ReLU, 128 to 3) looks at the mean of a sequence's queries and gives "
+             "a number to each option: 4 heads, 8 heads or 16 heads. [4, 3] for four sequences.");
+    tour_show_trace(t, "logits", MHA_STEP_LOGITS);
+
+    tour_say(t, "Heads of each sequence", "mha_trace_chosen, mha_trace_heads",
+             "The greatest number of each row wins. The sixteen columns are then cut into that many heads: 4 heads of "
+             "width 4, 8 of width 2, or 16 of width 1. The matrices are the same in all three cases.");
+    show_chosen(t, "chosen", x.batch);
+    tour_show(t, "heads", heads, TOUR_SHAPE(4))->look = TOUR_WHOLE;
+
+    tour_say(
+        t, "Output", "mha_variant_forward, mha_variant_parameter_count, mha_trace_flops",
+        "[4, 4, 16]. However the columns are cut, the products cost the same; what is added is the predictor, which "
+        "at this toy width is larger than the layer itself.");
+    show_output(t, &x, plain, "4, 8 or 16 heads");
+}

@@ -1,0 +1,95 @@
+/* tour_of_dropout.c - weights dropped at random: on ones, on the weights of five words, and inside the operator. */
+#include "tour/tour_head.h"
+#include "tour/tours.h"
+
+static const double rate = 0.2;
+
+static void show_ones(tour *t)
+{
+    enum { SIDE = 500 };
+    static float ones[SIDE * SIDE];
+    double sum = 0, large = 0;
+    int zeros = 0;
+    mha_rng rng;
+    for (int n = 0; n < SIDE * SIDE; n++)
+        ones[n] = 1;
+    tour_say(t, "Ones", NULL, "Dropout with rate 0.2, first on a matrix in which it can be seen.");
+    tour_show(t, "ones", ones, TOUR_SHAPE(TOKENS, TOKENS));
+
+    float dropped[TOKENS * TOKENS];
+    mha_rng_manual_seed(&rng, TOUR_SEED);
+    TOUR_TRY(mha_rng_dropout(&rng, rate, MHA_RNG_ROUTE_DEFAULT, ones, dropped, TOKENS * TOKENS, &t->error));
+    for (int n = 0; n < TOKENS * TOKENS; n++) {
+        zeros += dropped[n] == 0;
+        sum += (double)dropped[n] / (TOKENS * TOKENS);
+    }
+    tour_say(
+        t, "Dropped at random", "mha_rng_manual_seed, mha_rng_dropout",
+        "Each number becomes 0 with probability 0.2, and the others are multiplied by 1 / (1 - 0.2) = 1.25, so that "
+        "the mean stays 1 in the long run. Of 25 numbers seed 123 drops %d, not 5, and the mean is %.2f.",
+        zeros, sum);
+    tour_show(t, "dropped", dropped, TOUR_SHAPE(TOKENS, TOKENS));
+    tour_show(t, "zeros", &(float){(float)zeros}, 0, NULL)->look = TOUR_WHOLE;
+    tour_show_number(t, "mean", sum);
+
+    TOUR_TRY(mha_rng_dropout(&rng, rate, MHA_RNG_ROUTE_DEFAULT, ones, ones, SIDE * SIDE, &t->error));
+    for (int n = 0; n < SIDE * SIDE; n++)
+        large += (double)ones[n] / (SIDE * SIDE);
+    tour_say(
+        t, "In the long run", "mha_rng_dropout",
+        "The same on 500 by 500 numbers: the mean is near 1. A real model has more weights than that in one head.");
+    tour_show_number(t, "mean_of_250000", large);
+}
+
+static void show_dropped_weights(tour *t, tour_head *h)
+{
+    float dropped[TOKENS * TOKENS];
+    mha_rng rng;
+    mha_rng_manual_seed(&rng, TOUR_SEED);
+    TOUR_TRY(mha_rng_dropout(&rng, rate, MHA_RNG_ROUTE_DEFAULT, h->weights, dropped, TOKENS * TOKENS, &t->error));
+    tour_say(t, "Weights after dropout", "mha_rng_dropout",
+             "The same draws on the weights: 0 at the same two places, 1.25 times as much elsewhere. Rows no longer "
+             "sum to 1, but they do in the mean.");
+    tour_name_words(t, tour_show(t, "dropped_weights", dropped, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
+}
+
+void tour_dropout(tour *t)
+{
+    tour_head h;
+    mha_rng rng;
+    uint8_t keep[TOKENS * TOKENS];
+    float seen[TOKENS * TOKENS];
+    mha_attn_desc desc = tour_head_desc();
+    show_ones(t);
+
+    desc.causal = 1;
+    TOUR_TRY(tour_head_begin(t, &h));
+    TOUR_TRY(tour_head_attend(t, &h, &desc));
+    tour_say(t, "Weights", "mha_attention, .causal = 1, .outputs = MHA_ATTN_PROBS",
+             "In attention it is the weights that are dropped, after softmax: a word must not lean on one other word "
+             "alone. The numbers are those of the tour causal-attention.");
+    tour_name_words(t, tour_show_weights(t, "weights", h.weights, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
+    show_dropped_weights(t, &h);
+
+    mha_rng_manual_seed(&rng, TOUR_SEED);
+    TOUR_TRY(mha_rng_dropout_mask(&rng, rate, MHA_RNG_ROUTE_DEFAULT, keep, TOKENS * TOKENS, &t->error));
+    for (int n = 0; n < TOKENS * TOKENS; n++)
+        seen[n] = keep[n];
+    desc.dropout = rate;
+    desc.inputs = MHA_ATTN_DROPOUT_KEEP;
+    const mha_attn_args args = {.size = sizeof args,
+                                .q.data = h.q,
+                                .k.data = h.k,
+                                .v.data = h.v,
+                                .out.data = h.out,
+                                .dropout_keep = {keep, {0, 0, TOKENS, 1}},
+                                .scores.data = h.scores,
+                                .probs.data = h.weights};
+    TOUR_TRY(mha_attention(t->ctx, &desc, &args, &t->error));
+    tour_say(t, "Inside the operator", "mha_rng_dropout_mask, mha_attention, .dropout = 0.2, MHA_ATTN_DROPOUT_KEEP",
+             "The operator takes the draws as a mask and drops while it sums, or draws by itself from a seed and the "
+             "place of each weight, so that backward can draw the same again. The weights it reports are those before "
+             "dropout.");
+    tour_name_words(t, tour_show_weights(t, "keep", seen, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
+    tour_show(t, "output", h.out, TOUR_SHAPE(TOKENS, WIDTH));
+}

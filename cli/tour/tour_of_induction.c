@@ -1,0 +1,176 @@
+/* tour_of_induction.c - the built-in model copies: a head that looks at the token before, heads that look at what came
+ * after an earlier copy, and what is left without them. */
+#include <math.h>
+#include <string.h>
+
+#include "tour/tours.h"
+
+static const char *const text = "drum cat kite red drum cat";
+enum { MOST_TOKENS = 16, MOST_HEADS = 64 };
+
+/* ---- the model, and its heads on the text ---- */
+
+typedef struct walk {
+    tour *t;
+    mha_model *model;
+    mha_heads *heads;
+    int64_t tokens, vocab, layers, heads_each;
+    float *logits; /* [tokens, vocab] */
+    char *words[MOST_TOKENS];
+} walk;
+
+/* What each token says, without the space before it. */
+static mha_status read_words(walk *w)
+{
+    const mha_encoding *tokens = mha_heads_tokens(w->heads);
+    mha_status status = MHA_OK;
+    for (int64_t i = 0; status == MHA_OK && i < w->tokens; i++)
+        status = mha_tokenizer_decode(mha_model_tokenizer(w->model), tokens->ids + i, 1, 0, &w->words[i], NULL,
+                                      &w->t->error);
+    return status;
+}
+
+static mha_status open_walk(walk *w)
+{
+    tour *t = w->t;
+    const mha_heads_options how = {.size = sizeof how, .keep_maps = 1};
+    mha_status status = mha_model_open(t->ctx, t->model, NULL, &w->model, &t->error);
+    if (status == MHA_OK) status = mha_heads_measure(w->model, &text, 1, &how, &w->heads, &t->error);
+    if (status != MHA_OK) return status;
+    const mha_model_info *info = mha_model_describe(w->model);
+    w->tokens = mha_heads_tokens(w->heads)->count, w->vocab = info->vocab;
+    w->layers = info->layers, w->heads_each = info->heads;
+    w->logits = mha_alloc(t->ctx, (size_t)(w->tokens * w->vocab) * sizeof *w->logits);
+    if (!w->logits || w->tokens > MOST_TOKENS || w->layers * w->heads_each > MOST_HEADS)
+        return t->error.status = MHA_ERR_MEMORY;
+    return read_words(w);
+}
+
+static void close_walk(walk *w)
+{
+    for (int64_t i = 0; i < MOST_TOKENS; i++)
+        if (w->words[i]) mha_tokenizer_text_free(mha_model_tokenizer(w->model), w->words[i]);
+    mha_free(w->t->ctx, w->logits);
+    mha_heads_free(w->heads);
+    mha_model_free(w->model);
+}
+
+/* The head of a label with the largest value of its metric. */
+static double best(const walk *w, mha_head_label label, mha_head_metric metric, int64_t *layer, int64_t *head)
+{
+    double most = 0;
+    for (int64_t l = 0; l < w->layers; l++)
+        for (int64_t h = 0; h < w->heads_each; h++) {
+            const double value = mha_heads_value(w->heads, l, h, metric);
+            if (mha_heads_label(w->heads, l, h) != label || value <= most) continue;
+            most = value;
+            *layer = l, *head = h;
+        }
+    return most;
+}
+
+/* The probability of `id` behind the text. `gates` [layers, heads]. */
+static mha_status chance(walk *w, const float *gates, int32_t id, double *p)
+{
+    const mha_encoding *tokens = mha_heads_tokens(w->heads);
+    const mha_model_input in = {.size = sizeof in, .batch = 1, .length = w->tokens, .ids = tokens->ids, .gates = gates};
+    const mha_model_output out = {.size = sizeof out, .logits = w->logits};
+    const mha_status status = mha_model_forward(w->model, &in, &out, &w->t->error);
+    const float *last = w->logits + (w->tokens - 1) * w->vocab;
+    double sum = 0;
+    for (int64_t v = 0; status == MHA_OK && v < w->vocab; v++)
+        sum += exp((double)last[v] - (double)last[id]);
+    *p = 1 / sum;
+    return status;
+}
+
+/* The token that came after the last one when it was there before; that one itself if it never was. */
+static int32_t after_earlier_copy(const walk *w)
+{
+    const int32_t *ids = mha_heads_tokens(w->heads)->ids;
+    const int64_t last = w->tokens - 1;
+    for (int64_t i = last - 1; i >= 0; i--)
+        if (ids[i] == ids[last]) return ids[i + 1];
+    return ids[last];
+}
+
+/* ---- the steps ---- */
+
+static void show_tokens(walk *w)
+{
+    const mha_encoding *tokens = mha_heads_tokens(w->heads);
+    float ids[MOST_TOKENS];
+    for (int64_t i = 0; i < w->tokens; i++)
+        ids[i] = (float)tokens->ids[i];
+    tour_say(
+        w->t, "A text that begins again", "mha_model_open, mha_tokenizer_encode",
+        "The built-in model has %lld layers of %lld heads, and has learned. It reads \"%s\": %lld tokens, of which "
+        "the last one came before.",
+        (long long)w->layers, (long long)w->heads_each, text, (long long)w->tokens);
+    tour_show(w->t, "ids", ids, TOUR_SHAPE(w->tokens))->look = TOUR_WHOLE;
+}
+
+static void show_map(walk *w, mha_head_label label, const char *name)
+{
+    int64_t l = 0, h = 0;
+    const bool induction = label == MHA_LABEL_INDUCTION;
+    const double most = best(w, label, induction ? MHA_HEAD_INDUCTION_PROBE : MHA_HEAD_PREV, &l, &h);
+    if (induction)
+        tour_say(w->t, "Heads that look behind the copy", "mha_heads_measure, mha_heads_map",
+                 "Head %lld.%lld attends from a token to the one that came after its earlier copy: to what was told to "
+                 "have this token before it. On random rows that are repeated %.3f of its weight lies there. That is "
+                 "induction (Olsson et al. 2022).",
+                 (long long)l, (long long)h, most);
+    else
+        tour_say(
+            w->t, "A head that looks one token back", "mha_heads_measure, mha_heads_map",
+            "Head %lld.%lld: %.3f of its weight lies on the token before. So each token is told which one "
+            "stands before it. A row is a query token; the map is causal, 0 above the diagonal, and rounded to three "
+            "decimals.",
+            (long long)l, (long long)h, most);
+    const float *map = mha_heads_map(w->heads, l, h);
+    float rounded[MOST_TOKENS * MOST_TOKENS]; /* without powers of ten a row fits a line */
+    for (int64_t i = 0; i < w->tokens * w->tokens; i++)
+        rounded[i] = roundf(map[i] * 1000) / 1000;
+    const char *words[MOST_TOKENS] = {NULL};
+    for (int64_t i = 0; i < w->tokens; i++)
+        words[i] = w->words[i] + strspn(w->words[i], " ");
+    tour_name_words(w->t, tour_show_weights(w->t, name, rounded, 2, (int64_t[]){w->tokens, w->tokens}), words);
+}
+
+static void show_next(walk *w)
+{
+    tour *t = w->t;
+    const int32_t next = after_earlier_copy(w);
+    char *word = NULL;
+    float gates[MOST_HEADS], without[MOST_HEADS], chances[2];
+    double p;
+    for (int64_t at = 0; at < w->layers * w->heads_each; at++) {
+        gates[at] = 1;
+        without[at] = mha_heads_label(w->heads, at / w->heads_each, at % w->heads_each) != MHA_LABEL_INDUCTION;
+    }
+    TOUR_TRY(chance(w, gates, next, &p));
+    chances[0] = (float)p;
+    TOUR_TRY(chance(w, without, next, &p));
+    chances[1] = (float)p;
+    TOUR_TRY(mha_tokenizer_decode(mha_model_tokenizer(w->model), &next, 1, 1, &word, NULL, &t->error));
+    tour_say(
+        t, "The next token, and without them", "mha_model_forward (.gates)",
+        "The earlier copy continued with \"%s\". The model gives that a probability of %.3f; with the gates of its "
+        "induction heads at 0, %.3f.",
+        word, (double)chances[0], (double)chances[1]);
+    mha_tokenizer_text_free(mha_model_tokenizer(w->model), word);
+    tour_show(t, "chances", chances, TOUR_SHAPE(2));
+}
+
+void tour_induction(tour *t)
+{
+    walk w = {.t = t};
+    if (open_walk(&w) == MHA_OK) {
+        show_tokens(&w);
+        show_map(&w, MHA_LABEL_PREV, "one_back");
+        show_map(&w, MHA_LABEL_INDUCTION, "behind_the_copy");
+        show_next(&w);
+    }
+    close_walk(&w);
+}

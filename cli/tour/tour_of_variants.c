@@ -1,0 +1,131 @@
+/* tour_of_variants.c - every variant of multi-head attention at one size, with its parameters and flops next to the
+ * plain layer: counted by running it. */
+#include <stdlib.h>
+
+#include "tour/tours.h"
+
+enum { D_MODEL = 768, HEADS = 12, TOKENS = 128, SEED = 123 };
+
+static mha_status make_plain(tour *t)
+{
+    const mha_standard_mha_options o = {.size = sizeof o, .d_model = D_MODEL, .num_heads = HEADS};
+    return mha_standard_mha_create(t->ctx, &o, tour_layer(t), &t->error);
+}
+
+static mha_status make_pruning(tour *t)
+{
+    const mha_head_pruning_options o = {.size = sizeof o, .d_model = D_MODEL, .num_heads = HEADS, .prune_ratio = 0.25};
+    return mha_head_pruning_create(t->ctx, &o, tour_layer(t), &t->error);
+}
+
+static mha_status make_grouped(tour *t)
+{
+    const mha_grouped_query_options o = {.size = sizeof o, .d_model = D_MODEL, .num_heads = HEADS, .num_kv_heads = 3};
+    return mha_grouped_query_create(t->ctx, &o, tour_layer(t), &t->error);
+}
+
+static mha_status make_multi_query(tour *t)
+{
+    const mha_grouped_query_options o = {.size = sizeof o, .d_model = D_MODEL, .num_heads = HEADS, .num_kv_heads = 1};
+    return mha_grouped_query_create(t->ctx, &o, tour_layer(t), &t->error);
+}
+
+static mha_status make_llama(tour *t)
+{
+    const mha_llama_attention_options o = {
+        .size = sizeof o, .hidden_size = D_MODEL, .num_heads = HEADS, .num_kv_heads = 3, .causal = 1, .rotary = 1};
+    return mha_llama_attention_create(t->ctx, &o, tour_layer(t), &t->error);
+}
+
+static mha_status make_moe(tour *t)
+{
+    const mha_moe_heads_options o = {.size = sizeof o, .d_model = D_MODEL, .num_heads = HEADS};
+    return mha_moe_heads_create(t->ctx, &o, tour_layer(t), &t->error);
+}
+
+static mha_status make_adaptive(tour *t)
+{
+    const int64_t choices[] = {4, 8, 16};
+    const mha_adaptive_heads_options o = {
+        .size = sizeof o, .d_model = D_MODEL, .head_options = choices, .head_option_count = 3};
+    return mha_adaptive_heads_create(t->ctx, &o, tour_layer(t), &t->error);
+}
+
+static const struct variant {
+    const char *name, *output, *title, *call, *text;
+    mha_status (*make)(tour *t);
+} variants[] = {
+    {"plain", "plain_output", "Plain multi-head attention", "mha_standard_mha_create",
+     "Four projections of 768 to 768 with biases, twelve heads of width 64. How many heads the width is cut into "
+     "changes neither count.",
+     make_plain},
+    {"head pruning", "pruned_output", "Dynamic head pruning", "mha_head_pruning_create (.prune_ratio = 0.25)",
+     "A predictor scores the heads of each sequence, and nine of twelve are computed. Fewer flops, no fewer "
+     "parameters: the tour head-pruning has the steps.",
+     make_pruning},
+    {"grouped queries", "grouped_output", "Grouped queries", "mha_grouped_query_create (.num_kv_heads = 3)",
+     "Four query heads share one head of keys and values, so k_proj and v_proj are a quarter as tall, and so is the "
+     "cache of a decoder. The tour grouped-query has the steps.",
+     make_grouped},
+    {"multi-query", "multi_query_output", "One head of keys and values", "mha_grouped_query_create (.num_kv_heads = 1)",
+     "All twelve query heads share one head of keys and values: the smallest cache that there is.", make_multi_query},
+    {"LLaMA", "llama_output", "LLaMA attention",
+     "mha_llama_attention_create (.num_kv_heads = 3, .causal = 1, .rotary = 1)",
+     "Grouped queries without biases, with rotary positions and a cache. The tour llama-attention has the steps.",
+     make_llama},
+    {"two of 12 experts", "experts_output", "Experts", "mha_moe_heads_create (.top_k = 2)",
+     "Twelve heads as experts, each with a projection of its own, of which a router takes two for each sequence. The "
+     "tour moe-heads has the steps.",
+     make_moe},
+    {"adaptive heads", "adaptive_output", "A number of heads for each sequence",
+     "mha_adaptive_heads_create (.head_options = {4, 8, 16})",
+     "A predictor decides how many heads the width is cut into; the matrices are those of the plain layer. The tour "
+     "adaptive-heads has the steps.",
+     make_adaptive},
+};
+enum { VARIANTS = sizeof variants / sizeof *variants };
+
+/* Makes the layer, draws it, runs it on x. */
+static mha_status run(tour *t, const struct variant *v, const float *x, float *output, tour_count *count)
+{
+    mha_rng rng;
+    const mha_variant_input in = {.size = sizeof in, .batch = 1, .q_len = TOKENS, .query = x};
+    mha_rng_manual_seed(&rng, SEED);
+    mha_status status = v->make(t);
+    if (status == MHA_OK) status = mha_variant_init(t->layer, &rng, &t->error);
+    if (status == MHA_OK) status = mha_variant_forward(t->layer, &in, output, t->trace, &t->error);
+    if (status == MHA_OK) *count = tour_counted(t, v->name);
+    return status;
+}
+
+static void walk(tour *t, float *x, float *output)
+{
+    tour_count counts[VARIANTS];
+    mha_rng rng;
+    mha_rng_manual_seed(&rng, SEED);
+    TOUR_TRY(mha_rng_randn(&rng, x, (int64_t)TOKENS * D_MODEL, &t->error));
+    for (int v = 0; v < VARIANTS; v++) {
+        TOUR_TRY(run(t, &variants[v], x, output, &counts[v]));
+        tour_say(t, variants[v].title, variants[v].call, "%s", variants[v].text);
+        tour_show(t, variants[v].output, output, TOUR_SHAPE(1, TOKENS, D_MODEL))->look = TOUR_ROWS;
+        tour_count_given(t, counts[0]);
+        if (v > 0) tour_count_given(t, counts[v]);
+    }
+    tour_say(
+        t, "All of them", "mha_variant_parameter_count, mha_trace_flops",
+        "Width 768, twelve heads, one sequence of 128 tokens, each layer drawn and run. Parameters with biases. Flops "
+        "are the multiplications and additions of matrix products, masked weights included, heads that were not "
+        "computed left out. `mha plan` has more of this for a model of any size.");
+    for (int v = 0; v < VARIANTS; v++)
+        tour_count_given(t, counts[v]);
+}
+
+void tour_variants(tour *t)
+{
+    float *x = malloc(2 * (size_t)TOKENS * D_MODEL * sizeof *x);
+    if (x)
+        walk(t, x, x + (ptrdiff_t)(TOKENS * D_MODEL));
+    else
+        t->error = (mha_error){MHA_ERR_MEMORY, "no memory for the tokens of the tour"};
+    free(x);
+}

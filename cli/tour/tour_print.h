@@ -1,0 +1,16 @@
+/* tour_print.h - a tour as text and as JSON. */
+#ifndef CLI_TOUR_TOUR_PRINT_H
+#define CLI_TOUR_TOUR_PRINT_H
+
+#include <jansson.h>
+
+#include "command.h"
+#include "tour/tour.h"
+
+/* Steps for a terminal, to session->out. */
+void tour_put_text(const cli_session *session, const tour *t);
+/* {name, summary, steps}; NULL when memory is short. */
+json_t *tour_to_json(const tour *t);
+/* "[5, 4]", "" for one number. */
+const char *tour_shape_text(const tour_tensor *tensor, char text[96]);
+#endif

@@ -1,0 +1,37 @@
+/* tours.h - the table of tours, in the order of `mha tour`: from one head to what a checkpoint has. */
+#ifndef CLI_TOUR_TOURS_H
+#define CLI_TOUR_TOURS_H
+
+#include "tour/tour.h"
+
+/* X(name, walk, example, summary). Names of layers are those of docs/layers; the example is the same as a program of
+ * its own, in examples/. */
+#define TOUR_MAP(X)                                                                                                    \
+    X("self-attention", tour_self_attention, "one_head.c", "words, q k v, scores, softmax, output: one head by hand")  \
+    X("causal-attention", tour_causal_attention, "mask_and_dropout.c",                                                 \
+      "the causal mask: no word sees the words after it")                                                              \
+    X("dropout", tour_dropout, "mask_and_dropout.c", "weights dropped at random, the rest scaled up")                  \
+    X("stacked-heads", tour_stacked_heads, "many_heads.c", "several heads as a list, their outputs beside each other") \
+    X("batched-product", tour_batched_product, "batched_product.c", "one product for all heads")                       \
+    X("reshape", tour_reshape, "split_heads.c", "how a row is cut into heads and put together again")                  \
+    X("weight-split", tour_weight_split, "many_heads.c", "one matrix for all heads, and an output projection")         \
+    X("qkv-attention", tour_qkv_attention, "three_inputs.c",                                                           \
+      "queries, keys and values from three inputs, and a padding mask")                                                \
+    X("standard-mha", tour_standard_mha, "standard_mha.c",                                                             \
+      "the layer that the improved ones are compared with, and a mask of 0 and 1")                                     \
+    X("grouped-query", tour_grouped_query, "grouped_query.c", "query heads share keys and values")                     \
+    X("moe-heads", tour_moe_heads, "chosen_heads.c", "heads as experts, of which a router takes two")                  \
+    X("head-pruning", tour_head_pruning, "chosen_heads.c",                                                             \
+      "each sequence keeps its best heads, the others are not computed")                                               \
+    X("adaptive-heads", tour_adaptive_heads, "chosen_heads.c", "each sequence has its own number of heads")            \
+    X("llama-attention", tour_llama_attention, "token_by_token.c",                                                     \
+      "rotary positions, and keys and values kept from token to token")                                                \
+    X("induction", tour_induction, "train_induction.c",                                                                \
+      "the built-in model copies: two heads agree, and without one nothing is left")                                   \
+    X("variants", tour_variants, "variants.c", "parameters and flops of all of them next to plain multi-head attention")
+
+#define TOUR__X(name, walk, example, summary) void walk(tour *t);
+TOUR_MAP(TOUR__X)
+#undef TOUR__X
+
+#endif

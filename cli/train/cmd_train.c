@@ -1,0 +1,156 @@
+/* cmd_train.c - `mha train`: a new model or a checkpoint, trained on texts. */
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "output.h"
+#include "session.h"
+#include "train/train_run.h"
+
+static const struct poptOption options[] = {
+    {"config", 0, POPT_ARG_STRING, &train_given.config, 0, "settings as JSON; options override them", "FILE"},
+    {"resume", 0, POPT_ARG_NONE, &train_given.resume, 0, "continue from the checkpoint in FOLDER, if there is one",
+     NULL},
+    POPT_TABLEEND};
+
+#define GROUP(name)                                                \
+    (const struct poptOption[])                                    \
+    {                                                              \
+        TRAIN_SETTINGS_##name(TRAIN_SETTINGS_OPTION) POPT_TABLEEND \
+    }
+static const cli_option_group groups[] = {{"Model:", GROUP(MODEL)},
+                                          {"Data:", GROUP(DATA)},
+                                          {"Batches and steps:", GROUP(STEPS)},
+                                          {"Optimizer:", GROUP(ADAMW)},
+                                          {"Dropout:", GROUP(DROPOUT)},
+                                          {"Gates that prune heads:", GROUP(GATES)},
+                                          {"Distillation from a teacher:", GROUP(TEACHER)},
+                                          {"Evaluation and samples:", GROUP(WATCH)},
+                                          {"Checkpoints, export and log:", GROUP(KEEP)},
+                                          {NULL, NULL}};
+#undef GROUP
+
+/* The last measure on held-out text; NaN without one. */
+static double last_eval(const train_log *log)
+{
+    for (int64_t n = log->count - 1; n >= 0; n--)
+        if (!isnan(log->record[n].eval)) return log->record[n].eval;
+    return NAN;
+}
+
+static int put_json(cli_session *s, const train_run *run, const train_record *r, double rate, double eval)
+{
+    const mha_model_info *info = mha_model_describe(mha_trainer_model(run->trainer));
+    json_t *all = json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "out", cli_shown(s->options.out),
+                            "family", info->family, "parameters", (json_int_t)info->parameters, "steps",
+                            (json_int_t)r->step, "tokens", (json_int_t)r->tokens, "loss", cli_real(r->loss),
+                            "eval_loss", cli_real(eval), "perplexity", cli_real(run->teacher ? NAN : exp(eval)),
+                            "seconds", cli_real(r->seconds), "tokens_per_second", cli_real(rate));
+    const int code = all ? train_run_add_gates(run, all) : CLI_DONE;
+    if (code == CLI_DONE) return cli_put_json(s, all, false);
+    json_decref(all);
+    return code;
+}
+
+static int put_result(cli_session *s, const train_run *run)
+{
+    const mha_model_info *info = mha_model_describe(mha_trainer_model(run->trainer));
+    const train_record *r = &run->log.record[run->log.count - 1];
+    const double taken = r->seconds - run->log.record[0].seconds; /* the measure before the first step is no step */
+    const double rate = taken > 0 ? (double)r->tokens / taken : 0, eval = last_eval(&run->log);
+    if (s->options.json) return put_json(s, run, r, rate, eval);
+    fprintf(s->out, "%s: %lld steps", cli_out_name(s), (long long)r->step);
+    if (!isnan(r->loss)) fprintf(s->out, ", loss %.4f", r->loss); /* a log that begins there has none */
+    fputc('\n', s->out);
+    if (!isnan(eval)) fprintf(s->out, "on held-out text %.4f", eval);
+    if (!isnan(eval) && !run->teacher) fprintf(s->out, ", perplexity %.2f", exp(eval));
+    if (!isnan(eval)) fputc('\n', s->out);
+    const int code = train_run_put_gates(run);
+    fprintf(s->out, "%s%s of %lld parameters; %lld tokens, %.0f in a second%s\n", cli_dim(s), info->family,
+            (long long)info->parameters, (long long)r->tokens, rate, cli_plain(s));
+    return code;
+}
+
+/* -o without slashes behind it. */
+static int take_folder(cli_session *s)
+{
+    static char folder[PATH_MAX];
+    const char *out = s->options.out;
+    size_t n = strlen(out), most = NAME_MAX - 32; /* .NAME.tmp.PID and NAME.step-STEP are names, too */
+    while (n > 0 && out[n - 1] == '/')
+        n--;
+    if (n >= sizeof folder) return cli_usage(s, "%s: longer than any path", cli_shown(out));
+    memcpy(folder, out, n);
+    folder[n] = '\0';
+    const char *slash = strrchr(folder, '/'), *name = slash ? slash + 1 : folder;
+    if (!*name || strlen(name) > most)
+        return cli_usage(s, "%s: want a folder with a name of 1 to %zu bytes", cli_shown(out), most);
+    s->options.out = folder;
+    return CLI_DONE;
+}
+
+static int check(cli_session *s)
+{
+    struct stat st;
+    const char *out = s->options.out;
+    if (!out || !*out) return cli_usage(s, "-o FOLDER is missing");
+    if (strcmp(out, "-") == 0) return cli_usage(s, "-o wants a folder");
+    const int code = take_folder(s);
+    if (code != CLI_DONE) return code;
+    if (lstat(s->options.out, &st) == 0 && S_ISLNK(st.st_mode))
+        return cli_usage(s, "%s: a symbolic link, which is never written over: give the folder itself", cli_shown(out));
+    if (train_given.resume) return CLI_DONE;
+    if (!s->options.force && access(train_run_path(s, "training.json"), F_OK) == 0)
+        return cli_usage(s, "%s: a training is in it; --resume goes on with that, --force begins anew", cli_shown(out));
+    return cli_check_out(s);
+}
+
+static int run(cli_session *s)
+{
+    train_run training;
+    int code = check(s);
+    if (code == CLI_DONE) {
+        code = train_run_open(s, train_given.resume != 0, train_given.config, &training);
+        if (code == CLI_DONE) code = train_run_steps(&training);
+        if (code == CLI_DONE) code = put_result(s, &training);
+        const int freed = train_run_free(&training);
+        if (code == CLI_DONE) code = freed;
+    }
+    train_settings_free_options();
+    return code;
+}
+
+const cli_command cli_train = {
+    .name = "train",
+    .summary = "train a new model or a checkpoint on texts",
+    .usage = "-o FOLDER -f FILE...",
+    .details =
+        "FOLDER is a checkpoint that mha and transformers load, with the optimizer state (training.safetensors), the "
+        "settings (training.json) and the log (training.jsonl) in it. It is replaced every --save-every steps, at the "
+        "end, and after Ctrl-C or SIGTERM; if the program is killed, the folder holds either the old checkpoint or the "
+        "new one, whole. --resume continues from it with its settings, bitwise identical to a run without the stop; "
+        "without a checkpoint it starts from the beginning.\n"
+        "Decoders learn the next token, encoders the masked tokens. Texts (--documents) are followed by the end token "
+        "and concatenated; sequences are cut from that, and drawn in an order that depends on --seed, each once per "
+        "pass. Files of ids are .npy of uint16, int32 or int64, or .bin as nanoGPT and llm.c write it.\n"
+        "--config FILE holds settings by the names of the options, with _ for -: {\"rate\": 0.0003, \"file\": "
+        "[\"a.txt\"]}. docs/training.md is the manual.\n"
+        "--json prints {out, family, parameters, steps, tokens, loss, eval_loss, perplexity, seconds, "
+        "tokens_per_second}; loss is that of the last step, eval_loss the last one on held-out text; with --gates also "
+        "{heads, gates}: how many are open, and the gate of each head of each layer.\n"
+        "--teacher MODEL trains on the outputs of that model, to repair one that was pruned or regrouped. Encoders "
+        "without logits learn its last states, each text a sequence of its own.\n"
+        "--gates multiplies each head by a gate that learns under a penalty whether it can close. The saved model has "
+        "zeros for closed heads, and mha prune --heads removes them permanently.",
+    .shared = CLI_MODEL | CLI_OUT | CLI_JSON,
+    .options = options,
+    .groups = groups,
+    .examples = "mha train --shape llama:2x4x64 --tokenizer tokenizer -f stories.txt -o small\n"
+                "mha train --resume --steps 60 -o small\n"
+                "mha train --from small -f notes.txt --eval-share 0.1 -o tuned\n"
+                "mha train --from small -f stories.txt --gates l0 --heads 6 --steps 40 -o fewer\n",
+    .run = run,
+};

@@ -1,0 +1,152 @@
+/* train_defaults.c - what settings are where nobody gave them, and what the library is told. */
+#include <math.h>
+#include <string.h>
+
+#include "input/text_reader.h"
+#include "options.h"
+#include "output.h"
+#include "train/train_settings.h"
+
+static void whole(long long *value, long long usual)
+{
+    if (*value < 0) *value = usual;
+}
+
+static void number(double *value, double usual)
+{
+    if (isnan(*value)) *value = usual;
+}
+
+static const char *const followers[TRAIN_FOLLOWERS] = {"floor", "warmup", "gates_end"};
+
+json_t *train_settings_following(const train_settings *t)
+{
+    json_t *keys = json_array();
+    for (int n = 0; n < TRAIN_FOLLOWERS; n++)
+        if (t->follows[n]) json_array_append_new(keys, json_string(followers[n]));
+    return keys;
+}
+
+void train_settings_unset(train_settings *t, const json_t *keys)
+{
+    for (size_t i = 0; i < json_array_size(keys); i++) {
+        const char *key = json_string_value(json_array_get(keys, i));
+        if (key && strcmp(key, followers[TRAIN_FLOOR]) == 0) t->floor = NAN;
+        if (key && strcmp(key, followers[TRAIN_WARMUP]) == 0) t->warmup = -1;
+        if (key && strcmp(key, followers[TRAIN_GATES_END]) == 0) t->gates_end = -1;
+    }
+}
+
+/* Is `text` one of the words? Not given is. */
+static int check_word(const cli_session *s, const char *option, const char *text, const char *const *words)
+{
+    char list[80] = "";
+    for (int n = 0; words[n]; n++) {
+        if (!text || strcmp(text, words[n]) == 0) return CLI_DONE;
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", n ? ", " : "", words[n]);
+    }
+    return cli_usage(s, "%s \"%s\": want one of %s", option, cli_shown(text), list);
+}
+
+static const char *const schedules[] = {"cosine", "constant", NULL};
+static const char *const export_dtypes[] = {"bf16", "f16", "f32", NULL};
+static const char *const dtypes[] = {"f32", "bf16", NULL};
+static const char *const decays[] = {"matrices", "dense", "all", NULL}; /* as mha_train_decay */
+
+int train_settings_check(const cli_session *s, train_settings *t)
+{
+    int code = train_settings_check_texts(s, t);
+    if (code == CLI_DONE) code = cli_documents_check(s, t->documents);
+    if (code == CLI_DONE) code = check_word(s, "--schedule", t->schedule, schedules);
+    if (code == CLI_DONE) code = check_word(s, "--decays", t->decays, decays);
+    if (code == CLI_DONE) code = check_word(s, "--dtype", t->dtype, dtypes);
+    if (code == CLI_DONE) code = check_word(s, "--export-dtype", t->export_dtype, export_dtypes);
+    if (code == CLI_DONE) code = train_settings_check_gates(s, t);
+    if (code == CLI_DONE) code = train_settings_check_teacher(s, t);
+    if (code != CLI_DONE) return code;
+    if (t->export_dtype && !t->export) return cli_usage(s, "--export-dtype goes with --export");
+    if (t->file.count && t->tokens.count) return cli_usage(s, "-f and --tokens: learn from one or the other");
+    if (!t->file.count && !t->tokens.count) return cli_usage(s, "no text: give one with -f FILE, or --tokens FILE");
+    whole(&t->batch, 8);
+    whole(&t->accumulate, 1);
+    whole(&t->seed, 0);
+    number(&t->rate, t->from ? 5e-5 : 1e-3);
+    t->follows[TRAIN_FLOOR] = isnan(t->floor);
+    number(&t->floor, t->rate / 10);
+    number(&t->decay, 0.1);
+    number(&t->beta1, 0.9);
+    number(&t->beta2, 0.95);
+    number(&t->clip, 1);
+    number(&t->mask, 0.15);
+    number(&t->dropout, 0);
+    whole(&t->eval_sequences, 512);
+    whole(&t->sample_tokens, 40);
+    number(&t->temperature, 0.8);
+    number(&t->eval_share, 0);
+    if (t->eval.count && t->eval_share > 0) return cli_usage(s, "--eval and --eval-share: give one of them");
+    if (t->floor > t->rate) return cli_usage(s, "--floor %g is above --rate %g", t->floor, t->rate);
+    return CLI_DONE;
+}
+
+int train_settings_fit_model(const cli_session *s, train_settings *t, const mha_model_info *info,
+                             const mha_model_info *teacher)
+{
+    int64_t most = info->max_positions < 128 ? info->max_positions : 128;
+    if (teacher && teacher->max_positions < most) most = teacher->max_positions;
+    whole(&t->length, most);
+    if (!teacher || t->length <= teacher->max_positions) return CLI_DONE;
+    return cli_usage(s, "--length %lld: the model of --teacher takes %lld tokens", t->length,
+                     (long long)teacher->max_positions);
+}
+
+int train_settings_fit_data(const cli_session *s, train_settings *t, int64_t sequences)
+{
+    const double of_step = (double)t->batch * (double)t->accumulate;
+    const double steps = ceil((isnan(t->epochs) ? 1 : t->epochs) * (double)sequences / of_step);
+    if (steps > 1e12) return cli_usage(s, "--epochs %g are %g steps", t->epochs, steps);
+    whole(&t->steps, (long long)steps);
+    t->epochs = NAN; /* they are steps now */
+    t->follows[TRAIN_WARMUP] = t->warmup < 0;
+    whole(&t->warmup, t->steps / 50);
+    if (t->warmup > t->steps) return cli_usage(s, "--warmup %lld is more than all %lld steps", t->warmup, t->steps);
+    return train_settings_fit_gates(s, t);
+}
+
+long long train_settings_every(const train_settings *t, long long given)
+{
+    if (given > 0) return given;
+    if (t->save_every > 0) return t->save_every;
+    return t->steps < 10 ? 1 : t->steps > 10000 ? 1000 : t->steps / 10;
+}
+
+/* Of one place, or of all. */
+static double share(const train_settings *t, double own)
+{
+    return isnan(own) ? t->dropout : own;
+}
+
+mha_train_options train_settings_options_of(const train_settings *t)
+{
+    const bool falls = !t->schedule || strcmp(t->schedule, schedules[0]) == 0;
+    mha_train_options o = {.size = sizeof o,
+                           .rate = t->rate,
+                           .beta1 = t->beta1,
+                           .beta2 = t->beta2,
+                           .decay = t->decay,
+                           .warmup = t->warmup,
+                           .steps = falls ? t->steps : 0,
+                           .floor = falls ? t->floor : 0,
+                           .clip = t->clip,
+                           .recompute = t->recompute,
+                           .dropout = {.embedding = share(t, t->embedding_dropout),
+                                       .attention = share(t, t->attention_dropout),
+                                       .residual = share(t, t->residual_dropout)},
+                           .dtype = t->dtype ? cli_dtype(t->dtype) : MHA_F32,
+                           .seed = (uint64_t)t->seed,
+                           .gates = train_settings_gates_of(t),
+                           .frozen = (const char *const *)t->freeze.item,
+                           .frozen_count = t->freeze.count};
+    while (t->decays && strcmp(t->decays, decays[o.decays]) != 0)
+        o.decays++;
+    return o;
+}

@@ -1,0 +1,72 @@
+/* train_eval.c - the loss on sequences that nothing is learned from. */
+#include <math.h>
+
+#include "output.h"
+#include "session.h"
+#include "train/train_run.h"
+#include "train/train_shuffle.h"
+
+/* ---- which ---- */
+
+static int read_held(train_run *run)
+{
+    const train_settings *t = &run->t;
+    const train_form *form = &run->data.form;
+    int code = t->file.count ? train_data_texts(run->s, form, &t->eval, t->documents, &run->held)
+                             : train_data_ids(run->s, form, &t->eval, &run->held);
+    if (code == CLI_DONE) code = train_data_enough(run->s, &run->held, t->eval.item[0]);
+    run->judge = (train_span){&run->held, 0, run->held.sequences};
+    return code;
+}
+
+int train_run_split(train_run *run)
+{
+    const train_settings *t = &run->t;
+    const int64_t all = run->data.sequences, aside = (int64_t)ceil(t->eval_share * (double)all);
+    run->learn = (train_span){&run->data, 0, all};
+    if (t->eval.count) return read_held(run);
+    if (aside == 0) return CLI_DONE;
+    if (aside == all)
+        return cli_error(run->s, CLI_REFUSED, "--eval-share %g of %lld sequences leaves none to learn from",
+                         t->eval_share, (long long)all);
+    run->judge = (train_span){&run->data, all - aside, aside};
+    run->learn.count = all - aside;
+    return CLI_DONE;
+}
+
+/* ---- their loss ---- */
+
+/* Sequences `at` and on, drawn from all of them, the same at every measure. */
+static void fill(train_run *run, int64_t at, int64_t count)
+{
+    const train_settings *t = &run->t;
+    const train_span *j = &run->judge;
+    for (int64_t n = 0; n < count; n++) {
+        const int64_t sequence = j->first + train_draw_sequence((uint64_t)t->seed, -1, at + n, j->count);
+        int32_t *ids = train_run_put(run, j->data, sequence, n);
+        if (run->labels)
+            train_draw_mask(&j->data->form, t->mask, (uint64_t)t->seed, -1 - at - n, ids, run->labels + n * t->length);
+    }
+}
+
+int train_run_evaluate(train_run *run, double *loss)
+{
+    const int64_t most = run->t.eval_sequences, count = run->judge.count < most ? run->judge.count : most;
+    double sum = 0;
+    int64_t labels = 0;
+    for (int64_t at = 0; at < count && !cli_stopped(); at += run->t.batch) {
+        mha_error error = {0};
+        double mean;
+        int64_t counted;
+        mha_model_input input = run->inputs[0];
+        const mha_train_batch batch = {.input = &input, .labels = run->labels};
+        if (count - at < input.batch) input.batch = count - at;
+        fill(run, at, input.batch);
+        if (mha_trainer_loss(run->trainer, &batch, 1, &mean, &counted, &error) != MHA_OK)
+            return cli_fail(run->s, &error);
+        sum += mean * (double)counted;
+        labels += counted;
+    }
+    if (labels && !cli_stopped()) *loss = sum / (double)labels;
+    return CLI_DONE;
+}

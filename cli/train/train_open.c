@@ -1,0 +1,236 @@
+/* train_open.c - a training up to its first step. */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "input/input.h"
+#include "output.h"
+#include "session.h"
+#include "train/train_model.h"
+#include "train/train_run.h"
+
+/* ---- settings ---- */
+
+static int read_settings(train_run *run, const char *config)
+{
+    int code = run->goes_on ? train_run_load(run) : CLI_DONE;
+    char *export = run->t.export ? strdup(run->t.export) : NULL, *log = run->t.log ? strdup(run->t.log) : NULL;
+    if (code == CLI_DONE && config) code = train_settings_load(run->s, config, &run->t);
+    if (code == CLI_DONE) code = train_settings_take_options(run->s, &run->t);
+    if (code == CLI_DONE) code = train_settings_check(run->s, &run->t);
+    if (code == CLI_DONE && run->goes_on) code = train_run_join_gates(run);
+    if (code == CLI_DONE) code = train_run_find_teacher(run);
+    if (code == CLI_DONE) code = train_places_check(run, export, log);
+    free(export);
+    free(log);
+    return code;
+}
+
+/* ---- model and data ---- */
+
+static int open_new(train_run *run, mha_model **model)
+{
+    const int code = train_model_open(run->s, &run->t, model);
+    if (code != CLI_DONE || run->teacher || mha_model_describe(*model)->logits) return code;
+    return cli_error(run->s, CLI_REFUSED, "%s has no head of logits: there is no loss to learn from without --teacher",
+                     cli_shown(run->s->model_name));
+}
+
+/* The model as it is to be read: of a checkpoint that goes on without its weights, which the trainer reads. */
+static int open_model(train_run *run, mha_model **model)
+{
+    cli_session *s = run->s;
+    if (!run->goes_on) return open_new(run, model);
+    mha_error error = {0};
+    const mha_model_options how = {
+        .size = sizeof how, .no_weights = 1, .no_tokenizer = access(train_run_path(s, "tokenizer.json"), F_OK) != 0};
+    s->model = s->model_name = s->options.out;
+    return mha_model_open(s->ctx, s->options.out, &how, model, &error) == MHA_OK ? CLI_DONE : cli_refuse(s, &error);
+}
+
+static int open_data(train_run *run, const mha_model *model)
+{
+    train_form form;
+    train_settings *t = &run->t;
+    const train_list *paths = t->file.count ? &t->file : &t->tokens;
+    int code = train_form_find(run->s, t, model, &form);
+    if (code != CLI_DONE) return code;
+    code = t->file.count ? train_data_texts(run->s, &form, paths, t->documents, &run->data)
+                         : train_data_ids(run->s, &form, paths, &run->data);
+    if (code == CLI_DONE) code = train_data_shorten(run->s, &run->data, paths->item[0]);
+    t->length = run->data.form.length;
+    return code;
+}
+
+static int open_trainer(train_run *run, const mha_model *model)
+{
+    mha_error error = {0};
+    mha_train_options o = train_settings_options_of(&run->t);
+    o.teacher = run->teacher;
+    o.distill = train_settings_distill_of(&run->t);
+    const mha_status status = run->goes_on
+                                  ? mha_trainer_resume(run->s->ctx, run->s->options.out, &o, &run->trainer, &error)
+                                  : mha_trainer_create(model, &o, &run->trainer, &error);
+    if (status == MHA_ERR_ARG) return cli_usage(run->s, "%s", error.message);
+    if (status != MHA_OK) return cli_refuse(run->s, &error);
+    run->data.form.tokenizer = run->held.form.tokenizer = mha_model_tokenizer(mha_trainer_model(run->trainer));
+    return train_run_prompts(run);
+}
+
+/* What follows from the model and the teacher. */
+static int fit_models(train_run *run, const mha_model *model)
+{
+    const mha_model_info *info = mha_model_describe(model),
+                         *teacher = run->teacher ? mha_model_describe(run->teacher) : NULL;
+    int code = train_run_check_teacher(run, model);
+    if (code == CLI_DONE) code = train_settings_fit_model(run->s, &run->t, info, teacher);
+    if (code == CLI_DONE && teacher) /* a model without weights does not know of its logits */
+        train_settings_fit_teacher(&run->t, teacher->logits && (run->goes_on || info->logits));
+    return code;
+}
+
+static int open_both(train_run *run)
+{
+    mha_model *model = NULL;
+    int code = train_run_open_teacher(run); /* the session then names the model */
+    if (code == CLI_DONE) code = open_model(run, &model);
+    if (code == CLI_DONE) code = fit_models(run, model);
+    if (code == CLI_DONE) code = open_data(run, model);
+    if (code == CLI_DONE) code = train_run_split(run);
+    if (code == CLI_DONE) code = train_settings_fit_data(run->s, &run->t, run->learn.count);
+    if (code == CLI_DONE && run->goes_on) code = train_run_compare(run);
+    if (code == CLI_DONE) code = open_trainer(run, model);
+    mha_model_free(model);
+    return code;
+}
+
+/* ---- memory and log ---- */
+
+static int take_memory(train_run *run)
+{
+    const train_settings *t = &run->t;
+    const bool masks = run->data.form.masks, apart = run->data.form.apart;
+    const size_t batches = (size_t)t->accumulate, sequences = (size_t)t->batch, length = (size_t)t->length;
+    /* Each factor has a bound, the product of two fits; calloc checks the last one. */
+    run->batches = calloc(batches, sizeof *run->batches);
+    run->inputs = calloc(batches, sizeof *run->inputs);
+    run->ids = calloc(batches * sequences, length * sizeof *run->ids);
+    if (masks) run->labels = calloc(batches * sequences, length * sizeof *run->labels);
+    if (apart) run->starts = calloc(batches, (sequences + 1) * sizeof *run->starts);
+    if (!run->batches || !run->inputs || !run->ids || (masks && !run->labels) || (apart && !run->starts))
+        return cli_error(run->s, CLI_FAILED, "out of memory for %lld x %lld sequences of %lld tokens", t->accumulate,
+                         t->batch, t->length);
+    for (size_t n = 0; n < batches; n++) {
+        run->inputs[n] = (mha_model_input){.size = sizeof *run->inputs,
+                                           .batch = t->batch,
+                                           .length = t->length,
+                                           .ids = run->ids + n * sequences * length,
+                                           .starts = apart ? run->starts + n * (sequences + 1) : NULL};
+        run->batches[n] =
+            (mha_train_batch){.input = &run->inputs[n], .labels = masks ? run->labels + n * sequences * length : NULL};
+    }
+    return CLI_DONE;
+}
+
+/* The log of the checkpoint. One that is not there, because its owner has moved it away, begins where the steps do. */
+static int read_log(train_run *run, const char *path)
+{
+    const train_record now = {.step = run->begun, .loss = NAN, .rate = NAN, .norm = NAN, .eval = NAN, .open = NAN};
+    if (access(path, F_OK) == 0 || errno != ENOENT) return train_log_read(run->s, path, run->begun, &run->log);
+    cli_say(run->s, "%s is not there: the log begins at step %lld", cli_shown(path), (long long)run->begun);
+    return train_log_add(run->s, &run->log, &now);
+}
+
+static int open_log(train_run *run)
+{
+    const cli_session *s = run->s;
+    const train_settings *t = &run->t;
+    double before = 0;
+    int code = CLI_DONE;
+    if (run->goes_on) {
+        const char *path = train_run_path(s, "training.jsonl");
+        code = read_log(run, path);
+        if (code == CLI_DONE) train_log_go_on(s, &run->log, path);
+        if (code == CLI_DONE) before = run->log.record[run->log.count - 1].seconds;
+    }
+    run->start = cli_seconds() - before;
+    if (code != CLI_DONE || !t->log) return code;
+    return train_log_copy(s, &run->log, t->log, run->own_log);
+}
+
+/* ---- all of it ---- */
+
+static int open_parent(train_run *run)
+{
+    char path[PATH_MAX];
+    const char *out = run->s->options.out, *slash = strrchr(out, '/');
+    run->name = slash ? slash + 1 : out;
+    snprintf(path, sizeof path, "%.*s", (int)(run->name - out), out);
+    run->parent = cli_open_at(AT_FDCWD, *path ? path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    if (run->parent >= 0) return CLI_DONE;
+    return cli_error(run->s, CLI_FAILED, "%s: cannot write: %s", cli_shown(out), strerror(errno));
+}
+
+/* A run whose steps are all taken succeeds, so that one command line may be repeated. */
+static int check_steps(const train_run *run)
+{
+    const cli_session *s = run->s;
+    const long long begun = run->begun;
+    if (begun > run->t.steps)
+        return cli_usage(s, "%s: --steps must be greater than the %lld steps that the checkpoint has taken (got %lld)",
+                         cli_shown(s->options.out), begun, run->t.steps);
+    if (begun == run->t.steps)
+        cli_say(s, "%s: all %lld steps have been taken; to continue, give more with --steps", cli_shown(s->options.out),
+                begun);
+    return CLI_DONE;
+}
+
+int train_run_open(cli_session *s, bool resume, const char *config, train_run *run)
+{
+    *run = (train_run){.s = s, .parent = -1, .was_heads = -1, .was_end = -1, .lock = -1, .told = -1};
+    train_settings_none(&run->t);
+    train_log_begin(&run->log);
+    int code = open_parent(run);
+    if (code == CLI_DONE) code = train_lock_take(run);
+    if (code == CLI_DONE) code = train_keep_restore(run, resume);
+    run->goes_on = resume && access(train_run_path(s, "training.json"), F_OK) == 0;
+    if (code == CLI_DONE) code = read_settings(run, config);
+    if (code == CLI_DONE) code = open_both(run);
+    if (code == CLI_DONE) code = take_memory(run);
+    if (code != CLI_DONE) return code;
+    run->begun = mha_trainer_step_count(run->trainer);
+    if (run->goes_on) {
+        code = check_steps(run);
+        if (code != CLI_DONE) return code;
+        train_run_keep_settled(run);
+        code = train_run_tell_changes(run);
+        if (code != CLI_DONE) return code;
+    }
+    run->saved = run->goes_on ? run->begun : -1;
+    code = train_keep_begin(run);
+    if (code != CLI_DONE) return code;
+    return open_log(run);
+}
+
+int train_run_free(train_run *run)
+{
+    const int code = train_lock_free(run);
+    if (run->parent >= 0) close(run->parent);
+    train_log_free(&run->log);
+    json_decref(run->was);
+    mha_trainer_free(run->trainer);
+    mha_model_free(run->teacher);
+    train_data_free(&run->data);
+    train_data_free(&run->held);
+    train_run_free_prompts(run);
+    train_settings_free(&run->t);
+    free(run->batches);
+    free(run->inputs);
+    free(run->ids);
+    free(run->labels);
+    free(run->starts);
+    return code;
+}

@@ -1,0 +1,147 @@
+/* train_outputs.c - what a training writes: its folder, and beside it the model of --export and the file of --log. They
+ * are looked at before the data are read. What the training reads is none of them; and without --force only that is
+ * replaced which training.json names already. */
+#include <libgen.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "input/input.h"
+#include "input/output_is_input.h"
+#include "output.h"
+#include "train/train_run.h"
+
+/* ---- places ---- */
+
+/* An absolute path without links, also of what is not there yet. False: not even the folder that it would lie in is. */
+static bool find_place(const char *path, char place[PATH_MAX])
+{
+    char parent[PATH_MAX], name[PATH_MAX]; /* which the calls below write to */
+    if (realpath(path, place)) return true;
+    if (snprintf(parent, sizeof parent, "%s", path) >= PATH_MAX || !realpath(dirname(parent), place)) return false;
+    memcpy(name, path, strlen(path) + 1);
+    const size_t used = strlen(place);
+    return snprintf(place + used, PATH_MAX - used, "/%s", basename(name)) < (int)(PATH_MAX - used);
+}
+
+/* Is `path` the place `other`, or something inside? Not where one of them is NULL. */
+static bool is_within(const char *path, const char *other)
+{
+    char a[PATH_MAX], b[PATH_MAX];
+    if (!path || !other || !find_place(path, a) || !find_place(other, b)) return false;
+    const size_t n = strlen(b);
+    return strncmp(a, b, n) == 0 && (!a[n] || a[n] == '/');
+}
+
+/* May the run write to `path`? What it has written there before, `named`, it may replace. */
+static int check_free(const train_run *run, const char *option, const char *path, const char *named, bool *own)
+{
+    *own = run->s->options.force || (named && strcmp(path, named) == 0);
+    if (*own || access(path, F_OK) != 0) return CLI_DONE;
+    return cli_usage(run->s, "%s %s: it is there; --force replaces it", option, cli_shown(path));
+}
+
+/* Can a checkpoint be written there? */
+static int check_folder(const cli_session *s, const char *path, bool overwrite)
+{
+    mha_error error = {0};
+    return mha_model_save_check(path, overwrite, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);
+}
+
+/* ---- what is written there ---- */
+
+/* An option that names a folder, as far as it is given. */
+typedef struct taken {
+    const char *option, *path;
+} taken;
+
+static const char *find_taken(const char *path, const taken *list, size_t count)
+{
+    for (size_t n = 0; n < count; n++)
+        if (is_within(path, list[n].path)) return list[n].option;
+    return NULL;
+}
+
+static int check_list(const cli_session *s, const char *output, const char *path, const char *option,
+                      const train_list *list)
+{
+    int code = CLI_DONE;
+    for (int n = 0; n < list->count && code == CLI_DONE; n++)
+        code = cli_input_check(s, output, path, option, list->item[n]);
+    return code;
+}
+
+/* Is `path`, which `output` names, nothing that the training reads? The inputs of --config and training.json are in the
+ * settings alone. A training that goes on does not read what its model was made of. */
+static int check_inputs(const train_run *run, const char *output, const char *path, const char *from)
+{
+    const cli_session *s = run->s;
+    const train_settings *t = &run->t;
+    const taken list[] = {
+        {"--teacher", t->teacher}, {"--from", from}, {"--tokenizer", t->tokenizer}, {"--shape", t->shape}};
+    const size_t count = run->goes_on ? 1 : sizeof list / sizeof *list;
+    int code = cli_inputs_check(s, output, path);
+    if (code == CLI_DONE) code = check_list(s, output, path, "-f", &t->file);
+    if (code == CLI_DONE) code = check_list(s, output, path, "--tokens", &t->tokens);
+    if (code == CLI_DONE) code = check_list(s, output, path, "--eval", &t->eval);
+    for (size_t n = 0; n < count && code == CLI_DONE; n++)
+        code = cli_input_check(s, output, path, list[n].option, list[n].path);
+    return code;
+}
+
+static int check_export(train_run *run, const char *named, const char *from)
+{
+    char inside[PATH_MAX];
+    const cli_session *s = run->s;
+    const train_settings *t = &run->t;
+    const taken list[] = {{"-o", s->options.out}, {"--from", from}, {"--teacher", t->teacher}};
+    const char *other = find_taken(t->export, list, sizeof list / sizeof *list);
+    if (other) return cli_usage(s, "--export %s: it is the folder of %s, or lies in it", cli_shown(t->export), other);
+    if (is_within(s->options.out, t->export))
+        return cli_usage(s, "--export %s: the folder of -o lies in it", cli_shown(t->export));
+    snprintf(inside, sizeof inside, "%s/training.json", t->export);
+    if (!s->options.force && access(inside, F_OK) == 0)
+        return cli_usage(s, "--export %s: a training is in it; --force replaces it", cli_shown(t->export));
+    int code = check_inputs(run, "--export", t->export, from);
+    if (code == CLI_DONE) code = check_free(run, "--export", t->export, named, &run->own_export);
+    return code == CLI_DONE ? check_folder(s, t->export, run->own_export) : code;
+}
+
+static int check_log(train_run *run, const char *named, const char *from)
+{
+    const cli_session *s = run->s;
+    const train_settings *t = &run->t;
+    const taken list[] = {{"--export", t->export}, {"--from", from}, {"--teacher", t->teacher}};
+    if (strcmp(t->log, "-") == 0) return cli_usage(s, "--log -: want the name of a file");
+    if (is_within(t->log, s->options.out))
+        return cli_usage(s, "--log %s: it lies in the folder of -o, which has a log of its own", cli_shown(t->log));
+    const char *other = find_taken(t->log, list, sizeof list / sizeof *list);
+    if (other) return cli_usage(s, "--log %s: it lies in the folder of %s", cli_shown(t->log), other);
+    const int code = check_inputs(run, "--log", t->log, from);
+    return code == CLI_DONE ? check_free(run, "--log", t->log, named, &run->own_log) : code;
+}
+
+/* The folder of --from. A training that goes on does not read it any more. */
+static int find_from(const train_run *run, const char **from)
+{
+    *from = run->t.from;
+    if (run->goes_on || !*from) return CLI_DONE;
+    const int code = cli_model_find(run->s, *from);
+    *from = run->s->model;
+    return code;
+}
+
+int train_places_check(train_run *run, const char *export, const char *log)
+{
+    const char *from;
+    const cli_session *s = run->s;
+    const train_settings *t = &run->t;
+    int code = find_from(run, &from);
+    if (code == CLI_DONE && is_within(t->teacher, s->options.out))
+        return cli_usage(s, "--teacher %s: it is the folder of -o, or lies in it", cli_shown(t->teacher));
+    if (code == CLI_DONE && !run->goes_on) code = check_inputs(run, "-o", s->options.out, from);
+    if (code == CLI_DONE) code = check_folder(s, s->options.out, run->goes_on || s->options.force);
+    if (code == CLI_DONE && t->export) code = check_export(run, export, from);
+    return code == CLI_DONE && t->log ? check_log(run, log, from) : code;
+}

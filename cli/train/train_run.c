@@ -1,0 +1,158 @@
+/* train_run.c - the steps. */
+#include "train/train_run.h"
+
+#include <math.h>
+
+#include "output.h"
+#include "session.h"
+#include "train/train_shuffle.h"
+
+/* ---- what a step reads ---- */
+
+int32_t *train_run_put(train_run *run, const train_data *data, int64_t sequence, int64_t place)
+{
+    const int64_t width = run->t.batch, batch = place / width, at = place % width;
+    int64_t *starts = run->starts ? run->starts + batch * (width + 1) : NULL;
+    int32_t *ids = run->ids + batch * width * run->t.length + (starts ? starts[at] : at * run->t.length);
+    const int64_t count = train_data_sequence(data, sequence, ids);
+    if (starts) starts[at + 1] = starts[at] + count;
+    return ids;
+}
+
+/* The sequences of a step follow from its number alone. Returns its tokens. */
+static int64_t fill(train_run *run, int64_t step)
+{
+    const train_settings *t = &run->t;
+    const int64_t all = t->accumulate * t->batch, sequences = run->learn.count;
+    int64_t tokens = all * t->length;
+    for (int64_t n = 0; n < all; n++) {
+        const int64_t number = (step - 1) * all + n;
+        const int64_t sequence =
+            train_draw_sequence((uint64_t)t->seed, number / sequences, number % sequences, sequences);
+        int32_t *ids = train_run_put(run, run->learn.data, run->learn.first + sequence, n);
+        if (run->labels)
+            train_draw_mask(&run->data.form, t->mask, (uint64_t)t->seed, number, ids, run->labels + n * t->length);
+    }
+    if (run->starts) tokens = 0;
+    for (int64_t n = 0; run->starts && n < t->accumulate; n++)
+        tokens += run->starts[n * (t->batch + 1) + t->batch];
+    return tokens;
+}
+
+/* ---- talk ---- */
+
+/* "step 120 of 2000   loss 3.412   5200 tokens/s   4 min left" */
+static void describe(const train_run *run, const train_record *r, char *line, size_t room)
+{
+    char left[CLI_DURATION];
+    /* Without what it took to measure before the first step; a log may begin behind that. */
+    const train_record *first = &run->log.record[0];
+    const double taken = cli_seconds() - run->start - first->seconds, each = taken / (double)(r->step - first->step);
+    snprintf(line, room, "step %lld of %lld   loss %.4f   %.0f tokens/s   %s left", (long long)r->step, run->t.steps,
+             r->loss, (double)r->tokens / taken, cli_duration(each * (double)(run->t.steps - r->step), left));
+}
+
+/* ---- steps ---- */
+
+static bool is_due(const train_run *run, int64_t step, long long every)
+{
+    return step % train_settings_every(&run->t, every) == 0 || step == run->t.steps;
+}
+
+/* What is measured now and then; then the record is the log's. */
+static int record(train_run *run, train_record *r)
+{
+    r->eval = NAN;
+    int code = CLI_DONE;
+    if (run->judge.count && is_due(run, r->step, run->t.eval_every)) code = train_run_evaluate(run, &r->eval);
+    if (code == CLI_DONE && is_due(run, r->step, run->t.sample_every))
+        code = train_run_sample(run, r->step, &r->samples);
+    r->seconds = cli_seconds() - run->start;
+    if (code == CLI_DONE) return train_log_add(run->s, &run->log, r);
+    json_decref(r->samples);
+    return code;
+}
+
+/* What ends a training that has come to no good end. */
+static int lose(const train_run *run, const mha_error *error)
+{
+    const int code = cli_fail(run->s, error);
+    cli_say(run->s, "%s holds the last checkpoint", cli_shown(run->s->options.out));
+    return code;
+}
+
+static int take_step(train_run *run)
+{
+    const train_settings *t = &run->t;
+    mha_error error = {0};
+    mha_train_report report;
+    const int64_t tokens = fill(run, mha_trainer_step_count(run->trainer) + 1);
+    if (mha_trainer_step(run->trainer, run->batches, t->accumulate, &report, &error) != MHA_OK)
+        return lose(run, &error);
+    train_record r = {.step = report.step,
+                      .tokens = run->log.record[run->log.count - 1].tokens + tokens,
+                      .loss = report.loss,
+                      .rate = report.rate,
+                      .norm = report.norm,
+                      .open = t->gates ? report.open : NAN};
+    return record(run, &r);
+}
+
+/* A checkpoint of what computes: the report of a step is of the weights before it, so those behind it are looked at
+ * with what the next step reads. */
+static int save(train_run *run)
+{
+    mha_error error = {0};
+    fill(run, mha_trainer_step_count(run->trainer) + 1);
+    if (mha_trainer_loss(run->trainer, run->batches, run->t.accumulate, NULL, NULL, &error) != MHA_OK)
+        return lose(run, &error);
+    const int code = train_run_save(run);
+    if (code != CLI_DONE) cli_say(run->s, "%s holds the last checkpoint", cli_shown(run->s->options.out));
+    return code;
+}
+
+/* Before the first step: what is not learned yet. */
+static int begin(train_run *run)
+{
+    train_record zero = {.loss = NAN, .rate = NAN, .norm = NAN, .open = NAN};
+    int code = record(run, &zero);
+    if (code == CLI_DONE) code = train_run_save(run);
+    return code == CLI_DONE ? train_keep_none(run) : code;
+}
+
+/* Says how far it is where something was measured or kept. */
+static void tell(const train_run *run, bool kept)
+{
+    char line[160], eval[80] = "", open[80] = "";
+    const train_record *r = &run->log.record[run->log.count - 1];
+    describe(run, r, line, sizeof line);
+    if (!isnan(r->eval)) snprintf(eval, sizeof eval, "   held-out loss %.4f", r->eval);
+    if (!isnan(r->open)) snprintf(open, sizeof open, "   %.1f heads", r->open);
+    if (kept || !isnan(r->eval))
+        cli_say(run->s, "%s%s%s%s", line, open, eval, kept ? "   saved" : "");
+    else
+        cli_progress_line(line);
+}
+
+static int stop(const train_run *run)
+{
+    cli_say(run->s, "stopped; mha train --resume -o %s goes on", cli_shown(run->s->options.out));
+    return cli_stopped();
+}
+
+int train_run_steps(train_run *run)
+{
+    cli_signals_hold();
+    int code = run->goes_on ? CLI_DONE : begin(run);
+    for (int64_t step = run->begun; code == CLI_DONE && step < run->t.steps;) {
+        code = take_step(run);
+        if (code != CLI_DONE) break;
+        step = mha_trainer_step_count(run->trainer);
+        const bool keeps = is_due(run, step, run->t.save_every) || cli_stopped();
+        if (keeps) code = save(run);
+        if (code == CLI_DONE) tell(run, keeps);
+        if (code == CLI_DONE && keeps && cli_stopped() && step < run->t.steps) code = stop(run);
+    }
+    cli_progress_clear();
+    return code == CLI_DONE ? train_run_export(run) : code;
+}

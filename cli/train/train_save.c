@@ -1,0 +1,224 @@
+/* train_save.c - what is in the folder of a training beside the model: training.json, the settings with what the data
+ * were, and training.jsonl, the log. They are written with the checkpoint, whole or not at all. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "input/input.h"
+#include "memory.h"
+#include "options.h"
+#include "output.h"
+#include "train/train_page.h"
+#include "train/train_run.h"
+
+#define SETTINGS "training.json"
+#define LOG "training.jsonl"
+#define PAGE "training.html"
+
+const char *train_run_path(const cli_session *s, const char *name)
+{
+    static char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", s->options.out, name);
+    return path;
+}
+
+/* ---- writing ---- */
+
+static json_t *data_json(const train_data *data)
+{
+    char digest[17];
+    train_digest_print(&data->digest, digest);
+    return json_pack("{s:I, s:I, s:s}", "tokens", (json_int_t)data->tokens, "sequences", (json_int_t)data->sequences,
+                     "digest", digest);
+}
+
+static json_t *teacher_json(const train_run *run)
+{
+    return json_pack("{s:s}", "digest", run->teacher_digest);
+}
+
+static char *settings_text(const train_run *run)
+{
+    json_t *all = json_pack("{s:s, s:o, s:o}", "mha", mha_version(), "settings", train_settings_json(&run->t), "data",
+                            data_json(&run->data));
+    bool whole = all && json_object_set_new(all, "follows", train_settings_following(&run->t)) == 0;
+    if (run->t.eval.count) whole = whole && json_object_set_new(all, "eval", data_json(&run->held)) == 0;
+    if (run->teacher) whole = whole && json_object_set_new(all, "teacher", teacher_json(run)) == 0;
+    char *text = whole ? json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(all);
+    return text;
+}
+
+static int page_text(const train_run *run, char **text, size_t *bytes)
+{
+    FILE *out = cli_memory_open(text, bytes);
+    const int whole = train_page_write(run, out);
+    fclose(out);
+    return whole ? CLI_DONE : cli_error(run->s, CLI_FAILED, "out of memory for the page");
+}
+
+static int save(train_run *run, const mha_train_file *files, int64_t count)
+{
+    cli_session *s = run->s;
+    mha_error error = {0};
+    char entry[NAME_MAX + 1];
+    const char *aside;
+    int code = train_keep_name(run, entry, &aside);
+    const mha_trainer_save_options o = {.size = sizeof o,
+                                        .overwrite = s->options.force || run->saved >= 0,
+                                        .files = files,
+                                        .file_count = count,
+                                        .aside = aside};
+    if (code != CLI_DONE) return code;
+    if (mha_trainer_save(run->trainer, s->options.out, &o, &error) != MHA_OK) return cli_fail(s, &error);
+    run->saved = mha_trainer_step_count(run->trainer);
+    code = train_keep_end(run);
+    if (code != CLI_DONE) return code;
+    return train_log_follow(s, &run->log, train_run_path(s, LOG));
+}
+
+int train_run_save(train_run *run)
+{
+    char *settings = settings_text(run), *page = NULL;
+    size_t page_bytes = 0;
+    int code = settings ? CLI_DONE : cli_error(run->s, CLI_FAILED, "out of memory for the settings");
+    if (code == CLI_DONE) code = page_text(run, &page, &page_bytes);
+    if (code == CLI_DONE)
+        code = save(run,
+                    (const mha_train_file[]){{SETTINGS, settings, strlen(settings)},
+                                             {LOG, run->log.text, run->log.bytes},
+                                             {PAGE, page, page_bytes}},
+                    3);
+    free(settings);
+    free(page);
+    return code;
+}
+
+int train_run_export(const train_run *run)
+{
+    const cli_session *s = run->s;
+    const train_settings *t = &run->t;
+    mha_error error = {0};
+    const mha_trainer_save_options o = {.size = sizeof o,
+                                        .model_only = 1,
+                                        .overwrite = run->own_export,
+                                        .dtype = cli_dtype(t->export_dtype ? t->export_dtype : "bf16")};
+    if (!t->export) return CLI_DONE;
+    return mha_trainer_save(run->trainer, t->export, &o, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);
+}
+
+/* ---- reading ---- */
+
+int train_run_load(train_run *run)
+{
+    const char *path = train_run_path(run->s, SETTINGS);
+    int code = cli_json_read(run->s, path, &run->was);
+    if (code != CLI_DONE) return code;
+    code = train_settings_take(run->s, path, json_object_get(run->was, "settings"), &run->t);
+    run->was_heads = run->t.heads;
+    run->was_end = run->t.gates_end;
+    train_settings_unset(&run->t, json_object_get(run->was, "follows"));
+    return code;
+}
+
+/* Settings that say what model is made. */
+static bool is_of_model(const char *key)
+{
+    static const char *const keys[] = {"from", "shape", "tokenizer", "vocab"};
+    bool found = false;
+    for (size_t n = 0; n < sizeof keys / sizeof *keys; n++)
+        found |= strcmp(keys[n], key) == 0;
+    return found;
+}
+
+/* A setting as text, for the caller to free. */
+static char *value_text(const json_t *value)
+{
+    return value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6)) : strdup("not set");
+}
+
+static void tell_change(const cli_session *s, const char *key, const json_t *was, const json_t *now)
+{
+    if (json_equal(now, was)) return;
+    if (now && is_of_model(key)) cli_say(s, "%s is not looked at: the model is that of the checkpoint", key);
+    if (is_of_model(key)) return;
+    char *texts[] = {value_text(was), value_text(now)};
+    if (texts[0] && texts[1]) cli_say(s, "%s is now %s, was %s", key, cli_shown(texts[1]), cli_shown(texts[0]));
+    free(texts[0]);
+    free(texts[1]);
+}
+
+int train_run_tell_changes(train_run *run)
+{
+    const char *key;
+    json_t *value, *was = json_object_get(run->was, "settings"), *now = train_settings_json(&run->t);
+    if (!now) return cli_error(run->s, CLI_FAILED, "out of memory for the settings");
+    json_object_foreach(now, key, value) tell_change(run->s, key, json_object_get(was, key), value);
+    json_object_foreach(was, key, value) if (!json_object_get(now, key)) tell_change(run->s, key, value, NULL);
+    json_decref(now);
+    json_decref(run->was);
+    run->was = NULL;
+    return CLI_DONE;
+}
+
+/* Are these the data that the checkpoint was made with? If not, are they the same tokens in other sequences? */
+static int compare(const train_run *run, const char *key, const train_data *data, bool *same, bool *cut_anew)
+{
+    const json_t *was = json_object_get(run->was, key);
+    json_t *now = data_json(data);
+    if (!now) return cli_error(run->s, CLI_FAILED, "out of memory to compare the data");
+    *same = json_equal(was, now);
+    json_object_set(now, "sequences", json_object_get(was, "sequences"));
+    *cut_anew = !*same && json_equal(was, now);
+    json_decref(now);
+    return CLI_DONE;
+}
+
+static int refuse_data(const train_run *run, bool cut_anew)
+{
+    const char *option = run->t.file.count ? "-f" : "--tokens";
+    if (cut_anew)
+        return cli_error(run->s, CLI_REFUSED,
+                         "--length %lld cuts other sequences from the data than the checkpoint has: name them with %s "
+                         "to go on all the same",
+                         run->t.length, option);
+    return cli_error(run->s, CLI_REFUSED,
+                     "the data are not those of the checkpoint: name them with %s to go on all the same", option);
+}
+
+static int compare_data(const train_run *run)
+{
+    const cli_session *s = run->s;
+    bool data, cut_anew, eval = true, eval_cut_anew;
+    int code = compare(run, "data", &run->data, &data, &cut_anew);
+    if (code == CLI_DONE && run->t.eval.count && !run->t.names_eval)
+        code = compare(run, "eval", &run->held, &eval, &eval_cut_anew);
+    if (code != CLI_DONE) return code;
+    if (!eval)
+        return cli_error(s, CLI_REFUSED,
+                         "the data of --eval are not those of the checkpoint: name them again to go on all the same");
+    if (data) return CLI_DONE;
+    if (!run->t.names_data) return refuse_data(run, cut_anew);
+    cli_say(s, "these are other data than before: the training is not that of an undisturbed run");
+    return CLI_DONE;
+}
+
+static int compare_teacher(const train_run *run)
+{
+    const cli_session *s = run->s;
+    const char *was = json_string_value(json_object_get(json_object_get(run->was, "teacher"), "digest"));
+    if (!run->teacher || (was && strcmp(was, run->teacher_digest) == 0)) return CLI_DONE;
+    if (!run->t.names_teacher)
+        return cli_error(s, CLI_REFUSED,
+                         "the model in %s is not the teacher of the checkpoint: name it with --teacher to go on all "
+                         "the same",
+                         cli_shown(run->t.teacher));
+    if (was) cli_say(s, "this is another teacher than before: the training is not that of an undisturbed run");
+    return CLI_DONE;
+}
+
+int train_run_compare(const train_run *run)
+{
+    const int code = compare_data(run);
+    return code == CLI_DONE ? compare_teacher(run) : code;
+}

@@ -1,0 +1,208 @@
+/* train_settings.h - the settings of a training, one row each: an option of the command line, a key of --config, and a
+ * key of the training.json that is kept beside the checkpoint. */
+#ifndef CLI_TRAIN_TRAIN_SETTINGS_H
+#define CLI_TRAIN_TRAIN_SETTINGS_H
+
+#include <jansson.h>
+
+#include "command.h"
+
+/* The settings in groups, as --help shows them. X(kind, field, letter, option, min, max, help, value): the key in JSON
+ * is the name of the field. What is not given is NULL, -1 or NaN until train_settings_check, _fit_model, _fit_data,
+ * _fit_gates or _fit_teacher. */
+
+/* The model. */
+#define TRAIN_SETTINGS_MODEL(X)                                                                                  \
+    X(TEXT, from, 0, "from", 0, 0, "train this checkpoint: a folder, minilm or builtin", "MODEL")                \
+    X(SHAPE, shape, 0, "shape", 0, 0, "train a new model: FAMILY:LAYERSxHEADSxWIDTH, or a config.json", "SHAPE") \
+    X(TEXT, tokenizer, 0, "tokenizer", 0, 0, "tokenizer of a new model: a folder with tokenizer.json", "FOLDER") \
+    X(WHOLE, vocab, 0, "vocab", 1, INT32_MAX, "vocabulary size of a new model (default: the tokenizer's)", "N")
+/* What is learned from. */
+#define TRAIN_SETTINGS_DATA(X)                                                                                     \
+    X(PATHS, file, 'f', "file", 0, 0, "train on the texts of FILE, - is standard input; arguments are more files", \
+      "FILE")                                                                                                      \
+    X(PATHS, tokens, 0, "tokens", 0, 0, "train on token ids: .npy, or .bin of 16-bit ids", "FILE")                 \
+    X(TEXT, documents, 0, "documents", 0, 0, "a text is a line (default), a paragraph, or whole: the file", "HOW") \
+    X(TEXT, end_token, 0, "end-token", 0, 0, "appended to each text (default: the model's)", "TOKEN")              \
+    X(WHOLE, length, 0, "length", 2, 1 << 24, "tokens per sequence (default: 128, or the model's maximum)", "N")   \
+    X(NUMBER, mask, 0, "mask", 1e-6, 1, "encoders: fraction of the tokens to predict (default: 0.15)", "X")
+/* Batches and steps. */
+#define TRAIN_SETTINGS_STEPS(X)                                                                                   \
+    X(WHOLE, batch, 0, "batch", 1, 1 << 20, "sequences per batch (default: 8)", "N")                              \
+    X(WHOLE, accumulate, 0, "accumulate", 1, 1 << 20, "batches per step (default: 1)", "N")                       \
+    X(WHOLE, steps, 0, "steps", 1, 1LL << 40, "total number of steps", "N")                                       \
+    X(NUMBER, epochs, 0, "epochs", 1e-6, 1e9, "passes over the data, instead of --steps (default: 1)", "X")       \
+    X(WHOLE, seed, 's', "seed", 0, 1LL << 62, "seed of new weights, order, masks, dropout, samples (default: 0)", \
+      "SEED")                                                                                                     \
+    X(TEXT, dtype, 0, "dtype", 0, 0, "of matrix products: f32 (default) or bf16; weights stay f32", "TYPE")       \
+    X(FLAG, recompute, 0, "recompute", 0, 0, "use less memory: recompute activations, a quarter more work", NULL)
+/* The optimizer. */
+#define TRAIN_SETTINGS_ADAMW(X)                                                                                \
+    X(NUMBER, rate, 0, "rate", 1e-12, 1e6, "largest learning rate (default: 0.001, with --from 0.00005)", "X") \
+    X(WHOLE, warmup, 0, "warmup", 0, 1LL << 40, "steps until that rate (default: a fiftieth of all)", "N")     \
+    X(TEXT, schedule, 0, "schedule", 0, 0, "of the rate after that: cosine (default), constant", "HOW")        \
+    X(NUMBER, floor, 0, "floor", 0, 1e6, "where the cosine ends (default: a tenth of --rate)", "X")            \
+    X(NUMBER, decay, 0, "decay", 0, 1e6, "weight decay (default: 0.1)", "X")                                   \
+    X(TEXT, decays, 0, "decays", 0, 0, "what decays: matrices (default), dense, all", "WHAT")                  \
+    X(NUMBER, beta1, 0, "beta1", 1e-9, 1 - 1e-9, "of AdamW (default: 0.9)", "X")                               \
+    X(NUMBER, beta2, 0, "beta2", 1e-9, 1 - 1e-9, "of AdamW (default: 0.95)", "X")                              \
+    X(NUMBER, clip, 0, "clip", 0, 1e30, "clip gradients to this norm, 0 = never (default: 1)", "X")            \
+    X(TEXTS, freeze, 0, "freeze", 0, 0, "tensors that stay as they are: a name, \"*end\" or \"begin*\"", "NAME")
+/* Dropout. */
+#define TRAIN_SETTINGS_DROPOUT(X)                                                                                      \
+    X(NUMBER, dropout, 0, "dropout", 0, 0.99, "fraction of the values dropped, in all three places (default: 0)", "P") \
+    X(NUMBER, embedding_dropout, 0, "embedding-dropout", 0, 0.99, "of embeddings (default: --dropout)", "P")           \
+    X(NUMBER, attention_dropout, 0, "attention-dropout", 0, 0.99, "of attention probabilities (likewise)", "P")        \
+    X(NUMBER, residual_dropout, 0, "residual-dropout", 0, 0.99, "of what is added to the residual (likewise)", "P")
+/* Heads that close. */
+#define TRAIN_SETTINGS_GATES(X)                                                                                      \
+    X(TEXT, gates, 0, "gates", 0, 0, "prune heads while training, with gates that learn to close: l0 or l1", "KIND") \
+    X(WHOLE, heads, 0, "heads", 1, 1 << 20, "heads that stay open (default: as many as --gate-penalty leaves)", "N") \
+    X(NUMBER, gate_penalty, 0, "gate-penalty", 1e-8, 1e3,                                                            \
+      "penalty per open head; with l1 and --heads the first one (default: 0.01)", "X")                               \
+    X(NUMBER, gate_rate, 0, "gate-rate", 1e-8, 1e3, "learning rate of the gates (default: 0.1)", "X")                \
+    X(WHOLE, gates_start, 0, "gates-start", 0, 1LL << 40, "steps before gates learn (default: those taken)", "N")    \
+    X(WHOLE, gates_end, 0, "gates-end", 1, 1LL << 40,                                                                \
+      "step after which gates are frozen (default: a quarter of the rest)", "N")                                     \
+    X(FLAG, gates_together, 0, "gates-together", 0, 0, "train the weights while gates learn; by default they wait",  \
+      NULL)                                                                                                          \
+    X(FLAG, gates_only, 0, "gates-only", 0, 0, "train the gates only; weights stay as they are", NULL)
+/* A teacher. */
+#define TRAIN_SETTINGS_TEACHER(X)                                                                                   \
+    X(TEXT, teacher, 0, "teacher", 0, 0, "learn the outputs of this model: a folder, minilm or builtin", "MODEL")   \
+    X(NUMBER, teacher_temperature, 0, "teacher-temperature", 1e-3, 1e3, "of both models' logits (default: 2)", "X") \
+    X(NUMBER, label_weight, 0, "label-weight", 0, 1e6, "weight of the labels' cross-entropy (default: 0.5)", "X")   \
+    X(NUMBER, logit_weight, 0, "logit-weight", 0, 1e6,                                                              \
+      "weight of the divergence from the teacher's logits (default: 0.5)", "X")                                     \
+    X(NUMBER, state_weight, 0, "state-weight", 0, 1e6,                                                              \
+      "weight of the squared difference of last states (no logits: 1)", "X")                                        \
+    X(NUMBER, text_weight, 0, "text-weight", 0, 1e6, "weight of 1 - cosine of the texts' vectors (default: 0)", "X")
+/* What is measured on the way. */
+#define TRAIN_SETTINGS_WATCH(X)                                                                                      \
+    X(PATHS, eval, 0, "eval", 0, 0, "measure the loss on this held-out file, of the same kind as the data", "FILE")  \
+    X(NUMBER, eval_share, 0, "eval-share", 0, 0.9,                                                                   \
+      "hold out this fraction of the data, at its end, to measure the loss on", "X")                                 \
+    X(WHOLE, eval_every, 0, "eval-every", 1, 1LL << 40, "steps between evaluations (default: as --save-every)", "N") \
+    X(WHOLE, eval_sequences, 0, "eval-sequences", 1, 1LL << 40, "sequences per evaluation (default: 512, or all)",   \
+      "N")                                                                                                           \
+    X(TEXTS, sample, 0, "sample", 0, 0, "let a decoder continue this text; may be given again", "TEXT")              \
+    X(WHOLE, sample_every, 0, "sample-every", 1, 1LL << 40, "steps between samples (default: as --save-every)", "N") \
+    X(WHOLE, sample_tokens, 0, "sample-tokens", 1, 1 << 20, "tokens per sample (default: 40)", "N")                  \
+    X(NUMBER, temperature, 0, "temperature", 0, 1e6, "of samples, 0 = the most probable tokens (default: 0.8)", "X")
+/* Checkpoints, export and log. */
+#define TRAIN_SETTINGS_KEEP(X)                                                                                        \
+    X(WHOLE, save_every, 0, "save-every", 1, 1LL << 40, "steps between checkpoints (default: a tenth, <= 1000)", "N") \
+    X(WHOLE, keep, 0, "keep", 0, 1 << 20, "older checkpoints to keep, as FOLDER.step-STEP (default: none)", "N")      \
+    X(PATH, export, 0, "export", 0, 0, "also write the model alone at the end: a checkpoint to share", "FOLDER")      \
+    X(TEXT, export_dtype, 0, "export-dtype", 0, 0, "type of its weights: bf16 (default), f16, f32", "TYPE")           \
+    X(PATH, log, 0, "log", 0, 0, "also write the log there: .jsonl or .csv", "FILE")
+/* All of them. */
+#define TRAIN_SETTINGS_MAP(X) \
+    TRAIN_SETTINGS_MODEL(X)   \
+    TRAIN_SETTINGS_DATA(X)    \
+    TRAIN_SETTINGS_STEPS(X)   \
+    TRAIN_SETTINGS_ADAMW(X)   \
+    TRAIN_SETTINGS_DROPOUT(X) \
+    TRAIN_SETTINGS_GATES(X)   \
+    TRAIN_SETTINGS_TEACHER(X) \
+    TRAIN_SETTINGS_WATCH(X)   \
+    TRAIN_SETTINGS_KEEP(X)
+
+typedef struct train_list {
+    char **item; /* [count] */
+    int count;
+} train_list;
+
+/* What a setting of each kind is kept as, and how popt stores it. */
+#define TRAIN_VALUE_TEXT char *
+#define TRAIN_VALUE_SHAPE char * /* in JSON also an object, whose text begins with { */
+#define TRAIN_VALUE_PATH char *  /* made absolute: a training goes on from any folder */
+#define TRAIN_VALUE_TEXTS train_list
+#define TRAIN_VALUE_PATHS train_list
+#define TRAIN_VALUE_WHOLE long long
+#define TRAIN_VALUE_NUMBER double
+#define TRAIN_VALUE_FLAG bool
+
+/* Settings whose defaults follow from others, which may change when a training goes on. */
+enum { TRAIN_FLOOR, TRAIN_WARMUP, TRAIN_GATES_END, TRAIN_FOLLOWERS };
+
+typedef struct train_settings {
+#define X(kind, field, letter, option, min, max, help, value) TRAIN_VALUE_##kind field;
+    TRAIN_SETTINGS_MAP(X)
+#undef X
+    bool follows[TRAIN_FOLLOWERS];              /* is as the rate or the steps have it, and not as somebody gave it */
+    bool names_data, names_eval, names_teacher; /* the command line or --config does, and not training.json alone */
+} train_settings;
+
+/* What popt stores: of settings, and of options that are none. */
+#define TRAIN_GIVEN_TEXT const char *
+#define TRAIN_GIVEN_SHAPE const char *
+#define TRAIN_GIVEN_PATH const char *
+#define TRAIN_GIVEN_TEXTS const char **
+#define TRAIN_GIVEN_PATHS const char **
+#define TRAIN_GIVEN_WHOLE const char *
+#define TRAIN_GIVEN_NUMBER const char *
+#define TRAIN_GIVEN_FLAG int
+
+extern struct train_given {
+#define X(kind, field, letter, option, min, max, help, value) TRAIN_GIVEN_##kind field;
+    TRAIN_SETTINGS_MAP(X)
+#undef X
+    const char *config;
+    int resume;
+} train_given;
+
+/* The rows of the option table. */
+#define TRAIN_ARG_TEXT POPT_ARG_STRING
+#define TRAIN_ARG_SHAPE POPT_ARG_STRING
+#define TRAIN_ARG_PATH POPT_ARG_STRING
+#define TRAIN_ARG_TEXTS POPT_ARG_ARGV
+#define TRAIN_ARG_PATHS POPT_ARG_ARGV
+#define TRAIN_ARG_WHOLE POPT_ARG_STRING
+#define TRAIN_ARG_NUMBER POPT_ARG_STRING
+#define TRAIN_ARG_FLAG POPT_ARG_NONE
+#define TRAIN_SETTINGS_OPTION(kind, field, letter, option, min, max, help, value) \
+    {option, letter, TRAIN_ARG_##kind, &train_given.field, 0, help, value},
+
+/* What the words of a setting may be is checked, and what follows from no model or data gets its default. */
+int train_settings_check(const cli_session *s, train_settings *t);
+/* All texts are UTF-8, as JSON is. */
+int train_settings_check_texts(const cli_session *s, const train_settings *t);
+/* The defaults that follow from the model and the teacher, NULL = none, and then from the number of sequences. */
+int train_settings_fit_model(const cli_session *s, train_settings *t, const mha_model_info *info,
+                             const mha_model_info *teacher);
+int train_settings_fit_data(const cli_session *s, train_settings *t, int64_t sequences);
+/* What is said of gates (train_gates.c): checked; the steps of start and end; as the library takes it. */
+int train_settings_check_gates(const cli_session *s, const train_settings *t);
+int train_settings_fit_gates(const cli_session *s, train_settings *t);
+mha_train_gates train_settings_gates_of(const train_settings *t);
+/* The keys of settings that follow, for training.json; and, when that is read, these settings as not given. */
+json_t *train_settings_following(const train_settings *t);
+void train_settings_unset(train_settings *t, const json_t *keys);
+/* --save-every, --eval-every or --sample-every: as given, or what follows from the steps, which may become more. */
+long long train_settings_every(const train_settings *t, long long given);
+/* What is said of a teacher (train_teacher.c): checked; the usual weights, of `logits`: both models have some; whether
+ * an encoder is asked for labels; as the library takes it. */
+int train_settings_check_teacher(const cli_session *s, const train_settings *t);
+void train_settings_fit_teacher(train_settings *t, bool logits);
+bool train_settings_labels(const train_settings *t);
+mha_model_distill train_settings_distill_of(const train_settings *t);
+/* As the library takes them, but for the teacher; `t` must stay. */
+mha_train_options train_settings_options_of(const train_settings *t);
+
+/* Nothing given. */
+void train_settings_none(train_settings *t);
+/* Takes the keys of an object; `name` is the file it came from. Free *t in any case. Returns an exit code, as the
+ * others. */
+int train_settings_take(const cli_session *s, const char *name, const json_t *object, train_settings *t);
+/* Takes what a file of --config has. */
+int train_settings_load(const cli_session *s, const char *path, train_settings *t);
+/* Takes what the command line has, -m and arguments too. */
+int train_settings_take_options(const cli_session *s, train_settings *t);
+/* All that is set, as an object; NULL when memory is short. */
+json_t *train_settings_json(const train_settings *t);
+void train_settings_free(train_settings *t);
+/* Frees what popt has listed. */
+void train_settings_free_options(void);
+
+#endif

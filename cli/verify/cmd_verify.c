@@ -1,0 +1,59 @@
+/* cmd_verify.c - `mha verify`: checks this build against double precision, or against a folder of recorded results. */
+#include <string.h>
+
+#include "output.h"
+#include "verify/verify.h"
+
+static const char *golden, *lm;
+static int strict;
+
+static const struct poptOption options[] = {
+    {"golden", 0, POPT_ARG_STRING, &golden, 0, "folder of recorded results: index.json and tensor files", "DIR"},
+    {"lm", 0, POPT_ARG_STRING, &lm, 0, "the language model of recorded heads", "FOLDER"},
+    {"strict", 0, POPT_ARG_NONE, &strict, 0, "also say no when a case was refused", NULL},
+    POPT_TABLEEND,
+};
+
+#ifdef MHA_CONFORMANCE
+static int run_golden(cli_session *session, verify_log *log)
+{
+    log->lm = lm;
+    return verify_golden(session, golden, log);
+}
+#else
+static int run_golden(cli_session *session, verify_log *log)
+{
+    (void)log;
+    return cli_error(session, CLI_FAILED, "--golden: this build has no conformance suites (MHA_CONFORMANCE=OFF)");
+}
+#endif
+
+static int run(cli_session *session)
+{
+    if (session->arg_count) return cli_usage(session, "unexpected argument \"%s\"", cli_shown(session->args[0]));
+    if (session->options.model && !golden) return cli_usage(session, "-m says nothing without --golden");
+    if (lm && !golden) return cli_usage(session, "--lm says nothing without --golden");
+    verify_log log;
+    verify_log_open(&log);
+    int code = golden ? run_golden(session, &log) : verify_self(session, &log);
+    if (code == CLI_DONE) code = verify_print(session, &log, strict);
+    verify_log_close(&log);
+    return code;
+}
+
+const cli_command cli_verify = {
+    .name = "verify",
+    .summary = "check this build against double precision or recorded results",
+    .usage = "",
+    .details = "Without --golden: every instruction set of this CPU against the same problem in double precision.\n"
+               "With --golden DIR: DIR as made by the project's scripts for attention, ops, seeds (the walk-throughs), "
+               "models (-m FOLDER_OF_MODELS), minilm (-m MODEL) or heads (-m MODEL --lm FOLDER). Exit status 4 when a "
+               "case failed, 3 when DIR is "
+               "broken, of another format, or asks in index.json for something that is not checked.\n"
+               "In JSON, \"worst\" is the largest error in units of its limit.",
+    .shared = CLI_MODEL | CLI_JSON,
+    .options = options,
+    .examples = "mha verify\n"
+                "mha verify --strict --json\n",
+    .run = run,
+};

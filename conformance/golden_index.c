@@ -1,0 +1,162 @@
+/* golden_index.c - recorded folders: index.json and the tensor files beside it, checked before they are believed. */
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "conformance/golden_folder.h"
+#include "output.h"
+
+mha_status verify_fault(const verify_entry *e, const char *format, ...)
+{
+    if (e->error->status != MHA_OK) return e->error->status;
+    char text[600];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    e->error->status = MHA_ERR_FORMAT;
+    snprintf(e->error->message, sizeof e->error->message, "\"%s\": %s", cli_shown(e->name), text);
+    return MHA_ERR_FORMAT;
+}
+
+/* ---- values ---- */
+
+bool verify_has(const verify_entry *e, const char *key)
+{
+    const json_t *value = json_object_get(e->object, key);
+    return value && !json_is_null(value);
+}
+
+int64_t verify_int(const verify_entry *e, const char *key)
+{
+    const json_t *value = json_object_get(e->object, key);
+    if (!json_is_integer(value)) verify_fault(e, "\"%s\" in index.json is not an integer", key);
+    return json_integer_value(value);
+}
+
+double verify_real(const verify_entry *e, const char *key)
+{
+    const json_t *value = json_object_get(e->object, key);
+    if (!json_is_number(value)) verify_fault(e, "\"%s\" in index.json is not a number", key);
+    return json_number_value(value);
+}
+
+bool verify_bool(const verify_entry *e, const char *key)
+{
+    const json_t *value = json_object_get(e->object, key);
+    if (!json_is_boolean(value)) verify_fault(e, "\"%s\" in index.json is neither true nor false", key);
+    return json_is_true(value);
+}
+
+const char *verify_text(const verify_entry *e, const char *key)
+{
+    const char *text = json_string_value(json_object_get(e->object, key));
+    if (!text) verify_fault(e, "\"%s\" in index.json is not a string", key);
+    return text ? text : "";
+}
+
+void verify_ints(const verify_entry *e, const char *key, int64_t *out, int64_t count)
+{
+    const json_t *array = json_object_get(e->object, key);
+    if (!json_is_array(array) || json_array_size(array) != (size_t)count) {
+        verify_fault(e, "\"%s\" in index.json is not an array of %lld", key, (long long)count);
+        return;
+    }
+    for (int64_t n = 0; n < count; n++) {
+        const json_t *value = json_array_get(array, (size_t)n);
+        if (!json_is_integer(value)) verify_fault(e, "\"%s\" in index.json holds something else than integers", key);
+        out[n] = json_integer_value(value);
+    }
+}
+
+/* ---- files ---- */
+
+json_t *verify_index_open(const char *folder, mha_error *error)
+{
+    char path[4096];
+    json_error_t problem;
+    if (snprintf(path, sizeof path, "%s/index.json", folder) >= (int)sizeof path) {
+        *error = (mha_error){.status = MHA_ERR_IO};
+        snprintf(error->message, sizeof error->message, "%s: the path is too long", cli_shown(folder));
+        return NULL;
+    }
+    errno = 0;
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &problem);
+    if (json_is_object(root)) return root;
+    *error = (mha_error){.status = MHA_ERR_FORMAT};
+    if (root)
+        snprintf(error->message, sizeof error->message, "%s: not a JSON object", cli_shown(path));
+    else if (problem.line < 1)
+        snprintf(error->message, sizeof error->message, "%s: %s", cli_shown(path),
+                 errno ? strerror(errno) : "cannot be read");
+    else
+        snprintf(error->message, sizeof error->message, "%s: line %d: %s", cli_shown(path), problem.line,
+                 cli_shown(problem.text));
+    json_decref(root);
+    return NULL;
+}
+
+mha_status verify_path(const char *folder, const verify_entry *e, const char *name, char *path, size_t capacity)
+{
+    if (e->error->status != MHA_OK) return e->error->status;
+    if (!name[0] || name[0] == '.' || strchr(name, '/'))
+        return verify_fault(e, "\"%s\" is not a file name", cli_shown(name));
+    if (snprintf(path, capacity, "%s/%s", folder, name) >= (int)capacity)
+        return verify_fault(e, "the path is too long");
+    return MHA_OK;
+}
+
+mha_status verify_file_open(mha_ctx *ctx, const char *folder, const verify_entry *e, const char *name, mha_file **file)
+{
+    char path[4096];
+    *file = NULL;
+    mha_status status = verify_path(folder, e, name, path, sizeof path);
+    return status == MHA_OK ? mha_file_open(ctx, path, NULL, file, e->error) : status;
+}
+
+/* ---- tensors ---- */
+
+const mha_tensor *verify_tensor(const verify_entry *e, const mha_file *file, const char *name, int rank, int64_t *shape)
+{
+    if (e->error->status != MHA_OK) return NULL;
+    const mha_tensor *tensor = mha_file_find(file, name);
+    if (!tensor) {
+        verify_fault(e, "the file has no tensor \"%s\"", cli_shown(name));
+        return NULL;
+    }
+    if (tensor->rank != rank) {
+        verify_fault(e, "tensor \"%s\" has %d dimensions, not %d", cli_shown(name), tensor->rank, rank);
+        return NULL;
+    }
+    for (int n = 0; n < rank; n++) {
+        if (shape[n] < 0) shape[n] = tensor->shape[n];
+        if (tensor->shape[n] == shape[n]) continue;
+        verify_fault(e, "tensor \"%s\": dimension %d is %lld, not %lld", cli_shown(name), n,
+                     (long long)tensor->shape[n], (long long)shape[n]);
+        return NULL;
+    }
+    return tensor;
+}
+
+void *verify_raw(verify_memory *memory, const verify_entry *e, const mha_tensor *tensor)
+{
+    void *copy = tensor ? verify_alloc(memory, (int64_t)tensor->bytes, 1, e) : NULL;
+    if (copy && tensor->bytes) memcpy(copy, tensor->data, tensor->bytes);
+    return copy;
+}
+
+static void *converted(verify_memory *memory, const verify_entry *e, const mha_tensor *tensor, mha_dtype dtype)
+{
+    void *copy = tensor ? verify_alloc(memory, tensor->elements, mha_dtype_size(dtype), e) : NULL;
+    return copy && mha_tensor_read(tensor, dtype, copy, e->error) == MHA_OK ? copy : NULL;
+}
+
+double *verify_reals(verify_memory *memory, const verify_entry *e, const mha_tensor *tensor)
+{
+    return converted(memory, e, tensor, MHA_F64);
+}
+
+int64_t *verify_integers(verify_memory *memory, const verify_entry *e, const mha_tensor *tensor)
+{
+    return converted(memory, e, tensor, MHA_I64);
+}

@@ -1,0 +1,48 @@
+/* golden_generate.c - greedy text of a model against its record: with a cache, without, and several prompts at once. */
+#include <string.h>
+
+#include "conformance/models/golden_model.h"
+#include "mha/generate.h"
+
+enum { TWINS = 3 };
+
+/* One run of TWINS copies of the prompt; all must give the recorded tokens. */
+static void check_run(const mha_model *model, const mha_prompt *prompts, const char *name, const int64_t *want,
+                      int64_t count, bool cached, int32_t *room, verify_case *outcome)
+{
+    int64_t lengths[TWINS], wrong = 0;
+    mha_error error = {0};
+    const mha_generate_options o = {
+        .size = sizeof o, .max_new = count, .eos_count = -1, .no_cache = !cached, .at_once = cached ? 2 : 1};
+    const int64_t copies = cached ? TWINS : 1;
+    if (mha_model_generate(model, prompts, copies, &o, room, lengths, &error) != MHA_OK) {
+        verify_stopped(outcome, &error);
+        return;
+    }
+    for (int64_t n = 0; n < copies; n++)
+        for (int64_t i = 0; i < count; i++)
+            wrong += lengths[n] != count || room[n * count + i] != want[i];
+    verify_measured(outcome, name, (double)wrong, 0);
+}
+
+void verify_generate(const verify_entry *e, const mha_file *file, const mha_model *model, verify_case *outcome)
+{
+    static const char *const names[] = {"gen/new_ids", "gen/new_ids_no_cache"};
+    verify_memory memory = {0};
+    int64_t prompt[1] = {-1}, fresh[1] = {-1};
+    const mha_tensor *tensor = verify_tensor(e, file, "gen/prompt_ids", 1, prompt);
+    const int64_t *ids = verify_integers(&memory, e, tensor);
+    int32_t *narrow = ids ? verify_alloc(&memory, prompt[0], sizeof *narrow, e) : NULL;
+    const int64_t *with = verify_integers(&memory, e, verify_tensor(e, file, names[0], 1, fresh));
+    const bool differs = mha_file_find(file, names[1]) != NULL;
+    const int64_t *without = differs ? verify_integers(&memory, e, verify_tensor(e, file, names[1], 1, fresh)) : with;
+    int32_t *room = with ? verify_alloc(&memory, TWINS * fresh[0], sizeof *room, e) : NULL;
+    if (e->error->status == MHA_OK && narrow && room && without) {
+        for (int64_t i = 0; i < prompt[0]; i++)
+            narrow[i] = (int32_t)ids[i];
+        const mha_prompt one = {narrow, prompt[0]}, prompts[TWINS] = {one, one, one};
+        check_run(model, prompts, names[0], with, fresh[0], true, room, outcome);
+        check_run(model, prompts, names[differs], without, fresh[0], false, room, outcome);
+    }
+    verify_release(&memory);
+}

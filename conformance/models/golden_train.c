@@ -1,0 +1,180 @@
+/* golden_train.c - a recorded training step: the loss, and the gradient of every parameter. Some gradients are recorded
+ * whole, of all others norm, sum and first numbers are. */
+#include <math.h>
+#include <string.h>
+
+#include "conformance/models/golden_model.h"
+#include "mha/model_grads.h"
+#include "output.h"
+
+static const double LOSS_LIMIT = 1e-5, GRADIENT_LIMIT = 1e-4; /* the latter of a gradient's norm */
+/* A gradient of a norm below NOTHING is 0 but for rounding (a key's bias without rotation): it has no error relative to
+ * itself, but one of ROUNDING relative to the norm of all gradients. */
+static const double NOTHING = 1e-6, ROUNDING = 1e-6;
+
+typedef struct train_case {
+    const verify_entry *entry;
+    const mha_file *file;
+    verify_case *outcome;
+    verify_memory memory;
+    int64_t shape[2]; /* [B, L] */
+    mha_model_input input;
+    int32_t *labels;
+    const mha_named_tensor *list;
+    int64_t count;
+    double norm; /* of all recorded gradients together */
+} train_case;
+
+/* ---- the record ---- */
+
+static int32_t *tokens(train_case *c, const char *name)
+{
+    const int64_t *wide = verify_integers(&c->memory, c->entry, verify_tensor(c->entry, c->file, name, 2, c->shape));
+    int32_t *ids = wide ? verify_alloc(&c->memory, c->shape[0] * c->shape[1], sizeof *ids, c->entry) : NULL;
+    for (int64_t n = 0; ids && n < c->shape[0] * c->shape[1]; n++) {
+        if (wide[n] != (int32_t)wide[n]) verify_fault(c->entry, "%lld is no token id", (long long)wide[n]);
+        ids[n] = (int32_t)wide[n];
+    }
+    return ids;
+}
+
+static void read_input(train_case *c)
+{
+    c->shape[0] = c->shape[1] = -1;
+    c->input = (mha_model_input){.size = sizeof c->input, .ids = tokens(c, "train/input_ids")};
+    const int32_t *ones = tokens(c, "train/attention_mask");
+    c->labels = tokens(c, "train/labels");
+    if (c->entry->error->status != MHA_OK) return;
+    c->input.batch = c->shape[0], c->input.length = c->shape[1];
+    uint8_t *mask = verify_alloc(&c->memory, c->shape[0] * c->shape[1], 1, c->entry);
+    for (int64_t n = 0; mask && n < c->shape[0] * c->shape[1]; n++)
+        mask[n] = ones[n] != 0;
+    c->input.mask = mask;
+}
+
+/* Copies of one checkpoint differ in the prefix of their names, and older ones in how they call a norm's parts. */
+static const char *plain_name(const char *name, char *room, size_t capacity)
+{
+    static const char *const prefixes[] = {"transformer.", "bert.", "model."};
+    static const char *const suffixes[][2] = {{".gamma", ".weight"}, {".beta", ".bias"}};
+    for (size_t n = 0; n < sizeof prefixes / sizeof *prefixes; n++)
+        if (strncmp(name, prefixes[n], strlen(prefixes[n])) == 0) name += strlen(prefixes[n]);
+    for (size_t n = 0; n < sizeof suffixes / sizeof *suffixes; n++) {
+        const size_t length = strlen(name), end = strlen(suffixes[n][0]);
+        if (length <= end || strcmp(name + length - end, suffixes[n][0]) != 0) continue;
+        snprintf(room, capacity, "%.*s%s", (int)(length - end), name, suffixes[n][1]);
+        return room;
+    }
+    return name;
+}
+
+static const mha_named_tensor *find_gradient(const train_case *c, const char *name)
+{
+    char theirs[200], ours[200];
+    const char *plain = plain_name(name, theirs, sizeof theirs);
+    for (int64_t n = 0; n < c->count; n++)
+        if (strcmp(plain, plain_name(c->list[n].name, ours, sizeof ours)) == 0) return &c->list[n];
+    return NULL;
+}
+
+/* ---- comparing ---- */
+
+static int64_t elements_of(const mha_named_tensor *t)
+{
+    int64_t count = 1;
+    for (int n = 0; n < t->rank; n++)
+        count *= t->shape[n];
+    return count;
+}
+
+static double limit_of(const train_case *c, const json_t *record)
+{
+    const double norm = json_number_value(json_object_get(record, "norm"));
+    return norm < NOTHING ? ROUNDING * c->norm : GRADIENT_LIMIT * norm;
+}
+
+/* The norm of the difference. */
+static void compare_whole(train_case *c, const char *name, const mha_named_tensor *got, const json_t *record)
+{
+    char stored[240];
+    snprintf(stored, sizeof stored, "train/grad/%s", name);
+    const mha_tensor *tensor = mha_file_find(c->file, stored);
+    const double *want = tensor ? verify_reals(&c->memory, c->entry, tensor) : NULL;
+    double off = 0;
+    if (!want) return;
+    if (tensor->elements != elements_of(got)) {
+        verify_fault(c->entry, "tensor \"%s\" has another size", cli_shown(stored));
+        return;
+    }
+    for (int64_t n = 0; n < tensor->elements; n++)
+        off += pow((double)((const float *)got->data)[n] - want[n], 2);
+    verify_measured(c->outcome, name, sqrt(off), limit_of(c, record));
+}
+
+static void compare_summary(train_case *c, const char *name, const mha_named_tensor *got, const json_t *record)
+{
+    size_t n;
+    json_t *first;
+    const float *x = got->data;
+    const double norm = json_number_value(json_object_get(record, "norm"));
+    const double limit = limit_of(c, record), count = (double)elements_of(got);
+    double square = 0, sum = 0;
+    for (int64_t i = 0; i < elements_of(got); i++)
+        square += (double)x[i] * (double)x[i], sum += (double)x[i];
+    verify_measured(c->outcome, name, fabs(sqrt(square) - norm), limit);
+    verify_measured(c->outcome, name, fabs(sum - json_number_value(json_object_get(record, "sum"))),
+                    limit * sqrt(count));
+    json_array_foreach(json_object_get(record, "first"), n, first) if ((double)n < count)
+        verify_measured(c->outcome, name, fabs((double)x[n] - json_number_value(first)), limit);
+}
+
+static void compare_gradients(train_case *c, const json_t *record)
+{
+    const char *name;
+    json_t *summary;
+    if (json_object_size(record) == 0) verify_fault(c->entry, "\"train\" has no gradients");
+    json_object_foreach((json_t *)record, name, summary) c->norm =
+        hypot(c->norm, json_number_value(json_object_get(summary, "norm")));
+    json_object_foreach((json_t *)record, name, summary)
+    {
+        const mha_named_tensor *got = find_gradient(c, name);
+        if (!got) { /* as wrong as can be: the parameter has no gradient here */
+            verify_measured(c->outcome, name, INFINITY, GRADIENT_LIMIT);
+            continue;
+        }
+        compare_summary(c, name, got, summary);
+        compare_whole(c, name, got, summary);
+    }
+}
+
+static void run(train_case *c, mha_model_grads *grads, const json_t *record)
+{
+    double loss = 0;
+    mha_error error = {0};
+    const double *want = verify_reals(&c->memory, c->entry, verify_tensor(c->entry, c->file, "train/loss", 0, NULL));
+    const mha_model_loss_args args = {.size = sizeof args, .labels = c->labels};
+    if (!want) return;
+    if (mha_model_grads_loss(grads, &c->input, &args, &loss, NULL, &error) != MHA_OK) {
+        verify_stopped(c->outcome, &error);
+        return;
+    }
+    c->list = mha_model_grads_list(grads, &c->count);
+    verify_measured(c->outcome, "train/loss", fabs(loss - *want), LOSS_LIMIT);
+    compare_gradients(c, json_object_get(record, "gradients"));
+}
+
+void verify_train(const verify_entry *e, const mha_file *file, const mha_model *model, verify_case *outcome)
+{
+    train_case c = {.entry = e, .file = file, .outcome = outcome};
+    mha_model_grads *grads = NULL;
+    mha_error error = {0};
+    read_input(&c);
+    if (e->error->status == MHA_OK) {
+        if (mha_model_grads_create(model, NULL, &grads, &error) == MHA_OK)
+            run(&c, grads, json_object_get(e->object, "train"));
+        else
+            verify_stopped(outcome, &error);
+    }
+    mha_model_grads_free(grads);
+    verify_release(&c.memory);
+}

@@ -1,0 +1,122 @@
+/* backward_bias.c - dbias. An axis of stride 0 is summed over, be it batch, heads, rows or keys; whatever is not
+ * summed over makes the tasks: each writes a block of dbias that is its own, and goes over all that adds to it in one
+ * order. So scores and dO V^T are computed once more here, and nothing is stored but that block, in double.
+ */
+#include "attn/backward/backward.h"
+
+#include <string.h>
+
+/* [first, end) of each axis, the last two in tiles and blocks. */
+typedef struct ranges {
+    int64_t first[4], end[4];
+} ranges;
+
+/* How far each axis goes, and how many tasks it makes. */
+static void extents(const mha__bwd_call *call, int64_t extent[4], int64_t tasks[4])
+{
+    const mha_attn_desc *d = &call->call.plan->desc;
+    extent[0] = d->batch;
+    extent[1] = d->heads;
+    extent[2] = mha__ceil_div(d->max_q_len, MHA__TILE_Q);
+    extent[3] = mha__ceil_div(d->max_kv_len, MHA__KEY_BLOCK);
+    for (int n = 0; n < 4; n++)
+        tasks[n] = call->grads.dbias.stride[n] ? extent[n] : mha__min64(extent[n], 1);
+}
+
+int64_t mha__bwd_bias_tasks(const mha__bwd_call *call)
+{
+    int64_t extent[4], tasks[4];
+    extents(call, extent, tasks);
+    return tasks[0] * tasks[1] * tasks[2] * tasks[3];
+}
+
+static ranges ranges_of(const mha__bwd_call *call, int64_t item)
+{
+    int64_t extent[4], tasks[4];
+    ranges r;
+    extents(call, extent, tasks);
+    for (int n = 3; n >= 0; n--) {
+        const bool whole = call->grads.dbias.stride[n] == 0;
+        r.first[n] = whole ? 0 : item % tasks[n];
+        r.end[n] = whole ? extent[n] : r.first[n] + 1;
+        item /= tasks[n];
+    }
+    return r;
+}
+
+/* One tile and one block. Panels are added to the lanes that they have in the tile. */
+static void add_block(mha__bwd_tile *t, int64_t start)
+{
+    int64_t first, end;
+    if (!mha__mask_block(t->t.call, &t->t.rows, &t->t.span, start, &first, &end)) return;
+    const mha__bwd_block block = mha__bwd_load(t, start);
+    for (int64_t row = 0; row < t->t.rows.count; row += t->t.k->nr) {
+        const mha__panel p = mha__tile_panel(&t->t, row);
+        if (!mha__mask_block(t->t.call, &p.rows, &p.span, start, &first, &end)) continue;
+        mha__bwd_panel(t, &p, &block, first, end);
+        t->t.k->add_wide(end - first, p.rows.count, mha__tile_at(&t->t, t->x.ds, (first - start) * MHA__SPREAD + row),
+                         MHA__SPREAD, t->x.dbias + (first - start) * MHA__TILE_Q + row, MHA__TILE_Q);
+    }
+}
+
+/* Tiles and blocks of the task, for head number `result` of the results. */
+static void add_head(mha__bwd_tile *t, const ranges *r, int64_t b, int64_t h, int64_t result)
+{
+    for (int64_t tile = r->first[2]; tile < r->end[2]; tile++)
+        if (mha__bwd_open(t, b, h, result, tile * MHA__TILE_Q))
+            for (int64_t block = r->first[3]; block < r->end[3]; block++)
+                add_block(t, block * MHA__KEY_BLOCK);
+}
+
+/* All heads of sequence b. */
+static void add_sequence(mha__bwd_tile *t, const ranges *r, int64_t b)
+{
+    const int32_t *list = t->call->call.args.head_list;
+    const int64_t listed = t->call->call.plan->desc.listed_heads;
+    for (int64_t h = r->first[1]; h < r->end[1]; h++)
+        for (int64_t n = list ? 0 : h; n < (list ? listed : h + 1); n++)
+            if (!list || list[n] == h) add_head(t, r, b, h, n);
+}
+
+/* Row or key 0 of the block gets the sum of them all. */
+static void fold(double *sums, bool rows, bool keys)
+{
+    for (int64_t key = 0; key < MHA__KEY_BLOCK && rows; key++)
+        for (int64_t i = 1; i < MHA__TILE_Q; i++)
+            sums[key * MHA__TILE_Q] += sums[key * MHA__TILE_Q + i];
+    for (int64_t key = 1; key < MHA__KEY_BLOCK && keys; key++)
+        for (int64_t i = 0; i < (rows ? 1 : MHA__TILE_Q); i++)
+            sums[i] += sums[key * MHA__TILE_Q + i];
+}
+
+static void write(const mha__bwd_call *call, const ranges *r, const double *sums)
+{
+    const mha_attn_desc *d = &call->call.plan->desc;
+    const mha_view *view = &call->grads.dbias;
+    const size_t size = call->call.plan->kernels->real_size;
+    const int64_t first = r->first[2] * MHA__TILE_Q, start = r->first[3] * MHA__KEY_BLOCK;
+    const int64_t rows = view->stride[2] ? mha__min64(MHA__TILE_Q, d->max_q_len - first) : 1;
+    const int64_t keys = view->stride[3] ? mha__min64(MHA__KEY_BLOCK, d->max_kv_len - start) : 1;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < keys; j++)
+            mha__put_real(mha__at_out(view, size, r->first[0], r->first[1], first + i, start + j), 0, size,
+                          sums[j * MHA__TILE_Q + i]);
+}
+
+void mha__bwd_bias(void *arg, int64_t item, int worker)
+{
+    const mha__bwd_call *call = arg;
+    const int64_t *stride = call->grads.dbias.stride;
+    const ranges r = ranges_of(call, item);
+    mha__bwd_call own;
+    mha__bwd_tile t = {.call = call};
+    mha__bwd_begin(&t, worker);
+    memset(t.x.dbias, 0, sizeof *t.x.dbias * MHA__KEY_BLOCK * MHA__TILE_Q);
+    for (int64_t b = r.first[0]; b < r.end[0]; b++) {
+        t.call = mha__bwd_place(call, b, &own);
+        add_sequence(&t, &r, b);
+    }
+    mha__tile_close(&t.t);
+    fold(t.x.dbias, stride[2] == 0, stride[3] == 0);
+    write(call, &r, t.x.dbias);
+}

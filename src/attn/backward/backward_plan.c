@@ -1,0 +1,181 @@
+/* backward_plan.c - how the backward pass is cut, and where its memory lies: workers' scratch memory, then the sums
+ * for dk and dv, then those for each head. */
+#include "attn/backward/backward.h"
+
+#include "attn/plan/task_rows.h"
+#include "attn/stats/attention_stats.h"
+#include "base/error.h"
+#include <inttypes.h>
+
+/* Rows are cut into parts of PART_TILES tiles or more, so that few heads occupy many threads; by the shape of one
+ * sequence alone, so that nothing else enters the bits. Each part costs a copy of dk and dv of its head, in reals: with
+ * k and v of 16 bit for every head, 4 copies would be twice the memory of q, k, v, out and their gradients. */
+enum { PART_TILES = 8, PARTS_MOST = 4, PARTS_MOST_SHORT = 3, LINE = 64 };
+
+_Static_assert((int)MHA__KEY_BLOCK == (int)MHA__TILE_Q, "rows of keys and rows of queries have one stride");
+
+/* Forward passes smaller than this stay on their own thread, see plan.c; this one has 2.5 times the work. */
+static const double ALONE_FLOPS = 0.8e6;
+
+static int64_t cut(const mha_attn_plan *plan, int64_t tiles, int64_t *per_part)
+{
+    const bool is_short = plan->group == 1 && plan->kv.size == sizeof(uint16_t);
+    *per_part = mha__max64(PART_TILES, mha__ceil_div(tiles, is_short ? PARTS_MOST_SHORT : PARTS_MOST));
+    return mha__max64(1, mha__ceil_div(tiles, *per_part));
+}
+
+int64_t mha__bwd_parts(const mha__call *call, int64_t b, int64_t *tiles)
+{
+    return cut(call->plan, call->plan->group * mha__bwd_tiles(call, b), tiles);
+}
+
+static void *take(char *base, size_t *used, int64_t count, size_t size)
+{
+    void *piece = base ? base + *used : NULL;
+    *used += (size_t)mha__round_up(count * (int64_t)size, LINE);
+    return piece;
+}
+
+/* Lays out or, with base NULL, counts. */
+static size_t carve(const mha_attn_plan *plan, char *base, mha__bwd_scratch *x)
+{
+    const mha_attn_desc *d = &plan->desc;
+    const size_t size = plan->kernels->real_size;
+    const int64_t q = plan->bwd.q_stride, v = plan->bwd.v_stride, panel = MHA__KEY_BLOCK * plan->kernels->nr;
+    const int64_t spread = MHA__KEY_BLOCK * MHA__SPREAD, wide = d->inputs & MHA_ATTN_BIAS ? 1 : 0;
+    size_t used = mha__scratch_carve(plan, base, &x->base);
+    x->q = take(base, &used, MHA__TILE_Q * q, size);
+    x->dout = take(base, &used, MHA__TILE_Q * v, size);
+    x->dout_panels = take(base, &used, MHA__TILE_Q * v, size);
+    x->k = take(base, &used, MHA__KEY_BLOCK * q, size);
+    x->v = take(base, &used, mha__max64(MHA__TILE_Q, MHA__KEY_BLOCK) * mha__max64(q, v), size);
+    x->finite = take(base, &used, mha__ceil_div(d->kv_len, MHA__KEY_BLOCK), 1);
+    x->dp = take(base, &used, panel, size);
+    x->capped = take(base, &used, d->softcap > 0 ? panel : 0, size);
+    x->w = take(base, &used, spread, size);
+    x->ds = take(base, &used, spread, size);
+    x->mask = take(base, &used, spread, size);
+    const int64_t weights = mha__bwd_pairs(plan) ? MHA__KEY_BLOCK * MHA__TILE_Q : 0;
+    uint16_t **halves[] = {&x->pairs.w, &x->pairs.ds, &x->pairs.across};
+    for (size_t n = 0; n < sizeof halves / sizeof *halves; n++)
+        *halves[n] = take(base, &used, weights, sizeof **halves[n]);
+    x->pairs.stride = MHA__KEY_BLOCK;
+    void **rows[] = {&x->lse, &x->inverse, &x->delta, &x->dots, &x->slopes, &x->taylor};
+    for (size_t n = 0; n < sizeof rows / sizeof *rows; n++)
+        *rows[n] = take(base, &used, MHA__TILE_Q, size);
+    x->dq = take(base, &used, MHA__TILE_Q * q, size);
+    x->dbias = take(base, &used, wide * MHA__KEY_BLOCK * MHA__TILE_Q, sizeof *x->dbias);
+    return used;
+}
+
+/* Rows of dk and dv in the workspace: of all keys for every part, or of one head's keys for every task at work. */
+static mha_status count_keys(mha_attn_plan *plan, mha_error *err)
+{
+    const mha_attn_desc *d = &plan->desc;
+    mha__bwd_plan *w = &plan->bwd;
+    const int64_t parted[] = {w->parts, d->kv_heads, plan->packed ? 1 : d->batch, d->kv_len};
+    const int64_t at_work[] = {w->slots, d->kv_len};
+    const int64_t *extent = w->parts > 1 ? parted : at_work;
+    size_t rows, bytes;
+    if (!mha__bytes(extent, w->parts > 1 ? 4 : 2, 1, &rows) ||
+        !mha__mul(rows, (size_t)(w->q_stride + w->v_stride) * plan->kernels->real_size, &bytes) || bytes > PTRDIFF_MAX)
+        return mha__fail(err, MHA_ERR_ARG, "kv_len = %" PRId64 ": the workspace of the backward pass overflows",
+                         d->kv_len);
+    w->key_rows = (int64_t)rows;
+    w->key_bytes = bytes;
+    return MHA_OK;
+}
+
+mha_status mha__bwd_lay_out(mha_attn_plan *plan, mha_error *err)
+{
+    const mha_attn_desc *d = &plan->desc;
+    mha__bwd_plan *w = &plan->bwd;
+    mha__bwd_scratch scratch;
+    int64_t per_part;
+    size_t all, heads;
+    w->q_stride = mha__round_up(d->head_dim, plan->kernels->nr);
+    w->v_stride = plan->o_stride;
+    w->parts = cut(plan, plan->group * mha__ceil_div(d->q_len, MHA__TILE_Q), &per_part);
+    w->tasks = d->batch * d->kv_heads * w->parts;
+    const bool alone = 2.5 * mha__plan_flops(plan) < ALONE_FLOPS || w->tasks <= 1;
+    w->workers =
+        alone ? 1 : (int)mha__min64(w->tasks, mha__threads(plan->ctx)); /* so memory has a bound in the shape */
+    w->slots = w->workers;
+    w->worker_bytes = carve(plan, NULL, &scratch);
+    MHA__TRY(count_keys(plan, err));
+    const int64_t sums[] = {plan->packed ? 1 : d->batch, plan->heads, mha__max64(plan->tiles, 1)};
+    const bool wanted = d->inputs & (MHA_ATTN_SLOPES | MHA_ATTN_SINKS | MHA_ATTN_GATES);
+    if (!mha__bytes(sums, wanted ? 3 : 0, wanted ? sizeof(mha__bwd_sums) : 0, &heads) ||
+        !mha__mul(w->worker_bytes, (size_t)w->workers, &all) || !mha__add(all, w->key_bytes, &all) ||
+        !mha__add(all, heads, &all))
+        return mha__fail(err, MHA_ERR_ARG, "the workspace of %d threads overflows", w->workers);
+    w->bytes = all;
+    return MHA_OK;
+}
+
+void mha__bwd_carve(const mha__bwd_call *call, int worker, mha__bwd_scratch *x)
+{
+    const mha_attn_plan *plan = call->call.plan;
+    carve(plan, call->call.workspace + (size_t)worker * plan->bwd.worker_bytes, x);
+}
+
+void mha__bwd_begin(mha__bwd_tile *t, int worker)
+{
+    mha__bwd_carve(t->call, worker, &t->x);
+    t->known_b = t->known_g = -1;
+    t->t.pairs = mha__bwd_pairs(t->call->call.plan);
+    if (t->t.pairs) t->t.pairs->open();
+}
+
+void mha__bwd_sums_of(const mha__bwd_call *call, int64_t b, int64_t g, int64_t part, int64_t slot, void **dk, void **dv)
+{
+    const mha_attn_plan *plan = call->call.plan;
+    const mha__bwd_plan *w = &plan->bwd;
+    const int64_t Lk = plan->desc.kv_len, Hkv = plan->desc.kv_heads, B = plan->packed ? 1 : plan->desc.batch;
+    const int64_t head = (part * Hkv + g) * B * Lk + (plan->packed ? call->call.first_key : b * Lk);
+    const int64_t row = w->parts > 1 ? head : slot * Lk;
+    const size_t size = plan->kernels->real_size;
+    char *base = call->call.workspace + w->worker_bytes * (size_t)w->workers;
+    *dk = base + (size_t)(row * w->q_stride) * size;
+    *dv = base + (size_t)(w->key_rows * w->q_stride + row * w->v_stride) * size;
+}
+
+mha__bwd_sums *mha__bwd_head_sums(const mha__bwd_call *call, int64_t b, int64_t result, int64_t tile)
+{
+    const mha_attn_plan *plan = call->call.plan;
+    char *base = call->call.workspace + plan->bwd.worker_bytes * (size_t)plan->bwd.workers + plan->bwd.key_bytes;
+    const int64_t head = plan->packed ? result : b * plan->heads + result;
+    const int64_t before = plan->packed ? call->call.args.cu_seqlens_q[b] / MHA__TILE_Q + b : 0;
+    return (mha__bwd_sums *)(void *)base + head * plan->tiles + before + tile;
+}
+
+static void move(mha_cview *view, size_t size, int64_t rows)
+{
+    if (view->data) view->data = (const char *)view->data + rows * view->stride[2] * (int64_t)size;
+    view->stride[0] = 0;
+}
+
+static void move_out(mha_view *view, size_t size, int64_t rows)
+{
+    if (view->data) view->data = (char *)view->data + rows * view->stride[2] * (int64_t)size;
+    view->stride[0] = 0;
+}
+
+const mha__bwd_call *mha__bwd_place(const mha__bwd_call *call, int64_t b, mha__bwd_call *own)
+{
+    const mha_attn_plan *plan = call->call.plan;
+    const mha_attn_args *a = &call->call.args;
+    const size_t real = plan->kernels->real_size;
+    mha_attn_grads *g = &own->grads;
+    if (!plan->packed) return call;
+    *own = (mha__bwd_call){mha__place_alone(&call->call, b), call->grads};
+    move(&g->dout, plan->q.size, a->cu_seqlens_q[b]);
+    move(&g->out, plan->q.size, a->cu_seqlens_q[b]);
+    move(&g->lse, real, a->cu_seqlens_q[b]);
+    move(&g->dlse, real, a->cu_seqlens_q[b]);
+    move_out(&g->dq, plan->q.size, a->cu_seqlens_q[b]);
+    move_out(&g->row_taylor, real, a->cu_seqlens_q[b]);
+    move_out(&g->dk, plan->kv.size, a->cu_seqlens_k[b]);
+    move_out(&g->dv, plan->kv.size, a->cu_seqlens_k[b]);
+    return own;
+}

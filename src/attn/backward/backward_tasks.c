@@ -1,0 +1,146 @@
+/* backward_tasks.c - the backward pass: one task takes the tiles of a part of a head group, one after another. */
+#include "attn/backward/backward.h"
+
+#include "base/error.h"
+#include <math.h>
+
+/* Rows in ascending order. */
+static mha__bwd_sums sums_of(const mha__bwd_tile *t)
+{
+    const uint32_t in = t->t.plan->desc.inputs;
+    const double sink = in & MHA_ATTN_SINKS ? mha__tile_per_head(&t->t, &t->t.call->args.sinks) : -INFINITY;
+    const size_t size = t->t.k->real_size;
+    mha__bwd_sums sums = {0};
+    for (int64_t r = 0; r < t->t.rows.count; r++) {
+        const double inverse = mha__real_at(t->x.inverse, r, size), lse = mha__real_at(t->x.lse, r, size);
+        sums.slope += mha__real_at(t->x.slopes, r, size);
+        sums.gate += mha__real_at(t->x.dots, r, size);
+        if (sink > -INFINITY && inverse != 0)
+            sums.sink -= exp(sink - lse) * inverse * mha__real_at(t->x.delta, r, size);
+    }
+    return sums;
+}
+
+/* Rows that the call has, and the tile has not, see no key: zeros. */
+static void write_taylor(const mha__bwd_tile *t, int64_t b, int64_t result, int64_t first)
+{
+    const size_t size = t->call->call.plan->kernels->real_size;
+    const mha_view *view = &t->call->grads.row_taylor;
+    const int64_t rows = mha__min64(MHA__TILE_Q, mha__rows_of(&t->call->call, b) - first);
+    char *to = mha__at_out(view, size, b, result, first, 0);
+    for (int64_t r = 0; r < rows; r++)
+        mha__put_real(to, r * view->stride[2], size, r < t->t.rows.count ? mha__real_at(t->x.taylor, r, size) : 0);
+}
+
+/* What head number `result` of the results, which is head h, adds to a tile. */
+static void add_head(mha__bwd_tile *t, int64_t b, int64_t h, int64_t result, int64_t tile)
+{
+    mha__bwd_sums sums = {0};
+    if (mha__bwd_open(t, b, h, result, tile * MHA__TILE_Q)) {
+        const int64_t lo = t->t.span.lo / MHA__KEY_BLOCK * MHA__KEY_BLOCK;
+        for (int64_t start = lo; start < t->t.span.hi; start += MHA__KEY_BLOCK) {
+            int64_t first, end;
+            if (mha__mask_block(t->t.call, &t->t.rows, &t->t.span, start, &first, &end)) mha__bwd_pair(t, start);
+        }
+        sums = sums_of(t);
+    }
+    if (t->call->grads.row_taylor.data) write_taylor(t, b, result, tile * MHA__TILE_Q);
+    if (t->call->call.plan->desc.inputs & (MHA_ATTN_SLOPES | MHA_ATTN_SINKS | MHA_ATTN_GATES))
+        *mha__bwd_head_sums(t->call, b, result, tile) = sums;
+}
+
+void mha__bwd_write(const mha__kernels *k, const mha__stored *as, int64_t rows, int64_t width, const void *from,
+                    int64_t stride, double scale, void *to, const mha_view *view, const mha__scratch *x)
+{
+    k->fill(rows, scale, x->inverse);
+    if (as->half < 0) {
+        k->output(rows, width, from, stride, x->inverse, to, view->stride[2], view->stride[3]);
+        return;
+    }
+    k->output(rows, width, from, stride, x->inverse, x->wide, width, 1);
+    k->narrow[as->half](rows, width, x->wide, width, to, view->stride[2], view->stride[3]);
+}
+
+/* One tile of head h: all results of that head, which are several if a list names it twice, and none if it does not. */
+static void attend_tile(mha__bwd_tile *t, int64_t b, int64_t h, int64_t tile)
+{
+    const mha__call *call = &t->call->call;
+    const mha_attn_plan *plan = call->plan;
+    const mha_view *dq = &t->call->grads.dq;
+    const mha__kernels *k = plan->kernels;
+    const int64_t stride = plan->bwd.q_stride, first = tile * MHA__TILE_Q;
+    if (dq->data) k->fill(MHA__TILE_Q * stride, 0, t->x.dq);
+    if (call->args.head_list)
+        for (int64_t n = 0; n < plan->desc.listed_heads; n++) {
+            if (call->args.head_list[n] == h) add_head(t, b, h, n, tile);
+        }
+    else
+        add_head(t, b, h, h, tile);
+    if (dq->data)
+        mha__bwd_write(k, &plan->q, mha__min64(MHA__TILE_Q, mha__rows_of(call, b) - first), plan->desc.head_dim,
+                       t->x.dq, stride, plan->desc.scale, mha__at_out(dq, plan->q.size, b, h, first, 0), dq,
+                       &t->x.base);
+}
+
+void mha__bwd_task(void *arg, int64_t item, int worker)
+{
+    const mha__bwd_call *all = arg;
+    const mha_attn_plan *plan = all->call.plan;
+    const mha__bwd_plan *w = &plan->bwd;
+    const int64_t part = item % w->parts, g = item / w->parts % plan->desc.kv_heads;
+    const int64_t b = item / w->parts / plan->desc.kv_heads, slot = w->slots == w->tasks ? item : worker;
+    mha__bwd_call own;
+    mha__bwd_tile t = {.call = mha__bwd_place(all, b, &own)};
+    const mha__call *call = &t.call->call;
+    const int64_t keys = mha__keys_of(call, b), tiles = mha__bwd_tiles(call, b);
+    int64_t per_part;
+    if (part >= mha__bwd_parts(call, b, &per_part)) return;
+    mha__bwd_begin(&t, worker);
+    mha__bwd_sums_of(t.call, b, g, part, slot, &t.dk, &t.dv);
+    if (!t.call->grads.dk.data) t.dk = NULL;
+    if (!t.call->grads.dv.data) t.dv = NULL;
+    if (t.dk) plan->kernels->fill(keys * w->q_stride, 0, t.dk);
+    if (t.dv) plan->kernels->fill(keys * w->v_stride, 0, t.dv);
+    const int64_t end = mha__min64(plan->group * tiles, (part + 1) * per_part);
+    for (int64_t n = part * per_part; n < end; n++)
+        attend_tile(&t, b, g * plan->group + n / tiles, n % tiles);
+    mha__tile_close(&t.t);
+    if (w->parts == 1) mha__bwd_write_keys(t.call, b, g, 0, keys, slot, &t.x.base);
+}
+
+static void run(mha__bwd_call *call, int64_t count, mha__task_fn task)
+{
+    const mha_attn_plan *plan = call->call.plan;
+    mha__attn_run(plan->ctx, plan->bwd.workers, count, task, call);
+}
+
+mha_status mha_attn_backward(const mha_attn_plan *plan, const mha_attn_args *args, const mha_attn_grads *grads,
+                             void *workspace, size_t workspace_bytes, mha_error *err)
+{
+    mha__bwd_call call;
+    MHA__TRY(mha__bwd_bind(plan, args, grads, workspace, workspace_bytes, &call, err));
+    const mha_attn_grads *g = &call.grads;
+    const bool keys = g->dk.data || g->dv.data, heads = g->dslopes.data || g->dsinks.data || g->dgates.data;
+    if (keys || heads || g->dq.data || g->row_taylor.data) run(&call, plan->bwd.tasks, mha__bwd_task);
+    if (keys && plan->bwd.parts > 1) run(&call, mha__bwd_merges(&call), mha__bwd_merge);
+    if (heads) mha__bwd_write_heads(&call);
+    if (g->dbias.data) run(&call, mha__bwd_bias_tasks(&call), mha__bwd_bias);
+    return MHA_OK;
+}
+
+mha_status mha_attention_backward(mha_ctx *ctx, const mha_attn_desc *desc, const mha_attn_args *args,
+                                  const mha_attn_grads *grads, mha_error *err)
+{
+    mha_attn_plan *plan;
+    if (!desc) return mha__fail(err, MHA_ERR_ARG, "desc is NULL");
+    mha_attn_desc wanted = *desc;
+    wanted.outputs |= MHA_ATTN_GRADS;
+    MHA__TRY(mha_attn_plan_create(ctx, &wanted, &plan, err));
+    const size_t bytes = mha_attn_plan_workspace(plan);
+    void *workspace = mha__alloc(plan->ctx, bytes);
+    const mha_status status = bytes > 0 && !workspace ? mha__no_memory(err, bytes, "the workspace of the backward pass")
+                                                      : mha_attn_backward(plan, args, grads, workspace, bytes, err);
+    mha__free(plan->ctx, workspace);
+    mha_attn_plan_free(plan);
+    return status;
+}

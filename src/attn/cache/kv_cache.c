@@ -1,0 +1,237 @@
+/* kv_cache.c - making a KV cache, asking it, and forgetting tokens. They come in in kv_cache_append.c. */
+#include "attn/cache/kv_cache.h"
+
+#include "attn/plan/params.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "math/q8_0.h"
+#include <inttypes.h>
+#include <string.h>
+
+enum { PAGE_SIZE = 128, PAGE_SIZE_MIN = 16 };
+static const size_t PAGE_BYTES_MAX = (size_t)1 << 40; /* far beyond any page that could be had */
+static const int64_t LENGTH_MAX = INT64_C(1) << 60;   /* sums and pages of lengths stay in range */
+
+/* ---- making ---- */
+
+static mha_status bad_field(mha_error *err, const char *field, int64_t value, const char *want)
+{
+    return mha__fail(err, MHA_ERR_ARG, "%s = %" PRId64 ": must be %s", field, value, want);
+}
+
+static mha_status resolve(const mha_cache_desc *desc, mha_cache_desc *d, mha_error *err)
+{
+    if (!desc) return mha__fail(err, MHA_ERR_ARG, "desc is NULL");
+    if (desc->size != sizeof *desc)
+        return mha__fail(err, MHA_ERR_ARG, "desc.size = %zu: must be sizeof(mha_cache_desc) = %zu", desc->size,
+                         sizeof *desc);
+    *d = *desc;
+    if (d->dtype == MHA_DTYPE_DEFAULT) d->dtype = MHA_F32;
+    if (d->v_head_dim == 0) d->v_head_dim = d->head_dim;
+    if (d->page_size == 0) d->page_size = PAGE_SIZE;
+    if (d->batch <= 0) return bad_field(err, "batch", d->batch, "positive");
+    if (d->kv_heads <= 0) return bad_field(err, "kv_heads", d->kv_heads, "positive");
+    MHA__TRY(mha__attn_check_width("head_dim", d->head_dim, false, err));
+    MHA__TRY(mha__attn_check_width("v_head_dim", d->v_head_dim, true, err));
+    if (!mha__cache_converts(mha__cache_source(d->dtype), d->dtype))
+        return mha__fail(err, MHA_ERR_ARG, "dtype = %d (%s): must be f32, f64, bf16, f16 or q8_0", (int)d->dtype,
+                         mha_dtype_name(d->dtype));
+    if (d->page_size < PAGE_SIZE_MIN || (d->page_size & (d->page_size - 1)) != 0)
+        return bad_field(err, "page_size", d->page_size, "0 (128) or a power of two, 16 or more");
+    if (d->capacity < 0) return bad_field(err, "capacity", d->capacity, "0 (grows) or positive");
+    if (d->window < 0) return bad_field(err, "window", d->window, "0 (all) or positive");
+    if (d->keep_first < 0 || d->keep_first > LENGTH_MAX)
+        return bad_field(err, "keep_first", d->keep_first, "from 0 to 2^60");
+    if (d->keep_first > 0 && d->window == 0)
+        return mha__fail(err, MHA_ERR_ARG, "keep_first = %" PRId64 ", but there is no window", d->keep_first);
+    return MHA_OK;
+}
+
+static mha_status page_bytes(const mha_cache_desc *d, int64_t width, size_t *bytes, mha_error *err)
+{
+    const int64_t extent[] = {d->kv_heads, d->page_size, mha__element_count(d->dtype, width)};
+    if (mha__bytes(extent, 3, mha__element_size(d->dtype), bytes) && *bytes <= PAGE_BYTES_MAX) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG,
+                     "a page of kv_heads * page_size * head_dim = %" PRId64 " * %" PRId64 " * %" PRId64
+                     " %s: more than 2^40 bytes",
+                     d->kv_heads, d->page_size, width, mha_dtype_name(d->dtype));
+}
+
+/* Everything but the pages and the table, which come with the first tokens or with `capacity`. */
+static mha_status fill(mha_cache *c, mha_error *err)
+{
+    const mha_cache_desc *d = &c->desc;
+    size_t bytes;
+    MHA__TRY(page_bytes(d, d->head_dim, &c->k_bytes, err));
+    MHA__TRY(page_bytes(d, d->v_head_dim, &c->v_bytes, err));
+    if (!mha__mul((size_t)d->batch, sizeof *c->sequences + 3 * sizeof *c->view, &bytes))
+        return bad_field(err, "batch", d->batch, "less");
+    c->pinned = mha__cache_pages_of(c, d->keep_first);
+    c->sequences = mha__calloc(c->ctx, (size_t)d->batch, sizeof *c->sequences);
+    c->view = mha__calloc(c->ctx, (size_t)d->batch, 3 * sizeof *c->view);
+    if (!c->sequences || !c->view) return mha__no_memory(err, bytes, "the sequences of a KV cache");
+    for (int64_t b = 0; b < d->batch; b++)
+        c->sequences[b].dropped = c->pinned;
+    return d->capacity > 0 ? mha__cache_reserve(c, mha__cache_pages_of(c, d->capacity), 0, 0, err) : MHA_OK;
+}
+
+mha_status mha_cache_create(mha_ctx *ctx, const mha_cache_desc *desc, mha_cache **out, mha_error *err)
+{
+    mha_cache_desc resolved;
+    if (!out) return mha__fail(err, MHA_ERR_ARG, "out is NULL");
+    *out = NULL;
+    MHA__TRY(mha__ctx_find(&ctx, err));
+    MHA__TRY(resolve(desc, &resolved, err));
+    mha_cache *c = mha__calloc(ctx, 1, sizeof *c);
+    if (!c) return mha__no_memory(err, sizeof *c, "a KV cache");
+    c->ctx = ctx;
+    c->desc = resolved;
+    const mha_status status = fill(c, err);
+    if (status == MHA_OK)
+        *out = c;
+    else
+        mha_cache_free(c);
+    return status;
+}
+
+void mha_cache_free(mha_cache *c)
+{
+    if (!c) return;
+    void *const all[] = {c->sequences, c->view, c->table, c->k, c->v, c->refs, c->free_pages, c};
+    mha_ctx *ctx = c->ctx;
+    for (size_t n = 0; n < sizeof all / sizeof *all; n++)
+        mha__free(ctx, all[n]);
+}
+
+/* ---- asking ---- */
+
+mha_status mha__cache_range(const mha_cache *c, int64_t sequence, int64_t *first, int64_t *end, mha_error *err)
+{
+    if (!c) return mha__fail(err, MHA_ERR_ARG, "cache is NULL");
+    if (sequence < MHA_CACHE_ALL || sequence >= c->desc.batch)
+        return mha__fail(err, MHA_ERR_ARG, "sequence = %" PRId64 ": must be MHA_CACHE_ALL or below batch = %" PRId64,
+                         sequence, c->desc.batch);
+    *first = sequence == MHA_CACHE_ALL ? 0 : sequence;
+    *end = sequence == MHA_CACHE_ALL ? c->desc.batch : sequence + 1;
+    return MHA_OK;
+}
+
+int64_t mha__cache_pages_of(const mha_cache *c, int64_t length)
+{
+    return mha__ceil_div(length, c->desc.page_size);
+}
+
+int32_t *mha__cache_entry(const mha_cache *c, int64_t sequence, int64_t page)
+{
+    return &c->table[sequence * c->width + page];
+}
+
+int64_t mha__cache_first_seen(const mha_cache *c, int64_t position)
+{
+    return c->desc.window > 0 ? mha__max64(0, position - (c->desc.window - 1)) : 0;
+}
+
+mha_status mha__cache_check_seen(const mha_cache *c, int64_t sequence, int64_t position, mha_error *err)
+{
+    const int64_t from = c->pinned * c->desc.page_size, to = c->sequences[sequence].dropped * c->desc.page_size;
+    if (from >= to || mha__cache_first_seen(c, position) >= to) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG,
+                     "sequence %" PRId64 ", position %" PRId64 ": it sees keys among %" PRId64 " to %" PRId64
+                     ", which are behind the window and no longer there",
+                     sequence, position, from, to - 1);
+}
+
+mha_status mha__cache_check_growth(const mha_cache *c, int64_t sequence, int64_t count, mha_error *err)
+{
+    if (count <= LENGTH_MAX - c->sequences[sequence].length) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "count = %" PRId64 ": sequence %" PRId64 " would become too long", count,
+                     sequence);
+}
+
+int64_t mha_cache_length(const mha_cache *c, int64_t sequence)
+{
+    return c && sequence >= 0 && sequence < c->desc.batch ? c->sequences[sequence].length : -1;
+}
+
+int64_t mha_cache_pages(const mha_cache *c)
+{
+    return c ? c->pages - c->free_count : 0;
+}
+
+size_t mha_cache_bytes(const mha_cache *c)
+{
+    if (!c) return 0;
+    return sizeof *c + (size_t)c->pages * (c->k_bytes + c->v_bytes + sizeof *c->refs + sizeof *c->free_pages) +
+           (size_t)c->desc.batch * (sizeof *c->sequences + 3 * sizeof *c->view + (size_t)c->width * sizeof *c->table);
+}
+
+/* ---- forgetting ---- */
+
+/* Logical pages from `page` on. */
+static void forget_pages(mha_cache *c, int64_t sequence, int64_t page)
+{
+    const int64_t end = mha__cache_pages_of(c, c->sequences[sequence].length);
+    for (; page < end; page++) {
+        int32_t *entry = mha__cache_entry(c, sequence, page);
+        if (*entry != MHA__PAGE_NONE) mha__cache_give_back(c, *entry);
+        *entry = MHA__PAGE_NONE;
+    }
+}
+
+/* `length` has been checked; below the pinned pages nothing is dropped any more. */
+static void shorten(mha_cache *c, int64_t sequence, int64_t length)
+{
+    mha__sequence *s = &c->sequences[sequence];
+    forget_pages(c, sequence, mha__cache_pages_of(c, length));
+    s->length = length;
+    if (length <= c->pinned * c->desc.page_size) s->dropped = c->pinned;
+}
+
+/* One sequence that can be cut to `length`. */
+static mha_status check_cut(const mha_cache *c, const char *name, int64_t sequence, int64_t length, mha_error *err)
+{
+    if (!c) return mha__fail(err, MHA_ERR_ARG, "cache is NULL");
+    if (sequence < 0 || sequence >= c->desc.batch)
+        return mha__fail(err, MHA_ERR_ARG, "%s = %" PRId64 ": must be one sequence, from 0 to %" PRId64, name, sequence,
+                         c->desc.batch - 1);
+    if (length < 0 || length > c->sequences[sequence].length)
+        return mha__fail(err, MHA_ERR_ARG,
+                         "length = %" PRId64 ": must be from 0 to the %" PRId64 " of sequence %" PRId64, length,
+                         c->sequences[sequence].length, sequence);
+    if (length <= c->pinned * c->desc.page_size) return MHA_OK;
+    return mha__cache_check_seen(c, sequence, length, err);
+}
+
+mha_status mha_cache_truncate(mha_cache *c, int64_t sequence, int64_t length, mha_error *err)
+{
+    MHA__TRY(check_cut(c, "sequence", sequence, length, err));
+    shorten(c, sequence, length);
+    return MHA_OK;
+}
+
+mha_status mha_cache_fork(mha_cache *c, int64_t from, int64_t to, int64_t length, mha_error *err)
+{
+    MHA__TRY(check_cut(c, "from", from, length, err));
+    if (to < 0 || to >= c->desc.batch || to == from)
+        return mha__fail(err, MHA_ERR_ARG,
+                         "to = %" PRId64 ": must be below batch = %" PRId64 " and not from = %" PRId64, to,
+                         c->desc.batch, from);
+    shorten(c, to, 0);
+    for (int64_t page = 0; page < mha__cache_pages_of(c, length); page++) {
+        const int32_t shared = *mha__cache_entry(c, from, page);
+        *mha__cache_entry(c, to, page) = shared;
+        if (shared != MHA__PAGE_NONE) c->refs[shared]++;
+    }
+    c->sequences[to].length = length;
+    if (length > c->pinned * c->desc.page_size) c->sequences[to].dropped = c->sequences[from].dropped;
+    return MHA_OK;
+}
+
+mha_status mha_cache_clear(mha_cache *c, int64_t sequence, mha_error *err)
+{
+    int64_t first = 0, end = 0;
+    MHA__TRY(mha__cache_range(c, sequence, &first, &end, err));
+    for (int64_t b = first; b < end; b++)
+        shorten(c, b, 0);
+    return MHA_OK;
+}

@@ -1,0 +1,192 @@
+/* kv_cache_append.c - new tokens in a KV cache: first all is checked, then all pages are counted and reserved, and only
+ * then anything changes. Pages behind the window are given back before new ones are taken, so a window needs no more
+ * memory as its sequence grows. */
+#include "attn/cache/kv_cache.h"
+
+#include "attn/plan/operand.h"
+#include "attn/plan/plan.h"
+#include "base/error.h"
+#include "base/size.h"
+#include <inttypes.h>
+#include <string.h>
+
+/* An append, resolved: sequences [first, end), strides filled in. */
+typedef struct addition {
+    int64_t first, end;
+    mha_cache_tokens tokens;
+} addition;
+
+static int64_t count_of(const addition *a, int64_t sequence)
+{
+    return a->tokens.counts ? a->tokens.counts[sequence - a->first] : a->tokens.count;
+}
+
+static mha_status bind_view(const mha_cache *c, const char *name, const addition *a, int64_t width, mha_cview *view,
+                            mha_error *err)
+{
+    const int64_t extent[4] = {a->end - a->first, c->desc.kv_heads, a->tokens.count, width};
+    return mha__bind_input(name, view, extent, mha_dtype_size(a->tokens.dtype), err);
+}
+
+/* Only f32 becomes q8_0, which has the one limit that is looked at. */
+static mha_status check_values(const mha_cache *c, const char *name, const addition *a, int64_t width,
+                               const mha_cview *view, mha_error *err)
+{
+    for (int64_t b = a->first; b < a->end && c->desc.dtype == MHA_Q8_0; b++)
+        for (int64_t g = 0; g < c->desc.kv_heads; g++)
+            for (int64_t t = 0; t < count_of(a, b); t++)
+                for (int64_t i = 0; i < width; i++) {
+                    const float *x = mha__at(view, sizeof *x, b - a->first, g, t, i);
+                    if (!mha__cache_holds(MHA_Q8_0, *x))
+                        return mha__fail(err, MHA_ERR_ARG,
+                                         "%s[%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64
+                                         "] = %g: q8_0 holds numbers below 127 * 65520",
+                                         name, b - a->first, g, t, i, (double)*x);
+                }
+    return MHA_OK;
+}
+
+static mha_status check_counts(const mha_cache *c, const addition *a, mha_error *err)
+{
+    for (int64_t b = a->first; b < a->end; b++) {
+        const int64_t count = count_of(a, b);
+        if (count < 0 || count > a->tokens.count)
+            return mha__fail(err, MHA_ERR_ARG, "counts[%" PRId64 "] = %" PRId64 ": must be from 0 to %" PRId64,
+                             b - a->first, count, a->tokens.count);
+        MHA__TRY(mha__cache_check_growth(c, b, count, err));
+    }
+    return MHA_OK;
+}
+
+static mha_status resolve_addition(const mha_cache *c, int64_t sequence, const mha_cache_tokens *tokens, addition *a,
+                                   mha_error *err)
+{
+    MHA__TRY(mha__cache_range(c, sequence, &a->first, &a->end, err));
+    if (!tokens) return mha__fail(err, MHA_ERR_ARG, "tokens is NULL");
+    if (tokens->size != sizeof *tokens)
+        return mha__fail(err, MHA_ERR_ARG, "tokens.size = %zu: must be sizeof(mha_cache_tokens) = %zu", tokens->size,
+                         sizeof *tokens);
+    a->tokens = *tokens;
+    if (a->tokens.dtype == MHA_DTYPE_DEFAULT) a->tokens.dtype = mha__cache_source(c->desc.dtype);
+    if (!mha__cache_converts(a->tokens.dtype, c->desc.dtype))
+        return mha__fail(err, MHA_ERR_ARG, "tokens.dtype = %s cannot be stored as %s", mha_dtype_name(a->tokens.dtype),
+                         mha_dtype_name(c->desc.dtype));
+    const int64_t extent[] = {a->end - a->first, c->desc.kv_heads, tokens->count,
+                              mha__max64(c->desc.head_dim, c->desc.v_head_dim)};
+    size_t bytes;
+    if (tokens->count < 0 || !mha__bytes(extent, 4, sizeof(double), &bytes) || bytes > PTRDIFF_MAX)
+        return mha__fail(err, MHA_ERR_ARG,
+                         "tokens.count = %" PRId64 ": must be 0 or positive, and k of it fit the memory",
+                         tokens->count);
+    MHA__TRY(check_counts(c, a, err));
+    MHA__TRY(bind_view(c, "k", a, c->desc.head_dim, &a->tokens.k, err));
+    MHA__TRY(bind_view(c, "v", a, c->desc.v_head_dim, &a->tokens.v, err));
+    MHA__TRY(check_values(c, "k", a, c->desc.head_dim, &a->tokens.k, err));
+    return check_values(c, "v", a, c->desc.v_head_dim, &a->tokens.v, err);
+}
+
+/* Logical pages [dropped, result) of a sequence are seen by none of the rows that are about to be appended. */
+static int64_t droppable(const mha_cache *c, int64_t sequence)
+{
+    const mha__sequence *s = &c->sequences[sequence];
+    return mha__max64(s->dropped, mha__cache_first_seen(c, s->length) / c->desc.page_size);
+}
+
+/* The pages of one sequence that fall out of its window: one holder less each. Returns how many become free. */
+static int64_t release_dropped(mha_cache *c, int64_t sequence)
+{
+    int64_t freed = 0;
+    for (int64_t page = c->sequences[sequence].dropped; page < droppable(c, sequence); page++)
+        freed += --c->refs[*mha__cache_entry(c, sequence, page)] == 0;
+    return freed;
+}
+
+/* The last page of one sequence, if others hold it too: it is to be copied. Returns the pages that the append takes. */
+static int64_t release_shared(mha_cache *c, int64_t sequence, int64_t count)
+{
+    mha__sequence *s = &c->sequences[sequence];
+    const int64_t need = mha__cache_pages_of(c, s->length + count) - mha__cache_pages_of(c, s->length);
+    s->copies = false;
+    if (s->length % c->desc.page_size == 0) return need;
+    int64_t *refs = &c->refs[*mha__cache_entry(c, sequence, s->length / c->desc.page_size)];
+    s->copies = *refs > 1;
+    *refs -= s->copies;
+    return need + s->copies;
+}
+
+static void restore_counts(mha_cache *c, int64_t sequence, int64_t count)
+{
+    mha__sequence *s = &c->sequences[sequence];
+    if (count == 0) return;
+    for (int64_t page = s->dropped; page < droppable(c, sequence); page++)
+        c->refs[*mha__cache_entry(c, sequence, page)]++;
+    if (s->copies) c->refs[*mha__cache_entry(c, sequence, s->length / c->desc.page_size)]++;
+}
+
+static void drop_pages(mha_cache *c, int64_t sequence)
+{
+    mha__sequence *s = &c->sequences[sequence];
+    for (const int64_t end = droppable(c, sequence); s->dropped < end; s->dropped++) {
+        int32_t *entry = mha__cache_entry(c, sequence, s->dropped);
+        mha__cache_recycle(c, *entry);
+        *entry = MHA__PAGE_NONE;
+    }
+}
+
+static void take_pages(mha_cache *c, int64_t sequence, int64_t count)
+{
+    const mha__sequence *s = &c->sequences[sequence];
+    const int64_t held = mha__cache_pages_of(c, s->length), end = mha__cache_pages_of(c, s->length + count);
+    if (s->copies) {
+        int32_t *entry = mha__cache_entry(c, sequence, held - 1);
+        const int32_t shared = *entry, own = mha__cache_take(c);
+        memcpy(c->k + (size_t)own * c->k_bytes, c->k + (size_t)shared * c->k_bytes, c->k_bytes);
+        memcpy(c->v + (size_t)own * c->v_bytes, c->v + (size_t)shared * c->v_bytes, c->v_bytes);
+        *entry = own;
+    }
+    for (int64_t page = held; page < end; page++)
+        *mha__cache_entry(c, sequence, page) = mha__cache_take(c);
+}
+
+/* Dropped pages are counted in all sequences before shared last pages are: a page that is copied then keeps a holder,
+ * so nobody takes it before it is copied. */
+static mha_status reserve(mha_cache *c, const addition *a, mha_error *err)
+{
+    int64_t need = 0, freed = 0, width = 0;
+    for (int64_t b = a->first; b < a->end; b++)
+        if (count_of(a, b) > 0) freed += release_dropped(c, b);
+    for (int64_t b = a->first; b < a->end; b++) {
+        const int64_t count = count_of(a, b);
+        if (count > 0) need += release_shared(c, b, count);
+        width = mha__max64(width, mha__cache_pages_of(c, c->sequences[b].length + count));
+    }
+    const mha_status status = mha__cache_reserve(c, need, freed, width, err);
+    for (int64_t b = a->first; b < a->end && status != MHA_OK; b++)
+        restore_counts(c, b, count_of(a, b));
+    return status;
+}
+
+static void write_tokens(mha_cache *c, const addition *a, int64_t sequence)
+{
+    mha__sequence *s = &c->sequences[sequence];
+    const int64_t count = count_of(a, sequence), n = sequence - a->first;
+    mha__cache_write(c, sequence, s->length, count, &a->tokens.k, a->tokens.dtype, n, c->desc.head_dim, c->k);
+    mha__cache_write(c, sequence, s->length, count, &a->tokens.v, a->tokens.dtype, n, c->desc.v_head_dim, c->v);
+    s->length += count;
+}
+
+/* Each step is done in all sequences before the next one begins: a page is copied before its last holder writes to
+ * it. */
+mha_status mha_cache_append(mha_cache *c, int64_t sequence, const mha_cache_tokens *tokens, mha_error *err)
+{
+    addition a;
+    MHA__TRY(resolve_addition(c, sequence, tokens, &a, err));
+    MHA__TRY(reserve(c, &a, err));
+    for (int64_t b = a.first; b < a.end; b++)
+        if (count_of(&a, b) > 0) drop_pages(c, b);
+    for (int64_t b = a.first; b < a.end; b++)
+        if (count_of(&a, b) > 0) take_pages(c, b, count_of(&a, b));
+    for (int64_t b = a.first; b < a.end; b++)
+        if (count_of(&a, b) > 0) write_tokens(c, &a, b);
+    return MHA_OK;
+}

@@ -1,0 +1,147 @@
+/* kv_cache_bind.c - a KV cache as description and arguments of the operator. */
+#include "attn/cache/kv_cache.h"
+
+#include "base/error.h"
+#include "base/size.h"
+#include <inttypes.h>
+
+/* What is filled in is a struct of this version, which begins with its size. */
+static mha_status check_size(const char *name, const void *data, size_t want, mha_error *err)
+{
+    if (!data) return mha__fail(err, MHA_ERR_ARG, "%s is NULL", name);
+    const size_t size = *(const size_t *)data;
+    return size == want ? MHA_OK
+                        : mha__fail(err, MHA_ERR_ARG, "%s.size = %zu: must be sizeof(mha_attn_%s) = %zu", name, size,
+                                    name, want);
+}
+
+/* The window of the call: the caller's own may be narrower, as then no key is missed. */
+static mha_status bind_window(const mha_cache *c, mha_attn_desc *desc, mha_error *err)
+{
+    const int64_t left = c->desc.window - 1;
+    if (c->desc.window == 0) return MHA_OK;
+    if (!desc->window.on) desc->window = (mha_window){1, left, -1};
+    if (desc->window.left >= 0 && desc->window.left <= left) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "desc.window.left = %" PRId64 ": the cache keeps a window of %" PRId64 " keys",
+                     desc->window.left, c->desc.window);
+}
+
+/* Whether `rows` rows at the end of a sequence find all the keys that they see. */
+static mha_status check_sequence(const mha_cache *c, int64_t b, int64_t rows, mha_error *err)
+{
+    const mha_cache_desc *d = &c->desc;
+    const int64_t length = c->sequences[b].length, past = length - rows;
+    if (rows == 0 || length == 0) return MHA_OK;
+    if (past < 0)
+        return mha__fail(err, MHA_ERR_ARG, "%" PRId64 " rows, but sequence %" PRId64 " has %" PRId64 " tokens", rows, b,
+                         length);
+    if (past < d->keep_first && rows > d->window)
+        return mha__fail(err, MHA_ERR_ARG,
+                         "%" PRId64 " rows of sequence %" PRId64 " from position %" PRId64
+                         ": until keep_first = %" PRId64 " tokens are there, append no more than window = %" PRId64
+                         " at once",
+                         rows, b, past, d->keep_first, d->window);
+    return mha__cache_check_seen(c, b, past, err);
+}
+
+/* The rows of entry n of the call: of q_lens, or of packed queries, or q_len. */
+static int64_t rows_of(const mha_attn_desc *desc, const int64_t *q_lens, const int64_t *cu, int64_t n)
+{
+    return q_lens ? q_lens[n] : cu ? cu[n + 1] - cu[n] : desc->q_len;
+}
+
+/* Sequences [first, end) of the cache are entries 0, 1, ... of the call. */
+static mha_status check_rows(const mha_cache *c, int64_t first, int64_t end, const mha_attn_desc *desc,
+                             const int64_t *q_lens, const int64_t *cu, mha_error *err)
+{
+    for (int64_t n = 0; n < end - first; n++) {
+        if (cu && (cu[n] < 0 || cu[n + 1] < cu[n]))
+            return mha__fail(err, MHA_ERR_ARG,
+                             "args.cu_seqlens_q[%" PRId64 "] and the next = %" PRId64 ", %" PRId64
+                             ": must ascend from 0",
+                             n, cu[n], cu[n + 1]);
+        const int64_t rows = rows_of(desc, q_lens, cu, n);
+        if (rows < 0 || rows > desc->q_len)
+            return mha__fail(err, MHA_ERR_ARG, "q_lens[%" PRId64 "] = %" PRId64 ": must be from 0 to q_len = %" PRId64,
+                             n, rows, desc->q_len);
+        MHA__TRY(check_sequence(c, first + n, rows, err));
+    }
+    return MHA_OK;
+}
+
+/* Writes what args will point at, which calls bound before still read: only when nothing can fail any more. Returns the
+ * longest length. A sequence without tokens stands at 0: its rows see no key, wherever they are. */
+static int64_t view_rows(const mha_cache *c, int64_t first, int64_t end, const mha_attn_desc *desc,
+                         const int64_t *q_lens, const int64_t *cu)
+{
+    int64_t *lengths = c->view, *offsets = lengths + c->desc.batch, *prefixes = offsets + c->desc.batch, longest = 0;
+    for (int64_t b = first; b < end; b++) {
+        const int64_t past = c->sequences[b].length - rows_of(desc, q_lens, cu, b - first);
+        lengths[b] = c->sequences[b].length;
+        offsets[b] = mha__max64(0, past);
+        prefixes[b] = mha__max64(0, mha__min64(c->desc.keep_first, past));
+        longest = mha__max64(longest, lengths[b]);
+    }
+    return longest;
+}
+
+static void describe(const mha_cache *c, int64_t sequences, int64_t longest, mha_attn_desc *desc)
+{
+    const mha_cache_desc *d = &c->desc;
+    desc->batch = sequences;
+    desc->kv_heads = d->kv_heads;
+    desc->head_dim = d->head_dim;
+    desc->v_head_dim = d->v_head_dim;
+    desc->kv_dtype = d->dtype;
+    desc->kv_len = mha__max64(desc->kv_len, longest);
+    desc->align = MHA_ALIGN_OFFSETS;
+    desc->page_size = d->page_size;
+    desc->pages = c->pages;
+    desc->inputs |= MHA_ATTN_BLOCK_TABLE | MHA_ATTN_KV_LENS | (d->keep_first > 0 ? MHA_ATTN_PREFIX_LENS : 0);
+}
+
+static void fill(mha_cache *c, int64_t first, const int64_t *q_lens, mha_attn_args *args)
+{
+    const mha_cache_desc *d = &c->desc;
+    int64_t *lengths = c->view + first, *offsets = lengths + d->batch, *prefixes = offsets + d->batch;
+    args->k = (mha_cview){c->k, {0}};
+    args->v = (mha_cview){c->v, {0}};
+    args->block_table = (mha_cview){c->table ? mha__cache_entry(c, first, 0) : NULL, {c->width, 1, 0, 0}};
+    args->kv_lens = lengths;
+    args->offsets = offsets;
+    args->prefix_lens = d->keep_first > 0 ? prefixes : args->prefix_lens;
+    args->q_lens = q_lens;
+}
+
+mha_status mha_cache_bind(mha_cache *c, int64_t sequence, const int64_t *q_lens, mha_attn_desc *desc,
+                          mha_attn_args *args, mha_error *err)
+{
+    int64_t first = 0, end = 0;
+    MHA__TRY(mha__cache_range(c, sequence, &first, &end, err));
+    MHA__TRY(check_size("desc", desc, sizeof *desc, err));
+    MHA__TRY(check_size("args", args, sizeof *args, err));
+    if (desc->q_len < 0) return mha__fail(err, MHA_ERR_ARG, "desc.q_len = %" PRId64 ": must be 0 or more", desc->q_len);
+    const int64_t *cu = desc->inputs & MHA_ATTN_CU_SEQLENS ? args->cu_seqlens_q : NULL;
+    if ((desc->inputs & MHA_ATTN_CU_SEQLENS) && !cu) return mha__fail(err, MHA_ERR_ARG, "args.cu_seqlens_q is NULL");
+    MHA__TRY(check_rows(c, first, end, desc, q_lens, cu, err));
+    MHA__TRY(bind_window(c, desc, err));
+    describe(c, end - first, view_rows(c, first, end, desc, q_lens, cu), desc);
+    desc->inputs = q_lens ? desc->inputs | MHA_ATTN_Q_LENS : desc->inputs & ~(uint32_t)MHA_ATTN_Q_LENS;
+    fill(c, first, q_lens, args);
+    return MHA_OK;
+}
+
+mha_status mha_cache_describe(const mha_cache *c, int64_t sequence, int64_t count, mha_attn_desc *desc, mha_error *err)
+{
+    int64_t first = 0, end = 0, longest = 0;
+    MHA__TRY(mha__cache_range(c, sequence, &first, &end, err));
+    MHA__TRY(check_size("desc", desc, sizeof *desc, err));
+    if (count < 0) return mha__fail(err, MHA_ERR_ARG, "count = %" PRId64 ": must be 0 or more", count);
+    for (int64_t b = first; b < end; b++) {
+        MHA__TRY(mha__cache_check_growth(c, b, count, err));
+        longest = mha__max64(longest, c->sequences[b].length + count);
+    }
+    MHA__TRY(bind_window(c, desc, err));
+    describe(c, end - first, longest, desc);
+    return MHA_OK;
+}

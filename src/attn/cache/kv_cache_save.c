@@ -1,0 +1,167 @@
+/* kv_cache_save.c - a KV cache as a list of tensors, and back. What comes back is from a stranger: everything is
+ * checked before anything is replaced. */
+#include "attn/cache/kv_cache.h"
+
+#include "base/error.h"
+#include "base/size.h"
+#include "math/q8_0.h"
+#include <inttypes.h>
+#include <string.h>
+
+enum { LENGTHS, PAGES, KEYS, VALUES };
+static const char *const names[MHA_CACHE_TENSORS] = {"lengths", "pages", "k", "v"};
+
+/* Blocks of q8_0 are kept as bytes, which any file can hold. */
+static mha_dtype kept_as(const mha_cache *c)
+{
+    return c->desc.dtype == MHA_Q8_0 ? MHA_U8 : c->desc.dtype;
+}
+static int64_t kept_width(const mha_cache *c, int64_t width)
+{
+    const int64_t elements = mha__element_count(c->desc.dtype, width);
+    return c->desc.dtype == MHA_Q8_0 ? elements * (int64_t)mha__element_size(MHA_Q8_0) : elements;
+}
+
+/* One more than the last page that was ever used: from there on nothing is in use. */
+static int64_t pages_in_use(const mha_cache *c)
+{
+    int64_t pages = c->pages;
+    while (pages > 0 && c->refs[pages - 1] == MHA__PAGE_FREE)
+        pages--;
+    return pages;
+}
+
+void mha_cache_save(const mha_cache *c, mha_cache_tensor t[MHA_CACHE_TENSORS])
+{
+    if (!t) return;
+    memset(t, 0, MHA_CACHE_TENSORS * sizeof *t);
+    if (!c) return;
+    const mha_cache_desc *d = &c->desc;
+    const int64_t pages = pages_in_use(c);
+    for (int64_t b = 0; b < d->batch; b++)
+        c->view[b] = c->sequences[b].length;
+    t[LENGTHS] = (mha_cache_tensor){names[LENGTHS], MHA_I64, 1, {d->batch}, c->view};
+    t[PAGES] = (mha_cache_tensor){names[PAGES], MHA_I32, 2, {d->batch, c->width}, c->table};
+    t[KEYS] = (mha_cache_tensor){
+        names[KEYS], kept_as(c), 4, {pages, d->kv_heads, d->page_size, kept_width(c, d->head_dim)}, c->k};
+    t[VALUES] = (mha_cache_tensor){
+        names[VALUES], kept_as(c), 4, {pages, d->kv_heads, d->page_size, kept_width(c, d->v_head_dim)}, c->v};
+}
+
+/* ---- back ---- */
+
+/* A tensor of the list, with as many of its extents fixed as are not negative. */
+static mha_status find(const mha_cache_tensor *tensors, int count, const mha_cache_tensor *want,
+                       const mha_cache_tensor **found, mha_error *err)
+{
+    const mha_cache_tensor *t = NULL;
+    size_t bytes;
+    for (int n = 0; n < count && !t; n++)
+        if (tensors[n].name && strcmp(tensors[n].name, want->name) == 0) t = &tensors[n];
+    if (!t) return mha__fail(err, MHA_ERR_FORMAT, "tensor \"%s\" is missing", want->name);
+    if (t->dtype != want->dtype)
+        return mha__fail(err, MHA_ERR_FORMAT, "tensor \"%s\": dtype is %s, want %s", want->name,
+                         mha_dtype_name(t->dtype), mha_dtype_name(want->dtype));
+    if (t->rank != want->rank)
+        return mha__fail(err, MHA_ERR_FORMAT, "tensor \"%s\": rank is %d, want %d", want->name, t->rank, want->rank);
+    for (int n = 0; n < t->rank; n++)
+        if (t->shape[n] < 0 || (want->shape[n] >= 0 && t->shape[n] != want->shape[n]))
+            return mha__fail(err, MHA_ERR_FORMAT, "tensor \"%s\": shape[%d] is %" PRId64 ", want %" PRId64, want->name,
+                             n, t->shape[n], want->shape[n]);
+    if (!mha__bytes(t->shape, t->rank, mha_dtype_size(t->dtype), &bytes) || bytes > PTRDIFF_MAX ||
+        (bytes > 0 && !t->data))
+        return mha__fail(err, MHA_ERR_FORMAT, "tensor \"%s\": no data of that shape", want->name);
+    *found = t;
+    return MHA_OK;
+}
+
+static mha_status find_all(const mha_cache *c, const mha_cache_tensor *tensors, int count,
+                           const mha_cache_tensor *t[MHA_CACHE_TENSORS], mha_error *err)
+{
+    const mha_cache_desc *d = &c->desc;
+    const mha_cache_tensor want[MHA_CACHE_TENSORS] = {
+        {names[LENGTHS], MHA_I64, 1, {d->batch}, NULL},
+        {names[PAGES], MHA_I32, 2, {d->batch, -1}, NULL},
+        {names[KEYS], kept_as(c), 4, {-1, d->kv_heads, d->page_size, kept_width(c, d->head_dim)}, NULL},
+        {names[VALUES], kept_as(c), 4, {-1, d->kv_heads, d->page_size, kept_width(c, d->v_head_dim)}, NULL}};
+    for (int n = 0; n < MHA_CACHE_TENSORS; n++)
+        MHA__TRY(find(tensors, count, &want[n], &t[n], err));
+    if (t[KEYS]->shape[0] == t[VALUES]->shape[0] && t[KEYS]->shape[0] <= INT32_MAX) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT, "tensors \"k\" and \"v\" have %" PRId64 " and %" PRId64 " pages",
+                     t[KEYS]->shape[0], t[VALUES]->shape[0]);
+}
+
+static int64_t length_at(const mha_cache_tensor *lengths, int64_t b)
+{
+    int64_t length;
+    memcpy(&length, (const char *)lengths->data + (size_t)b * sizeof length, sizeof length);
+    return length;
+}
+
+static int32_t page_at(const mha_cache_tensor *pages, int64_t b, int64_t n)
+{
+    int32_t page;
+    memcpy(&page, (const char *)pages->data + (size_t)(b * pages->shape[1] + n) * sizeof page, sizeof page);
+    return page;
+}
+
+/* Entries of a sequence: pages of "k" up to its length, but for those behind the window, and -1 from there on. Fills in
+ * the sequence, its entries and the counts of `c`, whose table is as wide as the tensor. */
+static mha_status load_sequence(mha_cache *c, int64_t b, const mha_cache_tensor *const t[MHA_CACHE_TENSORS],
+                                mha_error *err)
+{
+    const int64_t length = length_at(t[LENGTHS], b), width = t[PAGES]->shape[1];
+    mha__sequence *s = &c->sequences[b];
+    if (length < 0 || mha__ceil_div(length, c->desc.page_size) > width)
+        return mha__fail(err, MHA_ERR_FORMAT,
+                         "tensor \"lengths\"[%" PRId64 "] = %" PRId64 ": there are %" PRId64 " pages", b, length,
+                         width);
+    const int64_t held = mha__cache_pages_of(c, length);
+    const int64_t behind = mha__cache_first_seen(c, length) / c->desc.page_size;
+    for (int64_t n = 0; n < width; n++) {
+        const int32_t page = page_at(t[PAGES], b, n);
+        const bool dropped = page == MHA__PAGE_NONE && n == s->dropped && n < behind;
+        if (n < held ? (page < 0 || page >= t[KEYS]->shape[0]) && !dropped : page != MHA__PAGE_NONE)
+            return mha__fail(err, MHA_ERR_FORMAT, "tensor \"pages\"[%" PRId64 ", %" PRId64 "] = %" PRId32, b, n, page);
+        s->dropped += dropped;
+        *mha__cache_entry(c, b, n) = page;
+        if (page >= 0) c->refs[page] = mha__max64(c->refs[page], 0) + 1;
+    }
+    s->length = length;
+    return MHA_OK;
+}
+
+/* `c` is new and has the pages. */
+static mha_status load(mha_cache *c, const mha_cache_tensor *const t[MHA_CACHE_TENSORS], mha_error *err)
+{
+    const int64_t pages = t[KEYS]->shape[0];
+    MHA__TRY(mha__cache_reserve(c, mha__max64(pages, c->pages), 0, t[PAGES]->shape[1], err));
+    for (int64_t b = 0; b < c->desc.batch; b++)
+        MHA__TRY(load_sequence(c, b, t, err));
+    if (pages > 0) {
+        memcpy(c->k, t[KEYS]->data, (size_t)pages * c->k_bytes);
+        memcpy(c->v, t[VALUES]->data, (size_t)pages * c->v_bytes);
+    }
+    c->free_count = 0;
+    for (int64_t page = c->pages - 1; page >= 0; page--)
+        if (c->refs[page] == MHA__PAGE_FREE) c->free_pages[c->free_count++] = (int32_t)page;
+    return MHA_OK;
+}
+
+mha_status mha_cache_load(mha_cache *c, const mha_cache_tensor *tensors, int count, mha_error *err)
+{
+    const mha_cache_tensor *t[MHA_CACHE_TENSORS];
+    mha_cache *new;
+    if (!c) return mha__fail(err, MHA_ERR_ARG, "cache is NULL");
+    if (!tensors || count < 0) return mha__fail(err, MHA_ERR_ARG, "tensors is NULL, or count = %d is negative", count);
+    MHA__TRY(find_all(c, tensors, count, t, err));
+    MHA__TRY(mha_cache_create(c->ctx, &c->desc, &new, err));
+    const mha_status status = load(new, t, err);
+    if (status == MHA_OK) {
+        const mha_cache old = *c;
+        *c = *new;
+        *new = old;
+    }
+    mha_cache_free(new);
+    return status;
+}

@@ -1,0 +1,88 @@
+/* kv_cache_write.c - the numbers of new tokens, converted into the pages of a KV cache. */
+#include "attn/cache/kv_cache.h"
+
+#include "math/half.h"
+#include "math/q8_0.h"
+#include <math.h>
+#include <string.h>
+
+/* `n` numbers that lie `stride` apart become adjacent ones. */
+typedef void (*convert_fn)(const void *from, int64_t stride, int64_t n, void *to);
+
+#define COPY(name, type)                                                    \
+    static void name(const void *from, int64_t stride, int64_t n, void *to) \
+    {                                                                       \
+        const type *x = from;                                               \
+        type *y = to;                                                       \
+        if (stride == 1) memcpy(y, x, (size_t)n * sizeof *y);               \
+        for (int64_t i = 0; i < n && stride != 1; i++)                      \
+            y[i] = x[i * stride];                                           \
+    }
+#define ROUND(name, function)                                               \
+    static void name(const void *from, int64_t stride, int64_t n, void *to) \
+    {                                                                       \
+        const float *x = from;                                              \
+        uint16_t *y = to;                                                   \
+        for (int64_t i = 0; i < n; i++)                                     \
+            y[i] = function(x[i * stride]);                                 \
+    }
+COPY(copy16, uint16_t)
+COPY(copy32, uint32_t)
+COPY(copy64, uint64_t)
+ROUND(to_bf16, mha__f32_to_bf16)
+ROUND(to_f16, mha__f32_to_f16)
+
+static void to_q8(const void *from, int64_t stride, int64_t n, void *to)
+{
+    mha__q8_round(from, stride, n, to);
+}
+
+/* 127 times the f16 numbers that round beyond the largest. */
+static const float Q8_END = 127 * 65520.0F;
+
+bool mha__cache_holds(mha_dtype stored, float x)
+{
+    return stored != MHA_Q8_0 || !isfinite(x) || fabsf(x) < Q8_END;
+}
+
+static const struct conversion {
+    mha_dtype from, to;
+    convert_fn convert;
+} conversions[] = {{MHA_F32, MHA_F32, copy32}, {MHA_F64, MHA_F64, copy64},   {MHA_BF16, MHA_BF16, copy16},
+                   {MHA_F16, MHA_F16, copy16}, {MHA_F32, MHA_BF16, to_bf16}, {MHA_F32, MHA_F16, to_f16},
+                   {MHA_F32, MHA_Q8_0, to_q8}};
+enum { CONVERSIONS = sizeof conversions / sizeof *conversions };
+
+static convert_fn conversion_of(mha_dtype from, mha_dtype to)
+{
+    for (int n = 0; n < CONVERSIONS; n++)
+        if (conversions[n].from == from && conversions[n].to == to) return conversions[n].convert;
+    return NULL;
+}
+
+mha_dtype mha__cache_source(mha_dtype stored)
+{
+    return stored == MHA_Q8_0 ? MHA_F32 : stored;
+}
+
+bool mha__cache_converts(mha_dtype from, mha_dtype to)
+{
+    return conversion_of(from, to) != NULL;
+}
+
+void mha__cache_write(mha_cache *c, int64_t sequence, int64_t position, int64_t count, const mha_cview *view,
+                      mha_dtype dtype, int64_t n, int64_t width, char *pages)
+{
+    const convert_fn convert = conversion_of(dtype, c->desc.dtype);
+    const int64_t from_size = (int64_t)mha_dtype_size(dtype), size = (int64_t)mha__element_size(c->desc.dtype);
+    const int64_t elements = mha__element_count(c->desc.dtype, width);
+    const int64_t heads = c->desc.kv_heads, page_size = c->desc.page_size;
+    for (int64_t t = 0; t < count; t++) {
+        const int64_t key = position + t, page = *mha__cache_entry(c, sequence, key / page_size);
+        for (int64_t g = 0; g < heads; g++) {
+            const int64_t from = n * view->stride[0] + g * view->stride[1] + t * view->stride[2];
+            const int64_t to = ((page * heads + g) * page_size + key % page_size) * elements;
+            convert((const char *)view->data + from * from_size, view->stride[3], width, pages + to * size);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+/* attn_merge.c - mha_attn_merge: results of calls over disjoint keys become the result over all of them.
+ *
+ * A result (out, lse) is a partial result like those of chunk_merge.h whose maximum is lse and whose sum is 1, so the
+ * same kernel merges it: the larger of the two maxima is the base, and what has seen nothing changes no bit. Rows are
+ * taken a few at a time, in memory on the stack, and the parts in the order given.
+ */
+#include "attn/plan/params.h"
+#include "base/error.h"
+#include "base/size.h"
+#include <inttypes.h>
+#include <math.h>
+
+/* VECTOR: at least the numbers in a vector of any ISA, as maxima and sums are handled by whole vectors. */
+enum { ROWS = 8, VECTOR = 16, ELEMENTS = ROWS * 512 };
+
+/* A partial result of up to ROWS rows, fewer where they are wide; aligned for whichever type it holds. */
+typedef struct few_rows {
+    double max[VECTOR], sum[VECTOR], o[ELEMENTS];
+} few_rows;
+
+typedef struct merging {
+    const mha_attn_merge_args *args;
+    const mha__kernels *k;
+    int64_t o_stride;
+    mha_view out, lse; /* with their strides */
+} merging;
+
+/* Rows [first, first + rows) of a part. A row that saw nothing is not read. */
+static void take(const merging *m, const mha_attn_part *part, int64_t b, int64_t h, int64_t first, int64_t rows,
+                 const mha__partial *to)
+{
+    const size_t size = m->k->real_size;
+    const int64_t Dv = m->args->v_head_dim;
+    m->k->clear(rows, m->o_stride, to);
+    for (int64_t r = 0; r < rows; r++) {
+        const double lse = mha__real_at(mha__at(&part->lse, size, b, h, first + r, 0), 0, size);
+        if (lse == -INFINITY) continue;
+        mha__put_real(to->max, r, size, lse);
+        mha__put_real(to->sum, r, size, isnan(lse) ? lse : 1);
+        for (int64_t d = 0; d < Dv; d++)
+            mha__put_real(to->o, r * m->o_stride + d, size,
+                          mha__real_at(mha__at(&part->out, size, b, h, first + r, d), 0, size));
+    }
+}
+
+/* Part n with its strides. */
+static mha_status part_of(const merging *m, int64_t n, mha_attn_part *part, mha_error *err)
+{
+    const mha_attn_merge_args *a = m->args;
+    const int64_t out[4] = {a->batch, a->heads, a->q_len, a->v_head_dim}, lse[4] = {a->batch, a->heads, a->q_len, 1};
+    *part = a->parts[n];
+    MHA__TRY(mha__bind_input("out", &part->out, out, m->k->real_size, err));
+    return mha__bind_input("lse", &part->lse, lse, m->k->real_size, err);
+}
+
+static void merge_rows(const merging *m, int64_t b, int64_t h, int64_t first, int64_t rows)
+{
+    few_rows memory[2];
+    double inverse[VECTOR];
+    const size_t size = m->k->real_size;
+    const mha__partial from = {memory[0].max, memory[0].sum, memory[0].o};
+    const mha__partial into = {memory[1].max, memory[1].sum, memory[1].o};
+    const int64_t Dv = m->args->v_head_dim;
+    m->k->clear(rows, m->o_stride, &into);
+    for (int64_t n = 0; n < m->args->count; n++) {
+        mha_attn_part part;
+        part_of(m, n, &part, NULL); /* does not fail: `bind` has tried all */
+        take(m, &part, b, h, first, rows, &from);
+        m->k->merge(rows, Dv, m->o_stride, &from, &into);
+    }
+    void *lse = m->lse.data ? mha__at_out(&m->lse, size, b, h, first, 0) : NULL;
+    m->k->totals(rows, into.max, into.sum, inverse, lse, m->lse.stride[2]);
+    m->k->output(rows, Dv, into.o, m->o_stride, inverse, mha__at_out(&m->out, size, b, h, first, 0), m->out.stride[2],
+                 m->out.stride[3]);
+}
+
+/* Counts are checked one by one, and by the bytes they make together. */
+static mha_status check(const mha_attn_merge_args *a, mha_error *err)
+{
+    const struct {
+        const char *name;
+        int64_t value, least;
+    } counts[] = {{"batch", a->batch, 1}, {"heads", a->heads, 1}, {"q_len", a->q_len, 0}, {"count", a->count, 0}};
+    const int64_t all[] = {a->batch, a->heads, mha__max64(a->q_len, 1), a->v_head_dim};
+    size_t bytes;
+    for (size_t n = 0; n < sizeof counts / sizeof *counts; n++)
+        if (counts[n].value < counts[n].least)
+            return mha__fail(err, MHA_ERR_ARG, "%s = %" PRId64 ": must be at least %" PRId64, counts[n].name,
+                             counts[n].value, counts[n].least);
+    MHA__TRY(mha__attn_check_width("v_head_dim", a->v_head_dim, false, err));
+    if (!mha__bytes(all, 4, sizeof(double), &bytes) || bytes > PTRDIFF_MAX)
+        return mha__fail(err, MHA_ERR_ARG,
+                         "batch * heads * q_len * v_head_dim = %" PRId64 " * %" PRId64 " * %" PRId64 " * %" PRId64
+                         " overflows",
+                         a->batch, a->heads, a->q_len, a->v_head_dim);
+    if (a->count > 0 && !a->parts) return mha__fail(err, MHA_ERR_ARG, "parts is NULL");
+    if (a->dtype == MHA_DTYPE_DEFAULT || a->dtype == MHA_F32 || a->dtype == MHA_F64) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "dtype = %d (%s): must be f32 or f64", (int)a->dtype, mha_dtype_name(a->dtype));
+}
+
+/* A result must meet no part, but may be exactly what stands at its place in one. `where` is the part's place in the
+ * list. */
+static mha_status check_apart(const merging *m, const mha__operand result[2], int64_t where, const mha_attn_part *part,
+                              mha_error *err)
+{
+    const size_t size = m->k->real_size;
+    mha__operand of_part[2] = {result[0], result[1]};
+    of_part[0].view = part->out;
+    of_part[1].view = part->lse;
+    for (int x = 0; x < 2 && result[x].view.data; x++)
+        for (int y = 0; y < 2; y++) {
+            if (x == y && mha__operand_same(&result[x], &of_part[y])) continue;
+            if (mha__operand_meet(&result[x], size, &of_part[y], size))
+                return mha__fail(err, MHA_ERR_ARG,
+                                 "%s overlaps parts[%" PRId64 "].%s; it may be exactly the %s of a part, nothing else",
+                                 result[x].name, where, result[y].name, result[x].name);
+        }
+    return MHA_OK;
+}
+
+static mha_status bind(merging *m, mha_error *err)
+{
+    const mha_attn_merge_args *a = m->args;
+    const size_t size = m->k->real_size;
+    const int64_t out[4] = {a->batch, a->heads, a->q_len, a->v_head_dim}, lse[4] = {a->batch, a->heads, a->q_len, 1};
+    mha_attn_part part;
+    mha_error why;
+    MHA__TRY(mha__bind_output("out", &m->out, out, 4, size, err));
+    if (m->lse.data) MHA__TRY(mha__bind_output("lse", &m->lse, lse, 3, size, err));
+    const mha__operand result[2] = {mha__operand_of("out", &m->out, out), mha__operand_of("lse", &m->lse, lse)};
+    if (m->lse.data && mha__operand_meet(&result[0], size, &result[1], size))
+        return mha__fail(err, MHA_ERR_ARG, "lse overlaps out");
+    for (int64_t n = 0; n < a->count; n++) {
+        if (part_of(m, n, &part, &why) != MHA_OK)
+            return mha__fail(err, why.status, "parts[%" PRId64 "].%s", n, why.message);
+        MHA__TRY(check_apart(m, result, n, &part, err));
+    }
+    return MHA_OK;
+}
+
+mha_status mha_attn_merge(mha_ctx *ctx, const mha_attn_merge_args *args, mha_error *err)
+{
+    if (!args) return mha__fail(err, MHA_ERR_ARG, "args is NULL");
+    if (args->size != sizeof *args)
+        return mha__fail(err, MHA_ERR_ARG, "args.size = %zu: must be sizeof(mha_attn_merge_args) = %zu", args->size,
+                         sizeof *args);
+    MHA__TRY(mha__ctx_find(&ctx, err));
+    MHA__TRY(check(args, err));
+    const mha__isa isa = mha__ctx_isa(ctx);
+    merging m = {.args = args, .out = args->out, .lse = args->lse};
+    m.k = args->dtype == MHA_F64 ? mha__kernels_f64(isa) : mha__kernels_f32(isa);
+    m.o_stride = mha__round_up(args->v_head_dim, m.k->nr);
+    MHA__TRY(bind(&m, err));
+    const int64_t rows = mha__min64(ROWS, ELEMENTS / m.o_stride);
+    for (int64_t b = 0; b < args->batch; b++)
+        for (int64_t h = 0; h < args->heads; h++)
+            for (int64_t first = 0; first < args->q_len; first += rows)
+                merge_rows(&m, b, h, first, mha__min64(rows, args->q_len - first));
+    return MHA_OK;
+}

@@ -1,0 +1,38 @@
+/* chunk_merge.c - see chunk_merge.h. The left neighbour is always the one merged into, as the order of the two is part
+ * of the bits. */
+#include "attn/forward/chunk_merge.h"
+
+static void swap(mha__partial *a, mha__partial *b)
+{
+    const mha__partial t = *a;
+    *a = *b;
+    *b = t;
+}
+
+/* level[levels] <- level[l] and level[levels], which lies to its right. */
+static void take_left(mha__merge_stack *s, int l)
+{
+    s->kernels->merge(s->rows, s->dv, s->o_stride, &s->level[s->levels], &s->level[l]);
+    swap(&s->level[l], &s->level[s->levels]);
+    s->held &= ~(UINT64_C(1) << l);
+}
+
+void mha__merge_push(mha__merge_stack *s, int64_t chunk)
+{
+    int l = 0;
+    for (; (uint64_t)chunk >> l & 1; l++)
+        if (s->held >> l & 1) take_left(s, l);
+    swap(&s->level[l], &s->level[s->levels]);
+    s->held |= UINT64_C(1) << l;
+}
+
+void mha__merge_finish(mha__merge_stack *s)
+{
+    int l = 0;
+    while (!(s->held >> l & 1))
+        l++;
+    swap(&s->level[l], &s->level[s->levels]);
+    s->held &= ~(UINT64_C(1) << l);
+    for (l++; s->held >> l; l++)
+        if (s->held >> l & 1) take_left(s, l);
+}

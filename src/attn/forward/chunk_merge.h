@@ -1,0 +1,28 @@
+/* chunk_merge.h - partial results of chunks of keys, merged in a binary tree that the chunks' absolute numbers fix.
+ *
+ * Chunk c is leaf c of an infinite tree. A leaf nobody computed is empty, and merging with an empty partial result
+ * changes no bit, so it does not matter which chunks a tile skipped, or whether one row of it sees less than another.
+ *
+ * Like a binary counter: level l holds the result of 2^l chunks that waits for its right neighbour.
+ */
+#ifndef MHA_ATTN_FORWARD_CHUNK_MERGE_H
+#define MHA_ATTN_FORWARD_CHUNK_MERGE_H
+
+#include "attn/plan/plan.h"
+
+typedef struct mha__merge_stack {
+    const mha__kernels *kernels;
+    int64_t rows, dv, o_stride;
+    mha__partial *level; /* plan->levels + 1 of them; [levels] is spare */
+    int levels;
+    uint64_t held; /* bit l: level l holds a result */
+} mha__merge_stack;
+
+/* Adds the result of chunk `chunk`: any first one, then each one more than the last. It lies in level[levels], which is
+ * free again afterwards. */
+void mha__merge_push(mha__merge_stack *stack, int64_t chunk);
+/* Merges all that is held, the latest first, and leaves it in level[levels]. At least one chunk must have been
+ * pushed. */
+void mha__merge_finish(mha__merge_stack *stack);
+
+#endif

@@ -1,0 +1,117 @@
+/* forward_single_block.c - the forward pass of short sequences: all keys are one block, and nothing acts on the scores
+ * but the intervals of keys that rows see. One call of the kernel for each panel of queries does it all: with 16 keys,
+ * more time would else be spent between the kernels than in them. The bits are those of forward_tiled.c. */
+#include "attn/forward/forward_tiled.h"
+
+#include "attn/forward/query_tile.h"
+#include "attn/mask/block_mask.h"
+#include "attn/mask/mask.h"
+#include "attn/plan/task_rows.h"
+#include "base/size.h"
+
+const char *mha__fwd_why_not_one_block(const mha_attn_plan *plan)
+{
+    const mha_attn_desc *d = &plan->desc;
+    const bool whole = d->block_q >= d->max_q_len && d->block_k >= d->max_kv_len; /* or 0, without such a mask */
+    const uint32_t inputs = MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS | MHA_ATTN_CU_SEQLENS | MHA_ATTN_HEAD_LIST |
+                            (whole ? MHA_ATTN_BLOCK_KEEP : 0u);
+    const uint32_t outputs = MHA_ATTN_LSE | MHA_ATTN_GRADS;
+    if (d->kv_len == 0) return "there are no keys";
+    if (d->max_kv_len > MHA__KEY_BLOCK) return "more keys than a block has";
+    if (plan->q.half >= 0 || plan->kv.half >= 0) return "it takes no 16-bit or q8_0 numbers";
+    if (plan->rows > 0 && plan->rows <= plan->kernels->few) return "fwd_few takes so few rows";
+    if ((d->inputs & ~inputs) || (d->outputs & ~outputs) || d->softcap != 0 || d->dropout != 0)
+        return "it knows no inputs or outputs but lengths, lists of heads, masks of whole heads and lse";
+    return NULL;
+}
+
+size_t mha__fwd_one_block_bytes(const mha_attn_plan *plan)
+{
+    const mha_attn_desc *d = &plan->desc;
+    return (size_t)((d->head_dim + MHA__KEY_BLOCK + d->v_head_dim) * plan->kernels->nr) * plan->kernels->real_size;
+}
+
+/* The tile's first row and the first key. Filled in number by number, and never copied: a copy of what has just been
+ * written in pieces waits for all of them. */
+static void open_tile(const mha__call *call, const mha__rows *r, int worker, mha__one_block *x)
+{
+    const mha_attn_plan *plan = call->plan;
+    const mha_attn_desc *d = &plan->desc;
+    const mha_attn_args *a = &call->args;
+    const size_t size = plan->q.size;
+    const int64_t g = r->h / plan->group;
+    x->d = d->head_dim, x->dv = d->v_head_dim;
+    x->scale = d->scale;
+    x->q = mha__at(&a->q, size, r->b, r->h, r->first, 0);
+    x->k = mha__at(&a->k, size, r->b, g, 0, 0);
+    x->v = mha__at(&a->v, size, r->b, g, 0, 0);
+    x->out = mha__at_out(&a->out, size, r->b, r->result, r->first, 0);
+    x->lse = d->outputs & MHA_ATTN_LSE ? mha__at_out(&a->lse, size, r->b, r->result, r->first, 0) : NULL;
+    x->q_row = a->q.stride[2], x->q_col = a->q.stride[3];
+    x->k_row = a->k.stride[2], x->k_col = a->k.stride[3];
+    x->v_row = a->v.stride[2], x->v_col = a->v.stride[3];
+    x->out_row = a->out.stride[2], x->out_col = a->out.stride[3];
+    x->lse_row = a->lse.stride[2];
+    x->memory = call->workspace + (size_t)worker * plan->worker_bytes;
+    x->first = 0;
+    x->feed = NULL;
+}
+
+/* The keys that a panel of these rows sees. */
+static void choose_keys(const mha__rows *r, const mha__span *tile, size_t size, mha__one_block *x)
+{
+    const bool same = tile->common_lo <= tile->lo && tile->hi <= tile->common_hi;
+    const mha__span own = same ? (mha__span){.lo = tile->lo, .hi = tile->hi} : mha__mask_span(r);
+    x->lo = same ? NULL : r->lo, x->hi = r->hi;
+    x->k = (const char *)x->k + (own.lo - x->first) * x->k_row * (int64_t)size;
+    x->v = (const char *)x->v + (own.lo - x->first) * x->v_row * (int64_t)size;
+    x->first = own.lo;
+    x->keys = own.hi - own.lo;
+    if (x->keys == 0) x->feed = NULL; /* products without steps */
+}
+
+/* To the rows of the next panel. */
+static void go_on(mha__rows *r, size_t size, mha__one_block *x)
+{
+    const int64_t rows = r->count;
+    r->lo += rows, r->hi += rows, r->prefix += rows;
+    x->q = (const char *)x->q + rows * x->q_row * (int64_t)size;
+    x->out = (char *)x->out + rows * x->out_row * (int64_t)size;
+    if (x->lse) x->lse = (char *)x->lse + rows * x->lse_row * (int64_t)size;
+}
+
+/* A head that the block mask leaves out: its rows see no key. */
+static void leave_out(const mha__call *call, const mha__rows *r, int64_t *hi)
+{
+    int64_t first = 0, end = call->plan->desc.block_k;
+    if (!(call->plan->desc.inputs & MHA_ATTN_BLOCK_KEEP)) return;
+    mha__blocks_narrow(call, r, &first, &end);
+    for (int64_t n = 0; first >= end && n < r->count; n++)
+        hi[n] = r->lo[n];
+}
+
+void mha__fwd_one_block(void *arg, int64_t task, int worker)
+{
+    int64_t lo[MHA__TILE_Q], hi[MHA__TILE_Q], prefix[MHA__TILE_Q];
+    mha__rows r = {.lo = lo, .hi = hi, .prefix = prefix};
+    mha__call own;
+    const mha__call *call = mha__place(arg, task, &r, &own);
+    const mha__kernels *k = call->plan->kernels;
+    if (r.count <= 0) return;
+    mha__mask_intervals(call, r.b, r.first, r.count, lo, hi, prefix);
+    leave_out(call, &r, hi);
+    const mha__span span = mha__mask_tile(call, &r);
+    mha__one_block x;
+    mha__feed feed;
+    open_tile(call, &r, worker, &x);
+    if (!mha__is_scant(call->plan)) {
+        feed = (mha__feed){.products = (int)(2 * mha__ceil_div(r.count, k->nr))};
+        mha__task_ahead(call, &r, task, &feed);
+        x.feed = &feed;
+    }
+    for (int64_t rows = r.count; rows > 0; rows -= r.count, go_on(&r, k->real_size, &x)) {
+        x.rows = r.count = mha__min64(k->nr, rows);
+        choose_keys(&r, &span, k->real_size, &x);
+        k->one_block(&x);
+    }
+}

@@ -1,0 +1,223 @@
+/* forward_tiled.c - the forward pass of one tile of queries: blocks of keys with online softmax, chunks of blocks
+ * merged in a tree.
+ *
+ * For each block of keys and each panel of queries (nr of them, one per lane):
+ *
+ *     S^T = scale K Q^T  ->  cap, bias, masks  ->  P^T = exp(S^T - max)  ->  O = O * alpha + P V
+ *
+ * Blocks and chunks begin at multiples of their length, and a key that a row may not see adds an exact zero, so a row's
+ * bits do not depend on which other rows share its tile. Keys that no row of a panel sees are skipped, to the key.
+ *
+ * A masked key's weight is 0, and 0 * NaN would be NaN: if the result of a tile is not finite, the tile is computed
+ * again with the masked keys of V passed over one by one (`careful`). That costs nothing until it happens.
+ */
+#include "attn/forward/forward_tiled.h"
+
+#include "attn/forward/chunk_merge.h"
+#include "attn/forward/query_tile.h"
+#include "attn/mask/attention_dropout.h"
+#include "attn/stats/attention_stats.h"
+#include <string.h>
+
+/* One panel and the keys of one block, added to `into`. */
+static void attend_panel(const mha__tile *t, int64_t row, const mha__block *b, mha__feed *feed,
+                         const mha__partial *into)
+{
+    const mha__panel p = mha__tile_panel(t, row);
+    int64_t first, end;
+    if (!mha__mask_block(t->call, &p.rows, &p.span, b->start, &first, &end)) return;
+    const mha__scratch *x = &t->scratch;
+    const mha__partial rows = {mha__tile_at(t, into->max, row), mha__tile_at(t, into->sum, row),
+                               mha__tile_at(t, into->o, row * t->plan->o_stride)};
+    void *s = mha__tile_at(t, x->s, t->pairs ? (first - b->start) * t->k->nr : 0);
+    mha__block_scores(t, &p, b, first, end, s, feed);
+    if (t->pairs) {
+        mha__pairs_attend(t, &p, b, first, end, &rows);
+        return;
+    }
+    t->k->softmax(end - first, p.rows.count, x->top, s, rows.max, rows.sum, x->alpha);
+    if (mha__dropout_on(&t->plan->desc)) mha__dropout_apply(t->call, x, &p.rows, first, end, s);
+    mha__block_add_values(t, &p, b, first, end, rows.o, feed);
+}
+
+/* The keys of one chunk, into an empty partial result. */
+static void attend_chunk(const mha__tile *t, int64_t chunk, const mha__partial *into)
+{
+    const int64_t end = mha__min64((chunk + 1) * MHA__CHUNK, t->span.hi);
+    const bool few = mha__tile_is_few(t);
+    t->k->clear(t->rows.count, t->plan->o_stride, into);
+    for (int64_t start = chunk * MHA__CHUNK; start < end; start += MHA__KEY_BLOCK) {
+        const int64_t keys = mha__min64(MHA__KEY_BLOCK, end - start);
+        int64_t first, last;
+        if (!mha__mask_block(t->call, &t->rows, &t->span, start, &first, &last)) continue;
+        if (few && mha__few_attend(t, start, into)) continue;
+        mha__block b = {.start = start, .k = mha__block_keys(t, start, keys)};
+        if (!b.k.data) continue;
+        b.v = mha__block_values(t, start, keys);
+        mha__feed feed = mha__tile_ahead(t, start);
+        for (int64_t row = 0; row < t->rows.count; row += t->k->nr)
+            attend_panel(t, row, &b, feed.count > 0 ? &feed : NULL, into);
+    }
+}
+
+static mha__merge_stack empty_stack(mha__tile *t)
+{
+    const mha_attn_plan *plan = t->plan;
+    mha__merge_stack stack = {.kernels = t->k,
+                              .rows = t->rows.count,
+                              .dv = plan->desc.v_head_dim,
+                              .o_stride = plan->o_stride,
+                              .level = t->scratch.partial,
+                              .levels = plan->levels};
+    return stack;
+}
+
+/* Chunks [first, end), at least one. The result lies in the scratch memory. */
+static mha__partial attend_chunks(mha__tile *t, int64_t first, int64_t end)
+{
+    mha__merge_stack stack = empty_stack(t);
+    t->end = mha__min64(end * MHA__CHUNK, t->span.hi);
+    for (int64_t chunk = first; chunk < end; chunk++) {
+        attend_chunk(t, chunk, &stack.level[stack.levels]);
+        mha__merge_push(&stack, chunk);
+    }
+    mha__merge_finish(&stack);
+    return stack.level[stack.levels];
+}
+
+static mha__partial part_of(const mha__tile *t, int64_t part)
+{
+    const mha_attn_plan *plan = t->plan;
+    const size_t before = plan->worker_bytes * (size_t)plan->workers;
+    mha__partial p;
+    mha__part_carve(plan, t->call->workspace + before + (size_t)(t->task * plan->parts + part) * plan->part_bytes, &p);
+    return p;
+}
+
+/* The same as all chunks in turn, to the bit: parts are subtrees. */
+static mha__partial merge_parts(mha__tile *t, int64_t first, int64_t end)
+{
+    mha__merge_stack stack = empty_stack(t);
+    const int64_t size = t->plan->part_chunks;
+    for (int64_t part = first / size; part * size < end; part++) {
+        stack.level[stack.levels] = part_of(t, part);
+        mha__merge_push(&stack, part);
+    }
+    mha__merge_finish(&stack);
+    return stack.level[stack.levels];
+}
+
+/* The chunks that a tile needs; one, and that empty, if it sees nothing. */
+static int64_t first_chunk(const mha__tile *t)
+{
+    return t->span.lo / MHA__CHUNK;
+}
+
+static int64_t end_chunk(const mha__tile *t)
+{
+    return mha__max64(first_chunk(t) + 1, mha__ceil_div(t->span.hi, MHA__CHUNK));
+}
+
+/* All keys. */
+static mha__partial attend(mha__tile *t)
+{
+    const mha__partial result = (t->merged ? merge_parts : attend_chunks)(t, first_chunk(t), end_chunk(t));
+    if (t->plan->desc.inputs & MHA_ATTN_SINKS)
+        t->k->sink(t->rows.count, t->plan->desc.v_head_dim, t->plan->o_stride,
+                   mha__tile_per_head(t, &t->call->args.sinks), &result);
+    return result;
+}
+
+/* Rows [first, first + rows) of the tile, all of one head, to out and, unless it is NULL, lse. Returns false if out is
+ * not finite. */
+static bool write_rows(const mha__tile *t, const mha__partial *result, int64_t first, int64_t rows, void *out,
+                       void *lse)
+{
+    const mha_attn_plan *plan = t->plan;
+    const mha_attn_args *a = &t->call->args;
+    const int64_t dv = plan->desc.v_head_dim, row = a->out.stride[2], col = a->out.stride[3];
+    const mha__scratch *x = &t->scratch;
+    const void *scale = mha__tile_at(t, x->inverse, first), *o = mha__tile_at(t, result->o, first * plan->o_stride);
+    t->k->totals(rows, mha__tile_at(t, result->max, first), mha__tile_at(t, result->sum, first),
+                 mha__tile_at(t, x->inverse, first), lse, a->lse.stride[2]);
+    if (plan->desc.inputs & MHA_ATTN_GATES) {
+        t->k->gate(rows, mha__tile_per_head(t, &a->gates), scale, x->gated);
+        scale = x->gated;
+    }
+    if (plan->q.half < 0) return t->k->output(rows, dv, o, plan->o_stride, scale, out, row, col);
+    const bool finite = t->k->output(rows, dv, o, plan->o_stride, scale, x->wide, dv, 1);
+    t->k->narrow[plan->q.half](rows, dv, x->wide, dv, out, row, col);
+    return finite;
+}
+
+/* All rows, head by head: of one, or of those of a group. Returns false if out is not finite. */
+static bool finish(const mha__tile *t, const mha__partial *result)
+{
+    const mha_attn_plan *plan = t->plan;
+    const mha_attn_args *a = &t->call->args;
+    const mha__rows *r = &t->rows;
+    const int64_t each = plan->folded && plan->desc.q_len > 1 ? plan->desc.q_len : r->count;
+    const int64_t out_step = mha__folded_stride(plan, a->out.stride) * (int64_t)plan->q.size;
+    const int64_t lse_step = mha__folded_stride(plan, a->lse.stride) * (int64_t)t->k->real_size;
+    char *out = mha__at_out(&a->out, plan->q.size, r->b, r->result, r->first, 0);
+    char *lse =
+        plan->desc.outputs & MHA_ATTN_LSE ? mha__at_out(&a->lse, t->k->real_size, r->b, r->result, r->first, 0) : NULL;
+    bool finite = true;
+    for (int64_t n = 0; n * each < r->count; n++)
+        finite &= write_rows(t, result, n * each, each, out + n * out_step, lse ? lse + n * lse_step : NULL);
+    return finite;
+}
+
+void mha__fwd_part(void *call, int64_t item, int worker)
+{
+    const mha_attn_plan *plan = ((const mha__call *)call)->plan;
+    int64_t task, part;
+    mha__tile t;
+    mha__item_split(plan, item, &task, &part);
+    if (!mha__tile_open(&t, call, task, worker)) return;
+    const int64_t first = mha__max64(first_chunk(&t), part * plan->part_chunks);
+    const int64_t end = mha__min64(end_chunk(&t), (part + 1) * plan->part_chunks);
+    if (first >= end) {
+        mha__tile_close(&t);
+        return;
+    }
+    const mha__partial from = attend_chunks(&t, first, end), to = part_of(&t, part);
+    mha__tile_close(&t);
+    const size_t size = t.k->real_size, lanes = (size_t)mha__round_up(t.rows.count, t.k->vl);
+    memcpy(to.max, from.max, lanes * size);
+    memcpy(to.sum, from.sum, lanes * size);
+    memcpy(to.o, from.o, (size_t)(t.rows.count * plan->o_stride) * size);
+}
+
+void mha__fwd_tile(void *call, int64_t task, int worker)
+{
+    mha__tile t;
+    if (!mha__tile_open(&t, call, task, worker)) return;
+    t.merged = t.plan->parts > 1;
+    mha__partial result = attend(&t);
+    if (!finish(&t, &result)) {
+        t.careful = true;
+        t.merged = false;
+        mha__scratch_carve(t.plan, mha__tile_scratch(call, worker), &t.scratch); /* the merge has put parts into it */
+        result = attend(&t);
+        finish(&t, &result);
+    }
+    t.raw = false;
+    if (t.plan->desc.outputs & (MHA_ATTN_PROBS | MHA_ATTN_STATS)) mha__tile_probabilities(&t, &result);
+    if (t.plan->desc.outputs & MHA_ATTN_SCORES) mha__tile_write_scores(&t, &result);
+    if (t.plan->desc.outputs & MHA_ATTN_ROWS) mha__tile_show_rows(&t, &result);
+    mha__tile_close(&t);
+}
+
+void mha__fwd_head(void *arg, int64_t head, int worker)
+{
+    const mha__call *call = arg;
+    const mha_attn_plan *plan = call->plan;
+    mha__scratch scratch;
+    mha__scratch_carve(plan, call->workspace + (size_t)worker * plan->worker_bytes, &scratch);
+    const bool receives = mha__stats_receives(call);
+    if (receives) mha__stats_open_head(call, &scratch);
+    for (int64_t n = plan->tiles - 1; n >= 0; n--) /* tasks have the last rows first: see task_rows.c */
+        mha__fwd_tile(arg, head * plan->tiles + n, worker);
+    if (receives) mha__stats_close_head(call, &scratch, head);
+}

@@ -1,0 +1,86 @@
+/* query_tile.c - opening a tile of queries, and its panels. */
+#include "attn/forward/query_tile.h"
+
+#include "attn/plan/task_rows.h"
+#include <string.h>
+
+char *mha__tile_scratch(const mha__call *call, int worker)
+{
+    return call->workspace + (size_t)worker * call->plan->worker_bytes;
+}
+
+/* Queries of several heads, one below the other. `from` is the first of the first head. */
+static void fold_queries(const mha__tile *t, const char *from)
+{
+    const int64_t *stride = t->call->args.q.stride, head = mha__folded_stride(t->plan, stride);
+    const int64_t each = t->plan->desc.q_len, d = t->plan->desc.head_dim, size = (int64_t)t->plan->q.size;
+    const int64_t run = stride[3] == 1 ? d : 1; /* numbers that are adjacent */
+    char *to = t->scratch.folded;
+    for (int64_t r = 0; r < t->rows.count; r++) {
+        const char *row = from + (r / each * head + r % each * stride[2]) * size;
+        for (int64_t i = 0; i < d; i += run, to += run * size)
+            memcpy(to, row + i * stride[3] * size, (size_t)(run * size));
+    }
+}
+
+static void pack_queries(const mha__tile *t)
+{
+    const mha_cview *q = &t->call->args.q;
+    const mha__stored *as = &t->plan->q;
+    const int64_t rows = t->rows.count, d = t->plan->desc.head_dim;
+    const void *from = mha__at(q, as->size, t->rows.b, t->rows.h, t->rows.first, 0);
+    int64_t row = q->stride[2], col = q->stride[3];
+    if (t->plan->folded && t->plan->desc.q_len > 1) {
+        fold_queries(t, from);
+        from = t->scratch.folded, row = d, col = 1;
+    }
+    if (t->pairs) {
+        t->pairs->pack_queries(rows, d, from, row, col, t->scratch.q);
+    } else if (as->half < 0) {
+        t->k->pack_rows(rows, d, from, row, col, t->scratch.q);
+    } else {
+        t->k->widen[as->half](rows, d, from, row, col, t->scratch.wide, d);
+        t->k->pack_rows(rows, d, t->scratch.wide, d, 1, t->scratch.q);
+    }
+}
+
+bool mha__tile_open(mha__tile *t, const mha__call *call, int64_t task, int worker)
+{
+    const mha_attn_plan *plan = call->plan;
+    mha__rows *r = &t->rows;
+    t->plan = plan;
+    t->k = plan->kernels;
+    t->pairs = plan->pairs;
+    t->careful = t->merged = false;
+    t->raw = mha__pairs_raw(plan);
+    t->task = task;
+    mha__scratch_carve(plan, mha__tile_scratch(call, worker), &t->scratch);
+    t->call = mha__place(call, task, r, &t->own);
+    if (r->count <= 0) return false;
+    t->kv_head = r->h / plan->group;
+    r->lo = t->scratch.lo, r->hi = t->scratch.hi, r->prefix = t->scratch.prefix;
+    mha__mask_intervals(call, r->b, r->first, r->count, t->scratch.lo, t->scratch.hi, t->scratch.prefix);
+    t->span = mha__mask_tile(call, r);
+    pack_queries(t);
+    if (t->pairs) t->pairs->open();
+    return true;
+}
+
+void mha__tile_close(const mha__tile *t)
+{
+    if (t->pairs) t->pairs->close();
+}
+
+mha__panel mha__tile_panel(const mha__tile *t, int64_t row)
+{
+    mha__panel p = {.rows = t->rows, .row = row, .q = mha__tile_at(t, t->scratch.q, row * mha__tile_depth(t))};
+    p.rows.first += row;
+    p.rows.position += row;
+    p.rows.count = mha__min64(t->k->nr, t->rows.count - row);
+    p.rows.lo += row;
+    p.rows.hi += row;
+    p.rows.prefix += row;
+    const bool uniform = t->span.common_lo <= t->span.lo && t->span.hi <= t->span.common_hi;
+    p.span = uniform ? t->span : mha__mask_span(&p.rows);
+    return p;
+}

@@ -1,0 +1,100 @@
+/* tile_decode.c - one block of keys and a few queries, as when text is generated: K and V are read once, where they
+ * lie, as they are stored, page by page if they lie in pages.
+ *
+ * Most blocks have nothing masked and nothing added: their scores stay in a strip (kernel.h) from the product to the
+ * weights. Others become a panel, to which everything else applies as to any other.
+ */
+#include "attn/forward/query_tile.h"
+#include "attn/mask/attention_dropout.h"
+
+bool mha__tile_is_few(const mha__tile *t)
+{
+    const mha_attn_args *a = &t->call->args;
+    return t->rows.count <= t->plan->few && !t->careful && a->k.stride[3] == 1 && a->v.stride[3] == 1;
+}
+
+static bool has_dropped(const mha__pieces *p)
+{
+    for (int n = 0; n < p->count; n++)
+        if (!p->piece[n].at) return true;
+    return false;
+}
+
+static mha__pieces key_pieces(const mha__tile *t, int64_t first, int64_t end)
+{
+    return mha__keys_pieces(t->call, &t->call->args.k, t->plan->desc.head_dim, t->rows.b, t->kv_head, first, end);
+}
+
+void mha__few_products(const mha__tile *t, const mha__panel *p, int64_t first, int64_t end, void *s)
+{
+    const mha_attn_desc *d = &t->plan->desc;
+    const mha__pieces k = key_pieces(t, first, end);
+    if (t->pairs)
+        t->pairs->few_scores(&k, d->head_dim, p->q, p->rows.count, t->raw ? 1 : d->scale, t->scratch.strip, NULL);
+    else
+        t->k->few_scores(t->plan->kv.half, &k, d->head_dim, p->q, p->rows.count, d->scale, t->scratch.strip, NULL);
+    t->k->few_panel(end - first, p->rows.count, t->scratch.strip, s);
+}
+
+/* From the strip to weights in a panel. */
+static void weigh_panel(const mha__tile *t, const mha__panel *p, int64_t first, int64_t end, const mha__partial *into)
+{
+    const mha_attn_desc *d = &t->plan->desc;
+    const mha__scratch *x = &t->scratch;
+    const int64_t keys = end - first, lanes = p->rows.count;
+    t->k->few_panel(keys, lanes, x->strip, x->s);
+    if (d->softcap != 0) t->k->softcap(keys, lanes, d->softcap, x->s);
+    mha__mask_apply(t->call, x, &p->rows, &p->span, first, end, x->s);
+    t->k->top(keys, lanes, x->s, x->top);
+    t->k->softmax(keys, lanes, x->top, x->s, into->max, into->sum, x->alpha);
+    if (mha__dropout_on(d)) mha__dropout_apply(t->call, x, &p->rows, first, end, x->s);
+}
+
+/* Nothing happens to the scores of these keys before they become weights. */
+static bool is_plain(const mha__tile *t, const mha__panel *p, const mha__pieces *k, int64_t first, int64_t end)
+{
+    const mha_attn_desc *d = &t->plan->desc;
+    return d->softcap == 0 && !mha__dropout_on(d) && !has_dropped(k) &&
+           mha__mask_is_open(t->call, &p->span, first, end);
+}
+
+/* The same where bf16 is multiplied as it is, if the block is plain and begins with a whole pair of keys. */
+static bool attend_pairs(const mha__tile *t, int64_t start, const mha__panel *p, int64_t first, int64_t end,
+                         const mha__partial *into)
+{
+    const mha_attn_desc *d = &t->plan->desc;
+    const mha_attn_args *a = &t->call->args;
+    const mha__pieces k = key_pieces(t, first, end), k_ahead = mha__few_ahead(t, &a->k, d->head_dim, start);
+    if (first % 2 != 0 || !is_plain(t, p, &k, first, end)) return false;
+    t->pairs->few_scores(&k, d->head_dim, p->q, p->rows.count, 1, t->scratch.strip, &k_ahead);
+    const mha__pieces v = mha__keys_pieces(t->call, &a->v, d->v_head_dim, t->rows.b, t->kv_head, first, end);
+    const mha__pieces v_ahead = mha__few_ahead(t, &a->v, d->v_head_dim, start);
+    t->pairs->few_attend(&v, end - first, d->v_head_dim, p->rows.count, d->scale, t->scratch.strip, into,
+                         t->plan->o_stride, &v_ahead);
+    return true;
+}
+
+bool mha__few_attend(const mha__tile *t, int64_t start, const mha__partial *into)
+{
+    const mha_attn_desc *d = &t->plan->desc;
+    const mha_attn_args *a = &t->call->args;
+    const mha__scratch *x = &t->scratch;
+    const mha__panel p = mha__tile_panel(t, 0);
+    const int64_t lanes = p.rows.count;
+    const int type = t->plan->kv.half;
+    int64_t first, end;
+    if (!mha__mask_block(t->call, &p.rows, &p.span, start, &first, &end)) return true;
+    if (t->pairs) return attend_pairs(t, start, &p, first, end, into);
+    const mha__pieces k = key_pieces(t, first, end), k_ahead = mha__few_ahead(t, &a->k, d->head_dim, start);
+    t->k->few_scores(type, &k, d->head_dim, p.q, lanes, d->scale, x->strip, &k_ahead);
+    const bool plain = is_plain(t, &p, &k, first, end);
+    if (plain)
+        t->k->few_softmax(end - first, lanes, x->strip, into->max, x->alpha);
+    else
+        weigh_panel(t, &p, first, end, into);
+    const mha__pieces v = mha__keys_pieces(t->call, &a->v, d->v_head_dim, t->rows.b, t->kv_head, first, end);
+    const mha__pieces v_ahead = mha__few_ahead(t, &a->v, d->v_head_dim, start);
+    t->k->few_values(type, &v, d->v_head_dim, lanes, plain ? x->strip : x->s, plain ? MHA__STRIP : 1,
+                     plain ? 1 : t->k->nr, x->alpha, plain ? into->sum : NULL, into->o, t->plan->o_stride, &v_ahead);
+    return true;
+}

@@ -1,0 +1,147 @@
+/* tile_prefetch.c - what to fetch while a block is computed. Most of it is read by one core alone and a little later: a
+ * batch of short sequences, which no cache holds, gains a sixth. */
+#include "attn/forward/query_tile.h"
+
+#include "math/q8_0.h"
+
+/* In bytes: keys and values of one head that are taken to stay in the cache of a core from one task to the next, and
+ * those that are too few to be worth the asking. */
+enum { HELD = 512 << 10, SCANT = 4 << 10 };
+
+/* Which keys and values a task reads. */
+static int64_t reads(const mha_attn_plan *plan, int64_t task)
+{
+    return task / (plan->tiles * plan->group);
+}
+
+/* Keys and values of a head. */
+static int64_t bytes_of_head(const mha_attn_plan *plan)
+{
+    const mha_attn_desc *d = &plan->desc;
+    return mha__element_count(d->kv_dtype, d->head_dim + d->v_head_dim) * d->kv_len * (int64_t)plan->kv.size;
+}
+
+/* True if the task before this one on its thread, most likely, has read the same keys and values, and they are still
+ * at hand. */
+static bool is_held(const mha__tile *t)
+{
+    const int64_t before = t->task - t->plan->workers;
+    return bytes_of_head(t->plan) <= HELD && before >= 0 && reads(t->plan, before) == reads(t->plan, t->task);
+}
+
+/* Rows [first, end) of a head, at most a block of them. */
+static void add(mha__feed *feed, const mha_cview *v, const mha__stored *as, int64_t b, int64_t h, int64_t first,
+                int64_t end, int64_t width)
+{
+    const int64_t size = (int64_t)as->size, bytes = mha__element_count(as->dtype, width) * size;
+    const int64_t rows = mha__min64(MHA__KEY_BLOCK, end - first);
+    if (v->stride[3] != 1 || rows <= 0) return;
+    mha__ahead *s = &feed->stretch[feed->count++];
+    *s = (mha__ahead){mha__at(v, as->size, b, h, first, 0), rows, v->stride[2] * size, bytes};
+    if (s->stride == s->bytes) s->bytes *= rows, s->rows = 1;
+    feed->lines += s->rows * mha__ceil_div(s->bytes, MHA__LINE);
+}
+
+/* Queries, keys and values that the next task on this thread begins with: tasks are handed out in turn. */
+static void add_next_task(mha__feed *feed, const mha__call *call, int64_t task)
+{
+    const mha_attn_plan *plan = call->plan;
+    const mha_attn_desc *d = &plan->desc;
+    const mha_attn_args *a = &call->args;
+    const int64_t next = task + plan->workers, head = next / plan->tiles;
+    const int64_t b = head / plan->heads, h = head % plan->heads, g = h / plan->group;
+    if (next >= plan->tasks || (d->inputs & (MHA_ATTN_CU_SEQLENS | MHA_ATTN_HEAD_LIST))) return;
+    add(feed, &a->q, &plan->q, b, h, (plan->tiles - 1 - next % plan->tiles) * MHA__TILE_Q, plan->rows, d->head_dim);
+    if ((d->inputs & MHA_ATTN_BLOCK_TABLE) || reads(plan, next) == reads(plan, task)) return;
+    add(feed, &a->k, &plan->kv, b, g, 0, d->kv_len, d->head_dim);
+    add(feed, &a->v, &plan->kv, b, g, 0, d->kv_len, d->v_head_dim);
+}
+
+static void add_out(mha__feed *feed, const mha__call *call, const mha__rows *rows)
+{
+    const mha_view *out = &call->args.out;
+    const mha_cview written = {out->data, {out->stride[0], out->stride[1], out->stride[2], out->stride[3]}};
+    add(feed, &written, &call->plan->q, rows->b, rows->result, rows->first, rows->first + rows->count,
+        call->plan->desc.v_head_dim);
+}
+
+bool mha__is_scant(const mha_attn_plan *plan)
+{
+    return bytes_of_head(plan) <= SCANT;
+}
+
+void mha__task_ahead(const mha__call *call, const mha__rows *rows, int64_t task, mha__feed *feed)
+{
+    add_out(feed, call, rows);
+    add_next_task(feed, call, task);
+}
+
+/* A few queries are done before anything else could come: the values of this block. */
+static void add_values(mha__feed *feed, const mha__tile *t, int64_t start)
+{
+    add(feed, &t->call->args.v, &t->plan->kv, t->rows.b, t->kv_head, start, t->span.hi, t->plan->desc.v_head_dim);
+}
+
+static void add_next_block(mha__feed *feed, const mha__tile *t, int64_t start)
+{
+    const mha_attn_desc *d = &t->plan->desc;
+    const mha_attn_args *a = &t->call->args;
+    const int64_t next = start + MHA__KEY_BLOCK;
+    add(feed, &a->k, &t->plan->kv, t->rows.b, t->kv_head, next, t->span.hi, d->head_dim);
+    add(feed, &a->v, &t->plan->kv, t->rows.b, t->kv_head, next, t->span.hi, d->v_head_dim);
+}
+
+/* The keys and values of the next block; at the last one the rows of the result, and what the next task begins with.
+ * Pages are left to the machine. */
+mha__feed mha__tile_ahead(const mha__tile *t, int64_t start)
+{
+    const mha_attn_plan *plan = t->plan;
+    const bool dense = !(plan->desc.inputs & MHA_ATTN_BLOCK_TABLE), few = t->rows.count <= t->k->few;
+    const int products = t->pairs ? 1 : 2; /* of a panel that take their share */
+    mha__feed feed = {.products = (int)(products * mha__ceil_div(t->rows.count, t->k->nr))};
+    if (mha__is_scant(plan)) return feed;
+    if (few && dense && !is_held(t)) {
+        add_values(&feed, t, start);
+    } else if (!few && start + MHA__KEY_BLOCK < t->span.hi) {
+        if (dense && !is_held(t)) add_next_block(&feed, t, start);
+    } else if (!few) {
+        mha__task_ahead(t->call, &t->rows, t->task, &feed);
+    }
+    return feed;
+}
+
+/* ---- a few queries ---- */
+
+/* Bytes from which on a request reaches memory and comes back in time. */
+enum { DISTANCE = 32 << 10 };
+
+/* What the item of work that most likely comes next on this thread begins to read. They are handed out in turn. */
+static bool next_item(const mha__tile *t, int64_t *b, int64_t *g, int64_t *start)
+{
+    const mha_attn_plan *plan = t->plan;
+    const int64_t keys = MHA__CHUNK * plan->part_chunks; /* of a part */
+    int64_t task = t->task + plan->workers, part = 0;
+    if (plan->parts > 1 && !t->merged)
+        mha__item_split(plan, mha__item_of(plan, t->task, (t->end - 1) / keys) + plan->workers, &task, &part);
+    const int64_t head = task / plan->tiles;
+    *b = head / plan->heads;
+    *g = head % plan->heads / plan->group;
+    *start = part * keys;
+    return task < plan->tasks;
+}
+
+mha__pieces mha__few_ahead(const mha__tile *t, const mha_cview *view, int64_t width, int64_t start)
+{
+    const mha_attn_desc *d = &t->plan->desc;
+    const int64_t bytes = mha__element_count(d->kv_dtype, width) * (int64_t)t->plan->kv.size * MHA__KEY_BLOCK;
+    const int64_t at = start + mha__ceil_div(DISTANCE, bytes) * MHA__KEY_BLOCK;
+    int64_t b = t->rows.b, g = t->kv_head, first = at, end = t->end;
+    if (at >= end) {
+        const bool elsewhere = d->inputs & (MHA_ATTN_CU_SEQLENS | MHA_ATTN_HEAD_LIST) || d->window.left >= 0;
+        if (elsewhere || !next_item(t, &b, &g, &first)) return (mha__pieces){0};
+        first += at - mha__round_up(end, MHA__KEY_BLOCK);
+        end = mha__mask_keys(t->call, b);
+    }
+    if (first >= end) return (mha__pieces){0};
+    return mha__keys_pieces(t->call, view, width, b, g, first, mha__min64(first + MHA__KEY_BLOCK, end));
+}

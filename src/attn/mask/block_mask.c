@@ -1,0 +1,63 @@
+/* block_mask.c - see block_mask.h. Mask blocks are small numbers of bytes, so they are asked one by one; only where
+ * some rows of a panel may see a key and others may not are they written out as a mask of that panel. */
+#include "attn/mask/block_mask.h"
+
+#include "base/size.h"
+#include <string.h>
+
+static bool kept(const mha__call *call, const mha__rows *rows, int64_t row_block, int64_t key_block)
+{
+    return *(const uint8_t *)mha__at(&call->args.block_keep, 1, rows->b, rows->h, row_block, key_block) != 0;
+}
+
+/* True if `state` is what the mask says of this block of keys for some row. */
+static bool some_row(const mha__call *call, const mha__rows *rows, int64_t key_block, bool state)
+{
+    const int64_t size = call->plan->desc.block_q, last = (rows->first + rows->count - 1) / size;
+    for (int64_t block = rows->first / size; block <= last; block++)
+        if (kept(call, rows, block, key_block) == state) return true;
+    return false;
+}
+
+void mha__blocks_narrow(const mha__call *call, const mha__rows *rows, int64_t *first, int64_t *end)
+{
+    const int64_t size = call->plan->desc.block_k;
+    while (*first < *end && !some_row(call, rows, *first / size, true))
+        *first += mha__min64(*end - *first, size - *first % size);
+    while (*first < *end && !some_row(call, rows, (*end - 1) / size, true))
+        *end = mha__max64(*first, (*end - 1) / size * size);
+}
+
+/* The mask of one block of rows: a byte for each key of [first, end). */
+static void write_row(const mha__call *call, const mha__rows *rows, int64_t row_block, int64_t first, int64_t end,
+                      uint8_t *bytes)
+{
+    const int64_t size = call->plan->desc.block_k;
+    for (int64_t key = first; key < end;) {
+        const int64_t run = mha__min64(end - key, size - key % size);
+        memset(bytes + (key - first), kept(call, rows, row_block, key / size), (size_t)run);
+        key += run;
+    }
+}
+
+bool mha__blocks_apply(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows, int64_t first,
+                       int64_t end, void *s)
+{
+    const mha__kernels *k = call->plan->kernels;
+    const int64_t size = call->plan->desc.block_q, last = (end - 1) / call->plan->desc.block_k, keys = end - first;
+    bool any = false;
+    for (int64_t block = first / call->plan->desc.block_k; block <= last && !any; block++)
+        any = some_row(call, rows, block, false);
+    if (!any) return false;
+    uint8_t *bytes = scratch->bytes;
+    for (int64_t r = 0; r < rows->count; r++) {
+        const int64_t row = rows->first + r;
+        if (r > 0 && row % size != 0)
+            memcpy(bytes + r * keys, bytes + (r - 1) * keys, (size_t)keys);
+        else
+            write_row(call, rows, row / size, first, end, bytes + r * keys);
+    }
+    k->pack_keep(rows->count, keys, bytes, keys, 1, scratch->extra);
+    k->bias(keys, rows->count, scratch->extra, s);
+    return true;
+}

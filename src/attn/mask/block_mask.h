@@ -1,0 +1,15 @@
+/* block_mask.h - the block mask: which keys of a block need no work, and what of the rest is masked. */
+#ifndef MHA_ATTN_MASK_BLOCK_MASK_H
+#define MHA_ATTN_MASK_BLOCK_MASK_H
+
+#include "attn/mask/mask.h"
+
+/* Narrows keys [*first, *end) at both ends by mask blocks that no row may see. */
+void mha__blocks_narrow(const mha__call *call, const mha__rows *rows, int64_t *first, int64_t *end);
+
+/* -inf into a panel `s` of keys [first, end) where the block mask says so. Uses `extra` and `bytes` of the scratch
+ * memory. Returns false if nothing needed to be done. */
+bool mha__blocks_apply(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows, int64_t first,
+                       int64_t end, void *s);
+
+#endif

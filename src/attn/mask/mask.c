@@ -1,0 +1,165 @@
+/* mask.c - see mask.h. All masks compose by AND: the intervals are intersected, and what keep and bias exclude
+ * becomes -inf. */
+#include "attn/mask/mask.h"
+
+#include "attn/forward/kv_fetch.h"
+#include "attn/mask/block_mask.h"
+#include "base/size.h"
+
+/* Offsets and windows come as any int64; positions beyond this are as good as infinite, and sums of a few stay in
+ * range. */
+static const int64_t FAR = INT64_C(1) << 60;
+
+static int64_t near(int64_t x)
+{
+    return mha__max64(-FAR, mha__min64(FAR, x));
+}
+
+int64_t mha__mask_queries(const mha__call *call, int64_t b)
+{
+    return call->args.q_lens ? call->args.q_lens[b] : mha__rows_of(call, b);
+}
+
+int64_t mha__mask_keys(const mha__call *call, int64_t b)
+{
+    return call->args.kv_lens ? call->args.kv_lens[b] : mha__keys_of(call, b);
+}
+
+int64_t mha__mask_offset(const mha__call *call, int64_t b)
+{
+    if (!call->plan->positional && !(call->plan->desc.outputs & (MHA_ATTN_STATS | MHA_ATTN_ROWS))) return 0;
+    switch (call->plan->desc.align) {
+    case MHA_ALIGN_BOTTOM_RIGHT:
+        return mha__mask_keys(call, b) - mha__mask_queries(call, b);
+    case MHA_ALIGN_OFFSETS:
+        return near(call->args.offsets[b]);
+    default:
+        return 0;
+    }
+}
+
+/* True if every row that exists sees the same keys. */
+static bool is_plain(const mha__call *call)
+{
+    return !call->plan->positional && !call->args.prefix_lens;
+}
+
+void mha__mask_intervals(const mha__call *call, int64_t b, int64_t first, int64_t count, int64_t *lo, int64_t *hi,
+                         int64_t *prefix)
+{
+    const mha_attn_desc *d = &call->plan->desc;
+    const int64_t queries = mha__mask_queries(call, b), offset = mha__mask_offset(call, b);
+    const int64_t end = mha__min64(mha__mask_keys(call, b), d->keep_keys);
+    const int64_t ahead = call->args.prefix_lens ? mha__min64(end, call->args.prefix_lens[b]) : 0;
+    if (is_plain(call)) {
+        for (int64_t r = 0; r < count; r++) {
+            lo[r] = prefix[r] = 0;
+            hi[r] = mha__query_of(call->plan, first + r) < queries ? end : 0;
+        }
+        return;
+    }
+    for (int64_t r = 0; r < count; r++) {
+        const int64_t query = mha__query_of(call->plan, first + r), position = query + offset;
+        const bool exists = query < queries;
+        lo[r] = d->window.left >= 0 ? mha__max64(0, position - near(d->window.left)) : 0;
+        hi[r] = d->window.right >= 0 ? mha__min64(end, position + near(d->window.right) + 1) : end;
+        if (d->causal) hi[r] = mha__min64(hi[r], position + 1);
+        if (!exists || lo[r] >= hi[r]) lo[r] = hi[r] = 0;
+        prefix[r] = exists ? ahead : 0;
+        if (lo[r] > prefix[r] || prefix[r] == 0) continue;
+        lo[r] = 0;
+        hi[r] = mha__max64(hi[r], prefix[r]);
+    }
+}
+
+mha__span mha__mask_tile(const mha__call *call, const mha__rows *rows)
+{
+    const int64_t last = rows->count - 1;
+    const bool same = is_plain(call) && rows->hi[last] == rows->hi[0];
+    return same ? (mha__span){.hi = rows->hi[0], .common_hi = rows->hi[0]} : mha__mask_span(rows);
+}
+
+mha__span mha__mask_span(const mha__rows *rows)
+{
+    mha__span s = {.lo = INT64_MAX, .common_hi = INT64_MAX};
+    for (int64_t r = 0; r < rows->count; r++) {
+        s.common_lo = mha__max64(s.common_lo, rows->lo[r]);
+        s.common_hi = mha__min64(s.common_hi, rows->hi[r]);
+        s.prefix = mha__max64(s.prefix, rows->prefix[r]);
+        if (rows->lo[r] == rows->hi[r]) continue;
+        s.lo = mha__min64(s.lo, rows->lo[r]);
+        s.hi = mha__max64(s.hi, rows->hi[r]);
+    }
+    if (s.lo > s.hi) s.lo = s.hi;
+    s.band = s.lo;
+    if (s.prefix > 0) s.lo = 0;
+    return s;
+}
+
+bool mha__mask_block(const mha__call *call, const mha__rows *rows, const mha__span *span, int64_t start, int64_t *first,
+                     int64_t *end)
+{
+    *first = mha__max64(start, span->lo);
+    *end = mha__min64(start + MHA__KEY_BLOCK, span->hi);
+    if (*first >= span->prefix) *first = mha__max64(*first, span->band);
+    if (*end <= span->band) *end = mha__min64(*end, span->prefix);
+    if (call->plan->desc.inputs & MHA_ATTN_BLOCK_KEEP) mha__blocks_narrow(call, rows, first, end);
+    return *first < *end;
+}
+
+/* -inf outside the intervals. Keys before the end of the prefix are masked for rows that do not exist only. */
+static bool apply_intervals(const mha__call *call, const mha__rows *rows, const mha__span *span, int64_t first,
+                            int64_t end, void *s)
+{
+    static const int64_t none[MHA__TILE_Q];
+    const mha__kernels *k = call->plan->kernels;
+    if (span->common_lo <= first && end <= span->common_hi) return false;
+    const int64_t cut = mha__max64(first, mha__min64(end, span->prefix)), ahead = cut - first;
+    if (ahead > 0) k->interval(ahead, rows->count, first, none, rows->prefix, s);
+    char *rest = (char *)s + (size_t)(ahead * k->nr) * k->real_size;
+    if (cut < end) k->interval(end - cut, rows->count, cut, rows->lo, rows->hi, rest);
+    return true;
+}
+
+bool mha__mask_is_open(const mha__call *call, const mha__span *span, int64_t first, int64_t end)
+{
+    const uint32_t added = MHA_ATTN_SLOPES | MHA_ATTN_BIAS | MHA_ATTN_KEEP | MHA_ATTN_BLOCK_KEEP;
+    return !(call->plan->desc.inputs & added) && span->common_lo <= first && end <= span->common_hi;
+}
+
+bool mha__mask_apply(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows, const mha__span *span,
+                     int64_t first, int64_t end, void *s)
+{
+    const mha__kernels *k = call->plan->kernels;
+    const mha_attn_desc *d = &call->plan->desc;
+    const mha_attn_args *a = &call->args;
+    const int64_t keys = end - first, lanes = rows->count;
+    bool changed = false;
+    if (d->inputs & MHA_ATTN_SLOPES) {
+        const double slope = mha__per_head(call, &a->slopes, rows->b, rows->h);
+        const int64_t block = first - first % MHA__KEY_BLOCK;
+        k->alibi(keys, lanes, slope, rows->position - block, first - block, s);
+        changed = true;
+    }
+    if (d->inputs & MHA_ATTN_BIAS) {
+        const mha__stored *as = &call->plan->bias;
+        const void *bias = mha__at(&a->bias, as->size, rows->b, rows->h, rows->first, first);
+        int64_t row = a->bias.stride[2], col = a->bias.stride[3];
+        if (as->half >= 0) {
+            k->widen[as->half](lanes, keys, bias, row, col, scratch->bias, keys);
+            bias = scratch->bias, row = keys, col = 1;
+        }
+        k->pack_rows(lanes, keys, bias, row, col, scratch->extra);
+        k->bias(keys, lanes, scratch->extra, s);
+        changed = true;
+    }
+    if (d->inputs & MHA_ATTN_KEEP) {
+        const void *keep = mha__at(&a->keep, 1, rows->b, rows->h, rows->first, first);
+        k->pack_keep(lanes, keys, keep, a->keep.stride[2], a->keep.stride[3], scratch->extra);
+        k->bias(keys, lanes, scratch->extra, s);
+        changed = true;
+    }
+    if (d->inputs & MHA_ATTN_BLOCK_KEEP) changed |= mha__blocks_apply(call, scratch, rows, first, end, s);
+    changed |= apply_intervals(call, rows, span, first, end, s);
+    return mha__pages_mask(call, rows->b, first, end, lanes, s) || changed;
+}

@@ -1,0 +1,145 @@
+/* operand.c - see operand.h. */
+#include "attn/plan/operand.h"
+
+#include "base/error.h"
+#include "base/size.h"
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* Differences of addresses and sums of two of them stay in range. */
+static const uintptr_t REACH_MAX = (uintptr_t)1 << 61;
+
+static bool all_zero(const int64_t stride[4])
+{
+    return stride[0] == 0 && stride[1] == 0 && stride[2] == 0 && stride[3] == 0;
+}
+
+static void contiguous(const int64_t extent[4], int64_t stride[4])
+{
+    stride[3] = 1;
+    for (int i = 3; i > 0; i--)
+        stride[i - 1] = stride[i] * mha__max64(extent[i], 1);
+}
+
+static bool is_empty(const int64_t *extent, int dims)
+{
+    for (int i = 0; i < dims; i++)
+        if (extent[i] == 0) return true;
+    return false;
+}
+
+/* The axes of which there is more than one element, by ascending stride. */
+static int sorted_axes(const mha_view *view, const int64_t *extent, int dims, int axes[4])
+{
+    int count = 0;
+    for (int i = dims - 1; i >= 0; i--) {
+        if (extent[i] == 1) continue;
+        int at = count++;
+        for (; at > 0 && llabs(view->stride[axes[at - 1]]) > llabs(view->stride[i]); at--)
+            axes[at] = axes[at - 1];
+        axes[at] = i;
+    }
+    return count;
+}
+
+/* Two numbers of an output must never share a place: each stride reaches beyond all that smaller ones span. (Rows that
+ * interleave without meeting are refused too.) An empty output has no numbers, so its strides may be anything. */
+static mha_status check_output(const char *name, const mha_view *view, const int64_t extent[4], int dims,
+                               mha_error *err)
+{
+    if (is_empty(extent, dims)) return MHA_OK;
+    int axes[4];
+    int64_t span = 0;
+    for (int n = 0, count = sorted_axes(view, extent, dims, axes); n < count; n++) {
+        const int64_t stride = llabs(view->stride[axes[n]]), length = extent[axes[n]];
+        if (stride <= span)
+            return mha__fail(err, MHA_ERR_ARG,
+                             "%s.stride[%d] = %" PRId64 " with %" PRId64 " elements: they would overlap", name, axes[n],
+                             view->stride[axes[n]], length);
+        span += stride * (length - 1);
+    }
+    return MHA_OK;
+}
+
+bool mha__operand_is_empty(const mha__operand *o)
+{
+    return is_empty(o->extent, 4);
+}
+
+mha__operand mha__operand_of(const char *name, const mha_view *view, const int64_t extent[4])
+{
+    return (mha__operand){name,
+                          {view->data, {view->stride[0], view->stride[1], view->stride[2], view->stride[3]}},
+                          {extent[0], extent[1], extent[2], extent[3]},
+                          false};
+}
+
+mha_status mha__operand_bind(mha__operand *o, mha_error *err)
+{
+    if (!o->view.data && !is_empty(o->extent, 4)) return mha__fail(err, MHA_ERR_ARG, "%s is NULL", o->name);
+    if (!o->broadcasts && all_zero(o->view.stride)) contiguous(o->extent, o->view.stride);
+    return MHA_OK;
+}
+
+bool mha__operand_bytes(const mha__operand *o, size_t size, uintptr_t *begin, uintptr_t *end)
+{
+    const uintptr_t data = (uintptr_t)o->view.data;
+    int64_t low = 0, high = 0, reach, bytes_low, bytes_high;
+    for (int i = 0; i < 4; i++) {
+        if (__builtin_mul_overflow(o->extent[i] - 1, o->view.stride[i], &reach)) return false;
+        if (__builtin_add_overflow(reach < 0 ? low : high, reach, reach < 0 ? &low : &high)) return false;
+    }
+    if (__builtin_add_overflow(high, 1, &high)) return false;
+    if (__builtin_mul_overflow(low, (int64_t)size, &bytes_low) ||
+        __builtin_mul_overflow(high, (int64_t)size, &bytes_high))
+        return false;
+    *begin = data + (uintptr_t)bytes_low;
+    *end = data + (uintptr_t)bytes_high;
+    return *begin <= data && data < *end && *end - *begin <= REACH_MAX;
+}
+
+/* Every element must be where a load may be made: at an aligned address, at a distance that can be counted in bytes.
+ * (The elements of q8_0 are blocks of 34 bytes that begin with a 16-bit number: the lowest bit of a size is its
+ * alignment.) */
+mha_status mha__operand_place(const mha__operand *o, size_t size, mha_error *err)
+{
+    uintptr_t begin, end;
+    if (is_empty(o->extent, 4)) return MHA_OK;
+    if ((uintptr_t)o->view.data % (size & -size) != 0)
+        return mha__fail(err, MHA_ERR_ARG, "%s.data = %p: must be aligned to %zu bytes, as its elements are", o->name,
+                         o->view.data, size & -size);
+    if (mha__operand_bytes(o, size, &begin, &end)) return MHA_OK;
+    const int64_t *s = o->view.stride;
+    return mha__fail(err, MHA_ERR_ARG,
+                     "%s.stride = {%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "}: reaches beyond all memory",
+                     o->name, s[0], s[1], s[2], s[3]);
+}
+
+bool mha__operand_same(const mha__operand *x, const mha__operand *y)
+{
+    bool same = x->view.data == y->view.data;
+    for (int i = 0; i < 4; i++)
+        same = same && x->extent[i] == y->extent[i] && (x->view.stride[i] == y->view.stride[i] || x->extent[i] == 1);
+    return same;
+}
+
+mha_status mha__bind_input(const char *name, mha_cview *view, const int64_t extent[4], size_t size, mha_error *err)
+{
+    mha__operand o = {name, *view, {extent[0], extent[1], extent[2], extent[3]}, false};
+    MHA__TRY(mha__operand_bind(&o, err));
+    MHA__TRY(mha__operand_place(&o, size, err));
+    *view = o.view;
+    return MHA_OK;
+}
+
+mha_status mha__bind_output(const char *name, mha_view *view, const int64_t extent[4], int dims, size_t size,
+                            mha_error *err)
+{
+    mha__operand o = mha__operand_of(name, view, extent);
+    MHA__TRY(mha__operand_bind(&o, err));
+    for (int i = 0; i < 4; i++)
+        view->stride[i] = o.view.stride[i];
+    if (dims < 4) o.view.stride[3] = 0; /* not used */
+    MHA__TRY(mha__operand_place(&o, size, err));
+    return check_output(name, view, extent, dims, err);
+}

@@ -1,0 +1,307 @@
+/* plan_describe.c - what a plan says about itself: one list of facts, printed as sentences or as JSON. */
+#include "attn/forward/forward_tiled.h"
+#include "attn/stats/requested_maps.h"
+#include "math/q8_0.h"
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A text that counts on when it is full, like snprintf. */
+typedef struct text {
+    char *to;
+    size_t capacity, length;
+} text;
+
+static __attribute__((format(printf, 2, 3))) void say(text *t, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    const bool room = t->length < t->capacity;
+    const int n = vsnprintf(room ? t->to + t->length : NULL, room ? t->capacity - t->length : 0, format, args);
+    va_end(args);
+    t->length += n > 0 ? (size_t)n : 0;
+}
+
+/* Every path but the one taken, and why not. */
+typedef struct path {
+    const char *name, *reason;
+} path;
+
+static const char *why_not(const mha_attn_plan *plan, mha__isa isa)
+{
+    if (plan->desc.dtype == MHA_F64) return "f64 runs on the scalar kernels only";
+    if (!mha__cpu_has(isa)) return "this CPU or operating system lacks it";
+    if (!mha__cpu_favours(isa)) return "not faster than avx512 on this CPU: taken where it is named";
+    return "newer than the context allows";
+}
+
+/* What is written besides out, and how much of the maps. */
+static const struct {
+    uint32_t output;
+    const char *name;
+    bool is_map;
+} outputs[] = {{MHA_ATTN_LSE, "lse", false},
+               {MHA_ATTN_PROBS, "probs", true},
+               {MHA_ATTN_STATS, "stats", false},
+               {MHA_ATTN_SCORES, "scores", true},
+               {MHA_ATTN_ROWS, "on_rows", false}};
+
+static const char *scores_name(const mha_attn_desc *d)
+{
+    static const char *const names[] = {"raw", "softcapped", "biased", "probs"};
+    return names[d->scores];
+}
+
+static const char *why_not_pairs(const mha_attn_plan *plan)
+{
+    return plan->kernels->pairs ? "q, k and v are not all bf16" : "the kernels of this ISA have no such products";
+}
+
+/* Which tiles have so few rows that the kernels for few queries take them; NULL without such kernels. */
+static const char *few_tiles(const mha_attn_plan *plan)
+{
+    const int64_t longest = plan->packed ? plan->desc.max_q_len : plan->rows, last = plan->rows % MHA__TILE_Q;
+    if (plan->few == 0) return NULL;
+    if (longest <= plan->few) return "all";
+    if (plan->packed) return "those of short sequences";
+    return last >= 1 && last <= plan->few ? "the last of each head" : "none";
+}
+
+static bool is_few(const mha_attn_plan *plan)
+{
+    return plan->few > 0 && strcmp(few_tiles(plan), "all") == 0;
+}
+
+static const char *kernel_name(const mha_attn_plan *plan)
+{
+    return plan->one_block ? "fwd_one_block" : is_few(plan) ? "fwd_few" : "fwd_tiled";
+}
+
+static const char *why_not_few(const mha_attn_plan *plan)
+{
+    if (plan->few > 0) return "more rows in a tile than it takes";
+    if (plan->one_block) return "fwd_one_block takes all tiles";
+    return plan->pairs ? "pairs of bf16 are multiplied in tiles" : "this ISA has no kernels for few rows";
+}
+
+/* What fwd_few needs of a call, which the description does not know, and what happens without it. */
+static const char *few_needs(const mha_attn_plan *plan)
+{
+    return plan->pairs ? "stride[3] = 1 of k and v, and blocks without masked keys" : "stride[3] = 1 of k and v";
+}
+
+static const char few_otherwise[] = "fwd_tiled, in 2 to 14 times the time";
+
+/* What is multiplied. */
+static const char *products(const mha_attn_plan *plan)
+{
+    return plan->pairs ? "pairs of bf16" : plan->desc.dtype == MHA_F64 ? "f64" : "f32";
+}
+
+mha_dtype mha_attn_plan_weights(const mha_attn_plan *plan)
+{
+    if (!plan) return MHA_DTYPE_DEFAULT;
+    return plan->pairs ? MHA_BF16 : plan->desc.dtype == MHA_F64 ? MHA_F64 : MHA_F32;
+}
+
+static const char *weights(const mha_attn_plan *plan)
+{
+    return mha_dtype_name(mha_attn_plan_weights(plan));
+}
+
+enum { PATHS = MHA__ISAS + 7 };
+
+static int refused_paths(const mha_attn_plan *plan, path paths[PATHS])
+{
+    int n = 0;
+    for (int isa = MHA__ISAS - 1; strcmp(mha__isa_name((mha__isa)isa), plan->kernels->isa) != 0; isa--)
+        paths[n++] = (path){mha__isa_name((mha__isa)isa), why_not(plan, (mha__isa)isa)};
+    if (!plan->pairs) paths[n++] = (path){"products of bf16 pairs", why_not_pairs(plan)};
+    if (plan->desc.dtype == MHA_F32) paths[n++] = (path){"f32 by split bf16 products", "not built"};
+    if (!plan->one_block) paths[n++] = (path){"fwd_one_block", mha__fwd_why_not_one_block(plan)};
+    if (!is_few(plan)) paths[n++] = (path){"fwd_few", why_not_few(plan)};
+    if (!plan->folded) paths[n++] = (path){"heads of a group as one tile", mha__plan_unfolded(plan)};
+    if (plan->parts == 1)
+        paths[n++] = (path){"keys in parts", plan->desc.kv_len <= MHA__CHUNK ? "too few keys" : "tiles or rows enough"};
+    if (plan->workers == 1)
+        paths[n++] =
+            (path){"threads", mha__threads(plan->ctx) == 1 ? "the context has one" : "too little work to wake them"};
+    return n;
+}
+
+/* Masks and biases, as if none repeated: strides are those of a call. */
+static double mask_bytes(const mha_attn_plan *plan)
+{
+    const mha_attn_desc *d = &plan->desc;
+    const double rows = (double)d->batch * (double)d->listed_heads * (double)d->max_q_len;
+    double width = 0;
+    if (d->inputs & MHA_ATTN_KEEP) width += (double)d->keep_keys;
+    if (d->inputs & MHA_ATTN_BIAS) width += (double)plan->bias.size * (double)d->max_kv_len;
+    if (d->inputs & MHA_ATTN_DROPOUT_KEEP) width += (double)d->max_kv_len;
+    return rows * width;
+}
+
+/* All that is written besides out, and of statistics each. `queries` are rows of all heads, `keys` of all of them. */
+static double result_bytes(const mha_attn_plan *plan, double queries, double keys)
+{
+    enum { REALS = 3 }; /* of a row: entropy, maximum, distance; and the number of a key, as with each top key */
+    const mha_attn_desc *d = &plan->desc;
+    const double real = (double)plan->kernels->real_size, key = sizeof(int64_t);
+    const double in_map = real * ((d->outputs & MHA_ATTN_PROBS) != 0) + real * ((d->outputs & MHA_ATTN_SCORES) != 0);
+    int64_t map[4];
+    mha__maps_extent(d, map);
+    double bytes = in_map * (double)map[0] * (double)map[1] * (double)map[2] * (double)map[3];
+    if (d->outputs & MHA_ATTN_LSE) bytes += real * queries;
+    if (d->outputs & MHA_ATTN_STATS)
+        bytes += queries * (REALS * real + key + (double)d->top_keys * (real + key)) + keys * real;
+    return bytes;
+}
+
+/* What is read and written, once each. */
+static double bytes_of(const mha_attn_plan *plan)
+{
+    const mha_attn_desc *d = &plan->desc;
+    const double sequences = plan->packed ? 1 : (double)d->batch, caches = plan->packed_keys ? 1 : (double)d->batch;
+    const double queries = sequences * (double)d->listed_heads * (double)d->q_len;
+    const double keys = caches * (double)d->kv_len;
+    const double wide = (double)(d->head_dim + d->v_head_dim);
+    const double elements =
+        (double)(mha__element_count(d->kv_dtype, d->head_dim) + mha__element_count(d->kv_dtype, d->v_head_dim));
+    return (double)plan->q.size * queries * wide + (double)plan->kv.size * keys * (double)d->kv_heads * elements +
+           mask_bytes(plan) + result_bytes(plan, queries, keys * (double)d->listed_heads);
+}
+
+/* The end of a noun. */
+static const char *plural(int64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
+static void sentences_of_outputs(text *t, const mha_attn_desc *d)
+{
+    int64_t map[4];
+    mha__maps_extent(d, map);
+    const bool again = d->outputs & (MHA_ATTN_PROBS | MHA_ATTN_STATS | MHA_ATTN_SCORES | MHA_ATTN_ROWS);
+    say(t, "written: out");
+    for (size_t n = 0; n < sizeof outputs / sizeof *outputs; n++) {
+        if (!(d->outputs & outputs[n].output)) continue;
+        say(t, ", %s", outputs[n].name);
+        if (outputs[n].output == MHA_ATTN_SCORES) say(t, " (%s)", scores_name(d));
+        if (outputs[n].output == MHA_ATTN_STATS && d->top_keys) say(t, " (%" PRId64 " top keys)", d->top_keys);
+        if (outputs[n].is_map)
+            say(t, " [%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "]", map[0], map[1], map[2], map[3]);
+    }
+    say(t, again ? "; the scores of their rows are computed once more\n" : "\n");
+}
+
+/* Without those for dbias. */
+static double backward_flops(const mha_attn_plan *plan)
+{
+    const mha_attn_desc *d = &plan->desc;
+    const double pairs = mha__plan_flops(plan) / (double)(d->head_dim + d->v_head_dim);
+    return pairs * (double)(3 * d->head_dim + 2 * d->v_head_dim);
+}
+
+static void backward_sentence(text *t, const mha_attn_plan *plan)
+{
+    const mha__bwd_plan *w = &plan->bwd;
+    if (!(plan->desc.outputs & MHA_ATTN_GRADS)) return;
+    say(t,
+        "backward: bwd_tiled, %" PRId64 " task%s of a head group's rows in %" PRId64
+        " part%s on up to %d thread%s, %.4g operations\n",
+        w->tasks, plural(w->tasks), w->parts, plural(w->parts), w->workers, plural(w->workers), backward_flops(plan));
+}
+
+static void backward_object(text *t, const mha_attn_plan *plan)
+{
+    const mha__bwd_plan *w = &plan->bwd;
+    if (!(plan->desc.outputs & MHA_ATTN_GRADS)) {
+        say(t, "\"backward\": null, ");
+        return;
+    }
+    say(t,
+        "\"backward\": {\"kernel\": \"bwd_tiled\", \"tasks\": %" PRId64 ", \"parts\": %" PRId64 ", \"threads\": %d, ",
+        w->tasks, w->parts, w->workers);
+    say(t, "\"flops\": %.0f}, ", backward_flops(plan));
+}
+
+static void sentences(text *t, const mha_attn_plan *plan, const path *paths, int count)
+{
+    say(t, "kernel: %s, %s (keys and values %s), %s\n", kernel_name(plan), mha_dtype_name(plan->desc.dtype),
+        mha_dtype_name(plan->desc.kv_dtype), plan->kernels->isa);
+    if (plan->few > 0 && strcmp(few_tiles(plan), "none") != 0)
+        say(t, "few rows: tiles of up to %d (here %s) go to fwd_few, which needs %s; otherwise %s\n", plan->few,
+            few_tiles(plan), few_needs(plan), few_otherwise);
+    say(t, "products: %s, weights rounded to %s, sums in %s\n", products(plan), weights(plan),
+        plan->desc.dtype == MHA_F64 ? "f64" : "f32");
+    say(t, "tiles: %d queries by %d keys, registers %d by %d, partial results merged every %d keys\n", MHA__TILE_Q,
+        MHA__KEY_BLOCK, plan->kernels->mr, plan->kernels->nr, MHA__CHUNK);
+    say(t, "work: %" PRId64 " tile%s%s in %" PRId64 " part%s of the keys on up to %d thread%s\n", plan->tasks,
+        plural(plan->tasks), plan->folded ? ", each of all heads of a group," : "", plan->parts, plural(plan->parts),
+        plan->workers, plural(plan->workers));
+    say(t, "workspace: %zu bytes\n", mha_attn_plan_workspace(plan));
+    say(t, "cost: %.4g operations unmasked, %.4g bytes read and written\n", mha__plan_flops(plan), bytes_of(plan));
+    sentences_of_outputs(t, &plan->desc);
+    backward_sentence(t, plan);
+    for (int i = 0; i < count; i++)
+        say(t, "not taken: %s: %s\n", paths[i].name, paths[i].reason);
+}
+
+static void json_of_outputs(text *t, const mha_attn_desc *d)
+{
+    int64_t map[4];
+    mha__maps_extent(d, map);
+    say(t, "\"outputs\": {\"out\": true");
+    for (size_t n = 0; n < sizeof outputs / sizeof *outputs; n++) {
+        if (!(d->outputs & outputs[n].output)) continue;
+        say(t, ", \"%s\": ", outputs[n].name);
+        if (outputs[n].is_map)
+            say(t, "[%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "]", map[0], map[1], map[2], map[3]);
+        else
+            say(t, "true");
+    }
+    if (d->outputs & MHA_ATTN_SCORES) say(t, ", \"stage\": \"%s\"", scores_name(d));
+    if (d->outputs & MHA_ATTN_STATS) say(t, ", \"top_keys\": %" PRId64, d->top_keys);
+    say(t, "}, ");
+}
+
+static void json_object(text *t, const mha_attn_plan *plan, const path *paths, int count)
+{
+    say(t, "{\"kernel\": \"%s\", ", kernel_name(plan));
+    if (plan->few > 0)
+        say(t, "\"few\": {\"rows\": %d, \"tiles\": \"%s\", \"needs\": \"%s\", \"otherwise\": \"%s\"}, ", plan->few,
+            few_tiles(plan), few_needs(plan), few_otherwise);
+    else
+        say(t, "\"few\": null, ");
+    say(t, "\"dtype\": \"%s\", \"kv_dtype\": \"%s\", \"isa\": \"%s\", ", mha_dtype_name(plan->desc.dtype),
+        mha_dtype_name(plan->desc.kv_dtype), plan->kernels->isa);
+    say(t, "\"products\": \"%s\", \"weights\": \"%s\", ", products(plan), weights(plan));
+    say(t, "\"tile_q\": %d, \"tile_k\": %d, \"register_rows\": %d, \"register_columns\": %d, \"chunk\": %d, ",
+        MHA__TILE_Q, MHA__KEY_BLOCK, plan->kernels->mr, plan->kernels->nr, MHA__CHUNK);
+    say(t, "\"tasks\": %" PRId64 ", \"folded\": %s, \"parts\": %" PRId64 ", \"threads\": %d, \"workspace\": %zu, ",
+        plan->tasks, plan->folded ? "true" : "false", plan->parts, plan->workers, mha_attn_plan_workspace(plan));
+    say(t, "\"flops\": %.0f, \"bytes\": %.0f, ", mha__plan_flops(plan), bytes_of(plan));
+    json_of_outputs(t, &plan->desc);
+    backward_object(t, plan);
+    say(t, "\"refused\": [");
+    for (int i = 0; i < count; i++)
+        say(t, "%s{\"path\": \"%s\", \"reason\": \"%s\"}", i ? ", " : "", paths[i].name, paths[i].reason);
+    say(t, "]}");
+}
+
+size_t mha_attn_plan_describe(const mha_attn_plan *plan, int json, char *to, size_t capacity)
+{
+    text t = {to, to ? capacity : 0, 0};
+    path paths[PATHS];
+    if (!plan) {
+        say(&t, json ? "null" : "no plan\n");
+        return t.length;
+    }
+    const int count = refused_paths(plan, paths);
+    if (json)
+        json_object(&t, plan, paths, count);
+    else
+        sentences(&t, plan, paths, count);
+    return t.length;
+}

@@ -1,0 +1,62 @@
+/* scratch.h - the scratch memory of one worker. The workspace of a call is plan->workers such areas, one after another.
+ *
+ *   q         Q^T of the tile: tile / nr panels [D][nr]
+ *   folded    Q of the heads of a group, one below the other, where there is more than one query
+ *   s         S^T of one block: a panel [MHA__KEY_BLOCK][nr]
+ *   extra     bias or keep of that block, the same shape
+ *   wide      the block of K, rows of Q or rows of the result as reals (only where 16-bit types are)
+ *   bias      rows of the bias as reals (only where it is of a 16-bit type)
+ *   strip     scores of few queries: a row of MHA__STRIP numbers for each
+ *   mask      what that block masks, the same shape (only for values that are not finite)
+ *   gathered  the block of K, and of V, if it lies in several pages: [MHA__KEY_BLOCK][D or Dv]
+ *   v         the block of V: panels [MHA__KEY_BLOCK][nr]
+ *   top, alpha            a number per lane
+ *   inverse, gated        a number per row of the tile: 1 / sum, and that times the gate
+ *   bytes     the block mask of that block, a byte for each query and key
+ *   lo, hi, prefix        keys that each row may see (mask.h)
+ *   moments, row_sums, top_keys, received   only for statistics and on_rows: 5 numbers per lane; sums per row of the
+ *             tile; the list [TILE_Q][top_keys] of each row; a number per key
+ *   shown     a panel of rows of probabilities, one after another: nr rows of max_kv_len (only for on_rows)
+ *   partial   the chunk at work, and those that wait to be merged: levels + 1 times max, sum, o
+ *
+ * Every piece begins on a cache line.
+ */
+#ifndef MHA_ATTN_PLAN_SCRATCH_H
+#define MHA_ATTN_PLAN_SCRATCH_H
+
+#include "attn/plan/plan.h"
+
+/* What is known of one row's statistics, over the keys so far: see mha__moments. */
+typedef struct mha__row_sums {
+    double total, depth, reach, peak;
+    int64_t where;
+} mha__row_sums;
+
+typedef struct mha__top_key {
+    double prob;
+    int64_t key;
+} mha__top_key;
+
+typedef struct mha__scratch {
+    void *q, *folded, *s, *extra, *wide, *bias, *strip, *mask, *v;
+    void *gathered_k, *gathered_v;
+    void *top, *alpha, *inverse, *gated;
+    uint8_t *bytes;
+    int64_t *lo, *hi, *prefix;
+    mha__moments moments;
+    mha__row_sums *row_sums;
+    mha__top_key *top_keys;
+    double *received;
+    void *shown;
+    mha__partial partial[MHA__LEVELS + 1];
+} mha__scratch;
+
+/* Lays the pieces out from `base` on and returns their bytes; with base NULL it only counts. Needs kernels, levels,
+ * o_stride and desc of the plan. */
+size_t mha__scratch_carve(const mha_attn_plan *plan, char *base, mha__scratch *scratch);
+
+/* The same for the result of one part of the keys. The workspace holds one for each task and part behind the scratch
+ * memory of the workers. */
+size_t mha__part_carve(const mha_attn_plan *plan, char *base, mha__partial *part);
+
+#endif

@@ -1,0 +1,73 @@
+/* task_rows.c - see task_rows.h. The plan counts tasks before it knows any lengths: sequence b of packed ones
+ * begins at tile cu[b] / MHA__TILE_Q + b, which gives each of them tiles enough and some a tile too many, and
+ * needs no table. */
+#include "attn/plan/task_rows.h"
+
+#include "attn/stats/attention_stats.h"
+#include "base/size.h"
+
+/* The sequence that tile `number` belongs to, and its first row within it. */
+static int64_t sequence_of(const mha__call *call, int64_t number, int64_t *first)
+{
+    const int64_t *cu = call->args.cu_seqlens_q;
+    int64_t low = 0, high = call->plan->desc.batch;
+    while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        if (cu[middle] / MHA__TILE_Q + middle <= number)
+            low = middle;
+        else
+            high = middle;
+    }
+    *first = (number - cu[low] / MHA__TILE_Q - low) * MHA__TILE_Q;
+    return low;
+}
+
+static void move(mha_cview *view, size_t size, int64_t rows)
+{
+    if (view->data) view->data = (const char *)view->data + rows * view->stride[2] * (int64_t)size;
+    view->stride[0] = 0;
+}
+
+static void move_out(mha_view *view, size_t size, int64_t rows)
+{
+    if (view->data) view->data = (char *)view->data + rows * view->stride[2] * (int64_t)size;
+    view->stride[0] = 0;
+}
+
+mha__call mha__place_alone(const mha__call *call, int64_t b)
+{
+    mha__call c = *call;
+    mha_attn_args *a = &c.args;
+    const mha_attn_plan *plan = call->plan;
+    const int64_t row = a->cu_seqlens_q[b];
+    c.first_key = plan->packed_keys ? a->cu_seqlens_k[b] : b * plan->desc.kv_len;
+    move(&a->q, plan->q.size, row);
+    if (plan->packed_keys) {
+        move(&a->k, plan->kv.size, c.first_key);
+        move(&a->v, plan->kv.size, c.first_key);
+    }
+    move_out(&a->out, plan->q.size, row);
+    move_out(&a->lse, plan->kernels->real_size, row);
+    mha__stats_move(&c.stats, plan->kernels->real_size, row);
+    return c;
+}
+
+const mha__call *mha__place(const mha__call *call, int64_t task, mha__rows *rows, mha__call *own)
+{
+    const mha_attn_plan *plan = call->plan;
+    const int64_t heads = plan->heads, head = task / plan->tiles;
+    const int64_t number = plan->tiles - 1 - task % plan->tiles;
+    rows->b = head / heads;
+    rows->result = head % heads;
+    rows->first = number * MHA__TILE_Q;
+    if (plan->packed) {
+        rows->b = sequence_of(call, number, &rows->first);
+        *own = mha__place_alone(call, rows->b);
+        call = own;
+    }
+    const bool listed = plan->desc.inputs & MHA_ATTN_HEAD_LIST;
+    rows->h = listed ? call->args.head_list[rows->result] : rows->result;
+    rows->count = mha__min64(MHA__TILE_Q, (plan->folded ? plan->rows : mha__rows_of(call, rows->b)) - rows->first);
+    rows->position = rows->first + mha__mask_offset(call, rows->b);
+    return call;
+}

@@ -1,0 +1,12 @@
+/* js_mixtures.h - the mixtures of all pairs of heads: what their Jensen-Shannon divergences are made of. */
+#ifndef MHA_ATTN_STATS_JS_MIXTURES_H
+#define MHA_ATTN_STATS_JS_MIXTURES_H
+
+#include "mha/ctx.h"
+
+/* sums [heads, heads], lower triangle with its diagonal: sums[a][b] += sum of (p + q) log2(p + q) over the n numbers p
+ * of head a and q of head b; those of head h lie at probs + h stride. Over rows of probabilities, the sum of the
+ * divergences in bits is (sums[a][a] + sums[b][b]) / 4 - sums[a][b] / 2. Same bits for any number of threads. */
+void mha__mixtures(mha_ctx *ctx, int64_t heads, int64_t n, const float *probs, int64_t stride, double *sums);
+
+#endif

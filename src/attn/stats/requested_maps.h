@@ -1,0 +1,23 @@
+/* requested_maps.h - which heads and rows of the maps, probs and scores, were asked for, and where their numbers go. */
+#ifndef MHA_ATTN_STATS_REQUESTED_MAPS_H
+#define MHA_ATTN_STATS_REQUESTED_MAPS_H
+
+#include "attn/mask/mask.h"
+
+/* The shape of probs and scores. */
+void mha__maps_extent(const mha_attn_desc *resolved, int64_t extent[4]);
+
+/* Checks the lists of heads and rows, and fills in the strides of the latter. */
+mha_status mha__maps_bind(mha__call *call, mha_error *err);
+
+/* True if anything of these rows was asked for. */
+bool mha__maps_want(const mha__call *call, const mha__rows *rows);
+
+/* True if row `lane` of them was. */
+bool mha__maps_want_row(const mha__call *call, const mha__rows *rows, int64_t lane);
+
+/* A panel `s` of the rows, keys [start, start + keys), to its places in `map`. */
+void mha__maps_write(const mha__call *call, const mha_view *map, const mha__rows *rows, int64_t start, int64_t keys,
+                     const void *s);
+
+#endif

@@ -1,0 +1,118 @@
+/* batch_packer.c - see batch_packer.h. */
+#include "heads/data/batch_packer.h"
+
+#include <string.h>
+
+#include "base/ctx.h"
+#include "base/error.h"
+#include "layer/arena.h"
+
+int64_t mha__packer_room(const mha__packer *p)
+{
+    return mha__max64(p->most, mha__head_data_longest(p->data));
+}
+
+static void lay_out(mha__arena *arena, mha__packer *p, int64_t texts)
+{
+    const size_t tokens = (size_t)mha__packer_room(p);
+    p->order = mha__take(arena, (size_t)texts, sizeof *p->order);
+    p->starts = mha__take(arena, (size_t)texts + 1, sizeof *p->starts);
+    p->ids = mha__take(arena, tokens, sizeof *p->ids);
+    p->types = mha__take(arena, tokens, sizeof *p->types);
+    p->labels = mha__take(arena, tokens, sizeof *p->labels);
+}
+
+mha_status mha__packer_create(mha_ctx *ctx, const mha_head_data *data, int64_t texts, int64_t most, mha__packer *p,
+                              mha_error *err)
+{
+    mha__arena arena = {0};
+    *p = (mha__packer){.data = data, .most = mha__min64(most, mha_head_data_tokens(data))};
+    lay_out(&arena, p, texts);
+    arena.base = arena.overflow ? NULL : mha__alloc(ctx, arena.used);
+    if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "a batch of texts");
+    arena.used = 0;
+    lay_out(&arena, p, texts);
+    return MHA_OK;
+}
+
+void mha__packer_free(mha_ctx *ctx, mha__packer *p)
+{
+    mha__free(ctx, p->order); /* the first of the one allocation */
+}
+
+static int64_t length_of(const mha__packer *p, int64_t place)
+{
+    int64_t length = 0;
+    mha_head_data_ids(p->data, p->text[place], &length);
+    return length;
+}
+
+/* Merging keeps equals in their order, and needs no more room than `starts` has. */
+static void sort(const mha__packer *p, int64_t *order, int64_t *room, int64_t count)
+{
+    const int64_t half = count / 2;
+    if (count < 2) return;
+    sort(p, order, room, half);
+    sort(p, order + half, room, count - half);
+    memcpy(room, order, (size_t)half * sizeof *room);
+    for (int64_t a = 0, b = half, to = 0; a < half; to++)
+        order[to] = b < count && length_of(p, order[b]) > length_of(p, room[a]) ? order[b++] : room[a++];
+}
+
+void mha__packer_begin(mha__packer *p, const int64_t *text, int64_t count)
+{
+    p->text = text;
+    p->count = count;
+    p->next = 0;
+    for (int64_t i = 0; i < count; i++)
+        p->order[i] = i;
+    sort(p, p->order, p->starts, count);
+}
+
+/* The place behind the last text of the next batch. */
+static int64_t batch_end(const mha__packer *p)
+{
+    int64_t end = p->next, tokens = 0;
+    while (end < p->count && (end == p->next || tokens + length_of(p, p->order[end]) <= p->most))
+        tokens += length_of(p, p->order[end++]);
+    return end;
+}
+
+bool mha__packer_is_whole(const mha__packer *p)
+{
+    return p->next == 0 && batch_end(p) == p->count;
+}
+
+static void put(mha__packer *p, int64_t text, int64_t at)
+{
+    int64_t length;
+    const int32_t *ids = mha_head_data_ids(p->data, text, &length);
+    const size_t bytes = (size_t)length * sizeof *ids;
+    memcpy(p->ids + at, ids, bytes);
+    memcpy(p->types + at, mha__head_data_types(p->data, text), bytes);
+    if (p->labelled) memcpy(p->labels + at, p->labelled + p->label_at[text], bytes);
+}
+
+bool mha__packer_next(mha__packer *p, mha__packed *batch)
+{
+    const int64_t first = p->next, end = batch_end(p);
+    if (first == end) return false;
+    int64_t tokens = 0;
+    for (int64_t n = first; n < end; n++) {
+        const int64_t place = p->order[n];
+        p->starts[n - first] = tokens;
+        put(p, p->text[place], tokens);
+        tokens += length_of(p, place);
+    }
+    p->starts[end - first] = tokens;
+    p->next = end;
+    *batch = (mha__packed){.input = {.size = sizeof batch->input,
+                                     .batch = end - first,
+                                     .ids = p->ids,
+                                     .type_ids = p->types,
+                                     .starts = p->starts},
+                           .place = p->order + first,
+                           .labels = p->labelled ? p->labels : NULL,
+                           .tokens = tokens};
+    return true;
+}

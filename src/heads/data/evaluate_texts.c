@@ -1,0 +1,170 @@
+/* evaluate_texts.c - all texts through a model, batch by batch; what comes out is put back in the order of the
+ * texts. */
+#include "heads/data/evaluate_texts.h"
+#include "base/ctx.h"
+#include "base/error.h"
+#include "heads/data/head_data.h"
+#include "heads/data/partial_forward.h"
+#include "layer/arena.h"
+#include "layer/loss/logits_softmax.h"
+#include "math/linalg.h"
+#include "model/forward/pooler_logits.h"
+#include <math.h>
+#include <string.h>
+
+enum { PIECE = 64 }; /* tokens whose logits are held at once */
+
+static void lay_out(mha__arena *arena, mha__outcome *o)
+{
+    const mha__config *c = &o->model->config;
+    const size_t texts = (size_t)mha_head_data_count(o->data), width = (size_t)c->hidden;
+    const size_t rows = (size_t)mha__head_data_batch_tokens(o->data),
+                 some = (size_t)mha__head_data_batch_texts(o->data);
+    o->embeddings = mha__take(arena, texts, width * sizeof *o->embeddings);
+    o->losses = mha__take(arena, texts, sizeof *o->losses);
+    o->hidden = mha__take(arena, rows, width * sizeof *o->hidden);
+    o->logits = mha__take(arena, o->foresees ? PIECE : 0, (size_t)c->vocab * sizeof *o->logits);
+    o->gates = mha__take(arena, (size_t)(c->layers * c->heads), some * sizeof *o->gates);
+}
+
+mha_status mha__outcome_create(const mha_model *model, const mha_head_data *data, mha__outcome *o, mha_error *err)
+{
+    mha__arena arena = {0};
+    *o = (mha__outcome){.model = model, .data = data, .foresees = model->info.causal && model->info.logits};
+    lay_out(&arena, o);
+    o->memory = arena.base = arena.overflow ? NULL : mha__alloc(model->ctx, arena.used);
+    if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "what a model makes of texts");
+    arena.used = 0;
+    lay_out(&arena, o);
+    memset(o->losses, 0, (size_t)mha_head_data_count(data) * sizeof *o->losses);
+    return MHA_OK;
+}
+
+void mha__outcome_free(mha__outcome *o)
+{
+    if (o->memory) mha__free(o->model->ctx, o->memory);
+    *o = (mha__outcome){0};
+}
+
+/* ---- one text ---- */
+
+static void embed(const float *hidden, int64_t rows, int64_t width, double *out)
+{
+    for (int64_t e = 0; e < width; e++) {
+        double sum = 0;
+        for (int64_t i = 0; i < rows; i++)
+            sum += (double)hidden[i * width + e];
+        out[e] = sum / (double)rows;
+    }
+}
+
+static mha_status foresee(const mha__outcome *o, const float *hidden, const int32_t *ids, int64_t rows, double *loss,
+                          mha_error *err)
+{
+    const mha_model *m = o->model;
+    const mha__kernels *kernels = mha__kernels_f32(mha__ctx_isa(m->ctx));
+    *loss = 0;
+    for (int64_t at = 0; at + 1 < rows; at += PIECE) {
+        const int64_t n = mha__min64(PIECE, rows - 1 - at);
+        MHA__TRY(mha__head_logits(m, n, hidden + at * m->config.hidden, o->logits, err));
+        for (int64_t i = 0; i < n; i++) {
+            float top;
+            const float *row = o->logits + i * m->config.vocab;
+            const double sum = mha__exponentials(kernels, m->config.vocab, row, &top, NULL);
+            *loss += log(sum) + (double)top - (double)row[ids[at + i + 1]];
+        }
+    }
+    return MHA_OK;
+}
+
+/* ---- all ---- */
+
+/* The same gates for each text of a batch. */
+static void spread_gates(const mha__outcome *o, const float *gates, int64_t texts)
+{
+    const int64_t heads = o->model->config.heads;
+    for (int64_t l = 0; l < o->model->config.layers; l++)
+        for (int64_t b = 0; b < texts; b++)
+            memcpy(o->gates + (l * texts + b) * heads, gates + l * heads, (size_t)heads * sizeof *gates);
+}
+
+/* A batch, with its gates; *at is the row of the stream where it lies, and then that of the next. */
+static mha_status begin_batch(const mha__outcome *o, int64_t batch, const float *gates, const float *fills,
+                              mha_model_input *input, const int64_t **texts, int64_t *at, mha_error *err)
+{
+    MHA__TRY(mha__head_data_batch(o->data, batch, input, texts, err));
+    if (gates) spread_gates(o, gates, input->batch);
+    input->gates = gates ? o->gates : NULL;
+    input->fills = fills;
+    input->first_layer = o->layer;
+    input->hidden = o->layer ? o->stream + *at * o->model->config.hidden : NULL;
+    *at += input->starts[input->batch];
+    return MHA_OK;
+}
+
+static mha_status run_batch(const mha__outcome *o, int64_t batch, const float *gates, const float *fills, int64_t *at,
+                            mha_error *err)
+{
+    mha_model_input input;
+    const int64_t *texts, width = o->model->config.hidden;
+    const mha_model_output output = {.size = sizeof output, .last_hidden = o->hidden};
+    MHA__TRY(begin_batch(o, batch, gates, fills, &input, &texts, at, err));
+    MHA__TRY(mha_model_forward(o->model, &input, &output, err));
+    for (int64_t b = 0; b < input.batch; b++) {
+        const int64_t first = input.starts[b], rows = input.starts[b + 1] - first;
+        embed(o->hidden + first * width, rows, width, o->embeddings + texts[b] * width);
+        if (o->foresees)
+            MHA__TRY(foresee(o, o->hidden + first * width, input.ids + first, rows, &o->losses[texts[b]], err));
+    }
+    return MHA_OK;
+}
+
+mha_status mha__outcome_run(mha__outcome *o, const float *gates, const float *fills, const char *what, mha_error *err)
+{
+    const int64_t batches = mha__head_data_batches(o->data);
+    for (int64_t b = 0, at = 0; b < batches; b++) {
+        if (what) MHA__TRY(mha__progress(o->model->ctx, what, b, batches, err));
+        MHA__TRY(run_batch(o, b, gates, fills, &at, err));
+    }
+    return what ? mha__progress(o->model->ctx, what, batches, batches, err) : MHA_OK;
+}
+
+/* ---- one layer ---- */
+
+typedef struct advance {
+    float *to;
+    int64_t numbers, entry;
+    bool done;
+} advance;
+
+static int on_hidden(void *user, int64_t entry, const float *x)
+{
+    advance *a = user;
+    if (entry != a->entry) return 0;
+    memcpy(a->to, x, (size_t)a->numbers * sizeof *x);
+    a->done = true;
+    return 1;
+}
+
+mha_status mha__outcome_advance(mha__outcome *o, const float *gates, const float *fills, mha_error *err)
+{
+    const int64_t width = o->model->config.hidden;
+    for (int64_t b = 0, at = 0; b < mha__head_data_batches(o->data); b++) {
+        mha_model_input input;
+        const int64_t *texts;
+        advance a = {.to = o->stream + at * width, .entry = o->layer + 1};
+        const mha_model_output output = {.size = sizeof output, .on_hidden = on_hidden, .user = &a};
+        MHA__TRY(begin_batch(o, b, gates, fills, &input, &texts, &at, err));
+        a.numbers = input.starts[input.batch] * width;
+        MHA__TRY(mha__forward_until(o->model, &input, &output, &a.done, err));
+    }
+    o->layer++;
+    return MHA_OK;
+}
+
+double mha__cosine(int64_t width, const double *a, const double *b)
+{
+    const double aa = mha__dot(width, a, a), bb = mha__dot(width, b, b);
+    if (aa == 0 || bb == 0) return aa == bb;
+    return mha__dot(width, a, b) / sqrt(aa * bb);
+}

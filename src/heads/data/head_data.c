@@ -1,0 +1,289 @@
+/* head_data.c - texts become tokens, sorted by length and packed.
+ *
+ * Tokens are gathered in the order given, then laid out once more in the order of running: a batch is a stretch of
+ * that, and nothing is copied when it runs. A text's place in it is kept, so that it is found by its number.
+ */
+#include "heads/data/head_data.h"
+
+#include <string.h>
+
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/struct_size.h"
+#include "heads/data/token_list.h"
+#include "layer/arena.h"
+
+enum { BATCH_TOKENS = 2048 };
+
+struct mha_head_data {
+    mha_ctx *ctx;
+    mha__frame frame;
+    int64_t count, tokens, batches;
+    int64_t most_tokens, most_texts; /* of a batch */
+    int32_t *ids, *types;            /* [tokens] in the order of running */
+    int32_t *segments;               /* [tokens] or NULL */
+    uint8_t *kinds;                  /* [tokens] */
+    int64_t *order;                  /* [count] the text at each place */
+    int64_t *place;                  /* [count] where each text is */
+    int64_t *starts;                 /* [count + 1] of the place's tokens */
+    int64_t *first;                  /* [count + 1] the place where each batch begins */
+    int64_t *batch_starts;           /* [2 count] starts of a batch, from 0, one more than it has texts */
+};
+
+/* ---- the order of running ---- */
+
+static int64_t length_at(const mha_head_data *d, int64_t place)
+{
+    return d->starts[place + 1] - d->starts[place];
+}
+
+/* Longest first. Counting keeps equals in their order; counts[n] is where the next text of n tokens goes. */
+static void sort(mha_head_data *d, const mha__gather *g, int64_t longest, int64_t *counts)
+{
+    memset(counts, 0, (size_t)(longest + 1) * sizeof *counts);
+    for (int64_t i = 0; i < d->count; i++)
+        counts[mha__gather_length(g, i)]++;
+    for (int64_t n = longest, before = 0; n >= 0; n--) {
+        const int64_t here = counts[n];
+        counts[n] = before;
+        before += here;
+    }
+    for (int64_t i = 0; i < d->count; i++) {
+        d->place[i] = counts[mha__gather_length(g, i)]++;
+        d->order[d->place[i]] = i;
+    }
+}
+
+/* What token `id` is. */
+static uint8_t kind_of(const mha_head_data *d, const mha_tokenizer *tokenizer, const mha_head_data_options *options,
+                       int32_t id)
+{
+    uint8_t kind = tokenizer ? mha__frame_kind(&d->frame, tokenizer, id) : 0;
+    for (int64_t i = 0; i < options->special_count; i++)
+        if (options->special[i] == id) kind |= MHA_TOKEN_SPECIAL;
+    return kind;
+}
+
+static void lay_tokens(mha_head_data *d, const mha__gather *g, const mha_tokenizer *tokenizer,
+                       const mha_head_data_options *options)
+{
+    d->starts[0] = 0;
+    for (int64_t p = 0; p < d->count; p++) {
+        const int64_t from = g->starts[d->order[p]], n = mha__gather_length(g, d->order[p]), to = d->starts[p];
+        memcpy(d->ids + to, g->ids + from, (size_t)n * sizeof *d->ids);
+        memcpy(d->types + to, g->types + from, (size_t)n * sizeof *d->types);
+        if (d->segments) memcpy(d->segments + to, g->segments + from, (size_t)n * sizeof *d->segments);
+        for (int64_t i = 0; i < n; i++)
+            d->kinds[to + i] = kind_of(d, tokenizer, options, d->ids[to + i]);
+        d->starts[p + 1] = to + n;
+    }
+}
+
+/* The place behind the last text that shares a batch with the one at `first`. */
+static int64_t batch_end(const mha_head_data *d, int64_t first, int64_t limit)
+{
+    int64_t end = first + 1;
+    while (end < d->count && d->starts[end + 1] - d->starts[first] <= limit)
+        end++;
+    return end;
+}
+
+static void cut_batches(mha_head_data *d, int64_t limit)
+{
+    for (int64_t p = 0, end; p < d->count; p = end) {
+        int64_t *starts = d->batch_starts + p + d->batches;
+        end = batch_end(d, p, limit);
+        for (int64_t n = p; n <= end; n++)
+            starts[n - p] = d->starts[n] - d->starts[p];
+        d->most_tokens = mha__max64(d->most_tokens, d->starts[end] - d->starts[p]);
+        d->most_texts = mha__max64(d->most_texts, end - p);
+        d->first[d->batches++] = p;
+    }
+    d->first[d->batches] = d->count;
+}
+
+/* ---- one allocation ---- */
+
+static mha_head_data *lay_out(mha__arena *arena, const mha__gather *g, mha_head_data *own)
+{
+    const size_t count = (size_t)g->count, tokens = (size_t)g->starts[g->count];
+    mha_head_data *d = mha__take(arena, 1, sizeof *d);
+    own->ids = mha__take(arena, tokens, sizeof *own->ids);
+    own->types = mha__take(arena, tokens, sizeof *own->types);
+    own->segments = g->segments ? mha__take(arena, tokens, sizeof *own->segments) : NULL;
+    own->kinds = mha__take(arena, tokens, 1);
+    own->order = mha__take(arena, count, sizeof *own->order);
+    own->place = mha__take(arena, count, sizeof *own->place);
+    own->starts = mha__take(arena, count + 1, sizeof *own->starts);
+    own->first = mha__take(arena, count + 1, sizeof *own->first);
+    own->batch_starts = mha__take(arena, count, 2 * sizeof *own->batch_starts);
+    return d;
+}
+
+static mha_status allocate(mha_ctx *ctx, const mha__gather *g, mha_head_data **out, mha_error *err)
+{
+    mha__arena arena = {0};
+    mha_head_data own = {.ctx = ctx, .count = g->count, .tokens = g->starts[g->count]};
+    lay_out(&arena, g, &own);
+    arena.base = arena.overflow ? NULL : mha__alloc(ctx, arena.used);
+    if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "the tokens of all texts");
+    arena.used = 0;
+    *out = lay_out(&arena, g, &own);
+    **out = own;
+    return MHA_OK;
+}
+
+static mha_status fill(const mha_model *model, const mha__gather *g, const mha_head_data_options *options,
+                       mha_head_data *d, mha_error *err)
+{
+    const mha_tokenizer *tokenizer = mha_model_tokenizer(model);
+    int64_t longest = 0;
+    for (int64_t i = 0; i < g->count; i++)
+        longest = mha__max64(longest, mha__gather_length(g, i));
+    const size_t bytes = (size_t)(longest + 1) * sizeof(int64_t);
+    if (tokenizer) MHA__TRY(mha__frame_find(tokenizer, &d->frame, err));
+    int64_t *counts = mha__alloc(d->ctx, bytes);
+    if (!counts) return mha__no_memory(err, bytes, "the order of the texts");
+    sort(d, g, longest, counts);
+    mha__free(d->ctx, counts);
+    lay_tokens(d, g, tokenizer, options);
+    cut_batches(d, options->batch_tokens ? options->batch_tokens : BATCH_TOKENS);
+    return MHA_OK;
+}
+
+/* ---- making it ---- */
+
+static mha_status check(const mha_model *model, int64_t count, const void *given, mha_head_data **out,
+                        const mha_head_data_options *options, mha_error *err)
+{
+    if (!model || !out) return mha__fail(err, MHA_ERR_ARG, "%s is NULL", model ? "out" : "model");
+    if (count < 1 || !given)
+        return mha__fail(err, MHA_ERR_ARG, "count = %lld: no text to measure on", (long long)count);
+    if (options->max_tokens < 0)
+        return mha__fail(err, MHA_ERR_ARG, "max_tokens = %lld is negative", (long long)options->max_tokens);
+    if (options->batch_tokens < 0)
+        return mha__fail(err, MHA_ERR_ARG, "batch_tokens = %lld is negative", (long long)options->batch_tokens);
+    if (options->special_count < 0 || (options->special_count > 0 && !options->special))
+        return mha__fail(err, MHA_ERR_ARG, "special_count = %lld is negative, or special is NULL",
+                         (long long)options->special_count);
+    return MHA_OK;
+}
+
+/* Of what has been gathered, unless that failed; frees it. */
+static mha_status finish(const mha_model *model, mha__gather *g, mha_status status,
+                         const mha_head_data_options *options, mha_head_data **out, mha_error *err)
+{
+    mha_head_data *d = NULL;
+    if (status == MHA_OK) status = allocate(g->ctx, g, &d, err);
+    if (status == MHA_OK) status = fill(model, g, options, d, err);
+    mha__gather_free(g);
+    if (status == MHA_OK)
+        *out = d;
+    else
+        mha_head_data_free(d);
+    return status;
+}
+
+mha_status mha_head_data_of_texts(const mha_model *model, const char *const *texts, int64_t count,
+                                  const mha_head_data_options *options, mha_head_data **out, mha_error *err)
+{
+    mha_head_data_options own;
+    if (out) *out = NULL;
+    MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_head_data_options", err));
+    MHA__TRY(check(model, count, texts, out, &own, err));
+    if (!mha_model_tokenizer(model)) return mha__fail(err, MHA_ERR_ARG, "model was opened without its tokenizer");
+    if (own.segments) return mha__fail(err, MHA_ERR_ARG, "segments: only of ids, texts have none");
+    mha__gather g = {.ctx = mha_model_ctx(model), .count = count};
+    return finish(model, &g, mha__gather_texts(&g, model, texts, own.max_tokens, err), &own, out, err);
+}
+
+mha_status mha_head_data_of_ids(const mha_model *model, const int32_t *ids, const int64_t *starts, int64_t count,
+                                const mha_head_data_options *options, mha_head_data **out, mha_error *err)
+{
+    mha_head_data_options own;
+    if (out) *out = NULL;
+    MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_head_data_options", err));
+    MHA__TRY(check(model, count, ids ? (const void *)starts : NULL, out, &own, err));
+    mha__gather g = {.ctx = mha_model_ctx(model), .count = count};
+    return finish(model, &g, mha__gather_ids(&g, model, ids, starts, &own, err), &own, out, err);
+}
+
+void mha_head_data_free(mha_head_data *data)
+{
+    if (data) mha__free(data->ctx, data);
+}
+
+/* ---- reading it ---- */
+
+int64_t mha_head_data_count(const mha_head_data *data)
+{
+    return data ? data->count : 0;
+}
+
+int64_t mha_head_data_tokens(const mha_head_data *data)
+{
+    return data ? data->tokens : 0;
+}
+
+const int32_t *mha_head_data_ids(const mha_head_data *data, int64_t text, int64_t *length)
+{
+    const bool there = data && text >= 0 && text < data->count;
+    if (length) *length = there ? length_at(data, data->place[text]) : 0;
+    return there ? data->ids + data->starts[data->place[text]] : NULL;
+}
+
+const uint8_t *mha__head_data_kinds(const mha_head_data *data, int64_t text)
+{
+    return data->kinds + data->starts[data->place[text]];
+}
+
+const int32_t *mha__head_data_types(const mha_head_data *data, int64_t text)
+{
+    return data->types + data->starts[data->place[text]];
+}
+
+const int32_t *mha__head_data_segments(const mha_head_data *data, int64_t text)
+{
+    return data->segments ? data->segments + data->starts[data->place[text]] : NULL;
+}
+
+const mha__frame *mha__head_data_frame(const mha_head_data *data)
+{
+    return &data->frame;
+}
+
+int64_t mha__head_data_batches(const mha_head_data *data)
+{
+    return data->batches;
+}
+
+int64_t mha__head_data_batch_tokens(const mha_head_data *data)
+{
+    return data->most_tokens;
+}
+
+int64_t mha__head_data_batch_texts(const mha_head_data *data)
+{
+    return data->most_texts;
+}
+
+int64_t mha__head_data_longest(const mha_head_data *data)
+{
+    return length_at(data, 0);
+}
+
+mha_status mha__head_data_batch(const mha_head_data *data, int64_t batch, mha_model_input *input, const int64_t **texts,
+                                mha_error *err)
+{
+    if (batch < 0 || batch >= data->batches)
+        return mha__fail(err, MHA_ERR_ARG, "batch %lld is not in 0..%lld", (long long)batch,
+                         (long long)data->batches - 1);
+    const int64_t first = data->first[batch], from = data->starts[first];
+    *texts = data->order + first;
+    *input = (mha_model_input){.size = sizeof *input,
+                               .batch = data->first[batch + 1] - first,
+                               .ids = data->ids + from,
+                               .type_ids = data->types + from,
+                               .starts = data->batch_starts + first + batch};
+    return MHA_OK;
+}

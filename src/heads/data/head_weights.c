@@ -1,0 +1,73 @@
+/* head_weights.c - see head_weights.h. */
+#include "heads/data/head_weights.h"
+
+#include <math.h>
+
+mha__head_part mha__head_part_of(const mha_model *m, int64_t layer, mha__projection which, int64_t head)
+{
+    static const mha__role roles[] = {MHA__QUERY, MHA__KEY, MHA__VALUE, MHA__ATTN_OUT};
+    const mha__config *c = &m->config;
+    const int64_t H = c->layer_heads[layer], K = c->layer_k_heads[layer], V = c->layer_v_heads[layer], D = c->head_dim;
+    const bool fused = which != MHA__OF_O && mha__weights_tensor(&m->outer, MHA__QKV, layer, false);
+    const int64_t heads = which == MHA__OF_K ? K : which == MHA__OF_V ? V : H;
+    const int64_t before = !fused || which == MHA__OF_Q ? 0 : which == MHA__OF_K ? H * D : (H + K) * D;
+    const int64_t at = before + head * heads / H * D, wide = fused ? (H + K + V) * D : heads * D;
+    const mha__role role = fused ? MHA__QKV : roles[which];
+    const bool transposed = c->family->parts[role].kind == MHA__PART_CONV1D;
+    if (which == MHA__OF_O)
+        return transposed ? (mha__head_part){role, at * c->hidden, 1, c->hidden, c->hidden, D}
+                          : (mha__head_part){role, at, wide, 1, c->hidden, D};
+    return transposed ? (mha__head_part){role, at, 1, wide, D, c->hidden}
+                      : (mha__head_part){role, at * c->hidden, c->hidden, 1, D, c->hidden};
+}
+
+/* ---- sums ---- */
+
+enum { CHAINS = 8 }; /* a single sum would wait for itself */
+
+/* The part as `count` lines of adjacent numbers, whichever way these lie. */
+typedef struct lines {
+    int64_t count, length, stride;
+} lines;
+
+static lines lines_of(const mha__head_part *p)
+{
+    return p->column == 1 ? (lines){p->rows, p->columns, p->row} : (lines){p->columns, p->rows, p->column};
+}
+
+static double joined(const double chain[CHAINS])
+{
+    return ((chain[0] + chain[4]) + (chain[2] + chain[6])) + ((chain[1] + chain[5]) + (chain[3] + chain[7]));
+}
+
+double mha__head_part_abs(const mha__head_part *part, const float *a)
+{
+    const lines l = lines_of(part);
+    double chain[CHAINS] = {0};
+    for (int64_t n = 0; n < l.count; n++) {
+        const float *line = a + part->first + n * l.stride;
+        int64_t i = 0;
+        for (; i + CHAINS <= l.length; i += CHAINS)
+            for (int k = 0; k < CHAINS; k++)
+                chain[k] += fabs((double)line[i + k]);
+        for (; i < l.length; i++)
+            chain[0] += fabs((double)line[i]);
+    }
+    return joined(chain);
+}
+
+double mha__head_part_dot(const mha__head_part *part, const float *a, const float *b)
+{
+    const lines l = lines_of(part);
+    double chain[CHAINS] = {0};
+    for (int64_t n = 0; n < l.count; n++) {
+        const float *x = a + part->first + n * l.stride, *y = b + part->first + n * l.stride;
+        int64_t i = 0;
+        for (; i + CHAINS <= l.length; i += CHAINS)
+            for (int k = 0; k < CHAINS; k++)
+                chain[k] += (double)x[i + k] * (double)y[i + k];
+        for (; i < l.length; i++)
+            chain[0] += (double)x[i] * (double)y[i];
+    }
+    return joined(chain);
+}

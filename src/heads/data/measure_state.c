@@ -1,0 +1,195 @@
+/* measure_state.c - see measure_state.h.
+ *
+ * A model is known by its config, by the numbers of all its weights, and by its answer to the first tokens of the data:
+ * the bits of their last hidden states, which tell apart another type of packed weights and another ISA. What the files
+ * are called is no part of it. Data are known by their tokens and by the cut into batches.
+ */
+#include "heads/data/measure_state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "heads/data/head_data.h"
+#include "io/tensor_file.h"
+#include "math/hash.h"
+#include "model/model_struct.h"
+
+enum { ASKED = 32 };                          /* tokens that a model is asked about */
+static const double PAUSE = 1, PATIENCE = 20; /* seconds, and times what writing takes */
+static const char FORMAT[] = "mha.state.1";
+
+/* ---- fingerprints ---- */
+
+static uint64_t hash_tensor(uint64_t h, const mha_tensor *t)
+{
+    return mha__hash(mha__hash(h, t->name, strlen(t->name)), t->data, t->bytes);
+}
+
+static uint64_t hash_weights(uint64_t h, const mha__shards *shards)
+{
+    for (int64_t n = 0; n < mha_file_count(shards->file); n++)
+        h = hash_tensor(h, mha_file_tensor(shards->file, n));
+    for (int64_t n = 0; n < shards->instead_count; n++)
+        h = hash_tensor(h, &shards->instead[n]);
+    return h;
+}
+
+static mha_status mark_model(mha__state *s, const mha_model *model, const mha_head_data *data, mha_error *err)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    const char *config = mha_model_config_json(model);
+    int64_t length;
+    const int32_t *ids = mha_head_data_ids(data, 0, &length);
+    length = mha__min64(length, ASKED);
+    const size_t bytes = (size_t)(length * info->hidden) * sizeof(float);
+    float *hidden = mha__alloc(s->ctx, bytes);
+    if (!hidden) return mha__no_memory(err, bytes, "the fingerprint of a model");
+    const mha_model_input input = {.size = sizeof input, .batch = 1, .length = length, .ids = ids};
+    const mha_model_output output = {.size = sizeof output, .last_hidden = hidden};
+    const mha_status status = mha_model_forward(model, &input, &output, err);
+    const uint64_t weights = hash_weights(mha__hash(0, config, strlen(config)), &model->shards);
+    if (status == MHA_OK) mha__hash_print(s->model, mha__hash(weights, hidden, bytes));
+    mha__free(s->ctx, hidden);
+    return status;
+}
+
+static mha_status mark_data(mha__state *s, const mha_head_data *data, mha_error *err)
+{
+    uint64_t h = 0;
+    for (int64_t n = 0; n < mha__head_data_batches(data); n++) {
+        mha_model_input in;
+        const int64_t *texts;
+        MHA__TRY(mha__head_data_batch(data, n, &in, &texts, err));
+        const size_t tokens = (size_t)in.starts[in.batch];
+        h = mha__hash(h, in.starts, (size_t)(in.batch + 1) * sizeof *in.starts);
+        h = mha__hash(h, texts, (size_t)in.batch * sizeof *texts);
+        h = mha__hash(h, in.ids, tokens * sizeof *in.ids);
+        h = mha__hash(h, in.type_ids, tokens * sizeof *in.type_ids);
+        for (int64_t b = 0; b < in.batch; b++)
+            h = mha__hash(h, mha__head_data_kinds(data, texts[b]), (size_t)(in.starts[b + 1] - in.starts[b]));
+    }
+    mha__hash_print(s->data, h);
+    return MHA_OK;
+}
+
+/* ---- the file ---- */
+
+static mha_status check_same(const mha__state *s, const mha_file *file, const char *key, const char *mine,
+                             mha_error *err)
+{
+    const char *theirs = mha__metadata_find(file, key, NULL);
+    if (theirs && strcmp(theirs, mine) == 0) return MHA_OK;
+    if (!theirs || strcmp(key, "format") == 0)
+        return mha__fail(err, MHA_ERR_ARG, "%s: not the state of a measure of heads", s->of.path);
+    if (strcmp(key, "options") == 0)
+        return mha__fail(err, MHA_ERR_ARG, "%s: the state of a run with other options: %s, here \"%s\"", s->of.path,
+                         mha__quote(&(mha__quoted){0}, theirs, strlen(theirs)), mine);
+    return mha__fail(err, MHA_ERR_ARG, "%s: the state of a run with %s", s->of.path,
+                     strcmp(key, "model") == 0 ? "another model (or on another ISA)" : "other data");
+}
+
+static mha_status read_done(const mha__state *s, const mha_file *file, int64_t *done, mha_error *err)
+{
+    const char *text = mha__metadata_find(file, "done", NULL);
+    char *end = NULL;
+    *done = text ? strtoll(text, &end, 10) : -1;
+    if (text && end != text && *end == 0 && *done >= 0 && *done <= s->of.steps) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: \"done\" of its metadata is no number from 0 to %lld", s->of.path,
+                     (long long)s->of.steps);
+}
+
+/* Data first: the model is asked about them. */
+static mha_status check_file(const mha__state *s, const mha_file *file, int64_t *done, mha_error *err)
+{
+    const char *const pairs[][2] = {
+        {"format", FORMAT}, {"options", s->of.options}, {"data", s->data}, {"model", s->model}};
+    for (size_t n = 0; n < sizeof pairs / sizeof *pairs; n++)
+        MHA__TRY(check_same(s, file, pairs[n][0], pairs[n][1], err));
+    return read_done(s, file, done, err);
+}
+
+static mha_status read_file(const mha__state *s, int64_t *done, mha_error *err)
+{
+    mha_file *file;
+    const mha_file_options options = {.size = sizeof options, .no_map = 1}; /* it is going to be replaced */
+    MHA__TRY(mha_file_open(s->ctx, s->of.path, &options, &file, err));
+    mha_status status = check_file(s, file, done, err);
+    if (status == MHA_OK) status = mha_tensors_read(file, s->sums, s->count, err);
+    mha_file_free(file);
+    return status;
+}
+
+static mha_status put_sums(const mha__state *s, mha_tensors_writer *writer, const mha_tensor *list, mha_error *err)
+{
+    for (int64_t n = 0; n < s->count; n++)
+        MHA__TRY(mha_tensors_writer_put(writer, n, s->sums[n].data, (size_t)list[n].elements * sizeof(double), err));
+    return mha_tensors_writer_finish(writer, err);
+}
+
+static mha_status write_list(const mha__state *s, int64_t done, mha_tensor *list, mha_error *err)
+{
+    char number[24];
+    snprintf(number, sizeof number, "%lld", (long long)done);
+    const mha_metadata strings[] = {{.key = "format", .value = FORMAT},
+                                    {.key = "options", .value = s->of.options},
+                                    {.key = "model", .value = s->model},
+                                    {.key = "data", .value = s->data},
+                                    {.key = "done", .value = number}};
+    const mha_tensors_writer_options options = {.size = sizeof options,
+                                                .overwrite = 1,
+                                                .metadata = strings,
+                                                .metadata_count = sizeof strings / sizeof *strings};
+    mha_tensors_writer *writer;
+    for (int64_t n = 0; n < s->count; n++) {
+        const mha_named_tensor *sum = &s->sums[n];
+        list[n] =
+            (mha_tensor){.name = sum->name, .dtype = sum->dtype, .rank = sum->rank, .shape = sum->shape, .elements = 1};
+        for (int i = 0; i < sum->rank; i++)
+            list[n].elements *= sum->shape[i];
+    }
+    MHA__TRY(mha_tensors_writer_create(s->ctx, s->of.path, list, s->count, &options, &writer, err));
+    const mha_status status = put_sums(s, writer, list, err);
+    mha_tensors_writer_free(writer);
+    return status;
+}
+
+/* ---- use ---- */
+
+mha_status mha__state_open(mha__state *state, const mha_model *model, const mha_head_data *data,
+                           const mha__state_of *of, const mha_named_tensor *sums, int64_t count, int64_t *done,
+                           mha_error *err)
+{
+    *state = (mha__state){.ctx = mha_model_ctx(model), .of = *of, .sums = sums, .count = count};
+    *done = 0;
+    if (!of->path) return MHA_OK;
+    MHA__TRY(mark_model(state, model, data, err));
+    MHA__TRY(mark_data(state, data, err));
+    state->kept = mha__now(CLOCK_MONOTONIC);
+    return mha__source_exists(NULL, of->path) ? read_file(state, done, err) : MHA_OK;
+}
+
+mha_status mha__state_save(mha__state *state, int64_t done, mha_error *err)
+{
+    const double begin = mha__now(CLOCK_MONOTONIC);
+    const size_t bytes = (size_t)state->count * sizeof(mha_tensor);
+    if (!state->of.path) return MHA_OK;
+    mha_tensor *list = mha__alloc(state->ctx, bytes);
+    if (!list) return mha__no_memory(err, bytes, "the state of a measure");
+    const mha_status status = write_list(state, done, list, err);
+    mha__free(state->ctx, list);
+    state->kept = mha__now(CLOCK_MONOTONIC);
+    state->took = state->kept - begin;
+    return status;
+}
+
+mha_status mha__state_keep(mha__state *state, int64_t done, mha_error *err)
+{
+    const double since = mha__now(CLOCK_MONOTONIC) - state->kept, pause = state->took * PATIENCE;
+    const bool due = done >= state->of.steps || since >= (pause > PAUSE ? pause : PAUSE);
+    return due ? mha__state_save(state, done, err) : MHA_OK;
+}

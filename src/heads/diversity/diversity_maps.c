@@ -1,0 +1,179 @@
+/* diversity_maps.c - what the maps of heads have in common.
+ *
+ * The maps of some texts are held for all heads of all layers, rows one behind another without gaps. Nothing but sums
+ * over all their numbers is needed then: the divergences come from sums over (p + q) log2 (p + q) (js_mixtures.h), the
+ * cosines from products; centring takes from each product what follows from the sums of rows. */
+#include <math.h>
+#include <string.h>
+
+#include "attn/stats/js_mixtures.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "heads/diversity/diversity.h"
+#include "math/linalg.h"
+
+/* ---- holding them ---- */
+
+void mha__held_maps_take(const mha__held_maps *held, int64_t layer, const float *probs)
+{
+    const int64_t heads = mha__diversity_width(held->d, layer);
+    for (int64_t h = 0; h < heads; h++) {
+        float *to = held->probs + (held->d->first[layer] + h) * held->stride;
+        for (int64_t r = 0; r < held->row_count; r++) {
+            const mha__map_row *row = &held->rows[r];
+            const int64_t at = ((row->sequence * heads + h) * held->slots + row->slot) * held->keys;
+            memcpy(to, probs + at, (size_t)row->keys * sizeof *to);
+            to += row->keys;
+        }
+    }
+}
+
+/* ---- adding them up ---- */
+
+/* Numbers of the rows of the text that begins with row `r`; *end is the row behind its last one. */
+static int64_t text_numbers(const mha__held_maps *held, int64_t r, int64_t *end)
+{
+    const int64_t sequence = held->rows[r].sequence;
+    int64_t numbers = 0;
+    for (; r < held->row_count && held->rows[r].sequence == sequence; r++)
+        numbers += held->rows[r].keys;
+    *end = r;
+    return numbers;
+}
+
+/* Text by text, so that no sum depends on which texts are held together. */
+static void add_mixtures(const mha__held_maps *held, double *sums)
+{
+    const int64_t heads = mha_diversity_heads(held->d);
+    for (int64_t r = 0, at = 0, end; r < held->row_count; r = end) {
+        const int64_t numbers = text_numbers(held, r, &end);
+        mha__mixtures(held->ctx, heads, numbers, held->probs + at, held->stride, sums);
+        at += numbers;
+    }
+}
+
+static void add_masses(const mha__held_maps *held, const mha__diversity_sums *sums)
+{
+    for (int64_t h = 0; h < mha_diversity_heads(held->d); h++) {
+        const float *p = held->probs + h * held->stride;
+        for (int64_t r = 0; r < held->row_count; r++) {
+            double mass = 0;
+            for (int64_t j = 0; j < held->rows[r].keys; j++)
+                mass += (double)*p++;
+            sums->mass[h] += mass / (double)held->rows[r].keys;
+        }
+    }
+    for (int64_t r = 0; r < held->row_count; r++)
+        *sums->even += 1 / (double)held->rows[r].keys;
+}
+
+static mha_status add_products(const mha__held_maps *held, double *dot, mha_error *err)
+{
+    int64_t numbers = 0;
+    for (int64_t r = 0; r < held->row_count; r++)
+        numbers += held->rows[r].keys;
+    for (int64_t l = 0; l < held->d->layers; l++) {
+        const int64_t heads = mha__diversity_width(held->d, l);
+        const mha__columns maps = {held->probs + held->d->first[l] * held->stride, 1, held->stride, heads};
+        MHA__TRY(mha__gram(held->ctx, numbers, &maps, dot, err));
+        dot += heads * heads;
+    }
+    return MHA_OK;
+}
+
+/* 0.999 p + 0.001 / keys. */
+static void smooth(const mha__held_maps *held)
+{
+    for (int64_t h = 0; h < mha_diversity_heads(held->d); h++) {
+        float *p = held->probs + h * held->stride;
+        for (int64_t r = 0; r < held->row_count; r++) {
+            const float even = 0.001F / (float)held->rows[r].keys;
+            for (int64_t j = 0; j < held->rows[r].keys; j++, p++)
+                *p = 0.999F * *p + even;
+        }
+    }
+}
+
+mha_status mha__held_maps_add(const mha__held_maps *held, const mha__diversity_sums *sums, mha_error *err)
+{
+    if (sums->dot) {
+        MHA__TRY(add_products(held, sums->dot, err));
+        add_masses(held, sums);
+    }
+    if (sums->js) add_mixtures(held, sums->js);
+    if (!sums->clark) return MHA_OK;
+    smooth(held);
+    add_mixtures(held, sums->clark);
+    return MHA_OK;
+}
+
+/* ---- what comes of the sums ---- */
+
+static mha_status not_finite(const mha_diversity *d, int64_t head, mha_error *err)
+{
+    int64_t layer = 0;
+    while (d->first[layer + 1] <= head)
+        layer++;
+    return mha__fail(err, MHA_ERR_ARG, "the attention of head %lld of layer %lld is not finite: nothing to compare",
+                     (long long)(head - d->first[layer]), (long long)layer);
+}
+
+static mha_status divergences(const mha_diversity *d, const double *sums, double factor, double *to, mha_error *err)
+{
+    const int64_t n = mha_diversity_heads(d);
+    for (int64_t a = 0; a < n; a++) {
+        if (!isfinite(sums[a * n + a])) return not_finite(d, a, err);
+        for (int64_t b = 0; b <= a; b++) {
+            const double own = (sums[a * n + a] + sums[b * n + b]) / 4, both = sums[a * n + b] / 2;
+            to[a * n + b] = to[b * n + a] = factor * fmax(own - both, 0); /* of a and a an exact 0 */
+        }
+    }
+    return MHA_OK;
+}
+
+/* Cosine from a product and both squares; NAN if one is nothing beside what it was taken from. */
+static double cosine(double product, double a, double b)
+{
+    return a > 0 && b > 0 ? fmax(-1, fmin(1, product / sqrt(a * b))) : NAN;
+}
+
+/* Of maps p - 1 / keys: what is taken off all products of a layer follows from the sums of rows. A square that is
+ * nothing but rounding becomes 0. */
+static double centred(const mha__diversity_sums *sums, int64_t a, int64_t b, double dot)
+{
+    const double rest = dot - (sums->mass[a] + sums->mass[b]) + *sums->even;
+    return a == b && rest < 1e-12 * dot ? 0 : rest;
+}
+
+static mha_status cosines(mha_diversity *d, const mha__diversity_sums *sums, mha_error *err)
+{
+    const int64_t n = mha_diversity_heads(d);
+    const double *dot = sums->dot;
+    for (int64_t l = 0; l < d->layers; l++) {
+        const int64_t heads = mha__diversity_width(d, l), first = d->first[l];
+        for (int64_t i = 0; i < heads * heads; i++) {
+            const int64_t a = i / heads, b = i % heads;
+            const int64_t at = (first + a) * n + first + b;
+            const double aa = dot[a * heads + a], bb = dot[b * heads + b];
+            if (!isfinite(aa)) return not_finite(d, first + a, err);
+            if (d->value[MHA_DIVERSITY_COSINE]) d->value[MHA_DIVERSITY_COSINE][at] = cosine(dot[i], aa, bb);
+            if (d->value[MHA_DIVERSITY_COSINE_CENTRED])
+                d->value[MHA_DIVERSITY_COSINE_CENTRED][at] =
+                    cosine(centred(sums, first + a, first + b, dot[i]), centred(sums, first + a, first + a, aa),
+                           centred(sums, first + b, first + b, bb));
+        }
+        dot += heads * heads;
+    }
+    return MHA_OK;
+}
+
+mha_status mha__diversity_of_maps(mha_diversity *d, const mha__diversity_sums *sums, mha_error *err)
+{
+    double *js = d->value[MHA_DIVERSITY_JS], *clark = d->value[MHA_DIVERSITY_JS_CLARK];
+    if (sums->dot) MHA__TRY(cosines(d, sums, err));
+    if (clark) MHA__TRY(divergences(d, sums->clark, log(2), clark, err));
+    if (!js) return MHA_OK;
+    MHA__TRY(divergences(d, sums->js, 1 / (double)d->rows, js, err));
+    MHA__TRY(mha__head_map(d->ctx, mha_diversity_heads(d), js, d->map, d->eigenvalues, err));
+    return mha__head_clusters(d->ctx, mha_diversity_heads(d), js, d->merges, err);
+}

@@ -1,0 +1,347 @@
+/* diversity_measure.c - runs the model over the data and has maps and contexts of all heads added up.
+ *
+ * Heads of different layers are compared, so the maps of all layers are held until a pass ends. Texts of a batch that
+ * fit run together; one that is longer runs alone, in as many passes as its rows need. What is summed does not depend
+ * on that cut: sums go text by text, and a text's own cut follows from its length. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/struct_size.h"
+#include "heads/data/measure_state.h"
+#include "heads/diversity/diversity.h"
+#include "layer/arena.h"
+
+static const char WORK[] = "diversity";
+
+enum { HELD_BYTES = 96 << 20 }; /* of the maps that are held; room for one row of each head in any case */
+
+enum {
+    OF_MAPS = 1 << MHA_DIVERSITY_COSINE | 1 << MHA_DIVERSITY_COSINE_CENTRED | 1 << MHA_DIVERSITY_JS |
+              1 << MHA_DIVERSITY_JS_CLARK,
+    OF_OUTPUTS = 1 << MHA_DIVERSITY_CKA | 1 << MHA_DIVERSITY_UNIQUE,
+    ALL = (1 << MHA_DIVERSITIES) - 1
+};
+
+typedef struct run {
+    const mha_model *model;
+    const mha_head_data *data;
+    mha_diversity *d;
+    mha_diversity_options options; /* bits and rows resolved */
+    int64_t tokens, done;          /* of all texts, and of those that have run */
+    mha__diversity_sums sums;
+    int64_t room;       /* numbers of one head's maps that may be held */
+    int64_t *before;    /* [texts] tokens of the texts before one, in the given order */
+    int64_t *wanted;    /* [longest text] rows of a text that runs in several passes */
+    mha__map_row *rows; /* [tokens of a batch] of a pass */
+    float *contexts;    /* [tokens of a batch, H D of the widest layer] */
+    mha__held_maps held;
+    /* The texts of a pass: */
+    const int64_t *texts;
+    int64_t count, longest;
+    int64_t *starts; /* [texts of a batch + 1] */
+    mha_status status;
+    mha_error failure; /* of a callback */
+} run;
+
+/* ---- a pass ---- */
+
+static int on_attention(void *user, int64_t layer, int64_t heads, const float *probs)
+{
+    const run *r = user;
+    (void)heads;
+    mha__held_maps_take(&r->held, layer, probs);
+    return 0;
+}
+
+static int on_activations(void *user, const mha_model_activations *a)
+{
+    run *r = user;
+    r->status = mha__diversity_add_contexts(r->d, &r->sums, a, r->texts, r->count, r->starts, r->contexts, &r->failure);
+    return r->status != MHA_OK;
+}
+
+/* Evenly spread over the rows of all texts, whatever runs together. */
+static bool chosen(const run *r, int64_t text, int64_t row)
+{
+    const int64_t at = r->before[r->texts[text]] + row, rows = r->options.max_rows;
+    return (at + 1) * rows / r->tokens > at * rows / r->tokens;
+}
+
+static void add_row(run *r, int64_t text, int64_t slot, int64_t row)
+{
+    const bool causal = mha_model_describe(r->model)->causal;
+    const int64_t keys = causal ? row + 1 : r->starts[text + 1] - r->starts[text];
+    r->rows[r->held.row_count++] = (mha__map_row){text, slot, keys};
+    r->held.stride += keys;
+}
+
+/* Runs the texts for the rows that have been added: `wanted` of a text that is alone, or all that there are. */
+static mha_status pass(run *r, const mha_model_input *input, const int64_t *wanted, int64_t wanted_count, bool outputs,
+                       mha_error *err)
+{
+    mha_model_output output = {.size = sizeof output, .user = r, .map_rows = wanted, .map_row_count = wanted_count};
+    if (r->held.row_count) output.on_attention = on_attention;
+    if (outputs && r->sums.gram[0]) output.on_activations = on_activations;
+    if (!output.on_attention && !output.on_activations) return MHA_OK;
+    r->held.slots = wanted ? wanted_count : r->longest;
+    r->held.keys = r->longest;
+    const mha_status status = mha_model_forward(r->model, input, &output, err);
+    if (r->status != MHA_OK && err) *err = r->failure;
+    if (status != MHA_OK) return r->status != MHA_OK ? r->status : status;
+    MHA__TRY(mha__held_maps_add(&r->held, &r->sums, err));
+    r->held.row_count = r->held.stride = 0;
+    return MHA_OK;
+}
+
+/* A text whose maps are more than may be held. */
+static mha_status run_in_passes(run *r, const mha_model_input *input, mha_error *err)
+{
+    const int64_t most = r->room / r->longest;
+    bool first = true;
+    int64_t count = 0;
+    for (int64_t row = 0; row < r->longest; row++) {
+        if (chosen(r, 0, row)) {
+            add_row(r, 0, count, row);
+            r->wanted[count++] = row;
+        }
+        if (count < most && row + 1 < r->longest) continue;
+        MHA__TRY(mha__progress(r->d->ctx, WORK, r->done + row + 1 - count, r->tokens, err));
+        MHA__TRY(pass(r, input, count ? r->wanted : NULL, count, first, err));
+        first = false;
+        count = 0;
+    }
+    return MHA_OK;
+}
+
+static mha_status run_texts(run *r, const mha_model_input *input, mha_error *err)
+{
+    const bool maps = r->options.what & OF_MAPS;
+    if (maps && r->longest > r->room / r->longest) return run_in_passes(r, input, err);
+    for (int64_t b = 0; maps && b < r->count; b++)
+        for (int64_t row = 0; row < r->starts[b + 1] - r->starts[b]; row++)
+            if (chosen(r, b, row)) add_row(r, b, row, row);
+    return pass(r, input, NULL, 0, true, err);
+}
+
+/* How many texts of a batch, from `first` on, run together; the first of them is the longest. */
+static int64_t together(const run *r, const mha_model_input *batch, int64_t first, int64_t longest)
+{
+    const int64_t left = batch->batch - first;
+    if (!(r->options.what & OF_MAPS)) return left;
+    return mha__max64(1, mha__min64(left, r->room / (longest * longest)));
+}
+
+static mha_status run_batch(run *r, int64_t number, mha_error *err)
+{
+    mha_model_input batch;
+    const int64_t *texts;
+    MHA__TRY(mha__head_data_batch(r->data, number, &batch, &texts, err));
+    for (int64_t first = 0; first < batch.batch; first += r->count) {
+        const int64_t from = batch.starts[first];
+        r->longest = batch.starts[first + 1] - from;
+        r->count = together(r, &batch, first, r->longest);
+        r->texts = texts + first;
+        for (int64_t i = 0; i <= r->count; i++)
+            r->starts[i] = batch.starts[first + i] - from;
+        mha_model_input input = batch;
+        input.batch = r->count;
+        input.ids += from;
+        if (input.type_ids) input.type_ids += from;
+        input.starts = r->starts;
+        MHA__TRY(run_texts(r, &input, err));
+        r->done += r->starts[r->count];
+    }
+    return MHA_OK;
+}
+
+/* ---- memory ---- */
+
+static void lay_out_sums(mha__arena *arena, const run *r, mha__diversity_sums *s)
+{
+    const mha_diversity *d = r->d;
+    const size_t n = (size_t)mha_diversity_heads(d), D = (size_t)mha_model_describe(r->model)->head_dim;
+    size_t pairs = 0;
+    for (int64_t l = 0; l < d->layers; l++)
+        pairs += (size_t)(mha__diversity_width(d, l) * mha__diversity_width(d, l));
+    if (d->value[MHA_DIVERSITY_JS]) s->js = mha__take(arena, n * n, sizeof(double));
+    if (d->value[MHA_DIVERSITY_JS_CLARK]) s->clark = mha__take(arena, n * n, sizeof(double));
+    if (d->value[MHA_DIVERSITY_COSINE] || d->value[MHA_DIVERSITY_COSINE_CENTRED]) {
+        s->dot = mha__take(arena, pairs, sizeof(double));
+        s->mass = mha__take(arena, n, sizeof(double));
+        s->even = mha__take(arena, 1, sizeof(double));
+    }
+    s->tokens = mha__take(arena, MHA__HALVED, sizeof(double));
+    for (int half = 0; half < MHA__HALVED && r->options.what & OF_OUTPUTS; half++) {
+        s->gram[half] = mha__take(arena, pairs, D * D * sizeof(double));
+        s->column[half] = mha__take(arena, n * D, sizeof(double));
+    }
+}
+
+static mha_status make_sums(run *r, mha_error *err)
+{
+    mha__arena arena = {0};
+    mha__diversity_sums sums = {0};
+    lay_out_sums(&arena, r, &sums);
+    arena.base = arena.overflow ? NULL : mha__calloc(r->d->ctx, 1, arena.used);
+    if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "sums over pairs of heads");
+    r->sums.all = (double *)(void *)arena.base;
+    r->sums.count = (int64_t)(arena.used / sizeof(double));
+    arena.used = 0;
+    lay_out_sums(&arena, r, &r->sums);
+    return MHA_OK;
+}
+
+static void lay_out_work(mha__arena *arena, run *r)
+{
+    const mha_model_info *info = mha_model_describe(r->model);
+    const int64_t batch = mha__head_data_batch_tokens(r->data), longest = mha__head_data_longest(r->data);
+    const int64_t n = mha_diversity_heads(r->d);
+    int64_t widest = 0;
+    for (int64_t l = 0; l < r->d->layers; l++)
+        widest = mha__max64(widest, mha__diversity_width(r->d, l) * info->head_dim);
+    r->room = mha__max64(HELD_BYTES / (int64_t)sizeof(float) / n, longest);
+    r->before = mha__take(arena, (size_t)mha_head_data_count(r->data), sizeof *r->before);
+    r->wanted = mha__take(arena, (size_t)longest, sizeof *r->wanted);
+    r->rows = mha__take(arena, (size_t)batch, sizeof *r->rows);
+    r->starts = mha__take(arena, (size_t)mha__head_data_batch_texts(r->data) + 1, sizeof *r->starts);
+    if (r->options.what & OF_OUTPUTS)
+        r->contexts = mha__take(arena, (size_t)batch, (size_t)widest * sizeof *r->contexts);
+    if (!(r->options.what & OF_MAPS)) return;
+    const int64_t held = batch > r->room / longest ? r->room : batch * longest; /* no more than there is to hold */
+    r->held.probs = mha__take(arena, (size_t)n, (size_t)held * sizeof *r->held.probs);
+}
+
+static mha_status make_work(run *r, void **memory, mha_error *err)
+{
+    mha__arena arena = {0};
+    lay_out_work(&arena, r);
+    arena.base = arena.overflow ? NULL : mha__alloc(r->d->ctx, arena.used);
+    *memory = arena.base;
+    if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "the maps of all heads");
+    arena.used = 0;
+    lay_out_work(&arena, r);
+    r->held.ctx = r->d->ctx;
+    r->held.d = r->d;
+    r->held.rows = r->rows;
+    for (int64_t t = 0, length, all = 0; t < mha_head_data_count(r->data); t++, all += length) {
+        mha_head_data_ids(r->data, t, &length);
+        r->before[t] = all;
+    }
+    return MHA_OK;
+}
+
+/* ---- the call ---- */
+
+static mha_status make_result(const mha_model *model, uint32_t what, mha_diversity **out, mha_error *err)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    mha_ctx *ctx = mha_model_ctx(model);
+    mha_diversity *d = *out = mha__calloc(ctx, 1, sizeof *d);
+    if (!d) return mha__no_memory(err, sizeof *d, "the diversity of heads");
+    d->ctx = ctx;
+    d->layers = info->layers;
+    d->first = mha__calloc(ctx, (size_t)info->layers + 1, sizeof *d->first);
+    if (!d->first) return mha__no_memory(err, ((size_t)info->layers + 1) * sizeof *d->first, "the diversity of heads");
+    for (int64_t l = 0; l < info->layers; l++)
+        d->first[l + 1] = d->first[l] + info->heads_per_layer[l];
+    const size_t n = (size_t)mha_diversity_heads(d);
+    bool made = true;
+    for (int k = 0; k < MHA_DIVERSITIES; k++) {
+        if (!(what & 1U << k)) continue;
+        d->value[k] = mha__calloc(ctx, k == MHA_DIVERSITY_UNIQUE ? n : n * n, sizeof(double));
+        made = made && d->value[k];
+    }
+    if (what & 1U << MHA_DIVERSITY_JS) {
+        d->map = mha__calloc(ctx, n, 2 * sizeof *d->map);
+        d->merges = mha__calloc(ctx, n, sizeof *d->merges);
+        made = made && d->map && d->merges;
+    }
+    return made ? MHA_OK : mha__no_memory(err, n * n * sizeof(double), "the diversity of heads");
+}
+
+/* The batches that the state has not yet seen; what was stopped between two of them goes on there. */
+static mha_status run_batches(run *r, mha__state *state, int64_t first, mha_error *err)
+{
+    for (int64_t n = 0; n < mha__head_data_batches(r->data); n++) {
+        if (n < first) {
+            mha_model_input in;
+            const int64_t *texts;
+            MHA__TRY(mha__head_data_batch(r->data, n, &in, &texts, err));
+            r->done += in.starts[in.batch];
+            continue;
+        }
+        const mha_status status = mha__progress(r->d->ctx, WORK, r->done, r->tokens, err);
+        if (status == MHA_ERR_CANCELLED) mha__state_save(state, n, NULL);
+        if (status != MHA_OK) return status;
+        MHA__TRY(run_batch(r, n, err));
+        MHA__TRY(mha__state_keep(state, n + 1, err));
+    }
+    return mha__progress(r->d->ctx, WORK, r->tokens, r->tokens, err);
+}
+
+static mha_status run_all(run *r, mha_error *err)
+{
+    char options[80];
+    snprintf(options, sizeof options, "diversity, measures %#x, %lld rows", (unsigned)r->options.what,
+             (long long)r->options.max_rows);
+    const mha_named_tensor sums = {
+        .name = "sums", .dtype = MHA_F64, .rank = 1, .shape = {r->sums.count}, .data = r->sums.all};
+    const mha__state_of of = {.path = r->options.state, .options = options, .steps = mha__head_data_batches(r->data)};
+    mha__state state;
+    int64_t first;
+    void *memory = NULL;
+    MHA__TRY(mha__state_open(&state, r->model, r->data, &of, &sums, 1, &first, err));
+    mha_status status = make_work(r, &memory, err);
+    if (status == MHA_OK) status = run_batches(r, &state, first, err);
+    mha__free(r->d->ctx, memory);
+    return status;
+}
+
+static mha_status measure(run *r, mha_error *err)
+{
+    const uint32_t outputs = OF_OUTPUTS | 1U << MHA_DIVERSITY_SUBSPACE;
+    mha_status status = make_sums(r, err);
+    if (status == MHA_OK && r->options.what & (OF_MAPS | OF_OUTPUTS)) status = run_all(r, err);
+    if (status == MHA_OK) status = mha__diversity_of_maps(r->d, &r->sums, err);
+    if (status == MHA_OK && r->options.what & outputs)
+        status = mha__diversity_of_outputs(r->model, r->d, &r->sums, err);
+    mha__free(r->d->ctx, r->sums.all);
+    return status;
+}
+
+static mha_status check(const mha_model *model, const mha_head_data *data, const mha_diversity_options *options,
+                        mha_error *err)
+{
+    if (!model || !data) return mha__fail(err, MHA_ERR_ARG, "%s is NULL", model ? "data" : "model");
+    if (options->what & ~(uint32_t)ALL)
+        return mha__fail(err, MHA_ERR_ARG, "what = %#x: bits beyond %#x have no meaning", (unsigned)options->what,
+                         (unsigned)ALL);
+    if (options->max_rows < 0)
+        return mha__fail(err, MHA_ERR_ARG, "max_rows = %lld is negative", (long long)options->max_rows);
+    return MHA_OK;
+}
+
+mha_status mha_diversity_measure(const mha_model *model, const mha_head_data *data,
+                                 const mha_diversity_options *options, mha_diversity **out, mha_error *err)
+{
+    mha_diversity_options own;
+    if (!out) return mha__fail(err, MHA_ERR_ARG, "out is NULL");
+    *out = NULL;
+    MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_diversity_options", err));
+    MHA__TRY(check(model, data, &own, err));
+    run r = {.model = model, .data = data, .options = own, .tokens = mha_head_data_tokens(data)};
+    if (own.what == 0) r.options.what = ALL;
+    if (own.max_rows == 0 || own.max_rows > r.tokens) r.options.max_rows = r.tokens;
+    mha_status status = make_result(model, r.options.what, &r.d, err);
+    if (status == MHA_OK) {
+        r.d->rows = r.options.max_rows;
+        status = measure(&r, err);
+    }
+    if (status == MHA_OK)
+        *out = r.d;
+    else
+        mha_diversity_free(r.d);
+    return status;
+}

@@ -1,0 +1,117 @@
+/* kept_heads.c - which heads a model has, by the numbers that they had before any were removed. */
+#include "heads/edit/kept_heads.h"
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "io/json/json.h"
+#include <string.h>
+
+int64_t mha__group(const mha_model *m, int64_t layer)
+{
+    const int64_t keys = m->config.layer_k_heads[layer], values = m->config.layer_v_heads[layer];
+    return m->config.layer_heads[layer] * mha__common_multiple(keys, values) / (keys * values);
+}
+
+mha_status mha__check_keep(const mha_model *m, const uint8_t *keep, mha_error *err)
+{
+    for (int64_t layer = 0; layer < m->config.layers; layer++) {
+        const int64_t group = mha__group(m, layer);
+        const uint8_t *row = keep + layer * m->config.heads;
+        if (mha__kept(m, keep, layer) == 0)
+            return mha__fail(err, MHA_ERR_ARG, "layer %lld would be left without a head; one has to stay",
+                             (long long)layer);
+        for (int64_t h = 0; h < m->heads_per_layer[layer]; h++)
+            if (!row[h] != !row[h - h % group])
+                return mha__fail(err, MHA_ERR_ARG,
+                                 "layer %lld: heads %lld to %lld share one key head, and stay or go together",
+                                 (long long)layer, (long long)(h - h % group), (long long)(h - h % group + group - 1));
+    }
+    return MHA_OK;
+}
+
+bool mha__may_lose_heads(const mha_model *m, int64_t layer)
+{
+    return m->config.attention[layer].choice.of == MHA_CHOICE_NONE;
+}
+
+int64_t mha__kept(const mha_model *m, const uint8_t *keep, int64_t layer)
+{
+    int64_t count = 0;
+    for (int64_t l = layer < 0 ? 0 : layer; l <= (layer < 0 ? m->config.layers - 1 : layer); l++)
+        for (int64_t h = 0; h < m->heads_per_layer[l]; h++)
+            count += keep[l * m->config.heads + h] != 0;
+    return count;
+}
+
+void mha__heads_write(mha__json_writer *w, const mha_model *m, const uint8_t *keep, bool which)
+{
+    mha__json_open(w, '[');
+    for (int64_t layer = 0; layer < m->config.layers; layer++) {
+        mha__json_open(w, '[');
+        for (int64_t h = 0; h < m->heads_per_layer[layer]; h++) {
+            const int64_t at = layer * m->config.heads + h;
+            if ((keep[at] != 0) == which) mha__json_put_int(w, m->head_numbers[at]);
+        }
+        mha__json_close(w, ']');
+    }
+    mha__json_close(w, ']');
+}
+
+/* ---- config ---- */
+
+static const char heads_key[] = "num_attention_heads", shared_key[] = "num_key_value_heads", width_key[] = "head_dim",
+                  original_key[] = "mha.original_heads";
+
+/* BERT and GPT-2 have no key for the width of a head: it is hidden size / heads. Keys of this project that change what
+ * layers compute may do so by the number of heads. */
+bool mha__heads_are_plain(const mha__config *c, mha__head_count_fn count, const void *user)
+{
+    const mha__head_count first = count(user, 0);
+    for (int64_t l = 0; l < c->layers; l++) {
+        const mha__head_count n = count(user, l);
+        if (n.heads != first.heads || n.keys != first.keys || n.values != first.keys) return false;
+    }
+    return c->family->rotary && (first.heads == c->heads || !c->own_key);
+}
+
+static void write_count(mha__json_writer *w, const char *key, int64_t count)
+{
+    mha__json_key(w, key);
+    mha__json_put_int(w, count);
+}
+
+void mha__plain_heads_write(mha__json_writer *w, const mha__config *c, const mha__head_count *n)
+{
+    write_count(w, shared_key, n->keys);
+    if (n->heads == c->heads) return;
+    write_count(w, heads_key, n->heads);
+    write_count(w, width_key, c->head_dim);
+    write_count(w, original_key, c->original_heads);
+}
+
+void mha__original_heads_write(mha__json_writer *w, const mha__config *c)
+{
+    if (c->original_heads == c->heads) return;
+    write_count(w, heads_key, c->original_heads);
+    write_count(w, shared_key, c->original_heads / (c->heads / c->kv_heads));
+}
+
+/* ---- public ---- */
+
+static bool has_layer(const mha_model *m, int64_t layer)
+{
+    return m && layer >= 0 && layer < m->config.layers;
+}
+
+int64_t mha_head_number(const mha_model *model, int64_t layer, int64_t head)
+{
+    if (!has_layer(model, layer) || head < 0 || head >= model->heads_per_layer[layer]) return -1;
+    return model->head_numbers[layer * model->config.heads + head];
+}
+
+int64_t mha_head_place(const mha_model *model, int64_t layer, int64_t number)
+{
+    for (int64_t h = 0; has_layer(model, layer) && h < model->heads_per_layer[layer]; h++)
+        if (model->head_numbers[layer * model->config.heads + h] == number) return h;
+    return -1;
+}

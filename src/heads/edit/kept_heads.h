@@ -1,0 +1,48 @@
+/* kept_heads.h - the heads of a model by number, and lists of which stay. */
+#ifndef MHA_HEADS_EDIT_KEPT_HEADS_H
+#define MHA_HEADS_EDIT_KEPT_HEADS_H
+
+#include "io/json/json_write.h"
+#include "mha/prune.h"
+#include "model/model_struct.h"
+
+/* Heads of a layer that go or stay together: those of one key head and of one value head; where there are different
+ * numbers of these, of whole ones of both. */
+int64_t mha__group(const mha_model *model, int64_t layer);
+
+/* MHA_ERR_ARG for a layer that would be left without a head, and for a group that would be left in part. */
+mha_status mha__check_keep(const mha_model *model, const uint8_t *keep, mha_error *err);
+
+/* False for a layer that chooses heads for each text: without one it would choose another in its place. */
+bool mha__may_lose_heads(const mha_model *model, int64_t layer);
+
+/* Heads of a layer, or of all (-1), that stay. */
+int64_t mha__kept(const mha_model *model, const uint8_t *keep, int64_t layer);
+
+/* Writes the numbers of those whose keep is `which`: [[0, 2], ...] */
+void mha__heads_write(mha__json_writer *w, const mha_model *model, const uint8_t *keep, bool which);
+
+/* Heads of a layer, and the heads of keys and of values that they read. */
+typedef struct mha__head_count {
+    int64_t heads, keys, values;
+} mha__head_count;
+typedef mha__head_count (*mha__head_count_fn)(const void *user, int64_t layer);
+
+/* True if keys of the family, which every program reads, can express these counts: all layers have the same ones, with
+ * as many keys as values. */
+bool mha__heads_are_plain(const mha__config *config, mha__head_count_fn count, const void *user);
+/* Writes such counts as members of config.json. */
+void mha__plain_heads_write(mha__json_writer *w, const mha__config *config, const mha__head_count *count);
+/* Writes the counts of the unpruned model; "mha.original_heads" is to be removed. */
+void mha__original_heads_write(mha__json_writer *w, const mha__config *config);
+
+/* MHA_ERR_ARG for a rule that no model has. */
+mha_status mha__prune_check_rule(const mha_prune_rule *rule, mha_error *err);
+/* Heads that the rule removes from a layer, in whole groups; or with -1 from all layers, which may be a fraction. */
+double mha__prune_wanted(const mha_model *model, const mha_prune_rule *rule, int64_t layer);
+/* Whether a group of `size` heads goes too, if `wanted` should go and `gone` are removed already. */
+bool mha__prune_takes(const mha_prune_rule *rule, double wanted, int64_t gone, int64_t size);
+/* MHA_ERR_ARG if the rule asks for more than the `gone` heads that could go. */
+mha_status mha__prune_short(const mha_prune_rule *rule, int64_t gone, int64_t layer, mha_error *err);
+
+#endif

@@ -1,0 +1,149 @@
+/* prune_choose.c - which heads go, by their scores.
+ *
+ * The unit is a group: the query heads of one key head. All groups that could go stand in one list from the one that
+ * goes first; a layer that has come down to its floor gives no more.
+ */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "base/struct_size.h"
+#include "heads/edit/kept_heads.h"
+#include "mha/prune.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct group {
+    double score;
+    int64_t layer, first; /* its first head */
+} group;
+
+/* Lowest score first; of equal ones the last. */
+static int by_score(const void *a, const void *b)
+{
+    const group *x = a, *y = b;
+    if (x->score != y->score) return x->score < y->score ? -1 : 1;
+    if (x->layer != y->layer) return x->layer > y->layer ? -1 : 1;
+    return x->first > y->first ? -1 : 1;
+}
+
+/* Fills the groups of one layer; the sum of scores is checked, so that one that is no number is found. */
+static mha_status list_groups(const mha_model *m, const double *scores, int64_t layer, group *list, int64_t *count,
+                              mha_error *err)
+{
+    const int64_t size = mha__group(m, layer), heads = m->heads_per_layer[layer];
+    const double *row = scores + layer * m->config.heads;
+    for (int64_t h = 0; h < heads; h++)
+        if (!isfinite(row[h]))
+            return mha__fail(err, MHA_ERR_ARG, "the score of head %lld.%lld is %g, which is no number",
+                             (long long)layer, (long long)h, row[h]);
+    for (int64_t first = 0; first < heads; first += size) {
+        group g = {.layer = layer, .first = first};
+        for (int64_t h = first; h < first + size; h++)
+            g.score += row[h] / (double)size;
+        list[(*count)++] = g;
+    }
+    return MHA_OK;
+}
+
+/* The part of 0.07 * 100 beyond a whole number comes from the binary form of the ratio: it must not add a head. */
+static const double binary_error = 4e-16;
+
+/* Heads of one layer, rounded up to whole groups. */
+static double wanted_of_layer(const mha_model *m, const mha_prune_rule *rule, int64_t layer)
+{
+    const double group = (double)mha__group(m, layer), heads = (double)m->heads_per_layer[layer];
+    if (!mha__may_lose_heads(m, layer)) return 0;
+    const double wanted = rule->count ? (double)rule->count : ceil(heads * rule->ratio * (1 - binary_error));
+    return ceil(wanted / group) * group;
+}
+
+double mha__prune_wanted(const mha_model *m, const mha_prune_rule *rule, int64_t layer)
+{
+    int64_t heads = 0;
+    if (layer >= 0) return wanted_of_layer(m, rule, layer);
+    for (int64_t l = 0; l < m->config.layers; l++)
+        heads += mha__may_lose_heads(m, l) ? m->heads_per_layer[l] : 0;
+    return rule->count ? (double)rule->count : (double)heads * rule->ratio * (1 + binary_error);
+}
+
+bool mha__prune_takes(const mha_prune_rule *rule, double wanted, int64_t gone, int64_t size)
+{
+    const double missing = wanted - (double)gone;
+    const bool nearest = !rule->count && !rule->per_layer;
+    return nearest ? missing >= (double)size / 2 : missing > 0;
+}
+
+/* Removes groups from the front of the list until the `wanted` heads are gone or none may go. Returns the heads
+ * removed. */
+static int64_t take(const mha_model *m, const mha_prune_rule *rule, group *list, int64_t count, double wanted,
+                    uint8_t *keep)
+{
+    const int64_t floor = mha__max64(rule->floor, 1);
+    int64_t gone = 0;
+    qsort(list, (size_t)count, sizeof *list, by_score);
+    for (int64_t n = 0; n < count; n++) {
+        const int64_t size = mha__group(m, list[n].layer);
+        if (!mha__prune_takes(rule, wanted, gone, size) || mha__kept(m, keep, list[n].layer) - size < floor) continue;
+        memset(keep + list[n].layer * m->config.heads + list[n].first, 0, (size_t)size);
+        gone += size;
+    }
+    return gone;
+}
+
+mha_status mha__prune_short(const mha_prune_rule *rule, int64_t gone, int64_t layer, mha_error *err)
+{
+    if (!rule->count || gone >= rule->count) return MHA_OK;
+    if (layer < 0)
+        return mha__fail(err, MHA_ERR_ARG, "%lld heads cannot go: no more than %lld, with the floor of each layer",
+                         (long long)rule->count, (long long)gone);
+    return mha__fail(err, MHA_ERR_ARG, "%lld heads cannot go in layer %lld: no more than %lld, with its floor",
+                     (long long)rule->count, (long long)layer, (long long)gone);
+}
+
+static mha_status choose(const mha_model *m, const double *scores, const mha_prune_rule *rule, group *list,
+                         uint8_t *keep, mha_error *err)
+{
+    int64_t count = 0;
+    memset(keep, 0, (size_t)(m->config.layers * m->config.heads));
+    for (int64_t layer = 0; layer < m->config.layers; layer++) {
+        memset(keep + layer * m->config.heads, 1, (size_t)m->heads_per_layer[layer]);
+        if (!mha__may_lose_heads(m, layer)) continue;
+        MHA__TRY(list_groups(m, scores, layer, list, &count, err));
+        if (!rule->per_layer) continue;
+        const int64_t gone = take(m, rule, list, count, mha__prune_wanted(m, rule, layer), keep);
+        MHA__TRY(mha__prune_short(rule, gone, layer, err));
+        count = 0;
+    }
+    if (rule->per_layer) return MHA_OK;
+    return mha__prune_short(rule, take(m, rule, list, count, mha__prune_wanted(m, rule, -1), keep), -1, err);
+}
+
+mha_status mha__prune_check_rule(const mha_prune_rule *rule, mha_error *err)
+{
+    if (!(rule->ratio >= 0 && rule->ratio <= 1))
+        return mha__fail(err, MHA_ERR_ARG, "mha_prune_rule: ratio is %g, not 0..1", rule->ratio);
+    if (rule->count < 0 || rule->floor < 0)
+        return mha__fail(err, MHA_ERR_ARG, "mha_prune_rule: count is %lld and floor %lld, neither may be negative",
+                         (long long)rule->count, (long long)rule->floor);
+    return MHA_OK;
+}
+
+mha_status mha_prune_choose(const mha_model *model, const double *scores, const mha_prune_rule *rule, uint8_t *keep,
+                            mha_error *err)
+{
+    mha_prune_rule r;
+    if (!model || !scores || !keep)
+        return mha__fail(err, MHA_ERR_ARG, "mha_prune_choose: %s is NULL",
+                         !model    ? "model"
+                         : !scores ? "scores"
+                                   : "keep");
+    MHA__TRY(mha__options_need(&r, sizeof r, rule, "mha_prune_rule", err));
+    MHA__TRY(mha__prune_check_rule(&r, err));
+    const size_t most = (size_t)(model->config.layers * model->config.heads);
+    group *list = mha__calloc(model->ctx, most, sizeof *list);
+    if (!list) return mha__no_memory(err, most * sizeof *list, "the list of heads");
+    const mha_status status = choose(model, scores, &r, list, keep, err);
+    mha__free(model->ctx, list);
+    return status;
+}

@@ -1,0 +1,276 @@
+/* prune_choose_joint.c - which heads go, judged together.
+ *
+ * The removal of a group moves what the model makes of each text: an encoder's embedding, scaled to length 1, by a
+ * vector; a decoder's loss by a number. Movements are taken to add up, and the next group to go is the one that leaves
+ * the least sum: the shortest vectors, the lowest loss. How far this holds shrinks with every group that has gone, so
+ * movements are measured again from time to time, layer by layer: a group of layer l changes nothing below it, and its
+ * run begins there.
+ */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "base/struct_size.h"
+#include "heads/data/evaluate_texts.h"
+#include "heads/edit/prune_model.h"
+#include "layer/arena.h"
+#include "math/linalg.h"
+#include <math.h>
+#include <string.h>
+
+typedef struct joint {
+    const mha_model *m;
+    const mha_prune_rule *rule;
+    mha__outcome outcome;
+    int64_t cells, width; /* numbers of one movement; of one text: E, or 1 */
+    uint8_t *keep;        /* [layers, H] */
+    int32_t *order;       /* [layers, H] or NULL */
+    int32_t gone;         /* heads */
+    float *gates;         /* [layers, H] the same */
+    double *means;        /* [layers, H, D]; NULL: heads that are gone give 0 */
+    float *fills;         /* [layers, H, D]: means of the heads that are gone */
+    float *whole, *now;   /* [cells] what the source makes of the texts; and the model as it is */
+    float *moved;         /* [groups, cells] what each group's removal adds to that */
+    int64_t *slot;        /* [layers, H] the group that begins with a head; -1 for others */
+    int64_t groups;
+    float *sum; /* [cells] now - whole, and the movements of what was chosen since */
+} joint;
+
+/* ---- movements ---- */
+
+/* Heads of the group that begins with head `first`, as [layers, H] counts. */
+static int64_t size_of(const joint *j, int64_t first)
+{
+    return mha__group(j->m, first / j->m->config.heads);
+}
+
+/* Its heads on or off. */
+static void set(joint *j, int64_t first, bool on)
+{
+    const int64_t D = j->m->config.head_dim;
+    for (int64_t h = first; h < first + size_of(j, first); h++) {
+        j->gates[h] = on;
+        for (int64_t d = 0; j->means && d < D; d++)
+            j->fills[h * D + d] = on ? 0 : (float)j->means[h * D + d];
+    }
+}
+
+/* What the last run made of the texts. */
+static void read(const joint *j, float *to)
+{
+    for (int64_t i = 0; i < j->cells; i += j->width) {
+        const double *e = j->outcome.embeddings + i;
+        const double norm = sqrt(mha__dot(j->width, e, e));
+        for (int64_t n = 0; n < j->width; n++)
+            to[i + n] = j->outcome.foresees ? (float)j->outcome.losses[i] : (float)(norm > 0 ? e[n] / norm : 0);
+    }
+}
+
+static mha_status run(joint *j, mha_error *err)
+{
+    return mha__outcome_run(&j->outcome, j->gates, j->means ? j->fills : NULL, NULL, err);
+}
+
+/* May it still go? */
+static bool is_there(const joint *j, int64_t first)
+{
+    return j->slot[first] >= 0 && j->keep[first];
+}
+
+static mha_status measure_layer(joint *j, int64_t layer, mha_error *err)
+{
+    const int64_t heads = j->m->config.heads;
+    for (int64_t first = layer * heads; first < (layer + 1) * heads; first++) {
+        if (!is_there(j, first)) continue;
+        float *to = j->moved + j->slot[first] * j->cells;
+        set(j, first, false);
+        MHA__TRY(run(j, err));
+        set(j, first, true);
+        read(j, to);
+        for (int64_t n = 0; n < j->cells; n++)
+            to[n] -= j->now[n];
+    }
+    return MHA_OK;
+}
+
+static mha_status measure(joint *j, int64_t round, int64_t rounds, mha_error *err)
+{
+    const int64_t layers = j->m->config.layers;
+    j->outcome.layer = 0;
+    MHA__TRY(run(j, err));
+    read(j, j->now);
+    if (round == 0) memcpy(j->whole, j->now, (size_t)j->cells * sizeof *j->now);
+    for (int64_t n = 0; n < j->cells; n++)
+        j->sum[n] = j->now[n] - j->whole[n];
+    for (int64_t layer = 0; layer < layers; layer++) {
+        MHA__TRY(mha__progress(j->m->ctx, "choose heads", round * layers + layer, rounds * layers, err));
+        MHA__TRY(measure_layer(j, layer, err));
+        if (layer < layers - 1) MHA__TRY(mha__outcome_advance(&j->outcome, j->gates, j->means ? j->fills : NULL, err));
+    }
+    return mha__progress(j->m->ctx, "choose heads", (round + 1) * layers, rounds * layers, err);
+}
+
+/* ---- choice ---- */
+
+/* What there would be with one movement more: twice the sum of 1 - cos, or of the losses. */
+static double cost(const joint *j, const float *more)
+{
+    double total = 0;
+    for (int64_t n = 0; n < j->cells; n++) {
+        const double x = (double)j->sum[n] + (double)more[n];
+        total += j->outcome.foresees ? x : x * x;
+    }
+    return total;
+}
+
+static bool may_go(const joint *j, int64_t layer)
+{
+    const int64_t left = mha__kept(j->m, j->keep, layer), size = mha__group(j->m, layer);
+    if (!mha__may_lose_heads(j->m, layer) || left - size < mha__max64(j->rule->floor, 1)) return false;
+    const bool each = j->rule->per_layer != 0;
+    return mha__prune_takes(j->rule, mha__prune_wanted(j->m, j->rule, each ? layer : -1),
+                            each ? j->m->heads_per_layer[layer] - left : j->gone, size);
+}
+
+static void remove_group(joint *j, int64_t first)
+{
+    const int64_t size = size_of(j, first);
+    const float *more = j->moved + j->slot[first] * j->cells;
+    for (int64_t n = 0; n < j->cells; n++)
+        j->sum[n] += more[n];
+    set(j, first, false);
+    memset(j->keep + first, 0, (size_t)size);
+    j->gone += (int32_t)size;
+    for (int64_t h = first; j->order && h < first + size; h++)
+        j->order[h] = j->gone;
+}
+
+/* Removes the best group, of equal ones the last; false when none may go. */
+static bool choose_one(joint *j)
+{
+    const int64_t heads = j->m->config.heads;
+    int64_t best = -1;
+    double least = INFINITY;
+    for (int64_t first = j->m->config.layers * heads - 1; first >= 0; first--) {
+        if (!is_there(j, first) || !may_go(j, first / heads)) continue;
+        const double here = cost(j, j->moved + j->slot[first] * j->cells);
+        if (best >= 0 && !(here < least)) continue;
+        least = here;
+        best = first;
+    }
+    if (best >= 0) remove_group(j, best);
+    return best >= 0;
+}
+
+/* Heads that the rule removes, where nothing holds them back. */
+static double heads_to_go(const joint *j)
+{
+    double heads = 0;
+    if (!j->rule->per_layer) return mha__prune_wanted(j->m, j->rule, -1);
+    for (int64_t layer = 0; layer < j->m->config.layers; layer++)
+        heads += mha__prune_wanted(j->m, j->rule, layer);
+    return heads;
+}
+
+static mha_status check_gone(const joint *j, mha_error *err)
+{
+    int64_t all = 0;
+    for (int64_t layer = 0; layer < j->m->config.layers; layer++) {
+        const int64_t gone = j->m->heads_per_layer[layer] - mha__kept(j->m, j->keep, layer);
+        if (j->rule->per_layer) MHA__TRY(mha__prune_short(j->rule, gone, layer, err));
+        all += gone;
+    }
+    return j->rule->per_layer ? MHA_OK : mha__prune_short(j->rule, all, -1, err);
+}
+
+static mha_status choose(joint *j, int64_t rounds, mha_error *err)
+{
+    const double wanted = heads_to_go(j);
+    bool more = true;
+    rounds = mha__min64(rounds, llround(wanted));
+    for (int64_t round = 0; round < rounds && more; round++) {
+        MHA__TRY(measure(j, round, rounds, err));
+        while (more && (double)j->gone < ceil(wanted * (double)(round + 1) / (double)rounds))
+            more = choose_one(j);
+    }
+    return check_gone(j, err);
+}
+
+/* ---- the call ---- */
+
+static void lay_out(mha__arena *arena, joint *j, const mha_head_data *data)
+{
+    const mha__config *c = &j->m->config;
+    const size_t heads = (size_t)(c->layers * c->heads), cells = (size_t)j->cells;
+    const size_t tokens = (size_t)mha_head_data_tokens(data);
+    j->gates = mha__take(arena, heads, sizeof *j->gates);
+    j->fills = mha__take(arena, heads, (size_t)c->head_dim * sizeof *j->fills);
+    j->whole = mha__take(arena, cells, sizeof *j->whole);
+    j->now = mha__take(arena, cells, sizeof *j->now);
+    j->sum = mha__take(arena, cells, sizeof *j->sum);
+    j->moved = mha__take(arena, (size_t)j->groups, cells * sizeof *j->moved);
+    j->slot = mha__take(arena, heads, sizeof *j->slot);
+    j->outcome.stream = mha__take(arena, tokens, (size_t)c->hidden * sizeof *j->outcome.stream);
+}
+
+/* All heads are there. */
+static void begin(joint *j)
+{
+    const mha__config *c = &j->m->config;
+    int64_t groups = 0;
+    memset(j->keep, 0, (size_t)(c->layers * c->heads));
+    if (j->order) memset(j->order, 0, (size_t)(c->layers * c->heads) * sizeof *j->order);
+    for (int64_t h = 0; h < c->layers * c->heads; h++) {
+        const int64_t layer = h / c->heads, place = h % c->heads;
+        j->keep[h] = place < j->m->heads_per_layer[layer];
+        j->slot[h] = j->keep[h] && place % mha__group(j->m, layer) == 0 ? groups++ : -1;
+        j->gates[h] = 1;
+    }
+}
+
+static mha_status run_joint(joint *j, const mha_head_data *data, const mha_prune_joint_options *o, mha_error *err)
+{
+    const mha__config *c = &j->m->config;
+    mha__arena arena = {0};
+    j->width = j->outcome.foresees ? 1 : c->hidden;
+    j->cells = mha_head_data_count(data) * j->width;
+    lay_out(&arena, j, data);
+    void *memory = arena.base = arena.overflow ? NULL : mha__calloc(j->m->ctx, 1, arena.used);
+    if (!memory) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "a joint choice");
+    arena.used = 0;
+    lay_out(&arena, j, data);
+    begin(j);
+    mha_status status = o->fill ? mha__mean_contexts(j->m, data, &j->means, err) : MHA_OK;
+    if (status == MHA_OK) status = choose(j, o->rounds, err);
+    mha__free(j->m->ctx, j->means);
+    mha__free(j->m->ctx, memory);
+    return status;
+}
+
+mha_status mha_prune_choose_joint(const mha_model *model, const mha_head_data *data, const mha_prune_rule *rule,
+                                  const mha_prune_joint_options *options, uint8_t *keep, mha_error *err)
+{
+    enum { ROUNDS = 4 };
+    mha_prune_rule r;
+    mha_prune_joint_options o;
+    if (!model || !data || !keep)
+        return mha__fail(err, MHA_ERR_ARG, "mha_prune_choose_joint: %s is NULL",
+                         !model  ? "model"
+                         : !data ? "data"
+                                 : "keep");
+    MHA__TRY(mha__options_need(&r, sizeof r, rule, "mha_prune_rule", err));
+    MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_prune_joint_options", err));
+    MHA__TRY(mha__prune_check_rule(&r, err));
+    if (o.rounds < 0)
+        return mha__fail(err, MHA_ERR_ARG, "mha_prune_joint_options: rounds is %lld, must be 0 or more",
+                         (long long)o.rounds);
+    if (o.rounds == 0) o.rounds = ROUNDS;
+    joint j = {.m = model, .rule = &r, .keep = keep, .order = o.order};
+    for (int64_t layer = 0; layer < model->config.layers; layer++)
+        j.groups += model->heads_per_layer[layer] / mha__group(model, layer);
+    mha_status status = mha__outcome_create(model, data, &j.outcome, err);
+    if (status == MHA_OK && j.outcome.foresees && mha_head_data_tokens(data) == mha_head_data_count(data))
+        status = mha__fail(err, MHA_ERR_ARG, "none of the texts has a token behind its first: nothing is foreseen");
+    if (status == MHA_OK) status = run_joint(&j, data, &o, err);
+    mha__outcome_free(&j.outcome);
+    return status;
+}

@@ -1,0 +1,77 @@
+/* regroup_model.h - heads that share keys and values, inside. Public side: mha/regroup.h.
+ *
+ *   regroup_weights.c  the projections of a layer, out of the checkpoint's tensors and into new ones
+ *   regroup_moments.c  products of queries, keys and values over the texts
+ *   regroup_fit.c      the shared head of a group
+ *   regroup_groups.c    which heads come together
+ *   regroup_layer.c    one layer from its old projections to new ones
+ *   regroup_model.c          options, config, record
+ */
+#ifndef MHA_HEADS_EDIT_REGROUP_MODEL_H
+#define MHA_HEADS_EDIT_REGROUP_MODEL_H
+
+#include "heads/edit/prune_model.h"
+#include "mha/regroup.h"
+
+/* The projections of a layer in double. Rows of q, k and v are E numbers and the bias. */
+typedef struct mha__projections {
+    int64_t width, head_dim, heads, k_heads, v_heads; /* E, D, H; k and v as many as their tensors have */
+    double *q, *k, *v;                                /* [heads D, E + 1] */
+    double *o;                                        /* [E, H D] */
+} mha__projections;
+
+/* `layer` of the model; or zeros for other counts. Free with mha__projections_free. */
+mha_status mha__projections_read(const mha_model *model, int64_t layer, mha__projections *out, mha_error *err);
+mha_status mha__projections_make(mha_ctx *ctx, const mha__projections *like, int64_t k_heads, int64_t v_heads,
+                                 mha__projections *out, mha_error *err);
+void mha__projections_free(mha_ctx *ctx, mha__projections *p);
+/* Adds the tensors of the layer to the pruning's list, and its output projection to p->out; k and v repeated so that
+ * there are `copies` heads of both, 0 = as they are. */
+mha_status mha__projections_list(mha_pruning *p, int64_t layer, const mha__projections *from, int64_t copies,
+                                 mha_error *err);
+
+/* Sums over all tokens, of the heads as the operator reads them. NULL where nobody asks. */
+typedef struct mha__moments {
+    int64_t tokens;
+    double **queries, **keys, **values; /* [layers]: [H, D, D], [Hkv D, Hkv D], [Hkv D, Hkv D] */
+    double **mean;                      /* [layers]: [Hkv D] sum of the keys */
+} mha__moments;
+
+mha_status mha__moments_sum(const mha_model *model, const mha_head_data *data, bool keys, bool values,
+                            mha__moments *out, mha_error *err);
+void mha__moments_free(mha_ctx *ctx, mha__moments *m, int64_t layers);
+
+/* Keys, or values, of a layer: what sharing them costs. */
+typedef struct mha__shared {
+    mha_ctx *ctx;
+    int64_t heads, head_dim, stored; /* H, D, Hkv of: */
+    double *gram;                    /* [Hkv D, Hkv D] products of the heads' numbers over tokens */
+    double *root, *back;             /* [H, D, D] S_h and its inverse */
+} mha__shared;
+
+/* root and back from [H, D, D] squares of S_h: square / divisor + damping I. The squares are overwritten. */
+mha_status mha__shared_roots(mha__shared *s, double *squares, double divisor, double damping, mha_error *err);
+void mha__shared_free(mha__shared *s);
+/* The shared head of the `count` heads listed: maps [count, D, D] P_h^T S_h, and backs P_h^T S_h^-1. */
+mha_status mha__shared_fit(const mha__shared *s, const int32_t *heads, int64_t count, double *maps, double *backs,
+                           mha_error *err);
+/* cost [H, H] += for each pair what D directions leave of both, as a share of what all heads have. */
+mha_status mha__shared_pairs(const mha__shared *s, double *cost, mha_error *err);
+
+/* Which head stands where, order [heads]: such that the cost of the pairs inside groups is small, those of `counts[n]`
+ * groups by costs[n] [heads, heads] (NULL: none). Units of `unit` neighbours stay together. */
+void mha__order_find(int64_t heads, int64_t unit, const int64_t counts[2], double *const costs[2], int32_t *order);
+
+/* What is asked for in one layer. */
+typedef struct mha__regroup_job {
+    const mha_model *model;
+    const mha_regroup_options *o;
+    const mha__moments *moments;
+    int64_t layer, keys, values; /* heads wanted */
+    const double *weights;       /* [H] how much each head counts; NULL = all the same */
+    int32_t *order;              /* [H] result */
+} mha__regroup_job;
+mha_status mha__regroup_layer(const mha__regroup_job *job, const mha__projections *from, mha__projections *to,
+                              mha_error *err);
+
+#endif

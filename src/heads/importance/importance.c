@@ -1,0 +1,153 @@
+/* importance.c - scoring the heads of a model: the call, and reading its result. */
+#include "heads/importance/importance.h"
+
+#include <math.h>
+
+#include "base/ctx.h"
+#include "base/error.h"
+
+/* ---- names ---- */
+
+typedef struct label {
+    const char *key, *help;
+} label;
+
+static const label scores[MHA_HEAD_SCORES] = {
+#define MHA__X(name, key, text) [name] = {key, text},
+    MHA_HEAD_SCORE_MAP(MHA__X)
+#undef MHA__X
+};
+
+const char *mha_head_score_key(mha_head_score score)
+{
+    return (unsigned)score < MHA_HEAD_SCORES ? scores[score].key : NULL;
+}
+
+const char *mha_head_score_help(mha_head_score score)
+{
+    return (unsigned)score < MHA_HEAD_SCORES ? scores[score].help : NULL;
+}
+
+int mha_head_score_needs_loss(mha_head_score score)
+{
+    return (unsigned)score < MHA_HEAD_SCORES && mha__score_rules[score].loss;
+}
+
+const char *mha_head_loss_key(mha_head_loss loss)
+{
+    static const char *const keys[] = {"auto", "none", "lm", "mlm", "pairs"};
+    return (unsigned)loss <= MHA_LOSS_PAIRS ? keys[loss] : NULL;
+}
+
+/* ---- the call ---- */
+
+static mha_status create(const mha_model *model, mha_importance **out, mha_error *err)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    mha_ctx *ctx = mha_model_ctx(model);
+    const size_t count = (size_t)(info->layers * info->heads);
+    mha_importance *i = mha__calloc(ctx, 1, sizeof *i);
+    *out = i;
+    if (!i) return mha__no_memory(err, sizeof *i, "the scores of heads");
+    *i = (mha_importance){
+        .ctx = ctx, .layers = info->layers, .heads = info->heads, .loss = NAN, .halves = NAN, .identity = NAN};
+    i->value = mha__calloc(ctx, count, 3 * sizeof *i->value);
+    if (!i->value) return mha__no_memory(err, count * 3 * sizeof *i->value, "the scores of heads");
+    i->low = i->value + count;
+    i->high = i->low + count;
+    return MHA_OK;
+}
+
+/* Of the weights alone: nothing is run. */
+static mha_status score_weights(const mha_model *model, const mha__score_rule *rule, mha_importance *i, mha_error *err)
+{
+    const int64_t *heads = mha_model_describe(model)->heads_per_layer;
+    for (int64_t n = 0; n < i->layers * i->heads; n++) {
+        const int64_t layer = n / i->heads, head = n % i->heads;
+        i->value[n] = NAN;
+        if (head < heads[layer]) MHA__TRY(rule->weights(model, layer, head, &i->value[n], err));
+        i->low[n] = i->high[n] = i->value[n];
+    }
+    i->halves = 1;
+    return MHA_OK;
+}
+
+mha_status mha_importance_measure(const mha_model *model, const mha_head_data *data,
+                                  const mha_importance_options *options, mha_importance **out, mha_error *err)
+{
+    mha_importance_options own;
+    mha_importance *made = NULL;
+    if (!model || !out) return mha__fail(err, MHA_ERR_ARG, "%s is NULL", model ? "out" : "model");
+    *out = NULL;
+    MHA__TRY(mha__importance_options_read(model, data, options, &own, err));
+    const mha__score_rule *rule = &mha__score_rules[own.by];
+    mha_status status = create(model, &made, err);
+    if (status == MHA_OK)
+        status = rule->weights ? score_weights(model, rule, made, err) : mha__scoring_run(model, data, &own, made, err);
+    if (status == MHA_OK)
+        *out = made;
+    else
+        mha_importance_free(made);
+    return status;
+}
+
+void mha_importance_free(mha_importance *importance)
+{
+    if (!importance) return;
+    mha__free(importance->ctx, importance->value);
+    mha__free(importance->ctx, importance);
+}
+
+/* ---- reading ---- */
+
+static double at(const mha_importance *i, const double *all, int64_t layer, int64_t head)
+{
+    const bool there = layer >= 0 && layer < i->layers && head >= 0 && head < i->heads;
+    return there ? all[layer * i->heads + head] : NAN;
+}
+
+double mha_importance_value(const mha_importance *importance, int64_t layer, int64_t head)
+{
+    return importance ? at(importance, importance->value, layer, head) : NAN;
+}
+
+double mha_importance_low(const mha_importance *importance, int64_t layer, int64_t head)
+{
+    return importance ? at(importance, importance->low, layer, head) : NAN;
+}
+
+double mha_importance_high(const mha_importance *importance, int64_t layer, int64_t head)
+{
+    return importance ? at(importance, importance->high, layer, head) : NAN;
+}
+
+const double *mha_importance_values(const mha_importance *importance, int64_t *count)
+{
+    if (count) *count = importance ? importance->layers * importance->heads : 0;
+    return importance ? importance->value : NULL;
+}
+
+double mha_importance_halves(const mha_importance *importance)
+{
+    return importance ? importance->halves : NAN;
+}
+
+double mha_importance_loss(const mha_importance *importance)
+{
+    return importance ? importance->loss : NAN;
+}
+
+double mha_importance_identity(const mha_importance *importance)
+{
+    return importance ? importance->identity : NAN;
+}
+
+int mha_importance_saturated(const mha_importance *importance)
+{
+    return importance ? importance->saturated : 0;
+}
+
+int64_t mha_importance_texts_used(const mha_importance *importance)
+{
+    return importance ? importance->texts : 0;
+}

@@ -1,0 +1,34 @@
+/* importance.h - the result of scoring heads, inside. Public side: mha/importance.h. */
+#ifndef MHA_HEADS_IMPORTANCE_IMPORTANCE_H
+#define MHA_HEADS_IMPORTANCE_IMPORTANCE_H
+
+#include "heads/importance/importance_run.h"
+
+struct mha_importance {
+    mha_ctx *ctx;
+    int64_t layers, heads;      /* H of the config */
+    double *value, *low, *high; /* [layers, H] NAN where a layer has no such head */
+    double halves, loss, identity;
+    int64_t texts; /* used */
+    bool saturated;
+};
+
+/* Checks the options against model and data, and fills in defaults. */
+mha_status mha__importance_options_read(const mha_model *model, const mha_head_data *data,
+                                        const mha_importance_options *given, mha_importance_options *own,
+                                        mha_error *err);
+
+/* The same for pairs of heads: `by` becomes the ablation that the loss, or that there is none, asks for. */
+mha_status mha__importance_pairs_read(const mha_model *model, const mha_head_data *data,
+                                      const mha_importance_options *given, mha_importance_options *own, mha_error *err);
+
+/* Runs the groups and fills the result. */
+mha_status mha__scoring_run(const mha_model *model, const mha_head_data *data, const mha_importance_options *options,
+                            mha_importance *out, mha_error *err);
+
+/* From the sums to values, intervals and the comparison of halves. */
+mha_status mha__scoring_finish(const mha__scoring *s, mha_importance *out, mha_error *err);
+/* That comparison alone. */
+mha_status mha__scoring_halves(const mha__scoring *s, double *halves, mha_error *err);
+
+#endif

@@ -1,0 +1,172 @@
+/* importance_ablation.c - what texts lose without each head, and without every two of them. */
+#include <math.h>
+
+#include "base/ctx.h"
+#include "base/error.h"
+#include "heads/edit/prune_model.h"
+#include "heads/importance/ablation.h"
+#include "heads/importance/importance.h"
+
+static bool has_means(const mha__scoring *s)
+{
+    return s->options.by == MHA_SCORE_LOO_MEAN || s->options.by == MHA_SCORE_LOO_MEAN_LOSS;
+}
+
+static mha__ablation_measure measure_of(const mha__scoring *s)
+{
+    if (!s->rule->loss) return MHA__ABLATION_DISTANCE;
+    return s->options.loss == MHA_LOSS_PAIRS ? MHA__ABLATION_PAIRS : MHA__ABLATION_TOKENS;
+}
+
+/* The group at hand, with the whole model run. */
+static mha_status begin(mha__scoring *s, bool two, mha__ablation *a, mha_error *err)
+{
+    int64_t tokens = 0, length;
+    if (has_means(s) && !s->means) MHA__TRY(mha__mean_contexts(s->model, s->data, &s->means, err));
+    *a = (mha__ablation){.ctx = s->ctx,
+                         .model = s->model,
+                         .info = s->info,
+                         .measure = measure_of(s),
+                         .scale = s->options.loss_scale,
+                         .means = s->means,
+                         .packer = &s->packer};
+    for (int64_t t = 0; t < s->texts; t++, tokens += length)
+        mha_head_data_ids(s->data, s->text[t], &length);
+    MHA__TRY(mha__ablation_create(a, s->texts, tokens, two, err));
+    MHA__TRY(mha__ablation_begin(a, s->text, s->texts, err));
+    if (a->measure != MHA__ABLATION_TOKENS || a->terms > 0) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "texts %lld to %lld have no token that the loss counts", (long long)s->first + 1,
+                     (long long)(s->first + s->count));
+}
+
+static void add_loss(mha__scoring *s, const mha__ablation *a)
+{
+    double sum = 0;
+    for (int64_t t = 0; t < s->texts; t++)
+        sum += a->whole[t];
+    if (!s->rule->loss) return;
+    s->loss += sum / (double)(a->measure == MHA__ABLATION_PAIRS ? s->texts : a->terms);
+    s->groups++;
+}
+
+/* ---- one head off ---- */
+
+/* Every head of the base stream's layer. */
+static mha_status run_layer(mha__scoring *s, mha__ablation *a, mha_error *err)
+{
+    const int64_t layer = a->base.layer, H = s->info->heads, all = mha_head_data_count(s->data);
+    for (int64_t h = 0; h < s->info->heads_per_layer[layer]; h++) {
+        const int64_t n = layer * H + h;
+        MHA__TRY(mha__ablation_run(a, &a->base, &h, 1, err));
+        const double share = mha__ablation_share(a, s->count);
+        for (int64_t t = 0; t < s->texts; t++)
+            s->part[t * s->total + n] = share * (a->value[t] - a->whole[t]);
+        MHA__TRY(mha__progress(s->ctx, "importance", s->done + s->texts * (n + 1) / s->total, all, err));
+    }
+    return MHA_OK;
+}
+
+static mha_status run_layers(mha__scoring *s, mha__ablation *a, mha_error *err)
+{
+    for (;;) {
+        MHA__TRY(run_layer(s, a, err));
+        if (a->base.layer == s->info->layers - 1) return MHA_OK;
+        MHA__TRY(mha__ablation_step(a, &a->base, NULL, 0, &a->base, err));
+    }
+}
+
+mha_status mha__group_ablation(mha__scoring *s, mha_error *err)
+{
+    mha__ablation a = {.ctx = s->ctx};
+    mha_status status = begin(s, false, &a, err);
+    if (status == MHA_OK) add_loss(s, &a);
+    if (status == MHA_OK) status = run_layers(s, &a, err);
+    mha__ablation_free(&a);
+    return status;
+}
+
+/* ---- two heads off ---- */
+
+/* Adds the last evaluation to both places of a pair: the mean over all units of the data. */
+static void add_pair(const mha__scoring *s, const mha__ablation *a, int64_t n, int64_t m, double *out)
+{
+    double sum = 0;
+    for (int64_t t = 0; t < s->texts; t++)
+        sum += a->value[t] - a->whole[t];
+    sum *= mha__ablation_share(a, s->count) / (double)s->units;
+    out[n * s->total + m] += sum;
+    if (n != m) out[m * s->total + n] += sum;
+}
+
+/* Head `h` of the base stream's layer, with itself and every later one. */
+static mha_status run_partners(mha__scoring *s, mha__ablation *a, int64_t h, double *out, mha_error *err)
+{
+    const int64_t layer = a->base.layer, H = s->info->heads, last = s->info->layers - 1, n = layer * H + h;
+    for (int64_t other = h; other < s->info->heads_per_layer[layer]; other++) {
+        const int64_t off[] = {h, other};
+        MHA__TRY(mha__ablation_run(a, &a->base, off, 2, err));
+        add_pair(s, a, n, layer * H + other, out);
+    }
+    if (layer == last) return MHA_OK;
+    MHA__TRY(mha__ablation_step(a, &a->base, &h, 1, &a->other, err));
+    for (;;) {
+        for (int64_t other = 0; other < s->info->heads_per_layer[a->other.layer]; other++) {
+            MHA__TRY(mha__ablation_run(a, &a->other, &other, 1, err));
+            add_pair(s, a, n, a->other.layer * H + other, out);
+        }
+        if (a->other.layer == last) return MHA_OK;
+        MHA__TRY(mha__ablation_step(a, &a->other, NULL, 0, &a->other, err));
+    }
+}
+
+static mha_status run_pairs(mha__scoring *s, mha__ablation *a, double *out, mha_error *err)
+{
+    const int64_t H = s->info->heads, all = mha_head_data_count(s->data);
+    for (;;) {
+        for (int64_t h = 0; h < s->info->heads_per_layer[a->base.layer]; h++) {
+            const int64_t n = a->base.layer * H + h;
+            MHA__TRY(run_partners(s, a, h, out, err));
+            MHA__TRY(mha__progress(s->ctx, "pairs", s->done + s->texts * (n + 1) / s->total, all, err));
+        }
+        if (a->base.layer == s->info->layers - 1) return MHA_OK;
+        MHA__TRY(mha__ablation_step(a, &a->base, NULL, 0, &a->base, err));
+    }
+}
+
+static mha_status run_groups(mha__scoring *s, double *out, mha_error *err)
+{
+    while (mha__scoring_next(s)) {
+        mha__ablation a = {.ctx = s->ctx};
+        mha_status status = begin(s, true, &a, err);
+        if (status == MHA_OK) status = run_pairs(s, &a, out, err);
+        mha__ablation_free(&a);
+        if (status != MHA_OK) return status;
+    }
+    return MHA_OK;
+}
+
+/* Zeros, and NAN where a layer has no such head. */
+static void clear(const mha_model_info *info, double *out)
+{
+    const int64_t H = info->heads, N = info->layers * H;
+    for (int64_t n = 0; n < N * N; n++) {
+        const int64_t a = n / N, b = n % N;
+        const bool there = a % H < info->heads_per_layer[a / H] && b % H < info->heads_per_layer[b / H];
+        out[n] = there ? 0 : NAN;
+    }
+}
+
+mha_status mha_importance_pairs(const mha_model *model, const mha_head_data *data,
+                                const mha_importance_options *options, double *out, mha_error *err)
+{
+    mha_importance_options own;
+    mha__scoring s;
+    if (!model || !data || !out)
+        return mha__fail(err, MHA_ERR_ARG, "%s is NULL", !model ? "model" : !data ? "data" : "out");
+    MHA__TRY(mha__importance_pairs_read(model, data, options, &own, err));
+    clear(mha_model_describe(model), out);
+    mha_status status = mha__scoring_open(&s, model, data, &own, err);
+    if (status == MHA_OK) status = run_groups(&s, out, err);
+    mha__scoring_close(&s);
+    return status;
+}

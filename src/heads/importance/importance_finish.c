@@ -1,0 +1,70 @@
+/* importance_finish.c - from sums over units to values, intervals, and what halves of the data say of each other. */
+#include <math.h>
+
+#include "base/ctx.h"
+#include "base/error.h"
+#include "heads/importance/importance.h"
+
+static const double QUANTILE = 1.959963984540054; /* of the normal distribution, 97.5 % */
+
+/* NAN where a layer has no such head. */
+static double mean_of(const mha__scoring *s, int half, int64_t n)
+{
+    const int64_t H = s->info->heads;
+    if (n % H >= s->info->heads_per_layer[n / H]) return NAN;
+    return half < 0 ? mha__tally_mean(&s->tally, n) : mha__tally_half(&s->tally, half, n);
+}
+
+/* The score's own norm over the heads of a layer; 1 for scores without. */
+static double norm_of(const mha__scoring *s, const double *layer)
+{
+    double sum = 0;
+    if (s->rule->form != MHA__FORM_LAYER_L2) return 1;
+    for (int64_t h = 0; h < s->info->heads; h++)
+        if (!isnan(layer[h])) sum += layer[h] * layer[h];
+    return sum > 0 ? sqrt(sum) : 1;
+}
+
+/* Values [total] by all units (half -1) or by half of them. */
+static void find_values(const mha__scoring *s, int half, double *values)
+{
+    const int64_t H = s->info->heads;
+    for (int64_t n = 0; n < s->total; n++) {
+        values[n] = mean_of(s, half, n);
+        if (s->rule->form == MHA__FORM_ABS) values[n] = fabs(values[n]);
+    }
+    for (int64_t layer = 0; layer < s->info->layers; layer++) {
+        const double norm = norm_of(s, values + layer * H);
+        for (int64_t h = 0; h < H; h++)
+            values[layer * H + h] /= norm;
+    }
+}
+
+mha_status mha__scoring_halves(const mha__scoring *s, double *halves, mha_error *err)
+{
+    double *values = mha__alloc(s->ctx, 2 * (size_t)s->total * sizeof *values);
+    if (!values) return mha__no_memory(err, 2 * (size_t)s->total * sizeof *values, "the scores of halves");
+    find_values(s, 0, values);
+    find_values(s, 1, values + s->total);
+    const mha_status status = mha__spearman(s->ctx, values, values + s->total, s->total, halves, err);
+    mha__free(s->ctx, values);
+    return status;
+}
+
+mha_status mha__scoring_finish(const mha__scoring *s, mha_importance *out, mha_error *err)
+{
+    const int64_t H = s->info->heads;
+    find_values(s, -1, out->value);
+    for (int64_t layer = 0; layer < s->info->layers; layer++) {
+        /* The norm that was divided by. */
+        for (int64_t h = 0; h < H; h++)
+            out->low[layer * H + h] = mean_of(s, -1, layer * H + h);
+        const double norm = norm_of(s, out->low + layer * H);
+        for (int64_t n = layer * H; n < (layer + 1) * H; n++) {
+            const double error = QUANTILE * mha__tally_error(&s->tally, n) / norm;
+            out->low[n] = isnan(error) ? NAN : fmax(s->rule->negative ? -INFINITY : 0, out->value[n] - error);
+            out->high[n] = out->value[n] + error;
+        }
+    }
+    return mha__scoring_halves(s, &out->halves, err);
+}

@@ -1,0 +1,19 @@
+/* importance_gate.c - the gradient of gates, one for each text and head. A text's share is made so that the mean over
+ * units is the sum over texts of the gradient of the mean loss. */
+#include <math.h>
+
+#include "heads/importance/importance_run.h"
+
+void mha__take_gate(mha__scoring *s, const mha__packed *batch)
+{
+    for (int64_t b = 0; b < batch->input.batch; b++)
+        for (int64_t n = 0; n < s->total; n++)
+            mha__scoring_part(s, batch, b)[n] = (double)s->count * fabs(mha__scoring_gate(s, batch, b, n));
+}
+
+void mha__take_gate_batch(mha__scoring *s, const mha__packed *batch)
+{
+    for (int64_t b = 0; b < batch->input.batch; b++)
+        for (int64_t n = 0; n < s->total; n++)
+            mha__scoring_part(s, batch, b)[n] = (double)s->count * mha__scoring_gate(s, batch, b, n);
+}

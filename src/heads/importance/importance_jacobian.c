@@ -1,0 +1,127 @@
+/* importance_jacobian.c - 1/2 |de/dxi|^2 of each text and head: one way back for each number of e, or for each of a few
+ * random vectors of signs u, whose (u . de/dxi)^2 has that mean. */
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "heads/importance/importance_run.h"
+#include "layer/loss/sentence_vector.h"
+#include "math/rng_draws.h"
+
+#define SEEDS \
+    UINT64_C(0xD1342543DE82EF95) /* any odd number: seeds are far from one another, and 0 is the plain index */
+
+/* Vector k of text b of the whole data, of `width` numbers: a number of e, or signs from the flat index of [k, b, i].
+ * So neither batches nor groups change what is drawn. */
+static void direction(const mha__scoring *s, int64_t k, int64_t text, int64_t width, double *u)
+{
+    memset(u, 0, (size_t)width * sizeof *u);
+    if (s->options.by == MHA_SCORE_JACOBIAN) {
+        u[k] = 1;
+        return;
+    }
+    uint64_t state = (uint64_t)((k * mha_head_data_count(s->data) + text) * width) * MHA__SPLITMIX;
+    state += s->options.seed * SEEDS;
+    for (int64_t i = 0; i < width; i++)
+        u[i] = mha__splitmix(&state) & 1 ? 1 : -1;
+}
+
+/* ---- e of encoders: the mean of the last hidden states, of length 1 ---- */
+
+static mha_status see_hidden(mha__scoring *s, const mha__packed *batch, mha_error *err)
+{
+    const mha_model_output output = {.size = sizeof output, .last_hidden = s->hidden};
+    MHA__TRY(mha_model_grads_forward(s->grads, &batch->input, &output, err));
+    mha__scoring_units(s, batch);
+    return MHA_OK;
+}
+
+static mha_status back_hidden(mha__scoring *s, const mha__packed *batch, int64_t k, mha_error *err)
+{
+    const int64_t width = s->info->hidden, *starts = batch->input.starts;
+    const mha_model_gradient gradient = {.size = sizeof gradient, .last_hidden = s->hidden, .gates = s->gates};
+    for (int64_t b = 0; b < batch->input.batch; b++) {
+        const int64_t n = batch->place[b];
+        direction(s, k, s->text[n], width, s->direction);
+        mha__unit_back(s->unit + n * width, s->length[n], s->direction, starts[b + 1] - starts[b], width,
+                       s->hidden + starts[b] * width);
+    }
+    return mha_model_grads_backward(s->grads, &gradient, err);
+}
+
+/* ---- e of decoders: the log-probabilities of what follows the last token ---- */
+
+bool mha__jacobian_of_logits(const mha__scoring *s)
+{
+    const bool jacobian = s->options.by == MHA_SCORE_JACOBIAN || s->options.by == MHA_SCORE_JACOBIAN_PROBE;
+    return jacobian && s->info->causal && s->info->logits;
+}
+
+static void softmax(float *x, int64_t count)
+{
+    double sum = 0;
+    float most = x[0];
+    for (int64_t i = 1; i < count; i++)
+        if (x[i] > most) most = x[i];
+    for (int64_t i = 0; i < count; i++)
+        sum += exp((double)x[i] - (double)most);
+    for (int64_t i = 0; i < count; i++)
+        x[i] = (float)(exp((double)x[i] - (double)most) / sum);
+}
+
+static mha_status see_logits(mha__scoring *s, const mha__packed *batch, mha_error *err)
+{
+    const mha_model_output output = {.size = sizeof output, .last_logits = s->logits};
+    MHA__TRY(mha_model_grads_forward(s->grads, &batch->input, &output, err));
+    for (int64_t b = 0; b < batch->input.batch; b++)
+        softmax(s->logits + b * s->info->vocab, s->info->vocab);
+    return MHA_OK;
+}
+
+/* u . log p has the gradient u - p sum(u) at the logits. */
+static mha_status back_logits(mha__scoring *s, const mha__packed *batch, int64_t k, mha_error *err)
+{
+    const int64_t vocab = s->info->vocab;
+    const mha_model_gradient gradient = {.size = sizeof gradient, .last_logits = s->dlogits, .gates = s->gates};
+    for (int64_t b = 0; b < batch->input.batch; b++) {
+        double sum = 0;
+        direction(s, k, s->text[batch->place[b]], vocab, s->direction);
+        for (int64_t i = 0; i < vocab; i++)
+            sum += s->direction[i];
+        for (int64_t i = b * vocab; i < (b + 1) * vocab; i++)
+            s->dlogits[i] = (float)(s->direction[i - b * vocab] - (double)s->logits[i] * sum);
+    }
+    return mha_model_grads_backward(s->grads, &gradient, err);
+}
+
+/* ---- either ---- */
+
+static void add_squares(mha__scoring *s, const mha__packed *batch, double factor)
+{
+    for (int64_t b = 0; b < batch->input.batch; b++)
+        for (int64_t n = 0; n < s->total; n++) {
+            const double gate = mha__scoring_gate(s, batch, b, n);
+            mha__scoring_part(s, batch, b)[n] += factor * gate * gate;
+        }
+}
+
+static mha_status run_batch(mha__scoring *s, const mha__packed *batch, mha_error *err)
+{
+    const bool exact = s->options.by == MHA_SCORE_JACOBIAN, logits = mha__jacobian_of_logits(s);
+    const int64_t width = logits ? s->info->vocab : s->info->hidden, count = exact ? width : s->options.probes;
+    MHA__TRY((logits ? see_logits : see_hidden)(s, batch, err));
+    for (int64_t k = 0; k < count; k++) {
+        MHA__TRY((logits ? back_logits : back_hidden)(s, batch, k, err));
+        add_squares(s, batch, exact ? 0.5 : 0.5 / (double)count);
+    }
+    return mha__scoring_step(s, batch, err);
+}
+
+mha_status mha__group_jacobian(mha__scoring *s, mha_error *err)
+{
+    mha__packed batch;
+    mha__packer_begin(&s->packer, s->text, s->texts);
+    while (mha__packer_next(&s->packer, &batch))
+        MHA__TRY(run_batch(s, &batch, err));
+    return MHA_OK;
+}

@@ -1,0 +1,118 @@
+/* importance_loss.c - the loss of a group of texts, forward and back, in batches that share it. */
+#include "base/error.h"
+#include "heads/importance/importance_run.h"
+#include "layer/loss/contrastive_loss.h"
+#include "layer/loss/sentence_vector.h"
+#include "mha/layer.h"
+
+static mha_status take(mha__scoring *s, const mha__packed *batch, mha_error *err)
+{
+    if (s->rule->take) s->rule->take(s, batch);
+    mha__identity_gates(s);
+    return mha__scoring_step(s, batch, err);
+}
+
+/* ---- cross entropy of tokens ---- */
+
+/* Tokens that a text is asked for. */
+static int64_t terms_of(const mha__scoring *s, int64_t text)
+{
+    const int32_t *labels = s->packer.labelled ? s->packer.labelled + s->label_at[text] : NULL;
+    int64_t length, count = 0;
+    mha_head_data_ids(s->data, text, &length);
+    for (int64_t t = s->info->causal ? 1 : 0; t < length; t++)
+        count += !labels || labels[t] != MHA_IGNORE;
+    return count;
+}
+
+static mha_status tokens_loss(mha__scoring *s, double *loss, mha_error *err)
+{
+    int64_t terms = 0;
+    mha__packed batch;
+    for (int64_t n = 0; n < s->texts; n++)
+        terms += terms_of(s, s->text[n]);
+    if (!terms)
+        return mha__fail(err, MHA_ERR_ARG, "texts %lld to %lld have no token that the loss counts",
+                         (long long)s->first + 1, (long long)(s->first + s->count));
+    mha__packer_begin(&s->packer, s->text, s->texts);
+    while (mha__packer_next(&s->packer, &batch)) {
+        double part = 0;
+        const mha_model_loss_args args = {.size = sizeof args,
+                                          .labels = batch.labels,
+                                          .scale = 1 / (double)terms,
+                                          .dgates = s->gates,
+                                          .on_context = mha__scoring_context,
+                                          .user = s,
+                                          .taylor = s->rule->taylor};
+        s->batch = &batch;
+        MHA__TRY(mha_model_grads_loss(s->grads, &batch.input, &args, &part, NULL, err));
+        *loss += part;
+        MHA__TRY(take(s, &batch, err));
+    }
+    return MHA_OK;
+}
+
+/* ---- pairs ---- */
+
+void mha__scoring_units(mha__scoring *s, const mha__packed *batch)
+{
+    const int64_t width = s->info->hidden, *starts = batch->input.starts;
+    for (int64_t b = 0; b < batch->input.batch; b++) {
+        const int64_t n = batch->place[b];
+        s->length[n] = mha__unit(s->hidden + starts[b] * width, starts[b + 1] - starts[b], width, s->unit + n * width);
+    }
+}
+
+static mha_status pairs_back(mha__scoring *s, const mha__packed *batch, mha_error *err)
+{
+    const int64_t width = s->info->hidden, *starts = batch->input.starts;
+    for (int64_t b = 0; b < batch->input.batch; b++) {
+        const int64_t n = batch->place[b];
+        mha__unit_back(s->unit + n * width, s->length[n], s->dunit + n * width, starts[b + 1] - starts[b], width,
+                       s->hidden + starts[b] * width);
+    }
+    const mha_model_gradient gradient = {.size = sizeof gradient,
+                                         .last_hidden = s->hidden,
+                                         .gates = s->gates,
+                                         .on_context = mha__scoring_context,
+                                         .user = s,
+                                         .taylor = s->rule->taylor};
+    s->batch = batch;
+    MHA__TRY(mha_model_grads_backward(s->grads, &gradient, err));
+    return take(s, batch, err);
+}
+
+/* A group of one batch is run once. Of a larger one every vector is needed before the first way back, so it is run
+ * twice rather than kept. */
+static mha_status pairs_loss(mha__scoring *s, double *loss, mha_error *err)
+{
+    const mha_model_output output = {.size = sizeof output, .last_hidden = s->hidden};
+    mha__packed batch;
+    mha__packer_begin(&s->packer, s->text, s->texts);
+    const bool once = mha__packer_is_whole(&s->packer);
+    while (mha__packer_next(&s->packer, &batch)) {
+        MHA__TRY(once ? mha_model_grads_forward(s->grads, &batch.input, &output, err)
+                      : mha_model_forward(s->model, &batch.input, &output, err));
+        mha__scoring_units(s, &batch);
+    }
+    MHA__TRY(mha__pairs_loss(s->ctx, s->unit, s->count, s->info->hidden, s->options.loss_scale, loss, s->dunit, err));
+    if (once) return pairs_back(s, &batch, err);
+    mha__packer_begin(&s->packer, s->text, s->texts);
+    while (mha__packer_next(&s->packer, &batch)) {
+        MHA__TRY(mha_model_grads_forward(s->grads, &batch.input, NULL, err));
+        MHA__TRY(pairs_back(s, &batch, err));
+    }
+    return MHA_OK;
+}
+
+mha_status mha__scoring_loss(mha__scoring *s, mha_error *err)
+{
+    double loss = 0;
+    mha__identity_begin(s);
+    MHA__TRY((s->options.loss == MHA_LOSS_PAIRS ? pairs_loss : tokens_loss)(s, &loss, err));
+    s->loss += loss;
+    s->groups++;
+    if (s->rule->parameters) MHA__TRY(mha__identity_weights(s, err));
+    mha__identity_end(s, s->rule->parameters ? MHA__FORMS : MHA__FORM_OUT);
+    return MHA_OK;
+}

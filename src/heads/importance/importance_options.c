@@ -1,0 +1,104 @@
+/* importance_options.c - what is asked for, checked against what model and data can give. */
+#include <math.h>
+
+#include "base/error.h"
+#include "base/struct_size.h"
+#include "heads/importance/importance.h"
+#include "mha/layer.h"
+
+enum { PROBES = 4, MOST_PROBES = 4096 };
+static const double SCALE = 5;
+
+static mha_status check_numbers(const mha_importance_options *o, mha_error *err)
+{
+    if ((unsigned)o->by >= MHA_HEAD_SCORES || (unsigned)o->loss > MHA_LOSS_PAIRS)
+        return mha__fail(err, MHA_ERR_ARG, "mha_importance_options: by is %d, loss is %d: one of them is none",
+                         (int)o->by, (int)o->loss);
+    if (!isfinite(o->loss_scale) || o->loss_scale < 0)
+        return mha__fail(err, MHA_ERR_ARG, "mha_importance_options: loss_scale is %g, must be > 0", o->loss_scale);
+    if (o->probes < 0 || o->probes > MOST_PROBES)
+        return mha__fail(err, MHA_ERR_ARG, "mha_importance_options: probes is %d, must be 1..%d", o->probes,
+                         MOST_PROBES);
+    if (o->batch_texts < 0)
+        return mha__fail(err, MHA_ERR_ARG, "mha_importance_options: batch_texts is %lld, must not be negative",
+                         (long long)o->batch_texts);
+    if (!(o->settle >= 0 && o->settle <= 1))
+        return mha__fail(err, MHA_ERR_ARG, "mha_importance_options: settle is %g, must be 0..1", o->settle);
+    return MHA_OK;
+}
+
+static mha_status check_labels(const mha_model_info *info, const mha_head_data *data, const int32_t *labels,
+                               mha_error *err)
+{
+    for (int64_t t = 0; labels && t < mha_head_data_tokens(data); t++)
+        if (labels[t] != MHA_IGNORE && (labels[t] < 0 || labels[t] >= info->vocab))
+            return mha__fail(err, MHA_ERR_ARG, "label %lld is %d, not in 0..%lld or %d", (long long)t, (int)labels[t],
+                             (long long)info->vocab - 1, MHA_IGNORE);
+    return MHA_OK;
+}
+
+/* A loss that model and data can have. */
+static mha_status check_loss(const mha_model_info *info, const mha_head_data *data, const mha_importance_options *o,
+                             mha_error *err)
+{
+    const char *key = mha_head_loss_key(o->loss);
+    const long long count = (long long)mha_head_data_count(data);
+    if (o->loss == MHA_LOSS_NONE)
+        return mha__fail(err, MHA_ERR_ARG,
+                         "%s needs a loss, and there is none: give pairs, labels or a decoder with logits; or take a "
+                         "score that needs none, like jacobian_probe",
+                         mha_head_score_key(o->by));
+    if (o->loss == MHA_LOSS_PAIRS) {
+        if (count % 2 || count < 4)
+            return mha__fail(err, MHA_ERR_ARG,
+                             "the loss of pairs wants two texts for each pair, and two pairs at least, "
+                             "not %lld texts",
+                             count);
+        if (o->batch_texts == 1)
+            return mha__fail(err, MHA_ERR_ARG, "batch_texts is 1: a pair alone has no loss, there must be others");
+        return MHA_OK;
+    }
+    if (!info->logits) return mha__fail(err, MHA_ERR_ARG, "the loss \"%s\" needs logits, which the model lacks", key);
+    if (o->loss == MHA_LOSS_LM && !info->causal)
+        return mha__fail(err, MHA_ERR_ARG, "the loss \"lm\" is for decoders: an encoder has seen the next token");
+    if (o->loss == MHA_LOSS_MLM && (info->causal || !o->labels))
+        return mha__fail(err, MHA_ERR_ARG, "the loss \"mlm\" is for encoders, and needs labels");
+    return check_labels(info, data, o->labels, err);
+}
+
+static mha_head_loss usual_loss(const mha_model_info *info, const mha_importance_options *o)
+{
+    if (!info->logits) return MHA_LOSS_NONE;
+    if (info->causal) return MHA_LOSS_LM;
+    return o->labels ? MHA_LOSS_MLM : MHA_LOSS_NONE;
+}
+
+mha_status mha__importance_options_read(const mha_model *model, const mha_head_data *data,
+                                        const mha_importance_options *given, mha_importance_options *own,
+                                        mha_error *err)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    MHA__TRY(mha__options_need(own, sizeof *own, given, "mha_importance_options", err));
+    MHA__TRY(check_numbers(own, err));
+    const mha__score_rule *rule = &mha__score_rules[own->by];
+    if (rule->weights) return MHA_OK;
+    if (!data) return mha__fail(err, MHA_ERR_ARG, "%s needs texts: data is NULL", mha_head_score_key(own->by));
+    if (own->loss == MHA_LOSS_AUTO) own->loss = usual_loss(info, own);
+    if (own->loss_scale == 0) own->loss_scale = SCALE;
+    if (own->probes == 0) own->probes = PROBES;
+    return rule->loss ? check_loss(info, data, own, err) : MHA_OK;
+}
+
+mha_status mha__importance_pairs_read(const mha_model *model, const mha_head_data *data,
+                                      const mha_importance_options *given, mha_importance_options *own, mha_error *err)
+{
+    mha_importance_options asked;
+    MHA__TRY(mha__options_read(&asked, sizeof asked, given, "mha_importance_options", err));
+    const bool mean = asked.by == MHA_SCORE_LOO_MEAN || asked.by == MHA_SCORE_LOO_MEAN_LOSS;
+    if (asked.loss == MHA_LOSS_AUTO) asked.loss = usual_loss(mha_model_describe(model), &asked);
+    if (asked.loss == MHA_LOSS_NONE)
+        asked.by = mean ? MHA_SCORE_LOO_MEAN : MHA_SCORE_LOO;
+    else
+        asked.by = mean ? MHA_SCORE_LOO_MEAN_LOSS : MHA_SCORE_LOO_LOSS;
+    return mha__importance_options_read(model, data, &asked, own, err);
+}

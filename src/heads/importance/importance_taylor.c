@@ -1,0 +1,131 @@
+/* importance_taylor.c - what single tokens and single weights are worth to first order, and the test that all forms of
+ * the gate's gradient are one number:
+ *
+ *     dL/dxi = sum over rows of <c, dL/dc> = <Wo_h, dL/dWo_h> = <Wv_h, dL/dWv_h> + <bv_h, dL/dbv_h>
+ *
+ * since the output is linear in c, and c in v (the last where no other head reads these values). They come out of
+ * different parts of the way back.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "heads/data/head_weights.h"
+#include "heads/importance/importance_run.h"
+#include "model/backward/model_grads.h"
+
+/* ---- token by token, weight by weight ---- */
+
+static double dot(const float *a, const float *b, int64_t count)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++)
+        sum += (double)a[i] * (double)b[i];
+    return sum;
+}
+
+/* One head of one text: adds to its part, and to the form. */
+static void add_text(mha__scoring *s, const mha_model_context_gradient *g, int64_t b, int64_t head)
+{
+    const int64_t *starts = s->batch->input.starts, D = g->head_dim, n = g->layer * s->info->heads + head;
+    double *part = mha__scoring_part(s, s->batch, b) + n, *form = s->forms[MHA__FORM_CONTEXT] + n;
+    for (int64_t r = starts[b]; r < starts[b + 1]; r++) {
+        const int64_t at = (r * g->heads + head) * D;
+        const double worth = dot(g->context + at, g->dcontext + at, D);
+        *form += worth;
+        if (s->options.by == MHA_SCORE_TAYLOR_TOKEN) *part += (double)s->count * fabs(worth);
+        if (g->row_taylor) *part += (double)s->count * (double)g->row_taylor[head * g->rows + r];
+    }
+}
+
+int mha__scoring_context(void *user, const mha_model_context_gradient *g)
+{
+    mha__scoring *s = user;
+    for (int64_t b = 0; b < s->batch->input.batch; b++)
+        for (int64_t h = 0; h < g->heads; h++)
+            add_text(s, g, b, h);
+    return 0;
+}
+
+/* ---- the identity ---- */
+
+void mha__identity_begin(mha__scoring *s)
+{
+    for (int form = 0; form < MHA__FORMS; form++)
+        memset(s->forms[form], 0, (size_t)s->total * sizeof *s->forms[form]);
+}
+
+void mha__identity_gates(mha__scoring *s)
+{
+    for (int64_t b = 0; b < s->batch->input.batch; b++)
+        for (int64_t n = 0; n < s->total; n++)
+            s->forms[MHA__FORM_GATE][n] += mha__scoring_gate(s, s->batch, b, n);
+}
+
+/* <b, db> of a head's part of the bias, which lies as the rows of the matrix do. */
+static mha_status of_bias(const mha__scoring *s, const mha__head_part *p, int64_t layer, double *sum, mha_error *err)
+{
+    const mha_model *m = s->model;
+    const float *dbias = mha__grads_slot(s->grads, p->role, layer).dbias;
+    const mha_tensor *tensor = mha__weights_tensor(&m->outer, p->role, layer, true);
+    const int64_t first = p->column == 1 ? p->first / p->row : p->first;
+    if (!tensor || !dbias) return MHA_OK;
+    const size_t bytes = (size_t)tensor->elements * sizeof(float);
+    float *bias = mha_alloc(s->ctx, bytes);
+    if (!bias) return mha__fail(err, MHA_ERR_MEMORY, "out of memory: %zu bytes for a bias", bytes);
+    const mha_status status = mha_tensor_read(tensor, MHA_F32, bias, err);
+    if (status == MHA_OK) *sum += dot(bias + first, dbias + first, p->rows);
+    mha_free(s->ctx, bias);
+    return status;
+}
+
+static mha_status add_forms(mha__scoring *s, int64_t layer, int64_t head, mha__weights *weights, mha_error *err)
+{
+    const mha_model *m = s->model;
+    const int64_t n = layer * s->info->heads + head;
+    const mha__head_part o = mha__head_part_of(m, layer, MHA__OF_O, head),
+                         v = mha__head_part_of(m, layer, MHA__OF_V, head);
+    const float *weight = NULL;
+    MHA__TRY(mha__weights_again(weights, o.role, layer, &weight, err));
+    s->forms[MHA__FORM_OUT][n] = mha__head_part_dot(&o, weight, mha__grads_slot(s->grads, o.role, layer).dweight);
+    s->forms[MHA__FORM_VALUE][n] = s->forms[MHA__FORM_GATE][n];
+    if (m->config.layer_v_heads[layer] != m->config.layer_heads[layer]) return MHA_OK;
+    MHA__TRY(mha__weights_again(weights, v.role, layer, &weight, err));
+    s->forms[MHA__FORM_VALUE][n] = mha__head_part_dot(&v, weight, mha__grads_slot(s->grads, v.role, layer).dweight);
+    return of_bias(s, &v, layer, &s->forms[MHA__FORM_VALUE][n], err);
+}
+
+/* All heads of a layer; what is read of the file for them needs no memory until the next group. */
+static mha_status add_layer(mha__scoring *s, int64_t layer, mha_error *err)
+{
+    mha_status status = MHA_OK;
+    mha__weights weights = s->model->outer; /* its own converted tensors */
+    for (int64_t h = 0; status == MHA_OK && h < s->info->heads_per_layer[layer]; h++) {
+        weights.converted_count = 0;
+        status = add_forms(s, layer, h, &weights, err);
+        mha__weights_release(&weights);
+    }
+    for (mha__projection which = MHA__OF_V; which <= MHA__OF_O; which++)
+        mha__weights_rest(&weights, mha__head_part_of(s->model, layer, which, 0).role, layer);
+    return status;
+}
+
+mha_status mha__identity_weights(mha__scoring *s, mha_error *err)
+{
+    for (int64_t layer = 0; layer < s->info->layers; layer++)
+        MHA__TRY(add_layer(s, layer, err));
+    return MHA_OK;
+}
+
+void mha__identity_end(mha__scoring *s, int forms)
+{
+    double largest = 0, apart = 0;
+    for (int64_t n = 0; n < s->total; n++)
+        largest = fmax(largest, fabs(s->forms[MHA__FORM_GATE][n]));
+    for (int form = 1; form < forms; form++)
+        for (int64_t n = 0; n < s->total; n++) {
+            const double difference = fabs(s->forms[form][n] - s->forms[MHA__FORM_GATE][n]);
+            if (!(difference <= apart)) apart = difference; /* a NAN stays */
+        }
+    if (largest > 0 && !(apart / largest <= s->identity)) s->identity = apart / largest;
+}

@@ -1,0 +1,54 @@
+/* importance_weights.c - scores of the weights alone. With D x D Gram matrices, |A B|^2 = <A^T A, B B^T>, so that
+ * nothing of E x E is made: |Wo Wv|^2 = <Wo^T Wo, Wv Wv^T>, and |Wq^T Wk|^2 = <Wq Wq^T, Wk Wk^T>. */
+#include <math.h>
+
+#include "base/ctx.h"
+#include "base/error.h"
+#include "heads/data/head_weights.h"
+#include "heads/importance/importance_run.h"
+#include "math/linalg.h"
+
+/* gram [D, D] += of the D vectors of a part: its rows, or of o its columns. */
+static mha_status add_gram(const mha_model *m, mha__weights *weights, const mha__head_part *p, int64_t layer,
+                           double *gram, mha_error *err)
+{
+    const float *data = NULL;
+    const bool of_o = p->role == MHA__ATTN_OUT;
+    MHA__TRY(mha__weights_again(weights, p->role, layer, &data, err));
+    const mha__columns vectors = {.data = data + p->first,
+                                  .row = of_o ? p->row : p->column,
+                                  .column = of_o ? p->column : p->row,
+                                  .count = m->config.head_dim};
+    return mha__gram(m->ctx, m->config.hidden, &vectors, gram, err);
+}
+
+static mha_status norm_of(const mha_model *m, int64_t layer, int64_t head, mha__projection a, mha__projection b,
+                          double *norm, mha_error *err)
+{
+    const mha__head_part parts[2] = {mha__head_part_of(m, layer, a, head), mha__head_part_of(m, layer, b, head)};
+    const int64_t count = m->config.head_dim * m->config.head_dim;
+    double *gram = mha__calloc(m->ctx, (size_t)count, 2 * sizeof *gram), sum = 0;
+    mha__weights weights = m->outer; /* its own converted tensors */
+    weights.converted_count = 0;
+    if (!gram) return mha__no_memory(err, 2 * (size_t)count * sizeof *gram, "a norm of weights");
+    mha_status status = add_gram(m, &weights, &parts[0], layer, gram, err);
+    if (status == MHA_OK) status = add_gram(m, &weights, &parts[1], layer, gram + count, err);
+    for (int64_t i = 0; status == MHA_OK && i < count; i++)
+        sum += gram[i] * gram[count + i];
+    *norm = sqrt(sum);
+    mha__weights_release(&weights);
+    mha__free(m->ctx, gram);
+    return status;
+}
+
+mha_status mha__ov_norm(const mha_model *model, int64_t layer, int64_t head, double *value, mha_error *err)
+{
+    return norm_of(model, layer, head, MHA__OF_O, MHA__OF_V, value, err);
+}
+
+mha_status mha__qk_norm(const mha_model *model, int64_t layer, int64_t head, double *value, mha_error *err)
+{
+    MHA__TRY(norm_of(model, layer, head, MHA__OF_Q, MHA__OF_K, value, err));
+    *value /= sqrt((double)model->config.head_dim);
+    return MHA_OK;
+}

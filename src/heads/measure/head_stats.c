@@ -1,0 +1,287 @@
+/* head_stats.c - one pass over each row of a map; nothing larger than a row is kept. Sums over a row are in float, in
+ * eight lanes that a compiler may put into vectors, sums over rows in double.
+ *
+ * "vertical" and "toeplitz" ask how much of the map's energy (sum of p^2) is left when every column, or every diagonal,
+ * is replaced by its mean: for a column of c numbers with sum s that is s^2 / c. Columns and diagonals are summed as
+ * the rows go by. Both use content rows only.
+ */
+#include "heads/measure/head_stats.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/size.h"
+
+/* ---- a text ---- */
+
+void mha__head_text_fill(mha__head_text *t)
+{
+    t->specials = t->seps = t->puncts = 0;
+    t->content[0] = 0;
+    for (int64_t i = 0; i < t->n; i++) {
+        const uint8_t kind = t->kind[i];
+        if (kind & MHA_TOKEN_SPECIAL) t->listed[t->specials++] = (int32_t)i;
+        if (kind & MHA_TOKEN_SEP) t->listed[t->n + t->seps++] = (int32_t)i;
+        if (kind & MHA_TOKEN_PUNCT) t->listed[2 * t->n + t->puncts++] = (int32_t)i;
+        t->content[i + 1] = t->content[i] + !(kind & MHA_TOKEN_SPECIAL);
+    }
+}
+
+/* Keys that row i sees. */
+static int64_t seen_by(const mha__head_text *t, int64_t i)
+{
+    return t->causal ? i + 1 : t->n;
+}
+
+/* ---- sums over one row ---- */
+
+enum { LANES = 8, STRETCH = 128 }; /* a stretch is summed in float, stretches in double */
+
+static double sum_lanes(const float lanes[LANES])
+{
+    const float a = (lanes[0] + lanes[4]) + (lanes[2] + lanes[6]), b = (lanes[1] + lanes[5]) + (lanes[3] + lanes[7]);
+    return (double)(a + b);
+}
+
+/* Sum of p^2. */
+static double energy_of(const float *p, int64_t n)
+{
+    double all = 0;
+    for (int64_t start = 0; start < n; start += STRETCH) {
+        const int64_t end = mha__min64(start + STRETCH, n);
+        float lanes[LANES] = {0};
+        int64_t j = start;
+        for (; j + LANES <= end; j += LANES)
+            for (int k = 0; k < LANES; k++)
+                lanes[k] += p[j + k] * p[j + k];
+        for (; j < end; j++)
+            lanes[0] += p[j] * p[j];
+        all += sum_lanes(lanes);
+    }
+    return all;
+}
+
+/* Sum of p (j - i): with j counted from the start of its stretch, so that float holds it. */
+static double offset_of(const float *p, int64_t n, int64_t i)
+{
+    static const float step[LANES] = {0, 1, 2, 3, 4, 5, 6, 7};
+    double all = 0;
+    for (int64_t start = 0; start < n; start += STRETCH) {
+        const int64_t end = mha__min64(start + STRETCH, n);
+        float mass[LANES] = {0}, moment[LANES] = {0};
+        int64_t j = start;
+        for (; j + LANES <= end; j += LANES)
+            for (int k = 0; k < LANES; k++) {
+                mass[k] += p[j + k];
+                moment[k] += p[j + k] * ((float)(j - start) + step[k]);
+            }
+        for (; j < end; j++) {
+            mass[0] += p[j];
+            moment[0] += p[j] * (float)(j - start);
+        }
+        all += sum_lanes(moment) + sum_lanes(mass) * (double)(start - i);
+    }
+    return all;
+}
+
+static double mass_at(const float *p, const int32_t *keys, int64_t count)
+{
+    double sum = 0;
+    for (int64_t n = 0; n < count; n++)
+        sum += (double)p[keys[n]];
+    return sum;
+}
+
+static double mass_within(const float *p, int64_t n, int64_t i, int64_t reach)
+{
+    double sum = 0;
+    for (int64_t j = mha__max64(i - reach, 0); j <= mha__min64(i + reach, n - 1); j++)
+        sum += (double)p[j];
+    return sum;
+}
+
+static float largest_of(const float *p, int64_t n)
+{
+    float lanes[LANES] = {0}, most = 0;
+    int64_t j = 0;
+    for (; j + LANES <= n; j += LANES)
+        for (int k = 0; k < LANES; k++)
+            lanes[k] = p[j + k] > lanes[k] ? p[j + k] : lanes[k];
+    for (; j < n; j++)
+        most = p[j] > most ? p[j] : most;
+    for (int k = 0; k < LANES; k++)
+        most = lanes[k] > most ? lanes[k] : most;
+    return most;
+}
+
+/* The largest weight on a key that is not special: between those that are. */
+static double largest_nospecial(const mha__head_text *t, const float *p, double largest, int64_t key)
+{
+    if (key < 0 || !(t->kind[key] & MHA_TOKEN_SPECIAL)) return largest;
+    float most = 0;
+    for (int64_t n = 0, from = 0; n <= t->specials; n++) {
+        const int64_t to = n < t->specials ? t->listed[n] : t->n;
+        const float here = largest_of(p + from, to - from);
+        most = here > most ? here : most;
+        from = to + 1;
+    }
+    return (double)most;
+}
+
+/* Weight inside the row's own segment, less the share of keys that lie in it. */
+static double block_of(const mha__head_text *t, const float *p, int64_t i, int64_t seen)
+{
+    double mass = 0;
+    int64_t keys = 0;
+    for (int64_t j = 0; j < seen; j++) {
+        if (t->segments[j] != t->segments[i]) continue;
+        mass += (double)p[j];
+        keys++;
+    }
+    return mass - (double)keys / (double)seen;
+}
+
+/* ---- sums over rows ---- */
+
+static void put(mha__head_stats *s, mha_head_metric metric, double value)
+{
+    s->sum[metric] += value;
+    s->over[metric] += 1;
+}
+
+/* Of one row: the operator's own statistics of it, and what it is. */
+typedef struct row {
+    const float *p;
+    int64_t i, seen, key; /* key: the largest weight's; -1 if the row is not a number */
+    double entropy, entropy_norm, largest, distance;
+} row;
+
+/* Rows of all tokens. A row that sees one key has no entropy to normalise. */
+static void add_statistics(mha__head_stats *s, const mha__head_text *t, const row *r)
+{
+    put(s, MHA_HEAD_ENTROPY, r->entropy);
+    if (r->seen > 1) put(s, MHA_HEAD_ENTROPY_NORM, r->entropy_norm);
+    put(s, MHA_HEAD_DISTANCE, r->distance);
+    put(s, MHA_HEAD_OFFSET, t->causal ? -r->distance : offset_of(r->p, t->n, r->i));
+    put(s, MHA_HEAD_CONFIDENCE, r->largest);
+    put(s, MHA_HEAD_SINK, (double)r->p[0]);
+}
+
+/* A score of a target that exists, and whether the largest weight lies there. */
+static void put_target(mha__head_stats *s, mha_head_metric mass, mha_head_metric argmax, const row *r, int64_t target)
+{
+    put(s, mass, (double)r->p[target]);
+    put(s, argmax, isnan(r->largest) ? r->largest : r->key == target);
+}
+
+/* Rows of content tokens. A row counts for a target only where the target exists. */
+static void add_patterns(mha__head_stats *s, const mha__head_text *t, const row *r)
+{
+    const float *p = r->p;
+    const double energy = energy_of(p, r->seen);
+    put_target(s, MHA_HEAD_SELF, MHA_HEAD_SELF_ARGMAX, r, r->i);
+    if (r->i >= 1) put_target(s, MHA_HEAD_FIRST, MHA_HEAD_FIRST_ARGMAX, r, 0);
+    if (r->i >= 1) put_target(s, MHA_HEAD_PREV, MHA_HEAD_PREV_ARGMAX, r, r->i - 1);
+    if (r->i + 1 < t->n) put_target(s, MHA_HEAD_NEXT, MHA_HEAD_NEXT_ARGMAX, r, r->i + 1);
+    put(s, MHA_HEAD_SEP, mass_at(p, t->listed + t->n, t->seps));
+    put(s, MHA_HEAD_PUNCT, mass_at(p, t->listed + 2 * t->n, t->puncts));
+    put(s, MHA_HEAD_WINDOW2, mass_within(p, t->n, r->i, 2));
+    if (t->segments) put(s, MHA_HEAD_BLOCK, block_of(t, p, r->i, r->seen));
+    if (r->seen > 1) put(s, MHA_HEAD_BROAD, r->entropy_norm);
+    put(s, MHA_HEAD_ENTROPY_CONTENT, r->entropy);
+    put(s, MHA_HEAD_DISTANCE_CONTENT, r->distance);
+    put(s, MHA_HEAD_CONFIDENCE_CONTENT, r->largest);
+    put(s, MHA_HEAD_CONFIDENCE_NOSPECIAL, largest_nospecial(t, p, r->largest, r->key));
+    s->over[MHA_HEAD_VERTICAL] += energy;
+    s->over[MHA_HEAD_TOEPLITZ] += energy;
+}
+
+/* ---- lines ---- */
+
+static void add_to(double *to, const float *from, int64_t n)
+{
+    for (int64_t j = 0; j < n; j++)
+        to[j] += (double)from[j];
+}
+
+static void add_lines(const mha__head_lines *l, const mha__head_text *t, const row *r, bool content)
+{
+    add_to(content ? l->column : l->special, r->p, r->seen);
+    if (content) add_to(l->diagonal + t->n - 1 - r->i, r->p, r->seen);
+}
+
+/* Content rows that see key j, and those whose diagonal d lies in the map. */
+static int64_t column_rows(const mha__head_text *t, int64_t j)
+{
+    return t->content[t->n] - (t->causal ? t->content[j] : 0);
+}
+
+static int64_t diagonal_rows(const mha__head_text *t, int64_t d)
+{
+    return d >= 0 ? t->content[t->n - d] : t->content[t->n] - t->content[-d];
+}
+
+static double energy_of_mean(double sum, int64_t count)
+{
+    return count > 0 ? sum * sum / (double)count : 0;
+}
+
+/* The last row has gone by. */
+static void close_lines(mha__head_stats *s, const mha__head_lines *l, const mha__head_text *t, double *received)
+{
+    double vertical = 0, toeplitz = 0;
+    for (int64_t j = 0; j < t->n; j++)
+        vertical += energy_of_mean(l->column[j], column_rows(t, j));
+    for (int64_t d = 1 - t->n; d < t->n; d++)
+        toeplitz += energy_of_mean(l->diagonal[d + t->n - 1], diagonal_rows(t, d));
+    for (int64_t j = 0; received && j < t->n; j++)
+        received[j] += l->column[j] + l->special[j];
+    s->sum[MHA_HEAD_VERTICAL] += vertical;
+    s->sum[MHA_HEAD_TOEPLITZ] += toeplitz;
+    memset(l->column, 0, (size_t)t->n * sizeof *l->column);
+    memset(l->special, 0, (size_t)t->n * sizeof *l->special);
+    memset(l->diagonal, 0, (size_t)(2 * t->n - 1) * sizeof *l->diagonal);
+}
+
+/* ---- the whole ---- */
+
+void mha__head_stats_add(mha__head_stats *s, const mha__head_lines *lines, const mha__head_text *t,
+                         const mha_attn_rows *rows, double *received)
+{
+    for (int64_t n = 0; n < rows->count; n++) {
+        const int64_t i = rows->first + n, seen = seen_by(t, i);
+        const bool content = !(t->kind[i] & MHA_TOKEN_SPECIAL);
+        const row r = {.p = (const float *)rows->p + n * rows->stride,
+                       .i = i,
+                       .seen = seen,
+                       .key = rows->largest_key[n],
+                       .entropy = rows->entropy[n],
+                       .entropy_norm = seen > 1 ? rows->entropy[n] / t->bits[seen] : 0,
+                       .largest = rows->largest[n],
+                       .distance = rows->distance[n]};
+        add_statistics(s, t, &r);
+        if (content) add_patterns(s, t, &r);
+        add_lines(lines, t, &r, content);
+    }
+    if (rows->first + rows->count == t->n) close_lines(s, lines, t, received);
+}
+
+void mha__head_stats_add_probe(mha__head_stats *s, int64_t start, int64_t period, bool causal,
+                               const mha_attn_rows *rows)
+{
+    for (int64_t n = 0; n < rows->count; n++) {
+        const float *p = (const float *)rows->p + n * rows->stride;
+        const int64_t i = rows->first + n;
+        if (i >= start + period && i < start + 2 * period) { /* the second copy looks back */
+            put(s, MHA_HEAD_DUP_PROBE, (double)p[i - period]);
+            put(s, MHA_HEAD_INDUCTION_PROBE, (double)p[i - period + 1]);
+        }
+        if (!causal && i >= start && i < start + period) /* the first may look ahead */
+            put(s, MHA_HEAD_DUP_PROBE, (double)p[i + period]);
+    }
+}
+
+double mha__head_stats_value(const mha__head_stats *s, mha_head_metric metric)
+{
+    return s->over[metric] > 0 ? s->sum[metric] / s->over[metric] : NAN;
+}

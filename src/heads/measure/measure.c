@@ -1,0 +1,170 @@
+/* measure.c - measuring heads: batch after batch, then the probe texts. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "base/struct_size.h"
+#include "heads/data/measure_state.h"
+#include "heads/measure/head_measures.h"
+#include "text/tokenizer.h"
+
+static const char WORK[] = "measure heads";
+
+/* ---- maps ---- */
+
+static mha_status make_maps(mha_heads *heads, mha_error *err)
+{
+    heads->maps = mha__calloc(heads->ctx, (size_t)heads->layers, sizeof *heads->maps);
+    if (!heads->maps) return mha__no_memory(err, (size_t)heads->layers * sizeof *heads->maps, "the maps");
+    for (int64_t l = 0; l < heads->layers; l++) {
+        size_t bytes;
+        const int64_t extent[] = {heads->first[l + 1] - heads->first[l], heads->longest, heads->longest};
+        const bool fits = mha__bytes(extent, 3, sizeof(float), &bytes);
+        heads->maps[l] = fits ? mha__alloc(heads->ctx, bytes) : NULL;
+        if (!heads->maps[l]) return mha__no_memory(err, fits ? bytes : SIZE_MAX, "the maps of a layer");
+    }
+    return MHA_OK;
+}
+
+/* The tokens of the one text again, with their places in it, cut where the data are; without it those of the data. */
+static mha_status keep_tokens(const mha_model *model, const mha_head_data *data, const char *text, mha_heads *heads,
+                              mha_error *err)
+{
+    if (!text)
+        return mha__encoding_of_ids(heads->ctx, mha_head_data_ids(data, 0, NULL), heads->longest, &heads->tokens, err);
+    const mha_encode_options how = {.size = sizeof how, .max_tokens = heads->longest};
+    return mha_tokenizer_encode(mha_model_tokenizer(model), text, strlen(text), NULL, 0, &how, &heads->tokens, err);
+}
+
+/* ---- batches ---- */
+
+static int64_t tokens_of(const mha_head_data *data, int64_t batch)
+{
+    mha_model_input in;
+    const int64_t *texts;
+    return mha__head_data_batch(data, batch, &in, &texts, NULL) == MHA_OK ? in.starts[in.batch] : 0;
+}
+
+static mha_status run_batches(const mha_head_data *data, mha__heads_pass *pass, mha__state *state, int64_t done,
+                              mha_error *err)
+{
+    const int64_t all = mha_head_data_tokens(data);
+    int64_t tokens = 0;
+    for (int64_t n = 0; n < done; n++)
+        tokens += tokens_of(data, n);
+    for (int64_t n = done; n < mha__head_data_batches(data); n++) {
+        const mha_status status = mha__progress(state->ctx, WORK, tokens, all, err);
+        if (status == MHA_ERR_CANCELLED) mha__state_save(state, n, NULL);
+        if (status != MHA_OK) return status;
+        MHA__TRY(mha__heads_pass_run(pass, n, err));
+        MHA__TRY(mha__state_keep(state, n + 1, err));
+        tokens += tokens_of(data, n);
+    }
+    return mha__progress(state->ctx, WORK, all, all, err);
+}
+
+/* The sums of all heads go on from the file of options->state, if there is one. */
+static mha_status measure_texts(const mha_model *model, const mha_head_data *data, const mha_heads_options *options,
+                                mha_heads *heads, mha_error *err)
+{
+    const int64_t count = heads->first[heads->layers];
+    const mha_named_tensor sums[] = {
+        {.name = "sums", .dtype = MHA_F64, .rank = 3, .shape = {count, 2, MHA_HEAD_METRICS}, .data = heads->stats},
+        {.name = "received", .dtype = MHA_F64, .rank = 2, .shape = {count, heads->longest}, .data = heads->received}};
+    const mha__state_of of = {
+        .path = options->state, .options = "statistics of heads", .steps = mha__head_data_batches(data)};
+    mha__state state;
+    mha__heads_pass *pass;
+    int64_t done;
+    MHA__TRY(mha__state_open(&state, model, data, &of, sums, sizeof sums / sizeof *sums, &done, err));
+    mha_status status = mha__heads_pass_create(model, data, heads, &pass, err);
+    if (status == MHA_OK) status = run_batches(data, pass, &state, done, err);
+    mha__heads_pass_free(pass);
+    return status;
+}
+
+static mha_status average_received(const mha_model *model, const mha_head_data *data, mha_heads *heads, mha_error *err)
+{
+    double *rows = mha__calloc(heads->ctx, (size_t)heads->longest, sizeof *rows);
+    if (!rows) return mha__no_memory(err, (size_t)heads->longest * sizeof *rows, "rows that see a position");
+    for (int64_t text = 0; text < mha_head_data_count(data); text++) {
+        int64_t n;
+        mha_head_data_ids(data, text, &n);
+        mha__heads_seen_rows(n, mha_model_describe(model)->causal, rows);
+    }
+    mha__heads_average(heads, rows);
+    mha__free(heads->ctx, rows);
+    return MHA_OK;
+}
+
+/* ---- the call ---- */
+
+static mha_status check(const mha_model *model, int64_t count, const mha_heads_options *options, mha_error *err)
+{
+    if (!model) return mha__fail(err, MHA_ERR_ARG, "model is NULL");
+    if (options->keep_maps && count != 1)
+        return mha__fail(err, MHA_ERR_ARG, "keep_maps wants one text, not %lld", (long long)count);
+    if (options->keep_maps && options->state)
+        return mha__fail(err, MHA_ERR_ARG, "state with keep_maps: a state holds no maps");
+    return MHA_OK;
+}
+
+/* `text`: the one whose tokens are kept with the maps; NULL if only the data are known. */
+static mha_status measure(const mha_model *model, const mha_head_data *data, const char *text,
+                          const mha_heads_options *options, mha_heads *heads, mha_error *err)
+{
+    if (options->keep_maps) MHA__TRY(make_maps(heads, err));
+    if (options->keep_maps) MHA__TRY(keep_tokens(model, data, text, heads, err));
+    MHA__TRY(measure_texts(model, data, options, heads, err));
+    MHA__TRY(average_received(model, data, heads, err));
+    if (options->no_probe) return MHA_OK;
+    return mha__heads_probe(model, heads, mha__head_data_frame(data), &options->probe, options->seed, err);
+}
+
+static mha_status measure_data(const mha_model *model, const mha_head_data *data, const char *text,
+                               const mha_heads_options *options, mha_heads **out, mha_error *err)
+{
+    mha_heads *heads;
+    const mha_model_info *info = mha_model_describe(model);
+    mha_status status = mha__heads_create(mha_model_ctx(model), info->layers, info->heads_per_layer,
+                                          mha__head_data_longest(data), &heads, err);
+    if (status == MHA_OK) status = mha__head_thresholds_read(&options->thresholds, &heads->limits, err);
+    if (status == MHA_OK) status = measure(model, data, text, options, heads, err);
+    if (status == MHA_OK)
+        *out = heads;
+    else
+        mha_heads_free(heads);
+    return status;
+}
+
+mha_status mha_heads_measure_data(const mha_model *model, const mha_head_data *data, const mha_heads_options *options,
+                                  mha_heads **out, mha_error *err)
+{
+    mha_heads_options own;
+    if (!out) return mha__fail(err, MHA_ERR_ARG, "out is NULL");
+    *out = NULL;
+    MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_heads_options", err));
+    if (!data) return mha__fail(err, MHA_ERR_ARG, "data is NULL");
+    if (own.max_tokens != 0)
+        return mha__fail(err, MHA_ERR_ARG, "max_tokens = %lld: the data are cut already", (long long)own.max_tokens);
+    MHA__TRY(check(model, mha_head_data_count(data), &own, err));
+    return measure_data(model, data, NULL, &own, out, err);
+}
+
+mha_status mha_heads_measure(const mha_model *model, const char *const *texts, int64_t count,
+                             const mha_heads_options *options, mha_heads **out, mha_error *err)
+{
+    mha_heads_options own;
+    mha_head_data *data;
+    if (!out) return mha__fail(err, MHA_ERR_ARG, "out is NULL");
+    *out = NULL;
+    MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_heads_options", err));
+    const mha_head_data_options how = {.size = sizeof how, .max_tokens = own.max_tokens};
+    MHA__TRY(check(model, own.keep_maps && count > 0 ? count : 1, &own, err));
+    MHA__TRY(mha_head_data_of_texts(model, texts, count, &how, &data, err));
+    const mha_status status = measure_data(model, data, texts[0], &own, out, err);
+    mha_head_data_free(data);
+    return status;
+}

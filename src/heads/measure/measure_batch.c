@@ -1,0 +1,120 @@
+/* measure_batch.c - one packed batch of texts through the model, its rows of probabilities into the sums of the heads.
+ *
+ * Rows of a head come one after another, text by text, and a head's sums are its own: so their order is that of the
+ * data (head_data.h), whatever threads and batches there are. */
+#include <math.h>
+#include <string.h>
+
+#include "base/ctx.h"
+#include "base/error.h"
+#include "heads/measure/head_measures.h"
+#include "layer/arena.h"
+
+struct mha__heads_pass {
+    const mha_model *model;
+    const mha_head_data *data;
+    mha_heads *heads;
+    mha__head_text *text; /* [texts of a batch] */
+    double *bits;         /* [longest + 1] log2 of each number */
+    double *lines;        /* [heads of a layer, lines of the longest text] */
+    int64_t *content;     /* [tokens + texts of a batch] */
+    int32_t *listed;      /* [3, tokens] */
+};
+
+/* ---- memory ---- */
+
+static int64_t most_heads(const mha_heads *heads)
+{
+    int64_t most = 0;
+    for (int64_t l = 0; l < heads->layers; l++)
+        most = mha__max64(most, heads->first[l + 1] - heads->first[l]);
+    return most;
+}
+
+static size_t lines_doubles(const mha_heads *heads)
+{
+    return (size_t)most_heads(heads) * mha__head_lines_doubles(heads->longest);
+}
+
+static mha__heads_pass *lay_out(mha__arena *arena, const mha_head_data *data, const mha_heads *heads,
+                                mha__heads_pass *own)
+{
+    const size_t texts = (size_t)mha__head_data_batch_texts(data), tokens = (size_t)mha__head_data_batch_tokens(data);
+    mha__heads_pass *p = mha__take(arena, 1, sizeof *p);
+    own->text = mha__take(arena, texts, sizeof *own->text);
+    own->bits = mha__take(arena, (size_t)heads->longest + 1, sizeof *own->bits);
+    own->lines = mha__take(arena, lines_doubles(heads), sizeof *own->lines);
+    own->content = mha__take(arena, tokens + texts, sizeof *own->content);
+    own->listed = mha__take(arena, tokens, 3 * sizeof *own->listed);
+    return p;
+}
+
+mha_status mha__heads_pass_create(const mha_model *model, const mha_head_data *data, mha_heads *heads,
+                                  mha__heads_pass **out, mha_error *err)
+{
+    mha__arena arena = {0};
+    mha__heads_pass own = {.model = model, .data = data, .heads = heads};
+    lay_out(&arena, data, heads, &own);
+    *out = NULL;
+    arena.base = arena.overflow ? NULL : mha__alloc(heads->ctx, arena.used);
+    if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "a pass of head statistics");
+    arena.used = 0;
+    *out = lay_out(&arena, data, heads, &own);
+    **out = own;
+    memset(own.lines, 0, lines_doubles(heads) * sizeof *own.lines);
+    own.bits[0] = 0;
+    for (int64_t n = 1; n <= heads->longest; n++)
+        own.bits[n] = log2((double)n);
+    return MHA_OK;
+}
+
+void mha__heads_pass_free(mha__heads_pass *pass)
+{
+    if (pass) mha__free(pass->heads->ctx, pass);
+}
+
+/* ---- the pass ---- */
+
+static void on_rows(void *user, int64_t layer, const mha_attn_rows *rows)
+{
+    const mha__heads_pass *p = user;
+    const mha_heads *heads = p->heads;
+    const mha__head_text *text = &p->text[rows->sequence];
+    const int64_t head = heads->first[layer] + rows->head;
+    double *memory = p->lines + (size_t)rows->head * mha__head_lines_doubles(heads->longest);
+    const mha__head_lines lines = mha__head_lines_at(memory, text->n);
+    mha__head_stats_add(&heads->stats[head], &lines, text, rows, heads->received + head * heads->longest);
+}
+
+static int on_attention(void *user, int64_t layer, int64_t count, const float *probs)
+{
+    const mha__heads_pass *p = user;
+    memcpy(p->heads->maps[layer], probs, (size_t)(count * p->heads->longest * p->heads->longest) * sizeof *probs);
+    return 0;
+}
+
+static void fill_texts(mha__heads_pass *p, const mha_model_input *in, const int64_t *numbers)
+{
+    const bool causal = mha_model_describe(p->model)->causal;
+    for (int64_t b = 0; b < in->batch; b++) {
+        p->text[b] = (mha__head_text){.n = in->starts[b + 1] - in->starts[b],
+                                      .causal = causal,
+                                      .kind = mha__head_data_kinds(p->data, numbers[b]),
+                                      .segments = mha__head_data_segments(p->data, numbers[b]),
+                                      .bits = p->bits,
+                                      .content = p->content + in->starts[b] + b,
+                                      .listed = p->listed + 3 * in->starts[b]};
+        mha__head_text_fill(&p->text[b]);
+    }
+}
+
+mha_status mha__heads_pass_run(mha__heads_pass *p, int64_t batch, mha_error *err)
+{
+    mha_model_input input;
+    const int64_t *numbers;
+    MHA__TRY(mha__head_data_batch(p->data, batch, &input, &numbers, err));
+    fill_texts(p, &input, numbers);
+    const mha_model_output output = {
+        .size = sizeof output, .on_rows = on_rows, .on_attention = p->heads->maps ? on_attention : NULL, .user = p};
+    return mha_model_forward(p->model, &input, &output, err);
+}

@@ -1,0 +1,123 @@
+/* layout_advice.c - which variant to take, and why, in numbers of the model at hand. */
+#include "heads/plan/layout_table.h"
+
+#include "base/error.h"
+#include <math.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Pruning that takes more of the parameters than this is not called light. */
+static const double LIGHT = 1.0 / 3;
+
+typedef struct amount {
+    char text[32];
+} amount;
+
+/* "1.5 GiB" in steps of 1024, "110 million" in steps of 1000; rounded down, so that no limit is reached by rounding. */
+static const char *shown(amount *a, double n, double step, const char *const names[5])
+{
+    int i = 0;
+    for (; n >= step && i < 4; i++)
+        n /= step;
+    const int digits = n >= 100 || i == 0 ? 0 : 1;
+    n = digits ? floor(10 * n) / 10 : floor(n);
+    snprintf(a->text, sizeof a->text, "%.*f%s%s", digits, n, *names[i] ? " " : "", names[i]);
+    return a->text;
+}
+
+static const char *bytes(amount *a, int64_t n)
+{
+    static const char *const names[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    return shown(a, (double)n, 1024, names);
+}
+
+static const char *number(amount *a, int64_t n)
+{
+    static const char *const names[] = {"", "thousand", "million", "billion", "trillion"};
+    return shown(a, (double)n, 1000, names);
+}
+
+static void __attribute__((format(printf, 2, 3))) say(mha_plan_advice *a, const char *format, ...)
+{
+    const size_t used = strlen(a->reason);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(a->reason + used, sizeof a->reason - used, format, args);
+    va_end(args);
+}
+
+/* What the size of the cache means for a small model: beside its weights, in f32. */
+static void say_cache(const mha_plan_options *m, const mha_plan_row rows[MHA_PLAN_VARIANTS], mha_plan_advice *a)
+{
+    amount cache;
+    const mha_plan_row *mha = &rows[MHA_PLAN_MHA];
+    say(a, " Its cache for %lld tokens takes %s", (long long)m->seq * m->batch, bytes(&cache, mha->kv_bytes));
+    if (m->heads == 1)
+        say(a, ", which one head has no other to share with");
+    else if (mha->kv_bytes / (int64_t)sizeof(float) < m->parameters)
+        say(a, ", so sharing keys and values saves little and may cost quality");
+    else
+        say(a,
+            ", more than the parameters: sharing keys and values may cost quality, but is worth a trial (the row %s)",
+            mha_plan_variant_key(rows[MHA_PLAN_GQA].left_out ? MHA_PLAN_MQA : MHA_PLAN_GQA));
+}
+
+static void advise_small(const mha_plan_options *m, const mha_plan_row rows[MHA_PLAN_VARIANTS], mha_plan_advice *a)
+{
+    amount parameters;
+    const mha_plan_row *mha = &rows[MHA_PLAN_MHA], *pruned = &rows[MHA_PLAN_PRUNED];
+    const double attention = (double)m->layers * (double)mha->weights.total, share = attention / (double)m->parameters;
+    say(a, "The model is small: %s parameters, less than 100 million.", number(&parameters, m->parameters));
+    say_cache(m, rows, a);
+    if (share > 1) {
+        say(a, ". But attention alone would have %s parameters in %lld layers: these numbers are not of one model.",
+            number(&parameters, (int64_t)attention), (long long)m->layers);
+        return;
+    }
+    say(a, "; attention has %.0f %% of the parameters.", 100 * share);
+    if (!pruned->left_out)
+        say(a, " %s to %lld of %lld heads by measured importance takes %.3g %% of those away.",
+            pruned->reduction <= LIGHT ? "Light pruning" : "Pruning", (long long)pruned->heads, (long long)mha->heads,
+            100 * pruned->reduction);
+}
+
+/* Also when heads cannot be grouped: then keys and values are shared by all. */
+static void advise_shared(const mha_plan_options *m, const mha_plan_row *mha, const mha_plan_row *shared,
+                          mha_plan_advice *a)
+{
+    amount parameters, before, after;
+    const bool large = m->parameters > MHA__PLAN_LARGE;
+    say(a,
+        "The model is %s: %s parameters, %s 10 billion. With %lld query heads for each key/value head the "
+        "cache for %lld tokens takes %s instead of %s, which every decoded token reads, and the "
+        "projections %.3g %% fewer parameters, at almost the same quality.",
+        large ? "large" : "medium", number(&parameters, m->parameters), large ? "more than" : "from 100 million to",
+        (long long)shared->kv_groups, (long long)m->seq * m->batch, bytes(&after, shared->kv_bytes),
+        bytes(&before, mha->kv_bytes), 100 * shared->reduction);
+    if (!large) return;
+    a->experts = m->experts;
+    a->top_k = m->top_k;
+    say(a, " At this size add experts (the row moe): more parameters for the same operations per token.");
+}
+
+mha_status mha_plan_advise(const mha_plan_options *options, mha_plan_advice *advice, mha_error *err)
+{
+    mha_plan_options m;
+    mha_plan_row rows[MHA_PLAN_VARIANTS];
+    MHA__TRY(mha_plan_resolve(options, &m, err));
+    MHA__TRY(mha_plan_variants(&m, rows, err));
+    const mha_plan_row *best = &rows[MHA_PLAN_MHA];
+    if (m.parameters >= MHA__PLAN_MEDIUM && m.heads > 1)
+        best = rows[MHA_PLAN_GQA].left_out ? &rows[MHA_PLAN_MQA] : &rows[MHA_PLAN_GQA];
+    *advice = (mha_plan_advice){
+        .variant = best->variant, .heads = best->heads, .kv_heads = best->kv_heads, .parameters = m.parameters};
+    if (m.parameters < MHA__PLAN_MEDIUM)
+        advise_small(&m, rows, advice);
+    else if (m.heads > 1)
+        advise_shared(&m, &rows[MHA_PLAN_MHA], best, advice);
+    else
+        say(advice, "One head has no other to share keys and values with; more heads would allow that.");
+    return MHA_OK;
+}

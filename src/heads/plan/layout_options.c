@@ -1,0 +1,62 @@
+/* layout_options.c - the model of a head plan: checks and defaults, in one place. */
+#include "base/error.h"
+#include "base/size.h"
+#include "base/struct_size.h"
+#include "mha/plan.h"
+#include <math.h>
+
+/* A field that must lie within bounds; 0 takes the default. */
+static mha_status whole(const char *name, int64_t *value, int64_t preset, int64_t most, mha_error *err)
+{
+    if (*value == 0) *value = preset;
+    if (*value >= 1 && *value <= most) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "%s = %lld, want 1 to %lld", name, (long long)*value, (long long)most);
+}
+
+/* The divisor of E whose ratio to `width` is nearest 1, as a number of heads. */
+static int64_t usual_heads(int64_t d_model, int64_t width)
+{
+    int64_t best = 1;
+    double nearest = INFINITY;
+    for (int64_t heads = 1; heads <= d_model; heads++) {
+        if (d_model % heads != 0) continue;
+        const double off = fabs(log((double)(d_model / heads) / (double)width));
+        if (off < nearest) best = heads, nearest = off;
+    }
+    return best;
+}
+
+static mha_status resolve_rest(mha_plan_options *o, mha_error *err)
+{
+    if (o->dtype == MHA_DTYPE_DEFAULT) o->dtype = MHA_F32;
+    if (o->dtype != MHA_F32 && o->dtype != MHA_BF16 && o->dtype != MHA_F16)
+        return mha__fail(err, MHA_ERR_ARG, "dtype = %s, want f32, bf16 or f16", mha_dtype_name(o->dtype));
+    if (o->parameters == 0) o->parameters = o->layers * 12 * o->d_model * o->d_model + o->vocab * o->d_model;
+    if (o->parameters < 1)
+        return mha__fail(err, MHA_ERR_ARG, "parameters = %lld, want 1 or more", (long long)o->parameters);
+    if (o->prune == 0) o->prune = 0.25;
+    if (!(o->prune > 0 && o->prune < 1))
+        return mha__fail(err, MHA_ERR_ARG, "prune = %g, want a share above 0 and below 1", o->prune);
+    return MHA_OK;
+}
+
+mha_status mha_plan_resolve(const mha_plan_options *options, mha_plan_options *resolved, mha_error *err)
+{
+    mha_plan_options o;
+    MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_plan_options", err));
+    const int64_t wide = INT64_C(1) << 20;
+    MHA__TRY(whole("d_model", &o.d_model, 0, wide, err));
+    MHA__TRY(whole("heads", &o.heads, usual_heads(o.d_model, o.d_model < 2048 ? 64 : 128), wide, err));
+    if (o.d_model % o.heads != 0)
+        return mha__fail(err, MHA_ERR_ARG, "heads = %lld does not divide d_model = %lld", (long long)o.heads,
+                         (long long)o.d_model);
+    MHA__TRY(whole("layers", &o.layers, mha__max64(12, o.d_model / 128), 65536, err));
+    MHA__TRY(whole("vocab", &o.vocab, 32000, INT64_C(1) << 31, err));
+    MHA__TRY(whole("seq", &o.seq, 2048, INT64_C(1) << 32, err));
+    MHA__TRY(whole("batch", &o.batch, 1, wide, err));
+    MHA__TRY(whole("experts", &o.experts, o.heads, wide, err));
+    MHA__TRY(whole("top_k", &o.top_k, mha__min64(2, o.experts), o.experts, err));
+    MHA__TRY(resolve_rest(&o, err));
+    *resolved = o;
+    return MHA_OK;
+}

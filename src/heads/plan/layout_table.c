@@ -1,0 +1,222 @@
+/* layout_table.c - what a head layout costs: parameters, operations, cache; and the two tables of such rows. */
+#include "heads/plan/layout_table.h"
+
+#include "base/error.h"
+#include "base/size.h"
+#include "mha/attn.h"
+#include <math.h>
+#include <stdbool.h>
+
+#define MHA__X(name, key, text) key,
+static const char *const keys[] = {MHA_PLAN_VARIANT_MAP(MHA__X)};
+#undef MHA__X
+#define MHA__X(name, key, text) text,
+static const char *const texts[] = {MHA_PLAN_VARIANT_MAP(MHA__X)};
+#undef MHA__X
+
+const char *mha_plan_variant_key(mha_plan_variant variant)
+{
+    return (unsigned)variant < MHA_PLAN_VARIANTS ? keys[variant] : NULL;
+}
+
+const char *mha_plan_variant_help(mha_plan_variant variant)
+{
+    return (unsigned)variant < MHA_PLAN_VARIANTS ? texts[variant] : NULL;
+}
+
+/* ---- one row ---- */
+
+static void add_up(mha_plan_parameters *p)
+{
+    p->total = p->q + p->k + p->v + p->out + p->extra;
+}
+
+/* `heads` heads of width D with `kv_heads` for keys and values, from E and back to E. */
+static void plain(const mha_plan_options *model, int64_t heads, int64_t kv_heads, mha_plan_row *row)
+{
+    const int64_t E = model->d_model, D = row->head_dim;
+    row->heads = heads;
+    row->kv_heads = kv_heads;
+    row->kv_groups = heads / kv_heads;
+    row->weights = (mha_plan_parameters){.q = E * heads * D, .k = E * kv_heads * D, .v = E * kv_heads * D};
+    row->weights.out = heads * D * E;
+    row->biases = (mha_plan_parameters){.q = heads * D, .k = kv_heads * D, .v = kv_heads * D, .out = E};
+}
+
+/* Operations of a causal prefill: two for each weight that a token meets, and for each pair of tokens and number of a
+ * head's width two in the score and two in the sum. */
+static void count_flops(const mha_plan_options *model, double token_weights, double sequence_weights, mha_plan_row *row)
+{
+    const double L = (double)model->seq, runs = (double)model->batch * (double)model->layers;
+    row->project_flops = runs * 2 * (L * token_weights + sequence_weights);
+    row->attend_flops = runs * 2 * L * (L + 1) * (double)row->heads * (double)row->head_dim;
+}
+
+static mha_status count_cache(const mha_plan_options *model, mha_plan_row *row, mha_error *err)
+{
+    const int64_t extents[] = {2, model->layers, model->batch, model->seq, row->kv_heads, row->head_dim};
+    size_t bytes;
+    if (!mha__bytes(extents, 6, mha_dtype_size(model->dtype), &bytes) || bytes > INT64_MAX)
+        return mha__fail(
+            err, MHA_ERR_ARG,
+            "seq = %lld, batch = %lld, layers = %lld: the keys and values of %lld heads are more bytes than "
+            "can be counted",
+            (long long)model->seq, (long long)model->batch, (long long)model->layers, (long long)row->kv_heads);
+    row->kv_bytes = (int64_t)bytes;
+    return MHA_OK;
+}
+
+static mha_status finish(const mha_plan_options *model, double token_weights, mha_plan_row *row, mha_error *err)
+{
+    const double E = (double)model->d_model;
+    add_up(&row->weights);
+    add_up(&row->biases);
+    _Static_assert(MHA_HEAD_DIM_MAX == 1024, "the sentence says so");
+    if (row->head_dim > MHA_HEAD_DIM_MAX) row->refused = "heads wider than 1024 are not run here";
+    row->reduction = 1 - (double)row->weights.total / (4 * E * E);
+    count_flops(model, token_weights, (double)row->weights.extra, row);
+    return count_cache(model, row, err);
+}
+
+static mha_status plain_row(const mha_plan_options *model, int64_t heads, int64_t kv_heads, mha_plan_row *row,
+                            mha_error *err)
+{
+    plain(model, heads, kv_heads, row);
+    const mha_plan_parameters *w = &row->weights;
+    return finish(model, (double)(w->q + w->k + w->v + w->out), row, err);
+}
+
+/* ---- the variants ---- */
+
+/* The published layers remove ceil(H prune) heads for good, and keep int(H (1 - prune)) of them for a sequence. */
+static mha_status pruned_row(const mha_plan_options *model, mha_plan_row *row, mha_error *err)
+{
+    const int64_t left = model->heads - (int64_t)ceil((double)model->heads * model->prune);
+    row->left_out = left < 1 ? "pruning would take every head" : NULL;
+    return row->left_out ? MHA_OK : plain_row(model, left, left, row, err);
+}
+
+static mha_status dynamic_row(const mha_plan_options *model, mha_plan_row *row, mha_error *err)
+{
+    const int64_t E = model->d_model, D = row->head_dim;
+    const int64_t kept = (int64_t)((double)model->heads * (1 - model->prune));
+    row->left_out = kept < 1 ? "no head would be kept" : NULL;
+    if (row->left_out) return MHA_OK;
+    plain(model, model->heads, model->heads, row);
+    row->weights.extra = E * model->heads;
+    row->biases.extra = model->heads;
+    row->heads = row->kv_heads = kept;
+    return finish(model, 4.0 * (double)(E * kept * D), row, err);
+}
+
+/* The divisor of the number of heads, neither 1 nor all, whose ratio to `wanted` is nearest 1; 0 if there is none. */
+static int64_t group_size(int64_t heads, int64_t wanted)
+{
+    int64_t best = 0;
+    double nearest = INFINITY;
+    for (int64_t g = 2; g < heads; g++) {
+        const double off = fabs(log((double)g / (double)wanted));
+        if (heads % g == 0 && off < nearest) best = g, nearest = off;
+    }
+    return best;
+}
+
+static mha_status gqa_row(const mha_plan_options *model, mha_plan_row *row, mha_error *err)
+{
+    const int64_t group = group_size(model->heads, model->parameters > MHA__PLAN_LARGE ? 8 : 4);
+    row->left_out = group == 0 ? "the number of heads has no divisor but 1 and itself" : NULL;
+    return row->left_out ? MHA_OK : plain_row(model, model->heads, model->heads / group, row, err);
+}
+
+static mha_status mqa_row(const mha_plan_options *model, mha_plan_row *row, mha_error *err)
+{
+    row->left_out = model->heads == 1 ? "one head has nobody to share with" : NULL;
+    return row->left_out ? MHA_OK : plain_row(model, model->heads, 1, row, err);
+}
+
+/* An expert is one head with an output projection to E of its own. */
+static mha_status moe_row(const mha_plan_options *model, mha_plan_row *row, mha_error *err)
+{
+    const int64_t E = model->d_model, D = row->head_dim;
+    plain(model, model->experts, model->experts, row);
+    row->weights.out += E * E;
+    row->weights.extra = E * model->experts;
+    row->biases.out = model->experts * E + E;
+    row->biases.extra = model->experts;
+    row->heads = row->kv_heads = model->top_k;
+    return finish(model, 4.0 * (double)(E * model->top_k * D) + (double)(E * E), row, err);
+}
+
+static bool has_divisors(int64_t n, int least)
+{
+    for (int64_t d = 1; d <= n && least > 0; d++)
+        least -= n % d == 0;
+    return least <= 0;
+}
+
+static mha_status adaptive_row(const mha_plan_options *model, mha_plan_row *row, mha_error *err)
+{
+    enum { HIDDEN = 128, CHOICES = 3 }; /* of the predictor, as published */
+    const int64_t E = model->d_model;
+    row->left_out = has_divisors(E, CHOICES) ? NULL : "it needs three numbers of heads that divide d_model";
+    if (row->left_out) return MHA_OK;
+    plain(model, model->heads, model->heads, row);
+    row->weights.extra = E * HIDDEN + HIDDEN * CHOICES;
+    row->biases.extra = HIDDEN + CHOICES;
+    return finish(model, 4.0 * (double)(E * E), row, err);
+}
+
+static mha_status mha_row(const mha_plan_options *model, mha_plan_row *row, mha_error *err)
+{
+    return plain_row(model, model->heads, model->heads, row, err);
+}
+
+mha_status mha__plan_row(const mha_plan_options *model, mha_plan_variant variant, mha_plan_row *row, mha_error *err)
+{
+    static mha_status (*const count[])(const mha_plan_options *, mha_plan_row *, mha_error *) = {
+        [MHA_PLAN_MHA] = mha_row,          [MHA_PLAN_PRUNED] = pruned_row, [MHA_PLAN_DYNAMIC] = dynamic_row,
+        [MHA_PLAN_GQA] = gqa_row,          [MHA_PLAN_MQA] = mqa_row,       [MHA_PLAN_MOE] = moe_row,
+        [MHA_PLAN_ADAPTIVE] = adaptive_row};
+    *row = (mha_plan_row){.variant = variant, .head_dim = model->d_model / model->heads};
+    return count[variant](model, row, err);
+}
+
+/* ---- the tables ---- */
+
+mha_status mha_plan_variants(const mha_plan_options *options, mha_plan_row rows[MHA_PLAN_VARIANTS], mha_error *err)
+{
+    mha_plan_options model;
+    MHA__TRY(mha_plan_resolve(options, &model, err));
+    for (int v = 0; v < MHA_PLAN_VARIANTS; v++)
+        MHA__TRY(mha__plan_row(&model, (mha_plan_variant)v, &rows[v], err));
+    return MHA_OK;
+}
+
+/* Before all rows of more parameters, behind those of as many: the order within them is that of the loops. */
+static void insert_sorted(mha_plan_row *rows, int count, const mha_plan_row *row)
+{
+    int at = count;
+    for (; at > 0 && rows[at - 1].weights.total > row->weights.total; at--)
+        rows[at] = rows[at - 1];
+    rows[at] = *row;
+}
+
+mha_status mha_plan_layouts(const mha_plan_options *options, mha_plan_row rows[MHA_PLAN_LAYOUTS], int *count,
+                            mha_error *err)
+{
+    static const int heads[] = {1, 2, 4, 8, 12, 16, 24, 32, 64}, groups[] = {1, 2, 4, 8};
+    mha_plan_options model;
+    MHA__TRY(mha_plan_resolve(options, &model, err));
+    int n = 0;
+    for (size_t h = 0; h < sizeof heads / sizeof *heads; h++)
+        for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
+            if (model.d_model % heads[h] != 0 || heads[h] % groups[g] != 0) continue;
+            const int64_t kv_heads = heads[h] / groups[g];
+            mha_plan_row row = {.head_dim = model.d_model / heads[h]};
+            row.variant = groups[g] == 1 ? MHA_PLAN_MHA : kv_heads == 1 ? MHA_PLAN_MQA : MHA_PLAN_GQA;
+            MHA__TRY(plain_row(&model, heads[h], kv_heads, &row, err));
+            insert_sorted(rows, n++, &row);
+        }
+    *count = n;
+    return MHA_OK;
+}

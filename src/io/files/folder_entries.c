@@ -1,0 +1,58 @@
+/* folder_entries.c - see folder_entries.h. */
+#include "io/files/folder_entries.h"
+#include "io/files/input_file.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+DIR *mha__entries_open(int dir, const char *name)
+{
+    const int fd = mha__open_at(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+    DIR *entries = fd < 0 ? NULL : fdopendir(fd);
+    if (!entries && fd >= 0) {
+        const int number = errno;
+        close(fd);
+        errno = number;
+    }
+    return entries;
+}
+
+const char *mha__entries_next(DIR *entries)
+{
+    const struct dirent *e;
+    do
+        e = readdir(entries);
+    while (e && (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0));
+    return e ? e->d_name : NULL;
+}
+
+bool mha__entries_known(const char *name, const char *const *known)
+{
+    for (; *known; known++) {
+        const char *want = *known;
+        const size_t n = strlen(name), all = strlen(want), most = all - 1;
+        if (want[0] == '*' && n >= most && strcmp(name + n - most, want + 1) == 0) return true;
+        if (want[most] == '*' && strncmp(name, want, most) == 0) return true;
+        if (strcmp(name, want) == 0) return true;
+    }
+    return false;
+}
+
+bool mha__entries_are(int dir, const char *name, DIR *entries)
+{
+    struct stat a, b;
+    return fstat(dirfd(entries), &a) == 0 && fstatat(dir, name, &b, AT_SYMLINK_NOFOLLOW) == 0 && a.st_ino == b.st_ino &&
+           a.st_dev == b.st_dev;
+}
+
+int mha__entries_remove(int dir, const char *name, DIR *entries)
+{
+    int failed = 0;
+    rewinddir(entries);
+    for (const char *e = mha__entries_next(entries); e; e = mha__entries_next(entries))
+        if (unlinkat(dirfd(entries), e, 0) != 0 && errno != ENOENT) failed = errno;
+    if (unlinkat(dir, name, AT_REMOVEDIR) != 0 && errno != ENOENT && !failed) failed = errno;
+    return failed;
+}

@@ -1,0 +1,162 @@
+/* output_file.c - a file written beside its place and then named.
+ *
+ * Invariant: the name itself is touched by rename alone, and on every failure the temporary file is removed again. Only
+ * a process that is killed leaves one behind.
+ */
+#include "io/files/output_file.h"
+#include "mha/io.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static mha_status fail(const mha__outfile *f, int number, mha_error *err)
+{
+    return mha__fail_errno(err, "cannot write", f->path, number);
+}
+
+/* ---- names ---- */
+
+static void set_name(mha__outfile *f, const char *name)
+{
+    snprintf(f->name, sizeof f->name, "%s", name);
+    snprintf(f->temporary, sizeof f->temporary, "%s.tmp.%ld", f->name, (long)getpid());
+}
+
+static mha_status split_path(mha__outfile *f, const char *path, char folder[PATH_MAX], mha_error *err)
+{
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    const size_t n = !slash || slash == path ? 1 : (size_t)(slash - path);
+    if (!*base || strcmp(base, ".") == 0 || strcmp(base, "..") == 0)
+        return mha__fail_errno(err, "cannot write", path, *path ? EISDIR : ENOENT);
+    if (n >= PATH_MAX || strlen(base) > NAME_MAX) return mha__fail_errno(err, "cannot write", path, ENAMETOOLONG);
+    memcpy(folder, slash ? path : ".", n);
+    folder[n] = '\0';
+    memcpy(f->path, path, strlen(path) + 1);
+    set_name(f, base);
+    return MHA_OK;
+}
+
+/* ---- from begin to end ---- */
+
+/* What stands at the name now; symbolic links are not followed. */
+static mha_status look(mha__outfile *f, bool overwrite, mha_error *err)
+{
+    struct stat st;
+    mha__quoted q;
+    mha__quote(&q, f->path, strlen(f->path));
+    if (fstatat(f->dir, f->name, &st, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT ? MHA_OK : fail(f, errno, err);
+    if (!S_ISREG(st.st_mode))
+        return mha__fail(err, MHA_ERR_IO, "%s: will not be written over: it is %s", q.text,
+                         S_ISLNK(st.st_mode) ? "a symbolic link" : mha__file_kind(st.st_mode));
+    if (!overwrite) return mha__fail(err, MHA_ERR_IO, "%s: will not be written over: it exists", q.text);
+    f->replaces = true;
+    f->mode = st.st_mode & 0777;
+    return MHA_OK;
+}
+
+static mha_status create_temporary(mha__outfile *f, mha_error *err)
+{
+    f->fd = mha__open_at(f->dir, f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (f->fd >= 0) return MHA_OK;
+    if (errno != EEXIST) return fail(f, errno, err);
+    mha__quoted q1, q2;
+    return mha__fail(err, MHA_ERR_IO, "%s: will not be written: %s is left over from a killed run or in use; remove it",
+                     mha__quote(&q1, f->path, strlen(f->path)), mha__quote(&q2, f->temporary, strlen(f->temporary)));
+}
+
+static mha_status begin(mha__outfile *f, bool overwrite, mha_error *err)
+{
+    mha_status status = look(f, overwrite, err);
+    if (status == MHA_OK) status = create_temporary(f, err);
+    if (status != MHA_OK && f->owns_dir) close(f->dir);
+    return status;
+}
+
+mha_status mha__outfile_begin(mha__outfile *file, const char *path, bool overwrite, mha_error *err)
+{
+    char folder[PATH_MAX];
+    *file = (mha__outfile){.fd = -1, .owns_dir = true};
+    MHA__TRY(split_path(file, path, folder, err));
+    file->dir = mha__open_at(AT_FDCWD, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    return file->dir < 0 ? fail(file, errno, err) : begin(file, overwrite, err);
+}
+
+mha_status mha__outfile_begin_in(mha__outfile *file, int dir, const char *folder, const char *name, mha_error *err)
+{
+    *file = (mha__outfile){.dir = dir, .fd = -1};
+    snprintf(file->path, sizeof file->path, "%s/%s", folder, name);
+    set_name(file, name);
+    return begin(file, false, err);
+}
+
+mha_status mha__outfile_put(mha__outfile *file, size_t offset, const void *data, size_t bytes, mha_error *err)
+{
+    const char *p = data;
+    while (bytes > 0) {
+        const ssize_t put = pwrite(file->fd, p, bytes, (off_t)offset);
+        if (put < 0 && errno == EINTR) continue;
+        if (put <= 0) return fail(file, put < 0 ? errno : EIO, err);
+        p += put;
+        offset += (size_t)put;
+        bytes -= (size_t)put;
+    }
+    return MHA_OK;
+}
+
+/* 0, or an errno. */
+static int sync_open(int fd)
+{
+    while (fsync(fd) != 0)
+        if (errno != EINTR) return errno;
+    return 0;
+}
+
+int mha__sync_folder(int dir)
+{
+    const int failed = sync_open(dir);
+    return failed == EINVAL ? 0 : failed;
+}
+
+/* Permissions and safety of the temporary file; closes it in any case. 0, or an errno. */
+static int close_temporary(mha__outfile *f, bool whole)
+{
+    int failed = 0;
+    if (whole && f->replaces && fchmod(f->fd, f->mode) != 0) failed = errno;
+    if (whole && !failed) failed = sync_open(f->fd);
+    if (close(f->fd) != 0 && errno != EINTR && !failed) failed = errno; /* after a signal it is closed, too */
+    return failed;
+}
+
+mha_status mha__fail_left(mha_status status, const char *name, mha_error *err)
+{
+    mha__quoted q;
+    const mha_error first = err ? *err : (mha_error){0};
+    return mha__fail(err, status, "%s; %s is left and cannot be removed", first.message,
+                     mha__quote(&q, name, strlen(name)));
+}
+
+mha_status mha__outfile_end(mha__outfile *file, mha_status status, mha_error *err)
+{
+    mha__outfile *f = file;
+    int failed = close_temporary(f, status == MHA_OK);
+    if (status == MHA_OK && !failed && renameat(f->dir, f->temporary, f->dir, f->name) != 0) failed = errno;
+    const bool named = status == MHA_OK && !failed;
+    if (named && f->owns_dir) failed = mha__sync_folder(f->dir);
+    if (failed && status == MHA_OK) status = fail(f, failed, err);
+    const bool left = !named && unlinkat(f->dir, f->temporary, 0) != 0 && errno != ENOENT;
+    if (left) mha__fail_left(status, f->temporary, err);
+    if (f->owns_dir) close(f->dir);
+    return status;
+}
+
+mha_status mha_file_write(const char *path, const void *data, size_t bytes, int overwrite, mha_error *err)
+{
+    mha__outfile file;
+    if (!path || (!data && bytes))
+        return mha__fail(err, MHA_ERR_ARG, "mha_file_write: %s is NULL", path ? "data" : "path");
+    MHA__TRY(mha__outfile_begin(&file, path, overwrite != 0, err));
+    return mha__outfile_end(&file, mha__outfile_put(&file, 0, data, bytes, err), err);
+}

@@ -1,0 +1,272 @@
+/* output_folder.c - a folder written beside its place and then named.
+ *
+ * Invariant: the name is touched by one rename, or one exchange, and only when every file lies on the disk. What is
+ * removed are files of known names in a folder that holds no others.
+ */
+#include "io/files/output_folder.h"
+#include "io/files/folder_entries.h"
+#include "io/files/output_folder_replace.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static mha_status fail(const mha__folder *f, int number, mha_error *err)
+{
+    return mha__fail_errno(err, "cannot write", f->path, number);
+}
+
+/* ---- names ---- */
+
+static mha_status split_path(mha__folder *f, const char *path, mha_error *err)
+{
+    size_t n = strlen(path);
+    *f = (mha__folder){.path = path, .dir = -1, .inside = -1};
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    size_t start = n;
+    while (start > 0 && path[start - 1] != '/')
+        start--;
+    const size_t name = n - start;
+    if (!name || !mha__bare_name(path + start, name)) return fail(f, name ? EEXIST : ENOENT, err);
+    if (n >= sizeof f->parent - 2 || name > NAME_MAX - 32) return fail(f, ENAMETOOLONG, err);
+    memcpy(f->name, path + start, name);
+    if (start)
+        memcpy(f->parent, path, start);
+    else
+        memcpy(f->parent, "./", 2);
+    snprintf(f->temporary, sizeof f->temporary, ".%.*s.tmp.%ld", (int)name, f->name, (long)getpid());
+    const int length = snprintf(f->place, sizeof f->place, "%s%s", f->parent, f->temporary);
+    return length < (int)sizeof f->place ? MHA_OK : fail(f, ENAMETOOLONG, err);
+}
+
+/* ---- what lies in a folder ---- */
+
+/* May this entry of the folder at the name be removed? One that is not there any more may: another process replaces the
+ * folder at this moment. */
+static mha_status look_at(mha__folder *f, int dir, const char *name, const char *const *known, mha_error *err)
+{
+    struct stat st;
+    mha__quoted q1 = {0}, q2 = {0};
+    mha__quote(&q1, f->path, strlen(f->path));
+    mha__quote(&q2, name, strlen(name));
+    if (!f->overwrite) return mha__fail(err, MHA_ERR_IO, "%s: will not be written over: it holds %s", q1.text, q2.text);
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT ? MHA_OK : fail(f, errno, err);
+    if (S_ISDIR(st.st_mode) || !mha__entries_known(name, known))
+        return mha__fail(err, MHA_ERR_IO, "%s: will not be written over: it holds %s, which is no file of a checkpoint",
+                         q1.text, q2.text);
+    f->replaces = true;
+    return MHA_OK;
+}
+
+/* What stands at the name now; symbolic links are not followed. */
+static mha_status look(mha__folder *f, const char *const *known, mha_error *err)
+{
+    struct stat st;
+    mha__quoted q = {0};
+    f->replaces = false;
+    if (fstatat(f->dir, f->name, &st, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT ? MHA_OK : fail(f, errno, err);
+    if (!S_ISDIR(st.st_mode))
+        return mha__fail(err, MHA_ERR_IO, "%s: will not be written over: it is %s",
+                         mha__quote(&q, f->path, strlen(f->path)),
+                         S_ISREG(st.st_mode)   ? "a file"
+                         : S_ISLNK(st.st_mode) ? "a symbolic link"
+                                               : mha__file_kind(st.st_mode));
+    DIR *entries = mha__entries_open(f->dir, f->name);
+    if (!entries) return errno == ENOENT ? MHA_OK : fail(f, errno, err);
+    mha_status status = MHA_OK;
+    for (const char *e = mha__entries_next(entries); e && status == MHA_OK; e = mha__entries_next(entries))
+        status = look_at(f, dirfd(entries), e, known, err);
+    closedir(entries);
+    return status;
+}
+
+static bool is_there(const mha__folder *f)
+{
+    struct stat st;
+    return fstatat(f->dir, f->name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* ".NAME.tmp.PID", with "tmp" for `kind`? */
+static bool is_leftover(const mha__folder *f, const char *entry, const char *kind)
+{
+    char start[NAME_MAX + 1];
+    const int length = snprintf(start, sizeof start, ".%.*s.%s.", NAME_MAX - 32, f->name, kind);
+    const char *number = entry + length;
+    return strncmp(entry, start, (size_t)length) == 0 && *number && !number[strspn(number, "0123456789")];
+}
+
+/* Whoever writes a temporary folder, or replaces one, holds a lock on it, which ends with the process: one that can be
+ * locked was left behind by a process that was killed. What it had replaced is all there is where the name is not
+ * there: nobody else can have taken that away once the lock is held. One that has another name by then was not left,
+ * but has been finished. What cannot be removed stays. */
+static void remove_if_left(const mha__folder *f, const char *entry)
+{
+    const bool old = is_leftover(f, entry, "old");
+    DIR *entries = old || is_leftover(f, entry, "tmp") ? mha__entries_open(f->dir, entry) : NULL;
+    if (!entries) return;
+    const bool left = flock(dirfd(entries), LOCK_EX | LOCK_NB) == 0 && mha__entries_are(f->dir, entry, entries);
+    if (left && (!old || is_there(f))) mha__entries_remove(f->dir, entry, entries);
+    closedir(entries);
+}
+
+static void remove_leftovers(const mha__folder *f)
+{
+    DIR *entries = mha__entries_open(f->dir, ".");
+    for (const char *e = entries ? mha__entries_next(entries) : NULL; e; e = mha__entries_next(entries))
+        remove_if_left(f, e);
+    if (entries) closedir(entries);
+}
+
+/* ---- from begin to commit ---- */
+
+static mha_status in_the_way(const mha__folder *f, mha_error *err)
+{
+    mha__quoted q1 = {0}, q2 = {0};
+    return mha__fail(err, MHA_ERR_IO,
+                     "%s: will not be written: %s is in use, or left over from a killed run; remove it then",
+                     mha__quote(&q1, f->path, strlen(f->path)), mha__quote(&q2, f->place, strlen(f->place)));
+}
+
+/* Locks it. Another process that begins at the same time may have taken it for left over before it was locked: then it
+ * is gone, and made again. A file system without locks keeps what is left over. */
+static mha_status create_temporary(mha__folder *f, mha_error *err)
+{
+    for (;;) {
+        if (mkdirat(f->dir, f->temporary, 0777) != 0) return errno == EEXIST ? in_the_way(f, err) : fail(f, errno, err);
+        f->entries = mha__entries_open(f->dir, f->temporary);
+        const int number = errno;
+        if (!f->entries && number != ENOENT) {
+            unlinkat(f->dir, f->temporary, AT_REMOVEDIR);
+            return fail(f, number, err);
+        }
+        if (!f->entries) continue;
+        f->inside = dirfd(f->entries);
+        while (flock(f->inside, LOCK_EX) != 0 && errno == EINTR)
+            continue;
+        if (mha__entries_are(f->dir, f->temporary, f->entries)) return MHA_OK;
+        closedir(f->entries);
+    }
+}
+
+static void close_both(mha__folder *f)
+{
+    if (f->entries) closedir(f->entries);
+    if (f->dir >= 0) close(f->dir);
+    f->entries = NULL;
+    f->inside = f->dir = -1;
+}
+
+/* The parent, opened, and what stands in it at the name. */
+static mha_status open_parent(mha__folder *f, const char *path, bool overwrite, const char *const *known,
+                              mha_error *err)
+{
+    MHA__TRY(split_path(f, path, err));
+    f->dir = mha__open_at(AT_FDCWD, f->parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    if (f->dir < 0) return fail(f, errno, err);
+    f->overwrite = overwrite;
+    return look(f, known, err);
+}
+
+mha_status mha__folder_check(const char *path, bool overwrite, const char *const *known, mha_error *err)
+{
+    mha__folder f;
+    mha_status status = open_parent(&f, path, overwrite, known, err);
+    if (status == MHA_OK && faccessat(f.dir, ".", W_OK | X_OK, 0) != 0) status = fail(&f, errno, err);
+    close_both(&f);
+    return status;
+}
+
+mha_status mha__folder_begin(mha__folder *folder, const char *path, bool overwrite, const char *const *known,
+                             mha_error *err)
+{
+    mha_status status = open_parent(folder, path, overwrite, known, err);
+    if (status == MHA_OK) {
+        remove_leftovers(folder);
+        status = create_temporary(folder, err);
+    }
+    if (status != MHA_OK) close_both(folder);
+    return status;
+}
+
+mha_status mha__folder_aside(mha__folder *folder, const char *name, const char *const *known, mha_error *err)
+{
+    mha__folder other = *folder;
+    const size_t bytes = strlen(name);
+    other.path = name;
+    other.overwrite = true;
+    if (!mha__bare_name(name, bytes) || strcmp(name, folder->name) == 0) return fail(&other, EINVAL, err);
+    if (bytes > NAME_MAX) return fail(&other, ENAMETOOLONG, err);
+    memcpy(other.name, name, bytes + 1);
+    MHA__TRY(look(&other, known, err));
+    memcpy(folder->aside, name, bytes + 1);
+    return MHA_OK;
+}
+
+mha_status mha__folder_abort(mha__folder *folder, mha_status status, mha_error *err)
+{
+    const bool left = folder->entries && mha__entries_remove(folder->dir, folder->temporary, folder->entries) != 0;
+    close_both(folder);
+    return left ? mha__fail_left(status, folder->temporary, err) : status;
+}
+
+/* ---- commit ---- */
+
+/* The folder gets its name. 0, or an errno. */
+static int take_name(const mha__folder *f, const char *const *known, mha__replaced *r)
+{
+    if (f->replaces) return mha__folder_exchange(f, known, r);
+    return renameat(f->dir, f->temporary, f->dir, f->name) == 0 ? 0 : errno;
+}
+
+/* Has another process made, or taken away, what stood at the name between the look at it and the renaming? */
+static bool is_overtaken(const mha__folder *f, int failed)
+{
+    return f->replaces ? failed == ENOENT : failed == ENOTEMPTY || failed == EEXIST;
+}
+
+static mha_status fail_left(const mha__folder *f, const char *left, int number, mha_error *err)
+{
+    mha__quoted q = {0};
+    char why[sizeof q.text + 64];
+    snprintf(why, sizeof why, "is written, but %s, which it replaces, cannot be removed",
+             mha__quote(&q, left, strlen(left)));
+    return mha__fail_errno(err, why, f->path, number);
+}
+
+mha_status mha__folder_commit(mha__folder *folder, const char *const *known, mha_error *err)
+{
+    enum { TURNS = 1000 }; /* of other processes */
+    mha__folder *f = folder;
+    mha__replaced r = {0};
+    int failed = mha__sync_folder(f->inside);
+    mha_status status = failed ? fail(f, failed, err) : MHA_OK;
+    for (int turn = 0; status == MHA_OK; turn++) {
+        status = look(f, known, err); /* once more: it may have changed */
+        failed = status == MHA_OK ? take_name(f, known, &r) : 0;
+        if (!failed || r.left || !is_overtaken(f, failed) || turn == TURNS) break;
+    }
+    if (status == MHA_OK && failed) status = r.left ? fail_left(f, r.left, failed, err) : fail(f, failed, err);
+    if (status != MHA_OK && !r.left) return mha__folder_abort(f, status, err);
+    failed = mha__sync_folder(f->dir);
+    if (failed && status == MHA_OK) status = fail(f, failed, err);
+    close_both(f);
+    return status;
+}
+
+/* ---- files ---- */
+
+mha_status mha__folder_put(const mha__folder *folder, const char *name, const void *data, size_t bytes, mha_error *err)
+{
+    mha__outfile file;
+    MHA__TRY(mha__folder_file(folder, name, &file, err));
+    return mha__outfile_end(&file, mha__outfile_put(&file, 0, data, bytes, err), err);
+}
+
+mha_status mha__folder_file(const mha__folder *folder, const char *name, mha__outfile *file, mha_error *err)
+{
+    return mha__outfile_begin_in(file, folder->inside, folder->path, name, err);
+}

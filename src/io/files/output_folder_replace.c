@@ -1,0 +1,103 @@
+/* output_folder_replace.c - a new folder takes the place of an old one, which goes (output_folder.h).
+ *
+ * Invariant: a folder is removed only if it has been seen to hold nothing but files of known names. Between the look at
+ * it and the exchange of names another process may put another folder there, so it is looked at after the exchange.
+ */
+#include "io/files/output_folder_replace.h"
+#include "io/files/folder_entries.h"
+#include <errno.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <linux/fs.h>
+#include <sys/syscall.h>
+#endif
+
+static bool holds_known(DIR *entries, const char *const *known)
+{
+    struct stat st;
+    rewinddir(entries);
+    for (const char *e = mha__entries_next(entries); e; e = mha__entries_next(entries))
+        if (fstatat(dirfd(entries), e, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            (S_ISDIR(st.st_mode) || !mha__entries_known(e, known)))
+            return false;
+    return true;
+}
+
+/* The old folder has the name `name` now. Where another process was faster it is another one than was looked at and
+ * opened. 0, or an errno: ENOENT if it has been removed, ENOTEMPTY if it holds what must not be. */
+static int open_again(const mha__folder *f, const char *name, const char *const *known, mha__replaced *r)
+{
+    if (!mha__entries_are(f->dir, name, r->old)) {
+        DIR *now = mha__entries_open(f->dir, name);
+        if (!now) return errno;
+        flock(dirfd(now), LOCK_EX | LOCK_NB);
+        closedir(r->old);
+        r->old = now;
+    }
+    return f->aside[0] || holds_known(r->old, known) ? 0 : ENOTEMPTY;
+}
+
+/* Gives the old folder, `name` by now, the name aside, or removes it. `changed` is what open_again said. 0, or an errno
+ * and `left`. */
+static int put_aside(const mha__folder *f, const char *name, int changed, mha__replaced *r)
+{
+    if (changed == ENOENT) return 0;
+    if (f->aside[0] && r->aside) mha__entries_remove(f->dir, f->aside, r->aside);
+    if (f->aside[0] && renameat(f->dir, name, f->dir, f->aside) == 0) return 0;
+    const int failed = changed ? changed : mha__entries_remove(f->dir, name, r->old);
+    if (failed) r->left = name;
+    return failed;
+}
+
+/* The folder at the name and the temporary one change places; 0, or an errno. */
+static int exchange_names(const mha__folder *f)
+{
+#if defined(__linux__) && defined(SYS_renameat2) && defined(RENAME_EXCHANGE)
+    return syscall(SYS_renameat2, f->dir, f->temporary, f->dir, f->name, RENAME_EXCHANGE) == 0 ? 0 : errno;
+#else
+    (void)f;
+    return ENOSYS;
+#endif
+}
+
+/* The old folder steps aside, and the new one takes its name; 0, or an errno. */
+static int rename_both(const mha__folder *f, const char *const *known, mha__replaced *r)
+{
+    snprintf(r->name, sizeof r->name, ".%.*s.old.%ld", NAME_MAX - 32, f->name, (long)getpid());
+    if (renameat(f->dir, f->name, f->dir, r->name) != 0) return errno;
+    const int changed = open_again(f, r->name, known, r);
+    int failed = changed == ENOTEMPTY ? ENOENT : 0;
+    if (!failed && renameat(f->dir, f->temporary, f->dir, f->name) == 0) return put_aside(f, r->name, changed, r);
+    if (!failed) failed = errno;
+    return renameat(f->dir, r->name, f->dir, f->name) == 0 ? failed : errno;
+}
+
+/* The new folder takes the name; 0, or an errno: ENOENT if another process has changed what stood there, so that it is
+ * to be looked at again. */
+static int swap(const mha__folder *f, const char *const *known, mha__replaced *r)
+{
+    const int failed = exchange_names(f);
+    if (failed == ENOSYS || failed == EINVAL) return rename_both(f, known, r);
+    if (failed) return failed;
+    const int changed = open_again(f, f->temporary, known, r);
+    if (changed == ENOTEMPTY && exchange_names(f) == 0) return ENOENT;
+    return put_aside(f, f->temporary, changed, r);
+}
+
+/* The lock ends when the old folder has gone where it is to go, so that nobody takes it for left over. */
+int mha__folder_exchange(const mha__folder *f, const char *const *known, mha__replaced *r)
+{
+    r->old = mha__entries_open(f->dir, f->name);
+    if (!r->old) return errno;
+    if (f->aside[0]) r->aside = mha__entries_open(f->dir, f->aside);
+    const bool ready = r->aside || !f->aside[0] || errno == ENOENT;
+    int failed = ready ? 0 : errno;
+    flock(dirfd(r->old), LOCK_EX | LOCK_NB);
+    if (ready) failed = swap(f, known, r);
+    closedir(r->old);
+    if (r->aside) closedir(r->aside);
+    return failed;
+}

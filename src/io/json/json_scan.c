@@ -1,0 +1,355 @@
+/* json_scan.c - the tokens of a JSON text (json_scan.h). One pass, no recursion: the open containers are bits of a
+ * word, which is why MHA__JSON_DEPTH is at most 64. */
+#include "io/json/json_scan.h"
+#include "base/utf8.h"
+#include "io/files/input_file.h"
+#include "io/input_limits.h"
+#include "io/json/json_number.h"
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+_Static_assert(MHA__JSON_DEPTH <= 64, "the kinds of open containers are bits of one word");
+
+/* What may come next. */
+enum { VALUE, FIRST_ITEM, FIRST_KEY, KEY, AFTER };
+
+/* ---- sentences ---- */
+
+mha_status mha__json_scan_fail(const mha__json_scan *s, size_t at, const char *reason, ...)
+{
+    char text[400];
+    mha__quoted file;
+    va_list args;
+    va_start(args, reason);
+    vsnprintf(text, sizeof text, reason, args);
+    va_end(args);
+    return mha__fail(s->err, MHA_ERR_FORMAT, "%s: %sline %zu, column %zu: %s",
+                     mha__quote(&file, s->file, strlen(s->file)), s->flags & MHA__JSON_HEADER ? "header: " : "",
+                     s->line + 1, at - s->line_begin + 1, text);
+}
+
+const char *mha__json_kind_name(mha__json_kind kind)
+{
+    static const char *const names[] = {[MHA__JSON_ABSENT] = "nothing",
+                                        [MHA__JSON_NULL] = "null",
+                                        [MHA__JSON_FALSE] = "false",
+                                        [MHA__JSON_TRUE] = "true",
+                                        [MHA__JSON_INTEGER] = "a number",
+                                        [MHA__JSON_REAL] = "a number",
+                                        [MHA__JSON_STRING] = "a string",
+                                        [MHA__JSON_ARRAY] = "an array",
+                                        [MHA__JSON_OBJECT] = "an object",
+                                        [MHA__JSON_KEY] = "a key",
+                                        [MHA__JSON_END] = "the end of an array or object",
+                                        [MHA__JSON_DONE] = "the end of the text"};
+    return names[kind];
+}
+
+/* At a byte that cannot be there: "want WANT, got "x..."", with the word that begins there. */
+static mha_status unexpected(const mha__json_scan *s, const char *want)
+{
+    size_t n = 0;
+    if (s->at == s->n) return mha__json_scan_fail(s, s->at, "want %s, got the end of the text", want);
+    while (n < 20 && s->at + n < s->n && !strchr(" \t\r\n,:[]{}\"", s->text[s->at + n]))
+        n++;
+    return mha__json_scan_fail(s, s->at, "want %s, got %s", want,
+                               mha__quote(&(mha__quoted){0}, s->text + s->at, n ? n : 1));
+}
+
+/* ---- the beginning ---- */
+
+static mha_status check_bytes(mha__json_scan *s)
+{
+    mha__quoted q;
+    mha__quote(&q, s->file, strlen(s->file));
+    if (s->n == 0) return mha__fail(s->err, MHA_ERR_FORMAT, "%s: empty", q.text);
+    const char *foreign = mha__foreign(s->text, s->n);
+    if (foreign) return mha__fail(s->err, MHA_ERR_FORMAT, "%s: %s", q.text, foreign);
+    if ((s->flags & MHA__JSON_HEADER) && s->text[0] != '{')
+        return mha__fail(s->err, MHA_ERR_FORMAT, "%s: the header begins with byte 0x%02X, not with {", q.text,
+                         (unsigned char)s->text[0]);
+    const size_t good = mha__utf8_check(s->text, s->n);
+    if (good < s->n)
+        return mha__fail(s->err, MHA_ERR_FORMAT, "%s: byte %zu (0x%02X) is not UTF-8", q.text, good,
+                         (unsigned char)s->text[good]);
+    const char *nul = memchr(s->text, '\0', s->n);
+    if (nul) return mha__fail(s->err, MHA_ERR_FORMAT, "%s: byte %zu is NUL", q.text, (size_t)(nul - s->text));
+    return MHA_OK;
+}
+
+mha_status mha__json_scan_begin(mha__json_scan *s, const char *file, const char *text, size_t n, unsigned flags,
+                                mha_error *err)
+{
+    const size_t mark = (flags & MHA__JSON_BOM) && n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
+    *s = (mha__json_scan){.file = file, .text = text + mark, .n = n - mark, .flags = flags, .state = VALUE, .err = err};
+    return check_bytes(s);
+}
+
+/* ---- strings ---- */
+
+/* The four digits of \uXXXX; negative if they are none. */
+static int32_t hex4(const char *p)
+{
+    int32_t value = 0;
+    for (int i = 0; i < 4; i++) {
+        const char c = p[i];
+        const int digit = c >= '0' && c <= '9'   ? c - '0'
+                          : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                          : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                                 : -1;
+        if (digit < 0) return -1;
+        value = 16 * value + digit;
+    }
+    return value;
+}
+
+/* The escape at p, which ends before the text does or is cut by a NUL. Returns its bytes; 0 if it is none. A lone
+ * surrogate is returned as the code that it is. */
+static size_t read_escape(const char *p, uint32_t *code)
+{
+    static const char names[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
+    const char *name = p[1] ? strchr(names, p[1]) : NULL;
+    if (name) {
+        *code = (uint32_t)(unsigned char)meant[name - names];
+        return 2;
+    }
+    const int32_t high = p[1] == 'u' ? hex4(p + 2) : -1;
+    if (high < 0) return 0;
+    *code = (uint32_t)high;
+    if ((high & 0xFC00) != 0xD800 || p[6] != '\\' || p[7] != 'u') return 6;
+    const int32_t low = hex4(p + 8);
+    if (low < 0 || (low & 0xFC00) != 0xDC00) return 6;
+    *code = 0x10000 + ((uint32_t)(high & 0x3FF) << 10) + (uint32_t)(low & 0x3FF);
+    return 12;
+}
+
+static size_t utf8_bytes(uint32_t code)
+{
+    return code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+}
+
+/* At a backslash. */
+static mha_status scan_escape(mha__json_scan *s, mha__json_token *t)
+{
+    uint32_t code = 0;
+    const size_t n = read_escape(s->text + s->at, &code);
+    if (n == 0) return mha__json_scan_fail(s, s->at, "invalid escape in a string");
+    if ((code & 0xFFFFF800) == 0xD800)
+        return mha__json_scan_fail(s, s->at, "invalid Unicode: \\u%04X is one half of a surrogate pair",
+                                   (unsigned)code);
+    if (code == 0 && t->kind == MHA__JSON_KEY) return mha__json_scan_fail(s, s->at, "a key with NUL in it");
+    t->escaped = true;
+    t->bytes += utf8_bytes(code);
+    s->at += n;
+    return MHA_OK;
+}
+
+/* At the opening quote. What stands before it ends a plain string. */
+static mha_status scan_string(mha__json_scan *s, mha__json_token *t)
+{
+    const size_t begin = s->at + 1;
+    for (s->at = begin;;) {
+        const size_t plain = s->at;
+        while (s->text[s->at] != '"' && s->text[s->at] != '\\' && (unsigned char)s->text[s->at] >= 0x20)
+            s->at++;
+        t->bytes += s->at - plain;
+        if (s->text[s->at] != '\\') break;
+        MHA__TRY(scan_escape(s, t));
+    }
+    t->text = s->text + begin;
+    t->n = s->at - begin;
+    if (s->at >= s->n) return mha__json_scan_fail(s, t->at, "a string that does not end");
+    if (s->text[s->at] != '"')
+        return mha__json_scan_fail(s, s->at, "control character 0x%02X in a string", (unsigned char)s->text[s->at]);
+    s->at++;
+    if (t->n > MHA__STRING_BYTES)
+        return mha__json_scan_fail(s, t->at, "a string longer than %zu bytes", MHA__STRING_BYTES);
+    return MHA_OK;
+}
+
+void mha__json_decode(const mha__json_token *t, char *to, size_t room)
+{
+    size_t out = 0;
+    if (!t->escaped) {
+        memmove(to, t->text, t->n < room ? t->n : room);
+        return;
+    }
+    for (size_t at = 0; at < t->n && out < room;) {
+        uint32_t code;
+        char character[4];
+        size_t n = 1;
+        if (t->text[at] != '\\') {
+            to[out++] = t->text[at++];
+            continue;
+        }
+        at += read_escape(t->text + at, &code);
+        n = (size_t)mha__utf8_write(code, character);
+        if (n > room - out) n = room - out;
+        memcpy(to + out, character, n);
+        out += n;
+    }
+}
+
+bool mha__json_token_is(const mha__json_token *t, const char *name)
+{
+    char decoded[64];
+    const size_t n = strlen(name);
+    if (t->bytes != n) return false;
+    if (!t->escaped) return memcmp(t->text, name, n) == 0;
+    if (n > sizeof decoded) return false;
+    mha__json_decode(t, decoded, n);
+    return memcmp(decoded, name, n) == 0;
+}
+
+/* ---- other values ---- */
+
+static mha_status scan_number(mha__json_scan *s, mha__json_token *t)
+{
+    const mha__json_decimal d = mha__json_decimal_of(s->text + s->at);
+    if (d.n == 0) return unexpected(s, "a number");
+    t->kind = d.real ? MHA__JSON_REAL : MHA__JSON_INTEGER;
+    s->at += d.n;
+    if (d.real) {
+        t->real = mha__json_real_of(s->text + t->at, &d);
+        return isfinite(t->real) ? MHA_OK : mha__json_scan_fail(s, t->at, "real number overflow");
+    }
+    const uint64_t most = (uint64_t)INT64_MAX + d.negative;
+    if (d.cut || d.digits > most)
+        return mha__json_scan_fail(s, t->at, d.negative ? "too big negative integer" : "too big integer");
+    if (d.negative && d.digits == 0 && (s->flags & MHA__JSON_HEADER))
+        return mha__json_scan_fail(s, t->at, "-0 is not a size");
+    t->integer = (int64_t)(d.negative ? 0 - d.digits : d.digits);
+    return MHA_OK;
+}
+
+static mha_status scan_word(mha__json_scan *s, mha__json_token *t)
+{
+    static const struct {
+        const char *word;
+        mha__json_kind kind;
+    } words[] = {{"null", MHA__JSON_NULL}, {"false", MHA__JSON_FALSE}, {"true", MHA__JSON_TRUE}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        const size_t n = strlen(words[i].word);
+        if (s->n - s->at < n || memcmp(s->text + s->at, words[i].word, n) != 0) continue;
+        t->kind = words[i].kind;
+        s->at += n;
+        return MHA_OK;
+    }
+    return unexpected(s, "a value");
+}
+
+/* ---- containers ---- */
+
+static bool in_object(const mha__json_scan *s)
+{
+    return s->objects >> (s->depth - 1) & 1;
+}
+
+static mha_status open_container(mha__json_scan *s, mha__json_token *t)
+{
+    const bool object = s->text[s->at] == '{';
+    if (s->depth == MHA__JSON_DEPTH)
+        return mha__json_scan_fail(s, s->at, "nested deeper than %d levels", MHA__JSON_DEPTH);
+    const uint64_t bit = (uint64_t)1 << s->depth++;
+    s->objects = object ? s->objects | bit : s->objects & ~bit;
+    s->state = object ? FIRST_KEY : FIRST_ITEM;
+    s->at++;
+    t->kind = object ? MHA__JSON_OBJECT : MHA__JSON_ARRAY;
+    return MHA_OK;
+}
+
+static mha_status close_container(mha__json_scan *s, mha__json_token *t)
+{
+    s->depth--;
+    s->at++;
+    s->state = AFTER;
+    t->kind = MHA__JSON_END;
+    return MHA_OK;
+}
+
+/* ---- tokens ---- */
+
+static void skip_blanks(mha__json_scan *s)
+{
+    for (;; s->at++) {
+        const char c = s->text[s->at];
+        if (c == '\n') {
+            s->line++;
+            s->line_begin = s->at + 1;
+        } else if (c != ' ' && c != '\t' && c != '\r') {
+            return;
+        }
+    }
+}
+
+static mha_status scan_value(mha__json_scan *s, mha__json_token *t)
+{
+    const char c = s->text[s->at];
+    if (c == '{' || c == '[') return open_container(s, t);
+    s->state = AFTER;
+    if (c == '"') {
+        t->kind = MHA__JSON_STRING;
+        return scan_string(s, t);
+    }
+    return c == '-' || (c >= '0' && c <= '9') ? scan_number(s, t) : scan_word(s, t);
+}
+
+static mha_status scan_key(mha__json_scan *s, mha__json_token *t)
+{
+    if (s->text[s->at] != '"') return unexpected(s, s->state == FIRST_KEY ? "a key in quotes or }" : "a key in quotes");
+    t->kind = MHA__JSON_KEY;
+    MHA__TRY(scan_string(s, t));
+    skip_blanks(s);
+    if (s->text[s->at] != ':') return unexpected(s, ":");
+    s->at++;
+    s->state = VALUE;
+    return MHA_OK;
+}
+
+/* After a value: the end of its container, or a comma that another one follows. */
+static mha_status scan_after(mha__json_scan *s, mha__json_token *t)
+{
+    if (s->depth == 0) {
+        t->kind = MHA__JSON_DONE;
+        return s->at == s->n ? MHA_OK : unexpected(s, "the end of the text");
+    }
+    const bool object = in_object(s);
+    const char c = s->text[s->at];
+    if (c == (object ? '}' : ']')) return close_container(s, t);
+    if (c != ',') return unexpected(s, object ? ", or }" : ", or ]");
+    s->at++;
+    skip_blanks(s);
+    t->at = s->at;
+    s->state = object ? KEY : VALUE;
+    return object ? scan_key(s, t) : scan_value(s, t);
+}
+
+static mha_status check_root(const mha__json_scan *s, const mha__json_token *t)
+{
+    if (t->kind == MHA__JSON_OBJECT || (s->flags & MHA__JSON_ANY)) return MHA_OK;
+    return mha__json_scan_fail(s, t->at, "want a JSON object, got %s", mha__json_kind_name(t->kind));
+}
+
+mha_status mha__json_next(mha__json_scan *s, mha__json_token *t)
+{
+    skip_blanks(s);
+    *t = (mha__json_token){.at = s->at};
+    const bool root = s->depth == 0 && s->state == VALUE;
+    const char c = s->text[s->at];
+    if (s->state == AFTER) return scan_after(s, t);
+    if ((s->state == FIRST_KEY && c == '}') || (s->state == FIRST_ITEM && c == ']')) return close_container(s, t);
+    MHA__TRY(s->state == FIRST_KEY ? scan_key(s, t) : scan_value(s, t));
+    return root ? check_root(s, t) : MHA_OK;
+}
+
+mha_status mha__json_skip(mha__json_scan *s, const mha__json_token *t)
+{
+    mha__json_token next = *t;
+    if (next.kind == MHA__JSON_KEY) MHA__TRY(mha__json_next(s, &next));
+    if (next.kind != MHA__JSON_ARRAY && next.kind != MHA__JSON_OBJECT) return MHA_OK;
+    for (const int outside = s->depth - 1; s->depth > outside;)
+        MHA__TRY(mha__json_next(s, &next));
+    return MHA_OK;
+}

@@ -1,0 +1,165 @@
+/* safetensors.c - the safetensors format:  u64 length N | N bytes of JSON | tensor bytes.
+ *
+ *     {"__metadata__": {"format": "pt"}, "NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
+ *
+ * The rules are those of the reference reader, and where that reader is laxer than the text of the format, the text:
+ * the first byte is '{', a name or a field appears once. Two fields describe the size of every tensor, its shape and
+ * its offsets; they are compared, and all tensors together must tile the data without hole or overlap. So once a file
+ * is accepted, every pointer into it is sound.
+ *
+ * The header is read by safetensors_header.c; here is what holds for the file as a whole.
+ */
+#include "base/ctx.h"
+#include "io/input_limits.h"
+#include "io/tensor_file.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The state of one opening. */
+typedef struct reader {
+    mha_file *file;
+    const char *path;
+    size_t data_bytes; /* behind the header */
+    mha_error *err;
+} reader;
+
+/* "PATH: tensor "NAME": what", or without the tensor for NULL. */
+static mha_status __attribute__((format(printf, 3, 4)))
+refuse(const reader *r, const char *tensor, const char *what, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, what);
+    vsnprintf(text, sizeof text, what, args);
+    va_end(args);
+    mha__quoted path, name;
+    mha__quote(&path, r->path, strlen(r->path));
+    if (!tensor) return mha__fail(r->err, MHA_ERR_FORMAT, "%s: %s", path.text, text);
+    return mha__fail(r->err, MHA_ERR_FORMAT, "%s: tensor \"%s\": %s", path.text,
+                     mha__quote(&name, tensor, strlen(tensor)), text);
+}
+
+/* ---- the header's bytes ---- */
+
+static mha_status check_length(const reader *r, const mha__source *source, size_t *length)
+{
+    unsigned char head[9] = {0}; /* the length and the first byte of the JSON */
+    if (source->size < 8)
+        return refuse(r, NULL, "%zu bytes: neither safetensors (8 bytes at least) nor .npy", source->size);
+    size_t rest = source->size - 8;
+    MHA__TRY(mha__source_read(source, 0, head, rest > 0 ? 9 : 8, r->err));
+    uint64_t n = 0;
+    for (int i = 7; i >= 0; i--)
+        n = n << 8 | head[i];
+    if (n == 0) return refuse(r, NULL, "header length 0");
+    if (n > rest && rest > 0 && head[8] != '{')
+        return refuse(
+            r, NULL,
+            "neither safetensors nor .npy (of safetensors, the first 8 bytes would be the length of the header, "
+            "%llu, but %zu bytes follow)",
+            (unsigned long long)n, rest);
+    if (n > rest)
+        return refuse(r, NULL, "header length %llu, but only %zu bytes follow it", (unsigned long long)n, rest);
+    if (n > MHA__HEADER_BYTES)
+        return refuse(r, NULL, "header length %llu, the limit is %zu", (unsigned long long)n, MHA__HEADER_BYTES);
+    if (head[8] != '{') return refuse(r, NULL, "the header begins with byte 0x%02X, not with {", head[8]);
+    *length = (size_t)n;
+    return MHA_OK;
+}
+
+/* Reads the header into the tables of the file; its text is not kept. */
+static mha_status read_header(const reader *r, const mha__source *source, size_t length)
+{
+    char *text = mha__alloc(r->file->ctx, length + 1);
+    if (!text) return mha__no_memory(r->err, length, "a safetensors header");
+    text[length] = '\0';
+    mha_status status = mha__source_read(source, 8, text, length, r->err);
+    if (status == MHA_OK) status = mha__safetensors_header(r->file, r->path, text, length, r->data_bytes, r->err);
+    mha__free(r->file->ctx, text);
+    return status;
+}
+
+/* ---- all tensors together ---- */
+
+static int by_place(const void *a, const void *b)
+{
+    const mha__record *x = a, *y = b;
+    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
+    return (x->tensor.bytes > y->tensor.bytes) - (x->tensor.bytes < y->tensor.bytes);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const mha__record *)a)->tensor.name, ((const mha__record *)b)->tensor.name);
+}
+
+static int by_key(const void *a, const void *b)
+{
+    return strcmp(((const mha__metadata *)a)->key, ((const mha__metadata *)b)->key);
+}
+
+static void sort_by_name(mha_file *file)
+{
+    if (file->count > 1) qsort(file->records, (size_t)file->count, sizeof *file->records, by_name);
+    if (file->metadata_count > 1) qsort(file->metadata, (size_t)file->metadata_count, sizeof *file->metadata, by_key);
+}
+
+/* No name and no key stands there twice. */
+static mha_status check_names(const reader *r)
+{
+    const mha_file *file = r->file;
+    sort_by_name(r->file);
+    for (int64_t i = 1; i < file->count; i++)
+        if (by_name(&file->records[i - 1], &file->records[i]) == 0)
+            return refuse(r, file->records[i].tensor.name, "duplicate object key: two entries have this name");
+    for (int64_t i = 1; i < file->metadata_count; i++)
+        if (by_key(&file->metadata[i - 1], &file->metadata[i]) == 0)
+            return refuse(r, NULL, "__metadata__: duplicate object key \"%s\"",
+                          mha__quote(&(mha__quoted){0}, file->metadata[i].key, strlen(file->metadata[i].key)));
+    return MHA_OK;
+}
+
+/* In the order of their places each tensor begins where the one before ends, and the last ends with the file. */
+static mha_status check_tiling(const reader *r)
+{
+    mha_file *file = r->file;
+    if (file->count > 1) qsort(file->records, (size_t)file->count, sizeof *file->records, by_place);
+    size_t end = 0;
+    for (int64_t i = 0; i < file->count; i++) {
+        const mha__record *record = &file->records[i];
+        if (record->begin != end)
+            return refuse(r, record->tensor.name, "begins at %zu, %s at %zu: %s", record->begin,
+                          i ? "the tensor before it ends" : "the data begin", end,
+                          record->begin < end ? "bytes used twice" : "bytes that no tensor uses");
+        end += record->tensor.bytes; /* at most data_bytes: read_offsets saw to it */
+    }
+    if (end != r->data_bytes)
+        return refuse(r, NULL, "%zu bytes of data, but the tensors end at %zu", r->data_bytes, end);
+    return MHA_OK;
+}
+
+static mha_status place_tensors(reader *r, const mha__source *source)
+{
+    mha_file *file = r->file;
+    const char *data = NULL;
+    MHA__TRY(mha__data_load(file, source, source->size - r->data_bytes, r->data_bytes, &data, r->err));
+    for (int64_t i = 0; i < file->count; i++)
+        file->records[i].tensor.data = data + file->records[i].begin;
+    return MHA_OK;
+}
+
+mha_status mha__safetensors_open(mha_file *file, const mha__source *source, mha_error *err)
+{
+    reader r = {.file = file, .path = source->name, .err = err};
+    size_t length = 0;
+    MHA__TRY(check_length(&r, source, &length));
+    r.data_bytes = source->size - 8 - length;
+    MHA__TRY(read_header(&r, source, length));
+    MHA__TRY(check_names(&r));
+    MHA__TRY(check_tiling(&r));
+    sort_by_name(file);
+    file->format = "safetensors";
+    return place_tensors(&r, source);
+}

@@ -1,0 +1,310 @@
+/* safetensors_header.c - the entries of a safetensors header (safetensors.c), read as a stream of tokens.
+ *
+ * The same walk goes over the text twice: the first time it checks everything and counts, the second time it fills
+ * tables of exactly that size. So a header is refused at its first wrong value, and takes no memory before that.
+ */
+#include "base/ctx.h"
+#include "base/size.h"
+#include "io/json/json.h"
+#include "io/safetensors/stored_types.h"
+#include "io/tensor_file.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define METADATA "__metadata__"
+
+typedef struct reader {
+    mha_file *file;
+    const char *path, *text;
+    size_t data_bytes;
+    mha__json_scan scan;
+    size_t tensors, metadata, extents, string_bytes; /* needed so far */
+    bool fill;                                       /* the second walk */
+    bool described;                                  /* METADATA has been read */
+    char name[256];                                  /* of the tensor at hand, for sentences: its beginning */
+    mha_error *err;
+} reader;
+
+/* One entry. */
+typedef struct entry {
+    mha_tensor tensor;
+    int64_t shape[MHA__RANK];
+    uint64_t at[2]; /* data_offsets */
+    size_t bits;    /* of an element */
+    unsigned seen;  /* bit of each field */
+    bool ignores;   /* it has other fields */
+} entry;
+
+/* "PATH: tensor "NAME": what", or without the tensor while it has no name. */
+static mha_status __attribute__((format(printf, 3, 4))) refuse(const reader *r, bool tensor, const char *what, ...)
+{
+    char text[512];
+    mha__quoted path, name;
+    va_list args;
+    va_start(args, what);
+    vsnprintf(text, sizeof text, what, args);
+    va_end(args);
+    mha__quote(&path, r->path, strlen(r->path));
+    if (!tensor) return mha__fail(r->err, MHA_ERR_FORMAT, "%s: %s", path.text, text);
+    return mha__fail(r->err, MHA_ERR_FORMAT, "%s: tensor \"%s\": %s", path.text,
+                     mha__quote(&name, r->name, strlen(r->name)), text);
+}
+
+static mha_status duplicate(const reader *r, const mha__json_token *key)
+{
+    mha__quoted q;
+    return mha__json_scan_fail(&r->scan, key->at, "duplicate object key %s", mha__json_show_token(&q, key));
+}
+
+/* Makes room for a string, and keeps it on the second walk; NULL on the first one. */
+static const char *keep_string(reader *r, const mha__json_token *t)
+{
+    char *kept = r->fill ? r->file->strings + r->string_bytes : NULL;
+    r->string_bytes += t->bytes + 1;
+    if (!kept) return NULL;
+    mha__json_decode(t, kept, t->bytes);
+    kept[t->bytes] = '\0';
+    return kept;
+}
+
+/* ---- fields ---- */
+
+static mha_status read_dtype(reader *r, const mha__json_token *t, entry *e)
+{
+    mha__quoted q;
+    char name[16];
+    const mha__stored *type = NULL;
+    if (t->kind == MHA__JSON_STRING && t->bytes <= sizeof name) {
+        mha__json_decode(t, name, sizeof name);
+        type = mha__stored_named(name, t->bytes);
+    }
+    if (!type) return refuse(r, true, "dtype %s is not known", mha__json_show_token(&q, t));
+    e->tensor.dtype = type->dtype;
+    e->tensor.dtype_name = type->name;
+    e->bits = type->bits;
+    return MHA_OK;
+}
+
+/* The next item of an array of sizes; *end instead at its end. */
+static mha_status read_size(reader *r, const char *field, size_t index, uint64_t *size, bool *end)
+{
+    mha__quoted q;
+    mha__json_token t;
+    MHA__TRY(mha__json_next(&r->scan, &t));
+    *end = t.kind == MHA__JSON_END;
+    *size = (uint64_t)t.integer;
+    if (*end || (t.kind == MHA__JSON_INTEGER && t.integer >= 0)) return MHA_OK;
+    return refuse(r, true, "%s[%zu]: want an integer >= 0, got %s", field, index, mha__json_show_token(&q, &t));
+}
+
+static mha_status read_shape(reader *r, const mha__json_token *t, entry *e)
+{
+    mha__quoted q;
+    uint64_t size;
+    if (t->kind != MHA__JSON_ARRAY) return refuse(r, true, "shape: want an array, got %s", mha__json_show_token(&q, t));
+    for (size_t rank = 0;; rank++) {
+        bool end;
+        MHA__TRY(read_size(r, "shape", rank, &size, &end));
+        e->tensor.rank = (int)rank;
+        if (end) return MHA_OK;
+        if (rank == MHA__RANK) return refuse(r, true, "shape has more than %d dimensions", MHA__RANK);
+        e->shape[rank] = (int64_t)size;
+    }
+}
+
+static mha_status read_offsets(reader *r, const mha__json_token *t, entry *e)
+{
+    mha__quoted q;
+    bool end = false;
+    if (t->kind != MHA__JSON_ARRAY)
+        return refuse(r, true, "data_offsets: want [begin, end], got %s", mha__json_show_token(&q, t));
+    for (size_t i = 0; i < 3; i++) {
+        uint64_t size;
+        MHA__TRY(read_size(r, "data_offsets", i, &size, &end));
+        if (end != (i == 2)) return refuse(r, true, "data_offsets: want [begin, end], got an array of another length");
+        if (!end) e->at[i] = size;
+    }
+    return MHA_OK;
+}
+
+static const struct field {
+    const char *name;
+    mha_status (*read)(reader *r, const mha__json_token *t, entry *e);
+} fields[] = {{"dtype", read_dtype}, {"shape", read_shape}, {"data_offsets", read_offsets}};
+
+enum { FIELDS = sizeof fields / sizeof fields[0] };
+
+static mha_status read_field(reader *r, const mha__json_token *key, entry *e)
+{
+    mha__json_token t;
+    for (unsigned i = 0; i < FIELDS; i++) {
+        if (!mha__json_token_is(key, fields[i].name)) continue;
+        if (e->seen & 1u << i) return duplicate(r, key);
+        e->seen |= 1u << i;
+        MHA__TRY(mha__json_next(&r->scan, &t));
+        return fields[i].read(r, &t, e);
+    }
+    e->ignores = true;
+    return mha__json_skip(&r->scan, key);
+}
+
+/* ---- entries ---- */
+
+/* Fields that mean nothing here may hold anything but duplicate keys, which a tree tells: of a limited size, so that it
+ * takes little memory. */
+static mha_status check_ignored(const reader *r, size_t begin)
+{
+    const mha__json *root = NULL;
+    mha_error why = {0};
+    const size_t n = r->scan.at - begin;
+    if (n > MHA__IGNORED_BYTES)
+        return refuse(r, true, "an entry with unknown fields has %zu bytes, the limit is %zu", n, MHA__IGNORED_BYTES);
+    const mha_status status = mha__json_parse(r->file->ctx, "its entry", r->text + begin, n, 0, &root, &why);
+    mha__json_free(root);
+    if (status == MHA_ERR_FORMAT) return refuse(r, true, "%s", why.message);
+    return status == MHA_OK ? MHA_OK : mha__fail(r->err, status, "%s", why.message);
+}
+
+/* Elements and bytes from shape and type. The product is formed from the left, as the reference reader does it: [0,
+ * 2^40, 2^40] is empty, [2^40, 2^40, 0] overflows. */
+static mha_status count_bytes(const reader *r, entry *e)
+{
+    size_t elements, bits;
+    mha_tensor *t = &e->tensor;
+    if (!mha__bytes(e->shape, t->rank, 1, &elements) || !mha__mul(elements, e->bits, &bits))
+        return refuse(r, true, "shape: its size in %s overflows 64 bits", t->dtype_name);
+    if (bits % 8 != 0)
+        return refuse(r, true, "shape: %zu elements of %s do not fill whole bytes", elements, t->dtype_name);
+    t->elements = (int64_t)elements; /* fits: a product below 2^64 bits has less than 2^62 elements */
+    t->bytes = bits / 8;
+    return MHA_OK;
+}
+
+static mha_status check_offsets(const reader *r, const entry *e)
+{
+    const mha_tensor *t = &e->tensor;
+    const unsigned long long begin = e->at[0], end = e->at[1];
+    if (begin > end) return refuse(r, true, "data_offsets [%llu, %llu] run backwards", begin, end);
+    if (end > r->data_bytes)
+        return refuse(r, true, "data_offsets [%llu, %llu] end behind the %zu bytes of data", begin, end, r->data_bytes);
+    if (end - begin != t->bytes)
+        return refuse(r, true, "%lld elements of %s are %zu bytes, but data_offsets [%llu, %llu] hold %llu",
+                      (long long)t->elements, t->dtype_name, t->bytes, begin, end, end - begin);
+    return MHA_OK;
+}
+
+/* On the second walk the entry becomes a record. */
+static void keep_entry(reader *r, const mha__json_token *name, entry *e)
+{
+    mha_file *file = r->file;
+    const size_t at = r->extents;
+    e->tensor.name = keep_string(r, name);
+    r->extents += (size_t)e->tensor.rank;
+    r->tensors++;
+    if (!r->fill) return;
+    e->tensor.shape = memcpy(file->shapes + at, e->shape, (size_t)e->tensor.rank * sizeof *e->shape);
+    file->records[file->count++] = (mha__record){.tensor = e->tensor, .begin = (size_t)e->at[0]};
+}
+
+static mha_status read_entry(reader *r, const mha__json_token *name)
+{
+    mha__quoted q;
+    mha__json_token t;
+    entry e = {.seen = 0};
+    MHA__TRY(mha__json_next(&r->scan, &t));
+    if (t.kind != MHA__JSON_OBJECT)
+        return refuse(r, true, "want an object with dtype, shape and data_offsets, got %s",
+                      mha__json_show_token(&q, &t));
+    if (name->bytes > MHA__NAME_BYTES)
+        return refuse(r, true, "a name of %zu bytes, the limit is %zu", name->bytes, MHA__NAME_BYTES);
+    const size_t begin = t.at;
+    for (;;) {
+        MHA__TRY(mha__json_next(&r->scan, &t));
+        if (t.kind == MHA__JSON_END) break;
+        MHA__TRY(read_field(r, &t, &e));
+    }
+    if (e.ignores && !r->fill) MHA__TRY(check_ignored(r, begin));
+    for (unsigned i = 0; i < FIELDS; i++)
+        if (!(e.seen & 1u << i)) return refuse(r, true, "%s is missing", fields[i].name);
+    MHA__TRY(count_bytes(r, &e));
+    MHA__TRY(check_offsets(r, &e));
+    keep_entry(r, name, &e);
+    return MHA_OK;
+}
+
+static mha_status read_pair(reader *r, const mha__json_token *key)
+{
+    mha__quoted q1, q2;
+    mha__json_token t;
+    MHA__TRY(mha__json_next(&r->scan, &t));
+    if (t.kind != MHA__JSON_STRING)
+        return refuse(r, false, METADATA ": %s: want a string, got %s", mha__json_show_token(&q1, key),
+                      mha__json_show_token(&q2, &t));
+    const mha__metadata pair = {.key = keep_string(r, key), .value = keep_string(r, &t), .value_bytes = t.bytes};
+    r->metadata++;
+    if (r->metadata > MHA__METADATA) return refuse(r, false, METADATA ": more than %zu pairs", MHA__METADATA);
+    if (r->fill) r->file->metadata[r->file->metadata_count++] = pair;
+    return MHA_OK;
+}
+
+static mha_status read_metadata(reader *r, const mha__json_token *key)
+{
+    mha__quoted q;
+    mha__json_token t;
+    if (r->described) return duplicate(r, key);
+    r->described = true;
+    MHA__TRY(mha__json_next(&r->scan, &t));
+    if (t.kind == MHA__JSON_NULL) return MHA_OK;
+    if (t.kind != MHA__JSON_OBJECT)
+        return refuse(r, false, METADATA ": want an object of strings, got %s", mha__json_show_token(&q, &t));
+    for (;;) {
+        MHA__TRY(mha__json_next(&r->scan, &t));
+        if (t.kind == MHA__JSON_END) return MHA_OK;
+        MHA__TRY(read_pair(r, &t));
+    }
+}
+
+/* ---- both walks ---- */
+
+static mha_status walk(reader *r, size_t n)
+{
+    mha__json_token t;
+    r->tensors = r->metadata = r->extents = r->string_bytes = 0;
+    r->described = false;
+    MHA__TRY(mha__json_scan_begin(&r->scan, r->path, r->text, n, MHA__JSON_HEADER, r->err));
+    MHA__TRY(mha__json_next(&r->scan, &t));
+    for (;;) {
+        MHA__TRY(mha__json_next(&r->scan, &t));
+        if (t.kind == MHA__JSON_END) return mha__json_next(&r->scan, &t); /* nothing follows */
+        const size_t shown = t.bytes < sizeof r->name - 1 ? t.bytes : sizeof r->name - 1;
+        mha__json_decode(&t, r->name, shown);
+        r->name[shown] = '\0';
+        MHA__TRY(mha__json_token_is(&t, METADATA) ? read_metadata(r, &t) : read_entry(r, &t));
+        if (r->tensors > MHA__TENSORS) return refuse(r, false, "more than %zu tensors", MHA__TENSORS);
+        if (r->extents > MHA__EXTENTS)
+            return refuse(r, false, "more than %zu dimensions of all tensors together", MHA__EXTENTS);
+    }
+}
+
+/* One entry more than needed in each table, so that none is empty and a scalar has a shape to point to. */
+static mha_status make_room(const reader *r)
+{
+    mha_file *file = r->file;
+    file->records = mha__calloc(file->ctx, r->tensors + 1, sizeof *file->records);
+    file->metadata = mha__calloc(file->ctx, r->metadata + 1, sizeof *file->metadata);
+    file->shapes = mha__calloc(file->ctx, r->extents + 1, sizeof *file->shapes);
+    file->strings = mha__calloc(file->ctx, r->string_bytes + 1, 1);
+    if (file->records && file->metadata && file->shapes && file->strings) return MHA_OK;
+    return mha__no_memory(r->err, r->tensors * sizeof *file->records, "the tables of a safetensors file");
+}
+
+mha_status mha__safetensors_header(mha_file *file, const char *path, const char *text, size_t n, size_t data_bytes,
+                                   mha_error *err)
+{
+    reader r = {.file = file, .path = path, .text = text, .data_bytes = data_bytes, .err = err};
+    MHA__TRY(walk(&r, n));
+    MHA__TRY(make_room(&r));
+    r.fill = true;
+    return walk(&r, n);
+}

@@ -1,0 +1,23 @@
+/* safetensors_header_write.h - the header of a safetensors file to be written, as text. */
+#ifndef MHA_IO_SAFETENSORS_SAFETENSORS_HEADER_WRITE_H
+#define MHA_IO_SAFETENSORS_SAFETENSORS_HEADER_WRITE_H
+
+#include "io/safetensors/stored_types.h"
+#include "mha/io.h"
+
+/* One tensor of the file. */
+typedef struct mha__slot {
+    const char *name; /* the caller's until the header is written, then the writer's */
+    const mha_tensor *tensor;
+    const mha__stored *type;
+    size_t begin, bytes, written; /* begin: from the start of the data */
+} mha__slot;
+
+/* No name or key twice, all of them UTF-8. Errors: MHA_ERR_ARG. Changes the order of `slots`. */
+mha_status mha__tensors_check(mha_ctx *ctx, mha__slot **slots, int64_t count, const mha_tensors_writer_options *options,
+                              mha_error *err);
+/* The header of `slots` in the order of the file; *text is freed with mha__free. */
+mha_status mha__tensors_header(mha_ctx *ctx, mha__slot *const *slots, int64_t count,
+                               const mha_tensors_writer_options *options, char **text, size_t *n, mha_error *err);
+
+#endif

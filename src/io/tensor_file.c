@@ -1,0 +1,194 @@
+/* tensor_file.c - opening a file by its content, and what an open file answers (tensor_file.h, mha/io.h). */
+#include "io/tensor_file.h"
+
+#include "base/ctx.h"
+#include "base/size.h"
+#include "base/struct_size.h"
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+mha_status mha__data_memory(mha_ctx *ctx, const char *name, size_t n, void **memory, mha_error *err)
+{
+    const double gib = 1073741824.0;
+    mha__quoted q;
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    size_t have = SIZE_MAX;
+    if (pages > 0 && page > 0 && !mha__mul((size_t)pages, (size_t)page, &have)) have = SIZE_MAX;
+    *memory = n <= have ? mha__alloc(ctx, n) : NULL;
+    if (*memory) return MHA_OK;
+    return mha__fail(err, MHA_ERR_MEMORY, "%s: needs %.3f GiB (%zu bytes), this machine has %.3f GiB in all",
+                     mha__quote(&q, name, strlen(name)), (double)n / gib, n, (double)have / gib);
+}
+
+static mha_status copy_data(mha_file *file, const mha__source *source, size_t offset, size_t n, mha_error *err)
+{
+    MHA__TRY(mha__data_memory(file->ctx, source->name, n, &file->copy, err));
+    return mha__source_read(source, offset, file->copy, n, err);
+}
+
+mha_status mha__data_load(mha_file *file, const mha__source *source, size_t offset, size_t n, const char **data,
+                          mha_error *err)
+{
+    if (n == 0) {
+        *data = ""; /* a place for tensors without elements */
+        return MHA_OK;
+    }
+    void *map = MAP_FAILED;
+    if (!file->no_map) map = mmap(NULL, source->size, PROT_READ, MAP_PRIVATE, source->fd, 0);
+    if (map == MAP_FAILED) {
+        MHA__TRY(copy_data(file, source, offset, n, err));
+        *data = file->copy;
+        return MHA_OK;
+    }
+    file->map = map;
+    file->map_bytes = source->size;
+    *data = (const char *)map + offset;
+    return MHA_OK;
+}
+
+void mha__data_drop(mha_file *file)
+{
+    if (file->map) munmap(file->map, file->map_bytes);
+    mha__free(file->ctx, file->copy);
+    file->map = NULL;
+    file->copy = NULL;
+}
+
+void mha__data_rest(const mha_file *file, const mha_tensor *tensor)
+{
+    const uintptr_t map = (uintptr_t)file->map, page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t begin = (uintptr_t)tensor->data, from = begin - begin % page;
+    for (int64_t n = 0; n < file->shard_count; n++)
+        mha__data_rest(file->shard[n], tensor);
+    if (tensor->bytes == 0 || begin < map || begin - map >= file->map_bytes) return;
+    madvise((void *)from, begin + tensor->bytes - from, MADV_DONTNEED); /* only advice: a failure changes nothing */
+}
+
+/* Chooses the reader. A safetensors file whose header length happens to begin like a pickle is known by its '{'. */
+static mha_status open_by_content(mha_file *file, const mha__source *source, mha_error *err)
+{
+    char head[16] = {0};
+    size_t n = source->size < sizeof head ? source->size : sizeof head;
+    MHA__TRY(mha__source_read(source, 0, head, n, err));
+    if (n >= 6 && memcmp(head, "\x93NUMPY", 6) == 0) return mha__npy_open(file, source, err);
+    const char *foreign = n > 8 && head[8] == '{' ? NULL : mha__foreign(head, n);
+    if (!foreign) return mha__safetensors_open(file, source, err);
+    mha__quoted q;
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s", mha__quote(&q, source->name, strlen(source->name)), foreign);
+}
+
+mha_status mha__file_create(mha_ctx *ctx, const char *path, mha_file **file, mha_error *err)
+{
+    const size_t bytes = strlen(path) + 1;
+    mha_file *f = *file = mha__calloc(ctx, 1, sizeof *f);
+    if (!f) return mha__no_memory(err, sizeof *f, "an open file");
+    f->ctx = ctx;
+    f->path = mha__alloc(ctx, bytes);
+    if (!f->path) return mha__no_memory(err, bytes, "a file name");
+    memcpy(f->path, path, bytes);
+    return MHA_OK;
+}
+
+mha_status mha_file_open(mha_ctx *ctx, const char *path, const mha_file_options *options, mha_file **out,
+                         mha_error *err)
+{
+    if (!out) return mha__fail(err, MHA_ERR_ARG, "mha_file_open: out is NULL");
+    *out = NULL;
+    if (!path) return mha__fail(err, MHA_ERR_ARG, "mha_file_open: path is NULL");
+    mha_file_options own;
+    MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_file_options", err));
+    MHA__TRY(mha__ctx_find(&ctx, err));
+    mha__source source;
+    MHA__TRY(mha__source_open(&source, NULL, path, err));
+    mha_file *file = NULL;
+    mha_status status = mha__file_create(ctx, path, &file, err);
+    if (status == MHA_OK) {
+        file->no_map = own.no_map != 0;
+        status = open_by_content(file, &source, err);
+    }
+    mha__source_close(&source);
+    if (status != MHA_OK) {
+        mha_file_free(file);
+        return status;
+    }
+    *out = file;
+    return MHA_OK;
+}
+
+void mha_file_free(mha_file *file)
+{
+    if (!file) return;
+    for (int64_t n = 0; n < file->shard_count; n++)
+        mha_file_free(file->shard[n]);
+    mha__free(file->ctx, file->shard);
+    mha__free(file->ctx, file->path);
+    mha__data_drop(file);
+    mha__free(file->ctx, file->records);
+    mha__free(file->ctx, file->metadata);
+    mha__free(file->ctx, file->shapes);
+    mha__free(file->ctx, file->strings);
+    mha__free(file->ctx, file);
+}
+
+const char *mha_file_path(const mha_file *file)
+{
+    return file ? file->path : NULL;
+}
+
+const char *mha_file_format(const mha_file *file)
+{
+    return file ? file->format : NULL;
+}
+
+int64_t mha_file_count(const mha_file *file)
+{
+    return file ? file->count : 0;
+}
+
+const mha_tensor *mha_file_tensor(const mha_file *file, int64_t index)
+{
+    return file && index >= 0 && index < file->count ? &file->records[index].tensor : NULL;
+}
+
+const mha_tensor *mha_file_find(const mha_file *file, const char *name)
+{
+    int64_t low = 0, high = file && name ? file->count : 0;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        int order = strcmp(file->records[middle].tensor.name, name);
+        if (order == 0) return &file->records[middle].tensor;
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
+
+int64_t mha_file_metadata_count(const mha_file *file)
+{
+    return file ? file->metadata_count : 0;
+}
+
+mha_status mha_file_metadata(const mha_file *file, int64_t index, const char **key, const char **value,
+                             size_t *value_bytes)
+{
+    if (!file || !key || !value || index < 0 || index >= file->metadata_count) return MHA_ERR_ARG;
+    const mha__metadata *m = &file->metadata[index];
+    *key = m->key;
+    *value = m->value;
+    if (value_bytes) *value_bytes = m->value_bytes;
+    return MHA_OK;
+}
+
+const char *mha__metadata_find(const mha_file *file, const char *key, size_t *bytes)
+{
+    for (int64_t n = 0; n < file->metadata_count; n++) {
+        const mha__metadata *m = &file->metadata[n];
+        if (strcmp(m->key, key) != 0) continue;
+        if (bytes) *bytes = m->value_bytes;
+        return m->value;
+    }
+    return NULL;
+}

@@ -1,0 +1,31 @@
+/* kernel_amx.c - attention and the dense product on bf16 with AMX tiles; everything else is that of kernel_avx512.c,
+ * which has the table. Nothing on another machine. */
+#if defined(__x86_64__)
+#define MHA_SUFFIX f32_amx
+#include "kernel/common.inc"
+#include <immintrin.h>
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma"))), \
+                                 apply_to = function)
+#else
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma")
+#endif
+#include "kernel/simd/simd_avx512.h"
+
+#include "kernel/simd/simd_helpers.inc"
+#include "kernel/simd/vector_math.inc"
+
+#include "kernel/matmul/bf16_pairs.inc"
+
+#include "kernel/matmul/bf16_amx.inc"
+#include "kernel/matmul/bf16_tiles.inc"
+
+#include "kernel/attention/softmax_backward_bf16.inc"
+#include "kernel/matmul/bf16_table.inc"
+#include "kernel/matmul/matmul_amx.inc"
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#else
+typedef int mha__no_amx; /* a translation unit must not be empty */
+#endif

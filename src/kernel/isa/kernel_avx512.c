@@ -1,0 +1,35 @@
+/* kernel_avx512.c - the f32 kernels, compiled for AVX-512 F, BW, DQ and VL; and the tables of the levels above, which
+ * have products of bf16 pairs of their own beside them. Nothing on another machine. */
+#if defined(__x86_64__)
+#define MHA_SUFFIX f32_avx512
+#define MHA_ISA_NAME "avx512"
+#include "kernel/common.inc"
+#include <immintrin.h>
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma"))), apply_to = function)
+#else
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,fma")
+#endif
+#include "kernel/simd/simd_avx512.h"
+
+#include "kernel/kernels.inc"
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+
+extern const mha__pairs mha__pairs_f32_avx512bf16, mha__pairs_f32_amx;
+extern const mha__pairs_back mha__pairs_back_f32_avx512bf16, mha__pairs_back_f32_amx;
+extern const mha__dense mha__dense_pairs_f32_avx512bf16, mha__dense_pairs_f32_amx;
+
+#define TABLE mha__kernels_f32_avx512bf16
+#define TABLE_ISA "avx512bf16"
+#define TABLE_PAIRS f32_avx512bf16
+#include "kernel/table.inc"
+
+#define TABLE mha__kernels_f32_amx
+#define TABLE_ISA "amx"
+#define TABLE_PAIRS f32_amx
+#include "kernel/table.inc"
+#else
+typedef int mha__no_avx512; /* a translation unit must not be empty */
+#endif

@@ -1,0 +1,42 @@
+/* kernel_avx512bf16.c - attention and the dense product on bf16 by VDPBF16PS; everything else is that of
+ * kernel_avx512.c, which has the table. Nothing on another machine. */
+#if defined(__x86_64__)
+#define MHA_SUFFIX f32_avx512bf16
+#include "kernel/common.inc"
+#include <immintrin.h>
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma"))), \
+                                 apply_to = function)
+#else
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma")
+#endif
+#include "kernel/simd/simd_avx512.h"
+
+/* c + a b, of pairs of bf16. Written as assembly: clang 16 crashes on the intrinsic of a number for all lanes. */
+static MHA_INLINE vf v_fma_pairs(vf a, vf b, vf c)
+{
+    __asm__("vdpbf16ps %2, %1, %0" : "+v"(c) : "v"(a), "v"(b));
+    return c;
+}
+#define TILE_FMA v_fma_pairs
+#define FEW_REALS_ONLY
+
+#include "kernel/simd/simd_helpers.inc"
+#include "kernel/simd/vector_math.inc"
+
+#include "kernel/matmul/register_tile.inc"
+
+#include "kernel/matmul/bf16_dot.inc"
+#include "kernel/matmul/bf16_pairs.inc"
+
+#include "kernel/attention/decode_bf16.inc"
+#include "kernel/attention/decode_scores.inc"
+
+#include "kernel/attention/softmax_backward_bf16.inc"
+#include "kernel/matmul/bf16_table.inc"
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#else
+typedef int mha__no_avx512bf16; /* a translation unit must not be empty */
+#endif

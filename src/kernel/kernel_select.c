@@ -1,0 +1,39 @@
+/* kernel_select.c - which table a cap gives. */
+#include "kernel/kernel.h"
+
+extern const mha__kernels mha__kernels_f32_scalar, mha__kernels_f64_scalar;
+#if defined(__x86_64__)
+extern const mha__kernels mha__kernels_f32_avx2, mha__kernels_f32_avx512, mha__kernels_f32_avx512bf16,
+    mha__kernels_f32_amx;
+#elif defined(__aarch64__)
+extern const mha__kernels mha__kernels_f32_neon;
+#endif
+
+/* Newest first. */
+static const struct {
+    mha__isa isa;
+    const mha__kernels *table;
+} tables[] = {
+#if defined(__x86_64__)
+    {MHA__AMX, &mha__kernels_f32_amx},       {MHA__AVX512BF16, &mha__kernels_f32_avx512bf16},
+    {MHA__AVX512, &mha__kernels_f32_avx512}, {MHA__AVX2, &mha__kernels_f32_avx2},
+#elif defined(__aarch64__)
+    {MHA__NEON, &mha__kernels_f32_neon},
+#endif
+    {MHA__SCALAR, &mha__kernels_f32_scalar},
+};
+
+const mha__kernels *mha__kernels_f32(mha__isa cap)
+{
+    const size_t last = sizeof tables / sizeof tables[0] - 1;
+    size_t i = 0;
+    while (i < last && (tables[i].isa > cap || !mha__cpu_has(tables[i].isa)))
+        i++;
+    return tables[i].table;
+}
+
+const mha__kernels *mha__kernels_f64(mha__isa cap)
+{
+    (void)cap;
+    return &mha__kernels_f64_scalar;
+}

@@ -1,0 +1,249 @@
+/* simd_avx2.h - the vector verbs on AVX2 with FMA: 8 floats. What each must do: simd_scalar.h. */
+#ifndef MHA_KERNEL_SIMD_SIMD_AVX2_H
+#define MHA_KERNEL_SIMD_SIMD_AVX2_H
+
+typedef float real;
+typedef __m256 vf;
+typedef __m256 vm;
+/* 12 accumulators, 2 vectors of B and a broadcast of A leave 1 of the 16 registers. */
+enum { VL = 8, NV = 2, NR = NV * VL, MR = 6 };
+#define FOR_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#define FOR_VECS(X, r) X(r, 1) X(r, 2)
+
+static MHA_INLINE vf v_set1(real x)
+{
+    return _mm256_set1_ps(x);
+}
+static MHA_INLINE vf v_load(const real *p)
+{
+    return _mm256_loadu_ps(p);
+}
+static MHA_INLINE void v_store(real *p, vf x)
+{
+    _mm256_storeu_ps(p, x);
+}
+/* All ones in the first n of 8 lanes. */
+static MHA_INLINE __m256i v_first(int n)
+{
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+static MHA_INLINE vf v_load_n(const real *p, int n)
+{
+    return _mm256_maskload_ps(p, v_first(n));
+}
+static MHA_INLINE void v_store_n(real *p, vf x, int n)
+{
+    _mm256_maskstore_ps(p, v_first(n), x);
+}
+static MHA_INLINE vf v_load_bytes(const uint8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+static MHA_INLINE vf v_load_int8(const int8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+static MHA_INLINE vf v_load_bf16(const uint16_t *p)
+{
+    const __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+}
+static MHA_INLINE vf v_load_f16(const uint16_t *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+}
+static MHA_INLINE vf v_set1_f16(const uint16_t *p)
+{
+    return _mm256_cvtph_ps(_mm_set1_epi16((short)*p));
+}
+static MHA_INLINE void v_store_bf16(uint16_t *p, vf x)
+{
+    const __m256i bits = _mm256_castps_si256(x), high = _mm256_srli_epi32(bits, 16);
+    const __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
+    const __m256i up = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    const __m256i quiet = _mm256_or_si256(high, _mm256_set1_epi32(0x40));
+    const __m256i rounded = _mm256_blendv_epi8(_mm256_srli_epi32(up, 16), quiet, nan);
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(rounded, rounded), 0x08);
+    _mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(packed));
+}
+static MHA_INLINE void v_store_f16(uint16_t *p, vf x)
+{
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+static MHA_INLINE vf v_add(vf a, vf b)
+{
+    return _mm256_add_ps(a, b);
+}
+static MHA_INLINE vf v_sub(vf a, vf b)
+{
+    return _mm256_sub_ps(a, b);
+}
+static MHA_INLINE vf v_mul(vf a, vf b)
+{
+    return _mm256_mul_ps(a, b);
+}
+static MHA_INLINE vf v_div(vf a, vf b)
+{
+    return _mm256_div_ps(a, b);
+}
+static MHA_INLINE vf v_fma(vf a, vf b, vf c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+static MHA_INLINE vf v_fnma(vf a, vf b, vf c)
+{
+    return _mm256_fnmadd_ps(a, b, c);
+}
+static MHA_INLINE vf v_max(vf a, vf b)
+{
+    return _mm256_max_ps(a, b);
+}
+static MHA_INLINE vm v_lt(vf a, vf b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_LT_OQ);
+}
+static MHA_INLINE vm v_eq(vf a, vf b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_EQ_OQ);
+}
+static MHA_INLINE vf v_select(vm m, vf a, vf b)
+{
+    return _mm256_blendv_ps(b, a, m);
+}
+static MHA_INLINE vf v_abs(vf x)
+{
+    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
+}
+static MHA_INLINE vf v_copysign(vf x, vf sign)
+{
+    const __m256 bit = _mm256_set1_ps(-0.0f);
+    return _mm256_or_ps(_mm256_andnot_ps(bit, x), _mm256_and_ps(bit, sign));
+}
+static MHA_INLINE vf v_round(vf x)
+{
+    return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+static MHA_INLINE vf v_split(vf x, vf *e)
+{
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256i power = _mm256_srai_epi32(_mm256_sub_epi32(bits, _mm256_set1_epi32(0x3f400000)), 23);
+    *e = _mm256_cvtepi32_ps(power);
+    return _mm256_castsi256_ps(_mm256_sub_epi32(bits, _mm256_slli_epi32(power, 23)));
+}
+#define MHA_EXP_TABLE
+enum { EXP_BITS = 3 };
+static const float EXP_SQUARE = 0.50006479f, EXP_CUBIC = 0.166642979f;
+/* The whole part of n is added to the exponent bits; its last three bits, which would be added too, are taken off each
+ * entry beforehand. What comes out for x far below 0 or NaN does not matter. */
+static MHA_INLINE vf v_exp2(vf index, vf n)
+{
+    const __m256i table = _mm256_setr_epi32(0x3f800000, 0x3f7b95c2, 0x3f7837f0, 0x3f75fed7, 0x3f7504f3, 0x3f75672a,
+                                            0x3f7744fd, 0x3f7ac0c7);
+    const __m256i bits = _mm256_castps_si256(index), entry = _mm256_permutevar8x32_epi32(table, bits);
+    (void)n;
+    return _mm256_castsi256_ps(_mm256_add_epi32(entry, _mm256_slli_epi32(bits, 20)));
+}
+static MHA_INLINE vf v_fma_unless_below(vf a, vf b, vf c, vf x, real low)
+{
+    return _mm256_andnot_ps(_mm256_cmp_ps(x, _mm256_set1_ps(low), _CMP_LT_OQ), _mm256_fmadd_ps(a, b, c));
+}
+/* Each word in a lane of 64 bits whose upper half may be anything: the product takes them so. */
+typedef struct vw {
+    __m256i even, odd;
+} vw;
+typedef vw vp;
+static MHA_INLINE vw w_set1(uint32_t x)
+{
+    const __m256i all = _mm256_set1_epi64x(x);
+    return (vw){all, all};
+}
+static MHA_INLINE vw w_from(uint32_t x)
+{
+    const __m256i first = _mm256_set1_epi64x(x);
+    return (vw){_mm256_add_epi32(first, _mm256_setr_epi64x(0, 2, 4, 6)),
+                _mm256_add_epi32(first, _mm256_setr_epi64x(1, 3, 5, 7))};
+}
+static MHA_INLINE vw w_xor(vw a, vw b)
+{
+    return (vw){_mm256_xor_si256(a.even, b.even), _mm256_xor_si256(a.odd, b.odd)};
+}
+static MHA_INLINE vp w_mul(vw a, vw b)
+{
+    return (vp){_mm256_mul_epu32(a.even, b.even), _mm256_mul_epu32(a.odd, b.odd)};
+}
+static MHA_INLINE vw w_low(vp p)
+{
+    return p;
+}
+static MHA_INLINE vw w_high(vp p)
+{
+    return (vw){_mm256_srli_epi64(p.even, 32), _mm256_srli_epi64(p.odd, 32)};
+}
+static MHA_INLINE vf w_mask(vw a, uint32_t last)
+{
+    const __m256i words = _mm256_blend_epi32(a.even, _mm256_slli_epi64(a.odd, 32), 0xAA);
+    const __m256i most = _mm256_min_epu32(words, _mm256_set1_epi32((int)last));
+    const __m256 drops = _mm256_castsi256_ps(_mm256_cmpeq_epi32(words, most));
+    return _mm256_and_ps(drops, _mm256_set1_ps(-INFINITY));
+}
+static MHA_INLINE real v_hsum(vf x)
+{
+    __m128 q = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    q = _mm_add_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
+}
+
+/* Pairs, then fours within each half of a register, then the halves. */
+static MHA_INLINE void v_transpose(vf *r)
+{
+    __m256 t[8], u[8];
+    MHA_UNROLL
+    for (int i = 0; i < 4; i++) {
+        t[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+        t[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+    }
+    MHA_UNROLL
+    for (int i = 0; i < 2; i++) {
+        u[4 * i] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0x44);
+        u[4 * i + 1] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0xee);
+        u[4 * i + 2] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0x44);
+        u[4 * i + 3] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0xee);
+    }
+    MHA_UNROLL
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm256_permute2f128_ps(u[i], u[4 + i], 0x20);
+        r[4 + i] = _mm256_permute2f128_ps(u[i], u[4 + i], 0x31);
+    }
+}
+
+/* Fours within each half of a register. */
+static MHA_INLINE void v_transpose4(vf *r)
+{
+    const __m256 a = _mm256_unpacklo_ps(r[0], r[1]), b = _mm256_unpackhi_ps(r[0], r[1]);
+    const __m256 c = _mm256_unpacklo_ps(r[2], r[3]), d = _mm256_unpackhi_ps(r[2], r[3]);
+    r[0] = _mm256_shuffle_ps(a, c, 0x44);
+    r[1] = _mm256_shuffle_ps(a, c, 0xee);
+    r[2] = _mm256_shuffle_ps(b, d, 0x44);
+    r[3] = _mm256_shuffle_ps(b, d, 0xee);
+}
+/* Loads and stores bring rows i and 4 + i into one register and back. */
+static MHA_INLINE void v_load_columns(const real *p, int64_t stride, vf *r)
+{
+    MHA_UNROLL
+    for (int i = 0; i < 4; i++)
+        r[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p + i * stride)),
+                                    _mm_loadu_ps(p + (4 + i) * stride), 1);
+    v_transpose4(r);
+}
+static MHA_INLINE void v_store_columns(real *p, int64_t stride, vf *r)
+{
+    v_transpose4(r);
+    MHA_UNROLL
+    for (int i = 0; i < 4; i++) {
+        _mm_storeu_ps(p + i * stride, _mm256_castps256_ps128(r[i]));
+        _mm_storeu_ps(p + (4 + i) * stride, _mm256_extractf128_ps(r[i], 1));
+    }
+}
+
+#endif

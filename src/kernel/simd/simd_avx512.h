@@ -1,0 +1,255 @@
+/* simd_avx512.h - the vector verbs on AVX-512 F, BW, DQ, VL: 16 floats. What each must do: simd_scalar.h. */
+#ifndef MHA_KERNEL_SIMD_SIMD_AVX512_H
+#define MHA_KERNEL_SIMD_SIMD_AVX512_H
+
+typedef float real;
+typedef __m512 vf;
+typedef __mmask16 vm;
+/* 24 accumulators, 2 vectors of B and a broadcast of A leave 5 of the 32 registers. */
+enum { VL = 16, NV = 2, NR = NV * VL, MR = 12 };
+#define FOR_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
+#define FOR_VECS(X, r) X(r, 1) X(r, 2)
+
+static MHA_INLINE vf v_set1(real x)
+{
+    return _mm512_set1_ps(x);
+}
+static MHA_INLINE vf v_load(const real *p)
+{
+    return _mm512_loadu_ps(p);
+}
+static MHA_INLINE void v_store(real *p, vf x)
+{
+    _mm512_storeu_ps(p, x);
+}
+static MHA_INLINE vf v_load_n(const real *p, int n)
+{
+    return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+}
+static MHA_INLINE void v_store_n(real *p, vf x, int n)
+{
+    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), x);
+}
+static MHA_INLINE vf v_load_bytes(const uint8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+static MHA_INLINE vf v_load_int8(const int8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+static MHA_INLINE vf v_load_bf16(const uint16_t *p)
+{
+    const __m512i bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+}
+static MHA_INLINE vf v_load_f16(const uint16_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+static MHA_INLINE vf v_set1_f16(const uint16_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_set1_epi16((short)*p));
+}
+/* To nearest even in integers; vcvtneps2bf16 would flush subnormals. */
+static MHA_INLINE void v_store_bf16(uint16_t *p, vf x)
+{
+    const __m512i bits = _mm512_castps_si512(x), high = _mm512_srli_epi32(bits, 16);
+    const __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
+    const __m512i up = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    const __m512i quiet = _mm512_or_si512(high, _mm512_set1_epi32(0x40));
+    const __m512i rounded = _mm512_mask_mov_epi32(_mm512_srli_epi32(up, 16), nan, quiet);
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(rounded));
+}
+static MHA_INLINE void v_store_f16(uint16_t *p, vf x)
+{
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+static MHA_INLINE vf v_add(vf a, vf b)
+{
+    return _mm512_add_ps(a, b);
+}
+static MHA_INLINE vf v_sub(vf a, vf b)
+{
+    return _mm512_sub_ps(a, b);
+}
+static MHA_INLINE vf v_mul(vf a, vf b)
+{
+    return _mm512_mul_ps(a, b);
+}
+static MHA_INLINE vf v_div(vf a, vf b)
+{
+    return _mm512_div_ps(a, b);
+}
+static MHA_INLINE vf v_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+static MHA_INLINE vf v_fnma(vf a, vf b, vf c)
+{
+    return _mm512_fnmadd_ps(a, b, c);
+}
+static MHA_INLINE vf v_max(vf a, vf b)
+{
+    return _mm512_max_ps(a, b);
+}
+static MHA_INLINE vm v_lt(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
+}
+static MHA_INLINE vm v_eq(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ);
+}
+static MHA_INLINE vf v_select(vm m, vf a, vf b)
+{
+    return _mm512_mask_blend_ps(m, b, a);
+}
+static MHA_INLINE vf v_abs(vf x)
+{
+    return _mm512_abs_ps(x);
+}
+static MHA_INLINE vf v_copysign(vf x, vf sign)
+{
+    const __m512 bit = _mm512_set1_ps(-0.0f);
+    return _mm512_or_ps(_mm512_andnot_ps(bit, x), _mm512_and_ps(bit, sign));
+}
+static MHA_INLINE vf v_round(vf x)
+{
+    return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+static MHA_INLINE vf v_split(vf x, vf *e)
+{
+    const __m512i bits = _mm512_castps_si512(x);
+    const __m512i power = _mm512_srai_epi32(_mm512_sub_epi32(bits, _mm512_set1_epi32(0x3f400000)), 23);
+    *e = _mm512_cvtepi32_ps(power);
+    return _mm512_castsi512_ps(_mm512_sub_epi32(bits, _mm512_slli_epi32(power, 23)));
+}
+#define MHA_EXP_TABLE
+enum { EXP_BITS = 4 };
+static const float EXP_SQUARE = 0.500016212f, EXP_CUBIC = 0.166660741f;
+/* scalef rounds n down. */
+static MHA_INLINE vf v_exp2(vf index, vf n)
+{
+    const __m512 table =
+        _mm512_setr_ps(0x1p0f, 0x1.0b5586p0f, 0x1.172b84p0f, 0x1.2387a6p0f, 0x1.306fep0f, 0x1.3dea64p0f, 0x1.4bfdaep0f,
+                       0x1.5ab07ep0f, 0x1.6a09e6p0f, 0x1.7a1148p0f, 0x1.8ace54p0f, 0x1.9c4918p0f, 0x1.ae89fap0f,
+                       0x1.c199bep0f, 0x1.d5818ep0f, 0x1.ea4afap0f);
+    return _mm512_scalef_ps(_mm512_permutexvar_ps(_mm512_castps_si512(index), table), n);
+}
+/* Not less than, or unordered: NaN goes through. */
+static MHA_INLINE vf v_fma_unless_below(vf a, vf b, vf c, vf x, real low)
+{
+    return _mm512_maskz_fmadd_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(low), _CMP_NLT_UQ), a, b, c);
+}
+/* Each word in a lane of 64 bits whose upper half may be anything: the product takes them so. */
+typedef struct vw {
+    __m512i even, odd;
+} vw;
+typedef vw vp;
+static MHA_INLINE vw w_set1(uint32_t x)
+{
+    const __m512i all = _mm512_set1_epi64(x);
+    return (vw){all, all};
+}
+static MHA_INLINE vw w_from(uint32_t x)
+{
+    const __m512i first = _mm512_set1_epi64(x);
+    return (vw){_mm512_add_epi32(first, _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14)),
+                _mm512_add_epi32(first, _mm512_setr_epi64(1, 3, 5, 7, 9, 11, 13, 15))};
+}
+static MHA_INLINE vw w_xor(vw a, vw b)
+{
+    return (vw){_mm512_xor_si512(a.even, b.even), _mm512_xor_si512(a.odd, b.odd)};
+}
+static MHA_INLINE vp w_mul(vw a, vw b)
+{
+    return (vp){_mm512_mul_epu32(a.even, b.even), _mm512_mul_epu32(a.odd, b.odd)};
+}
+static MHA_INLINE vw w_low(vp p)
+{
+    return p;
+}
+static MHA_INLINE vw w_high(vp p)
+{
+    return (vw){_mm512_srli_epi64(p.even, 32), _mm512_srli_epi64(p.odd, 32)};
+}
+static MHA_INLINE vf w_mask(vw a, uint32_t last)
+{
+    const __m512i words = _mm512_mask_blend_epi32(0xAAAA, a.even, _mm512_slli_epi64(a.odd, 32));
+    const __mmask16 drops = _mm512_cmple_epu32_mask(words, _mm512_set1_epi32((int)last));
+    return _mm512_maskz_mov_ps(drops, _mm512_set1_ps(-INFINITY));
+}
+static MHA_INLINE real v_hsum(vf x)
+{
+    __m256 h = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+    __m128 q = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+    q = _mm_add_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
+}
+
+/* Pairs, then fours within each quarter of a register, then the quarters themselves in two rounds. */
+static MHA_INLINE void v_transpose(vf *r)
+{
+    __m512 t[16], u[16];
+    MHA_UNROLL
+    for (int i = 0; i < 8; i++) {
+        t[2 * i] = _mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+        t[2 * i + 1] = _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+    }
+    MHA_UNROLL
+    for (int i = 0; i < 4; i++) {
+        u[4 * i] = _mm512_shuffle_ps(t[4 * i], t[4 * i + 2], 0x44);
+        u[4 * i + 1] = _mm512_shuffle_ps(t[4 * i], t[4 * i + 2], 0xee);
+        u[4 * i + 2] = _mm512_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0x44);
+        u[4 * i + 3] = _mm512_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0xee);
+    }
+    MHA_UNROLL
+    for (int i = 0; i < 4; i++) {
+        __m512 even0 = _mm512_shuffle_f32x4(u[i], u[4 + i], 0x88), odd0 = _mm512_shuffle_f32x4(u[i], u[4 + i], 0xdd);
+        __m512 even1 = _mm512_shuffle_f32x4(u[8 + i], u[12 + i], 0x88);
+        __m512 odd1 = _mm512_shuffle_f32x4(u[8 + i], u[12 + i], 0xdd);
+        r[i] = _mm512_shuffle_f32x4(even0, even1, 0x88);
+        r[4 + i] = _mm512_shuffle_f32x4(odd0, odd1, 0x88);
+        r[8 + i] = _mm512_shuffle_f32x4(even0, even1, 0xdd);
+        r[12 + i] = _mm512_shuffle_f32x4(odd0, odd1, 0xdd);
+    }
+}
+
+/* Fours within each quarter of a register. */
+static MHA_INLINE void v_transpose4(vf *r)
+{
+    const __m512 a = _mm512_unpacklo_ps(r[0], r[1]), b = _mm512_unpackhi_ps(r[0], r[1]);
+    const __m512 c = _mm512_unpacklo_ps(r[2], r[3]), d = _mm512_unpackhi_ps(r[2], r[3]);
+    r[0] = _mm512_shuffle_ps(a, c, 0x44);
+    r[1] = _mm512_shuffle_ps(a, c, 0xee);
+    r[2] = _mm512_shuffle_ps(b, d, 0x44);
+    r[3] = _mm512_shuffle_ps(b, d, 0xee);
+}
+/* Loads and stores bring rows i, 4 + i, 8 + i and 12 + i into one register and back: half the shuffles of
+ * v_transpose. */
+static MHA_INLINE void v_load_columns(const real *p, int64_t stride, vf *r)
+{
+    MHA_UNROLL
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm512_castps128_ps512(_mm_loadu_ps(p + i * stride));
+        r[i] = _mm512_mask_broadcast_f32x4(r[i], 0x00f0, _mm_loadu_ps(p + (4 + i) * stride));
+        r[i] = _mm512_mask_broadcast_f32x4(r[i], 0x0f00, _mm_loadu_ps(p + (8 + i) * stride));
+        r[i] = _mm512_mask_broadcast_f32x4(r[i], 0xf000, _mm_loadu_ps(p + (12 + i) * stride));
+    }
+    v_transpose4(r);
+}
+static MHA_INLINE void v_store_columns(real *p, int64_t stride, vf *r)
+{
+    v_transpose4(r);
+    MHA_UNROLL
+    for (int i = 0; i < 4; i++) {
+        _mm_storeu_ps(p + i * stride, _mm512_castps512_ps128(r[i]));
+        _mm_storeu_ps(p + (4 + i) * stride, _mm512_extractf32x4_ps(r[i], 1));
+        _mm_storeu_ps(p + (8 + i) * stride, _mm512_extractf32x4_ps(r[i], 2));
+        _mm_storeu_ps(p + (12 + i) * stride, _mm512_extractf32x4_ps(r[i], 3));
+    }
+}
+
+#endif

@@ -1,0 +1,222 @@
+/* simd_scalar.h - the vector verbs in plain C: a vector is one number. For float, and with MHA_DOUBLE for double.
+ *
+ * Every simd_*.h defines the same names, and the bodies (*.inc) use nothing else:
+ *   real, vf, vm      element, vector of VL elements, result of a comparison
+ *   MR, NV            register tile of the product: MR rows of NV vectors; NR = NV * VL columns
+ *   v_max(a, b)       b where either is NaN
+ *   v_fma, v_fnma     a * b + c and c - a * b, fused where the machine can (not here: libm's fmaf would take 50 ns)
+ *   v_split           x = m 2^*e, m in [3/4, 3/2), of a normal x > 0; 0 has finite ones
+ *   v_exp2_scale      p * 2^n for the exp of x <= 0: exactly 0 where x < low, NaN where x is NaN, for any p and n
+ *   MHA_EXP_TABLE     defined where a table of 2^EXP_BITS powers fits a register: then v_exp2_scale is replaced by
+ *                     v_exp2, 2^n from the table for n with EXP_BITS bits behind the point, which are the last of
+ *                     `index`; v_fma_unless_below, 0 where x < low; EXP_SQUARE and EXP_CUBIC (vector_math.inc)
+ *   v_transpose       of VL vectors of VL elements, in place
+ *   v_load_columns, v_store_columns   4 columns of VL rows in memory as 4 vectors, and back (which spoils them)
+ *   vw, vp            VL words of 32 bits, and VL products of two of them
+ *   w_set1, w_from    x everywhere; x, x + 1 ... in the lanes
+ *   w_mul, w_low, w_high   products, and their two halves
+ *   w_mask            -inf where a word is at most `last`, else 0
+ *   v_load_n          n < VL elements, the others 0; reads nothing beyond them
+ *   v_load_bf16 ...   VL 16-bit numbers, converted as in math/half.h whatever the modes of the thread are; not for
+ *   double
+ */
+#ifndef MHA_KERNEL_SIMD_SIMD_SCALAR_H
+#define MHA_KERNEL_SIMD_SIMD_SCALAR_H
+
+#include "math/half.h"
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef MHA_DOUBLE
+typedef double real;
+#else
+typedef float real;
+#endif
+typedef real vf;
+typedef bool vm;
+typedef uint32_t vw;
+typedef uint64_t vp;
+#define MHA_NO_FEW /* decode_scores.inc wants several lanes */
+enum { VL = 1, NV = 8, NR = NV * VL, MR = 2 };
+#define FOR_ROWS(X) X(1) X(2)
+#define FOR_VECS(X, r) X(r, 1) X(r, 2) X(r, 3) X(r, 4) X(r, 5) X(r, 6) X(r, 7) X(r, 8)
+
+static MHA_INLINE vf v_set1(real x)
+{
+    return x;
+}
+static MHA_INLINE vf v_load(const real *p)
+{
+    return *p;
+}
+static MHA_INLINE void v_store(real *p, vf x)
+{
+    *p = x;
+}
+static MHA_INLINE vf v_load_n(const real *p, int n)
+{
+    (void)p, (void)n;
+    return 0;
+}
+static MHA_INLINE void v_store_n(real *p, vf x, int n)
+{
+    (void)p, (void)x, (void)n;
+}
+static MHA_INLINE vf v_load_bytes(const uint8_t *p)
+{
+    return *p;
+}
+static MHA_INLINE vf v_add(vf a, vf b)
+{
+    return a + b;
+}
+static MHA_INLINE vf v_sub(vf a, vf b)
+{
+    return a - b;
+}
+static MHA_INLINE vf v_mul(vf a, vf b)
+{
+    return a * b;
+}
+static MHA_INLINE vf v_div(vf a, vf b)
+{
+    return a / b;
+}
+static MHA_INLINE vf v_fma(vf a, vf b, vf c)
+{
+    return a * b + c;
+}
+static MHA_INLINE vf v_fnma(vf a, vf b, vf c)
+{
+    return c - a * b;
+}
+static MHA_INLINE vf v_max(vf a, vf b)
+{
+    return a > b ? a : b;
+}
+static MHA_INLINE vm v_lt(vf a, vf b)
+{
+    return a < b;
+}
+static MHA_INLINE vm v_eq(vf a, vf b)
+{
+    return a == b;
+}
+static MHA_INLINE vf v_select(vm m, vf a, vf b)
+{
+    return m ? a : b;
+}
+static MHA_INLINE vw w_set1(uint32_t x)
+{
+    return x;
+}
+static MHA_INLINE vw w_from(uint32_t x)
+{
+    return x;
+}
+static MHA_INLINE vw w_xor(vw a, vw b)
+{
+    return a ^ b;
+}
+static MHA_INLINE vp w_mul(vw a, vw b)
+{
+    return (uint64_t)a * b;
+}
+static MHA_INLINE vw w_low(vp p)
+{
+    return (uint32_t)p;
+}
+static MHA_INLINE vw w_high(vp p)
+{
+    return (uint32_t)(p >> 32);
+}
+static MHA_INLINE vf w_mask(vw a, uint32_t last)
+{
+    return a <= last ? -(real)INFINITY : 0;
+}
+static MHA_INLINE real v_hsum(vf x)
+{
+    return x;
+}
+static MHA_INLINE void v_transpose(vf *r)
+{
+    (void)r;
+}
+static MHA_INLINE void v_load_columns(const real *p, int64_t stride, vf *r)
+{
+    (void)stride;
+    for (int i = 0; i < 4; i++)
+        r[i] = p[i];
+}
+static MHA_INLINE void v_store_columns(real *p, int64_t stride, const vf *r)
+{
+    (void)stride;
+    for (int i = 0; i < 4; i++)
+        p[i] = r[i];
+}
+
+#ifndef MHA_DOUBLE
+static MHA_INLINE vf v_load_int8(const int8_t *p)
+{
+    return *p;
+}
+static MHA_INLINE vf v_load_bf16(const uint16_t *p)
+{
+    return mha__bf16_to_f32(*p);
+}
+static MHA_INLINE vf v_load_f16(const uint16_t *p)
+{
+    return mha__f16_to_f32(*p);
+}
+static MHA_INLINE void v_store_bf16(uint16_t *p, vf x)
+{
+    *p = mha__f32_to_bf16(x);
+}
+static MHA_INLINE void v_store_f16(uint16_t *p, vf x)
+{
+    *p = mha__f32_to_f16(x);
+}
+#endif
+
+#ifdef MHA_DOUBLE
+#define MHA_LIBM 1 /* exp, tanh and erfc come from libm (vector_math.inc) */
+#define LOG_REAL log
+#else
+static MHA_INLINE vf v_abs(vf x)
+{
+    return fabsf(x);
+}
+static MHA_INLINE vf v_copysign(vf x, vf sign)
+{
+    return copysignf(x, sign);
+}
+/* Nearest even for |x| < 2^22: at 1.5 * 2^23 a float's unit is 1. (rintf is a call on a baseline x86-64.) */
+static MHA_INLINE vf v_round(vf x)
+{
+    const float shift = 12582912.0f;
+    return (x + shift) - shift;
+}
+static MHA_INLINE vf v_split(vf x, vf *e)
+{
+    int32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const int32_t power = (bits - 0x3f400000) >> 23; /* rounds down, as every compiler that builds this does */
+    bits -= power * (1 << 23);
+    *e = (float)power;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+static MHA_INLINE vf v_exp2_scale(vf p, vf n, vf x, real low)
+{
+    if (x < low) return 0;
+    if (x != x) return x;
+    uint32_t bits = (uint32_t)((int32_t)n + 127) << 23;
+    float power;
+    memcpy(&power, &bits, sizeof power);
+    return p * power;
+}
+#endif
+
+#endif

@@ -1,0 +1,153 @@
+/* attention_call.c - one call of an attention layer as the operator sees it: description, plan and arguments. */
+#include "base/error.h"
+#include "base/size.h"
+#include "base/struct_size.h"
+#include "layer/selection/head_count_per_sequence.h"
+
+mha_status mha__layer_input(mha_layer_input *local, const mha_layer_input *given, mha_error *err)
+{
+    size_t bytes = 0;
+    MHA__TRY(mha__options_read(local, sizeof *local, given, "mha_layer_input", err));
+    if (local->batch < 1 || local->length < 1 ||
+        !mha__bytes((int64_t[]){local->batch, local->length, local->length}, 3, 1, &bytes) || bytes > INT64_MAX / 4096)
+        return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: batch is %lld, length is %lld", (long long)local->batch,
+                         (long long)local->length);
+    if (local->starts && (local->batch != 1 || local->sequences < 1 || local->lengths || local->keep.data ||
+                          local->cache || local->rows))
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_layer_input: starts of %lld sequences with batch %lld, lengths, keep, rows or cache",
+                         (long long)local->sequences, (long long)local->batch);
+    if (local->context && (local->cache || local->probs || local->stats || local->on_rows || local->activations))
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_layer_input: context is given, but a cache, probs, stats, on_rows "
+                         "or activations want it computed");
+    return MHA_OK;
+}
+
+int64_t mha__layer_sequence(const mha_layer_input *in)
+{
+    return in->batch == 1 ? in->sequence : MHA_CACHE_ALL;
+}
+
+/* Maps and statistics. Rows that see no key are blocks of one row by all keys. */
+static void describe_outputs(const mha_layer_input *in, mha_attn_desc *desc)
+{
+    if (in->probs) desc->outputs |= MHA_ATTN_PROBS;
+    if (in->on_rows) desc->outputs |= MHA_ATTN_ROWS;
+    if (in->probs || in->on_rows) {
+        desc->inputs |= in->map_heads ? MHA_ATTN_MAP_HEADS : 0;
+        desc->map_heads = in->map_heads ? in->map_count : 0;
+        desc->inputs |= in->map_rows ? MHA_ATTN_MAP_ROWS : 0;
+        desc->map_rows = in->map_rows ? in->map_row_count : 0;
+    }
+    if (!in->stats) return;
+    desc->outputs |= MHA_ATTN_STATS;
+    desc->top_keys = in->top_keys;
+    if (!in->rows) return;
+    desc->inputs |= MHA_ATTN_BLOCK_KEEP;
+    desc->block_q = 1;
+    desc->block_k = in->length;
+}
+
+/* A head that a sequence does not compute is one block in which no row sees a key. */
+static void describe_route(const mha_layer_input *in, mha_attn_desc *desc)
+{
+    desc->inputs |= MHA_ATTN_BLOCK_KEEP;
+    desc->block_q = in->length;
+    desc->block_k = mha__max64(1, desc->kv_len);
+}
+
+mha_status mha__attn_layer_describe(const mha_attn_layer *layer, const mha_layer_input *in, mha_attn_desc *desc,
+                                    mha_error *err)
+{
+    const mha_attn_layer_options *o = &layer->options;
+    if (in->route) MHA__TRY(mha__attn_route_check(layer, in, err));
+    if (in->cache && o->choice.of)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_layer_input: a cache, but the layer chooses heads");
+    if (mha__attn_splits(layer)) MHA__TRY(mha__attn_split_check(in, err));
+    *desc = (mha_attn_desc){
+        .size = sizeof *desc,
+        .batch = in->batch,
+        .heads = o->heads,
+        .kv_heads = o->kv_heads,
+        .q_len = in->length,
+        .kv_len = in->length,
+        .head_dim = o->head_dim,
+        .dtype = o->dtype,
+        .scale = o->scale,
+        .softcap = o->softcap,
+        .causal = o->causal,
+        .align = MHA_ALIGN_TOP_LEFT, /* a token is its own position, whatever the padding */
+        .window = o->window,
+        .inputs = (in->lengths ? MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS : 0) | (in->keep.data ? MHA_ATTN_KEEP : 0) |
+                  (in->gates.data || o->choice.of ? MHA_ATTN_GATES : 0) | (o->slopes ? MHA_ATTN_SLOPES : 0),
+    };
+    describe_outputs(in, desc);
+    if (in->starts) {
+        desc->batch = in->sequences;
+        desc->inputs |= MHA_ATTN_CU_SEQLENS;
+        for (int64_t n = 0; n < in->sequences; n++)
+            desc->max_q_len = mha__max64(desc->max_q_len, in->starts[n + 1] - in->starts[n]);
+        desc->max_kv_len = desc->max_q_len;
+    }
+    if (in->cache) {
+        if (in->keep.data) return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: keep with a cache");
+        desc->kv_len = 0;
+        MHA__TRY(mha_cache_describe(in->cache, mha__layer_sequence(in), in->length, desc, err));
+    }
+    if (in->route) describe_route(in, desc);
+    return MHA_OK;
+}
+
+void mha__attn_desc_both(mha_attn_desc *desc, double dropout)
+{
+    desc->dtype = MHA_F32;
+    desc->dropout = dropout;
+    desc->inputs |= MHA_ATTN_GATES;
+    desc->outputs |= MHA_ATTN_LSE | MHA_ATTN_GRADS;
+}
+
+mha_status mha__attn_layer_plan(const mha_attn_layer *layer, const mha_layer_input *in, mha_attn_plan **plan,
+                                mha_error *err)
+{
+    mha_attn_desc desc;
+    MHA__TRY(mha__attn_layer_describe(layer, in, &desc, err));
+    return mha_attn_plan_create(layer->ctx, &desc, plan, err);
+}
+
+bool mha__attn_layer_alike(const mha_attn_layer *a, const mha_attn_layer *b)
+{
+    const mha_attn_layer_options *x = &a->options, *y = &b->options;
+    return x->heads == y->heads && x->kv_heads == y->kv_heads && x->head_dim == y->head_dim && x->dtype == y->dtype &&
+           x->scale == y->scale && x->softcap == y->softcap && x->causal == y->causal && x->window.on == y->window.on &&
+           x->window.left == y->window.left && x->window.right == y->window.right && !x->slopes == !y->slopes &&
+           !x->choice.of == !y->choice.of && mha__attn_splits(a) == mha__attn_splits(b);
+}
+
+mha_attn_args mha__attn_layer_args(const mha_attn_layer_options *o, const mha_layer_input *in, float *qkv,
+                                   float *context)
+{
+    const int64_t L = in->length, D = o->head_dim, q_width = o->heads * D, kv_width = o->kv_heads * D;
+    const int64_t row = q_width + 2 * kv_width;
+    const mha_cview rows = {in->rows, {L, 0, 1, 0}}, heads = {in->route ? in->route->kept : NULL, {o->heads, 1, 0, 0}};
+    return (mha_attn_args){
+        .size = sizeof(mha_attn_args),
+        .q = {qkv, {L * row, D, row, 1}},
+        .k = {qkv + q_width, {L * row, D, row, 1}},
+        .v = {qkv + q_width + kv_width, {L * row, D, row, 1}},
+        .out = {context, {L * q_width, D, q_width, 1}},
+        .keep = in->keep,
+        .gates = in->gates,
+        .slopes = {o->slopes, {0, 1}},
+        .q_lens = in->lengths,
+        .kv_lens = in->lengths,
+        .cu_seqlens_q = in->starts,
+        .cu_seqlens_k = in->starts,
+        .probs = {in->probs, {0}},
+        .map_heads = in->map_heads,
+        .map_rows = {in->map_rows, {0}},
+        .stats = in->stats,
+        .on_rows = in->on_rows ? *in->on_rows : (mha_attn_visitor){0},
+        .block_keep = in->route ? heads : rows,
+    };
+}

@@ -1,0 +1,77 @@
+/* attention_rows.c - what an attention layer does to whole rows between its steps: to 16 bit and back, fills, copies
+ * for who looks on. Tasks are rows, so the cut changes no bit. */
+#include "base/ctx.h"
+#include "base/size.h"
+#include "kernel/kernel.h"
+#include "layer/attention/attention_layer.h"
+#include "layer/linear/linear.h"
+#include <string.h>
+
+#define TASK_ROWS 32
+
+typedef struct convert_job {
+    const mha__kernels *kernels;
+    mha__half type;
+    int64_t rows, width;
+    float *reals;
+    uint16_t *halves;
+    bool widen;
+} convert_job;
+
+static void convert_task(void *arg, int64_t i, int worker)
+{
+    (void)worker;
+    const convert_job *job = arg;
+    const int64_t first = i * TASK_ROWS, rows = mha__min64(TASK_ROWS, job->rows - first);
+    float *reals = job->reals + first * job->width;
+    uint16_t *halves = job->halves + first * job->width;
+    if (job->widen)
+        job->kernels->widen[job->type](rows, job->width, halves, job->width, 1, reals, job->width);
+    else
+        job->kernels->narrow[job->type](rows, job->width, reals, job->width, halves, job->width, 1);
+}
+
+void mha__attn_convert(const mha_attn_layer *layer, int64_t rows, int64_t width, float *reals, uint16_t *halves,
+                       bool widen)
+{
+    convert_job job = {.kernels = mha__kernels_of(layer->ctx, MHA_F32),
+                       .type = layer->options.dtype == MHA_BF16 ? MHA__BF16 : MHA__F16,
+                       .rows = rows,
+                       .width = width,
+                       .reals = reals,
+                       .halves = halves,
+                       .widen = widen};
+    mha__parallel(layer->ctx, mha__ceil_div(rows, TASK_ROWS), convert_task, &job);
+}
+
+typedef struct fill_job {
+    int64_t rows, width;
+    const float *fills;
+    float *context;
+} fill_job;
+
+static void fill_task(void *arg, int64_t i, int worker)
+{
+    (void)worker;
+    const fill_job *job = arg;
+    const int64_t first = i * TASK_ROWS, end = mha__min64(first + TASK_ROWS, job->rows);
+    for (int64_t r = first; r < end; r++)
+        for (int64_t n = 0; n < job->width; n++)
+            job->context[r * job->width + n] += job->fills[n];
+}
+
+void mha__attn_fill(const mha_attn_layer *layer, int64_t rows, const float *fills, float *context)
+{
+    fill_job job = {rows, layer->options.heads * layer->options.head_dim, fills, context};
+    mha__parallel(layer->ctx, mha__ceil_div(rows, TASK_ROWS), fill_task, &job);
+}
+
+void mha__attn_show(const mha_attn_layer *layer, int64_t rows, int64_t width, const float *reals, uint16_t *halves,
+                    float *to)
+{
+    if (!to) return;
+    if (halves)
+        mha__attn_convert(layer, rows, width, to, halves, true);
+    else
+        memcpy(to, reals, (size_t)(rows * width) * sizeof *to);
+}

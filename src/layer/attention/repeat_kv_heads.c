@@ -1,0 +1,87 @@
+/* repeat_kv_heads.c - fewer heads of k than of v, or of v than of k. The operator knows one count for both, so each
+ * head is repeated behind the projection until there are as many of both; weights and products stay small. */
+#include "base/ctx.h"
+#include "base/size.h"
+#include "layer/attention/attention_layer.h"
+#include "layer/linear/linear.h"
+#include <string.h>
+
+#define SHARE_ROWS 32 /* of a task */
+
+typedef struct share_job {
+    const mha_attn_layer *layer;
+    int64_t rows;
+    float *qkv;
+} share_job;
+
+/* `count` heads from `from` as `copies` at `to`, of one row. `to` is not before `from`, so the last goes first. */
+static void spread(int64_t count, int64_t copies, int64_t width, const float *from, float *to)
+{
+    for (int64_t n = copies - 1; n >= 0; n--) {
+        const float *head = from + n / (copies / count) * width;
+        if (head != to + n * width) memcpy(to + n * width, head, (size_t)width * sizeof *to);
+    }
+}
+
+/* The sums of the copies, in ascending order. `to` is not behind `from`. */
+static void gather(int64_t count, int64_t copies, int64_t width, const float *from, float *to)
+{
+    const int64_t each = copies / count;
+    for (int64_t n = 0; n < count; n++) {
+        const float *first = from + n * each * width;
+        memmove(to + n * width, first, (size_t)width * sizeof *to);
+        for (int64_t i = width; i < each * width; i++)
+            to[n * width + i % width] += first[i];
+    }
+}
+
+static void spread_task(void *arg, int64_t item, int worker)
+{
+    (void)worker;
+    const share_job *job = arg;
+    const mha_attn_layer *l = job->layer;
+    const int64_t D = l->options.head_dim, H = l->options.heads, copies = l->options.kv_heads;
+    for (int64_t r = item * SHARE_ROWS; r < mha__min64(job->rows, (item + 1) * SHARE_ROWS); r++) {
+        float *k = job->qkv + (r * (H + 2 * copies) + H) * D;
+        spread(l->v_heads, copies, D, k + l->k_heads * D, k + copies * D);
+        spread(l->k_heads, copies, D, k, k);
+    }
+}
+
+static void gather_task(void *arg, int64_t item, int worker)
+{
+    (void)worker;
+    const share_job *job = arg;
+    const mha_attn_layer *l = job->layer;
+    const int64_t D = l->options.head_dim, H = l->options.heads, copies = l->options.kv_heads;
+    for (int64_t r = item * SHARE_ROWS; r < mha__min64(job->rows, (item + 1) * SHARE_ROWS); r++) {
+        float *dk = job->qkv + (r * (H + 2 * copies) + H) * D;
+        gather(l->k_heads, copies, D, dk, dk);
+        gather(l->v_heads, copies, D, dk + copies * D, dk + l->k_heads * D);
+    }
+}
+
+static void share(const mha_attn_layer *layer, int64_t rows, float *qkv, void (*task)(void *, int64_t, int))
+{
+    share_job job = {.layer = layer, .rows = rows, .qkv = qkv};
+    if (layer->k_heads != layer->v_heads) mha__parallel(layer->ctx, mha__ceil_div(rows, SHARE_ROWS), task, &job);
+}
+
+void mha__attn_layer_spread(const mha_attn_layer *layer, int64_t rows, float *qkv)
+{
+    share(layer, rows, qkv, spread_task);
+}
+
+void mha__attn_layer_project(const mha_attn_layer *layer, int64_t rows, const float *x, void *left, float *qkv)
+{
+    const mha_attn_layer_options *o = &layer->options;
+    const mha__linear_call call = {
+        .x = x, .rows = rows, .y = qkv, .y_stride = (o->heads + 2 * o->kv_heads) * o->head_dim, .left = left};
+    mha__linear_run(layer->qkv, &call);
+    mha__attn_layer_spread(layer, rows, qkv);
+}
+
+void mha__attn_layer_gather(const mha_attn_layer *layer, int64_t rows, float *dqkv)
+{
+    share(layer, rows, dqkv, gather_task);
+}

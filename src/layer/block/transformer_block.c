@@ -1,0 +1,310 @@
+/* transformer_block.c - one layer of a transformer, for every family: attention and feed-forward, each with a residual
+ * and a norm; or attention alone.
+ *
+ * All that follows attention is done with MHA__CHUNK_ROWS rows before the next: what one step writes, the next finds in
+ * the cache, and the workspace does not grow with it. `branch` holds what a branch adds to x. Where linear layers
+ * multiply bf16, steps round what they write for the next one.
+ */
+#include "layer/block/transformer_block.h"
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/struct_size.h"
+#include "layer/arena.h"
+#include "layer/linear/linear.h"
+#include "layer/norm.h"
+#include <string.h>
+
+static const char *const norm_names[MHA__BLOCK_NORMS] = {"block: attn_norm", "block: mlp_norm", "block: attn_out_norm",
+                                                         "block: mlp_out_norm"};
+
+/* ---- creation ---- */
+
+static bool feeds(const mha_block_options *o)
+{
+    return o->intermediate || o->up.weight || o->down.weight || o->gate.weight;
+}
+
+static mha_status check_options(const mha_block_options *o, mha_error *err)
+{
+    if (o->attn.hidden < 1 || o->attn.hidden > INT32_MAX)
+        return mha__fail(err, MHA_ERR_ARG, "block: attn.hidden is %lld, not 1..2^31-1", (long long)o->attn.hidden);
+    const mha_norm *norms[MHA__BLOCK_NORMS] = {&o->attn_norm, &o->mlp_norm, &o->attn_out_norm, &o->mlp_out_norm};
+    for (int i = 0; i < MHA__BLOCK_NORMS; i++)
+        if (i == MHA__BLOCK_ATTN_NORM || (i == MHA__BLOCK_MLP_NORM && feeds(o)) || norms[i]->weight)
+            MHA__TRY(mha__norm_check(norm_names[i], norms[i], err));
+    if (!o->pre_norm && (o->attn_out_norm.weight || o->mlp_out_norm.weight))
+        return mha__fail(err, MHA_ERR_ARG, "block: attn_out_norm or mlp_out_norm without pre_norm");
+    return MHA_OK;
+}
+
+void mha__block_keep_norms(mha_block *b, const mha_block_options *o)
+{
+    const mha_norm *from[MHA__BLOCK_NORMS] = {&o->attn_norm, &o->mlp_norm, &o->attn_out_norm, &o->mlp_out_norm};
+    const size_t bytes = (size_t)b->hidden * sizeof *b->norms;
+    for (int i = 0; i < MHA__BLOCK_NORMS; i++) {
+        float *copy = b->norms + 2 * i * b->hidden;
+        b->norm[i] = *from[i];
+        if (from[i]->weight) b->norm[i].weight = memcpy(copy, from[i]->weight, bytes);
+        if (from[i]->weight && from[i]->bias) b->norm[i].bias = memcpy(copy + b->hidden, from[i]->bias, bytes);
+    }
+}
+
+static mha_status create_parts(mha_block *b, const mha_block_options *o, mha_error *err)
+{
+    mha_matrix gate = o->gate, up = o->up, down = o->down;
+    gate.out = up.out = o->intermediate;
+    down.out = o->attn.hidden;
+    MHA__TRY(mha_attn_layer_create(b->ctx, &o->attn, &b->attn, err));
+    if (!feeds(o)) return MHA_OK;
+    if (gate.weight) MHA__TRY(mha_linear_create_stack(b->ctx, b->hidden, &gate, 1, o->activation, &b->gate, err));
+    const mha_activation of_up = gate.weight ? MHA_ACT_NONE : o->activation;
+    MHA__TRY(mha_linear_create_stack(b->ctx, b->hidden, &up, 1, of_up, &b->up, err));
+    return mha_linear_create_stack(b->ctx, b->intermediate, &down, 1, MHA_ACT_NONE, &b->down, err);
+}
+
+mha_status mha_block_create(mha_ctx *ctx, const mha_block_options *options, mha_block **block, mha_error *err)
+{
+    if (!block) return mha__fail(err, MHA_ERR_ARG, "block: where to store it is NULL");
+    *block = NULL;
+    mha_block_options o;
+    MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_block_options", err));
+    MHA__TRY(check_options(&o, err));
+    MHA__TRY(mha__ctx_find(&ctx, err));
+    const size_t bytes = sizeof(mha_block) + 2 * MHA__BLOCK_NORMS * (size_t)o.attn.hidden * sizeof(float);
+    mha_block *b = mha__calloc(ctx, 1, bytes);
+    if (!b) return mha__no_memory(err, bytes, "a block");
+    b->ctx = ctx;
+    b->hidden = o.attn.hidden;
+    b->intermediate = o.intermediate;
+    b->pre_norm = o.pre_norm != 0;
+    b->activation = o.activation;
+    mha__block_keep_norms(b, &o);
+    const mha_status status = create_parts(b, &o, err);
+    if (status != MHA_OK) {
+        mha_block_free(b);
+        return status;
+    }
+    *block = b;
+    return MHA_OK;
+}
+
+void mha_block_free(mha_block *block)
+{
+    if (!block) return;
+    mha_attn_layer_free(block->attn);
+    mha_linear_free(block->gate);
+    mha_linear_free(block->up);
+    mha_linear_free(block->down);
+    mha__free(block->ctx, block);
+}
+
+/* ---- forward ---- */
+
+typedef struct workspace {
+    float *branch; /* [chunk, E] what a branch adds to x */
+    float *normed; /* [B L, E] of pre-norm: what a branch reads; the feed-forward part has a chunk there */
+    float *wide;   /* [chunk, I]; bf16 where `down` takes it as it is: see rounds_middle */
+    float *gated;  /* [chunk, I] where there is a gate */
+    void *left;    /* of the linear layers of a chunk; first what `up` and `gate` read */
+    void *attn;    /* of the attention layer; dead when the feed-forward part begins */
+} workspace;
+
+/* Whether `up` writes the bf16 that `down` multiplies. */
+static bool rounds_middle(const mha_block *b)
+{
+    return !b->gate && mha__linear_takes_bf16(b->down);
+}
+
+/* Memory of the feed-forward part. */
+static void lay_out_feed(mha__arena *arena, const mha_block *b, size_t wide, workspace *w)
+{
+    const size_t left = mha__linear_left(b->up, (int64_t)wide), down = mha__linear_left(b->down, (int64_t)wide);
+    w->wide =
+        rounds_middle(b) ? mha__take(arena, 1, down) : mha__take(arena, wide, (size_t)b->intermediate * sizeof(float));
+    if (b->gate) w->gated = mha__take(arena, wide, (size_t)b->intermediate * sizeof(float));
+    w->left = mha__take(arena, 1, left > down ? left : down);
+}
+
+static workspace lay_out(mha__arena *arena, const mha_block *b, int64_t rows, size_t attn_bytes)
+{
+    workspace w = {0};
+    const size_t wide = (size_t)mha__min64(rows, MHA__CHUNK_ROWS);
+    w.branch = mha__take(arena, wide, (size_t)b->hidden * sizeof(float));
+    if (b->pre_norm) w.normed = mha__take(arena, (size_t)rows, (size_t)b->hidden * sizeof(float));
+    if (b->up) lay_out_feed(arena, b, wide, &w);
+    w.attn = mha__take(arena, 1, attn_bytes);
+    return w;
+}
+
+const mha_attn_layer *mha__block_attn(const mha_block *block)
+{
+    return block->attn;
+}
+
+mha_status mha__block_bytes(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in, size_t *bytes,
+                            mha_error *err)
+{
+    mha__arena arena = {0};
+    size_t attn_bytes = 0;
+    MHA__TRY(mha__attn_layer_bytes(block->attn, plan, in, &attn_bytes, err));
+    lay_out(&arena, block, in->batch * in->length, attn_bytes);
+    if (arena.overflow) return mha__no_memory(err, SIZE_MAX, "a block's workspace");
+    *bytes = arena.used;
+    return MHA_OK;
+}
+
+static void norm(const mha_block *b, int which, int64_t rows, const float *x, const float *residual, float *y,
+                 uint16_t *rounded)
+{
+    mha__norm_rows(b->ctx, &b->norm[which], rows, b->hidden, x, residual, y, rounded);
+}
+
+/* Where the norm before the feed-forward part leaves its result as bf16; NULL if something reads it as it is. */
+static uint16_t *rounded_input(const mha_block *b, const workspace *w)
+{
+    return b->up && mha__linear_takes_bf16(b->up) && (!b->gate || mha__linear_takes_bf16(b->gate)) ? w->left : NULL;
+}
+
+/* y = down(act(up(x))) or down(act(gate(x)) * up(x)) of a chunk. */
+static void feed_forward(const mha_block *b, const workspace *w, int64_t rows, const float *x, float *y)
+{
+    mha__linear_call in = {.x = rounded_input(b, w) ? NULL : x, .rows = rows, .y = w->wide, .left = w->left};
+    mha__linear_call out = {.x = w->wide, .rows = rows, .y = y, .left = w->left};
+    if (rounds_middle(b)) {
+        in.rounded = MHA_BF16;
+        out.x = NULL;
+        out.left = w->wide;
+    }
+    mha__linear_run(b->up, &in);
+    if (b->gate) {
+        in.y = w->gated;
+        mha__linear_run(b->gate, &in);
+        mha__join(b->ctx, MHA__MULTIPLY, rows * b->intermediate, w->gated, w->wide);
+    }
+    mha__linear_run(b->down, &out);
+}
+
+/* Up to the context. */
+static mha_status attend(const mha_block *b, const mha_attn_plan *plan, const mha_layer_input *in, const workspace *w,
+                         const float *x, mha_error *err)
+{
+    if (b->pre_norm) norm(b, MHA__BLOCK_ATTN_NORM, in->batch * in->length, x, NULL, w->normed, NULL);
+    return mha__attn_layer_attend(b->attn, plan, in, b->pre_norm ? w->normed : x, err);
+}
+
+static mha_status post_norm(const mha_block *b, const mha_attn_plan *plan, const mha_layer_input *in,
+                            const workspace *w, float *x, mha_error *err)
+{
+    const int64_t rows = in->batch * in->length;
+    MHA__TRY(attend(b, plan, in, w, x, err));
+    for (int64_t r = 0; r < rows; r += MHA__CHUNK_ROWS) {
+        const int64_t chunk = mha__min64(MHA__CHUNK_ROWS, rows - r);
+        float *const at = x + r * b->hidden;
+        mha__attn_layer_output(b->attn, plan, in, r, chunk, w->branch);
+        norm(b, MHA__BLOCK_ATTN_NORM, chunk, at, w->branch, at, rounded_input(b, w));
+        if (!b->up) continue;
+        feed_forward(b, w, chunk, at, w->branch);
+        norm(b, MHA__BLOCK_MLP_NORM, chunk, at, w->branch, at, NULL);
+    }
+    return MHA_OK;
+}
+
+/* x += branch, normed where the block has a norm for it. */
+static void join(const mha_block *b, const workspace *w, int out_norm, int64_t rows, float *x)
+{
+    if (b->norm[out_norm].weight) norm(b, out_norm, rows, w->branch, NULL, w->branch, NULL);
+    mha__join(b->ctx, MHA__ADD, rows * b->hidden, w->branch, x);
+}
+
+static mha_status pre_norm(const mha_block *b, const mha_attn_plan *plan, const mha_layer_input *in, const workspace *w,
+                           float *x, mha_error *err)
+{
+    const int64_t rows = in->batch * in->length;
+    MHA__TRY(attend(b, plan, in, w, x, err));
+    for (int64_t r = 0; r < rows; r += MHA__CHUNK_ROWS) {
+        const int64_t chunk = mha__min64(MHA__CHUNK_ROWS, rows - r);
+        float *const at = x + r * b->hidden;
+        mha__attn_layer_output(b->attn, plan, in, r, chunk, w->branch);
+        join(b, w, MHA__BLOCK_ATTN_OUT_NORM, chunk, at);
+        if (!b->up) continue;
+        norm(b, MHA__BLOCK_MLP_NORM, chunk, at, NULL, w->normed, rounded_input(b, w));
+        feed_forward(b, w, chunk, w->normed, w->branch);
+        join(b, w, MHA__BLOCK_MLP_OUT_NORM, chunk, at);
+    }
+    return MHA_OK;
+}
+
+/* Places the workspace of `in`; what is left of it is that of `inner`, for the attention layer. */
+static mha_status place(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in, workspace *w,
+                        mha_layer_input *inner, mha_error *err)
+{
+    size_t bytes = 0;
+    MHA__TRY(mha__block_bytes(block, plan, in, &bytes, err));
+    if (in->workspace_bytes < bytes)
+        return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: workspace_bytes is %zu, %zu are needed",
+                         in->workspace_bytes, bytes);
+    mha__arena arena = {.base = in->workspace};
+    *w = lay_out(&arena, block, in->batch * in->length, 0);
+    *inner = *in;
+    inner->workspace_bytes -= arena.used;
+    inner->workspace = w->attn;
+    return MHA_OK;
+}
+
+mha_status mha__block_run(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in, float *x,
+                          mha_error *err)
+{
+    workspace w = {0};
+    mha_layer_input inner;
+    MHA__TRY(place(block, plan, in, &w, &inner, err));
+    return (block->pre_norm ? pre_norm : post_norm)(block, plan, &inner, &w, x, err);
+}
+
+mha_status mha__block_attend(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in,
+                             const float *x, mha_error *err)
+{
+    workspace w = {0};
+    mha_layer_input inner;
+    MHA__TRY(place(block, plan, in, &w, &inner, err));
+    return attend(block, plan, &inner, &w, x, err);
+}
+
+/* ---- public ---- */
+
+mha_status mha_block_workspace(const mha_block *block, const mha_layer_input *input, size_t *bytes, mha_error *err)
+{
+    mha_layer_input in;
+    mha_attn_plan *plan = NULL;
+    if (!block || !bytes) return mha__fail(err, MHA_ERR_ARG, "block: %s is NULL", block ? "bytes" : "block");
+    MHA__TRY(mha__layer_input(&in, input, err));
+    MHA__TRY(mha__attn_layer_plan(block->attn, &in, &plan, err));
+    const mha_status status = mha__block_bytes(block, plan, &in, bytes, err);
+    mha_attn_plan_free(plan);
+    return status;
+}
+
+/* Gives the call a workspace of its own where the caller brought none; *own is then to be freed. */
+static mha_status find_workspace(const mha_block *block, const mha_attn_plan *plan, mha_layer_input *in, void **own,
+                                 mha_error *err)
+{
+    *own = NULL;
+    if (in->workspace) return MHA_OK;
+    MHA__TRY(mha__block_bytes(block, plan, in, &in->workspace_bytes, err));
+    *own = in->workspace = mha__alloc(block->ctx, in->workspace_bytes);
+    return *own ? MHA_OK : mha__no_memory(err, in->workspace_bytes, "a block's workspace");
+}
+
+mha_status mha_block_forward(const mha_block *block, const mha_layer_input *input, float *x, mha_error *err)
+{
+    mha_layer_input in;
+    mha_attn_plan *plan = NULL;
+    void *own = NULL;
+    if (!block || !x) return mha__fail(err, MHA_ERR_ARG, "block: %s is NULL", block ? "x" : "block");
+    MHA__TRY(mha__layer_input(&in, input, err));
+    MHA__TRY(mha__attn_layer_plan(block->attn, &in, &plan, err));
+    mha_status status = find_workspace(block, plan, &in, &own, err);
+    if (status == MHA_OK) status = mha__block_run(block, plan, &in, x, err);
+    mha_attn_plan_free(plan);
+    mha__free(block->ctx, own);
+    return status;
+}

@@ -1,0 +1,30 @@
+/* transformer_block.h - the inside of a block, for its way back. */
+#ifndef MHA_LAYER_BLOCK_TRANSFORMER_BLOCK_H
+#define MHA_LAYER_BLOCK_TRANSFORMER_BLOCK_H
+
+#include "layer/attention/attention_layer.h"
+
+#define MHA__CHUNK_ROWS 512 /* of the feed-forward part */
+
+enum { MHA__BLOCK_ATTN_NORM, MHA__BLOCK_MLP_NORM, MHA__BLOCK_ATTN_OUT_NORM, MHA__BLOCK_MLP_OUT_NORM, MHA__BLOCK_NORMS };
+
+struct mha_block {
+    mha_ctx *ctx;
+    int64_t hidden, intermediate;
+    bool pre_norm;
+    mha_attn_layer *attn;
+    mha_linear *gate, *up, *down; /* NULL in a block of attention alone; gate also elsewhere */
+    mha_activation activation;
+    mha_norm norm[MHA__BLOCK_NORMS]; /* weights and biases are in `norms` */
+    float norms[];                   /* [2 MHA__BLOCK_NORMS, E] */
+};
+
+/* Copies the norms of the options into the block. */
+void mha__block_keep_norms(mha_block *block, const mha_block_options *options);
+
+typedef enum mha__joining { MHA__ADD, MHA__MULTIPLY } mha__joining;
+
+/* x += y or x *= y, number by number. */
+void mha__join(mha_ctx *ctx, mha__joining how, int64_t count, const float *y, float *x);
+
+#endif

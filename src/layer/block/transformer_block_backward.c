@@ -1,0 +1,328 @@
+/* transformer_block_backward.c - a block, kept and gone back through. What is cheap to have again is not kept: outputs
+ * of norms, and what lies behind an activation. */
+#include "layer/block/transformer_block_backward.h"
+#include "base/error.h"
+#include "layer/linear/linear.h"
+#include <string.h>
+
+/* ---- memory ---- */
+
+/* What the feed-forward part leaves. */
+static void trace_feed(mha__arena *arena, const mha_block *b, size_t rows, bool learns, mha__block_trace *t)
+{
+    const size_t width = (size_t)b->hidden * sizeof(float), wide = (size_t)b->intermediate * sizeof(float);
+    if (b->norm[MHA__BLOCK_MLP_OUT_NORM].weight || !b->pre_norm) t->mlp_branch = mha__take(arena, rows, width);
+    t->up = mha__take(arena, rows, wide);
+    if (b->gate) t->gate = mha__take(arena, rows, wide);
+    t->slopes = !learns && !b->gate && b->activation != MHA_ACT_NONE && b->activation != MHA_ACT_RELU;
+}
+
+void mha__block_trace_take(mha__arena *arena, const mha_block *b, const mha_layer_input *in, bool learns,
+                           mha__block_trace *t)
+{
+    const size_t rows = (size_t)(in->batch * in->length), width = (size_t)b->hidden * sizeof(float);
+    *t = (mha__block_trace){0};
+    t->x = learns || b->pre_norm ? mha__take(arena, rows, width) : NULL;
+    if (b->norm[MHA__BLOCK_ATTN_OUT_NORM].weight) t->attn_branch = mha__take(arena, rows, width);
+    if (b->up || !b->pre_norm) t->middle = mha__take(arena, rows, width);
+    if (b->up) trace_feed(arena, b, rows, learns, t);
+    mha__attn_trace_take(arena, b->attn, in, &t->attn);
+}
+
+void mha__block_scratch_take(mha__arena *arena, const mha_block *b, const mha_layer_input *in, bool drops,
+                             size_t space_bytes, mha__block_scratch *s)
+{
+    const bool normed = b->norm[MHA__BLOCK_ATTN_OUT_NORM].weight || b->norm[MHA__BLOCK_MLP_OUT_NORM].weight;
+    const int64_t rows = in->batch * in->length;
+    const size_t width = (size_t)b->hidden * sizeof(float), wide = (size_t)b->intermediate * sizeof(float);
+    const size_t chunk = (size_t)mha__min64(rows, MHA__CHUNK_ROWS);
+    s->branch = mha__take(arena, (size_t)rows, width);
+    s->normed = mha__take(arena, (size_t)rows, width);
+    s->outer = drops || normed ? mha__take(arena, (size_t)rows, width) : NULL;
+    s->wide = mha__take(arena, chunk, wide);
+    s->other = b->gate ? mha__take(arena, chunk, wide) : NULL;
+    s->dwide = mha__take(arena, chunk, wide);
+    s->left = b->up ? mha__take(arena, 1, mha__linear_left(b->up, (int64_t)chunk)) : NULL;
+    mha__attn_scratch_take(arena, b->attn, in, space_bytes, &s->attn);
+}
+
+/* ---- forward ---- */
+
+static int64_t rows_of(const mha__block_call *c)
+{
+    return c->attn.in->batch * c->attn.in->length;
+}
+
+static mha_status norm(const mha__block_call *c, int which, const float *x, float *y, mha_error *err)
+{
+    return mha_norm_forward(c->block->ctx, &c->block->norm[which], rows_of(c), c->block->hidden, x, NULL, y, err);
+}
+
+static void add(const mha__block_call *c, const float *y, float *x)
+{
+    mha__join(c->block->ctx, MHA__ADD, rows_of(c) * c->block->hidden, y, x);
+}
+
+static void copy(const mha__block_call *c, const float *x, float *y)
+{
+    memcpy(y, x, (size_t)(rows_of(c) * c->block->hidden) * sizeof *x);
+}
+
+static void drop(const mha__block_call *c, const mha__drop *of, float *x)
+{
+    mha__drop_rows(c->block->ctx, of, c->attn.in, c->block->hidden, x);
+}
+
+/* What `down` reads, for rows whose up and gate are kept: act(up), or act(gate) * up. `gated` NULL: not asked for. */
+static mha_status middle_of(const mha_block *b, int64_t rows, const float *up, const float *gate, float *wide,
+                            float *gated, mha_error *err)
+{
+    const int64_t count = rows * b->intermediate;
+    memcpy(wide, gate ? gate : up, (size_t)count * sizeof *wide);
+    MHA__TRY(mha_activation_forward(b->ctx, b->activation, rows, b->intermediate, wide, err));
+    if (!gate) return MHA_OK;
+    if (gated) memcpy(gated, wide, (size_t)count * sizeof *gated);
+    mha__join(b->ctx, MHA__MULTIPLY, count, up, wide);
+    return MHA_OK;
+}
+
+/* Slopes in place of what the activation of `up` reads. */
+static mha_status keep_slopes(const mha__block_call *c, int64_t rows, float *up, mha_error *err)
+{
+    const mha_block *b = c->block;
+    float *ones = c->scratch.dwide; /* not yet in use */
+    for (int64_t i = 0; i < rows * b->intermediate; i++)
+        ones[i] = 1;
+    return mha_activation_backward(b->ctx, b->activation, rows, b->intermediate, up, ones, up, err);
+}
+
+/* `y` NULL: what comes out is not wanted. */
+static mha_status feed_keep(const mha__block_call *c, const float *x, float *y, mha_error *err)
+{
+    const mha_block *b = c->block;
+    const mha__block_trace *t = &c->trace;
+    for (int64_t r = 0; r < rows_of(c); r += MHA__CHUNK_ROWS) {
+        const int64_t chunk = mha__min64(MHA__CHUNK_ROWS, rows_of(c) - r);
+        float *up = t->up + r * b->intermediate, *gate = b->gate ? t->gate + r * b->intermediate : NULL;
+        mha__linear_call call = {
+            .x = x + r * b->hidden, .rows = chunk, .y = up, .linear = true, .left = c->scratch.left};
+        mha__linear_run(b->up, &call);
+        call.y = gate;
+        if (gate) mha__linear_run(b->gate, &call);
+        if (y) MHA__TRY(middle_of(b, chunk, up, gate, c->scratch.wide, NULL, err));
+        if (t->slopes) MHA__TRY(keep_slopes(c, chunk, up, err));
+        if (y) MHA__TRY(mha_linear_forward(b->down, c->scratch.wide, chunk, y + r * b->hidden, err));
+    }
+    return MHA_OK;
+}
+
+static mha_status attend(const mha__block_call *c, const float *x, float *y, mha_error *err)
+{
+    return mha__attn_keep(c->block->attn, &c->attn, x, &c->trace.attn, &c->scratch.attn, y, err);
+}
+
+static mha_status keep_post_norm(const mha__block_call *c, float *x, mha_error *err)
+{
+    const mha__block_trace *t = &c->trace;
+    MHA__TRY(attend(c, x, t->middle, err));
+    drop(c, &c->attn_drop, t->middle);
+    add(c, x, t->middle);
+    MHA__TRY(norm(c, MHA__BLOCK_ATTN_NORM, t->middle, x, err));
+    if (!c->block->up) return MHA_OK;
+    MHA__TRY(feed_keep(c, x, t->mlp_branch, err));
+    drop(c, &c->mlp_drop, t->mlp_branch);
+    add(c, x, t->mlp_branch);
+    return c->again ? MHA_OK : norm(c, MHA__BLOCK_MLP_NORM, t->mlp_branch, x, err);
+}
+
+/* The feed-forward part of it. */
+static mha_status keep_feed_pre_norm(const mha__block_call *c, float *x, mha_error *err)
+{
+    const mha__block_trace *t = &c->trace;
+    const mha__block_scratch *s = &c->scratch;
+    copy(c, x, t->middle);
+    MHA__TRY(norm(c, MHA__BLOCK_MLP_NORM, x, s->normed, err));
+    MHA__TRY(feed_keep(c, s->normed, t->mlp_branch ? t->mlp_branch : c->again ? NULL : s->branch, err));
+    if (c->again) return MHA_OK;
+    if (t->mlp_branch) MHA__TRY(norm(c, MHA__BLOCK_MLP_OUT_NORM, t->mlp_branch, s->branch, err));
+    drop(c, &c->mlp_drop, s->branch);
+    add(c, s->branch, x);
+    return MHA_OK;
+}
+
+static mha_status keep_pre_norm(const mha__block_call *c, float *x, mha_error *err)
+{
+    const mha__block_trace *t = &c->trace;
+    const mha__block_scratch *s = &c->scratch;
+    MHA__TRY(norm(c, MHA__BLOCK_ATTN_NORM, x, s->normed, err));
+    MHA__TRY(attend(c, s->normed, t->attn_branch ? t->attn_branch : s->branch, err));
+    if (t->attn_branch) MHA__TRY(norm(c, MHA__BLOCK_ATTN_OUT_NORM, t->attn_branch, s->branch, err));
+    drop(c, &c->attn_drop, s->branch);
+    add(c, s->branch, x);
+    return c->block->up ? keep_feed_pre_norm(c, x, err) : MHA_OK;
+}
+
+mha_status mha__block_keep(const mha__block_call *call, float *x, mha_error *err)
+{
+    if (call->trace.x) copy(call, x, call->trace.x);
+    return (call->block->pre_norm ? keep_pre_norm : keep_post_norm)(call, x, err);
+}
+
+/* ---- backward ---- */
+
+/* dx = or += the gradient of a norm's input. */
+static mha_status norm_back(const mha__block_call *c, const mha__block_slots *slots, int which, const float *x,
+                            const float *dy, bool add_dx, float *dx, mha_error *err)
+{
+    const mha_norm_gradient g = {.size = sizeof g,
+                                 .rows = rows_of(c),
+                                 .width = c->block->hidden,
+                                 .x = x,
+                                 .dy = dy,
+                                 .dx = dx,
+                                 .add = add_dx,
+                                 .dweight = slots->norm[which].dweight,
+                                 .dbias = slots->norm[which].dbias};
+    return mha_norm_backward(c->block->ctx, &c->block->norm[which], &g, err);
+}
+
+static mha_status dense_back(const mha_block *b, const mha__slot *slot, int64_t rows, int64_t in, int64_t out,
+                             const float *x, const float *dy, bool add_dx, float *dx, mha_error *err)
+{
+    const mha__linear_grad g = {.dtype = slot->dtype,
+                                .rows = rows,
+                                .in = in,
+                                .out = out,
+                                .weight = slot->weight,
+                                .transposed = slot->transposed,
+                                .packed = slot->packed,
+                                .x = x,
+                                .x_stride = in,
+                                .dy = dy,
+                                .dy_stride = out,
+                                .dx = dx,
+                                .dx_stride = in,
+                                .add_dx = add_dx,
+                                .dweight = slot->dweight,
+                                .dbias = slot->dbias};
+    return mha__linear_backward(b->ctx, &g, err);
+}
+
+static mha_status feed_back_chunk(const mha__block_call *c, const mha__block_slots *slots, int64_t first, int64_t rows,
+                                  const float *x, const float *dy, float *dx, mha_error *err)
+{
+    const mha_block *b = c->block;
+    const mha__block_scratch *s = &c->scratch;
+    const int64_t E = b->hidden, I = b->intermediate, count = rows * I;
+    const float *up = c->trace.up + first * I, *gate = b->gate ? c->trace.gate + first * I : NULL;
+    if (gate || slots->down.dweight) MHA__TRY(middle_of(b, rows, up, gate, s->wide, s->other, err));
+    MHA__TRY(dense_back(b, &slots->down, rows, I, E, s->wide, dy + first * E, false, s->dwide, err));
+    x += first * E;
+    dx += first * E;
+    if (!gate) {
+        if (c->trace.slopes)
+            mha__join(b->ctx, MHA__MULTIPLY, count, up, s->dwide);
+        else
+            MHA__TRY(mha_activation_backward(b->ctx, b->activation, rows, I, up, s->dwide, s->dwide, err));
+        return dense_back(b, &slots->up, rows, E, I, x, s->dwide, false, dx, err);
+    }
+    mha__join(b->ctx, MHA__MULTIPLY, count, s->dwide, s->other); /* the gradient of up: times act(gate) */
+    MHA__TRY(dense_back(b, &slots->up, rows, E, I, x, s->other, false, dx, err));
+    mha__join(b->ctx, MHA__MULTIPLY, count, up, s->dwide);
+    MHA__TRY(mha_activation_backward(b->ctx, b->activation, rows, I, gate, s->dwide, s->dwide, err));
+    return dense_back(b, &slots->gate, rows, E, I, x, s->dwide, true, dx, err);
+}
+
+static mha_status feed_back(const mha__block_call *c, const mha__block_slots *slots, const float *x, const float *dy,
+                            float *dx, mha_error *err)
+{
+    for (int64_t r = 0; r < rows_of(c); r += MHA__CHUNK_ROWS)
+        MHA__TRY(feed_back_chunk(c, slots, r, mha__min64(MHA__CHUNK_ROWS, rows_of(c) - r), x, dy, dx, err));
+    return MHA_OK;
+}
+
+static mha_status attend_back(const mha__block_call *c, const mha__block_slots *slots, const float *x, const float *dy,
+                              float *dx, mha_error *err)
+{
+    return mha__attn_back(c->block->attn, &c->attn, &slots->attn, x, &c->trace.attn, &c->scratch.attn, dy, dx, err);
+}
+
+/* The gradient of a branch: that of the sum, or `outer`, where what was dropped has none. */
+static const float *branch_back(const mha__block_call *c, const mha__drop *of, const float *dx)
+{
+    if (of->share == 0) return dx;
+    copy(c, dx, c->scratch.outer);
+    drop(c, of, c->scratch.outer);
+    return c->scratch.outer;
+}
+
+/* What the feed-forward part read is of use to gradients of its weights alone. */
+static bool feed_learns(const mha__block_slots *slots)
+{
+    return slots->up.dweight || slots->gate.dweight;
+}
+
+/* dx: from what comes out to what attention gave, of a block with a feed-forward part. */
+static mha_status feed_back_post_norm(const mha__block_call *c, const mha__block_slots *slots, float *dx,
+                                      mha_error *err)
+{
+    const mha__block_trace *t = &c->trace;
+    const mha__block_scratch *s = &c->scratch;
+    MHA__TRY(norm_back(c, slots, MHA__BLOCK_MLP_NORM, t->mlp_branch, dx, false, dx, err));
+    if (feed_learns(slots)) MHA__TRY(norm(c, MHA__BLOCK_ATTN_NORM, t->middle, s->normed, err));
+    MHA__TRY(feed_back(c, slots, s->normed, branch_back(c, &c->mlp_drop, dx), s->branch, err));
+    add(c, s->branch, dx);
+    return MHA_OK;
+}
+
+static mha_status back_post_norm(const mha__block_call *c, const mha__block_slots *slots, float *dx, mha_error *err)
+{
+    const mha__block_trace *t = &c->trace;
+    const mha__block_scratch *s = &c->scratch;
+    if (c->block->up) MHA__TRY(feed_back_post_norm(c, slots, dx, err));
+    MHA__TRY(norm_back(c, slots, MHA__BLOCK_ATTN_NORM, t->middle, dx, false, dx, err));
+    const float *of_attn = branch_back(c, &c->attn_drop, dx);
+    if (c->ends) return attend_back(c, slots, t->x, of_attn, NULL, err);
+    MHA__TRY(attend_back(c, slots, t->x, of_attn, s->branch, err));
+    add(c, s->branch, dx);
+    return MHA_OK;
+}
+
+/* *dy becomes the gradient of what an outer norm read, in `outer`; as it is where there is no such norm. */
+static mha_status outer_norm_back(const mha__block_call *c, const mha__block_slots *slots, int which,
+                                  const float *branch, const float **dy, mha_error *err)
+{
+    const float *from = *dy;
+    if (!branch) return MHA_OK;
+    *dy = c->scratch.outer;
+    return norm_back(c, slots, which, branch, from, false, c->scratch.outer, err);
+}
+
+static mha_status feed_back_pre_norm(const mha__block_call *c, const mha__block_slots *slots, float *dx, mha_error *err)
+{
+    const mha__block_trace *t = &c->trace;
+    const mha__block_scratch *s = &c->scratch;
+    const float *of_mlp = branch_back(c, &c->mlp_drop, dx);
+    MHA__TRY(outer_norm_back(c, slots, MHA__BLOCK_MLP_OUT_NORM, t->mlp_branch, &of_mlp, err));
+    if (feed_learns(slots)) MHA__TRY(norm(c, MHA__BLOCK_MLP_NORM, t->middle, s->normed, err));
+    MHA__TRY(feed_back(c, slots, s->normed, of_mlp, s->branch, err));
+    return norm_back(c, slots, MHA__BLOCK_MLP_NORM, t->middle, s->branch, true, dx, err);
+}
+
+static mha_status back_pre_norm(const mha__block_call *c, const mha__block_slots *slots, float *dx, mha_error *err)
+{
+    const mha__block_trace *t = &c->trace;
+    const mha__block_scratch *s = &c->scratch;
+    if (c->block->up) MHA__TRY(feed_back_pre_norm(c, slots, dx, err));
+    const float *of_attn = branch_back(c, &c->attn_drop, dx);
+    MHA__TRY(outer_norm_back(c, slots, MHA__BLOCK_ATTN_OUT_NORM, t->attn_branch, &of_attn, err));
+    if (mha__attn_learns(&slots->attn)) MHA__TRY(norm(c, MHA__BLOCK_ATTN_NORM, t->x, s->normed, err));
+    if (c->ends) return attend_back(c, slots, s->normed, of_attn, NULL, err);
+    MHA__TRY(attend_back(c, slots, s->normed, of_attn, s->branch, err));
+    return norm_back(c, slots, MHA__BLOCK_ATTN_NORM, t->x, s->branch, true, dx, err);
+}
+
+mha_status mha__block_back(const mha__block_call *call, const mha__block_slots *slots, float *dx, mha_error *err)
+{
+    return (call->block->pre_norm ? back_pre_norm : back_post_norm)(call, slots, dx, err);
+}

@@ -1,0 +1,32 @@
+/* elementwise.c - where branches meet: sums and products of two arrays. */
+#include "base/ctx.h"
+#include "base/size.h"
+#include "layer/block/transformer_block.h"
+
+#define NUMBERS_PER_TASK 32768 /* some microseconds */
+
+typedef struct join_job {
+    mha__joining how;
+    int64_t count;
+    const float *y;
+    float *x;
+} join_job;
+
+static void join_task(void *arg, int64_t i, int worker)
+{
+    (void)worker;
+    const join_job *job = arg;
+    const int64_t end = mha__min64(job->count, (i + 1) * NUMBERS_PER_TASK);
+    if (job->how == MHA__MULTIPLY)
+        for (int64_t n = i * NUMBERS_PER_TASK; n < end; n++)
+            job->x[n] *= job->y[n];
+    else
+        for (int64_t n = i * NUMBERS_PER_TASK; n < end; n++)
+            job->x[n] += job->y[n];
+}
+
+void mha__join(mha_ctx *ctx, mha__joining how, int64_t count, const float *y, float *x)
+{
+    join_job job = {.how = how, .count = count, .y = y, .x = x};
+    mha__parallel(ctx, mha__ceil_div(count, NUMBERS_PER_TASK), join_task, &job);
+}

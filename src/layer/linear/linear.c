@@ -1,0 +1,380 @@
+/* linear.c - y = act(x W^T + b) on packed weights.
+ *
+ * The output columns are cut into blocks at creation: whole panels of one matrix, about BLOCK_WEIGHTS numbers, so that
+ * a block stays in the level-2 cache while rows stream past it. A task is one block of rows by one block of columns and
+ * owns that part of y: it starts from the bias, adds the product, and applies the activation. All cuts follow from the
+ * shape, none from the thread count; and since a product continues the chain that y holds (kernel.h), a number's bits
+ * follow from its own row, its column of W and k = 0 .. in-1 alone.
+ *
+ * A call may leave out whole matrices of a stack, or take some of the inputs alone: how heads that are not kept cost
+ * nothing. For a few rows the work is reading the packed weights once, in order: of a type of fewer bytes, where the
+ * caller chose one. Tiles multiply bf16 by bf16, so x is rounded first.
+ */
+#include "layer/linear/linear.h"
+#include "base/ctx.h"
+#include "base/error.h"
+#include "layer/activation.h"
+#include "layer/arena.h"
+#include <string.h>
+
+#define BLOCK_WEIGHTS 65536 /* 256 KiB of f32: a quarter of the smallest level-2 cache we tune for */
+#define BLOCK_ROWS 128      /* rows of a task: some hundred KiB of x beside it */
+#define TILE_ROWS 32        /* on tiles: they stay in the level-1 cache while all weights of a task pass by */
+#define TILE_BLOCKS 4       /* of columns, in such a task: a quarter of the level-2 cache */
+#define ROWS_TOGETHER 512   /* that pass by all weights together: they stay in the level-2 cache meanwhile */
+#define STRIP 64            /* columns that wait to be rounded: whole panels */
+#define LEFT_ROWS 64        /* of a task that rounds x */
+#define MAX_SIZE INT32_MAX  /* of in, out and count of parts: keeps every product of two in int64_t */
+#define MAX_PARTS 64        /* of the public stack */
+
+/* One product's right-hand side: `columns` columns of y from `column` on, all from one part. */
+typedef struct column_block {
+    int64_t column, columns;
+    int64_t part, part_row; /* where from: a part and its first row */
+    char *panels;
+} column_block;
+
+struct mha_linear {
+    mha_ctx *ctx;
+    const mha__kernels *kernels;
+    const mha__dense *dense; /* of weights in a type of fewer bytes, or NULL */
+    mha__row_fn activation;  /* or NULL */
+    int64_t in, out, blocks;
+    char *bias; /* [out], or NULL if no part has one */
+    column_block *block;
+};
+
+const mha__kernels *mha__kernels_of(mha_ctx *ctx, mha_dtype dtype)
+{
+    return dtype == MHA_F64 ? mha__kernels_f64(mha__ctx_isa(ctx)) : mha__kernels_f32(mha__ctx_isa(ctx));
+}
+
+/* ---- creation ---- */
+
+/* NULL for reals. */
+static const mha__dense *dense_of(const mha__kernels *kernels, mha_dtype dtype)
+{
+    static const mha__half types[] = {[MHA_BF16] = MHA__BF16, [MHA_F16] = MHA__F16, [MHA_Q8_0] = MHA__Q8};
+    return dtype == MHA_BF16 || dtype == MHA_F16 || dtype == MHA_Q8_0 ? kernels->dense[types[dtype]] : NULL;
+}
+
+/* Bytes from panel to panel. */
+static int64_t panel_bytes(const mha__kernels *kernels, const mha__dense *dense, int64_t in)
+{
+    return dense ? mha__ceil_div(in, dense->block) * dense->block_bytes
+                 : in * kernels->nr * (int64_t)kernels->real_size;
+}
+
+/* Columns of a block: whole panels, at least one. */
+static int64_t block_width(const mha__kernels *kernels, int64_t in)
+{
+    return mha__max64(1, BLOCK_WEIGHTS / in / kernels->nr) * kernels->nr;
+}
+
+static mha_status check_parts(int64_t in, const mha__matrix *parts, int64_t count, mha_error *err)
+{
+    if (in < 1 || in > MAX_SIZE) return mha__fail(err, MHA_ERR_ARG, "linear: in is %lld, not 1..2^31-1", (long long)in);
+    for (int64_t p = 0; p < count; p++) {
+        if (parts[p].out < 1 || parts[p].out > MAX_SIZE)
+            return mha__fail(err, MHA_ERR_ARG, "linear: out is %lld, not 1..2^31-1", (long long)parts[p].out);
+        if (!parts[p].weight) return mha__fail(err, MHA_ERR_ARG, "linear: weight is NULL");
+    }
+    return MHA_OK;
+}
+
+/* Places the object, its bias, its blocks and their panels in the arena; fills them in when there is memory. */
+static mha_linear *lay_out(mha__arena *arena, const mha__kernels *kernels, const mha__dense *dense, int64_t in,
+                           const mha__matrix *parts, int64_t count)
+{
+    const int64_t width = block_width(kernels, in);
+    int64_t blocks = 0, out = 0;
+    bool biased = false;
+    for (int64_t p = 0; p < count; p++) {
+        blocks += mha__ceil_div(parts[p].out, width);
+        out += parts[p].out;
+        biased |= parts[p].bias != NULL;
+    }
+    mha_linear *linear = mha__take(arena, 1, sizeof *linear);
+    char *bias = biased ? mha__take(arena, (size_t)out, kernels->real_size) : NULL;
+    column_block *block = mha__take(arena, (size_t)blocks, sizeof *block);
+    if (linear) *linear = (mha_linear){.in = in, .out = out, .blocks = blocks, .bias = bias, .block = block};
+    for (int64_t p = 0, column = 0; p < count; column += parts[p++].out)
+        for (int64_t row = 0; row < parts[p].out; row += width) {
+            const int64_t columns = mha__min64(width, parts[p].out - row);
+            char *panels =
+                mha__take(arena, (size_t)mha__ceil_div(columns, kernels->nr), (size_t)panel_bytes(kernels, dense, in));
+            if (block)
+                *block++ = (column_block){
+                    .column = column + row, .columns = columns, .part = p, .part_row = row, .panels = panels};
+        }
+    return linear;
+}
+
+typedef struct pack_job {
+    const mha_linear *linear;
+    const mha__matrix *parts;
+} pack_job;
+
+static void pack_bias(const mha_linear *linear, const column_block *b, const mha__matrix *part)
+{
+    const size_t real = linear->kernels->real_size, bytes = (size_t)b->columns * real;
+    char *bias = linear->bias + (size_t)b->column * real;
+    if (part->bias)
+        memcpy(bias, (const char *)part->bias + (size_t)b->part_row * real, bytes);
+    else
+        memset(bias, 0, bytes);
+}
+
+static void pack_task(void *arg, int64_t i, int worker)
+{
+    (void)worker;
+    const pack_job *job = arg;
+    const mha_linear *l = job->linear;
+    const column_block *b = &l->block[i];
+    const mha__matrix *part = &job->parts[b->part];
+    const int64_t row_stride = part->transposed ? 1 : l->in, col_stride = part->transposed ? part->out : 1;
+    const void *weight = (const char *)part->weight + (size_t)(b->part_row * row_stride) * l->kernels->real_size;
+    if (l->dense)
+        l->dense->pack(b->columns, l->in, weight, row_stride, col_stride, b->panels);
+    else if (part->transposed)
+        l->kernels->pack_cols(l->in, b->columns, weight, col_stride, row_stride, b->panels);
+    else
+        l->kernels->pack_rows(b->columns, l->in, weight, row_stride, col_stride, b->panels);
+    if (l->bias) pack_bias(l, b, part);
+}
+
+void mha__linear_pack(mha_linear *linear, const mha__matrix *parts)
+{
+    pack_job job = {linear, parts};
+    mha__parallel(linear->ctx, linear->blocks, pack_task, &job);
+}
+
+mha_status mha__linear_create(mha_ctx *ctx, mha_dtype dtype, int64_t in, const mha__matrix *parts, int64_t count,
+                              mha_activation activation, mha_linear **linear, mha_error *err)
+{
+    mha__row_fn act = NULL;
+    MHA__TRY(check_parts(in, parts, count, err));
+    MHA__TRY(mha__ctx_find(&ctx, err));
+    MHA__TRY(mha__activation_find(ctx, activation, &act, err));
+    const mha__kernels *kernels = mha__kernels_of(ctx, dtype);
+    const mha__dense *dense = dense_of(kernels, dtype);
+    mha__arena arena = {0};
+    lay_out(&arena, kernels, dense, in, parts, count);
+    arena.base = arena.overflow ? NULL : mha__alloc(ctx, arena.used);
+    if (!arena.base) return mha__no_memory(err, arena.used, "the packed weights of a linear layer");
+    arena.used = 0;
+    mha_linear *l = lay_out(&arena, kernels, dense, in, parts, count);
+    l->ctx = ctx;
+    l->kernels = kernels;
+    l->dense = dense;
+    l->activation = act;
+    mha__linear_pack(l, parts);
+    *linear = l;
+    return MHA_OK;
+}
+
+mha_status mha_linear_create_stack(mha_ctx *ctx, int64_t in, const mha_matrix *parts, int64_t count,
+                                   mha_activation activation, mha_linear **linear, mha_error *err)
+{
+    if (!linear) return mha__fail(err, MHA_ERR_ARG, "linear: where to store it is NULL");
+    *linear = NULL;
+    if (!parts || count < 1 || count > MAX_PARTS)
+        return mha__fail(err, MHA_ERR_ARG, "linear: %lld matrices, not 1..%d", parts ? (long long)count : 0, MAX_PARTS);
+    mha__matrix inner[MAX_PARTS];
+    const mha_dtype packed = parts[0].packed == MHA_DTYPE_DEFAULT ? MHA_F32 : parts[0].packed;
+    if (packed != MHA_F32 && packed != MHA_BF16 && packed != MHA_F16 && packed != MHA_Q8_0)
+        return mha__fail(err, MHA_ERR_ARG, "linear: packed is %s, not f32, bf16, f16 or q8_0", mha_dtype_name(packed));
+    for (int64_t p = 0; p < count; p++) {
+        if (parts[p].packed != parts[0].packed)
+            return mha__fail(err, MHA_ERR_ARG, "linear: matrices packed as %s and as %s in one stack",
+                             mha_dtype_name(packed), mha_dtype_name(parts[p].packed));
+        inner[p] = (mha__matrix){parts[p].weight, parts[p].bias, parts[p].transposed != 0, parts[p].out};
+    }
+    return mha__linear_create(ctx, packed, in, inner, count, activation, linear, err);
+}
+
+mha_status mha_linear_create(mha_ctx *ctx, int64_t in, int64_t out, const float *weight, const float *bias,
+                             mha_linear **linear, mha_error *err)
+{
+    const mha_matrix part = {.weight = weight, .bias = bias, .out = out};
+    return mha_linear_create_stack(ctx, in, &part, 1, MHA_ACT_NONE, linear, err);
+}
+
+void mha_linear_free(mha_linear *linear)
+{
+    if (linear) mha__free(linear->ctx, linear);
+}
+
+/* ---- forward ---- */
+
+typedef struct forward_job {
+    const mha_linear *linear;
+    const mha__linear_call *call;
+    int64_t x_stride, y_stride, depth;
+    int64_t left_stride;                        /* where x is rounded first */
+    int64_t task_rows, row_blocks, task_blocks; /* a task's rows and blocks of columns */
+    int64_t height;                             /* rows that pass by them at a time */
+} forward_job;
+
+static void left_task(void *arg, int64_t i, int worker)
+{
+    (void)worker;
+    const forward_job *job = arg;
+    const int64_t first = i * LEFT_ROWS, rows = mha__min64(LEFT_ROWS, job->call->rows - first);
+    job->linear->dense->left(rows, job->linear->in, (const float *)job->call->x + first * job->x_stride, job->x_stride,
+                             (uint16_t *)job->call->left + first * job->left_stride);
+}
+
+/* Task i: its first row and first block of columns. ROWS_TOGETHER rows pass by all columns before the next ones do; and
+ * within them down the rows first, so that a thread keeps its blocks of weights. */
+static void find_task(const forward_job *job, int64_t i, int64_t *row, int64_t *block)
+{
+    const int64_t together = ROWS_TOGETHER / job->task_rows;
+    const int64_t columns = mha__ceil_div(job->linear->blocks, job->task_blocks), group = i / (together * columns);
+    const int64_t rows = mha__min64(together, job->row_blocks - group * together);
+    i -= group * together * columns;
+    *row = (group * together + i % rows) * job->task_rows;
+    *block = i / rows * job->task_blocks;
+}
+
+/* A part of y: `rows` rows from `first` on, `columns` columns from `column` of block b on, in memory of its own or in
+ * place. */
+typedef struct piece {
+    const column_block *b;
+    int64_t first, rows, column, columns;
+    char *y;
+    int64_t stride;
+} piece;
+
+/* The product with weights of the type of x: from the bias on, or from what y holds. */
+static void multiply(const forward_job *job, const piece *p)
+{
+    const mha_linear *l = job->linear;
+    const size_t real = l->kernels->real_size;
+    const char *x = (const char *)job->call->x + (size_t)(p->first * job->x_stride) * real;
+    const bool from_bias = l->bias && !job->call->accumulate;
+    for (int64_t r = 0; from_bias && r < p->rows; r++)
+        memcpy(p->y + (size_t)(r * p->stride) * real, l->bias + (size_t)(p->b->column + p->column) * real,
+               (size_t)p->columns * real);
+    l->kernels->product(p->rows, p->columns, job->depth, x, job->x_stride,
+                        p->b->panels + (size_t)(p->column * l->in + job->call->first * l->kernels->nr) * real,
+                        l->in * l->kernels->nr, p->y, p->stride, from_bias || job->call->accumulate);
+}
+
+/* And with those of fewer bytes. */
+static void multiply_packed(const forward_job *job, const piece *p)
+{
+    const mha_linear *l = job->linear;
+    const mha__dense *dense = l->dense;
+    float *y = (float *)(void *)p->y;
+    const float *bias = l->bias ? (const float *)(const void *)l->bias + p->b->column + p->column : NULL;
+    const void *a = dense->left ? (const void *)((const uint16_t *)job->call->left + p->first * job->left_stride)
+                                : (const void *)((const float *)job->call->x + p->first * job->x_stride);
+    dense->product(p->rows, p->columns, l->in, a, dense->left ? job->left_stride : job->x_stride,
+                   p->b->panels + p->column / l->kernels->nr * panel_bytes(l->kernels, dense, l->in),
+                   job->call->accumulate ? y : bias, job->call->accumulate ? p->stride : 0, y, p->stride);
+}
+
+static void compute(const forward_job *job, const piece *p)
+{
+    const mha_linear *l = job->linear;
+    if (l->dense)
+        multiply_packed(job, p);
+    else
+        multiply(job, p);
+    for (int64_t r = 0; l->activation && !job->call->linear && r < p->rows; r++)
+        l->activation((float *)(void *)p->y + r * p->stride, p->columns);
+}
+
+/* Rows of a block; what is to be rounded waits for it in the level-1 cache. */
+static void compute_rows(const forward_job *job, const column_block *b, int64_t first, int64_t rows)
+{
+    const mha_linear *l = job->linear;
+    const int64_t at = first * job->y_stride + b->column - job->call->y_first;
+    piece p = {.b = b, .first = first, .rows = rows, .columns = b->columns, .stride = job->y_stride};
+    if (!job->call->rounded) {
+        p.y = (char *)job->call->y + (size_t)at * l->kernels->real_size;
+        compute(job, &p);
+        return;
+    }
+    const mha__half type = job->call->rounded == MHA_BF16 ? MHA__BF16 : MHA__F16;
+    _Alignas(64) float strip[BLOCK_ROWS * STRIP];
+    uint16_t *y = (uint16_t *)job->call->y + at;
+    p.y = (char *)strip;
+    p.stride = STRIP;
+    for (; p.column < b->columns; p.column += STRIP) {
+        p.columns = mha__min64(STRIP, b->columns - p.column);
+        compute(job, &p);
+        l->kernels->narrow[type](rows, p.columns, strip, STRIP, y + p.column, job->y_stride, 1);
+    }
+}
+
+static void forward_task(void *arg, int64_t i, int worker)
+{
+    (void)worker;
+    const forward_job *job = arg;
+    const mha__linear_call *call = job->call;
+    const mha_linear *l = job->linear;
+    int64_t row, block;
+    find_task(job, i, &row, &block);
+    const int64_t end = mha__min64(call->rows, row + job->task_rows);
+    if (l->dense && l->dense->open) l->dense->open();
+    for (; row < end; row += job->height)
+        for (int64_t n = block; n < mha__min64(l->blocks, block + job->task_blocks); n++)
+            if (!call->parts || call->parts[l->block[n].part])
+                compute_rows(job, &l->block[n], row, mha__min64(job->height, end - row));
+    if (l->dense && l->dense->close) l->dense->close();
+}
+
+static int64_t left_stride(const mha_linear *linear)
+{
+    return linear->dense && linear->dense->left ? mha__round_up(linear->in, linear->dense->block) : 0;
+}
+
+size_t mha__linear_left(const mha_linear *linear, int64_t rows)
+{
+    size_t bytes = 0;
+    const int64_t stride = left_stride(linear);
+    if (!stride) return 0;
+    const int64_t read = mha__round_up(rows, linear->dense->rows);
+    return mha__bytes((int64_t[]){read, stride}, 2, sizeof(uint16_t), &bytes) ? bytes : SIZE_MAX;
+}
+
+bool mha__linear_takes_bf16(const mha_linear *linear)
+{
+    return left_stride(linear) == linear->in;
+}
+
+void mha__linear_run(const mha_linear *linear, const mha__linear_call *call)
+{
+    const int64_t depth = call->depth ? call->depth : linear->in;
+    forward_job job = {.linear = linear,
+                       .call = call,
+                       .x_stride = call->x_stride ? call->x_stride : depth,
+                       .y_stride = call->y_stride ? call->y_stride : linear->out,
+                       .depth = depth,
+                       .left_stride = left_stride(linear),
+                       .task_rows = BLOCK_ROWS,
+                       .task_blocks = 1,
+                       .height = BLOCK_ROWS};
+    if (job.left_stride) job.height = TILE_ROWS, job.task_rows = 2 * TILE_ROWS;
+    if (job.left_stride && call->rows > TILE_ROWS) job.task_blocks = TILE_BLOCKS;
+    job.row_blocks = mha__ceil_div(call->rows, job.task_rows);
+    if (job.left_stride && call->x) mha__parallel(linear->ctx, mha__ceil_div(call->rows, LEFT_ROWS), left_task, &job);
+    mha__parallel(linear->ctx, job.row_blocks * mha__ceil_div(linear->blocks, job.task_blocks), forward_task, &job);
+}
+
+mha_status mha_linear_forward(const mha_linear *linear, const float *x, int64_t rows, float *y, mha_error *err)
+{
+    if (!linear || rows < 0) return mha__fail(err, MHA_ERR_ARG, "linear: rows is %lld", linear ? (long long)rows : -1);
+    size_t bytes = 0;
+    if (!mha__bytes((int64_t[]){rows, mha__max64(linear->in, linear->out)}, 2, 2 * sizeof *x, &bytes))
+        return mha__fail(err, MHA_ERR_ARG, "linear: rows is %lld, too many for memory", (long long)rows);
+    if (rows && (!x || !y)) return mha__fail(err, MHA_ERR_ARG, "linear: %s is NULL", x ? "y" : "x");
+    const size_t left_bytes = mha__linear_left(linear, rows);
+    void *left = left_bytes ? mha__alloc(linear->ctx, left_bytes) : NULL;
+    if (left_bytes && !left) return mha__no_memory(err, left_bytes, "the rounded input of a linear layer");
+    mha__linear_run(linear, &(mha__linear_call){.x = x, .rows = rows, .y = y, .left = left});
+    mha__free(linear->ctx, left);
+    return MHA_OK;
+}

@@ -1,0 +1,263 @@
+/* linear_backward.c - gradients of y = x W^T + b:  dx = dy W,  dW += dy^T x,  db += column sums of dy.
+ *
+ * Both products have their right operand packed, and a left operand that lies along its columns turned, a stretch of k
+ * and of rows at a time: packed numbers are read again from the cache that they were written to, and memory does not
+ * grow with the matrix. C is added to for each stretch, so every number is one chain, over the outputs or over the
+ * rows, and its bits follow from the shape alone. */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "base/struct_size.h"
+#include "kernel/kernel.h"
+#include "layer/linear/linear.h"
+#include <string.h>
+
+#define BLOCK_NUMBERS 65536 /* of the packed operand: it stays in the level-2 cache while rows stream past it */
+#define BLOCK_TILES 16      /* rows of a task, in register tiles */
+#define TURN_K 64           /* of a panel that is turned in the level-1 cache, ... */
+#define TURN_WIDTH 64       /* ... and the widest panel there is */
+
+typedef struct matmul_job {
+    const mha__matmul *p;
+    const mha__kernels *kernels;
+    int64_t most_k, most_rows; /* of a stretch */
+    int64_t k, depth;          /* this stretch of k: its first step and how many */
+    int64_t row, rows;         /* these rows */
+    int64_t width;             /* columns of a block, whole panels */
+    int64_t column_blocks, row_blocks;
+    char *panels, *turned;
+    const char *a; /* what the product reads, from number (row, k) on */
+    int64_t a_row;
+} matmul_job;
+
+static bool turns(const mha__matmul *p)
+{
+    return p->a_col != 1;
+}
+
+static const char *number(const matmul_job *job, const void *matrix, int64_t at)
+{
+    return (const char *)matrix + at * (int64_t)job->kernels->real_size;
+}
+
+static void pack_task(void *arg, int64_t i, int worker)
+{
+    (void)worker;
+    const matmul_job *job = arg;
+    const mha__matmul *p = job->p;
+    const int64_t column = i * job->width, columns = mha__min64(job->width, p->n - column);
+    const char *b = number(job, p->b, job->k * p->b_row + column * p->b_col);
+    char *panels = job->panels + (size_t)(column * job->depth) * job->kernels->real_size;
+    if (p->b_row == 1)
+        job->kernels->pack_rows(columns, job->depth, b, p->b_col, 1, panels);
+    else
+        job->kernels->pack_cols(job->depth, columns, b, p->b_row, p->b_col, panels);
+}
+
+/* nr rows of A, made contiguous by way of a panel. */
+static void turn_task(void *arg, int64_t i, int worker)
+{
+    (void)worker;
+    const matmul_job *job = arg;
+    const mha__matmul *p = job->p;
+    const size_t real = job->kernels->real_size;
+    const int64_t first = i * job->kernels->nr, rows = mha__min64(job->kernels->nr, job->rows - first);
+    _Alignas(64) char panel[TURN_K * TURN_WIDTH * sizeof(double)];
+    for (int64_t k = 0; k < job->depth; k += TURN_K) {
+        const int64_t steps = mha__min64(TURN_K, job->depth - k);
+        const char *a = number(job, p->a, (job->row + first) * p->a_row + (job->k + k) * p->a_col);
+        job->kernels->pack_cols(steps, rows, a, p->a_col, p->a_row, panel);
+        job->kernels->unpack(rows, steps, panel, job->turned + (size_t)(first * job->depth + k) * real, job->depth, 1);
+    }
+}
+
+/* A tile of rows passes by all columns of the block before the next does: C is read and written along its rows. */
+static void product_task(void *arg, int64_t i, int worker)
+{
+    (void)worker;
+    const matmul_job *job = arg;
+    const mha__matmul *p = job->p;
+    const size_t real = job->kernels->real_size;
+    const int64_t column = i / job->row_blocks * job->width, columns = mha__min64(job->width, p->n - column);
+    const int64_t tile = job->kernels->mr, first = i % job->row_blocks * BLOCK_TILES * tile;
+    const int64_t end = mha__min64(job->rows, first + BLOCK_TILES * tile);
+    for (int64_t r = first; r < end; r += tile)
+        job->kernels->product(
+            mha__min64(tile, end - r), columns, job->depth, number(job, job->a, r * job->a_row), job->a_row,
+            job->panels + (size_t)(column * job->depth) * real, job->depth * job->kernels->nr,
+            (char *)p->c + (size_t)((job->row + r) * p->c_row + column) * real, p->c_row, p->accumulate || job->k > 0);
+}
+
+static void run_rows(mha_ctx *ctx, matmul_job *job)
+{
+    const mha__matmul *p = job->p;
+    job->rows = mha__min64(job->most_rows, p->m - job->row);
+    job->row_blocks = mha__ceil_div(job->rows, BLOCK_TILES * job->kernels->mr);
+    job->a = turns(p) ? job->turned : number(job, p->a, job->row * p->a_row + job->k);
+    job->a_row = turns(p) ? job->depth : p->a_row;
+    if (turns(p)) mha__parallel(ctx, mha__ceil_div(job->rows, job->kernels->nr), turn_task, job);
+    mha__parallel(ctx, job->row_blocks * job->column_blocks, product_task, job);
+}
+
+/* With k = 0 the product is 0: one stretch at least. */
+static void run_stretches(mha_ctx *ctx, matmul_job *job)
+{
+    const mha__matmul *p = job->p;
+    do {
+        job->depth = mha__min64(job->most_k, p->k - job->k);
+        job->width = mha__max64(1, BLOCK_NUMBERS / mha__max64(1, job->depth) / job->kernels->nr) * job->kernels->nr;
+        job->column_blocks = mha__ceil_div(p->n, job->width);
+        mha__parallel(ctx, job->column_blocks, pack_task, job);
+        for (job->row = 0; job->row < p->m; job->row += job->rows)
+            run_rows(ctx, job);
+        job->k += job->depth;
+    } while (job->k < p->k);
+}
+
+mha_status mha__matmul_run(mha_ctx *ctx, const mha__matmul *p, mha_error *err)
+{
+    const mha__kernels *kernels = mha__kernels_of(ctx, p->dtype);
+    if (p->dtype == MHA_BF16 && kernels->dense[MHA__BF16]->left) return mha__matmul_pairs(ctx, p, err);
+    matmul_job job = {.p = p, .kernels = kernels};
+    size_t panels = 0, turned = 0, bytes = 0;
+    job.most_k = mha__matmul_most_k(p);
+    job.most_rows = turns(p) ? mha__matmul_most_rows(job.most_k, kernels->nr) : p->m;
+    if (!mha__bytes((int64_t[]){mha__round_up(p->n, kernels->nr), job.most_k}, 2, kernels->real_size, &panels) ||
+        (turns(p) &&
+         !mha__bytes((int64_t[]){mha__min64(p->m, job.most_rows), job.most_k}, 2, kernels->real_size, &turned)) ||
+        !mha__add(panels, turned, &bytes) || !mha__add(bytes, 64, &bytes))
+        return mha__no_memory(err, SIZE_MAX, "the gradients of a linear layer");
+    job.panels = mha__alloc(ctx, bytes);
+    if (!job.panels) return mha__no_memory(err, bytes, "the gradients of a linear layer");
+    job.turned = job.panels + panels;
+    run_stretches(ctx, &job);
+    mha__free(ctx, job.panels);
+    return MHA_OK;
+}
+
+/* ---- the three gradients ---- */
+
+static void add_bias_gradient(const mha__linear_grad *g)
+{
+    for (int64_t r = 0; r < g->rows; r++)
+        for (int64_t c = 0; c < g->out; c++) {
+            if (g->dtype == MHA_F64)
+                ((double *)g->dbias)[c] += ((const double *)g->dy)[r * g->dy_stride + c];
+            else
+                ((float *)g->dbias)[c] += ((const float *)g->dy)[r * g->dy_stride + c];
+        }
+}
+
+static mha_status add_weight_gradient(mha_ctx *ctx, const mha__linear_grad *g, int64_t weight_row, mha_error *err)
+{
+    mha__matmul p = {.dtype = g->dtype, .k = g->rows, .c = g->dweight, .c_row = weight_row, .accumulate = true};
+    if (g->transposed) { /* dW [in, out] += x^T dy */
+        p.m = g->in, p.n = g->out;
+        p.a = g->x, p.a_row = 1, p.a_col = g->x_stride;
+        p.b = g->dy, p.b_row = g->dy_stride, p.b_col = 1;
+    } else { /* dW [out, in] += dy^T x */
+        p.m = g->out, p.n = g->in;
+        p.a = g->dy, p.a_row = 1, p.a_col = g->dy_stride;
+        p.b = g->x, p.b_row = g->x_stride, p.b_col = 1;
+    }
+    return mha__matmul_run(ctx, &p, err);
+}
+
+static mha_status find_dx(mha_ctx *ctx, const mha__linear_grad *g, int64_t weight_row, mha_error *err)
+{
+    return mha__matmul_run(ctx,
+                           &(mha__matmul){.dtype = g->dtype,
+                                          .m = g->rows,
+                                          .n = g->in,
+                                          .k = g->out,
+                                          .a = g->dy,
+                                          .a_row = g->dy_stride,
+                                          .a_col = 1,
+                                          .b = g->weight,
+                                          .b_row = g->transposed ? 1 : weight_row,
+                                          .b_col = g->transposed ? weight_row : 1,
+                                          .c = g->dx,
+                                          .c_row = g->dx_stride,
+                                          .accumulate = g->add_dx},
+                           err);
+}
+
+mha_status mha__linear_back_create(mha_ctx *ctx, mha_dtype dtype, int64_t in, int64_t out, const float *weight,
+                                   bool transposed, mha_linear **packed, mha_error *err)
+{
+    const mha__matrix back = {.weight = weight, .transposed = !transposed, .out = in};
+    return mha__linear_create(ctx, dtype, out, &back, 1, MHA_ACT_NONE, packed, err);
+}
+
+static mha_status find_packed_dx(mha_ctx *ctx, const mha__linear_grad *g, const mha_linear *packed, mha_error *err)
+{
+    const size_t left_bytes = mha__linear_left(packed, g->rows);
+    void *left = left_bytes ? mha__alloc(ctx, left_bytes) : NULL;
+    if (left_bytes && !left) return mha__no_memory(err, left_bytes, "the rounded gradient of a linear layer");
+    mha__linear_run(packed, &(mha__linear_call){.x = g->dy,
+                                                .x_stride = g->dy_stride,
+                                                .rows = g->rows,
+                                                .y = g->dx,
+                                                .y_stride = g->dx_stride,
+                                                .accumulate = g->add_dx,
+                                                .left = left});
+    mha__free(ctx, left);
+    return MHA_OK;
+}
+
+/* Rounded weights, by kernels that multiply pairs of bf16 as everything else; others read them packed. */
+static mha_status find_rounded_dx(mha_ctx *ctx, const mha__linear_grad *g, int64_t weight_row, mha_error *err)
+{
+    mha_linear *packed = NULL;
+    if (mha__kernels_of(ctx, g->dtype)->dense[MHA__BF16]->left) return find_dx(ctx, g, weight_row, err);
+    MHA__TRY(mha__linear_back_create(ctx, g->dtype, g->in, g->out, g->weight, g->transposed, &packed, err));
+    const mha_status status = find_packed_dx(ctx, g, packed, err);
+    mha_linear_free(packed);
+    return status;
+}
+
+mha_status mha__linear_backward(mha_ctx *ctx, const mha__linear_grad *g, mha_error *err)
+{
+    const int64_t weight_row = g->weight_row ? g->weight_row : g->transposed ? g->out : g->in;
+    if (g->dx && g->packed)
+        MHA__TRY(find_packed_dx(ctx, g, g->packed, err));
+    else if (g->dx)
+        MHA__TRY(g->dtype == MHA_BF16 ? find_rounded_dx(ctx, g, weight_row, err) : find_dx(ctx, g, weight_row, err));
+    if (g->dweight) MHA__TRY(add_weight_gradient(ctx, g, weight_row, err));
+    if (g->dbias) add_bias_gradient(g);
+    return MHA_OK;
+}
+
+mha_status mha_linear_backward(mha_ctx *ctx, const mha_linear_gradient *given, mha_error *err)
+{
+    mha_linear_gradient g;
+    size_t bytes = 0;
+    MHA__TRY(mha__options_read(&g, sizeof g, given, "mha_linear_gradient", err));
+    MHA__TRY(mha__ctx_find(&ctx, err));
+    if (g.rows < 0 || g.in < 1 || g.in > INT32_MAX || g.matrix.out < 1 || g.matrix.out > INT32_MAX ||
+        !mha__bytes((int64_t[]){g.rows, mha__max64(g.in, g.matrix.out)}, 2, 2 * sizeof *g.x, &bytes))
+        return mha__fail(err, MHA_ERR_ARG, "mha_linear_gradient: rows is %lld, in is %lld, matrix.out is %lld",
+                         (long long)g.rows, (long long)g.in, (long long)g.matrix.out);
+    if ((g.rows && !g.dy) || (g.dx && !g.matrix.weight) || (g.rows && g.dweight && !g.x))
+        return mha__fail(err, MHA_ERR_ARG, "mha_linear_gradient: %s is NULL",
+                         g.rows && !g.dy            ? "dy"
+                         : g.dx && !g.matrix.weight ? "matrix.weight, which dx needs,"
+                                                    : "x, which dweight needs,");
+    if (!g.rows) return MHA_OK;
+    return mha__linear_backward(ctx,
+                                &(mha__linear_grad){.dtype = MHA_F32,
+                                                    .rows = g.rows,
+                                                    .in = g.in,
+                                                    .out = g.matrix.out,
+                                                    .weight = g.matrix.weight,
+                                                    .transposed = g.matrix.transposed != 0,
+                                                    .x = g.x,
+                                                    .x_stride = g.in,
+                                                    .dy = g.dy,
+                                                    .dy_stride = g.matrix.out,
+                                                    .dx = g.dx,
+                                                    .dx_stride = g.in,
+                                                    .dweight = g.dweight,
+                                                    .dbias = g.dbias},
+                                err);
+}

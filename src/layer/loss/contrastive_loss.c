@@ -1,0 +1,97 @@
+/* contrastive_loss.c - see contrastive_loss.h. A task is one row of S or of its transpose, whose sums nobody else
+ * writes, so no bit depends on the number of threads:
+ *
+ *     lse_i = log sum_j exp(S_ij)      lse'_j = log sum_i exp(S_ij)      loss = sum (lse_i + lse'_i - 2 S_ii) / (2 N)
+ *     dS_ij = (exp(S_ij - lse_i) + exp(S_ij - lse'_j) - 2 [i = j]) / (2 N)     de_i = scale sum_j dS_ij e_j
+ */
+#include "layer/loss/contrastive_loss.h"
+#include "base/ctx.h"
+#include "base/error.h"
+#include "math/linalg.h"
+#include <math.h>
+#include <string.h>
+
+/* Rows 0 .. N-1 are those of S, rows N .. 2N-1 those of its transpose. */
+typedef struct job {
+    const double *e;
+    int64_t pairs, width;
+    double scale;
+    double *lse;   /* [2 N] */
+    double *right; /* [2 N] S_ii */
+    double *de;
+} job;
+
+/* Row r belongs to text r, and its columns to the texts of the other side, which begin here. */
+static const double *others(const job *j, int64_t row)
+{
+    return j->e + (row < j->pairs ? j->pairs * j->width : 0);
+}
+
+static double score(const job *j, int64_t row, int64_t column)
+{
+    return j->scale * mha__dot(j->width, j->e + row * j->width, others(j, row) + column * j->width);
+}
+
+/* The sum is kept beside its greatest term so far: exponentials cannot overflow. */
+static void sum_task(void *arg, int64_t row, int worker)
+{
+    (void)worker;
+    const job *j = arg;
+    double most = -INFINITY, sum = 0;
+    for (int64_t c = 0; c < j->pairs; c++) {
+        const double s = score(j, row, c);
+        if (s > most) {
+            sum *= exp(most - s);
+            most = s;
+        }
+        sum += exp(s - most);
+        if (c == row % j->pairs) j->right[row] = s;
+    }
+    j->lse[row] = most + log(sum);
+}
+
+static void gradient_task(void *arg, int64_t row, int worker)
+{
+    (void)worker;
+    const job *j = arg;
+    const int64_t other_side = row < j->pairs ? j->pairs : 0;
+    double *de = j->de + row * j->width;
+    memset(de, 0, (size_t)j->width * sizeof *de);
+    for (int64_t c = 0; c < j->pairs; c++) {
+        const double s = score(j, row, c), *other = others(j, row) + c * j->width;
+        const double both = exp(s - j->lse[row]) + exp(s - j->lse[other_side + c]) - (c == row % j->pairs ? 2 : 0);
+        const double ds = j->scale * both / (2 * (double)j->pairs);
+        for (int64_t i = 0; i < j->width; i++)
+            de[i] += ds * other[i];
+    }
+}
+
+mha_status mha__pairs_loss(mha_ctx *ctx, const double *e, int64_t pairs, int64_t width, double scale, double *loss,
+                           double *de, mha_error *err)
+{
+    const size_t rows = 2 * (size_t)pairs;
+    double *memory = mha__calloc(ctx, rows, 2 * sizeof *memory), sum = 0;
+    job j = {.e = e, .pairs = pairs, .width = width, .scale = scale, .lse = memory, .right = memory + rows, .de = de};
+    if (!memory) return mha__no_memory(err, rows * 2 * sizeof *memory, "the loss of pairs");
+    mha__parallel(ctx, 2 * pairs, sum_task, &j);
+    for (int64_t r = 0; r < 2 * pairs; r++)
+        sum += j.lse[r] - j.right[r];
+    *loss = sum / (2 * (double)pairs);
+    if (de) mha__parallel(ctx, 2 * pairs, gradient_task, &j);
+    mha__free(ctx, memory);
+    return MHA_OK;
+}
+
+mha_status mha__pairs_terms(mha_ctx *ctx, const double *e, int64_t pairs, int64_t width, double scale, double *terms,
+                            mha_error *err)
+{
+    const size_t bytes = 2 * (size_t)pairs * sizeof(double);
+    double *right = mha__alloc(ctx, bytes);
+    job j = {.e = e, .pairs = pairs, .width = width, .scale = scale, .lse = terms, .right = right};
+    if (!right) return mha__no_memory(err, bytes, "the loss of pairs");
+    mha__parallel(ctx, 2 * pairs, sum_task, &j);
+    for (int64_t r = 0; r < 2 * pairs; r++)
+        terms[r] -= right[r];
+    mha__free(ctx, right);
+    return MHA_OK;
+}

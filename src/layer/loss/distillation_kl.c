@@ -1,0 +1,123 @@
+/* distillation_kl.c - a row of logits and one of a teacher's, a strip of both at a time: nothing of the size of the
+ * vocabulary is held beside them. Rows are tasks; their losses are added in order. */
+#include "layer/loss/distillation_kl.h"
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "layer/loss/logits_softmax.h"
+#include <math.h>
+
+#define NUMBERS_PER_TASK 8192 /* some tens of microseconds of exponentials */
+enum { STRIP = 1024 };
+
+typedef struct divergence_job {
+    const mha__divergence *a;
+    const mha__kernels *kernels;
+    int64_t rows_per_task;
+    double *loss; /* [rows] */
+} divergence_job;
+
+/* A softmax at a temperature. */
+typedef struct softmax {
+    const float *x;
+    float inverse; /* 1 / T */
+    float most;    /* of x */
+    double sum;    /* of exp((x - most) / T) */
+} softmax;
+
+/* (x - most) / T from column `first` on: the difference first, as x / T may be thousands, and its rounding not small.
+ */
+static void cool(const softmax *s, int64_t first, int64_t count, float *to)
+{
+    for (int64_t i = 0; i < count; i++)
+        to[i] = (s->x[first + i] - s->most) * s->inverse;
+}
+
+static softmax softmax_of(const divergence_job *job, const float *x)
+{
+    const int64_t n = job->a->classes;
+    float strip[STRIP];
+    softmax s = {.x = x, .inverse = (float)(1 / job->a->temperature)};
+    s.most = mha__largest(job->kernels, n, x);
+    for (int64_t first = 0; first < n; first += STRIP) {
+        const int64_t count = mha__min64(STRIP, n - first);
+        cool(&s, first, count, strip);
+        s.sum += mha__exponentials_below(job->kernels, count, strip, 0, NULL);
+    }
+    return s;
+}
+
+/* p expm1(-u), which is q - p, and p (expm1(-u) + u), with u = log(p / q). Near 0, where the one as a difference would
+ * be what rounding left of p and q, from the series; farther out the difference loses nothing. */
+typedef struct term {
+    double slope, loss;
+} term;
+
+static term term_of(double p, double q, double u)
+{
+    if (!(fabs(u) < 0.25)) return (term){q - p, q - p + p * u};
+    const double rest = (1. / 120) - u * ((1. / 720) - u * ((1. / 5040) - u * (1. / 40320)));
+    const double bend = u * u * (0.5 - u * ((1. / 6) - u * ((1. / 24) - u * rest)));
+    return (term){p * (bend - u), p * bend};
+}
+
+/* Sum over a strip of p (expm1(-u) + u): as p and q both sum to 1, that of p u, of terms that are all >= 0. Adds to
+ * dlogits. `apart` is u of numbers that are both at their row's most. */
+static double compare(const divergence_job *job, const softmax *own, const softmax *teacher, double apart,
+                      int64_t first, float *dlogits)
+{
+    const int64_t count = mha__min64(STRIP, job->a->classes - first);
+    const double p = 1 / teacher->sum, q = 1 / own->sum, factor = job->a->scale * job->a->temperature;
+    const double offset = (double)own->most - (double)teacher->most, inverse = 1 / job->a->temperature;
+    float x[STRIP] = {0}, y[STRIP] = {0}, of_x[STRIP], of_y[STRIP];
+    double sum = 0;
+    cool(own, first, count, x);
+    cool(teacher, first, count, y);
+    mha__exponentials_below(job->kernels, count, x, 0, of_x);
+    mha__exponentials_below(job->kernels, count, y, 0, of_y);
+    for (int64_t i = 0; i < count; i++) {
+        const double further = (double)teacher->x[first + i] - (double)own->x[first + i] + offset;
+        const term t = term_of((double)of_y[i] * p, (double)of_x[i] * q, further * inverse + apart);
+        sum += t.loss;
+        if (dlogits) dlogits[i] += (float)(factor * t.slope);
+    }
+    return sum;
+}
+
+static double divergence_of_row(const divergence_job *job, int64_t row)
+{
+    const mha__divergence *a = job->a;
+    const int64_t at = row * a->classes;
+    const softmax own = softmax_of(job, a->logits + at), teacher = softmax_of(job, a->teacher + at);
+    const double apart = log(own.sum / teacher.sum);
+    double sum = 0;
+    for (int64_t first = 0; first < a->classes; first += STRIP)
+        sum += compare(job, &own, &teacher, apart, first, a->dlogits ? a->dlogits + at + first : NULL);
+    return sum;
+}
+
+static void divergence_task(void *arg, int64_t task, int worker)
+{
+    (void)worker;
+    const divergence_job *job = arg;
+    const int64_t end = mha__min64(job->a->rows, (task + 1) * job->rows_per_task);
+    for (int64_t r = task * job->rows_per_task; r < end; r++)
+        job->loss[r] = divergence_of_row(job, r);
+}
+
+mha_status mha__divergence_run(mha_ctx *ctx, const mha__divergence *a, double *loss, mha_error *err)
+{
+    const size_t bytes = (size_t)a->rows * sizeof(double);
+    divergence_job job = {.a = a,
+                          .kernels = mha__kernels_f32(mha__ctx_isa(ctx)),
+                          .rows_per_task = mha__max64(1, NUMBERS_PER_TASK / a->classes),
+                          .loss = mha__alloc(ctx, bytes)};
+    double sum = 0;
+    if (!job.loss) return mha__no_memory(err, bytes, "the losses of rows");
+    mha__parallel(ctx, mha__ceil_div(a->rows, job.rows_per_task), divergence_task, &job);
+    for (int64_t r = 0; r < a->rows; r++)
+        sum += job.loss[r];
+    mha__free(ctx, job.loss);
+    *loss = a->scale * a->temperature * a->temperature * sum;
+    return MHA_OK;
+}

@@ -1,0 +1,48 @@
+/* logits_softmax.c - a row of logits as panels of scores (kernel.h), a strip at a time: all columns have one
+ * maximum. */
+#include "layer/loss/logits_softmax.h"
+#include "base/size.h"
+#include <math.h>
+#include <string.h>
+
+/* Whole panels of any ISA; columns of the widest; sums side by side, which any panel has in whole rounds. */
+enum { STRIP = 1024, LANES = 64, CHAINS = 8 };
+
+float mha__largest(const mha__kernels *k, int64_t n, const float *x)
+{
+    float top[LANES], most = x[n - 1];
+    k->top(n / k->nr, k->nr, x, top);
+    for (int64_t i = 0; i < k->nr && n >= k->nr; i++)
+        most = top[i] > most ? top[i] : most;
+    for (int64_t i = n / k->nr * k->nr; i < n; i++)
+        most = x[i] > most ? x[i] : most;
+    return most;
+}
+
+double mha__exponentials_below(const mha__kernels *k, int64_t n, const float *x, float most, float *e)
+{
+    float top[LANES], ones[LANES], strip[STRIP];
+    double sum[CHAINS] = {0};
+    for (int i = 0; i < LANES; i++)
+        top[i] = most, ones[i] = 1;
+    for (int64_t first = 0; first < n; first += STRIP) {
+        const int64_t count = mha__min64(STRIP, n - first), whole = mha__round_up(count, k->nr);
+        memcpy(strip, x + first, (size_t)count * sizeof *x);
+        for (int64_t i = count; i < whole; i++)
+            strip[i] = -INFINITY;
+        k->probs(whole / k->nr, k->nr, top, ones, strip);
+        for (int64_t i = 0; i < whole; i += CHAINS)
+            for (int c = 0; c < CHAINS; c++)
+                sum[c] += (double)strip[i + c];
+        if (e) memcpy(e + first, strip, (size_t)count * sizeof *e);
+    }
+    for (int c = 1; c < CHAINS; c++)
+        sum[0] += sum[c];
+    return sum[0];
+}
+
+double mha__exponentials(const mha__kernels *k, int64_t n, const float *x, float *most, float *e)
+{
+    *most = mha__largest(k, n, x);
+    return mha__exponentials_below(k, n, x, *most, e);
+}

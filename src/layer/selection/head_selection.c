@@ -1,0 +1,84 @@
+/* head_selection.c - heads that an attention layer chooses for each sequence, by scores of its mean token. */
+#include "layer/selection/head_selection.h"
+#include "base/ctx.h"
+#include "layer/selection/selection_gates.h"
+#include "math/linalg.h"
+
+void mha__chosen_take(mha__arena *arena, const mha_attn_layer *layer, const mha_layer_input *in, mha__chosen *chosen)
+{
+    const size_t sequences = (size_t)mha__layer_sequences(in), scores = (size_t)layer->score.out;
+    *chosen = (mha__chosen){0};
+    if (!layer->options.choice.of) return;
+    chosen->mean = mha__take(arena, sequences, (size_t)layer->options.hidden * sizeof *chosen->mean);
+    chosen->hidden = mha__take(arena, sequences, (size_t)layer->hidden.out * sizeof *chosen->hidden);
+    chosen->score = mha__take(arena, sequences, scores * sizeof *chosen->score);
+    chosen->soft = mha__take(arena, sequences, scores * sizeof *chosen->soft);
+    chosen->own = mha__take(arena, sequences, scores * sizeof *chosen->own);
+    chosen->gates = mha__take(arena, sequences, scores * sizeof *chosen->gates);
+    chosen->kept = mha__take(arena, sequences, scores);
+}
+
+typedef struct choice_job {
+    const mha_attn_layer *layer;
+    const mha_layer_input *in;
+    const float *x;
+    const mha__chosen *chosen;
+} choice_job;
+
+float mha__call_gate(const mha_layer_input *in, int64_t n, int64_t h)
+{
+    return in->gates.data ? ((const float *)in->gates.data)[n * in->gates.stride[0] + h * in->gates.stride[1]] : 1;
+}
+
+static void predict(const mha__scorer *s, const double *x, double *y)
+{
+    for (int64_t o = 0; o < s->out; o++)
+        y[o] = s->bias[o] + mha__dot(s->in, s->weight + o * s->in, x);
+}
+
+/* The scores of sequence n. */
+static void find_scores(const choice_job *job, int64_t n)
+{
+    const mha_attn_layer *l = job->layer;
+    double *mean = job->chosen->mean + n * l->options.hidden, *hidden = job->chosen->hidden + n * l->hidden.out;
+    double *score = job->chosen->score + n * l->score.out;
+    mha__attn_mean(l, job->in, job->x, n, mean);
+    predict(&l->hidden, mean, hidden);
+    for (int64_t p = 0; p < l->hidden.out; p++)
+        hidden[p] = hidden[p] < 0 ? 0 : hidden[p]; /* NaN stays NaN */
+    predict(&l->score, l->hidden.out ? hidden : mean, score);
+}
+
+static void choose_task(void *arg, int64_t n, int worker)
+{
+    (void)worker;
+    const choice_job *job = arg;
+    const mha_layer_choice *c = &job->layer->options.choice;
+    const int64_t S = job->layer->score.out, at = n * S;
+    const bool split = c->of == MHA_CHOICE_OPTIONS;
+    const bool soft = c->of == MHA_CHOICE_EXPERTS || c->selection == MHA_SELECTION_SOFT;
+    const mha__chosen *k = job->chosen;
+    int64_t listed = 0;
+    find_scores(job, n);
+    for (int64_t s = 0; s < S; s++) {
+        k->kept[at + s] = mha__score_rank(S, k->score + at, s) < (split ? 1 : c->keep);
+        if (split || k->kept[at + s]) k->soft[at + listed++] = k->score[at + s];
+    }
+    mha__soft_gates(c->of != MHA_CHOICE_HEADS, listed, k->soft + at, k->soft + at);
+    for (int64_t s = 0; job->in->kept && s < S; s++)
+        job->in->kept[at + s] = k->kept[at + s];
+    for (int64_t s = 0, i = 0; s < S; s++) {
+        k->own[at + s] = !k->kept[at + s] ? 0 : soft ? (float)k->soft[at + i] : 1;
+        k->gates[at + s] = k->own[at + s] * mha__call_gate(job->in, n, s);
+        i += split || k->kept[at + s];
+    }
+}
+
+void mha__attn_choose(const mha_attn_layer *layer, const mha_layer_input *in, const float *x, const mha__chosen *chosen,
+                      mha_attn_args *args)
+{
+    choice_job job = {.layer = layer, .in = in, .x = x, .chosen = chosen};
+    if (!layer->options.choice.of) return;
+    mha__parallel(layer->ctx, mha__layer_sequences(in), choose_task, &job);
+    args->gates = (mha_cview){chosen->gates, {layer->score.out, 1}};
+}

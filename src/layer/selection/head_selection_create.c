@@ -1,0 +1,87 @@
+/* head_selection_create.c - the weights by which a layer chooses heads: checked, and taken as doubles. */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "layer/selection/head_selection.h"
+
+static mha_status refuse(const char *why, mha_error *err)
+{
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "attention layer: a choice with %s", why);
+}
+
+/* Nothing of single heads may be known of a layer that has other heads for each sequence. */
+static mha_status check_split(const mha_attn_layer_options *o, mha_error *err)
+{
+    const mha_layer_choice *c = &o->choice;
+    if (c->option_count < 1 || c->option_count > MHA_HEAD_OPTIONS)
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: choice.option_count is %lld, not 1..%d",
+                         (long long)c->option_count, MHA_HEAD_OPTIONS);
+    for (int64_t n = 0; n < c->option_count; n++)
+        if (c->options[n] < 1 || o->heads * o->head_dim % c->options[n] ||
+            o->heads * o->head_dim / c->options[n] > MHA_HEAD_DIM_MAX)
+            return mha__fail(
+                err, MHA_ERR_ARG,
+                "attention layer: choice.options[%lld] is %lld, which does not cut %lld columns into heads "
+                "of 1..%d",
+                (long long)n, (long long)c->options[n], (long long)(o->heads * o->head_dim), MHA_HEAD_DIM_MAX);
+    if (!c->hidden.weight || !c->hidden.bias || c->hidden.transposed || c->hidden.out < 1 || c->hidden.out > INT32_MAX)
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: choice.hidden needs a weight [out, hidden] and a bias");
+    if (o->kv_heads != o->heads || o->v_heads != o->heads) return refuse("shared keys or values", err);
+    if (o->rope || o->q_norm.weight || o->k_norm.weight) return refuse("rotation or norms of heads", err);
+    return o->slopes ? refuse("slopes of heads", err) : MHA_OK;
+}
+
+mha_status mha__attn_choice_check(const mha_attn_layer_options *o, mha_error *err)
+{
+    const mha_layer_choice *c = &o->choice;
+    if ((int)c->of < MHA_CHOICE_NONE || c->of > MHA_CHOICE_OPTIONS)
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: choice.of is %d, which is no mha_choice", (int)c->of);
+    if (!c->of) return MHA_OK;
+    if (c->of != MHA_CHOICE_EXPERTS &&
+        ((int)c->selection < MHA_SELECTION_HARD || c->selection > MHA_SELECTION_STRAIGHT_THROUGH))
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: choice.selection is %d, which is no mha_selection",
+                         (int)c->selection);
+    if (!c->score.weight || !c->score.bias || c->score.transposed)
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: choice.score needs a weight and a bias");
+    if (o->causal) return refuse("causal: it would tell a token of later ones", err);
+    if (o->by_head) return refuse("by_head", err);
+    if (c->of == MHA_CHOICE_OPTIONS) return check_split(o, err);
+    if (c->keep < 1 || c->keep > o->heads)
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: choice.keep is %lld, not 1..heads %lld",
+                         (long long)c->keep, (long long)o->heads);
+    return MHA_OK;
+}
+
+static double *set_out(mha__scorer *s, int64_t in, int64_t out, double *room)
+{
+    *s = (mha__scorer){.in = in, .out = out, .weight = room, .bias = room + out * in};
+    return room + out * (in + 1);
+}
+
+mha_status mha__attn_choice_create(mha_attn_layer *l, const mha_attn_layer_options *o, mha_error *err)
+{
+    const mha_layer_choice *c = &o->choice;
+    const bool split = c->of == MHA_CHOICE_OPTIONS;
+    const int64_t P = split ? c->hidden.out : 0, S = split ? c->option_count : o->heads, in = split ? P : o->hidden;
+    const size_t count = (size_t)(S * (in + 1) + P * (o->hidden + 1));
+    if (!c->of) return MHA_OK;
+    l->scores = mha__calloc(l->ctx, count, sizeof *l->scores);
+    if (!l->scores) return mha__no_memory(err, count * sizeof *l->scores, "the scores of an attention layer's heads");
+    double *room = set_out(&l->score, in, S, l->scores);
+    if (split) set_out(&l->hidden, o->hidden, P, room);
+    mha__attn_choice_keep(l, o);
+    return MHA_OK;
+}
+
+static void take(const mha__scorer *s, const mha_matrix *given)
+{
+    for (int64_t n = 0; n < s->out * s->in; n++)
+        s->weight[n] = (double)given->weight[n];
+    for (int64_t n = 0; n < s->out; n++)
+        s->bias[n] = (double)given->bias[n];
+}
+
+void mha__attn_choice_keep(mha_attn_layer *l, const mha_attn_layer_options *o)
+{
+    take(&l->score, &o->choice.score);
+    take(&l->hidden, &o->choice.hidden);
+}

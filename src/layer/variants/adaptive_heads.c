@@ -1,0 +1,57 @@
+/* adaptive_heads.c - a predictor chooses for each sample how many heads d_model is split into. The projections do not
+ * depend on it: a head is a cut through their columns. */
+#include "layer/variants/variant.h"
+#include <stdio.h>
+
+static void name_all(mha_variant *v)
+{
+    mha__name_matrix(v, MHA__CHOICE_HIDDEN, 0, "head_predictor.0", 0);
+    mha__name_matrix(v, MHA__CHOICE, 0, "head_predictor.2", 0);
+    mha__name_usual(v);
+}
+
+static mha_status read_options(mha_variant *v, const mha_adaptive_heads_options *o, mha_error *err)
+{
+    if (!o->head_options) return mha__fail(err, MHA_ERR_ARG, "%s: head_options is NULL", v->name);
+    if (o->head_option_count < 1 || o->head_option_count > MHA_HEAD_OPTIONS)
+        return mha__fail(err, MHA_ERR_ARG, "%s: head_option_count is %lld, not 1..%d", v->name,
+                         (long long)o->head_option_count, MHA_HEAD_OPTIONS);
+    for (int64_t n = 0; n < o->head_option_count; n++) {
+        char field[32];
+        snprintf(field, sizeof field, "head_options[%lld]", (long long)n);
+        MHA__TRY(mha__check_heads(v, field, o->head_options[n], "d_model", o->d_model, err));
+        v->head_options[n] = o->head_options[n];
+    }
+    v->choices = o->head_option_count;
+    return MHA_OK;
+}
+
+mha_status mha_adaptive_heads_create(mha_ctx *ctx, const mha_adaptive_heads_options *options, mha_variant **layer,
+                                     mha_error *err)
+{
+    mha_adaptive_heads_options o;
+    MHA__TRY(mha__check_layer(layer, err));
+    MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_adaptive_heads_options", err));
+    mha_variant v = {
+        .name = "adaptive heads",
+        .dtype = o.dtype,
+        .d_in = o.d_model,
+        .d_out = o.d_model,
+        .selector = MHA__SELECT_OPTION,
+        .selection = o.selection,
+        .chosen = 1,
+    };
+    const int64_t width = o.predictor_width ? o.predictor_width : 128;
+    MHA__TRY(mha__check_width(&v, "d_model", o.d_model, err));
+    MHA__TRY(read_options(&v, &o, err));
+    MHA__TRY(mha__check_selection(&v, err));
+    MHA__TRY(mha__check_width(&v, "predictor_width", width, err));
+    v.heads = v.kv_heads = 1;
+    v.head_dim = o.d_model;
+    for (int d = MHA__Q; d <= MHA__V; d++)
+        v.dense[d] = (mha__dense){.in = o.d_model, .out = o.d_model, .tensors = 1, .parts = 1, .bias = true};
+    v.dense[MHA__O] = v.dense[MHA__Q];
+    v.dense[MHA__CHOICE_HIDDEN] = (mha__dense){.in = o.d_model, .out = width, .tensors = 1, .parts = 1, .bias = true};
+    v.dense[MHA__CHOICE] = (mha__dense){.in = width, .out = v.choices, .tensors = 1, .parts = 1, .bias = true};
+    return mha__variant_create(ctx, &v, name_all, layer, err);
+}

@@ -1,0 +1,38 @@
+/* head_pruning.c - each sample keeps the heads that a predictor scores best; the others are not computed. */
+#include "layer/variants/variant.h"
+
+static void name_all(mha_variant *v)
+{
+    mha__name_matrix(v, MHA__Q, 0, "q_proj", 0);
+    mha__name_matrix(v, MHA__K, 0, "k_proj", 0);
+    mha__name_matrix(v, MHA__V, 0, "v_proj", 0);
+    mha__name_matrix(v, MHA__CHOICE, 0, "head_importance", 0);
+    mha__name_matrix(v, MHA__O, 0, "o_proj", 0);
+}
+
+mha_status mha_head_pruning_create(mha_ctx *ctx, const mha_head_pruning_options *options, mha_variant **layer,
+                                   mha_error *err)
+{
+    mha_head_pruning_options o;
+    MHA__TRY(mha__check_layer(layer, err));
+    MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_head_pruning_options", err));
+    mha_variant v = {
+        .name = "head pruning",
+        .dtype = o.dtype,
+        .d_in = o.d_model,
+        .d_out = o.d_model,
+        .selector = MHA__SELECT_HEADS,
+        .selection = o.selection,
+    };
+    MHA__TRY(mha__split_heads(&v, o.num_heads, "d_model", o.d_model, err));
+    MHA__TRY(mha__check_selection(&v, err));
+    if (!(o.prune_ratio >= 0 && o.prune_ratio <= 1))
+        return mha__fail(err, MHA_ERR_ARG, "%s: prune_ratio is %g, not 0..1", v.name, o.prune_ratio);
+    v.choices = v.heads;
+    v.chosen = (int64_t)((double)v.heads * (1 - o.prune_ratio));
+    for (int d = MHA__Q; d <= MHA__V; d++)
+        v.dense[d] = (mha__dense){.in = o.d_model, .out = o.d_model, .tensors = 1, .parts = (int)v.heads, .bias = true};
+    v.dense[MHA__CHOICE] = (mha__dense){.in = o.d_model, .out = v.heads, .tensors = 1, .parts = 1, .bias = true};
+    v.dense[MHA__O] = (mha__dense){.in = o.d_model, .out = o.d_model, .tensors = 1, .parts = 1, .bias = true};
+    return mha__variant_create(ctx, &v, name_all, layer, err);
+}

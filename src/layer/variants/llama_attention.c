@@ -1,0 +1,50 @@
+/* llama_attention.c - attention of the LLaMA family: no biases, grouped heads, rotary positions, past keys and
+ * values. */
+#include "layer/variants/variant.h"
+
+static mha_status read_rope(mha_variant *v, const mha_rope_options *rope, mha_error *err)
+{
+    double frequencies[MHA_HEAD_DIM_MAX / 2], gain;
+    mha_error inner = {0};
+    if (v->dtype == MHA_F64)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: rotary positions are not built for dtype f64", v->name);
+    if (!rope->rotary_dim && v->head_dim % 2)
+        return mha__fail(err, MHA_ERR_ARG, "%s: rotary turns pairs of numbers, but heads are %lld wide", v->name,
+                         (long long)v->head_dim);
+    v->rotary = true;
+    v->rope = *rope;
+    v->rope.size = sizeof v->rope;
+    v->rope.head_dim = v->head_dim;
+    if (!v->rope.rotary_dim) v->rope.rotary_dim = v->head_dim;
+    if (mha_rope_frequencies(&v->rope, 1, frequencies, &gain, &inner) == MHA_OK) return MHA_OK; /* it checks them */
+    return mha__fail(err, inner.status, "%s: %s", v->name, inner.message);
+}
+
+mha_status mha_llama_attention_create(mha_ctx *ctx, const mha_llama_attention_options *options, mha_variant **layer,
+                                      mha_error *err)
+{
+    mha_llama_attention_options o;
+    MHA__TRY(mha__check_layer(layer, err));
+    MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_llama_attention_options", err));
+    mha_variant v = {
+        .name = "LLaMA attention",
+        .dtype = o.dtype,
+        .d_in = o.hidden_size,
+        .d_out = o.hidden_size,
+        .self = true,
+        .takes_past = true,
+        .causal = o.causal != 0,
+        .context_length = o.context_length,
+    };
+    MHA__TRY(mha__split_heads(&v, o.num_heads, "hidden_size", o.hidden_size, err));
+    MHA__TRY(mha__share_heads(&v, o.num_kv_heads, err));
+    MHA__TRY(mha__check_dropout(&v, err));
+    if (!o.rotary && (o.rope.theta != 0 || o.rope.rotary_dim || o.rope.interleaved || o.rope.kind != MHA_ROPE_DEFAULT))
+        return mha__fail(err, MHA_ERR_ARG, "%s: rope is given, but rotary is 0", v.name);
+    if (o.rotary) MHA__TRY(read_rope(&v, &o.rope, err));
+    for (int d = MHA__Q; d <= MHA__V; d++)
+        v.dense[d] = (mha__dense){
+            .in = o.hidden_size, .out = (d == MHA__Q ? v.heads : v.kv_heads) * v.head_dim, .tensors = 1, .parts = 1};
+    v.dense[MHA__O] = (mha__dense){.in = o.hidden_size, .out = o.hidden_size, .tensors = 1, .parts = 1};
+    return mha__variant_create(ctx, &v, mha__name_usual, layer, err);
+}

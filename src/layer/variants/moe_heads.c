@@ -1,0 +1,67 @@
+/* moe_heads.c - a mixture of experts: each expert is a head, and a router takes top_k of them for each sample.
+ *
+ * To the operator the experts are heads of which a list is computed, with gates; their matrices lie side by side in one
+ * packed projection from which those of other experts are left out. */
+#include "layer/variants/variant.h"
+
+static void name_all(mha_variant *v)
+{
+    mha__name_matrix(v, MHA__CHOICE, 0, "router", 0);
+    for (int e = 0; e < (int)v->choices; e++) {
+        mha__name_matrix(v, MHA__Q, e, "experts.%lld.q_proj", e);
+        mha__name_matrix(v, MHA__K, e, "experts.%lld.k_proj", e);
+        mha__name_matrix(v, MHA__V, e, "experts.%lld.v_proj", e);
+        if (v->dense[MHA__EXPERT_O].out) mha__name_matrix(v, MHA__EXPERT_O, e, "experts.%lld.o_proj", e);
+    }
+    mha__name_matrix(v, MHA__O, 0, "o_proj", 0);
+}
+
+static mha_status check_experts(mha_variant *v, const mha_moe_heads_options *o, mha_error *err)
+{
+    if (v->choices < 1 || v->choices > 4096)
+        return mha__fail(err, MHA_ERR_ARG, "%s: num_experts is %lld, not 1..4096", v->name, (long long)v->choices);
+    if (v->chosen < 1 || v->chosen > v->choices)
+        return mha__fail(err, MHA_ERR_ARG, "%s: top_k is %lld, not 1..num_experts %lld", v->name, (long long)v->chosen,
+                         (long long)v->choices);
+    if ((int)o->expert_output < MHA_EXPERT_PROJECT || o->expert_output > MHA_EXPERT_PLAIN)
+        return mha__fail(err, MHA_ERR_ARG, "%s: expert_output is %d, which is no mha_expert_output", v->name,
+                         (int)o->expert_output);
+    if (o->expert_output == MHA_EXPERT_SLOT && v->choices != o->num_heads)
+        return mha__fail(err, MHA_ERR_ARG, "%s: expert_output is slot, but num_experts %lld is not num_heads %lld",
+                         v->name, (long long)v->choices, (long long)o->num_heads);
+    if (o->expert_output == MHA_EXPERT_PLAIN && o->num_heads != 1)
+        return mha__fail(err, MHA_ERR_ARG, "%s: expert_output is plain, so num_heads must be 1, not %lld", v->name,
+                         (long long)o->num_heads);
+    return MHA_OK;
+}
+
+mha_status mha_moe_heads_create(mha_ctx *ctx, const mha_moe_heads_options *options, mha_variant **layer, mha_error *err)
+{
+    mha_moe_heads_options o;
+    MHA__TRY(mha__check_layer(layer, err));
+    MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_moe_heads_options", err));
+    mha_variant v = {
+        .name = "MoE heads",
+        .dtype = o.dtype,
+        .d_in = o.d_model,
+        .d_out = o.d_model,
+        .selector = MHA__SELECT_EXPERTS,
+        .expert_output = o.expert_output,
+        .choices = o.num_experts ? o.num_experts : o.num_heads,
+        .chosen = o.top_k,
+    };
+    if (!v.chosen) v.chosen = mha__min64(2, v.choices);
+    MHA__TRY(mha__split_heads(&v, o.num_heads, "d_model", o.d_model, err));
+    MHA__TRY(check_experts(&v, &o, err));
+    v.heads = v.kv_heads = v.choices;
+    const int experts = (int)v.choices;
+    for (int d = MHA__Q; d <= MHA__V; d++)
+        v.dense[d] = (mha__dense){
+            .in = o.d_model, .out = experts * v.head_dim, .tensors = experts, .parts = experts, .bias = true};
+    if (o.expert_output == MHA_EXPERT_PROJECT)
+        v.dense[MHA__EXPERT_O] = (mha__dense){
+            .in = v.head_dim, .out = experts * o.d_model, .tensors = experts, .parts = experts, .bias = true};
+    v.dense[MHA__CHOICE] = (mha__dense){.in = o.d_model, .out = experts, .tensors = 1, .parts = 1, .bias = true};
+    v.dense[MHA__O] = (mha__dense){.in = o.d_model, .out = o.d_model, .tensors = 1, .parts = 1, .bias = true};
+    return mha__variant_create(ctx, &v, name_all, layer, err);
+}

@@ -1,0 +1,300 @@
+/* variant_input.c - what a caller of a layer brings: checked, and masks made into what the operator takes.
+ *
+ * The operator gives 0 for a row that sees no key. The published code gives such a row -1e9 everywhere, so that all
+ * keys count alike. Both agree once the row's q is 0, its mask open and nothing added: then every score is 0, and since
+ * that q is a constant, no gradient flows back through the scores, as none flows through the published fill.
+ */
+#include "base/ctx.h"
+#include "base/size.h"
+#include "layer/variants/variant.h"
+#include <stdio.h>
+#include <string.h>
+
+/* ---- checks ---- */
+
+static mha_status refuse(const mha_variant *v, const char *field, const char *why, mha_error *err)
+{
+    return mha__fail(err, MHA_ERR_ARG, "%s: %s %s", v->name, field, why);
+}
+
+static mha_status check_sizes(const mha_variant *v, mha_variant_input *in, mha_error *err)
+{
+    size_t bytes = 0;
+    if (!in->kv_len) in->kv_len = in->q_len;
+    const struct {
+        const char *field;
+        int64_t value, least, most;
+    } sizes[] = {{"q_len", in->q_len, 1, INT32_MAX},
+                 {"kv_len", in->kv_len, 1, INT32_MAX},
+                 {"past_len", in->past_len, 0, INT32_MAX}};
+    if (in->batch < 1)
+        return mha__fail(err, MHA_ERR_ARG, "%s: batch is %lld, must be > 0", v->name, (long long)in->batch);
+    for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++)
+        if (sizes[n].value < sizes[n].least || sizes[n].value > sizes[n].most)
+            return mha__fail(err, MHA_ERR_ARG, "%s: %s is %lld, not %lld..%lld", v->name, sizes[n].field,
+                             (long long)sizes[n].value, (long long)sizes[n].least, (long long)sizes[n].most);
+    const int64_t tokens = in->q_len + in->kv_len + in->past_len, width = v->d_in + v->d_out + v->dense[MHA__Q].out;
+    if (!mha__bytes((int64_t[]){in->batch, tokens, width + v->choices + 64}, 3, 64, &bytes) || bytes > INT64_MAX ||
+        !mha__bytes((int64_t[]){in->q_len, in->past_len + in->kv_len}, 2, 64, &bytes))
+        return mha__fail(err, MHA_ERR_ARG, "%s: batch is %lld with %lld tokens, too many for memory", v->name,
+                         (long long)in->batch, (long long)tokens);
+    if (v->context_length && in->past_len + in->q_len > v->context_length)
+        return mha__fail(err, MHA_ERR_ARG, "%s: %lld tokens, context_length is %lld", v->name,
+                         (long long)(in->past_len + in->q_len), (long long)v->context_length);
+    return MHA_OK;
+}
+
+static mha_status check_operands(const mha_variant *v, const mha_variant_input *in, mha_error *err)
+{
+    if (!in->query) return refuse(v, "query", "is NULL", err);
+    if (v->self && (in->key || in->value))
+        return refuse(v, in->key ? "key" : "value", "is given: it takes x alone", err);
+    if (v->self && in->kv_len != in->q_len) return refuse(v, "kv_len", "is given: it takes x alone", err);
+    if (!in->key && in->kv_len != in->q_len) return refuse(v, "key", "is NULL, but kv_len is not q_len", err);
+    if (in->positions && !v->rotary) return refuse(v, "positions", "are given, but nothing is rotated", err);
+    if (in->past_len && !v->takes_past) return refuse(v, "past_len", "is given, but past tokens are not taken", err);
+    if (in->past_len && (!in->past_key || !in->past_value))
+        return refuse(v, in->past_key ? "past_value" : "past_key", "is NULL, but past_len is not 0", err);
+    if ((in->past_key || in->past_value) && !v->takes_past)
+        return refuse(v, in->past_key ? "past_key" : "past_value", "is given, but past tokens are not taken", err);
+    if (in->blocked.data && in->additive.data) return refuse(v, "blocked", "and additive are both given", err);
+    for (int64_t r = 0; in->positions && r < in->batch * in->q_len; r++)
+        if (in->positions[r] < 0) return refuse(v, "positions", "hold a negative number", err);
+    return MHA_OK;
+}
+
+/* Dropout happens in training alone; the same input without it says nothing wrong. */
+static mha_status check_dropout(const mha_variant *v, const mha_variant_input *in, mha_error *err)
+{
+    if (!in->training) return MHA_OK;
+    if (in->rng && !v->takes_dropout) return refuse(v, "rng", "is given, but this layer has no dropout", err);
+    if (in->dropout_keep && !v->takes_dropout)
+        return refuse(v, "dropout_keep", "is given, but this layer has no dropout", err);
+    if (in->dropout_keep && v->dropout == 0) return refuse(v, "dropout_keep", "is given, but dropout is 0", err);
+    if (in->dropout_keep && in->rng) return refuse(v, "dropout_keep", "and rng are both given", err);
+    return MHA_OK;
+}
+
+/* The extents of a mask as [batch, heads, q, k]; 1 where it has no such axis. */
+static void mask_shape(const mha_mask *m, int64_t shape[4])
+{
+    shape[0] = m->rank >= 3 ? m->shape[0] : 1;
+    shape[1] = m->rank == 4 ? m->shape[1] : 1;
+    shape[2] = m->shape[m->rank - 2];
+    shape[3] = m->shape[m->rank - 1];
+}
+
+static mha_status check_mask(const mha_variant *v, const mha_variant_input *in, const char *field, const mha_mask *m,
+                             mha_error *err)
+{
+    if (!m->data) return MHA_OK;
+    if (m->rank < 2 || m->rank > 4)
+        return mha__fail(err, MHA_ERR_ARG, "%s: %s has rank %d, not 2..4", v->name, field, m->rank);
+    int64_t shape[4];
+    const int64_t heads = v->selector == MHA__SELECT_OPTION ? 1 : v->heads;
+    const int64_t want[4] = {in->batch, heads, in->q_len, in->past_len + in->kv_len};
+    mask_shape(m, shape);
+    bool fits = shape[3] == want[3];
+    for (int n = 0; n < 3; n++)
+        fits &= shape[n] == 1 || shape[n] == want[n];
+    if (fits) return MHA_OK;
+    char text[120];
+    int length = 0;
+    for (int n = 0; n < m->rank; n++)
+        length +=
+            snprintf(text + length, sizeof text - (size_t)length, "%s%lld", n ? ", " : "", (long long)m->shape[n]);
+    return mha__fail(err, MHA_ERR_ARG,
+                     "%s: %s has the shape [%s]; want [q, k], [batch, q, k] or [batch, heads, q, k] with batch %lld, "
+                     "heads %lld, q %lld, k %lld, of which all but k may be 1",
+                     v->name, field, text, (long long)want[0], (long long)want[1], (long long)want[2],
+                     (long long)want[3]);
+}
+
+mha_status mha__variant_input(const mha_variant *v, mha_variant_input *in, const mha_variant_input *given,
+                              mha_error *err)
+{
+    if (!v) return mha__fail(err, MHA_ERR_ARG, "attention layer is NULL");
+    MHA__TRY(mha__options_read(in, sizeof *in, given, "mha_variant_input", err));
+    if (!v->dense[MHA__Q].linear)
+        return refuse(v, "its parameters", "were neither drawn (mha_variant_init) nor packed (mha_variant_update)",
+                      err);
+    MHA__TRY(check_sizes(v, in, err));
+    MHA__TRY(check_operands(v, in, err));
+    MHA__TRY(check_dropout(v, in, err));
+    MHA__TRY(check_mask(v, in, "keep", &in->keep, err));
+    MHA__TRY(check_mask(v, in, "additive", &in->additive, err));
+    MHA__TRY(check_mask(v, in, "blocked", &in->blocked, err));
+    if (!in->key) in->key = in->query;
+    if (!in->value) in->value = in->key;
+    return MHA_OK;
+}
+
+/* ---- views ---- */
+
+static mha_cview mask_view(const void *data, const int64_t shape[4])
+{
+    const int64_t q = shape[3], h = shape[2] * q, b = shape[1] * h;
+    return (mha_cview){data, {shape[0] == 1 ? 0 : b, shape[1] == 1 ? 0 : h, shape[2] == 1 ? 0 : q, 1}};
+}
+
+/* Keys that row i may see whatever the masks say: all, or those up to its own position. */
+static int64_t visible(const mha_variant *v, const mha_variant_input *in, int64_t i)
+{
+    const int64_t keys = in->past_len + in->kv_len;
+    return v->causal ? mha__min64(keys, in->past_len + i + 1) : keys;
+}
+
+static bool row_is_empty(const mha_cview *keep, int64_t b, int64_t h, int64_t i, int64_t keys)
+{
+    const uint8_t *row = (const uint8_t *)keep->data + b * keep->stride[0] + h * keep->stride[1] + i * keep->stride[2];
+    for (int64_t j = 0; j < keys; j++)
+        if (row[j]) return false;
+    return true;
+}
+
+/* Visits every row of the keep mask with its own batch and head extents. False stops. */
+static bool any_row_empty(const mha_variant *v, const mha_variant_input *in, const int64_t shape[4],
+                          const mha_cview *keep)
+{
+    for (int64_t b = 0; b < shape[0]; b++)
+        for (int64_t h = 0; h < shape[1]; h++)
+            for (int64_t i = 0; i < in->q_len; i++)
+                if (row_is_empty(keep, b, h, i, visible(v, in, i))) return true;
+    return false;
+}
+
+/* What is added to scores, times what; data NULL = nothing. */
+static const mha_mask *added(const mha_variant_input *in, double *factor)
+{
+    *factor = in->blocked.data ? -1e10 : 1;
+    return in->blocked.data ? &in->blocked : &in->additive;
+}
+
+/* The shape of a copy of what is added; with rows to open, each has its own. False if the caller's own will do. */
+static bool bias_shape(const mha_variant_input *in, const mha_trace *t, int64_t shape[4])
+{
+    double factor;
+    const mha_mask *m = added(in, &factor);
+    if (!m->data) return false;
+    mask_shape(m, shape);
+    if (!t->opens_rows) return factor != 1;
+    for (int n = 0; n < 2; n++)
+        shape[n] = mha__max64(shape[n], t->keep_shape[n]);
+    shape[2] = in->q_len;
+    return true;
+}
+
+void mha__place_masks(const mha_variant *v, const mha_variant_input *in, mha__arena *arena, mha_trace *t)
+{
+    const size_t scores = (size_t)(in->q_len * t->Lk);
+    if (t->opens_rows) {
+        const size_t planes = (size_t)(t->keep_shape[0] * t->keep_shape[1]);
+        t->keep_memory = mha__take(arena, planes, scores);
+        t->empty = mha__take(arena, planes, (size_t)in->q_len);
+    }
+    int64_t shape[4];
+    if (bias_shape(in, t, shape))
+        t->bias_memory = mha__take(arena, (size_t)(shape[0] * shape[1]), (size_t)(shape[2] * shape[3]) * v->real);
+    if (t->draws) t->drop_memory = mha__take(arena, (size_t)(in->batch * v->heads), scores);
+}
+
+void mha__look_at_masks(const mha_variant *v, const mha_variant_input *in, mha_trace *t)
+{
+    t->drops = in->training && v->dropout > 0;
+    t->draws = t->drops && !in->dropout_keep && in->rng && v->dropout < 1;
+    if (!in->keep.data) return;
+    mask_shape(&in->keep, t->keep_shape);
+    t->keep = mask_view(in->keep.data, t->keep_shape);
+    t->opens_rows = any_row_empty(v, in, t->keep_shape, &t->keep);
+}
+
+/* ---- contents ---- */
+
+/* A copy of keep with a row for each query, empty ones open, and the list of those. */
+static void open_rows(const mha_variant *v, const mha_variant_input *in, mha_trace *t)
+{
+    const int64_t Lk = t->Lk;
+    const mha_cview given = t->keep;
+    uint8_t *row = t->keep_memory, *empty = t->empty;
+    for (int64_t b = 0; b < t->keep_shape[0]; b++)
+        for (int64_t h = 0; h < t->keep_shape[1]; h++)
+            for (int64_t i = 0; i < in->q_len; i++, row += Lk) {
+                const uint8_t *from =
+                    (const uint8_t *)given.data + b * given.stride[0] + h * given.stride[1] + i * given.stride[2];
+                *empty = row_is_empty(&given, b, h, i, visible(v, in, i));
+                if (*empty++)
+                    memset(row, 1, (size_t)Lk);
+                else
+                    memcpy(row, from, (size_t)Lk);
+            }
+    t->keep_shape[2] = in->q_len;
+    t->keep = mask_view(t->keep_memory, t->keep_shape);
+}
+
+/* Which of the Lq rows of (b, h) keep leaves without a key. */
+static const uint8_t *empty_rows(const mha_trace *t, int64_t b, int64_t h)
+{
+    const int64_t *shape = t->keep_shape;
+    return t->empty + ((shape[0] == 1 ? 0 : b) * shape[1] + (shape[1] == 1 ? 0 : h)) * t->Lq;
+}
+
+/* One row of what is added, in the layer's dtype: in f32 a 1 of `blocked` swallows the score, as it does in the
+ * published code. */
+static void fill_bias_row(const mha_variant *v, const mha_mask *m, double factor, int64_t from, int64_t count,
+                          char *row)
+{
+    for (int64_t j = 0; j < count; j++)
+        mha__put(v->dtype, row, j, mha__get(v->dtype, m->data, from + j) * factor);
+}
+
+static void place_bias(const mha_variant *v, const mha_variant_input *in, mha_trace *t)
+{
+    int64_t given[4], shape[4];
+    double factor;
+    const mha_mask *m = added(in, &factor);
+    if (!m->data) return;
+    mask_shape(m, given);
+    t->bias = mask_view(m->data, given);
+    if (!bias_shape(in, t, shape)) return;
+    const int64_t *stride = t->bias.stride;
+    char *row = t->bias_memory;
+    for (int64_t b = 0; b < shape[0]; b++)
+        for (int64_t h = 0; h < shape[1]; h++)
+            for (int64_t i = 0; i < shape[2]; i++, row += (size_t)shape[3] * v->real)
+                if (t->opens_rows && empty_rows(t, b, h)[i])
+                    memset(row, 0, (size_t)shape[3] * v->real);
+                else
+                    fill_bias_row(v, m, factor, b * stride[0] + h * stride[1] + i * stride[2], shape[3], row);
+    t->bias = mask_view(t->bias_memory, shape);
+}
+
+static mha_status drop(const mha_variant *v, const mha_variant_input *in, mha_trace *t, mha_error *err)
+{
+    const int64_t plane = in->q_len * t->Lk, B = in->batch, H = v->heads;
+    const uint8_t *data = in->dropout_keep ? in->dropout_keep : t->drop_memory;
+    if (t->draws)
+        MHA__TRY(mha_rng_dropout_mask(in->rng, v->dropout, MHA_RNG_ROUTE_DEFAULT, t->drop_memory, B * H * plane, err));
+    t->drop = (mha_cview){data, {H * plane, plane, t->Lk, 1}};
+    if (t->draws && v->dropout_by_head) t->drop = (mha_cview){data, {plane, B * plane, t->Lk, 1}};
+    return MHA_OK;
+}
+
+mha_status mha__fill_masks(const mha_variant *v, const mha_variant_input *in, mha_trace *t, mha_error *err)
+{
+    if (t->opens_rows) open_rows(v, in, t);
+    place_bias(v, in, t);
+    return t->drops ? drop(v, in, t, err) : MHA_OK;
+}
+
+void mha__clear_empty_rows(const mha_variant *v, const mha_trace *t, char *q)
+{
+    if (!t->opens_rows) return;
+    const int64_t width = v->dense[MHA__Q].out, each = t->keep_shape[1] == 1 ? width : v->head_dim;
+    for (int64_t b = 0; b < t->B; b++)
+        for (int64_t h = 0; h < t->keep_shape[1]; h++) {
+            const uint8_t *empty = empty_rows(t, b, h);
+            for (int64_t i = 0; i < t->Lq; i++)
+                if (empty[i])
+                    memset(q + (size_t)((b * t->Lq + i) * width + h * each) * v->real, 0, (size_t)each * v->real);
+        }
+}

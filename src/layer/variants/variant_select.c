@@ -1,0 +1,242 @@
+/* variant_select.c - the selector: the mean of a sample's query tokens says which experts or heads it gets, or into how
+ * many heads it is split; and what that choice's gates give back in the backward pass. */
+#include "base/ctx.h"
+#include "base/size.h"
+#include "layer/selection/selection_gates.h"
+#include "layer/variants/variant.h"
+#include <math.h>
+#include <string.h>
+
+/* ---- its opinion ---- */
+
+static void mean_tokens(const mha_variant *v, const mha_variant_input *in, const mha_trace *t)
+{
+    for (int64_t b = 0; b < t->B; b++)
+        for (int64_t e = 0; e < v->d_in; e++) {
+            double sum = 0;
+            for (int64_t i = 0; i < t->Lq; i++)
+                sum += mha__get(v->dtype, in->query, (b * t->Lq + i) * v->d_in + e);
+            mha__put(v->dtype, t->mean, b * v->d_in + e, sum / (double)t->Lq);
+        }
+}
+
+static void run_dense(const mha_variant *v, mha_trace *t, int dense, const void *x, void *y)
+{
+    const mha__dense *d = &v->dense[dense];
+    mha__linear_run(d->linear, &(mha__linear_call){.x = x, .rows = t->B, .y = y});
+    t->flops += 2 * t->B * d->in * d->out;
+}
+
+static void relu(const mha_variant *v, char *x, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (mha__get(v->dtype, x, i) < 0) mha__put(v->dtype, x, i, 0);
+}
+
+static double logit(const mha_variant *v, const mha_trace *t, int64_t b, int64_t choice)
+{
+    return mha__get(v->dtype, t->logits, b * v->choices + choice);
+}
+
+/* ---- its choice ---- */
+
+/* The greatest logit first; the lower index first of equals; NaN counts as greatest. */
+static bool goes_before(const mha_variant *v, const mha_trace *t, int64_t b, int32_t one, int32_t other)
+{
+    const double x = logit(v, t, b, one), y = logit(v, t, b, other);
+    if (isnan(x) != isnan(y)) return isnan(x);
+    return x > y || (!(x < y) && one < other);
+}
+
+/* list[0, count) is a heap with the last one on top, but list[at] may stand too high: it sinks to where it belongs. */
+static void sink(const mha_variant *v, const mha_trace *t, int64_t b, int32_t *list, int64_t at, int64_t count)
+{
+    for (int64_t child = 2 * at + 1; child < count; at = child, child = 2 * at + 1) {
+        if (child + 1 < count && goes_before(v, t, b, list[child], list[child + 1])) child++;
+        if (!goes_before(v, t, b, list[at], list[child])) return;
+        const int32_t last = list[child];
+        list[child] = list[at];
+        list[at] = last;
+    }
+}
+
+/* A heap of the best so far, the last of them on top, where a better one replaces it; then sorted where it lies. */
+static void take_best(const mha_variant *v, mha_trace *t, int64_t b)
+{
+    int32_t *choice = t->choice + b * v->chosen;
+    for (int32_t c = 0; c < v->chosen; c++)
+        choice[c] = c;
+    for (int64_t i = v->chosen / 2; i-- > 0;)
+        sink(v, t, b, choice, i, v->chosen);
+    for (int32_t c = (int32_t)v->chosen; v->chosen && c < v->choices; c++)
+        if (goes_before(v, t, b, c, *choice)) {
+            *choice = c;
+            sink(v, t, b, choice, 0, v->chosen);
+        }
+    for (int64_t end = v->chosen - 1; end > 0; end--) {
+        const int32_t last = *choice;
+        *choice = choice[end];
+        choice[end] = last;
+        sink(v, t, b, choice, 0, end);
+    }
+}
+
+/* Fills t->soft with the gates that are trained: of what was chosen, or of all options. Returns how many. */
+static int64_t find_soft_gates(const mha_variant *v, const mha_trace *t, int64_t b)
+{
+    const int32_t *list = v->selector == MHA__SELECT_OPTION ? NULL : t->choice + b * v->chosen;
+    const int64_t count = list ? v->chosen : v->choices;
+    for (int64_t i = 0; i < count; i++)
+        t->soft[i] = logit(v, t, b, list ? list[i] : i);
+    mha__soft_gates(v->selector != MHA__SELECT_HEADS, count, t->soft, t->soft);
+    return count;
+}
+
+/* Where the gate of chosen number i stands among those. */
+static int64_t place_of(const mha_variant *v, const mha_trace *t, int64_t b, int64_t i)
+{
+    return v->selector == MHA__SELECT_OPTION ? t->choice[b * v->chosen + i] : i;
+}
+
+static bool gates_are_soft(const mha_variant *v)
+{
+    return v->selector == MHA__SELECT_EXPERTS || v->selection == MHA_SELECTION_SOFT;
+}
+
+bool mha__gated(const mha_variant *v)
+{
+    return v->selector != MHA__SELECT_NONE && (gates_are_soft(v) || v->selection != MHA_SELECTION_HARD);
+}
+
+int64_t mha__gate_row(const mha_variant *v, const mha_trace *t)
+{
+    return v->selector == MHA__SELECT_OPTION ? t->n : v->heads;
+}
+
+static void set_gates(const mha_variant *v, mha_trace *t, int64_t b)
+{
+    const int64_t row = mha__gate_row(v, t);
+    char *gates = t->gates + (size_t)(b * row) * v->real;
+    find_soft_gates(v, t, b);
+    memset(gates, 0, (size_t)row * v->real);
+    for (int64_t i = 0; i < v->chosen; i++) {
+        const double gate = gates_are_soft(v) ? t->soft[place_of(v, t, b, i)] : 1;
+        mha__put(v->dtype, t->gate, b * v->chosen + i, gate);
+        if (v->selector != MHA__SELECT_OPTION) mha__put(v->dtype, gates, t->choice[b * v->chosen + i], gate);
+        for (int64_t h = 0; v->selector == MHA__SELECT_OPTION && h < row; h++)
+            mha__put(v->dtype, gates, h, gate);
+    }
+}
+
+void mha__select(const mha_variant *v, const mha_variant_input *in, mha_trace *t)
+{
+    if (v->selector == MHA__SELECT_NONE) return;
+    mean_tokens(v, in, t);
+    const char *x = t->mean;
+    if (v->dense[MHA__CHOICE_HIDDEN].out) {
+        run_dense(v, t, MHA__CHOICE_HIDDEN, x, t->hidden);
+        relu(v, t->hidden, t->B * v->dense[MHA__CHOICE_HIDDEN].out);
+        x = t->hidden;
+    }
+    run_dense(v, t, MHA__CHOICE, x, t->logits);
+    for (int64_t b = 0; b < t->B; b++) {
+        take_best(v, t, b);
+        set_gates(v, t, b);
+        if (t->heads) t->heads[b] = v->head_options[t->choice[b]];
+    }
+}
+
+/* ---- what it means for the operator ---- */
+
+int64_t mha__runs(const mha_variant *v, const mha_trace *t)
+{
+    return v->selector == MHA__SELECT_NONE ? 1 : v->chosen ? t->B : 0;
+}
+
+mha__run mha__run_of(const mha_variant *v, const mha_trace *t, int64_t r)
+{
+    if (v->selector == MHA__SELECT_NONE)
+        return (mha__run){.count = t->B, .heads = v->heads, .head_dim = v->head_dim, .listed = v->heads};
+    const int32_t *choice = t->choice + r * v->chosen;
+    if (v->selector == MHA__SELECT_OPTION) {
+        const int64_t heads = v->head_options[*choice];
+        return (mha__run){.first = r, .count = 1, .heads = heads, .head_dim = v->d_in / heads, .listed = heads};
+    }
+    return (mha__run){
+        .first = r, .count = 1, .heads = v->heads, .head_dim = v->head_dim, .list = choice, .listed = v->chosen};
+}
+
+bool mha__leaves_heads_out(const mha_variant *v)
+{
+    return v->selector == MHA__SELECT_EXPERTS || v->selector == MHA__SELECT_HEADS;
+}
+
+void mha__chosen_parts(const mha_variant *v, const mha_trace *t, int64_t b, uint8_t *parts)
+{
+    memset(parts, 0, (size_t)v->choices);
+    for (int64_t i = 0; i < v->chosen; i++)
+        parts[t->choice[b * v->chosen + i]] = 1;
+}
+
+/* ---- backward ---- */
+
+/* Gradients of the logits from those of the gates of what was chosen, dgate [chosen]. */
+static void logits_backward(const mha_variant *v, const mha_trace *t, int64_t b, const double *dgate, char *dlogits)
+{
+    const int64_t count = find_soft_gates(v, t, b);
+    double *slope = t->soft + v->choices;
+    memset(slope, 0, (size_t)count * sizeof *slope);
+    for (int64_t i = 0; i < v->chosen; i++)
+        slope[place_of(v, t, b, i)] = dgate[i];
+    mha__soft_gates_back(v->selector != MHA__SELECT_HEADS, count, t->soft, slope, slope);
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t to = v->selector == MHA__SELECT_OPTION ? i : t->choice[b * v->chosen + i];
+        mha__put(v->dtype, dlogits, b * v->choices + to, slope[i]);
+    }
+}
+
+typedef struct gradients {
+    char *logits, *hidden, *mean;
+} gradients;
+
+static gradients lay_out(mha__arena *arena, const mha_variant *v, const mha_trace *t)
+{
+    const size_t row = (size_t)t->B * v->real;
+    return (gradients){.logits = mha__take(arena, (size_t)v->choices, row),
+                       .hidden = mha__take(arena, (size_t)v->dense[MHA__CHOICE_HIDDEN].out, row),
+                       .mean = mha__take(arena, (size_t)v->d_in, row)};
+}
+
+static mha_status predictor_backward(mha_variant *v, const mha_trace *t, const gradients *g, mha_error *err)
+{
+    const int64_t width = v->dense[MHA__CHOICE_HIDDEN].out;
+    mha__dense_grad choice = {.rows = t->B, .x = t->mean, .dy = g->logits, .dx = g->mean};
+    if (!width) return mha__dense_backward(v, MHA__CHOICE, &choice, err);
+    choice.x = t->hidden;
+    choice.dx = g->hidden;
+    MHA__TRY(mha__dense_backward(v, MHA__CHOICE, &choice, err));
+    for (int64_t i = 0; i < t->B * width; i++)
+        if (!(mha__get(v->dtype, t->hidden, i) > 0)) mha__put(v->dtype, g->hidden, i, 0);
+    return mha__dense_backward(v, MHA__CHOICE_HIDDEN,
+                               &(mha__dense_grad){.rows = t->B, .x = t->mean, .dy = g->hidden, .dx = g->mean}, err);
+}
+
+mha_status mha__select_backward(mha_variant *v, const mha_trace *t, const double *dgate, char *dquery, mha_error *err)
+{
+    mha__arena arena = {0};
+    lay_out(&arena, v, t);
+    arena.base = mha__calloc(v->ctx, 1, arena.used);
+    if (!arena.base) return mha__no_memory(err, arena.used, "the gradients of a selector");
+    arena.used = 0;
+    const gradients g = lay_out(&arena, v, t);
+    for (int64_t b = 0; b < t->B; b++)
+        logits_backward(v, t, b, dgate + b * v->chosen, g.logits);
+    const mha_status status = predictor_backward(v, t, &g, err);
+    for (int64_t n = 0; status == MHA_OK && dquery && n < t->B * t->Lq * v->d_in; n++) {
+        const int64_t b = n / (t->Lq * v->d_in), e = n % v->d_in;
+        const double share = mha__get(v->dtype, g.mean, b * v->d_in + e) / (double)t->Lq;
+        mha__put(v->dtype, dquery, n, mha__get(v->dtype, dquery, n) + share);
+    }
+    mha__free(v->ctx, arena.base);
+    return status;
+}

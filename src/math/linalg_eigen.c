@@ -1,0 +1,179 @@
+/* linalg_eigen.c - eigenvectors of a symmetric matrix: Householder's reduction (linalg_tridiagonal.c), then the QL
+ * method with implicit shifts (Bowdler, Martin, Reinsch and Wilkinson 1968; Golub and Van Loan, chapter 8).
+ *
+ * The tridiagonal matrix is worked on alone; its rotations are written down, sweep after sweep, and applied to the
+ * vectors when some have come together: column by column of Q^T they do not depend on each other, so tasks take blocks
+ * of columns that stay in a level-2 cache. */
+#include <float.h>
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "math/linalg.h"
+#include "math/linalg_tridiagonal.h"
+
+enum { SWEEPS = 32, COLUMNS = 64, TRIES = 60 }; /* sweeps for one eigenvalue: 2 in the mean */
+
+typedef struct sweep {
+    int64_t last, count; /* rotations of rows (last, last + 1), (last - 1, last) ... */
+} sweep;
+
+typedef struct ql {
+    int64_t n;
+    double *d, *e, *vectors;
+    double floor; /* a number beside the diagonal that is no larger is 0: what rounding does to the whole matrix */
+    double (*rotation)[2]; /* [SWEEPS * n] cosine and sine */
+    sweep sweeps[SWEEPS];
+    int64_t sweep_count, rotation_count;
+} ql;
+
+static void rotate(int64_t count, double c, double s, double *low, double *high)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const double a = low[i], b = high[i];
+        high[i] = s * a + c * b;
+        low[i] = c * a - s * b;
+    }
+}
+
+static void rotate_task(void *arg, int64_t task, int worker)
+{
+    (void)worker;
+    const ql *q = arg;
+    const int64_t first = task * COLUMNS, width = mha__min64(COLUMNS, q->n - first);
+    const double(*r)[2] = (const double(*)[2])q->rotation;
+    for (int64_t s = 0; s < q->sweep_count; s++) {
+        double *row = q->vectors + q->sweeps[s].last * q->n + first;
+        for (int64_t i = 0; i < q->sweeps[s].count; i++, r++, row -= q->n)
+            rotate(width, (*r)[0], (*r)[1], row, row + q->n);
+    }
+}
+
+static void apply(mha_ctx *ctx, ql *q)
+{
+    mha__parallel(ctx, mha__ceil_div(q->n, COLUMNS), rotate_task, q);
+    q->sweep_count = q->rotation_count = 0;
+}
+
+/* One sweep over rows l .. m, which no number beside the diagonal ties to others: chases the shift's bulge upwards. */
+static void sweep_block(ql *q, int64_t l, int64_t m)
+{
+    double *d = q->d, *e = q->e;
+    const double slope = (d[l + 1] - d[l]) / (2 * e[l]);
+    const double shift = d[l] - e[l] / (slope + copysign(hypot(slope, 1), slope));
+    double c = 1, s = 1, moved = 0, g = d[m] - shift;
+    sweep *written = &q->sweeps[q->sweep_count++];
+    *written = (sweep){m - 1, 0};
+    for (int64_t i = m - 1; i >= l; i--) {
+        const double f = s * e[i], b = c * e[i], r = hypot(f, g);
+        e[i + 1] = r;
+        if (r == 0) { /* the block has fallen apart here */
+            d[i + 1] -= moved;
+            e[m] = 0;
+            return;
+        }
+        s = f / r;
+        c = g / r;
+        g = d[i + 1] - moved;
+        const double t = (d[i] - g) * s + 2 * c * b;
+        moved = s * t;
+        d[i + 1] = g + moved;
+        g = c * t - b;
+        double *rotation = q->rotation[q->rotation_count++];
+        rotation[0] = c;
+        rotation[1] = s;
+        written->count++;
+    }
+    d[l] -= moved;
+    e[l] = g;
+    e[m] = 0;
+}
+
+/* The end of the block that begins with l. */
+static int64_t block_end(const ql *q, int64_t l)
+{
+    int64_t m = l;
+    while (m + 1 < q->n && fabs(q->e[m]) > DBL_EPSILON / 2 * (fabs(q->d[m]) + fabs(q->d[m + 1])) + q->floor)
+        m++;
+    return m;
+}
+
+/* Beside its neighbours alone a number may never become small: where rank is missing, the diagonal is rounding too. */
+static double floor_of(const ql *q)
+{
+    double most = 0;
+    for (int64_t i = 0; i < q->n; i++)
+        most = fmax(most, fabs(q->d[i]) + (i + 1 < q->n ? fabs(q->e[i]) : 0));
+    return fmax(DBL_EPSILON / 2 * most, DBL_MIN);
+}
+
+static bool find_values(mha_ctx *ctx, ql *q)
+{
+    q->floor = floor_of(q);
+    for (int64_t l = 0; l < q->n; l++) {
+        int64_t m;
+        for (int tries = 0; (m = block_end(q, l)) > l; tries++) {
+            if (tries == TRIES) return false;
+            if (q->sweep_count == SWEEPS) apply(ctx, q);
+            sweep_block(q, l, m);
+        }
+        if (!isfinite(q->d[l])) return false;
+    }
+    apply(ctx, q);
+    return true;
+}
+
+/* Ascending; each value is swapped into its place once. */
+static void sort(ql *q)
+{
+    for (int64_t i = 0; i + 1 < q->n; i++) {
+        int64_t least = i;
+        for (int64_t j = i + 1; j < q->n; j++)
+            if (q->d[j] < q->d[least]) least = j;
+        if (least == i) continue;
+        const double value = q->d[i];
+        q->d[i] = q->d[least];
+        q->d[least] = value;
+        double *a = q->vectors + i * q->n, *b = q->vectors + least * q->n;
+        for (int64_t k = 0; k < q->n; k++) {
+            const double x = a[k];
+            a[k] = b[k];
+            b[k] = x;
+        }
+    }
+}
+
+/* Copies the lower triangle to the upper one. False if a number is not finite. */
+static bool read_lower(int64_t n, double *a)
+{
+    bool finite = true;
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t c = 0; c <= r; c++) {
+            finite = finite && isfinite(a[r * n + c]);
+            a[c * n + r] = a[r * n + c];
+        }
+    return finite;
+}
+
+mha_status mha__symmetric_eigen(mha_ctx *ctx, int64_t n, double *a, double *values, double *vectors, mha_error *err)
+{
+    if (n < 1) return MHA_OK;
+    const size_t numbers = (size_t)(4 + 2 * SWEEPS) * (size_t)n, bytes = numbers * sizeof(double);
+    double *memory = mha__alloc(ctx, bytes);
+    if (!memory) return mha__no_memory(err, bytes, "eigenvectors");
+    ql q = {.n = n, .d = values, .e = memory, .vectors = vectors, .rotation = (double(*)[2])(memory + 4 * n)};
+    bool done = read_lower(n, a);
+    if (done) {
+        mha__tridiagonal(ctx, n, a, q.d, q.e, vectors, memory + n);
+        done = find_values(ctx, &q);
+    }
+    mha__free(ctx, memory);
+    if (!done)
+        return mha__fail(err, MHA_ERR_ARG, "eigenvalues of %lld x %lld numbers: not all are finite, or too large",
+                         (long long)n, (long long)n);
+    sort(&q);
+    return MHA_OK;
+}

@@ -1,0 +1,29 @@
+/* linalg_tile.h - the register tile that products in double are made of.
+ *
+ * Both operands lie in panels of TILE columns, [k][TILE], zeros beyond the last column. Baseline instructions only:
+ * what the compiler makes of it must run everywhere. */
+#ifndef MHA_MATH_LINALG_TILE_H
+#define MHA_MATH_LINALG_TILE_H
+
+#include <stdint.h>
+
+enum { MHA__TILE = 4 };
+
+/* The top left rows x columns of c += A^T B over k: each number goes on from what c holds, k ascending. */
+static inline void mha__tile_add(int64_t k, const double *a, const double *b, int64_t rows, int64_t columns, double *c,
+                                 int64_t c_row)
+{
+    double acc[MHA__TILE][MHA__TILE] = {{0}};
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t j = 0; j < columns; j++)
+            acc[r][j] = c[r * c_row + j];
+    for (int64_t i = 0; i < k; i++, a += MHA__TILE, b += MHA__TILE)
+        for (int r = 0; r < MHA__TILE; r++)
+            for (int j = 0; j < MHA__TILE; j++)
+                acc[r][j] += a[r] * b[j];
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t j = 0; j < columns; j++)
+            c[r * c_row + j] = acc[r][j];
+}
+
+#endif

@@ -1,0 +1,110 @@
+/* linalg_tridiagonal.c - Householder's reduction of a symmetric matrix, and the product of its reflections.
+ *
+ * Reflection k is I - v v^T with |v|^2 = 2; it makes the numbers of row k beyond the one beside the diagonal 0, and v
+ * takes their place. The rest S of the matrix, rows and columns from k + 1 on, becomes S - v w^T - w v^T with
+ * w = p - (p . v / 2) v, p = S v. That change is put off until the next reflection is known, so that one pass over S
+ * both makes it and computes the next p: S, which no cache holds, is read once. */
+#include "math/linalg_tridiagonal.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/ctx.h"
+#include "base/size.h"
+#include "math/linalg.h"
+
+enum { ROWS = 16 }; /* of a task */
+
+typedef struct reduction {
+    int64_t n, k;
+    double *a, *q;
+    const double *v, *w; /* [n] of reflection k - 1, whose change is due; NULL before the first one */
+    double *p;           /* [n] */
+} reduction;
+
+/* Numbers from `first` on of row i of S get the change that is due. */
+static void change_row(const reduction *r, int64_t i, int64_t first)
+{
+    double *row = r->a + i * r->n;
+    if (!r->v) return;
+    for (int64_t j = first; j < r->n; j++)
+        row[j] -= r->v[i] * r->w[j] + r->w[i] * r->v[j];
+}
+
+/* Some rows of S: changed, and multiplied with the new v, which is in row k. */
+static void pass_task(void *arg, int64_t task, int worker)
+{
+    (void)worker;
+    const reduction *r = arg;
+    const int64_t first = r->k + 1, start = first + task * ROWS, end = mha__min64(start + ROWS, r->n);
+    const double *v = r->a + r->k * r->n + first;
+    for (int64_t i = start; i < end; i++) {
+        change_row(r, i, first);
+        r->p[i] = mha__dot(r->n - first, r->a + i * r->n + first, v);
+    }
+}
+
+/* Turns x [count] into v; returns what the reflection makes of x[0]. A v of zeros reflects nothing. */
+static double reflect(int64_t count, double *x)
+{
+    double largest = 0;
+    for (int64_t i = 0; i < count; i++)
+        largest = fmax(largest, fabs(x[i]));
+    if (largest == 0) return 0;
+    for (int64_t i = 0; i < count; i++)
+        x[i] /= largest; /* so that squares neither overflow nor vanish */
+    const double length = sqrt(mha__dot(count, x, x)), to = copysign(length, -x[0]);
+    /* |x - to e|^2 = 2 length (length + |x0|) */
+    const double scale = 1 / sqrt(length * (length + fabs(x[0])));
+    x[0] -= to;
+    for (int64_t i = 0; i < count; i++)
+        x[i] *= scale;
+    return to * largest;
+}
+
+static void reduce(mha_ctx *ctx, reduction *r, double *d, double *e, double *v, double *w)
+{
+    const int64_t n = r->n;
+    for (r->k = 0; r->k < n; r->k++) {
+        const int64_t k = r->k, left = n - k - 1;
+        double *row = r->a + k * n;
+        change_row(r, k, k);
+        d[k] = row[k];
+        e[k] = left > 0 ? row[k + 1] : 0;
+        if (left < 2) continue; /* already of three diagonals */
+        e[k] = reflect(left, row + k + 1);
+        mha__parallel(ctx, mha__ceil_div(left, ROWS), pass_task, r);
+        memcpy(v + k + 1, row + k + 1, (size_t)left * sizeof *v);
+        const double half = mha__dot(left, r->p + k + 1, v + k + 1) / 2;
+        for (int64_t i = k + 1; i < n; i++)
+            w[i] = r->p[i] - half * v[i];
+        r->v = v, r->w = w;
+    }
+}
+
+/* Rows of Q^T = ... H_1 H_0: row i is that of the identity for the reflections from i on, and meets the others. */
+static void product_task(void *arg, int64_t task, int worker)
+{
+    (void)worker;
+    const reduction *r = arg;
+    const int64_t n = r->n, start = task * ROWS, end = mha__min64(start + ROWS, n);
+    memset(r->q + start * n, 0, (size_t)((end - start) * n) * sizeof *r->q);
+    for (int64_t i = start; i < end; i++)
+        r->q[i * n + i] = 1;
+    for (int64_t k = mha__min64(end, n - 1) - 2; k >= 0; k--) {
+        const double *v = r->a + k * n + k + 1;
+        for (int64_t i = mha__max64(start, k + 1); i < end; i++) {
+            double *row = r->q + i * n + k + 1;
+            const double part = mha__dot(n - k - 1, row, v);
+            for (int64_t j = 0; j < n - k - 1; j++)
+                row[j] -= part * v[j];
+        }
+    }
+}
+
+void mha__tridiagonal(mha_ctx *ctx, int64_t n, double *a, double *d, double *e, double *q, double *scratch)
+{
+    reduction r = {.n = n, .a = a, .q = q, .p = scratch};
+    reduce(ctx, &r, d, e, scratch + n, scratch + 2 * n);
+    mha__parallel(ctx, mha__ceil_div(n, ROWS), product_task, &r);
+}

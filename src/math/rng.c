@@ -1,0 +1,58 @@
+/* rng.c - the engine: MT19937, and the call that starts a stream. PyTorch refreshes all 624 words when the last one is
+ * used up, as the first act of a new stream too. */
+#include "math/rng_draws.h"
+
+#include "base/error.h"
+#include <stddef.h>
+
+enum { WORDS = 624, SHIFT = 397 };
+
+void mha_rng_manual_seed(mha_rng *rng, uint64_t seed)
+{
+    uint32_t x = (uint32_t)seed;
+    if (!rng) return;
+    *rng = (mha_rng){.used = WORDS};
+    for (uint32_t j = 0; j < WORDS; j++) {
+        if (j > 0) x = UINT32_C(1812433253) * (x ^ x >> 30) + j;
+        rng->state[j] = x;
+    }
+}
+
+static uint32_t refreshed(uint32_t here, uint32_t next, uint32_t far)
+{
+    const uint32_t y = (here & 0x80000000) | (next & 0x7FFFFFFF);
+    return far ^ y >> 1 ^ ((y & 1) != 0 ? 0x9908B0DF : 0);
+}
+
+/* In place, so that the last words read what the first ones have become. */
+static void refresh(uint32_t *s)
+{
+    for (int k = 0; k < WORDS - SHIFT; k++)
+        s[k] = refreshed(s[k], s[k + 1], s[k + SHIFT]);
+    for (int k = WORDS - SHIFT; k < WORDS - 1; k++)
+        s[k] = refreshed(s[k], s[k + 1], s[k + SHIFT - WORDS]);
+    s[WORDS - 1] = refreshed(s[WORDS - 1], s[0], s[SHIFT - 1]);
+}
+
+uint32_t mha_rng_next(mha_rng *rng)
+{
+    if (!rng) return 0;
+    if (rng->used < 0 || rng->used >= WORDS) {
+        refresh(rng->state);
+        rng->used = 0;
+    }
+    uint32_t y = rng->state[rng->used++];
+    y ^= y >> 11;
+    y ^= y << 7 & 0x9D2C5680;
+    y ^= y << 15 & 0xEFC60000;
+    return y ^ y >> 18;
+}
+
+mha_status mha__rng_check(const mha_rng *rng, const void *x, int64_t n, const char *call, mha_error *err)
+{
+    if (rng == NULL) return mha__fail(err, MHA_ERR_ARG, "%s: the generator is NULL", call);
+    if (n < 0) return mha__fail(err, MHA_ERR_ARG, "%s: n = %lld, want 0 or more", call, (long long)n);
+    if (x == NULL && n > 0)
+        return mha__fail(err, MHA_ERR_ARG, "%s: no memory is given for %lld numbers", call, (long long)n);
+    return MHA_OK;
+}

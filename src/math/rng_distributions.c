@@ -1,0 +1,255 @@
+/* rng_distributions.c - numbers of every distribution but the normal one, see rng_normal.c. A fused multiply-add
+ * stands where PyTorch's vector kernels have one; -ffp-contract=off keeps the compiler from adding others. */
+#include "base/error.h"
+#include "math/rng_draws.h"
+#include <math.h>
+#include <stdbool.h>
+
+mha_status mha_rng_rand(mha_rng *rng, float *x, int64_t n, mha_error *err)
+{
+    MHA__TRY(mha__rng_check(rng, x, n, "mha_rng_rand", err));
+    for (int64_t i = 0; i < n; i++)
+        x[i] = mha__rng_unit(rng);
+    return MHA_OK;
+}
+
+mha_status mha_rng_rand_f64(mha_rng *rng, double *x, int64_t n, mha_error *err)
+{
+    MHA__TRY(mha__rng_check(rng, x, n, "mha_rng_rand_f64", err));
+    for (int64_t i = 0; i < n; i++)
+        x[i] = mha__rng_unit64(rng);
+    return MHA_OK;
+}
+
+/* Rounding can reach the upper end, which the range lacks: such a number becomes the lower end, as in PyTorch. */
+static float below(float x, float low, float high)
+{
+    return x >= high ? low : x;
+}
+
+mha_status mha_rng_uniform(mha_rng *rng, double low, double high, float *x, int64_t n, mha_error *err)
+{
+    MHA__TRY(mha__rng_check(rng, x, n, "mha_rng_uniform", err));
+    const float from = (float)low, to = (float)high, span = to - from;
+    if (!(low <= high) || !isfinite(from) || !isfinite(span))
+        return mha__fail(err, MHA_ERR_ARG, "mha_rng_uniform: low = %g, high = %g, want a finite range in float32", low,
+                         high);
+    if (rng->kernels == MHA_RNG_SCALAR)
+        for (int64_t i = 0; i < n; i++)
+            x[i] = below(mha__rng_unit(rng) * span + from, from, to);
+    else
+        for (int64_t i = 0; i < n; i++)
+            x[i] = below(fmaf(mha__rng_unit(rng), span, from), from, to);
+    return MHA_OK;
+}
+
+static float exponential_of(double u)
+{
+    return (float)-log1p(-u);
+}
+
+static float exponential(mha_rng *rng)
+{
+    return exponential_of(mha__rng_unit64(rng));
+}
+
+mha_status mha_rng_exponential(mha_rng *rng, float *x, int64_t n, mha_error *err)
+{
+    MHA__TRY(mha__rng_check(rng, x, n, "mha_rng_exponential", err));
+    for (int64_t i = 0; i < n; i++)
+        x[i] = exponential(rng);
+    return MHA_OK;
+}
+
+mha_status mha_rng_randint(mha_rng *rng, int64_t low, int64_t high, int64_t *x, int64_t n, mha_error *err)
+{
+    MHA__TRY(mha__rng_check(rng, x, n, "mha_rng_randint", err));
+    if (low >= high)
+        return mha__fail(err, MHA_ERR_ARG, "mha_rng_randint: low = %lld is not below high = %lld", (long long)low,
+                         (long long)high);
+    const uint64_t span = (uint64_t)high - (uint64_t)low;
+    const bool wide = span >= UINT64_C(1) << 28;
+    for (int64_t i = 0; i < n; i++) {
+        const uint64_t bits = wide ? mha__rng_u64(rng) : mha_rng_next(rng);
+        x[i] = (int64_t)((uint64_t)low + bits % span);
+    }
+    return MHA_OK;
+}
+
+mha_status mha_rng_randperm(mha_rng *rng, int64_t *x, int64_t n, mha_error *err)
+{
+    const int64_t most = UINT32_MAX / 20; /* from here on PyTorch draws 64 bits, and swaps otherwise */
+    MHA__TRY(mha__rng_check(rng, x, n, "mha_rng_randperm", err));
+    if (n >= most)
+        return mha__fail(err, MHA_ERR_ARG, "mha_rng_randperm: n = %lld, at most %lld are possible", (long long)n,
+                         (long long)(most - 1));
+    for (int64_t i = 0; i < n; i++)
+        x[i] = i;
+    for (int64_t i = 0; i + 1 < n; i++) {
+        const int64_t k = i + (int64_t)(mha_rng_next(rng) % (uint64_t)(n - i)), held = x[i];
+        x[i] = x[k];
+        x[k] = held;
+    }
+    return MHA_OK;
+}
+
+/* ---- masks ---- */
+
+/* The stream of a mask. MKL's generator: x <- a x mod m, of which the float32 x / 2^31 is compared. */
+typedef struct mask_stream {
+    mha_rng *rng;
+    bool mkl;
+    double p;
+    uint64_t x;
+} mask_stream;
+
+static const uint64_t MKL_MODULUS = 2147483647, MKL_FACTOR = 1132489760;
+
+static mask_stream mask_start(mha_rng *rng, double p, mha_rng_route route)
+{
+    mask_stream s = {rng, route == MHA_RNG_ROUTE_MKL, p, 0};
+    if (s.mkl) s.x = mha_rng_next(rng) % MKL_MODULUS;
+    if (s.x == 0) s.x = 1;
+    return s;
+}
+
+static bool mask_next(mask_stream *s)
+{
+    if (!s->mkl) return mha__rng_unit64(s->rng) < s->p;
+    const bool one = (float)s->x * 0x1p-31F < (float)s->p;
+    s->x = s->x * MKL_FACTOR % MKL_MODULUS;
+    return one;
+}
+
+static mha_status check_mask(const mha_rng *rng, double p, mha_rng_route route, const void *x, int64_t n,
+                             const char *call, mha_error *err)
+{
+    MHA__TRY(mha__rng_check(rng, x, n, call, err));
+    if (!(p >= 0 && p <= 1)) return mha__fail(err, MHA_ERR_ARG, "%s: p = %g, want a probability of 0 to 1", call, p);
+    if (route != MHA_RNG_ROUTE_DEFAULT && route != MHA_RNG_ROUTE_MKL)
+        return mha__fail(err, MHA_ERR_ARG, "%s: route = %d is none that there is", call, (int)route);
+    return MHA_OK;
+}
+
+mha_status mha_rng_bernoulli(mha_rng *rng, double p, mha_rng_route route, uint8_t *x, int64_t n, mha_error *err)
+{
+    MHA__TRY(check_mask(rng, p, route, x, n, "mha_rng_bernoulli", err));
+    if (n == 0) return MHA_OK; /* PyTorch draws no seed for an empty tensor either */
+    mask_stream mask = mask_start(rng, p, route);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = mask_next(&mask);
+    return MHA_OK;
+}
+
+mha_status mha_rng_dropout_mask(mha_rng *rng, double p, mha_rng_route route, uint8_t *keep, int64_t n, mha_error *err)
+{
+    MHA__TRY(check_mask(rng, p, route, keep, n, "mha_rng_dropout_mask", err));
+    if (p > 0 && p < 1) return mha_rng_bernoulli(rng, 1 - p, route, keep, n, err);
+    for (int64_t i = 0; i < n; i++)
+        keep[i] = p == 0;
+    return MHA_OK;
+}
+
+mha_status mha_rng_dropout(mha_rng *rng, double p, mha_rng_route route, const float *x, float *y, int64_t n,
+                           mha_error *err)
+{
+    MHA__TRY(check_mask(rng, p, route, x, n, "mha_rng_dropout", err));
+    MHA__TRY(check_mask(rng, p, route, y, n, "mha_rng_dropout", err));
+    if (n == 0) return MHA_OK;
+    const bool drawn = p > 0 && p < 1;
+    const float kept = p < 1 ? 1 / (float)(1 - p) : 0;
+    mask_stream mask = drawn ? mask_start(rng, 1 - p, route) : (mask_stream){0};
+    for (int64_t i = 0; i < n; i++)
+        y[i] = x[i] * (!drawn || mask_next(&mask) ? kept : 0);
+    return MHA_OK;
+}
+
+/* ---- a choice by weights ---- */
+
+static mha_status check_weights(const float *weights, int64_t count, bool replacement, int64_t n, mha_error *err)
+{
+    int64_t possible = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (!(weights[i] >= 0) || !isfinite(weights[i]))
+            return mha__fail(err, MHA_ERR_ARG,
+                             "mha_rng_multinomial: weight %lld is %g, want a finite number of 0 or more", (long long)i,
+                             (double)weights[i]);
+        possible += weights[i] > 0;
+    }
+    if (possible == 0) return mha__fail(err, MHA_ERR_ARG, "mha_rng_multinomial: no weight is above 0");
+    if (!replacement && n > possible)
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_rng_multinomial: n = %lld without replacement, but only %lld weights are "
+                         "above 0",
+                         (long long)n, (long long)possible);
+    return MHA_OK;
+}
+
+/* The first index whose running share, a float32 sum, is not below a float64 draw. */
+static void choose_again(mha_rng *rng, const float *weights, int64_t count, float *share, int64_t *x, int64_t n)
+{
+    float total = 0;
+    for (int64_t i = 0; i < count; i++)
+        share[i] = total += weights[i];
+    for (int64_t i = 0; i < count; i++)
+        share[i] /= total;
+    share[count - 1] = 1;
+    for (int64_t s = 0; s < n; s++) {
+        const double u = mha__rng_unit64(rng);
+        int64_t low = 0, high = count - 1;
+        while (low < high) {
+            const int64_t middle = low + (high - low) / 2;
+            if (share[middle] < u)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        x[s] = low;
+    }
+}
+
+/* The n greatest of weight / exponential, in falling order; the one taken becomes -1. */
+static void choose_once(mha_rng *rng, const float *weights, int64_t count, float *score, int64_t *x, int64_t n)
+{
+    for (int64_t i = 0; i < count; i++)
+        score[i] = weights[i] / exponential(rng);
+    for (int64_t s = 0; s < n; s++) {
+        int64_t best = 0;
+        for (int64_t i = 1; i < count; i++)
+            if (score[i] > score[best]) best = i;
+        score[best] = -1;
+        x[s] = best;
+    }
+}
+
+/* The same for n = 1: a logarithm is only taken where the score may be the greatest so far. As -log1p(-u) >= u, it is
+ * at most weight / u; the factor leaves room for rounding. */
+static int64_t choose_one(mha_rng *rng, const float *weights, int64_t count)
+{
+    int64_t best = 0;
+    float most = -1;
+    for (int64_t i = 0; i < count; i++) {
+        const double u = mha__rng_unit64(rng);
+        if ((double)weights[i] < 0.99999 * (double)most * u) continue;
+        const float score = weights[i] / exponential_of(u);
+        if (score > most) most = score, best = i;
+    }
+    return best;
+}
+
+mha_status mha_rng_multinomial(mha_rng *rng, const float *weights, int64_t count, int replacement, float *work,
+                               int64_t *x, int64_t n, mha_error *err)
+{
+    const char *const call = "mha_rng_multinomial";
+    MHA__TRY(mha__rng_check(rng, x, n, call, err));
+    MHA__TRY(mha__rng_check(rng, weights, count, call, err));
+    MHA__TRY(mha__rng_check(rng, work, count, call, err));
+    MHA__TRY(check_weights(weights, count, replacement != 0, n, err));
+    if (n == 1)
+        x[0] = choose_one(rng, weights, count);
+    else if (replacement)
+        choose_again(rng, weights, count, work, x, n);
+    else
+        choose_once(rng, weights, count, work, x, n);
+    return MHA_OK;
+}

@@ -1,0 +1,48 @@
+/* backward_weights.c - dense weights of the layers, packed once for every way back. */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "layer/linear/linear.h"
+#include "model/backward/model_grads.h"
+
+static bool is_dense(mha__role role)
+{
+    return role == MHA__QUERY || role == MHA__KEY || role == MHA__VALUE || role == MHA__QKV || role == MHA__ATTN_OUT ||
+           role == MHA__GATE || role == MHA__UP || role == MHA__DOWN;
+}
+
+static mha_status pack(mha_model_grads *g, mha__role role, int64_t layer, mha__weights *weights, mha_error *err)
+{
+    const mha_tensor *tensor = mha__weights_tensor(&g->model->outer, role, layer, false);
+    const bool transposed = g->model->config.family->parts[role].kind == MHA__PART_CONV1D;
+    const float *weight = NULL;
+    if (!tensor) return MHA_OK;
+    MHA__TRY(mha__weights_again(weights, role, layer, &weight, err));
+    MHA__TRY(mha__linear_back_create(g->ctx, g->model->outer.packed, tensor->shape[transposed ? 0 : 1],
+                                     tensor->shape[transposed ? 1 : 0], weight, transposed,
+                                     &g->packed[layer * MHA__ROLES + role], err));
+    mha__weights_rest(weights, role, layer);
+    return MHA_OK;
+}
+
+mha_status mha__grads_pack(mha_model_grads *g, mha_error *err)
+{
+    const size_t count = (size_t)g->model->config.layers * MHA__ROLES;
+    g->packed = mha__calloc(g->ctx, count, sizeof(mha_linear *));
+    if (!g->packed) return mha__no_memory(err, count * sizeof(mha_linear *), "the weights for the way back");
+    for (int64_t n = 0; n < (int64_t)count; n++) {
+        mha__weights weights = g->model->outer; /* its own converted tensors */
+        weights.converted_count = 0;
+        const mha__role role = (mha__role)(n % MHA__ROLES);
+        const mha_status status = is_dense(role) ? pack(g, role, n / MHA__ROLES, &weights, err) : MHA_OK;
+        mha__weights_release(&weights);
+        if (status != MHA_OK) return status;
+    }
+    return MHA_OK;
+}
+
+void mha__grads_unpack(mha_model_grads *g)
+{
+    for (int64_t n = 0; g->packed && n < g->model->config.layers * MHA__ROLES; n++)
+        mha_linear_free(g->packed[n]);
+    mha__free(g->ctx, g->packed);
+}

@@ -1,0 +1,225 @@
+/* model_backward.c - from the gradient of the last states down to the embeddings. Each layer's weights are read where
+ * the file is mapped, or, where they are no float32 there, converted for as long as the layer is worked on. */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/struct_size.h"
+#include "model/backward/model_grads.h"
+#include "model/forward/pooler_logits.h"
+#include <math.h>
+#include <string.h>
+
+/* ---- one layer ---- */
+
+typedef struct place {
+    mha__role role;
+    mha__slot *slot;
+    bool dense; /* its weight is read */
+} place;
+
+static mha_status find_slots(const mha_model_grads *g, int64_t layer, mha__weights *weights, mha__block_slots *s,
+                             mha_error *err)
+{
+    const place places[] = {{MHA__QUERY, &s->attn.q, true},
+                            {MHA__KEY, &s->attn.k, true},
+                            {MHA__VALUE, &s->attn.v, true},
+                            {MHA__QKV, &s->attn.qkv, true},
+                            {MHA__ATTN_OUT, &s->attn.o, true},
+                            {MHA__QUERY_NORM, &s->attn.q_norm, false},
+                            {MHA__KEY_NORM, &s->attn.k_norm, false},
+                            {MHA__HEAD_CHOICE, &s->attn.choice, false},
+                            {MHA__HEAD_CHOICE_HIDDEN, &s->attn.choice_hidden, false},
+                            {MHA__ATTN_NORM, &s->norm[MHA__BLOCK_ATTN_NORM], false},
+                            {MHA__ATTN_OUT_NORM, &s->norm[MHA__BLOCK_ATTN_OUT_NORM], false},
+                            {MHA__MLP_NORM, &s->norm[MHA__BLOCK_MLP_NORM], false},
+                            {MHA__MLP_OUT_NORM, &s->norm[MHA__BLOCK_MLP_OUT_NORM], false},
+                            {MHA__UP, &s->up, true},
+                            {MHA__GATE, &s->gate, true},
+                            {MHA__DOWN, &s->down, true}};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        *places[i].slot = mha__grads_slot(g, places[i].role, layer);
+        if (g->packed) places[i].slot->packed = g->packed[layer * MHA__ROLES + places[i].role];
+        if (places[i].dense && !g->packed)
+            MHA__TRY(mha__weights_again(weights, places[i].role, layer, &places[i].slot->weight, err));
+    }
+    return MHA_OK;
+}
+
+/* Calls back with what this layer's heads gave. */
+static mha_status show(const mha_model_grads *g, int64_t layer, const mha__block_call *call,
+                       const mha_model_gradient *wanted, const float *row_taylor, mha_error *err)
+{
+    const mha__config *c = &g->model->config;
+    const mha_model_context_gradient shown = {.layer = layer,
+                                              .rows = g->batch.in.batch * g->batch.in.length,
+                                              .heads = c->layer_heads[layer],
+                                              .head_dim = c->head_dim,
+                                              .context = call->trace.attn.context,
+                                              .dcontext = call->scratch.attn.dcontext,
+                                              .row_taylor = row_taylor};
+    if (!wanted->on_context || !wanted->on_context(wanted->user, &shown)) return MHA_OK;
+    return mha__fail(err, MHA_ERR_CANCELLED, "stopped by on_context at %lld", (long long)layer);
+}
+
+/* `row_taylor` [heads, rows] of any layer, or NULL. `ends`: in the attention of this layer. */
+static mha_status layer_back(mha_model_grads *g, int64_t layer, const mha_model_gradient *wanted, float *row_taylor,
+                             bool ends, mha_error *err)
+{
+    mha__block_call call;
+    mha__block_slots slots = {0};
+    mha__weights weights = g->model->outer; /* its own converted tensors */
+    const int64_t length = g->batch.in.length, rows = g->batch.in.batch * length;
+    const size_t bytes = (size_t)(rows * g->model->config.hidden) * sizeof(float);
+    weights.converted_count = 0;
+    MHA__TRY(mha__grads_call(g, layer, wanted->gates, &call, err));
+    call.attn.also.row_taylor = (mha_view){row_taylor, {length, rows, 1}};
+    call.ends = ends;
+    mha_status status = MHA_OK;
+    if (g->recompute) {
+        call.again = true;
+        memcpy(g->kept.again, call.trace.x, bytes);
+        status = mha__block_keep(&call, g->kept.again, err);
+    }
+    if (status == MHA_OK) status = find_slots(g, layer, &weights, &slots, err);
+    if (status == MHA_OK) status = mha__block_back(&call, &slots, g->kept.dx, err);
+    if (status == MHA_OK) status = show(g, layer, &call, wanted, row_taylor, err);
+    mha__weights_release(&weights);
+    return status;
+}
+
+/* ---- the ends ---- */
+
+bool mha__grads_real(const mha_model_grads *g, int64_t row)
+{
+    return !g->batch.in.mask || g->batch.in.mask[row];
+}
+
+static mha_status outer_norm_back(const mha_model_grads *g, mha__role role, const mha_norm *norm, const float *x,
+                                  mha_error *err)
+{
+    const mha__slot slot = mha__grads_slot(g, role, -1);
+    const mha_norm_gradient gradient = {.size = sizeof gradient,
+                                        .rows = g->batch.in.batch * g->batch.in.length,
+                                        .width = g->model->config.hidden,
+                                        .x = x,
+                                        .dy = g->kept.dx,
+                                        .dx = g->kept.dx,
+                                        .dweight = slot.dweight,
+                                        .dbias = slot.dbias};
+    return mha_norm_backward(g->ctx, norm, &gradient, err);
+}
+
+/* Adds to the gradient of the table of words, but for the row of padding, as nn.Embedding with a padding_idx does.
+ * kept.dx is not read again: its rows of that token become zeros. */
+static mha_status words_back(const mha_model_grads *g, int64_t rows, float *words, mha_error *err)
+{
+    const mha__config *c = &g->model->config;
+    const int32_t *ids = g->batch.in.ids;
+    for (int64_t r = 0; r < rows; r++)
+        if (ids[r] == c->padding) memset(g->kept.dx + r * c->hidden, 0, (size_t)c->hidden * sizeof *g->kept.dx);
+    return mha_embedding_backward("token id", words, c->vocab, c->hidden, ids, rows, g->kept.dx, err);
+}
+
+static mha_status embed_back(const mha_model_grads *g, float *dembeddings, mha_error *err)
+{
+    const mha_model *m = g->model;
+    const mha__batch *b = &g->batch;
+    const mha__config *c = &m->config;
+    const int64_t rows = b->in.batch * b->in.length, width = c->hidden;
+    float *dx = g->kept.dx, *const words = mha__grads_slot(g, MHA__WORDS, -1).dweight;
+    float *const types = mha__grads_slot(g, MHA__TYPES, -1).dweight;
+    float *const positions = mha__grads_slot(g, MHA__POSITIONS, -1).dweight;
+    const mha__drop drop = mha__grads_drop(g, 0, MHA__DROP_EMBEDDINGS);
+    const float scale = sqrtf((float)width);
+    mha__drop_rows(g->ctx, &drop, &b->layer, width, dx);
+    if (g->kept.sum) MHA__TRY(outer_norm_back(g, MHA__EMBED_NORM, &m->embed_norm, g->kept.sum, err));
+    for (int64_t i = 0; c->family->embed_scaled && i < rows * width; i++)
+        dx[i] *= scale;
+    if (dembeddings) memcpy(dembeddings, dx, (size_t)(rows * width) * sizeof *dx);
+    if (types)
+        MHA__TRY(mha_embedding_backward("token type", types, c->type_vocab, width,
+                                        b->in.type_ids ? b->in.type_ids : b->zeros, rows, dx, err));
+    if (positions)
+        MHA__TRY(mha_embedding_backward("position", positions, c->max_positions, width, b->positions, rows, dx, err));
+    if (words) return words_back(g, rows, words, err);
+    return MHA_OK;
+}
+
+mha_status mha__grads_check(const mha_model_gradient *wanted, mha_error *err)
+{
+    if (!wanted->taylor || wanted->on_context) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "taylor is %d, but on_context is NULL: nobody would see it", wanted->taylor);
+}
+
+static mha_status layers_back(mha_model_grads *g, const mha_model_gradient *wanted, float *row_taylor, bool ends,
+                              mha_error *err)
+{
+    for (int64_t layer = g->model->config.layers - 1; layer >= 0; layer--)
+        MHA__TRY(layer_back(g, layer, wanted, row_taylor, ends && layer == 0, err));
+    return MHA_OK;
+}
+
+mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted, mha_error *err)
+{
+    const mha_model *m = g->model;
+    const mha__config *c = &m->config;
+    const size_t gates = (size_t)(c->layers * g->batch.sequences * c->heads) * sizeof *wanted->gates;
+    const size_t taylor = (size_t)(c->heads * g->batch.in.batch * g->batch.in.length) * sizeof(float);
+    const bool whole = mha__grads_parameters(g) && !g->attention_only;
+    const bool ends = !whole && !wanted->embeddings; /* in the first layer's attention */
+    MHA__TRY(mha__model_single_heads(m, wanted->gates ? "gradients" : wanted->on_context ? "contexts" : NULL, err));
+    float *row_taylor = wanted->taylor ? mha__alloc(g->ctx, taylor) : NULL;
+    if (wanted->taylor && !row_taylor) return mha__no_memory(err, taylor, "row_taylor");
+    if (wanted->gates) memset(wanted->gates, 0, gates);
+    mha_status status = MHA_OK;
+    if (m->final_norm.weight) status = outer_norm_back(g, MHA__FINAL_NORM, &m->final_norm, g->kept.x, err);
+    if (status == MHA_OK) status = layers_back(g, wanted, row_taylor, ends, err);
+    mha__free(g->ctx, row_taylor);
+    return status == MHA_OK && !ends ? embed_back(g, wanted->embeddings, err) : status;
+}
+
+/* ---- a gradient of the caller's ---- */
+
+/* kept.dx = the gradient of the last states, or zeros; rows of masked tokens are zeros in any case. */
+static void start(mha_model_grads *g, const float *last_hidden)
+{
+    const int64_t rows = g->batch.in.batch * g->batch.in.length, width = g->model->config.hidden;
+    for (int64_t r = 0; r < rows; r++) {
+        float *row = g->kept.dx + r * width;
+        if (last_hidden && mha__grads_real(g, r))
+            memcpy(row, last_hidden + r * width, (size_t)width * sizeof *row);
+        else
+            memset(row, 0, (size_t)width * sizeof *row);
+    }
+}
+
+/* dlogits of all real tokens, or of each sequence's last one. */
+static mha_status logits_back(mha_model_grads *g, const float *dlogits, bool last, mha_error *err)
+{
+    const int64_t rows = g->batch.in.batch * g->batch.in.length;
+    const size_t bytes = (size_t)rows * sizeof(int64_t);
+    int64_t *chosen = mha__alloc(g->ctx, bytes);
+    mha__head_job job = {.rows = chosen, .dlogits = dlogits, .chosen = last};
+    if (!chosen) return mha__no_memory(err, bytes, "the rows of logits");
+    for (int64_t b = 0; last && b < g->batch.sequences; b++)
+        chosen[job.count++] = mha__batch_last(&g->batch, b);
+    for (int64_t r = 0; !last && r < rows; r++)
+        if (mha__grads_real(g, r)) chosen[job.count++] = r;
+    const mha_status status = mha__grads_head(g, &job, NULL, err);
+    mha__free(g->ctx, chosen);
+    return status;
+}
+
+mha_status mha_model_grads_backward(mha_model_grads *g, const mha_model_gradient *gradient, mha_error *err)
+{
+    mha_model_gradient given;
+    if (!g || !g->ready)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_grads_backward: %s", g ? "no forward call" : "grads is NULL");
+    MHA__TRY(mha__options_read(&given, sizeof given, gradient, "mha_model_gradient", err));
+    MHA__TRY(mha__grads_check(&given, err));
+    MHA__TRY(mha__head_check(g->model, given.pooled != NULL, given.logits || given.last_logits, err));
+    start(g, given.last_hidden);
+    if (given.pooled) MHA__TRY(mha__grads_pooler(g, given.pooled, err));
+    if (given.logits) MHA__TRY(logits_back(g, given.logits, false, err));
+    if (given.last_logits) MHA__TRY(logits_back(g, given.last_logits, true, err));
+    return mha__grads_down(g, &given, err);
+}

@@ -1,0 +1,156 @@
+/* model_grads.c - the list of gradients: one for each tensor that the model uses, under its name in the checkpoint. */
+#include "model/backward/model_grads.h"
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/struct_size.h"
+#include <string.h>
+
+/* ---- which parameters there are ---- */
+
+static int64_t *numbers_of(const mha_model_grads *g, mha__role role, int64_t layer)
+{
+    return g->slots + ((layer + 1) * MHA__ROLES + role) * 2;
+}
+
+static bool is_wanted(const mha_model_grads *g, mha__role role)
+{
+    const bool of_attention = role >= MHA__QUERY && role <= MHA__ATTN_OUT;
+    return (of_attention || !g->attention_only) && mha__model_uses(g->model, role);
+}
+
+static void add_tensor(mha_model_grads *g, const mha_tensor *tensor, int64_t *number)
+{
+    *number = -1;
+    if (!tensor) return;
+    if (g->list) {
+        mha_named_tensor *entry = &g->list[g->count];
+        *entry = (mha_named_tensor){.name = tensor->name, .dtype = MHA_F32, .rank = tensor->rank};
+        memcpy(entry->shape, tensor->shape, (size_t)tensor->rank * sizeof *entry->shape);
+        entry->data = (char *)g->gradients + g->bytes;
+    }
+    *number = g->count++;
+    g->bytes += (size_t)tensor->elements * sizeof *g->gradients;
+}
+
+/* Counts parameters and bytes, and fills the list where there is one. */
+static void walk(mha_model_grads *g)
+{
+    const mha_model *m = g->model;
+    g->count = 0;
+    g->bytes = 0;
+    for (int64_t layer = -1; layer < m->config.layers; layer++)
+        for (int role = 0; role < MHA__ROLES; role++) {
+            int64_t *number = numbers_of(g, (mha__role)role, layer);
+            const bool here = (role >= MHA__FIRST_OF_LAYER) == (layer >= 0) && is_wanted(g, (mha__role)role);
+            for (int bias = 0; bias < 2; bias++)
+                add_tensor(g, here ? mha__weights_tensor(&m->outer, (mha__role)role, layer, bias != 0) : NULL,
+                           &number[bias]);
+        }
+}
+
+mha__slot mha__grads_slot(const mha_model_grads *g, mha__role role, int64_t layer)
+{
+    const int64_t *number = numbers_of(g, role, layer);
+    mha__slot slot = {.dtype = g->model->outer.packed,
+                      .transposed = g->model->config.family->parts[role].kind == MHA__PART_CONV1D};
+    if (mha__grads_parameters(g) && number[0] >= 0) slot.dweight = g->list[number[0]].data;
+    if (mha__grads_parameters(g) && number[1] >= 0) slot.dbias = g->list[number[1]].data;
+    return slot;
+}
+
+/* ---- object ---- */
+
+static mha_status create_list(mha_model_grads *g, bool parameters, mha_error *err)
+{
+    const size_t slots = (size_t)(g->model->config.layers + 1) * MHA__ROLES * 2;
+    g->slots = mha__calloc(g->ctx, slots, sizeof *g->slots);
+    if (!g->slots) return mha__no_memory(err, slots * sizeof *g->slots, "the list of gradients");
+    walk(g);
+    if (!parameters) {
+        g->count = 0;
+        return MHA_OK;
+    }
+    g->gradients = mha__calloc(g->ctx, 1, g->bytes);
+    if (!g->gradients) return mha__no_memory(err, g->bytes, "the gradients of a model");
+    g->list = mha__calloc(g->ctx, (size_t)g->count, sizeof *g->list);
+    if (!g->list) return mha__no_memory(err, (size_t)g->count * sizeof *g->list, "the list of gradients");
+    walk(g);
+    return MHA_OK;
+}
+
+mha_status mha_model_grads_create(const mha_model *model, const mha_model_grads_options *options, mha_model_grads **out,
+                                  mha_error *err)
+{
+    mha_model_grads_options o;
+    if (!model || !out)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_grads_create: %s is NULL", model ? "out" : "model");
+    *out = NULL;
+    MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_model_grads_options", err));
+    if (!model->packed) return mha__fail(err, MHA_ERR_ARG, "the model was opened without weights (no_weights)");
+    if (model->outer.packed != MHA_F32 && model->outer.packed != MHA_BF16)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "gradients of a model that was opened in %s; f32 and bf16 are built",
+                         mha_dtype_name(model->outer.packed));
+    mha_model_grads *g = mha__calloc(model->ctx, 1, sizeof *g);
+    if (!g) return mha__no_memory(err, sizeof *g, "the gradients of a model");
+    g->ctx = model->ctx;
+    g->model = model;
+    g->recompute = o.recompute != 0;
+    g->attention_only = o.attention_only != 0;
+    mha_status status = create_list(g, !o.no_parameters, err);
+    if (status == MHA_OK && o.pack) status = mha__grads_pack(g, err);
+    if (status == MHA_OK)
+        *out = g;
+    else
+        mha_model_grads_free(g);
+    return status;
+}
+
+void mha_model_grads_free(mha_model_grads *grads)
+{
+    if (!grads) return;
+    mha_attn_plan_free(grads->plan);
+    mha__grads_unpack(grads);
+    mha__free(grads->ctx, grads->pass.memory);
+    mha__free(grads->ctx, grads->head.memory);
+    mha__free(grads->ctx, grads->gradients);
+    mha__free(grads->ctx, grads->list);
+    mha__free(grads->ctx, grads->slots);
+    mha__free(grads->ctx, grads);
+}
+
+/* Calls that need more bit by bit are to find it there: pages that the kernel has to clear first are dear, and those
+ * that nobody touches cost nothing. */
+mha_status mha__grads_room(mha_model_grads *g, mha__room *room, size_t bytes, const char *what, mha_error *err)
+{
+    const size_t half_more = room->bytes + room->bytes / 2, all = bytes > half_more ? bytes : half_more;
+    if (bytes <= room->bytes) return MHA_OK;
+    mha__free(g->ctx, room->memory);
+    room->memory = mha__alloc(g->ctx, all);
+    room->bytes = room->memory ? all : 0;
+    return room->memory ? MHA_OK : mha__no_memory(err, all, what);
+}
+
+mha_status mha_model_grads_dropout(mha_model_grads *grads, const mha_model_dropout *dropout, mha_error *err)
+{
+    static const mha_model_dropout none = {0};
+    if (!grads) return mha__fail(err, MHA_ERR_ARG, "mha_model_grads_dropout: grads is NULL");
+    const mha_model_dropout d = dropout ? *dropout : none;
+    const double shares[] = {d.embedding, d.attention, d.residual};
+    static const char *const names[] = {"embedding", "attention", "residual"};
+    for (int n = 0; n < 3; n++)
+        if (!(shares[n] >= 0 && shares[n] < 1)) /* NaN is neither */
+            return mha__fail(err, MHA_ERR_ARG, "mha_model_dropout: %s is %g, not in [0, 1)", names[n], shares[n]);
+    grads->next_dropout = d;
+    return MHA_OK;
+}
+
+const mha_named_tensor *mha_model_grads_list(const mha_model_grads *grads, int64_t *count)
+{
+    if (count) *count = grads ? grads->count : 0;
+    return grads ? grads->list : NULL;
+}
+
+void mha_model_grads_zero(mha_model_grads *grads)
+{
+    if (grads && grads->gradients) memset(grads->gradients, 0, grads->bytes);
+}

@@ -1,0 +1,180 @@
+/* model_loss.c - forward, the loss and back: cross entropy, and what a teacher adds. Only rows that count go through
+ * the head of logits. */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/struct_size.h"
+#include "model/backward/model_grads.h"
+#include "model/forward/pooler_logits.h"
+#include <math.h>
+#include <string.h>
+
+/* The label that the token of a row is asked for, or MHA_IGNORE; `end` is the row behind its sequence. */
+static int32_t label_of(const mha_model_grads *g, const int32_t *labels, int64_t row, int64_t end)
+{
+    const int64_t at = row + (g->model->config.family->causal ? 1 : 0);
+    if (at >= end || !mha__grads_real(g, row)) return MHA_IGNORE;
+    if (labels) return labels[at];
+    return mha__grads_real(g, at) ? g->batch.in.ids[at] : MHA_IGNORE;
+}
+
+/* True where an encoder's real tokens are all compared with a teacher's, as there are no labels. */
+static bool all_rows(const mha_model *m, const int32_t *labels)
+{
+    return !labels && !m->config.family->causal;
+}
+
+/* Rows that go through the head of logits, and their labels; NULL: they are counted alone. */
+static mha_status choose_rows(const mha_model_grads *g, const int32_t *labels, int64_t *rows, int32_t *chosen,
+                              int64_t *count, mha_error *err)
+{
+    const int64_t vocab = g->model->config.vocab, total = g->batch.in.batch * g->batch.in.length;
+    const bool all = all_rows(g->model, labels);
+    *count = 0;
+    for (int64_t row = 0, b = 0; row < total; row++) {
+        const int64_t end = b + 1 < g->batch.sequences ? mha__batch_first(&g->batch, b + 1) : total;
+        const int32_t label = all ? 0 : label_of(g, labels, row, end);
+        if (row + 1 == end) b++;
+        if (all ? !mha__grads_real(g, row) : label == MHA_IGNORE) continue;
+        if (label < 0 || label >= vocab)
+            return mha__fail(err, MHA_ERR_ARG, "the label of token %lld is %d, not in 0..%lld or %d", (long long)row,
+                             (int)label, (long long)vocab - 1, MHA_IGNORE);
+        if (rows) rows[*count] = row, chosen[*count] = label;
+        (*count)++;
+    }
+    return MHA_OK;
+}
+
+mha_status mha__grads_units(mha_model_grads *g, const mha_model_input *input, const int32_t *labels, mha__units *units,
+                            mha_error *err)
+{
+    g->ready = false;
+    MHA__TRY(mha__batch_read(g->model, &g->batch, input, err));
+    mha__count_states(g, units);
+    return choose_rows(g, labels, NULL, NULL, &units->labels, err);
+}
+
+static mha_model_gradient wanted_of(const mha_model_loss_args *args)
+{
+    return (mha_model_gradient){.size = sizeof(mha_model_gradient),
+                                .gates = args->dgates,
+                                .embeddings = args->dembeddings,
+                                .on_context = args->on_context,
+                                .user = args->user,
+                                .taylor = args->taylor};
+}
+
+/* ---- one batch ---- */
+
+/* A loss on its way: what was asked for with defaults filled in, and what it is made of. */
+typedef struct lesson {
+    const mha_model_loss_args *args;
+    mha_model_distill d;
+    mha__units units;
+    mha__teaching teaching;
+    int64_t *rows;   /* [B L] */
+    int32_t *labels; /* [B L] */
+    float *hidden;   /* [B L, E of the teacher] */
+} lesson;
+
+/* What a unit of a term weighs. */
+static double share(const lesson *l, double weight, int64_t units)
+{
+    if (weight == 0) return 0;
+    return weight * (l->args->scale != 0 ? l->args->scale : 1 / (double)units);
+}
+
+/* A mean over nothing. */
+static bool is_empty(const lesson *l)
+{
+    return l->args->scale == 0 && ((mha__distill_logits(&l->d) && !l->units.labels) ||
+                                   (l->d.hidden != 0 && !l->units.tokens) || (l->d.text != 0 && !l->units.texts));
+}
+
+static mha_status ask_teacher(const mha_model_grads *g, const mha_model_input *input, lesson *l, mha_error *err)
+{
+    const mha_model_loss_args *args = l->args;
+    if (!args->teacher) return MHA_OK;
+    mha__count_states(g, &l->units);
+    l->teaching = (mha__teaching){.teacher = args->teacher,
+                                  .hidden = l->hidden,
+                                  .of_logits = share(l, l->d.logits, l->units.labels),
+                                  .of_hidden = share(l, l->d.hidden, l->units.tokens),
+                                  .of_text = share(l, l->d.text, l->units.texts),
+                                  .temperature = l->d.temperature,
+                                  .pool = l->d.pool};
+    return mha__teacher_run(args->teacher, input, l->hidden, err);
+}
+
+/* All terms, and their gradient in kept.dx: zeros where there is no loss. */
+static mha_status find_loss(mha_model_grads *g, const lesson *l, double *sum, mha_error *err)
+{
+    const bool learn = !l->args->loss_only;
+    const mha__head_job job = {.rows = l->rows,
+                               .count = l->units.labels,
+                               .labels = l->d.labels != 0 ? l->labels : NULL,
+                               .scale = share(l, l->d.labels, l->units.labels),
+                               .teaching = l->d.logits != 0 ? &l->teaching : NULL,
+                               .loss_only = !learn};
+    memset(g->kept.dx, 0, (size_t)(g->batch.in.batch * g->batch.in.length * g->model->config.hidden) * sizeof(float));
+    if (is_empty(l)) {
+        *sum = (double)NAN;
+        return MHA_OK;
+    }
+    if (mha__distill_logits(&l->d)) MHA__TRY(mha__grads_head(g, &job, sum, err));
+    return l->args->teacher ? mha__teach_states(g, &l->teaching, learn, sum, err) : MHA_OK;
+}
+
+static mha_status run(mha_model_grads *g, const mha_model_input *input, lesson *l, double *loss, int64_t *counted,
+                      mha_error *err)
+{
+    double sum = 0;
+    MHA__TRY(choose_rows(g, l->args->labels, l->rows, l->labels, &l->units.labels, err));
+    MHA__TRY(ask_teacher(g, input, l, err));
+    MHA__TRY(find_loss(g, l, &sum, err));
+    if (loss) *loss = sum;
+    if (counted) *counted = mha__distill_logits(&l->d) ? l->units.labels : l->units.tokens;
+    if (l->args->loss_only) return MHA_OK;
+    const mha_model_gradient wanted = wanted_of(l->args);
+    return mha__grads_down(g, &wanted, err);
+}
+
+static void take_arrays(mha__arena *arena, const mha_model_grads *g, lesson *l)
+{
+    const size_t count = (size_t)(g->batch.in.batch * g->batch.in.length);
+    const mha_model *teacher = l->args->teacher;
+    l->rows = mha__take(arena, count, sizeof *l->rows);
+    l->labels = mha__take(arena, count, sizeof *l->labels);
+    l->hidden = teacher ? mha__take(arena, count, (size_t)teacher->config.hidden * sizeof *l->hidden) : NULL;
+}
+
+static mha_status read_args(const mha_model *m, const mha_model_loss_args *given, mha_model_loss_args *args,
+                            mha_model_distill *d, mha_error *err)
+{
+    MHA__TRY(mha__options_read(args, sizeof *args, given, "mha_model_loss_args", err));
+    *d = args->distill;
+    MHA__TRY(mha__distill_read(m, args->teacher, d, err));
+    if (d->labels != 0 && all_rows(m, args->labels))
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_loss_args: labels is NULL, but the model is an encoder");
+    if (!isfinite(args->scale)) return mha__fail(err, MHA_ERR_ARG, "mha_model_loss_args: scale is %g", args->scale);
+    const mha_model_gradient wanted = wanted_of(args);
+    return mha__grads_check(&wanted, err);
+}
+
+mha_status mha_model_grads_loss(mha_model_grads *g, const mha_model_input *input, const mha_model_loss_args *given,
+                                double *loss, int64_t *counted, mha_error *err)
+{
+    mha_model_loss_args args;
+    mha__arena arena = {0};
+    lesson l = {.args = &args};
+    if (!g) return mha__fail(err, MHA_ERR_ARG, "mha_model_grads_loss: grads is NULL");
+    MHA__TRY(read_args(g->model, given, &args, &l.d, err));
+    MHA__TRY(mha_model_grads_forward(g, input, NULL, err));
+    take_arrays(&arena, g, &l);
+    arena.base = arena.overflow ? NULL : mha__alloc(g->ctx, arena.used);
+    if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "the rows of labels");
+    arena.used = 0;
+    take_arrays(&arena, g, &l);
+    const mha_status status = run(g, input, &l, loss, counted, err);
+    mha__free(g->ctx, arena.base);
+    return status;
+}

@@ -1,0 +1,266 @@
+/* pooler_logits_backward.c - from logits and pooler back to the last states, and the loss on the way.
+ *
+ * Rows go through the head in chunks, so that only a chunk's logits exist. Products continue the chains of the sums
+ * that they add to, so the cut changes no bit of them; the loss is a sum over chunks in order.
+ */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/struct_size.h"
+#include "layer/activation.h"
+#include "layer/linear/linear.h"
+#include "layer/loss/distillation_kl.h"
+#include "model/backward/model_grads.h"
+#include "model/forward/pooler_logits.h"
+#include <string.h>
+
+#define CHUNK_NUMBERS (1 << 24) /* of logits: 64 MiB */
+
+/* Arrays of a chunk of rows. */
+typedef struct chunk {
+    const mha_model_grads *g;
+    int64_t rows;
+    float *x;       /* [rows, E] last states */
+    float *plain;   /* [rows, E] BERT: dense before its activation */
+    float *dense;   /* [rows, E] and after it */
+    float *input;   /* [rows, E] what the matrix reads: x, or the norm of `dense` */
+    float *dinput;  /* [rows, E] */
+    float *logits;  /* [rows, V] */
+    float *dlogits; /* [rows, V] the same memory where logits are read no more: not capped, and no teacher */
+    float *teacher_x, *teacher_room; /* [rows, E of the teacher] */
+    float *teacher;                  /* [rows, V] its logits */
+    void *left;                      /* of BERT's dense, where that rounds what it reads */
+    mha__slot head, first;           /* the matrix of logits, and BERT's dense */
+} chunk;
+
+/* All chunks of about the same size. */
+static int64_t chunk_rows(const mha_model *m, int64_t count)
+{
+    const int64_t most = mha__max64(16, CHUNK_NUMBERS / m->config.vocab);
+    return mha__ceil_div(count, mha__ceil_div(count, most));
+}
+
+static void lay_out(mha__arena *arena, const mha_model *m, const mha__teaching *t, size_t rows, chunk *c)
+{
+    const size_t teacher_width = t ? (size_t)t->teacher->config.hidden * sizeof(float) : 0;
+    const size_t width = (size_t)m->config.hidden * sizeof(float), vocab = (size_t)m->config.vocab * sizeof(float);
+    c->x = mha__take(arena, rows, width);
+    c->plain = m->lm_dense ? mha__take(arena, rows, width) : NULL;
+    c->dense = m->lm_dense ? mha__take(arena, rows, width) : NULL;
+    c->input = m->lm_dense ? mha__take(arena, rows, width) : c->x;
+    c->left = m->lm_dense ? mha__take(arena, 1, mha__linear_left(m->lm_dense, (int64_t)rows)) : NULL;
+    c->dinput = mha__take(arena, rows, width);
+    c->logits = mha__take(arena, rows, vocab);
+    c->dlogits = m->config.logit_cap != 0 || t ? mha__take(arena, rows, vocab) : c->logits;
+    if (!t) return;
+    c->teacher_x = mha__take(arena, rows, teacher_width);
+    c->teacher_room = mha__take(arena, rows, teacher_width);
+    c->teacher = mha__take(arena, rows, vocab);
+}
+
+/* ---- one chunk ---- */
+
+/* y = x W^T + b of a matrix that reads the width of the model, backwards. */
+static mha_status dense_back(const mha_model_grads *g, const mha__slot *slot, int64_t rows, int64_t out, const float *x,
+                             const float *dy, float *dx, mha_error *err)
+{
+    const int64_t width = g->model->config.hidden;
+    const mha__linear_grad grad = {.dtype = slot->dtype,
+                                   .rows = rows,
+                                   .in = width,
+                                   .out = out,
+                                   .weight = slot->weight,
+                                   .transposed = slot->transposed,
+                                   .x = x,
+                                   .x_stride = width,
+                                   .dy = dy,
+                                   .dy_stride = out,
+                                   .dx = dx,
+                                   .dx_stride = width,
+                                   .dweight = slot->dweight,
+                                   .dbias = slot->dbias};
+    return mha__linear_backward(g->ctx, &grad, err);
+}
+
+/* Last states of the chosen rows, and what the matrix of logits reads. */
+static mha_status gather(const chunk *c, const int64_t *rows, mha_error *err)
+{
+    const mha_model *m = c->g->model;
+    const int64_t width = m->config.hidden;
+    const size_t bytes = (size_t)width * sizeof *c->x;
+    for (int64_t r = 0; r < c->rows; r++)
+        memcpy(c->x + r * width, c->g->kept.last + rows[r] * width, bytes);
+    if (!m->lm_dense) return MHA_OK;
+    mha__linear_run(m->lm_dense,
+                    &(mha__linear_call){.x = c->x, .rows = c->rows, .y = c->plain, .linear = true, .left = c->left});
+    memcpy(c->dense, c->plain, (size_t)c->rows * bytes);
+    MHA__TRY(mha_activation_forward(c->g->ctx, m->config.activation, c->rows, width, c->dense, err));
+    return mha_norm_forward(c->g->ctx, &m->lm_norm, c->rows, width, c->dense, NULL, c->input, err);
+}
+
+/* dlogits of cross entropy; zeros where the labels weigh nothing. */
+static mha_status learn_labels(const chunk *c, const mha__head_job *job, int64_t first, double *loss, mha_error *err)
+{
+    const int64_t vocab = c->g->model->config.vocab;
+    double part = 0;
+    const mha_cross_entropy_args args = {.size = sizeof args,
+                                         .rows = c->rows,
+                                         .classes = vocab,
+                                         .logits = c->logits,
+                                         .labels = job->labels ? job->labels + first : NULL,
+                                         .scale = job->scale,
+                                         .dlogits = job->loss_only ? NULL : c->dlogits};
+    if (job->labels)
+        MHA__TRY(mha_cross_entropy(c->g->ctx, &args, &part, NULL, err));
+    else if (!job->loss_only)
+        memset(c->dlogits, 0, (size_t)(c->rows * vocab) * sizeof *c->dlogits);
+    *loss += part;
+    return MHA_OK;
+}
+
+/* Adds to dlogits. */
+static mha_status learn_teacher(const chunk *c, const mha__head_job *job, int64_t first, double *loss, mha_error *err)
+{
+    const mha__teaching *t = job->teaching;
+    double part = 0;
+    const mha__divergence d = {.rows = c->rows,
+                               .classes = c->g->model->config.vocab,
+                               .logits = c->logits,
+                               .teacher = c->teacher,
+                               .temperature = t->temperature,
+                               .scale = t->of_logits,
+                               .dlogits = job->loss_only ? NULL : c->dlogits};
+    MHA__TRY(mha__teacher_logits(t, job->rows + first, c->rows, c->teacher_x, c->teacher_room, c->teacher, err));
+    MHA__TRY(mha__divergence_run(c->g->ctx, &d, &part, err));
+    *loss += part;
+    return MHA_OK;
+}
+
+/* dlogits, from labels and teacher or from the caller. */
+static mha_status find_dlogits(const chunk *c, const mha__head_job *job, int64_t first, double *loss, mha_error *err)
+{
+    const mha_model *m = c->g->model;
+    const int64_t vocab = m->config.vocab;
+    if (!job->dlogits || m->config.logit_cap != 0) MHA__TRY(mha__head_logits(m, c->rows, c->input, c->logits, err));
+    if (!job->dlogits) MHA__TRY(learn_labels(c, job, first, loss, err));
+    if (job->teaching) MHA__TRY(learn_teacher(c, job, first, loss, err));
+    for (int64_t r = 0; job->dlogits && r < c->rows; r++) {
+        const int64_t from = job->chosen ? first + r : job->rows[first + r];
+        memcpy(c->dlogits + r * vocab, job->dlogits + from * vocab, (size_t)vocab * sizeof *c->dlogits);
+    }
+    if (m->config.logit_cap != 0 && !job->loss_only)
+        mha__softcap_backward(c->g->ctx, m->config.logit_cap, c->rows * vocab, c->logits, c->dlogits);
+    return MHA_OK;
+}
+
+/* BERT's norm and dense: from dinput to the gradient of x, which takes the place of `dense`. */
+static mha_status transform_back(const chunk *c, mha_error *err)
+{
+    const mha_model *m = c->g->model;
+    const int64_t width = m->config.hidden;
+    const mha__slot norm = mha__grads_slot(c->g, MHA__LM_NORM, -1);
+    const mha_norm_gradient gradient = {.size = sizeof gradient,
+                                        .rows = c->rows,
+                                        .width = width,
+                                        .x = c->dense,
+                                        .dy = c->dinput,
+                                        .dx = c->dinput,
+                                        .dweight = norm.dweight,
+                                        .dbias = norm.dbias};
+    MHA__TRY(mha_norm_backward(c->g->ctx, &m->lm_norm, &gradient, err));
+    MHA__TRY(
+        mha_activation_backward(c->g->ctx, m->config.activation, c->rows, width, c->plain, c->dinput, c->dinput, err));
+    return dense_back(c->g, &c->first, c->rows, width, c->x, c->dinput, c->dense, err);
+}
+
+static void scatter(const mha_model_grads *g, const int64_t *rows, int64_t count, const float *dx)
+{
+    const int64_t width = g->model->config.hidden;
+    for (int64_t r = 0; r < count; r++)
+        for (int64_t i = 0; i < width; i++)
+            g->kept.dx[rows[r] * width + i] += dx[r * width + i];
+}
+
+static mha_status run_chunk(const chunk *c, const mha__head_job *job, int64_t first, double *loss, mha_error *err)
+{
+    MHA__TRY(gather(c, job->rows + first, err));
+    MHA__TRY(find_dlogits(c, job, first, loss, err));
+    if (job->loss_only) return MHA_OK;
+    MHA__TRY(dense_back(c->g, &c->head, c->rows, c->g->model->config.vocab, c->input, c->dlogits, c->dinput, err));
+    if (c->plain) MHA__TRY(transform_back(c, err));
+    scatter(c->g, job->rows + first, c->rows, c->plain ? c->dense : c->dinput);
+    return MHA_OK;
+}
+
+/* ---- all chunks ---- */
+
+/* Weights and gradients of the two matrices. A tied one is the table of words. */
+static mha_status find_slots(const mha_model_grads *g, mha__weights *weights, chunk *c, mha_error *err)
+{
+    const mha__role role = g->model->config.tied ? MHA__WORDS : MHA__LM_HEAD;
+    c->head = mha__grads_slot(g, role, -1);
+    c->head.dbias = mha__grads_slot(g, g->model->lm_bias, -1).dweight;
+    c->first = mha__grads_slot(g, MHA__LM_DENSE, -1);
+    MHA__TRY(mha__weights_again(weights, role, -1, &c->head.weight, err));
+    return mha__weights_again(weights, MHA__LM_DENSE, -1, &c->first.weight, err);
+}
+
+static mha_status run_chunks(const mha_model_grads *g, chunk *c, const mha__head_job *job, double *loss, mha_error *err)
+{
+    const int64_t most = chunk_rows(g->model, job->count);
+    for (int64_t first = 0; first < job->count; first += most) {
+        c->rows = mha__min64(most, job->count - first);
+        MHA__TRY(run_chunk(c, job, first, loss, err));
+    }
+    return MHA_OK;
+}
+
+mha_status mha__grads_head(mha_model_grads *g, const mha__head_job *job, double *loss, mha_error *err)
+{
+    chunk c = {.g = g};
+    mha__arena arena = {0};
+    mha__weights weights = g->model->outer;
+    weights.converted_count = 0;
+    if (!job->count) return MHA_OK;
+    lay_out(&arena, g->model, job->teaching, (size_t)chunk_rows(g->model, job->count), &c);
+    if (arena.overflow) return mha__no_memory(err, SIZE_MAX, "a chunk of logits");
+    MHA__TRY(mha__grads_room(g, &g->head, arena.used, "a chunk of logits", err));
+    arena = (mha__arena){.base = g->head.memory};
+    lay_out(&arena, g->model, job->teaching, (size_t)chunk_rows(g->model, job->count), &c);
+    mha_status status = find_slots(g, &weights, &c, err);
+    if (status == MHA_OK) status = run_chunks(g, &c, job, loss, err);
+    mha__weights_release(&weights);
+    return status;
+}
+
+/* ---- pooler ---- */
+
+/* pooled = tanh(W x + b) of each sequence's first row. */
+static mha_status pooler_back(mha_model_grads *g, const mha__slot *slot, const float *dpooled, float *room,
+                              mha_error *err)
+{
+    const int64_t batch = g->batch.sequences, width = g->model->config.hidden;
+    float *first = room, *dplain = room + batch * width, *dfirst = dplain + batch * width;
+    MHA__TRY(mha__head_pool(g->model, &g->batch, g->kept.last, first, dplain, err));
+    for (int64_t i = 0; i < batch * width; i++)
+        dplain[i] = dpooled[i] * (1 - dplain[i] * dplain[i]);
+    MHA__TRY(dense_back(g, slot, batch, width, first, dplain, dfirst, err));
+    for (int64_t b = 0; b < batch; b++)
+        for (int64_t i = 0; i < width; i++)
+            g->kept.dx[mha__batch_first(&g->batch, b) * width + i] += dfirst[b * width + i];
+    return MHA_OK;
+}
+
+mha_status mha__grads_pooler(mha_model_grads *g, const float *dpooled, mha_error *err)
+{
+    mha__slot slot = mha__grads_slot(g, MHA__POOLER, -1);
+    mha__weights weights = g->model->outer;
+    weights.converted_count = 0;
+    const size_t bytes = 3 * (size_t)(g->batch.sequences * g->model->config.hidden) * sizeof(float);
+    float *room = mha__alloc(g->ctx, bytes);
+    if (!room) return mha__no_memory(err, bytes, "the gradient of a pooler");
+    mha_status status = mha__weights_again(&weights, MHA__POOLER, -1, &slot.weight, err);
+    if (status == MHA_OK) status = pooler_back(g, &slot, dpooled, room, err);
+    mha__weights_release(&weights);
+    mha__free(g->ctx, room);
+    return status;
+}

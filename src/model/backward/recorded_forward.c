@@ -1,0 +1,225 @@
+/* recorded_forward.c - the forward pass of model_forward.c, leaving behind what the way back needs. */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/struct_size.h"
+#include "math/rng_draws.h"
+#include "model/backward/model_grads.h"
+#include "model/forward/pooler_logits.h"
+#include <string.h>
+
+/* ---- plans ---- */
+
+/* Makes g->plan that of this layer: the last one as long as layers are alike. */
+static mha_status plan_layer(mha_model_grads *g, int64_t layer, mha_error *err)
+{
+    const mha_attn_layer *attn = mha__block_attn(g->model->block[layer]);
+    if (g->plan && mha__attn_layer_alike(g->planned, attn)) return MHA_OK;
+    mha_attn_plan_free(g->plan);
+    g->plan = NULL;
+    g->planned = attn;
+    return mha__attn_plan_both(attn, &g->batch.layer, g->dropout.attention, &g->plan, err);
+}
+
+mha__drop mha__grads_drop(const mha_model_grads *g, int64_t layer, mha__drop_site site)
+{
+    const mha_model_dropout *d = &g->dropout;
+    const double share = site == MHA__DROP_EMBEDDINGS ? d->embedding
+                         : site == MHA__DROP_PROBS    ? d->attention
+                                                      : d->residual;
+    return (mha__drop){share, mha__splitmix_at(d->seed, 4 * (uint64_t)layer + site + 1)};
+}
+
+mha_status mha__grads_call(mha_model_grads *g, int64_t layer, float *dgates, mha__block_call *call, mha_error *err)
+{
+    const int64_t heads = g->model->config.heads, at = layer * g->batch.sequences * heads;
+    mha__batch_turn(&g->batch, g->model, layer);
+    MHA__TRY(plan_layer(g, layer, err));
+    *call = (mha__block_call){.block = g->model->block[layer],
+                              .attn = {.plan = g->plan,
+                                       .in = &g->batch.layer,
+                                       .dropout = g->dropout.attention,
+                                       .dropout_seed = mha__grads_drop(g, layer, MHA__DROP_PROBS).key,
+                                       .also.dgates = {dgates ? dgates + at : NULL, {heads, 1}}},
+                              .attn_drop = mha__grads_drop(g, layer, MHA__DROP_ATTN),
+                              .mlp_drop = mha__grads_drop(g, layer, MHA__DROP_MLP),
+                              .trace = g->kept.trace[layer],
+                              .scratch = g->kept.scratch[layer]};
+    return MHA_OK;
+}
+
+/* ---- memory ---- */
+
+/* With recompute the traces lie one over the other: only one layer's is used at a time. */
+static void take_traces(mha__arena *arena, mha_model_grads *g)
+{
+    mha__kept *k = &g->kept;
+    const int64_t layers = g->model->config.layers;
+    const size_t rows = (size_t)(g->batch.in.batch * g->batch.in.length), width = (size_t)g->model->config.hidden;
+    k->trace = mha__take(arena, (size_t)layers, sizeof *k->trace);
+    size_t start = arena->used, end = start;
+    for (int64_t layer = 0; layer < layers; layer++) {
+        mha__block_trace trace;
+        if (g->recompute) arena->used = start;
+        mha__block_trace_take(arena, g->model->block[layer], &g->batch.layer, mha__grads_parameters(g), &trace);
+        if (k->trace) k->trace[layer] = trace;
+        if (arena->used > end) end = arena->used;
+    }
+    arena->used = end;
+    for (int64_t layer = 0; g->recompute && layer < layers; layer++) {
+        float *x = mha__take(arena, rows, width * sizeof *x);
+        if (k->trace) k->trace[layer].x = x;
+    }
+}
+
+/* What does not depend on the heads of a layer comes first, and lies at the same place for all. */
+static void take_scratch(mha__arena *arena, mha_model_grads *g, size_t space_bytes)
+{
+    const mha_model *m = g->model;
+    mha__block_scratch scratch, *all = mha__take(arena, (size_t)m->config.layers, sizeof *all);
+    const size_t start = arena->used;
+    size_t end = start;
+    for (int64_t layer = 0; layer < m->config.layers; layer++) {
+        arena->used = start;
+        mha__block_scratch_take(arena, m->block[layer], &g->batch.layer, g->dropout.residual > 0, space_bytes,
+                                &scratch);
+        if (all) all[layer] = scratch;
+        if (arena->used > end) end = arena->used;
+    }
+    arena->used = end;
+    g->kept.scratch = all;
+}
+
+static void lay_out(mha__arena *arena, mha_model_grads *g, size_t space_bytes)
+{
+    const mha_model *m = g->model;
+    mha__kept *k = &g->kept;
+    const size_t rows = (size_t)(g->batch.in.batch * g->batch.in.length);
+    const size_t width = (size_t)m->config.hidden * sizeof *k->x;
+    mha__batch_lay_out(arena, m, &g->batch);
+    k->sum = m->embed_norm.weight ? mha__take(arena, rows, width) : NULL;
+    k->x = mha__take(arena, rows, width);
+    k->last = m->final_norm.weight ? mha__take(arena, rows, width) : k->x;
+    k->dx = mha__take(arena, rows, width);
+    k->again = g->recompute ? mha__take(arena, rows, width) : NULL;
+    take_traces(arena, g);
+    take_scratch(arena, g, space_bytes);
+}
+
+static mha_status find_space(mha_model_grads *g, size_t *bytes, mha_error *err)
+{
+    *bytes = 0;
+    mha_attn_plan_free(g->plan); /* it was made for another batch */
+    g->plan = NULL;
+    for (int64_t layer = 0; layer < g->model->config.layers; layer++) {
+        MHA__TRY(plan_layer(g, layer, err));
+        if (mha_attn_plan_workspace(g->plan) > *bytes) *bytes = mha_attn_plan_workspace(g->plan);
+    }
+    return MHA_OK;
+}
+
+/* Room for this batch. */
+static mha_status allocate(mha_model_grads *g, mha_error *err)
+{
+    const int64_t some_lengths = 0; /* stands for an array that does not exist yet; it is not read */
+    size_t space_bytes = 0;
+    mha__arena arena = {0};
+    mha__batch_describe(&g->batch, &some_lengths);
+    MHA__TRY(find_space(g, &space_bytes, err));
+    lay_out(&arena, g, space_bytes);
+    if (arena.overflow) return mha__no_memory(err, SIZE_MAX, "a pass with gradients");
+    MHA__TRY(mha__grads_room(g, &g->pass, arena.used, "a pass with gradients", err));
+    arena = (mha__arena){.base = g->pass.memory};
+    lay_out(&arena, g, space_bytes);
+    mha__batch_describe(&g->batch, g->batch.lengths);
+    return MHA_OK;
+}
+
+/* ---- the pass ---- */
+
+static mha_status check_input(const mha_model *m, const mha_model_input *in, mha_error *err)
+{
+    const char *other = in->cache    ? "a cache"
+                        : in->fills  ? "fills"
+                        : in->hidden ? "hidden"
+                        : m->router  ? "a router"
+                                     : NULL;
+    if (!other) return MHA_OK;
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_grads_forward: %s with gradients", other);
+}
+
+static mha_status check_output(const mha_model *m, const mha_model_output *out, mha_error *err)
+{
+    const char *other = out->on_hidden        ? "on_hidden"
+                        : out->on_attention   ? "on_attention"
+                        : out->on_stats       ? "on_stats"
+                        : out->on_activations ? "on_activations"
+                                              : NULL;
+    if (other)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_grads_forward: %s is for mha_model_forward alone", other);
+    return mha__head_check(m, out->pooled != NULL, out->logits || out->last_logits, err);
+}
+
+static mha_status run(mha_model_grads *g, mha_error *err)
+{
+    const mha_model *m = g->model;
+    mha__kept *k = &g->kept;
+    const mha__drop drop = mha__grads_drop(g, 0, MHA__DROP_EMBEDDINGS);
+    const int64_t rows = g->batch.in.batch * g->batch.in.length, width = m->config.hidden;
+    MHA__TRY(mha__batch_fill(m, &g->batch, err));
+    MHA__TRY(mha__batch_embed(m, &g->batch, k->sum ? k->sum : k->x, err));
+    if (k->sum) MHA__TRY(mha_norm_forward(m->ctx, &m->embed_norm, rows, width, k->sum, NULL, k->x, err));
+    mha__drop_rows(m->ctx, &drop, &g->batch.layer, width, k->x);
+    for (int64_t layer = 0; layer < m->config.layers; layer++) {
+        mha__block_call call;
+        MHA__TRY(mha__grads_call(g, layer, NULL, &call, err));
+        MHA__TRY(mha__block_keep(&call, k->x, err));
+    }
+    if (m->final_norm.weight) return mha_norm_forward(m->ctx, &m->final_norm, rows, width, k->x, NULL, k->last, err);
+    return MHA_OK;
+}
+
+/* Of each sequence's last real token. */
+static mha_status serve_last(const mha_model_grads *g, float *logits, mha_error *err)
+{
+    const mha_model *m = g->model;
+    const int64_t width = m->config.hidden;
+    float *last = g->kept.dx; /* not yet in use */
+    const float *input = last;
+    for (int64_t b = 0; b < g->batch.sequences; b++)
+        memcpy(last + b * width, g->kept.last + mha__batch_last(&g->batch, b) * width, (size_t)width * sizeof *last);
+    MHA__TRY(mha__head_input(m, g->batch.sequences, last, g->kept.scratch->branch, &input, err));
+    return mha__head_logits(m, g->batch.sequences, input, logits, err);
+}
+
+/* What the caller wants to see, from the last states. */
+static mha_status serve(const mha_model_grads *g, const mha_model_output *out, mha_error *err)
+{
+    const mha_model *m = g->model;
+    const int64_t rows = g->batch.in.batch * g->batch.in.length;
+    const size_t bytes = (size_t)(rows * m->config.hidden) * sizeof(float);
+    const float *input = g->kept.last;
+    if (out->last_hidden) memcpy(out->last_hidden, g->kept.last, bytes);
+    if (out->pooled) MHA__TRY(mha__head_pool(m, &g->batch, g->kept.last, g->kept.scratch->branch, out->pooled, err));
+    if (out->last_logits) MHA__TRY(serve_last(g, out->last_logits, err));
+    if (!out->logits) return MHA_OK;
+    MHA__TRY(mha__head_input(m, rows, g->kept.last, g->kept.scratch->branch, &input, err));
+    return mha__head_logits(m, rows, input, out->logits, err);
+}
+
+mha_status mha_model_grads_forward(mha_model_grads *g, const mha_model_input *input, const mha_model_output *output,
+                                   mha_error *err)
+{
+    mha_model_output out;
+    if (!g) return mha__fail(err, MHA_ERR_ARG, "mha_model_grads_forward: grads is NULL");
+    g->ready = false;
+    g->dropout = g->next_dropout;
+    MHA__TRY(mha__options_read(&out, sizeof out, output, "mha_model_output", err));
+    MHA__TRY(mha__batch_read(g->model, &g->batch, input, err));
+    MHA__TRY(check_input(g->model, &g->batch.in, err));
+    MHA__TRY(check_output(g->model, &out, err));
+    MHA__TRY(allocate(g, err));
+    MHA__TRY(run(g, err));
+    MHA__TRY(serve(g, &out, err));
+    g->ready = true;
+    return MHA_OK;
+}

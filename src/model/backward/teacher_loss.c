@@ -1,0 +1,199 @@
+/* teacher_loss.c - what a model is compared with: the teacher's last states, and the terms of the loss that need no
+ * logits. Sums are in double, rows in order. */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/struct_size.h"
+#include "layer/loss/distillation_kl.h"
+#include "model/backward/model_grads.h"
+#include "model/forward/pooler_logits.h"
+#include <math.h>
+#include <string.h>
+
+/* ---- options ---- */
+
+static mha_status check_weights(const mha_model_distill *d, mha_error *err)
+{
+    const double value[] = {d->labels, d->logits, d->hidden, d->text};
+    static const char *const name[] = {"labels", "logits", "hidden", "text"};
+    for (int n = 0; n < 4; n++)
+        if (!(value[n] >= 0 && isfinite(value[n])))
+            return mha__fail(err, MHA_ERR_ARG, "mha_model_distill: %s is %g, not >= 0", name[n], value[n]);
+    if (!(d->temperature >= MHA__COOLEST && d->temperature <= MHA__HOTTEST))
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_distill: temperature is %g, not in [%g, %g]", d->temperature,
+                         MHA__COOLEST, MHA__HOTTEST);
+    if (d->pool != MHA_POOL_MEAN && d->pool != MHA_POOL_CLS)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_distill: pool is %d, which is no mha_pool", (int)d->pool);
+    return MHA_OK;
+}
+
+/* Two models whose answers can be laid one beside the other. */
+static mha_status check_pair(const mha_model *m, const mha_model *teacher, const mha_model_distill *d, mha_error *err)
+{
+    const mha__config *own = &m->config, *other = &teacher->config;
+    if (!teacher->packed) return mha__fail(err, MHA_ERR_ARG, "the teacher was opened without weights (no_weights)");
+    if (other->vocab != own->vocab)
+        return mha__fail(err, MHA_ERR_ARG, "the teacher has a vocabulary of %lld tokens, the model one of %lld",
+                         (long long)other->vocab, (long long)own->vocab);
+    if ((d->hidden != 0 || d->text != 0) && other->hidden != own->hidden)
+        return mha__fail(err, MHA_ERR_ARG,
+                         "the teacher's states are of %lld numbers, the model's of %lld: only logits can be compared",
+                         (long long)other->hidden, (long long)own->hidden);
+    if (d->logits == 0) return MHA_OK;
+    if (!teacher->lm_head)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "the teacher has no logits; hidden and text need none");
+    if (teacher->info.causal == m->info.causal) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "the teacher is %s, the model %s: their logits are of different tokens",
+                     teacher->info.causal ? "a decoder" : "an encoder", m->info.causal ? "a decoder" : "an encoder");
+}
+
+mha_status mha__distill_read(const mha_model *m, const mha_model *teacher, mha_model_distill *d, mha_error *err)
+{
+    const bool given = d->labels != 0 || d->logits != 0 || d->hidden != 0 || d->text != 0;
+    if (!teacher && (given || d->temperature != 0))
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_distill: weights of a teacher, but teacher is NULL");
+    if (!teacher)
+        *d = (mha_model_distill){.labels = 1};
+    else if (!given && m->lm_head && teacher->lm_head)
+        d->labels = d->logits = 0.5;
+    else if (!given)
+        d->hidden = 1;
+    if (d->temperature == 0) d->temperature = 2;
+    MHA__TRY(check_weights(d, err));
+    if (teacher) MHA__TRY(check_pair(m, teacher, d, err));
+    return mha__head_check(m, false, mha__distill_logits(d), err);
+}
+
+/* ---- the teacher ---- */
+
+mha_status mha__teacher_run(const mha_model *teacher, const mha_model_input *input, float *hidden, mha_error *err)
+{
+    mha_model_input in;
+    const mha_model_output output = {.size = sizeof output, .last_hidden = hidden};
+    MHA__TRY(mha__options_read(&in, sizeof in, input, "mha_model_input", err));
+    in.gates = NULL; /* of the model's heads */
+    return mha_model_forward(teacher, &in, &output, err);
+}
+
+mha_status mha__teacher_logits(const mha__teaching *t, const int64_t *rows, int64_t count, float *x, float *room,
+                               float *logits, mha_error *err)
+{
+    const int64_t width = t->teacher->config.hidden;
+    const float *input = x;
+    for (int64_t r = 0; r < count; r++)
+        memcpy(x + r * width, t->hidden + rows[r] * width, (size_t)width * sizeof *x);
+    MHA__TRY(mha__head_input(t->teacher, count, x, room, &input, err));
+    return mha__head_logits(t->teacher, count, input, logits, err);
+}
+
+/* ---- states ---- */
+
+/* Squared differences of all real tokens. */
+static double compare_states(mha_model_grads *g, const mha__teaching *t, bool learn)
+{
+    const int64_t rows = g->batch.in.batch * g->batch.in.length, width = g->model->config.hidden;
+    const double scale = t->of_hidden / (double)width;
+    double sum = 0;
+    for (int64_t r = 0; r < rows; r++) {
+        const float *own = g->kept.last + r * width, *other = t->hidden + r * width;
+        float *dx = g->kept.dx + r * width;
+        if (!mha__grads_real(g, r)) continue;
+        for (int64_t i = 0; i < width; i++) {
+            const double apart = (double)own[i] - (double)other[i];
+            sum += apart * apart;
+            if (learn) dx[i] += (float)(2 * scale * apart);
+        }
+    }
+    return scale * sum;
+}
+
+/* The rows of a text that its vector is the mean of. */
+typedef struct text_rows {
+    int64_t begin, end;
+    int64_t count; /* of those that are real, up to the end */
+} text_rows;
+
+static text_rows rows_of(const mha_model_grads *g, int64_t text, mha_pool pool)
+{
+    const int64_t all = g->batch.in.batch * g->batch.in.length;
+    text_rows t = {.begin = mha__batch_first(&g->batch, text)};
+    const int64_t end = text + 1 < g->batch.sequences ? mha__batch_first(&g->batch, text + 1) : all;
+    for (int64_t r = t.begin; r < end; r++) {
+        if (!mha__grads_real(g, r)) continue;
+        t.end = r + 1;
+        t.count++;
+        if (pool == MHA_POOL_CLS) break;
+    }
+    return t;
+}
+
+/* The vector of a text, as text_embedding.c pools and scales it. Returns its length before. */
+static double vector_of(const mha_model_grads *g, const text_rows *t, const float *hidden, double *v)
+{
+    const int64_t width = g->model->config.hidden;
+    double square = 0;
+    memset(v, 0, (size_t)width * sizeof *v);
+    for (int64_t r = t->begin; r < t->end; r++)
+        for (int64_t i = 0; i < width && mha__grads_real(g, r); i++)
+            v[i] += (double)hidden[r * width + i];
+    for (int64_t i = 0; i < width; i++) {
+        v[i] /= (double)t->count;
+        square += v[i] * v[i];
+    }
+    const double length = fmax(sqrt(square), 1e-12);
+    for (int64_t i = 0; i < width; i++)
+        v[i] /= length;
+    return length;
+}
+
+/* 1 - cosine of two vectors of length 1, as half the square of their difference: exactly 0 for those that are alike.
+ * `v` becomes the difference. */
+static double apart(int64_t width, const double *u, double *v, double *along)
+{
+    double square = 0;
+    *along = 0;
+    for (int64_t i = 0; i < width; i++) {
+        v[i] = u[i] - v[i];
+        square += v[i] * v[i];
+        *along += u[i] * v[i];
+    }
+    return square / 2;
+}
+
+/* `room` [2, E]. */
+static double compare_text(mha_model_grads *g, const mha__teaching *t, int64_t text, bool learn, double *room)
+{
+    const int64_t width = g->model->config.hidden;
+    const text_rows rows = rows_of(g, text, t->pool);
+    double *u = room, *v = room + width, along;
+    if (!rows.count) return 0;
+    const double length = vector_of(g, &rows, g->kept.last, u);
+    vector_of(g, &rows, t->hidden, v);
+    const double sum = apart(width, u, v, &along), scale = t->of_text / (length * (double)rows.count);
+    for (int64_t r = rows.begin; learn && r < rows.end; r++)
+        for (int64_t i = 0; i < width && mha__grads_real(g, r); i++)
+            g->kept.dx[r * width + i] += (float)(scale * (v[i] - along * u[i]));
+    return t->of_text * sum;
+}
+
+mha_status mha__teach_states(mha_model_grads *g, const mha__teaching *t, bool learn, double *loss, mha_error *err)
+{
+    const size_t bytes = 2 * (size_t)g->model->config.hidden * sizeof(double);
+    double *room = NULL;
+    if (t->of_hidden != 0) *loss += compare_states(g, t, learn);
+    if (t->of_text == 0) return MHA_OK;
+    if (!(room = mha__alloc(g->ctx, bytes))) return mha__no_memory(err, bytes, "the vectors of texts");
+    for (int64_t b = 0; b < g->batch.sequences; b++)
+        *loss += compare_text(g, t, b, learn, room);
+    mha__free(g->ctx, room);
+    return MHA_OK;
+}
+
+void mha__count_states(const mha_model_grads *g, mha__units *units)
+{
+    units->tokens = units->texts = 0;
+    for (int64_t b = 0; b < g->batch.sequences; b++) {
+        const text_rows rows = rows_of(g, b, MHA_POOL_MEAN);
+        units->tokens += rows.count;
+        units->texts += rows.count > 0;
+    }
+}

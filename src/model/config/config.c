@@ -1,0 +1,247 @@
+/* config.c - the only place that doubts config.json.
+ *
+ * A family's table says which keys there are, what each must hold and what its absence means; unknown keys are ignored,
+ * also those that name code. Both spellings of transformers (4.x and 5.x) go through the same table.
+ */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "io/json/json.h"
+#include "mha/attn.h"
+#include "model/config/config_layers.h"
+#include "model/config/family.h"
+#include <float.h>
+#include <string.h>
+
+#define FILE_NAME "config.json"
+
+/* ---- activations by name ---- */
+
+static const struct {
+    const char *name;
+    mha_activation activation;
+} activations[] = {
+    {"gelu", MHA_ACT_GELU},
+    {"gelu_new", MHA_ACT_GELU_TANH},
+    {"gelu_pytorch_tanh", MHA_ACT_GELU_TANH},
+    {"relu", MHA_ACT_RELU},
+    {"tanh", MHA_ACT_TANH},
+    {"silu", MHA_ACT_SILU},
+    {"swish", MHA_ACT_SILU},
+    {"quick_gelu", MHA_ACT_QUICK_GELU},
+    {"sigmoid", MHA_ACT_SIGMOID},
+};
+
+static mha_status read_activation(const mha__json_obj *root, const mha__config_key *key, mha_activation *out,
+                                  mha_error *err)
+{
+    const char *name = key->text;
+    MHA__TRY(mha__json_string(root, key->key, MHA__OPTIONAL, &name, NULL, err));
+    if (!name) return MHA_OK;
+    for (size_t i = 0; i < sizeof activations / sizeof *activations; i++)
+        if (strcmp(activations[i].name, name) == 0) {
+            *out = activations[i].activation;
+            return MHA_OK;
+        }
+    return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                     "%s: %s \"%s\" is not built; there are gelu, gelu_new, gelu_pytorch_tanh, quick_gelu, relu, "
+                     "sigmoid, silu and tanh",
+                     root->file, key->key, mha__quote(&(mha__quoted){0}, name, strlen(name)));
+}
+
+/* ---- one key ---- */
+
+static mha_status not_built(const mha__json_obj *o, const char *key, const char *built, mha_error *err)
+{
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s%s%s is %s; only %s is built", o->file, o->where ? o->where : "",
+                     o->where ? "." : "", key, mha__json_show(&(mha__quoted){0}, mha__json_get(o->json, key)), built);
+}
+
+/* Keys with one value that is built. */
+static mha_status check_only(const mha__json_obj *root, const mha__config_key *key, mha_error *err)
+{
+    const char *text = key->text;
+    bool on = false;
+    mha__json_obj object = {0};
+    switch (key->kind) {
+    case MHA__KEY_ONLY_TEXT:
+        MHA__TRY(mha__json_string(root, key->key, MHA__OPTIONAL, &text, NULL, err));
+        return strcmp(text, key->text) == 0 ? MHA_OK : not_built(root, key->key, key->text, err);
+    case MHA__KEY_ONLY_FALSE:
+        MHA__TRY(mha__json_bool(root, key->key, MHA__OPTIONAL, &on, err));
+        return on ? not_built(root, key->key, "false", err) : MHA_OK;
+    case MHA__KEY_ONLY_TRUE:
+        on = !mha__json_is(mha__json_get(root->json, key->key), MHA__JSON_NULL);
+        MHA__TRY(mha__json_bool(root, key->key, MHA__OPTIONAL, &on, err));
+        return on ? MHA_OK : not_built(root, key->key, "true", err);
+    default:
+        MHA__TRY(mha__json_object(root, key->key, MHA__OPTIONAL, &object, err));
+        if (mha__json_has(&object, "quant_method")) return not_built(&object, "quant_method", "absence", err);
+        return mha__json_size(object.json) ? not_built(root, key->key, "absence", err) : MHA_OK;
+    }
+}
+
+/* The vocabulary is known. A row outside of it is kept as it is: checkpoints that run are opened whatever they say. */
+static mha_status read_row(const mha__json_obj *root, const mha__config_key *key, int64_t vocab, int64_t *row,
+                           mha_error *err)
+{
+    *row = mha__json_get(root->json, key->key) ? -1 : (int64_t)key->initial;
+    if (!mha__json_has(root, key->key)) return MHA_OK;
+    MHA__TRY(mha__json_int(root, key->key, MHA__OPTIONAL, -key->max, key->max, row, err));
+    if (*row < 0 && *row >= -vocab) *row += vocab;
+    return MHA_OK;
+}
+
+static mha_status read_key(const mha__json_obj *root, const mha__config_key *key, mha__config *config, mha_error *err)
+{
+    void *field = (char *)config + key->offset;
+    const bool has_off = key->kind == MHA__KEY_DIM_OR_OFF || key->kind == MHA__KEY_POSITIVE_OR_OFF;
+    const double initial =
+        has_off && mha__json_is(mha__json_get(root->json, key->key), MHA__JSON_NULL) ? 0 : key->initial;
+    switch (key->kind) {
+    case MHA__KEY_DIM:
+    case MHA__KEY_MAYBE_DIM:
+    case MHA__KEY_DIM_OR_OFF:
+        *(int64_t *)field = (int64_t)initial;
+        return mha__json_dim(root, key->key, key->kind == MHA__KEY_DIM && initial == 0 ? MHA__REQUIRED : MHA__OPTIONAL,
+                             key->max, field, err);
+    case MHA__KEY_COUNT:
+        *(int64_t *)field = (int64_t)initial;
+        return mha__json_int(root, key->key, MHA__OPTIONAL, 0, key->max, field, err);
+    case MHA__KEY_ROW:
+        return read_row(root, key, config->vocab, field, err);
+    case MHA__KEY_POSITIVE: /* it is used as a float */
+    case MHA__KEY_POSITIVE_OR_OFF:
+        *(double *)field = initial;
+        return mha__json_number(root, key->key, MHA__OPTIONAL, FLT_MIN, FLT_MAX, field, err);
+    case MHA__KEY_BOOL:
+        *(bool *)field = initial != 0;
+        return mha__json_bool(root, key->key, MHA__OPTIONAL, field, err);
+    case MHA__KEY_ACTIVATION:
+        return read_activation(root, key, field, err);
+    default:
+        return check_only(root, key, err);
+    }
+}
+
+/* ---- the whole ---- */
+
+static mha_status find_family(const mha__json_obj *root, const mha__family **family, mha_error *err)
+{
+    const char *type = NULL;
+    char names[200];
+    MHA__TRY(mha__json_string(root, "model_type", MHA__REQUIRED, &type, NULL, err));
+    *family = mha__family_find(type);
+    if (*family) return MHA_OK;
+    mha__family_names(names, sizeof names);
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: model_type \"%s\" is not built; there is %s", root->file,
+                     mha__quote(&(mha__quoted){0}, type, strlen(type)), names);
+}
+
+/* What follows from the keys, and must fit together. */
+static mha_status derive(const mha__json_obj *root, mha__config *c, mha_error *err)
+{
+    if (!c->kv_heads) c->kv_heads = c->heads;
+    if (!c->intermediate) c->intermediate = 4 * c->hidden;
+    if (!c->head_dim) {
+        if (c->hidden % c->heads)
+            return mha__fail(err, MHA_ERR_FORMAT,
+                             "%s: num_attention_heads is %lld, which does not divide hidden_size %lld", root->file,
+                             (long long)c->heads, (long long)c->hidden);
+        c->head_dim = c->hidden / c->heads;
+    }
+    if (c->heads % c->kv_heads)
+        return mha__fail(err, MHA_ERR_FORMAT,
+                         "%s: num_key_value_heads is %lld, which does not divide num_attention_heads %lld", root->file,
+                         (long long)c->kv_heads, (long long)c->heads);
+    if (c->head_dim > MHA_HEAD_DIM_MAX)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "%s: a head is %lld wide (hidden_size %lld, num_attention_heads %lld); %d is "
+                         "the widest built",
+                         root->file, (long long)c->head_dim, (long long)c->hidden, (long long)c->heads,
+                         MHA_HEAD_DIM_MAX);
+    MHA__TRY(mha__config_heads(root, c, err));
+    MHA__TRY(mha__config_feed(root, c, err));
+    MHA__TRY(mha__config_windows(root, c, err));
+    MHA__TRY(mha__config_attention(root, c, err));
+    return mha__config_rope(root, c, err);
+}
+
+void mha__config_layer(mha__config *c, int64_t layer)
+{
+    c->q_width = c->layer_heads[layer] * c->head_dim;
+    c->k_width = c->layer_k_heads[layer] * c->head_dim;
+    c->v_width = c->layer_v_heads[layer] * c->head_dim;
+    c->qkv_width = c->q_width + c->k_width + c->v_width;
+    const mha__layer_choice *choice = &c->attention[layer].choice;
+    c->scores = choice->of == MHA_CHOICE_OPTIONS ? choice->option_count : c->layer_heads[layer];
+    c->scored = choice->of == MHA_CHOICE_OPTIONS ? choice->width : c->hidden;
+}
+
+/* A key under the name that the file has for it. */
+static mha_status find_key(const mha__json_obj *root, const mha__family *family, const mha__config_key *key,
+                           mha__config_key *found, mha_error *err)
+{
+    *found = *key;
+    for (int i = 0; family->aliases && family->aliases[i][0]; i++) {
+        const char *alias = family->aliases[i][1];
+        if (strcmp(family->aliases[i][0], key->key) != 0 || !mha__json_has(root, alias)) continue;
+        found->key = alias;
+        if (mha__json_has(root, key->key) &&
+            !mha__json_equal(mha__json_get(root->json, key->key), mha__json_get(root->json, alias)))
+            return mha__fail(err, MHA_ERR_FORMAT, "%s: %s and %s, two names of one key, are both given, and differ",
+                             root->file, key->key, alias);
+    }
+    return MHA_OK;
+}
+
+static mha_status read_keys(mha_ctx *ctx, const char *folder, const mha__json_obj *root, mha__config *config,
+                            mha_error *err)
+{
+    *config = (mha__config){.scaled = true, .padding = -1};
+    MHA__TRY(find_family(root, &config->family, err));
+    const mha__family *f = config->family;
+    for (int i = 0; i < f->common_count; i++)
+        MHA__TRY(read_key(root, &f->common[i], config, err));
+    for (int i = 0; i < f->key_count; i++) {
+        mha__config_key key;
+        MHA__TRY(find_key(root, f, &f->keys[i], &key, err));
+        MHA__TRY(read_key(root, &key, config, err));
+    }
+    MHA__TRY(derive(root, config, err));
+    return mha__config_eos(ctx, folder, root, config, err);
+}
+
+static mha_status copy_given(mha_ctx *ctx, const char *given, char **text, size_t *bytes, mha_error *err)
+{
+    *bytes = strlen(given);
+    *text = mha__alloc(ctx, *bytes + 1);
+    if (!*text) return mha__no_memory(err, *bytes + 1, FILE_NAME);
+    memcpy(*text, given, *bytes + 1);
+    return MHA_OK;
+}
+
+static mha_status read_text(mha_ctx *ctx, const char *folder, const char *given, mha__config *config, char **text,
+                            mha_error *err)
+{
+    size_t bytes = 0;
+    const mha__json *json = NULL;
+    MHA__TRY(given ? copy_given(ctx, given, text, &bytes, err)
+                   : mha__read_whole(ctx, folder, FILE_NAME, MHA__CONFIG_BYTES, text, &bytes, err));
+    MHA__TRY(mha__json_parse(ctx, FILE_NAME, *text, bytes, MHA__JSON_BOM, &json, err));
+    const mha_status status = read_keys(ctx, folder, &(mha__json_obj){.json = json, .file = FILE_NAME}, config, err);
+    mha__json_free(json);
+    if (bytes >= 3 && memcmp(*text, "\xEF\xBB\xBF", 3) == 0) memmove(*text, *text + 3, bytes - 2);
+    return status;
+}
+
+mha_status mha__config_read(mha_ctx *ctx, const char *folder, const char *given, mha__config *config, char **text,
+                            mha_error *err)
+{
+    *text = NULL;
+    const mha_status status = read_text(ctx, folder, given, config, text, err);
+    if (status == MHA_OK) return MHA_OK;
+    mha__free(ctx, *text);
+    *text = NULL;
+    return mha__in_folder(status, given ? "" : folder, FILE_NAME, err);
+}

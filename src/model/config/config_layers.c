@@ -1,0 +1,311 @@
+/* config_layers.c - rotation and windows, in the spellings of transformers 4.x and 5.x. */
+#include "model/config/config_layers.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "model/config/family.h"
+#include <float.h>
+#include <stdio.h>
+#include <string.h>
+
+mha_status mha__config_count(const mha__json_obj *o, const char *key, const mha__json *list, int64_t count,
+                             const char *want, mha_error *err)
+{
+    if ((int64_t)mha__json_size(list) == count) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s%s%s: want %s (%lld), got an array of %zu", o->file,
+                     o->where ? o->where : "", o->where ? "." : "", key, want, (long long)count, mha__json_size(list));
+}
+
+/* ---- rotation ---- */
+
+static const struct {
+    const char *name;
+    mha_rope_kind kind;
+} kinds[] = {
+    {"default", MHA_ROPE_DEFAULT}, {"linear", MHA_ROPE_LINEAR}, {"dynamic", MHA_ROPE_DYNAMIC},
+    {"llama3", MHA_ROPE_LLAMA3},   {"yarn", MHA_ROPE_YARN},     {"longrope", MHA_ROPE_LONGROPE},
+};
+
+static mha_status read_kind(const mha__json_obj *rope, mha_rope_kind *kind, mha_error *err)
+{
+    const char *name = "default";
+    *kind = MHA_ROPE_DEFAULT;
+    MHA__TRY(mha__json_string(rope, "type", MHA__OPTIONAL, &name, NULL, err)); /* the older key */
+    MHA__TRY(mha__json_string(rope, "rope_type", MHA__OPTIONAL, &name, NULL, err));
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(kinds[i].name, name) == 0) {
+            *kind = kinds[i].kind;
+            return MHA_OK;
+        }
+    return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                     "%s: %s.rope_type \"%s\" is not built; there are default, linear, dynamic, llama3, yarn, longrope",
+                     rope->file, rope->where, mha__quote(&(mha__quoted){0}, name, strlen(name)));
+}
+
+static mha_status positive(const mha__json_obj *o, const char *key, double *value, mha_error *err)
+{
+    return mha__json_number(o, key, MHA__OPTIONAL, FLT_MIN, FLT_MAX, value, err);
+}
+
+static mha_status read_list(const mha__json_obj *rope, const char *key, int64_t count, double *list, mha_error *err)
+{
+    const mha__json *array = NULL;
+    MHA__TRY(mha__json_array(rope, key, MHA__REQUIRED, &array, err));
+    MHA__TRY(mha__config_count(rope, key, array, count, "one number for each pair of dimensions that turns", err));
+    for (int64_t i = 0; i < count; i++) {
+        const mha__json *item = mha__json_item(array, (size_t)i);
+        list[i] = mha__json_as_number(item);
+        if (!mha__json_is_number(item) || !(list[i] >= FLT_MIN) || list[i] > FLT_MAX)
+            return mha__json_refuse_item(rope, key, (size_t)i, "a number > 0", err);
+    }
+    return MHA_OK;
+}
+
+/* Yarn and longrope have another factor where none is given: max_positions / original_positions. */
+static mha_status read_factor(const mha__json_obj *rope, mha_rope_options *o, mha_error *err)
+{
+    const mha__need need = o->kind >= MHA_ROPE_YARN ? MHA__OPTIONAL : MHA__REQUIRED;
+    return mha__json_number(rope, "factor", need, 1, FLT_MAX, &o->factor, err);
+}
+
+/* LLaMA 3 scales between two wavelengths. 0 stands for absence, and for 1 and 4 then. */
+static mha_status check_band(const mha__json_obj *rope, const mha_rope_options *o, mha_error *err)
+{
+    const double low = o->low_freq != 0 ? o->low_freq : 1, high = o->high_freq != 0 ? o->high_freq : 4;
+    if (o->kind != MHA_ROPE_LLAMA3 || low < high) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s.low_freq_factor is %g, not below high_freq_factor %g", rope->file,
+                     rope->where, low, high);
+}
+
+/* The numbers of one kind of scaling. */
+static mha_status read_scaling(const mha__json_obj *root, const mha__json_obj *rope, mha__config *c, mha_error *err)
+{
+    static const char *const original = "original_max_position_embeddings";
+    mha_rope_options *o = &c->rope;
+    bool truncate = true;
+    o->max_positions = o->original_positions = c->max_positions;
+    MHA__TRY(read_factor(rope, o, err));
+    MHA__TRY(mha__json_dim(rope, original, MHA__OPTIONAL, MHA__DIM, &o->original_positions, err));
+    MHA__TRY(mha__json_dim(root, original, MHA__OPTIONAL, MHA__DIM, &o->original_positions, err)); /* goes first */
+    MHA__TRY(positive(rope, "low_freq_factor", &o->low_freq, err));
+    MHA__TRY(positive(rope, "high_freq_factor", &o->high_freq, err));
+    MHA__TRY(check_band(rope, o, err));
+    MHA__TRY(positive(rope, "beta_fast", &o->beta_fast, err));
+    MHA__TRY(positive(rope, "beta_slow", &o->beta_slow, err));
+    MHA__TRY(positive(rope, "attention_factor", &o->gain, err));
+    MHA__TRY(positive(rope, "mscale", &o->mscale, err));
+    MHA__TRY(positive(rope, "mscale_all_dim", &o->mscale_all, err));
+    MHA__TRY(mha__json_bool(rope, "truncate", MHA__OPTIONAL, &truncate, err));
+    o->no_truncate = !truncate;
+    if (o->kind != MHA_ROPE_LONGROPE) return MHA_OK;
+    o->short_by = c->short_by;
+    o->long_by = c->long_by;
+    MHA__TRY(read_list(rope, "short_factor", o->rotary_dim / 2, c->short_by, err));
+    return read_list(rope, "long_factor", o->rotary_dim / 2, c->long_by, err);
+}
+
+static bool turns(const mha__config *c)
+{
+    for (int64_t i = 0; i < c->layers; i++)
+        if (c->attention[i].turned) return true;
+    return false;
+}
+
+mha_status mha__config_rope(const mha__json_obj *root, mha__config *c, mha_error *err)
+{
+    mha__json_obj rope = {0};
+    double part = 1, f[MHA_HEAD_DIM_MAX / 2], gain;
+    mha_error why;
+    if (!turns(c)) return MHA_OK;
+    MHA__TRY(mha__json_object(root, "rope_scaling", MHA__OPTIONAL, &rope, err));
+    if (rope.json && mha__json_has(root, "rope_parameters") &&
+        !mha__json_equal(rope.json, mha__json_get(root->json, "rope_parameters")))
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: rope_scaling and rope_parameters are both given, and differ",
+                         root->file);
+    if (mha__json_has(root, "rope_parameters"))
+        MHA__TRY(mha__json_object(root, "rope_parameters", MHA__OPTIONAL, &rope, err));
+    if (!rope.json) rope = *root; /* 4.x without scaling: theta stands at the top level */
+    if (mha__json_has(&rope, "full_attention") || mha__json_has(&rope, "sliding_attention"))
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s for each kind of layer are not built", root->file,
+                         rope.where);
+    c->rope = (mha_rope_options){.size = sizeof c->rope, .head_dim = c->head_dim, .theta = 10000};
+    if (rope.json != root->json) MHA__TRY(read_kind(&rope, &c->rope.kind, err));
+    MHA__TRY(positive(root, "rope_theta", &c->rope.theta, err));
+    MHA__TRY(positive(&rope, "rope_theta", &c->rope.theta, err));
+    MHA__TRY(mha__json_number(root, "partial_rotary_factor", MHA__OPTIONAL, 0, 1, &part, err));
+    MHA__TRY(mha__json_number(&rope, "partial_rotary_factor", MHA__OPTIONAL, 0, 1, &part, err));
+    if (part != 1 && c->rope.kind != MHA_ROPE_DEFAULT)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "%s: partial_rotary_factor is %g beside a scaled rotation; models of type %s turn whole heads",
+                         root->file, part, c->family->name);
+    if (c->head_dim % 2)
+        return mha__fail(err, MHA_ERR_FORMAT,
+                         "%s: a head is %lld wide (head_dim, or hidden_size / num_attention_heads); rotation turns "
+                         "pairs",
+                         root->file, (long long)c->head_dim);
+    c->rope.rotary_dim = c->head_dim; /* unscaled, transformers does not look at the factor in these families */
+    if (c->rope.kind != MHA_ROPE_DEFAULT) MHA__TRY(read_scaling(root, &rope, c, err));
+    if (mha_rope_frequencies(&c->rope, 1, f, &gain, &why) == MHA_OK) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: rotary embedding: %s", root->file, why.message);
+}
+
+/* ---- heads ---- */
+
+static mha_status refuse_head(const mha__json_obj *root, int64_t layer, const mha__json_step *place, const char *want,
+                              mha_error *err)
+{
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: mha.heads[%lld][%zu]: want %s, got %s", root->file, (long long)layer,
+                     place->index, want, mha__json_show(&(mha__quoted){0}, place->value));
+}
+
+/* A list of different heads. */
+static mha_status read_any_order(const mha__json_obj *root, const mha__json *list, int64_t layer, mha__config *c,
+                                 mha_error *err)
+{
+    uint8_t seen[MHA__HEADS / 8] = {0};
+    for (mha__json_step i = {0}; mha__json_each(list, &i);) {
+        const int64_t head = mha__json_is(i.value, MHA__JSON_INTEGER) ? mha__json_as_int(i.value) : -1;
+        if (head < 0 || head >= c->original_heads || (seen[head / 8] >> (head % 8) & 1))
+            return refuse_head(root, layer, &i, "numbers of heads, each once", err);
+        seen[head / 8] |= (uint8_t)(1u << (head % 8));
+    }
+    if (mha__json_size(list) == 0)
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: mha.heads[%lld]: want at least one head, got an empty array",
+                         root->file, (long long)layer);
+    c->layer_heads[layer] = (int32_t)mha__json_size(list);
+    return MHA_OK;
+}
+
+/* One layer's list: ascending, and whole groups, as the operator gives every key head the same number of queries.
+ * Groups of "mha.kv_heads" are of the heads as they stand in the list, which may be in any order then. */
+static mha_status read_heads(const mha__json_obj *root, const mha__json *list, int64_t layer, mha__config *c,
+                             mha_error *err)
+{
+    const int64_t group = c->heads / c->kv_heads, count = (int64_t)mha__json_size(list);
+    int64_t before = -1;
+    if (mha__json_has(root, "mha.kv_heads")) return read_any_order(root, list, layer, c, err);
+    for (mha__json_step i = {0}; mha__json_each(list, &i);) {
+        const int64_t head = mha__json_is(i.value, MHA__JSON_INTEGER) ? mha__json_as_int(i.value) : -1;
+        if (head <= before || head >= c->original_heads)
+            return refuse_head(root, layer, &i, "ascending numbers of heads", err);
+        if ((int64_t)i.index % group == 0 ? head % group != 0 : head != before + 1)
+            return refuse_head(root, layer, &i, "whole groups of heads that share keys", err);
+        before = head;
+    }
+    if (count == 0 || count % group)
+        return mha__fail(err, MHA_ERR_FORMAT,
+                         "%s: mha.heads[%lld]: want at least one head, and whole groups of %lld, got an array of %lld",
+                         root->file, (long long)layer, (long long)group, (long long)count);
+    c->layer_heads[layer] = (int32_t)count;
+    c->layer_kv_heads[layer] = (int32_t)(count / group);
+    return MHA_OK;
+}
+
+/* "keys" or "values" of mha.kv_heads: a number, or a list of one for each layer. */
+static mha_status read_counts(const mha__json_obj *shared, const char *key, const mha__config *c, int32_t *counts,
+                              mha_error *err)
+{
+    const mha__json *given = mha__json_get(shared->json, key),
+                    *list = mha__json_is(given, MHA__JSON_ARRAY) ? given : NULL;
+    if (list) MHA__TRY(mha__config_count(shared, key, list, c->layers, "one number for each layer", err));
+    for (int64_t layer = 0; layer < c->layers; layer++) {
+        const mha__json *item = list ? mha__json_item(list, (size_t)layer) : given;
+        const int64_t count = mha__json_as_int(item);
+        if (mha__json_is(item, MHA__JSON_INTEGER) && count > 0 && count <= c->heads &&
+            c->layer_heads[layer] % count == 0) {
+            counts[layer] = (int32_t)count;
+            continue;
+        }
+        char want[96];
+        snprintf(want, sizeof want, "a number that divides the %d heads of layer %lld", (int)c->layer_heads[layer],
+                 (long long)layer);
+        return list ? mha__json_refuse_item(shared, key, (size_t)layer, want, err)
+                    : mha__json_refuse(shared, key, want, err);
+    }
+    return MHA_OK;
+}
+
+static mha_status read_shared(const mha__json_obj *root, mha__config *c, mha_error *err)
+{
+    mha__json_obj shared = {0};
+    MHA__TRY(mha__json_object(root, "mha.kv_heads", MHA__OPTIONAL, &shared, err));
+    memcpy(c->layer_k_heads, c->layer_kv_heads, sizeof c->layer_k_heads);
+    memcpy(c->layer_v_heads, c->layer_kv_heads, sizeof c->layer_v_heads);
+    if (!shared.json) return MHA_OK;
+    MHA__TRY(read_counts(&shared, "keys", c, c->layer_k_heads, err));
+    MHA__TRY(read_counts(&shared, "values", c, c->layer_v_heads, err));
+    for (int64_t layer = 0; layer < c->layers; layer++)
+        c->layer_kv_heads[layer] = (int32_t)mha__common_multiple(c->layer_k_heads[layer], c->layer_v_heads[layer]);
+    return MHA_OK;
+}
+
+/* Where all layers of a pruned model are alike, num_attention_heads says how many heads are left, and this key how many
+ * there were. */
+static mha_status read_original(const mha__json_obj *root, mha__config *c, mha_error *err)
+{
+    static const char *const key = "mha.original_heads";
+    c->original_heads = c->heads;
+    MHA__TRY(mha__json_dim(root, key, MHA__OPTIONAL, MHA__HEADS, &c->original_heads, err));
+    if (c->original_heads < c->heads) return mha__json_refuse(root, key, "at least num_attention_heads", err);
+    if (c->layers * c->original_heads <= MHA__MODEL_HEADS) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: layers times heads must be at most %lld (got %lld times %lld)",
+                     root->file, (long long)MHA__MODEL_HEADS, (long long)c->layers, (long long)c->original_heads);
+}
+
+static mha_status check_list(const mha__json_obj *root, const mha__json *list, int64_t layer, const mha__config *c,
+                             mha_error *err)
+{
+    if (!mha__json_is(list, MHA__JSON_ARRAY))
+        return mha__json_refuse_item(root, "mha.heads", (size_t)layer, "a list of heads", err);
+    if ((int64_t)mha__json_size(list) <= c->heads) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: mha.heads[%lld]: want at most num_attention_heads (%lld), got %zu",
+                     root->file, (long long)layer, (long long)c->heads, mha__json_size(list));
+}
+
+mha_status mha__config_heads(const mha__json_obj *root, mha__config *c, mha_error *err)
+{
+    const mha__json *lists = NULL;
+    MHA__TRY(read_original(root, c, err));
+    MHA__TRY(mha__json_array(root, "mha.heads", MHA__OPTIONAL, &lists, err));
+    if (lists) MHA__TRY(mha__config_count(root, "mha.heads", lists, c->layers, "one list for each layer", err));
+    for (int64_t layer = 0; layer < c->layers; layer++) {
+        const mha__json *list = mha__json_item(lists, (size_t)layer);
+        c->layer_heads[layer] = (int32_t)c->heads;
+        c->layer_kv_heads[layer] = (int32_t)c->kv_heads;
+        if (!lists) continue;
+        MHA__TRY(check_list(root, list, layer, c, err));
+        MHA__TRY(read_heads(root, list, layer, c, err));
+    }
+    return read_shared(root, c, err);
+}
+
+/* ---- windows ---- */
+
+static mha_status read_types(const mha__json_obj *root, const mha__json *types, mha__config *c, mha_error *err)
+{
+    MHA__TRY(mha__config_count(root, "layer_types", types, c->layers, "one entry for each layer", err));
+    for (int64_t i = 0; i < c->layers; i++) {
+        const char *type = mha__json_as_text(mha__json_item(types, (size_t)i));
+        const bool slides = type && strcmp(type, "sliding_attention") == 0;
+        if (!type || (!slides && strcmp(type, "full_attention") != 0))
+            return mha__json_refuse_item(root, "layer_types", (size_t)i, "\"full_attention\" or \"sliding_attention\"",
+                                         err);
+        c->attention[i].window = slides ? c->window : 0;
+    }
+    return MHA_OK;
+}
+
+mha_status mha__config_windows(const mha__json_obj *root, mha__config *c, mha_error *err)
+{
+    const mha__json *types = NULL;
+    const mha__window_rule rule = c->family->window_rule;
+    if (rule == MHA__WINDOW_NONE) return MHA_OK;
+    MHA__TRY(mha__json_array(root, "layer_types", MHA__OPTIONAL, &types, err));
+    if (rule == MHA__WINDOW_LATER && !c->windowed) c->window = 0;
+    if (types) return read_types(root, types, c, err);
+    for (int64_t i = 0; i < c->layers; i++) {
+        const bool slides = rule == MHA__WINDOW_ALL || (rule == MHA__WINDOW_EVEN && i % 2 == 0) ||
+                            (rule == MHA__WINDOW_LATER && i >= c->full_layers);
+        c->attention[i].window = slides ? c->window : 0;
+    }
+    return MHA_OK;
+}

@@ -1,0 +1,109 @@
+/* config_mha_keys.c - keys of config.json that are this project's own: which parts a layer has, and how its attention
+ * differs from the family's. */
+#include "base/error.h"
+#include "io/json/json.h"
+#include "model/config/config_layers.h"
+#include "model/config/family.h"
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define FEED "mha.feed_forward"
+#define ATTENTION "mha.attention"
+
+/* ---- the feed-forward part ---- */
+
+mha_status mha__config_feed(const mha__json_obj *root, mha__config *c, mha_error *err)
+{
+    const mha__json *given = mha__json_get(root->json, FEED),
+                    *list = mha__json_is(given, MHA__JSON_ARRAY) ? given : NULL;
+    bool every = true;
+    if (!list) MHA__TRY(mha__json_bool(root, FEED, MHA__OPTIONAL, &every, err));
+    if (list) MHA__TRY(mha__config_count(root, FEED, list, c->layers, "true or false for each layer", err));
+    for (int64_t layer = 0; layer < c->layers; layer++) {
+        const mha__json *item = mha__json_item(list, (size_t)layer);
+        if (list && !mha__json_is_bool(item))
+            return mha__json_refuse_item(root, FEED, (size_t)layer, "true or false", err);
+        c->attention_only[layer] = list ? mha__json_is(item, MHA__JSON_FALSE) : !every;
+        if (c->attention_only[layer]) c->own_key = FEED;
+    }
+    return MHA_OK;
+}
+
+/* ---- attention ---- */
+
+static const char *const keys[] = {"adaptive_heads", "alibi", "head_pruning", "moe_heads", "qk_norm",
+                                   "rotary",         "scale", "softcap",      "window",    NULL};
+
+mha_status mha__config_known(const mha__json_obj *o, const char *const *keys, const char *list, mha_error *err)
+{
+    for (mha__json_step i = {0}; mha__json_each(o->json, &i);) {
+        const char *key = mha__json_as_text(i.key);
+        bool known = false;
+        for (int n = 0; keys[n]; n++)
+            known |= strcmp(keys[n], key) == 0;
+        if (!known)
+            return mha__fail(err, MHA_ERR_FORMAT, "%s: %s.%s is no key; there %s", o->file, o->where,
+                             mha__quote(&(mha__quoted){0}, key, strlen(key)), list);
+    }
+    return MHA_OK;
+}
+
+/* A number > 0, or null for 0; absence changes nothing. */
+static mha_status read_or_off(const mha__json_obj *entry, const char *key, double *value, mha_error *err)
+{
+    if (mha__json_is(mha__json_get(entry->json, key), MHA__JSON_NULL)) *value = 0;
+    return mha__json_number(entry, key, MHA__OPTIONAL, FLT_MIN, FLT_MAX, value, err);
+}
+
+static mha_status read_entry(const mha__json_obj *entry, mha__config *c, int64_t layer, mha_error *err)
+{
+    mha__layer_attention *a = &c->attention[layer];
+    MHA__TRY(
+        mha__config_known(entry, keys,
+                          "are adaptive_heads, alibi, head_pruning, moe_heads, qk_norm, rotary, scale, softcap and "
+                          "window, and for numbers of heads mha.heads and mha.kv_heads",
+                          err));
+    if (mha__json_is(mha__json_get(entry->json, "window"), MHA__JSON_NULL)) a->window = 0;
+    MHA__TRY(mha__json_dim(entry, "window", MHA__OPTIONAL, MHA__DIM, &a->window, err));
+    MHA__TRY(read_or_off(entry, "scale", &a->scale, err));
+    MHA__TRY(read_or_off(entry, "softcap", &a->softcap, err));
+    MHA__TRY(mha__json_bool(entry, "rotary", MHA__OPTIONAL, &a->turned, err));
+    MHA__TRY(mha__json_bool(entry, "qk_norm", MHA__OPTIONAL, &a->normed, err));
+    MHA__TRY(mha__json_bool(entry, "alibi", MHA__OPTIONAL, &a->alibi, err));
+    return mha__config_choice(entry, c, layer, err);
+}
+
+/* 0 = 1 / sqrt(head_dim). */
+static double scale_of(const mha__config *c, int64_t layer)
+{
+    const double width = c->query_scalar != 0 ? c->query_scalar : (double)c->head_dim;
+    if (c->query_scalar == 0 && c->scaled && !c->inverse_layer_scale) return 0;
+    return (c->scaled ? 1 / sqrt(width) : 1) / (c->inverse_layer_scale ? (double)(layer + 1) : 1);
+}
+
+mha_status mha__config_attention(const mha__json_obj *root, mha__config *c, mha_error *err)
+{
+    const mha__json *given = mha__json_get(root->json, ATTENTION),
+                    *list = mha__json_is(given, MHA__JSON_ARRAY) ? given : NULL;
+    if (list) MHA__TRY(mha__config_count(root, ATTENTION, list, c->layers, "one entry for each layer", err));
+    for (int64_t layer = 0; layer < c->layers; layer++) {
+        char where[48];
+        const mha__json *item = list ? mha__json_item(list, (size_t)layer) : given;
+        const mha__json_obj entry = {.json = item, .file = root->file, .where = where};
+        mha__layer_attention *a = &c->attention[layer];
+        a->scale = scale_of(c, layer);
+        a->softcap = c->softcap;
+        a->turned = c->family->rotary;
+        a->normed = c->family->normed;
+        snprintf(where, sizeof where, list ? ATTENTION "[%lld]" : ATTENTION, (long long)layer);
+        if (!item || mha__json_is(item, MHA__JSON_NULL)) continue;
+        if (!mha__json_is(item, MHA__JSON_OBJECT))
+            return mha__fail(err, MHA_ERR_FORMAT, "%s: %s: want an object, or null for what the family has, got %s",
+                             root->file, where, mha__json_show(&(mha__quoted){0}, item));
+        if (mha__json_size(item)) c->own_key = ATTENTION;
+        MHA__TRY(read_entry(&entry, c, layer, err));
+    }
+    return MHA_OK;
+}

@@ -1,0 +1,31 @@
+/* alibi_slopes.c - slopes of ALiBi (Press et al. 2022), by the number that a head had in the whole model: removing or
+ * reordering heads changes nobody else's. */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "model/model_struct.h"
+#include <math.h>
+
+/* 2^(-8 (h + 1) / H) where H is a power of two; else those of the power below, and every other one of the next. */
+static double slope_of(int64_t head, int64_t heads)
+{
+    int64_t power = 1;
+    while (2 * power <= heads)
+        power *= 2;
+    if (head < power) return exp2(-8.0 * (double)(head + 1) / (double)power);
+    return exp2(-8.0 * (double)(2 * (head - power) + 1) / (double)(2 * power));
+}
+
+mha_status mha__model_slopes(mha_model *m, mha_error *err)
+{
+    const mha__config *c = &m->config;
+    const int64_t cells = c->layers * c->heads;
+    bool any = false;
+    for (int64_t layer = 0; layer < c->layers; layer++)
+        any |= c->attention[layer].alibi;
+    if (!any) return MHA_OK;
+    m->slopes = mha__calloc(m->ctx, (size_t)cells, sizeof *m->slopes);
+    if (!m->slopes) return mha__no_memory(err, (size_t)cells * sizeof *m->slopes, "slopes");
+    for (int64_t n = 0; n < cells; n++)
+        if (m->head_numbers[n] >= 0) m->slopes[n] = (float)slope_of(m->head_numbers[n], c->original_heads);
+    return MHA_OK;
+}

@@ -1,0 +1,142 @@
+/* model_cache.c - the keys and values that a decoder keeps: one cache of the operator for each layer, all moved
+ * together. */
+#include "model/forward/model_cache.h"
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "base/struct_size.h"
+#include <string.h>
+
+static mha_status create_layers(mha_model_cache *c, const mha_model_cache_options *o, mha_error *err)
+{
+    const mha__config *config = &c->model->config;
+    const int64_t page = o->page_size ? o->page_size : 128; /* one more for each: of a shared one there is a copy */
+    for (int64_t layer = 0; layer < config->layers; layer++) {
+        const mha_cache_desc desc = {.size = sizeof desc,
+                                     .batch = c->batch,
+                                     .kv_heads = config->layer_kv_heads[layer],
+                                     .head_dim = config->head_dim,
+                                     .dtype = o->dtype,
+                                     .page_size = o->page_size,
+                                     .capacity = c->batch * (mha__round_up(o->tokens, page) + page),
+                                     .window = config->attention[layer].window};
+        MHA__TRY(mha_cache_create(c->ctx, &desc, &c->layer[layer], err));
+    }
+    return MHA_OK;
+}
+
+static mha_status create_kept(mha_model_cache *c, mha_error *err)
+{
+    const mha__config *config = &c->model->config;
+    const size_t rows = (size_t)config->layers * (size_t)config->heads;
+    if (!c->model->router) return MHA_OK;
+    c->kept = mha__calloc(c->ctx, (size_t)c->batch, rows);
+    return c->kept ? MHA_OK : mha__no_memory(err, (size_t)c->batch * rows, "a model's cache");
+}
+
+static mha_status check_options(const mha_model *model, mha_model_cache_options *o, mha_error *err)
+{
+    if (!model->info.causal)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s is an encoder: it has no cache", model->info.family);
+    /* mha_cache_create would take f64, but no layer has numbers for it */
+    if (o->dtype && o->dtype != MHA_F32 && o->dtype != MHA_BF16 && o->dtype != MHA_F16 && o->dtype != MHA_Q8_0)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_options: dtype is %s, not f32, bf16, f16 or q8_0",
+                         mha_dtype_name(o->dtype));
+    if (o->batch == 0) o->batch = 1;
+    if (o->dtype == MHA_DTYPE_DEFAULT && model->outer.packed == MHA_BF16) o->dtype = MHA_BF16;
+    if (o->tokens == 0) o->tokens = model->config.max_positions;
+    if (o->batch < 1 || o->batch > INT32_MAX)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_options: batch is %lld, not 1..2^31-1",
+                         (long long)o->batch);
+    if (o->page_size < 0 || o->page_size > INT32_MAX)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_options: page_size is %lld", (long long)o->page_size);
+    if (o->tokens < 1 || o->tokens > INT32_MAX)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_options: tokens is %lld, not 1..2^31-1",
+                         (long long)o->tokens);
+    return MHA_OK;
+}
+
+mha_status mha_model_cache_create(const mha_model *model, const mha_model_cache_options *options, mha_model_cache **out,
+                                  mha_error *err)
+{
+    mha_model_cache_options o;
+    if (!model || !out) return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_create: model or out is NULL");
+    *out = NULL;
+    MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_model_cache_options", err));
+    MHA__TRY(check_options(model, &o, err));
+    const size_t bytes = sizeof(mha_model_cache) + (size_t)model->config.layers * sizeof(mha_cache *);
+    mha_model_cache *c = mha__calloc(model->ctx, 1, bytes);
+    if (!c) return mha__no_memory(err, bytes, "a model's cache");
+    c->ctx = model->ctx;
+    c->model = model;
+    c->batch = o.batch;
+    c->tokens = o.tokens;
+    c->routings = model->routings;
+    mha_status status = create_kept(c, err);
+    if (status == MHA_OK) status = create_layers(c, &o, err);
+    if (status != MHA_OK) {
+        mha_model_cache_free(c);
+        return status;
+    }
+    *out = c;
+    return MHA_OK;
+}
+
+void mha_model_cache_free(mha_model_cache *cache)
+{
+    if (!cache) return;
+    for (int64_t layer = 0; layer < cache->model->config.layers; layer++)
+        mha_cache_free(cache->layer[layer]);
+    mha__free(cache->ctx, cache->kept);
+    mha__free(cache->ctx, cache);
+}
+
+int64_t mha_model_cache_length(const mha_model_cache *cache, int64_t sequence)
+{
+    return cache ? mha_cache_length(cache->layer[0], sequence) : -1;
+}
+
+size_t mha_model_cache_bytes(const mha_model_cache *cache)
+{
+    size_t bytes = 0;
+    for (int64_t layer = 0; cache && layer < cache->model->config.layers; layer++)
+        bytes += mha_cache_bytes(cache->layer[layer]);
+    return bytes;
+}
+
+mha_status mha_model_cache_clear(mha_model_cache *cache, int64_t sequence, mha_error *err)
+{
+    if (!cache) return mha__fail(err, MHA_ERR_ARG, "cache is NULL");
+    for (int64_t layer = 0; layer < cache->model->config.layers; layer++)
+        MHA__TRY(mha_cache_clear(cache->layer[layer], sequence, err));
+    return MHA_OK;
+}
+
+/* What all layers can do or none: a window may have given pages back in some of them. The first that refuses leaves the
+ * layers before it changed, so those with windows are asked first. */
+mha_status mha_model_cache_truncate(mha_model_cache *cache, int64_t sequence, int64_t length, mha_error *err)
+{
+    if (!cache) return mha__fail(err, MHA_ERR_ARG, "cache is NULL");
+    const mha__config *c = &cache->model->config;
+    for (int slides = 1; slides >= 0; slides--)
+        for (int64_t layer = 0; layer < c->layers; layer++)
+            if ((c->attention[layer].window > 0) == slides)
+                MHA__TRY(mha_cache_truncate(cache->layer[layer], sequence, length, err));
+    return MHA_OK;
+}
+
+mha_status mha_model_cache_fork(mha_model_cache *cache, int64_t from, int64_t to, int64_t length, mha_error *err)
+{
+    if (!cache) return mha__fail(err, MHA_ERR_ARG, "cache is NULL");
+    const mha__config *c = &cache->model->config;
+    for (int slides = 1; slides >= 0; slides--)
+        for (int64_t layer = 0; layer < c->layers; layer++)
+            if ((c->attention[layer].window > 0) == slides)
+                MHA__TRY(mha_cache_fork(cache->layer[layer], from, to, length, err));
+    for (int64_t layer = 0; cache->kept && layer < c->layers; layer++) {
+        uint8_t *kept = cache->kept + layer * cache->batch * c->heads;
+        const int64_t heads = c->layer_heads[layer];
+        memmove(kept + to * heads, kept + from * heads, (size_t)heads);
+    }
+    return MHA_OK;
+}

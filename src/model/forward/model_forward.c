@@ -1,0 +1,170 @@
+/* model_forward.c - a batch of token ids through the whole model.
+ *
+ * One arena holds everything that the pass needs; blocks change x in place. */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/struct_size.h"
+#include "layer/attention/attention_layer.h"
+#include "model/forward/batch.h"
+#include "model/forward/model_cache.h"
+#include "model/forward/observers.h"
+#include "model/forward/pooler_logits.h"
+#include "model/route.h"
+#include <string.h>
+
+/* One forward call: checked structs and the arrays of the arena. */
+typedef struct pass {
+    mha__batch batch;
+    mha_model_output out;
+    mha__taps taps;
+    mha__routed routed;
+    float *x;            /* [B L, E]; the caller's last_hidden, or from the arena */
+    float *first;        /* [B, E] one row of each sequence: the pooler's first, or the last for logits */
+    float *final;        /* [rows, E] what the head of logits reads, where x is not that */
+    void *block;         /* the blocks' workspace */
+    mha_attn_plan *plan; /* of the layer `planned` and all that are alike */
+    const mha_attn_layer *planned;
+    int64_t planned_maps; /* heads of it that are shown */
+} pass;
+
+/* ---- memory ---- */
+
+static void lay_out(mha__arena *arena, const mha_model *m, pass *p, size_t block_bytes)
+{
+    const mha_model_input *in = &p->batch.in;
+    const size_t batch = (size_t)in->batch, rows = batch * (size_t)in->length, width = (size_t)m->config.hidden;
+    p->x = p->out.last_hidden ? p->out.last_hidden : mha__take(arena, rows, width * sizeof(float));
+    mha__batch_lay_out(arena, m, &p->batch);
+    if (m->lm_dense && (p->out.logits || p->out.last_logits)) p->final = mha__take(arena, rows, width * sizeof(float));
+    if (p->out.pooled || p->out.last_logits)
+        p->first = mha__take(arena, (size_t)p->batch.sequences, width * sizeof(float));
+    mha__taps_lay_out(arena, m, &p->batch, &p->taps);
+    mha__routed_lay_out(arena, m, &p->batch, &p->routed);
+    p->block = mha__take(arena, 1, block_bytes);
+}
+
+/* Turns the pass to this layer, and makes p->plan the operator's plan for it: the last one as long as layers are alike
+ * and show as many heads, so one for most models. */
+static mha_status turn(const mha_model *m, pass *p, int64_t layer, mha_error *err)
+{
+    const mha_attn_layer *attn = mha__block_attn(m->block[layer]);
+    mha__batch_turn(&p->batch, m, layer);
+    mha__taps_turn(&p->taps, m, &p->batch, layer);
+    mha__routed_turn(m, &p->batch, &p->routed, layer, p->out.kept);
+    const int64_t maps = p->batch.layer.probs || p->batch.layer.on_rows ? p->batch.layer.map_count : 0;
+    if (p->plan && p->planned_maps == maps && mha__attn_layer_alike(p->planned, attn)) return MHA_OK;
+    mha_attn_plan_free(p->plan);
+    p->plan = NULL;
+    p->planned = attn;
+    p->planned_maps = maps;
+    return mha__attn_layer_plan(attn, &p->batch.layer, &p->plan, err);
+}
+
+static mha_status block_bytes(const mha_model *m, pass *p, size_t *bytes, mha_error *err)
+{
+    *bytes = 0;
+    for (int64_t layer = p->batch.in.first_layer; layer < m->config.layers; layer++) {
+        size_t one = 0;
+        MHA__TRY(turn(m, p, layer, err));
+        MHA__TRY(mha__block_bytes(m->block[layer], p->plan, &p->batch.layer, &one, err));
+        if (one > *bytes) *bytes = one;
+    }
+    return MHA_OK;
+}
+
+/* ---- the pass ---- */
+
+static mha_status logits(const mha_model *m, const pass *p, mha_error *err)
+{
+    const int64_t rows = p->batch.in.batch * p->batch.in.length, width = m->config.hidden;
+    const float *x = NULL;
+    MHA__TRY(mha__head_input(m, rows, p->x, p->final, &x, err));
+    if (p->out.logits) MHA__TRY(mha__head_logits(m, rows, x, p->out.logits, err));
+    for (int64_t b = 0; p->out.last_logits && b < p->batch.sequences; b++)
+        memcpy(p->first + b * width, x + mha__batch_last(&p->batch, b) * width, (size_t)width * sizeof *x);
+    return p->out.last_logits ? mha__head_logits(m, p->batch.sequences, p->first, p->out.last_logits, err) : MHA_OK;
+}
+
+/* x of the first layer that runs. */
+static mha_status enter(const mha_model *m, const pass *p, mha_error *err)
+{
+    const int64_t rows = p->batch.in.batch * p->batch.in.length, width = m->config.hidden;
+    if (p->batch.in.hidden) {
+        memmove(p->x, p->batch.in.hidden, (size_t)(rows * width) * sizeof *p->x);
+        return MHA_OK;
+    }
+    MHA__TRY(mha__batch_embed(m, &p->batch, p->x, err));
+    return m->embed_norm.weight ? mha_norm_forward(m->ctx, &m->embed_norm, rows, width, p->x, NULL, p->x, err) : MHA_OK;
+}
+
+/* Whether nothing is asked for that lies behind the last layer's attention. */
+static bool ends_at_attention(const mha_model_output *out)
+{
+    return (out->on_attention || out->on_rows || out->on_stats) && !out->on_activations && !out->on_hidden &&
+           !out->last_hidden && !out->pooled && !out->logits && !out->last_logits;
+}
+
+static mha_status run(const mha_model *m, pass *p, mha_error *err)
+{
+    const mha_model_output *out = &p->out;
+    const int64_t rows = p->batch.in.batch * p->batch.in.length, layers = m->config.layers;
+    const int64_t begin = p->batch.in.first_layer;
+    MHA__TRY(mha__batch_fill(m, &p->batch, err));
+    mha__routed_begin(m, &p->batch, &p->routed);
+    MHA__TRY(enter(m, p, err));
+    if (out->on_hidden && out->on_hidden(out->user, begin, p->x)) return mha__taps_stopped(err, "on_hidden", begin);
+    for (int64_t layer = begin; layer < layers; layer++) {
+        MHA__TRY(turn(m, p, layer, err));
+        const bool ends = layer == layers - 1 && ends_at_attention(out);
+        if (ends)
+            MHA__TRY(mha__block_attend(m->block[layer], p->plan, &p->batch.layer, p->x, err));
+        else
+            MHA__TRY(mha__block_run(m->block[layer], p->plan, &p->batch.layer, p->x, err));
+        mha__routed_show(m, &p->batch, &p->routed, layer, out->kept);
+        MHA__TRY(mha__taps_show(&p->taps, m, &p->batch, layer, err));
+        if (ends) return MHA_OK;
+        if (layer == layers - 1 && m->final_norm.weight)
+            MHA__TRY(mha_norm_forward(m->ctx, &m->final_norm, rows, m->config.hidden, p->x, NULL, p->x, err));
+        if (out->on_hidden && out->on_hidden(out->user, layer + 1, p->x))
+            return mha__taps_stopped(err, "on_hidden", layer + 1);
+    }
+    if (out->pooled) MHA__TRY(mha__head_pool(m, &p->batch, p->x, p->first, out->pooled, err));
+    return out->logits || out->last_logits ? logits(m, p, err) : MHA_OK;
+}
+
+/* Lays out the arena of the pass, in one allocation. */
+static mha_status allocate(const mha_model *m, pass *p, void **memory, mha_error *err)
+{
+    size_t bytes = 0;
+    MHA__TRY(block_bytes(m, p, &bytes, err));
+    mha__arena arena = {0};
+    lay_out(&arena, m, p, bytes);
+    arena.base = *memory = arena.overflow ? NULL : mha__alloc(m->ctx, arena.used);
+    if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "a forward pass");
+    arena.used = 0;
+    lay_out(&arena, m, p, bytes);
+    mha__batch_describe(&p->batch, p->batch.lengths);
+    p->batch.layer.workspace = p->block;
+    p->batch.layer.workspace_bytes = bytes;
+    return MHA_OK;
+}
+
+mha_status mha_model_forward(const mha_model *model, const mha_model_input *input, const mha_model_output *output,
+                             mha_error *err)
+{
+    const int64_t some_lengths = 0; /* it stands for an array that does not exist yet, and is not read */
+    pass p = {0};
+    void *memory = NULL;
+    if (!model) return mha__fail(err, MHA_ERR_ARG, "mha_model_forward: model is NULL");
+    MHA__TRY(mha__options_read(&p.out, sizeof p.out, output, "mha_model_output", err));
+    MHA__TRY(mha__batch_read(model, &p.batch, input, err));
+    MHA__TRY(mha__head_check(model, p.out.pooled != NULL, p.out.logits || p.out.last_logits, err));
+    MHA__TRY(mha__taps_read(model, &p.batch, &p.out, &p.taps, err));
+    mha__batch_describe(&p.batch, &some_lengths);
+    mha_status status = allocate(model, &p, &memory, err);
+    if (status == MHA_OK) status = run(model, &p, err);
+    if (status != MHA_OK && p.batch.in.cache) mha_model_cache_clear(p.batch.in.cache, MHA_CACHE_ALL, NULL);
+    mha_attn_plan_free(p.plan);
+    mha__free(model->ctx, memory);
+    return status;
+}

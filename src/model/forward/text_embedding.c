@@ -1,0 +1,183 @@
+/* text_embedding.c - one vector per text.
+ *
+ * Texts are read WINDOW at a time and run in batches, one behind another, so that no padding is computed. Neighbours do
+ * not change a vector: rows and sums depend on its own tokens alone.
+ */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/struct_size.h"
+#include "layer/arena.h"
+#include "model/model_struct.h"
+#include "model/model_text.h"
+#include <math.h>
+#include <string.h>
+
+#define WINDOW 256        /* texts in memory at a time */
+#define BATCH_TOKENS 2048 /* or one longer text: what a layer reads and writes stays near the caches */
+
+/* ---- pooling ---- */
+
+static void mean(const float *hidden, int64_t length, int64_t width, float *out)
+{
+    for (int64_t e = 0; e < width; e++) {
+        double sum = 0;
+        for (int64_t t = 0; t < length; t++)
+            sum += (double)hidden[t * width + e];
+        out[e] = (float)(sum / (double)length);
+    }
+}
+
+/* To length 1; a zero vector stays zero, as in torch.nn.functional.normalize. */
+static void normalize(float *v, int64_t width)
+{
+    double square = 0;
+    for (int64_t e = 0; e < width; e++)
+        square += (double)v[e] * (double)v[e];
+    const double norm = fmax(sqrt(square), 1e-12);
+    for (int64_t e = 0; e < width; e++)
+        v[e] = (float)((double)v[e] / norm);
+}
+
+static void pool(const mha_embed_options *o, const float *hidden, int64_t length, int64_t width, float *out)
+{
+    if (o->pool == MHA_POOL_CLS)
+        memcpy(out, hidden, (size_t)width * sizeof *out);
+    else
+        mean(hidden, length, width, out);
+    if (!o->no_normalize) normalize(out, width);
+}
+
+/* ---- one batch ---- */
+
+typedef struct buffers {
+    int32_t *ids, *type_ids;
+    int64_t *starts; /* [WINDOW + 1] */
+    float *hidden;
+} buffers;
+
+/* How many texts from the first on share a batch: at least one. */
+static int64_t batch_size(mha_encoding *const *tokens, int64_t count)
+{
+    int64_t n = 1, total = tokens[0]->count;
+    while (n < count && total + tokens[n]->count <= BATCH_TOKENS)
+        total += tokens[n++]->count;
+    return n;
+}
+
+static mha_status run_batch(const mha_model *m, const mha_embed_options *o, mha_encoding *const *tokens, int64_t count,
+                            const buffers *b, float *out, mha_error *err)
+{
+    const int64_t width = m->config.hidden;
+    b->starts[0] = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const size_t bytes = (size_t)tokens[i]->count * sizeof *b->ids;
+        memcpy(b->ids + b->starts[i], tokens[i]->ids, bytes);
+        memcpy(b->type_ids + b->starts[i], tokens[i]->type_ids, bytes);
+        b->starts[i + 1] = b->starts[i] + tokens[i]->count;
+    }
+    const mha_model_input input = {
+        .size = sizeof input, .batch = count, .ids = b->ids, .type_ids = b->type_ids, .starts = b->starts};
+    const mha_model_output output = {.size = sizeof output, .last_hidden = b->hidden};
+    MHA__TRY(mha_model_forward(m, &input, &output, err));
+    for (int64_t i = 0; i < count; i++)
+        pool(o, b->hidden + b->starts[i] * width, tokens[i]->count, width, out + i * width);
+    return MHA_OK;
+}
+
+/* ---- one window ---- */
+
+typedef struct embedding {
+    const mha_model *model;
+    mha_embed_options options;
+    int64_t total; /* texts of the whole call */
+    float *out;
+    mha_encoding *tokens[WINDOW];
+    buffers buffers;
+} embedding;
+
+static mha_status encode(embedding *e, const char *const *texts, int64_t first, int64_t count, mha_error *err)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const mha__text text = {texts[first + i], first + i, e->total};
+        MHA__TRY(mha__text_encode(e->model, &text, 0, &e->tokens[i], err));
+        if (e->tokens[i]->count < 1)
+            return mha__fail(err, MHA_ERR_ARG, "text %lld of %lld has no tokens", (long long)text.index + 1,
+                             (long long)text.count);
+    }
+    return MHA_OK;
+}
+
+static mha_status run_window(embedding *e, const char *const *texts, int64_t first, int64_t count, mha_error *err)
+{
+    MHA__TRY(encode(e, texts, first, count, err));
+    for (int64_t i = 0, n; i < count; i += n) {
+        n = batch_size(e->tokens + i, count - i);
+        float *out = e->out + (first + i) * e->model->config.hidden;
+        MHA__TRY(run_batch(e->model, &e->options, e->tokens + i, n, &e->buffers, out, err));
+        MHA__TRY(mha__progress(e->model->ctx, "embed", first + i + n, e->total, err));
+    }
+    return MHA_OK;
+}
+
+static void release(embedding *e)
+{
+    for (int64_t i = 0; i < WINDOW; i++) {
+        mha_encoding_free(e->tokens[i]);
+        e->tokens[i] = NULL;
+    }
+}
+
+static embedding *lay_out(mha__arena *arena, const mha_model *m, buffers *b)
+{
+    const size_t cells = (size_t)mha__max64(BATCH_TOKENS, m->config.max_positions);
+    embedding *e = mha__take(arena, 1, sizeof *e);
+    b->ids = mha__take(arena, cells, sizeof *b->ids);
+    b->type_ids = mha__take(arena, cells, sizeof *b->type_ids);
+    b->starts = mha__take(arena, WINDOW + 1, sizeof *b->starts);
+    b->hidden = mha__take(arena, cells, (size_t)m->config.hidden * sizeof *b->hidden);
+    return e;
+}
+
+/* One allocation for the object and the buffers of the largest batch. */
+static embedding *create(const mha_model *m, mha_error *err)
+{
+    mha__arena arena = {0};
+    buffers b;
+    lay_out(&arena, m, &b);
+    arena.base = arena.overflow ? NULL : mha__alloc(m->ctx, arena.used);
+    if (!arena.base) {
+        mha__no_memory(err, arena.used, "the buffers of an embedding");
+        return NULL;
+    }
+    arena.used = 0;
+    embedding *e = lay_out(&arena, m, &b);
+    *e = (embedding){.model = m, .buffers = b};
+    return e;
+}
+
+mha_status mha_model_embed(const mha_model *model, const char *const *texts, int64_t count,
+                           const mha_embed_options *options, float *out, mha_error *err)
+{
+    mha_embed_options o;
+    MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_embed_options", err));
+    if (!model || count < 0 || (count && (!texts || !out)))
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_embed: model, texts or out is NULL, or count %lld is negative",
+                         (long long)count);
+    if (!model->packed) return mha__fail(err, MHA_ERR_ARG, "the model was opened without weights (no_weights)");
+    if (!model->tokenizer)
+        return mha__fail(err, MHA_ERR_ARG, "the model was opened without its tokenizer (no_tokenizer)");
+    if (o.pool != MHA_POOL_MEAN && o.pool != MHA_POOL_CLS)
+        return mha__fail(err, MHA_ERR_ARG, "mha_embed_options.pool is %d, which is no mha_pool", (int)o.pool);
+    embedding *e = create(model, err);
+    if (!e) return MHA_ERR_MEMORY;
+    e->options = o;
+    e->total = count;
+    e->out = out;
+    mha_status status = MHA_OK;
+    for (int64_t first = 0; first < count && status == MHA_OK; first += WINDOW) {
+        status = run_window(e, texts, first, mha__min64(WINDOW, count - first), err);
+        release(e);
+    }
+    mha__free(model->ctx, e);
+    return status;
+}

@@ -1,0 +1,63 @@
+/* token_scores.c - the probability of each token of a text, given those before it. */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "layer/loss/logits_softmax.h"
+#include "mha/generate.h"
+#include "model/forward/model_cache.h"
+#include <math.h>
+
+enum { PIECE = 64 }; /* tokens whose logits are held at once */
+
+/* log p of `id` under the softmax of one row of logits. */
+static double log_prob(const mha__kernels *kernels, const float *logits, int64_t vocab, int32_t id)
+{
+    float top;
+    const double sum = mha__exponentials(kernels, vocab, logits, &top, NULL);
+    return (double)logits[id] - (double)top - log(sum);
+}
+
+static mha_status score_pieces(const mha_model *model, const int32_t *ids, int64_t count, mha_model_cache *cache,
+                               float *logits, float *logprob, mha_error *err)
+{
+    const mha__kernels *kernels = mha__kernels_f32(mha__ctx_isa(model->ctx));
+    const int64_t vocab = model->config.vocab;
+    for (int64_t at = 0; at + 1 < count; at += PIECE) {
+        const int64_t length = mha__min64(PIECE, count - 1 - at);
+        const mha_model_input input = {
+            .size = sizeof input, .batch = 1, .length = length, .ids = ids + at, .cache = cache};
+        const mha_model_output output = {.size = sizeof output, .logits = logits};
+        MHA__TRY(mha_model_forward(model, &input, &output, err));
+        for (int64_t i = 0; i < length; i++)
+            logprob[at + i] = (float)log_prob(kernels, logits + i * vocab, vocab, ids[at + i + 1]);
+    }
+    return MHA_OK;
+}
+
+static mha_status check(const mha_model *model, const int32_t *ids, int64_t count, const float *logprob, mha_error *err)
+{
+    if (!model || !ids || !logprob)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_score: model, ids or logprob is NULL");
+    if (count < 2 || count > INT32_MAX)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_score: %lld tokens; it takes two to score one", (long long)count);
+    for (int64_t i = 0; i < count; i++)
+        if (ids[i] < 0 || ids[i] >= model->config.vocab)
+            return mha__fail(err, MHA_ERR_ARG, "mha_model_score: token %lld is %d, not 0..%lld", (long long)i, ids[i],
+                             (long long)model->config.vocab - 1);
+    return MHA_OK;
+}
+
+mha_status mha_model_score(const mha_model *model, const int32_t *ids, int64_t count, float *logprob, mha_error *err)
+{
+    mha_model_cache *cache = NULL;
+    MHA__TRY(check(model, ids, count, logprob, err));
+    const mha_model_cache_options o = {.size = sizeof o, .tokens = count};
+    MHA__TRY(mha_model_cache_create(model, &o, &cache, err));
+    const size_t bytes = (size_t)mha__min64(PIECE, count) * (size_t)model->config.vocab * sizeof(float);
+    float *logits = mha__alloc(model->ctx, bytes);
+    const mha_status status = logits ? score_pieces(model, ids, count, cache, logits, logprob, err)
+                                     : mha__no_memory(err, bytes, "the logits of a piece of text");
+    mha__free(model->ctx, logits);
+    mha_model_cache_free(cache);
+    return status;
+}

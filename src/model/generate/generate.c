@@ -1,0 +1,187 @@
+/* generate.c - several prompts, some of them at once: each slot of the cache works on one prompt, and when that ends
+ * the next one takes the slot. A prompt is read by itself; then all slots advance by a token together.
+ *
+ * A slot that has ended keeps its keys. A prompt that begins like what some slot holds takes that beginning over,
+ * which has the bits of reading it: a row of the cache depends on the tokens up to it alone.
+ */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "base/struct_size.h"
+#include "model/generate/generation.h"
+#include <string.h>
+
+/* Tokens that are read at once, so that memory does not grow with the prompt, and from which sharing pays. */
+enum { PIECE = 512, SHARE_LEAST = 16 };
+
+/* ---- one token ---- */
+
+static bool is_eos(const mha__generation *g, int64_t id)
+{
+    for (int64_t i = 0; g->o.eos && i < g->o.eos_count; i++)
+        if (g->o.eos[i] == id) return true;
+    return false;
+}
+
+/* Hands out what is certain of the slot's text; true when the caller wants no more. */
+static bool hand_out(const mha__generation *g, const mha__slot *s)
+{
+    return g->o.on_text && s->writer.sure > 0 &&
+           g->o.on_text(g->o.user, s->prompt, s->writer.text, s->writer.sure) != 0;
+}
+
+static mha_status end(mha__generation *g, mha__slot *s, mha_ending why, mha_error *err)
+{
+    if (s->writer.stream) {
+        MHA__TRY(mha__writer_end(&s->writer, err));
+        if (s->writer.stopped) why = MHA_END_STOP;
+        hand_out(g, s);
+    }
+    if (g->o.on_end) g->o.on_end(g->o.user, s->prompt, why);
+    g->done += g->o.max_new - g->lengths[s->prompt];
+    s->prompt = -1;
+    return MHA_OK;
+}
+
+/* Tells of the slot's new token, and ends its prompt when it was the last. */
+static mha_status tell(mha__generation *g, mha__slot *s, int32_t id, mha_error *err)
+{
+    const bool eos = is_eos(g, id), full = g->lengths[s->prompt] == g->o.max_new;
+    bool called_off = g->o.on_token && g->o.on_token(g->o.user, s->prompt, id);
+    if (s->writer.stream && !eos) {
+        MHA__TRY(mha__writer_put(&s->writer, id, err));
+        called_off = hand_out(g, s) || called_off;
+    }
+    if (!called_off && !eos && !full && !s->writer.stopped) return MHA_OK;
+    return end(g, s, called_off ? MHA_END_CALLER : eos ? MHA_END_EOS : MHA_END_LENGTH, err);
+}
+
+mha_status mha__generation_advance(mha__generation *g, mha__slot *s, float *logits, mha_error *err)
+{
+    int64_t id = 0;
+    MHA__TRY(mha__generation_choose(g, s, logits, &id, err));
+    s->ids[s->length++] = (int32_t)id;
+    g->out[s->prompt * g->o.max_new + g->lengths[s->prompt]++] = (int32_t)id;
+    g->done++;
+    return tell(g, s, (int32_t)id, err);
+}
+
+/* ---- reading a prompt ---- */
+
+bool mha__turns_with_length(const mha_model *m)
+{
+    return m->config.rope.kind == MHA_ROPE_DYNAMIC || m->config.rope.kind == MHA_ROPE_LONGROPE;
+}
+
+bool mha__reads_prompt_whole(const mha_model *m)
+{
+    return mha__turns_with_length(m) || m->router;
+}
+
+/* How many tokens of the prompt a slot's cache begins with. */
+static int64_t alike(const mha__generation *g, const mha__slot *s, const mha_prompt *p)
+{
+    const int64_t most = mha__min64(mha_model_cache_length(g->cache, s - g->slot), p->count - 1);
+    int64_t n = 0;
+    while (n < most && s->ids[n] == p->ids[n])
+        n++;
+    return n;
+}
+
+/* Fills the cache of slot `to` with as much of the prompt as some slot holds, and returns how much that is; at least
+ * the last token is left to read. A slot with a window may no longer have it all. */
+static int64_t share(mha__generation *g, int64_t to, const mha_prompt *p)
+{
+    int64_t most = 0, from = to;
+    for (int64_t n = 0; !mha__reads_prompt_whole(g->model) && n < g->slots; n++) {
+        const int64_t same = alike(g, &g->slot[n], p);
+        if (same > most) most = same, from = n;
+    }
+    if (most >= SHARE_LEAST) {
+        const mha_status status = from == to ? mha_model_cache_truncate(g->cache, to, most, NULL)
+                                             : mha_model_cache_fork(g->cache, from, to, most, NULL);
+        if (status == MHA_OK) return most;
+    }
+    mha_model_cache_clear(g->cache, to, NULL);
+    return 0;
+}
+
+/* Reads the slot's prompt from its token `at` on; the logits of the last one are in g->logits. */
+static mha_status read_prompt(mha__generation *g, int64_t n, int64_t at, mha_error *err)
+{
+    const mha__slot *s = &g->slot[n];
+    const int64_t piece = g->cache && !mha__reads_prompt_whole(g->model) ? PIECE : s->length;
+    for (int64_t count; at < s->length; at += count) {
+        count = mha__min64(piece, s->length - at);
+        MHA__TRY(mha__progress(g->model->ctx, "generate", g->done, g->count * g->o.max_new, err));
+        const mha_model_input input = {
+            .size = sizeof input, .batch = 1, .length = count, .ids = s->ids + at, .cache = g->cache, .sequence = n};
+        const mha_model_output output = {.size = sizeof output,
+                                         .last_logits = at + count == s->length ? g->logits : NULL};
+        MHA__TRY(mha_model_forward(g->model, &input, &output, err));
+    }
+    return MHA_OK;
+}
+
+/* Gives an idle slot the next prompt, and that its first token. */
+static mha_status begin(mha__generation *g, int64_t n, mha_error *err)
+{
+    mha__slot *s = &g->slot[n];
+    const mha_prompt *p = &g->prompts[g->next];
+    const int64_t shared = g->cache ? share(g, n, p) : 0;
+    if (g->o.on_prompt) g->o.on_prompt(g->o.user, g->next, shared);
+    s->prompt = g->next++;
+    s->length = p->count;
+    memcpy(s->ids, p->ids, (size_t)p->count * sizeof *s->ids);
+    mha_rng_manual_seed(&s->rng, g->o.sampling.seed + (uint64_t)s->prompt);
+    if (s->writer.tokenizer) MHA__TRY(mha__writer_begin(&s->writer, p, err));
+    MHA__TRY(read_prompt(g, n, shared, err));
+    return mha__generation_advance(g, s, g->logits, err);
+}
+
+/* ---- the loop ---- */
+
+/* Without a cache: each slot's whole sequence again. */
+static mha_status step_again(mha__generation *g, mha_error *err)
+{
+    for (int64_t n = 0; n < g->slots; n++) {
+        if (g->slot[n].prompt < 0) continue;
+        MHA__TRY(read_prompt(g, n, 0, err));
+        MHA__TRY(mha__generation_advance(g, &g->slot[n], g->logits, err));
+    }
+    return MHA_OK;
+}
+
+static mha_status run(mha__generation *g, mha_error *err)
+{
+    const int64_t total = g->count * g->o.max_new;
+    for (bool busy = true; busy;) {
+        busy = false;
+        for (int64_t n = 0; n < g->slots; n++) {
+            while (g->slot[n].prompt < 0 && g->next < g->count)
+                MHA__TRY(begin(g, n, err));
+            busy |= g->slot[n].prompt >= 0;
+        }
+        MHA__TRY(mha__progress(g->model->ctx, "generate", g->done, total, err));
+        if (busy) MHA__TRY((g->cache ? mha__generation_step : step_again)(g, err));
+    }
+    return MHA_OK;
+}
+
+mha_status mha_model_generate(const mha_model *model, const mha_prompt *prompts, int64_t count,
+                              const mha_generate_options *options, int32_t *out, int64_t *lengths, mha_error *err)
+{
+    mha__generation g = {.model = model, .prompts = prompts, .count = count, .out = out, .lengths = lengths};
+    if (!model || count < 0 || (count > 0 && (!prompts || !out || !lengths)))
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_model_generate: count is %lld, or model, prompts, out or lengths is NULL",
+                         (long long)count);
+    MHA__TRY(mha__options_read(&g.o, sizeof g.o, options, "mha_generate_options", err));
+    MHA__TRY(mha__generation_check(&g, err));
+    if (count == 0) return MHA_OK;
+    memset(lengths, 0, (size_t)count * sizeof *lengths);
+    mha_status status = mha__generation_allocate(&g, err);
+    if (status == MHA_OK) status = run(&g, err);
+    mha__generation_release(&g);
+    return status;
+}

@@ -1,0 +1,159 @@
+/* generate_setup.c - what mha_model_generate is asked for, checked, and the memory that it takes. */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "base/utf8.h"
+#include "model/forward/pooler_logits.h"
+#include "model/generate/generation.h"
+#include "model/generate/sampling.h"
+#include <string.h>
+
+/* ---- checks ---- */
+
+static mha_status check_prompt(const mha__generation *g, int64_t n, int64_t most, mha_error *err)
+{
+    const mha_prompt *p = &g->prompts[n];
+    if (!p->ids || p->count < 1)
+        return mha__fail(err, MHA_ERR_ARG, "prompt %lld of %lld has no tokens", (long long)n + 1, (long long)g->count);
+    if (p->count > most - g->o.max_new)
+        return mha__fail(err, MHA_ERR_ARG, "prompt %lld of %lld: %lld tokens and %lld new ones; the model takes %lld",
+                         (long long)n + 1, (long long)g->count, (long long)p->count, (long long)g->o.max_new,
+                         (long long)most);
+    for (int64_t i = 0; i < p->count; i++)
+        if (p->ids[i] < 0 || p->ids[i] >= g->model->config.vocab)
+            return mha__fail(err, MHA_ERR_ARG, "prompt %lld of %lld: token %lld is %d, not 0..%lld", (long long)n + 1,
+                             (long long)g->count, (long long)i, p->ids[i], (long long)g->model->config.vocab - 1);
+    return MHA_OK;
+}
+
+static mha_status check_numbers(const mha_generate_options *o, mha_error *err)
+{
+    if (o->max_new < 1 || o->max_new > INT32_MAX / 2)
+        return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: max_new is %lld, must be > 0", (long long)o->max_new);
+    if (o->min_new < 0 || o->min_new > o->max_new)
+        return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: min_new is %lld, not 0..%lld (max_new)",
+                         (long long)o->min_new, (long long)o->max_new);
+    if (o->at_once < 0)
+        return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: at_once is %lld", (long long)o->at_once);
+    if (o->lookup < 0 || o->lookup > 64)
+        return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: lookup is %lld, not 0..64", (long long)o->lookup);
+    return mha__sampling_check(&o->sampling, err);
+}
+
+static mha_status check_eos(mha__generation *g, mha_error *err)
+{
+    mha_generate_options *o = &g->o;
+    const mha__config *config = &g->model->config;
+    if (!o->eos && o->eos_count == 0) o->eos = config->eos, o->eos_count = config->eos_count;
+    for (int64_t i = 0; o->eos && i < o->eos_count; i++)
+        if (o->eos[i] < 0 || o->eos[i] >= config->vocab)
+            return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: eos[%lld] is %d, no token of the model",
+                             (long long)i, o->eos[i]);
+    return MHA_OK;
+}
+
+static mha_status check_stop(const mha__generation *g, mha_error *err)
+{
+    const mha_generate_options *o = &g->o;
+    if (o->stop_count < 0 || (o->stop_count > 0 && !o->stop))
+        return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: stop_count is %lld, or stop is NULL",
+                         (long long)o->stop_count);
+    if ((o->stop_count > 0 || o->on_text) && !mha_model_tokenizer(g->model))
+        return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: %s, but the model was opened without a tokenizer",
+                         o->on_text ? "on_text" : "stop");
+    for (int64_t i = 0; i < o->stop_count; i++) {
+        const char *stop = o->stop[i];
+        const size_t bytes = stop ? strlen(stop) : 0;
+        if (bytes == 0 || mha__utf8_check(stop, bytes) < bytes)
+            return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: stop[%lld] is %s", (long long)i,
+                             bytes ? "not UTF-8" : "NULL or empty");
+    }
+    return MHA_OK;
+}
+
+mha_status mha__generation_check(mha__generation *g, mha_error *err)
+{
+    const mha_model *m = g->model;
+    if (!m->info.causal)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s is an encoder: it writes no text", m->info.family);
+    if (!m->packed) return mha__fail(err, MHA_ERR_ARG, "the model was opened without weights (no_weights)");
+    if (m->router && g->o.no_cache)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "mha_generate_options: no_cache, but the model has a router: what it chose for a prompt is "
+                         "kept with the cache");
+    MHA__TRY(mha__head_check(m, false, true, err));
+    MHA__TRY(check_numbers(&g->o, err));
+    MHA__TRY(check_eos(g, err));
+    MHA__TRY(check_stop(g, err));
+    const int64_t most = m->positions.weight ? m->config.max_positions : INT32_MAX / 2;
+    for (int64_t n = 0; n < g->count; n++)
+        MHA__TRY(check_prompt(g, n, most, err));
+    return MHA_OK;
+}
+
+/* ---- memory ---- */
+
+/* Guesses must be forgotten again: a window may have given back what the rows before them see. */
+static bool may_guess(const mha__generation *g)
+{
+    const mha__config *c = &g->model->config;
+    bool slides = false;
+    for (int64_t layer = 0; layer < c->layers; layer++)
+        slides |= c->attention[layer].window > 0;
+    return !slides && !g->o.no_cache && !mha__turns_with_length(g->model);
+}
+
+static void set_up_slots(mha__generation *g)
+{
+    const mha_generate_options *o = &g->o;
+    const bool writes = o->on_text || o->stop_count > 0;
+    for (int64_t n = 0; n < g->slots; n++)
+        g->slot[n] = (mha__slot){.prompt = -1,
+                                 .ids = g->ids + n * g->room,
+                                 .ahead = o->lookup,
+                                 .writer = {.ctx = g->model->ctx,
+                                            .tokenizer = writes ? mha_model_tokenizer(g->model) : NULL,
+                                            .stop = o->stop,
+                                            .stop_count = o->stop_count}};
+}
+
+mha_status mha__generation_allocate(mha__generation *g, mha_error *err)
+{
+    mha_ctx *ctx = g->model->ctx;
+    const size_t vocab = (size_t)g->model->config.vocab;
+    int64_t longest = 0;
+    if (!may_guess(g)) g->o.lookup = 0;
+    for (int64_t n = 0; n < g->count; n++)
+        longest = mha__max64(longest, g->prompts[n].count);
+    g->slots = mha__min64(g->count, g->o.at_once ? g->o.at_once : 8);
+    g->room = longest + g->o.max_new;
+    const size_t rows = (size_t)g->slots * (size_t)(1 + g->o.lookup);
+    g->slot = mha__calloc(ctx, (size_t)g->slots, sizeof *g->slot);
+    g->ids = mha__calloc(ctx, (size_t)g->slots, (size_t)g->room * sizeof *g->ids);
+    g->step = mha__calloc(ctx, rows, sizeof *g->step);
+    g->mask = mha__calloc(ctx, rows, 1);
+    g->logits = mha__calloc(ctx, rows, vocab * sizeof *g->logits);
+    g->probs = mha__calloc(ctx, 2, vocab * sizeof *g->probs);
+    if (!g->slot || !g->ids || !g->step || !g->mask || !g->logits || !g->probs)
+        return mha__no_memory(err, rows * vocab * sizeof *g->logits, "generating");
+    g->work = g->probs + vocab;
+    set_up_slots(g);
+    if (g->o.no_cache) return MHA_OK;
+    const mha_model_cache_options o = {
+        .size = sizeof o, .batch = g->slots, .tokens = g->room, .dtype = g->o.cache_dtype};
+    return mha_model_cache_create(g->model, &o, &g->cache, err);
+}
+
+void mha__generation_release(mha__generation *g)
+{
+    mha_ctx *ctx = g->model->ctx;
+    for (int64_t n = 0; g->slot && n < g->slots; n++)
+        mha__writer_free(&g->slot[n].writer);
+    mha_model_cache_free(g->cache);
+    mha__free(ctx, g->slot);
+    mha__free(ctx, g->ids);
+    mha__free(ctx, g->step);
+    mha__free(ctx, g->mask);
+    mha__free(ctx, g->logits);
+    mha__free(ctx, g->probs);
+}

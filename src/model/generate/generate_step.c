@@ -1,0 +1,87 @@
+/* generate_step.c - one pass for all prompts at work. With lookup a prompt may get several tokens of it: guesses go
+ * through the model with the last token, and as long as the token that is chosen is the one that was guessed, the next
+ * row of logits is what would have come. The rest is taken out of the cache again.
+ */
+#include "base/error.h"
+#include "base/size.h"
+#include "model/generate/generation.h"
+#include <string.h>
+
+/* Writes guesses behind the ids, at most `most`: what followed the last three tokens (or two) when they came before.
+ * Text that repeats itself within fewer tokens than that is guessed on and on. Returns how many. */
+static int64_t guess(mha__slot *s, int64_t most)
+{
+    for (int64_t n = 3; n >= 2; n--) {
+        const int32_t *tail = s->ids + s->length - n;
+        for (int64_t i = s->length - n - 1; i >= 0; i--) {
+            if (memcmp(s->ids + i, tail, (size_t)n * sizeof *tail) != 0) continue;
+            for (int64_t k = 0; k < most; k++)
+                s->ids[s->length + k] = s->ids[i + n + k];
+            return most;
+        }
+    }
+    return 0;
+}
+
+/* Tokens of the slot's row: its last one and guesses, as far as max_new leaves room; 0 for an idle slot. */
+static int64_t row_length(const mha__generation *g, mha__slot *s)
+{
+    if (s->prompt < 0) return 0;
+    const int64_t left = g->o.max_new - g->lengths[s->prompt] - 1;
+    return 1 + guess(s, mha__min64(left, s->ahead));
+}
+
+/* Fills step and mask with rows of equal lengths; *all is true when nothing is masked. */
+static int64_t fill_rows(mha__generation *g, bool *all)
+{
+    int64_t most = 1;
+    for (int64_t n = 0; n < g->slots; n++) {
+        g->slot[n].row = row_length(g, &g->slot[n]);
+        most = mha__max64(most, g->slot[n].row);
+    }
+    *all = true;
+    for (int64_t n = 0; n < g->slots; n++) {
+        const mha__slot *s = &g->slot[n];
+        for (int64_t i = 0; i < most; i++) {
+            const bool real = i < s->row;
+            g->mask[n * most + i] = real;
+            g->step[n * most + i] = real ? s->ids[s->length - 1 + i] : 0;
+            *all &= real;
+        }
+    }
+    return most;
+}
+
+/* Chooses from row after row of logits until a guess was wrong, and forgets the wrong ones. */
+static mha_status take_row(mha__generation *g, mha__slot *s, float *logits, mha_error *err)
+{
+    const int64_t guesses = s->row - 1, begin = s->length;
+    int64_t right = 0;
+    for (bool goes_on = true; goes_on; right += goes_on) {
+        const int32_t guessed = s->ids[s->length < g->room ? s->length : 0];
+        MHA__TRY(mha__generation_advance(g, s, logits + right * g->model->config.vocab, err));
+        goes_on = right < guesses && s->prompt >= 0 && s->ids[s->length - 1] == guessed;
+    }
+    if (guesses == 0) return MHA_OK;
+    s->ahead = mha__min64(g->o.lookup, right == guesses ? 2 * guesses : right + 1);
+    return mha_model_cache_truncate(g->cache, s - g->slot, begin + right, err);
+}
+
+mha_status mha__generation_step(mha__generation *g, mha_error *err)
+{
+    bool all = false;
+    const int64_t length = fill_rows(g, &all);
+    const mha_model_input input = {.size = sizeof input,
+                                   .batch = g->slots,
+                                   .length = length,
+                                   .ids = g->step,
+                                   .mask = all ? NULL : g->mask,
+                                   .cache = g->cache};
+    const mha_model_output output = {
+        .size = sizeof output, .logits = length > 1 ? g->logits : NULL, .last_logits = length > 1 ? NULL : g->logits};
+    MHA__TRY(mha_model_forward(g->model, &input, &output, err));
+    for (int64_t n = 0; n < g->slots; n++)
+        if (g->slot[n].row > 0)
+            MHA__TRY(take_row(g, &g->slot[n], g->logits + n * length * g->model->config.vocab, err));
+    return MHA_OK;
+}

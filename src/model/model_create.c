@@ -1,0 +1,166 @@
+/* model_create.c - a new model: the tensors that its config asks for, drawn at random, and opened from memory. */
+#include "mha/model_create.h"
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/struct_size.h"
+#include "io/json/json.h"
+#include "layer/arena.h"
+#include "mha/rng.h"
+#include "model/model_struct.h"
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+static const double default_range = 0.02; /* transformers' initializer_range of every family here */
+
+/* What is being made; a model keeps all of it as its own. */
+typedef struct creation {
+    mha_named_tensor *list; /* [count] NULL while measuring */
+    int64_t count;
+    double range; /* standard deviation of a matrix */
+    mha_rng rng;
+} creation;
+
+/* Parts that a new checkpoint is saved without: tied ones have one name, and a pooler is for another task. */
+static bool is_made(const mha__config *c, mha__role role)
+{
+    if (role == MHA__POOLER) return false;
+    if (role == MHA__LM_HEAD) return !c->tied;
+    if (role == MHA__LM_BIAS) return !c->tied;
+    if (role == MHA__LM_TIED_BIAS) return c->tied;
+    return true;
+}
+
+static void fill(float *x, int64_t count, float value)
+{
+    for (int64_t i = 0; i < count; i++)
+        x[i] = value;
+}
+
+/* The numbers of one tensor. */
+static mha_status draw(creation *n, const mha__config *c, mha__role role, bool bias, const mha_named_tensor *t,
+                       mha_error *err)
+{
+    const mha__part_kind kind = c->family->parts[role].kind;
+    const bool norm = kind == MHA__PART_NORM || kind == MHA__PART_RMS, residual = kind == MHA__PART_CONV1D;
+    const int64_t elements = t->shape[0] * (t->rank == 2 ? t->shape[1] : 1);
+    double range = n->range;
+    if (t->rank == 1) {
+        fill(t->data, elements, norm && !bias ? 1 : 0);
+        return MHA_OK;
+    }
+    if (residual && (role == MHA__ATTN_OUT || role == MHA__DOWN)) range /= sqrt(2 * (double)c->layers);
+    MHA__TRY(mha_rng_normal(&n->rng, 0, range, t->data, elements, err));
+    if (role == MHA__WORDS && c->padding >= 0)
+        memset((float *)t->data + c->padding * c->hidden, 0, (size_t)c->hidden * sizeof(float));
+    return MHA_OK;
+}
+
+static mha_status add(mha__arena *arena, creation *n, const mha__config *c, mha__role role, int64_t layer, bool bias,
+                      mha_error *err)
+{
+    char name[MHA__TENSOR_NAME];
+    mha_named_tensor t;
+    if (!mha__weights_expected(c, role, layer, bias, name, &t)) return MHA_OK;
+    const size_t bytes = strlen(name) + 1;
+    char *own = mha__take(arena, 1, bytes);
+    t.data = mha__take(arena, (size_t)t.shape[0] * (t.rank == 2 ? (size_t)t.shape[1] : 1), sizeof(float));
+    t.name = own;
+    const int64_t at = n->count++;
+    if (!n->list) return MHA_OK;
+    memcpy(own, name, bytes);
+    n->list[at] = t;
+    return draw(n, c, role, bias, &t, err);
+}
+
+/* Takes room for all tensors, and fills them where there is some. */
+static mha_status walk(mha__arena *arena, creation *n, mha__config *c, mha_error *err)
+{
+    n->count = 0;
+    for (int64_t layer = -1; layer < c->layers; layer++) {
+        if (layer >= 0) mha__config_layer(c, layer);
+        for (int role = 0; role < MHA__ROLES; role++)
+            for (int bias = 0; bias < 2; bias++)
+                if ((role >= MHA__FIRST_OF_LAYER) == (layer >= 0) && is_made(c, (mha__role)role))
+                    MHA__TRY(add(arena, n, c, (mha__role)role, layer, bias != 0, err));
+    }
+    return MHA_OK;
+}
+
+/* Opening passes over a row that is not there; making one 0 cannot. */
+static mha_status check_padding(const mha__config *c, mha_error *err)
+{
+    if (c->padding >= -1 && c->padding < c->vocab) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT, "config.json: pad_token_id is %lld, no row of a vocabulary of %lld",
+                     (long long)c->padding, (long long)c->vocab);
+}
+
+static mha_status read_range(mha_ctx *ctx, const char *text, double *range, mha_error *err)
+{
+    const mha__json *root = NULL;
+    *range = default_range;
+    MHA__TRY(mha__json_parse(ctx, "config.json", text, strlen(text), MHA__JSON_BOM, &root, err));
+    const mha__json_obj o = {.json = root, .file = "config.json"};
+    const mha_status status = mha__json_number(&o, "initializer_range", MHA__OPTIONAL, FLT_MIN, FLT_MAX, range, err);
+    mha__json_free(root);
+    return status;
+}
+
+/* The model's own memory: the list, then names and numbers. */
+static mha_status make(mha_ctx *ctx, const char *text, mha__config *c, uint64_t seed, creation *n, void **own,
+                       mha_error *err)
+{
+    mha__arena arena = {0};
+    MHA__TRY(check_padding(c, err));
+    MHA__TRY(read_range(ctx, text, &n->range, err));
+    MHA__TRY(walk(&arena, n, c, err));
+    mha__take(&arena, (size_t)n->count, sizeof *n->list);
+    arena.base = *own = arena.overflow ? NULL : mha__alloc(ctx, arena.used);
+    if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "the weights of a new model");
+    arena.used = 0;
+    n->list = mha__take(&arena, (size_t)n->count, sizeof *n->list);
+    mha_rng_manual_seed(&n->rng, seed);
+    return walk(&arena, n, c, err);
+}
+
+/* Weights in memory need no folder; one that is given has a tokenizer, or fails as that does. */
+static mha_status open_made(mha_ctx *ctx, const char *folder, const char *text, const creation *n, mha_model **out,
+                            mha_error *err)
+{
+    const mha_model_options o = {
+        .size = sizeof o, .tensors = n->list, .tensor_count = n->count, .config_json = text, .memory_only = 1};
+    MHA__TRY(mha_model_open(ctx, folder, &o, out, err));
+    if (!folder || (*out)->tokenizer) return MHA_OK;
+    const mha_status status = mha_tokenizer_open((*out)->ctx, folder, &(*out)->tokenizer, err);
+    if (status == MHA_OK) return MHA_OK;
+    mha_model_free(*out);
+    *out = NULL;
+    return status;
+}
+
+mha_status mha_model_create(mha_ctx *given, const char *config_json, const mha_model_create_options *options,
+                            mha_model **out, mha_error *err)
+{
+    mha_model_create_options o;
+    creation n = {0};
+    char *text = NULL;
+    void *own = NULL;
+    mha_ctx *ctx = given;
+    if (!config_json || !out)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_create: %s is NULL", out ? "config_json" : "out");
+    *out = NULL;
+    MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_model_create_options", err));
+    MHA__TRY(mha__ctx_find(&ctx, err));
+    mha__config *config = mha__alloc(ctx, sizeof *config); /* too large for some stacks */
+    if (!config) return mha__no_memory(err, sizeof *config, "a config");
+    mha_status status = mha__config_read(ctx, o.folder ? o.folder : "", config_json, config, &text, err);
+    if (status == MHA_OK) status = make(ctx, text, config, o.seed, &n, &own, err);
+    mha__free(ctx, config);
+    if (status == MHA_OK) status = open_made(given, o.folder, text, &n, out, err);
+    mha__free(ctx, text);
+    if (status == MHA_OK)
+        (*out)->own = own;
+    else
+        mha__free(ctx, own);
+    return status;
+}

@@ -1,0 +1,130 @@
+/* layer_weights.c - the blocks of a model: what the family's tables and the tensors of a layer make of one, and the
+ * same block packed again once its tensors have changed. */
+#include "base/error.h"
+#include "layer/repack.h"
+#include "model/model_struct.h"
+#include <string.h>
+
+mha_norm mha__model_norm(const mha__config *c, mha__role role, const mha_matrix *part)
+{
+    const mha__part_kind kind = c->family->parts[role].kind;
+    return (mha_norm){.weight = part->weight,
+                      .bias = part->bias,
+                      .eps = c->eps,
+                      .kind = kind == MHA__PART_NORM ? MHA_NORM_LAYER : MHA_NORM_RMS};
+}
+
+static mha_layer_choice choice_of(const mha__config *c, int64_t layer, const mha_matrix *part)
+{
+    const mha__layer_choice *given = &c->attention[layer].choice;
+    mha_layer_choice choice = {.of = given->of,
+                               .selection = given->selection,
+                               .keep = mha__config_kept(c, layer),
+                               .score = part[MHA__HEAD_CHOICE],
+                               .hidden = part[MHA__HEAD_CHOICE_HIDDEN],
+                               .option_count = given->option_count};
+    memcpy(choice.options, given->options, sizeof choice.options);
+    return choice;
+}
+
+static mha_attn_layer_options attn_of(const mha_model *m, int64_t layer, const mha_matrix *part)
+{
+    const mha__config *c = &m->config;
+    const mha__layer_attention *a = &c->attention[layer];
+    const bool causal = c->family->causal;
+    return (mha_attn_layer_options){
+        .size = sizeof(mha_attn_layer_options),
+        .hidden = c->hidden,
+        .heads = c->layer_heads[layer],
+        .kv_heads = c->layer_k_heads[layer],
+        .head_dim = c->head_dim,
+        .q = part[MHA__QUERY],
+        .k = part[MHA__KEY],
+        .v = part[MHA__VALUE],
+        .qkv = part[MHA__QKV],
+        .o = part[MHA__ATTN_OUT],
+        .q_norm = mha__model_norm(c, MHA__QUERY_NORM, &part[MHA__QUERY_NORM]),
+        .k_norm = mha__model_norm(c, MHA__KEY_NORM, &part[MHA__KEY_NORM]),
+        .rope = a->turned ? &c->rope : NULL,
+        .scale = a->scale,
+        .softcap = a->softcap,
+        .causal = causal,
+        .window = {a->window > 0, a->window - 1, causal ? 0 : a->window - 1},
+        .v_heads = c->layer_v_heads[layer],
+        .dtype = m->outer.packed == MHA_BF16 ? MHA_BF16 : MHA_F32,
+        .by_head = m->by_head,
+        .slopes = a->alibi ? m->slopes + layer * c->heads : NULL,
+        .choice = choice_of(c, layer, part),
+    };
+}
+
+static mha_block_options block_of(const mha_model *m, int64_t layer, const mha_matrix *part)
+{
+    const mha__config *c = &m->config;
+    return (mha_block_options){
+        .size = sizeof(mha_block_options),
+        .attn = attn_of(m, layer, part),
+        .pre_norm = c->family->pre_norm,
+        .attn_norm = mha__model_norm(c, MHA__ATTN_NORM, &part[MHA__ATTN_NORM]),
+        .mlp_norm = mha__model_norm(c, MHA__MLP_NORM, &part[MHA__MLP_NORM]),
+        .attn_out_norm = mha__model_norm(c, MHA__ATTN_OUT_NORM, &part[MHA__ATTN_OUT_NORM]),
+        .mlp_out_norm = mha__model_norm(c, MHA__MLP_OUT_NORM, &part[MHA__MLP_OUT_NORM]),
+        .intermediate = c->attention_only[layer] ? 0 : c->intermediate,
+        .up = part[MHA__UP],
+        .down = part[MHA__DOWN],
+        .gate = part[MHA__GATE],
+        .activation = c->activation,
+    };
+}
+
+/* The parts of a layer; converted tensors stay with `weights`. */
+static mha_status take_parts(mha__weights *weights, int64_t layer, mha_matrix *part, mha_error *err)
+{
+    weights->converted_count = 0; /* the same file and prefix, its own converted tensors */
+    for (int role = MHA__FIRST_OF_LAYER; role < MHA__ROLES; role++)
+        MHA__TRY(mha__weights_part(weights, role, layer, &part[role], err));
+    return MHA_OK;
+}
+
+mha_status mha__model_create_block(mha_model *m, int64_t layer, mha_error *err)
+{
+    mha_matrix part[MHA__ROLES] = {0};
+    mha__config_layer(&m->config, layer);
+    mha__weights weights = m->outer;
+    mha_status status = take_parts(&weights, layer, part, err);
+    if (status == MHA_OK && !weights.check_only) {
+        const mha_block_options options = block_of(m, layer, part);
+        status = mha_block_create(m->ctx, &options, &m->block[layer], err);
+    }
+    mha__weights_release(&weights);
+    for (int role = MHA__FIRST_OF_LAYER; role < MHA__ROLES; role++)
+        mha__weights_rest(&weights, (mha__role)role, layer);
+    m->outer.parameters = weights.parameters;
+    m->outer.bytes = weights.bytes;
+    return status;
+}
+
+mha_status mha__model_repack(mha_model *m, int64_t layer, mha_error *err)
+{
+    mha_matrix part[MHA__ROLES] = {0};
+    mha__config_layer(&m->config, layer);
+    mha__weights weights = m->outer;
+    mha_status status = take_parts(&weights, layer, part, err);
+    if (status == MHA_OK) {
+        const mha_block_options options = block_of(m, layer, part);
+        if (m->by_head) status = mha__block_renew_attn(m->block[layer], &options.attn, err);
+        if (status == MHA_OK) mha__block_repack(m->block[layer], &options);
+    }
+    mha__weights_release(&weights);
+    return status;
+}
+
+mha_status mha__model_single_heads(const mha_model *m, const char *what, mha_error *err)
+{
+    for (int64_t l = 0; what && l < m->config.layers; l++)
+        if (m->config.attention[l].choice.of == MHA_CHOICE_OPTIONS)
+            return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                             "%s of single heads: layer %lld has another number of them for each text (adaptive_heads)",
+                             what, (long long)l);
+    return MHA_OK;
+}

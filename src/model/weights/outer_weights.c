@@ -1,0 +1,126 @@
+/* outer_weights.c - the parts of a model that exist once: embeddings, outer norms, pooler and the head of logits. */
+#include "base/error.h"
+#include "layer/repack.h"
+#include "model/model_struct.h"
+#include <string.h>
+
+static mha_status take_norm(mha_model *m, mha__role role, mha_norm *norm, mha_error *err)
+{
+    mha_matrix part = {0};
+    MHA__TRY(mha__weights_part(&m->outer, role, -1, &part, err));
+    *norm = mha__model_norm(&m->config, role, &part);
+    return MHA_OK;
+}
+
+static mha_status take_linear(mha_model *m, mha__role role, mha_activation activation, mha_linear **linear,
+                              mha_error *err)
+{
+    mha_matrix part = {0};
+    MHA__TRY(mha__weights_part(&m->outer, role, -1, &part, err));
+    if (!part.weight) return MHA_OK;
+    return mha_linear_create_stack(m->ctx, m->config.hidden, &part, 1, activation, linear, err);
+}
+
+/* transformers does not tie where the file holds a matrix of another content. */
+static void find_tied(mha_model *m)
+{
+    const mha_tensor *words = mha__weights_tensor(&m->outer, MHA__WORDS, -1, false);
+    const mha_tensor *head = mha__weights_tensor(&m->outer, MHA__LM_HEAD, -1, false);
+    if (!m->config.tied || !head || head == words) return;
+    m->config.tied =
+        head->dtype == words->dtype && head->bytes == words->bytes && memcmp(head->data, words->data, head->bytes) == 0;
+}
+
+static bool is_stored(const mha_model *m, mha__role role)
+{
+    return mha__weights_tensor(&m->outer, role, -1, false) != NULL;
+}
+
+/* What an encoder has between its last layer and the matrix of logits: all of it, once it has the first part. The bias
+ * is the decoder's own where that is stored, and transformers takes the other name for it only where weights are
+ * tied. */
+static mha_status take_transform(mha_model *m, mha_matrix *bias, mha_error *err)
+{
+    if (m->config.tied && !is_stored(m, MHA__LM_BIAS)) m->lm_bias = MHA__LM_TIED_BIAS;
+    if (!is_stored(m, MHA__LM_NORM)) return mha__weights_missing(&m->outer, MHA__LM_NORM, err);
+    if (!is_stored(m, m->lm_bias)) return mha__weights_missing(&m->outer, m->lm_bias, err);
+    MHA__TRY(take_norm(m, MHA__LM_NORM, &m->lm_norm, err));
+    MHA__TRY(take_linear(m, MHA__LM_DENSE, m->config.activation, &m->lm_dense, err));
+    return mha__weights_part(&m->outer, m->lm_bias, -1, bias, err);
+}
+
+/* Logits come from the table of words, or from a matrix of their own. An encoder has them only with the parts before
+ * them; a decoder that was saved without its head, as transformers saves LlamaModel, has none. */
+static mha_status take_head(mha_model *m, mha_error *err)
+{
+    const mha__config *c = &m->config;
+    mha_matrix head = m->words, bias = {0};
+    m->lm_bias = MHA__LM_BIAS;
+    if (!c->family->causal && !is_stored(m, MHA__LM_DENSE)) return MHA_OK;
+    if (!c->family->causal) MHA__TRY(take_transform(m, &bias, err));
+    find_tied(m);
+    if (!c->tied) MHA__TRY(mha__weights_part(&m->outer, MHA__LM_HEAD, -1, &head, err));
+    if (!c->tied && !head.out && !*m->outer.prefix) return MHA_OK;
+    if (!c->tied && !head.out) return mha__weights_missing(&m->outer, MHA__LM_HEAD, err);
+    if (m->outer.check_only) return MHA_OK;
+    head.bias = bias.weight;
+    return mha_linear_create_stack(m->ctx, c->hidden, &head, 1, MHA_ACT_NONE, &m->lm_head, err);
+}
+
+mha_status mha__model_take_outer(mha_model *m, mha_error *err)
+{
+    MHA__TRY(mha__weights_part(&m->outer, MHA__WORDS, -1, &m->words, err));
+    MHA__TRY(mha__weights_part(&m->outer, MHA__POSITIONS, -1, &m->positions, err));
+    MHA__TRY(mha__weights_part(&m->outer, MHA__TYPES, -1, &m->types, err));
+    MHA__TRY(take_norm(m, MHA__EMBED_NORM, &m->embed_norm, err));
+    MHA__TRY(take_norm(m, MHA__FINAL_NORM, &m->final_norm, err));
+    MHA__TRY(take_linear(m, MHA__POOLER, MHA_ACT_TANH, &m->pooler, err));
+    return take_head(m, err);
+}
+
+/* ---- other numbers ---- */
+
+bool mha__model_uses(const mha_model *m, mha__role role)
+{
+    if (role == MHA__LM_HEAD) return m->lm_head && !m->config.tied;
+    if (role == MHA__LM_BIAS || role == MHA__LM_TIED_BIAS) return m->lm_head && role == m->lm_bias;
+    if (role == MHA__LM_DENSE || role == MHA__LM_NORM) return m->lm_head != NULL;
+    return true;
+}
+
+static void adopt(mha_model *m, const mha__weights *weights, const mha_matrix *part)
+{
+    const mha__config *c = &m->config;
+    mha_matrix head = c->tied ? part[MHA__WORDS] : part[MHA__LM_HEAD];
+    head.bias = part[m->lm_bias].weight;
+    mha__weights_release(&m->outer); /* what they were converted from is read anew */
+    memcpy(m->outer.converted, weights->converted, sizeof m->outer.converted);
+    m->outer.converted_count = weights->converted_count;
+    m->words = part[MHA__WORDS];
+    m->positions = part[MHA__POSITIONS];
+    m->types = part[MHA__TYPES];
+    m->embed_norm = mha__model_norm(c, MHA__EMBED_NORM, &part[MHA__EMBED_NORM]);
+    m->final_norm = mha__model_norm(c, MHA__FINAL_NORM, &part[MHA__FINAL_NORM]);
+    m->lm_norm = mha__model_norm(c, MHA__LM_NORM, &part[MHA__LM_NORM]);
+    if (m->pooler) mha__linear_repack(m->pooler, &part[MHA__POOLER], 1);
+    if (m->lm_dense) mha__linear_repack(m->lm_dense, &part[MHA__LM_DENSE], 1);
+    if (m->lm_head) mha__linear_repack(m->lm_head, &head, 1);
+}
+
+mha_status mha__model_refresh(mha_model *m, mha_error *err)
+{
+    mha_matrix part[MHA__FIRST_OF_LAYER] = {0};
+    mha__weights weights = m->outer; /* its own converted tensors */
+    weights.converted_count = 0;
+    mha_status status = MHA_OK;
+    for (int role = 0; role < MHA__FIRST_OF_LAYER && status == MHA_OK; role++)
+        if (mha__model_uses(m, (mha__role)role))
+            status = mha__weights_part(&weights, (mha__role)role, -1, &part[role], err);
+    if (status == MHA_OK)
+        adopt(m, &weights, part);
+    else
+        mha__weights_release(&weights);
+    for (int64_t layer = 0; layer < m->config.layers && status == MHA_OK; layer++)
+        status = mha__model_repack(m, layer, err);
+    return status;
+}

@@ -1,0 +1,248 @@
+/* weights.c - from a role to checked float32 numbers.
+ *
+ * Invariant: a pointer handed out covers exactly the shape that the config gives, whatever the file says. A tensor is
+ * used in place when it is aligned f32, else converted once.
+ */
+#include "model/weights/weights.h"
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "io/tensor_file.h"
+#include <stdio.h>
+#include <string.h>
+
+typedef struct wanted {
+    int rank;
+    int64_t shape[2];
+} wanted;
+
+static int64_t dimension(const mha__config *config, size_t offset)
+{
+    int64_t value;
+    memcpy(&value, (const char *)config + offset, sizeof value);
+    return value;
+}
+
+/* Whether the model has such a part. */
+static bool exists(const mha__config *c, mha__role role, int64_t layer)
+{
+    if (c->family->parts[role].kind == MHA__PART_ABSENT) return false;
+    if (layer >= 0 && role >= MHA__FIRST_OF_FEED) return !c->attention_only[layer];
+    if (layer >= 0 && role == MHA__HEAD_CHOICE) return c->attention[layer].choice.of != MHA_CHOICE_NONE;
+    if (layer >= 0 && role == MHA__HEAD_CHOICE_HIDDEN) return c->attention[layer].choice.of == MHA_CHOICE_OPTIONS;
+    return layer < 0 || (role != MHA__QUERY_NORM && role != MHA__KEY_NORM) || c->attention[layer].normed;
+}
+
+static const char *path_of(const mha__weights *w)
+{
+    return mha_file_path(w->shards->file);
+}
+
+static void make_name(const mha__family *f, const char *prefix, mha__role role, int64_t layer, const char *suffix,
+                      char *name)
+{
+    const char *own = f->parts[role].name;
+    if (own[0] == '/')
+        snprintf(name, MHA__TENSOR_NAME, "%s%s", own + 1, suffix);
+    else if (layer >= 0)
+        snprintf(name, MHA__TENSOR_NAME, "%s%s%lld.%s%s", prefix, f->layer, (long long)layer, own, suffix);
+    else
+        snprintf(name, MHA__TENSOR_NAME, "%s%s%s", prefix, own, suffix);
+}
+
+static const mha_tensor *find(const mha__weights *w, const mha__part *part, int64_t layer, const char *suffix,
+                              char *name)
+{
+    const mha__family *f = w->config->family;
+    make_name(f, w->prefix, (mha__role)(part - f->parts), layer, suffix, name);
+    return mha__shards_find(w->shards, name);
+}
+
+void mha__weights_begin(mha__weights *weights)
+{
+    const mha__family *family = weights->config->family;
+    char name[MHA__TENSOR_NAME];
+    for (int i = 0; family->prefixes[i]; i++) {
+        weights->prefix = family->prefixes[i];
+        if (find(weights, &family->parts[MHA__WORDS], -1, ".weight", name)) return;
+    }
+    weights->prefix = family->prefixes[0];
+}
+
+/* "[2, 3]" of the first few extents. */
+static const char *show_shape(char *text, size_t capacity, int rank, const int64_t *shape)
+{
+    size_t used = (size_t)snprintf(text, capacity, "[");
+    for (int i = 0; i < rank && used < capacity; i++)
+        used += (size_t)snprintf(text + used, capacity - used, "%s%lld", i ? ", " : "", (long long)shape[i]);
+    if (used < capacity) snprintf(text + used, capacity - used, "]");
+    return text;
+}
+
+static mha_status check(const mha__weights *w, const mha_tensor *tensor, const wanted *want, mha_error *err)
+{
+    mha__quoted file = {0};
+    char has[128], wants[64];
+    mha__quote(&file, path_of(w), strlen(path_of(w)));
+    if (tensor->rank != want->rank || memcmp(tensor->shape, want->shape, (size_t)want->rank * sizeof *want->shape) != 0)
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: tensor \"%s\" has shape %s, but config.json asks for %s", file.text,
+                         tensor->name, show_shape(has, sizeof has, tensor->rank, tensor->shape),
+                         show_shape(wants, sizeof wants, want->rank, want->shape));
+    if (tensor->dtype != MHA_F32 && tensor->dtype != MHA_F16 && tensor->dtype != MHA_BF16)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: tensor \"%s\" has type %s; built are F32, F16 and BF16",
+                         file.text, tensor->name,
+                         mha__quote(&(mha__quoted){0}, tensor->dtype_name, strlen(tensor->dtype_name)));
+    return MHA_OK;
+}
+
+static mha_status convert(mha__weights *w, const mha_tensor *tensor, const float **out, mha_error *err)
+{
+    const size_t bytes = (size_t)tensor->elements * sizeof(float); /* at most twice the bytes that the file holds */
+    float *copy = mha__alloc(w->ctx, bytes);
+    if (!copy) return mha__no_memory(err, bytes, tensor->name);
+    w->converted[w->converted_count++] = copy;
+    *out = copy;
+    return mha_tensor_read(tensor, MHA_F32, copy, err);
+}
+
+static mha_status missing(const mha__weights *w, const char *name, mha_error *err)
+{
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: tensor \"%s\" is missing",
+                     mha__quote(&(mha__quoted){0}, path_of(w), strlen(path_of(w))), name);
+}
+
+/* The tensor of a part with one of two suffixes. */
+static mha_status take(mha__weights *w, const mha__part *part, int64_t layer, const char *suffix,
+                       const char *old_suffix, const wanted *want, const float **out, mha_error *err)
+{
+    char name[MHA__TENSOR_NAME];
+    const mha_tensor *tensor = old_suffix ? find(w, part, layer, old_suffix, name) : NULL;
+    if (!tensor) tensor = find(w, part, layer, suffix, name);
+    if (!tensor) return missing(w, name, err);
+    MHA__TRY(check(w, tensor, want, err));
+    if (!w->parameters) w->dtype = tensor->dtype;
+    w->parameters += tensor->elements;
+    w->bytes += (int64_t)mha__shards_saved_bytes(w->shards, tensor);
+    if (w->check_only) return MHA_OK;
+    if (tensor->dtype != MHA_F32 || !mha_tensor_aligned(tensor)) return convert(w, tensor, out, err);
+    *out = tensor->data;
+    return MHA_OK;
+}
+
+/* What the kinds of parts consist of. */
+static const struct {
+    const char *weight, *old_weight; /* suffixes of the weight */
+    const char *bias, *old_bias;     /* of the bias; NULL: there is none */
+    int rank;
+    bool transposed; /* stored [columns, rows] */
+    bool plus_one;   /* stored as the difference from 1 */
+} kinds[] = {
+    [MHA__PART_TABLE] = {.weight = ".weight", .rank = 2},
+    [MHA__PART_LINEAR] = {.weight = ".weight", .bias = ".bias", .rank = 2},
+    [MHA__PART_CONV1D] = {.weight = ".weight", .bias = ".bias", .rank = 2, .transposed = true},
+    [MHA__PART_NORM] = {".weight", ".gamma", ".bias", ".beta", 1, false, false},
+    [MHA__PART_RMS] = {.weight = ".weight", .rank = 1},
+    [MHA__PART_RMS_1] = {.weight = ".weight", .rank = 1, .plus_one = true},
+    [MHA__PART_VECTOR] = {.weight = "", .rank = 1},
+};
+
+static bool has_bias(const mha__config *config, const mha__part *p)
+{
+    bool flag = true;
+    if (p->bias) memcpy(&flag, (const char *)config + p->bias, sizeof flag);
+    return flag && kinds[p->kind].bias;
+}
+
+bool mha__weights_expected(const mha__config *config, mha__role role, int64_t layer, bool bias, char *name,
+                           mha_named_tensor *tensor)
+{
+    const mha__family *f = config->family;
+    const mha__part *p = &f->parts[role];
+    const char *const *prefix = f->prefixes;
+    if (!exists(config, role, layer) || (bias && !has_bias(config, p))) return false;
+    while (!**prefix)
+        prefix++;
+    make_name(f, *prefix, role, layer, bias ? kinds[p->kind].bias : kinds[p->kind].weight, name);
+    const bool matrix = !bias && kinds[p->kind].rank == 2;
+    const int64_t rows = dimension(config, p->rows), columns = matrix ? dimension(config, p->columns) : 1;
+    *tensor = (mha_named_tensor){.name = name, .dtype = MHA_F32, .rank = matrix ? 2 : 1};
+    tensor->shape[0] = kinds[p->kind].transposed && matrix ? columns : rows;
+    tensor->shape[1] = kinds[p->kind].transposed ? rows : columns;
+    return true;
+}
+
+const mha_tensor *mha__weights_tensor(const mha__weights *w, mha__role role, int64_t layer, bool bias)
+{
+    const mha__part *p = &w->config->family->parts[role];
+    const char *old = bias ? kinds[p->kind].old_bias : kinds[p->kind].old_weight;
+    char name[MHA__TENSOR_NAME];
+    if (!exists(w->config, role, layer) || (bias && !has_bias(w->config, p))) return NULL;
+    const mha_tensor *tensor = old ? find(w, p, layer, old, name) : NULL;
+    return tensor ? tensor : find(w, p, layer, bias ? kinds[p->kind].bias : kinds[p->kind].weight, name);
+}
+
+mha_status mha__weights_again(mha__weights *w, mha__role role, int64_t layer, const float **weight, mha_error *err)
+{
+    const mha_tensor *tensor = mha__weights_tensor(w, role, layer, false);
+    *weight = NULL;
+    if (!tensor) return MHA_OK;
+    if (tensor->dtype != MHA_F32 || !mha_tensor_aligned(tensor)) return convert(w, tensor, weight, err);
+    *weight = tensor->data;
+    return MHA_OK;
+}
+
+void mha__weights_rest(const mha__weights *w, mha__role role, int64_t layer)
+{
+    const mha_tensor *tensor = w->check_only ? NULL : mha__weights_tensor(w, role, layer, false);
+    if (tensor) mha__data_rest(w->shards->file, tensor);
+}
+
+/* The last tensor taken, as a copy to which 1 is added. */
+static mha_status add_one(mha__weights *w, int64_t count, const float **weight, mha_error *err)
+{
+    const size_t bytes = (size_t)count * sizeof(float);
+    if (w->check_only) return MHA_OK;
+    float *copy = mha__alloc(w->ctx, bytes);
+    if (!copy) return mha__no_memory(err, bytes, "the weights of a norm");
+    for (int64_t i = 0; i < count; i++)
+        copy[i] = 1 + (*weight)[i];
+    w->converted[w->converted_count++] = copy;
+    *weight = copy;
+    return MHA_OK;
+}
+
+mha_status mha__weights_part(mha__weights *weights, mha__role role, int64_t layer, mha_matrix *part, mha_error *err)
+{
+    const mha__part *p = &weights->config->family->parts[role];
+    const mha__part_kind kind = p->kind;
+    *part = (mha_matrix){0};
+    if (!exists(weights->config, role, layer)) return MHA_OK;
+    if (p->optional && !mha__weights_tensor(weights, role, layer, false)) return MHA_OK;
+    const int64_t rows = dimension(weights->config, p->rows);
+    const int64_t columns = kinds[kind].rank == 2 ? dimension(weights->config, p->columns) : 1;
+    const wanted vector = {1, {rows}};
+    const wanted matrix = {kinds[kind].rank,
+                           {kinds[kind].transposed ? columns : rows, kinds[kind].transposed ? rows : columns}};
+    part->out = rows;
+    part->packed = weights->packed;
+    part->transposed = kinds[kind].transposed;
+    MHA__TRY(take(weights, p, layer, kinds[kind].weight, kinds[kind].old_weight, &matrix, &part->weight, err));
+    if (kinds[kind].plus_one) MHA__TRY(add_one(weights, rows, &part->weight, err));
+    if (!has_bias(weights->config, p)) return MHA_OK;
+    return take(weights, p, layer, kinds[kind].bias, kinds[kind].old_bias, &vector, &part->bias, err);
+}
+
+mha_status mha__weights_missing(const mha__weights *weights, mha__role role, mha_error *err)
+{
+    const mha__part *p = &weights->config->family->parts[role];
+    char name[MHA__TENSOR_NAME];
+    find(weights, p, -1, kinds[p->kind].weight, name);
+    return missing(weights, name, err);
+}
+
+void mha__weights_release(mha__weights *weights)
+{
+    for (int i = 0; i < weights->converted_count; i++)
+        mha__free(weights->ctx, weights->converted[i]);
+    weights->converted_count = 0;
+}

@@ -1,0 +1,214 @@
+/* added_tokens.c - added tokens: texts that are one token wherever they stand, before the rest of the pipeline sees
+ * them.
+ *
+ * The leftmost match wins, then the longest. Tokens with normalized = false are found in the raw text, the others in
+ * the normalized text (their own content is normalized too). lstrip and rstrip swallow white space beside the token;
+ * single_word wants no word character beside it. `special` only matters to decoding.
+ */
+#include "text/normalize/unicode.h"
+#include "text/tokenizer.h"
+#include "text/trim_offsets.h"
+
+#include "base/ctx.h"
+#include <stdio.h>
+#include <string.h>
+
+/* Searching costs at most this many steps per byte of text; the longest in published files are about 100 bytes. */
+enum { MAX_CONTENT_BYTES = 1024 };
+
+/* ---- search ---- */
+
+static bool is_word_at(const mha__slice *in, size_t at)
+{
+    size_t length;
+    return at < in->n && mha__char_is(MHA__CHAR_WORD, mha__slice_next(in, at, &length));
+}
+
+static bool is_word_before(const mha__slice *in, size_t at)
+{
+    size_t length;
+    return at > 0 && mha__char_is(MHA__CHAR_WORD, mha__slice_last(in, at, &length));
+}
+
+/* Moves `begin` back over white space, not past `stop`. */
+static size_t strip_left(const mha__slice *in, size_t begin, size_t stop)
+{
+    size_t length;
+    while (begin > stop && mha__char_is(MHA__CHAR_SPACE, mha__slice_last(in, begin, &length)))
+        begin -= length;
+    return begin;
+}
+
+static size_t strip_right(const mha__slice *in, size_t end)
+{
+    size_t length;
+    while (end < in->n && mha__char_is(MHA__CHAR_SPACE, mha__slice_next(in, end, &length)))
+        end += length;
+    return end;
+}
+
+/* The next token at or after *at that its neighbours allow: *at becomes the end of its pattern. NULL at the end of
+ * the text. */
+static const mha__added_token *next_token(const mha_tokenizer *t, const mha__added_set *set, const mha__slice *in,
+                                          size_t *begin, size_t *at)
+{
+    for (size_t length = 1; *at < in->n; *at += length) {
+        int32_t index = -1;
+        length = 1;
+        if (set->first[(unsigned char)in->bytes[*at]])
+            index = mha__vocab_longest(&set->patterns, &mha__vocab_no_prefix, in->bytes + *at, in->n - *at, &length);
+        if (index < 0) continue;
+        const mha__added_token *token = &t->added[index];
+        if (token->single_word && (is_word_before(in, *at) || is_word_at(in, *at + length))) continue;
+        *begin = *at;
+        *at += length;
+        return token;
+    }
+    return NULL;
+}
+
+mha_status mha__added_split(const mha_tokenizer *t, const mha__added_set *set, mha__pass *pass, const mha__slice *in,
+                            mha__rest_fn rest)
+{
+    size_t done = 0; /* what comes before is dealt with */
+    size_t begin;
+    const mha__added_token *token;
+    for (size_t at = 0; (token = next_token(t, set, in, &begin, &at)) != NULL;) {
+        if (token->lstrip) begin = strip_left(in, begin, done);
+        if (done < begin) {
+            mha__slice before = mha__slice_cut(in, done, begin);
+            MHA__TRY(rest(t, pass, &before));
+        }
+        /* Where at < done, what lies between is white space that the token before swallowed: it is not read again. */
+        done = token->rstrip ? strip_right(in, at > done ? at : done) : at;
+        MHA__TRY(mha__pass_token(pass, in, token->id, begin, done));
+        if (t->trim.wanted)
+            mha__trim_count(&pass->tokens.items[pass->tokens.count - 1], in->bytes + begin, done - begin);
+    }
+    mha__slice after = mha__slice_cut(in, done, in->n);
+    return after.n ? rest(t, pass, &after) : MHA_OK;
+}
+
+/* ---- loading ---- */
+
+/* The id that the reference reader gives a token, whatever the file says: the model's, or the next free one. */
+static int32_t reference_id(const mha_tokenizer *t, const mha__added_token *token)
+{
+    int32_t id = mha__vocab_find(&t->vocab, token->content, token->n);
+    return id >= 0 ? id : t->next_id;
+}
+
+static mha_status load_fields(const mha_tokenizer *t, const mha__json_obj *json, mha__added_token *token,
+                              mha_error *err)
+{
+    int64_t id;
+    MHA__TRY(mha__json_int(json, "id", MHA__REQUIRED, 0, t->id_limit - 1, &id, err));
+    MHA__TRY(mha__json_string(json, "content", MHA__REQUIRED, &token->content, NULL, err));
+    MHA__TRY(mha__json_bool(json, "special", MHA__REQUIRED, &token->special, err));
+    MHA__TRY(mha__json_bool(json, "normalized", MHA__REQUIRED, &token->normalized, err));
+    MHA__TRY(mha__json_bool(json, "lstrip", MHA__REQUIRED, &token->lstrip, err));
+    MHA__TRY(mha__json_bool(json, "rstrip", MHA__REQUIRED, &token->rstrip, err));
+    MHA__TRY(mha__json_bool(json, "single_word", MHA__REQUIRED, &token->single_word, err));
+    token->id = (int32_t)id;
+    token->n = strlen(token->content);
+    char want[64];
+    snprintf(want, sizeof want, "a text of 1 to %d bytes", (int)MAX_CONTENT_BYTES);
+    if (token->n == 0 || token->n > MAX_CONTENT_BYTES) return mha__json_refuse(json, "content", want, err);
+    return MHA_OK;
+}
+
+static mha_status load_token(mha_tokenizer *t, const mha__json *value, size_t index, mha_error *err)
+{
+    char where[48];
+    mha__added_token token = {0};
+    const mha__vocab_entry *entry;
+    snprintf(where, sizeof where, "added_tokens[%zu]", index);
+    if (!mha__json_is(value, MHA__JSON_OBJECT)) {
+        mha__json_obj none = {NULL, MHA__TOKENIZER_FILE, NULL};
+        return mha__json_refuse(&none, where, "an object", err);
+    }
+    mha__json_obj json = {value, MHA__TOKENIZER_FILE, where};
+    MHA__TRY(load_fields(t, &json, &token, err));
+    int32_t id = reference_id(t, &token);
+    char want[64];
+    snprintf(want, sizeof want, "%d, the id that the model's vocabulary leaves it", (int)id);
+    if (token.id != id) return mha__json_refuse(&json, "id", want, err);
+    MHA__TRY(mha__vocab_add(&t->added_names, token.content, token.n, (int32_t)t->added_count, &entry, err));
+    if (entry->value != (int32_t)t->added_count)
+        return mha__json_refuse(&json, "content", "a text that no other added token has", err);
+    token.content = token.shown = t->added_names.bytes + entry->begin;
+    t->added[t->added_count++] = token;
+    if (id >= t->next_id) t->next_id = id + 1;
+    return MHA_OK;
+}
+
+/* What to search for: the content, normalized if it is to be found in normalized text. */
+static mha_status pattern_of(const mha_tokenizer *t, const mha__added_token *token, mha__pass *pass, mha__slice *out)
+{
+    mha__slice content = {.bytes = token->content, .n = token->n};
+    pass->text = content.bytes;
+    pass->text_bytes = content.n;
+    *out = content;
+    return token->normalized ? mha__normalize(t, pass, &content, out) : MHA_OK;
+}
+
+/* Of tokens that are equal once normalized the reference finds any one; here it is the first. */
+static mha_status add_patterns(mha_tokenizer *t, bool normalized, mha__pass *pass, mha__added_set *set)
+{
+    for (size_t i = 0; i < t->added_count; i++) {
+        mha__added_token *token = &t->added[i];
+        const mha__vocab_entry *entry;
+        mha__slice pattern;
+        if (token->normalized != normalized) continue;
+        MHA__TRY(pattern_of(t, token, pass, &pattern));
+        if (pattern.n == 0) continue; /* nothing is left of it: it is never found */
+        MHA__TRY(mha__vocab_add(&set->patterns, pattern.bytes, pattern.n, (int32_t)i, &entry, pass->err));
+        set->first[(unsigned char)pattern.bytes[0]] = true;
+        token->shown = set->patterns.bytes + entry->begin;
+    }
+    return MHA_OK;
+}
+
+static mha_status make_set(mha_tokenizer *t, bool normalized, mha__pass *pass, mha__added_set *set)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < t->added_count; i++) {
+        mha__slice pattern;
+        if (t->added[i].normalized != normalized) continue;
+        MHA__TRY(pattern_of(t, &t->added[i], pass, &pattern));
+        bytes += pattern.n;
+    }
+    MHA__TRY(mha__vocab_create(t->ctx, t->added_count, bytes, &t->room, &set->patterns, pass->err));
+    return add_patterns(t, normalized, pass, set);
+}
+
+mha_status mha__added_load(mha_tokenizer *t, const mha__json_obj *root, mha_error *err)
+{
+    const mha__json *list = NULL;
+    size_t bytes = 0;
+    MHA__TRY(mha__json_array(root, "added_tokens", MHA__OPTIONAL, &list, err));
+    size_t count = mha__json_size(list);
+    for (mha__json_step i = {0}; mha__json_each(list, &i);)
+        bytes += mha__json_bytes(mha__json_get(i.value, "content"));
+    MHA__TRY(mha__vocab_create(t->ctx, count, bytes, &t->room, &t->added_names, err));
+    MHA__TRY(mha__room_take(&t->room, (count + 1) * sizeof *t->added, err));
+    t->added = mha__calloc(t->ctx, count + 1, sizeof *t->added);
+    if (!t->added) return mha__no_memory(err, (count + 1) * sizeof *t->added, "the added tokens");
+    t->next_id = (int32_t)t->vocab.count;
+    for (mha__json_step i = {0}; mha__json_each(list, &i);)
+        MHA__TRY(load_token(t, i.value, i.index, err));
+
+    mha__pass pass = {.ctx = t->ctx, .err = err};
+    mha_status status = make_set(t, false, &pass, &t->raw);
+    if (status == MHA_OK) status = make_set(t, true, &pass, &t->normalized);
+    mha__pass_free(&pass);
+    return status;
+}
+
+void mha__added_free(mha_tokenizer *t)
+{
+    mha__vocab_free(&t->raw.patterns);
+    mha__vocab_free(&t->normalized.patterns);
+    mha__vocab_free(&t->added_names);
+    mha__free(t->ctx, t->added);
+}

@@ -1,0 +1,22 @@
+/* memory_budget.h - the memory that reading a tokenizer.json may still take.
+ *
+ * Every table is counted before it is made, so that a file is refused before its tables outgrow
+ * MHA__TOKENIZER_MEMORY, wherever it is wrong.
+ */
+#ifndef MHA_TEXT_MEMORY_BUDGET_H
+#define MHA_TEXT_MEMORY_BUDGET_H
+
+#include "base/error.h"
+#include "io/input_limits.h"
+
+/* Takes `bytes` from *room (NULL: there is no limit). Error: MHA_ERR_FORMAT. */
+static inline mha_status mha__room_take(size_t *room, size_t bytes, mha_error *err)
+{
+    if (room && bytes > *room)
+        return mha__fail(err, MHA_ERR_FORMAT, "tokenizer.json: reading it must take at most %zu MiB of memory",
+                         MHA__TOKENIZER_MEMORY / MHA__MIB);
+    if (room) *room -= bytes;
+    return MHA_OK;
+}
+
+#endif

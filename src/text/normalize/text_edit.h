@@ -1,0 +1,80 @@
+/* text_edit.h - what normalizers and pre-tokenizers are made of: edits, each of which rewrites words or cuts them.
+ *
+ * A part of tokenizer.json becomes one edit or a few: "Metaspace" replaces spaces, puts one in front and cuts at them.
+ * The edits of a stage run one after the other, each on all words that the one before left; a normalizer's text is one
+ * word.
+ */
+#ifndef MHA_TEXT_NORMALIZE_TEXT_EDIT_H
+#define MHA_TEXT_NORMALIZE_TEXT_EDIT_H
+
+#include "text/encode_buffers.h"
+#include "text/normalize/precompiled_charsmap.h"
+#include "text/pretokenize/split_pattern.h"
+
+enum { MHA__EDITS = 32 }; /* of one stage; published files have up to 7 */
+
+/* What becomes of the pieces that a pattern matches. */
+typedef enum mha__cut_how {
+    MHA__REMOVED,         /* they are gone */
+    MHA__ISOLATED,        /* each is a word */
+    MHA__MERGED_PREVIOUS, /* each belongs to the word before it */
+    MHA__MERGED_NEXT,     /* each belongs to the word after it */
+    MHA__CONTIGUOUS       /* matches beside each other are one word */
+} mha__cut_how;
+
+typedef struct mha__edit mha__edit;
+struct mha__edit {
+    /* `in` is the word, at byte `base` of the text of all words. A rewriting edit appends what the word becomes to
+     * pass->to; a cutting one appends its parts to pass->words. */
+    mha_status (*run)(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);
+    bool rewrites;
+    union {
+        struct {
+            bool clean_text, chinese, strip_accents, lowercase;
+        } bert;
+        struct {
+            bool compatible, compose;
+        } form; /* NFC and its like */
+        mha__charsmap charsmap;
+        struct {
+            bool left, right;
+        } strip; /* white space */
+        struct {
+            mha__pattern pattern;
+            const char *with;
+            size_t n;
+        } replace;
+        struct {
+            const char *text;
+            size_t n;
+            bool once;  /* not for a word that begins with it already */
+            bool first; /* only where the original text begins */
+        } prefix;
+        struct {
+            mha__pattern pattern;
+            mha__cut_how how;
+            bool inverted; /* what the pattern does not match counts as match */
+        } cut;
+    };
+};
+
+typedef struct mha__edit_list {
+    mha__edit items[MHA__EDITS];
+    int count;
+} mha__edit_list;
+
+/* Runs all edits on *text, which becomes the result, a view of one of `buffers` or *text itself; its words are in
+ * pass->words. */
+mha_status mha__edits_run(const mha__edit_list *list, mha__pass *pass, mha__aligned buffers[2], mha__slice *text);
+
+/* The run functions, each with the settings of the same name. */
+mha_status mha__edit_bert(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);
+mha_status mha__edit_form(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);
+mha_status mha__edit_charsmap(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);
+mha_status mha__edit_strip(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);
+mha_status mha__edit_replace(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);
+mha_status mha__edit_prefix(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);
+mha_status mha__edit_cut(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);
+mha_status mha__edit_bytes(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);
+
+#endif

@@ -1,0 +1,79 @@
+/* unicode_forms.c - the Unicode normalization forms: NFC, NFD, NFKC, NFKD.
+ *
+ * Places follow the reference: it counts how many characters of the text each character of the result took up, and
+ * lines the two up in that way, so a composed character stands where the first of its parts stood.
+ */
+#include "text/normalize/canonical_order.h"
+
+#include <utf8proc.h>
+
+/* Characters below have no part in any composition or decomposition of the form. */
+static bool is_inert(const mha__edit *edit, const mha__slice *in)
+{
+    unsigned char first = edit->form.compose && !edit->form.compatible ? 0xCC : 0x80; /* of U+0300 */
+    for (size_t i = 0; i < in->n; i++)
+        if ((unsigned char)in->bytes[i] >= first) return false;
+    return true;
+}
+
+static mha_status decompose(const mha__edit *edit, mha__pass *pass, const mha__slice *in)
+{
+    size_t unsettled = 0;
+    pass->run_count = 0;
+    for (size_t at = 0, length; at < in->n; at += length) {
+        uint32_t parts[MHA__DECOMPOSED_MAX];
+        int n = mha__char_decompose(mha__slice_next(in, at, &length), edit->form.compatible, parts);
+        for (int i = 0; i < n; i++) {
+            uint8_t order = (uint8_t)mha__char_order(parts[i]);
+            if (order == 0) MHA__TRY(mha__order_settle(pass, unsettled));
+            MHA__TRY(mha__order_add(pass, (mha__pending){parts[i], mha__pass_origin(pass, in, at), order, i > 0}));
+            if (order == 0) unsettled = pass->run_count;
+        }
+    }
+    return mha__order_settle(pass, unsettled);
+}
+
+/* The one character that two make up; 0 if they do not. */
+static uint32_t compose_two(uint32_t first, uint32_t second)
+{
+    utf8proc_int32_t both[2] = {(utf8proc_int32_t)first, (utf8proc_int32_t)second};
+    /* U+0300 is the first second part; U+11A7 stands for no final consonant, which utf8proc 2.8 takes for one. */
+    if (second < 0x300 || second == 0x11A7) return 0;
+    return utf8proc_normalize_utf32(both, 2, UTF8PROC_COMPOSE | UTF8PROC_STABLE) == 1 ? (uint32_t)both[0] : 0;
+}
+
+/* Canonical composition: a character joins the last starter unless one of its own class or a higher one lies
+ * between. */
+static size_t compose(const mha__pending *run, size_t n, bool wanted, mha__composed *to)
+{
+    size_t count = 0;
+    mha__composed *starter = NULL;
+    int between = -1; /* class of the last character after the starter */
+    for (size_t i = 0; i < n; i++) {
+        mha__composed item = {run[i].code, !run[i].inserted};
+        bool open = wanted && starter && between < (int)run[i].order;
+        uint32_t both = open ? compose_two(starter->code, item.code) : 0;
+        if (both) {
+            starter->code = both;
+            starter->origins += item.origins;
+            continue;
+        }
+        to[count++] = item;
+        between = run[i].order;
+        if (run[i].order == 0) {
+            starter = &to[count - 1];
+            between = -1;
+        }
+    }
+    return count;
+}
+
+mha_status mha__edit_form(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base)
+{
+    (void)base;
+    if (is_inert(edit, in)) return mha__pass_copy(pass, in, 0, in->n);
+    MHA__TRY(decompose(edit, pass, in));
+    MHA__TRY(mha__work_grow(pass, &pass->work, pass->run_count, sizeof(mha__composed)));
+    return mha__order_put(pass, pass->work.items,
+                          compose(pass->run, pass->run_count, edit->form.compose, pass->work.items));
+}

@@ -1,0 +1,31 @@
+/* byte_level.h - the characters that stand for bytes in the vocabularies of byte-level BPE.
+ *
+ * Bytes 21-7E, A1-AC and AE-FF are the character of their number; the other 68, in ascending order, are U+0100 and the
+ * characters after it: a space is U+0120, a newline U+010A.
+ */
+#ifndef MHA_TEXT_PRETOKENIZE_BYTE_LEVEL_H
+#define MHA_TEXT_PRETOKENIZE_BYTE_LEVEL_H
+
+#include <stdint.h>
+
+enum { MHA__BYTE_CHARS = 0x144 }; /* all of them are below */
+
+static inline uint32_t mha__byte_char(unsigned byte)
+{
+    if (byte < 0x21) return 0x100 + byte;
+    if (byte < 0x7F) return byte;
+    if (byte < 0xA1) return 0x121 + (byte - 0x7F);
+    return byte == 0xAD ? 0x143 : byte;
+}
+
+/* The byte of a character; -1 if it stands for none. */
+static inline int mha__char_byte(uint32_t code)
+{
+    if (code >= MHA__BYTE_CHARS) return -1;
+    if (code == 0x143) return 0xAD;
+    if (code >= 0x121) return 0x7F + (int)(code - 0x121);
+    if (code >= 0x100) return (int)(code - 0x100);
+    return mha__byte_char(code) == code ? (int)code : -1;
+}
+
+#endif

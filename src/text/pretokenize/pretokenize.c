@@ -1,0 +1,97 @@
+/* pretokenize.c - the pre-tokenizer, which cuts text into words that the model may not cross: the edits that each type
+ * stands for. */
+#include "text/tokenizer.h"
+
+static const mha__edit cut_spaces = {.run = mha__edit_cut,
+                                     .cut = {.pattern = {.character = MHA__CHAR_SPACE}, .how = MHA__REMOVED}};
+static const mha__edit cut_punctuation = {
+    .run = mha__edit_cut, .cut = {.pattern = {.character = MHA__CHAR_PUNCTUATION}, .how = MHA__ISOLATED}};
+
+static mha_status load_spaces(mha_tokenizer *t, const mha__json_obj *json, void *list, mha_error *err)
+{
+    return mha__edit_add(t, json, list, &cut_spaces, err);
+}
+
+static mha_status load_bert(mha_tokenizer *t, const mha__json_obj *json, void *list, mha_error *err)
+{
+    MHA__TRY(mha__edit_add(t, json, list, &cut_spaces, err));
+    return mha__edit_add(t, json, list, &cut_punctuation, err);
+}
+
+static mha_status load_digits(mha_tokenizer *t, const mha__json_obj *json, void *list, mha_error *err)
+{
+    mha__edit edit = {.run = mha__edit_cut};
+    bool alone = false;
+    MHA__TRY(mha__json_bool(json, "individual_digits", MHA__REQUIRED, &alone, err));
+    edit.cut.how = alone ? MHA__ISOLATED : MHA__CONTIGUOUS;
+    MHA__TRY(mha__regex_make(t->ctx, &t->regexes, mha__regex_number, &edit.cut.pattern.regex, err));
+    return mha__edit_add(t, json, list, &edit, err);
+}
+
+static mha_status load_split(mha_tokenizer *t, const mha__json_obj *json, void *list, mha_error *err)
+{
+    static const char *const names[] = {"Removed",        "Isolated",   "MergedWithPrevious",
+                                        "MergedWithNext", "Contiguous", NULL};
+    mha__edit edit = {.run = mha__edit_cut};
+    int how = 0;
+    MHA__TRY(mha__pattern_load(t->ctx, &t->regexes, json, &edit.cut.pattern, err));
+    if (edit.cut.pattern.string)
+        MHA__TRY(mha__copy_text(t, edit.cut.pattern.string, edit.cut.pattern.n, &edit.cut.pattern.string, err));
+    MHA__TRY(mha__json_choice(json, "behavior", MHA__REQUIRED, names,
+                              "\"Removed\", \"Isolated\", \"MergedWithPrevious\", \"MergedWithNext\" or \"Contiguous\"",
+                              &how, err));
+    edit.cut.how = (mha__cut_how)how;
+    MHA__TRY(mha__json_bool(json, "invert", MHA__REQUIRED, &edit.cut.inverted, err));
+    return mha__edit_add(t, json, list, &edit, err);
+}
+
+/* A space in front, the split pattern of GPT-2, bytes as characters; the first two may be switched off. */
+static mha_status load_bytes(mha_tokenizer *t, const mha__json_obj *json, void *list, mha_error *err)
+{
+    const mha__edit space = {.run = mha__edit_prefix, .rewrites = true, .prefix = {.text = " ", .n = 1, .once = true}};
+    const mha__edit bytes = {.run = mha__edit_bytes, .rewrites = true};
+    mha__edit cut = {.run = mha__edit_cut, .cut = {.how = MHA__ISOLATED}};
+    bool prefix = true;
+    bool regex = true; /* files from before tokenizers 0.12 do not say */
+    MHA__TRY(mha__json_bool(json, "add_prefix_space", MHA__REQUIRED, &prefix, err));
+    MHA__TRY(mha__json_bool(json, "use_regex", MHA__OPTIONAL, &regex, err));
+    if (prefix) MHA__TRY(mha__edit_add(t, json, list, &space, err));
+    if (regex) {
+        MHA__TRY(mha__regex_make(t->ctx, &t->regexes, mha__regex_gpt2, &cut.cut.pattern.regex, err));
+        MHA__TRY(mha__edit_add(t, json, list, &cut, err));
+    }
+    return mha__edit_add(t, json, list, &bytes, err);
+}
+
+/* A visible character for each space, one in front, cut before each. */
+static mha_status load_metaspace(mha_tokenizer *t, const mha__json_obj *json, void *list, mha_error *err)
+{
+    mha__metaspace m;
+    MHA__TRY(mha__metaspace_load(t, json, &m, err));
+    mha__pattern space = {.string = " ", .n = 1};
+    mha__pattern mark = {.string = m.mark, .n = m.n};
+    const mha__edit replace = {
+        .run = mha__edit_replace, .rewrites = true, .replace = {.pattern = space, .with = m.mark, .n = m.n}};
+    const mha__edit prefix = {
+        .run = mha__edit_prefix, .rewrites = true, .prefix = {m.mark, m.n, true, m.scheme == MHA__PREPEND_FIRST}};
+    const mha__edit cut = {.run = mha__edit_cut, .cut = {.pattern = mark, .how = MHA__MERGED_NEXT}};
+    MHA__TRY(mha__edit_add(t, json, list, &replace, err));
+    if (m.scheme != MHA__PREPEND_NEVER) MHA__TRY(mha__edit_add(t, json, list, &prefix, err));
+    return m.split ? mha__edit_add(t, json, list, &cut, err) : MHA_OK;
+}
+
+static const mha__kind kinds[] = {
+    {"BertPreTokenizer", load_bert},
+    {"ByteLevel", load_bytes},
+    {"Digits", load_digits},
+    {"Metaspace", load_metaspace},
+    {"Split", load_split},
+    {"WhitespaceSplit", load_spaces},
+    {NULL, NULL},
+};
+
+mha_status mha__splitter_load(mha_tokenizer *t, const mha__json_obj *root, mha_error *err)
+{
+    static const mha__stage stage = {"pre_tokenizer", "pretokenizers", kinds};
+    return mha__stage_load(t, root, &stage, &t->splitter, NULL, err);
+}

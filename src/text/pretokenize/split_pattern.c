@@ -1,0 +1,267 @@
+/* split_pattern.c - finding strings, classes of characters, and the known regular expressions.
+ *
+ * The rewriting of an expression makes PCRE2 agree with the reference (Oniguruma with the tables of Unicode 16): white
+ * space is listed, as PCRE2's \s has U+180E too, and letters and numbers that are newer than PCRE2's tables are added.
+ * All else is the file's: alternatives are ordered, quantifiers are greedy and back off.
+ */
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "text/pretokenize/split_pattern.h"
+
+#include "base/ctx.h"
+#include <pcre2.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A search costs up to this many steps per byte of text. */
+enum { MAX_STRING_BYTES = 256 };
+
+/* ---- the known expressions ---- */
+
+#define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+
+const char mha__regex_gpt2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+const char mha__regex_number[] = "\\p{N}";
+
+/* In our writing <L>, <N>, <S> stand for letters, numbers and white space inside of brackets. */
+static const struct {
+    const char *text, *ours;
+} known[] = {
+    {mha__regex_gpt2, "'s|'t|'re|'ve|'m|'ll|'d| ?[<L>]+| ?[<N>]+| ?[^<S><L><N>]+|[<S>]+(?![^<S>])|[<S>]+"},
+    /* LLaMA-3 */
+    {CONTRACTIONS
+     "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+     CONTRACTIONS
+     "|[^\\r\\n<L><N>]?[<L>]+|[<N>]{1,3}| ?[^<S><L><N>]+[\\r\\n]*|[<S>]*[\\r\\n]+|[<S>]+(?![^<S>])|[<S>]+"},
+    /* Qwen2, Qwen3 */
+    {CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+     CONTRACTIONS "|[^\\r\\n<L><N>]?[<L>]+|[<N>]| ?[^<S><L><N>]+[\\r\\n]*|[<S>]*[\\r\\n]+|[<S>]+(?![^<S>])|[<S>]+"},
+    {mha__regex_number, "[<N>]"},
+    /* T5's normalizer */
+    {" {2,}", " {2,}"},
+};
+
+#define SPACES "\\t-\\r \\x{85}\\xa0\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+
+/* Writes what <L>, <N> or <S> stands for; returns its length, also when `to` is NULL. */
+static size_t write_class(char class, char *to)
+{
+    const char *start = class == 'S' ? SPACES : class == 'L' ? "\\p{L}" : "\\p{N}";
+    size_t n = strlen(start);
+    if (to) memcpy(to, start, n);
+    if (class == 'S') return n;
+    const mha__char_table *newer = &mha__char_tables[class == 'L' ? MHA__CHAR_LETTER : MHA__CHAR_NUMBER];
+    for (int i = 0; i < newer->count; i++) {
+        char range[48];
+        int length = snprintf(range, sizeof range, "\\x{%X}-\\x{%X}", (unsigned)newer->range[i].first,
+                              (unsigned)newer->range[i].last);
+        if (to) memcpy(to + n, range, (size_t)length);
+        n += (size_t)length;
+    }
+    return n;
+}
+
+/* Our writing of an expression in full; returns its length, also when `to` is NULL. */
+static size_t write_expression(const char *ours, char *to)
+{
+    size_t n = 0;
+    for (const char *p = ours; *p; p++) {
+        if (p[0] == '<' && p[1] && p[2] == '>') {
+            n += write_class(p[1], to ? to + n : NULL);
+            p += 2;
+        } else {
+            if (to) to[n] = *p;
+            n++;
+        }
+    }
+    return n;
+}
+
+/* ---- compiling ---- */
+
+struct mha__regex {
+    mha__regex *next;
+    const char *text; /* as known */
+    pcre2_code *code;
+};
+
+static void *allocate(size_t bytes, void *ctx)
+{
+    return mha__alloc(ctx, bytes);
+}
+
+static void release(void *memory, void *ctx)
+{
+    mha__free(ctx, memory);
+}
+
+static mha_status compile(mha_ctx *ctx, const char *ours, pcre2_code **code, mha_error *err)
+{
+    size_t n = write_expression(ours, NULL);
+    char *full = mha__alloc(ctx, n);
+    pcre2_general_context *memory = pcre2_general_context_create(allocate, release, ctx);
+    pcre2_compile_context *how = memory ? pcre2_compile_context_create(memory) : NULL;
+    int problem = PCRE2_ERROR_NOMEMORY;
+    size_t where;
+    *code = NULL;
+    if (full && how) {
+        write_expression(ours, full);
+        *code = pcre2_compile((PCRE2_SPTR)full, n, PCRE2_UTF | PCRE2_UCP, &problem, &where, how);
+    }
+    pcre2_compile_context_free(how);
+    pcre2_general_context_free(memory);
+    mha__free(ctx, full);
+    if (!*code) return mha__no_memory(err, n, "a split pattern"); /* the expressions themselves are known to compile */
+    pcre2_jit_compile(*code, PCRE2_JIT_COMPLETE);                 /* where that fails, the interpreter does it */
+    return MHA_OK;
+}
+
+mha_status mha__regex_make(mha_ctx *ctx, mha__regex_list *list, const char *text, const mha__regex **regex,
+                           mha_error *err)
+{
+    for (mha__regex *r = list->first; r; r = r->next)
+        if (strcmp(r->text, text) == 0) {
+            *regex = r;
+            return MHA_OK;
+        }
+    size_t i = 0;
+    while (i < sizeof known / sizeof known[0] && strcmp(known[i].text, text) != 0)
+        i++;
+    if (i == sizeof known / sizeof known[0])
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "the regular expression \"%s\" is not one of those supported",
+                         mha__quote(&(mha__quoted){0}, text, strlen(text)));
+    mha__regex *r = mha__calloc(ctx, 1, sizeof *r);
+    if (!r) return mha__no_memory(err, sizeof *r, "a split pattern");
+    r->text = known[i].text;
+    r->next = list->first;
+    list->first = r;
+    *regex = r;
+    return compile(ctx, known[i].ours, &r->code, err);
+}
+
+void mha__regex_list_free(mha_ctx *ctx, mha__regex_list *list)
+{
+    while (list->first) {
+        mha__regex *r = list->first;
+        list->first = r->next;
+        pcre2_code_free(r->code);
+        mha__free(ctx, r);
+    }
+}
+
+mha_status mha__pattern_load(mha_ctx *ctx, mha__regex_list *list, const mha__json_obj *json, mha__pattern *pattern,
+                             mha_error *err)
+{
+    mha__json_obj object;
+    const char *regex = NULL;
+    *pattern = (mha__pattern){0};
+    MHA__TRY(mha__json_object(json, "pattern", MHA__REQUIRED, &object, err));
+    if (mha__json_size(object.json) != 1) return mha__json_refuse(json, "pattern", "one of String and Regex", err);
+    MHA__TRY(mha__json_string(&object, "Regex", MHA__OPTIONAL, &regex, NULL, err));
+    if (regex) {
+        mha_error inner = {0};
+        mha_status status = mha__regex_make(ctx, list, regex, &pattern->regex, &inner);
+        if (status == MHA_OK) return MHA_OK;
+        return mha__fail(err, status, "%s: %s.pattern.Regex: %s", json->file, json->where, inner.message);
+    }
+    MHA__TRY(mha__json_string(&object, "String", MHA__REQUIRED, &pattern->string, &pattern->n, err));
+    if (pattern->n == 0 || pattern->n > MAX_STRING_BYTES)
+        return mha__json_refuse(&object, "String", "a text of 1 to 256 bytes", err);
+    return MHA_OK;
+}
+
+/* ---- searching ---- */
+
+typedef struct matches {
+    mha_ctx *ctx;
+    pcre2_match_data *data;
+    pcre2_match_context *how;
+} matches;
+
+void mha__matches_free(void *memory)
+{
+    matches *m = memory;
+    if (!m) return;
+    pcre2_match_data_free(m->data);
+    pcre2_match_context_free(m->how);
+    mha__free(m->ctx, m);
+}
+
+static mha_status make_matches(mha__pass *pass)
+{
+    if (pass->matches) return MHA_OK;
+    matches *m = mha__calloc(pass->ctx, 1, sizeof *m);
+    if (!m) return mha__no_memory(pass->err, sizeof *m, "a text");
+    pass->matches = m;
+    m->ctx = pass->ctx;
+    pcre2_general_context *memory = pcre2_general_context_create(allocate, release, pass->ctx);
+    m->data = memory ? pcre2_match_data_create(1, memory) : NULL;
+    m->how = memory ? pcre2_match_context_create(memory) : NULL;
+    pcre2_general_context_free(memory);
+    if (m->data && m->how) {
+        /* The limits are against expressions that explode; ours back off once per byte at most, however long the
+         * text. */
+        pcre2_set_match_limit(m->how, UINT32_MAX);
+        return MHA_OK;
+    }
+    mha__matches_free(m);
+    pass->matches = NULL;
+    return mha__no_memory(pass->err, sizeof *m, "a text");
+}
+
+static mha_status find_regex(const mha__regex *regex, mha__pass *pass, const mha__slice *in, size_t at, size_t *begin,
+                             size_t *end)
+{
+    MHA__TRY(make_matches(pass));
+    const matches *m = pass->matches;
+    PCRE2_SPTR text = (PCRE2_SPTR)in->bytes;
+    int found = pcre2_match(regex->code, text, in->n, at, PCRE2_NO_UTF_CHECK, m->data, m->how);
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT)
+        found = pcre2_match(regex->code, text, in->n, at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, m->data, m->how);
+    *begin = *end = in->n;
+    if (found == PCRE2_ERROR_NOMATCH) return MHA_OK;
+    if (found == PCRE2_ERROR_NOMEMORY) return mha__no_memory(pass->err, in->n, "splitting a text");
+    if (found < 0)
+        return mha__fail(pass->err, MHA_ERR_UNSUPPORTED, "text: PCRE2 cannot split it (its error %d)", found);
+    const size_t *place = pcre2_get_ovector_pointer(m->data);
+    *begin = place[0];
+    *end = place[1];
+    return MHA_OK;
+}
+
+static void find_string(const mha__pattern *pattern, const mha__slice *in, size_t at, size_t *begin, size_t *end)
+{
+    *begin = *end = in->n;
+    while (in->n - at >= pattern->n) {
+        const char *first = memchr(in->bytes + at, pattern->string[0], in->n - at - pattern->n + 1);
+        if (!first) return;
+        at = (size_t)(first - in->bytes);
+        if (memcmp(first, pattern->string, pattern->n) == 0) {
+            *begin = at;
+            *end = at + pattern->n;
+            return;
+        }
+        at++;
+    }
+}
+
+static void find_character(mha__char_class class, const mha__slice *in, size_t at, size_t *begin, size_t *end)
+{
+    *begin = *end = in->n;
+    for (size_t length; at < in->n; at += length)
+        if (mha__char_is(class, mha__slice_next(in, at, &length))) {
+            *begin = at;
+            *end = at + length;
+            return;
+        }
+}
+
+mha_status mha__pattern_find(const mha__pattern *pattern, mha__pass *pass, const mha__slice *in, size_t at,
+                             size_t *begin, size_t *end)
+{
+    if (pattern->regex) return find_regex(pattern->regex, pass, in, at, begin, end);
+    if (pattern->string)
+        find_string(pattern, in, at, begin, end);
+    else
+        find_character(pattern->character, in, at, begin, end);
+    return MHA_OK;
+}

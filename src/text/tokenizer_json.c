@@ -1,0 +1,148 @@
+/* tokenizer_json.c - finding the kind of a stage's object, and parts of tokenizer.json that more than one stage
+ * reads. */
+#include "text/tokenizer.h"
+
+#include "base/ctx.h"
+#include "base/utf8.h"
+#include <stdio.h>
+#include <string.h>
+
+/* ---- stages ---- */
+
+/* "FILE: model.type: "BNE" is not supported (supported: WordPiece, BPE)" */
+static mha_status refuse_type(const mha__json_obj *json, const mha__stage *stage, mha_error *err)
+{
+    char known[256] = "";
+    size_t n = 0;
+    for (const mha__kind *kind = stage->kinds; kind->type && n < sizeof known; kind++)
+        n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", kind->type);
+    if (stage->list && n < sizeof known) snprintf(known + n, sizeof known - n, ", Sequence");
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s.type: %s is not supported (supported: %s)", json->file,
+                     json->where, mha__json_show(&(mha__quoted){0}, mha__json_get(json->json, "type")), known);
+}
+
+static mha_status load_object(mha_tokenizer *t, const mha__json_obj *json, const mha__stage *stage, void *into,
+                              mha_error *err);
+
+/* Not deeper than the parser lets objects lie in each other. */
+static mha_status load_sequence(mha_tokenizer *t, const mha__json_obj *json, const mha__stage *stage, void *into,
+                                mha_error *err)
+{
+    const mha__json *list;
+    MHA__TRY(mha__json_array(json, stage->list, MHA__REQUIRED, &list, err));
+    for (mha__json_step i = {0}; mha__json_each(list, &i);) {
+        char where[128];
+        snprintf(where, sizeof where, "%s.%s[%zu]", json->where, stage->list, i.index);
+        mha__json_obj item = {i.value, json->file, where};
+        if (!mha__json_is(i.value, MHA__JSON_OBJECT))
+            return mha__fail(err, MHA_ERR_FORMAT, "%s: %s: want an object, got %s", json->file, where,
+                             mha__json_show(&(mha__quoted){0}, i.value));
+        MHA__TRY(load_object(t, &item, stage, into, err));
+    }
+    return MHA_OK;
+}
+
+static mha_status load_object(mha_tokenizer *t, const mha__json_obj *json, const mha__stage *stage, void *into,
+                              mha_error *err)
+{
+    const char *type;
+    MHA__TRY(mha__json_string(json, "type", MHA__REQUIRED, &type, NULL, err));
+    if (stage->list && strcmp(type, "Sequence") == 0) return load_sequence(t, json, stage, into, err);
+    for (const mha__kind *kind = stage->kinds; kind->type; kind++)
+        if (strcmp(kind->type, type) == 0) return kind->load(t, json, into, err);
+    return refuse_type(json, stage, err);
+}
+
+mha_status mha__stage_load(mha_tokenizer *t, const mha__json_obj *root, const mha__stage *stage, void *into,
+                           bool *found, mha_error *err)
+{
+    mha__json_obj json;
+    MHA__TRY(mha__json_object(root, stage->name, MHA__OPTIONAL, &json, err));
+    if (found) *found = json.json != NULL;
+    return json.json ? load_object(t, &json, stage, into, err) : MHA_OK;
+}
+
+/* ---- parts ---- */
+
+mha_status mha__edit_add(const mha_tokenizer *t, const mha__json_obj *json, void *list, const mha__edit *edit,
+                         mha_error *err)
+{
+    (void)t;
+    mha__edit_list *edits = list;
+    if (edits->count == MHA__EDITS)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s: want a sequence of at most %d steps, got more", json->file,
+                         json->where, (int)MHA__EDITS);
+    edits->items[edits->count++] = *edit;
+    return MHA_OK;
+}
+
+mha_status mha__replace_load(mha_tokenizer *t, const mha__json_obj *json, mha__pattern *pattern, const char **with,
+                             size_t *n, mha_error *err)
+{
+    const char *content;
+    MHA__TRY(mha__pattern_load(t->ctx, &t->regexes, json, pattern, err));
+    if (pattern->string) MHA__TRY(mha__copy_text(t, pattern->string, pattern->n, &pattern->string, err));
+    MHA__TRY(mha__json_string(json, "content", MHA__REQUIRED, &content, n, err));
+    return mha__copy_text(t, content, *n, with, err);
+}
+
+/* One character, which an old file may say to put in front or not ("add_prefix_space"), a newer one when
+ * ("prepend_scheme"). The reference refuses a file where both stand and differ. */
+mha_status mha__metaspace_load(mha_tokenizer *t, const mha__json_obj *json, mha__metaspace *m, mha_error *err)
+{
+    static const char *const schemes[] = {"always", "first", "never", NULL};
+    const char *mark;
+    uint32_t code;
+    int scheme = MHA__PREPEND_ALWAYS;
+    bool prefix = true;
+    *m = (mha__metaspace){.split = true};
+    MHA__TRY(mha__json_string(json, "replacement", MHA__REQUIRED, &mark, &m->n, err));
+    if (m->n == 0 || mha__utf8_read(mark, m->n, &code) != (int)m->n)
+        return mha__json_refuse(json, "replacement", "one character", err);
+    MHA__TRY(mha__copy_text(t, mark, m->n, &m->mark, err));
+    MHA__TRY(mha__json_choice(json, "prepend_scheme", MHA__OPTIONAL, schemes, "\"always\", \"first\" or \"never\"",
+                              &scheme, err));
+    MHA__TRY(mha__json_bool(json, "add_prefix_space", MHA__OPTIONAL, &prefix, err));
+    if (!prefix && scheme != MHA__PREPEND_NEVER)
+        return mha__json_refuse(json, "add_prefix_space", "true, or prepend_scheme \"never\" beside it", err);
+    m->scheme = (mha__prepend)scheme;
+    return mha__json_bool(json, "split", MHA__OPTIONAL, &m->split, err);
+}
+
+/* ---- the vocabulary of WordPiece and BPE ---- */
+
+static mha_status refuse_id(const mha__json_step *token, const char *want, mha_error *err)
+{
+    return mha__fail(err, MHA_ERR_FORMAT, MHA__TOKENIZER_FILE ": model.vocab: id of \"%s\": want %s, got %s",
+                     mha__quote(&(mha__quoted){0}, mha__json_as_text(token->key), mha__json_bytes(token->key)), want,
+                     mha__json_show(&(mha__quoted){0}, token->value));
+}
+
+/* Checks every id before anything is stored, and measures the keys. */
+static mha_status measure_vocab(const mha_tokenizer *t, const mha__json *json, size_t *bytes, mha_error *err)
+{
+    *bytes = 0;
+    for (mha__json_step i = {0}; mha__json_each(json, &i);) {
+        const int64_t id = mha__json_is(i.value, MHA__JSON_INTEGER) ? mha__json_as_int(i.value) : -1;
+        *bytes += mha__json_bytes(i.key); /* all keys together are within the file */
+        if (id < 0 || id >= t->id_limit) {
+            char want[64];
+            snprintf(want, sizeof want, "an integer from 0 to %lld", (long long)t->id_limit - 1);
+            return refuse_id(&i, want, err);
+        }
+    }
+    return MHA_OK;
+}
+
+mha_status mha__vocab_load(mha_tokenizer *t, const mha__json_obj *model, mha_error *err)
+{
+    mha__json_obj vocab = {0};
+    size_t bytes;
+    MHA__TRY(mha__json_object(model, "vocab", MHA__REQUIRED, &vocab, err));
+    MHA__TRY(measure_vocab(t, vocab.json, &bytes, err));
+    MHA__TRY(mha__vocab_create(t->ctx, mha__json_size(vocab.json), bytes, &t->room, &t->vocab, err));
+    for (mha__json_step i = {0}; mha__json_each(vocab.json, &i);)
+        MHA__TRY(mha__vocab_add(&t->vocab, mha__json_as_text(i.key), mha__json_bytes(i.key),
+                                (int32_t)mha__json_as_int(i.value), NULL, err));
+    return MHA_OK;
+}

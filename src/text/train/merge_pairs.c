@@ -1,0 +1,258 @@
+/* merge_pairs.c - pair by pair to the vocabulary (Sennrich, Haddow and Birch 2016).
+ *
+ * Each distinct pair of neighbours has a count; a heap holds, for pairs that came up together, the count at that time
+ * and the places where they stand. The top of the heap is what is joined next, unless its count has changed: then it
+ * goes back with the new one. Joining looks at those places alone and changes the counts of the neighbours there, so
+ * all joining together costs n log n steps in the n characters of the distinct words.
+ *
+ * A token is spelled by one pair alone: where its text stands between other tokens, the merges before have joined it
+ * alike, as none of them reached across its ends. So a pair comes up once, all places together, in the merge that makes
+ * the younger of its two tokens, and what has been joined never comes up again.
+ */
+#include "text/train/tokenizer_train.h"
+
+#include "base/ctx.h"
+#include <string.h>
+
+typedef struct pair {
+    int64_t count;
+    uint32_t left, right;
+    size_t fresh; /* places of the list that is being gathered; then where the next one goes */
+} pair;
+
+/* The places of a pair, waiting for its turn. */
+typedef struct waiting {
+    int64_t count;
+    uint32_t pair, length;
+    size_t begin; /* in `places` */
+} waiting;
+
+/* A pair that came up, and where. */
+typedef struct arrival {
+    uint32_t pair, at;
+} arrival;
+
+typedef struct merging {
+    mha_tokenizer_trainer *t;
+    mha_error *err;
+    mha__pairs index; /* ids -> number of the pair */
+    pair *pairs;
+    arrival *arrivals;
+    uint32_t *touched; /* pairs with arrivals */
+    uint32_t *places;  /* symbols; the lists one behind the other */
+    waiting *heap;
+    char *spelling; /* of the token being made */
+    size_t pairs_count, pairs_room, arrivals_count, arrivals_room, touched_count, touched_room;
+    size_t places_count, places_room, heap_count, heap_room, spelling_room;
+} merging;
+
+/* Room for one more item of a list, or for `more`. */
+#define GROW(m, owner, items, more)                                                                        \
+    mha__items_grow((m)->t->ctx, &(owner)->items, &(owner)->items##_room, (owner)->items##_count + (more), \
+                    sizeof *(owner)->items, (m)->err)
+
+/* ---- the heap: highest count first, then lowest ids ---- */
+
+static bool is_before(const merging *m, const waiting *a, const waiting *b)
+{
+    if (a->count != b->count) return a->count > b->count;
+    const pair *p = &m->pairs[a->pair];
+    const pair *q = &m->pairs[b->pair];
+    if (p->left != q->left) return p->left < q->left;
+    return p->right < q->right;
+}
+
+static mha_status push(merging *m, waiting w)
+{
+    MHA__TRY(GROW(m, m, heap, 1));
+    size_t at = m->heap_count++;
+    for (; at > 0 && is_before(m, &w, &m->heap[(at - 1) / 2]); at = (at - 1) / 2)
+        m->heap[at] = m->heap[(at - 1) / 2];
+    m->heap[at] = w;
+    return MHA_OK;
+}
+
+static waiting pop(merging *m)
+{
+    const waiting top = m->heap[0];
+    const waiting moving = m->heap[--m->heap_count];
+    size_t at = 0;
+    for (size_t child; (child = 2 * at + 1) < m->heap_count; at = child) {
+        if (child + 1 < m->heap_count && is_before(m, &m->heap[child + 1], &m->heap[child])) child++;
+        if (!is_before(m, &m->heap[child], &moving)) break;
+        m->heap[at] = m->heap[child];
+    }
+    m->heap[at] = moving;
+    return top;
+}
+
+/* ---- counts ---- */
+
+static mha_status find_pair(merging *m, uint32_t left, uint32_t right, uint32_t *number)
+{
+    const int64_t found = mha__pairs_get(&m->index, left, right);
+    *number = found >= 0 ? (uint32_t)found : (uint32_t)m->pairs_count;
+    if (found >= 0) return MHA_OK;
+    MHA__TRY(GROW(m, m, pairs, 1));
+    MHA__TRY(mha__pairs_put(&m->index, left, right, *number, m->err));
+    m->pairs[m->pairs_count++] = (pair){.left = left, .right = right};
+    return MHA_OK;
+}
+
+/* The symbols at `at` and behind it have become neighbours, `count` times. */
+static mha_status arrive(merging *m, uint32_t at, int64_t count)
+{
+    const mha__symbol *s = m->t->symbols;
+    uint32_t number;
+    MHA__TRY(find_pair(m, s[at].id, s[s[at].next].id, &number));
+    MHA__TRY(GROW(m, m, arrivals, 1));
+    MHA__TRY(GROW(m, m, touched, 1));
+    if (m->pairs[number].fresh++ == 0) m->touched[m->touched_count++] = number;
+    m->pairs[number].count += count;
+    m->arrivals[m->arrivals_count++] = (arrival){number, at};
+    return MHA_OK;
+}
+
+static mha_status leave(merging *m, uint32_t left, uint32_t right, int64_t count)
+{
+    uint32_t number;
+    MHA__TRY(find_pair(m, left, right, &number));
+    m->pairs[number].count -= count;
+    return MHA_OK;
+}
+
+/* Begins a list for what has arrived of a pair. */
+static mha_status begin_list(merging *m, uint32_t number)
+{
+    pair *p = &m->pairs[number];
+    const waiting w = {p->count, number, (uint32_t)p->fresh, m->places_count};
+    m->places_count += w.length;
+    p->fresh = w.begin;
+    return w.count > 0 ? push(m, w) : MHA_OK;
+}
+
+/* Makes lists of what has arrived. */
+static mha_status settle(merging *m)
+{
+    MHA__TRY(GROW(m, m, places, m->arrivals_count));
+    for (size_t i = 0; i < m->touched_count; i++)
+        MHA__TRY(begin_list(m, m->touched[i]));
+    for (size_t i = 0; i < m->arrivals_count; i++)
+        m->places[m->pairs[m->arrivals[i].pair].fresh++] = m->arrivals[i].at;
+    for (size_t i = 0; i < m->touched_count; i++)
+        m->pairs[m->touched[i]].fresh = 0;
+    m->touched_count = m->arrivals_count = 0;
+    return MHA_OK;
+}
+
+static mha_status count_pairs(merging *m)
+{
+    const mha_tokenizer_trainer *t = m->t;
+    for (size_t i = 0; i < t->symbol_count; i++)
+        if (t->symbols[i].next != MHA__TRAIN_NONE) MHA__TRY(arrive(m, (uint32_t)i, t->word_counts[t->symbols[i].word]));
+    return settle(m);
+}
+
+/* ---- joining ---- */
+
+/* Joins the symbol at `at` with the one behind it, if they are the pair. */
+static mha_status join_at(merging *m, const pair *p, uint32_t made, uint32_t at)
+{
+    mha__symbol *s = m->t->symbols;
+    const uint32_t second = s[at].next;
+    if (s[at].id != p->left || second == MHA__TRAIN_NONE || s[second].id != p->right) return MHA_OK;
+    const int64_t count = m->t->word_counts[s[at].word];
+    const uint32_t prev = s[at].prev;
+    const uint32_t next = s[second].next;
+    s[at].id = made;
+    s[at].next = next;
+    s[second].id = MHA__TRAIN_NONE;
+    if (prev != MHA__TRAIN_NONE) {
+        MHA__TRY(leave(m, s[prev].id, p->left, count));
+        MHA__TRY(arrive(m, prev, count));
+    }
+    if (next == MHA__TRAIN_NONE) return MHA_OK;
+    s[next].prev = at;
+    MHA__TRY(leave(m, p->right, s[next].id, count));
+    return arrive(m, at, count);
+}
+
+static mha_status join_list(merging *m, const waiting *w, uint32_t made)
+{
+    const pair p = m->pairs[w->pair]; /* the pairs may move */
+    for (size_t i = 0; i < w->length; i++)
+        MHA__TRY(join_at(m, &p, made, m->places[w->begin + i]));
+    return MHA_OK;
+}
+
+/* ---- tokens ---- */
+
+/* The id of the token that both spell together, new or not. */
+static mha_status make_token(merging *m, const pair *p, uint32_t *made)
+{
+    mha__strings *vocab = &m->t->vocab;
+    const char *prefix = mha__train_prefix(m->t);
+    const size_t left = vocab->items[p->left].length;
+    size_t right = vocab->items[p->right].length;
+    const char *rest = mha__strings_at(vocab, p->right);
+    if (right >= strlen(prefix) && memcmp(rest, prefix, strlen(prefix)) == 0) {
+        rest += strlen(prefix);
+        right -= strlen(prefix);
+    }
+    MHA__TRY(mha__items_grow(m->t->ctx, &m->spelling, &m->spelling_room, left + right, 1, m->err));
+    memcpy(m->spelling, mha__strings_at(vocab, p->left), left);
+    memcpy(m->spelling + left, rest, right);
+    MHA__TRY(mha__strings_add(vocab, m->spelling, left + right, 0, made, m->err));
+    if (vocab->used <= MHA__TRAIN_TOKEN_BYTES) return MHA_OK;
+    return mha__fail(m->err, MHA_ERR_UNSUPPORTED,
+                     "the first %zu tokens have more than 8 MiB together: ask for fewer, or for a higher frequency",
+                     vocab->count);
+}
+
+static mha_status merge_next(merging *m, const waiting *w)
+{
+    mha_tokenizer_trainer *t = m->t;
+    const pair *p = &m->pairs[w->pair];
+    uint32_t made;
+    MHA__TRY(make_token(m, p, &made));
+    MHA__TRY(GROW(m, t, merges, 1));
+    t->merges[t->merges_count++] = (struct mha__merge){p->left, p->right};
+    t->trained.rarest = w->count;
+    MHA__TRY(join_list(m, w, made));
+    return settle(m);
+}
+
+static mha_status merge_all(merging *m)
+{
+    enum { STEP = 64 };
+    mha_tokenizer_trainer *t = m->t;
+    while ((int64_t)t->vocab.count < t->o.vocab_size && m->heap_count > 0) {
+        waiting top = pop(m);
+        const int64_t count = m->pairs[top.pair].count;
+        if (top.count != count) {
+            top.count = count;
+            MHA__TRY(push(m, top));
+            continue;
+        }
+        if (count < 1 || count < t->o.min_frequency) break;
+        MHA__TRY(merge_next(m, &top));
+        if (t->merges_count % STEP == 0)
+            MHA__TRY(mha__progress(t->ctx, "merge", (int64_t)t->vocab.count, t->o.vocab_size, m->err));
+    }
+    return MHA_OK;
+}
+
+mha_status mha__train_merge(mha_tokenizer_trainer *t, mha_error *err)
+{
+    merging m = {.t = t, .err = err, .index = {.ctx = t->ctx}};
+    mha_status status = count_pairs(&m);
+    if (status == MHA_OK) status = merge_all(&m);
+    mha__pairs_free(&m.index);
+    mha__free(t->ctx, m.pairs);
+    mha__free(t->ctx, m.arrivals);
+    mha__free(t->ctx, m.touched);
+    mha__free(t->ctx, m.places);
+    mha__free(t->ctx, m.heap);
+    mha__free(t->ctx, m.spelling);
+    return status;
+}

@@ -1,0 +1,41 @@
+/* trim_offsets.c - places without white space. */
+#include "text/trim_offsets.h"
+
+#include "text/normalize/unicode.h"
+#include "text/pretokenize/byte_level.h"
+
+static bool is_space(uint32_t code)
+{
+    return code == mha__byte_char(' ') || mha__char_is(MHA__CHAR_SPACE, code);
+}
+
+void mha__trim_count(mha__token *token, const char *bytes, size_t n)
+{
+    const mha__slice in = {.bytes = bytes, .n = n};
+    size_t length;
+    token->lead = token->trail = 0;
+    for (size_t at = 0; at < n && is_space(mha__slice_next(&in, at, &length)); at += length)
+        token->lead++;
+    for (size_t end = n; end > 0 && is_space(mha__slice_last(&in, end, &length)); end -= length)
+        token->trail++;
+}
+
+/* The reference counts characters: a token that has more of them than the text up to its end keeps that end. */
+void mha__trim(const mha_tokenizer *t, const char *text, mha__token *token, bool first)
+{
+    const mha__slice in = {.bytes = text, .n = token->end};
+    size_t length;
+    uint32_t lead = token->lead;
+    uint32_t trail = token->trail;
+    uint32_t end = token->end;
+    if (lead == 1 && t->trim.prefix_space && (first || token->begin == 0)) lead = 0;
+    for (; lead > 0 && token->begin < token->end; lead--) {
+        (void)mha__slice_next(&in, token->begin, &length);
+        token->begin += (uint32_t)length;
+    }
+    for (; trail > 0 && end > 0; trail--) {
+        (void)mha__slice_last(&in, end, &length);
+        end -= (uint32_t)length;
+    }
+    if (trail == 0) token->end = end > token->begin ? end : token->begin;
+}

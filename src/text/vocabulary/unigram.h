@@ -1,0 +1,18 @@
+/* unigram.h - the Unigram model: pieces with scores, of which the best sum wins. */
+#ifndef MHA_TEXT_VOCABULARY_UNIGRAM_H
+#define MHA_TEXT_VOCABULARY_UNIGRAM_H
+
+#include "text/vocabulary/pair_table.h"
+#include <stdbool.h>
+
+typedef struct mha__unigram {
+    mha__pairs trie;  /* node and byte -> node; 0 is the root */
+    int32_t *piece;   /* by node: the id of the piece that ends there; -1 = none */
+    double *score;    /* by id */
+    double unk_score; /* of a character that is no piece */
+    int32_t unk;
+    bool byte_fallback; /* unknown characters are their bytes, if all have tokens */
+    int32_t bytes[256]; /* ids of "<0x00>" and so on; -1 = no token */
+} mha__unigram;
+
+#endif

@@ -1,0 +1,33 @@
+/* hard_concrete.c - hard concrete gates: a stretched logistic, cut to 0..1, so that 0 and 1 have a probability of their
+ * own and the gradient goes through what lies between (Louizos, Welling, Kingma 2018, with their constants). */
+#include "train/gates/trainer_gates.h"
+#include <math.h>
+
+static const double beta = 2.0 / 3, low = -0.1, high = 1.1;
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+static double cut(double s)
+{
+    return fmin(1, fmax(0, s * (high - low) + low));
+}
+
+double mha__gate_open(double a)
+{
+    return sigmoid(a - beta * log(-low / high));
+}
+
+double mha__gate_mean(double a)
+{
+    return cut(sigmoid(a));
+}
+
+double mha__gate_drawn(double a, double u, double *slope)
+{
+    const double s = sigmoid((log(u) - log1p(-u) + a) / beta), z = cut(s);
+    *slope = z > 0 && z < 1 ? (high - low) * s * (1 - s) / beta : 0;
+    return z;
+}

@@ -1,0 +1,90 @@
+/* train_options.c - what a trainer is told: defaults, ranges, the schedule of the learning rate, and names of
+ * tensors. */
+#include "base/error.h"
+#include "base/struct_size.h"
+#include "train/trainer.h"
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+static double or_default(double value, double usual)
+{
+    return value != 0 ? value : usual;
+}
+
+/* min < value < max, or at an end that is allowed. */
+static mha_status check(const char *name, double value, double min, bool with_min, double max, bool with_max,
+                        mha_error *err)
+{
+    const bool above = with_min ? value >= min : value > min, below = with_max ? value <= max : value < max;
+    if (above && below) return MHA_OK; /* NaN is neither */
+    return mha__fail(err, MHA_ERR_ARG, "mha_train_options: %s is %g, not in %s%g, %g%s", name, value,
+                     with_min ? "[" : "(", min, max, with_max ? "]" : ")");
+}
+
+mha_status mha__train_options(mha_train_options *o, const mha_train_options *given, mha_error *err)
+{
+    MHA__TRY(mha__options_read(o, sizeof *o, given, "mha_train_options", err));
+    o->rate = or_default(o->rate, 1e-3);
+    o->beta1 = or_default(o->beta1, 0.9);
+    o->beta2 = or_default(o->beta2, 0.999);
+    o->eps = or_default(o->eps, 1e-8);
+    MHA__TRY(check("rate", o->rate, 0, false, 1e6, true, err));
+    MHA__TRY(check("beta1", o->beta1, 0, false, 1, false, err));
+    MHA__TRY(check("beta2", o->beta2, 0, false, 1, false, err));
+    MHA__TRY(check("eps", o->eps, (double)FLT_MIN, true, 1, true, err));
+    MHA__TRY(check("decay", o->decay, 0, true, 1e6, true, err));
+    MHA__TRY(check("floor", o->floor, 0, true, o->rate, true, err));
+    MHA__TRY(check("clip", o->clip, 0, true, HUGE_VAL, false, err));
+    MHA__TRY(check("dropout.embedding", o->dropout.embedding, 0, true, 1, false, err));
+    MHA__TRY(check("dropout.attention", o->dropout.attention, 0, true, 1, false, err));
+    MHA__TRY(check("dropout.residual", o->dropout.residual, 0, true, 1, false, err));
+    if (!o->dtype) o->dtype = MHA_F32;
+    if (o->dtype != MHA_F32 && o->dtype != MHA_BF16)
+        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: dtype is %s, not f32 or bf16", mha_dtype_name(o->dtype));
+    if (o->decays < MHA_DECAY_MATRICES || o->decays > MHA_DECAY_ALL)
+        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: decays is %d", (int)o->decays);
+    if (o->warmup < 0 || o->steps < 0 || (o->steps && o->warmup > o->steps))
+        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: warmup is %lld, steps is %lld", (long long)o->warmup,
+                         (long long)o->steps);
+    if (o->frozen_count < 0 || (o->frozen_count && !o->frozen))
+        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: frozen_count is %lld, frozen is %s",
+                         (long long)o->frozen_count, o->frozen ? "given" : "NULL");
+    return mha__gates_options(&o->gates, err);
+}
+
+int64_t mha__train_own_step(const mha_train_options *o, int64_t step)
+{
+    const mha_train_gates *g = &o->gates;
+    if (!g->first || step <= g->start) return step;
+    return step <= g->end ? 0 : step - (g->end - g->start);
+}
+
+double mha_train_rate(const mha_train_options *o, int64_t step)
+{
+    static const double pi = 3.14159265358979323846;
+    if (!o) return 0;
+    const double rate = or_default(o->rate, 1e-3);
+    const int64_t own = mha__train_own_step(o, step),
+                  steps = o->steps - (o->gates.first ? o->gates.end - o->gates.start : 0);
+    if (!own || own < o->warmup) return own ? rate * (double)own / (double)o->warmup : 0;
+    if (!o->steps) return rate;
+    if (own >= steps) return o->floor;
+    const double done = (double)(own - o->warmup) / (double)(steps - o->warmup);
+    return o->floor + (rate - o->floor) * 0.5 * (1 + cos(pi * done));
+}
+
+bool mha__train_fits(const char *pattern, const char *name)
+{
+    const size_t p = strlen(pattern), n = strlen(name);
+    const bool before = p && pattern[0] == '*', after = p > 1 && pattern[p - 1] == '*';
+    const char *part = pattern + before;
+    const size_t length = p - (size_t)before - (size_t)after;
+    if (length > n) return false;
+    if (!before && !after) return strcmp(pattern, name) == 0;
+    if (!before) return memcmp(name, part, length) == 0;
+    if (!after) return memcmp(name + n - length, part, length) == 0;
+    for (size_t at = 0; at + length <= n; at++)
+        if (memcmp(name + at, part, length) == 0) return true;
+    return false;
+}

@@ -1,0 +1,204 @@
+/* train_step.c - one step: gradients of all batches, their length, and the update of every tensor.
+ *
+ * Gradients are sums over labels while they are gathered; what makes them a mean, and what cuts them to their length,
+ * is one factor that the update applies. So it need not be known beforehand how many labels there are. Only the terms
+ * of a teacher are means over different things (labels, tokens, texts), which are counted before.
+ */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "layer/adamw.h"
+#include "math/rng_draws.h"
+#include "train/trainer.h"
+#include <math.h>
+#include <string.h>
+
+/* What the batches of a step gave. */
+typedef struct gathered {
+    double loss; /* sum over labels */
+    int64_t labels;
+    double mean;               /* what makes both a mean: 1 / labels; with a teacher 1 */
+    mha_model_distill distill; /* with a teacher: weights of a label, a token, a text */
+} gathered;
+
+static mha_status check_batches(const mha_trainer *t, const mha_train_batch *batches, int64_t count, const char *call,
+                                mha_error *err)
+{
+    if (!t || !batches) return mha__fail(err, MHA_ERR_ARG, "%s: %s is NULL", call, t ? "batches" : "trainer");
+    if (count < 1) return mha__fail(err, MHA_ERR_ARG, "%s: count is %lld", call, (long long)count);
+    return MHA_OK;
+}
+
+/* What this batch drops in the next step. */
+static mha_model_dropout dropout_of(const mha_trainer *t, int64_t number)
+{
+    const mha_train_dropout *d = &t->o.dropout;
+    const uint64_t step = mha__splitmix_at(t->o.seed, (uint64_t)t->step + 1);
+    return (mha_model_dropout){d->embedding, d->attention, d->residual, mha__splitmix_at(step, (uint64_t)number + 1)};
+}
+
+static mha_status run_batch(mha_trainer *t, const mha_train_batch *batch, int64_t number, bool learn, float *dgates,
+                            gathered *g, mha_error *err)
+{
+    double loss = 0;
+    int64_t labels = 0;
+    const mha_model_loss_args args = {.size = sizeof args,
+                                      .labels = batch->labels,
+                                      .scale = 1,
+                                      .dgates = dgates,
+                                      .loss_only = learn ? 0 : 1,
+                                      .teacher = t->o.teacher,
+                                      .distill = g->distill};
+    const mha_model_dropout dropout = dropout_of(t, number);
+    MHA__TRY(mha_model_grads_dropout(t->grads, learn ? &dropout : NULL, err));
+    MHA__TRY(mha_model_grads_loss(t->grads, batch->input, &args, &loss, &labels, err));
+    if (!isfinite(loss)) return mha__train_bad_loss(t, batch, number, loss, err);
+    g->loss += loss;
+    g->labels += labels;
+    return MHA_OK;
+}
+
+static mha_status add_batch(mha_trainer *t, const mha_train_batch *batch, int64_t number, bool learn, gathered *g,
+                            mha_error *err)
+{
+    mha__gates_batch own;
+    MHA__TRY(mha__gates_take(t, batch, learn, &own, err));
+    const mha_status status = run_batch(t, &own.batch, number, learn, own.dgates, g, err);
+    mha__gates_give(t, &own);
+    return status;
+}
+
+static mha_status share_weight(double *weight, int64_t units, const char *what, int64_t batches, mha_error *err)
+{
+    if (*weight == 0) return MHA_OK;
+    if (!units) return mha__fail(err, MHA_ERR_ARG, "no %s of %lld batches counts", what, (long long)batches);
+    *weight /= (double)units;
+    return MHA_OK;
+}
+
+/* Weights of what the terms are means over, of all batches. */
+static mha_status share_terms(mha_trainer *t, const mha_train_batch *batches, int64_t count, mha_model_distill *d,
+                              mha_error *err)
+{
+    mha__units all = {0}, u = {0};
+    *d = t->o.distill;
+    for (int64_t n = 0; n < count; n++) {
+        MHA__TRY(mha__grads_units(t->grads, batches[n].input, batches[n].labels, &u, err));
+        all = (mha__units){all.labels + u.labels, all.tokens + u.tokens, all.texts + u.texts};
+    }
+    MHA__TRY(share_weight(&d->labels, all.labels, "label", count, err));
+    MHA__TRY(share_weight(&d->logits, all.labels, "label", count, err));
+    MHA__TRY(share_weight(&d->hidden, all.tokens, "token", count, err));
+    return share_weight(&d->text, all.texts, "text", count, err);
+}
+
+static mha_status gather(mha_trainer *t, const mha_train_batch *batches, int64_t count, bool learn, gathered *g,
+                         mha_error *err)
+{
+    if (t->stale) MHA__TRY(mha_trainer_refresh(t, err));
+    if (t->o.teacher) MHA__TRY(share_terms(t, batches, count, &g->distill, err));
+    for (int64_t n = 0; n < count; n++)
+        MHA__TRY(add_batch(t, &batches[n], n, learn, g, err));
+    if (!g->labels) return mha__fail(err, MHA_ERR_ARG, "no token of %lld batches has a label", (long long)count);
+    g->mean = t->o.teacher ? 1 : 1 / (double)g->labels;
+    return MHA_OK;
+}
+
+/* The length of all gradients that are followed, as sums over labels. */
+static mha_status find_length(const mha_trainer *t, double *length, mha_error *err)
+{
+    double squares = 0;
+    for (int64_t n = 0; n < t->count; n++) {
+        const mha__parameter *p = &t->parameter[n];
+        const double own = p->frozen ? 0 : mha__squares(t->ctx, p->count, t->gradients[n].data, t->partial);
+        if (!isfinite(own)) return mha__train_bad_gradient(t, n, err);
+        squares += own;
+    }
+    *length = sqrt(squares);
+    return t->gates ? mha__gates_check(t, err) : MHA_OK;
+}
+
+/* Leaves the gradients zero. Where gates learn alone there are none. */
+static void update(mha_trainer *t, double rate, double scale)
+{
+    const mha_train_options *o = &t->o;
+    const int64_t own = mha__train_own_step(o, t->step);
+    if (o->gates.only || !own) return;
+    mha__train_moments(t);
+    for (int64_t n = 0; n < t->count; n++) {
+        const mha__parameter *p = &t->parameter[n];
+        const mha__adamw job = {.count = p->count,
+                                .weight = t->list[n].data,
+                                .gradient = t->gradients[n].data,
+                                .mean = p->mean,
+                                .square = p->square,
+                                .scale = scale,
+                                .rate = rate,
+                                .beta1 = o->beta1,
+                                .beta2 = o->beta2,
+                                .eps = o->eps,
+                                .decay = p->decays ? o->decay : 0,
+                                .step = own};
+        if (p->frozen)
+            memset(job.gradient, 0, (size_t)p->count * sizeof *job.gradient);
+        else
+            mha__adamw_run(t->ctx, &job);
+    }
+}
+
+/* Everything that may fail comes before the update. */
+static mha_status take_step(mha_trainer *t, const mha_train_batch *batches, int64_t count, mha_train_report *report,
+                            mha_error *err)
+{
+    static const double safety = 1e-6; /* of torch.nn.utils.clip_grad_norm_ */
+    gathered g = {0};
+    double length = 0;
+    if (t->gates) MHA__TRY(mha__gates_begin(t, err));
+    mha__grads_rest(t->grads, !mha__train_own_step(&t->o, t->step + 1));
+    MHA__TRY(gather(t, batches, count, true, &g, err));
+    MHA__TRY(find_length(t, &length, err));
+    const double norm = length * g.mean;
+    const double cut = t->o.clip != 0 ? fmin(1, t->o.clip / (norm + safety)) : 1;
+    report->step = t->step + 1;
+    report->labels = g.labels;
+    report->loss = g.loss * g.mean;
+    report->norm = norm;
+    report->rate = mha_train_rate(&t->o, report->step);
+    report->open = (double)mha_trainer_gates(t, NULL, NULL);
+    t->step = report->step;
+    update(t, report->rate, g.mean * cut);
+    if (t->gates) mha__gates_update(t, g.mean, report);
+    if (t->gates) mha__gates_end(t);
+    return mha_trainer_refresh(t, err);
+}
+
+/* What batches that came before the one that failed have left. */
+static void undo(mha_trainer *t)
+{
+    mha_model_grads_zero(t->grads);
+    if (!t->gates) return;
+    mha__gates_end(t);
+    mha_trainer_refresh(t, NULL); /* or else the next step does it */
+}
+
+mha_status mha_trainer_step(mha_trainer *t, const mha_train_batch *batches, int64_t count, mha_train_report *report,
+                            mha_error *err)
+{
+    mha_train_report own = {0};
+    MHA__TRY(check_batches(t, batches, count, "mha_trainer_step", err));
+    const int64_t before = t->step;
+    const mha_status status = take_step(t, batches, count, &own, err);
+    if (t->step == before) undo(t);
+    if (report) *report = own;
+    return status;
+}
+
+mha_status mha_trainer_loss(mha_trainer *t, const mha_train_batch *batches, int64_t count, double *loss,
+                            int64_t *labels, mha_error *err)
+{
+    gathered g = {0};
+    MHA__TRY(check_batches(t, batches, count, "mha_trainer_loss", err));
+    MHA__TRY(gather(t, batches, count, false, &g, err));
+    if (loss) *loss = g.loss * g.mean;
+    if (labels) *labels = g.labels;
+    return MHA_OK;
+}

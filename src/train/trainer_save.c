@@ -1,0 +1,276 @@
+/* trainer_save.c - a trainer as a checkpoint folder, and back: the model, and beside it the moments, the step, and a
+ * number by which the state knows the weights that it belongs to. */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/struct_size.h"
+#include "io/safetensors/named_tensors.h"
+#include "io/safetensors/safetensors_stream.h"
+#include "io/tensor_file.h"
+#include "math/hash.h"
+#include "model/weights/checkpoint_folder.h"
+#include "text/tokenizer.h"
+#include "train/trainer.h"
+#include <errno.h>
+#include <float.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PREFIX "training."
+#define STATE PREFIX "safetensors"
+#define STEP "mha.train.step"
+#define WEIGHTS "mha.train.weights"
+#define GATES "mha.train.gates"
+
+/* ---- which weights ---- */
+
+static void mark_weights(const mha_trainer *t, char mark[24])
+{
+    uint64_t h = 0;
+    for (int64_t n = 0; n < t->count; n++) {
+        h = mha__hash(h, t->list[n].name, strlen(t->list[n].name));
+        h = mha__hash(h, t->list[n].data, (size_t)t->parameter[n].count * sizeof(float));
+    }
+    mha__hash_print(mark, h);
+}
+
+/* ---- save ---- */
+
+/* What goes into the folder beside the model. */
+typedef struct beside {
+    const mha_trainer *trainer;
+    const mha_trainer_save_options *o;
+} beside;
+
+static const char *kind_of(const mha_trainer *t)
+{
+    return t->gates->o.penalty == MHA_GATES_L0 ? "l0" : "l1";
+}
+
+/* All tensors of the state. */
+static mha_status list_state(const mha_trainer *t, mha__outgoing *list, int64_t count, mha_error *err)
+{
+    const int64_t moments = 2 * t->count;
+    for (int64_t n = 0; n < count; n++)
+        MHA__TRY(mha__named_view(n < moments ? &t->state[n] : &t->gates->state[n - moments], &list[n].from, err));
+    return MHA_OK;
+}
+
+static mha_status write_state(const mha_trainer *t, const mha__folder *folder, mha_error *err)
+{
+    char step[24], mark[24];
+    const mha_metadata meta[] = {{.key = STEP, .value = step},
+                                 {.key = WEIGHTS, .value = mark},
+                                 {.key = GATES, .value = t->gates ? kind_of(t) : ""}};
+    const mha_tensors_writer_options o = {.size = sizeof o, .metadata = meta, .metadata_count = t->gates ? 3 : 2};
+    const int64_t count = 2 * t->count + (t->gates ? t->gates->state_count : 0);
+    mha__outgoing *list = mha__calloc(t->ctx, (size_t)count, sizeof *list);
+    if (!list) return mha__no_memory(err, (size_t)count * sizeof *list, "the list of moments");
+    snprintf(step, sizeof step, "%" PRId64, t->step);
+    mark_weights(t, mark);
+    mha__train_moments(t);
+    mha_status status = list_state(t, list, count, err);
+    if (status == MHA_OK) status = mha__stream_tensors(t->ctx, folder, STATE, list, count, &o, err);
+    mha__free(t->ctx, list);
+    return status;
+}
+
+static mha_status write_beside(const void *user, mha__folder *folder, mha_error *err)
+{
+    const beside *b = user;
+    if (b->o->aside) MHA__TRY(mha__folder_aside(folder, b->o->aside, mha__model_files, err));
+    if (!b->o->model_only) MHA__TRY(write_state(b->trainer, folder, err));
+    for (int64_t n = 0; n < b->o->file_count; n++)
+        MHA__TRY(mha__folder_put(folder, b->o->files[n].name, b->o->files[n].data, b->o->files[n].bytes, err));
+    return MHA_OK;
+}
+
+static bool is_name(const char *name)
+{
+    const size_t prefix = strlen(PREFIX);
+    if (!name || strncmp(name, PREFIX, prefix) != 0 || !name[prefix] || strcmp(name, STATE) == 0) return false;
+    for (const char *c = name; *c; c++)
+        if (*c == '/' || (unsigned char)*c < ' ' || *c == 127) return false;
+    return true;
+}
+
+static mha_status check_file(const mha_trainer_save_options *o, int64_t n, mha_error *err)
+{
+    const mha_train_file *file = &o->files[n];
+    if (!is_name(file->name))
+        return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save_options: files[%lld]: want a name after \"" PREFIX "\"",
+                         (long long)n);
+    if (file->bytes && !file->data)
+        return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save_options: files[%lld]: bytes is %zu, data is NULL",
+                         (long long)n, file->bytes);
+    for (int64_t other = 0; other < n; other++)
+        if (strcmp(o->files[other].name, file->name) == 0)
+            return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save_options: files[%lld] and files[%lld] have one name",
+                             (long long)other, (long long)n);
+    return MHA_OK;
+}
+
+static mha_status check_files(const mha_trainer_save_options *o, mha_error *err)
+{
+    if (o->file_count < 0 || (o->file_count && !o->files))
+        return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save_options: file_count is %lld, files is %s",
+                         (long long)o->file_count, o->files ? "given" : "NULL");
+    for (int64_t n = 0; n < o->file_count; n++)
+        MHA__TRY(check_file(o, n, err));
+    return MHA_OK;
+}
+
+/* A tensor that the file holds under a second name, because two parts are one parameter, has to follow. */
+static void add_twin(const mha_trainer *t, mha__role learns, mha__role twin, mha_named_tensor *list, int64_t *count)
+{
+    const mha_tensor *own = mha__weights_tensor(&t->model->outer, learns, -1, false);
+    const mha_tensor *other = mha__weights_tensor(&t->model->outer, twin, -1, false);
+    if (!own || !other || own == other) return;
+    mha_named_tensor *to = &list[(*count)++];
+    *to = (mha_named_tensor){.name = other->name, .dtype = MHA_F32, .rank = own->rank, .data = (void *)own->data};
+    memcpy(to->shape, own->shape, (size_t)own->rank * sizeof *to->shape);
+}
+
+static int64_t list_twins(const mha_trainer *t, mha_named_tensor list[2])
+{
+    const mha_model *m = t->model;
+    int64_t count = 0;
+    if (m->config.tied) add_twin(t, MHA__WORDS, MHA__LM_HEAD, list, &count);
+    if (m->config.tied)
+        add_twin(t, m->lm_bias, m->lm_bias == MHA__LM_BIAS ? MHA__LM_TIED_BIAS : MHA__LM_BIAS, list, &count);
+    return count;
+}
+
+mha_status mha_trainer_save(const mha_trainer *t, const char *folder, const mha_trainer_save_options *options,
+                            mha_error *err)
+{
+    mha_trainer_save_options o;
+    mha_named_tensor twins[2];
+    if (!t || !folder) return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save: %s is NULL", t ? "folder" : "trainer");
+    MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_trainer_save_options", err));
+    if (o.dtype && !o.model_only)
+        return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save_options: dtype is %s without model_only",
+                         mha_dtype_name(o.dtype));
+    MHA__TRY(check_files(&o, err));
+    MHA__TRY(mha__train_check_weights(t, err));
+    const mha_model_save_options save = {.size = sizeof save,
+                                         .dtype = o.dtype ? o.dtype : MHA_F32,
+                                         .overwrite = o.overwrite,
+                                         .tensors = twins,
+                                         .count = list_twins(t, twins)};
+    return mha__model_save_with(t->model, folder, &save, write_beside, &(beside){t, &o}, err);
+}
+
+/* ---- resume ---- */
+
+static mha_status need(const mha_file *file, const char *key, const char **value, mha_error *err)
+{
+    const char *path = mha_file_path(file);
+    *value = mha__metadata_find(file, key, NULL);
+    if (*value) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s is missing", mha__quote(&(mha__quoted){0}, path, strlen(path)), key);
+}
+
+static mha_status read_step(const mha_file *file, int64_t *step, mha_error *err)
+{
+    const char *value, *path = mha_file_path(file);
+    char *end = NULL;
+    MHA__TRY(need(file, STEP, &value, err));
+    errno = 0;
+    *step = strtoll(value, &end, 10);
+    if (end != value && !*end && !errno && *step >= 0 && *step < INT64_MAX) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: " STEP " is not a number of steps",
+                     mha__quote(&(mha__quoted){0}, path, strlen(path)));
+}
+
+/* Moments say how other weights came about: with these they would lead anywhere. */
+static mha_status check_weights(const mha_trainer *t, const mha_file *file, mha_error *err)
+{
+    char mine[24];
+    const char *theirs, *path = mha_file_path(file);
+    MHA__TRY(need(file, WEIGHTS, &theirs, err));
+    mark_weights(t, mine);
+    if (strcmp(mine, theirs) == 0) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT,
+                     "%s: the state belongs to other weights: " WEIGHTS
+                     " is %.16s, that of the weights in the folder is %s; they have changed since",
+                     mha__quote(&(mha__quoted){0}, path, strlen(path)),
+                     mha__quote(&(mha__quoted){0}, theirs, strlen(theirs)), mine);
+}
+
+/* A mean is finite, a square is not negative either: its root is divided by. */
+static mha_status check_moments(const mha_trainer *t, const mha_file *file, mha_error *err)
+{
+    mha__quoted q[2] = {0};
+    const char *path = mha_file_path(file);
+    for (int64_t n = 0; n < 2 * t->count; n++) {
+        const float *x = t->state[n].data, least = n % 2 ? 0 : -FLT_MAX;
+        int64_t i = 0;
+        while (i < t->parameter[n / 2].count && x[i] >= least && x[i] <= FLT_MAX)
+            i++;
+        if (i == t->parameter[n / 2].count) continue;
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: the tensor \"%s\" holds %g, which no moment can be",
+                         mha__quote(&q[0], path, strlen(path)),
+                         mha__quote(&q[1], t->state[n].name, strlen(t->state[n].name)), (double)x[i]);
+    }
+    return MHA_OK;
+}
+
+/* A state without gates leaves those of the trainer as they are, open; but they need steps to learn in. */
+static mha_status join_in(const mha_trainer *t, mha_error *err)
+{
+    const int64_t end = t->gates->o.end;
+    if (!end || end > t->step) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "gates that join in behind step %lld cannot settle behind step %lld (gates.end)",
+                     (long long)t->step, (long long)end);
+}
+
+static mha_status read_gates(mha_trainer *t, const mha_file *file, mha_error *err)
+{
+    const char *kind = mha__metadata_find(file, GATES, NULL), *path = mha_file_path(file);
+    mha__quoted q[2] = {0};
+    if (!t->gates) return MHA_OK;
+    if (!kind) return join_in(t, err);
+    if (strcmp(kind, kind_of(t)) != 0)
+        return mha__fail(err, MHA_ERR_ARG, "%s has gates of the kind \"%s\", which do not go on as \"%s\"",
+                         mha__quote(&q[0], path, strlen(path)), mha__quote(&q[1], kind, strlen(kind)), kind_of(t));
+    MHA__TRY(mha_tensors_read(file, t->gates->state, t->gates->state_count, err));
+    return mha__gates_resume(t, err);
+}
+
+static mha_status read_state(mha_trainer *t, const char *folder, mha_error *err)
+{
+    mha_file *file = NULL;
+    const size_t bytes = strlen(folder) + sizeof "/" STATE;
+    char *path = mha__alloc(t->ctx, bytes);
+    if (!path) return mha__no_memory(err, bytes, "a file name");
+    snprintf(path, bytes, "%s/" STATE, folder);
+    mha_status status = mha_file_open(t->ctx, path, NULL, &file, err);
+    if (status == MHA_OK) status = read_step(file, &t->step, err);
+    if (status == MHA_OK) status = check_weights(t, file, err);
+    if (status == MHA_OK) mha__train_moments(t);
+    if (status == MHA_OK) status = mha_tensors_read(file, t->state, 2 * t->count, err);
+    if (status == MHA_OK) status = check_moments(t, file, err);
+    if (status == MHA_OK) status = read_gates(t, file, err);
+    mha_file_free(file);
+    mha__free(t->ctx, path);
+    return status;
+}
+
+mha_status mha_trainer_resume(mha_ctx *ctx, const char *folder, const mha_train_options *options, mha_trainer **out,
+                              mha_error *err)
+{
+    mha_model *model = NULL;
+    if (!folder || !out) return mha__fail(err, MHA_ERR_ARG, "mha_trainer_resume: %s is NULL", out ? "folder" : "out");
+    *out = NULL;
+    const mha_model_options o = {.size = sizeof o, .no_tokenizer = !mha__source_exists(folder, MHA__TOKENIZER_FILE)};
+    MHA__TRY(mha_model_open(ctx, folder, &o, &model, err));
+    mha_status status = mha_trainer_create(model, options, out, err);
+    mha_model_free(model);
+    if (status == MHA_OK) status = read_state(*out, folder, err);
+    if (status == MHA_OK) return MHA_OK;
+    mha_trainer_free(*out);
+    *out = NULL;
+    return status;
+}
