@@ -21,8 +21,9 @@
 #include "kernel/matmul/bf16_tiles.inc"
 
 #include "kernel/attention/softmax_backward_bf16.inc"
-#include "kernel/matmul/bf16_table.inc"
 #include "kernel/matmul/matmul_amx.inc"
+
+#include "kernel/matmul/bf16_table.inc"
 #if defined(__clang__)
 #pragma clang attribute pop
 #endif

@@ -26,11 +26,13 @@ static MHA_INLINE vf v_fma_pairs(vf a, vf b, vf c)
 
 #include "kernel/matmul/register_tile.inc"
 
-#include "kernel/matmul/bf16_dot.inc"
 #include "kernel/matmul/bf16_pairs.inc"
 
-#include "kernel/attention/decode_bf16.inc"
+#include "kernel/matmul/bf16_dot.inc" /* uses bf16_pairs.inc */
+
 #include "kernel/attention/decode_scores.inc"
+
+#include "kernel/attention/decode_bf16.inc" /* uses decode_scores.inc */
 
 #include "kernel/attention/softmax_backward_bf16.inc"
 #include "kernel/matmul/bf16_table.inc"
