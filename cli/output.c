@@ -9,8 +9,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "input/input.h"
-#include "input/output_is_input.h"
+#include "output_is_input.h"
 #include "session.h"
 
 /* ---- failures ---- */
@@ -54,10 +53,22 @@ void cli_say(const cli_session *session, const char *format, ...)
     va_end(args);
 }
 
+static cli_rewrite *rewriter;
+
+void cli_message_rewrite(cli_rewrite *rewrite)
+{
+    rewriter = rewrite;
+}
+
+const char *cli_message(const char *message, char text[CLI_MESSAGE])
+{
+    return rewriter ? rewriter(message, text) : message;
+}
+
 static const char *sentence(const mha_error *error)
 {
     static char text[CLI_MESSAGE];
-    return error->message[0] ? cli_texts_message(error->message, text) : mha_status_text(error->status);
+    return error->message[0] ? cli_message(error->message, text) : mha_status_text(error->status);
 }
 
 /* Work that a signal stopped needs no sentence: whoever sent it knows. */

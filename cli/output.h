@@ -19,6 +19,12 @@ int cli_error(const cli_session *session, int code, const char *format, ...) __a
 /* Any other line of talk; not with -q. */
 void cli_say(const cli_session *session, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Library messages pass through `rewrite`, which returns `message` or a replacement in `text`. NULL: unchanged. */
+enum { CLI_MESSAGE = 2048 };
+typedef const char *cli_rewrite(const char *message, char text[CLI_MESSAGE]);
+void cli_message_rewrite(cli_rewrite *rewrite);
+const char *cli_message(const char *message, char text[CLI_MESSAGE]);
+
 /* ---- foreign text ---- */
 
 /* `text` fit for a terminal: C0, C1, DEL, bidi controls and invalid UTF-8 as \xNN or \uNNNN, cut at about 500 bytes.

@@ -9,7 +9,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "input/input.h"
 #include "memory.h"
 #include "output.h"
 
@@ -210,7 +209,7 @@ static void on_log(void *user, int level, const char *message)
 {
     const cli_session *session = user;
     char text[CLI_MESSAGE];
-    if (level == 0 || session->options.verbose) cli_say(session, "%s", cli_texts_message(message, text));
+    if (level == 0 || session->options.verbose) cli_say(session, "%s", cli_message(message, text));
 }
 
 int cli_session_open(cli_session *session)

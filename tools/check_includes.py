@@ -27,7 +27,37 @@ UMBRELLA = "mha/mha.h"  # for those outside; inside, only the version needs it
 UMBRELLA_USERS = {"src/base/status.c"}
 # Outside src/, these may look into it.
 INSIDERS = ("tests/unit/", "tests/kernel/", "tests/property/", "tests/golden/", "tests/fuzz/", "tests/support/", "bench/kernel.c")
-CLI_ROOMS = {"heads", "train"}  # rooms of cli/ that are called like folders of src/, which cli/ cannot reach
+# Rooms of a folder, each of which includes those to its left. "." is the folder's own files; where it is missing, they
+# may include any room, and any room may include them.
+ROOMS = {
+    "src/kernel": ["simd", "rows", "matmul", "attention", ".", "isa"],
+    "src/attn": ["mask", "stats", "plan", "forward", "backward", "cache"],
+    "src/layer": ["linear", "selection", "attention", "variants", "block", "loss"],
+    "src/io": ["files", ".", "json", "npy", "safetensors"],
+    "src/text": ["pretokenize", "normalize", "vocabulary", "decode", "train"],
+    "src/model": ["config", "weights", "forward", "backward", "generate"],
+    "src/train": ["gates"],
+    "src/heads": ["data", "measure", "diversity", "edit", "importance", "plan", "route"],
+    "cli": [".", "page", "input", "heads", "draw", "report", "run", "edit", "train", "tour", "plan", "bench", "verify"],
+    "conformance": [".", "heads", "models", "walkthroughs"],
+}  # fmt: skip
+CONFORMANCE_SEES = ("", "input", "verify")  # of cli/: "" is its own files
+# Includes that go right nevertheless: (file, what it includes). An entry that is no longer needed is an error.
+GOES_RIGHT = {
+    ("src/attn/mask/mask.c", "attn/forward/kv_fetch.h"),
+    ("src/attn/mask/mask.h", "attn/plan/scratch.h"),
+    ("src/attn/stats/attention_stats.c", "attn/plan/params.h"),
+    ("src/attn/stats/attention_stats.h", "attn/plan/operand.h"),
+    ("src/attn/stats/requested_maps.c", "attn/plan/operand.h"),
+    ("src/attn/plan/plan.c", "attn/backward/backward.h"),
+    ("src/attn/plan/plan.c", "attn/forward/forward_tiled.h"),
+    ("src/attn/plan/plan_describe.c", "attn/forward/forward_tiled.h"),
+    ("src/attn/plan/scratch.c", "attn/forward/kv_fetch.h"),
+    ("src/layer/selection/head_selection.h", "layer/attention/attention_layer.h"),
+}
+MOST_FILES = 25  # in a folder; more need rooms
+CROWDED = {"cli/train", "include/mha", "tests/cli", "tests/fuzz", "tests/golden", "tests/property", "tests/support", "tests/unit"}
+DATA = ("tests/golden/data/", "tests/fuzz/corpus/")  # whose folders may hold any number of files
 FOLDERS = ("include", "src", "cli", "conformance", "tests", "bench", "examples")
 
 STANDARD = set(
@@ -106,6 +136,27 @@ def check_public(folder, header, path):
     return None
 
 
+def check_rooms(path, name):
+    """#include "name" goes left among the rooms of its folder."""
+    if (path, name) in GOES_RIGHT:
+        return None
+    if path.startswith("cli/") and name.startswith("conformance/"):
+        return f'cli may not include "{name}", which lies to its right'
+    if path.startswith("conformance/") and not name.startswith(("conformance/", "mha/")):
+        seen = "/" not in name or name.split("/")[0] in CONFORMANCE_SEES
+        return None if seen else f'conformance may not include "{name}"; it sees {", ".join(CONFORMANCE_SEES[1:])} of cli'
+    folder = next((folder for folder in ROOMS if path.startswith(folder + "/")), None)
+    within = folder.removeprefix("src/") + "/" if folder and folder != "cli" else ""
+    if not folder or not name.startswith(within):
+        return None
+    rest = [str(path).removeprefix(folder + "/"), name.removeprefix(within)]
+    rooms = [place.split("/")[0] if "/" in place else "." for place in rest]
+    order = ROOMS[folder]
+    if rooms[0] in order and rooms[1] in order and order.index(rooms[1]) > order.index(rooms[0]):
+        return f'{folder}/{rooms[0]} may not include "{name}", which lies to its right'
+    return None
+
+
 def check_quoted(path, name):
     """#include "name" """
     parts = pathlib.PurePath(path).parts
@@ -118,7 +169,7 @@ def check_quoted(path, name):
         if target in REACH and target not in REACH[parts[1]]:
             return f'{parts[1]} may not include "{name}", which lies to its right'
         return None
-    if target in CLI_ROOMS and path.startswith(("cli/", "conformance/", "tests/fuzz/")):
+    if parts[0] in ("cli", "conformance") and target in ROOMS["cli"]:
         return None
     if target in REACH and not path.startswith(INSIDERS):
         return f'"{name}" is inside the library; only include/mha is visible here'
@@ -146,7 +197,8 @@ def check_file(path, text):
     for number, line in enumerate(text.splitlines(), 1):
         include = re.match(r'\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', line)
         if include:
-            message = check_quoted(path, include[1]) if include[1] else check_angled(path, include[2])
+            name = include[1]
+            message = check_quoted(path, name) or check_rooms(path, name) if name else check_angled(path, include[2])
             if message:
                 found.append((number, message))
     if path.startswith("src/"):
@@ -164,7 +216,45 @@ def stale_rules(root):
     places += [place for within, allowed, _, _ in FORBIDDEN for place in [within, *allowed]]
     places += [f"include/mha/{header}.h" for header in PUBLIC_OWNER]
     places += [f"src/{folder}/" for folder in {*REACH, *PUBLIC_OWNER.values()}]
-    return [place for place in sorted(set(places)) if not (root / place).exists()]
+    places += [f"{folder}/{room}/" for folder, rooms in ROOMS.items() for room in rooms]
+    places += [*CROWDED, *DATA]
+    stale = [place for place in sorted(set(places)) if not (root / place).exists()]
+    return stale + [f"{path} with {name}" for path, name in sorted(GOES_RIGHT) if not includes(root / path, name)]
+
+
+def includes(path, name):
+    """Does the file exist and include "name"?"""
+    return path.exists() and f'#include "{name}"' in path.read_text(encoding="utf-8")
+
+
+def unordered_rooms(root):
+    """Rooms that the order of their folder does not name."""
+    for folder, rooms in ROOMS.items():
+        for room in sorted((root / folder).iterdir()):
+            if room.is_dir() and room.name not in rooms and any(room.rglob("*.[ch]")):
+                yield f"{folder}/{room.name}"
+
+
+def crowded(counts):
+    """Messages about folders with too many files, and about exceptions that are not needed; counts: folder -> files."""
+    for folder, count in sorted(counts.items()):
+        if count > MOST_FILES and folder not in CROWDED and not f"{folder}/".startswith(DATA):
+            yield f"{folder}: {count} files; more than {MOST_FILES} need rooms"
+    for folder in sorted(CROWDED):
+        if counts.get(folder, 0) <= MOST_FILES:
+            yield f"tools/check_includes.py: {folder} needs no exception: it has at most {MOST_FILES} files"
+
+
+def count_files(root):
+    """folder -> number of files in it, of the folders that git keeps."""
+    counts = {}
+    for top in sorted(root.iterdir()):
+        if top.is_dir() and top.name != "build" and not top.name.startswith("."):
+            for path in top.rglob("*"):
+                if path.is_file() and "__pycache__" not in path.parts:
+                    folder = path.parent.relative_to(root).as_posix()
+                    counts[folder] = counts.get(folder, 0) + 1
+    return counts
 
 
 def check_tree(root):
@@ -172,6 +262,12 @@ def check_tree(root):
     count = files = 0
     for place in stale_rules(root):
         print(f"tools/check_includes.py: a rule names {place}, which does not exist")
+        count += 1
+    for room in unordered_rooms(root):
+        print(f"tools/check_includes.py: ROOMS lacks {room}")
+        count += 1
+    for message in crowded(count_files(root)):
+        print(message)
         count += 1
     for folder in FOLDERS:
         for path in sorted((root / folder).rglob("*")):
@@ -244,6 +340,14 @@ def self_test():
             wrong += 1
     if "src/io/" not in stale_rules(pathlib.Path(__file__)):  # which has no folders at all
         print("self-test: a rule about a folder that does not exist is not reported")
+        wrong += 1
+    counts = {folder: MOST_FILES + 1 for folder in CROWDED}
+    for more, want in [({}, 0), ({"src/x": MOST_FILES}, 0), ({"src/x": MOST_FILES + 1}, 1), ({DATA[0] + "x": 1000}, 0)]:
+        if len(list(crowded(counts | more))) != want:
+            print(f"self-test: folders of {more} files: want {want} messages")
+            wrong += 1
+    if len(list(crowded({}))) != len(CROWDED):
+        print("self-test: an exception for a folder that is not crowded is not reported")
         wrong += 1
     return wrong
 

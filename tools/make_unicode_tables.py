@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes src/text/normalize/unicode_tables.c: what Unicode means to the reference tokenizer, where utf8proc means something else.
+"""Writes src/text/unicode_tables.c: what Unicode means to the reference tokenizer, where utf8proc means something else.
 
-    python tools/make_unicode_tables.py [--golden tests/golden/data/unicode] [--out src/text/normalize/unicode_tables.c]
+    python tools/make_unicode_tables.py [--golden tests/golden/data/unicode] [--out src/text/unicode_tables.c]
 
 Needs the Python package tokenizers and the shared libraries utf8proc and pcre2-8. The classes and mappings of the golden folder were
 recorded from the library over all code points; what they lack (word characters, combining classes, decompositions)
@@ -159,7 +159,7 @@ def build(golden, u):
 
 
 def check(tables, pairs, maps, u):
-    """Every code point through utf8proc and the tables, as src/text/normalize/unicode.c does it."""
+    """Every code point through utf8proc and the tables, as src/text/unicode.c does it."""
     mark, ordered, decomposed = (members(tables[n]) for n in ("mark", "ordered", "decomposed"))
     special = dict(pairs)
     for c in POINTS:
@@ -198,7 +198,7 @@ def write(path, tables, pairs, u):
            " * edit.",
            " *",
            f" * Made from tokenizers {tokenizers.__version__} and utf8proc {u.lib.utf8proc_version().decode()}.",
-           " * Ranges are inclusive and ascending. */", '#include "text/normalize/unicode.h"', "", "/* clang-format off */"]
+           " * Ranges are inclusive and ascending. */", '#include "text/unicode.h"', "", "/* clang-format off */"]
     for name, table in tables.items():
         points = sum(b - a + 1 for a, b in table)
         out += ["", f"/* {WHAT[name]}: {points} characters */",
@@ -222,7 +222,7 @@ def main():
     root = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--golden", default=os.path.join(root, "tests/golden/data/unicode"))
-    ap.add_argument("--out", default=os.path.join(root, "src/text/normalize/unicode_tables.c"))
+    ap.add_argument("--out", default=os.path.join(root, "src/text/unicode_tables.c"))
     a = ap.parse_args()
     u = Utf8proc()
     tables, pairs, maps = build(a.golden, u)

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "draw/color_scale.h"
+#include "color_scale.h"
 #include "draw/figure.h"
 
 /* ---- the bytes a cairo surface writes ---- */

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "draw/color_scale.h"
+#include "color_scale.h"
 #include "output.h"
 #include "word_wrap.h"
 

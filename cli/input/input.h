@@ -3,7 +3,6 @@
 #define CLI_INPUT_INPUT_H
 
 #include <jansson.h>
-#include <limits.h>
 
 #include "command.h"
 
@@ -36,11 +35,8 @@ void cli_texts_hint(const cli_session *session, const char *argument);
 enum { CLI_WHERE = 360 };
 const char *cli_texts_where(const cli_texts *texts, int64_t i, char where[CLI_WHERE]);
 /* The library numbers the texts of a call, "text 3 of 260". Between cli_texts_number(texts) and cli_texts_number(NULL)
- * its messages name the lines of the file instead: cli_texts_message returns such a message in `text`, any other as it
- * is. */
+ * its messages name the lines of the file instead. */
 void cli_texts_number(const cli_texts *texts);
-enum { CLI_MESSAGE = 2048 };
-const char *cli_texts_message(const char *message, char text[CLI_MESSAGE]);
 void cli_texts_free(cli_texts *texts);
 
 /* A file of JSON, in which no key stands twice: *json is the caller's, NULL if it has been refused, with the line. */
@@ -54,8 +50,6 @@ int cli_json_parse(const cli_session *session, const char *name, const char *tex
 int cli_model_open(cli_session *session, const mha_model_options *options, mha_model **model);
 /* The same of any name. */
 int cli_model_open_named(cli_session *session, const char *name, const mha_model_options *options, mha_model **model);
-/* The folder that a name means: `name` itself, or that of minilm or builtin, in `path`, where it exists. */
-const char *cli_model_folder(const char *name, char path[PATH_MAX]);
 /* Only finds the folder, for commands that read parts of it, and stores it and its name in the session. NULL = as
  * without -m. */
 int cli_model_find(cli_session *session, const char *name);

@@ -1,60 +1,16 @@
-/* open_model.c - what -m MODEL means: a folder, "minilm" or "builtin". */
+/* open_model.c - opens what -m MODEL names: a folder, "minilm" or "builtin". */
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "input/input.h"
 #include "input/model_folder.h"
+#include "model_name.h"
 #include "options.h"
 #include "output.h"
 #include "session.h"
 
 static char folder[PATH_MAX]; /* of the model of this run */
-
-static bool is_folder(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
-/* ${XDG_CACHE_HOME:-$HOME/.cache}/mha/minilm, where `./run fetch minilm` puts it. */
-static bool find_minilm(char *path)
-{
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    int n = -1;
-    if (cache && *cache)
-        n = snprintf(path, PATH_MAX, "%s/mha/minilm", cache);
-    else if (home && *home)
-        n = snprintf(path, PATH_MAX, "%s/.cache/mha/minilm", home);
-    return n > 0 && n < PATH_MAX && is_folder(path);
-}
-
-/* PREFIX/share/mha/builtin for the program PREFIX/bin/mha, in a build folder as after installation. */
-static bool find_builtin(char *path)
-{
-    char program[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-    for (int up = 0; n > 0 && up < 2; up++) {
-        while (n > 0 && program[n - 1] != '/')
-            n--;
-        if (n > 0) n--;
-    }
-    if (n > 0) {
-        int length = snprintf(path, PATH_MAX, "%.*s/share/mha/builtin", (int)n, program);
-        if (length < PATH_MAX && is_folder(path)) return true;
-    }
-    return snprintf(path, PATH_MAX, "%s/builtin", MHA_DATA_DIR) < PATH_MAX && is_folder(path);
-}
-
-const char *cli_model_folder(const char *name, char path[PATH_MAX])
-{
-    const bool named = strcmp(name, "minilm") == 0    ? find_minilm(path)
-                       : strcmp(name, "builtin") == 0 ? find_builtin(path)
-                                                      : false;
-    return named ? path : name;
-}
 
 static int find(cli_session *session, const char *name)
 {
@@ -62,11 +18,11 @@ static int find(cli_session *session, const char *name)
     if (!name) name = "builtin";
     session->model_name = name;
     if (strcmp(name, "minilm") == 0) {
-        if (find_minilm(folder)) return CLI_DONE;
+        if (cli_find_minilm(folder)) return CLI_DONE;
         return cli_error(session, CLI_REFUSED, "MiniLM is not on this machine: run ./run fetch minilm");
     }
     if (strcmp(name, "builtin") == 0) {
-        if (find_builtin(folder)) return CLI_DONE;
+        if (cli_find_builtin(folder)) return CLI_DONE;
         return cli_error(session, CLI_FAILED, "the folder share/mha/builtin is not beside the program");
     }
     session->model = name;

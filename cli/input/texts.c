@@ -211,21 +211,22 @@ const char *cli_texts_where(const cli_texts *texts, int64_t i, char where[CLI_WH
 
 static const cli_texts *numbered;
 
-void cli_texts_number(const cli_texts *texts)
-{
-    numbered = texts && texts->line ? texts : NULL;
-}
-
-const char *cli_texts_message(const char *message, char text[CLI_MESSAGE])
+static const char *with_line(const char *message, char text[CLI_MESSAGE])
 {
     char where[CLI_WHERE];
     long long number, count;
     int end = 0;
-    if (!numbered || sscanf(message, "text %lld of %lld%n", &number, &count, &end) != 2) return message;
+    if (sscanf(message, "text %lld of %lld%n", &number, &count, &end) != 2) return message;
     if (count != numbered->count || number < 1 || number > count) return message;
     cli_texts_where(numbered, number - 1, where);
     snprintf(text, CLI_MESSAGE, "%.*s%s", (int)strlen(where) - 2, where, message + end);
     return text;
+}
+
+void cli_texts_number(const cli_texts *texts)
+{
+    numbered = texts && texts->line ? texts : NULL;
+    cli_message_rewrite(numbered ? with_line : NULL);
 }
 
 void cli_texts_free(cli_texts *texts)

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "draw/color_scale.h"
+#include "color_scale.h"
 #include "heads/heads_json.h"
 
 /* Both forms write one weight at `out` and return the bytes written. */

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "draw/color_scale.h"
+#include "color_scale.h"
 #include "heads/head_diversity.h"
 #include "heads/heads_json.h"
 #include "input/tokens.h"

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "draw/color_scale.h"
+#include "color_scale.h"
 #include "tour/tour_page.h"
 
 enum { MAPS = 16 }; /* pictures of one tensor at most */

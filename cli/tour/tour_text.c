@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "draw/color_scale.h"
+#include "color_scale.h"
 #include "output.h"
 #include "tour/tour_print.h"
 #include "word_wrap.h"

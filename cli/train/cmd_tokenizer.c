@@ -7,10 +7,10 @@
 
 #include "commands.h"
 #include "input/input.h"
-#include "input/output_is_input.h"
 #include "input/text_reader.h"
 #include "options.h"
 #include "output.h"
+#include "output_is_input.h"
 #include "session.h"
 
 static struct {

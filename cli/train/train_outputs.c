@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "input/input.h"
-#include "input/output_is_input.h"
 #include "output.h"
+#include "output_is_input.h"
 #include "train/train_run.h"
 
 /* ---- places ---- */

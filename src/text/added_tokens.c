@@ -5,9 +5,9 @@
  * the normalized text (their own content is normalized too). lstrip and rstrip swallow white space beside the token;
  * single_word wants no word character beside it. `special` only matters to decoding.
  */
-#include "text/normalize/unicode.h"
 #include "text/tokenizer.h"
 #include "text/trim_offsets.h"
+#include "text/unicode.h"
 
 #include "base/ctx.h"
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* trim_offsets.c - places without white space. */
 #include "text/trim_offsets.h"
 
-#include "text/normalize/unicode.h"
 #include "text/pretokenize/byte_level.h"
+#include "text/unicode.h"
 
 static bool is_space(uint32_t code)
 {

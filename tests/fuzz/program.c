@@ -2,7 +2,7 @@
 #include "program.h"
 
 #include "fuzz.h"
-#include "input/output_is_input.h"
+#include "output_is_input.h"
 #include <stdlib.h>
 #include <string.h>
 

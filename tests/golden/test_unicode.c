@@ -1,6 +1,6 @@
 /* test_unicode.c - every code point through normalizer and splitter, against the reference library (data/unicode). */
-#include "text/normalize/unicode.h"
 #include "text/tokenizer.h"
+#include "text/unicode.h"
 
 #include "base/utf8.h"
 #include <jansson.h>

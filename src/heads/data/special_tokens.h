@@ -5,7 +5,9 @@
 #ifndef MHA_HEADS_DATA_SPECIAL_TOKENS_H
 #define MHA_HEADS_DATA_SPECIAL_TOKENS_H
 
-#include "heads/measure/head_stats.h"
+#include <stdbool.h>
+
+#include "mha/heads.h"
 
 enum { MHA__FRAME_TOKENS = 8 }; /* most on one side; real templates have one or two */
 

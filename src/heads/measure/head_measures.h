@@ -3,6 +3,7 @@
 #define MHA_HEADS_MEASURE_HEAD_MEASURES_H
 
 #include "heads/data/head_data.h"
+#include "heads/measure/head_stats.h"
 
 struct mha_heads {
     mha_ctx *ctx;

@@ -3,7 +3,7 @@
 #define MHA_TEXT_NORMALIZE_CANONICAL_ORDER_H
 
 #include "text/normalize/text_edit.h"
-#include "text/normalize/unicode.h"
+#include "text/unicode.h"
 
 /* Appends a character to pass->run. */
 mha_status mha__order_add(mha__pass *pass, mha__pending item);

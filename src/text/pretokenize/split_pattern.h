@@ -10,7 +10,7 @@
 
 #include "io/json/json.h"
 #include "text/encode_buffers.h"
-#include "text/normalize/unicode.h"
+#include "text/unicode.h"
 
 typedef struct mha__regex mha__regex;
 

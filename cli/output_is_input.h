@@ -1,7 +1,7 @@
 /* output_is_input.h - an output is never one of the inputs of the same run. Files are compared by device and inode, so
  * that hard links, symbolic links and other spellings of a path make no difference. */
-#ifndef CLI_INPUT_OUTPUT_IS_INPUT_H
-#define CLI_INPUT_OUTPUT_IS_INPUT_H
+#ifndef CLI_OUTPUT_IS_INPUT_H
+#define CLI_OUTPUT_IS_INPUT_H
 
 #include "command.h"
 

@@ -1,5 +1,5 @@
 /* color_scale.c - twenty samples of the scale, straight lines between them. */
-#include "draw/color_scale.h"
+#include "color_scale.h"
 
 #include <math.h>
 

@@ -3,7 +3,7 @@
  *
  * Made from tokenizers 0.23.3 and utf8proc 2.8.0.
  * Ranges are inclusive and ascending. */
-#include "text/normalize/unicode.h"
+#include "text/unicode.h"
 
 /* clang-format off */
 

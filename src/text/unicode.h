@@ -4,8 +4,8 @@
  * Classes come from tables generated from it (unicode_tables.c); utf8proc gives decompositions, combining classes
  * and lower case, with the few differences in tables too. Surrogates never arrive here: text is checked UTF-8.
  */
-#ifndef MHA_TEXT_NORMALIZE_UNICODE_H
-#define MHA_TEXT_NORMALIZE_UNICODE_H
+#ifndef MHA_TEXT_UNICODE_H
+#define MHA_TEXT_UNICODE_H
 
 #include <stdbool.h>
 #include <stdint.h>

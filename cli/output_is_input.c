@@ -1,6 +1,6 @@
 /* output_is_input.c - see output_is_input.h. The inputs are found in the option table: every option with a value that
  * is a file, a folder or a model, except for the few that name what is written. */
-#include "input/output_is_input.h"
+#include "output_is_input.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "input/input.h"
+#include "model_name.h"
 #include "option_values.h"
 #include "options.h"
 #include "output.h"

@@ -1,5 +1,5 @@
 /* unicode.c - looking up characters: a bit for ASCII, a binary search in ranges for the rest. */
-#include "text/normalize/unicode.h"
+#include "text/unicode.h"
 
 #include <utf8proc.h>
 
