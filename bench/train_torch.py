@@ -8,7 +8,7 @@ dropout, torch.optim.AdamW on matrices with weight decay and on vectors without,
 to the floor. Prints one JSON object: the options, the loss and the length of the gradient at each step, and the seconds of the
 least step. tests/golden/data/train holds two such objects, of gpt2-tiny and llama-f32 of tests/golden, without the seconds.
 
-The texts are made up, the same here and in tests/support/train_case.c: of 8 tokens 7 follow from the one before.
+The texts are made up, the same here and in tests/support/model/train_case.c: of 8 tokens 7 follow from the one before.
 """
 import argparse
 import json

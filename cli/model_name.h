@@ -9,7 +9,7 @@
 bool cli_find_minilm(char path[PATH_MAX]);
 /* PREFIX/share/mha/builtin for the program PREFIX/bin/mha, in a build folder as after installation. */
 bool cli_find_builtin(char path[PATH_MAX]);
-/* The folder of a named model, stored in `path`; `name` itself if it is not such a name or the folder does not exist. */
+/* The folder of a named model, stored in `path`; otherwise, or if that folder does not exist, `name` itself. */
 const char *cli_model_folder(const char *name, char path[PATH_MAX]);
 
 #endif

@@ -18,7 +18,7 @@
  * is not built yet, naming it; MHA_ERR_MEMORY. The way back through mha_attn_layer and mha_block is that of the model
  * which has their weights (model_grads.h); the variants have one of their own.
  *
- * A BERT layer with these parts is one mha_block; examples are in tests/unit/test_layer_block.c.
+ * A BERT layer with these parts is one mha_block; examples are in tests/unit/layer/test_layer_block.c.
  */
 #ifndef MHA_LAYER_H
 #define MHA_LAYER_H

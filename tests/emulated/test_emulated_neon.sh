@@ -21,9 +21,9 @@ compile() {
 }
 mkdir objects
 for file in $(find "$here/src/base" "$here/src/math" "$here/src/attn" "$here/src/kernel" -name "*.c") \
-    "$here"/tests/support/ref.c "$here"/tests/support/statistics.c "$here"/tests/support/tensor.c "$here"/tests/support/problem.c "$here"/tests/support/isas.c \
-    "$here"/tests/support/alloc.c "$here"/tests/support/check.c "$here"/tests/support/paged.c "$here"/tests/support/packed.c "$here"/tests/support/sha256.c \
-    "$here"/tests/support/grads.c "$here"/tests/support/grads_ref.c "$here"/tests/support/cases.c; do
+    "$here"/tests/support/reference/ref.c "$here"/tests/support/attn/statistics.c "$here"/tests/support/attn/tensor.c "$here"/tests/support/attn/problem.c "$here"/tests/support/isas.c \
+    "$here"/tests/support/alloc.c "$here"/tests/support/check.c "$here"/tests/support/attn/paged.c "$here"/tests/support/attn/packed.c "$here"/tests/support/sha256.c \
+    "$here"/tests/support/attn/grads.c "$here"/tests/support/reference/grads_ref.c "$here"/tests/support/random_cases.c; do
     case $file in
     */kernel/*) compile gnu11 "objects/$(basename "$file" .c).o" -O3 -c "$file" || exit 1 ;;
     *) compile c11 "objects/$(basename "$file" .c).o" -c "$file" || exit 1 ;;
@@ -32,7 +32,7 @@ done
 
 for name in refusals calls memory laws merge stats bits poison edges pages packed maps rows random backward gradients grad_calls \
     differences; do
-    compile c11 "$name" "$here/tests/property/test_attn_$name.c" objects/*.o || exit 1
+    compile c11 "$name" "$here/tests/property/attn/test_attn_$name.c" objects/*.o || exit 1
 done
 for test in "$here"/tests/kernel/test_*.c; do
     case $test in
@@ -42,7 +42,7 @@ for test in "$here"/tests/kernel/test_*.c; do
     compile gnu11 kernel_test "$test" objects/*.o || exit 1
     expect "$wanted" qemu-aarch64 -L "$root" ./kernel_test
 done
-compile c11 generator "$here/tests/unit/test_base_rng.c" objects/*.o || exit 1
+compile c11 generator "$here/tests/unit/math/test_base_rng.c" objects/*.o || exit 1
 expect 0 qemu-aarch64 -L "$root" ./generator
 for name in refusals calls memory laws merge stats bits poison edges pages packed maps rows gradients grad_calls; do
     expect 0 qemu-aarch64 -L "$root" -E MHA_ISA=neon "./$name"

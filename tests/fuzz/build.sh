@@ -36,7 +36,7 @@ for seeds in $programs; do
     name=$(basename "$seeds" .seeds)
     cp "$work/tests/fuzz/$name" "$OUT"
     pack_seeds "$name"
-    dictionary=$here/${name#fuzz_}.dict
+    dictionary=$here/dictionaries/${name#fuzz_}.dict
     [ ! -e "$dictionary" ] || cp "$dictionary" "$OUT/$name.dict"
     ldd "$work/tests/fuzz/$name" | awk '/lib(jansson|utf8proc|pcre2-8|popt|cmocka)/ { print $3 }' | xargs -r cp -L -t "$OUT/lib"
 done

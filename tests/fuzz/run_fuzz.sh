@@ -10,7 +10,7 @@ here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 found=$(mktemp -d)
 trap 'rm -rf "$found"' EXIT
 dictionary=
-[ ! -e "$here/$name.dict" ] || dictionary=-dict=$here/$name.dict
+[ ! -e "$here/dictionaries/$name.dict" ] || dictionary=-dict=$here/dictionaries/$name.dict
 # shellcheck disable=SC2086 # one word, or none
 "$program" $dictionary -max_total_time="${MHA_FUZZ_SECONDS:-5}" -timeout=20 -rss_limit_mb=1024 -verbosity=0 \
     -print_final_stats=1 -artifact_prefix="$program-" "$found" "$@"

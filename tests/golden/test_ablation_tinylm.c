@@ -3,7 +3,7 @@
 #include "mha/importance.h"
 #include "support/alloc.h"
 #include "support/check.h"
-#include "support/model_case.h"
+#include "support/model/model_case.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

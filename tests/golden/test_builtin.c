@@ -13,7 +13,7 @@
 #include "mha/heads.h"
 #include "mha/rng.h"
 #include "support/files.h"
-#include "support/model_case.h"
+#include "support/model/model_case.h"
 
 #define FOLDER MHA_TEST_DATA "/../../../share/mha/builtin"
 enum { MOST_BYTES = 2000000, LAYERS = 2, HEADS = 8, TOTAL = LAYERS * HEADS, PROBES = 8, PERIOD = 24, MOST_LINES = 256 };

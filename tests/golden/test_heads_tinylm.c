@@ -2,7 +2,7 @@
  * reference scores and labels (float64, PyTorch). The texts are token 0 and 15 random tokens twice, so that each is its
  * own probe. Limits: abs_tolerance of the reference's index.json, ten times a float32 run's error. */
 #include "support/check.h"
-#include "support/model_case.h"
+#include "support/model/model_case.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include "mha/generate.h"
 #include "support/check.h"
 #include "support/files.h"
-#include "support/model_case.h"
+#include "support/model/model_case.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "mha/generate.h"
 #include "mha/io.h"
 #include "support/check.h"
-#include "support/model_case.h"
+#include "support/model/model_case.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

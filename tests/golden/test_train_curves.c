@@ -3,7 +3,7 @@
  * tests/live/test_train_torch.py computes such curves anew. */
 #include "support/check.h"
 #include "support/files.h"
-#include "support/train_case.h"
+#include "support/model/train_case.h"
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #ifndef TEST_ISAS_H
 #define TEST_ISAS_H
 
-#include "support/problem.h"
+#include "support/attn/problem.h"
 
 extern mha_ctx *isa_contexts[PROBLEM_ISAS];
 extern int isa_count;

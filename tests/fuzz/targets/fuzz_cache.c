@@ -1,0 +1,12 @@
+/* fuzz_cache.c - any bytes as a program of operations on a KV cache (support/cached_program.h), which is held against a
+ * naive copy after each of them. */
+#include "fuzz.h"
+#include "support/attn/cached_program.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
+{
+    static cached_tally tally;
+    const char *law = cached_program(bytes, n, &tally);
+    fuzz_check(law == NULL, law ? law : "");
+    return 0;
+}

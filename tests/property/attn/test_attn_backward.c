@@ -1,0 +1,62 @@
+/* test_attn_backward.c - random descriptions of the backward pass, on every ISA, against the formula in wider
+ * arithmetic.
+ *
+ *     test_attn_backward [--seed S] [--cases N] [--case K]
+ *
+ * A failure prints the line that repeats only that case. */
+#include "support/attn/grads.h"
+#include "support/check.h"
+#include "support/random_cases.h"
+
+static cases all = {.seed = 20261121, .end = 120};
+static mha_ctx *contexts[PROBLEM_ISAS];
+static int context_count;
+static double worst[PROBLEM_ISAS];
+
+/* out and lse, which the truth is made of too, come from the run before. */
+static bool check_on(mha_ctx *ctx, problem *p, gradients *g, double *most, char *why, size_t capacity)
+{
+    gradients_truth wide, plain;
+    if (!gradients_try(ctx, p, g, why, capacity)) return false;
+    gradients_ref(p, g, true, &wide);
+    gradients_ref(p, g, false, &plain);
+    const bool ok = gradients_near(g, &wide, &plain, most, why, capacity);
+    gradients_ref_free(&wide);
+    gradients_ref_free(&plain);
+    return ok;
+}
+
+static void check_case(uint64_t number)
+{
+    problem p;
+    gradients g;
+    char why[1200], text[400];
+    problem_random_for(&p, MHA_ATTN_LSE, all.seed, number);
+    gradients_random(&g, &p, all.seed, number);
+    for (int n = 0; n < context_count; n++)
+        if (!check_on(contexts[n], &p, &g, &worst[n], why, sizeof why))
+            fail_msg("%s: %s\n  %s\n  repeat: test_attn_backward --seed %llu --case %llu", mha_ctx_isa(contexts[n]),
+                     why, problem_text(&p, text, sizeof text), (unsigned long long)all.seed,
+                     (unsigned long long)number);
+    gradients_free(&g);
+    problem_free(&p);
+}
+
+static void test_random(void **state)
+{
+    (void)state;
+    context_count = problem_contexts(contexts, 2);
+    for (uint64_t n = all.first; n < all.end; n++)
+        check_case(n);
+    for (int n = 0; n < context_count; n++)
+        print_message("%s: %llu cases, largest error %.2f of its limit\n", mha_ctx_isa(contexts[n]),
+                      (unsigned long long)(all.end - all.first), worst[n]);
+    problem_contexts_free(contexts, context_count);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_random)};
+    all = cases_read(argc, argv, all);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,202 @@
+/* test_attn_poison.c - masked means unread: garbage in a key or value that a row may not see never reaches that row,
+ * and what a row does see propagates to that row only. On every ISA. */
+#include "support/attn/problem.h"
+#include "support/check.h"
+#include "support/isas.h"
+#include <float.h>
+#include <string.h>
+
+/* Every way to hide a key from some or all rows. Lengths are drawn at random, offsets too. */
+#define SIZES                                                                                                         \
+    .size = sizeof(mha_attn_desc), .batch = 3, .heads = 4, .kv_heads = 2, .q_len = 45, .kv_len = 140, .head_dim = 24, \
+    .v_head_dim = 40, .outputs = MHA_ATTN_LSE | MHA_ATTN_PROBS | MHA_ATTN_SCORES, .scores = MHA_SCORES_BIASED
+static const struct {
+    const char *name;
+    mha_attn_desc desc;
+} ways[] = {
+    {"causal, top-left", {SIZES, .causal = 1, .align = MHA_ALIGN_TOP_LEFT}},
+    {"causal, bottom-right of kv_lens",
+     {SIZES, .causal = 1, .align = MHA_ALIGN_BOTTOM_RIGHT, .inputs = MHA_ATTN_KV_LENS}},
+    {"causal, offsets", {SIZES, .causal = 1, .align = MHA_ALIGN_OFFSETS}},
+    {"window", {SIZES, .window = {1, 9, 3}, .align = MHA_ALIGN_BOTTOM_RIGHT}},
+    {"kv_lens", {SIZES, .inputs = MHA_ATTN_KV_LENS}},
+    {"keep", {SIZES, .inputs = MHA_ATTN_KEEP}},
+    {"keep_keys", {SIZES, .inputs = MHA_ATTN_KEEP, .keep_keys = 77}},
+    {"bias of -inf", {SIZES, .inputs = MHA_ATTN_BIAS}},
+    {"prefix",
+     {SIZES, .causal = 1, .window = {1, 9, -1}, .align = MHA_ALIGN_BOTTOM_RIGHT,
+      .inputs = MHA_ATTN_PREFIX_LENS | MHA_ATTN_KV_LENS | MHA_ATTN_Q_LENS}},
+    {"kv_lens and dropout", {SIZES, .dropout = 0.5, .inputs = MHA_ATTN_KV_LENS}},
+    {"blocks", {SIZES, .block_q = 20, .block_k = 7, .inputs = MHA_ATTN_BLOCK_KEEP}},
+    {"slopes and sinks",
+     {SIZES, .causal = 1, .align = MHA_ALIGN_OFFSETS, .inputs = MHA_ATTN_SLOPES | MHA_ATTN_SINKS | MHA_ATTN_GATES}},
+    {"bf16, causal, bottom-right of kv_lens",
+     {SIZES, .dtype = MHA_BF16, .causal = 1, .align = MHA_ALIGN_BOTTOM_RIGHT, .inputs = MHA_ATTN_KV_LENS}},
+    {"bf16, window and bias of -inf",
+     {SIZES, .dtype = MHA_BF16, .window = {1, 9, 3}, .align = MHA_ALIGN_BOTTOM_RIGHT, .inputs = MHA_ATTN_BIAS}},
+    {"bf16, keep and dropout", {SIZES, .dtype = MHA_BF16, .dropout = 0.5, .inputs = MHA_ATTN_KEEP}},
+    {"f16 keys and values, keep and bias",
+     {SIZES, .kv_dtype = MHA_F16, .bias_dtype = MHA_F16, .inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS}},
+    {"all together",
+     {SIZES, .causal = 1, .window = {1, 60, -1}, .align = MHA_ALIGN_BOTTOM_RIGHT,
+      .inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS | MHA_ATTN_KV_LENS | MHA_ATTN_Q_LENS | MHA_ATTN_PREFIX_LENS |
+                MHA_ATTN_BLOCK_KEEP,
+      .block_q = 16, .block_k = 16}},
+};
+enum { WAYS = sizeof ways / sizeof *ways };
+
+static const double garbage[] = {NAN, INFINITY, -INFINITY, DBL_MAX};
+
+/* True if any row that reads key/value head g of entry b may see key j. */
+static bool seen_by_any(const problem *p, int64_t b, int64_t g, int64_t j)
+{
+    int64_t share = p->desc.heads / p->desc.kv_heads;
+    for (int64_t h = g * share; h < (g + 1) * share; h++)
+        for (int64_t i = 0; i < p->desc.q_len; i++)
+            if (ref_visible(&p->desc, &p->args, b, h, i, j)) return true;
+    return false;
+}
+
+static void spoil_row(tensor *t, int64_t b, int64_t g, int64_t j, double value)
+{
+    for (int64_t d = 0; d < t->dim[3]; d++)
+        tensor_set(t, b, g, j, d, value);
+}
+
+/* Keys that nobody sees hold `value` in `p` and zero in `clean`. Returns how many there are. */
+static int spoil_unseen(problem *p, problem *clean, double value)
+{
+    int spoiled = 0;
+    for (int64_t b = 0; b < p->desc.batch; b++)
+        for (int64_t g = 0; g < p->desc.kv_heads; g++)
+            for (int64_t j = 0; j < p->desc.kv_len; j++) {
+                if (seen_by_any(p, b, g, j)) continue;
+                spoil_row(&p->k, b, g, j, value);
+                spoil_row(&p->v, b, g, j, value);
+                spoil_row(&clean->k, b, g, j, 0);
+                spoil_row(&clean->v, b, g, j, 0);
+                spoiled++;
+            }
+    return spoiled;
+}
+
+/* Column j of a mask is cleared for every row, so that masks drawn at random hide some keys from everybody. */
+static void hide_some_keys(problem *p)
+{
+    for (int64_t j = 3; j < p->desc.kv_len; j += 4)
+        for (int64_t row = 0; row < p->desc.batch * p->desc.heads * p->desc.q_len; row++) {
+            int64_t b = row / (p->desc.heads * p->desc.q_len), h = row / p->desc.q_len % p->desc.heads;
+            if (p->keep.memory && j < p->keep.dim[3]) tensor_set(&p->keep, b, h, row % p->desc.q_len, j, 0);
+            if (p->block_keep.memory && p->desc.block_k == 7) /* block 3 alone */
+                tensor_set(&p->block_keep, b, h, row % p->desc.q_len / p->desc.block_q, 3, 0);
+            if (p->bias.memory) tensor_set(&p->bias, b, h, row % p->desc.q_len, j, -INFINITY);
+        }
+}
+
+static void test_unseen_by_all(void **state)
+{
+    (void)state;
+    for (size_t way = 0; way < WAYS; way++)
+        for (size_t value = 0; value < sizeof garbage / sizeof *garbage; value++) {
+            problem p, clean;
+            problem_make(&p, &ways[way].desc, NULL, 31);
+            problem_make(&clean, &ways[way].desc, NULL, 31);
+            hide_some_keys(&p);
+            hide_some_keys(&clean);
+            assert_true(spoil_unseen(&p, &clean, garbage[value]) > 0);
+            for (int n = 0; n < isa_count; n++) {
+                problem_run(isa_contexts[n], &p);
+                problem_run(isa_contexts[n], &clean);
+                if (!problem_same_bits(&p, &clean))
+                    fail_msg("%s: %g behind \"%s\" leaks", mha_ctx_isa(isa_contexts[n]), garbage[value],
+                             ways[way].name);
+            }
+            problem_free(&p);
+            problem_free(&clean);
+        }
+}
+
+/* Row (b, h, i) of every output has the same bits in both. */
+static bool same_row(const problem *x, const problem *y, int64_t b, int64_t h, int64_t i)
+{
+    const tensor *pairs[][2] = {{&x->out, &y->out}, {&x->lse, &y->lse}, {&x->probs, &y->probs}};
+    for (int n = 0; n < 3; n++)
+        for (int64_t d = 0; d < pairs[n][0]->dim[3]; d++) {
+            double a = tensor_get(pairs[n][0], b, h, i, d), c = tensor_get(pairs[n][1], b, h, i, d);
+            if (memcmp(&a, &c, sizeof a) != 0) return false;
+        }
+    return true;
+}
+
+/* Key `j` and its value are garbage in `p`. Rows that do not see it must be those of `clean`; rows that see it must not
+ * be finite (every column of out is a sum with the garbage in it; NaN and Inf both count). */
+static void check_one_key(mha_ctx *ctx, problem *p, problem *clean, int64_t j, const char *name)
+{
+    problem_run(ctx, p);
+    problem_run(ctx, clean);
+    int64_t share = p->desc.heads / p->desc.kv_heads;
+    for (int64_t row = 0; row < p->desc.batch * p->desc.heads * p->desc.q_len; row++) {
+        int64_t b = row / (p->desc.heads * p->desc.q_len), h = row / p->desc.q_len % p->desc.heads;
+        int64_t i = row % p->desc.q_len;
+        bool touched = b == 1 && h / share == 1 && ref_visible(&p->desc, &p->args, b, h, i, j);
+        if (touched && isfinite(tensor_get(&p->out, b, h, i, 0)))
+            fail_msg("%s: %s: row %lld sees a NaN and is finite", mha_ctx_isa(ctx), name, (long long)i);
+        if (!touched && !same_row(p, clean, b, h, i))
+            fail_msg("%s: %s: key %lld leaks into row (%lld, %lld, %lld)", mha_ctx_isa(ctx), name, (long long)j,
+                     (long long)b, (long long)h, (long long)i);
+    }
+}
+
+/* A key that some rows see and others do not. */
+static void test_seen_by_some(void **state)
+{
+    (void)state;
+    static const int64_t keys[] = {0, 5, 63, 64, 95, 139};
+    for (size_t way = 0; way < WAYS; way++)
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+            for (int n = 0; n < isa_count; n++) {
+                problem p, clean;
+                problem_make(&p, &ways[way].desc, NULL, 32);
+                problem_make(&clean, &ways[way].desc, NULL, 32);
+                if (k % 2 == 0) spoil_row(&p.k, 1, 1, keys[k], NAN);
+                spoil_row(&p.v, 1, 1, keys[k], k % 3 == 1 ? INFINITY : NAN);
+                check_one_key(isa_contexts[n], &p, &clean, keys[k], ways[way].name);
+                problem_free(&p);
+                problem_free(&clean);
+            }
+}
+
+/* NaN in a query row spoils that row alone; the mask of a row without keys wins over it. */
+static void test_query(void **state)
+{
+    (void)state;
+    mha_attn_desc d = ways[0].desc;
+    d.inputs = MHA_ATTN_KV_LENS;
+    for (int n = 0; n < isa_count; n++) {
+        problem p, clean;
+        problem_make(&p, &d, NULL, 33);
+        problem_make(&clean, &d, NULL, 33);
+        p.kv_lens[0] = clean.kv_lens[0] = 0;
+        p.kv_lens[1] = clean.kv_lens[1] = 50;
+        for (int64_t b = 0; b < 2; b++)
+            spoil_row(&p.q, b, 2, 17, NAN);
+        problem_run(isa_contexts[n], &p);
+        problem_run(isa_contexts[n], &clean);
+        for (int64_t row = 0; row < d.batch * d.heads * d.q_len; row++) {
+            int64_t b = row / (d.heads * d.q_len), h = row / d.q_len % d.heads, i = row % d.q_len;
+            if (b == 1 && h == 2 && i == 17)
+                assert_true(isnan(tensor_get(&p.out, b, h, i, 0)) && isnan(tensor_get(&p.lse, b, h, i, 0)));
+            else
+                assert_true(same_row(&p, &clean, b, h, i));
+        }
+        problem_free(&p);
+        problem_free(&clean);
+    }
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_unseen_by_all), cmocka_unit_test(test_seen_by_some),
+                                              cmocka_unit_test(test_query)};
+    return cmocka_run_group_tests(tests, isa_setup_two, isa_teardown);
+}

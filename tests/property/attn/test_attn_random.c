@@ -1,0 +1,64 @@
+/* test_attn_random.c - random descriptions of the operator, on every ISA, against the formula in wider arithmetic; and
+ * some of them with the sequences packed, which must not change a bit.
+ *
+ *     test_attn_random [--seed S] [--cases N] [--case K]
+ *
+ * A failure prints the line that repeats only that case. */
+#include "support/attn/packed.h"
+#include "support/attn/problem.h"
+#include "support/check.h"
+#include "support/random_cases.h"
+
+static cases all = {.seed = 20261121, .end = 300};
+static mha_ctx *contexts[PROBLEM_ISAS];
+static int context_count;
+static double worst[PROBLEM_ISAS];
+
+static bool packed_agrees(mha_ctx *ctx, const problem *padded, uint64_t number, char *why, size_t capacity)
+{
+    problem p;
+    problem_random(&p, all.seed, number);
+    packed_make(&p, all.seed ^ number);
+    const bool ok = problem_try(ctx, &p, why, capacity) && packed_same(&p, padded, why, capacity);
+    problem_free(&p);
+    return ok;
+}
+
+static void check_case(uint64_t number)
+{
+    problem p;
+    ref_result truth, plain;
+    char why[1200], text[400];
+    problem_random(&p, all.seed, number);
+    ref_truth(&p.desc, &p.args, &truth);
+    ref_plain(&p.desc, &p.args, &plain);
+    for (int n = 0; n < context_count; n++) {
+        if (!problem_try(contexts[n], &p, why, sizeof why) ||
+            !problem_near(&p, &truth, &plain, &worst[n], why, sizeof why) ||
+            (number % 3 == 0 && !packed_agrees(contexts[n], &p, number, why, sizeof why)))
+            fail_msg("%s: %s\n  %s\n  repeat: test_attn_random --seed %llu --case %llu", mha_ctx_isa(contexts[n]), why,
+                     problem_text(&p, text, sizeof text), (unsigned long long)all.seed, (unsigned long long)number);
+    }
+    ref_free(&truth);
+    ref_free(&plain);
+    problem_free(&p);
+}
+
+static void test_random(void **state)
+{
+    (void)state;
+    context_count = problem_contexts(contexts, 2);
+    for (uint64_t n = all.first; n < all.end; n++)
+        check_case(n);
+    for (int n = 0; n < context_count; n++)
+        print_message("%s: %llu cases, largest error %.2f of its limit\n", mha_ctx_isa(contexts[n]),
+                      (unsigned long long)(all.end - all.first), worst[n]);
+    problem_contexts_free(contexts, context_count);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_random)};
+    all = cases_read(argc, argv, all);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

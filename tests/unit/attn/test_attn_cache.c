@@ -1,0 +1,386 @@
+/* test_attn_cache.c - the KV cache as a container: what it holds, what it refuses, and what happens when memory runs
+ * out. Any sequence of changes is in test_attn_cache_programs.c, the laws that tie it to the operator in
+ * tests/property. */
+#include "support/alloc.h"
+#include "support/attn/cached.h"
+#include "support/check.h"
+#include "support/rng.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- memory ---- */
+
+/* A window costs its pages, however long the sequence; in the steady state nothing is allocated but the table, which
+ * doubles. */
+static void test_window_memory(void **state)
+{
+    (void)state;
+    counting c = {.budget = -1};
+    const mha_ctx_options options = {.size = sizeof options, .threads = 1, .allocator = counting_allocator(&c)};
+    mha_cache_desc d = cached_plain;
+    mha_ctx *ctx;
+    mha_error err = {0};
+    d.window = 40;
+    d.keep_first = 4;
+    assert_int_equal(mha_ctx_create(&options, &ctx, &err), MHA_OK);
+    mha_cache *cache = cached_create(ctx, &d);
+    for (int64_t n = 0; n < 64; n++)
+        assert_int_equal(cached_append(cache, &cached_plain, MHA_CACHE_ALL, CACHED_B, 1, NULL, n, &err), MHA_OK);
+    const long calls = atomic_load(&c.calls);
+    for (int64_t n = 0; n < 16 * 60; n++) {
+        assert_int_equal(cached_append(cache, &cached_plain, MHA_CACHE_ALL, CACHED_B, 1, NULL, n, &err), MHA_OK);
+        assert_true(mha_cache_pages(cache) <= CACHED_B * (1 + 4)); /* keep_first, and 40 keys in up to 4 pages */
+    }
+    assert_true(atomic_load(&c.calls) - calls <= 4 + 8); /* 4 to 64 entries, and one growth of the pool */
+    mha_cache_free(cache);
+    mha_ctx_free(ctx);
+    assert_int_equal(atomic_load(&c.live), 0);
+}
+
+static void test_sharing(void **state)
+{
+    (void)state;
+    static cached_model m;
+    mha_error err = {0};
+    mha_cache *cache = cached_create(NULL, &cached_plain);
+    cached_start(&m, &cached_plain);
+    assert_int_equal(cached_append(cache, &cached_plain, 0, 1, 40, NULL, 100, &err), MHA_OK);
+    cached_note(&m, 0, 40, 100);
+    assert_int_equal(mha_cache_fork(cache, 0, 1, 40, &err), MHA_OK);
+    cached_note_fork(&m, 0, 1, 40);
+    assert_int_equal(mha_cache_pages(cache), 3); /* all shared */
+    assert_int_equal(
+        cached_append(cache, &cached_plain, MHA_CACHE_ALL, CACHED_B, 1, (const int64_t[]){1, 1, 0}, 200, &err), MHA_OK);
+    cached_note(&m, 0, 1, 200);
+    cached_note(&m, 1, 1, 201);
+    assert_int_equal(mha_cache_pages(cache), 4); /* one of the two copied the last page */
+    cached_holds(cache, &m);
+    mha_cache_free(cache);
+}
+
+/* A page that one sequence shares as its last page and another drops in the same append stays until it is copied,
+ * however the sequences are numbered. */
+static void test_dropped_while_shared(void **state)
+{
+    (void)state;
+    static const int64_t orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    mha_cache_desc d = cached_plain;
+    mha_error err = {0};
+    d.window = 16;
+    for (size_t n = 0; n < sizeof orders / sizeof *orders; n++) {
+        static cached_model m;
+        const int64_t taker = orders[n][0], sharer = orders[n][1], dropper = orders[n][2];
+        cached_start(&m, &d);
+        mha_cache *cache = cached_create(NULL, &d);
+        assert_int_equal(cached_append(cache, &cached_plain, sharer, 1, 32, NULL, 0, &err), MHA_OK);
+        cached_note(&m, sharer, 32, 0);
+        assert_int_equal(mha_cache_fork(cache, sharer, dropper, 32, &err), MHA_OK);
+        cached_note_fork(&m, sharer, dropper, 32);
+        assert_int_equal(mha_cache_truncate(cache, sharer, 20, &err), MHA_OK);
+        cached_note_length(&m, sharer, 20);
+        assert_int_equal(cached_append(cache, &cached_plain, dropper, 1, 17, NULL, 100, &err), MHA_OK);
+        cached_note(&m, dropper, 17, 100);
+        assert_int_equal(cached_append(cache, &cached_plain, MHA_CACHE_ALL, CACHED_B, 1, NULL, 500, &err), MHA_OK);
+        for (int64_t b = 0; b < CACHED_B; b++)
+            cached_note(&m, b, 1, 500 + b);
+        cached_holds(cache, &m);
+        assert_int_equal(m.length[taker], 1);
+        mha_cache_free(cache);
+    }
+}
+
+/* All that can be seen of a cache, as one piece of memory. */
+static char *snapshot(const mha_cache *cache, size_t *bytes)
+{
+    mha_cache_tensor t[MHA_CACHE_TENSORS];
+    mha_cache_save(cache, t);
+    const size_t sizes[MHA_CACHE_TENSORS] = {
+        CACHED_B * sizeof(int64_t), (size_t)(CACHED_B * t[1].shape[1]) * sizeof(int32_t),
+        (size_t)(t[2].shape[0] * t[2].shape[1] * t[2].shape[2] * t[2].shape[3]) * sizeof(float),
+        (size_t)(t[3].shape[0] * t[3].shape[1] * t[3].shape[2] * t[3].shape[3]) * sizeof(float)};
+    char *all = malloc(sizes[0] + sizes[1] + sizes[2] + sizes[3] + 1);
+    assert_non_null(all);
+    *bytes = 0;
+    for (int n = 0; n < MHA_CACHE_TENSORS; n++) {
+        if (n == 1) continue; /* its width may have grown; cached_holds looks at it */
+        memcpy(all + *bytes, t[n].data ? t[n].data : "", t[n].data ? sizes[n] : 0);
+        *bytes += sizes[n];
+    }
+    return all;
+}
+
+/* Appends with a budget of 0, 1, 2 ... allocations until one succeeds: a failure is MHA_ERR_MEMORY and changes
+ * nothing. */
+static void test_starving(void **state)
+{
+    (void)state;
+    static cached_model m;
+    counting c = {.budget = -1};
+    const mha_ctx_options options = {.size = sizeof options, .threads = 1, .allocator = counting_allocator(&c)};
+    mha_cache_desc d = cached_plain;
+    mha_ctx *ctx;
+    mha_error err = {0};
+    d.window = 20;
+    cached_start(&m, &d);
+    assert_int_equal(mha_ctx_create(&options, &ctx, &err), MHA_OK);
+    mha_cache *cache = NULL;
+    int failures = 0;
+    for (long budget = 0; !cache; budget++) {
+        const long live = atomic_load(&c.live);
+        atomic_store(&c.calls, 0);
+        atomic_store(&c.budget, budget);
+        const mha_status status = mha_cache_create(ctx, &d, &cache, &err);
+        atomic_store(&c.budget, -1);
+        if (status == MHA_OK) break;
+        assert_int_equal(status, MHA_ERR_MEMORY);
+        assert_int_equal(atomic_load(&c.live), live);
+        failures++;
+    }
+    assert_true(failures >= 3);
+    assert_int_equal(cached_append(cache, &cached_plain, 0, 1, 70, NULL, 7, &err), MHA_OK);
+    cached_note(&m, 0, 70, 7);
+    assert_int_equal(mha_cache_fork(cache, 0, 2, 70, &err), MHA_OK);
+    cached_note_fork(&m, 0, 2, 70);
+    failures = 0;
+    for (long budget = 0;; budget++) {
+        size_t before_bytes, after_bytes;
+        char *before = snapshot(cache, &before_bytes);
+        atomic_store(&c.calls, 0);
+        atomic_store(&c.budget, budget);
+        const mha_status status = cached_append(cache, &cached_plain, MHA_CACHE_ALL, CACHED_B, 100, NULL, 1000, &err);
+        atomic_store(&c.budget, -1);
+        if (status != MHA_OK) {
+            char *after = snapshot(cache, &after_bytes);
+            assert_int_equal(status, MHA_ERR_MEMORY);
+            assert_true(before_bytes == after_bytes && memcmp(before, after, before_bytes) == 0);
+            cached_holds(cache, &m);
+            free(after);
+            failures++;
+        }
+        free(before);
+        if (status == MHA_OK) break;
+    }
+    assert_true(failures >= 4); /* table, k, v, counts, stack */
+    for (int64_t b = 0; b < CACHED_B; b++)
+        cached_note(&m, b, 100, 1000 + 100 * b);
+    cached_holds(cache, &m);
+    mha_cache_free(cache);
+    mha_ctx_free(ctx);
+    assert_int_equal(atomic_load(&c.live), 0);
+}
+
+static void test_capacity(void **state)
+{
+    (void)state;
+    static cached_model m;
+    mha_cache_desc d = cached_plain;
+    mha_error err = {0};
+    d.capacity = 60; /* 4 pages */
+    cached_start(&m, &d);
+    mha_cache *cache = cached_create(NULL, &d);
+    const size_t bytes = mha_cache_bytes(cache);
+    assert_true(bytes >= 64 * CACHED_HKV * (CACHED_D + CACHED_DV) * sizeof(float));
+    assert_int_equal(cached_append(cache, &cached_plain, 0, 1, 33, NULL, 1, &err), MHA_OK);
+    cached_note(&m, 0, 33, 1);
+    assert_int_equal(cached_append(cache, &cached_plain, 1, 1, 17, NULL, 50, &err), MHA_ERR_MEMORY);
+    assert_true(check_has_word(err.message, "4") && check_has_word(err.message, "1"));
+    cached_holds(cache, &m);
+    assert_int_equal(cached_append(cache, &cached_plain, 1, 1, 16, NULL, 50, &err), MHA_OK);
+    assert_int_equal(mha_cache_clear(cache, 0, &err), MHA_OK);
+    cached_note_length(&m, 0, 0);
+    cached_note(&m, 1, 16, 50);
+    assert_int_equal(cached_append(cache, &cached_plain, 2, 1, 48, NULL, 90, &err), MHA_OK);
+    cached_note(&m, 2, 48, 90);
+    cached_holds(cache, &m);
+    mha_cache_free(cache);
+}
+
+/* ---- types ---- */
+
+static void test_types(void **state)
+{
+    (void)state;
+    static const struct {
+        mha_dtype stored;
+        uint16_t bits; /* of 1.5 */
+    } halves[] = {{MHA_BF16, 0x3FC0}, {MHA_F16, 0x3E00}};
+    const float x[2] = {1.5F, 1.5F};
+    for (int n = 0; n < 2; n++) {
+        const mha_cache_desc d = {
+            .size = sizeof d, .batch = 1, .kv_heads = 1, .head_dim = 2, .dtype = halves[n].stored};
+        const mha_cache_tokens from_f32 = {
+            .size = sizeof from_f32, .count = 1, .dtype = MHA_F32, .k = {x, {0}}, .v = {x, {0}}};
+        const uint16_t y[2] = {halves[n].bits, halves[n].bits};
+        const mha_cache_tokens as_is = {.size = sizeof as_is, .count = 1, .k = {y, {0}}, .v = {y, {0, 0, 0, 1}}};
+        mha_error err = {0};
+        mha_cache_tensor t[MHA_CACHE_TENSORS];
+        mha_cache *cache = cached_create(NULL, &d);
+        assert_int_equal(mha_cache_append(cache, 0, &from_f32, &err), MHA_OK);
+        assert_int_equal(mha_cache_append(cache, 0, &as_is, &err), MHA_OK);
+        mha_cache_save(cache, t);
+        assert_int_equal(t[2].dtype, halves[n].stored);
+        for (int i = 0; i < 4; i++) {
+            assert_int_equal(((const uint16_t *)t[2].data)[i], halves[n].bits);
+            assert_int_equal(((const uint16_t *)t[3].data)[i], halves[n].bits);
+        }
+        mha_cache_free(cache);
+    }
+}
+
+/* ---- refusals ---- */
+
+static void test_bad_descriptions(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *field, *value;
+        mha_cache_desc desc;
+    } all[] = {
+        {"size", "8", {.size = 8, .batch = 1, .kv_heads = 1, .head_dim = 1}},
+        {"batch", "0", {.size = sizeof cached_plain, .batch = 0, .kv_heads = 1, .head_dim = 1}},
+        {"kv_heads",
+         "1099511627776",
+         {.size = sizeof cached_plain, .batch = 1, .kv_heads = INT64_C(1) << 40, .head_dim = 8}},
+        {"kv_heads", "-1", {.size = sizeof cached_plain, .batch = 1, .kv_heads = -1, .head_dim = 1}},
+        {"head_dim", "1025", {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 1025}},
+        {"v_head_dim", "-4", {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 1, .v_head_dim = -4}},
+        {"dtype", "i32", {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 1, .dtype = MHA_I32}},
+        {"page_size", "24", {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 1, .page_size = 24}},
+        {"page_size", "8", {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 1, .page_size = 8}},
+        {"page",
+         "4611686018427387904",
+         {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 1, .page_size = INT64_C(1) << 62}},
+        {"capacity", "-1", {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 1, .capacity = -1}},
+        {"window", "-1", {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 1, .window = -1}},
+        {"keep_first",
+         "-1",
+         {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 1, .window = 4, .keep_first = -1}},
+        {"keep_first",
+         "9223372036854775807",
+         {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 1, .window = 4, .keep_first = INT64_MAX}},
+        {"keep_first", "3", {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 1, .keep_first = 3}},
+    };
+    mha_error err = {0};
+    mha_cache *cache;
+    for (size_t n = 0; n < sizeof all / sizeof *all; n++) {
+        cache = (mha_cache *)&err;
+        assert_int_equal(mha_cache_create(NULL, &all[n].desc, &cache, &err), MHA_ERR_ARG);
+        assert_null(cache);
+        if (!strstr(err.message, all[n].field) || !check_has_word(err.message, all[n].value))
+            fail_msg("%s = %s: %s", all[n].field, all[n].value, err.message);
+    }
+    mha_cache_desc large = cached_plain;
+    large.capacity = INT64_MAX;
+    assert_int_equal(mha_cache_create(NULL, &large, &cache, &err), MHA_ERR_MEMORY);
+    assert_null(cache);
+    assert_int_equal(mha_cache_create(NULL, NULL, &cache, &err), MHA_ERR_ARG);
+    mha_cache_free(NULL);
+    assert_int_equal(mha_cache_length(NULL, 0), -1);
+}
+
+static void test_bad_changes(void **state)
+{
+    (void)state;
+    static cached_model m;
+    mha_cache_desc d = cached_plain;
+    mha_error err = {0};
+    d.window = 10;
+    mha_cache *cache = cached_create(NULL, &d);
+    cached_start(&m, &d);
+    for (int64_t n = 0; n < 100; n++) {
+        assert_int_equal(cached_append(cache, &cached_plain, 1, 1, 1, NULL, n, &err), MHA_OK);
+        cached_note(&m, 1, 1, n);
+    }
+    const float x[CACHED_D * CACHED_HKV] = {0};
+    const mha_cache_tokens good = {.size = sizeof good, .count = 1, .k = {x, {0}}, .v = {x, {0}}};
+    mha_cache_tokens bad = good;
+    bad.size = 3;
+    assert_int_equal(mha_cache_append(cache, 0, &bad, &err), MHA_ERR_ARG);
+    bad = good, bad.count = -1;
+    assert_int_equal(mha_cache_append(cache, 0, &bad, &err), MHA_ERR_ARG);
+    assert_true(check_has_word(err.message, "-1"));
+    bad = good, bad.count = INT64_MAX;
+    assert_int_equal(mha_cache_append(cache, 0, &bad, &err), MHA_ERR_ARG);
+    bad = good, bad.k.data = NULL;
+    assert_int_equal(mha_cache_append(cache, 0, &bad, &err), MHA_ERR_ARG);
+    bad = good, bad.dtype = MHA_F64;
+    assert_int_equal(mha_cache_append(cache, 0, &bad, &err), MHA_ERR_ARG);
+    bad = good, bad.k.data = (const char *)x + 1;
+    assert_int_equal(mha_cache_append(cache, 0, &bad, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "k.data"));
+    bad = good, bad.v.data = (const char *)x + 2;
+    assert_int_equal(mha_cache_append(cache, 0, &bad, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "v.data"));
+    bad = good, bad.count = 2, bad.k.stride[2] = INT64_MAX / 3, bad.k.stride[3] = 1;
+    assert_int_equal(mha_cache_append(cache, 0, &bad, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "k.stride"));
+    bad = good, bad.counts = (const int64_t[]){2};
+    assert_int_equal(mha_cache_append(cache, 0, &bad, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "counts[0] = 2"));
+    assert_int_equal(mha_cache_append(cache, CACHED_B, &good, &err), MHA_ERR_ARG);
+    assert_int_equal(mha_cache_append(cache, -2, &good, &err), MHA_ERR_ARG);
+    assert_int_equal(mha_cache_append(cache, 0, NULL, &err), MHA_ERR_ARG);
+    assert_int_equal(mha_cache_append(NULL, 0, &good, &err), MHA_ERR_ARG);
+    assert_int_equal(mha_cache_truncate(cache, 1, 101, &err), MHA_ERR_ARG);
+    assert_int_equal(mha_cache_truncate(cache, MHA_CACHE_ALL, 0, &err), MHA_ERR_ARG);
+    assert_int_equal(mha_cache_truncate(cache, 1, 50, &err), MHA_ERR_ARG); /* behind the window */
+    assert_true(check_has_word(err.message, "50"));
+    assert_int_equal(mha_cache_fork(cache, 1, 1, 100, &err), MHA_ERR_ARG);
+    assert_int_equal(mha_cache_fork(cache, 1, CACHED_B, 100, &err), MHA_ERR_ARG);
+    assert_int_equal(mha_cache_fork(cache, 1, 0, 50, &err), MHA_ERR_ARG);
+    assert_int_equal(mha_cache_clear(cache, CACHED_B, &err), MHA_ERR_ARG);
+    cached_holds(cache, &m);
+    assert_int_equal(mha_cache_truncate(cache, 1, 99, &err), MHA_OK);
+    assert_int_equal(mha_cache_truncate(cache, 1, 0, &err), MHA_OK);
+    mha_cache_free(cache);
+}
+
+/* Numbers that a block of q8_0 cannot hold are named, and nothing changes; NaN and infinity are not among them. */
+static void test_too_large_for_q8(void **state)
+{
+    (void)state;
+    const float most = 127 * 65520.0f, below = 8321039.5f;
+    mha_cache_desc d = cached_plain;
+    mha_cache *cache;
+    mha_error err = {0};
+    float k[3 * CACHED_HKV * CACHED_D] = {0}, v[3 * CACHED_HKV * CACHED_D] = {0};
+    d.dtype = MHA_Q8_0;
+    assert_int_equal(mha_cache_create(NULL, &d, &cache, &err), MHA_OK);
+    const mha_cache_tokens tokens = {.size = sizeof tokens, .count = 3, .k = {k, {0}}, .v = {v, {0}}};
+    float *const bad[] = {&k[CACHED_D + 2], &v[(CACHED_HKV - 1) * 3 * CACHED_D]};
+    for (int n = 0; n < 4; n++) {
+        float *x = bad[n % 2];
+        *x = n < 2 ? most : -INFINITY;
+        const mha_status status = mha_cache_append(cache, 1, &tokens, &err);
+        assert_int_equal(status, n < 2 ? MHA_ERR_ARG : MHA_OK);
+        assert_int_equal(mha_cache_length(cache, 1), n < 2 ? 0 : 3 * (n - 1));
+        *x = 0;
+        if (n == 0) assert_non_null(strstr(err.message, "k[0, 0, 1, 2] = 8.32104e+06: q8_0 holds"));
+        if (n == 1) assert_non_null(strstr(err.message, "v[0, "));
+    }
+    k[0] = -below, k[1] = 3;
+    assert_int_equal(mha_cache_append(cache, 0, &tokens, &err), MHA_OK);
+    mha_cache_tensor t[MHA_CACHE_TENSORS];
+    mha_cache_save(cache, t);
+    const int32_t page = ((const int32_t *)t[1].data)[0];
+    const uint8_t *block = (const uint8_t *)t[2].data + page * t[2].shape[1] * t[2].shape[2] * t[2].shape[3];
+    assert_int_equal(block[0] | block[1] << 8, 0x7BFF); /* 65504, the largest of f16 */
+    assert_int_equal((int8_t)block[2], -127);
+    mha_cache_free(cache);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_window_memory),
+                                              cmocka_unit_test(test_sharing),
+                                              cmocka_unit_test(test_dropped_while_shared),
+                                              cmocka_unit_test(test_starving),
+                                              cmocka_unit_test(test_capacity),
+                                              cmocka_unit_test(test_types),
+                                              cmocka_unit_test(test_bad_descriptions),
+                                              cmocka_unit_test(test_bad_changes),
+                                              cmocka_unit_test(test_too_large_for_q8)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,436 @@
+/* test_heads_prune.c - heads chosen and removed for real, in every family. The truth is the whole model with gates of
+ * 0. */
+#include "mha/prune.h"
+#include "support/alloc.h"
+#include "support/check.h"
+#include "support/files.h"
+#include "support/model/model_case.h"
+#include "support/sha256.h"
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { L = 11, MOST = 64 };
+
+static const char *const folders[] = {"models/bert-tiny",       "models/bert-mlm-tiny-hubnames",
+                                      "models/gpt2-tiny",       "models/gemma2-tiny",
+                                      "families/gpt2-hubnames", "families/llama",
+                                      "families/llama-f16",     "families/llama-sharded",
+                                      "families/mistral",       "families/qwen2-window",
+                                      "families/qwen3",         "families/gemma2"};
+enum { FOLDERS = sizeof folders / sizeof *folders };
+
+static mha_model *open_bare(mha_ctx *ctx, const char *folder)
+{
+    return case_model(ctx, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+}
+
+static int64_t group_of(const mha_model *model)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    return info->heads / info->kv_heads;
+}
+
+/* The last states of a few tokens, from malloc. */
+static float *states(const mha_model *model, const float *gates)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    int32_t ids[L];
+    mha_error err = {0};
+    float *x = malloc((size_t)(L * info->hidden) * sizeof *x);
+    for (int i = 0; i < L; i++)
+        ids[i] = (37 * i + 5) % (int32_t)info->vocab;
+    const mha_model_input input = {.size = sizeof input, .batch = 1, .length = L, .ids = ids, .gates = gates};
+    const mha_model_output output = {.size = sizeof output, .last_hidden = x};
+    if (mha_model_forward(model, &input, &output, &err) != MHA_OK) fail_msg("%s", err.message);
+    return x;
+}
+
+static void expect_same(const char *what, float *got, float *want, int64_t hidden)
+{
+    if (memcmp(got, want, (size_t)(L * hidden) * sizeof *got) != 0) fail_msg("%s: other bits", what);
+    free(got);
+    free(want);
+}
+
+/* Some groups of every layer but the last go; of layer 0 the first. */
+static void some(const mha_model *model, uint8_t *keep, float *gates)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    const int64_t group = group_of(model), groups = info->kv_heads;
+    for (int64_t l = 0; l < info->layers; l++)
+        for (int64_t h = 0; h < info->heads; h++) {
+            const int64_t g = h / group;
+            const bool goes = l < info->layers - 1 && (g + l) % 2 == 0 && (l == 0 || g < groups - 1);
+            keep[l * info->heads + h] = !goes;
+            gates[l * info->heads + h] = (float)!goes;
+        }
+}
+
+static void save(const mha_model *model, const uint8_t *keep, const mha_prune_options *options, const char *folder)
+{
+    mha_error err = {0};
+    if (mha_prune_save(model, keep, options, folder, &err) != MHA_OK) fail_msg("%s", err.message);
+}
+
+#define PRUNE(...) (&(mha_prune_options){.size = sizeof(mha_prune_options), __VA_ARGS__})
+
+/* ---- removal ---- */
+
+static void test_removed_is_gated_off(void **state)
+{
+    (void)state;
+    const char *folder = files_folder();
+    char out[300];
+    snprintf(out, sizeof out, "%s/out", folder);
+    for (int f = 0; f < FOLDERS; f++) {
+        uint8_t keep[MOST];
+        float gates[MOST];
+        mha_pruning *pruning;
+        mha_error err = {0};
+        mha_model *model = open_bare(NULL, folders[f]), *pruned;
+        const mha_model_info *info = mha_model_describe(model);
+        some(model, keep, gates);
+        if (mha_prune_make(model, keep, NULL, &pruning, &err) != MHA_OK) fail_msg("%s", err.message);
+        assert_int_equal(mha_pruning_open(pruning, &pruned, &err), MHA_OK);
+        expect_same(folders[f], states(pruned, NULL), states(model, gates), info->hidden);
+        mha_model_free(pruned);
+        if (mha_pruning_save(pruning, out, f > 0, &err) != MHA_OK) fail_msg("%s: %s", folders[f], err.message);
+        mha_pruning_free(pruning);
+        pruned = open_bare(NULL, out);
+        expect_same(folders[f], states(pruned, NULL), states(model, gates), info->hidden);
+        assert_true(mha_model_describe(pruned)->parameters < info->parameters);
+        mha_model_free(pruned);
+        save(model, keep, PRUNE(.compatible = 1, .overwrite = 1), out);
+        pruned = open_bare(NULL, out);
+        expect_same(folders[f], states(pruned, NULL), states(model, gates), info->hidden);
+        assert_int_equal(mha_model_describe(pruned)->parameters, info->parameters);
+        mha_model_free(pruned);
+        mha_model_free(model);
+    }
+    files_remove(out);
+    files_remove(folder);
+}
+
+static json_t *config_of(const mha_model *model)
+{
+    return json_loads(mha_model_config_json(model), 0, NULL);
+}
+
+/* Pruned twice is pruned at once, and speaks of heads by their first numbers all the time. */
+static void test_pruned_again(void **state)
+{
+    (void)state;
+    static const uint8_t first[12] = {0, 1, 1, 1, 1, 1, 1, 1, 0, 1, 0, 1}, again[12] = {0, 1, 1, 0, 1, 1, 1, 1, 1, 0},
+                         both[12] = {0, 0, 1, 1, 1, 1, 1, 1, 0, 1, 0, 0};
+    const char *folder = files_folder();
+    char one[300], two[300], whole[300];
+    snprintf(one, sizeof one, "%s/one", folder);
+    snprintf(two, sizeof two, "%s/two", folder);
+    snprintf(whole, sizeof whole, "%s/whole", folder);
+    mha_model *model = open_bare(NULL, "models/bert-tiny");
+    save(model, first, NULL, one);
+    mha_model *once = open_bare(NULL, one);
+    assert_int_equal(mha_head_number(once, 0, 0), 1);
+    assert_int_equal(mha_head_number(once, 2, 1), 3);
+    assert_int_equal(mha_head_number(once, 2, 2), -1);
+    assert_int_equal(mha_head_place(once, 2, 3), 1);
+    assert_int_equal(mha_head_place(once, 2, 2), -1);
+    assert_int_equal(mha_head_place(once, 3, 0), -1);
+    save(once, again, PRUNE(.chosen_by = "the test"), two);
+    mha_model *twice = open_bare(NULL, two);
+    float gates[12];
+    for (int i = 0; i < 12; i++)
+        gates[i] = both[i];
+    expect_same("twice", states(twice, NULL), states(model, gates), 48);
+    json_t *config = config_of(twice), *lists = json_loads("[[2, 3], [0, 1, 2, 3], [1]]", 0, NULL);
+    assert_true(json_equal(json_object_get(config, "mha.heads"), lists));
+    json_t *record = json_object_get(config, "mha.record"), *last = json_array_get(record, 1);
+    json_t *removed = json_loads("[[1], [], [3]]", 0, NULL);
+    assert_int_equal(json_array_size(record), 2);
+    assert_true(json_equal(json_object_get(last, "removed"), removed));
+    assert_string_equal(json_string_value(json_object_get(last, "chosen_by")), "the test");
+    size_t bytes = 0;
+    char hex[65], *weights = files_read(files_path(one, "model.safetensors"), &bytes);
+    sha256_hex(weights, bytes, hex);
+    assert_string_equal(json_string_value(json_object_get(json_object_get(last, "from"), "model.safetensors")), hex);
+    free(weights);
+    /* The shapes of the unpruned model come back, with zeros. */
+    save(twice, (uint8_t[12]){1, 1, 0, 0, 1, 1, 1, 1, 1}, PRUNE(.compatible = 1), whole);
+    mha_model *zeroed = open_bare(NULL, whole);
+    assert_int_equal(mha_model_describe(zeroed)->parameters, mha_model_describe(model)->parameters);
+    expect_same("zeroed", states(zeroed, NULL), states(model, gates), 48);
+    json_decref(config);
+    json_decref(lists);
+    json_decref(removed);
+    mha_model_free(zeroed);
+    mha_model_free(twice);
+    mha_model_free(once);
+    mha_model_free(model);
+    files_remove(one);
+    files_remove(two);
+    files_remove(whole);
+    files_remove(folder);
+}
+
+static int64_t count_in(const json_t *config, const char *key)
+{
+    return (int64_t)json_integer_value(json_object_get(config, key));
+}
+
+/* The same number of groups of every layer: the first of the even ones, the last of the odd ones. */
+static void alike(const mha_model *model, uint8_t *keep, float *gates)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    const int64_t group = group_of(model);
+    for (int64_t n = 0; n < info->layers * info->heads; n++) {
+        const int64_t layer = n / info->heads, h = n % info->heads;
+        keep[n] = layer % 2 ? h < info->heads - group : h >= group;
+        gates[n] = keep[n];
+    }
+}
+
+/* What is left of a model that lost as many heads of every layer is in the keys of its family, where it has them; the
+ * numbers of the heads are kept all the same, and a pruning of it is that of the whole model. */
+static void test_layers_alike(void **state)
+{
+    (void)state;
+    const char *folder = files_folder();
+    char out[300], whole[300];
+    snprintf(out, sizeof out, "%s/out", folder);
+    snprintf(whole, sizeof whole, "%s/whole", folder);
+    for (int f = 0; f < FOLDERS; f++) {
+        uint8_t keep[MOST];
+        float gates[MOST];
+        mha_model *model = open_bare(NULL, folders[f]);
+        const mha_model_info *info = mha_model_describe(model);
+        const int64_t group = group_of(model), left = info->heads - group;
+        const bool encoder = !info->causal, plain = !encoder && strcmp(info->family, "gpt2") != 0;
+        alike(model, keep, gates);
+        save(model, keep, PRUNE(.overwrite = f > 0), out);
+        mha_model *pruned = open_bare(NULL, out);
+        expect_same(folders[f], states(pruned, NULL), states(model, gates), info->hidden);
+        json_t *config = config_of(pruned);
+        assert_int_equal(count_in(config, "num_attention_heads"), plain ? left : encoder ? info->heads : 0);
+        assert_int_equal(count_in(config, "num_key_value_heads"), plain ? left / group : 0);
+        assert_int_equal(count_in(config, "mha.original_heads"), plain ? info->heads : 0);
+        assert_int_equal(mha_model_describe(pruned)->heads, plain ? left : info->heads);
+        assert_int_equal(mha_model_describe(pruned)->original_heads, info->heads);
+        assert_int_equal(mha_head_number(pruned, 0, 0), group);
+        assert_int_equal(mha_head_place(pruned, 0, info->heads - 1), left - 1);
+        assert_int_equal(mha_head_place(pruned, 1, info->heads - 1), -1);
+        json_decref(config);
+        memset(keep, 1, sizeof keep);
+        save(pruned, keep, PRUNE(.compatible = 1, .overwrite = f > 0), whole);
+        mha_model *zeroed = open_bare(NULL, whole);
+        expect_same(folders[f], states(zeroed, NULL), states(model, gates), info->hidden);
+        assert_int_equal(mha_model_describe(zeroed)->heads, info->heads);
+        assert_int_equal(mha_model_describe(zeroed)->parameters, info->parameters);
+        mha_model_free(zeroed);
+        mha_model_free(pruned);
+        mha_model_free(model);
+    }
+    files_remove(out);
+    files_remove(whole);
+    files_remove(folder);
+}
+
+/* Every shard of the source has its digest. */
+static void test_record_of_shards(void **state)
+{
+    (void)state;
+    uint8_t keep[MOST];
+    float gates[MOST];
+    const char *folder = files_folder();
+    char out[300];
+    snprintf(out, sizeof out, "%s/out", folder);
+    mha_model *model = open_bare(NULL, "families/llama-sharded"), *pruned;
+    mha_pruning *pruning;
+    mha_error err = {0};
+    some(model, keep, gates);
+    assert_int_equal(mha_prune_make(model, keep, NULL, &pruning, &err), MHA_OK);
+    assert_int_equal(mha_pruning_note(pruning, "{\"cosine\": 0.5}", &err), MHA_OK);
+    assert_int_equal(mha_pruning_note(pruning, "[1]", &err), MHA_ERR_FORMAT);
+    assert_int_equal(mha_pruning_save(pruning, out, 0, &err), MHA_OK);
+    pruned = open_bare(NULL, out);
+    json_t *config = config_of(pruned), *entry = json_array_get(json_object_get(config, "mha.record"), 0), *digest;
+    const char *name;
+    assert_true(json_object_size(json_object_get(entry, "from")) > 1);
+    json_object_foreach(json_object_get(entry, "from"), name, digest)
+    {
+        size_t bytes = 0;
+        char hex[65], path[400];
+        snprintf(path, sizeof path, "%s/families/llama-sharded/%s", MHA_TEST_DATA, name);
+        char *weights = files_read(path, &bytes);
+        sha256_hex(weights, bytes, hex);
+        assert_string_equal(json_string_value(digest), hex);
+        free(weights);
+    }
+    assert_true(json_real_value(json_object_get(json_object_get(entry, "quality"), "cosine")) == 0.5);
+    json_decref(config);
+    mha_model_free(pruned);
+    mha_pruning_free(pruning);
+    mha_model_free(model);
+    files_remove(out);
+    files_remove(folder);
+}
+
+static void test_what_cannot_be(void **state)
+{
+    (void)state;
+    const uint8_t none[12] = {1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1},
+                  part[16] = {1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    mha_pruning *pruning;
+    mha_error err = {0};
+    mha_model *bert = open_bare(NULL, "models/bert-tiny"), *gemma = open_bare(NULL, "models/gemma2-tiny");
+    assert_int_equal(mha_prune_make(bert, none, NULL, &pruning, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "layer 1"));
+    assert_null(pruning);
+    assert_int_equal(mha_prune_make(gemma, part, NULL, &pruning, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "heads 0 to 1 share one key head"));
+    assert_int_equal(mha_prune_make(gemma, NULL, NULL, &pruning, &err), MHA_ERR_ARG);
+    mha_model_free(bert);
+    mha_model_free(gemma);
+}
+
+/* With any allocation failing there is an error and nothing left. */
+static void test_without_memory(void **state)
+{
+    (void)state;
+    static const uint8_t keep[12] = {0, 1, 1, 1, 1, 1, 1, 1, 0, 1, 0, 1};
+    counting count = {.budget = -1};
+    const mha_ctx_options options = {.size = sizeof options, .allocator = counting_allocator(&count), .threads = 1};
+    mha_ctx *ctx;
+    const char *folder = files_folder();
+    char out[300];
+    snprintf(out, sizeof out, "%s/out", folder);
+    assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
+    mha_model *model = open_bare(ctx, "models/bert-tiny");
+    const long live = count.live;
+    int failed = 0;
+    count.budget = 0; /* the numbers of heads take none */
+    assert_int_equal(mha_head_number(model, 0, 1), 1);
+    assert_int_equal(mha_head_place(model, 2, 3), 3);
+    for (long budget = 0;; budget++) {
+        mha_error err = {0};
+        count.budget = count.calls + budget;
+        const mha_status status = mha_prune_save(model, keep, NULL, out, &err);
+        count.budget = -1;
+        assert_int_equal(count.live, live);
+        if (status == MHA_OK) break;
+        assert_int_equal(status, MHA_ERR_MEMORY);
+        assert_int_equal(files_count(folder), 0);
+        failed++;
+    }
+    assert_true(failed > 20);
+    mha_model_free(model);
+    mha_ctx_free(ctx);
+    files_remove(out);
+    files_remove(folder);
+}
+
+/* ---- choice ---- */
+
+#define RULE(...) (&(mha_prune_rule){.size = sizeof(mha_prune_rule), __VA_ARGS__})
+
+static void expect_keep(const mha_model *model, const double *scores, const mha_prune_rule *rule, const char *want)
+{
+    uint8_t keep[MOST];
+    char got[MOST + 1] = "";
+    mha_error err = {0};
+    const mha_model_info *info = mha_model_describe(model);
+    if (mha_prune_choose(model, scores, rule, keep, &err) != MHA_OK) fail_msg("%s", err.message);
+    for (int64_t n = 0; n < info->layers * info->heads; n++)
+        got[n] = keep[n] ? '1' : '0';
+    got[info->layers * info->heads] = '\0';
+    assert_string_equal(got, want);
+}
+
+static void test_choice(void **state)
+{
+    (void)state;
+    static const double scores[12] = {5, 1, 1, 9, .1, .2, .3, .4, 7, 7, 7, 7};
+    mha_model *model = open_bare(NULL, "models/bert-tiny");
+    /* ceil(4 0.3) = 2 of each layer; of equal scores the lower head stays */
+    expect_keep(model, scores, RULE(.ratio = 0.3, .per_layer = 1), "100100111100");
+    expect_keep(model, scores, RULE(.ratio = 0.25, .per_layer = 1), "110101111110");
+    expect_keep(model, scores, RULE(.ratio = 1, .per_layer = 1), "000100011000");
+    expect_keep(model, scores, RULE(.ratio = 1, .per_layer = 1, .floor = 3), "110101111110");
+    expect_keep(model, scores, RULE(.ratio = 0), "111111111111");
+    expect_keep(model, scores, RULE(.ratio = 0.25), "111100011111");
+    expect_keep(model, scores, RULE(.count = 6), "000100011111"); /* layer 1 gives 3 */
+    /* of the model's 12 heads the nearest number: 3.6 are 4, 3.48 are 3, 0.4 are none, and 1.5 are 2 */
+    expect_keep(model, scores, RULE(.ratio = 0.3), "110100011111");
+    expect_keep(model, scores, RULE(.ratio = 0.29), "111100011111");
+    expect_keep(model, scores, RULE(.ratio = 0.03), "111111111111");
+    expect_keep(model, scores, RULE(.ratio = 0.125), "111100111111");
+    expect_keep(model, scores, RULE(.count = 4), "110100011111");
+    expect_keep(model, scores, RULE(.count = 1, .per_layer = 1), "110101111110");
+    expect_keep(model, scores, RULE(.count = 9), "000100011000");
+    expect_keep(model, scores, RULE(.ratio = 0.5, .floor = 2), "100100111100");
+    mha_error err = {0};
+    uint8_t keep[MOST];
+    assert_int_equal(mha_prune_choose(model, scores, RULE(.count = 10), keep, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "no more than 9"));
+    assert_int_equal(mha_prune_choose(model, scores, RULE(.ratio = 1.5), keep, &err), MHA_ERR_ARG);
+    assert_int_equal(mha_prune_choose(model, scores, NULL, keep, &err), MHA_ERR_ARG);
+    double odd[12] = {0};
+    odd[6] = NAN;
+    assert_int_equal(mha_prune_choose(model, odd, RULE(.count = 1), keep, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "head 1.2"));
+    mha_model_free(model);
+}
+
+/* Two query heads share a key head: they go together, by their mean. */
+static void test_choice_of_groups(void **state)
+{
+    (void)state;
+    static const double scores[16] = {0, 9, 3, 3, 2, 2, 1, 9, 5, 5, 5, 5, 1, 1, 8, 8};
+    mha_model *model = open_bare(NULL, "models/gemma2-tiny");
+    expect_keep(model, scores, RULE(.ratio = 0.01, .per_layer = 1), "1100001111000011");
+    expect_keep(model, scores, RULE(.count = 1), "1111111111110011");
+    expect_keep(model, scores, RULE(.count = 4), "1111001111110011");
+    expect_keep(model, scores, RULE(.count = 5), "1100001111110011");
+    expect_keep(model, scores, RULE(.ratio = 0.3), "1111001111110011"); /* 4.8 of 16: nearer to 4 than to 6 */
+    expect_keep(model, scores, RULE(.ratio = 0.32), "1100001111110011");
+    expect_keep(model, scores, RULE(.ratio = 0.05), "1111111111111111");
+    mha_model_free(model);
+}
+
+/* A layer that has fewer heads already: places behind its last one are neither read nor kept. */
+static void test_choice_of_what_is_left(void **state)
+{
+    (void)state;
+    static const uint8_t first[12] = {0, 1, 1, 1, 1, 1, 1, 1, 0, 1, 0, 1};
+    static const double scores[12] = {3, 2, 1, NAN, 4, 4, 4, 4, 1, 2, NAN, NAN};
+    const char *folder = files_folder();
+    char out[300];
+    snprintf(out, sizeof out, "%s/out", folder);
+    mha_model *model = open_bare(NULL, "models/bert-tiny");
+    save(model, first, NULL, out);
+    mha_model *pruned = open_bare(NULL, out);
+    expect_keep(pruned, scores, RULE(.ratio = 0.3, .per_layer = 1), "110011000100");
+    expect_keep(pruned, scores, RULE(.count = 2), "110011110100");
+    mha_model_free(pruned);
+    mha_model_free(model);
+    files_remove(out);
+    files_remove(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_removed_is_gated_off),
+        cmocka_unit_test(test_pruned_again),
+        cmocka_unit_test(test_layers_alike),
+        cmocka_unit_test(test_record_of_shards),
+        cmocka_unit_test(test_what_cannot_be),
+        cmocka_unit_test(test_without_memory),
+        cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_choice_of_groups),
+        cmocka_unit_test(test_choice_of_what_is_left),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,492 @@
+/* test_heads_regroup.c - heads that share keys and values, in every family: exact where a group has no more directions
+ * than a head is wide, the same numbers in shapes that transformers loads, and refusals. */
+#include "mha/compare.h"
+#include "mha/regroup.h"
+#include "support/alloc.h"
+#include "support/check.h"
+#include "support/files.h"
+#include "support/model/model_case.h"
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TEXTS = 40, LONGEST = 12, L = 11, MOST = 64 };
+
+#define REGROUP(...) (&(mha_regroup_options){.size = sizeof(mha_regroup_options), __VA_ARGS__})
+#define PUBLISHED .contiguous = 1, .uncentred = 1, .ridge = -1
+
+static mha_model *open_bare(mha_ctx *ctx, const char *folder)
+{
+    return case_model(ctx, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+}
+
+/* Texts of tokens that come from nowhere, the same every time. */
+static mha_head_data *data_of(const mha_model *model)
+{
+    int32_t ids[TEXTS * LONGEST];
+    int64_t starts[TEXTS + 1] = {0};
+    uint32_t state = 12345;
+    mha_head_data *data = NULL;
+    mha_error err = {0};
+    for (int t = 0; t < TEXTS; t++) {
+        starts[t + 1] = starts[t] + 4 + t % (LONGEST - 3);
+        for (int64_t i = starts[t]; i < starts[t + 1]; i++) {
+            state = state * 1664525 + 1013904223;
+            ids[i] = (int32_t)((state >> 8) % (uint32_t)mha_model_describe(model)->vocab);
+        }
+    }
+    if (mha_head_data_of_ids(model, ids, starts, TEXTS, NULL, &data, &err) != MHA_OK) fail_msg("%s", err.message);
+    return data;
+}
+
+/* The last states of a few tokens, from malloc. */
+static float *states(const mha_model *model)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    int32_t ids[L];
+    mha_error err = {0};
+    float *x = malloc((size_t)(L * info->hidden) * sizeof *x);
+    for (int i = 0; i < L; i++)
+        ids[i] = (37 * i + 5) % (int32_t)info->vocab;
+    const mha_model_input input = {.size = sizeof input, .batch = 1, .length = L, .ids = ids};
+    const mha_model_output output = {.size = sizeof output, .last_hidden = x};
+    if (mha_model_forward(model, &input, &output, &err) != MHA_OK) fail_msg("%s", err.message);
+    return x;
+}
+
+static mha_pruning *regroup(const mha_model *model, const mha_regroup_options *o)
+{
+    mha_pruning *pruning = NULL;
+    mha_error err = {0};
+    if (mha_regroup_make(model, o, &pruning, &err) != MHA_OK) fail_msg("%s", err.message);
+    return pruning;
+}
+
+static mha_model *open_result(const mha_pruning *pruning)
+{
+    mha_model *model = NULL;
+    mha_error err = {0};
+    if (mha_pruning_open(pruning, &model, &err) != MHA_OK) fail_msg("%s", err.message);
+    return model;
+}
+
+static const char *folder; /* of all that is written */
+
+static mha_model *save_and_open(const mha_model *model, const mha_regroup_options *o)
+{
+    mha_error err = {0};
+    mha_regroup_options own = *o;
+    own.overwrite = 1;
+    if (mha_regroup_save(model, &own, folder, &err) != MHA_OK) fail_msg("%s", err.message);
+    return open_bare(NULL, folder);
+}
+
+/* ---- models whose heads say the same in other words ---- */
+
+/* A copy whose key and value heads are those of the first head of each group of two, each turned by a matrix of its own
+ * with the inverse in what reads it: a mean would destroy them, and one head has room for both. */
+static mha_model *turned(const char *key, const char *value, const char *query, const char *out, int64_t layers,
+                         int64_t heads, int64_t D, int64_t E)
+{
+    static float room[64][64 * 64];
+    static char names[64][128];
+    mha_named_tensor list[64];
+    int64_t count = 0;
+    const char *parts[] = {query, key, value, out};
+    mha_file *file = case_file("models/bert-mlm-tiny/model.safetensors");
+    for (int64_t l = 0; l < layers; l++)
+        for (int p = 0; p < 4; p++) {
+            snprintf(names[count], sizeof names[count], "bert.encoder.layer.%lld.%s.weight", (long long)l, parts[p]);
+            float *from = case_floats(file, names[count]), *to = room[count];
+            for (int64_t h = 0; h < heads; h++)
+                for (int64_t i = 0; i < D; i++)
+                    for (int64_t e = 0; e < E; e++) {
+                        /* number i of an odd head is number (i + 3) % D of the even one, twice as large */
+                        const bool odd = h % 2 == 1;
+                        const int64_t j = odd ? (i + 3) % D : i, shared = odd ? h - 1 : h;
+                        const float size = odd ? 2 : 1;
+                        if (p == 1 || p == 2) to[(h * D + i) * E + e] = size * from[(shared * D + j) * E + e];
+                        if (p == 0) to[(h * D + i) * E + e] = from[(h * D + i) * E + e];
+                        if (p == 3) to[e * E + h * D + i] = from[e * E + h * D + i];
+                    }
+            list[count] = (mha_named_tensor){
+                .name = names[count], .dtype = MHA_F32, .rank = 2, .shape = {heads * D, E}, .data = to};
+            count++;
+            free(from);
+        }
+    /* biases: a shared head has one, so none here */
+    static float zeros[64];
+    for (int64_t l = 0; l < layers; l++)
+        for (int p = 1; p < 3; p++) {
+            snprintf(names[count], sizeof names[count], "bert.encoder.layer.%lld.%s.bias", (long long)l, parts[p]);
+            list[count] = (mha_named_tensor){
+                .name = names[count], .dtype = MHA_F32, .rank = 1, .shape = {heads * D}, .data = zeros};
+            count++;
+        }
+    mha_file_free(file);
+    mha_error err = {0};
+    mha_model *made = NULL;
+    const mha_model_options o = {.size = sizeof o, .no_tokenizer = 1, .tensors = list, .tensor_count = count};
+    static char whole[512];
+    snprintf(whole, sizeof whole, "%s/models/bert-mlm-tiny", MHA_TEST_DATA);
+    if (mha_model_open(NULL, whole, &o, &made, &err) != MHA_OK) fail_msg("%s", err.message);
+    return made;
+}
+
+/* Two heads with one set of directions: the closed form loses nothing, whatever the order, and the refit adds nothing.
+ * The mean does lose. */
+static void test_exact_where_rank_allows(void **state)
+{
+    (void)state;
+    mha_model *model = turned("attention.self.key", "attention.self.value", "attention.self.query",
+                              "attention.output.dense", 2, 6, 8, 48);
+    mha_head_data *data = data_of(model);
+    float *want = states(model);
+    const mha_regroup_options *some[] = {
+        REGROUP(.key_heads = 3, .value_heads = 3, .fit = data, PUBLISHED),
+        REGROUP(.key_heads = 3, .fit = data, PUBLISHED),
+        REGROUP(.value_heads = 3, .fit = data, PUBLISHED),
+        REGROUP(.key_heads = 3, .value_heads = 3, .fit = data, .ridge = -1),
+        REGROUP(.key_heads = 3, .value_heads = 3, .fit = data),
+        REGROUP(.key_heads = 3, .value_heads = 3, .fit = data, .compatible = 1),
+    };
+    for (size_t n = 0; n < sizeof some / sizeof *some; n++) {
+        mha_model *small = save_and_open(model, some[n]);
+        float *got = states(small);
+        case_near("states", got, want, L * 48, 1e-4);
+        const mha_model_info *info = mha_model_describe(small);
+        const bool whole = some[n]->compatible;
+        assert_int_equal(info->key_heads_per_layer[0], whole || !some[n]->key_heads ? 6 : 3);
+        assert_int_equal(info->value_heads_per_layer[1], whole || !some[n]->value_heads ? 6 : 3);
+        free(got);
+        mha_model_free(small);
+    }
+    mha_model *mean = save_and_open(model, REGROUP(.key_heads = 3, .value_heads = 3, .method = MHA_REGROUP_MEAN));
+    float *got = states(mean), worst = 0;
+    for (int n = 0; n < L * 48; n++)
+        worst = fmaxf(worst, fabsf(got[n] - want[n]));
+    assert_true(worst > 1e-2F);
+    free(got);
+    free(want);
+    mha_model_free(mean);
+    mha_head_data_free(data);
+    mha_model_free(model);
+}
+
+/* ---- every family ---- */
+
+typedef struct place {
+    const char *folder;
+    int64_t keys, values;
+    mha_regroup_method method;
+} place;
+
+static const place places[] = {
+    {"models/bert-tiny", 2, 2, MHA_REGROUP_CLOSED},      {"models/bert-mlm-tiny-hubnames", 2, 3, MHA_REGROUP_CLOSED},
+    {"models/gpt2-tiny", 1, 2, MHA_REGROUP_CLOSED},      {"families/gpt2-hubnames", 2, 2, MHA_REGROUP_CLOSED},
+    {"models/gemma2-tiny", 1, 1, MHA_REGROUP_VALUES},    {"families/llama", 1, 1, MHA_REGROUP_VALUES},
+    {"families/llama-f16", 0, 1, MHA_REGROUP_CLOSED},    {"families/llama-sharded", 1, 1, MHA_REGROUP_MEAN},
+    {"families/qwen2-window", 1, 0, MHA_REGROUP_VALUES}, {"families/qwen3", 1, 1, MHA_REGROUP_VALUES},
+};
+
+/* Stored or in memory, in shapes of its own or repeated rows: the same model, smaller than before, and nearer to the
+ * first with a refit than without, on the texts of the fit. */
+static void test_every_family(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < sizeof places / sizeof *places; n++) {
+        const place *p = &places[n];
+        mha_model *model = open_bare(NULL, p->folder);
+        mha_head_data *data = data_of(model);
+        const int64_t numbers = L * mha_model_describe(model)->hidden;
+        mha_regroup_options o = {
+            .size = sizeof o, .key_heads = p->keys, .value_heads = p->values, .method = p->method, .fit = data};
+        mha_pruning *pruning = regroup(model, &o);
+        mha_model *small = open_result(pruning), *stored = save_and_open(model, &o);
+        o.compatible = 1;
+        mha_model *repeated = save_and_open(model, &o);
+        float *a = states(small), *b = states(stored), *c = states(repeated);
+        const double limit = mha_model_describe(model)->dtype == MHA_F32 ? 0 : 0.05;
+        case_near("stored", b, a, numbers, limit);
+        case_near("compatible", c, b, numbers, 2e-4);
+        assert_true(mha_model_describe(stored)->parameters < mha_model_describe(model)->parameters);
+        if (p->keys && p->values)
+            assert_true(mha_model_describe(stored)->kv_bytes_per_token <=
+                        mha_model_describe(model)->kv_bytes_per_token);
+        assert_null(strstr(mha_model_config_json(repeated), "mha.kv_heads"));
+        assert_non_null(strstr(mha_model_config_json(stored), "\"regrouped\""));
+        assert_non_null(strstr(mha_model_config_json(stored), ".safetensors\": \""));
+        free(a);
+        free(b);
+        free(c);
+        mha_model_free(small);
+        mha_model_free(stored);
+        mha_model_free(repeated);
+        mha_pruning_free(pruning);
+        mha_head_data_free(data);
+        mha_model_free(model);
+    }
+}
+
+static double cosine_of(const mha_model *model, const mha_head_data *data, const mha_regroup_options *o)
+{
+    mha_pruning *pruning = regroup(model, o);
+    mha_model *small = open_result(pruning);
+    mha_comparison c;
+    assert_int_equal(mha_models_compare(model, small, data, NULL, NULL, &c, NULL), MHA_OK);
+    mha_model_free(small);
+    mha_pruning_free(pruning);
+    return c.mean_cosine;
+}
+
+/* On the texts that it is fitted on each step is nearer: mean, closed, refitted. A regrouped model may be regrouped. */
+static void test_steps_help(void **state)
+{
+    (void)state;
+    mha_model *model = open_bare(NULL, "models/bert-mlm-tiny");
+    mha_head_data *data = data_of(model);
+    const double mean = cosine_of(model, data, REGROUP(.key_heads = 2, .value_heads = 2, .method = MHA_REGROUP_MEAN));
+    const double closed = cosine_of(model, data, REGROUP(.key_heads = 2, .value_heads = 2, .fit = data, PUBLISHED));
+    const double all = cosine_of(model, data, REGROUP(.key_heads = 2, .value_heads = 2, .fit = data));
+    print_message("mean %.4f, closed %.4f, with order and refit %.4f\n", mean, closed, all);
+    assert_true(mean < closed && closed < all);
+    mha_model *three = save_and_open(model, REGROUP(.key_heads = 3, .value_heads = 3, .fit = data));
+    mha_model *one = save_and_open(three, REGROUP(.key_heads = 1, .fit = data));
+    assert_int_equal(mha_model_describe(one)->key_heads_per_layer[0], 1);
+    assert_int_equal(mha_model_describe(one)->value_heads_per_layer[0], 3);
+    mha_model_free(one);
+    mha_model_free(three);
+    mha_head_data_free(data);
+    mha_model_free(model);
+}
+
+/* ---- weights ---- */
+
+enum { HEADS = 6, WIDTH = 48, HEAD = 8 }; /* of bert-mlm-tiny */
+
+/* A tensor of layer 0, of a pruning. */
+static const float *tensor_of(const mha_pruning *pruning, const char *name)
+{
+    int64_t count;
+    const mha_named_tensor *list = mha_pruning_list(pruning, &count);
+    for (int64_t n = 0; n < count; n++)
+        if (strstr(list[n].name, "layer.0.") && strstr(list[n].name, name)) return list[n].data;
+    fail_msg("no tensor %s", name);
+    return NULL;
+}
+
+static float *original(const char *name)
+{
+    char whole[128];
+    mha_file *file = case_file("models/bert-mlm-tiny/model.safetensors");
+    snprintf(whole, sizeof whole, "bert.encoder.layer.0.attention.%s.weight", name);
+    float *x = case_floats(file, whole);
+    mha_file_free(file);
+    return x;
+}
+
+/* Scores that are all the same change no bit; those of two heads are their parts of the mean. */
+static void test_weighted_mean(void **state)
+{
+    (void)state;
+    mha_model *model = open_bare(NULL, "models/bert-mlm-tiny");
+    mha_head_data *data = data_of(model);
+    double same[2 * HEADS], scores[2 * HEADS];
+    for (int n = 0; n < 2 * HEADS; n++) {
+        same[n] = 0.7;
+        scores[n] = n % 2 ? 1 : 3;
+    }
+    mha_pruning *plain = regroup(model, REGROUP(.key_heads = 3, .value_heads = 2, .fit = data));
+    mha_pruning *equal = regroup(model, REGROUP(.key_heads = 3, .value_heads = 2, .fit = data, .scores = same));
+    int64_t count = 0;
+    const mha_named_tensor *a = mha_pruning_list(plain, &count), *b = mha_pruning_list(equal, &count);
+    for (int64_t n = 0; n < count; n++) {
+        size_t cells = 1;
+        for (int d = 0; d < a[n].rank; d++)
+            cells *= (size_t)a[n].shape[d];
+        assert_memory_equal(a[n].data, b[n].data, cells * sizeof(float));
+    }
+    mha_pruning *mean =
+        regroup(model, REGROUP(.key_heads = 3, .value_heads = 3, .method = MHA_REGROUP_MEAN, .scores = scores));
+    float *whole = original("self.key");
+    const float *key = tensor_of(mean, "attention.self.key.weight");
+    for (int g = 0; g < 3; g++)
+        for (int i = 0; i < HEAD * WIDTH; i++) {
+            const double first = (double)whole[2 * g * HEAD * WIDTH + i];
+            const double second = (double)whole[(2 * g + 1) * HEAD * WIDTH + i];
+            assert_true(fabs((double)key[g * HEAD * WIDTH + i] - (3 * first + second) / 4) < 1e-7);
+        }
+    free(whole);
+    mha_pruning_free(plain);
+    mha_pruning_free(equal);
+    mha_pruning_free(mean);
+    mha_head_data_free(data);
+    mha_model_free(model);
+}
+
+/* Square of what Wo_h Wv_h of head h loses, of layer 0; heads share values in pairs and stand as before. */
+static double loss_of(const mha_pruning *pruning, int head)
+{
+    const float *value = tensor_of(pruning, "attention.self.value.weight");
+    const float *out = tensor_of(pruning, "attention.output.dense.weight");
+    float *old_value = original("self.value"), *old_out = original("output.dense");
+    double sum = 0;
+    for (int i = 0; i < WIDTH; i++)
+        for (int j = 0; j < WIDTH; j++) {
+            double lost = 0;
+            for (int d = 0; d < HEAD; d++) {
+                const int at = i * WIDTH + head * HEAD + d;
+                lost += (double)old_out[at] * (double)old_value[(head * HEAD + d) * WIDTH + j];
+                lost -= (double)out[at] * (double)value[(head / 2 * HEAD + d) * WIDTH + j];
+            }
+            sum += lost * lost;
+        }
+    free(old_value);
+    free(old_out);
+    return sum;
+}
+
+/* In closed form a head of a high score loses less, and the one that it shares with more. */
+static void test_weighted_closed(void **state)
+{
+    (void)state;
+    mha_model *model = open_bare(NULL, "models/bert-mlm-tiny");
+    mha_head_data *data = data_of(model);
+    double scores[2 * HEADS], lost[3][2];
+    for (int high = 0; high < 3; high++) { /* the first head of a pair, the second, neither */
+        for (int n = 0; n < 2 * HEADS; n++)
+            scores[n] = high == 2 || n % 2 == high ? 1 : 0.05;
+        mha_pruning *made = regroup(model, REGROUP(.value_heads = 3, .fit = data, .scores = scores, PUBLISHED));
+        for (int head = 0; head < 2; head++)
+            lost[high][head] = loss_of(made, head);
+        mha_pruning_free(made);
+    }
+    print_message("lost of head 0: %.3f, %.3f, %.3f; of head 1: %.3f, %.3f, %.3f\n", lost[0][0], lost[2][0], lost[1][0],
+                  lost[1][1], lost[2][1], lost[0][1]);
+    assert_true(lost[0][0] < lost[2][0] && lost[2][0] < lost[1][0]);
+    assert_true(lost[1][1] < lost[2][1] && lost[2][1] < lost[0][1]);
+    mha_head_data_free(data);
+    mha_model_free(model);
+}
+
+/* The same bits with any number of threads, and of any cut into batches that the data has. */
+static void test_threads(void **state)
+{
+    (void)state;
+    float *first = NULL;
+    for (int threads = 1; threads <= 3; threads += 2) {
+        mha_ctx *ctx = NULL;
+        const mha_ctx_options o = {.size = sizeof o, .threads = threads};
+        assert_int_equal(mha_ctx_create(&o, &ctx, NULL), MHA_OK);
+        mha_model *model = open_bare(ctx, "models/gpt2-tiny");
+        mha_head_data *data = data_of(model);
+        mha_pruning *pruning = regroup(model, REGROUP(.key_heads = 2, .value_heads = 1, .fit = data));
+        mha_model *small = open_result(pruning);
+        float *x = states(small);
+        if (first) assert_memory_equal(x, first, (size_t)(L * mha_model_describe(model)->hidden) * sizeof *x);
+        if (first) free(x);
+        if (!first) first = x;
+        mha_model_free(small);
+        mha_pruning_free(pruning);
+        mha_head_data_free(data);
+        mha_model_free(model);
+        mha_ctx_free(ctx);
+    }
+    free(first);
+}
+
+/* ---- refusals ---- */
+
+static void refused(const mha_model *model, const mha_regroup_options *o, mha_status status, const char *part)
+{
+    mha_pruning *pruning = NULL;
+    mha_error err = {0};
+    assert_int_equal(mha_regroup_make(model, o, &pruning, &err), status);
+    assert_null(pruning);
+    if (!strstr(err.message, part)) fail_msg("want \"%s\" in \"%s\"", part, err.message);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    mha_model *bert = open_bare(NULL, "models/bert-mlm-tiny"), *llama = open_bare(NULL, "families/llama");
+    mha_model *qwen = open_bare(NULL, "families/qwen3");
+    mha_head_data *data = data_of(bert), *tokens = data_of(llama);
+    refused(bert, REGROUP(.fit = data), MHA_ERR_ARG, "nothing to do");
+    refused(bert, REGROUP(.key_heads = 4, .fit = data), MHA_ERR_ARG,
+            "key_heads must divide the 6 heads of layer 0 (got 4)");
+    refused(bert, REGROUP(.value_heads = -1, .fit = data), MHA_ERR_ARG,
+            "value_heads must divide the 6 heads of layer 0 (got -1)");
+    refused(llama, REGROUP(.value_heads = 4, .fit = tokens), MHA_ERR_ARG,
+            "value_heads must be at most the 2 of layer 0 (got 4)");
+    refused(bert, REGROUP(.key_heads = 3), MHA_ERR_ARG, "fit is NULL");
+    refused(bert, REGROUP(.key_heads = 3, .method = MHA_REGROUP_MEAN, .ridge = 1), MHA_ERR_ARG, "fit is NULL");
+    refused(bert, REGROUP(.key_heads = 3, .fit = data, .ridge = NAN), MHA_ERR_ARG, "ridge is nan");
+    refused(bert, REGROUP(.key_heads = 3, .method = (mha_regroup_method)9), MHA_ERR_ARG, "method is 9");
+    refused(llama, REGROUP(.key_heads = 1, .fit = tokens), MHA_ERR_UNSUPPORTED,
+            "they are rotated after the projection");
+    refused(qwen, REGROUP(.key_heads = 1, .fit = tokens), MHA_ERR_UNSUPPORTED, "they are normed and rotated");
+    double odd[2 * HEADS] = {0};
+    odd[HEADS + 2] = NAN;
+    refused(bert, REGROUP(.key_heads = 3, .method = MHA_REGROUP_MEAN, .scores = odd), MHA_ERR_ARG,
+            "the score of head 1.2 is nan");
+    assert_string_equal(mha_regroup_method_key(MHA_REGROUP_MEAN), "mean");
+    assert_null(mha_regroup_method_key(MHA_REGROUP_METHODS));
+    assert_non_null(mha_regroup_method_help(MHA_REGROUP_VALUES));
+    mha_head_data_free(data);
+    mha_head_data_free(tokens);
+    mha_model_free(bert);
+    mha_model_free(llama);
+    mha_model_free(qwen);
+}
+
+/* ---- memory ---- */
+
+/* With any allocation failing there is an error and nothing left. */
+static void test_every_allocation_may_fail(void **state)
+{
+    (void)state;
+    counting count = {.budget = -1};
+    const mha_ctx_options options = {.size = sizeof options, .allocator = counting_allocator(&count), .threads = 1};
+    mha_ctx *ctx = NULL;
+    assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
+    mha_model *model = open_bare(ctx, "models/bert-mlm-tiny");
+    mha_head_data *data = data_of(model);
+    const long live = atomic_load(&count.live);
+    mha_status status = MHA_ERR_MEMORY;
+    for (long budget = 0; status == MHA_ERR_MEMORY; budget = budget < 60 ? budget + 1 : budget + budget / 16) {
+        mha_pruning *pruning = NULL;
+        mha_error err = {0};
+        atomic_store(&count.budget, atomic_load(&count.calls) + budget);
+        status = mha_regroup_make(
+            model, REGROUP(.key_heads = 3, .value_heads = 2, .fit = data, .scores = (double[2 * HEADS]){1, 2}),
+            &pruning, &err);
+        assert_int_equal(status == MHA_OK, pruning != NULL);
+        mha_pruning_free(pruning);
+        if (status != MHA_OK && !strstr(err.message, "memory")) fail_msg("budget %ld: %s", budget, err.message);
+        if (atomic_load(&count.live) != live) fail_msg("budget %ld: %ld live", budget, atomic_load(&count.live));
+    }
+    assert_int_equal(status, MHA_OK);
+    atomic_store(&count.budget, -1);
+    mha_head_data_free(data);
+    mha_model_free(model);
+    mha_ctx_free(ctx);
+}
+
+int main(void)
+{
+    folder = files_folder();
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_exact_where_rank_allows),
+                                       cmocka_unit_test(test_every_family),
+                                       cmocka_unit_test(test_steps_help),
+                                       cmocka_unit_test(test_weighted_mean),
+                                       cmocka_unit_test(test_weighted_closed),
+                                       cmocka_unit_test(test_threads),
+                                       cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_every_allocation_may_fail)};
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    files_remove(folder);
+    return failed;
+}

@@ -1,0 +1,284 @@
+/* test_layer_backward.c - gradients of linear layers and embeddings against loops in double, for both types, both ways
+ * to store a weight, and every way to leave something out. */
+#include "layer/linear/linear.h"
+#include "support/alloc.h"
+#include "support/check.h"
+#include "support/reference/layer_ref.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 40 * 70 };
+
+/* Numbers of either type behind one face. */
+typedef struct numbers {
+    mha_dtype dtype;
+    double wide[MOST];
+    float narrow[MOST];
+} numbers;
+
+static void *raw(numbers *n)
+{
+    return n->dtype == MHA_F64 ? (void *)n->wide : (void *)n->narrow;
+}
+
+static double at(const numbers *n, int64_t i)
+{
+    return n->dtype == MHA_F64 ? n->wide[i] : (double)n->narrow[i];
+}
+
+static void draw(numbers *n, mha_dtype dtype, uint64_t stream)
+{
+    float *values = random_floats(99, stream, MOST, 1, 0);
+    n->dtype = dtype;
+    for (int64_t i = 0; i < MOST; i++)
+        n->wide[i] = (double)(n->narrow[i] = values[i]);
+    free(values);
+}
+
+static void near(const numbers *got, int64_t i, double want, double size, const char *what)
+{
+    const double limit = (got->dtype == MHA_F64 ? 0x1p-52 : 0x1p-23) * 80 * (size + 1e-30);
+    if (!(fabs(at(got, i) - want) <= limit))
+        fail_msg("%s[%d] is %.9g, want %.9g, limit %g", what, (int)i, at(got, i), want, limit);
+}
+
+typedef struct shape {
+    int64_t rows, in, out;
+    bool transposed;
+} shape;
+
+static int64_t weight_at(const shape *s, int64_t o, int64_t k)
+{
+    return s->transposed ? k * s->out + o : o * s->in + k;
+}
+
+static void check_dx(const shape *s, const numbers *w, const numbers *dy, const numbers *dx)
+{
+    for (int64_t r = 0; r < s->rows; r++)
+        for (int64_t k = 0; k < s->in; k++) {
+            double sum = 0, size = 0;
+            for (int64_t o = 0; o < s->out; o++) {
+                sum += at(dy, r * s->out + o) * at(w, weight_at(s, o, k));
+                size += fabs(at(dy, r * s->out + o) * at(w, weight_at(s, o, k)));
+            }
+            near(dx, r * s->in + k, sum, size, "dx");
+        }
+}
+
+/* dweight and dbias began with the numbers of `before`. */
+static void check_dw(const shape *s, const numbers *x, const numbers *dy, const numbers *before, const numbers *dw,
+                     const numbers *db)
+{
+    for (int64_t o = 0; o < s->out; o++) {
+        double bias = at(before, o), bias_size = fabs(bias);
+        for (int64_t r = 0; r < s->rows; r++) {
+            bias += at(dy, r * s->out + o);
+            bias_size += fabs(at(dy, r * s->out + o));
+        }
+        near(db, o, bias, bias_size, "dbias");
+        for (int64_t k = 0; k < s->in; k++) {
+            double sum = at(before, weight_at(s, o, k)), size = fabs(sum);
+            for (int64_t r = 0; r < s->rows; r++) {
+                sum += at(dy, r * s->out + o) * at(x, r * s->in + k);
+                size += fabs(at(dy, r * s->out + o) * at(x, r * s->in + k));
+            }
+            near(dw, weight_at(s, o, k), sum, size, "dweight");
+        }
+    }
+}
+
+static void check_shape(mha_ctx *ctx, mha_dtype dtype, const shape *s)
+{
+    static numbers x, w, dy, dx, dw, db, before;
+    draw(&x, dtype, 1);
+    draw(&w, dtype, 2);
+    draw(&dy, dtype, 3);
+    draw(&dx, dtype, 4);
+    draw(&before, dtype, 5);
+    dw = db = before;
+    mha__linear_grad g = {.dtype = dtype,
+                          .rows = s->rows,
+                          .in = s->in,
+                          .out = s->out,
+                          .weight = raw(&w),
+                          .transposed = s->transposed,
+                          .x = raw(&x),
+                          .x_stride = s->in,
+                          .dy = raw(&dy),
+                          .dy_stride = s->out,
+                          .dx = raw(&dx),
+                          .dx_stride = s->in,
+                          .dweight = raw(&dw),
+                          .dbias = raw(&db)};
+    assert_int_equal(mha__linear_backward(ctx, &g, NULL), MHA_OK);
+    check_dx(s, &w, &dy, &dx);
+    check_dw(s, &x, &dy, &before, &dw, &db);
+}
+
+static void test_against_double(void **state)
+{
+    (void)state;
+    static const int64_t rows[] = {1, 3, 17, 40}, sizes[] = {1, 5, 16, 33, 70};
+    for (int r = 0; r < 4; r++)
+        for (int i = 0; i < 5; i++)
+            for (int o = 0; o < 5; o++) {
+                if (sizes[i] * sizes[o] > MOST) continue;
+                const shape plain = {rows[r], sizes[i], sizes[o], false}, turned = {rows[r], sizes[i], sizes[o], true};
+                check_shape(NULL, MHA_F32, &plain);
+                check_shape(NULL, MHA_F32, &turned);
+                check_shape(NULL, MHA_F64, &plain);
+                check_shape(NULL, MHA_F64, &turned);
+            }
+}
+
+/* A product so long or high that its operands are packed in stretches: both ways round. */
+static void check_product(int64_t m, int64_t n, int64_t k, bool turned)
+{
+    float *a = random_floats(7, 1, m * k, 1, 0), *b = random_floats(7, 2, k * n, 1, 0);
+    float *c = random_floats(7, 3, m * n, 1, 0);
+    const mha__matmul p = {.dtype = MHA_F32,
+                           .m = m,
+                           .n = n,
+                           .k = k,
+                           .a = a,
+                           .a_row = turned ? 1 : k,
+                           .a_col = turned ? m : 1,
+                           .b = b,
+                           .b_row = turned ? n : 1,
+                           .b_col = turned ? 1 : k,
+                           .c = c,
+                           .c_row = n};
+    assert_int_equal(mha__matmul_run(NULL, &p, NULL), MHA_OK);
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            double sum = 0, size = 0;
+            for (int64_t t = 0; t < k; t++) {
+                const double term = (double)a[i * p.a_row + t * p.a_col] * (double)b[t * p.b_row + j * p.b_col];
+                sum += term;
+                size += fabs(term);
+            }
+            if (!(fabs((double)c[i * n + j] - sum) <= 0x1p-20 * size))
+                fail_msg("c[%d, %d] is %.9g, want %.9g", (int)i, (int)j, (double)c[i * n + j], sum);
+        }
+    free(a);
+    free(b);
+    free(c);
+}
+
+static void test_stretches(void **state)
+{
+    (void)state;
+    check_product(3, 1400, 1600, false); /* of k: 768 at a time */
+    check_product(3, 1400, 1600, true);
+    check_product(1500, 5, 800, true); /* of rows: 1312 at a time where panels are 32 wide */
+}
+
+/* A linear layer in double, some of its parts and some of its inputs. */
+static void test_parts_and_inputs(void **state)
+{
+    (void)state;
+    enum { ROWS = 7, IN = 12, OUT = 5, PARTS = 3 };
+    static numbers x, w, y;
+    draw(&x, MHA_F64, 1);
+    draw(&w, MHA_F64, 2);
+    draw(&y, MHA_F64, 3);
+    mha__matrix parts[PARTS];
+    for (int p = 0; p < PARTS; p++)
+        parts[p] = (mha__matrix){.weight = w.wide + p * IN * OUT, .out = OUT};
+    mha_linear *linear = NULL;
+    assert_int_equal(mha__linear_create(NULL, MHA_F64, IN, parts, PARTS, MHA_ACT_NONE, &linear, NULL), MHA_OK);
+    static const uint8_t wanted[PARTS] = {1, 0, 1};
+    numbers before = y;
+    mha__linear_run(linear, &(mha__linear_call){.x = x.wide,
+                                                .x_stride = 20,
+                                                .rows = ROWS,
+                                                .y = y.wide,
+                                                .parts = wanted,
+                                                .first = 4,
+                                                .depth = 8,
+                                                .accumulate = true});
+    for (int64_t r = 0; r < ROWS; r++)
+        for (int64_t c = 0; c < PARTS * OUT; c++) {
+            double want = before.wide[r * PARTS * OUT + c];
+            for (int64_t k = 0; wanted[c / OUT] && k < 8; k++)
+                want += x.wide[r * 20 + k] * w.wide[c * IN + 4 + k];
+            near(&y, r * PARTS * OUT + c, want, 10, "y");
+        }
+    mha_linear_free(linear);
+}
+
+static void test_public_face(void **state)
+{
+    (void)state;
+    const float w[6] = {1, 2, 3, 4, 5, 6}, x[3] = {1, 0, -1}, dy[2] = {2, 3};
+    float dx[3], dw[6] = {0}, db[2] = {10, 20};
+    mha_linear_gradient g = {.size = sizeof g, .rows = 1, .in = 3, .matrix = {.weight = w, .out = 2}};
+    g.x = x, g.dy = dy, g.dx = dx, g.dweight = dw, g.dbias = db;
+    assert_int_equal(mha_linear_backward(NULL, &g, NULL), MHA_OK);
+    const float want_dx[3] = {14, 19, 24}, want_dw[6] = {2, 0, -2, 3, 0, -3}, want_db[2] = {12, 23};
+    assert_memory_equal(dx, want_dx, sizeof dx);
+    assert_memory_equal(db, want_db, sizeof db);
+    for (int i = 0; i < 6; i++)
+        assert_true(dw[i] == want_dw[i]);
+    mha_error err;
+    g.rows = -1;
+    assert_int_equal(mha_linear_backward(NULL, &g, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "rows is -1"));
+    g.rows = 1, g.x = NULL;
+    assert_int_equal(mha_linear_backward(NULL, &g, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "x, which dweight needs"));
+    g.dweight = NULL;
+    assert_int_equal(mha_linear_backward(NULL, &g, NULL), MHA_OK);
+    g.matrix.weight = NULL;
+    assert_int_equal(mha_linear_backward(NULL, &g, &err), MHA_ERR_ARG);
+    g.dx = NULL, g.rows = 0, g.dy = NULL;
+    assert_int_equal(mha_linear_backward(NULL, &g, NULL), MHA_OK);
+}
+
+static void test_embedding(void **state)
+{
+    (void)state;
+    const int32_t ids[3] = {2, 0, 2}, wrong[1] = {3};
+    const float dy[6] = {1, 2, 3, 4, 5, 6};
+    float dtable[6] = {100, 0, 0, 0, 0, 0};
+    assert_int_equal(mha_embedding_backward("token", dtable, 3, 2, ids, 3, dy, NULL), MHA_OK);
+    const float want[6] = {103, 4, 0, 0, 6, 8};
+    assert_memory_equal(dtable, want, sizeof want);
+    mha_error err;
+    assert_int_equal(mha_embedding_backward("token", dtable, 3, 2, wrong, 1, dy, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "token 0 is 3, not in 0..2");
+    assert_memory_equal(dtable, want, sizeof want);
+}
+
+/* Without memory the call fails with a sentence and leaves nothing behind. */
+static void test_starvation(void **state)
+{
+    (void)state;
+    counting counts = {0};
+    mha_ctx *ctx = NULL;
+    const mha_ctx_options options = {.size = sizeof options, .threads = 1, .allocator = counting_allocator(&counts)};
+    atomic_store(&counts.budget, -1);
+    assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
+    const long live = atomic_load(&counts.live);
+    atomic_store(&counts.budget, 0);
+    float w[4] = {1, 2, 3, 4}, dy[2] = {1, 1}, dx[2];
+    mha_linear_gradient g = {.size = sizeof g, .rows = 1, .in = 2, .matrix = {.weight = w, .out = 2}};
+    g.dy = dy, g.dx = dx;
+    mha_error err;
+    assert_int_equal(mha_linear_backward(ctx, &g, &err), MHA_ERR_MEMORY);
+    assert_int_equal(atomic_load(&counts.live), live);
+    atomic_store(&counts.budget, -1);
+    assert_int_equal(mha_linear_backward(ctx, &g, &err), MHA_OK);
+    mha_ctx_free(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_against_double),   cmocka_unit_test(test_stretches),
+        cmocka_unit_test(test_parts_and_inputs), cmocka_unit_test(test_public_face),
+        cmocka_unit_test(test_embedding),        cmocka_unit_test(test_starvation),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,260 @@
+/* test_layer_block.c - attention layer and block against double; padding, neighbours and threads change no bit. */
+#include "support/alloc.h"
+#include "support/check.h"
+#include "support/reference/layer_ref.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define INPUT(...) (&(mha_layer_input){.size = sizeof(mha_layer_input), __VA_ARGS__})
+
+typedef struct shape {
+    int64_t hidden, heads, kv_heads, head_dim, intermediate, batch, length;
+} shape;
+
+static mha_block *create(mha_ctx *ctx, const mha_block_options *o)
+{
+    mha_block *block = NULL;
+    mha_error err = {0};
+    if (mha_block_create(ctx, o, &block, &err) != MHA_OK) fail_msg("%s", err.message);
+    return block;
+}
+
+static void run(const mha_block *block, const mha_layer_input *in, float *x)
+{
+    mha_error err = {0};
+    if (mha_block_forward(block, in, x, &err) != MHA_OK) fail_msg("%s", err.message);
+}
+
+static void check(const shape *s, const mha_layer_input *in, mha_block_options *o)
+{
+    const int64_t count = s->batch * s->length * s->hidden, maps = s->batch * s->heads * s->length * s->length;
+    float *x = random_floats(5, 1, count, 1, 0), *probs = malloc((size_t)maps * sizeof *probs);
+    double *truth = to_doubles(x, count), *true_probs = calloc((size_t)maps, sizeof *true_probs);
+    mha_layer_input with_probs = *in;
+    with_probs.probs = probs;
+    mha_block *block = create(NULL, o);
+    run(block, &with_probs, x);
+    ref_block(o, in, truth, true_probs);
+    if (!(worst_error(x, truth, count) <= 2e-5)) fail_msg("x off by %g", worst_error(x, truth, count));
+    if (!(worst_error(probs, true_probs, maps) <= 5e-6))
+        fail_msg("probs off by %g", worst_error(probs, true_probs, maps));
+    mha_block_free(block);
+    free(x);
+    free(probs);
+    free(truth);
+    free(true_probs);
+}
+
+static const shape shapes[] = {
+    {48, 4, 0, 0, 112, 2, 13},
+    {24, 3, 1, 8, 40, 1, 1},
+    {32, 4, 2, 16, 50, 3, 20},
+    {33, 3, 0, 0, 7, 1, 70},
+};
+
+static void test_close_to_double(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int variant = 0; variant < 4; variant++) {
+            const shape *s = &shapes[i];
+            mha_block_options o = random_block(i, s->hidden, s->heads, s->kv_heads, s->head_dim, s->intermediate);
+            o.pre_norm = variant & 1;
+            o.attn.causal = variant >> 1;
+            o.activation = variant & 1 ? MHA_ACT_GELU_TANH : MHA_ACT_GELU;
+            check(s, INPUT(.batch = s->batch, .length = s->length), &o);
+            random_block_free(&o);
+        }
+}
+
+static void test_masks(void **state)
+{
+    (void)state;
+    const shape s = {32, 4, 2, 16, 50, 3, 20};
+    const int64_t lengths[3] = {20, 1, 7};
+    uint8_t keep[3 * 20];
+    for (int i = 0; i < 60; i++)
+        keep[i] = i % 20 == 0 || i % 3 != 1;
+    mha_block_options o = random_block(1, s.hidden, s.heads, s.kv_heads, s.head_dim, s.intermediate);
+    check(&s, INPUT(.batch = 3, .length = 20, .lengths = lengths), &o);
+    check(&s, INPUT(.batch = 3, .length = 20, .keep = {keep, {20, 0, 0, 1}}), &o);
+    random_block_free(&o);
+}
+
+/* Sequences of several lengths, padded with garbage: each gives the bits that it gives alone. */
+static void test_padding_changes_no_bit(void **state)
+{
+    (void)state;
+    enum { B = 4, L = 37, E = 48 };
+    const int64_t lengths[B] = {37, 1, 20, 33};
+    mha_block_options o = random_block(2, E, 4, 0, 0, 112);
+    mha_block *block = create(NULL, &o);
+    float *x = random_floats(6, 1, B * L * E, 1, 0), *y = malloc(B * L * E * sizeof *y),
+          *keep_y = malloc(B * L * E * sizeof *y);
+    uint8_t keep[B * L] = {0};
+    for (int64_t b = 0; b < B; b++)
+        memset(keep + b * L, 1, (size_t)lengths[b]);
+    for (int64_t b = 0; b < B; b++)
+        for (int64_t i = lengths[b] * E; i < L * E; i++)
+            x[b * L * E + i] = i % 2 ? NAN : 1e30f;
+    memcpy(y, x, B * L * E * sizeof *y);
+    memcpy(keep_y, x, B * L * E * sizeof *y);
+    run(block, INPUT(.batch = B, .length = L, .lengths = lengths), y);
+    run(block, INPUT(.batch = B, .length = L, .keep = {keep, {L, 0, 0, 1}}), keep_y);
+    for (int64_t b = 0; b < B; b++) {
+        const size_t bytes = (size_t)(lengths[b] * E) * sizeof *y;
+        run(block, INPUT(.batch = 1, .length = lengths[b]), x + b * L * E);
+        assert_memory_equal(x + b * L * E, y + b * L * E, bytes);
+        assert_memory_equal(x + b * L * E, keep_y + b * L * E, bytes);
+    }
+    mha_block_free(block);
+    random_block_free(&o);
+    free(x);
+    free(y);
+    free(keep_y);
+}
+
+static void test_threads_change_no_bit(void **state)
+{
+    (void)state;
+    enum { B = 5, L = 130, E = 64 };
+    mha_block_options o = random_block(3, E, 4, 0, 0, 256);
+    float *first = NULL;
+    for (int threads = 1; threads <= 3; threads++) {
+        mha_ctx *ctx = NULL;
+        assert_int_equal(
+            mha_ctx_create(&(mha_ctx_options){.size = sizeof(mha_ctx_options), .threads = threads}, &ctx, NULL),
+            MHA_OK);
+        mha_block *block = create(ctx, &o);
+        float *x = random_floats(7, 1, B * L * E, 1, 0);
+        run(block, INPUT(.batch = B, .length = L), x);
+        if (first) {
+            assert_memory_equal(first, x, B * L * E * sizeof *x);
+            free(x);
+        } else {
+            first = x;
+        }
+        mha_block_free(block);
+        mha_ctx_free(ctx);
+    }
+    free(first);
+    random_block_free(&o);
+}
+
+static void test_given_workspace(void **state)
+{
+    (void)state;
+    enum { L = 9, E = 48 };
+    mha_block_options o = random_block(4, E, 4, 0, 0, 112);
+    mha_block *block = create(NULL, &o);
+    float *x = random_floats(8, 1, L * E, 1, 0), *y = random_floats(8, 1, L * E, 1, 0);
+    size_t bytes = 0;
+    mha_error err = {0};
+    assert_int_equal(mha_block_workspace(block, INPUT(.batch = 1, .length = L), &bytes, NULL), MHA_OK);
+    char *memory = mha_alloc(NULL, bytes + 64);
+    memset(memory, 0xFF, bytes); /* NaN */
+    memset(memory + bytes, 0x55, 64);
+    run(block, INPUT(.batch = 1, .length = L, .workspace = memory, .workspace_bytes = bytes), x);
+    run(block, INPUT(.batch = 1, .length = L), y);
+    assert_memory_equal(x, y, L * E * sizeof *x);
+    for (int i = 0; i < 64; i++)
+        assert_int_equal(memory[bytes + (size_t)i], 0x55);
+    assert_int_equal(
+        mha_block_forward(block, INPUT(.batch = 1, .length = L, .workspace = memory, .workspace_bytes = bytes - 1), x,
+                          &err),
+        MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "workspace_bytes"));
+    mha_free(NULL, memory);
+    mha_block_free(block);
+    random_block_free(&o);
+    free(x);
+    free(y);
+}
+
+static void refused(const mha_block_options *o, mha_status status, const char *part)
+{
+    mha_block *block = (void *)o;
+    mha_error err = {0};
+    assert_int_equal(mha_block_create(NULL, o, &block, &err), status);
+    assert_null(block);
+    if (!strstr(err.message, part)) fail_msg("want \"%s\" in \"%s\"", part, err.message);
+}
+
+#define REFUSED(field, value, status, part) \
+    do {                                    \
+        mha_block_options bad = good;       \
+        bad.field = value;                  \
+        refused(&bad, status, part);        \
+    } while (0)
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    const mha_block_options good = random_block(5, 48, 4, 0, 0, 112);
+    REFUSED(attn.heads, 0, MHA_ERR_ARG, "heads is 0");
+    REFUSED(attn.heads, 5, MHA_ERR_ARG, "does not divide hidden 48");
+    REFUSED(attn.kv_heads, 3, MHA_ERR_ARG, "does not divide heads 4");
+    REFUSED(attn.head_dim, 1025, MHA_ERR_ARG, "head_dim must be 1 to 1024 (got 1025)");
+    REFUSED(attn.hidden, -1, MHA_ERR_ARG, "hidden is -1");
+    REFUSED(attn.q.weight, NULL, MHA_ERR_ARG, "weight is NULL");
+    REFUSED(intermediate, 0, MHA_ERR_ARG, "out is 0");
+    REFUSED(attn_norm.eps, 0, MHA_ERR_ARG, "attn_norm: eps is 0");
+    REFUSED(mlp_norm.kind, (mha_norm_kind)7, MHA_ERR_ARG, "mlp_norm: kind is 7");
+    REFUSED(attn_out_norm, good.attn_norm, MHA_ERR_ARG, "attn_out_norm or mlp_out_norm without pre_norm");
+    REFUSED(attn.q_norm, ((mha_norm){good.attn_norm.weight, NULL, 0, MHA_NORM_RMS}), MHA_ERR_ARG, "q_norm: eps is 0");
+    REFUSED(attn.qkv, good.up, MHA_ERR_ARG, "qkv is given beside q, k or v");
+    REFUSED(mlp_norm.bias, NULL, MHA_ERR_ARG, "mlp_norm");
+    random_block_free((mha_block_options *)&good);
+}
+
+/* Every allocation of creation and of a forward call fails in turn: a status, nothing lost, and then it works. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+    counting memory = {.budget = -1};
+    mha_ctx *ctx = NULL;
+    const mha_ctx_options options = {.size = sizeof options, .threads = 1, .allocator = counting_allocator(&memory)};
+    assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
+    mha_block_options o = random_block(6, 48, 4, 0, 0, 112);
+    float *x = random_floats(9, 1, 5 * 48, 1, 0);
+    const long live = memory.live;
+    mha_block *block = NULL;
+    mha_status status = MHA_ERR_MEMORY;
+    int failures = 0;
+    for (long n = 0; status != MHA_OK; n++, failures++) {
+        memory.budget = memory.calls + n;
+        status = mha_block_create(ctx, &o, &block, NULL);
+        if (status == MHA_OK) break;
+        assert_int_equal(status, MHA_ERR_MEMORY);
+        assert_int_equal(memory.live, live);
+    }
+    assert_true(failures >= 5);
+    const long with_block = memory.live;
+    status = MHA_ERR_MEMORY;
+    for (long n = 0; status != MHA_OK; n++) {
+        memory.budget = memory.calls + n;
+        status = mha_block_forward(block, INPUT(.batch = 1, .length = 5), x, NULL);
+        assert_true(status == MHA_OK || status == MHA_ERR_MEMORY);
+        assert_int_equal(memory.live, with_block);
+    }
+    mha_block_free(block);
+    mha_ctx_free(ctx);
+    assert_int_equal(memory.live, 0);
+    random_block_free(&o);
+    free(x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_close_to_double),
+        cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_padding_changes_no_bit),
+        cmocka_unit_test(test_threads_change_no_bit),
+        cmocka_unit_test(test_given_workspace),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

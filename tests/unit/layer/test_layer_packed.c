@@ -1,0 +1,230 @@
+/* test_layer_packed.c - linear layers with weights in fewer bytes: their error against double, bounded by the rounding
+ * of weights (and of inputs, on tiles); a row's bits, which depend on that row alone; and results in 16 bit.
+ */
+#include "layer/linear/linear.h"
+#include "math/half.h"
+#include "support/alloc.h"
+#include "support/check.h"
+#include "support/reference/layer_ref.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TYPES = 3, Q8_BLOCK = 32 };
+static const mha_dtype types[TYPES] = {MHA_BF16, MHA_F16, MHA_Q8_0};
+
+static mha_ctx *context(int threads, counting *memory)
+{
+    mha_ctx *ctx = NULL;
+    mha_ctx_options options = {.size = sizeof options, .threads = threads};
+    if (memory) options.allocator = counting_allocator(memory);
+    assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
+    return ctx;
+}
+
+static mha_linear *linear_of(mha_ctx *ctx, int64_t in, const mha_matrix *parts, int64_t count)
+{
+    mha_linear *linear = NULL;
+    mha_error err;
+    if (mha_linear_create_stack(ctx, in, parts, count, MHA_ACT_NONE, &linear, &err) != MHA_OK)
+        fail_msg("%s", err.message);
+    return linear;
+}
+
+static float *forward(const mha_linear *linear, const float *x, int64_t rows, int64_t out)
+{
+    float *y = malloc((size_t)(rows * out + 1) * sizeof *y);
+    assert_int_equal(mha_linear_forward(linear, x, rows, y, NULL), MHA_OK);
+    return y;
+}
+
+static double weight_at(const mha_matrix *m, int64_t in, int64_t o, int64_t k)
+{
+    return (double)m->weight[m->transposed ? k * m->out + o : o * in + k];
+}
+
+/* How far a weight may be off: half a unit in its last place; of q8_0 half a step, 1/127 of the largest of its block,
+ * and a little for the step itself. Where x is rounded too, it is off by as much again. */
+static double rounding_error(mha_dtype type, bool x_too, const mha_matrix *m, int64_t in, int64_t o, int64_t k)
+{
+    double largest = 0;
+    for (int64_t i = k / Q8_BLOCK * Q8_BLOCK; i < in && i < (k / Q8_BLOCK + 1) * Q8_BLOCK; i++)
+        largest = fmax(largest, fabs(weight_at(m, in, o, i)));
+    if (type == MHA_Q8_0) return largest * (0.5 / 127 + 0x1p-11) + 127 * 0x1p-25;
+    if (type == MHA_F16) return fabs(weight_at(m, in, o, k)) * 0x1p-11 + 0x1p-25;
+    return fabs(weight_at(m, in, o, k)) * (x_too ? 0x1.02p-7 : 0x1p-8);
+}
+
+static void check_error(mha_dtype type, const mha_linear *linear, const float *y, const float *x, int64_t rows,
+                        int64_t in, const mha_matrix *m)
+{
+    const bool x_too = mha__linear_left(linear, rows) > 0;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t o = 0; o < m->out; o++) {
+            double sum = m->bias ? (double)m->bias[o] : 0, limit = 0, size = fabs(sum);
+            for (int64_t k = 0; k < in; k++) {
+                const double a = (double)x[r * in + k], w = weight_at(m, in, o, k);
+                sum += a * w;
+                size += fabs(a * w);
+                limit += fabs(a) * rounding_error(type, x_too, m, in, o, k);
+            }
+            limit += (double)(in + 2) * 0x1p-24 * size * 1.01;
+            const double error = fabs((double)y[r * m->out + o] - sum);
+            if (!(error <= limit))
+                fail_msg("%s, rows %d in %d out %d: y[%d][%d] off by %g, limit %g", mha_dtype_name(type), (int)rows,
+                         (int)in, (int)m->out, (int)r, (int)o, error, limit);
+        }
+}
+
+static void test_error_is_that_of_rounding(void **state)
+{
+    (void)state;
+    static const int64_t rows[] = {0, 1, 5, 17, 129}, sizes[] = {1, 31, 32, 97, 300};
+    mha_ctx *ctx = context(2, NULL);
+    for (int type = 0; type < TYPES; type++)
+        for (size_t r = 0; r < 5; r++)
+            for (size_t s = 0; s < 25; s++) {
+                const int64_t in = sizes[s / 5], out = sizes[s % 5];
+                float *x = random_floats(s, 1, rows[r] * in, 1, 0), *w = random_floats(s, 2, in * out, 0.1, 0);
+                float *b = random_floats(s, 3, out, 1, 0);
+                const mha_matrix m = {w, s % 2 ? b : NULL, s % 3 == 0, out, types[type]};
+                mha_linear *linear = linear_of(ctx, in, &m, 1);
+                float *y = forward(linear, x, rows[r], out);
+                check_error(types[type], linear, y, x, rows[r], in, &m);
+                mha_linear_free(linear);
+                free(x), free(w), free(b), free(y);
+            }
+    mha_ctx_free(ctx);
+}
+
+/* Whatever the number of rows and of threads, and in a stack. */
+static void test_bits_of_a_row(void **state)
+{
+    (void)state;
+    enum { ROWS = 700, IN = 200, OUT = 150, FIRST = 37 };
+    float *x = random_floats(7, 1, ROWS * IN, 1, 0), *w = random_floats(7, 2, IN * OUT, 0.1, 0);
+    float *b = random_floats(7, 3, OUT, 1, 0);
+    for (int type = 0; type < TYPES; type++) {
+        const mha_matrix whole = {w, b, 0, OUT, types[type]};
+        const mha_matrix parts[] = {{w, b, 0, FIRST, types[type]},
+                                    {w + FIRST * IN, b + FIRST, 0, OUT - FIRST, types[type]}};
+        float *first = NULL;
+        for (int threads = 1; threads <= 3; threads++) {
+            mha_ctx *ctx = context(threads, NULL);
+            mha_linear *linear = linear_of(ctx, IN, threads == 3 ? parts : &whole, threads == 3 ? 2 : 1);
+            float *all = forward(linear, x, ROWS, OUT);
+            for (int64_t r = 0, n = 1; r < ROWS; r += n, n = n % 37 + 1) {
+                if (n > ROWS - r) n = ROWS - r;
+                float *some = forward(linear, x + r * IN, n, OUT);
+                assert_memory_equal(some, all + r * OUT, (size_t)(n * OUT) * sizeof *some);
+                free(some);
+            }
+            if (first) assert_memory_equal(first, all, (size_t)(ROWS * OUT) * sizeof *all);
+            free(first);
+            first = all;
+            mha_linear_free(linear);
+            mha_ctx_free(ctx);
+        }
+        free(first);
+    }
+    free(x), free(w), free(b);
+}
+
+/* Columns [first, out) of `rows` rows are y rounded; all else is as it was, 0x5a5a. */
+static void check_rounded(mha_dtype to, const uint16_t *halves, int64_t stride, int64_t most, const float *y,
+                          int64_t rows, int64_t first, int64_t out)
+{
+    for (int64_t r = 0; r < most; r++)
+        for (int64_t c = 0; c < stride; c++) {
+            const bool written = r < rows && c >= first && c < out;
+            const float number = written ? y[r * out + c] : 0;
+            const uint16_t want = to == MHA_BF16 ? mha__f32_to_bf16(number) : mha__f32_to_f16(number);
+            assert_int_equal(halves[r * stride + c], written ? want : 0x5a5a);
+        }
+}
+
+/* A result that is wanted in 16 bit is the one in reals, rounded; activation, parts and strides are as ever. */
+static void test_rounded_results(void **state)
+{
+    (void)state;
+    enum { IN = 96, OUT = 210, FIRST = 70, STRIDE = OUT + 3, MOST = 200 };
+    static const mha_dtype packed[] = {MHA_F32, MHA_BF16, MHA_F16, MHA_Q8_0};
+    static const int64_t rows[] = {1, 31, MOST};
+    static const uint8_t chosen[2] = {0, 1};
+    float *x = random_floats(8, 1, MOST * IN, 1, 0), *w = random_floats(8, 2, IN * OUT, 0.1, 0);
+    float *y = malloc(MOST * OUT * sizeof *y);
+    uint16_t *halves = malloc(MOST * STRIDE * sizeof *halves);
+    mha_ctx *ctx = context(2, NULL);
+    for (int n = 0; n < 24; n++) {
+        const mha_dtype type = packed[n % 4], to = n / 4 % 2 ? MHA_F16 : MHA_BF16;
+        const int64_t count = rows[n / 8];
+        const mha_matrix parts[] = {{w, NULL, 0, FIRST, type}, {w + FIRST * IN, x, 0, OUT - FIRST, type}};
+        mha_linear *linear = NULL;
+        assert_int_equal(mha_linear_create_stack(ctx, IN, parts, 2, MHA_ACT_GELU, &linear, NULL), MHA_OK);
+        void *left = aligned_alloc(64, (mha__linear_left(linear, count) + 127) / 64 * 64);
+        memset(halves, 0x5a, MOST * STRIDE * sizeof *halves);
+        assert_int_equal(mha_linear_forward(linear, x, count, y, NULL), MHA_OK);
+        mha__linear_run(
+            linear,
+            &(mha__linear_call){
+                .x = x, .rows = count, .y = halves, .y_stride = STRIDE, .parts = chosen, .rounded = to, .left = left});
+        check_rounded(to, halves, STRIDE, MOST, y, count, FIRST, OUT);
+        free(left);
+        mha_linear_free(linear);
+    }
+    mha_ctx_free(ctx);
+    free(x), free(w), free(y), free(halves);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    const float w[4] = {0};
+    mha_matrix parts[2] = {{.weight = w, .out = 2, .packed = MHA_BF16}, {.weight = w, .out = 2}};
+    mha_linear *linear = NULL;
+    mha_error err = {0};
+    assert_int_equal(mha_linear_create_stack(NULL, 2, parts, 2, MHA_ACT_NONE, &linear, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "bf16"));
+    parts[0].packed = MHA_I8;
+    assert_int_equal(mha_linear_create_stack(NULL, 2, parts, 1, MHA_ACT_NONE, &linear, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "packed is i8"));
+    assert_null(linear);
+}
+
+/* What the forward pass allocates, if anything, may be refused; y is then what it was. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+    const float w[6] = {1, 2, 3, 4, 5, 6};
+    for (int type = 0; type < TYPES; type++) {
+        counting memory = {.budget = -1};
+        mha_ctx *ctx = context(1, &memory);
+        mha_linear *linear = linear_of(ctx, 2, &(mha_matrix){.weight = w, .out = 3, .packed = types[type]}, 1);
+        const long calls = memory.calls;
+        float y[3] = {-1, -1, -1};
+        mha_error err = {0};
+        assert_int_equal(mha_linear_forward(linear, w, 1, y, NULL), MHA_OK);
+        assert_true(fabsf(y[2] - 17) < 0.2F);
+        const bool allocates = memory.calls > calls;
+        assert_true(!allocates || types[type] == MHA_BF16);
+        memory.budget = 0;
+        y[2] = -1;
+        assert_int_equal(mha_linear_forward(linear, w, 1, y, &err), allocates ? MHA_ERR_MEMORY : MHA_OK);
+        assert_true(!allocates || y[2] == -1);
+        mha_linear_free(linear);
+        mha_ctx_free(ctx);
+        assert_int_equal(memory.live, 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_error_is_that_of_rounding),
+        cmocka_unit_test(test_bits_of_a_row),
+        cmocka_unit_test(test_rounded_results),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

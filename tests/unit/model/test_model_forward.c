@@ -1,0 +1,523 @@
+/* test_model_forward.c - what a forward pass and an embedding promise beside being right: bits, callbacks, refusals,
+ * memory. */
+#include "mha/generate.h"
+#include "support/alloc.h"
+#include "support/check.h"
+#include "support/model/model_case.h"
+#include "support/rng.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TINY "models/bert-tiny"
+enum { B = 5, L = 41, E = 48, H = 4, LAYERS = 3, VOCAB = 600 };
+
+static mha_ctx *context(int threads)
+{
+    mha_ctx *ctx = NULL;
+    assert_int_equal(
+        mha_ctx_create(&(mha_ctx_options){.size = sizeof(mha_ctx_options), .threads = threads}, &ctx, NULL), MHA_OK);
+    return ctx;
+}
+
+/* Random sequences of these lengths, padded. */
+static const int64_t lengths[B] = {41, 1, 17, 40, 29};
+static int32_t ids[B * L], types[B * L];
+static uint8_t mask[B * L];
+
+static void make_batch(void)
+{
+    rng r = rng_make(11, 1);
+    for (int64_t i = 0; i < B * L; i++) {
+        ids[i] = (int32_t)rng_range(&r, 0, VOCAB - 1);
+        types[i] = (int32_t)rng_range(&r, 0, 1);
+        mask[i] = i % L < lengths[i / L];
+    }
+}
+
+static mha_model_input batch(void)
+{
+    return (mha_model_input){
+        .size = sizeof(mha_model_input), .batch = B, .length = L, .ids = ids, .type_ids = types, .mask = mask};
+}
+
+static void test_threads_change_no_bit(void **state)
+{
+    (void)state;
+    const mha_model_input input = batch();
+    case_run first;
+    for (int threads = 1; threads <= 3; threads++) {
+        mha_ctx *ctx = context(threads);
+        mha_model *model = case_model(ctx, TINY, NULL);
+        case_run run;
+        assert_ptr_equal(mha_model_ctx(model), ctx);
+        case_forward(model, &input, 1, &run);
+        if (threads == 1) {
+            first = run;
+        } else {
+            assert_memory_equal(first.hidden, run.hidden, (size_t)((LAYERS + 1) * run.cells) * sizeof(float));
+            assert_memory_equal(first.attn, run.attn, (size_t)(LAYERS * run.maps) * sizeof(float));
+            assert_memory_equal(first.pooled, run.pooled, B * E * sizeof(float));
+            case_run_free(&run);
+        }
+        mha_model_free(model);
+        mha_ctx_free(ctx);
+    }
+    case_run_free(&first);
+}
+
+static void test_a_batch_is_its_sequences(void **state)
+{
+    (void)state;
+    mha_model *model = case_model(NULL, TINY, NULL);
+    const mha_model_input input = batch();
+    case_run all;
+    case_forward(model, &input, 1, &all);
+    for (int64_t b = 0; b < B; b++) {
+        const int64_t n = lengths[b];
+        const mha_model_input one = {
+            .size = sizeof one, .batch = 1, .length = n, .ids = ids + b * L, .type_ids = types + b * L};
+        case_run alone;
+        case_forward(model, &one, 1, &alone);
+        for (int64_t entry = 0; entry <= LAYERS; entry++)
+            assert_memory_equal(alone.hidden + entry * n * E, all.hidden + entry * all.cells + b * L * E,
+                                (size_t)(n * E) * sizeof(float));
+        assert_memory_equal(alone.last_hidden, all.last_hidden + b * L * E, (size_t)(n * E) * sizeof(float));
+        assert_memory_equal(alone.pooled, all.pooled + b * E, E * sizeof(float));
+        for (int64_t map = 0; map < LAYERS * H; map++)
+            for (int64_t i = 0; i < n; i++) {
+                const float *row = all.attn + ((map / H * B + b) * H + map % H) * L * L + i * L;
+                assert_memory_equal(alone.attn + (map * n + i) * n, row, (size_t)n * sizeof(float));
+                for (int64_t j = n; j < L; j++)
+                    assert_true(row[j] == 0);
+            }
+        case_run_free(&alone);
+    }
+    case_run_free(&all);
+    mha_model_free(model);
+}
+
+/* Gates of each sequence, one behind another as alone, and not the same as without them. */
+static void test_packed_gates(void **state)
+{
+    (void)state;
+    mha_model *model = case_model(NULL, TINY, NULL);
+    float gates[LAYERS * B * H], own[LAYERS * H], hidden[B * L * E], plain[B * L * E], alone[L * E];
+    int64_t starts[B + 1] = {0};
+    int32_t packed[B * L], kinds[B * L];
+    rng r = rng_make(12, 1);
+    for (int64_t i = 0; i < LAYERS * B * H; i++)
+        gates[i] = (float)rng_range(&r, 0, 4) / 2;
+    for (int64_t b = 0; b < B; b++) {
+        memcpy(packed + starts[b], ids + b * L, (size_t)lengths[b] * sizeof *ids);
+        memcpy(kinds + starts[b], types + b * L, (size_t)lengths[b] * sizeof *types);
+        starts[b + 1] = starts[b] + lengths[b];
+    }
+    mha_model_input in = {
+        .size = sizeof in, .batch = B, .ids = packed, .type_ids = kinds, .starts = starts, .gates = gates};
+    mha_model_output out = {.size = sizeof out, .last_hidden = hidden};
+    assert_int_equal(mha_model_forward(model, &in, &out, NULL), MHA_OK);
+    in.gates = NULL;
+    out.last_hidden = plain;
+    assert_int_equal(mha_model_forward(model, &in, &out, NULL), MHA_OK);
+    for (int64_t b = 0; b < B; b++) {
+        const size_t bytes = (size_t)(lengths[b] * E) * sizeof(float);
+        for (int64_t layer = 0; layer < LAYERS; layer++)
+            memcpy(own + layer * H, gates + (layer * B + b) * H, H * sizeof *gates);
+        const mha_model_input one = {.size = sizeof one,
+                                     .batch = 1,
+                                     .length = lengths[b],
+                                     .ids = packed + starts[b],
+                                     .type_ids = kinds + starts[b],
+                                     .gates = own};
+        out.last_hidden = alone;
+        assert_int_equal(mha_model_forward(model, &one, &out, NULL), MHA_OK);
+        assert_memory_equal(alone, hidden + starts[b] * E, bytes);
+        assert_memory_not_equal(alone, plain + starts[b] * E, bytes);
+    }
+    mha_model_free(model);
+}
+
+/* A token masked in the middle: nothing of it arrives anywhere, and rows of attention still sum to 1. */
+static void test_mask_with_a_hole(void **state)
+{
+    (void)state;
+    mha_model *model = case_model(NULL, TINY, NULL);
+    uint8_t holes[L];
+    memset(holes, 1, L);
+    holes[0] = holes[7] = holes[8] = 0;
+    const mha_model_input input = {.size = sizeof input, .batch = 1, .length = L, .ids = ids, .mask = holes};
+    case_run a, b;
+    case_forward(model, &input, 0, &a);
+    const int32_t kept = ids[7];
+    ids[7] = (kept + 1) % VOCAB;
+    case_forward(model, &input, 0, &b);
+    ids[7] = kept;
+    for (int64_t i = 0; i < L; i++) {
+        const size_t bytes = E * sizeof(float);
+        assert_int_equal(memcmp(a.last_hidden + i * E, b.last_hidden + i * E, bytes) == 0, i != 7);
+        for (int64_t map = 0; map < LAYERS * H; map++) {
+            const float *row = a.attn + (map * L + i) * L;
+            double sum = 0;
+            for (int64_t j = 0; j < L; j++)
+                sum += (double)row[j];
+            assert_true(fabs(sum - 1) < 1e-5 && row[0] == 0 && row[7] == 0 && row[8] == 0);
+        }
+    }
+    case_run_free(&a);
+    case_run_free(&b);
+    mha_model_free(model);
+}
+
+static void test_missing_types_are_zero(void **state)
+{
+    (void)state;
+    mha_model *model = case_model(NULL, TINY, NULL);
+    int32_t zeros[L] = {0};
+    mha_model_input input = {.size = sizeof input, .batch = 1, .length = L, .ids = ids};
+    case_run a, b;
+    case_forward(model, &input, 0, &a);
+    input.type_ids = zeros;
+    case_forward(model, &input, 0, &b);
+    assert_memory_equal(a.last_hidden, b.last_hidden, L * E * sizeof(float));
+    case_run_free(&a);
+    case_run_free(&b);
+    mha_model_free(model);
+}
+
+/* ---- callbacks ---- */
+
+typedef struct stopper {
+    int calls, stop_at;
+} stopper;
+
+static int count_hidden(void *user, int64_t entry, const float *x)
+{
+    stopper *s = user;
+    assert_int_equal(entry, s->calls);
+    assert_true(isfinite(x[0]));
+    return s->calls++ == s->stop_at;
+}
+
+static int count_attention(void *user, int64_t layer, int64_t heads, const float *probs)
+{
+    stopper *s = user;
+    assert_int_equal(layer, s->calls);
+    assert_int_equal(heads, H);
+    assert_true(probs[0] >= 0 && probs[0] <= 1);
+    return s->calls++ == s->stop_at;
+}
+
+static void test_callbacks_stop_the_pass(void **state)
+{
+    (void)state;
+    mha_model *model = case_model(NULL, TINY, NULL);
+    const mha_model_input input = batch();
+    for (int at = 0; at <= LAYERS + 1; at++) {
+        stopper s = {0, at};
+        const mha_model_output output = {.size = sizeof output, .on_hidden = count_hidden, .user = &s};
+        assert_int_equal(mha_model_forward(model, &input, &output, NULL), at <= LAYERS ? MHA_ERR_CANCELLED : MHA_OK);
+        assert_int_equal(s.calls, at <= LAYERS ? at + 1 : LAYERS + 1);
+    }
+    for (int at = 0; at <= LAYERS; at++) {
+        stopper s = {0, at};
+        const mha_model_output output = {.size = sizeof output, .on_attention = count_attention, .user = &s};
+        assert_int_equal(mha_model_forward(model, &input, &output, NULL), at < LAYERS ? MHA_ERR_CANCELLED : MHA_OK);
+    }
+    mha_model_free(model);
+}
+
+/* ---- refusals ---- */
+
+static void refused(const mha_model *model, const mha_model_input *input, const char *part)
+{
+    mha_error err = {0};
+    float hidden[L * E];
+    const mha_model_output output = {.size = sizeof output, .last_hidden = hidden};
+    assert_int_equal(mha_model_forward(model, input, &output, &err), MHA_ERR_ARG);
+    if (!strstr(err.message, part)) fail_msg("want \"%s\" in \"%s\"", part, err.message);
+}
+
+/* What a decoder is not: a model with token types, or one whose keys are stored as f64. */
+static void test_refused_by_a_decoder(void **state)
+{
+    (void)state;
+    mha_model *model = case_model(NULL, "models/gpt2-tiny", NULL);
+    const int32_t some[3] = {1, 2, 3};
+    int32_t kinds[3] = {0, 0, 0}, out[8];
+    int64_t length;
+    mha_error err = {0};
+    mha_model_input in = {.size = sizeof in, .batch = 1, .length = 3, .ids = some, .type_ids = kinds};
+    const mha_model_output none = {.size = sizeof none};
+    assert_int_equal(mha_model_forward(model, &in, &none, &err), MHA_OK); /* as a tokenizer gives them */
+    kinds[2] = 1;
+    refused(model, &in, "type_ids[2] is 1; gpt2 has no token types");
+
+    mha_model_cache *cache = NULL;
+    const mha_model_cache_options f64 = {.size = sizeof f64, .dtype = MHA_F64};
+    assert_int_equal(mha_model_cache_create(model, &f64, &cache, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "mha_model_cache_options: dtype is f64, not f32, bf16, f16 or q8_0");
+
+    const mha_prompt prompt = {some, 3};
+    for (int64_t least = -1; least <= 9; least += 10) {
+        const mha_generate_options o = {.size = sizeof o, .max_new = 8, .min_new = least};
+        char want[80];
+        snprintf(want, sizeof want, "min_new is %lld, not 0..8 (max_new)", (long long)least);
+        assert_int_equal(mha_model_generate(model, &prompt, 1, &o, out, &length, &err), MHA_ERR_ARG);
+        assert_non_null(strstr(err.message, want));
+    }
+    mha_model_free(model);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    mha_model *model = case_model(NULL, TINY, NULL), *no_pooler = case_model(NULL, "models/bert-mlm-tiny", NULL);
+    int32_t bad_ids[3] = {1, 2, 600}, bad_types[3] = {0, 2, 0}, good[97] = {0};
+    const uint8_t padded[3] = {1, 1, 0};
+    mha_model_input in = {.size = sizeof in, .batch = 1, .length = 3, .ids = bad_ids};
+    refused(model, &in, "token id 2 is 600, not in 0..599");
+    in.mask = padded; /* also under the mask */
+    refused(model, &in, "token id 2 is 600, not in 0..599");
+    bad_ids[2] = -1;
+    refused(model, &in, "token id 2 is -1");
+    in.ids = good;
+    in.type_ids = bad_types;
+    refused(model, &in, "token type 1 is 2, not in 0..1");
+    in.type_ids = NULL;
+    in.length = 97;
+    refused(model, &in, "length is 97, the model takes 1..96");
+    in.length = 0;
+    refused(model, &in, "length is 0");
+    in.length = 3;
+    in.batch = -1;
+    refused(model, &in, "batch is -1");
+    in.batch = INT64_MAX;
+    refused(model, &in, "too many");
+    in.batch = 1;
+    in.ids = NULL;
+    refused(model, &in, "ids is NULL");
+    in.ids = good;
+    in.size = 0;
+    refused(model, &in, "size");
+    in.size = sizeof in;
+    float pooled[E];
+    mha_error err = {0};
+    const mha_model_output want_pooled = {.size = sizeof want_pooled, .pooled = pooled};
+    assert_int_equal(mha_model_forward(no_pooler, &in, &want_pooled, &err), MHA_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "no pooler"));
+    assert_int_equal(mha_model_forward(NULL, &in, NULL, &err), MHA_ERR_ARG);
+    mha_model_free(model);
+    mha_model_free(no_pooler);
+}
+
+/* ---- embedding ---- */
+
+enum { TEXTS = 300 }; /* more than are held at a time */
+
+static void make_texts(char texts[TEXTS][200], const char *list[TEXTS])
+{
+    rng r = rng_make(12, 1);
+    for (int i = 0; i < TEXTS; i++) {
+        char *end = texts[i];
+        for (int64_t words = rng_range(&r, 0, i % 7 == 0 ? 30 : 6); words > 0; words--)
+            end += sprintf(end, "%s ", (const char *[]){"bread", "the", "train", "ferry", "x"}[rng_range(&r, 0, 4)]);
+        *end = '\0';
+        list[i] = texts[i];
+    }
+}
+
+static void test_embed_ignores_neighbours(void **state)
+{
+    (void)state;
+    static char texts[TEXTS][200];
+    static const char *list[TEXTS];
+    static float all[TEXTS * E], reversed[TEXTS * E];
+    make_texts(texts, list);
+    mha_model *model = case_model(NULL, TINY, NULL);
+    assert_int_equal(mha_model_embed(model, list, TEXTS, NULL, all, NULL), MHA_OK);
+    for (int i = 0; i < TEXTS; i++) {
+        float alone[E];
+        double square = 0;
+        if (i % 9 == 0) {
+            assert_int_equal(mha_model_embed(model, &list[i], 1, NULL, alone, NULL), MHA_OK);
+            assert_memory_equal(alone, all + i * E, sizeof alone);
+        }
+        for (int e = 0; e < E; e++)
+            square += (double)all[i * E + e] * (double)all[i * E + e];
+        assert_true(fabs(square - 1) < 1e-6);
+    }
+    for (int i = 0; i < TEXTS; i++)
+        list[i] = texts[TEXTS - 1 - i];
+    assert_int_equal(mha_model_embed(model, list, TEXTS, NULL, reversed, NULL), MHA_OK);
+    for (int i = 0; i < TEXTS; i++)
+        assert_memory_equal(reversed + i * E, all + (TEXTS - 1 - i) * E, E * sizeof(float));
+    mha_model_free(model);
+}
+
+/* Pooling from the hidden states of the same tokens. */
+static void test_pooling(void **state)
+{
+    (void)state;
+    const char *text = "The train to the coast leaves at noon";
+    mha_model *model = case_model(NULL, TINY, NULL);
+    mha_encoding *tokens = NULL;
+    assert_int_equal(mha_tokenizer_encode(mha_model_tokenizer(model), text, strlen(text), NULL, 0, NULL, &tokens, NULL),
+                     MHA_OK);
+    const mha_model_input input = {.size = sizeof input, .batch = 1, .length = tokens->count, .ids = tokens->ids};
+    case_run run;
+    case_forward(model, &input, 0, &run);
+    float mean[E], cls[E];
+    const mha_embed_options raw = {.size = sizeof raw, .no_normalize = 1},
+                            first = {.size = sizeof first, .pool = MHA_POOL_CLS, .no_normalize = 1};
+    assert_int_equal(mha_model_embed(model, &text, 1, &raw, mean, NULL), MHA_OK);
+    assert_int_equal(mha_model_embed(model, &text, 1, &first, cls, NULL), MHA_OK);
+    assert_memory_equal(cls, run.last_hidden, sizeof cls);
+    for (int e = 0; e < E; e++) {
+        double sum = 0;
+        for (int64_t t = 0; t < tokens->count; t++)
+            sum += (double)run.last_hidden[t * E + e];
+        assert_true(fabs(sum / (double)tokens->count - (double)mean[e]) < 1e-6);
+    }
+    case_run_free(&run);
+    mha_encoding_free(tokens);
+    mha_model_free(model);
+}
+
+/* Keeps the last warning of a context. */
+typedef struct listener {
+    int warnings;
+    char last[1024];
+} listener;
+
+static void on_log(void *user, int level, const char *message)
+{
+    listener *l = user;
+    if (level != 0) return;
+    l->warnings++;
+    snprintf(l->last, sizeof l->last, "%s", message);
+}
+
+/* 200 words are cut at the model's 96 tokens: not refused, but not in silence. */
+static void test_embed_cuts_long_texts(void **state)
+{
+    (void)state;
+    char text[200 * 4 + 1] = "";
+    for (int i = 0; i < 200; i++)
+        memcpy(text + 4 * i, "the ", 5);
+    const char *list = text, *both[] = {"the", text};
+    float vector[E], vectors[2 * E];
+    listener heard = {0};
+    const mha_ctx_options options = {.size = sizeof options, .threads = 1, .log = on_log, .log_user = &heard};
+    mha_ctx *ctx = NULL;
+    assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
+    mha_model *model = case_model(ctx, TINY, NULL);
+    assert_int_equal(mha_model_embed(model, both, 1, NULL, vectors, NULL), MHA_OK);
+    assert_int_equal(heard.warnings, 0);
+    assert_int_equal(mha_model_embed(model, both, 2, NULL, vectors, NULL), MHA_OK);
+    assert_int_equal(heard.warnings, 1);
+    assert_string_equal(heard.last, "text 2 of 2: 202 tokens, 106 were cut off; the model takes 96");
+    assert_int_equal(mha_model_embed(model, &list, 1, NULL, vector, NULL), MHA_OK);
+    assert_int_equal(mha_model_embed(model, NULL, 0, NULL, NULL, NULL), MHA_OK);
+    mha_error err = {0};
+    assert_int_equal(mha_model_embed(model, &list, -1, NULL, vector, &err), MHA_ERR_ARG);
+    assert_int_equal(mha_model_embed(model, (const char *[]){NULL}, 1, NULL, vector, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "text 1 of 1 is NULL");
+    both[1] = "ab\xFF";
+    assert_int_equal(mha_model_embed(model, both, 2, NULL, vectors, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "text 2 of 2: byte 2 (0xFF) of the text is not UTF-8");
+    const mha_embed_options odd = {.size = sizeof odd, .pool = (mha_pool)9};
+    assert_int_equal(mha_model_embed(model, &list, 1, &odd, vector, &err), MHA_ERR_ARG);
+    mha_model_free(model);
+    mha_ctx_free(ctx);
+}
+
+static int count_progress(void *user, const char *what, int64_t done, int64_t total)
+{
+    stopper *s = user;
+    assert_string_equal(what, "embed");
+    assert_true(done > 0 && done <= total && total == 3);
+    return s->calls++ == s->stop_at;
+}
+
+static void test_embed_progress(void **state)
+{
+    (void)state;
+    const char *list[3] = {"the train", "bread bread bread bread bread bread bread bread bread bread bread bread bread",
+                           ""};
+    float vectors[3 * E];
+    stopper s = {0, -1};
+    const mha_ctx_options options = {
+        .size = sizeof options, .threads = 1, .progress = count_progress, .progress_user = &s};
+    mha_ctx *ctx = NULL;
+    assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
+    mha_model *model = case_model(ctx, TINY, NULL);
+    assert_int_equal(mha_model_embed(model, list, 3, NULL, vectors, NULL), MHA_OK);
+    assert_true(s.calls >= 1);
+    s = (stopper){0, 0};
+    assert_int_equal(mha_model_embed(model, list, 3, NULL, vectors, NULL), MHA_ERR_CANCELLED);
+    mha_model_free(model);
+    mha_ctx_free(ctx);
+}
+
+/* ---- starvation ---- */
+
+/* Every allocation of forward and embed fails in turn; the model stays usable. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+    counting memory = {.budget = -1};
+    mha_ctx *ctx = NULL;
+    const mha_ctx_options options = {.size = sizeof options, .threads = 1, .allocator = counting_allocator(&memory)};
+    assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
+    mha_model *model = case_model(ctx, TINY, NULL);
+    const mha_model_input input = batch();
+    const char *text = "the train leaves at noon";
+    float vector[E];
+    const long live = memory.live;
+    mha_status status = MHA_ERR_MEMORY;
+    for (long n = 0; status != MHA_OK; n++) {
+        memory.budget = memory.calls + n;
+        status = mha_model_forward(model, &input, NULL, NULL);
+        assert_true(status == MHA_OK || status == MHA_ERR_MEMORY);
+        assert_int_equal(memory.live, live);
+    }
+    status = MHA_ERR_MEMORY;
+    long n = 0;
+    for (; status != MHA_OK; n++) {
+        memory.budget = memory.calls + n;
+        status = mha_model_embed(model, &text, 1, NULL, vector, NULL);
+        assert_true(status == MHA_OK || status == MHA_ERR_MEMORY);
+        assert_int_equal(memory.live, live);
+    }
+    assert_true(n > 3);
+    memory.budget = -1;
+    const long before = memory.calls;
+    assert_int_equal(mha_model_forward(model, &input, NULL, NULL), MHA_OK);
+    assert_int_equal(memory.calls - before, 2); /* a plan and the pass, for all layers */
+    mha_model_free(model);
+    mha_ctx_free(ctx);
+    assert_int_equal(memory.live, 0);
+}
+
+int main(void)
+{
+    make_batch();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_threads_change_no_bit),
+        cmocka_unit_test(test_a_batch_is_its_sequences),
+        cmocka_unit_test(test_mask_with_a_hole),
+        cmocka_unit_test(test_missing_types_are_zero),
+        cmocka_unit_test(test_callbacks_stop_the_pass),
+        cmocka_unit_test(test_refused_by_a_decoder),
+        cmocka_unit_test(test_packed_gates),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_embed_ignores_neighbours),
+        cmocka_unit_test(test_pooling),
+        cmocka_unit_test(test_embed_cuts_long_texts),
+        cmocka_unit_test(test_embed_progress),
+        cmocka_unit_test(test_no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

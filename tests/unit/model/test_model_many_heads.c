@@ -1,0 +1,84 @@
+/* test_model_many_heads.c - configs with as many heads as the limits allow, and more. */
+#include "io/input_limits.h"
+#include "support/check.h"
+#include "support/files.h"
+#include "support/model/model_case.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Opens a llama config without weights; returns the status, with its sentence in `err`. */
+static mha_status open_config(const char *keys, mha_error *err)
+{
+    static const char head[] = "{\"model_type\": \"llama\", \"vocab_size\": 8, \"hidden_size\": 8, \"head_dim\": 2, "
+                               "\"intermediate_size\": 8, ";
+    const char *folder = files_folder();
+    const size_t bytes = sizeof head + strlen(keys) + 2;
+    char *text = malloc(bytes);
+    mha_model *model = NULL;
+    assert_non_null(text);
+    files_write(files_path(folder, "config.json"), text, (size_t)snprintf(text, bytes, "%s%s}", head, keys));
+    const mha_model_options o = {.size = sizeof o, .no_tokenizer = 1};
+    const mha_status status = mha_model_open(NULL, folder, &o, &model, err);
+    assert_null(model);
+    free(text);
+    files_remove(folder);
+    return status;
+}
+
+/* "mha.heads" of one layer: count heads, then `last`; appends to `text`. */
+static size_t write_list(char *text, int count, const char *last)
+{
+    size_t n = (size_t)sprintf(text, "\"mha.heads\": [[");
+    for (int i = 0; i < count; i++)
+        n += (size_t)sprintf(text + n, "%d,", count - 1 - i);
+    return n + (size_t)sprintf(text + n, "%s]]", last);
+}
+
+/* Lists in any order of as many heads as there may be. Each entry is looked at once: this took seconds. */
+static void test_lists(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *last, *says;
+    } cases[] = {
+        {"65535", "model.safetensors"}, /* the config is fine, weights there are none */
+        {"0", "mha.heads[0][65535]: want numbers of heads, each once, got 0"},
+        {"65536", "mha.heads[0][65535]: want numbers of heads, each once, got 65536"},
+        {"[]", "mha.heads[0][65535]: want numbers of heads, each once, got an array"},
+        {"65535, 1", "mha.heads[0]: want at most num_attention_heads (65536), got 65537"},
+    };
+    char *keys = malloc((size_t)1 << 20);
+    assert_non_null(keys);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mha_error err = {0};
+        size_t n = (size_t)sprintf(keys,
+                                   "\"num_hidden_layers\": 1, \"num_attention_heads\": %d, "
+                                   "\"mha.kv_heads\": {\"keys\": 1, \"values\": 65536}, ",
+                                   MHA__HEADS);
+        n += write_list(keys + n, MHA__HEADS - 1, cases[i].last);
+        assert_int_equal(open_config(keys, &err), i ? MHA_ERR_FORMAT : MHA_ERR_IO);
+        if (!strstr(err.message, cases[i].says)) fail_msg("want \"%s\" in \"%s\"", cases[i].says, err.message);
+    }
+    free(keys);
+}
+
+static void test_model_limit(void **state)
+{
+    (void)state;
+    mha_error err = {0};
+    assert_int_equal(open_config("\"num_hidden_layers\": 4096, \"num_attention_heads\": 256", &err), MHA_ERR_IO);
+    assert_int_equal(open_config("\"num_hidden_layers\": 4096, \"num_attention_heads\": 257", &err), MHA_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "layers times heads must be at most 1048576 (got 4096 times 257)"));
+    assert_int_equal(open_config("\"num_hidden_layers\": 4096, \"num_attention_heads\": 256, "
+                                 "\"mha.original_heads\": 65536",
+                                 &err),
+                     MHA_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "(got 4096 times 65536)"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lists), cmocka_unit_test(test_model_limit)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

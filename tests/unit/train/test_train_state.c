@@ -1,0 +1,508 @@
+/* test_train_state.c - a trainer that stops: saved and resumed, out of memory, at a number that is not finite, or
+ * because its caller asked for what cannot be. */
+#include "mha/model_create.h"
+#include "mha/route.h"
+#include "support/alloc.h"
+#include "support/check.h"
+#include "support/files.h"
+#include "support/model/model_case.h"
+#include "support/model/train_case.h"
+#include "train/trainer.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GPT2 "models/gpt2-tiny"
+#define TWO_NAMES "models/bert-mlm-tiny-hubnames" /* tied tensors under both of their names */
+
+static const char *const folders[] = {GPT2, "families/llama", "models/gemma2-tiny", "models/bert-mlm-tiny", TWO_NAMES};
+enum { FOLDERS = sizeof folders / sizeof *folders, B = 2, L = 10 };
+
+static const mha_train_options usual = {
+    .size = sizeof usual, .rate = 1e-2, .decay = 0.1, .clip = 1, .warmup = 2, .steps = 9};
+
+static void learn(mha_trainer *t, int steps)
+{
+    for (int n = 0; n < steps; n++)
+        train_on(t, B, L);
+}
+
+static mha_trainer *resume(const char *folder)
+{
+    mha_trainer *t = NULL;
+    mha_error err = {0};
+    if (mha_trainer_resume(NULL, folder, &usual, &t, &err) != MHA_OK) fail_msg("%s", err.message);
+    return t;
+}
+
+static void expect_alike(const mha_trainer *a, const mha_trainer *b)
+{
+    assert_int_equal(a->count, b->count);
+    assert_int_equal(a->step, b->step);
+    for (int64_t n = 0; n < a->count; n++) {
+        const size_t bytes = (size_t)a->parameter[n].count * sizeof(float);
+        assert_string_equal(a->list[n].name, b->list[n].name);
+        assert_memory_equal(a->list[n].data, b->list[n].data, bytes);
+        assert_memory_equal(a->parameter[n].mean, b->parameter[n].mean, bytes);
+        assert_memory_equal(a->parameter[n].square, b->parameter[n].square, bytes);
+    }
+}
+
+/* ---- on ---- */
+
+static void test_goes_on_bit_for_bit(void **state)
+{
+    (void)state;
+    const mha_trainer_save_options over = {.size = sizeof over, .overwrite = 1};
+    for (int f = 0; f < FOLDERS; f++) {
+        const char *folder = files_folder();
+        mha_error err = {0};
+        mha_trainer *whole = train_case(NULL, folders[f], &usual), *first = train_case(NULL, folders[f], &usual);
+        learn(whole, 6);
+        learn(first, 2);
+        if (mha_trainer_save(first, folder, NULL, &err) != MHA_OK) fail_msg("%s", err.message);
+        mha_trainer *second = resume(folder);
+        expect_alike(first, second);
+        learn(second, 2);
+        assert_int_equal(mha_trainer_save(second, folder, NULL, &err), MHA_ERR_IO); /* it is there already */
+        if (mha_trainer_save(second, folder, &over, &err) != MHA_OK) fail_msg("%s", err.message);
+        mha_trainer *third = resume(folder);
+        learn(third, 2);
+        expect_alike(whole, third);
+        mha_trainer_free(whole);
+        mha_trainer_free(first);
+        mha_trainer_free(second);
+        mha_trainer_free(third);
+        files_remove(folder);
+    }
+}
+
+/* What was saved computes what the trainer's model computes, also where a file has one parameter twice. */
+static void test_saved_model_is_the_trained_one(void **state)
+{
+    (void)state;
+    const mha_trainer_save_options o = {.size = sizeof o, .model_only = 1};
+    for (int f = 0; f < FOLDERS; f++) {
+        const char *folder = files_folder();
+        int32_t ids[L];
+        mha_trainer *t = train_case(NULL, folders[f], &usual);
+        mha_error err = {0};
+        learn(t, 3);
+        if (mha_trainer_save(t, folder, &o, &err) != MHA_OK) fail_msg("%s", err.message);
+        mha_model *opened =
+            case_model(NULL, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+        const mha_model *m[2] = {mha_trainer_model(t), opened};
+        const int64_t cells = L * mha_model_describe(opened)->vocab;
+        float *logits[2];
+        train_texts(7, 1, L, ids);
+        for (int n = 0; n < 2; n++) {
+            logits[n] = calloc((size_t)cells, sizeof(float));
+            const mha_model_input input = {.size = sizeof input, .batch = 1, .length = L, .ids = ids};
+            const mha_model_output output = {.size = sizeof output, .logits = logits[n]};
+            assert_int_equal(mha_model_forward(m[n], &input, &output, NULL), MHA_OK);
+        }
+        assert_memory_equal(logits[0], logits[1], (size_t)cells * sizeof(float));
+        mha_trainer *again = NULL;
+        assert_int_equal(mha_trainer_resume(NULL, folder, NULL, &again, &err), MHA_ERR_IO); /* no state in it */
+        assert_non_null(strstr(err.message, "training.safetensors"));
+        free(logits[0]), free(logits[1]);
+        mha_model_free(opened);
+        mha_trainer_free(t);
+        files_remove(folder);
+    }
+}
+
+/* A state that is not the model's, or is cut. */
+static void test_states_that_are_refused(void **state)
+{
+    (void)state;
+    const char *folder = files_folder();
+    mha_error err = {0};
+    size_t n = 0;
+    mha_trainer *t = train_case(NULL, GPT2, &usual), *out = NULL;
+    assert_int_equal(mha_trainer_save(t, folder, NULL, &err), MHA_OK);
+    char *bytes = files_read(files_path(folder, "training.safetensors"), &n);
+    files_write(files_path(folder, "training.safetensors"), bytes, n - 1);
+    assert_int_equal(mha_trainer_resume(NULL, folder, NULL, &out, &err), MHA_ERR_FORMAT);
+    assert_null(out);
+    char *step = NULL;
+    for (size_t i = 0; i + 20 < n && !step; i++)
+        if (memcmp(bytes + i, "mha.train.step\":\"0", 18) == 0) step = bytes + i + 17;
+    assert_non_null(step);
+    *step = 'x';
+    files_write(files_path(folder, "training.safetensors"), bytes, n);
+    assert_int_equal(mha_trainer_resume(NULL, folder, NULL, &out, &err), MHA_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "is not a number of steps"));
+    *step = '0';
+    memcpy(step - 7, "stop", 4); /* another key */
+    files_write(files_path(folder, "training.safetensors"), bytes, n);
+    assert_int_equal(mha_trainer_resume(NULL, folder, NULL, &out, &err), MHA_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "mha.train.step is missing"));
+    memcpy(step - 7, "step", 4);
+    char *mark = NULL;
+    for (size_t i = 0; i + 20 < n && !mark; i++)
+        if (memcmp(bytes + i, "mha.train.weights\"", 18) == 0) mark = bytes + i;
+    assert_non_null(mark);
+    memcpy(mark, "mha.train.nothing", 17);
+    files_write(files_path(folder, "training.safetensors"), bytes, n);
+    assert_int_equal(mha_trainer_resume(NULL, folder, NULL, &out, &err), MHA_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "mha.train.weights is missing"));
+    free(bytes);
+    mha_trainer_free(t);
+    files_remove(folder);
+}
+
+/* Numbers that no step gives: the name of the tensor, and no trainer. */
+static void test_moments_that_cannot_be(void **state)
+{
+    (void)state;
+    const mha_trainer_save_options over = {.size = sizeof over, .overwrite = 1};
+    static const float wrong[][2] = {{NAN, 0}, {INFINITY, 0}, {0, -1}, {0, NAN}, {0, INFINITY}};
+    const char *folder = files_folder();
+    mha_error err = {0};
+    mha_trainer *t = train_case(NULL, GPT2, &usual), *out = NULL;
+    learn(t, 1);
+    const mha__parameter *p = &t->parameter[t->count - 1];
+    const float mean = p->mean[p->count - 1], square = p->square[p->count - 1];
+    for (int n = 0; n < 5; n++) {
+        p->mean[p->count - 1] = wrong[n][0], p->square[p->count - 1] = wrong[n][1];
+        if (mha_trainer_save(t, folder, &over, &err) != MHA_OK) fail_msg("%s", err.message);
+        assert_int_equal(mha_trainer_resume(NULL, folder, &usual, &out, &err), MHA_ERR_FORMAT);
+        assert_non_null(strstr(err.message, t->state[2 * t->count - (n < 2 ? 2 : 1)].name));
+        assert_null(out);
+    }
+    p->mean[p->count - 1] = mean, p->square[p->count - 1] = square;
+    assert_int_equal(mha_trainer_save(t, folder, &over, &err), MHA_OK);
+    mha_trainer_free(resume(folder));
+    mha_trainer_free(t);
+    files_remove(folder);
+}
+
+static void test_the_last_good_checkpoint_stays(void **state)
+{
+    (void)state;
+    const mha_trainer_save_options over = {.size = sizeof over, .overwrite = 1};
+    const char *folder = files_folder();
+    mha_error err = {0};
+    mha_trainer *t = train_case(NULL, GPT2, &usual);
+    assert_int_equal(mha_trainer_save(t, folder, NULL, &err), MHA_OK);
+    ((float *)t->list[3].data)[5] = INFINITY;
+    assert_int_equal(mha_trainer_save(t, folder, &over, &err), MHA_ERR_NOT_FINITE);
+    assert_non_null(strstr(err.message, t->list[3].name));
+    mha_trainer_free(resume(folder));
+    mha_trainer_free(t);
+    files_remove(folder);
+}
+
+/* The moments of one model beside the weights of another, or of an older step. */
+static void test_swapped_weights_are_refused(void **state)
+{
+    (void)state;
+    const mha_trainer_save_options over = {.size = sizeof over, .overwrite = 1};
+    for (int f = 0; f < FOLDERS; f += FOLDERS - 1) {
+        const char *folder = files_folder();
+        mha_error err = {0};
+        size_t n = 0;
+        mha_trainer *t = train_case(NULL, folders[f], &usual), *out = NULL;
+        learn(t, 1);
+        assert_int_equal(mha_trainer_save(t, folder, NULL, &err), MHA_OK);
+        char *older = files_read(files_path(folder, "model.safetensors"), &n);
+        learn(t, 1);
+        assert_int_equal(mha_trainer_save(t, folder, &over, &err), MHA_OK);
+        files_write(files_path(folder, "model.safetensors"), older, n);
+        assert_int_equal(mha_trainer_resume(NULL, folder, NULL, &out, &err), MHA_ERR_FORMAT);
+        assert_null(out);
+        assert_non_null(strstr(err.message, "training.safetensors: the state belongs to other weights"));
+        free(older);
+        mha_trainer_free(t);
+        files_remove(folder);
+    }
+}
+
+/* ---- at a number that is not finite ---- */
+
+static void test_stops_where_it_went_wrong(void **state)
+{
+    (void)state;
+    int32_t ids[L];
+    mha_error err = {0};
+    mha_trainer *t = train_case(NULL, GPT2, &usual), *other = train_case(NULL, GPT2, &usual);
+    const mha_model_input input = {.size = sizeof input, .batch = 1, .length = L, .ids = ids};
+    const mha_train_batch batch[] = {{.input = &input}, {.input = &input}};
+    learn(t, 2);
+    learn(other, 2);
+    train_texts(3, 1, L, ids);
+    for (int64_t n = 0; n < t->count; n++) {
+        float *weight = t->list[n].data;
+        const float was = weight[1];
+        if (strcmp(t->list[n].name, "transformer.h.1.mlp.c_fc.weight") != 0) continue;
+        weight[1] = NAN;
+        assert_int_equal(mha_trainer_refresh(t, NULL), MHA_OK);
+        assert_int_equal(mha_trainer_step(t, batch, 2, NULL, &err), MHA_ERR_NOT_FINITE);
+        assert_string_equal(err.message,
+                            "step 3: the loss of batch 1 is nan; the output of layer 1 is the first that is not "
+                            "finite; nor is the tensor \"transformer.h.1.mlp.c_fc.weight\"");
+        assert_int_equal(mha_trainer_step_count(t), 2);
+        weight[1] = was;
+        assert_int_equal(mha_trainer_refresh(t, NULL), MHA_OK);
+    }
+    learn(t, 1);
+    learn(other, 1);
+    expect_alike(t, other);
+    assert_int_equal(mha__train_bad_gradient(t, 0, &err), MHA_ERR_NOT_FINITE);
+    assert_string_equal(err.message, "step 4: the gradient of the tensor \"transformer.wte.weight\" is not finite");
+    mha_trainer_free(t);
+    mha_trainer_free(other);
+}
+
+/* A batch that fails behind one that has left its gradients. */
+static void test_a_failed_step_leaves_nothing(void **state)
+{
+    (void)state;
+    int32_t ids[L], wrong[L];
+    mha_error err = {0};
+    mha_trainer *t = train_case(NULL, GPT2, &usual), *other = train_case(NULL, GPT2, &usual);
+    train_texts(1, 1, L, ids);
+    memcpy(wrong, ids, sizeof ids);
+    wrong[3] = 100000;
+    const mha_model_input input[] = {{.size = sizeof *input, .batch = 1, .length = L, .ids = ids},
+                                     {.size = sizeof *input, .batch = 1, .length = L, .ids = wrong}};
+    const mha_train_batch batch[] = {{.input = &input[0]}, {.input = &input[1]}};
+    assert_int_equal(mha_trainer_step(t, batch, 2, NULL, &err), MHA_ERR_ARG);
+    learn(t, 1);
+    learn(other, 1);
+    expect_alike(t, other);
+    mha_trainer_free(t);
+    mha_trainer_free(other);
+}
+
+/* ---- out of memory ---- */
+
+/* What may run out of memory, of a trainer that exists or of a model. */
+typedef struct attempt {
+    mha_ctx *ctx;
+    const mha_model *model;
+    mha_trainer *trainer;
+    const char *folder;
+    const mha_train_options *options;
+} attempt;
+
+static mha_status make_and_learn(const attempt *a, mha_error *err)
+{
+    int32_t ids[L];
+    mha_trainer *t = NULL;
+    const mha_model_input input = {.size = sizeof input, .batch = 1, .length = L, .ids = ids};
+    const mha_train_batch batch = {.input = &input};
+    train_texts(1, 1, L, ids);
+    mha_status status = mha_trainer_create(a->model, a->options, &t, err);
+    for (int n = 0; n < 2 && status == MHA_OK; n++)
+        status = mha_trainer_step(t, &batch, 1, NULL, err);
+    mha_trainer_free(t);
+    return status;
+}
+
+static mha_status save(const attempt *a, mha_error *err)
+{
+    return mha_trainer_save(a->trainer, a->folder, NULL, err);
+}
+
+static mha_status resume_once(const attempt *a, mha_error *err)
+{
+    mha_trainer *t = NULL;
+    const mha_status status = mha_trainer_resume(a->ctx, a->folder, a->options, &t, err);
+    mha_trainer_free(t);
+    return status;
+}
+
+static void starve(counting *c, const attempt *a, mha_status (*run)(const attempt *a, mha_error *err))
+{
+    const long before = atomic_load(&c->live);
+    long budget = 0;
+    for (mha_status status = MHA_ERR_MEMORY; status != MHA_OK; budget++) {
+        mha_error err = {0};
+        atomic_store(&c->calls, 0);
+        atomic_store(&c->budget, budget);
+        status = run(a, &err);
+        atomic_store(&c->budget, -1);
+        if (status != MHA_OK) assert_int_equal(status, MHA_ERR_MEMORY);
+        if (status != MHA_OK) assert_true(err.message[0] != '\0');
+        assert_int_equal(atomic_load(&c->live), before);
+    }
+    printf("%ld allocations\n", budget - 1);
+    assert_true(budget > 10);
+}
+
+/* `files`: while its files are written and read, too. */
+static void starve_trainer(const mha_train_options *options, bool files)
+{
+    counting c = {.budget = -1};
+    const mha_model_options bare = {.size = sizeof bare, .no_tokenizer = 1};
+    attempt a = {.folder = files_folder(), .options = options};
+    const mha_ctx_options o = {.size = sizeof o, .threads = 1, .allocator = counting_allocator(&c)};
+    assert_int_equal(mha_ctx_create(&o, &a.ctx, NULL), MHA_OK);
+    mha_model *model = case_model(a.ctx, "models/gemma2-tiny", &bare);
+    a.model = model;
+    a.trainer = train_case(a.ctx, "models/gemma2-tiny", options);
+    starve(&c, &a, make_and_learn);
+    if (files) starve(&c, &a, save);
+    if (files) starve(&c, &a, resume_once);
+    mha_trainer_free(a.trainer);
+    mha_model_free(model);
+    mha_ctx_free(a.ctx);
+    files_remove(a.folder);
+}
+
+static void test_every_allocation_may_fail(void **state)
+{
+    (void)state;
+    const mha_train_options gated = {.size = sizeof gated, .gates = {MHA_GATES_L0, .initial = -0.5}};
+    mha_train_options in_bf16 = usual;
+    in_bf16.dtype = MHA_BF16;
+    starve_trainer(&usual, true);
+    starve_trainer(&gated, true);
+    starve_trainer(&in_bf16, false);
+}
+
+/* ---- refusals ---- */
+
+static void expect_refused(mha_train_options o, const char *sentence)
+{
+    mha_trainer *t = NULL;
+    mha_error err = {0};
+    mha_model *model =
+        case_model(NULL, GPT2, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+    o.size = sizeof o;
+    assert_int_equal(mha_trainer_create(model, &o, &t, &err), MHA_ERR_ARG);
+    if (!strstr(err.message, sentence)) fail_msg("%s, not %s", err.message, sentence);
+    assert_null(t);
+    mha_model_free(model);
+}
+
+static void expect_changed(const mha_model *model, mha_train_options o)
+{
+    mha_trainer *t = NULL;
+    mha_error err = {0};
+    o.size = sizeof o;
+    assert_int_equal(mha_trainer_create(model, &o, &t, &err), MHA_ERR_FORMAT);
+    assert_null(t);
+    assert_string_equal(err.message,
+                        "the folder has changed since the model was opened: its tensors are not those of the model");
+}
+
+/* A pooler that was not there does not learn; one that is gone by then is still that of the model. */
+static void test_a_folder_that_changes(void **state)
+{
+    (void)state;
+    static const char config[] = "{\"model_type\":\"bert\",\"vocab_size\":64,\"hidden_size\":32,"
+                                 "\"num_hidden_layers\":1,\"num_attention_heads\":4,\"intermediate_size\":48,"
+                                 "\"max_position_embeddings\":32}";
+    const mha_train_options gates = {.gates = {.penalty = MHA_GATES_L0, .only = 1}};
+    float pooler[32 * 32] = {0};
+    mha_named_tensor more[] = {
+        {.name = "bert.pooler.dense.weight", .dtype = MHA_F32, .rank = 2, .shape = {32, 32}, .data = pooler},
+        {.name = "bert.pooler.dense.bias", .dtype = MHA_F32, .rank = 1, .shape = {32}, .data = pooler}};
+    const mha_model_options bare = {.size = sizeof bare, .no_tokenizer = 1};
+    mha_error err = {0};
+    mha_model *made = NULL;
+    if (mha_model_create(NULL, config, NULL, &made, &err) != MHA_OK) fail_msg("%s", err.message);
+    for (int round = 0; round < 2; round++) {
+        const char *folder = files_folder();
+        const mha_model_save_options before = {.size = sizeof before, .tensors = more, .count = round ? 2 : 0};
+        const mha_model_save_options after = {
+            .size = sizeof after, .overwrite = 1, .tensors = more, .count = round ? 0 : 2};
+        if (mha_model_save(made, folder, &before, &err) != MHA_OK) fail_msg("%s", err.message);
+        mha_model *opened = case_model(NULL, folder, &bare);
+        if (mha_model_save(made, folder, &after, &err) != MHA_OK) fail_msg("%s", err.message);
+        mha_trainer *t = NULL;
+        if (round == 0) {
+            expect_changed(opened, usual);
+            expect_changed(opened, gates);
+        } else {
+            assert_int_equal(mha_trainer_create(opened, &usual, &t, &err), MHA_OK);
+        }
+        mha_trainer_free(t);
+        mha_model_free(opened);
+        files_remove(folder);
+    }
+    mha_model_free(made);
+}
+
+static void test_a_model_with_a_router_is_refused(void **state)
+{
+    (void)state;
+    static const char config[] = "{\"model_type\":\"gpt2\",\"vocab_size\":64,\"n_embd\":32,\"n_layer\":1,"
+                                 "\"n_head\":4,\"n_positions\":32}";
+    float weight[4 * 32] = {1}, bias[4] = {0};
+    const mha_named_tensor of_router[] = {
+        {.name = "router.0.weight", .dtype = MHA_F32, .rank = 2, .shape = {4, 32}, .data = weight},
+        {.name = "router.0.bias", .dtype = MHA_F32, .rank = 1, .shape = {4}, .data = bias}};
+    mha_model *model = NULL;
+    mha_router *router = NULL;
+    mha_trainer *t = NULL;
+    mha_error err = {0};
+    assert_int_equal(mha_model_create(NULL, config, NULL, &model, &err), MHA_OK);
+    if (mha_router_create(model, of_router, 2, &router, &err) != MHA_OK) fail_msg("%s", err.message);
+    assert_int_equal(mha_model_route(model, router, 2, &err), MHA_OK);
+    assert_int_equal(mha_trainer_create(model, NULL, &t, &err), MHA_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "has a router"));
+    assert_null(t);
+    assert_int_equal(mha_model_route(model, NULL, 0, &err), MHA_OK);
+    assert_int_equal(mha_trainer_create(model, NULL, &t, &err), MHA_OK);
+    mha_trainer_free(t);
+    mha_model_free(model);
+    mha_router_free(router);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    static const char *const frozen[] = {"*.attn.*", "h.99.*"};
+    expect_refused((mha_train_options){.rate = -1}, "rate is -1, not in (0, 1e+06]");
+    expect_refused((mha_train_options){.rate = NAN}, "rate is nan");
+    expect_refused((mha_train_options){.beta1 = 1}, "beta1 is 1, not in (0, 1)");
+    expect_refused((mha_train_options){.beta2 = -0.5}, "beta2 is -0.5");
+    expect_refused((mha_train_options){.eps = INFINITY}, "eps is inf");
+    expect_refused((mha_train_options){.eps = 1e-46}, "eps is 1e-46, not in [1.17549e-38, 1]");
+    expect_refused((mha_train_options){.decay = -1}, "decay is -1, not in [0,");
+    expect_refused((mha_train_options){.rate = 0.1, .floor = 0.2}, "floor is 0.2, not in [0, 0.1]");
+    expect_refused((mha_train_options){.clip = -1}, "clip is -1");
+    expect_refused((mha_train_options){.warmup = 10, .steps = 9}, "warmup is 10, steps is 9");
+    expect_refused((mha_train_options){.decays = (mha_train_decay)7}, "decays is 7");
+    expect_refused((mha_train_options){.frozen = frozen, .frozen_count = 2}, "frozen[1], \"h.99.*\", fits no tensor");
+    expect_refused((mha_train_options){.frozen_count = 1}, "frozen is NULL");
+    mha_trainer *t = NULL;
+    mha_error err = {0};
+    mha_model *headless = case_model(NULL, "models/bert-tiny", NULL);
+    assert_int_equal(mha_trainer_create(headless, NULL, &t, &err), MHA_ERR_UNSUPPORTED);
+    mha_model_free(headless);
+    t = train_case(NULL, GPT2, NULL);
+    int32_t id = 1;
+    const mha_model_input input = {.size = sizeof input, .batch = 1, .length = 1, .ids = &id};
+    const mha_train_batch batch = {.input = &input};
+    assert_int_equal(mha_trainer_step(t, &batch, 1, NULL, &err), MHA_ERR_ARG); /* one token predicts nothing */
+    assert_string_equal(err.message, "no token of 1 batches has a label");
+    assert_int_equal(mha_trainer_step(t, &batch, 0, NULL, &err), MHA_ERR_ARG);
+    assert_int_equal(mha_trainer_step(NULL, &batch, 1, NULL, &err), MHA_ERR_ARG);
+    assert_int_equal(mha_trainer_step(t, NULL, 1, NULL, &err), MHA_ERR_ARG);
+    mha_trainer_free(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_goes_on_bit_for_bit),
+        cmocka_unit_test(test_saved_model_is_the_trained_one),
+        cmocka_unit_test(test_states_that_are_refused),
+        cmocka_unit_test(test_swapped_weights_are_refused),
+        cmocka_unit_test(test_stops_where_it_went_wrong),
+        cmocka_unit_test(test_a_failed_step_leaves_nothing),
+        cmocka_unit_test(test_moments_that_cannot_be),
+        cmocka_unit_test(test_the_last_good_checkpoint_stays),
+        cmocka_unit_test(test_every_allocation_may_fail),
+        cmocka_unit_test(test_a_folder_that_changes),
+        cmocka_unit_test(test_a_model_with_a_router_is_refused),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
