@@ -34,8 +34,7 @@ enum {
     CLI_SEED = 1 << 5,   /* -s SEED */
     CLI_DTYPE = 1 << 6,  /* --dtype */
     CLI_MODELS = 1 << 7, /* with CLI_MODEL: -m is given twice */
-    CLI_IDS = 1 << 8,    /* --ids */
-    CLI_ROUTE = 1 << 9   /* with CLI_MODEL: --heads-per-sequence K, --router FILE */
+    CLI_IDS = 1 << 8     /* --ids */
 };
 
 /* Values of the shared options; zero where the user gave none. */
@@ -43,12 +42,10 @@ typedef struct cli_options {
     const char *model, *file, *out, *isa, *dtype;
     const char *other_model; /* with CLI_MODELS: the second -m */
     int json, csv, force, no_map, quiet, verbose, no_progress;
-    int ids;        /* texts are token ids; the model may lack a tokenizer */
-    int threads;    /* 0 = the library's choice */
-    long long seed; /* >= 0 */
-    const char *router;
-    const char *documents;        /* what a text of a file is; NULL: a line */
-    long long heads_per_sequence; /* 0: all */
+    int ids;               /* texts are token ids; the model may lack a tokenizer */
+    int threads;           /* 0 = the library's choice */
+    long long seed;        /* >= 0 */
+    const char *documents; /* what a text of a file is; NULL: a line */
 } cli_options;
 
 struct cli_command;
@@ -65,7 +62,6 @@ typedef struct cli_session {
     mha_ctx *ctx;           /* made before the command runs, of -t and --isa */
     const char *model;      /* folder of the model (input.h) */
     const char *model_name; /* as the user said it: "minilm", a folder */
-    mha_router *router;     /* that the model runs with; NULL: none */
 } cli_session;
 
 /* Options under a title of their own in the help, "Data:". */

@@ -20,7 +20,6 @@
     X(draw)                \
     X(prune)               \
     X(regroup)             \
-    X(route)               \
     X(diff)                \
     X(plan)                \
     X(tour)                \

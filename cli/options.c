@@ -12,9 +12,9 @@
 #include "suggest.h"
 #include "word_wrap.h"
 
-static cli_options given;                                 /* where popt stores; copied into the session after parsing */
-static const char **model_names;                          /* each -m, ended by NULL; NULL without */
-static const char *threads_text, *seed_text, *heads_text; /* read by cli_whole: one rule, and the option is named */
+static cli_options given;                    /* where popt stores; copied into the session after parsing */
+static const char **model_names;             /* each -m, ended by NULL; NULL without */
+static const char *threads_text, *seed_text; /* read by cli_whole: one rule, and the option is named */
 
 /* One row for each shared option; `need` 0 = every command has it. */
 static const struct shared_option {
@@ -37,12 +37,6 @@ static const struct shared_option {
     {CLI_SEED, {"seed", 's', POPT_ARG_STRING, &seed_text, 0, "seed of all random choices, 0 or more", "SEED"}},
     {CLI_DTYPE,
      {"dtype", 0, POPT_ARG_STRING, &given.dtype, 0, "weights and arithmetic: f32, bf16, f16, int8 weights", "TYPE"}},
-    {CLI_ROUTE,
-     {"heads-per-sequence", 0, POPT_ARG_STRING, &heads_text, 0, "compute only K heads per layer, chosen by a router",
-      "K"}},
-    {CLI_ROUTE,
-     {"router", 0, POPT_ARG_STRING, &given.router, 0, "written by mha route (default: the model's router.safetensors)",
-      "FILE"}},
     {0, {"threads", 't', POPT_ARG_STRING, &threads_text, 0, "threads, 1 to 1024 (default: all CPUs)", "N"}},
     {0, {"isa", 0, POPT_ARG_STRING, &given.isa, 0, "newest instruction set to use (see mha version)", "NAME"}},
     {0, {"quiet", 'q', POPT_ARG_NONE, &given.quiet, 0, "print no log, only errors", NULL}},
@@ -225,9 +219,6 @@ static int read_numbers(cli_session *session)
     long long threads = 0;
     int code = cli_whole(session, "-t", threads_text, 1, 1024, &threads);
     if (code == CLI_DONE) code = cli_whole(session, "-s", seed_text, 0, LLONG_MAX, &session->options.seed);
-    if (code == CLI_DONE)
-        code =
-            cli_whole(session, "--heads-per-sequence", heads_text, 1, INT32_MAX, &session->options.heads_per_sequence);
     session->options.threads = (int)threads;
     return code;
 }
@@ -261,7 +252,6 @@ static const char *check_values(const cli_session *session)
     const cli_options *o = &session->options;
     if (o->quiet && o->verbose) return "-q and -v contradict each other";
     if (o->json && o->csv) return "--json and --csv contradict each other";
-    if (o->router && !o->heads_per_sequence) return "--router goes with --heads-per-sequence";
     return NULL;
 }
 
@@ -269,7 +259,7 @@ int cli_options_parse(cli_session *session, int argc, const char **argv, poptCon
 {
     group_options(session->command);
     given = (cli_options){0};
-    threads_text = seed_text = heads_text = NULL;
+    threads_text = seed_text = NULL;
     model_names = NULL;
     errno = 0;
     *parser = poptGetContext(NULL, argc, argv, grouped.group, 0);

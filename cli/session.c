@@ -231,8 +231,6 @@ int cli_session_open(cli_session *session)
 void cli_session_close(cli_session *session)
 {
     cli_progress_clear();
-    mha_router_free(session->router);
-    session->router = NULL;
     mha_ctx_free(session->ctx);
     session->ctx = NULL;
 }

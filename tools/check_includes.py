@@ -21,8 +21,7 @@ PUBLIC_OWNER = {"types": "base", "ctx": "base", "limits": "attn", "cache": "attn
                 "rng": "math", "text_train": "text", "rope": "layer", "variant": "layer", "variants": "layer",
                 "generate": "model",
                 "model_grads": "model", "model_save": "model", "model_create": "model", "plan": "heads", "head_data": "heads",
-                "importance": "heads", "diversity": "heads", "prune": "heads", "compare": "heads", "regroup": "heads",
-                "route": "model"}
+                "importance": "heads", "diversity": "heads", "prune": "heads", "compare": "heads", "regroup": "heads"}
 UMBRELLA = "mha/mha.h"  # for those outside; inside, only the version needs it
 UMBRELLA_USERS = {"src/base/status.c"}
 # Outside src/, these may look into it.
@@ -37,7 +36,7 @@ ROOMS = {
     "src/text": ["pretokenize", "normalize", "vocabulary", "decode", "train"],
     "src/model": ["config", "weights", "forward", "backward", "generate"],
     "src/train": ["gates"],
-    "src/heads": ["data", "measure", "diversity", "edit", "importance", "plan", "route"],
+    "src/heads": ["data", "measure", "diversity", "edit", "importance", "plan"],
     "cli": [".", "page", "input", "heads", "draw", "report", "run", "edit", "train", "tour", "plan", "bench", "verify"],
     "conformance": [".", "heads", "models", "walkthroughs"],
 }  # fmt: skip

@@ -53,18 +53,6 @@ int cli_model_open(cli_session *session, const mha_model_options *options, mha_m
     return cli_model_open_named(session, session->options.model, options, model);
 }
 
-/* The router of --router, or the model's own. */
-static int set_router(cli_session *session, mha_model *model)
-{
-    mha_error error = {0};
-    const int64_t heads = session->options.heads_per_sequence;
-    if (mha_router_open(model, session->options.router, NULL, &session->router, &error) != MHA_OK)
-        return cli_refuse(session, &error);
-    if (mha_model_route(model, session->router, heads, &error) == MHA_OK) return CLI_DONE;
-    return error.status == MHA_ERR_ARG ? cli_usage(session, "--heads-per-sequence: %s", error.message)
-                                       : cli_refuse(session, &error);
-}
-
 int cli_model_open_named(cli_session *session, const char *name, const mha_model_options *options, mha_model **model)
 {
     *model = NULL;
@@ -83,5 +71,5 @@ int cli_model_open_named(cli_session *session, const char *name, const mha_model
                          "%s: no tokenizer.json to read texts with; --ids takes token ids instead",
                          cli_shown(session->model));
     if (mha_model_open(session->ctx, session->model, &all, model, &error) != MHA_OK) return cli_refuse(session, &error);
-    return session->options.heads_per_sequence && !all.no_weights ? set_router(session, *model) : CLI_DONE;
+    return CLI_DONE;
 }

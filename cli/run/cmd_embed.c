@@ -174,7 +174,7 @@ const cli_command cli_embed = {
     .usage = "TEXT... | -f FILE",
     .details = "--json prints one object per text and line: {text, embedding}. -o FILE.npy writes a float32 matrix "
                "[texts, width] for NumPy, -o FILE.json the same lines as --json. Texts may not hold NUL.",
-    .shared = CLI_MODEL | CLI_FILE | CLI_OUT | CLI_JSON | CLI_DTYPE | CLI_ROUTE,
+    .shared = CLI_MODEL | CLI_FILE | CLI_OUT | CLI_JSON | CLI_DTYPE,
     .options = options,
     .examples = "mha embed -m minilm \"a cat\" \"a kitten\" \"an engine\"\n"
                 "mha embed -m minilm -f texts.txt -o vectors.npy\n",

@@ -271,7 +271,7 @@ const cli_command cli_generate = {
         "generation_config.json only eos_token_id is followed; stderr says which options do the rest of it. Ctrl-C "
         "ends "
         "it and leaves what was printed.",
-    .shared = CLI_MODEL | CLI_FILE | CLI_JSON | CLI_SEED | CLI_DTYPE | CLI_ROUTE,
+    .shared = CLI_MODEL | CLI_FILE | CLI_JSON | CLI_SEED | CLI_DTYPE,
     .options = options,
     .examples = "mha generate \"One day Clara finds\"\n"
                 "mha generate --temperature 0.8 --top-p 0.95 --samples 3 -s 1 \"One day\"\n",

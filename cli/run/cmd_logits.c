@@ -276,7 +276,7 @@ const cli_command cli_logits = {
         "tokens] of layer N; with --heads attn.L.H [tokens, tokens]; with --stats row_entropy.N (bits), row_max.N, "
         "row_argmax.N (int64), row_distance.N (tokens) and received.N, each [heads, tokens], whose memory grows with "
         "the tokens and not with their square. -o OUT.npy writes the logits alone, as .npy.",
-    .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_DTYPE | CLI_ROUTE,
+    .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_DTYPE,
     .options = options,
     .examples = "mha logits \"Count from 2 to 6: 2 3\"\n"
                 "mha logits --hidden --attn -o numbers.safetensors \"One day Clara\"\n",

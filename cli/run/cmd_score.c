@@ -155,7 +155,7 @@ const cli_command cli_score = {
         "truncated}, the last being the tokens that were cut off, as the model takes no more; of several texts one "
         "line "
         "more for all: {texts, foreseen, loss, perplexity}.",
-    .shared = CLI_MODEL | CLI_FILE | CLI_JSON | CLI_DTYPE | CLI_ROUTE,
+    .shared = CLI_MODEL | CLI_FILE | CLI_JSON | CLI_DTYPE,
     .options = options,
     .examples = "mha score \"The kite is in the barn.\"\n"
                 "mha score -f notes.txt --json\n"

@@ -203,7 +203,7 @@ typedef enum mha_choice {
  * so that it does not hide.
  * Gates of the call (mha_layer_input) multiply these. Since m is of all tokens, there is no choice for causal layers,
  * where it would tell a token of later ones. All heads are computed, those with a gate of 0 too: what leaves them out
- * is a variant of variants.h, or mha_layer_route.
+ * is a variant of variants.h.
  *
  * With options each sequence is a call of the operator, with a plan and a workspace that are allocated for it, and
  * nothing of single heads may be wanted or given: MHA_ERR_UNSUPPORTED for gates, probs, stats, on_rows, and masks that
@@ -239,12 +239,9 @@ typedef struct mha_attn_layer_options {
      * (H + Hkv + Hv) D. The operator, and a cache, get the least common multiple of both counts: rows of k and v are
      * repeated behind the projection. */
     int64_t v_heads;
-    /* 1 = q, k and v are packed head by head, so that a call may leave heads out (mha_layer_route); the bits of whole
-     * calls are the same. For f32 alone. */
-    int by_head;
     /* [H] ALiBi (Press et al. 2022): slopes[h] |i - j| is taken from the score of row i and key j; copied. NULL: no. */
     const float *slopes;
-    mha_layer_choice choice; /* not with `causal` or by_head */
+    mha_layer_choice choice; /* not with `causal` */
 } mha_attn_layer_options;
 
 MHA_API mha_status mha_attn_layer_create(mha_ctx *ctx, const mha_attn_layer_options *options, mha_attn_layer **layer,
@@ -260,23 +257,6 @@ typedef struct mha_layer_activations {
     float *context; /* [B L, H D] what the output projection reads: gate times the head's output, plus its fill */
     float *out;     /* [B L, E] what the output projection gives, its bias included */
 } mha_layer_activations;
-
-/* Heads that each sequence computes for itself; the others are not computed: not their queries, keys and values, not
- * their attention, and not their columns of the output projection. What comes out is what gates of 0 for them give, to
- * the bit. Heads that share keys or values are kept together, so what is chosen are units of H / U heads, U the
- * greatest common divisor of the numbers of key and of value heads.
- *
- *     s = weight m + bias, m the mean of x over the real tokens of the sequence
- *
- * in double; the `keep` units of the greatest scores are kept, of equal ones the first; a score that is no number is
- * less than all. */
-typedef struct mha_layer_route {
-    const double *weight;   /* [U, E] */
-    const double *bias;     /* [U] */
-    int64_t keep;           /* 1..U */
-    const uint8_t *decided; /* [sequences] non-zero = `kept` says already which heads; NULL = none is */
-    uint8_t *kept;          /* [sequences, H] 1 = computed, 0 = not: read where decided, else written */
-} mha_layer_route;
 
 /* The tokens of one call and who may see whom; shared by attention layer and block. Masks compose by AND. */
 typedef struct mha_layer_input {
@@ -313,9 +293,6 @@ typedef struct mha_layer_input {
      * nothing of the attention itself can be wanted then. NULL = computed from x. */
     const float *context;
     const mha_attn_visitor *on_rows; /* is shown rows of probabilities, those of map_heads and map_rows; NULL = none */
-    /* Of a layer with by_head. Maps, statistics and rows of a head that a sequence does not compute are those of rows
-     * that see no key, its keys and values in a cache zeros, its fill is not added. Not with `rows`. NULL = all. */
-    const mha_layer_route *route;
     /* [B, L] of a call that chooses heads: non-zero = counts in the mean. NULL = all tokens within `lengths` */
     const uint8_t *real;
     uint8_t *kept; /* [sequences, H], of options [sequences, options]; written where a layer has a choice: 1 = kept */

@@ -24,7 +24,6 @@
 #include "mha/regroup.h"
 #include "mha/rng.h"
 #include "mha/rope.h"
-#include "mha/route.h"
 #include "mha/text.h"
 #include "mha/text_train.h"
 #include "mha/train.h"

@@ -130,7 +130,7 @@ MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
  *                       the scores or 1, by S (MHA_CHOICE_OPTIONS). Not with rotary, qk_norm, alibi or shared keys
  * The last three are for encoders, since the scores are of the mean of all tokens: in a decoder, of those to come as
  * well. They have tensors of their own, head_choice, and head_choice_hidden of a predictor. Heads of such layers are
- * measured and drawn as all others, but not removed (prune.h), regrouped, routed or closed by gates that learn. A model
+ * measured and drawn as all others, but not removed (prune.h), regrouped or closed by gates that learn. A model
  * with adaptive_heads in some layer gives nothing of single heads: their number is another for each text.
  * What an entry leaves out is as the family's own keys have it (layer_types, sliding_window, attn_logit_softcapping,
  * query_pre_attn_scalar ...). How many heads a layer has, "mha.heads" says, and how they share keys and values (MHA,
@@ -286,8 +286,8 @@ typedef struct mha_model_output {
      * cannot stop the pass. */
     void (*on_rows)(void *user, int64_t layer, const mha_attn_rows *rows);
     /* [layers, B, H] written for the layers that run: 1 = the sequence has that head computed, 0 = not, or the layer
-     * has no such head. All are, unless the model has a router (route.h); of layers that choose heads for each text
-     * those that it gets, and all where it gets another number of them. */
+     * has no such head. All are, but in layers that choose heads for each text: those that it gets, and
+     * all where it gets another number of them. */
     uint8_t *kept;
 } mha_model_output;
 

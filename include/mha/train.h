@@ -166,10 +166,9 @@ MHA_API double mha_train_rate(const mha_train_options *options, int64_t step);
 /* Copies the weights of the model, which may be freed afterwards. `options` may be NULL. The context is the model's.
  * Tensors that no term of the loss reaches (poolers; the head of logits, where only states are compared) stay as they
  * are. Errors: MHA_ERR_ARG for an option out of its range, naming it, a model without weights, or a teacher of another
- * vocabulary, width or kind; MHA_ERR_UNSUPPORTED for one without the logits that the loss needs, and
- * for a model with a router (route.h), or with gates one whose layers choose heads for each text; MHA_ERR_MEMORY;
- * those of mha_model_open, since the folder of the model is read once more, and MHA_ERR_FORMAT where its tensors have
- * changed since. */
+ * vocabulary, width or kind; MHA_ERR_UNSUPPORTED for one without the logits that the loss needs, and with gates for a
+ * model whose layers choose heads for each text; MHA_ERR_MEMORY; those of mha_model_open, since the folder of the model
+ * is read once more, and MHA_ERR_FORMAT where its tensors have changed since. */
 MHA_API mha_status mha_trainer_create(const mha_model *model, const mha_train_options *options, mha_trainer **out,
                                       mha_error *err);
 MHA_API void mha_trainer_free(mha_trainer *trainer);

@@ -1,6 +1,5 @@
 /* repack.c - linear layers, attention and whole blocks, packed again where they are. */
 #include "layer/repack.h"
-#include "base/error.h"
 #include "layer/block/transformer_block.h"
 #include "layer/linear/linear.h"
 #include "layer/selection/head_selection.h"
@@ -21,19 +20,10 @@ void mha__attn_layer_repack(mha_attn_layer *layer, const mha_attn_layer_options 
     parts[2].out = layer->v_heads * o->head_dim;
     one.out = parts[0].out + parts[1].out + parts[2].out;
     out.out = o->hidden;
-    if (!layer->unit_parts) mha__linear_repack(layer->qkv, one.weight ? &one : parts, one.weight ? 1 : 3);
+    mha__linear_repack(layer->qkv, one.weight ? &one : parts, one.weight ? 1 : 3);
     mha__linear_repack(layer->o, &out, 1);
     mha__attn_layer_keep_norms(layer, o);
     mha__attn_choice_keep(layer, o);
-}
-
-mha_status mha__block_renew_attn(mha_block *block, const mha_attn_layer_options *options, mha_error *err)
-{
-    mha_attn_layer *attn = NULL;
-    MHA__TRY(mha_attn_layer_create(block->ctx, options, &attn, err));
-    mha_attn_layer_free(block->attn);
-    block->attn = attn;
-    return MHA_OK;
 }
 
 void mha__block_repack(mha_block *block, const mha_block_options *o)

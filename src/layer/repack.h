@@ -8,9 +8,6 @@
 /* What a layer was created from, but for the numbers. `count` is 1..3. */
 void mha__linear_repack(mha_linear *linear, const mha_matrix *parts, int64_t count);
 void mha__attn_layer_repack(mha_attn_layer *layer, const mha_attn_layer_options *options);
-/* The attention layer made anew, as packing q, k and v head by head takes memory: before mha__block_repack, which then
- * leaves these three alone. After a failure it is as it was. */
-mha_status mha__block_renew_attn(mha_block *block, const mha_attn_layer_options *options, mha_error *err);
 void mha__block_repack(mha_block *block, const mha_block_options *options);
 
 #endif

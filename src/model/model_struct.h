@@ -3,7 +3,7 @@
 #ifndef MHA_MODEL_STRUCT_H
 #define MHA_MODEL_STRUCT_H
 
-#include "mha/route.h"
+#include "mha/model.h"
 #include "model/weights/weights.h"
 
 struct mha_model {
@@ -26,11 +26,7 @@ struct mha_model {
     mha__role lm_bias;                       /* which of the two names of the logits' bias is used */
     mha_linear *pooler, *lm_dense, *lm_head; /* or NULL */
     mha_block **block;                       /* [layers] */
-    void *own;                /* tensors in memory that belong to the model (model_create.c); NULL otherwise */
-    bool by_head;             /* layers are packed so from now on */
-    const mha_router *router; /* or NULL; and how many heads a sequence keeps in each layer: */
-    int64_t routed_heads;
-    int64_t routings; /* how often that has changed: a cache belongs to one of them */
+    void *own; /* tensors in memory that belong to the model (model_create.c); NULL otherwise */
 };
 
 /* A norm of the model, of the tensors that weights.h has found. */
@@ -49,9 +45,8 @@ mha_status mha__model_create_block(mha_model *model, int64_t layer, mha_error *e
 /* Packs a layer again from the tensors that the model was opened with, whose data have changed since. Nobody may run
  * the model meanwhile. The block stays where it is; after a failure it is as it was. */
 mha_status mha__model_repack(mha_model *model, int64_t layer, mha_error *err);
-/* The same for the whole model. Fails only where tensors must be converted (weights.h) or heads are packed one by one
- * (route.h), and there is no memory for it;
- * some parts then hold the old numbers, and some the new. */
+/* The same for the whole model. Fails only where tensors must be converted (weights.h), and there is no memory for it;
+ * some parts then hold the old elements, and some the new. */
 mha_status mha__model_refresh(mha_model *model, mha_error *err);
 
 /* MHA_ERR_UNSUPPORTED, saying `what` is not to be had, if a layer has another number of heads for each text. NULL: it

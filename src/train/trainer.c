@@ -205,8 +205,6 @@ mha_status mha_trainer_create(const mha_model *model, const mha_train_options *o
     *out = NULL;
     MHA__TRY(mha__train_options(&o, options, err));
     if (!model->packed) return mha__fail(err, MHA_ERR_ARG, "the model was opened without weights (no_weights)");
-    if (model->router)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "a trainer of a model that has a router: it would learn without it");
     MHA__TRY(mha__distill_read(model, o.teacher, &o.distill, err));
     mha_trainer *t = mha__calloc(model->ctx, 1, sizeof *t);
     if (!t) return mha__no_memory(err, sizeof *t, "a trainer");

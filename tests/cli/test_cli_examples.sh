@@ -25,7 +25,7 @@ for command in $("$MHA" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
     esac
 done
 for made in demo.html tokenizer words small tuned fewer vectors.npy numbers.safetensors report.html notes.html head.png heads.pdf pruned smaller \
-    curve.svg grouped shared router.safetensors tour.html home/.config/fish/completions/mha.fish; do
+    curve.svg grouped shared tour.html home/.config/fish/completions/mha.fish; do
     [ -s $made ] || fail "no example has made $made"
 done
 finish

@@ -49,19 +49,10 @@ static void describe_outputs(const mha_layer_input *in, mha_attn_desc *desc)
     desc->block_k = in->length;
 }
 
-/* A head that a sequence does not compute is one block in which no row sees a key. */
-static void describe_route(const mha_layer_input *in, mha_attn_desc *desc)
-{
-    desc->inputs |= MHA_ATTN_BLOCK_KEEP;
-    desc->block_q = in->length;
-    desc->block_k = mha__max64(1, desc->kv_len);
-}
-
 mha_status mha__attn_layer_describe(const mha_attn_layer *layer, const mha_layer_input *in, mha_attn_desc *desc,
                                     mha_error *err)
 {
     const mha_attn_layer_options *o = &layer->options;
-    if (in->route) MHA__TRY(mha__attn_route_check(layer, in, err));
     if (in->cache && o->choice.of)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_layer_input: a cache, but the layer chooses heads");
     if (mha__attn_splits(layer)) MHA__TRY(mha__attn_split_check(in, err));
@@ -95,7 +86,6 @@ mha_status mha__attn_layer_describe(const mha_attn_layer *layer, const mha_layer
         desc->kv_len = 0;
         MHA__TRY(mha_cache_describe(in->cache, mha__layer_sequence(in), in->length, desc, err));
     }
-    if (in->route) describe_route(in, desc);
     return MHA_OK;
 }
 
@@ -129,7 +119,6 @@ mha_attn_args mha__attn_layer_args(const mha_attn_layer_options *o, const mha_la
 {
     const int64_t L = in->length, D = o->head_dim, q_width = o->heads * D, kv_width = o->kv_heads * D;
     const int64_t row = q_width + 2 * kv_width;
-    const mha_cview rows = {in->rows, {L, 0, 1, 0}}, heads = {in->route ? in->route->kept : NULL, {o->heads, 1, 0, 0}};
     return (mha_attn_args){
         .size = sizeof(mha_attn_args),
         .q = {qkv, {L * row, D, row, 1}},
@@ -148,6 +137,6 @@ mha_attn_args mha__attn_layer_args(const mha_attn_layer_options *o, const mha_la
         .map_rows = {in->map_rows, {0}},
         .stats = in->stats,
         .on_rows = in->on_rows ? *in->on_rows : (mha_attn_visitor){0},
-        .block_keep = in->route ? heads : rows,
+        .block_keep = {in->rows, {L, 0, 1, 0}},
     };
 }

@@ -62,11 +62,8 @@ static mha_status create_projections(mha_attn_layer *l, const mha_attn_layer_opt
     one.out = parts[0].out + parts[1].out + parts[2].out;
     out.out = o->hidden;
     const bool fused = one.weight != NULL;
-    if (o->by_head)
-        MHA__TRY(mha__attn_route_pack(l, o, err));
-    else
-        MHA__TRY(mha_linear_create_stack(l->ctx, o->hidden, fused ? &one : parts, fused ? 1 : 3, MHA_ACT_NONE, &l->qkv,
-                                         err));
+    MHA__TRY(
+        mha_linear_create_stack(l->ctx, o->hidden, fused ? &one : parts, fused ? 1 : 3, MHA_ACT_NONE, &l->qkv, err));
     return mha_linear_create_stack(l->ctx, q_width, &out, 1, MHA_ACT_NONE, &l->o, err);
 }
 
@@ -135,7 +132,6 @@ void mha_attn_layer_free(mha_attn_layer *layer)
     if (!layer) return;
     mha_linear_free(layer->qkv);
     mha_linear_free(layer->o);
-    mha__free(layer->ctx, layer->unit_parts);
     mha__free(layer->ctx, layer->scores);
     mha__free(layer->ctx, layer);
 }
@@ -147,7 +143,6 @@ typedef struct workspace {
     float *context;         /* [B L, H D] */
     uint16_t *half, *mixed; /* qkv and context in 16 bit; NULL in f32 */
     void *left;             /* of the linear layers; `mixed` itself where that is what they multiply */
-    double *scores;         /* what heads are routed by, where they are */
     mha__chosen chosen;
     void *scratch; /* of the operator */
 } workspace;
@@ -181,7 +176,6 @@ static workspace lay_out(mha__arena *arena, const mha_attn_layer *l, const mha_l
         w.context = mha__take(arena, (size_t)rows, q_width * sizeof *w.context);
         if (o->dtype != MHA_F32) w.mixed = mha__take(arena, (size_t)rows, q_width * sizeof *w.mixed);
     }
-    if (input->route) w.scores = mha__take(arena, mha__attn_route_doubles(l), sizeof *w.scores);
     mha__chosen_take(arena, l, input, &w.chosen);
     w.scratch = mha__take(arena, 1, scratch_bytes);
     return w;
@@ -243,10 +237,7 @@ static mha_status project(const mha_attn_layer *layer, const mha_layer_input *in
 {
     const mha_attn_layer_options *o = &layer->options;
     const mha__linear_call rounded = {.x = x, .rows = rows, .y = w->half, .left = w->left, .rounded = o->dtype};
-    if (in->route) {
-        mha__attn_route_decide(layer, in, x, w->scores);
-        mha__attn_route_project(layer, in, x, w->qkv);
-    } else if (w->qkv) {
+    if (w->qkv) {
         mha__attn_layer_project(layer, rows, x, w->left, w->qkv);
     } else {
         mha__linear_run(layer->qkv, &rounded);
@@ -305,10 +296,7 @@ void mha__attn_layer_output(const mha_attn_layer *layer, const mha_attn_plan *pl
         call.x = w.context + at;
     else
         call.left = w.mixed + at;
-    if (in->route && !in->context)
-        mha__attn_route_output(layer, in, w.context, first, rows, y);
-    else
-        mha__linear_run(layer->o, &call);
+    mha__linear_run(layer->o, &call);
     if (!in->activations || !in->activations->out) return;
     const int64_t width = layer->options.hidden;
     mha__attn_show(layer, rows, width, y, NULL, in->activations->out + first * width);

@@ -19,7 +19,6 @@ struct mha_attn_layer {
     int64_t k_heads, v_heads; /* that the projections give; options.kv_heads is a multiple of each */
     mha_rope_options rope;    /* what turning needs; head_dim 0 without rope */
     mha_linear *qkv, *o;
-    uint8_t *unit_parts;       /* [units, parts of qkv] which heads a unit has; NULL: qkv is not packed head by head */
     double *scores;            /* memory of these, or NULL: */
     mha__scorer score, hidden; /* what heads are chosen by; without, `out` is 0 */
     float norms[]; /* [4, D] weight and bias of q_norm and k_norm; behind them [H] slopes, where there are any */
@@ -58,20 +57,6 @@ void mha__attn_layer_gather(const mha_attn_layer *layer, int64_t rows, float *dq
 /* Norm and rotation of the heads of q and k, in place. */
 mha_status mha__attn_layer_prepare(const mha_attn_layer *layer, const mha_layer_input *in, int64_t rows, float *qkv,
                                    mha_error *err);
-
-/* selected_heads.c. Heads that go together, and how many such units there are. */
-int64_t mha__attn_layer_units(const mha_attn_layer_options *o, int64_t k_heads, int64_t v_heads);
-/* Packs qkv head by head. */
-mha_status mha__attn_route_pack(mha_attn_layer *layer, const mha_attn_layer_options *o, mha_error *err);
-mha_status mha__attn_route_check(const mha_attn_layer *layer, const mha_layer_input *in, mha_error *err);
-/* Doubles of memory that a decision needs. */
-size_t mha__attn_route_doubles(const mha_attn_layer *layer);
-/* Says which heads each sequence keeps; then q, k and v of those alone, and zeros for the others. */
-void mha__attn_route_decide(const mha_attn_layer *layer, const mha_layer_input *in, const float *x, double *memory);
-void mha__attn_route_project(const mha_attn_layer *layer, const mha_layer_input *in, const float *x, float *qkv);
-/* Rows [first, first + rows) of y from context [B L, H D], kept heads alone. */
-void mha__attn_route_output(const mha_attn_layer *layer, const mha_layer_input *in, const float *context, int64_t first,
-                            int64_t rows, float *y);
 
 /* Bytes that a call needs; MHA_ERR_MEMORY if they are more than a size_t holds. */
 mha_status mha__attn_layer_bytes(const mha_attn_layer *layer, const mha_attn_plan *plan, const mha_layer_input *in,

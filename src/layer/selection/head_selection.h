@@ -1,6 +1,5 @@
 /* head_selection.h - heads that an attention layer chooses for each sequence (mha_layer_choice), there and back; and
- * the mean token of a sequence, which heads are routed by as well. For a layer without a choice what is called
- * mha__attn_choice does nothing. */
+ * the mean token of a sequence. For a layer without a choice what is called mha__attn_choice does nothing. */
 #ifndef MHA_LAYER_SELECTION_HEAD_SELECTION_H
 #define MHA_LAYER_SELECTION_HEAD_SELECTION_H
 

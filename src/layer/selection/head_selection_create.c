@@ -43,7 +43,6 @@ mha_status mha__attn_choice_check(const mha_attn_layer_options *o, mha_error *er
     if (!c->score.weight || !c->score.bias || c->score.transposed)
         return mha__fail(err, MHA_ERR_ARG, "attention layer: choice.score needs a weight and a bias");
     if (o->causal) return refuse("causal: it would tell a token of later ones", err);
-    if (o->by_head) return refuse("by_head", err);
     if (c->of == MHA_CHOICE_OPTIONS) return check_split(o, err);
     if (c->keep < 1 || c->keep > o->heads)
         return mha__fail(err, MHA_ERR_ARG, "attention layer: choice.keep is %lld, not 1..heads %lld",

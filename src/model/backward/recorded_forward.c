@@ -136,13 +136,9 @@ static mha_status allocate(mha_model_grads *g, mha_error *err)
 
 /* ---- the pass ---- */
 
-static mha_status check_input(const mha_model *m, const mha_model_input *in, mha_error *err)
+static mha_status check_input(const mha_model_input *in, mha_error *err)
 {
-    const char *other = in->cache    ? "a cache"
-                        : in->fills  ? "fills"
-                        : in->hidden ? "hidden"
-                        : m->router  ? "a router"
-                                     : NULL;
+    const char *other = in->cache ? "a cache" : in->fills ? "fills" : in->hidden ? "hidden" : NULL;
     if (!other) return MHA_OK;
     return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_grads_forward: %s with gradients", other);
 }
@@ -215,7 +211,7 @@ mha_status mha_model_grads_forward(mha_model_grads *g, const mha_model_input *in
     g->dropout = g->next_dropout;
     MHA__TRY(mha__options_read(&out, sizeof out, output, "mha_model_output", err));
     MHA__TRY(mha__batch_read(g->model, &g->batch, input, err));
-    MHA__TRY(check_input(g->model, &g->batch.in, err));
+    MHA__TRY(check_input(&g->batch.in, err));
     MHA__TRY(check_output(g->model, &out, err));
     MHA__TRY(allocate(g, err));
     MHA__TRY(run(g, err));

@@ -25,15 +25,6 @@ static mha_status create_layers(mha_model_cache *c, const mha_model_cache_option
     return MHA_OK;
 }
 
-static mha_status create_kept(mha_model_cache *c, mha_error *err)
-{
-    const mha__config *config = &c->model->config;
-    const size_t rows = (size_t)config->layers * (size_t)config->heads;
-    if (!c->model->router) return MHA_OK;
-    c->kept = mha__calloc(c->ctx, (size_t)c->batch, rows);
-    return c->kept ? MHA_OK : mha__no_memory(err, (size_t)c->batch * rows, "a model's cache");
-}
-
 static mha_status check_options(const mha_model *model, mha_model_cache_options *o, mha_error *err)
 {
     if (!model->info.causal)
@@ -71,9 +62,7 @@ mha_status mha_model_cache_create(const mha_model *model, const mha_model_cache_
     c->model = model;
     c->batch = o.batch;
     c->tokens = o.tokens;
-    c->routings = model->routings;
-    mha_status status = create_kept(c, err);
-    if (status == MHA_OK) status = create_layers(c, &o, err);
+    const mha_status status = create_layers(c, &o, err);
     if (status != MHA_OK) {
         mha_model_cache_free(c);
         return status;
@@ -87,7 +76,6 @@ void mha_model_cache_free(mha_model_cache *cache)
     if (!cache) return;
     for (int64_t layer = 0; layer < cache->model->config.layers; layer++)
         mha_cache_free(cache->layer[layer]);
-    mha__free(cache->ctx, cache->kept);
     mha__free(cache->ctx, cache);
 }
 
@@ -133,10 +121,5 @@ mha_status mha_model_cache_fork(mha_model_cache *cache, int64_t from, int64_t to
         for (int64_t layer = 0; layer < c->layers; layer++)
             if ((c->attention[layer].window > 0) == slides)
                 MHA__TRY(mha_cache_fork(cache->layer[layer], from, to, length, err));
-    for (int64_t layer = 0; cache->kept && layer < c->layers; layer++) {
-        uint8_t *kept = cache->kept + layer * cache->batch * c->heads;
-        const int64_t heads = c->layer_heads[layer];
-        memmove(kept + to * heads, kept + from * heads, (size_t)heads);
-    }
     return MHA_OK;
 }

@@ -8,8 +8,6 @@ struct mha_model_cache {
     mha_ctx *ctx;
     const mha_model *model;
     int64_t batch, tokens; /* sequences, and room for each */
-    int64_t routings;      /* the model's, when this was made */
-    uint8_t *kept;         /* [layers, batch, H] heads that each sequence computes; NULL: all */
     mha_cache *layer[];    /* [layers], of equal lengths */
 };
 

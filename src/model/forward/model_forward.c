@@ -5,11 +5,10 @@
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "layer/attention/attention_layer.h"
-#include "model/forward/batch.h"
+#include "model/forward/kept_heads.h"
 #include "model/forward/model_cache.h"
 #include "model/forward/observers.h"
 #include "model/forward/pooler_logits.h"
-#include "model/route.h"
 #include <string.h>
 
 /* One forward call: checked structs and the arrays of the arena. */
@@ -17,7 +16,6 @@ typedef struct pass {
     mha__batch batch;
     mha_model_output out;
     mha__taps taps;
-    mha__routed routed;
     float *x;            /* [B L, E]; the caller's last_hidden, or from the arena */
     float *first;        /* [B, E] one row of each sequence: the pooler's first, or the last for logits */
     float *final;        /* [rows, E] what the head of logits reads, where x is not that */
@@ -39,7 +37,6 @@ static void lay_out(mha__arena *arena, const mha_model *m, pass *p, size_t block
     if (p->out.pooled || p->out.last_logits)
         p->first = mha__take(arena, (size_t)p->batch.sequences, width * sizeof(float));
     mha__taps_lay_out(arena, m, &p->batch, &p->taps);
-    mha__routed_lay_out(arena, m, &p->batch, &p->routed);
     p->block = mha__take(arena, 1, block_bytes);
 }
 
@@ -50,7 +47,7 @@ static mha_status turn(const mha_model *m, pass *p, int64_t layer, mha_error *er
     const mha_attn_layer *attn = mha__block_attn(m->block[layer]);
     mha__batch_turn(&p->batch, m, layer);
     mha__taps_turn(&p->taps, m, &p->batch, layer);
-    mha__routed_turn(m, &p->batch, &p->routed, layer, p->out.kept);
+    mha__kept_heads_turn(m, &p->batch, layer, p->out.kept);
     const int64_t maps = p->batch.layer.probs || p->batch.layer.on_rows ? p->batch.layer.map_count : 0;
     if (p->plan && p->planned_maps == maps && mha__attn_layer_alike(p->planned, attn)) return MHA_OK;
     mha_attn_plan_free(p->plan);
@@ -110,7 +107,6 @@ static mha_status run(const mha_model *m, pass *p, mha_error *err)
     const int64_t rows = p->batch.in.batch * p->batch.in.length, layers = m->config.layers;
     const int64_t begin = p->batch.in.first_layer;
     MHA__TRY(mha__batch_fill(m, &p->batch, err));
-    mha__routed_begin(m, &p->batch, &p->routed);
     MHA__TRY(enter(m, p, err));
     if (out->on_hidden && out->on_hidden(out->user, begin, p->x)) return mha__taps_stopped(err, "on_hidden", begin);
     for (int64_t layer = begin; layer < layers; layer++) {
@@ -120,7 +116,7 @@ static mha_status run(const mha_model *m, pass *p, mha_error *err)
             MHA__TRY(mha__block_attend(m->block[layer], p->plan, &p->batch.layer, p->x, err));
         else
             MHA__TRY(mha__block_run(m->block[layer], p->plan, &p->batch.layer, p->x, err));
-        mha__routed_show(m, &p->batch, &p->routed, layer, out->kept);
+        mha__kept_heads_show(m, &p->batch, layer, out->kept);
         MHA__TRY(mha__taps_show(&p->taps, m, &p->batch, layer, err));
         if (ends) return MHA_OK;
         if (layer == layers - 1 && m->final_norm.weight)

@@ -73,11 +73,6 @@ bool mha__turns_with_length(const mha_model *m)
     return m->config.rope.kind == MHA_ROPE_DYNAMIC || m->config.rope.kind == MHA_ROPE_LONGROPE;
 }
 
-bool mha__reads_prompt_whole(const mha_model *m)
-{
-    return mha__turns_with_length(m) || m->router;
-}
-
 /* How many tokens of the prompt a slot's cache begins with. */
 static int64_t alike(const mha__generation *g, const mha__slot *s, const mha_prompt *p)
 {
@@ -93,7 +88,7 @@ static int64_t alike(const mha__generation *g, const mha__slot *s, const mha_pro
 static int64_t share(mha__generation *g, int64_t to, const mha_prompt *p)
 {
     int64_t most = 0, from = to;
-    for (int64_t n = 0; !mha__reads_prompt_whole(g->model) && n < g->slots; n++) {
+    for (int64_t n = 0; !mha__turns_with_length(g->model) && n < g->slots; n++) {
         const int64_t same = alike(g, &g->slot[n], p);
         if (same > most) most = same, from = n;
     }
@@ -110,7 +105,7 @@ static int64_t share(mha__generation *g, int64_t to, const mha_prompt *p)
 static mha_status read_prompt(mha__generation *g, int64_t n, int64_t at, mha_error *err)
 {
     const mha__slot *s = &g->slot[n];
-    const int64_t piece = g->cache && !mha__reads_prompt_whole(g->model) ? PIECE : s->length;
+    const int64_t piece = g->cache && !mha__turns_with_length(g->model) ? PIECE : s->length;
     for (int64_t count; at < s->length; at += count) {
         count = mha__min64(piece, s->length - at);
         MHA__TRY(mha__progress(g->model->ctx, "generate", g->done, g->count * g->o.max_new, err));

@@ -77,10 +77,6 @@ mha_status mha__generation_check(mha__generation *g, mha_error *err)
     if (!m->info.causal)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s is an encoder: it writes no text", m->info.family);
     if (!m->packed) return mha__fail(err, MHA_ERR_ARG, "the model was opened without weights (no_weights)");
-    if (m->router && g->o.no_cache)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "mha_generate_options: no_cache, but the model has a router: what it chose for a prompt is "
-                         "kept with the cache");
     MHA__TRY(mha__head_check(m, false, true, err));
     MHA__TRY(check_numbers(&g->o, err));
     MHA__TRY(check_eos(g, err));

@@ -50,7 +50,5 @@ mha_status mha__generation_step(mha__generation *g, mha_error *err);
 /* Rotation by the length of the whole sequence: a key depends on when it was read, so that nothing can be shared, read
  * in pieces or guessed. */
 bool mha__turns_with_length(const mha_model *m);
-/* The same, or a router that looks at the whole prompt: nothing of it is shared or read in pieces. */
-bool mha__reads_prompt_whole(const mha_model *m);
 
 #endif

@@ -52,7 +52,6 @@ static mha_attn_layer_options attn_of(const mha_model *m, int64_t layer, const m
         .window = {a->window > 0, a->window - 1, causal ? 0 : a->window - 1},
         .v_heads = c->layer_v_heads[layer],
         .dtype = m->outer.packed == MHA_BF16 ? MHA_BF16 : MHA_F32,
-        .by_head = m->by_head,
         .slopes = a->alibi ? m->slopes + layer * c->heads : NULL,
         .choice = choice_of(c, layer, part),
     };
@@ -112,8 +111,7 @@ mha_status mha__model_repack(mha_model *m, int64_t layer, mha_error *err)
     mha_status status = take_parts(&weights, layer, part, err);
     if (status == MHA_OK) {
         const mha_block_options options = block_of(m, layer, part);
-        if (m->by_head) status = mha__block_renew_attn(m->block[layer], &options.attn, err);
-        if (status == MHA_OK) mha__block_repack(m->block[layer], &options);
+        mha__block_repack(m->block[layer], &options);
     }
     mha__weights_release(&weights);
     return status;

@@ -125,7 +125,7 @@ expect 0 tokenize --json -q plain
 [ ! -s err ] || fail '-q gives a hint'
 expect 0 tokenize --json the
 [ ! -s err ] || fail 'a hint where there is no file'
-for command in 'prune -o x --count 1' 'regroup -o x --kv-heads 2' route 'train -o x --vocab 300 --shape gpt2:1x1x8'; do
+for command in 'prune -o x --count 1' 'regroup -o x --kv-heads 2' 'train -o x --vocab 300 --shape gpt2:1x1x8'; do
     # shellcheck disable=SC2086 # words
     refused 2 "$MHA" $command plain
     has err 'unexpected argument "plain": did you mean -f plain?'

@@ -389,25 +389,23 @@ static void test_wrong_layers(void **state)
                                          .v = m,
                                          .o = m,
                                          .choice = {.of = MHA_CHOICE_EXPERTS, .keep = 2, .score = m}};
-    mha_attn_layer_options wrong[6];
+    mha_attn_layer_options wrong[5];
     static const char *const messages[] = {
         "attention layer: choice.keep is 0, not 1..heads 4",
         "attention layer: choice.score needs a weight and a bias",
         "attention layer: a choice with causal: it would tell a token of later ones",
-        "attention layer: a choice with by_head",
         "attention layer: choice.of is 7, which is no mha_choice",
         "attention layer: choice.selection is 9, which is no mha_selection",
     };
-    for (int n = 0; n < 6; n++)
+    for (int n = 0; n < 5; n++)
         wrong[n] = good;
     wrong[0].choice.keep = 0;
     wrong[1].choice.score.bias = NULL;
     wrong[2].causal = 1;
-    wrong[3].by_head = 1;
-    wrong[4].choice.of = (mha_choice)7;
-    wrong[5].choice.of = MHA_CHOICE_HEADS;
-    wrong[5].choice.selection = (mha_selection)9;
-    for (int n = 0; n < 6; n++) {
+    wrong[3].choice.of = (mha_choice)7;
+    wrong[4].choice.of = MHA_CHOICE_HEADS;
+    wrong[4].choice.selection = (mha_selection)9;
+    for (int n = 0; n < 5; n++) {
         mha_attn_layer *layer = NULL;
         mha_error err = {0};
         assert_int_not_equal(mha_attn_layer_create(NULL, &wrong[n], &layer, &err), MHA_OK);

@@ -1,7 +1,6 @@
 /* test_train_state.c - a trainer that stops: saved and resumed, out of memory, at a number that is not finite, or
  * because its caller asked for what cannot be. */
 #include "mha/model_create.h"
-#include "mha/route.h"
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -428,32 +427,6 @@ static void test_a_folder_that_changes(void **state)
     mha_model_free(made);
 }
 
-static void test_a_model_with_a_router_is_refused(void **state)
-{
-    (void)state;
-    static const char config[] = "{\"model_type\":\"gpt2\",\"vocab_size\":64,\"n_embd\":32,\"n_layer\":1,"
-                                 "\"n_head\":4,\"n_positions\":32}";
-    float weight[4 * 32] = {1}, bias[4] = {0};
-    const mha_named_tensor of_router[] = {
-        {.name = "router.0.weight", .dtype = MHA_F32, .rank = 2, .shape = {4, 32}, .data = weight},
-        {.name = "router.0.bias", .dtype = MHA_F32, .rank = 1, .shape = {4}, .data = bias}};
-    mha_model *model = NULL;
-    mha_router *router = NULL;
-    mha_trainer *t = NULL;
-    mha_error err = {0};
-    assert_int_equal(mha_model_create(NULL, config, NULL, &model, &err), MHA_OK);
-    if (mha_router_create(model, of_router, 2, &router, &err) != MHA_OK) fail_msg("%s", err.message);
-    assert_int_equal(mha_model_route(model, router, 2, &err), MHA_OK);
-    assert_int_equal(mha_trainer_create(model, NULL, &t, &err), MHA_ERR_UNSUPPORTED);
-    assert_non_null(strstr(err.message, "has a router"));
-    assert_null(t);
-    assert_int_equal(mha_model_route(model, NULL, 0, &err), MHA_OK);
-    assert_int_equal(mha_trainer_create(model, NULL, &t, &err), MHA_OK);
-    mha_trainer_free(t);
-    mha_model_free(model);
-    mha_router_free(router);
-}
-
 static void test_refusals(void **state)
 {
     (void)state;
@@ -501,7 +474,6 @@ int main(void)
         cmocka_unit_test(test_the_last_good_checkpoint_stays),
         cmocka_unit_test(test_every_allocation_may_fail),
         cmocka_unit_test(test_a_folder_that_changes),
-        cmocka_unit_test(test_a_model_with_a_router_is_refused),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
