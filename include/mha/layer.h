@@ -202,8 +202,9 @@ typedef enum mha_choice {
  * others one of 0; of options the one of the greatest score is taken. A score that is no number is greater than all,
  * so that it does not hide.
  * Gates of the call (mha_layer_input) multiply these. Since m is of all tokens, there is no choice for causal layers,
- * where it would tell a token of later ones. All heads are computed, those with a gate of 0 too: what leaves them out
- * is a variant of variants.h.
+ * where it would tell a token of later ones. Heads with a gate of 0 are not computed: not their attention and, in f32
+ * with weights [out, in], not their projections. All are computed if the call asks for probs, stats, on_rows or
+ * activations.
  *
  * With options each sequence is a call of the operator, with a plan and a workspace that are allocated for it, and
  * nothing of single heads may be wanted or given: MHA_ERR_UNSUPPORTED for gates, probs, stats, on_rows, and masks that

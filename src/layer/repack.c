@@ -2,7 +2,7 @@
 #include "layer/repack.h"
 #include "layer/block/transformer_block.h"
 #include "layer/linear/linear.h"
-#include "layer/selection/head_selection.h"
+#include "layer/selection/computed_heads.h"
 
 void mha__linear_repack(mha_linear *linear, const mha_matrix *parts, int64_t count)
 {
@@ -20,7 +20,10 @@ void mha__attn_layer_repack(mha_attn_layer *layer, const mha_attn_layer_options 
     parts[2].out = layer->v_heads * o->head_dim;
     one.out = parts[0].out + parts[1].out + parts[2].out;
     out.out = o->hidden;
-    mha__linear_repack(layer->qkv, one.weight ? &one : parts, one.weight ? 1 : 3);
+    if (layer->head_part)
+        mha__heads_repack(layer, o);
+    else
+        mha__linear_repack(layer->qkv, one.weight ? &one : parts, one.weight ? 1 : 3);
     mha__linear_repack(layer->o, &out, 1);
     mha__attn_layer_keep_norms(layer, o);
     mha__attn_choice_keep(layer, o);

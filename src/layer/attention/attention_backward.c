@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "layer/linear/linear.h"
 #include "layer/norm.h"
+#include "layer/selection/computed_heads.h"
 #include "layer/selection/head_count_per_sequence.h"
 #include "mha/attn_grads.h"
 #include <string.h>
@@ -67,7 +68,7 @@ static mha_attn_args operator_args(const mha_attn_layer *layer, const mha__attn_
     args.lse = (mha_view){trace->lse, {o->heads * in->length, in->length, 1}};
     args.dropout_seed = call->dropout_seed;
     if (layer->options.choice.of)
-        args.gates = (mha_cview){trace->chosen.gates, {layer->score.out, 1}};
+        mha__chosen_bind(layer, in, &trace->chosen, &args);
     else if (!in->gates.data)
         args.gates.data = &one;
     return args;
@@ -80,7 +81,7 @@ mha_status mha__attn_keep(const mha_attn_layer *layer, const mha__attn_call *cal
     const size_t bytes = (size_t)(rows * qkv_width(&layer->options)) * sizeof(float);
     mha_attn_args args = operator_args(layer, call, trace);
     mha__attn_choose(layer, call->in, x, &trace->chosen, &args);
-    mha__attn_layer_project(layer, rows, x, scratch->left, trace->qkv);
+    mha__heads_project(layer, call->in, &trace->chosen, x, scratch->left, trace->qkv);
     if (trace->plain) memcpy(trace->plain, trace->qkv, bytes);
     MHA__TRY(mha__attn_layer_prepare(layer, call->in, rows, trace->qkv, err));
     const mha__split split = {.args = &args, .chosen = &trace->chosen, .lse = trace->lse, .dropout = call->dropout};

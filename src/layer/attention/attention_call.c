@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
+#include "layer/selection/computed_heads.h"
 #include "layer/selection/head_count_per_sequence.h"
 
 mha_status mha__layer_input(mha_layer_input *local, const mha_layer_input *given, mha_error *err)
@@ -74,6 +75,7 @@ mha_status mha__attn_layer_describe(const mha_attn_layer *layer, const mha_layer
                   (in->gates.data || o->choice.of ? MHA_ATTN_GATES : 0) | (o->slopes ? MHA_ATTN_SLOPES : 0),
     };
     describe_outputs(in, desc);
+    mha__heads_describe(layer, in, desc);
     if (in->starts) {
         desc->batch = in->sequences;
         desc->inputs |= MHA_ATTN_CU_SEQLENS;

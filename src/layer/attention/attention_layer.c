@@ -11,6 +11,7 @@
 #include "base/struct_size.h"
 #include "layer/linear/linear.h"
 #include "layer/norm.h"
+#include "layer/selection/computed_heads.h"
 #include "layer/selection/head_count_per_sequence.h"
 #include <string.h>
 
@@ -62,8 +63,11 @@ static mha_status create_projections(mha_attn_layer *l, const mha_attn_layer_opt
     one.out = parts[0].out + parts[1].out + parts[2].out;
     out.out = o->hidden;
     const bool fused = one.weight != NULL;
-    MHA__TRY(
-        mha_linear_create_stack(l->ctx, o->hidden, fused ? &one : parts, fused ? 1 : 3, MHA_ACT_NONE, &l->qkv, err));
+    mha_status status = MHA_OK;
+    if (!mha__heads_pack(l, o, &status, err))
+        status =
+            mha_linear_create_stack(l->ctx, o->hidden, fused ? &one : parts, fused ? 1 : 3, MHA_ACT_NONE, &l->qkv, err);
+    if (status != MHA_OK) return status;
     return mha_linear_create_stack(l->ctx, q_width, &out, 1, MHA_ACT_NONE, &l->o, err);
 }
 
@@ -132,6 +136,8 @@ void mha_attn_layer_free(mha_attn_layer *layer)
     if (!layer) return;
     mha_linear_free(layer->qkv);
     mha_linear_free(layer->o);
+    mha__free(layer->ctx, layer->head_part);
+    mha__free(layer->ctx, layer->one_head);
     mha__free(layer->ctx, layer->scores);
     mha__free(layer->ctx, layer);
 }
@@ -238,7 +244,7 @@ static mha_status project(const mha_attn_layer *layer, const mha_layer_input *in
     const mha_attn_layer_options *o = &layer->options;
     const mha__linear_call rounded = {.x = x, .rows = rows, .y = w->half, .left = w->left, .rounded = o->dtype};
     if (w->qkv) {
-        mha__attn_layer_project(layer, rows, x, w->left, w->qkv);
+        mha__heads_project(layer, in, &w->chosen, x, w->left, w->qkv);
     } else {
         mha__linear_run(layer->qkv, &rounded);
     }
@@ -296,7 +302,10 @@ void mha__attn_layer_output(const mha_attn_layer *layer, const mha_attn_plan *pl
         call.x = w.context + at;
     else
         call.left = w.mixed + at;
-    mha__linear_run(layer->o, &call);
+    if (mha__heads_output_skips(layer, in))
+        mha__heads_output(layer, in, &w.chosen, w.context, first, rows, y);
+    else
+        mha__linear_run(layer->o, &call);
     if (!in->activations || !in->activations->out) return;
     const int64_t width = layer->options.hidden;
     mha__attn_show(layer, rows, width, y, NULL, in->activations->out + first * width);

@@ -3,6 +3,7 @@
 #ifndef MHA_LAYER_ATTENTION_ATTENTION_LAYER_H
 #define MHA_LAYER_ATTENTION_ATTENTION_LAYER_H
 
+#include "layer/linear/linear.h"
 #include "mha/layer.h"
 #include <stdbool.h>
 
@@ -19,6 +20,10 @@ struct mha_attn_layer {
     int64_t k_heads, v_heads; /* that the projections give; options.kv_heads is a multiple of each */
     mha_rope_options rope;    /* what turning needs; head_dim 0 without rope */
     mha_linear *qkv, *o;
+    /* Where q, k and v are packed head by head (computed_heads.h), else NULL: the heads, and bytes of which `one_head +
+     * parts - 1 - p` is 1 for head p alone. */
+    mha__matrix *head_part;
+    uint8_t *one_head;
     double *scores;            /* memory of these, or NULL: */
     mha__scorer score, hidden; /* what heads are chosen by; without, `out` is 0 */
     float norms[]; /* [4, D] weight and bias of q_norm and k_norm; behind them [H] slopes, where there are any */

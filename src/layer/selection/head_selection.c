@@ -1,6 +1,7 @@
 /* head_selection.c - heads that an attention layer chooses for each sequence, by scores of its mean token. */
 #include "layer/selection/head_selection.h"
 #include "base/ctx.h"
+#include "layer/selection/computed_heads.h"
 #include "layer/selection/selection_gates.h"
 #include "math/linalg.h"
 
@@ -74,11 +75,19 @@ static void choose_task(void *arg, int64_t n, int worker)
     }
 }
 
+void mha__chosen_bind(const mha_attn_layer *layer, const mha_layer_input *in, const mha__chosen *chosen,
+                      mha_attn_args *args)
+{
+    const int64_t S = layer->score.out;
+    args->gates = (mha_cview){chosen->gates, {S, 1}};
+    if (mha__heads_skipped(layer, in)) args->block_keep = (mha_cview){chosen->kept, {S, 1, 0, 0}};
+}
+
 void mha__attn_choose(const mha_attn_layer *layer, const mha_layer_input *in, const float *x, const mha__chosen *chosen,
                       mha_attn_args *args)
 {
     choice_job job = {.layer = layer, .in = in, .x = x, .chosen = chosen};
     if (!layer->options.choice.of) return;
     mha__parallel(layer->ctx, mha__layer_sequences(in), choose_task, &job);
-    args->gates = (mha_cview){chosen->gates, {layer->score.out, 1}};
+    mha__chosen_bind(layer, in, chosen, args);
 }

@@ -39,6 +39,9 @@ void mha__chosen_take(mha__arena *arena, const mha_attn_layer *layer, const mha_
 /* Chooses by x [B L, E], and gives the operator the gates. */
 void mha__attn_choose(const mha_attn_layer *layer, const mha_layer_input *in, const float *x, const mha__chosen *chosen,
                       mha_attn_args *args);
+/* Gives the operator the gates, and which heads it computes. */
+void mha__chosen_bind(const mha_attn_layer *layer, const mha_layer_input *in, const mha__chosen *chosen,
+                      mha_attn_args *args);
 /* The gate of a call for head h of sequence n; 1 where it has none. */
 float mha__call_gate(const mha_layer_input *in, int64_t n, int64_t h);
 

@@ -1,0 +1,113 @@
+/* test_kept_heads.c - attention layers of models that choose heads per sequence: a head that no sequence keeps is not
+ * computed, and the result is bitwise identical to that of a call in which all heads are computed. */
+#include "mha/layer.h"
+#include "support/check.h"
+#include "support/rng.h"
+#include <math.h>
+#include <string.h>
+
+enum { B = 3, L = 9, E = 24, H = 6, D = 4, MOST = H * D, ROWS = B * L };
+
+/* Weights of one layer, and options that read them. */
+typedef struct parts {
+    float q[MOST * E], k[MOST * E], v[MOST * E], o[E * MOST], score[H * E], bias[MOST], zeros[E];
+    float score_bias[H];
+    mha_attn_layer_options options;
+} parts;
+
+static void fill(float *x, int count, uint64_t seed)
+{
+    rng r = rng_make(seed, 0);
+    for (int n = 0; n < count; n++)
+        x[n] = (float)rng_uniform(&r) - 0.5F;
+}
+
+static void make(parts *p, mha_choice of, int64_t kv_heads, int64_t v_heads)
+{
+    *p = (parts){0};
+    fill(p->q, MOST * E, 1), fill(p->k, MOST * E, 2), fill(p->v, MOST * E, 3), fill(p->o, E * MOST, 4);
+    fill(p->score, H * E, 5), fill(p->bias, MOST, 6), fill(p->score_bias, H, 7);
+    p->options = (mha_attn_layer_options){.size = sizeof p->options,
+                                          .hidden = E,
+                                          .heads = H,
+                                          .kv_heads = kv_heads,
+                                          .v_heads = v_heads,
+                                          .head_dim = D,
+                                          .q = {.weight = p->q, .bias = p->bias},
+                                          .k = {.weight = p->k, .bias = p->bias},
+                                          .v = {.weight = p->v, .bias = p->bias},
+                                          .o = {.weight = p->o, .bias = p->zeros},
+                                          .choice = {.of = of,
+                                                     .selection = MHA_SELECTION_SOFT,
+                                                     .keep = 3,
+                                                     .score = {.weight = p->score, .bias = p->score_bias}}};
+}
+
+/* y, and which heads were kept; of a call that wants the probabilities, for which all heads are computed. */
+static void run(const parts *p, bool wants_all, const mha_layer_input *input, float *y, uint8_t *kept)
+{
+    static float x[ROWS * E], probs[B * H * L * L];
+    mha_attn_layer *layer = NULL;
+    mha_error err = {0};
+    mha_layer_input in = *input;
+    in.size = sizeof in, in.kept = kept, in.probs = wants_all ? probs : NULL;
+    fill(x, ROWS * E, 9);
+    if (mha_attn_layer_create(NULL, &p->options, &layer, &err) != MHA_OK) fail_msg("%s", err.message);
+    memset(y, 0, sizeof(float) * ROWS * E);
+    if (mha_attn_layer_forward(layer, &in, x, y, &err) != MHA_OK) fail_msg("%s", err.message);
+    mha_attn_layer_free(layer);
+}
+
+/* With padding and without; k and v with fewer heads, and with different counts of them. */
+static void test_bits_of_all_heads(void **state)
+{
+    (void)state;
+    static const int64_t shared[][2] = {{H, H}, {3, 3}, {3, 2}, {1, 6}}, lengths[B] = {9, 4, 6};
+    static float one[ROWS * E], all[ROWS * E];
+    for (int n = 0; n < 2 * 2 * 4; n++) {
+        const mha_layer_input in = {.batch = B, .length = L, .lengths = n % 2 ? lengths : NULL};
+        uint8_t kept[2][B * H];
+        parts p;
+        make(&p, n / 2 % 2 ? MHA_CHOICE_HEADS : MHA_CHOICE_EXPERTS, shared[n / 4][0], shared[n / 4][1]);
+        run(&p, false, &in, one, kept[0]);
+        run(&p, true, &in, all, kept[1]);
+        assert_memory_equal(kept[0], kept[1], sizeof *kept);
+        for (int r = 0; r < ROWS; r++)
+            if (r % L < (in.lengths ? lengths[r / L] : L))
+                assert_memory_equal(one + r * E, all + r * E, E * sizeof *one);
+    }
+}
+
+/* NaN in the weights of heads that no sequence keeps. */
+static void test_other_heads_are_not_computed(void **state)
+{
+    (void)state;
+    static float clean[ROWS * E], poisoned[ROWS * E];
+    for (int of = MHA_CHOICE_EXPERTS; of <= MHA_CHOICE_HEADS; of++) {
+        uint8_t kept[B * H];
+        parts p;
+        make(&p, (mha_choice)of, H, H);
+        for (int h = 0; h < H; h++)
+            p.score_bias[h] = h % 2 ? 100 : -100;
+        run(&p, false, &(mha_layer_input){.batch = B, .length = L}, clean, kept);
+        for (int h = 0; h < H; h += 2)
+            for (int n = 0; n < D * E; n++) {
+                p.q[h * D * E + n] = p.k[h * D * E + n] = p.v[h * D * E + n] = NAN;
+                p.o[n / D * MOST + h * D + n % D] = NAN;
+            }
+        run(&p, false, &(mha_layer_input){.batch = B, .length = L}, poisoned, kept);
+        for (int n = 0; n < B * H; n++)
+            assert_int_equal(kept[n], n % 2);
+        assert_memory_equal(clean, poisoned, sizeof clean);
+        assert_true(isfinite(clean[0]));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bits_of_all_heads),
+        cmocka_unit_test(test_other_heads_are_not_computed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
