@@ -4,6 +4,7 @@
 #include "layer/selection/computed_heads.h"
 #include "layer/selection/selection_gates.h"
 #include "math/linalg.h"
+#include <string.h>
 
 void mha__chosen_take(mha__arena *arena, const mha_attn_layer *layer, const mha_layer_input *in, mha__chosen *chosen)
 {
@@ -17,6 +18,7 @@ void mha__chosen_take(mha__arena *arena, const mha_attn_layer *layer, const mha_
     chosen->own = mha__take(arena, sequences, scores * sizeof *chosen->own);
     chosen->gates = mha__take(arena, sequences, scores * sizeof *chosen->gates);
     chosen->kept = mha__take(arena, sequences, scores);
+    chosen->list = mha__take(arena, sequences, scores * sizeof *chosen->list);
 }
 
 typedef struct choice_job {
@@ -50,6 +52,19 @@ static void find_scores(const choice_job *job, int64_t n)
     predict(&l->score, l->hidden.out ? hidden : mean, score);
 }
 
+/* Marks the kept ones of the scores of a sequence, which begin at `at`. */
+static void mark_kept(const choice_job *job, int64_t at)
+{
+    const mha_layer_choice *c = &job->layer->options.choice;
+    const mha__chosen *k = job->chosen;
+    const int64_t S = job->layer->score.out, keep = c->of == MHA_CHOICE_OPTIONS ? 1 : c->keep;
+    mha__score_best(S, k->score + at, keep, k->list + at);
+    memset(k->kept + at, 0, (size_t)S);
+    for (int64_t i = 0; i < keep; i++)
+        k->kept[at + k->list[at + i]] = 1;
+    if (job->in->kept) memcpy(job->in->kept + at, k->kept + at, (size_t)S);
+}
+
 static void choose_task(void *arg, int64_t n, int worker)
 {
     (void)worker;
@@ -61,13 +76,10 @@ static void choose_task(void *arg, int64_t n, int worker)
     const mha__chosen *k = job->chosen;
     int64_t listed = 0;
     find_scores(job, n);
-    for (int64_t s = 0; s < S; s++) {
-        k->kept[at + s] = mha__score_rank(S, k->score + at, s) < (split ? 1 : c->keep);
+    mark_kept(job, at);
+    for (int64_t s = 0; s < S; s++)
         if (split || k->kept[at + s]) k->soft[at + listed++] = k->score[at + s];
-    }
     mha__soft_gates(c->of != MHA_CHOICE_HEADS, listed, k->soft + at, k->soft + at);
-    for (int64_t s = 0; job->in->kept && s < S; s++)
-        job->in->kept[at + s] = k->kept[at + s];
     for (int64_t s = 0, i = 0; s < S; s++) {
         k->own[at + s] = !k->kept[at + s] ? 0 : soft ? (float)k->soft[at + i] : 1;
         k->gates[at + s] = k->own[at + s] * mha__call_gate(job->in, n, s);

@@ -33,6 +33,7 @@ typedef struct mha__chosen {
     float *own;    /* what the choice multiplies a head by; of the option, all heads */
     float *gates;  /* the same times the gates of the call: the operator's */
     uint8_t *kept; /* 1 or 0 */
+    int32_t *list; /* the kept ones, greatest score first */
 } mha__chosen;
 
 void mha__chosen_take(mha__arena *arena, const mha_attn_layer *layer, const mha_layer_input *in, mha__chosen *chosen);

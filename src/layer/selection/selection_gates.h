@@ -1,5 +1,5 @@
-/* selection_gates.h - gates of what was chosen, and the way back from them to its scores; for the variants that choose
- * and for layers of a model. */
+/* selection_gates.h - which heads, experts or options have the greatest scores, the gates of those chosen, and their
+ * backward pass to the scores: for the variants and for layers of a model. */
 #ifndef MHA_LAYER_SELECTION_SELECTION_GATES_H
 #define MHA_LAYER_SELECTION_SELECTION_GATES_H
 
@@ -11,8 +11,8 @@ void mha__soft_gates(bool softmax, int64_t count, const double *score, double *g
 /* dscore from the gradients of these gates; dscore may be exactly dgate. */
 void mha__soft_gates_back(bool softmax, int64_t count, const double *gate, const double *dgate, double *dscore);
 
-/* How many of `count` scores come before number n: greater ones, and equal ones with a lower number. NaN counts as
- * greatest, so that it does not hide. */
-int64_t mha__score_rank(int64_t count, const double *score, int64_t n);
+/* list [keep] = the indices of the greatest of `count` scores, greatest first, the lower index first of equals. NaN is
+ * greater than every number, so that it is not hidden. `count` fits an int32_t. */
+void mha__score_best(int64_t count, const double *score, int64_t keep, int32_t *list);
 
 #endif

@@ -4,7 +4,6 @@
 #include "base/size.h"
 #include "layer/selection/selection_gates.h"
 #include "layer/variants/variant.h"
-#include <math.h>
 #include <string.h>
 
 /* ---- its opinion ---- */
@@ -40,45 +39,11 @@ static double logit(const mha_variant *v, const mha_trace *t, int64_t b, int64_t
 
 /* ---- its choice ---- */
 
-/* The greatest logit first; the lower index first of equals; NaN counts as greatest. */
-static bool goes_before(const mha_variant *v, const mha_trace *t, int64_t b, int32_t one, int32_t other)
-{
-    const double x = logit(v, t, b, one), y = logit(v, t, b, other);
-    if (isnan(x) != isnan(y)) return isnan(x);
-    return x > y || (!(x < y) && one < other);
-}
-
-/* list[0, count) is a heap with the last one on top, but list[at] may stand too high: it sinks to where it belongs. */
-static void sink(const mha_variant *v, const mha_trace *t, int64_t b, int32_t *list, int64_t at, int64_t count)
-{
-    for (int64_t child = 2 * at + 1; child < count; at = child, child = 2 * at + 1) {
-        if (child + 1 < count && goes_before(v, t, b, list[child], list[child + 1])) child++;
-        if (!goes_before(v, t, b, list[at], list[child])) return;
-        const int32_t last = list[child];
-        list[child] = list[at];
-        list[at] = last;
-    }
-}
-
-/* A heap of the best so far, the last of them on top, where a better one replaces it; then sorted where it lies. */
 static void take_best(const mha_variant *v, mha_trace *t, int64_t b)
 {
-    int32_t *choice = t->choice + b * v->chosen;
-    for (int32_t c = 0; c < v->chosen; c++)
-        choice[c] = c;
-    for (int64_t i = v->chosen / 2; i-- > 0;)
-        sink(v, t, b, choice, i, v->chosen);
-    for (int32_t c = (int32_t)v->chosen; v->chosen && c < v->choices; c++)
-        if (goes_before(v, t, b, c, *choice)) {
-            *choice = c;
-            sink(v, t, b, choice, 0, v->chosen);
-        }
-    for (int64_t end = v->chosen - 1; end > 0; end--) {
-        const int32_t last = *choice;
-        *choice = choice[end];
-        choice[end] = last;
-        sink(v, t, b, choice, 0, end);
-    }
+    for (int64_t c = 0; c < v->choices; c++)
+        t->soft[c] = logit(v, t, b, c);
+    mha__score_best(v->choices, t->soft, v->chosen, t->choice + b * v->chosen);
 }
 
 /* Fills t->soft with the gates that are trained: of what was chosen, or of all options. Returns how many. */
