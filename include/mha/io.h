@@ -58,13 +58,13 @@ typedef struct mha_file mha_file;
  * MHA_DTYPE_OTHER; their sizes are checked all the same.
  * .npy: versions 1 to 3, types bool, int and float of 1 to 8 bytes. Arrays in column order or of the other byte order
  * are converted into a copy. Bytes behind the array are refused.
- * Limits: header 100,000,000 bytes (.npy: 64 KiB), name 64 KiB, 2^22 tensors, rank 32, JSON nested 64 deep; a shard
+ * Limits: header 100,000,000 bytes (.npy: 64 KiB), name 64 KiB, 2^22 tensors with 2^21 dimensions in all, rank 32,
+ * 2^18 - 1 pairs of metadata, strings of 16 MiB, JSON nested 64 deep, 1 MiB for an entry with unknown fields; a shard
  * index 32 MiB and 2^20 tensors.
  *
  * Errors: MHA_ERR_IO (cannot be opened or read, is no regular file), MHA_ERR_FORMAT (breaks a rule, or is something
  * else: a pickle, a zip, GGUF, HTML or a Git LFS pointer is named), MHA_ERR_MEMORY, MHA_ERR_ARG. Cost: the header is
- * read and parsed (its JSON tree lives in malloc's memory meanwhile), the data are not touched when they are mapped as
- * they are. */
+ * read and parsed in memory of the context, at most 256 MiB; the data are not touched when they are mapped as they are. */
 MHA_API mha_status mha_file_open(mha_ctx *ctx, const char *path, const mha_file_options *options, mha_file **out,
                                  mha_error *err);
 MHA_API void mha_file_free(mha_file *file);

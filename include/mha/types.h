@@ -8,7 +8,8 @@
  *     returned, until the matching `_free`. Every `_free` accepts NULL. A failing `_create` stores NULL.
  *   - Structs that are passed in begin with `size`; set it to sizeof the struct. Zero is the default of every
  *     other field, so a zero-initialised struct is the plain case.
- *   - A handle of NULL is refused with MHA_ERR_ARG; a function without a status returns 0, NaN or NULL for it.
+ *   - A handle of NULL is refused with MHA_ERR_ARG; a function without a status returns what it returns for an absent
+ *     item: 0, -1, NaN, NULL or MHA_LABEL_MIXED.
  *   - The library never prints, exits or aborts, and keeps no global state but the default context (ctx.h).
  *   - Sizes, lengths and strides are int64_t and count elements, never bytes.
  */

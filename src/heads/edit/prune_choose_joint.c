@@ -184,12 +184,12 @@ static mha_status check_gone(const joint *j, mha_error *err)
 
 static mha_status choose(joint *j, int64_t rounds, mha_error *err)
 {
-    const double wanted = heads_to_go(j);
+    const int64_t wanted = llround(heads_to_go(j)); /* halves are decided by mha__prune_takes */
     bool more = true;
-    rounds = mha__min64(rounds, llround(wanted));
+    rounds = mha__min64(rounds, wanted);
     for (int64_t round = 0; round < rounds && more; round++) {
         MHA__TRY(measure(j, round, rounds, err));
-        while (more && (double)j->gone < ceil(wanted * (double)(round + 1) / (double)rounds))
+        while (more && j->gone < mha__ceil_div(wanted * (round + 1), rounds))
             more = choose_one(j);
     }
     return check_gone(j, err);

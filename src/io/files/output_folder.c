@@ -149,6 +149,8 @@ static mha_status create_temporary(mha__folder *f, mha_error *err)
             continue;
         if (mha__entries_are(f->dir, f->temporary, f->entries)) return MHA_OK;
         closedir(f->entries);
+        f->entries = NULL;
+        f->inside = -1;
     }
 }
 

@@ -2,6 +2,7 @@
 #include "io/safetensors/safetensors_header_write.h"
 #include "base/ctx.h"
 #include "base/utf8.h"
+#include "io/input_limits.h"
 #include "io/json/json_write.h"
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,18 @@ static size_t value_bytes(const mha_metadata *m)
     return m->value_bytes ? m->value_bytes : strlen(m->value);
 }
 
+/* Bytes of a valid string in JSON, as io/json/json_write.c escapes it, without the quotation marks. */
+static size_t escaped_bytes(const char *text, size_t n)
+{
+    size_t bytes = n;
+    for (size_t i = 0; i < n; i++)
+        if (text[i] && strchr("\"\\\b\f\n\r\t", text[i]))
+            bytes += 1;
+        else if ((unsigned char)text[i] < 0x20)
+            bytes += 5;
+    return bytes;
+}
+
 /* ---- checks ---- */
 
 static int by_key(const void *a, const void *b)
@@ -33,13 +46,22 @@ static int by_key(const void *a, const void *b)
 static mha_status check_pair(const mha_metadata *m, mha_error *err)
 {
     if (!m->key || !m->value) return mha__fail(err, MHA_ERR_ARG, "metadata to write: a key or value is NULL");
-    if (is_utf8(m->key, strlen(m->key)) && is_utf8(m->value, value_bytes(m))) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "metadata to write: \"%s\" or its value is not UTF-8",
-                     mha__quote(&(mha__quoted){0}, m->key, strlen(m->key)));
+    mha__quoted q = {0};
+    mha__quote(&q, m->key, strlen(m->key));
+    if (!is_utf8(m->key, strlen(m->key)) || !is_utf8(m->value, value_bytes(m)))
+        return mha__fail(err, MHA_ERR_ARG, "metadata to write: \"%s\" or its value is not UTF-8", q.text);
+    const size_t key = escaped_bytes(m->key, strlen(m->key)), value = escaped_bytes(m->value, value_bytes(m));
+    if (key <= MHA__STRING_BYTES && value <= MHA__STRING_BYTES) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "metadata to write: \"%s\": key and value must have at most %zu bytes (got %zu)",
+                     q.text, MHA__STRING_BYTES, key > value ? key : value);
 }
 
 static mha_status check_pairs(const mha_tensors_writer_options *o, const mha_metadata **order, mha_error *err)
 {
+    const int64_t most = (int64_t)MHA__METADATA - 1; /* and "format" */
+    if (o->metadata_count > most)
+        return mha__fail(err, MHA_ERR_ARG, "metadata to write: metadata_count must be at most %lld (got %lld)",
+                         (long long)most, (long long)o->metadata_count);
     for (int64_t n = 0; n < o->metadata_count; n++) {
         order[n] = &o->metadata[n];
         MHA__TRY(check_pair(order[n], err));

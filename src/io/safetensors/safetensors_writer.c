@@ -61,11 +61,16 @@ static int by_size_and_name(const void *a, const void *b)
 
 static mha_status list_slots(mha_tensors_writer *w, const mha_tensor *list, mha__slot **slots, mha_error *err)
 {
+    size_t dimensions = 0;
     for (int64_t n = 0; n < w->count; n++) {
         MHA__TRY(check_tensor(&list[n], &w->slots[n], err));
+        dimensions += (size_t)list[n].rank;
         slots[n] = &w->slots[n];
     }
-    return MHA_OK;
+    if (dimensions <= MHA__EXTENTS) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG,
+                     "tensors to write: all tensors together must have at most %zu dimensions (got %zu)", MHA__EXTENTS,
+                     dimensions);
 }
 
 /* Gives every tensor its place; order[0 .. count) is then the order of the file. */

@@ -149,6 +149,30 @@ static void test_amounts(void **state)
 }
 
 /* A decoder's heads go by the loss of next tokens; those that share keys together. */
+/* A count and the same heads as a ratio, in as many rounds: the same heads go, in the same order. */
+static void test_count_and_ratio(void **state)
+{
+    (void)state;
+    enum { HEADS = 12 };
+    mha_model *model = open_bare("models/bert-tiny");
+    mha_head_data *data = data_of(model);
+    mha_error err = {0};
+    for (int go = 1; go <= HEADS - 3; go++) {
+        uint8_t keep[2][HEADS];
+        int32_t order[2][HEADS];
+        const mha_prune_rule rules[] = {{.size = sizeof(mha_prune_rule), .count = go},
+                                        {.size = sizeof(mha_prune_rule), .ratio = (double)go / HEADS}};
+        for (int i = 0; i < 2; i++) {
+            const mha_prune_joint_options o = {.size = sizeof o, .rounds = 4, .order = order[i]};
+            assert_int_equal(mha_prune_choose_joint(model, data, &rules[i], &o, keep[i], &err), MHA_OK);
+        }
+        assert_memory_equal(keep[0], keep[1], sizeof *keep);
+        assert_memory_equal(order[0], order[1], sizeof *order);
+    }
+    mha_head_data_free(data);
+    mha_model_free(model);
+}
+
 static void test_decoders(void **state)
 {
     (void)state;
@@ -354,9 +378,10 @@ static void test_nothing_foreseen(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_greedy_one_by_one), cmocka_unit_test(test_amounts),
-                                       cmocka_unit_test(test_decoders),          cmocka_unit_test(test_compare),
-                                       cmocka_unit_test(test_fill_without_bias), cmocka_unit_test(test_regrouped),
-                                       cmocka_unit_test(test_nothing_foreseen)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_greedy_one_by_one), cmocka_unit_test(test_amounts),
+        cmocka_unit_test(test_decoders),          cmocka_unit_test(test_compare),
+        cmocka_unit_test(test_fill_without_bias), cmocka_unit_test(test_regrouped),
+        cmocka_unit_test(test_nothing_foreseen),  cmocka_unit_test(test_count_and_ratio)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

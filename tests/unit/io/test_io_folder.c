@@ -25,14 +25,26 @@ static const char *folder;
 /* The others: they move the folder x to gone, and `incoming` to x; then one removes what begins with ".x.tmp.". */
 static const char *incoming;
 static bool removes;
+/* And while the temporary folder of x is about to be locked: they remove it, and make a file of its name. */
+static bool takes_the_name;
 
 static void must(bool good, const char *what)
 {
     if (!good) fail_msg("%s", what);
 }
 
+static void take_the_name(void)
+{
+    char name[400];
+    takes_the_name = false;
+    snprintf(name, sizeof name, "%s/.x.tmp.%ld", folder, (long)getpid());
+    must(rmdir(name) == 0, "removing the temporary folder");
+    files_write(name, "", 0);
+}
+
 int flock(int fd, int operation)
 {
+    if (takes_the_name && operation == LOCK_EX) take_the_name();
     if (incoming && (operation & LOCK_NB)) {
         char name[400], gone[400], other[400];
         snprintf(name, sizeof name, "%s/x", folder);
@@ -104,7 +116,7 @@ static int begin(void **state)
     (void)state;
     folder = files_folder();
     incoming = NULL;
-    removes = false;
+    removes = takes_the_name = false;
     return 0;
 }
 
@@ -173,6 +185,19 @@ static void test_foreign_aside(void **state)
     assert_int_equal(files_count(folder), 3);
 }
 
+/* The second try cannot make the folder: it fails once, and closes what the first one had opened once. */
+static void test_name_taken(void **state)
+{
+    (void)state;
+    mha_error err = {0};
+    mha__folder f;
+    takes_the_name = true;
+    const char *path = files_path(folder, "x");
+    assert_int_equal(mha__folder_begin(&f, path, false, known, &err), MHA_ERR_IO);
+    assert_non_null(strstr(err.message, "is in use, or left over from a killed run"));
+    assert_false(takes_the_name);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -181,6 +206,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_removed, begin, end),
         cmocka_unit_test_setup_teardown(test_foreign, begin, end),
         cmocka_unit_test_setup_teardown(test_foreign_aside, begin, end),
+        cmocka_unit_test_setup_teardown(test_name_taken, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

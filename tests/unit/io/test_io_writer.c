@@ -5,6 +5,7 @@
 #include "support/check.h"
 #include "support/files.h"
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -243,6 +244,68 @@ static void what_metadata_cannot_be(void **state)
     files_remove(folder);
 }
 
+/* ---- what mha_file_open would refuse is not written ---- */
+
+static void refused(const mha_tensor *list, int64_t count, const mha_metadata *pairs, int64_t pair_count,
+                    const char *sentence)
+{
+    const char *folder = files_folder();
+    mha_tensors_writer *writer = NULL;
+    const mha_tensors_writer_options o = {.size = sizeof o, .metadata = pairs, .metadata_count = pair_count};
+    assert_int_equal(mha_tensors_writer_create(NULL, files_path(folder, "x"), list, count, &o, &writer, &err),
+                     MHA_ERR_ARG);
+    assert_string_equal(err.message, sentence);
+    assert_null(writer);
+    assert_int_equal(files_count(folder), 0);
+    files_remove(folder);
+}
+
+static void too_many_pairs(void **state)
+{
+    (void)state;
+    enum { PAIRS = 1 << 18 };
+    mha_metadata *pairs = calloc(PAIRS, sizeof *pairs);
+    for (int n = 0; n < PAIRS; n++)
+        pairs[n] = (mha_metadata){"same", "", 0}; /* counted before keys are compared */
+    refused(NULL, 0, pairs, PAIRS, "metadata to write: metadata_count must be at most 262143 (got 262144)");
+    free(pairs);
+}
+
+/* A newline becomes two bytes, another control character six. */
+static void too_long_a_string(void **state)
+{
+    (void)state;
+    enum { MOST = 16 << 20 };
+    char *text = malloc(MOST + 2);
+    memset(text, 'x', MOST + 1);
+    text[MOST + 1] = '\0';
+    const mha_metadata pair = {"key", text, 0};
+    const char *one_more = "metadata to write: \"key\": key and value must have at most 16777216 bytes (got 16777217)";
+    refused(NULL, 0, &pair, 1, one_more);
+    text[MOST] = '\0', text[0] = '\n';
+    refused(NULL, 0, &pair, 1, one_more);
+    text[MOST - 4] = '\0', text[0] = '\1';
+    refused(NULL, 0, &pair, 1, one_more);
+    free(text);
+}
+
+static void too_many_dimensions(void **state)
+{
+    (void)state;
+    enum { COUNT = (1 << 16) + 1, RANK = 32 };
+    static char names[COUNT][8];
+    static const int64_t ones[RANK] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+                                       1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    mha_tensor *list = calloc(COUNT, sizeof *list);
+    for (int n = 0; n < COUNT; n++) {
+        snprintf(names[n], sizeof names[n], "%d", n);
+        list[n] = (mha_tensor){.name = names[n], .dtype = MHA_U8, .rank = RANK, .shape = ones};
+    }
+    refused(list, COUNT, NULL, 0,
+            "tensors to write: all tensors together must have at most 2097152 dimensions (got 2097184)");
+    free(list);
+}
+
 /* ---- what goes wrong on the way ---- */
 
 static void expect_old(const char *path)
@@ -357,11 +420,19 @@ static void no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_type), cmocka_unit_test(one_layout),
-        cmocka_unit_test(empty),      cmocka_unit_test(wrong_byte_counts),
-        cmocka_unit_test(given_up),   cmocka_unit_test(what_cannot_be_listed),
-        cmocka_unit_test(full_disk),  cmocka_unit_test(what_metadata_cannot_be),
-        cmocka_unit_test(no_memory),  cmocka_unit_test(killed),
+        cmocka_unit_test(every_type),
+        cmocka_unit_test(one_layout),
+        cmocka_unit_test(empty),
+        cmocka_unit_test(wrong_byte_counts),
+        cmocka_unit_test(given_up),
+        cmocka_unit_test(what_cannot_be_listed),
+        cmocka_unit_test(full_disk),
+        cmocka_unit_test(what_metadata_cannot_be),
+        cmocka_unit_test(no_memory),
+        cmocka_unit_test(killed),
+        cmocka_unit_test(too_many_pairs),
+        cmocka_unit_test(too_long_a_string),
+        cmocka_unit_test(too_many_dimensions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
