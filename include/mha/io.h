@@ -64,7 +64,8 @@ typedef struct mha_file mha_file;
  *
  * Errors: MHA_ERR_IO (cannot be opened or read, is no regular file), MHA_ERR_FORMAT (breaks a rule, or is something
  * else: a pickle, a zip, GGUF, HTML or a Git LFS pointer is named), MHA_ERR_MEMORY, MHA_ERR_ARG. Cost: the header is
- * read and parsed in memory of the context, at most 256 MiB; the data are not touched when they are mapped as they are. */
+ * read and parsed in memory of the context, at most 256 MiB; the data are not touched when they are mapped as they
+ * are. */
 MHA_API mha_status mha_file_open(mha_ctx *ctx, const char *path, const mha_file_options *options, mha_file **out,
                                  mha_error *err);
 MHA_API void mha_file_free(mha_file *file);

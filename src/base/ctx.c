@@ -51,6 +51,7 @@ void *mha__alloc(mha_ctx *ctx, size_t bytes)
 void *mha__calloc(mha_ctx *ctx, size_t count, size_t size)
 {
     size_t bytes;
+    lacks_context = false;
     if (!mha__mul(count, size, &bytes)) return NULL;
     void *memory = mha__alloc(ctx, bytes);
     return memory ? memset(memory, 0, bytes) : NULL;

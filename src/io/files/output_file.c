@@ -134,8 +134,8 @@ mha_status mha__fail_left(mha_status status, const char *name, mha_error *err)
 {
     mha__quoted q;
     const mha_error first = err ? *err : (mha_error){0};
-    return mha__fail(err, status, "%s; %s is left and cannot be removed", first.message,
-                     mha__quote(&q, name, strlen(name)));
+    return mha__fail(err, status, "%s cannot be removed; %s", mha__quote(&q, name, strlen(name)),
+                     first.message); /* what comes last may be truncated */
 }
 
 mha_status mha__outfile_end(mha__outfile *file, mha_status status, mha_error *err)

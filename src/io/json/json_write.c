@@ -125,11 +125,6 @@ static void put_word(mha__json_writer *w, const char *word)
     put(w, word, strlen(word));
 }
 
-void mha__json_put_null(mha__json_writer *w)
-{
-    put_word(w, "null");
-}
-
 void mha__json_put_bool(mha__json_writer *w, bool value)
 {
     put_word(w, value ? "true" : "false");

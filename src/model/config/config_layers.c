@@ -246,9 +246,11 @@ static mha_status read_original(const mha__json_obj *root, mha__config *c, mha_e
     c->original_heads = c->heads;
     MHA__TRY(mha__json_dim(root, key, MHA__OPTIONAL, MHA__HEADS, &c->original_heads, err));
     if (c->original_heads < c->heads) return mha__json_refuse(root, key, "at least num_attention_heads", err);
-    if (c->layers * c->original_heads <= MHA__MODEL_HEADS) return MHA_OK;
-    return mha__fail(err, MHA_ERR_FORMAT, "%s: layers times heads must be at most %lld (got %lld times %lld)",
-                     root->file, (long long)MHA__MODEL_HEADS, (long long)c->layers, (long long)c->original_heads);
+    if (c->layers * c->original_heads > MHA__MODEL_HEADS)
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: layers times heads must be at most %lld (got %lld times %lld)",
+                         root->file, (long long)MHA__MODEL_HEADS, (long long)c->layers, (long long)c->original_heads);
+    if (c->original_heads % (c->heads / c->kv_heads) == 0) return MHA_OK; /* whole groups are removed */
+    return mha__json_refuse(root, key, "a multiple of the query heads that share a key/value head", err);
 }
 
 static mha_status check_list(const mha__json_obj *root, const mha__json *list, int64_t layer, const mha__config *c,
@@ -267,6 +269,8 @@ mha_status mha__config_heads(const mha__json_obj *root, mha__config *c, mha_erro
     MHA__TRY(read_original(root, c, err));
     MHA__TRY(mha__json_array(root, "mha.heads", MHA__OPTIONAL, &lists, err));
     if (lists) MHA__TRY(mha__config_count(root, "mha.heads", lists, c->layers, "one list for each layer", err));
+    if (!lists && c->original_heads != c->heads)
+        return mha__json_refuse(root, "mha.original_heads", "\"mha.heads\" beside it", err);
     for (int64_t layer = 0; layer < c->layers; layer++) {
         const mha__json *list = mha__json_item(lists, (size_t)layer);
         c->layer_heads[layer] = (int32_t)c->heads;

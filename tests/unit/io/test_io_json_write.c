@@ -130,14 +130,14 @@ static void test_changes(void **state)
     char *changed = NULL;
     mha__json_open(&w, '{');
     mha__json_key(&w, "new");
-    mha__json_put_null(&w);
+    mha__json_put_bool(&w, false);
     mha__json_key(&w, "b");
     mha__json_put_bool(&w, true);
     mha__json_key(&w, "a");
     mha__json_put_int(&w, 7);
     mha__json_close(&w, '}');
     assert_int_equal(mha__json_changed("x", "{\"a\":1,\"b\":2,\"c\":3}", removed, &w, 0, &changed, NULL), MHA_OK);
-    assert_string_equal(changed, "{\"a\":7,\"c\":3,\"new\":null,\"b\":true}");
+    assert_string_equal(changed, "{\"a\":7,\"c\":3,\"new\":false,\"b\":true}");
     mha_free(NULL, changed);
 }
 

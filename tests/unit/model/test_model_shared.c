@@ -324,6 +324,7 @@ static void test_refused_numbers(void **state)
     refused_of(folder, 5, NULL, NULL, "mha.original_heads: want at least num_attention_heads, got 5");
     refused_of(folder, -1, NULL, NULL, "mha.original_heads");
     refused_of(folder, 65537, NULL, NULL, "mha.original_heads");
+    refused_of(folder, 8, NULL, NULL, "mha.original_heads: want \"mha.heads\" beside it, got 8");
     refused_of(folder, 8, "[[0, 1], [7, 8]]", NULL, "mha.heads[1][1]: want ascending numbers of heads, got 8");
     refused_of(folder, 8, "[[0, 1], [0, 1, 2, 3, 4, 5, 6]]", NULL,
                "mha.heads[1]: want at most num_attention_heads (6), got 7");
