@@ -210,7 +210,7 @@ static int run(cli_session *session)
 
 const cli_command cli_completion = {
     .name = "completion",
-    .summary = "print the completion of a shell",
+    .summary = "print a completion script for the shell",
     .usage = "bash|zsh|fish",
     .details =
         "Completes commands, options, the values of options that have a fixed set of them, models and file names.",

@@ -22,13 +22,13 @@ static const struct shared_option {
     struct poptOption option;
 } shared[] = {
     {CLI_MODEL,
-     {"model", 'm', POPT_ARG_ARGV, &model_names, 0, "folder of a checkpoint, minilm, or builtin (default)", "MODEL"}},
+     {"model", 'm', POPT_ARG_ARGV, &model_names, 0, "checkpoint folder, minilm, or builtin (default)", "MODEL"}},
     {CLI_MODEL,
-     {"no-map", 0, POPT_ARG_NONE, &given.no_map, 0, "copy the weights into memory: their file may change", NULL}},
+     {"no-map", 0, POPT_ARG_NONE, &given.no_map, 0, "copy the weights into memory, so their file may change", NULL}},
     {CLI_FILE, {"file", 'f', POPT_ARG_STRING, &given.file, 0, "read texts from FILE; - is standard input", "FILE"}},
     {CLI_FILE,
      {"documents", 0, POPT_ARG_STRING, &given.documents, 0,
-      "a text of FILE is a line (default), a paragraph, or whole: the file", "DOCUMENTS"}},
+      "a text is a line (default), a paragraph, or whole: the file", "DOCUMENTS"}},
     {CLI_IDS, {"ids", 0, POPT_ARG_NONE, &given.ids, 0, "texts are token ids: 1,2,3; needs no tokenizer", NULL}},
     {CLI_OUT, {"output", 'o', POPT_ARG_STRING, &given.out, 0, "write the result to OUT", "OUT"}},
     {CLI_OUT, {"force", 0, POPT_ARG_NONE, &given.force, 0, "replace OUT if it exists", NULL}},

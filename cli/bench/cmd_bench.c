@@ -114,13 +114,11 @@ const cli_command cli_bench = {
     .name = "bench",
     .summary = "measure the attention operator against the limits of this machine",
     .usage = "attention",
-    .details =
-        "Rows: prefill, prefill-causal, bert-batch, grouped-causal, long, long-causal, small, decode-grouped, decode, "
-        "decode-batch, decode-long, training, training-causal (forward and backward). Their shapes are in the result. "
-        "The last column is the share of the machine's own "
-        "limit, measured beside each row: f32 multiply-adds, or for one query the reading of K and V. Where bf16 is "
-        "multiplied in "
-        "pairs (amx, avx512bf16), more than that limit is possible and no share is said.",
+    .details = "Rows: prefill, prefill-causal, bert-batch, grouped-causal, long, long-causal, small, decode- "
+               "grouped, decode, decode-batch, decode-long, training, training-causal (forward and backward). "
+               "The result lists their shapes. The last column is the fraction of the machine's limit, measured "
+               "with each row: f32 multiply-adds, or reading K and V for a single query. If bf16 is multiplied "
+               "in pairs (amx, avx512bf16), that limit does not apply and no fraction is printed.",
     .words = words,
     .shared = CLI_JSON | CLI_CSV,
     .options = options,

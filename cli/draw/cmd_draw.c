@@ -144,7 +144,7 @@ static int run(cli_session *s)
 
 const cli_command cli_draw = {
     .name = "draw",
-    .summary = "draw the map of one head, or of all, as PNG, SVG or PDF",
+    .summary = "draw the map of one or all heads as PNG, SVG or PDF",
     .usage = "TEXT",
     .details = "A row of the map is a query token, a column the key token that it attends to. The color scale \"root\" "
                "tells small weights apart; \"linear\" is proportional to the weight. A PNG of scale 1 has one pixel "

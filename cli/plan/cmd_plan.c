@@ -23,8 +23,8 @@ static const struct poptOption options[] = {
     {"seq", 0, POPT_ARG_STRING, &given.seq, 0, "tokens of a sequence (default: 2048)", "N"},
     {"batch", 0, POPT_ARG_STRING, &given.batch, 0, "sequences (default: 1)", "N"},
     {"dtype", 0, POPT_ARG_STRING, &given.dtype, 0, "keys and values in the cache: f32 (default), bf16, f16", "TYPE"},
-    {"parameters", 0, POPT_ARG_STRING, &given.parameters, 0, "of the whole model (default: estimated)", "N"},
-    {"prune", 0, POPT_ARG_STRING, &given.prune, 0, "share of heads that pruning takes (default: 0.25)", "SHARE"},
+    {"parameters", 0, POPT_ARG_STRING, &given.parameters, 0, "parameters of the whole model (default: estimated)", "N"},
+    {"prune", 0, POPT_ARG_STRING, &given.prune, 0, "fraction of heads that pruning removes (default: 0.25)", "SHARE"},
     {"experts", 0, POPT_ARG_STRING, &given.experts, 0, "experts of moe (default: as many as heads)", "N"},
     {"top-k", 0, POPT_ARG_STRING, &given.top_k, 0, "experts that run (default: 2)", "N"},
     {"measure", 0, POPT_ARG_NONE, &given.measure, 0, "measure prefill and decode of each row on this machine", NULL},
@@ -153,13 +153,13 @@ static void print_variants(FILE *out, int columns)
 
 const cli_command cli_plan = {
     .name = "plan",
-    .summary = "head layouts for a model to be built: parameters, cache, time",
+    .summary = "compare head layouts for a new model: parameters, cache, time",
     .usage = "--d-model N",
-    .details =
-        "Layouts: 1 to 64 heads in groups that share keys and values, those with the fewest parameters first. "
-        "Parameters are those of one layer's attention, without biases unless said; reduction is the share saved "
-        "against q, k, v and output of full width. Operations, cache and times are of all layers together.\n"
-        "--json prints {model, rows, variants, recommendation}.",
+    .details = "Layouts are 1 to 64 heads in groups that share keys and values, sorted by parameters. "
+               "Parameters are those of one layer's attention, without biases unless stated; reduction is the "
+               "fraction saved compared with full-width q, k, v and output projections. Operations, cache and "
+               "times are for all layers together.\n"
+               "--json prints {model, rows, variants, recommendation}.",
     .lists = print_variants,
     .shared = CLI_JSON | CLI_CSV,
     .options = options,

@@ -221,19 +221,17 @@ static void print_lists(FILE *out, int columns)
 
 const cli_command cli_report = {
     .name = "report",
-    .summary = "draw every head of a model on texts as one HTML page",
+    .summary = "write one HTML page of every head of a model on texts",
     .usage = "TEXT...",
-    .details =
-        "The page needs nothing but itself: no network, no other file; -o - writes it to stdout. Of several texts "
-        "it shows one at a time, with a chooser; their maps together must have at most 67108864 weights, about "
-        "30 MB of page (a text of n tokens has n * n weights per head).\n"
-        "With --json "
-        "the numbers it shows are also written to stdout: {output, model, text, tokens, heads, metrics, labels, "
-        "attention [layers][heads][n][n]}, with --by also importance as mha heads prints it, with --diversity "
-        "how alike the heads are, and with --compare the "
-        "same of MODEL2 as compare; several texts are the list texts.\n"
-        "With --state FILE what is measured on --data is kept in FILE.SCORE and FILE.diversity (FILE.2.SCORE of "
-        "MODEL2), so that a run that was killed goes on where it was.",
+    .details = "The page is self-contained: it needs no network and no other file; -o - writes it to stdout. "
+               "Several texts are shown one at a time, with a chooser; their maps together may have at most "
+               "67108864 weights, about 30 MB of page (a text of n tokens has n * n weights per head).\n"
+               "With --json the values of the page are also written to stdout: {output, model, text, tokens, "
+               "heads, metrics, labels, attention [layers][heads][n][n]}; with --by also importance as printed "
+               "by mha heads, with --diversity the similarity of heads, and with --compare the same for MODEL2 "
+               "as compare; several texts are listed as texts.\n"
+               "With --state FILE measurements on --data are kept in FILE.SCORE and FILE.diversity "
+               "(FILE.2.SCORE for MODEL2), so that an interrupted run resumes.",
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_SEED,
     .options = options,
     .lists = print_lists,

@@ -80,7 +80,7 @@ static void show_model(const cli_session *s, const mha_model *model)
     cli_put_prose(
         s, (int)strlen(name), 0,
         ": a decoder, %lld layers of %lld heads, %.2f million weights. mha trained it in minutes, on sentences "
-        "and tasks made up by this project: it knows some hundred words, and nothing of the world.",
+        "and tasks made up by this project: it knows a few hundred words and nothing about the world.",
         (long long)info->layers, (long long)info->heads, (double)info->parameters / 1e6);
 }
 
@@ -202,7 +202,7 @@ static int run(cli_session *s)
 
 const cli_command cli_demo = {
     .name = "demo",
-    .summary = "the built-in model: what it writes, and with which heads",
+    .summary = "show the built-in model: what it writes, and with which heads",
     .usage = "",
     .details = "With -o FILE.html it also writes the page of all heads on the text that is said twice, as mha report "
                "does.",

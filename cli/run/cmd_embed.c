@@ -16,7 +16,7 @@ static struct {
 
 static const struct poptOption options[] = {
     {"pool", 0, POPT_ARG_STRING, &given.pool, 0, "mean of all tokens (default), or the first: mean, cls", "HOW"},
-    {"no-normalize", 0, POPT_ARG_NONE, &given.no_normalize, 0, "do not scale the vectors to length 1", NULL},
+    {"no-normalize", 0, POPT_ARG_NONE, &given.no_normalize, 0, "do not L2-normalize the vectors", NULL},
     POPT_TABLEEND};
 
 /* ---- output ---- */
@@ -170,7 +170,7 @@ static int run(cli_session *s)
 
 const cli_command cli_embed = {
     .name = "embed",
-    .summary = "turn texts into vectors, alike for texts of like meaning",
+    .summary = "turn texts into vectors, similar for texts of similar meaning",
     .usage = "TEXT... | -f FILE",
     .details = "--json prints one object per text and line: {text, embedding}. -o FILE.npy writes a float32 matrix "
                "[texts, width] for NumPy, -o FILE.json the same lines as --json. Texts may not hold NUL.",

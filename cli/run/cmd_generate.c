@@ -21,23 +21,26 @@ static struct {
 } given;
 
 static const struct poptOption options[] = {
-    {"prompt", 'p', POPT_ARG_ARGV, &given.prompts, 0, "text to go on from; may be given several times", "TEXT"},
-    {"tokens", 'n', POPT_ARG_STRING, &given.most, 0, "new tokens at most (default: 64, or what fits)", "N"},
-    {"min-tokens", 0, POPT_ARG_STRING, &given.least, 0, "new tokens before the text may end by itself", "N"},
-    {"temperature", 0, POPT_ARG_STRING, &given.temperature, 0, "draw tokens; 0 = the likeliest (default)", "X"},
-    {"top-k", 0, POPT_ARG_STRING, &given.top_k, 0, "draw from the K likeliest tokens", "K"},
-    {"top-p", 0, POPT_ARG_STRING, &given.top_p, 0, "draw from the likeliest that together reach P", "P"},
-    {"min-p", 0, POPT_ARG_STRING, &given.min_p, 0, "draw from those with P times the greatest probability", "P"},
-    {"repetition-penalty", 0, POPT_ARG_STRING, &given.penalty, 0, "above 1 avoids tokens that were there", "X"},
-    {"no-repeat-ngram", 0, POPT_ARG_STRING, &given.ngram, 0, "never the same N tokens in a row twice", "N"},
+    {"prompt", 'p', POPT_ARG_ARGV, &given.prompts, 0, "text to continue; may be given several times", "TEXT"},
+    {"tokens", 'n', POPT_ARG_STRING, &given.most, 0, "maximum number of new tokens (default: 64, or what fits)", "N"},
+    {"min-tokens", 0, POPT_ARG_STRING, &given.least, 0, "minimum number of new tokens before the model may end", "N"},
+    {"temperature", 0, POPT_ARG_STRING, &given.temperature, 0, "sampling temperature; 0 = most likely token (default)",
+     "X"},
+    {"top-k", 0, POPT_ARG_STRING, &given.top_k, 0, "sample from the K most likely tokens", "K"},
+    {"top-p", 0, POPT_ARG_STRING, &given.top_p, 0, "sample from the most likely tokens that together reach P", "P"},
+    {"min-p", 0, POPT_ARG_STRING, &given.min_p, 0, "sample from tokens with at least P times the highest probability",
+     "P"},
+    {"repetition-penalty", 0, POPT_ARG_STRING, &given.penalty, 0, "above 1 avoids tokens that already occurred", "X"},
+    {"no-repeat-ngram", 0, POPT_ARG_STRING, &given.ngram, 0, "never repeat a sequence of N tokens", "N"},
     {"stop", 0, POPT_ARG_ARGV, &given.stops, 0, "end before this text; may be given several times", "TEXT"},
     {"no-eos", 0, POPT_ARG_NONE, &given.no_eos, 0, "do not end at the model's end-of-text tokens", NULL},
-    {"samples", 0, POPT_ARG_STRING, &given.samples, 0, "continuations of each prompt, which is read once", "N"},
-    {"at-once", 0, POPT_ARG_STRING, &given.at_once, 0, "texts that are written at the same time (default: 8)", "N"},
-    {"kv-dtype", 0, POPT_ARG_STRING, &given.kv_dtype, 0, "keys and values in: f32 (default), bf16, f16, int8", "TYPE"},
-    {"lookup", 0, POPT_ARG_STRING, &given.lookup, 0,
-     "guess N tokens ahead where the text repeats itself; the same text", "N"},
-    {"echo", 0, POPT_ARG_NONE, &given.echo, 0, "print each prompt before its text", NULL},
+    {"samples", 0, POPT_ARG_STRING, &given.samples, 0, "continuations per prompt (the prompt is computed once)", "N"},
+    {"at-once", 0, POPT_ARG_STRING, &given.at_once, 0, "texts generated at the same time (default: 8)", "N"},
+    {"kv-dtype", 0, POPT_ARG_STRING, &given.kv_dtype, 0, "type of the KV cache: f32 (default), bf16, f16, int8",
+     "TYPE"},
+    {"lookup", 0, POPT_ARG_STRING, &given.lookup, 0, "speculate up to N tokens where the text repeats; same output",
+     "N"},
+    {"echo", 0, POPT_ARG_NONE, &given.echo, 0, "print each prompt before its continuation", NULL},
     POPT_TABLEEND};
 
 /* ---- the command line ---- */
@@ -260,17 +263,14 @@ static int run(cli_session *s)
 
 const cli_command cli_generate = {
     .name = "generate",
-    .summary = "go on with a text, token by token",
+    .summary = "continue a prompt, streaming the output: greedy or sampled",
     .usage = "-p PROMPT... | PROMPT... | -f FILE",
-    .details =
-        "Text goes to stdout as it comes, without the prompt; of several prompts in their order. "
-        "Control characters are shown as escapes; --json has the text as it is, one object a line when all is done: "
-        "{prompt, text, prompt_ids, ids, ended}, ended being length, eos or stop. A prompt's text depends on the "
-        "prompt, "
-        "the options and the seed, not on the other prompts; text number n draws with seed + n - 1. Of the model's "
-        "generation_config.json only eos_token_id is followed; stderr says which options do the rest of it. Ctrl-C "
-        "ends "
-        "it and leaves what was printed.",
+    .details = "Text is streamed to stdout without the prompt, in the order of the prompts. Control characters "
+               "are printed as escapes. --json prints the text unchanged, one object per line at the end: "
+               "{prompt, text, prompt_ids, ids, ended}; ended is length, eos or stop. The text of a prompt "
+               "depends on the prompt, the options and the seed, not on the other prompts; text number n uses "
+               "seed + n - 1. Of generation_config.json only eos_token_id is used; stderr lists the options for "
+               "its other settings. Ctrl-C stops; text printed so far remains.",
     .shared = CLI_MODEL | CLI_FILE | CLI_JSON | CLI_SEED | CLI_DTYPE,
     .options = options,
     .examples = "mha generate \"One day Clara finds\"\n"

@@ -230,7 +230,7 @@ static int run(cli_session *s)
 
 const cli_command cli_info = {
     .name = "info",
-    .summary = "what a model folder, a .safetensors, .npy or index file holds",
+    .summary = "print what a model folder, .safetensors, .npy or index contains",
     .usage = "[FOLDER|FILE]",
     .shared = CLI_MODEL | CLI_JSON,
     .examples = "mha info\n"

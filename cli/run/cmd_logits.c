@@ -20,8 +20,8 @@ static const struct poptOption options[] = {
     {"attn", 0, POPT_ARG_NONE, &given.attn, 0, "also write the attention maps (needs -o)", NULL},
     {"heads", 0, POPT_ARG_STRING, &given.heads, 0, "the maps of these heads alone, layer and number: 0.2,3.11",
      "L.H,..."},
-    {"stats", 0, POPT_ARG_NONE, &given.stats, 0, "also write what the maps say of each token (needs -o)", NULL},
-    {"at", 0, POPT_ARG_STRING, &given.at, 0, "show what follows token N, from 0 (default: the last)", "N"},
+    {"stats", 0, POPT_ARG_NONE, &given.stats, 0, "also write statistics of the maps per token (needs -o)", NULL},
+    {"at", 0, POPT_ARG_STRING, &given.at, 0, "show predictions after token N, from 0 (default: the last)", "N"},
     {"top", 0, POPT_ARG_STRING, &given.top, 0, "tokens to show (default: 5)", "N"},
     POPT_TABLEEND};
 
@@ -267,15 +267,15 @@ static int run(cli_session *s)
 
 const cli_command cli_logits = {
     .name = "logits",
-    .summary = "a model's numbers for one sequence: logits, hidden states, maps",
+    .summary = "write logits, hidden states and attention maps of one sequence",
     .usage = "TEXT | -f FILE",
-    .details =
-        "Shows the likeliest next tokens; --json {ids, tokens, at, top: [{id, token, logit, probability}]}. "
-        "-o OUT writes float32 tensors as safetensors: logits [tokens, vocab]; with --hidden hidden.N [tokens, "
-        "width], 0 being the embeddings and the last behind the final norm; with --attn attn.N [heads, tokens, "
-        "tokens] of layer N; with --heads attn.L.H [tokens, tokens]; with --stats row_entropy.N (bits), row_max.N, "
-        "row_argmax.N (int64), row_distance.N (tokens) and received.N, each [heads, tokens], whose memory grows with "
-        "the tokens and not with their square. -o OUT.npy writes the logits alone, as .npy.",
+    .details = "Prints the most likely next tokens; --json prints {ids, tokens, at, top: [{id, token, logit, "
+               "probability}]}. -o OUT writes float32 tensors as safetensors: logits [tokens, vocab]; with "
+               "--hidden, hidden.N [tokens, width], where 0 is the embeddings and the last one follows the "
+               "final norm; with --attn, attn.N [heads, tokens, tokens] of layer N; with --heads, attn.L.H "
+               "[tokens, tokens]; with --stats, row_entropy.N (bits), row_max.N, row_argmax.N (int64), "
+               "row_distance.N (tokens) and received.N, each [heads, tokens], in memory that grows linearly "
+               "with the tokens. -o OUT.npy writes only the logits, as .npy.",
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_DTYPE,
     .options = options,
     .examples = "mha logits \"Count from 2 to 6: 2 3\"\n"

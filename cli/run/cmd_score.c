@@ -1,4 +1,4 @@
-/* cmd_score.c - `mha score`: how well a decoder foresees texts: loss, perplexity, and each token's log-probability. */
+/* cmd_score.c - `mha score`: scores texts: loss, perplexity, log-probability per token. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -137,7 +137,7 @@ static int run(cli_session *s)
     if (code != CLI_DONE) return code;
     code = cli_model_open(s, NULL, &model);
     if (code == CLI_DONE && !mha_model_describe(model)->causal)
-        code = cli_error(s, CLI_REFUSED, "%s is an encoder (%s): it foresees no text", cli_shown(s->model_name),
+        code = cli_error(s, CLI_REFUSED, "%s must be a decoder (got an encoder, %s)", cli_shown(s->model_name),
                          mha_model_describe(model)->family);
     if (code == CLI_DONE) code = score(s, model, &texts);
     mha_model_free(model);
@@ -147,14 +147,13 @@ static int run(cli_session *s)
 
 const cli_command cli_score = {
     .name = "score",
-    .summary = "how well a decoder foresees texts: loss, perplexity",
+    .summary = "score texts: loss, perplexity, log-probability per token",
     .usage = "TEXT... | -f FILE",
-    .details =
-        "Loss is the mean of -log p of each token given those before it, natural logarithm; the first token is not "
-        "foreseen. --json prints one object per text and line: {text, loss, perplexity, ids, tokens, logprobs, "
-        "truncated}, the last being the tokens that were cut off, as the model takes no more; of several texts one "
-        "line "
-        "more for all: {texts, foreseen, loss, perplexity}.",
+    .details = "The loss is the mean of -log p (natural logarithm) of each token given the tokens before it; "
+               "the first token is not predicted. --json prints one object per text and line: {text, loss, "
+               "perplexity, ids, tokens, logprobs, truncated}. truncated is the number of tokens removed "
+               "because the model's context is full. With several texts, a last line sums up: {texts, foreseen, "
+               "loss, perplexity}; foreseen is the number of predicted tokens.",
     .shared = CLI_MODEL | CLI_FILE | CLI_JSON | CLI_DTYPE,
     .options = options,
     .examples = "mha score \"The kite is in the barn.\"\n"

@@ -16,10 +16,10 @@ static struct {
 } given;
 
 static const struct poptOption options[] = {
-    {"no-special", 0, POPT_ARG_NONE, &given.no_special, 0, "without [CLS], [SEP] and the like", NULL},
+    {"no-special", 0, POPT_ARG_NONE, &given.no_special, 0, "do not add special tokens such as [CLS] and [SEP]", NULL},
     {"decode", 0, POPT_ARG_NONE, &given.decode, 0, "also show the text that the tokens decode to", NULL},
     {"max-tokens", 0, POPT_ARG_STRING, &given.max_tokens, 0,
-     "cut after N tokens, 0 = never (default: the model's maximum)", "N"},
+     "truncate after N tokens, 0 = never (default: the model's maximum)", "N"},
     POPT_TABLEEND};
 
 /* What the model beside the tokenizer takes; zeros when the folder holds none, or one that cannot be run. */
@@ -135,13 +135,13 @@ static int run(cli_session *s)
 
 const cli_command cli_tokenize = {
     .name = "tokenize",
-    .summary = "cut texts into the tokens that a model reads",
+    .summary = "split texts into the tokens of a model",
     .usage = "TEXT... | -f FILE",
-    .details = "--json prints one object per text and line: {ids, tokens, offsets, truncated}, with --decode {decoded} "
-               "too; an "
-               "offset is the pair of byte positions [begin, end) in the text, [0, 0] for special tokens. A text of -f "
-               "may hold "
-               "NUL: to the tokenizer it is a character like others; the commands that run a model refuse it.",
+    .details =
+        "--json prints one object per text and line: {ids, tokens, offsets, truncated}, with --decode {decoded} "
+        "too; an "
+        "offset is the pair of byte positions [begin, end) in the text, [0, 0] for special tokens. A text of -f "
+        "may contain NUL, which the tokenizer treats as any other character; commands that run a model reject it.",
     .shared = CLI_MODEL | CLI_FILE | CLI_JSON,
     .options = options,
     .examples = "mha tokenize \"Hello, world!\"\n"

@@ -168,20 +168,18 @@ static void print_tours(FILE *out, int columns)
 
 const cli_command cli_tour = {
     .name = "tour",
-    .summary = "attention step by step: what happens, the shapes, the numbers",
+    .summary = "show attention step by step, with all shapes and values",
     .usage = "[NAME|all]",
-    .details =
-        "Without a name it lists the tours. Each step says what happens and what in the C interface does it (after "
-        "->), and shows its tensors as PyTorch prints them; everything is drawn from seeds as PyTorch draws it, so "
-        "that the digits are those of the published walk-throughs. (induction takes the built-in model.) The last line "
-        "names a program in examples/ that "
-        "does the same.\n"
-        "--html writes one page that needs nothing but itself: the same steps to walk through, with maps of the "
-        "tensors; - is stdout. --figure draws one map of weights or the softmax curve.\n"
-        "--json prints {tours: [{name, summary, example, steps: [{title, text, call, tensors: [{name, shape, values, "
-        "words}], "
-        "counts: [{name, parameters, flops}]}]}]}: values in row-major order, null for what is infinite or not a "
-        "number; words of rows and columns where they have some; flops of one forward call; without a name no steps.",
+    .details = "Without a name, lists the tours. Each step explains what happens, names the C function that "
+               "does it (after ->), and prints its tensors as PyTorch does. All tensors are drawn from seeds "
+               "with PyTorch's generator, so the digits match the published walk-throughs. (induction uses the "
+               "built-in model.) The last line names a program in examples/ that does the same.\n"
+               "--html writes one self-contained page with the same steps and maps of the tensors; - is stdout. "
+               "--figure draws one map of weights or the softmax curve.\n"
+               "--json prints {tours: [{name, summary, example, steps: [{title, text, call, tensors: [{name, "
+               "shape, values, words}], counts: [{name, parameters, flops}]}]}]}. values are in row-major "
+               "order, null if infinite or not a number; words label rows and columns, if present; flops are "
+               "for one forward call. Without a name, steps are omitted.",
     .lists = print_tours,
     .words = words,
     .shared = CLI_JSON,

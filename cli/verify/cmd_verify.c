@@ -10,7 +10,7 @@ static int strict;
 static const struct poptOption options[] = {
     {"golden", 0, POPT_ARG_STRING, &golden, 0, "folder of recorded results: index.json and tensor files", "DIR"},
     {"lm", 0, POPT_ARG_STRING, &lm, 0, "the language model of recorded heads", "FOLDER"},
-    {"strict", 0, POPT_ARG_NONE, &strict, 0, "also say no when a case was refused", NULL},
+    {"strict", 0, POPT_ARG_NONE, &strict, 0, "also fail if a case is not supported", NULL},
     POPT_TABLEEND,
 };
 
@@ -47,10 +47,10 @@ const cli_command cli_verify = {
     .usage = "",
     .details = "Without --golden: every instruction set of this CPU against the same problem in double precision.\n"
                "With --golden DIR: DIR as made by the project's scripts for attention, ops, seeds (the walk-throughs), "
-               "models (-m FOLDER_OF_MODELS), minilm (-m MODEL) or heads (-m MODEL --lm FOLDER). Exit status 4 when a "
-               "case failed, 3 when DIR is "
-               "broken, of another format, or asks in index.json for something that is not checked.\n"
-               "In JSON, \"worst\" is the largest error in units of its limit.",
+               "models (-m FOLDER_OF_MODELS), minilm (-m MODEL) or heads (-m MODEL --lm FOLDER). Exit status 4 if a "
+               "case failed, 3 if DIR is malformed, has another format, or index.json contains something that is not "
+               "checked.\n"
+               "In JSON, \"worst\" is the largest error divided by its limit.",
     .shared = CLI_MODEL | CLI_JSON,
     .options = options,
     .examples = "mha verify\n"

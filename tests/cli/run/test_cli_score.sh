@@ -38,6 +38,6 @@ sed 's/.*"loss": \([0-9.]*\).*"logprobs": \[null, \([^]]*\)\].*/\1 \2/; s/,//g' 
     fail 'the loss is not the mean of the log-probabilities'
 
 refused 3 "$MHA" score -m "$data/models/bert-tiny" text
-has err 'is an encoder'
+has err 'must be a decoder (got an encoder, '
 refused 2 score
 finish
