@@ -43,7 +43,7 @@ class ReportCase(PageCase):
 
 
 def decimals_of(values):
-    """How many decimals the page gives a list of numbers (names.js)."""
+    """How many decimals the page gives a list of numbers (labels_and_numbers.js)."""
     most = max((abs(x) for x in values if x is not None), default=0)
     if most >= 100:
         return 1

@@ -1,4 +1,4 @@
-/* clusters.js - the heads as points in a plane: near ones look at the same tokens (classical scaling of the Jensen-Shannon
+/* head_clusters.js - the heads as points in a plane: near ones look at the same tokens (classical scaling of the Jensen-Shannon
  * distance). Average linkage on the same distance joins them to clusters, as many as are asked for. */
 const PLANE = { width: 720, height: 520, margin: 46 };
 

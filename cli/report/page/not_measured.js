@@ -1,4 +1,4 @@
-/* absent.js - what was not measured, folded into one line with the options that measure it; its sections and their links are
+/* not_measured.js - what was not measured, folded into one line with the options that measure it; its sections and their links are
  * hidden. */
 const PARTS = [
   { part: 'importance', has: () => models.some((m) => m.importance), how: 'mha report --by SCORE measures what the model loses without each head.' },

@@ -1,4 +1,4 @@
-/* scores.js - one number of every head as a heat map, a table of layers and heads: importance first, where it was measured. */
+/* score_heat_map.js - one number of every head as a heat map, a table of layers and heads: importance first, where it was measured. */
 
 /* "jacobian_probe on 128 texts; rank correlation between halves of them 0.93" */
 const describeImportance = (m) => {

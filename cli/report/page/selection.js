@@ -1,5 +1,5 @@
-/* page.js - the texts and models, what is selected, and who wants to know. The files of this folder are joined in the order that
- * page.html gives; start.js is the last and begins. Text from outside reaches the page only through textContent and canvas text,
+/* selection.js - the texts and models, what is selected, and who wants to know. The files of this folder are joined in the order that
+ * page.html gives; build_page.js is the last and begins. Text from outside reaches the page only through textContent and canvas text,
  * never as markup. */
 
 /* What is shown now: the models on one of the texts, one model or two with --compare; and their heads by layer and original number,

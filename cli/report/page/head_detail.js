@@ -1,4 +1,4 @@
-/* head.js - one head: its map (two with --compare), the text shaded by it, its strongest weights and its numbers. */
+/* head_detail.js - one head: its map (two with --compare), the text shaded by it, its strongest weights and its numbers. */
 const STRONGEST = 8;
 let views = [], sentence = []; /* maps of the models, and the spans of the tokens */
 

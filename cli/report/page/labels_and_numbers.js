@@ -1,4 +1,4 @@
-/* names.js - words for the keys of the JSON, and numbers of one kind with equally many decimals. The key itself stands in the panel
+/* labels_and_numbers.js - words for the keys of the JSON, and numbers of one kind with equally many decimals. The key itself stands in the panel
  * of definitions, for use on the command line. */
 const NAMES = {
   metric: { importance: 'importance', unique: 'uniqueness', entropy: 'entropy', entropy_norm: 'normalized entropy', entropy_content: 'entropy, content tokens',

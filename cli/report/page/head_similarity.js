@@ -1,4 +1,4 @@
-/* diversity.js - how alike the heads are, all against all, by the measure that is chosen. */
+/* head_similarity.js - how alike the heads are, all against all, by the measure that is chosen. */
 const withDiversity = () => models.map((_, m) => m).filter((m) => models[m].diversity);
 
 /* The value of two places among all heads of a model. Stored are upper triangles, one for each layer where a measure speaks

@@ -1,4 +1,4 @@
-/* start.js - puts the page together, again for each text that is chosen, and gets it ready for paper. */
+/* build_page.js - puts the page together, again for each text that is chosen, and gets it ready for paper. */
 const describe = (m) => `${m.model} · ${m.heads.length} layers, ${m.heads.flat().length} heads · ${m.tokens.length} tokens` +
   (m.cut ? `; the text was truncated by ${m.cut} tokens` : '');
 

@@ -1,4 +1,4 @@
-/* colour.js - scales from numbers to colours, and legends with numbers. */
+/* color_scales.js - scales from numbers to colours, and legends with numbers. */
 
 /* viridis at x in 0..1, as [r, g, b]. */
 const ramp = (x) => {

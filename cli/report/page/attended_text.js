@@ -1,4 +1,4 @@
-/* text.js - the text twice, lines between: from each token to those it looks at, in the colour of the head. And for the token
+/* attended_text.js - the text twice, lines between: from each token to those it looks at, in the colour of the head. And for the token
  * pointed at, where every head of the model looks. */
 const LINE_HEIGHT = 20, LEAST_WEIGHT = 0.05, MOST_LINES = 4000;
 const from = { m: 0, layer: 0, drawn: new Set(), token: -1, held: false }; /* drawn: heads of the layer, as places in `heads` */

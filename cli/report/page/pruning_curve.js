@@ -1,4 +1,4 @@
-/* curve.js - what it costs to remove heads: the loss (for encoders 1 - cosine) on text that was not used for choosing, over the
+/* pruning_curve.js - what it costs to remove heads: the loss (for encoders 1 - cosine) on text that was not used for choosing, over the
  * heads that are kept. Points within the limit of the search are filled. */
 const CURVE = { width: 720, height: 360, margin: 56 };
 const CURVE_NAMES = { heads: 'heads kept', loss: 'loss', mean_cosine: 'mean cosine', parameters: 'parameters', bytes: 'bytes',

@@ -1,4 +1,4 @@
-/* maps.js - the attention maps: unpacked when they are wanted, kept as they came (a byte or a float for each weight).
+/* unpack_maps.js - the attention maps: unpacked when they are wanted, kept as they came (a byte or a float for each weight).
  *
  * A head's map is a gzip stream in base64: for each key one after the other the weights that the queries give it, since a
  * column is smoother than a row. Bytes hold the square root: weight = (byte / 255)^2, largest error 0.004. */

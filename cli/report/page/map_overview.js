@@ -1,4 +1,4 @@
-/* overview.js - every head's map as a small canvas, in the order of layers or sorted by a number, filtered by label, entropy
+/* map_overview.js - every head's map as a small canvas, in the order of layers or sorted by a number, filtered by label, entropy
  * and importance. */
 const THUMBNAIL = 64;
 const filter = { labels: new Set(), entropy: null, importance: null }; /* no label chosen = all; ranges as [low, high] */
