@@ -431,8 +431,6 @@ typedef struct mha__kernels {
     void (*map[MHA__MAPS])(float *x, int64_t n); /* x <- f(x) */
     /* dx = dy f'(x); dx may be x or dy. */
     void (*map_back[MHA__MAPS])(const float *x, const float *dy, int64_t n, float *dx);
-    /* y[i] = f(x[i]), for the tests: exp of x <= 0 (an exact 0 below 2^-126), tanh, and erfc of x >= 0. */
-    void (*functions)(int64_t n, const float *x, float *exp, float *tanh, float *erfc);
 
     /* Sum of (p + q) log2(p + q) over n numbers of two distributions, 0 log 0 = 0; NaN where one is NaN. What the
      * entropies of two heads and of their mixture are made of; relative error of a term 2e-7, summed in double. */
