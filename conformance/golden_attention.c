@@ -280,6 +280,7 @@ static void check_chosen(mha_ctx *ctx, attention_case *c, verify_case *outcome)
     d.outputs = MHA_ATTN_PROBS;
     d.map_heads = 1, d.map_rows = 2;
     a.map_heads = heads, a.map_rows = (mha_cview){rows, {0, 1, 0, 0}};
+    a.lse.data = NULL;
     a.probs = (mha_view){maps, {0}};
     if (mha_attention(ctx, &d, &a, &error) != MHA_OK) verify_stopped(outcome, &error);
     for (int64_t n = 0; n < 2 * c->B && error.status == MHA_OK; n++)

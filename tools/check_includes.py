@@ -45,9 +45,7 @@ CONFORMANCE_SEES = ("", "input", "verify")  # of cli/: "" is its own files
 GOES_RIGHT = {
     ("src/attn/mask/mask.c", "attn/forward/kv_fetch.h"),
     ("src/attn/mask/mask.h", "attn/plan/scratch.h"),
-    ("src/attn/stats/attention_stats.c", "attn/plan/params.h"),
-    ("src/attn/stats/attention_stats.h", "attn/plan/operand.h"),
-    ("src/attn/stats/requested_maps.c", "attn/plan/operand.h"),
+    ("src/attn/stats/attention_stats.c", "attn/plan/operand_table.h"),
     ("src/attn/plan/plan.c", "attn/backward/backward.h"),
     ("src/attn/plan/plan.c", "attn/forward/forward_tiled.h"),
     ("src/attn/plan/plan_describe.c", "attn/forward/forward_tiled.h"),

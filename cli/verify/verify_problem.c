@@ -81,7 +81,7 @@ static mha_attn_args arguments(const verify_problem *p, bool wide)
     a.v.data = wide ? (const void *)p->v64 : p->v;
     a.out.data = wide ? (void *)p->out64 : p->out;
     a.lse.data = wide ? (void *)p->lse64 : p->lse;
-    a.probs.data = p->probs64;
+    a.probs.data = wide ? p->probs64 : NULL;
     a.keep = (mha_cview){p->keep, {H * Lq * Lk, Lq * Lk, Lk, 1}};
     a.bias = (mha_cview){wide ? (const void *)p->bias64 : p->bias, {H * Lq * Lk, Lq * Lk, Lk, 1}};
     return a;

@@ -54,11 +54,6 @@ typedef struct mha_window {
     int64_t left, right;
 } mha_window;
 
-typedef enum mha_precision {
-    MHA_PRECISION_DEFAULT = 0, /* never less accurate than plain arithmetic in the type */
-    MHA_PRECISION_SPLIT        /* f32 products as sums of bf16 products: not built, MHA_ERR_UNSUPPORTED */
-} mha_precision;
-
 /* How far the scores of args.scores have come. Raw and softcapped ones know no masks: every key within the lengths of
  * the sequence has its own. A biased one is -infinity where the row may not see the key. Probabilities are those of
  * probs. */
@@ -129,14 +124,13 @@ typedef struct mha_attn_desc {
     int64_t map_rows;         /* entries of args.map_rows for each sequence; 0 without it */
     int64_t top_keys;         /* 0..32 keys of each row in args.stats->top_* */
     double dropout;           /* 0..1, on the probabilities; see below */
-    mha_precision precision;
-    mha_scores scores; /* stage of args.scores; 0 without it */
-    uint32_t inputs;   /* MHA_ATTN_KEEP ... */
-    uint32_t outputs;  /* MHA_ATTN_LSE ... */
+    mha_scores scores;        /* stage of args.scores; 0 without it */
+    uint32_t inputs;          /* MHA_ATTN_KEEP ... */
+    uint32_t outputs;         /* MHA_ATTN_LSE ... */
 } mha_attn_desc;
 
-/* The data of one call. Strides count elements; all zero = contiguous (types.h). A pointer whose flag is not set in
- * the description is not read. Nothing is read or written outside the shapes below. Data is aligned to its element; a
+/* The data of one call. Strides count elements; all zero = contiguous (types.h). A pointer whose flag the description
+ * does not set must be NULL. Nothing is read or written outside the shapes below. Data is aligned to its element; a
  * pointer that is not, and strides that reach further than bytes can be counted, are MHA_ERR_ARG.
  *
  * What is written must not overlap anything else, but for out on exactly q; this is looked at byte by byte, not by

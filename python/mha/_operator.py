@@ -17,7 +17,7 @@ Attention = namedtuple("Attention", "out lse probs stats scores")
 _CAUSAL = {False: 0, True: 1}
 _ALIGN = {None: 0, "top_left": 1, "bottom_right": 2}
 _ALIGN_OFFSETS = 3
-_PRECISION = {None: 0, "f32": 0, "split": 1}
+_PRECISION = dict.fromkeys((None, "f32", "split"))  # all mean f32
 _SCORES = {"raw": 0, "softcapped": 1, "biased": 2, "probs": 3}
 _LAYOUT = {"bhld": (0, 1, 2, 3), "blhd": (0, 2, 1, 3)}  # axes of a [B, H, L, D] view
 (KEEP, BIAS, Q_LENS, KV_LENS, CU_SEQLENS, PREFIX_LENS, BLOCK_KEEP, BLOCK_TABLE, SLOPES, SINKS, GATES, HEAD_LIST,
@@ -131,7 +131,7 @@ def _prepare(q, k, v, *, scale=None, softcap=0.0, causal=False, align=None, offs
         raise ValueError(f"scale = {scale!r}: want a number other than 0, or None for 1/sqrt(head width)")
     desc.softcap, desc.causal = number(softcap, "softcap"), _choose("causal", causal, _CAUSAL)
     desc.align = _choose("align", align, _ALIGN)
-    desc.precision = _choose("precision", precision, _PRECISION)
+    _choose("precision", precision, _PRECISION)
     desc.dropout, args.dropout_seed = number(dropout, "dropout"), integer(seed, "seed", 0, 2**64 - 1)
     left, right = _pair("window", window, "(left, right)")
     if (left, right) != (-1, -1):

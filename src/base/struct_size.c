@@ -11,14 +11,15 @@ mha_status mha__options_read(void *own, size_t own_size, const void *given, cons
     if (given) {
         memcpy(&size, given, sizeof size);
         if (size < sizeof size || size % sizeof size != 0)
-            return mha__fail(err, MHA_ERR_ARG, "%s.size is %zu, want sizeof(%s), %zu", name, size, name, own_size);
+            return mha__fail(err, MHA_ERR_ARG, "%s.size must be sizeof(%s) = %zu (got %zu)", name, name, own_size,
+                             size);
         const unsigned char *bytes = given;
         for (size_t i = own_size; i < size; i++)
             if (bytes[i] != 0)
                 return mha__fail(
                     err, MHA_ERR_UNSUPPORTED,
-                    "%s.size is %zu and a field behind byte %zu is set, but this library (%zu bytes) does not know it",
-                    name, size, i, own_size);
+                    "%s.size must be at most %zu where byte %zu is set, as this library has no field there (got %zu)",
+                    name, own_size, i, size);
         memcpy(own, given, size < own_size ? size : own_size);
     }
     memcpy(own, &own_size, sizeof own_size);
@@ -27,6 +28,14 @@ mha_status mha__options_read(void *own, size_t own_size, const void *given, cons
 
 mha_status mha__options_need(void *own, size_t own_size, const void *given, const char *name, mha_error *err)
 {
-    if (!given) return mha__fail(err, MHA_ERR_ARG, "%s: NULL is given", name);
+    if (!given) return mha__fail(err, MHA_ERR_ARG, "%s must not be NULL", name);
     return mha__options_read(own, own_size, given, name, err);
+}
+
+void mha__options_write(void *given, const void *own, size_t own_size)
+{
+    size_t size;
+    memcpy(&size, given, sizeof size);
+    memcpy((char *)given + sizeof size, (const char *)own + sizeof size,
+           (size < own_size ? size : own_size) - sizeof size);
 }

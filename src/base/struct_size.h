@@ -16,4 +16,7 @@ mha_status mha__options_read(void *own, size_t own_size, const void *given, cons
 /* The same where nothing works without them: NULL is refused. */
 mha_status mha__options_need(void *own, size_t own_size, const void *given, const char *name, mha_error *err);
 
+/* Writes the fields of `own` back to the caller's struct that was read, as far as its size reaches; its size stays. */
+void mha__options_write(void *given, const void *own, size_t own_size);
+
 #endif

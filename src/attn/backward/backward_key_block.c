@@ -25,7 +25,7 @@ static bool is_right_operand(const mha__bwd_tile *t, const mha__run *k)
     const mha_attn_plan *plan = t->t.plan;
     const int64_t D = plan->desc.head_dim;
     const size_t vector = (size_t)t->t.k->vl * t->t.k->real_size;
-    return plan->kv.half < 0 && k->col == 1 && k->row == D && D <= ROW_MOST && D % t->t.k->vl == 0 &&
+    return !plan->kv.widen && k->col == 1 && k->row == D && D <= ROW_MOST && D % t->t.k->vl == 0 &&
            (uintptr_t)k->data % vector == 0;
 }
 
@@ -54,7 +54,7 @@ static mha__run left_operand(const mha__bwd_tile *t, const mha_cview *view, int6
 {
     const mha__stored *as = &t->t.plan->kv;
     const void *from = mha__at(view, as->size, t->t.rows.b, t->t.kv_head, start, 0);
-    if (as->half < 0) return (mha__run){from, view->stride[2], view->stride[3]};
+    if (!as->widen) return (mha__run){from, view->stride[2], view->stride[3]};
     mha__bwd_read(t->t.k, as, from, view, keys, width, wide, stride);
     return (mha__run){wide, stride, 1};
 }

@@ -2,6 +2,7 @@
  * for dk and dv, then those for each head. */
 #include "attn/backward/backward.h"
 
+#include "attn/plan/operand_table.h"
 #include "attn/plan/task_rows.h"
 #include "attn/stats/attention_stats.h"
 #include "base/error.h"
@@ -79,7 +80,8 @@ static mha_status count_keys(mha_attn_plan *plan, mha_error *err)
     size_t rows, bytes;
     if (!mha__bytes(extent, w->parts > 1 ? 4 : 2, 1, &rows) ||
         !mha__mul(rows, (size_t)(w->q_stride + w->v_stride) * plan->kernels->real_size, &bytes) || bytes > PTRDIFF_MAX)
-        return mha__fail(err, MHA_ERR_ARG, "kv_len = %" PRId64 ": the workspace of the backward pass overflows",
+        return mha__fail(err, MHA_ERR_ARG,
+                         "kv_len must leave the workspace of the backward pass countable in bytes (got %" PRId64 ")",
                          d->kv_len);
     w->key_rows = (int64_t)rows;
     w->key_bytes = bytes;
@@ -104,11 +106,11 @@ mha_status mha__bwd_lay_out(mha_attn_plan *plan, mha_error *err)
     w->worker_bytes = carve(plan, NULL, &scratch);
     MHA__TRY(count_keys(plan, err));
     const int64_t sums[] = {plan->packed ? 1 : d->batch, plan->heads, mha__max64(plan->tiles, 1)};
-    const bool wanted = d->inputs & (MHA_ATTN_SLOPES | MHA_ATTN_SINKS | MHA_ATTN_GATES);
-    if (!mha__bytes(sums, wanted ? 3 : 0, wanted ? sizeof(mha__bwd_sums) : 0, &heads) ||
+    w->head_sums = (d->inputs & mha__inputs_with(MHA__PER_HEAD_SUM)) != 0;
+    if (!mha__bytes(sums, w->head_sums ? 3 : 0, w->head_sums ? sizeof(mha__bwd_sums) : 0, &heads) ||
         !mha__mul(w->worker_bytes, (size_t)w->workers, &all) || !mha__add(all, w->key_bytes, &all) ||
         !mha__add(all, heads, &all))
-        return mha__fail(err, MHA_ERR_ARG, "the workspace of %d threads overflows", w->workers);
+        return mha__fail(err, MHA_ERR_ARG, "the workspace must be countable in bytes (got %d threads)", w->workers);
     w->bytes = all;
     return MHA_OK;
 }

@@ -9,11 +9,11 @@ static const double LSE_LIMIT = 32;
 mha__reals mha__bwd_read(const mha__kernels *k, const mha__stored *as, const void *from, const mha_cview *view,
                          int64_t rows, int64_t width, void *to, int64_t stride)
 {
-    if (as->half < 0 && view->stride[3] == 1) return (mha__reals){from, view->stride[2]};
-    if (as->half < 0)
+    if (!as->widen && view->stride[3] == 1) return (mha__reals){from, view->stride[2]};
+    if (!as->widen)
         k->gather(rows, width, from, view->stride[2], view->stride[3], to, stride, width);
     else
-        k->widen[as->half](rows, width, from, view->stride[2], view->stride[3], to, stride);
+        as->widen(rows, width, from, view->stride[2], view->stride[3], to, stride);
     return (mha__reals){to, stride};
 }
 

@@ -2,6 +2,7 @@
 #include "attn/backward/backward.h"
 
 #include "base/error.h"
+#include "base/struct_size.h"
 #include <math.h>
 
 /* Rows in ascending order. */
@@ -45,20 +46,19 @@ static void add_head(mha__bwd_tile *t, int64_t b, int64_t h, int64_t result, int
         sums = sums_of(t);
     }
     if (t->call->grads.row_taylor.data) write_taylor(t, b, result, tile * MHA__TILE_Q);
-    if (t->call->call.plan->desc.inputs & (MHA_ATTN_SLOPES | MHA_ATTN_SINKS | MHA_ATTN_GATES))
-        *mha__bwd_head_sums(t->call, b, result, tile) = sums;
+    if (t->call->call.plan->bwd.head_sums) *mha__bwd_head_sums(t->call, b, result, tile) = sums;
 }
 
 void mha__bwd_write(const mha__kernels *k, const mha__stored *as, int64_t rows, int64_t width, const void *from,
                     int64_t stride, double scale, void *to, const mha_view *view, const mha__scratch *x)
 {
     k->fill(rows, scale, x->inverse);
-    if (as->half < 0) {
+    if (!as->widen) {
         k->output(rows, width, from, stride, x->inverse, to, view->stride[2], view->stride[3]);
         return;
     }
     k->output(rows, width, from, stride, x->inverse, x->wide, width, 1);
-    k->narrow[as->half](rows, width, x->wide, width, to, view->stride[2], view->stride[3]);
+    as->narrow(rows, width, x->wide, width, to, view->stride[2], view->stride[3]);
 }
 
 /* One tile of head h: all results of that head, which are several if a list names it twice, and none if it does not. */
@@ -132,8 +132,8 @@ mha_status mha_attention_backward(mha_ctx *ctx, const mha_attn_desc *desc, const
                                   const mha_attn_grads *grads, mha_error *err)
 {
     mha_attn_plan *plan;
-    if (!desc) return mha__fail(err, MHA_ERR_ARG, "desc is NULL");
-    mha_attn_desc wanted = *desc;
+    mha_attn_desc wanted;
+    MHA__TRY(mha__options_need(&wanted, sizeof wanted, desc, "mha_attn_desc", err));
     wanted.outputs |= MHA_ATTN_GRADS;
     MHA__TRY(mha_attn_plan_create(ctx, &wanted, &plan, err));
     const size_t bytes = mha_attn_plan_workspace(plan);

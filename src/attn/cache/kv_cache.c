@@ -4,6 +4,7 @@
 #include "attn/plan/params.h"
 #include "base/error.h"
 #include "base/size.h"
+#include "base/struct_size.h"
 #include "math/q8_0.h"
 #include <inttypes.h>
 #include <string.h>
@@ -16,16 +17,12 @@ static const int64_t LENGTH_MAX = INT64_C(1) << 60;   /* sums and pages of lengt
 
 static mha_status bad_field(mha_error *err, const char *field, int64_t value, const char *want)
 {
-    return mha__fail(err, MHA_ERR_ARG, "%s = %" PRId64 ": must be %s", field, value, want);
+    return mha__fail(err, MHA_ERR_ARG, "%s must be %s (got %" PRId64 ")", field, want, value);
 }
 
 static mha_status resolve(const mha_cache_desc *desc, mha_cache_desc *d, mha_error *err)
 {
-    if (!desc) return mha__fail(err, MHA_ERR_ARG, "desc is NULL");
-    if (desc->size != sizeof *desc)
-        return mha__fail(err, MHA_ERR_ARG, "desc.size = %zu: must be sizeof(mha_cache_desc) = %zu", desc->size,
-                         sizeof *desc);
-    *d = *desc;
+    MHA__TRY(mha__options_need(d, sizeof *d, desc, "mha_cache_desc", err));
     if (d->dtype == MHA_DTYPE_DEFAULT) d->dtype = MHA_F32;
     if (d->v_head_dim == 0) d->v_head_dim = d->head_dim;
     if (d->page_size == 0) d->page_size = PAGE_SIZE;
@@ -34,7 +31,7 @@ static mha_status resolve(const mha_cache_desc *desc, mha_cache_desc *d, mha_err
     MHA__TRY(mha__attn_check_width("head_dim", d->head_dim, false, err));
     MHA__TRY(mha__attn_check_width("v_head_dim", d->v_head_dim, true, err));
     if (!mha__cache_converts(mha__cache_source(d->dtype), d->dtype))
-        return mha__fail(err, MHA_ERR_ARG, "dtype = %d (%s): must be f32, f64, bf16, f16 or q8_0", (int)d->dtype,
+        return mha__fail(err, MHA_ERR_ARG, "dtype must be f32, f64, bf16, f16 or q8_0 (got %d (%s))", (int)d->dtype,
                          mha_dtype_name(d->dtype));
     if (d->page_size < PAGE_SIZE_MIN || (d->page_size & (d->page_size - 1)) != 0)
         return bad_field(err, "page_size", d->page_size, "0 (128) or a power of two, 16 or more");
@@ -42,8 +39,7 @@ static mha_status resolve(const mha_cache_desc *desc, mha_cache_desc *d, mha_err
     if (d->window < 0) return bad_field(err, "window", d->window, "0 (all) or positive");
     if (d->keep_first < 0 || d->keep_first > LENGTH_MAX)
         return bad_field(err, "keep_first", d->keep_first, "from 0 to 2^60");
-    if (d->keep_first > 0 && d->window == 0)
-        return mha__fail(err, MHA_ERR_ARG, "keep_first = %" PRId64 ", but there is no window", d->keep_first);
+    if (d->keep_first > 0 && d->window == 0) return bad_field(err, "keep_first", d->keep_first, "0 without a window");
     return MHA_OK;
 }
 
@@ -52,8 +48,8 @@ static mha_status page_bytes(const mha_cache_desc *d, int64_t width, size_t *byt
     const int64_t extent[] = {d->kv_heads, d->page_size, mha__element_count(d->dtype, width)};
     if (mha__bytes(extent, 3, mha__element_size(d->dtype), bytes) && *bytes <= PAGE_BYTES_MAX) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG,
-                     "a page of kv_heads * page_size * head_dim = %" PRId64 " * %" PRId64 " * %" PRId64
-                     " %s: more than 2^40 bytes",
+                     "kv_heads * page_size * head_dim must be at most 2^40 bytes (got %" PRId64 " * %" PRId64
+                     " * %" PRId64 " elements of %s)",
                      d->kv_heads, d->page_size, width, mha_dtype_name(d->dtype));
 }
 
@@ -78,7 +74,7 @@ static mha_status fill(mha_cache *c, mha_error *err)
 mha_status mha_cache_create(mha_ctx *ctx, const mha_cache_desc *desc, mha_cache **out, mha_error *err)
 {
     mha_cache_desc resolved;
-    if (!out) return mha__fail(err, MHA_ERR_ARG, "out is NULL");
+    if (!out) return mha__fail(err, MHA_ERR_ARG, "out must not be NULL");
     *out = NULL;
     MHA__TRY(mha__ctx_find(&ctx, err));
     MHA__TRY(resolve(desc, &resolved, err));
@@ -107,10 +103,11 @@ void mha_cache_free(mha_cache *c)
 
 mha_status mha__cache_range(const mha_cache *c, int64_t sequence, int64_t *first, int64_t *end, mha_error *err)
 {
-    if (!c) return mha__fail(err, MHA_ERR_ARG, "cache is NULL");
+    if (!c) return mha__fail(err, MHA_ERR_ARG, "cache must not be NULL");
     if (sequence < MHA_CACHE_ALL || sequence >= c->desc.batch)
-        return mha__fail(err, MHA_ERR_ARG, "sequence = %" PRId64 ": must be MHA_CACHE_ALL or below batch = %" PRId64,
-                         sequence, c->desc.batch);
+        return mha__fail(err, MHA_ERR_ARG,
+                         "sequence must be MHA_CACHE_ALL or below batch = %" PRId64 " (got %" PRId64 ")", c->desc.batch,
+                         sequence);
     *first = sequence == MHA_CACHE_ALL ? 0 : sequence;
     *end = sequence == MHA_CACHE_ALL ? c->desc.batch : sequence + 1;
     return MHA_OK;
@@ -136,16 +133,16 @@ mha_status mha__cache_check_seen(const mha_cache *c, int64_t sequence, int64_t p
     const int64_t from = c->pinned * c->desc.page_size, to = c->sequences[sequence].dropped * c->desc.page_size;
     if (from >= to || mha__cache_first_seen(c, position) >= to) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG,
-                     "sequence %" PRId64 ", position %" PRId64 ": it sees keys among %" PRId64 " to %" PRId64
-                     ", which are behind the window and no longer there",
-                     sequence, position, from, to - 1);
+                     "position must be one whose keys the window still holds (got %" PRId64 " of sequence %" PRId64
+                     ", whose keys %" PRId64 " to %" PRId64 " are gone)",
+                     position, sequence, from, to - 1);
 }
 
 mha_status mha__cache_check_growth(const mha_cache *c, int64_t sequence, int64_t count, mha_error *err)
 {
     if (count <= LENGTH_MAX - c->sequences[sequence].length) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "count = %" PRId64 ": sequence %" PRId64 " would become too long", count,
-                     sequence);
+    return mha__fail(err, MHA_ERR_ARG, "count must keep sequence %" PRId64 " below 2^60 tokens (got %" PRId64 ")",
+                     sequence, count);
 }
 
 int64_t mha_cache_length(const mha_cache *c, int64_t sequence)
@@ -190,14 +187,14 @@ static void shorten(mha_cache *c, int64_t sequence, int64_t length)
 /* One sequence that can be cut to `length`. */
 static mha_status check_cut(const mha_cache *c, const char *name, int64_t sequence, int64_t length, mha_error *err)
 {
-    if (!c) return mha__fail(err, MHA_ERR_ARG, "cache is NULL");
+    if (!c) return mha__fail(err, MHA_ERR_ARG, "cache must not be NULL");
     if (sequence < 0 || sequence >= c->desc.batch)
-        return mha__fail(err, MHA_ERR_ARG, "%s = %" PRId64 ": must be one sequence, from 0 to %" PRId64, name, sequence,
-                         c->desc.batch - 1);
+        return mha__fail(err, MHA_ERR_ARG, "%s must be one sequence, from 0 to %" PRId64 " (got %" PRId64 ")", name,
+                         c->desc.batch - 1, sequence);
     if (length < 0 || length > c->sequences[sequence].length)
         return mha__fail(err, MHA_ERR_ARG,
-                         "length = %" PRId64 ": must be from 0 to the %" PRId64 " of sequence %" PRId64, length,
-                         c->sequences[sequence].length, sequence);
+                         "length must be from 0 to the %" PRId64 " of sequence %" PRId64 " (got %" PRId64 ")",
+                         c->sequences[sequence].length, sequence, length);
     if (length <= c->pinned * c->desc.page_size) return MHA_OK;
     return mha__cache_check_seen(c, sequence, length, err);
 }
@@ -214,8 +211,8 @@ mha_status mha_cache_fork(mha_cache *c, int64_t from, int64_t to, int64_t length
     MHA__TRY(check_cut(c, "from", from, length, err));
     if (to < 0 || to >= c->desc.batch || to == from)
         return mha__fail(err, MHA_ERR_ARG,
-                         "to = %" PRId64 ": must be below batch = %" PRId64 " and not from = %" PRId64, to,
-                         c->desc.batch, from);
+                         "to must be below batch = %" PRId64 " and not from = %" PRId64 " (got %" PRId64 ")",
+                         c->desc.batch, from, to);
     shorten(c, to, 0);
     for (int64_t page = 0; page < mha__cache_pages_of(c, length); page++) {
         const int32_t shared = *mha__cache_entry(c, from, page);

@@ -7,6 +7,7 @@
 #include "attn/plan/plan.h"
 #include "base/error.h"
 #include "base/size.h"
+#include "base/struct_size.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -40,7 +41,7 @@ static mha_status check_values(const mha_cache *c, const char *name, const addit
                     if (!mha__cache_holds(MHA_Q8_0, *x))
                         return mha__fail(err, MHA_ERR_ARG,
                                          "%s[%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64
-                                         "] = %g: q8_0 holds numbers below 127 * 65520",
+                                         "] must be below 127 * 65520 in q8_0 (got %g)",
                                          name, b - a->first, g, t, i, (double)*x);
                 }
     return MHA_OK;
@@ -51,8 +52,8 @@ static mha_status check_counts(const mha_cache *c, const addition *a, mha_error 
     for (int64_t b = a->first; b < a->end; b++) {
         const int64_t count = count_of(a, b);
         if (count < 0 || count > a->tokens.count)
-            return mha__fail(err, MHA_ERR_ARG, "counts[%" PRId64 "] = %" PRId64 ": must be from 0 to %" PRId64,
-                             b - a->first, count, a->tokens.count);
+            return mha__fail(err, MHA_ERR_ARG, "counts[%" PRId64 "] must be from 0 to %" PRId64 " (got %" PRId64 ")",
+                             b - a->first, a->tokens.count, count);
         MHA__TRY(mha__cache_check_growth(c, b, count, err));
     }
     return MHA_OK;
@@ -62,21 +63,17 @@ static mha_status resolve_addition(const mha_cache *c, int64_t sequence, const m
                                    mha_error *err)
 {
     MHA__TRY(mha__cache_range(c, sequence, &a->first, &a->end, err));
-    if (!tokens) return mha__fail(err, MHA_ERR_ARG, "tokens is NULL");
-    if (tokens->size != sizeof *tokens)
-        return mha__fail(err, MHA_ERR_ARG, "tokens.size = %zu: must be sizeof(mha_cache_tokens) = %zu", tokens->size,
-                         sizeof *tokens);
-    a->tokens = *tokens;
+    MHA__TRY(mha__options_need(&a->tokens, sizeof a->tokens, tokens, "mha_cache_tokens", err));
     if (a->tokens.dtype == MHA_DTYPE_DEFAULT) a->tokens.dtype = mha__cache_source(c->desc.dtype);
     if (!mha__cache_converts(a->tokens.dtype, c->desc.dtype))
-        return mha__fail(err, MHA_ERR_ARG, "tokens.dtype = %s cannot be stored as %s", mha_dtype_name(a->tokens.dtype),
-                         mha_dtype_name(c->desc.dtype));
+        return mha__fail(err, MHA_ERR_ARG, "tokens.dtype must convert to the %s of the cache (got %s)",
+                         mha_dtype_name(c->desc.dtype), mha_dtype_name(a->tokens.dtype));
     const int64_t extent[] = {a->end - a->first, c->desc.kv_heads, tokens->count,
                               mha__max64(c->desc.head_dim, c->desc.v_head_dim)};
     size_t bytes;
     if (tokens->count < 0 || !mha__bytes(extent, 4, sizeof(double), &bytes) || bytes > PTRDIFF_MAX)
         return mha__fail(err, MHA_ERR_ARG,
-                         "tokens.count = %" PRId64 ": must be 0 or positive, and k of it fit the memory",
+                         "tokens.count must be 0 or positive, and its keys countable in bytes (got %" PRId64 ")",
                          tokens->count);
     MHA__TRY(check_counts(c, a, err));
     MHA__TRY(bind_view(c, "k", a, c->desc.head_dim, &a->tokens.k, err));

@@ -3,17 +3,8 @@
 
 #include "base/error.h"
 #include "base/size.h"
+#include "base/struct_size.h"
 #include <inttypes.h>
-
-/* What is filled in is a struct of this version, which begins with its size. */
-static mha_status check_size(const char *name, const void *data, size_t want, mha_error *err)
-{
-    if (!data) return mha__fail(err, MHA_ERR_ARG, "%s is NULL", name);
-    const size_t size = *(const size_t *)data;
-    return size == want ? MHA_OK
-                        : mha__fail(err, MHA_ERR_ARG, "%s.size = %zu: must be sizeof(mha_attn_%s) = %zu", name, size,
-                                    name, want);
-}
 
 /* The window of the call: the caller's own may be narrower, as then no key is missed. */
 static mha_status bind_window(const mha_cache *c, mha_attn_desc *desc, mha_error *err)
@@ -22,8 +13,9 @@ static mha_status bind_window(const mha_cache *c, mha_attn_desc *desc, mha_error
     if (c->desc.window == 0) return MHA_OK;
     if (!desc->window.on) desc->window = (mha_window){1, left, -1};
     if (desc->window.left >= 0 && desc->window.left <= left) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "desc.window.left = %" PRId64 ": the cache keeps a window of %" PRId64 " keys",
-                     desc->window.left, c->desc.window);
+    return mha__fail(err, MHA_ERR_ARG,
+                     "window.left must be from 0 to %" PRId64 ", as far as the cache keeps keys (got %" PRId64 ")",
+                     left, desc->window.left);
 }
 
 /* Whether `rows` rows at the end of a sequence find all the keys that they see. */
@@ -33,14 +25,14 @@ static mha_status check_sequence(const mha_cache *c, int64_t b, int64_t rows, mh
     const int64_t length = c->sequences[b].length, past = length - rows;
     if (rows == 0 || length == 0) return MHA_OK;
     if (past < 0)
-        return mha__fail(err, MHA_ERR_ARG, "%" PRId64 " rows, but sequence %" PRId64 " has %" PRId64 " tokens", rows, b,
-                         length);
+        return mha__fail(err, MHA_ERR_ARG,
+                         "rows of sequence %" PRId64 " must be at most its %" PRId64 " tokens (got %" PRId64 ")", b,
+                         length, rows);
     if (past < d->keep_first && rows > d->window)
         return mha__fail(err, MHA_ERR_ARG,
-                         "%" PRId64 " rows of sequence %" PRId64 " from position %" PRId64
-                         ": until keep_first = %" PRId64 " tokens are there, append no more than window = %" PRId64
-                         " at once",
-                         rows, b, past, d->keep_first, d->window);
+                         "rows of sequence %" PRId64 " from position %" PRId64 " must be at most window = %" PRId64
+                         " while it has fewer than keep_first = %" PRId64 " tokens (got %" PRId64 ")",
+                         b, past, d->window, d->keep_first, rows);
     return mha__cache_check_seen(c, b, past, err);
 }
 
@@ -57,13 +49,14 @@ static mha_status check_rows(const mha_cache *c, int64_t first, int64_t end, con
     for (int64_t n = 0; n < end - first; n++) {
         if (cu && (cu[n] < 0 || cu[n + 1] < cu[n]))
             return mha__fail(err, MHA_ERR_ARG,
-                             "args.cu_seqlens_q[%" PRId64 "] and the next = %" PRId64 ", %" PRId64
-                             ": must ascend from 0",
+                             "args.cu_seqlens_q[%" PRId64 "] and the next must ascend from 0 (got %" PRId64 ", %" PRId64
+                             ")",
                              n, cu[n], cu[n + 1]);
         const int64_t rows = rows_of(desc, q_lens, cu, n);
         if (rows < 0 || rows > desc->q_len)
-            return mha__fail(err, MHA_ERR_ARG, "q_lens[%" PRId64 "] = %" PRId64 ": must be from 0 to q_len = %" PRId64,
-                             n, rows, desc->q_len);
+            return mha__fail(err, MHA_ERR_ARG,
+                             "q_lens[%" PRId64 "] must be from 0 to q_len = %" PRId64 " (got %" PRId64 ")", n,
+                             desc->q_len, rows);
         MHA__TRY(check_sequence(c, first + n, rows, err));
     }
     return MHA_OK;
@@ -113,35 +106,43 @@ static void fill(mha_cache *c, int64_t first, const int64_t *q_lens, mha_attn_ar
     args->q_lens = q_lens;
 }
 
+/* Both structs are the caller's, perhaps of an older header: they are filled in as copies and written back last. */
 mha_status mha_cache_bind(mha_cache *c, int64_t sequence, const int64_t *q_lens, mha_attn_desc *desc,
                           mha_attn_args *args, mha_error *err)
 {
+    mha_attn_desc d;
+    mha_attn_args a;
     int64_t first = 0, end = 0;
     MHA__TRY(mha__cache_range(c, sequence, &first, &end, err));
-    MHA__TRY(check_size("desc", desc, sizeof *desc, err));
-    MHA__TRY(check_size("args", args, sizeof *args, err));
-    if (desc->q_len < 0) return mha__fail(err, MHA_ERR_ARG, "desc.q_len = %" PRId64 ": must be 0 or more", desc->q_len);
-    const int64_t *cu = desc->inputs & MHA_ATTN_CU_SEQLENS ? args->cu_seqlens_q : NULL;
-    if ((desc->inputs & MHA_ATTN_CU_SEQLENS) && !cu) return mha__fail(err, MHA_ERR_ARG, "args.cu_seqlens_q is NULL");
-    MHA__TRY(check_rows(c, first, end, desc, q_lens, cu, err));
-    MHA__TRY(bind_window(c, desc, err));
-    describe(c, end - first, view_rows(c, first, end, desc, q_lens, cu), desc);
-    desc->inputs = q_lens ? desc->inputs | MHA_ATTN_Q_LENS : desc->inputs & ~(uint32_t)MHA_ATTN_Q_LENS;
-    fill(c, first, q_lens, args);
+    MHA__TRY(mha__options_need(&d, sizeof d, desc, "mha_attn_desc", err));
+    MHA__TRY(mha__options_need(&a, sizeof a, args, "mha_attn_args", err));
+    if (d.q_len < 0) return mha__fail(err, MHA_ERR_ARG, "q_len must be 0 or positive (got %" PRId64 ")", d.q_len);
+    const int64_t *cu = d.inputs & MHA_ATTN_CU_SEQLENS ? a.cu_seqlens_q : NULL;
+    if ((d.inputs & MHA_ATTN_CU_SEQLENS) && !cu)
+        return mha__fail(err, MHA_ERR_ARG, "cu_seqlens_q must not be NULL with MHA_ATTN_CU_SEQLENS");
+    MHA__TRY(check_rows(c, first, end, &d, q_lens, cu, err));
+    MHA__TRY(bind_window(c, &d, err));
+    describe(c, end - first, view_rows(c, first, end, &d, q_lens, cu), &d);
+    d.inputs = q_lens ? d.inputs | MHA_ATTN_Q_LENS : d.inputs & ~(uint32_t)MHA_ATTN_Q_LENS;
+    fill(c, first, q_lens, &a);
+    mha__options_write(desc, &d, sizeof d);
+    mha__options_write(args, &a, sizeof a);
     return MHA_OK;
 }
 
 mha_status mha_cache_describe(const mha_cache *c, int64_t sequence, int64_t count, mha_attn_desc *desc, mha_error *err)
 {
+    mha_attn_desc d;
     int64_t first = 0, end = 0, longest = 0;
     MHA__TRY(mha__cache_range(c, sequence, &first, &end, err));
-    MHA__TRY(check_size("desc", desc, sizeof *desc, err));
-    if (count < 0) return mha__fail(err, MHA_ERR_ARG, "count = %" PRId64 ": must be 0 or more", count);
+    MHA__TRY(mha__options_need(&d, sizeof d, desc, "mha_attn_desc", err));
+    if (count < 0) return mha__fail(err, MHA_ERR_ARG, "count must be 0 or positive (got %" PRId64 ")", count);
     for (int64_t b = first; b < end; b++) {
         MHA__TRY(mha__cache_check_growth(c, b, count, err));
         longest = mha__max64(longest, c->sequences[b].length + count);
     }
-    MHA__TRY(bind_window(c, desc, err));
-    describe(c, end - first, longest, desc);
+    MHA__TRY(bind_window(c, &d, err));
+    describe(c, end - first, longest, &d);
+    mha__options_write(desc, &d, sizeof d);
     return MHA_OK;
 }

@@ -55,12 +55,12 @@ static mha_status reserve_pages(mha_cache *c, int64_t missing, mha_error *err)
     size_t bytes;
     if (c->desc.capacity > 0 && c->pages > 0)
         return mha__fail(err, MHA_ERR_MEMORY,
-                         "the cache is full: capacity is %" PRId64 " pages of %" PRId64 " keys, and %" PRId64
-                         " more are needed",
-                         c->pages, c->desc.page_size, missing);
+                         "the cache is full: capacity must be %" PRId64 " pages of %" PRId64
+                         " keys or more (got %" PRId64 ")",
+                         c->pages + missing, c->desc.page_size, c->pages);
     if (wanted > INT32_MAX || !mha__mul((size_t)wanted, c->k_bytes + c->v_bytes, &bytes) || bytes > PTRDIFF_MAX)
-        return mha__fail(err, MHA_ERR_MEMORY, "%" PRId64 " pages of %zu bytes are more than can be addressed", wanted,
-                         c->k_bytes + c->v_bytes);
+        return mha__fail(err, MHA_ERR_MEMORY, "pages of %zu bytes must be few enough to be addressed (got %" PRId64 ")",
+                         c->k_bytes + c->v_bytes, wanted);
     return grow_pool(c, wanted, err);
 }
 
@@ -69,7 +69,9 @@ static mha_status reserve_table(mha_cache *c, int64_t width, mha_error *err)
     const int64_t wanted = mha__max64(width, 2 * c->width);
     size_t entries;
     if (!mha__mul((size_t)c->desc.batch, (size_t)wanted, &entries) || entries > PTRDIFF_MAX / sizeof *c->table)
-        return mha__fail(err, MHA_ERR_MEMORY, "a table of %" PRId64 " times %" PRId64 " pages is too large",
+        return mha__fail(err, MHA_ERR_MEMORY,
+                         "the page table must be small enough to be addressed (got %" PRId64 " times %" PRId64
+                         " pages)",
                          c->desc.batch, wanted);
     int32_t *table = mha__alloc(c->ctx, entries * sizeof *table);
     if (!table) return mha__no_memory(err, entries * sizeof *table, "the page table of a KV cache");

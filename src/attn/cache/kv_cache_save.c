@@ -58,19 +58,21 @@ static mha_status find(const mha_cache_tensor *tensors, int count, const mha_cac
     size_t bytes;
     for (int n = 0; n < count && !t; n++)
         if (tensors[n].name && strcmp(tensors[n].name, want->name) == 0) t = &tensors[n];
-    if (!t) return mha__fail(err, MHA_ERR_FORMAT, "tensor \"%s\" is missing", want->name);
+    if (!t) return mha__fail(err, MHA_ERR_FORMAT, "tensor \"%s\" must be given", want->name);
     if (t->dtype != want->dtype)
-        return mha__fail(err, MHA_ERR_FORMAT, "tensor \"%s\": dtype is %s, want %s", want->name,
-                         mha_dtype_name(t->dtype), mha_dtype_name(want->dtype));
+        return mha__fail(err, MHA_ERR_FORMAT, "tensor \"%s\": dtype must be %s (got %s)", want->name,
+                         mha_dtype_name(want->dtype), mha_dtype_name(t->dtype));
     if (t->rank != want->rank)
-        return mha__fail(err, MHA_ERR_FORMAT, "tensor \"%s\": rank is %d, want %d", want->name, t->rank, want->rank);
+        return mha__fail(err, MHA_ERR_FORMAT, "tensor \"%s\": rank must be %d (got %d)", want->name, want->rank,
+                         t->rank);
     for (int n = 0; n < t->rank; n++)
         if (t->shape[n] < 0 || (want->shape[n] >= 0 && t->shape[n] != want->shape[n]))
-            return mha__fail(err, MHA_ERR_FORMAT, "tensor \"%s\": shape[%d] is %" PRId64 ", want %" PRId64, want->name,
-                             n, t->shape[n], want->shape[n]);
+            return mha__fail(err, MHA_ERR_FORMAT, "tensor \"%s\": shape[%d] must be %" PRId64 " (got %" PRId64 ")",
+                             want->name, n, want->shape[n], t->shape[n]);
     if (!mha__bytes(t->shape, t->rank, mha_dtype_size(t->dtype), &bytes) || bytes > PTRDIFF_MAX ||
         (bytes > 0 && !t->data))
-        return mha__fail(err, MHA_ERR_FORMAT, "tensor \"%s\": no data of that shape", want->name);
+        return mha__fail(err, MHA_ERR_FORMAT, "tensor \"%s\": data must be bytes of its shape (got %p)", want->name,
+                         t->data);
     *found = t;
     return MHA_OK;
 }
@@ -87,7 +89,8 @@ static mha_status find_all(const mha_cache *c, const mha_cache_tensor *tensors, 
     for (int n = 0; n < MHA_CACHE_TENSORS; n++)
         MHA__TRY(find(tensors, count, &want[n], &t[n], err));
     if (t[KEYS]->shape[0] == t[VALUES]->shape[0] && t[KEYS]->shape[0] <= INT32_MAX) return MHA_OK;
-    return mha__fail(err, MHA_ERR_FORMAT, "tensors \"k\" and \"v\" have %" PRId64 " and %" PRId64 " pages",
+    return mha__fail(err, MHA_ERR_FORMAT,
+                     "tensors \"k\" and \"v\" must have equally many pages (got %" PRId64 " and %" PRId64 ")",
                      t[KEYS]->shape[0], t[VALUES]->shape[0]);
 }
 
@@ -114,15 +117,19 @@ static mha_status load_sequence(mha_cache *c, int64_t b, const mha_cache_tensor 
     mha__sequence *s = &c->sequences[b];
     if (length < 0 || mha__ceil_div(length, c->desc.page_size) > width)
         return mha__fail(err, MHA_ERR_FORMAT,
-                         "tensor \"lengths\"[%" PRId64 "] = %" PRId64 ": there are %" PRId64 " pages", b, length,
-                         width);
+                         "tensor \"lengths\"[%" PRId64 "] must fit the %" PRId64 " pages of a sequence (got %" PRId64
+                         ")",
+                         b, width, length);
     const int64_t held = mha__cache_pages_of(c, length);
     const int64_t behind = mha__cache_first_seen(c, length) / c->desc.page_size;
     for (int64_t n = 0; n < width; n++) {
         const int32_t page = page_at(t[PAGES], b, n);
         const bool dropped = page == MHA__PAGE_NONE && n == s->dropped && n < behind;
         if (n < held ? (page < 0 || page >= t[KEYS]->shape[0]) && !dropped : page != MHA__PAGE_NONE)
-            return mha__fail(err, MHA_ERR_FORMAT, "tensor \"pages\"[%" PRId64 ", %" PRId64 "] = %" PRId32, b, n, page);
+            return mha__fail(err, MHA_ERR_FORMAT,
+                             "tensor \"pages\"[%" PRId64 ", %" PRId64
+                             "] must be a page, or -1 where none is held (got %" PRId32 ")",
+                             b, n, page);
         s->dropped += dropped;
         *mha__cache_entry(c, b, n) = page;
         if (page >= 0) c->refs[page] = mha__max64(c->refs[page], 0) + 1;
@@ -152,8 +159,9 @@ mha_status mha_cache_load(mha_cache *c, const mha_cache_tensor *tensors, int cou
 {
     const mha_cache_tensor *t[MHA_CACHE_TENSORS];
     mha_cache *new;
-    if (!c) return mha__fail(err, MHA_ERR_ARG, "cache is NULL");
-    if (!tensors || count < 0) return mha__fail(err, MHA_ERR_ARG, "tensors is NULL, or count = %d is negative", count);
+    if (!c) return mha__fail(err, MHA_ERR_ARG, "cache must not be NULL");
+    if (!tensors || count < 0)
+        return mha__fail(err, MHA_ERR_ARG, "tensors must not be NULL, and count 0 or positive (got %d)", count);
     MHA__TRY(find_all(c, tensors, count, t, err));
     MHA__TRY(mha_cache_create(c->ctx, &c->desc, &new, err));
     const mha_status status = load(new, t, err);

@@ -7,6 +7,7 @@
 #include "attn/plan/params.h"
 #include "base/error.h"
 #include "base/size.h"
+#include "base/struct_size.h"
 #include <inttypes.h>
 #include <math.h>
 
@@ -85,17 +86,18 @@ static mha_status check(const mha_attn_merge_args *a, mha_error *err)
     size_t bytes;
     for (size_t n = 0; n < sizeof counts / sizeof *counts; n++)
         if (counts[n].value < counts[n].least)
-            return mha__fail(err, MHA_ERR_ARG, "%s = %" PRId64 ": must be at least %" PRId64, counts[n].name,
-                             counts[n].value, counts[n].least);
+            return mha__fail(err, MHA_ERR_ARG, "%s must be at least %" PRId64 " (got %" PRId64 ")", counts[n].name,
+                             counts[n].least, counts[n].value);
     MHA__TRY(mha__attn_check_width("v_head_dim", a->v_head_dim, false, err));
     if (!mha__bytes(all, 4, sizeof(double), &bytes) || bytes > PTRDIFF_MAX)
         return mha__fail(err, MHA_ERR_ARG,
-                         "batch * heads * q_len * v_head_dim = %" PRId64 " * %" PRId64 " * %" PRId64 " * %" PRId64
-                         " overflows",
+                         "batch * heads * q_len * v_head_dim must be countable in bytes (got %" PRId64 " * %" PRId64
+                         " * %" PRId64 " * %" PRId64 ")",
                          a->batch, a->heads, a->q_len, a->v_head_dim);
-    if (a->count > 0 && !a->parts) return mha__fail(err, MHA_ERR_ARG, "parts is NULL");
+    if (a->count > 0 && !a->parts) return mha__fail(err, MHA_ERR_ARG, "parts must not be NULL");
     if (a->dtype == MHA_DTYPE_DEFAULT || a->dtype == MHA_F32 || a->dtype == MHA_F64) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "dtype = %d (%s): must be f32 or f64", (int)a->dtype, mha_dtype_name(a->dtype));
+    return mha__fail(err, MHA_ERR_ARG, "dtype must be f32 or f64 (got %d (%s))", (int)a->dtype,
+                     mha_dtype_name(a->dtype));
 }
 
 /* A result must meet no part, but may be exactly what stands at its place in one. `where` is the part's place in the
@@ -112,7 +114,7 @@ static mha_status check_apart(const merging *m, const mha__operand result[2], in
             if (x == y && mha__operand_same(&result[x], &of_part[y])) continue;
             if (mha__operand_meet(&result[x], size, &of_part[y], size))
                 return mha__fail(err, MHA_ERR_ARG,
-                                 "%s overlaps parts[%" PRId64 "].%s; it may be exactly the %s of a part, nothing else",
+                                 "%s must not overlap parts[%" PRId64 "].%s, unless it is exactly the %s of a part",
                                  result[x].name, where, result[y].name, result[x].name);
         }
     return MHA_OK;
@@ -129,7 +131,7 @@ static mha_status bind(merging *m, mha_error *err)
     if (m->lse.data) MHA__TRY(mha__bind_output("lse", &m->lse, lse, 3, size, err));
     const mha__operand result[2] = {mha__operand_of("out", &m->out, out), mha__operand_of("lse", &m->lse, lse)};
     if (m->lse.data && mha__operand_meet(&result[0], size, &result[1], size))
-        return mha__fail(err, MHA_ERR_ARG, "lse overlaps out");
+        return mha__fail(err, MHA_ERR_ARG, "lse must not overlap out");
     for (int64_t n = 0; n < a->count; n++) {
         if (part_of(m, n, &part, &why) != MHA_OK)
             return mha__fail(err, why.status, "parts[%" PRId64 "].%s", n, why.message);
@@ -140,10 +142,9 @@ static mha_status bind(merging *m, mha_error *err)
 
 mha_status mha_attn_merge(mha_ctx *ctx, const mha_attn_merge_args *args, mha_error *err)
 {
-    if (!args) return mha__fail(err, MHA_ERR_ARG, "args is NULL");
-    if (args->size != sizeof *args)
-        return mha__fail(err, MHA_ERR_ARG, "args.size = %zu: must be sizeof(mha_attn_merge_args) = %zu", args->size,
-                         sizeof *args);
+    mha_attn_merge_args own;
+    MHA__TRY(mha__options_need(&own, sizeof own, args, "mha_attn_merge_args", err));
+    args = &own;
     MHA__TRY(mha__ctx_find(&ctx, err));
     MHA__TRY(check(args, err));
     const mha__isa isa = mha__ctx_isa(ctx);

@@ -6,6 +6,7 @@
 #include "attn/forward/query_tile.h"
 #include "attn/mask/block_mask.h"
 #include "attn/mask/mask.h"
+#include "attn/plan/operand_table.h"
 #include "attn/plan/task_rows.h"
 #include "base/size.h"
 
@@ -13,12 +14,11 @@ const char *mha__fwd_why_not_one_block(const mha_attn_plan *plan)
 {
     const mha_attn_desc *d = &plan->desc;
     const bool whole = d->block_q >= d->max_q_len && d->block_k >= d->max_kv_len; /* or 0, without such a mask */
-    const uint32_t inputs = MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS | MHA_ATTN_CU_SEQLENS | MHA_ATTN_HEAD_LIST |
-                            (whole ? MHA_ATTN_BLOCK_KEEP : 0u);
+    const uint32_t inputs = mha__inputs_with(MHA__SINGLE_BLOCK) | (whole ? MHA_ATTN_BLOCK_KEEP : 0u);
     const uint32_t outputs = MHA_ATTN_LSE | MHA_ATTN_GRADS;
     if (d->kv_len == 0) return "there are no keys";
     if (d->max_kv_len > MHA__KEY_BLOCK) return "more keys than a block has";
-    if (plan->q.half >= 0 || plan->kv.half >= 0) return "it takes no 16-bit or q8_0 numbers";
+    if (plan->q.widen || plan->kv.widen) return "it takes no 16-bit or q8_0 numbers";
     if (plan->rows > 0 && plan->rows <= plan->kernels->few) return "fwd_few takes so few rows";
     if ((d->inputs & ~inputs) || (d->outputs & ~outputs) || d->softcap != 0 || d->dropout != 0)
         return "it knows no inputs or outputs but lengths, lists of heads, masks of whole heads and lse";

@@ -144,9 +144,9 @@ static bool write_rows(const mha__tile *t, const mha__partial *result, int64_t f
         t->k->gate(rows, mha__tile_per_head(t, &a->gates), scale, x->gated);
         scale = x->gated;
     }
-    if (plan->q.half < 0) return t->k->output(rows, dv, o, plan->o_stride, scale, out, row, col);
+    if (!plan->q.widen) return t->k->output(rows, dv, o, plan->o_stride, scale, out, row, col);
     const bool finite = t->k->output(rows, dv, o, plan->o_stride, scale, x->wide, dv, 1);
-    t->k->narrow[plan->q.half](rows, dv, x->wide, dv, out, row, col);
+    plan->q.narrow(rows, dv, x->wide, dv, out, row, col);
     return finite;
 }
 

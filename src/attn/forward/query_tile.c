@@ -36,10 +36,10 @@ static void pack_queries(const mha__tile *t)
     }
     if (t->pairs) {
         t->pairs->pack_queries(rows, d, from, row, col, t->scratch.q);
-    } else if (as->half < 0) {
+    } else if (!as->widen) {
         t->k->pack_rows(rows, d, from, row, col, t->scratch.q);
     } else {
-        t->k->widen[as->half](rows, d, from, row, col, t->scratch.wide, d);
+        as->widen(rows, d, from, row, col, t->scratch.wide, d);
         t->k->pack_rows(rows, d, t->scratch.wide, d, 1, t->scratch.q);
     }
 }

@@ -32,7 +32,7 @@ void mha__few_products(const mha__tile *t, const mha__panel *p, int64_t first, i
     if (t->pairs)
         t->pairs->few_scores(&k, d->head_dim, p->q, p->rows.count, t->raw ? 1 : d->scale, t->scratch.strip, NULL);
     else
-        t->k->few_scores(t->plan->kv.half, &k, d->head_dim, p->q, p->rows.count, d->scale, t->scratch.strip, NULL);
+        t->k->few_scores(t->plan->kv.type, &k, d->head_dim, p->q, p->rows.count, d->scale, t->scratch.strip, NULL);
     t->k->few_panel(end - first, p->rows.count, t->scratch.strip, s);
 }
 
@@ -81,7 +81,7 @@ bool mha__few_attend(const mha__tile *t, int64_t start, const mha__partial *into
     const mha__scratch *x = &t->scratch;
     const mha__panel p = mha__tile_panel(t, 0);
     const int64_t lanes = p.rows.count;
-    const int type = t->plan->kv.half;
+    const int type = t->plan->kv.type;
     int64_t first, end;
     if (!mha__mask_block(t->call, &p.rows, &p.span, start, &first, &end)) return true;
     if (t->pairs) return attend_pairs(t, start, &p, first, end, into);

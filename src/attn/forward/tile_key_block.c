@@ -36,8 +36,8 @@ mha__run mha__block_keys(const mha__tile *t, int64_t start, int64_t keys)
     if (t->pairs) return mha__pairs_keys(t, start, keys);
     const mha__run run =
         mha__keys_run(t->call, &t->call->args.k, d, t->rows.b, t->kv_head, start, keys, t->scratch.gathered_k);
-    if (t->plan->kv.half < 0 || !run.data || mha__tile_is_few(t)) return run;
-    t->k->widen[t->plan->kv.half](keys, d, run.data, run.row, run.col, t->scratch.wide, d);
+    if (!t->plan->kv.widen || !run.data || mha__tile_is_few(t)) return run;
+    t->plan->kv.widen(keys, d, run.data, run.row, run.col, t->scratch.wide, d);
     return (mha__run){t->scratch.wide, d, 1};
 }
 
@@ -50,9 +50,9 @@ mha__value_run mha__block_values(const mha__tile *t, int64_t start, int64_t keys
     if (t->pairs) return mha__pairs_values(t, start, keys);
     const mha__run run =
         mha__keys_run(t->call, &t->call->args.v, dv, t->rows.b, t->kv_head, start, keys, t->scratch.gathered_v);
-    if (t->plan->kv.half >= 0) {
+    if (t->plan->kv.widen) {
         if (dv % vl) memset(t->scratch.v, 0, (size_t)(keys * wide) * t->k->real_size); /* whole vectors are read */
-        t->k->widen[t->plan->kv.half](keys, dv, run.data, run.row, run.col, t->scratch.v, wide);
+        t->plan->kv.widen(keys, dv, run.data, run.row, run.col, t->scratch.v, wide);
         return (mha__value_run){t->scratch.v, wide, nr};
     }
     const size_t vector = (size_t)vl * t->k->real_size;

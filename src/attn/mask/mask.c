@@ -123,8 +123,7 @@ static bool apply_intervals(const mha__call *call, const mha__rows *rows, const 
 
 bool mha__mask_is_open(const mha__call *call, const mha__span *span, int64_t first, int64_t end)
 {
-    const uint32_t added = MHA_ATTN_SLOPES | MHA_ATTN_BIAS | MHA_ATTN_KEEP | MHA_ATTN_BLOCK_KEEP;
-    return !(call->plan->desc.inputs & added) && span->common_lo <= first && end <= span->common_hi;
+    return !call->plan->scored && span->common_lo <= first && end <= span->common_hi;
 }
 
 bool mha__mask_apply(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows, const mha__span *span,
@@ -145,8 +144,8 @@ bool mha__mask_apply(const mha__call *call, const mha__scratch *scratch, const m
         const mha__stored *as = &call->plan->bias;
         const void *bias = mha__at(&a->bias, as->size, rows->b, rows->h, rows->first, first);
         int64_t row = a->bias.stride[2], col = a->bias.stride[3];
-        if (as->half >= 0) {
-            k->widen[as->half](lanes, keys, bias, row, col, scratch->bias, keys);
+        if (as->widen) {
+            as->widen(lanes, keys, bias, row, col, scratch->bias, keys);
             bias = scratch->bias, row = keys, col = 1;
         }
         k->pack_rows(lanes, keys, bias, row, col, scratch->extra);

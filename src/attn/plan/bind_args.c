@@ -1,119 +1,47 @@
 /* bind_args.c - checks the arguments of one call and fills in their strides. Part of params.h: the rest trusts what it
  * leaves. */
+#include "attn/plan/operand_table.h"
 #include "attn/plan/params.h"
 #include "attn/stats/attention_stats.h"
 #include "attn/stats/requested_maps.h"
 #include "base/error.h"
 #include "base/size.h"
-#include "math/q8_0.h"
+#include "base/struct_size.h"
 #include <inttypes.h>
+#include <string.h>
 
-enum { WORKSPACE_ALIGN = 64, VIEWS = 9, ARRAYS = 8, RESULTS = 4 + MHA__STATS_RESULTS };
+enum { WORKSPACE_ALIGN = 64, RESULTS = MHA__OUTPUT_ROWS + MHA__STATS_ROWS };
 
 /* ---- inputs ---- */
 
-static void list_qkv(const mha_attn_plan *plan, const mha_attn_args *args, mha__input list[MHA__QKV])
+int mha__attn_inputs(const mha_attn_plan *plan, const mha_attn_args *a, mha__input list[MHA__INPUT_ROWS])
 {
-    const mha_attn_desc *d = &plan->desc;
-    const bool paged = d->inputs & MHA_ATTN_BLOCK_TABLE;
-    const int64_t B = d->inputs & MHA_ATTN_CU_SEQLENS ? 1 : d->batch, Hkv = d->kv_heads;
-    const int64_t pieces = paged ? d->pages : B, keys = paged ? d->page_size : d->kv_len;
-    const int64_t k_width = mha__element_count(d->kv_dtype, d->head_dim);
-    const int64_t v_width = mha__element_count(d->kv_dtype, d->v_head_dim);
-    list[0] = (mha__input){{"q", args->q, {B, d->heads, d->q_len, d->head_dim}, false}, plan->q.size};
-    list[1] = (mha__input){{"k", args->k, {pieces, Hkv, keys, k_width}, false}, plan->kv.size};
-    list[2] = (mha__input){{"v", args->v, {pieces, Hkv, keys, v_width}, false}, plan->kv.size};
-}
-
-/* Mask blocks of one axis; a size of 0 means that there is no block mask. */
-static int64_t blocks(int64_t length, int64_t size)
-{
-    return size > 0 ? mha__ceil_div(length, size) : 0;
-}
-
-/* The views that the description names. */
-static int list_views(const mha_attn_plan *plan, const mha_attn_args *a, mha__input list[VIEWS])
-{
-    const mha_attn_desc *d = &plan->desc;
-    const size_t real = plan->kernels->real_size;
-    const int64_t B = d->batch, H = d->heads, rows = d->max_q_len, keys = d->max_kv_len;
-    const struct {
-        uint32_t input;
-        mha__input view;
-    } all[VIEWS] = {
-        {MHA_ATTN_KEEP, {{"keep", a->keep, {B, H, rows, d->keep_keys}, true}, 1}},
-        {MHA_ATTN_BIAS, {{"bias", a->bias, {B, H, rows, keys}, true}, plan->bias.size}},
-        {MHA_ATTN_BLOCK_KEEP,
-         {{"block_keep", a->block_keep, {B, H, blocks(rows, d->block_q), blocks(keys, d->block_k)}, true}, 1}},
-        {MHA_ATTN_DROPOUT_KEEP, {{"dropout_keep", a->dropout_keep, {B, H, rows, keys}, true}, 1}},
-        {MHA_ATTN_SLOPES, {{"slopes", a->slopes, {B, H, 1, 1}, true}, real}},
-        {MHA_ATTN_SINKS, {{"sinks", a->sinks, {B, H, 1, 1}, true}, real}},
-        {MHA_ATTN_GATES, {{"gates", a->gates, {B, H, 1, 1}, true}, real}},
-        {MHA_ATTN_BLOCK_TABLE,
-         {{"block_table", a->block_table, {B, blocks(d->kv_len, d->page_size), 1, 1}, false}, sizeof(int32_t)}},
-        {MHA_ATTN_MAP_ROWS, {{"map_rows", a->map_rows, {B, d->map_rows, 1, 1}, false}, sizeof(int64_t)}}};
     int count = 0;
-    for (int n = 0; n < VIEWS; n++)
-        if (d->inputs & all[n].input) list[count++] = all[n].view;
-    return count;
-}
-
-/* Its arrays; those that it does not name are NULL by now, or left out here. */
-static int list_arrays(const mha_attn_plan *plan, const mha_attn_args *a, mha__input list[ARRAYS])
-{
-    const mha_attn_desc *d = &plan->desc;
-    const int64_t B = d->batch;
-    const struct {
-        const char *name;
-        const void *data;
-        int64_t length;
-        size_t size;
-    } all[ARRAYS] = {
-        {"q_lens", a->q_lens, B, sizeof(int64_t)},
-        {"kv_lens", a->kv_lens, B, sizeof(int64_t)},
-        {"offsets", d->align == MHA_ALIGN_OFFSETS ? a->offsets : NULL, B, sizeof(int64_t)},
-        {"prefix_lens", a->prefix_lens, B, sizeof(int64_t)},
-        {"cu_seqlens_q", a->cu_seqlens_q, B + 1, sizeof(int64_t)},
-        {"cu_seqlens_k", a->cu_seqlens_k, B + 1, sizeof(int64_t)},
-        {"head_list", d->inputs & MHA_ATTN_HEAD_LIST ? a->head_list : NULL, d->listed_heads, sizeof(int32_t)},
-        {"map_heads", d->inputs & MHA_ATTN_MAP_HEADS ? a->map_heads : NULL, d->map_heads, sizeof(int32_t)}};
-    int count = 0;
-    for (int n = 0; n < ARRAYS; n++)
-        if (all[n].data)
-            list[count++] =
-                (mha__input){{all[n].name, {all[n].data, {0, 0, 0, 1}}, {1, 1, 1, all[n].length}, false}, all[n].size};
-    return count;
-}
-
-int mha__attn_inputs(const mha_attn_plan *plan, const mha_attn_args *a, mha__input list[MHA__INPUTS])
-{
-    int count = MHA__QKV;
-    list_qkv(plan, a, list);
-    count += list_views(plan, a, list + count);
-    return count + list_arrays(plan, a, list + count);
-}
-
-static mha_status bind_qkv(const mha_attn_plan *plan, mha_attn_args *a, mha_error *err)
-{
-    mha__input qkv[MHA__QKV];
-    list_qkv(plan, a, qkv);
-    for (int n = 0; n < MHA__QKV; n++) {
-        MHA__TRY(mha__operand_bind(&qkv[n].operand, err));
-        MHA__TRY(mha__operand_place(&qkv[n].operand, qkv[n].size, err));
+    for (int n = 0; n < MHA__INPUT_ROWS; n++) {
+        const mha__operand_row *row = &mha__input_rows[n];
+        if (!mha__operand_is_used(&plan->desc, row) || !mha__operand_data(row, a)) continue;
+        list[count++] = (mha__input){mha__operand_at(plan, row, a), mha__element_bytes(plan, row->element)};
     }
-    a->q = qkv[0].operand.view, a->k = qkv[1].operand.view, a->v = qkv[2].operand.view;
+    return count;
+}
+
+/* Strides that are all zero stand for a contiguous view, unless the operand broadcasts. */
+static mha_status bind_input(const mha_attn_plan *plan, const mha__operand_row *row, mha_attn_args *a, mha_error *err)
+{
+    MHA__TRY(mha__operand_check_flag(plan, row, a, err));
+    if (!mha__operand_is_used(&plan->desc, row)) return MHA_OK;
+    mha__operand o = mha__operand_at(plan, row, a);
+    if (!o.view.data && (row->facts & MHA__IS_OPTIONAL)) return MHA_OK;
+    MHA__TRY(mha__operand_bind(&o, err));
+    MHA__TRY(mha__operand_place(&o, mha__element_bytes(plan, row->element), err));
+    if (!(row->facts & MHA__IS_ARRAY)) memcpy((char *)a + row->field, &o.view, sizeof o.view);
     return MHA_OK;
 }
 
-/* Those that broadcast; the others have strides to fill in and are bound where their entries are checked. */
-static mha_status bind_views(const mha_attn_plan *plan, const mha_attn_args *a, mha_error *err)
+static mha_status bind_inputs(const mha_attn_plan *plan, mha_attn_args *a, mha_error *err)
 {
-    mha__input views[VIEWS];
-    for (int n = 0, count = list_views(plan, a, views); n < count; n++) {
-        if (!views[n].operand.broadcasts) continue;
-        MHA__TRY(mha__operand_bind(&views[n].operand, err));
-        MHA__TRY(mha__operand_place(&views[n].operand, views[n].size, err));
-    }
+    for (int n = 0; n < MHA__INPUT_ROWS; n++)
+        MHA__TRY(bind_input(plan, &mha__input_rows[n], a, err));
     return MHA_OK;
 }
 
@@ -133,19 +61,16 @@ static void fold(const mha_attn_desc *d, mha_attn_args *a)
 
 static int list_results(const mha_attn_plan *plan, mha_attn_args *a, mha_attn_stats *stats, mha__result list[RESULTS])
 {
-    const mha_attn_desc *d = &plan->desc;
-    const size_t real = plan->kernels->real_size;
-    const int64_t B = plan->packed ? 1 : d->batch, H = d->listed_heads, Lq = d->q_len;
     int count = 0;
-    int64_t map[4];
-    mha__maps_extent(d, map);
-    list[count++] = (mha__result){"out", &a->out, {B, H, Lq, d->v_head_dim}, 4, plan->q.size};
-    if (d->outputs & MHA_ATTN_LSE) list[count++] = (mha__result){"lse", &a->lse, {B, H, Lq, 1}, 3, real};
-    if (d->outputs & MHA_ATTN_PROBS)
-        list[count++] = (mha__result){"probs", &a->probs, {map[0], map[1], map[2], map[3]}, 4, real};
-    if (d->outputs & MHA_ATTN_SCORES)
-        list[count++] = (mha__result){"scores", &a->scores, {map[0], map[1], map[2], map[3]}, 4, real};
-    return d->outputs & MHA_ATTN_STATS ? count + mha__stats_results(plan, stats, list + count) : count;
+    for (int n = 0; n < MHA__OUTPUT_ROWS; n++) {
+        const mha__operand_row *row = &mha__output_rows[n];
+        if (row->element != MHA__OF_NONE && mha__operand_is_used(&plan->desc, row))
+            list[count++] = mha__result_at(plan, row, a);
+    }
+    for (int n = 0; n < MHA__STATS_ROWS && (plan->desc.outputs & MHA_ATTN_STATS); n++)
+        if (mha__operand_data(&mha__stats_rows[n], stats))
+            list[count++] = mha__result_at(plan, &mha__stats_rows[n], stats);
+    return count;
 }
 
 /* What is written must meet neither what is read nor what else is written. Out may be exactly q, unless a list of heads
@@ -154,7 +79,7 @@ static mha_status check_apart(const mha_attn_plan *plan, const mha_attn_args *a,
                               mha_error *err)
 {
     const bool listed = plan->desc.inputs & MHA_ATTN_HEAD_LIST;
-    mha__input in[MHA__INPUTS];
+    mha__input in[MHA__INPUT_ROWS];
     mha__operand out[RESULTS];
     const int inputs = mha__attn_inputs(plan, a, in);
     for (int x = 0; x < count; x++) {
@@ -163,11 +88,11 @@ static mha_status check_apart(const mha_attn_plan *plan, const mha_attn_args *a,
         for (int y = 0; y < inputs; y++) {
             if (x == 0 && y == 0 && !listed && mha__operand_same(&out[x], &in[y].operand)) continue;
             if (mha__operand_meet(&out[x], list[x].size, &in[y].operand, in[y].size))
-                return mha__fail(err, MHA_ERR_ARG, "%s overlaps %s%s", out[x].name, in[y].operand.name, more);
+                return mha__fail(err, MHA_ERR_ARG, "%s must not overlap %s%s", out[x].name, in[y].operand.name, more);
         }
         for (int y = 0; y < x; y++)
             if (mha__operand_meet(&out[x], list[x].size, &out[y], list[y].size))
-                return mha__fail(err, MHA_ERR_ARG, "%s overlaps %s", out[x].name, out[y].name);
+                return mha__fail(err, MHA_ERR_ARG, "%s must not overlap %s", out[x].name, out[y].name);
     }
     return MHA_OK;
 }
@@ -175,6 +100,8 @@ static mha_status check_apart(const mha_attn_plan *plan, const mha_attn_args *a,
 static mha_status bind_results(const mha_attn_plan *plan, mha__call *call, mha_error *err)
 {
     mha__result list[RESULTS];
+    for (int n = 0; n < MHA__OUTPUT_ROWS; n++)
+        MHA__TRY(mha__operand_check_flag(plan, &mha__output_rows[n], &call->args, err));
     if (plan->desc.outputs & MHA_ATTN_STATS) MHA__TRY(mha__stats_take(&call->args, &call->stats, err));
     const int count = list_results(plan, &call->args, &call->stats, list);
     for (int n = 0; n < count; n++)
@@ -185,22 +112,17 @@ static mha_status bind_results(const mha_attn_plan *plan, mha__call *call, mha_e
 /* ---- pages ---- */
 
 /* Every entry that a key within the lengths needs: a page, or -1. */
-static mha_status bind_block_table(const mha_attn_desc *d, mha_attn_args *a, mha_error *err)
+static mha_status check_block_table(const mha_attn_desc *d, const mha_attn_args *a, mha_error *err)
 {
-    mha__operand table = {
-        "block_table", a->block_table, {d->batch, mha__ceil_div(d->kv_len, d->page_size), 1, 1}, false};
-    MHA__TRY(mha__operand_bind(&table, err));
-    MHA__TRY(mha__operand_place(&table, sizeof(int32_t), err));
-    a->block_table = table.view;
     for (int64_t b = 0; b < d->batch; b++) {
         const int64_t used = mha__ceil_div(a->kv_lens ? a->kv_lens[b] : d->kv_len, d->page_size);
         for (int64_t n = 0; n < used; n++) {
             const int32_t page = *(const int32_t *)mha__at(&a->block_table, sizeof page, b, n, 0, 0);
             if (page < -1 || page >= d->pages)
                 return mha__fail(err, MHA_ERR_ARG,
-                                 "block_table[%" PRId64 "][%" PRId64 "] = %" PRId32
-                                 ": must be -1 (dropped) or below pages = %" PRId64,
-                                 b, n, page, d->pages);
+                                 "block_table[%" PRId64 "][%" PRId64 "] must be -1 (dropped) or below pages = %" PRId64
+                                 " (got %" PRId32 ")",
+                                 b, n, d->pages, page);
         }
     }
     return MHA_OK;
@@ -208,24 +130,22 @@ static mha_status bind_block_table(const mha_attn_desc *d, mha_attn_args *a, mha
 
 mha_status mha__attn_check_workspace(const void *workspace, size_t bytes, size_t need, mha_error *err)
 {
-    if (need > 0 && !workspace) return mha__fail(err, MHA_ERR_ARG, "workspace is NULL; %zu bytes are needed", need);
-    if (bytes < need) return mha__fail(err, MHA_ERR_ARG, "workspace_bytes = %zu: %zu are needed", bytes, need);
+    if (need > 0 && !workspace)
+        return mha__fail(err, MHA_ERR_ARG, "workspace must not be NULL where %zu bytes are needed", need);
+    if (bytes < need) return mha__fail(err, MHA_ERR_ARG, "workspace_bytes must be at least %zu (got %zu)", need, bytes);
     if (need > 0 && (uintptr_t)workspace % WORKSPACE_ALIGN != 0)
-        return mha__fail(err, MHA_ERR_ARG, "workspace is not aligned to %d bytes", (int)WORKSPACE_ALIGN);
+        return mha__fail(err, MHA_ERR_ARG, "workspace must be aligned to %d bytes (got %p)", (int)WORKSPACE_ALIGN,
+                         workspace);
     return MHA_OK;
 }
 
 mha_status mha__attn_bind_inputs(const mha_attn_plan *plan, const mha_attn_args *args, mha__call *call, mha_error *err)
 {
-    if (!args) return mha__fail(err, MHA_ERR_ARG, "args is NULL");
-    if (args->size != sizeof *args)
-        return mha__fail(err, MHA_ERR_ARG, "args.size = %zu: must be sizeof(mha_attn_args) = %zu", args->size,
-                         sizeof *args);
-    *call = (mha__call){.plan = plan, .args = *args};
+    *call = (mha__call){.plan = plan};
+    MHA__TRY(mha__options_need(&call->args, sizeof call->args, args, "mha_attn_args", err));
+    MHA__TRY(bind_inputs(plan, &call->args, err));
     MHA__TRY(mha__bind_lengths(call, err));
-    if (plan->desc.inputs & MHA_ATTN_BLOCK_TABLE) MHA__TRY(bind_block_table(&plan->desc, &call->args, err));
-    MHA__TRY(bind_qkv(plan, &call->args, err));
-    return bind_views(plan, &call->args, err);
+    return plan->desc.inputs & MHA_ATTN_BLOCK_TABLE ? check_block_table(&plan->desc, &call->args, err) : MHA_OK;
 }
 
 mha_status mha__attn_bind(const mha_attn_plan *plan, const mha_attn_args *args, void *workspace, size_t workspace_bytes,
@@ -234,10 +154,8 @@ mha_status mha__attn_bind(const mha_attn_plan *plan, const mha_attn_args *args, 
     MHA__TRY(mha__attn_check_workspace(workspace, workspace_bytes, mha_attn_plan_workspace(plan), err));
     MHA__TRY(mha__attn_bind_inputs(plan, args, call, err));
     call->workspace = workspace;
-    MHA__TRY(mha__maps_bind(call, err));
+    MHA__TRY(mha__maps_check(call, err));
     MHA__TRY(bind_results(plan, call, err));
-    if ((plan->desc.outputs & MHA_ATTN_ROWS) && !args->on_rows.rows)
-        return mha__fail(err, MHA_ERR_ARG, "on_rows.rows is NULL");
     if (plan->folded) fold(&plan->desc, &call->args);
     return MHA_OK;
 }

@@ -9,12 +9,11 @@
 static mha_status check_lengths(const char *name, const int64_t *lens, int64_t count, const int64_t *cu,
                                 int64_t longest, mha_error *err)
 {
-    if (!lens) return mha__fail(err, MHA_ERR_ARG, "%s is NULL", name);
     for (int64_t b = 0; b < count; b++) {
         const int64_t most = cu ? cu[b + 1] - cu[b] : longest;
         if (lens[b] < 0 || lens[b] > most)
-            return mha__fail(err, MHA_ERR_ARG, "%s[%" PRId64 "] = %" PRId64 ": must be from 0 to %" PRId64, name, b,
-                             lens[b], most);
+            return mha__fail(err, MHA_ERR_ARG, "%s[%" PRId64 "] must be from 0 to %" PRId64 " (got %" PRId64 ")", name,
+                             b, most, lens[b]);
     }
     return MHA_OK;
 }
@@ -23,30 +22,28 @@ static mha_status check_lengths(const char *name, const int64_t *lens, int64_t c
 static mha_status check_packing(const char *name, const int64_t *cu, int64_t count, int64_t total, const char *limit,
                                 int64_t longest, mha_error *err)
 {
-    if (!cu) return mha__fail(err, MHA_ERR_ARG, "%s is NULL", name);
-    if (cu[0] != 0) return mha__fail(err, MHA_ERR_ARG, "%s[0] = %" PRId64 ": must be 0", name, cu[0]);
+    if (cu[0] != 0) return mha__fail(err, MHA_ERR_ARG, "%s[0] must be 0 (got %" PRId64 ")", name, cu[0]);
     for (int64_t b = 0; b < count; b++)
         if (cu[b + 1] < cu[b])
             return mha__fail(err, MHA_ERR_ARG,
-                             "%s[%" PRId64 "] = %" PRId64 ": must not be below the %" PRId64 " before it", name, b + 1,
-                             cu[b + 1], cu[b]);
+                             "%s[%" PRId64 "] must not be below the %" PRId64 " before it (got %" PRId64 ")", name,
+                             b + 1, cu[b], cu[b + 1]);
     for (int64_t b = 0; b < count; b++)
         if (cu[b + 1] - cu[b] > longest)
             return mha__fail(err, MHA_ERR_ARG,
-                             "%s[%" PRId64 "] = %" PRId64 ": sequence %" PRId64 " would be longer than %s = %" PRId64,
-                             name, b + 1, cu[b + 1], b, limit, longest);
+                             "%s[%" PRId64 "] must end a sequence of at most %s = %" PRId64 " (got %" PRId64 ")", name,
+                             b + 1, limit, longest, cu[b + 1]);
     if (cu[count] == total) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "%s[%" PRId64 "] = %" PRId64 ": must be the length of all, %" PRId64, name,
-                     count, cu[count], total);
+    return mha__fail(err, MHA_ERR_ARG, "%s[%" PRId64 "] must be the length of all, %" PRId64 " (got %" PRId64 ")", name,
+                     count, total, cu[count]);
 }
 
 static mha_status check_head_list(const mha_attn_desc *d, const int32_t *list, mha_error *err)
 {
-    if (!list) return mha__fail(err, MHA_ERR_ARG, "head_list is NULL");
     for (int64_t n = 0; n < d->listed_heads; n++)
         if (list[n] < 0 || list[n] >= d->heads)
-            return mha__fail(err, MHA_ERR_ARG, "head_list[%" PRId64 "] = %" PRId32 ": must be from 0 to %" PRId64, n,
-                             list[n], d->heads - 1);
+            return mha__fail(err, MHA_ERR_ARG, "head_list[%" PRId64 "] must be from 0 to %" PRId64 " (got %" PRId32 ")",
+                             n, d->heads - 1, list[n]);
     return MHA_OK;
 }
 
@@ -59,8 +56,8 @@ static mha_status check_align(const mha__call *call, mha_error *err)
         const int64_t keys = a->kv_lens ? a->kv_lens[b] : mha__keys_of(call, b);
         if (queries != keys)
             return mha__fail(err, MHA_ERR_ARG,
-                             "align is unset, but it matters: sequence %" PRId64 " has %" PRId64 " queries and %" PRId64
-                             " keys, and causal, window or slopes are on",
+                             "align must be set where causal, window or slopes meet sequence %" PRId64 " of %" PRId64
+                             " queries and %" PRId64 " keys (got MHA_ALIGN_UNSET)",
                              b, queries, keys);
     }
     return MHA_OK;
@@ -72,10 +69,6 @@ mha_status mha__bind_lengths(mha__call *call, mha_error *err)
     const mha_attn_desc *d = &plan->desc;
     mha_attn_args *a = &call->args;
     const uint32_t in = d->inputs;
-    if (!(in & MHA_ATTN_Q_LENS)) a->q_lens = NULL;
-    if (!(in & MHA_ATTN_KV_LENS)) a->kv_lens = NULL;
-    if (!(in & MHA_ATTN_PREFIX_LENS)) a->prefix_lens = NULL;
-    if (!plan->packed) a->cu_seqlens_q = NULL;
     if (!plan->packed_keys) a->cu_seqlens_k = NULL;
     const int64_t *cu_q = a->cu_seqlens_q, *cu_k = a->cu_seqlens_k, B = d->batch;
     if (plan->packed) MHA__TRY(check_packing("cu_seqlens_q", cu_q, B, d->q_len, "max_q_len", d->max_q_len, err));
@@ -87,7 +80,7 @@ mha_status mha__bind_lengths(mha__call *call, mha_error *err)
     if (in & MHA_ATTN_HEAD_LIST) MHA__TRY(check_head_list(d, a->head_list, err));
     if (d->align == MHA_ALIGN_OFFSETS && (plan->positional || (d->outputs & (MHA_ATTN_STATS | MHA_ATTN_ROWS))) &&
         !a->offsets)
-        return mha__fail(err, MHA_ERR_ARG, "offsets is NULL, but align is MHA_ALIGN_OFFSETS");
+        return mha__fail(err, MHA_ERR_ARG, "offsets must not be NULL with MHA_ALIGN_OFFSETS in desc.align");
     if (d->align == MHA_ALIGN_UNSET && plan->positional) MHA__TRY(check_align(call, err));
     return MHA_OK;
 }

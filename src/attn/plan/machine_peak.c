@@ -63,7 +63,7 @@ static void read_slice(void *arg, int64_t i, int worker)
 
 mha_status mha_limit_fma(mha_ctx *ctx, double *flops_per_second, mha_error *err)
 {
-    if (!flops_per_second) return mha__fail(err, MHA_ERR_ARG, "flops_per_second is NULL");
+    if (!flops_per_second) return mha__fail(err, MHA_ERR_ARG, "flops_per_second must not be NULL");
     MHA__TRY(mha__ctx_find(&ctx, err));
     run r = {.kernels = mha__kernels_f32(mha__ctx_isa(ctx)), .steps = 1000};
     const int threads = mha__threads(ctx);
@@ -76,10 +76,10 @@ mha_status mha_limit_fma(mha_ctx *ctx, double *flops_per_second, mha_error *err)
 
 mha_status mha_limit_read(mha_ctx *ctx, const void *memory, int64_t bytes, double *bytes_per_second, mha_error *err)
 {
-    if (!memory) return mha__fail(err, MHA_ERR_ARG, "memory is NULL");
-    if (!bytes_per_second) return mha__fail(err, MHA_ERR_ARG, "bytes_per_second is NULL");
+    if (!memory) return mha__fail(err, MHA_ERR_ARG, "memory must not be NULL");
+    if (!bytes_per_second) return mha__fail(err, MHA_ERR_ARG, "bytes_per_second must not be NULL");
     if (bytes < READ_LEAST)
-        return mha__fail(err, MHA_ERR_ARG, "bytes = %" PRId64 ": must be at least %d", bytes, (int)READ_LEAST);
+        return mha__fail(err, MHA_ERR_ARG, "bytes must be at least %d (got %" PRId64 ")", (int)READ_LEAST, bytes);
     MHA__TRY(mha__ctx_find(&ctx, err));
     run r = {.kernels = mha__kernels_f32(mha__ctx_isa(ctx)), .memory = memory, .bytes = bytes};
     const int threads = mha__threads(ctx), slices = threads > 1 ? SLICES * threads : 1;

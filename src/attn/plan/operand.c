@@ -54,8 +54,8 @@ static mha_status check_output(const char *name, const mha_view *view, const int
         const int64_t stride = llabs(view->stride[axes[n]]), length = extent[axes[n]];
         if (stride <= span)
             return mha__fail(err, MHA_ERR_ARG,
-                             "%s.stride[%d] = %" PRId64 " with %" PRId64 " elements: they would overlap", name, axes[n],
-                             view->stride[axes[n]], length);
+                             "%s.stride[%d] must keep its %" PRId64 " elements apart (got %" PRId64 ")", name, axes[n],
+                             length, view->stride[axes[n]]);
         span += stride * (length - 1);
     }
     return MHA_OK;
@@ -76,7 +76,7 @@ mha__operand mha__operand_of(const char *name, const mha_view *view, const int64
 
 mha_status mha__operand_bind(mha__operand *o, mha_error *err)
 {
-    if (!o->view.data && !is_empty(o->extent, 4)) return mha__fail(err, MHA_ERR_ARG, "%s is NULL", o->name);
+    if (!o->view.data && !is_empty(o->extent, 4)) return mha__fail(err, MHA_ERR_ARG, "%s must not be NULL", o->name);
     if (!o->broadcasts && all_zero(o->view.stride)) contiguous(o->extent, o->view.stride);
     return MHA_OK;
 }
@@ -106,12 +106,13 @@ mha_status mha__operand_place(const mha__operand *o, size_t size, mha_error *err
     uintptr_t begin, end;
     if (is_empty(o->extent, 4)) return MHA_OK;
     if ((uintptr_t)o->view.data % (size & -size) != 0)
-        return mha__fail(err, MHA_ERR_ARG, "%s.data = %p: must be aligned to %zu bytes, as its elements are", o->name,
-                         o->view.data, size & -size);
+        return mha__fail(err, MHA_ERR_ARG, "%s.data must be aligned to %zu bytes, as its elements are (got %p)",
+                         o->name, size & -size, o->view.data);
     if (mha__operand_bytes(o, size, &begin, &end)) return MHA_OK;
     const int64_t *s = o->view.stride;
     return mha__fail(err, MHA_ERR_ARG,
-                     "%s.stride = {%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "}: reaches beyond all memory",
+                     "%s.stride must stay within the address space (got {%" PRId64 ", %" PRId64 ", %" PRId64
+                     ", %" PRId64 "})",
                      o->name, s[0], s[1], s[2], s[3]);
 }
 

@@ -2,7 +2,7 @@
 #ifndef MHA_ATTN_PLAN_PARAMS_H
 #define MHA_ATTN_PLAN_PARAMS_H
 
-#include "attn/plan/operand.h"
+#include "attn/plan/operand_table.h"
 #include "attn/plan/plan.h"
 
 /* Checks `desc` and copies it with every default filled in: kv_heads, listed_heads, v_head_dim, dtypes, scale,
@@ -27,12 +27,11 @@ mha_status mha__attn_check_workspace(const void *workspace, size_t bytes, size_t
 /* Those about lengths, packing and the list of heads (lengths.c). */
 mha_status mha__bind_lengths(mha__call *call, mha_error *err);
 
-/* What a call reads: q, k and v first, then all that its description names. Returns how many. */
+/* What a call reads: q, k and v first, then every input of its description. Returns how many. */
 typedef struct mha__input {
     mha__operand operand;
     size_t size;
 } mha__input;
-enum { MHA__QKV = 3, MHA__INPUTS = MHA__QKV + 9 + 8 };
-int mha__attn_inputs(const mha_attn_plan *plan, const mha_attn_args *args, mha__input list[MHA__INPUTS]);
+int mha__attn_inputs(const mha_attn_plan *plan, const mha_attn_args *args, mha__input list[MHA__INPUT_ROWS]);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "attn/backward/backward.h"
 #include "attn/forward/forward_tiled.h"
+#include "attn/plan/operand_table.h"
 #include "attn/plan/params.h"
 #include "attn/plan/scratch.h"
 #include "attn/stats/attention_stats.h"
@@ -28,10 +29,15 @@ static int levels_of(int64_t kv_len)
     return levels;
 }
 
-static mha__stored stored_as(mha_dtype dtype)
+/* The one place that knows what the kernels call a storage type. */
+static mha__stored stored_as(const mha__kernels *k, mha_dtype dtype)
 {
-    const int half = dtype == MHA_BF16 ? MHA__BF16 : dtype == MHA_F16 ? MHA__F16 : dtype == MHA_Q8_0 ? MHA__Q8 : -1;
-    return (mha__stored){dtype, mha__element_size(dtype), half};
+    static const int types[] = {[MHA_BF16] = 1 + MHA__BF16, [MHA_F16] = 1 + MHA__F16, [MHA_Q8_0] = 1 + MHA__Q8};
+    const int type = (size_t)dtype < sizeof types / sizeof *types ? types[dtype] - 1 : -1;
+    mha__stored as = {.dtype = dtype, .size = mha__element_size(dtype), .type = type};
+    if (type >= 0) as.widen = k->widen[type];
+    if (type >= 0 && type < MHA__HALVES) as.narrow = k->narrow[type];
+    return as;
 }
 
 /* With few queries the heads of a group differ in nothing that a tile knows per head, unless one of these is on: then K
@@ -43,8 +49,7 @@ const char *mha__plan_unfolded(const mha_attn_plan *plan)
     enum { QUERIES_MOST = 16, TILES_LEAST = 8 };
     const mha_attn_desc *d = &plan->desc;
     const bool one = d->q_len == 1;
-    const uint32_t lengths = MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS | MHA_ATTN_BLOCK_TABLE;
-    const uint32_t inputs = one ? lengths | MHA_ATTN_KEEP | MHA_ATTN_BIAS : lengths;
+    const uint32_t inputs = mha__inputs_with(MHA__FOLDS) | (one ? mha__inputs_with(MHA__FOLDS_ONE) : 0);
     const uint32_t outputs = one ? MHA_ATTN_LSE | MHA_ATTN_PROBS | MHA_ATTN_SCORES : MHA_ATTN_LSE;
     if (d->heads == d->kv_heads) return "every head has keys of its own";
     if (d->q_len < 1 || d->q_len > QUERIES_MOST || (!one && d->q_len * (d->heads / d->kv_heads) > MHA__TILE_Q))
@@ -92,10 +97,10 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
     size_t bytes;
     plan->kernels =
         d->dtype == MHA_F64 ? mha__kernels_f64(mha__ctx_isa(plan->ctx)) : mha__kernels_f32(mha__ctx_isa(plan->ctx));
-    plan->q = stored_as(d->dtype);
-    plan->kv = stored_as(d->kv_dtype);
-    plan->bias = stored_as(d->bias_dtype);
-    plan->pairs = plan->q.half == MHA__BF16 && plan->kv.half == MHA__BF16 ? plan->kernels->pairs : NULL;
+    plan->q = stored_as(plan->kernels, d->dtype);
+    plan->kv = stored_as(plan->kernels, d->kv_dtype);
+    plan->bias = stored_as(plan->kernels, d->bias_dtype);
+    plan->pairs = plan->q.dtype == MHA_BF16 && plan->kv.dtype == MHA_BF16 ? plan->kernels->pairs : NULL;
     plan->packed = (d->inputs & MHA_ATTN_CU_SEQLENS) != 0;
     plan->packed_keys = plan->packed && !(d->inputs & MHA_ATTN_BLOCK_TABLE);
     plan->folded = mha__plan_unfolded(plan) == NULL;
@@ -110,11 +115,12 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
     cut_keys(plan);
     plan->workers = mha__plan_flops(plan) < ALONE_FLOPS || plan->tasks * plan->parts <= 1 ? 1 : mha__threads(plan->ctx);
     plan->positional = mha__attn_positional(d);
+    plan->scored = (d->inputs & mha__inputs_with(MHA__ON_SCORES)) != 0;
     plan->one_block = mha__fwd_why_not_one_block(plan) == NULL;
     plan->few = plan->one_block || (plan->pairs && !few_of_pairs(plan)) ? 0 : plan->kernels->few;
     plan->worker_bytes = plan->one_block ? mha__fwd_one_block_bytes(plan) : mha__scratch_carve(plan, NULL, &scratch);
     if (!mha__mul(plan->worker_bytes, (size_t)plan->workers, &bytes))
-        return mha__fail(err, MHA_ERR_ARG, "the workspace of %d threads overflows", plan->workers);
+        return mha__fail(err, MHA_ERR_ARG, "the workspace must be countable in bytes (got %d threads)", plan->workers);
     if (!(d->outputs & MHA_ATTN_GRADS)) return MHA_OK;
     MHA__TRY(mha__bwd_lay_out(plan, err));
     plan->workers = (int)mha__min64(plan->workers, mha__max64(WORKERS_FREE, room_for(plan, plan->bwd.bytes)));
@@ -124,7 +130,7 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
 mha_status mha_attn_plan_create(mha_ctx *ctx, const mha_attn_desc *desc, mha_attn_plan **out, mha_error *err)
 {
     mha_attn_desc resolved;
-    if (!out) return mha__fail(err, MHA_ERR_ARG, "out is NULL");
+    if (!out) return mha__fail(err, MHA_ERR_ARG, "out must not be NULL");
     *out = NULL;
     MHA__TRY(mha__ctx_find(&ctx, err));
     MHA__TRY(mha__attn_resolve(desc, &resolved, err));
@@ -190,7 +196,7 @@ mha_status mha_attn_forward(const mha_attn_plan *plan, const mha_attn_args *args
                             size_t workspace_bytes, mha_error *err)
 {
     mha__call call;
-    if (!plan) return mha__fail(err, MHA_ERR_ARG, "plan is NULL");
+    if (!plan) return mha__fail(err, MHA_ERR_ARG, "plan must not be NULL");
     MHA__TRY(mha__attn_bind(plan, args, workspace, workspace_bytes, &call, err));
     if (plan->parts > 1) run(&call, plan->tasks * plan->parts, mha__fwd_part);
     if (mha__stats_receives(&call) || (plan->desc.outputs & MHA_ATTN_ROWS))

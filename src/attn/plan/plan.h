@@ -16,8 +16,13 @@ enum {
 /* How one operand is stored. */
 typedef struct mha__stored {
     mha_dtype dtype;
-    size_t size; /* bytes of an element: a number, or a block of q8_0 */
-    int half;    /* an mha__half, or -1: the kernels' real */
+    size_t size; /* bytes of an element, or of a block of q8_0 */
+    int type;    /* for kernels that read it where it lies: an mha__half, or -1 for the kernels' real */
+    /* mha__kernels.widen and narrow of this type; NULL for the real, and narrow also for q8_0, which is only read */
+    void (*widen)(int64_t rows, int64_t n, const void *src, int64_t row_stride, int64_t col_stride, void *dst,
+                  int64_t dst_stride);
+    void (*narrow)(int64_t rows, int64_t n, const void *src, int64_t src_stride, void *dst, int64_t row_stride,
+                   int64_t col_stride);
 } mha__stored;
 
 /* The cuts of the backward pass and its memory; see backward_plan.c. */
@@ -25,6 +30,7 @@ typedef struct mha__bwd_plan {
     int64_t tasks, parts;                  /* (batch, key/value head, part of the rows); parts of each */
     int workers;                           /* with scratch memory: threads, but no more than tasks */
     int64_t slots;                         /* tasks that keep dk and dv at one time, where there is one part */
+    bool head_sums;                        /* one sum per head: of dslopes, dsinks or dgates */
     int64_t q_stride, v_stride;            /* of rows of D and of Dv numbers: whole panels */
     int64_t key_rows;                      /* of the sums for dk and dv */
     size_t worker_bytes, key_bytes, bytes; /* of one worker, of those sums, of all */
@@ -54,6 +60,7 @@ struct mha_attn_plan {
     bool packed;         /* sequences lie one after another: rows, and also keys unless these are in pages */
     bool packed_keys;
     bool positional;     /* causal or a window: rows have positions */
+    bool scored;         /* an input changes scores or masks keys one by one */
     size_t worker_bytes; /* of scratch memory; see scratch.c */
     mha__bwd_plan bwd;   /* zeros without MHA_ATTN_GRADS */
 };

@@ -1,5 +1,6 @@
 /* plan_describe.c - what a plan says about itself: one list of facts, printed as sentences or as JSON. */
 #include "attn/forward/forward_tiled.h"
+#include "attn/plan/operand_table.h"
 #include "attn/stats/requested_maps.h"
 #include "math/q8_0.h"
 #include <inttypes.h>
@@ -35,17 +36,6 @@ static const char *why_not(const mha_attn_plan *plan, mha__isa isa)
     if (!mha__cpu_favours(isa)) return "not faster than avx512 on this CPU: taken where it is named";
     return "newer than the context allows";
 }
-
-/* What is written besides out, and how much of the maps. */
-static const struct {
-    uint32_t output;
-    const char *name;
-    bool is_map;
-} outputs[] = {{MHA_ATTN_LSE, "lse", false},
-               {MHA_ATTN_PROBS, "probs", true},
-               {MHA_ATTN_STATS, "stats", false},
-               {MHA_ATTN_SCORES, "scores", true},
-               {MHA_ATTN_ROWS, "on_rows", false}};
 
 static const char *scores_name(const mha_attn_desc *d)
 {
@@ -110,7 +100,7 @@ static const char *weights(const mha_attn_plan *plan)
     return mha_dtype_name(mha_attn_plan_weights(plan));
 }
 
-enum { PATHS = MHA__ISAS + 7 };
+enum { PATHS = MHA__ISAS + 6 };
 
 static int refused_paths(const mha_attn_plan *plan, path paths[PATHS])
 {
@@ -118,7 +108,6 @@ static int refused_paths(const mha_attn_plan *plan, path paths[PATHS])
     for (int isa = MHA__ISAS - 1; strcmp(mha__isa_name((mha__isa)isa), plan->kernels->isa) != 0; isa--)
         paths[n++] = (path){mha__isa_name((mha__isa)isa), why_not(plan, (mha__isa)isa)};
     if (!plan->pairs) paths[n++] = (path){"products of bf16 pairs", why_not_pairs(plan)};
-    if (plan->desc.dtype == MHA_F32) paths[n++] = (path){"f32 by split bf16 products", "not built"};
     if (!plan->one_block) paths[n++] = (path){"fwd_one_block", mha__fwd_why_not_one_block(plan)};
     if (!is_few(plan)) paths[n++] = (path){"fwd_few", why_not_few(plan)};
     if (!plan->folded) paths[n++] = (path){"heads of a group as one tile", mha__plan_unfolded(plan)};
@@ -130,15 +119,17 @@ static int refused_paths(const mha_attn_plan *plan, path paths[PATHS])
     return n;
 }
 
-/* Masks and biases, as if none repeated: strides are those of a call. */
+/* Inputs with an element for each query and key, as if none broadcast: strides are those of a call. */
 static double mask_bytes(const mha_attn_plan *plan)
 {
     const mha_attn_desc *d = &plan->desc;
     const double rows = (double)d->batch * (double)d->listed_heads * (double)d->max_q_len;
     double width = 0;
-    if (d->inputs & MHA_ATTN_KEEP) width += (double)d->keep_keys;
-    if (d->inputs & MHA_ATTN_BIAS) width += (double)plan->bias.size * (double)d->max_kv_len;
-    if (d->inputs & MHA_ATTN_DROPOUT_KEEP) width += (double)d->max_kv_len;
+    for (int n = 0; n < MHA__INPUT_ROWS; n++) {
+        const mha__operand_row *row = &mha__input_rows[n];
+        if (row->shape[2] == MHA__DIM_MAX_Q_LEN && mha__operand_is_used(d, row))
+            width += (double)mha__element_bytes(plan, row->element) * (double)mha__dimension_of(plan, row->shape[3]);
+    }
     return rows * width;
 }
 
@@ -184,12 +175,13 @@ static void sentences_of_outputs(text *t, const mha_attn_desc *d)
     mha__maps_extent(d, map);
     const bool again = d->outputs & (MHA_ATTN_PROBS | MHA_ATTN_STATS | MHA_ATTN_SCORES | MHA_ATTN_ROWS);
     say(t, "written: out");
-    for (size_t n = 0; n < sizeof outputs / sizeof *outputs; n++) {
-        if (!(d->outputs & outputs[n].output)) continue;
-        say(t, ", %s", outputs[n].name);
-        if (outputs[n].output == MHA_ATTN_SCORES) say(t, " (%s)", scores_name(d));
-        if (outputs[n].output == MHA_ATTN_STATS && d->top_keys) say(t, " (%" PRId64 " top keys)", d->top_keys);
-        if (outputs[n].is_map)
+    for (int n = 1; n < MHA__OUTPUT_ROWS; n++) {
+        const mha__operand_row *row = &mha__output_rows[n];
+        if (!mha__operand_is_used(d, row)) continue;
+        say(t, ", %s", row->name);
+        if (row->flag == MHA_ATTN_SCORES) say(t, " (%s)", scores_name(d));
+        if (row->flag == MHA_ATTN_STATS && d->top_keys) say(t, " (%" PRId64 " top keys)", d->top_keys);
+        if (row->shape[1] == MHA__DIM_MAPPED_HEADS)
             say(t, " [%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "]", map[0], map[1], map[2], map[3]);
     }
     say(t, again ? "; the scores of their rows are computed once more\n" : "\n");
@@ -253,10 +245,11 @@ static void json_of_outputs(text *t, const mha_attn_desc *d)
     int64_t map[4];
     mha__maps_extent(d, map);
     say(t, "\"outputs\": {\"out\": true");
-    for (size_t n = 0; n < sizeof outputs / sizeof *outputs; n++) {
-        if (!(d->outputs & outputs[n].output)) continue;
-        say(t, ", \"%s\": ", outputs[n].name);
-        if (outputs[n].is_map)
+    for (int n = 1; n < MHA__OUTPUT_ROWS; n++) {
+        const mha__operand_row *row = &mha__output_rows[n];
+        if (!mha__operand_is_used(d, row)) continue;
+        say(t, ", \"%s\": ", row->name);
+        if (row->shape[1] == MHA__DIM_MAPPED_HEADS)
             say(t, "[%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "]", map[0], map[1], map[2], map[3]);
         else
             say(t, "true");

@@ -44,9 +44,9 @@ size_t mha__scratch_carve(const mha_attn_plan *plan, char *base, mha__scratch *s
     scratch->folded = take(base, &used, plan->folded && d->q_len > 1 ? plan->rows * d->head_dim : 0, plan->q.size);
     scratch->s = take(base, &used, panel, size);
     scratch->extra = take(base, &used, panel, size);
-    const bool half = plan->q.half >= 0 || plan->kv.half >= 0;
-    scratch->wide = take(base, &used, half ? WIDE_ROWS * mha__max64(depth, d->v_head_dim) : 0, size);
-    scratch->bias = take(base, &used, plan->bias.half >= 0 ? panel : 0, size);
+    const bool widens = plan->q.widen || plan->kv.widen;
+    scratch->wide = take(base, &used, widens ? WIDE_ROWS * mha__max64(depth, d->v_head_dim) : 0, size);
+    scratch->bias = take(base, &used, plan->bias.widen ? panel : 0, size);
     scratch->strip = take(base, &used, plan->kernels->few * MHA__STRIP, size);
     scratch->mask = take(base, &used, panel, size);
     scratch->v = take(base, &used, MHA__KEY_BLOCK * plan->o_stride, size);

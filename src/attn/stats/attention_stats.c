@@ -2,9 +2,9 @@
  * in double. */
 #include "attn/stats/attention_stats.h"
 
-#include "attn/plan/params.h"
-#include "base/error.h"
+#include "attn/plan/operand_table.h"
 #include "base/size.h"
+#include "base/struct_size.h"
 #include <math.h>
 #include <string.h>
 
@@ -12,31 +12,7 @@
 
 mha_status mha__stats_take(const mha_attn_args *args, mha_attn_stats *stats, mha_error *err)
 {
-    if (!args->stats) return mha__fail(err, MHA_ERR_ARG, "stats is NULL");
-    if (args->stats->size != sizeof *stats)
-        return mha__fail(err, MHA_ERR_ARG, "stats.size = %zu: must be sizeof(mha_attn_stats) = %zu", args->stats->size,
-                         sizeof *stats);
-    *stats = *args->stats;
-    return MHA_OK;
-}
-
-int mha__stats_results(const mha_attn_plan *plan, mha_attn_stats *stats, mha__result list[MHA__STATS_RESULTS])
-{
-    const mha_attn_desc *d = &plan->desc;
-    const size_t real = plan->kernels->real_size;
-    const int64_t B = plan->packed ? 1 : d->batch, H = d->listed_heads, Lq = d->q_len;
-    const mha__result all[MHA__STATS_RESULTS] = {
-        {"stats.row_entropy", &stats->row_entropy, {B, H, Lq, 1}, 3, real},
-        {"stats.row_max", &stats->row_max, {B, H, Lq, 1}, 3, real},
-        {"stats.row_argmax", &stats->row_argmax, {B, H, Lq, 1}, 3, sizeof(int64_t)},
-        {"stats.row_distance", &stats->row_distance, {B, H, Lq, 1}, 3, real},
-        {"stats.received", &stats->received, {plan->packed_keys ? 1 : d->batch, H, d->kv_len, 1}, 3, real},
-        {"stats.top_prob", &stats->top_prob, {B, H, Lq, d->top_keys}, 4, real},
-        {"stats.top_key", &stats->top_key, {B, H, Lq, d->top_keys}, 4, sizeof(int64_t)}};
-    int count = 0;
-    for (int n = 0; n < MHA__STATS_RESULTS; n++)
-        if (all[n].view->data) list[count++] = all[n];
-    return count;
+    return mha__options_need(stats, sizeof *stats, args->stats, "mha_attn_stats", err);
 }
 
 static void move_rows(mha_view *view, size_t size, int64_t row)
@@ -47,11 +23,12 @@ static void move_rows(mha_view *view, size_t size, int64_t row)
 
 void mha__stats_move(mha_attn_stats *stats, size_t real_size, int64_t row)
 {
-    mha_view *const reals[] = {&stats->row_entropy, &stats->row_max, &stats->row_distance, &stats->top_prob};
-    for (size_t n = 0; n < sizeof reals / sizeof *reals; n++)
-        move_rows(reals[n], real_size, row);
-    move_rows(&stats->row_argmax, sizeof(int64_t), row);
-    move_rows(&stats->top_key, sizeof(int64_t), row);
+    for (int n = 0; n < MHA__STATS_ROWS; n++) {
+        const mha__operand_row *r = &mha__stats_rows[n];
+        if (r->shape[0] == MHA__DIM_ROW_BATCH)
+            move_rows((mha_view *)(void *)((char *)stats + r->field),
+                      r->element == MHA__OF_INT64 ? sizeof(int64_t) : real_size, row);
+    }
 }
 
 bool mha__stats_receives(const mha__call *call)

@@ -9,14 +9,9 @@
 #define MHA_ATTN_STATS_ATTENTION_STATS_H
 
 #include "attn/mask/mask.h"
-#include "attn/plan/operand.h"
 
-/* Checks that args.stats is there and copies it. */
+/* Copies args.stats. */
 mha_status mha__stats_take(const mha_attn_args *args, mha_attn_stats *stats, mha_error *err);
-
-/* Those of `stats` that are wanted, as results of the call. Returns how many. */
-enum { MHA__STATS_RESULTS = 7 };
-int mha__stats_results(const mha_attn_plan *plan, mha_attn_stats *stats, mha__result list[MHA__STATS_RESULTS]);
 
 /* Moves the views of rows to row `row`, in a call of one of the packed sequences. */
 void mha__stats_move(mha_attn_stats *stats, size_t real_size, int64_t row);

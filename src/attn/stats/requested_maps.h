@@ -7,8 +7,8 @@
 /* The shape of probs and scores. */
 void mha__maps_extent(const mha_attn_desc *resolved, int64_t extent[4]);
 
-/* Checks the lists of heads and rows, and fills in the strides of the latter. */
-mha_status mha__maps_bind(mha__call *call, mha_error *err);
+/* Checks the entries of map_heads and map_rows. */
+mha_status mha__maps_check(const mha__call *call, mha_error *err);
 
 /* True if anything of these rows was asked for. */
 bool mha__maps_want(const mha__call *call, const mha__rows *rows);

@@ -121,6 +121,7 @@ mha_attn_args mha__attn_layer_args(const mha_attn_layer_options *o, const mha_la
 {
     const int64_t L = in->length, D = o->head_dim, q_width = o->heads * D, kv_width = o->kv_heads * D;
     const int64_t row = q_width + 2 * kv_width;
+    const bool maps = in->probs || in->on_rows;
     return (mha_attn_args){
         .size = sizeof(mha_attn_args),
         .q = {qkv, {L * row, D, row, 1}},
@@ -135,10 +136,10 @@ mha_attn_args mha__attn_layer_args(const mha_attn_layer_options *o, const mha_la
         .cu_seqlens_q = in->starts,
         .cu_seqlens_k = in->starts,
         .probs = {in->probs, {0}},
-        .map_heads = in->map_heads,
-        .map_rows = {in->map_rows, {0}},
+        .map_heads = maps ? in->map_heads : NULL,
+        .map_rows = {maps ? in->map_rows : NULL, {0}},
         .stats = in->stats,
         .on_rows = in->on_rows ? *in->on_rows : (mha_attn_visitor){0},
-        .block_keep = {in->rows, {L, 0, 1, 0}},
+        .block_keep = {in->stats ? in->rows : NULL, {L, 0, 1, 0}},
     };
 }

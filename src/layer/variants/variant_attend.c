@@ -85,7 +85,7 @@ static mha_attn_args attend_args(const mha_variant *v, const mha_variant_input *
         .dropout_keep = from_sample(t->drop, run->first, 1),
         .dropout_seed = in->dropout_seed,
         .offsets = t->offsets + run->first,
-        .gates = from_sample((mha_cview){t->gates, {gates, 1, 0, 0}}, run->first, v->real),
+        .gates = from_sample((mha_cview){mha__gated(v) ? t->gates : NULL, {gates, 1, 0, 0}}, run->first, v->real),
         .head_list = run->list,
         .lse = result(v, t->lse, t->n, t->Lq, 1, run),
         .probs = result(v, t->weights, t->n, t->Lq, t->Lk, run),

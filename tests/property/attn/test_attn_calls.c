@@ -191,16 +191,16 @@ static void lse_is_kv_lens(problem *p)
 }
 
 static const bad_call bad_calls[] = {
-    {"out overlaps bias", "bias", out_is_bias},
-    {"out overlaps keep", "keep", out_is_keep},
-    {"lse overlaps kv_lens", "kv_lens", lse_is_kv_lens},
+    {"out must not overlap bias", "bias", out_is_bias},
+    {"out must not overlap keep", "keep", out_is_keep},
+    {"lse must not overlap kv_lens", "kv_lens", lse_is_kv_lens},
     {"out.stride[1]", "3", out_rows_share},
-    {"lse overlaps out", "out", lse_is_out},
-    {"lse overlaps v", "v", lse_is_v},
-    {"probs overlaps q", "q", probs_are_q},
-    {"probs overlaps lse", "lse", probs_are_lse},
-    {"out overlaps k; it may be exactly q, nothing else", "k", out_is_k},
-    {"out overlaps v", "v", out_is_v},
+    {"lse must not overlap out", "out", lse_is_out},
+    {"lse must not overlap v", "v", lse_is_v},
+    {"probs must not overlap q", "q", probs_are_q},
+    {"probs must not overlap lse", "lse", probs_are_lse},
+    {"out must not overlap k; it may be exactly q, nothing else", "k", out_is_k},
+    {"out must not overlap v", "v", out_is_v},
     {"out", "q", out_is_part_of_q},
     {"out.stride[0]", "0", out_broadcasts},
     {"lse.stride[0]", "0", lse_broadcasts},
@@ -286,12 +286,12 @@ static void test_packed_columns(void **state)
         const char *overlaps;
     } outs[] = {{free_columns, NULL},
                 {q, NULL},
-                {k, "overlaps k"},
-                {v, "overlaps v"},
-                {WIDTH, "overlaps q"},
-                {k - 1, "overlaps q"},
-                {free_columns - 1, "overlaps v"},
-                {v - 3, "overlaps k"}};
+                {k, "overlap k"},
+                {v, "must not overlap v"},
+                {WIDTH, "must not overlap q"},
+                {k - 1, "must not overlap q"},
+                {free_columns - 1, "must not overlap v"},
+                {v - 3, "must not overlap k"}};
     const mha_attn_desc d = {
         .size = sizeof d, .batch = 1, .heads = HEADS, .kv_heads = 2, .q_len = ROWS, .kv_len = ROWS, .head_dim = WIDTH};
     for (size_t n = 0; n < sizeof outs / sizeof *outs; n++) {
@@ -550,7 +550,7 @@ static void test_describe_wording(void **state)
                      MHA_OK);
     mha_attn_desc d = {.size = sizeof d, .batch = 1, .heads = 1, .q_len = 200, .kv_len = 300, .head_dim = 16};
     check_said(ctx, &d, 0, "2 tiles in 1 part of the keys on up to 1 thread\n", "few rows:");
-    check_said(ctx, &d, 0, "not taken: f32 by split bf16 products: not built\n", "here none");
+    check_said(ctx, &d, 0, "not taken: products of bf16 pairs", "here none");
     d.q_len = 128;
     d.outputs = MHA_ATTN_GRADS;
     check_said(ctx, &d, 0, "1 tile in 1 part", "tiles in");

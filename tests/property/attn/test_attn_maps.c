@@ -69,8 +69,9 @@ static void bind(problem *p, const choice *c)
     shrink(p, &p->probs);
     shrink(p, &p->scores);
     problem_bind(p);
-    p->args.map_heads = c->heads;
-    p->args.map_rows = (mha_cview){c->rows, {c->one_list ? 0 : ROWS_MOST, 1, 0, 0}};
+    if (p->desc.inputs & MHA_ATTN_MAP_HEADS) p->args.map_heads = c->heads;
+    if (p->desc.inputs & MHA_ATTN_MAP_ROWS)
+        p->args.map_rows = (mha_cview){c->rows, {c->one_list ? 0 : ROWS_MOST, 1, 0, 0}};
 }
 
 /* Which row of the whole map this is; -1: none. */
@@ -150,11 +151,11 @@ static void test_refusals(void **state)
         const char *says;
         int32_t head;
         int64_t row;
-    } faults[] = {{"map_heads[1] = 3", 3, 0},
-                  {"map_heads[1] = -1", -1, 0},
-                  {"map_rows[1][2] = 9", 0, 9},
-                  {"map_rows[1][2] = -10", 0, -10},
-                  {"map_rows[1][2] = 9223372036854775807", 0, INT64_MAX}};
+    } faults[] = {{"map_heads[1] must be from 0 to 2, a head of out (got 3)", 3, 0},
+                  {"map_heads[1] must be from 0 to 2, a head of out (got -1)", -1, 0},
+                  {"map_rows[1][2] must be from -9 to 8 (got 9)", 0, 9},
+                  {"map_rows[1][2] must be from -9 to 8 (got -10)", 0, -10},
+                  {"map_rows[1][2] must be from -9 to 8 (got 9223372036854775807)", 0, INT64_MAX}};
     const mha_attn_desc d = {.size = sizeof d,
                              .batch = 2,
                              .heads = 3,
@@ -176,7 +177,7 @@ static void test_refusals(void **state)
         if (n == sizeof faults / sizeof *faults) p.args.map_heads = NULL;
         if (n == sizeof faults / sizeof *faults + 1) p.args.map_rows.data = NULL;
         assert_false(problem_try(NULL, &p, why, sizeof why));
-        if (!strstr(why, fault ? faults[n].says : "is NULL")) fail_msg("%s", why);
+        if (!strstr(why, fault ? faults[n].says : "must not be NULL")) fail_msg("%s", why);
         problem_free(&p);
     }
 }

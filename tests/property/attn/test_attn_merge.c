@@ -215,9 +215,16 @@ static void test_refusals(void **state)
                                       .parts = &good,
                                       .out.data = memory.out};
     mha_attn_merge_args a[10];
-    const char *want[10] = {"args.size = 7",     "batch = 0",           "heads = -1",    "q_len = -5",
-                            "v_head_dim = 1025", "count = -1",          "parts is NULL", "dtype = 2 (bf16)",
-                            "out is NULL",       "parts[0].lse is NULL"};
+    const char *want[10] = {"mha_attn_merge_args.size must be",
+                            "batch must be at least 1 (got 0)",
+                            "heads must be at least 1 (got -1)",
+                            "q_len must be at least 0 (got -5)",
+                            "v_head_dim must be 1 to 1024 (got 1025)",
+                            "count must be at least 0 (got -1)",
+                            "parts must not be NULL",
+                            "(got 2 (bf16))",
+                            "out must not be NULL",
+                            "parts[0].lse must not be NULL"};
     for (int n = 0; n < 10; n++)
         a[n] = base;
     a[0].size = 7;
@@ -262,17 +269,19 @@ static void test_overlaps(void **state)
         mha_view out, lse;
         const char *want;
     } bad[] = {
-        {{memory + 1, {0}}, base.lse, "out overlaps parts[0].out; it may be exactly the out of a part, nothing else"},
-        {{memory + 8, {0, 0, 4, 1}}, base.lse, "out overlaps parts[1].out"},
-        {{memory + 9, {0}}, base.lse, "out overlaps parts[1].out"},
-        {{memory + 14, {0}}, base.lse, "out overlaps parts[1].lse"},
-        {base.out, {memory + 7, {0}}, "lse overlaps parts[0].lse; it may be exactly the lse of a part, nothing else"},
-        {base.out, {memory + 10, {0}}, "lse overlaps parts[1].out"},
-        {base.out, {memory + 25, {0}}, "lse overlaps out"},
+        {{memory + 1, {0}}, base.lse, "out must not overlap parts[0].out, unless it is exactly the out of a part"},
+        {{memory + 8, {0, 0, 4, 1}}, base.lse, "out must not overlap parts[1].out"},
+        {{memory + 9, {0}}, base.lse, "out must not overlap parts[1].out"},
+        {{memory + 14, {0}}, base.lse, "out must not overlap parts[1].lse"},
+        {base.out, {memory + 7, {0}}, "lse must not overlap parts[0].lse, unless it is exactly the lse of a part"},
+        {base.out, {memory + 10, {0}}, "lse must not overlap parts[1].out"},
+        {base.out, {memory + 25, {0}}, "lse must not overlap out"},
         {base.out, {memory + 30, {0, 0, 0, 0}}, NULL},
         {{memory, {0}}, {memory + 14, {0}}, NULL},
-        {{memory + 2, {0, 0, 9, 1}}, base.lse, "out overlaps parts[0].out"}, /* strided: its rows on 2 to 4, 11 to 13 */
-        {{memory + 11, {0, 0, 7, 1}}, base.lse, "out overlaps parts[1].out"},
+        {{memory + 2, {0, 0, 9, 1}},
+         base.lse,
+         "out must not overlap parts[0].out"}, /* strided: its rows on 2 to 4, 11 to 13 */
+        {{memory + 11, {0, 0, 7, 1}}, base.lse, "out must not overlap parts[1].out"},
         {{memory + 16, {0, 0, 4, 1}}, base.lse, NULL}, /* around nothing */
         {{memory + 8, {0, 0, 3, 1}}, {memory + 6, {0, 0, 1, 0}}, NULL},
     };

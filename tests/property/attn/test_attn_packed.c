@@ -92,18 +92,21 @@ static void free_all(packed *p)
     free(p->q), free(p->k), free(p->v), free(p->out), free(p->lse);
 }
 
-static mha_attn_args arguments(packed *p)
+static mha_attn_args arguments(packed *p, const mha_attn_desc *d)
 {
     mha_attn_args a = {.size = sizeof a, .cu_seqlens_q = p->cu_q, .cu_seqlens_k = p->cu_k};
     a.q = (mha_cview){p->q, {0, D, H * D, 1}};
     a.k = (mha_cview){p->k, {0, D, 2 * D, 1}};
     a.v = (mha_cview){p->v, {0, DV, 2 * DV, 1}};
     a.out = (mha_view){p->out, {0, DV, H * DV, 1}};
-    a.lse = (mha_view){p->lse, {0, 1, H, 0}};
-    a.slopes = (mha_cview){p->slopes, {H, 1, 0, 0}};
-    a.sinks = (mha_cview){p->sinks, {H, 1, 0, 0}};
-    a.gates = (mha_cview){p->gates, {H, 1, 0, 0}};
-    a.q_lens = p->q_lens, a.kv_lens = p->kv_lens, a.offsets = p->offsets, a.prefix_lens = p->prefix_lens;
+    if (d->outputs & MHA_ATTN_LSE) a.lse = (mha_view){p->lse, {0, 1, H, 0}};
+    if (d->inputs & MHA_ATTN_SLOPES) a.slopes = (mha_cview){p->slopes, {H, 1, 0, 0}};
+    if (d->inputs & MHA_ATTN_SINKS) a.sinks = (mha_cview){p->sinks, {H, 1, 0, 0}};
+    if (d->inputs & MHA_ATTN_GATES) a.gates = (mha_cview){p->gates, {H, 1, 0, 0}};
+    if (d->inputs & MHA_ATTN_Q_LENS) a.q_lens = p->q_lens;
+    if (d->inputs & MHA_ATTN_KV_LENS) a.kv_lens = p->kv_lens;
+    if (d->inputs & MHA_ATTN_PREFIX_LENS) a.prefix_lens = p->prefix_lens;
+    if (d->align == MHA_ALIGN_OFFSETS) a.offsets = p->offsets;
     return a;
 }
 
@@ -140,7 +143,7 @@ static void test_packed(void **state)
             d.q_len = p.cu_q[SEQUENCES];
             d.kv_len = p.cu_k[SEQUENCES];
             d.inputs |= MHA_ATTN_CU_SEQLENS;
-            mha_attn_args args = arguments(&p);
+            mha_attn_args args = arguments(&p, &d);
             if (mha_attention(isa_contexts[c], &d, &args, &err) != MHA_OK)
                 fail_msg("%s: %s", ways[way].name, err.message);
             if (!same(&p, parts)) fail_msg("%s: packed, %s: other bits", mha_ctx_isa(isa_contexts[c]), ways[way].name);
@@ -172,14 +175,14 @@ static void test_prefix_beyond_keys(void **state)
         d.kv_len = p.cu_k[SEQUENCES];
         d.max_kv_len = 1100;
         d.inputs |= MHA_ATTN_CU_SEQLENS;
-        mha_attn_args args = arguments(&p);
+        mha_attn_args args = arguments(&p, &d);
         for (int n = 0; n < SEQUENCES; n++)
             p.prefix_lens[n] = n % 2 ? d.max_kv_len : keys_of[n] + (keys_of[n] < d.max_kv_len);
         if (mha_attention(isa_contexts[c], &d, &args, &err) != MHA_OK) fail_msg("%s", err.message);
         if (!same(&p, parts)) fail_msg("%s: a prefix beyond the keys: other bits", mha_ctx_isa(isa_contexts[c]));
         p.prefix_lens[1] = d.max_kv_len + 1;
         assert_int_equal(mha_attention(isa_contexts[c], &d, &args, &err), MHA_ERR_ARG);
-        assert_string_equal(err.message, "prefix_lens[1] = 1101: must be from 0 to 1100");
+        assert_string_equal(err.message, "prefix_lens[1] must be from 0 to 1100 (got 1101)");
         free_all(&p);
         for (int n = 0; n < SEQUENCES; n++)
             problem_free(&parts[n]);
@@ -194,10 +197,13 @@ static void test_refusals(void **state)
         const char *says;
         int which; /* 0 cu_seqlens_q, 1 cu_seqlens_k, 2 kv_lens, 3 prefix_lens */
         int64_t at, value;
-    } faults[] = {{"cu_seqlens_q[0] = 1", 0, 0, 1},     {"cu_seqlens_q[3] = 2", 0, 3, 2},
-                  {"cu_seqlens_q[7] = 700", 0, 7, 700}, {"cu_seqlens_k[7] = 5000", 1, 7, 5000},
-                  {"cu_seqlens_k[2] = -1", 1, 2, -1},   {"kv_lens[0] = 10", 2, 0, 10},
-                  {"prefix_lens[3] = 2000", 3, 3, 2000}};
+    } faults[] = {{"cu_seqlens_q[0] must be 0 (got 1)", 0, 0, 1},
+                  {"before it (got 2)", 0, 3, 2},
+                  {"(got 700)", 0, 7, 700},
+                  {"(got 5000)", 1, 7, 5000},
+                  {"before it (got -1)", 1, 2, -1},
+                  {"(got 10)", 2, 0, 10},
+                  {"(got 2000)", 3, 3, 2000}};
     problem parts[SEQUENCES];
     packed p;
     mha_attn_desc d = describe(3);
@@ -215,7 +221,7 @@ static void test_refusals(void **state)
         d.kv_len = p.cu_k[SEQUENCES];
         d.inputs |= MHA_ATTN_CU_SEQLENS;
         lists[faults[n].which][faults[n].at] = faults[n].value;
-        mha_attn_args args = arguments(&p);
+        mha_attn_args args = arguments(&p, &d);
         assert_int_equal(mha_attention(NULL, &d, &args, &err), MHA_ERR_ARG);
         if (!strstr(err.message, faults[n].says)) fail_msg("%s: says \"%s\"", faults[n].says, err.message);
         args.cu_seqlens_k = NULL;
@@ -276,7 +282,7 @@ static void test_on_a_cache(void **state)
         packed.q_len = ALL_ROWS;
         packed.inputs = MHA_ATTN_CU_SEQLENS;
         assert_int_equal(mha_cache_bind(cache, MHA_CACHE_ALL, NULL, &packed, &b, &err), MHA_ERR_ARG);
-        assert_non_null(strstr(err.message, "cu_seqlens_q is NULL"));
+        assert_non_null(strstr(err.message, "cu_seqlens_q must not be NULL"));
         b.cu_seqlens_q = cached_cu;
         b.q = (mha_cview){packed_q, {0, D, H * D, 1}};
         b.out = (mha_view){packed_out, {0, D, H * D, 1}};
@@ -350,7 +356,7 @@ static void test_head_list_refusals(void **state)
         if (n < 3) memcpy(p.head_list, wrong[n], sizeof wrong[n]);
         if (n == 3) p.args.out = tensor_view(&p.q); /* another head's rows may not have been read yet */
         assert_false(problem_try(NULL, &p, why, sizeof why));
-        assert_non_null(strstr(why, n < 3 ? "head_list[" : "out overlaps q"));
+        assert_non_null(strstr(why, n < 3 ? "head_list[" : "out must not overlap q"));
         problem_free(&p);
     }
 }

@@ -64,7 +64,7 @@ typedef struct refusal {
 static const refusal refusals[] = {
     /* sizes */
     {ARG, "size", "0", {SET(size, 0)}},
-    {ARG, "size", "8", {SET(size, 8)}},
+    {ARG, "size", "12", {SET(size, 12)}},
     {ARG, "batch", "0", {SET(batch, 0)}},
     {ARG, "batch", "-1", {SET(batch, -1)}},
     {ARG, "batch", "-9223372036854775808", {SET(batch, INT64_MIN)}},
@@ -168,14 +168,12 @@ static const refusal refusals[] = {
     {ARG, "outputs", "0x40", {SET(outputs, 64)}},
     {ARG, "scores", "7", {SET(outputs, MHA_ATTN_SCORES), SET(scores, 7)}},
     {ARG, "scores", "2", {SET(scores, MHA_SCORES_BIASED)}},
-    {ARG, "precision", "5", {SET(precision, 5)}},
     /* lists of heads, top keys, block masks */
     {ARG, "listed_heads", "0", {SET(inputs, MHA_ATTN_HEAD_LIST)}},
     {ARG, "listed_heads", "7", {SET(inputs, MHA_ATTN_HEAD_LIST), SET(listed_heads, 7)}},
     {ARG, "top_keys", "33", {SET(outputs, MHA_ATTN_STATS), SET(top_keys, 33)}},
     {ARG, "top_keys", "-1", {SET(outputs, MHA_ATTN_STATS), SET(top_keys, -1)}},
     {ARG, "top_keys", "4", {SET(top_keys, 4)}},
-    {NOT_BUILT, "precision", "MHA_PRECISION_SPLIT", {SET(precision, MHA_PRECISION_SPLIT)}},
     {ARG, "block_q", "16", {SET(block_q, 16)}},
     {ARG, "block_k", "8", {SET(block_k, 8)}},
     {ARG, "block_q", "0", {SET(inputs, MHA_ATTN_BLOCK_KEEP), SET(block_k, 16)}},

@@ -273,12 +273,13 @@ static void test_refusals(void **state)
     char why[1200];
     problem_make(&p, &d, NULL, 63);
     assert_false(problem_try(NULL, &p, why, sizeof why));
-    if (!strstr(why, "on_rows.rows is NULL")) fail_msg("%s", why);
+    if (!strstr(why, "on_rows must not be NULL")) fail_msg("%s", why);
     p.desc.outputs = MHA_ATTN_LSE;
     p.desc.inputs = MHA_ATTN_MAP_HEADS;
     p.desc.map_heads = 1;
     assert_false(problem_try(NULL, &p, why, sizeof why));
-    if (!strstr(why, "map_heads = 1, but outputs lacks MHA_ATTN_PROBS, MHA_ATTN_SCORES and MHA_ATTN_ROWS"))
+    if (!strstr(why,
+                "map_heads must be 0 without MHA_ATTN_PROBS, MHA_ATTN_SCORES and MHA_ATTN_ROWS in outputs (got 1)"))
         fail_msg("%s", why);
     problem_free(&p);
 }

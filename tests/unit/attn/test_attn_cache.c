@@ -185,7 +185,7 @@ static void test_capacity(void **state)
     assert_int_equal(cached_append(cache, &cached_plain, 0, 1, 33, NULL, 1, &err), MHA_OK);
     cached_note(&m, 0, 33, 1);
     assert_int_equal(cached_append(cache, &cached_plain, 1, 1, 17, NULL, 50, &err), MHA_ERR_MEMORY);
-    assert_true(check_has_word(err.message, "4") && check_has_word(err.message, "1"));
+    assert_true(check_has_word(err.message, "4") && check_has_word(err.message, "5"));
     cached_holds(cache, &m);
     assert_int_equal(cached_append(cache, &cached_plain, 1, 1, 16, NULL, 50, &err), MHA_OK);
     assert_int_equal(mha_cache_clear(cache, 0, &err), MHA_OK);
@@ -238,7 +238,7 @@ static void test_bad_descriptions(void **state)
         const char *field, *value;
         mha_cache_desc desc;
     } all[] = {
-        {"size", "8", {.size = 8, .batch = 1, .kv_heads = 1, .head_dim = 1}},
+        {"size", "12", {.size = 12, .batch = 1, .kv_heads = 1, .head_dim = 1}},
         {"batch", "0", {.size = sizeof cached_plain, .batch = 0, .kv_heads = 1, .head_dim = 1}},
         {"kv_heads",
          "1099511627776",
@@ -249,7 +249,7 @@ static void test_bad_descriptions(void **state)
         {"dtype", "i32", {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 1, .dtype = MHA_I32}},
         {"page_size", "24", {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 1, .page_size = 24}},
         {"page_size", "8", {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 1, .page_size = 8}},
-        {"page",
+        {"page_size",
          "4611686018427387904",
          {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 1, .page_size = INT64_C(1) << 62}},
         {"capacity", "-1", {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 1, .capacity = -1}},
@@ -318,7 +318,7 @@ static void test_bad_changes(void **state)
     assert_non_null(strstr(err.message, "k.stride"));
     bad = good, bad.counts = (const int64_t[]){2};
     assert_int_equal(mha_cache_append(cache, 0, &bad, &err), MHA_ERR_ARG);
-    assert_non_null(strstr(err.message, "counts[0] = 2"));
+    assert_non_null(strstr(err.message, "counts[0] must be from 0 to 1 (got 2)"));
     assert_int_equal(mha_cache_append(cache, CACHED_B, &good, &err), MHA_ERR_ARG);
     assert_int_equal(mha_cache_append(cache, -2, &good, &err), MHA_ERR_ARG);
     assert_int_equal(mha_cache_append(cache, 0, NULL, &err), MHA_ERR_ARG);
@@ -357,7 +357,7 @@ static void test_too_large_for_q8(void **state)
         assert_int_equal(status, n < 2 ? MHA_ERR_ARG : MHA_OK);
         assert_int_equal(mha_cache_length(cache, 1), n < 2 ? 0 : 3 * (n - 1));
         *x = 0;
-        if (n == 0) assert_non_null(strstr(err.message, "k[0, 0, 1, 2] = 8.32104e+06: q8_0 holds"));
+        if (n == 0) assert_non_null(strstr(err.message, "k[0, 0, 1, 2] must be below 127 * 65520"));
         if (n == 1) assert_non_null(strstr(err.message, "v[0, "));
     }
     k[0] = -below, k[1] = 3;

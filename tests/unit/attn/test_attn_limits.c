@@ -62,10 +62,10 @@ static void test_refusals(void **state)
     char byte = 0;
     assert_int_equal(mha_limit_fma(NULL, NULL, &error), MHA_ERR_ARG);
     assert_int_equal(mha_limit_read(NULL, NULL, BYTES, &rate, &error), MHA_ERR_ARG);
-    assert_string_equal(error.message, "memory is NULL");
+    assert_string_equal(error.message, "memory must not be NULL");
     assert_int_equal(mha_limit_read(NULL, &byte, BYTES, NULL, &error), MHA_ERR_ARG);
     assert_int_equal(mha_limit_read(NULL, &byte, 100, &rate, &error), MHA_ERR_ARG);
-    assert_non_null(strstr(error.message, "bytes = 100"));
+    assert_non_null(strstr(error.message, "bytes must be at least 4096 (got 100)"));
 }
 
 int main(void)

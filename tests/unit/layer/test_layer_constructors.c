@@ -44,10 +44,10 @@ static void test_no_options(void **state)
     (void)state;
     mha_variant *layer = (mha_variant *)&err;
     mha_status status = mha_self_attention_create(NULL, NULL, &layer, &err);
-    says(status, layer, "mha_self_attention_options: NULL is given");
+    says(status, layer, "mha_self_attention_options must not be NULL");
     layer = (mha_variant *)&err;
     status = mha_adaptive_heads_create(NULL, NULL, &layer, &err);
-    says(status, layer, "mha_adaptive_heads_options: NULL is given");
+    says(status, layer, "mha_adaptive_heads_options must not be NULL");
     const mha_standard_mha_options o = {.size = sizeof o, .d_model = 8, .num_heads = 2};
     says(mha_standard_mha_create(NULL, &o, NULL, &err), NULL, "attention layer: where to store it is NULL");
 }
