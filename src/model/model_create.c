@@ -74,11 +74,10 @@ static mha_status add(mha__arena *arena, creation *n, const mha__config *c, mha_
 }
 
 /* Takes room for all tensors, and fills them where there is some. */
-static mha_status walk(mha__arena *arena, creation *n, mha__config *c, mha_error *err)
+static mha_status walk(mha__arena *arena, creation *n, const mha__config *c, mha_error *err)
 {
     n->count = 0;
     for (int64_t layer = -1; layer < c->layers; layer++) {
-        if (layer >= 0) mha__config_layer(c, layer);
         for (int role = 0; role < MHA__ROLES; role++)
             for (int bias = 0; bias < 2; bias++)
                 if ((role >= MHA__FIRST_OF_LAYER) == (layer >= 0) && is_made(c, (mha__role)role))

@@ -167,15 +167,17 @@ static mha_status derive(const mha__json_obj *root, mha__config *c, mha_error *e
     return mha__config_rope(root, c, err);
 }
 
-void mha__config_layer(mha__config *c, int64_t layer)
+mha__layer_widths mha__config_widths(const mha__config *c, int64_t layer)
 {
-    c->q_width = c->layer_heads[layer] * c->head_dim;
-    c->k_width = c->layer_k_heads[layer] * c->head_dim;
-    c->v_width = c->layer_v_heads[layer] * c->head_dim;
-    c->qkv_width = c->q_width + c->k_width + c->v_width;
     const mha__layer_choice *choice = &c->attention[layer].choice;
-    c->scores = choice->of == MHA_CHOICE_OPTIONS ? choice->option_count : c->layer_heads[layer];
-    c->scored = choice->of == MHA_CHOICE_OPTIONS ? choice->width : c->hidden;
+    const bool split = choice->of == MHA_CHOICE_OPTIONS;
+    mha__layer_widths w = {.q = c->layer_heads[layer] * c->head_dim,
+                           .k = c->layer_k_heads[layer] * c->head_dim,
+                           .v = c->layer_v_heads[layer] * c->head_dim,
+                           .scores = split ? choice->option_count : c->layer_heads[layer],
+                           .scored = split ? choice->width : c->hidden};
+    w.qkv = w.q + w.k + w.v;
+    return w;
 }
 
 /* A key under the name that the file has for it. */

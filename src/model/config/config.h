@@ -44,9 +44,7 @@ typedef struct mha__config {
     int32_t layer_heads[MHA__LAYERS], layer_kv_heads[MHA__LAYERS]; /* fewer where heads were pruned */
     /* What the tensors of a layer have; the operator and a cache read layer_kv_heads, their least common multiple. */
     int32_t layer_k_heads[MHA__LAYERS], layer_v_heads[MHA__LAYERS];
-    bool attention_only[MHA__LAYERS];             /* has no feed-forward part, nor norms around one */
-    int64_t q_width, k_width, v_width, qkv_width; /* of the layer last asked for, as */
-    int64_t scores, scored;                       /* of a layer that chooses: how many scores, of a vector how wide */
+    bool attention_only[MHA__LAYERS]; /* has no feed-forward part, nor norms around one */
     double eps;
     mha_activation activation;
     bool attn_bias, mlp_bias;         /* of the projections, where a family may have them or not */
@@ -91,9 +89,13 @@ typedef struct mha__config_key {
     const char *text; /* see mha__key_kind */
 } mha__config_key;
 
-/* Sets the widths of the projections of a layer (of its heads, key heads, value heads, and all of these) and of what it
- * chooses heads by. */
-void mha__config_layer(mha__config *config, int64_t layer);
+/* Dimensions of the tensors of one layer that differ from layer to layer. */
+typedef struct mha__layer_widths {
+    int64_t q, k, v, qkv;   /* of the projections: query, key and value heads, and all of these */
+    int64_t scores, scored; /* of a layer that chooses heads: how many scores, of a vector how wide */
+} mha__layer_widths;
+
+mha__layer_widths mha__config_widths(const mha__config *config, int64_t layer);
 /* The first layer that chooses heads for each text; -1 if none does. */
 int64_t mha__config_choosing(const mha__config *config);
 /* Heads of a layer that each text gets: all, where it does not choose. */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define FIELD(name) offsetof(mha__config, name)
+#define WIDTH(name) MHA__PART_WIDTH(name)
 #define COUNT(array) (int)(sizeof(array) / sizeof *(array))
 
 /* ---- BERT: post-norm encoder, learned positions, token types ---- */
@@ -47,15 +48,15 @@ static const mha__part bert_parts[MHA__ROLES] = {
     [MHA__LM_BIAS] = {"/cls.predictions.decoder.bias", MHA__PART_VECTOR, FIELD(vocab), 0, true, 0},
     [MHA__LM_TIED_BIAS] = {"/cls.predictions.bias", MHA__PART_VECTOR, FIELD(vocab), 0, true, 0},
     [MHA__LM_HEAD] = {"/cls.predictions.decoder", MHA__PART_TABLE, FIELD(vocab), FIELD(hidden), true, 0},
-    [MHA__QUERY] = {"attention.self.query", MHA__PART_LINEAR, FIELD(q_width), FIELD(hidden), false, 0},
-    [MHA__KEY] = {"attention.self.key", MHA__PART_LINEAR, FIELD(k_width), FIELD(hidden), false, 0},
-    [MHA__VALUE] = {"attention.self.value", MHA__PART_LINEAR, FIELD(v_width), FIELD(hidden), false, 0},
+    [MHA__QUERY] = {"attention.self.query", MHA__PART_LINEAR, WIDTH(q), FIELD(hidden), false, 0},
+    [MHA__KEY] = {"attention.self.key", MHA__PART_LINEAR, WIDTH(k), FIELD(hidden), false, 0},
+    [MHA__VALUE] = {"attention.self.value", MHA__PART_LINEAR, WIDTH(v), FIELD(hidden), false, 0},
     [MHA__QUERY_NORM] = {"attention.self.q_norm", MHA__PART_RMS, FIELD(head_dim), 0, false, 0},
     [MHA__KEY_NORM] = {"attention.self.k_norm", MHA__PART_RMS, FIELD(head_dim), 0, false, 0},
-    [MHA__HEAD_CHOICE] = {"attention.self.head_choice", MHA__PART_LINEAR, FIELD(scores), FIELD(scored), false, 0},
-    [MHA__HEAD_CHOICE_HIDDEN] = {"attention.self.head_choice_hidden", MHA__PART_LINEAR, FIELD(scored), FIELD(hidden),
+    [MHA__HEAD_CHOICE] = {"attention.self.head_choice", MHA__PART_LINEAR, WIDTH(scores), WIDTH(scored), false, 0},
+    [MHA__HEAD_CHOICE_HIDDEN] = {"attention.self.head_choice_hidden", MHA__PART_LINEAR, WIDTH(scored), FIELD(hidden),
                                  false, 0},
-    [MHA__ATTN_OUT] = {"attention.output.dense", MHA__PART_LINEAR, FIELD(hidden), FIELD(q_width), false, 0},
+    [MHA__ATTN_OUT] = {"attention.output.dense", MHA__PART_LINEAR, FIELD(hidden), WIDTH(q), false, 0},
     [MHA__ATTN_NORM] = {"attention.output.LayerNorm", MHA__PART_NORM, FIELD(hidden), 0, false, 0},
     [MHA__UP] = {"intermediate.dense", MHA__PART_LINEAR, FIELD(intermediate), FIELD(hidden), false, 0},
     [MHA__DOWN] = {"output.dense", MHA__PART_LINEAR, FIELD(hidden), FIELD(intermediate), false, 0},
@@ -99,10 +100,10 @@ static const mha__part gpt2_parts[MHA__ROLES] = {
     [MHA__POSITIONS] = {"wpe", MHA__PART_TABLE, FIELD(max_positions), FIELD(hidden), false, 0},
     [MHA__FINAL_NORM] = {"ln_f", MHA__PART_NORM, FIELD(hidden), 0, false, 0},
     [MHA__LM_HEAD] = {"/lm_head", MHA__PART_TABLE, FIELD(vocab), FIELD(hidden), true, 0},
-    [MHA__QKV] = {"attn.c_attn", MHA__PART_CONV1D, FIELD(qkv_width), FIELD(hidden), false, 0},
+    [MHA__QKV] = {"attn.c_attn", MHA__PART_CONV1D, WIDTH(qkv), FIELD(hidden), false, 0},
     [MHA__QUERY_NORM] = {"attn.q_norm", MHA__PART_RMS, FIELD(head_dim), 0, false, 0},
     [MHA__KEY_NORM] = {"attn.k_norm", MHA__PART_RMS, FIELD(head_dim), 0, false, 0},
-    [MHA__ATTN_OUT] = {"attn.c_proj", MHA__PART_CONV1D, FIELD(hidden), FIELD(q_width), false, 0},
+    [MHA__ATTN_OUT] = {"attn.c_proj", MHA__PART_CONV1D, FIELD(hidden), WIDTH(q), false, 0},
     [MHA__ATTN_NORM] = {"ln_1", MHA__PART_NORM, FIELD(hidden), 0, false, 0},
     [MHA__UP] = {"mlp.c_fc", MHA__PART_CONV1D, FIELD(intermediate), FIELD(hidden), false, 0},
     [MHA__DOWN] = {"mlp.c_proj", MHA__PART_CONV1D, FIELD(hidden), FIELD(intermediate), false, 0},
@@ -181,16 +182,16 @@ static const char *const llama_prefixes[] = {"model.", "", NULL};
     [MHA__FINAL_NORM] = {"norm", norm, FIELD(hidden), 0, false, 0}, [MHA__LM_HEAD] = {"/lm_head",   MHA__PART_TABLE, \
                                                                                       FIELD(vocab), FIELD(hidden),   \
                                                                                       true,         0},              \
-    [MHA__QUERY] = {"self_attn.q_proj", MHA__PART_LINEAR, FIELD(q_width), FIELD(hidden), false, qkv},                \
+    [MHA__QUERY] = {"self_attn.q_proj", MHA__PART_LINEAR, WIDTH(q), FIELD(hidden), false, qkv},                      \
     [MHA__QUERY_NORM] = {"self_attn.q_norm", norm, FIELD(head_dim), 0, false, 0},                                    \
     [MHA__KEY_NORM] = {"self_attn.k_norm", norm, FIELD(head_dim), 0, false, 0}, [MHA__KEY] = {"self_attn.k_proj",    \
                                                                                               MHA__PART_LINEAR,      \
-                                                                                              FIELD(k_width),        \
+                                                                                              WIDTH(k),              \
                                                                                               FIELD(hidden),         \
                                                                                               false,                 \
                                                                                               qkv},                  \
-    [MHA__VALUE] = {"self_attn.v_proj", MHA__PART_LINEAR, FIELD(v_width), FIELD(hidden), false, qkv},                \
-    [MHA__ATTN_OUT] = {"self_attn.o_proj", MHA__PART_LINEAR, FIELD(hidden), FIELD(q_width), false, o},               \
+    [MHA__VALUE] = {"self_attn.v_proj", MHA__PART_LINEAR, WIDTH(v), FIELD(hidden), false, qkv},                      \
+    [MHA__ATTN_OUT] = {"self_attn.o_proj", MHA__PART_LINEAR, FIELD(hidden), WIDTH(q), false, o},                     \
     [MHA__ATTN_NORM] = {"input_layernorm", norm, FIELD(hidden), 0, false, 0}, [MHA__GATE] = {"mlp.gate_proj",        \
                                                                                              MHA__PART_LINEAR,       \
                                                                                              FIELD(intermediate),    \

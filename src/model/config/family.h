@@ -51,10 +51,13 @@ typedef enum mha__part_kind {
     MHA__PART_VECTOR      /* NAME [rows] */
 } mha__part_kind;
 
+/* A field of mha__layer_widths where offsets in mha__config stand too: those begin after its end. */
+#define MHA__PART_WIDTH(name) (sizeof(mha__config) + offsetof(mha__layer_widths, name))
+
 typedef struct mha__part {
     const char *name; /* without prefix, layer and suffix; behind a "/" stands one that takes no prefix */
     mha__part_kind kind;
-    size_t rows, columns; /* offsets of int64_t in mha__config */
+    size_t rows, columns; /* offsets of int64_t in mha__config, or MHA__PART_WIDTH of the layer */
     bool optional;
     size_t bias; /* of PART_LINEAR: offset of a bool in mha__config that says whether there is one; 0 = there is */
 } mha__part;

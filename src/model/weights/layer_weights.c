@@ -88,7 +88,6 @@ static mha_status take_parts(mha__weights *weights, int64_t layer, mha_matrix *p
 mha_status mha__model_create_block(mha_model *m, int64_t layer, mha_error *err)
 {
     mha_matrix part[MHA__ROLES] = {0};
-    mha__config_layer(&m->config, layer);
     mha__weights weights = m->outer;
     mha_status status = take_parts(&weights, layer, part, err);
     if (status == MHA_OK && !weights.check_only) {
@@ -106,7 +105,6 @@ mha_status mha__model_create_block(mha_model *m, int64_t layer, mha_error *err)
 mha_status mha__model_repack(mha_model *m, int64_t layer, mha_error *err)
 {
     mha_matrix part[MHA__ROLES] = {0};
-    mha__config_layer(&m->config, layer);
     mha__weights weights = m->outer;
     mha_status status = take_parts(&weights, layer, part, err);
     if (status == MHA_OK) {

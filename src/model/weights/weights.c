@@ -16,10 +16,16 @@ typedef struct wanted {
     int64_t shape[2];
 } wanted;
 
-static int64_t dimension(const mha__config *config, size_t offset)
+/* `offset` as in mha__part. */
+static int64_t dimension(const mha__config *config, int64_t layer, size_t offset)
 {
     int64_t value;
-    memcpy(&value, (const char *)config + offset, sizeof value);
+    if (offset < sizeof *config) {
+        memcpy(&value, (const char *)config + offset, sizeof value);
+    } else {
+        const mha__layer_widths widths = mha__config_widths(config, layer);
+        memcpy(&value, (const char *)&widths + (offset - sizeof *config), sizeof value);
+    }
     return value;
 }
 
@@ -164,7 +170,7 @@ bool mha__weights_expected(const mha__config *config, mha__role role, int64_t la
         prefix++;
     make_name(f, *prefix, role, layer, bias ? kinds[p->kind].bias : kinds[p->kind].weight, name);
     const bool matrix = !bias && kinds[p->kind].rank == 2;
-    const int64_t rows = dimension(config, p->rows), columns = matrix ? dimension(config, p->columns) : 1;
+    const int64_t rows = dimension(config, layer, p->rows), columns = matrix ? dimension(config, layer, p->columns) : 1;
     *tensor = (mha_named_tensor){.name = name, .dtype = MHA_F32, .rank = matrix ? 2 : 1};
     tensor->shape[0] = kinds[p->kind].transposed && matrix ? columns : rows;
     tensor->shape[1] = kinds[p->kind].transposed ? rows : columns;
@@ -218,8 +224,8 @@ mha_status mha__weights_part(mha__weights *weights, mha__role role, int64_t laye
     *part = (mha_matrix){0};
     if (!exists(weights->config, role, layer)) return MHA_OK;
     if (p->optional && !mha__weights_tensor(weights, role, layer, false)) return MHA_OK;
-    const int64_t rows = dimension(weights->config, p->rows);
-    const int64_t columns = kinds[kind].rank == 2 ? dimension(weights->config, p->columns) : 1;
+    const int64_t rows = dimension(weights->config, layer, p->rows);
+    const int64_t columns = kinds[kind].rank == 2 ? dimension(weights->config, layer, p->columns) : 1;
     const wanted vector = {1, {rows}};
     const wanted matrix = {kinds[kind].rank,
                            {kinds[kind].transposed ? columns : rows, kinds[kind].transposed ? rows : columns}};

@@ -48,7 +48,7 @@ mha_status mha__weights_again(mha__weights *weights, mha__role role, int64_t lay
 void mha__weights_rest(const mha__weights *weights, mha__role role, int64_t layer);
 
 /* Name and shape of the tensor that a new checkpoint of the config has for a role's weight, or its bias; false if the
- * family has none. Of a layer, mha__config_layer has been called. `name` is MHA__TENSOR_NAME. */
+ * family has none. `name` is MHA__TENSOR_NAME. */
 bool mha__weights_expected(const mha__config *config, mha__role role, int64_t layer, bool bias, char *name,
                            mha_named_tensor *tensor);
 
