@@ -18,7 +18,7 @@ CHAINS = [
 ]
 # include/mha/X.h belongs to src/X, but for these
 PUBLIC_OWNER = {"types": "base", "ctx": "base", "limits": "attn", "cache": "attn", "stats": "attn", "attn_grads": "attn",
-                "rng": "math", "text_train": "text", "rope": "layer", "variant": "layer", "variants": "layer",
+                "rng": "math", "text_train": "text", "train_data": "train", "rope": "layer", "variant": "layer", "variants": "layer",
                 "generate": "model",
                 "model_grads": "model", "model_save": "model", "model_create": "model", "plan": "heads", "head_data": "heads",
                 "importance": "heads", "diversity": "heads", "prune": "heads", "compare": "heads", "regroup": "heads"}
@@ -35,7 +35,7 @@ ROOMS = {
     "src/io": ["files", ".", "json", "npy", "safetensors"],
     "src/text": ["pretokenize", "normalize", "vocabulary", "decode", "train"],
     "src/model": ["config", "weights", "forward", "backward", "generate"],
-    "src/train": ["gates"],
+    "src/train": ["data", "gates"],
     "src/heads": ["data", "measure", "diversity", "edit", "importance", "plan"],
     "cli": [".", "page", "input", "heads", "draw", "report", "run", "edit", "train", "tour", "plan", "bench", "verify"],
     "conformance": [".", "heads", "models", "walkthroughs"],

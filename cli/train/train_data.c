@@ -65,11 +65,11 @@ static int check_ids(const cli_session *s, const char *path, const train_piece *
         for (int64_t n = 0; n < count; n++)
             if (ids[n] < 0 || ids[n] >= d->form.vocab)
                 return refuse_id(s, path, d, at + n, whole_id(p, at + n, ids[n]));
-        train_digest_put(&d->digest, ids, (size_t)count * sizeof *ids);
+        mha_train_digest_add(&d->digest, ids, (size_t)count * sizeof *ids);
         if (cli_stopped()) return cli_stopped();
         cli_progress("check tokens", at, p->count);
     }
-    train_digest_number(&d->digest, ~(uint64_t)p->count); /* where pieces end counts */
+    mha_train_digest_add_number(&d->digest, ~(uint64_t)p->count); /* where pieces end counts */
     cli_progress_clear();
     return CLI_DONE;
 }
@@ -80,7 +80,7 @@ static void check_ends(const cli_session *s, train_data *d, const train_piece *p
     int64_t cut = 0;
     for (int64_t n = 0; p->ends && n < p->sequences; n++) {
         cut += p->ends[n] - (n > 0 ? p->ends[n - 1] : 0) > taken(&d->form);
-        train_digest_number(&d->digest, (uint64_t)p->ends[n]);
+        mha_train_digest_add_number(&d->digest, (uint64_t)p->ends[n]);
     }
     if (cut)
         cli_say(s, "%lld of %lld texts are longer than --length %lld, and are cut", (long long)cut,

@@ -10,7 +10,6 @@
 #define CLI_TRAIN_TRAIN_DATA_H
 
 #include "command.h"
-#include "train/train_digest.h"
 #include "train/train_settings.h"
 
 /* What the model wants to read. */
@@ -41,7 +40,7 @@ typedef struct train_data {
     train_piece *piece; /* [pieces] */
     int pieces;
     int64_t tokens, sequences;
-    train_digest digest; /* of all ids: are they the same data again? */
+    mha_train_digest digest; /* of all ids: tells whether data changed */
 } train_data;
 
 /* Reads texts (`how` as --documents, or NULL) or maps files of ids; every id is checked. Free *data in any case.

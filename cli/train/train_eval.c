@@ -4,7 +4,6 @@
 #include "output.h"
 #include "session.h"
 #include "train/train_run.h"
-#include "train/train_shuffle.h"
 
 /* ---- which ---- */
 
@@ -36,17 +35,17 @@ int train_run_split(train_run *run)
 
 /* ---- their loss ---- */
 
-/* Sequences `at` and on, drawn from all of them, the same at every measure. */
-static void fill(train_run *run, int64_t at, int64_t count)
+/* Sequences from position `at` of one fixed order, epoch -1: the same at every evaluation, with the same masks. */
+static int fill(train_run *run, int64_t at, int64_t count)
 {
-    const train_settings *t = &run->t;
-    const train_span *j = &run->judge;
-    for (int64_t n = 0; n < count; n++) {
-        const int64_t sequence = j->first + train_draw_sequence((uint64_t)t->seed, -1, at + n, j->count);
-        int32_t *ids = train_run_put(run, j->data, sequence, n);
-        if (run->labels)
-            train_draw_mask(&j->data->form, t->mask, (uint64_t)t->seed, -1 - at - n, ids, run->labels + n * t->length);
+    const uint64_t seed = (uint64_t)run->t.seed;
+    const train_span *held = &run->judge;
+    int code = CLI_DONE;
+    for (int64_t n = 0; n < count && code == CLI_DONE; n++) {
+        const int64_t sequence = held->first + mha_train_sequence_order(seed, -1, at + n, held->count);
+        code = train_batch_put(run, held->data, sequence, -1 - at - n, n);
     }
+    return code;
 }
 
 int train_run_evaluate(train_run *run, double *loss)
@@ -61,7 +60,8 @@ int train_run_evaluate(train_run *run, double *loss)
         mha_model_input input = run->inputs[0];
         const mha_train_batch batch = {.input = &input, .labels = run->labels};
         if (count - at < input.batch) input.batch = count - at;
-        fill(run, at, input.batch);
+        const int code = fill(run, at, input.batch);
+        if (code != CLI_DONE) return code;
         if (mha_trainer_loss(run->trainer, &batch, 1, &mean, &counted, &error) != MHA_OK)
             return cli_fail(run->s, &error);
         sum += mean * (double)counted;

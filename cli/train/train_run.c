@@ -5,41 +5,8 @@
 
 #include "output.h"
 #include "session.h"
-#include "train/train_shuffle.h"
 
-/* ---- what a step reads ---- */
-
-int32_t *train_run_put(train_run *run, const train_data *data, int64_t sequence, int64_t place)
-{
-    const int64_t width = run->t.batch, batch = place / width, at = place % width;
-    int64_t *starts = run->starts ? run->starts + batch * (width + 1) : NULL;
-    int32_t *ids = run->ids + batch * width * run->t.length + (starts ? starts[at] : at * run->t.length);
-    const int64_t count = train_data_sequence(data, sequence, ids);
-    if (starts) starts[at + 1] = starts[at] + count;
-    return ids;
-}
-
-/* The sequences of a step follow from its number alone. Returns its tokens. */
-static int64_t fill(train_run *run, int64_t step)
-{
-    const train_settings *t = &run->t;
-    const int64_t all = t->accumulate * t->batch, sequences = run->learn.count;
-    int64_t tokens = all * t->length;
-    for (int64_t n = 0; n < all; n++) {
-        const int64_t number = (step - 1) * all + n;
-        const int64_t sequence =
-            train_draw_sequence((uint64_t)t->seed, number / sequences, number % sequences, sequences);
-        int32_t *ids = train_run_put(run, run->learn.data, run->learn.first + sequence, n);
-        if (run->labels)
-            train_draw_mask(&run->data.form, t->mask, (uint64_t)t->seed, number, ids, run->labels + n * t->length);
-    }
-    if (run->starts) tokens = 0;
-    for (int64_t n = 0; run->starts && n < t->accumulate; n++)
-        tokens += run->starts[n * (t->batch + 1) + t->batch];
-    return tokens;
-}
-
-/* ---- talk ---- */
+/* ---- progress ---- */
 
 /* "step 120 of 2000   loss 3.412   5200 tokens/s   4 min left" */
 static void describe(const train_run *run, const train_record *r, char *line, size_t room)
@@ -86,11 +53,12 @@ static int take_step(train_run *run)
     const train_settings *t = &run->t;
     mha_error error = {0};
     mha_train_report report;
-    const int64_t tokens = fill(run, mha_trainer_step_count(run->trainer) + 1);
+    const int code = train_batch_fill(run, mha_trainer_step_count(run->trainer) + 1);
+    if (code != CLI_DONE) return code;
     if (mha_trainer_step(run->trainer, run->batches, t->accumulate, &report, &error) != MHA_OK)
         return lose(run, &error);
     train_record r = {.step = report.step,
-                      .tokens = run->log.record[run->log.count - 1].tokens + tokens,
+                      .tokens = run->log.record[run->log.count - 1].tokens + train_batch_tokens(run),
                       .loss = report.loss,
                       .rate = report.rate,
                       .norm = report.norm,
@@ -103,10 +71,11 @@ static int take_step(train_run *run)
 static int save(train_run *run)
 {
     mha_error error = {0};
-    fill(run, mha_trainer_step_count(run->trainer) + 1);
+    int code = train_batch_fill(run, mha_trainer_step_count(run->trainer) + 1);
+    if (code != CLI_DONE) return code;
     if (mha_trainer_loss(run->trainer, run->batches, run->t.accumulate, NULL, NULL, &error) != MHA_OK)
         return lose(run, &error);
-    const int code = train_run_save(run);
+    code = train_run_save(run);
     if (code != CLI_DONE) cli_say(run->s, "%s holds the last checkpoint", cli_shown(run->s->options.out));
     return code;
 }

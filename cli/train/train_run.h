@@ -63,8 +63,12 @@ int train_run_open_teacher(train_run *run);
 /* Where both have a tokenizer: the tokens of the teacher are those of the model. */
 int train_run_check_teacher(const train_run *run, const mha_model *model);
 
-/* Reads a sequence to its place in a step: its ids, where they are now. */
-int32_t *train_run_put(train_run *run, const train_data *data, int64_t sequence, int64_t place);
+/* Reads a sequence into the batches, `place` sequences after the first; for encoders, masks tokens of it, selected by
+ * `index`, its number since the start of the run, negative for held-out sequences (train_batch.c). */
+int train_batch_put(train_run *run, const train_data *data, int64_t sequence, int64_t index, int64_t place);
+/* Reads all sequences of a step, which are a function of its number alone. Then: how many tokens were read. */
+int train_batch_fill(train_run *run, int64_t step);
+int64_t train_batch_tokens(const train_run *run);
 
 /* Steps until all are taken or a signal came; checkpoints on the way, and the last one. */
 int train_run_steps(train_run *run);

@@ -27,7 +27,7 @@ const char *train_run_path(const cli_session *s, const char *name)
 static json_t *data_json(const train_data *data)
 {
     char digest[17];
-    train_digest_print(&data->digest, digest);
+    mha_train_digest_text(&data->digest, digest);
     return json_pack("{s:I, s:I, s:s}", "tokens", (json_int_t)data->tokens, "sequences", (json_int_t)data->sequences,
                      "digest", digest);
 }

@@ -105,19 +105,19 @@ static int take_digest(train_run *run)
 {
     mha_file *file;
     mha_error error = {0};
-    train_digest digest = {0};
+    mha_train_digest digest = {0};
     const char *config = mha_model_config_json(run->teacher);
     const mha_file_options how = {.size = sizeof how, .no_map = run->s->options.no_map};
     if (mha_checkpoint_open(run->s->ctx, run->t.teacher, &how, &file, &error) != MHA_OK)
         return cli_refuse(run->s, &error);
-    train_digest_put(&digest, config, strlen(config));
+    mha_train_digest_add(&digest, config, strlen(config));
     for (int64_t n = 0; n < mha_file_count(file); n++) {
         const mha_tensor *t = mha_file_tensor(file, n);
-        train_digest_put(&digest, t->name, strlen(t->name));
-        train_digest_put(&digest, t->data, t->bytes);
-        train_digest_number(&digest, t->bytes);
+        mha_train_digest_add(&digest, t->name, strlen(t->name));
+        mha_train_digest_add(&digest, t->data, t->bytes);
+        mha_train_digest_add_number(&digest, t->bytes);
     }
-    train_digest_print(&digest, run->teacher_digest);
+    mha_train_digest_text(&digest, run->teacher_digest);
     mha_file_free(file);
     return CLI_DONE;
 }

@@ -27,6 +27,7 @@
 #include "mha/text.h"
 #include "mha/text_train.h"
 #include "mha/train.h"
+#include "mha/train_data.h"
 #include "mha/types.h"
 #include "mha/variant.h"
 #include "mha/variants.h"

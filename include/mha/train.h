@@ -1,4 +1,4 @@
-/* train.h - teaching a model: loss, gradients, AdamW, schedule, and a state that goes on where it stopped.
+/* train.h - training a model: loss, gradients, AdamW, learning rate schedule, and checkpoints that resume.
  *
  *     const mha_train_options o = { .size = sizeof o, .rate = 3e-4, .warmup = 100, .steps = 2000, .clip = 1 };
  *     mha_trainer *trainer;
@@ -17,7 +17,7 @@
  * encoders the tokens that labels name (MLM); the loss is cross entropy, fused with the matrix of logits: rows go
  * through it some at a time, so that [B, L, vocab] never exists.
  *
- * Numbers. Weights, moments, activations and gradients are float32; losses and the norm of the gradient are summed in
+ * Precision. Weights, moments, activations and gradients are float32; losses and the norm of the gradient are summed in
  * double. With `dtype` bf16, dense products read weights that were rounded to bf16 after the last step, and add in
  * float32 (model_grads.h); weights that learn stay float32, and are what is saved. From the same weights, options and
  * batches come the same bits, for any number of threads. A learning rate changes all weights, so runs on two ISAs drift
@@ -31,12 +31,12 @@
  * Cost of a step: three forward passes over its tokens, with `recompute` most of a fourth, and one pass over all
  * parameters.
  *
- * Several batches in one step are one large batch: gradients are added, and divided by the number of all labels. With
- * dropout they drop other numbers than they would in one: what is dropped follows from the step, from the number of the
- * batch in it, and from where a number stands in that batch.
+ * Several batches in one step are one large batch (gradient accumulation): gradients are added, and divided by the
+ * number of all labels. Dropout masks differ from those of one large batch: they are a function of the step, the batch
+ * number in the step, and the position in the batch.
  *
- * With a teacher the model learns to answer as another one does: what a pruned or regrouped model needs, which knows
- * its original (Hinton et al. 2015). Encoders without logits learn this way too, by their last states or text vectors.
+ * With a teacher the model learns to match the outputs of another model (distillation, Hinton et al. 2015): a pruned or
+ * regrouped model recovers this way from its original. Encoders without logits match last states or text vectors.
  */
 #ifndef MHA_TRAIN_H
 #define MHA_TRAIN_H
@@ -48,7 +48,7 @@
 extern "C" {
 #endif
 
-/* A model that learns, with the state of its optimiser. For one thread at a time. */
+/* A model in training, with its optimizer state. For one thread at a time. */
 typedef struct mha_trainer mha_trainer;
 
 /* Which tensors shrink under weight decay. Biases and norms are vectors. */
@@ -58,7 +58,7 @@ typedef enum mha_train_decay {
     MHA_DECAY_ALL           /* as torch.optim.AdamW does when it is given model.parameters() */
 } mha_train_decay;
 
-/* Shares of numbers that are dropped in steps, each in [0, 1); see mha_model_dropout. mha_trainer_loss drops none. */
+/* Dropout probabilities of steps, each in [0, 1); see mha_model_dropout. mha_trainer_loss applies none. */
 typedef struct mha_train_dropout {
     double embedding; /* embeddings, before the first layer */
     double attention; /* probabilities */
@@ -142,10 +142,10 @@ typedef struct mha_train_options {
     int64_t frozen_count;
 
     mha_train_dropout dropout; /* [none] */
-    /* Of all that is drawn. Batch m = 1, 2, ... of step n has the mha_model_dropout.seed that is number m of splitmix64
-     * from number n of splitmix64 from `seed`; the gates of step n by Philox4x32-10 with number n of splitmix64 from
-     * `seed` as the key, low word first: u = (x + 0.5) / 2^32, x the first word at the counter (b, b / 2^32, layer,
-     * head), b the number of the sequence in the step, counted on from batch to batch. */
+    /* Seed of all random draws. Batch m = 1, 2, ... of step n has the mha_model_dropout.seed that is number m of
+     * splitmix64 from number n of splitmix64 from `seed`; the gates of step n by Philox4x32-10 with number n of
+     * splitmix64 from `seed` as the key, low word first: u = (x + 0.5) / 2^32, x the first word at the counter (b,
+     * b / 2^32, layer, head), b the number of the sequence in the step, counted on from batch to batch. */
     uint64_t seed;
     mha_train_gates gates; /* heads that learn to close */
 
@@ -193,7 +193,7 @@ MHA_API mha_status mha_trainer_refresh(mha_trainer *trainer, mha_error *err);
  * have joined in, what the caller writes into these tensors is lost with the next step. */
 MHA_API int64_t mha_trainer_gates(const mha_trainer *trainer, float *gates, double *expected);
 
-/* What the model is shown. */
+/* The input of a step. */
 typedef struct mha_train_batch {
     const mha_model_input *input; /* as in mha_model_grads_forward: no cache, fills or hidden; with gates that learn
                                    * none of its own */
@@ -203,7 +203,7 @@ typedef struct mha_train_batch {
 } mha_train_batch;
 
 typedef struct mha_train_report {
-    int64_t step;   /* that has been taken */
+    int64_t step;   /* number of the step taken, from 1 on */
     int64_t labels; /* that the loss is the mean of; where a teacher's logits are in no term, real tokens */
     double loss;    /* in nats, of the weights before the step */
     double norm;    /* length of the gradient before it was cut; 0 where weights do not learn, as with gates.first */
@@ -224,9 +224,9 @@ MHA_API mha_status mha_trainer_step(mha_trainer *trainer, const mha_train_batch 
 MHA_API mha_status mha_trainer_loss(mha_trainer *trainer, const mha_train_batch *batches, int64_t count, double *loss,
                                     int64_t *labels, mha_error *err);
 
-/* ---- stopping and going on ---- */
+/* ---- saving and resuming ---- */
 
-/* A file that goes along with a checkpoint: a log, a page, settings. */
+/* An additional file of a checkpoint: a log, a page, settings. */
 typedef struct mha_train_file {
     /* Begins with "training.", is not training.safetensors, and has no '/' or control character; no two are alike. */
     const char *name;
@@ -236,9 +236,9 @@ typedef struct mha_train_file {
 
 typedef struct mha_trainer_save_options {
     size_t size;
-    int overwrite;   /* as in mha_model_save_options */
-    int model_only;  /* 1 = without the state of the optimiser: a checkpoint to be used, not to go on from */
-    mha_dtype dtype; /* with model_only: as in mha_model_save_options, default f32 */
+    int overwrite;               /* as in mha_model_save_options */
+    int model_only;              /* 1 = without optimizer state: a checkpoint to run, not to resume from */
+    mha_dtype dtype;             /* with model_only: as in mha_model_save_options, default f32 */
     const mha_train_file *files; /* [file_count] further files of the folder, which appear with it */
     int64_t file_count;
     /* With overwrite: the checkpoint that is replaced gets this name in the same folder, and is not removed; another
@@ -255,13 +255,13 @@ typedef struct mha_trainer_save_options {
 MHA_API mha_status mha_trainer_save(const mha_trainer *trainer, const char *folder,
                                     const mha_trainer_save_options *options, mha_error *err);
 
-/* Opens such a folder and goes on: with the same options and batches every later step has the bits that it would have
- * had. Options are the caller's, and may be others; gates may join in (their `start` and `end` are counted from the
- * first step of all), or be left out, and what they made of the model goes on alone; settled ones stay settled. Errors:
- * those of mha_model_open and mha_trainer_create; MHA_ERR_FORMAT for a state that lacks a tensor, has one of another
- * shape, a moment that is not finite, a square below 0, or no step, or that was saved with other weights than the
- * folder holds now; MHA_ERR_ARG for gates under another penalty than those of the state, and for gates that join in
- * behind their `end`. */
+/* Opens such a folder and resumes: with the same options and batches every later step is bitwise identical to that of
+ * an uninterrupted run. Options may differ from those of the saved run: gates may be added (their `start` and `end`
+ * count from the first step of the run) or left out, and the model then trains as they left it; frozen gates stay
+ * frozen. Errors: those of mha_model_open and mha_trainer_create; MHA_ERR_FORMAT for a state that lacks a tensor, has
+ * one of another shape, a moment that is not finite, a second moment below 0, or no step, or that was saved with other
+ * weights than the folder holds now; MHA_ERR_ARG for gates under another penalty than those of the state, and for gates
+ * that are added after their `end`. */
 MHA_API mha_status mha_trainer_resume(mha_ctx *ctx, const char *folder, const mha_train_options *options,
                                       mha_trainer **out, mha_error *err);
 

@@ -1,0 +1,20 @@
+/* seeded_draws.h - random draws that are a function of a seed, a purpose and an index. */
+#ifndef MHA_TRAIN_DATA_SEEDED_DRAWS_H
+#define MHA_TRAIN_DATA_SEEDED_DRAWS_H
+
+#include "math/rng_draws.h"
+#include "mha/train_data.h"
+
+/* Purposes: order and masks of one seed and index must be independent. */
+enum { MHA__DRAWS_ORDER = 1, MHA__DRAWS_MASKS };
+
+/* The splitmix64 state to start from. */
+static inline uint64_t mha__seeded_state(uint64_t seed, uint64_t purpose, int64_t index)
+{
+    uint64_t state = seed;
+    state = mha__splitmix(&state) ^ purpose;
+    state = mha__splitmix(&state) ^ (uint64_t)index;
+    return mha__splitmix(&state);
+}
+
+#endif
