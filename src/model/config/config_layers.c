@@ -246,11 +246,9 @@ static mha_status read_original(const mha__json_obj *root, mha__config *c, mha_e
     c->original_heads = c->heads;
     MHA__TRY(mha__json_dim(root, key, MHA__OPTIONAL, MHA__HEADS, &c->original_heads, err));
     if (c->original_heads < c->heads) return mha__json_refuse(root, key, "at least num_attention_heads", err);
-    if (c->layers * c->original_heads > MHA__MODEL_HEADS)
-        return mha__fail(err, MHA_ERR_FORMAT, "%s: layers times heads must be at most %lld (got %lld times %lld)",
-                         root->file, (long long)MHA__MODEL_HEADS, (long long)c->layers, (long long)c->original_heads);
-    if (c->original_heads % (c->heads / c->kv_heads) == 0) return MHA_OK; /* whole groups are removed */
-    return mha__json_refuse(root, key, "a multiple of the query heads that share a key/value head", err);
+    if (c->layers * c->original_heads <= MHA__MODEL_HEADS) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: layers times heads must be at most %lld (got %lld times %lld)",
+                     root->file, (long long)MHA__MODEL_HEADS, (long long)c->layers, (long long)c->original_heads);
 }
 
 static mha_status check_list(const mha__json_obj *root, const mha__json *list, int64_t layer, const mha__config *c,
