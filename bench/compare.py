@@ -13,7 +13,7 @@ Each round calls every peer, after a pause in which the workers of the one befor
 over the rounds, its median shows the noise; with one thread and more than a millisecond it is that thread's own time, which
 other programs do not stretch.
 `ratio` is the best peer's time over ours (above 1: we are faster), `share` what our time makes of the machine's limit
-(mha/limits.h: multiply-adds, or for one query the reading of K and V), measured before and after the rounds. Calls
+(mha/machine_peak.h: multiply-adds, or for one query the reading of K and V), measured before and after the rounds. Calls
 from Python cost about 1 us for us and more for the peers, whose own front end that is; --program times the rows once more in
 the program (`C ms`), which matters for the row `small` alone.
 """

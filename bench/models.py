@@ -13,7 +13,7 @@
 Peers: PyTorch (nn.functional.linear; transformers with scaled_dot_product_attention) and ONNX Runtime (minilm in f32). Of
 `mixed` PyTorch takes batches of 32, padded to their longest, once in the order given and once sorted by length. Every
 peer's result is first compared with ours. Times are those of bench/compare.py: best of the rounds, medians in brackets.
-The share is that of multiply-adds in f32 (mha/limits.h), or for few rows of reading the weights, in memory of their size.
+The share is that of multiply-adds in f32 (mha/machine_peak.h), or for few rows of reading the weights, in memory of their size.
 """
 import argparse
 import ctypes

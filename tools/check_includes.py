@@ -17,11 +17,11 @@ CHAINS = [
     ["base", "math", "io", "text", "model"],
 ]
 # include/mha/X.h belongs to src/X, but for these
-PUBLIC_OWNER = {"types": "base", "ctx": "base", "limits": "attn", "cache": "attn", "stats": "attn", "attn_grads": "attn",
-                "rng": "math", "text_train": "text", "train_data": "train", "rope": "layer", "variant": "layer", "variants": "layer",
+PUBLIC_OWNER = {"types": "base", "ctx": "base", "machine_peak": "attn", "cache": "attn", "stats": "attn", "attn_grads": "attn",
+                "rng": "math", "text_train": "text", "train_data": "train", "rope": "layer", "variants": "layer",
                 "generate": "model",
-                "model_grads": "model", "model_save": "model", "model_create": "model", "plan": "heads", "head_data": "heads",
-                "importance": "heads", "diversity": "heads", "prune": "heads", "compare": "heads", "regroup": "heads"}
+                "model_grads": "model", "model_save": "model", "model_create": "model", "head_layouts": "heads", "head_data": "heads",
+                "importance": "heads", "diversity": "heads", "prune": "heads", "compare_models": "heads", "regroup": "heads"}
 UMBRELLA = "mha/mha.h"  # for those outside; inside, only the version needs it
 UMBRELLA_USERS = {"src/base/status.c"}
 # Outside src/, these may look into it.

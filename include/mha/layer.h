@@ -3,7 +3,7 @@
  *     linear, norm, activation, embedding, loss         below: functions on rows, forward and backward
  *     mha_attn_layer, mha_block                         below: attention and a whole block as models run them
  *     self-attention, causal, stacked heads,            variants.h, which this header includes: a constructor for
- *     weight-split, q/k/v, standard MHA, GQA and MQA,   each; variant.h has what they share: drawing, forward,
+ *     weight-split, q/k/v, standard MHA, GQA and MQA,   each, and what they share: initialization, forward,
  *     LLaMA, MoE heads, head pruning, adaptive heads    backward, parameters, save and load, the trace
  *
  * The functions below are thin and work on float32 rows. x and y are row-major and contiguous: [rows, width]. A row's

@@ -1,36 +1,51 @@
-/* mha.h - the umbrella header: the version, and everything else under mha/. Start reading at attn.h. */
+/* mha.h - includes every header of mha, and is their map: one line each, in reading order. */
 #ifndef MHA_H
 #define MHA_H
 
-#include "mha/attn.h"
-#include "mha/attn_grads.h"
-#include "mha/cache.h"
-#include "mha/compare.h"
-#include "mha/ctx.h"
-#include "mha/diversity.h"
-#include "mha/generate.h"
-#include "mha/head_data.h"
-#include "mha/heads.h"
-#include "mha/importance.h"
-#include "mha/io.h"
-#include "mha/layer.h"
-#include "mha/limits.h"
-#include "mha/model.h"
-#include "mha/model_create.h"
-#include "mha/model_grads.h"
-#include "mha/model_save.h"
-#include "mha/plan.h"
-#include "mha/prune.h"
-#include "mha/regroup.h"
-#include "mha/rng.h"
-#include "mha/rope.h"
-#include "mha/text.h"
-#include "mha/text_train.h"
-#include "mha/train.h"
-#include "mha/train_data.h"
-#include "mha/types.h"
-#include "mha/variant.h"
-#include "mha/variants.h"
+/* clang-format off */
+
+/* what every function shares */
+#include "mha/types.h"          /* status, error, data types, tensors in memory */
+#include "mha/ctx.h"            /* context: threads, memory, log, progress, instruction set */
+
+/* the operator */
+#include "mha/attn.h"           /* attention: describe, plan, run */
+#include "mha/attn_grads.h"     /* its backward pass */
+#include "mha/cache.h"          /* KV cache in pages */
+#include "mha/stats.h"          /* statistics of rows and keys in O(L) memory */
+#include "mha/machine_peak.h"   /* the measured limits of this machine */
+
+/* layers */
+#include "mha/layer.h"          /* linear, norm, activation, embedding, attention, block */
+#include "mha/rope.h"           /* rotary position embedding */
+#include "mha/rng.h"            /* PyTorch's random numbers */
+#include "mha/variants.h"       /* every published variant of multi-head attention */
+
+/* files, text, models */
+#include "mha/io.h"             /* safetensors and .npy */
+#include "mha/text.h"           /* tokenizers */
+#include "mha/text_train.h"     /* training a tokenizer */
+#include "mha/model.h"          /* checkpoints: open, run, embed */
+#include "mha/generate.h"       /* text from a decoder */
+#include "mha/model_grads.h"    /* backward pass of a whole model */
+#include "mha/model_create.h"   /* a new model from a config */
+#include "mha/model_save.h"     /* a model as a checkpoint folder */
+
+/* training */
+#include "mha/train.h"          /* loss, optimizer, schedule, gates, teacher, resume */
+#include "mha/train_data.h"     /* order of sequences, masked tokens, digests */
+
+/* heads */
+#include "mha/head_data.h"      /* the texts that heads are measured on */
+#include "mha/heads.h"          /* what each head does: statistics, patterns, labels */
+#include "mha/importance.h"     /* how much each head matters */
+#include "mha/diversity.h"      /* how similar heads are: distances, clusters */
+#include "mha/prune.h"          /* removing heads */
+#include "mha/regroup.h"        /* MHA to GQA or MQA */
+#include "mha/compare_models.h" /* two models on the same texts */
+#include "mha/head_layouts.h"   /* planning the heads of a new model */
+
+/* clang-format on */
 
 #ifdef __cplusplus
 extern "C" {

@@ -398,7 +398,7 @@ typedef struct mha__kernels {
     void (*add_product_masked)(int64_t m, int64_t n, int64_t k, const void *a, const void *mask, int64_t a_row,
                                int64_t a_col, const void *b, int64_t b_row, int64_t b_panel, void *c, int64_t c_row);
 
-    /* ---- what the core can do at best, for mha/limits.h ---- */
+    /* ---- what the core can do at best, for mha/machine_peak.h ---- */
 
     /* steps * mr * nr multiply-adds in registers; `factor` near 1. */
     double (*fma_steps)(int64_t steps, double factor);

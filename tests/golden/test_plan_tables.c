@@ -1,6 +1,6 @@
 /* test_plan_tables.c - head plans against the numbers that the code of the walk-throughs gives (data/plan.json): the
  * tables of head configurations and of parameters, the heads that pruning leaves, the parameters of every layer. */
-#include "mha/plan.h"
+#include "mha/head_layouts.h"
 #include "support/check.h"
 #include <jansson.h>
 #include <math.h>

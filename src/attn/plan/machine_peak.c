@@ -3,7 +3,7 @@
  *
  * Every run is one call of the pool, as a call of the operator is; the best run is one that nothing disturbed.
  */
-#include "mha/limits.h"
+#include "mha/machine_peak.h"
 
 #include "base/clock.h"
 #include "base/ctx.h"

@@ -1,8 +1,8 @@
 /* compare_models.c - two models on the same texts. */
+#include "mha/compare_models.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/data/evaluate_texts.h"
-#include "mha/compare.h"
 #include <math.h>
 
 /* ---- sums over texts, in their order ---- */

@@ -2,7 +2,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
-#include "mha/plan.h"
+#include "mha/head_layouts.h"
 #include <math.h>
 
 /* A field that must lie within bounds; 0 takes the default. */

@@ -2,7 +2,7 @@
 #ifndef MHA_HEADS_PLAN_LAYOUT_TABLE_H
 #define MHA_HEADS_PLAN_LAYOUT_TABLE_H
 
-#include "mha/plan.h"
+#include "mha/head_layouts.h"
 
 /* From these many parameters on a model is medium; above the other it is large. */
 #define MHA__PLAN_MEDIUM INT64_C(100000000)

@@ -1,4 +1,4 @@
-/* variant.c - the object behind mha/variant.h: its parameters by name, drawn, packed, listed. */
+/* variant.c - the object behind mha/variants.h: its parameters by name, drawn, packed, listed. */
 #include "layer/variants/variant.h"
 #include "base/ctx.h"
 #include <math.h>

@@ -1,4 +1,4 @@
-/* variant.h - the inside of mha/variant.h: one layer that every variant describes.
+/* variant.h - the inside of mha/variants.h: one layer that every variant describes.
  *
  * A constructor fills a mha_variant with numbers (sizes, masks, which projections) and names its parameters in the
  * order in which they are drawn; mha__variant_create makes the object. Then, for each call:

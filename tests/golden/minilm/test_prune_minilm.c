@@ -3,7 +3,7 @@
  *
  * Needs the real weights: the folder named by MHA_MINILM, or where `./run fetch minilm` puts them. Sentences, scores
  * and results are those of the reference. */
-#include "mha/compare.h"
+#include "mha/compare_models.h"
 #include "mha/prune.h"
 #include "support/check.h"
 #include "support/files.h"

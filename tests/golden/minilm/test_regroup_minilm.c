@@ -2,7 +2,7 @@
  * PyTorch).
  *
  * Needs the real weights: the folder named by MHA_MINILM, or where `./run fetch minilm` puts them. */
-#include "mha/compare.h"
+#include "mha/compare_models.h"
 #include "mha/regroup.h"
 #include "support/check.h"
 #include "support/files.h"

@@ -1,4 +1,5 @@
-/* test_attn_limits.c - mha/limits.h: the figures are rates of this machine, the refusals name the value. How fast is
+/* test_attn_limits.c - mha/machine_peak.h: the figures are rates of this machine, the refusals name the value. How
+ * fast is
  * not asked. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "mha/limits.h"
+#include "mha/machine_peak.h"
 #include <stdlib.h>
 #include <string.h>
 

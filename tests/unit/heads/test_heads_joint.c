@@ -1,5 +1,5 @@
 /* test_heads_joint.c - heads chosen together, fills where there is no bias, models compared: beside plain passes. */
-#include "mha/compare.h"
+#include "mha/compare_models.h"
 #include "mha/generate.h"
 #include "mha/prune.h"
 #include "mha/regroup.h"

@@ -1,6 +1,6 @@
 /* test_heads_plan.c - head plans: defaults, operations and cache by hand, what is left out, advice, the measurement,
  * refusals. The tables themselves are compared in tests/golden/test_plan_tables.c. */
-#include "mha/plan.h"
+#include "mha/head_layouts.h"
 #include "support/alloc.h"
 #include "support/check.h"
 #include <math.h>

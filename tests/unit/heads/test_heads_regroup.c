@@ -1,6 +1,6 @@
 /* test_heads_regroup.c - heads that share keys and values, in every family: exact where a group has no more directions
  * than a head is wide, the same numbers in shapes that transformers loads, and refusals. */
-#include "mha/compare.h"
+#include "mha/compare_models.h"
 #include "mha/regroup.h"
 #include "support/alloc.h"
 #include "support/check.h"

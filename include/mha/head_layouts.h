@@ -1,5 +1,5 @@
-/* plan.h - planning the heads of a model that does not exist yet: which head layouts a width allows, what each costs in
- * parameters, operations, cache and time on this machine, and which one to take.
+/* head_layouts.h - planning the heads of a model that does not exist yet: which head layouts a width allows, what each
+ * costs in parameters, operations, cache and time on this machine, and which one to take.
  *
  * Counts are those of the layers as published walk-throughs write them, all projections E -> E unless keys and values
  * are shared. `parameters` are of one layer's attention; operations, cache and times of all layers together.
@@ -9,8 +9,8 @@
  *     int count;
  *     MHA_CHECK(mha_plan_layouts(&model, rows, &count, &err));
  */
-#ifndef MHA_PLAN_H
-#define MHA_PLAN_H
+#ifndef MHA_HEAD_LAYOUTS_H
+#define MHA_HEAD_LAYOUTS_H
 
 #include "mha/ctx.h"
 

@@ -1,12 +1,12 @@
-/* limits.h - what this machine can do at best, measured: the 100 % that a share of the limit refers to.
+/* machine_peak.h - what this machine can do at best, measured: the 100 % that a share of the limit refers to.
  *
  * Speed without its limit says little: attention over many queries is bound by multiply-adds, over one query by reading
  * K and V. Both are measured with the kernels' own vectors and the context's threads and ISA, so a share tells what the
  * operator loses, not what the machine lacks. The figures are the best of many short runs, other work on
  * the machine lowers them, so measure before and after what is compared, and keep the larger.
  */
-#ifndef MHA_LIMITS_H
-#define MHA_LIMITS_H
+#ifndef MHA_MACHINE_PEAK_H
+#define MHA_MACHINE_PEAK_H
 
 #include "mha/ctx.h"
 

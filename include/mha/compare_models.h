@@ -1,4 +1,4 @@
-/* compare.h - two models on the same texts: how far their embeddings and losses are apart.
+/* compare_models.h - two models on the same texts: how far their embeddings and losses are apart.
  *
  *     mha_comparison c;
  *     mha_models_compare(before, after, data, NULL, NULL, &c, &err);  c.mean_cosine, c.loss[1] - c.loss[0]
@@ -6,8 +6,8 @@
  * What a change of a model is judged by: pruning, regrouping, training, another dtype. Judge it on texts that chose and
  * fitted nothing.
  */
-#ifndef MHA_COMPARE_H
-#define MHA_COMPARE_H
+#ifndef MHA_COMPARE_MODELS_H
+#define MHA_COMPARE_MODELS_H
 
 #include "mha/head_data.h"
 
