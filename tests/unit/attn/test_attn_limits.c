@@ -1,6 +1,5 @@
 /* test_attn_limits.c - mha/machine_peak.h: the figures are rates of this machine, the refusals name the value. How
- * fast is
- * not asked. */
+ * fast is not asked. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
