@@ -1,5 +1,5 @@
 #!/bin/sh
-# coverage.sh [BUILD] - which lines and branches of the readers (src/io, src/text, src/model/config*) tests and the fuzz
+# coverage.sh [BUILD] - which lines and branches of the readers (src/io, src/text, src/model/config) tests and the fuzz
 # corpora reach together: builds in BUILD (build/coverage) with clang's source-based coverage, runs the tests named below,
 # and prints a table with a row for each file.
 #
@@ -34,7 +34,7 @@ LLVM_PROFILE_FILE=$PWD/$build/profiles/%p.profraw ctest --test-dir "$build" -R "
 # Every test has the library in it: one is the program, all of them are objects.
 objects=$(find "$build/tests" -maxdepth 2 -type f \( -name 'test_*' -o -name 'fuzz_*' \) -perm -u+x | sed 's/^/-object /')
 # shellcheck disable=SC2086 # words
-"llvm-cov$suffix" report ${objects#-object } -instr-profile="$build/all.profdata" src/io src/text src/model/config*.c |
+"llvm-cov$suffix" report ${objects#-object } -instr-profile="$build/all.profdata" src/io src/text src/model/config |
     awk -v lines=$lines -v branches=$branches '
         function percent(missed, all) { return all ? 100 * (all - missed) / all : 100 }
         BEGIN { format = "%-36s %7s %9s %10s %12s\n"
