@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_cli_walk.sh - the walk of docs/training.md, line by line as it stands there: a model that writes readable sentences.
+# test_cli_walk.sh - the example of docs/training.md, line by line as it stands there: a model that writes readable sentences.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -7,7 +7,7 @@ ln -s "$here/share" share
 mha() { "$MHA" "$@"; }
 
 # The commands of the section, whose lines may be continued, without the comments.
-sed -n '/^## A walk/,/^## The folder/p' "$here/docs/training.md" | awk '/^```sh$/ { on = 1; next } /^```$/ { on = 0 } on' |
+sed -n '/^## Example/,/^## The folder/p' "$here/docs/training.md" | awk '/^```sh$/ { on = 1; next } /^```$/ { on = 0 } on' |
     sed -e ':a' -e '/\\$/N' -e 's/\\\n *//' -e 'ta' -e 's/  *# .*//' >lines
 [ "$(wc -l <lines)" = 7 ] || fail "docs/training.md has $(wc -l <lines) commands, not 7"
 count=0
