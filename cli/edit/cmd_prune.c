@@ -91,7 +91,7 @@ static int put_result(const prune_job *job, const judgement *j)
 
 /* ---- work ---- */
 
-int prune_make(prune_job *job, mha_pruning **pruning, judgement *j)
+int prune_make(prune_job *job, mha_model_edit **edit, judgement *j)
 {
     mha_error error = {0};
     const mha_prune_options how = {.size = sizeof how,
@@ -100,9 +100,9 @@ int prune_make(prune_job *job, mha_pruning **pruning, judgement *j)
                                    .ridge = job->ridge,
                                    .compatible = given.compatible,
                                    .chosen_by = job->chosen_by};
-    if (mha_prune_make(job->model, job->keep, &how, pruning, &error) != MHA_OK)
+    if (mha_prune(job->model, job->keep, &how, edit, &error) != MHA_OK)
         return error.status == MHA_ERR_ARG ? cli_fail(job->session, &error) : cli_refuse(job->session, &error);
-    return judge(job->session, job->model, *pruning, &job->texts, j);
+    return judge(job->session, job->model, *edit, &job->texts, j);
 }
 
 static int64_t count_kept(const prune_job *job, int64_t layer)
@@ -139,15 +139,15 @@ static void log_transformers(const prune_job *job)
 static int prune(prune_job *job)
 {
     judgement j;
-    mha_pruning *pruning = NULL;
+    mha_model_edit *edit = NULL;
     int code = prune_choice_make(job, -1);
-    if (code == CLI_DONE) code = prune_make(job, &pruning, &j);
+    if (code == CLI_DONE) code = prune_make(job, &edit, &j);
     if (code == CLI_DONE && given.compatible) {
         j.heads[1] = 0; /* of a model with zeros all heads count */
         for (int64_t l = 0; l < job->info->layers; l++)
             j.heads[1] += count_kept(job, l);
     }
-    if (code == CLI_DONE) code = judge_save(job->session, pruning, &j);
+    if (code == CLI_DONE) code = judge_save(job->session, edit, &j);
     if (code == CLI_DONE) {
         cli_say(job->session, "%s: %lld of %lld heads stay%s", cli_out_name(job->session), (long long)j.heads[1],
                 (long long)j.heads[0], given.compatible ? ", the others are zeros" : "");
@@ -155,7 +155,7 @@ static int prune(prune_job *job)
         log_transformers(job);
         code = put_result(job, &j);
     }
-    mha_pruning_free(pruning);
+    mha_model_edit_free(edit);
     return code;
 }
 

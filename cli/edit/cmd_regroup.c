@@ -24,7 +24,7 @@ static const struct poptOption options[] = {
     {"ridge", 0, POPT_ARG_STRING, &given.ridge, 0, "of the refit, 0.001 to 1000; 0 = no refit (default: 0.3)", "X"},
     {"contiguous", 0, POPT_ARG_NONE, &given.contiguous, 0, "neighbours share; alike heads are not brought together",
      NULL},
-    {"published", 0, POPT_ARG_NONE, &given.published, 0, "the closed form alone: neighbours, uncentred, no refit",
+    {"published", 0, POPT_ARG_NONE, &given.published, 0, "the closed form alone: neighbours, uncentered, no refit",
      NULL},
     {"compatible", 0, POPT_ARG_NONE, &given.compatible, 0, "repeated rows, in shapes that transformers loads", NULL},
     POPT_TABLEEND};
@@ -77,12 +77,12 @@ static int weigh(job *j)
     return head_scores_values(j->session, &j->by, j->model, j->texts.learn, j->scores);
 }
 
-static int make(job *j, mha_pruning **made)
+static int make(job *j, mha_model_edit **made)
 {
     cli_session *s = j->session;
     mha_error error = {0};
     j->how.fit = j->texts.learn;
-    if (mha_regroup_make(j->model, &j->how, made, &error) != MHA_OK)
+    if (mha_regroup(j->model, &j->how, made, &error) != MHA_OK)
         return error.status == MHA_ERR_ARG ? cli_fail(s, &error) : cli_refuse(s, &error);
     int code = judge(s, j->model, *made, &j->texts, &j->judgement);
     if (code == CLI_DONE) code = judge_save(s, *made, &j->judgement);
@@ -100,14 +100,14 @@ static bool learns(const job *j)
 static int work(job *j)
 {
     cli_session *s = j->session;
-    mha_pruning *made = NULL;
+    mha_model_edit *made = NULL;
     const mha_model_options how = {.size = sizeof how, .no_tokenizer = !s->options.file && !given.test};
     if (learns(j) && !s->options.file) return cli_usage(s, "give texts to fit on with -f FILE, or --method mean");
     int code = cli_model_open(s, &how, &j->model);
     if (code == CLI_DONE) code = held_texts_read(s, j->model, given.test, learns(j), &j->by, &j->texts);
     if (code == CLI_DONE) code = weigh(j);
     if (code == CLI_DONE) code = make(j, &made);
-    mha_pruning_free(made);
+    mha_model_edit_free(made);
     return code;
 }
 
@@ -151,7 +151,7 @@ static int check(job *j)
     if (!s->options.out) return cli_usage(s, "-o FOLDER is missing");
     how->ridge = given.published || (given.ridge && ridge == 0) ? -1 : ridge;
     how->contiguous = given.contiguous || given.published;
-    how->uncentred = given.published;
+    how->uncentered = given.published;
     how->compatible = given.compatible;
     code = cli_texts_of_file(s, learns(j));
     return code == CLI_DONE ? cli_check_out(s) : code;

@@ -76,12 +76,12 @@ static void measure_size(const mha_model *model, int m, judgement *j)
     j->kv_bytes[m] = info->kv_bytes_per_token;
 }
 
-int judge(cli_session *s, const mha_model *model, const mha_pruning *made, const held_texts *texts, judgement *j)
+int judge(cli_session *s, const mha_model *model, const mha_model_edit *made, const held_texts *texts, judgement *j)
 {
     mha_model *small = NULL;
     mha_error error = {0};
     *j = (judgement){.held_out = texts->held ? texts->split : NULL};
-    if (mha_pruning_open(made, &small, &error) != MHA_OK) return cli_refuse(s, &error);
+    if (mha_model_edit_open(made, &small, &error) != MHA_OK) return cli_refuse(s, &error);
     measure_size(model, 0, j);
     measure_size(small, 1, j);
     int code = CLI_DONE;
@@ -121,19 +121,19 @@ void judge_add_json(json_t *all, const judgement *j)
     json_object_set_new(all, "tokens_per_second", json_pack("[o, o]", cli_real(j->speed[0]), cli_real(j->speed[1])));
 }
 
-int judge_save(cli_session *s, mha_pruning *made, const judgement *j)
+int judge_save(cli_session *s, mha_model_edit *made, const judgement *j)
 {
     mha_error error = {0};
     mha_status status = MHA_OK;
     if (j->held_out) {
         json_t *quality = quality_json(j);
         char *text = quality ? json_dumps(quality, JSON_REAL_PRECISION(9)) : NULL;
-        if (text) status = mha_pruning_note(made, text, &error);
+        if (text) status = mha_model_edit_note(made, text, &error);
         json_decref(quality);
         free(text);
         if (!text) return cli_error(s, CLI_FAILED, "out of memory for the record");
     }
-    if (status == MHA_OK) status = mha_pruning_save(made, s->options.out, s->options.force, &error);
+    if (status == MHA_OK) status = mha_model_edit_save(made, s->options.out, s->options.force, &error);
     return status == MHA_OK ? CLI_DONE : cli_fail(s, &error);
 }
 

@@ -19,9 +19,9 @@ typedef struct judgement {
 /* Tokens of the texts per second of both models: the best of rounds in which they take turns. */
 int judge_speed(cli_session *s, const mha_model *const models[2], const mha_head_data *held, double speed[2]);
 /* Opens what was made, and measures it. Returns an exit code; the message has been printed. */
-int judge(cli_session *s, const mha_model *model, const mha_pruning *made, const held_texts *texts, judgement *j);
+int judge(cli_session *s, const mha_model *model, const mha_model_edit *made, const held_texts *texts, judgement *j);
 /* Puts the quality into the record of what was made, and writes it to -o. */
-int judge_save(cli_session *s, mha_pruning *made, const judgement *j);
+int judge_save(cli_session *s, mha_model_edit *made, const judgement *j);
 
 json_t *judge_pair(int64_t before, int64_t after);
 /* Adds parameters, bytes, kv_bytes_per_token and, if there were texts, quality and tokens_per_second. */

@@ -45,8 +45,8 @@ int prune_choice_make(prune_job *job, int64_t count);
 
 /* ---- cmd_prune.c ---- */
 
-/* Makes the pruned model in memory, and judges it. `*pruning` is the caller's. */
-int prune_make(prune_job *job, mha_pruning **pruning, judgement *j);
+/* Makes the pruned model in memory, and judges it. `*edit` is the caller's. */
+int prune_make(prune_job *job, mha_model_edit **edit, judgement *j);
 /* Per layer the numbers of the heads that are not among `keep`. */
 json_t *prune_removed_json(const prune_job *job, const uint8_t *keep);
 

@@ -46,14 +46,14 @@ static double loss_increase(const prune_job *job, const judgement *j)
 
 static int try_count(search *s, int64_t count)
 {
-    mha_pruning *pruning = NULL;
+    mha_model_edit *edit = NULL;
     point *p = &s->points[s->used];
     for (int64_t n = 0; n < s->used; n++)
         if (s->points[n].count == count) return CLI_DONE;
     cli_progress("search", s->used, COARSE);
     int code = prune_choice_make(s->job, count);
-    if (code == CLI_DONE) code = prune_make(s->job, &pruning, &p->verdict);
-    mha_pruning_free(pruning);
+    if (code == CLI_DONE) code = prune_make(s->job, &edit, &p->verdict);
+    mha_model_edit_free(edit);
     if (code != CLI_DONE) return code;
     const size_t cells = (size_t)(s->job->info->layers * s->job->info->heads);
     p->keep = malloc(cells);

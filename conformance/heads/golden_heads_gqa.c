@@ -18,7 +18,7 @@ static bool options_of(const heads_run *run, const char *name, mha_regroup_optio
                                .method = MHA_REGROUP_CLOSED,
                                .fit = run->data,
                                .contiguous = 1,
-                               .uncentred = 1,
+                               .uncentered = 1,
                                .ridge = -1};
     if (sscanf(name, "lowrank_k%d_v%d%n", &keys, &values, &end) != 2 || name[end]) return false;
     o->key_heads = keys, o->value_heads = values;
@@ -27,13 +27,12 @@ static bool options_of(const heads_run *run, const char *name, mha_regroup_optio
 
 static void embed(const heads_run *run, const mha_regroup_options *o, double *out, mha_error *failed)
 {
-    mha_pruning *pruning = NULL;
+    mha_model_edit *edit = NULL;
     mha_model *model = NULL;
-    if (mha_regroup_make(run->model, o, &pruning, failed) == MHA_OK &&
-        mha_pruning_open(pruning, &model, failed) == MHA_OK)
+    if (mha_regroup(run->model, o, &edit, failed) == MHA_OK && mha_model_edit_open(edit, &model, failed) == MHA_OK)
         heads_embed(run, model, NULL, out, failed);
     mha_model_free(model);
-    mha_pruning_free(pruning);
+    mha_model_edit_free(edit);
 }
 
 /* cos_NAME, and embedding_NAME where that is recorded too. */
@@ -69,11 +68,11 @@ static const struct part {
 };
 enum { PARTS = sizeof parts / sizeof *parts, KEPT = 4 };
 
-static const mha_named_tensor *find(const mha_pruning *pruning, const char *name)
+static const mha_named_tensor *find(const mha_model_edit *edit, const char *name)
 {
     char end[80];
     int64_t count = 0;
-    const mha_named_tensor *list = pruning ? mha_pruning_list(pruning, &count) : NULL;
+    const mha_named_tensor *list = edit ? mha_model_edit_tensors(edit, &count) : NULL;
     snprintf(end, sizeof end, "layer.0.%s", name);
     for (int64_t n = 0; n < count; n++) {
         const size_t length = strlen(list[n].name), tail = strlen(end);
@@ -83,13 +82,13 @@ static const mha_named_tensor *find(const mha_pruning *pruning, const char *name
 }
 
 /* The first head's rows of a weight, all of a bias. */
-static void check_part(heads_file *f, const struct part *p, const mha_pruning *pruning, const mha_error *failed)
+static void check_part(heads_file *f, const struct part *p, const mha_model_edit *edit, const mha_error *failed)
 {
     const int64_t D = f->run->info->head_dim, E = f->run->info->hidden;
     const bool weight = strstr(p->name, "weight") != NULL;
     const int64_t count = weight ? D * E : KEPT * D;
     const double *want = heads_want(f, p->tensor, 2, weight ? (int64_t[]){D, E} : (int64_t[]){KEPT, D});
-    const mha_named_tensor *t = find(pruning, p->name);
+    const mha_named_tensor *t = find(edit, p->name);
     double *got = want ? heads_room(f, count, sizeof *got) : NULL;
     if (got && !t && failed->status == MHA_OK) verify_fault(&f->entry, "\"%s\" is not of this model", p->tensor);
     for (int64_t n = 0; got && t && n < count; n++)
@@ -100,13 +99,13 @@ static void check_part(heads_file *f, const struct part *p, const mha_pruning *p
 static void check_weights(heads_file *f)
 {
     mha_error failed = {0};
-    mha_pruning *pruning = NULL;
+    mha_model_edit *edit = NULL;
     const mha_regroup_options o = {
         .size = sizeof o, .method = MHA_REGROUP_MEAN, .key_heads = KEPT, .value_heads = KEPT};
-    mha_regroup_make(f->run->model, &o, &pruning, &failed);
+    mha_regroup(f->run->model, &o, &edit, &failed);
     for (int n = 0; n < PARTS; n++)
-        if (heads_ok(f)) check_part(f, &parts[n], pruning, &failed);
-    mha_pruning_free(pruning);
+        if (heads_ok(f)) check_part(f, &parts[n], edit, &failed);
+    mha_model_edit_free(edit);
 }
 
 void heads_gqa(heads_run *run)

@@ -27,13 +27,13 @@ static void zero_gates(pruned *p, mha_error *failed)
 
 static void remove_heads(pruned *p, const mha_prune_options *o, double *out, mha_error *failed)
 {
-    mha_pruning *pruning = NULL;
+    mha_model_edit *edit = NULL;
     mha_model *model = NULL;
-    if (mha_prune_make(p->f->run->model, p->keep, o, &pruning, failed) == MHA_OK &&
-        mha_pruning_open(pruning, &model, failed) == MHA_OK)
+    if (mha_prune(p->f->run->model, p->keep, o, &edit, failed) == MHA_OK &&
+        mha_model_edit_open(edit, &model, failed) == MHA_OK)
         heads_embed(p->f->run, model, NULL, out, failed);
     mha_model_free(model);
-    mha_pruning_free(pruning);
+    mha_model_edit_free(edit);
 }
 
 /* ---- cases ---- */

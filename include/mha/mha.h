@@ -40,6 +40,7 @@
 #include "mha/heads.h"          /* what each head does: statistics, patterns, labels */
 #include "mha/importance.h"     /* how much each head matters */
 #include "mha/diversity.h"      /* how similar heads are: distances, clusters */
+#include "mha/model_edit.h"     /* an edited model: open, save */
 #include "mha/prune.h"          /* removing heads */
 #include "mha/regroup.h"        /* MHA to GQA or MQA */
 #include "mha/compare_models.h" /* two models on the same texts */

@@ -189,7 +189,7 @@ MHA_API mha_status mha_trainer_refresh(mha_trainer *trainer, mha_error *err);
  *
  * With gates the output projections among mha_trainer_weights, and so in mha_trainer_model and in what is saved, are
  * the products of weight and gate: columns of zeros for a closed head, whose model every program computes as it was
- * trained, and which mha_prune_save makes small. Their own numbers are kept apart, 4 bytes each: once gates
+ * trained, and which mha_prune makes small. Their own numbers are kept apart, 4 bytes each: once gates
  * have joined in, what the caller writes into these tensors is lost with the next step. */
 MHA_API int64_t mha_trainer_gates(const mha_trainer *trainer, float *gates, double *expected);
 

@@ -3,14 +3,20 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/data/model_digests.h"
-#include "heads/edit/prune_model.h"
+#include "heads/edit/edit_struct.h"
 #include "io/json/json_write.h"
 #include <string.h>
 
 #define CONFIG "config.json"
 #define RECORD "mha.record"
 
-void mha__refit_write(mha__json_writer *w, int64_t tokens, double ridge)
+void mha__record_text(mha__json_writer *w, const char *key, const char *value)
+{
+    mha__json_key(w, key);
+    mha__json_put_text(w, value);
+}
+
+static void write_refit(mha__json_writer *w, int64_t tokens, double ridge)
 {
     mha__json_key(w, "refit");
     mha__json_open(w, '{');
@@ -21,77 +27,57 @@ void mha__refit_write(mha__json_writer *w, int64_t tokens, double ridge)
     mha__json_close(w, '}');
 }
 
-mha_status mha__record_begin(mha_pruning *p, const mha_prune_options *o, mha_error *err)
+mha_status mha__record_end(mha_model_edit *edit, mha__json_writer *w, const mha_head_data *refit, double ridge,
+                           bool compatible, mha_error *err)
 {
-    const mha_model *m = p->model;
-    mha__json_writer w = {.ctx = p->ctx};
-    int64_t before = 0;
-    for (int64_t l = 0; l < m->config.layers; l++)
-        before += m->heads_per_layer[l];
-    mha__json_open(&w, '{');
-    mha__json_key(&w, "removed");
-    mha__heads_write(&w, m, p->keep, false);
-    mha__json_key(&w, "heads");
-    mha__json_open(&w, '[');
-    mha__json_put_int(&w, before);
-    mha__json_put_int(&w, mha__kept(m, p->keep, -1));
-    mha__json_close(&w, ']');
-    if (o->chosen_by) {
-        mha__json_key(&w, "chosen_by");
-        mha__json_put_text(&w, o->chosen_by);
+    if (refit) write_refit(w, mha_head_data_tokens(refit), ridge);
+    if (compatible) {
+        mha__json_key(w, "compatible");
+        mha__json_put_bool(w, true);
     }
-    if (o->fill) {
-        mha__json_key(&w, "fill");
-        mha__json_put_int(&w, mha_head_data_tokens(o->fill));
-    }
-    if (o->refit) mha__refit_write(&w, mha_head_data_tokens(o->refit), o->ridge);
-    if (o->compatible) {
-        mha__json_key(&w, "compatible");
-        mha__json_put_bool(&w, true);
-    }
-    mha__json_close(&w, '}');
-    return mha__json_written(&w, RECORD, &p->entry, NULL, err);
+    mha__json_close(w, '}');
+    return mha__json_written(w, RECORD, &edit->entry, NULL, err);
 }
 
-mha_status mha_pruning_note(mha_pruning *pruning, const char *quality_json, mha_error *err)
+mha_status mha_model_edit_note(mha_model_edit *edit, const char *quality_json, mha_error *err)
 {
     mha__json_writer w = {0};
     char *entry = NULL;
-    if (!pruning || !quality_json)
-        return mha__fail(err, MHA_ERR_ARG, "mha_pruning_note: %s is NULL", pruning ? "quality_json" : "pruning");
-    w.ctx = pruning->ctx;
+    if (!edit || !quality_json)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_edit_note: %s must not be NULL", edit ? "quality_json" : "edit");
+    w.ctx = edit->ctx;
     mha__json_open(&w, '{');
     mha__json_key(&w, "quality");
     mha_status status = mha__json_put_json(&w, "quality", quality_json, err);
     mha__json_close(&w, '}');
     if (status == MHA_OK)
-        status = mha__json_changed(RECORD, pruning->entry, NULL, &w, MHA__JSON_COMPACT, &entry, err);
+        status = mha__json_changed(RECORD, edit->entry, NULL, &w, MHA__JSON_COMPACT, &entry, err);
     else
         mha__json_written(&w, RECORD, NULL, NULL, NULL);
     if (status != MHA_OK) return status;
-    mha__free(pruning->ctx, pruning->entry);
-    pruning->entry = entry;
+    mha__free(edit->ctx, edit->entry);
+    edit->entry = entry;
     return MHA_OK;
 }
 
-/* The entry of the record, with the digests of the files that the model was read from. */
-static mha_status final_entry(const mha_pruning *p, char **entry, mha_error *err)
+/* The entry of the record, with the digests of the files that the source model was read from. */
+static mha_status final_entry(const mha_model_edit *edit, char **entry, mha_error *err)
 {
-    mha__json_writer w = {.ctx = p->ctx};
+    mha__json_writer w = {.ctx = edit->ctx};
     mha__json_open(&w, '{');
     mha__json_key(&w, "from");
-    const mha_status status = mha__model_digests(p->model, &w, err);
+    const mha_status status = mha__model_digests(edit->model, &w, err);
     mha__json_close(&w, '}');
-    if (status == MHA_OK) return mha__json_changed(RECORD, p->entry, NULL, &w, MHA__JSON_COMPACT, entry, err);
+    if (status == MHA_OK) return mha__json_changed(RECORD, edit->entry, NULL, &w, MHA__JSON_COMPACT, entry, err);
     mha__json_written(&w, RECORD, NULL, NULL, NULL);
     return status;
 }
 
 /* The record of config.json with one more entry. */
-static mha_status write_record(const mha_pruning *p, const char *entry, mha__json_writer *w, mha_error *err)
+static mha_status write_record(const mha_model_edit *edit, const char *entry, mha__json_writer *w, mha_error *err)
 {
     const mha__json *root;
-    MHA__TRY(mha__json_parse(p->ctx, CONFIG, p->config, strlen(p->config), 0, &root, err));
+    MHA__TRY(mha__json_parse(edit->ctx, CONFIG, edit->config, strlen(edit->config), 0, &root, err));
     const mha__json *record = mha__json_get(root, RECORD);
     mha__json_open(w, '{');
     mha__json_key(w, RECORD);
@@ -106,16 +92,16 @@ static mha_status write_record(const mha_pruning *p, const char *entry, mha__jso
     return status;
 }
 
-mha_status mha__record_config(const mha_pruning *p, char **text, mha_error *err)
+mha_status mha__record_config(const mha_model_edit *edit, char **text, mha_error *err)
 {
-    mha__json_writer w = {.ctx = p->ctx};
+    mha__json_writer w = {.ctx = edit->ctx};
     char *entry = NULL;
-    mha_status status = final_entry(p, &entry, err);
-    if (status == MHA_OK) status = write_record(p, entry, &w, err);
+    mha_status status = final_entry(edit, &entry, err);
+    if (status == MHA_OK) status = write_record(edit, entry, &w, err);
     if (status == MHA_OK)
-        status = mha__json_changed(CONFIG, p->config, NULL, &w, 2, text, err);
+        status = mha__json_changed(CONFIG, edit->config, NULL, &w, 2, text, err);
     else
         mha__json_written(&w, CONFIG, NULL, NULL, NULL);
-    mha__free(p->ctx, entry);
+    mha__free(edit->ctx, entry);
     return status;
 }

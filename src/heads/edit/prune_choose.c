@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
+#include "heads/edit/edit_struct.h"
 #include "heads/edit/kept_heads.h"
 #include "mha/prune.h"
 #include <math.h>
@@ -27,16 +28,13 @@ static int by_score(const void *a, const void *b)
     return x->first > y->first ? -1 : 1;
 }
 
-/* Fills the groups of one layer; the sum of scores is checked, so that one that is no number is found. */
+/* Fills the groups of one layer. */
 static mha_status list_groups(const mha_model *m, const double *scores, int64_t layer, group *list, int64_t *count,
                               mha_error *err)
 {
     const int64_t size = mha__group(m, layer), heads = m->heads_per_layer[layer];
     const double *row = scores + layer * m->config.heads;
-    for (int64_t h = 0; h < heads; h++)
-        if (!isfinite(row[h]))
-            return mha__fail(err, MHA_ERR_ARG, "the score of head %lld.%lld is %g, which is no number",
-                             (long long)layer, (long long)h, row[h]);
+    MHA__TRY(mha__edit_check_scores(m, row, layer, err));
     for (int64_t first = 0; first < heads; first += size) {
         group g = {.layer = layer, .first = first};
         for (int64_t h = first; h < first + size; h++)

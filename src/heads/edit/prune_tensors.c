@@ -11,7 +11,7 @@
 
 /* One layer being cut. */
 typedef struct cutting {
-    mha_pruning *p;
+    const mha__prune_job *p;
     int64_t layer;
     int64_t *heads; /* [count] the source's head that stands there, -1 = none */
     int64_t count;
@@ -24,7 +24,7 @@ typedef struct cutting {
 /* The heads of the result, each by its place in the source. */
 static void list_heads(cutting *c)
 {
-    const mha_pruning *p = c->p;
+    const mha__prune_job *p = c->p;
     const int64_t H = p->model->config.heads, whole = p->model->config.original_heads;
     const int64_t had = p->model->heads_per_layer[c->layer];
     c->count = 0;
@@ -66,19 +66,6 @@ static int64_t rows_of(const cutting *c, mha__role role)
 
 /* ---- tensors ---- */
 
-mha_status mha__pruning_add(mha_pruning *p, const char *name, int rank, const int64_t *shape, float **data,
-                            mha_error *err)
-{
-    size_t bytes = 0;
-    const bool fits = mha__bytes(shape, rank, sizeof(float), &bytes);
-    *data = fits ? mha__calloc(p->ctx, 1, bytes) : NULL;
-    if (!*data) return mha__no_memory(err, fits ? bytes : SIZE_MAX, name);
-    mha_named_tensor *t = &p->list[p->count++];
-    *t = (mha_named_tensor){.name = name, .dtype = MHA_F32, .rank = rank, .data = *data};
-    memcpy(t->shape, shape, (size_t)rank * sizeof *shape);
-    return MHA_OK;
-}
-
 /* to[.., n] = from[.., list[n]] along `axis` of a matrix [extent[0], extent[1]]. */
 static void gather(const float *from, const int64_t extent[2], int axis, const int64_t *list, int64_t count, float *to)
 {
@@ -91,13 +78,13 @@ static void gather(const float *from, const int64_t extent[2], int axis, const i
 }
 
 /* Adds the tensor with `count` entries along `axis`, those of the list. */
-static mha_status add_part(mha_pruning *p, const mha_tensor *t, int axis, const int64_t *list, int64_t count,
+static mha_status add_part(mha_model_edit *p, const mha_tensor *t, int axis, const int64_t *list, int64_t count,
                            float **data, mha_error *err)
 {
     int64_t extent[2] = {t->shape[0], t->rank == 2 ? t->shape[1] : 1}, shape[2] = {extent[0], extent[1]};
     const size_t bytes = (size_t)t->elements * sizeof(float);
     shape[axis] = count;
-    MHA__TRY(mha__pruning_add(p, t->name, t->rank, shape, data, err));
+    MHA__TRY(mha__edit_new_tensor(p, t->name, t->rank, shape, data, err));
     float *whole = mha__alloc(p->ctx, bytes);
     if (!whole) return mha__no_memory(err, bytes, t->name);
     const mha_status status = mha_tensor_read(t, MHA_F32, whole, err);
@@ -120,15 +107,14 @@ static bool is_conv1d(const cutting *c, mha__role role)
 static mha_status add_bias(const cutting *c, mha__role role, int64_t count, float **data, mha_error *err)
 {
     static const char weight[] = "weight", bias[] = "bias";
-    mha_pruning *p = c->p;
+    mha_model_edit *edit = c->p->edit;
     const char *name = tensor_of(c, role, false)->name;
     const size_t stem = strlen(name) - (sizeof weight - 1);
-    char *own = mha__alloc(p->ctx, stem + sizeof bias);
+    char *own = edit->own_names[edit->count] = mha__alloc(edit->ctx, stem + sizeof bias);
     if (!own) return mha__no_memory(err, stem + sizeof bias, "a name");
     memcpy(own, name, stem);
     memcpy(own + stem, bias, sizeof bias);
-    p->named[p->count] = own;
-    return mha__pruning_add(p, own, 1, &count, data, err);
+    return mha__edit_new_tensor(edit, own, 1, &count, data, err);
 }
 
 static mha_status cut_projection(const cutting *c, mha__role role, mha_error *err)
@@ -136,8 +122,8 @@ static mha_status cut_projection(const cutting *c, mha__role role, mha_error *er
     const mha_tensor *weight = tensor_of(c, role, false), *bias = tensor_of(c, role, true);
     const int64_t rows = rows_of(c, role);
     float *data;
-    if (c->changed) MHA__TRY(add_part(c->p, weight, is_conv1d(c, role) ? 1 : 0, c->rows, rows, &data, err));
-    if (c->changed && bias) MHA__TRY(add_part(c->p, bias, 0, c->rows, rows, &data, err));
+    if (c->changed) MHA__TRY(add_part(c->p->edit, weight, is_conv1d(c, role) ? 1 : 0, c->rows, rows, &data, err));
+    if (c->changed && bias) MHA__TRY(add_part(c->p->edit, bias, 0, c->rows, rows, &data, err));
     return c->p->add_bias ? add_bias(c, role, rows, &data, err) : MHA_OK;
 }
 
@@ -145,7 +131,7 @@ static mha_status cut_projection(const cutting *c, mha__role role, mha_error *er
 static mha_status list_used(const cutting *c, mha__out_part *out, mha_error *err)
 {
     const size_t bytes = (size_t)out->columns * sizeof *out->used;
-    out->used = mha__alloc(c->p->ctx, bytes);
+    out->used = mha__alloc(c->p->edit->ctx, bytes);
     if (!out->used) return mha__no_memory(err, bytes, "a list of columns");
     for (int64_t n = 0; n < out->columns; n++)
         if (c->rows[n] >= 0) out->used[out->used_count++] = n;
@@ -156,27 +142,24 @@ static mha_status cut_out(const cutting *c, mha_error *err)
 {
     const mha_model *m = c->p->model;
     const mha_tensor *bias = tensor_of(c, MHA__ATTN_OUT, true);
-    mha__out_part *out = &c->p->out[c->layer];
+    mha__out_part *out = &c->p->edit->out[c->layer];
     out->transposed = is_conv1d(c, MHA__ATTN_OUT);
     out->columns = rows_of(c, MHA__QUERY);
     MHA__TRY(list_used(c, out, err));
-    MHA__TRY(add_part(c->p, tensor_of(c, MHA__ATTN_OUT, false), out->transposed ? 0 : 1, c->rows, out->columns,
+    MHA__TRY(add_part(c->p->edit, tensor_of(c, MHA__ATTN_OUT, false), out->transposed ? 0 : 1, c->rows, out->columns,
                       &out->weight, err));
     if (c->p->add_bias) return add_bias(c, MHA__ATTN_OUT, m->config.hidden, &out->bias, err);
     if (!bias) return MHA_OK;
     for (int64_t e = 0; e < m->config.hidden; e++)
         c->rows[e] = e;
-    return add_part(c->p, bias, 0, c->rows, m->config.hidden, &out->bias, err);
+    return add_part(c->p->edit, bias, 0, c->rows, m->config.hidden, &out->bias, err);
 }
 
 static mha_status cut_layer(cutting *c, bool all_out, mha_error *err)
 {
     static const mha__role separate[] = {MHA__QUERY, MHA__KEY, MHA__VALUE};
     list_heads(c);
-    if (c->changed && !mha__may_lose_heads(c->p->model, c->layer))
-        return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "layer %lld chooses its heads for each text: without one it would choose another in its place",
-                         (long long)c->layer);
+    if (c->changed) MHA__TRY(mha__edit_check_selection(c->p->model, c->layer, err));
     if (c->changed || c->p->add_bias) {
         if (c->p->model->config.family->parts[MHA__QKV].kind != MHA__PART_ABSENT)
             MHA__TRY(cut_projection(c, MHA__QKV, err));
@@ -187,24 +170,19 @@ static mha_status cut_layer(cutting *c, bool all_out, mha_error *err)
     return c->changed || all_out || c->p->add_bias ? cut_out(c, err) : MHA_OK;
 }
 
-mha_status mha__pruning_cut(mha_pruning *p, bool all_out, mha_error *err)
+mha_status mha__prune_tensors(const mha__prune_job *job, bool all_out, mha_error *err)
 {
-    enum { PER_LAYER = 8 }; /* weights and biases of q, k, v, o */
-    const mha__config *config = &p->model->config;
-    const size_t layers = (size_t)config->layers, heads = (size_t)config->original_heads;
+    const mha__config *config = &job->model->config;
+    const size_t heads = (size_t)config->original_heads;
     const size_t most = 3 * heads * (size_t)config->head_dim + (size_t)config->hidden;
-    p->list = mha__calloc(p->ctx, layers * PER_LAYER, sizeof *p->list);
-    p->named = mha__calloc(p->ctx, layers * PER_LAYER, sizeof *p->named);
-    p->out = mha__calloc(p->ctx, layers, sizeof *p->out);
-    cutting c = {.p = p,
-                 .heads = mha__calloc(p->ctx, heads, sizeof *c.heads),
-                 .rows = mha__calloc(p->ctx, most, sizeof *c.rows)};
-    mha_status status = p->list && p->named && p->out && c.heads && c.rows
-                            ? MHA_OK
-                            : mha__no_memory(err, most * sizeof *c.rows, "the lists of a pruning");
+    cutting c = {.p = job,
+                 .heads = mha__calloc(job->edit->ctx, heads, sizeof *c.heads),
+                 .rows = mha__calloc(job->edit->ctx, most, sizeof *c.rows)};
+    mha_status status =
+        c.heads && c.rows ? MHA_OK : mha__no_memory(err, most * sizeof *c.rows, "the rows of a layer that stay");
     for (; c.layer < config->layers && status == MHA_OK; c.layer++)
         status = cut_layer(&c, all_out, err);
-    mha__free(p->ctx, c.heads);
-    mha__free(p->ctx, c.rows);
+    mha__free(job->edit->ctx, c.heads);
+    mha__free(job->edit->ctx, c.rows);
     return status;
 }

@@ -36,7 +36,7 @@ static mha_status take_gram(side *s, mha_error *err)
 {
     const mha__moments *m = s->job->moments;
     const int64_t l = s->job->layer, n = s->shared.stored * s->shared.head_dim;
-    const double *sums = s->keys && !s->job->o->uncentred ? m->mean[l] : NULL, tokens = (double)m->tokens;
+    const double *sums = s->keys && !s->job->o->uncentered ? m->mean[l] : NULL, tokens = (double)m->tokens;
     const double *from = s->keys ? m->keys[l] : m->values[l];
     s->shared.gram = mha__alloc(s->shared.ctx, (size_t)(n * n) * sizeof *s->shared.gram);
     if (!s->shared.gram) return mha__no_memory(err, (size_t)(n * n) * sizeof *s->shared.gram, "products of a layer");

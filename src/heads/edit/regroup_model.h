@@ -1,16 +1,17 @@
 /* regroup_model.h - heads that share keys and values, inside. Public side: mha/regroup.h.
  *
- *   regroup_weights.c  the projections of a layer, out of the checkpoint's tensors and into new ones
+ *   regroup_model.c    the whole; regroup_options.c and regroup_config.c are its beginning and its end
+ *   regroup_layer.c    one layer from its old projections to new ones
+ *   regroup_weights.c  the projections of a layer, read from the checkpoint's tensors and listed as new ones
  *   regroup_moments.c  products of queries, keys and values over the texts
  *   regroup_fit.c      the shared head of a group
- *   regroup_groups.c    which heads come together
- *   regroup_layer.c    one layer from its old projections to new ones
- *   regroup_model.c          options, config, record
+ *   regroup_groups.c   which heads share a group
  */
 #ifndef MHA_HEADS_EDIT_REGROUP_MODEL_H
 #define MHA_HEADS_EDIT_REGROUP_MODEL_H
 
-#include "heads/edit/prune_model.h"
+#include "heads/edit/edit_struct.h"
+#include "heads/edit/kept_heads.h"
 #include "mha/regroup.h"
 
 /* The projections of a layer in double. Rows of q, k and v are E numbers and the bias. */
@@ -25,9 +26,9 @@ mha_status mha__projections_read(const mha_model *model, int64_t layer, mha__pro
 mha_status mha__projections_make(mha_ctx *ctx, const mha__projections *like, int64_t k_heads, int64_t v_heads,
                                  mha__projections *out, mha_error *err);
 void mha__projections_free(mha_ctx *ctx, mha__projections *p);
-/* Adds the tensors of the layer to the pruning's list, and its output projection to p->out; k and v repeated so that
+/* Adds the tensors of the layer to the edit's list, and its output projection to edit->out; k and v repeated so that
  * there are `copies` heads of both, 0 = as they are. */
-mha_status mha__projections_list(mha_pruning *p, int64_t layer, const mha__projections *from, int64_t copies,
+mha_status mha__projections_list(mha_model_edit *edit, int64_t layer, const mha__projections *from, int64_t copies,
                                  mha_error *err);
 
 /* Sums over all tokens, of the heads as the operator reads them. NULL where nobody asks. */
@@ -61,6 +62,31 @@ mha_status mha__shared_pairs(const mha__shared *s, double *cost, mha_error *err)
 /* Which head stands where, order [heads]: such that the cost of the pairs inside groups is small, those of `counts[n]`
  * groups by costs[n] [heads, heads] (NULL: none). Units of `unit` neighbours stay together. */
 void mha__order_find(int64_t heads, int64_t unit, const int64_t counts[2], double *const costs[2], int32_t *order);
+
+/* One call of mha_regroup. */
+typedef struct mha__regroup {
+    const mha_model *model;
+    mha_regroup_options o;
+    mha_model_edit *edit;
+    mha__moments moments;
+    int32_t *order;  /* [layers, H] the former position of each head */
+    double *weights; /* [layers, H] how much each head counts; NULL without scores */
+    bool ordered;    /* some head has moved */
+    bool listed;     /* config.json of the source lists its heads */
+} mha__regroup;
+
+/* Checks and completes the options. */
+mha_status mha__regroup_check(mha__regroup *r, mha_error *err);
+/* Computes the weights of heads from their scores. */
+mha_status mha__regroup_weigh(mha__regroup *r, mha_error *err);
+/* Key (or value) heads of a layer of the result, of which `asked` are asked for; 0 = unchanged. */
+int64_t mha__regroup_count(int64_t asked, int32_t had);
+/* Whether any layer's keys (or values) become fewer. */
+bool mha__regroup_shrinks(const mha__regroup *r, bool keys);
+/* Key heads and value heads that `compatible` stores; 0 without it. */
+int64_t mha__regroup_copies(const mha__regroup *r, int64_t layer);
+/* Writes config and record of the result. */
+mha_status mha__regroup_config(mha__regroup *r, mha_error *err);
 
 /* What is asked for in one layer. */
 typedef struct mha__regroup_job {

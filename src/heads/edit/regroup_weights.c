@@ -110,19 +110,19 @@ typedef struct stretch {
 } stretch;
 
 /* A weight or bias of the projections that are listed, one behind the other. */
-static mha_status list_rows(mha_pruning *p, int64_t layer, mha__role role, bool bias, const mha__projections *from,
-                            const stretch *parts, int count, mha_error *err)
+static mha_status list_rows(mha_model_edit *edit, int64_t layer, mha__role role, bool bias,
+                            const mha__projections *from, const stretch *parts, int count, mha_error *err)
 {
-    const mha_tensor *t = mha__weights_tensor(&p->model->outer, role, layer, bias);
+    const mha_tensor *t = mha__weights_tensor(&edit->model->outer, role, layer, bias);
     const int64_t E = from->width, D = from->head_dim;
-    const bool transposed = !bias && is_conv1d(p->model, role);
+    const bool transposed = !bias && is_conv1d(edit->model, role);
     int64_t rows = 0;
     float *data;
     if (!t) return MHA_OK;
     for (int n = 0; n < count; n++)
         rows += parts[n].copies * D;
     const int64_t shape[2] = {transposed ? E : rows, transposed ? rows : E};
-    MHA__TRY(mha__pruning_add(p, t->name, t->rank, shape, &data, err));
+    MHA__TRY(mha__edit_new_tensor(edit, t->name, t->rank, shape, &data, err));
     for (int64_t n = 0, r = 0; n < count; n++)
         for (int64_t i = 0; i < parts[n].copies * D; i++, r++) {
             const int64_t each = parts[n].copies / parts[n].heads * D;
@@ -134,44 +134,44 @@ static mha_status list_rows(mha_pruning *p, int64_t layer, mha__role role, bool 
     return MHA_OK;
 }
 
-static mha_status list_both(mha_pruning *p, int64_t layer, mha__role role, const mha__projections *from,
+static mha_status list_both(mha_model_edit *edit, int64_t layer, mha__role role, const mha__projections *from,
                             const stretch *parts, int count, mha_error *err)
 {
-    MHA__TRY(list_rows(p, layer, role, false, from, parts, count, err));
-    return list_rows(p, layer, role, true, from, parts, count, err);
+    MHA__TRY(list_rows(edit, layer, role, false, from, parts, count, err));
+    return list_rows(edit, layer, role, true, from, parts, count, err);
 }
 
 /* The output projection, with what a refit of it needs. */
-static mha_status list_out(mha_pruning *p, int64_t layer, const mha__projections *from, mha_error *err)
+static mha_status list_out(mha_model_edit *edit, int64_t layer, const mha__projections *from, mha_error *err)
 {
-    const mha_tensor *t = mha__weights_tensor(&p->model->outer, MHA__ATTN_OUT, layer, false);
-    const mha_tensor *bias = mha__weights_tensor(&p->model->outer, MHA__ATTN_OUT, layer, true);
+    const mha_tensor *t = mha__weights_tensor(&edit->model->outer, MHA__ATTN_OUT, layer, false);
+    const mha_tensor *bias = mha__weights_tensor(&edit->model->outer, MHA__ATTN_OUT, layer, true);
     const int64_t E = from->width, wide = from->heads * from->head_dim;
-    mha__out_part *out = &p->out[layer];
-    out->transposed = is_conv1d(p->model, MHA__ATTN_OUT);
+    mha__out_part *out = &edit->out[layer];
+    out->transposed = is_conv1d(edit->model, MHA__ATTN_OUT);
     out->columns = out->used_count = wide;
-    out->used = mha__calloc(p->ctx, (size_t)wide, sizeof *out->used);
+    out->used = mha__calloc(edit->ctx, (size_t)wide, sizeof *out->used);
     if (!out->used) return mha__no_memory(err, (size_t)wide * sizeof *out->used, "a list of columns");
-    MHA__TRY(mha__pruning_add(p, t->name, 2, t->shape, &out->weight, err));
+    MHA__TRY(mha__edit_new_tensor(edit, t->name, 2, t->shape, &out->weight, err));
     for (int64_t n = 0; n < wide; n++) {
         out->used[n] = n;
         for (int64_t e = 0; e < E; e++)
             out->weight[out->transposed ? n * E + e : e * wide + n] = (float)from->o[e * wide + n];
     }
     if (!bias) return MHA_OK;
-    MHA__TRY(mha__pruning_add(p, bias->name, 1, bias->shape, &out->bias, err));
+    MHA__TRY(mha__edit_new_tensor(edit, bias->name, 1, bias->shape, &out->bias, err));
     return mha_tensor_read(bias, MHA_F32, out->bias, err);
 }
 
-mha_status mha__projections_list(mha_pruning *p, int64_t layer, const mha__projections *from, int64_t copies,
+mha_status mha__projections_list(mha_model_edit *edit, int64_t layer, const mha__projections *from, int64_t copies,
                                  mha_error *err)
 {
     const stretch parts[] = {{from->q, from->heads, from->heads},
                              {from->k, from->k_heads, copies ? copies : from->k_heads},
                              {from->v, from->v_heads, copies ? copies : from->v_heads}};
     static const mha__role roles[] = {MHA__QUERY, MHA__KEY, MHA__VALUE};
-    if (is_fused(p->model)) MHA__TRY(list_both(p, layer, MHA__QKV, from, parts, 3, err));
-    for (int n = 0; n < 3 && !is_fused(p->model); n++)
-        MHA__TRY(list_both(p, layer, roles[n], from, &parts[n], 1, err));
-    return list_out(p, layer, from, err);
+    if (is_fused(edit->model)) MHA__TRY(list_both(edit, layer, MHA__QKV, from, parts, 3, err));
+    for (int n = 0; n < 3 && !is_fused(edit->model); n++)
+        MHA__TRY(list_both(edit, layer, roles[n], from, &parts[n], 1, err));
+    return list_out(edit, layer, from, err);
 }

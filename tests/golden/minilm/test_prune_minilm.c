@@ -8,6 +8,7 @@
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model/model_case.h"
+#include "support/model/save_edit.h"
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -91,13 +92,13 @@ static void embed(const mha_model *m, const float *gates, float *out)
 static void expect_result(const uint8_t *keep, const mha_prune_options *options, const char *cosines,
                           const char *embeddings)
 {
-    mha_pruning *pruning;
+    mha_model_edit *edit;
     mha_model *pruned;
     mha_error err = {0};
     double got[TEXTS];
     mha_comparison c;
-    if (mha_prune_make(model, keep, options, &pruning, &err) != MHA_OK) fail_msg("%s", err.message);
-    if (mha_pruning_open(pruning, &pruned, &err) != MHA_OK) fail_msg("%s", err.message);
+    if (mha_prune(model, keep, options, &edit, &err) != MHA_OK) fail_msg("%s", err.message);
+    if (mha_model_edit_open(edit, &pruned, &err) != MHA_OK) fail_msg("%s", err.message);
     if (mha_models_compare(model, pruned, data, got, NULL, &c, &err) != MHA_OK) fail_msg("%s", err.message);
     float *want = case_floats(golden, cosines), near[TEXTS];
     for (int i = 0; i < TEXTS; i++)
@@ -116,7 +117,7 @@ static void expect_result(const uint8_t *keep, const mha_prune_options *options,
                   worst_embedding);
     assert_true(isnan(c.loss[0]) && c.foreseen == 0 && c.texts == TEXTS);
     mha_model_free(pruned);
-    mha_pruning_free(pruning);
+    mha_model_edit_free(edit);
 }
 
 static const char *const chosen[] = {"gradmag", "gate", "loo", "jacobian", "most", "loo_global"};
@@ -167,16 +168,16 @@ static void test_random(void **state)
     float got[20], *want = case_floats(golden, "cos_random");
     for (int row = 0; row < 20; row++) {
         uint8_t keep[TOTAL];
-        mha_pruning *pruning;
+        mha_model_edit *edit;
         mha_model *pruned;
         mha_comparison c;
         read_keep("keep_random", row, keep);
-        assert_int_equal(mha_prune_make(model, keep, NULL, &pruning, NULL), MHA_OK);
-        assert_int_equal(mha_pruning_open(pruning, &pruned, NULL), MHA_OK);
+        assert_int_equal(mha_prune(model, keep, NULL, &edit, NULL), MHA_OK);
+        assert_int_equal(mha_model_edit_open(edit, &pruned, NULL), MHA_OK);
         assert_int_equal(mha_models_compare(model, pruned, data, NULL, NULL, &c, NULL), MHA_OK);
         got[row] = (float)c.mean_cosine;
         mha_model_free(pruned);
-        mha_pruning_free(pruning);
+        mha_model_edit_free(edit);
     }
     case_near("cos_random", got, want, 20, LIMIT);
     free(want);
@@ -190,12 +191,11 @@ static void test_removed_is_gated_off(void **state)
     float gates[TOTAL], *off = malloc(sizeof(float) * TEXTS * WIDTH), *gone = malloc(sizeof(float) * TEXTS * WIDTH);
     const char *folder = files_folder();
     char out[300];
-    mha_error err = {0};
     snprintf(out, sizeof out, "%s/out", folder);
     read_keep("keep_loo_global", 0, keep);
     for (int h = 0; h < TOTAL; h++)
         gates[h] = keep[h];
-    if (mha_prune_save(model, keep, NULL, out, &err) != MHA_OK) fail_msg("%s", err.message);
+    save_pruned(model, keep, NULL, out);
     mha_model *pruned = case_model(NULL, out, NULL);
     embed(model, gates, off);
     embed(pruned, NULL, gone);

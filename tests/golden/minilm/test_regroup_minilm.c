@@ -7,6 +7,7 @@
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model/model_case.h"
+#include "support/model/save_edit.h"
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -24,7 +25,7 @@ static const char *texts[TEXTS];
 /* The form as published: neighbours, keys as they are, no refit. */
 #define PUBLISHED(...)       \
     (&(mha_regroup_options){ \
-        .size = sizeof(mha_regroup_options), .fit = data, .contiguous = 1, .uncentred = 1, .ridge = -1, __VA_ARGS__})
+        .size = sizeof(mha_regroup_options), .fit = data, .contiguous = 1, .uncentered = 1, .ridge = -1, __VA_ARGS__})
 
 /* The tolerance of the reference for a tensor. */
 static double limit_of(const char *name)
@@ -69,15 +70,15 @@ static double compare(const char *name, const float *got, int64_t count)
 /* The regrouped model's cosines and embeddings, where the reference has them, are those of the reference. */
 static void expect(const mha_regroup_options *options, const char *name)
 {
-    mha_pruning *pruning;
+    mha_model_edit *edit;
     mha_model *small;
     mha_error err = {0};
     double got[TEXTS];
     float near[TEXTS], *vectors = malloc(sizeof(float) * TEXTS * WIDTH);
     char cosine[60], embedding[60];
     mha_comparison c;
-    if (mha_regroup_make(model, options, &pruning, &err) != MHA_OK) fail_msg("%s", err.message);
-    if (mha_pruning_open(pruning, &small, &err) != MHA_OK) fail_msg("%s", err.message);
+    if (mha_regroup(model, options, &edit, &err) != MHA_OK) fail_msg("%s", err.message);
+    if (mha_model_edit_open(edit, &small, &err) != MHA_OK) fail_msg("%s", err.message);
     if (mha_models_compare(model, small, data, got, NULL, &c, &err) != MHA_OK) fail_msg("%s", err.message);
     for (int i = 0; i < TEXTS; i++)
         near[i] = (float)got[i];
@@ -92,7 +93,7 @@ static void expect(const mha_regroup_options *options, const char *name)
     print_message("%s: mean %.6f, within %.2g; embeddings within %.2g\n", name, c.mean_cosine, worst, worst_embedding);
     free(vectors);
     mha_model_free(small);
-    mha_pruning_free(pruning);
+    mha_model_edit_free(edit);
 }
 
 static void test_mean(void **state)
@@ -134,9 +135,8 @@ static void test_stored_weights(void **state)
     const mha_regroup_options o = {.size = sizeof o, .method = MHA_REGROUP_MEAN, .key_heads = 4, .value_heads = 4};
     const char *folder = files_folder();
     char out[300];
-    mha_error err = {0};
     snprintf(out, sizeof out, "%s/out", folder);
-    if (mha_regroup_save(model, &o, out, &err) != MHA_OK) fail_msg("%s", err.message);
+    save_regrouped(model, &o, out);
     char path[320];
     snprintf(path, sizeof path, "%s/model.safetensors", out);
     mha_file *file = case_file(path);

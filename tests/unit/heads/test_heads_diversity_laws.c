@@ -344,9 +344,9 @@ static void pruned_layers(void **state)
     static const uint8_t keep[12] = {1, 0, 1, 1, 0, 1, 1, 0, 1, 1, 1, 1};
     static const int64_t kept[3][4] = {{0, 2, 3}, {1, 2}, {0, 1, 2, 3}}, counts[3] = {3, 2, 4};
     mha_model *whole = open_model(NULL, encoder, NULL, 0), *less;
-    mha_pruning *pruning;
+    mha_model_edit *edit;
     mha_error err = {0};
-    if (mha_prune_make(whole, keep, NULL, &pruning, &err) != MHA_OK || mha_pruning_open(pruning, &less, &err) != MHA_OK)
+    if (mha_prune(whole, keep, NULL, &edit, &err) != MHA_OK || mha_model_edit_open(edit, &less, &err) != MHA_OK)
         fail_msg("%s", err.message);
     mha_head_data *data = draw_data(whole, lengths, TEXTS, 0);
     mha_diversity *before = measure(whole, data, (mha_diversity_options){0});
@@ -370,7 +370,7 @@ static void pruned_layers(void **state)
     mha_diversity_free(after);
     mha_head_data_free(data);
     mha_model_free(less);
-    mha_pruning_free(pruning);
+    mha_model_edit_free(edit);
     mha_model_free(whole);
 }
 

@@ -6,6 +6,7 @@
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model/model_case.h"
+#include "support/model/save_edit.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -188,18 +189,18 @@ static void test_decoders(void **state)
         const mha_prune_rule rule = {.size = sizeof rule, .count = 1};
         if (mha_prune_choose_joint(model, data, &rule, NULL, chosen, &err) != MHA_OK) fail_msg("%s", err.message);
         for (int64_t first = 0; first < info->layers * info->heads; first += group) {
-            mha_pruning *pruning;
+            mha_model_edit *edit;
             mha_model *pruned;
             mha_comparison c;
             memset(keep, 1, sizeof keep);
             memset(keep + first, 0, (size_t)group);
-            assert_int_equal(mha_prune_make(model, keep, NULL, &pruning, NULL), MHA_OK);
-            assert_int_equal(mha_pruning_open(pruning, &pruned, NULL), MHA_OK);
+            assert_int_equal(mha_prune(model, keep, NULL, &edit, NULL), MHA_OK);
+            assert_int_equal(mha_model_edit_open(edit, &pruned, NULL), MHA_OK);
             assert_int_equal(mha_models_compare(model, pruned, data, NULL, NULL, &c, NULL), MHA_OK);
             if (c.loss[1] < least) least = c.loss[1];
             if (memcmp(keep, chosen, (size_t)(info->layers * info->heads)) == 0) got = c.loss[1];
             mha_model_free(pruned);
-            mha_pruning_free(pruning);
+            mha_model_edit_free(edit);
         }
         assert_true(fabs(got - least) <= 1e-6);
         mha_head_data_free(data);
@@ -289,18 +290,18 @@ static void test_fill_without_bias(void **state)
     const uint8_t keep[8] = {0, 0, 1, 1, 1, 1, 1, 1};
     static const char *const can[] = {"families/llama-f32", "families/qwen3", "families/gemma2"};
     static const char *const cannot[] = {"families/mistral", "families/qwen2"};
-    mha_pruning *pruning;
+    mha_model_edit *edit;
     mha_error err = {0};
     for (int f = 0; f < 3; f++) {
         mha_model *model = open_bare(can[f]), *filled;
         mha_head_data *data = data_of(model);
         const mha_prune_options options = {.size = sizeof options, .fill = data};
-        if (mha_prune_make(model, keep, &options, &pruning, &err) != MHA_OK) fail_msg("%s: %s", can[f], err.message);
-        assert_int_equal(mha_pruning_open(pruning, &filled, NULL), MHA_OK);
+        if (mha_prune(model, keep, &options, &edit, &err) != MHA_OK) fail_msg("%s: %s", can[f], err.message);
+        assert_int_equal(mha_model_edit_open(edit, &filled, NULL), MHA_OK);
         assert_non_null(strstr(mha_model_config_json(filled), "\"attention_bias\": true"));
         check_filled(model, data, filled);
         mha_model_free(filled);
-        mha_pruning_free(pruning);
+        mha_model_edit_free(edit);
         mha_head_data_free(data);
         mha_model_free(model);
     }
@@ -309,10 +310,10 @@ static void test_fill_without_bias(void **state)
         mha_head_data *data = data_of(model);
         const mha_prune_options options = {.size = sizeof options, .fill = data},
                                 refit = {.size = sizeof refit, .refit = data};
-        assert_int_equal(mha_prune_make(model, keep, &options, &pruning, &err), MHA_ERR_UNSUPPORTED);
+        assert_int_equal(mha_prune(model, keep, &options, &edit, &err), MHA_ERR_UNSUPPORTED);
         assert_non_null(strstr(err.message, "have no bias"));
-        assert_int_equal(mha_prune_make(model, keep, &refit, &pruning, &err), MHA_OK); /* it needs none */
-        mha_pruning_free(pruning);
+        assert_int_equal(mha_prune(model, keep, &refit, &edit, &err), MHA_OK); /* it needs none */
+        mha_model_edit_free(edit);
         mha_head_data_free(data);
         mha_model_free(model);
     }
@@ -326,7 +327,6 @@ static void test_regrouped(void **state)
     enum { LAYERS = 3, H = 4, E = 48 };
     const char *folder = files_folder();
     char shared[300], out[300];
-    mha_error err = {0};
     const uint8_t part[LAYERS * H] = {1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     const uint8_t keep[LAYERS * H] = {0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0};
     float gates[LAYERS * H], want[7 * E], got[7 * E];
@@ -335,11 +335,13 @@ static void test_regrouped(void **state)
     mha_model *whole = open_bare("models/bert-tiny");
     const mha_regroup_options mean = {
         .size = sizeof mean, .key_heads = 2, .value_heads = 4, .method = MHA_REGROUP_MEAN};
-    if (mha_regroup_save(whole, &mean, shared, &err) != MHA_OK) fail_msg("%s", err.message);
+    save_regrouped(whole, &mean, shared);
     mha_model *model = open_bare(shared);
     mha_head_data *data = data_of(model);
-    assert_int_equal(mha_prune_save(model, part, NULL, out, &err), MHA_ERR_ARG);
-    if (mha_prune_save(model, keep, NULL, out, &err) != MHA_OK) fail_msg("%s", err.message);
+    mha_model_edit *edit;
+    assert_int_equal(mha_prune(model, part, NULL, &edit, NULL), MHA_ERR_ARG);
+    assert_null(edit);
+    save_pruned(model, keep, NULL, out);
     mha_model *pruned = open_bare(out);
     for (int h = 0; h < LAYERS * H; h++)
         gates[h] = keep[h];

@@ -5,6 +5,7 @@
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model/model_case.h"
+#include "support/model/save_edit.h"
 #include "support/sha256.h"
 #include <jansson.h>
 #include <math.h>
@@ -69,12 +70,6 @@ static void some(const mha_model *model, uint8_t *keep, float *gates)
         }
 }
 
-static void save(const mha_model *model, const uint8_t *keep, const mha_prune_options *options, const char *folder)
-{
-    mha_error err = {0};
-    if (mha_prune_save(model, keep, options, folder, &err) != MHA_OK) fail_msg("%s", err.message);
-}
-
 #define PRUNE(...) (&(mha_prune_options){.size = sizeof(mha_prune_options), __VA_ARGS__})
 
 /* ---- removal ---- */
@@ -88,22 +83,22 @@ static void test_removed_is_gated_off(void **state)
     for (int f = 0; f < FOLDERS; f++) {
         uint8_t keep[MOST];
         float gates[MOST];
-        mha_pruning *pruning;
+        mha_model_edit *edit;
         mha_error err = {0};
         mha_model *model = open_bare(NULL, folders[f]), *pruned;
         const mha_model_info *info = mha_model_describe(model);
         some(model, keep, gates);
-        if (mha_prune_make(model, keep, NULL, &pruning, &err) != MHA_OK) fail_msg("%s", err.message);
-        assert_int_equal(mha_pruning_open(pruning, &pruned, &err), MHA_OK);
+        if (mha_prune(model, keep, NULL, &edit, &err) != MHA_OK) fail_msg("%s", err.message);
+        assert_int_equal(mha_model_edit_open(edit, &pruned, &err), MHA_OK);
         expect_same(folders[f], states(pruned, NULL), states(model, gates), info->hidden);
         mha_model_free(pruned);
-        if (mha_pruning_save(pruning, out, f > 0, &err) != MHA_OK) fail_msg("%s: %s", folders[f], err.message);
-        mha_pruning_free(pruning);
+        if (mha_model_edit_save(edit, out, f > 0, &err) != MHA_OK) fail_msg("%s: %s", folders[f], err.message);
+        mha_model_edit_free(edit);
         pruned = open_bare(NULL, out);
         expect_same(folders[f], states(pruned, NULL), states(model, gates), info->hidden);
         assert_true(mha_model_describe(pruned)->parameters < info->parameters);
         mha_model_free(pruned);
-        save(model, keep, PRUNE(.compatible = 1, .overwrite = 1), out);
+        save_pruned(model, keep, PRUNE(.compatible = 1), out);
         pruned = open_bare(NULL, out);
         expect_same(folders[f], states(pruned, NULL), states(model, gates), info->hidden);
         assert_int_equal(mha_model_describe(pruned)->parameters, info->parameters);
@@ -131,7 +126,7 @@ static void test_pruned_again(void **state)
     snprintf(two, sizeof two, "%s/two", folder);
     snprintf(whole, sizeof whole, "%s/whole", folder);
     mha_model *model = open_bare(NULL, "models/bert-tiny");
-    save(model, first, NULL, one);
+    save_pruned(model, first, NULL, one);
     mha_model *once = open_bare(NULL, one);
     assert_int_equal(mha_head_number(once, 0, 0), 1);
     assert_int_equal(mha_head_number(once, 2, 1), 3);
@@ -139,7 +134,7 @@ static void test_pruned_again(void **state)
     assert_int_equal(mha_head_place(once, 2, 3), 1);
     assert_int_equal(mha_head_place(once, 2, 2), -1);
     assert_int_equal(mha_head_place(once, 3, 0), -1);
-    save(once, again, PRUNE(.chosen_by = "the test"), two);
+    save_pruned(once, again, PRUNE(.chosen_by = "the test"), two);
     mha_model *twice = open_bare(NULL, two);
     float gates[12];
     for (int i = 0; i < 12; i++)
@@ -158,7 +153,7 @@ static void test_pruned_again(void **state)
     assert_string_equal(json_string_value(json_object_get(json_object_get(last, "from"), "model.safetensors")), hex);
     free(weights);
     /* The shapes of the unpruned model come back, with zeros. */
-    save(twice, (uint8_t[12]){1, 1, 0, 0, 1, 1, 1, 1, 1}, PRUNE(.compatible = 1), whole);
+    save_pruned(twice, (uint8_t[12]){1, 1, 0, 0, 1, 1, 1, 1, 1}, PRUNE(.compatible = 1), whole);
     mha_model *zeroed = open_bare(NULL, whole);
     assert_int_equal(mha_model_describe(zeroed)->parameters, mha_model_describe(model)->parameters);
     expect_same("zeroed", states(zeroed, NULL), states(model, gates), 48);
@@ -209,7 +204,7 @@ static void test_layers_alike(void **state)
         const int64_t group = group_of(model), left = info->heads - group;
         const bool encoder = !info->causal, plain = !encoder && strcmp(info->family, "gpt2") != 0;
         alike(model, keep, gates);
-        save(model, keep, PRUNE(.overwrite = f > 0), out);
+        save_pruned(model, keep, NULL, out);
         mha_model *pruned = open_bare(NULL, out);
         expect_same(folders[f], states(pruned, NULL), states(model, gates), info->hidden);
         json_t *config = config_of(pruned);
@@ -223,7 +218,7 @@ static void test_layers_alike(void **state)
         assert_int_equal(mha_head_place(pruned, 1, info->heads - 1), -1);
         json_decref(config);
         memset(keep, 1, sizeof keep);
-        save(pruned, keep, PRUNE(.compatible = 1, .overwrite = f > 0), whole);
+        save_pruned(pruned, keep, PRUNE(.compatible = 1), whole);
         mha_model *zeroed = open_bare(NULL, whole);
         expect_same(folders[f], states(zeroed, NULL), states(model, gates), info->hidden);
         assert_int_equal(mha_model_describe(zeroed)->heads, info->heads);
@@ -247,13 +242,13 @@ static void test_record_of_shards(void **state)
     char out[300];
     snprintf(out, sizeof out, "%s/out", folder);
     mha_model *model = open_bare(NULL, "families/llama-sharded"), *pruned;
-    mha_pruning *pruning;
+    mha_model_edit *edit;
     mha_error err = {0};
     some(model, keep, gates);
-    assert_int_equal(mha_prune_make(model, keep, NULL, &pruning, &err), MHA_OK);
-    assert_int_equal(mha_pruning_note(pruning, "{\"cosine\": 0.5}", &err), MHA_OK);
-    assert_int_equal(mha_pruning_note(pruning, "[1]", &err), MHA_ERR_FORMAT);
-    assert_int_equal(mha_pruning_save(pruning, out, 0, &err), MHA_OK);
+    assert_int_equal(mha_prune(model, keep, NULL, &edit, &err), MHA_OK);
+    assert_int_equal(mha_model_edit_note(edit, "{\"cosine\": 0.5}", &err), MHA_OK);
+    assert_int_equal(mha_model_edit_note(edit, "[1]", &err), MHA_ERR_FORMAT);
+    assert_int_equal(mha_model_edit_save(edit, out, 0, &err), MHA_OK);
     pruned = open_bare(NULL, out);
     json_t *config = config_of(pruned), *entry = json_array_get(json_object_get(config, "mha.record"), 0), *digest;
     const char *name;
@@ -271,7 +266,7 @@ static void test_record_of_shards(void **state)
     assert_true(json_real_value(json_object_get(json_object_get(entry, "quality"), "cosine")) == 0.5);
     json_decref(config);
     mha_model_free(pruned);
-    mha_pruning_free(pruning);
+    mha_model_edit_free(edit);
     mha_model_free(model);
     files_remove(out);
     files_remove(folder);
@@ -282,15 +277,15 @@ static void test_what_cannot_be(void **state)
     (void)state;
     const uint8_t none[12] = {1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1},
                   part[16] = {1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-    mha_pruning *pruning;
+    mha_model_edit *edit;
     mha_error err = {0};
     mha_model *bert = open_bare(NULL, "models/bert-tiny"), *gemma = open_bare(NULL, "models/gemma2-tiny");
-    assert_int_equal(mha_prune_make(bert, none, NULL, &pruning, &err), MHA_ERR_ARG);
+    assert_int_equal(mha_prune(bert, none, NULL, &edit, &err), MHA_ERR_ARG);
     assert_non_null(strstr(err.message, "layer 1"));
-    assert_null(pruning);
-    assert_int_equal(mha_prune_make(gemma, part, NULL, &pruning, &err), MHA_ERR_ARG);
+    assert_null(edit);
+    assert_int_equal(mha_prune(gemma, part, NULL, &edit, &err), MHA_ERR_ARG);
     assert_non_null(strstr(err.message, "heads 0 to 1 share one key head"));
-    assert_int_equal(mha_prune_make(gemma, NULL, NULL, &pruning, &err), MHA_ERR_ARG);
+    assert_int_equal(mha_prune(gemma, NULL, NULL, &edit, &err), MHA_ERR_ARG);
     mha_model_free(bert);
     mha_model_free(gemma);
 }
@@ -316,7 +311,10 @@ static void test_without_memory(void **state)
     for (long budget = 0;; budget++) {
         mha_error err = {0};
         count.budget = count.calls + budget;
-        const mha_status status = mha_prune_save(model, keep, NULL, out, &err);
+        mha_model_edit *edit = NULL;
+        mha_status status = mha_prune(model, keep, NULL, &edit, &err);
+        if (status == MHA_OK) status = mha_model_edit_save(edit, out, 0, &err);
+        mha_model_edit_free(edit);
         count.budget = -1;
         assert_int_equal(count.live, live);
         if (status == MHA_OK) break;
@@ -409,7 +407,7 @@ static void test_choice_of_what_is_left(void **state)
     char out[300];
     snprintf(out, sizeof out, "%s/out", folder);
     mha_model *model = open_bare(NULL, "models/bert-tiny");
-    save(model, first, NULL, out);
+    save_pruned(model, first, NULL, out);
     mha_model *pruned = open_bare(NULL, out);
     expect_keep(pruned, scores, RULE(.ratio = 0.3, .per_layer = 1), "110011000100");
     expect_keep(pruned, scores, RULE(.count = 2), "110011110100");

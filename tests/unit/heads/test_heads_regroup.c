@@ -6,6 +6,7 @@
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model/model_case.h"
+#include "support/model/save_edit.h"
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@
 enum { TEXTS = 40, LONGEST = 12, L = 11, MOST = 64 };
 
 #define REGROUP(...) (&(mha_regroup_options){.size = sizeof(mha_regroup_options), __VA_ARGS__})
-#define PUBLISHED .contiguous = 1, .uncentred = 1, .ridge = -1
+#define PUBLISHED .contiguous = 1, .uncentered = 1, .ridge = -1
 
 static mha_model *open_bare(mha_ctx *ctx, const char *folder)
 {
@@ -56,19 +57,19 @@ static float *states(const mha_model *model)
     return x;
 }
 
-static mha_pruning *regroup(const mha_model *model, const mha_regroup_options *o)
+static mha_model_edit *regroup(const mha_model *model, const mha_regroup_options *o)
 {
-    mha_pruning *pruning = NULL;
+    mha_model_edit *edit = NULL;
     mha_error err = {0};
-    if (mha_regroup_make(model, o, &pruning, &err) != MHA_OK) fail_msg("%s", err.message);
-    return pruning;
+    if (mha_regroup(model, o, &edit, &err) != MHA_OK) fail_msg("%s", err.message);
+    return edit;
 }
 
-static mha_model *open_result(const mha_pruning *pruning)
+static mha_model *open_result(const mha_model_edit *edit)
 {
     mha_model *model = NULL;
     mha_error err = {0};
-    if (mha_pruning_open(pruning, &model, &err) != MHA_OK) fail_msg("%s", err.message);
+    if (mha_model_edit_open(edit, &model, &err) != MHA_OK) fail_msg("%s", err.message);
     return model;
 }
 
@@ -76,10 +77,7 @@ static const char *folder; /* of all that is written */
 
 static mha_model *save_and_open(const mha_model *model, const mha_regroup_options *o)
 {
-    mha_error err = {0};
-    mha_regroup_options own = *o;
-    own.overwrite = 1;
-    if (mha_regroup_save(model, &own, folder, &err) != MHA_OK) fail_msg("%s", err.message);
+    save_regrouped(model, o, folder);
     return open_bare(NULL, folder);
 }
 
@@ -203,8 +201,8 @@ static void test_every_family(void **state)
         const int64_t numbers = L * mha_model_describe(model)->hidden;
         mha_regroup_options o = {
             .size = sizeof o, .key_heads = p->keys, .value_heads = p->values, .method = p->method, .fit = data};
-        mha_pruning *pruning = regroup(model, &o);
-        mha_model *small = open_result(pruning), *stored = save_and_open(model, &o);
+        mha_model_edit *edit = regroup(model, &o);
+        mha_model *small = open_result(edit), *stored = save_and_open(model, &o);
         o.compatible = 1;
         mha_model *repeated = save_and_open(model, &o);
         float *a = states(small), *b = states(stored), *c = states(repeated);
@@ -224,7 +222,7 @@ static void test_every_family(void **state)
         mha_model_free(small);
         mha_model_free(stored);
         mha_model_free(repeated);
-        mha_pruning_free(pruning);
+        mha_model_edit_free(edit);
         mha_head_data_free(data);
         mha_model_free(model);
     }
@@ -232,12 +230,12 @@ static void test_every_family(void **state)
 
 static double cosine_of(const mha_model *model, const mha_head_data *data, const mha_regroup_options *o)
 {
-    mha_pruning *pruning = regroup(model, o);
-    mha_model *small = open_result(pruning);
+    mha_model_edit *edit = regroup(model, o);
+    mha_model *small = open_result(edit);
     mha_comparison c;
     assert_int_equal(mha_models_compare(model, small, data, NULL, NULL, &c, NULL), MHA_OK);
     mha_model_free(small);
-    mha_pruning_free(pruning);
+    mha_model_edit_free(edit);
     return c.mean_cosine;
 }
 
@@ -266,11 +264,11 @@ static void test_steps_help(void **state)
 
 enum { HEADS = 6, WIDTH = 48, HEAD = 8 }; /* of bert-mlm-tiny */
 
-/* A tensor of layer 0, of a pruning. */
-static const float *tensor_of(const mha_pruning *pruning, const char *name)
+/* A tensor of layer 0 that the edit changes. */
+static const float *tensor_of(const mha_model_edit *edit, const char *name)
 {
     int64_t count;
-    const mha_named_tensor *list = mha_pruning_list(pruning, &count);
+    const mha_named_tensor *list = mha_model_edit_tensors(edit, &count);
     for (int64_t n = 0; n < count; n++)
         if (strstr(list[n].name, "layer.0.") && strstr(list[n].name, name)) return list[n].data;
     fail_msg("no tensor %s", name);
@@ -298,17 +296,17 @@ static void test_weighted_mean(void **state)
         same[n] = 0.7;
         scores[n] = n % 2 ? 1 : 3;
     }
-    mha_pruning *plain = regroup(model, REGROUP(.key_heads = 3, .value_heads = 2, .fit = data));
-    mha_pruning *equal = regroup(model, REGROUP(.key_heads = 3, .value_heads = 2, .fit = data, .scores = same));
+    mha_model_edit *plain = regroup(model, REGROUP(.key_heads = 3, .value_heads = 2, .fit = data));
+    mha_model_edit *equal = regroup(model, REGROUP(.key_heads = 3, .value_heads = 2, .fit = data, .scores = same));
     int64_t count = 0;
-    const mha_named_tensor *a = mha_pruning_list(plain, &count), *b = mha_pruning_list(equal, &count);
+    const mha_named_tensor *a = mha_model_edit_tensors(plain, &count), *b = mha_model_edit_tensors(equal, &count);
     for (int64_t n = 0; n < count; n++) {
         size_t cells = 1;
         for (int d = 0; d < a[n].rank; d++)
             cells *= (size_t)a[n].shape[d];
         assert_memory_equal(a[n].data, b[n].data, cells * sizeof(float));
     }
-    mha_pruning *mean =
+    mha_model_edit *mean =
         regroup(model, REGROUP(.key_heads = 3, .value_heads = 3, .method = MHA_REGROUP_MEAN, .scores = scores));
     float *whole = original("self.key");
     const float *key = tensor_of(mean, "attention.self.key.weight");
@@ -319,18 +317,18 @@ static void test_weighted_mean(void **state)
             assert_true(fabs((double)key[g * HEAD * WIDTH + i] - (3 * first + second) / 4) < 1e-7);
         }
     free(whole);
-    mha_pruning_free(plain);
-    mha_pruning_free(equal);
-    mha_pruning_free(mean);
+    mha_model_edit_free(plain);
+    mha_model_edit_free(equal);
+    mha_model_edit_free(mean);
     mha_head_data_free(data);
     mha_model_free(model);
 }
 
 /* Square of what Wo_h Wv_h of head h loses, of layer 0; heads share values in pairs and stand as before. */
-static double loss_of(const mha_pruning *pruning, int head)
+static double loss_of(const mha_model_edit *edit, int head)
 {
-    const float *value = tensor_of(pruning, "attention.self.value.weight");
-    const float *out = tensor_of(pruning, "attention.output.dense.weight");
+    const float *value = tensor_of(edit, "attention.self.value.weight");
+    const float *out = tensor_of(edit, "attention.output.dense.weight");
     float *old_value = original("self.value"), *old_out = original("output.dense");
     double sum = 0;
     for (int i = 0; i < WIDTH; i++)
@@ -358,10 +356,10 @@ static void test_weighted_closed(void **state)
     for (int high = 0; high < 3; high++) { /* the first head of a pair, the second, neither */
         for (int n = 0; n < 2 * HEADS; n++)
             scores[n] = high == 2 || n % 2 == high ? 1 : 0.05;
-        mha_pruning *made = regroup(model, REGROUP(.value_heads = 3, .fit = data, .scores = scores, PUBLISHED));
+        mha_model_edit *made = regroup(model, REGROUP(.value_heads = 3, .fit = data, .scores = scores, PUBLISHED));
         for (int head = 0; head < 2; head++)
             lost[high][head] = loss_of(made, head);
-        mha_pruning_free(made);
+        mha_model_edit_free(made);
     }
     print_message("lost of head 0: %.3f, %.3f, %.3f; of head 1: %.3f, %.3f, %.3f\n", lost[0][0], lost[2][0], lost[1][0],
                   lost[1][1], lost[2][1], lost[0][1]);
@@ -382,14 +380,14 @@ static void test_threads(void **state)
         assert_int_equal(mha_ctx_create(&o, &ctx, NULL), MHA_OK);
         mha_model *model = open_bare(ctx, "models/gpt2-tiny");
         mha_head_data *data = data_of(model);
-        mha_pruning *pruning = regroup(model, REGROUP(.key_heads = 2, .value_heads = 1, .fit = data));
-        mha_model *small = open_result(pruning);
+        mha_model_edit *edit = regroup(model, REGROUP(.key_heads = 2, .value_heads = 1, .fit = data));
+        mha_model *small = open_result(edit);
         float *x = states(small);
         if (first) assert_memory_equal(x, first, (size_t)(L * mha_model_describe(model)->hidden) * sizeof *x);
         if (first) free(x);
         if (!first) first = x;
         mha_model_free(small);
-        mha_pruning_free(pruning);
+        mha_model_edit_free(edit);
         mha_head_data_free(data);
         mha_model_free(model);
         mha_ctx_free(ctx);
@@ -401,10 +399,10 @@ static void test_threads(void **state)
 
 static void refused(const mha_model *model, const mha_regroup_options *o, mha_status status, const char *part)
 {
-    mha_pruning *pruning = NULL;
+    mha_model_edit *edit = NULL;
     mha_error err = {0};
-    assert_int_equal(mha_regroup_make(model, o, &pruning, &err), status);
-    assert_null(pruning);
+    assert_int_equal(mha_regroup(model, o, &edit, &err), status);
+    assert_null(edit);
     if (!strstr(err.message, part)) fail_msg("want \"%s\" in \"%s\"", part, err.message);
 }
 
@@ -414,24 +412,25 @@ static void test_refused(void **state)
     mha_model *bert = open_bare(NULL, "models/bert-mlm-tiny"), *llama = open_bare(NULL, "families/llama");
     mha_model *qwen = open_bare(NULL, "families/qwen3");
     mha_head_data *data = data_of(bert), *tokens = data_of(llama);
-    refused(bert, REGROUP(.fit = data), MHA_ERR_ARG, "nothing to do");
+    refused(bert, REGROUP(.fit = data), MHA_ERR_ARG, "key_heads or value_heads must be above 0");
     refused(bert, REGROUP(.key_heads = 4, .fit = data), MHA_ERR_ARG,
             "key_heads must divide the 6 heads of layer 0 (got 4)");
     refused(bert, REGROUP(.value_heads = -1, .fit = data), MHA_ERR_ARG,
             "value_heads must divide the 6 heads of layer 0 (got -1)");
     refused(llama, REGROUP(.value_heads = 4, .fit = tokens), MHA_ERR_ARG,
             "value_heads must be at most the 2 of layer 0 (got 4)");
-    refused(bert, REGROUP(.key_heads = 3), MHA_ERR_ARG, "fit is NULL");
-    refused(bert, REGROUP(.key_heads = 3, .method = MHA_REGROUP_MEAN, .ridge = 1), MHA_ERR_ARG, "fit is NULL");
-    refused(bert, REGROUP(.key_heads = 3, .fit = data, .ridge = NAN), MHA_ERR_ARG, "ridge is nan");
-    refused(bert, REGROUP(.key_heads = 3, .method = (mha_regroup_method)9), MHA_ERR_ARG, "method is 9");
+    refused(bert, REGROUP(.key_heads = 3), MHA_ERR_ARG, "fit must be texts");
+    refused(bert, REGROUP(.key_heads = 3, .method = MHA_REGROUP_MEAN, .ridge = 1), MHA_ERR_ARG, "fit must be texts");
+    refused(bert, REGROUP(.key_heads = 3, .fit = data, .ridge = NAN), MHA_ERR_ARG, "ridge must be finite (got nan)");
+    refused(bert, REGROUP(.key_heads = 3, .method = (mha_regroup_method)9), MHA_ERR_ARG,
+            "method must be an mha_regroup_method (got 9)");
     refused(llama, REGROUP(.key_heads = 1, .fit = tokens), MHA_ERR_UNSUPPORTED,
             "they are rotated after the projection");
-    refused(qwen, REGROUP(.key_heads = 1, .fit = tokens), MHA_ERR_UNSUPPORTED, "they are normed and rotated");
+    refused(qwen, REGROUP(.key_heads = 1, .fit = tokens), MHA_ERR_UNSUPPORTED, "they are normalized and rotated");
     double odd[2 * HEADS] = {0};
     odd[HEADS + 2] = NAN;
     refused(bert, REGROUP(.key_heads = 3, .method = MHA_REGROUP_MEAN, .scores = odd), MHA_ERR_ARG,
-            "the score of head 1.2 is nan");
+            "the score of head 1.2 must be finite (got nan)");
     assert_string_equal(mha_regroup_method_key(MHA_REGROUP_MEAN), "mean");
     assert_null(mha_regroup_method_key(MHA_REGROUP_METHODS));
     assert_non_null(mha_regroup_method_help(MHA_REGROUP_VALUES));
@@ -457,14 +456,14 @@ static void test_every_allocation_may_fail(void **state)
     const long live = atomic_load(&count.live);
     mha_status status = MHA_ERR_MEMORY;
     for (long budget = 0; status == MHA_ERR_MEMORY; budget = budget < 60 ? budget + 1 : budget + budget / 16) {
-        mha_pruning *pruning = NULL;
+        mha_model_edit *edit = NULL;
         mha_error err = {0};
         atomic_store(&count.budget, atomic_load(&count.calls) + budget);
-        status = mha_regroup_make(
-            model, REGROUP(.key_heads = 3, .value_heads = 2, .fit = data, .scores = (double[2 * HEADS]){1, 2}),
-            &pruning, &err);
-        assert_int_equal(status == MHA_OK, pruning != NULL);
-        mha_pruning_free(pruning);
+        status = mha_regroup(
+            model, REGROUP(.key_heads = 3, .value_heads = 2, .fit = data, .scores = (double[2 * HEADS]){1, 2}), &edit,
+            &err);
+        assert_int_equal(status == MHA_OK, edit != NULL);
+        mha_model_edit_free(edit);
         if (status != MHA_OK && !strstr(err.message, "memory")) fail_msg("budget %ld: %s", budget, err.message);
         if (atomic_load(&count.live) != live) fail_msg("budget %ld: %ld live", budget, atomic_load(&count.live));
     }

@@ -190,16 +190,15 @@ static void test_heads_stay_and_are_not_regrouped(void **state)
     const mha_regroup_options r = {.size = sizeof r, .key_heads = 2};
     uint8_t keep[2 * H];
     mha_model *model = choosing_model(NULL, choosing_config("[{\"moe_heads\":{}},null]", 2)), *fewer = NULL;
-    mha_pruning *pruning = NULL;
+    mha_model_edit *edit = NULL;
     mha_error err = {0};
     memset(keep, 1, sizeof keep);
     keep[1] = 0;
-    assert_int_equal(mha_prune_make(model, keep, NULL, &pruning, &err), MHA_ERR_UNSUPPORTED);
-    assert_string_equal(err.message, "layer 0 chooses its heads for each text: without one it would choose another in "
-                                     "its place");
-    assert_int_equal(mha_regroup_make(model, &r, &pruning, &err), MHA_ERR_UNSUPPORTED);
-    assert_string_equal(err.message, "layer 0 chooses its heads for each text, and they would share keys with "
-                                     "others");
+    assert_int_equal(mha_prune(model, keep, NULL, &edit, &err), MHA_ERR_UNSUPPORTED);
+    const char refused[] = "layer 0 selects its heads for each text: with other heads it would make another selection";
+    assert_string_equal(err.message, refused);
+    assert_int_equal(mha_regroup(model, &r, &edit, &err), MHA_ERR_UNSUPPORTED);
+    assert_string_equal(err.message, refused);
     double scores[2 * H] = {0};
     for (int h = 0; h < H; h++)
         scores[H + h] = 1 + (h != 2); /* those of layer 0 are lowest, and stay */
@@ -211,12 +210,12 @@ static void test_heads_stay_and_are_not_regrouped(void **state)
     mha_trainer *trainer = NULL;
     assert_int_equal(mha_trainer_create(model, &gated, &trainer, &err), MHA_ERR_UNSUPPORTED);
     assert_string_equal(err.message, "gates that learn: layer 0 chooses its heads for each text already");
-    if (mha_prune_make(model, keep, NULL, &pruning, &err) != MHA_OK) fail_msg("%s", err.message);
-    if (mha_pruning_open(pruning, &fewer, &err) != MHA_OK) fail_msg("%s", err.message);
+    if (mha_prune(model, keep, NULL, &edit, &err) != MHA_OK) fail_msg("%s", err.message);
+    if (mha_model_edit_open(edit, &fewer, &err) != MHA_OK) fail_msg("%s", err.message);
     assert_int_equal(mha_model_describe(fewer)->heads_per_layer[1], H - 1);
     assert_int_equal(mha_model_describe(fewer)->attention_per_layer[0].heads_per_text, 2);
     mha_model_free(fewer);
-    mha_pruning_free(pruning);
+    mha_model_edit_free(edit);
     mha_model_free(model);
 }
 

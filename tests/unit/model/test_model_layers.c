@@ -9,6 +9,7 @@
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model/model_case.h"
+#include "support/model/save_edit.h"
 #include "support/model/train_case.h"
 #include "support/reference/naive_decoder.h"
 #include <math.h>
@@ -382,7 +383,6 @@ static void test_heads_are_pruned(void **state)
     (void)state;
     for (int n = 0; n < 2 * CASES; n++) {
         const char *folder = files_folder();
-        mha_error err = {0};
         mha_model *model = create(NULL, config_of(&cases[n / 2], n % 2));
         const mha_model_info *info = mha_model_describe(model);
         const mha_model_options bare = {.size = sizeof bare, .no_tokenizer = 1};
@@ -396,7 +396,7 @@ static void test_heads_are_pruned(void **state)
             for (int b = 0; b < B; b++)
                 gates[(layer * B + b) * HEADS + i % HEADS] = keep[i];
         }
-        if (mha_prune_save(model, keep, NULL, folder, &err) != MHA_OK) fail_msg("%s", err.message);
+        save_pruned(model, keep, NULL, folder);
         mha_model *pruned = case_model(NULL, folder, &bare);
         float *want = logits_of(model, gates), *got = logits_of(pruned, NULL);
         case_near("pruned", got, want, B * L * V, 2e-5);
@@ -417,13 +417,13 @@ static void test_nothing_to_be_compatible_with(void **state)
         const mha_prune_options prune = {.size = sizeof prune, .compatible = 1};
         const mha_regroup_options regroup = {.size = sizeof regroup, .value_heads = 2, .compatible = 1};
         mha_model *model = create(NULL, config_of(&cases[n ? 4 : 1], true));
-        mha_pruning *pruning = NULL;
+        mha_model_edit *edit = NULL;
         mha_error err = {0};
         uint8_t keep[LAYERS * HEADS];
         memset(keep, 1, sizeof keep);
-        assert_int_equal(mha_prune_make(model, keep, &prune, &pruning, &err), MHA_ERR_UNSUPPORTED);
+        assert_int_equal(mha_prune(model, keep, &prune, &edit, &err), MHA_ERR_UNSUPPORTED);
         assert_non_null(strstr(err.message, keys[n]));
-        assert_int_equal(mha_regroup_make(model, &regroup, &pruning, &err), MHA_ERR_UNSUPPORTED);
+        assert_int_equal(mha_regroup(model, &regroup, &edit, &err), MHA_ERR_UNSUPPORTED);
         assert_non_null(strstr(err.message, keys[n]));
         mha_model_free(model);
     }

@@ -42,7 +42,7 @@ static mha_model *open_folder(mha_ctx *ctx, const char *folder)
 
 /* A model without two of its heads: the last ones of the first layer, whole groups where keys are shared. */
 typedef struct pruned {
-    mha_pruning *made;
+    mha_model_edit *made;
     mha_model *model;
 } pruned;
 
@@ -54,8 +54,8 @@ static pruned prune(const mha_model *teacher)
     mha_error err = {0};
     memset(keep, 1, (size_t)(info->layers * info->heads));
     memset(keep + info->heads - 2, 0, 2);
-    if (mha_prune_make(teacher, keep, NULL, &p.made, &err) != MHA_OK) fail_msg("%s", err.message);
-    if (mha_pruning_open(p.made, &p.model, &err) != MHA_OK) fail_msg("%s", err.message);
+    if (mha_prune(teacher, keep, NULL, &p.made, &err) != MHA_OK) fail_msg("%s", err.message);
+    if (mha_model_edit_open(p.made, &p.model, &err) != MHA_OK) fail_msg("%s", err.message);
     free(keep);
     return p;
 }
@@ -63,7 +63,7 @@ static pruned prune(const mha_model *teacher)
 static void release(pruned *p)
 {
     mha_model_free(p->model);
-    mha_pruning_free(p->made);
+    mha_model_edit_free(p->made);
 }
 
 static mha_trainer *trainer_of(const mha_model *model, const mha_train_options *o)

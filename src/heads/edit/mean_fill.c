@@ -1,4 +1,4 @@
-/* prune_mean_bias.c - what removed heads say on average, moved into the output bias. */
+/* mean_fill.c - the mean output of removed heads, added to the output bias. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -57,10 +57,10 @@ mha_status mha__mean_contexts(const mha_model *model, const mha_head_data *data,
 /* ---- into the bias ---- */
 
 /* bias += Wo_h m_h of the removed heads of one layer; `weight` is the source's output projection in f32. */
-static void add_means(const mha_pruning *p, int64_t layer, const float *weight, const double *means)
+static void add_means(const mha__prune_job *p, int64_t layer, const float *weight, const double *means)
 {
     const mha__config *c = &p->model->config;
-    const mha__out_part *out = &p->out[layer];
+    const mha__out_part *out = &p->edit->out[layer];
     const int64_t heads = p->model->heads_per_layer[layer], D = c->head_dim, width = heads * D;
     const uint8_t *keep = p->keep + layer * c->heads;
     for (int64_t e = 0; e < c->hidden; e++) {
@@ -73,21 +73,21 @@ static void add_means(const mha_pruning *p, int64_t layer, const float *weight, 
     }
 }
 
-mha_status mha__pruning_fill(mha_pruning *p, const mha_head_data *data, mha_error *err)
+mha_status mha__mean_fill(const mha__prune_job *p, const mha_head_data *data, mha_error *err)
 {
     const mha__config *c = &p->model->config;
     double *means;
     MHA__TRY(mha__mean_contexts(p->model, data, &means, err));
     mha_status status = MHA_OK;
     for (int64_t l = 0; l < c->layers && status == MHA_OK; l++) {
-        if (!p->out[l].bias) continue; /* the layer lost no head */
+        if (!p->edit->out[l].bias) continue; /* the layer lost no head */
         const mha_tensor *t = mha__weights_tensor(&p->model->outer, MHA__ATTN_OUT, l, false);
         const size_t bytes = (size_t)t->elements * sizeof(float);
-        float *weight = mha__alloc(p->ctx, bytes);
+        float *weight = mha__alloc(p->model->ctx, bytes);
         status = weight ? mha_tensor_read(t, MHA_F32, weight, err) : mha__no_memory(err, bytes, t->name);
         if (status == MHA_OK) add_means(p, l, weight, means + l * c->heads * c->head_dim);
-        mha__free(p->ctx, weight);
+        mha__free(p->model->ctx, weight);
     }
-    mha__free(p->ctx, means);
+    mha__free(p->model->ctx, means);
     return status;
 }

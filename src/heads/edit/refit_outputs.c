@@ -1,24 +1,24 @@
-/* prune_refit.c - output projections fitted, layer by layer, so that the pruned model gives what the unpruned gave.
+/* refit_outputs.c - output projections fitted, layer by layer, so that the edited model reproduces the source.
  *
- * Two streams of hidden states of all tokens go up the layers side by side: those of the source, and those of the
- * pruned model with the layers below already fitted. At each layer X^T X and X^T (Y - X W0) are summed over the
- * batches, in double; then the new weights are packed, and the pruned stream runs through the layer once more.
+ * The hidden states of all tokens pass the layers twice in parallel: those of the source, and those of the edited model
+ * with the layers below already fitted. At each layer X^T X and X^T (Y - X W0) are summed over the batches, in double;
+ * then the new weights are packed, and the hidden states of the edited model run through the layer again.
  */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/data/head_data.h"
 #include "heads/data/partial_forward.h"
-#include "heads/edit/prune_model.h"
+#include "heads/edit/edit_struct.h"
 #include "layer/arena.h"
 #include "math/linalg.h"
 #include <string.h>
 
 typedef struct refit {
-    mha_pruning *p;
+    mha_model_edit *edit;
     const mha_head_data *data;
     double ridge;
-    mha_model *pruned;
-    float *source_x, *pruned_x; /* [tokens, E] what the layer at hand reads, batch behind batch */
+    mha_model *edited;
+    float *source_x, *edited_x; /* [tokens, E] what the layer at hand reads, batch behind batch */
     float *x;                   /* [rows, n] of a batch: contexts of the heads that stay, and 1 for a bias */
     float *rest;                /* [rows, E] of a batch: Y, then Y - X W0 */
     double *gram, *cross;       /* [n, n] X^T X, [n, E] X^T (Y - X W0); then a Cholesky factor, and the change of W */
@@ -41,7 +41,7 @@ typedef struct pass {
 /* Fills a row of X from the contexts of all heads. */
 static void take_row(const refit *r, const float *context, float *x)
 {
-    const mha__out_part *out = &r->p->out[r->layer];
+    const mha__out_part *out = &r->edit->out[r->layer];
     for (int64_t j = 0; j < out->used_count; j++)
         x[j] = context[out->used[j]];
     if (out->bias) x[out->used_count] = 1;
@@ -52,8 +52,8 @@ static int on_activations(void *user, const mha_model_activations *a)
 {
     pass *s = user;
     const refit *r = s->r;
-    const int64_t numbers = a->rows * r->p->model->config.hidden, width = a->heads * a->head_dim;
-    if (s->model == r->p->model) {
+    const int64_t numbers = a->rows * r->edit->model->config.hidden, width = a->heads * a->head_dim;
+    if (s->model == r->edit->model) {
         memcpy(r->rest, a->out, (size_t)numbers * sizeof *a->out);
         return 0;
     }
@@ -69,7 +69,7 @@ static int on_hidden(void *user, int64_t entry, const float *x)
 {
     pass *s = user;
     if (entry <= s->r->layer) return 0;
-    if (s->onward) memcpy(s->stream, x, (size_t)(s->rows * s->r->p->model->config.hidden) * sizeof *x);
+    if (s->onward) memcpy(s->stream, x, (size_t)(s->rows * s->r->edit->model->config.hidden) * sizeof *x);
     s->stopped = true;
     return 1;
 }
@@ -85,25 +85,25 @@ static mha_status run(pass *s, mha_model_input input, mha_error *err)
 
 /* ---- one layer ---- */
 
-/* Runs all batches: `fitting` sums up X^T X and the rest, else the pruned stream alone goes on. */
+/* Runs all batches: `fitting` sums up X^T X and the rest, else the edited stream alone goes on. */
 static mha_status run_batches(const refit *r, bool fitting, mha_error *err)
 {
-    const int64_t batches = mha__head_data_batches(r->data), E = r->p->model->config.hidden;
-    const bool last = r->layer == r->p->model->config.layers - 1;
+    const int64_t batches = mha__head_data_batches(r->data), E = r->edit->model->config.hidden;
+    const bool last = r->layer == r->edit->model->config.layers - 1;
     for (int64_t b = 0, at = 0; b < batches; b++) {
         mha_model_input input;
         const int64_t *texts;
         MHA__TRY(mha__head_data_batch(r->data, b, &input, &texts, err));
         const int64_t rows = input.starts[input.batch];
-        pass pruned = {r, r->pruned, r->pruned_x + at * E, !fitting, fitting, false, rows};
-        pass source = {r, r->p->model, r->source_x + at * E, !last, true, false, rows};
+        pass edited = {r, r->edited, r->edited_x + at * E, !fitting, fitting, false, rows};
+        pass source = {r, r->edit->model, r->source_x + at * E, !last, true, false, rows};
         at += rows;
         if (fitting) MHA__TRY(run(&source, input, err));
-        MHA__TRY(run(&pruned, input, err));
+        MHA__TRY(run(&edited, input, err));
         if (!fitting) continue;
         const mha__columns x = {r->x, r->n, 1, r->n}, rest = {r->rest, E, 1, E};
-        MHA__TRY(mha__gram(r->p->ctx, rows, &x, r->gram, err));
-        MHA__TRY(mha__gram_cross(r->p->ctx, rows, &x, &rest, r->cross, err));
+        MHA__TRY(mha__gram(r->edit->ctx, rows, &x, r->gram, err));
+        MHA__TRY(mha__gram_cross(r->edit->ctx, rows, &x, &rest, r->cross, err));
     }
     return MHA_OK;
 }
@@ -117,15 +117,15 @@ static mha_status solve(const refit *r, mha_error *err)
     if (trace == 0) return MHA_OK;
     for (int64_t i = 0; i < r->n; i++)
         r->gram[i * r->n + i] += r->ridge * (trace / (double)r->n);
-    MHA__TRY(mha__cholesky(r->p->ctx, r->n, r->gram, err));
-    mha__cholesky_solve(r->p->ctx, r->n, r->gram, r->p->model->config.hidden, r->cross);
+    MHA__TRY(mha__cholesky(r->edit->ctx, r->n, r->gram, err));
+    mha__cholesky_solve(r->edit->ctx, r->n, r->gram, r->edit->model->config.hidden, r->cross);
     return MHA_OK;
 }
 
 static void add_change(const refit *r)
 {
-    const int64_t E = r->p->model->config.hidden;
-    const mha__out_part *out = &r->p->out[r->layer];
+    const int64_t E = r->edit->model->config.hidden;
+    const mha__out_part *out = &r->edit->out[r->layer];
     for (int64_t j = 0; j < out->used_count; j++)
         for (int64_t e = 0; e < E; e++) {
             const int64_t at = out->transposed ? out->used[j] * E + e : e * out->columns + out->used[j];
@@ -137,17 +137,17 @@ static void add_change(const refit *r)
 
 static mha_status fit_layer(refit *r, mha_error *err)
 {
-    const mha__config *c = &r->p->model->config;
-    const mha__out_part *out = &r->p->out[r->layer];
+    const mha__config *c = &r->edit->model->config;
+    const mha__out_part *out = &r->edit->out[r->layer];
     r->n = out->used_count + (out->bias != NULL);
     memset(r->gram, 0, (size_t)(r->n * r->n) * sizeof *r->gram);
     memset(r->cross, 0, (size_t)(r->n * c->hidden) * sizeof *r->cross);
-    MHA__TRY(mha__progress(r->p->ctx, "refit", r->layer, c->layers, err));
+    MHA__TRY(mha__progress(r->edit->ctx, "refit", r->layer, c->layers, err));
     MHA__TRY(run_batches(r, true, err));
     MHA__TRY(solve(r, err));
     add_change(r);
     if (r->layer == c->layers - 1) return MHA_OK;
-    MHA__TRY(mha__model_repack(r->pruned, r->layer, err));
+    MHA__TRY(mha__model_repack(r->edited, r->layer, err));
     return run_batches(r, false, err);
 }
 
@@ -155,30 +155,30 @@ static mha_status fit_layer(refit *r, mha_error *err)
 
 static void lay_out(mha__arena *arena, refit *r)
 {
-    const mha__config *c = &r->p->model->config;
+    const mha__config *c = &r->edit->model->config;
     const size_t tokens = (size_t)mha_head_data_tokens(r->data), rows = (size_t)mha__head_data_batch_tokens(r->data);
     const size_t width = (size_t)c->hidden, most = (size_t)(c->heads * c->head_dim) + 1;
     r->source_x = mha__take(arena, tokens, width * sizeof *r->source_x);
-    r->pruned_x = mha__take(arena, tokens, width * sizeof *r->pruned_x);
+    r->edited_x = mha__take(arena, tokens, width * sizeof *r->edited_x);
     r->x = mha__take(arena, rows, most * sizeof *r->x);
     r->rest = mha__take(arena, rows, width * sizeof *r->rest);
     r->gram = mha__take(arena, most, most * sizeof *r->gram);
     r->cross = mha__take(arena, most, width * sizeof *r->cross);
 }
 
-mha_status mha__pruning_refit(mha_pruning *p, const mha_head_data *data, double ridge, mha_error *err)
+mha_status mha__edit_refit(mha_model_edit *edit, const mha_head_data *data, double ridge, mha_error *err)
 {
-    refit r = {.p = p, .data = data, .ridge = ridge};
+    refit r = {.edit = edit, .data = data, .ridge = ridge};
     mha__arena arena = {0};
     lay_out(&arena, &r);
-    void *memory = arena.base = arena.overflow ? NULL : mha__alloc(p->ctx, arena.used);
+    void *memory = arena.base = arena.overflow ? NULL : mha__alloc(edit->ctx, arena.used);
     if (!memory) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "a refit");
     arena.used = 0;
     lay_out(&arena, &r);
-    mha_status status = mha_pruning_open(p, &r.pruned, err);
-    for (; r.layer < p->model->config.layers && status == MHA_OK; r.layer++)
+    mha_status status = mha_model_edit_open(edit, &r.edited, err);
+    for (; r.layer < edit->model->config.layers && status == MHA_OK; r.layer++)
         status = fit_layer(&r, err);
-    mha_model_free(r.pruned);
-    mha__free(p->ctx, memory);
+    mha_model_free(r.edited);
+    mha__free(edit->ctx, memory);
     return status;
 }

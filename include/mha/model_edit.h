@@ -1,0 +1,49 @@
+/* model_edit.h - a model with heads removed (prune.h) or sharing keys and values (regroup.h), in memory.
+ *
+ *     mha_model_edit *edit;
+ *     mha_prune(model, keep, NULL, &edit, &err);        or mha_regroup(model, &options, &edit, &err)
+ *     mha_model_edit_open(edit, &smaller, &err);        the edited model, to measure it
+ *     mha_model_edit_note(edit, "{\"loss\": 2.31}", &err);
+ *     mha_model_edit_save(edit, "smaller", 0, &err);
+ *     mha_model_edit_free(edit);
+ *
+ * An edit holds the tensors that change, the new config.json and the record of what was done. All other tensors are
+ * read from the source model, which must outlive the edit. The source model is never changed.
+ */
+#ifndef MHA_MODEL_EDIT_H
+#define MHA_MODEL_EDIT_H
+
+#include "mha/model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct mha_model_edit mha_model_edit;
+
+MHA_API void mha_model_edit_free(mha_model_edit *edit);
+
+/* Opens the edited model without writing it. The edit must outlive the model; no tokenizer is opened. */
+MHA_API mha_status mha_model_edit_open(const mha_model_edit *edit, mha_model **out, mha_error *err);
+
+/* The tensors that change, named and shaped as in the written file, f32. They live as long as the edit. */
+MHA_API const mha_named_tensor *mha_model_edit_tensors(const mha_model_edit *edit, int64_t *count);
+
+/* Adds measurements of the edited model to the record: a JSON object, terminated, else MHA_ERR_FORMAT. */
+MHA_API mha_status mha_model_edit_note(mha_model_edit *edit, const char *quality_json, mha_error *err);
+
+/* Writes the edited model as mha_model_save does (model_save.h), whole or not at all, with the files of the tokenizer.
+ *
+ * The list "mha.record" of config.json gains one entry. Keys that do not apply are left out:
+ *   of mha_prune    {"removed": original head numbers per layer, "heads": [before, after], "chosen_by", "fill": tokens,
+ *   of mha_regroup  {"regrouped": {"keys": N, "values": M}, "method", "order": the former position of each head, per
+ *                   layer, "fit": tokens, "weighted_by",
+ *   of both         "refit": {"tokens", "ridge"}, "compatible": true, "from": {file: sha256}, "quality"}
+ * "from" has the digests of the files that the source model was opened from, "quality" is what mha_model_edit_note got.
+ * Errors: those of mha_model_save. */
+MHA_API mha_status mha_model_edit_save(const mha_model_edit *edit, const char *folder, int overwrite, mha_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,166 @@
+/* regroup_options.c - what mha_regroup is asked for: methods, head counts, weights of heads; and what it refuses. */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "heads/edit/regroup_model.h"
+#include <math.h>
+
+static const double default_ridge = 0.3;
+
+/* ---- methods ---- */
+
+static const struct {
+    const char *key, *help;
+} methods[] = {
+#define MHA__X(name, key, text) [name] = {key, text},
+    MHA_REGROUP_METHOD_MAP(MHA__X)
+#undef MHA__X
+};
+
+static bool is_method(mha_regroup_method method)
+{
+    return (int)method >= 0 && method < MHA_REGROUP_METHODS;
+}
+
+const char *mha_regroup_method_key(mha_regroup_method method)
+{
+    return is_method(method) ? methods[method].key : NULL;
+}
+
+const char *mha_regroup_method_help(mha_regroup_method method)
+{
+    return is_method(method) ? methods[method].help : NULL;
+}
+
+/* ---- checks ---- */
+
+int64_t mha__regroup_count(int64_t asked, int32_t had)
+{
+    return asked ? asked : had;
+}
+
+static bool has_rotation(const mha_model *m)
+{
+    return m->config.rope.head_dim != 0;
+}
+
+static bool has_head_norms(const mha_model *m)
+{
+    bool normed = false;
+    for (int64_t l = 0; l < m->config.layers; l++)
+        normed |= m->config.attention[l].normed;
+    return normed;
+}
+
+bool mha__regroup_shrinks(const mha__regroup *r, bool keys)
+{
+    const mha__config *c = &r->model->config;
+    for (int64_t l = 0; l < c->layers; l++)
+        if (keys ? mha__regroup_count(r->o.key_heads, c->layer_k_heads[l]) < c->layer_k_heads[l]
+                 : mha__regroup_count(r->o.value_heads, c->layer_v_heads[l]) < c->layer_v_heads[l])
+            return true;
+    return false;
+}
+
+static mha_status check_count(const mha_model *m, const char *name, int64_t count, const int32_t *had, mha_error *err)
+{
+    for (int64_t l = 0; count && l < m->config.layers; l++) {
+        if (count < 0 || m->config.layer_heads[l] % count)
+            return mha__fail(err, MHA_ERR_ARG, "%s must divide the %d heads of layer %lld (got %lld)", name,
+                             (int)m->config.layer_heads[l], (long long)l, (long long)count);
+        if (count > had[l])
+            return mha__fail(err, MHA_ERR_ARG, "%s must be at most the %d of layer %lld (got %lld)", name, (int)had[l],
+                             (long long)l, (long long)count);
+    }
+    return MHA_OK;
+}
+
+/* A map of keys would have to pass rotation and norms. */
+static mha_status check_keys(const mha__regroup *r, mha_error *err)
+{
+    const mha_model *m = r->model;
+    if (r->o.method != MHA_REGROUP_CLOSED || !mha__regroup_shrinks(r, true) || (!has_rotation(m) && !has_head_norms(m)))
+        return MHA_OK;
+    return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                     "keys of %s have no closed form: they are %s after the projection, which a map of keys would have "
+                     "to commute with; \"values\" takes the mean of keys and the closed form for values, and fewer "
+                     "value heads alone leave the keys unchanged",
+                     m->info.family, has_head_norms(m) ? "normalized and rotated" : "rotated");
+}
+
+static mha_status check_shapes(const mha__regroup *r, mha_error *err)
+{
+    const mha__config *c = &r->model->config;
+    if (r->o.compatible) MHA__TRY(mha__edit_check_compatible(c->own_key, err));
+    for (int64_t l = 0; l < c->layers; l++)
+        MHA__TRY(mha__edit_check_selection(r->model, l, err));
+    for (int64_t l = 0; l < c->layers && r->o.compatible; l++)
+        if (c->layer_heads[l] != c->heads)
+            return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                             "compatible: all layers must have %lld heads, as transformers requires (got %d in layer "
+                             "%lld)",
+                             (long long)c->heads, (int)c->layer_heads[l], (long long)l);
+    return MHA_OK;
+}
+
+static mha_status check_options(const mha_regroup_options *o, mha_error *err)
+{
+    if (!is_method(o->method))
+        return mha__fail(err, MHA_ERR_ARG, "mha_regroup_options: method must be an mha_regroup_method (got %d)",
+                         (int)o->method);
+    if (!o->key_heads && !o->value_heads)
+        return mha__fail(err, MHA_ERR_ARG, "mha_regroup_options: key_heads or value_heads must be above 0 (got 0, 0)");
+    if (isfinite(o->ridge)) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "mha_regroup_options: ridge must be finite (got %g)", o->ridge);
+}
+
+/* Resolves the default ridge; texts are needed to fit anything. */
+static mha_status check_fit(mha__regroup *r, mha_error *err)
+{
+    mha_regroup_options *o = &r->o;
+    const bool mean = o->method == MHA_REGROUP_MEAN;
+    if (o->ridge == 0) o->ridge = mean ? -1 : default_ridge;
+    if (o->fit) return mha__edit_check_weights(r->model, err);
+    if (mean && o->ridge < 0) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "mha_regroup_options: fit must be texts for \"%s\"%s (got NULL)",
+                     methods[o->method].key, mean ? " with a refit" : "");
+}
+
+mha_status mha__regroup_check(mha__regroup *r, mha_error *err)
+{
+    const mha__config *c = &r->model->config;
+    MHA__TRY(check_options(&r->o, err));
+    MHA__TRY(check_count(r->model, "key_heads", r->o.key_heads, c->layer_k_heads, err));
+    MHA__TRY(check_count(r->model, "value_heads", r->o.value_heads, c->layer_v_heads, err));
+    MHA__TRY(check_keys(r, err));
+    MHA__TRY(check_shapes(r, err));
+    return check_fit(r, err);
+}
+
+/* ---- weights ---- */
+
+/* A score below a hundredth of the largest of the layer counts as that; if none is above 0, all count the same. */
+static mha_status weigh_layer(const mha__regroup *r, int64_t layer, mha_error *err)
+{
+    static const double least = 0.01;
+    const double *scores = r->o.scores + layer * r->model->config.heads;
+    double *weights = r->weights + layer * r->model->config.heads, most = 0;
+    const int64_t heads = r->model->heads_per_layer[layer];
+    MHA__TRY(mha__edit_check_scores(r->model, scores, layer, err));
+    for (int64_t h = 0; h < heads; h++)
+        most = fmax(most, scores[h]);
+    for (int64_t h = 0; h < heads; h++)
+        weights[h] = most > 0 ? fmax(scores[h] / most, least) : 1;
+    return MHA_OK;
+}
+
+mha_status mha__regroup_weigh(mha__regroup *r, mha_error *err)
+{
+    const mha__config *c = &r->model->config;
+    const size_t cells = (size_t)(c->layers * c->heads);
+    if (!r->o.scores) return MHA_OK;
+    r->weights = mha__calloc(r->model->ctx, cells, sizeof *r->weights);
+    if (!r->weights) return mha__no_memory(err, cells * sizeof *r->weights, "the weights of heads");
+    for (int64_t l = 0; l < c->layers; l++)
+        MHA__TRY(weigh_layer(r, l, err));
+    return MHA_OK;
+}
