@@ -7,7 +7,7 @@ const char option_models[] = "builtin minilm";
 
 static const char *score_name(int n)
 {
-    return n < MHA_HEAD_SCORES ? mha_head_score_key((mha_head_score)n) : NULL;
+    return n < MHA_IMPORTANCE_SCORES ? mha_importance_score_key((mha_importance_score)n) : NULL;
 }
 
 static const char *method_name(int n)

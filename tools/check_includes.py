@@ -52,6 +52,8 @@ GOES_RIGHT = {
     ("src/attn/plan/scratch.c", "attn/forward/kv_fetch.h"),
     ("src/layer/selection/head_selection.h", "layer/attention/attention_layer.h"),
 }
+# A base name stands once: its .c and .h are in one folder of these, and it may belong to one public header too.
+NAMED_ONCE = ("src", "cli", "conformance")
 MOST_FILES = 25  # in a folder, without its README.md; more need rooms
 CROWDED = {"cli/train", "include/mha"}
 DATA = ("tests/golden/data/", "tests/fuzz/corpus/")  # whose folders may hold any number of files
@@ -232,6 +234,21 @@ def unordered_rooms(root):
                 yield f"{folder}/{room.name}"
 
 
+def shared_names(paths):
+    """Messages about base names of .c and .h files that stand in two folders."""
+    folders = {}
+    for path in map(pathlib.PurePosixPath, sorted(paths)):
+        if path.suffix in (".c", ".h") and path.parts[0] in NAMED_ONCE:
+            folders.setdefault(path.stem, []).append(path)
+    for stem, found in folders.items():
+        if len({path.parent for path in found}) > 1:
+            yield f"{stem} is the base name of {' and of '.join(map(str, found))}"
+    for header in (pathlib.PurePosixPath(path) for path in paths if path.startswith("include/")):
+        for path in folders.get(header.stem, []):
+            if path.parts[0] != "src":
+                yield f"{path}: its base name is that of {header}"
+
+
 def crowded(counts):
     """Messages about folders with too many files, and about exceptions that are not needed; counts: folder -> files."""
     for folder, count in sorted(counts.items()):
@@ -263,7 +280,8 @@ def check_tree(root):
     for room in unordered_rooms(root):
         print(f"tools/check_includes.py: ROOMS lacks {room}")
         count += 1
-    for message in crowded(count_files(root)):
+    paths = [path.relative_to(root).as_posix() for top in FOLDERS for path in (root / top).rglob("*")]
+    for message in [*crowded(count_files(root)), *shared_names(paths)]:
         print(message)
         count += 1
     for folder in FOLDERS:
@@ -342,6 +360,16 @@ def self_test():
     for more, want in [({}, 0), ({"src/x": MOST_FILES}, 0), ({"src/x": MOST_FILES + 1}, 1), ({DATA[0] + "x": 1000}, 0)]:
         if len(list(crowded(counts | more))) != want:
             print(f"self-test: folders of {more} files: want {want} messages")
+            wrong += 1
+    named = [
+        (["src/a/x.c", "src/a/x.h", "include/mha/x.h"], 0),
+        (["src/a/x.c", "cli/x.h"], 1),
+        (["include/mha/x.h", "cli/x.h"], 1),
+        (["src/a/x.c", "tests/x.c", "src/a/README.md", "cli/README.md"], 0),
+    ]
+    for paths, want in named:
+        if len(list(shared_names(paths))) != want:
+            print(f"self-test: base names of {paths}: want {want} messages")
             wrong += 1
     if len(list(crowded({}))) != len(CROWDED):
         print("self-test: an exception for a folder that is not crowded is not reported")

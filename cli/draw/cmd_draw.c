@@ -5,7 +5,7 @@
 #include "commands.h"
 #include "draw/figure.h"
 #include "draw/figure_paint.h"
-#include "heads/heads_of_text.h"
+#include "heads/text_maps.h"
 #include "input/tokens.h"
 #include "options.h"
 #include "output.h"
@@ -24,7 +24,7 @@ static const struct poptOption options[] = {
     POPT_TABLEEND,
 };
 
-static const char **token_texts(const heads_of_text *h)
+static const char **token_texts(const text_maps *h)
 {
     const mha_encoding *tokens = mha_heads_tokens(h->heads);
     const char **texts = malloc((size_t)tokens->count * (sizeof *texts + CLI_ID_DIGITS));
@@ -35,7 +35,7 @@ static const char **token_texts(const heads_of_text *h)
 }
 
 /* Writes the file that was drawn, or says what was wrong. Takes `data` over. */
-static int finish(cli_session *s, const heads_of_text *h, const char *wrong, unsigned char *data, size_t bytes,
+static int finish(cli_session *s, const text_maps *h, const char *wrong, unsigned char *data, size_t bytes,
                   const char *what)
 {
     mha_error err = {.status = MHA_ERR_MEMORY};
@@ -60,7 +60,7 @@ static void warn_of_glyphs(const cli_session *s, const figure *f)
                 cli_shown(given.font ? given.font : "sans-serif"), (long long)count, (long long)f->n, cli_shown(first));
 }
 
-static int draw_head(cli_session *s, const heads_of_text *h, mha_model_head at)
+static int draw_head(cli_session *s, const text_maps *h, mha_model_head at)
 {
     char title[160], what[48];
     snprintf(title, sizeof title, "%.90s, layer %d head %d: %s", cli_shown(h->folder), (int)at.layer, (int)at.head,
@@ -79,7 +79,7 @@ static int draw_head(cli_session *s, const heads_of_text *h, mha_model_head at)
     return finish(s, h, wrong, data, bytes, what);
 }
 
-static int draw_grid(cli_session *s, const heads_of_text *h)
+static int draw_grid(cli_session *s, const text_maps *h)
 {
     const long long n = (long long)mha_heads_tokens(h->heads)->count;
     char title[160];
@@ -90,7 +90,7 @@ static int draw_grid(cli_session *s, const heads_of_text *h)
     return finish(s, h, wrong, data, bytes, "all heads");
 }
 
-static int check_head(const cli_session *s, const heads_of_text *h, mha_model_head at)
+static int check_head(const cli_session *s, const text_maps *h, mha_model_head at)
 {
     if (at.layer >= mha_heads_layers(h->heads))
         return cli_usage(s, "--head \"%s\": the model has %lld layers", cli_shown(given.head),
@@ -131,14 +131,14 @@ static int choose_style(const cli_session *s)
 static int run(cli_session *s)
 {
     mha_model_head at = {0};
-    heads_of_text h;
+    text_maps h;
     int code = check_options(s, &at);
     if (code == CLI_DONE) code = choose_style(s);
     if (code != CLI_DONE) return code;
-    code = heads_of_text_measure(s, &h);
+    code = text_maps_measure(s, &h);
     if (code == CLI_DONE && given.head) code = check_head(s, &h, at);
     if (code == CLI_DONE) code = given.head ? draw_head(s, &h, at) : draw_grid(s, &h);
-    heads_of_text_free(&h);
+    text_maps_free(&h);
     return code;
 }
 

@@ -12,8 +12,8 @@
 static prune_options given;
 
 static const struct poptOption options[] = {
-    HEAD_SCORES_OPTIONS_FOR("what heads are chosen by: joint (default), or a score, see below"),
-    HEAD_SCORES_FILE,
+    IMPORTANCE_SCORES_OPTIONS_FOR("what heads are chosen by: joint (default), or a score, see below"),
+    IMPORTANCE_SCORES_FILE,
     {"ratio", 0, POPT_ARG_STRING, &given.ratio, 0,
      "fraction of the model's heads to remove, 0 to 1, to the nearest head or group", "R"},
     {"count", 0, POPT_ARG_STRING, &given.count, 0, "heads to remove; where keys are shared, rounded up to whole groups",
@@ -63,16 +63,16 @@ static void print_removed(const prune_job *job)
 }
 
 /* What heads were chosen on before this run is not known of those that a file or the command line names. */
-static const char *unknown_choice(const prune_job *job, char text[HEAD_SCORES_UNKNOWN])
+static const char *unknown_choice(const prune_job *job, char text[IMPORTANCE_SCORES_UNKNOWN])
 {
-    if (!given.heads && !given.keep) return head_scores_unknown(&job->by, text);
+    if (!given.heads && !given.keep) return importance_scores_unknown(&job->by, text);
     return given.heads ? "The heads of --heads may have been chosen on these texts."
                        : "The heads of --keep may have been chosen on these texts.";
 }
 
 static int put_result(const prune_job *job, const judgement *j)
 {
-    char text[HEAD_SCORES_UNKNOWN];
+    char text[IMPORTANCE_SCORES_UNKNOWN];
     const char *unknown = unknown_choice(job, text);
     cli_session *s = job->session;
     if (!s->options.json) {
@@ -222,7 +222,7 @@ static void print_scores(FILE *out, int columns)
     cli_put_wrapped(out, columns, MARGIN, MARGIN, "no score: heads chosen together by what their removal changes");
     fprintf(out, "  %-*s", MARGIN - 2, "a score");
     cli_put_wrapped(out, columns, MARGIN, MARGIN, "heads of low scores go first");
-    head_scores_put_lists(out, columns, MARGIN);
+    importance_scores_put_lists(out, columns, MARGIN);
 }
 
 const cli_command cli_prune = {

@@ -18,8 +18,8 @@ static const struct poptOption options[] = {
     {"key-heads", 0, POPT_ARG_STRING, &given.keys, 0, "key heads alone (default: as many as there are)", "N"},
     {"value-heads", 0, POPT_ARG_STRING, &given.values, 0, "value heads alone (default: as many as there are)", "N"},
     {"method", 0, POPT_ARG_STRING, &given.method, 0, "how heads become one (default: closed)", "METHOD"},
-    HEAD_SCORES_OPTIONS_FOR("heads of high scores count more in what is shared (default: all the same)"),
-    HEAD_SCORES_FILE,
+    IMPORTANCE_SCORES_OPTIONS_FOR("heads of high scores count more in what is shared (default: all the same)"),
+    IMPORTANCE_SCORES_FILE,
     {"test", 0, POPT_ARG_STRING, &given.test, 0, "judge on these texts (default: every fourth of -f)", "FILE"},
     {"ridge", 0, POPT_ARG_STRING, &given.ridge, 0, "of the refit, 0.001 to 1000; 0 = no refit (default: 0.3)", "X"},
     {"contiguous", 0, POPT_ARG_NONE, &given.contiguous, 0, "neighbours share; alike heads are not brought together",
@@ -33,7 +33,7 @@ typedef struct job {
     cli_session *session;
     mha_model *model;
     mha_regroup_options how;
-    head_scores by;
+    importance_scores by;
     double *scores; /* [layers, H] of --by or --scores; NULL without */
     char weighted_by[200];
     held_texts texts;
@@ -46,12 +46,12 @@ static int put_result(const job *job)
 {
     const judgement *j = &job->judgement;
     cli_session *s = job->session;
-    char unknown[HEAD_SCORES_UNKNOWN];
+    char unknown[IMPORTANCE_SCORES_UNKNOWN];
     if (!s->options.json) {
         judge_print_title(s);
         judge_print_row(s, "key heads per layer", j->key_heads[0], j->key_heads[1]);
         judge_print_row(s, "value heads per layer", j->value_heads[0], j->value_heads[1]);
-        judge_print_rest(s, j, "fitted on", head_scores_unknown(&job->by, unknown));
+        judge_print_rest(s, j, "fitted on", importance_scores_unknown(&job->by, unknown));
         return CLI_DONE;
     }
     json_t *all =
@@ -67,14 +67,14 @@ static int put_result(const job *job)
 /* The scores that heads are weighted by, if any were asked for. */
 static int weigh(job *j)
 {
-    if (!head_scores_given_any(&j->by)) return CLI_DONE;
+    if (!importance_scores_given_any(&j->by)) return CLI_DONE;
     const mha_model_info *info = mha_model_describe(j->model);
     j->scores = calloc((size_t)(info->layers * info->heads), sizeof *j->scores);
     if (!j->scores) return cli_error(j->session, CLI_FAILED, "out of memory for the scores of heads");
     j->how.scores = j->scores;
-    snprintf(j->weighted_by, sizeof j->weighted_by, "%s", head_scores_source(&j->by));
+    snprintf(j->weighted_by, sizeof j->weighted_by, "%s", importance_scores_source(&j->by));
     j->how.weighted_by = j->weighted_by;
-    return head_scores_values(j->session, &j->by, j->model, j->texts.learn, j->scores);
+    return importance_scores_values(j->session, &j->by, j->model, j->texts.learn, j->scores);
 }
 
 static int make(job *j, mha_model_edit **made)
@@ -94,7 +94,7 @@ static int make(job *j, mha_model_edit **made)
 /* Is something measured or fitted on texts? */
 static bool learns(const job *j)
 {
-    return j->how.method != MHA_REGROUP_MEAN || j->how.ridge > 0 || head_scores_need_texts(&j->by);
+    return j->how.method != MHA_REGROUP_MEAN || j->how.ridge > 0 || importance_scores_need_texts(&j->by);
 }
 
 static int work(job *j)
@@ -140,12 +140,12 @@ static int check(job *j)
     cli_session *s = j->session;
     mha_regroup_options *how = &j->how;
     double ridge = 0;
-    int code = head_scores_read(s, &j->by);
+    int code = importance_scores_read(s, &j->by);
     if (code == CLI_DONE) code = read_counts(s, how);
     if (code == CLI_DONE) code = read_method(s, &how->method);
     if (code == CLI_DONE) code = cli_number(s, "--ridge", given.ridge, 0, 1000, &ridge);
     if (code != CLI_DONE) return code;
-    if (given.published && (given.ridge || how->method != MHA_REGROUP_CLOSED || head_scores_given_any(&j->by)))
+    if (given.published && (given.ridge || how->method != MHA_REGROUP_CLOSED || importance_scores_given_any(&j->by)))
         return cli_usage(s,
                          "--published is the closed form as it is: without --ridge and scores, and no other --method");
     if (!s->options.out) return cli_usage(s, "-o FOLDER is missing");
@@ -176,7 +176,7 @@ static void print_methods(FILE *out, int columns)
         fprintf(out, "  %-*s", MARGIN - 2, mha_regroup_method_key((mha_regroup_method)n));
         cli_put_wrapped(out, columns, MARGIN, MARGIN, mha_regroup_method_help((mha_regroup_method)n));
     }
-    head_scores_put_lists(out, columns, 2 * MARGIN);
+    importance_scores_put_lists(out, columns, 2 * MARGIN);
 }
 
 const cli_command cli_regroup = {

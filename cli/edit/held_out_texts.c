@@ -88,19 +88,19 @@ static int split(cli_session *s, const mha_model *model, held_texts *t, int64_t 
 }
 
 /* Reads the files; *units is the number of texts of -f, or of its pairs. */
-static int read_files(cli_session *s, const char *test, const head_scores *scores, held_texts *t, int64_t *units)
+static int read_files(cli_session *s, const char *test, const importance_scores *scores, held_texts *t, int64_t *units)
 {
     int code = CLI_DONE;
     if (s->options.file) code = cli_texts_read_file(s, s->options.file, &t->texts);
     *units = t->texts.count;
     if (code == CLI_DONE && test) code = cli_texts_read_file(s, test, &t->test);
-    if (code == CLI_DONE && scores && t->texts.count) code = head_scores_pair(s, scores, false, &t->texts);
-    if (code == CLI_DONE && scores && t->test.count) code = head_scores_pair(s, scores, true, &t->test);
+    if (code == CLI_DONE && scores && t->texts.count) code = importance_scores_pair(s, scores, false, &t->texts);
+    if (code == CLI_DONE && scores && t->test.count) code = importance_scores_pair(s, scores, true, &t->test);
     return code;
 }
 
-int held_texts_read(cli_session *s, const mha_model *model, const char *test, bool learns, const head_scores *scores,
-                    held_texts *t)
+int held_texts_read(cli_session *s, const mha_model *model, const char *test, bool learns,
+                    const importance_scores *scores, held_texts *t)
 {
     int64_t units;
     *t = (held_texts){0};

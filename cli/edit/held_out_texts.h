@@ -3,7 +3,7 @@
 #define CLI_EDIT_HELD_OUT_TEXTS_H
 
 #include "command.h"
-#include "heads/head_scores.h"
+#include "heads/importance_scores.h"
 #include "input/input.h"
 
 typedef struct held_texts {
@@ -18,8 +18,8 @@ typedef struct held_texts {
  * (NULL = none) by the loss of pairs each line of -f is a pair, of which neither text is held out without the other:
  * there are the first texts to learn from, then the second ones. Returns an exit code; the message has been printed.
  * Free in any case. */
-int held_texts_read(cli_session *s, const mha_model *model, const char *test, bool learns, const head_scores *scores,
-                    held_texts *t);
+int held_texts_read(cli_session *s, const mha_model *model, const char *test, bool learns,
+                    const importance_scores *scores, held_texts *t);
 void held_texts_free(held_texts *t);
 
 #endif

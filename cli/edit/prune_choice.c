@@ -12,12 +12,12 @@ static const char joint[] = "joint";
 
 static bool is_joint(const prune_job *job)
 {
-    return !job->given.heads && !job->given.keep && !head_scores_given_any(&job->by);
+    return !job->given.heads && !job->given.keep && !importance_scores_given_any(&job->by);
 }
 
 bool prune_choice_learns(const prune_job *job)
 {
-    return is_joint(job) || head_scores_need_texts(&job->by);
+    return is_joint(job) || importance_scores_need_texts(&job->by);
 }
 
 /* ---- options ---- */
@@ -35,7 +35,7 @@ static int check_amount(prune_job *job)
     job->rule.floor = floor;
     job->rule.per_layer = o->per_layer;
     if (o->ratio && o->count) return cli_usage(job->session, "--ratio and --count contradict each other");
-    if (named && (head_scores_given.by || job->by.file || o->ratio || o->count || o->floor || o->per_layer))
+    if (named && (importance_scores_given.by || job->by.file || o->ratio || o->count || o->floor || o->per_layer))
         return cli_usage(job->session,
                          "--by, --scores, --ratio, --count, --floor and --per-layer choose heads; %s names them",
                          o->heads ? "--heads" : "--keep");
@@ -53,10 +53,10 @@ static int check_amount(prune_job *job)
 /* --by joint is the default, and no score. */
 static int read_scores(prune_job *job)
 {
-    char *by = head_scores_given.by;
-    if (by && strcmp(by, joint) == 0) head_scores_given.by = NULL;
-    const int code = head_scores_read(job->session, &job->by);
-    head_scores_given.by = by;
+    char *by = importance_scores_given.by;
+    if (by && strcmp(by, joint) == 0) importance_scores_given.by = NULL;
+    const int code = importance_scores_read(job->session, &job->by);
+    importance_scores_given.by = by;
     return code;
 }
 
@@ -164,7 +164,7 @@ int prune_choice_measure(prune_job *job, bool most)
         return cli_error(job->session, CLI_FAILED, "out of memory for the list of heads");
     if (job->given.heads || job->given.keep) return CLI_DONE;
     if (is_joint(job)) return choose_jointly(job, most);
-    return head_scores_values(job->session, &job->by, job->model, job->texts.learn, job->scores);
+    return importance_scores_values(job->session, &job->by, job->model, job->texts.learn, job->scores);
 }
 
 /* How many heads had gone when head n went, it among them: of all, or of its layer. */
@@ -215,7 +215,7 @@ static void say_how(prune_job *job)
              o->heads        ? "named"
              : o->keep       ? "list of kept heads"
              : is_joint(job) ? joint
-                             : head_scores_source(&job->by),
+                             : importance_scores_source(&job->by),
              amount);
 }
 

@@ -15,7 +15,7 @@ typedef struct prune_options {
 typedef struct prune_job {
     cli_session *session;
     prune_options given;
-    head_scores by; /* --by or --scores; neither where heads are chosen together or named */
+    importance_scores by; /* --by or --scores; neither where heads are chosen together or named */
     mha_prune_rule rule;
     double ridge, max_increase;
     mha_model *model;

@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "commands.h"
-#include "heads/head_scores.h"
 #include "heads/head_texts.h"
 #include "heads/heads_grid.h"
 #include "heads/heads_json.h"
+#include "heads/importance_scores.h"
 #include "input/input.h"
 #include "output.h"
 #include "word_wrap.h"
@@ -20,7 +20,7 @@ static const struct poptOption options[] = {
     {"maps", 0, POPT_ARG_NONE, &given.maps, 0, "with --json: add the tokens and the attention maps of one text", NULL},
     {"no-probe", 0, POPT_ARG_NONE, &given.no_probe, 0, "leave out the random probe texts (no induction, no duplicate)",
      NULL},
-    HEAD_SCORES_OPTIONS,
+    IMPORTANCE_SCORES_OPTIONS,
     POPT_TABLEEND};
 
 /* What was measured of the model. */
@@ -28,7 +28,7 @@ typedef struct measured {
     const mha_model *model;
     mha_heads *heads;
     mha_importance *importance; /* NULL without --by */
-    mha_head_score by;
+    mha_importance_score by;
     int64_t texts;
 } measured;
 
@@ -148,7 +148,7 @@ static void put_trust(const cli_session *s, const measured *m)
     if (isfinite(loss)) snprintf(text, sizeof text, ", loss %.4g", loss);
     if (isfinite(halves))
         snprintf(trust, sizeof trust, "rank correlation between the halves of the texts %.2f", halves);
-    cli_put_prose(s, 0, 0, "Importance by %s on %lld of %lld texts%s; %s.", mha_head_score_key(m->by),
+    cli_put_prose(s, 0, 0, "Importance by %s on %lld of %lld texts%s; %s.", mha_importance_score_key(m->by),
                   (long long)mha_importance_texts_used(m->importance), (long long)m->texts, text, trust);
 }
 
@@ -193,7 +193,7 @@ static json_t *heads_json(const cli_session *s, const measured *m)
     if (all) json_object_set_new(all, "sink_rate", cli_real(mha_heads_sink_rate(m->heads)));
     bool whole = all != NULL;
     if (whole && m->importance)
-        whole = json_object_set_new(all, "importance", head_scores_json(m->importance, m->heads, m->by)) == 0;
+        whole = json_object_set_new(all, "importance", importance_scores_json(m->importance, m->heads, m->by)) == 0;
     if (whole && given.maps)
         whole = json_object_set_new(all, "tokens", heads_json_tokens(m->model, m->heads)) == 0 &&
                 json_object_set_new(all, "attention", heads_json_attention(m->heads)) == 0;
@@ -226,7 +226,7 @@ static int put_result(cli_session *s, const measured *m)
 static int check_options(const cli_session *s, int64_t texts)
 {
     if (given.maps && !s->options.json) return cli_usage(s, "--maps goes with --json");
-    if (given.maps && head_scores_given.state) return cli_usage(s, "--maps and --state contradict each other");
+    if (given.maps && importance_scores_given.state) return cli_usage(s, "--maps and --state contradict each other");
     if (given.maps && texts != 1) return cli_usage(s, "--maps wants one text, not %lld", (long long)texts);
     return CLI_DONE;
 }
@@ -244,7 +244,7 @@ static int measure_heads(cli_session *s, const cli_texts *texts, const mha_head_
     return mha_heads_measure_data(m->model, data, &how, &m->heads, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);
 }
 
-static int measure(cli_session *s, const cli_texts *texts, const head_scores *scores)
+static int measure(cli_session *s, const cli_texts *texts, const importance_scores *scores)
 {
     mha_model *model = NULL;
     mha_head_data *data = NULL;
@@ -254,7 +254,7 @@ static int measure(cli_session *s, const cli_texts *texts, const head_scores *sc
     const bool needed = !given.maps || scores->wanted;
     if (code == CLI_DONE && needed) code = head_texts_data(s, model, texts, &data);
     if (code == CLI_DONE) code = measure_heads(s, texts, data, &m);
-    if (code == CLI_DONE) code = head_scores_measure(s, scores, model, 0, data, &m.importance);
+    if (code == CLI_DONE) code = importance_scores_measure(s, scores, model, 0, data, &m.importance);
     if (code == CLI_DONE) code = put_result(s, &m);
     mha_importance_free(m.importance);
     mha_heads_free(m.heads);
@@ -266,12 +266,12 @@ static int measure(cli_session *s, const cli_texts *texts, const head_scores *sc
 static int run(cli_session *s)
 {
     cli_texts texts;
-    head_scores scores;
-    int code = head_scores_read(s, &scores);
+    importance_scores scores;
+    int code = importance_scores_read(s, &scores);
     if (code == CLI_DONE) code = cli_texts_read(s, false, &texts);
     if (code != CLI_DONE) return code;
     code = check_options(s, texts.count);
-    if (code == CLI_DONE) code = head_scores_pair(s, &scores, false, &texts);
+    if (code == CLI_DONE) code = importance_scores_pair(s, &scores, false, &texts);
     if (code == CLI_DONE) code = measure(s, &texts, &scores);
     cli_texts_free(&texts);
     return code;
@@ -291,7 +291,7 @@ static void print_lists(FILE *out, int columns)
         fprintf(out, "  %-*s", MARGIN - 2, mha_head_label_key((mha_head_label)l));
         cli_put_wrapped(out, columns, MARGIN, MARGIN, mha_head_label_help((mha_head_label)l));
     }
-    head_scores_put_lists(out, columns, MARGIN);
+    importance_scores_put_lists(out, columns, MARGIN);
 }
 
 const cli_command cli_heads = {

@@ -4,10 +4,10 @@
 
 #include "commands.h"
 #include "heads/head_diversity.h"
-#include "heads/head_scores.h"
 #include "heads/head_texts.h"
 #include "heads/heads_json.h"
-#include "heads/heads_of_text.h"
+#include "heads/importance_scores.h"
+#include "heads/text_maps.h"
 #include "output.h"
 #include "report/report_curve.h"
 #include "report/report_page.h"
@@ -20,7 +20,7 @@ static struct {
 
 static const struct poptOption options[] = {
     {"compare", 0, POPT_ARG_STRING, &given.compare, 0, "show the heads of MODEL2 beside those of MODEL", "MODEL2"},
-    HEAD_SCORES_OPTIONS,
+    IMPORTANCE_SCORES_OPTIONS,
     {"diversity", 0, POPT_ARG_NONE, &given.diversity, 0, "measure how much alike heads are: maps, outputs, clusters",
      NULL},
     {"data", 0, POPT_ARG_STRING, &given.data, 0, "texts for --by and --diversity (default: those shown)", "FILE"},
@@ -31,7 +31,7 @@ static const struct poptOption options[] = {
 /* One model of the report, with all that was measured of it. */
 typedef struct part {
     int number; /* 0; 1 = of --compare */
-    heads_of_text text;
+    text_maps text;
     json_t *importance, *diversity, *curve;
 } part;
 
@@ -53,29 +53,30 @@ static int copy_texts(const cli_session *s, const cli_texts *from, cli_texts *te
 }
 
 /* The texts that importance and diversity are measured on: of --data, or those that are drawn. */
-static int read_data(const cli_session *s, const head_scores *scores, const heads_of_text *drawn, mha_head_data **data)
+static int read_data(const cli_session *s, const importance_scores *scores, const text_maps *drawn,
+                     mha_head_data **data)
 {
     cli_texts texts;
     int code = given.data ? cli_texts_read_file(s, given.data, &texts) : copy_texts(s, drawn->texts, &texts);
     if (code != CLI_DONE) return code;
-    code = head_scores_pair(s, scores, false, &texts);
+    code = importance_scores_pair(s, scores, false, &texts);
     if (code == CLI_DONE) code = head_texts_data(s, drawn->model, &texts, data);
     cli_texts_free(&texts);
     return code;
 }
 
-static int measure_importance(cli_session *s, const head_scores *scores, const mha_head_data *data, part *p)
+static int measure_importance(cli_session *s, const importance_scores *scores, const mha_head_data *data, part *p)
 {
     mha_importance *importance = NULL;
-    int code = head_scores_measure(s, scores, p->text.model, p->number, data, &importance);
-    if (code == CLI_DONE) p->importance = head_scores_json(importance, p->text.heads, scores->how.by);
+    int code = importance_scores_measure(s, scores, p->text.model, p->number, data, &importance);
+    if (code == CLI_DONE) p->importance = importance_scores_json(importance, p->text.heads, scores->how.by);
     if (code == CLI_DONE && !p->importance) code = cli_error(s, CLI_FAILED, "out of memory");
     mha_importance_free(importance);
     return code;
 }
 
 /* Those that were asked for. */
-static int measure_part(cli_session *s, const head_scores *scores, part *p)
+static int measure_part(cli_session *s, const importance_scores *scores, part *p)
 {
     if (!scores->wanted && !given.diversity) return CLI_DONE;
     mha_head_data *data = NULL;
@@ -93,7 +94,7 @@ static int measure_part(cli_session *s, const head_scores *scores, part *p)
 
 static json_t *part_json(const part *p)
 {
-    const heads_of_text *h = &p->text;
+    const text_maps *h = &p->text;
     return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "model", h->name, "text", h->text, "tokens",
                      heads_json_tokens(h->model, h->heads), "heads", heads_json_numbers(h->model, h->heads), "metrics",
                      heads_json_metrics(h->heads), "labels", heads_json_labels(h->heads), "attention",
@@ -126,7 +127,7 @@ static int measure_text(cli_session *s, part parts[2], int count, int64_t i, rep
     int code = cli_stopped();
     if (r->planned > 1) cli_progress("texts", i, r->planned);
     for (int m = 0; code == CLI_DONE && m < count; m++) {
-        code = heads_of_text_at(s, &parts[m].text, i);
+        code = text_maps_at(s, &parts[m].text, i);
         models[m] = (report_model){parts[m].text.name, parts[m].text.model, parts[m].text.heads};
     }
     if (code != CLI_DONE) return code;
@@ -138,11 +139,11 @@ static int measure_text(cli_session *s, part parts[2], int count, int64_t i, rep
 
 static int measure(cli_session *s, part parts[2], int count, report *r, json_t *said)
 {
-    head_scores scores;
-    int code = head_scores_read(s, &scores);
+    importance_scores scores;
+    int code = importance_scores_read(s, &scores);
     if (code == CLI_DONE && given.curve) code = report_curve_read(s, given.curve, &parts[0].curve);
-    if (code == CLI_DONE) code = heads_of_text_open(s, &parts[0].text);
-    if (code == CLI_DONE && count > 1) code = heads_of_text_other(s, given.compare, &parts[0].text, &parts[1].text);
+    if (code == CLI_DONE) code = text_maps_open(s, &parts[0].text);
+    if (code == CLI_DONE && count > 1) code = text_maps_other(s, given.compare, &parts[0].text, &parts[1].text);
     if (code != CLI_DONE) return code;
     r->planned = parts[0].text.texts->count;
     for (int64_t i = 0; code == CLI_DONE && i < r->planned; i++)
@@ -160,7 +161,7 @@ static void part_free(part *p)
     json_decref(p->importance);
     json_decref(p->diversity);
     json_decref(p->curve);
-    heads_of_text_free(&p->text);
+    text_maps_free(&p->text);
 }
 
 /* ---- what --json prints ---- */
@@ -190,9 +191,9 @@ static int put_json(cli_session *s, const part parts[2], int count, const json_t
 static int check_options(const cli_session *s)
 {
     if (!s->options.out) return cli_usage(s, "-o FILE.html is missing");
-    if (given.data && !head_scores_given.by && !given.diversity)
+    if (given.data && !importance_scores_given.by && !given.diversity)
         return cli_usage(s, "--data goes with --by or --diversity");
-    if (head_scores_given.state && !head_scores_given.by && !given.diversity)
+    if (importance_scores_given.state && !importance_scores_given.by && !given.diversity)
         return cli_usage(s, "--state goes with --by or --diversity: nothing else takes long");
     return cli_check_out(s);
 }
@@ -216,7 +217,7 @@ static int run(cli_session *s)
 
 static void print_lists(FILE *out, int columns)
 {
-    head_scores_put_lists(out, columns, 24);
+    importance_scores_put_lists(out, columns, 24);
 }
 
 const cli_command cli_report = {

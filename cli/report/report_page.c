@@ -53,8 +53,8 @@ static json_t *label_help_json(void)
 static json_t *score_help_json(void)
 {
     json_t *help = json_object();
-    for (mha_head_score score = 0; score < MHA_HEAD_SCORES; score++)
-        json_object_set_new(help, mha_head_score_key(score), json_string(mha_head_score_help(score)));
+    for (mha_importance_score score = 0; score < MHA_IMPORTANCE_SCORES; score++)
+        json_object_set_new(help, mha_importance_score_key(score), json_string(mha_importance_score_help(score)));
     return help;
 }
 

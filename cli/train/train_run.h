@@ -5,8 +5,8 @@
 #include <jansson.h>
 #include <limits.h>
 
-#include "train/train_data.h"
 #include "train/train_log.h"
+#include "train/train_sequences.h"
 #include "train/train_settings.h"
 
 /* Some of the sequences of data. */

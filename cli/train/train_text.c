@@ -7,7 +7,7 @@
 #include "input/tokens.h"
 #include "output.h"
 #include "session.h"
-#include "train/train_data.h"
+#include "train/train_sequences.h"
 
 enum { A_PART = 64 << 10 }; /* bytes of a part of a whole file, which ends with a line */
 

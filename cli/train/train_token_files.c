@@ -10,7 +10,7 @@
 #include "input/text_reader.h"
 #include "output.h"
 #include "session.h"
-#include "train/train_data.h"
+#include "train/train_sequences.h"
 
 /* The header of llm.c: 256 numbers of 32 bits, magic, version and tokens being the first. */
 enum { HEADER = 1024, MAGIC = 20240520, VERSION = 1 };

@@ -149,7 +149,7 @@ static void check_ids(heads_file *f)
 
 static void check_losses(heads_file *f)
 {
-    const mha_importance_options o = {.size = sizeof o, .by = MHA_SCORE_GATE, .loss = MHA_LOSS_PAIRS};
+    const mha_importance_options o = {.size = sizeof o, .by = MHA_IMPORTANCE_GATE, .loss = MHA_LOSS_PAIRS};
     mha_importance_options saturated = o;
     saturated.loss_scale = 20;
     heads_loss(f, "importance", "loss", f->run->model, f->run->data, &o);

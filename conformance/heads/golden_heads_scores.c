@@ -16,11 +16,11 @@ static const struct variant {
     {"jacobian_probe4", "jacobian_probe", 0, 0, 4},
 };
 
-static bool score_of(const char *key, mha_head_score *score)
+static bool score_of(const char *key, mha_importance_score *score)
 {
-    for (int n = 0; n < MHA_HEAD_SCORES; n++) {
+    for (int n = 0; n < MHA_IMPORTANCE_SCORES; n++) {
         *score = n;
-        if (strcmp(mha_head_score_key(n), key) == 0) return true;
+        if (strcmp(mha_importance_score_key(n), key) == 0) return true;
     }
     return false;
 }

@@ -1,7 +1,7 @@
 /* importance.h - how much each attention head of a model matters, on a data set, by any of the published scores; and
  * how far the ranking can be trusted.
  *
- *     const mha_importance_options options = { .size = sizeof options, .by = MHA_SCORE_JACOBIAN_PROBE };
+ *     const mha_importance_options options = { .size = sizeof options, .by = MHA_IMPORTANCE_JACOBIAN_PROBE };
  *     mha_head_data_of_texts(model, texts, count, NULL, &data, &err);
  *     mha_importance_measure(model, data, &options, &result, &err);
  *     mha_importance_value(result, layer, head);         greater is more important
@@ -53,36 +53,37 @@ extern "C" {
 
 /* X(name, key, one line of explanation); docs/glossary.md explains each key in more words, and a test sees that none is
  * missing there. */
-#define MHA_HEAD_SCORE_MAP(X)                                                                                      \
-    X(MHA_SCORE_GATE, "gate", "mean of each text's |dL/d gate|; needs a loss")                                     \
-    X(MHA_SCORE_GATE_BATCH, "gate_batch", "|dL/d gate| of all texts together: signs cancel; needs a loss")         \
-    X(MHA_SCORE_GATE_LAYER_L2, "gate_layer_l2", "gate / its norm over the layer's heads; needs a loss")            \
-    X(MHA_SCORE_TAYLOR_TOKEN, "taylor_token", "sum over tokens of |<c, dL/dc>|; needs a loss")                     \
-    X(MHA_SCORE_TAYLOR_ELEM, "taylor_elem", "sum over weights of |A dL/dA|; needs a loss")                         \
-    X(MHA_SCORE_GRADMAG, "gradmag", "mean |gradient| of the head's rows of Wq, Wk and Wv; needs a loss")           \
-    X(MHA_SCORE_JACOBIAN, "jacobian", "1/2 |d embedding / d gate|^2, exact; needs no loss")                        \
-    X(MHA_SCORE_JACOBIAN_PROBE, "jacobian_probe", "jacobian estimated with random vectors: the one to begin with") \
-    X(MHA_SCORE_LOO, "loo", "distance of the embedding without the head; the truth, and slow")                     \
-    X(MHA_SCORE_LOO_LOSS, "loo_loss", "change of the loss without the head; needs a loss")                         \
-    X(MHA_SCORE_LOO_MEAN, "loo_mean", "loo with the head at its mean over the data instead of 0")                  \
-    X(MHA_SCORE_LOO_MEAN_LOSS, "loo_mean_loss", "loo_loss with the head at its mean; needs a loss")                \
-    X(MHA_SCORE_CONFIDENCE, "confidence", "mean of each row's greatest weight: no importance")                     \
-    X(MHA_SCORE_CONFIDENCE_NOSPECIAL, "confidence_nospecial", "confidence without special tokens: no importance")  \
-    X(MHA_SCORE_OV_NORM, "ov_norm", "norm of Wo Wv: of the weights alone")                                         \
-    X(MHA_SCORE_QK_NORM, "qk_norm", "norm of Wq^T Wk: of the weights alone")
+#define MHA_IMPORTANCE_SCORE_MAP(X)                                                                                    \
+    X(MHA_IMPORTANCE_GATE, "gate", "mean of each text's |dL/d gate|; needs a loss")                                    \
+    X(MHA_IMPORTANCE_GATE_BATCH, "gate_batch", "|dL/d gate| of all texts together: signs cancel; needs a loss")        \
+    X(MHA_IMPORTANCE_GATE_LAYER_L2, "gate_layer_l2", "gate / its norm over the layer's heads; needs a loss")           \
+    X(MHA_IMPORTANCE_TAYLOR_TOKEN, "taylor_token", "sum over tokens of |<c, dL/dc>|; needs a loss")                    \
+    X(MHA_IMPORTANCE_TAYLOR_ELEM, "taylor_elem", "sum over weights of |A dL/dA|; needs a loss")                        \
+    X(MHA_IMPORTANCE_GRADMAG, "gradmag", "mean |gradient| of the head's rows of Wq, Wk and Wv; needs a loss")          \
+    X(MHA_IMPORTANCE_JACOBIAN, "jacobian", "1/2 |d embedding / d gate|^2, exact; needs no loss")                       \
+    X(MHA_IMPORTANCE_JACOBIAN_PROBE, "jacobian_probe",                                                                 \
+      "jacobian estimated with random vectors: the one to begin with")                                                 \
+    X(MHA_IMPORTANCE_LOO, "loo", "distance of the embedding without the head; the truth, and slow")                    \
+    X(MHA_IMPORTANCE_LOO_LOSS, "loo_loss", "change of the loss without the head; needs a loss")                        \
+    X(MHA_IMPORTANCE_LOO_MEAN, "loo_mean", "loo with the head at its mean over the data instead of 0")                 \
+    X(MHA_IMPORTANCE_LOO_MEAN_LOSS, "loo_mean_loss", "loo_loss with the head at its mean; needs a loss")               \
+    X(MHA_IMPORTANCE_CONFIDENCE, "confidence", "mean of each row's greatest weight: no importance")                    \
+    X(MHA_IMPORTANCE_CONFIDENCE_NOSPECIAL, "confidence_nospecial", "confidence without special tokens: no importance") \
+    X(MHA_IMPORTANCE_OV_NORM, "ov_norm", "norm of Wo Wv: of the weights alone")                                        \
+    X(MHA_IMPORTANCE_QK_NORM, "qk_norm", "norm of Wq^T Wk: of the weights alone")
 
-typedef enum mha_head_score {
+typedef enum mha_importance_score {
 #define MHA__X(name, key, text) name,
-    MHA_HEAD_SCORE_MAP(MHA__X)
+    MHA_IMPORTANCE_SCORE_MAP(MHA__X)
 #undef MHA__X
-        MHA_HEAD_SCORES
-} mha_head_score;
+        MHA_IMPORTANCE_SCORES
+} mha_importance_score;
 
 /* "gate" ...; NULL out of range. */
-MHA_API const char *mha_head_score_key(mha_head_score score);
-MHA_API const char *mha_head_score_help(mha_head_score score);
+MHA_API const char *mha_importance_score_key(mha_importance_score score);
+MHA_API const char *mha_importance_score_help(mha_importance_score score);
 /* 1 for scores that are made of a loss, which an encoder has only with labels or pairs; 0 out of range. */
-MHA_API int mha_head_score_needs_loss(mha_head_score score);
+MHA_API int mha_importance_score_needs_loss(mha_importance_score score);
 
 /* What the gradients are of. */
 typedef enum mha_head_loss {
@@ -99,7 +100,7 @@ MHA_API const char *mha_head_loss_key(mha_head_loss loss);
 
 typedef struct mha_importance_options {
     size_t size;
-    mha_head_score by;
+    mha_importance_score by;
     mha_head_loss loss;
     double loss_scale;   /* of PAIRS; 0 = 5. Not the 20 of training: easy pairs then have no loss left to rank with */
     int probes;          /* of jacobian_probe; 0 = 4, at most 4096 */

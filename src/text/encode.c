@@ -115,7 +115,7 @@ typedef struct cut_texts {
     int texts;
     const char *text[2];
     mha__token_list tokens[2];
-    mha__kept kept[2];
+    mha__token_range kept[2];
 } cut_texts;
 
 static void put_template(const mha_tokenizer *t, bool specials, const cut_texts *cut, mha_encoding *e)
@@ -127,7 +127,7 @@ static void put_template(const mha_tokenizer *t, bool specials, const cut_texts 
             if (specials) put(e, (mha__token){.id = item->id}, item->type_id, -1);
             continue;
         }
-        const mha__kept *kept = &cut->kept[item->sequence];
+        const mha__token_range *kept = &cut->kept[item->sequence];
         for (size_t k = 0; k < kept->count; k++) {
             mha__token token = cut->tokens[item->sequence].items[kept->begin + k];
             if (t->trim.wanted) mha__trim(t, cut->text[item->sequence], &token, k == 0);
@@ -144,7 +144,7 @@ static mha_status assemble(const mha_tokenizer *t, const mha_encode_options *opt
     int64_t all = specials;
     mha__fit fit;
     for (int i = 0; i < cut->texts; i++) {
-        cut->kept[i] = (mha__kept){0, cut->tokens[i].count};
+        cut->kept[i] = (mha__token_range){0, cut->tokens[i].count};
         all += (int64_t)cut->tokens[i].count;
     }
     MHA__TRY(mha__fit_resolve(t, options, &fit, err));

@@ -98,7 +98,7 @@ static void cut_longest(int64_t room, int64_t *first, int64_t *second)
     *large = room - room / 2;
 }
 
-mha_status mha__fit_cut(const mha__fit *fit, int64_t specials, mha__kept *kept, int texts, mha_error *err)
+mha_status mha__fit_cut(const mha__fit *fit, int64_t specials, mha__token_range *kept, int texts, mha_error *err)
 {
     int64_t count[2] = {(int64_t)kept[0].count, texts == 2 ? (int64_t)kept[1].count : 0};
     if (!fit->limited || count[0] + count[1] + specials <= fit->max_tokens) return MHA_OK;

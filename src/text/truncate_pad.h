@@ -5,9 +5,9 @@
 #include "text/tokenizer.h"
 
 /* What to keep of the tokens of a text: [begin, begin + count). */
-typedef struct mha__kept {
+typedef struct mha__token_range {
     size_t begin, count;
-} mha__kept;
+} mha__token_range;
 
 /* The wishes of one call, resolved. */
 typedef struct mha__fit {
@@ -20,7 +20,7 @@ typedef struct mha__fit {
 mha_status mha__fit_resolve(const mha_tokenizer *t, const mha_encode_options *options, mha__fit *fit, mha_error *err);
 
 /* Cuts the `texts` (1 or 2) lists, of kept[i].count tokens each, so that with `specials` more they fit. */
-mha_status mha__fit_cut(const mha__fit *fit, int64_t specials, mha__kept *kept, int texts, mha_error *err);
+mha_status mha__fit_cut(const mha__fit *fit, int64_t specials, mha__token_range *kept, int texts, mha_error *err);
 
 /* Length after the stored padding of `count` tokens. */
 int64_t mha__fit_padded(const mha__stored_limits *limits, int64_t count);

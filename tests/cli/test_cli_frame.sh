@@ -134,7 +134,7 @@ while read -r key; do
     has "$here/docs/glossary.md" "\`$key\`"
 done <keys
 # The glossary explains every score of importance.h.
-sed -n 's/^ *X(MHA_SCORE_[A-Z0-9_]*, "\([a-z0-9_]*\)".*/\1/p' "$here/include/mha/importance.h" >keys
+sed -n 's/^ *X(MHA_IMPORTANCE_[A-Z0-9_]*, "\([a-z0-9_]*\)".*/\1/p' "$here/include/mha/importance.h" >keys
 [ "$(wc -l <keys)" -ge 9 ] || fail "importance.h: only $(wc -l <keys) keys of scores"
 while read -r key; do has "$here/docs/glossary.md" "\`$key\`"; done <keys
 # And every measure of diversity.h.

@@ -31,7 +31,7 @@ static mha_head_data *open_data(const mha_model *model)
     return data;
 }
 
-static mha_importance *measure(const mha_model *model, const mha_head_data *data, mha_head_score by,
+static mha_importance *measure(const mha_model *model, const mha_head_data *data, mha_importance_score by,
                                int64_t batch_texts)
 {
     const mha_importance_options o = {.size = sizeof o, .by = by, .batch_texts = batch_texts};
@@ -70,7 +70,7 @@ static void one_head_off(void **state)
     mha_head_data *data = open_data(model);
     mha_file *file = case_file("heads/tinylm-golden.safetensors");
     float *want = case_floats(file, "loo_loss"), *loss = case_floats(file, "loss");
-    mha_importance *i = measure(model, data, MHA_SCORE_LOO_LOSS, 0);
+    mha_importance *i = measure(model, data, MHA_IMPORTANCE_LOO_LOSS, 0);
     for (int n = 0; n < N; n++) {
         const double got = mha_importance_value(i, n / H, n % H);
         if (!(fabs(got - (double)want[n]) <= 4.5e-6)) fail_msg("head %d: %.9g, want %.9g", n, got, (double)want[n]);
@@ -186,7 +186,8 @@ static void scores_are_those_of_gates(void **state)
     float *fills = mean_contexts(model, data);
     for (int mean = 0; mean < 2; mean++)
         for (int64_t batch = 1; batch <= TEXTS; batch += 3) {
-            mha_importance *i = measure(model, data, mean ? MHA_SCORE_LOO_MEAN_LOSS : MHA_SCORE_LOO_LOSS, batch);
+            mha_importance *i =
+                measure(model, data, mean ? MHA_IMPORTANCE_LOO_MEAN_LOSS : MHA_IMPORTANCE_LOO_LOSS, batch);
             for (int n = 0; n < N; n++) {
                 const double got = mha_importance_value(i, n / H, n % H);
                 const double want = by_hand(model, data, n, mean ? fills : NULL);
@@ -204,12 +205,13 @@ static void scores_are_those_of_gates(void **state)
 static void threads_change_no_bit(void **state)
 {
     (void)state;
-    static const mha_head_score scores[] = {MHA_SCORE_LOO, MHA_SCORE_LOO_LOSS, MHA_SCORE_LOO_MEAN_LOSS};
+    static const mha_importance_score scores[] = {MHA_IMPORTANCE_LOO, MHA_IMPORTANCE_LOO_LOSS,
+                                                  MHA_IMPORTANCE_LOO_MEAN_LOSS};
     double first[3][N], first_pairs[N * N];
     for (int threads = 1; threads <= 3; threads++) {
         mha_ctx *ctx = NULL;
         const mha_ctx_options o = {.size = sizeof o, .threads = threads};
-        const mha_importance_options of_pairs = {.size = sizeof of_pairs, .by = MHA_SCORE_LOO_MEAN};
+        const mha_importance_options of_pairs = {.size = sizeof of_pairs, .by = MHA_IMPORTANCE_LOO_MEAN};
         assert_int_equal(mha_ctx_create(&o, &ctx, &err), MHA_OK);
         mha_model *model = open_model(ctx);
         mha_head_data *data = open_data(model);
@@ -235,7 +237,7 @@ static void memory_ends(void **state)
     (void)state;
     counting memory = {.budget = -1};
     const mha_ctx_options o = {.size = sizeof o, .threads = 1, .allocator = counting_allocator(&memory)};
-    const mha_importance_options ablation = {.size = sizeof ablation, .by = MHA_SCORE_LOO_MEAN_LOSS};
+    const mha_importance_options ablation = {.size = sizeof ablation, .by = MHA_IMPORTANCE_LOO_MEAN_LOSS};
     mha_ctx *ctx = NULL;
     assert_int_equal(mha_ctx_create(&o, &ctx, &err), MHA_OK);
     mha_model *model = open_model(ctx);
@@ -272,7 +274,7 @@ static void what_cannot_be_asked_for(void **state)
     double pairs[N * N];
     for (int t = 0; t < TOKENS; t++)
         labels[t] = -100;
-    const mha_importance_options none = {.size = sizeof none, .by = MHA_SCORE_LOO_LOSS, .labels = labels};
+    const mha_importance_options none = {.size = sizeof none, .by = MHA_IMPORTANCE_LOO_LOSS, .labels = labels};
     mha_importance *i = NULL;
     assert_int_equal(mha_importance_measure(model, data, &none, &i, &err), MHA_ERR_ARG);
     assert_string_equal(err.message, "texts 1 to 4 have no token that the loss counts");

@@ -37,7 +37,7 @@ static mha__head_count remaining(const void *user, int64_t layer)
 {
     const mha__prune_job *p = user;
     const mha__config *c = &p->model->config;
-    const int64_t kept = mha__kept(p->model, p->keep, layer), had = c->layer_heads[layer];
+    const int64_t kept = mha__keep_count(p->model, p->keep, layer), had = c->layer_heads[layer];
     return (mha__head_count){kept, kept * c->layer_k_heads[layer] / had, kept * c->layer_v_heads[layer] / had};
 }
 
@@ -66,7 +66,7 @@ static void write_heads(mha__json_writer *w, const mha__prune_job *p, bool share
         return;
     }
     mha__json_key(w, "mha.heads");
-    mha__heads_write(w, p->model, p->keep, true);
+    mha__keep_write(w, p->model, p->keep, true);
     if (shared) write_shared(w, p);
     if (first.heads != c->heads && mha__heads_are_plain(c, remaining, p)) mha__plain_heads_write(w, c, &first);
 }
@@ -109,11 +109,11 @@ static mha_status write_record(const mha__prune_job *p, const mha_prune_options 
         before += m->heads_per_layer[l];
     mha__json_open(&w, '{');
     mha__json_key(&w, "removed");
-    mha__heads_write(&w, m, p->keep, false);
+    mha__keep_write(&w, m, p->keep, false);
     mha__json_key(&w, "heads");
     mha__json_open(&w, '[');
     mha__json_put_int(&w, before);
-    mha__json_put_int(&w, mha__kept(m, p->keep, -1));
+    mha__json_put_int(&w, mha__keep_count(m, p->keep, -1));
     mha__json_close(&w, ']');
     if (o->chosen_by) mha__record_text(&w, "chosen_by", o->chosen_by);
     if (o->fill) {
@@ -142,7 +142,7 @@ static mha_status check(const mha_model *model, const uint8_t *keep, mha_prune_o
         return mha__fail(err, MHA_ERR_ARG, "mha_prune_options: ridge must be at least 0 (got %g)", o->ridge);
     if (o->ridge == 0) o->ridge = default_ridge;
     if (o->fill || o->refit) MHA__TRY(mha__edit_check_weights(model, err));
-    return mha__check_keep(model, keep, err);
+    return mha__keep_check(model, keep, err);
 }
 
 mha_status mha_prune(const mha_model *model, const uint8_t *keep, const mha_prune_options *options,

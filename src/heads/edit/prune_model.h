@@ -3,7 +3,7 @@
 #define MHA_HEADS_EDIT_PRUNE_MODEL_H
 
 #include "heads/edit/edit_struct.h"
-#include "heads/edit/kept_heads.h"
+#include "heads/edit/keep_list.h"
 
 typedef struct mha__prune_job {
     const mha_model *model;

@@ -11,7 +11,7 @@
 #define MHA_HEADS_EDIT_REGROUP_MODEL_H
 
 #include "heads/edit/edit_struct.h"
-#include "heads/edit/kept_heads.h"
+#include "heads/edit/keep_list.h"
 #include "mha/regroup.h"
 
 /* The projections of a layer in double. Rows of q, k and v are E numbers and the bias. */

@@ -12,25 +12,25 @@ typedef struct label {
     const char *key, *help;
 } label;
 
-static const label scores[MHA_HEAD_SCORES] = {
+static const label scores[MHA_IMPORTANCE_SCORES] = {
 #define MHA__X(name, key, text) [name] = {key, text},
-    MHA_HEAD_SCORE_MAP(MHA__X)
+    MHA_IMPORTANCE_SCORE_MAP(MHA__X)
 #undef MHA__X
 };
 
-const char *mha_head_score_key(mha_head_score score)
+const char *mha_importance_score_key(mha_importance_score score)
 {
-    return (unsigned)score < MHA_HEAD_SCORES ? scores[score].key : NULL;
+    return (unsigned)score < MHA_IMPORTANCE_SCORES ? scores[score].key : NULL;
 }
 
-const char *mha_head_score_help(mha_head_score score)
+const char *mha_importance_score_help(mha_importance_score score)
 {
-    return (unsigned)score < MHA_HEAD_SCORES ? scores[score].help : NULL;
+    return (unsigned)score < MHA_IMPORTANCE_SCORES ? scores[score].help : NULL;
 }
 
-int mha_head_score_needs_loss(mha_head_score score)
+int mha_importance_score_needs_loss(mha_importance_score score)
 {
-    return (unsigned)score < MHA_HEAD_SCORES && mha__score_rules[score].loss;
+    return (unsigned)score < MHA_IMPORTANCE_SCORES && mha__importance_rules[score].loss;
 }
 
 const char *mha_head_loss_key(mha_head_loss loss)
@@ -59,7 +59,8 @@ static mha_status create(const mha_model *model, mha_importance **out, mha_error
 }
 
 /* Of the weights alone: nothing is run. */
-static mha_status score_weights(const mha_model *model, const mha__score_rule *rule, mha_importance *i, mha_error *err)
+static mha_status score_weights(const mha_model *model, const mha__importance_rule *rule, mha_importance *i,
+                                mha_error *err)
 {
     const int64_t *heads = mha_model_describe(model)->heads_per_layer;
     for (int64_t n = 0; n < i->layers * i->heads; n++) {
@@ -80,10 +81,11 @@ mha_status mha_importance_measure(const mha_model *model, const mha_head_data *d
     if (!model || !out) return mha__fail(err, MHA_ERR_ARG, "%s is NULL", model ? "out" : "model");
     *out = NULL;
     MHA__TRY(mha__importance_options_read(model, data, options, &own, err));
-    const mha__score_rule *rule = &mha__score_rules[own.by];
+    const mha__importance_rule *rule = &mha__importance_rules[own.by];
     mha_status status = create(model, &made, err);
     if (status == MHA_OK)
-        status = rule->weights ? score_weights(model, rule, made, err) : mha__scoring_run(model, data, &own, made, err);
+        status =
+            rule->weights ? score_weights(model, rule, made, err) : mha__importance_run(model, data, &own, made, err);
     if (status == MHA_OK)
         *out = made;
     else

@@ -23,12 +23,12 @@ mha_status mha__importance_pairs_read(const mha_model *model, const mha_head_dat
                                       const mha_importance_options *given, mha_importance_options *own, mha_error *err);
 
 /* Runs the groups and fills the result. */
-mha_status mha__scoring_run(const mha_model *model, const mha_head_data *data, const mha_importance_options *options,
-                            mha_importance *out, mha_error *err);
+mha_status mha__importance_run(const mha_model *model, const mha_head_data *data, const mha_importance_options *options,
+                               mha_importance *out, mha_error *err);
 
 /* From the sums to values, intervals and the comparison of halves. */
-mha_status mha__scoring_finish(const mha__scoring *s, mha_importance *out, mha_error *err);
+mha_status mha__importance_finish(const mha__importance_job *s, mha_importance *out, mha_error *err);
 /* That comparison alone. */
-mha_status mha__scoring_halves(const mha__scoring *s, double *halves, mha_error *err);
+mha_status mha__importance_halves(const mha__importance_job *s, double *halves, mha_error *err);
 
 #endif

@@ -7,19 +7,19 @@
 #include "heads/importance/ablation.h"
 #include "heads/importance/importance.h"
 
-static bool has_means(const mha__scoring *s)
+static bool has_means(const mha__importance_job *s)
 {
-    return s->options.by == MHA_SCORE_LOO_MEAN || s->options.by == MHA_SCORE_LOO_MEAN_LOSS;
+    return s->options.by == MHA_IMPORTANCE_LOO_MEAN || s->options.by == MHA_IMPORTANCE_LOO_MEAN_LOSS;
 }
 
-static mha__ablation_measure measure_of(const mha__scoring *s)
+static mha__ablation_measure measure_of(const mha__importance_job *s)
 {
     if (!s->rule->loss) return MHA__ABLATION_DISTANCE;
     return s->options.loss == MHA_LOSS_PAIRS ? MHA__ABLATION_PAIRS : MHA__ABLATION_TOKENS;
 }
 
 /* The group at hand, with the whole model run. */
-static mha_status begin(mha__scoring *s, bool two, mha__ablation *a, mha_error *err)
+static mha_status begin(mha__importance_job *s, bool two, mha__ablation *a, mha_error *err)
 {
     int64_t tokens = 0, length;
     if (has_means(s) && !s->means) MHA__TRY(mha__mean_contexts(s->model, s->data, &s->means, err));
@@ -39,7 +39,7 @@ static mha_status begin(mha__scoring *s, bool two, mha__ablation *a, mha_error *
                      (long long)(s->first + s->count));
 }
 
-static void add_loss(mha__scoring *s, const mha__ablation *a)
+static void add_loss(mha__importance_job *s, const mha__ablation *a)
 {
     double sum = 0;
     for (int64_t t = 0; t < s->texts; t++)
@@ -52,7 +52,7 @@ static void add_loss(mha__scoring *s, const mha__ablation *a)
 /* ---- one head off ---- */
 
 /* Every head of the base stream's layer. */
-static mha_status run_layer(mha__scoring *s, mha__ablation *a, mha_error *err)
+static mha_status run_layer(mha__importance_job *s, mha__ablation *a, mha_error *err)
 {
     const int64_t layer = a->base.layer, H = s->info->heads, all = mha_head_data_count(s->data);
     for (int64_t h = 0; h < s->info->heads_per_layer[layer]; h++) {
@@ -66,7 +66,7 @@ static mha_status run_layer(mha__scoring *s, mha__ablation *a, mha_error *err)
     return MHA_OK;
 }
 
-static mha_status run_layers(mha__scoring *s, mha__ablation *a, mha_error *err)
+static mha_status run_layers(mha__importance_job *s, mha__ablation *a, mha_error *err)
 {
     for (;;) {
         MHA__TRY(run_layer(s, a, err));
@@ -75,7 +75,7 @@ static mha_status run_layers(mha__scoring *s, mha__ablation *a, mha_error *err)
     }
 }
 
-mha_status mha__group_ablation(mha__scoring *s, mha_error *err)
+mha_status mha__group_ablation(mha__importance_job *s, mha_error *err)
 {
     mha__ablation a = {.ctx = s->ctx};
     mha_status status = begin(s, false, &a, err);
@@ -88,7 +88,7 @@ mha_status mha__group_ablation(mha__scoring *s, mha_error *err)
 /* ---- two heads off ---- */
 
 /* Adds the last evaluation to both places of a pair: the mean over all units of the data. */
-static void add_pair(const mha__scoring *s, const mha__ablation *a, int64_t n, int64_t m, double *out)
+static void add_pair(const mha__importance_job *s, const mha__ablation *a, int64_t n, int64_t m, double *out)
 {
     double sum = 0;
     for (int64_t t = 0; t < s->texts; t++)
@@ -99,7 +99,7 @@ static void add_pair(const mha__scoring *s, const mha__ablation *a, int64_t n, i
 }
 
 /* Head `h` of the base stream's layer, with itself and every later one. */
-static mha_status run_partners(mha__scoring *s, mha__ablation *a, int64_t h, double *out, mha_error *err)
+static mha_status run_partners(mha__importance_job *s, mha__ablation *a, int64_t h, double *out, mha_error *err)
 {
     const int64_t layer = a->base.layer, H = s->info->heads, last = s->info->layers - 1, n = layer * H + h;
     for (int64_t other = h; other < s->info->heads_per_layer[layer]; other++) {
@@ -119,7 +119,7 @@ static mha_status run_partners(mha__scoring *s, mha__ablation *a, int64_t h, dou
     }
 }
 
-static mha_status run_pairs(mha__scoring *s, mha__ablation *a, double *out, mha_error *err)
+static mha_status run_pairs(mha__importance_job *s, mha__ablation *a, double *out, mha_error *err)
 {
     const int64_t H = s->info->heads, all = mha_head_data_count(s->data);
     for (;;) {
@@ -133,9 +133,9 @@ static mha_status run_pairs(mha__scoring *s, mha__ablation *a, double *out, mha_
     }
 }
 
-static mha_status run_groups(mha__scoring *s, double *out, mha_error *err)
+static mha_status run_groups(mha__importance_job *s, double *out, mha_error *err)
 {
-    while (mha__scoring_next(s)) {
+    while (mha__importance_next(s)) {
         mha__ablation a = {.ctx = s->ctx};
         mha_status status = begin(s, true, &a, err);
         if (status == MHA_OK) status = run_pairs(s, &a, out, err);
@@ -160,13 +160,13 @@ mha_status mha_importance_pairs(const mha_model *model, const mha_head_data *dat
                                 const mha_importance_options *options, double *out, mha_error *err)
 {
     mha_importance_options own;
-    mha__scoring s;
+    mha__importance_job s;
     if (!model || !data || !out)
         return mha__fail(err, MHA_ERR_ARG, "%s is NULL", !model ? "model" : !data ? "data" : "out");
     MHA__TRY(mha__importance_pairs_read(model, data, options, &own, err));
     clear(mha_model_describe(model), out);
-    mha_status status = mha__scoring_open(&s, model, data, &own, err);
+    mha_status status = mha__importance_open(&s, model, data, &own, err);
     if (status == MHA_OK) status = run_groups(&s, out, err);
-    mha__scoring_close(&s);
+    mha__importance_close(&s);
     return status;
 }

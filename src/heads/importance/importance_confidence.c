@@ -5,7 +5,7 @@
 #include "heads/importance/importance_run.h"
 
 typedef struct seen {
-    mha__scoring *s;
+    mha__importance_job *s;
     const mha__packed *batch;
     bool all; /* special tokens too */
 } seen;
@@ -27,7 +27,7 @@ static void on_rows(void *user, int64_t layer, const mha_attn_rows *rows)
 {
     const seen *to = user;
     const uint8_t *kinds = kinds_of(to, rows->sequence);
-    double *sum = mha__scoring_part(to->s, to->batch, rows->sequence) + layer * to->s->info->heads + rows->head;
+    double *sum = mha__importance_part(to->s, to->batch, rows->sequence) + layer * to->s->info->heads + rows->head;
     for (int64_t r = 0; r < rows->count; r++) {
         const float *p = (const float *)rows->p + r * rows->stride;
         if (to->all)
@@ -47,17 +47,17 @@ static double rows_of(const seen *to, int64_t b)
     return (double)count;
 }
 
-mha_status mha__group_confidence(mha__scoring *s, mha_error *err)
+mha_status mha__group_confidence(mha__importance_job *s, mha_error *err)
 {
     mha__packed batch;
-    seen to = {.s = s, .batch = &batch, .all = s->options.by == MHA_SCORE_CONFIDENCE};
+    seen to = {.s = s, .batch = &batch, .all = s->options.by == MHA_IMPORTANCE_CONFIDENCE};
     const mha_model_output output = {.size = sizeof output, .on_rows = on_rows, .user = &to};
     mha__packer_begin(&s->packer, s->text, s->texts);
     while (mha__packer_next(&s->packer, &batch)) {
         for (int64_t b = 0; b < batch.input.batch; b++)
             s->weight[batch.place[b]] = rows_of(&to, b);
         MHA__TRY(mha_model_forward(s->model, &batch.input, &output, err));
-        MHA__TRY(mha__scoring_step(s, &batch, err));
+        MHA__TRY(mha__importance_step(s, &batch, err));
     }
     return MHA_OK;
 }

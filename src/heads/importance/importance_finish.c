@@ -8,7 +8,7 @@
 static const double QUANTILE = 1.959963984540054; /* of the normal distribution, 97.5 % */
 
 /* NAN where a layer has no such head. */
-static double mean_of(const mha__scoring *s, int half, int64_t n)
+static double mean_of(const mha__importance_job *s, int half, int64_t n)
 {
     const int64_t H = s->info->heads;
     if (n % H >= s->info->heads_per_layer[n / H]) return NAN;
@@ -16,7 +16,7 @@ static double mean_of(const mha__scoring *s, int half, int64_t n)
 }
 
 /* The score's own norm over the heads of a layer; 1 for scores without. */
-static double norm_of(const mha__scoring *s, const double *layer)
+static double norm_of(const mha__importance_job *s, const double *layer)
 {
     double sum = 0;
     if (s->rule->form != MHA__FORM_LAYER_L2) return 1;
@@ -26,7 +26,7 @@ static double norm_of(const mha__scoring *s, const double *layer)
 }
 
 /* Values [total] by all units (half -1) or by half of them. */
-static void find_values(const mha__scoring *s, int half, double *values)
+static void find_values(const mha__importance_job *s, int half, double *values)
 {
     const int64_t H = s->info->heads;
     for (int64_t n = 0; n < s->total; n++) {
@@ -40,7 +40,7 @@ static void find_values(const mha__scoring *s, int half, double *values)
     }
 }
 
-mha_status mha__scoring_halves(const mha__scoring *s, double *halves, mha_error *err)
+mha_status mha__importance_halves(const mha__importance_job *s, double *halves, mha_error *err)
 {
     double *values = mha__alloc(s->ctx, 2 * (size_t)s->total * sizeof *values);
     if (!values) return mha__no_memory(err, 2 * (size_t)s->total * sizeof *values, "the scores of halves");
@@ -51,7 +51,7 @@ mha_status mha__scoring_halves(const mha__scoring *s, double *halves, mha_error 
     return status;
 }
 
-mha_status mha__scoring_finish(const mha__scoring *s, mha_importance *out, mha_error *err)
+mha_status mha__importance_finish(const mha__importance_job *s, mha_importance *out, mha_error *err)
 {
     const int64_t H = s->info->heads;
     find_values(s, -1, out->value);
@@ -66,5 +66,5 @@ mha_status mha__scoring_finish(const mha__scoring *s, mha_importance *out, mha_e
             out->high[n] = out->value[n] + error;
         }
     }
-    return mha__scoring_halves(s, &out->halves, err);
+    return mha__importance_halves(s, &out->halves, err);
 }

@@ -4,16 +4,16 @@
 
 #include "heads/importance/importance_run.h"
 
-void mha__take_gate(mha__scoring *s, const mha__packed *batch)
+void mha__take_gate(mha__importance_job *s, const mha__packed *batch)
 {
     for (int64_t b = 0; b < batch->input.batch; b++)
         for (int64_t n = 0; n < s->total; n++)
-            mha__scoring_part(s, batch, b)[n] = (double)s->count * fabs(mha__scoring_gate(s, batch, b, n));
+            mha__importance_part(s, batch, b)[n] = (double)s->count * fabs(mha__importance_gate(s, batch, b, n));
 }
 
-void mha__take_gate_batch(mha__scoring *s, const mha__packed *batch)
+void mha__take_gate_batch(mha__importance_job *s, const mha__packed *batch)
 {
     for (int64_t b = 0; b < batch->input.batch; b++)
         for (int64_t n = 0; n < s->total; n++)
-            mha__scoring_part(s, batch, b)[n] = (double)s->count * mha__scoring_gate(s, batch, b, n);
+            mha__importance_part(s, batch, b)[n] = (double)s->count * mha__importance_gate(s, batch, b, n);
 }

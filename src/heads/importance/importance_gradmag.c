@@ -4,18 +4,18 @@
 #include "heads/importance/importance_run.h"
 #include "model/backward/model_grads.h"
 
-static double mean_of(const mha__scoring *s, int64_t layer, mha__projection which, int64_t head)
+static double mean_of(const mha__importance_job *s, int64_t layer, mha__projection which, int64_t head)
 {
     const mha__head_part part = mha__head_part_of(s->model, layer, which, head);
     const float *data = mha__grads_slot(s->grads, part.role, layer).dweight;
     return mha__head_part_abs(&part, data) / (double)(part.rows * part.columns);
 }
 
-mha_status mha__group_gradmag(mha__scoring *s, mha_error *err)
+mha_status mha__group_gradmag(mha__importance_job *s, mha_error *err)
 {
     const int64_t H = s->info->heads;
     mha_model_grads_zero(s->grads);
-    const mha_status status = mha__scoring_loss(s, err);
+    const mha_status status = mha__importance_loss(s, err);
     for (int64_t n = 0; status == MHA_OK && n < s->total; n++) {
         s->part[n] = 0;
         for (int which = MHA__OF_Q; n % H < s->info->heads_per_layer[n / H] && which <= MHA__OF_V; which++)

@@ -13,10 +13,10 @@
 
 /* Vector k of text b of the whole data, of `width` numbers: a number of e, or signs from the flat index of [k, b, i].
  * So neither batches nor groups change what is drawn. */
-static void direction(const mha__scoring *s, int64_t k, int64_t text, int64_t width, double *u)
+static void direction(const mha__importance_job *s, int64_t k, int64_t text, int64_t width, double *u)
 {
     memset(u, 0, (size_t)width * sizeof *u);
-    if (s->options.by == MHA_SCORE_JACOBIAN) {
+    if (s->options.by == MHA_IMPORTANCE_JACOBIAN) {
         u[k] = 1;
         return;
     }
@@ -28,15 +28,15 @@ static void direction(const mha__scoring *s, int64_t k, int64_t text, int64_t wi
 
 /* ---- e of encoders: the mean of the last hidden states, of length 1 ---- */
 
-static mha_status see_hidden(mha__scoring *s, const mha__packed *batch, mha_error *err)
+static mha_status see_hidden(mha__importance_job *s, const mha__packed *batch, mha_error *err)
 {
     const mha_model_output output = {.size = sizeof output, .last_hidden = s->hidden};
     MHA__TRY(mha_model_grads_forward(s->grads, &batch->input, &output, err));
-    mha__scoring_units(s, batch);
+    mha__importance_units(s, batch);
     return MHA_OK;
 }
 
-static mha_status back_hidden(mha__scoring *s, const mha__packed *batch, int64_t k, mha_error *err)
+static mha_status back_hidden(mha__importance_job *s, const mha__packed *batch, int64_t k, mha_error *err)
 {
     const int64_t width = s->info->hidden, *starts = batch->input.starts;
     const mha_model_gradient gradient = {.size = sizeof gradient, .last_hidden = s->hidden, .gates = s->gates};
@@ -51,9 +51,9 @@ static mha_status back_hidden(mha__scoring *s, const mha__packed *batch, int64_t
 
 /* ---- e of decoders: the log-probabilities of what follows the last token ---- */
 
-bool mha__jacobian_of_logits(const mha__scoring *s)
+bool mha__jacobian_of_logits(const mha__importance_job *s)
 {
-    const bool jacobian = s->options.by == MHA_SCORE_JACOBIAN || s->options.by == MHA_SCORE_JACOBIAN_PROBE;
+    const bool jacobian = s->options.by == MHA_IMPORTANCE_JACOBIAN || s->options.by == MHA_IMPORTANCE_JACOBIAN_PROBE;
     return jacobian && s->info->causal && s->info->logits;
 }
 
@@ -69,7 +69,7 @@ static void softmax(float *x, int64_t count)
         x[i] = (float)(exp((double)x[i] - (double)most) / sum);
 }
 
-static mha_status see_logits(mha__scoring *s, const mha__packed *batch, mha_error *err)
+static mha_status see_logits(mha__importance_job *s, const mha__packed *batch, mha_error *err)
 {
     const mha_model_output output = {.size = sizeof output, .last_logits = s->logits};
     MHA__TRY(mha_model_grads_forward(s->grads, &batch->input, &output, err));
@@ -79,7 +79,7 @@ static mha_status see_logits(mha__scoring *s, const mha__packed *batch, mha_erro
 }
 
 /* u . log p has the gradient u - p sum(u) at the logits. */
-static mha_status back_logits(mha__scoring *s, const mha__packed *batch, int64_t k, mha_error *err)
+static mha_status back_logits(mha__importance_job *s, const mha__packed *batch, int64_t k, mha_error *err)
 {
     const int64_t vocab = s->info->vocab;
     const mha_model_gradient gradient = {.size = sizeof gradient, .last_logits = s->dlogits, .gates = s->gates};
@@ -96,28 +96,28 @@ static mha_status back_logits(mha__scoring *s, const mha__packed *batch, int64_t
 
 /* ---- either ---- */
 
-static void add_squares(mha__scoring *s, const mha__packed *batch, double factor)
+static void add_squares(mha__importance_job *s, const mha__packed *batch, double factor)
 {
     for (int64_t b = 0; b < batch->input.batch; b++)
         for (int64_t n = 0; n < s->total; n++) {
-            const double gate = mha__scoring_gate(s, batch, b, n);
-            mha__scoring_part(s, batch, b)[n] += factor * gate * gate;
+            const double gate = mha__importance_gate(s, batch, b, n);
+            mha__importance_part(s, batch, b)[n] += factor * gate * gate;
         }
 }
 
-static mha_status run_batch(mha__scoring *s, const mha__packed *batch, mha_error *err)
+static mha_status run_batch(mha__importance_job *s, const mha__packed *batch, mha_error *err)
 {
-    const bool exact = s->options.by == MHA_SCORE_JACOBIAN, logits = mha__jacobian_of_logits(s);
+    const bool exact = s->options.by == MHA_IMPORTANCE_JACOBIAN, logits = mha__jacobian_of_logits(s);
     const int64_t width = logits ? s->info->vocab : s->info->hidden, count = exact ? width : s->options.probes;
     MHA__TRY((logits ? see_logits : see_hidden)(s, batch, err));
     for (int64_t k = 0; k < count; k++) {
         MHA__TRY((logits ? back_logits : back_hidden)(s, batch, k, err));
         add_squares(s, batch, exact ? 0.5 : 0.5 / (double)count);
     }
-    return mha__scoring_step(s, batch, err);
+    return mha__importance_step(s, batch, err);
 }
 
-mha_status mha__group_jacobian(mha__scoring *s, mha_error *err)
+mha_status mha__group_jacobian(mha__importance_job *s, mha_error *err)
 {
     mha__packed batch;
     mha__packer_begin(&s->packer, s->text, s->texts);

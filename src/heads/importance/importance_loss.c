@@ -5,17 +5,17 @@
 #include "layer/loss/sentence_vector.h"
 #include "mha/layer.h"
 
-static mha_status take(mha__scoring *s, const mha__packed *batch, mha_error *err)
+static mha_status take(mha__importance_job *s, const mha__packed *batch, mha_error *err)
 {
     if (s->rule->take) s->rule->take(s, batch);
     mha__identity_gates(s);
-    return mha__scoring_step(s, batch, err);
+    return mha__importance_step(s, batch, err);
 }
 
 /* ---- cross entropy of tokens ---- */
 
 /* Tokens that a text is asked for. */
-static int64_t terms_of(const mha__scoring *s, int64_t text)
+static int64_t terms_of(const mha__importance_job *s, int64_t text)
 {
     const int32_t *labels = s->packer.labelled ? s->packer.labelled + s->label_at[text] : NULL;
     int64_t length, count = 0;
@@ -25,7 +25,7 @@ static int64_t terms_of(const mha__scoring *s, int64_t text)
     return count;
 }
 
-static mha_status tokens_loss(mha__scoring *s, double *loss, mha_error *err)
+static mha_status tokens_loss(mha__importance_job *s, double *loss, mha_error *err)
 {
     int64_t terms = 0;
     mha__packed batch;
@@ -41,7 +41,7 @@ static mha_status tokens_loss(mha__scoring *s, double *loss, mha_error *err)
                                           .labels = batch.labels,
                                           .scale = 1 / (double)terms,
                                           .dgates = s->gates,
-                                          .on_context = mha__scoring_context,
+                                          .on_context = mha__importance_context,
                                           .user = s,
                                           .taylor = s->rule->taylor};
         s->batch = &batch;
@@ -54,7 +54,7 @@ static mha_status tokens_loss(mha__scoring *s, double *loss, mha_error *err)
 
 /* ---- pairs ---- */
 
-void mha__scoring_units(mha__scoring *s, const mha__packed *batch)
+void mha__importance_units(mha__importance_job *s, const mha__packed *batch)
 {
     const int64_t width = s->info->hidden, *starts = batch->input.starts;
     for (int64_t b = 0; b < batch->input.batch; b++) {
@@ -63,7 +63,7 @@ void mha__scoring_units(mha__scoring *s, const mha__packed *batch)
     }
 }
 
-static mha_status pairs_back(mha__scoring *s, const mha__packed *batch, mha_error *err)
+static mha_status pairs_back(mha__importance_job *s, const mha__packed *batch, mha_error *err)
 {
     const int64_t width = s->info->hidden, *starts = batch->input.starts;
     for (int64_t b = 0; b < batch->input.batch; b++) {
@@ -74,7 +74,7 @@ static mha_status pairs_back(mha__scoring *s, const mha__packed *batch, mha_erro
     const mha_model_gradient gradient = {.size = sizeof gradient,
                                          .last_hidden = s->hidden,
                                          .gates = s->gates,
-                                         .on_context = mha__scoring_context,
+                                         .on_context = mha__importance_context,
                                          .user = s,
                                          .taylor = s->rule->taylor};
     s->batch = batch;
@@ -84,7 +84,7 @@ static mha_status pairs_back(mha__scoring *s, const mha__packed *batch, mha_erro
 
 /* A group of one batch is run once. Of a larger one every vector is needed before the first way back, so it is run
  * twice rather than kept. */
-static mha_status pairs_loss(mha__scoring *s, double *loss, mha_error *err)
+static mha_status pairs_loss(mha__importance_job *s, double *loss, mha_error *err)
 {
     const mha_model_output output = {.size = sizeof output, .last_hidden = s->hidden};
     mha__packed batch;
@@ -93,7 +93,7 @@ static mha_status pairs_loss(mha__scoring *s, double *loss, mha_error *err)
     while (mha__packer_next(&s->packer, &batch)) {
         MHA__TRY(once ? mha_model_grads_forward(s->grads, &batch.input, &output, err)
                       : mha_model_forward(s->model, &batch.input, &output, err));
-        mha__scoring_units(s, &batch);
+        mha__importance_units(s, &batch);
     }
     MHA__TRY(mha__pairs_loss(s->ctx, s->unit, s->count, s->info->hidden, s->options.loss_scale, loss, s->dunit, err));
     if (once) return pairs_back(s, &batch, err);
@@ -105,7 +105,7 @@ static mha_status pairs_loss(mha__scoring *s, double *loss, mha_error *err)
     return MHA_OK;
 }
 
-mha_status mha__scoring_loss(mha__scoring *s, mha_error *err)
+mha_status mha__importance_loss(mha__importance_job *s, mha_error *err)
 {
     double loss = 0;
     mha__identity_begin(s);

@@ -11,7 +11,7 @@ static const double SCALE = 5;
 
 static mha_status check_numbers(const mha_importance_options *o, mha_error *err)
 {
-    if ((unsigned)o->by >= MHA_HEAD_SCORES || (unsigned)o->loss > MHA_LOSS_PAIRS)
+    if ((unsigned)o->by >= MHA_IMPORTANCE_SCORES || (unsigned)o->loss > MHA_LOSS_PAIRS)
         return mha__fail(err, MHA_ERR_ARG, "mha_importance_options: by is %d, loss is %d: one of them is none",
                          (int)o->by, (int)o->loss);
     if (!isfinite(o->loss_scale) || o->loss_scale < 0)
@@ -47,7 +47,7 @@ static mha_status check_loss(const mha_model_info *info, const mha_head_data *da
         return mha__fail(err, MHA_ERR_ARG,
                          "%s needs a loss, and there is none: give pairs, labels or a decoder with logits; or take a "
                          "score that needs none, like jacobian_probe",
-                         mha_head_score_key(o->by));
+                         mha_importance_score_key(o->by));
     if (o->loss == MHA_LOSS_PAIRS) {
         if (count % 2 || count < 4)
             return mha__fail(err, MHA_ERR_ARG,
@@ -80,9 +80,9 @@ mha_status mha__importance_options_read(const mha_model *model, const mha_head_d
     const mha_model_info *info = mha_model_describe(model);
     MHA__TRY(mha__options_need(own, sizeof *own, given, "mha_importance_options", err));
     MHA__TRY(check_numbers(own, err));
-    const mha__score_rule *rule = &mha__score_rules[own->by];
+    const mha__importance_rule *rule = &mha__importance_rules[own->by];
     if (rule->weights) return MHA_OK;
-    if (!data) return mha__fail(err, MHA_ERR_ARG, "%s needs texts: data is NULL", mha_head_score_key(own->by));
+    if (!data) return mha__fail(err, MHA_ERR_ARG, "%s needs texts: data is NULL", mha_importance_score_key(own->by));
     if (own->loss == MHA_LOSS_AUTO) own->loss = usual_loss(info, own);
     if (own->loss_scale == 0) own->loss_scale = SCALE;
     if (own->probes == 0) own->probes = PROBES;
@@ -94,11 +94,11 @@ mha_status mha__importance_pairs_read(const mha_model *model, const mha_head_dat
 {
     mha_importance_options asked;
     MHA__TRY(mha__options_read(&asked, sizeof asked, given, "mha_importance_options", err));
-    const bool mean = asked.by == MHA_SCORE_LOO_MEAN || asked.by == MHA_SCORE_LOO_MEAN_LOSS;
+    const bool mean = asked.by == MHA_IMPORTANCE_LOO_MEAN || asked.by == MHA_IMPORTANCE_LOO_MEAN_LOSS;
     if (asked.loss == MHA_LOSS_AUTO) asked.loss = usual_loss(mha_model_describe(model), &asked);
     if (asked.loss == MHA_LOSS_NONE)
-        asked.by = mean ? MHA_SCORE_LOO_MEAN : MHA_SCORE_LOO;
+        asked.by = mean ? MHA_IMPORTANCE_LOO_MEAN : MHA_IMPORTANCE_LOO;
     else
-        asked.by = mean ? MHA_SCORE_LOO_MEAN_LOSS : MHA_SCORE_LOO_LOSS;
+        asked.by = mean ? MHA_IMPORTANCE_LOO_MEAN_LOSS : MHA_IMPORTANCE_LOO_LOSS;
     return mha__importance_options_read(model, data, &asked, own, err);
 }

@@ -11,39 +11,39 @@
 enum { GROUP = 64, TOKENS = 1024, TOKENS_BACK = 512 }; /* units where there is no loss; tokens of a batch */
 static const double SATURATED = 0.05;
 
-const mha__score_rule mha__score_rules[MHA_HEAD_SCORES] = {
-    [MHA_SCORE_GATE] = {.group = mha__scoring_loss, .take = mha__take_gate, .loss = true},
-    [MHA_SCORE_GATE_BATCH] = {.group = mha__scoring_loss,
-                              .take = mha__take_gate_batch,
-                              .form = MHA__FORM_ABS,
-                              .loss = true},
-    [MHA_SCORE_GATE_LAYER_L2] = {.group = mha__scoring_loss,
-                                 .take = mha__take_gate,
-                                 .form = MHA__FORM_LAYER_L2,
-                                 .loss = true},
-    [MHA_SCORE_TAYLOR_TOKEN] = {.group = mha__scoring_loss, .loss = true},
-    [MHA_SCORE_TAYLOR_ELEM] = {.group = mha__scoring_loss, .loss = true, .taylor = true},
-    [MHA_SCORE_GRADMAG] = {.group = mha__group_gradmag, .loss = true, .parameters = true, .adds = true},
-    [MHA_SCORE_JACOBIAN] = {.group = mha__group_jacobian},
-    [MHA_SCORE_JACOBIAN_PROBE] = {.group = mha__group_jacobian},
-    [MHA_SCORE_LOO] = {.group = mha__group_ablation, .forward = true},
-    [MHA_SCORE_LOO_LOSS] = {.group = mha__group_ablation, .forward = true, .loss = true, .negative = true},
-    [MHA_SCORE_LOO_MEAN] = {.group = mha__group_ablation, .forward = true},
-    [MHA_SCORE_LOO_MEAN_LOSS] = {.group = mha__group_ablation, .forward = true, .loss = true, .negative = true},
-    [MHA_SCORE_CONFIDENCE] = {.group = mha__group_confidence, .forward = true},
-    [MHA_SCORE_CONFIDENCE_NOSPECIAL] = {.group = mha__group_confidence, .forward = true},
-    [MHA_SCORE_OV_NORM] = {.weights = mha__ov_norm},
-    [MHA_SCORE_QK_NORM] = {.weights = mha__qk_norm},
+const mha__importance_rule mha__importance_rules[MHA_IMPORTANCE_SCORES] = {
+    [MHA_IMPORTANCE_GATE] = {.group = mha__importance_loss, .take = mha__take_gate, .loss = true},
+    [MHA_IMPORTANCE_GATE_BATCH] = {.group = mha__importance_loss,
+                                   .take = mha__take_gate_batch,
+                                   .form = MHA__FORM_ABS,
+                                   .loss = true},
+    [MHA_IMPORTANCE_GATE_LAYER_L2] = {.group = mha__importance_loss,
+                                      .take = mha__take_gate,
+                                      .form = MHA__FORM_LAYER_L2,
+                                      .loss = true},
+    [MHA_IMPORTANCE_TAYLOR_TOKEN] = {.group = mha__importance_loss, .loss = true},
+    [MHA_IMPORTANCE_TAYLOR_ELEM] = {.group = mha__importance_loss, .loss = true, .taylor = true},
+    [MHA_IMPORTANCE_GRADMAG] = {.group = mha__group_gradmag, .loss = true, .parameters = true, .adds = true},
+    [MHA_IMPORTANCE_JACOBIAN] = {.group = mha__group_jacobian},
+    [MHA_IMPORTANCE_JACOBIAN_PROBE] = {.group = mha__group_jacobian},
+    [MHA_IMPORTANCE_LOO] = {.group = mha__group_ablation, .forward = true},
+    [MHA_IMPORTANCE_LOO_LOSS] = {.group = mha__group_ablation, .forward = true, .loss = true, .negative = true},
+    [MHA_IMPORTANCE_LOO_MEAN] = {.group = mha__group_ablation, .forward = true},
+    [MHA_IMPORTANCE_LOO_MEAN_LOSS] = {.group = mha__group_ablation, .forward = true, .loss = true, .negative = true},
+    [MHA_IMPORTANCE_CONFIDENCE] = {.group = mha__group_confidence, .forward = true},
+    [MHA_IMPORTANCE_CONFIDENCE_NOSPECIAL] = {.group = mha__group_confidence, .forward = true},
+    [MHA_IMPORTANCE_OV_NORM] = {.weights = mha__ov_norm},
+    [MHA_IMPORTANCE_QK_NORM] = {.weights = mha__qk_norm},
 };
 
 /* ---- memory ---- */
 
-static bool pairs(const mha__scoring *s)
+static bool pairs(const mha__importance_job *s)
 {
     return s->rule->loss && s->options.loss == MHA_LOSS_PAIRS;
 }
 
-static void lay_out(mha__arena *arena, mha__scoring *s, int64_t texts)
+static void lay_out(mha__arena *arena, mha__importance_job *s, int64_t texts)
 {
     const size_t n = (size_t)texts, total = (size_t)s->total, width = (size_t)s->info->hidden;
     const size_t most = (size_t)mha__packer_room(&s->packer);
@@ -67,12 +67,12 @@ static void lay_out(mha__arena *arena, mha__scoring *s, int64_t texts)
 }
 
 /* What is kept of a token for the way back is large. But a group of pairs that is one batch is run once. */
-static int64_t tokens_of_batch(const mha__scoring *s)
+static int64_t tokens_of_batch(const mha__importance_job *s)
 {
     return s->rule->forward || pairs(s) ? TOKENS : TOKENS_BACK;
 }
 
-static mha_status allocate(mha__scoring *s, mha_error *err)
+static mha_status allocate(mha__importance_job *s, mha_error *err)
 {
     /* A last pair that would be alone joins the group before it. */
     const int64_t texts = pairs(s) ? 2 * (s->per_group + 1) : s->per_group;
@@ -91,7 +91,7 @@ static mha_status allocate(mha__scoring *s, mha_error *err)
     return mha_model_grads_create(s->model, &how, &s->grads, err);
 }
 
-static void find_labels(mha__scoring *s)
+static void find_labels(mha__importance_job *s)
 {
     int64_t at = 0, length = 0;
     if (!s->options.labels) return;
@@ -105,7 +105,7 @@ static void find_labels(mha__scoring *s)
 
 /* ---- groups ---- */
 
-bool mha__scoring_next(mha__scoring *s)
+bool mha__importance_next(mha__importance_job *s)
 {
     s->first += s->count;
     s->done += s->texts;
@@ -118,7 +118,7 @@ bool mha__scoring_next(mha__scoring *s)
     return s->count > 0;
 }
 
-static void add_units(mha__scoring *s)
+static void add_units(mha__importance_job *s)
 {
     for (int64_t u = 0; u < s->count; u++) {
         double *sum = s->part + u * s->total, *other = s->part + (s->count + u) * s->total;
@@ -128,13 +128,13 @@ static void add_units(mha__scoring *s)
     }
 }
 
-mha_status mha__scoring_step(mha__scoring *s, const mha__packed *batch, mha_error *err)
+mha_status mha__importance_step(mha__importance_job *s, const mha__packed *batch, mha_error *err)
 {
     s->done_here += batch->input.batch;
     return mha__progress(s->ctx, "importance", s->done + s->done_here, mha_head_data_count(s->data), err);
 }
 
-mha_status mha__scoring_group(mha__scoring *s, mha_error *err)
+mha_status mha__importance_group(mha__importance_job *s, mha_error *err)
 {
     memset(s->part, 0, (size_t)(s->texts * s->total) * sizeof *s->part);
     for (int64_t n = 0; n < s->texts; n++)
@@ -144,7 +144,7 @@ mha_status mha__scoring_group(mha__scoring *s, mha_error *err)
     return MHA_OK;
 }
 
-static void warn_saturated(const mha__scoring *s, mha_importance *out)
+static void warn_saturated(const mha__importance_job *s, mha_importance *out)
 {
     if (!s->rule->loss) return;
     out->identity = s->identity;
@@ -155,17 +155,17 @@ static void warn_saturated(const mha__scoring *s, mha_importance *out)
                  SATURATED, pairs(s) ? "; harder pairs, more in a batch or a smaller loss_scale help" : "");
 }
 
-mha_status mha__scoring_open(mha__scoring *s, const mha_model *model, const mha_head_data *data,
-                             const mha_importance_options *options, mha_error *err)
+mha_status mha__importance_open(mha__importance_job *s, const mha_model *model, const mha_head_data *data,
+                                const mha_importance_options *options, mha_error *err)
 {
     const mha_model_info *info = mha_model_describe(model);
-    *s = (mha__scoring){.ctx = mha_model_ctx(model),
-                        .model = model,
-                        .info = info,
-                        .data = data,
-                        .rule = &mha__score_rules[options->by],
-                        .options = *options,
-                        .total = info->layers * info->heads};
+    *s = (mha__importance_job){.ctx = mha_model_ctx(model),
+                               .model = model,
+                               .info = info,
+                               .data = data,
+                               .rule = &mha__importance_rules[options->by],
+                               .options = *options,
+                               .total = info->layers * info->heads};
     s->units = mha_head_data_count(data) / (pairs(s) ? 2 : 1);
     s->per_group = !s->rule->loss ? GROUP : options->batch_texts ? options->batch_texts : s->units;
     s->per_group = mha__min64(s->per_group, s->units);
@@ -174,7 +174,7 @@ mha_status mha__scoring_open(mha__scoring *s, const mha_model *model, const mha_
     return MHA_OK;
 }
 
-void mha__scoring_close(mha__scoring *s)
+void mha__importance_close(mha__importance_job *s)
 {
     mha_model_grads_free(s->grads);
     mha__tally_free(s->ctx, &s->tally);
@@ -183,15 +183,15 @@ void mha__scoring_close(mha__scoring *s)
     mha__packer_free(s->ctx, &s->packer);
 }
 
-mha_status mha__scoring_run(const mha_model *model, const mha_head_data *data, const mha_importance_options *options,
-                            mha_importance *out, mha_error *err)
+mha_status mha__importance_run(const mha_model *model, const mha_head_data *data, const mha_importance_options *options,
+                               mha_importance *out, mha_error *err)
 {
-    mha__scoring s;
-    mha_status status = mha__scoring_open(&s, model, data, options, err);
-    if (status == MHA_OK) status = mha__scoring_groups(&s, err);
+    mha__importance_job s;
+    mha_status status = mha__importance_open(&s, model, data, options, err);
+    if (status == MHA_OK) status = mha__importance_groups(&s, err);
     out->texts = s.done + s.texts;
-    if (status == MHA_OK) status = mha__scoring_finish(&s, out, err);
+    if (status == MHA_OK) status = mha__importance_finish(&s, out, err);
     if (status == MHA_OK) warn_saturated(&s, out);
-    mha__scoring_close(&s);
+    mha__importance_close(&s);
     return status;
 }

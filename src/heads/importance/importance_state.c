@@ -10,7 +10,7 @@
 
 /* ---- what the file has beside the arrays of the tally ---- */
 
-static void keep(mha__scoring *s)
+static void keep(mha__importance_job *s)
 {
     const mha__tally *t = &s->tally;
     const double kept[MHA__KEPT] = {(double)t->units,
@@ -33,7 +33,7 @@ static bool is_count(double x, int64_t most)
     return x >= 0 && x <= (double)most && x == floor(x);
 }
 
-static mha_status restore(mha__scoring *s, mha_error *err)
+static mha_status restore(mha__importance_job *s, mha_error *err)
 {
     mha__tally *t = &s->tally;
     const double *kept = s->kept;
@@ -55,21 +55,21 @@ static mha_status restore(mha__scoring *s, mha_error *err)
 
 /* ---- groups ---- */
 
-static mha_status run_group(mha__scoring *s, mha_error *err)
+static mha_status run_group(mha__importance_job *s, mha_error *err)
 {
     double halves = NAN;
-    MHA__TRY(mha__scoring_group(s, err));
+    MHA__TRY(mha__importance_group(s, err));
     s->before = s->settled;
-    if (s->options.settle > 0) MHA__TRY(mha__scoring_halves(s, &halves, err));
+    if (s->options.settle > 0) MHA__TRY(mha__importance_halves(s, &halves, err));
     s->settled = halves >= s->options.settle;
     return MHA_OK;
 }
 
-static mha_status run_groups(mha__scoring *s, mha__state *state, int64_t done, mha_error *err)
+static mha_status run_groups(mha__importance_job *s, mha__state *state, int64_t done, mha_error *err)
 {
     for (int64_t n = 0; n < done; n++)
-        mha__scoring_next(s);
-    while (!(s->before && s->settled) && mha__scoring_next(s)) {
+        mha__importance_next(s);
+    while (!(s->before && s->settled) && mha__importance_next(s)) {
         const mha_status status = run_group(s, err);
         if (status == MHA_ERR_CANCELLED) mha__state_save(state, done, NULL);
         if (status != MHA_OK) return status;
@@ -79,20 +79,20 @@ static mha_status run_groups(mha__scoring *s, mha__state *state, int64_t done, m
     return s->options.state ? mha__state_save(state, done, err) : MHA_OK;
 }
 
-static uint64_t labels_hash(const mha__scoring *s)
+static uint64_t labels_hash(const mha__importance_job *s)
 {
     const int32_t *labels = s->options.labels;
     return labels ? mha__hash(0, labels, (size_t)mha_head_data_tokens(s->data) * sizeof *labels) : 0;
 }
 
-mha_status mha__scoring_groups(mha__scoring *s, mha_error *err)
+mha_status mha__importance_groups(mha__importance_job *s, mha_error *err)
 {
     const mha_importance_options *o = &s->options;
     char words[256];
     snprintf(words, sizeof words,
              "%s, loss %s, scale %.17g, %d probes, batches of %lld, settle %.17g, seed %llu, labels %llx",
-             mha_head_score_key(o->by), mha_head_loss_key(o->loss), o->loss_scale, o->probes, (long long)s->per_group,
-             o->settle, (unsigned long long)o->seed, (unsigned long long)labels_hash(s));
+             mha_importance_score_key(o->by), mha_head_loss_key(o->loss), o->loss_scale, o->probes,
+             (long long)s->per_group, o->settle, (unsigned long long)o->seed, (unsigned long long)labels_hash(s));
     const mha__state_of of = {
         .path = o->state, .options = words, .steps = (s->units + s->per_group - 1) / s->per_group};
     const mha_named_tensor sums[] = {

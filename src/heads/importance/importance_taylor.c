@@ -25,22 +25,22 @@ static double dot(const float *a, const float *b, int64_t count)
 }
 
 /* One head of one text: adds to its part, and to the form. */
-static void add_text(mha__scoring *s, const mha_model_context_gradient *g, int64_t b, int64_t head)
+static void add_text(mha__importance_job *s, const mha_model_context_gradient *g, int64_t b, int64_t head)
 {
     const int64_t *starts = s->batch->input.starts, D = g->head_dim, n = g->layer * s->info->heads + head;
-    double *part = mha__scoring_part(s, s->batch, b) + n, *form = s->forms[MHA__FORM_CONTEXT] + n;
+    double *part = mha__importance_part(s, s->batch, b) + n, *form = s->forms[MHA__FORM_CONTEXT] + n;
     for (int64_t r = starts[b]; r < starts[b + 1]; r++) {
         const int64_t at = (r * g->heads + head) * D;
         const double worth = dot(g->context + at, g->dcontext + at, D);
         *form += worth;
-        if (s->options.by == MHA_SCORE_TAYLOR_TOKEN) *part += (double)s->count * fabs(worth);
+        if (s->options.by == MHA_IMPORTANCE_TAYLOR_TOKEN) *part += (double)s->count * fabs(worth);
         if (g->row_taylor) *part += (double)s->count * (double)g->row_taylor[head * g->rows + r];
     }
 }
 
-int mha__scoring_context(void *user, const mha_model_context_gradient *g)
+int mha__importance_context(void *user, const mha_model_context_gradient *g)
 {
-    mha__scoring *s = user;
+    mha__importance_job *s = user;
     for (int64_t b = 0; b < s->batch->input.batch; b++)
         for (int64_t h = 0; h < g->heads; h++)
             add_text(s, g, b, h);
@@ -49,21 +49,22 @@ int mha__scoring_context(void *user, const mha_model_context_gradient *g)
 
 /* ---- the identity ---- */
 
-void mha__identity_begin(mha__scoring *s)
+void mha__identity_begin(mha__importance_job *s)
 {
     for (int form = 0; form < MHA__FORMS; form++)
         memset(s->forms[form], 0, (size_t)s->total * sizeof *s->forms[form]);
 }
 
-void mha__identity_gates(mha__scoring *s)
+void mha__identity_gates(mha__importance_job *s)
 {
     for (int64_t b = 0; b < s->batch->input.batch; b++)
         for (int64_t n = 0; n < s->total; n++)
-            s->forms[MHA__FORM_GATE][n] += mha__scoring_gate(s, s->batch, b, n);
+            s->forms[MHA__FORM_GATE][n] += mha__importance_gate(s, s->batch, b, n);
 }
 
 /* <b, db> of a head's part of the bias, which lies as the rows of the matrix do. */
-static mha_status of_bias(const mha__scoring *s, const mha__head_part *p, int64_t layer, double *sum, mha_error *err)
+static mha_status of_bias(const mha__importance_job *s, const mha__head_part *p, int64_t layer, double *sum,
+                          mha_error *err)
 {
     const mha_model *m = s->model;
     const float *dbias = mha__grads_slot(s->grads, p->role, layer).dbias;
@@ -79,7 +80,7 @@ static mha_status of_bias(const mha__scoring *s, const mha__head_part *p, int64_
     return status;
 }
 
-static mha_status add_forms(mha__scoring *s, int64_t layer, int64_t head, mha__weights *weights, mha_error *err)
+static mha_status add_forms(mha__importance_job *s, int64_t layer, int64_t head, mha__weights *weights, mha_error *err)
 {
     const mha_model *m = s->model;
     const int64_t n = layer * s->info->heads + head;
@@ -96,7 +97,7 @@ static mha_status add_forms(mha__scoring *s, int64_t layer, int64_t head, mha__w
 }
 
 /* All heads of a layer; what is read of the file for them needs no memory until the next group. */
-static mha_status add_layer(mha__scoring *s, int64_t layer, mha_error *err)
+static mha_status add_layer(mha__importance_job *s, int64_t layer, mha_error *err)
 {
     mha_status status = MHA_OK;
     mha__weights weights = s->model->outer; /* its own converted tensors */
@@ -110,14 +111,14 @@ static mha_status add_layer(mha__scoring *s, int64_t layer, mha_error *err)
     return status;
 }
 
-mha_status mha__identity_weights(mha__scoring *s, mha_error *err)
+mha_status mha__identity_weights(mha__importance_job *s, mha_error *err)
 {
     for (int64_t layer = 0; layer < s->info->layers; layer++)
         MHA__TRY(add_layer(s, layer, err));
     return MHA_OK;
 }
 
-void mha__identity_end(mha__scoring *s, int forms)
+void mha__identity_end(mha__importance_job *s, int forms)
 {
     double largest = 0, apart = 0;
     for (int64_t n = 0; n < s->total; n++)

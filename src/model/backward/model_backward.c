@@ -76,11 +76,11 @@ static mha_status layer_back(mha_model_grads *g, int64_t layer, const mha_model_
     mha_status status = MHA_OK;
     if (g->recompute) {
         call.again = true;
-        memcpy(g->kept.again, call.trace.x, bytes);
-        status = mha__block_keep(&call, g->kept.again, err);
+        memcpy(g->saved.again, call.trace.x, bytes);
+        status = mha__block_keep(&call, g->saved.again, err);
     }
     if (status == MHA_OK) status = find_slots(g, layer, &weights, &slots, err);
-    if (status == MHA_OK) status = mha__block_back(&call, &slots, g->kept.dx, err);
+    if (status == MHA_OK) status = mha__block_back(&call, &slots, g->saved.dx, err);
     if (status == MHA_OK) status = show(g, layer, &call, wanted, row_taylor, err);
     mha__weights_release(&weights);
     return status;
@@ -101,22 +101,22 @@ static mha_status outer_norm_back(const mha_model_grads *g, mha__role role, cons
                                         .rows = g->batch.in.batch * g->batch.in.length,
                                         .width = g->model->config.hidden,
                                         .x = x,
-                                        .dy = g->kept.dx,
-                                        .dx = g->kept.dx,
+                                        .dy = g->saved.dx,
+                                        .dx = g->saved.dx,
                                         .dweight = slot.dweight,
                                         .dbias = slot.dbias};
     return mha_norm_backward(g->ctx, norm, &gradient, err);
 }
 
 /* Adds to the gradient of the table of words, but for the row of padding, as nn.Embedding with a padding_idx does.
- * kept.dx is not read again: its rows of that token become zeros. */
+ * saved.dx is not read again: its rows of that token become zeros. */
 static mha_status words_back(const mha_model_grads *g, int64_t rows, float *words, mha_error *err)
 {
     const mha__config *c = &g->model->config;
     const int32_t *ids = g->batch.in.ids;
     for (int64_t r = 0; r < rows; r++)
-        if (ids[r] == c->padding) memset(g->kept.dx + r * c->hidden, 0, (size_t)c->hidden * sizeof *g->kept.dx);
-    return mha_embedding_backward("token id", words, c->vocab, c->hidden, ids, rows, g->kept.dx, err);
+        if (ids[r] == c->padding) memset(g->saved.dx + r * c->hidden, 0, (size_t)c->hidden * sizeof *g->saved.dx);
+    return mha_embedding_backward("token id", words, c->vocab, c->hidden, ids, rows, g->saved.dx, err);
 }
 
 static mha_status embed_back(const mha_model_grads *g, float *dembeddings, mha_error *err)
@@ -125,13 +125,13 @@ static mha_status embed_back(const mha_model_grads *g, float *dembeddings, mha_e
     const mha__batch *b = &g->batch;
     const mha__config *c = &m->config;
     const int64_t rows = b->in.batch * b->in.length, width = c->hidden;
-    float *dx = g->kept.dx, *const words = mha__grads_slot(g, MHA__WORDS, -1).dweight;
+    float *dx = g->saved.dx, *const words = mha__grads_slot(g, MHA__WORDS, -1).dweight;
     float *const types = mha__grads_slot(g, MHA__TYPES, -1).dweight;
     float *const positions = mha__grads_slot(g, MHA__POSITIONS, -1).dweight;
     const mha__drop drop = mha__grads_drop(g, 0, MHA__DROP_EMBEDDINGS);
     const float scale = sqrtf((float)width);
     mha__drop_rows(g->ctx, &drop, &b->layer, width, dx);
-    if (g->kept.sum) MHA__TRY(outer_norm_back(g, MHA__EMBED_NORM, &m->embed_norm, g->kept.sum, err));
+    if (g->saved.sum) MHA__TRY(outer_norm_back(g, MHA__EMBED_NORM, &m->embed_norm, g->saved.sum, err));
     for (int64_t i = 0; c->family->embed_scaled && i < rows * width; i++)
         dx[i] *= scale;
     if (dembeddings) memcpy(dembeddings, dx, (size_t)(rows * width) * sizeof *dx);
@@ -171,7 +171,7 @@ mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted,
     if (wanted->taylor && !row_taylor) return mha__no_memory(err, taylor, "row_taylor");
     if (wanted->gates) memset(wanted->gates, 0, gates);
     mha_status status = MHA_OK;
-    if (m->final_norm.weight) status = outer_norm_back(g, MHA__FINAL_NORM, &m->final_norm, g->kept.x, err);
+    if (m->final_norm.weight) status = outer_norm_back(g, MHA__FINAL_NORM, &m->final_norm, g->saved.x, err);
     if (status == MHA_OK) status = layers_back(g, wanted, row_taylor, ends, err);
     mha__free(g->ctx, row_taylor);
     return status == MHA_OK && !ends ? embed_back(g, wanted->embeddings, err) : status;
@@ -179,12 +179,12 @@ mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted,
 
 /* ---- a gradient of the caller's ---- */
 
-/* kept.dx = the gradient of the last states, or zeros; rows of masked tokens are zeros in any case. */
+/* saved.dx = the gradient of the last states, or zeros; rows of masked tokens are zeros in any case. */
 static void start(mha_model_grads *g, const float *last_hidden)
 {
     const int64_t rows = g->batch.in.batch * g->batch.in.length, width = g->model->config.hidden;
     for (int64_t r = 0; r < rows; r++) {
-        float *row = g->kept.dx + r * width;
+        float *row = g->saved.dx + r * width;
         if (last_hidden && mha__grads_real(g, r))
             memcpy(row, last_hidden + r * width, (size_t)width * sizeof *row);
         else

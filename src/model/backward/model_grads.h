@@ -8,14 +8,14 @@
 #include <stdbool.h>
 
 /* Arrays of one forward call and of the way back; rows are [B L]. */
-typedef struct mha__kept {
+typedef struct mha__saved_activations {
     float *sum;              /* [rows, E] embeddings before their norm; NULL without one */
     float *x, *last;         /* [rows, E] what the last layer gave; what follows from it (x itself without a norm) */
     mha__block_trace *trace; /* [layers]; with recompute all in the same place, but for x */
     mha__block_scratch *scratch; /* [layers] one over the other: only one layer's is used at a time */
     float *dx;                   /* [rows, E] */
     float *again;                /* [rows, E] with recompute */
-} mha__kept;
+} mha__saved_activations;
 
 /* Memory that is kept from call to call. */
 typedef struct mha__room {
@@ -40,8 +40,8 @@ struct mha_model_grads {
 
     bool ready; /* a forward call came to its end */
     mha__batch batch;
-    mha__kept kept;
-    mha__room pass;      /* of batch and kept */
+    mha__saved_activations saved;
+    mha__room pass;      /* of batch and saved */
     mha__room head;      /* of a chunk of logits */
     mha_attn_plan *plan; /* of the layer `planned` and all that are alike */
     const mha_attn_layer *planned;

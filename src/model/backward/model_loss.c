@@ -105,7 +105,7 @@ static mha_status ask_teacher(const mha_model_grads *g, const mha_model_input *i
     return mha__teacher_run(args->teacher, input, l->hidden, err);
 }
 
-/* All terms, and their gradient in kept.dx: zeros where there is no loss. */
+/* All terms, and their gradient in saved.dx: zeros where there is no loss. */
 static mha_status find_loss(mha_model_grads *g, const lesson *l, double *sum, mha_error *err)
 {
     const bool learn = !l->args->loss_only;
@@ -115,7 +115,7 @@ static mha_status find_loss(mha_model_grads *g, const lesson *l, double *sum, mh
                                .scale = share(l, l->d.labels, l->units.labels),
                                .teaching = l->d.logits != 0 ? &l->teaching : NULL,
                                .loss_only = !learn};
-    memset(g->kept.dx, 0, (size_t)(g->batch.in.batch * g->batch.in.length * g->model->config.hidden) * sizeof(float));
+    memset(g->saved.dx, 0, (size_t)(g->batch.in.batch * g->batch.in.length * g->model->config.hidden) * sizeof(float));
     if (is_empty(l)) {
         *sum = (double)NAN;
         return MHA_OK;

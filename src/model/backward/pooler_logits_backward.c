@@ -88,7 +88,7 @@ static mha_status gather(const chunk *c, const int64_t *rows, mha_error *err)
     const int64_t width = m->config.hidden;
     const size_t bytes = (size_t)width * sizeof *c->x;
     for (int64_t r = 0; r < c->rows; r++)
-        memcpy(c->x + r * width, c->g->kept.last + rows[r] * width, bytes);
+        memcpy(c->x + r * width, c->g->saved.last + rows[r] * width, bytes);
     if (!m->lm_dense) return MHA_OK;
     mha__linear_run(m->lm_dense,
                     &(mha__linear_call){.x = c->x, .rows = c->rows, .y = c->plain, .linear = true, .left = c->left});
@@ -177,7 +177,7 @@ static void scatter(const mha_model_grads *g, const int64_t *rows, int64_t count
     const int64_t width = g->model->config.hidden;
     for (int64_t r = 0; r < count; r++)
         for (int64_t i = 0; i < width; i++)
-            g->kept.dx[rows[r] * width + i] += dx[r * width + i];
+            g->saved.dx[rows[r] * width + i] += dx[r * width + i];
 }
 
 static mha_status run_chunk(const chunk *c, const mha__head_job *job, int64_t first, double *loss, mha_error *err)
@@ -240,13 +240,13 @@ static mha_status pooler_back(mha_model_grads *g, const mha__slot *slot, const f
 {
     const int64_t batch = g->batch.sequences, width = g->model->config.hidden;
     float *first = room, *dplain = room + batch * width, *dfirst = dplain + batch * width;
-    MHA__TRY(mha__head_pool(g->model, &g->batch, g->kept.last, first, dplain, err));
+    MHA__TRY(mha__head_pool(g->model, &g->batch, g->saved.last, first, dplain, err));
     for (int64_t i = 0; i < batch * width; i++)
         dplain[i] = dpooled[i] * (1 - dplain[i] * dplain[i]);
     MHA__TRY(dense_back(g, slot, batch, width, first, dplain, dfirst, err));
     for (int64_t b = 0; b < batch; b++)
         for (int64_t i = 0; i < width; i++)
-            g->kept.dx[mha__batch_first(&g->batch, b) * width + i] += dfirst[b * width + i];
+            g->saved.dx[mha__batch_first(&g->batch, b) * width + i] += dfirst[b * width + i];
     return MHA_OK;
 }
 

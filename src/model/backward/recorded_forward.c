@@ -42,8 +42,8 @@ mha_status mha__grads_call(mha_model_grads *g, int64_t layer, float *dgates, mha
                                        .also.dgates = {dgates ? dgates + at : NULL, {heads, 1}}},
                               .attn_drop = mha__grads_drop(g, layer, MHA__DROP_ATTN),
                               .mlp_drop = mha__grads_drop(g, layer, MHA__DROP_MLP),
-                              .trace = g->kept.trace[layer],
-                              .scratch = g->kept.scratch[layer]};
+                              .trace = g->saved.trace[layer],
+                              .scratch = g->saved.scratch[layer]};
     return MHA_OK;
 }
 
@@ -52,7 +52,7 @@ mha_status mha__grads_call(mha_model_grads *g, int64_t layer, float *dgates, mha
 /* With recompute the traces lie one over the other: only one layer's is used at a time. */
 static void take_traces(mha__arena *arena, mha_model_grads *g)
 {
-    mha__kept *k = &g->kept;
+    mha__saved_activations *k = &g->saved;
     const int64_t layers = g->model->config.layers;
     const size_t rows = (size_t)(g->batch.in.batch * g->batch.in.length), width = (size_t)g->model->config.hidden;
     k->trace = mha__take(arena, (size_t)layers, sizeof *k->trace);
@@ -86,13 +86,13 @@ static void take_scratch(mha__arena *arena, mha_model_grads *g, size_t space_byt
         if (arena->used > end) end = arena->used;
     }
     arena->used = end;
-    g->kept.scratch = all;
+    g->saved.scratch = all;
 }
 
 static void lay_out(mha__arena *arena, mha_model_grads *g, size_t space_bytes)
 {
     const mha_model *m = g->model;
-    mha__kept *k = &g->kept;
+    mha__saved_activations *k = &g->saved;
     const size_t rows = (size_t)(g->batch.in.batch * g->batch.in.length);
     const size_t width = (size_t)m->config.hidden * sizeof *k->x;
     mha__batch_lay_out(arena, m, &g->batch);
@@ -158,7 +158,7 @@ static mha_status check_output(const mha_model *m, const mha_model_output *out, 
 static mha_status run(mha_model_grads *g, mha_error *err)
 {
     const mha_model *m = g->model;
-    mha__kept *k = &g->kept;
+    mha__saved_activations *k = &g->saved;
     const mha__drop drop = mha__grads_drop(g, 0, MHA__DROP_EMBEDDINGS);
     const int64_t rows = g->batch.in.batch * g->batch.in.length, width = m->config.hidden;
     MHA__TRY(mha__batch_fill(m, &g->batch, err));
@@ -179,11 +179,11 @@ static mha_status serve_last(const mha_model_grads *g, float *logits, mha_error 
 {
     const mha_model *m = g->model;
     const int64_t width = m->config.hidden;
-    float *last = g->kept.dx; /* not yet in use */
+    float *last = g->saved.dx; /* not yet in use */
     const float *input = last;
     for (int64_t b = 0; b < g->batch.sequences; b++)
-        memcpy(last + b * width, g->kept.last + mha__batch_last(&g->batch, b) * width, (size_t)width * sizeof *last);
-    MHA__TRY(mha__head_input(m, g->batch.sequences, last, g->kept.scratch->branch, &input, err));
+        memcpy(last + b * width, g->saved.last + mha__batch_last(&g->batch, b) * width, (size_t)width * sizeof *last);
+    MHA__TRY(mha__head_input(m, g->batch.sequences, last, g->saved.scratch->branch, &input, err));
     return mha__head_logits(m, g->batch.sequences, input, logits, err);
 }
 
@@ -193,12 +193,12 @@ static mha_status serve(const mha_model_grads *g, const mha_model_output *out, m
     const mha_model *m = g->model;
     const int64_t rows = g->batch.in.batch * g->batch.in.length;
     const size_t bytes = (size_t)(rows * m->config.hidden) * sizeof(float);
-    const float *input = g->kept.last;
-    if (out->last_hidden) memcpy(out->last_hidden, g->kept.last, bytes);
-    if (out->pooled) MHA__TRY(mha__head_pool(m, &g->batch, g->kept.last, g->kept.scratch->branch, out->pooled, err));
+    const float *input = g->saved.last;
+    if (out->last_hidden) memcpy(out->last_hidden, g->saved.last, bytes);
+    if (out->pooled) MHA__TRY(mha__head_pool(m, &g->batch, g->saved.last, g->saved.scratch->branch, out->pooled, err));
     if (out->last_logits) MHA__TRY(serve_last(g, out->last_logits, err));
     if (!out->logits) return MHA_OK;
-    MHA__TRY(mha__head_input(m, rows, g->kept.last, g->kept.scratch->branch, &input, err));
+    MHA__TRY(mha__head_input(m, rows, g->saved.last, g->saved.scratch->branch, &input, err));
     return mha__head_logits(m, rows, input, out->logits, err);
 }
 

@@ -94,8 +94,8 @@ static double compare_states(mha_model_grads *g, const mha__teaching *t, bool le
     const double scale = t->of_hidden / (double)width;
     double sum = 0;
     for (int64_t r = 0; r < rows; r++) {
-        const float *own = g->kept.last + r * width, *other = t->hidden + r * width;
-        float *dx = g->kept.dx + r * width;
+        const float *own = g->saved.last + r * width, *other = t->hidden + r * width;
+        float *dx = g->saved.dx + r * width;
         if (!mha__grads_real(g, r)) continue;
         for (int64_t i = 0; i < width; i++) {
             const double apart = (double)own[i] - (double)other[i];
@@ -166,12 +166,12 @@ static double compare_text(mha_model_grads *g, const mha__teaching *t, int64_t t
     const text_rows rows = rows_of(g, text, t->pool);
     double *u = room, *v = room + width, along;
     if (!rows.count) return 0;
-    const double length = vector_of(g, &rows, g->kept.last, u);
+    const double length = vector_of(g, &rows, g->saved.last, u);
     vector_of(g, &rows, t->hidden, v);
     const double sum = apart(width, u, v, &along), scale = t->of_text / (length * (double)rows.count);
     for (int64_t r = rows.begin; learn && r < rows.end; r++)
         for (int64_t i = 0; i < width && mha__grads_real(g, r); i++)
-            g->kept.dx[r * width + i] += (float)(scale * (v[i] - along * u[i]));
+            g->saved.dx[r * width + i] += (float)(scale * (v[i] - along * u[i]));
     return t->of_text * sum;
 }
 

@@ -5,10 +5,10 @@
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "layer/attention/attention_layer.h"
-#include "model/forward/kept_heads.h"
 #include "model/forward/model_cache.h"
 #include "model/forward/observers.h"
 #include "model/forward/pooler_logits.h"
+#include "model/forward/selected_heads.h"
 #include <string.h>
 
 /* One forward call: checked structs and the arrays of the arena. */
@@ -47,7 +47,7 @@ static mha_status turn(const mha_model *m, pass *p, int64_t layer, mha_error *er
     const mha_attn_layer *attn = mha__block_attn(m->block[layer]);
     mha__batch_turn(&p->batch, m, layer);
     mha__taps_turn(&p->taps, m, &p->batch, layer);
-    mha__kept_heads_turn(m, &p->batch, layer, p->out.kept);
+    mha__selected_heads_begin(m, &p->batch, layer, p->out.kept);
     const int64_t maps = p->batch.layer.probs || p->batch.layer.on_rows ? p->batch.layer.map_count : 0;
     if (p->plan && p->planned_maps == maps && mha__attn_layer_alike(p->planned, attn)) return MHA_OK;
     mha_attn_plan_free(p->plan);
@@ -116,7 +116,7 @@ static mha_status run(const mha_model *m, pass *p, mha_error *err)
             MHA__TRY(mha__block_attend(m->block[layer], p->plan, &p->batch.layer, p->x, err));
         else
             MHA__TRY(mha__block_run(m->block[layer], p->plan, &p->batch.layer, p->x, err));
-        mha__kept_heads_show(m, &p->batch, layer, out->kept);
+        mha__selected_heads_report(m, &p->batch, layer, out->kept);
         MHA__TRY(mha__taps_show(&p->taps, m, &p->batch, layer, err));
         if (ends) return MHA_OK;
         if (layer == layers - 1 && m->final_norm.weight)

@@ -5,7 +5,7 @@
 #include "program.h"
 
 #include "support/files.h"
-#include "train/train_data.h"
+#include "train/train_sequences.h"
 
 enum { VOCAB = 300, LENGTH = 5 };
 

@@ -1,6 +1,6 @@
 /* test_importance.c - scores of heads on small models: against what they are made of, whatever threads and batches;
  * what is refused; intervals and halves. */
-#include "heads/importance/score_intervals.h"
+#include "heads/importance/importance_intervals.h"
 #include "mha/importance.h"
 #include "mha/model_grads.h"
 #include "support/alloc.h"
@@ -24,9 +24,10 @@ static void jacobian_of_a_decoder(void **state)
     static const int32_t text[9] = {0, 5, 9, 33, 12, 5, 9, 33, 12};
     mha_head_data *data = NULL;
     assert_int_equal(mha_head_data_of_ids(model, text, one_start, 1, NULL, &data, NULL), MHA_OK);
-    mha_importance *exact = some_importance(model, data, (mha_importance_options){.by = MHA_SCORE_JACOBIAN}),
+    mha_importance *exact = some_importance(model, data, (mha_importance_options){.by = MHA_IMPORTANCE_JACOBIAN}),
                    *probe = some_importance(
-                       model, data, (mha_importance_options){.by = MHA_SCORE_JACOBIAN_PROBE, .probes = 400, .seed = 3});
+                       model, data,
+                       (mha_importance_options){.by = MHA_IMPORTANCE_JACOBIAN_PROBE, .probes = 400, .seed = 3});
     float *gates = malloc((size_t)total * sizeof *gates), *logits[2] = {malloc((size_t)V * 4), malloc((size_t)V * 4)};
     for (int64_t n = 0; n < total; n++) {
         double want = 0, sum[2] = {0};
@@ -63,13 +64,13 @@ static void reference_values(void **state)
     (void)state;
     static const struct {
         const char *name;
-        mha_head_score by;
+        mha_importance_score by;
         double limit;
-    } cases[] = {{"gate", MHA_SCORE_GATE, 7.2e-7},
-                 {"gate_batch", MHA_SCORE_GATE_BATCH, 6.5e-7},
-                 {"gradmag", MHA_SCORE_GRADMAG, 6.9e-8},
-                 {"taylor_elem", MHA_SCORE_TAYLOR_ELEM, 2.6e-6},
-                 {"confidence", MHA_SCORE_CONFIDENCE, 1e-6}};
+    } cases[] = {{"gate", MHA_IMPORTANCE_GATE, 7.2e-7},
+                 {"gate_batch", MHA_IMPORTANCE_GATE_BATCH, 6.5e-7},
+                 {"gradmag", MHA_IMPORTANCE_GRADMAG, 6.9e-8},
+                 {"taylor_elem", MHA_IMPORTANCE_TAYLOR_ELEM, 2.6e-6},
+                 {"confidence", MHA_IMPORTANCE_CONFIDENCE, 1e-6}};
     mha_model *model = some_model(NULL, "heads/tinylm");
     mha_file *golden = case_file("heads/tinylm-golden.safetensors");
     int32_t *tokens = case_ints(golden, "input_ids");
@@ -84,7 +85,8 @@ static void reference_values(void **state)
             if (!(fabs(mha_importance_value(i, n / 4, n % 4) - (double)want[n]) <= cases[c].limit))
                 fail_msg("%s of %d: %.9g, want %.9g", cases[c].name, n, mha_importance_value(i, n / 4, n % 4),
                          (double)want[n]);
-        if (cases[c].by != MHA_SCORE_CONFIDENCE) assert_true(fabs(mha_importance_loss(i) - (double)*loss) < 2.2e-6);
+        if (cases[c].by != MHA_IMPORTANCE_CONFIDENCE)
+            assert_true(fabs(mha_importance_loss(i) - (double)*loss) < 2.2e-6);
         free(want);
         mha_importance_free(i);
     }
@@ -100,7 +102,7 @@ static void reference_values(void **state)
 static void threads_change_no_bit(void **state)
 {
     (void)state;
-    for (int by = 0; by < MHA_HEAD_SCORES; by++) {
+    for (int by = 0; by < MHA_IMPORTANCE_SCORES; by++) {
         double *want = NULL;
         for (int threads = 1; threads <= 3; threads += 2) {
             mha_ctx *ctx = NULL;
@@ -110,7 +112,7 @@ static void threads_change_no_bit(void **state)
             mha_head_data *data = some_data(model);
             mha_importance *i = some_importance(
                 model, data,
-                (mha_importance_options){.by = (mha_head_score)by, .loss = MHA_LOSS_PAIRS, .batch_texts = 2});
+                (mha_importance_options){.by = (mha_importance_score)by, .loss = MHA_LOSS_PAIRS, .batch_texts = 2});
             int64_t count = 0;
             const double *values = mha_importance_values(i, &count);
             const size_t bytes = (size_t)count * sizeof *values;
@@ -140,9 +142,9 @@ static void settles(void **state)
     for (int n = 0; n <= MANY; n++)
         begins[n] = n * 4;
     assert_int_equal(mha_head_data_of_ids(model, tokens, begins, MANY, NULL, &data, NULL), MHA_OK);
-    mha_importance *early = some_importance(model, data,
-                                            (mha_importance_options){.by = MHA_SCORE_JACOBIAN_PROBE, .settle = 0.1}),
-                   *all = some_importance(model, data, (mha_importance_options){.by = MHA_SCORE_JACOBIAN_PROBE});
+    mha_importance *early = some_importance(
+                       model, data, (mha_importance_options){.by = MHA_IMPORTANCE_JACOBIAN_PROBE, .settle = 0.1}),
+                   *all = some_importance(model, data, (mha_importance_options){.by = MHA_IMPORTANCE_JACOBIAN_PROBE});
     assert_int_equal(mha_importance_texts_used(early), 128); /* two groups of 64 agree */
     assert_int_equal(mha_importance_texts_used(all), MANY);
     assert_true(mha_importance_halves(early) >= 0.1);
@@ -174,7 +176,8 @@ static void same(const mha_importance *got, const mha_importance *want)
 static void resumed_has_the_same_bits(void **state)
 {
     (void)state;
-    static const mha_head_score by[] = {MHA_SCORE_GRADMAG, MHA_SCORE_GATE, MHA_SCORE_LOO_LOSS, MHA_SCORE_LOO_MEAN_LOSS};
+    static const mha_importance_score by[] = {MHA_IMPORTANCE_GRADMAG, MHA_IMPORTANCE_GATE, MHA_IMPORTANCE_LOO_LOSS,
+                                              MHA_IMPORTANCE_LOO_MEAN_LOSS};
     mha_ctx *ctx = NULL;
     const mha_ctx_options options = {.size = sizeof options, .progress = stop_at_third};
     assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
@@ -227,7 +230,7 @@ static void broken_state(void **state)
     const char *folder = files_folder(), *file = files_path(folder, "importance.state");
     mha_model *model = some_model(NULL, "models/gpt2-tiny");
     mha_head_data *data = some_data(model);
-    const mha_importance_options o = {.by = MHA_SCORE_GATE, .batch_texts = 2, .state = file};
+    const mha_importance_options o = {.by = MHA_IMPORTANCE_GATE, .batch_texts = 2, .state = file};
     mha_importance_free(some_importance(model, data, o));
     const mha_model_info *info = mha_model_describe(model);
     const size_t behind = (KEPT + SUMS * (size_t)(info->layers * info->heads)) * sizeof(double);
@@ -250,19 +253,19 @@ static void refusals(void **state)
     mha_model *encoder = some_model(NULL, "models/bert-tiny"), *decoder = some_model(NULL, "models/gpt2-tiny");
     mha_head_data *data = some_data(encoder), *other = some_data(decoder);
     typedef mha_importance_options o;
-    for (int by = 0; by < MHA_HEAD_SCORES; by++)
-        if (mha_head_score_needs_loss((mha_head_score)by))
-            refused(encoder, data, (o){.by = (mha_head_score)by}, MHA_ERR_ARG, "needs a loss");
-    assert_true(mha_head_score_needs_loss(MHA_SCORE_GATE));
-    assert_false(mha_head_score_needs_loss(MHA_SCORE_JACOBIAN));
-    assert_false(mha_head_score_needs_loss(MHA_HEAD_SCORES));
-    refused(encoder, data, (o){.by = MHA_SCORE_GRADMAG, .loss = MHA_LOSS_LM}, MHA_ERR_ARG, "\"lm\"");
-    refused(decoder, other, (o){.by = MHA_SCORE_GATE, .loss = MHA_LOSS_MLM}, MHA_ERR_ARG, "\"mlm\"");
+    for (int by = 0; by < MHA_IMPORTANCE_SCORES; by++)
+        if (mha_importance_score_needs_loss((mha_importance_score)by))
+            refused(encoder, data, (o){.by = (mha_importance_score)by}, MHA_ERR_ARG, "needs a loss");
+    assert_true(mha_importance_score_needs_loss(MHA_IMPORTANCE_GATE));
+    assert_false(mha_importance_score_needs_loss(MHA_IMPORTANCE_JACOBIAN));
+    assert_false(mha_importance_score_needs_loss(MHA_IMPORTANCE_SCORES));
+    refused(encoder, data, (o){.by = MHA_IMPORTANCE_GRADMAG, .loss = MHA_LOSS_LM}, MHA_ERR_ARG, "\"lm\"");
+    refused(decoder, other, (o){.by = MHA_IMPORTANCE_GATE, .loss = MHA_LOSS_MLM}, MHA_ERR_ARG, "\"mlm\"");
     refused(encoder, data, (o){.loss = MHA_LOSS_PAIRS, .batch_texts = 1}, MHA_ERR_ARG, "a pair alone");
-    refused(encoder, NULL, (o){.by = MHA_SCORE_JACOBIAN}, MHA_ERR_ARG, "data is NULL");
-    refused(encoder, data, (o){.by = MHA_HEAD_SCORES}, MHA_ERR_ARG, "by is");
-    refused(encoder, data, (o){.by = MHA_SCORE_JACOBIAN, .probes = 5000}, MHA_ERR_ARG, "5000");
-    refused(encoder, data, (o){.by = MHA_SCORE_JACOBIAN, .settle = 1.5}, MHA_ERR_ARG, "settle");
+    refused(encoder, NULL, (o){.by = MHA_IMPORTANCE_JACOBIAN}, MHA_ERR_ARG, "data is NULL");
+    refused(encoder, data, (o){.by = MHA_IMPORTANCE_SCORES}, MHA_ERR_ARG, "by is");
+    refused(encoder, data, (o){.by = MHA_IMPORTANCE_JACOBIAN, .probes = 5000}, MHA_ERR_ARG, "5000");
+    refused(encoder, data, (o){.by = MHA_IMPORTANCE_JACOBIAN, .settle = 1.5}, MHA_ERR_ARG, "settle");
     mha_head_data_free(data);
     mha_head_data_free(other);
     mha_model_free(encoder);
@@ -272,8 +275,9 @@ static void refusals(void **state)
 static void no_memory(void **state)
 {
     (void)state;
-    static const mha_head_score some[] = {MHA_SCORE_GATE, MHA_SCORE_GRADMAG, MHA_SCORE_JACOBIAN_PROBE,
-                                          MHA_SCORE_CONFIDENCE, MHA_SCORE_OV_NORM};
+    static const mha_importance_score some[] = {MHA_IMPORTANCE_GATE, MHA_IMPORTANCE_GRADMAG,
+                                                MHA_IMPORTANCE_JACOBIAN_PROBE, MHA_IMPORTANCE_CONFIDENCE,
+                                                MHA_IMPORTANCE_OV_NORM};
     for (size_t n = 0; n < sizeof some / sizeof *some; n++) {
         counting count = {.budget = -1};
         mha_ctx *ctx = NULL;

@@ -50,7 +50,7 @@ static void gates_of(const char *folder, mha_head_loss loss, const int32_t *labe
     const double want = mean_loss(model, labels, NULL, dgates);
     const mha_importance_options o = {.loss = loss, .labels = labels};
     mha_importance_options by[] = {o, o, o};
-    by[0].by = MHA_SCORE_GATE, by[1].by = MHA_SCORE_GATE_BATCH, by[2].by = MHA_SCORE_GRADMAG;
+    by[0].by = MHA_IMPORTANCE_GATE, by[1].by = MHA_IMPORTANCE_GATE_BATCH, by[2].by = MHA_IMPORTANCE_GRADMAG;
     mha_importance *gate = some_importance(model, data, by[0]), *batch = some_importance(model, data, by[1]),
                    *magnitude = some_importance(model, data, by[2]);
     assert_true(fabs(mha_importance_loss(gate) - want) < 1e-6);
@@ -106,7 +106,7 @@ static void masked_words_without_a_head(void **state)
     float *gates = calloc((size_t)(total * SOME_TEXTS), sizeof *gates);
     ask_for_tokens(labels, 50);
     mha_importance *loo = some_importance(
-        model, data, (mha_importance_options){.by = MHA_SCORE_LOO_LOSS, .loss = MHA_LOSS_MLM, .labels = labels});
+        model, data, (mha_importance_options){.by = MHA_IMPORTANCE_LOO_LOSS, .loss = MHA_LOSS_MLM, .labels = labels});
     const double whole = mean_loss(model, labels, NULL, NULL);
     assert_true(fabs(mha_importance_loss(loo) - whole) < 1e-6);
     for (int64_t n = 0; n < total; n++) {
@@ -184,7 +184,7 @@ static void two_heads_by_the_loss_of_pairs(void **state)
     const mha_model_info *info = mha_model_describe(model);
     const int64_t H = info->heads, N = info->layers * H;
     const mha_importance_options o = {.size = sizeof o, .loss = MHA_LOSS_PAIRS},
-                                 one = {.by = MHA_SCORE_LOO_LOSS, .loss = MHA_LOSS_PAIRS};
+                                 one = {.by = MHA_IMPORTANCE_LOO_LOSS, .loss = MHA_LOSS_PAIRS};
     float *gates = calloc((size_t)(N * SOME_TEXTS), sizeof *gates);
     double *pairs = calloc((size_t)(N * N), sizeof *pairs), most = 0;
     mha_error err = {0};

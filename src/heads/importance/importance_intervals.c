@@ -1,5 +1,5 @@
-/* score_intervals.c - see score_intervals.h. */
-#include "heads/importance/score_intervals.h"
+/* importance_intervals.c - see importance_intervals.h. */
+#include "heads/importance/importance_intervals.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* kept_heads.h - the heads of a model by number, and lists of which stay. */
-#ifndef MHA_HEADS_EDIT_KEPT_HEADS_H
-#define MHA_HEADS_EDIT_KEPT_HEADS_H
+/* keep_list.h - the heads of a model by number, and lists of which stay. */
+#ifndef MHA_HEADS_EDIT_KEEP_LIST_H
+#define MHA_HEADS_EDIT_KEEP_LIST_H
 
 #include "io/json/json_write.h"
 #include "mha/prune.h"
@@ -11,16 +11,16 @@
 int64_t mha__group(const mha_model *model, int64_t layer);
 
 /* MHA_ERR_ARG for a layer that would be left without a head, and for a group that would be left in part. */
-mha_status mha__check_keep(const mha_model *model, const uint8_t *keep, mha_error *err);
+mha_status mha__keep_check(const mha_model *model, const uint8_t *keep, mha_error *err);
 
 /* False for a layer that chooses heads for each text: without one it would choose another in its place. */
 bool mha__may_lose_heads(const mha_model *model, int64_t layer);
 
 /* Heads of a layer, or of all (-1), that stay. */
-int64_t mha__kept(const mha_model *model, const uint8_t *keep, int64_t layer);
+int64_t mha__keep_count(const mha_model *model, const uint8_t *keep, int64_t layer);
 
 /* Writes the numbers of those whose keep is `which`: [[0, 2], ...] */
-void mha__heads_write(mha__json_writer *w, const mha_model *model, const uint8_t *keep, bool which);
+void mha__keep_write(mha__json_writer *w, const mha_model *model, const uint8_t *keep, bool which);
 
 /* Heads of a layer, and the heads of keys and of values that they read. */
 typedef struct mha__head_count {

@@ -1,4 +1,4 @@
-/* train_data.h - what is learned from: tokens of texts or of files of ids, cut into sequences of one length.
+/* train_sequences.h - what is learned from: tokens of texts or of files of ids, cut into sequences of one length.
  *
  * A decoder's sequence is `length` tokens that stand behind one another, and the last of them is the first of the next
  * sequence: every token but the first is predicted once. An encoder's is `length` - 2 of them between [CLS] and [SEP].
@@ -6,8 +6,8 @@
  * sequence make a shorter one. Where an encoder is not asked for masked tokens, each text is a sequence of its own, as
  * long as it is, or cut to `length`.
  */
-#ifndef CLI_TRAIN_TRAIN_DATA_H
-#define CLI_TRAIN_TRAIN_DATA_H
+#ifndef CLI_TRAIN_TRAIN_SEQUENCES_H
+#define CLI_TRAIN_TRAIN_SEQUENCES_H
 
 #include "command.h"
 #include "train/train_settings.h"

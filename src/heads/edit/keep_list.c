@@ -1,5 +1,5 @@
-/* kept_heads.c - which heads a model has, by the numbers that they had before any were removed. */
-#include "heads/edit/kept_heads.h"
+/* keep_list.c - which heads a model has, by the numbers that they had before any were removed. */
+#include "heads/edit/keep_list.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -12,12 +12,12 @@ int64_t mha__group(const mha_model *m, int64_t layer)
     return m->config.layer_heads[layer] * mha__common_multiple(keys, values) / (keys * values);
 }
 
-mha_status mha__check_keep(const mha_model *m, const uint8_t *keep, mha_error *err)
+mha_status mha__keep_check(const mha_model *m, const uint8_t *keep, mha_error *err)
 {
     for (int64_t layer = 0; layer < m->config.layers; layer++) {
         const int64_t group = mha__group(m, layer);
         const uint8_t *row = keep + layer * m->config.heads;
-        if (mha__kept(m, keep, layer) == 0)
+        if (mha__keep_count(m, keep, layer) == 0)
             return mha__fail(err, MHA_ERR_ARG, "layer %lld would be left without a head; one has to stay",
                              (long long)layer);
         for (int64_t h = 0; h < m->heads_per_layer[layer]; h++)
@@ -34,7 +34,7 @@ bool mha__may_lose_heads(const mha_model *m, int64_t layer)
     return m->config.attention[layer].choice.of == MHA_CHOICE_NONE;
 }
 
-int64_t mha__kept(const mha_model *m, const uint8_t *keep, int64_t layer)
+int64_t mha__keep_count(const mha_model *m, const uint8_t *keep, int64_t layer)
 {
     int64_t count = 0;
     for (int64_t l = layer < 0 ? 0 : layer; l <= (layer < 0 ? m->config.layers - 1 : layer); l++)
@@ -43,7 +43,7 @@ int64_t mha__kept(const mha_model *m, const uint8_t *keep, int64_t layer)
     return count;
 }
 
-void mha__heads_write(mha__json_writer *w, const mha_model *m, const uint8_t *keep, bool which)
+void mha__keep_write(mha__json_writer *w, const mha_model *m, const uint8_t *keep, bool which)
 {
     mha__json_open(w, '[');
     for (int64_t layer = 0; layer < m->config.layers; layer++) {

@@ -1,5 +1,5 @@
-/* train_data.c - pieces of tokens as sequences. */
-#include "train/train_data.h"
+/* train_sequences.c - pieces of tokens as sequences. */
+#include "train/train_sequences.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
-/* kept_heads.c - see kept_heads.h. */
-#include "model/forward/kept_heads.h"
+/* selected_heads.c - see selected_heads.h. */
+#include "model/forward/selected_heads.h"
 #include <string.h>
 
-void mha__kept_heads_turn(const mha_model *m, mha__batch *batch, int64_t layer, uint8_t *kept)
+void mha__selected_heads_begin(const mha_model *m, mha__batch *batch, int64_t layer, uint8_t *kept)
 {
     const mha_choice choice = m->config.attention[layer].choice.of;
     const bool chooses = choice == MHA_CHOICE_EXPERTS || choice == MHA_CHOICE_HEADS;
@@ -19,7 +19,7 @@ static void spread(const mha_model *m, int64_t sequences, int64_t layer, uint8_t
     }
 }
 
-void mha__kept_heads_show(const mha_model *m, const mha__batch *batch, int64_t layer, uint8_t *kept)
+void mha__selected_heads_report(const mha_model *m, const mha__batch *batch, int64_t layer, uint8_t *kept)
 {
     const int64_t H = m->config.heads, own = m->config.layer_heads[layer];
     if (!kept) return;

@@ -1,12 +1,12 @@
-/* score_intervals.h - sums of every head's score over units (texts, pairs or batches), and what they say: the value,
- * how far it may be trusted, and whether other units would rank the heads alike.
+/* importance_intervals.h - sums of every head's score over units (texts, pairs or batches), and what follows from them:
+ * the value, its confidence interval, and whether other units would rank the heads alike.
  *
  * Unit u gives s_u of each head, and a weight n_u that all heads share (1, or the rows of a text). The value is
  * R = sum s / sum n, and its standard error that of a ratio: sqrt(sum (s - R n)^2 / (N (N - 1))) / mean n, which for
  * weights of 1 is the usual one (Cochran 1977, 6.4).
  */
-#ifndef MHA_HEADS_IMPORTANCE_SCORE_INTERVALS_H
-#define MHA_HEADS_IMPORTANCE_SCORE_INTERVALS_H
+#ifndef MHA_HEADS_IMPORTANCE_IMPORTANCE_INTERVALS_H
+#define MHA_HEADS_IMPORTANCE_IMPORTANCE_INTERVALS_H
 
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
-/* head_scores.c - from --by and its companions to mha/importance.h. */
-#include "heads/head_scores.h"
+/* importance_scores.c - from --by and its companions to mha/importance.h. */
+#include "heads/importance_scores.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,14 +10,14 @@
 #include "output.h"
 #include "word_wrap.h"
 
-struct head_scores_given head_scores_given;
+struct importance_scores_given importance_scores_given;
 
 /* ---- options ---- */
 
-static int find_score(const cli_session *s, const char *name, mha_head_score *score)
+static int find_score(const cli_session *s, const char *name, mha_importance_score *score)
 {
-    for (*score = 0; *score < MHA_HEAD_SCORES; (*score)++)
-        if (strcmp(mha_head_score_key(*score), name) == 0) return CLI_DONE;
+    for (*score = 0; *score < MHA_IMPORTANCE_SCORES; (*score)++)
+        if (strcmp(mha_importance_score_key(*score), name) == 0) return CLI_DONE;
     return cli_usage(s, "--by \"%s\": there is no such score; --help lists them", cli_shown(name));
 }
 
@@ -38,10 +38,10 @@ static int refuse_companions(const cli_session *s)
 {
     const struct {
         const char *name, *value;
-    } companions[] = {{"--loss", head_scores_given.file ? NULL : head_scores_given.loss},
-                      {"--probes", head_scores_given.probes},
-                      {"--settle", head_scores_given.settle},
-                      {"--batch", head_scores_given.batch}};
+    } companions[] = {{"--loss", importance_scores_given.file ? NULL : importance_scores_given.loss},
+                      {"--probes", importance_scores_given.probes},
+                      {"--settle", importance_scores_given.settle},
+                      {"--batch", importance_scores_given.batch}};
     for (size_t i = 0; i < sizeof companions / sizeof *companions; i++)
         if (companions[i].value) return cli_usage(s, "%s goes with --by SCORE", companions[i].name);
     return CLI_DONE;
@@ -56,18 +56,18 @@ static int check_state(const cli_session *s, const char *state)
 
 const char *head_state_path(int model, const char *word, head_state *memory)
 {
-    if (!head_scores_given.state) return NULL;
-    snprintf(memory->path, sizeof memory->path, "%s%s.%s", head_scores_given.state, model ? ".2" : "", word);
+    if (!importance_scores_given.state) return NULL;
+    snprintf(memory->path, sizeof memory->path, "%s%s.%s", importance_scores_given.state, model ? ".2" : "", word);
     return memory->path;
 }
 
-int head_scores_read(const cli_session *s, head_scores *scores)
+int importance_scores_read(const cli_session *s, importance_scores *scores)
 {
-    const struct head_scores_given *g = &head_scores_given;
+    const struct importance_scores_given *g = &importance_scores_given;
     if (check_state(s, g->state) != CLI_DONE) return CLI_USAGE;
-    *scores = (head_scores){.wanted = g->by != NULL,
-                            .file = g->file,
-                            .how = {.size = sizeof scores->how, .seed = (uint64_t)s->options.seed}};
+    *scores = (importance_scores){.wanted = g->by != NULL,
+                                  .file = g->file,
+                                  .how = {.size = sizeof scores->how, .seed = (uint64_t)s->options.seed}};
     if (g->file && g->by)
         return cli_usage(s, "--by measures scores, --scores %s has them: give one", cli_shown(g->file));
     mha_importance_options *o = &scores->how;
@@ -92,14 +92,14 @@ static size_t room_of(const cli_texts *texts)
     return room;
 }
 
-bool head_scores_given_any(const head_scores *scores)
+bool importance_scores_given_any(const importance_scores *scores)
 {
     return scores->wanted || scores->file;
 }
 
-bool head_scores_use_pairs(const head_scores *scores)
+bool importance_scores_use_pairs(const importance_scores *scores)
 {
-    return head_scores_given_any(scores) && scores->how.loss == MHA_LOSS_PAIRS;
+    return importance_scores_given_any(scores) && scores->how.loss == MHA_LOSS_PAIRS;
 }
 
 static int make_room(const cli_session *s, const cli_texts *texts, cli_texts *both)
@@ -138,10 +138,10 @@ static int cut(const cli_session *s, const cli_texts *texts, int64_t i, bool not
     return CLI_DONE;
 }
 
-int head_scores_pair(const cli_session *s, const head_scores *scores, bool not_scored, cli_texts *texts)
+int importance_scores_pair(const cli_session *s, const importance_scores *scores, bool not_scored, cli_texts *texts)
 {
     cli_texts both;
-    if (!head_scores_use_pairs(scores)) return CLI_DONE;
+    if (!importance_scores_use_pairs(scores)) return CLI_DONE;
     int code = make_room(s, texts, &both);
     char *at = both.memory;
     for (int64_t i = 0; code == CLI_DONE && i < texts->count; at += texts->bytes[i++] + 1)
@@ -221,16 +221,16 @@ static int check_loss(const cli_session *s, const mha_model *model, const mha_im
 {
     const mha_model_info *info = mha_model_describe(model);
     const bool own = info->causal && info->logits;
-    if (how->loss != MHA_LOSS_AUTO || own || !mha_head_score_needs_loss(how->by)) return CLI_DONE;
+    if (how->loss != MHA_LOSS_AUTO || own || !mha_importance_score_needs_loss(how->by)) return CLI_DONE;
     const bool masks = info->logits && !info->causal && mask_id(mha_model_tokenizer(model)) >= 0;
     return cli_usage(s,
                      "--by %s needs a loss, and the model has none of its own: give %s--loss pairs (each text two that "
                      "mean the same, with a tab between), or a score that needs none: --by jacobian_probe",
-                     mha_head_score_key(how->by), masks ? "--loss mlm (words are hidden and guessed), " : "");
+                     mha_importance_score_key(how->by), masks ? "--loss mlm (words are hidden and guessed), " : "");
 }
 
-int head_scores_measure(cli_session *s, const head_scores *scores, const mha_model *model, int number,
-                        const mha_head_data *data, mha_importance **out)
+int importance_scores_measure(cli_session *s, const importance_scores *scores, const mha_model *model, int number,
+                              const mha_head_data *data, mha_importance **out)
 {
     *out = NULL;
     if (!scores->wanted) return CLI_DONE;
@@ -240,7 +240,7 @@ int head_scores_measure(cli_session *s, const head_scores *scores, const mha_mod
     mha_importance_options how = scores->how;
     head_state state;
     int code = check_loss(s, model, &how);
-    how.state = head_state_path(number, mha_head_score_key(how.by), &state);
+    how.state = head_state_path(number, mha_importance_score_key(how.by), &state);
     if (code == CLI_DONE && how.loss == MHA_LOSS_MLM) code = hide(s, model, how.seed, data, &m, &hidden);
     how.labels = m.labels;
     if (code == CLI_DONE && mha_importance_measure(model, hidden ? hidden : data, &how, out, &error) != MHA_OK)
@@ -252,20 +252,20 @@ int head_scores_measure(cli_session *s, const head_scores *scores, const mha_mod
 
 /* ---- scores to use ---- */
 
-bool head_scores_need_texts(const head_scores *scores)
+bool importance_scores_need_texts(const importance_scores *scores)
 {
-    return scores->wanted && scores->how.by != MHA_SCORE_OV_NORM && scores->how.by != MHA_SCORE_QK_NORM;
+    return scores->wanted && scores->how.by != MHA_IMPORTANCE_OV_NORM && scores->how.by != MHA_IMPORTANCE_QK_NORM;
 }
 
-const char *head_scores_source(const head_scores *scores)
+const char *importance_scores_source(const importance_scores *scores)
 {
-    return scores->file ? cli_shown(scores->file) : mha_head_score_key(scores->how.by);
+    return scores->file ? cli_shown(scores->file) : mha_importance_score_key(scores->how.by);
 }
 
-const char *head_scores_unknown(const head_scores *scores, char text[HEAD_SCORES_UNKNOWN])
+const char *importance_scores_unknown(const importance_scores *scores, char text[IMPORTANCE_SCORES_UNKNOWN])
 {
     if (!scores->file) return NULL;
-    snprintf(text, HEAD_SCORES_UNKNOWN, "The scores of %s may have been measured on these texts.",
+    snprintf(text, IMPORTANCE_SCORES_UNKNOWN, "The scores of %s may have been measured on these texts.",
              cli_shown(scores->file));
     return text;
 }
@@ -278,12 +278,12 @@ static double printed(double value)
     return strtod(digits, NULL);
 }
 
-int head_scores_values(cli_session *s, const head_scores *scores, const mha_model *model, const mha_head_data *data,
-                       double *values)
+int importance_scores_values(cli_session *s, const importance_scores *scores, const mha_model *model,
+                             const mha_head_data *data, double *values)
 {
     if (scores->file) return scores_file_read(s, scores->file, mha_model_describe(model), values);
     mha_importance *importance;
-    const int code = head_scores_measure(s, scores, model, 0, data, &importance);
+    const int code = importance_scores_measure(s, scores, model, 0, data, &importance);
     int64_t count = 0;
     const double *measured = code == CLI_DONE ? mha_importance_values(importance, &count) : NULL;
     for (int64_t n = 0; n < count; n++)
@@ -313,21 +313,21 @@ static json_t *values_json(const mha_importance *importance, const mha_heads *he
     return heads_json_each(heads, value_item, &(wanted){value, importance});
 }
 
-json_t *head_scores_json(const mha_importance *importance, const mha_heads *heads, mha_head_score by)
+json_t *importance_scores_json(const mha_importance *importance, const mha_heads *heads, mha_importance_score by)
 {
     return json_pack(
-        "{s:s, s:o, s:I, s:o, s:b, s:o, s:o, s:o}", "by", mha_head_score_key(by), "loss",
+        "{s:s, s:o, s:I, s:o, s:b, s:o, s:o, s:o}", "by", mha_importance_score_key(by), "loss",
         cli_real(mha_importance_loss(importance)), "texts", (json_int_t)mha_importance_texts_used(importance), "halves",
         cli_real(mha_importance_halves(importance)), "saturated", mha_importance_saturated(importance), "values",
         values_json(importance, heads, mha_importance_value), "low", values_json(importance, heads, mha_importance_low),
         "high", values_json(importance, heads, mha_importance_high));
 }
 
-void head_scores_put_lists(FILE *out, int columns, int margin)
+void importance_scores_put_lists(FILE *out, int columns, int margin)
 {
     fputs("\nScores of --by:\n", out);
-    for (mha_head_score score = 0; score < MHA_HEAD_SCORES; score++) {
-        fprintf(out, "  %-*s", margin - 2, mha_head_score_key(score));
-        cli_put_wrapped(out, columns, margin, margin, mha_head_score_help(score));
+    for (mha_importance_score score = 0; score < MHA_IMPORTANCE_SCORES; score++) {
+        fprintf(out, "  %-*s", margin - 2, mha_importance_score_key(score));
+        cli_put_wrapped(out, columns, margin, margin, mha_importance_score_help(score));
     }
 }

@@ -1,5 +1,5 @@
-/* heads_of_text.c - the common beginning of `mha report` and `mha draw`. */
-#include "heads/heads_of_text.h"
+/* text_maps.c - the common beginning of `mha report` and `mha draw`. */
+#include "heads/text_maps.h"
 
 #include "heads/head_texts.h"
 #include "output.h"
@@ -13,7 +13,7 @@ static const char *last_part(const char *path)
     return last;
 }
 
-static int open_model(cli_session *s, heads_of_text *h)
+static int open_model(cli_session *s, text_maps *h)
 {
     const int code = cli_model_open(s, NULL, &h->model);
     if (code != CLI_DONE) return code;
@@ -22,16 +22,16 @@ static int open_model(cli_session *s, heads_of_text *h)
     return CLI_DONE;
 }
 
-int heads_of_text_open(cli_session *s, heads_of_text *h)
+int text_maps_open(cli_session *s, text_maps *h)
 {
-    *h = (heads_of_text){.texts = &h->own};
+    *h = (text_maps){.texts = &h->own};
     const int code = cli_texts_read(s, false, &h->own);
     return code == CLI_DONE ? open_model(s, h) : code;
 }
 
-int heads_of_text_other(cli_session *s, const char *model, const heads_of_text *first, heads_of_text *h)
+int text_maps_other(cli_session *s, const char *model, const text_maps *first, text_maps *h)
 {
-    *h = (heads_of_text){.texts = first->texts};
+    *h = (text_maps){.texts = first->texts};
     const char *given = s->options.model;
     s->options.model = model;
     const int code = open_model(s, h);
@@ -39,7 +39,7 @@ int heads_of_text_other(cli_session *s, const char *model, const heads_of_text *
     return code;
 }
 
-int heads_of_text_at(cli_session *s, heads_of_text *h, int64_t i)
+int text_maps_at(cli_session *s, text_maps *h, int64_t i)
 {
     const mha_heads_options options = {.size = sizeof options, .seed = (uint64_t)s->options.seed, .keep_maps = 1};
     mha_heads_free(h->heads);
@@ -53,17 +53,17 @@ int heads_of_text_at(cli_session *s, heads_of_text *h, int64_t i)
     return code;
 }
 
-int heads_of_text_measure(cli_session *s, heads_of_text *h)
+int text_maps_measure(cli_session *s, text_maps *h)
 {
-    *h = (heads_of_text){.texts = &h->own};
+    *h = (text_maps){.texts = &h->own};
     int code = cli_texts_read(s, false, &h->own);
     if (code != CLI_DONE) return code;
     if (h->own.count != 1) return cli_usage(s, "one text at a time; %lld were given", (long long)h->own.count);
     code = open_model(s, h);
-    return code == CLI_DONE ? heads_of_text_at(s, h, 0) : code;
+    return code == CLI_DONE ? text_maps_at(s, h, 0) : code;
 }
 
-void heads_of_text_free(heads_of_text *h)
+void text_maps_free(text_maps *h)
 {
     mha_heads_free(h->heads);
     mha_model_free(h->model);
