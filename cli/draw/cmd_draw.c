@@ -16,7 +16,7 @@ static struct {
 } given;
 
 static const struct poptOption options[] = {
-    {"head", '\0', POPT_ARG_STRING, &given.head, 0, "the head to draw, layer and number from 0", "L.H"},
+    {"head", '\0', POPT_ARG_STRING, &given.head, 0, "the head to draw, layer and number in the unpruned model", "L.H"},
     {"grid", '\0', POPT_ARG_NONE, &given.grid, 0, "draw all heads, a row per layer", NULL},
     {"scale", '\0', POPT_ARG_STRING, &given.scale, 0, "size: 0.5 to 16 (default: 2 for PNG, 1 for SVG and PDF)", "X"},
     {"colors", '\0', POPT_ARG_STRING, &given.colors, 0, "color scale of weights: root (default) or linear", "NAME"},
@@ -60,17 +60,19 @@ static void warn_of_glyphs(const cli_session *s, const figure *f)
                 cli_shown(given.font ? given.font : "sans-serif"), (long long)count, (long long)f->n, cli_shown(first));
 }
 
+/* The head with the number of `at`. */
 static int draw_head(cli_session *s, const text_maps *h, mha_model_head at)
 {
+    const int64_t head = mha_head_place(h->model, at.layer, at.head);
     char title[160], what[48];
     snprintf(title, sizeof title, "%.90s, layer %d head %d: %s", cli_shown(h->folder), (int)at.layer, (int)at.head,
-             mha_head_label_key(mha_heads_label(h->heads, at.layer, at.head)));
+             mha_head_label_key(mha_heads_label(h->heads, at.layer, head)));
     snprintf(what, sizeof what, "layer %d head %d", (int)at.layer, (int)at.head);
     const char **tokens = token_texts(h);
     figure f = {.title = title,
                 .n = mha_heads_tokens(h->heads)->count,
                 .tokens = tokens,
-                .map = mha_heads_map(h->heads, at.layer, at.head)};
+                .map = mha_heads_map(h->heads, at.layer, head)};
     unsigned char *data = NULL;
     size_t bytes = 0;
     const char *wrong = tokens ? figure_draw(&f, s->options.out, &data, &bytes) : "out of memory";
@@ -86,7 +88,7 @@ static int draw_grid(cli_session *s, const text_maps *h)
     snprintf(title, sizeof title, "%.90s: all heads on %lld tokens", cli_shown(h->folder), n);
     unsigned char *data = NULL;
     size_t bytes = 0;
-    const char *wrong = figure_grid_draw(&(figure_grid){title, h->heads, n}, s->options.out, &data, &bytes);
+    const char *wrong = figure_grid_draw(&(figure_grid){title, h->model, h->heads, n}, s->options.out, &data, &bytes);
     return finish(s, h, wrong, data, bytes, "all heads");
 }
 
@@ -95,10 +97,11 @@ static int check_head(const cli_session *s, const text_maps *h, mha_model_head a
     if (at.layer >= mha_heads_layers(h->heads))
         return cli_usage(s, "--head \"%s\": the model has %lld layers", cli_shown(given.head),
                          (long long)mha_heads_layers(h->heads));
-    if (at.head >= mha_heads_count(h->heads, at.layer))
-        return cli_usage(s, "--head \"%s\": layer %lld has %lld heads", cli_shown(given.head), (long long)at.layer,
-                         (long long)mha_heads_count(h->heads, at.layer));
-    return CLI_DONE;
+    if (mha_head_place(h->model, at.layer, at.head) >= 0) return CLI_DONE;
+    const mha_model_info *info = mha_model_describe(h->model);
+    return cli_usage(s, "--head \"%s\": layer %lld has %lld heads%s", cli_shown(given.head), (long long)at.layer,
+                     (long long)info->heads_per_layer[at.layer],
+                     at.head < info->original_heads ? ": this one has been removed" : "");
 }
 
 static int check_options(const cli_session *s, mha_model_head *at)

@@ -25,9 +25,11 @@ const char *figure_draw(const figure *f, const char *path, unsigned char **data,
 /* How many of the tokens have a character that the font lacks; *first is the first of them. */
 int64_t figure_count_unreadable(const figure *f, const char **first);
 
-/* figure_draw of the maps of all heads, measured with keep_maps: a row per layer, with their labels. */
+/* figure_draw of the maps of all heads, measured with keep_maps, with their labels: a row per layer, a column per
+ * original head number, empty where the head was removed. */
 typedef struct figure_grid {
     const char *title;
+    const mha_model *model;
     const mha_heads *heads;
     int64_t n; /* tokens */
 } figure_grid;

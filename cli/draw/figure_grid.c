@@ -1,4 +1,4 @@
-/* figure_grid.c - the maps of all heads in one picture: a row per layer, a column per head, labels below. */
+/* figure_grid.c - the maps of all heads in one picture: a row per layer, a column per head number, labels below. */
 #include <math.h>
 #include <stdio.h>
 
@@ -19,7 +19,8 @@ static layout plan(const figure_grid *f)
     layout l = {.f = f, .columns = 1};
     const int64_t layers = mha_heads_layers(f->heads);
     for (int64_t i = 0; i < layers; i++)
-        if (mha_heads_count(f->heads, i) > l.columns) l.columns = mha_heads_count(f->heads, i);
+        for (int64_t h = 0; h < mha_heads_count(f->heads, i); h++)
+            if (mha_head_number(f->model, i, h) >= l.columns) l.columns = mha_head_number(f->model, i, h) + 1;
     l.side = (int)fmin(fmax(WIDEST / (double)l.columns - GAP, LEAST_SIDE), MOST_SIDE);
     const int rows = (int)layers * (l.side + CAPTION + GAP), columns = (int)l.columns * (l.side + GAP);
     cairo_t *cr = figure_scratch();
@@ -59,7 +60,7 @@ static void paint(cairo_t *cr, const void *what)
         cairo_move_to(cr, FIGURE_MARGIN, y + l->side / 2.0 + 4);
         cairo_show_text(cr, text);
         for (int64_t h = 0; h < mha_heads_count(l->f->heads, layer); h++)
-            paint_head(cr, l, layer, h, left + (double)h * (l->side + GAP), y);
+            paint_head(cr, l, layer, h, left + (double)mha_head_number(l->f->model, layer, h) * (l->side + GAP), y);
     }
     figure_bar(cr, left + (double)l->columns * (l->side + GAP) - GAP + FIGURE_BAR_GAP, top, l->bar);
 }

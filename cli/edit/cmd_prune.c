@@ -113,29 +113,6 @@ static int64_t count_kept(const prune_job *job, int64_t layer)
     return count;
 }
 
-/* The rule of transformers that the pruned model breaks; NULL: none. */
-static const char *find_broken_rule(const prune_job *job)
-{
-    const mha_model_info *info = job->info;
-    const char *family = info->family;
-    const int64_t first = count_kept(job, 0);
-    for (int64_t l = 1; l < info->layers; l++)
-        if (count_kept(job, l) != first) return "all layers must have the same number of heads";
-    const bool derived = strcmp(family, "bert") == 0 || strcmp(family, "gpt2") == 0;
-    if (derived && first * info->head_dim != info->hidden) return "heads must be hidden size / heads wide";
-    const bool divides = strcmp(family, "llama") == 0 || strcmp(family, "gemma2") == 0;
-    const bool whole = first > 0 && info->hidden % first == 0;
-    return divides && !whole ? "the hidden size must be a multiple of the number of heads" : NULL;
-}
-
-static void log_transformers(const prune_job *job)
-{
-    const char *rule = given.compatible ? NULL : find_broken_rule(job);
-    if (rule)
-        cli_say(job->session, "%s: transformers does not load it, as %s; --compatible writes a folder that it loads",
-                cli_out_name(job->session), rule);
-}
-
 static int prune(prune_job *job)
 {
     judgement j;
@@ -152,7 +129,7 @@ static int prune(prune_job *job)
         cli_say(job->session, "%s: %lld of %lld heads stay%s", cli_out_name(job->session), (long long)j.heads[1],
                 (long long)j.heads[0], given.compatible ? ", the others are zeros" : "");
         prune_choice_log(job, j.heads[0], j.heads[0] - j.heads[1]);
-        log_transformers(job);
+        if (!given.compatible) judge_log_transformers(job->session, &j);
         code = put_result(job, &j);
     }
     mha_model_edit_free(edit);

@@ -88,6 +88,7 @@ static int make(job *j, mha_model_edit **made)
     if (code == CLI_DONE) code = judge_save(s, *made, &j->judgement);
     if (code != CLI_DONE) return code;
     cli_say(s, "%s: written", cli_out_name(s));
+    if (!given.compatible) judge_log_transformers(s, &j->judgement);
     return put_result(j);
 }
 

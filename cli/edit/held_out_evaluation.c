@@ -76,6 +76,29 @@ static void measure_size(const mha_model *model, int m, judgement *j)
     j->kv_bytes[m] = info->kv_bytes_per_token;
 }
 
+static const char *find_broken_rule(const mha_model_info *info)
+{
+    const int64_t heads = info->heads_per_layer[0], keys = info->key_heads_per_layer[0];
+    const char *family = info->family;
+    for (int64_t l = 0; l < info->layers; l++) {
+        if (info->heads_per_layer[l] != heads || info->key_heads_per_layer[l] != keys)
+            return "all layers must have the same number of heads";
+        if (info->value_heads_per_layer[l] != keys) return "keys and values must have the same number of heads";
+    }
+    const bool derived = strcmp(family, "bert") == 0 || strcmp(family, "gpt2") == 0;
+    if (derived && keys != heads) return "each head must have its own keys and values";
+    if (derived && heads * info->head_dim != info->hidden) return "heads must be hidden size / heads wide";
+    const bool divides = strcmp(family, "llama") == 0 || strcmp(family, "gemma2") == 0;
+    return divides && info->hidden % heads ? "the hidden size must be a multiple of the number of heads" : NULL;
+}
+
+void judge_log_transformers(const cli_session *s, const judgement *j)
+{
+    if (j->broken_rule)
+        cli_say(s, "%s: transformers does not load it, as %s; --compatible writes a folder that it loads",
+                cli_out_name(s), j->broken_rule);
+}
+
 int judge(cli_session *s, const mha_model *model, const mha_model_edit *made, const held_texts *texts, judgement *j)
 {
     mha_model *small = NULL;
@@ -84,6 +107,7 @@ int judge(cli_session *s, const mha_model *model, const mha_model_edit *made, co
     if (mha_model_edit_open(made, &small, &error) != MHA_OK) return cli_refuse(s, &error);
     measure_size(model, 0, j);
     measure_size(small, 1, j);
+    j->broken_rule = find_broken_rule(mha_model_describe(small));
     int code = CLI_DONE;
     if (j->held_out && mha_models_compare(model, small, texts->held, NULL, NULL, &j->apart, &error) != MHA_OK)
         code = cli_refuse(s, &error);

@@ -11,7 +11,8 @@
 typedef struct judgement {
     int64_t heads[2], key_heads[2], value_heads[2]; /* key_heads and value_heads: of the first layer */
     int64_t parameters[2], bytes[2], kv_bytes[2];   /* bytes of the weights */
-    const char *held_out; /* what it was judged on, as held_texts.split says; NULL: there were no texts */
+    const char *held_out;    /* what it was judged on, as held_texts.split says; NULL: there were no texts */
+    const char *broken_rule; /* of transformers, which keeps it from loading the edited model; NULL: none */
     mha_comparison apart;
     double speed[2]; /* tokens of those texts per second */
 } judgement;
@@ -22,6 +23,9 @@ int judge_speed(cli_session *s, const mha_model *const models[2], const mha_head
 int judge(cli_session *s, const mha_model *model, const mha_model_edit *made, const held_texts *texts, judgement *j);
 /* Puts the quality into the record of what was made, and writes it to -o. */
 int judge_save(cli_session *s, mha_model_edit *made, const judgement *j);
+
+/* Logs the broken rule, if any. */
+void judge_log_transformers(const cli_session *s, const judgement *j);
 
 json_t *judge_pair(int64_t before, int64_t after);
 /* Adds parameters, bytes, kv_bytes_per_token and, if there were texts, quality and tokens_per_second. */

@@ -223,13 +223,15 @@ void prune_choice_log(const prune_job *job, int64_t before, int64_t removed)
 {
     const int64_t layers = job->rule.per_layer ? job->info->layers : 1, most = layers * prune_choice_most(job);
     const double asked = job->rule.ratio * (double)before;
-    char why[64] = "rounded to whole heads";
+    const bool groups = job->info->heads > job->info->kv_heads;
+    char why[96];
     if (!job->given.ratio || (double)removed == asked) return;
     if ((double)removed < asked && removed >= most)
         snprintf(why, sizeof why, "--floor keeps at least %lld in every layer",
                  job->rule.floor > 0 ? (long long)job->rule.floor : 1);
-    else if (job->info->heads > job->info->kv_heads)
-        snprintf(why, sizeof why, "rounded to whole groups of heads that share keys");
+    else
+        snprintf(why, sizeof why, "%s to whole %s", job->rule.per_layer ? "rounded up in each layer" : "rounded",
+                 groups ? "groups of heads that share keys" : "heads");
     cli_say(job->session, "--ratio %s asks for %.4g of %lld heads, %lld removed: %s", cli_shown(job->given.ratio),
             asked, (long long)before, (long long)removed, why);
 }

@@ -109,7 +109,8 @@ static void put_importance(FILE *out, const mha_importance *importance, const ra
 static void put_line(const cli_session *s, const measured *m, const ranked *r, int scores, int shown)
 {
     char name[48];
-    snprintf(name, sizeof name, "%lld.%lld", (long long)r->layer, (long long)r->head);
+    snprintf(name, sizeof name, "%lld.%lld", (long long)r->layer,
+             (long long)mha_head_number(m->model, r->layer, r->head));
     fprintf(s->out, "%-6s%-*s", name, NAME_WIDTH - 6, mha_head_label_key(mha_heads_label(m->heads, r->layer, r->head)));
     if (m->importance) put_importance(s->out, m->importance, r, scores);
     for (int c = 0; c < shown; c++)
@@ -171,7 +172,7 @@ static void print_csv(FILE *out, const measured *m)
     fputc('\n', out);
     for (int64_t l = 0; l < mha_heads_layers(m->heads); l++)
         for (int64_t h = 0; h < mha_heads_count(m->heads, l); h++) {
-            fprintf(out, "%lld,%lld,%s", (long long)l, (long long)h,
+            fprintf(out, "%lld,%lld,%s", (long long)l, (long long)mha_head_number(m->model, l, h),
                     mha_head_label_key(mha_heads_label(m->heads, l, h)));
             for (int k = 0; k < MHA_HEAD_METRICS; k++)
                 put_cell(out, mha_heads_value(m->heads, l, h, (mha_head_metric)k));
@@ -187,9 +188,10 @@ static void print_csv(FILE *out, const measured *m)
 static json_t *heads_json(const cli_session *s, const measured *m)
 {
     const mha_model_info *info = mha_model_describe(m->model);
-    json_t *all = json_pack("{s:s, s:I, s:I, s:I, s:o, s:o}", "model", cli_shown(s->model_name), "texts",
+    json_t *all = json_pack("{s:s, s:I, s:I, s:I, s:o, s:o, s:o}", "model", cli_shown(s->model_name), "texts",
                             (json_int_t)m->texts, "layers", (json_int_t)info->layers, "heads", (json_int_t)info->heads,
-                            "metrics", heads_json_metrics(m->heads), "labels", heads_json_labels(m->heads));
+                            "head_numbers", heads_json_numbers(m->model, m->heads), "metrics",
+                            heads_json_metrics(m->heads), "labels", heads_json_labels(m->heads));
     if (all) json_object_set_new(all, "sink_rate", cli_real(mha_heads_sink_rate(m->heads)));
     bool whole = all != NULL;
     if (whole && m->importance)
@@ -214,9 +216,9 @@ static int put_result(cli_session *s, const measured *m)
     int code = print_table(s, m);
     fputc('\n', s->out);
     if (m->importance)
-        cli_put_importance_grid(s, m->heads, m->importance, 0);
+        cli_put_importance_grid(s, m->model, m->heads, m->importance, 0);
     else
-        cli_put_grid(s, m->heads, 0);
+        cli_put_grid(s, m->model, m->heads, 0);
     fputc('\n', s->out);
     if (m->importance) put_trust(s, m);
     cli_put_legend(s, m->heads, 0);
@@ -301,8 +303,9 @@ const cli_command cli_heads = {
     .details =
         "Numbers are means over the tokens of all texts. A cell of the grid is a label and the score it rests "
         "on, in percent. Texts may not hold NUL.\n"
-        "--json prints {model, texts, layers, heads, metrics: {name: [layers][heads]}, labels: "
-        "[layers][heads]}; --csv one line per head. Both have all metrics; the table has those that fit the "
+        "--json prints {model, texts, layers, heads, head_numbers: [layers][heads], metrics: {name: "
+        "[layers][heads]}, labels: [layers][heads]}; heads are numbered as in the unpruned model; --csv one line per "
+        "head. Both have all metrics; the table has those that fit the "
         "terminal.\n"
         "With --by the table is the ranking, with the interval of 95 % had other texts been drawn; the grid shows "
         "importance in percent of the largest; JSON gains importance: {by, loss, texts, halves, saturated, "

@@ -50,6 +50,13 @@ typedef struct cell {
     bool wide;
 } cell;
 
+/* Where the cells stand. */
+typedef struct grid {
+    const mha_model *model;
+    int64_t numbers, per_line; /* columns: original head numbers */
+    int width, margin;         /* of a cell; before a line that continues a layer */
+} grid;
+
 /* " pr100", " fi 62", " ..   "; without the score " pr". */
 static void put_label_cell(const cli_session *session, const cell *c, int64_t layer, int64_t head)
 {
@@ -87,43 +94,53 @@ static void put_importance_cell(const cli_session *session, const cell *c, int64
         fprintf(session->out, "%2.0f", fmin(share * 100, 99));
 }
 
-static int64_t most_heads(const mha_heads *heads)
+/* The greatest original head number, and 1. */
+static int64_t count_numbers(const mha_model *model, const mha_heads *heads)
 {
-    int64_t most = 0;
+    int64_t count = 0;
     for (int64_t l = 0; l < mha_heads_layers(heads); l++)
-        if (mha_heads_count(heads, l) > most) most = mha_heads_count(heads, l);
-    return most;
+        for (int64_t h = 0; h < mha_heads_count(heads, l); h++)
+            if (mha_head_number(model, l, h) >= count) count = mha_head_number(model, l, h) + 1;
+    return count;
 }
 
-static void put_grid(const cli_session *session, cell c, int indent)
+static void put_layer(const cli_session *session, const cell *c, int64_t layer, const grid *g)
+{
+    for (int64_t n = 0; n < g->numbers; n++) {
+        if (n % g->per_line == 0 && n > 0) fprintf(session->out, "\n%*s", g->margin, "");
+        const int64_t head = mha_head_place(g->model, layer, n);
+        if (head < 0) {
+            fprintf(session->out, "%*s", g->width, "");
+            continue;
+        }
+        fputc(' ', session->out);
+        (c->importance ? put_importance_cell : put_label_cell)(session, c, layer, head);
+        fputs(cli_plain(session), session->out);
+    }
+    fputc('\n', session->out);
+}
+
+static void put_grid(const cli_session *session, const mha_model *model, cell c, int indent)
 {
     enum { MARGIN = 6, WIDE = 6, NARROW = 3 }; /* 12 heads just fit 80 columns, with an indent of 2 */
-    const mha_heads *heads = c.heads;
-    int64_t heads_most = most_heads(heads), room = session->columns - indent - MARGIN;
-    c.wide = heads_most * WIDE <= room;
-    int width = c.wide ? WIDE : NARROW;
-    int64_t per_line = room / width > 1 ? room / width : 1;
+    const int64_t numbers = count_numbers(model, c.heads), room = session->columns - indent - MARGIN;
+    c.wide = numbers * WIDE <= room;
+    const int width = c.wide ? WIDE : NARROW;
+    const grid g = {model, numbers, room / width > 1 ? room / width : 1, width, indent + MARGIN};
 
     fprintf(session->out, "%*s%s%-*s", indent, "", cli_dim(session), MARGIN, "layer");
-    for (int64_t h = 0; h < heads_most && h < per_line; h++)
-        fprintf(session->out, " %-*lld", width - 1, (long long)h);
+    for (int64_t n = 0; n < numbers && n < g.per_line; n++)
+        fprintf(session->out, " %-*lld", width - 1, (long long)n);
     fprintf(session->out, "%s\n", cli_plain(session));
-    for (int64_t l = 0; l < mha_heads_layers(heads); l++) {
-        for (int64_t h = 0; h < mha_heads_count(heads, l); h++) {
-            if (h % per_line == 0 && h > 0) fprintf(session->out, "\n%*s", indent + MARGIN, "");
-            if (h == 0)
-                fprintf(session->out, "%*s%s%5lld%s ", indent, "", cli_dim(session), (long long)l, cli_plain(session));
-            fputc(' ', session->out);
-            (c.importance ? put_importance_cell : put_label_cell)(session, &c, l, h);
-            fputs(cli_plain(session), session->out);
-        }
-        fputc('\n', session->out);
+    for (int64_t l = 0; l < mha_heads_layers(c.heads); l++) {
+        fprintf(session->out, "%*s%s%5lld%s ", indent, "", cli_dim(session), (long long)l, cli_plain(session));
+        put_layer(session, &c, l, &g);
     }
 }
 
-void cli_put_grid(const cli_session *session, const mha_heads *heads, int indent)
+void cli_put_grid(const cli_session *session, const mha_model *model, const mha_heads *heads, int indent)
 {
-    put_grid(session, (cell){.heads = heads}, indent);
+    put_grid(session, model, (cell){.heads = heads}, indent);
 }
 
 /* The colours with their numbers, where there is room, and what the numbers are. */
@@ -143,14 +160,14 @@ static void put_ramp(const cli_session *session, double most, int indent)
                   session->show_colour ? " and colours" : "", most);
 }
 
-void cli_put_importance_grid(const cli_session *session, const mha_heads *heads, const mha_importance *importance,
-                             int indent)
+void cli_put_importance_grid(const cli_session *session, const mha_model *model, const mha_heads *heads,
+                             const mha_importance *importance, int indent)
 {
     double most = 0;
     for (int64_t l = 0; l < mha_heads_layers(heads); l++)
         for (int64_t h = 0; h < mha_heads_count(heads, l); h++)
             most = fmax(most, mha_importance_value(importance, l, h));
-    put_grid(session, (cell){.heads = heads, .importance = importance, .most = most > 0 ? most : 1}, indent);
+    put_grid(session, model, (cell){.heads = heads, .importance = importance, .most = most > 0 ? most : 1}, indent);
     put_ramp(session, most, indent);
 }
 

@@ -50,20 +50,15 @@ json_t *heads_json_labels(const mha_heads *heads)
     return heads_json_each(heads, label_item, NULL);
 }
 
-/* A model that was pruned keeps the list of its heads in config.json, which has been checked when it was opened. */
 static json_t *number_item(const mha_heads *heads, int64_t layer, int64_t head, const void *arg)
 {
     (void)heads;
-    const json_t *number = json_array_get(json_array_get(arg, (size_t)layer), (size_t)head);
-    return json_integer(json_is_integer(number) ? json_integer_value(number) : (json_int_t)head);
+    return json_integer(mha_head_number(arg, layer, head));
 }
 
 json_t *heads_json_numbers(const mha_model *model, const mha_heads *heads)
 {
-    json_t *config = json_loads(mha_model_config_json(model), 0, NULL);
-    json_t *numbers = heads_json_each(heads, number_item, json_object_get(config, "mha.heads"));
-    json_decref(config);
-    return numbers;
+    return heads_json_each(heads, number_item, model);
 }
 
 json_t *heads_json_tokens(const mha_model *model, const mha_heads *heads)

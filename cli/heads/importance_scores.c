@@ -281,7 +281,7 @@ static double printed(double value)
 int importance_scores_values(cli_session *s, const importance_scores *scores, const mha_model *model,
                              const mha_head_data *data, double *values)
 {
-    if (scores->file) return scores_file_read(s, scores->file, mha_model_describe(model), values);
+    if (scores->file) return scores_file_read(s, scores->file, model, values);
     mha_importance *importance;
     const int code = importance_scores_measure(s, scores, model, 0, data, &importance);
     int64_t count = 0;

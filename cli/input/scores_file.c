@@ -18,6 +18,7 @@ enum { MOST_MIB = 16 }; /* 60,000 heads as JSON with all statistics, more as CSV
 typedef struct scores {
     const cli_session *session;
     const char *name;
+    const mha_model *model;
     const mha_model_info *info;
     double *values; /* [layers, H] */
     char *text;     /* [bytes], and NUL */
@@ -63,6 +64,16 @@ static int open_and_read(scores *f, const char *path)
     return code;
 }
 
+static int check_whole(const scores *f)
+{
+    for (int64_t l = 0; l < f->info->layers; l++)
+        for (int64_t h = 0; h < f->info->heads_per_layer[l]; h++)
+            if (isnan(f->values[l * f->info->heads + h]))
+                return cli_error(f->session, CLI_REFUSED, "%s: head %lld.%lld of the model must have a score", f->name,
+                                 (long long)l, (long long)mha_head_number(f->model, l, h));
+    return CLI_DONE;
+}
+
 /* ---- JSON ---- */
 
 /* The value that is wrong, on one line. */
@@ -76,7 +87,8 @@ static int refuse_value(const scores *f, const char *place, const char *rule, co
     return code;
 }
 
-static int read_row(const scores *f, const json_t *row, int64_t layer)
+/* `numbers`: of the heads of the row; NULL = as the model has them. */
+static int read_row(const scores *f, const json_t *row, const json_t *numbers, int64_t layer)
 {
     char place[64], rule[64];
     const int64_t heads = f->info->heads_per_layer[layer];
@@ -88,7 +100,11 @@ static int read_row(const scores *f, const json_t *row, int64_t layer)
         const double value = json_number_value(item);
         snprintf(place, sizeof place, "importance.values[%lld][%lld]", (long long)layer, (long long)h);
         if (!json_is_number(item) || !isfinite(value)) return refuse_value(f, place, "a number", item);
-        f->values[layer * f->info->heads + h] = value;
+        const json_t *number = json_array_get(numbers, (size_t)h);
+        const int64_t head = numbers ? mha_head_place(f->model, layer, json_integer_value(number)) : h;
+        snprintf(place, sizeof place, "head_numbers[%lld][%lld]", (long long)layer, (long long)h);
+        if (head < 0) return refuse_value(f, place, "a head of the model", number);
+        f->values[layer * f->info->heads + head] = value;
     }
     return CLI_DONE;
 }
@@ -97,6 +113,7 @@ static int read_lists(const scores *f, const json_t *root)
 {
     char rule[64];
     const json_t *importance = json_object_get(root, "importance"), *values = json_object_get(importance, "values");
+    const json_t *numbers = json_object_get(root, "head_numbers");
     snprintf(rule, sizeof rule, "a list of the %lld layers of the model", (long long)f->info->layers);
     if (!json_is_object(importance))
         return refuse_value(f, "importance", "an object, as mha heads --by SCORE --json writes it", importance);
@@ -104,8 +121,8 @@ static int read_lists(const scores *f, const json_t *root)
         return refuse_value(f, "importance.values", rule, values);
     int code = CLI_DONE;
     for (int64_t l = 0; l < f->info->layers && code == CLI_DONE; l++)
-        code = read_row(f, json_array_get(values, (size_t)l), l);
-    return code;
+        code = read_row(f, json_array_get(values, (size_t)l), json_array_get(numbers, (size_t)l), l);
+    return code == CLI_DONE ? check_whole(f) : code;
 }
 
 static int read_json(const scores *f, const char *at)
@@ -186,7 +203,7 @@ static int take_line(const scores *f, const cells *c, const int place[COLUMNS])
     const int64_t layer = number_of(cell[LAYER], f->info->layers);
     snprintf(rule, sizeof rule, "one of the %lld layers of the model", (long long)f->info->layers);
     if (layer < 0) return refuse_cell(f, c, LAYER, cell[LAYER], rule);
-    const int64_t head = number_of(cell[HEAD], f->info->heads_per_layer[layer]);
+    const int64_t head = mha_head_place(f->model, layer, number_of(cell[HEAD], INT32_MAX));
     snprintf(rule, sizeof rule, "one of the %lld heads of the layer", (long long)f->info->heads_per_layer[layer]);
     if (head < 0) return refuse_cell(f, c, HEAD, cell[HEAD], rule);
     double *value = f->values + layer * f->info->heads + head;
@@ -194,16 +211,6 @@ static int take_line(const scores *f, const cells *c, const int place[COLUMNS])
     *value = strtod(cell[SCORE], &rest);
     if (rest == cell[SCORE] || *rest || isspace((unsigned char)*cell[SCORE]) || !isfinite(*value))
         return refuse_cell(f, c, SCORE, cell[SCORE], "a number");
-    return CLI_DONE;
-}
-
-static int check_whole(const scores *f)
-{
-    for (int64_t l = 0; l < f->info->layers; l++)
-        for (int64_t h = 0; h < f->info->heads_per_layer[l]; h++)
-            if (isnan(f->values[l * f->info->heads + h]))
-                return cli_error(f->session, CLI_REFUSED, "%s: head %lld.%lld of the model must have a line", f->name,
-                                 (long long)l, (long long)h);
     return CLI_DONE;
 }
 
@@ -235,10 +242,12 @@ static int read_either(scores *f)
     return first == '{' || first == '[' ? read_json(f, at) : read_csv(f, at);
 }
 
-int scores_file_read(const cli_session *session, const char *path, const mha_model_info *info, double *values)
+int scores_file_read(const cli_session *session, const char *path, const mha_model *model, double *values)
 {
+    const mha_model_info *info = mha_model_describe(model);
     scores f = {.session = session,
                 .name = strcmp(path, "-") == 0 ? "standard input" : cli_shown(path),
+                .model = model,
                 .info = info,
                 .values = values};
     for (int64_t n = 0; n < info->layers * info->heads; n++)

@@ -8,6 +8,6 @@
 /* Fills values [layers, H] of the model, NAN where a layer has no such head; "-" is standard input. Whatever is not a
  * finite score for every head, and for no other, is refused with its place in the file. Returns an exit code; the
  * message has been printed. */
-int scores_file_read(const cli_session *session, const char *path, const mha_model_info *info, double *values);
+int scores_file_read(const cli_session *session, const char *path, const mha_model *model, double *values);
 
 #endif

@@ -134,7 +134,7 @@ static int show_heads(cli_session *s, const mha_model *model, const mha_heads *h
     snprintf(line, sizeof line, "What its %lld heads do with them: a label, and how strongly in percent",
              (long long)count_heads(heads));
     title(s, 3, line);
-    cli_put_grid(s, heads, INDENT);
+    cli_put_grid(s, model, heads, INDENT);
     fputc('\n', s->out);
     cli_put_legend(s, heads, INDENT);
     title(s, 4, "Three of them in words (head LAYER.HEAD)");

@@ -91,7 +91,7 @@ static int by_layer(const void *a, const void *b)
 }
 
 /* --heads, ascending, each once; to be freed. */
-static int read_heads(const cli_session *s, const mha_model_info *info, mha_model_head **heads, int64_t *count)
+static int read_heads(const cli_session *s, const mha_model *model, mha_model_head **heads, int64_t *count)
 {
     *heads = NULL;
     *count = 0;
@@ -104,13 +104,15 @@ static int read_heads(const cli_session *s, const mha_model_info *info, mha_mode
         if (!end || (*end && *end != ','))
             return cli_usage(s, "--heads: want LAYER.HEAD with commas between them, not \"%s\"",
                              cli_shown_start(text, 40));
-        if (h->layer >= info->layers || h->head >= info->heads_per_layer[h->layer])
-            return cli_usage(s, "--heads: the model has no head %d.%d", (int)h->layer, (int)h->head);
+        const int64_t place = mha_head_place(model, h->layer, h->head);
+        if (place < 0) return cli_usage(s, "--heads: the model has no head %d.%d", (int)h->layer, (int)h->head);
+        h->head = (int32_t)place;
     }
     qsort(list, (size_t)*count, sizeof *list, by_layer);
     for (int64_t n = 1; n < *count; n++)
         if (by_layer(&list[n - 1], &list[n]) == 0)
-            return cli_usage(s, "--heads: %d.%d is there twice", (int)list[n].layer, (int)list[n].head);
+            return cli_usage(s, "--heads: %d.%lld is there twice", (int)list[n].layer,
+                             (long long)mha_head_number(model, list[n].layer, list[n].head));
     return CLI_DONE;
 }
 
@@ -220,7 +222,7 @@ static int tap_sequence(cli_session *s, const mha_model *model, const sequence *
     mha_model_head *heads = NULL;
     tap_wish wish = {.keep = (s->options.out || given.at ? TAP_ALL_LOGITS : 0) | (given.hidden ? TAP_HIDDEN : 0) |
                              (given.attn || given.heads ? TAP_ATTENTIONS : 0) | (given.stats ? TAP_STATS : 0)};
-    int code = read_heads(s, mha_model_describe(model), &heads, &wish.head_count);
+    int code = read_heads(s, model, &heads, &wish.head_count);
     wish.heads = heads;
     if (code == CLI_DONE) code = tap_run(s, model, q->ids, q->count, &wish, &t);
     if (code == CLI_DONE) code = put_top(s, q, &t, given.at ? at : q->count - 1, most);

@@ -48,7 +48,8 @@ static int on_attention(void *user, int64_t layer, int64_t heads, const float *p
     for (int64_t n = 0; n < heads; n++) {
         char *name = name_of(t, "attn", layer);
         const size_t used = strlen(name);
-        snprintf(name + used, sizeof *t->names - used, ".%d", (int)t->heads++->head);
+        snprintf(name + used, sizeof *t->names - used, ".%lld",
+                 (long long)mha_head_number(t->model, layer, t->heads++->head));
         if (add(t, MHA_F32, 2, map + 1, probs + n * t->length * t->length)) return 1;
     }
     return 0;
@@ -93,8 +94,12 @@ int tap_run(cli_session *s, const mha_model *model, const int32_t *ids, int64_t 
     const mha_model_info *info = mha_model_describe(model);
     const unsigned keep = wish->keep;
     const bool all = keep & TAP_ALL_LOGITS;
-    *t = (tap){
-        .length = length, .vocab = info->vocab, .rows = all ? length : 1, .hidden = info->hidden, .heads = wish->heads};
+    *t = (tap){.model = model,
+               .length = length,
+               .vocab = info->vocab,
+               .rows = all ? length : 1,
+               .hidden = info->hidden,
+               .heads = wish->heads};
     if (!info->logits && !(keep & (TAP_HIDDEN | TAP_ATTENTIONS | TAP_STATS)))
         return cli_error(s, CLI_REFUSED, "%s has no logits: --hidden, --attn and --stats have the rest",
                          cli_shown(s->model_name));

@@ -6,12 +6,14 @@
 #include "command.h"
 
 typedef struct tap {
+    const mha_model *model;
     int64_t length, vocab;
     float *logits; /* [rows, vocab]: of every token, or of the last one; NULL if the checkpoint has none */
     int64_t rows;  /* length or 1 */
     mha_named_tensor *list;
     int64_t count; /* "logits" [L, vocab]; "hidden.N" [L, E], 0 the embeddings; "attn.N" [heads, L, L] of layer N, or
-                    * "attn.N.H" [L, L] of a chosen head; "row_entropy.N" and the like [heads, L] */
+                    * "attn.N.H" [L, L] of a chosen head by its original number; "row_entropy.N" and the like
+                    * [heads, L] */
     char (*names)[32];
     const mha_model_head *heads; /* those that were chosen */
     int64_t hidden;              /* E */

@@ -4,12 +4,29 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "io/json/json.h"
-#include <string.h>
+#include <stdio.h>
 
 int64_t mha__group(const mha_model *m, int64_t layer)
 {
     const int64_t keys = m->config.layer_k_heads[layer], values = m->config.layer_v_heads[layer];
     return m->config.layer_heads[layer] * mha__common_multiple(keys, values) / (keys * values);
+}
+
+/* Their numbers in the unpruned model: "4, 5". */
+static void name_heads(const mha_model *m, int64_t layer, int64_t first, int64_t count, char *text, size_t room)
+{
+    size_t used = 0;
+    for (int64_t h = first; h < first + count && used < room; h++)
+        used += (size_t)snprintf(text + used, room - used, "%s%lld", h > first ? ", " : "",
+                                 (long long)m->head_numbers[layer * m->config.heads + h]);
+}
+
+static mha_status refuse_part(const mha_model *m, int64_t layer, int64_t first, int64_t count, mha_error *err)
+{
+    char heads[128];
+    name_heads(m, layer, first, count, heads, sizeof heads);
+    return mha__fail(err, MHA_ERR_ARG, "layer %lld: heads %s share keys or values, and stay or are removed together",
+                     (long long)layer, heads);
 }
 
 mha_status mha__keep_check(const mha_model *m, const uint8_t *keep, mha_error *err)
@@ -18,13 +35,9 @@ mha_status mha__keep_check(const mha_model *m, const uint8_t *keep, mha_error *e
         const int64_t group = mha__group(m, layer);
         const uint8_t *row = keep + layer * m->config.heads;
         if (mha__keep_count(m, keep, layer) == 0)
-            return mha__fail(err, MHA_ERR_ARG, "layer %lld would be left without a head; one has to stay",
-                             (long long)layer);
+            return mha__fail(err, MHA_ERR_ARG, "layer %lld must keep at least one head", (long long)layer);
         for (int64_t h = 0; h < m->heads_per_layer[layer]; h++)
-            if (!row[h] != !row[h - h % group])
-                return mha__fail(err, MHA_ERR_ARG,
-                                 "layer %lld: heads %lld to %lld share one key head, and stay or go together",
-                                 (long long)layer, (long long)(h - h % group), (long long)(h - h % group + group - 1));
+            if (!row[h] != !row[h - h % group]) return refuse_part(m, layer, h - h % group, group, err);
     }
     return MHA_OK;
 }

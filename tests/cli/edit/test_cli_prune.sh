@@ -71,11 +71,13 @@ asks 1 '12 of 12 heads, 9 removed: --floor keeps at least 1 in every layer'
 asks 0.95 '11.4 of 12 heads, 6 removed: --floor keeps at least 2 in every layer' --floor 2
 asks 0.9 '10.8 of 12 heads, 9 removed: --floor keeps at least 1 in every layer' --per-layer
 asks 0.03 '0.36 of 12 heads, 0 removed: rounded to whole heads'
-asks 0.3 '3.6 of 12 heads, 6 removed: rounded to whole heads' --per-layer
+asks 0.3 '3.6 of 12 heads, 6 removed: rounded up in each layer to whole heads' --per-layer
 expect 0 prune --by ov_norm --ratio 0.25 -o ratio --force
 has_not err 'asks for'
 expect 0 "$MHA" prune -m "$data/families/gemma2" --by ov_norm --ratio 0.3 -o ratio --force
 has err 'rounded to whole groups of heads that share keys'
+expect 0 "$MHA" prune -m "$data/families/gemma2" --by ov_norm --ratio 0.3 --per-layer -o ratio --force
+has err 'rounded up in each layer to whole groups of heads that share keys'
 
 # The rule of transformers that the folder breaks is named.
 breaks() { # SENTENCE MODEL HEADS
@@ -215,7 +217,7 @@ has err 'give texts to choose and fit on'
 refused 2 prune --ratio 0.5 --by beauty -f texts -o x
 refused 2 prune --count 10 -f texts -o x
 refused 2 prune --heads 0.0,0.1,0.2,0.3 -o x
-has err 'one has to stay'
+has err 'layer 0 must keep at least one head'
 refused 2 prune --heads 0.1 -o one
 has err '--force'
 head -n 2 texts >few

@@ -37,6 +37,20 @@ grep -q 'mha.kv_heads' whole/config.json && fail 'compatible config with mha.kv_
 expect 0 "$MHA" info -m whole --json
 at key_heads_per_layer.0 4
 
+# The rule of transformers that the folder breaks is named, also after the next edit.
+rule='keys and values must have the same number of heads'
+llama() { "$MHA" regroup -m "$data/families/llama" --method mean --force "$@"; }
+expect 0 llama -o apart --value-heads 1
+has err "transformers does not load it, as $rule"
+expect 0 "$MHA" prune -m apart --ratio 0 --by ov_norm -o less
+has err "transformers does not load it, as $rule"
+expect 0 llama -o alike --kv-heads 1
+has_not err transformers
+expect 0 llama -o alike --value-heads 1 --compatible
+has_not err transformers
+expect 0 regroup -o shared --kv-heads 2 --method mean
+has err 'transformers does not load it, as each head must have its own keys and values'
+
 # The bytes are those that lie in the file.
 expect 0 "$MHA" regroup -m "$data/families/llama-f16" -o stored --kv-heads 1 --method mean --json
 after=$("$JSON_AT" bytes.1 <out)

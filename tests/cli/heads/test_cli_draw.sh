@@ -20,6 +20,24 @@ has grid.svg '<svg'
 has grid.pdf '%PDF-'
 refused 2 "$MHA" draw -m "$tiny" "$text" --grid --head 0.0 -o no.png
 
+# Heads of a pruned model have their numbers in the unpruned model.
+expect 0 "$MHA" prune -m "$tiny" --heads 0.0,1.1 -o fewer
+expect 0 "$MHA" draw -m fewer "$text" --head 0.3 -o fewer.png
+has err 'layer 0 head 3'
+refused 2 "$MHA" draw -m fewer "$text" --head 0.0 -o no.png
+has err 'layer 0 has 3 heads: this one has been removed'
+refused 2 "$MHA" draw -m fewer "$text" --head 0.4 -o no.png
+has err 'layer 0 has 3 heads'
+has_not err removed
+expect 0 "$MHA" draw -m fewer "$text" --grid -o fewer.svg
+expect 0 "$MHA" heads -m fewer "$text"
+[ "$(grep -c '^0\.0 \|^1\.1 ' out)" = 0 ] || fail 'a removed head in the table'
+[ "$(grep -c '^0\.3 \|^1\.3 ' out)" = 2 ] || fail 'a head of the table without its number'
+grep -q '^    0        [a-z.]' out || fail 'the grid has a head in the place of 0.0'
+expect 0 "$MHA" logits -m fewer "$text" --heads 0.3 -o maps.safetensors
+grep -q 'attn\.0\.3' maps.safetensors || fail 'no map of head 0.3'
+refused 2 "$MHA" logits -m fewer "$text" --heads 0.0 -o no.safetensors
+
 # --scale: pixels per point of a PNG, 2 unless given; the size of SVG and PDF.
 png_size() { od -An -tu1 -j16 -N8 "$1" | awk '{ print $3 * 256 + $4, $7 * 256 + $8 }'; }
 expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 --scale 1 -o one.png

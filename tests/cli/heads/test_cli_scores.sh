@@ -97,7 +97,7 @@ wrong '{"importance": {"values": [[1,2,3,4],[1,2,"3",4],[1,2,3,4]]}}' 'importanc
 wrong "layer,head,label$line" 'line 1 must name the columns, "importance" among them, as mha heads --by SCORE --csv writes them (got "layer", ...)'
 wrong "$header$line$line" 'line 3: head must be on one line only (got "0")'
 wrong "$header$line,2" 'line 2: must have 3 cells, as line 1 (got 4)'
-wrong "$header$line" 'head 0.1 of the model must have a line'
+wrong "$header$line" 'head 0.1 of the model must have a score'
 for value in x '' nan inf '1 2' ' 1'; do
     wrong "$header
 0,0,$value" "line 2: importance must be a number (got \"$value\")"
@@ -115,6 +115,25 @@ refused 3 "$MHA" prune -m "$data/models/bert-mlm-tiny" --scores scores.json --co
 expect 0 prune --heads 0.0,1.1 -o fewer
 refused 3 "$MHA" prune -m fewer --scores scores.json --count 2 -o never
 has err 'importance.values[0] must be a list of the 3 heads of the layer'
+
+# Scores of a pruned model name its heads by their numbers in the unpruned model.
+expect 0 "$MHA" heads -m fewer --by ov_norm -f single --csv
+[ "$(cut -d , -f 1,2 out | tr '\n' ' ')" = 'layer,head 0,1 0,2 0,3 1,0 1,2 1,3 2,0 2,1 2,2 2,3 ' ] || fail "heads by number: $(cut -d , -f 1,2 out)"
+cp out fewer.csv
+expect 0 "$MHA" heads -m fewer --by ov_norm -f single --json
+at head_numbers.0.0 1
+at head_numbers.1.1 2
+cp out fewer.json
+expect 0 "$MHA" prune -m fewer --by ov_norm --count 4 -o measured --force
+for file in fewer.csv fewer.json; do
+    expect 0 "$MHA" prune -m fewer --scores $file --count 4 -o by_file --force
+    same measured/model.safetensors by_file/model.safetensors "of a pruned model, $file"
+done
+expect 0 prune --heads 0.1,1.0 -o others
+for file in fewer.csv fewer.json; do # as many heads, but others
+    refused 3 "$MHA" prune -m others --scores $file --count 1 -o never
+done
+has err 'head_numbers[0][0] must be a head of the model (got 1)'
 
 # Another end of lines, and a mark of the byte order.
 sed 's/$/\r/' scores.csv >windows.csv
