@@ -56,33 +56,28 @@ static mha_status draw(creation *n, const mha__config *c, mha__role role, bool b
     return MHA_OK;
 }
 
-static mha_status add(mha__arena *arena, creation *n, const mha__config *c, mha__role role, int64_t layer, bool bias,
-                      mha_error *err)
+static mha_status add(mha__arena *arena, creation *n, const mha__config *c, const mha__tensor_step *at, mha_error *err)
 {
     char name[MHA__TENSOR_NAME];
     mha_named_tensor t;
-    if (!mha__weights_expected(c, role, layer, bias, name, &t)) return MHA_OK;
+    if (!mha__weights_expected(c, at->role, at->layer, at->bias, name, &t)) return MHA_OK;
     const size_t bytes = strlen(name) + 1;
     char *own = mha__take(arena, 1, bytes);
     t.data = mha__take(arena, (size_t)t.shape[0] * (t.rank == 2 ? (size_t)t.shape[1] : 1), sizeof(float));
     t.name = own;
-    const int64_t at = n->count++;
+    const int64_t number = n->count++;
     if (!n->list) return MHA_OK;
     memcpy(own, name, bytes);
-    n->list[at] = t;
-    return draw(n, c, role, bias, &t, err);
+    n->list[number] = t;
+    return draw(n, c, at->role, at->bias, &t, err);
 }
 
 /* Takes room for all tensors, and fills them where there is some. */
 static mha_status walk(mha__arena *arena, creation *n, const mha__config *c, mha_error *err)
 {
     n->count = 0;
-    for (int64_t layer = -1; layer < c->layers; layer++) {
-        for (int role = 0; role < MHA__ROLES; role++)
-            for (int bias = 0; bias < 2; bias++)
-                if ((role >= MHA__FIRST_OF_LAYER) == (layer >= 0) && is_made(c, (mha__role)role))
-                    MHA__TRY(add(arena, n, c, (mha__role)role, layer, bias != 0, err));
-    }
+    for (mha__tensor_step at = {0}; mha__tensor_each(c, &at);)
+        if (is_made(c, at.role)) MHA__TRY(add(arena, n, c, &at, err));
     return MHA_OK;
 }
 

@@ -40,6 +40,8 @@ mha_status mha__model_take_outer(mha_model *model, mha_error *err);
 /* False for roles whose tensors may stand in the file, but not in this model: heads of logits that are not built, or
  * tied. Known once the outer parts are taken. */
 bool mha__model_uses(const mha_model *model, mha__role role);
+/* The tensor at a place (mha__tensor_each) that the model uses; NULL if there is none. */
+const mha_tensor *mha__model_tensor(const mha_model *model, const mha__tensor_step *at);
 /* Finds the tensors of a layer and makes its block; checks them alone in a model without weights. */
 mha_status mha__model_create_block(mha_model *model, int64_t layer, mha_error *err);
 /* Packs a layer again from the tensors that the model was opened with, whose data have changed since. Nobody may run

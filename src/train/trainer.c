@@ -75,24 +75,15 @@ static mha_status add(blocks *b, mha_trainer *t, const mha_tensor *tensor, mha__
     return mha_tensor_read(tensor, MHA_F32, weight, err);
 }
 
-/* What the model uses at place n of a layer: weight or bias of a role; or NULL. */
-static const mha_tensor *tensor_at(const mha_model *m, int64_t layer, int n)
-{
-    const mha__role role = (mha__role)(n / 2);
-    const bool here = (role >= MHA__FIRST_OF_LAYER) == (layer >= 0) && mha__model_uses(m, role);
-    return here ? mha__weights_tensor(&m->outer, role, layer, n % 2 != 0) : NULL;
-}
-
 /* The tensors that the model uses, in the order of mha_model_grads_list. */
 static mha_status walk(blocks *b, mha_trainer *t, const mha_model *m, mha_error *err)
 {
     t->count = 0;
-    for (int64_t layer = -1; layer < m->config.layers; layer++)
-        for (int n = 0; n < 2 * MHA__ROLES; n++) {
-            const mha_tensor *tensor = tensor_at(m, layer, n);
-            const mha__parameter p = {.layer = layer, .role = (mha__role)(n / 2)};
-            if (tensor) MHA__TRY(add(b, t, tensor, p, err));
-        }
+    for (mha__tensor_step at = {0}; mha__tensor_each(&m->config, &at);) {
+        const mha_tensor *tensor = mha__model_tensor(m, &at);
+        const mha__parameter p = {.layer = at.layer, .role = at.role};
+        if (tensor) MHA__TRY(add(b, t, tensor, p, err));
+    }
     return MHA_OK;
 }
 
@@ -153,14 +144,13 @@ static mha_status check_frozen(const mha_trainer *t, mha_error *err)
 /* The model opened anew uses the copies, all of them and nothing else. Their names and shapes come with them. */
 static mha_status check_opened(const mha_trainer *t, mha_error *err)
 {
-    int64_t at = 0;
+    int64_t count = 0;
     bool same = true;
-    for (int64_t layer = -1; layer < t->model->config.layers; layer++)
-        for (int n = 0; n < 2 * MHA__ROLES; n++) {
-            const mha_tensor *tensor = tensor_at(t->model, layer, n);
-            if (tensor) same = same && at < t->count && tensor->data == t->list[at++].data;
-        }
-    if (same && at == t->count) return MHA_OK;
+    for (mha__tensor_step at = {0}; mha__tensor_each(&t->model->config, &at);) {
+        const mha_tensor *tensor = mha__model_tensor(t->model, &at);
+        if (tensor) same = same && count < t->count && tensor->data == t->list[count++].data;
+    }
+    if (same && count == t->count) return MHA_OK;
     return mha__fail(err, MHA_ERR_FORMAT,
                      "the folder has changed since the model was opened: its tensors are not those of the model");
 }

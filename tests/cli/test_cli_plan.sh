@@ -84,21 +84,21 @@ done
 # The single head of width 768 is measured like the others.
 expect 0 "$MHA" plan --d-model 768 --layers 1 --seq 2 --measure --seconds 0.001
 grep -q '^mha  *1  *768 ' out || fail "no row of one head 768 wide: $(cat out)"
-! grep -q 'not run here' out || fail "a row is not run: $(grep 'not run here' out)"
+! grep -q 'operator supports' out || fail "a row is not run: $(grep 'operator supports' out)"
 
 # Rows that are not run here say so, measured or not.
 for measure in '' '--measure --seconds 0.001'; do
     # shellcheck disable=SC2086 # two words or none
     expect 0 "$MHA" plan --d-model 2048 --layers 1 --seq 2 $measure
-    [ "$(grep -c 'heads wider than 1024 are not run here$' out)" = 1 ] || fail "not one row of heads 2048 wide: $(cat out)"
-    grep -q '^mha  *1  *2048 .*not run here$' out || fail 'another row is marked'
+    [ "$(grep -c 'heads are wider than the operator supports$' out)" = 1 ] || fail "not one row of heads 2048 wide: $(cat out)"
+    grep -q '^mha  *1  *2048 .*the operator supports$' out || fail 'another row is marked'
 done
 expect 0 "$MHA" plan --d-model 2048 --json
 at rows.15.head_dim 2048
-at rows.15.refused 'heads wider than 1024 are not run here'
+at rows.15.refused 'heads are wider than the operator supports'
 "$JSON_AT" rows.16.refused <out >/dev/null 2>&1 && fail 'a row 1024 wide is refused'
 expect 0 "$MHA" plan --d-model 2048 --csv
-has out ',heads wider than 1024 are not run here'
+has out ',heads are wider than the operator supports'
 
 # ---- wrong use: a sentence with the option and its value ----
 wrong() {

@@ -132,21 +132,29 @@ static double *value_at(const layer *l, mha_diversity_kind what, int64_t a, int6
     return l->d->value[what] + (first + a) * mha_diversity_heads(l->d) + first + b;
 }
 
-static mha_status compare_subspaces(layer *l, mha_error *err)
+/* c [m, n] = a [m, k] b [k, n], whose elements are b_row and b_col apart; rows of c are l->width apart. */
+static mha_status multiply(const layer *l, const int64_t mnk[3], const double *a, int64_t a_row, const double *b,
+                           int64_t b_row, int64_t b_col, double *c, mha_error *err)
 {
     const mha__matmul product = {.dtype = MHA_F64,
-                                 .m = l->width,
-                                 .n = l->width,
-                                 .k = l->E,
-                                 .a = l->basis,
-                                 .a_row = l->E,
+                                 .m = mnk[0],
+                                 .n = mnk[1],
+                                 .k = mnk[2],
+                                 .a = a,
+                                 .a_row = a_row,
                                  .a_col = 1,
-                                 .b = l->basis,
-                                 .b_row = 1,
-                                 .b_col = l->E,
-                                 .c = l->scratch,
+                                 .b = b,
+                                 .b_row = b_row,
+                                 .b_col = b_col,
+                                 .c = c,
                                  .c_row = l->width};
-    MHA__TRY(mha__matmul_run(l->ctx, &product, err));
+    return mha__matmul_run(l->ctx, &product, err);
+}
+
+static mha_status compare_subspaces(layer *l, mha_error *err)
+{
+    const int64_t n = l->width, E = l->E;
+    MHA__TRY(multiply(l, (int64_t[]){n, n, E}, l->basis, E, l->basis, 1, E, l->scratch, err));
     for (int64_t a = 0; a < l->heads; a++)
         for (int64_t b = 0; b <= a; b++) {
             const int64_t rank = mha__max64(l->rank[a], l->rank[b]);
@@ -163,37 +171,13 @@ static mha_status to_coordinates(const layer *l, const double *gram, const doubl
 {
     const int64_t D = l->D, n = l->width;
     for (int64_t h = 0; h < l->heads; h++) {
-        const mha__matmul left = {.dtype = MHA_F64,
-                                  .m = D,
-                                  .n = n,
-                                  .k = D,
-                                  .a = l->r + h * D * D,
-                                  .a_row = D,
-                                  .a_col = 1,
-                                  .b = gram + h * D * n,
-                                  .b_row = n,
-                                  .b_col = 1,
-                                  .c = l->scratch + h * D * n,
-                                  .c_row = n};
-        MHA__TRY(mha__matmul_run(l->ctx, &left, err));
+        const double *r = l->r + h * D * D;
+        MHA__TRY(multiply(l, (int64_t[]){D, n, D}, r, D, gram + h * D * n, n, 1, l->scratch + h * D * n, err));
         for (int64_t i = 0; i < D; i++)
-            sum[h * D + i] = mha__dot(D, l->r + (h * D + i) * D, column + h * D);
+            sum[h * D + i] = mha__dot(D, r + i * D, column + h * D);
     }
-    for (int64_t h = 0; h < l->heads; h++) {
-        const mha__matmul right = {.dtype = MHA_F64,
-                                   .m = n,
-                                   .n = D,
-                                   .k = D,
-                                   .a = l->scratch + h * D,
-                                   .a_row = n,
-                                   .a_col = 1,
-                                   .b = l->r + h * D * D,
-                                   .b_row = 1,
-                                   .b_col = D,
-                                   .c = z + h * D,
-                                   .c_row = n};
-        MHA__TRY(mha__matmul_run(l->ctx, &right, err));
-    }
+    for (int64_t h = 0; h < l->heads; h++)
+        MHA__TRY(multiply(l, (int64_t[]){n, D, D}, l->scratch + h * D, n, l->r + h * D * D, 1, D, z + h * D, err));
     return MHA_OK;
 }
 

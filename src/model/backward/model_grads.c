@@ -12,40 +12,29 @@ static int64_t *numbers_of(const mha_model_grads *g, mha__role role, int64_t lay
     return g->slots + ((layer + 1) * MHA__ROLES + role) * 2;
 }
 
-static bool is_wanted(const mha_model_grads *g, mha__role role)
+static void add_tensor(mha_model_grads *g, const mha_tensor *tensor)
 {
-    const bool of_attention = role >= MHA__QUERY && role <= MHA__ATTN_OUT;
-    return (of_attention || !g->attention_only) && mha__model_uses(g->model, role);
-}
-
-static void add_tensor(mha_model_grads *g, const mha_tensor *tensor, int64_t *number)
-{
-    *number = -1;
-    if (!tensor) return;
     if (g->list) {
         mha_named_tensor *entry = &g->list[g->count];
         *entry = (mha_named_tensor){.name = tensor->name, .dtype = MHA_F32, .rank = tensor->rank};
         memcpy(entry->shape, tensor->shape, (size_t)tensor->rank * sizeof *entry->shape);
         entry->data = (char *)g->gradients + g->bytes;
     }
-    *number = g->count++;
+    g->count++;
     g->bytes += (size_t)tensor->elements * sizeof *g->gradients;
 }
 
 /* Counts parameters and bytes, and fills the list where there is one. */
 static void walk(mha_model_grads *g)
 {
-    const mha_model *m = g->model;
     g->count = 0;
     g->bytes = 0;
-    for (int64_t layer = -1; layer < m->config.layers; layer++)
-        for (int role = 0; role < MHA__ROLES; role++) {
-            int64_t *number = numbers_of(g, (mha__role)role, layer);
-            const bool here = (role >= MHA__FIRST_OF_LAYER) == (layer >= 0) && is_wanted(g, (mha__role)role);
-            for (int bias = 0; bias < 2; bias++)
-                add_tensor(g, here ? mha__weights_tensor(&m->outer, (mha__role)role, layer, bias != 0) : NULL,
-                           &number[bias]);
-        }
+    for (mha__tensor_step at = {0}; mha__tensor_each(&g->model->config, &at);) {
+        const bool of_attention = at.role >= MHA__QUERY && at.role <= MHA__ATTN_OUT;
+        const mha_tensor *tensor = of_attention || !g->attention_only ? mha__model_tensor(g->model, &at) : NULL;
+        numbers_of(g, at.role, at.layer)[at.bias] = tensor ? g->count : -1;
+        if (tensor) add_tensor(g, tensor);
+    }
 }
 
 mha__slot mha__grads_slot(const mha_model_grads *g, mha__role role, int64_t layer)
@@ -65,6 +54,8 @@ static mha_status create_list(mha_model_grads *g, bool parameters, mha_error *er
     const size_t slots = (size_t)(g->model->config.layers + 1) * MHA__ROLES * 2;
     g->slots = mha__calloc(g->ctx, slots, sizeof *g->slots);
     if (!g->slots) return mha__no_memory(err, slots * sizeof *g->slots, "the list of gradients");
+    for (size_t n = 0; n < slots; n++)
+        g->slots[n] = -1; /* also of places that no tensor can have */
     walk(g);
     if (!parameters) {
         g->count = 0;

@@ -88,6 +88,11 @@ bool mha__model_uses(const mha_model *m, mha__role role)
     return true;
 }
 
+const mha_tensor *mha__model_tensor(const mha_model *m, const mha__tensor_step *at)
+{
+    return mha__model_uses(m, at->role) ? mha__weights_tensor(&m->outer, at->role, at->layer, at->bias) : NULL;
+}
+
 static void adopt(mha_model *m, const mha__weights *weights, const mha_matrix *part)
 {
     const mha__config *c = &m->config;

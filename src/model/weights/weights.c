@@ -187,6 +187,16 @@ const mha_tensor *mha__weights_tensor(const mha__weights *w, mha__role role, int
     return tensor ? tensor : find(w, p, layer, bias ? kinds[p->kind].bias : kinds[p->kind].weight, name);
 }
 
+bool mha__tensor_each(const mha__config *c, mha__tensor_step *s)
+{
+    do {
+        s->layer = s->next / (2 * MHA__ROLES) - 1;
+        s->role = (mha__role)(s->next / 2 % MHA__ROLES);
+        s->bias = s->next++ % 2 != 0;
+    } while (s->layer < c->layers && (s->role >= MHA__FIRST_OF_LAYER) != (s->layer >= 0));
+    return s->layer < c->layers;
+}
+
 mha_status mha__weights_again(mha__weights *w, mha__role role, int64_t layer, const float **weight, mha_error *err)
 {
     const mha_tensor *tensor = mha__weights_tensor(w, role, layer, false);

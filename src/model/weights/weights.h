@@ -37,6 +37,16 @@ void mha__weights_begin(mha__weights *weights);
  * tensor. */
 mha_status mha__weights_part(mha__weights *weights, mha__role role, int64_t layer, mha_matrix *part, mha_error *err);
 
+/* A step through the places of a model's tensors: weight and bias of each role, those of the model (layer -1) first,
+ * then layer by layer:    for (mha__tensor_step s = {0}; mha__tensor_each(config, &s);) */
+typedef struct mha__tensor_step {
+    int64_t layer;
+    mha__role role;
+    bool bias;
+    int64_t next;
+} mha__tensor_step;
+bool mha__tensor_each(const mha__config *config, mha__tensor_step *step);
+
 /* The tensor that a role's weight is in, or its bias; NULL if there is none. No shape is checked. */
 const mha_tensor *mha__weights_tensor(const mha__weights *weights, mha__role role, int64_t layer, bool bias);
 /* The weight of a role that was taken before, as it is stored; it is kept as in mha__weights_part. NULL if there is
