@@ -33,19 +33,6 @@ static const struct poptOption options[] = {
 
 /* ---- output ---- */
 
-json_t *prune_removed_json(const prune_job *job, const uint8_t *keep)
-{
-    json_t *lists = json_array();
-    for (int64_t l = 0; l < job->info->layers; l++) {
-        json_t *list = json_array();
-        for (int64_t h = 0; h < job->info->heads_per_layer[l]; h++)
-            if (!keep[l * job->info->heads + h])
-                json_array_append_new(list, json_integer(mha_head_number(job->model, l, h)));
-        json_array_append_new(lists, list);
-    }
-    return lists;
-}
-
 static void print_removed(const prune_job *job)
 {
     FILE *out = job->session->out;
@@ -78,31 +65,26 @@ static int put_result(const prune_job *job, const judgement *j)
     if (!s->options.json) {
         print_removed(job);
         judge_print_title(s);
-        judge_print_row(s, "heads", j->heads[0], j->heads[1]);
+        judge_print_row(s, "heads", j->of.heads[0], j->of.heads[1]);
         judge_print_rest(s, j, unknown ? "fitted on" : "chosen or fitted on", unknown);
         return CLI_DONE;
     }
     json_t *all = json_pack("{s:s, s:s, s:s, s:o, s:o}", "model", cli_shown(s->model_name), "out",
                             cli_shown(s->options.out), "chosen_by", job->chosen_by, "removed",
-                            prune_removed_json(job, job->keep), "heads", judge_pair(j->heads[0], j->heads[1]));
+                            prune_removed_json(job, job->keep), "heads", judge_pair(j->of.heads[0], j->of.heads[1]));
     judge_add_json(all, j);
     return cli_put_json(s, all, false);
 }
 
 /* ---- work ---- */
 
-int prune_make(prune_job *job, mha_model_edit **edit, judgement *j)
+static int make(prune_job *job, mha_model_edit **edit, judgement *j)
 {
     mha_error error = {0};
-    const mha_prune_options how = {.size = sizeof how,
-                                   .fill = given.fill ? job->texts.learn : NULL,
-                                   .refit = given.refit ? job->texts.learn : NULL,
-                                   .ridge = job->ridge,
-                                   .compatible = given.compatible,
-                                   .chosen_by = job->chosen_by};
+    const mha_prune_options how = prune_choice_options(job);
     if (mha_prune(job->model, job->keep, &how, edit, &error) != MHA_OK)
         return error.status == MHA_ERR_ARG ? cli_fail(job->session, &error) : cli_refuse(job->session, &error);
-    return judge(job->session, job->model, *edit, &job->texts, j);
+    return judge(job->session, *edit, &job->texts, j);
 }
 
 static int64_t count_kept(const prune_job *job, int64_t layer)
@@ -117,18 +99,18 @@ static int prune(prune_job *job)
 {
     judgement j;
     mha_model_edit *edit = NULL;
-    int code = prune_choice_make(job, -1);
-    if (code == CLI_DONE) code = prune_make(job, &edit, &j);
+    int code = prune_choice_make(job);
+    if (code == CLI_DONE) code = make(job, &edit, &j);
     if (code == CLI_DONE && given.compatible) {
-        j.heads[1] = 0; /* of a model with zeros all heads count */
+        j.of.heads[1] = 0; /* of a model with zeros all heads count */
         for (int64_t l = 0; l < job->info->layers; l++)
-            j.heads[1] += count_kept(job, l);
+            j.of.heads[1] += count_kept(job, l);
     }
     if (code == CLI_DONE) code = judge_save(job->session, edit, &j);
     if (code == CLI_DONE) {
-        cli_say(job->session, "%s: %lld of %lld heads stay%s", cli_out_name(job->session), (long long)j.heads[1],
-                (long long)j.heads[0], given.compatible ? ", the others are zeros" : "");
-        prune_choice_log(job, j.heads[0], j.heads[0] - j.heads[1]);
+        cli_say(job->session, "%s: %lld of %lld heads stay%s", cli_out_name(job->session), (long long)j.of.heads[1],
+                (long long)j.of.heads[0], given.compatible ? ", the others are zeros" : "");
+        prune_choice_log(job, j.of.heads[0], j.of.heads[0] - j.of.heads[1]);
         if (!given.compatible) judge_log_transformers(job->session, &j);
         code = put_result(job, &j);
     }
@@ -173,9 +155,9 @@ static int work(prune_job *job)
     code = held_texts_read(job->session, job->model, given.test, learns, &job->by, &job->texts);
     if (code == CLI_DONE && given.search && !job->texts.held)
         code = cli_usage(job->session, "--search judges on texts: give some with -f FILE");
-    if (code == CLI_DONE) code = prune_choice_measure(job, given.search);
+    if (code == CLI_DONE) code = prune_choice_measure(job);
     if (code != CLI_DONE) return code;
-    return given.search ? prune_search(job) : prune(job);
+    return given.search ? prune_curve(job) : prune(job);
 }
 
 static int run(cli_session *s)
@@ -187,7 +169,6 @@ static int run(cli_session *s)
     mha_model_free(job.model);
     free(job.keep);
     free(job.scores);
-    free(job.order);
     return code;
 }
 

@@ -49,15 +49,15 @@ static int put_result(const job *job)
     char unknown[IMPORTANCE_SCORES_UNKNOWN];
     if (!s->options.json) {
         judge_print_title(s);
-        judge_print_row(s, "key heads per layer", j->key_heads[0], j->key_heads[1]);
-        judge_print_row(s, "value heads per layer", j->value_heads[0], j->value_heads[1]);
+        judge_print_row(s, "key heads per layer", j->of.key_heads[0], j->of.key_heads[1]);
+        judge_print_row(s, "value heads per layer", j->of.value_heads[0], j->of.value_heads[1]);
         judge_print_rest(s, j, "fitted on", importance_scores_unknown(&job->by, unknown));
         return CLI_DONE;
     }
-    json_t *all =
-        json_pack("{s:s, s:s, s:s, s:o, s:o}", "model", cli_shown(s->model_name), "out", cli_out_name(s), "method",
-                  mha_regroup_method_key(job->how.method), "key_heads", judge_pair(j->key_heads[0], j->key_heads[1]),
-                  "value_heads", judge_pair(j->value_heads[0], j->value_heads[1]));
+    json_t *all = json_pack("{s:s, s:s, s:s, s:o, s:o}", "model", cli_shown(s->model_name), "out", cli_out_name(s),
+                            "method", mha_regroup_method_key(job->how.method), "key_heads",
+                            judge_pair(j->of.key_heads[0], j->of.key_heads[1]), "value_heads",
+                            judge_pair(j->of.value_heads[0], j->of.value_heads[1]));
     judge_add_json(all, j);
     return cli_put_json(s, all, false);
 }
@@ -84,7 +84,7 @@ static int make(job *j, mha_model_edit **made)
     j->how.fit = j->texts.learn;
     if (mha_regroup(j->model, &j->how, made, &error) != MHA_OK)
         return error.status == MHA_ERR_ARG ? cli_fail(s, &error) : cli_refuse(s, &error);
-    int code = judge(s, j->model, *made, &j->texts, &j->judgement);
+    int code = judge(s, *made, &j->texts, &j->judgement);
     if (code == CLI_DONE) code = judge_save(s, *made, &j->judgement);
     if (code != CLI_DONE) return code;
     cli_say(s, "%s: written", cli_out_name(s));

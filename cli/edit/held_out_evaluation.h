@@ -7,24 +7,16 @@
 
 #include "edit/held_out_texts.h"
 
-/* Before and after. */
 typedef struct judgement {
-    int64_t heads[2], key_heads[2], value_heads[2]; /* key_heads and value_heads: of the first layer */
-    int64_t parameters[2], bytes[2], kv_bytes[2];   /* bytes of the weights */
-    const char *held_out;    /* what it was judged on, as held_texts.split says; NULL: there were no texts */
-    const char *broken_rule; /* of transformers, which keeps it from loading the edited model; NULL: none */
-    mha_comparison apart;
-    double speed[2]; /* tokens of those texts per second */
+    mha_edit_evaluation of;
+    const char *held_out; /* what it was evaluated on, as held_texts.split says; NULL: there were no texts */
 } judgement;
 
-/* Tokens of the texts per second of both models: the best of rounds in which they take turns. */
-int judge_speed(cli_session *s, const mha_model *const models[2], const mha_head_data *held, double speed[2]);
-/* Opens what was made, and measures it. Returns an exit code; the message has been printed. */
-int judge(cli_session *s, const mha_model *model, const mha_model_edit *made, const held_texts *texts, judgement *j);
-/* Puts the quality into the record of what was made, and writes it to -o. */
-int judge_save(cli_session *s, mha_model_edit *made, const judgement *j);
-
-/* Logs the broken rule, if any. */
+/* Evaluates an edit. Returns an exit code; the message has been printed. */
+int judge(cli_session *s, const mha_model_edit *edit, const held_texts *texts, judgement *j);
+/* Adds the quality to the record of the edit, and writes it to -o. */
+int judge_save(cli_session *s, mha_model_edit *edit, const judgement *j);
+/* Logs the broken rule of transformers, if any. */
 void judge_log_transformers(const cli_session *s, const judgement *j);
 
 json_t *judge_pair(int64_t before, int64_t after);

@@ -140,65 +140,13 @@ static int keep_named(prune_job *job)
 
 /* ---- chosen heads ---- */
 
-static int choose_jointly(prune_job *job, bool most)
+static int choose_jointly(prune_job *job)
 {
-    enum { ROUNDS_OF_ALL = 12 };
     mha_error error = {0};
-    const mha_prune_rule all = {
-        .size = sizeof all, .ratio = 1, .per_layer = job->rule.per_layer, .floor = job->rule.floor};
-    const mha_prune_joint_options how = {
-        .size = sizeof how, .rounds = most ? ROUNDS_OF_ALL : 0, .fill = job->given.fill, .order = job->order};
-    if (mha_prune_choose_joint(job->model, job->texts.learn, most ? &all : &job->rule, &how, job->keep, &error) ==
-        MHA_OK)
+    const mha_prune_joint_options how = {.size = sizeof how, .fill = job->given.fill};
+    if (mha_prune_choose_joint(job->model, job->texts.learn, &job->rule, &how, job->keep, &error) == MHA_OK)
         return CLI_DONE;
     return error.status == MHA_ERR_ARG ? cli_fail(job->session, &error) : cli_refuse(job->session, &error);
-}
-
-int prune_choice_measure(prune_job *job, bool most)
-{
-    const size_t cells = (size_t)(job->info->layers * job->info->heads);
-    job->keep = calloc(cells, sizeof *job->keep);
-    job->scores = calloc(cells, sizeof *job->scores);
-    job->order = calloc(cells, sizeof *job->order);
-    if (!job->keep || !job->scores || !job->order)
-        return cli_error(job->session, CLI_FAILED, "out of memory for the list of heads");
-    if (job->given.heads || job->given.keep) return CLI_DONE;
-    if (is_joint(job)) return choose_jointly(job, most);
-    return importance_scores_values(job->session, &job->by, job->model, job->texts.learn, job->scores);
-}
-
-/* How many heads had gone when head n went, it among them: of all, or of its layer. */
-static int64_t rank_of(const prune_job *job, int64_t n)
-{
-    const int64_t H = job->info->heads, first = n / H * H;
-    int64_t rank = 0;
-    if (!job->rule.per_layer) return job->order[n];
-    for (int64_t other = first; other < first + H; other++)
-        rank += job->order[other] > 0 && job->order[other] <= job->order[n];
-    return rank;
-}
-
-/* From the order in which heads chosen together went. */
-static void take_first(prune_job *job, int64_t count)
-{
-    for (int64_t n = 0; n < job->info->layers * job->info->heads; n++)
-        job->keep[n] = n % job->info->heads < job->info->heads_per_layer[n / job->info->heads] &&
-                       (job->order[n] == 0 || rank_of(job, n) > count);
-}
-
-/* ---- how many ---- */
-
-int64_t prune_choice_most(const prune_job *job)
-{
-    const int64_t group = job->info->heads / job->info->kv_heads;
-    const int64_t floor = job->rule.floor > 0 ? job->rule.floor : 1, stays = (floor + group - 1) / group * group;
-    int64_t all = 0, least = INT64_MAX;
-    for (int64_t l = 0; l < job->info->layers; l++) {
-        const int64_t here = job->info->heads_per_layer[l] > stays ? job->info->heads_per_layer[l] - stays : 0;
-        all += here;
-        least = here < least ? here : least;
-    }
-    return job->rule.per_layer ? least : all;
 }
 
 static void say_how(prune_job *job)
@@ -221,7 +169,8 @@ static void say_how(prune_job *job)
 
 void prune_choice_log(const prune_job *job, int64_t before, int64_t removed)
 {
-    const int64_t layers = job->rule.per_layer ? job->info->layers : 1, most = layers * prune_choice_most(job);
+    const int64_t layers = job->rule.per_layer ? job->info->layers : 1,
+                  most = layers * mha_prune_most(job->model, &job->rule);
     const double asked = job->rule.ratio * (double)before;
     const bool groups = job->info->heads > job->info->kv_heads;
     char why[96];
@@ -236,24 +185,49 @@ void prune_choice_log(const prune_job *job, int64_t before, int64_t removed)
             asked, (long long)before, (long long)removed, why);
 }
 
-int prune_choice_make(prune_job *job, int64_t count)
+int prune_choice_measure(prune_job *job)
+{
+    const size_t cells = (size_t)(job->info->layers * job->info->heads);
+    const bool scored = importance_scores_given_any(&job->by);
+    say_how(job);
+    job->keep = calloc(cells, sizeof *job->keep);
+    if (scored) job->scores = calloc(cells, sizeof *job->scores);
+    if (!job->keep || (scored && !job->scores))
+        return cli_error(job->session, CLI_FAILED, "out of memory for the list of heads");
+    if (!scored) return CLI_DONE;
+    return importance_scores_values(job->session, &job->by, job->model, job->texts.learn, job->scores);
+}
+
+int prune_choice_make(prune_job *job)
 {
     mha_error error = {0};
-    mha_prune_rule rule = job->rule;
-    say_how(job);
     if (job->given.heads) return remove_named(job);
     if (job->given.keep) return keep_named(job);
-    if (count == 0) {
-        for (int64_t n = 0; n < job->info->layers * job->info->heads; n++)
-            job->keep[n] = n % job->info->heads < job->info->heads_per_layer[n / job->info->heads];
-        return CLI_DONE;
-    }
-    if (count > 0) rule.count = count, rule.ratio = 0;
-    if (is_joint(job)) {
-        if (count > 0) take_first(job, count);
-        return CLI_DONE;
-    }
-    if (mha_prune_choose(job->model, job->scores, &rule, job->keep, &error) != MHA_OK)
+    if (!job->scores) return choose_jointly(job);
+    if (mha_prune_choose(job->model, job->scores, &job->rule, job->keep, &error) != MHA_OK)
         return cli_fail(job->session, &error);
     return CLI_DONE;
+}
+
+mha_prune_options prune_choice_options(const prune_job *job)
+{
+    return (mha_prune_options){.size = sizeof(mha_prune_options),
+                               .fill = job->given.fill ? job->texts.learn : NULL,
+                               .refit = job->given.refit ? job->texts.learn : NULL,
+                               .ridge = job->ridge,
+                               .compatible = job->given.compatible,
+                               .chosen_by = job->chosen_by};
+}
+
+json_t *prune_removed_json(const prune_job *job, const uint8_t *keep)
+{
+    json_t *lists = json_array();
+    for (int64_t l = 0; l < job->info->layers; l++) {
+        json_t *list = json_array();
+        for (int64_t h = 0; h < job->info->heads_per_layer[l]; h++)
+            if (!keep[l * job->info->heads + h])
+                json_array_append_new(list, json_integer(mha_head_number(job->model, l, h)));
+        json_array_append_new(lists, list);
+    }
+    return lists;
 }

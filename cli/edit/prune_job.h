@@ -22,8 +22,7 @@ typedef struct prune_job {
     const mha_model_info *info;
     held_texts texts;
     uint8_t *keep;       /* [layers, H] */
-    double *scores;      /* [layers, H] of --by or --scores */
-    int32_t *order;      /* [layers, H] of those chosen together */
+    double *scores;      /* [layers, H] of --by or --scores; NULL: heads are chosen together or named */
     char chosen_by[200]; /* for the record */
 } prune_job;
 
@@ -33,26 +32,20 @@ typedef struct prune_job {
 bool prune_choice_learns(const prune_job *job);
 /* Checks --by and its like before any work. */
 int prune_choice_check(prune_job *job);
-/* Measures what heads are chosen by; `most`: for all that could ever go. */
-int prune_choice_measure(prune_job *job, bool most);
-/* The most heads that may go, of all layers or, with --per-layer, of every layer: those above the floor, in whole
- * groups of shared keys. */
-int64_t prune_choice_most(const prune_job *job);
+/* Measures the scores, if heads are chosen by scores, and fills job->chosen_by. */
+int prune_choice_measure(prune_job *job);
+/* Fills job->keep. */
+int prune_choice_make(prune_job *job);
+/* --fill and its like, for the library. */
+mha_prune_options prune_choice_options(const prune_job *job);
 /* Logs why the number of heads `removed` is not the fraction of --ratio. */
 void prune_choice_log(const prune_job *job, int64_t before, int64_t removed);
-/* Fills job->keep: `count` heads go (of every layer, with --per-layer), or with -1 as many as the rule says. */
-int prune_choice_make(prune_job *job, int64_t count);
-
-/* ---- cmd_prune.c ---- */
-
-/* Makes the pruned model in memory, and judges it. `*edit` is the caller's. */
-int prune_make(prune_job *job, mha_model_edit **edit, judgement *j);
 /* Per layer the numbers of the heads that are not among `keep`. */
 json_t *prune_removed_json(const prune_job *job, const uint8_t *keep);
 
-/* ---- prune_search.c ---- */
+/* ---- prune_curve.c ---- */
 
 /* mha prune --search. */
-int prune_search(prune_job *job);
+int prune_curve(prune_job *job);
 
 #endif

@@ -42,6 +42,7 @@
 #include "mha/diversity.h"      /* how similar heads are: distances, clusters */
 #include "mha/model_edit.h"     /* an edited model: open, save */
 #include "mha/prune.h"          /* removing heads */
+#include "mha/prune_search.h"   /* how many heads can be removed */
 #include "mha/regroup.h"        /* MHA to GQA or MQA */
 #include "mha/compare_models.h" /* two models on the same texts */
 #include "mha/head_layouts.h"   /* planning the heads of a new model */

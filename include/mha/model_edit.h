@@ -1,8 +1,8 @@
 /* model_edit.h - a model with heads removed (prune.h) or sharing keys and values (regroup.h), in memory.
  *
  *     mha_model_edit *edit;
- *     mha_prune(model, keep, NULL, &edit, &err);        or mha_regroup(model, &options, &edit, &err)
- *     mha_model_edit_open(edit, &smaller, &err);        the edited model, to measure it
+ *     mha_prune(model, keep, NULL, &edit, &err);              or mha_regroup(model, &options, &edit, &err)
+ *     mha_model_edit_evaluate(edit, held_out, &e, &err);      sizes, quality and speed, before and after
  *     mha_model_edit_note(edit, "{\"loss\": 2.31}", &err);
  *     mha_model_edit_save(edit, "smaller", 0, &err);
  *     mha_model_edit_free(edit);
@@ -13,7 +13,7 @@
 #ifndef MHA_MODEL_EDIT_H
 #define MHA_MODEL_EDIT_H
 
-#include "mha/model.h"
+#include "mha/compare_models.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -28,6 +28,22 @@ MHA_API mha_status mha_model_edit_open(const mha_model_edit *edit, mha_model **o
 
 /* The tensors that change, named and shaped as in the written file, f32. They live as long as the edit. */
 MHA_API const mha_named_tensor *mha_model_edit_tensors(const mha_model_edit *edit, int64_t *count);
+
+/* The source model [0] and the edited model [1]. */
+typedef struct mha_edit_evaluation {
+    int64_t heads[2], key_heads[2], value_heads[2];         /* of all layers; of the first layer */
+    int64_t parameters[2], bytes[2], kv_bytes_per_token[2]; /* as in mha_model_info */
+    mha_comparison comparison;                              /* on the texts; 0 texts without */
+    double tokens_per_second[2]; /* of those texts: the best of at least five passes, in which the models take turns */
+    /* The rule of transformers that keeps it from loading the edited model ("all layers must have the same number of
+     * heads"); NULL if it loads. */
+    const char *broken_rule;
+} mha_edit_evaluation;
+
+/* Opens the edited model and fills *out. `held_out`: texts that nothing was chosen or fitted on; NULL = sizes alone.
+ * Reports progress as "compare" and "speed". Errors: MHA_ERR_ARG for NULL, those of mha_models_compare. */
+MHA_API mha_status mha_model_edit_evaluate(const mha_model_edit *edit, const mha_head_data *held_out,
+                                           mha_edit_evaluation *out, mha_error *err);
 
 /* Adds measurements of the edited model to the record: a JSON object, terminated, else MHA_ERR_FORMAT. */
 MHA_API mha_status mha_model_edit_note(mha_model_edit *edit, const char *quality_json, mha_error *err);

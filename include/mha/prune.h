@@ -50,6 +50,10 @@ typedef struct mha_prune_rule {
     int64_t floor; /* heads that stay in every layer, 0 = 1; whole groups where keys are shared */
 } mha_prune_rule;
 
+/* The most heads that the rule's floor lets a model lose: of all layers or, with per_layer, of every layer. -1 for NULL
+ * or an invalid rule. */
+MHA_API int64_t mha_prune_most(const mha_model *model, const mha_prune_rule *rule);
+
 /* Fills keep [layers, H], H as in mha_model_info.heads: 1 = stays, 0 = is removed, also after the last head of a layer
  * that has fewer. `scores` [layers, H], high = important, are read where the model has a head; a group that shares keys
  * has the mean of its heads. Lowest scores are removed first; of equal scores the last head, and the last layer. The

@@ -128,6 +128,22 @@ mha_status mha__prune_check_rule(const mha_prune_rule *rule, mha_error *err)
     return MHA_OK;
 }
 
+int64_t mha_prune_most(const mha_model *model, const mha_prune_rule *rule)
+{
+    mha_prune_rule r;
+    int64_t all = 0, least = INT64_MAX;
+    if (!model || mha__options_need(&r, sizeof r, rule, "mha_prune_rule", NULL) != MHA_OK) return -1;
+    if (mha__prune_check_rule(&r, NULL) != MHA_OK) return -1;
+    for (int64_t l = 0; l < model->config.layers; l++) {
+        if (!mha__may_lose_heads(model, l)) continue;
+        const int64_t group = mha__group(model, l), stay = (mha__max64(r.floor, 1) + group - 1) / group * group;
+        const int64_t here = mha__max64(model->heads_per_layer[l] - stay, 0);
+        all += here;
+        least = here < least ? here : least;
+    }
+    return r.per_layer && all > 0 ? least : all;
+}
+
 mha_status mha_prune_choose(const mha_model *model, const double *scores, const mha_prune_rule *rule, uint8_t *keep,
                             mha_error *err)
 {

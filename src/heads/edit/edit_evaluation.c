@@ -1,0 +1,126 @@
+/* edit_evaluation.c - an edited model beside its source: sizes, quality and speed. */
+#include "base/clock.h"
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "heads/edit/edit_struct.h"
+#include <math.h>
+#include <string.h>
+
+/* ---- size ---- */
+
+static void measure_size(const mha_model *model, int m, mha_edit_evaluation *e)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    for (int64_t l = 0; l < info->layers; l++)
+        e->heads[m] += info->heads_per_layer[l];
+    e->key_heads[m] = info->key_heads_per_layer[0];
+    e->value_heads[m] = info->value_heads_per_layer[0];
+    e->parameters[m] = info->parameters;
+    e->bytes[m] = info->bytes;
+    e->kv_bytes_per_token[m] = info->kv_bytes_per_token;
+}
+
+static const char *find_broken_rule(const mha_model_info *info)
+{
+    const int64_t heads = info->heads_per_layer[0], keys = info->key_heads_per_layer[0];
+    const char *family = info->family;
+    for (int64_t l = 0; l < info->layers; l++) {
+        if (info->heads_per_layer[l] != heads || info->key_heads_per_layer[l] != keys)
+            return "all layers must have the same number of heads";
+        if (info->value_heads_per_layer[l] != keys) return "keys and values must have the same number of heads";
+    }
+    const bool derived = strcmp(family, "bert") == 0 || strcmp(family, "gpt2") == 0;
+    if (derived && keys != heads) return "each head must have its own keys and values";
+    if (derived && heads * info->head_dim != info->hidden) return "heads must be hidden size / heads wide";
+    const bool divides = strcmp(family, "llama") == 0 || strcmp(family, "gemma2") == 0;
+    return divides && info->hidden % heads ? "the hidden size must be a multiple of the number of heads" : NULL;
+}
+
+/* ---- speed ---- */
+
+enum { BATCH_TOKENS = 2048, ROUNDS = 5, MOST_ROUNDS = 200 };
+static const double long_enough = 0.5; /* seconds of all rounds together: short passes need many */
+
+typedef struct timing {
+    const mha_head_data *data;
+    int32_t *ids;    /* [tokens] */
+    int64_t *starts; /* [texts + 1] */
+} timing;
+
+/* One pass over the texts, packed. */
+static mha_status run_all(const timing *t, const mha_model *model, mha_error *err)
+{
+    const int64_t count = mha_head_data_count(t->data);
+    mha_model_input input = {.size = sizeof input, .ids = t->ids, .starts = t->starts};
+    for (int64_t i = 0; i < count; i++) {
+        int64_t n = 0, next = 0;
+        const int32_t *text = mha_head_data_ids(t->data, i, &n);
+        memcpy(t->ids + t->starts[input.batch], text, (size_t)n * sizeof *t->ids);
+        t->starts[input.batch + 1] = t->starts[input.batch] + n;
+        input.batch++;
+        if (i + 1 < count) mha_head_data_ids(t->data, i + 1, &next);
+        if (i + 1 < count && t->starts[input.batch] + next <= BATCH_TOKENS) continue;
+        MHA__TRY(mha_model_forward(model, &input, NULL, err));
+        input.batch = 0;
+    }
+    return MHA_OK;
+}
+
+/* The best pass of each model, in rounds in which they take turns. */
+static mha_status run_rounds(const timing *t, mha_ctx *ctx, const mha_model *const models[2], double best[2],
+                             mha_error *err)
+{
+    const double start = mha__now(CLOCK_MONOTONIC);
+    for (int round = 0; round < MOST_ROUNDS; round++) {
+        if (round >= ROUNDS && mha__now(CLOCK_MONOTONIC) - start > long_enough) break;
+        MHA__TRY(mha__progress(ctx, "speed", round < ROUNDS ? round : ROUNDS, ROUNDS, err));
+        for (int m = 0; m < 2; m++) {
+            const double begin = mha__now(CLOCK_MONOTONIC);
+            MHA__TRY(run_all(t, models[m], err));
+            best[m] = fmin(best[m], mha__now(CLOCK_MONOTONIC) - begin);
+        }
+    }
+    return mha__progress(ctx, "speed", ROUNDS, ROUNDS, err);
+}
+
+static mha_status measure_speed(const mha_model *source, const mha_model *edited, const mha_head_data *data,
+                                double speed[2], mha_error *err)
+{
+    const size_t tokens = (size_t)mha_head_data_tokens(data), texts = (size_t)mha_head_data_count(data);
+    double best[2] = {INFINITY, INFINITY};
+    const timing t = {data, mha__calloc(source->ctx, tokens, sizeof *t.ids),
+                      mha__calloc(source->ctx, texts + 1, sizeof *t.starts)};
+    mha_status status = t.ids && t.starts ? MHA_OK : mha__no_memory(err, tokens * sizeof *t.ids, "the texts to time");
+    if (status == MHA_OK) status = run_rounds(&t, source->ctx, (const mha_model *const[]){source, edited}, best, err);
+    for (int m = 0; m < 2; m++)
+        speed[m] = (double)tokens / best[m];
+    mha__free(source->ctx, t.ids);
+    mha__free(source->ctx, t.starts);
+    return status;
+}
+
+/* ---- the whole ---- */
+
+static mha_status measure_texts(const mha_model *source, const mha_model *edited, const mha_head_data *data,
+                                mha_edit_evaluation *out, mha_error *err)
+{
+    MHA__TRY(mha_models_compare(source, edited, data, NULL, NULL, &out->comparison, err));
+    return measure_speed(source, edited, data, out->tokens_per_second, err);
+}
+
+mha_status mha_model_edit_evaluate(const mha_model_edit *edit, const mha_head_data *held_out, mha_edit_evaluation *out,
+                                   mha_error *err)
+{
+    mha_model *edited;
+    if (!edit || !out)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_edit_evaluate: %s must not be NULL", edit ? "out" : "edit");
+    *out = (mha_edit_evaluation){0};
+    MHA__TRY(mha_model_edit_open(edit, &edited, err));
+    measure_size(edit->model, 0, out);
+    measure_size(edited, 1, out);
+    out->broken_rule = find_broken_rule(mha_model_describe(edited));
+    const mha_status status = held_out ? measure_texts(edit->model, edited, held_out, out, err) : MHA_OK;
+    mha_model_free(edited);
+    return status;
+}
