@@ -141,11 +141,11 @@ static int append(const cli_session *s, int fd, const char *text, size_t bytes, 
     return cli_error(s, CLI_FAILED, "%s: cannot write the log: %s", cli_shown(name), strerror(errno));
 }
 
-static int append_csv(const cli_session *s, const train_log *log, int64_t from, bool title)
+static int append_csv(const cli_session *s, const train_log *log)
 {
     char *text;
     size_t bytes;
-    format_csv(log, from, title, &text, &bytes);
+    format_csv(log, log->count - 1, false, &text, &bytes);
     const int code = append(s, log->file, text, bytes, log->path);
     free(text);
     return code;
@@ -162,7 +162,7 @@ int train_log_add(const cli_session *s, train_log *log, const train_record *reco
     const size_t bytes = log->bytes - before;
     code = append(s, log->folder, text, bytes, s->options.out);
     if (code != CLI_DONE || log->file < 0) return code;
-    return log->csv ? append_csv(s, log, log->count - 1, false) : append(s, log->file, text, bytes, log->path);
+    return log->csv ? append_csv(s, log) : append(s, log->file, text, bytes, log->path);
 }
 
 enum { TO_END = O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW };
@@ -192,27 +192,56 @@ void train_log_go_on(const cli_session *s, train_log *log, const char *path)
     log->folder = -1;
 }
 
-/* Opens a file of our own in place: a temporary one that a killed run has left would be in the way of the next. */
-static int open_copy(const char *path, bool overwrite)
+/* Opens the file in place: a temporary file that a killed run has left would be in the way of the next run. */
+static int open_copy(const char *path)
 {
     struct stat st;
-    const int fd = cli_open_at(AT_FDCWD, path, TO_END | O_CREAT | O_NONBLOCK | (overwrite ? 0 : O_EXCL), 0666);
+    const int fd = cli_open_at(AT_FDCWD, path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
     if (fd < 0) return -1;
-    errno = EINVAL; /* what is no file gives no reason */
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && ftruncate(fd, 0) == 0) return fd;
+    errno = EINVAL; /* what is not a regular file gives no reason */
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) return fd;
     const int reason = errno;
     close(fd);
     errno = reason;
     return -1;
 }
 
-int train_log_copy(const cli_session *s, train_log *log, const char *path, bool overwrite)
+/* Does the file begin with the text? A shorter file, such as that of a run that was killed early, is a part of it. */
+static bool begins_with(int fd, const char *text, size_t bytes)
 {
+    char part[4096];
+    for (size_t done = 0; done < bytes;) {
+        const size_t most = bytes - done < sizeof part ? bytes - done : sizeof part;
+        const ssize_t n = read(fd, part, most);
+        if (n == 0) return true;
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 || memcmp(part, text + done, (size_t)n) != 0) return false;
+        done += (size_t)n;
+    }
+    return true;
+}
+
+/* training.json may be a stranger's: that it names a file does not show that the file is a log of this run. */
+static int replace_copy(const cli_session *s, const train_log *log, const char *text, size_t bytes)
+{
+    if (!s->options.force && !begins_with(log->file, text, bytes))
+        return cli_usage(s, "--log %s: it is not a log of this run; --force replaces it", cli_shown(log->path));
+    if (ftruncate(log->file, 0) == 0) return append(s, log->file, text, bytes, log->path);
+    return cli_error(s, CLI_FAILED, "%s: cannot be the log: %s", cli_shown(log->path), strerror(errno));
+}
+
+int train_log_copy(const cli_session *s, train_log *log, const char *path)
+{
+    char *text = NULL;
+    size_t bytes;
     log->path = path;
     log->csv = cli_ends(path, ".csv");
-    log->file = open_copy(path, overwrite);
+    log->file = open_copy(path);
     if (log->file < 0) return cli_error(s, CLI_FAILED, "%s: cannot be the log: %s", cli_shown(path), strerror(errno));
-    return log->csv ? append_csv(s, log, 0, true) : append(s, log->file, log->text, log->bytes, path);
+    if (log->csv) format_csv(log, 0, true, &text, &bytes);
+    const int code = replace_copy(s, log, text ? text : log->text, text ? bytes : log->bytes);
+    free(text);
+    return code;
 }
 
 /* ---- going on ---- */

@@ -38,8 +38,9 @@ int train_log_follow(const cli_session *s, train_log *log, const char *path);
 /* The same for the file that the log was read from, which is cut off behind that. One that is not there or can not be
  * written stays so, until a checkpoint takes its place. */
 void train_log_go_on(const cli_session *s, train_log *log, const char *path);
-/* Another file, .jsonl or .csv: gets what is in the log now, and what comes. `path` must stay. */
-int train_log_copy(const cli_session *s, train_log *log, const char *path, bool overwrite);
+/* Another file, .jsonl or .csv: gets what is in the log now, and what comes. Without --force, a file that exists must
+ * begin with the records of this log. `path` must stay. */
+int train_log_copy(const cli_session *s, train_log *log, const char *path);
 void train_log_free(train_log *log);
 
 #endif

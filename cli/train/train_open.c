@@ -158,7 +158,7 @@ static int open_log(train_run *run)
     }
     run->start = cli_seconds() - before;
     if (code != CLI_DONE || !t->log) return code;
-    return train_log_copy(s, &run->log, t->log, run->own_log);
+    return train_log_copy(s, &run->log, t->log);
 }
 
 /* ---- all of it ---- */

@@ -1,6 +1,7 @@
 /* train_outputs.c - what a training writes: its folder, and beside it the model of --export and the file of --log. They
  * are looked at before the data are read. What the training reads is none of them; and without --force only that is
- * replaced which training.json names already. */
+ * replaced which training.json names and whose content shows that it is of this run. The log is compared when it is
+ * opened (train_log_copy). */
 #include <libgen.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -35,10 +36,9 @@ static bool is_within(const char *path, const char *other)
 }
 
 /* May the run write to `path`? What it has written there before, `named`, it may replace. */
-static int check_free(const train_run *run, const char *option, const char *path, const char *named, bool *own)
+static int check_free(const train_run *run, const char *option, const char *path, const char *named)
 {
-    *own = run->s->options.force || (named && strcmp(path, named) == 0);
-    if (*own || access(path, F_OK) != 0) return CLI_DONE;
+    if (run->s->options.force || (named && strcmp(path, named) == 0) || access(path, F_OK) != 0) return CLI_DONE;
     return cli_usage(run->s, "%s %s: it is there; --force replaces it", option, cli_shown(path));
 }
 
@@ -104,8 +104,12 @@ static int check_export(train_run *run, const char *named, const char *from)
     if (!s->options.force && access(inside, F_OK) == 0)
         return cli_usage(s, "--export %s: a training is in it; --force replaces it", cli_shown(t->export));
     int code = check_inputs(run, "--export", t->export, from);
-    if (code == CLI_DONE) code = check_free(run, "--export", t->export, named, &run->own_export);
-    return code == CLI_DONE ? check_folder(s, t->export, run->own_export) : code;
+    if (code == CLI_DONE) code = check_free(run, "--export", t->export, named);
+    if (code != CLI_DONE) return code;
+    run->own_export = s->options.force || train_run_is_export(run, t->export);
+    if (!run->own_export && access(t->export, F_OK) == 0)
+        return cli_usage(s, "--export %s: it is not an export of this run; --force replaces it", cli_shown(t->export));
+    return check_folder(s, t->export, run->own_export);
 }
 
 static int check_log(train_run *run, const char *named, const char *from)
@@ -119,7 +123,7 @@ static int check_log(train_run *run, const char *named, const char *from)
     const char *other = find_taken(t->log, list, sizeof list / sizeof *list);
     if (other) return cli_usage(s, "--log %s: it lies in the folder of %s", cli_shown(t->log), other);
     const int code = check_inputs(run, "--log", t->log, from);
-    return code == CLI_DONE ? check_free(run, "--log", t->log, named, &run->own_log) : code;
+    return code == CLI_DONE ? check_free(run, "--log", t->log, named) : code;
 }
 
 /* The folder of --from. A training that goes on does not read it any more. */

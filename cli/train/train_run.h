@@ -41,7 +41,6 @@ typedef struct train_run {
     int64_t begun;                /* steps that this run did not take */
     int lock;                     /* descriptor of the file that keeps other trainings away; -1 = none */
     bool own_export;              /* what is at --export may be replaced */
-    bool own_log;                 /* the same of --log */
     int64_t saved;                /* step of the checkpoint in the folder; -1: it holds none of this training */
     long long told;               /* step of the last folder that --keep has looked at */
     long long was_heads, was_end; /* --heads and --gates-end of the checkpoint */
@@ -98,8 +97,9 @@ int train_places_check(train_run *run, const char *export, const char *log);
 
 /* A checkpoint of what there is (train_save.c). */
 int train_run_save(train_run *run);
-/* The model alone, where --export wants it. */
+/* The model alone, where --export wants it. Is a folder such a model, of the checkpoint that the run continues? */
 int train_run_export(const train_run *run);
+bool train_run_is_export(const train_run *run, const char *folder);
 /* A file in the folder of the run: its path in static memory. */
 const char *train_run_path(const cli_session *s, const char *name);
 /* The folder is this training's alone, or that is refused; train_run_free lets it go (train_lock.c). Is a training on

@@ -1,13 +1,16 @@
 /* train_save.c - what is in the folder of a training beside the model: training.json, the settings with what the data
  * were, and training.jsonl, the log. They are written with the checkpoint, whole or not at all. */
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "input/input.h"
 #include "memory.h"
 #include "options.h"
 #include "output.h"
+#include "session.h"
 #include "train/train_page.h"
 #include "train/train_run.h"
 
@@ -94,14 +97,43 @@ int train_run_save(train_run *run)
     return code;
 }
 
+/* ---- export ---- */
+
+/* The file that tells an export of this run from other models: the digest of its data. */
+#define MARK "training.export"
+enum { MARK_BYTES = 64 };
+
+static void format_mark(const char *digest, char mark[MARK_BYTES])
+{
+    snprintf(mark, MARK_BYTES, "{\"data\": \"%.16s\"}\n", digest);
+}
+
+bool train_run_is_export(const train_run *run, const char *folder)
+{
+    char path[PATH_MAX], mark[MARK_BYTES], found[MARK_BYTES] = "";
+    const char *digest = json_string_value(json_object_get(json_object_get(run->was, "data"), "digest"));
+    if (!digest || snprintf(path, sizeof path, "%s/" MARK, folder) >= PATH_MAX) return false;
+    const int fd = cli_open_at(AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
+    if (fd < 0) return false;
+    const ssize_t bytes = read(fd, found, sizeof found);
+    close(fd);
+    format_mark(digest, mark);
+    return bytes == (ssize_t)strlen(mark) && memcmp(found, mark, (size_t)bytes) == 0;
+}
+
 int train_run_export(const train_run *run)
 {
     const cli_session *s = run->s;
     const train_settings *t = &run->t;
     mha_error error = {0};
+    char digest[17], mark[MARK_BYTES];
+    mha_train_digest_text(&run->data.digest, digest);
+    format_mark(digest, mark);
     const mha_trainer_save_options o = {.size = sizeof o,
                                         .model_only = 1,
                                         .overwrite = run->own_export,
+                                        .files = &(mha_train_file){MARK, mark, strlen(mark)},
+                                        .file_count = 1,
                                         .dtype = cli_dtype(t->export_dtype ? t->export_dtype : "bf16")};
     if (!t->export) return CLI_DONE;
     return mha_trainer_save(run->trainer, t->export, &o, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);

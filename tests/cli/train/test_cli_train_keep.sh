@@ -79,6 +79,30 @@ expect 0 train --resume -o R --steps 7
 [ "$(wc -l <R.csv)" = 9 ] || fail "R.csv has $(wc -l <R.csv) lines"
 expect 0 train --resume -o R --steps 8 --log notes --force
 [ "$(wc -l <notes)" = 9 ] || fail "notes has $(wc -l <notes) lines"
+# training.json may be a stranger's: that it names a file proves nothing. A log counts as the run's own by its records, an
+# export by its mark.
+tamper() { sed "s|\"$1\": *\"[^\"]*\"|\"$1\": \"$2\"|" R/training.json >changed && mv changed R/training.json; }
+cp notes rows.csv && cp notes rows.csv.before # the records of this run, in another format
+echo precious >precious.csv && cp precious.csv precious.csv.before
+cp -r P model && rm model/training.* && cp -r model model.before
+for name in rows.csv precious.csv; do
+    tamper log "$name"
+    refused 2 train --resume -o R --steps 9
+    has err "$name: it is not a log of this run; --force replaces it"
+    same "$name" "$name.before"
+done
+tamper log notes
+tamper export model
+refused 2 train --resume -o R --steps 9
+has err 'model: it is not an export of this run; --force replaces it'
+unchanged model
+tamper export alone
+expect 0 train --resume -o R --steps 9
+[ "$(wc -l <notes)" = 10 ] || fail "notes has $(wc -l <notes) lines"
+head -n 3 notes >short && mv short notes # of a run that was killed early
+expect 0 train --resume -o R --steps 10
+[ "$(wc -l <notes)" = 11 ] || fail "notes has $(wc -l <notes) lines"
+
 # A last step that makes the weights no numbers is no success, and does not replace the last good checkpoint.
 refused 1 train --shape llama:2x2x16 --tokenizer bpe -f text --length 16 --rate 1e6 --clip 0 --floor 0 --schedule constant --steps 3 \
     -o apart
