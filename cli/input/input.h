@@ -39,10 +39,15 @@ const char *cli_texts_where(const cli_texts *texts, int64_t i, char where[CLI_WH
 void cli_texts_number(const cli_texts *texts);
 void cli_texts_free(cli_texts *texts);
 
-/* A file of JSON, in which no key stands twice: *json is the caller's, NULL if it has been refused, with the line. */
+/* A file of JSON without duplicate keys, of at most 16 MiB and 2^20 of the characters , : [ { outside strings: *json
+ * is the caller's, NULL if it has been refused, with the line. */
 int cli_json_read(const cli_session *session, const char *path, json_t **json);
 
-/* The same of JSON in memory; `name` of its file is shown as it is. */
+/* All of a file, or of standard input for "-", at most 16 MiB: *text, with NUL, is the caller's to free, also after an
+ * error. */
+int cli_file_read(const cli_session *session, const char *path, char **text, size_t *bytes);
+
+/* JSON in memory; `name` of its file is shown as it is. */
 int cli_json_parse(const cli_session *session, const char *name, const char *text, size_t bytes, json_t **json);
 
 /* Opens -m MODEL: a folder, "minilm" (the user's cache folder) or "builtin" (beside the program), which is also what

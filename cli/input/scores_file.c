@@ -12,8 +12,6 @@
 #include "output.h"
 #include "session.h"
 
-enum { MOST_MIB = 16 }; /* 60,000 heads as JSON with all statistics, more as CSV */
-
 /* A file being read. */
 typedef struct scores {
     const cli_session *session;
@@ -24,45 +22,6 @@ typedef struct scores {
     char *text;     /* [bytes], and NUL */
     size_t bytes;
 } scores;
-
-/* ---- the file ---- */
-
-static int no_memory(const scores *f)
-{
-    return cli_error(f->session, CLI_FAILED, "%s: out of memory for its scores", f->name);
-}
-
-static int read_all(scores *f, FILE *file)
-{
-    size_t room = 0;
-    for (;;) {
-        if (f->bytes + 1 >= room) {
-            room = 2 * room + 65536;
-            char *grown = realloc(f->text, room);
-            if (!grown) return no_memory(f);
-            f->text = grown;
-        }
-        const size_t more = fread(f->text + f->bytes, 1, room - f->bytes - 1, file);
-        f->bytes += more;
-        f->text[f->bytes] = '\0';
-        if (f->bytes > (size_t)MOST_MIB << 20)
-            return cli_error(f->session, CLI_REFUSED,
-                             "%s: must have at most %d MiB (got more); --maps adds what no scores need", f->name,
-                             MOST_MIB);
-        if (more == 0) break;
-    }
-    return ferror(file) ? cli_error(f->session, CLI_REFUSED, "%s: %s", f->name, strerror(errno)) : CLI_DONE;
-}
-
-static int open_and_read(scores *f, const char *path)
-{
-    if (strcmp(path, "-") == 0) return read_all(f, stdin);
-    FILE *file = cli_open_stream(path);
-    if (!file) return cli_error(f->session, CLI_REFUSED, "%s: %s", f->name, strerror(errno));
-    const int code = read_all(f, file);
-    fclose(file);
-    return code;
-}
 
 static int check_whole(const scores *f)
 {
@@ -252,7 +211,7 @@ int scores_file_read(const cli_session *session, const char *path, const mha_mod
                 .values = values};
     for (int64_t n = 0; n < info->layers * info->heads; n++)
         values[n] = NAN;
-    int code = open_and_read(&f, path);
+    int code = cli_file_read(session, path, &f.text, &f.bytes);
     if (code == CLI_DONE) code = read_either(&f);
     free(f.text);
     return code;

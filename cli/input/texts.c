@@ -7,7 +7,10 @@
 #include "input/text_reader.h"
 #include "output.h"
 
-enum { MOST_MIB = 256 }; /* of a file; arguments have the limits of the system */
+/* What the texts of a file may take, their lists included: with the line that is being read, which has up to 16 MiB,
+ * the program stays below 256 MiB. Arguments have the limits of the system. */
+enum { MOST_MIB = 192 };
+enum { LIST_BYTES = sizeof(const char *) + sizeof(size_t) + sizeof(int64_t) }; /* of a text */
 
 static int no_memory(const cli_session *session)
 {
@@ -55,9 +58,10 @@ static int collect(void *user, const char *text, size_t bytes, int64_t line, boo
     (void)last;
     collector *c = user;
     cli_texts *t = c->texts;
-    if (c->used + bytes >= (size_t)MOST_MIB << 20)
-        return cli_error(c->session, CLI_REFUSED, "%s: must not hold more than %d MiB", text_reader_name(t->path),
-                         MOST_MIB);
+    if (c->used + bytes + (size_t)t->count * LIST_BYTES >= (size_t)MOST_MIB << 20)
+        return cli_error(c->session, CLI_REFUSED,
+                         "%s: line %lld: the texts must take at most %d MiB, with %d bytes for each text",
+                         text_reader_name(t->path), (long long)line, MOST_MIB, LIST_BYTES);
     if (!grow_lists(c) || !grow_memory(c, bytes + 1)) return no_memory(c->session);
     memcpy(t->memory + c->used, text, bytes + 1);
     c->used += bytes + 1;

@@ -3,6 +3,7 @@
 
 #include <jansson.h>
 #include <limits.h>
+#include <sys/stat.h>
 
 #include "output.h"
 
@@ -41,6 +42,8 @@ void generate_config_say(const cli_session *session, const mha_generate_options 
 {
     char path[PATH_MAX], text[400];
     if (snprintf(path, sizeof path, "%s/generation_config.json", session->model) >= (int)sizeof path) return;
+    struct stat st; /* 1 MiB of JSON takes up to 80 MiB */
+    if (stat(path, &st) != 0 || st.st_size > 1 << 20) return;
     json_t *file = json_load_file(path, 0, NULL); /* the library has read it, and refuses what is no JSON */
     if (!file) return;
     list_options(file, o, most, text, sizeof text);

@@ -180,10 +180,12 @@ int train_model_open(cli_session *s, const train_settings *t, mha_model **model)
 
 /* ---- sequences ---- */
 
-/* The first of eos_token_id in the model's config; -1 without. */
+/* The first of eos_token_id in the model's config; -1 without one, and for more than 1 MiB, which takes up to 80 MiB as
+ * a tree. */
 static int32_t config_end(const mha_model *model)
 {
-    json_t *config = json_loads(mha_model_config_json(model), 0, NULL);
+    const char *text = mha_model_config_json(model);
+    json_t *config = strlen(text) <= 1 << 20 ? json_loads(text, 0, NULL) : NULL;
     const json_t *value = json_object_get(config, "eos_token_id");
     if (json_is_array(value)) value = json_array_get(value, 0);
     const json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;

@@ -92,6 +92,32 @@ def tokenizers(folder):
     yield "tokenizer of added tokens", run
 
 
+def options(folder):
+    """JSON of the program's own options: values that take most memory for their bytes, and one byte after the end."""
+    path = os.path.join(folder, "x.json")
+    train = ["train", "--shape", path, "--vocab", "9", "--tokens", "none", "-o", os.path.join(folder, "none")]
+    keep = ["prune", "-m", os.path.join(folder, "model"), "--keep", path, "-o", os.path.join(folder, "none")]
+    scores = keep[:3] + ["--scores", path, "--count", "1"] + keep[-2:]
+    curve = ["report", "-m", keep[2], "--curve", path, "text", "-o", os.path.join(folder, "none.html")]
+    state = os.path.join(folder, "run")
+    shutil.copytree(keep[2], state)
+    runs = {"--keep": keep, "--scores": scores, "--shape": train, "--config": train[:1] + ["--config", path, *train[3:]], "--curve": curve}
+    for item, size in ("{}", 36000), ("{}", 16000), ("{}", 1500), ("[]", 1500), ('{"a":{}}', 2200), ("1", 2000), ('"%s"' % ("a" * 9999), 16000):
+        put(path, listed('{"a":[', repeated(item, size << 10), "]}!"))
+        for name, words in runs.items():
+            yield "%s with %d KiB of %.8s" % (name, size, item), words
+        os.replace(path, os.path.join(state, "training.json"))
+        yield "training.json with %d KiB of %.8s" % (size, item), ["train", "--resume", "-o", state]
+
+
+def texts(folder):
+    """More texts than memory is taken for: short lines, long lines, and two of the longest."""
+    path = os.path.join(folder, "texts.txt")
+    for line, count in ("a", 20 << 20), ("a" * 1000, 300 << 10), ("a" * ((16 << 20) - 1), 14):
+        put(path, itertools.repeat(line + "\n", count))
+        yield "%d texts of %d bytes" % (count, len(line)), ["embed", "-m", os.path.join(folder, "model"), "-f", path]
+
+
 def refuse(program, words):
     """Exit status, bytes at most, seconds, and what it said."""
     reader, writer = os.pipe()
@@ -106,12 +132,14 @@ def refuse(program, words):
 
 def main(program, base, folder):
     failures = 0
-    for cases in headers, configs, indexes, tokenizers:
+    for cases in headers, configs, indexes, tokenizers, options, texts:
         place = os.path.join(folder, cases.__name__)
         if cases is tokenizers:
             shutil.copytree(base, place)
         else:
             os.mkdir(place)
+        if cases in (options, texts):
+            shutil.copytree(base, os.path.join(place, "model"))
         for name, words in cases(place):
             status, most, seconds, said = refuse(program, words)
             good = status == 3 and said and most <= LIMIT

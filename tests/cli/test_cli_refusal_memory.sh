@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_refusal_memory.sh - files as large as they may be and wrong at their end: headers, configurations, indexes and
-# tokenizers are refused within 256 MiB of memory, the file included.
+# test_cli_refusal_memory.sh - files as large as they may be and wrong at their end: headers, configurations, indexes,
+# tokenizers, the JSON of options and texts are refused within 256 MiB of memory, the file included.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"

@@ -135,6 +135,12 @@ for file in fewer.csv fewer.json; do # as many heads, but others
 done
 has err 'head_numbers[0][0] must be a head of the model (got 1)'
 
+# A file that cannot be read is not called malformed.
+refused 3 prune --scores . --count 2 -o never
+has err ': Is a directory'
+refused 3 prune --keep . -o never
+has err ': Is a directory'
+
 # Another end of lines, and a mark of the byte order.
 sed 's/$/\r/' scores.csv >windows.csv
 expect 0 prune --scores windows.csv --ratio 0.3 --per-layer -o windows
