@@ -177,7 +177,7 @@ static int put_text(const diff *d)
     if (!isnan(c->mean_cosine))
         fprintf(out, "cosine of embeddings: mean %.6f, least %.6f (text %lld)\n", c->mean_cosine, c->min_cosine,
                 (long long)c->worst + 1);
-    if (c->foreseen) fprintf(out, "loss: %.6f and %.6f, %+.6f\n", c->loss[0], c->loss[1], c->loss[1] - c->loss[0]);
+    if (c->predicted) fprintf(out, "loss: %.6f and %.6f, %+.6f\n", c->loss[0], c->loss[1], c->loss[1] - c->loss[0]);
     return CLI_DONE;
 }
 

@@ -39,7 +39,7 @@ static json_t *quality_json(const judgement *j)
         json_pack("{s:s, s:I, s:I, s:o, s:o}", "held_out", j->held_out, "texts", (json_int_t)j->of.comparison.texts,
                   "tokens", (json_int_t)j->of.comparison.tokens, "mean_cosine", cli_real(j->of.comparison.mean_cosine),
                   "min_cosine", cli_real(j->of.comparison.min_cosine));
-    if (quality && j->of.comparison.foreseen)
+    if (quality && j->of.comparison.predicted)
         json_object_set_new(
             quality, "loss",
             json_pack("[o, o]", cli_real(j->of.comparison.loss[0]), cli_real(j->of.comparison.loss[1])));
@@ -112,7 +112,7 @@ void judge_print_rest(const cli_session *s, const judgement *j, const char *lear
     }
     const bool timed = pass_seconds(j) >= shortest_pass;
     if (timed) print_row(s->out, "tokens per second", j->of.tokens_per_second[0], j->of.tokens_per_second[1], 0);
-    if (j->of.comparison.foreseen) print_row(s->out, "loss", j->of.comparison.loss[0], j->of.comparison.loss[1], 4);
+    if (j->of.comparison.predicted) print_row(s->out, "loss", j->of.comparison.loss[0], j->of.comparison.loss[1], 4);
     fputc('\n', s->out);
     cli_put_prose(s, 0, 0,
                   "Embeddings before and after: cosine %.4f (least %.4f), on %lld texts that nothing was %s (%s).%s%s",

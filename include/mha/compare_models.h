@@ -3,8 +3,8 @@
  *     mha_comparison c;
  *     mha_models_compare(before, after, data, NULL, NULL, &c, &err);  c.mean_cosine, c.loss[1] - c.loss[0]
  *
- * What a change of a model is judged by: pruning, regrouping, training, another dtype. Judge it on texts that chose and
- * fitted nothing.
+ * For evaluating a change of a model: pruning, regrouping, training, another dtype. Use held-out texts, on which
+ * nothing was chosen or fitted.
  */
 #ifndef MHA_COMPARE_MODELS_H
 #define MHA_COMPARE_MODELS_H
@@ -17,20 +17,20 @@ extern "C" {
 
 typedef struct mha_comparison {
     int64_t texts, tokens;
-    /* Of the two models' embeddings of a text, the mean of its last hidden states: NAN where widths differ. */
+    /* Of the two models' embeddings of a text (the mean of its last hidden states). NAN if hidden sizes differ. */
     double mean_cosine, min_cosine;
-    int64_t worst; /* the text of the least cosine */
-    /* Causal models: mean of -log p of each token after the first of its text, natural logarithm, over all `foreseen`
-     * tokens. NAN, and 0, for encoders and for checkpoints without logits. */
+    int64_t worst; /* the text of the smallest cosine */
+    /* Causal models: mean of -log p of each token after the first of its text, natural logarithm, over all `predicted`
+     * tokens. NAN and 0 for encoders and for checkpoints without logits. */
     double loss[2];
-    int64_t foreseen;
+    int64_t predicted;
 } mha_comparison;
 
-/* Runs both over the texts of `data`, which belong to the vocabulary of both. `cosines` [count of data] gets that of
- * each text, `losses` [2, count] each model's mean loss of each text (NAN where it has no token to foresee); both may
- * be NULL. Reports progress as "compare". Errors: MHA_ERR_ARG for NULL and for tokens outside a vocabulary,
- * MHA_ERR_MEMORY, MHA_ERR_CANCELLED. The same bits for any number of threads and any cut into batches. Memory: a few
- * MiB, and logits of 64 tokens at a time. */
+/* Runs both models over the texts of `data`, whose tokens must be in both vocabularies. `cosines` [count of data] gets
+ * the cosine of each text, `losses` [2, count] each model's mean loss of each text (NAN for a single token); both may
+ * be NULL. Reports progress as "compare". Results are bitwise independent of threads and batches. Errors: MHA_ERR_ARG
+ * for NULL and for tokens outside a vocabulary, MHA_ERR_MEMORY, MHA_ERR_CANCELLED. Memory: a few MiB, and the logits of
+ * 64 tokens. */
 MHA_API mha_status mha_models_compare(const mha_model *a, const mha_model *b, const mha_head_data *data,
                                       double *cosines, double *losses, mha_comparison *out, mha_error *err);
 

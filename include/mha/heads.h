@@ -1,9 +1,9 @@
 /* heads.h - what each attention head does: statistics, patterns and a label for every head of a model.
  *
- * All numbers are means over query rows of all texts together (sum over rows / number of rows). Padding never counts.
- * Keys are always all real tokens; pattern scores use content rows (queries that are no special token), statistics use
- * all rows. Rows are summed as the operator shows them and then forgotten: memory grows with the longest text, not with
- * its square, unless maps are kept.
+ * All metrics are means over the query rows of all texts (sum over rows / number of rows). Padding never counts. Keys
+ * are all real tokens; pattern metrics use content rows (queries that are not special tokens), statistics use all rows.
+ * Rows are summed as the operator computes them and not stored: memory grows with the longest text, not with its
+ * square, unless maps are kept.
  */
 #ifndef MHA_HEADS_H
 #define MHA_HEADS_H
@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 /* X(name, key, one line of explanation). `mha heads --help` prints this list;
- * docs/glossary.md explains each key in more words, and a test sees that none is missing there. */
+ * docs/glossary.md explains each key, and a test checks that none is missing there. */
 #define MHA_HEAD_METRIC_MAP(X)                                                                      \
     X(MHA_HEAD_ENTROPY, "entropy", "bits: -sum p log2 p of a row")                                  \
     X(MHA_HEAD_ENTROPY_NORM, "entropy_norm", "entropy / log2(visible keys), 0..1")                  \
@@ -57,8 +57,8 @@ typedef enum mha_head_metric {
 MHA_API const char *mha_head_metric_key(mha_head_metric metric);
 MHA_API const char *mha_head_metric_help(mha_head_metric metric);
 
-/* X(name, key, its rule). The label of a head is the first that fires: induction, duplicate, the largest of prev next
- * self first sep punct, local, block, broad, vertical, mixed. The thresholds are options. */
+/* X(name, key, its rule). The label of a head is the first whose rule applies: induction, duplicate, the largest of
+ * prev next self first sep punct, local, block, broad, vertical, mixed. The thresholds are options. */
 #define MHA_HEAD_LABEL_MAP(X)                                                                                      \
     X(MHA_LABEL_INDUCTION, "induction", "in a repeated text it looks at what came after the first copy (>= 0.40)") \
     X(MHA_LABEL_DUPLICATE, "duplicate", "in a repeated text it looks at the other copy of the token (>= 0.40)")    \
@@ -85,17 +85,16 @@ typedef enum mha_head_label {
 MHA_API const char *mha_head_label_key(mha_head_label label);
 MHA_API const char *mha_head_label_help(mha_head_label label);
 
-/* Probe texts of one's own instead of 4 drawn ones of 16 tokens: [first] r r [last]. */
+/* Probe texts instead of the default, 4 random ones of 16 tokens: [first] r r [last]. */
 typedef struct mha_head_probe {
-    const int32_t *ids;    /* [texts, period]: the r of each text; NULL = drawn */
+    const int32_t *ids;    /* [texts, period]: the r of each text; NULL = random */
     int64_t texts, period; /* of `ids`; at most 4096 texts */
-    /* What stands around r r, drawn or not; NULL = the special tokens of the tokenizer, none without one. At most 8. */
+    /* Tokens around r r; NULL = the special tokens of the tokenizer, or none without one. At most 8. */
     const int32_t *first, *last;
     int64_t first_count, last_count;
 } mha_head_probe;
 
-/* From where on the rule of a label fires, and a head counts as a sink; 0 = the default, which docs/glossary.md and the
- * lists above have. */
+/* Thresholds of the labels' rules, and of a sink; 0 = the default, listed here, above and in docs/glossary.md. */
 typedef struct mha_head_thresholds {
     double probe;    /* 0.40 induction, duplicate */
     double single;   /* 0.40 prev next self first sep punct */
@@ -108,46 +107,45 @@ typedef struct mha_head_thresholds {
 
 typedef struct mha_heads_options {
     size_t size;
-    int no_probe;       /* 1 = leave out the two probe scores; "induction" and "duplicate" are then never given */
+    int no_probe;       /* 1 = leave out the two probe metrics, and so the labels "induction" and "duplicate" */
     uint64_t seed;      /* of the probe texts */
     int64_t max_tokens; /* mha_heads_measure: as in mha_head_data_options; else 0 */
     int keep_maps;      /* 1 = keep the maps of every layer; only for one text */
     mha_head_probe probe;
     mha_head_thresholds thresholds;
-    /* A file that holds what has been measured so far, so that a run that was stopped, killed even, goes on where it
-     * was and ends with the same bits. Read if it is there, replaced whole about once a second, at the end and when the
-     * run is cancelled; MHA_ERR_ARG for one of another model, other data or options. NULL = none; not with keep_maps.
-     */
+    /* A file that stores the sums so far, so that an interrupted or killed run resumes, with a bitwise identical
+     * result. Read if it exists, replaced atomically about once a second, at the end and when the run is cancelled;
+     * MHA_ERR_ARG for a file of another model, data or options. NULL = none; not with keep_maps. */
     const char *state;
 } mha_heads_options;
 
 typedef struct mha_heads mha_heads;
 
-/* Runs the model over the data and measures every head. `options` may be NULL. Reports progress as "measure heads", of
- * tokens. Cost: one forward pass with the scores computed once more; short texts take about 1.1 times as long as the
- * pass alone. Memory beside that of the pass, which runs batch_tokens or the longest text: for each token of the
+/* Runs the model over the data and measures every head. `options` may be NULL. Reports progress as "measure heads", in
+ * tokens. Cost: one forward pass that computes the attention scores twice; short texts take about 1.1 times as long as
+ * the pass alone. Memory besides that of the pass, which runs batch_tokens or the longest text: for each token of the
  * longest text a double for each head of all layers, four for each head of one layer, and 32 floats for each thread;
- * with keep_maps all maps. The numbers have the same bits for any number of threads and any batch_tokens. */
+ * with keep_maps all maps. Results are bitwise independent of the number of threads and of batch_tokens. */
 MHA_API mha_status mha_heads_measure_data(const mha_model *model, const mha_head_data *data,
                                           const mha_heads_options *options, mha_heads **out, mha_error *err);
 
-/* The same of `count` texts, which mha_head_data_of_texts reads; its errors. */
+/* The same for `count` texts, read by mha_head_data_of_texts; its errors. */
 MHA_API mha_status mha_heads_measure(const mha_model *model, const char *const *texts, int64_t count,
                                      const mha_heads_options *options, mha_heads **out, mha_error *err);
 
-/* ---- maps that the caller has, from whatever program ---- */
+/* ---- maps computed elsewhere ---- */
 
 /* What a token is; several may hold. */
 enum {
-    MHA_TOKEN_SPECIAL = 1, /* [CLS], [SEP], BOS ...: its row is no content row */
-    MHA_TOKEN_SEP = 2,     /* what "sep" asks about */
-    MHA_TOKEN_PUNCT = 4    /* what "punct" asks about: . , ; : ? ! */
+    MHA_TOKEN_SPECIAL = 1, /* [CLS], [SEP], BOS ...: its row is not a content row */
+    MHA_TOKEN_SEP = 2,     /* counted by "sep" */
+    MHA_TOKEN_PUNCT = 4    /* counted by "punct": . , ; : ? ! */
 };
 
 /* The maps of one text. */
 typedef struct mha_head_map {
     int64_t tokens;          /* without padding */
-    const float *p;          /* [layers, heads, tokens, tokens]: row = query; each number in 0..1 */
+    const float *p;          /* [layers, heads, tokens, tokens]: row = query; each element in 0..1 */
     const uint8_t *kinds;    /* [tokens] MHA_TOKEN_SPECIAL ...; NULL = all 0 */
     const int32_t *segments; /* [tokens] as in mha_head_data_options; NULL = none */
 } mha_head_map;
@@ -155,37 +153,36 @@ typedef struct mha_head_map {
 typedef struct mha_head_maps {
     size_t size;
     int64_t layers, heads; /* of each layer */
-    int causal;            /* 1 = row i sees keys 0 to i; weights of later ones are 0 */
+    int causal;            /* 1 = row i attends to keys 0 to i; weights of later keys are 0 */
     int64_t count;         /* texts */
     const mha_head_map *text;
     mha_head_thresholds thresholds;
 } mha_head_maps;
 
-/* The same numbers of maps from elsewhere, without a model: all metrics but the two of probe texts, which are NAN. The
- * result keeps neither maps nor tokens. `ctx` may be NULL. On the calling thread; cost: a logarithm for each number
- * that is not 0. Errors: MHA_ERR_ARG for no layers, heads, texts or tokens, and for a number outside 0..1, naming
- * text, layer, head, row and key; MHA_ERR_MEMORY. */
+/* The same metrics of given maps, without a model; the two of probe texts are NAN. The result keeps neither maps nor
+ * tokens. `ctx` may be NULL. Runs on the calling thread; cost: a logarithm for each element that is not 0. Errors:
+ * MHA_ERR_ARG for no layers, heads, texts or tokens, and for an element outside 0..1, naming text, layer, head, row and
+ * key; MHA_ERR_MEMORY. */
 MHA_API mha_status mha_heads_of_maps(mha_ctx *ctx, const mha_head_maps *maps, mha_heads **out, mha_error *err);
 
 MHA_API void mha_heads_free(mha_heads *heads);
 
 MHA_API int64_t mha_heads_layers(const mha_heads *heads);
 MHA_API int64_t mha_heads_count(const mha_heads *heads, int64_t layer); /* heads of that layer */
-/* NAN where a metric has no row to speak about, and out of range. */
+/* NAN if a metric has no row, and out of range. */
 MHA_API double mha_heads_value(const mha_heads *heads, int64_t layer, int64_t head, mha_head_metric metric);
 /* MHA_LABEL_MIXED out of range. */
 MHA_API mha_head_label mha_heads_label(const mha_heads *heads, int64_t layer, int64_t head);
 
-/* Share of all heads whose "sink" is above the threshold: how far the model rests on its first token (Gu et al.
- * 2024). */
+/* The fraction of all heads whose "sink" is above the threshold (attention sinks, Gu et al. 2024). */
 MHA_API double mha_heads_sink_rate(const mha_heads *heads);
 
-/* What position j of a text receives, as a mean over the rows that may see it, of all texts that have it: [positions],
- * as many as the longest text has tokens. NULL and 0 out of range. A place to rest shows as a peak. */
+/* The weight that position j of a text receives, a mean over the rows that may attend to it, of all texts that have it:
+ * [positions], the tokens of the longest text. NULL and 0 out of range. An attention sink shows as a peak. */
 MHA_API const double *mha_heads_received(const mha_heads *heads, int64_t layer, int64_t head, int64_t *positions);
 
 /* With keep_maps: the map [n, n] (row = query) of one head, n the tokens of the text; else NULL. And the tokens with
- * their places in the text; mha_heads_measure_data, which is given no text, has the ids alone, all else being 0. NULL
+ * their offsets in the text; after mha_heads_measure_data, which has no text, only the ids are set, the rest is 0. NULL
  * without keep_maps. */
 MHA_API const float *mha_heads_map(const mha_heads *heads, int64_t layer, int64_t head);
 MHA_API const mha_encoding *mha_heads_tokens(const mha_heads *heads);

@@ -1,45 +1,46 @@
-/* importance.h - how much each attention head of a model matters, on a data set, by any of the published scores; and
- * how far the ranking can be trusted.
+/* importance.h - importance scores: how much each attention head of a model matters on a data set, by any of the
+ * published scores, and how far the ranking can be trusted.
  *
  *     const mha_importance_options options = { .size = sizeof options, .by = MHA_IMPORTANCE_JACOBIAN_PROBE };
  *     mha_head_data_of_texts(model, texts, count, NULL, &data, &err);
  *     mha_importance_measure(model, data, &options, &result, &err);
  *     mha_importance_value(result, layer, head);         greater is more important
  *
- * Which score? For encoders `jacobian_probe`: it needs no loss, and ranks heads as leaving each one out does (rank
- * correlation 0.98 on MiniLM) in a fraction of its time. For decoders `gate`. The others are there to compare with what
- * was published, and to see how little some of it says: confidence is not importance, and neither is the size of
- * weights. Every score ranks heads one at a time. Heads that back each other up look useless one by one.
+ * Which score? For encoders `jacobian_probe`: it needs no loss, and ranks heads as leave-one-out ablation does (rank
+ * correlation 0.98 on MiniLM) in a fraction of the time. For decoders `gate`. The others are for comparison with
+ * published results, and show how little some of them predict: neither confidence nor the norm of weights measures
+ * importance. Every score ranks heads one at a time; redundant heads look useless one at a time.
  *
- * Heads of the last layers often weigh ten times those of the first ones, so a rule that prunes inside each layer
- * should rank inside each layer.
+ * Scores in the last layers are often ten times those in the first ones, so a rule that prunes in each layer should
+ * rank in each layer.
  *
  * Definitions. xi is a gate on a head's output, 1 in the real model; c its output before the output projection; L the
  * loss; B the texts whose loss is one mean.
  *
- *     gate            sum over texts of |dL/dxi|, each text with a gate of its own; Michel et al. 2019
+ *     gate            sum over texts of |dL/dxi|, each text with its own gate; Michel et al. 2019
  *     gate_batch      |sum over texts of dL/dxi|: one gate for all. Signs cancel; unstable; for comparison
  *     gate_layer_l2   gate / its L2 norm over the heads of the layer: ranks inside layers alone; Michel et al. 2019
- *     taylor_token    sum over texts and rows of |<c, dL/dc>|: each token by itself
- *     taylor_elem     sum over texts, rows and keys of |A dL/dA|: each weight by itself, attention times gradient
+ *     taylor_token    sum over texts and rows of |<c, dL/dc>|: per token
+ *     taylor_elem     sum over texts, rows and keys of |A dL/dA|: per weight, attention times gradient
  *     gradmag         mean |dL/dWq| + mean |dL/dWk| + mean |dL/dWv| over the head's rows, without biases; heads that
- *                     share keys and values share the last two terms. A mean over batches of `batch_texts`: since the
- *                     absolute value is taken behind the sum over a batch, it depends on that number
- *     jacobian        1/2 mean over texts of |de/dxi|^2: the second order of 1 - cos(e, e without the head), if e has
- *                     length 1. e of encoders (and of decoders without logits): the mean of the last hidden states,
- *                     scaled to length 1. e of decoders: the log-probabilities of what follows the last token. Exact:
- *                     one way back for each number of e
+ *                     share keys and values share the last two terms. A mean over batches of `batch_texts`, on which
+ *                     it depends: the absolute value is taken after the sum over a batch
+ *     jacobian        1/2 mean over texts of |de/dxi|^2: the second order of 1 - cos(e, e without the head) for
+ *                     unit-norm e. e of encoders (and of decoders without logits): the mean of the last hidden states,
+ *                     L2-normalized. e of decoders: the log-probabilities after the last token. Exact: one backward
+ *                     pass per element of e
  *     jacobian_probe  its estimate from `probes` random vectors of signs u: 1/2 mean over texts and u of (d u.e/dxi)^2
- *     loo             leave one out: mean over texts of 1 - cos(e, e without the head), e as the Jacobian of encoders
- *                     has it, for decoders too. The head's output is 0 then, which is what removing it does
- *     loo_loss        L without the head - L: below 0 where the model is better without it
+ *     loo             leave-one-out ablation: mean over texts of 1 - cos(e, e without the head), for decoders too with
+ *                     the e of encoders. The head's output is set to 0, which is the effect of removing it
+ *     loo_loss        L without the head - L: negative where the model is better without it
  *     loo_mean, loo_mean_loss   the same with the head's output at its mean over all tokens of the data
- *     confidence      mean over rows of the greatest weight; Voita et al. 2019
- *     confidence_nospecial   the same over content rows and keys that are no special tokens, not scaled to 1 again
- *     ov_norm         |Wo_h Wv_h| (Frobenius): of the weights alone
+ *     confidence      mean over rows of the largest weight; Voita et al. 2019
+ *     confidence_nospecial   the same over content rows and keys that are not special tokens, without renormalizing
+ *     ov_norm         |Wo_h Wv_h| (Frobenius): from the weights alone
  *     qk_norm         |Wq_h^T Wk_h| / sqrt(D): likewise
  *
- * Sums over texts grow with nothing: L is a mean. Over several batches, gate and its like are means over all texts.
+ * Sums over texts do not grow with their number, since L is a mean. Over several batches, gate_* and taylor_* are means
+ * over all texts.
  */
 #ifndef MHA_IMPORTANCE_H
 #define MHA_IMPORTANCE_H
@@ -51,8 +52,8 @@
 extern "C" {
 #endif
 
-/* X(name, key, one line of explanation); docs/glossary.md explains each key in more words, and a test sees that none is
- * missing there. */
+/* X(name, key, one line of explanation); docs/glossary.md explains each key, and a test checks that none is missing
+ * there. */
 #define MHA_IMPORTANCE_SCORE_MAP(X)                                                                                    \
     X(MHA_IMPORTANCE_GATE, "gate", "mean of each text's |dL/d gate|; needs a loss")                                    \
     X(MHA_IMPORTANCE_GATE_BATCH, "gate_batch", "|dL/d gate| of all texts together: signs cancel; needs a loss")        \
@@ -82,17 +83,17 @@ typedef enum mha_importance_score {
 /* "gate" ...; NULL out of range. */
 MHA_API const char *mha_importance_score_key(mha_importance_score score);
 MHA_API const char *mha_importance_score_help(mha_importance_score score);
-/* 1 for scores that are made of a loss, which an encoder has only with labels or pairs; 0 out of range. */
+/* 1 for scores computed from a loss, which an encoder has only with labels or pairs; 0 out of range. */
 MHA_API int mha_importance_score_needs_loss(mha_importance_score score);
 
-/* What the gradients are of. */
+/* The loss whose gradients are taken. */
 typedef enum mha_head_loss {
     MHA_LOSS_AUTO = 0, /* LM for decoders with logits, MLM for encoders with logits and labels, else NONE */
     MHA_LOSS_NONE,
-    MHA_LOSS_LM,   /* mean cross entropy of the next token; `labels` may leave some out */
-    MHA_LOSS_MLM,  /* mean cross entropy of `labels` where they stand */
-    MHA_LOSS_PAIRS /* text i and text count / 2 + i mean the same. With e as for the Jacobian of encoders and S = scale
-                      E_a E_b^T: (CE(S, diagonal) + CE(S^T, diagonal)) / 2 */
+    MHA_LOSS_LM,   /* mean cross entropy of the next token; `labels` may leave tokens out */
+    MHA_LOSS_MLM,  /* mean cross entropy of the tokens that have a label */
+    MHA_LOSS_PAIRS /* texts i and count / 2 + i have the same meaning. With e as for the Jacobian of encoders and
+                      S = scale E_a E_b^T: (CE(S, diagonal) + CE(S^T, diagonal)) / 2 */
 } mha_head_loss;
 
 /* "auto", "none", "lm", "mlm", "pairs"; NULL out of range. */
@@ -102,41 +103,40 @@ typedef struct mha_importance_options {
     size_t size;
     mha_importance_score by;
     mha_head_loss loss;
-    double loss_scale;   /* of PAIRS; 0 = 5. Not the 20 of training: easy pairs then have no loss left to rank with */
+    double loss_scale;   /* of PAIRS; 0 = 5. With the 20 of training, easy pairs have too little loss to rank with */
     int probes;          /* of jacobian_probe; 0 = 4, at most 4096 */
     int64_t batch_texts; /* texts (with PAIRS: pairs) whose loss is one mean, in the given order; 0 = all */
-    /* A token id or MHA_IGNORE for each token of the data, text behind text: for MLM, and for LM to leave tokens out
-     * (an entry stands at the token that is asked for). */
+    /* A token id or MHA_IGNORE for each token of the data, text after text: for MLM, and for LM to leave tokens out
+     * (an entry is at the predicted token). */
     const int32_t *labels;
     uint64_t seed; /* of the probes */
-    /* > 0: stop as soon as the ranking has settled. After each group of texts (those of a loss; 64 of them where there
-     * is none) the ranking by the even units is compared with that by the odd ones; units are texts, pairs, or the
-     * batches of gradmag. When mha_importance_halves is at least this after two groups in succession, no more are read.
-     * From 0 to 1; 0.95 is a good value. Texts should be in no order then. */
+    /* > 0: stop when the ranking has converged. After each group of texts (those of a loss; 64 where there is none) the
+     * ranking by the even units is compared with the ranking by the odd units (texts, pairs, or the batches of
+     * gradmag). When mha_importance_halves is at least this value after two successive groups, no more are read. From 0
+     * to 1; 0.95 is a good value. Texts should then be in random order. */
     double settle;
-    /* A file that keeps how far the measurement has come, group by group, and from which it goes on: the same bits as
-     * in one run. One of another model, data or options is refused (MHA_ERR_ARG). NULL = none. */
+    /* A file that stores the measurement after each group, and from which it resumes, bitwise identical to one run. A
+     * file of another model, data or options is refused (MHA_ERR_ARG). NULL = none. */
     const char *state;
 } mha_importance_options;
 
-/* What was measured. Immutable. */
+/* The result. Immutable. */
 typedef struct mha_importance mha_importance;
 
 /* Runs the model over the data and scores every head. `data` may be NULL for ov_norm and qk_norm. Reports progress as
- * "importance", in texts. The result has the same bits for any number of threads. A loss below 0.05 is a warning in the
- * context's log: what little gradient is left ranks heads badly.
+ * "importance", in texts. The result is bitwise independent of the number of threads. A loss below 0.05 is a warning in
+ * the context's log: the small gradients rank heads badly.
  *
- * Errors: MHA_ERR_ARG for a score that needs a loss where there is none (the sentence says which there could be), for a
- * loss that the model or the data cannot have, and for labels out of range; MHA_ERR_UNSUPPORTED for gradients
- * of a model that was opened in f16 or q8_0; MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
+ * Errors: MHA_ERR_ARG for a score that needs a loss where there is none (the message names possible ones), for a loss
+ * that the model or the data cannot have, and for labels out of range; MHA_ERR_UNSUPPORTED for gradients of a model
+ * that was opened in f16 or q8_0; MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
  *
  * Cost, in forward passes: gate and Taylor forms 2; gradmag 2.3; jacobian_probe 1 + probes; jacobian 1 + E, of
- * decoders 1 + the vocabulary; confidence 1.5; loo and its like H (layers + 1) / 2, since what lies below a head is run
- * once. PAIRS takes one more where a group has more than 1,024 tokens. Memory: what a pass with gradients keeps of
- * 1,024 tokens or one longer text (model_grads.h), 4 bytes for each dense weight; 8 bytes for each text of a group and
- * head, 16 E for each of its texts; with gradmag 4 bytes for each number of Wq, Wk, Wv and Wo; for the Jacobian of
- * decoders 8 bytes for 64 times the vocabulary. loo and its like keep no gradients, but 12 E bytes for each token of a
- * group. */
+ * decoders 1 + the vocabulary; confidence 1.5; loo_* H (layers + 1) / 2, since the layers below a head are run once.
+ * PAIRS takes one more if a group has more than 1,024 tokens. Memory: what a pass with gradients stores for 1,024
+ * tokens or one longer text (model_grads.h), 4 bytes for each dense weight; 8 bytes for each text of a group and head,
+ * 16 E for each of its texts; with gradmag 4 bytes for each element of Wq, Wk, Wv and Wo; for the Jacobian of decoders
+ * 8 bytes for 64 times the vocabulary. loo_* store no gradients, but 12 E bytes for each token of a group. */
 MHA_API mha_status mha_importance_measure(const mha_model *model, const mha_head_data *data,
                                           const mha_importance_options *options, mha_importance **out, mha_error *err);
 MHA_API void mha_importance_free(mha_importance *importance);
@@ -146,33 +146,33 @@ MHA_API double mha_importance_value(const mha_importance *importance, int64_t la
 /* All of them [layers, H], H being `heads` of mha_model_info. */
 MHA_API const double *mha_importance_values(const mha_importance *importance, int64_t *count);
 
-/* The interval of 95 %, had other texts been drawn: value -+ 1.96 standard errors over units (texts, pairs, or the
- * batches of gradmag), not below 0 but for changes of a loss. NAN for fewer than 2 units; of scores of the weights
- * alone, the value. */
+/* The 95 % confidence interval over texts: value -+ 1.96 standard errors over units (texts, pairs, or the batches of
+ * gradmag), at least 0 except for changes of a loss. NAN for fewer than 2 units; for scores of the weights alone, the
+ * value. */
 MHA_API double mha_importance_low(const mha_importance *importance, int64_t layer, int64_t head);
 MHA_API double mha_importance_high(const mha_importance *importance, int64_t layer, int64_t head);
-/* Spearman's rank correlation, over all heads, of the score from even units with that from odd ones: near 1 for a
- * ranking that other texts would give too. NAN for fewer than 2 units; 1 for scores of the weights alone. */
+/* Spearman's rank correlation, over all heads, of the score from even units with that from odd ones: near 1 if
+ * other texts would give the same ranking. NAN for fewer than 2 units; 1 for scores of the weights alone. */
 MHA_API double mha_importance_halves(const mha_importance *importance);
 
 /* Mean of the batches' losses; NAN for scores that have none. */
 MHA_API double mha_importance_loss(const mha_importance *importance);
 /* 1 if that is below 0.05. */
 MHA_API int mha_importance_saturated(const mha_importance *importance);
-/* A test of the library on your model: the gradient of each gate once more as sum <c, dL/dc>, and for gradmag as <Wo,
- * dL/dWo> and <Wv, dL/dWv> + <bv, dL/dbv> too (where no other head shares these values). They are one number before any
- * absolute value. Gives the largest difference, beside the greatest gradient of any head, of all batches: rounding,
- * 1e-6 or so. NAN for scores without a loss. */
+/* A test of the library on your model: the gradient of each gate is also computed as sum <c, dL/dc>, and for gradmag as
+ * <Wo, dL/dWo> and <Wv, dL/dWv> + <bv, dL/dbv> (where no other head shares these values). Before any absolute value all
+ * are equal. Returns the largest difference relative to the largest gradient of any head, of all batches: rounding,
+ * about 1e-6. NAN for scores without a loss. */
 MHA_API double mha_importance_identity(const mha_importance *importance);
-/* Texts that were read: fewer than there are where the ranking settled. */
+/* Texts that were read: fewer than given if the ranking converged. */
 MHA_API int64_t mha_importance_texts_used(const mha_importance *importance);
 
-/* ---- heads two by two ---- */
+/* ---- pairs of heads ---- */
 
-/* What every two heads cost together: out [N, N], N = layers H, the change of the loss (or of the distance, where there
- * is no loss) with both of them off; on the diagonal that of one. `options` as above: the loss, its labels and batches,
- * and `by`, of which the means of loo_mean and loo_mean_loss are read alone. What two heads cost beyond the sum of each
- * alone is how much they back each other up: scores that look at single heads cannot see it. Symmetric; NAN for heads
+/* Ablates every pair of heads: out [N, N], N = layers H, the change of the loss (or of the distance, where there is no
+ * loss) with both removed; on the diagonal with one. `options` as above: the loss, its labels and batches, and `by`,
+ * which only chooses between 0 and the mean (loo_mean, loo_mean_loss) for removed heads. The change beyond the sum of
+ * the two single changes is their redundancy, which scores of single heads cannot measure. Symmetric; NAN for heads
  * that a layer does not have. Reports progress as "pairs", in texts. Errors as mha_importance_measure.
  * Cost: about N^2 / 6 forward passes. Memory: 8 E floats for each token of a batch of texts that share a loss. */
 MHA_API mha_status mha_importance_pairs(const mha_model *model, const mha_head_data *data,

@@ -31,11 +31,11 @@ static void sum_losses(const mha__outcome *o, double *losses, double *loss)
     for (int64_t i = 0; i < mha_head_data_count(o->data); i++) {
         int64_t tokens = 0;
         mha_head_data_ids(o->data, i, &tokens);
-        if (losses) losses[i] = o->foresees && tokens > 1 ? o->losses[i] / (double)(tokens - 1) : NAN;
+        if (losses) losses[i] = o->predicts && tokens > 1 ? o->losses[i] / (double)(tokens - 1) : NAN;
         sum += o->losses[i];
         count += tokens - 1;
     }
-    *loss = o->foresees ? sum / (double)count : NAN;
+    *loss = o->predicts ? sum / (double)count : NAN;
 }
 
 /* ---- the call ---- */
@@ -63,7 +63,7 @@ mha_status mha_models_compare(const mha_model *a, const mha_model *b, const mha_
         compare_embeddings(&x, &y, cosines, out);
         sum_losses(&x, losses, &out->loss[0]);
         sum_losses(&y, losses ? losses + texts : NULL, &out->loss[1]);
-        out->foreseen = x.foresees && y.foresees ? out->tokens - texts : 0;
+        out->predicted = x.predicts && y.predicts ? out->tokens - texts : 0;
     }
     mha__outcome_free(&x);
     mha__outcome_free(&y);

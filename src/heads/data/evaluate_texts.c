@@ -23,14 +23,14 @@ static void lay_out(mha__arena *arena, mha__outcome *o)
     o->embeddings = mha__take(arena, texts, width * sizeof *o->embeddings);
     o->losses = mha__take(arena, texts, sizeof *o->losses);
     o->hidden = mha__take(arena, rows, width * sizeof *o->hidden);
-    o->logits = mha__take(arena, o->foresees ? PIECE : 0, (size_t)c->vocab * sizeof *o->logits);
+    o->logits = mha__take(arena, o->predicts ? PIECE : 0, (size_t)c->vocab * sizeof *o->logits);
     o->gates = mha__take(arena, (size_t)(c->layers * c->heads), some * sizeof *o->gates);
 }
 
 mha_status mha__outcome_create(const mha_model *model, const mha_head_data *data, mha__outcome *o, mha_error *err)
 {
     mha__arena arena = {0};
-    *o = (mha__outcome){.model = model, .data = data, .foresees = model->info.causal && model->info.logits};
+    *o = (mha__outcome){.model = model, .data = data, .predicts = model->info.causal && model->info.logits};
     lay_out(&arena, o);
     o->memory = arena.base = arena.overflow ? NULL : mha__alloc(model->ctx, arena.used);
     if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "what a model makes of texts");
@@ -58,7 +58,7 @@ static void embed(const float *hidden, int64_t rows, int64_t width, double *out)
     }
 }
 
-static mha_status foresee(const mha__outcome *o, const float *hidden, const int32_t *ids, int64_t rows, double *loss,
+static mha_status predict(const mha__outcome *o, const float *hidden, const int32_t *ids, int64_t rows, double *loss,
                           mha_error *err)
 {
     const mha_model *m = o->model;
@@ -113,8 +113,8 @@ static mha_status run_batch(const mha__outcome *o, int64_t batch, const float *g
     for (int64_t b = 0; b < input.batch; b++) {
         const int64_t first = input.starts[b], rows = input.starts[b + 1] - first;
         embed(o->hidden + first * width, rows, width, o->embeddings + texts[b] * width);
-        if (o->foresees)
-            MHA__TRY(foresee(o, o->hidden + first * width, input.ids + first, rows, &o->losses[texts[b]], err));
+        if (o->predicts)
+            MHA__TRY(predict(o, o->hidden + first * width, input.ids + first, rows, &o->losses[texts[b]], err));
     }
     return MHA_OK;
 }

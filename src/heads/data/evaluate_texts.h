@@ -1,4 +1,4 @@
-/* evaluate_texts.h - what a model makes of texts: an embedding of each, and how well it foresees its tokens. */
+/* evaluate_texts.h - what a model makes of texts: an embedding of each, and how well it predicts its tokens. */
 #ifndef MHA_HEADS_DATA_EVALUATE_TEXTS_H
 #define MHA_HEADS_DATA_EVALUATE_TEXTS_H
 
@@ -9,7 +9,7 @@
 typedef struct mha__outcome {
     const mha_model *model;
     const mha_head_data *data;
-    bool foresees;      /* the model is causal and has logits */
+    bool predicts;      /* the model is causal and has logits */
     double *embeddings; /* [texts, E] mean of a text's last hidden states */
     double *losses;     /* [texts] sum of -log p of its tokens but the first; zeros for others than causal models */
     float *hidden;      /* [tokens of a batch, E] */

@@ -61,7 +61,7 @@ static void read(const joint *j, float *to)
         const double *e = j->outcome.embeddings + i;
         const double norm = sqrt(mha__dot(j->width, e, e));
         for (int64_t n = 0; n < j->width; n++)
-            to[i + n] = j->outcome.foresees ? (float)j->outcome.losses[i] : (float)(norm > 0 ? e[n] / norm : 0);
+            to[i + n] = j->outcome.predicts ? (float)j->outcome.losses[i] : (float)(norm > 0 ? e[n] / norm : 0);
     }
 }
 
@@ -117,7 +117,7 @@ static double cost(const joint *j, const float *more)
     double total = 0;
     for (int64_t n = 0; n < j->cells; n++) {
         const double x = (double)j->sum[n] + (double)more[n];
-        total += j->outcome.foresees ? x : x * x;
+        total += j->outcome.predicts ? x : x * x;
     }
     return total;
 }
@@ -231,7 +231,7 @@ static mha_status run_joint(joint *j, const mha_head_data *data, const mha_prune
 {
     const mha__config *c = &j->m->config;
     mha__arena arena = {0};
-    j->width = j->outcome.foresees ? 1 : c->hidden;
+    j->width = j->outcome.predicts ? 1 : c->hidden;
     j->cells = mha_head_data_count(data) * j->width;
     lay_out(&arena, j, data);
     void *memory = arena.base = arena.overflow ? NULL : mha__calloc(j->m->ctx, 1, arena.used);
@@ -268,8 +268,8 @@ mha_status mha_prune_choose_joint(const mha_model *model, const mha_head_data *d
     for (int64_t layer = 0; layer < model->config.layers; layer++)
         j.groups += model->heads_per_layer[layer] / mha__group(model, layer);
     mha_status status = mha__outcome_create(model, data, &j.outcome, err);
-    if (status == MHA_OK && j.outcome.foresees && mha_head_data_tokens(data) == mha_head_data_count(data))
-        status = mha__fail(err, MHA_ERR_ARG, "none of the texts has a token behind its first: nothing is foreseen");
+    if (status == MHA_OK && j.outcome.predicts && mha_head_data_tokens(data) == mha_head_data_count(data))
+        status = mha__fail(err, MHA_ERR_ARG, "mha_prune_choose_joint: data must have a token to predict (got none)");
     if (status == MHA_OK) status = run_joint(&j, data, &o, err);
     mha__outcome_free(&j.outcome);
     return status;

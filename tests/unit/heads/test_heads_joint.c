@@ -229,7 +229,7 @@ static void test_compare(void **state)
         assert_true(fabs(cosines[t] - 1) <= 1e-12);
         sum += text;
     }
-    assert_int_equal(c.foreseen, TOKENS - TEXTS);
+    assert_int_equal(c.predicted, TOKENS - TEXTS);
     assert_true(fabs(c.loss[0] - sum / (TOKENS - TEXTS)) <= 1e-5 && c.loss[0] == c.loss[1]);
     mha_head_data_free(data);
     mha_model_free(model);
@@ -361,7 +361,7 @@ static void test_regrouped(void **state)
 }
 
 /* Texts of one token say nothing about a decoder. */
-static void test_nothing_foreseen(void **state)
+static void test_nothing_to_predict(void **state)
 {
     (void)state;
     const int32_t words[] = {5, 6, 7};
@@ -373,7 +373,7 @@ static void test_nothing_foreseen(void **state)
     const mha_prune_rule one = {.size = sizeof one, .count = 1};
     assert_int_equal(mha_head_data_of_ids(model, words, at, 3, NULL, &data, &err), MHA_OK);
     assert_int_equal(mha_prune_choose_joint(model, data, &one, NULL, keep, &err), MHA_ERR_ARG);
-    assert_non_null(strstr(err.message, "nothing is foreseen"));
+    assert_non_null(strstr(err.message, "data must have a token to predict"));
     mha_head_data_free(data);
     mha_model_free(model);
 }
@@ -381,9 +381,9 @@ static void test_nothing_foreseen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_greedy_one_by_one), cmocka_unit_test(test_amounts),
-        cmocka_unit_test(test_decoders),          cmocka_unit_test(test_compare),
-        cmocka_unit_test(test_fill_without_bias), cmocka_unit_test(test_regrouped),
-        cmocka_unit_test(test_nothing_foreseen),  cmocka_unit_test(test_count_and_ratio)};
+        cmocka_unit_test(test_greedy_one_by_one),  cmocka_unit_test(test_amounts),
+        cmocka_unit_test(test_decoders),           cmocka_unit_test(test_compare),
+        cmocka_unit_test(test_fill_without_bias),  cmocka_unit_test(test_regrouped),
+        cmocka_unit_test(test_nothing_to_predict), cmocka_unit_test(test_count_and_ratio)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
