@@ -172,10 +172,10 @@ int cli_whole(const cli_session *session, const char *option, const char *text, 
     const bool digits = *text && text[strspn(text, "0123456789")] == '\0';
     const long long number = digits ? strtoll(text, NULL, 10) : 0;
     if (!digits || errno || number < min || number > max)
-        return max == LLONG_MAX
-                   ? cli_usage(session, "%s \"%s\": want a whole number, %lld or more", option, cli_shown(text), min)
-                   : cli_usage(session, "%s \"%s\": want a whole number from %lld to %lld", option, cli_shown(text),
-                               min, max);
+        return max == LLONG_MAX ? cli_usage(session, "%s must be a whole number, %lld or more (got \"%s\")", option,
+                                            min, cli_shown(text))
+                                : cli_usage(session, "%s must be a whole number from %lld to %lld (got \"%s\")", option,
+                                            min, max, cli_shown(text));
     *value = number;
     return CLI_DONE;
 }
@@ -186,7 +186,7 @@ int cli_number(const cli_session *session, const char *option, const char *text,
     char *end;
     const double number = strtod(text, &end);
     if (end == text || *end != '\0' || !(number >= min && number <= max))
-        return cli_usage(session, "%s \"%s\": want a number from %g to %g", option, cli_shown(text), min, max);
+        return cli_usage(session, "%s must be a number from %g to %g (got \"%s\")", option, min, max, cli_shown(text));
     *value = number;
     return CLI_DONE;
 }

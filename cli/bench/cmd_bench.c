@@ -62,7 +62,8 @@ static int check_given(const cli_session *s)
     char *end = NULL;
     if (given.seconds_text) given.seconds = strtod(given.seconds_text, &end);
     if ((end && (end == given.seconds_text || *end)) || !(given.seconds > 0 && given.seconds <= 3600))
-        return cli_usage(s, "--seconds \"%s\": want a number above 0, at most 3600", cli_shown(given.seconds_text));
+        return cli_usage(s, "--seconds must be a number above 0, at most 3600 (got \"%s\")",
+                         cli_shown(given.seconds_text));
     bool known = false;
     for (int i = 0; i < TYPES; i++)
         known = known || is_wanted_type(types[i]);

@@ -112,7 +112,8 @@ static int check_options(const cli_session *s, mha_model_head *at)
     if (!given.head && !given.grid) return cli_usage(s, "--head L.H or --grid is missing");
     if (given.head && given.grid) return cli_usage(s, "--head and --grid contradict each other");
     const char *end = given.head ? cli_head(given.head, at) : "";
-    if (!end || *end) return cli_usage(s, "--head \"%s\": want LAYER.HEAD, for example 0.2", cli_shown(given.head));
+    if (!end || *end)
+        return cli_usage(s, "--head must be LAYER.HEAD, for example 0.2 (got \"%s\")", cli_shown(given.head));
     return CLI_DONE;
 }
 

@@ -94,7 +94,7 @@ static int remove_named(prune_job *job)
         mha_model_head head;
         const char *end = cli_head(at, &head);
         if (!end || (*end && *end != ','))
-            return cli_usage(job->session, "--heads \"%s\": want LAYER.HEAD,..., for example 0.2,3.11",
+            return cli_usage(job->session, "--heads must be LAYER.HEAD,..., for example 0.2,3.11 (got \"%s\")",
                              cli_shown(job->given.heads));
         code = set_head(job, "--heads", head, 0);
         if (!*end) break;
@@ -110,7 +110,7 @@ static int keep_listed(prune_job *job, const json_t *lists)
     int code = CLI_DONE;
     memset(job->keep, 0, (size_t)(job->info->layers * job->info->heads));
     if (!json_is_array(lists) || (int64_t)json_array_size(lists) != job->info->layers)
-        return cli_error(job->session, CLI_REFUSED, "%s: want one list of kept heads for each of %lld layers",
+        return cli_error(job->session, CLI_REFUSED, "%s must hold a list of kept heads for each of %lld layers",
                          cli_shown(job->given.keep), (long long)job->info->layers);
     json_array_foreach(lists, layer, list)
     {
@@ -118,7 +118,7 @@ static int keep_listed(prune_job *job, const json_t *lists)
         {
             const json_int_t n = json_integer_value(number);
             if (!json_is_integer(number) || n < 0 || n > INT32_MAX)
-                return cli_error(job->session, CLI_REFUSED, "%s: layer %zu: want numbers of heads",
+                return cli_error(job->session, CLI_REFUSED, "%s: layer %zu must be a list of head numbers",
                                  cli_shown(job->given.keep), layer);
             code = set_head(job, "--keep", (mha_model_head){(int32_t)layer, (int32_t)n}, 1);
             if (code != CLI_DONE) return code;

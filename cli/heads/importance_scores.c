@@ -30,7 +30,7 @@ static int find_loss(const cli_session *s, const char *name, mha_head_loss *loss
             *loss = l;
             return CLI_DONE;
         }
-    return cli_usage(s, "--loss \"%s\": want lm, mlm or pairs", cli_shown(name));
+    return cli_usage(s, "--loss must be lm, mlm or pairs (got \"%s\")", cli_shown(name));
 }
 
 /* With --scores, --loss may still say that the lines of -f are pairs. */

@@ -72,7 +72,8 @@ int cli_check_rows(const cli_session *s, const mha_tokenizer *tokenizer, const m
     for (int64_t i = 0; rows > 0 && i < e->count; i++)
         if (e->ids[i] >= rows)
             return cli_error(
-                s, CLI_REFUSED, "%s/tokenizer.json: token \"%s\": want an id below the model's vocab_size %lld, got %d",
+                s, CLI_REFUSED,
+                "%s/tokenizer.json: the id of token \"%s\" must be below the model's vocab_size %lld (got %d)",
                 cli_shown(s->model), cli_shown(cli_token_text(tokenizer, e->ids[i])), (long long)rows, (int)e->ids[i]);
     return CLI_DONE;
 }

@@ -66,7 +66,7 @@ static int read_real(const cli_session *s, const char *option, const char *text,
     char *end;
     *value = strtod(text, &end);
     if (end != text && *end == '\0' && *value > low && *value < high) return CLI_DONE;
-    return cli_usage(s, "%s \"%s\": want a number above %g and below %g", option, cli_shown(text), low, high);
+    return cli_usage(s, "%s must be a number above %g and below %g (got \"%s\")", option, low, high, cli_shown(text));
 }
 
 static int read_type(const cli_session *s, mha_plan_options *model)
@@ -75,12 +75,13 @@ static int read_type(const cli_session *s, mha_plan_options *model)
     for (size_t i = 0; given.dtype && i < sizeof types / sizeof *types; i++)
         if (strcmp(given.dtype, mha_dtype_name(types[i])) == 0) model->dtype = types[i];
     if (!given.dtype || model->dtype != MHA_DTYPE_DEFAULT) return CLI_DONE;
-    return cli_usage(s, "--dtype \"%s\": want f32, bf16 or f16", cli_shown(given.dtype));
+    return cli_usage(s, "--dtype must be f32, bf16 or f16 (got \"%s\")", cli_shown(given.dtype));
 }
 
 static int read_given(const cli_session *s, mha_plan_options *model, double *seconds)
 {
-    if (s->arg_count > 0) return cli_usage(s, "\"%s\": want options only", cli_shown(s->args[0]));
+    if (s->arg_count > 0)
+        return cli_usage(s, "unexpected argument \"%s\": this command takes options only", cli_shown(s->args[0]));
     if (!given.d_model) return cli_usage(s, "say how wide the model is: --d-model N");
     if (given.seconds && !given.measure)
         return cli_usage(s, "--seconds \"%s\" goes with --measure", cli_shown(given.seconds));

@@ -37,6 +37,6 @@ int report_curve_read(const cli_session *s, const char *path, json_t **curve)
     json_decref(all);
     *curve = list;
     if (list) return CLI_DONE;
-    return cli_error(s, CLI_REFUSED, "%s: want {\"curve\": [{\"heads\": N, \"loss\": X}, ...]}, at most %d points",
+    return cli_error(s, CLI_REFUSED, "%s must be {\"curve\": [{\"heads\": N, \"loss\": X}, ...]}, at most %d points",
                      cli_shown(path), MOST_POINTS);
 }

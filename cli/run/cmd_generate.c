@@ -93,7 +93,7 @@ static int read_options(cli_session *s, mha_generate_options *o, int64_t *sample
     o->sampling.seed = (uint64_t)s->options.seed;
     o->stop = given.stops;
     for (; given.stops && given.stops[o->stop_count]; o->stop_count++)
-        if (!*given.stops[o->stop_count]) return cli_usage(s, "--stop \"\": want a text");
+        if (!*given.stops[o->stop_count]) return cli_usage(s, "--stop must be a text (got \"\")");
     o->cache_dtype = cli_dtype(given.kv_dtype);
     if (o->cache_dtype == MHA_DTYPE_OTHER)
         return cli_usage(s, "--kv-dtype must be f32, bf16, f16 or int8 (got \"%s\")", cli_shown(given.kv_dtype));

@@ -102,8 +102,7 @@ static int read_heads(const cli_session *s, const mha_model *model, mha_model_he
         mha_model_head *h = &list[(*count)++];
         end = cli_head(text, h);
         if (!end || (*end && *end != ','))
-            return cli_usage(s, "--heads: want LAYER.HEAD with commas between them, not \"%s\"",
-                             cli_shown_start(text, 40));
+            return cli_usage(s, "--heads must be LAYER.HEAD,... (got \"%s\")", cli_shown_start(text, 40));
         const int64_t place = mha_head_place(model, h->layer, h->head);
         if (place < 0) return cli_usage(s, "--heads: the model has no head %d.%d", (int)h->layer, (int)h->head);
         h->head = (int32_t)place;
@@ -235,7 +234,7 @@ static int tap_sequence(cli_session *s, const mha_model *model, const sequence *
 static int check_options(const cli_session *s, long long *at, long long *most)
 {
     if (s->options.out && strcmp(s->options.out, "-") == 0)
-        return cli_usage(s, "-o -: want the name of a file for the tensors");
+        return cli_usage(s, "-o must be the name of a file, for the tensors (got \"-\")");
     if ((given.hidden || given.attn || given.heads || given.stats) && !s->options.out)
         return cli_usage(s, "--%s: needs -o OUT, a safetensors file",
                          given.hidden  ? "hidden"

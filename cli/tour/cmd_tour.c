@@ -101,7 +101,7 @@ static int unknown(const cli_session *s, const char *name)
     size_t used = 0;
     for (int n = 0; n < TOURS && used < sizeof names; n++)
         used += (size_t)snprintf(names + used, sizeof names - used, "%s, ", words[n]);
-    return cli_usage(s, "there is no tour \"%s\": want %sor all", cli_shown(name), names);
+    return cli_usage(s, "tour must be %sor all (got \"%s\")", names, cli_shown(name));
 }
 
 /* Makes those that are wanted, in the order of the table. */
@@ -133,7 +133,8 @@ static int check_options(cli_session *s)
 {
     s->options.out = given.html ? given.html : given.figure;
     s->options.force = given.force;
-    if (s->arg_count > 1) return cli_usage(s, "\"%s\": want one name, or all", cli_shown(s->args[1]));
+    if (s->arg_count > 1)
+        return cli_usage(s, "unexpected argument \"%s\": give one tour, or all", cli_shown(s->args[1]));
     if (s->arg_count == 0 && given.html) return cli_usage(s, "say what the page shall show: a name, or all");
     if (given.force && !s->options.out) return cli_usage(s, "--force goes with --html or --figure");
     if (given.tensor && !given.figure) return cli_usage(s, "--tensor goes with --figure");

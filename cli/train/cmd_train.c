@@ -87,7 +87,7 @@ static int take_folder(cli_session *s)
     folder[n] = '\0';
     const char *slash = strrchr(folder, '/'), *name = slash ? slash + 1 : folder;
     if (!*name || strlen(name) > most)
-        return cli_usage(s, "%s: want a folder with a name of 1 to %zu bytes", cli_shown(out), most);
+        return cli_usage(s, "%s: the name of the folder must have 1 to %zu bytes", cli_shown(out), most);
     s->options.out = folder;
     return CLI_DONE;
 }

@@ -45,7 +45,7 @@ static int check_word(const cli_session *s, const char *option, const char *text
         if (!text || strcmp(text, words[n]) == 0) return CLI_DONE;
         snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", n ? ", " : "", words[n]);
     }
-    return cli_usage(s, "%s \"%s\": want one of %s", option, cli_shown(text), list);
+    return cli_usage(s, "%s must be one of %s (got \"%s\")", option, list, cli_shown(text));
 }
 
 static const char *const schedules[] = {"cosine", "constant", NULL};

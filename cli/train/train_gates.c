@@ -21,7 +21,7 @@ int train_settings_check_gates(const cli_session *s, const train_settings *t)
                                                   : NULL;
     if (!t->gates && other) return cli_usage(s, "%s goes with --gates", other);
     if (t->gates && strcmp(t->gates, "l0") != 0 && strcmp(t->gates, "l1") != 0)
-        return cli_usage(s, "--gates \"%s\": want l0 or l1", cli_shown(t->gates));
+        return cli_usage(s, "--gates must be l0 or l1 (got \"%s\")", cli_shown(t->gates));
     const char *unused = !isnan(t->gate_rate) ? "--gate-rate" : !isnan(t->gate_penalty) ? "--gate-penalty" : NULL;
     if (t->gates && strcmp(t->gates, "l0") == 0 && t->heads >= 0 && unused)
         return cli_usage(s, "%s: --gates l0 with --heads needs none, since what a head is worth sets its gate", unused);
@@ -50,9 +50,9 @@ int train_settings_fit_gates(const cli_session *s, train_settings *t)
     if (t->gates_start < 0) t->gates_start = 0;
     if (t->gates_end < 0) t->gates_end = find_end(t);
     if (t->gates_end <= t->gates_start)
-        return cli_usage(s,
-                         "gates that join in behind step %lld cannot settle behind step %lld: want more --steps, or %s",
-                         t->gates_start, t->gates_end, "a later --gates-end");
+        return cli_usage(
+            s, "--gates-end must be after --gates-start = %lld (got %lld): give more --steps, or a later --gates-end",
+            t->gates_start, t->gates_end);
     if (t->heads < 0 || t->gates_end <= t->steps) return CLI_DONE;
     return cli_usage(s, "--gates-end %lld is beyond the last of %lld steps: more than --heads %lld would stay open",
                      t->gates_end, t->steps, t->heads);

@@ -32,8 +32,8 @@ enum { FAMILIES = sizeof families / sizeof *families };
 static int bad_shape(const cli_session *s, const char *text)
 {
     return cli_usage(s,
-                     "--shape \"%s\": want FAMILY:LAYERSxHEADSxWIDTH, such as gpt2:2x8x128, with gpt2, bert, llama, "
-                     "mistral, qwen2 or qwen3 and a width of whole heads; or a config.json",
+                     "--shape must be FAMILY:LAYERSxHEADSxWIDTH, such as gpt2:2x8x128, with gpt2, bert, llama, "
+                     "mistral, qwen2 or qwen3 and a width of whole heads; or a config.json (got \"%s\")",
                      cli_shown(text));
 }
 
@@ -69,7 +69,7 @@ static int read_file(const cli_session *s, const char *path, json_t **config)
 {
     const int code = cli_json_read(s, path, config);
     if (code != CLI_DONE || json_is_object(*config)) return code;
-    return cli_error(s, CLI_REFUSED, "%s: want an object", cli_shown(path));
+    return cli_error(s, CLI_REFUSED, "%s must be an object", cli_shown(path));
 }
 
 static int read_shape(const cli_session *s, const char *text, json_t **config)

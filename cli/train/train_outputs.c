@@ -117,7 +117,7 @@ static int check_log(train_run *run, const char *named, const char *from)
     const cli_session *s = run->s;
     const train_settings *t = &run->t;
     const taken list[] = {{"--export", t->export}, {"--from", from}, {"--teacher", t->teacher}};
-    if (strcmp(t->log, "-") == 0) return cli_usage(s, "--log -: want the name of a file");
+    if (strcmp(t->log, "-") == 0) return cli_usage(s, "--log must be the name of a file (got \"-\")");
     if (is_within(t->log, s->options.out))
         return cli_usage(s, "--log %s: it lies in the folder of -o, which has a log of its own", cli_shown(t->log));
     const char *other = find_taken(t->log, list, sizeof list / sizeof *list);

@@ -31,7 +31,7 @@ static int encode(train_run *run, train_prompt *p)
     if (room < 1)
         return cli_usage(s, "--sample \"%s\": %lld tokens leave no room for more", cli_shown_start(p->text, 40),
                          (long long)p->prompt.count);
-    if (p->prompt.ids == &form->end && form->end < 0) return cli_usage(s, "--sample \"\": want a text");
+    if (p->prompt.ids == &form->end && form->end < 0) return cli_usage(s, "--sample must be a text (got \"\")");
     return CLI_DONE;
 }
 

@@ -42,8 +42,8 @@ static int64_t stride(const train_form *form)
 
 static int refuse_id(const cli_session *s, const char *path, const train_data *d, int64_t at, int64_t id)
 {
-    return cli_error(s, CLI_REFUSED, "%s: token %lld is %lld: want an id below the model's vocab_size %lld",
-                     cli_shown(path), (long long)at, (long long)id, (long long)d->form.vocab);
+    return cli_error(s, CLI_REFUSED, "%s: token %lld must be below the model's vocab_size %lld (got %lld)",
+                     cli_shown(path), (long long)at, (long long)d->form.vocab, (long long)id);
 }
 
 /* Of 8 bytes the id as it is. */

@@ -98,7 +98,7 @@ static int append(const cli_session *s, const row *r, const char *text, train_li
 
 static int wants(const cli_session *s, const char *name, const row *r, const char *what)
 {
-    return cli_error(s, CLI_REFUSED, "%s: \"%s\": want %s", cli_shown(name), r->key, what);
+    return cli_error(s, CLI_REFUSED, "%s: \"%s\" must be %s", cli_shown(name), r->key, what);
 }
 
 static int take_whole(const cli_session *s, const char *name, const row *r, const json_t *value, train_settings *t)
@@ -169,7 +169,7 @@ int train_settings_take(const cli_session *s, const char *name, const json_t *ob
 {
     const char *key;
     json_t *value;
-    if (!json_is_object(object)) return cli_error(s, CLI_REFUSED, "%s: want an object of settings", cli_shown(name));
+    if (!json_is_object(object)) return cli_error(s, CLI_REFUSED, "%s must be an object of settings", cli_shown(name));
     json_object_foreach((json_t *)object, key, value)
     {
         int n = 0;

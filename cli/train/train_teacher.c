@@ -78,11 +78,12 @@ int train_run_check_teacher(const train_run *run, const mha_model *model)
     if (mha_tokenizer_open(s->ctx, run->t.teacher, &its, &error) != MHA_OK) return cli_refuse(s, &error);
     const int32_t id = first_difference(own, its);
     const int code =
-        id < 0 ? CLI_DONE
-               : cli_error(s, CLI_REFUSED,
-                           "--teacher %s: its token %d is \"%s\", the model's is \"%s\": want the same tokens",
-                           cli_shown(run->t.teacher), id, cli_shown(mha_tokenizer_token(its, id)),
-                           cli_shown(mha_tokenizer_token(own, id)));
+        id < 0
+            ? CLI_DONE
+            : cli_error(s, CLI_REFUSED,
+                        "--teacher %s must have the tokens of the model: its token %d is \"%s\", the model's is \"%s\"",
+                        cli_shown(run->t.teacher), id, cli_shown(mha_tokenizer_token(its, id)),
+                        cli_shown(mha_tokenizer_token(own, id)));
     mha_tokenizer_free(its);
     return code;
 }

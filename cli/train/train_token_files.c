@@ -28,9 +28,9 @@ static int open_npy(const cli_session *s, const char *path, train_piece *p)
     const mha_file_options how = {.size = sizeof how, .no_map = s->options.no_map};
     if (mha_file_open(s->ctx, path, &how, &p->file, &error) != MHA_OK) return cli_refuse(s, &error);
     const mha_tensor *t = mha_file_count(p->file) == 1 ? mha_file_tensor(p->file, 0) : NULL;
-    if (!t || strcmp(mha_file_format(p->file), "npy") != 0) return refuse(s, path, "want an .npy file of token ids");
+    if (!t || strcmp(mha_file_format(p->file), "npy") != 0) return refuse(s, path, "must be an .npy file of token ids");
     if (t->dtype != MHA_U16 && t->dtype != MHA_I32 && t->dtype != MHA_I64)
-        return cli_error(s, CLI_REFUSED, "%s: its numbers are %s: want uint16, int32 or int64", cli_shown(path),
+        return cli_error(s, CLI_REFUSED, "%s: elements must be uint16, int32 or int64 (got %s)", cli_shown(path),
                          cli_shown(t->dtype_name));
     p->ids = t->data;
     p->count = t->elements;
@@ -63,8 +63,9 @@ static int take_bin(const cli_session *s, const char *path, int fd, train_piece 
         return refuse(s, path, strerror(errno));
     }
     const int64_t header = header_bytes(p->map, p->mapped);
-    if (header < 0) return refuse(s, path, "the header of llm.c does not fit the file: want version 1 and its tokens");
-    if ((p->mapped - (size_t)header) % 2) return refuse(s, path, "an odd number of bytes: want ids of 16 bits");
+    if (header < 0) return refuse(s, path, "the llm.c header must be of version 1 and count the tokens of the file");
+    if ((p->mapped - (size_t)header) % 2)
+        return refuse(s, path, "ids must have 16 bits each (got an odd number of bytes)");
     p->ids = (const char *)p->map + header;
     p->count = (int64_t)(p->mapped - (size_t)header) / 2;
     p->dtype = MHA_U16;
@@ -87,5 +88,5 @@ int train_ids_open(const cli_session *s, const char *path, train_piece *p)
     cli_signals_reading(path);
     if (cli_ends(path, ".npy")) return open_npy(s, path, p);
     if (cli_ends(path, ".bin")) return open_bin(s, path, p);
-    return refuse(s, path, "want a name that ends in .npy, or .bin for ids of 16 bits");
+    return refuse(s, path, "the name must end in .npy, or in .bin for ids of 16 bits");
 }

@@ -111,7 +111,7 @@ def array(x, name):
         return _from_numpy(x, name)
     if hasattr(x, "__dlpack__"):
         return _from_dlpack(x, name)
-    raise ValueError(f"{name}: want a NumPy array or an object with __dlpack__, not {type(x).__name__}")
+    raise ValueError(f"{name} must be a NumPy array or an object with __dlpack__ (got {type(x).__name__})")
 
 
 def operand(x, name):
@@ -137,7 +137,7 @@ def real(x, name):
     x = readable(x, name)
     kind = np.asarray(x).dtype.kind if not hasattr(x, "is_complex") else "c" if x.is_complex() else "f"
     if kind not in "biufV":  # V: types that NumPy itself does not know
-        raise ValueError(f"{name}: want real numbers, not {getattr(x, 'dtype', type(x).__name__)}")
+        raise ValueError(f"{name} must hold real numbers (got {getattr(x, 'dtype', type(x).__name__)})")
     return x
 
 
@@ -147,14 +147,14 @@ def integers(x, name, dtype=np.int64, dims=(1,)):
     try:
         a = np.asarray(x)
     except ValueError:
-        raise ValueError(f"{name}: rows of different lengths, want a rectangle: pad them, with a mask") from None
+        raise ValueError(f"{name} must have rows of one length: pad them, with a mask") from None
     if a.dtype.kind not in "iu" and a.size:
-        raise ValueError(f"{name}: want integers, not {a.dtype}")
+        raise ValueError(f"{name} must hold integers (got {a.dtype})")
     if a.ndim not in dims:
-        raise ValueError(f"{name}: shape {a.shape} has {a.ndim} dimensions, want {' or '.join(map(str, dims))}")
+        raise ValueError(f"{name}.ndim must be {' or '.join(map(str, dims))} (got shape {a.shape})")
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
     if a.size and not (low <= int(a.min()) and int(a.max()) <= high):
-        raise ValueError(f"{name}: numbers from {a.min()} to {a.max()}, want {low} to {high}")
+        raise ValueError(f"{name} must be from {low} to {high} (got {a.min()} to {a.max()})")
     return np.ascontiguousarray(a, dtype=dtype)
 
 
@@ -162,7 +162,7 @@ def lengths(x, count, name):
     """A contiguous int64 array of `count` numbers."""
     a = integers(x, name)
     if a.shape != (count,):
-        raise ValueError(f"{name}: {len(a)} integers, want {count}")
+        raise ValueError(f"{name} must hold {count} integers (got {len(a)})")
     return a
 
 
@@ -171,9 +171,9 @@ def integer(x, name, low=-2**63, high=2**63 - 1):
     try:
         value = operator.index(x)
     except TypeError:
-        raise ValueError(f"{name} = {x!r}: want an integer") from None
+        raise ValueError(f"{name} must be an integer (got {x!r})") from None
     if not low <= value <= high:
-        raise ValueError(f"{name} = {value}: must be from {low} to {high}")
+        raise ValueError(f"{name} must be from {low} to {high} (got {value})")
     return value
 
 
@@ -182,7 +182,7 @@ def number(x, name):
     try:
         return float(x)
     except (TypeError, ValueError, RuntimeError):
-        raise ValueError(f"{name} = {x!r}: want a number") from None
+        raise ValueError(f"{name} must be a number (got {x!r})") from None
 
 
 def empty_like(x, dtype, shape):

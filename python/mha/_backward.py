@@ -19,7 +19,7 @@ def _read(c, name, x, shape, axes):
         a.shape, a.strides = (1,) + a.shape, (0,) + a.strides
     want = tuple(shape[i] for i in axes) if axes else tuple(shape)
     if a.shape != want:
-        raise ValueError(f"{name}: shape {a.shape[c.packed:]}, want {want[c.packed:]}")
+        raise ValueError(f"{name} must be of shape {want[c.packed:]} (got {a.shape[c.packed:]})")
     a.strides = tuple(a.strides) + (0,) * (4 - len(a.strides))
     c.alive.append(a)
     return a

@@ -62,7 +62,7 @@ class Model:
     def tokenize(self, text, special=True):
         """Ids of a text. One of more tokens than the model takes is cut there, with a warning."""
         if not isinstance(text, str):
-            raise ValueError(f"text: want a str, not {type(text).__name__}")
+            raise ValueError(f"text must be a str (got {type(text).__name__})")
         data = text.encode("utf-8", "surrogatepass")
         options = struct(EncodeOptions, no_special=not special, max_tokens=self._info.max_positions)
         encoding = POINTER(Encoding)()
@@ -145,12 +145,12 @@ class Model:
     def embed(self, texts, pool="mean", normalize=True):
         """One vector per text: [n, d]. A text of more tokens than the model takes is cut there, with a warning."""
         if isinstance(texts, str):
-            raise ValueError("texts: want a list of str, not one str")
+            raise ValueError("texts must be a list of str (got one str)")
         if pool not in _POOL:
-            raise ValueError(f"pool = {pool!r}: want one of {', '.join(map(repr, _POOL))}")
+            raise ValueError(f"pool must be one of {', '.join(map(repr, _POOL))} (got {pool!r})")
         for i, t in enumerate(texts):
             if not isinstance(t, str):
-                raise ValueError(f"texts[{i}]: want a str, not {type(t).__name__}")
+                raise ValueError(f"texts[{i}] must be a str (got {type(t).__name__})")
         data = [t.encode("utf-8", "surrogatepass") for t in texts]
         for i, t in enumerate(data):
             if b"\0" in t:
@@ -221,7 +221,7 @@ class Model:
         ids = self._ids(ids)
         labels = None if labels is None else self._ids(labels)
         if labels is not None and labels.shape != ids.shape:
-            raise ValueError(f"labels: shape {labels.shape}, want {ids.shape}")
+            raise ValueError(f"labels must be of shape {ids.shape} (got {labels.shape})")
         mask = self._mask(mask, ids.shape)
         grads, loss, count = c_void_p(), c_double(), c_int64()
         call("mha_model_grads_create", self._handle, None, ctypes.byref(grads))
@@ -257,7 +257,7 @@ class Model:
         """Pairs (layer, head) in the order in which layers run."""
         pairs = integers(list(pairs), "attentions", np.int32, dims=(2,))
         if pairs.shape[1] != 2 or len(pairs) == 0:
-            raise ValueError(f"attentions: shape {pairs.shape}, want True, False or pairs (layer, head)")
+            raise ValueError(f"attentions must be True, False or pairs (layer, head) (got shape {pairs.shape})")
         ordered = sorted(map(tuple, pairs.tolist()))
         return (ModelHead * len(ordered))(*ordered)
 
@@ -266,7 +266,7 @@ class Model:
             return None
         gates, layers, heads = np.asarray(gates, dtype=np.float32), self._info.layers, self._info.heads
         if gates.shape not in ((layers, heads), (layers, batch, heads)):
-            raise ValueError(f"gates: shape {gates.shape}, want {(layers, heads)} or {(layers, batch, heads)}")
+            raise ValueError(f"gates must be of shape {(layers, heads)} or {(layers, batch, heads)} (got {gates.shape})")
         each = gates[:, None] if gates.ndim == 2 else gates
         return np.ascontiguousarray(np.broadcast_to(each, (layers, batch, heads)))
 
@@ -276,5 +276,5 @@ class Model:
             return None
         mask = np.ascontiguousarray(np.asarray(mask) != 0, dtype=np.uint8)
         if mask.shape != shape:
-            raise ValueError(f"mask: shape {mask.shape}, want {shape}")
+            raise ValueError(f"mask must be of shape {shape} (got {mask.shape})")
         return mask

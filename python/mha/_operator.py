@@ -43,7 +43,7 @@ class _Call:
     def _operand(self, x, name, packed):
         a = operand(x, name)
         if len(a.shape) != (3 if packed else 4):
-            raise ValueError(f"{name}: shape {a.shape} has {len(a.shape)} dimensions, want {3 if packed else 4}")
+            raise ValueError(f"{name}.ndim must be {3 if packed else 4} (got shape {a.shape})")
         if packed:  # [T, H, D] is [1, T, H, D]
             a.shape, a.strides = (1,) + a.shape, (0,) + a.strides
         return a
@@ -92,7 +92,7 @@ class _Call:
     def masked(self, flag, name, x, types):
         a = array(x, name)
         if a.dtype not in types:
-            raise ValueError(f"{name}: dtype {a.dtype_name}, want {'bool' if BOOL in types else 'a floating type'}")
+            raise ValueError(f"{name} must be of {'type bool' if BOOL in types else 'a floating type'} (got {a.dtype_name})")
         self.alive.append(a)
         self.give(flag, name, a.broadcast(self.rows, name))
         return a
@@ -102,7 +102,7 @@ class _Call:
         a = np.ascontiguousarray(np.asarray(x), dtype=np.float64 if self.desc.dtype == F64 else np.float32)
         batch, heads = self.desc.batch, self.desc.heads
         if a.shape not in ((heads,), (batch, heads)):
-            raise ValueError(f"{name}: shape {a.shape}, want ({heads},) or ({batch}, {heads})")
+            raise ValueError(f"{name} must be of shape ({heads},) or ({batch}, {heads}) (got {a.shape})")
         self.alive.append(a)
         self.give(flag, name, View(a.ctypes.data, (ctypes.c_int64 * 4)(heads if a.ndim == 2 else 0, 1, 0, 0)))
 
@@ -112,7 +112,7 @@ def _choose(name, value, table):
         return table[value]
     except (KeyError, TypeError):
         known = ", ".join(repr(k) for k in table)
-        raise ValueError(f"{name} = {value!r}: want one of {known}") from None
+        raise ValueError(f"{name} must be one of {known} (got {value!r})") from None
 
 
 def _prepare(q, k, v, *, scale=None, softcap=0.0, causal=False, align=None, offsets=None, window=(-1, -1), keep=None,
@@ -128,7 +128,7 @@ def _prepare(q, k, v, *, scale=None, softcap=0.0, causal=False, align=None, offs
         _page(call_, block_table)
     desc.scale = 0.0 if scale is None else number(scale, "scale")
     if scale is not None and not desc.scale:
-        raise ValueError(f"scale = {scale!r}: want a number other than 0, or None for 1/sqrt(head width)")
+        raise ValueError(f"scale must be a number other than 0, or None for 1/sqrt(head_dim) (got {scale!r})")
     desc.softcap, desc.causal = number(softcap, "softcap"), _choose("causal", causal, _CAUSAL)
     desc.align = _choose("align", align, _ALIGN)
     _choose("precision", precision, _PRECISION)
@@ -168,7 +168,7 @@ def _pair(name, value, want):
     try:
         first, second = value
     except (TypeError, ValueError):
-        raise ValueError(f"{name} = {value!r}: want {want}") from None
+        raise ValueError(f"{name} must be {want} (got {value!r})") from None
     return integer(first, name), integer(second, name)
 
 
@@ -178,7 +178,7 @@ def _pack(call_, cu_seqlens_q, cu_seqlens_k):
         raise ValueError("cu_seqlens_q and cu_seqlens_k go together, except that keys in pages have no cu_seqlens_k")
     ends = integers(cu_seqlens_q, "cu_seqlens_q")
     if len(ends) < 2:
-        raise ValueError(f"cu_seqlens_q: {len(ends)} numbers; want one more than there are sequences")
+        raise ValueError(f"cu_seqlens_q must hold one element more than there are sequences (got {len(ends)})")
     call_.desc.batch = len(ends) - 1
     for name, longest, x in (("cu_seqlens_q", "max_q_len", cu_seqlens_q), ("cu_seqlens_k", "max_kv_len", cu_seqlens_k)):
         if x is None:
@@ -198,7 +198,7 @@ def _choose_maps(call_, map_heads, map_rows):
     if map_rows is not None:
         chosen = integers(map_rows, "map_rows", dims=(1, 2))
         if chosen.ndim == 2 and len(chosen) != desc.batch:
-            raise ValueError(f"map_rows: shape {chosen.shape}, want (n,) or ({desc.batch}, n)")
+            raise ValueError(f"map_rows must be of shape (n,) or ({desc.batch}, n) (got {chosen.shape})")
         desc.map_rows = chosen.shape[-1]
         call_.alive.append(chosen)
         stride = (ctypes.c_int64 * 4)(desc.map_rows if chosen.ndim == 2 else 0, 1, 0, 0)
@@ -210,7 +210,7 @@ def _page(call_, block_table):
     desc = call_.desc
     table = integers(block_table, "block_table", np.int32, dims=(2,))
     if table.shape[0] != desc.batch:
-        raise ValueError(f"block_table: shape {table.shape}, want ({desc.batch}, pages of a sequence)")
+        raise ValueError(f"block_table must be of shape ({desc.batch}, pages of a sequence) (got {table.shape})")
     desc.pages, desc.page_size = call_.k.shape[0], desc.kv_len
     desc.kv_len = table.shape[1] * desc.page_size
     call_.alive.append(table)
@@ -227,7 +227,7 @@ def _rarer(call_, block_keep, block_size, heads):
             raise ValueError(f"block_size = {tuple(block_size)}: both must be positive")
         blocks = array(block_keep, "block_keep")
         if blocks.dtype not in (BOOL, U8):
-            raise ValueError(f"block_keep: dtype {blocks.dtype_name}, want bool")
+            raise ValueError(f"block_keep must be of type bool (got {blocks.dtype_name})")
         call_.alive.append(blocks)
         batch, heads_, rows, keys = call_.rows
         shape = (batch, heads_, -(-rows // desc.block_q), -(-keys // desc.block_k))

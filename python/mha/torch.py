@@ -63,7 +63,7 @@ def attention(q, k, v, *, threads=None, return_lse=False, seed=None, **descripti
 
     Returns out, or (out, lse) with return_lse=True; a gradient may come through lse too. Dropout is drawn from `seed`, the
     same in both passes; without one each call takes a seed from PyTorch's generator. Between the passes arrays and lists may
-    be changed; a tensor that was makes the way back a RuntimeError of PyTorch's. A second derivative is not available.
+    be changed; PyTorch raises RuntimeError in the backward pass if a tensor was. A second derivative is not available.
     """
     if seed is None and description.get("dropout") and description.get("dropout_keep") is None:
         seed = int(torch.randint(2**63 - 1, ()))
@@ -71,7 +71,7 @@ def attention(q, k, v, *, threads=None, return_lse=False, seed=None, **descripti
     tensors = {n: x for n, x in given.items() if isinstance(x, torch.Tensor)}
     for n in given:
         if n in "qkv" and n not in tensors:
-            raise ValueError(f"{n}: want a PyTorch tensor, not {type(given[n]).__name__}")
+            raise ValueError(f"{n} must be a PyTorch tensor (got {type(given[n]).__name__})")
         if n not in _OPERANDS and n in tensors and tensors[n].requires_grad and torch.is_grad_enabled():
             raise ValueError(f"{n}: requires a gradient, which only {', '.join(_OPERANDS)} have")
     constants = {n: x for n, x in given.items() if n not in tensors}
@@ -97,7 +97,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     """
     for name, x in (("query", query), ("key", key), ("value", value)):
         if x.dim() != 4:
-            raise ValueError(f"{name}: {x.dim()} axes, want [B, H, L, D]")
+            raise ValueError(f"{name} must be of shape [B, H, L, D] (got {x.dim()} dimensions)")
     if not enable_gqa and query.shape[-3] != key.shape[-3]:
         raise ValueError(f"query has {query.shape[-3]} heads, key {key.shape[-3]}: pass enable_gqa=True")
     more = {}

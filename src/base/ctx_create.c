@@ -51,7 +51,8 @@ static int cpus(void)
 static mha_status choose_threads(int option, int *threads, mha_error *err)
 {
     if (option < 0 || option > MAX_THREADS)
-        return mha__fail(err, MHA_ERR_ARG, "threads is %d, want 0 (all CPUs) to %d", option, (int)MAX_THREADS);
+        return mha__fail(err, MHA_ERR_ARG, "threads must be from 0 (all CPUs) to %d (got %d)", (int)MAX_THREADS,
+                         option);
     const char *text = option == 0 ? environment("MHA_THREADS") : NULL;
     if (!text) {
         *threads = option > 0 ? option : cpus();
@@ -60,8 +61,8 @@ static mha_status choose_threads(int option, int *threads, mha_error *err)
     const size_t digits = strspn(text, "0123456789"); /* no sign, no blank, no other base */
     const long value = digits <= 9 && text[digits] == '\0' ? strtol(text, NULL, 10) : 0;
     if (value < 1 || value > MAX_THREADS)
-        return mha__fail(err, MHA_ERR_ARG, "MHA_THREADS is \"%s\", want a whole number from 1 to %d",
-                         mha__quote(&(mha__quoted){0}, text, strlen(text)), (int)MAX_THREADS);
+        return mha__fail(err, MHA_ERR_ARG, "MHA_THREADS must be a whole number from 1 to %d (got \"%s\")",
+                         (int)MAX_THREADS, mha__quote(&(mha__quoted){0}, text, strlen(text)));
     *threads = (int)value;
     return MHA_OK;
 }
@@ -147,7 +148,7 @@ mha_status mha_ctx_create(const mha_ctx_options *options, mha_ctx **out, mha_err
 {
     mha_ctx_options own;
     mha_ctx plain;
-    if (!out) return mha__fail(err, MHA_ERR_ARG, "mha_ctx_create: out is NULL");
+    if (!out) return mha__fail(err, MHA_ERR_ARG, "mha_ctx_create: out must not be NULL");
     *out = NULL;
     MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_ctx_options", err));
     MHA__TRY(fill(&plain, &own, err));

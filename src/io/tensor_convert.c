@@ -90,7 +90,8 @@ static bool is_real(mha_dtype dtype)
 
 mha_status mha_tensor_read(const mha_tensor *tensor, mha_dtype dtype, void *out, mha_error *err)
 {
-    if (!tensor || !out) return mha__fail(err, MHA_ERR_ARG, "mha_tensor_read: %s is NULL", tensor ? "out" : "tensor");
+    if (!tensor || !out)
+        return mha__fail(err, MHA_ERR_ARG, "mha_tensor_read: %s must not be NULL", tensor ? "out" : "tensor");
     mha__quoted q;
     mha__quote(&q, tensor->name, strlen(tensor->name));
     bool (*put)(number, void *, int64_t) = dtype == MHA_F32   ? put_f32

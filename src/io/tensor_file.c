@@ -93,9 +93,9 @@ mha_status mha__file_create(mha_ctx *ctx, const char *path, mha_file **file, mha
 mha_status mha_file_open(mha_ctx *ctx, const char *path, const mha_file_options *options, mha_file **out,
                          mha_error *err)
 {
-    if (!out) return mha__fail(err, MHA_ERR_ARG, "mha_file_open: out is NULL");
+    if (!out) return mha__fail(err, MHA_ERR_ARG, "mha_file_open: out must not be NULL");
     *out = NULL;
-    if (!path) return mha__fail(err, MHA_ERR_ARG, "mha_file_open: path is NULL");
+    if (!path) return mha__fail(err, MHA_ERR_ARG, "mha_file_open: path must not be NULL");
     mha_file_options own;
     MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_file_options", err));
     MHA__TRY(mha__ctx_find(&ctx, err));

@@ -19,7 +19,7 @@ static mha_status find_map(mha_activation activation, mha__map *map, mha_error *
                                     [MHA_ACT_SIGMOID] = MHA__SIGMOID,
                                     [MHA_ACT_SOFTPLUS] = MHA__SOFTPLUS};
     if ((unsigned)activation >= sizeof maps / sizeof *maps)
-        return mha__fail(err, MHA_ERR_ARG, "activation is %d, which is no mha_activation", (int)activation);
+        return mha__fail(err, MHA_ERR_ARG, "activation must be a value of mha_activation (got %d)", (int)activation);
     *map = maps[activation];
     return MHA_OK;
 }
@@ -103,7 +103,7 @@ static mha_status count_numbers(int64_t rows, int64_t width, bool given, int64_t
     if (rows < 0 || width < 1 || !mha__bytes((int64_t[]){rows, width}, 2, sizeof(float), &bytes))
         return mha__fail(err, MHA_ERR_ARG, "activation: rows is %lld, width is %lld", (long long)rows,
                          (long long)width);
-    if (!given && rows) return mha__fail(err, MHA_ERR_ARG, "activation: x, dy or dx is NULL");
+    if (!given && rows) return mha__fail(err, MHA_ERR_ARG, "activation: x, dy and dx must not be NULL");
     *count = rows * width;
     return MHA_OK;
 }

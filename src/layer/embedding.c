@@ -13,11 +13,11 @@ static mha_status check(const char *what, const float *table, int64_t count, int
         return mha__fail(err, MHA_ERR_ARG, "embedding: rows is %lld, width is %lld, count is %lld", (long long)rows,
                          (long long)width, (long long)count);
     if (!what || !table || (rows && (!ids || !y)))
-        return mha__fail(err, MHA_ERR_ARG, "embedding: what, table, ids or y is NULL");
+        return mha__fail(err, MHA_ERR_ARG, "embedding: what, table, ids and y must not be NULL");
     for (int64_t r = 0; r < rows; r++)
         if (ids[r] < 0 || ids[r] >= count)
-            return mha__fail(err, MHA_ERR_ARG, "%s %lld is %d, not in 0..%lld", what, (long long)r, (int)ids[r],
-                             (long long)count - 1);
+            return mha__fail(err, MHA_ERR_ARG, "%s %lld must be from 0 to %lld (got %d)", what, (long long)r,
+                             (long long)count - 1, (int)ids[r]);
     return MHA_OK;
 }
 

@@ -57,9 +57,9 @@ static void run(mha_ctx *ctx, norm_job *job)
 mha_status mha__norm_check(const char *name, const mha_norm *norm, mha_error *err)
 {
     if (norm->kind != MHA_NORM_LAYER && norm->kind != MHA_NORM_RMS)
-        return mha__fail(err, MHA_ERR_ARG, "%s: kind is %d, which is no mha_norm_kind", name, (int)norm->kind);
+        return mha__fail(err, MHA_ERR_ARG, "%s: kind must be a value of mha_norm_kind (got %d)", name, (int)norm->kind);
     if (!norm->weight || (norm->kind == MHA_NORM_LAYER && !norm->bias))
-        return mha__fail(err, MHA_ERR_ARG, "%s: %s is NULL", name, norm->weight ? "bias" : "weight");
+        return mha__fail(err, MHA_ERR_ARG, "%s: %s must not be NULL", name, norm->weight ? "bias" : "weight");
     if (!(norm->eps > 0) || !isfinite(norm->eps))
         return mha__fail(err, MHA_ERR_ARG, "%s: eps is %g, must be > 0", name, norm->eps);
     return MHA_OK;
@@ -100,7 +100,7 @@ mha_status mha_norm_forward(mha_ctx *ctx, const mha_norm *norm, int64_t rows, in
     size_t bytes = 0;
     if (rows < 0 || width < 1 || !mha__bytes((int64_t[]){rows, width}, 2, 2 * sizeof *x, &bytes))
         return mha__fail(err, MHA_ERR_ARG, "norm: rows is %lld, width is %lld", (long long)rows, (long long)width);
-    if (!norm || (rows && (!x || !y))) return mha__fail(err, MHA_ERR_ARG, "norm: norm, x or y is NULL");
+    if (!norm || (rows && (!x || !y))) return mha__fail(err, MHA_ERR_ARG, "norm: norm, x and y must not be NULL");
     MHA__TRY(mha__norm_check("norm", norm, err));
     MHA__TRY(mha__ctx_find(&ctx, err));
     mha__norm_rows(ctx, norm, rows, width, x, residual, y, NULL);

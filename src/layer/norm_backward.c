@@ -99,7 +99,7 @@ mha_status mha_norm_backward(mha_ctx *ctx, const mha_norm *norm, const mha_norm_
         return mha__fail(err, MHA_ERR_ARG, "mha_norm_gradient: rows is %lld, width is %lld", (long long)g.rows,
                          (long long)g.width);
     if (!norm || (g.rows && (!g.x || !g.dy)))
-        return mha__fail(err, MHA_ERR_ARG, "mha_norm_gradient: %s is NULL", norm ? "x or dy" : "norm");
+        return mha__fail(err, MHA_ERR_ARG, "mha_norm_gradient: %s must not be NULL", norm ? "x or dy" : "norm");
     MHA__TRY(mha__norm_check("norm", norm, err));
     MHA__TRY(mha__ctx_find(&ctx, err));
     const mha__norm_back plain = {.rows = g.rows,

@@ -38,7 +38,7 @@ static mha_status check_scale(const mha_rope_options *o, mha_error *err)
     }
     for (int64_t i = 0; o->kind == MHA_ROPE_LONGROPE && i < o->rotary_dim / 2; i++) {
         if (!o->short_by || !o->long_by)
-            return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: short_by or long_by is NULL");
+            return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: short_by and long_by must not be NULL");
         MHA__TRY(want_positive("an entry of short_by", o->short_by[i], err));
         MHA__TRY(want_positive("an entry of long_by", o->long_by[i], err));
     }
@@ -66,11 +66,12 @@ static mha_status resolve(mha_rope_options *o, const mha_rope_options *given, mh
         return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: head_dim must be 2 to %d (got %lld)", 2 * MAX_PAIRS,
                          (long long)o->head_dim);
     if (o->rotary_dim < 2 || o->rotary_dim > o->head_dim || o->rotary_dim % 2)
-        return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: rotary_dim is %lld, not even and 2..%lld",
-                         (long long)o->rotary_dim, (long long)o->head_dim);
+        return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: rotary_dim must be even and 2..%lld (got %lld)",
+                         (long long)o->head_dim, (long long)o->rotary_dim);
     MHA__TRY(want_positive("theta", o->theta, err));
     if ((int)o->kind < MHA_ROPE_DEFAULT || o->kind > MHA_ROPE_LONGROPE)
-        return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: kind is %d, which is no mha_rope_kind", (int)o->kind);
+        return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: kind must be a value of mha_rope_kind (got %d)",
+                         (int)o->kind);
     return o->kind == MHA_ROPE_DEFAULT ? MHA_OK : check_scale(o, err);
 }
 
@@ -145,7 +146,8 @@ mha_status mha_rope_frequencies(const mha_rope_options *options, int64_t length,
     mha_rope_options o;
     MHA__TRY(resolve(&o, options, err));
     if (length < 0 || !f || !gain)
-        return mha__fail(err, MHA_ERR_ARG, "rope: %s", length < 0 ? "length is negative" : "an output is NULL");
+        return mha__fail(err, MHA_ERR_ARG, "rope: %s",
+                         length < 0 ? "length is negative" : "an output must not be NULL");
     frequencies(&o, length, f);
     *gain = gain_of(&o);
     return MHA_OK;
@@ -158,8 +160,8 @@ static mha_status find_length(const int64_t *positions, int64_t rows, int64_t *l
     *length = positions ? 0 : rows;
     for (int64_t r = 0; positions && r < rows; r++) {
         if (positions[r] < 0 || positions[r] > INT32_MAX)
-            return mha__fail(err, MHA_ERR_ARG, "rope: positions[%lld] is %lld, not 0..2^31-1", (long long)r,
-                             (long long)positions[r]);
+            return mha__fail(err, MHA_ERR_ARG, "rope: positions[%lld] must be from 0 to 2^31-1 (got %lld)",
+                             (long long)r, (long long)positions[r]);
         *length = mha__max64(*length, positions[r] + 1);
     }
     return MHA_OK;
@@ -173,7 +175,8 @@ mha_status mha_rope_angles(const mha_rope_options *options, const int64_t *posit
     int64_t length = 0;
     MHA__TRY(resolve(&o, options, err));
     if (rows < 0 || (rows && (!cos_out || !sin_out)))
-        return mha__fail(err, MHA_ERR_ARG, "rope: rows is %lld, or cos or sin is NULL", (long long)rows);
+        return mha__fail(err, MHA_ERR_ARG, "rope: cos and sin must not be NULL, and rows 0 or more (got %lld)",
+                         (long long)rows);
     MHA__TRY(find_length(positions, rows, &length, err));
     frequencies(&o, length, f);
     const double gain = gain_of(&o);
@@ -226,7 +229,8 @@ mha_status mha_rope_turn(mha_ctx *ctx, const mha_rope_options *options, const fl
     MHA__TRY(resolve(&o, options, err));
     MHA__TRY(mha__ctx_find(&ctx, err));
     if (rows < 0 || heads < 1 || (rows && (!cos || !sin || !x)))
-        return mha__fail(err, MHA_ERR_ARG, "rope: rows is %lld, heads is %lld, or cos, sin or x is NULL",
+        return mha__fail(err, MHA_ERR_ARG,
+                         "rope: cos, sin and x must not be NULL, rows and heads 0 or more (got %lld and %lld)",
                          (long long)rows, (long long)heads);
     const int64_t pairs = o.rotary_dim / 2;
     turn_job job = {.rows = rows,

@@ -50,9 +50,9 @@ uint32_t mha_rng_next(mha_rng *rng)
 
 mha_status mha__rng_check(const mha_rng *rng, const void *x, int64_t n, const char *call, mha_error *err)
 {
-    if (rng == NULL) return mha__fail(err, MHA_ERR_ARG, "%s: the generator is NULL", call);
-    if (n < 0) return mha__fail(err, MHA_ERR_ARG, "%s: n = %lld, want 0 or more", call, (long long)n);
+    if (rng == NULL) return mha__fail(err, MHA_ERR_ARG, "%s: rng must not be NULL", call);
+    if (n < 0) return mha__fail(err, MHA_ERR_ARG, "%s: n must be 0 or more (got %lld)", call, (long long)n);
     if (x == NULL && n > 0)
-        return mha__fail(err, MHA_ERR_ARG, "%s: no memory is given for %lld numbers", call, (long long)n);
+        return mha__fail(err, MHA_ERR_ARG, "%s: the output must not be NULL with n = %lld", call, (long long)n);
     return MHA_OK;
 }

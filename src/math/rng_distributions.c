@@ -32,8 +32,8 @@ mha_status mha_rng_uniform(mha_rng *rng, double low, double high, float *x, int6
     MHA__TRY(mha__rng_check(rng, x, n, "mha_rng_uniform", err));
     const float from = (float)low, to = (float)high, span = to - from;
     if (!(low <= high) || !isfinite(from) || !isfinite(span))
-        return mha__fail(err, MHA_ERR_ARG, "mha_rng_uniform: low = %g, high = %g, want a finite range in float32", low,
-                         high);
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_rng_uniform: low and high must be a finite range in float32 (got %g to %g)", low, high);
     if (rng->kernels == MHA_RNG_SCALAR)
         for (int64_t i = 0; i < n; i++)
             x[i] = below(mha__rng_unit(rng) * span + from, from, to);
@@ -65,8 +65,8 @@ mha_status mha_rng_randint(mha_rng *rng, int64_t low, int64_t high, int64_t *x, 
 {
     MHA__TRY(mha__rng_check(rng, x, n, "mha_rng_randint", err));
     if (low >= high)
-        return mha__fail(err, MHA_ERR_ARG, "mha_rng_randint: low = %lld is not below high = %lld", (long long)low,
-                         (long long)high);
+        return mha__fail(err, MHA_ERR_ARG, "mha_rng_randint: low must be below high = %lld (got %lld)", (long long)high,
+                         (long long)low);
     const uint64_t span = (uint64_t)high - (uint64_t)low;
     const bool wide = span >= UINT64_C(1) << 28;
     for (int64_t i = 0; i < n; i++) {
@@ -81,8 +81,8 @@ mha_status mha_rng_randperm(mha_rng *rng, int64_t *x, int64_t n, mha_error *err)
     const int64_t most = UINT32_MAX / 20; /* from here on PyTorch draws 64 bits, and swaps otherwise */
     MHA__TRY(mha__rng_check(rng, x, n, "mha_rng_randperm", err));
     if (n >= most)
-        return mha__fail(err, MHA_ERR_ARG, "mha_rng_randperm: n = %lld, at most %lld are possible", (long long)n,
-                         (long long)(most - 1));
+        return mha__fail(err, MHA_ERR_ARG, "mha_rng_randperm: n must be at most %lld (got %lld)", (long long)(most - 1),
+                         (long long)n);
     for (int64_t i = 0; i < n; i++)
         x[i] = i;
     for (int64_t i = 0; i + 1 < n; i++) {
@@ -125,9 +125,9 @@ static mha_status check_mask(const mha_rng *rng, double p, mha_rng_route route, 
                              const char *call, mha_error *err)
 {
     MHA__TRY(mha__rng_check(rng, x, n, call, err));
-    if (!(p >= 0 && p <= 1)) return mha__fail(err, MHA_ERR_ARG, "%s: p = %g, want a probability of 0 to 1", call, p);
+    if (!(p >= 0 && p <= 1)) return mha__fail(err, MHA_ERR_ARG, "%s: p must be from 0 to 1 (got %g)", call, p);
     if (route != MHA_RNG_ROUTE_DEFAULT && route != MHA_RNG_ROUTE_MKL)
-        return mha__fail(err, MHA_ERR_ARG, "%s: route = %d is none that there is", call, (int)route);
+        return mha__fail(err, MHA_ERR_ARG, "%s: route must be a value of mha_rng_route (got %d)", call, (int)route);
     return MHA_OK;
 }
 
@@ -172,16 +172,17 @@ static mha_status check_weights(const float *weights, int64_t count, bool replac
     for (int64_t i = 0; i < count; i++) {
         if (!(weights[i] >= 0) || !isfinite(weights[i]))
             return mha__fail(err, MHA_ERR_ARG,
-                             "mha_rng_multinomial: weight %lld is %g, want a finite number of 0 or more", (long long)i,
+                             "mha_rng_multinomial: weights[%lld] must be finite and 0 or more (got %g)", (long long)i,
                              (double)weights[i]);
         possible += weights[i] > 0;
     }
-    if (possible == 0) return mha__fail(err, MHA_ERR_ARG, "mha_rng_multinomial: no weight is above 0");
+    if (possible == 0)
+        return mha__fail(err, MHA_ERR_ARG, "mha_rng_multinomial: weights must hold a positive weight (got none)");
     if (!replacement && n > possible)
-        return mha__fail(err, MHA_ERR_ARG,
-                         "mha_rng_multinomial: n = %lld without replacement, but only %lld weights are "
-                         "above 0",
-                         (long long)n, (long long)possible);
+        return mha__fail(
+            err, MHA_ERR_ARG,
+            "mha_rng_multinomial: n must be at most the %lld positive weights without replacement (got %lld)",
+            (long long)possible, (long long)n);
     return MHA_OK;
 }
 

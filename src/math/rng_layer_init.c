@@ -12,7 +12,7 @@ static mha_status check_weight(const mha_rng *rng, const char *out_name, int64_t
 {
     size_t bytes;
     if (in < 1 || out < 1 || !mha__bytes((const int64_t[]){out, in}, 2, sizeof *weight, &bytes) || bytes > PTRDIFF_MAX)
-        return mha__fail(err, MHA_ERR_ARG, "%s: %s = %lld, %s = %lld, want both above 0 and no larger than memory",
+        return mha__fail(err, MHA_ERR_ARG, "%s: %s = %lld times %s = %lld must be positive and fit the address space",
                          call, out_name, (long long)out, in_name, (long long)in);
     return mha__rng_check(rng, weight, out * in, call, err);
 }
@@ -36,7 +36,7 @@ mha_status mha_rng_kaiming_uniform(mha_rng *rng, int64_t in, int64_t out, double
 {
     const char *const call = "mha_rng_kaiming_uniform";
     MHA__TRY(check_weight(rng, "out", out, "in", in, weight, call, err));
-    if (!isfinite(a)) return mha__fail(err, MHA_ERR_ARG, "%s: a = %g, want a finite number", call, a);
+    if (!isfinite(a)) return mha__fail(err, MHA_ERR_ARG, "%s: a must be finite (got %g)", call, a);
     return fill_within(rng, kaiming_bound(in, a), weight, out * in, err);
 }
 
@@ -45,7 +45,7 @@ mha_status mha_rng_xavier_uniform(mha_rng *rng, int64_t in, int64_t out, double 
     const char *const call = "mha_rng_xavier_uniform";
     MHA__TRY(check_weight(rng, "out", out, "in", in, weight, call, err));
     if (!isfinite(gain) || gain < 0)
-        return mha__fail(err, MHA_ERR_ARG, "%s: gain = %g, want a finite number of 0 or more", call, gain);
+        return mha__fail(err, MHA_ERR_ARG, "%s: gain must be finite and 0 or more (got %g)", call, gain);
     return fill_within(rng, xavier_bound(in, out, gain), weight, out * in, err);
 }
 
@@ -61,8 +61,8 @@ mha_status mha_rng_embedding(mha_rng *rng, int64_t rows, int64_t width, int64_t 
     const char *const call = "mha_rng_embedding";
     MHA__TRY(check_weight(rng, "rows", rows, "width", width, weight, call, err));
     if (padding < -1 || padding >= rows)
-        return mha__fail(err, MHA_ERR_ARG, "%s: padding = %lld, want a row below rows = %lld, or -1", call,
-                         (long long)padding, (long long)rows);
+        return mha__fail(err, MHA_ERR_ARG, "%s: padding must be -1 or below rows = %lld (got %lld)", call,
+                         (long long)rows, (long long)padding);
     MHA__TRY(mha_rng_randn(rng, weight, rows * width, err));
     if (padding >= 0) memset(weight + padding * width, 0, (size_t)width * sizeof *weight);
     return MHA_OK;
@@ -76,8 +76,8 @@ mha_status mha_rng_multihead(mha_rng *rng, int64_t width, float *in_weight, floa
     MHA__TRY(check_weight(rng, "3 width", rows, "width", width, in_weight, call, err));
     MHA__TRY(check_weight(rng, "width", width, "width", width, out_weight, call, err));
     if ((in_bias == NULL) != (out_bias == NULL))
-        return mha__fail(err, MHA_ERR_ARG, "%s: %s is NULL and the other bias is not; want both or none", call,
-                         in_bias == NULL ? "in_bias" : "out_bias");
+        return mha__fail(err, MHA_ERR_ARG, "%s: in_bias and out_bias must both be NULL or neither (got %s = NULL)",
+                         call, in_bias == NULL ? "in_bias" : "out_bias");
     MHA__TRY(mha_rng_linear(rng, width, width, out_weight, out_bias, err));
     MHA__TRY(mha_rng_xavier_uniform(rng, width, rows, 1, in_weight, err));
     if (in_bias != NULL) {

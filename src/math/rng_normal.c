@@ -158,7 +158,7 @@ mha_status mha_rng_normal(mha_rng *rng, double mean, double std, float *x, int64
 {
     MHA__TRY(mha__rng_check(rng, x, n, "mha_rng_normal", err));
     if (!isfinite(mean) || !isfinite(std) || std < 0)
-        return mha__fail(err, MHA_ERR_ARG, "mha_rng_normal: mean = %g, std = %g, want finite numbers and std >= 0",
+        return mha__fail(err, MHA_ERR_ARG, "mha_rng_normal: mean and std must be finite, std 0 or more (got %g and %g)",
                          mean, std);
     if (n >= BLOCK)
         normal_blocks(rng, (float)mean, (float)std, x, n);

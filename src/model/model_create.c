@@ -141,7 +141,7 @@ mha_status mha_model_create(mha_ctx *given, const char *config_json, const mha_m
     void *own = NULL;
     mha_ctx *ctx = given;
     if (!config_json || !out)
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_create: %s is NULL", out ? "config_json" : "out");
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_create: %s must not be NULL", out ? "config_json" : "out");
     *out = NULL;
     MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_model_create_options", err));
     MHA__TRY(mha__ctx_find(&ctx, err));

@@ -122,11 +122,11 @@ mha_status mha_model_open(mha_ctx *ctx, const char *folder, const mha_model_opti
 {
     mha_ctx *given = ctx;
     mha_model_options o;
-    if (!out) return mha__fail(err, MHA_ERR_ARG, "mha_model_open: out is NULL");
+    if (!out) return mha__fail(err, MHA_ERR_ARG, "mha_model_open: out must not be NULL");
     *out = NULL;
     MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_model_options", err));
     if (!folder && !(o.memory_only && o.config_json))
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_open: folder is NULL%s",
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_open: folder must not be NULL%s",
                          o.memory_only ? ", and so is config_json" : "");
     if (!folder) folder = "";
     if (o.dtype && o.dtype != MHA_F32 && o.dtype != MHA_BF16 && o.dtype != MHA_F16 && o.dtype != MHA_Q8_0)

@@ -38,7 +38,7 @@ mha_status mha__text_encode(const mha_model *model, const mha__text *text, int64
     const mha_encode_options how = {.size = sizeof how, .max_tokens = most_tokens(model, max_tokens, &asked)};
     const long long number = (long long)text->index + 1, count = (long long)text->count;
     *out = NULL;
-    if (!text->text) return mha__fail(err, MHA_ERR_ARG, "text %lld of %lld is NULL", number, count);
+    if (!text->text) return mha__fail(err, MHA_ERR_ARG, "text %lld of %lld must not be NULL", number, count);
     mha_error why = {0};
     const mha_status status =
         mha_tokenizer_encode(mha_model_tokenizer(model), text->text, strlen(text->text), NULL, 0, &how, out, &why);

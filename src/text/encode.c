@@ -34,8 +34,7 @@ static mha_status tokenize_raw(const mha_tokenizer *t, mha__pass *pass, const mh
 static mha_status tokenize(const mha_tokenizer *t, mha__pass *pass, const char *text, size_t bytes, const char *name)
 {
     if (bytes > UINT32_MAX)
-        return mha__fail(pass->err, MHA_ERR_UNSUPPORTED, "%s: want at most 4 GiB less 1 byte, got %zu bytes", name,
-                         bytes);
+        return mha__fail(pass->err, MHA_ERR_UNSUPPORTED, "%s must be below 4 GiB (got %zu bytes)", name, bytes);
     size_t good = mha__utf8_check(text, bytes);
     if (good < bytes)
         return mha__fail(pass->err, MHA_ERR_ARG, "byte %zu (0x%02X) of the %s is not UTF-8", good,
@@ -184,9 +183,9 @@ mha_status mha_tokenizer_encode(const mha_tokenizer *t, const char *text, size_t
                                 mha_error *err)
 {
     mha_encode_options own;
-    if (!out) return mha__fail(err, MHA_ERR_ARG, "out: want an address, got NULL");
+    if (!out) return mha__fail(err, MHA_ERR_ARG, "out must not be NULL");
     *out = NULL;
-    if (!t || (!text && bytes > 0)) return mha__fail(err, MHA_ERR_ARG, "want a tokenizer and a text, got NULL");
+    if (!t || (!text && bytes > 0)) return mha__fail(err, MHA_ERR_ARG, "tokenizer and text must not be NULL");
     MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_encode_options", err));
     cut_texts cut = {.texts = pair ? 2 : 1, .text = {text ? text : "", pair}};
     mha_status status = tokenize_texts(t, (const size_t[2]){bytes, pair_bytes}, &cut, err);

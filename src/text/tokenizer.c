@@ -55,8 +55,9 @@ static mha_status name_id(mha_tokenizer *t, int32_t id, const char *token, const
 {
     const char *other = t->token[id];
     if (other && strcmp(other, token) != 0)
-        return mha__fail(err, MHA_ERR_FORMAT, MHA__TOKENIZER_FILE ": id %d: want one token, got \"%s\" and \"%s\"",
-                         (int)id, mha__quote(&(mha__quoted){0}, other, strlen(other)),
+        return mha__fail(err, MHA_ERR_FORMAT,
+                         MHA__TOKENIZER_FILE ": id %d must belong to one token (got \"%s\" and \"%s\")", (int)id,
+                         mha__quote(&(mha__quoted){0}, other, strlen(other)),
                          mha__quote(&(mha__quoted){0}, token, strlen(token)));
     t->token[id] = shown;
     return MHA_OK;
@@ -162,7 +163,7 @@ mha_status mha__tokenizer_read(mha_ctx *ctx, const char *text, size_t n, mha_tok
 mha_status mha_tokenizer_open(mha_ctx *ctx, const char *folder, mha_tokenizer **out, mha_error *err)
 {
     const mha__json *json = NULL;
-    if (!out || !folder) return mha__fail(err, MHA_ERR_ARG, "%s: want an address, got NULL", out ? "folder" : "out");
+    if (!out || !folder) return mha__fail(err, MHA_ERR_ARG, "%s must not be NULL", out ? "folder" : "out");
     *out = NULL;
     mha_status status = mha__json_read(ctx, folder, MHA__TOKENIZER_FILE, MHA__JSON_BYTES, &json, err);
     if (status == MHA_OK) status = tokenizer_make(ctx, json, out, err);

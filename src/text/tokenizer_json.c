@@ -35,7 +35,7 @@ static mha_status load_sequence(mha_tokenizer *t, const mha__json_obj *json, con
         snprintf(where, sizeof where, "%s.%s[%zu]", json->where, stage->list, i.index);
         mha__json_obj item = {i.value, json->file, where};
         if (!mha__json_is(i.value, MHA__JSON_OBJECT))
-            return mha__fail(err, MHA_ERR_FORMAT, "%s: %s: want an object, got %s", json->file, where,
+            return mha__fail(err, MHA_ERR_FORMAT, "%s: %s must be an object (got %s)", json->file, where,
                              mha__json_show(&(mha__quoted){0}, i.value));
         MHA__TRY(load_object(t, &item, stage, into, err));
     }
@@ -70,8 +70,8 @@ mha_status mha__edit_add(const mha_tokenizer *t, const mha__json_obj *json, void
     (void)t;
     mha__edit_list *edits = list;
     if (edits->count == MHA__EDITS)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s: want a sequence of at most %d steps, got more", json->file,
-                         json->where, (int)MHA__EDITS);
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s must have at most %d steps", json->file, json->where,
+                         (int)MHA__EDITS);
     edits->items[edits->count++] = *edit;
     return MHA_OK;
 }
@@ -113,7 +113,7 @@ mha_status mha__metaspace_load(mha_tokenizer *t, const mha__json_obj *json, mha_
 
 static mha_status refuse_id(const mha__json_step *token, const char *want, mha_error *err)
 {
-    return mha__fail(err, MHA_ERR_FORMAT, MHA__TOKENIZER_FILE ": model.vocab: id of \"%s\": want %s, got %s",
+    return mha__fail(err, MHA_ERR_FORMAT, MHA__TOKENIZER_FILE ": model.vocab: id of \"%s\" must be %s (got %s)",
                      mha__quote(&(mha__quoted){0}, mha__json_as_text(token->key), mha__json_bytes(token->key)), want,
                      mha__json_show(&(mha__quoted){0}, token->value));
 }

@@ -77,7 +77,7 @@ mha_status mha__fit_resolve(const mha_tokenizer *t, const mha_encode_options *op
 {
     *fit = (mha__fit){.limited = options->max_tokens > 0, .max_tokens = options->max_tokens};
     if (options->max_tokens < 0)
-        return mha__fail(err, MHA_ERR_ARG, "max_tokens: want 0 (no limit) or more, got %lld",
+        return mha__fail(err, MHA_ERR_ARG, "max_tokens must be 0 (no limit) or more (got %lld)",
                          (long long)options->max_tokens);
     if (!options->stored_limits || !t->limits.truncate) return MHA_OK;
     if (!fit->limited || t->limits.max_tokens < fit->max_tokens) fit->max_tokens = t->limits.max_tokens;
@@ -104,7 +104,7 @@ mha_status mha__fit_cut(const mha__fit *fit, int64_t specials, mha__token_range 
     if (!fit->limited || count[0] + count[1] + specials <= fit->max_tokens) return MHA_OK;
     int64_t room = fit->max_tokens - specials;
     if (room < 0)
-        return mha__fail(err, MHA_ERR_ARG, "max_tokens: want at least the %lld special tokens, got %lld",
+        return mha__fail(err, MHA_ERR_ARG, "max_tokens must be at least the %lld special tokens (got %lld)",
                          (long long)specials, (long long)fit->max_tokens);
     int one = fit->cut == MHA__CUT_SECOND; /* the text to cut when only one may be */
     if (fit->cut == MHA__CUT_LONGEST && texts == 2) {

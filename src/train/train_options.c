@@ -18,8 +18,8 @@ static mha_status check(const char *name, double value, double min, bool with_mi
 {
     const bool above = with_min ? value >= min : value > min, below = with_max ? value <= max : value < max;
     if (above && below) return MHA_OK; /* NaN is neither */
-    return mha__fail(err, MHA_ERR_ARG, "mha_train_options: %s is %g, not in %s%g, %g%s", name, value,
-                     with_min ? "[" : "(", min, max, with_max ? "]" : ")");
+    return mha__fail(err, MHA_ERR_ARG, "mha_train_options: %s must be in %s%g, %g%s (got %g)", name,
+                     with_min ? "[" : "(", min, max, with_max ? "]" : ")", value);
 }
 
 mha_status mha__train_options(mha_train_options *o, const mha_train_options *given, mha_error *err)

@@ -23,7 +23,7 @@ typedef struct gathered {
 static mha_status check_batches(const mha_trainer *t, const mha_train_batch *batches, int64_t count, const char *call,
                                 mha_error *err)
 {
-    if (!t || !batches) return mha__fail(err, MHA_ERR_ARG, "%s: %s is NULL", call, t ? "batches" : "trainer");
+    if (!t || !batches) return mha__fail(err, MHA_ERR_ARG, "%s: %s must not be NULL", call, t ? "batches" : "trainer");
     if (count < 1) return mha__fail(err, MHA_ERR_ARG, "%s: count is %lld", call, (long long)count);
     return MHA_OK;
 }

@@ -191,7 +191,8 @@ mha_status mha_trainer_create(const mha_model *model, const mha_train_options *o
                               mha_error *err)
 {
     mha_train_options o;
-    if (!model || !out) return mha__fail(err, MHA_ERR_ARG, "mha_trainer_create: %s is NULL", model ? "out" : "model");
+    if (!model || !out)
+        return mha__fail(err, MHA_ERR_ARG, "mha_trainer_create: %s must not be NULL", model ? "out" : "model");
     *out = NULL;
     MHA__TRY(mha__train_options(&o, options, err));
     if (!model->packed) return mha__fail(err, MHA_ERR_ARG, "the model was opened without weights (no_weights)");

@@ -99,11 +99,12 @@ static mha_status check_file(const mha_trainer_save_options *o, int64_t n, mha_e
 {
     const mha_train_file *file = &o->files[n];
     if (!is_name(file->name))
-        return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save_options: files[%lld]: want a name after \"" PREFIX "\"",
+        return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save_options: files[%lld] must be a name after \"" PREFIX "\"",
                          (long long)n);
     if (file->bytes && !file->data)
-        return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save_options: files[%lld]: bytes is %zu, data is NULL",
-                         (long long)n, file->bytes);
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_trainer_save_options: files[%lld]: data must not be NULL with bytes = %zu", (long long)n,
+                         file->bytes);
     for (int64_t other = 0; other < n; other++)
         if (strcmp(o->files[other].name, file->name) == 0)
             return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save_options: files[%lld] and files[%lld] have one name",
@@ -147,7 +148,8 @@ mha_status mha_trainer_save(const mha_trainer *t, const char *folder, const mha_
 {
     mha_trainer_save_options o;
     mha_named_tensor twins[2];
-    if (!t || !folder) return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save: %s is NULL", t ? "folder" : "trainer");
+    if (!t || !folder)
+        return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save: %s must not be NULL", t ? "folder" : "trainer");
     MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_trainer_save_options", err));
     if (o.dtype && !o.model_only)
         return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save_options: dtype is %s without model_only",
@@ -262,7 +264,8 @@ mha_status mha_trainer_resume(mha_ctx *ctx, const char *folder, const mha_train_
                               mha_error *err)
 {
     mha_model *model = NULL;
-    if (!folder || !out) return mha__fail(err, MHA_ERR_ARG, "mha_trainer_resume: %s is NULL", out ? "folder" : "out");
+    if (!folder || !out)
+        return mha__fail(err, MHA_ERR_ARG, "mha_trainer_resume: %s must not be NULL", out ? "folder" : "out");
     *out = NULL;
     const mha_model_options o = {.size = sizeof o, .no_tokenizer = !mha__source_exists(folder, MHA__TOKENIZER_FILE)};
     MHA__TRY(mha_model_open(ctx, folder, &o, &model, err));

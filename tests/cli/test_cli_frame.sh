@@ -56,10 +56,10 @@ refused 2 "$MHA" help heads score
 # Numbers: digits only, one rule for -t and MHA_THREADS; the option and the value are named.
 for bad in x -1 0 1025 ' 3' +3 0x3 3x '' 99999999999999999999; do
     refused 2 "$MHA" info -t "$bad"
-    has err "-t \"$bad\": want a whole number from 1 to 1024"
+    has err "-t must be a whole number from 1 to 1024 (got \"$bad\")"
     [ -n "$bad" ] || continue # an empty variable counts as not set
     refused 2 env MHA_THREADS="$bad" "$MHA" info
-    has err "MHA_THREADS is \"$bad\""
+    has err "MHA_THREADS must be a whole number from 1 to 1024 (got \"$bad\")"
 done
 # An option that takes one value is given once; options that take several, flags and help are not counted.
 once() { # OPTION TIMES COMMAND...
@@ -81,11 +81,11 @@ expect 0 "$MHA" info -t 1 -t 2 --help
 printf 'one text\n' >a.txt
 expect 0 "$MHA" tokenizer train -q --vocab-size 260 -f a.txt -f a.txt -o tokenizer
 refused 2 "$MHA" heads -s -1 text
-has err '-s "-1"'
+has err '-s must be a whole number, 0 or more (got "-1")'
 refused 2 "$MHA" tokenize --max-tokens few text
-has err '--max-tokens "few"'
+has err '--max-tokens must be a whole number from 0 to 2147483647 (got "few")'
 refused 2 "$MHA" bench attention --seconds soon
-has err '--seconds "soon"'
+has err '(got "soon")'
 refused 2 "$MHA" info -t
 has err '-t: missing argument'
 refused 2 "$MHA" info -q -v

@@ -189,10 +189,10 @@ fi
 
 # ---- wrong use ----
 refused 2 "$MHA" tour one-head
-has err 'there is no tour "one-head"'
+has err 'or all (got "one-head")'
 has err 'self-attention, causal-attention'
 refused 2 "$MHA" tour reshape dropout
-has err '"dropout": want one name'
+has err 'unexpected argument "dropout"'
 refused 2 "$MHA" tour --html x.html
 [ ! -e x.html ] || fail 'a page of nothing'
 refused 2 "$MHA" tour reshape --html ''

@@ -129,7 +129,7 @@ mha_file *fuzz_open(const void *bytes, size_t n, int no_map)
 static void read_tensor(const mha_tensor *t)
 {
     static const mha_dtype kinds[] = {MHA_F32, MHA_F64, MHA_I64};
-    fuzz_check(t->name && t->dtype_name && t->shape && t->data, "no pointer of a tensor is NULL");
+    fuzz_check(t->name && t->dtype_name && t->shape && t->data, "no pointer of a tensor must not be NULL");
     unsigned sum = 0;
     for (size_t i = 0; i < t->bytes; i++)
         sum += ((const unsigned char *)t->data)[i];

@@ -281,7 +281,7 @@ static void what_cannot_be_asked_for(void **state)
     assert_int_equal(mha_importance_pairs(model, data, &none, pairs, &err), MHA_ERR_ARG);
     assert_string_equal(err.message, "texts 1 to 4 have no token that the loss counts");
     assert_int_equal(mha_importance_pairs(model, data, &none, NULL, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "out is NULL");
+    assert_string_equal(err.message, "out must not be NULL");
     mha_head_data_free(data);
     mha_model_free(model);
 }

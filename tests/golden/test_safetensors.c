@@ -38,7 +38,7 @@ static const struct {
     {"either-leading_space", "begins with byte 0x20"},
     {"either-metadata_null", NULL},
     {"either-newline_padding", NULL},
-    {"either-shape_exponent", "shape[0]: want an integer >= 0, got 2.0"},
+    {"either-shape_exponent", "shape[0] must be an integer >= 0 (got 2.0"},
     {"either-unknown_field", NULL},
     {"st-31-odd-start", NULL},
     {"st-32-name-nul", "NUL"},

@@ -84,12 +84,12 @@ static void test_refusals(void **state)
     refused((mha_sampling){.temperature = -1}, "temperature is -1");
     refused((mha_sampling){.temperature = NAN}, "temperature is nan");
     refused((mha_sampling){.top_k = -2}, "top_k is -2");
-    refused((mha_sampling){.top_p = 1.5}, "top_p is 1.5");
-    refused((mha_sampling){.min_p = -0.5}, "min_p is -0.5");
+    refused((mha_sampling){.top_p = 1.5}, "top_p must be from 0 to 1 (got 1.5)");
+    refused((mha_sampling){.min_p = -0.5}, "min_p must be from 0 to 1 (got -0.5)");
     refused((mha_sampling){.repetition_penalty = INFINITY}, "repetition_penalty is inf");
     refused((mha_sampling){.no_repeat_ngram = -1}, "no_repeat_ngram is -1");
     assert_int_equal(mha_sampling_apply(NULL, &(mha_sampling){0}, beyond, 1, VOCAB, x, &err), MHA_ERR_ARG);
-    assert_non_null(strstr(err.message, "ids[0] is 64"));
+    assert_non_null(strstr(err.message, "ids[0] must be"));
 }
 
 /* ---- generating ---- */
@@ -191,9 +191,9 @@ static void test_generate_refusals(void **state)
         {{starts[0], 0}, {.max_new = 1}, "prompt 1 of 1 has no tokens"},
         {{NULL, 4}, {.max_new = 1}, "prompt 1 of 1 has no tokens"},
         {{starts[0], 4}, {.max_new = 93}, "4 tokens and 93 new ones; the model takes 96"},
-        {{(const int32_t[]){640}, 1}, {.max_new = 1}, "token 0 is 640"},
+        {{(const int32_t[]){640}, 1}, {.max_new = 1}, "token 0 must be from 0 to 639 (got 640)"},
         {{starts[0], 4}, {.max_new = 1, .at_once = -1}, "at_once is -1"},
-        {{starts[0], 4}, {.max_new = 1, .sampling = {.top_p = 2}}, "top_p is 2"},
+        {{starts[0], 4}, {.max_new = 1, .sampling = {.top_p = 2}}, "top_p must be from 0 to 1 (got 2)"},
         {{starts[0], 4}, {.max_new = 1, .eos = (const int32_t[]){-3}, .eos_count = 1}, "eos[0] is -3"},
     };
     mha_model *model = open_tiny();

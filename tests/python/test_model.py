@@ -143,13 +143,13 @@ class Decoder(unittest.TestCase):
         for arguments, settings, sentence in (
                 (([], 4), {}, "no tokens"), (([640], 4), {}, "640"), ((PROMPT, 0), {}, "max_new is 0"), ((PROMPT, 95), {}, "takes 96"),
                 ((PROMPT, 4), {"temperature": -1}, "temperature"), ((PROMPT, 4), {"stop": ["a\0"]}, "NUL"),
-                ((PROMPT, 4), {"seed": -1}, "seed = -1"), ((PROMPT, 4), {"stop": [""]}, "stop"), ((PROMPT, 4), {"eos": [-1]}, "eos")):
+                ((PROMPT, 4), {"seed": -1}, "seed must be from 0"), ((PROMPT, 4), {"stop": [""]}, "stop"), ((PROMPT, 4), {"eos": [-1]}, "eos")):
             with self.assertRaisesRegex(ValueError, sentence):
                 self.model.generate(*arguments, **settings)
         for text in (None, b"x", 7):
-            with self.assertRaisesRegex(ValueError, "text: want a str"):
+            with self.assertRaisesRegex(ValueError, "text must be a str"):
                 self.model.tokenize(text)
-        with self.assertRaisesRegex(ValueError, "ids: rows of different lengths"):
+        with self.assertRaisesRegex(ValueError, "ids must have rows of one length"):
             self.model.forward([[1, 2], [3]])
         with self.assertRaisesRegex((ValueError, OSError), "a folder without a name"):
             mha.Model("")

@@ -41,7 +41,7 @@ class Tensors(unittest.TestCase):
         for pattern, arrays, description in (
                 ("q: requires a gradient: use mha.torch", (x.clone().requires_grad_(), x, x), {}),
                 ("sinks: requires a gradient: use mha.torch", (x, x, x), {"sinks": wanting}),
-                ("slopes: want real numbers", (x, x, x), {"slopes": torch.ones(2) * 1j}),
+                ("slopes must hold real numbers", (x, x, x), {"slopes": torch.ones(2) * 1j}),
                 ("k: .*meta", (x, x.to("meta"), x), {}), ("v: .*strided", (x, x, x.to_sparse()), {}),
                 ("gates: .*meta", (x, x, x), {"gates": torch.ones(2, device="meta")}),
                 ("kv_lens: .*strided", (x, x, x), {"kv_lens": torch.tensor([3]).to_sparse()}),

@@ -51,7 +51,7 @@ mha_status mha_models_compare(const mha_model *a, const mha_model *b, const mha_
 {
     mha__outcome x = {0}, y = {0};
     if (!a || !b || !data || !out)
-        return mha__fail(err, MHA_ERR_ARG, "mha_models_compare: %s is NULL",
+        return mha__fail(err, MHA_ERR_ARG, "mha_models_compare: %s must not be NULL",
                          !a || !b ? "a model"
                          : !data  ? "data"
                                   : "out");

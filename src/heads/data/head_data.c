@@ -156,15 +156,16 @@ static mha_status fill(const mha_model *model, const mha__gather *g, const mha_h
 static mha_status check(const mha_model *model, int64_t count, const void *given, mha_head_data **out,
                         const mha_head_data_options *options, mha_error *err)
 {
-    if (!model || !out) return mha__fail(err, MHA_ERR_ARG, "%s is NULL", model ? "out" : "model");
+    if (!model || !out) return mha__fail(err, MHA_ERR_ARG, "%s must not be NULL", model ? "out" : "model");
     if (count < 1 || !given)
         return mha__fail(err, MHA_ERR_ARG, "count = %lld: no text to measure on", (long long)count);
     if (options->max_tokens < 0)
-        return mha__fail(err, MHA_ERR_ARG, "max_tokens = %lld is negative", (long long)options->max_tokens);
+        return mha__fail(err, MHA_ERR_ARG, "max_tokens must be 0 or more (got %lld)", (long long)options->max_tokens);
     if (options->batch_tokens < 0)
-        return mha__fail(err, MHA_ERR_ARG, "batch_tokens = %lld is negative", (long long)options->batch_tokens);
+        return mha__fail(err, MHA_ERR_ARG, "batch_tokens must be 0 or more (got %lld)",
+                         (long long)options->batch_tokens);
     if (options->special_count < 0 || (options->special_count > 0 && !options->special))
-        return mha__fail(err, MHA_ERR_ARG, "special_count = %lld is negative, or special is NULL",
+        return mha__fail(err, MHA_ERR_ARG, "special_count must be the number of entries of special (got %lld)",
                          (long long)options->special_count);
     return MHA_OK;
 }

@@ -314,12 +314,12 @@ static mha_status measure(run *r, mha_error *err)
 static mha_status check(const mha_model *model, const mha_head_data *data, const mha_diversity_options *options,
                         mha_error *err)
 {
-    if (!model || !data) return mha__fail(err, MHA_ERR_ARG, "%s is NULL", model ? "data" : "model");
+    if (!model || !data) return mha__fail(err, MHA_ERR_ARG, "%s must not be NULL", model ? "data" : "model");
     if (options->what & ~(uint32_t)ALL)
         return mha__fail(err, MHA_ERR_ARG, "what = %#x: bits beyond %#x have no meaning", (unsigned)options->what,
                          (unsigned)ALL);
     if (options->max_rows < 0)
-        return mha__fail(err, MHA_ERR_ARG, "max_rows = %lld is negative", (long long)options->max_rows);
+        return mha__fail(err, MHA_ERR_ARG, "max_rows must be 0 or more (got %lld)", (long long)options->max_rows);
     return MHA_OK;
 }
 
@@ -327,7 +327,7 @@ mha_status mha_diversity_measure(const mha_model *model, const mha_head_data *da
                                  const mha_diversity_options *options, mha_diversity **out, mha_error *err)
 {
     mha_diversity_options own;
-    if (!out) return mha__fail(err, MHA_ERR_ARG, "out is NULL");
+    if (!out) return mha__fail(err, MHA_ERR_ARG, "out must not be NULL");
     *out = NULL;
     MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_diversity_options", err));
     MHA__TRY(check(model, data, &own, err));

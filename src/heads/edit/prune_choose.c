@@ -121,7 +121,7 @@ static mha_status choose(const mha_model *m, const double *scores, const mha_pru
 mha_status mha__prune_check_rule(const mha_prune_rule *rule, mha_error *err)
 {
     if (!(rule->ratio >= 0 && rule->ratio <= 1))
-        return mha__fail(err, MHA_ERR_ARG, "mha_prune_rule: ratio is %g, not 0..1", rule->ratio);
+        return mha__fail(err, MHA_ERR_ARG, "mha_prune_rule: ratio must be from 0 to 1 (got %g)", rule->ratio);
     if (rule->count < 0 || rule->floor < 0)
         return mha__fail(err, MHA_ERR_ARG, "mha_prune_rule: count is %lld and floor %lld, neither may be negative",
                          (long long)rule->count, (long long)rule->floor);
@@ -149,7 +149,7 @@ mha_status mha_prune_choose(const mha_model *model, const double *scores, const 
 {
     mha_prune_rule r;
     if (!model || !scores || !keep)
-        return mha__fail(err, MHA_ERR_ARG, "mha_prune_choose: %s is NULL",
+        return mha__fail(err, MHA_ERR_ARG, "mha_prune_choose: %s must not be NULL",
                          !model    ? "model"
                          : !scores ? "scores"
                                    : "keep");

@@ -253,7 +253,7 @@ mha_status mha_prune_choose_joint(const mha_model *model, const mha_head_data *d
     mha_prune_rule r;
     mha_prune_joint_options o;
     if (!model || !data || !keep)
-        return mha__fail(err, MHA_ERR_ARG, "mha_prune_choose_joint: %s is NULL",
+        return mha__fail(err, MHA_ERR_ARG, "mha_prune_choose_joint: %s must not be NULL",
                          !model  ? "model"
                          : !data ? "data"
                                  : "keep");

@@ -78,7 +78,7 @@ mha_status mha_importance_measure(const mha_model *model, const mha_head_data *d
 {
     mha_importance_options own;
     mha_importance *made = NULL;
-    if (!model || !out) return mha__fail(err, MHA_ERR_ARG, "%s is NULL", model ? "out" : "model");
+    if (!model || !out) return mha__fail(err, MHA_ERR_ARG, "%s must not be NULL", model ? "out" : "model");
     *out = NULL;
     MHA__TRY(mha__importance_options_read(model, data, options, &own, err));
     const mha__importance_rule *rule = &mha__importance_rules[own.by];

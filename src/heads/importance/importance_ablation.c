@@ -162,7 +162,7 @@ mha_status mha_importance_pairs(const mha_model *model, const mha_head_data *dat
     mha_importance_options own;
     mha__importance_job s;
     if (!model || !data || !out)
-        return mha__fail(err, MHA_ERR_ARG, "%s is NULL", !model ? "model" : !data ? "data" : "out");
+        return mha__fail(err, MHA_ERR_ARG, "%s must not be NULL", !model ? "model" : !data ? "data" : "out");
     MHA__TRY(mha__importance_pairs_read(model, data, options, &own, err));
     clear(mha_model_describe(model), out);
     mha_status status = mha__importance_open(&s, model, data, &own, err);

@@ -32,8 +32,8 @@ static mha_status check_labels(const mha_model_info *info, const mha_head_data *
 {
     for (int64_t t = 0; labels && t < mha_head_data_tokens(data); t++)
         if (labels[t] != MHA_IGNORE && (labels[t] < 0 || labels[t] >= info->vocab))
-            return mha__fail(err, MHA_ERR_ARG, "label %lld is %d, not in 0..%lld or %d", (long long)t, (int)labels[t],
-                             (long long)info->vocab - 1, MHA_IGNORE);
+            return mha__fail(err, MHA_ERR_ARG, "label %lld must be from 0 to %lld or %d (got %d)", (long long)t,
+                             (long long)info->vocab - 1, MHA_IGNORE, (int)labels[t]);
     return MHA_OK;
 }
 
@@ -82,7 +82,7 @@ mha_status mha__importance_options_read(const mha_model *model, const mha_head_d
     MHA__TRY(check_numbers(own, err));
     const mha__importance_rule *rule = &mha__importance_rules[own->by];
     if (rule->weights) return MHA_OK;
-    if (!data) return mha__fail(err, MHA_ERR_ARG, "%s needs texts: data is NULL", mha_importance_score_key(own->by));
+    if (!data) return mha__fail(err, MHA_ERR_ARG, "data must not be NULL for %s", mha_importance_score_key(own->by));
     if (own->loss == MHA_LOSS_AUTO) own->loss = usual_loss(info, own);
     if (own->loss_scale == 0) own->loss_scale = SCALE;
     if (own->probes == 0) own->probes = PROBES;

@@ -59,7 +59,7 @@ static mha_status run(const mha_model *model, flow *f, const mha_model_input *in
 mha_status mha_head_rollout(const mha_model *model, const mha_head_data *data, int64_t text, float *out, mha_error *err)
 {
     if (!model || !data || !out)
-        return mha__fail(err, MHA_ERR_ARG, "%s is NULL", !model ? "model" : data ? "out" : "data");
+        return mha__fail(err, MHA_ERR_ARG, "%s must not be NULL", !model ? "model" : data ? "out" : "data");
     mha_model_input input = {.size = sizeof input, .batch = 1};
     input.ids = mha_head_data_ids(data, text, &input.length);
     if (!input.ids)

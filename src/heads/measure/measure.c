@@ -103,7 +103,7 @@ static mha_status average_received(const mha_model *model, const mha_head_data *
 
 static mha_status check(const mha_model *model, int64_t count, const mha_heads_options *options, mha_error *err)
 {
-    if (!model) return mha__fail(err, MHA_ERR_ARG, "model is NULL");
+    if (!model) return mha__fail(err, MHA_ERR_ARG, "model must not be NULL");
     if (options->keep_maps && count != 1)
         return mha__fail(err, MHA_ERR_ARG, "keep_maps wants one text, not %lld", (long long)count);
     if (options->keep_maps && options->state)
@@ -143,10 +143,10 @@ mha_status mha_heads_measure_data(const mha_model *model, const mha_head_data *d
                                   mha_heads **out, mha_error *err)
 {
     mha_heads_options own;
-    if (!out) return mha__fail(err, MHA_ERR_ARG, "out is NULL");
+    if (!out) return mha__fail(err, MHA_ERR_ARG, "out must not be NULL");
     *out = NULL;
     MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_heads_options", err));
-    if (!data) return mha__fail(err, MHA_ERR_ARG, "data is NULL");
+    if (!data) return mha__fail(err, MHA_ERR_ARG, "data must not be NULL");
     if (own.max_tokens != 0)
         return mha__fail(err, MHA_ERR_ARG, "max_tokens = %lld: the data are cut already", (long long)own.max_tokens);
     MHA__TRY(check(model, mha_head_data_count(data), &own, err));
@@ -158,7 +158,7 @@ mha_status mha_heads_measure(const mha_model *model, const char *const *texts, i
 {
     mha_heads_options own;
     mha_head_data *data;
-    if (!out) return mha__fail(err, MHA_ERR_ARG, "out is NULL");
+    if (!out) return mha__fail(err, MHA_ERR_ARG, "out must not be NULL");
     *out = NULL;
     MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_heads_options", err));
     const mha_head_data_options how = {.size = sizeof how, .max_tokens = own.max_tokens};

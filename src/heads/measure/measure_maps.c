@@ -57,9 +57,9 @@ static int64_t fill_row(const float *p, int64_t n, int64_t seen, int64_t i, row_
 static mha_status refuse(const given *g, int64_t text, int64_t head, int64_t i, int64_t j, float value, mha_error *err)
 {
     return mha__fail(err, MHA_ERR_ARG,
-                     "maps: text %lld, layer %lld, head %lld, row %lld, key %lld is %g: want 0 to 1%s", (long long)text,
-                     (long long)(head / g->maps->heads), (long long)(head % g->maps->heads), (long long)i, (long long)j,
-                     (double)value, g->maps->causal ? ", and 0 for later keys" : "");
+                     "maps: text %lld, layer %lld, head %lld, query %lld, key %lld must be from 0 to 1%s (got %g)",
+                     (long long)text, (long long)(head / g->maps->heads), (long long)(head % g->maps->heads),
+                     (long long)i, (long long)j, g->maps->causal ? ", and 0 for later keys" : "", (double)value);
 }
 
 /* One map. */
@@ -129,8 +129,8 @@ static mha_status check(const mha_head_maps *maps, int64_t *longest, mha_error *
 {
     enum { MOST = 1 << 20 }; /* layers, and heads of one */
     if (maps->layers < 1 || maps->layers > MOST || maps->heads < 1 || maps->heads > MOST)
-        return mha__fail(err, MHA_ERR_ARG, "maps of %lld layers and %lld heads: want 1 to %d of each",
-                         (long long)maps->layers, (long long)maps->heads, MOST);
+        return mha__fail(err, MHA_ERR_ARG, "maps: layers and heads must be from 1 to %d (got %lld and %lld)", MOST,
+                         (long long)maps->layers, (long long)maps->heads);
     if (maps->count < 1 || !maps->text)
         return mha__fail(err, MHA_ERR_ARG, "maps of %lld texts%s", (long long)maps->count,
                          maps->text ? "" : ", and text is NULL");
@@ -164,7 +164,7 @@ mha_status mha_heads_of_maps(mha_ctx *ctx, const mha_head_maps *maps, mha_heads 
     mha_head_maps own;
     mha_heads *heads = NULL;
     int64_t longest = 0;
-    if (!out) return mha__fail(err, MHA_ERR_ARG, "out is NULL");
+    if (!out) return mha__fail(err, MHA_ERR_ARG, "out must not be NULL");
     *out = NULL;
     MHA__TRY(mha__ctx_find(&ctx, err));
     MHA__TRY(mha__options_need(&own, sizeof own, maps, "mha_head_maps", err));

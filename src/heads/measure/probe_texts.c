@@ -69,14 +69,15 @@ static mha_status run_probe(const mha_model *model, mha_heads *heads, const mha_
 static mha_status check_wanted(const mha_head_probe *wanted, int64_t room, int64_t vocab, mha_error *err)
 {
     if (wanted->texts < 1 || wanted->texts > MOST_TEXTS)
-        return mha__fail(err, MHA_ERR_ARG, "probe.texts = %lld is not in 1..%d", (long long)wanted->texts, MOST_TEXTS);
+        return mha__fail(err, MHA_ERR_ARG, "probe.texts must be from 1 to %d (got %lld)", MOST_TEXTS,
+                         (long long)wanted->texts);
     if (wanted->period < 1 || wanted->period > room / 2)
-        return mha__fail(err, MHA_ERR_ARG, "probe.period = %lld is not in 1..%lld", (long long)wanted->period,
-                         (long long)(room / 2));
+        return mha__fail(err, MHA_ERR_ARG, "probe.period must be from 1 to %lld (got %lld)", (long long)(room / 2),
+                         (long long)wanted->period);
     for (int64_t i = 0; i < wanted->texts * wanted->period; i++)
         if (wanted->ids[i] < 0 || wanted->ids[i] >= vocab)
-            return mha__fail(err, MHA_ERR_ARG, "probe.ids[%lld] = %d is not in 0..%lld", (long long)i,
-                             (int)wanted->ids[i], (long long)vocab - 1);
+            return mha__fail(err, MHA_ERR_ARG, "probe.ids[%lld] must be from 0 to %lld (got %d)", (long long)i,
+                             (long long)vocab - 1, (int)wanted->ids[i]);
     return MHA_OK;
 }
 
@@ -86,12 +87,12 @@ static mha_status take_side(const char *name, const int32_t *ids, int64_t count,
 {
     if (!ids) return MHA_OK;
     if (count < 0 || count > MHA__FRAME_TOKENS)
-        return mha__fail(err, MHA_ERR_ARG, "probe.%s_count = %lld is not in 0..%d", name, (long long)count,
-                         MHA__FRAME_TOKENS);
+        return mha__fail(err, MHA_ERR_ARG, "probe.%s_count must be from 0 to %d (got %lld)", name, MHA__FRAME_TOKENS,
+                         (long long)count);
     for (int64_t i = 0; i < count; i++)
         if (ids[i] < 0 || ids[i] >= vocab)
-            return mha__fail(err, MHA_ERR_ARG, "probe.%s[%lld] = %d is not in 0..%lld", name, (long long)i, (int)ids[i],
-                             (long long)vocab - 1);
+            return mha__fail(err, MHA_ERR_ARG, "probe.%s[%lld] must be from 0 to %lld (got %d)", name, (long long)i,
+                             (long long)vocab - 1, (int)ids[i]);
     memcpy(side, ids, (size_t)count * sizeof *side);
     *side_count = count;
     return MHA_OK;

@@ -10,7 +10,8 @@ static mha_status whole(const char *name, int64_t *value, int64_t preset, int64_
 {
     if (*value == 0) *value = preset;
     if (*value >= 1 && *value <= most) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "%s = %lld, want 1 to %lld", name, (long long)*value, (long long)most);
+    return mha__fail(err, MHA_ERR_ARG, "%s must be from 1 to %lld (got %lld)", name, (long long)most,
+                     (long long)*value);
 }
 
 /* The divisor of E whose ratio to `width` is nearest 1, as a number of heads. */
@@ -30,13 +31,13 @@ static mha_status resolve_rest(mha_plan_options *o, mha_error *err)
 {
     if (o->dtype == MHA_DTYPE_DEFAULT) o->dtype = MHA_F32;
     if (o->dtype != MHA_F32 && o->dtype != MHA_BF16 && o->dtype != MHA_F16)
-        return mha__fail(err, MHA_ERR_ARG, "dtype = %s, want f32, bf16 or f16", mha_dtype_name(o->dtype));
+        return mha__fail(err, MHA_ERR_ARG, "dtype must be f32, bf16 or f16 (got %s)", mha_dtype_name(o->dtype));
     if (o->parameters == 0) o->parameters = o->layers * 12 * o->d_model * o->d_model + o->vocab * o->d_model;
     if (o->parameters < 1)
-        return mha__fail(err, MHA_ERR_ARG, "parameters = %lld, want 1 or more", (long long)o->parameters);
+        return mha__fail(err, MHA_ERR_ARG, "parameters must be 1 or more (got %lld)", (long long)o->parameters);
     if (o->prune == 0) o->prune = 0.25;
     if (!(o->prune > 0 && o->prune < 1))
-        return mha__fail(err, MHA_ERR_ARG, "prune = %g, want a share above 0 and below 1", o->prune);
+        return mha__fail(err, MHA_ERR_ARG, "prune must be a fraction above 0 and below 1 (got %g)", o->prune);
     return MHA_OK;
 }
 
@@ -48,8 +49,8 @@ mha_status mha_plan_resolve(const mha_plan_options *options, mha_plan_options *r
     MHA__TRY(whole("d_model", &o.d_model, 0, wide, err));
     MHA__TRY(whole("heads", &o.heads, usual_heads(o.d_model, o.d_model < 2048 ? 64 : 128), wide, err));
     if (o.d_model % o.heads != 0)
-        return mha__fail(err, MHA_ERR_ARG, "heads = %lld does not divide d_model = %lld", (long long)o.heads,
-                         (long long)o.d_model);
+        return mha__fail(err, MHA_ERR_ARG, "heads must divide d_model = %lld (got %lld)", (long long)o.d_model,
+                         (long long)o.heads);
     MHA__TRY(whole("layers", &o.layers, mha__max64(12, o.d_model / 128), 65536, err));
     MHA__TRY(whole("vocab", &o.vocab, 32000, INT64_C(1) << 31, err));
     MHA__TRY(whole("seq", &o.seq, 2048, INT64_C(1) << 32, err));

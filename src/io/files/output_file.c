@@ -156,7 +156,7 @@ mha_status mha_file_write(const char *path, const void *data, size_t bytes, int 
 {
     mha__outfile file;
     if (!path || (!data && bytes))
-        return mha__fail(err, MHA_ERR_ARG, "mha_file_write: %s is NULL", path ? "data" : "path");
+        return mha__fail(err, MHA_ERR_ARG, "mha_file_write: %s must not be NULL", path ? "data" : "path");
     MHA__TRY(mha__outfile_begin(&file, path, overwrite != 0, err));
     return mha__outfile_end(&file, mha__outfile_put(&file, 0, data, bytes, err), err);
 }

@@ -97,9 +97,9 @@ mha_status mha__json_array(const mha__json_obj *o, const char *key, mha__need ne
 mha_status mha__json_object(const mha__json_obj *o, const char *key, mha__need need, mha__json_obj *value,
                             mha_error *err);
 
-/* Fails with "FILE: WHERE.KEY: want WANT, got VALUE". For checks that the getters do not know. */
+/* Fails with "FILE: WHERE.KEY must be WANT (got VALUE)". For checks that the getters do not know. */
 mha_status mha__json_refuse(const mha__json_obj *o, const char *key, const char *want, mha_error *err);
-/* The same of entry `index` of the array that the key is: "FILE: WHERE.KEY[INDEX]: want WANT, got VALUE". */
+/* The same of entry `index` of the array that the key is: "FILE: WHERE.KEY[INDEX] must be WANT (got VALUE)". */
 mha_status mha__json_refuse_item(const mha__json_obj *o, const char *key, size_t index, const char *want,
                                  mha_error *err);
 

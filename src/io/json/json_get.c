@@ -74,7 +74,8 @@ static mha_status refuse(const mha__json_obj *o, const char *key, const char *pl
                          const char *want, mha_error *err)
 {
     mha__quoted file, where, name, value;
-    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s%s%s%s: want %s, got %s", mha__quote(&file, o->file, strlen(o->file)),
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s%s%s%s must be %s (got %s)",
+                     mha__quote(&file, o->file, strlen(o->file)),
                      o->where ? mha__quote(&where, o->where, strlen(o->where)) : "", o->where ? "." : "",
                      mha__quote(&name, key, strlen(key)), place, want, mha__json_show(&value, got));
 }

@@ -47,14 +47,14 @@ const char *mha__json_kind_name(mha__json_kind kind)
     return names[kind];
 }
 
-/* At a byte that cannot be there: "want WANT, got "x..."", with the word that begins there. */
+/* At a byte that no JSON text has there: "next token must be WANT (got x...)", with the word that begins there. */
 static mha_status unexpected(const mha__json_scan *s, const char *want)
 {
     size_t n = 0;
-    if (s->at == s->n) return mha__json_scan_fail(s, s->at, "want %s, got the end of the text", want);
+    if (s->at == s->n) return mha__json_scan_fail(s, s->at, "next token must be %s (got the end of the text)", want);
     while (n < 20 && s->at + n < s->n && !strchr(" \t\r\n,:[]{}\"", s->text[s->at + n]))
         n++;
-    return mha__json_scan_fail(s, s->at, "want %s, got %s", want,
+    return mha__json_scan_fail(s, s->at, "next token must be %s (got %s)", want,
                                mha__quote(&(mha__quoted){0}, s->text + s->at, n ? n : 1));
 }
 
@@ -329,7 +329,7 @@ static mha_status scan_after(mha__json_scan *s, mha__json_token *t)
 static mha_status check_root(const mha__json_scan *s, const mha__json_token *t)
 {
     if (t->kind == MHA__JSON_OBJECT || (s->flags & MHA__JSON_ANY)) return MHA_OK;
-    return mha__json_scan_fail(s, t->at, "want a JSON object, got %s", mha__json_kind_name(t->kind));
+    return mha__json_scan_fail(s, t->at, "root must be an object (got %s)", mha__json_kind_name(t->kind));
 }
 
 mha_status mha__json_next(mha__json_scan *s, mha__json_token *t)

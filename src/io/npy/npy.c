@@ -92,7 +92,7 @@ static mha_status expected(reader *r, const char *what)
     mha__quoted q;
     skip_blanks(r);
     size_t left = (size_t)(r->end - r->at);
-    return refuse(r, "header, byte %zu: want %s at \"%s\"", (size_t)(r->at - r->text), what,
+    return refuse(r, "header, byte %zu must be %s (got \"%s\")", (size_t)(r->at - r->text), what,
                   mha__quote(&q, r->at, left < 20 ? left : 20));
 }
 

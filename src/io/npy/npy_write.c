@@ -21,11 +21,11 @@ static mha_status check_array(const mha_tensor *array, size_t *bytes, mha_error 
     if (!mha__npy_type(array->dtype))
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "array \"%s\": .npy has no %s", name, mha_dtype_name(array->dtype));
     if (array->rank < 0 || array->rank > MHA__RANK || (array->rank && !array->shape))
-        return mha__fail(err, MHA_ERR_ARG, "array \"%s\": rank is %d, not 0..%d, or shape is NULL", name, array->rank,
-                         MHA__RANK);
+        return mha__fail(err, MHA_ERR_ARG, "array \"%s\": rank must be from 0 to %d, with a shape (got %d)", name,
+                         MHA__RANK, array->rank);
     if (!mha__bytes(array->shape, array->rank, mha_dtype_size(array->dtype), bytes) || *bytes > INT64_MAX / 2)
         return mha__fail(err, MHA_ERR_ARG, "array \"%s\": its shape is negative or too large", name);
-    if (*bytes && !array->data) return mha__fail(err, MHA_ERR_ARG, "array \"%s\": data is NULL", name);
+    if (*bytes && !array->data) return mha__fail(err, MHA_ERR_ARG, "array \"%s\": data must not be NULL", name);
     return MHA_OK;
 }
 
@@ -53,7 +53,8 @@ mha_status mha_npy_write(const char *path, const mha_tensor *array, int overwrit
     char header[HEADER_MOST];
     size_t bytes = 0;
     mha__outfile file;
-    if (!path || !array) return mha__fail(err, MHA_ERR_ARG, "mha_npy_write: %s is NULL", path ? "array" : "path");
+    if (!path || !array)
+        return mha__fail(err, MHA_ERR_ARG, "mha_npy_write: %s must not be NULL", path ? "array" : "path");
     MHA__TRY(check_array(array, &bytes, err));
     const size_t begin = fill_header(array, header);
     MHA__TRY(mha__outfile_begin(&file, path, overwrite != 0, err));

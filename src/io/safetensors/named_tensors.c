@@ -10,16 +10,16 @@
 mha_status mha__named_bytes(const mha_named_tensor *t, size_t *bytes, mha_error *err)
 {
     mha__quoted q = {0};
-    if (!t->name) return mha__fail(err, MHA_ERR_ARG, "a list of tensors: a name is NULL");
+    if (!t->name) return mha__fail(err, MHA_ERR_ARG, "a list of tensors: a name must not be NULL");
     const char *name = mha__quote(&q, t->name, strlen(t->name));
     if (!mha__stored_as(t->dtype))
         return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": dtype is %s, which files do not hold", name,
                          mha_dtype_name(t->dtype));
     if (t->rank < 0 || t->rank > 4)
-        return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": rank is %d, not 0..4", name, t->rank);
+        return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": rank must be from 0 to 4 (got %d)", name, t->rank);
     if (!mha__bytes(t->shape, t->rank, mha_dtype_size(t->dtype), bytes) || *bytes > INT64_MAX / 2)
         return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": its shape is negative or too large", name);
-    if (*bytes && !t->data) return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": data is NULL", name);
+    if (*bytes && !t->data) return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": data must not be NULL", name);
     return MHA_OK;
 }
 
@@ -53,7 +53,7 @@ mha_status mha_tensors_write(mha_ctx *ctx, const char *path, const mha_named_ten
     const mha_tensors_writer_options o = {.size = sizeof o, .overwrite = overwrite};
     mha_tensors_writer *writer = NULL;
     if (!path || count < 0 || (count && !list))
-        return mha__fail(err, MHA_ERR_ARG, "tensors to write: path or list is NULL, or count is negative");
+        return mha__fail(err, MHA_ERR_ARG, "tensors to write: path and list must not be NULL, and count 0 or more");
     MHA__TRY(mha__ctx_find(&ctx, err));
     mha_tensor *views = mha__calloc(ctx, (size_t)count + 1, sizeof *views);
     if (!views) return mha__no_memory(err, (size_t)count * sizeof *views, "a list of tensors");
@@ -103,7 +103,7 @@ mha_status mha_tensors_read(const mha_file *file, const mha_named_tensor *list, 
 {
     mha_error why = {0};
     if (!file || count < 0 || (count && !list))
-        return mha__fail(err, MHA_ERR_ARG, "tensors to read: file or list is NULL, or count is negative");
+        return mha__fail(err, MHA_ERR_ARG, "tensors to read: file and list must not be NULL, and count 0 or more");
     const char *path = mha_file_path(file);
     const mha_status status = read_list(file, list, count, &why);
     if (status == MHA_OK) return MHA_OK;

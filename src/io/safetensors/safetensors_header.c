@@ -95,14 +95,15 @@ static mha_status read_size(reader *r, const char *field, size_t index, uint64_t
     *end = t.kind == MHA__JSON_END;
     *size = (uint64_t)t.integer;
     if (*end || (t.kind == MHA__JSON_INTEGER && t.integer >= 0)) return MHA_OK;
-    return refuse(r, true, "%s[%zu]: want an integer >= 0, got %s", field, index, mha__json_show_token(&q, &t));
+    return refuse(r, true, "%s[%zu] must be an integer >= 0 (got %s)", field, index, mha__json_show_token(&q, &t));
 }
 
 static mha_status read_shape(reader *r, const mha__json_token *t, entry *e)
 {
     mha__quoted q;
     uint64_t size;
-    if (t->kind != MHA__JSON_ARRAY) return refuse(r, true, "shape: want an array, got %s", mha__json_show_token(&q, t));
+    if (t->kind != MHA__JSON_ARRAY)
+        return refuse(r, true, "shape must be an array (got %s)", mha__json_show_token(&q, t));
     for (size_t rank = 0;; rank++) {
         bool end;
         MHA__TRY(read_size(r, "shape", rank, &size, &end));
@@ -118,11 +119,12 @@ static mha_status read_offsets(reader *r, const mha__json_token *t, entry *e)
     mha__quoted q;
     bool end = false;
     if (t->kind != MHA__JSON_ARRAY)
-        return refuse(r, true, "data_offsets: want [begin, end], got %s", mha__json_show_token(&q, t));
+        return refuse(r, true, "data_offsets must be [begin, end] (got %s)", mha__json_show_token(&q, t));
     for (size_t i = 0; i < 3; i++) {
         uint64_t size;
         MHA__TRY(read_size(r, "data_offsets", i, &size, &end));
-        if (end != (i == 2)) return refuse(r, true, "data_offsets: want [begin, end], got an array of another length");
+        if (end != (i == 2))
+            return refuse(r, true, "data_offsets must be [begin, end] (got an array of another length)");
         if (!end) e->at[i] = size;
     }
     return MHA_OK;
@@ -214,7 +216,7 @@ static mha_status read_entry(reader *r, const mha__json_token *name)
     entry e = {.seen = 0};
     MHA__TRY(mha__json_next(&r->scan, &t));
     if (t.kind != MHA__JSON_OBJECT)
-        return refuse(r, true, "want an object with dtype, shape and data_offsets, got %s",
+        return refuse(r, true, "entry must be an object with dtype, shape and data_offsets (got %s)",
                       mha__json_show_token(&q, &t));
     if (name->bytes > MHA__NAME_BYTES)
         return refuse(r, true, "a name of %zu bytes, the limit is %zu", name->bytes, MHA__NAME_BYTES);
@@ -239,7 +241,7 @@ static mha_status read_pair(reader *r, const mha__json_token *key)
     mha__json_token t;
     MHA__TRY(mha__json_next(&r->scan, &t));
     if (t.kind != MHA__JSON_STRING)
-        return refuse(r, false, METADATA ": %s: want a string, got %s", mha__json_show_token(&q1, key),
+        return refuse(r, false, METADATA ": %s must be a string (got %s)", mha__json_show_token(&q1, key),
                       mha__json_show_token(&q2, &t));
     const mha__metadata pair = {.key = keep_string(r, key), .value = keep_string(r, &t), .value_bytes = t.bytes};
     r->metadata++;
@@ -257,7 +259,7 @@ static mha_status read_metadata(reader *r, const mha__json_token *key)
     MHA__TRY(mha__json_next(&r->scan, &t));
     if (t.kind == MHA__JSON_NULL) return MHA_OK;
     if (t.kind != MHA__JSON_OBJECT)
-        return refuse(r, false, METADATA ": want an object of strings, got %s", mha__json_show_token(&q, &t));
+        return refuse(r, false, METADATA " must be an object of strings (got %s)", mha__json_show_token(&q, &t));
     for (;;) {
         MHA__TRY(mha__json_next(&r->scan, &t));
         if (t.kind == MHA__JSON_END) return MHA_OK;

@@ -45,7 +45,7 @@ static int by_key(const void *a, const void *b)
 
 static mha_status check_pair(const mha_metadata *m, mha_error *err)
 {
-    if (!m->key || !m->value) return mha__fail(err, MHA_ERR_ARG, "metadata to write: a key or value is NULL");
+    if (!m->key || !m->value) return mha__fail(err, MHA_ERR_ARG, "metadata to write: keys and values must not be NULL");
     mha__quoted q = {0};
     mha__quote(&q, m->key, strlen(m->key));
     if (!is_utf8(m->key, strlen(m->key)) || !is_utf8(m->value, value_bytes(m)))

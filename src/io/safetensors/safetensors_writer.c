@@ -29,7 +29,7 @@ static mha_status check_tensor(const mha_tensor *t, mha__slot *s, mha_error *err
 {
     mha__quoted q = {0};
     size_t bits = 0;
-    if (!t->name) return mha__fail(err, MHA_ERR_ARG, "tensors to write: a name is NULL");
+    if (!t->name) return mha__fail(err, MHA_ERR_ARG, "tensors to write: names must not be NULL");
     const char *name = mha__quote(&q, t->name, strlen(t->name));
     *s = (mha__slot){.name = t->name, .tensor = t};
     if (strlen(t->name) > MHA__NAME_BYTES)
@@ -42,8 +42,8 @@ static mha_status check_tensor(const mha_tensor *t, mha__slot *s, mha_error *err
         return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": dtype is %s, which files do not hold", name,
                          mha_dtype_name(t->dtype));
     if (t->rank < 0 || t->rank > MHA__RANK || (t->rank && !t->shape))
-        return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": rank is %d, not 0..%d, or shape is NULL", name, t->rank,
-                         MHA__RANK);
+        return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": rank must be from 0 to %d, with a shape (got %d)", name,
+                         MHA__RANK, t->rank);
     if (!mha__bytes(t->shape, t->rank, s->type->bits, &bits) || bits % 8 || bits / 8 > INT64_MAX / 2)
         return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": its shape is negative, too large, or fills no whole bytes",
                          name);
@@ -178,7 +178,7 @@ static mha_status check_call(const void *path, const mha_tensor *list, int64_t c
                              const mha_tensors_writer_options *given, mha_tensors_writer_options *o, mha_error *err)
 {
     if (!path || count < 0 || (count && !list))
-        return mha__fail(err, MHA_ERR_ARG, "tensors to write: path or list is NULL, or count is negative");
+        return mha__fail(err, MHA_ERR_ARG, "tensors to write: path and list must not be NULL, and count 0 or more");
     if (count > (int64_t)MHA__TENSORS)
         return mha__fail(err, MHA_ERR_ARG, "tensors to write: %lld, the limit is %zu", (long long)count, MHA__TENSORS);
     MHA__TRY(mha__options_read(o, sizeof *o, given, "mha_tensors_writer_options", err));
@@ -193,7 +193,7 @@ mha_status mha_tensors_writer_create(mha_ctx *ctx, const char *path, const mha_t
                                      mha_error *err)
 {
     mha_tensors_writer_options o;
-    if (!out) return mha__fail(err, MHA_ERR_ARG, "mha_tensors_writer_create: out is NULL");
+    if (!out) return mha__fail(err, MHA_ERR_ARG, "mha_tensors_writer_create: out must not be NULL");
     *out = NULL;
     MHA__TRY(check_call(path, list, count, options, &o, err));
     const destination to = {.path = path, .overwrite = o.overwrite != 0};
@@ -221,7 +221,7 @@ mha_status mha_tensors_writer_put(mha_tensors_writer *writer, int64_t index, con
 {
     mha__quoted q = {0};
     if (!writer || (!data && bytes))
-        return mha__fail(err, MHA_ERR_ARG, "mha_tensors_writer_put: %s is NULL", writer ? "data" : "writer");
+        return mha__fail(err, MHA_ERR_ARG, "mha_tensors_writer_put: %s must not be NULL", writer ? "data" : "writer");
     if (!writer->open) return not_open(err);
     if (index < 0 || index >= writer->count)
         return mha__fail(err, MHA_ERR_ARG, "mha_tensors_writer_put: index is %lld, there are %lld tensors",
@@ -238,7 +238,7 @@ mha_status mha_tensors_writer_put(mha_tensors_writer *writer, int64_t index, con
 mha_status mha_tensors_writer_finish(mha_tensors_writer *writer, mha_error *err)
 {
     mha__quoted q = {0};
-    if (!writer) return mha__fail(err, MHA_ERR_ARG, "mha_tensors_writer_finish: writer is NULL");
+    if (!writer) return mha__fail(err, MHA_ERR_ARG, "mha_tensors_writer_finish: writer must not be NULL");
     if (!writer->open) return not_open(err);
     for (int64_t n = 0; n < writer->count; n++) {
         const mha__slot *s = &writer->slots[n];

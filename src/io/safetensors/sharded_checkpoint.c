@@ -55,7 +55,7 @@ static mha_status list_map(const opening *o, listed *list, mha_error *err)
         const char *file = mha__json_as_text(i.value);
         mha__quoted shown = {0};
         if (!file)
-            return mha__fail(err, MHA_ERR_FORMAT, "%s: weight_map.%s: want a file name, got %s", o->name.text,
+            return mha__fail(err, MHA_ERR_FORMAT, "%s: weight_map.%s must be a file name (got %s)", o->name.text,
                              mha__quote(&shown, mha__json_as_text(i.key), mha__json_bytes(i.key)),
                              mha__json_show(&(mha__quoted){0}, i.value));
         if (!mha__bare_name(file, mha__json_bytes(i.value)))
@@ -289,7 +289,8 @@ static char *find_file(mha_ctx *ctx, const char *path)
 mha_status mha_checkpoint_open(mha_ctx *ctx, const char *path, const mha_file_options *options, mha_file **out,
                                mha_error *err)
 {
-    if (!out || !path) return mha__fail(err, MHA_ERR_ARG, "mha_checkpoint_open: %s is NULL", out ? "path" : "out");
+    if (!out || !path)
+        return mha__fail(err, MHA_ERR_ARG, "mha_checkpoint_open: %s must not be NULL", out ? "path" : "out");
     *out = NULL;
     mha_file_options o;
     MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_file_options", err));

@@ -20,20 +20,22 @@
 static mha_status check_options(mha_attn_layer_options *o, mha_error *err)
 {
     if (o->hidden < 1 || o->hidden > INT32_MAX)
-        return mha__fail(err, MHA_ERR_ARG, "attention layer: hidden is %lld, not 1..2^31-1", (long long)o->hidden);
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: hidden must be from 1 to 2^31-1 (got %lld)",
+                         (long long)o->hidden);
     if (o->heads < 1 || o->heads > 65536)
-        return mha__fail(err, MHA_ERR_ARG, "attention layer: heads is %lld, not 1..65536", (long long)o->heads);
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: heads must be from 1 to 65536 (got %lld)",
+                         (long long)o->heads);
     if (!o->kv_heads) o->kv_heads = o->heads;
     if (!o->v_heads) o->v_heads = o->kv_heads;
     if (o->kv_heads < 1 || o->heads % o->kv_heads)
-        return mha__fail(err, MHA_ERR_ARG, "attention layer: kv_heads is %lld, which does not divide heads %lld",
-                         (long long)o->kv_heads, (long long)o->heads);
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: kv_heads must divide heads = %lld (got %lld)",
+                         (long long)o->heads, (long long)o->kv_heads);
     if (o->v_heads < 1 || o->heads % o->v_heads)
-        return mha__fail(err, MHA_ERR_ARG, "attention layer: v_heads is %lld, which does not divide heads %lld",
-                         (long long)o->v_heads, (long long)o->heads);
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: v_heads must divide heads = %lld (got %lld)",
+                         (long long)o->heads, (long long)o->v_heads);
     if (!o->head_dim && o->hidden % o->heads)
-        return mha__fail(err, MHA_ERR_ARG, "attention layer: heads is %lld, which does not divide hidden %lld",
-                         (long long)o->heads, (long long)o->hidden);
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: heads must divide hidden = %lld (got %lld)",
+                         (long long)o->hidden, (long long)o->heads);
     if (!o->head_dim) o->head_dim = o->hidden / o->heads;
     if (o->head_dim < 1 || o->head_dim > MHA_HEAD_DIM_MAX)
         return mha__fail(err, MHA_ERR_ARG, "attention layer: head_dim must be 1 to %d (got %lld)", MHA_HEAD_DIM_MAX,
@@ -109,7 +111,7 @@ static void keep_options(mha_attn_layer *l, const mha_attn_layer_options *o)
 mha_status mha_attn_layer_create(mha_ctx *ctx, const mha_attn_layer_options *options, mha_attn_layer **layer,
                                  mha_error *err)
 {
-    if (!layer) return mha__fail(err, MHA_ERR_ARG, "attention layer: where to store it is NULL");
+    if (!layer) return mha__fail(err, MHA_ERR_ARG, "attention layer: where to store it must not be NULL");
     *layer = NULL;
     mha_attn_layer_options o;
     MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_attn_layer_options", err));
@@ -207,7 +209,7 @@ mha_status mha__attn_layer_prepare(const mha_attn_layer *layer, const mha_layer_
     if (o->k_norm.weight) mha__norm_heads(layer->ctx, &o->k_norm, rows, row, o->kv_heads, D, k);
     if (!o->rope) return MHA_OK;
     if (!in->cos || !in->sin)
-        return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: %s is NULL, but the layer rotates",
+        return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: %s must not be NULL where the layer rotates",
                          in->cos ? "sin" : "cos");
     /* q and k lie one behind the other, so they are the heads of one array */
     return mha_rope_turn(layer->ctx, o->rope, in->cos, in->sin, rows, o->heads + o->kv_heads, qkv, row, D, 0, err);
@@ -318,7 +320,8 @@ mha_status mha_attn_layer_workspace(const mha_attn_layer *layer, const mha_layer
 {
     mha_layer_input in;
     mha_attn_plan *plan = NULL;
-    if (!layer || !bytes) return mha__fail(err, MHA_ERR_ARG, "attention layer: %s is NULL", layer ? "bytes" : "layer");
+    if (!layer || !bytes)
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: %s must not be NULL", layer ? "bytes" : "layer");
     MHA__TRY(mha__layer_input(&in, input, err));
     MHA__TRY(mha__attn_layer_plan(layer, &in, &plan, err));
     const mha_status status = mha__attn_layer_bytes(layer, plan, &in, bytes, err);
@@ -343,7 +346,7 @@ mha_status mha_attn_layer_forward(const mha_attn_layer *layer, const mha_layer_i
     mha_layer_input in;
     mha_attn_plan *plan = NULL;
     void *own = NULL;
-    if (!layer || !x || !y) return mha__fail(err, MHA_ERR_ARG, "attention layer: layer, x or y is NULL");
+    if (!layer || !x || !y) return mha__fail(err, MHA_ERR_ARG, "attention layer: layer, x and y must not be NULL");
     MHA__TRY(mha__layer_input(&in, input, err));
     MHA__TRY(mha__attn_layer_plan(layer, &in, &plan, err));
     mha_status status = find_workspace(layer, plan, &in, &own, err);

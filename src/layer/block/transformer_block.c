@@ -27,7 +27,8 @@ static bool feeds(const mha_block_options *o)
 static mha_status check_options(const mha_block_options *o, mha_error *err)
 {
     if (o->attn.hidden < 1 || o->attn.hidden > INT32_MAX)
-        return mha__fail(err, MHA_ERR_ARG, "block: attn.hidden is %lld, not 1..2^31-1", (long long)o->attn.hidden);
+        return mha__fail(err, MHA_ERR_ARG, "block: attn.hidden must be from 1 to 2^31-1 (got %lld)",
+                         (long long)o->attn.hidden);
     const mha_norm *norms[MHA__BLOCK_NORMS] = {&o->attn_norm, &o->mlp_norm, &o->attn_out_norm, &o->mlp_out_norm};
     for (int i = 0; i < MHA__BLOCK_NORMS; i++)
         if (i == MHA__BLOCK_ATTN_NORM || (i == MHA__BLOCK_MLP_NORM && feeds(o)) || norms[i]->weight)
@@ -64,7 +65,7 @@ static mha_status create_parts(mha_block *b, const mha_block_options *o, mha_err
 
 mha_status mha_block_create(mha_ctx *ctx, const mha_block_options *options, mha_block **block, mha_error *err)
 {
-    if (!block) return mha__fail(err, MHA_ERR_ARG, "block: where to store it is NULL");
+    if (!block) return mha__fail(err, MHA_ERR_ARG, "block: where to store it must not be NULL");
     *block = NULL;
     mha_block_options o;
     MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_block_options", err));
@@ -275,7 +276,7 @@ mha_status mha_block_workspace(const mha_block *block, const mha_layer_input *in
 {
     mha_layer_input in;
     mha_attn_plan *plan = NULL;
-    if (!block || !bytes) return mha__fail(err, MHA_ERR_ARG, "block: %s is NULL", block ? "bytes" : "block");
+    if (!block || !bytes) return mha__fail(err, MHA_ERR_ARG, "block: %s must not be NULL", block ? "bytes" : "block");
     MHA__TRY(mha__layer_input(&in, input, err));
     MHA__TRY(mha__attn_layer_plan(block->attn, &in, &plan, err));
     const mha_status status = mha__block_bytes(block, plan, &in, bytes, err);
@@ -299,7 +300,7 @@ mha_status mha_block_forward(const mha_block *block, const mha_layer_input *inpu
     mha_layer_input in;
     mha_attn_plan *plan = NULL;
     void *own = NULL;
-    if (!block || !x) return mha__fail(err, MHA_ERR_ARG, "block: %s is NULL", block ? "x" : "block");
+    if (!block || !x) return mha__fail(err, MHA_ERR_ARG, "block: %s must not be NULL", block ? "x" : "block");
     MHA__TRY(mha__layer_input(&in, input, err));
     MHA__TRY(mha__attn_layer_plan(block->attn, &in, &plan, err));
     mha_status status = find_workspace(block, plan, &in, &own, err);

@@ -73,11 +73,13 @@ static int64_t block_width(const mha__kernels *kernels, int64_t in)
 
 static mha_status check_parts(int64_t in, const mha__matrix *parts, int64_t count, mha_error *err)
 {
-    if (in < 1 || in > MAX_SIZE) return mha__fail(err, MHA_ERR_ARG, "linear: in is %lld, not 1..2^31-1", (long long)in);
+    if (in < 1 || in > MAX_SIZE)
+        return mha__fail(err, MHA_ERR_ARG, "linear: in must be from 1 to 2^31-1 (got %lld)", (long long)in);
     for (int64_t p = 0; p < count; p++) {
         if (parts[p].out < 1 || parts[p].out > MAX_SIZE)
-            return mha__fail(err, MHA_ERR_ARG, "linear: out is %lld, not 1..2^31-1", (long long)parts[p].out);
-        if (!parts[p].weight) return mha__fail(err, MHA_ERR_ARG, "linear: weight is NULL");
+            return mha__fail(err, MHA_ERR_ARG, "linear: out must be from 1 to 2^31-1 (got %lld)",
+                             (long long)parts[p].out);
+        if (!parts[p].weight) return mha__fail(err, MHA_ERR_ARG, "linear: weight must not be NULL");
     }
     return MHA_OK;
 }
@@ -176,7 +178,7 @@ mha_status mha__linear_create(mha_ctx *ctx, mha_dtype dtype, int64_t in, const m
 mha_status mha_linear_create_stack(mha_ctx *ctx, int64_t in, const mha_matrix *parts, int64_t count,
                                    mha_activation activation, mha_linear **linear, mha_error *err)
 {
-    if (!linear) return mha__fail(err, MHA_ERR_ARG, "linear: where to store it is NULL");
+    if (!linear) return mha__fail(err, MHA_ERR_ARG, "linear: where to store it must not be NULL");
     *linear = NULL;
     if (!parts || count < 1 || count > MAX_PARTS)
         return mha__fail(err, MHA_ERR_ARG, "linear: %lld matrices, not 1..%d", parts ? (long long)count : 0, MAX_PARTS);
@@ -370,7 +372,7 @@ mha_status mha_linear_forward(const mha_linear *linear, const float *x, int64_t 
     size_t bytes = 0;
     if (!mha__bytes((int64_t[]){rows, mha__max64(linear->in, linear->out)}, 2, 2 * sizeof *x, &bytes))
         return mha__fail(err, MHA_ERR_ARG, "linear: rows is %lld, too many for memory", (long long)rows);
-    if (rows && (!x || !y)) return mha__fail(err, MHA_ERR_ARG, "linear: %s is NULL", x ? "y" : "x");
+    if (rows && (!x || !y)) return mha__fail(err, MHA_ERR_ARG, "linear: %s must not be NULL", x ? "y" : "x");
     const size_t left_bytes = mha__linear_left(linear, rows);
     void *left = left_bytes ? mha__alloc(linear->ctx, left_bytes) : NULL;
     if (left_bytes && !left) return mha__no_memory(err, left_bytes, "the rounded input of a linear layer");

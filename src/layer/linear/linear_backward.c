@@ -239,7 +239,7 @@ mha_status mha_linear_backward(mha_ctx *ctx, const mha_linear_gradient *given, m
         return mha__fail(err, MHA_ERR_ARG, "mha_linear_gradient: rows is %lld, in is %lld, matrix.out is %lld",
                          (long long)g.rows, (long long)g.in, (long long)g.matrix.out);
     if ((g.rows && !g.dy) || (g.dx && !g.matrix.weight) || (g.rows && g.dweight && !g.x))
-        return mha__fail(err, MHA_ERR_ARG, "mha_linear_gradient: %s is NULL",
+        return mha__fail(err, MHA_ERR_ARG, "mha_linear_gradient: %s must not be NULL",
                          g.rows && !g.dy            ? "dy"
                          : g.dx && !g.matrix.weight ? "matrix.weight, which dx needs,"
                                                     : "x, which dweight needs,");

@@ -58,13 +58,14 @@ static mha_status read_args(mha_cross_entropy_args *a, const mha_cross_entropy_a
         return mha__fail(err, MHA_ERR_ARG, "mha_cross_entropy_args: rows is %lld, classes is %lld", (long long)a->rows,
                          (long long)a->classes);
     if (a->rows && (!a->logits || !a->labels))
-        return mha__fail(err, MHA_ERR_ARG, "mha_cross_entropy_args: %s is NULL", a->logits ? "labels" : "logits");
+        return mha__fail(err, MHA_ERR_ARG, "mha_cross_entropy_args: %s must not be NULL",
+                         a->logits ? "labels" : "logits");
     if (!isfinite(a->scale)) return mha__fail(err, MHA_ERR_ARG, "mha_cross_entropy_args: scale is %g", a->scale);
     *counted = 0;
     for (int64_t r = 0; r < a->rows; r++) {
         if (a->labels[r] != MHA_IGNORE && (a->labels[r] < 0 || a->labels[r] >= a->classes))
-            return mha__fail(err, MHA_ERR_ARG, "label %lld is %d, not in 0..%lld or %d", (long long)r,
-                             (int)a->labels[r], (long long)a->classes - 1, MHA_IGNORE);
+            return mha__fail(err, MHA_ERR_ARG, "label %lld must be from 0 to %lld or %d (got %d)", (long long)r,
+                             (long long)a->classes - 1, MHA_IGNORE, (int)a->labels[r]);
         *counted += a->labels[r] != MHA_IGNORE;
     }
     return MHA_OK;

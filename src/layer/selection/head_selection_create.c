@@ -13,8 +13,8 @@ static mha_status check_split(const mha_attn_layer_options *o, mha_error *err)
 {
     const mha_layer_choice *c = &o->choice;
     if (c->option_count < 1 || c->option_count > MHA_HEAD_OPTIONS)
-        return mha__fail(err, MHA_ERR_ARG, "attention layer: choice.option_count is %lld, not 1..%d",
-                         (long long)c->option_count, MHA_HEAD_OPTIONS);
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: choice.option_count must be from 1 to %d (got %lld)",
+                         MHA_HEAD_OPTIONS, (long long)c->option_count);
     for (int64_t n = 0; n < c->option_count; n++)
         if (c->options[n] < 1 || o->heads * o->head_dim % c->options[n] ||
             o->heads * o->head_dim / c->options[n] > MHA_HEAD_DIM_MAX)
@@ -34,19 +34,21 @@ mha_status mha__attn_choice_check(const mha_attn_layer_options *o, mha_error *er
 {
     const mha_layer_choice *c = &o->choice;
     if ((int)c->of < MHA_CHOICE_NONE || c->of > MHA_CHOICE_OPTIONS)
-        return mha__fail(err, MHA_ERR_ARG, "attention layer: choice.of is %d, which is no mha_choice", (int)c->of);
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: choice.of must be a value of mha_choice (got %d)",
+                         (int)c->of);
     if (!c->of) return MHA_OK;
     if (c->of != MHA_CHOICE_EXPERTS &&
         ((int)c->selection < MHA_SELECTION_HARD || c->selection > MHA_SELECTION_STRAIGHT_THROUGH))
-        return mha__fail(err, MHA_ERR_ARG, "attention layer: choice.selection is %d, which is no mha_selection",
+        return mha__fail(err, MHA_ERR_ARG,
+                         "attention layer: choice.selection must be a value of mha_selection (got %d)",
                          (int)c->selection);
     if (!c->score.weight || !c->score.bias || c->score.transposed)
         return mha__fail(err, MHA_ERR_ARG, "attention layer: choice.score needs a weight and a bias");
     if (o->causal) return refuse("causal: it would tell a token of later ones", err);
     if (c->of == MHA_CHOICE_OPTIONS) return check_split(o, err);
     if (c->keep < 1 || c->keep > o->heads)
-        return mha__fail(err, MHA_ERR_ARG, "attention layer: choice.keep is %lld, not 1..heads %lld",
-                         (long long)c->keep, (long long)o->heads);
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: choice.keep must be from 1 to heads %lld (got %lld)",
+                         (long long)o->heads, (long long)c->keep);
     return MHA_OK;
 }
 

@@ -12,10 +12,10 @@ static void name_all(mha_variant *v)
 
 static mha_status read_options(mha_variant *v, const mha_adaptive_heads_options *o, mha_error *err)
 {
-    if (!o->head_options) return mha__fail(err, MHA_ERR_ARG, "%s: head_options is NULL", v->name);
+    if (!o->head_options) return mha__fail(err, MHA_ERR_ARG, "%s: head_options must not be NULL", v->name);
     if (o->head_option_count < 1 || o->head_option_count > MHA_HEAD_OPTIONS)
-        return mha__fail(err, MHA_ERR_ARG, "%s: head_option_count is %lld, not 1..%d", v->name,
-                         (long long)o->head_option_count, MHA_HEAD_OPTIONS);
+        return mha__fail(err, MHA_ERR_ARG, "%s: head_option_count must be from 1 to %d (got %lld)", v->name,
+                         MHA_HEAD_OPTIONS, (long long)o->head_option_count);
     for (int64_t n = 0; n < o->head_option_count; n++) {
         char field[32];
         snprintf(field, sizeof field, "head_options[%lld]", (long long)n);

@@ -12,8 +12,8 @@ mha_status mha_grouped_query_create(mha_ctx *ctx, const mha_grouped_query_option
     if (o.kv_groups && o.num_kv_heads)
         return mha__fail(err, MHA_ERR_ARG, "%s: kv_groups and num_kv_heads are both set", v.name);
     if (o.kv_groups && (o.kv_groups < 1 || o.num_heads % o.kv_groups))
-        return mha__fail(err, MHA_ERR_ARG, "%s: kv_groups is %lld, which does not divide num_heads %lld", v.name,
-                         (long long)o.kv_groups, (long long)o.num_heads);
+        return mha__fail(err, MHA_ERR_ARG, "%s: kv_groups must divide num_heads = %lld (got %lld)", v.name,
+                         (long long)o.num_heads, (long long)o.kv_groups);
     MHA__TRY(mha__share_heads(&v, o.kv_groups ? o.num_heads / o.kv_groups : o.num_kv_heads, err));
     for (int d = MHA__Q; d <= MHA__V; d++)
         v.dense[d] = (mha__dense){.in = o.d_model,

@@ -27,7 +27,7 @@ mha_status mha_head_pruning_create(mha_ctx *ctx, const mha_head_pruning_options 
     MHA__TRY(mha__split_heads(&v, o.num_heads, "d_model", o.d_model, err));
     MHA__TRY(mha__check_selection(&v, err));
     if (!(o.prune_ratio >= 0 && o.prune_ratio <= 1))
-        return mha__fail(err, MHA_ERR_ARG, "%s: prune_ratio is %g, not 0..1", v.name, o.prune_ratio);
+        return mha__fail(err, MHA_ERR_ARG, "%s: prune_ratio must be from 0 to 1 (got %g)", v.name, o.prune_ratio);
     v.choices = v.heads;
     v.chosen = (int64_t)((double)v.heads * (1 - o.prune_ratio));
     for (int d = MHA__Q; d <= MHA__V; d++)

@@ -19,12 +19,13 @@ static void name_all(mha_variant *v)
 static mha_status check_experts(mha_variant *v, const mha_moe_heads_options *o, mha_error *err)
 {
     if (v->choices < 1 || v->choices > 4096)
-        return mha__fail(err, MHA_ERR_ARG, "%s: num_experts is %lld, not 1..4096", v->name, (long long)v->choices);
-    if (v->chosen < 1 || v->chosen > v->choices)
-        return mha__fail(err, MHA_ERR_ARG, "%s: top_k is %lld, not 1..num_experts %lld", v->name, (long long)v->chosen,
+        return mha__fail(err, MHA_ERR_ARG, "%s: num_experts must be from 1 to 4096 (got %lld)", v->name,
                          (long long)v->choices);
+    if (v->chosen < 1 || v->chosen > v->choices)
+        return mha__fail(err, MHA_ERR_ARG, "%s: top_k must be from 1 to num_experts %lld (got %lld)", v->name,
+                         (long long)v->choices, (long long)v->chosen);
     if ((int)o->expert_output < MHA_EXPERT_PROJECT || o->expert_output > MHA_EXPERT_PLAIN)
-        return mha__fail(err, MHA_ERR_ARG, "%s: expert_output is %d, which is no mha_expert_output", v->name,
+        return mha__fail(err, MHA_ERR_ARG, "%s: expert_output must be a value of mha_expert_output (got %d)", v->name,
                          (int)o->expert_output);
     if (o->expert_output == MHA_EXPERT_SLOT && v->choices != o->num_heads)
         return mha__fail(err, MHA_ERR_ARG, "%s: expert_output is slot, but num_experts %lld is not num_heads %lld",

@@ -11,7 +11,7 @@
 
 mha_status mha__check_layer(mha_variant **layer, mha_error *err)
 {
-    if (!layer) return mha__fail(err, MHA_ERR_ARG, "attention layer: where to store it is NULL");
+    if (!layer) return mha__fail(err, MHA_ERR_ARG, "attention layer: where to store it must not be NULL");
     *layer = NULL;
     return MHA_OK;
 }
@@ -19,7 +19,8 @@ mha_status mha__check_layer(mha_variant **layer, mha_error *err)
 mha_status mha__check_width(const mha_variant *v, const char *field, int64_t width, mha_error *err)
 {
     if (width < 1 || width > MAX_WIDTH)
-        return mha__fail(err, MHA_ERR_ARG, "%s: %s is %lld, not 1..%d", v->name, field, (long long)width, MAX_WIDTH);
+        return mha__fail(err, MHA_ERR_ARG, "%s: %s must be from 1 to %d (got %lld)", v->name, field, MAX_WIDTH,
+                         (long long)width);
     return MHA_OK;
 }
 
@@ -27,10 +28,11 @@ mha_status mha__check_heads(const mha_variant *v, const char *field, int64_t hea
                             mha_error *err)
 {
     if (heads < 1 || heads > 65536)
-        return mha__fail(err, MHA_ERR_ARG, "%s: %s is %lld, not 1..65536", v->name, field, (long long)heads);
+        return mha__fail(err, MHA_ERR_ARG, "%s: %s must be from 1 to 65536 (got %lld)", v->name, field,
+                         (long long)heads);
     if (width % heads)
-        return mha__fail(err, MHA_ERR_ARG, "%s: %s is %lld, which does not divide %s %lld", v->name, field,
-                         (long long)heads, of, (long long)width);
+        return mha__fail(err, MHA_ERR_ARG, "%s: %s must divide %s = %lld (got %lld)", v->name, field, of,
+                         (long long)width, (long long)heads);
     return MHA_OK;
 }
 
@@ -47,8 +49,8 @@ mha_status mha__share_heads(mha_variant *v, int64_t kv_heads, mha_error *err)
 {
     if (!kv_heads) kv_heads = v->heads;
     if (kv_heads < 1 || v->heads % kv_heads)
-        return mha__fail(err, MHA_ERR_ARG, "%s: num_kv_heads is %lld, which does not divide num_heads %lld", v->name,
-                         (long long)kv_heads, (long long)v->heads);
+        return mha__fail(err, MHA_ERR_ARG, "%s: num_kv_heads must divide num_heads = %lld (got %lld)", v->name,
+                         (long long)v->heads, (long long)kv_heads);
     v->kv_heads = kv_heads;
     return MHA_OK;
 }
@@ -56,7 +58,8 @@ mha_status mha__share_heads(mha_variant *v, int64_t kv_heads, mha_error *err)
 mha_status mha__check_scale(mha_variant *v, mha_scale_rule rule, mha_error *err)
 {
     if (rule != MHA_SCALE_HEAD_DIM && rule != MHA_SCALE_D_OUT)
-        return mha__fail(err, MHA_ERR_ARG, "%s: scale_rule is %d, which is no mha_scale_rule", v->name, (int)rule);
+        return mha__fail(err, MHA_ERR_ARG, "%s: scale_rule must be a value of mha_scale_rule (got %d)", v->name,
+                         (int)rule);
     v->scale = rule == MHA_SCALE_D_OUT ? 1 / sqrt((double)v->d_out) : 0;
     return MHA_OK;
 }
@@ -64,7 +67,7 @@ mha_status mha__check_scale(mha_variant *v, mha_scale_rule rule, mha_error *err)
 mha_status mha__check_selection(const mha_variant *v, mha_error *err)
 {
     if ((int)v->selection < MHA_SELECTION_HARD || v->selection > MHA_SELECTION_STRAIGHT_THROUGH)
-        return mha__fail(err, MHA_ERR_ARG, "%s: selection is %d, which is no mha_selection", v->name,
+        return mha__fail(err, MHA_ERR_ARG, "%s: selection must be a value of mha_selection (got %d)", v->name,
                          (int)v->selection);
     return MHA_OK;
 }
@@ -72,7 +75,7 @@ mha_status mha__check_selection(const mha_variant *v, mha_error *err)
 mha_status mha__check_dropout(const mha_variant *v, mha_error *err)
 {
     if (!(v->dropout >= 0 && v->dropout <= 1))
-        return mha__fail(err, MHA_ERR_ARG, "%s: dropout is %g, not 0..1", v->name, v->dropout);
+        return mha__fail(err, MHA_ERR_ARG, "%s: dropout must be from 0 to 1 (got %g)", v->name, v->dropout);
     if (v->context_length < 0)
         return mha__fail(err, MHA_ERR_ARG, "%s: context_length is %lld, must be > 0, or 0 for any number", v->name,
                          (long long)v->context_length);
@@ -224,7 +227,7 @@ static mha_status make_zero(const mha_variant *v, mha_named_tensor *list, const 
 
 mha_status mha_variant_zero_gradients(mha_variant *v, mha_error *err)
 {
-    if (!v) return mha__fail(err, MHA_ERR_ARG, "attention layer is NULL");
+    if (!v) return mha__fail(err, MHA_ERR_ARG, "attention layer must not be NULL");
     return make_zero(v, v->gradients, "the gradients of a layer", err);
 }
 
@@ -271,7 +274,7 @@ static mha_status check_head_width(const mha_variant *v, mha_error *err)
 
 mha_status mha_variant_init(mha_variant *v, mha_rng *rng, mha_error *err)
 {
-    if (!v) return mha__fail(err, MHA_ERR_ARG, "attention layer is NULL");
+    if (!v) return mha__fail(err, MHA_ERR_ARG, "attention layer must not be NULL");
     MHA__TRY(check_head_width(v, err));
     if (!rng || !mha__value(v, 0)) MHA__TRY(make_zero(v, v->values, "the parameters of a layer", err));
     if (!rng) return MHA_OK;
@@ -313,7 +316,7 @@ static mha_status pack(mha_variant *v, mha__dense *d, mha_error *err)
 
 mha_status mha_variant_update(mha_variant *v, mha_error *err)
 {
-    if (!v) return mha__fail(err, MHA_ERR_ARG, "attention layer is NULL");
+    if (!v) return mha__fail(err, MHA_ERR_ARG, "attention layer must not be NULL");
     if (!mha__value(v, 0))
         return mha__fail(err, MHA_ERR_ARG, "%s: mha_variant_update before mha_variant_init", v->name);
     for (int d = 0; d < MHA__DENSES; d++)

@@ -285,7 +285,7 @@ mha_status mha_variant_backward(mha_variant *v, const mha_variant_input *input, 
     if (!trace || trace->layer != v || trace->B != in.batch || trace->Lq != in.q_len || trace->Ln != in.kv_len ||
         trace->P != in.past_len)
         return mha__fail(err, MHA_ERR_ARG, "%s: the trace is not that of a forward call with this input", v->name);
-    if (!g.output) return mha__fail(err, MHA_ERR_ARG, "%s: the gradient of the output is NULL", v->name);
+    if (!g.output) return mha__fail(err, MHA_ERR_ARG, "%s: the gradient of the output must not be NULL", v->name);
     if (g.key && !given.key)
         return mha__fail(err, MHA_ERR_ARG, "%s: a gradient of key is wanted, but the input has no key", v->name);
     if (g.value && !given.value)

@@ -257,7 +257,7 @@ mha_status mha_variant_forward(const mha_variant *v, const mha_variant_input *in
     mha_variant_input in;
     if (trace) trace->layer = NULL;
     MHA__TRY(mha__variant_input(v, &in, input, err));
-    if (!output) return mha__fail(err, MHA_ERR_ARG, "%s: output is NULL", v->name);
+    if (!output) return mha__fail(err, MHA_ERR_ARG, "%s: output must not be NULL", v->name);
     if (trace) return run(v, &in, output, trace, err);
     mha_trace own = {.ctx = v->ctx};
     const mha_status status = run(v, &in, output, &own, err);

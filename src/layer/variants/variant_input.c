@@ -31,8 +31,8 @@ static mha_status check_sizes(const mha_variant *v, mha_variant_input *in, mha_e
         return mha__fail(err, MHA_ERR_ARG, "%s: batch is %lld, must be > 0", v->name, (long long)in->batch);
     for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++)
         if (sizes[n].value < sizes[n].least || sizes[n].value > sizes[n].most)
-            return mha__fail(err, MHA_ERR_ARG, "%s: %s is %lld, not %lld..%lld", v->name, sizes[n].field,
-                             (long long)sizes[n].value, (long long)sizes[n].least, (long long)sizes[n].most);
+            return mha__fail(err, MHA_ERR_ARG, "%s: %s must be from %lld to %lld (got %lld)", v->name, sizes[n].field,
+                             (long long)sizes[n].least, (long long)sizes[n].most, (long long)sizes[n].value);
     const int64_t tokens = in->q_len + in->kv_len + in->past_len, width = v->d_in + v->d_out + v->dense[MHA__Q].out;
     if (!mha__bytes((int64_t[]){in->batch, tokens, width + v->choices + 64}, 3, 64, &bytes) || bytes > INT64_MAX ||
         !mha__bytes((int64_t[]){in->q_len, in->past_len + in->kv_len}, 2, 64, &bytes))
@@ -46,15 +46,15 @@ static mha_status check_sizes(const mha_variant *v, mha_variant_input *in, mha_e
 
 static mha_status check_operands(const mha_variant *v, const mha_variant_input *in, mha_error *err)
 {
-    if (!in->query) return refuse(v, "query", "is NULL", err);
+    if (!in->query) return refuse(v, "query", "must not be NULL", err);
     if (v->self && (in->key || in->value))
         return refuse(v, in->key ? "key" : "value", "is given: it takes x alone", err);
     if (v->self && in->kv_len != in->q_len) return refuse(v, "kv_len", "is given: it takes x alone", err);
-    if (!in->key && in->kv_len != in->q_len) return refuse(v, "key", "is NULL, but kv_len is not q_len", err);
+    if (!in->key && in->kv_len != in->q_len) return refuse(v, "key", "must not be NULL unless kv_len is q_len", err);
     if (in->positions && !v->rotary) return refuse(v, "positions", "are given, but nothing is rotated", err);
     if (in->past_len && !v->takes_past) return refuse(v, "past_len", "is given, but past tokens are not taken", err);
     if (in->past_len && (!in->past_key || !in->past_value))
-        return refuse(v, in->past_key ? "past_value" : "past_key", "is NULL, but past_len is not 0", err);
+        return refuse(v, in->past_key ? "past_value" : "past_key", "must not be NULL unless past_len is 0", err);
     if ((in->past_key || in->past_value) && !v->takes_past)
         return refuse(v, in->past_key ? "past_key" : "past_value", "is given, but past tokens are not taken", err);
     if (in->blocked.data && in->additive.data) return refuse(v, "blocked", "and additive are both given", err);
@@ -103,17 +103,17 @@ static mha_status check_mask(const mha_variant *v, const mha_variant_input *in, 
     for (int n = 0; n < m->rank; n++)
         length +=
             snprintf(text + length, sizeof text - (size_t)length, "%s%lld", n ? ", " : "", (long long)m->shape[n]);
-    return mha__fail(err, MHA_ERR_ARG,
-                     "%s: %s has the shape [%s]; want [q, k], [batch, q, k] or [batch, heads, q, k] with batch %lld, "
-                     "heads %lld, q %lld, k %lld, of which all but k may be 1",
-                     v->name, field, text, (long long)want[0], (long long)want[1], (long long)want[2],
-                     (long long)want[3]);
+    return mha__fail(
+        err, MHA_ERR_ARG,
+        "%s: shape of %s must be [q, k], [batch, q, k] or [batch, heads, q, k] with batch = %lld, heads = %lld, "
+        "q = %lld or 1 each, and k = %lld (got [%s])",
+        v->name, field, (long long)want[0], (long long)want[1], (long long)want[2], (long long)want[3], text);
 }
 
 mha_status mha__variant_input(const mha_variant *v, mha_variant_input *in, const mha_variant_input *given,
                               mha_error *err)
 {
-    if (!v) return mha__fail(err, MHA_ERR_ARG, "attention layer is NULL");
+    if (!v) return mha__fail(err, MHA_ERR_ARG, "attention layer must not be NULL");
     MHA__TRY(mha__options_read(in, sizeof *in, given, "mha_variant_input", err));
     if (!v->dense[MHA__Q].linear)
         return refuse(v, "its parameters", "were neither drawn (mha_variant_init) nor packed (mha_variant_update)",

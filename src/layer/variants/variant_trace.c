@@ -4,7 +4,7 @@
 
 mha_status mha_trace_create(mha_ctx *ctx, mha_trace **trace, mha_error *err)
 {
-    if (!trace) return mha__fail(err, MHA_ERR_ARG, "trace: where to store it is NULL");
+    if (!trace) return mha__fail(err, MHA_ERR_ARG, "trace: where to store it must not be NULL");
     *trace = NULL;
     MHA__TRY(mha__ctx_find(&ctx, err));
     mha_trace *t = mha__calloc(ctx, 1, sizeof *t);

@@ -147,7 +147,7 @@ static mha_status embed_back(const mha_model_grads *g, float *dembeddings, mha_e
 mha_status mha__grads_check(const mha_model_gradient *wanted, mha_error *err)
 {
     if (!wanted->taylor || wanted->on_context) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "taylor is %d, but on_context is NULL: nobody would see it", wanted->taylor);
+    return mha__fail(err, MHA_ERR_ARG, "on_context must not be NULL with taylor = %d", wanted->taylor);
 }
 
 static mha_status layers_back(mha_model_grads *g, const mha_model_gradient *wanted, float *row_taylor, bool ends,
@@ -213,7 +213,8 @@ mha_status mha_model_grads_backward(mha_model_grads *g, const mha_model_gradient
 {
     mha_model_gradient given;
     if (!g || !g->ready)
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_grads_backward: %s", g ? "no forward call" : "grads is NULL");
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_grads_backward: %s",
+                         g ? "no forward call" : "grads must not be NULL");
     MHA__TRY(mha__options_read(&given, sizeof given, gradient, "mha_model_gradient", err));
     MHA__TRY(mha__grads_check(&given, err));
     MHA__TRY(mha__head_check(g->model, given.pooled != NULL, given.logits || given.last_logits, err));

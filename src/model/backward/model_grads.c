@@ -74,7 +74,7 @@ mha_status mha_model_grads_create(const mha_model *model, const mha_model_grads_
 {
     mha_model_grads_options o;
     if (!model || !out)
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_grads_create: %s is NULL", model ? "out" : "model");
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_grads_create: %s must not be NULL", model ? "out" : "model");
     *out = NULL;
     MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_model_grads_options", err));
     if (!model->packed) return mha__fail(err, MHA_ERR_ARG, "the model was opened without weights (no_weights)");
@@ -124,13 +124,13 @@ mha_status mha__grads_room(mha_model_grads *g, mha__room *room, size_t bytes, co
 mha_status mha_model_grads_dropout(mha_model_grads *grads, const mha_model_dropout *dropout, mha_error *err)
 {
     static const mha_model_dropout none = {0};
-    if (!grads) return mha__fail(err, MHA_ERR_ARG, "mha_model_grads_dropout: grads is NULL");
+    if (!grads) return mha__fail(err, MHA_ERR_ARG, "mha_model_grads_dropout: grads must not be NULL");
     const mha_model_dropout d = dropout ? *dropout : none;
     const double shares[] = {d.embedding, d.attention, d.residual};
     static const char *const names[] = {"embedding", "attention", "residual"};
     for (int n = 0; n < 3; n++)
         if (!(shares[n] >= 0 && shares[n] < 1)) /* NaN is neither */
-            return mha__fail(err, MHA_ERR_ARG, "mha_model_dropout: %s is %g, not in [0, 1)", names[n], shares[n]);
+            return mha__fail(err, MHA_ERR_ARG, "mha_model_dropout: %s must be in [0, 1) (got %g)", names[n], shares[n]);
     grads->next_dropout = d;
     return MHA_OK;
 }

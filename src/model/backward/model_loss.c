@@ -36,8 +36,8 @@ static mha_status choose_rows(const mha_model_grads *g, const int32_t *labels, i
         if (row + 1 == end) b++;
         if (all ? !mha__grads_real(g, row) : label == MHA_IGNORE) continue;
         if (label < 0 || label >= vocab)
-            return mha__fail(err, MHA_ERR_ARG, "the label of token %lld is %d, not in 0..%lld or %d", (long long)row,
-                             (int)label, (long long)vocab - 1, MHA_IGNORE);
+            return mha__fail(err, MHA_ERR_ARG, "the label of token %lld must be from 0 to %lld or %d (got %d)",
+                             (long long)row, (long long)vocab - 1, MHA_IGNORE, (int)label);
         if (rows) rows[*count] = row, chosen[*count] = label;
         (*count)++;
     }
@@ -154,7 +154,7 @@ static mha_status read_args(const mha_model *m, const mha_model_loss_args *given
     *d = args->distill;
     MHA__TRY(mha__distill_read(m, args->teacher, d, err));
     if (d->labels != 0 && all_rows(m, args->labels))
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_loss_args: labels is NULL, but the model is an encoder");
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_loss_args: labels must not be NULL for an encoder");
     if (!isfinite(args->scale)) return mha__fail(err, MHA_ERR_ARG, "mha_model_loss_args: scale is %g", args->scale);
     const mha_model_gradient wanted = wanted_of(args);
     return mha__grads_check(&wanted, err);
@@ -166,7 +166,7 @@ mha_status mha_model_grads_loss(mha_model_grads *g, const mha_model_input *input
     mha_model_loss_args args;
     mha__arena arena = {0};
     lesson l = {.args = &args};
-    if (!g) return mha__fail(err, MHA_ERR_ARG, "mha_model_grads_loss: grads is NULL");
+    if (!g) return mha__fail(err, MHA_ERR_ARG, "mha_model_grads_loss: grads must not be NULL");
     MHA__TRY(read_args(g->model, given, &args, &l.d, err));
     MHA__TRY(mha_model_grads_forward(g, input, NULL, err));
     take_arrays(&arena, g, &l);

@@ -206,7 +206,7 @@ mha_status mha_model_grads_forward(mha_model_grads *g, const mha_model_input *in
                                    mha_error *err)
 {
     mha_model_output out;
-    if (!g) return mha__fail(err, MHA_ERR_ARG, "mha_model_grads_forward: grads is NULL");
+    if (!g) return mha__fail(err, MHA_ERR_ARG, "mha_model_grads_forward: grads must not be NULL");
     g->ready = false;
     g->dropout = g->next_dropout;
     MHA__TRY(mha__options_read(&out, sizeof out, output, "mha_model_output", err));

@@ -17,12 +17,13 @@ static mha_status check_weights(const mha_model_distill *d, mha_error *err)
     static const char *const name[] = {"labels", "logits", "hidden", "text"};
     for (int n = 0; n < 4; n++)
         if (!(value[n] >= 0 && isfinite(value[n])))
-            return mha__fail(err, MHA_ERR_ARG, "mha_model_distill: %s is %g, not >= 0", name[n], value[n]);
+            return mha__fail(err, MHA_ERR_ARG, "mha_model_distill: %s must be 0 or more (got %g)", name[n], value[n]);
     if (!(d->temperature >= MHA__COOLEST && d->temperature <= MHA__HOTTEST))
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_distill: temperature is %g, not in [%g, %g]", d->temperature,
-                         MHA__COOLEST, MHA__HOTTEST);
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_distill: temperature must be in [%g, %g] (got %g)", MHA__COOLEST,
+                         MHA__HOTTEST, d->temperature);
     if (d->pool != MHA_POOL_MEAN && d->pool != MHA_POOL_CLS)
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_distill: pool is %d, which is no mha_pool", (int)d->pool);
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_distill: pool must be a value of mha_pool (got %d)",
+                         (int)d->pool);
     return MHA_OK;
 }
 
@@ -50,7 +51,7 @@ mha_status mha__distill_read(const mha_model *m, const mha_model *teacher, mha_m
 {
     const bool given = d->labels != 0 || d->logits != 0 || d->hidden != 0 || d->text != 0;
     if (!teacher && (given || d->temperature != 0))
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_distill: weights of a teacher, but teacher is NULL");
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_distill: teacher must not be NULL with weights of its losses");
     if (!teacher)
         *d = (mha_model_distill){.labels = 1};
     else if (!given && m->lm_head && teacher->lm_head)

@@ -145,15 +145,14 @@ static mha_status derive(const mha__json_obj *root, mha__config *c, mha_error *e
     if (!c->intermediate) c->intermediate = 4 * c->hidden;
     if (!c->head_dim) {
         if (c->hidden % c->heads)
-            return mha__fail(err, MHA_ERR_FORMAT,
-                             "%s: num_attention_heads is %lld, which does not divide hidden_size %lld", root->file,
-                             (long long)c->heads, (long long)c->hidden);
+            return mha__fail(err, MHA_ERR_FORMAT, "%s: num_attention_heads must divide hidden_size = %lld (got %lld)",
+                             root->file, (long long)c->hidden, (long long)c->heads);
         c->head_dim = c->hidden / c->heads;
     }
     if (c->heads % c->kv_heads)
         return mha__fail(err, MHA_ERR_FORMAT,
-                         "%s: num_key_value_heads is %lld, which does not divide num_attention_heads %lld", root->file,
-                         (long long)c->kv_heads, (long long)c->heads);
+                         "%s: num_key_value_heads must divide num_attention_heads = %lld (got %lld)", root->file,
+                         (long long)c->heads, (long long)c->kv_heads);
     if (c->head_dim > MHA_HEAD_DIM_MAX)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
                          "%s: a head is %lld wide (hidden_size %lld, num_attention_heads %lld); %d is "

@@ -11,7 +11,7 @@ mha_status mha__config_count(const mha__json_obj *o, const char *key, const mha_
                              const char *want, mha_error *err)
 {
     if ((int64_t)mha__json_size(list) == count) return MHA_OK;
-    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s%s%s: want %s (%lld), got an array of %zu", o->file,
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s%s%s must be %s (%lld; got an array of %zu)", o->file,
                      o->where ? o->where : "", o->where ? "." : "", key, want, (long long)count, mha__json_size(list));
 }
 
@@ -72,8 +72,8 @@ static mha_status check_band(const mha__json_obj *rope, const mha_rope_options *
 {
     const double low = o->low_freq != 0 ? o->low_freq : 1, high = o->high_freq != 0 ? o->high_freq : 4;
     if (o->kind != MHA_ROPE_LLAMA3 || low < high) return MHA_OK;
-    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s.low_freq_factor is %g, not below high_freq_factor %g", rope->file,
-                     rope->where, low, high);
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s.low_freq_factor must be below high_freq_factor %g (got %g)",
+                     rope->file, rope->where, high, low);
 }
 
 /* The numbers of one kind of scaling. */
@@ -153,7 +153,7 @@ mha_status mha__config_rope(const mha__json_obj *root, mha__config *c, mha_error
 static mha_status refuse_head(const mha__json_obj *root, int64_t layer, const mha__json_step *place, const char *want,
                               mha_error *err)
 {
-    return mha__fail(err, MHA_ERR_FORMAT, "%s: mha.heads[%lld][%zu]: want %s, got %s", root->file, (long long)layer,
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: mha.heads[%lld][%zu] must be %s (got %s)", root->file, (long long)layer,
                      place->index, want, mha__json_show(&(mha__quoted){0}, place->value));
 }
 
@@ -169,8 +169,8 @@ static mha_status read_any_order(const mha__json_obj *root, const mha__json *lis
         seen[head / 8] |= (uint8_t)(1u << (head % 8));
     }
     if (mha__json_size(list) == 0)
-        return mha__fail(err, MHA_ERR_FORMAT, "%s: mha.heads[%lld]: want at least one head, got an empty array",
-                         root->file, (long long)layer);
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: mha.heads[%lld] must hold a head (got an empty array)", root->file,
+                         (long long)layer);
     c->layer_heads[layer] = (int32_t)mha__json_size(list);
     return MHA_OK;
 }
@@ -193,8 +193,8 @@ static mha_status read_heads(const mha__json_obj *root, const mha__json *list, i
     }
     if (count == 0 || count % group)
         return mha__fail(err, MHA_ERR_FORMAT,
-                         "%s: mha.heads[%lld]: want at least one head, and whole groups of %lld, got an array of %lld",
-                         root->file, (long long)layer, (long long)group, (long long)count);
+                         "%s: mha.heads[%lld] must hold whole groups of %lld heads (got %lld heads)", root->file,
+                         (long long)layer, (long long)group, (long long)count);
     c->layer_heads[layer] = (int32_t)count;
     c->layer_kv_heads[layer] = (int32_t)(count / group);
     return MHA_OK;
@@ -257,8 +257,9 @@ static mha_status check_list(const mha__json_obj *root, const mha__json *list, i
     if (!mha__json_is(list, MHA__JSON_ARRAY))
         return mha__json_refuse_item(root, "mha.heads", (size_t)layer, "a list of heads", err);
     if ((int64_t)mha__json_size(list) <= c->heads) return MHA_OK;
-    return mha__fail(err, MHA_ERR_FORMAT, "%s: mha.heads[%lld]: want at most num_attention_heads (%lld), got %zu",
-                     root->file, (long long)layer, (long long)c->heads, mha__json_size(list));
+    return mha__fail(err, MHA_ERR_FORMAT,
+                     "%s: mha.heads[%lld] must hold at most num_attention_heads = %lld heads (got %zu)", root->file,
+                     (long long)layer, (long long)c->heads, mha__json_size(list));
 }
 
 mha_status mha__config_heads(const mha__json_obj *root, mha__config *c, mha_error *err)

@@ -100,8 +100,9 @@ mha_status mha__config_attention(const mha__json_obj *root, mha__config *c, mha_
         snprintf(where, sizeof where, list ? ATTENTION "[%lld]" : ATTENTION, (long long)layer);
         if (!item || mha__json_is(item, MHA__JSON_NULL)) continue;
         if (!mha__json_is(item, MHA__JSON_OBJECT))
-            return mha__fail(err, MHA_ERR_FORMAT, "%s: %s: want an object, or null for what the family has, got %s",
-                             root->file, where, mha__json_show(&(mha__quoted){0}, item));
+            return mha__fail(err, MHA_ERR_FORMAT,
+                             "%s: %s must be an object, or null for the default of the family (got %s)", root->file,
+                             where, mha__json_show(&(mha__quoted){0}, item));
         if (mha__json_size(item)) c->own_key = ATTENTION;
         MHA__TRY(read_entry(&entry, c, layer, err));
     }

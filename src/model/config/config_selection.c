@@ -61,7 +61,7 @@ static mha_status read_options(const mha__json_obj *o, int64_t columns, mha__lay
     MHA__TRY(mha__json_array(o, "head_options", MHA__REQUIRED, &list, err));
     c->option_count = (int64_t)mha__json_size(list);
     if (c->option_count < 1 || c->option_count > MHA_HEAD_OPTIONS)
-        return mha__fail(err, MHA_ERR_FORMAT, "%s: %s.head_options: want 1 to %d numbers of heads, got %lld", o->file,
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: %s.head_options must hold 1 to %d head counts (got %lld)", o->file,
                          o->where, MHA_HEAD_OPTIONS, (long long)c->option_count);
     for (size_t n = 0; n < (size_t)c->option_count; n++) {
         const mha__json *item = mha__json_item(list, n);

@@ -73,7 +73,7 @@ static mha_status read_starts(mha__batch *p, int64_t most, mha_error *err)
     if (p->in.batch < 1)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch is %lld, must be > 0", (long long)p->in.batch);
     if (starts[0] != 0)
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: starts[0] is %lld, not 0", (long long)starts[0]);
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: starts[0] must be 0 (got %lld)", (long long)starts[0]);
     for (int64_t b = 0; b < p->in.batch; b++)
         if (starts[b + 1] <= starts[b] || starts[b + 1] - starts[b] > most || starts[b + 1] > INT32_MAX)
             return mha__fail(err, MHA_ERR_ARG,
@@ -88,7 +88,8 @@ static mha_status read_starts(mha__batch *p, int64_t most, mha_error *err)
 static mha_status check_hidden(const mha_model *m, const mha_model_input *in, mha_error *err)
 {
     if (!in->hidden && in->first_layer != 0)
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: first_layer is %lld, hidden is NULL: it needs the states",
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_model_input: hidden must not be NULL with first_layer = %lld: it holds the states",
                          (long long)in->first_layer);
     if (in->first_layer < 0 || in->first_layer >= m->config.layers)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: first_layer is %lld, the model has layers 0..%lld",
@@ -101,7 +102,7 @@ static mha_status check_hidden(const mha_model *m, const mha_model_input *in, mh
                          "mha_model_input: first_layer is %lld with a cache: its lower layers would "
                          "miss these tokens",
                          (long long)in->first_layer);
-    if (!in->ids && !in->hidden) return mha__fail(err, MHA_ERR_ARG, "mha_model_input: ids is NULL");
+    if (!in->ids && !in->hidden) return mha__fail(err, MHA_ERR_ARG, "mha_model_input: ids must not be NULL");
     return MHA_OK;
 }
 

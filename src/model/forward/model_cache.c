@@ -37,12 +37,12 @@ static mha_status check_options(const mha_model *model, mha_model_cache_options 
     if (o->dtype == MHA_DTYPE_DEFAULT && model->outer.packed == MHA_BF16) o->dtype = MHA_BF16;
     if (o->tokens == 0) o->tokens = model->config.max_positions;
     if (o->batch < 1 || o->batch > INT32_MAX)
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_options: batch is %lld, not 1..2^31-1",
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_options: batch must be from 1 to 2^31-1 (got %lld)",
                          (long long)o->batch);
     if (o->page_size < 0 || o->page_size > INT32_MAX)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_options: page_size is %lld", (long long)o->page_size);
     if (o->tokens < 1 || o->tokens > INT32_MAX)
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_options: tokens is %lld, not 1..2^31-1",
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_options: tokens must be from 1 to 2^31-1 (got %lld)",
                          (long long)o->tokens);
     return MHA_OK;
 }
@@ -51,7 +51,7 @@ mha_status mha_model_cache_create(const mha_model *model, const mha_model_cache_
                                   mha_error *err)
 {
     mha_model_cache_options o;
-    if (!model || !out) return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_create: model or out is NULL");
+    if (!model || !out) return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_create: model and out must not be NULL");
     *out = NULL;
     MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_model_cache_options", err));
     MHA__TRY(check_options(model, &o, err));
@@ -94,7 +94,7 @@ size_t mha_model_cache_bytes(const mha_model_cache *cache)
 
 mha_status mha_model_cache_clear(mha_model_cache *cache, int64_t sequence, mha_error *err)
 {
-    if (!cache) return mha__fail(err, MHA_ERR_ARG, "cache is NULL");
+    if (!cache) return mha__fail(err, MHA_ERR_ARG, "cache must not be NULL");
     for (int64_t layer = 0; layer < cache->model->config.layers; layer++)
         MHA__TRY(mha_cache_clear(cache->layer[layer], sequence, err));
     return MHA_OK;
@@ -104,7 +104,7 @@ mha_status mha_model_cache_clear(mha_model_cache *cache, int64_t sequence, mha_e
  * layers before it changed, so those with windows are asked first. */
 mha_status mha_model_cache_truncate(mha_model_cache *cache, int64_t sequence, int64_t length, mha_error *err)
 {
-    if (!cache) return mha__fail(err, MHA_ERR_ARG, "cache is NULL");
+    if (!cache) return mha__fail(err, MHA_ERR_ARG, "cache must not be NULL");
     const mha__config *c = &cache->model->config;
     for (int slides = 1; slides >= 0; slides--)
         for (int64_t layer = 0; layer < c->layers; layer++)
@@ -115,7 +115,7 @@ mha_status mha_model_cache_truncate(mha_model_cache *cache, int64_t sequence, in
 
 mha_status mha_model_cache_fork(mha_model_cache *cache, int64_t from, int64_t to, int64_t length, mha_error *err)
 {
-    if (!cache) return mha__fail(err, MHA_ERR_ARG, "cache is NULL");
+    if (!cache) return mha__fail(err, MHA_ERR_ARG, "cache must not be NULL");
     const mha__config *c = &cache->model->config;
     for (int slides = 1; slides >= 0; slides--)
         for (int64_t layer = 0; layer < c->layers; layer++)

@@ -151,7 +151,7 @@ mha_status mha_model_forward(const mha_model *model, const mha_model_input *inpu
     const int64_t some_lengths = 0; /* it stands for an array that does not exist yet, and is not read */
     pass p = {0};
     void *memory = NULL;
-    if (!model) return mha__fail(err, MHA_ERR_ARG, "mha_model_forward: model is NULL");
+    if (!model) return mha__fail(err, MHA_ERR_ARG, "mha_model_forward: model must not be NULL");
     MHA__TRY(mha__options_read(&p.out, sizeof p.out, output, "mha_model_output", err));
     MHA__TRY(mha__batch_read(model, &p.batch, input, err));
     MHA__TRY(mha__head_check(model, p.out.pooled != NULL, p.out.logits || p.out.last_logits, err));

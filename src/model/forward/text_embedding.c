@@ -161,13 +161,15 @@ mha_status mha_model_embed(const mha_model *model, const char *const *texts, int
     mha_embed_options o;
     MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_embed_options", err));
     if (!model || count < 0 || (count && (!texts || !out)))
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_embed: model, texts or out is NULL, or count %lld is negative",
-                         (long long)count);
+        return mha__fail(
+            err, MHA_ERR_ARG,
+            "mha_model_embed: model, texts and out must not be NULL, and count must be 0 or more (got %lld)",
+            (long long)count);
     if (!model->packed) return mha__fail(err, MHA_ERR_ARG, "the model was opened without weights (no_weights)");
     if (!model->tokenizer)
         return mha__fail(err, MHA_ERR_ARG, "the model was opened without its tokenizer (no_tokenizer)");
     if (o.pool != MHA_POOL_MEAN && o.pool != MHA_POOL_CLS)
-        return mha__fail(err, MHA_ERR_ARG, "mha_embed_options.pool is %d, which is no mha_pool", (int)o.pool);
+        return mha__fail(err, MHA_ERR_ARG, "mha_embed_options.pool must be a value of mha_pool (got %d)", (int)o.pool);
     embedding *e = create(model, err);
     if (!e) return MHA_ERR_MEMORY;
     e->options = o;

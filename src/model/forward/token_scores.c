@@ -37,13 +37,13 @@ static mha_status score_pieces(const mha_model *model, const int32_t *ids, int64
 static mha_status check(const mha_model *model, const int32_t *ids, int64_t count, const float *logprob, mha_error *err)
 {
     if (!model || !ids || !logprob)
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_score: model, ids or logprob is NULL");
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_score: model, ids and logprob must not be NULL");
     if (count < 2 || count > INT32_MAX)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_score: %lld tokens; it takes two to score one", (long long)count);
     for (int64_t i = 0; i < count; i++)
         if (ids[i] < 0 || ids[i] >= model->config.vocab)
-            return mha__fail(err, MHA_ERR_ARG, "mha_model_score: token %lld is %d, not 0..%lld", (long long)i, ids[i],
-                             (long long)model->config.vocab - 1);
+            return mha__fail(err, MHA_ERR_ARG, "mha_model_score: token %lld must be from 0 to %lld (got %d)",
+                             (long long)i, (long long)model->config.vocab - 1, ids[i]);
     return MHA_OK;
 }
 

@@ -169,7 +169,8 @@ mha_status mha_model_generate(const mha_model *model, const mha_prompt *prompts,
     mha__generation g = {.model = model, .prompts = prompts, .count = count, .out = out, .lengths = lengths};
     if (!model || count < 0 || (count > 0 && (!prompts || !out || !lengths)))
         return mha__fail(err, MHA_ERR_ARG,
-                         "mha_model_generate: count is %lld, or model, prompts, out or lengths is NULL",
+                         "mha_model_generate: model, prompts, out and lengths must not be NULL, and count must be 0 or "
+                         "more (got %lld)",
                          (long long)count);
     MHA__TRY(mha__options_read(&g.o, sizeof g.o, options, "mha_generate_options", err));
     MHA__TRY(mha__generation_check(&g, err));

@@ -21,8 +21,9 @@ static mha_status check_prompt(const mha__generation *g, int64_t n, int64_t most
                          (long long)most);
     for (int64_t i = 0; i < p->count; i++)
         if (p->ids[i] < 0 || p->ids[i] >= g->model->config.vocab)
-            return mha__fail(err, MHA_ERR_ARG, "prompt %lld of %lld: token %lld is %d, not 0..%lld", (long long)n + 1,
-                             (long long)g->count, (long long)i, p->ids[i], (long long)g->model->config.vocab - 1);
+            return mha__fail(err, MHA_ERR_ARG, "prompt %lld of %lld: token %lld must be from 0 to %lld (got %d)",
+                             (long long)n + 1, (long long)g->count, (long long)i, (long long)g->model->config.vocab - 1,
+                             p->ids[i]);
     return MHA_OK;
 }
 
@@ -31,12 +32,13 @@ static mha_status check_numbers(const mha_generate_options *o, mha_error *err)
     if (o->max_new < 1 || o->max_new > INT32_MAX / 2)
         return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: max_new is %lld, must be > 0", (long long)o->max_new);
     if (o->min_new < 0 || o->min_new > o->max_new)
-        return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: min_new is %lld, not 0..%lld (max_new)",
-                         (long long)o->min_new, (long long)o->max_new);
+        return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: min_new must be from 0 to max_new = %lld (got %lld)",
+                         (long long)o->max_new, (long long)o->min_new);
     if (o->at_once < 0)
         return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: at_once is %lld", (long long)o->at_once);
     if (o->lookup < 0 || o->lookup > 64)
-        return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: lookup is %lld, not 0..64", (long long)o->lookup);
+        return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: lookup must be from 0 to 64 (got %lld)",
+                         (long long)o->lookup);
     return mha__sampling_check(&o->sampling, err);
 }
 
@@ -56,7 +58,8 @@ static mha_status check_stop(const mha__generation *g, mha_error *err)
 {
     const mha_generate_options *o = &g->o;
     if (o->stop_count < 0 || (o->stop_count > 0 && !o->stop))
-        return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: stop_count is %lld, or stop is NULL",
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_generate_options: stop_count must be the number of entries of stop (got %lld)",
                          (long long)o->stop_count);
     if ((o->stop_count > 0 || o->on_text) && !mha_model_tokenizer(g->model))
         return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: %s, but the model was opened without a tokenizer",

@@ -11,7 +11,7 @@
 static mha_status check_share(const char *field, double value, mha_error *err)
 {
     if (value >= 0 && value <= 1) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "mha_sampling: %s is %g, not 0..1", field, value);
+    return mha__fail(err, MHA_ERR_ARG, "mha_sampling: %s must be from 0 to 1 (got %g)", field, value);
 }
 
 static mha_status check_factor(const char *field, double value, mha_error *err)
@@ -154,14 +154,14 @@ mha_status mha_sampling_apply(mha_ctx *ctx, const mha_sampling *sampling, const 
                               int64_t vocab, float *logits, mha_error *err)
 {
     if (!sampling || !logits || (count > 0 && !ids))
-        return mha__fail(err, MHA_ERR_ARG, "mha_sampling_apply: sampling, logits or ids is NULL");
+        return mha__fail(err, MHA_ERR_ARG, "mha_sampling_apply: sampling, logits and ids must not be NULL");
     if (vocab < 1 || vocab > INT32_MAX || count < 0)
         return mha__fail(err, MHA_ERR_ARG, "mha_sampling_apply: vocab is %lld, count is %lld", (long long)vocab,
                          (long long)count);
     for (int64_t i = 0; i < count; i++)
         if (ids[i] < 0 || ids[i] >= vocab)
-            return mha__fail(err, MHA_ERR_ARG, "mha_sampling_apply: ids[%lld] is %d, not 0..%lld", (long long)i, ids[i],
-                             (long long)vocab - 1);
+            return mha__fail(err, MHA_ERR_ARG, "mha_sampling_apply: ids[%lld] must be from 0 to %lld (got %d)",
+                             (long long)i, (long long)vocab - 1, ids[i]);
     MHA__TRY(mha__sampling_check(sampling, err));
     MHA__TRY(mha__ctx_find(&ctx, err));
     return mha__sampling_run(ctx, sampling, ids, count, vocab, logits, err);

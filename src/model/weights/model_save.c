@@ -223,7 +223,8 @@ mha_status mha__model_save_with(const mha_model *model, const char *folder, cons
                                 mha__save_more more, const void *user, mha_error *err)
 {
     saving s = {.m = model};
-    if (!model || !folder) return mha__fail(err, MHA_ERR_ARG, "mha_model_save: %s is NULL", model ? "folder" : "model");
+    if (!model || !folder)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_save: %s must not be NULL", model ? "folder" : "model");
     MHA__TRY(mha__options_read(&s.o, sizeof s.o, options, "mha_model_save_options", err));
     MHA__TRY(check_options(&s.o, err));
     MHA__TRY(mha__folder_begin(&s.folder, folder, s.o.overwrite != 0, mha__model_files, err));
@@ -242,6 +243,6 @@ mha_status mha_model_save(const mha_model *model, const char *folder, const mha_
 
 mha_status mha_model_save_check(const char *folder, int overwrite, mha_error *err)
 {
-    if (!folder) return mha__fail(err, MHA_ERR_ARG, "mha_model_save_check: folder is NULL");
+    if (!folder) return mha__fail(err, MHA_ERR_ARG, "mha_model_save_check: folder must not be NULL");
     return mha__folder_check(folder, overwrite != 0, mha__model_files, err);
 }

@@ -58,8 +58,8 @@ static mha_status add(const mha__json_obj *json, void *into, const mha__decode_s
 {
     mha__decode_list *list = into;
     if (list->count == MHA__DECODE_STEPS)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s: want a sequence of at most %d steps, got more", json->file,
-                         json->where, (int)MHA__DECODE_STEPS);
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s must have at most %d steps", json->file, json->where,
+                         (int)MHA__DECODE_STEPS);
     for (int i = 0; step->whole && i < list->count; i++)
         if (list->items[i].fuses)
             return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s.type: %s after Fuse or ByteLevel is not supported",
@@ -149,7 +149,7 @@ mha_status mha__decoder_load(mha_tokenizer *t, const mha__json_obj *root, mha_er
 static mha_status check_id(const mha_tokenizer *t, int32_t id, int64_t index, mha_error *err)
 {
     if (mha_tokenizer_token(t, id)) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "ids[%lld]: want the id of a token, below %lld, got %d", (long long)index,
+    return mha__fail(err, MHA_ERR_ARG, "ids[%lld] must be from 0 to below %lld (got %d)", (long long)index,
                      (long long)t->ids, (int)id);
 }
 
@@ -168,10 +168,12 @@ static mha_status decode_all(mha__decoding *d, const mha_tokenizer *t, const int
 mha_status mha_tokenizer_decode(const mha_tokenizer *t, const int32_t *ids, int64_t count, int skip_special, char **out,
                                 size_t *bytes, mha_error *err)
 {
-    if (!out) return mha__fail(err, MHA_ERR_ARG, "out: want an address, got NULL");
+    if (!out) return mha__fail(err, MHA_ERR_ARG, "out must not be NULL");
     *out = NULL;
     if (!t || count < 0 || (count > 0 && !ids))
-        return mha__fail(err, MHA_ERR_ARG, "want a tokenizer and %lld ids, got NULL or less", (long long)count);
+        return mha__fail(err, MHA_ERR_ARG,
+                         "tokenizer and ids must not be NULL with count = %lld, which must be 0 or more",
+                         (long long)count);
     mha__decoding d = {.pass = {.ctx = t->ctx, .err = err}, .list = &t->decoder};
     mha_status status = decode_all(&d, t, ids, count, skip_special);
     mha__decode_state *text = &d.state[MHA__DECODE_STEPS];

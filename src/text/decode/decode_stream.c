@@ -13,9 +13,9 @@ struct mha_text_stream {
 
 mha_status mha_text_stream_create(const mha_tokenizer *t, int skip_special, mha_text_stream **out, mha_error *err)
 {
-    if (!out) return mha__fail(err, MHA_ERR_ARG, "out: want an address, got NULL");
+    if (!out) return mha__fail(err, MHA_ERR_ARG, "out must not be NULL");
     *out = NULL;
-    if (!t) return mha__fail(err, MHA_ERR_ARG, "tokenizer: want one, got NULL");
+    if (!t) return mha__fail(err, MHA_ERR_ARG, "tokenizer must not be NULL");
     mha_text_stream *s = mha__calloc(t->ctx, 1, sizeof *s);
     if (!s) return mha__no_memory(err, sizeof *s, "a stream of text");
     s->tokenizer = t;
@@ -54,7 +54,7 @@ static size_t held(const mha__decoding *d)
 /* Forgets the text of the call before. */
 static mha_status begin_call(mha_text_stream *s, const char **text, size_t *bytes, mha_error *err)
 {
-    if (!s || !text || !bytes) return mha__fail(err, MHA_ERR_ARG, "want a stream, text and bytes, got NULL");
+    if (!s || !text || !bytes) return mha__fail(err, MHA_ERR_ARG, "stream, text and bytes must not be NULL");
     *text = "";
     *bytes = 0;
     if (s->ended) return mha__fail(err, MHA_ERR_ARG, "the stream has ended");
@@ -70,7 +70,7 @@ mha_status mha_text_stream_put(mha_text_stream *s, int32_t id, const char **text
     const mha_tokenizer *t = s->tokenizer;
     const char *token = mha_tokenizer_token(t, id);
     if (!token)
-        return mha__fail(err, MHA_ERR_ARG, "id: want that of a token, below %lld, got %d", (long long)t->ids, (int)id);
+        return mha__fail(err, MHA_ERR_ARG, "id must be from 0 to below %lld (got %d)", (long long)t->ids, (int)id);
     bool skip = s->skip_special && t->special[id];
     return hand_out(s, skip ? MHA_OK : mha__decoding_feed(&s->decoding, token), text, bytes);
 }

@@ -53,12 +53,12 @@ mha_status mha__charsmap_load(const mha__json_obj *json, const char *text, size_
     size_t bytes;
     if (!read_base64(text, n, blob, &bytes)) return mha__json_refuse(json, "precompiled_charsmap", "base64", err);
     if (bytes < 4)
-        return mha__fail(err, MHA_ERR_FORMAT, "%s: %s.precompiled_charsmap: want at least 4 bytes, got %zu", json->file,
-                         json->where, bytes);
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: %s.precompiled_charsmap must be at least 4 bytes (got %zu)",
+                         json->file, json->where, bytes);
     size_t trie = unit_at(blob);
     if (trie % 4 != 0 || trie > bytes - 4)
         return mha__fail(err, MHA_ERR_FORMAT,
-                         "%s: %s.precompiled_charsmap: want a trie of whole units within its %zu bytes, got %zu bytes",
+                         "%s: %s.precompiled_charsmap must hold a trie of whole units within its %zu bytes (got %zu)",
                          json->file, json->where, bytes - 4, trie);
     *map = (mha__charsmap){blob + 4, trie / 4, (const char *)blob + 4 + trie, bytes - 4 - trie};
     size_t good = mha__utf8_check(map->text, map->n);

@@ -177,7 +177,7 @@ static mha_status end_file(mha_tokenizer_trainer *t, mha_error *err)
 
 static mha_status check_state(const mha_tokenizer_trainer *t, mha_error *err)
 {
-    if (!t) return mha__fail(err, MHA_ERR_ARG, "the trainer is NULL");
+    if (!t) return mha__fail(err, MHA_ERR_ARG, "trainer must not be NULL");
     if (t->state == MHA__TRAIN_READING) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG,
                      t->state == MHA__TRAIN_DONE ? "the trainer has learned: it takes no more text"
@@ -187,7 +187,7 @@ static mha_status check_state(const mha_tokenizer_trainer *t, mha_error *err)
 mha_status mha_tokenizer_trainer_put(mha_tokenizer_trainer *t, const char *bytes, size_t n, mha_error *err)
 {
     MHA__TRY(check_state(t, err));
-    if (!bytes && n > 0) return mha__fail(err, MHA_ERR_ARG, "mha_tokenizer_trainer_put: bytes is NULL");
+    if (!bytes && n > 0) return mha__fail(err, MHA_ERR_ARG, "mha_tokenizer_trainer_put: bytes must not be NULL");
     const mha_status status = gather(t, bytes, n, err);
     if (status != MHA_OK) t->state = MHA__TRAIN_FAILED;
     return status;

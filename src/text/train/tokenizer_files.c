@@ -304,7 +304,8 @@ static mha_status put_vocabulary(const mha_tokenizer_trainer *t, const mha__fold
 mha_status mha_tokenizer_trainer_save(const mha_tokenizer_trainer *t, const char *path, int overwrite, mha_error *err)
 {
     mha__folder folder;
-    if (!t || !path) return mha__fail(err, MHA_ERR_ARG, "mha_tokenizer_trainer_save: want a trainer and a folder");
+    if (!t || !path)
+        return mha__fail(err, MHA_ERR_ARG, "mha_tokenizer_trainer_save: trainer and folder must not be NULL");
     if (t->state != MHA__TRAIN_DONE)
         return mha__fail(err, MHA_ERR_ARG, "the trainer has not learned yet: run comes before save");
     MHA__TRY(mha__folder_begin(&folder, path, overwrite != 0, known, err));

@@ -15,13 +15,13 @@ static mha_status check_special(const mha_tokenizer_train_options *o, mha_error 
 {
     enum { MOST_SPECIAL = 4096, MOST_BYTES = 1024 };
     if (o->special_count < 0 || o->special_count > MOST_SPECIAL || (o->special_count && !o->special))
-        return mha__fail(err, MHA_ERR_ARG, "special_count: want 0 to %d and as many texts, got %lld", (int)MOST_SPECIAL,
-                         (long long)o->special_count);
+        return mha__fail(err, MHA_ERR_ARG, "special_count must be from 0 to %d, the entries of special (got %lld)",
+                         (int)MOST_SPECIAL, (long long)o->special_count);
     for (int64_t i = 0; i < o->special_count; i++) {
         const char *text = o->special[i];
         const size_t n = text ? strlen(text) : 0;
         if (n == 0 || n > MOST_BYTES || mha__utf8_check(text, n) < n || strpbrk(text, "\r\n"))
-            return mha__fail(err, MHA_ERR_ARG, "special token \"%s\": want UTF-8 of 1 to %d bytes without line ends",
+            return mha__fail(err, MHA_ERR_ARG, "special token \"%s\" must be UTF-8 of 1 to %d bytes without line ends",
                              mha__quote(&(mha__quoted){0}, text ? text : "", n), (int)MOST_BYTES);
     }
     return MHA_OK;
@@ -30,15 +30,15 @@ static mha_status check_special(const mha_tokenizer_train_options *o, mha_error 
 static mha_status check_options(mha_tokenizer_train_options *o, mha_error *err)
 {
     if (o->type != MHA_TOKENIZER_BPE && o->type != MHA_TOKENIZER_WORDPIECE)
-        return mha__fail(err, MHA_ERR_ARG, "type: want MHA_TOKENIZER_BPE or MHA_TOKENIZER_WORDPIECE, got %d",
+        return mha__fail(err, MHA_ERR_ARG, "type must be MHA_TOKENIZER_BPE or MHA_TOKENIZER_WORDPIECE (got %d)",
                          (int)o->type);
     if (o->vocab_size < 1 || o->vocab_size > MHA__TRAIN_VOCAB)
-        return mha__fail(err, MHA_ERR_ARG, "vocab_size: want 1 to %d, got %lld", (int)MHA__TRAIN_VOCAB,
+        return mha__fail(err, MHA_ERR_ARG, "vocab_size must be from 1 to %d (got %lld)", (int)MHA__TRAIN_VOCAB,
                          (long long)o->vocab_size);
     if (o->min_frequency < 0)
-        return mha__fail(err, MHA_ERR_ARG, "min_frequency: want 0 or more, got %lld", (long long)o->min_frequency);
+        return mha__fail(err, MHA_ERR_ARG, "min_frequency must be 0 or more (got %lld)", (long long)o->min_frequency);
     if (o->alphabet < 0)
-        return mha__fail(err, MHA_ERR_ARG, "alphabet: want 0 or more, got %lld", (long long)o->alphabet);
+        return mha__fail(err, MHA_ERR_ARG, "alphabet must be 0 or more (got %lld)", (long long)o->alphabet);
     if (o->type == MHA_TOKENIZER_BPE && (o->alphabet || o->lowercase))
         return mha__fail(err, MHA_ERR_ARG, "%s: only WordPiece has it, not byte-level BPE",
                          o->alphabet ? "alphabet" : "lowercase");
@@ -69,7 +69,7 @@ mha_status mha_tokenizer_trainer_create(mha_ctx *ctx, const mha_tokenizer_train_
                                         mha_tokenizer_trainer **out, mha_error *err)
 {
     mha_tokenizer_train_options o;
-    if (!out) return mha__fail(err, MHA_ERR_ARG, "mha_tokenizer_trainer_create: out is NULL");
+    if (!out) return mha__fail(err, MHA_ERR_ARG, "mha_tokenizer_trainer_create: out must not be NULL");
     *out = NULL;
     MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_tokenizer_train_options", err));
     MHA__TRY(check_options(&o, err));
@@ -138,7 +138,7 @@ static mha_status learn(mha_tokenizer_trainer *t, mha_error *err)
 mha_status mha_tokenizer_trainer_run(mha_tokenizer_trainer *t, mha_tokenizer **tokenizer, mha_error *err)
 {
     if (tokenizer) *tokenizer = NULL;
-    if (!t) return mha__fail(err, MHA_ERR_ARG, "mha_tokenizer_trainer_run: the trainer is NULL");
+    if (!t) return mha__fail(err, MHA_ERR_ARG, "mha_tokenizer_trainer_run: trainer must not be NULL");
     MHA__TRY(mha_tokenizer_trainer_end(t, err));
     t->state = MHA__TRAIN_FAILED;
     MHA__TRY(learn(t, err));

@@ -109,10 +109,10 @@ static mha_status name_characters(mha_tokenizer_trainer *t, mha__character *char
     MHA__TRY(add_characters(t, chars, err));
     t->trained.characters = (int64_t)(t->vocab.count - specials);
     if ((int64_t)t->vocab.count <= t->o.vocab_size) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG,
-                     "a vocabulary of %lld tokens is too small: %zu special tokens and %zu %s come first",
-                     (long long)t->o.vocab_size, specials, t->vocab.count - specials,
-                     t->o.type == MHA_TOKENIZER_BPE ? "bytes" : "characters (an alphabet of fewer can be asked for)");
+    return mha__fail(err, MHA_ERR_ARG, "vocab_size must be at least the %zu special tokens and %zu %s (got %lld)",
+                     specials, t->vocab.count - specials,
+                     t->o.type == MHA_TOKENIZER_BPE ? "bytes" : "characters (alphabet limits these)",
+                     (long long)t->o.vocab_size);
 }
 
 /* ---- chains ---- */
@@ -146,8 +146,8 @@ static mha_status count_symbols(mha_tokenizer_trainer *t, const mha__character *
         if (n > *longest) *longest = n;
     }
     if (t->symbol_count < MHA__TRAIN_NONE) return MHA_OK;
-    return mha__fail(err, MHA_ERR_UNSUPPORTED, "the distinct words have %zu characters: want less than %u",
-                     t->symbol_count, (unsigned)MHA__TRAIN_NONE);
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "the distinct words must have fewer than %u characters (got %zu)",
+                     (unsigned)MHA__TRAIN_NONE, t->symbol_count);
 }
 
 static void link_word(mha_tokenizer_trainer *t, uint32_t word, uint32_t begin, const uint32_t *ids, size_t n)

@@ -175,7 +175,7 @@ static mha_status bpe_tokenize(const mha_tokenizer *t, mha__pass *pass, const mh
     int32_t id = t->bpe.ignore_merges ? mha__vocab_find(&t->vocab, p, n) : NONE;
     if (id >= 0) return mha__pass_token(pass, in, id, word->begin, word->end);
     if (n >= UINT32_MAX)
-        return mha__fail(pass->err, MHA_ERR_UNSUPPORTED, "text: want words below 4 GiB, got one of %zu bytes", n);
+        return mha__fail(pass->err, MHA_ERR_UNSUPPORTED, "words of the text must be below 4 GiB (got %zu bytes)", n);
     MHA__TRY(mha__work_grow(pass, &pass->work, n, sizeof(symbol)));
     add_characters(t, &m, p, n);
     MHA__TRY(merge_all(&m));
@@ -218,7 +218,7 @@ static mha_status refuse_merge(size_t index, const char *want, const mha__json *
     if (mha__json_is(value, MHA__JSON_ARRAY) && mha__json_size(value) == 2)
         snprintf(shown, sizeof shown, "[%.30s, %.30s]", mha__json_show(&(mha__quoted){0}, mha__json_item(value, 0)),
                  mha__json_show(&(mha__quoted){0}, mha__json_item(value, 1)));
-    return mha__fail(err, MHA_ERR_FORMAT, MHA__TOKENIZER_FILE ": model.merges[%zu]: want %s, got %s", index, want,
+    return mha__fail(err, MHA_ERR_FORMAT, MHA__TOKENIZER_FILE ": model.merges[%zu] must be %s (got %s)", index, want,
                      *shown ? shown : mha__json_show(&(mha__quoted){0}, value));
 }
 

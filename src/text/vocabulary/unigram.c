@@ -69,7 +69,7 @@ static mha_status unigram_tokenize(const mha_tokenizer *t, mha__pass *pass, cons
     const char *p = in->bytes + word->begin;
     size_t n = word->end - word->begin;
     if (n >= UINT32_MAX)
-        return mha__fail(pass->err, MHA_ERR_UNSUPPORTED, "text: want words below 4 GiB, got one of %zu bytes", n);
+        return mha__fail(pass->err, MHA_ERR_UNSUPPORTED, "words of the text must be below 4 GiB (got %zu bytes)", n);
     MHA__TRY(mha__work_grow(pass, &pass->work, n + 1, sizeof(arrival)));
     arrival *best = pass->work.items;
     for (size_t i = 0; i <= n; i++)
@@ -94,7 +94,7 @@ static mha_status unigram_tokenize(const mha_tokenizer *t, mha__pass *pass, cons
 
 static mha_status refuse_piece(size_t index, const char *want, const mha__json *value, mha_error *err)
 {
-    return mha__fail(err, MHA_ERR_FORMAT, MHA__TOKENIZER_FILE ": model.vocab[%zu]: want %s, got %s", index, want,
+    return mha__fail(err, MHA_ERR_FORMAT, MHA__TOKENIZER_FILE ": model.vocab[%zu] must be %s (got %s)", index, want,
                      mha__json_show(&(mha__quoted){0}, value));
 }
 

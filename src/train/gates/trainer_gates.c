@@ -14,7 +14,7 @@
 
 static mha_status bad(const char *field, double value, const char *range, mha_error *err)
 {
-    return mha__fail(err, MHA_ERR_ARG, "mha_train_options: gates.%s is %g, not %s", field, value, range);
+    return mha__fail(err, MHA_ERR_ARG, "mha_train_options: gates.%s must be %s (got %g)", field, range, value);
 }
 
 static mha_status check_numbers(const mha_train_gates *o, mha_error *err)
@@ -120,10 +120,10 @@ static void open_gates(mha__gates *g)
 static mha_status check_target(const mha__gates *g, mha_error *err)
 {
     if (g->o.heads == 0 || (g->o.heads >= g->layers && g->o.heads <= g->total)) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG,
-                     "mha_train_options: gates.heads is %lld; the model has %lld in %lld layers: want %lld to %lld",
-                     (long long)g->o.heads, (long long)g->total, (long long)g->layers, (long long)g->layers,
-                     (long long)g->total);
+    return mha__fail(
+        err, MHA_ERR_ARG,
+        "mha_train_options: gates.heads must be from %lld, one per layer, to the %lld heads of the model (got %lld)",
+        (long long)g->layers, (long long)g->total, (long long)g->o.heads);
 }
 
 mha_status mha__gates_create(mha_trainer *t, mha_error *err)

@@ -69,14 +69,14 @@ refused 2 train -o x text
 has err '--vocab-size N is missing'
 refused 2 train --vocab-size many -o x text
 refused 2 train --vocab-size 290 --type unigram -o x text
-has err 'want bpe or wordpiece'
+has err 'must be bpe or wordpiece'
 refused 2 train --vocab-size 290 --lowercase -o x text
 has err '--lowercase goes with --type wordpiece'
 refused 2 train --vocab-size 290 --alphabet 9 -o x text
 refused 2 train --vocab-size 100 -o x text
-has err 'a vocabulary of 100 tokens is too small: 1 special tokens and 256 bytes come first'
+has err 'vocab_size must be at least the 1 special tokens and 256 bytes (got 100)'
 refused 2 train --vocab-size 2000000 -o x text
-has err 'vocab_size: want 1 to 1048576, got 2000000'
+has err 'vocab_size must be from 1 to 1048576 (got 2000000'
 refused 2 train --vocab-size 290 -o x ''
 has err 'the text has no word'
 refused 2 train --vocab-size 290 --special '' -o x text

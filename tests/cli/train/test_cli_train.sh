@@ -50,7 +50,7 @@ expect 0 train -q --resume -o kept --steps 5 --export-dtype f32 # goes on with i
 expect 0 "$MHA" info -m alone --json
 at dtype f32
 refused 2 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --export-dtype int4 --export there -o again
-has err '--export-dtype "int4"'
+has err '(got "int4")'
 refused 2 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --export-dtype f16 -o again
 
 # The same bits for any number of threads; another seed is another training.
@@ -80,13 +80,13 @@ bad_settings() {
     has err "$2"
 }
 bad_settings '{"rat": 1}' 'there is no setting "rat"'
-bad_settings '{"rate": "x"}' '"rate": want a number from'
-bad_settings '{"steps": 0}' '"steps": want a whole number from 1'
-bad_settings '{"file": [3]}' '"file": want a list of strings'
-bad_settings '{"recompute": 1}' '"recompute": want true or false'
-bad_settings '{"shape": 3}' '"shape": want a string, or an object'
+bad_settings '{"rate": "x"}' '"rate" must be a number from'
+bad_settings '{"steps": 0}' '"steps" must be a whole number from 1'
+bad_settings '{"file": [3]}' '"file" must be a list of strings'
+bad_settings '{"recompute": 1}' '"recompute" must be true or false'
+bad_settings '{"shape": 3}' '"shape" must be a string, or an object'
 bad_settings '{"rate": 1, "rate": 2}' 'duplicate'
-bad_settings '[1]' 'want an object'
+bad_settings '[1]' 'must be an object of settings'
 bad_settings '{"rate' 'line 1'
 refused 3 train --config nowhere.json -o x
 has err 'mha train: nowhere.json: No such file or directory'
@@ -237,7 +237,7 @@ refused 2 train -f text -o x
 has err 'what is to learn?'
 for bad in 'gpt2:2x3x16' 'gpt5:1x1x8' 'gpt2:1x1' 'gpt2:0x1x8' 'gpt2:1x1x8x9'; do
     refused 2 train --shape "$bad" --tokenizer bpe -f text -o x
-    has err "--shape \"$bad\": want FAMILY"
+    has err "or a config.json (got \"$bad\")"
 done
 refused 2 train --shape gpt2:1x1x8 -f text -o x
 has err 'Give --tokenizer FOLDER or --vocab N'
@@ -246,7 +246,7 @@ has err 'no tokenizer to read texts with'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --rate 0 -o x
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --steps x -o x
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --schedule linear -o x
-has err 'want one of cosine, constant'
+has err '--schedule must be one of cosine, constant'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --floor 1 -o x
 has err 'is above --rate'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --steps 3 --warmup 4 -o x
@@ -305,13 +305,13 @@ same ids/model.safetensors llmc/model.safetensors 'the header of llm.c'
 expect 0 train -q --shape gpt2:1x1x8 --vocab 50 --tokens ids.npy --length 16 --steps 3 -o npy
 same ids/model.safetensors npy/model.safetensors '.npy'
 refused 3 train --shape gpt2:1x1x8 --vocab 43 --tokens ids.bin --length 16 --steps 3 -o x
-has err 'ids.bin: token 7 is 49: want an id below the model'\''s vocab_size 43'
+has err 'ids.bin: token 7 must be below the model'\''s vocab_size 43 (got 49)'
 head -c 399 ids.bin >odd.bin
 refused 3 train --shape gpt2:1x1x8 --vocab 50 --tokens odd.bin --length 16 -o x
 has err 'odd number of bytes'
 head -c 1400 llmc.bin >cut.bin
 refused 3 train --shape gpt2:1x1x8 --vocab 50 --tokens cut.bin --length 16 -o x
-has err 'header of llm.c does not fit'
+has err 'the llm.c header must be of version 1'
 : >none.bin
 refused 3 train --shape gpt2:1x1x8 --vocab 50 --tokens none.bin --length 16 -o x
 refused 3 train --shape gpt2:1x1x8 --vocab 50 --tokens text --length 16 -o x

@@ -74,8 +74,8 @@ for share in 1 -0.1 nan x; do
     has err '--residual-dropout'
 done
 refused 2 "$MHA" train --shape gpt2:1x1x8 --tokenizer bpe -f text --dtype f16 -o x
-has err '--dtype "f16": want one of f32, bf16'
+has err '--dtype must be one of f32, bf16 (got "f16")'
 echo '{"dropout": 1}' >wrong.json
 refused 3 "$MHA" train --config wrong.json --shape gpt2:1x1x8 --tokenizer bpe -f text -o x
-has err '"dropout": want a number from 0 to 0.99'
+has err '"dropout" must be a number from 0 to 0.99'
 finish

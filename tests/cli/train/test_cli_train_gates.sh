@@ -72,7 +72,7 @@ later='--gates l0 --heads 3 --schedule constant --warmup 0'
 # shellcheck disable=SC2086
 expect 0 train -q --from base -f text --length 16 --batch 4 --steps 6 --schedule constant --warmup 0 -o joined
 refused 2 train -q --resume --steps 20 --gates l0 --gates-end 5 -o joined
-has err 'gates that join in behind step 6 cannot settle behind step 5'
+has err '--gates-end must be after --gates-start = 6 (got 5)'
 # shellcheck disable=SC2086
 expect 0 train -q --json --resume --steps 20 --save-every 8 --keep 2 $later -o joined
 at heads 3
@@ -99,9 +99,9 @@ has err '--gates-only and --gates-together exclude each other'
 refused 2 train --from base -f text --heads 3 -o x
 has err '--heads goes with --gates'
 refused 2 train --from base -f text --gates l2 -o x
-has err '--gates "l2": want l0 or l1'
+has err '--gates must be l0 or l1 (got "l2")'
 refused 2 train --from base -f text --gates l0 --heads 9 --length 16 -o x
-has err 'gates.heads is 9; the model has 8 in 2 layers: want 2 to 8'
+has err 'gates.heads must be from 2, one per layer, to the 8 heads of the model (got 9)'
 refused 2 train --from base -f text --gates l0 --heads 3 --length 16 --steps 10 --gates-end 11 -o x
 has err '--gates-end 11 is beyond the last of 10 steps: more than --heads 3 would stay open'
 [ ! -e x ] || fail 'a failure has left a folder'

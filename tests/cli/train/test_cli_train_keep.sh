@@ -61,7 +61,7 @@ printf '\001\000\002\000\003\000\004\000' >ids.bin
 refused 2 train --shape gpt2:1x1x8 --vocab 50 --tokens ids.bin --length 2 --steps 4 --force -o fresh --log ids.bin
 has err 'must not be an input'
 refused 2 new --steps 4 -o fresh --log -
-has err 'want the name of a file'
+has err 'must be the name of a file'
 refused 2 train --resume -o Q --steps 4 --log Q/mine.csv
 has err 'it lies in the folder of -o'
 refused 2 new --steps 4 --force -o fresh --export E --log E/log.csv
@@ -191,7 +191,7 @@ expect 0 train --resume -o "$PWD/S/" --steps 4 --export "$PWD/ES//"
 long=$(printf '%0230d' 0)
 for place in "$long" "$long/" "sub/$long" / ///; do
     refused 2 new --steps 2 -o "$place"
-    has err 'want a folder with a name of 1 to 223 bytes'
+    has err 'the name of the folder must have 1 to 223 bytes'
 done
 long=$(printf '%0223d' 0)
 expect 0 new --steps 3 --save-every 1 --keep 1 -o "$long"

@@ -62,7 +62,7 @@ has err 'recompute is now not set, was true'
 
 # What is wrong in a shape is said of the shape.
 refused 3 train --shape '{"model_type":"gpt2","n_layer":"x"}' --tokenizer bpe -f text -o x
-has err 'mha train: --shape: n_layer: want an integer'
+has err 'mha train: --shape: n_layer must be an integer'
 has_not err 'config.json'
 refused 3 train --shape '{' --tokenizer bpe -f text -o x
 has err "--shape: string or '}' expected"
@@ -70,7 +70,7 @@ has err "--shape: string or '}' expected"
 cp -r bpe spoilt
 echo '{"eos_token_id":"x"}' >spoilt/generation_config.json
 refused 3 train --shape gpt2:1x1x8 --tokenizer spoilt -f text -o x
-has err 'mha train: spoilt/generation_config.json: eos_token_id: want'
+has err 'mha train: spoilt/generation_config.json: eos_token_id must be'
 
 # Steps that have been taken: all of them is a success that says so, more than are asked for is wrong use.
 expect 0 train --resume -o flag

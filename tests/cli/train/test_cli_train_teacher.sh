@@ -111,7 +111,7 @@ sed 'y/ehmnorst/qwuiypab/' text >shifted # as many tokens, and other ones
 expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o shifted.bpe -f shifted
 expect 0 train -q --shape gpt2:1x1x8 --tokenizer shifted.bpe -f shifted --length 16 --steps 1 -o stranger
 refused 3 train --from pruned --teacher stranger -f text -o x
-has err 'want the same tokens'
+has err 'must have the tokens of the model'
 refused 3 train --from small --teacher nowhere -f lines -o x
 has err 'nowhere'
 refused 2 train --from pruned --teacher whole --teacher-temperature 0 -f text -o x

@@ -213,18 +213,19 @@ static void hostile(void **state)
     refused(model, ids, good, -3, plain, "count = -3: no text to measure on");
     refused(model, NULL, good, 2, plain, "count = 2: no text to measure on");
     refused(model, ids, NULL, 2, plain, "count = 2: no text to measure on");
-    refused(NULL, ids, good, 2, plain, "model is NULL");
+    refused(NULL, ids, good, 2, plain, "model must not be NULL");
     refused(model, ids, late, 1, plain, "starts[0] = 1: must be 0");
     refused(model, ids, back, 2, plain, "starts[2] = 2: must be more than 3 before it");
     refused(model, ids, empty, 2, plain, "starts[2] = 2: must be more than 2 before it");
-    refused(model, ids, good, 2, (mha_head_data_options){.max_tokens = -1}, "max_tokens = -1 is negative");
-    refused(model, ids, good, 2, (mha_head_data_options){.batch_tokens = -1}, "batch_tokens = -1 is negative");
+    refused(model, ids, good, 2, (mha_head_data_options){.max_tokens = -1}, "max_tokens must be 0 or more (got -1)");
+    refused(model, ids, good, 2, (mha_head_data_options){.batch_tokens = -1},
+            "batch_tokens must be 0 or more (got -1)");
     refused(model, ids, good, 2, (mha_head_data_options){.special_count = 1},
-            "special_count = 1 is negative, or special is NULL");
+            "special_count must be the number of entries of special (got 1)");
     const long long last = (long long)mha_model_describe(model)->vocab - 1;
-    snprintf(sentence, sizeof sentence, "text 1 of 1: token 3 is 2147483647, which is not in 0..%lld", last);
+    snprintf(sentence, sizeof sentence, "text 1 of 1: token 3 must be from 0 to %lld (got 2147483647)", last);
     refused(model, ids, far, 1, plain, sentence);
-    snprintf(sentence, sizeof sentence, "text 1 of 1: token 0 is -1, which is not in 0..%lld", last);
+    snprintf(sentence, sizeof sentence, "text 1 of 1: token 0 must be from 0 to %lld (got -1)", last);
     refused(untold, below, one, 1, plain, sentence);
 
     mha_head_data *data;
@@ -233,11 +234,11 @@ static void hostile(void **state)
     assert_int_equal(mha_head_data_of_texts(model, bad, 2, NULL, &data, &err), MHA_ERR_ARG);
     assert_string_equal(err.message, "text 2 of 2: byte 1 (0xC3) of the text is not UTF-8");
     assert_int_equal(mha_head_data_of_texts(model, none, 1, NULL, &data, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "text 1 of 1 is NULL");
+    assert_string_equal(err.message, "text 1 of 1 must not be NULL");
     assert_int_equal(mha_head_data_of_texts(untold, bad, 1, NULL, &data, &err), MHA_ERR_ARG);
     assert_string_equal(err.message, "model was opened without its tokenizer");
     assert_int_equal(mha_head_data_of_texts(model, bad, 1, NULL, NULL, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "out is NULL");
+    assert_string_equal(err.message, "out must not be NULL");
     mha_model_free(untold);
     mha_model_free(model);
     (void)state;

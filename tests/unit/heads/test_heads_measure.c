@@ -148,7 +148,7 @@ static void cuts_and_refusals_name_the_text(void **state)
     assert_string_equal(err.message, "text 2 of 2: byte 1 (0xC3) of the text is not UTF-8");
     both[1] = NULL;
     assert_int_equal(mha_heads_measure(model, both, 2, NULL, &none, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "text 2 of 2 is NULL");
+    assert_string_equal(err.message, "text 2 of 2 must not be NULL");
     mha_model_free(model);
     mha_ctx_free(ctx);
 }
@@ -348,9 +348,9 @@ static void wrong_use(void **state)
         {{.keep_maps = 1}, "keep_maps wants one text, not 60"},
         {{.thresholds = {.local = -1}}, "thresholds.local = -1: must be 0 (as always) or positive"},
         {{.thresholds = {.sink = (double)NAN}}, "thresholds.sink = nan: must be 0 (as always) or positive"},
-        {{.probe = {.first = ids, .first_count = 9}}, "probe.first_count = 9 is not in 0..8"},
-        {{.probe = {.last = ids + 8, .last_count = 1}}, "probe.last[0] = 100000 is not in 0..599"},
-        {{.probe = {.ids = ids, .texts = 1, .period = 48}}, "probe.period = 48 is not in 1..47"},
+        {{.probe = {.first = ids, .first_count = 9}}, "probe.first_count must be from 0 to 8 (got 9)"},
+        {{.probe = {.last = ids + 8, .last_count = 1}}, "probe.last[0] must be from 0 to 599 (got 100000)"},
+        {{.probe = {.ids = ids, .texts = 1, .period = 48}}, "probe.period must be from 1 to 47 (got 48)"},
     };
     mha_heads *heads;
     mha_error err = {0};
@@ -365,9 +365,9 @@ static void wrong_use(void **state)
     assert_int_equal(mha_heads_measure(model, texts, 1, &both, &heads, &err), MHA_ERR_ARG);
     assert_string_equal(err.message, "state with keep_maps: a state holds no maps");
     assert_int_equal(mha_heads_measure_data(model, NULL, NULL, &heads, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "data is NULL");
+    assert_string_equal(err.message, "data must not be NULL");
     assert_int_equal(mha_heads_measure_data(NULL, data, NULL, &heads, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "model is NULL");
+    assert_string_equal(err.message, "model must not be NULL");
     mha_head_data_free(data);
     mha_model_free(model);
 }

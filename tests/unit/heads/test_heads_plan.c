@@ -210,7 +210,7 @@ static void test_refusals(void **state)
     said(MODEL(.d_model = 0), "d_model", "0");
     said(MODEL(.d_model = -4), "d_model", "-4");
     said(MODEL(.d_model = INT64_MAX), "d_model", "9223372036854775807");
-    said(MODEL(.d_model = 768, .heads = 7), "heads = 7", "768");
+    said(MODEL(.d_model = 768, .heads = 7), "(got 7)", "768");
     said(MODEL(.d_model = 768, .heads = -1), "heads", "-1");
     said(MODEL(.d_model = 768, .layers = 65537), "layers", "65537");
     said(MODEL(.d_model = 768, .vocab = INT64_MAX), "vocab", "9223372036854775807");

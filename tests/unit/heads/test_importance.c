@@ -262,7 +262,7 @@ static void refusals(void **state)
     refused(encoder, data, (o){.by = MHA_IMPORTANCE_GRADMAG, .loss = MHA_LOSS_LM}, MHA_ERR_ARG, "\"lm\"");
     refused(decoder, other, (o){.by = MHA_IMPORTANCE_GATE, .loss = MHA_LOSS_MLM}, MHA_ERR_ARG, "\"mlm\"");
     refused(encoder, data, (o){.loss = MHA_LOSS_PAIRS, .batch_texts = 1}, MHA_ERR_ARG, "a pair alone");
-    refused(encoder, NULL, (o){.by = MHA_IMPORTANCE_JACOBIAN}, MHA_ERR_ARG, "data is NULL");
+    refused(encoder, NULL, (o){.by = MHA_IMPORTANCE_JACOBIAN}, MHA_ERR_ARG, "data must not be NULL");
     refused(encoder, data, (o){.by = MHA_IMPORTANCE_SCORES}, MHA_ERR_ARG, "by is");
     refused(encoder, data, (o){.by = MHA_IMPORTANCE_JACOBIAN, .probes = 5000}, MHA_ERR_ARG, "5000");
     refused(encoder, data, (o){.by = MHA_IMPORTANCE_JACOBIAN, .settle = 1.5}, MHA_ERR_ARG, "settle");

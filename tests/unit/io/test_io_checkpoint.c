@@ -122,8 +122,8 @@ static void what_an_index_may_not_say(void **state)
         const char *map, *sentence;
     } wrong[] = {
         {"{}", "weight_map is empty"},
-        {"[]", "weight_map: want an object, got an array"},
-        {"{\"a\": 2}", "weight_map.a: want a file name, got 2"},
+        {"[]", "weight_map must be an object (got an array"},
+        {"{\"a\": 2}", "weight_map.a must be a file name (got 2"},
         {"{\"a\": \"../2\"}", "\"../2\" is not the name of a file in this folder"},
         {"{\"a\": \"/etc/passwd\"}", "\"/etc/passwd\" is not the name of a file in this folder"},
         {"{\"a\": \"..\"}", "\"..\" is not the name of a file in this folder"},

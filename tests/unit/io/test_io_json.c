@@ -40,8 +40,8 @@ static void test_refused(void **state)
         {TEXT("[1]"), 0, "got an array"},
         {TEXT("\"x\""), 0, "line 1"},
         {TEXT("{\"a\":1,}"), 0, "line 1, column 8"},
-        {TEXT("{\"a\":1} x"), 0, "line 1, column 9: want the end of the text, got x"},
-        {TEXT("{\"a\":\n\n 1,,}"), 0, "line 3, column 4: want a key in quotes, got ,"},
+        {TEXT("{\"a\":1} x"), 0, "line 1, column 9: next token must be the end of the text (got x)"},
+        {TEXT("{\"a\":\n\n 1,,}"), 0, "line 3, column 4: next token must be a key in quotes (got ,)"},
         {TEXT("{\"a\":1}\0"), 0, "byte 7 is NUL"},
         {TEXT("{\"a\":1\0}"), 0, "byte 6 is NUL"},
         {TEXT("{\"a\":[1\0,2]}"), MHA__JSON_HEADER, "byte 7 is NUL"},
@@ -55,16 +55,16 @@ static void test_refused(void **state)
         {TEXT("{\"a\":99999999999999999999}"), 0, "too big integer"},
         {TEXT("{\"a\":9223372036854775808}"), 0, "too big integer"},
         {TEXT("{\"a\":-9223372036854775809}"), 0, "too big negative integer"},
-        {TEXT("{\"a\":1.}"), 0, "want a number, got 1."},
-        {TEXT("{\"a\":1e}"), 0, "want a number, got 1e"},
-        {TEXT("{\"a\":-}"), 0, "want a number, got -"},
-        {TEXT("{\"a\":nul}"), 0, "want a value, got nul"},
-        {TEXT("{\"a\" 1}"), 0, "want :, got 1"},
-        {TEXT("{\"a\":[1 2]}"), 0, "want , or ], got 2"},
-        {TEXT("{\"a\":[1}"), 0, "want , or ], got }"},
-        {TEXT("{\"a\":[}"), 0, "want a value, got }"},
-        {TEXT("{\"a\":[1,]}"), 0, "want a value, got ]"},
-        {TEXT("{\"a\":1"), 0, "want , or }, got the end of the text"},
+        {TEXT("{\"a\":1.}"), 0, "some.json: line 1, column 6: next token must be a number (got 1.)"},
+        {TEXT("{\"a\":1e}"), 0, "some.json: line 1, column 6: next token must be a number (got 1e)"},
+        {TEXT("{\"a\":-}"), 0, "some.json: line 1, column 6: next token must be a number (got -)"},
+        {TEXT("{\"a\":nul}"), 0, "some.json: line 1, column 6: next token must be a value (got nul)"},
+        {TEXT("{\"a\" 1}"), 0, "some.json: line 1, column 6: next token must be : (got 1)"},
+        {TEXT("{\"a\":[1 2]}"), 0, "some.json: line 1, column 9: next token must be , or ] (got 2)"},
+        {TEXT("{\"a\":[1}"), 0, "some.json: line 1, column 8: next token must be , or ] (got })"},
+        {TEXT("{\"a\":[}"), 0, "some.json: line 1, column 7: next token must be a value (got })"},
+        {TEXT("{\"a\":[1,]}"), 0, "some.json: line 1, column 9: next token must be a value (got ])"},
+        {TEXT("{\"a\":1"), 0, "some.json: line 1, column 7: next token must be , or } (got the end of the text)"},
         {TEXT("{\"a\":\"\\ud83dx\"}"), 0, "\\uD83D"},
         {TEXT("{\"a\":\"\\u12g4\"}"), 0, "invalid escape"},
         {TEXT("{\"\\n\":1, \"o\":{\"a\":1,\"\\u0061\":1}}"), 0, "line 1, column 21: duplicate object key \"a\""},
@@ -184,19 +184,19 @@ static void test_getters(void **state)
     assert_int_equal(mha__json_int(&o, "big", MHA__OPTIONAL, 0, INT64_MAX, &i, &err), MHA_OK);
     assert_true(i == INT64_MAX);
     assert_int_equal(mha__json_int(&o, "i", MHA__REQUIRED, 1, 6, &i, &err), MHA_ERR_FORMAT);
-    assert_string_equal(err.message, "c.json: i: want an integer from 1 to 6, got 7");
+    assert_string_equal(err.message, "c.json: i must be an integer from 1 to 6 (got 7)");
     assert_int_equal(mha__json_int(&o, "f", MHA__OPTIONAL, 1, 60, &i, &err), MHA_ERR_FORMAT);
-    assert_string_equal(err.message, "c.json: f: want an integer from 1 to 60, got 32.0");
+    assert_string_equal(err.message, "c.json: f must be an integer from 1 to 60 (got 32.0)");
     assert_int_equal(mha__json_int(&o, "none", MHA__REQUIRED, 1, 7, &i, &err), MHA_ERR_FORMAT);
-    assert_string_equal(err.message, "c.json: none: want an integer from 1 to 7, got nothing");
+    assert_string_equal(err.message, "c.json: none must be an integer from 1 to 7 (got nothing)");
     assert_int_equal(mha__json_int(&o, "n", MHA__REQUIRED, 1, 7, &i, &err), MHA_ERR_FORMAT);
-    assert_string_equal(err.message, "c.json: n: want an integer from 1 to 7, got null");
+    assert_string_equal(err.message, "c.json: n must be an integer from 1 to 7 (got null)");
     assert_int_equal(mha__json_int(&o, "t", MHA__OPTIONAL, 0, 7, &i, &err), MHA_ERR_FORMAT);
 
     assert_int_equal(mha__json_dim(&o, "f", MHA__REQUIRED, 64, &i, &err), MHA_OK);
     assert_int_equal(i, 32);
     assert_int_equal(mha__json_dim(&o, "g", MHA__REQUIRED, 64, &i, &err), MHA_ERR_FORMAT);
-    assert_string_equal(err.message, "c.json: g: want an integer from 1 to 64, got 2.5");
+    assert_string_equal(err.message, "c.json: g must be an integer from 1 to 64 (got 2.5)");
     assert_int_equal(mha__json_dim(&o, "f", MHA__REQUIRED, 31, &i, &err), MHA_ERR_FORMAT);
     assert_int_equal(mha__json_dim(&o, "m", MHA__REQUIRED, 64, &i, &err), MHA_ERR_FORMAT);
     assert_int_equal(i, 32);
@@ -207,7 +207,7 @@ static void test_getters(void **state)
     assert_int_equal(mha__json_number(&o, "i", MHA__REQUIRED, 0, 30, &x, &err), MHA_OK);
     assert_true(x == 7);
     assert_int_equal(mha__json_number(&o, "m", MHA__REQUIRED, 0, 30, &x, &err), MHA_ERR_FORMAT);
-    assert_string_equal(err.message, "c.json: m: want a number from 0 to 30, got -3");
+    assert_string_equal(err.message, "c.json: m must be a number from 0 to 30 (got -3)");
 
     bool b = false;
     assert_int_equal(mha__json_bool(&o, "t", MHA__REQUIRED, &b, &err), MHA_OK);
@@ -219,18 +219,18 @@ static void test_getters(void **state)
     assert_int_equal(mha__json_string(&o, "s", MHA__REQUIRED, &s, NULL, &err), MHA_OK);
     assert_string_equal(s, "gelu");
     assert_int_equal(mha__json_string(&o, "z", MHA__REQUIRED, &s, NULL, &err), MHA_ERR_FORMAT);
-    assert_string_equal(err.message, "c.json: z: want a string without NUL, got \"a\\x00b\"");
+    assert_string_equal(err.message, "c.json: z must be a string without NUL (got \"a\\x00b\")");
     assert_int_equal(mha__json_string(&o, "z", MHA__REQUIRED, &s, &n, &err), MHA_OK);
     assert_int_equal(n, 3);
 
     mha__json_obj inner;
     assert_int_equal(mha__json_object(&o, "o", MHA__REQUIRED, &inner, &err), MHA_OK);
     assert_int_equal(mha__json_refuse(&inner, "type", "BertNormalizer", &err), MHA_ERR_FORMAT);
-    assert_string_equal(err.message, "c.json: o.type: want BertNormalizer, got \"Foo\\x1B\"");
+    assert_string_equal(err.message, "c.json: o.type must be BertNormalizer (got \"Foo\\x1B\")");
     assert_int_equal(mha__json_object(&o, "none", MHA__OPTIONAL, &inner, &err), MHA_OK);
     assert_null(inner.json);
     assert_int_equal(mha__json_object(&o, "l", MHA__OPTIONAL, &inner, &err), MHA_ERR_FORMAT);
-    assert_string_equal(err.message, "c.json: l: want an object, got an array");
+    assert_string_equal(err.message, "c.json: l must be an object (got an array)");
     const mha__json *list = NULL;
     assert_int_equal(mha__json_array(&o, "l", MHA__REQUIRED, &list, &err), MHA_OK);
     assert_int_equal(mha__json_size(list), 1);

@@ -186,7 +186,7 @@ static void test_header_stream(void **state)
     const long calls = memory.calls;
     assert_int_equal(mha_file_open(ctx, files_path(folder, "x.safetensors"), NULL, &file, &err), MHA_ERR_FORMAT);
     assert_non_null(
-        strstr(err.message, "tensor \"a\": want an object with dtype, shape and data_offsets, got an array"));
+        strstr(err.message, "tensor \"a\": entry must be an object with dtype, shape and data_offsets (got an array)"));
     assert_int_equal(memory.calls - calls, 3); /* the handle, its path, the text of the header */
     mha_ctx_free(ctx);
     free(whole);

@@ -96,17 +96,17 @@ static void what_cannot_be_written(void **state)
         {{.data = data}, MHA_ERR_UNSUPPORTED, "array \"\": .npy has no default"},
         {{.dtype = MHA_F32, .rank = 33, .shape = shape, .data = data},
          MHA_ERR_ARG,
-         "array \"\": rank is 33, not 0..32, or shape is NULL"},
+         "array \"\": rank must be from 0 to 32, with a shape (got 33)"},
         {{.dtype = MHA_F32, .rank = 1, .data = data},
          MHA_ERR_ARG,
-         "array \"\": rank is 1, not 0..32, or shape is NULL"},
+         "array \"\": rank must be from 0 to 32, with a shape (got 1)"},
         {{.dtype = MHA_F32, .rank = 2, .shape = shape, .data = data},
          MHA_ERR_ARG,
          "array \"\": its shape is negative or too large"},
         {{.dtype = MHA_F64, .rank = 1, .shape = large, .data = data},
          MHA_ERR_ARG,
          "array \"\": its shape is negative or too large"},
-        {{.dtype = MHA_F32}, MHA_ERR_ARG, "array \"\": data is NULL"},
+        {{.dtype = MHA_F32}, MHA_ERR_ARG, "array \"\": data must not be NULL"},
     };
     for (size_t n = 0; n < sizeof wrong / sizeof *wrong; n++) {
         assert_int_equal(mha_npy_write(path, &wrong[n].array, 0, &err), wrong[n].status);

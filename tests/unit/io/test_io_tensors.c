@@ -81,13 +81,13 @@ static void test_what_cannot_be_written(void **state)
          "tensors to write: the name \"__metadata__\" is taken twice, or reserved"},
         {{{"t", MHA_Q8_0, 1, {6}, a}, {"u", MHA_F32, 1, {6}, a}},
          "tensor \"t\": dtype is q8_0, which files do not hold"},
-        {{{"t", MHA_F32, 5, {6}, a}, {"u", MHA_F32, 1, {6}, a}}, "tensor \"t\": rank is 5, not 0..4"},
+        {{{"t", MHA_F32, 5, {6}, a}, {"u", MHA_F32, 1, {6}, a}}, "tensor \"t\": rank must be from 0 to 4 (got 5)"},
         {{{"t", MHA_F32, 2, {6, -1}, a}, {"u", MHA_F32, 1, {6}, a}},
          "tensor \"t\": its shape is negative or too large"},
         {{{"t", MHA_F32, 3, {INT32_MAX, INT32_MAX, 8}, a}, {"u", MHA_F32, 1, {6}, a}},
          "tensor \"t\": its shape is negative or too large"},
-        {{{"t", MHA_F32, 1, {6}, NULL}, {"u", MHA_F32, 1, {6}, a}}, "tensor \"t\": data is NULL"},
-        {{{NULL, MHA_F32, 1, {6}, a}, {"u", MHA_F32, 1, {6}, a}}, "a list of tensors: a name is NULL"},
+        {{{"t", MHA_F32, 1, {6}, NULL}, {"u", MHA_F32, 1, {6}, a}}, "tensor \"t\": data must not be NULL"},
+        {{{NULL, MHA_F32, 1, {6}, a}, {"u", MHA_F32, 1, {6}, a}}, "a list of tensors: a name must not be NULL"},
     };
     for (size_t n = 0; n < sizeof wrong / sizeof *wrong; n++) {
         assert_int_equal(mha_tensors_write(NULL, path, wrong[n].tensor, 2, 0, &err), MHA_ERR_ARG);

@@ -184,7 +184,7 @@ static void what_cannot_be_listed(void **state)
         mha_tensor tensor;
         const char *sentence;
     } wrong[] = {
-        {{.name = NULL, .dtype = MHA_F32}, "tensors to write: a name is NULL"},
+        {{.name = NULL, .dtype = MHA_F32}, "tensors to write: names must not be NULL"},
         {{.name = "u8", .dtype = MHA_F32}, "tensors to write: the name \"u8\" is taken twice, or reserved"},
         {{.name = "__metadata__", .dtype = MHA_F32},
          "tensors to write: the name \"__metadata__\" is taken twice, or reserved"},
@@ -195,8 +195,8 @@ static void what_cannot_be_listed(void **state)
         {{.name = "t", .dtype = MHA_DTYPE_OTHER, .dtype_name = "F8"},
          "tensor \"t\": dtype is other, which files do not hold"},
         {{.name = "t", .dtype = MHA_F32, .rank = 33, .shape = shape},
-         "tensor \"t\": rank is 33, not 0..32, or shape is NULL"},
-        {{.name = "t", .dtype = MHA_F32, .rank = 1}, "tensor \"t\": rank is 1, not 0..32, or shape is NULL"},
+         "tensor \"t\": rank must be from 0 to 32, with a shape (got 33)"},
+        {{.name = "t", .dtype = MHA_F32, .rank = 1}, "tensor \"t\": rank must be from 0 to 32, with a shape (got 1)"},
         {{.name = "t", .dtype = MHA_F32, .rank = 2, .shape = negative},
          "tensor \"t\": its shape is negative, too large, or fills no whole bytes"},
         {{.name = "t", .dtype = MHA_F32, .rank = 2, .shape = huge},
@@ -230,8 +230,8 @@ static void what_metadata_cannot_be(void **state)
         const char *sentence;
     } wrong[] = {
         {{{"a", "1", 0}, {"a", "2", 0}}, "metadata to write: the key \"a\" is there twice"},
-        {{{"a", "1", 0}, {NULL, "2", 0}}, "metadata to write: a key or value is NULL"},
-        {{{"a", "1", 0}, {"b", NULL, 0}}, "metadata to write: a key or value is NULL"},
+        {{{"a", "1", 0}, {NULL, "2", 0}}, "metadata to write: keys and values must not be NULL"},
+        {{{"a", "1", 0}, {"b", NULL, 0}}, "metadata to write: keys and values must not be NULL"},
         {{{"a", "1", 0}, {"b", "\377", 0}}, "metadata to write: \"b\" or its value is not UTF-8"},
     };
     for (size_t n = 0; n < sizeof wrong / sizeof *wrong; n++) {

@@ -247,7 +247,7 @@ static void test_embedding(void **state)
     assert_memory_equal(dtable, want, sizeof want);
     mha_error err;
     assert_int_equal(mha_embedding_backward("token", dtable, 3, 2, wrong, 1, dy, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "token 0 is 3, not in 0..2");
+    assert_string_equal(err.message, "token 0 must be from 0 to 2 (got 3)");
     assert_memory_equal(dtable, want, sizeof want);
 }
 

@@ -192,15 +192,15 @@ static void test_refusals(void **state)
 {
     (void)state;
     const mha_block_options good = random_block(5, 48, 4, 0, 0, 112);
-    REFUSED(attn.heads, 0, MHA_ERR_ARG, "heads is 0");
-    REFUSED(attn.heads, 5, MHA_ERR_ARG, "does not divide hidden 48");
-    REFUSED(attn.kv_heads, 3, MHA_ERR_ARG, "does not divide heads 4");
+    REFUSED(attn.heads, 0, MHA_ERR_ARG, "heads must be from 1 to 65536 (got 0)");
+    REFUSED(attn.heads, 5, MHA_ERR_ARG, "attention layer: heads must divide hidden = 48 (got 5)");
+    REFUSED(attn.kv_heads, 3, MHA_ERR_ARG, "attention layer: kv_heads must divide heads = 4 (got 3)");
     REFUSED(attn.head_dim, 1025, MHA_ERR_ARG, "head_dim must be 1 to 1024 (got 1025)");
-    REFUSED(attn.hidden, -1, MHA_ERR_ARG, "hidden is -1");
-    REFUSED(attn.q.weight, NULL, MHA_ERR_ARG, "weight is NULL");
-    REFUSED(intermediate, 0, MHA_ERR_ARG, "out is 0");
+    REFUSED(attn.hidden, -1, MHA_ERR_ARG, "hidden must be from 1 to 2^31-1 (got -1)");
+    REFUSED(attn.q.weight, NULL, MHA_ERR_ARG, "weight must not be NULL");
+    REFUSED(intermediate, 0, MHA_ERR_ARG, "out must be from 1 to 2^31-1 (got 0)");
     REFUSED(attn_norm.eps, 0, MHA_ERR_ARG, "attn_norm: eps is 0");
-    REFUSED(mlp_norm.kind, (mha_norm_kind)7, MHA_ERR_ARG, "mlp_norm: kind is 7");
+    REFUSED(mlp_norm.kind, (mha_norm_kind)7, MHA_ERR_ARG, "mlp_norm: kind must be a value of mha_norm_kind (got 7)");
     REFUSED(attn_out_norm, good.attn_norm, MHA_ERR_ARG, "attn_out_norm or mlp_out_norm without pre_norm");
     REFUSED(attn.q_norm, ((mha_norm){good.attn_norm.weight, NULL, 0, MHA_NORM_RMS}), MHA_ERR_ARG, "q_norm: eps is 0");
     REFUSED(attn.qkv, good.up, MHA_ERR_ARG, "qkv is given beside q, k or v");

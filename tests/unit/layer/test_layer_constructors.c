@@ -23,10 +23,10 @@ static void says(mha_status status, mha_variant *layer, const char *sentence)
 static void test_sizes(void **state)
 {
     (void)state;
-    REFUSED(mha_self_attention_create, mha_self_attention_options, "self-attention: d_in is 0, not 1..16777216",
-            .d_out = 4);
-    REFUSED(mha_self_attention_create, mha_self_attention_options, "self-attention: d_out is -1, not 1..16777216",
-            .d_in = 4, .d_out = -1);
+    REFUSED(mha_self_attention_create, mha_self_attention_options,
+            "self-attention: d_in must be from 1 to 16777216 (got 0)", .d_out = 4);
+    REFUSED(mha_self_attention_create, mha_self_attention_options,
+            "self-attention: d_out must be from 1 to 16777216 (got -1)", .d_in = 4, .d_out = -1);
     REFUSED(mha_self_attention_create, mha_self_attention_options,
             "self-attention: qkv_bias and plain_matrices are both set", .d_in = 4, .d_out = 4, .qkv_bias = 1,
             .plain_matrices = 1);
@@ -35,8 +35,8 @@ static void test_sizes(void **state)
     REFUSED(mha_causal_attention_create, mha_causal_attention_options,
             "causal attention: context_length is -2, must be > 0, or 0 for any number", .d_in = 4, .d_out = 4,
             .context_length = -2);
-    REFUSED(mha_causal_attention_create, mha_causal_attention_options, "causal attention: dropout is 1.5, not 0..1",
-            .d_in = 4, .d_out = 4, .dropout = 1.5);
+    REFUSED(mha_causal_attention_create, mha_causal_attention_options,
+            "causal attention: dropout must be from 0 to 1 (got 1.5)", .d_in = 4, .d_out = 4, .dropout = 1.5);
 }
 
 static void test_no_options(void **state)
@@ -49,38 +49,38 @@ static void test_no_options(void **state)
     status = mha_adaptive_heads_create(NULL, NULL, &layer, &err);
     says(status, layer, "mha_adaptive_heads_options must not be NULL");
     const mha_standard_mha_options o = {.size = sizeof o, .d_model = 8, .num_heads = 2};
-    says(mha_standard_mha_create(NULL, &o, NULL, &err), NULL, "attention layer: where to store it is NULL");
+    says(mha_standard_mha_create(NULL, &o, NULL, &err), NULL, "attention layer: where to store it must not be NULL");
 }
 
 static void test_heads_that_do_not_divide(void **state)
 {
     (void)state;
     REFUSED(mha_stacked_heads_create, mha_stacked_heads_options,
-            "stacked heads: num_heads is 4, which does not divide d_out 6", .d_in = 3, .d_out = 6, .num_heads = 4);
-    REFUSED(mha_weight_split_create, mha_weight_split_options, "weight-split attention: num_heads is 0, not 1..65536",
-            .d_in = 3, .d_out = 6);
+            "stacked heads: num_heads must divide d_out = 6 (got 4)", .d_in = 3, .d_out = 6, .num_heads = 4);
+    REFUSED(mha_weight_split_create, mha_weight_split_options,
+            "weight-split attention: num_heads must be from 1 to 65536 (got 0)", .d_in = 3, .d_out = 6);
     REFUSED(mha_qkv_attention_create, mha_qkv_attention_options,
-            "q/k/v attention: num_heads is 3, which does not divide output_dim 8", .input_dim = 6, .output_dim = 8,
+            "q/k/v attention: num_heads must divide output_dim = 8 (got 3)", .input_dim = 6, .output_dim = 8,
             .num_heads = 3);
     REFUSED(mha_standard_mha_create, mha_standard_mha_options,
-            "multi-head attention: num_heads is 4, which does not divide d_model 10", .d_model = 10, .num_heads = 4);
+            "multi-head attention: num_heads must divide d_model = 10 (got 4)", .d_model = 10, .num_heads = 4);
     REFUSED(mha_grouped_query_create, mha_grouped_query_options,
-            "grouped-query attention: num_kv_heads is 3, which does not divide num_heads 4", .d_model = 8,
-            .num_heads = 4, .num_kv_heads = 3);
+            "grouped-query attention: num_kv_heads must divide num_heads = 4 (got 3)", .d_model = 8, .num_heads = 4,
+            .num_kv_heads = 3);
     REFUSED(mha_grouped_query_create, mha_grouped_query_options,
-            "grouped-query attention: kv_groups is 3, which does not divide num_heads 4", .d_model = 8, .num_heads = 4,
+            "grouped-query attention: kv_groups must divide num_heads = 4 (got 3)", .d_model = 8, .num_heads = 4,
             .kv_groups = 3);
     REFUSED(mha_grouped_query_create, mha_grouped_query_options,
             "grouped-query attention: kv_groups and num_kv_heads are both set", .d_model = 8, .num_heads = 4,
             .kv_groups = 2, .num_kv_heads = 2);
     REFUSED(mha_llama_attention_create, mha_llama_attention_options,
-            "LLaMA attention: num_heads is 3, which does not divide hidden_size 8", .hidden_size = 8, .num_heads = 3);
+            "LLaMA attention: num_heads must divide hidden_size = 8 (got 3)", .hidden_size = 8, .num_heads = 3);
     REFUSED(mha_llama_attention_create, mha_llama_attention_options,
-            "LLaMA attention: num_kv_heads is 3, which does not divide num_heads 4", .hidden_size = 8, .num_heads = 4,
+            "LLaMA attention: num_kv_heads must divide num_heads = 4 (got 3)", .hidden_size = 8, .num_heads = 4,
             .num_kv_heads = 3);
     REFUSED(mha_llama_attention_create, mha_llama_attention_options,
-            "LLaMA attention: mha_rope_options: rotary_dim is 3, not even and 2..4", .hidden_size = 8, .num_heads = 2,
-            .rotary = 1, .rope.rotary_dim = 3);
+            "LLaMA attention: mha_rope_options: rotary_dim must be even and 2..4 (got 3)", .hidden_size = 8,
+            .num_heads = 2, .rotary = 1, .rope.rotary_dim = 3);
     REFUSED(mha_llama_attention_create, mha_llama_attention_options,
             "LLaMA attention: rotary turns pairs of numbers, but heads are 3 wide", .hidden_size = 6, .num_heads = 2,
             .rotary = 1);
@@ -91,29 +91,30 @@ static void test_heads_that_do_not_divide(void **state)
 static void test_choices(void **state)
 {
     (void)state;
-    REFUSED(mha_moe_heads_create, mha_moe_heads_options, "MoE heads: num_experts is 5000, not 1..4096", .d_model = 8,
-            .num_heads = 4, .num_experts = 5000);
-    REFUSED(mha_moe_heads_create, mha_moe_heads_options, "MoE heads: top_k is 5, not 1..num_experts 4", .d_model = 8,
-            .num_heads = 4, .top_k = 5);
+    REFUSED(mha_moe_heads_create, mha_moe_heads_options, "MoE heads: num_experts must be from 1 to 4096 (got 5000)",
+            .d_model = 8, .num_heads = 4, .num_experts = 5000);
+    REFUSED(mha_moe_heads_create, mha_moe_heads_options, "MoE heads: top_k must be from 1 to num_experts 4 (got 5)",
+            .d_model = 8, .num_heads = 4, .top_k = 5);
     REFUSED(mha_moe_heads_create, mha_moe_heads_options,
             "MoE heads: expert_output is slot, but num_experts 6 is not num_heads 4", .d_model = 8, .num_heads = 4,
             .num_experts = 6, .expert_output = MHA_EXPERT_SLOT);
     REFUSED(mha_moe_heads_create, mha_moe_heads_options,
             "MoE heads: expert_output is plain, so num_heads must be 1, not 4", .d_model = 8, .num_heads = 4,
             .expert_output = MHA_EXPERT_PLAIN);
-    REFUSED(mha_head_pruning_create, mha_head_pruning_options, "head pruning: prune_ratio is 1.1, not 0..1",
-            .d_model = 8, .num_heads = 4, .prune_ratio = 1.1);
     REFUSED(mha_head_pruning_create, mha_head_pruning_options,
-            "head pruning: selection is 7, which is no mha_selection", .d_model = 8, .num_heads = 4,
+            "head pruning: prune_ratio must be from 0 to 1 (got 1.1)", .d_model = 8, .num_heads = 4,
+            .prune_ratio = 1.1);
+    REFUSED(mha_head_pruning_create, mha_head_pruning_options,
+            "head pruning: selection must be a value of mha_selection (got 7)", .d_model = 8, .num_heads = 4,
             .selection = (mha_selection)7);
     const int64_t options[] = {4, 3};
     REFUSED(mha_adaptive_heads_create, mha_adaptive_heads_options,
-            "adaptive heads: head_options[1] is 3, which does not divide d_model 8", .d_model = 8,
-            .head_options = options, .head_option_count = 2);
-    REFUSED(mha_adaptive_heads_create, mha_adaptive_heads_options, "adaptive heads: head_option_count is 0, not 1..16",
-            .d_model = 8, .head_options = options);
-    REFUSED(mha_adaptive_heads_create, mha_adaptive_heads_options, "adaptive heads: head_options is NULL", .d_model = 8,
+            "adaptive heads: head_options[1] must divide d_model = 8 (got 3)", .d_model = 8, .head_options = options,
             .head_option_count = 2);
+    REFUSED(mha_adaptive_heads_create, mha_adaptive_heads_options,
+            "adaptive heads: head_option_count must be from 1 to 16 (got 0)", .d_model = 8, .head_options = options);
+    REFUSED(mha_adaptive_heads_create, mha_adaptive_heads_options, "adaptive heads: head_options must not be NULL",
+            .d_model = 8, .head_option_count = 2);
 }
 
 /* Two experts for each sample are the default, where there are two. */

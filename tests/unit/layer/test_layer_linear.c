@@ -171,14 +171,14 @@ static void test_refusals(void **state)
     mha_error err = {0};
     assert_int_equal(mha_linear_create(NULL, 0, 2, w, NULL, &linear, &err), MHA_ERR_ARG);
     assert_null(linear);
-    assert_non_null(strstr(err.message, "in is 0"));
+    assert_non_null(strstr(err.message, "in must be"));
     assert_int_equal(mha_linear_create(NULL, 2, -1, w, NULL, &linear, &err), MHA_ERR_ARG);
-    assert_non_null(strstr(err.message, "out is -1"));
+    assert_non_null(strstr(err.message, "out must be"));
     assert_int_equal(mha_linear_create(NULL, 2, 2, NULL, NULL, &linear, &err), MHA_ERR_ARG);
     assert_int_equal(
         mha_linear_create_stack(NULL, 2, &(mha_matrix){.weight = w, .out = 2}, 1, (mha_activation)9, &linear, &err),
         MHA_ERR_ARG);
-    assert_non_null(strstr(err.message, "activation is 9"));
+    assert_non_null(strstr(err.message, "activation must be"));
     assert_int_equal(mha_linear_create(NULL, 2, 2, w, NULL, &linear, &err), MHA_OK);
     assert_int_equal(mha_linear_forward(linear, w, -1, w, &err), MHA_ERR_ARG);
     assert_int_equal(mha_linear_forward(linear, NULL, 1, w, &err), MHA_ERR_ARG);

@@ -55,7 +55,7 @@ static void test_too_many_tokens(void **state)
     in.past_len = 0, in.positions = (const int64_t *)x;
     call_refused(layer, &in, "causal attention: positions are given, but nothing is rotated");
     in.positions = NULL, in.query = NULL;
-    call_refused(layer, &in, "causal attention: query is NULL");
+    call_refused(layer, &in, "causal attention: query must not be NULL");
     in.batch = INT64_MAX / 8;
     call_refused(layer, &in, "causal attention: batch is 1152921504606846975 with 8 tokens, too many for memory");
     mha_variant_free(layer);
@@ -68,11 +68,11 @@ static void test_sizes(void **state)
     mha_variant_input in = {.size = sizeof in, .q_len = 3, .query = x};
     call_refused(layer, &in, "multi-head attention: batch is 0, must be > 0");
     in.batch = 1, in.q_len = 0;
-    call_refused(layer, &in, "multi-head attention: q_len is 0, not 1..2147483647");
+    call_refused(layer, &in, "multi-head attention: q_len must be from 1 to 2147483647 (got 0)");
     in.q_len = 3, in.kv_len = -1;
-    call_refused(layer, &in, "multi-head attention: kv_len is -1, not 1..2147483647");
+    call_refused(layer, &in, "multi-head attention: kv_len must be from 1 to 2147483647 (got -1)");
     in.kv_len = 3, in.past_len = -2;
-    call_refused(layer, &in, "multi-head attention: past_len is -2, not 0..2147483647");
+    call_refused(layer, &in, "multi-head attention: past_len must be from 0 to 2147483647 (got -2)");
     in.past_len = 0, in.past_value = x;
     call_refused(layer, &in, "multi-head attention: past_value is given, but past tokens are not taken");
     in.past_key = x;
@@ -152,8 +152,8 @@ static void test_mask_shapes(void **state)
         const mha_status status = mha_variant_forward(layer, &in, y, NULL, &err);
         assert_int_equal(status, masks[n].shape ? MHA_ERR_ARG : MHA_OK);
         snprintf(sentence, sizeof sentence,
-                 "multi-head attention: keep has the shape %s; want [q, k], [batch, q, k] or [batch, heads, q, k] with "
-                 "batch 2, heads 4, q 3, k 5, of which all but k may be 1",
+                 "multi-head attention: shape of keep must be [q, k], [batch, q, k] or [batch, heads, q, k] with "
+                 "batch = 2, heads = 4, q = 3 or 1 each, and k = 5 (got %s)",
                  masks[n].shape ? masks[n].shape : "");
         if (masks[n].shape) assert_string_equal(err.message, sentence);
     }
@@ -168,13 +168,13 @@ static void test_mask_shapes(void **state)
     in.additive = (mha_mask){0};
     in.blocked = (mha_mask){x, 3, {2, 1, 4}};
     call_refused(layer, &in,
-                 "multi-head attention: blocked has the shape [2, 1, 4]; want [q, k], [batch, q, k] or [batch, heads, "
-                 "q, k] with batch 2, heads 4, q 3, k 5, of which all but k may be 1");
+                 "multi-head attention: shape of blocked must be [q, k], [batch, q, k] or [batch, heads, q, k] with "
+                 "batch = 2, heads = 4, q = 3 or 1 each, and k = 5 (got [2, 1, 4])");
     in.blocked = (mha_mask){0};
     in.additive = (mha_mask){x, 4, {2, 3, 3, 5}};
     call_refused(layer, &in,
-                 "multi-head attention: additive has the shape [2, 3, 3, 5]; want [q, k], [batch, q, k] or [batch, "
-                 "heads, q, k] with batch 2, heads 4, q 3, k 5, of which all but k may be 1");
+                 "multi-head attention: shape of additive must be [q, k], [batch, q, k] or [batch, heads, q, k] with "
+                 "batch = 2, heads = 4, q = 3 or 1 each, and k = 5 (got [2, 3, 3, 5])");
     mha_variant_free(layer);
 }
 
@@ -193,8 +193,8 @@ static void test_mask_of_adaptive_heads(void **state)
     assert_int_equal(mha_adaptive_heads_create(NULL, &o, &layer, &err), MHA_OK);
     assert_int_equal(mha_variant_init(layer, &rng, &err), MHA_OK);
     call_refused(layer, &in,
-                 "adaptive heads: keep has the shape [2, 2, 3, 3]; want [q, k], [batch, q, k] or [batch, heads, q, k] "
-                 "with batch 2, heads 1, q 3, k 3, of which all but k may be 1");
+                 "adaptive heads: shape of keep must be [q, k], [batch, q, k] or [batch, heads, q, k] with batch = 2, "
+                 "heads = 1, q = 3 or 1 each, and k = 3 (got [2, 2, 3, 3])");
     in.keep.shape[1] = 1;
     assert_int_equal(mha_variant_forward(layer, &in, y, NULL, &err), MHA_OK);
     mha_variant_free(layer);

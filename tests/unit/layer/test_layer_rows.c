@@ -201,7 +201,7 @@ static void test_embedding(void **state)
         assert_true(y[r][0] == 2 * table[ids[r]][0] && y[r][1] == 2 * table[ids[r]][1]);
     const float before = y[0][0];
     assert_int_equal(mha_embedding_forward("token id", table[0], 3, 2, low, 2, 0, y[0], &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "token id 1 is -1, not in 0..2");
+    assert_string_equal(err.message, "token id 1 must be from 0 to 2 (got -1)");
     assert_int_equal(mha_embedding_forward("token id", table[0], 3, 2, high, 2, 0, y[0], &err), MHA_ERR_ARG);
     assert_true(y[0][0] == before);
 }

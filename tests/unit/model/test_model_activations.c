@@ -522,11 +522,11 @@ static void what_cannot_be_asked_for(void **state)
         bool no_ids;
         const char *sentence;
     } wrong[] = {
-        {1, NULL, NULL, false, "first_layer is 1, hidden is NULL"},
+        {1, NULL, NULL, false, "hidden must not be NULL with first_layer = 1"},
         {-1, x, NULL, false, "first_layer is -1, the model has layers 0..3"},
         {4, x, NULL, false, "first_layer is 4, the model has layers 0..3"},
         {2, x, cache, false, "first_layer is 2 with a cache"},
-        {0, NULL, NULL, true, "ids is NULL"},
+        {0, NULL, NULL, true, "ids must not be NULL"},
     };
     for (size_t n = 0; n < sizeof wrong / sizeof *wrong; n++) {
         mha_model_input in = inner_input(INNER_PLAIN);

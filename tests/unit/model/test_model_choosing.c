@@ -149,32 +149,31 @@ static void test_wrong_configs(void **state)
 {
     (void)state;
     expect_config(choosing_config("{\"moe_heads\":{\"top_k\":5}}", 1), MHA_ERR_FORMAT,
-                  "config.json: mha.attention.moe_heads.top_k: want an integer from 1 to 4, got 5");
+                  "config.json: mha.attention.moe_heads.top_k must be an integer from 1 to 4 (got 5)");
     expect_config(choosing_config("{\"moe_heads\":2}", 1), MHA_ERR_FORMAT,
-                  "config.json: mha.attention.moe_heads: want an object, got 2");
+                  "config.json: mha.attention.moe_heads must be an object (got 2)");
     expect_config(choosing_config("{\"moe_heads\":{\"experts\":2}}", 1), MHA_ERR_FORMAT,
                   "config.json: mha.attention.moe_heads.experts is no key; there is top_k");
     expect_config(choosing_config("[null,{\"head_pruning\":{}}]", 2), MHA_ERR_FORMAT,
-                  "config.json: mha.attention[1].head_pruning.prune_ratio: want a number from 0 to 1, got nothing");
+                  "config.json: mha.attention[1].head_pruning.prune_ratio must be a number from 0 to 1 (got nothing)");
     expect_config(choosing_config("{\"head_pruning\":{\"prune_ratio\":1}}", 1), MHA_ERR_FORMAT,
-                  "config.json: mha.attention.head_pruning.prune_ratio: want a share that leaves a head, got 1");
+                  "config.json: mha.attention.head_pruning.prune_ratio must be a share that leaves a head (got 1)");
     expect_config(choosing_config("{\"head_pruning\":{\"prune_ratio\":0.5,\"selection\":\"best\"}}", 1), MHA_ERR_FORMAT,
-                  "config.json: mha.attention.head_pruning.selection: want \"hard\", \"soft\" or "
-                  "\"straight_through\", got \"best\"");
+                  "config.json: mha.attention.head_pruning.selection must be \"hard\", \"soft\" or "
+                  "\"straight_through\" (got \"best\")");
     expect_config(choosing_config("{\"moe_heads\":{},\"head_pruning\":{\"prune_ratio\":0.5}}", 1), MHA_ERR_FORMAT,
                   "config.json: mha.attention: head_pruning beside moe_heads; a layer chooses in one way");
     expect_config(choosing_config("{\"adaptive_heads\":{}}", 1), MHA_ERR_FORMAT,
-                  "config.json: mha.attention.adaptive_heads.head_options: want an array, got nothing");
+                  "config.json: mha.attention.adaptive_heads.head_options must be an array (got nothing)");
     expect_config(choosing_config("{\"adaptive_heads\":{\"head_options\":[]}}", 1), MHA_ERR_FORMAT,
-                  "config.json: mha.attention.adaptive_heads.head_options: want 1 to 16 numbers of heads, got 0");
-    expect_config(
-        choosing_config("{\"adaptive_heads\":{\"head_options\":[2,3]}}", 1), MHA_ERR_FORMAT,
-        "config.json: mha.attention.adaptive_heads.head_options[1]: want a number of heads that cuts 16 columns "
-        "into heads of 1 to 1024, got 3");
+                  "config.json: mha.attention.adaptive_heads.head_options must hold 1 to 16 head counts (got 0)");
+    expect_config(choosing_config("{\"adaptive_heads\":{\"head_options\":[2,3]}}", 1), MHA_ERR_FORMAT,
+                  "config.json: mha.attention.adaptive_heads.head_options[1] must be a number of heads that cuts 16 "
+                  "columns into heads of 1 to 1024 (got 3)");
     expect_config(choosing_config("{\"alibi\":true,\"adaptive_heads\":{\"head_options\":[2,4]}}", 1),
                   MHA_ERR_UNSUPPORTED, "config.json: mha.attention: adaptive_heads with alibi");
     expect_config(choosing_config("{\"moe_heads\":{\"top_k\":3}},\"mha.heads\":[[0,2]]", 1), MHA_ERR_FORMAT,
-                  "config.json: mha.attention.moe_heads.top_k: want an integer from 1 to 2, got 3");
+                  "config.json: mha.attention.moe_heads.top_k must be an integer from 1 to 2 (got 3)");
     expect_config(
         choosing_config("{\"adaptive_heads\":{\"head_options\":[2]}},\"mha.kv_heads\":{\"keys\":2,\"values\":2}", 1),
         MHA_ERR_UNSUPPORTED, "config.json: mha.attention: adaptive_heads with shared keys");
@@ -390,11 +389,11 @@ static void test_wrong_layers(void **state)
                                          .choice = {.of = MHA_CHOICE_EXPERTS, .keep = 2, .score = m}};
     mha_attn_layer_options wrong[5];
     static const char *const messages[] = {
-        "attention layer: choice.keep is 0, not 1..heads 4",
+        "attention layer: choice.keep must be from 1 to heads 4 (got 0)",
         "attention layer: choice.score needs a weight and a bias",
         "attention layer: a choice with causal: it would tell a token of later ones",
-        "attention layer: choice.of is 7, which is no mha_choice",
-        "attention layer: choice.selection is 9, which is no mha_selection",
+        "attention layer: choice.of must be a value of mha_choice (got 7)",
+        "attention layer: choice.selection must be a value of mha_selection (got 9)",
     };
     for (int n = 0; n < 5; n++)
         wrong[n] = good;

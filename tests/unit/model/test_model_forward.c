@@ -263,7 +263,7 @@ static void test_refused_by_a_decoder(void **state)
     for (int64_t least = -1; least <= 9; least += 10) {
         const mha_generate_options o = {.size = sizeof o, .max_new = 8, .min_new = least};
         char want[80];
-        snprintf(want, sizeof want, "min_new is %lld, not 0..8 (max_new)", (long long)least);
+        snprintf(want, sizeof want, "min_new must be from 0 to max_new = 8 (got %lld)", (long long)least);
         assert_int_equal(mha_model_generate(model, &prompt, 1, &o, out, &length, &err), MHA_ERR_ARG);
         assert_non_null(strstr(err.message, want));
     }
@@ -277,14 +277,14 @@ static void test_refusals(void **state)
     int32_t bad_ids[3] = {1, 2, 600}, bad_types[3] = {0, 2, 0}, good[97] = {0};
     const uint8_t padded[3] = {1, 1, 0};
     mha_model_input in = {.size = sizeof in, .batch = 1, .length = 3, .ids = bad_ids};
-    refused(model, &in, "token id 2 is 600, not in 0..599");
+    refused(model, &in, "token id 2 must be from 0 to 599 (got 600");
     in.mask = padded; /* also under the mask */
-    refused(model, &in, "token id 2 is 600, not in 0..599");
+    refused(model, &in, "token id 2 must be from 0 to 599 (got 600");
     bad_ids[2] = -1;
-    refused(model, &in, "token id 2 is -1");
+    refused(model, &in, "token id 2 must be from 0 to 599 (got -1)");
     in.ids = good;
     in.type_ids = bad_types;
-    refused(model, &in, "token type 1 is 2, not in 0..1");
+    refused(model, &in, "token type 1 must be from 0 to 1 (got 2");
     in.type_ids = NULL;
     in.length = 97;
     refused(model, &in, "length is 97, the model takes 1..96");
@@ -297,7 +297,7 @@ static void test_refusals(void **state)
     refused(model, &in, "too many");
     in.batch = 1;
     in.ids = NULL;
-    refused(model, &in, "ids is NULL");
+    refused(model, &in, "ids must not be NULL");
     in.ids = good;
     in.size = 0;
     refused(model, &in, "size");
@@ -423,7 +423,7 @@ static void test_embed_cuts_long_texts(void **state)
     mha_error err = {0};
     assert_int_equal(mha_model_embed(model, &list, -1, NULL, vector, &err), MHA_ERR_ARG);
     assert_int_equal(mha_model_embed(model, (const char *[]){NULL}, 1, NULL, vector, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "text 1 of 1 is NULL");
+    assert_string_equal(err.message, "text 1 of 1 must not be NULL");
     both[1] = "ab\xFF";
     assert_int_equal(mha_model_embed(model, both, 2, NULL, vectors, &err), MHA_ERR_ARG);
     assert_string_equal(err.message, "text 2 of 2: byte 2 (0xFF) of the text is not UTF-8");

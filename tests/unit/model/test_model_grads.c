@@ -578,7 +578,7 @@ static void test_refusals(void **state)
         case_model(NULL, families[1], &(mha_model_options){.size = sizeof(mha_model_options), .dtype = MHA_F16});
     refused(mha_model_grads_create(half, NULL, &none, &err), MHA_ERR_UNSUPPORTED, &err, "opened in f16");
     mha_model_free(half);
-    refused(mha_model_grads_create(NULL, NULL, &none, &err), MHA_ERR_ARG, &err, "model is NULL");
+    refused(mha_model_grads_create(NULL, NULL, &none, &err), MHA_ERR_ARG, &err, "model must not be NULL");
     refused(mha_model_grads_backward(grads, NULL, &err), MHA_ERR_ARG, &err, "no forward call");
     mha_model_output out = {.size = sizeof out, .on_hidden = refuse_hidden};
     refused(mha_model_grads_forward(grads, &input, &out, &err), MHA_ERR_UNSUPPORTED, &err, "on_hidden");
@@ -591,7 +591,8 @@ static void test_refusals(void **state)
     refused(mha_model_grads_loss(grads, &input, &args, NULL, NULL, &err), MHA_ERR_ARG, &err, "scale");
     refused(mha_model_grads_loss(of_encoder, &input, &args, NULL, NULL, &err), MHA_ERR_UNSUPPORTED, &err, "no logits");
     ids[2] = -1;
-    refused(mha_model_grads_forward(grads, &input, NULL, &err), MHA_ERR_ARG, &err, "token id 2 is -1");
+    refused(mha_model_grads_forward(grads, &input, NULL, &err), MHA_ERR_ARG, &err,
+            "token id 2 must be from 0 to 639 (got -1)");
     refused(mha_model_grads_backward(grads, NULL, &err), MHA_ERR_ARG, &err, "no forward call");
     mha_model_cache *cache = NULL;
     const mha_model_cache_options o = {.size = sizeof o, .batch = B, .tokens = 2 * L};

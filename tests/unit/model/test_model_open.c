@@ -52,7 +52,7 @@ static void test_refused_configs(void **state)
         {"num_attention_heads", "0", MHA_ERR_FORMAT, "num_attention_heads"},
         {"num_attention_heads", "-4", MHA_ERR_FORMAT, "-4"},
         {"num_attention_heads", "true", MHA_ERR_FORMAT, "true"},
-        {"num_attention_heads", "5", MHA_ERR_FORMAT, "num_attention_heads is 5, which does not divide hidden_size 48"},
+        {"num_attention_heads", "5", MHA_ERR_FORMAT, "num_attention_heads must divide hidden_size = 48 (got 5"},
         {"num_attention_heads", "65537", MHA_ERR_FORMAT, "65536"},
         {"num_hidden_layers", "0", MHA_ERR_FORMAT, "num_hidden_layers"},
         {"num_hidden_layers", "4097", MHA_ERR_FORMAT, "4096"},
@@ -84,13 +84,13 @@ static void test_refused_configs(void **state)
          "config.json: quantization_config.quant_method is \"gptq\"; only absence is built"},
         {"compression_config", "{\"quant_method\": \"compressed-tensors\"}", MHA_ERR_UNSUPPORTED,
          "compression_config.quant_method is \"compressed-tensors\""},
-        {"pad_token_id", "\"[PAD]\"", MHA_ERR_FORMAT, "pad_token_id: want an integer"},
+        {"pad_token_id", "\"[PAD]\"", MHA_ERR_FORMAT, "pad_token_id must be an integer"},
         {"pruned_heads", "{\"0\": [1]}", MHA_ERR_UNSUPPORTED, "pruned_heads"},
         {"model_type", "\"t5\"", MHA_ERR_UNSUPPORTED, "model_type \"t5\" is not built; there is bert, gpt2, llama"},
         {"model_type", "\"llama\"", MHA_ERR_FORMAT, "\"model.embed_tokens.weight\" is missing"},
         {"model_type", "\"\\u001b[31m\"", MHA_ERR_UNSUPPORTED, "model_type \"\\x1B[31m\""},
-        {"eos_token_id", "-1", MHA_ERR_FORMAT, "config.json: eos_token_id: want a token or a list of tokens, got -1"},
-        {"eos_token_id", "[3, \"x\"]", MHA_ERR_FORMAT, "eos_token_id[1]: want a token, 0 or more, got \"x\""},
+        {"eos_token_id", "-1", MHA_ERR_FORMAT, "config.json: eos_token_id must be a token or a list of tokens (got -1"},
+        {"eos_token_id", "[3, \"x\"]", MHA_ERR_FORMAT, "eos_token_id[1] must be a token, 0 or more (got \"x\""},
         {"model_type", "[1]", MHA_ERR_FORMAT, "model_type"},
         {"model_type", NULL, MHA_ERR_FORMAT, "model_type"},
     };
@@ -107,9 +107,9 @@ static void test_refused_generation(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
-        {"{\"eos_token_id\": [1, 2.5]}", "generation_config.json: eos_token_id[1]: want a token, 0 or more, got 2.5"},
+        {"{\"eos_token_id\": [1, 2.5]}", "generation_config.json: eos_token_id[1] must be a token, 0 or more (got 2.5"},
         {"{\"eos_token_id\": {}}",
-         "generation_config.json: eos_token_id: want a token or a list of tokens, got an object"},
+         "generation_config.json: eos_token_id must be a token or a list of tokens (got an object"},
         {"{\"eos_token_id\": ", "generation_config.json: line 1"},
     };
     const char *folder = case_copy(TINY);
@@ -141,22 +141,22 @@ static void test_refused_lists(void **state)
     (void)state;
     static const char *const cases[][2] = {
         {"\"layer_types\": [\"full_attention\"]",
-         "config.json: layer_types: want one entry for each layer (2), got an array of 1"},
+         "config.json: layer_types must be one entry for each layer (2; got an array of 1)"},
         {"\"layer_types\": [\"full_attention\", \"chunked\"]",
-         "layer_types[1]: want \"full_attention\" or \"sliding_attention\", got \"chunked\""},
-        {"\"layer_types\": [7, \"full_attention\"]", "layer_types[0]: want \"full_attention\" or"},
+         "layer_types[1] must be \"full_attention\" or \"sliding_attention\" (got \"chunked\""},
+        {"\"layer_types\": [7, \"full_attention\"]", "layer_types[0] must be \"full_attention\" or"},
         {"\"rope_scaling\": {\"rope_type\": \"longrope\", \"factor\": 2, \"short_factor\": [1, 1, 1, 1],"
          " \"long_factor\": [1, 1]}",
-         "rope_scaling.long_factor: want one number for each pair of dimensions that turns (4), got an array of 2"},
+         "rope_scaling.long_factor must be one number for each pair of dimensions that turns (4; got an array of 2)"},
         {"\"rope_scaling\": {\"rope_type\": \"longrope\", \"factor\": 2, \"short_factor\": [1, 1, 0, 1],"
          " \"long_factor\": [1, 1, 1, 1]}",
-         "rope_scaling.short_factor[2]: want a number > 0, got 0"},
-        {"\"rope_parameters\": {\"rope_type\": \"linear\"}", "rope_parameters.factor: want a number from 1 to"},
-        {"\"rope_parameters\": {\"rope_type\": \"llama3\"}", "rope_parameters.factor: want a number from 1 to"},
+         "rope_scaling.short_factor[2] must be a number > 0 (got 0"},
+        {"\"rope_parameters\": {\"rope_type\": \"linear\"}", "rope_parameters.factor must be a number from 1 to"},
+        {"\"rope_parameters\": {\"rope_type\": \"llama3\"}", "rope_parameters.factor must be a number from 1 to"},
         {"\"rope_scaling\": {\"rope_type\": \"dynamic\", \"factor\": 0.5}",
-         "rope_scaling.factor: want a number from 1"},
+         "rope_scaling.factor must be a number from 1"},
         {"\"rope_parameters\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 5}",
-         "rope_parameters.low_freq_factor is 5, not below high_freq_factor 4"},
+         "rope_parameters.low_freq_factor must be below high_freq_factor 4 (got 5"},
         {"\"head_dim\": 7", "config.json: a head is 7 wide"},
     };
     const char *folder = files_folder();

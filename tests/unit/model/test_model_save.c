@@ -219,8 +219,8 @@ static void test_replaced_tensors(void **state)
     tensors[0].dtype = MHA_F64;
     not_saved(model, out, SAVE(.tensors = tensors, .count = 1), MHA_ERR_ARG, "tensor 0 is not f32");
     not_saved(model, out, SAVE(.dtype = MHA_F64), MHA_ERR_ARG, "dtype is f64");
-    not_saved(model, NULL, NULL, MHA_ERR_ARG, "folder is NULL");
-    not_saved(NULL, out, NULL, MHA_ERR_ARG, "model is NULL");
+    not_saved(model, NULL, NULL, MHA_ERR_ARG, "folder must not be NULL");
+    not_saved(NULL, out, NULL, MHA_ERR_ARG, "model must not be NULL");
     mha_model_free(model);
     files_remove(out);
     files_remove(folder);

@@ -321,17 +321,17 @@ static void test_refused_numbers(void **state)
 {
     (void)state;
     const char *folder = case_copy("models/bert-mlm-tiny");
-    refused_of(folder, 5, NULL, NULL, "mha.original_heads: want at least num_attention_heads, got 5");
+    refused_of(folder, 5, NULL, NULL, "mha.original_heads must be at least num_attention_heads (got 5");
     refused_of(folder, -1, NULL, NULL, "mha.original_heads");
     refused_of(folder, 65537, NULL, NULL, "mha.original_heads");
-    refused_of(folder, 8, NULL, NULL, "mha.original_heads: want \"mha.heads\" beside it, got 8");
-    refused_of(folder, 8, "[[0, 1], [7, 8]]", NULL, "mha.heads[1][1]: want ascending numbers of heads, got 8");
+    refused_of(folder, 8, NULL, NULL, "mha.original_heads must be \"mha.heads\" beside it (got 8");
+    refused_of(folder, 8, "[[0, 1], [7, 8]]", NULL, "mha.heads[1][1] must be ascending numbers of heads (got 8");
     refused_of(folder, 8, "[[0, 1], [0, 1, 2, 3, 4, 5, 6]]", NULL,
-               "mha.heads[1]: want at most num_attention_heads (6), got 7");
+               "mha.heads[1] must hold at most num_attention_heads = 6 heads (got 7)");
     refused_of(folder, 8, "[[0, 1], [6, 5, 4, 3, 2, 1, 0]]", "{\"keys\": 1, \"values\": 1}",
-               "mha.heads[1]: want at most num_attention_heads (6), got 7");
+               "mha.heads[1] must hold at most num_attention_heads = 6 heads (got 7)");
     refused_of(folder, 8, "[[0, 1], [7, 8]]", "{\"keys\": 1, \"values\": 1}",
-               "mha.heads[1][1]: want numbers of heads, each once, got 8");
+               "mha.heads[1][1] must be numbers of heads, each once (got 8");
     files_remove(folder);
 }
 
@@ -340,18 +340,20 @@ static void test_refused(void **state)
     (void)state;
     const char *folder = case_copy("models/bert-mlm-tiny");
     refused(folder, NULL, "3", "mha.kv_heads");
-    refused(folder, NULL, "{\"keys\": 3}", "mha.kv_heads.values: want a number that divides the 6 heads of layer 0");
-    refused(folder, NULL, "{\"keys\": 4, \"values\": 2}", "mha.kv_heads.keys: want a number that divides the 6 heads");
+    refused(folder, NULL, "{\"keys\": 3}", "mha.kv_heads.values must be a number that divides the 6 heads of layer 0");
+    refused(folder, NULL, "{\"keys\": 4, \"values\": 2}",
+            "mha.kv_heads.keys must be a number that divides the 6 heads");
     refused(folder, NULL, "{\"keys\": 0, \"values\": 2}", "got 0");
     refused(folder, NULL, "{\"keys\": \"2\", \"values\": 2}", "got \"2\"");
     refused(folder, NULL, "{\"keys\": [2], \"values\": 2}",
-            "mha.kv_heads.keys: want one number for each layer (2), got an array of 1");
+            "mha.kv_heads.keys must be one number for each layer (2; got an array of 1)");
     refused(folder, NULL, "{\"keys\": [2, 4], \"values\": 2}",
-            "mha.kv_heads.keys[1]: want a number that divides the 6 heads of layer 1, got 4");
+            "mha.kv_heads.keys[1] must be a number that divides the 6 heads of layer 1 (got 4");
     refused(folder, "[[0, 1, 2], [3, 3]]", "{\"keys\": 1, \"values\": 1}",
-            "mha.heads[1][1]: want numbers of heads, each once, got 3");
+            "mha.heads[1][1] must be numbers of heads, each once (got 3");
     refused(folder, "[[0, 1, 2], [3, 6]]", "{\"keys\": 1, \"values\": 1}", "got 6");
-    refused(folder, "[[0, 1, 2], []]", "{\"keys\": 1, \"values\": 1}", "mha.heads[1]: want at least one head");
+    refused(folder, "[[0, 1, 2], []]", "{\"keys\": 1, \"values\": 1}",
+            "mha.heads[1] must hold a head (got an empty array)");
     refused(folder, "[[5, 1, 2], [3, 4]]", "{\"keys\": 2, \"values\": 1}", "divides the 3 heads of layer 0");
     refused(folder, NULL, "{\"keys\": 2, \"values\": 2}", "config.json asks for [16, 48]");
     files_remove(folder);

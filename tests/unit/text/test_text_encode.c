@@ -51,14 +51,14 @@ static void test_arguments(void **state)
     (void)state;
     mha_encoding *e;
     mha_encode_options o = {.size = sizeof o};
-    check_refused(NULL, 1, NULL, "want a tokenizer and a text");
+    check_refused(NULL, 1, NULL, "tokenizer and text must not be NULL");
     check_refused("ab\xFFzz", 5, NULL, "byte 2 (0xFF) of the text is not UTF-8");
     check_refused("\xED\xA0\x80", 3, NULL, "byte 0 (0xED) of the text"); /* a surrogate */
     check_refused("abc\xE2\x82", 5, NULL, "byte 3 (0xE2) of the text");  /* cut off */
     o.max_tokens = 1;
-    check_refused("hello", 5, &o, "max_tokens: want at least the 2 special tokens, got 1");
+    check_refused("hello", 5, &o, "max_tokens must be at least the 2 special tokens (got 1");
     o.max_tokens = -1;
-    check_refused("hello", 5, &o, "max_tokens: want 0 (no limit) or more, got -1");
+    check_refused("hello", 5, &o, "max_tokens must be 0 (no limit) or more (got -1");
     assert_int_equal(mha_tokenizer_encode(NULL, "", 0, NULL, 0, NULL, &e, NULL), MHA_ERR_ARG);
     assert_int_equal(mha_tokenizer_encode(tiny, "", 0, NULL, 0, NULL, NULL, NULL), MHA_ERR_ARG);
     mha_error err = {0};
@@ -115,7 +115,7 @@ static void test_decode(void **state)
     assert_string_equal(text, "");
     mha_tokenizer_text_free(tiny, text);
     assert_int_equal(mha_tokenizer_decode(tiny, ids, 3, 0, &text, &n, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "ids[2]: want the id of a token, below 600, got 1073741824");
+    assert_string_equal(err.message, "ids[2] must be from 0 to below 600 (got 1073741824)");
     assert_null(text);
     assert_int_equal(mha_tokenizer_decode(tiny, ids, -1, 0, &text, &n, NULL), MHA_ERR_ARG);
     assert_int_equal(mha_tokenizer_decode(tiny, NULL, 1, 0, &text, &n, NULL), MHA_ERR_ARG);

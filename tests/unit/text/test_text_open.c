@@ -24,78 +24,80 @@ static const edit edits[] = {
      "(supported: TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel"},
     {"decoder/type", "\"CTC\"", "decoder.type: \"CTC\" is not supported (supported: WordPiece, ByteLevel,"},
     {"decoder/type", "\"\\u001b[31m\"", "decoder.type: \"\\x1B[31m\" is not supported"},
-    {"normalizer/type", NULL, "normalizer.type: want a string"},
-    {"normalizer", "[]", "normalizer: want an object, got an array"},
+    {"normalizer/type", NULL, "normalizer.type must be a string"},
+    {"normalizer", "[]", "normalizer must be an object (got an array"},
     {"normalizer", "null", NULL},
     {"pre_tokenizer", NULL, NULL},
     {"decoder", NULL, NULL},
-    {"model", NULL, "model: want an object, got nothing"},
+    {"model", NULL, "model must be an object (got nothing"},
     {"version", "\"1.0\"", NULL},
 
     /* normalizer */
-    {"normalizer/lowercase", NULL, "normalizer.lowercase: want true or false, got nothing"},
-    {"normalizer/strip_accents", "1", "normalizer.strip_accents: want true or false, got 1"},
+    {"normalizer/lowercase", NULL, "normalizer.lowercase must be true or false (got nothing"},
+    {"normalizer/strip_accents", "1", "normalizer.strip_accents must be true or false (got 1"},
     {"normalizer/strip_accents", NULL, NULL},
     {"normalizer/unknown", "1", NULL},
 
     /* model */
-    {"model/vocab", "null", "model.vocab: want an object, got null"},
-    {"model/vocab/a", "-1", "model.vocab: id of \"a\": want an integer from 0 to 1111, got -1"},
-    {"model/vocab/a", "1112", "id of \"a\": want an integer from 0 to 1111, got 1112"},
+    {"model/vocab", "null", "model.vocab must be an object (got null"},
+    {"model/vocab/a", "-1", "model.vocab: id of \"a\" must be an integer from 0 to 1111 (got -1"},
+    {"model/vocab/a", "1112", "id of \"a\" must be an integer from 0 to 1111 (got 1112"},
     {"model/vocab/a", "1111", NULL},
     {"model/vocab/a", "3000000000", "got 3000000000"},
     {"model/vocab/a", "4.0", "got 4.0"},
     {"model/vocab/a", "\"4\"", "got \"4\""},
-    {"model/vocab/a", "5", "id 5: want one token, got \""},
-    {"model/unk_token", "\"?\"", "model.unk_token: want a token of model.vocab, got \"?\""},
-    {"model/unk_token", "\"a\\u0000\"", "model.unk_token: want a string without NUL"},
-    {"model/max_input_chars_per_word", "-1", "model.max_input_chars_per_word: want an integer from 0 to 1000, got -1"},
+    {"model/vocab/a", "5", "id 5 must belong to one token (got \"a\" and \"b\")"},
+    {"model/unk_token", "\"?\"", "model.unk_token must be a token of model.vocab (got \"?\""},
+    {"model/unk_token", "\"a\\u0000\"", "model.unk_token must be a string without NUL"},
+    {"model/max_input_chars_per_word", "-1",
+     "model.max_input_chars_per_word must be an integer from 0 to 1000 (got -1"},
     {"model/max_input_chars_per_word", "1001", "got 1001"},
     {"model/max_input_chars_per_word", "0", NULL},
-    {"model/continuing_subword_prefix", NULL, "model.continuing_subword_prefix: want a string"},
+    {"model/continuing_subword_prefix", NULL, "model.continuing_subword_prefix must be a string"},
     {"model/continuing_subword_prefix", "\"\"", NULL},
 
     /* added tokens */
     {"added_tokens", NULL, NULL},
-    {"added_tokens", "{}", "added_tokens: want an array, got an object"},
-    {"added_tokens/0", "7", "added_tokens[0]: want an object"},
-    {"added_tokens/0/content", "\"\"", "added_tokens[0].content: want a text of 1 to 1024 bytes, got \"\""},
-    {"added_tokens/0/content", "\"a\\u0000b\"", "added_tokens[0].content: want a string without NUL"},
-    {"added_tokens/0/id", "3", "added_tokens[0].id: want 0, the id that the model's vocabulary leaves it, got 3"},
-    {"added_tokens/0/id", "2000000000", "added_tokens[0].id: want an integer from 0 to 1111"},
-    {"added_tokens/0/content", "\"new\"", "added_tokens[0].id: want 21, the id that"},
-    {"added_tokens/0/special", NULL, "added_tokens[0].special: want true or false, got nothing"},
+    {"added_tokens", "{}", "added_tokens must be an array (got an object"},
+    {"added_tokens/0", "7", "added_tokens[0] must be an object"},
+    {"added_tokens/0/content", "\"\"", "added_tokens[0].content must be a text of 1 to 1024 bytes (got \"\""},
+    {"added_tokens/0/content", "\"a\\u0000b\"", "added_tokens[0].content must be a string without NUL"},
+    {"added_tokens/0/id", "3", "added_tokens[0].id must be 0, the id that the model's vocabulary leaves it (got 3"},
+    {"added_tokens/0/id", "2000000000", "added_tokens[0].id must be an integer from 0 to 1111"},
+    {"added_tokens/0/content", "\"new\"", "added_tokens[0].id must be 21, the id that"},
+    {"added_tokens/0/special", NULL, "added_tokens[0].special must be true or false (got nothing"},
 
     /* template */
     {"post_processor", "null", NULL},
-    {"post_processor/single/0", "{}", "single.Sequence: want an object"},
-    {"post_processor/single/0", "7", "single.Sequence: want an object"},
-    {"post_processor/single/0/SpecialToken/id", "\"three\"", "special_tokens.three: want an object, got nothing"},
-    {"post_processor/single/0/SpecialToken/type_id", "-1", "SpecialToken.type_id: want an integer from 0"},
-    {"post_processor/single/1/Sequence/id", "\"B\"", "Sequence.id: want \"A\", got \"B\""},
+    {"post_processor/single/0", "{}", "single.Sequence must be an object"},
+    {"post_processor/single/0", "7", "single.Sequence must be an object"},
+    {"post_processor/single/0/SpecialToken/id", "\"three\"", "special_tokens.three must be an object (got nothing"},
+    {"post_processor/single/0/SpecialToken/type_id", "-1", "SpecialToken.type_id must be an integer from 0"},
+    {"post_processor/single/1/Sequence/id", "\"B\"", "Sequence.id must be \"A\" (got \"B\""},
     {"post_processor/pair/0/Sequence/id", "\"A\"",
-     "post_processor.pair: want a template with Sequences A and B once each"},
-    {"post_processor/pair/0/Sequence/id", "\"C\"", "Sequence.id: want \"A\" or \"B\", got \"C\""},
-    {"post_processor/single", "[]", "post_processor.single: want a template with Sequence A once"},
+     "post_processor.pair must be a template with Sequences A and B once each"},
+    {"post_processor/pair/0/Sequence/id", "\"C\"", "Sequence.id must be \"A\" or \"B\" (got \"C\""},
+    {"post_processor/single", "[]", "post_processor.single must be a template with Sequence A once"},
     {"post_processor/special_tokens/two/ids/1", "123456789",
-     "special_tokens: \"two\": ids[1]: want an id of the vocabulary, got 123456789"},
+     "special_tokens: \"two\": ids[1] must be an id of the vocabulary (got 123456789"},
     {"post_processor/special_tokens/two/ids/1", "-1", "got -1"},
     {"post_processor/special_tokens/two/ids", "[]", NULL},
     {"post_processor", "{\"type\":\"BertProcessing\",\"cls\":[\"[CLS]\",2],\"sep\":[\"[SEP]\",99]}",
-     "post_processor.sep: want [token, id] with an id of the vocabulary"},
-    {"post_processor", "{\"type\":\"BertProcessing\",\"cls\":[\"[CLS]\",2]}", "post_processor.sep: want"},
+     "post_processor.sep must be [token, id] with an id of the vocabulary"},
+    {"post_processor", "{\"type\":\"BertProcessing\",\"cls\":[\"[CLS]\",2]}",
+     "post_processor.sep must be [token, id] with an id of the vocabulary (got nothing)"},
 
     /* stored limits */
-    {"truncation/max_length", "-1", "truncation.max_length: want an integer from 0"},
-    {"truncation/strategy", "\"longest_first\"", "truncation.strategy: want \"LongestFirst\", \"OnlyFirst\" or"},
-    {"truncation/direction", "\"Up\"", "truncation.direction: want \"Right\" or \"Left\", got \"Up\""},
+    {"truncation/max_length", "-1", "truncation.max_length must be an integer from 0"},
+    {"truncation/strategy", "\"longest_first\"", "truncation.strategy must be \"LongestFirst\", \"OnlyFirst\" or"},
+    {"truncation/direction", "\"Up\"", "truncation.direction must be \"Right\" or \"Left\" (got \"Up\""},
     {"truncation/direction", NULL, NULL},
-    {"padding/strategy", "{\"Fixed\":1000000000000}", "padding.strategy.Fixed: want an integer from 0 to 1048576"},
-    {"padding/strategy", "7", "padding.strategy: want"},
-    {"padding/pad_id", "77", "padding.pad_id: want the id of a token, got 77"},
+    {"padding/strategy", "{\"Fixed\":1000000000000}", "padding.strategy.Fixed must be an integer from 0 to 1048576"},
+    {"padding/strategy", "7", "padding.strategy must be a string without NUL (got 7)"},
+    {"padding/pad_id", "77", "padding.pad_id must be the id of a token (got 77"},
     {"padding/pad_to_multiple_of", "0", NULL},
-    {"padding/pad_to_multiple_of", "-8", "padding.pad_to_multiple_of: want an integer from 0"},
-    {"padding/direction", NULL, "padding.direction: want a string without NUL, got nothing"},
+    {"padding/pad_to_multiple_of", "-8", "padding.pad_to_multiple_of must be an integer from 0"},
+    {"padding/direction", NULL, "padding.direction must be a string without NUL (got nothing"},
 
     {"unknown", "{\"type\":\"anything\"}", "tokenizer.json: unknown key \"unknown\""},
 };
@@ -112,14 +114,14 @@ static void test_long_and_double_added_tokens(void **state)
     char content[1100] = "\"";
     memset(content + 1, 'x', 1025);
     strcpy(content + 1026, "\"");
-    edits_check(BASE, &(edit){"added_tokens/0/content", content, "content: want a text of 1 to 1024 bytes"}, 1);
+    edits_check(BASE, &(edit){"added_tokens/0/content", content, "content must be a text of 1 to 1024 bytes"}, 1);
     json_t *json = edits_load(BASE);
     json_t *added = json_object_get(json, "added_tokens");
     json_array_append(added, json_array_get(added, 0));
     mha_tokenizer *t;
     mha_error err = {0};
     assert_int_equal(edits_open(json, &t, &err), MHA_ERR_FORMAT);
-    assert_non_null(strstr(err.message, "added_tokens[1].content: want a text that no other added token has"));
+    assert_non_null(strstr(err.message, "added_tokens[1].content must be a text that no other added token has"));
     json_decref(json);
 }
 
@@ -205,7 +207,7 @@ static void test_no_file(void **state)
     assert_string_equal(err.message, want);
     files_write(files_path(folder, "tokenizer.json"), "{\"model\": 1}", 12);
     assert_int_equal(mha_tokenizer_open(NULL, folder, &t, &err), MHA_ERR_FORMAT);
-    snprintf(want, sizeof want, "%s/tokenizer.json: model: want an object, got 1", folder);
+    snprintf(want, sizeof want, "%s/tokenizer.json: model must be an object (got 1)", folder);
     assert_string_equal(err.message, want);
     files_remove(folder);
     assert_int_equal(mha_tokenizer_open(NULL, NULL, &t, NULL), MHA_ERR_ARG);
@@ -222,16 +224,16 @@ static void test_hostile(void **state)
         {"tok-01-control", NULL},
         {"tok-02-control-markup", NULL},
         {"tok-03-empty", "tokenizer.json: "},
-        {"tok-04-model-text", "model: want an object, got \"BPE\""},
+        {"tok-04-model-text", "model must be an object (got \"BPE\""},
         {"tok-05-model-type", "model.type: \"bpe \" is not supported"},
-        {"tok-06-vocab-null", "model.vocab: want an object, got null"},
-        {"tok-07-id-minus", "model.vocab: id of \"e\": want an integer from 0 to 2151, got -7"},
-        {"tok-08-id-3e9", "model.vocab: id of \"e\": want an integer from 0 to 2151, got 3000000000"},
+        {"tok-06-vocab-null", "model.vocab must be an object (got null"},
+        {"tok-07-id-minus", "model.vocab: id of \"e\" must be an integer from 0 to 2151 (got -7"},
+        {"tok-08-id-3e9", "model.vocab: id of \"e\" must be an integer from 0 to 2151 (got 3000000000"},
         {"tok-09-id-past-model", NULL},
-        {"tok-10-merge-unknown", "model.merges[0]: want two tokens of model.vocab, got [\"zq\", \"x\"]"},
-        {"tok-11-merge-two-spaces", "model.merges[0]: want \"a b\", two tokens with one space between, got \"i  n\""},
-        {"tok-12-byte-token-plus", "id 270: want one token, got \"<unused270>\" and \"<0x+F>\""},
-        {"tok-13-added-empty", "added_tokens[0].content: want a text of 1 to 1024 bytes, got \"\""},
+        {"tok-10-merge-unknown", "model.merges[0] must be two tokens of model.vocab (got [\"zq\", \"x\"]"},
+        {"tok-11-merge-two-spaces", "model.merges[0] must be \"a b\", two tokens with one space between (got \"i  n\""},
+        {"tok-12-byte-token-plus", "id 270 must belong to one token (got \"<unused270>\" and \"<0x+F>\""},
+        {"tok-13-added-empty", "added_tokens[0].content must be a text of 1 to 1024 bytes (got \"\""},
         {"tok-14-regex-backtrack",
          "pre_tokenizer.pretokenizers[0].pattern.Regex: the regular expression \"(x+x+)+y\" is"},
         {"tok-15-regex-repeat", "the regular expression \"(x{999}){999}\" is not one of those supported"},
@@ -240,8 +242,8 @@ static void test_hostile(void **state)
         {"tok-18-replace-empty", "normalizer.pattern.Regex: the regular expression \"\" is not one of those supported"},
         {"tok-19-replace-grows", NULL},
         {"tok-20-charsmap",
-         "normalizer.precompiled_charsmap: want a trie of whole units within its 0 bytes, got 4294967040"},
-        {"tok-21-template-id", "ids[0]: want an id of the vocabulary, got 123456789"},
+         "normalizer.precompiled_charsmap must hold a trie of whole units within its 0 bytes (got 4294967040"},
+        {"tok-21-template-id", "ids[0] must be an id of the vocabulary (got 123456789"},
         {"tok-22-padding-zero", NULL},
     };
     const char *folder = files_folder();

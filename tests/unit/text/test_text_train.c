@@ -212,17 +212,18 @@ static void test_options(void **state)
         mha_tokenizer_train_options o;
         const char *sentence;
     } wrong[] = {
-        {{.vocab_size = 0}, "vocab_size: want 1 to 1048576, got 0"},
-        {{.vocab_size = (1 << 20) + 1}, "vocab_size: want 1 to 1048576, got 1048577"},
-        {{.vocab_size = 9, .min_frequency = -1}, "min_frequency: want 0 or more, got -1"},
+        {{.vocab_size = 0}, "vocab_size must be from 1 to 1048576 (got 0"},
+        {{.vocab_size = (1 << 20) + 1}, "vocab_size must be from 1 to 1048576 (got 1048577"},
+        {{.vocab_size = 9, .min_frequency = -1}, "min_frequency must be 0 or more (got -1"},
         {{.vocab_size = 9, .type = (mha_tokenizer_type)2}, "got 2"},
         {{.vocab_size = 9, .lowercase = 1}, "lowercase: only WordPiece has it"},
         {{.vocab_size = 9, .alphabet = 4}, "alphabet: only WordPiece has it"},
-        {{.vocab_size = 9, .type = MHA_TOKENIZER_WORDPIECE, .alphabet = -4}, "alphabet: want 0 or more, got -4"},
-        {{.vocab_size = 9, .special_count = 1}, "special_count: want 0 to 4096"},
+        {{.vocab_size = 9, .type = MHA_TOKENIZER_WORDPIECE, .alphabet = -4}, "alphabet must be 0 or more (got -4"},
+        {{.vocab_size = 9, .special_count = 1}, "special_count must be from 0 to 4096"},
         {{.vocab_size = 9, .special_count = -1, .special = empty}, "got -1"},
-        {{.vocab_size = 9, .special_count = 1, .special = empty}, "special token \"\": want UTF-8 of 1 to 1024 bytes"},
-        {{.vocab_size = 9, .special_count = 1, .special = broken}, "special token \"\\xFF\": want UTF-8"},
+        {{.vocab_size = 9, .special_count = 1, .special = empty},
+         "special token \"\" must be UTF-8 of 1 to 1024 bytes"},
+        {{.vocab_size = 9, .special_count = 1, .special = broken}, "special token \"\\xFF\" must be UTF-8"},
         {{.vocab_size = 9, .special_count = 1, .special = lines}, "without line ends"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
@@ -265,10 +266,12 @@ static void test_texts(void **state)
     mha_tokenizer_train_options o = bpe;
     o.vocab_size = 256;
     check_refused(&o, small, sizeof small - 1, MHA_ERR_ARG,
-                  "a vocabulary of 256 tokens is too small: 1 special tokens and 256 bytes come first");
+                  "vocab_size must be at least the 1 special tokens and 256 bytes (got 256)");
     o = wordpiece;
     o.vocab_size = 20;
-    check_refused(&o, small, sizeof small - 1, MHA_ERR_ARG, "a vocabulary of 20 tokens is too small: 5 special tokens");
+    check_refused(
+        &o, small, sizeof small - 1, MHA_ERR_ARG,
+        "vocab_size must be at least the 5 special tokens and 35 characters (alphabet limits these) (got 20)");
     char *text = malloc(LONG);
     assert_non_null(text);
     memset(text, 'a', LONG);

@@ -490,14 +490,17 @@ static void test_refusals(void **state)
     expect_refused(headless, headless, logits, MHA_ERR_UNSUPPORTED, "the teacher has no logits");
     expect_refused(headless, headless, (mha_model_distill){.labels = 1}, MHA_ERR_UNSUPPORTED, "has no logits");
     expect_refused(headless, NULL, none, MHA_ERR_UNSUPPORTED, "has no logits");
-    expect_refused(gpt2, NULL, states, MHA_ERR_ARG, "teacher is NULL");
-    expect_refused(gpt2, gpt2, (mha_model_distill){.hidden = -1}, MHA_ERR_ARG, "hidden is -1");
-    expect_refused(gpt2, gpt2, (mha_model_distill){.text = NAN}, MHA_ERR_ARG, "text is nan");
+    expect_refused(gpt2, NULL, states, MHA_ERR_ARG, "teacher must not be NULL");
+    expect_refused(gpt2, gpt2, (mha_model_distill){.hidden = -1}, MHA_ERR_ARG, "hidden must be 0 or more (got -1)");
+    expect_refused(gpt2, gpt2, (mha_model_distill){.text = NAN}, MHA_ERR_ARG, "text must be 0 or more (got nan)");
     expect_refused(gpt2, gpt2, (mha_model_distill){.temperature = -2}, MHA_ERR_ARG,
-                   "temperature is -2, not in [0.001, 1000]");
-    expect_refused(gpt2, gpt2, (mha_model_distill){.temperature = 1001}, MHA_ERR_ARG, "temperature is 1001");
-    expect_refused(gpt2, gpt2, (mha_model_distill){.temperature = 9e-4}, MHA_ERR_ARG, "temperature is 0.0009");
-    expect_refused(gpt2, gpt2, (mha_model_distill){.pool = (mha_pool)9}, MHA_ERR_ARG, "pool is 9");
+                   "temperature must be in [0.001, 1000] (got -2");
+    expect_refused(gpt2, gpt2, (mha_model_distill){.temperature = 1001}, MHA_ERR_ARG,
+                   "temperature must be in [0.001, 1000] (got 1001)");
+    expect_refused(gpt2, gpt2, (mha_model_distill){.temperature = 9e-4}, MHA_ERR_ARG,
+                   "temperature must be in [0.001, 1000] (got 0.0009)");
+    expect_refused(gpt2, gpt2, (mha_model_distill){.pool = (mha_pool)9}, MHA_ERR_ARG,
+                   "pool must be a value of mha_pool (got 9)");
     const mha_train_options o = {.size = sizeof o, .teacher = wide}; /* logits alone may come from a wider one */
     mha_trainer *t = trainer_of(gpt2, &o);
     mha_error err = {0};

@@ -303,14 +303,14 @@ static void test_refusals(void **state)
         double *const shares[] = {&o.dropout.embedding, &o.dropout.attention, &o.dropout.residual};
         mha_trainer *t = NULL;
         mha_error err = {0};
-        char want[64];
+        char want[120];
         *shares[n / 4] = bad[n % 4];
         assert_int_equal(mha_trainer_create(p.model, &o, &t, &err), MHA_ERR_ARG);
-        snprintf(want, sizeof want, "mha_train_options: %s is %g, not in [0, 1)", names[n / 4], bad[n % 4]);
+        snprintf(want, sizeof want, "mha_train_options: %s must be in [0, 1) (got %g)", names[n / 4], bad[n % 4]);
         assert_string_equal(err.message, want);
         const mha_model_dropout d = {o.dropout.embedding, o.dropout.attention, o.dropout.residual, 0};
         assert_int_equal(mha_model_grads_dropout(p.grads, &d, &err), MHA_ERR_ARG);
-        snprintf(want, sizeof want, "mha_model_dropout: %s is %g, not in [0, 1)", strchr(names[n / 4], '.') + 1,
+        snprintf(want, sizeof want, "mha_model_dropout: %s must be in [0, 1) (got %g)", strchr(names[n / 4], '.') + 1,
                  bad[n % 4]);
         assert_string_equal(err.message, want);
     }

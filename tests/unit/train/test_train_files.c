@@ -48,7 +48,7 @@ static void test_files_go_along(void **state)
     }
     files[1] = (mha_train_file){"training.page", NULL, 3};
     assert_int_equal(mha_trainer_save(t, folder, &o, &err), MHA_ERR_ARG);
-    assert_non_null(strstr(err.message, "files[1]: bytes is 3, data is NULL"));
+    assert_non_null(strstr(err.message, "files[1]: data must not be NULL with bytes = 3"));
     files[1].bytes = 0;
     assert_int_equal(mha_trainer_save(t, folder, &o, &err), MHA_OK);
     mha_trainer_free(t);

@@ -688,10 +688,10 @@ static void test_refusals(void **state)
     (void)state;
     expect_refused((mha_train_gates){.penalty = (mha_gates_penalty)3}, "gates.penalty is 3");
     expect_refused((mha_train_gates){.heads = 3}, "gates without a penalty have no other field");
-    expect_refused((mha_train_gates){MHA_GATES_L0, .strength = -1}, "gates.strength is -1, not in (0, 1000]");
-    expect_refused((mha_train_gates){MHA_GATES_L0, .rate = NAN}, "gates.rate is nan");
-    expect_refused((mha_train_gates){MHA_GATES_L0, .initial = 6.5}, "gates.initial is 6.5");
-    expect_refused((mha_train_gates){MHA_GATES_L1, .initial = -1}, "gates.initial is -1, not above 0");
+    expect_refused((mha_train_gates){MHA_GATES_L0, .strength = -1}, "gates.strength must be in (0, 1000] (got -1");
+    expect_refused((mha_train_gates){MHA_GATES_L0, .rate = NAN}, "gates.rate must be in (0, 1000] (got nan)");
+    expect_refused((mha_train_gates){MHA_GATES_L0, .initial = 6.5}, "gates.initial must be in [-6, 4] (got 6.5)");
+    expect_refused((mha_train_gates){MHA_GATES_L1, .initial = -1}, "gates.initial must be above 0 (got -1");
     expect_refused((mha_train_gates){MHA_GATES_L0, .start = 5, .end = 5}, "gates.start is 5, ramp 0, end 5");
     expect_refused((mha_train_gates){MHA_GATES_L0, .first = 1}, "gates.first needs an end");
     expect_refused((mha_train_gates){MHA_GATES_L0, .end = 5, .only = 1, .first = 1}, "first and gates.only exclude");
@@ -699,8 +699,10 @@ static void test_refusals(void **state)
                    "gates.rate is 0.5, but L0 gates with heads have none");
     expect_refused((mha_train_gates){MHA_GATES_L0, .heads = 4, .strength = 2},
                    "gates.strength is 2, but L0 gates with heads have none");
-    expect_refused((mha_train_gates){MHA_GATES_L0, .heads = 1}, "gates.heads is 1; the model has 8 in 2 layers");
-    expect_refused((mha_train_gates){MHA_GATES_L0, .heads = 9}, "gates.heads is 9; the model has 8 in 2 layers");
+    expect_refused((mha_train_gates){MHA_GATES_L0, .heads = 1},
+                   "gates.heads must be from 2, one per layer, to the 8 heads of the model (got 1)");
+    expect_refused((mha_train_gates){MHA_GATES_L0, .heads = 9},
+                   "gates.heads must be from 2, one per layer, to the 8 heads of the model (got 9)");
     const int32_t ids[2] = {1, 2};
     const float ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     const mha_model_input input = {.size = sizeof input, .batch = 1, .length = 2, .ids = ids, .gates = ones};
