@@ -10,6 +10,7 @@
 #include "memory.h"
 #include "options.h"
 #include "output.h"
+#include "output_is_input.h"
 #include "session.h"
 #include "suggest.h"
 #include "word_wrap.h"
@@ -83,6 +84,7 @@ static int run_command(cli_session *session)
     session->show_colour = cli_may_colour(STDOUT_FILENO);
     session->columns = cli_columns(STDOUT_FILENO);
     int code = cli_session_open(session);
+    if (code == CLI_DONE) code = cli_stdin_check(session, false);
     if (code == CLI_DONE) code = session->command->run(session);
     cli_session_close(session);
     fclose(session->out);

@@ -21,14 +21,24 @@ static bool is_same(const struct stat *a, const struct stat *b)
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* Is `file` an entry of the folder? */
-static bool holds(const char *folder, const struct stat *file)
+/* Is an entry of this name read with a model or a training run? Others, such as a report on the model, are not. */
+static bool is_read(const char *name)
+{
+    static const char *const names[] = {"vocab.txt", "merges.txt", "tokenizer.model"};
+    bool found = strncmp(name, "training.", 9) == 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        found |= strcmp(name, names[i]) == 0;
+    return found || cli_ends(name, ".json") || cli_ends(name, ".safetensors");
+}
+
+/* Is `file` an entry of the folder, and read (or, with `any`, not even that)? */
+static bool holds(const char *folder, const struct stat *file, bool any)
 {
     bool found = false;
     struct stat entry;
     DIR *entries = opendir(folder);
     for (struct dirent *e = entries ? readdir(entries) : NULL; e && !found; e = readdir(entries))
-        found = strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
+        found = strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 && (any || is_read(e->d_name)) &&
                 fstatat(dirfd(entries), e->d_name, &entry, 0) == 0 && is_same(&entry, file);
     if (entries) closedir(entries);
     return found;
@@ -45,8 +55,8 @@ int cli_input_check(const cli_session *s, const char *output, const char *path, 
     if (!path || !input || stat(path, &out) != 0 || stat(input, &in) != 0) return CLI_DONE;
     const bool folder = S_ISDIR(in.st_mode);
     if (is_same(&out, &in)) return refuse(s, output, path, folder ? "the folder of" : "the file of", option);
-    if (folder && holds(input, &out)) return refuse(s, output, path, "a file of", option);
-    if (S_ISDIR(out.st_mode) && holds(path, &in))
+    if (folder && holds(input, &out, false)) return refuse(s, output, path, "a file of", option);
+    if (S_ISDIR(out.st_mode) && holds(path, &in, true))
         return refuse(s, output, path, "which holds what is given with", option);
     return CLI_DONE;
 }
@@ -102,4 +112,43 @@ int cli_inputs_check(const cli_session *s, const char *output, const char *path)
     for (const struct poptOption *o = table; (o->longName || o->shortName) && code == CLI_DONE; o++)
         if (is_path(s, o) && !is_output(o)) code = check_option(s, output, path, o);
     return code;
+}
+
+/* ---- standard input ---- */
+
+/* Options and arguments that are "-". */
+typedef struct claims {
+    int count;
+    char first[CLI_OPTION_NAME], last[CLI_OPTION_NAME];
+} claims;
+
+static void claim(claims *c, const char *name, const char *value)
+{
+    if (!value || strcmp(value, "-") != 0) return;
+    snprintf(c->count++ ? c->last : c->first, CLI_OPTION_NAME, "%s", name);
+}
+
+static void claim_option(claims *c, const struct poptOption *o)
+{
+    char option[CLI_OPTION_NAME];
+    cli_option_name(o, option);
+    if (o->argInfo == POPT_ARG_STRING) claim(c, option, *(const char *const *)o->arg);
+    if (o->argInfo != POPT_ARG_ARGV) return;
+    const char *const *list = *(const char *const *const *)o->arg;
+    for (int n = 0; list && list[n]; n++)
+        claim(c, option, list[n]);
+}
+
+int cli_stdin_check(const cli_session *s, bool piped)
+{
+    claims c = {0};
+    struct poptOption table[CLI_MAX_OPTIONS];
+    cli_option_table(s->command, table);
+    for (const struct poptOption *o = table; o->longName || o->shortName; o++)
+        if (option_kind_of(s->command, o) == OPTION_PATH && !is_output(o)) claim_option(&c, o);
+    for (int n = 0; n < s->arg_count; n++)
+        claim(&c, "the argument", s->args[n]);
+    if (piped) claim(&c, "texts from", "-");
+    if (c.count < 2) return CLI_DONE;
+    return cli_usage(s, "- (standard input) must be given once (got %s - and %s -)", c.first, c.last);
 }

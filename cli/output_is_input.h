@@ -12,4 +12,8 @@ int cli_input_check(const cli_session *session, const char *output, const char *
 /* The same for every input that the command line names, and for standard input. */
 int cli_inputs_check(const cli_session *session, const char *output, const char *path);
 
+/* CLI_USAGE with a message if more than one option or argument is "-", or one and texts come from a pipe that nothing
+ * names: standard input has one reader. */
+int cli_stdin_check(const cli_session *session, bool piped);
+
 #endif

@@ -45,7 +45,7 @@ function put_heading(title, next_line) {
 }
 
 function put_line(line, next_line) {
-    if (is_option(line)) {
+    if (in_section != "EXAMPLES" && is_option(line)) { # a long example continues with an indented option
         section("OPTIONS")
         sub(/^ +/, "", line)
         at = match(line, /   *[^ ]/)

@@ -6,6 +6,7 @@
 #include "input/input.h"
 #include "input/text_reader.h"
 #include "output.h"
+#include "output_is_input.h"
 
 /* What the texts of a file may take, their lists included: with the line that is being read, which has up to 16 MiB,
  * the program stays below 256 MiB. Arguments have the limits of the system. */
@@ -160,7 +161,8 @@ int cli_texts_read(const cli_session *session, bool allow_nul, cli_texts *texts)
     *texts = (cli_texts){0};
     if (session->options.file && session->arg_count > 0) return cli_usage(session, "give texts or -f FILE, not both");
     if (!path && session->arg_count == 0) return cli_usage(session, "no text: give one or more, or -f FILE");
-    const int code = path ? read_file(session, path, allow_nul, texts) : take_arguments(session, texts);
+    int code = cli_stdin_check(session, path && !session->options.file && session->arg_count == 0);
+    if (code == CLI_DONE) code = path ? read_file(session, path, allow_nul, texts) : take_arguments(session, texts);
     if (code != CLI_DONE) cli_texts_free(texts);
     return code;
 }
@@ -178,8 +180,9 @@ int cli_texts_of_file(cli_session *session, bool needed)
     cli_options *o = &session->options;
     const bool dash = session->arg_count == 1 && strcmp(session->args[0], "-") == 0;
     if (session->arg_count && (o->file || !dash)) return cli_texts_refuse(session);
-    if (!o->file && (dash || (needed && text_reader_piped()))) o->file = "-";
-    return CLI_DONE;
+    if (o->file || !(dash || (needed && text_reader_piped()))) return CLI_DONE;
+    o->file = "-";
+    return dash ? CLI_DONE : cli_stdin_check(session, true);
 }
 
 int cli_texts_refuse(const cli_session *session)

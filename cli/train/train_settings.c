@@ -12,6 +12,7 @@
 #include "input/text_reader.h"
 #include "options.h"
 #include "output.h"
+#include "output_is_input.h"
 
 /* ---- the table ---- */
 
@@ -326,9 +327,9 @@ int train_settings_take_options(const cli_session *s, train_settings *t)
         code = set_text(s, row_of(offsetof(train_settings, from)), s->options.model, t);
     for (int n = 0; n < s->arg_count && code == CLI_DONE; n++)
         code = append(s, row_of(offsetof(train_settings, file)), s->args[n], &t->file);
-    if (code == CLI_DONE && !t->file.count && !t->tokens.count && text_reader_piped())
-        code = append(s, row_of(offsetof(train_settings, file)), "-", &t->file);
-    return code;
+    if (code != CLI_DONE || t->file.count || t->tokens.count || !text_reader_piped()) return code;
+    code = cli_stdin_check(s, true);
+    return code == CLI_DONE ? append(s, row_of(offsetof(train_settings, file)), "-", &t->file) : code;
 }
 
 /* ---- life ---- */

@@ -70,6 +70,15 @@ counting() {
     done
 }
 
+# readable FILE: sentences of words that the shipped stories have, the last of them ended.
+readable() {
+    grep -q '[a-z]\.$' "$1" || fail "no sentence at the end: $(cat "$1")"
+    tr -cs 'A-Za-z' '\n' <"$here/share/mha/texts/stories.txt" | sort -u >words.known
+    unknown=$(tr -cs 'A-Za-z' '\n' <"$1" | sort -u | comm -23 - words.known)
+    [ "$(echo "$unknown" | wc -w)" -le 1 ] || fail "words that no story has: $unknown, in: $(cat "$1")"
+    [ "$(wc -w <"$1")" -ge 5 ] || fail "hardly a word: $(cat "$1")"
+}
+
 skip() {
     echo "skipped: $*"
     exit 77

@@ -12,7 +12,8 @@ complain() {
     status=1
 }
 
-# check_page NAME SUMMARY HELP: the page NAME.1 has its title and its summary, and every long option of the file HELP.
+# check_page NAME SUMMARY HELP: the page NAME.1 has its title and its summary, every long option and all examples of the file HELP,
+# and no section twice.
 check_page() {
     page=$MHA_MANUAL/man1/$1.1
     title=$(printf '%s' "$1" | tr '[:lower:]' '[:upper:]')
@@ -24,6 +25,10 @@ check_page() {
         grep -q -- "^\\\\fB.*$option\\>" "$work/plain" || echo "$page: must explain $option"
     done >"$work/missing"
     [ ! -s "$work/missing" ] || complain "$(cat "$work/missing")"
+    awk 'on; /^Examples:/ { on = 1 }' "$3" >"$work/examples"
+    sed -n '/^\.SH EXAMPLES$/,/^\.SH /{/^  /p;}' "$work/plain" | cmp -s "$work/examples" - || complain "$page: must have the examples of the help"
+    twice=$(grep '^\.SH ' "$work/plain" | sort | uniq -d)
+    [ -z "$twice" ] || complain "$page: has two sections: $twice"
     ! command -v groff >/dev/null || groff -man -ww -z "$page" >"$work/groff" 2>&1 || complain "$page: groff fails"
     [ ! -s "$work/groff" ] || complain "$page: $(cat "$work/groff")"
 }

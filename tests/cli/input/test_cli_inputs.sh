@@ -46,6 +46,29 @@ status=0
 has err 'must not be an input (got "hard.svg", which is standard input)'
 same texts.svg before
 
+# A file in the folder of a model that is not of the model is no input: a report may be written there, twice.
+cp -R "$tiny" own
+for option in '' --force; do
+    # shellcheck disable=SC2086 # an option, or none
+    expect 0 "$MHA" report -q -m own -o own/heads.html $option text
+done
+refused 2 "$MHA" report -q -m own -o own/tokenizer.json --force text
+
+# Standard input is read once.
+echo text >line
+for words in '--scores - --count 1 -f -' '--keep - -f -' '--scores - --count 1 -f line --test -'; do
+    # shellcheck disable=SC2086 # words
+    refused 2 "$MHA" prune -m own $words -o never
+    has err '- (standard input) must be given once (got '
+done
+has err '(got --scores - and --test -)'
+refused 2 "$MHA" tokenizer train --vocab-size 300 -f - -o never -
+has err '(got -f - and the argument -)'
+status=0 # a pipe that nothing names is read for the texts that --refit needs
+echo text | "$MHA" prune -m own --scores - --count 1 --refit -o never >out 2>err || status=$?
+[ "$status" = 2 ] || fail "two readers of standard input: exit status $status"
+has err 'must be given once'
+
 # Of a training each place where it writes, and inputs of --config as well.
 cp texts.svg log.jsonl
 ln -f log.jsonl hard.jsonl

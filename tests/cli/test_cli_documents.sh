@@ -1,0 +1,30 @@
+#!/bin/sh
+# test_cli_documents.sh - the first commands of docs/commands.md as they stand there, and the grid of importance that it shows.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+ln -s "$here/share" share
+mkdir -p cache/mha
+ln -s "$minilm" cache/mha/minilm
+# shellcheck disable=SC2016 # the script's own
+printf '#!/bin/sh\nexec "$MHA" "$@"\n' >run && chmod +x run # what ./run does once the program is built
+
+sed -n '/^## First commands/,/^## /p' "$here/docs/commands.md" | awk '/^```sh$/ { on = 1; next } /^```$/ { on = 0 } on' |
+    sed 's/  *# .*//' >lines
+[ "$(wc -l <lines)" = 6 ] || fail "docs/commands.md has $(wc -l <lines) first commands, not 6"
+while read -r line; do
+    case $line in
+    *' fetch '*) continue ;; # tests/house/test_fetch.sh
+    *minilm*) [ -e "$minilm/model.safetensors" ] || continue ;;
+    esac
+    eval "$line" >out 2>err </dev/null || fail "exit status $?: $line: $(cat err)"
+    case $line in *' heads '*) cp out heads ;; esac
+done <lines
+readable out
+[ -e "$minilm/model.safetensors" ] || skip 'MiniLM is not there: the grid is not compared'
+[ -s report.html ] || fail 'no report'
+sed -n '/^layer  0 /,/^ *5 /s/ *$//p' heads >printed
+sed -n '/^layer  0 /,/^ *5 /p' "$here/docs/commands.md" >shown
+[ -s printed ] || fail 'heads has printed no grid'
+diff shown printed || fail 'the grid of docs/commands.md is not what the command prints'
+finish
