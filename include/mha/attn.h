@@ -93,6 +93,13 @@ enum {
 
 enum { MHA_HEAD_DIM_MAX = 1024 };
 
+/* Where a call lies within a larger one that is computed in shards: sequence, head, row and key 0 of the call are
+ * sequence `batch`, head `head`, row `row` and key `key` of the whole. Dropout and positions are those of the whole;
+ * data, lengths and lists describe the shard. All >= 0. */
+typedef struct mha_shard {
+    int64_t batch, head, row, key;
+} mha_shard;
+
 /* What is to be computed. Zero every field that is not needed. */
 typedef struct mha_attn_desc {
     size_t size;              /* sizeof(mha_attn_desc) */
@@ -127,6 +134,7 @@ typedef struct mha_attn_desc {
     mha_scores scores;        /* stage of args.scores; 0 without it */
     uint32_t inputs;          /* MHA_ATTN_KEEP ... */
     uint32_t outputs;         /* MHA_ATTN_LSE ... */
+    mha_shard shard;          /* zero = the call is the whole; see below */
 } mha_attn_desc;
 
 /* The data of one call. Strides count elements; all zero = contiguous (types.h). A pointer whose flag the description
@@ -147,6 +155,12 @@ typedef struct mha_attn_desc {
  * and j are row and key of the call (of their sequence, when packed), h counts all heads, also with a list. Nothing
  * else enters, so any tiling, thread count and backward pass draw the same. With MHA_ATTN_DROPOUT_KEEP nothing is
  * drawn.
+ *
+ * Shards: with desc.shard, dropout and positions count from the start of the whole: row i stands at position
+ * shard.row + i + offset among keys shard.key + j, and a prefix ends at key prefix_lens[b] of the whole. args.offsets
+ * are those of the whole. Bottom-right needs the lengths of the whole, so a shard with a first row or key uses top-left
+ * or offsets. Shards of whole sequences, head groups and rows are bitwise identical to the whole call, dq included.
+ * The other gradients are sums over rows: they are bitwise identical unless rows are divided.
  *
  * Packed sequences: with MHA_ATTN_CU_SEQLENS the sequences lie one after another along the length axis. Sequence b is
  * rows cu_seqlens_q[b] to cu_seqlens_q[b + 1] of q, out and lse, and keys cu_seqlens_k[b] to cu_seqlens_k[b + 1] of k
@@ -190,14 +204,15 @@ typedef struct mha_attn_args {
     const int64_t *offsets;      /* [B] with MHA_ALIGN_OFFSETS; any sign */
     const int64_t *cu_seqlens_q; /* [B + 1] ascending from 0 to Lq; equal neighbours are a sequence without rows */
     const int64_t *cu_seqlens_k; /* [B + 1] ascending from 0 to Lk */
-    const int64_t *prefix_lens;  /* [B] 0..Mk; keys before it are seen whatever causal and window say. One beyond the
+    const int64_t
+        *prefix_lens; /* [B] 0..shard.key + Mk; keys before it are seen whatever causal and window say. One beyond the
                                   * keys of a sequence means all of them */
-    mha_cview block_keep;        /* [B, H, ceil(Mq / block_q), ceil(Mk / block_k)] of bytes; non-zero = its rows may see
+    mha_cview block_keep;  /* [B, H, ceil(Mq / block_q), ceil(Mk / block_k)] of bytes; non-zero = its rows may see
                                   * its keys; zero strides broadcast; keys that no row may see cost nothing */
-    mha_cview block_table;       /* [B, ceil(Lk / page_size)] of int32; see below. All-zero strides: contiguous */
-    mha_cview slopes; /* [B, H] of f32, f64 for f64; zero strides broadcast; score -= slope * |i + offset - j| */
-    mha_cview sinks;  /* [B, H] likewise; exp(sink) joins the denominator only */
-    mha_cview gates;  /* [B, H] likewise; out *= gate; lse and probs do not change */
+    mha_cview block_table; /* [B, ceil(Lk / page_size)] of int32; see below. All-zero strides: contiguous */
+    mha_cview slopes;      /* [B, H] of f32, f64 for f64; zero strides broadcast; score -= slope * |i + offset - j| */
+    mha_cview sinks;       /* [B, H] likewise; exp(sink) joins the denominator only */
+    mha_cview gates;       /* [B, H] likewise; out *= gate; lse and probs do not change */
     const int32_t *head_list; /* [listed_heads] 0..H-1 */
     mha_cview dropout_keep;   /* [B, H, Mq, Mk] of bytes; 0 = dropped, instead of drawing; zero strides broadcast */
     uint64_t dropout_seed;

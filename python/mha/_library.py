@@ -41,7 +41,7 @@ class AttnDesc(ctypes.Structure):
         ("causal", c_int), ("align", c_int), ("window", Window)] + [(n, c_int64) for n in (
             "max_q_len", "max_kv_len", "keep_keys", "block_q", "block_k", "page_size", "pages", "listed_heads", "map_heads",
             "map_rows", "top_keys")] + [("dropout", c_double),
-        ("scores", c_int), ("inputs", c_uint32), ("outputs", c_uint32)]
+        ("scores", c_int), ("inputs", c_uint32), ("outputs", c_uint32), ("shard", c_int64 * 4)]
 
 
 class AttnArgs(ctypes.Structure):

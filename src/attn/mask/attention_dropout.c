@@ -15,8 +15,11 @@ double mha__dropout_mask(const mha__call *call, const mha__scratch *scratch, con
         const void *from = mha__at(keep, 1, rows->b, rows->h, rows->first, first);
         k->pack_keep(lanes, keys, from, keep->stride[2], keep->stride[3], scratch->extra);
     } else {
-        const mha__draw draw = {call->args.dropout_seed, (uint32_t)rows->b, (uint32_t)rows->h,
-                                (uint32_t)rows->first,   (uint32_t)first,   (uint64_t)ceil(d->dropout * 0x1p32)};
+        const mha_shard *of =
+            &d->shard; /* counters are those of the whole call, so a shard draws what the whole does */
+        const mha__draw draw = {call->args.dropout_seed,        (uint32_t)(of->batch + rows->b),
+                                (uint32_t)(of->head + rows->h), (uint32_t)(of->row + rows->first),
+                                (uint32_t)(of->key + first),    (uint64_t)ceil(d->dropout * 0x1p32)};
         k->draw(keys, lanes, &draw, scratch->extra);
     }
     return d->dropout < 1 ? 1 / (1 - d->dropout) : 0;

@@ -27,14 +27,16 @@ int64_t mha__mask_keys(const mha__call *call, int64_t b)
 
 int64_t mha__mask_offset(const mha__call *call, int64_t b)
 {
-    if (!call->plan->positional && !(call->plan->desc.outputs & (MHA_ATTN_STATS | MHA_ATTN_ROWS))) return 0;
-    switch (call->plan->desc.align) {
+    const mha_attn_desc *d = &call->plan->desc;
+    if (!call->plan->positional && !(d->outputs & (MHA_ATTN_STATS | MHA_ATTN_ROWS))) return 0;
+    const int64_t shift = near(d->shard.row) - near(d->shard.key);
+    switch (d->align) {
     case MHA_ALIGN_BOTTOM_RIGHT:
         return mha__mask_keys(call, b) - mha__mask_queries(call, b);
     case MHA_ALIGN_OFFSETS:
-        return near(call->args.offsets[b]);
+        return near(call->args.offsets[b]) + shift;
     default:
-        return 0;
+        return shift;
     }
 }
 
@@ -50,7 +52,8 @@ void mha__mask_intervals(const mha__call *call, int64_t b, int64_t first, int64_
     const mha_attn_desc *d = &call->plan->desc;
     const int64_t queries = mha__mask_queries(call, b), offset = mha__mask_offset(call, b);
     const int64_t end = mha__min64(mha__mask_keys(call, b), d->keep_keys);
-    const int64_t ahead = call->args.prefix_lens ? mha__min64(end, call->args.prefix_lens[b]) : 0;
+    const int64_t prefix_len = call->args.prefix_lens ? call->args.prefix_lens[b] - d->shard.key : 0;
+    const int64_t ahead = mha__max64(0, mha__min64(end, prefix_len));
     if (is_plain(call)) {
         for (int64_t r = 0; r < count; r++) {
             lo[r] = prefix[r] = 0;

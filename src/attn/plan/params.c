@@ -224,6 +224,27 @@ static mha_status check_map_list(const char *field, int64_t entries, uint32_t fl
                      field, entries);
 }
 
+/* Far below what would let sums of positions overflow. Bottom-right and no align at all take their offset from the
+ * lengths of the whole, which a shard of rows or keys does not know. */
+static mha_status check_shard(const mha_attn_desc *d, mha_error *err)
+{
+    static const int64_t most = INT64_C(1) << 60;
+    const struct {
+        const char *name;
+        int64_t value;
+    } firsts[] = {{"shard.batch", d->shard.batch},
+                  {"shard.head", d->shard.head},
+                  {"shard.row", d->shard.row},
+                  {"shard.key", d->shard.key}};
+    for (size_t n = 0; n < sizeof firsts / sizeof *firsts; n++)
+        if (firsts[n].value < 0 || firsts[n].value > most)
+            return bad_int(err, firsts[n].name, firsts[n].value, "from 0 to 2^60");
+    const bool counted = d->align == MHA_ALIGN_TOP_LEFT || d->align == MHA_ALIGN_OFFSETS;
+    if (counted || !mha__attn_positional(d) || (d->shard.row == 0 && d->shard.key == 0)) return MHA_OK;
+    return bad_int(err, "align", (int64_t)d->align,
+                   "MHA_ALIGN_TOP_LEFT or MHA_ALIGN_OFFSETS with shard.row or shard.key");
+}
+
 static mha_status check_extras(const mha_attn_desc *d, mha_error *err)
 {
     MHA__TRY(check_flags("inputs", d->inputs, mha__inputs_with(0), err));
@@ -234,6 +255,7 @@ static mha_status check_extras(const mha_attn_desc *d, mha_error *err)
     MHA__TRY(check_owners(d, err));
     MHA__TRY(check_block_mask(d, err));
     MHA__TRY(check_pages(d, err));
+    MHA__TRY(check_shard(d, err));
     MHA__TRY(check_head_list(d, err));
     MHA__TRY(check_map_list("map_heads", d->map_heads, MHA_ATTN_MAP_HEADS, d, err));
     MHA__TRY(check_map_list("map_rows", d->map_rows, MHA_ATTN_MAP_ROWS, d, err));
