@@ -158,7 +158,8 @@ static mha_status check(const mha_model *model, int64_t count, const void *given
 {
     if (!model || !out) return mha__fail(err, MHA_ERR_ARG, "%s must not be NULL", model ? "out" : "model");
     if (count < 1 || !given)
-        return mha__fail(err, MHA_ERR_ARG, "count = %lld: no text to measure on", (long long)count);
+        return mha__fail(err, MHA_ERR_ARG, "mha_head_data: count must be at least 1, with texts or ids (got %lld)",
+                         (long long)count);
     if (options->max_tokens < 0)
         return mha__fail(err, MHA_ERR_ARG, "max_tokens must be 0 or more (got %lld)", (long long)options->max_tokens);
     if (options->batch_tokens < 0)
@@ -193,7 +194,7 @@ mha_status mha_head_data_of_texts(const mha_model *model, const char *const *tex
     MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_head_data_options", err));
     MHA__TRY(check(model, count, texts, out, &own, err));
     if (!mha_model_tokenizer(model)) return mha__fail(err, MHA_ERR_ARG, "model was opened without its tokenizer");
-    if (own.segments) return mha__fail(err, MHA_ERR_ARG, "segments: only of ids, texts have none");
+    if (own.segments) return mha__fail(err, MHA_ERR_ARG, "mha_head_data_options: segments must be NULL for texts");
     mha__gather g = {.ctx = mha_model_ctx(model), .count = count};
     return finish(model, &g, mha__gather_texts(&g, model, texts, own.max_tokens, err), &own, out, err);
 }

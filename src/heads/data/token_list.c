@@ -52,16 +52,16 @@ static mha_status check_ids(const mha__gather *g, const mha_model *model, int64_
 {
     const mha_model_info *info = mha_model_describe(model);
     const long long number = (long long)text + 1, count = (long long)g->count;
-    if (p->length < 1) return mha__fail(err, MHA_ERR_ARG, "text %lld of %lld has no tokens", number, count);
+    if (p->length < 1)
+        return mha__fail(err, MHA_ERR_ARG, "text %lld of %lld must have a token (got none)", number, count);
     for (int64_t i = 0; i < p->length; i++) {
         if (p->ids[i] < 0 || p->ids[i] >= info->vocab)
             return mha__fail(err, MHA_ERR_ARG, "text %lld of %lld: token %lld must be from 0 to %lld (got %d)", number,
                              count, (long long)i, (long long)info->vocab - 1, (int)p->ids[i]);
         if (p->types && (p->types[i] < 0 || p->types[i] >= info->type_vocab))
             return mha__fail(err, MHA_ERR_ARG,
-                             "text %lld of %lld: segment %d of token %lld is no token type of the model, which has "
-                             "0..%lld",
-                             number, count, (int)p->types[i], (long long)i, (long long)info->type_vocab - 1);
+                             "text %lld of %lld: the segment of token %lld must be 0 to %lld, a token type (got %d)",
+                             number, count, (long long)i, (long long)info->type_vocab - 1, (int)p->types[i]);
     }
     return MHA_OK;
 }

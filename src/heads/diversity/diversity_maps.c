@@ -114,7 +114,7 @@ static mha_status not_finite(const mha_diversity *d, int64_t head, mha_error *er
     int64_t layer = 0;
     while (d->first[layer + 1] <= head)
         layer++;
-    return mha__fail(err, MHA_ERR_ARG, "the attention of head %lld of layer %lld is not finite: nothing to compare",
+    return mha__fail(err, MHA_ERR_ARG, "mha_diversity_measure: the attention of head %lld of layer %lld must be finite",
                      (long long)(head - d->first[layer]), (long long)layer);
 }
 

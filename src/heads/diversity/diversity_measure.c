@@ -316,8 +316,8 @@ static mha_status check(const mha_model *model, const mha_head_data *data, const
 {
     if (!model || !data) return mha__fail(err, MHA_ERR_ARG, "%s must not be NULL", model ? "data" : "model");
     if (options->what & ~(uint32_t)ALL)
-        return mha__fail(err, MHA_ERR_ARG, "what = %#x: bits beyond %#x have no meaning", (unsigned)options->what,
-                         (unsigned)ALL);
+        return mha__fail(err, MHA_ERR_ARG, "mha_diversity_options: what must be a set of the bits %#x (got %#x)",
+                         (unsigned)ALL, (unsigned)options->what);
     if (options->max_rows < 0)
         return mha__fail(err, MHA_ERR_ARG, "max_rows must be 0 or more (got %lld)", (long long)options->max_rows);
     return MHA_OK;

@@ -236,7 +236,7 @@ static mha_status check_finite(const layer *l, const double *gram, mha_error *er
     for (int64_t i = 0; i < l->width; i++)
         if (!isfinite(gram[i * l->width + i]))
             return mha__fail(err, MHA_ERR_ARG,
-                             "the output of head %lld of layer %lld is not finite: nothing to compare",
+                             "mha_diversity_measure: the output of head %lld of layer %lld must be finite",
                              (long long)(i / l->D), (long long)l->number);
     return MHA_OK;
 }

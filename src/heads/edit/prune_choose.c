@@ -94,10 +94,12 @@ mha_status mha__prune_short(const mha_prune_rule *rule, int64_t gone, int64_t la
 {
     if (!rule->count || gone >= rule->count) return MHA_OK;
     if (layer < 0)
-        return mha__fail(err, MHA_ERR_ARG, "%lld heads cannot go: no more than %lld, with the floor of each layer",
-                         (long long)rule->count, (long long)gone);
-    return mha__fail(err, MHA_ERR_ARG, "%lld heads cannot go in layer %lld: no more than %lld, with its floor",
-                     (long long)rule->count, (long long)layer, (long long)gone);
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_prune_rule: count must be at most %lld, above the floor of each layer (got %lld)",
+                         (long long)gone, (long long)rule->count);
+    return mha__fail(err, MHA_ERR_ARG,
+                     "mha_prune_rule: count must be at most %lld in layer %lld, above its floor (got %lld)",
+                     (long long)gone, (long long)layer, (long long)rule->count);
 }
 
 static mha_status choose(const mha_model *m, const double *scores, const mha_prune_rule *rule, group *list,
@@ -123,7 +125,7 @@ mha_status mha__prune_check_rule(const mha_prune_rule *rule, mha_error *err)
     if (!(rule->ratio >= 0 && rule->ratio <= 1))
         return mha__fail(err, MHA_ERR_ARG, "mha_prune_rule: ratio must be from 0 to 1 (got %g)", rule->ratio);
     if (rule->count < 0 || rule->floor < 0)
-        return mha__fail(err, MHA_ERR_ARG, "mha_prune_rule: count is %lld and floor %lld, neither may be negative",
+        return mha__fail(err, MHA_ERR_ARG, "mha_prune_rule: count and floor must be at least 0 (got %lld, %lld)",
                          (long long)rule->count, (long long)rule->floor);
     return MHA_OK;
 }

@@ -261,7 +261,7 @@ mha_status mha_prune_choose_joint(const mha_model *model, const mha_head_data *d
     MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_prune_joint_options", err));
     MHA__TRY(mha__prune_check_rule(&r, err));
     if (o.rounds < 0)
-        return mha__fail(err, MHA_ERR_ARG, "mha_prune_joint_options: rounds is %lld, must be 0 or more",
+        return mha__fail(err, MHA_ERR_ARG, "mha_prune_joint_options: rounds must be at least 0 (got %lld)",
                          (long long)o.rounds);
     if (o.rounds == 0) o.rounds = ROUNDS;
     joint j = {.m = model, .rule = &r, .keep = keep, .order = o.order};

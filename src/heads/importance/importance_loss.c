@@ -32,7 +32,7 @@ static mha_status tokens_loss(mha__importance_job *s, double *loss, mha_error *e
     for (int64_t n = 0; n < s->texts; n++)
         terms += terms_of(s, s->text[n]);
     if (!terms)
-        return mha__fail(err, MHA_ERR_ARG, "texts %lld to %lld have no token that the loss counts",
+        return mha__fail(err, MHA_ERR_ARG, "texts %lld to %lld must have a token that counts in the loss",
                          (long long)s->first + 1, (long long)(s->first + s->count));
     mha__packer_begin(&s->packer, s->text, s->texts);
     while (mha__packer_next(&s->packer, &batch)) {

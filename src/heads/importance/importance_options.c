@@ -12,18 +12,21 @@ static const double SCALE = 5;
 static mha_status check_numbers(const mha_importance_options *o, mha_error *err)
 {
     if ((unsigned)o->by >= MHA_IMPORTANCE_SCORES || (unsigned)o->loss > MHA_LOSS_PAIRS)
-        return mha__fail(err, MHA_ERR_ARG, "mha_importance_options: by is %d, loss is %d: one of them is none",
-                         (int)o->by, (int)o->loss);
+        return mha__fail(
+            err, MHA_ERR_ARG,
+            "mha_importance_options: by must be an mha_importance_score, loss an mha_head_loss (got %d, %d)",
+            (int)o->by, (int)o->loss);
     if (!isfinite(o->loss_scale) || o->loss_scale < 0)
-        return mha__fail(err, MHA_ERR_ARG, "mha_importance_options: loss_scale is %g, must be > 0", o->loss_scale);
+        return mha__fail(err, MHA_ERR_ARG, "mha_importance_options: loss_scale must be at least 0 (got %g)",
+                         o->loss_scale);
     if (o->probes < 0 || o->probes > MOST_PROBES)
-        return mha__fail(err, MHA_ERR_ARG, "mha_importance_options: probes is %d, must be 1..%d", o->probes,
-                         MOST_PROBES);
+        return mha__fail(err, MHA_ERR_ARG, "mha_importance_options: probes must be 0 to %d (got %d)", MOST_PROBES,
+                         o->probes);
     if (o->batch_texts < 0)
-        return mha__fail(err, MHA_ERR_ARG, "mha_importance_options: batch_texts is %lld, must not be negative",
+        return mha__fail(err, MHA_ERR_ARG, "mha_importance_options: batch_texts must be at least 0 (got %lld)",
                          (long long)o->batch_texts);
     if (!(o->settle >= 0 && o->settle <= 1))
-        return mha__fail(err, MHA_ERR_ARG, "mha_importance_options: settle is %g, must be 0..1", o->settle);
+        return mha__fail(err, MHA_ERR_ARG, "mha_importance_options: settle must be 0 to 1 (got %g)", o->settle);
     return MHA_OK;
 }
 
@@ -44,25 +47,26 @@ static mha_status check_loss(const mha_model_info *info, const mha_head_data *da
     const char *key = mha_head_loss_key(o->loss);
     const long long count = (long long)mha_head_data_count(data);
     if (o->loss == MHA_LOSS_NONE)
-        return mha__fail(err, MHA_ERR_ARG,
-                         "%s needs a loss, and there is none: give pairs, labels or a decoder with logits; or take a "
-                         "score that needs none, like jacobian_probe",
-                         mha_importance_score_key(o->by));
+        return mha__fail(
+            err, MHA_ERR_ARG,
+            "%s must have a loss: from pairs, from labels or of a decoder with logits; jacobian_probe needs "
+            "none",
+            mha_importance_score_key(o->by));
     if (o->loss == MHA_LOSS_PAIRS) {
         if (count % 2 || count < 4)
             return mha__fail(err, MHA_ERR_ARG,
-                             "the loss of pairs wants two texts for each pair, and two pairs at least, "
-                             "not %lld texts",
+                             "data must be pairs of texts, at least 2 pairs, for the loss \"pairs\" (got %lld texts)",
                              count);
         if (o->batch_texts == 1)
-            return mha__fail(err, MHA_ERR_ARG, "batch_texts is 1: a pair alone has no loss, there must be others");
+            return mha__fail(err, MHA_ERR_ARG, "batch_texts must be at least 2 for the loss \"pairs\" (got 1)");
         return MHA_OK;
     }
-    if (!info->logits) return mha__fail(err, MHA_ERR_ARG, "the loss \"%s\" needs logits, which the model lacks", key);
+    if (!info->logits) return mha__fail(err, MHA_ERR_ARG, "the model must have logits for the loss \"%s\"", key);
     if (o->loss == MHA_LOSS_LM && !info->causal)
-        return mha__fail(err, MHA_ERR_ARG, "the loss \"lm\" is for decoders: an encoder has seen the next token");
+        return mha__fail(err, MHA_ERR_ARG,
+                         "the model must be a decoder for the loss \"lm\" (an encoder attends to the next token)");
     if (o->loss == MHA_LOSS_MLM && (info->causal || !o->labels))
-        return mha__fail(err, MHA_ERR_ARG, "the loss \"mlm\" is for encoders, and needs labels");
+        return mha__fail(err, MHA_ERR_ARG, "the model must be an encoder, with labels, for the loss \"mlm\"");
     return check_labels(info, data, o->labels, err);
 }
 

@@ -22,7 +22,7 @@ mha_status mha__head_thresholds_read(const mha_head_thresholds *given, mha_head_
                {"sink", &limits->sink, defaults.sink}};
     for (size_t n = 0; n < sizeof all / sizeof *all; n++) {
         if (!(*all[n].value >= 0) || isinf(*all[n].value))
-            return mha__fail(err, MHA_ERR_ARG, "thresholds.%s = %g: must be 0 (as always) or positive", all[n].name,
+            return mha__fail(err, MHA_ERR_ARG, "mha_head_thresholds: %s must be at least 0 (got %g)", all[n].name,
                              *all[n].value);
         if (*all[n].value == 0) *all[n].value = all[n].standard;
     }

@@ -105,9 +105,10 @@ static mha_status check(const mha_model *model, int64_t count, const mha_heads_o
 {
     if (!model) return mha__fail(err, MHA_ERR_ARG, "model must not be NULL");
     if (options->keep_maps && count != 1)
-        return mha__fail(err, MHA_ERR_ARG, "keep_maps wants one text, not %lld", (long long)count);
+        return mha__fail(err, MHA_ERR_ARG, "mha_heads_options: keep_maps must have one text (got %lld)",
+                         (long long)count);
     if (options->keep_maps && options->state)
-        return mha__fail(err, MHA_ERR_ARG, "state with keep_maps: a state holds no maps");
+        return mha__fail(err, MHA_ERR_ARG, "mha_heads_options: state must be NULL with keep_maps");
     return MHA_OK;
 }
 
@@ -148,7 +149,8 @@ mha_status mha_heads_measure_data(const mha_model *model, const mha_head_data *d
     MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_heads_options", err));
     if (!data) return mha__fail(err, MHA_ERR_ARG, "data must not be NULL");
     if (own.max_tokens != 0)
-        return mha__fail(err, MHA_ERR_ARG, "max_tokens = %lld: the data are cut already", (long long)own.max_tokens);
+        return mha__fail(err, MHA_ERR_ARG, "mha_heads_options: max_tokens must be 0 for data (got %lld)",
+                         (long long)own.max_tokens);
     MHA__TRY(check(model, mha_head_data_count(data), &own, err));
     return measure_data(model, data, NULL, &own, out, err);
 }

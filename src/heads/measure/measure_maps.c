@@ -132,16 +132,16 @@ static mha_status check(const mha_head_maps *maps, int64_t *longest, mha_error *
         return mha__fail(err, MHA_ERR_ARG, "maps: layers and heads must be from 1 to %d (got %lld and %lld)", MOST,
                          (long long)maps->layers, (long long)maps->heads);
     if (maps->count < 1 || !maps->text)
-        return mha__fail(err, MHA_ERR_ARG, "maps of %lld texts%s", (long long)maps->count,
-                         maps->text ? "" : ", and text is NULL");
+        return mha__fail(err, MHA_ERR_ARG, "mha_head_maps: count must be at least 1 and text not NULL (got %lld%s)",
+                         (long long)maps->count, maps->text ? "" : ", NULL");
     *longest = 0;
     for (int64_t n = 0; n < maps->count; n++) {
         const mha_head_map *map = &maps->text[n];
         const int64_t extent[] = {maps->layers, maps->heads, map->tokens, map->tokens};
         size_t bytes;
         if (map->tokens < 1 || !map->p || map->tokens > INT32_MAX || !mha__bytes(extent, 4, sizeof(float), &bytes))
-            return mha__fail(err, MHA_ERR_ARG, "maps: text %lld has %lld tokens%s", (long long)n,
-                             (long long)map->tokens, map->p ? "" : ", and p is NULL");
+            return mha__fail(err, MHA_ERR_ARG, "maps: text %lld must have 1 token or more, and p (got %lld tokens%s)",
+                             (long long)n, (long long)map->tokens, map->p ? "" : ", NULL");
         *longest = mha__max64(*longest, map->tokens);
     }
     return MHA_OK;

@@ -179,7 +179,8 @@ mha_status mha_plan_measure(mha_ctx *ctx, const mha_plan_options *options, mha_p
     if (!row || row->left_out || row->heads < 1 || row->kv_heads < 1 || row->heads % row->kv_heads != 0)
         return mha__fail(err, MHA_ERR_ARG, "mha_plan_measure: row must be one that is not left out");
     if (row->refused)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "head_dim = %lld: %s", (long long)row->head_dim, row->refused);
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_plan_measure: head_dim %lld: %s", (long long)row->head_dim,
+                         row->refused);
     if (!(seconds >= 0)) return mha__fail(err, MHA_ERR_ARG, "seconds must be 0 or more (got %g)", seconds);
     MHA__TRY(mha__ctx_find(&ctx, err));
     double best[2];

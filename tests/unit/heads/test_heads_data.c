@@ -209,10 +209,10 @@ static void hostile(void **state)
                   one[] = {0, 1};
     const mha_head_data_options plain = {0};
     char sentence[128];
-    refused(model, ids, good, 0, plain, "count = 0: no text to measure on");
-    refused(model, ids, good, -3, plain, "count = -3: no text to measure on");
-    refused(model, NULL, good, 2, plain, "count = 2: no text to measure on");
-    refused(model, ids, NULL, 2, plain, "count = 2: no text to measure on");
+    refused(model, ids, good, 0, plain, "mha_head_data: count must be at least 1, with texts or ids (got 0)");
+    refused(model, ids, good, -3, plain, "mha_head_data: count must be at least 1, with texts or ids (got -3)");
+    refused(model, NULL, good, 2, plain, "mha_head_data: count must be at least 1, with texts or ids (got 2)");
+    refused(model, ids, NULL, 2, plain, "mha_head_data: count must be at least 1, with texts or ids (got 2)");
     refused(NULL, ids, good, 2, plain, "model must not be NULL");
     refused(model, ids, late, 1, plain, "starts[0] = 1: must be 0");
     refused(model, ids, back, 2, plain, "starts[2] = 2: must be more than 3 before it");
@@ -252,7 +252,7 @@ static void a_text_without_tokens(void **state)
     mha_error err = {0};
     const char *const two[] = {"the", ""};
     assert_int_equal(mha_head_data_of_texts(model, two, 2, NULL, &data, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "text 2 of 2 has no tokens");
+    assert_string_equal(err.message, "text 2 of 2 must have a token (got none)");
     mha_model_free(model);
     (void)state;
 }

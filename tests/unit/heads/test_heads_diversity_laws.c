@@ -427,7 +427,7 @@ static void what_is_not_finite_is_named(void **state)
         mha_error err = {0};
         assert_int_equal(mha_diversity_measure(model, data, &options, &d, &err), MHA_ERR_ARG);
         assert_null(d);
-        assert_non_null(strstr(err.message, "head 2 of layer 0 is not finite"));
+        assert_non_null(strstr(err.message, "head 2 of layer 0 must be finite"));
         mha_head_data_free(data);
         mha_model_free(model);
         free(w);

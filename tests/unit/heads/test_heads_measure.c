@@ -344,10 +344,10 @@ static void wrong_use(void **state)
         mha_heads_options options;
         const char *sentence;
     } wrong[] = {
-        {{.max_tokens = 5}, "max_tokens = 5: the data are cut already"},
-        {{.keep_maps = 1}, "keep_maps wants one text, not 60"},
-        {{.thresholds = {.local = -1}}, "thresholds.local = -1: must be 0 (as always) or positive"},
-        {{.thresholds = {.sink = (double)NAN}}, "thresholds.sink = nan: must be 0 (as always) or positive"},
+        {{.max_tokens = 5}, "mha_heads_options: max_tokens must be 0 for data (got 5)"},
+        {{.keep_maps = 1}, "mha_heads_options: keep_maps must have one text (got 60)"},
+        {{.thresholds = {.local = -1}}, "mha_head_thresholds: local must be at least 0 (got -1)"},
+        {{.thresholds = {.sink = (double)NAN}}, "mha_head_thresholds: sink must be at least 0 (got nan)"},
         {{.probe = {.first = ids, .first_count = 9}}, "probe.first_count must be from 0 to 8 (got 9)"},
         {{.probe = {.last = ids + 8, .last_count = 1}}, "probe.last[0] must be from 0 to 599 (got 100000)"},
         {{.probe = {.ids = ids, .texts = 1, .period = 48}}, "probe.period must be from 1 to 47 (got 48)"},
@@ -363,7 +363,7 @@ static void wrong_use(void **state)
     }
     const mha_heads_options both = {.size = sizeof both, .keep_maps = 1, .state = "state"};
     assert_int_equal(mha_heads_measure(model, texts, 1, &both, &heads, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "state with keep_maps: a state holds no maps");
+    assert_string_equal(err.message, "mha_heads_options: state must be NULL with keep_maps");
     assert_int_equal(mha_heads_measure_data(model, NULL, NULL, &heads, &err), MHA_ERR_ARG);
     assert_string_equal(err.message, "data must not be NULL");
     assert_int_equal(mha_heads_measure_data(NULL, data, NULL, &heads, &err), MHA_ERR_ARG);

@@ -381,7 +381,7 @@ static void test_choice(void **state)
     mha_error err = {0};
     uint8_t keep[MOST];
     assert_int_equal(mha_prune_choose(model, scores, RULE(.count = 10), keep, &err), MHA_ERR_ARG);
-    assert_non_null(strstr(err.message, "no more than 9"));
+    assert_non_null(strstr(err.message, "count must be at most 9"));
     assert_int_equal(mha_prune_choose(model, scores, RULE(.ratio = 1.5), keep, &err), MHA_ERR_ARG);
     assert_int_equal(mha_prune_choose(model, scores, NULL, keep, &err), MHA_ERR_ARG);
     double odd[12] = {0};

@@ -255,15 +255,16 @@ static void refusals(void **state)
     typedef mha_importance_options o;
     for (int by = 0; by < MHA_IMPORTANCE_SCORES; by++)
         if (mha_importance_score_needs_loss((mha_importance_score)by))
-            refused(encoder, data, (o){.by = (mha_importance_score)by}, MHA_ERR_ARG, "needs a loss");
+            refused(encoder, data, (o){.by = (mha_importance_score)by}, MHA_ERR_ARG, "must have a loss");
     assert_true(mha_importance_score_needs_loss(MHA_IMPORTANCE_GATE));
     assert_false(mha_importance_score_needs_loss(MHA_IMPORTANCE_JACOBIAN));
     assert_false(mha_importance_score_needs_loss(MHA_IMPORTANCE_SCORES));
     refused(encoder, data, (o){.by = MHA_IMPORTANCE_GRADMAG, .loss = MHA_LOSS_LM}, MHA_ERR_ARG, "\"lm\"");
     refused(decoder, other, (o){.by = MHA_IMPORTANCE_GATE, .loss = MHA_LOSS_MLM}, MHA_ERR_ARG, "\"mlm\"");
-    refused(encoder, data, (o){.loss = MHA_LOSS_PAIRS, .batch_texts = 1}, MHA_ERR_ARG, "a pair alone");
+    refused(encoder, data, (o){.loss = MHA_LOSS_PAIRS, .batch_texts = 1}, MHA_ERR_ARG,
+            "batch_texts must be at least 2");
     refused(encoder, NULL, (o){.by = MHA_IMPORTANCE_JACOBIAN}, MHA_ERR_ARG, "data must not be NULL");
-    refused(encoder, data, (o){.by = MHA_IMPORTANCE_SCORES}, MHA_ERR_ARG, "by is");
+    refused(encoder, data, (o){.by = MHA_IMPORTANCE_SCORES}, MHA_ERR_ARG, "by must be");
     refused(encoder, data, (o){.by = MHA_IMPORTANCE_JACOBIAN, .probes = 5000}, MHA_ERR_ARG, "5000");
     refused(encoder, data, (o){.by = MHA_IMPORTANCE_JACOBIAN, .settle = 1.5}, MHA_ERR_ARG, "settle");
     mha_head_data_free(data);
