@@ -19,6 +19,13 @@ int cli_inputs_check(const cli_session *s, const char *output, const char *path)
     return CLI_DONE;
 }
 
+/* Nor one that asks for standard input. */
+int cli_stdin_check(const cli_session *s, bool piped)
+{
+    (void)s, (void)piped;
+    return CLI_DONE;
+}
+
 const cli_session *fuzz_session(const char *name)
 {
     if (!session.ctx) {
