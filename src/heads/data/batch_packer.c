@@ -69,7 +69,7 @@ void mha__packer_begin(mha__packer *p, const int64_t *text, int64_t count)
     sort(p, p->order, p->starts, count);
 }
 
-/* The place behind the last text of the next batch. */
+/* The end of the next batch: one after its last text. */
 static int64_t batch_end(const mha__packer *p)
 {
     int64_t end = p->next, tokens = 0;

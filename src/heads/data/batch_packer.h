@@ -1,4 +1,4 @@
-/* batch_packer.h - some texts of a data set, in batches: packed one behind another, the longest first, at most so many
+/* batch_packer.h - some texts of a data set, in batches: packed, the longest first, at most so many
  * tokens at a time or one longer text. For measures that take texts in groups; batches of the whole are those of
  * head_data.h. */
 #ifndef MHA_HEADS_DATA_BATCH_PACKER_H
@@ -15,7 +15,7 @@ typedef struct mha__packer {
     int32_t *ids, *types;
     int64_t *starts;         /* [count + 1] */
     int32_t *labels;         /* beside ids; written where all_labels is there */
-    const int32_t *labelled; /* labels of all tokens of the data, text behind text; or NULL */
+    const int32_t *labelled; /* labels of all tokens of the data, text after text; or NULL */
     const int64_t *label_at; /* [texts of the data] where those of a text begin */
 } mha__packer;
 
@@ -36,7 +36,7 @@ int64_t mha__packer_room(const mha__packer *packer);
 
 /* Begins a group, or begins it again with the same texts. `text` must stay as it is. */
 void mha__packer_begin(mha__packer *packer, const int64_t *text, int64_t count);
-/* The next batch; false behind the last one. What it points to is valid until the next call. */
+/* The next batch; false after the last one. What it points to is valid until the next call. */
 bool mha__packer_next(mha__packer *packer, mha__packed *batch);
 /* True if the next batch holds all texts of the group. */
 bool mha__packer_is_whole(const mha__packer *packer);

@@ -15,7 +15,7 @@ typedef struct mha__outcome {
     float *hidden;      /* [tokens of a batch, E] */
     float *logits;      /* of a few tokens */
     float *gates;       /* [layers, texts of a batch, H] */
-    /* Where runs begin: at `layer`, from stream [tokens, E], what that layer reads, batch behind batch. NULL and 0:
+    /* Where runs begin: at `layer`, from stream [tokens, E], the input of that layer, batch after batch. NULL and 0:
      * from the tokens. */
     float *stream;
     int64_t layer;
@@ -31,7 +31,7 @@ void mha__outcome_free(mha__outcome *outcome);
 mha_status mha__outcome_run(mha__outcome *outcome, const float *gates, const float *fills, const char *what,
                             mha_error *err);
 
-/* Runs all texts through the layer that runs begin at; the next ones begin behind it. `stream` has room. Not for the
+/* Runs all texts through the layer that runs begin at; the next ones begin after it. `stream` has room. Not for the
  * last layer. */
 mha_status mha__outcome_advance(mha__outcome *outcome, const float *gates, const float *fills, mha_error *err);
 

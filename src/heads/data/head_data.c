@@ -79,7 +79,7 @@ static void lay_tokens(mha_head_data *d, const mha__gather *g, const mha_tokeniz
     }
 }
 
-/* The place behind the last text that shares a batch with the one at `first`. */
+/* One after the last text that shares a batch with the one at `first`. */
 static int64_t batch_end(const mha_head_data *d, int64_t first, int64_t limit)
 {
     int64_t end = first + 1;

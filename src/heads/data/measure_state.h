@@ -1,4 +1,4 @@
-/* measure_state.h - a measure that can be stopped and goes on later: its sums in a file.
+/* measure_state.h - a measure that can be interrupted and resumed: its sums in a file.
  *
  * A measure runs batch after batch (head_data.h) and adds to sums. Its state is these sums and how far it has come, in
  * a safetensors file that is replaced whole, now and then and at the end. What is read back are the very doubles, so a

@@ -1,4 +1,4 @@
-/* special_tokens.c - finds the tokens around a text by encoding one, and says what a token is. */
+/* special_tokens.c - finds the tokens around a text by encoding one, and classifies tokens. */
 #include "heads/data/special_tokens.h"
 
 #include <string.h>

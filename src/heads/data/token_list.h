@@ -1,4 +1,4 @@
-/* token_list.h - the tokens of many texts, one behind another, while how many there will be is not yet known. */
+/* token_list.h - the tokens of many texts, concatenated, while their number is not yet known. */
 #ifndef MHA_HEADS_DATA_TOKEN_LIST_H
 #define MHA_HEADS_DATA_TOKEN_LIST_H
 

@@ -12,7 +12,7 @@ struct mha_diversity {
     mha_ctx *ctx;
     int64_t layers, rows;
     int64_t *first;                 /* [layers + 1] heads before each layer */
-    double *value[MHA_DIVERSITIES]; /* [N, N], of unique [N]; NULL: not asked for */
+    double *value[MHA_DIVERSITIES]; /* [N, N], of unique [N]; NULL: not requested */
     double *map, eigenvalues[2];    /* [N, 2]; NULL without js */
     mha_head_merge *merges;         /* [N - 1] */
 };
@@ -46,7 +46,7 @@ typedef struct mha__map_row {
     int64_t keys;           /* that it sees */
 } mha__map_row;
 
-/* The chosen rows of some texts for all heads: head h's numbers, row behind row, at probs + h stride. */
+/* The chosen rows of some texts for all heads: head h's elements, row after row, at probs + h stride. */
 typedef struct mha__held_maps {
     mha_ctx *ctx;
     const mha_diversity *d;

@@ -1,6 +1,6 @@
 /* diversity_maps.c - what the maps of heads have in common.
  *
- * The maps of some texts are held for all heads of all layers, rows one behind another without gaps. Nothing but sums
+ * The maps of some texts are held for all heads of all layers, rows without gaps. Nothing but sums
  * over all their numbers is needed then: the divergences come from sums over (p + q) log2 (p + q) (js_mixtures.h), the
  * cosines from products; centring takes from each product what follows from the sums of rows. */
 #include <math.h>
@@ -30,7 +30,7 @@ void mha__held_maps_take(const mha__held_maps *held, int64_t layer, const float 
 
 /* ---- adding them up ---- */
 
-/* Numbers of the rows of the text that begins with row `r`; *end is the row behind its last one. */
+/* Elements of the rows of the text that begins with row `r`; *end is one after its last row. */
 static int64_t text_numbers(const mha__held_maps *held, int64_t r, int64_t *end)
 {
     const int64_t sequence = held->rows[r].sequence;

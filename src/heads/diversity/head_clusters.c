@@ -1,4 +1,4 @@
-/* head_clusters.c - average linkage of the distances sqrt(js), by chains of nearest neighbours (Murtagh 1983): from any
+/* head_clusters.c - average linkage of the distances sqrt(js), by chains of nearest neighbors (Murtagh 1983): from any
  * cluster go to its nearest one, and on from there, until two are nearest to each other; these are joined. That is
  * n^2 steps, and gives the tree of joining the nearest pair of all each time, as average linkage never makes a distance
  * smaller than what it is made of. The joins come in another order, so they are sorted by height afterwards.

@@ -1,4 +1,4 @@
-/* keep_list.c - which heads a model has, by the numbers that they had before any were removed. */
+/* keep_list.c - see keep_list.h. */
 #include "heads/edit/keep_list.h"
 #include "base/ctx.h"
 #include "base/error.h"

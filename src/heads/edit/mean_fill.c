@@ -12,7 +12,7 @@ typedef struct summing {
     double *sums; /* [layers, H, head_dim] */
 } summing;
 
-/* Each number is one chain over the rows of all batches. */
+/* Each element is one chain of sums over the rows of all batches. */
 static int on_activations(void *user, const mha_model_activations *a)
 {
     const summing *s = user;

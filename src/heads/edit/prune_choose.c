@@ -1,7 +1,7 @@
-/* prune_choose.c - which heads go, by their scores.
+/* prune_choose.c - heads chosen by their scores.
  *
- * The unit is a group: the query heads of one key head. All groups that could go stand in one list from the one that
- * goes first; a layer that has come down to its floor gives no more.
+ * The unit is a group: the query heads of one key head. All groups are sorted by score and removed in that order,
+ * except in layers that have reached their floor.
  */
 #include "base/ctx.h"
 #include "base/error.h"
@@ -44,7 +44,7 @@ static mha_status list_groups(const mha_model *m, const double *scores, int64_t 
     return MHA_OK;
 }
 
-/* The part of 0.07 * 100 beyond a whole number comes from the binary form of the ratio: it must not add a head. */
+/* 0.07 * 100 exceeds 7 only by the binary rounding of the ratio, which must not add a head. */
 static const double binary_error = 4e-16;
 
 /* Heads of one layer, rounded up to whole groups. */
@@ -72,7 +72,7 @@ bool mha__prune_takes(const mha_prune_rule *rule, double wanted, int64_t gone, i
     return nearest ? missing >= (double)size / 2 : missing > 0;
 }
 
-/* Removes groups from the front of the list until the `wanted` heads are gone or none may go. Returns the heads
+/* Removes groups from the front of the list until `wanted` heads are removed or no more may be. Returns the heads
  * removed. */
 static int64_t take(const mha_model *m, const mha_prune_rule *rule, group *list, int64_t count, double wanted,
                     uint8_t *keep)

@@ -1,10 +1,9 @@
-/* prune_choose_joint.c - which heads go, judged together.
+/* prune_choose_joint.c - heads chosen together, by their joint effect.
  *
- * The removal of a group moves what the model makes of each text: an encoder's embedding, scaled to length 1, by a
- * vector; a decoder's loss by a number. Movements are taken to add up, and the next group to go is the one that leaves
- * the least sum: the shortest vectors, the lowest loss. How far this holds shrinks with every group that has gone, so
- * movements are measured again from time to time, layer by layer: a group of layer l changes nothing below it, and its
- * run begins there.
+ * Removing a group moves the output for each text: an encoder's L2-normalized embedding by a vector, a decoder's loss
+ * by a scalar. Movements are assumed to add up, and the next group to remove is the one with the smallest sum: the
+ * shortest vectors, the lowest loss. The assumption holds less with every removed group, so movements are measured
+ * again after each round, layer by layer: a group of layer l changes nothing below it, and its run begins there.
  */
 #include "base/ctx.h"
 #include "base/error.h"
@@ -21,18 +20,18 @@ typedef struct joint {
     const mha_model *m;
     const mha_prune_rule *rule;
     mha__outcome outcome;
-    int64_t cells, width; /* numbers of one movement; of one text: E, or 1 */
+    int64_t cells, width; /* elements of one movement; of one text: E, or 1 */
     uint8_t *keep;        /* [layers, H] */
     int32_t *order;       /* [layers, H] or NULL */
-    int32_t gone;         /* heads */
+    int32_t gone;         /* removed heads */
     float *gates;         /* [layers, H] the same */
-    double *means;        /* [layers, H, D]; NULL: heads that are gone give 0 */
-    float *fills;         /* [layers, H, D]: means of the heads that are gone */
-    float *whole, *now;   /* [cells] what the source makes of the texts; and the model as it is */
-    float *moved;         /* [groups, cells] what each group's removal adds to that */
+    double *means;        /* [layers, H, D]; NULL: the output of removed heads is 0 */
+    float *fills;         /* [layers, H, D]: means of the removed heads */
+    float *whole, *now;   /* [cells] output of the source for the texts; and of the model as it is */
+    float *moved;         /* [groups, cells] the movement by each group's removal */
     int64_t *slot;        /* [layers, H] the group that begins with a head; -1 for others */
     int64_t groups;
-    float *sum; /* [cells] now - whole, and the movements of what was chosen since */
+    float *sum; /* [cells] now - whole, and the movements of groups chosen since */
 } joint;
 
 /* ---- movements ---- */
@@ -43,7 +42,7 @@ static int64_t size_of(const joint *j, int64_t first)
     return mha__group(j->m, first / j->m->config.heads);
 }
 
-/* Its heads on or off. */
+/* Switches its heads on or off. */
 static void set(joint *j, int64_t first, bool on)
 {
     const int64_t D = j->m->config.head_dim;
@@ -54,7 +53,7 @@ static void set(joint *j, int64_t first, bool on)
     }
 }
 
-/* What the last run made of the texts. */
+/* The output of the last run. */
 static void read(const joint *j, float *to)
 {
     for (int64_t i = 0; i < j->cells; i += j->width) {
@@ -70,7 +69,7 @@ static mha_status run(joint *j, mha_error *err)
     return mha__outcome_run(&j->outcome, j->gates, j->means ? j->fills : NULL, NULL, err);
 }
 
-/* May it still go? */
+/* Is it still there? */
 static bool is_there(const joint *j, int64_t first)
 {
     return j->slot[first] >= 0 && j->keep[first];
@@ -111,7 +110,7 @@ static mha_status measure(joint *j, int64_t round, int64_t rounds, mha_error *er
 
 /* ---- choice ---- */
 
-/* What there would be with one movement more: twice the sum of 1 - cos, or of the losses. */
+/* The cost with one more movement: twice the sum of 1 - cos, or of the losses. */
 static double cost(const joint *j, const float *more)
 {
     double total = 0;
@@ -144,7 +143,7 @@ static void remove_group(joint *j, int64_t first)
         j->order[h] = j->gone;
 }
 
-/* Removes the best group, of equal ones the last; false when none may go. */
+/* Removes the best group, of equal ones the last; false if none may be removed. */
 static bool choose_one(joint *j)
 {
     const int64_t heads = j->m->config.heads;
@@ -161,7 +160,7 @@ static bool choose_one(joint *j)
     return best >= 0;
 }
 
-/* Heads that the rule removes, where nothing holds them back. */
+/* Heads that the rule removes, floors aside. */
 static double heads_to_go(const joint *j)
 {
     double heads = 0;
@@ -212,7 +211,7 @@ static void lay_out(mha__arena *arena, joint *j, const mha_head_data *data)
     j->outcome.stream = mha__take(arena, tokens, (size_t)c->hidden * sizeof *j->outcome.stream);
 }
 
-/* All heads are there. */
+/* Begins with all heads. */
 static void begin(joint *j)
 {
     const mha__config *c = &j->m->config;

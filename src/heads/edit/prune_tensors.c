@@ -1,7 +1,7 @@
-/* prune_tensors.c - the tensors of layers without the heads that go.
+/* prune_tensors.c - the tensors of layers without their removed heads.
  *
- * Every tensor is its old one read through a list: which of its rows (or columns) stand where in the new one. A list
- * entry of -1 gives zeros: what a removed head leaves where the shapes must stay.
+ * Every tensor is gathered from the old one through a list of its rows (or columns). An entry of -1 gives zeros: a
+ * removed head where the shapes must stay.
  */
 #include "base/ctx.h"
 #include "base/error.h"
@@ -13,15 +13,15 @@
 typedef struct cutting {
     const mha__prune_job *p;
     int64_t layer;
-    int64_t *heads; /* [count] the source's head that stands there, -1 = none */
+    int64_t *heads; /* [count] the source's head at that position, -1 = none */
     int64_t count;
     int64_t *rows; /* room for any list of rows */
-    bool changed;  /* the layer is not what it was */
+    bool changed;  /* the layer differs from the source */
 } cutting;
 
 /* ---- lists ---- */
 
-/* The heads of the result, each by its place in the source. */
+/* The heads of the result, each by its position in the source. */
 static void list_heads(cutting *c)
 {
     const mha__prune_job *p = c->p;
@@ -77,7 +77,7 @@ static void gather(const float *from, const int64_t extent[2], int axis, const i
     }
 }
 
-/* Adds the tensor with `count` entries along `axis`, those of the list. */
+/* Adds the tensor with the `count` entries of the list along `axis`. */
 static mha_status add_part(mha_model_edit *p, const mha_tensor *t, int axis, const int64_t *list, int64_t count,
                            float **data, mha_error *err)
 {
@@ -127,7 +127,7 @@ static mha_status cut_projection(const cutting *c, mha__role role, mha_error *er
     return c->p->add_bias ? add_bias(c, role, rows, &data, err) : MHA_OK;
 }
 
-/* The columns of the result that come from heads that stay. */
+/* The columns of the result that belong to remaining heads. */
 static mha_status list_used(const cutting *c, mha__out_part *out, mha_error *err)
 {
     const size_t bytes = (size_t)out->columns * sizeof *out->used;

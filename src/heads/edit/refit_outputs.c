@@ -18,23 +18,23 @@ typedef struct refit {
     const mha_head_data *data;
     double ridge;
     mha_model *edited;
-    float *source_x, *edited_x; /* [tokens, E] what the layer at hand reads, batch behind batch */
+    float *source_x, *edited_x; /* [tokens, E] input of the current layer, batch after batch */
     float *x;                   /* [rows, n] of a batch: contexts of the heads that stay, and 1 for a bias */
     float *rest;                /* [rows, E] of a batch: Y, then Y - X W0 */
     double *gram, *cross;       /* [n, n] X^T X, [n, E] X^T (Y - X W0); then a Cholesky factor, and the change of W */
-    int64_t layer, n;           /* at hand */
+    int64_t layer, n;           /* current */
 } refit;
 
 /* ---- one layer of one batch ---- */
 
-/* One stream through the layer at hand. */
+/* The hidden states of one model through the current layer. */
 typedef struct pass {
     const refit *r;
     const mha_model *model;
-    float *stream; /* of the batch: read from the second layer on, and written with `onward` */
-    bool onward;   /* what comes out of the layer takes the place of what went in */
-    bool wanted;   /* its attention is looked at */
-    bool stopped;  /* by us, as there is no need of what lies above */
+    float *stream; /* of the batch: read from the second layer on, written with `onward` */
+    bool onward;   /* the output of the layer replaces its input */
+    bool wanted;   /* its activations are observed */
+    bool stopped;  /* by us: the layers above are not needed */
     int64_t rows;
 } pass;
 
@@ -47,7 +47,7 @@ static void take_row(const refit *r, const float *context, float *x)
     if (out->bias) x[out->used_count] = 1;
 }
 
-/* The source comes first, and gives Y. */
+/* The source runs first, and its output is Y. */
 static int on_activations(void *user, const mha_model_activations *a)
 {
     pass *s = user;
@@ -85,7 +85,7 @@ static mha_status run(pass *s, mha_model_input input, mha_error *err)
 
 /* ---- one layer ---- */
 
-/* Runs all batches: `fitting` sums up X^T X and the rest, else the edited stream alone goes on. */
+/* Runs all batches: `fitting` sums X^T X and the rest, else only the edited model advances. */
 static mha_status run_batches(const refit *r, bool fitting, mha_error *err)
 {
     const int64_t batches = mha__head_data_batches(r->data), E = r->edit->model->config.hidden;
@@ -108,7 +108,7 @@ static mha_status run_batches(const refit *r, bool fitting, mha_error *err)
     return MHA_OK;
 }
 
-/* cross = (gram + ridge mu I)^-1 cross. Where no context is anything but 0 there is nothing to fit. */
+/* cross = (gram + ridge mu I)^-1 cross. If all contexts are 0 there is nothing to fit. */
 static mha_status solve(const refit *r, mha_error *err)
 {
     double trace = 0;

@@ -1,4 +1,4 @@
-/* regroup_layer.c - one layer from its old projections to new ones: which heads stand where, then keys, then values. */
+/* regroup_layer.c - one layer from its old projections to new ones: the order of heads, then keys, then values. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Keys or values of the layer at hand. */
+/* Keys or values of the current layer. */
 typedef struct side {
     const mha__regroup_job *job;
     const mha__projections *from, *to;
@@ -16,7 +16,7 @@ typedef struct side {
     double *maps, *backs; /* [H / wanted, D, D] */
 } side;
 
-/* ---- what a side costs ---- */
+/* ---- the cost of a side ---- */
 
 /* Wo_h^T Wo_h of each head. */
 static void squares_of_out(const mha__projections *p, double *squares)
@@ -31,7 +31,7 @@ static void squares_of_out(const mha__projections *p, double *squares)
         }
 }
 
-/* Products of numbers, less those of their means where it is keys that are centred. */
+/* Products of elements; of centered keys, less the products of their means. */
 static mha_status take_gram(side *s, mha_error *err)
 {
     const mha__moments *m = s->job->moments;
@@ -45,7 +45,7 @@ static mha_status take_gram(side *s, mha_error *err)
     return MHA_OK;
 }
 
-/* What is lost of a head counts by its weight: S_h sqrt(weight). */
+/* The error of a head counts by its weight: S_h sqrt(weight). */
 static void weigh(side *s)
 {
     const double *weights = s->job->weights;
@@ -120,7 +120,7 @@ static mha_status find_order(const side *sides, mha_error *err)
     for (int64_t h = 0; h < H; h++)
         job->order[h] = (int32_t)h;
     for (int n = 0; n < 2; n++)
-        if (sides[n].wanted < sides[n].had && !sides[n].closed) return MHA_OK; /* a mean is of neighbours */
+        if (sides[n].wanted < sides[n].had && !sides[n].closed) return MHA_OK; /* the mean is over neighbors */
     if (job->o->contiguous) return MHA_OK;
     double *cost = mha__calloc(ctx, (size_t)(2 * cells), sizeof *cost);
     if (!cost) return mha__no_memory(err, (size_t)(2 * cells) * sizeof *cost, "the pairs of heads");

@@ -31,7 +31,7 @@ void mha__projections_free(mha_ctx *ctx, mha__projections *p);
 mha_status mha__projections_list(mha_model_edit *edit, int64_t layer, const mha__projections *from, int64_t copies,
                                  mha_error *err);
 
-/* Sums over all tokens, of the heads as the operator reads them. NULL where nobody asks. */
+/* Sums over all tokens, of the heads as the operator reads them. NULL if not requested. */
 typedef struct mha__moments {
     int64_t tokens;
     double **queries, **keys, **values; /* [layers]: [H, D, D], [Hkv D, Hkv D], [Hkv D, Hkv D] */
@@ -42,11 +42,11 @@ mha_status mha__moments_sum(const mha_model *model, const mha_head_data *data, b
                             mha__moments *out, mha_error *err);
 void mha__moments_free(mha_ctx *ctx, mha__moments *m, int64_t layers);
 
-/* Keys, or values, of a layer: what sharing them costs. */
+/* Keys, or values, of a layer: the cost of sharing them. */
 typedef struct mha__shared {
     mha_ctx *ctx;
     int64_t heads, head_dim, stored; /* H, D, Hkv of: */
-    double *gram;                    /* [Hkv D, Hkv D] products of the heads' numbers over tokens */
+    double *gram;                    /* [Hkv D, Hkv D] products of the heads' elements over tokens */
     double *root, *back;             /* [H, D, D] S_h and its inverse */
 } mha__shared;
 
@@ -56,11 +56,11 @@ void mha__shared_free(mha__shared *s);
 /* The shared head of the `count` heads listed: maps [count, D, D] P_h^T S_h, and backs P_h^T S_h^-1. */
 mha_status mha__shared_fit(const mha__shared *s, const int32_t *heads, int64_t count, double *maps, double *backs,
                            mha_error *err);
-/* cost [H, H] += for each pair what D directions leave of both, as a share of what all heads have. */
+/* cost [H, H] += for each pair what D directions leave of both, as a fraction of what all heads have. */
 mha_status mha__shared_pairs(const mha__shared *s, double *cost, mha_error *err);
 
-/* Which head stands where, order [heads]: such that the cost of the pairs inside groups is small, those of `counts[n]`
- * groups by costs[n] [heads, heads] (NULL: none). Units of `unit` neighbours stay together. */
+/* Finds the order [heads] of heads that minimizes the cost of pairs inside groups: `counts[n]` groups, with costs[n]
+ * [heads, heads] (NULL: none). Units of `unit` neighbors stay together. */
 void mha__order_find(int64_t heads, int64_t unit, const int64_t counts[2], double *const costs[2], int32_t *order);
 
 /* One call of mha_regroup. */
@@ -79,7 +79,7 @@ typedef struct mha__regroup {
 mha_status mha__regroup_check(mha__regroup *r, mha_error *err);
 /* Computes the weights of heads from their scores. */
 mha_status mha__regroup_weigh(mha__regroup *r, mha_error *err);
-/* Key (or value) heads of a layer of the result, of which `asked` are asked for; 0 = unchanged. */
+/* Key (or value) heads of a layer of the result, if `asked` are requested; 0 = unchanged. */
 int64_t mha__regroup_count(int64_t asked, int32_t had);
 /* Whether any layer's keys (or values) become fewer. */
 bool mha__regroup_shrinks(const mha__regroup *r, bool keys);
@@ -88,12 +88,12 @@ int64_t mha__regroup_copies(const mha__regroup *r, int64_t layer);
 /* Writes config and record of the result. */
 mha_status mha__regroup_config(mha__regroup *r, mha_error *err);
 
-/* What is asked for in one layer. */
+/* One layer. */
 typedef struct mha__regroup_job {
     const mha_model *model;
     const mha_regroup_options *o;
     const mha__moments *moments;
-    int64_t layer, keys, values; /* heads wanted */
+    int64_t layer, keys, values; /* heads of the result */
     const double *weights;       /* [H] how much each head counts; NULL = all the same */
     int32_t *order;              /* [H] result */
 } mha__regroup_job;

@@ -1,4 +1,4 @@
-/* regroup_options.c - what mha_regroup is asked for: methods, head counts, weights of heads; and what it refuses. */
+/* regroup_options.c - the options of mha_regroup: methods, checks, and the weights of heads. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/edit/regroup_model.h"

@@ -51,7 +51,7 @@ void mha__projections_free(mha_ctx *ctx, mha__projections *p)
 
 /* ---- in ---- */
 
-/* A tensor's numbers; [rows, columns] of a weight, whatever way it is stored. */
+/* A tensor's elements; a weight as [rows, columns], however it is stored. */
 static mha_status read_tensor(const mha_model *m, const mha_tensor *t, bool transposed, double *to, int64_t to_row,
                               mha_error *err)
 {
@@ -67,7 +67,7 @@ static mha_status read_tensor(const mha_model *m, const mha_tensor *t, bool tran
     return status;
 }
 
-/* Rows of E numbers and the bias. */
+/* Rows of E elements and the bias. */
 static mha_status read_rows(const mha_model *m, mha__role role, int64_t layer, double *rows, mha_error *err)
 {
     const int64_t E = m->config.hidden;
@@ -109,7 +109,7 @@ typedef struct stretch {
     int64_t heads, copies;
 } stretch;
 
-/* A weight or bias of the projections that are listed, one behind the other. */
+/* A weight or bias: the listed projections, one after another. */
 static mha_status list_rows(mha_model_edit *edit, int64_t layer, mha__role role, bool bias,
                             const mha__projections *from, const stretch *parts, int count, mha_error *err)
 {

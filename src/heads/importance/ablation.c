@@ -59,7 +59,7 @@ typedef struct taker {
     float *hidden; /* entry number `entry` */
     float *context;
     int64_t entry, layer, cells; /* cells of hidden */
-    bool ends;                   /* behind the context: nothing more is needed */
+    bool ends;                   /* after the context: nothing more is needed */
     bool done;
 } taker;
 

@@ -2,7 +2,7 @@
  *
  * A stream is what a group of texts has come to at one layer: the states that the layer reads, and what its output
  * projection would read. With a head of that layer off, all below is as it was, and so is the rest of its own
- * attention: columns of the context are changed, and the pass goes on from there. So one head costs an output
+ * attention: columns of the context are changed, and the pass continues from there. So one head costs an output
  * projection, a feed-forward part and the layers above; and the layers below are run once for all.
  */
 #ifndef MHA_HEADS_IMPORTANCE_ABLATION_H

@@ -17,7 +17,7 @@ int64_t mha__ablation_chunk(const mha__ablation *a)
     return mha__min64(CHUNK_ROWS, mha__max64(1, CHUNK_NUMBERS / mha__max64(1, a->info->vocab)));
 }
 
-/* The label that row `t` of a text of `length` tokens is asked for. */
+/* The label of row `t` of a text of `length` tokens. */
 static int32_t label_of(const mha__ablation *a, const mha__packed *batch, int64_t first, int64_t length, int64_t t)
 {
     const int64_t at = t + (a->info->causal ? 1 : 0);

@@ -1,5 +1,5 @@
-/* importance_jacobian.c - 1/2 |de/dxi|^2 of each text and head: one way back for each number of e, or for each of a few
- * random vectors of signs u, whose (u . de/dxi)^2 has that mean. */
+/* importance_jacobian.c - 1/2 |de/dxi|^2 of each text and head: one backward pass per element of e, or for each of a
+ * few random vectors of signs u, whose (u . de/dxi)^2 has that mean. */
 #include <math.h>
 #include <string.h>
 

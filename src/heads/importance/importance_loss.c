@@ -14,7 +14,7 @@ static mha_status take(mha__importance_job *s, const mha__packed *batch, mha_err
 
 /* ---- cross entropy of tokens ---- */
 
-/* Tokens that a text is asked for. */
+/* Predicted tokens of a text. */
 static int64_t terms_of(const mha__importance_job *s, int64_t text)
 {
     const int32_t *labels = s->packer.labelled ? s->packer.labelled + s->label_at[text] : NULL;
@@ -82,7 +82,7 @@ static mha_status pairs_back(mha__importance_job *s, const mha__packed *batch, m
     return take(s, batch, err);
 }
 
-/* A group of one batch is run once. Of a larger one every vector is needed before the first way back, so it is run
+/* A group of one batch is run once. Of a larger one every vector is needed before the first backward pass, so it runs
  * twice rather than kept. */
 static mha_status pairs_loss(mha__importance_job *s, double *loss, mha_error *err)
 {

@@ -1,4 +1,4 @@
-/* importance_options.c - what is asked for, checked against what model and data can give. */
+/* importance_options.c - the options, checked against model and data. */
 #include <math.h>
 
 #include "base/error.h"

@@ -1,4 +1,4 @@
-/* importance_run.c - units in groups, from the first to the last or until the ranking has settled. */
+/* importance_run.c - units in groups, from the first to the last or until the ranking has converged. */
 #include "heads/importance/importance.h"
 
 #include <math.h>
@@ -66,7 +66,7 @@ static void lay_out(mha__arena *arena, mha__importance_job *s, int64_t texts)
         s->options.labels ? mha__take(arena, (size_t)mha_head_data_count(s->data), sizeof *s->label_at) : NULL;
 }
 
-/* What is kept of a token for the way back is large. But a group of pairs that is one batch is run once. */
+/* What the backward pass stores per token is large. But a group of pairs that is one batch runs once. */
 static int64_t tokens_of_batch(const mha__importance_job *s)
 {
     return s->rule->forward || pairs(s) ? TOKENS : TOKENS_BACK;

@@ -1,8 +1,8 @@
 /* importance_run.h - one measurement of importance while it runs. Public side: mha/importance.h.
  *
  * Units (texts, or pairs of them) are taken in groups: those whose loss is one mean, or a handful where there is no
- * loss. A score looks at one group at a time and says what each of its texts gave; those are then added up in the given
- * order, whatever order they were run in.
+ * loss. A score reads one group at a time and returns the value of each of its texts; these are added up in the given
+ * order, whatever order they ran in.
  */
 #ifndef MHA_HEADS_IMPORTANCE_IMPORTANCE_RUN_H
 #define MHA_HEADS_IMPORTANCE_IMPORTANCE_RUN_H
@@ -27,7 +27,7 @@ enum { MHA__KEPT = 11 };
 typedef struct mha__importance_rule {
     /* One group: fills s->part, or adds to s->tally itself. */
     mha_status (*group)(mha__importance_job *s, mha_error *err);
-    /* Of scores with a loss: what one batch gave, behind its way back; NULL = nothing but sums. */
+    /* Of scores with a loss: the values of one batch, after its backward pass; NULL = only sums. */
     void (*take)(mha__importance_job *s, const mha__packed *batch);
     /* Of scores of the weights alone, in place of all that: every head's value. */
     mha_status (*weights)(const mha_model *model, int64_t layer, int64_t head, double *value, mha_error *err);
@@ -105,7 +105,7 @@ mha_status mha__importance_open(mha__importance_job *s, const mha_model *model, 
 void mha__importance_close(mha__importance_job *s);
 /* Runs all groups, from where the state file of the options has come to (importance_state.c). */
 mha_status mha__importance_groups(mha__importance_job *s, mha_error *err);
-/* Begins the next group; false behind the last one. And runs it. */
+/* Begins the next group; false after the last one. And runs it. */
 bool mha__importance_next(mha__importance_job *s);
 mha_status mha__importance_group(mha__importance_job *s, mha_error *err);
 
@@ -116,7 +116,7 @@ void mha__importance_units(mha__importance_job *s, const mha__packed *batch);
 /* A batch is done: progress. */
 mha_status mha__importance_step(mha__importance_job *s, const mha__packed *batch, mha_error *err);
 
-/* on_context of a way back: what tokens and weights are worth. */
+/* on_context of a backward pass: the Taylor scores of tokens and weights. */
 int mha__importance_context(void *user, const mha_model_context_gradient *gradient);
 /* Forms of the gates' gradients: at the beginning of a group, behind each batch, behind the group where the gradients
  * of the projections are there, and the comparison of the first `forms`. */

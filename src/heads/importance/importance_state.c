@@ -1,5 +1,5 @@
-/* importance_state.c - groups one after another until the last one, or until the ranking has settled; kept in a state
- * file behind each, where one is asked for. */
+/* importance_state.c - group after group until the last one, or until the ranking has converged; stored in a state file
+ * after each, if requested. */
 #include <math.h>
 #include <stdio.h>
 

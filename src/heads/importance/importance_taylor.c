@@ -4,7 +4,7 @@
  *     dL/dxi = sum over rows of <c, dL/dc> = <Wo_h, dL/dWo_h> = <Wv_h, dL/dWv_h> + <bv_h, dL/dbv_h>
  *
  * since the output is linear in c, and c in v (the last where no other head reads these values). They come out of
- * different parts of the way back.
+ * different parts of the backward pass.
  */
 #include <math.h>
 #include <string.h>

@@ -52,7 +52,7 @@ static bool single_label(const mha__head_stats *s, double limit, mha_head_label 
     return best >= limit;
 }
 
-/* Those behind them: one score, one threshold. */
+/* The rules after them: one metric, one threshold. */
 static mha_head_label shape_label(const mha__head_stats *s, const mha_head_thresholds *limits)
 {
     const struct {

@@ -128,7 +128,7 @@ static double largest_nospecial(const mha__head_text *t, const float *p, double 
     return (double)most;
 }
 
-/* Weight inside the row's own segment, less the share of keys that lie in it. */
+/* Weight inside the row's own segment, less the fraction of keys in it. */
 static double block_of(const mha__head_text *t, const float *p, int64_t i, int64_t seen)
 {
     double mass = 0;
@@ -226,7 +226,7 @@ static double energy_of_mean(double sum, int64_t count)
     return count > 0 ? sum * sum / (double)count : 0;
 }
 
-/* The last row has gone by. */
+/* After the last row. */
 static void close_lines(mha__head_stats *s, const mha__head_lines *l, const mha__head_text *t, double *received)
 {
     double vertical = 0, toeplitz = 0;

@@ -87,7 +87,7 @@ static mha_status plain_row(const mha_plan_options *model, int64_t heads, int64_
 
 /* ---- the variants ---- */
 
-/* The published layers remove ceil(H prune) heads for good, and keep int(H (1 - prune)) of them for a sequence. */
+/* The published layers remove ceil(H prune) heads permanently, and keep int(H (1 - prune)) of them for a sequence. */
 static mha_status pruned_row(const mha_plan_options *model, mha_plan_row *row, mha_error *err)
 {
     const int64_t left = model->heads - (int64_t)ceil((double)model->heads * model->prune);
@@ -191,7 +191,7 @@ mha_status mha_plan_variants(const mha_plan_options *options, mha_plan_row rows[
     return MHA_OK;
 }
 
-/* Before all rows of more parameters, behind those of as many: the order within them is that of the loops. */
+/* Before all rows of more parameters, after those of as many: equal ones stay in the order of the loops. */
 static void insert_sorted(mha_plan_row *rows, int count, const mha_plan_row *row)
 {
     int at = count;
