@@ -46,6 +46,7 @@ have_need() {
     case $1 in
     cc) have_cc ;;
     tool) have "$2" ;;
+    file) [ -e "$2" ] ;;
     lib) have pkg-config && pkg-config --exists "$2" ;;
     pip) python3 -m pip --version >/dev/null 2>&1 ;;
     venv) python3 -c 'import ensurepip, venv' >/dev/null 2>&1 ;;

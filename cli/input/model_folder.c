@@ -21,11 +21,14 @@ static int advise(const cli_session *s, const char *name)
     return CLI_REFUSED;
 }
 
-/* "organization/name", as models are called on the hub. */
+/* "organization/name", as models are called on the hub, and no path into a folder that is there. */
 static bool of_hub(const char *name)
 {
+    char folder[PATH_MAX];
     const char *slash = strchr(name, '/');
-    return slash && slash != name && slash[1] && !strchr(slash + 1, '/') && *name != '.' && *name != '~';
+    if (!slash || slash == name || !slash[1] || strchr(slash + 1, '/') || *name == '.' || *name == '~') return false;
+    snprintf(folder, sizeof folder, "%.*s", (int)(slash - name), name);
+    return access(folder, F_OK) != 0;
 }
 
 static int refuse_missing(const cli_session *s, const char *name)

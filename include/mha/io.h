@@ -58,7 +58,7 @@ typedef struct mha_file mha_file;
  * MHA_DTYPE_OTHER; their sizes are checked all the same.
  * .npy: versions 1 to 3, types bool, int and float of 1 to 8 bytes. Arrays in column order or of the other byte order
  * are converted into a copy. Bytes behind the array are refused.
- * Limits: header 100,000,000 bytes (.npy: 64 KiB), name 64 KiB, 2^22 tensors with 2^21 dimensions in all, rank 32,
+ * Limits: header 100,000,000 bytes (.npy: 64 KiB), name 64 KiB, 2^21 dimensions of all tensors together, rank 32,
  * 2^18 - 1 pairs of metadata, strings of 16 MiB, JSON nested 64 deep, 1 MiB for an entry with unknown fields; a shard
  * index 32 MiB and 2^20 tensors.
  *

@@ -63,9 +63,11 @@ _MODEL = "a model must be a folder with config.json, tokenizer.json and model.sa
 def _folder(name):
     """The folder of any other name. An empty one and one with a zero byte are explained elsewhere."""
     path = os.fsencode(name)
-    if not path or b"\0" in path or os.path.isdir(path):
+    if not path or b"\0" in path or os.path.exists(os.path.join(path, b"config.json")):
         return name
-    got = "a file: give the folder that it belongs to; GGUF is not read" if os.path.exists(name) else "a name that does not exist"
+    got = "a name that does not exist"
+    if os.path.exists(path):
+        got = "a folder without config.json" if os.path.isdir(path) else "a file: give the folder that it belongs to; GGUF is not read"
     raise FileNotFoundError(f"{os.fsdecode(name)}: {_MODEL} (got {got}); checkpoint folders come from huggingface.co, for example: "
                             "hf download openai-community/gpt2 --local-dir gpt2")
 

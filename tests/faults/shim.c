@@ -1,5 +1,6 @@
 /* shim.c - makes one call of the process fail. It is preloaded, so that it sees the calls of the program and of all
- * libraries that go through the linker: allocations, or calls that touch files.
+ * libraries that go through the linker: allocations, or calls that touch files. It does not see reads and writes of
+ * streams, which are calls inside libc.
  *
  *   MHA_FAULT=KIND:N:ACTION   the N-th call of KIND, counted from 1 when the constructors of the libraries have run
  *   MHA_FAULT_COUNT=FILE      of 8 bytes: the number of calls so far, also of a process that has been killed

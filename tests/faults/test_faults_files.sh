@@ -1,6 +1,7 @@
 #!/bin/sh
 # test_faults_files.sh - each call of the program that touches a file fails in turn, is interrupted, moves fewer bytes than
-# asked, or is the moment of a kill: the old file or the new one, never another, and a sentence.
+# asked, or is the moment of a kill: the old file or the new one, never another, and a sentence. Texts, JSON of options and
+# scores are read through streams: of those only the opening and closing are tried (shim.c).
 set -u
 # shellcheck source=tests/faults/setup.sh
 . "$PWD/tests/faults/setup.sh"

@@ -108,6 +108,7 @@ uint8_t *fuzz_copy(const uint8_t *bytes, size_t n, char mark, const char *by)
 {
     char marks[16];
     uint8_t *copy = malloc(n + 1);
+    fuzz_check(copy != NULL, "there is memory for a copy");
     memset(marks, mark, sizeof marks);
     memcpy(copy, bytes, n);
     for (size_t at = 0; at + sizeof marks <= n; at++)

@@ -153,7 +153,8 @@ class Decoder(unittest.TestCase):
             self.model.forward([[1, 2], [3]])
         with self.assertRaisesRegex((ValueError, OSError), "a folder without a name"):
             mha.Model("")
-        for path, got in (("no/such/model", "a name that does not exist"), (MODELS / "gpt2-tiny/config.json", "a file: give the folder")):
+        for path, got in (("no/such/model", "a name that does not exist"), (MODELS, "a folder without config.json"),
+                          (MODELS / "gpt2-tiny/config.json", "a file: give the folder")):
             with self.assertRaisesRegex(OSError, "a model must be a folder with config.json, .*got " + got):
                 mha.Model(path)
         for ids in ([[1, 2]], [1.7, 2], [2**33]):

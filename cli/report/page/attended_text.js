@@ -73,7 +73,7 @@ const lookCell = (h, i) => {
   return td;
 };
 
-/* From the token pointed at; without one from the last, which sees all others in every model. */
+/* From the token pointed at; without one from the last token, which attends to the most tokens of a decoder. */
 const listLooks = () => {
   const title = $('looks-title'), table = $('looks-table'), i = from.token < 0 ? models[from.m].tokens.length - 1 : from.token;
   table.replaceChildren();

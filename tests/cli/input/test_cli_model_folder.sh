@@ -23,6 +23,8 @@ not_a_model nowhere 'got a name that does not exist'
 has err 'hf download openai-community/gpt2 --local-dir gpt2'
 not_a_model bultin 'did you mean builtin?'
 not_a_model organization/name 'hf download organization/name --local-dir name'
+mkdir models
+not_a_model models/name 'hf download openai-community/gpt2 --local-dir gpt2'
 printf 'GGUF\003\000\000\000' >model.gguf
 not_a_model model.gguf 'model.gguf: a GGUF file'
 printf '\200\002}q' >pickle.bin
