@@ -23,12 +23,12 @@ static void note_signal(int number)
 }
 
 /* Made before anything is mapped, as nothing can be formatted in a handler. */
-static char lost_page[1024] = "mha: a mapped file became shorter while it was read; ";
+static char lost_page[1024] = "mha: a mapped file shrank while being read; ";
 static const char advice[] = "it must stay as it is while the program runs, or be read with --no-map\n";
 
 void cli_signals_reading(const char *name)
 {
-    snprintf(lost_page, sizeof lost_page, "mha: %s: a mapped file became shorter while it was read; ", cli_shown(name));
+    snprintf(lost_page, sizeof lost_page, "mha: %s: a mapped file shrank while being read; ", cli_shown(name));
 }
 
 /* Files are mapped (mha/io.h), and a page that is no longer there is this signal, in whichever thread touched it. There

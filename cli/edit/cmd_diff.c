@@ -238,7 +238,7 @@ static int run(cli_session *s)
 
 const cli_command cli_diff = {
     .name = "diff",
-    .summary = "what differs between two models: heads, tensors, embeddings, loss",
+    .summary = "compare two models: heads, tensors, embeddings, loss",
     .usage = "-m MODEL -m MODEL [TEXT... | -f FILE]",
     .details = "Texts are run through both, with the tokenizer of the first: cosines of embeddings (mean of the last "
                "hidden states), and for decoders the loss (mean -log p of a token). Heads are named by their numbers "

@@ -22,13 +22,14 @@ static const struct poptOption options[] = {
     {"floor", 0, POPT_ARG_STRING, &given.floor, 0, "heads that stay in every layer (default: 1)", "N"},
     {"heads", 0, POPT_ARG_STRING, &given.heads, 0, "remove these, by their numbers in the unpruned model", "L.H,..."},
     {"keep", 0, POPT_ARG_STRING, &given.keep, 0, "keep those of this JSON: a list per layer, or a config.json", "FILE"},
-    {"fill", 0, POPT_ARG_NONE, &given.fill, 0, "put the mean of what goes into the output bias", NULL},
+    {"fill", 0, POPT_ARG_NONE, &given.fill, 0, "add the mean output of the removed heads to the output bias", NULL},
     {"refit", 0, POPT_ARG_NONE, &given.refit, 0, "fit the output projections on the texts", NULL},
     {"ridge", 0, POPT_ARG_STRING, &given.ridge, 0, "of --refit, 0.001 to 1000 (default: 3)", "X"},
     {"compatible", 0, POPT_ARG_NONE, &given.compatible, 0, "zeros in the first shapes, which transformers loads", NULL},
-    {"test", 0, POPT_ARG_STRING, &given.test, 0, "judge on these texts (default: every fourth of -f)", "FILE"},
+    {"test", 0, POPT_ARG_STRING, &given.test, 0, "evaluate on these texts (default: every fourth of -f)", "FILE"},
     {"search", 0, POPT_ARG_NONE, &given.search, 0, "find how many heads may go; -o draws the curve", NULL},
-    {"max-loss-increase", 0, POPT_ARG_STRING, &given.max_increase, 0, "of --search: what may be lost", "X"},
+    {"max-loss-increase", 0, POPT_ARG_STRING, &given.max_increase, 0, "with --search: largest loss increase allowed",
+     "X"},
     POPT_TABLEEND};
 
 /* ---- output ---- */

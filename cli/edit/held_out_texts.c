@@ -42,10 +42,10 @@ static int tokens_of_both(cli_session *s, const mha_model *model, held_texts *t,
     const int64_t left = drop_learned(learn, held);
     if (left < 0) return cli_error(s, CLI_FAILED, "out of memory for the texts");
     if (left == 0)
-        return cli_usage(s, "every text to judge by (%s) is one that is learned from: give others with --test FILE",
+        return cli_usage(s, "every evaluation text (%s) is also used to choose heads: give others with --test FILE",
                          t->split);
     if (left < held->count)
-        cli_say(s, "%lld of the %lld texts to judge by (%s) are learned from as well: left out",
+        cli_say(s, "skipping %lld of %lld evaluation texts (%s), which are also used to choose heads",
                 (long long)(held->count - left), (long long)held->count, t->split);
     held->count = left;
     return head_texts_data(s, model, held, &t->held);

@@ -154,7 +154,7 @@ static bool has_loss(const prune_job *job)
 int prune_curve(prune_job *job)
 {
     if (!has_loss(job))
-        return cli_error(job->session, CLI_REFUSED, "--search: a text to judge by must have at least 2 tokens");
+        return cli_error(job->session, CLI_REFUSED, "--search: an evaluation text must have at least 2 tokens");
     const double limit = job->given.max_increase ? job->max_increase : INFINITY;
     const mha_prune_options how = prune_choice_options(job);
     const mha_prune_search_options o = {.size = sizeof o,

@@ -229,7 +229,7 @@ static int check_options(const cli_session *s, int64_t texts)
 {
     if (given.maps && !s->options.json) return cli_usage(s, "--maps goes with --json");
     if (given.maps && importance_scores_given.state) return cli_usage(s, "--maps and --state contradict each other");
-    if (given.maps && texts != 1) return cli_usage(s, "--maps wants one text, not %lld", (long long)texts);
+    if (given.maps && texts != 1) return cli_usage(s, "--maps requires one text (got %lld)", (long long)texts);
     return CLI_DONE;
 }
 

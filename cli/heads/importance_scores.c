@@ -18,7 +18,7 @@ static int find_score(const cli_session *s, const char *name, mha_importance_sco
 {
     for (*score = 0; *score < MHA_IMPORTANCE_SCORES; (*score)++)
         if (strcmp(mha_importance_score_key(*score), name) == 0) return CLI_DONE;
-    return cli_usage(s, "--by \"%s\": there is no such score; --help lists them", cli_shown(name));
+    return cli_usage(s, "--by \"%s\": unknown score; --help lists them", cli_shown(name));
 }
 
 static int find_loss(const cli_session *s, const char *name, mha_head_loss *loss)
@@ -50,7 +50,7 @@ static int refuse_companions(const cli_session *s)
 static int check_state(const cli_session *s, const char *state)
 {
     const size_t longest = sizeof((head_state *)0)->path - HEAD_STATE_WORD - sizeof ".2.";
-    if (state && (!*state || strlen(state) > longest)) return cli_usage(s, "--state wants a file's name");
+    if (state && (!*state || strlen(state) > longest)) return cli_usage(s, "--state requires a file name");
     return CLI_DONE;
 }
 

@@ -20,13 +20,14 @@ extern struct importance_scores_given {
 /* Commands that use the scores take those of a file as well. */
 #define IMPORTANCE_SCORES_FILE \
     IMPORTANCE_SCORES__TEXT("scores", file, "scores that mha heads --by wrote: --json or --csv", "FILE")
-#define IMPORTANCE_SCORES_OPTIONS_FOR(help)                                                                        \
-    IMPORTANCE_SCORES__TEXT("by", by, help, "SCORE"),                                                              \
-        IMPORTANCE_SCORES__TEXT("loss", loss, "of scores that need one: lm, mlm (15 % masked), pairs", "LOSS"),    \
-        IMPORTANCE_SCORES__TEXT("probes", probes, "random vectors of jacobian_probe (default: 4)", "K"),           \
-        IMPORTANCE_SCORES__TEXT("settle", settle, "stop when halves of the texts rank alike, say 0.95 of 1", "R"), \
-        IMPORTANCE_SCORES__TEXT("batch", batch, "texts (or pairs) whose loss is one mean (default: all)", "N"),    \
-        IMPORTANCE_SCORES__TEXT("state", state, "keep what has been measured in FILE; go on from it", "FILE")
+#define IMPORTANCE_SCORES_OPTIONS_FOR(help)                                                                            \
+    IMPORTANCE_SCORES__TEXT("by", by, help, "SCORE"),                                                                  \
+        IMPORTANCE_SCORES__TEXT("loss", loss, "of scores that need one: lm, mlm (15 % masked), pairs", "LOSS"),        \
+        IMPORTANCE_SCORES__TEXT("probes", probes, "random vectors of jacobian_probe (default: 4)", "K"),               \
+        IMPORTANCE_SCORES__TEXT("settle", settle,                                                                      \
+                                "stop when two halves of the texts rank heads alike: correlation, such as 0.95", "R"), \
+        IMPORTANCE_SCORES__TEXT("batch", batch, "texts (or pairs) whose loss is one mean (default: all)", "N"),        \
+        IMPORTANCE_SCORES__TEXT("state", state, "save the measurement in FILE; resume from it", "FILE")
 
 /* The options as the library wants them. */
 typedef struct importance_scores {

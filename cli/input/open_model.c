@@ -23,7 +23,7 @@ static int find(cli_session *session, const char *name)
     }
     if (strcmp(name, "builtin") == 0) {
         if (cli_find_builtin(folder)) return CLI_DONE;
-        return cli_error(session, CLI_FAILED, "the folder share/mha/builtin is not beside the program");
+        return cli_error(session, CLI_FAILED, "the folder share/mha/builtin is missing from the installation");
     }
     session->model = name;
     return model_folder_check(session, name);

@@ -19,9 +19,9 @@ static struct {
 } given;
 
 static const struct poptOption options[] = {
-    {"compare", 0, POPT_ARG_STRING, &given.compare, 0, "show the heads of MODEL2 beside those of MODEL", "MODEL2"},
+    {"compare", 0, POPT_ARG_STRING, &given.compare, 0, "show the heads of MODEL and MODEL2 side by side", "MODEL2"},
     IMPORTANCE_SCORES_OPTIONS,
-    {"diversity", 0, POPT_ARG_NONE, &given.diversity, 0, "measure how much alike heads are: maps, outputs, clusters",
+    {"diversity", 0, POPT_ARG_NONE, &given.diversity, 0, "measure how similar heads are: maps, outputs, clusters",
      NULL},
     {"data", 0, POPT_ARG_STRING, &given.data, 0, "texts for --by and --diversity (default: those shown)", "FILE"},
     {"curve", 0, POPT_ARG_STRING, &given.curve, 0, "show the curve that mha prune --search --json printed", "FILE"},

@@ -107,7 +107,7 @@ static void show_next(const cli_session *s)
         const char *command, *what;
     } next[] = {
         {"mha demo -o heads.html", "these heads as a page"},
-        {"mha generate \"Anna has a red box.\"", "goes on with your own text"},
+        {"mha generate \"Anna has a red box.\"", "continues your own text"},
         {"mha heads \"Your own sentence.\"", "every head, with all scores"},
         {"mha heads -m FOLDER \"Your own sentence.\"", "of your own model"},
         {"mha --help", "all commands"},
@@ -131,7 +131,7 @@ static int show_heads(cli_session *s, const mha_model *model, const mha_heads *h
     char line[96];
     title(s, 2, "The first of these texts, as the tokens that the model reads");
     cli_put_tokens(s, mha_model_tokenizer(model), mha_heads_tokens(heads), INDENT);
-    snprintf(line, sizeof line, "What its %lld heads do with them: a label, and how strongly in percent",
+    snprintf(line, sizeof line, "What its %lld heads do: a label, and its score in percent",
              (long long)count_heads(heads));
     title(s, 3, line);
     cli_put_grid(s, model, heads, INDENT);
@@ -140,7 +140,7 @@ static int show_heads(cli_session *s, const mha_model *model, const mha_heads *h
     title(s, 4, "Three of them in words (head LAYER.HEAD)");
     demo_heads_tell(s, model, heads, HEADS_IN_WORDS, INDENT);
 
-    title(s, 5, "Heads taken away: the chance of the right token when the words are said again");
+    title(s, 5, "Heads removed: probability of the right token when the words are repeated");
     mha_encoding *first = NULL;
     int code = tokenize(s, model, once, &first);
     if (code == CLI_DONE)
@@ -169,7 +169,7 @@ static int show(cli_session *s, const mha_model *model, const mha_heads *heads)
     demo_table table = {0};
     json_t *continuations = json_array();
     show_model(s, model);
-    title(s, 1, "It goes on with texts that it has never seen");
+    title(s, 1, "It continues texts that it has never seen");
     int code = CLI_DONE;
     for (int i = 0; code == CLI_DONE && i < PROMPTS; i++)
         code = go_on(s, model, prompts[i], continuations);

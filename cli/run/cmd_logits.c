@@ -110,7 +110,7 @@ static int read_heads(const cli_session *s, const mha_model *model, mha_model_he
     qsort(list, (size_t)*count, sizeof *list, by_layer);
     for (int64_t n = 1; n < *count; n++)
         if (by_layer(&list[n - 1], &list[n]) == 0)
-            return cli_usage(s, "--heads: %d.%lld is there twice", (int)list[n].layer,
+            return cli_usage(s, "--heads: %d.%lld is listed twice", (int)list[n].layer,
                              (long long)mha_head_number(model, list[n].layer, list[n].head));
     return CLI_DONE;
 }

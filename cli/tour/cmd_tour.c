@@ -124,7 +124,8 @@ static int check_figure(const cli_session *s)
     if (given.html) return cli_usage(s, "--html and --figure contradict each other");
     if (!figure_knows(given.figure))
         return cli_usage(s, "--figure must end in .png, .svg or .pdf (got \"%s\")", cli_shown(given.figure));
-    if (s->arg_count != 1 || strcmp(s->args[0], "all") == 0) return cli_usage(s, "--figure wants the name of one tour");
+    if (s->arg_count != 1 || strcmp(s->args[0], "all") == 0)
+        return cli_usage(s, "--figure requires the name of one tour");
     if (cli_ends(given.figure, ".png")) figure_set_style((figure_style){.scale = 2, .font = "sans-serif"});
     return CLI_DONE;
 }
@@ -135,7 +136,7 @@ static int check_options(cli_session *s)
     s->options.force = given.force;
     if (s->arg_count > 1)
         return cli_usage(s, "unexpected argument \"%s\": give one tour, or all", cli_shown(s->args[1]));
-    if (s->arg_count == 0 && given.html) return cli_usage(s, "say what the page shall show: a name, or all");
+    if (s->arg_count == 0 && given.html) return cli_usage(s, "-o requires a tour to show: a name, or all");
     if (given.force && !s->options.out) return cli_usage(s, "--force goes with --html or --figure");
     if (given.tensor && !given.figure) return cli_usage(s, "--tensor goes with --figure");
     return given.figure ? check_figure(s) : CLI_DONE;

@@ -159,12 +159,11 @@ static int read_options(const cli_session *s, mha_tokenizer_train_options *o)
 
 static int check(const cli_session *s)
 {
-    if (s->arg_count == 0 || strcmp(s->args[0], "train") != 0)
-        return cli_usage(s, "what to do? The first argument is: train");
+    if (s->arg_count == 0 || strcmp(s->args[0], "train") != 0) return cli_usage(s, "the first argument must be train");
     if (!given.files && s->arg_count == 1 && !text_reader_piped())
         return cli_usage(s, "no text: give one or more, or -f FILE");
     if (!s->options.out) return cli_usage(s, "-o FOLDER is missing");
-    if (strcmp(s->options.out, "-") == 0) return cli_usage(s, "-o wants a folder");
+    if (strcmp(s->options.out, "-") == 0) return cli_usage(s, "-o requires a folder");
     int code = cli_check_out(s);
     for (int i = 1; given.files && i < s->arg_count && code == CLI_DONE; i++)
         code = cli_input_check(s, "-o", s->options.out, "-f", s->args[i]);

@@ -97,14 +97,16 @@ static int check(cli_session *s)
     struct stat st;
     const char *out = s->options.out;
     if (!out || !*out) return cli_usage(s, "-o FOLDER is missing");
-    if (strcmp(out, "-") == 0) return cli_usage(s, "-o wants a folder");
+    if (strcmp(out, "-") == 0) return cli_usage(s, "-o requires a folder");
     const int code = take_folder(s);
     if (code != CLI_DONE) return code;
     if (lstat(s->options.out, &st) == 0 && S_ISLNK(st.st_mode))
-        return cli_usage(s, "%s: a symbolic link, which is never written over: give the folder itself", cli_shown(out));
+        return cli_usage(s, "%s is a symbolic link, which is never overwritten: give the folder itself",
+                         cli_shown(out));
     if (train_given.resume) return CLI_DONE;
     if (!s->options.force && access(train_run_path(s, "training.json"), F_OK) == 0)
-        return cli_usage(s, "%s: a training is in it; --resume goes on with that, --force begins anew", cli_shown(out));
+        return cli_usage(s, "%s already contains a training run: --resume continues it, --force replaces it",
+                         cli_shown(out));
     return cli_check_out(s);
 }
 

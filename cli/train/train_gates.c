@@ -24,7 +24,8 @@ int train_settings_check_gates(const cli_session *s, const train_settings *t)
         return cli_usage(s, "--gates must be l0 or l1 (got \"%s\")", cli_shown(t->gates));
     const char *unused = !isnan(t->gate_rate) ? "--gate-rate" : !isnan(t->gate_penalty) ? "--gate-penalty" : NULL;
     if (t->gates && strcmp(t->gates, "l0") == 0 && t->heads >= 0 && unused)
-        return cli_usage(s, "%s: --gates l0 with --heads needs none, since what a head is worth sets its gate", unused);
+        return cli_usage(s, "%s has no effect with --gates l0 and --heads: the importance of a head sets its gate",
+                         unused);
     if (t->gates_only && t->gates_together) return cli_usage(s, "--gates-only and --gates-together exclude each other");
     return CLI_DONE;
 }
@@ -87,8 +88,7 @@ void train_run_keep_settled(train_run *run)
     const bool settled = t->gates && run->was_end >= 0 && run->begun >= run->was_end;
     if (!settled) return;
     if (t->heads != run->was_heads || (t->gates_end != run->was_end && !t->follows[TRAIN_GATES_END]))
-        cli_say(run->s, "the gates were settled behind step %lld and stay: heads and gates_end are not looked at",
-                run->was_end);
+        cli_say(run->s, "the gates were frozen after step %lld: ignoring heads and gates_end", run->was_end);
     t->heads = run->was_heads;
     t->gates_end = run->was_end;
 }

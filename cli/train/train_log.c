@@ -271,7 +271,7 @@ static bool parse(const char *line, size_t bytes, train_record *r)
 }
 
 /* What computes is not in the log, so nothing but the curve is lost. */
-#define MEND "; put it in order, or move it away: the training then goes on with a log from step %lld on"
+#define MEND "; repair it or move it away: the run then continues with a log from step %lld"
 
 static int take_line(const cli_session *s, const char *path, const char *line, size_t bytes, int64_t step,
                      train_log *log)

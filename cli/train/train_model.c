@@ -112,7 +112,7 @@ static int complete(const cli_session *s, const train_settings *t, const mha_tok
     if (t->vocab > 0) json_object_set_new(config, "vocab_size", json_integer(t->vocab));
     if (tokens) set_missing(config, "vocab_size", json_integer(tokens));
     if (!json_object_get(config, "vocab_size"))
-        return cli_usage(s, "how many tokens are there? Give --tokenizer FOLDER or --vocab N");
+        return cli_usage(s, "missing the vocabulary: give --tokenizer FOLDER or --vocab N");
     if (json_integer_value(json_object_get(config, "vocab_size")) < tokens)
         return cli_error(s, CLI_REFUSED, "the shape has a vocab_size of %lld, the tokenizer %lld tokens",
                          (long long)json_integer_value(json_object_get(config, "vocab_size")), (long long)tokens);
@@ -169,7 +169,7 @@ int train_model_open(cli_session *s, const train_settings *t, mha_model **model)
                          : t->tokenizer ? "tokenizer"
                                         : "vocab");
     if (!t->from && !t->shape)
-        return cli_usage(s, "what is to learn? Give --from MODEL, or --shape SHAPE for a new one");
+        return cli_usage(s, "missing the model: give --from MODEL, or --shape SHAPE for a new one");
     if (t->shape) return make(s, t, model);
     const int code = cli_model_find(s, t->from);
     if (code != CLI_DONE) return code;
@@ -197,7 +197,7 @@ static int find_end(const cli_session *s, const train_settings *t, const mha_mod
 {
     if (t->end_token) form->end = form->tokenizer ? mha_tokenizer_id(form->tokenizer, t->end_token) : -1;
     if (t->end_token && form->end < 0)
-        return cli_usage(s, "--end-token \"%s\": the tokenizer has no such token", cli_shown(t->end_token));
+        return cli_usage(s, "--end-token must be a token of the tokenizer (got \"%s\")", cli_shown(t->end_token));
     if (t->end_token) return CLI_DONE;
     form->end = config_end(model);
     if (form->end < 0) form->end = find_token(form->tokenizer, ends);
@@ -233,7 +233,8 @@ int train_form_find(const cli_session *s, const train_settings *t, const mha_mod
         return cli_error(s, CLI_REFUSED, "no tokenizer to read texts with: give --tokenizer FOLDER");
     if (t->length > info->max_positions)
         return cli_usage(s, "--length %lld: the model takes %lld tokens", t->length, (long long)info->max_positions);
-    if (!form->causal && t->length < 3) return cli_usage(s, "--length %lld: an encoder wants 3 or more", t->length);
+    if (!form->causal && t->length < 3)
+        return cli_usage(s, "--length must be 3 or more for an encoder (got %lld)", t->length);
     if (!form->causal) return find_encoder_tokens(s, form);
     return t->file.count ? find_end(s, t, model, form) : CLI_DONE;
 }

@@ -39,7 +39,7 @@ static bool is_within(const char *path, const char *other)
 static int check_free(const train_run *run, const char *option, const char *path, const char *named)
 {
     if (run->s->options.force || (named && strcmp(path, named) == 0) || access(path, F_OK) != 0) return CLI_DONE;
-    return cli_usage(run->s, "%s %s: it is there; --force replaces it", option, cli_shown(path));
+    return cli_usage(run->s, "%s %s exists; --force replaces it", option, cli_shown(path));
 }
 
 /* Can a checkpoint be written there? */
@@ -102,7 +102,7 @@ static int check_export(train_run *run, const char *named, const char *from)
         return cli_usage(s, "--export %s: the folder of -o lies in it", cli_shown(t->export));
     snprintf(inside, sizeof inside, "%s/training.json", t->export);
     if (!s->options.force && access(inside, F_OK) == 0)
-        return cli_usage(s, "--export %s: a training is in it; --force replaces it", cli_shown(t->export));
+        return cli_usage(s, "--export %s already contains a training run; --force replaces it", cli_shown(t->export));
     int code = check_inputs(run, "--export", t->export, from);
     if (code == CLI_DONE) code = check_free(run, "--export", t->export, named);
     if (code != CLI_DONE) return code;
@@ -119,7 +119,7 @@ static int check_log(train_run *run, const char *named, const char *from)
     const taken list[] = {{"--export", t->export}, {"--from", from}, {"--teacher", t->teacher}};
     if (strcmp(t->log, "-") == 0) return cli_usage(s, "--log must be the name of a file (got \"-\")");
     if (is_within(t->log, s->options.out))
-        return cli_usage(s, "--log %s: it lies in the folder of -o, which has a log of its own", cli_shown(t->log));
+        return cli_usage(s, "--log %s must not be in the folder of -o, which has its own log", cli_shown(t->log));
     const char *other = find_taken(t->log, list, sizeof list / sizeof *list);
     if (other) return cli_usage(s, "--log %s: it lies in the folder of %s", cli_shown(t->log), other);
     const int code = check_inputs(run, "--log", t->log, from);

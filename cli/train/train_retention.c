@@ -261,7 +261,6 @@ int train_keep_restore(const train_run *run, bool resume)
     if (code != CLI_DONE || !found) return code;
     if (resume) return restore(run, old);
     if (run->s->options.force) return CLI_DONE;
-    return cli_usage(run->s,
-                     "%s is what a killed training has left of %s; --resume goes on with it, --force begins anew",
+    return cli_usage(run->s, "%s was left by a killed run of %s: --resume continues it, --force starts again",
                      cli_shown(old), cli_shown(run->name));
 }

@@ -105,7 +105,7 @@ static void tell(const train_run *run, bool kept)
 
 static int stop(const train_run *run)
 {
-    cli_say(run->s, "stopped; mha train --resume -o %s goes on", cli_shown(run->s->options.out));
+    cli_say(run->s, "stopped; continue with mha train --resume -o %s", cli_shown(run->s->options.out));
     return cli_stopped();
 }
 

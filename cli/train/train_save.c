@@ -172,7 +172,7 @@ static char *value_text(const json_t *value)
 static void tell_change(const cli_session *s, const char *key, const json_t *was, const json_t *now)
 {
     if (json_equal(now, was)) return;
-    if (now && is_of_model(key)) cli_say(s, "%s is not looked at: the model is that of the checkpoint", key);
+    if (now && is_of_model(key)) cli_say(s, "ignoring %s: the checkpoint defines the model", key);
     if (is_of_model(key)) return;
     char *texts[] = {value_text(was), value_text(now)};
     if (texts[0] && texts[1]) cli_say(s, "%s is now %s, was %s", key, cli_shown(texts[1]), cli_shown(texts[0]));
@@ -214,8 +214,8 @@ static int refuse_data(const train_run *run, bool cut_anew)
                          "--length %lld cuts other sequences from the data than the checkpoint has: name them with %s "
                          "to go on all the same",
                          run->t.length, option);
-    return cli_error(run->s, CLI_REFUSED,
-                     "the data are not those of the checkpoint: name them with %s to go on all the same", option);
+    return cli_error(run->s, CLI_REFUSED, "data changed since the checkpoint: repeat them with %s to continue anyway",
+                     option);
 }
 
 static int compare_data(const train_run *run)
@@ -228,7 +228,7 @@ static int compare_data(const train_run *run)
     if (code != CLI_DONE) return code;
     if (!eval)
         return cli_error(s, CLI_REFUSED,
-                         "the data of --eval are not those of the checkpoint: name them again to go on all the same");
+                         "data of --eval changed since the checkpoint: repeat --eval to continue anyway");
     if (data) return CLI_DONE;
     if (!run->t.names_data) return refuse_data(run, cut_anew);
     cli_say(s, "these are other data than before: the training is not that of an undisturbed run");

@@ -318,7 +318,7 @@ int train_settings_take_options(const cli_session *s, train_settings *t)
     if (train_given.from && s->options.model) return cli_usage(s, "-m and --from mean the same: give one of them");
     const bool dash = s->arg_count == 1 && strcmp(s->args[0], "-") == 0; /* as -f - */
     if (s->arg_count && !train_given.file && train_given.tokens)
-        return cli_usage(s, "unexpected argument \"%s\": each file of ids requires a --tokens of its own",
+        return cli_usage(s, "unexpected argument \"%s\": each file of ids requires its own --tokens",
                          cli_shown(s->args[0]));
     if (s->arg_count && !train_given.file && !dash) return cli_texts_refuse(s);
     for (int n = 0; n < ROWS && code == CLI_DONE; n++)

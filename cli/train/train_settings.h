@@ -43,7 +43,7 @@
     X(TEXT, schedule, 0, "schedule", 0, 0, "of the rate after that: cosine (default), constant", "HOW")        \
     X(NUMBER, floor, 0, "floor", 0, 1e6, "where the cosine ends (default: a tenth of --rate)", "X")            \
     X(NUMBER, decay, 0, "decay", 0, 1e6, "weight decay (default: 0.1)", "X")                                   \
-    X(TEXT, decays, 0, "decays", 0, 0, "what decays: matrices (default), dense, all", "WHAT")                  \
+    X(TEXT, decays, 0, "decays", 0, 0, "parameters with weight decay: matrices (default), dense, all", "WHAT") \
     X(NUMBER, beta1, 0, "beta1", 1e-9, 1 - 1e-9, "of AdamW (default: 0.9)", "X")                               \
     X(NUMBER, beta2, 0, "beta2", 1e-9, 1 - 1e-9, "of AdamW (default: 0.95)", "X")                              \
     X(NUMBER, clip, 0, "clip", 0, 1e30, "clip gradients to this norm, 0 = never (default: 1)", "X")            \
@@ -53,7 +53,7 @@
     X(NUMBER, dropout, 0, "dropout", 0, 0.99, "fraction of the values dropped, in all three places (default: 0)", "P") \
     X(NUMBER, embedding_dropout, 0, "embedding-dropout", 0, 0.99, "of embeddings (default: --dropout)", "P")           \
     X(NUMBER, attention_dropout, 0, "attention-dropout", 0, 0.99, "of attention probabilities (likewise)", "P")        \
-    X(NUMBER, residual_dropout, 0, "residual-dropout", 0, 0.99, "of what is added to the residual (likewise)", "P")
+    X(NUMBER, residual_dropout, 0, "residual-dropout", 0, 0.99, "of the output added to the residual (likewise)", "P")
 /* Heads that close. */
 #define TRAIN_SETTINGS_GATES(X)                                                                                      \
     X(TEXT, gates, 0, "gates", 0, 0, "prune heads while training, with gates that learn to close: l0 or l1", "KIND") \

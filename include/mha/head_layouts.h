@@ -20,8 +20,8 @@ extern "C" {
 
 /* X(name, key, text) */
 #define MHA_PLAN_VARIANT_MAP(X)                                                                  \
-    X(MHA_PLAN_MHA, "mha", "each query head has keys and values of its own")                     \
-    X(MHA_PLAN_PRUNED, "pruned", "the least important heads are removed for good")               \
+    X(MHA_PLAN_MHA, "mha", "each query head has its own keys and values")                        \
+    X(MHA_PLAN_PRUNED, "pruned", "the least important heads are removed permanently")            \
     X(MHA_PLAN_DYNAMIC, "dynamic", "a predictor picks the heads that each sequence runs")        \
     X(MHA_PLAN_GQA, "gqa", "groups of query heads share one key and value head")                 \
     X(MHA_PLAN_MQA, "mqa", "all query heads share one key and value head")                       \

@@ -16,34 +16,34 @@ extern "C" {
 
 /* X(name, key, one line of explanation). `mha heads --help` prints this list;
  * docs/glossary.md explains each key, and a test checks that none is missing there. */
-#define MHA_HEAD_METRIC_MAP(X)                                                                      \
-    X(MHA_HEAD_ENTROPY, "entropy", "bits: -sum p log2 p of a row")                                  \
-    X(MHA_HEAD_ENTROPY_NORM, "entropy_norm", "entropy / log2(visible keys), 0..1")                  \
-    X(MHA_HEAD_ENTROPY_CONTENT, "entropy_content", "entropy over content rows")                     \
-    X(MHA_HEAD_DISTANCE, "distance", "tokens: sum p |i - j| of a row")                              \
-    X(MHA_HEAD_DISTANCE_CONTENT, "distance_content", "distance over content rows")                  \
-    X(MHA_HEAD_OFFSET, "offset", "tokens: sum p (j - i); negative looks back")                      \
-    X(MHA_HEAD_CONFIDENCE, "confidence", "largest p of a row")                                      \
-    X(MHA_HEAD_CONFIDENCE_CONTENT, "confidence_content", "confidence over content rows")            \
-    X(MHA_HEAD_CONFIDENCE_NOSPECIAL, "confidence_nospecial",                                        \
-      "largest p on a key that is not special, over content rows")                                  \
-    X(MHA_HEAD_SINK, "sink", "mass on the first token, over all rows; a sink if > 0.3")             \
-    X(MHA_HEAD_FIRST, "first", "mass on the first token")                                           \
-    X(MHA_HEAD_SEP, "sep", "mass on separator tokens")                                              \
-    X(MHA_HEAD_PREV, "prev", "mass on the token before")                                            \
-    X(MHA_HEAD_NEXT, "next", "mass on the token after")                                             \
-    X(MHA_HEAD_SELF, "self", "mass on the token itself")                                            \
-    X(MHA_HEAD_PUNCT, "punct", "mass on . , ; : ? !")                                               \
-    X(MHA_HEAD_FIRST_ARGMAX, "first_argmax", "share of rows whose largest p is on the first token") \
-    X(MHA_HEAD_PREV_ARGMAX, "prev_argmax", "share of rows whose largest p is on the token before")  \
-    X(MHA_HEAD_NEXT_ARGMAX, "next_argmax", "share of rows whose largest p is on the token after")   \
-    X(MHA_HEAD_SELF_ARGMAX, "self_argmax", "share of rows whose largest p is on the token itself")  \
-    X(MHA_HEAD_WINDOW2, "window2", "mass within two tokens")                                        \
-    X(MHA_HEAD_BLOCK, "block", "mass inside the own segment less the share of keys in it, -1..1")   \
-    X(MHA_HEAD_BROAD, "broad", "entropy_norm over content rows")                                    \
-    X(MHA_HEAD_VERTICAL, "vertical", "share of energy explained by all rows being equal")           \
-    X(MHA_HEAD_TOEPLITZ, "toeplitz", "share of energy explained by the offset alone")               \
-    X(MHA_HEAD_DUP_PROBE, "dup_probe", "probe text: mass on the other copy of the same token")      \
+#define MHA_HEAD_METRIC_MAP(X)                                                                         \
+    X(MHA_HEAD_ENTROPY, "entropy", "bits: -sum p log2 p of a row")                                     \
+    X(MHA_HEAD_ENTROPY_NORM, "entropy_norm", "entropy / log2(visible keys), 0..1")                     \
+    X(MHA_HEAD_ENTROPY_CONTENT, "entropy_content", "entropy over content rows")                        \
+    X(MHA_HEAD_DISTANCE, "distance", "tokens: sum p |i - j| of a row")                                 \
+    X(MHA_HEAD_DISTANCE_CONTENT, "distance_content", "distance over content rows")                     \
+    X(MHA_HEAD_OFFSET, "offset", "tokens: sum p (j - i); negative looks back")                         \
+    X(MHA_HEAD_CONFIDENCE, "confidence", "largest p of a row")                                         \
+    X(MHA_HEAD_CONFIDENCE_CONTENT, "confidence_content", "confidence over content rows")               \
+    X(MHA_HEAD_CONFIDENCE_NOSPECIAL, "confidence_nospecial",                                           \
+      "largest p on a key that is not special, over content rows")                                     \
+    X(MHA_HEAD_SINK, "sink", "mass on the first token, over all rows; a sink if > 0.3")                \
+    X(MHA_HEAD_FIRST, "first", "mass on the first token")                                              \
+    X(MHA_HEAD_SEP, "sep", "mass on separator tokens")                                                 \
+    X(MHA_HEAD_PREV, "prev", "mass on the token before")                                               \
+    X(MHA_HEAD_NEXT, "next", "mass on the token after")                                                \
+    X(MHA_HEAD_SELF, "self", "mass on the token itself")                                               \
+    X(MHA_HEAD_PUNCT, "punct", "mass on . , ; : ? !")                                                  \
+    X(MHA_HEAD_FIRST_ARGMAX, "first_argmax", "fraction of rows whose largest p is on the first token") \
+    X(MHA_HEAD_PREV_ARGMAX, "prev_argmax", "fraction of rows whose largest p is on the token before")  \
+    X(MHA_HEAD_NEXT_ARGMAX, "next_argmax", "fraction of rows whose largest p is on the token after")   \
+    X(MHA_HEAD_SELF_ARGMAX, "self_argmax", "fraction of rows whose largest p is on the token itself")  \
+    X(MHA_HEAD_WINDOW2, "window2", "mass within two tokens")                                           \
+    X(MHA_HEAD_BLOCK, "block", "mass inside the own segment minus the fraction of keys in it, -1..1")  \
+    X(MHA_HEAD_BROAD, "broad", "entropy_norm over content rows")                                       \
+    X(MHA_HEAD_VERTICAL, "vertical", "fraction of energy explained by all rows being equal")           \
+    X(MHA_HEAD_TOEPLITZ, "toeplitz", "fraction of energy explained by the offset alone")               \
+    X(MHA_HEAD_DUP_PROBE, "dup_probe", "probe text: mass on the other copy of the same token")         \
     X(MHA_HEAD_INDUCTION_PROBE, "induction_probe", "probe text: mass on what followed the first copy")
 
 typedef enum mha_head_metric {

@@ -106,7 +106,7 @@ static mha_status choose_isa(const char *option, mha__isa *isa, mha_error *err)
     }
     char list[128];
     list_isas(list, sizeof list);
-    return mha__fail(err, MHA_ERR_ARG, "%s \"%s\" is %s; this CPU runs: %s", option ? "isa" : "MHA_ISA",
+    return mha__fail(err, MHA_ERR_ARG, "%s \"%s\" is %s; this CPU supports: %s", option ? "isa" : "MHA_ISA",
                      mha__quote(&(mha__quoted){0}, name, strlen(name)),
                      found < MHA__ISAS ? "not on this CPU" : "not known", list);
 }

@@ -113,7 +113,7 @@ class Decoder(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder, "out")
             self.model.save(out)
-            with self.assertRaisesRegex(OSError, "it holds"):
+            with self.assertRaisesRegex(OSError, "it contains"):
                 self.model.save(out)
             self.model.save(out, dtype="bf16", overwrite=True)
             again = mha.Model(out)
@@ -151,7 +151,7 @@ class Decoder(unittest.TestCase):
                 self.model.tokenize(text)
         with self.assertRaisesRegex(ValueError, "ids must have rows of one length"):
             self.model.forward([[1, 2], [3]])
-        with self.assertRaisesRegex((ValueError, OSError), "a folder without a name"):
+        with self.assertRaisesRegex((ValueError, OSError), "folder: the name must not be empty"):
             mha.Model("")
         for path, got in (("no/such/model", "a name that does not exist"), (MODELS, "a folder without config.json"),
                           (MODELS / "gpt2-tiny/config.json", "a file: give the folder")):

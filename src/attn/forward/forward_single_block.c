@@ -16,12 +16,12 @@ const char *mha__fwd_why_not_one_block(const mha_attn_plan *plan)
     const bool whole = d->block_q >= d->max_q_len && d->block_k >= d->max_kv_len; /* or 0, without such a mask */
     const uint32_t inputs = mha__inputs_with(MHA__SINGLE_BLOCK) | (whole ? MHA_ATTN_BLOCK_KEEP : 0u);
     const uint32_t outputs = MHA_ATTN_LSE | MHA_ATTN_GRADS;
-    if (d->kv_len == 0) return "there are no keys";
-    if (d->max_kv_len > MHA__KEY_BLOCK) return "more keys than a block has";
-    if (plan->q.widen || plan->kv.widen) return "it takes no 16-bit or q8_0 numbers";
-    if (plan->rows > 0 && plan->rows <= plan->kernels->few) return "fwd_few takes so few rows";
+    if (d->kv_len == 0) return "kv_len is 0";
+    if (d->max_kv_len > MHA__KEY_BLOCK) return "more keys than one block holds";
+    if (plan->q.widen || plan->kv.widen) return "16-bit and q8_0 types are not supported";
+    if (plan->rows > 0 && plan->rows <= plan->kernels->few) return "fwd_few handles so few rows";
     if ((d->inputs & ~inputs) || (d->outputs & ~outputs) || d->softcap != 0 || d->dropout != 0)
-        return "it knows no inputs or outputs but lengths, lists of heads, masks of whole heads and lse";
+        return "supports lengths, lists of heads, masks of whole heads and lse only";
     return NULL;
 }
 

@@ -51,11 +51,11 @@ const char *mha__plan_unfolded(const mha_attn_plan *plan)
     const bool one = d->q_len == 1;
     const uint32_t inputs = mha__inputs_with(MHA__FOLDS) | (one ? mha__inputs_with(MHA__FOLDS_ONE) : 0);
     const uint32_t outputs = one ? MHA_ATTN_LSE | MHA_ATTN_PROBS | MHA_ATTN_SCORES : MHA_ATTN_LSE;
-    if (d->heads == d->kv_heads) return "every head has keys of its own";
+    if (d->heads == d->kv_heads) return "each head has its own keys";
     if (d->q_len < 1 || d->q_len > QUERIES_MOST || (!one && d->q_len * (d->heads / d->kv_heads) > MHA__TILE_Q))
         return "not 1 to 16 queries per head, or more of a group than a tile has rows";
-    if ((d->inputs & ~inputs) || (d->outputs & ~outputs) || d->dropout != 0) return "an input or output goes by heads";
-    if (!one && d->kv_len <= MHA__KEY_BLOCK) return "few keys, which stay at hand while the heads take turns";
+    if ((d->inputs & ~inputs) || (d->outputs & ~outputs) || d->dropout != 0) return "an input or output is per head";
+    if (!one && d->kv_len <= MHA__KEY_BLOCK) return "few keys, which stay in cache while the heads take turns";
     if (!one && d->kv_len <= MHA__CHUNK && d->batch * d->kv_heads < TILES_LEAST && mha__plan_flops(plan) >= ALONE_FLOPS)
         return "too few tiles for several threads";
     return NULL;

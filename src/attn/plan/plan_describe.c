@@ -33,7 +33,7 @@ static const char *why_not(const mha_attn_plan *plan, mha__isa isa)
 {
     if (plan->desc.dtype == MHA_F64) return "f64 runs on the scalar kernels only";
     if (!mha__cpu_has(isa)) return "this CPU or operating system lacks it";
-    if (!mha__cpu_favours(isa)) return "not faster than avx512 on this CPU: taken where it is named";
+    if (!mha__cpu_favours(isa)) return "not faster than avx512 on this CPU: used only if requested";
     return "newer than the context allows";
 }
 
@@ -45,7 +45,7 @@ static const char *scores_name(const mha_attn_desc *d)
 
 static const char *why_not_pairs(const mha_attn_plan *plan)
 {
-    return plan->kernels->pairs ? "q, k and v are not all bf16" : "the kernels of this ISA have no such products";
+    return plan->kernels->pairs ? "q, k and v are not all bf16" : "this ISA has no bf16 products";
 }
 
 /* Which tiles have so few rows that the kernels for few queries take them; NULL without such kernels. */
@@ -70,8 +70,8 @@ static const char *kernel_name(const mha_attn_plan *plan)
 
 static const char *why_not_few(const mha_attn_plan *plan)
 {
-    if (plan->few > 0) return "more rows in a tile than it takes";
-    if (plan->one_block) return "fwd_one_block takes all tiles";
+    if (plan->few > 0) return "too many rows in a tile";
+    if (plan->one_block) return "fwd_one_block handles all tiles";
     return plan->pairs ? "pairs of bf16 are multiplied in tiles" : "this ISA has no kernels for few rows";
 }
 
@@ -115,7 +115,7 @@ static int refused_paths(const mha_attn_plan *plan, path paths[PATHS])
         paths[n++] = (path){"keys in parts", plan->desc.kv_len <= MHA__CHUNK ? "too few keys" : "tiles or rows enough"};
     if (plan->workers == 1)
         paths[n++] =
-            (path){"threads", mha__threads(plan->ctx) == 1 ? "the context has one" : "too little work to wake them"};
+            (path){"threads", mha__threads(plan->ctx) == 1 ? "the context has one" : "too little work for more"};
     return n;
 }
 

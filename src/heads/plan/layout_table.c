@@ -157,7 +157,7 @@ static mha_status adaptive_row(const mha_plan_options *model, mha_plan_row *row,
 {
     enum { HIDDEN = 128, CHOICES = 3 }; /* of the predictor, as published */
     const int64_t E = model->d_model;
-    row->left_out = has_divisors(E, CHOICES) ? NULL : "it needs three numbers of heads that divide d_model";
+    row->left_out = has_divisors(E, CHOICES) ? NULL : "it needs three head counts that divide d_model";
     if (row->left_out) return MHA_OK;
     plain(model, model->heads, model->heads, row);
     row->weights.extra = E * HIDDEN + HIDDEN * CHOICES;

@@ -90,7 +90,7 @@ mha_status mha__source_open(mha__source *source, const char *folder, const char 
     *source = (mha__source){.name = name, .fd = -1};
     mha__quoted q;
     if (!*name || (folder && !*folder))
-        return mha__fail(err, MHA_ERR_IO, "a %s without a name was to be opened", *name ? "folder" : "file");
+        return mha__fail(err, MHA_ERR_IO, "%s: the name must not be empty", *name ? "folder" : "file");
     if (folder && !mha__bare_name(name, strlen(name)))
         return mha__fail(err, MHA_ERR_FORMAT, "\"%s\" is not a bare file name", mha__quote(&q, name, strlen(name)));
     int fd = open_in(folder, name);
@@ -137,7 +137,7 @@ mha_status mha__source_read(const mha__source *source, size_t offset, void *to, 
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return mha__fail_errno(err, "cannot read", source->name, errno);
         if (got == 0)
-            return mha__fail(err, MHA_ERR_IO, "%s: became shorter while it was read (%zu of %zu bytes)",
+            return mha__fail(err, MHA_ERR_IO, "%s: shrank while being read (%zu of %zu bytes)",
                              mha__quote(&(mha__quoted){0}, source->name, strlen(source->name)), offset, source->size);
         p += got;
         n -= (size_t)got;

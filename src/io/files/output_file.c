@@ -49,9 +49,9 @@ static mha_status look(mha__outfile *f, bool overwrite, mha_error *err)
     mha__quote(&q, f->path, strlen(f->path));
     if (fstatat(f->dir, f->name, &st, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT ? MHA_OK : fail(f, errno, err);
     if (!S_ISREG(st.st_mode))
-        return mha__fail(err, MHA_ERR_IO, "%s: will not be written over: it is %s", q.text,
+        return mha__fail(err, MHA_ERR_IO, "%s: is not overwritten: it is %s", q.text,
                          S_ISLNK(st.st_mode) ? "a symbolic link" : mha__file_kind(st.st_mode));
-    if (!overwrite) return mha__fail(err, MHA_ERR_IO, "%s: will not be written over: it exists", q.text);
+    if (!overwrite) return mha__fail(err, MHA_ERR_IO, "%s: is not overwritten: it exists", q.text);
     f->replaces = true;
     f->mode = st.st_mode & 0777;
     return MHA_OK;

@@ -53,10 +53,10 @@ static mha_status look_at(mha__folder *f, int dir, const char *name, const char 
     mha__quoted q1 = {0}, q2 = {0};
     mha__quote(&q1, f->path, strlen(f->path));
     mha__quote(&q2, name, strlen(name));
-    if (!f->overwrite) return mha__fail(err, MHA_ERR_IO, "%s: will not be written over: it holds %s", q1.text, q2.text);
+    if (!f->overwrite) return mha__fail(err, MHA_ERR_IO, "%s: is not overwritten: it contains %s", q1.text, q2.text);
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT ? MHA_OK : fail(f, errno, err);
     if (S_ISDIR(st.st_mode) || !mha__entries_known(name, known))
-        return mha__fail(err, MHA_ERR_IO, "%s: will not be written over: it holds %s, which is no file of a checkpoint",
+        return mha__fail(err, MHA_ERR_IO, "%s: is not overwritten: it contains %s, which is not a file of a checkpoint",
                          q1.text, q2.text);
     f->replaces = true;
     return MHA_OK;
@@ -70,8 +70,7 @@ static mha_status look(mha__folder *f, const char *const *known, mha_error *err)
     f->replaces = false;
     if (fstatat(f->dir, f->name, &st, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT ? MHA_OK : fail(f, errno, err);
     if (!S_ISDIR(st.st_mode))
-        return mha__fail(err, MHA_ERR_IO, "%s: will not be written over: it is %s",
-                         mha__quote(&q, f->path, strlen(f->path)),
+        return mha__fail(err, MHA_ERR_IO, "%s: is not overwritten: it is %s", mha__quote(&q, f->path, strlen(f->path)),
                          S_ISREG(st.st_mode)   ? "a file"
                          : S_ISLNK(st.st_mode) ? "a symbolic link"
                                                : mha__file_kind(st.st_mode));

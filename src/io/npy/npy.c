@@ -210,7 +210,7 @@ static mha_status find_header(const reader *r, const mha__source *source, size_t
     if (n > 7 && (head[6] < 1 || head[6] > 3 || head[7] != 0))
         return refuse(r, ".npy version %d.%d is not known (1.0, 2.0, 3.0 are)", head[6], head[7]);
     *begin = head[6] == 1 ? 10 : 12;
-    if (n < *begin) return refuse(r, "%zu bytes: the .npy file is cut off in its header", source->size);
+    if (n < *begin) return refuse(r, "%zu bytes: the .npy file is truncated in its header", source->size);
     *length = head[8] | (size_t)head[9] << 8;
     if (head[6] > 1) *length |= (size_t)head[10] << 16 | (size_t)head[11] << 24;
     if (*length > source->size - *begin)
@@ -241,7 +241,7 @@ static mha_status check_size(const reader *r, size_t have, mha_tensor *t)
     size_t elements;
     if (!mha__bytes(r->shape, r->rank, 1, &elements) || !mha__mul(elements, mha_dtype_size(r->dtype), &t->bytes))
         return refuse(r, "header: shape: the size overflows 64 bits");
-    if (t->bytes != have) return refuse(r, "the shape wants %zu bytes of data, the file has %zu", t->bytes, have);
+    if (t->bytes != have) return refuse(r, "the shape requires %zu bytes of data, the file has %zu", t->bytes, have);
     t->elements = (int64_t)elements; /* fits: the file has that many bytes */
     return MHA_OK;
 }

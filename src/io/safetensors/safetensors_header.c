@@ -189,7 +189,7 @@ static mha_status check_offsets(const reader *r, const entry *e)
     const unsigned long long begin = e->at[0], end = e->at[1];
     if (begin > end) return refuse(r, true, "data_offsets [%llu, %llu] run backwards", begin, end);
     if (end > r->data_bytes)
-        return refuse(r, true, "data_offsets [%llu, %llu] end behind the %zu bytes of data", begin, end, r->data_bytes);
+        return refuse(r, true, "data_offsets [%llu, %llu] end after the %zu bytes of data", begin, end, r->data_bytes);
     if (end - begin != t->bytes)
         return refuse(r, true, "%lld elements of %s are %zu bytes, but data_offsets [%llu, %llu] hold %llu",
                       (long long)t->elements, t->dtype_name, t->bytes, begin, end, end - begin);

@@ -69,7 +69,7 @@ static mha_status check_pairs(const mha_tensors_writer_options *o, const mha_met
     qsort(order, (size_t)o->metadata_count, sizeof *order, by_key);
     for (int64_t n = 1; n < o->metadata_count; n++)
         if (by_key(&order[n - 1], &order[n]) == 0)
-            return mha__fail(err, MHA_ERR_ARG, "metadata to write: the key \"%s\" is there twice",
+            return mha__fail(err, MHA_ERR_ARG, "metadata to write: duplicate key \"%s\"",
                              mha__quote(&(mha__quoted){0}, order[n]->key, strlen(order[n]->key)));
     return MHA_OK;
 }

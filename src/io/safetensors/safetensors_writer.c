@@ -228,7 +228,7 @@ mha_status mha_tensors_writer_put(mha_tensors_writer *writer, int64_t index, con
                          (long long)index, (long long)writer->count);
     mha__slot *s = &writer->slots[index];
     if (bytes > s->bytes - s->written)
-        return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": %zu bytes behind the %zu that are written of its %zu",
+        return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": %zu bytes after the %zu written exceed its %zu",
                          mha__quote(&q, s->name, strlen(s->name)), bytes, s->written, s->bytes);
     MHA__TRY(mha__outfile_put(&writer->file, writer->data + s->begin + s->written, data, bytes, err));
     s->written += bytes;

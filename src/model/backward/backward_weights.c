@@ -28,7 +28,7 @@ mha_status mha__grads_pack(mha_model_grads *g, mha_error *err)
 {
     const size_t count = (size_t)g->model->config.layers * MHA__ROLES;
     g->packed = mha__calloc(g->ctx, count, sizeof(mha_linear *));
-    if (!g->packed) return mha__no_memory(err, count * sizeof(mha_linear *), "the weights for the way back");
+    if (!g->packed) return mha__no_memory(err, count * sizeof(mha_linear *), "the weights of the backward pass");
     for (int64_t n = 0; n < (int64_t)count; n++) {
         mha__weights weights = g->model->outer; /* its own converted tensors */
         weights.converted_count = 0;

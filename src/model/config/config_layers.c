@@ -165,7 +165,7 @@ static mha_status read_any_order(const mha__json_obj *root, const mha__json *lis
     for (mha__json_step i = {0}; mha__json_each(list, &i);) {
         const int64_t head = mha__json_is(i.value, MHA__JSON_INTEGER) ? mha__json_as_int(i.value) : -1;
         if (head < 0 || head >= c->original_heads || (seen[head / 8] >> (head % 8) & 1))
-            return refuse_head(root, layer, &i, "numbers of heads, each once", err);
+            return refuse_head(root, layer, &i, "distinct head numbers", err);
         seen[head / 8] |= (uint8_t)(1u << (head % 8));
     }
     if (mha__json_size(list) == 0)
@@ -186,7 +186,7 @@ static mha_status read_heads(const mha__json_obj *root, const mha__json *list, i
     for (mha__json_step i = {0}; mha__json_each(list, &i);) {
         const int64_t head = mha__json_is(i.value, MHA__JSON_INTEGER) ? mha__json_as_int(i.value) : -1;
         if (head <= before || head >= c->original_heads)
-            return refuse_head(root, layer, &i, "ascending numbers of heads", err);
+            return refuse_head(root, layer, &i, "ascending head numbers", err);
         if ((int64_t)i.index % group == 0 ? head % group != 0 : head != before + 1)
             return refuse_head(root, layer, &i, "whole groups of heads that share keys", err);
         before = head;

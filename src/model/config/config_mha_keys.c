@@ -63,7 +63,7 @@ static mha_status read_entry(const mha__json_obj *entry, mha__config *c, int64_t
     MHA__TRY(
         mha__config_known(entry, keys,
                           "are adaptive_heads, alibi, head_pruning, moe_heads, qk_norm, rotary, scale, softcap and "
-                          "window, and for numbers of heads mha.heads and mha.kv_heads",
+                          "window, and for head counts mha.heads and mha.kv_heads",
                           err));
     if (mha__json_is(mha__json_get(entry->json, "window"), MHA__JSON_NULL)) a->window = 0;
     MHA__TRY(mha__json_dim(entry, "window", MHA__OPTIONAL, MHA__DIM, &a->window, err));

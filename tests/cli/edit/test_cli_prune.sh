@@ -176,9 +176,9 @@ expect 0 prune --heads "$found" -f texts --test texts -o found --json
 at heads.1 9
 # Texts that are learned from judge nothing.
 refused 2 prune --ratio 0.25 -f texts --test texts -o judged
-has err 'every text to judge by (--test) is one that is learned from'
+has err 'every evaluation text (--test) is also used to choose heads'
 expect 0 prune --by ov_norm --fill --count 2 -f few --test texts -o judged --json
-has err '4 of the 24 texts to judge by'
+has err 'skipping 4 of 24 evaluation texts'
 at quality.texts 20
 # Nor does a decoder that has nothing to foresee.
 printf '5\n6\n7\n8\n' >words

@@ -43,7 +43,7 @@ has err 'give --loss pairs'
 refused 2 prune --by gradmag --loss pairs -f single --count 2 -o x
 has err 'one tab between'
 refused 2 prune --by gradmag --loss pairs -f choose --test choose --count 2 -o x
-has err 'is one that is learned from'
+has err 'is also used to choose heads'
 expect 0 prune --by gate --loss pairs -f pairs --count 2 -o x --json # neither text of a pair judges the other
 at quality.texts 12
 expect 0 prune --by jacobian_probe --probes 2 -s 3 -f single --count 2 -o x

@@ -30,7 +30,7 @@ cat <&4 >/dev/null
 status=0
 wait $program || status=$?
 [ "$status" = 3 ] || fail "a mapped file that became shorter: exit status $status, not 3"
-has err 'mha: model: a mapped file became shorter while it was read'
+has err 'mha: model: a mapped file shrank while being read'
 has err --no-map
 [ "$(wc -l <err)" = 1 ] || fail "more than a sentence: $(cat err)"
 

@@ -154,9 +154,9 @@ expect 0 tokenize --json -f nul # NUL is data here
 refused 3 "$MHA" embed -m "$tiny" -f nul
 has err 'nul: line 1: texts must not hold a NUL character'
 refused 3 "$MHA" tokenize -m '' text
-has err 'a folder without a name'
+has err 'folder: the name must not be empty'
 refused 3 "$MHA" info -m ''
-has err 'without a name'
+has err 'the name must not be empty'
 refused 2 tokenize
 refused 2 tokenize -f plain text
 refused 2 tokenize --max-tokens -5 text

@@ -59,7 +59,7 @@ refused 1 train -q --vocab-size 90 --type wordpiece -o wp --force -f one
 
 # Wrong use, and texts that are none.
 refused 2 "$MHA" tokenizer
-has err 'The first argument is: train'
+has err 'the first argument must be train'
 refused 2 "$MHA" tokenizer teach --vocab-size 290 -o x text
 refused 2 train --vocab-size 290 -o x
 has err 'no text'

@@ -44,7 +44,7 @@ at dtype bf16
 expect 0 "$MHA" generate -m alone -n 4 'the number'
 # shellcheck disable=SC2086
 refused 2 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --steps 3 $small --export alone -o again
-has err 'alone: it is there'
+has err 'alone exists'
 [ ! -e again ] || fail 'a refused training has begun'
 expect 0 train -q --resume -o kept --steps 5 --export-dtype f32 # goes on with its settings
 expect 0 "$MHA" info -m alone --json
@@ -140,7 +140,7 @@ wait $victim
 status=$?
 [ $status = 143 ] || fail "SIGTERM: exit $status"
 [ ! -s out ] || fail 'a stopped training has a result'
-has err 'mha train --resume -o stopped goes on'
+has err 'continue with mha train --resume -o stopped'
 (cd / && "$MHA" train -q -t 1 --resume -o "$work/stopped") >out 2>err || fail "--resume: $(cat err)"
 same whole/model.safetensors stopped/model.safetensors SIGTERM
 same whole/training.safetensors stopped/training.safetensors SIGTERM
@@ -153,7 +153,7 @@ cp text moved
 expect 0 train -q --resume -o stopped --steps 401
 echo 'another line' >>text
 refused 3 train --resume -o stopped --steps 402
-has err 'the data are not those of the checkpoint'
+has err 'data changed since the checkpoint'
 expect 0 train --resume -o stopped --steps 402 -f text
 has err 'other data than before'
 # A file of settings names data as the command line does.
@@ -165,10 +165,10 @@ has err 'other data than before'
 cp stopped/training.jsonl held.jsonl
 printf '{"step":0,"tokens":0,"seconds":0}\nnonsense\n' >stopped/training.jsonl
 refused 3 train --resume -o stopped --steps 404
-has err 'stopped/training.jsonl: line 2 is no record of a step; put it in order, or move it away'
+has err 'stopped/training.jsonl: line 2 is no record of a step; repair it or move it away'
 printf '{"step":0,"tokens":0,"seconds":0}\n' >stopped/training.jsonl
 refused 3 train --resume -o stopped --steps 404
-has err 'training.jsonl: the steps to 403 are not in it; put it in order, or move it away'
+has err 'training.jsonl: the steps to 403 are not in it; repair it or move it away'
 # Nothing but the curve is lost: the weights are those of a run whose log is whole.
 cp -r stopped logless
 rm logless/training.jsonl
@@ -186,7 +186,7 @@ mv moved text
 
 # The model is that of the checkpoint; what else is changed is said. Two signals at once leave a whole checkpoint, too.
 expect 0 train --resume -o gpt2 --shape gpt2:9x9x9 --steps 41 --batch 5
-has err 'shape is not looked at'
+has err 'ignoring shape: the checkpoint defines the model'
 has err 'batch is now 5, was 4'
 has err 'steps is now 41, was 40'
 "$MHA" train -t 1 --resume -o gpt2 --steps 4000 >out 2>err &
@@ -223,24 +223,24 @@ done
 
 # A folder that is there, wrong words, and data that are none.
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text -o gpt2
-has err '--resume goes on with that'
+has err '--resume continues it'
 mkdir mine
 touch mine/thing
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text -o mine
 refused 1 train --shape gpt2:1x1x8 --tokenizer bpe -f text -o mine --force
-has err 'no file of a checkpoint'
+has err 'not a file of a checkpoint'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text
 has err '-o FOLDER is missing'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -o x
 has err 'no text'
 refused 2 train -f text -o x
-has err 'what is to learn?'
+has err 'missing the model'
 for bad in 'gpt2:2x3x16' 'gpt5:1x1x8' 'gpt2:1x1' 'gpt2:0x1x8' 'gpt2:1x1x8x9'; do
     refused 2 train --shape "$bad" --tokenizer bpe -f text -o x
     has err "or a config.json (got \"$bad\")"
 done
 refused 2 train --shape gpt2:1x1x8 -f text -o x
-has err 'Give --tokenizer FOLDER or --vocab N'
+has err 'give --tokenizer FOLDER or --vocab N'
 refused 3 train --shape gpt2:1x1x8 --vocab 300 -f text -o x
 has err 'no tokenizer to read texts with'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --rate 0 -o x

@@ -45,7 +45,7 @@ same part/training.safetensors straight/training.safetensors 'resumed'
 
 # Settled gates stay, and so does what they were told; more steps do not move their end.
 expect 0 train --json --resume --heads 6 --gates-end 31 --steps 32 -o part
-has err 'the gates were settled behind step 20 and stay'
+has err 'the gates were frozen after step 20'
 has_not err 'heads is now'
 has_not err 'gates_end is now'
 at heads 3
@@ -56,7 +56,7 @@ has_not err 'gates'
 # What a head is worth sets its gate: there is no rate.
 # shellcheck disable=SC2086
 refused 2 train -q --from base -f text $gates --gates l0 --heads 3 --gate-rate 0.5 -o none
-has err '--gate-rate: --gates l0 with --heads needs none'
+has err '--gate-rate has no effect with --gates l0 and --heads'
 
 # Gates alone leave all but the output projections as they are.
 # shellcheck disable=SC2086

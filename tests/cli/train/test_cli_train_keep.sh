@@ -19,9 +19,9 @@ expect 0 new --steps 3 -o R --export alone
 cp -r P P.before
 cp -r Q Q.before
 refused 2 train --resume -o Q --steps 4 --export P
-has err 'a training is in it'
+has err 'already contains a training run'
 refused 2 train --resume -o Q --steps 4 --export alone
-has err 'alone: it is there; --force replaces it'
+has err 'alone exists; --force replaces it'
 expect 0 train --resume -o R --steps 4
 expect 0 train --resume -o R --steps 5 --export alone
 expect 0 "$MHA" info -m alone
@@ -51,7 +51,7 @@ unchanged Q
 echo precious >notes
 cp notes notes.before
 refused 2 train --resume -o Q --steps 4 --log notes
-has err 'notes: it is there; --force replaces it'
+has err 'notes exists; --force replaces it'
 for list in '-f text' '-f text --eval text'; do
     # shellcheck disable=SC2086 # options
     refused 2 train --shape gpt2:1x1x8 --tokenizer bpe $list --length 16 --steps 4 --force -o fresh --log ./text
@@ -63,7 +63,7 @@ has err 'must not be an input'
 refused 2 new --steps 4 -o fresh --log -
 has err 'must be the name of a file'
 refused 2 train --resume -o Q --steps 4 --log Q/mine.csv
-has err 'it lies in the folder of -o'
+has err 'must not be in the folder of -o'
 refused 2 new --steps 4 --force -o fresh --export E --log E/log.csv
 has err 'it lies in the folder of --export'
 refused 2 train --force --from P -f text --steps 4 -o fresh --log P/config.json
@@ -128,13 +128,13 @@ mkdir full
 touch Q/mine full/thing
 cp Q/training.jsonl lines
 refused 1 train --resume -o Q --steps 4
-has err 'it holds mine, which is no file of a checkpoint'
+has err 'it contains mine, which is not a file of a checkpoint'
 same Q/training.jsonl lines
 rm Q/mine
 refused 1 new --steps 3 -o fresh --export nowhere/model
 has err 'nowhere/model'
 refused 1 new --steps 3 -o fresh --export full --force
-has err 'it holds thing'
+has err 'it contains thing'
 refused 1 new --steps 3 -o fresh --export notes --force
 has err 'it is a file'
 [ ! -e fresh ] || fail 'a refused training has begun'
@@ -158,7 +158,7 @@ expect 0 "$MHA" info -m row.step-1
 expect 0 new --steps 4 --save-every 1 --keep 2 -o again
 touch again/notes.txt
 refused 1 new --steps 3 --keep 2 -o again --force
-has err 'it holds notes.txt'
+has err 'it contains notes.txt'
 rm again/notes.txt
 cp -r again again.before
 refused 1 new --steps 3 --keep 2 -o again --force --log nowhere/log.csv
@@ -183,7 +183,7 @@ expect 0 "$MHA" train -t 1 --resume -o told --steps 3
 # A slash behind a name changes nothing; a name has room for what is put behind it.
 ln -s Q slashed
 refused 2 train --resume -o slashed/ --steps 4
-has err 'slashed/: a symbolic link'
+has err 'slashed/ is a symbolic link'
 expect 0 new --steps 2 -o S// --keep 1 --save-every 1 --export ES/
 expect 0 train --resume -o S/ --steps 3 --export ES
 expect 0 train --resume -o "$PWD/S/" --steps 4 --export "$PWD/ES//"
@@ -214,7 +214,7 @@ expect 0 train --resume -o twice --steps 5
 cp -r Q .twice.old.99999999
 mv twice .twice.old.7
 refused 2 new --steps 3 -o twice
-has err '--resume goes on with it'
+has err '--resume continues it'
 [ ! -e twice ] || fail 'begun anew beside a training'
 expect 0 "$MHA" train -t 1 --resume -o twice --steps 6
 has err 'twice was .twice.old.7:'

@@ -82,7 +82,7 @@ expect 0 train -q --resume -o wrong --steps 5 --json
 for tokens in 4611686018427387905 9223372036854775807 9223372036854775808 -1; do
     number $tokens
     refused 3 train --resume -o wrong --steps 5
-    has err 'wrong/training.jsonl: line 5 is no record of a step; put it in order, or move it away'
+    has err 'wrong/training.jsonl: line 5 is no record of a step; repair it or move it away'
 done
 again wrong
 sed '3s/$/\x00/' $log >wrong/training.jsonl

@@ -86,7 +86,7 @@ same flag/training.json before.json 'a refusal has changed the settings'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe --length 16 -f text --freeze '*' -o x
 has err 'every tensor is frozen'
 refused 2 train --shape gpt2:1x1x8 --vocab 50 --length 16 --tokens a.bin b.bin -o x
-has err 'each file of ids requires a --tokens of its own'
+has err 'each file of ids requires its own --tokens'
 refused 3 train --resume --length 8 --steps 9 -o flag
 has err '--length 8 cuts other sequences'
 

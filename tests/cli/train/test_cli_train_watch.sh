@@ -107,7 +107,7 @@ refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --length 8 --sample '
 has err 'leave no room'
 echo 'more' >>other
 refused 3 train --resume --steps 34 -o file
-has err 'the data of --eval are not those of the checkpoint'
+has err 'data of --eval changed since the checkpoint'
 expect 0 train -q --resume --steps 34 -o file --eval other
 echo 'and one more' >>other
 refused 3 train -q --resume --steps 35 -o file

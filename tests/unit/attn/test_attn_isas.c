@@ -42,7 +42,7 @@ static const char *reason(mha__isa isa)
 {
     if (!mha__cpu_has(isa)) return "this CPU or operating system lacks it";
     return mha__cpu_favours(isa) ? "newer than the context allows"
-                                 : "not faster than avx512 on this CPU: taken where it is named";
+                                 : "not faster than avx512 on this CPU: used only if requested";
 }
 
 static void check(mha_ctx *ctx, mha__isa taken)

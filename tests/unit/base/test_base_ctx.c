@@ -171,7 +171,7 @@ static void unknown_and_absent_isas_are_refused(void **state)
     mha_ctx_options given = options();
     (void)state;
     given.isa = "sse9";
-    refuse(&given, MHA_ERR_ARG, "isa \"sse9\" is not known; this CPU runs: scalar");
+    refuse(&given, MHA_ERR_ARG, "isa \"sse9\" is not known; this CPU supports: scalar");
     given.isa = "";
     refuse(&given, MHA_ERR_ARG, "isa \"\" is not known");
     given.isa = NULL;
@@ -181,7 +181,7 @@ static void unknown_and_absent_isas_are_refused(void **state)
     for (int isa = 0; isa < MHA__ISAS; isa++) {
         if (mha__cpu_has((mha__isa)isa)) continue;
         given.isa = mha__isa_name((mha__isa)isa);
-        refuse(&given, MHA_ERR_ARG, "is not on this CPU; this CPU runs: scalar");
+        refuse(&given, MHA_ERR_ARG, "is not on this CPU; this CPU supports: scalar");
         absent++;
     }
     assert_true(absent > 0); /* no CPU has both neon and avx2 */

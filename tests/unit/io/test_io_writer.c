@@ -159,7 +159,7 @@ static void wrong_byte_counts(void **state)
     assert_int_equal(mha_tensors_writer_create(NULL, path, list, 2, NULL, &writer, &err), MHA_OK);
     assert_int_equal(mha_tensors_writer_put(writer, 0, bytes_of(9), 10, &err), MHA_OK);
     assert_int_equal(mha_tensors_writer_put(writer, 0, bytes_of(9), 7, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "tensor \"f32\": 7 bytes behind the 10 that are written of its 16");
+    assert_string_equal(err.message, "tensor \"f32\": 7 bytes after the 10 written exceed its 16");
     assert_int_equal(mha_tensors_writer_put(writer, 2, bytes_of(9), 1, &err), MHA_ERR_ARG);
     assert_string_equal(err.message, "mha_tensors_writer_put: index is 2, there are 2 tensors");
     assert_int_equal(mha_tensors_writer_put(writer, -1, bytes_of(9), 1, &err), MHA_ERR_ARG);
@@ -229,7 +229,7 @@ static void what_metadata_cannot_be(void **state)
         mha_metadata pairs[2];
         const char *sentence;
     } wrong[] = {
-        {{{"a", "1", 0}, {"a", "2", 0}}, "metadata to write: the key \"a\" is there twice"},
+        {{{"a", "1", 0}, {"a", "2", 0}}, "metadata to write: duplicate key \"a\""},
         {{{"a", "1", 0}, {NULL, "2", 0}}, "metadata to write: keys and values must not be NULL"},
         {{{"a", "1", 0}, {"b", NULL, 0}}, "metadata to write: keys and values must not be NULL"},
         {{{"a", "1", 0}, {"b", "\377", 0}}, "metadata to write: \"b\" or its value is not UTF-8"},

@@ -203,7 +203,7 @@ static void test_refusals(void **state)
     REFUSED(mlp_norm.kind, (mha_norm_kind)7, MHA_ERR_ARG, "mlp_norm: kind must be a value of mha_norm_kind (got 7)");
     REFUSED(attn_out_norm, good.attn_norm, MHA_ERR_ARG, "attn_out_norm or mlp_out_norm without pre_norm");
     REFUSED(attn.q_norm, ((mha_norm){good.attn_norm.weight, NULL, 0, MHA_NORM_RMS}), MHA_ERR_ARG, "q_norm: eps is 0");
-    REFUSED(attn.qkv, good.up, MHA_ERR_ARG, "qkv is given beside q, k or v");
+    REFUSED(attn.qkv, good.up, MHA_ERR_ARG, "qkv must be NULL with q, k or v");
     REFUSED(mlp_norm.bias, NULL, MHA_ERR_ARG, "mlp_norm");
     random_block_free((mha_block_options *)&good);
 }

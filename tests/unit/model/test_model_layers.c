@@ -508,7 +508,7 @@ static void test_refusals(void **state)
         {"\"mha.attention\":{\"heads\":4}",
          "mha.attention.heads is no key; there are adaptive_heads, alibi, head_pruning, moe_heads, qk_norm, rotary, "
          "scale, "
-         "softcap and window, and for numbers of heads mha.heads and mha.kv_heads",
+         "softcap and window, and for head counts mha.heads and mha.kv_heads",
          MHA_ERR_FORMAT},
         {"\"mha.attention\":[{\"window\":0},{},{}]",
          "mha.attention[0].window must be an integer from 1 to 2147483648 (got 0)", MHA_ERR_FORMAT},

@@ -325,13 +325,13 @@ static void test_refused_numbers(void **state)
     refused_of(folder, -1, NULL, NULL, "mha.original_heads");
     refused_of(folder, 65537, NULL, NULL, "mha.original_heads");
     refused_of(folder, 8, NULL, NULL, "mha.original_heads must be \"mha.heads\" beside it (got 8");
-    refused_of(folder, 8, "[[0, 1], [7, 8]]", NULL, "mha.heads[1][1] must be ascending numbers of heads (got 8");
+    refused_of(folder, 8, "[[0, 1], [7, 8]]", NULL, "mha.heads[1][1] must be ascending head numbers (got 8");
     refused_of(folder, 8, "[[0, 1], [0, 1, 2, 3, 4, 5, 6]]", NULL,
                "mha.heads[1] must hold at most num_attention_heads = 6 heads (got 7)");
     refused_of(folder, 8, "[[0, 1], [6, 5, 4, 3, 2, 1, 0]]", "{\"keys\": 1, \"values\": 1}",
                "mha.heads[1] must hold at most num_attention_heads = 6 heads (got 7)");
     refused_of(folder, 8, "[[0, 1], [7, 8]]", "{\"keys\": 1, \"values\": 1}",
-               "mha.heads[1][1] must be numbers of heads, each once (got 8");
+               "mha.heads[1][1] must be distinct head numbers (got 8");
     files_remove(folder);
 }
 
@@ -350,7 +350,7 @@ static void test_refused(void **state)
     refused(folder, NULL, "{\"keys\": [2, 4], \"values\": 2}",
             "mha.kv_heads.keys[1] must be a number that divides the 6 heads of layer 1 (got 4");
     refused(folder, "[[0, 1, 2], [3, 3]]", "{\"keys\": 1, \"values\": 1}",
-            "mha.heads[1][1] must be numbers of heads, each once (got 3");
+            "mha.heads[1][1] must be distinct head numbers (got 3");
     refused(folder, "[[0, 1, 2], [3, 6]]", "{\"keys\": 1, \"values\": 1}", "got 6");
     refused(folder, "[[0, 1, 2], []]", "{\"keys\": 1, \"values\": 1}",
             "mha.heads[1] must hold a head (got an empty array)");
