@@ -89,33 +89,35 @@ void tour_standard_mha(tour *t)
     TOUR_TRY(run(t, 13, &x));
 
     tour_say(t, "Queries by head", "mha_standard_mha_create (.d_model = 8, .num_heads = 4), mha_variant_init",
-             "Four projections [8, 8] with biases. Each of the four heads gets two of the eight columns: queries "
-             "[3, 3, 8] become [3, 4, 3, 2], batch, head, token, number; keys and values likewise.");
+             "Four projections [8, 8] with biases. Each of the four heads gets two of the eight columns: "
+             "queries [3, 3, 8] become [3, 4, 3, 2], which is batch, head, token, feature; likewise keys "
+             "and values.");
     tour_show(t, "query", x.query, TOUR_SHAPE(BATCH, LQ, WIDTH));
     tour_show_trace(t, "q", MHA_STEP_Q);
 
     tour_say(t, "Weights under a mask of 0 and 1", "mha_variant_input, .keep = {mask, 4, {3, 1, 3, 5}}",
-             "0 is what may not be seen: the score becomes -1e9, and softmax makes 0 of it. The axis of one serves all "
-             "heads. The first query of the last sequence may see nothing at all; five scores of -1e9 are equal, so it "
-             "looks at all keys alike instead of dividing 0 by 0.");
+             "0 marks a masked key: its score becomes -1e9, and its weight after softmax is 0. The axis of "
+             "size 1 is broadcast over the heads. The first query of the last sequence has no unmasked key; "
+             "its five scores of -1e9 are equal, so it attends to all keys equally instead of dividing 0 by "
+             "0.");
     tour_show_weights(t, "mask", shown, TOUR_SHAPE(BATCH, 1, LQ, LK));
     tour_show_trace(t, "weights", MHA_STEP_WEIGHTS);
 
     tour_say(t, "Output", "mha_variant_forward, mha_variant_parameter_count, mha_trace_flops",
-             "Heads beside each other, [3, 3, 8], through the output projection. Parameters are 4 (8 * 8 + 8), however "
-             "many heads the width is cut into: more heads are narrower heads.");
+             "The heads are concatenated to [3, 3, 8] and multiplied by the output projection. The layer "
+             "has 4 (8 * 8 + 8) parameters, however many heads the width is split into: more heads are "
+             "narrower heads.");
     tour_show(t, "output", x.output, TOUR_SHAPE(BATCH, LQ, WIDTH));
     tour_count_layer(t, "four heads");
     TOUR_TRY(plain_layer(t, WIDTH, 2));
     TOUR_TRY(run(t, 13, &x));
     tour_count_layer(t, "two heads");
 
-    tour_say(
-        t, "Saved and loaded", "mha_variant_parameters, mha_tensors_write, mha_tensors_read, mha_variant_update",
-        "The layer lists its parameters by name, weight and bias of q_proj, k_proj, v_proj and o_proj; these are two "
-        "of "
-        "the eight. That list is written as a safetensors file, which PyTorch loads too, and a list filled from such a "
-        "file is a layer again: examples/save_and_load.c. Gradients are a list of the same names.");
+    tour_say(t, "Saved and loaded", "mha_variant_parameters, mha_tensors_write, mha_tensors_read, mha_variant_update",
+             "The layer lists its parameters by name: weight and bias of q_proj, k_proj, v_proj and o_proj; "
+             "two of these eight are shown. The list can be written to a safetensors file, which PyTorch "
+             "loads too, and read back into a layer: examples/save_and_load.c. Gradients form a list with "
+             "the same names.");
     tour_show_parameter(t, "q_proj.bias");
     tour_show_parameter(t, "o_proj.bias");
 }
@@ -140,23 +142,21 @@ void tour_grouped_query(tour *t)
     TOUR_TRY(grouped(t, 2));
     TOUR_TRY(run(t, 42, &x));
 
-    tour_say(
-        t, "Fewer keys and values", "mha_grouped_query_create (.num_heads = 4, .num_kv_heads = 2)",
-        "Four query heads, but only two heads of keys and values, each shared by two query heads: q is [2, 4, 3, 2], k "
-        "and v are [2, 2, 5, 2]. A decoder keeps k and v of every token it has seen, so half the heads are half the "
-        "cache.");
+    tour_say(t, "Fewer keys and values", "mha_grouped_query_create (.num_heads = 4, .num_kv_heads = 2)",
+             "Four query heads, but only two key/value heads, each shared by two query heads: q is [2, 4, "
+             "3, 2], k and v are [2, 2, 5, 2]. A decoder caches k and v of every token, so half the "
+             "key/value heads are half the cache.");
     tour_show_qkv(t);
 
-    tour_say(
-        t, "Weights of every query head", "mha_variant_forward (.want_weights = 1), MHA_STEP_WEIGHTS",
-        "Query head h reads key/value head h / 2: heads 0 and 1 the first one, 2 and 3 the second. Each of the four "
-        "still has weights of its own, [2, 4, 3, 5]. Nothing is repeated in memory for that.");
+    tour_say(t, "Weights of every query head", "mha_variant_forward (.want_weights = 1), MHA_STEP_WEIGHTS",
+             "Query head h reads key/value head h / 2: query heads 0 and 1 read head 0, heads 2 and 3 read "
+             "head 1. Each of the four query heads still has its own weights, [2, 4, 3, 5]. Keys and values "
+             "are not repeated in memory.");
     tour_show_trace(t, "weights", MHA_STEP_WEIGHTS);
 
-    tour_say(
-        t, "Output", "mha_variant_forward, mha_variant_parameter_count, mha_trace_flops",
-        "[2, 3, 8], as from plain attention. What is saved is in the projections of k and v. With one head for all "
-        "of them it is called multi-query attention.");
+    tour_say(t, "Output", "mha_variant_forward, mha_variant_parameter_count, mha_trace_flops",
+             "The output is [2, 3, 8], as in plain attention. The savings are in the projections of k and "
+             "v. A single key/value head for all query heads is called multi-query attention.");
     show_output(t, &x, plain, "two k/v heads for four");
     tour_count_given(t, one);
 }
@@ -176,10 +176,10 @@ static void show_slots(tour *t, inputs *x, tour_count plain, tour_count projecte
     TOUR_TRY(experts(t, MHA_EXPERT_SLOT));
     TOUR_TRY(run(t, 23, x));
     tour_say(t, "Slots instead of projections", "mha_moe_heads_create (.expert_output = MHA_EXPERT_SLOT)",
-             "The published code adds results two wide to a sum eight wide, which cannot be done. A projection for "
-             "each expert is one way to mend it; the other one is a place for each: expert e fills columns 2 e and "
-             "2 e + 1, the columns of experts that were not chosen stay 0, and there are as many experts as heads. "
-             "Drawn from seed 23.");
+             "The published code adds outputs of width 2 to a sum of width 8, which fails. One correction "
+             "is an output projection per expert. The other one, shown here, is a slot per expert: expert e "
+             "fills columns 2 e and 2 e + 1, the columns of experts that were not chosen stay 0, and there "
+             "are as many experts as heads. Initialized from seed 23.");
     show_chosen(t, "slot_chosen", x->batch);
     tour_show_trace(t, "slot_mixed", MHA_STEP_MIXED);
     tour_show(t, "slot_output", x->output, TOUR_SHAPE(x->batch, x->q_len, x->width));
@@ -196,31 +196,31 @@ void tour_moe_heads(tour *t)
     TOUR_TRY(experts(t, MHA_EXPERT_PROJECT));
     TOUR_TRY(run(t, 152, &x));
 
-    tour_say(
-        t, "The router's opinion", "mha_moe_heads_create (.num_heads = 4, .top_k = 2), MHA_STEP_LOGITS",
-        "Four heads as experts. A router looks at the mean of a sequence's queries and gives each expert a number: "
-        "[3, 4] for three sequences.");
+    tour_say(t, "The router's opinion", "mha_moe_heads_create (.num_heads = 4, .top_k = 2), MHA_STEP_LOGITS",
+             "Four heads are the experts. A router maps the mean of a sequence's queries to one logit per "
+             "expert: [3, 4] for three sequences.");
     tour_show_trace(t, "logits", MHA_STEP_LOGITS);
 
     tour_say(t, "Two experts for each sequence", "mha_trace_chosen, MHA_STEP_GATES",
-             "The two greatest numbers of each row win, the greatest first. Softmax over these two gives the share of "
-             "each; the other experts are not computed for this sequence.");
+             "The two experts with the largest logits of each row are chosen, the largest first. Softmax "
+             "over these two logits gives their gates; the other experts are not computed for this "
+             "sequence.");
     show_chosen(t, "chosen", x.batch);
     tour_show_trace(t, "gates", MHA_STEP_GATES);
 
     tour_say(t, "Weights of the chosen", "mha_variant_forward (.want_weights = 1), MHA_STEP_WEIGHTS",
-             "[sequence, expert in the order chosen, query, key]: each is plain attention of width 2.");
+             "[sequence, chosen expert, query, key]: each expert is plain attention of width 2.");
     tour_show_trace(t, "weights", MHA_STEP_WEIGHTS);
 
     tour_say(t, "Mixed", "MHA_STEP_MIXED",
-             "Each expert has a projection of its own from 2 to 8 numbers; what they give is summed, weighted by the "
-             "gates: [3, 4, 8].");
+             "Each expert has its own output projection from width 2 to 8; the outputs are summed, weighted "
+             "by the gates: [3, 4, 8].");
     tour_show_trace(t, "mixed", MHA_STEP_MIXED);
 
-    tour_say(
-        t, "Output", "mha_variant_forward, mha_variant_parameter_count, mha_trace_flops",
-        "One projection at the end, as in plain attention. More parameters than it has, since every expert has its "
-        "own projection; but only what was chosen costs flops.");
+    tour_say(t, "Output", "mha_variant_forward, mha_variant_parameter_count, mha_trace_flops",
+             "One output projection, as in plain attention. The layer has more parameters than plain "
+             "attention, since every expert has its own projections, but only the chosen experts cost "
+             "flops.");
     show_output(t, &x, plain, "two of four experts");
     show_slots(t, &x, plain, tour_counted(t, "with projections"));
 }
@@ -237,24 +237,23 @@ void tour_head_pruning(tour *t)
     TOUR_TRY(run(t, 31, &x));
 
     tour_say(t, "How important is each head", "mha_head_pruning_create (.num_heads = 4, .prune_ratio = 0.5)",
-             "A linear layer looks at the mean of a sequence's queries and scores the four heads: [3, 4].");
+             "A linear layer maps the mean of a sequence's queries to a score for each of the four heads: "
+             "[3, 4].");
     tour_show_trace(t, "logits", MHA_STEP_LOGITS);
 
-    tour_say(
-        t, "The best are kept", "mha_trace_chosen",
-        "int(4 * (1 - 0.5)) = 2 heads are kept for each sequence, the best first; another sequence may keep others.");
+    tour_say(t, "The best are kept", "mha_trace_chosen",
+             "int(4 * (1 - 0.5)) = 2 heads are kept for each sequence, the highest score first; sequences "
+             "may keep different heads.");
     show_chosen(t, "chosen", x.batch);
 
-    tour_say(
-        t, "Weights of the kept", "mha_variant_forward (.want_weights = 1), MHA_STEP_WEIGHTS",
-        "[sequence, kept head in that order, query, key]. The published code computes all heads and multiplies two of "
-        "them by 0; here those are not projected, not attended and not read.");
+    tour_say(t, "Weights of the kept", "mha_variant_forward (.want_weights = 1), MHA_STEP_WEIGHTS",
+             "[sequence, kept head, query, key]. The published code computes all heads and multiplies two "
+             "of them by 0; here the other two heads are not projected and not computed.");
     tour_show_trace(t, "weights", MHA_STEP_WEIGHTS);
 
-    tour_say(
-        t, "Output", "mha_variant_forward, mha_variant_parameter_count, mha_trace_flops",
-        "The columns of heads that were left out count as 0, so the output is what the kept ones give, and the bias: "
-        "[3, 4, 8]. A few parameters more, for the predictor; about half the flops.");
+    tour_say(t, "Output", "mha_variant_forward, mha_variant_parameter_count, mha_trace_flops",
+             "The columns of removed heads count as 0, so the output is the sum over the kept heads plus "
+             "the bias: [3, 4, 8]. The predictor adds a few parameters; the flops are about half.");
     show_output(t, &x, plain, "two of four heads");
 }
 
@@ -275,19 +274,19 @@ void tour_adaptive_heads(tour *t)
         heads[b] = (float)mha_trace_heads(t->trace, b);
 
     tour_say(t, "The predictor's opinion", "mha_adaptive_heads_create (.head_options = {4, 8, 16})",
-             "A small network (16 to 128 numbers, ReLU, 128 to 3) looks at the mean of a sequence's queries and gives "
-             "a number to each option: 4 heads, 8 heads or 16 heads. [4, 3] for four sequences.");
+             "A small network (linear 16 to 128, ReLU, linear 128 to 3) maps the mean of a sequence's "
+             "queries to a logit for each option: 4 heads, 8 heads or 16 heads. [4, 3] for four sequences.");
     tour_show_trace(t, "logits", MHA_STEP_LOGITS);
 
     tour_say(t, "Heads of each sequence", "mha_trace_chosen, mha_trace_heads",
-             "The greatest number of each row wins. The sixteen columns are then cut into that many heads: 4 heads of "
-             "width 4, 8 of width 2, or 16 of width 1. The matrices are the same in all three cases.");
+             "The option with the largest logit of each row is chosen. The sixteen columns are then split "
+             "into that many heads: 4 heads of width 4, 8 of width 2, or 16 of width 1. The weight matrices "
+             "are the same in all three cases.");
     show_chosen(t, "chosen", x.batch);
     tour_show(t, "heads", heads, TOUR_SHAPE(4))->look = TOUR_WHOLE;
 
-    tour_say(
-        t, "Output", "mha_variant_forward, mha_variant_parameter_count, mha_trace_flops",
-        "[4, 4, 16]. However the columns are cut, the products cost the same; what is added is the predictor, which "
-        "at this toy width is larger than the layer itself.");
+    tour_say(t, "Output", "mha_variant_forward, mha_variant_parameter_count, mha_trace_flops",
+             "The output is [4, 4, 16]. The matrix products cost the same for every split; the predictor is "
+             "added cost, and at this toy width it is larger than the layer itself.");
     show_output(t, &x, plain, "4, 8 or 16 heads");
 }

@@ -13,7 +13,7 @@ static void show_ones(tour *t)
     mha_rng rng;
     for (int n = 0; n < SIDE * SIDE; n++)
         ones[n] = 1;
-    tour_say(t, "Ones", NULL, "Dropout with rate 0.2, first on a matrix in which it can be seen.");
+    tour_say(t, "Ones", NULL, "Dropout with rate 0.2, first on a matrix of ones, where its effect is visible.");
     tour_show(t, "ones", ones, TOUR_SHAPE(TOKENS, TOKENS));
 
     float dropped[TOKENS * TOKENS];
@@ -23,11 +23,11 @@ static void show_ones(tour *t)
         zeros += dropped[n] == 0;
         sum += (double)dropped[n] / (TOKENS * TOKENS);
     }
-    tour_say(
-        t, "Dropped at random", "mha_rng_manual_seed, mha_rng_dropout",
-        "Each number becomes 0 with probability 0.2, and the others are multiplied by 1 / (1 - 0.2) = 1.25, so that "
-        "the mean stays 1 in the long run. Of 25 numbers seed 123 drops %d, not 5, and the mean is %.2f.",
-        zeros, sum);
+    tour_say(t, "Dropped at random", "mha_rng_manual_seed, mha_rng_dropout",
+             "Each element becomes 0 with probability 0.2, and the others are multiplied by 1 / (1 - 0.2) = "
+             "1.25, so that the expected mean stays 1. Of 25 elements seed 123 drops %d, not 5, and the "
+             "mean is %.2f.",
+             zeros, sum);
     tour_show(t, "dropped", dropped, TOUR_SHAPE(TOKENS, TOKENS));
     tour_show(t, "zeros", &(float){(float)zeros}, 0, NULL)->look = TOUR_WHOLE;
     tour_show_number(t, "mean", sum);
@@ -35,9 +35,9 @@ static void show_ones(tour *t)
     TOUR_TRY(mha_rng_dropout(&rng, rate, MHA_RNG_ROUTE_DEFAULT, ones, ones, SIDE * SIDE, &t->error));
     for (int n = 0; n < SIDE * SIDE; n++)
         large += (double)ones[n] / (SIDE * SIDE);
-    tour_say(
-        t, "In the long run", "mha_rng_dropout",
-        "The same on 500 by 500 numbers: the mean is near 1. A real model has more weights than that in one head.");
+    tour_say(t, "In the long run", "mha_rng_dropout",
+             "The same on 500 by 500 elements: the mean is close to 1. One head of a real model has more "
+             "weights than that.");
     tour_show_number(t, "mean_of_250000", large);
 }
 
@@ -48,8 +48,8 @@ static void show_dropped_weights(tour *t, tour_head *h)
     mha_rng_manual_seed(&rng, TOUR_SEED);
     TOUR_TRY(mha_rng_dropout(&rng, rate, MHA_RNG_ROUTE_DEFAULT, h->weights, dropped, TOKENS * TOKENS, &t->error));
     tour_say(t, "Weights after dropout", "mha_rng_dropout",
-             "The same draws on the weights: 0 at the same two places, 1.25 times as much elsewhere. Rows no longer "
-             "sum to 1, but they do in the mean.");
+             "The same mask on the attention weights: 0 at the same two positions, 1.25 times the weight "
+             "elsewhere. Rows no longer sum to 1, but their expected sum is 1.");
     tour_name_words(t, tour_show(t, "dropped_weights", dropped, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
 }
 
@@ -66,8 +66,8 @@ void tour_dropout(tour *t)
     TOUR_TRY(tour_head_begin(t, &h));
     TOUR_TRY(tour_head_attend(t, &h, &desc));
     tour_say(t, "Weights", "mha_attention, .causal = 1, .outputs = MHA_ATTN_PROBS",
-             "In attention it is the weights that are dropped, after softmax: a word must not lean on one other word "
-             "alone. The numbers are those of the tour causal-attention.");
+             "Attention applies dropout to the weights, after softmax, so that a token does not rely on one "
+             "other token alone. The weights are those of the tour causal-attention.");
     tour_name_words(t, tour_show_weights(t, "weights", h.weights, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
     show_dropped_weights(t, &h);
 
@@ -87,9 +87,9 @@ void tour_dropout(tour *t)
                                 .probs.data = h.weights};
     TOUR_TRY(mha_attention(t->ctx, &desc, &args, &t->error));
     tour_say(t, "Inside the operator", "mha_rng_dropout_mask, mha_attention, .dropout = 0.2, MHA_ATTN_DROPOUT_KEEP",
-             "The operator takes the draws as a mask and drops while it sums, or draws by itself from a seed and the "
-             "place of each weight, so that backward can draw the same again. The weights it reports are those before "
-             "dropout.");
+             "The operator accepts the mask and applies it while it sums. Or it samples the mask itself "
+             "from a seed and the position of each weight, so that the backward pass can sample it again. "
+             "The weights it reports are those before dropout.");
     tour_name_words(t, tour_show_weights(t, "keep", seen, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
     tour_show(t, "output", h.out, TOUR_SHAPE(TOKENS, WIDTH));
 }

@@ -102,11 +102,10 @@ static void show_tokens(walk *w)
     float ids[MOST_TOKENS];
     for (int64_t i = 0; i < w->tokens; i++)
         ids[i] = (float)tokens->ids[i];
-    tour_say(
-        w->t, "A text that begins again", "mha_model_open, mha_tokenizer_encode",
-        "The built-in model has %lld layers of %lld heads, and has learned. It reads \"%s\": %lld tokens, of which "
-        "the last one came before.",
-        (long long)w->layers, (long long)w->heads_each, text, (long long)w->tokens);
+    tour_say(w->t, "A text that begins again", "mha_model_open, mha_tokenizer_encode",
+             "The built-in model is trained and has %lld layers of %lld heads. It reads \"%s\": %lld "
+             "tokens, the last of which occurred before.",
+             (long long)w->layers, (long long)w->heads_each, text, (long long)w->tokens);
     tour_show(w->t, "ids", ids, TOUR_SHAPE(w->tokens))->look = TOUR_WHOLE;
 }
 
@@ -117,17 +116,16 @@ static void show_map(walk *w, mha_head_label label, const char *name)
     const double most = best(w, label, induction ? MHA_HEAD_INDUCTION_PROBE : MHA_HEAD_PREV, &l, &h);
     if (induction)
         tour_say(w->t, "Heads that look behind the copy", "mha_heads_measure, mha_heads_map",
-                 "Head %lld.%lld attends from a token to the one that came after its earlier copy: to what was told to "
-                 "have this token before it. On random rows that are repeated %.3f of its weight lies there. That is "
-                 "induction (Olsson et al. 2022).",
+                 "Head %lld.%lld attends from a token to the token after its earlier copy, which the "
+                 "previous-token head has marked as following this token. On random repeated rows %.3f of its "
+                 "weight is there. This is induction (Olsson et al. 2022).",
                  (long long)l, (long long)h, most);
     else
-        tour_say(
-            w->t, "A head that looks one token back", "mha_heads_measure, mha_heads_map",
-            "Head %lld.%lld: %.3f of its weight lies on the token before. So each token is told which one "
-            "stands before it. A row is a query token; the map is causal, 0 above the diagonal, and rounded to three "
-            "decimals.",
-            (long long)l, (long long)h, most);
+        tour_say(w->t, "A head that looks one token back", "mha_heads_measure, mha_heads_map",
+                 "Head %lld.%lld: %.3f of its weight is on the previous token, so the state of each token then "
+                 "contains the token before it. A row is a query token; the map is causal, 0 above the "
+                 "diagonal, and rounded to three decimals.",
+                 (long long)l, (long long)h, most);
     const float *map = mha_heads_map(w->heads, l, h);
     float rounded[MOST_TOKENS * MOST_TOKENS]; /* without powers of ten a row fits a line */
     for (int64_t i = 0; i < w->tokens * w->tokens; i++)

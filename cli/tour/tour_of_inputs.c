@@ -25,14 +25,14 @@ static mha_status draw(tour *t, inputs *in)
 static void show_projections(tour *t)
 {
     tour_say(t, "Projected and split", "mha_qkv_attention_create, mha_variant_init, mha_variant_forward",
-             "Three matrices [8, 6] with biases, one for each input; the eight numbers are cut into two heads of four. "
-             "Queries are [2, 2, 3, 4], keys and values [2, 2, 5, 4]: batch, head, token, number.");
+             "Three matrices [8, 6] with biases, one for each input; the eight features are split into two "
+             "heads of four. Queries are [2, 2, 3, 4], keys and values [2, 2, 5, 4]: batch, head, token, "
+             "feature.");
     tour_show_qkv(t);
 
-    tour_say(
-        t, "Scaled scores", "mha_variant_forward (.want_scores = 1), MHA_STEP_SCORES",
-        "q k^T / sqrt(4), [2, 2, 3, 5]: three queries against five keys. Queries and keys must be equally wide, but "
-        "there may be more of one than of the other; this is how a translation looks at its source.");
+    tour_say(t, "Scaled scores", "mha_variant_forward (.want_scores = 1), MHA_STEP_SCORES",
+             "q k^T / sqrt(4), [2, 2, 3, 5]: three queries against five keys. Queries and keys must have "
+             "the same width, but their counts may differ; this is how a translation attends to its source.");
     tour_show_trace(t, "scores", MHA_STEP_SCORES);
     tour_show_trace(t, "weights", MHA_STEP_WEIGHTS);
 }
@@ -45,10 +45,9 @@ void tour_qkv_attention(tour *t)
         .size = sizeof options, .input_dim = D_IN, .num_heads = HEADS, .output_dim = D_OUT};
     TOUR_TRY(mha_qkv_attention_create(t->ctx, &options, tour_layer(t), &t->error));
     TOUR_TRY(draw(t, &x));
-    tour_say(
-        t, "Three inputs", "mha_rng_randn",
-        "Queries come from one sequence of three tokens, keys and values from another of five; all are six wide, in a "
-        "batch of two. Self-attention is the case in which all three are the same.");
+    tour_say(t, "Three inputs", "mha_rng_randn",
+             "Queries come from one sequence of three tokens, keys and values from another one of five; all "
+             "have width 6, in a batch of two. In self-attention all three inputs are the same.");
     tour_show(t, "query", x.query, TOUR_SHAPE(BATCH, LQ, D_IN));
     tour_show(t, "key", x.key, TOUR_SHAPE(BATCH, LK, D_IN));
     tour_show(t, "value", x.value, TOUR_SHAPE(BATCH, LK, D_IN));
@@ -68,17 +67,16 @@ void tour_qkv_attention(tour *t)
     in.blocked = (mha_mask){.data = padding, .rank = 3, .shape = {BATCH, 1, LK}};
     TOUR_TRY(mha_variant_forward(t->layer, &in, output, t->trace, &t->error));
     tour_say(t, "Padding is blocked", "mha_variant_input, .blocked = {padding, 3, {2, 1, 5}}",
-             "Say the first sequence has only four keys and the second three; the rest is padding. The mask holds 1 "
-             "for what is blocked and is added to the scores as mask * -1e10, before softmax. It has no axis for heads "
-             "and one row for all "
-             "queries: it serves every head and every query of its sequence.");
+             "The first sequence has only four keys and the second three; the rest is padding. The mask is "
+             "1 for a masked key and is added to the scores as mask * -1e10, before softmax. It has no head "
+             "axis and one row for all queries, so it applies to every head and every query of its "
+             "sequence.");
     tour_show_weights(t, "blocked", padding, TOUR_SHAPE(BATCH, 1, LK));
     tour_show_trace(t, "masked_weights", MHA_STEP_WEIGHTS);
 
-    tour_say(
-        t, "Output", "mha_variant_forward",
-        "weights v of each head, the heads beside each other: [2, 3, 8]. As long as the queries, as wide as all heads "
-        "together. This layer has no output projection.");
+    tour_say(t, "Output", "mha_variant_forward",
+             "weights v of each head, with the heads concatenated: [2, 3, 8]. The length is that of the "
+             "queries, the width that of all heads together. This layer has no output projection.");
     tour_show(t, "output", output, TOUR_SHAPE(BATCH, LQ, D_OUT));
     tour_count_layer(t, "q/k/v attention");
 }

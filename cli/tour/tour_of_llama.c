@@ -26,11 +26,10 @@ static void show_angles(tour *t)
     float cosine[TOKENS * D / 2], sine[TOKENS * D / 2];
     const mha_rope_options rope = {.size = sizeof rope, .head_dim = D};
     TOUR_TRY(mha_rope_angles(&rope, NULL, TOKENS, cosine, sine, &t->error));
-    tour_say(
-        t, "An angle for each position", "mha_rope_angles",
-        "Nothing so far says where a token stands. Numbers i and i + 2 of a head are taken as a point in the plane "
-        "and turned by position * 10000^(-i / 2): pair 0 by one radian for each token, pair 1 by a hundredth of that. "
-        "Cosines and sines are [6, 2].");
+    tour_say(t, "An angle for each position", "mha_rope_angles",
+             "The projections carry no position yet. Elements i and i + 2 of a head are the coordinates of "
+             "a point in the plane, rotated by position * 10000^(-i / 2): pair 0 by one radian per token, "
+             "pair 1 by a hundredth of that. Cosines and sines are [6, 2].");
     tour_show(t, "cos", cosine, TOUR_SHAPE(TOKENS, D / 2));
     tour_show(t, "sin", sine, TOUR_SHAPE(TOKENS, D / 2));
 }
@@ -41,12 +40,12 @@ static void show_plain(tour *t, float *x)
     TOUR_TRY(make(t, 0, x));
     const mha_variant_input in = {.size = sizeof in, .batch = BATCH, .q_len = TOKENS, .query = x};
     TOUR_TRY(mha_variant_forward(t->layer, &in, output, t->trace, &t->error));
-    tour_say(t, "Tokens", "mha_rng_randn", "[2, 6, 8]: two sequences of six tokens, eight numbers each.");
+    tour_say(t, "Tokens", "mha_rng_randn", "[2, 6, 8]: two sequences of six tokens with eight features each.");
     tour_show(t, "x", x, TOUR_SHAPE(BATCH, TOKENS, WIDTH));
 
     tour_say(t, "Queries, keys, values by head", "mha_llama_attention_create, mha_variant_init",
-             "Four matrices [8, 8] without biases. Each projection is viewed as [2, 6, 2, 4] and transposed to "
-             "[2, 2, 6, 4]: batch, head, token, number.");
+             "Four matrices [8, 8] without biases. Each projection is viewed as [2, 6, 2, 4] and transposed "
+             "to [2, 2, 6, 4]: batch, head, token, feature.");
     tour_show_qkv(t);
 }
 
@@ -55,10 +54,9 @@ static void show_whole(tour *t, const float *x, float *output)
     const mha_variant_input in = {
         .size = sizeof in, .batch = BATCH, .q_len = TOKENS, .query = x, .want_scores = 1, .want_weights = 1};
     TOUR_TRY(mha_variant_forward(t->layer, &in, output, t->trace, &t->error));
-    tour_say(
-        t, "Turned", "mha_rope_turn, or mha_llama_attention_create (.rotary = 1)",
-        "Queries and keys are turned, values are not. Token 0 stays as it was. The product of a turned query and a "
-        "turned key depends on how far apart the two are, not on where they stand.");
+    tour_say(t, "Turned", "mha_rope_turn, or mha_llama_attention_create (.rotary = 1)",
+             "Queries and keys are rotated, values are not. Token 0 is unchanged. The dot product of a "
+             "rotated query and a rotated key depends on their distance only, not on their positions.");
     tour_show_trace(t, "q_turned", MHA_STEP_Q);
     tour_show_trace(t, "k_turned", MHA_STEP_K);
 
@@ -67,10 +65,9 @@ static void show_whole(tour *t, const float *x, float *output)
     tour_show_trace(t, "scores", MHA_STEP_SCORES);
     tour_show_trace(t, "weights", MHA_STEP_WEIGHTS);
 
-    tour_say(
-        t, "Heads together, and the output", "MHA_STEP_CONTEXT, mha_variant_forward",
-        "weights v is [2, 2, 6, 4]; tokens before heads again, and as rows of eight: the context [2, 6, 8]. Then one "
-        "product with o_proj.");
+    tour_say(t, "Heads together, and the output", "MHA_STEP_CONTEXT, mha_variant_forward",
+             "weights v is [2, 2, 6, 4]; it is transposed back and viewed as rows of eight: the context [2, "
+             "6, 8]. Then it is multiplied by o_proj.");
     tour_show_trace(t, "context", MHA_STEP_CONTEXT);
     tour_show(t, "output", output, TOUR_SHAPE(BATCH, TOKENS, WIDTH));
 }
@@ -126,20 +123,19 @@ static void show_cache(tour *t, const float *x, const float *whole, tour_count a
     cache c;
     float first[BATCH * PAST * WIDTH], one[BATCH * WIDTH], last[BATCH * WIDTH];
     TOUR_TRY(advance(t, &c, x, 0, PAST, first));
-    tour_say(
-        t, "Five tokens, kept", "MHA_STEP_K, MHA_STEP_V of the trace",
-        "A model that writes one token after another would compute the keys and values of all tokens again and again. "
-        "They do not change, so they are kept, the keys turned already: [2, 2, 5, 4] each.");
+    tour_say(t, "Five tokens, kept", "MHA_STEP_K, MHA_STEP_V of the trace",
+             "A decoder that generates one token at a time would compute the keys and values of all earlier "
+             "tokens at every step. They do not change, so they are cached, with the keys already rotated: "
+             "[2, 2, 5, 4] each.");
     tour_show(t, "key_cache", c.k, TOUR_SHAPE(BATCH, HEADS, PAST, D));
     tour_show(t, "value_cache", c.v, TOUR_SHAPE(BATCH, HEADS, PAST, D));
 
     TOUR_TRY(advance(t, &c, x, PAST, 1, one));
     take(last, whole, PAST, 1);
-    tour_say(
-        t, "The sixth token alone", "mha_variant_input, .past_len = 5, .past_key, .past_value",
-        "One query against six keys, five of them from the cache: weights [2, 2, 1, 6], output [2, 1, 8]. It %s row 5 "
-        "of the whole sequence computed at once.",
-        memcmp(one, last, sizeof one) == 0 ? "has the bits of" : "differs from");
+    tour_say(t, "The sixth token alone", "mha_variant_input, .past_len = 5, .past_key, .past_value",
+             "One query against six keys, five of them cached: weights [2, 2, 1, 6], output [2, 1, 8]. It "
+             "%s row 5 of the whole sequence computed at once.",
+             memcmp(one, last, sizeof one) == 0 ? "is bitwise identical to" : "differs from");
     tour_show_trace(t, "weights_of_one", MHA_STEP_WEIGHTS);
     tour_show(t, "output_of_one", one, TOUR_SHAPE(BATCH, 1, WIDTH));
     tour_count_given(t, again);
@@ -188,12 +184,11 @@ static void show_pages(tour *t, const float *x)
     TOUR_TRY(status);
     const bool same = mha_trace_step(t->trace, MHA_STEP_CONTEXT, &whole) && whole.stride[1] == WIDTH &&
                       whole.stride[0] == (int64_t)TOKENS * WIDTH && memcmp(context, whole.data, sizeof context) == 0;
-    tour_say(
-        t, "In pages, token by token", "mha_cache_create, mha_cache_append, mha_cache_bind, mha_attention",
-        "A model keeps keys and values in pages of 128 tokens, so that a sequence grows without being copied. Here all "
-        "six tokens go in one after the other, and each looks at those that are there: %lld pages for two sequences. "
-        "The context %s the one computed at once.",
-        held, same ? "has the bits of" : "differs from");
+    tour_say(t, "In pages, token by token", "mha_cache_create, mha_cache_append, mha_cache_bind, mha_attention",
+             "A model stores keys and values in pages of 128 tokens, so that a sequence grows without being "
+             "copied. Here the six tokens are appended one by one, and each attends to the tokens in the "
+             "cache: %lld pages for two sequences. The context %s the one computed at once.",
+             held, same ? "is bitwise identical to" : "differs from");
     tour_show(t, "context_in_pages", context, TOUR_SHAPE(BATCH, TOKENS, WIDTH));
 }
 
@@ -221,8 +216,9 @@ static void show_grouped(tour *t)
     TOUR_TRY(mha_rng_randn(&rng, x, BATCH * SHORT * WIDTH, &t->error));
     TOUR_TRY(mha_variant_forward(t->layer, &in, output, t->trace, &t->error));
     tour_say(t, "Shared keys and values", "mha_llama_attention_create (.num_heads = 4, .num_kv_heads = 2)",
-             "Larger models of the family let query heads share: four query heads, two heads of keys and values, so a "
-             "cache of half the size. Here without rotation and without a mask, next to the plain layer.");
+             "Larger models of the family share keys and values between query heads: four query heads and "
+             "two key/value heads halve the cache. Here without rotation and without a mask, next to the "
+             "plain layer.");
     tour_show_trace(t, "grouped_weights", MHA_STEP_WEIGHTS);
     tour_show(t, "grouped_output", output, TOUR_SHAPE(BATCH, SHORT, WIDTH));
     tour_count_given(t, count);

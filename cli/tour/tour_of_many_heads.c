@@ -13,10 +13,9 @@ static const char *const words[WORDS] = {"Your", "journey", "starts", "with", "o
 
 static void show_sentences(tour *t)
 {
-    tour_say(
-        t, "Two sentences", NULL,
-        "[2, 6, 3]: a batch of two sentences of six words, three numbers for each word of \"Your journey starts with "
-        "one step\". Both are the same sentence, and both get the same result.");
+    tour_say(t, "Two sentences", NULL,
+             "[2, 6, 3]: a batch of two sentences of six words, with three features for each word of \"Your "
+             "journey starts with one step\". The two sentences are the same, and so are their results.");
     tour_show(t, "x", sentences, TOUR_SHAPE(BATCH, WORDS, D_IN));
 }
 
@@ -68,10 +67,10 @@ void tour_stacked_heads(tour *t)
     TOUR_TRY(stacked(t, D_IN, D_OUT, 1, MHA_SCALE_HEAD_DIM));
     TOUR_TRY(run(t, output));
 
-    tour_say(
-        t, "Matrices of each head", "mha_stacked_heads_create (.plain_matrices = 1), mha_variant_init",
-        "Two heads, each with three matrices [3, 2] of its own, drawn from [0, 1) head by head: query, key, value. "
-        "With matrices of their own the heads may look for different things.");
+    tour_say(t, "Matrices of each head", "mha_stacked_heads_create (.plain_matrices = 1), mha_variant_init",
+             "Two heads, each with its own three matrices [3, 2] for query, key and value, initialized head "
+             "by head with values from [0, 1). With its own matrices each head can look for something "
+             "different.");
     tour_show_parameter(t, "heads.0.w_q");
     tour_show_parameter(t, "heads.0.w_k");
     tour_show_parameter(t, "heads.0.w_v");
@@ -79,24 +78,23 @@ void tour_stacked_heads(tour *t)
     tour_show_parameter(t, "heads.1.w_k");
     tour_show_parameter(t, "heads.1.w_v");
 
-    tour_say(
-        t, "Weights of each head", "mha_variant_forward (.want_weights = 1), MHA_STEP_WEIGHTS",
-        "[batch, head, query, key]: each head does its own causal attention over the six words, with scores divided "
-        "by sqrt(2), the root of its width.");
+    tour_say(t, "Weights of each head", "mha_variant_forward (.want_weights = 1), MHA_STEP_WEIGHTS",
+             "[batch, head, query, key]: each head computes causal attention over the six words, with "
+             "scores divided by sqrt(2), the square root of its width.");
     tour_name_words(t, tour_show_trace(t, "weights", MHA_STEP_WEIGHTS), words);
 
     tour_say(t, "Outputs beside each other", "mha_variant_forward",
-             "Each head gives [2, 6, 2]; side by side that is [2, 6, 4]. Columns 0 and 1 are those of head 0, 2 and 3 "
-             "those of head 1. Nothing mixes the heads yet.");
+             "The output of each head is [2, 6, 2], concatenated [2, 6, 4]. Columns 0 and 1 belong to head "
+             "0, columns 2 and 3 to head 1. Nothing mixes the heads yet.");
     tour_colour_heads(tour_show(t, "output", output, TOUR_SHAPE(BATCH, WORDS, D_OUT)), HEADS, HEAD_DIM);
     tour_count_layer(t, "a list of two heads");
 
     TOUR_TRY(stacked(t, WIDTH, WIDTH, 0, MHA_SCALE_D_OUT));
     TOUR_TRY(run_wide(t, wide));
     tour_say(t, "Wider heads, another scale", "mha_stacked_heads_create (.scale_rule = MHA_SCALE_D_OUT)",
-             "Two heads of width 3 on random tokens [2, 5, 6], with matrices drawn as nn.Linear draws them. One "
-             "walk-through divides here by sqrt(6), the width of all heads together, instead of sqrt(3); to print its "
-             "digits the layer has that rule as an option.");
+             "Two heads of width 3 on random tokens [2, 5, 6], with matrices initialized as in nn.Linear. "
+             "One walk-through divides by sqrt(6) here, the width of all heads together, instead of "
+             "sqrt(3); the layer has an option for this rule, to print the same digits.");
     tour_show(t, "wide_output", wide, TOUR_SHAPE(BATCH, TOKENS, WIDTH));
 }
 
@@ -124,19 +122,20 @@ static mha_status project(tour *t, float *q)
 static void show_split(tour *t, const float *q)
 {
     tour_say(t, "One product for all heads", "mha_linear_create, mha_linear_forward",
-             "One matrix [4, 3] instead of two of [2, 3]: rows 0 and 1 belong to head 0, rows 2 and 3 to head 1. "
-             "q = x q_proj^T is [2, 6, 4], the queries of both heads at once; k and v alike.");
+             "One matrix [4, 3] instead of two of [2, 3]: rows 0 and 1 belong to head 0, rows 2 and 3 to "
+             "head 1. q = x q_proj^T is [2, 6, 4], the queries of both heads at once; likewise k and v.");
     tour_show_parameter(t, "q_proj.weight");
     tour_colour_heads(tour_show(t, "q", q, TOUR_SHAPE(BATCH, WORDS, D_OUT)), HEADS, HEAD_DIM);
 
     tour_say(t, "View", "mha_cview, .stride = {24, 2, 4, 1}",
-             "The last axis is cut into heads: [2, 6, 4] becomes [2, 6, 2, 2]. No number moves; that is another way to "
-             "count the same memory.");
+             "The last axis is split into heads: [2, 6, 4] becomes [2, 6, 2, 2]. No element moves; this is "
+             "another view of the same memory.");
     tour_colour_heads(tour_show(t, "q_view", q, TOUR_SHAPE(BATCH, WORDS, HEADS, HEAD_DIM)), HEADS, HEAD_DIM);
 
     tour_say(t, "Transpose", "MHA_STEP_Q of the trace",
-             "Heads before words: [2, 2, 6, 2], so that each head has a matrix of its own to multiply. To the operator "
-             "this too is only strides, so nothing is copied; the tour reshape shows it number by number.");
+             "The head axis is moved before the word axis, [2, 2, 6, 2], so that each head is a matrix. For "
+             "the operator this too is only a matter of strides, so nothing is copied; the tour reshape "
+             "shows it element by element.");
     tour_colour_heads(tour_show_trace(t, "q_heads", MHA_STEP_Q), HEADS, (int64_t)WORDS * HEAD_DIM);
 }
 
@@ -158,13 +157,13 @@ void tour_weight_split(tour *t)
     tour_name_words(t, tour_show_trace(t, "weights", MHA_STEP_WEIGHTS), words);
 
     tour_say(t, "Heads together again", "MHA_STEP_CONTEXT of the trace",
-             "weights v is [2, 2, 6, 2]; words before heads again and the last two axes as one: [2, 6, 4].");
+             "weights v is [2, 2, 6, 2]; it is transposed back, and the last two axes are merged: [2, 6, "
+             "4].");
     tour_show_trace(t, "context", MHA_STEP_CONTEXT);
 
-    tour_say(
-        t, "Output projection", "mha_weight_split_create, mha_variant_forward",
-        "output = context o_proj^T + bias, [2, 6, 4]: the one place where the heads mix. It is not strictly needed, "
-        "and costs the parameters below; q, k and v cost what the list of heads does.");
+    tour_say(t, "Output projection", "mha_weight_split_create, mha_variant_forward",
+             "output = context o_proj^T + bias, [2, 6, 4]: the only step that mixes the heads. It is "
+             "optional, and costs the parameters below; q, k and v cost the same as in the list of heads.");
     tour_show(t, "output", output, TOUR_SHAPE(BATCH, WORDS, D_OUT));
     tour_count_given(t, list);
     tour_count_layer(t, "one matrix, split");

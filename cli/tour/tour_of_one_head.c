@@ -30,11 +30,10 @@ static void show_curve(tour *t)
         points[2 * n] = x[n];
         points[2 * n + 1] = pairs[2 * n];
     }
-    tour_say(
-        t, "The softmax curve", "mha_attention, .v_head_dim = 2",
-        "Softmax turns any numbers into shares: e^x of each, divided by the sum of all. Of the two scores x and 0 the "
-        "first one gets e^x / (e^x + 1), drawn here for x from -5 to 5: a half where they are equal, nearly all once "
-        "it is 5 more. Column 0 is x, column 1 the share.");
+    tour_say(t, "The softmax curve", "mha_attention, .v_head_dim = 2",
+             "Softmax turns numbers into fractions that sum to 1: e^x of each, divided by the sum of all. "
+             "Of the two scores x and 0 the first one gets e^x / (e^x + 1), plotted for x from -5 to 5: one "
+             "half where they are equal, nearly 1 at x = 5. Column 0 is x, column 1 the fraction.");
     tour_show(t, "curve", points, TOUR_SHAPE(POINTS, 2))->look = TOUR_CURVE;
 }
 
@@ -49,33 +48,30 @@ static void show_layer(tour *t, const float *x)
     TOUR_TRY(mha_variant_init(t->layer, &rng, &t->error));
     TOUR_TRY(mha_variant_forward(t->layer, &in, output, t->trace, &t->error));
     tour_say(t, "All of it as one layer", "mha_self_attention_create, mha_variant_init, mha_variant_forward",
-             "The same head as a layer that can be trained. Its matrices are drawn as nn.Linear draws them, between "
-             "-1/2 and 1/2 for four inputs, so the numbers are others; the steps are these.");
+             "The same head as a trainable layer. Its matrices are initialized as in nn.Linear, between "
+             "-1/2 and 1/2 for four inputs, so the values differ; the steps are the same.");
     tour_show(t, "layer_output", output, TOUR_SHAPE(TOKENS, WIDTH));
     tour_count_layer(t, "one head");
 }
 
 static void show_beginning(tour *t, const tour_head *h)
 {
-    tour_say(
-        t, "A vector for each word", "mha_rng_manual_seed, mha_rng_embedding, mha_embedding_forward",
-        "The words \"Once upon a time there\" are numbers 0 to 4, and each picks its row of a table. The table is "
-        "drawn from seed 123, as nn.Embedding(5, 4) draws it. A row says what a word is; what its neighbours make of "
-        "it is the business of attention.");
+    tour_say(t, "A vector for each word", "mha_rng_manual_seed, mha_rng_embedding, mha_embedding_forward",
+             "The words \"Once upon a time there\" have the ids 0 to 4, and each id selects a row of a "
+             "table. The table is initialized from seed 123, as in nn.Embedding(5, 4). A row represents a "
+             "word without its context; attention adds the context.");
     tour_show(t, "x", h->x, TOUR_SHAPE(TOKENS, WIDTH));
 
-    tour_say(
-        t, "Three matrices", "mha_rng_rand",
-        "One for queries, one for keys, one for values, drawn from [0, 1) after seeding with 123 once more. Training "
-        "would change them; where they start does not matter much.");
+    tour_say(t, "Three matrices", "mha_rng_rand",
+             "One matrix each for queries, keys and values, initialized from [0, 1) after setting the seed "
+             "to 123 again. Training would change them; the initial values matter little.");
     tour_show(t, "w_q", h->w_q, TOUR_SHAPE(WIDTH, WIDTH));
     tour_show(t, "w_k", h->w_k, TOUR_SHAPE(WIDTH, WIDTH));
     tour_show(t, "w_v", h->w_v, TOUR_SHAPE(WIDTH, WIDTH));
 
-    tour_say(
-        t, "Queries, keys, values", "mha_linear_create_stack (.transposed = 1), mha_linear_forward",
-        "q = x w_q, k = x w_k, v = x w_v: [5, 4] times [4, 4] is [5, 4]. A query says what its word looks for, a key "
-        "what its word can be found by, a value what its word hands over.");
+    tour_say(t, "Queries, keys, values", "mha_linear_create_stack (.transposed = 1), mha_linear_forward",
+             "q = x w_q, k = x w_k, v = x w_v: [5, 4] times [4, 4] is [5, 4]. A query states what its word "
+             "looks for, a key what its word offers, a value what its word passes on.");
     tour_show(t, "q", h->q, TOUR_SHAPE(TOKENS, WIDTH));
     tour_show(t, "k", h->k, TOUR_SHAPE(TOKENS, WIDTH));
     tour_show(t, "v", h->v, TOUR_SHAPE(TOKENS, WIDTH));
@@ -90,34 +86,31 @@ void tour_self_attention(tour *t)
 
     desc.scale = 1;
     TOUR_TRY(tour_head_attend(t, &h, &desc));
-    tour_say(
-        t, "Scores", "mha_attention, .scale = 1, .scores = MHA_SCORES_RAW",
-        "q k^T: [5, 4] times [4, 5] is [5, 5]. Row i, column j is the product of query i and key j: how well word j "
-        "suits what word i looks for.");
+    tour_say(t, "Scores", "mha_attention, .scale = 1, .scores = MHA_SCORES_RAW",
+             "q k^T: [5, 4] times [4, 5] is [5, 5]. Row i, column j is the dot product of query i and key "
+             "j: how well word j matches what word i looks for.");
     tour_name_words(t, tour_show(t, "scores", h.scores, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
 
     desc.scale = 0;
     TOUR_TRY(tour_head_attend(t, &h, &desc));
-    tour_say(
-        t, "Scaled scores", "mha_attention, .scale = 0 (1 / sqrt of .head_dim)",
-        "Divided by sqrt(4) = 2. A product of two rows is a sum over their width, so wider heads have larger scores; "
-        "divided by the root of the width they keep one size, and softmax stays out of its flat ends.");
+    tour_say(t, "Scaled scores", "mha_attention, .scale = 0 (1 / sqrt of .head_dim)",
+             "The scores are divided by sqrt(4) = 2. A dot product is a sum over the width, so wider heads "
+             "have larger scores. Divided by the square root of the width, their size does not depend on "
+             "it, and softmax does not saturate.");
     tour_name_words(t, tour_show(t, "scaled_scores", h.scores, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
 
     show_curve(t);
 
-    tour_say(
-        t, "Weights", "mha_attention, .outputs = MHA_ATTN_PROBS",
-        "Softmax of each row. Now every row sums to 1: the share of its attention that a word gives to each word. The "
-        "word \"upon\" keeps %.4f of its own for itself.",
-        (double)h.weights[TOKENS + 1]);
+    tour_say(t, "Weights", "mha_attention, .outputs = MHA_ATTN_PROBS",
+             "Softmax of each row. Every row then sums to 1: it is the fraction of its attention that a "
+             "word gives to each word. The word \"upon\" gives %.4f to itself.",
+             (double)h.weights[TOKENS + 1]);
     tour_name_words(t, tour_show_weights(t, "weights", h.weights, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
 
-    tour_say(
-        t, "Output", "mha_attention, .out",
-        "weights v: [5, 5] times [5, 4] is [5, 4], the shape of x again. Each row is a mean of the values, weighted by "
-        "its row of weights. One call of the operator does all of this, and never stores the weights unless "
-        "it is asked for them.");
+    tour_say(t, "Output", "mha_attention, .out",
+             "weights v: [5, 5] times [5, 4] is [5, 4], the shape of x. Each output row is the mean of the "
+             "values, weighted by a row of the weights. One call of the operator computes all of this and "
+             "stores the weights only on request.");
     tour_show(t, "output", h.out, TOUR_SHAPE(TOKENS, WIDTH));
 
     show_layer(t, h.x);
@@ -135,8 +128,9 @@ static void show_mask(tour *t, const tour_head *given, const mha_attn_desc *desc
     for (int n = 0; n < TOKENS * TOKENS; n++)
         seen[n] = isinf(h.scores[n]) ? 0 : 1;
     tour_say(t, "The mask", "mha_attention, .causal = 1, .scores = MHA_SCORES_BIASED, queries of zeros",
-             "A model that writes must not read ahead: word i may see words 0 to i. As ones and zeros that is a lower "
-             "triangle; as numbers to add to the scores it is 0 where a word may be seen and -inf where not.");
+             "A model that generates text must not read ahead: word i may attend to words 0 to i. As ones "
+             "and zeros this is a lower triangle; as a bias added to the scores it is 0 for an unmasked "
+             "word and -inf for a masked one.");
     tour_name_words(t, tour_show_weights(t, "seen", seen, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
     tour_name_words(t, tour_show(t, "mask", h.scores, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
 }
@@ -152,8 +146,8 @@ static void show_unread(tour *t, const tour_head *given, const mha_attn_desc *de
     for (int i = 0; i < TOKENS; i++)
         same += memcmp(h.out + (ptrdiff_t)(i * WIDTH), given->out + (ptrdiff_t)(i * WIDTH), sizeof *h.out * WIDTH) == 0;
     tour_say(t, "Masked means unread", "mha_attention, .causal = 1",
-             "The key and the value of the last word are now not a number. %d of 5 rows keep their bits: only the last "
-             "word sees itself. A mask that multiplied by 0 would have spoiled them all.",
+             "The key and the value of the last word are NaN here. %d of 5 rows are bitwise unchanged: only "
+             "the last word attends to itself. A mask that multiplies by 0 would have spoiled all rows.",
              same);
     tour_show(t, "output_beside_nan", h.out, TOUR_SHAPE(TOKENS, WIDTH));
 }
@@ -171,10 +165,10 @@ static void show_causal_layer(tour *t)
     TOUR_TRY(mha_causal_attention_create(t->ctx, &options, tour_layer(t), &t->error));
     TOUR_TRY(mha_variant_init(t->layer, &rng, &t->error));
     TOUR_TRY(mha_variant_forward(t->layer, &in, output, t->trace, &t->error));
-    tour_say(
-        t, "As a layer, on two sequences", "mha_causal_attention_create, mha_variant_init, mha_variant_forward",
-        "Input [2, 5, 4]: two sequences of five tokens, drawn as torch.randn draws them from seed 123; then the "
-        "layer draws its matrices. Every row 0 sees one token, so its weight is 1 and its output that token's value.");
+    tour_say(t, "As a layer, on two sequences", "mha_causal_attention_create, mha_variant_init, mha_variant_forward",
+             "Input [2, 5, 4]: two sequences of five tokens, sampled as torch.randn does from seed 123; the "
+             "layer is then initialized. Row 0 of each sequence has one unmasked token, so its weight is 1 "
+             "and its output the value of that token.");
     tour_show(t, "layer_input", x, TOUR_SHAPE(BATCH, TOKENS, WIDTH));
     tour_show_trace(t, "layer_weights", MHA_STEP_WEIGHTS);
     tour_show(t, "layer_output", output, TOUR_SHAPE(BATCH, TOKENS, WIDTH));
@@ -188,7 +182,8 @@ void tour_causal_attention(tour *t)
     TOUR_TRY(tour_head_begin(t, &h));
     TOUR_TRY(tour_head_attend(t, &h, &desc));
     tour_say(t, "Scores without a mask", "mha_attention, .scores = MHA_SCORES_RAW",
-             "The scaled scores of five words, as in the tour self-attention: every word has a score for every other.");
+             "The scaled scores of five words, as in the tour self-attention: every word has a score for "
+             "every word.");
     tour_name_words(t, tour_show(t, "scaled_scores", h.scores, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
 
     desc.causal = 1;
@@ -197,13 +192,12 @@ void tour_causal_attention(tour *t)
 
     TOUR_TRY(tour_head_attend(t, &h, &desc));
     tour_say(t, "Masked scores", "mha_attention, .causal = 1, .scores = MHA_SCORES_BIASED",
-             "Scores plus mask. What a word may see keeps its score; everything after it is -inf.");
+             "Scores plus mask. Unmasked words keep their score; every later word gets -inf.");
     tour_name_words(t, tour_show(t, "masked_scores", h.scores, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
 
-    tour_say(
-        t, "Masked weights", "mha_attention, .causal = 1, .outputs = MHA_ATTN_PROBS",
-        "e^-inf is 0, so softmax gives nothing to words ahead, and each row still sums to 1: what is left is shared "
-        "among the words that may be seen.");
+    tour_say(t, "Masked weights", "mha_attention, .causal = 1, .outputs = MHA_ATTN_PROBS",
+             "e^-inf is 0, so later words get weight 0, and each row still sums to 1 over the unmasked "
+             "words.");
     tour_name_words(t, tour_show_weights(t, "weights", h.weights, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
     tour_show(t, "output", h.out, TOUR_SHAPE(TOKENS, WIDTH));
 

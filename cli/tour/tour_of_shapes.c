@@ -26,19 +26,20 @@ void tour_batched_product(tour *t)
 {
     float one[ROWS * ROWS], other[ROWS * ROWS], all[PAIR * ROWS * ROWS], out[PAIR * ROWS * COLUMNS];
     tour_say(t, "Two heads of three rows", NULL,
-             "[1, 2, 3, 4]: one sequence, two heads, three words, four numbers each.");
+             "[1, 2, 3, 4]: one sequence, two heads, three words, four features each.");
     tour_colour_heads(tour_show(t, "a", a, TOUR_SHAPE(1, PAIR, ROWS, COLUMNS)), PAIR, (int64_t)ROWS * COLUMNS);
 
     const float *second = a + (ptrdiff_t)(ROWS * COLUMNS);
     tour_say(t, "Slices", "pointer arithmetic, no copy",
-             "a[0, 0] and a[0, 1]: head 1 begins 12 elements after head 0. Each slice is a matrix [3, 4].");
+             "a[0, 0] and a[0, 1]: head 1 starts 12 elements after head 0. Each slice is a matrix [3, 4].");
     tour_colour_heads(tour_show(t, "first_head", a, TOUR_SHAPE(ROWS, COLUMNS)), 1, (int64_t)ROWS * COLUMNS);
     tour_colour_heads(tour_show(t, "second_head", second, TOUR_SHAPE(ROWS, COLUMNS)), PAIR, (int64_t)ROWS * COLUMNS);
 
     TOUR_TRY(square(t, a, one));
     TOUR_TRY(square(t, second, other));
     tour_say(t, "Head by head", "mha_linear_create, mha_linear_forward",
-             "Each head times its own transpose: [3, 4] times [4, 3] is [3, 3], every row with every row.");
+             "Each head times its transpose: [3, 4] times [4, 3] is [3, 3], the dot product of every pair "
+             "of rows.");
     tour_show(t, "first_head_res", one, TOUR_SHAPE(ROWS, ROWS));
     tour_show(t, "second_head_res", other, TOUR_SHAPE(ROWS, ROWS));
 
@@ -54,8 +55,8 @@ void tour_batched_product(tour *t)
         .size = sizeof args, .q.data = a, .k.data = a, .v.data = a, .out.data = out, .scores.data = all};
     TOUR_TRY(mha_attention(t->ctx, &desc, &args, &t->error));
     tour_say(t, "All heads at once", "mha_attention, .scale = 1, .scores = MHA_SCORES_RAW",
-             "The same products in one call: the last two axes are multiplied, the axes before them only say how many "
-             "there are. As queries and keys of the operator these are its scores, [1, 2, 3, 3].");
+             "The same products in one call: the last two axes are multiplied, the leading axes are batch "
+             "axes. With these queries and keys they are the scores of the operator, [1, 2, 3, 3].");
     tour_colour_heads(tour_show(t, "product", all, TOUR_SHAPE(1, PAIR, ROWS, ROWS)), PAIR, (int64_t)ROWS * ROWS);
 }
 
@@ -84,35 +85,32 @@ static mha_status copy(tour *t, mha_cview from, mha_view to)
 void tour_reshape(tour *t)
 {
     float heads[WORDS * WIDTH], merged[WORDS * WIDTH];
-    tour_say(
-        t, "A row for each word", NULL,
-        "[4, 6]: what a projection gives. The first three numbers of a row are for head 0, the others for head 1. To "
-        "go one word on is to go 6 numbers on, to go one number on is 1: strides (6, 1).");
+    tour_say(t, "A row for each word", NULL,
+             "[4, 6]: the output of a projection. The first three elements of a row belong to head 0, the "
+             "others to head 1. The next word is 6 elements further, the next element 1: strides (6, 1).");
     tour_colour_heads(tour_show(t, "a", rows, TOUR_SHAPE(WORDS, WIDTH)), HEADS, D);
 
-    tour_say(
-        t, "view(4, 2, 3)", "mha_cview, .stride",
-        "The row of six is counted as two rows of three: word, head, number, with strides (6, 3, 1). Memory is as it "
-        "was.");
+    tour_say(t, "view(4, 2, 3)", "mha_cview, .stride",
+             "The row of six is viewed as two rows of three: word, head, feature, with strides (6, 3, 1). "
+             "Memory is unchanged.");
     tour_colour_heads(tour_show(t, "view", rows, TOUR_SHAPE(WORDS, HEADS, D)), HEADS, D);
 
     const int64_t by_word[4] = {0, D, WIDTH, 1}; /* batch, head, word, number */
     const mha_cview as_rows = {rows, {by_word[0], by_word[1], by_word[2], by_word[3]}};
     const mha_view in_heads = {heads, {WORDS * WIDTH, WORDS * D, D, 1}};
     TOUR_TRY(copy(t, as_rows, in_heads));
-    tour_say(
-        t, "transpose(0, 1)", "mha_attention, .q = {a, {0, 3, 6, 1}}",
-        "Heads first: head, word, number, with strides (3, 6, 1). Still the same memory, but now each head is a matrix "
-        "[4, 3], as if the columns had been cut in two. The operator takes such strides as they are. What is "
-        "printed is what it read: attention in which every word sees itself alone gives the values.");
+    tour_say(t, "transpose(0, 1)", "mha_attention, .q = {a, {0, 3, 6, 1}}",
+             "Head axis first: head, word, feature, with strides (3, 6, 1). It is still the same memory, "
+             "but each head is now a matrix [4, 3], as if the columns had been split. The operator accepts "
+             "such strides. The printed values are the ones it read: with attention of every word to itself "
+             "alone, the output is the values.");
     tour_colour_heads(tour_show(t, "heads", heads, TOUR_SHAPE(HEADS, WORDS, D)), HEADS, (int64_t)WORDS * D);
 
     const mha_view as_words = {merged, {by_word[0], by_word[1], by_word[2], by_word[3]}};
     TOUR_TRY(copy(t, (mha_cview){heads, {WORDS * WIDTH, WORDS * D, D, 1}}, as_words));
-    tour_say(
-        t, "And back", "mha_attention, .out = {merged, {0, 3, 6, 1}}",
-        "After attention the heads go back beside each other. The operator writes through strides too, so its output "
-        "is [4, 6] at once: %s as in the beginning.",
-        memcmp(merged, rows, sizeof rows) == 0 ? "the same bits" : "other numbers");
+    tour_say(t, "And back", "mha_attention, .out = {merged, {0, 3, 6, 1}}",
+             "After attention the heads are concatenated again. The operator also writes through strides, "
+             "so its output is [4, 6] directly: %s the input.",
+             memcmp(merged, rows, sizeof rows) == 0 ? "bitwise identical to" : "different from");
     tour_colour_heads(tour_show(t, "merged", merged, TOUR_SHAPE(WORDS, WIDTH)), HEADS, D);
 }

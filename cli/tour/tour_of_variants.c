@@ -56,31 +56,32 @@ static const struct variant {
     mha_status (*make)(tour *t);
 } variants[] = {
     {"plain", "plain_output", "Plain multi-head attention", "mha_standard_mha_create",
-     "Four projections of 768 to 768 with biases, twelve heads of width 64. How many heads the width is cut into "
+     "Four projections from 768 to 768 with biases, twelve heads of width 64. The number of heads "
      "changes neither count.",
      make_plain},
     {"head pruning", "pruned_output", "Dynamic head pruning", "mha_head_pruning_create (.prune_ratio = 0.25)",
-     "A predictor scores the heads of each sequence, and nine of twelve are computed. Fewer flops, no fewer "
-     "parameters: the tour head-pruning has the steps.",
+     "A predictor scores the heads of each sequence, and nine of twelve are computed: fewer flops, "
+     "but not fewer parameters. The tour head-pruning has the steps.",
      make_pruning},
     {"grouped queries", "grouped_output", "Grouped queries", "mha_grouped_query_create (.num_kv_heads = 3)",
-     "Four query heads share one head of keys and values, so k_proj and v_proj are a quarter as tall, and so is the "
-     "cache of a decoder. The tour grouped-query has the steps.",
+     "Four query heads share one key/value head, so k_proj and v_proj have a quarter of the rows, "
+     "and the cache of a decoder is a quarter. The tour grouped-query has the steps.",
      make_grouped},
     {"multi-query", "multi_query_output", "One head of keys and values", "mha_grouped_query_create (.num_kv_heads = 1)",
-     "All twelve query heads share one head of keys and values: the smallest cache that there is.", make_multi_query},
+     "All twelve query heads share one key/value head: the smallest possible cache.", make_multi_query},
     {"LLaMA", "llama_output", "LLaMA attention",
      "mha_llama_attention_create (.num_kv_heads = 3, .causal = 1, .rotary = 1)",
-     "Grouped queries without biases, with rotary positions and a cache. The tour llama-attention has the steps.",
+     "Grouped queries without biases, with rotary positions and a cache. The tour llama-attention "
+     "has the steps.",
      make_llama},
     {"two of 12 experts", "experts_output", "Experts", "mha_moe_heads_create (.top_k = 2)",
-     "Twelve heads as experts, each with a projection of its own, of which a router takes two for each sequence. The "
-     "tour moe-heads has the steps.",
+     "Twelve heads are experts, each with its own projections; a router chooses two of them for "
+     "each sequence. The tour moe-heads has the steps.",
      make_moe},
     {"adaptive heads", "adaptive_output", "A number of heads for each sequence",
      "mha_adaptive_heads_create (.head_options = {4, 8, 16})",
-     "A predictor decides how many heads the width is cut into; the matrices are those of the plain layer. The tour "
-     "adaptive-heads has the steps.",
+     "A predictor chooses the number of heads that the width is split into; the matrices are those "
+     "of the plain layer. The tour adaptive-heads has the steps.",
      make_adaptive},
 };
 enum { VARIANTS = sizeof variants / sizeof *variants };
@@ -111,11 +112,11 @@ static void walk(tour *t, float *x, float *output)
         tour_count_given(t, counts[0]);
         if (v > 0) tour_count_given(t, counts[v]);
     }
-    tour_say(
-        t, "All of them", "mha_variant_parameter_count, mha_trace_flops",
-        "Width 768, twelve heads, one sequence of 128 tokens, each layer drawn and run. Parameters with biases. Flops "
-        "are the multiplications and additions of matrix products, masked weights included, heads that were not "
-        "computed left out. `mha plan` has more of this for a model of any size.");
+    tour_say(t, "All of them", "mha_variant_parameter_count, mha_trace_flops",
+             "Width 768, twelve heads, one sequence of 128 tokens; each layer is initialized and run. "
+             "Parameters include biases. Flops are the multiplications and additions of matrix products, "
+             "masked weights included, and without heads that are not computed. `mha plan` computes these "
+             "for a model of any size.");
     for (int v = 0; v < VARIANTS; v++)
         tour_count_given(t, counts[v]);
 }

@@ -11,24 +11,24 @@
     X("causal-attention", tour_causal_attention, "mask_and_dropout.c",                                                 \
       "the causal mask: no word sees the words after it")                                                              \
     X("dropout", tour_dropout, "mask_and_dropout.c", "weights dropped at random, the rest scaled up")                  \
-    X("stacked-heads", tour_stacked_heads, "many_heads.c", "several heads as a list, their outputs beside each other") \
+    X("stacked-heads", tour_stacked_heads, "many_heads.c", "several heads as a list, their outputs concatenated")      \
     X("batched-product", tour_batched_product, "batched_product.c", "one product for all heads")                       \
-    X("reshape", tour_reshape, "split_heads.c", "how a row is cut into heads and put together again")                  \
+    X("reshape", tour_reshape, "split_heads.c", "how a row is split into heads and merged again")                      \
     X("weight-split", tour_weight_split, "many_heads.c", "one matrix for all heads, and an output projection")         \
     X("qkv-attention", tour_qkv_attention, "three_inputs.c",                                                           \
       "queries, keys and values from three inputs, and a padding mask")                                                \
     X("standard-mha", tour_standard_mha, "standard_mha.c",                                                             \
-      "the layer that the improved ones are compared with, and a mask of 0 and 1")                                     \
+      "the baseline of the improved variants, with a mask of 0 and 1")                                                 \
     X("grouped-query", tour_grouped_query, "grouped_query.c", "query heads share keys and values")                     \
     X("moe-heads", tour_moe_heads, "chosen_heads.c", "heads as experts, of which a router takes two")                  \
     X("head-pruning", tour_head_pruning, "chosen_heads.c",                                                             \
-      "each sequence keeps its best heads, the others are not computed")                                               \
+      "each sequence keeps its highest-scoring heads; the others are not computed")                                    \
     X("adaptive-heads", tour_adaptive_heads, "chosen_heads.c", "each sequence has its own number of heads")            \
-    X("llama-attention", tour_llama_attention, "token_by_token.c",                                                     \
-      "rotary positions, and keys and values kept from token to token")                                                \
+    X("llama-attention", tour_llama_attention, "token_by_token.c", "rotary positions, and a cache of keys and values") \
     X("induction", tour_induction, "train_induction.c",                                                                \
-      "the built-in model copies: two heads agree, and without one nothing is left")                                   \
-    X("variants", tour_variants, "variants.c", "parameters and flops of all of them next to plain multi-head attention")
+      "the built-in model copies: two heads cooperate, and neither works alone")                                       \
+    X("variants", tour_variants, "variants.c",                                                                         \
+      "parameters and flops of every variant next to plain multi-head attention")
 
 #define TOUR__X(name, walk, example, summary) void walk(tour *t);
 TOUR_MAP(TOUR__X)
