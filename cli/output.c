@@ -217,7 +217,7 @@ int cli_check_out(const cli_session *session)
     if (!path || out_is_stdout(session)) return CLI_DONE;
     const int code = session->command->shared & CLI_OUT ? cli_inputs_check(session, "-o", path) : CLI_DONE;
     if (code != CLI_DONE || session->options.force || access(path, F_OK) != 0) return code;
-    return cli_usage(session, "%s: it exists; give --force to replace it", cli_shown(path));
+    return cli_usage(session, "%s exists; --force replaces it", cli_shown(path));
 }
 
 int cli_write_file(const cli_session *session, const void *data, size_t bytes)

@@ -22,11 +22,13 @@ static struct {
 static const struct poptOption options[] = {
     {"type", 0, POPT_ARG_STRING, &given.type, 0, "bpe: byte-level, as GPT-2 (default); wordpiece: as BERT", "TYPE"},
     {"vocab-size", 0, POPT_ARG_STRING, &given.vocab_size, 0, "tokens to learn, special ones included", "N"},
-    {"min-frequency", 0, POPT_ARG_STRING, &given.min_frequency, 0, "make no token of a rarer pair (default: 2)", "N"},
+    {"min-frequency", 0, POPT_ARG_STRING, &given.min_frequency, 0,
+     "merge only pairs at least this frequent (default: 2)", "N"},
     {"special", 0, POPT_ARG_ARGV, &given.special, 0, "one more special token; may be given again", "TOKEN"},
     {"lowercase", 0, POPT_ARG_NONE, &given.lowercase, 0, "wordpiece: lower case, without accents", NULL},
     {"alphabet", 0, POPT_ARG_STRING, &given.alphabet, 0, "wordpiece: the N most frequent characters only", "N"},
-    {"file", 'f', POPT_ARG_ARGV, &given.files, 0, "learn from FILE, - is stdin; arguments are more files then", "FILE"},
+    {"file", 'f', POPT_ARG_ARGV, &given.files, 0, "train on FILE, - is stdin; further arguments are more files",
+     "FILE"},
     POPT_TABLEEND};
 
 /* What is read, and how far it has come. */
@@ -183,7 +185,7 @@ static int put_result(cli_session *s, const mha_tokenizer_train_options *o, cons
             false);
     fprintf(s->out, "%s: %lld tokens, %lld of them characters\n", cli_out_name(s), (long long)t->tokens,
             (long long)t->characters);
-    fprintf(s->out, "%slearned from %lld words, %lld of them distinct; the last pair joined stood there %lld times%s\n",
+    fprintf(s->out, "%strained on %lld words, %lld of them distinct; the last merged pair occurred %lld times%s\n",
             cli_dim(s), (long long)t->words, (long long)t->distinct, (long long)t->rarest, cli_plain(s));
     return CLI_DONE;
 }
@@ -201,7 +203,7 @@ static int train(cli_session *s, const mha_tokenizer_train_options *o, mha_token
     mha_tokenizer_trained trained;
     mha_tokenizer_trainer_trained(trainer, &trained);
     if (trained.tokens < o->vocab_size)
-        cli_say(s, "only %lld tokens: no other pair stands in the text %lld times", (long long)trained.tokens,
+        cli_say(s, "only %lld tokens: no further pair occurs %lld times", (long long)trained.tokens,
                 (long long)(o->min_frequency ? o->min_frequency : 2));
     return put_result(s, o, &trained);
 }

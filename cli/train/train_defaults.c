@@ -65,7 +65,7 @@ int train_settings_check(const cli_session *s, train_settings *t)
     if (code == CLI_DONE) code = train_settings_check_teacher(s, t);
     if (code != CLI_DONE) return code;
     if (t->export_dtype && !t->export) return cli_usage(s, "--export-dtype goes with --export");
-    if (t->file.count && t->tokens.count) return cli_usage(s, "-f and --tokens: learn from one or the other");
+    if (t->file.count && t->tokens.count) return cli_usage(s, "-f and --tokens exclude each other");
     if (!t->file.count && !t->tokens.count) return cli_usage(s, "no text: give one with -f FILE, or --tokens FILE");
     whole(&t->batch, 8);
     whole(&t->accumulate, 1);
@@ -83,7 +83,7 @@ int train_settings_check(const cli_session *s, train_settings *t)
     whole(&t->sample_tokens, 40);
     number(&t->temperature, 0.8);
     number(&t->eval_share, 0);
-    if (t->eval.count && t->eval_share > 0) return cli_usage(s, "--eval and --eval-share: give one of them");
+    if (t->eval.count && t->eval_share > 0) return cli_usage(s, "--eval and --eval-share exclude each other");
     if (t->floor > t->rate) return cli_usage(s, "--floor %g is above --rate %g", t->floor, t->rate);
     return CLI_DONE;
 }
@@ -95,8 +95,8 @@ int train_settings_fit_model(const cli_session *s, train_settings *t, const mha_
     if (teacher && teacher->max_positions < most) most = teacher->max_positions;
     whole(&t->length, most);
     if (!teacher || t->length <= teacher->max_positions) return CLI_DONE;
-    return cli_usage(s, "--length %lld: the model of --teacher takes %lld tokens", t->length,
-                     (long long)teacher->max_positions);
+    return cli_usage(s, "--length must be at most the %lld tokens of the teacher (got %lld)",
+                     (long long)teacher->max_positions, (long long)t->length);
 }
 
 int train_settings_fit_data(const cli_session *s, train_settings *t, int64_t sequences)
@@ -108,7 +108,7 @@ int train_settings_fit_data(const cli_session *s, train_settings *t, int64_t seq
     t->epochs = NAN; /* they are steps now */
     t->follows[TRAIN_WARMUP] = t->warmup < 0;
     whole(&t->warmup, t->steps / 50);
-    if (t->warmup > t->steps) return cli_usage(s, "--warmup %lld is more than all %lld steps", t->warmup, t->steps);
+    if (t->warmup > t->steps) return cli_usage(s, "--warmup %lld exceeds the %lld steps", t->warmup, t->steps);
     return train_settings_fit_gates(s, t);
 }
 

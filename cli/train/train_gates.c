@@ -55,7 +55,7 @@ int train_settings_fit_gates(const cli_session *s, train_settings *t)
             s, "--gates-end must be after --gates-start = %lld (got %lld): give more --steps, or a later --gates-end",
             t->gates_start, t->gates_end);
     if (t->heads < 0 || t->gates_end <= t->steps) return CLI_DONE;
-    return cli_usage(s, "--gates-end %lld is beyond the last of %lld steps: more than --heads %lld would stay open",
+    return cli_usage(s, "--gates-end %lld is after the last of %lld steps: more than --heads %lld would stay open",
                      t->gates_end, t->steps, t->heads);
 }
 

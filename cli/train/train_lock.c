@@ -63,7 +63,7 @@ int train_lock_take(train_run *run)
     }
     close(run->lock);
     run->lock = -1;
-    return cli_error(run->s, CLI_FAILED, "%s: another training writes it now", cli_shown(run->s->options.out));
+    return cli_error(run->s, CLI_FAILED, "%s: another training run is writing it", cli_shown(run->s->options.out));
 }
 
 int train_lock_free(train_run *run)

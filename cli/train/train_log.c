@@ -187,7 +187,7 @@ void train_log_go_on(const cli_session *s, train_log *log, const char *path)
 {
     log->folder = cli_open_at(AT_FDCWD, path, TO_END, 0);
     if ((log->folder < 0 && errno == ENOENT) || (log->folder >= 0 && cut(log, log->folder))) return;
-    cli_say(s, "%s: %s: steps come into it with the next checkpoint", cli_shown(path), strerror(errno));
+    cli_say(s, "%s: %s: steps are logged again from the next checkpoint", cli_shown(path), strerror(errno));
     if (log->folder >= 0) close(log->folder);
     log->folder = -1;
 }
@@ -225,7 +225,7 @@ static bool begins_with(int fd, const char *text, size_t bytes)
 static int replace_copy(const cli_session *s, const train_log *log, const char *text, size_t bytes)
 {
     if (!s->options.force && !begins_with(log->file, text, bytes))
-        return cli_usage(s, "--log %s: it is not a log of this run; --force replaces it", cli_shown(log->path));
+        return cli_usage(s, "--log %s is not a log of this run; --force replaces it", cli_shown(log->path));
     if (ftruncate(log->file, 0) == 0) return append(s, log->file, text, bytes, log->path);
     return cli_error(s, CLI_FAILED, "%s: cannot be the log: %s", cli_shown(log->path), strerror(errno));
 }
@@ -280,7 +280,7 @@ static int take_line(const cli_session *s, const char *path, const char *line, s
     const int64_t last = log->count ? log->record[log->count - 1].step : -1;
     if (parse(line, bytes, &r) && r.step > last && r.step <= step) return push(s, log, &r, line, bytes);
     json_decref(r.samples);
-    return cli_error(s, CLI_REFUSED, "%s: line %lld is no record of a step" MEND, cli_shown(path),
+    return cli_error(s, CLI_REFUSED, "%s: line %lld is not the record of a step" MEND, cli_shown(path),
                      (long long)log->count + 1, (long long)step);
 }
 
@@ -301,7 +301,7 @@ static int read_lines(const cli_session *s, const char *path, FILE *file, int64_
     if (code != CLI_DONE || !missing) return code;
     if (!feof(file)) /* not ferror, which getline leaves unset where memory is short */
         return cli_error(s, errno == ENOMEM ? CLI_FAILED : CLI_REFUSED, "%s: %s", cli_shown(path), strerror(errno));
-    return cli_error(s, CLI_REFUSED, "%s: the steps to %lld are not in it" MEND, cli_shown(path), (long long)step,
+    return cli_error(s, CLI_REFUSED, "%s: the steps up to %lld are missing" MEND, cli_shown(path), (long long)step,
                      (long long)step);
 }
 

@@ -164,7 +164,7 @@ int train_model_open(cli_session *s, const train_settings *t, mha_model **model)
 {
     char path[PATH_MAX];
     if (t->from && (t->shape || t->tokenizer || t->vocab > 0))
-        return cli_usage(s, "--from is a model with its shape and tokenizer: it takes no --%s",
+        return cli_usage(s, "--from defines shape and tokenizer: it excludes --%s",
                          t->shape       ? "shape"
                          : t->tokenizer ? "tokenizer"
                                         : "vocab");
@@ -201,7 +201,7 @@ static int find_end(const cli_session *s, const train_settings *t, const mha_mod
     if (t->end_token) return CLI_DONE;
     form->end = config_end(model);
     if (form->end < 0) form->end = find_token(form->tokenizer, ends);
-    return form->end >= 0 ? CLI_DONE : cli_usage(s, "which token ends a text? Give --end-token TOKEN");
+    return form->end >= 0 ? CLI_DONE : cli_usage(s, "missing the token that ends a text: give --end-token TOKEN");
 }
 
 static int find_encoder_tokens(const cli_session *s, train_form *form)
@@ -230,7 +230,7 @@ int train_form_find(const cli_session *s, const train_settings *t, const mha_mod
                          .masks = !info->causal && train_settings_labels(t)};
     form->apart = !form->causal && !form->masks && t->file.count;
     if (t->file.count && !form->tokenizer)
-        return cli_error(s, CLI_REFUSED, "no tokenizer to read texts with: give --tokenizer FOLDER");
+        return cli_error(s, CLI_REFUSED, "missing the tokenizer of the texts: give --tokenizer FOLDER");
     if (t->length > info->max_positions)
         return cli_usage(s, "--length %lld: the model takes %lld tokens", t->length, (long long)info->max_positions);
     if (!form->causal && t->length < 3)

@@ -35,7 +35,7 @@ static int open_new(train_run *run, mha_model **model)
 {
     const int code = train_model_open(run->s, &run->t, model);
     if (code != CLI_DONE || run->teacher || mha_model_describe(*model)->logits) return code;
-    return cli_error(run->s, CLI_REFUSED, "%s has no head of logits: there is no loss to learn from without --teacher",
+    return cli_error(run->s, CLI_REFUSED, "%s has no language-model head: it can only be trained with --teacher",
                      cli_shown(run->s->model_name));
 }
 
@@ -140,7 +140,7 @@ static int read_log(train_run *run, const char *path)
 {
     const train_record now = {.step = run->begun, .loss = NAN, .rate = NAN, .norm = NAN, .eval = NAN, .open = NAN};
     if (access(path, F_OK) == 0 || errno != ENOENT) return train_log_read(run->s, path, run->begun, &run->log);
-    cli_say(run->s, "%s is not there: the log begins at step %lld", cli_shown(path), (long long)run->begun);
+    cli_say(run->s, "%s does not exist: the log begins at step %lld", cli_shown(path), (long long)run->begun);
     return train_log_add(run->s, &run->log, &now);
 }
 

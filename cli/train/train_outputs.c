@@ -97,9 +97,10 @@ static int check_export(train_run *run, const char *named, const char *from)
     const train_settings *t = &run->t;
     const taken list[] = {{"-o", s->options.out}, {"--from", from}, {"--teacher", t->teacher}};
     const char *other = find_taken(t->export, list, sizeof list / sizeof *list);
-    if (other) return cli_usage(s, "--export %s: it is the folder of %s, or lies in it", cli_shown(t->export), other);
+    if (other)
+        return cli_usage(s, "--export %s must not be the folder of %s or be inside it", cli_shown(t->export), other);
     if (is_within(s->options.out, t->export))
-        return cli_usage(s, "--export %s: the folder of -o lies in it", cli_shown(t->export));
+        return cli_usage(s, "--export %s must not contain the folder of -o", cli_shown(t->export));
     snprintf(inside, sizeof inside, "%s/training.json", t->export);
     if (!s->options.force && access(inside, F_OK) == 0)
         return cli_usage(s, "--export %s already contains a training run; --force replaces it", cli_shown(t->export));
@@ -108,7 +109,7 @@ static int check_export(train_run *run, const char *named, const char *from)
     if (code != CLI_DONE) return code;
     run->own_export = s->options.force || train_run_is_export(run, t->export);
     if (!run->own_export && access(t->export, F_OK) == 0)
-        return cli_usage(s, "--export %s: it is not an export of this run; --force replaces it", cli_shown(t->export));
+        return cli_usage(s, "--export %s is not an export of this run; --force replaces it", cli_shown(t->export));
     return check_folder(s, t->export, run->own_export);
 }
 
@@ -121,7 +122,7 @@ static int check_log(train_run *run, const char *named, const char *from)
     if (is_within(t->log, s->options.out))
         return cli_usage(s, "--log %s must not be in the folder of -o, which has its own log", cli_shown(t->log));
     const char *other = find_taken(t->log, list, sizeof list / sizeof *list);
-    if (other) return cli_usage(s, "--log %s: it lies in the folder of %s", cli_shown(t->log), other);
+    if (other) return cli_usage(s, "--log %s must not be in the folder of %s", cli_shown(t->log), other);
     const int code = check_inputs(run, "--log", t->log, from);
     return code == CLI_DONE ? check_free(run, "--log", t->log, named) : code;
 }
@@ -143,7 +144,7 @@ int train_places_check(train_run *run, const char *export, const char *log)
     const train_settings *t = &run->t;
     int code = find_from(run, &from);
     if (code == CLI_DONE && is_within(t->teacher, s->options.out))
-        return cli_usage(s, "--teacher %s: it is the folder of -o, or lies in it", cli_shown(t->teacher));
+        return cli_usage(s, "--teacher %s must not be the folder of -o or be inside it", cli_shown(t->teacher));
     if (code == CLI_DONE && !run->goes_on) code = check_inputs(run, "-o", s->options.out, from);
     if (code == CLI_DONE) code = check_folder(s, s->options.out, run->goes_on || s->options.force);
     if (code == CLI_DONE && t->export) code = check_export(run, export, from);

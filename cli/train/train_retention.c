@@ -155,7 +155,7 @@ static void only_kept(train_run *run, number_list *list)
         if (is_kept(run, entry, step))
             list->number[count++] = step;
         else if (step > run->told)
-            cli_say(run->s, "%s stays: a training went on in it, or it holds files of another kind", cli_shown(entry));
+            cli_say(run->s, "keeping %s: a training run continued in it, or it contains other files", cli_shown(entry));
         if (step > run->told) run->told = step;
     }
     list->count = count;
@@ -185,7 +185,7 @@ int train_keep_begin(const train_run *run)
     int code = list_kept(run, &list);
     if (code == CLI_DONE && list.count) {
         name_kept(run, list.number[0], entry);
-        code = cli_usage(run->s, "%s: it exists; give --force to replace it", cli_shown(entry));
+        code = cli_usage(run->s, "%s exists; --force replaces it", cli_shown(entry));
     }
     free(list.number);
     return code;

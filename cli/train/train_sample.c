@@ -39,7 +39,7 @@ int train_run_prompts(train_run *run)
 {
     const train_list *texts = &run->t.sample;
     if (!texts->count) return CLI_DONE;
-    if (!run->data.form.causal) return cli_usage(run->s, "--sample: an encoder writes no text");
+    if (!run->data.form.causal) return cli_usage(run->s, "--sample requires a decoder");
     if (!run->data.form.tokenizer) return cli_usage(run->s, "--sample: the model has no tokenizer");
     run->prompts = calloc((size_t)texts->count, sizeof *run->prompts);
     if (!run->prompts) return no_memory(run->s);

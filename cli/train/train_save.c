@@ -211,8 +211,8 @@ static int refuse_data(const train_run *run, bool cut_anew)
     const char *option = run->t.file.count ? "-f" : "--tokens";
     if (cut_anew)
         return cli_error(run->s, CLI_REFUSED,
-                         "--length %lld cuts other sequences from the data than the checkpoint has: name them with %s "
-                         "to go on all the same",
+                         "--length %lld splits the data differently from the checkpoint: repeat them with %s "
+                         "to continue anyway",
                          run->t.length, option);
     return cli_error(run->s, CLI_REFUSED, "data changed since the checkpoint: repeat them with %s to continue anyway",
                      option);
@@ -231,7 +231,7 @@ static int compare_data(const train_run *run)
                          "data of --eval changed since the checkpoint: repeat --eval to continue anyway");
     if (data) return CLI_DONE;
     if (!run->t.names_data) return refuse_data(run, cut_anew);
-    cli_say(s, "these are other data than before: the training is not that of an undisturbed run");
+    cli_say(s, "data changed: results will differ from an uninterrupted run");
     return CLI_DONE;
 }
 
@@ -241,11 +241,12 @@ static int compare_teacher(const train_run *run)
     const char *was = json_string_value(json_object_get(json_object_get(run->was, "teacher"), "digest"));
     if (!run->teacher || (was && strcmp(was, run->teacher_digest) == 0)) return CLI_DONE;
     if (!run->t.names_teacher)
-        return cli_error(s, CLI_REFUSED,
-                         "the model in %s is not the teacher of the checkpoint: name it with --teacher to go on all "
-                         "the same",
-                         cli_shown(run->t.teacher));
-    if (was) cli_say(s, "this is another teacher than before: the training is not that of an undisturbed run");
+        return cli_error(
+            s, CLI_REFUSED,
+            "the model in %s differs from the teacher of the checkpoint: repeat it with --teacher to continue "
+            "anyway",
+            cli_shown(run->t.teacher));
+    if (was) cli_say(s, "teacher changed: results will differ from an uninterrupted run");
     return CLI_DONE;
 }
 

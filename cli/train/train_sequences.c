@@ -83,7 +83,7 @@ static void check_ends(const cli_session *s, train_data *d, const train_piece *p
         mha_train_digest_add_number(&d->digest, (uint64_t)p->ends[n]);
     }
     if (cut)
-        cli_say(s, "%lld of %lld texts are longer than --length %lld, and are cut", (long long)cut,
+        cli_say(s, "%lld of %lld texts are longer than --length %lld and are truncated", (long long)cut,
                 (long long)p->sequences, (long long)d->form.length);
 }
 
@@ -130,7 +130,7 @@ int train_data_shorten(const cli_session *s, train_data *d, const char *name)
         if (d->piece[n].count > most) most = d->piece[n].count;
     if (most < least) return refuse_short(s, d, name, least);
     const int64_t length = most + d->form.length - taken(&d->form);
-    cli_say(s, "%s: --length %lld instead of %lld: the data have only %lld tokens", text_reader_name(name),
+    cli_say(s, "%s: using --length %lld instead of %lld: the data have only %lld tokens", text_reader_name(name),
             (long long)length, (long long)d->form.length, (long long)d->tokens);
     d->form.length = length;
     for (int n = 0; n < d->pieces; n++)

@@ -127,7 +127,7 @@ static int take_text(const cli_session *s, const char *name, const row *r, const
 {
     if (json_is_string(value)) return set_text(s, r, json_string_value(value), t);
     if (r->kind != SHAPE) return wants(s, name, r, "a string");
-    if (!json_is_object(value)) return wants(s, name, r, "a string, or an object as config.json has it");
+    if (!json_is_object(value)) return wants(s, name, r, "a string, or an object as in config.json");
     char *text = json_dumps(value, JSON_COMPACT);
     const int code = text ? set_text(s, r, text, t) : no_memory(s);
     free(text);
@@ -176,8 +176,7 @@ int train_settings_take(const cli_session *s, const char *name, const json_t *ob
         int n = 0;
         while (n < ROWS && strcmp(rows[n].key, key) != 0)
             n++;
-        if (n == ROWS)
-            return cli_error(s, CLI_REFUSED, "%s: there is no setting \"%s\"", cli_shown(name), cli_shown(key));
+        if (n == ROWS) return cli_error(s, CLI_REFUSED, "%s: unknown setting \"%s\"", cli_shown(name), cli_shown(key));
         const int code = take(s, name, &rows[n], value, t);
         if (code != CLI_DONE) return code;
     }
@@ -187,7 +186,7 @@ int train_settings_take(const cli_session *s, const char *name, const json_t *ob
 /* Passes are steps in other words: who gives the one takes the other back. */
 static int choose_extent(const cli_session *s, bool steps, bool epochs, train_settings *t)
 {
-    if (steps && epochs) return cli_usage(s, "steps and epochs: give one of them");
+    if (steps && epochs) return cli_usage(s, "steps and epochs exclude each other");
     if (steps) t->epochs = NAN;
     if (epochs) t->steps = -1;
     return CLI_DONE;
@@ -276,7 +275,8 @@ int train_settings_check_texts(const cli_session *s, const train_settings *t)
         char *const *texts = texts_of(t, &rows[n], &count);
         for (int i = 0; i < count; i++)
             if (cli_utf8_bytes(texts[i], strlen(texts[i])) < strlen(texts[i]))
-                return cli_error(s, CLI_REFUSED, "%s \"%s\": not UTF-8, so training.json cannot keep it for --resume",
+                return cli_error(s, CLI_REFUSED,
+                                 "%s must be UTF-8, which training.json stores for --resume (got \"%s\")",
                                  rows[n].option, cli_shown(texts[i]));
     }
     return CLI_DONE;
@@ -315,7 +315,7 @@ int train_settings_take_options(const cli_session *s, train_settings *t)
     int code = choose_extent(s, train_given.steps != NULL, train_given.epochs != NULL, t);
     name_data(train_given.file != NULL, train_given.tokens != NULL, train_given.eval != NULL, t);
     t->names_teacher |= train_given.teacher != NULL;
-    if (train_given.from && s->options.model) return cli_usage(s, "-m and --from mean the same: give one of them");
+    if (train_given.from && s->options.model) return cli_usage(s, "-m and --from mean the same: give only one");
     const bool dash = s->arg_count == 1 && strcmp(s->args[0], "-") == 0; /* as -f - */
     if (s->arg_count && !train_given.file && train_given.tokens)
         return cli_usage(s, "unexpected argument \"%s\": each file of ids requires its own --tokens",

@@ -18,13 +18,13 @@
     X(TEXT, tokenizer, 0, "tokenizer", 0, 0, "tokenizer of a new model: a folder with tokenizer.json", "FOLDER") \
     X(WHOLE, vocab, 0, "vocab", 1, INT32_MAX, "vocabulary size of a new model (default: the tokenizer's)", "N")
 /* What is learned from. */
-#define TRAIN_SETTINGS_DATA(X)                                                                                     \
-    X(PATHS, file, 'f', "file", 0, 0, "train on the texts of FILE, - is standard input; arguments are more files", \
-      "FILE")                                                                                                      \
-    X(PATHS, tokens, 0, "tokens", 0, 0, "train on token ids: .npy, or .bin of 16-bit ids", "FILE")                 \
-    X(TEXT, documents, 0, "documents", 0, 0, "a text is a line (default), a paragraph, or whole: the file", "HOW") \
-    X(TEXT, end_token, 0, "end-token", 0, 0, "appended to each text (default: the model's)", "TOKEN")              \
-    X(WHOLE, length, 0, "length", 2, 1 << 24, "tokens per sequence (default: 128, or the model's maximum)", "N")   \
+#define TRAIN_SETTINGS_DATA(X)                                                                                    \
+    X(PATHS, file, 'f', "file", 0, 0, "train on the texts of FILE, - is stdin; further arguments are more files", \
+      "FILE")                                                                                                     \
+    X(PATHS, tokens, 0, "tokens", 0, 0, "train on token ids: .npy, or .bin of 16-bit ids", "FILE")                \
+    X(TEXT, documents, 0, "documents", 0, 0, "unit of a text: line (default), paragraph, or whole file", "HOW")   \
+    X(TEXT, end_token, 0, "end-token", 0, 0, "appended to each text (default: the model's)", "TOKEN")             \
+    X(WHOLE, length, 0, "length", 2, 1 << 24, "tokens per sequence (default: 128, or the model's maximum)", "N")  \
     X(NUMBER, mask, 0, "mask", 1e-6, 1, "encoders: fraction of the tokens to predict (default: 0.15)", "X")
 /* Batches and steps. */
 #define TRAIN_SETTINGS_STEPS(X)                                                                                   \
@@ -35,19 +35,19 @@
     X(WHOLE, seed, 's', "seed", 0, 1LL << 62, "seed of new weights, order, masks, dropout, samples (default: 0)", \
       "SEED")                                                                                                     \
     X(TEXT, dtype, 0, "dtype", 0, 0, "of matrix products: f32 (default) or bf16; weights stay f32", "TYPE")       \
-    X(FLAG, recompute, 0, "recompute", 0, 0, "use less memory: recompute activations, a quarter more work", NULL)
+    X(FLAG, recompute, 0, "recompute", 0, 0, "recompute activations: less memory, a quarter more work", NULL)
 /* The optimizer. */
-#define TRAIN_SETTINGS_ADAMW(X)                                                                                \
-    X(NUMBER, rate, 0, "rate", 1e-12, 1e6, "largest learning rate (default: 0.001, with --from 0.00005)", "X") \
-    X(WHOLE, warmup, 0, "warmup", 0, 1LL << 40, "steps until that rate (default: a fiftieth of all)", "N")     \
-    X(TEXT, schedule, 0, "schedule", 0, 0, "of the rate after that: cosine (default), constant", "HOW")        \
-    X(NUMBER, floor, 0, "floor", 0, 1e6, "where the cosine ends (default: a tenth of --rate)", "X")            \
-    X(NUMBER, decay, 0, "decay", 0, 1e6, "weight decay (default: 0.1)", "X")                                   \
-    X(TEXT, decays, 0, "decays", 0, 0, "parameters with weight decay: matrices (default), dense, all", "WHAT") \
-    X(NUMBER, beta1, 0, "beta1", 1e-9, 1 - 1e-9, "of AdamW (default: 0.9)", "X")                               \
-    X(NUMBER, beta2, 0, "beta2", 1e-9, 1 - 1e-9, "of AdamW (default: 0.95)", "X")                              \
-    X(NUMBER, clip, 0, "clip", 0, 1e30, "clip gradients to this norm, 0 = never (default: 1)", "X")            \
-    X(TEXTS, freeze, 0, "freeze", 0, 0, "tensors that stay as they are: a name, \"*end\" or \"begin*\"", "NAME")
+#define TRAIN_SETTINGS_ADAMW(X)                                                                                    \
+    X(NUMBER, rate, 0, "rate", 1e-12, 1e6, "largest learning rate (default: 0.001, with --from 0.00005)", "X")     \
+    X(WHOLE, warmup, 0, "warmup", 0, 1LL << 40, "steps of warm-up to that rate (default: a fiftieth of all)", "N") \
+    X(TEXT, schedule, 0, "schedule", 0, 0, "schedule after the warm-up: cosine (default), constant", "HOW")        \
+    X(NUMBER, floor, 0, "floor", 0, 1e6, "final rate of the cosine (default: a tenth of --rate)", "X")             \
+    X(NUMBER, decay, 0, "decay", 0, 1e6, "weight decay (default: 0.1)", "X")                                       \
+    X(TEXT, decays, 0, "decays", 0, 0, "parameters with weight decay: matrices (default), dense, all", "WHAT")     \
+    X(NUMBER, beta1, 0, "beta1", 1e-9, 1 - 1e-9, "of AdamW (default: 0.9)", "X")                                   \
+    X(NUMBER, beta2, 0, "beta2", 1e-9, 1 - 1e-9, "of AdamW (default: 0.95)", "X")                                  \
+    X(NUMBER, clip, 0, "clip", 0, 1e30, "clip gradients to this norm, 0 = never (default: 1)", "X")                \
+    X(TEXTS, freeze, 0, "freeze", 0, 0, "frozen tensors: a name, \"*end\" or \"begin*\"", "NAME")
 /* Dropout. */
 #define TRAIN_SETTINGS_DROPOUT(X)                                                                                      \
     X(NUMBER, dropout, 0, "dropout", 0, 0.99, "fraction of the values dropped, in all three places (default: 0)", "P") \
@@ -57,25 +57,28 @@
 /* Heads that close. */
 #define TRAIN_SETTINGS_GATES(X)                                                                                      \
     X(TEXT, gates, 0, "gates", 0, 0, "prune heads while training, with gates that learn to close: l0 or l1", "KIND") \
-    X(WHOLE, heads, 0, "heads", 1, 1 << 20, "heads that stay open (default: as many as --gate-penalty leaves)", "N") \
+    X(WHOLE, heads, 0, "heads", 1, 1 << 20,                                                                          \
+      "number of heads that stay open (default: as many as --gate-penalty leaves)", "N")                             \
     X(NUMBER, gate_penalty, 0, "gate-penalty", 1e-8, 1e3,                                                            \
-      "penalty per open head; with l1 and --heads the first one (default: 0.01)", "X")                               \
+      "penalty per open head; with l1 and --heads the initial one (default: 0.01)", "X")                             \
     X(NUMBER, gate_rate, 0, "gate-rate", 1e-8, 1e3, "learning rate of the gates (default: 0.1)", "X")                \
-    X(WHOLE, gates_start, 0, "gates-start", 0, 1LL << 40, "steps before gates learn (default: those taken)", "N")    \
+    X(WHOLE, gates_start, 0, "gates-start", 0, 1LL << 40,                                                            \
+      "steps before the gates are trained (default: the steps taken)", "N")                                          \
     X(WHOLE, gates_end, 0, "gates-end", 1, 1LL << 40,                                                                \
       "step after which gates are frozen (default: a quarter of the rest)", "N")                                     \
-    X(FLAG, gates_together, 0, "gates-together", 0, 0, "train the weights while gates learn; by default they wait",  \
-      NULL)                                                                                                          \
-    X(FLAG, gates_only, 0, "gates-only", 0, 0, "train the gates only; weights stay as they are", NULL)
+    X(FLAG, gates_together, 0, "gates-together", 0, 0,                                                               \
+      "train weights and gates together; by default the gates come first", NULL)                                     \
+    X(FLAG, gates_only, 0, "gates-only", 0, 0, "train the gates only; weights are frozen", NULL)
 /* A teacher. */
 #define TRAIN_SETTINGS_TEACHER(X)                                                                                   \
-    X(TEXT, teacher, 0, "teacher", 0, 0, "learn the outputs of this model: a folder, minilm or builtin", "MODEL")   \
+    X(TEXT, teacher, 0, "teacher", 0, 0, "teacher: match the outputs of this model: a folder, minilm or builtin",   \
+      "MODEL")                                                                                                      \
     X(NUMBER, teacher_temperature, 0, "teacher-temperature", 1e-3, 1e3, "of both models' logits (default: 2)", "X") \
     X(NUMBER, label_weight, 0, "label-weight", 0, 1e6, "weight of the labels' cross-entropy (default: 0.5)", "X")   \
     X(NUMBER, logit_weight, 0, "logit-weight", 0, 1e6,                                                              \
       "weight of the divergence from the teacher's logits (default: 0.5)", "X")                                     \
     X(NUMBER, state_weight, 0, "state-weight", 0, 1e6,                                                              \
-      "weight of the squared difference of last states (no logits: 1)", "X")                                        \
+      "weight of the squared difference of the last states (default without logits: 1)", "X")                       \
     X(NUMBER, text_weight, 0, "text-weight", 0, 1e6, "weight of 1 - cosine of the texts' vectors (default: 0)", "X")
 /* What is measured on the way. */
 #define TRAIN_SETTINGS_WATCH(X)                                                                                      \

@@ -79,7 +79,7 @@ bad_settings() {
     refused 3 train --config wrong.json --steps 1 -o x
     has err "$2"
 }
-bad_settings '{"rat": 1}' 'there is no setting "rat"'
+bad_settings '{"rat": 1}' 'unknown setting "rat"'
 bad_settings '{"rate": "x"}' '"rate" must be a number from'
 bad_settings '{"steps": 0}' '"steps" must be a whole number from 1'
 bad_settings '{"file": [3]}' '"file" must be a list of strings'
@@ -102,7 +102,7 @@ has err 'fits no tensor'
 expect 0 train -q -m llama -f text --steps 2 -o tuned.llama
 expect 0 train -q -m bert -f text --steps 2 -o tuned.bert
 refused 2 train -m llama --shape gpt2:1x1x8 -f text -o x
-has err 'takes no --shape'
+has err 'excludes --shape'
 
 # Documents: lines, paragraphs, files. Every text gets its end.
 for how in line:80 paragraph:20 whole:1; do
@@ -155,25 +155,25 @@ echo 'another line' >>text
 refused 3 train --resume -o stopped --steps 402
 has err 'data changed since the checkpoint'
 expect 0 train --resume -o stopped --steps 402 -f text
-has err 'other data than before'
+has err 'data changed: results will differ'
 # A file of settings names data as the command line does.
 echo 'one more' >>text
 refused 3 train --resume -o stopped --steps 403
 printf '{"file": "text"}' >named.json
 expect 0 train --resume -o stopped --steps 403 --config named.json
-has err 'other data than before'
+has err 'data changed: results will differ'
 cp stopped/training.jsonl held.jsonl
 printf '{"step":0,"tokens":0,"seconds":0}\nnonsense\n' >stopped/training.jsonl
 refused 3 train --resume -o stopped --steps 404
-has err 'stopped/training.jsonl: line 2 is no record of a step; repair it or move it away'
+has err 'stopped/training.jsonl: line 2 is not the record of a step; repair it or move it away'
 printf '{"step":0,"tokens":0,"seconds":0}\n' >stopped/training.jsonl
 refused 3 train --resume -o stopped --steps 404
-has err 'training.jsonl: the steps to 403 are not in it; repair it or move it away'
+has err 'training.jsonl: the steps up to 403 are missing; repair it or move it away'
 # Nothing but the curve is lost: the weights are those of a run whose log is whole.
 cp -r stopped logless
 rm logless/training.jsonl
 expect 0 train --resume -o logless
-has err 'logless/training.jsonl is not there: the log begins at step 403'
+has err 'logless/training.jsonl does not exist: the log begins at step 403'
 has out 'logless: 403 steps'
 has_not out nan
 expect 0 train -q --json --resume -o logless --steps 406
@@ -242,7 +242,7 @@ done
 refused 2 train --shape gpt2:1x1x8 -f text -o x
 has err 'give --tokenizer FOLDER or --vocab N'
 refused 3 train --shape gpt2:1x1x8 --vocab 300 -f text -o x
-has err 'no tokenizer to read texts with'
+has err 'missing the tokenizer of the texts'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --rate 0 -o x
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --steps x -o x
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --schedule linear -o x
@@ -259,7 +259,7 @@ has err 'empty: the data must have at least 2 tokens (got 0)'
 echo 'too short' >short # for a sequence of the usual length: it is one of its own length
 expect 0 train --shape gpt2:1x1x8 --tokenizer bpe -f short -o shortened
 short=$("$JSON_AT" data.tokens <shortened/training.json)
-has err "--length $short instead of 128: the data have only $short tokens"
+has err "using --length $short instead of 128: the data have only $short tokens"
 [ "$("$JSON_AT" settings.length <shortened/training.json)" = "$short" ] || fail 'the length is not that of the text'
 expect 0 train --resume --steps 2 -o shortened
 expect 0 train -q -m bert -f short --steps 1 -o shortened.bert
@@ -276,7 +276,7 @@ refused 3 with_little "$MHA" train --shape gpt2:1x1x8 --tokenizer bpe -f endless
 has err "endless: line $(($(wc -l <text) + 1)): a text must have at most 16 MiB"
 rm endless
 refused 3 train --from "$tiny" -f text -o x
-has err 'no head of logits'
+has err 'no language-model head'
 
 # Files of ids: raw, with the header of llm.c, and .npy; what is no token is named by its place.
 i=0

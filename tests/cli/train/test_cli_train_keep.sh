@@ -30,18 +30,18 @@ expect 0 "$MHA" info -m alone
 ln -s Q link
 for place in Q Q/ ./Q link Q/sub; do
     refused 2 train --resume --force -o Q --steps 4 --export "$place"
-    has err 'it is the folder of -o, or lies in it'
+    has err 'must not be the folder of -o or be inside it'
 done
 refused 2 new --steps 4 -o fresh --export fresh
-has err 'it is the folder of -o'
+has err 'the folder of -o'
 refused 2 train --force --from P -f text --steps 4 -o fresh --export P
-has err 'it is the folder of --from'
+has err 'the folder of --from'
 refused 2 train --force --from Q --teacher P -f text --steps 4 -o fresh --export ./P
-has err 'it is the folder of --teacher'
+has err 'the folder of --teacher'
 expect 0 new --steps 3 -o other --export E
 cp -r E E.before
 refused 2 new --steps 4 --force -o E/sub --export E
-has err "E: the folder of -o lies in it"
+has err "E must not contain the folder of -o"
 unchanged E
 unchanged P
 unchanged Q
@@ -65,11 +65,11 @@ has err 'must be the name of a file'
 refused 2 train --resume -o Q --steps 4 --log Q/mine.csv
 has err 'must not be in the folder of -o'
 refused 2 new --steps 4 --force -o fresh --export E --log E/log.csv
-has err 'it lies in the folder of --export'
+has err 'must not be in the folder of --export'
 refused 2 train --force --from P -f text --steps 4 -o fresh --log P/config.json
-has err 'it lies in the folder of --from'
+has err 'must not be in the folder of --from'
 refused 2 train --force --from Q --teacher P -f text --steps 4 -o fresh --log ./P/config.json
-has err 'it lies in the folder of --teacher'
+has err 'must not be in the folder of --teacher'
 unchanged P
 same notes notes.before
 same text text.before
@@ -88,13 +88,13 @@ cp -r P model && rm model/training.* && cp -r model model.before
 for name in rows.csv precious.csv; do
     tamper log "$name"
     refused 2 train --resume -o R --steps 9
-    has err "$name: it is not a log of this run; --force replaces it"
+    has err "$name is not a log of this run; --force replaces it"
     same "$name" "$name.before"
 done
 tamper log notes
 tamper export model
 refused 2 train --resume -o R --steps 9
-has err 'model: it is not an export of this run; --force replaces it'
+has err 'model is not an export of this run; --force replaces it'
 unchanged model
 tamper export alone
 expect 0 train --resume -o R --steps 9
@@ -114,9 +114,9 @@ expect 0 "$MHA" generate -m apart -n 4 'the number'
 victim=$!
 while [ ! -s busy/training.jsonl ]; do sleep 0.01; done
 refused 1 train --resume -o ./busy/ --steps 3
-has err 'another training writes it now'
+has err 'another training run is writing it'
 refused 1 new --steps 3 -o busy --force
-has err 'another training writes it now'
+has err 'another training run is writing it'
 kill -KILL $victim
 wait $victim 2>/dev/null
 [ -e .busy.lock ] || fail 'no lock lies beside the folder'
@@ -144,8 +144,8 @@ expect 0 new --steps 3 --save-every 1 --keep 2 -o row
 expect 0 train --resume -o row.step-1 --steps 2 --keep 0
 touch row.step-2/notes.txt
 expect 0 "$MHA" train -t 1 --resume -o row --steps 6
-has err 'row.step-1 stays'
-has err 'row.step-2 stays'
+has err 'keeping row.step-1'
+has err 'keeping row.step-2'
 [ "$(wc -l <row.step-1/training.jsonl)" -ge 3 ] || fail 'the training in row.step-1 is gone'
 for name in notes.txt model.safetensors; do [ -e row.step-2/$name ] || fail "row.step-2 has lost $name"; done
 [ "$(echo row.step-*)" = 'row.step-1 row.step-2 row.step-4 row.step-5' ] || fail "kept: $(echo row.step-*)"
@@ -177,7 +177,7 @@ expect 0 new --steps 2 --save-every 1 --keep 1 -o told
 mkdir told.step-2
 touch told.step-2/mine
 expect 0 "$MHA" train -t 1 --resume -o told --steps 3
-[ "$(grep -c 'told.step-2 stays' err)" = 1 ] || fail "not said once: $(cat err)"
+[ "$(grep -c 'keeping told.step-2' err)" = 1 ] || fail "not said once: $(cat err)"
 [ "$(echo told.step-2/*)" = told.step-2/mine ] || fail "told.step-2 holds $(echo told.step-2/*)"
 
 # A slash behind a name changes nothing; a name has room for what is put behind it.

@@ -68,7 +68,7 @@ mv linked/training.jsonl elsewhere
 cp elsewhere before
 ln -s ../elsewhere linked/training.jsonl
 expect 0 train --resume -o linked --steps 6
-has err 'linked/training.jsonl: Too many levels of symbolic links: steps come into it with the next checkpoint'
+has err 'linked/training.jsonl: Too many levels of symbolic links: steps are logged again from the next checkpoint'
 same elsewhere before "another's file"
 lines linked/training.jsonl 7 'with the next checkpoint'
 
@@ -82,12 +82,12 @@ expect 0 train -q --resume -o wrong --steps 5 --json
 for tokens in 4611686018427387905 9223372036854775807 9223372036854775808 -1; do
     number $tokens
     refused 3 train --resume -o wrong --steps 5
-    has err 'wrong/training.jsonl: line 5 is no record of a step; repair it or move it away'
+    has err 'wrong/training.jsonl: line 5 is not the record of a step; repair it or move it away'
 done
 again wrong
 sed '3s/$/\x00/' $log >wrong/training.jsonl
 refused 3 train --resume -o wrong --steps 5
-has err 'wrong/training.jsonl: line 3 is no record of a step'
+has err 'wrong/training.jsonl: line 3 is not the record of a step'
 head -n 2 $log >wrong/training.jsonl
 truncate -s +600M wrong/training.jsonl
 tail -n 3 $log >>wrong/training.jsonl
@@ -96,5 +96,5 @@ if lives_with_little; then
     has err 'wrong/training.jsonl: Cannot allocate memory'
 fi
 refused 3 train --resume -o wrong --steps 5
-has err 'wrong/training.jsonl: line 3 is no record of a step'
+has err 'wrong/training.jsonl: line 3 is not the record of a step'
 finish

@@ -17,7 +17,7 @@ mkdir "$latin.folder"
 # shellcheck disable=SC2086 # options
 {
     refused 3 train $small --steps 1 -o x -f "$latin"
-    has err 'caf\xe9": not UTF-8'
+    has err 'must be UTF-8'
     refused 3 train $small --steps 1 -o x -f text --log "$latin.jsonl"
     has err '--log "'
 }
@@ -88,16 +88,16 @@ has err 'every tensor is frozen'
 refused 2 train --shape gpt2:1x1x8 --vocab 50 --length 16 --tokens a.bin b.bin -o x
 has err 'each file of ids requires its own --tokens'
 refused 3 train --resume --length 8 --steps 9 -o flag
-has err '--length 8 cuts other sequences'
+has err '--length 8 splits the data differently'
 
 # Every line of a log has its seconds.
 cp -r flag log
 sed 's/,"seconds":[^,}]*//' flag/training.jsonl >log/training.jsonl
 refused 3 train --resume --steps 9 -o log
-has err 'line 1 is no record of a step'
+has err 'line 1 is not the record of a step'
 sed 's/"seconds":[^,}]*/"seconds":-1e300/' flag/training.jsonl >log/training.jsonl
 refused 3 train --resume --steps 9 -o log
-has err 'line 1 is no record of a step'
+has err 'line 1 is not the record of a step'
 
 [ ! -e x ] || fail 'a failure has left a folder'
 finish

@@ -62,20 +62,20 @@ expect 0 train -q --from pruned --teacher by -f text --steps 2 --length 16 -o pu
 mv by by.before
 cp -r mended by
 refused 3 train --resume --steps 4 -o pupil
-has err 'by is not the teacher of the checkpoint'
+has err 'by differs from the teacher of the checkpoint'
 expect 0 train --resume --steps 4 --teacher by -o pupil
-has err 'this is another teacher than before'
+has err 'teacher changed: results will differ'
 expect 0 train --resume --steps 5 --teacher by -o pupil
 has_not err 'another teacher'
 sed '1s/{/{"layer_norm_epsilon": 0.5,/' by/config.json >altered
 mv altered by/config.json
 refused 3 train --resume --steps 6 -o pupil
-has err 'by is not the teacher of the checkpoint'
+has err 'by differs from the teacher of the checkpoint'
 
 # Sequences are no longer than the teacher takes.
 expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 8 --steps 1 -o brief
 refused 2 train --from pruned --teacher brief --length 16 -f text --steps 1 -o x
-has err '--length 16: the model of --teacher takes 8 tokens'
+has err '--length must be at most the 8 tokens of the teacher (got 16)'
 expect 0 train -q --from pruned --teacher brief -f text --steps 1 -o limited
 "$JSON_AT" settings.length <limited/training.json >out
 has out 8
@@ -95,7 +95,7 @@ before=$("$JSON_AT" texts.mean_cosine <out)
 expect 0 "$MHA" diff --json -m "$encoder" -m near -f text
 below "$before" "$("$JSON_AT" texts.mean_cosine <out)" 'cosine'
 expect 0 train --from small --teacher "$encoder" --text-weight 1 -f lines --steps 2 --length 5 -o cut
-has err '24 of 24 texts are longer than --length 5, and are cut'
+has err '24 of 24 texts are longer than --length 5, and are truncated'
 expect 0 "$MHA" embed -m near 'the number 5'
 
 # What cannot be.

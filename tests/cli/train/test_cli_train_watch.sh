@@ -84,7 +84,7 @@ expect 0 train -q --resume --keep 0 -o old.step-9
 same old/model.safetensors old.step-9/model.safetensors 'an older checkpoint that went on'
 rm -rf old
 refused 2 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 2 --keep 2 -o old
-has err 'old.step-9: it exists'
+has err 'old.step-9 exists'
 expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 2 --keep 2 -o old --force
 [ "$(echo old.step-*)" = 'old.step-1 old.step-9' ] || fail "--force left $(echo old.step-*)" # a training went on in 9
 
@@ -96,13 +96,13 @@ has err 'old was .old.old.4711'
 
 # What cannot be.
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --eval other --eval-share 0.1 -o x
-has err 'give one of them'
+has err 'exclude'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --eval-share 1 -o x
 refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f text --eval nowhere -o x
 refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f other --length 16 --eval-share 0.9 -o x
-has err 'none to learn from'
+has err 'none to train on'
 refused 2 train --shape bert:1x1x8 --tokenizer wp -f text --sample the -o x
-has err 'an encoder writes no text'
+has err '--sample requires a decoder'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --length 8 --sample 'the number 1 comes before the number 2 and so on' -o x
 has err 'leave no room'
 echo 'more' >>other
