@@ -205,7 +205,7 @@ static int run(cli_session *session)
         print[i](session->out);
         return CLI_DONE;
     }
-    return cli_usage(session, "name one shell: bash, zsh or fish");
+    return cli_usage(session, "missing the shell: bash, zsh or fish");
 }
 
 const cli_command cli_completion = {

@@ -24,7 +24,7 @@ static void note_signal(int number)
 
 /* Made before anything is mapped, as nothing can be formatted in a handler. */
 static char lost_page[1024] = "mha: a mapped file shrank while being read; ";
-static const char advice[] = "it must stay as it is while the program runs, or be read with --no-map\n";
+static const char advice[] = "it must not change while the program runs, unless --no-map is given\n";
 
 void cli_signals_reading(const char *name)
 {

@@ -44,7 +44,7 @@ static int check_rows(const cli_session *s)
 {
     for (const char *word = given.rows; word; word = strchr(word, ',') ? strchr(word, ',') + 1 : NULL)
         if (!is_row(word, strcspn(word, ",")))
-            return cli_usage(s, "--rows: \"%s\" does not begin with a row's name; mha bench --help lists them",
+            return cli_usage(s, "--rows must list names of rows (got \"%s\"); mha bench --help lists them",
                              cli_shown(word));
     return CLI_DONE;
 }
@@ -67,7 +67,7 @@ static int check_given(const cli_session *s)
     bool known = false;
     for (int i = 0; i < TYPES; i++)
         known = known || is_wanted_type(types[i]);
-    if (!known) return cli_usage(s, "--dtype \"%s\": f32, bf16, f16 or all", cli_shown(given.dtype));
+    if (!known) return cli_usage(s, "--dtype must be f32, bf16, f16 or all (got \"%s\")", cli_shown(given.dtype));
     return check_rows(s);
 }
 

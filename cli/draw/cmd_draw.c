@@ -16,7 +16,7 @@ static struct {
 } given;
 
 static const struct poptOption options[] = {
-    {"head", '\0', POPT_ARG_STRING, &given.head, 0, "the head to draw, layer and number in the unpruned model", "L.H"},
+    {"head", '\0', POPT_ARG_STRING, &given.head, 0, "head to draw, numbered as in the unpruned model", "L.H"},
     {"grid", '\0', POPT_ARG_NONE, &given.grid, 0, "draw all heads, a row per layer", NULL},
     {"scale", '\0', POPT_ARG_STRING, &given.scale, 0, "size: 0.5 to 16 (default: 2 for PNG, 1 for SVG and PDF)", "X"},
     {"colors", '\0', POPT_ARG_STRING, &given.colors, 0, "color scale of weights: root (default) or linear", "NAME"},
@@ -110,7 +110,7 @@ static int check_options(const cli_session *s, mha_model_head *at)
     if (!figure_knows(s->options.out))
         return cli_usage(s, "-o %s: the name must end in .png, .svg or .pdf", cli_shown(s->options.out));
     if (!given.head && !given.grid) return cli_usage(s, "--head L.H or --grid is missing");
-    if (given.head && given.grid) return cli_usage(s, "--head and --grid contradict each other");
+    if (given.head && given.grid) return cli_usage(s, "--head and --grid exclude each other");
     const char *end = given.head ? cli_head(given.head, at) : "";
     if (!end || *end)
         return cli_usage(s, "--head must be LAYER.HEAD, for example 0.2 (got \"%s\")", cli_shown(given.head));

@@ -148,7 +148,7 @@ static void print_tensors(const diff *d)
     enum { MOST = 24 };
     size_t n;
     json_t *t;
-    fprintf(d->session->out, "\n%lld tensors are equal to the byte, %zu differ%s\n", (long long)d->same,
+    fprintf(d->session->out, "\n%lld tensors are bitwise identical, %zu differ%s\n", (long long)d->same,
             json_array_size(d->tensors), json_array_size(d->tensors) ? ":" : "");
     json_array_foreach(d->tensors, n, t)
     {
@@ -175,7 +175,7 @@ static int put_text(const diff *d)
     if (!d->compared) return CLI_DONE;
     fprintf(out, "\n%lld texts, %lld tokens\n", (long long)c->texts, (long long)c->tokens);
     if (!isnan(c->mean_cosine))
-        fprintf(out, "cosine of embeddings: mean %.6f, least %.6f (text %lld)\n", c->mean_cosine, c->min_cosine,
+        fprintf(out, "cosine of embeddings: mean %.6f, smallest %.6f (text %lld)\n", c->mean_cosine, c->min_cosine,
                 (long long)c->worst + 1);
     if (c->predicted) fprintf(out, "loss: %.6f and %.6f, %+.6f\n", c->loss[0], c->loss[1], c->loss[1] - c->loss[0]);
     return CLI_DONE;

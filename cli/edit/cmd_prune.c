@@ -12,22 +12,25 @@
 static prune_options given;
 
 static const struct poptOption options[] = {
-    IMPORTANCE_SCORES_OPTIONS_FOR("what heads are chosen by: joint (default), or a score, see below"),
+    IMPORTANCE_SCORES_OPTIONS_FOR("criterion of the choice: joint (default), or a score, see below"),
     IMPORTANCE_SCORES_FILE,
     {"ratio", 0, POPT_ARG_STRING, &given.ratio, 0,
      "fraction of the model's heads to remove, 0 to 1, to the nearest head or group", "R"},
-    {"count", 0, POPT_ARG_STRING, &given.count, 0, "heads to remove; where keys are shared, rounded up to whole groups",
-     "N"},
-    {"per-layer", 0, POPT_ARG_NONE, &given.per_layer, 0, "the same in every layer; a ratio is rounded up there", NULL},
-    {"floor", 0, POPT_ARG_STRING, &given.floor, 0, "heads that stay in every layer (default: 1)", "N"},
-    {"heads", 0, POPT_ARG_STRING, &given.heads, 0, "remove these, by their numbers in the unpruned model", "L.H,..."},
-    {"keep", 0, POPT_ARG_STRING, &given.keep, 0, "keep those of this JSON: a list per layer, or a config.json", "FILE"},
+    {"count", 0, POPT_ARG_STRING, &given.count, 0,
+     "number of heads to remove; with shared keys rounded up to whole groups", "N"},
+    {"per-layer", 0, POPT_ARG_NONE, &given.per_layer, 0,
+     "remove the same number in every layer; a ratio is rounded up per layer", NULL},
+    {"floor", 0, POPT_ARG_STRING, &given.floor, 0, "minimum number of heads per layer (default: 1)", "N"},
+    {"heads", 0, POPT_ARG_STRING, &given.heads, 0, "remove these heads, numbered as in the unpruned model", "L.H,..."},
+    {"keep", 0, POPT_ARG_STRING, &given.keep, 0, "keep the heads in this JSON file: a list per layer, or a config.json",
+     "FILE"},
     {"fill", 0, POPT_ARG_NONE, &given.fill, 0, "add the mean output of the removed heads to the output bias", NULL},
-    {"refit", 0, POPT_ARG_NONE, &given.refit, 0, "fit the output projections on the texts", NULL},
-    {"ridge", 0, POPT_ARG_STRING, &given.ridge, 0, "of --refit, 0.001 to 1000 (default: 3)", "X"},
-    {"compatible", 0, POPT_ARG_NONE, &given.compatible, 0, "zeros in the first shapes, which transformers loads", NULL},
+    {"refit", 0, POPT_ARG_NONE, &given.refit, 0, "refit the output projections on the texts", NULL},
+    {"ridge", 0, POPT_ARG_STRING, &given.ridge, 0, "ridge parameter of --refit, 0.001 to 1000 (default: 3)", "X"},
+    {"compatible", 0, POPT_ARG_NONE, &given.compatible, 0,
+     "keep the original shapes, with zeros, which transformers loads", NULL},
     {"test", 0, POPT_ARG_STRING, &given.test, 0, "evaluate on these texts (default: every fourth of -f)", "FILE"},
-    {"search", 0, POPT_ARG_NONE, &given.search, 0, "find how many heads may go; -o draws the curve", NULL},
+    {"search", 0, POPT_ARG_NONE, &given.search, 0, "find how many heads can be removed; -o draws the curve", NULL},
     {"max-loss-increase", 0, POPT_ARG_STRING, &given.max_increase, 0, "with --search: largest loss increase allowed",
      "X"},
     POPT_TABLEEND};
@@ -109,7 +112,7 @@ static int prune(prune_job *job)
     }
     if (code == CLI_DONE) code = judge_save(job->session, edit, &j);
     if (code == CLI_DONE) {
-        cli_say(job->session, "%s: %lld of %lld heads stay%s", cli_out_name(job->session), (long long)j.of.heads[1],
+        cli_say(job->session, "%s: %lld of %lld heads kept%s", cli_out_name(job->session), (long long)j.of.heads[1],
                 (long long)j.of.heads[0], given.compatible ? ", the others are zeros" : "");
         prune_choice_log(job, j.of.heads[0], j.of.heads[0] - j.of.heads[1]);
         if (!given.compatible) judge_log_transformers(job->session, &j);
@@ -136,7 +139,7 @@ static int check(prune_job *job)
     if (code != CLI_DONE) return code;
     if (given.ridge && !given.refit) return cli_usage(s, "--ridge goes with --refit");
     if (given.max_increase && !given.search) return cli_usage(s, "--max-loss-increase goes with --search");
-    if (given.search && given.compatible) return cli_usage(s, "--search writes no model: it takes no --compatible");
+    if (given.search && given.compatible) return cli_usage(s, "--search excludes --compatible: it writes no model");
     if (given.search && s->options.out && !figure_knows(s->options.out))
         return cli_usage(s, "-o %s: the name must end in .png, .svg or .pdf", cli_shown(s->options.out));
     if (!given.search && !s->options.out) return cli_usage(s, "-o FOLDER is missing");
@@ -152,10 +155,10 @@ static int work(prune_job *job)
     if (code != CLI_DONE) return code;
     job->info = mha_model_describe(job->model);
     if (learns && !job->session->options.file)
-        return cli_usage(job->session, "give texts to choose and fit on with -f FILE");
+        return cli_usage(job->session, "missing the texts to choose and fit on: give -f FILE");
     code = held_texts_read(job->session, job->model, given.test, learns, &job->by, &job->texts);
     if (code == CLI_DONE && given.search && !job->texts.held)
-        code = cli_usage(job->session, "--search judges on texts: give some with -f FILE");
+        code = cli_usage(job->session, "missing the texts of --search: give -f FILE");
     if (code == CLI_DONE) code = prune_choice_measure(job);
     if (code != CLI_DONE) return code;
     return given.search ? prune_curve(job) : prune(job);
@@ -178,18 +181,20 @@ static void print_scores(FILE *out, int columns)
     enum { MARGIN = 24 };
     fputs("\nHeads are chosen by:\n", out);
     fprintf(out, "  %-*s", MARGIN - 2, "joint");
-    cli_put_wrapped(out, columns, MARGIN, MARGIN, "no score: heads chosen together by what their removal changes");
+    cli_put_wrapped(out, columns, MARGIN, MARGIN,
+                    "no score: heads are chosen jointly, by the change that their removal causes");
     fprintf(out, "  %-*s", MARGIN - 2, "a score");
-    cli_put_wrapped(out, columns, MARGIN, MARGIN, "heads of low scores go first");
+    cli_put_wrapped(out, columns, MARGIN, MARGIN, "heads with low scores are removed first");
     importance_scores_put_lists(out, columns, MARGIN);
 }
 
 const cli_command cli_prune = {
     .name = "prune",
-    .summary = "remove attention heads for real, and write the smaller model",
+    .summary = "remove attention heads and write the smaller model",
     .usage = "-o FOLDER",
     .details =
-        "Rows and columns of the heads are cut out of the weights; heads that share keys go together. The folder has "
+        "The rows and columns of the heads are removed from the weights; heads that share keys are removed together. "
+        "The folder has "
         "tokenizer and config, loads here as it is, and can be pruned again: heads keep their first numbers "
         "(mha.heads in config.json), and mha.record says what went, from which file (sha256) and how good the rest "
         "is. transformers loads the folder too where all layers have the same number of heads and, for LLaMA and "

@@ -14,19 +14,19 @@ static struct {
 } given;
 
 static const struct poptOption options[] = {
-    {"kv-heads", 0, POPT_ARG_STRING, &given.both, 0, "key heads and value heads of each layer", "N"},
-    {"key-heads", 0, POPT_ARG_STRING, &given.keys, 0, "key heads alone (default: as many as there are)", "N"},
-    {"value-heads", 0, POPT_ARG_STRING, &given.values, 0, "value heads alone (default: as many as there are)", "N"},
-    {"method", 0, POPT_ARG_STRING, &given.method, 0, "how heads become one (default: closed)", "METHOD"},
+    {"kv-heads", 0, POPT_ARG_STRING, &given.both, 0, "number of key heads and of value heads per layer", "N"},
+    {"key-heads", 0, POPT_ARG_STRING, &given.keys, 0, "number of key heads (default: unchanged)", "N"},
+    {"value-heads", 0, POPT_ARG_STRING, &given.values, 0, "number of value heads (default: unchanged)", "N"},
+    {"method", 0, POPT_ARG_STRING, &given.method, 0, "how the heads of a group are merged (default: closed)", "METHOD"},
     IMPORTANCE_SCORES_OPTIONS_FOR("weight the heads of a group by their scores (default: equally)"),
     IMPORTANCE_SCORES_FILE,
     {"test", 0, POPT_ARG_STRING, &given.test, 0, "evaluate on these texts (default: every fourth of -f)", "FILE"},
-    {"ridge", 0, POPT_ARG_STRING, &given.ridge, 0, "of the refit, 0.001 to 1000; 0 = no refit (default: 0.3)", "X"},
-    {"contiguous", 0, POPT_ARG_NONE, &given.contiguous, 0, "neighbours share; alike heads are not brought together",
+    {"ridge", 0, POPT_ARG_STRING, &given.ridge, 0,
+     "ridge parameter of the refit, 0.001 to 1000; 0 = no refit (default: 0.3)", "X"},
+    {"contiguous", 0, POPT_ARG_NONE, &given.contiguous, 0, "group neighboring heads instead of similar ones", NULL},
+    {"published", 0, POPT_ARG_NONE, &given.published, 0, "the published closed form: neighbors, uncentered, no refit",
      NULL},
-    {"published", 0, POPT_ARG_NONE, &given.published, 0, "the closed form alone: neighbours, uncentered, no refit",
-     NULL},
-    {"compatible", 0, POPT_ARG_NONE, &given.compatible, 0, "repeated rows, in shapes that transformers loads", NULL},
+    {"compatible", 0, POPT_ARG_NONE, &given.compatible, 0, "repeat rows, in shapes that transformers loads", NULL},
     POPT_TABLEEND};
 
 typedef struct job {
@@ -103,7 +103,8 @@ static int work(job *j)
     cli_session *s = j->session;
     mha_model_edit *made = NULL;
     const mha_model_options how = {.size = sizeof how, .no_tokenizer = !s->options.file && !given.test};
-    if (learns(j) && !s->options.file) return cli_usage(s, "give texts to fit on with -f FILE, or --method mean");
+    if (learns(j) && !s->options.file)
+        return cli_usage(s, "missing the texts to fit on: give -f FILE, or --method mean");
     int code = cli_model_open(s, &how, &j->model);
     if (code == CLI_DONE) code = held_texts_read(s, j->model, given.test, learns(j), &j->by, &j->texts);
     if (code == CLI_DONE) code = weigh(j);
@@ -129,8 +130,9 @@ static int read_counts(const cli_session *s, mha_regroup_options *how)
     if (code == CLI_DONE) code = cli_whole(s, "--key-heads", given.keys, 1, 65536, &keys);
     if (code == CLI_DONE) code = cli_whole(s, "--value-heads", given.values, 1, 65536, &values);
     if (code != CLI_DONE) return code;
-    if (given.both && (given.keys || given.values)) return cli_usage(s, "--kv-heads is for both keys and values");
-    if (!given.both && !given.keys && !given.values) return cli_usage(s, "how many heads? --kv-heads N");
+    if (given.both && (given.keys || given.values))
+        return cli_usage(s, "--kv-heads excludes --key-heads and --value-heads");
+    if (!given.both && !given.keys && !given.values) return cli_usage(s, "--kv-heads N is missing");
     how->key_heads = given.both ? both : keys;
     how->value_heads = given.both ? both : values;
     return CLI_DONE;
@@ -147,8 +149,7 @@ static int check(job *j)
     if (code == CLI_DONE) code = cli_number(s, "--ridge", given.ridge, 0, 1000, &ridge);
     if (code != CLI_DONE) return code;
     if (given.published && (given.ridge || how->method != MHA_REGROUP_CLOSED || importance_scores_given_any(&j->by)))
-        return cli_usage(s,
-                         "--published is the closed form as it is: without --ridge and scores, and no other --method");
+        return cli_usage(s, "--published excludes --ridge, scores and --method");
     if (!s->options.out) return cli_usage(s, "-o FOLDER is missing");
     how->ridge = given.published || (given.ridge && ridge == 0) ? -1 : ridge;
     how->contiguous = given.contiguous || given.published;
@@ -182,11 +183,11 @@ static void print_methods(FILE *out, int columns)
 
 const cli_command cli_regroup = {
     .name = "regroup",
-    .summary = "let heads share keys and values, and write the smaller model",
+    .summary = "share keys and values between heads and write the smaller model",
     .usage = "-o FOLDER --kv-heads N [-f FILE]",
     .details =
-        "Turns multi-head attention into grouped-query attention, and groups into fewer. Sharing keys costs little, "
-        "sharing values is what costs. In closed form the shared heads are those of least error on the texts of -f; "
+        "Turns multi-head attention into grouped-query attention, and groups into fewer. Sharing keys changes little, "
+        "sharing values changes more. In closed form the shared heads minimize the error on the texts of -f; "
         "heads that are alike are brought together, and output projections are fitted afterwards. Models with rotary "
         "positions take \"values\": the mean of keys, the closed form for values. The folder has tokenizer and config, "
         "loads here as it is (mha.kv_heads in config.json, or num_key_value_heads), and mha.record says what was "

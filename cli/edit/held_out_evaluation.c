@@ -114,14 +114,14 @@ void judge_print_rest(const cli_session *s, const judgement *j, const char *lear
     if (timed) print_row(s->out, "tokens per second", j->of.tokens_per_second[0], j->of.tokens_per_second[1], 0);
     if (j->of.comparison.predicted) print_row(s->out, "loss", j->of.comparison.loss[0], j->of.comparison.loss[1], 4);
     fputc('\n', s->out);
-    cli_put_prose(s, 0, 0,
-                  "Embeddings before and after: cosine %.4f (least %.4f), on %lld texts that nothing was %s (%s).%s%s",
-                  j->of.comparison.mean_cosine, j->of.comparison.min_cosine, (long long)j->of.comparison.texts, learned,
-                  j->held_out, unknown ? " " : "", unknown ? unknown : "");
+    cli_put_prose(
+        s, 0, 0,
+        "Embeddings before and after: cosine %.4f (smallest %.4f), on %lld texts that nothing was %s (%s).%s%s",
+        j->of.comparison.mean_cosine, j->of.comparison.min_cosine, (long long)j->of.comparison.texts, learned,
+        j->held_out, unknown ? " " : "", unknown ? unknown : "");
     if (!timed)
         cli_put_prose(
             s, 0, 0,
-            "Speed is left out: a pass over these texts is shorter than %.0f ms, and its time changes from run "
-            "to run.",
+            "Speed is omitted: a pass over these texts takes less than %.0f ms, too little for a stable measurement.",
             shortest_pass * 1e3);
 }

@@ -34,19 +34,20 @@ static int check_amount(prune_job *job)
     job->rule.count = count;
     job->rule.floor = floor;
     job->rule.per_layer = o->per_layer;
-    if (o->ratio && o->count) return cli_usage(job->session, "--ratio and --count contradict each other");
+    if (o->ratio && o->count) return cli_usage(job->session, "--ratio and --count exclude each other");
     if (named && (importance_scores_given.by || job->by.file || o->ratio || o->count || o->floor || o->per_layer))
         return cli_usage(job->session,
                          "--by, --scores, --ratio, --count, --floor and --per-layer choose heads; %s names them",
                          o->heads ? "--heads" : "--keep");
     if (o->search && (named || o->ratio || o->count))
-        return cli_usage(job->session, "--search finds how many heads go: it takes no --%s",
+        return cli_usage(job->session, "--search excludes --%s: it chooses the number of heads",
                          o->heads   ? "heads"
                          : o->keep  ? "keep"
                          : o->ratio ? "ratio"
                                     : "count");
     if (!named && !o->ratio && !o->count && !o->search)
-        return cli_usage(job->session, "say how many heads go: --ratio R or --count N, or which: --heads L.H,...");
+        return cli_usage(job->session,
+                         "missing the number of heads: give --ratio R or --count N, or name them: --heads L.H,...");
     return CLI_DONE;
 }
 
@@ -63,7 +64,7 @@ static int read_scores(prune_job *job)
 int prune_choice_check(prune_job *job)
 {
     const prune_options *o = &job->given;
-    if (o->heads && o->keep) return cli_usage(job->session, "--heads and --keep contradict each other");
+    if (o->heads && o->keep) return cli_usage(job->session, "--heads and --keep exclude each other");
     const int code = read_scores(job);
     return code == CLI_DONE ? check_amount(job) : code;
 }
@@ -74,7 +75,7 @@ static int no_head(const prune_job *job, const char *option, mha_model_head at)
 {
     const bool had = at.layer < job->info->layers && at.head < job->info->original_heads;
     return cli_usage(job->session, "%s: %s has no head %d.%d%s", option, cli_shown(job->session->model_name), at.layer,
-                     at.head, had ? ": it has been removed before" : "");
+                     at.head, had ? ": it was removed before" : "");
 }
 
 /* Sets the head with that number to `value`. */

@@ -71,12 +71,12 @@ static void print_best(const search *s)
     const cli_session *session = s->job->session;
     const mha_prune_point *best = s->best;
     if (!best || best->count == 0) {
-        cli_put_prose(session, 0, 0, "No head can go within %g.", s->limit);
+        cli_put_prose(session, 0, 0, "No head can be removed within %g.", s->limit);
         return;
     }
     cli_put_prose(session, 0, 0,
                   "%lld of %lld heads are enough for a loss within %g on %lld held-out texts (%s), which chose this "
-                  "number: judge it once more on others. To make it:",
+                  "number: evaluate it again on other texts. To make it:",
                   (long long)best->evaluation.heads[1], (long long)best->evaluation.heads[0], s->limit,
                   (long long)best->evaluation.comparison.texts, s->job->texts.split);
     print_options(s, best);

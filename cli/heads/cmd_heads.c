@@ -18,8 +18,8 @@ static struct {
 
 static const struct poptOption options[] = {
     {"maps", 0, POPT_ARG_NONE, &given.maps, 0, "with --json: add the tokens and the attention maps of one text", NULL},
-    {"no-probe", 0, POPT_ARG_NONE, &given.no_probe, 0, "leave out the random probe texts (no induction, no duplicate)",
-     NULL},
+    {"no-probe", 0, POPT_ARG_NONE, &given.no_probe, 0,
+     "skip the random probe texts (no induction and duplicate scores)", NULL},
     IMPORTANCE_SCORES_OPTIONS,
     POPT_TABLEEND};
 
@@ -145,7 +145,7 @@ static int print_table(const cli_session *s, const measured *m)
 static void put_trust(const cli_session *s, const measured *m)
 {
     const double halves = mha_importance_halves(m->importance), loss = mha_importance_loss(m->importance);
-    char text[96] = "", trust[96] = "one text says nothing about how stable the ranking is";
+    char text[96] = "", trust[96] = "one text does not show how stable the ranking is";
     if (isfinite(loss)) snprintf(text, sizeof text, ", loss %.4g", loss);
     if (isfinite(halves))
         snprintf(trust, sizeof trust, "rank correlation between the halves of the texts %.2f", halves);
@@ -228,7 +228,7 @@ static int put_result(cli_session *s, const measured *m)
 static int check_options(const cli_session *s, int64_t texts)
 {
     if (given.maps && !s->options.json) return cli_usage(s, "--maps goes with --json");
-    if (given.maps && importance_scores_given.state) return cli_usage(s, "--maps and --state contradict each other");
+    if (given.maps && importance_scores_given.state) return cli_usage(s, "--maps and --state exclude each other");
     if (given.maps && texts != 1) return cli_usage(s, "--maps requires one text (got %lld)", (long long)texts);
     return CLI_DONE;
 }
@@ -283,7 +283,7 @@ static int run(cli_session *s)
 static void print_lists(FILE *out, int columns)
 {
     enum { MARGIN = 24 };
-    fputs("\nMetrics, of a row of the map (a token that looks at all tokens):\n", out);
+    fputs("\nMetrics of a row of the map (the attention of one token):\n", out);
     for (int m = 0; m < MHA_HEAD_METRICS; m++) {
         fprintf(out, "  %-*s", MARGIN - 2, mha_head_metric_key((mha_head_metric)m));
         cli_put_wrapped(out, columns, MARGIN, MARGIN, mha_head_metric_help((mha_head_metric)m));

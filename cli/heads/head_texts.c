@@ -12,8 +12,7 @@ static int refuse_blank(const cli_session *s, const cli_texts *texts)
     for (int64_t i = 0; i < texts->count; i++)
         if (texts->text[i][strspn(texts->text[i], " \t\v\f\r\n")]) return CLI_DONE;
     return cli_error(s, CLI_REFUSED,
-                     texts->count == 1 ? "the text is blank: heads can only be measured on one that has words"
-                                       : "the texts are all blank: heads can only be measured on some that have words");
+                     texts->count == 1 ? "the text must not be blank" : "the texts must not all be blank");
 }
 
 /* Ids of all texts, one text after another: text i is ids[starts[i]] to ids[starts[i + 1] - 1]. */

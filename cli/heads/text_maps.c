@@ -58,7 +58,7 @@ int text_maps_measure(cli_session *s, text_maps *h)
     *h = (text_maps){.texts = &h->own};
     int code = cli_texts_read(s, false, &h->own);
     if (code != CLI_DONE) return code;
-    if (h->own.count != 1) return cli_usage(s, "one text at a time; %lld were given", (long long)h->own.count);
+    if (h->own.count != 1) return cli_usage(s, "texts must be one (got %lld)", (long long)h->own.count);
     code = open_model(s, h);
     return code == CLI_DONE ? text_maps_at(s, h, 0) : code;
 }

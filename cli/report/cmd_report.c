@@ -194,7 +194,7 @@ static int check_options(const cli_session *s)
     if (given.data && !importance_scores_given.by && !given.diversity)
         return cli_usage(s, "--data goes with --by or --diversity");
     if (importance_scores_given.state && !importance_scores_given.by && !given.diversity)
-        return cli_usage(s, "--state goes with --by or --diversity: nothing else takes long");
+        return cli_usage(s, "--state goes with --by or --diversity");
     return cli_check_out(s);
 }
 
@@ -225,7 +225,7 @@ const cli_command cli_report = {
     .summary = "write one HTML page of every head of a model on texts",
     .usage = "TEXT...",
     .details = "The page is self-contained: it needs no network and no other file; -o - writes it to stdout. "
-               "Several texts are shown one at a time, with a chooser; their maps together may have at most "
+               "Several texts are shown one at a time, with a selector; their maps together may have at most "
                "67108864 weights, about 30 MB of page (a text of n tokens has n * n weights per head).\n"
                "With --json the values of the page are also written to stdout: {output, model, text, tokens, "
                "heads, metrics, labels, attention [layers][heads][n][n]}; with --by also importance as printed "

@@ -202,9 +202,9 @@ static int run(cli_session *s)
 
 const cli_command cli_demo = {
     .name = "demo",
-    .summary = "show the built-in model: what it writes, and with which heads",
+    .summary = "show the built-in model: its continuations and its heads",
     .usage = "",
-    .details = "With -o FILE.html it also writes the page of all heads on the text that is said twice, as mha report "
+    .details = "With -o FILE.html it also writes the page of all heads on the repeated text, as mha report "
                "does.",
     .shared = CLI_OUT,
     .examples = "mha demo\n"

@@ -15,7 +15,8 @@ static struct {
 } given;
 
 static const struct poptOption options[] = {
-    {"pool", 0, POPT_ARG_STRING, &given.pool, 0, "mean of all tokens (default), or the first: mean, cls", "HOW"},
+    {"pool", 0, POPT_ARG_STRING, &given.pool, 0, "pooling: mean of all tokens (default) or first token: mean, cls",
+     "HOW"},
     {"no-normalize", 0, POPT_ARG_NONE, &given.no_normalize, 0, "do not L2-normalize the vectors", NULL},
     POPT_TABLEEND};
 
@@ -70,7 +71,7 @@ static void print_vectors(const cli_session *s, const vectors *v)
         fprintf(s->out, "%s  %s%s%s\n", v->width > shown ? " ..." : "", cli_dim(s),
                 cli_shown_start(v->texts->text[i], s->columns - MARGIN - (int)shown * CELL), cli_plain(s));
     }
-    cli_put_prose(s, 0, 0, "%lld of %lld numbers each; --json or -o FILE.npy has all", (long long)shown,
+    cli_put_prose(s, 0, 0, "%lld of %lld elements each; --json or -o FILE.npy has all", (long long)shown,
                   (long long)v->width);
     if (v->texts->count < 2 || v->texts->count > MATRIX || v->texts->count > alike) return;
     fputs("\ncosine similarity\n   ", s->out);
@@ -117,7 +118,7 @@ static int put_result(cli_session *s, const vectors *v)
     }
     int code = cli_out_ends(s, ".npy") ? write_npy(s, v) : write_json(s, v);
     if (code == CLI_DONE)
-        cli_say(s, "%s: %lld vectors of %lld numbers", cli_shown(s->options.out), (long long)v->texts->count,
+        cli_say(s, "%s: %lld vectors of %lld elements", cli_shown(s->options.out), (long long)v->texts->count,
                 (long long)v->width);
     return code;
 }
@@ -170,7 +171,7 @@ static int run(cli_session *s)
 
 const cli_command cli_embed = {
     .name = "embed",
-    .summary = "turn texts into vectors, similar for texts of similar meaning",
+    .summary = "embed texts: similar vectors for texts of similar meaning",
     .usage = "TEXT... | -f FILE",
     .details = "--json prints one object per text and line: {text, embedding}. -o FILE.npy writes a float32 matrix "
                "[texts, width] for NumPy, -o FILE.json the same lines as --json. Texts may not hold NUL.",

@@ -82,7 +82,7 @@ static int read_numbers(const cli_session *s, mha_sampling *sampling)
         code = cli_number(s, "--repetition-penalty", given.penalty, 0, 1e6, &sampling->repetition_penalty);
     const bool filters = given.top_k || given.top_p || given.min_p || s->options.seed;
     if (code == CLI_DONE && filters && sampling->temperature == 0)
-        cli_say(s, "nothing is drawn at temperature 0: --top-k, --top-p, --min-p and --seed change nothing");
+        cli_say(s, "--top-k, --top-p, --min-p and --seed have no effect at temperature 0");
     return code;
 }
 
@@ -205,7 +205,7 @@ static void fit(const cli_session *s, const job *j, mha_generate_options *o)
     if (longest + o->max_new <= most) return;
     if (!given.most && longest < most) {
         o->max_new = most - longest;
-        cli_say(s, "at most %lld new tokens: the model takes %lld, %lld are the prompt's", (long long)o->max_new,
+        cli_say(s, "at most %lld new tokens: the model takes %lld, the prompt has %lld", (long long)o->max_new,
                 (long long)most, (long long)longest);
     } else if (strcmp(mha_model_describe(j->model)->family, "gpt2") != 0) {
         cli_say(s, "up to %lld tokens with the prompt: the model was made for %lld (max_position_embeddings)",
@@ -251,8 +251,8 @@ static int run(cli_session *s)
     if (code != CLI_DONE) return code;
     code = cli_model_open(s, NULL, &model);
     if (code == CLI_DONE && !mha_model_describe(model)->causal)
-        code = cli_error(s, CLI_REFUSED, "%s is an encoder (%s): it writes no text", cli_shown(s->model_name),
-                         mha_model_describe(model)->family);
+        code = cli_error(s, CLI_REFUSED, "%s is an encoder (%s): text generation requires a decoder",
+                         cli_shown(s->model_name), mha_model_describe(model)->family);
     j.model = model;
     if (code == CLI_DONE) code = run_job(s, &j, &o);
     free_job(&j);

@@ -102,7 +102,7 @@ static void print_model(const cli_session *s, const mha_model_info *info)
     put_title(s, "layers");
     cli_put_prose(s, TITLE, TITLE, "%lld", (long long)info->layers);
     put_title(s, "heads");
-    cli_put_prose(s, TITLE, TITLE, "%lld in all; %s per layer, %s for keys, %s for values, %lld numbers wide",
+    cli_put_prose(s, TITLE, TITLE, "%lld in all; %s per layer, %s for keys, %s for values, width %lld",
                   (long long)total, show_range(&a, info, info->heads_per_layer),
                   show_range(&b, info, info->key_heads_per_layer), show_range(&c, info, info->value_heads_per_layer),
                   (long long)info->head_dim);
@@ -220,8 +220,7 @@ static int run_file(cli_session *s, const char *path)
 static int run(cli_session *s)
 {
     struct stat st;
-    if (s->arg_count > 1 || (s->arg_count == 1 && s->options.model))
-        return cli_usage(s, "one model or one file at a time");
+    if (s->arg_count > 1 || (s->arg_count == 1 && s->options.model)) return cli_usage(s, "give one model or one file");
     if (s->arg_count == 0) return run_model(s);
     if (stat(s->args[0], &st) != 0 || !S_ISDIR(st.st_mode)) return run_file(s, s->args[0]);
     s->options.model = s->args[0];

@@ -18,8 +18,7 @@ static struct {
 static const struct poptOption options[] = {
     {"hidden", 0, POPT_ARG_NONE, &given.hidden, 0, "also write the hidden states (needs -o)", NULL},
     {"attn", 0, POPT_ARG_NONE, &given.attn, 0, "also write the attention maps (needs -o)", NULL},
-    {"heads", 0, POPT_ARG_STRING, &given.heads, 0, "the maps of these heads alone, layer and number: 0.2,3.11",
-     "L.H,..."},
+    {"heads", 0, POPT_ARG_STRING, &given.heads, 0, "only the maps of these heads, LAYER.HEAD,...: 0.2,3.11", "L.H,..."},
     {"stats", 0, POPT_ARG_NONE, &given.stats, 0, "also write statistics of the maps per token (needs -o)", NULL},
     {"at", 0, POPT_ARG_STRING, &given.at, 0, "show predictions after token N, from 0 (default: the last)", "N"},
     {"top", 0, POPT_ARG_STRING, &given.top, 0, "tokens to show (default: 5)", "N"},
@@ -59,7 +58,7 @@ static int encode_text(const cli_session *s, const cli_texts *texts, int64_t voc
         return cli_refuse(s, &error);
     q->ids = q->encoding->ids;
     q->count = q->encoding->count;
-    if (q->count == 0) return cli_error(s, CLI_REFUSED, "the text has no tokens");
+    if (q->count == 0) return cli_error(s, CLI_REFUSED, "the text must have at least one token");
     return cli_check_rows(s, q->tokenizer, q->encoding, vocab);
 }
 
@@ -74,7 +73,7 @@ static int read_sequence(cli_session *s, const mha_model *model, sequence *q)
     int code = cli_texts_read(s, false, &texts);
     if (code != CLI_DONE) return code;
     if (texts.count != 1)
-        code = cli_usage(s, "one text at a time; %lld were given", (long long)texts.count);
+        code = cli_usage(s, "texts must be one (got %lld)", (long long)texts.count);
     else
         code = s->options.ids ? read_ids(s, &texts, vocab, q) : encode_text(s, &texts, vocab, q);
     cli_texts_free(&texts);
@@ -215,7 +214,7 @@ static int write_tensors(const cli_session *s, const tap *t)
 static int tap_sequence(cli_session *s, const mha_model *model, const sequence *q, long long at, long long most)
 {
     if (at >= q->count)
-        return cli_usage(s, "--at %lld: there are %lld tokens, 0 to %lld", at, (long long)q->count,
+        return cli_usage(s, "--at %lld is outside the %lld tokens, 0 to %lld", at, (long long)q->count,
                          (long long)q->count - 1);
     tap t = {0};
     mha_model_head *heads = NULL;
@@ -236,7 +235,7 @@ static int check_options(const cli_session *s, long long *at, long long *most)
     if (s->options.out && strcmp(s->options.out, "-") == 0)
         return cli_usage(s, "-o must be the name of a file, for the tensors (got \"-\")");
     if ((given.hidden || given.attn || given.heads || given.stats) && !s->options.out)
-        return cli_usage(s, "--%s: needs -o OUT, a safetensors file",
+        return cli_usage(s, "--%s requires -o OUT, a safetensors file",
                          given.hidden  ? "hidden"
                          : given.attn  ? "attn"
                          : given.heads ? "heads"
@@ -245,7 +244,7 @@ static int check_options(const cli_session *s, long long *at, long long *most)
         return cli_usage(s,
                          "-o %s: an .npy file holds the logits alone; the rest needs a name that ends in .safetensors",
                          cli_shown(s->options.out));
-    if (given.attn && given.heads) return cli_usage(s, "--attn has the maps of all heads, --heads of some: give one");
+    if (given.attn && given.heads) return cli_usage(s, "--attn and --heads exclude each other");
     int code = cli_whole(s, "--at", given.at, 0, INT32_MAX, at);
     if (code == CLI_DONE) code = cli_whole(s, "--top", given.top, 1, 1000, most);
     return code == CLI_DONE ? cli_check_out(s) : code;

@@ -43,7 +43,7 @@ static int find_limits(cli_session *s, limits *most)
     if (wanted >= 0) most->tokens = wanted;
     bool missing = status == MHA_ERR_IO || status == MHA_ERR_UNSUPPORTED;
     if (status != MHA_OK && !missing && wanted < 0) return cli_refuse(s, &error);
-    if (missing && s->options.verbose) cli_say(s, "no limit on the number of tokens: %s", error.message);
+    if (missing && s->options.verbose) cli_say(s, "unlimited number of tokens: %s", error.message);
     return CLI_DONE;
 }
 
@@ -68,7 +68,7 @@ static void print_encoding(const cli_session *s, const mha_tokenizer *tokenizer,
 {
     cli_put_tokens(s, tokenizer, e, 0);
     fprintf(s->out, "%s%lld tokens", cli_dim(s), (long long)e->count);
-    if (e->truncated > 0) fprintf(s->out, ", %lld more were cut off", (long long)e->truncated);
+    if (e->truncated > 0) fprintf(s->out, ", %lld more were truncated", (long long)e->truncated);
     fprintf(s->out, "%s\n", cli_plain(s));
     if (!decoded) return;
     cli_put_shown(s->out, decoded, bytes);

@@ -17,18 +17,19 @@ static const struct story {
     const char *words; /* %.0f is the label's score in percent */
     example example;
 } stories[] = {
-    {MHA_LABEL_INDUCTION, "continues repeats: in random text said twice, %.0f %% goes to what came next.",
+    {MHA_LABEL_INDUCTION,
+     "continues repeats: in repeated random text, %.0f %% goes to the token after the earlier copy.",
      EXAMPLE_WHAT_FOLLOWED},
-    {MHA_LABEL_PREV, "looks back one token: %.0f %% of its weight lies there.", EXAMPLE_STRONGEST},
-    {MHA_LABEL_DUPLICATE, "finds repeats: in random text said twice, %.0f %% goes to the other copy.",
+    {MHA_LABEL_PREV, "attends to the previous token: %.0f %% of its weight.", EXAMPLE_STRONGEST},
+    {MHA_LABEL_DUPLICATE, "finds repeats: in repeated random text, %.0f %% goes to the other copy.",
      EXAMPLE_SAME_TOKEN},
-    {MHA_LABEL_PUNCT, "looks at punctuation: %.0f %% of its weight.", EXAMPLE_STRONGEST},
-    {MHA_LABEL_SELF, "keeps to the token itself: %.0f %% of its weight.", EXAMPLE_NONE},
-    {MHA_LABEL_LOCAL, "stays within two tokens: %.0f %% of its weight.", EXAMPLE_STRONGEST},
-    {MHA_LABEL_FIRST, "rests on the first token: %.0f %% of its weight, often a sign of nothing to do.", EXAMPLE_NONE},
-    {MHA_LABEL_SEP, "rests on the separator: %.0f %% of its weight, often a sign of nothing to do.", EXAMPLE_NONE},
-    {MHA_LABEL_BROAD, "spreads its weight: %.0f %% of the most even it could be.", EXAMPLE_NONE},
-    {MHA_LABEL_VERTICAL, "looks at the same tokens from everywhere: %.0f %% of its map is explained so.", EXAMPLE_NONE},
+    {MHA_LABEL_PUNCT, "attends to punctuation: %.0f %% of its weight.", EXAMPLE_STRONGEST},
+    {MHA_LABEL_SELF, "attends to the token itself: %.0f %% of its weight.", EXAMPLE_NONE},
+    {MHA_LABEL_LOCAL, "attends within two tokens: %.0f %% of its weight.", EXAMPLE_STRONGEST},
+    {MHA_LABEL_FIRST, "rests on the first token: %.0f %% of its weight, often a sign of an idle head.", EXAMPLE_NONE},
+    {MHA_LABEL_SEP, "rests on the separator: %.0f %% of its weight, often a sign of an idle head.", EXAMPLE_NONE},
+    {MHA_LABEL_BROAD, "spreads its weight: %.0f %% of the largest possible entropy.", EXAMPLE_NONE},
+    {MHA_LABEL_VERTICAL, "attends to the same tokens from everywhere: this explains %.0f %% of its map.", EXAMPLE_NONE},
 };
 
 typedef struct place {

@@ -31,8 +31,8 @@ static int run_golden(cli_session *session, verify_log *log)
 static int run(cli_session *session)
 {
     if (session->arg_count) return cli_usage(session, "unexpected argument \"%s\"", cli_shown(session->args[0]));
-    if (session->options.model && !golden) return cli_usage(session, "-m says nothing without --golden");
-    if (lm && !golden) return cli_usage(session, "--lm says nothing without --golden");
+    if (session->options.model && !golden) return cli_usage(session, "-m requires --golden");
+    if (lm && !golden) return cli_usage(session, "--lm requires --golden");
     verify_log log;
     verify_log_open(&log);
     int code = golden ? run_golden(session, &log) : verify_self(session, &log);

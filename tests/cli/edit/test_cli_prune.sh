@@ -27,7 +27,7 @@ at quality.held_out -f
 # A pruned model loads, and is pruned again by the first numbers of its heads.
 expect 0 "$MHA" embed -m one 'you keep the count'
 refused 2 "$MHA" prune -m one --heads 0.1 -o two
-has err 'it has been removed before'
+has err 'it was removed before'
 refused 2 "$MHA" prune -m one --heads 7.0 -o two
 has err 'has no head 7.0'
 expect 0 "$MHA" prune -m one --heads 2.0,0.2 -o two --json
@@ -148,7 +148,7 @@ at curve.0.heads 3
 at best.within true
 has curve.svg '<svg'
 expect 0 prune --search -f texts --max-loss-increase 0 -o curve.png
-has out 'No head can go within 0'
+has out 'No head can be removed within 0'
 has out 'tokens/s'
 has_not out 'KV bytes' # an encoder keeps none
 
@@ -213,7 +213,7 @@ refused 2 prune --heads 0.1 --ratio 0.5 -o x
 refused 2 prune --heads 0-1 -o x
 refused 2 prune --ratio 2 -f texts -o x
 refused 2 prune --ratio 0.5 -o x
-has err 'give texts to choose and fit on'
+has err 'missing the texts to choose and fit on'
 refused 2 prune --ratio 0.5 --by beauty -f texts -o x
 refused 2 prune --count 10 -f texts -o x
 refused 2 prune --heads 0.0,0.1,0.2,0.3 -o x
