@@ -49,6 +49,14 @@ class Tour(unittest.TestCase):
         self.run_js("location.hash = arguments[0]", f"#{step}")
         self.assertEqual(self.seen(), [step])
 
+    def test_the_page_opens_at_its_top(self):
+        self.emulate(390)  # where the list of tours stands above the steps
+        url = self.driver.current_url.split("#")[0]
+        self.driver.get("about:blank")
+        self.driver.get(url)
+        self.assertEqual(self.seen(), ["self-attention-1"])
+        self.assertEqual(self.run_js("return [window.scrollY, location.hash]"), [0, ""])
+
     def test_one_step_at_a_time(self):
         self.emulate(1200)
         self.go("self-attention-1")

@@ -22,7 +22,6 @@ const draw = () => {
 
 const go = (tour, step) => {
   Object.assign(now, { tour, step });
-  history.replaceState(null, '', `#${tours[tour].steps[step].id}`);
   draw();
 };
 
@@ -32,8 +31,9 @@ const move = (by) => {
   if (step >= 0 && step < steps.length) go(now.tour, step);
   else if (tours[now.tour + by]) go(now.tour + by, by > 0 ? 0 : tours[now.tour + by].steps.length - 1);
   else return;
+  history.replaceState(null, '', `#${tours[now.tour].steps[now.step].id}`); /* not while loading: the browser would scroll to it */
   const heading = tours[now.tour].steps[now.step].querySelector('h3');
-  heading.focus({ preventScroll: true }); /* a screen reader goes on there */
+  heading.focus({ preventScroll: true }); /* a screen reader continues there */
   if (heading.getBoundingClientRect().top < 0 || heading.getBoundingClientRect().top > innerHeight / 2) tours[now.tour].section.scrollIntoView();
 };
 
