@@ -1,4 +1,4 @@
-/* io.h - tensors in files: safetensors and npy, in and out.
+/* io.h - reads and writes tensors in safetensors and .npy files.
  *
  *     mha_file *file;
  *     mha_error err;
@@ -8,16 +8,16 @@
  *     if (table && mha_tensor_read(t, MHA_F32, table, &err) != MHA_OK) ...
  *     mha_file_free(file);
  *
- * Files are data from strangers. A reader checks every rule of its format before it hands out anything, and a refusal
- * is one sentence that names the file, the key and the value. What is accepted means what the reference reader takes it
- * to mean; where readers differ, the file is refused. Time and memory to refuse depend on the bytes read, never on a
- * number written in them. Only regular files are opened (symbolic links may lead to them); opening never blocks.
+ * Files are untrusted input. A reader checks every rule of its format before it returns anything, and an error is one
+ * sentence with the file, the key and the value. Accepted files have the meaning that the reference reader gives them;
+ * where readers differ, the file is refused. Time and memory until an error depend on the bytes read, never on a number
+ * stored in them. Only regular files are opened (symbolic links may point to them); opening never blocks.
  *
- * Files are mapped. While one is open nobody may change or shorten it: bytes that change may be read as either, and a
- * page that is gone is a SIGBUS, which ends the process: the library installs no signal handlers. Replacing a file by
- * renaming another over it is safe, as all writers here do. Who cannot keep others from writing in place sets `no_map`,
- * which copies the bytes while opening; a file that became shorter is then MHA_ERR_IO. A file system that cannot map is
- * copied from as well.
+ * Files are mapped. While a file is open it must not be changed or truncated: changed bytes may be read in either
+ * state, and a missing page raises SIGBUS, which ends the process, as the library installs no signal handlers. It is
+ * safe to replace a file by renaming another file over it, as all writers in this header do. If others may write to the
+ * file in place, set `no_map`, which copies the bytes while opening; a file that shrinks meanwhile is MHA_ERR_IO. Files
+ * on a file system without mmap are copied, too.
  */
 #ifndef MHA_IO_H
 #define MHA_IO_H
@@ -28,16 +28,16 @@
 extern "C" {
 #endif
 
-/* One tensor of an open file: row-major, contiguous, little-endian. All pointers live as long as the file object.
- * `data` may be misaligned for its type: read it with mha_tensor_read unless mha_tensor_aligned says 1. */
+/* One tensor of an open file: row-major, contiguous, little-endian. All pointers are valid during the life of the file
+ * object. `data` may be misaligned for its type: use mha_tensor_read unless mha_tensor_aligned returns 1. */
 typedef struct mha_tensor {
-    const char *name; /* as in the file: may be empty and hold any UTF-8 but NUL; never use it as a path */
+    const char *name; /* as in the file: any UTF-8 without NUL, possibly empty; never use it as a path */
     mha_dtype dtype;
-    const char *dtype_name; /* as in the file: "F32", "F8_E4M3" ...; "<f4" and the like in .npy */
+    const char *dtype_name; /* as in the file: "F32", "F8_E4M3" ...; in .npy "<f4" and similar */
     int rank;               /* 0..32; 0 is a scalar */
     const int64_t *shape;   /* [rank], each >= 0 */
     int64_t elements;       /* product of the shape */
-    const void *data;       /* not NULL, also without elements; bytes of MHA_BOOL are 0 or anything else */
+    const void *data;       /* never NULL, even without elements; MHA_BOOL: 0 or non-zero bytes */
     size_t bytes;
 } mha_tensor;
 
@@ -46,37 +46,36 @@ typedef struct mha_file_options {
     int no_map; /* 1 = copy the data into memory of the context */
 } mha_file_options;
 
-/* An open file. Immutable: any number of threads may read it at once. */
+/* An open file. Immutable: any number of threads may read it concurrently. */
 typedef struct mha_file mha_file;
 
-/* Opens `path`, a safetensors or .npy file, by content and not by name. `options` may be NULL. `ctx` must outlive the
- * file.
+/* Opens `path`, a safetensors or .npy file, detected by content, not by name. `options` may be NULL. `ctx` must outlive
+ * the file.
  *
  * safetensors: the rules of the format and of its reference reader, and stricter: the first byte of the header is '{',
- * no name or field appears twice (escapes decoded), names hold no NUL. "__metadata__": null is taken as absent, unknown
- * fields of an entry are ignored. The types that mha does not compute with (F8 of all kinds, F6, F4, C64) are
- * MHA_DTYPE_OTHER; their sizes are checked all the same.
- * .npy: versions 1 to 3, types bool, int and float of 1 to 8 bytes. Arrays in column order or of the other byte order
- * are converted into a copy. Bytes behind the array are refused.
+ * names and fields are unique (after decoding escapes), names contain no NUL. "__metadata__": null counts as absent;
+ * unknown fields of an entry are ignored. Types that mha does not compute with (all F8, F6, F4, C64) are
+ * MHA_DTYPE_OTHER; their sizes are checked as well.
+ * .npy: versions 1 to 3; types bool, int and float of 1 to 8 bytes. Arrays in column-major order or of the other byte
+ * order are converted into a copy. Bytes after the array are refused.
  * Limits: header 100,000,000 bytes (.npy: 64 KiB), name 64 KiB, 2^21 dimensions of all tensors together, rank 32,
- * 2^18 - 1 pairs of metadata, strings of 16 MiB, JSON nested 64 deep, 1 MiB for an entry with unknown fields; a shard
- * index 32 MiB and 2^20 tensors.
+ * 2^18 - 1 metadata pairs, strings of 16 MiB, JSON nesting 64, 1 MiB per entry with unknown fields; a shard index
+ * 32 MiB and 2^20 tensors.
  *
- * Errors: MHA_ERR_IO (cannot be opened or read, is no regular file), MHA_ERR_FORMAT (breaks a rule, or is something
- * else: a pickle, a zip, GGUF, HTML or a Git LFS pointer is named), MHA_ERR_MEMORY, MHA_ERR_ARG. Cost: the header is
- * read and parsed in memory of the context, at most 256 MiB; the data are not touched when they are mapped as they
- * are. */
+ * Errors: MHA_ERR_IO (cannot be opened or read, or is not a regular file); MHA_ERR_FORMAT (violates a rule, or has
+ * another format: pickle, zip, GGUF, HTML and Git LFS pointers are named); MHA_ERR_MEMORY; MHA_ERR_ARG. Cost: parses
+ * the header in at most 256 MiB of memory of the context; mapped data are not read. */
 MHA_API mha_status mha_file_open(mha_ctx *ctx, const char *path, const mha_file_options *options, mha_file **out,
                                  mha_error *err);
 MHA_API void mha_file_free(mha_file *file);
 
-/* Opens the weights of a checkpoint as one file, however many there are. `path` is a folder, of which it is
- * model.safetensors or, without that, the shards that model.safetensors.index.json names; or an index, of which the
- * name ends in .json; or any file, as for mha_file_open.
+/* Opens the weights of a checkpoint as one file, whether sharded or not. `path` is a folder with model.safetensors or,
+ * without it, the shards in model.safetensors.index.json; or an index, whose name ends in .json; or any file that
+ * mha_file_open accepts.
  *
- * An index names files of its own folder and nothing else, and must agree with them in both directions: every tensor
- * that it lists is in the file that it says, and every tensor of the files is listed (MHA_ERR_FORMAT otherwise). The
- * metadata are those of all shards; where they differ, those of the shard that the index names last. Limits: index 128
+ * An index may only name files of its own folder, and must agree with them in both directions: every listed tensor is
+ * in the named file, and every tensor of the files is listed (else MHA_ERR_FORMAT). The metadata are the union of
+ * those of all shards; where they differ, the shard that the index names last takes precedence. Limits: index 128
  * MiB, 65536 files. Errors and options as for mha_file_open. */
 MHA_API mha_status mha_checkpoint_open(mha_ctx *ctx, const char *path, const mha_file_options *options, mha_file **out,
                                        mha_error *err);
@@ -85,38 +84,38 @@ MHA_API mha_status mha_checkpoint_open(mha_ctx *ctx, const char *path, const mha
 MHA_API const char *mha_file_path(const mha_file *file);
 /* "safetensors" or "npy". */
 MHA_API const char *mha_file_format(const mha_file *file);
-/* Tensors in the order of their names (bytes compared). An .npy file holds one, called "". */
+/* Tensors sorted by name, bytewise. An .npy file contains one tensor, named "". */
 MHA_API int64_t mha_file_count(const mha_file *file);
-MHA_API const mha_tensor *mha_file_tensor(const mha_file *file, int64_t index);  /* NULL out of range */
+MHA_API const mha_tensor *mha_file_tensor(const mha_file *file, int64_t index);  /* NULL if out of range */
 MHA_API const mha_tensor *mha_file_find(const mha_file *file, const char *name); /* NULL if absent; O(log count) */
-/* The "__metadata__" strings in the order of their keys. Values may hold NUL (one more follows the end); `value_bytes`
- * may be NULL. MHA_ERR_ARG when `index` is out of range. */
+/* The "__metadata__" strings sorted by key. Values may contain NUL and are terminated by another one; `value_bytes` may
+ * be NULL. MHA_ERR_ARG if `index` is out of range. */
 MHA_API int64_t mha_file_metadata_count(const mha_file *file);
 MHA_API mha_status mha_file_metadata(const mha_file *file, int64_t index, const char **key, const char **value,
                                      size_t *value_bytes);
 
 /* 1 if `data` can be used in place as its type; 0 for MHA_DTYPE_OTHER. */
 MHA_API int mha_tensor_aligned(const mha_tensor *tensor);
-/* Copies all elements into `out` (room for tensor->elements of `dtype`), converting:
+/* Copies all elements into `out` (tensor->elements of `dtype`), converting:
  *
  *   F16, BF16        to f32, f64: exact
  *   F32, F64         to f32, f64: F64 to f32 is rounded to nearest
  *   BOOL, integers   to f32, f64: rounded to nearest; to i64: exact, BOOL 0 or 1
- *   each             to its own type: as the bytes are
+ *   any type         to the same type: bytewise
  *
  * Errors: MHA_ERR_UNSUPPORTED for every other pair; MHA_ERR_FORMAT for a U64 beyond i64, naming the element. */
 MHA_API mha_status mha_tensor_read(const mha_tensor *tensor, mha_dtype dtype, void *out, mha_error *err);
 
-/* Fills the tensors of `list` (a layer's parameters, say) from the file, by name, converting to their dtype as above.
- * All names and shapes are checked first: where one is missing or of another shape (MHA_ERR_FORMAT, naming tensor and
- * extent), or of a type that does not convert (MHA_ERR_UNSUPPORTED), those before it may have been filled in the
- * latter case alone. What else the file holds is not looked at. */
+/* Fills the tensors of `list`, such as the parameters of a layer, from the file by name, converting to their dtype as
+ * above. All names and shapes are checked first: a missing tensor or another shape is MHA_ERR_FORMAT, naming tensor and
+ * dimension, and nothing is written. A type that cannot be converted is MHA_ERR_UNSUPPORTED; earlier tensors of the
+ * list may then have been filled. Other tensors of the file are ignored. */
 MHA_API mha_status mha_tensors_read(const mha_file *file, const mha_named_tensor *list, int64_t count, mha_error *err);
 
 /* ---- writing ---- */
 
-/* A safetensors file written in pieces, in memory that does not grow with it. What its tensors are is said first; their
- * data follow in pieces of any size, in any order.
+/* Writes a safetensors file in pieces, in memory that does not grow with the file. The tensors are declared first;
+ * their data follow in pieces of any size and in any order.
  *
  *     const mha_tensor list[] = {{.name = "w", .dtype = MHA_F16, .rank = 2, .shape = (int64_t[]){rows, columns}}};
  *     mha_tensors_writer *writer;
@@ -126,10 +125,9 @@ MHA_API mha_status mha_tensors_read(const mha_file *file, const mha_named_tensor
  *     if (status == MHA_OK) status = mha_tensors_writer_finish(writer, &err);
  *     mha_tensors_writer_free(writer);
  *
- * The file appears whole when it is finished, as mha_file_write says: before that, and if that never comes, what was at
- * the path is as it was. Its bytes depend on neither the order of the list nor that of the pieces: tensors lie by
- * falling size of their elements, then by name, so all are aligned, and the header ends on a multiple of 8.
- * One thread at a time. */
+ * The file appears atomically when it is finished, as with mha_file_write; until then the path is unchanged. The bytes
+ * of the file depend neither on the order of the list nor on that of the pieces: tensors are sorted by descending
+ * element size, then by name, so that all are aligned, and the header ends at a multiple of 8. Not thread-safe. */
 typedef struct mha_tensors_writer mha_tensors_writer;
 
 typedef struct mha_metadata {
@@ -139,46 +137,45 @@ typedef struct mha_metadata {
 
 typedef struct mha_tensors_writer_options {
     size_t size;
-    int overwrite;                /* 1 = an existing file is replaced */
-    const mha_metadata *metadata; /* strings for "__metadata__", which says "format": "pt" besides, as other tools want
-                                   * to see it, unless it has a format of its own */
+    int overwrite;                /* 1 = replace an existing file */
+    const mha_metadata *metadata; /* of "__metadata__"; "format": "pt", which other tools expect, is added if absent */
     int64_t metadata_count;
 } mha_tensors_writer_options;
 
-/* Of the tensors, `name`, `dtype`, `rank` and `shape` are read, and for MHA_DTYPE_OTHER `dtype_name`: the tensors of an
- * open file can be listed as they are. Nothing of the list, the metadata or the path is kept. `options` may be NULL.
- * `ctx` must outlive the writer. Errors: MHA_ERR_ARG for a name or key that is NULL, there twice, no UTF-8 or
- * "__metadata__", a dtype that files have not, a negative extent, or more than the limits of mha_file_open; MHA_ERR_IO
- * as for mha_file_write; MHA_ERR_MEMORY. */
+/* Reads `name`, `dtype`, `rank` and `shape` of the tensors, and for MHA_DTYPE_OTHER `dtype_name`; the tensors of an
+ * open file can be listed unchanged. List, metadata and path are not used after the call. `options` may be NULL.
+ * `ctx` must outlive the writer. Errors: MHA_ERR_ARG for a name or key that is NULL, a duplicate, not UTF-8 or
+ * "__metadata__", a dtype that files cannot store, a negative dimension, or a limit of mha_file_open; MHA_ERR_IO as
+ * for mha_file_write; MHA_ERR_MEMORY. */
 MHA_API mha_status mha_tensors_writer_create(mha_ctx *ctx, const char *path, const mha_tensor *list, int64_t count,
                                              const mha_tensors_writer_options *options, mha_tensors_writer **out,
                                              mha_error *err);
-/* The next bytes of the tensor `index` of the list. MHA_ERR_ARG for more than it has; MHA_ERR_IO, after which the same
- * bytes may be tried again. Allocates nothing. */
+/* Appends bytes to tensor `index` of the list. MHA_ERR_ARG for more bytes than the tensor has; after MHA_ERR_IO the
+ * same bytes may be written again. Allocates nothing. */
 MHA_API mha_status mha_tensors_writer_put(mha_tensors_writer *writer, int64_t index, const void *data, size_t bytes,
                                           mha_error *err);
-/* Makes the file last and gives it its name. MHA_ERR_ARG if a tensor is not complete, which may then still be put, and
- * for a writer that is finished; MHA_ERR_IO, after which there is no file to finish. */
+/* Syncs the file and renames it to its path. MHA_ERR_ARG if a tensor is incomplete, which can then still be completed,
+ * or if the writer is finished; after MHA_ERR_IO the writer can only be freed. */
 MHA_API mha_status mha_tensors_writer_finish(mha_tensors_writer *writer, mha_error *err);
-/* A writer that is not finished leaves nothing behind. */
+/* Frees the writer and removes the temporary file of a writer that is not finished. */
 MHA_API void mha_tensors_writer_free(mha_tensors_writer *writer);
 
-/* Writes the list as such a file, in one call. Errors: as above, and MHA_ERR_ARG for a tensor without data. */
+/* Writes the list as a safetensors file in one call. Errors: as above, and MHA_ERR_ARG for a tensor without data. */
 MHA_API mha_status mha_tensors_write(mha_ctx *ctx, const char *path, const mha_named_tensor *list, int64_t count,
                                      int overwrite, mha_error *err);
 
-/* Writes one array as .npy (version 1.0, row-major, little-endian), whole and atomically as below. Of `array` the dtype
- * (bool, integers, f16, f32, f64), rank, shape and data are read, and the name for sentences, if there is one. Errors:
- * MHA_ERR_UNSUPPORTED for a type that the format does not have (bf16), MHA_ERR_ARG, MHA_ERR_IO. Allocates nothing. */
+/* Writes one array as .npy (version 1.0, row-major, little-endian), atomically as mha_file_write. Reads dtype (bool,
+ * integers, f16, f32, f64), rank, shape and data of `array`, and its name, if not NULL, for error messages. Errors:
+ * MHA_ERR_UNSUPPORTED for a type that the format lacks (bf16), MHA_ERR_ARG, MHA_ERR_IO. Allocates nothing. */
 MHA_API mha_status mha_npy_write(const char *path, const mha_tensor *array, int overwrite, mha_error *err);
 
-/* Writes `bytes` bytes as the whole content of `path`, atomically: PATH.tmp.PID in the same folder, fsync, rename,
- * fsync of the folder. At every instant, also under kill -9, the path holds the whole old file, the whole new one, or
- * nothing. An existing file is replaced only with `overwrite`, and keeps its permissions; a new one gets 0666 & ~umask.
- * A symbolic link, a directory or a device is never written to. On failure the temporary file is gone; only a killed
- * process leaves it, and a later write from a process with the same number then asks to remove it. Two processes may
- * write the same path: one wins. A caller that wants EFBIG or EPIPE as errors must ignore SIGXFSZ and SIGPIPE.
- * Errors: MHA_ERR_IO with the reason, MHA_ERR_ARG. Allocates nothing. */
+/* Writes `bytes` bytes as the whole content of `path`, atomically: writes PATH.tmp.PID in the same folder, then fsync,
+ * rename, and fsync of the folder. At any time, even under kill -9, the path is the complete old file, the complete new
+ * file, or absent. An existing file is replaced only with `overwrite`, and keeps its permissions; a new file gets
+ * 0666 & ~umask. Symbolic links, directories and devices are never written to. On failure the temporary file is
+ * removed. Only a killed process leaves it, and a later write by a process with the same id then fails with a request
+ * to remove it. If two processes write the same path, one of them wins. A caller that wants EFBIG or EPIPE as errors
+ * must ignore SIGXFSZ and SIGPIPE. Errors: MHA_ERR_IO with the reason, MHA_ERR_ARG. Allocates nothing. */
 MHA_API mha_status mha_file_write(const char *path, const void *data, size_t bytes, int overwrite, mha_error *err);
 
 #ifdef __cplusplus
