@@ -1,4 +1,4 @@
-/* cache.h - the KV cache of one layer: the keys and values of B sequences, in pages, for the operator of attn.h.
+/* cache.h - the KV cache of one layer: keys and values of B sequences, in pages, for the operator in attn.h.
  *
  *     mha_cache_desc desc = { .size = sizeof desc, .batch = 1, .kv_heads = 8, .head_dim = 128 };
  *     mha_cache *cache;
@@ -12,17 +12,18 @@
  *         mha_attention(ctx, &d, &a, &err);
  *     }
  *
- * The cache computes nothing: it fills description and arguments, and the operator reads its memory. So decoding row by
- * row has the bits of a prefill of the whole, and any chunks in between.
+ * The cache computes nothing: it fills in description and arguments, and the operator reads its memory. Decoding
+ * token by token is therefore bitwise identical to a prefill of the whole sequence, and to any chunks in between.
  *
- * Memory is pages of page_size keys, [page][Hkv][page_size][D] and the same with Dv. Pages are counted: sequences that
- * share a prefix (mha_cache_fork) share its pages, and a shared page that is to be written is copied first. With a
- * window, pages that no row to come can see are given back, so a sequence needs memory for its window, not its length.
+ * Memory consists of pages of page_size keys, [page][Hkv][page_size][D], and likewise with Dv. Pages are reference
+ * counted: sequences with a common prefix (mha_cache_fork) share its pages, and a shared page is copied before it is
+ * written. With a window, pages that no later query attends to are released, so a sequence needs memory for its window,
+ * not its length.
  *
- * Keys are stored as they come: rotated keys (RoPE) are rotated before, by their absolute position.
+ * Keys are stored unchanged. Rotary embedding must be applied before appending, with absolute positions.
  *
- * A failing call leaves the cache as it was. One thread at a time may change a cache; any number may run the operator
- * on it meanwhile only if nobody changes it. Everything is in memory of the context, which must outlive the cache.
+ * After an error the cache is unchanged. Changes require exclusive access; any number of threads may run the operator
+ * on a cache that does not change. All memory is that of the context, which must outlive the cache.
  */
 #ifndef MHA_CACHE_H
 #define MHA_CACHE_H
@@ -37,88 +38,87 @@ typedef struct mha_cache mha_cache;
 
 typedef struct mha_cache_desc {
     size_t size;        /* sizeof(mha_cache_desc) */
-    int64_t batch;      /* B   > 0 sequences, all empty at first */
+    int64_t batch;      /* B   > 0 sequences, initially empty */
     int64_t kv_heads;   /* Hkv > 0 */
     int64_t head_dim;   /* D   1..MHA_HEAD_DIM_MAX */
     int64_t v_head_dim; /* Dv  0 = D; else 1..MHA_HEAD_DIM_MAX */
-    mha_dtype dtype;    /* of what is stored: f32 (default), f64 for calls in f64, bf16, f16 or q8_0 (types.h) */
+    mha_dtype dtype;    /* storage type: f32 (default), f64 for f64 calls, bf16, f16 or q8_0 (types.h) */
     int64_t page_size;  /* keys in a page: 0 = 128; else a power of two >= 16 */
-    int64_t capacity;   /* keys of all sequences together that there is memory for from the start, rounded up to pages.
-                           A sequence takes whole pages: B of them may need (page_size - 1) B keys more than they hold.
-                           0 = memory grows as needed, by half at least, and an append may move it */
-    int64_t window;     /* keys that a row sees, itself included; 0 = all */
-    int64_t keep_first; /* with a window: the first tokens stay visible to every row (streaming); 0 = none; to 2^60 */
+    int64_t capacity;   /* keys of all sequences together, allocated at creation, rounded up to pages. Sequences take
+                           whole pages: B of them may need up to (page_size - 1) B more keys than they hold.
+                           0 = memory grows on demand, by at least half, and an append may move it */
+    int64_t window;     /* keys that a query attends to, its own included; 0 = all */
+    int64_t keep_first; /* with a window: number of first tokens that stay visible (streaming); 0 = none; to 2^60 */
 } mha_cache_desc;
 
-/* MHA_ERR_ARG naming the field and its value, or MHA_ERR_MEMORY. */
+/* Errors: MHA_ERR_ARG naming the field and its value; MHA_ERR_MEMORY. */
 MHA_API mha_status mha_cache_create(mha_ctx *ctx, const mha_cache_desc *desc, mha_cache **out, mha_error *err);
 MHA_API void mha_cache_free(mha_cache *cache);
 
-/* ---- tokens in and out ---- */
+/* ---- appending and removing tokens ---- */
 
-enum { MHA_CACHE_ALL = -1 }; /* in place of a sequence: all of them */
+enum { MHA_CACHE_ALL = -1 }; /* all sequences, in place of one */
 
-/* Keys and values of new tokens, for the sequences that the call names: n = B or 1 of them. */
+/* Keys and values of new tokens for n sequences: B with MHA_CACHE_ALL, else 1. */
 typedef struct mha_cache_tokens {
     size_t size;           /* sizeof(mha_cache_tokens) */
-    int64_t count;         /* >= 0 for each sequence */
-    const int64_t *counts; /* [n] 0..count, where sequences get less; NULL = count for each */
-    mha_dtype dtype;       /* of k and v: that of the cache, or f32 where it stores bf16, f16 or q8_0; 0 = that of the
-                              cache, f32 for q8_0 */
-    mha_cview k;           /* [n, Hkv, count, D ]  all-zero strides: contiguous; aligned to its numbers; none of it */
-    mha_cview v;           /* [n, Hkv, count, Dv]  is memory of the cache */
+    int64_t count;         /* >= 0 per sequence */
+    const int64_t *counts; /* [n] 0..count per sequence; NULL = count for each */
+    mha_dtype dtype;       /* of k and v: the type of the cache, or f32 if it stores bf16, f16 or q8_0; 0 = the type of
+                              the cache, f32 for q8_0 */
+    mha_cview k;           /* [n, Hkv, count, D ]  strides all 0 = contiguous; aligned to its elements; must not */
+    mha_cview v;           /* [n, Hkv, count, Dv]  overlap memory of the cache */
 } mha_cache_tokens;
 
-/* Appends. f32 is rounded to what is stored, to nearest even: beyond 65504 a number becomes infinite in f16. Of q8_0, a
- * block of 32 with NaN or infinity in it is NaN, and finite numbers of 127 * 65520 (8.3 million) and more are refused.
- * Errors: MHA_ERR_ARG naming the field and its value; MHA_ERR_MEMORY, also when `capacity` is used up. Cost: one copy;
- * memory that grows is copied too. */
+/* Appends tokens. f32 is rounded to the storage type, to nearest even; elements beyond 65504 become infinite in f16. In
+ * q8_0 a block of 32 with NaN or infinity is stored as NaN, and finite elements of at least 127 * 65520 (8.3 million)
+ * are an error. Errors: MHA_ERR_ARG naming the field and its value; MHA_ERR_MEMORY, also if `capacity` is exhausted.
+ * Cost: one copy, and a copy of all memory when it grows. */
 MHA_API mha_status mha_cache_append(mha_cache *cache, int64_t sequence, const mha_cache_tokens *tokens, mha_error *err);
 
-/* Forgets the tokens from `length` on. With a window the keys that the next row would see must still be there. */
+/* Removes the tokens from position `length` on. With a window the keys of the next query must still be stored. */
 MHA_API mha_status mha_cache_truncate(mha_cache *cache, int64_t sequence, int64_t length, mha_error *err);
-/* `to` forgets what it held and begins with the first `length` tokens of `from`, sharing their pages. Copies no key.
- * The same condition on a window holds as for mha_cache_truncate. */
+/* Replaces sequence `to` by the first `length` tokens of `from`, sharing their pages without copying. With a window the
+ * condition of mha_cache_truncate applies. */
 MHA_API mha_status mha_cache_fork(mha_cache *cache, int64_t from, int64_t to, int64_t length, mha_error *err);
-/* Forgets all of a sequence, or of all; its pages are free for others. */
+/* Removes all tokens of one or all sequences and releases their pages. */
 MHA_API mha_status mha_cache_clear(mha_cache *cache, int64_t sequence, mha_error *err);
 
-/* Tokens that a sequence has been given, those behind its window included; -1 for no sequence of the cache. */
+/* Tokens appended to a sequence, including those before its window; -1 if the cache has no such sequence. */
 MHA_API int64_t mha_cache_length(const mha_cache *cache, int64_t sequence);
-/* Bytes of memory that the cache holds, and the pages of it that hold tokens. */
+/* Bytes allocated by the cache, and the number of pages in use. */
 MHA_API size_t mha_cache_bytes(const mha_cache *cache);
 MHA_API int64_t mha_cache_pages(const mha_cache *cache);
 
 /* ---- for the operator ---- */
 
-/* Fills in what the cache knows, for the rows of the tokens that were appended last: row i of sequence b stands at
+/* Fills in description and arguments for the queries of the tokens that were appended last: row i of sequence b has
  * position length - q_lens[b] + i.
  *
- *   desc   the caller sets heads, q_len, dtype, causal and what else is wanted. Set here: batch, kv_heads, head_dim,
- *          v_head_dim, kv_dtype, align, page_size, pages, the window of the cache, and the flags of what is set
- *          in args.
- *          kv_len becomes the longest length, unless it is that or more already: a plan for a larger one serves many
- *          steps, as long as `pages` stays the same (it does with a capacity)
+ *   desc   the caller sets heads, q_len, dtype, causal and other options. Set by this function: batch, kv_heads,
+ *          head_dim, v_head_dim, kv_dtype, align, page_size, pages, the window of the cache, and the flags of the
+ *          arguments. kv_len becomes the longest length, unless it is larger already: a plan for a larger kv_len serves
+ *          many steps, as long as `pages` does not change (with a capacity it does not)
  *   args   k, v, block_table, kv_lens, offsets, q_lens and, with keep_first, prefix_lens. They point into the cache and
- *          are valid until it is changed or bound again; a bind that fails leaves them, `desc` and `args` as they were
- *   q_lens [n] rows of each sequence, or NULL for q_len rows each; or, if the caller has set MHA_ATTN_CU_SEQLENS and
- *          args->cu_seqlens_q, for those of the packed queries. NULL also takes MHA_ATTN_Q_LENS and args->q_lens of an
- *          earlier bind away
+ *          are valid until the cache changes or is bound again. After an error `desc` and `args` are unchanged
+ *   q_lens [n] rows of each sequence; NULL = q_len rows each, or, if the caller has set MHA_ATTN_CU_SEQLENS and
+ *          args->cu_seqlens_q, the rows of the packed queries. NULL also clears MHA_ATTN_Q_LENS and args->q_lens of an
+ *          earlier call
  *
- * Rows of a sequence without tokens stand at position 0 and see no key.
+ * Rows of a sequence without tokens have position 0 and no unmasked key.
  *
- * Errors: MHA_ERR_ARG where a row would see keys that are no longer there, where `desc` has a wider window than the
- * cache, or where keep_first and the window part ways inside of one call: while a sequence is shorter than
- * keep_first, append no more than fit the window at once. */
+ * Errors: MHA_ERR_ARG if a row needs keys that are no longer stored, if the window of `desc` is wider than that of the
+ * cache, or if keep_first and the window separate within one call: while a sequence is shorter than keep_first, append
+ * at most as many tokens at once as the window has. */
 MHA_API mha_status mha_cache_bind(mha_cache *cache, int64_t sequence, const int64_t *q_lens, mha_attn_desc *desc,
                                   mha_attn_args *args, mha_error *err);
 
-/* Fills in the description alone, as mha_cache_bind does after `count` more tokens of each sequence, so that a plan can
- * be made before they are there. In a cache without capacity they may change `pages`, and with it the plan. */
+/* Fills in only the description, as mha_cache_bind will after `count` more tokens per sequence, so that a plan can be
+ * made in advance. In a cache without capacity these tokens may change `pages` and invalidate the plan. */
 MHA_API mha_status mha_cache_describe(const mha_cache *cache, int64_t sequence, int64_t count, mha_attn_desc *desc,
                                       mha_error *err);
 
-/* ---- to keep and to bring back ---- */
+/* ---- saving and loading ---- */
 
 /* The cache touches no files: it lists its tensors, and the caller writes and reads them. Row-major, contiguous. */
 typedef struct mha_cache_tensor {
