@@ -195,7 +195,7 @@ static void test_refusals(void **state)
         mha_model_cache_create(
             f.model, &(mha_model_cache_options){.size = sizeof(mha_model_cache_options), .batch = -1}, &none, &err),
         MHA_ERR_ARG);
-    assert_non_null(strstr(err.message, "batch is -1"));
+    assert_non_null(strstr(err.message, "batch must be from 1"));
     assert_int_equal(mha_model_cache_create(
                          f.model, &(mha_model_cache_options){.size = sizeof(mha_model_cache_options), .dtype = MHA_F64},
                          &none, &err),
