@@ -74,7 +74,7 @@ has out 'weights [2, 2, 6, 6]'
 has out '   -> mha_linear_create, mha_linear_forward'
 has out 'one matrix, split                  56         2400   1.56 and 1.19 times' # 3 x 12 + 16 + 4 parameters
 expect 0 "$MHA" tour causal-attention
-has out '4 of 5 rows keep'
+has out '4 of 5 rows'
 expect 0 "$MHA" tour llama-attention
 has out 'It is bitwise identical to row 5'
 tr -s '\n ' ' ' <out | grep -q 'The context is bitwise identical to the one computed at once' || fail 'pages give other bits'
@@ -129,7 +129,7 @@ expect 0 "$MHA" tour causal-attention --html one.html --json
 at tours.0.name causal-attention
 [ "$(grep -o '<rect[^>]*class="none"' one.html | wc -l)" = 24 ] || fail 'the page does not show 10 + 10 + 4 numbers as unseen'
 refused 2 "$MHA" tour reshape --html one.html
-has err 'one.html: it exists'
+has err 'one.html exists; --force replaces it'
 expect 0 "$MHA" tour reshape --html one.html --force -q
 [ ! -s err ] || fail '-q was not quiet'
 has one.html '<rect class="head1"'
@@ -169,7 +169,7 @@ refused 2 "$MHA" tour reshape --figure no.gif
 refused 2 "$MHA" tour self-attention --tensor curve
 refused 2 "$MHA" tour self-attention --figure no.png --html no.html
 refused 2 "$MHA" tour self-attention --figure curve.png
-has err 'curve.png: it exists'
+has err 'curve.png exists; --force replaces it'
 [ ! -e no.png ] || fail 'a refusal left a figure'
 
 # ---- the walks are a tutorial: they see the public headers and the steps, nothing else of the program ----

@@ -140,7 +140,7 @@ has out 'Embeddings before and after'
 # Passes of a few milliseconds say nothing of speed.
 has_not out 'tokens per second'
 tr '\n' ' ' <out >words
-has words 'Speed is left out: a pass over these texts is shorter than 20 ms'
+has words 'Speed is omitted: a pass over these texts takes less than 20 ms'
 
 # The search, and its curve.
 expect 0 prune --search --by ov_norm -f texts --max-loss-increase 0.02 -o curve.svg --json

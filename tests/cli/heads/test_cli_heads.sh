@@ -43,7 +43,7 @@ refused 3 heads ''
 for command in 'report -o blank.html' 'draw --grid -o blank.png'; do
     # shellcheck disable=SC2086 # words
     refused 3 "$MHA" $command -m "$tiny" ''
-    has err 'the text is blank'
+    has err 'the text must not be blank'
 done
 expect 0 heads -f one_blank --json
 at texts 1

@@ -111,7 +111,7 @@ has_not err 'max_position_embeddings'
 
 # What generation_config.json wants beyond eos_token_id is said as options; those that were given are left out.
 cp -r "$model" settings
-said() { sed -n 's/.*these options do the rest://p' err; }
+said() { sed -n 's|.*for the other keys give:||p' err; }
 expect 0 "$MHA" generate -m settings -n 2 x
 [ -z "$(said)" ] || fail "options of no file: $(said)"
 printf '{"eos_token_id": 639, "temperature": 0.5, "repetition_penalty": 1.25, "min_new_tokens": 3, "top_p": null}' >settings/generation_config.json

@@ -19,11 +19,11 @@ mkdir "$latin.folder"
     refused 3 train $small --steps 1 -o x -f "$latin"
     has err 'must be UTF-8'
     refused 3 train $small --steps 1 -o x -f text --log "$latin.jsonl"
-    has err '--log "'
+    has err '--log must be UTF-8'
 }
 cd "$latin.folder" || exit 1
 refused 3 train --shape gpt2:1x1x8 --tokenizer ../bpe --length 16 --steps 1 -o "$work/x" -f ../text
-has err 'not UTF-8'
+has err 'must be UTF-8'
 cd .. || exit 1
 
 # What nobody gave follows the rate and the steps, when the training goes on with others; what was given stays. All is said.

@@ -95,12 +95,12 @@ before=$("$JSON_AT" texts.mean_cosine <out)
 expect 0 "$MHA" diff --json -m "$encoder" -m near -f text
 below "$before" "$("$JSON_AT" texts.mean_cosine <out)" 'cosine'
 expect 0 train --from small --teacher "$encoder" --text-weight 1 -f lines --steps 2 --length 5 -o cut
-has err '24 of 24 texts are longer than --length 5, and are truncated'
+has err '24 of 24 texts are longer than --length 5 and are truncated'
 expect 0 "$MHA" embed -m near 'the number 5'
 
 # What cannot be.
 refused 3 train --from small -f lines -o x
-has err 'without --teacher'
+has err 'with --teacher'
 refused 2 train --from small --label-weight 1 -f lines -o x
 has err '--label-weight goes with --teacher'
 refused 2 train --from small --teacher whole -f lines -o x
