@@ -88,7 +88,8 @@ enum {
     MHA_ATTN_STATS = 1 << 2,  /* args.stats  statistics at O(L) memory */
     MHA_ATTN_SCORES = 1 << 3, /* args.scores  a map of scores at the stage desc.scores, likewise */
     MHA_ATTN_GRADS = 1 << 4,  /* the plan also serves mha_attn_backward (attn_grads.h) */
-    MHA_ATTN_ROWS = 1 << 5    /* args.on_rows  rows of probabilities, shown and forgotten, at O(L) memory (stats.h) */
+    MHA_ATTN_ROWS = 1 << 5,   /* args.on_rows  rows of probabilities, shown and forgotten, at O(L) memory (stats.h) */
+    MHA_ATTN_PARTIAL = 1 << 6 /* args.partial  of shards of keys, for mha_attn_merge_partials */
 };
 
 enum { MHA_HEAD_DIM_MAX = 1024 };
@@ -204,15 +205,14 @@ typedef struct mha_attn_args {
     const int64_t *offsets;      /* [B] with MHA_ALIGN_OFFSETS; any sign */
     const int64_t *cu_seqlens_q; /* [B + 1] ascending from 0 to Lq; equal neighbours are a sequence without rows */
     const int64_t *cu_seqlens_k; /* [B + 1] ascending from 0 to Lk */
-    const int64_t
-        *prefix_lens; /* [B] 0..shard.key + Mk; keys before it are seen whatever causal and window say. One beyond the
-                                  * keys of a sequence means all of them */
-    mha_cview block_keep;  /* [B, H, ceil(Mq / block_q), ceil(Mk / block_k)] of bytes; non-zero = its rows may see
+    const int64_t *prefix_lens;  /* [B] 0..shard.key + Mk; keys before it are seen whatever causal and window say. One
+                                  * beyond the keys of a sequence means all of them; any with MHA_ATTN_PARTIAL */
+    mha_cview block_keep;        /* [B, H, ceil(Mq / block_q), ceil(Mk / block_k)] of bytes; non-zero = its rows may see
                                   * its keys; zero strides broadcast; keys that no row may see cost nothing */
-    mha_cview block_table; /* [B, ceil(Lk / page_size)] of int32; see below. All-zero strides: contiguous */
-    mha_cview slopes;      /* [B, H] of f32, f64 for f64; zero strides broadcast; score -= slope * |i + offset - j| */
-    mha_cview sinks;       /* [B, H] likewise; exp(sink) joins the denominator only */
-    mha_cview gates;       /* [B, H] likewise; out *= gate; lse and probs do not change */
+    mha_cview block_table;       /* [B, ceil(Lk / page_size)] of int32; see below. All-zero strides: contiguous */
+    mha_cview slopes; /* [B, H] of f32, f64 for f64; zero strides broadcast; score -= slope * |i + offset - j| */
+    mha_cview sinks;  /* [B, H] likewise; exp(sink) joins the denominator only */
+    mha_cview gates;  /* [B, H] likewise; out *= gate; lse and probs do not change */
     const int32_t *head_list; /* [listed_heads] 0..H-1 */
     mha_cview dropout_keep;   /* [B, H, Mq, Mk] of bytes; 0 = dropped, instead of drawing; zero strides broadcast */
     uint64_t dropout_seed;
@@ -223,6 +223,7 @@ typedef struct mha_attn_args {
     mha_view scores;          /* [B, H, Mq, Mk] of f32, f64 for f64; beyond the lengths -infinity, or 0 for probs */
     const mha_attn_stats *stats; /* see above */
     mha_attn_visitor on_rows;    /* likewise */
+    mha_view partial;            /* [B, H, Lq, 2 + Dv] of f32, f64 for f64: maximum, sum, unnormalized output */
 } mha_attn_args;
 
 /* An immutable plan; any number of threads may run it at once, each with a workspace of its own. */
@@ -298,6 +299,44 @@ typedef struct mha_attn_merge_args {
  * of stack. Errors: MHA_ERR_ARG naming the field and its value, also where a result overlaps a part; nothing has been
  * written then. */
 MHA_API mha_status mha_attn_merge(mha_ctx *ctx, const mha_attn_merge_args *args, mha_error *err);
+
+/* ---- partial results of shards of keys ---- */
+
+/* Keys per chunk. A call merges the results of its chunks in a binary tree: chunk c holds keys 1024 c to 1024 c +
+ * 1023 of the whole, and a subtree holds 2^n chunks from a multiple of 2^n on. A partial result must cover exactly
+ * one subtree; only the last one may have fewer keys. */
+enum { MHA_ATTN_CHUNK = 1024 };
+
+/* Returns the number of keys of the largest subtree that begins at `key` and ends at or before `end`: the keys of one
+ * call with MHA_ATTN_PARTIAL. A shard of several subtrees needs one call for each. Returns 0 if `key` is not the first
+ * key of a chunk, or is not less than `end`. */
+MHA_API int64_t mha_attn_subtree(int64_t key, int64_t end);
+
+/* The partial result of one call: `key` is its desc.shard.key, `kv_len` its desc.kv_len. */
+typedef struct mha_attn_partial {
+    mha_cview rows; /* [B, H, Lq, 2 + Dv] args.partial of the call */
+    int64_t key, kv_len;
+} mha_attn_partial;
+
+typedef struct mha_attn_merge_partials_args {
+    size_t size;                             /* sizeof(mha_attn_merge_partials_args) */
+    int64_t batch, heads, q_len, v_head_dim; /* B, H > 0; Lq >= 0; Dv 1..MHA_HEAD_DIM_MAX */
+    mha_dtype dtype;                         /* of out: f32 (default), bf16, f16, f64 */
+    int64_t count;                           /* number of parts, at least 1 */
+    const mha_attn_partial *parts;           /* [count] each begins at the key where the previous one ends */
+    mha_cview sinks;                         /* [B, H] as in mha_attn_args; data NULL: none */
+    mha_cview gates;                         /* likewise */
+    mha_view out;                            /* [B, H, Lq, Dv] */
+    mha_view lse;                            /* [B, H, Lq] (stride[3] unused); data NULL: not computed */
+} mha_attn_merge_partials_args;
+
+/* Merges partial results of the same rows over adjacent shards of keys. The merge follows the tree of a single call:
+ * out and lse are bitwise identical to those of one call over all keys with the same context, however the keys were
+ * divided. Partial results include neither sinks nor gates; the merge applies them. Runs on the calling thread with the
+ * ISA of `ctx` (NULL = the default context) and allocates its scratch memory. Errors: MHA_ERR_ARG naming the field and
+ * its value, also if a part is not one subtree or an output overlaps a part; MHA_ERR_MEMORY. On error nothing has been
+ * written. */
+MHA_API mha_status mha_attn_merge_partials(mha_ctx *ctx, const mha_attn_merge_partials_args *args, mha_error *err);
 
 #ifdef __cplusplus
 }

@@ -50,7 +50,7 @@ class AttnArgs(ctypes.Structure):
         (n, View) for n in ("block_keep", "block_table", "slopes", "sinks", "gates")] + [
         ("head_list", c_void_p), ("dropout_keep", View), ("dropout_seed", c_uint64), ("map_heads", c_void_p), ("map_rows", View),
         ("lse", View), ("probs", View), ("scores", View), ("stats", c_void_p),
-        ("on_rows", c_void_p * 2)]
+        ("on_rows", c_void_p * 2), ("partial", View)]
 
 
 class AttnStats(ctypes.Structure):

@@ -17,9 +17,9 @@ static void take_left(mha__merge_stack *s, int l)
     s->held &= ~(UINT64_C(1) << l);
 }
 
-void mha__merge_push(mha__merge_stack *s, int64_t chunk)
+void mha__merge_push(mha__merge_stack *s, int64_t chunk, int level)
 {
-    int l = 0;
+    int l = level;
     for (; (uint64_t)chunk >> l & 1; l++)
         if (s->held >> l & 1) take_left(s, l);
     swap(&s->level[l], &s->level[s->levels]);

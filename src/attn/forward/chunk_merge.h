@@ -18,9 +18,9 @@ typedef struct mha__merge_stack {
     uint64_t held; /* bit l: level l holds a result */
 } mha__merge_stack;
 
-/* Adds the result of chunk `chunk`: any first one, then each one more than the last. It lies in level[levels], which is
- * free again afterwards. */
-void mha__merge_push(mha__merge_stack *stack, int64_t chunk);
+/* Pushes the result of the 2^level chunks that begin at `chunk`, a multiple of 2^level. The result is read from
+ * level[levels], which is free again afterwards. Each push must begin where the previous one ended. */
+void mha__merge_push(mha__merge_stack *stack, int64_t chunk, int level);
 /* Merges all that is held, the latest first, and leaves it in level[levels]. At least one chunk must have been
  * pushed. */
 void mha__merge_finish(mha__merge_stack *stack);

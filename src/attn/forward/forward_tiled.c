@@ -79,7 +79,7 @@ static mha__partial attend_chunks(mha__tile *t, int64_t first, int64_t end)
     t->end = mha__min64(end * MHA__CHUNK, t->span.hi);
     for (int64_t chunk = first; chunk < end; chunk++) {
         attend_chunk(t, chunk, &stack.level[stack.levels]);
-        mha__merge_push(&stack, chunk);
+        mha__merge_push(&stack, chunk, 0);
     }
     mha__merge_finish(&stack);
     return stack.level[stack.levels];
@@ -101,7 +101,7 @@ static mha__partial merge_parts(mha__tile *t, int64_t first, int64_t end)
     const int64_t size = t->plan->part_chunks;
     for (int64_t part = first / size; part * size < end; part++) {
         stack.level[stack.levels] = part_of(t, part);
-        mha__merge_push(&stack, part);
+        mha__merge_push(&stack, part, 0);
     }
     mha__merge_finish(&stack);
     return stack.level[stack.levels];
@@ -118,10 +118,35 @@ static int64_t end_chunk(const mha__tile *t)
     return mha__max64(first_chunk(t) + 1, mha__ceil_div(t->span.hi, MHA__CHUNK));
 }
 
+/* Consecutive rows of one head in a tile: all of them, or q_len where the heads of a group are folded. */
+static int64_t rows_per_head(const mha__tile *t)
+{
+    const mha_attn_plan *plan = t->plan;
+    return plan->folded && plan->desc.q_len > 1 ? plan->desc.q_len : t->rows.count;
+}
+
+/* Called before the sink is added: the sink belongs to the row, not to one shard of its keys. */
+static void write_partial(const mha__tile *t, const mha__partial *from)
+{
+    const mha_view *view = &t->call->args.partial;
+    const mha__rows *rows = &t->rows;
+    const size_t size = t->k->real_size;
+    const int64_t each = rows_per_head(t), step = mha__folded_stride(t->plan, view->stride), *stride = view->stride;
+    char *all = mha__at_out(view, size, rows->b, rows->result, rows->first, 0);
+    for (int64_t r = 0; r < rows->count; r++) {
+        char *row = all + (r / each * step + r % each * stride[2]) * (int64_t)size;
+        mha__put_real(row, 0, size, mha__real_at(from->max, r, size));
+        mha__put_real(row, stride[3], size, mha__real_at(from->sum, r, size));
+        for (int64_t d = 0; d < t->plan->desc.v_head_dim; d++)
+            mha__put_real(row, (2 + d) * stride[3], size, mha__real_at(from->o, r * t->plan->o_stride + d, size));
+    }
+}
+
 /* All keys. */
 static mha__partial attend(mha__tile *t)
 {
     const mha__partial result = (t->merged ? merge_parts : attend_chunks)(t, first_chunk(t), end_chunk(t));
+    if (t->plan->desc.outputs & MHA_ATTN_PARTIAL) write_partial(t, &result);
     if (t->plan->desc.inputs & MHA_ATTN_SINKS)
         t->k->sink(t->rows.count, t->plan->desc.v_head_dim, t->plan->o_stride,
                    mha__tile_per_head(t, &t->call->args.sinks), &result);
@@ -156,7 +181,7 @@ static bool finish(const mha__tile *t, const mha__partial *result)
     const mha_attn_plan *plan = t->plan;
     const mha_attn_args *a = &t->call->args;
     const mha__rows *r = &t->rows;
-    const int64_t each = plan->folded && plan->desc.q_len > 1 ? plan->desc.q_len : r->count;
+    const int64_t each = rows_per_head(t);
     const int64_t out_step = mha__folded_stride(plan, a->out.stride) * (int64_t)plan->q.size;
     const int64_t lse_step = mha__folded_stride(plan, a->lse.stride) * (int64_t)t->k->real_size;
     char *out = mha__at_out(&a->out, plan->q.size, r->b, r->result, r->first, 0);

@@ -49,8 +49,8 @@ static mha_status bind_inputs(const mha_attn_plan *plan, mha_attn_args *a, mha_e
  * query, those of each head lie as they did, mha__folded_stride from those of the one before. */
 static void fold(const mha_attn_desc *d, mha_attn_args *a)
 {
-    int64_t *strides[] = {a->q.stride,      a->out.stride,  a->lse.stride, a->probs.stride,
-                          a->scores.stride, a->keep.stride, a->bias.stride};
+    int64_t *strides[] = {a->q.stride,      a->out.stride,  a->lse.stride,  a->probs.stride,
+                          a->scores.stride, a->keep.stride, a->bias.stride, a->partial.stride};
     for (size_t n = 0; n < sizeof strides / sizeof *strides; n++) {
         if (d->q_len == 1) strides[n][2] = strides[n][1];
         strides[n][1] *= d->heads / d->kv_heads;

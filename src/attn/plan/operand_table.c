@@ -66,6 +66,8 @@ const mha__operand_row mha__output_rows[MHA__OUTPUT_ROWS] = {
     {ARG(stats), FLAG(MHA_ATTN_STATS), MHA__OF_NONE, {0}, 0, MHA__IS_RESULT},
     {ARG(scores), FLAG(MHA_ATTN_SCORES), MHA__OF_REAL, MAP, 4, MHA__IS_RESULT},
     {ARG(on_rows), FLAG(MHA_ATTN_ROWS), MHA__OF_NONE, {0}, 0, MHA__IS_RESULT},
+    {ARG(partial), FLAG(MHA_ATTN_PARTIAL), MHA__OF_REAL, SHAPE(ROW_BATCH, LISTED_HEADS, Q_LEN, PARTIAL), 4,
+     MHA__IS_RESULT},
 };
 
 const mha__operand_row mha__stats_rows[MHA__STATS_ROWS] = {
@@ -164,6 +166,8 @@ static int64_t stored_dimension(const mha_attn_plan *plan, mha__dimension dimens
         return mha__element_count(d->kv_dtype, d->head_dim);
     case MHA__DIM_V_ELEMENTS:
         return mha__element_count(d->kv_dtype, d->v_head_dim);
+    case MHA__DIM_PARTIAL:
+        return 2 + d->v_head_dim;
     case MHA__DIM_MAPPED_HEADS:
         return map[1];
     default:

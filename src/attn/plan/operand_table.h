@@ -38,6 +38,7 @@ typedef enum mha__dimension {
     MHA__DIM_V_HEAD_DIM,
     MHA__DIM_K_ELEMENTS, /* of a row of k: D, or blocks of q8_0 */
     MHA__DIM_V_ELEMENTS, /* likewise of v */
+    MHA__DIM_PARTIAL,    /* maximum, sum and Dv elements of o */
     MHA__DIM_TOP_KEYS
 } mha__dimension;
 
@@ -83,7 +84,7 @@ enum {
     MHA__K_INPUT,
     MHA__V_INPUT,
     MHA__INPUT_ROWS = 20,
-    MHA__OUTPUT_ROWS = 6,
+    MHA__OUTPUT_ROWS = 7,
     MHA__STATS_ROWS = 7,
     MHA__GRAD_INPUT_ROWS = 4,
     MHA__GRAD_ROWS = 8

@@ -141,7 +141,7 @@ static mha_status check_masks(const mha_attn_desc *d, mha_error *err)
 
 /* ---- types, flags ---- */
 
-static mha_status check_dtype(const char *field, mha_dtype dtype, bool cache, mha_error *err)
+mha_status mha__attn_check_dtype(const char *field, mha_dtype dtype, bool cache, mha_error *err)
 {
     const bool is_float = dtype == MHA_F32 || dtype == MHA_BF16 || dtype == MHA_F16 || dtype == MHA_F64;
     if (dtype == MHA_DTYPE_DEFAULT || is_float || (cache && dtype == MHA_Q8_0)) return MHA_OK;
@@ -245,17 +245,28 @@ static mha_status check_shard(const mha_attn_desc *d, mha_error *err)
                    "MHA_ALIGN_TOP_LEFT or MHA_ALIGN_OFFSETS with shard.row or shard.key");
 }
 
+/* A partial result enters the merge tree as one subtree, so its keys must be exactly one. */
+static mha_status check_partial(const mha_attn_desc *d, mha_error *err)
+{
+    if (!(d->outputs & MHA_ATTN_PARTIAL) || mha__chunk_level(d->shard.key, d->kv_len) >= 0) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG,
+                     "shard.key must begin a subtree of %d-key chunks that holds kv_len = %" PRId64
+                     " keys with MHA_ATTN_PARTIAL (got %" PRId64 "); see mha_attn_subtree",
+                     MHA__CHUNK, d->kv_len, d->shard.key);
+}
+
 static mha_status check_extras(const mha_attn_desc *d, mha_error *err)
 {
     MHA__TRY(check_flags("inputs", d->inputs, mha__inputs_with(0), err));
     MHA__TRY(check_flags("outputs", d->outputs, mha__output_flags(), err));
-    MHA__TRY(check_dtype("dtype", d->dtype, false, err));
-    MHA__TRY(check_dtype("kv_dtype", d->kv_dtype, true, err));
-    MHA__TRY(check_dtype("bias_dtype", d->bias_dtype, false, err));
+    MHA__TRY(mha__attn_check_dtype("dtype", d->dtype, false, err));
+    MHA__TRY(mha__attn_check_dtype("kv_dtype", d->kv_dtype, true, err));
+    MHA__TRY(mha__attn_check_dtype("bias_dtype", d->bias_dtype, false, err));
     MHA__TRY(check_owners(d, err));
     MHA__TRY(check_block_mask(d, err));
     MHA__TRY(check_pages(d, err));
     MHA__TRY(check_shard(d, err));
+    MHA__TRY(check_partial(d, err));
     MHA__TRY(check_head_list(d, err));
     MHA__TRY(check_map_list("map_heads", d->map_heads, MHA_ATTN_MAP_HEADS, d, err));
     MHA__TRY(check_map_list("map_rows", d->map_rows, MHA_ATTN_MAP_ROWS, d, err));
@@ -283,6 +294,10 @@ static mha_status check_supported(const mha_attn_desc *d, mha_error *err)
                          mha_dtype_name(d->dtype));
     if ((d->outputs & MHA_ATTN_GRADS) && d->kv_dtype == MHA_Q8_0)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "kv_dtype must be a floating type with MHA_ATTN_GRADS (got q8_0)");
+    if ((d->outputs & MHA_ATTN_PARTIAL) && (d->inputs & MHA_ATTN_CU_SEQLENS))
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "inputs must be without MHA_ATTN_CU_SEQLENS with MHA_ATTN_PARTIAL (got 0x%" PRIx32 ")",
+                         d->inputs);
     if ((d->outputs & MHA_ATTN_GRADS) && (d->inputs & MHA_ATTN_BLOCK_TABLE))
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
                          "inputs must be without MHA_ATTN_BLOCK_TABLE with MHA_ATTN_GRADS (got 0x%" PRIx32 ")",

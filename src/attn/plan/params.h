@@ -13,6 +13,9 @@ mha_status mha__attn_resolve(const mha_attn_desc *desc, mha_attn_desc *resolved,
 /* MHA_ERR_ARG naming the field unless `width` is from 1, or 0 where that has a meaning, to MHA_HEAD_DIM_MAX. */
 mha_status mha__attn_check_width(const char *field, int64_t width, bool zero, mha_error *err);
 
+/* Returns MHA_ERR_ARG naming the field unless `dtype` is the default, a floating type, or q8_0 with `cache`. */
+mha_status mha__attn_check_dtype(const char *field, mha_dtype dtype, bool cache, mha_error *err);
+
 /* True if a row's position among the keys decides what it sees. */
 bool mha__attn_positional(const mha_attn_desc *resolved);
 

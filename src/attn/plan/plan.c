@@ -29,8 +29,16 @@ static int levels_of(int64_t kv_len)
     return levels;
 }
 
+int mha__chunk_level(int64_t key, int64_t keys)
+{
+    int level = 0;
+    while (INT64_C(1) << level < keys / MHA__CHUNK + (keys % MHA__CHUNK > 0))
+        level++;
+    return key % MHA__CHUNK || key / MHA__CHUNK % (INT64_C(1) << level) ? -1 : level;
+}
+
 /* The one place that knows what the kernels call a storage type. */
-static mha__stored stored_as(const mha__kernels *k, mha_dtype dtype)
+mha__stored mha__operand_stored(const mha__kernels *k, mha_dtype dtype)
 {
     static const int types[] = {[MHA_BF16] = 1 + MHA__BF16, [MHA_F16] = 1 + MHA__F16, [MHA_Q8_0] = 1 + MHA__Q8};
     const int type = (size_t)dtype < sizeof types / sizeof *types ? types[dtype] - 1 : -1;
@@ -50,11 +58,12 @@ const char *mha__plan_unfolded(const mha_attn_plan *plan)
     const mha_attn_desc *d = &plan->desc;
     const bool one = d->q_len == 1;
     const uint32_t inputs = mha__inputs_with(MHA__FOLDS) | (one ? mha__inputs_with(MHA__FOLDS_ONE) : 0);
-    const uint32_t outputs = one ? MHA_ATTN_LSE | MHA_ATTN_PROBS | MHA_ATTN_SCORES : MHA_ATTN_LSE;
+    const uint32_t outputs = one ? MHA_ATTN_PROBS | MHA_ATTN_SCORES : 0;
     if (d->heads == d->kv_heads) return "each head has its own keys";
     if (d->q_len < 1 || d->q_len > QUERIES_MOST || (!one && d->q_len * (d->heads / d->kv_heads) > MHA__TILE_Q))
         return "not 1 to 16 queries per head, or more of a group than a tile has rows";
-    if ((d->inputs & ~inputs) || (d->outputs & ~outputs) || d->dropout != 0) return "an input or output is per head";
+    if ((d->inputs & ~inputs) || (d->outputs & ~(outputs | MHA_ATTN_LSE | MHA_ATTN_PARTIAL)) || d->dropout != 0)
+        return "an input or output is per head";
     if (!one && d->kv_len <= MHA__KEY_BLOCK) return "few keys, which stay in cache while the heads take turns";
     if (!one && d->kv_len <= MHA__CHUNK && d->batch * d->kv_heads < TILES_LEAST && mha__plan_flops(plan) >= ALONE_FLOPS)
         return "too few tiles for several threads";
@@ -97,9 +106,9 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
     size_t bytes;
     plan->kernels =
         d->dtype == MHA_F64 ? mha__kernels_f64(mha__ctx_isa(plan->ctx)) : mha__kernels_f32(mha__ctx_isa(plan->ctx));
-    plan->q = stored_as(plan->kernels, d->dtype);
-    plan->kv = stored_as(plan->kernels, d->kv_dtype);
-    plan->bias = stored_as(plan->kernels, d->bias_dtype);
+    plan->q = mha__operand_stored(plan->kernels, d->dtype);
+    plan->kv = mha__operand_stored(plan->kernels, d->kv_dtype);
+    plan->bias = mha__operand_stored(plan->kernels, d->bias_dtype);
     plan->pairs = plan->q.dtype == MHA_BF16 && plan->kv.dtype == MHA_BF16 ? plan->kernels->pairs : NULL;
     plan->packed = (d->inputs & MHA_ATTN_CU_SEQLENS) != 0;
     plan->packed_keys = plan->packed && !(d->inputs & MHA_ATTN_BLOCK_TABLE);

@@ -8,9 +8,9 @@
 
 /* Cuts that fix the bits (never change with threads, batch or lengths), and one that does not. */
 enum {
-    MHA__CHUNK = 1024, /* keys whose partial results form a leaf of the merge tree; a multiple of MHA__KEY_BLOCK */
-    MHA__TILE_Q = 128, /* queries of one task: a multiple of every kernel's nr */
-    MHA__LEVELS = 54   /* of the merge tree: more than 2^63 / MHA__CHUNK leaves need */
+    MHA__CHUNK = MHA_ATTN_CHUNK, /* keys of a leaf of the merge tree; a multiple of MHA__KEY_BLOCK */
+    MHA__TILE_Q = 128,           /* queries of one task: a multiple of every kernel's nr */
+    MHA__LEVELS = 54             /* of the merge tree: more than 2^63 / MHA__CHUNK leaves need */
 };
 
 /* How one operand is stored. */
@@ -107,6 +107,12 @@ static inline int64_t mha__folded_stride(const mha_attn_plan *plan, const int64_
 /* Runs task(arg, i, worker) for each i in [0, count), worker < workers. Scratch memory is large and not there for every
  * thread of the context: `workers` of them have some and take tasks, one after another. */
 void mha__attn_run(mha_ctx *ctx, int workers, int64_t count, mha__task_fn task, void *arg);
+
+/* The level of the smallest subtree of the merge tree that begins at `key` and holds `keys` keys; -1 if none does. */
+int mha__chunk_level(int64_t key, int64_t keys);
+
+/* How the kernels call a storage type. */
+mha__stored mha__operand_stored(const mha__kernels *kernels, mha_dtype dtype);
 
 /* Why the heads of a group are not the rows of one tile; NULL if they are. */
 const char *mha__plan_unfolded(const mha_attn_plan *plan);

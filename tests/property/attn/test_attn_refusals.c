@@ -165,7 +165,7 @@ static const refusal refusals[] = {
      {SET(inputs, MHA_ATTN_MAP_ROWS), SET(map_rows, HUGE_LENGTH), SET(outputs, MHA_ATTN_PROBS)}},
     /* flags */
     {ARG, "inputs", "0x80000000", {SET(inputs, 0x80000000u)}},
-    {ARG, "outputs", "0x40", {SET(outputs, 64)}},
+    {ARG, "outputs", "0x80", {SET(outputs, 128)}},
     {ARG, "scores", "7", {SET(outputs, MHA_ATTN_SCORES), SET(scores, 7)}},
     {ARG, "scores", "2", {SET(scores, MHA_SCORES_BIASED)}},
     /* lists of heads, top keys, block masks */

@@ -3,6 +3,7 @@
 #include "support/attn/grads.h"
 #include "support/check.h"
 #include "support/isas.h"
+#include <stdlib.h>
 #include <string.h>
 
 /* Sequences, key/value heads and rows of one shard: [first, end) each. */
@@ -154,6 +155,146 @@ static void test_shard_of_keys(void **state)
     }
 }
 
+/* ---- shards of keys ---- */
+
+enum { KEYS = 5420, PARTS_MOST = 12 };
+
+#define LONG                                                                                              \
+    .size = sizeof(mha_attn_desc), .batch = 2, .heads = 4, .kv_heads = 2, .kv_len = KEYS, .head_dim = 24, \
+    .v_head_dim = 20, .outputs = MHA_ATTN_LSE
+static const mha_attn_desc long_ways[] = {
+    {LONG, .q_len = 1},
+    {LONG, .q_len = 3, .dtype = MHA_BF16},
+    {LONG, .q_len = 40, .causal = 1, .align = MHA_ALIGN_OFFSETS, .dropout = 0.3, .inputs = MHA_ATTN_SLOPES},
+    {LONG, .q_len = 2, .causal = 1, .window = {1, 3000, 0}, .align = MHA_ALIGN_OFFSETS, .dtype = MHA_F64,
+     .inputs = MHA_ATTN_PREFIX_LENS | MHA_ATTN_GATES},
+    {LONG, .q_len = 20, .dtype = MHA_BF16, .inputs = MHA_ATTN_SINKS | MHA_ATTN_GATES | MHA_ATTN_BIAS},
+};
+static const int64_t cuts[][5] = {{0, KEYS}, {0, 1024, KEYS}, {0, 3072, 4096, KEYS}, {0, 2048, 3072, 5120, KEYS}};
+
+/* Keys [key, key + keys) of the whole, into memory for one partial result. */
+static mha_attn_partial run_keys(mha_ctx *ctx, problem *p, int64_t key, int64_t keys)
+{
+    mha_error err = {0};
+    mha_attn_desc d = p->desc;
+    const size_t size = d.dtype == MHA_F64 ? 8 : 4;
+    void *rows = calloc((size_t)(d.batch * d.heads * d.q_len * (2 + d.v_head_dim)), size);
+    const int64_t width = 2 + d.v_head_dim;
+    d.kv_len = keys;
+    d.shard.key = key;
+    d.inputs &= ~(uint32_t)(MHA_ATTN_SINKS | MHA_ATTN_GATES);
+    d.outputs = MHA_ATTN_PARTIAL;
+    problem_bind(p);
+    p->args.sinks.data = p->args.gates.data = p->args.lse.data = NULL;
+    p->args.partial = (mha_view){rows, {d.heads * d.q_len * width, d.q_len * width, width, 1}};
+    const mha_cview *k = &p->args.k, *bias = &p->args.bias;
+    const int64_t of_kv = d.dtype == MHA_BF16 ? 2 : (int64_t)size;
+    p->args.k.data = (const char *)k->data + key * k->stride[2] * of_kv;
+    p->args.v.data = (const char *)p->args.v.data + key * p->args.v.stride[2] * of_kv;
+    if (bias->data) p->args.bias.data = (const char *)bias->data + key * bias->stride[3] * (int64_t)size;
+    if (mha_attention(ctx, &d, &p->args, &err) != MHA_OK) fail_msg("key %lld: %s", (long long)key, err.message);
+    return (mha_attn_partial){{rows, {0}}, key, keys};
+}
+
+static void compare_keys(mha_ctx *ctx, const mha_attn_desc *desc, const int64_t *cut)
+{
+    problem whole, merged;
+    mha_error err = {0};
+    mha_attn_partial parts[PARTS_MOST];
+    int64_t count = 0;
+    problem_make(&whole, desc, NULL, 81);
+    problem_make(&merged, desc, NULL, 81);
+    for (int b = 0; b < 2; b++) {
+        whole.offsets[b] = merged.offsets[b] = 2000 + 3000 * b;
+        whole.prefix_lens[b] = merged.prefix_lens[b] = 1500 * b;
+    }
+    problem_run(ctx, &whole);
+    for (; *cut < KEYS; cut++)
+        for (int64_t key = cut[0], keys; (keys = mha_attn_subtree(key, cut[1])) > 0; key += keys)
+            parts[count++] = run_keys(ctx, &merged, key, keys);
+    problem_bind(&merged);
+    const mha_attn_merge_partials_args args = {.size = sizeof args,
+                                               .batch = desc->batch,
+                                               .heads = desc->heads,
+                                               .q_len = desc->q_len,
+                                               .v_head_dim = desc->v_head_dim,
+                                               .dtype = desc->dtype,
+                                               .count = count,
+                                               .parts = parts,
+                                               .sinks = merged.args.sinks,
+                                               .gates = merged.args.gates,
+                                               .out = merged.args.out,
+                                               .lse = merged.args.lse};
+    if (mha_attn_merge_partials(ctx, &args, &err) != MHA_OK) fail_msg("%s", err.message);
+    if (!problem_same_bits(&whole, &merged))
+        fail_msg("%s: %lld parts of %lld rows differ", mha_ctx_isa(ctx), (long long)count, (long long)desc->q_len);
+    for (int64_t n = 0; n < count; n++)
+        free((void *)parts[n].rows.data);
+    problem_free(&whole), problem_free(&merged);
+}
+
+static void test_merged_shards_of_keys(void **state)
+{
+    (void)state;
+    for (int n = 0; n < isa_count; n++)
+        for (size_t way = 0; way < sizeof long_ways / sizeof *long_ways; way++)
+            for (size_t cut = 0; cut < sizeof cuts / sizeof *cuts; cut++)
+                compare_keys(isa_contexts[n], &long_ways[way], cuts[cut]);
+}
+
+static void test_subtrees(void **state)
+{
+    (void)state;
+    assert_int_equal(mha_attn_subtree(0, KEYS), 4096);
+    assert_int_equal(mha_attn_subtree(4096, KEYS), 1024);
+    assert_int_equal(mha_attn_subtree(5120, KEYS), 300);
+    assert_int_equal(mha_attn_subtree(2048, 8192), 2048);
+    assert_int_equal(mha_attn_subtree(1024, 8192), 1024);
+    assert_int_equal(mha_attn_subtree(0, INT64_MAX), INT64_C(1) << 62);
+    assert_int_equal(mha_attn_subtree(100, 8192), 0);
+    assert_int_equal(mha_attn_subtree(-1024, 8192), 0);
+    assert_int_equal(mha_attn_subtree(2048, 2048), 0);
+}
+
+static void refuse_parts(const mha_attn_partial *parts, int64_t count, const char *message)
+{
+    mha_error err = {0};
+    float out[4] = {7};
+    const mha_attn_merge_partials_args args = {.size = sizeof args,
+                                               .batch = 1,
+                                               .heads = 1,
+                                               .q_len = 1,
+                                               .v_head_dim = 2,
+                                               .count = count,
+                                               .parts = parts,
+                                               .out.data = out};
+    assert_int_equal(mha_attn_merge_partials(NULL, &args, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, message);
+    assert_true(out[0] == 7);
+}
+
+static void test_refused_parts(void **state)
+{
+    (void)state;
+    const float row[4] = {0};
+    const mha_cview at = {row, {0}};
+    refuse_parts((mha_attn_partial[]){{at, 100, 1024}}, 1,
+                 "parts[0] must be one subtree of 1024-key chunks (got 1024 keys from key 100); see mha_attn_subtree");
+    refuse_parts((mha_attn_partial[]){{at, 1024, 2048}}, 1,
+                 "parts[0] must be one subtree of 1024-key chunks (got 2048 keys from key 1024); see mha_attn_subtree");
+    refuse_parts((mha_attn_partial[]){{at, 0, 3072}, {at, 3072, 10}}, 2,
+                 "parts[0] must be one whole subtree of 1024-key chunks (got 3072 keys from key 0); see "
+                 "mha_attn_subtree");
+    refuse_parts((mha_attn_partial[]){{at, 0, 1024}, {at, 2048, 10}}, 2,
+                 "parts[1].key must be the end of the part before it, 1024 (got 2048)");
+    refuse_parts((mha_attn_partial[]){{at, 0, INT64_MAX}}, 1,
+                 "parts[0] must be one subtree of 1024-key chunks (got 9223372036854775807 keys from key 0); see "
+                 "mha_attn_subtree");
+    refuse_parts(NULL, 1, "parts must not be NULL");
+    refuse_parts(NULL, 0, "count must be at least 1 (got 0)");
+    refuse_parts((mha_attn_partial[]){{{NULL, {0}}, 0, 10}}, 1, "parts[0].rows must not be NULL");
+}
+
 static void refuse(mha_attn_desc d, const char *message)
 {
     mha_error err = {0};
@@ -168,6 +309,11 @@ static void test_refusals(void **state)
     refuse((mha_attn_desc){SIZES, .shard.head = -1}, "shard.head must be from 0 to 2^60 (got -1)");
     refuse((mha_attn_desc){SIZES, .shard.key = INT64_MAX},
            "shard.key must be from 0 to 2^60 (got 9223372036854775807)");
+    mha_attn_desc partial = {LONG, .q_len = 1, .shard.key = 1024};
+    partial.outputs = MHA_ATTN_PARTIAL;
+    refuse(partial,
+           "shard.key must begin a subtree of 1024-key chunks that holds kv_len = 5420 keys with MHA_ATTN_PARTIAL (got "
+           "1024); see mha_attn_subtree");
     refuse((mha_attn_desc){SIZES, .causal = 1, .align = MHA_ALIGN_BOTTOM_RIGHT, .shard.row = 7},
            "align must be MHA_ALIGN_TOP_LEFT or MHA_ALIGN_OFFSETS with shard.row or shard.key (got 2)");
 }
@@ -175,9 +321,9 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_union_of_shards),
-        cmocka_unit_test(test_shard_of_keys),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_union_of_shards),       cmocka_unit_test(test_shard_of_keys),
+        cmocka_unit_test(test_merged_shards_of_keys), cmocka_unit_test(test_subtrees),
+        cmocka_unit_test(test_refused_parts),         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, isa_setup_two, isa_teardown);
 }
