@@ -174,6 +174,9 @@ typedef struct mha_attn_desc {
  * that of every sequence as without packing, kv_lens says how much of it each one uses, cu_seqlens_k is not read, and
  * stats.received is [B, H, Lk]. The same sequence gives the same bits, packed or alone.
  *
+ * Host memory: lengths, offsets, lists and tables (every input of integers) lie in host memory and are read while the
+ * arguments are checked. Checks never read or write any other operand.
+ *
  * A list of heads: out, lse, probs and scores have desc.listed_heads heads instead of H, in the order of the list;
  * everything else still counts all H. Heads that are not listed are not computed. Out must not be q then.
  *

@@ -33,6 +33,11 @@ typedef void (*mha_log_fn)(void *user, int level, const char *message);
  * continue; any other value ends the call with MHA_ERR_CANCELLED. */
 typedef int (*mha_progress_fn)(void *user, const char *what, int64_t done, int64_t total);
 
+/* Called by the operator (attn.h) on the thread that made the call, after each tile that this thread has computed: for
+ * progress, cancellation, or the progress of communication. `begun` of `total` tiles have been started. Return 0 to
+ * continue; any other value ends the call with MHA_ERR_CANCELLED, and its outputs are unspecified. */
+typedef int (*mha_between_tiles_fn)(void *user, int64_t begun, int64_t total);
+
 /* A thread pool of the caller. It must call task(arg, i, worker) once for each i in [0, count), with `worker` in
  * [0, threads) never used by two calls at the same time, and return when all are done. */
 typedef void (*mha_parallel_for_fn)(void *user, int64_t count, void (*task)(void *arg, int64_t i, int worker),
@@ -49,6 +54,8 @@ typedef struct mha_ctx_options {
     void *progress_user;
     mha_parallel_for_fn parallel_for; /* NULL = internal pool of `threads`, the calling thread included */
     void *parallel_for_user;
+    mha_between_tiles_fn between_tiles; /* NULL = none */
+    void *between_tiles_user;
 } mha_ctx_options;
 
 /* Creates a context and starts its workers. `options` may be NULL. MHA_THREADS and MHA_ISA are read from the

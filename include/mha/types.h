@@ -30,14 +30,14 @@ extern "C" {
 #endif
 
 /* X(name, value, text). The values are part of the ABI. */
-#define MHA_STATUS_MAP(X)                                         \
-    X(MHA_OK, 0, "success")                                       \
-    X(MHA_ERR_ARG, 1, "invalid argument")                         \
-    X(MHA_ERR_MEMORY, 2, "out of memory")                         \
-    X(MHA_ERR_UNSUPPORTED, 3, "not supported")                    \
-    X(MHA_ERR_IO, 4, "file could not be read or written")         \
-    X(MHA_ERR_FORMAT, 5, "file is malformed")                     \
-    X(MHA_ERR_CANCELLED, 6, "cancelled by the progress callback") \
+#define MHA_STATUS_MAP(X)                                 \
+    X(MHA_OK, 0, "success")                               \
+    X(MHA_ERR_ARG, 1, "invalid argument")                 \
+    X(MHA_ERR_MEMORY, 2, "out of memory")                 \
+    X(MHA_ERR_UNSUPPORTED, 3, "not supported")            \
+    X(MHA_ERR_IO, 4, "file could not be read or written") \
+    X(MHA_ERR_FORMAT, 5, "file is malformed")             \
+    X(MHA_ERR_CANCELLED, 6, "cancelled by a callback")    \
     X(MHA_ERR_NOT_FINITE, 7, "a number is not finite")
 
 typedef enum mha_status {

@@ -31,7 +31,7 @@ OnLog = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p)
 class CtxOptions(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("threads", c_int), ("isa", c_char_p), ("allocator", Allocator), ("log", OnLog),
                 ("log_user", c_void_p), ("progress", c_void_p), ("progress_user", c_void_p), ("parallel_for", c_void_p),
-                ("parallel_for_user", c_void_p)]
+                ("parallel_for_user", c_void_p), ("between_tiles", c_void_p), ("between_tiles_user", c_void_p)]
 
 
 class AttnDesc(ctypes.Structure):

@@ -150,3 +150,11 @@ mha_status mha__progress(mha_ctx *ctx, const char *what, int64_t done, int64_t t
     return mha__fail(err, MHA_ERR_CANCELLED, "cancelled by the progress callback: %s, %lld of %lld done", what,
                      (long long)done, (long long)total);
 }
+
+mha_status mha__between_tiles(mha_ctx *ctx, int64_t begun, int64_t total, mha_error *err)
+{
+    ctx = mha__ctx(ctx);
+    if (!ctx || !ctx->between_tiles || ctx->between_tiles(ctx->between_tiles_user, begun, total) == 0) return MHA_OK;
+    return mha__fail(err, MHA_ERR_CANCELLED, "cancelled by between_tiles: %lld of %lld tiles begun", (long long)begun,
+                     (long long)total);
+}

@@ -34,5 +34,7 @@ mha__isa mha__ctx_isa(mha_ctx *ctx);
 void mha__log(mha_ctx *ctx, int level, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* MHA_OK, or MHA_ERR_CANCELLED (with a sentence) when the callback wants to stop. */
 mha_status mha__progress(mha_ctx *ctx, const char *what, int64_t done, int64_t total, mha_error *err);
+/* Likewise for the callback between tiles of the operator. */
+mha_status mha__between_tiles(mha_ctx *ctx, int64_t begun, int64_t total, mha_error *err);
 
 #endif

@@ -127,6 +127,8 @@ static mha_status fill(mha_ctx *ctx, const mha_ctx_options *options, mha_error *
         .progress_user = options->progress_user,
         .parallel_for = options->parallel_for,
         .parallel_for_user = options->parallel_for_user,
+        .between_tiles = options->between_tiles,
+        .between_tiles_user = options->between_tiles_user,
     };
     MHA__TRY(choose_threads(options->threads, &ctx->threads, err));
     return choose_isa(options->isa, &ctx->isa, err);

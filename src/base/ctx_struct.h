@@ -15,6 +15,8 @@ struct mha_ctx {
     void *progress_user;
     mha_parallel_for_fn parallel_for;
     void *parallel_for_user;
+    mha_between_tiles_fn between_tiles;
+    void *between_tiles_user;
     mha__pool *pool; /* NULL with one thread or with parallel_for */
     int threads;
     mha__isa isa;

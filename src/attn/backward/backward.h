@@ -1,6 +1,5 @@
 /* backward.h - the backward pass: what its files share. The formulas are in mha/attn_grads.h.
  *
- *   backward_bind.c    checks the gradients of a call
  *   backward_plan.c    how the work is cut, and the scratch memory
  *   backward_query_tile.c    opens a tile of queries: Q, dO, lse, D
  *   backward_key_block.c   one tile and one block of keys: P and dS, and what dq, dk and dv gain by them
@@ -18,13 +17,6 @@
 #define MHA_ATTN_BACKWARD_BACKWARD_H
 
 #include "attn/forward/query_tile.h"
-#include "mha/attn_grads.h"
-
-/* The first member is what every other file of src/attn wants. */
-typedef struct mha__bwd_call {
-    mha__call call;
-    mha_attn_grads grads; /* with every stride filled in */
-} mha__bwd_call;
 
 /* Sums over one tile for one head. */
 typedef struct mha__bwd_sums {
@@ -72,11 +64,6 @@ typedef struct mha__bwd_tile {
     int64_t known_b, known_g; /* whose blocks x.finite is about; -1 at first */
     void *dk, *dv;            /* sums for all keys of the head, rows of q_stride and v_stride; NULL if not wanted */
 } mha__bwd_tile;
-
-/* ---- backward_bind.c ---- */
-
-mha_status mha__bwd_bind(const mha_attn_plan *plan, const mha_attn_args *args, const mha_attn_grads *grads,
-                         void *workspace, size_t workspace_bytes, mha__bwd_call *call, mha_error *err);
 
 /* ---- backward_plan.c ---- */
 
@@ -173,6 +160,9 @@ int64_t mha__bwd_bias_tasks(const mha__bwd_call *call);
 void mha__bwd_write_heads(const mha__bwd_call *call);
 
 /* ---- tasks ---- */
+
+/* The whole pass. */
+mha_status mha__bwd_run_all(mha__bwd_call *call, mha_error *err);
 
 void mha__bwd_task(void *call, int64_t item, int worker);  /* of plan->bwd.tasks */
 void mha__bwd_merge(void *call, int64_t item, int worker); /* of mha__bwd_merges: one block of keys, all parts */

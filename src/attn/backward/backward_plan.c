@@ -2,8 +2,8 @@
  * for dk and dv, then those for each head. */
 #include "attn/backward/backward.h"
 
+#include "attn/forward/task_rows.h"
 #include "attn/plan/operand_table.h"
-#include "attn/plan/task_rows.h"
 #include "attn/stats/attention_stats.h"
 #include "base/error.h"
 #include <inttypes.h>

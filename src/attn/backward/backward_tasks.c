@@ -1,8 +1,8 @@
 /* backward_tasks.c - the backward pass: one task takes the tiles of a part of a head group, one after another. */
 #include "attn/backward/backward.h"
 
+#include "attn/plan/run_tasks.h"
 #include "base/error.h"
-#include "base/struct_size.h"
 #include <math.h>
 
 /* Rows in ascending order. */
@@ -108,39 +108,19 @@ void mha__bwd_task(void *arg, int64_t item, int worker)
     if (w->parts == 1) mha__bwd_write_keys(t.call, b, g, 0, keys, slot, &t.x.base);
 }
 
-static void run(mha__bwd_call *call, int64_t count, mha__task_fn task)
+static mha_status run(mha__bwd_call *call, int64_t count, mha__task_fn task, mha_error *err)
 {
     const mha_attn_plan *plan = call->call.plan;
-    mha__attn_run(plan->ctx, plan->bwd.workers, count, task, call);
+    return mha__attn_run(plan->ctx, plan->bwd.workers, count, task, call, err);
 }
 
-mha_status mha_attn_backward(const mha_attn_plan *plan, const mha_attn_args *args, const mha_attn_grads *grads,
-                             void *workspace, size_t workspace_bytes, mha_error *err)
+mha_status mha__bwd_run_all(mha__bwd_call *call, mha_error *err)
 {
-    mha__bwd_call call;
-    MHA__TRY(mha__bwd_bind(plan, args, grads, workspace, workspace_bytes, &call, err));
-    const mha_attn_grads *g = &call.grads;
+    const mha_attn_plan *plan = call->call.plan;
+    const mha_attn_grads *g = &call->grads;
     const bool keys = g->dk.data || g->dv.data, heads = g->dslopes.data || g->dsinks.data || g->dgates.data;
-    if (keys || heads || g->dq.data || g->row_taylor.data) run(&call, plan->bwd.tasks, mha__bwd_task);
-    if (keys && plan->bwd.parts > 1) run(&call, mha__bwd_merges(&call), mha__bwd_merge);
-    if (heads) mha__bwd_write_heads(&call);
-    if (g->dbias.data) run(&call, mha__bwd_bias_tasks(&call), mha__bwd_bias);
-    return MHA_OK;
-}
-
-mha_status mha_attention_backward(mha_ctx *ctx, const mha_attn_desc *desc, const mha_attn_args *args,
-                                  const mha_attn_grads *grads, mha_error *err)
-{
-    mha_attn_plan *plan;
-    mha_attn_desc wanted;
-    MHA__TRY(mha__options_need(&wanted, sizeof wanted, desc, "mha_attn_desc", err));
-    wanted.outputs |= MHA_ATTN_GRADS;
-    MHA__TRY(mha_attn_plan_create(ctx, &wanted, &plan, err));
-    const size_t bytes = mha_attn_plan_workspace(plan);
-    void *workspace = mha__alloc(plan->ctx, bytes);
-    const mha_status status = bytes > 0 && !workspace ? mha__no_memory(err, bytes, "the workspace of the backward pass")
-                                                      : mha_attn_backward(plan, args, grads, workspace, bytes, err);
-    mha__free(plan->ctx, workspace);
-    mha_attn_plan_free(plan);
-    return status;
+    if (keys || heads || g->dq.data || g->row_taylor.data) MHA__TRY(run(call, plan->bwd.tasks, mha__bwd_task, err));
+    if (keys && plan->bwd.parts > 1) MHA__TRY(run(call, mha__bwd_merges(call), mha__bwd_merge, err));
+    if (heads) mha__bwd_write_heads(call);
+    return g->dbias.data ? run(call, mha__bwd_bias_tasks(call), mha__bwd_bias, err) : MHA_OK;
 }

@@ -4,10 +4,10 @@
 #include "attn/forward/forward_tiled.h"
 
 #include "attn/forward/query_tile.h"
+#include "attn/forward/task_rows.h"
 #include "attn/mask/block_mask.h"
 #include "attn/mask/mask.h"
 #include "attn/plan/operand_table.h"
-#include "attn/plan/task_rows.h"
 #include "base/size.h"
 
 const char *mha__fwd_why_not_one_block(const mha_attn_plan *plan)

@@ -1,7 +1,7 @@
 /* query_tile.c - opening a tile of queries, and its panels. */
 #include "attn/forward/query_tile.h"
 
-#include "attn/plan/task_rows.h"
+#include "attn/forward/task_rows.h"
 #include <string.h>
 
 char *mha__tile_scratch(const mha__call *call, int worker)

@@ -12,8 +12,8 @@
 #ifndef MHA_ATTN_FORWARD_QUERY_TILE_H
 #define MHA_ATTN_FORWARD_QUERY_TILE_H
 
-#include "attn/forward/kv_fetch.h"
 #include "attn/mask/mask.h"
+#include "attn/plan/kv_fetch.h"
 #include "attn/plan/plan.h"
 #include "attn/plan/scratch.h"
 #include "base/size.h"

@@ -2,8 +2,8 @@
  * becomes -inf. */
 #include "attn/mask/mask.h"
 
-#include "attn/forward/kv_fetch.h"
 #include "attn/mask/block_mask.h"
+#include "attn/plan/kv_fetch.h"
 #include "base/size.h"
 
 /* Offsets and windows come as any int64; positions beyond this are as good as infinite, and sums of a few stay in

@@ -1,9 +1,8 @@
 /* bind_args.c - checks the arguments of one call and fills in their strides. Part of params.h: the rest trusts what it
  * leaves. */
+#include "attn/plan/map_lists.h"
 #include "attn/plan/operand_table.h"
 #include "attn/plan/params.h"
-#include "attn/stats/attention_stats.h"
-#include "attn/stats/requested_maps.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
@@ -102,7 +101,8 @@ static mha_status bind_results(const mha_attn_plan *plan, mha__call *call, mha_e
     mha__result list[RESULTS];
     for (int n = 0; n < MHA__OUTPUT_ROWS; n++)
         MHA__TRY(mha__operand_check_flag(plan, &mha__output_rows[n], &call->args, err));
-    if (plan->desc.outputs & MHA_ATTN_STATS) MHA__TRY(mha__stats_take(&call->args, &call->stats, err));
+    if (plan->desc.outputs & MHA_ATTN_STATS)
+        MHA__TRY(mha__options_need(&call->stats, sizeof call->stats, call->args.stats, "mha_attn_stats", err));
     const int count = list_results(plan, &call->args, &call->stats, list);
     for (int n = 0; n < count; n++)
         MHA__TRY(mha__bind_output(list[n].name, list[n].view, list[n].extent, list[n].dims, list[n].size, err));

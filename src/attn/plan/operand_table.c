@@ -1,7 +1,7 @@
 /* operand_table.c - see operand_table.h. */
 #include "attn/plan/operand_table.h"
 
-#include "attn/stats/requested_maps.h"
+#include "attn/plan/map_lists.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "math/q8_0.h"
@@ -122,6 +122,17 @@ const char *mha__input_flag_name(uint32_t flag)
     while (mha__input_rows[n].flag != flag)
         n++;
     return mha__input_rows[n].flag_name;
+}
+
+/* The one place that knows what the kernels call a storage type. */
+mha__stored mha__operand_stored(const mha__kernels *k, mha_dtype dtype)
+{
+    static const int types[] = {[MHA_BF16] = 1 + MHA__BF16, [MHA_F16] = 1 + MHA__F16, [MHA_Q8_0] = 1 + MHA__Q8};
+    const int type = (size_t)dtype < sizeof types / sizeof *types ? types[dtype] - 1 : -1;
+    mha__stored as = {.dtype = dtype, .size = mha__element_size(dtype), .type = type};
+    if (type >= 0) as.widen = k->widen[type];
+    if (type >= 0 && type < MHA__HALVES) as.narrow = k->narrow[type];
+    return as;
 }
 
 size_t mha__element_bytes(const mha_attn_plan *plan, mha__element element)

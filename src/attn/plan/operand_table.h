@@ -102,6 +102,8 @@ uint32_t mha__output_flags(void);
 /* The name of a flag of desc.inputs. */
 const char *mha__input_flag_name(uint32_t flag);
 
+/* How the kernels name a storage type, and convert it. */
+mha__stored mha__operand_stored(const mha__kernels *kernels, mha_dtype dtype);
 size_t mha__element_bytes(const mha_attn_plan *plan, mha__element element);
 int64_t mha__dimension_of(const mha_attn_plan *plan, mha__dimension dimension);
 /* The operand of a row whose field lies in `from`. */

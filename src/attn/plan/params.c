@@ -5,7 +5,7 @@
  */
 #include "attn/plan/params.h"
 
-#include "attn/stats/requested_maps.h"
+#include "attn/plan/map_lists.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"

@@ -23,6 +23,10 @@ bool mha__attn_positional(const mha_attn_desc *resolved);
 mha_status mha__attn_bind(const mha_attn_plan *plan, const mha_attn_args *args, void *workspace, size_t workspace_bytes,
                           mha__call *call, mha_error *err);
 
+/* The same for a call of the backward pass. */
+mha_status mha__attn_bind_grads(const mha_attn_plan *plan, const mha_attn_args *args, const mha_attn_grads *grads,
+                                void *workspace, size_t workspace_bytes, mha__bwd_call *call, mha_error *err);
+
 /* The part of it that forward and backward share: all but out and the other results, and the workspace. */
 mha_status mha__attn_bind_inputs(const mha_attn_plan *plan, const mha_attn_args *args, mha__call *call, mha_error *err);
 mha_status mha__attn_check_workspace(const void *workspace, size_t bytes, size_t need, mha_error *err);

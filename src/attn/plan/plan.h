@@ -4,7 +4,7 @@
 
 #include "base/ctx.h"
 #include "kernel/kernel.h"
-#include "mha/attn.h"
+#include "mha/attn_grads.h"
 
 /* Cuts that fix the bits (never change with threads, batch or lengths), and one that does not. */
 enum {
@@ -39,7 +39,9 @@ typedef struct mha__bwd_plan {
 /* Immutable once made. */
 struct mha_attn_plan {
     mha_ctx *ctx;
-    mha_attn_desc desc; /* every default resolved; see params.h */
+    const struct mha__attn_engine *engine; /* engine/engine.h */
+    mha_attn_desc desc;                    /* every default resolved; see params.h */
+    mha_dtype weights;                     /* to which probabilities are rounded before they multiply v */
     const mha__kernels *kernels;
     const mha__pairs *pairs; /* those of the kernels where q, k and v are bf16, else NULL: see tile_pairs.h */
     mha__stored q, kv, bias; /* out is stored as q */
@@ -74,6 +76,12 @@ typedef struct mha__call {
     char *workspace;
 } mha__call;
 
+/* One call of the backward pass. */
+typedef struct mha__bwd_call {
+    mha__call call;
+    mha_attn_grads grads; /* with every stride filled in */
+} mha__bwd_call;
+
 /* Keys of one head of the call whose sums are kept at once: those of all its sequences, where these share a head. */
 static inline int64_t mha__received_keys(const mha_attn_plan *plan)
 {
@@ -104,18 +112,14 @@ static inline int64_t mha__folded_stride(const mha_attn_plan *plan, const int64_
     return stride[1] / (plan->desc.heads / plan->desc.kv_heads);
 }
 
-/* Runs task(arg, i, worker) for each i in [0, count), worker < workers. Scratch memory is large and not there for every
- * thread of the context: `workers` of them have some and take tasks, one after another. */
-void mha__attn_run(mha_ctx *ctx, int workers, int64_t count, mha__task_fn task, void *arg);
-
-/* The level of the smallest subtree of the merge tree that begins at `key` and holds `keys` keys; -1 if none does. */
-int mha__chunk_level(int64_t key, int64_t keys);
-
-/* How the kernels call a storage type. */
-mha__stored mha__operand_stored(const mha__kernels *kernels, mha_dtype dtype);
-
-/* Why the heads of a group are not the rows of one tile; NULL if they are. */
-const char *mha__plan_unfolded(const mha_attn_plan *plan);
+/* Returns the level of the subtree of the merge tree that begins at `key` and holds `keys` keys; -1 if none does. */
+static inline int mha__chunk_level(int64_t key, int64_t keys)
+{
+    int level = 0;
+    while (INT64_C(1) << level < keys / MHA__CHUNK + (keys % MHA__CHUNK > 0))
+        level++;
+    return key % MHA__CHUNK || key / MHA__CHUNK % (INT64_C(1) << level) ? -1 : level;
+}
 
 /* Where there are parts, an item of work is a part of a task. Heads of a group that take the same part follow each
  * other: the second finds its keys in the caches. */

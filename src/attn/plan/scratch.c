@@ -1,7 +1,7 @@
 /* scratch.c - one function lays the scratch memory out and counts it, so that the two cannot differ. */
 #include "attn/plan/scratch.h"
 
-#include "attn/forward/kv_fetch.h"
+#include "attn/plan/kv_fetch.h"
 #include "base/size.h"
 #include "math/q8_0.h"
 

@@ -10,11 +10,6 @@
 
 /* ---- what is wanted ---- */
 
-mha_status mha__stats_take(const mha_attn_args *args, mha_attn_stats *stats, mha_error *err)
-{
-    return mha__options_need(stats, sizeof *stats, args->stats, "mha_attn_stats", err);
-}
-
 static void move_rows(mha_view *view, size_t size, int64_t row)
 {
     if (view->data) view->data = (char *)view->data + row * view->stride[2] * (int64_t)size;

@@ -10,9 +10,6 @@
 
 #include "attn/mask/mask.h"
 
-/* Copies args.stats. */
-mha_status mha__stats_take(const mha_attn_args *args, mha_attn_stats *stats, mha_error *err);
-
 /* Moves the views of rows to row `row`, in a call of one of the packed sequences. */
 void mha__stats_move(mha_attn_stats *stats, size_t real_size, int64_t row);
 

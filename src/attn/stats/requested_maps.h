@@ -4,12 +4,6 @@
 
 #include "attn/mask/mask.h"
 
-/* The shape of probs and scores. */
-void mha__maps_extent(const mha_attn_desc *resolved, int64_t extent[4]);
-
-/* Checks the entries of map_heads and map_rows. */
-mha_status mha__maps_check(const mha__call *call, mha_error *err);
-
 /* True if anything of these rows was asked for. */
 bool mha__maps_want(const mha__call *call, const mha__rows *rows);
 

@@ -1,5 +1,5 @@
 /* kv_fetch.c - see kv_fetch.h. The table has been checked (bind_args.c) as far as the lengths reach. */
-#include "attn/forward/kv_fetch.h"
+#include "attn/plan/kv_fetch.h"
 
 #include "base/size.h"
 #include "math/q8_0.h"

@@ -1,8 +1,7 @@
-/* backward_bind.c - checks the gradients of one call and fills in their strides. */
-#include "attn/backward/backward.h"
-
+/* bind_grads.c - checks the gradients of one call and fills in their strides. */
 #include "attn/plan/params.h"
 #include "base/error.h"
+#include "base/size.h"
 #include "base/struct_size.h"
 #include <string.h>
 
@@ -83,8 +82,8 @@ static mha_status check_overlaps(const mha_attn_plan *plan, const mha_attn_args 
     return MHA_OK;
 }
 
-mha_status mha__bwd_bind(const mha_attn_plan *plan, const mha_attn_args *args, const mha_attn_grads *grads,
-                         void *workspace, size_t workspace_bytes, mha__bwd_call *call, mha_error *err)
+mha_status mha__attn_bind_grads(const mha_attn_plan *plan, const mha_attn_args *args, const mha_attn_grads *grads,
+                                void *workspace, size_t workspace_bytes, mha__bwd_call *call, mha_error *err)
 {
     entry read[READ], written[WRITTEN];
     if (!plan) return mha__fail(err, MHA_ERR_ARG, "plan must not be NULL");

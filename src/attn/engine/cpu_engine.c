@@ -1,17 +1,15 @@
-/* plan.c - making, asking and running a plan. What it says about itself is in plan_describe.c. */
-#include "attn/plan/plan.h"
+/* cpu_engine.c - the CPU: how it divides the work of a plan into tasks, and runs them. */
+#include "attn/engine/cpu_engine.h"
 
 #include "attn/backward/backward.h"
 #include "attn/forward/forward_tiled.h"
 #include "attn/plan/operand_table.h"
 #include "attn/plan/params.h"
+#include "attn/plan/run_tasks.h"
 #include "attn/plan/scratch.h"
 #include "attn/stats/attention_stats.h"
 #include "base/error.h"
 #include "base/size.h"
-#include "math/q8_0.h"
-#include <stdatomic.h>
-#include <string.h>
 
 /* Operations below which a call stays on its own thread: 10 us of one core, about what waking a sleeping thread
  * costs. */
@@ -27,25 +25,6 @@ static int levels_of(int64_t kv_len)
     while (mha__ceil_div(kv_len, MHA__CHUNK) >> levels)
         levels++;
     return levels;
-}
-
-int mha__chunk_level(int64_t key, int64_t keys)
-{
-    int level = 0;
-    while (INT64_C(1) << level < keys / MHA__CHUNK + (keys % MHA__CHUNK > 0))
-        level++;
-    return key % MHA__CHUNK || key / MHA__CHUNK % (INT64_C(1) << level) ? -1 : level;
-}
-
-/* The one place that knows what the kernels call a storage type. */
-mha__stored mha__operand_stored(const mha__kernels *k, mha_dtype dtype)
-{
-    static const int types[] = {[MHA_BF16] = 1 + MHA__BF16, [MHA_F16] = 1 + MHA__F16, [MHA_Q8_0] = 1 + MHA__Q8};
-    const int type = (size_t)dtype < sizeof types / sizeof *types ? types[dtype] - 1 : -1;
-    mha__stored as = {.dtype = dtype, .size = mha__element_size(dtype), .type = type};
-    if (type >= 0) as.widen = k->widen[type];
-    if (type >= 0 && type < MHA__HALVES) as.narrow = k->narrow[type];
-    return as;
 }
 
 /* With few queries the heads of a group differ in nothing that a tile knows per head, unless one of these is on: then K
@@ -120,6 +99,7 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
     if (plan->packed && d->q_len > 0) plan->tiles = d->q_len / MHA__TILE_Q + d->batch;
     plan->tasks = (plan->packed ? 1 : d->batch) * plan->heads * plan->tiles;
     plan->levels = levels_of(d->kv_len);
+    plan->weights = plan->pairs ? MHA_BF16 : d->dtype == MHA_F64 ? MHA_F64 : MHA_F32;
     plan->o_stride = mha__round_up(d->v_head_dim, plan->kernels->nr);
     cut_keys(plan);
     plan->workers = mha__plan_flops(plan) < ALONE_FLOPS || plan->tasks * plan->parts <= 1 ? 1 : mha__threads(plan->ctx);
@@ -136,97 +116,25 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
     return MHA_OK;
 }
 
-mha_status mha_attn_plan_create(mha_ctx *ctx, const mha_attn_desc *desc, mha_attn_plan **out, mha_error *err)
+static size_t workspace(const mha_attn_plan *plan)
 {
-    mha_attn_desc resolved;
-    if (!out) return mha__fail(err, MHA_ERR_ARG, "out must not be NULL");
-    *out = NULL;
-    MHA__TRY(mha__ctx_find(&ctx, err));
-    MHA__TRY(mha__attn_resolve(desc, &resolved, err));
-    mha_attn_plan *plan = mha__calloc(ctx, 1, sizeof *plan);
-    if (!plan) return mha__no_memory(err, sizeof *plan, "an attention plan");
-    plan->ctx = ctx;
-    plan->desc = resolved;
-    const mha_status status = lay_out(plan, err);
-    if (status != MHA_OK) {
-        mha__free(ctx, plan);
-        return status;
-    }
-    *out = plan;
-    return MHA_OK;
-}
-
-void mha_attn_plan_free(mha_attn_plan *plan)
-{
-    if (plan) mha__free(plan->ctx, plan);
-}
-
-size_t mha_attn_plan_workspace(const mha_attn_plan *plan)
-{
-    if (!plan) return 0;
     const size_t forward =
         plan->worker_bytes * (size_t)plan->workers + plan->part_bytes * (size_t)(plan->tasks * plan->parts);
     return plan->tasks == 0 || forward < plan->bwd.bytes ? plan->bwd.bytes : forward;
 }
 
-typedef struct shared_tasks {
-    mha__task_fn task;
-    void *arg;
-    int64_t count;
-    _Atomic int64_t next;
-} shared_tasks;
-
-static void take_tasks(void *arg, int64_t scratch, int worker)
+static mha_status run(mha__call *call, int64_t count, mha__task_fn task, mha_error *err)
 {
-    shared_tasks *all = arg;
-    (void)worker;
-    for (;;) {
-        const int64_t i = atomic_fetch_add_explicit(&all->next, 1, memory_order_relaxed);
-        if (i >= all->count) return;
-        all->task(all->arg, i, (int)scratch);
-    }
+    return mha__attn_run(call->plan->ctx, call->plan->workers, count, task, call, err);
 }
 
-void mha__attn_run(mha_ctx *ctx, int workers, int64_t count, mha__task_fn task, void *arg)
+static mha_status forward(mha__call *call, mha_error *err)
 {
-    shared_tasks all = {.task = task, .arg = arg, .count = count};
-    if (workers > 1)
-        mha__parallel(ctx, workers, take_tasks, &all);
-    else
-        take_tasks(&all, 0, 0);
+    const mha_attn_plan *plan = call->plan;
+    if (plan->parts > 1) MHA__TRY(run(call, plan->tasks * plan->parts, mha__fwd_part, err));
+    if (mha__stats_receives(call) || (plan->desc.outputs & MHA_ATTN_ROWS))
+        return run(call, plan->tiles > 0 ? plan->tasks / plan->tiles : 0, mha__fwd_head, err);
+    return run(call, plan->tasks, plan->one_block ? mha__fwd_one_block : mha__fwd_tile, err);
 }
 
-static void run(mha__call *call, int64_t count, mha__task_fn task)
-{
-    mha__attn_run(call->plan->ctx, call->plan->workers, count, task, call);
-}
-
-mha_status mha_attn_forward(const mha_attn_plan *plan, const mha_attn_args *args, void *workspace,
-                            size_t workspace_bytes, mha_error *err)
-{
-    mha__call call;
-    if (!plan) return mha__fail(err, MHA_ERR_ARG, "plan must not be NULL");
-    MHA__TRY(mha__attn_bind(plan, args, workspace, workspace_bytes, &call, err));
-    if (plan->parts > 1) run(&call, plan->tasks * plan->parts, mha__fwd_part);
-    if (mha__stats_receives(&call) || (plan->desc.outputs & MHA_ATTN_ROWS))
-        run(&call, plan->tiles > 0 ? plan->tasks / plan->tiles : 0, mha__fwd_head);
-    else
-        run(&call, plan->tasks, plan->one_block ? mha__fwd_one_block : mha__fwd_tile);
-    return MHA_OK;
-}
-
-mha_status mha_attention(mha_ctx *ctx, const mha_attn_desc *desc, const mha_attn_args *args, mha_error *err)
-{
-    mha_attn_plan *plan;
-    MHA__TRY(mha_attn_plan_create(ctx, desc, &plan, err));
-    const size_t bytes = mha_attn_plan_workspace(plan);
-    void *workspace = mha__alloc(plan->ctx, bytes);
-    mha_status status;
-    if (bytes > 0 && !workspace)
-        status = mha__no_memory(err, bytes, "the workspace of attention");
-    else
-        status = mha_attn_forward(plan, args, workspace, bytes, err);
-    mha__free(plan->ctx, workspace);
-    mha_attn_plan_free(plan);
-    return status;
-}
+const mha__attn_engine mha__cpu_engine = {lay_out, workspace, forward, mha__bwd_run_all, mha__cpu_describe};

@@ -1,7 +1,8 @@
-/* plan_describe.c - what a plan says about itself: one list of facts, printed as sentences or as JSON. */
+/* cpu_describe.c - what a plan says about itself: one list of facts, printed as sentences or as JSON. */
+#include "attn/engine/cpu_engine.h"
 #include "attn/forward/forward_tiled.h"
+#include "attn/plan/map_lists.h"
 #include "attn/plan/operand_table.h"
-#include "attn/stats/requested_maps.h"
 #include "math/q8_0.h"
 #include <inttypes.h>
 #include <stdarg.h>
@@ -89,15 +90,9 @@ static const char *products(const mha_attn_plan *plan)
     return plan->pairs ? "pairs of bf16" : plan->desc.dtype == MHA_F64 ? "f64" : "f32";
 }
 
-mha_dtype mha_attn_plan_weights(const mha_attn_plan *plan)
-{
-    if (!plan) return MHA_DTYPE_DEFAULT;
-    return plan->pairs ? MHA_BF16 : plan->desc.dtype == MHA_F64 ? MHA_F64 : MHA_F32;
-}
-
 static const char *weights(const mha_attn_plan *plan)
 {
-    return mha_dtype_name(mha_attn_plan_weights(plan));
+    return mha_dtype_name(plan->weights);
 }
 
 enum { PATHS = MHA__ISAS + 6 };
@@ -283,14 +278,10 @@ static void json_object(text *t, const mha_attn_plan *plan, const path *paths, i
     say(t, "]}");
 }
 
-size_t mha_attn_plan_describe(const mha_attn_plan *plan, int json, char *to, size_t capacity)
+size_t mha__cpu_describe(const mha_attn_plan *plan, int json, char *to, size_t capacity)
 {
     text t = {to, to ? capacity : 0, 0};
     path paths[PATHS];
-    if (!plan) {
-        say(&t, json ? "null" : "no plan\n");
-        return t.length;
-    }
     const int count = refused_paths(plan, paths);
     if (json)
         json_object(&t, plan, paths, count);

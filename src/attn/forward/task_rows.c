@@ -1,7 +1,7 @@
 /* task_rows.c - see task_rows.h. The plan counts tasks before it knows any lengths: sequence b of packed ones
  * begins at tile cu[b] / MHA__TILE_Q + b, which gives each of them tiles enough and some a tile too many, and
  * needs no table. */
-#include "attn/plan/task_rows.h"
+#include "attn/forward/task_rows.h"
 
 #include "attn/stats/attention_stats.h"
 #include "base/size.h"

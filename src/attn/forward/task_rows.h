@@ -1,6 +1,6 @@
 /* task_rows.h - which rows of which sequence and head a task is. */
-#ifndef MHA_ATTN_PLAN_TASK_ROWS_H
-#define MHA_ATTN_PLAN_TASK_ROWS_H
+#ifndef MHA_ATTN_FORWARD_TASK_ROWS_H
+#define MHA_ATTN_FORWARD_TASK_ROWS_H
 
 #include "attn/mask/mask.h"
 

@@ -3,8 +3,8 @@
  * A run lies within one block of MHA__KEY_BLOCK keys. Blocks stand at absolute positions whatever the pages are, so a
  * paged call has the bits of a dense one. Page sizes are powers of two: a block lies in one page, or holds whole pages.
  */
-#ifndef MHA_ATTN_FORWARD_KV_FETCH_H
-#define MHA_ATTN_FORWARD_KV_FETCH_H
+#ifndef MHA_ATTN_PLAN_KV_FETCH_H
+#define MHA_ATTN_PLAN_KV_FETCH_H
 
 #include "attn/plan/scratch.h"
 

@@ -1,0 +1,98 @@
+/* attn.c - the entries of mha/attn.h and mha/attn_grads.h: every call is checked, then given to the plan's engine. */
+#include "attn/engine/engine.h"
+#include "attn/plan/params.h"
+#include "base/error.h"
+#include "base/struct_size.h"
+#include <stdio.h>
+
+mha_status mha_attn_plan_create(mha_ctx *ctx, const mha_attn_desc *desc, mha_attn_plan **out, mha_error *err)
+{
+    mha_attn_desc resolved;
+    if (!out) return mha__fail(err, MHA_ERR_ARG, "out must not be NULL");
+    *out = NULL;
+    MHA__TRY(mha__ctx_find(&ctx, err));
+    MHA__TRY(mha__attn_resolve(desc, &resolved, err));
+    mha_attn_plan *plan = mha__calloc(ctx, 1, sizeof *plan);
+    if (!plan) return mha__no_memory(err, sizeof *plan, "an attention plan");
+    plan->ctx = ctx;
+    plan->desc = resolved;
+    plan->engine = &mha__cpu_engine; /* the one place that chooses an engine */
+    const mha_status status = plan->engine->plan(plan, err);
+    if (status != MHA_OK) {
+        mha__free(ctx, plan);
+        return status;
+    }
+    *out = plan;
+    return MHA_OK;
+}
+
+void mha_attn_plan_free(mha_attn_plan *plan)
+{
+    if (plan) mha__free(plan->ctx, plan);
+}
+
+size_t mha_attn_plan_workspace(const mha_attn_plan *plan)
+{
+    return plan ? plan->engine->workspace(plan) : 0;
+}
+
+mha_dtype mha_attn_plan_weights(const mha_attn_plan *plan)
+{
+    return plan ? plan->weights : MHA_DTYPE_DEFAULT;
+}
+
+size_t mha_attn_plan_describe(const mha_attn_plan *plan, int json, char *to, size_t capacity)
+{
+    if (plan) return plan->engine->describe(plan, json, to, capacity);
+    return (size_t)snprintf(to, to ? capacity : 0, "%s", json ? "null" : "no plan\n");
+}
+
+mha_status mha_attn_forward(const mha_attn_plan *plan, const mha_attn_args *args, void *workspace,
+                            size_t workspace_bytes, mha_error *err)
+{
+    mha__call call;
+    if (!plan) return mha__fail(err, MHA_ERR_ARG, "plan must not be NULL");
+    MHA__TRY(mha__attn_bind(plan, args, workspace, workspace_bytes, &call, err));
+    return plan->engine->forward(&call, err);
+}
+
+mha_status mha_attn_backward(const mha_attn_plan *plan, const mha_attn_args *args, const mha_attn_grads *grads,
+                             void *workspace, size_t workspace_bytes, mha_error *err)
+{
+    mha__bwd_call call;
+    MHA__TRY(mha__attn_bind_grads(plan, args, grads, workspace, workspace_bytes, &call, err));
+    return plan->engine->backward(&call, err);
+}
+
+mha_status mha_attention(mha_ctx *ctx, const mha_attn_desc *desc, const mha_attn_args *args, mha_error *err)
+{
+    mha_attn_plan *plan;
+    MHA__TRY(mha_attn_plan_create(ctx, desc, &plan, err));
+    const size_t bytes = mha_attn_plan_workspace(plan);
+    void *workspace = mha__alloc(plan->ctx, bytes);
+    mha_status status;
+    if (bytes > 0 && !workspace)
+        status = mha__no_memory(err, bytes, "the workspace of attention");
+    else
+        status = mha_attn_forward(plan, args, workspace, bytes, err);
+    mha__free(plan->ctx, workspace);
+    mha_attn_plan_free(plan);
+    return status;
+}
+
+mha_status mha_attention_backward(mha_ctx *ctx, const mha_attn_desc *desc, const mha_attn_args *args,
+                                  const mha_attn_grads *grads, mha_error *err)
+{
+    mha_attn_plan *plan;
+    mha_attn_desc wanted;
+    MHA__TRY(mha__options_need(&wanted, sizeof wanted, desc, "mha_attn_desc", err));
+    wanted.outputs |= MHA_ATTN_GRADS;
+    MHA__TRY(mha_attn_plan_create(ctx, &wanted, &plan, err));
+    const size_t bytes = mha_attn_plan_workspace(plan);
+    void *workspace = mha__alloc(plan->ctx, bytes);
+    const mha_status status = bytes > 0 && !workspace ? mha__no_memory(err, bytes, "the workspace of the backward pass")
+                                                      : mha_attn_backward(plan, args, grads, workspace, bytes, err);
+    mha__free(plan->ctx, workspace);
+    mha_attn_plan_free(plan);
+    return status;
+}

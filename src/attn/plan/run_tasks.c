@@ -1,0 +1,44 @@
+/* run_tasks.c - see run_tasks.h. */
+#include "attn/plan/run_tasks.h"
+
+#include "base/size.h"
+#include <stdatomic.h>
+
+static _Thread_local char this_thread; /* its address identifies the thread */
+
+typedef struct shared_tasks {
+    mha_ctx *ctx;
+    mha__task_fn task;
+    void *arg;
+    int64_t count;
+    _Atomic int64_t next;
+    const char *caller;
+    mha_status status; /* written by the caller's thread only, as *err is */
+    mha_error *err;
+} shared_tasks;
+
+static void take_tasks(void *arg, int64_t scratch, int worker)
+{
+    shared_tasks *all = arg;
+    const bool calls = all->caller == &this_thread;
+    (void)worker;
+    for (;;) {
+        const int64_t i = atomic_fetch_add_explicit(&all->next, 1, memory_order_relaxed);
+        if (i >= all->count) return;
+        all->task(all->arg, i, (int)scratch);
+        if (!calls || all->status != MHA_OK) continue;
+        const int64_t begun = mha__min64(atomic_load_explicit(&all->next, memory_order_relaxed), all->count);
+        all->status = mha__between_tiles(all->ctx, begun, all->count, all->err);
+        if (all->status != MHA_OK) atomic_store_explicit(&all->next, all->count, memory_order_relaxed);
+    }
+}
+
+mha_status mha__attn_run(mha_ctx *ctx, int workers, int64_t count, mha__task_fn task, void *arg, mha_error *err)
+{
+    shared_tasks all = {.ctx = ctx, .task = task, .arg = arg, .count = count, .caller = &this_thread, .err = err};
+    if (workers > 1)
+        mha__parallel(ctx, workers, take_tasks, &all);
+    else
+        take_tasks(&all, 0, 0);
+    return all.status;
+}
