@@ -120,24 +120,17 @@ MHA_API mha_status mha_cache_describe(const mha_cache *cache, int64_t sequence, 
 
 /* ---- saving and loading ---- */
 
-/* The cache touches no files: it lists its tensors, and the caller writes and reads them. Row-major, contiguous. */
-typedef struct mha_cache_tensor {
-    const char *name;
-    mha_dtype dtype;
-    int rank;
-    int64_t shape[4];
-    const void *data;
-} mha_cache_tensor;
+/* The cache touches no files: it lists its tensors, and the caller writes and reads them (mha/io.h). */
 enum { MHA_CACHE_TENSORS = 4 };
 
 /* "lengths" i64 [B]; "pages" i32 [B, n]: the page of each page_size keys, -1 where there are none; "k" and "v"
  * [m, Hkv, page_size, D or Dv], of which pages never used are zeros (q8_0: u8, blocks of 34 bytes in place of numbers).
  * They point into the cache, valid until it changes. Without a cache, NULL, all tensors are zeros. */
-MHA_API void mha_cache_save(const mha_cache *cache, mha_cache_tensor tensors[MHA_CACHE_TENSORS]);
+MHA_API void mha_cache_save(const mha_cache *cache, mha_named_tensor tensors[MHA_CACHE_TENSORS]);
 /* Replaces all that the cache holds by copies of tensors saved from one with the same description (capacity may
  * differ). `data` may be misaligned. Errors: MHA_ERR_FORMAT naming the tensor and what is wrong with it;
  * MHA_ERR_MEMORY. */
-MHA_API mha_status mha_cache_load(mha_cache *cache, const mha_cache_tensor *tensors, int count, mha_error *err);
+MHA_API mha_status mha_cache_load(mha_cache *cache, const mha_named_tensor *tensors, int count, mha_error *err);
 
 #ifdef __cplusplus
 }

@@ -11,7 +11,7 @@
 /* Rows are cut into parts of PART_TILES tiles or more, so that few heads occupy many threads; by the shape of one
  * sequence alone, so that nothing else enters the bits. Each part costs a copy of dk and dv of its head, in reals: with
  * k and v of 16 bit for every head, 4 copies would be twice the memory of q, k, v, out and their gradients. */
-enum { PART_TILES = 8, PARTS_MOST = 4, PARTS_MOST_SHORT = 3, LINE = 64 };
+enum { PART_TILES = 8, PARTS_MOST = 4, PARTS_MOST_SHORT = 3 };
 
 _Static_assert((int)MHA__KEY_BLOCK == (int)MHA__TILE_Q, "rows of keys and rows of queries have one stride");
 
@@ -30,13 +30,6 @@ int64_t mha__bwd_parts(const mha__call *call, int64_t b, int64_t *tiles)
     return cut(call->plan, call->plan->group * mha__bwd_tiles(call, b), tiles);
 }
 
-static void *take(char *base, size_t *used, int64_t count, size_t size)
-{
-    void *piece = base ? base + *used : NULL;
-    *used += (size_t)mha__round_up(count * (int64_t)size, LINE);
-    return piece;
-}
-
 /* Lays out or, with base NULL, counts. */
 static size_t carve(const mha_attn_plan *plan, char *base, mha__bwd_scratch *x)
 {
@@ -45,27 +38,27 @@ static size_t carve(const mha_attn_plan *plan, char *base, mha__bwd_scratch *x)
     const int64_t q = plan->bwd.q_stride, v = plan->bwd.v_stride, panel = MHA__KEY_BLOCK * plan->kernels->nr;
     const int64_t spread = MHA__KEY_BLOCK * MHA__SPREAD, wide = d->inputs & MHA_ATTN_BIAS ? 1 : 0;
     size_t used = mha__scratch_carve(plan, base, &x->base);
-    x->q = take(base, &used, MHA__TILE_Q * q, size);
-    x->dout = take(base, &used, MHA__TILE_Q * v, size);
-    x->dout_panels = take(base, &used, MHA__TILE_Q * v, size);
-    x->k = take(base, &used, MHA__KEY_BLOCK * q, size);
-    x->v = take(base, &used, mha__max64(MHA__TILE_Q, MHA__KEY_BLOCK) * mha__max64(q, v), size);
-    x->finite = take(base, &used, mha__ceil_div(d->kv_len, MHA__KEY_BLOCK), 1);
-    x->dp = take(base, &used, panel, size);
-    x->capped = take(base, &used, d->softcap > 0 ? panel : 0, size);
-    x->w = take(base, &used, spread, size);
-    x->ds = take(base, &used, spread, size);
-    x->mask = take(base, &used, spread, size);
+    x->q = mha__carve(base, &used, MHA__TILE_Q * q, size);
+    x->dout = mha__carve(base, &used, MHA__TILE_Q * v, size);
+    x->dout_panels = mha__carve(base, &used, MHA__TILE_Q * v, size);
+    x->k = mha__carve(base, &used, MHA__KEY_BLOCK * q, size);
+    x->v = mha__carve(base, &used, mha__max64(MHA__TILE_Q, MHA__KEY_BLOCK) * mha__max64(q, v), size);
+    x->finite = mha__carve(base, &used, mha__ceil_div(d->kv_len, MHA__KEY_BLOCK), 1);
+    x->dp = mha__carve(base, &used, panel, size);
+    x->capped = mha__carve(base, &used, d->softcap > 0 ? panel : 0, size);
+    x->w = mha__carve(base, &used, spread, size);
+    x->ds = mha__carve(base, &used, spread, size);
+    x->mask = mha__carve(base, &used, spread, size);
     const int64_t weights = mha__bwd_pairs(plan) ? MHA__KEY_BLOCK * MHA__TILE_Q : 0;
     uint16_t **halves[] = {&x->pairs.w, &x->pairs.ds, &x->pairs.across};
     for (size_t n = 0; n < sizeof halves / sizeof *halves; n++)
-        *halves[n] = take(base, &used, weights, sizeof **halves[n]);
+        *halves[n] = mha__carve(base, &used, weights, sizeof **halves[n]);
     x->pairs.stride = MHA__KEY_BLOCK;
     void **rows[] = {&x->lse, &x->inverse, &x->delta, &x->dots, &x->slopes, &x->taylor};
     for (size_t n = 0; n < sizeof rows / sizeof *rows; n++)
-        *rows[n] = take(base, &used, MHA__TILE_Q, size);
-    x->dq = take(base, &used, MHA__TILE_Q * q, size);
-    x->dbias = take(base, &used, wide * MHA__KEY_BLOCK * MHA__TILE_Q, sizeof *x->dbias);
+        *rows[n] = mha__carve(base, &used, MHA__TILE_Q, size);
+    x->dq = mha__carve(base, &used, MHA__TILE_Q * q, size);
+    x->dbias = mha__carve(base, &used, wide * MHA__KEY_BLOCK * MHA__TILE_Q, sizeof *x->dbias);
     return used;
 }
 
@@ -151,18 +144,6 @@ mha__bwd_sums *mha__bwd_head_sums(const mha__bwd_call *call, int64_t b, int64_t 
     return (mha__bwd_sums *)(void *)base + head * plan->tiles + before + tile;
 }
 
-static void move(mha_cview *view, size_t size, int64_t rows)
-{
-    if (view->data) view->data = (const char *)view->data + rows * view->stride[2] * (int64_t)size;
-    view->stride[0] = 0;
-}
-
-static void move_out(mha_view *view, size_t size, int64_t rows)
-{
-    if (view->data) view->data = (char *)view->data + rows * view->stride[2] * (int64_t)size;
-    view->stride[0] = 0;
-}
-
 const mha__bwd_call *mha__bwd_place(const mha__bwd_call *call, int64_t b, mha__bwd_call *own)
 {
     const mha_attn_plan *plan = call->call.plan;
@@ -171,13 +152,13 @@ const mha__bwd_call *mha__bwd_place(const mha__bwd_call *call, int64_t b, mha__b
     mha_attn_grads *g = &own->grads;
     if (!plan->packed) return call;
     *own = (mha__bwd_call){mha__place_alone(&call->call, b), call->grads};
-    move(&g->dout, plan->q.size, a->cu_seqlens_q[b]);
-    move(&g->out, plan->q.size, a->cu_seqlens_q[b]);
-    move(&g->lse, real, a->cu_seqlens_q[b]);
-    move(&g->dlse, real, a->cu_seqlens_q[b]);
-    move_out(&g->dq, plan->q.size, a->cu_seqlens_q[b]);
-    move_out(&g->row_taylor, real, a->cu_seqlens_q[b]);
-    move_out(&g->dk, plan->kv.size, a->cu_seqlens_k[b]);
-    move_out(&g->dv, plan->kv.size, a->cu_seqlens_k[b]);
+    mha__skip_rows(&g->dout, plan->q.size, a->cu_seqlens_q[b]);
+    mha__skip_rows(&g->out, plan->q.size, a->cu_seqlens_q[b]);
+    mha__skip_rows(&g->lse, real, a->cu_seqlens_q[b]);
+    mha__skip_rows(&g->dlse, real, a->cu_seqlens_q[b]);
+    mha__skip_rows_out(&g->dq, plan->q.size, a->cu_seqlens_q[b]);
+    mha__skip_rows_out(&g->row_taylor, real, a->cu_seqlens_q[b]);
+    mha__skip_rows_out(&g->dk, plan->kv.size, a->cu_seqlens_k[b]);
+    mha__skip_rows_out(&g->dv, plan->kv.size, a->cu_seqlens_k[b]);
     return own;
 }

@@ -31,7 +31,7 @@ static int64_t pages_in_use(const mha_cache *c)
     return pages;
 }
 
-void mha_cache_save(const mha_cache *c, mha_cache_tensor t[MHA_CACHE_TENSORS])
+void mha_cache_save(const mha_cache *c, mha_named_tensor t[MHA_CACHE_TENSORS])
 {
     if (!t) return;
     memset(t, 0, MHA_CACHE_TENSORS * sizeof *t);
@@ -40,21 +40,21 @@ void mha_cache_save(const mha_cache *c, mha_cache_tensor t[MHA_CACHE_TENSORS])
     const int64_t pages = pages_in_use(c);
     for (int64_t b = 0; b < d->batch; b++)
         c->view[b] = c->sequences[b].length;
-    t[LENGTHS] = (mha_cache_tensor){names[LENGTHS], MHA_I64, 1, {d->batch}, c->view};
-    t[PAGES] = (mha_cache_tensor){names[PAGES], MHA_I32, 2, {d->batch, c->width}, c->table};
-    t[KEYS] = (mha_cache_tensor){
+    t[LENGTHS] = (mha_named_tensor){names[LENGTHS], MHA_I64, 1, {d->batch}, c->view};
+    t[PAGES] = (mha_named_tensor){names[PAGES], MHA_I32, 2, {d->batch, c->width}, c->table};
+    t[KEYS] = (mha_named_tensor){
         names[KEYS], kept_as(c), 4, {pages, d->kv_heads, d->page_size, kept_width(c, d->head_dim)}, c->k};
-    t[VALUES] = (mha_cache_tensor){
+    t[VALUES] = (mha_named_tensor){
         names[VALUES], kept_as(c), 4, {pages, d->kv_heads, d->page_size, kept_width(c, d->v_head_dim)}, c->v};
 }
 
 /* ---- back ---- */
 
 /* A tensor of the list, with as many of its extents fixed as are not negative. */
-static mha_status find(const mha_cache_tensor *tensors, int count, const mha_cache_tensor *want,
-                       const mha_cache_tensor **found, mha_error *err)
+static mha_status find(const mha_named_tensor *tensors, int count, const mha_named_tensor *want,
+                       const mha_named_tensor **found, mha_error *err)
 {
-    const mha_cache_tensor *t = NULL;
+    const mha_named_tensor *t = NULL;
     size_t bytes;
     for (int n = 0; n < count && !t; n++)
         if (tensors[n].name && strcmp(tensors[n].name, want->name) == 0) t = &tensors[n];
@@ -77,11 +77,11 @@ static mha_status find(const mha_cache_tensor *tensors, int count, const mha_cac
     return MHA_OK;
 }
 
-static mha_status find_all(const mha_cache *c, const mha_cache_tensor *tensors, int count,
-                           const mha_cache_tensor *t[MHA_CACHE_TENSORS], mha_error *err)
+static mha_status find_all(const mha_cache *c, const mha_named_tensor *tensors, int count,
+                           const mha_named_tensor *t[MHA_CACHE_TENSORS], mha_error *err)
 {
     const mha_cache_desc *d = &c->desc;
-    const mha_cache_tensor want[MHA_CACHE_TENSORS] = {
+    const mha_named_tensor want[MHA_CACHE_TENSORS] = {
         {names[LENGTHS], MHA_I64, 1, {d->batch}, NULL},
         {names[PAGES], MHA_I32, 2, {d->batch, -1}, NULL},
         {names[KEYS], kept_as(c), 4, {-1, d->kv_heads, d->page_size, kept_width(c, d->head_dim)}, NULL},
@@ -94,14 +94,14 @@ static mha_status find_all(const mha_cache *c, const mha_cache_tensor *tensors, 
                      t[KEYS]->shape[0], t[VALUES]->shape[0]);
 }
 
-static int64_t length_at(const mha_cache_tensor *lengths, int64_t b)
+static int64_t length_at(const mha_named_tensor *lengths, int64_t b)
 {
     int64_t length;
     memcpy(&length, (const char *)lengths->data + (size_t)b * sizeof length, sizeof length);
     return length;
 }
 
-static int32_t page_at(const mha_cache_tensor *pages, int64_t b, int64_t n)
+static int32_t page_at(const mha_named_tensor *pages, int64_t b, int64_t n)
 {
     int32_t page;
     memcpy(&page, (const char *)pages->data + (size_t)(b * pages->shape[1] + n) * sizeof page, sizeof page);
@@ -110,7 +110,7 @@ static int32_t page_at(const mha_cache_tensor *pages, int64_t b, int64_t n)
 
 /* Entries of a sequence: pages of "k" up to its length, but for those behind the window, and -1 from there on. Fills in
  * the sequence, its entries and the counts of `c`, whose table is as wide as the tensor. */
-static mha_status load_sequence(mha_cache *c, int64_t b, const mha_cache_tensor *const t[MHA_CACHE_TENSORS],
+static mha_status load_sequence(mha_cache *c, int64_t b, const mha_named_tensor *const t[MHA_CACHE_TENSORS],
                                 mha_error *err)
 {
     const int64_t length = length_at(t[LENGTHS], b), width = t[PAGES]->shape[1];
@@ -139,7 +139,7 @@ static mha_status load_sequence(mha_cache *c, int64_t b, const mha_cache_tensor 
 }
 
 /* `c` is new and has the pages. */
-static mha_status load(mha_cache *c, const mha_cache_tensor *const t[MHA_CACHE_TENSORS], mha_error *err)
+static mha_status load(mha_cache *c, const mha_named_tensor *const t[MHA_CACHE_TENSORS], mha_error *err)
 {
     const int64_t pages = t[KEYS]->shape[0];
     MHA__TRY(mha__cache_reserve(c, mha__max64(pages, c->pages), 0, t[PAGES]->shape[1], err));
@@ -155,9 +155,9 @@ static mha_status load(mha_cache *c, const mha_cache_tensor *const t[MHA_CACHE_T
     return MHA_OK;
 }
 
-mha_status mha_cache_load(mha_cache *c, const mha_cache_tensor *tensors, int count, mha_error *err)
+mha_status mha_cache_load(mha_cache *c, const mha_named_tensor *tensors, int count, mha_error *err)
 {
-    const mha_cache_tensor *t[MHA_CACHE_TENSORS];
+    const mha_named_tensor *t[MHA_CACHE_TENSORS];
     mha_cache *new;
     if (!c) return mha__fail(err, MHA_ERR_ARG, "cache must not be NULL");
     if (!tensors || count < 0)

@@ -22,18 +22,6 @@ static int64_t sequence_of(const mha__call *call, int64_t number, int64_t *first
     return low;
 }
 
-static void move(mha_cview *view, size_t size, int64_t rows)
-{
-    if (view->data) view->data = (const char *)view->data + rows * view->stride[2] * (int64_t)size;
-    view->stride[0] = 0;
-}
-
-static void move_out(mha_view *view, size_t size, int64_t rows)
-{
-    if (view->data) view->data = (char *)view->data + rows * view->stride[2] * (int64_t)size;
-    view->stride[0] = 0;
-}
-
 mha__call mha__place_alone(const mha__call *call, int64_t b)
 {
     mha__call c = *call;
@@ -41,13 +29,13 @@ mha__call mha__place_alone(const mha__call *call, int64_t b)
     const mha_attn_plan *plan = call->plan;
     const int64_t row = a->cu_seqlens_q[b];
     c.first_key = plan->packed_keys ? a->cu_seqlens_k[b] : b * plan->desc.kv_len;
-    move(&a->q, plan->q.size, row);
+    mha__skip_rows(&a->q, plan->q.size, row);
     if (plan->packed_keys) {
-        move(&a->k, plan->kv.size, c.first_key);
-        move(&a->v, plan->kv.size, c.first_key);
+        mha__skip_rows(&a->k, plan->kv.size, c.first_key);
+        mha__skip_rows(&a->v, plan->kv.size, c.first_key);
     }
-    move_out(&a->out, plan->q.size, row);
-    move_out(&a->lse, plan->kernels->real_size, row);
+    mha__skip_rows_out(&a->out, plan->q.size, row);
+    mha__skip_rows_out(&a->lse, plan->kernels->real_size, row);
     mha__stats_move(&c.stats, plan->kernels->real_size, row);
     return c;
 }

@@ -156,6 +156,18 @@ static inline void *mha__at_out(const mha_view *v, size_t size, int64_t b, int64
     return (char *)v->data + element * (int64_t)size;
 }
 
+/* Makes a packed view one of a single sequence that begins `rows` rows after its first; absent views stay absent. */
+static inline void mha__skip_rows(mha_cview *view, size_t size, int64_t rows)
+{
+    if (view->data) view->data = mha__at(view, size, 0, 0, rows, 0);
+    view->stride[0] = 0;
+}
+static inline void mha__skip_rows_out(mha_view *view, size_t size, int64_t rows)
+{
+    if (view->data) view->data = mha__at_out(view, size, 0, 0, rows, 0);
+    view->stride[0] = 0;
+}
+
 /* Number n of an array of reals of `size` bytes, f32 or f64. */
 static inline double mha__real_at(const void *reals, int64_t n, size_t size)
 {

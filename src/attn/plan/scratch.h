@@ -25,6 +25,7 @@
 #define MHA_ATTN_PLAN_SCRATCH_H
 
 #include "attn/plan/plan.h"
+#include "base/size.h"
 
 /* What is known of one row's statistics, over the keys so far: see mha__moments. */
 typedef struct mha__row_sums {
@@ -50,6 +51,16 @@ typedef struct mha__scratch {
     void *shown;
     mha__partial partial[MHA__LEVELS + 1];
 } mha__scratch;
+
+/* Takes `count` elements of `size` bytes, cache lines apart, or with `base` NULL only counts them in `used`. Sizes are
+ * bounded by MHA_HEAD_DIM_MAX and the constants of plan.h. */
+static inline void *mha__carve(char *base, size_t *used, int64_t count, size_t size)
+{
+    enum { LINE = 64 };
+    void *piece = base ? base + *used : NULL;
+    *used += (size_t)mha__round_up(count * (int64_t)size, LINE);
+    return piece;
+}
 
 /* Lays the pieces out from `base` on and returns their bytes; with base NULL it only counts. Needs kernels, levels,
  * o_stride and desc of the plan. */

@@ -10,19 +10,13 @@
 
 /* ---- what is wanted ---- */
 
-static void move_rows(mha_view *view, size_t size, int64_t row)
-{
-    if (view->data) view->data = (char *)view->data + row * view->stride[2] * (int64_t)size;
-    view->stride[0] = 0;
-}
-
 void mha__stats_move(mha_attn_stats *stats, size_t real_size, int64_t row)
 {
     for (int n = 0; n < MHA__STATS_ROWS; n++) {
         const mha__operand_row *r = &mha__stats_rows[n];
         if (r->shape[0] == MHA__DIM_ROW_BATCH)
-            move_rows((mha_view *)(void *)((char *)stats + r->field),
-                      r->element == MHA__OF_INT64 ? sizeof(int64_t) : real_size, row);
+            mha__skip_rows_out((mha_view *)(void *)((char *)stats + r->field),
+                               r->element == MHA__OF_INT64 ? sizeof(int64_t) : real_size, row);
     }
 }
 

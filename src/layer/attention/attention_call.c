@@ -1,4 +1,5 @@
 /* attention_call.c - one call of an attention layer as the operator sees it: description, plan and arguments. */
+#include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
@@ -23,6 +24,16 @@ mha_status mha__layer_input(mha_layer_input *local, const mha_layer_input *given
                          "mha_layer_input: context is given, but a cache, probs, stats, on_rows "
                          "or activations want it computed");
     return MHA_OK;
+}
+
+mha_status mha__layer_workspace(mha_ctx *ctx, size_t bytes, mha_layer_input *in, void **own, const char *what,
+                                mha_error *err)
+{
+    *own = NULL;
+    if (in->workspace) return MHA_OK;
+    in->workspace_bytes = bytes;
+    *own = in->workspace = mha__alloc(ctx, bytes);
+    return *own ? MHA_OK : mha__no_memory(err, bytes, what);
 }
 
 int64_t mha__layer_sequence(const mha_layer_input *in)

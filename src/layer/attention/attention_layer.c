@@ -329,27 +329,19 @@ mha_status mha_attn_layer_workspace(const mha_attn_layer *layer, const mha_layer
     return status;
 }
 
-/* Gives the call a workspace of its own where the caller brought none; *own is then to be freed. */
-static mha_status find_workspace(const mha_attn_layer *layer, const mha_attn_plan *plan, mha_layer_input *in,
-                                 void **own, mha_error *err)
-{
-    *own = NULL;
-    if (in->workspace) return MHA_OK;
-    MHA__TRY(mha__attn_layer_bytes(layer, plan, in, &in->workspace_bytes, err));
-    *own = in->workspace = mha__alloc(layer->ctx, in->workspace_bytes);
-    return *own ? MHA_OK : mha__no_memory(err, in->workspace_bytes, "an attention layer's workspace");
-}
-
 mha_status mha_attn_layer_forward(const mha_attn_layer *layer, const mha_layer_input *input, const float *x, float *y,
                                   mha_error *err)
 {
     mha_layer_input in;
     mha_attn_plan *plan = NULL;
+    size_t bytes = 0;
     void *own = NULL;
     if (!layer || !x || !y) return mha__fail(err, MHA_ERR_ARG, "attention layer: layer, x and y must not be NULL");
     MHA__TRY(mha__layer_input(&in, input, err));
     MHA__TRY(mha__attn_layer_plan(layer, &in, &plan, err));
-    mha_status status = find_workspace(layer, plan, &in, &own, err);
+    mha_status status = mha__attn_layer_bytes(layer, plan, &in, &bytes, err);
+    if (status == MHA_OK)
+        status = mha__layer_workspace(layer->ctx, bytes, &in, &own, "an attention layer's workspace", err);
     if (status == MHA_OK) status = mha__attn_layer_attend(layer, plan, &in, x, err);
     if (status == MHA_OK) mha__attn_layer_output(layer, plan, &in, 0, in.batch * in.length, y);
     mha_attn_plan_free(plan);

@@ -35,6 +35,10 @@ void mha__attn_layer_keep_norms(mha_attn_layer *layer, const mha_attn_layer_opti
 /* Takes the caller's struct and checks batch and length, so that batch * length * 4096 bytes do not overflow. */
 mha_status mha__layer_input(mha_layer_input *local, const mha_layer_input *given, mha_error *err);
 
+/* Gives the input a workspace of `bytes` if the caller brought none; *own is then to be freed, else NULL. */
+mha_status mha__layer_workspace(mha_ctx *ctx, size_t bytes, mha_layer_input *in, void **own, const char *what,
+                                mha_error *err);
+
 /* The sequence of the cache that the input is for, or MHA_CACHE_ALL. */
 int64_t mha__layer_sequence(const mha_layer_input *in);
 

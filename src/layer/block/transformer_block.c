@@ -284,26 +284,17 @@ mha_status mha_block_workspace(const mha_block *block, const mha_layer_input *in
     return status;
 }
 
-/* Gives the call a workspace of its own where the caller brought none; *own is then to be freed. */
-static mha_status find_workspace(const mha_block *block, const mha_attn_plan *plan, mha_layer_input *in, void **own,
-                                 mha_error *err)
-{
-    *own = NULL;
-    if (in->workspace) return MHA_OK;
-    MHA__TRY(mha__block_bytes(block, plan, in, &in->workspace_bytes, err));
-    *own = in->workspace = mha__alloc(block->ctx, in->workspace_bytes);
-    return *own ? MHA_OK : mha__no_memory(err, in->workspace_bytes, "a block's workspace");
-}
-
 mha_status mha_block_forward(const mha_block *block, const mha_layer_input *input, float *x, mha_error *err)
 {
     mha_layer_input in;
     mha_attn_plan *plan = NULL;
+    size_t bytes = 0;
     void *own = NULL;
     if (!block || !x) return mha__fail(err, MHA_ERR_ARG, "block: %s must not be NULL", block ? "x" : "block");
     MHA__TRY(mha__layer_input(&in, input, err));
     MHA__TRY(mha__attn_layer_plan(block->attn, &in, &plan, err));
-    mha_status status = find_workspace(block, plan, &in, &own, err);
+    mha_status status = mha__block_bytes(block, plan, &in, &bytes, err);
+    if (status == MHA_OK) status = mha__layer_workspace(block->ctx, bytes, &in, &own, "a block's workspace", err);
     if (status == MHA_OK) status = mha__block_run(block, plan, &in, x, err);
     mha_attn_plan_free(plan);
     mha__free(block->ctx, own);

@@ -40,19 +40,19 @@ static mha_cache *make(unsigned how)
 }
 
 /* The tensors of the file that a cache may have; others cannot be expressed. */
-static int list(const mha_file *file, mha_cache_tensor *to, int most)
+static int list(const mha_file *file, mha_named_tensor *to, int most)
 {
     int count = 0;
     for (int64_t i = 0; i < mha_file_count(file) && count < most; i++) {
         const mha_tensor *t = mha_file_tensor(file, i);
         if (t->rank > 4 || t->dtype == MHA_DTYPE_OTHER) continue;
-        to[count] = (mha_cache_tensor){.name = t->name, .dtype = t->dtype, .rank = t->rank, .data = t->data};
+        to[count] = (mha_named_tensor){.name = t->name, .dtype = t->dtype, .rank = t->rank, .data = (void *)t->data};
         memcpy(to[count++].shape, t->shape, (size_t)t->rank * sizeof *t->shape);
     }
     return count;
 }
 
-static size_t bytes_of(const mha_cache_tensor *t)
+static size_t bytes_of(const mha_named_tensor *t)
 {
     size_t bytes = mha_dtype_size(t->dtype);
     for (int i = 0; i < t->rank; i++)
@@ -63,7 +63,7 @@ static size_t bytes_of(const mha_cache_tensor *t)
 /* A cache that is loaded from another's tensors has the same tensors. */
 static void check_again(const mha_cache *cache, unsigned how)
 {
-    mha_cache_tensor a[MHA_CACHE_TENSORS], b[MHA_CACHE_TENSORS];
+    mha_named_tensor a[MHA_CACHE_TENSORS], b[MHA_CACHE_TENSORS];
     mha_error err = {0};
     mha_cache *other = make(how);
     mha_cache_save(cache, a);
@@ -94,7 +94,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     if (n == 0) return 0;
     mha_file *file = fuzz_open(bytes + 1, n - 1, 1);
     if (!file) return 0;
-    mha_cache_tensor tensors[8];
+    mha_named_tensor tensors[8];
     mha_error err = {0};
     mha_cache *cache = make(bytes[0]);
     const int count = list(file, tensors, 8);

@@ -207,7 +207,7 @@ static void test_fork_and_truncate(void **state)
 }
 
 /* The numbers that the cache holds, as f32, into `to` [1, Hkv, L, width]. Pages of a new cache stand in order. */
-static void read_back(tensor *to, const mha_cache_tensor *stored, mha_dtype dtype, int64_t width)
+static void read_back(tensor *to, const mha_named_tensor *stored, mha_dtype dtype, int64_t width)
 {
     const int64_t elements = mha__element_count(dtype, width);
     for (int64_t g = 0; g < to->dim[1]; g++)
@@ -255,7 +255,7 @@ static void test_stored_types(void **state)
                                              .k = tensor_cview(&p.k),
                                              .v = tensor_cview(&p.v)};
             mha_cache *cache;
-            mha_cache_tensor t[MHA_CACHE_TENSORS];
+            mha_named_tensor t[MHA_CACHE_TENSORS];
             assert_int_equal(mha_cache_create(isa_contexts[n], &cd, &cache, &err), MHA_OK);
             assert_int_equal(mha_cache_append(cache, 0, &tokens, &err), MHA_OK);
             mha_cache_save(cache, t);

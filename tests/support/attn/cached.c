@@ -125,7 +125,7 @@ static uint16_t small_half(double x, int fraction)
 }
 
 /* Whether element d of a row of a page has these bits; a zero may have either sign. */
-static bool is_stored(const mha_cache_tensor *t, const mha_cache_desc *desc, int64_t row, int64_t d, double x)
+static bool is_stored(const mha_named_tensor *t, const mha_cache_desc *desc, int64_t row, int64_t d, double x)
 {
     const char *at = (const char *)t->data + (size_t)(row * t->shape[3]) * mha_dtype_size(t->dtype);
     const uint16_t *halves = (const uint16_t *)(const void *)at;
@@ -144,7 +144,7 @@ static bool is_stored(const mha_cache_tensor *t, const mha_cache_desc *desc, int
     }
 }
 
-static bool holds_token(const mha_cache_tensor *t, const mha_cache_desc *desc, int64_t page, int64_t slot, int64_t id)
+static bool holds_token(const mha_named_tensor *t, const mha_cache_desc *desc, int64_t page, int64_t slot, int64_t id)
 {
     for (int64_t g = 0; g < desc->kv_heads; g++) {
         const int64_t row = (page * desc->kv_heads + g) * desc->page_size + slot;
@@ -157,7 +157,7 @@ static bool holds_token(const mha_cache_tensor *t, const mha_cache_desc *desc, i
 }
 
 /* One sequence; `used` marks the pages that it holds. */
-static const char *broken_sequence(const mha_cache_tensor *t, const cached_model *m, int64_t b, bool *used)
+static const char *broken_sequence(const mha_named_tensor *t, const cached_model *m, int64_t b, bool *used)
 {
     const int64_t size = m->desc.page_size, width = t[1].shape[1], length = m->length[b];
     const int32_t *pages = width > 0 ? (const int32_t *)t[1].data + b * width : NULL;
@@ -177,7 +177,7 @@ static const char *broken_sequence(const mha_cache_tensor *t, const cached_model
 
 const char *cached_broken(const mha_cache *cache, const cached_model *m)
 {
-    mha_cache_tensor t[MHA_CACHE_TENSORS];
+    mha_named_tensor t[MHA_CACHE_TENSORS];
     int64_t pages = 0;
     const char *law = NULL;
     mha_cache_save(cache, t);

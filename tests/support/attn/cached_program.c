@@ -167,7 +167,7 @@ static const char *clear(run *r)
 /* ---- saving and loading ---- */
 
 /* The tensors of the cache in memory of their own, off any alignment. */
-static void copy_tensors(const mha_cache *cache, mha_cache_tensor t[MHA_CACHE_TENSORS], char *memory[MHA_CACHE_TENSORS])
+static void copy_tensors(const mha_cache *cache, mha_named_tensor t[MHA_CACHE_TENSORS], char *memory[MHA_CACHE_TENSORS])
 {
     mha_cache_save(cache, t);
     for (int n = 0; n < MHA_CACHE_TENSORS; n++) {
@@ -182,7 +182,7 @@ static void copy_tensors(const mha_cache *cache, mha_cache_tensor t[MHA_CACHE_TE
 }
 
 /* A few bytes of "lengths" and "pages" become others. Returns whether any did. */
-static bool spoil(run *r, const mha_cache_tensor t[MHA_CACHE_TENSORS], char *memory[MHA_CACHE_TENSORS])
+static bool spoil(run *r, const mha_named_tensor t[MHA_CACHE_TENSORS], char *memory[MHA_CACHE_TENSORS])
 {
     const size_t sizes[] = {(size_t)t[0].shape[0] * sizeof(int64_t),
                             (size_t)(t[1].shape[0] * t[1].shape[1]) * sizeof(int32_t)};
@@ -207,7 +207,7 @@ static const char *use_up(run *r, mha_cache *cache)
 }
 
 /* The copy takes the place of the cache, unless its tensors were spoiled. */
-static const char *load_copy(run *r, const mha_cache_tensor t[MHA_CACHE_TENSORS], bool spoiled)
+static const char *load_copy(run *r, const mha_named_tensor t[MHA_CACHE_TENSORS], bool spoiled)
 {
     mha_error err = {0};
     mha_cache *copy = NULL;
@@ -229,7 +229,7 @@ static const char *load_copy(run *r, const mha_cache_tensor t[MHA_CACHE_TENSORS]
 
 static const char *reload(run *r)
 {
-    mha_cache_tensor t[MHA_CACHE_TENSORS];
+    mha_named_tensor t[MHA_CACHE_TENSORS];
     char *memory[MHA_CACHE_TENSORS];
     copy_tensors(r->cache, t, memory);
     const char *law = load_copy(r, t, spoil(r, t, memory));

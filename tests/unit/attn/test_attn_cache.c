@@ -94,7 +94,7 @@ static void test_dropped_while_shared(void **state)
 /* All that can be seen of a cache, as one piece of memory. */
 static char *snapshot(const mha_cache *cache, size_t *bytes)
 {
-    mha_cache_tensor t[MHA_CACHE_TENSORS];
+    mha_named_tensor t[MHA_CACHE_TENSORS];
     mha_cache_save(cache, t);
     const size_t sizes[MHA_CACHE_TENSORS] = {
         CACHED_B * sizeof(int64_t), (size_t)(CACHED_B * t[1].shape[1]) * sizeof(int32_t),
@@ -215,7 +215,7 @@ static void test_types(void **state)
         const uint16_t y[2] = {halves[n].bits, halves[n].bits};
         const mha_cache_tokens as_is = {.size = sizeof as_is, .count = 1, .k = {y, {0}}, .v = {y, {0, 0, 0, 1}}};
         mha_error err = {0};
-        mha_cache_tensor t[MHA_CACHE_TENSORS];
+        mha_named_tensor t[MHA_CACHE_TENSORS];
         mha_cache *cache = cached_create(NULL, &d);
         assert_int_equal(mha_cache_append(cache, 0, &from_f32, &err), MHA_OK);
         assert_int_equal(mha_cache_append(cache, 0, &as_is, &err), MHA_OK);
@@ -362,7 +362,7 @@ static void test_too_large_for_q8(void **state)
     }
     k[0] = -below, k[1] = 3;
     assert_int_equal(mha_cache_append(cache, 0, &tokens, &err), MHA_OK);
-    mha_cache_tensor t[MHA_CACHE_TENSORS];
+    mha_named_tensor t[MHA_CACHE_TENSORS];
     mha_cache_save(cache, t);
     const int32_t page = ((const int32_t *)t[1].data)[0];
     const uint8_t *block = (const uint8_t *)t[2].data + page * t[2].shape[1] * t[2].shape[2] * t[2].shape[3];

@@ -6,66 +6,66 @@
 
 typedef struct spoiled {
     int tensor;
-    void (*spoil)(mha_cache_tensor *t, int64_t *lengths, int32_t *pages);
+    void (*spoil)(mha_named_tensor *t, int64_t *lengths, int32_t *pages);
     const char *word;
 } spoiled;
 
-static void no_name(mha_cache_tensor *t, int64_t *lengths, int32_t *pages)
+static void no_name(mha_named_tensor *t, int64_t *lengths, int32_t *pages)
 {
     (void)lengths, (void)pages;
     t->name = "other";
 }
-static void wrong_dtype(mha_cache_tensor *t, int64_t *lengths, int32_t *pages)
+static void wrong_dtype(mha_named_tensor *t, int64_t *lengths, int32_t *pages)
 {
     (void)lengths, (void)pages;
     t->dtype = MHA_BF16;
 }
-static void wrong_rank(mha_cache_tensor *t, int64_t *lengths, int32_t *pages)
+static void wrong_rank(mha_named_tensor *t, int64_t *lengths, int32_t *pages)
 {
     (void)lengths, (void)pages;
     t->rank++;
 }
-static void wrong_shape(mha_cache_tensor *t, int64_t *lengths, int32_t *pages)
+static void wrong_shape(mha_named_tensor *t, int64_t *lengths, int32_t *pages)
 {
     (void)lengths, (void)pages;
     t->shape[t->rank - 1]++;
 }
-static void huge_shape(mha_cache_tensor *t, int64_t *lengths, int32_t *pages)
+static void huge_shape(mha_named_tensor *t, int64_t *lengths, int32_t *pages)
 {
     (void)lengths, (void)pages;
     t->shape[0] = INT64_MAX;
 }
-static void fewer_pages(mha_cache_tensor *t, int64_t *lengths, int32_t *pages)
+static void fewer_pages(mha_named_tensor *t, int64_t *lengths, int32_t *pages)
 {
     (void)lengths, (void)pages;
     t->shape[0]--;
 }
-static void negative_length(mha_cache_tensor *t, int64_t *lengths, int32_t *pages)
+static void negative_length(mha_named_tensor *t, int64_t *lengths, int32_t *pages)
 {
     (void)t, (void)pages;
     lengths[1] = -1;
 }
-static void long_length(mha_cache_tensor *t, int64_t *lengths, int32_t *pages)
+static void long_length(mha_named_tensor *t, int64_t *lengths, int32_t *pages)
 {
     (void)t, (void)pages;
     lengths[1] = INT64_MAX;
 }
-static void longer_length(mha_cache_tensor *t, int64_t *lengths, int32_t *pages)
+static void longer_length(mha_named_tensor *t, int64_t *lengths, int32_t *pages)
 {
     (void)t, (void)pages;
     lengths[0] += 16;
 }
-static void far_page(mha_cache_tensor *t, int64_t *lengths, int32_t *pages)
+static void far_page(mha_named_tensor *t, int64_t *lengths, int32_t *pages)
 {
     (void)t, (void)lengths;
     pages[0] = 1000000;
 }
-static void missing_page(mha_cache_tensor *t, int64_t *lengths, int32_t *pages)
+static void missing_page(mha_named_tensor *t, int64_t *lengths, int32_t *pages)
 {
     (void)t, (void)lengths;
     pages[1] = -1;
 }
-static void low_page(mha_cache_tensor *t, int64_t *lengths, int32_t *pages)
+static void low_page(mha_named_tensor *t, int64_t *lengths, int32_t *pages)
 {
     (void)t, (void)lengths;
     pages[0] = INT32_MIN;
@@ -88,7 +88,7 @@ static void test_spoiled_tensors(void **state)
     for (int64_t b = 0; b < CACHED_B; b++)
         cached_note(&m, b, 40, 3 + 40 * b);
     for (size_t n = 0; n < sizeof all / sizeof *all; n++) {
-        mha_cache_tensor t[MHA_CACHE_TENSORS];
+        mha_named_tensor t[MHA_CACHE_TENSORS];
         int64_t lengths[CACHED_B];
         int32_t pages[256];
         mha_cache_save(cache, t);
