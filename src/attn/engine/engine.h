@@ -1,8 +1,8 @@
 /* engine.h - what a device implements behind a plan.
  *
- * The host side (room plan) checks descriptions and arguments; it is the same for every engine. It dereferences only the
- * integer inputs of a call: lengths, offsets, lists and tables, which always lie in host memory. Binding never reads
- * data (q, k, v, masks, biases, outputs), so another engine may keep data in the memory of its device.
+ * The host side (room plan) checks descriptions and arguments; it is the same for every engine. It dereferences only
+ * the integer inputs of a call: lengths, offsets, lists and tables, which always lie in host memory. Binding never
+ * reads data (q, k, v, masks, biases, outputs), so another engine may keep data in the memory of its device.
  */
 #ifndef MHA_ATTN_ENGINE_ENGINE_H
 #define MHA_ATTN_ENGINE_ENGINE_H
