@@ -2,27 +2,27 @@
 #include "output.h"
 #include "train/train_run.h"
 
-static int mask_tokens(const train_run *run, const train_form *form, int64_t index, int32_t *ids, int32_t *labels)
+static int mask_tokens(const train_run *run, int64_t index, int32_t *ids, int32_t *labels)
 {
     mha_error error = {0};
     const mha_train_mask_options options = {.size = sizeof options,
-                                            .length = form->length,
-                                            .vocab = form->vocab,
+                                            .length = run->t.length,
+                                            .vocab = run->form.data.vocab,
                                             .fraction = run->t.mask,
-                                            .mask = form->mask,
+                                            .mask = run->form.mask,
                                             .seed = (uint64_t)run->t.seed};
-    const mha_status status = mha_train_mask_tokens(form->tokenizer, &options, index, ids, labels, &error);
+    const mha_status status = mha_train_mask_tokens(run->form.data.tokenizer, &options, index, ids, labels, &error);
     return status == MHA_OK ? CLI_DONE : cli_fail(run->s, &error);
 }
 
-int train_batch_put(train_run *run, const train_data *data, int64_t sequence, int64_t index, int64_t place)
+int train_batch_put(train_run *run, const mha_train_data *data, int64_t sequence, int64_t index, int64_t place)
 {
     const int64_t width = run->t.batch, batch = place / width, at = place % width;
     int64_t *starts = run->starts ? run->starts + batch * (width + 1) : NULL;
     int32_t *ids = run->ids + batch * width * run->t.length + (starts ? starts[at] : at * run->t.length);
-    const int64_t count = train_data_sequence(data, sequence, ids);
+    const int64_t count = mha_train_data_sequence(data, sequence, ids);
     if (starts) starts[at + 1] = starts[at] + count;
-    return run->labels ? mask_tokens(run, &data->form, index, ids, run->labels + place * run->t.length) : CLI_DONE;
+    return run->labels ? mask_tokens(run, index, ids, run->labels + place * run->t.length) : CLI_DONE;
 }
 
 int train_batch_fill(train_run *run, int64_t step)

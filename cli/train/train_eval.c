@@ -10,25 +10,28 @@
 static int read_held(train_run *run)
 {
     const train_settings *t = &run->t;
-    const train_form *form = &run->data.form;
-    int code = t->file.count ? train_data_texts(run->s, form, &t->eval, t->documents, &run->held)
-                             : train_data_ids(run->s, form, &t->eval, &run->held);
-    if (code == CLI_DONE) code = train_data_enough(run->s, &run->held, t->eval.item[0]);
-    run->judge = (train_span){&run->held, 0, run->held.sequences};
-    return code;
+    mha_train_data_options o = run->form.data;
+    o.length = t->length;
+    o.shorten = 0;
+    const int code = t->file.count ? train_inputs_texts(run->s, &o, &t->eval, t->documents, &run->held)
+                                   : train_inputs_ids(run->s, &o, &t->eval, &run->held);
+    if (code != CLI_DONE) return code;
+    run->judge = (train_span){run->held, 0, mha_train_data_describe(run->held)->sequences};
+    return CLI_DONE;
 }
 
 int train_run_split(train_run *run)
 {
     const train_settings *t = &run->t;
-    const int64_t all = run->data.sequences, aside = (int64_t)ceil(t->eval_share * (double)all);
-    run->learn = (train_span){&run->data, 0, all};
+    const int64_t all = mha_train_data_describe(run->data)->sequences,
+                  aside = (int64_t)ceil(t->eval_share * (double)all);
+    run->learn = (train_span){run->data, 0, all};
     if (t->eval.count) return read_held(run);
     if (aside == 0) return CLI_DONE;
     if (aside == all)
         return cli_error(run->s, CLI_REFUSED, "--eval-share %g of %lld sequences leaves none to train on",
                          t->eval_share, (long long)all);
-    run->judge = (train_span){&run->data, all - aside, aside};
+    run->judge = (train_span){run->data, all - aside, aside};
     run->learn.count = all - aside;
     return CLI_DONE;
 }

@@ -195,46 +195,49 @@ static int32_t config_end(const mha_model *model)
 
 static int find_end(const cli_session *s, const train_settings *t, const mha_model *model, train_form *form)
 {
-    if (t->end_token) form->end = form->tokenizer ? mha_tokenizer_id(form->tokenizer, t->end_token) : -1;
-    if (t->end_token && form->end < 0)
+    if (t->end_token) form->data.end = form->data.tokenizer ? mha_tokenizer_id(form->data.tokenizer, t->end_token) : -1;
+    if (t->end_token && form->data.end < 0)
         return cli_usage(s, "--end-token must be a token of the tokenizer (got \"%s\")", cli_shown(t->end_token));
     if (t->end_token) return CLI_DONE;
-    form->end = config_end(model);
-    if (form->end < 0) form->end = find_token(form->tokenizer, ends);
-    return form->end >= 0 ? CLI_DONE : cli_usage(s, "missing the token that ends a text: give --end-token TOKEN");
+    form->data.end = config_end(model);
+    if (form->data.end < 0) form->data.end = find_token(form->data.tokenizer, ends);
+    return form->data.end >= 0 ? CLI_DONE : cli_usage(s, "missing the token that ends a text: give --end-token TOKEN");
 }
 
 static int find_encoder_tokens(const cli_session *s, train_form *form)
 {
     static const char *const first[] = {"[CLS]", "<s>", NULL}, *const last[] = {"[SEP]", "</s>", NULL},
                              *const mask[] = {"[MASK]", "<mask>", NULL};
-    if (!form->tokenizer)
+    if (!form->data.tokenizer)
         return cli_error(s, CLI_REFUSED, "an encoder needs its tokenizer: for [CLS], [SEP] and the mask");
-    form->first = find_token(form->tokenizer, first);
-    form->end = find_token(form->tokenizer, last);
-    form->mask = find_token(form->tokenizer, mask);
-    if (form->first >= 0 && form->end >= 0 && (form->mask >= 0 || !form->masks)) return CLI_DONE;
+    form->data.first = find_token(form->data.tokenizer, first);
+    form->data.end = find_token(form->data.tokenizer, last);
+    form->mask = find_token(form->data.tokenizer, mask);
+    if (form->data.first >= 0 && form->data.end >= 0 && (form->mask >= 0 || !form->masks)) return CLI_DONE;
     return cli_error(s, CLI_REFUSED, "the tokenizer lacks %s",
-                     form->first < 0 ? "[CLS]"
-                     : form->end < 0 ? "[SEP]"
-                                     : "[MASK]");
+                     form->data.first < 0 ? "[CLS]"
+                     : form->data.end < 0 ? "[SEP]"
+                                          : "[MASK]");
 }
 
 int train_form_find(const cli_session *s, const train_settings *t, const mha_model *model, train_form *form)
 {
     const mha_model_info *info = mha_model_describe(model);
-    *form = (train_form){.length = t->length,
-                         .vocab = info->vocab,
-                         .tokenizer = mha_model_tokenizer(model),
-                         .causal = info->causal != 0,
+    *form = (train_form){.data = {.size = sizeof form->data,
+                                  .length = t->length,
+                                  .vocab = info->vocab,
+                                  .tokenizer = mha_model_tokenizer(model),
+                                  .causal = info->causal,
+                                  .shorten = 1,
+                                  .no_map = s->options.no_map},
                          .masks = !info->causal && train_settings_labels(t)};
-    form->apart = !form->causal && !form->masks && t->file.count;
-    if (t->file.count && !form->tokenizer)
+    form->data.texts_apart = !form->data.causal && !form->masks && t->file.count;
+    if (t->file.count && !form->data.tokenizer)
         return cli_error(s, CLI_REFUSED, "missing the tokenizer of the texts: give --tokenizer FOLDER");
     if (t->length > info->max_positions)
         return cli_usage(s, "--length %lld: the model takes %lld tokens", t->length, (long long)info->max_positions);
-    if (!form->causal && t->length < 3)
+    if (!form->data.causal && t->length < 3)
         return cli_usage(s, "--length must be 3 or more for an encoder (got %lld)", t->length);
-    if (!form->causal) return find_encoder_tokens(s, form);
+    if (!form->data.causal) return find_encoder_tokens(s, form);
     return t->file.count ? find_end(s, t, model, form) : CLI_DONE;
 }

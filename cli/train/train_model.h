@@ -2,7 +2,7 @@
 #ifndef CLI_TRAIN_TRAIN_MODEL_H
 #define CLI_TRAIN_TRAIN_MODEL_H
 
-#include "train/train_sequences.h"
+#include "train/train_inputs.h"
 #include "train/train_settings.h"
 
 /* Opens --from, or makes --shape. Returns an exit code, as the other one. */

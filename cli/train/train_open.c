@@ -53,15 +53,14 @@ static int open_model(train_run *run, mha_model **model)
 
 static int open_data(train_run *run, const mha_model *model)
 {
-    train_form form;
     train_settings *t = &run->t;
+    const mha_train_data_options *o = &run->form.data;
     const train_list *paths = t->file.count ? &t->file : &t->tokens;
-    int code = train_form_find(run->s, t, model, &form);
+    int code = train_form_find(run->s, t, model, &run->form);
     if (code != CLI_DONE) return code;
-    code = t->file.count ? train_data_texts(run->s, &form, paths, t->documents, &run->data)
-                         : train_data_ids(run->s, &form, paths, &run->data);
-    if (code == CLI_DONE) code = train_data_shorten(run->s, &run->data, paths->item[0]);
-    t->length = run->data.form.length;
+    code = t->file.count ? train_inputs_texts(run->s, o, paths, t->documents, &run->data)
+                         : train_inputs_ids(run->s, o, paths, &run->data);
+    if (code == CLI_DONE) t->length = mha_train_data_describe(run->data)->length;
     return code;
 }
 
@@ -76,7 +75,7 @@ static int open_trainer(train_run *run, const mha_model *model)
                                   : mha_trainer_create(model, &o, &run->trainer, &error);
     if (status == MHA_ERR_ARG) return cli_usage(run->s, "%s", error.message);
     if (status != MHA_OK) return cli_refuse(run->s, &error);
-    run->data.form.tokenizer = run->held.form.tokenizer = mha_model_tokenizer(mha_trainer_model(run->trainer));
+    run->form.data.tokenizer = mha_model_tokenizer(mha_trainer_model(run->trainer));
     return train_run_prompts(run);
 }
 
@@ -112,7 +111,7 @@ static int open_both(train_run *run)
 static int take_memory(train_run *run)
 {
     const train_settings *t = &run->t;
-    const bool masks = run->data.form.masks, apart = run->data.form.apart;
+    const bool masks = run->form.masks, apart = run->form.data.texts_apart;
     const size_t batches = (size_t)t->accumulate, sequences = (size_t)t->batch, length = (size_t)t->length;
     /* Each factor has a bound, the product of two fits; calloc checks the last one. */
     run->batches = calloc(batches, sizeof *run->batches);
@@ -223,8 +222,8 @@ int train_run_free(train_run *run)
     json_decref(run->was);
     mha_trainer_free(run->trainer);
     mha_model_free(run->teacher);
-    train_data_free(&run->data);
-    train_data_free(&run->held);
+    mha_train_data_free(run->data);
+    mha_train_data_free(run->held);
     train_run_free_prompts(run);
     train_settings_free(&run->t);
     free(run->batches);

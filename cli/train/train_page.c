@@ -88,14 +88,15 @@ static json_t *moment_json(const train_record *r)
 static json_t *page_data(const train_run *run)
 {
     const mha_model_info *info = mha_model_describe(mha_trainer_model(run->trainer));
+    const mha_train_data_info *data = mha_train_data_describe(run->data);
     const int64_t every = steps_of_point(run);
-    return json_pack(
-        "{s:s, s:s, s:{s:s, s:I, s:I, s:I}, s:o, s:{s:I, s:I}, s:I, s:o, s:o, s:o, s:o, s:o}", "mha", mha_version(),
-        "name", cli_shown(run->name), "model", "family", info->family, "layers", (json_int_t)info->layers, "heads",
-        (json_int_t)info->heads, "parameters", (json_int_t)info->parameters, "settings", train_settings_json(&run->t),
-        "data", "tokens", (json_int_t)run->data.tokens, "sequences", (json_int_t)run->data.sequences, "every",
-        (json_int_t)every, "begun", moment_json(&run->log.record[0]), "last", moment_json(last_record(run)), "points",
-        points_json(run, every), "eval", eval_json(run), "samples", samples_json(run));
+    return json_pack("{s:s, s:s, s:{s:s, s:I, s:I, s:I}, s:o, s:{s:I, s:I}, s:I, s:o, s:o, s:o, s:o, s:o}", "mha",
+                     mha_version(), "name", cli_shown(run->name), "model", "family", info->family, "layers",
+                     (json_int_t)info->layers, "heads", (json_int_t)info->heads, "parameters",
+                     (json_int_t)info->parameters, "settings", train_settings_json(&run->t), "data", "tokens",
+                     (json_int_t)data->tokens, "sequences", (json_int_t)data->sequences, "every", (json_int_t)every,
+                     "begun", moment_json(&run->log.record[0]), "last", moment_json(last_record(run)), "points",
+                     points_json(run, every), "eval", eval_json(run), "samples", samples_json(run));
 }
 
 int train_page_write(const train_run *run, FILE *out)

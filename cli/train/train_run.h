@@ -5,13 +5,13 @@
 #include <jansson.h>
 #include <limits.h>
 
+#include "train/train_inputs.h"
 #include "train/train_log.h"
-#include "train/train_sequences.h"
 #include "train/train_settings.h"
 
 /* Some of the sequences of data. */
 typedef struct train_span {
-    const train_data *data;
+    const mha_train_data *data;
     int64_t first, count; /* 0: none */
 } train_span;
 
@@ -26,11 +26,12 @@ typedef struct train_prompt {
 typedef struct train_run {
     cli_session *s;
     train_settings t;
-    const char *name;        /* the last part of -o */
-    int parent;              /* the folder that it lies in, opened */
-    train_data data, held;   /* held: of --eval */
-    train_span learn, judge; /* never the same sequences */
-    train_prompt *prompts;   /* [t.sample.count] */
+    const char *name; /* the last part of -o */
+    int parent;       /* the folder that it lies in, opened */
+    train_form form;
+    mha_train_data *data, *held; /* held: of --eval, or NULL */
+    train_span learn, judge;     /* never the same sequences */
+    train_prompt *prompts;       /* [t.sample.count] */
     train_log log;
     mha_trainer *trainer;
     mha_model *teacher;           /* or NULL */
@@ -64,7 +65,7 @@ int train_run_check_teacher(const train_run *run, const mha_model *model);
 
 /* Reads a sequence into the batches, `place` sequences after the first; for encoders, masks tokens of it, selected by
  * `index`, its number since the start of the run, negative for held-out sequences (train_batch.c). */
-int train_batch_put(train_run *run, const train_data *data, int64_t sequence, int64_t index, int64_t place);
+int train_batch_put(train_run *run, const mha_train_data *data, int64_t sequence, int64_t index, int64_t place);
 /* Reads all sequences of a step, which are a function of its number alone. Then: how many tokens were read. */
 int train_batch_fill(train_run *run, int64_t step);
 int64_t train_batch_tokens(const train_run *run);

@@ -18,7 +18,7 @@ static int no_memory(const cli_session *s)
 static int encode(train_run *run, train_prompt *p)
 {
     const cli_session *s = run->s;
-    const train_form *form = &run->data.form;
+    const mha_train_data_options *form = &run->form.data;
     mha_error error = {0};
     if (mha_tokenizer_encode(form->tokenizer, p->text, strlen(p->text), NULL, 0, NULL, &p->tokens, &error) != MHA_OK)
         return cli_refuse(s, &error);
@@ -39,8 +39,8 @@ int train_run_prompts(train_run *run)
 {
     const train_list *texts = &run->t.sample;
     if (!texts->count) return CLI_DONE;
-    if (!run->data.form.causal) return cli_usage(run->s, "--sample requires a decoder");
-    if (!run->data.form.tokenizer) return cli_usage(run->s, "--sample: the model has no tokenizer");
+    if (!run->form.data.causal) return cli_usage(run->s, "--sample requires a decoder");
+    if (!run->form.data.tokenizer) return cli_usage(run->s, "--sample: the model has no tokenizer");
     run->prompts = calloc((size_t)texts->count, sizeof *run->prompts);
     if (!run->prompts) return no_memory(run->s);
     int code = CLI_DONE;

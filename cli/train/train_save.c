@@ -27,12 +27,11 @@ const char *train_run_path(const cli_session *s, const char *name)
 
 /* ---- writing ---- */
 
-static json_t *data_json(const train_data *data)
+static json_t *data_json(const mha_train_data *data)
 {
-    char digest[17];
-    mha_train_digest_text(&data->digest, digest);
-    return json_pack("{s:I, s:I, s:s}", "tokens", (json_int_t)data->tokens, "sequences", (json_int_t)data->sequences,
-                     "digest", digest);
+    const mha_train_data_info *info = mha_train_data_describe(data);
+    return json_pack("{s:I, s:I, s:s}", "tokens", (json_int_t)info->tokens, "sequences", (json_int_t)info->sequences,
+                     "digest", info->digest);
 }
 
 static json_t *teacher_json(const train_run *run)
@@ -43,9 +42,9 @@ static json_t *teacher_json(const train_run *run)
 static char *settings_text(const train_run *run)
 {
     json_t *all = json_pack("{s:s, s:o, s:o}", "mha", mha_version(), "settings", train_settings_json(&run->t), "data",
-                            data_json(&run->data));
+                            data_json(run->data));
     bool whole = all && json_object_set_new(all, "follows", train_settings_following(&run->t)) == 0;
-    if (run->t.eval.count) whole = whole && json_object_set_new(all, "eval", data_json(&run->held)) == 0;
+    if (run->t.eval.count) whole = whole && json_object_set_new(all, "eval", data_json(run->held)) == 0;
     if (run->teacher) whole = whole && json_object_set_new(all, "teacher", teacher_json(run)) == 0;
     char *text = whole ? json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(all);
@@ -126,9 +125,8 @@ int train_run_export(const train_run *run)
     const cli_session *s = run->s;
     const train_settings *t = &run->t;
     mha_error error = {0};
-    char digest[17], mark[MARK_BYTES];
-    mha_train_digest_text(&run->data.digest, digest);
-    format_mark(digest, mark);
+    char mark[MARK_BYTES];
+    format_mark(mha_train_data_describe(run->data)->digest, mark);
     const mha_trainer_save_options o = {.size = sizeof o,
                                         .model_only = 1,
                                         .overwrite = run->own_export,
@@ -194,7 +192,7 @@ int train_run_tell_changes(train_run *run)
 }
 
 /* Are these the data that the checkpoint was made with? If not, are they the same tokens in other sequences? */
-static int compare(const train_run *run, const char *key, const train_data *data, bool *same, bool *cut_anew)
+static int compare(const train_run *run, const char *key, const mha_train_data *data, bool *same, bool *cut_anew)
 {
     const json_t *was = json_object_get(run->was, key);
     json_t *now = data_json(data);
@@ -222,9 +220,9 @@ static int compare_data(const train_run *run)
 {
     const cli_session *s = run->s;
     bool data, cut_anew, eval = true, eval_cut_anew;
-    int code = compare(run, "data", &run->data, &data, &cut_anew);
+    int code = compare(run, "data", run->data, &data, &cut_anew);
     if (code == CLI_DONE && run->t.eval.count && !run->t.names_eval)
-        code = compare(run, "eval", &run->held, &eval, &eval_cut_anew);
+        code = compare(run, "eval", run->held, &eval, &eval_cut_anew);
     if (code != CLI_DONE) return code;
     if (!eval)
         return cli_error(s, CLI_REFUSED,

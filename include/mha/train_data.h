@@ -1,14 +1,18 @@
-/* train_data.h - training data: the order of sequences, masked tokens, and a digest of what a training run reads.
+/* train_data.h - training data: sequences of tokens from texts or token files, their order, masked tokens, and a digest
+ * of what a training run reads.
  *
+ *     mha_train_data *data;
+ *     mha_train_data_create(ctx, &options, &data, &err);
+ *     mha_train_data_add_file(data, "tokens.npy", &err);                      or texts, with mha_train_data_add_text
+ *     mha_train_data_finish(data, &err);
+ *     const int64_t count = mha_train_data_describe(data)->sequences;
  *     for (int64_t n = 0; n < steps * batch; n++) {
- *         const int64_t sequence = mha_train_sequence_order(seed, n / count, n % count, count);
- *         read_sequence(sequence, ids);                                      of length tokens, by the caller
- *         mha_train_mask_tokens(tokenizer, &options, n, ids, labels, &err);  encoders only: options.length is length
+ *         mha_train_data_sequence(data, mha_train_sequence_order(seed, n / count, n % count, count), ids);
+ *         mha_train_mask_tokens(tokenizer, &mask_options, n, ids, labels, &err);  encoders only
  *     }
  *
  * Order and masks are functions of a seed and an index: a resumed training run needs its step count, and no generator
- * state. `mha train` uses these functions. Results are the same on every machine and for any number of threads. All
- * functions may be called from any thread and allocate nothing.
+ * state. `mha train` uses these functions. Results are the same on every machine and for any number of threads.
  */
 #ifndef MHA_TRAIN_DATA_H
 #define MHA_TRAIN_DATA_H
@@ -20,12 +24,71 @@
 extern "C" {
 #endif
 
+/* ---- sequences ---- */
+
+/* Tokens of texts or token files, cut into sequences of one length. A decoder's sequence is `length` consecutive
+ * tokens, and its last token is the first of the next sequence, so every token but the first is predicted once. An
+ * encoder's sequence is `length` - 2 tokens between `first` and `end`. No sequence extends over the end of a token
+ * file. Tokens that do not fill a sequence are left out. */
+typedef struct mha_train_data mha_train_data;
+
+typedef struct mha_train_data_options {
+    size_t size;
+    int64_t length;                 /* tokens of a sequence; at least 2, for encoders 3 */
+    int64_t vocab;                  /* token ids are 0 .. vocab - 1; 1 .. 2^31 */
+    const mha_tokenizer *tokenizer; /* of texts, used by mha_train_data_add_text alone; NULL = token files only */
+    int causal;                     /* 1 = sequences of a decoder, 0 = of an encoder */
+    int texts_apart;                /* 1 = each text is a sequence, truncated to `length`; encoders only */
+    int shorten;                    /* 1 = if no sequence is full, the longest run of tokens becomes a shorter one */
+    int no_map;                     /* 1 = token files are copied into memory instead of being mapped */
+    int32_t first;                  /* encoders: token id of [CLS] */
+    int32_t end;                    /* encoders: token id of [SEP]; decoders: of the token that follows each text */
+} mha_train_data_options;
+
+typedef struct mha_train_data_info {
+    int64_t tokens, sequences;
+    int64_t length;    /* tokens of a sequence: that of the options, or less with `shorten` */
+    int64_t texts;     /* with texts_apart: texts, which are the sequences */
+    int64_t truncated; /* of them, those that are longer than a sequence */
+    char digest[17];   /* of all token ids and of where texts and files end; tells whether data changed */
+} mha_train_data_info;
+
+/* `ctx` must outlive the data. Errors: MHA_ERR_ARG for an option out of its range, naming it; MHA_ERR_MEMORY. */
+MHA_API mha_status mha_train_data_create(mha_ctx *ctx, const mha_train_data_options *options, mha_train_data **out,
+                                         mha_error *err);
+MHA_API void mha_train_data_free(mha_train_data *data);
+
+/* Appends a text, UTF-8, or a part of one: `last` is 1 if the text ends here. A long text is encoded in less memory in
+ * parts that end with a line; each part is tokenized on its own. Tokens take 2 bytes each if `vocab` is at most 65536,
+ * else 4. Errors: those of mha_tokenizer_encode; MHA_ERR_FORMAT for a token of the tokenizer whose id is not below
+ * `vocab`, "tokenizer.json: ..."; MHA_ERR_ARG without a tokenizer; MHA_ERR_MEMORY. */
+MHA_API mha_status mha_train_data_add_text(mha_train_data *data, const char *text, size_t bytes, int last,
+                                           mha_error *err);
+
+/* Appends a file of token ids and checks every id. The name ends in .npy (uint16, int32 or int64), or in .bin: 16-bit
+ * ids as nanoGPT writes them, or with the header of llm.c. The file is mapped and must not change while the data exist
+ * (io.h). Errors: MHA_ERR_IO; MHA_ERR_FORMAT for another format, or for an id outside the vocabulary, naming its
+ * position; MHA_ERR_CANCELLED. */
+MHA_API mha_status mha_train_data_add_file(mha_train_data *data, const char *path, mha_error *err);
+
+/* Completes the data: nothing may be added afterwards, and sequences may be read by any number of threads. Errors:
+ * MHA_ERR_FORMAT for fewer tokens than one sequence has (with `shorten`: than a decoder's 2 or an encoder's 1), and for
+ * `end` outside the vocabulary; MHA_ERR_CANCELLED. */
+MHA_API mha_status mha_train_data_finish(mha_train_data *data, mha_error *err);
+
+/* After mha_train_data_finish; NULL before. */
+MHA_API const mha_train_data_info *mha_train_data_describe(const mha_train_data *data);
+
+/* Writes sequence n, 0 .. sequences - 1, to `ids` [length]. Returns its number of tokens: `length`, or fewer with
+ * texts_apart; 0 out of range and before mha_train_data_finish. */
+MHA_API int64_t mha_train_data_sequence(const mha_train_data *data, int64_t n, int32_t *ids);
+
 /* ---- order ---- */
 
 /* The sequence, 0 .. count - 1, at position `index` of epoch `epoch`: a permutation of all sequences per epoch, each
  * once. Returns -1 unless 0 <= index < count <= 2^60. Any epoch is valid, negative ones too. Constant time and memory:
  * a Feistel cipher of four rounds over the next power of 4, iterated until its value is in range (Black and Rogaway
- * 2002). */
+ * 2002). Allocates nothing, as all functions below. */
 MHA_API int64_t mha_train_sequence_order(uint64_t seed, int64_t epoch, int64_t index, int64_t count);
 
 /* ---- masked tokens (MLM) ---- */

@@ -90,6 +90,29 @@ mha_status mha__file_create(mha_ctx *ctx, const char *path, mha_file **file, mha
     return MHA_OK;
 }
 
+/* Opens `path` and passes it to `reader`. */
+typedef mha_status file_reader(mha_file *file, const mha__source *source, mha_error *err);
+
+static mha_status open_with(mha_ctx *ctx, const char *path, bool no_map, file_reader *reader, mha_file **out,
+                            mha_error *err)
+{
+    mha__source source;
+    MHA__TRY(mha__source_open(&source, NULL, path, err));
+    mha_file *file = NULL;
+    mha_status status = mha__file_create(ctx, path, &file, err);
+    if (status == MHA_OK) {
+        file->no_map = no_map;
+        status = reader(file, &source, err);
+    }
+    mha__source_close(&source);
+    if (status != MHA_OK) {
+        mha_file_free(file);
+        return status;
+    }
+    *out = file;
+    return MHA_OK;
+}
+
 mha_status mha_file_open(mha_ctx *ctx, const char *path, const mha_file_options *options, mha_file **out,
                          mha_error *err)
 {
@@ -99,20 +122,21 @@ mha_status mha_file_open(mha_ctx *ctx, const char *path, const mha_file_options 
     mha_file_options own;
     MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_file_options", err));
     MHA__TRY(mha__ctx_find(&ctx, err));
-    mha__source source;
-    MHA__TRY(mha__source_open(&source, NULL, path, err));
-    mha_file *file = NULL;
-    mha_status status = mha__file_create(ctx, path, &file, err);
-    if (status == MHA_OK) {
-        file->no_map = own.no_map != 0;
-        status = open_by_content(file, &source, err);
-    }
-    mha__source_close(&source);
-    if (status != MHA_OK) {
-        mha_file_free(file);
-        return status;
-    }
-    *out = file;
+    return open_with(ctx, path, own.no_map != 0, open_by_content, out, err);
+}
+
+static mha_status load_all(mha_file *file, const mha__source *source, mha_error *err)
+{
+    file->bytes = source->size;
+    return mha__data_load(file, source, 0, source->size, &file->data, err);
+}
+
+mha_status mha__file_open_bytes(mha_ctx *ctx, const char *path, bool no_map, mha_file **out, const char **data,
+                                size_t *bytes, mha_error *err)
+{
+    MHA__TRY(open_with(ctx, path, no_map, load_all, out, err));
+    *data = (*out)->data;
+    *bytes = (*out)->bytes;
     return MHA_OK;
 }
 

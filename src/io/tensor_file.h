@@ -36,6 +36,8 @@ struct mha_file {
     void *copy;       /* the bytes in memory, when they are not mapped */
     mha_file **shard; /* [shard_count] of a checkpoint: what records and metadata point into */
     int64_t shard_count;
+    const char *data; /* of mha__file_open_bytes: all of the file */
+    size_t bytes;
 };
 
 /* A file that holds nothing yet, for the reader to fill. What failed is to be freed all the same. */
@@ -52,6 +54,10 @@ mha_status mha__npy_open(mha_file *file, const mha__source *source, mha_error *e
 mha_status mha__data_load(mha_file *file, const mha__source *source, size_t offset, size_t n, const char **data,
                           mha_error *err);
 void mha__data_drop(mha_file *file);
+
+/* Opens a file of any content: data [bytes] is all of it, mapped or copied, until mha_file_free. It has no tensors. */
+mha_status mha__file_open_bytes(mha_ctx *ctx, const char *path, bool no_map, mha_file **file, const char **data,
+                                size_t *bytes, mha_error *err);
 
 /* The pages of a tensor that is mapped leave the memory of the process, for one that is not read for long; whoever
  * reads it all the same has them from the file again. */
