@@ -1,25 +1,24 @@
-/* layer.h - the layers: the parts of a transformer, and every published variant of attention.
+/* layer.h - the building blocks of a transformer, and every published variant of attention.
  *
- *     linear, norm, activation, embedding, loss         below: functions on rows, forward and backward
- *     mha_attn_layer, mha_block                         below: attention and a whole block as models run them
+ *     linear, norm, activation, embedding, loss         below: row-wise functions, forward and backward
+ *     mha_attn_layer, mha_block                         below: attention and a transformer block, as models run them
  *     self-attention, causal, stacked heads,            variants.h, which this header includes: a constructor for
- *     weight-split, q/k/v, standard MHA, GQA and MQA,   each, and what they share: initialization, forward,
+ *     weight-split, q/k/v, standard MHA, GQA and MQA,   each variant, and the common calls: initialization, forward,
  *     LLaMA, MoE heads, head pruning, adaptive heads    backward, parameters, save and load, the trace
  *
- * The functions below are thin and work on float32 rows. x and y are row-major and contiguous: [rows, width]. A row's
- * result does not depend on how many rows are computed with it, nor on the number of threads, to the bit.
+ * The functions below operate on float32 rows. x and y are row-major and contiguous: [rows, width]. The result of a
+ * row is bitwise identical for any number of rows in the call and any number of threads.
  *
- * Shapes: E model width ("hidden"), H query heads, Hkv key/value heads, D head width, I width of the feed-forward part,
- * B sequences of L tokens.
+ * Shapes: E model width ("hidden"), H query heads, Hkv key/value heads, D head width, I feed-forward width, B
+ * sequences of L tokens.
  *
- * Everything made here copies or packs the weights it is given, so they may be freed afterwards; it is immutable
- * and any number of threads may run it at once. `ctx` must outlive it.
- * Common errors: MHA_ERR_ARG for a NULL pointer, a size < 1 or a wrong value, naming it; MHA_ERR_UNSUPPORTED for what
- * is not built yet, naming it; MHA_ERR_MEMORY. The way back through mha_attn_layer and mha_block is that of the model
- * which has their weights (model_grads.h); the variants have one of their own.
+ * Every object created here copies or packs its weights, so the caller may free them afterwards. The objects are
+ * immutable, and any number of threads may run one concurrently. `ctx` must outlive them. Common errors: MHA_ERR_ARG
+ * for a NULL pointer, a size < 1 or an invalid value; MHA_ERR_UNSUPPORTED for an unimplemented option; MHA_ERR_MEMORY.
+ * The message names the argument or option. The backward pass of mha_attn_layer and mha_block is the backward pass of
+ * the model that uses their weights (model_grads.h); the variants have their own.
  *
- * A BERT layer with these parts is one mha_block; examples are in tests/unit/layer/test_layer_block.c.
- */
+ * A BERT layer is one mha_block; tests/unit/layer/test_layer_block.c has examples. */
 #ifndef MHA_LAYER_H
 #define MHA_LAYER_H
 
@@ -45,12 +44,12 @@ typedef enum mha_activation {
     MHA_ACT_SOFTPLUS    /* log(1 + e^x) */
 } mha_activation;
 
-/* Applies it in place to x [rows, width]. Cost: one pass over x. */
+/* Applies the activation in place to x [rows, width]. Cost: one pass over x. */
 MHA_API mha_status mha_activation_forward(mha_ctx *ctx, mha_activation activation, int64_t rows, int64_t width,
                                           float *x, mha_error *err);
 
-/* dx = dy f'(x) of the x that went in; all [rows, width]. dx may be exactly x or exactly dy. Where a ReLU cut off, dx
- * is 0 whatever dy is. Cost: one pass over the three. */
+/* dx = dy f'(x), where x is the input of the activation; all arrays are [rows, width]. dx may be exactly x or exactly
+ * dy. Where a ReLU is inactive, dx is 0 even if dy is NaN or infinite. Cost: one pass over the three arrays. */
 MHA_API mha_status mha_activation_backward(mha_ctx *ctx, mha_activation activation, int64_t rows, int64_t width,
                                            const float *x, const float *dy, float *dx, mha_error *err);
 
@@ -62,91 +61,96 @@ typedef struct mha_matrix {
     const float *weight;
     const float *bias;
     int transposed;
-    int64_t out;      /* rows of W; read by mha_linear_create_stack only */
-    mha_dtype packed; /* what it is packed as: f32 (default), bf16, f16 or q8_0 */
+    int64_t out;      /* rows of W; only read by mha_linear_create_stack */
+    mha_dtype packed; /* packed type: f32 (default), bf16, f16 or q8_0 */
 } mha_matrix;
 
-/* y = act(x W^T + b). The weights are packed at creation: in * out numbers, padded to whole panels (kernel.h).
- * Each number of y is one chain of fused multiply-adds from b upwards over k = 0 .. in-1.
+/* y = act(x W^T + b). The weights are packed at creation: in * out elements, padded to whole panels (kernel.h). Each
+ * element of y is one chain of fused multiply-adds that starts from b and runs over k = 0 .. in-1 in ascending order.
  *
- * Packed in fewer bytes, weights are rounded to nearest, once: bf16 keeps 8 bits, f16 11 (beyond 65504: Inf), q8_0 8
- * for each 32 inputs with one f16 scale. That halves or quarters their memory and the time for a few rows, which is
- * that of reading them. x and all sums stay f32. But for bf16 on the ISAs amx and avx512bf16 (ctx.h): there x is
- * rounded to bf16 as well, and products are faster, with tiles several times. Either way bits follow from the row and
- * the weights alone. */
+ * Packing into a smaller type rounds each weight once, to nearest: bf16 keeps 8 bits, f16 keeps 11 (values beyond
+ * 65504 become Inf), q8_0 keeps 8 with one f16 scale per 32 inputs. This halves or quarters the memory of the weights.
+ * It speeds up calls with few rows accordingly, because their time is the time to read the weights. x and all sums
+ * stay f32, except for bf16 on the ISAs amx and avx512bf16 (ctx.h). There, x is rounded to bf16 as well, and products
+ * are faster, several times faster with AMX tiles. In either case, a row of y depends bitwise on its row of x and the
+ * weights only. */
 typedef struct mha_linear mha_linear;
 
-/* weight [out, in], bias [out] or NULL. Packing reads the weights once, on all threads. */
+/* Creates a linear layer from weight [out, in] and bias [out] or NULL. Packing reads the weights once, on all
+ * threads. */
 MHA_API mha_status mha_linear_create(mha_ctx *ctx, int64_t in, int64_t out, const float *weight, const float *bias,
                                      mha_linear **linear, mha_error *err);
-/* Several matrices with one input, computed as one: y = [x W0^T + b0 | x W1^T + b1 | ...], each as wide as its `out`.
- * `activation` is applied to all of y while it is still in the cache. */
+/* Fuses several matrices with one input: y = [x W0^T + b0 | x W1^T + b1 | ...], each part as wide as its `out`.
+ * `activation` is applied to all of y while y is still in the cache. */
 MHA_API mha_status mha_linear_create_stack(mha_ctx *ctx, int64_t in, const mha_matrix *parts, int64_t count,
                                            mha_activation activation, mha_linear **linear, mha_error *err);
 MHA_API void mha_linear_free(mha_linear *linear);
 
-/* x [rows, in] -> y [rows, out]; rows >= 0; they must not overlap. Allocates nothing, but where x is rounded 2 bytes
- * for each number of it. Cost: 2 rows in out operations; for a few rows, one read of the packed weights. */
+/* Computes y [rows, out] from x [rows, in]; rows >= 0, and the arrays must not overlap. Allocates nothing, except 2
+ * bytes per element of x where x is rounded. Cost: 2 rows in out operations; with few rows, one read of the packed
+ * weights. */
 MHA_API mha_status mha_linear_forward(const mha_linear *linear, const float *x, int64_t rows, float *y, mha_error *err);
 
 /* Gradients of y = x W^T + b: dx = dy W, dweight += dy^T x, dbias += column sums of dy. */
 typedef struct mha_linear_gradient {
     size_t size;       /* sizeof(mha_linear_gradient) */
     int64_t rows, in;  /* rows >= 0 */
-    mha_matrix matrix; /* `weight` is read for dx alone, `bias` never; `transposed` and `out` are read */
-    const float *x;    /* [rows, in]  read for dweight alone */
+    mha_matrix matrix; /* `weight` is only read for dx, `bias` never; `transposed` and `out` are read */
+    const float *x;    /* [rows, in]  only read for dweight */
     const float *dy;   /* [rows, out] */
-    float *dx;         /* [rows, in]  replaced; NULL = not wanted */
-    float *dweight;    /* as the weight is stored; added to; NULL = not wanted */
-    float *dbias;      /* [out] added to; NULL = not wanted */
+    float *dx;         /* [rows, in]  overwritten; NULL = not computed */
+    float *dweight;    /* in the layout of the weight; accumulated; NULL = not computed */
+    float *dbias;      /* [out] accumulated; NULL = not computed */
 } mha_linear_gradient;
 
-/* Works on weights as a checkpoint stores them, not on packed ones: training changes them anyway. Allocates memory for
- * packed operands. Cost: 2 rows in out operations for each of dx and dweight. Bits as invariant as those of y. */
+/* Reads weights in the layout of the checkpoint, not packed ones: training changes the weights after every step
+ * anyway. Allocates memory for packed operands. Cost: 2 rows in out operations for each of dx and dweight. The results
+ * are as bitwise reproducible as those of the forward pass. */
 MHA_API mha_status mha_linear_backward(mha_ctx *ctx, const mha_linear_gradient *gradient, mha_error *err);
 
-/* ---- normalisation ---- */
+/* ---- normalization ---- */
 
 typedef enum mha_norm_kind {
     MHA_NORM_LAYER = 0, /* (x - mean) / sqrt(var + eps) * weight + bias, biased variance */
     MHA_NORM_RMS        /* x / sqrt(mean(x^2) + eps) * weight; Zhang & Sennrich 2019 */
 } mha_norm_kind;
 
-/* A norm over rows of some width. weight NULL: no norm at all, where one is optional. */
+/* A norm over rows of a given width. weight NULL = no norm, where the norm is optional. */
 typedef struct mha_norm {
     const float *weight, *bias; /* [width]; MHA_NORM_RMS has no bias */
     double eps;                 /* > 0 */
     mha_norm_kind kind;
 } mha_norm;
 
-/* y = norm(x + residual) over each row of `width` numbers. residual [rows, width] or NULL. y may be exactly x or
+/* y = norm(x + residual) over each row of `width` elements. residual is [rows, width] or NULL. y may be exactly x or
  * exactly residual. */
 MHA_API mha_status mha_norm_forward(mha_ctx *ctx, const mha_norm *norm, int64_t rows, int64_t width, const float *x,
                                     const float *residual, float *y, mha_error *err);
 
-/* Gradients of y = norm(x), where x is what the norm read: x + residual, if there was one. */
+/* Gradients of y = norm(x), where x is the input of the norm: x + residual, if a residual was added. */
 typedef struct mha_norm_gradient {
     size_t size;         /* sizeof(mha_norm_gradient) */
     int64_t rows, width; /* rows >= 0 */
     const float *x;      /* [rows, width] */
     const float *dy;     /* [rows, width] */
-    float *dx;           /* [rows, width] may be exactly dy; NULL = not wanted */
-    int add;             /* 1 = dx is added to (and is not dy); 0 = replaced */
-    float *dweight;      /* [width] added to; NULL = not wanted */
-    float *dbias;        /* [width] likewise; RMSNorm has none: there, the sum of dy */
+    float *dx;           /* [rows, width] may be exactly dy; NULL = not computed */
+    int add;             /* 1 = dx is accumulated (and is not dy); 0 = overwritten */
+    float *dweight;      /* [width] accumulated; NULL = not computed */
+    float *dbias;        /* [width] likewise; for RMSNorm, which has no bias: the sum of dy */
 } mha_norm_gradient;
 
-/* Sums are in double, cut by the number of rows alone. Allocates up to 64 width doubles for dweight and dbias. */
+/* Sums are accumulated in double, in chunks that depend on the number of rows only. Allocates up to 64 width doubles
+ * for dweight and dbias. */
 MHA_API mha_status mha_norm_backward(mha_ctx *ctx, const mha_norm *norm, const mha_norm_gradient *gradient,
                                      mha_error *err);
 
 /* ---- loss ---- */
 
-/* Cross entropy of rows of logits with the class that each should have:
+/* Cross entropy of rows of logits against their labels:
  *
  *     loss = scale * sum over counted rows of (log sum_c exp(logits[c]) - logits[label])
  *
- * A row whose label is MHA_IGNORE is not counted, and its logits are not read. */
+ * A row with the label MHA_IGNORE is not counted, and its logits are not read. */
 #define MHA_IGNORE (-100)
 
 typedef struct mha_cross_entropy_args {
@@ -154,24 +158,26 @@ typedef struct mha_cross_entropy_args {
     int64_t rows, classes; /* rows >= 0, classes > 0 */
     const float *logits;   /* [rows, classes] */
     const int32_t *labels; /* [rows] 0..classes-1, or MHA_IGNORE */
-    double scale;          /* 0 = 1 / counted rows: the mean, NaN when no row counts (as PyTorch has it) */
-    float *dlogits;        /* [rows, classes] gradient of loss, zeros where not counted; may be exactly logits; NULL */
+    double scale;          /* 0 = 1 / counted rows: the mean, NaN if no row counts (as in PyTorch) */
+    float *dlogits;        /* [rows, classes] gradient, 0 in uncounted rows; may be exactly logits; or NULL */
 } mha_cross_entropy_args;
 
-/* Stores the loss, summed in double, and how many rows counted; either may be NULL. All labels are checked first:
- * another one is MHA_ERR_ARG naming its row and value. Cost: two passes over logits, and an exponential for each;
- * allocates a double for each row. */
+/* Stores the loss, summed in double, and the number of counted rows; either pointer may be NULL. All labels are
+ * checked first: an invalid label is MHA_ERR_ARG, which names its row and value. Cost: two passes over logits, with
+ * one exponential per logit in each. Allocates one double per row. */
 MHA_API mha_status mha_cross_entropy(mha_ctx *ctx, const mha_cross_entropy_args *args, double *loss, int64_t *counted,
                                      mha_error *err);
 
 /* ---- embedding ---- */
 
-/* y[r] = table[ids[r]], or y[r] += with `add`; table [count, width], y [rows, width]. All ids are checked first: one
- * outside 0 .. count-1 is MHA_ERR_ARG naming `what`, its place and its value, and nothing has been written. */
+/* y[r] = table[ids[r]], or y[r] += table[ids[r]] with `add`; table [count, width], y [rows, width]. All ids are
+ * checked first: an id outside 0 .. count-1 is MHA_ERR_ARG, which names `what`, the position and the value, and y is
+ * not written. */
 MHA_API mha_status mha_embedding_forward(const char *what, const float *table, int64_t count, int64_t width,
                                          const int32_t *ids, int64_t rows, int add, float *y, mha_error *err);
 
-/* dtable[ids[r]] += dy[r]: rows in order, so a token that appears twice adds up in one order. */
+/* dtable[ids[r]] += dy[r]. Rows are added in ascending order, so the sum of a token that occurs twice is
+ * reproducible. */
 MHA_API mha_status mha_embedding_backward(const char *what, float *dtable, int64_t count, int64_t width,
                                           const int32_t *ids, int64_t rows, const float *dy, mha_error *err);
 
@@ -179,14 +185,14 @@ MHA_API mha_status mha_embedding_backward(const char *what, float *dtable, int64
 
 /* out = concat over h of Attention(x Wq^T, x Wk^T, x Wv^T)_h  Wo^T + bo
  *
- * q, k and v are computed by one fused projection into one buffer [B L, H D + 2 Hkv D], whose strided views go straight
- * to the operator (attn.h); heads are never copied or transposed. Layers of one model may differ in their head
- * counts. */
+ * One fused projection computes q, k and v into one buffer [B L, H D + 2 Hkv D]. Strided views of that buffer are
+ * passed to the operator (attn.h), so heads are never copied or transposed. Layers of one model may have different
+ * head counts. */
 typedef struct mha_attn_layer mha_attn_layer;
 
-/* Which heads a sequence gets, where a layer chooses. */
+/* How a layer selects heads for each sequence. */
 typedef enum mha_choice {
-    MHA_CHOICE_NONE = 0, /* all */
+    MHA_CHOICE_NONE = 0, /* no selection: all heads run */
     MHA_CHOICE_EXPERTS,  /* a mixture of experts, which are the heads: gates are the softmax of the scores of the kept
                             heads. As mha_moe_heads of variants.h with MHA_EXPERT_SLOT */
     MHA_CHOICE_HEADS,    /* dynamic head pruning, as mha_head_pruning: gates by `selection` */
@@ -194,27 +200,28 @@ typedef enum mha_choice {
                             them by `selection` */
 } mha_choice;
 
-/* Heads by choice inside a layer of a model:
+/* Head selection per sequence inside a layer of a model:
  *
  *     score = W m + b,  of options W relu(W' m + b') + b,  m the mean of the layer's input over the real tokens
  *
- * of a sequence, in double. The `keep` heads of the greatest scores, of equal ones the first, get a gate each, the
- * others one of 0; of options the one of the greatest score is taken. A score that is no number is greater than all,
- * so that it does not hide.
- * Gates of the call (mha_layer_input) multiply these. Since m is of all tokens, there is no choice for causal layers,
- * where it would tell a token of later ones. Heads with a gate of 0 are not computed: not their attention and, in f32
- * with weights [out, in], not their projections. All are computed if the call asks for probs, stats, on_rows or
- * activations.
+ * m is computed in double for each sequence. The `keep` heads with the highest scores get a gate each; ties go to
+ * the lower index. All other heads get a gate of 0. With options, the option with the highest score is taken. A NaN
+ * score ranks above all other scores, so that it shows in the output instead of being dropped.
  *
- * With options each sequence is a call of the operator, with a plan and a workspace that are allocated for it, and
- * nothing of single heads may be wanted or given: MHA_ERR_UNSUPPORTED for gates, probs, stats, on_rows, and masks that
- * are not the same for all heads. */
+ * The gates of the call (mha_layer_input) are multiplied with the selected gates. Causal layers have no selection: m
+ * is the mean over all tokens, so it would leak later tokens into earlier ones. Heads with a gate of 0 are not
+ * computed: neither their attention nor, in f32 with weights [out, in], their projections. All heads are computed if
+ * the call requests probs, stats, on_rows or activations.
+ *
+ * With options, each sequence is a separate call of the operator, which allocates its own plan and workspace.
+ * Per-head inputs and outputs are then MHA_ERR_UNSUPPORTED: gates, probs, stats, on_rows, and masks that differ
+ * between heads. */
 typedef struct mha_layer_choice {
     mha_choice of;
-    mha_selection selection; /* gates, and how W and b learn (variants.h); not of MHA_CHOICE_EXPERTS */
-    int64_t keep;            /* 1..H; not of options */
-    mha_matrix score;        /* W, b [H, E], [options, P]; both needed, copied; `packed` and `out` are not read */
-    mha_matrix hidden;       /* W', b' [P, E] of options, likewise; `out` = P */
+    mha_selection selection; /* gate rule, and how W and b are trained (variants.h); not for MHA_CHOICE_EXPERTS */
+    int64_t keep;            /* heads to keep, 1..H; not for options */
+    mha_matrix score;        /* W, b [H, E], or [options, P]; required, copied; `packed` and `out` are not read */
+    mha_matrix hidden;       /* W', b' [P, E], for options; likewise; `out` = P */
     int64_t options[MHA_HEAD_OPTIONS]; /* [option_count] each divides H D; not with shared keys, rope, norms, slopes */
     int64_t option_count;
 } mha_layer_choice;
@@ -225,22 +232,23 @@ typedef struct mha_attn_layer_options {
     int64_t heads;                /* H   > 0 */
     int64_t kv_heads;             /* Hkv 0 = H; else divides H */
     int64_t head_dim;             /* D   0 = E / H (which must divide); else 1..MHA_HEAD_DIM_MAX */
-    mha_matrix q, k, v;           /* to H D, Hkv D, Hkv D numbers; `out` is not read */
-    mha_matrix qkv;               /* the three in one, H D + 2 Hkv D numbers (GPT-2); q, k and v are empty then */
-    mha_matrix o;                 /* from H D to E */
-    mha_norm q_norm, k_norm;      /* over D, of each head of q and k before rotation (Qwen3); weight NULL: none */
-    const mha_rope_options *rope; /* rotates q and k; NULL: not. Its head_dim is D */
+    mha_matrix q, k, v;           /* with H D, Hkv D, Hkv D outputs; `out` is not read */
+    mha_matrix qkv;               /* the three in one, H D + 2 Hkv D outputs (GPT-2); q, k and v are then empty */
+    mha_matrix o;                 /* projects H D to E */
+    mha_norm q_norm, k_norm;      /* over D, per head of q and k, before rotation (Qwen3); weight NULL = none */
+    const mha_rope_options *rope; /* rotates q and k; its head_dim is D; NULL = no rotation */
     double scale, softcap;        /* as in mha_attn_desc */
-    int causal;                   /* row i sees keys j <= i */
+    int causal;                   /* query i attends to keys j <= i */
     mha_window window;            /* as in mha_attn_desc */
-    mha_dtype dtype; /* what q, k and v are rounded to on their way into the operator, and its output: f32 (default),
-                        bf16 or f16. A cache stores keys and values in its own type */
-    /* Hv, where there are other numbers of key and of value heads: 0 = Hkv, which then counts both; else divides H.
-     * Query head h reads key head h / (H / Hkv) and value head h / (H / Hv). v has Hv D numbers then, and qkv
-     * (H + Hkv + Hv) D. The operator, and a cache, get the least common multiple of both counts: rows of k and v are
-     * repeated behind the projection. */
+    mha_dtype dtype;              /* type that q, k, v and the output of the operator are rounded to: f32 (default),
+                                     bf16 or f16. A cache stores keys and values in its own type */
+    /* Hv, the number of value heads if it differs from the number of key heads. 0 = Hkv, the count of both; else Hv
+     * divides H. Query head h reads key head h / (H / Hkv) and value head h / (H / Hv). v then has Hv D outputs, and
+     * qkv has (H + Hkv + Hv) D. The operator and the cache use the least common multiple of both counts: rows of k and
+     * v are repeated after the projection. */
     int64_t v_heads;
-    /* [H] ALiBi (Press et al. 2022): slopes[h] |i - j| is taken from the score of row i and key j; copied. NULL: no. */
+    /* [H] ALiBi (Press et al. 2022): slopes[h] |i - j| is subtracted from the score of query i and key j; copied. NULL
+     * = none. */
     const float *slopes;
     mha_layer_choice choice; /* not with `causal` */
 } mha_attn_layer_options;
@@ -249,72 +257,73 @@ MHA_API mha_status mha_attn_layer_create(mha_ctx *ctx, const mha_attn_layer_opti
                                          mha_error *err);
 MHA_API void mha_attn_layer_free(mha_attn_layer *layer);
 
-/* Where to copy what attention holds between its projections, as f32 whatever the type it works in; NULL = not wanted.
- * Rows of padding are written as well, and hold no meaning. */
+/* Buffers for the intermediate activations of attention, as f32 whatever the dtype of the layer; NULL = not copied.
+ * Rows of padding are written too, with unspecified values. */
 typedef struct mha_layer_activations {
-    float *input;   /* [B L, E] what q, k and v are made of; in a block behind the pre-norm, where there is one */
-    float *qkv;     /* [B L, (H + 2 Hkv) D] rows q | k | v as the operator reads them: normed and rotated. With a cache
-                       those of this call, before they are stored */
-    float *context; /* [B L, H D] what the output projection reads: gate times the head's output, plus its fill */
-    float *out;     /* [B L, E] what the output projection gives, its bias included */
+    float *input;   /* [B L, E] input of the q, k and v projections; in a pre-norm block, after the norm */
+    float *qkv;     /* [B L, (H + 2 Hkv) D] rows q | k | v as the operator reads them: normalized and rotated. With a
+                       cache, the rows of this call, before they are stored */
+    float *context; /* [B L, H D] input of the output projection: gate times the head's output, plus its fill */
+    float *out;     /* [B L, E] output of the output projection, with its bias */
 } mha_layer_activations;
 
-/* The tokens of one call and who may see whom; shared by attention layer and block. Masks compose by AND. */
+/* The tokens of one call and their masks, for an attention layer or a block. Masks are combined by AND. */
 typedef struct mha_layer_input {
     size_t size;            /* sizeof(mha_layer_input) */
     int64_t batch, length;  /* B, L > 0 */
-    const int64_t *lengths; /* [B] 0..L: tokens beyond are padding: unseen as keys, rows without meaning. NULL = L */
-    mha_cview keep;   /* [B, H, L, L] of bytes, non-zero = may be seen; zero strides broadcast; data NULL = none */
-    mha_cache *cache; /* keys and values of earlier tokens, which this call's are appended to; NULL = none. Sequences
-                               are those of the cache, `lengths` may leave some without a token; no keep */
-    int64_t sequence; /* with batch 1: which one of a cache of several */
-    const float *cos, *sin; /* [B L, R/2] from mha_rope_angles, for the positions of all tokens; where there is rope */
-    mha_cview gates;        /* [B, H] of f32, factors on each head's output; zero strides broadcast; data NULL = none */
-    float *probs;           /* written: [B, H, L, K] probabilities, see below; NULL = not wanted */
-    /* Several sequences one behind another, without padding: batch is 1, length that of all, and sequence n is rows
-     * starts[n] to starts[n + 1]. None sees another. No lengths, keep or cache; NULL = one sequence a batch. */
+    const int64_t *lengths; /* [B] 0..L; later tokens are padding: masked as keys, unspecified as rows. NULL = L */
+    mha_cview keep;         /* [B, H, L, L] bytes, non-zero = attend; zero strides broadcast; data NULL = none */
+    mha_cache *cache;       /* cached keys and values, to which this call appends its own; NULL = none. Sequences
+                               are those of the cache; `lengths` may be 0 for some. Not with keep */
+    int64_t sequence;       /* with batch 1: index of the sequence in a cache of several */
+    const float *cos, *sin; /* [B L, R/2] from mha_rope_angles, for the positions of all tokens; required with rope */
+    mha_cview gates;        /* [B, H] f32 factors of each head's output; zero strides broadcast; data NULL = none */
+    float *probs;           /* [B, H, L, K] attention probabilities, written; see below; NULL = not computed */
+    /* Packed sequences, concatenated without padding: batch is 1, length is the total, and sequence n is rows
+     * starts[n] to starts[n + 1]. Attention never crosses sequences. Not with lengths, keep or cache; NULL = one
+     * sequence per batch entry. */
     const int64_t *starts; /* [sequences + 1] ascending from 0 to length */
     int64_t sequences;
     void *workspace; /* 64-byte aligned, from the _workspace function; NULL = allocated for this call */
     size_t workspace_bytes;
-    /* What is wanted of the attention itself; the output has the same bits with it and without. K is L; with a cache L
-     * and the tokens of its longest sequence of this call before it; with starts, probs are [sequences, H, M, M] of the
-     * longest sequence, M, and what lies beyond a shorter one is not written. */
-    const int32_t *map_heads; /* [map_count] the heads of `probs`, in this order, and of on_rows; NULL = all */
-    const int64_t *map_rows;  /* [B, map_row_count] the rows of each sequence in place of L, as in attn.h; NULL = all */
+    /* Optional outputs of the attention itself; the layer's output is bitwise identical with and without them. K is L;
+     * with a cache, K is L plus the cached tokens of the longest sequence. With starts, probs are [sequences, H, M,
+     * M], M being the longest sequence, and elements beyond a shorter sequence are not written. */
+    const int32_t *map_heads; /* [map_count] heads of `probs` and of on_rows, in this order; NULL = all */
+    const int64_t *map_rows;  /* [B, map_row_count] rows of each sequence instead of all L, as in attn.h; NULL = all */
     int64_t map_count, map_row_count;
-    const mha_attn_stats *stats; /* statistics of rows and keys (stats.h), in any strides; NULL = none */
-    int64_t top_keys;            /* of stats->top_* */
-    /* [B, L] with stats: where 0 the row sees no key, so that `received` counts the others alone. Needed besides
-     * `keep`, which speaks of keys; NULL = all rows count. */
+    const mha_attn_stats *stats; /* statistics of rows and keys (stats.h), with any strides; NULL = none */
+    int64_t top_keys;            /* number of keys in stats->top_* */
+    /* [B, L] for stats: 0 = the row is masked, so that `received` counts only the other rows. Needed in addition to
+     * `keep`, which masks keys; NULL = all rows count. */
     const uint8_t *rows;
-    const float *fills; /* [H, D] added to each head's gated output of every token; NULL = zeros */
-    const mha_layer_activations *activations; /* written; NULL = not wanted */
-    /* [B L, H D] what the output projection reads, in place of all before it: no queries, keys, values, gates or fills;
-     * nothing of the attention itself can be wanted then. NULL = computed from x. */
+    const float *fills; /* [H, D] added to the gated output of each head, for every token; NULL = zeros */
+    const mha_layer_activations *activations; /* written; NULL = not copied */
+    /* [B L, H D] input of the output projection, instead of the computed one: no queries, keys, values, gates or fills
+     * are used, and no output of the attention itself may be requested. NULL = computed from x. */
     const float *context;
-    const mha_attn_visitor *on_rows; /* is shown rows of probabilities, those of map_heads and map_rows; NULL = none */
-    /* [B, L] of a call that chooses heads: non-zero = counts in the mean. NULL = all tokens within `lengths` */
+    const mha_attn_visitor *on_rows; /* receives rows of probabilities, of map_heads and map_rows; NULL = none */
+    /* [B, L] for layers that select heads: non-zero = counts in the mean. NULL = all tokens within `lengths` */
     const uint8_t *real;
-    uint8_t *kept; /* [sequences, H], of options [sequences, options]; written where a layer has a choice: 1 = kept */
+    uint8_t *kept; /* [sequences, H] or, for options, [sequences, options]; 1 = kept; written if the layer selects */
 } mha_layer_input;
 
-/* x [B L, E] -> y [B L, E]; they must not overlap. Makes a plan of the operator for this shape.
- * Cost: 2 B L E (2 H + 2 Hkv) D operations and the operator's own. */
+/* Computes y [B L, E] from x [B L, E]; they must not overlap. Creates an operator plan for this shape. Cost: 2 B L E
+ * (2 H + 2 Hkv) D operations plus those of the operator. */
 MHA_API mha_status mha_attn_layer_forward(const mha_attn_layer *layer, const mha_layer_input *input, const float *x,
                                           float *y, mha_error *err);
-/* Bytes that a forward call with this input needs; input->workspace is not read. */
+/* Computes the workspace of a forward call with this input [bytes]; input->workspace is not read. */
 MHA_API mha_status mha_attn_layer_workspace(const mha_attn_layer *layer, const mha_layer_input *input, size_t *bytes,
                                             mha_error *err);
 
 /* ---- block ---- */
 
-/* One layer of a transformer, with mlp(x) = down(act(up(x))), or down(act(gate(x)) * up(x)) where there is a gate:
+/* One layer of a transformer, with mlp(x) = down(act(up(x))), or down(act(gate(x)) * up(x)) with a gate:
  *     post-norm (BERT)    x = attn_norm(x + attention(x));   x = mlp_norm(x + mlp(x))
  *     pre-norm  (GPT-2)   x = x + attention(attn_norm(x));   x = x + mlp(mlp_norm(x))
  *     both      (Gemma-2) x = x + attn_out_norm(attention(attn_norm(x)));   x = x + mlp_out_norm(mlp(mlp_norm(x)))
- * A block may also be attention alone, the first half of these: intermediate is 0 then, no weight of the second half
- * is given, and its norms are not read. */
+ * A block may also consist of attention only, the first half of each formula: intermediate is then 0, the weights of
+ * the second half are empty, and its norms are not read. */
 typedef struct mha_block mha_block;
 
 typedef struct mha_block_options {
@@ -322,18 +331,18 @@ typedef struct mha_block_options {
     mha_attn_layer_options attn; /* its hidden is E */
     int pre_norm;                /* 0 = post-norm */
     mha_norm attn_norm, mlp_norm;
-    mha_norm attn_out_norm, mlp_out_norm; /* of what a branch gives; with pre_norm only; weight NULL: none */
-    int64_t intermediate;                 /* I > 0; 0 = attention alone */
+    mha_norm attn_out_norm, mlp_out_norm; /* norms of each branch's output; with pre_norm only; weight NULL = none */
+    int64_t intermediate;                 /* I > 0; 0 = attention only */
     mha_matrix up, down;                  /* E -> I, I -> E; `out` is not read */
-    mha_matrix gate;                      /* E -> I, gated feed-forward (SwiGLU, Shazeer 2020); weight NULL: none */
-    mha_activation activation;            /* between up and down, or of the gate */
+    mha_matrix gate;                      /* E -> I, gated feed-forward (SwiGLU, Shazeer 2020); weight NULL = none */
+    mha_activation activation;            /* between up and down, or applied to the gate */
 } mha_block_options;
 
 MHA_API mha_status mha_block_create(mha_ctx *ctx, const mha_block_options *options, mha_block **block, mha_error *err);
 MHA_API void mha_block_free(mha_block *block);
 
-/* Changes x [B L, E] in place. Cost: attention layer, and 4 B L E I operations. The feed-forward part runs in chunks of
- * rows, so that the workspace holds a chunk of width I and not the whole. */
+/* Updates x [B L, E] in place. Cost: the attention layer, plus 4 B L E I operations. The feed-forward part runs in
+ * chunks of rows, so that the workspace holds I columns for one chunk only. */
 MHA_API mha_status mha_block_forward(const mha_block *block, const mha_layer_input *input, float *x, mha_error *err);
 MHA_API mha_status mha_block_workspace(const mha_block *block, const mha_layer_input *input, size_t *bytes,
                                        mha_error *err);

@@ -2,11 +2,11 @@
  * saved and inspected.
  *
  *     q = query Wq^T + bq      k = key Wk^T + bk      v = value Wv^T + bv
- *     context = softmax(q k^T / divisor, over the keys that a row may see) v, for each head; heads beside each other
+ *     context = softmax(q k^T / divisor, over the keys that a row may see) v, for each head; heads concatenated
  *     output = context Wo^T + bo, or the context itself
  *
- * Every variant of the field is this one layer with other options, and perhaps a selector that looks at the mean of the
- * query's tokens and chooses which heads a sample needs. The second half of this header has a constructor for each:
+ * Every variant is this one layer with different options. Some have a selector, which selects the heads of each sample
+ * from the mean of its query tokens. The second half of this header declares a constructor for each variant:
  *
  *     mha_variant *layer;
  *     mha_weight_split_options o = { .size = sizeof o, .d_in = 6, .d_out = 6, .num_heads = 2, .context_length = 5 };
@@ -18,14 +18,14 @@
  *     mha_variant_gradient g = { .size = sizeof g, .output = dy, .query = dx };
  *     mha_variant_backward(layer, &in, trace, &g, &err);                      // adds to mha_variant_gradients
  *
- * Names: B batch, Lq and Lk tokens of query and key (past ones included), H heads, Hkv key/value heads, D head width.
- * Everything is row-major and contiguous, of the layer's dtype ("reals" below): f32, or f64 for those who check
- * gradients.
+ * Names: B batch, Lq and Lk tokens of query and key (cached keys included), H heads, Hkv key/value heads, D head
+ * width. All arrays are row-major and contiguous, of the layer's dtype ("reals" below): f32, or f64 for gradient
+ * checks.
  *
- * A layer may be run by any number of threads at once, each with a trace of its own. Those calls that change it (init,
- * update, backward, zero_gradients) need it alone. Bits do not depend on threads, nor on a sample's place in the batch.
- * Common errors: MHA_ERR_ARG for a NULL pointer or a wrong value, naming it; MHA_ERR_MEMORY.
- */
+ * Any number of threads may run a layer concurrently, each with its own trace. Calls that modify the layer (init,
+ * update, backward, zero_gradients) need exclusive access. Results are bitwise identical for any number of threads and
+ * any position of a sample in the batch. Common errors: MHA_ERR_ARG, which names the argument, for a NULL pointer or
+ * an invalid value; MHA_ERR_MEMORY. */
 #ifndef MHA_VARIANTS_H
 #define MHA_VARIANTS_H
 
@@ -43,37 +43,38 @@ MHA_API void mha_variant_free(mha_variant *layer);
 
 /* ---- parameters ---- */
 
-/* Numbers in all parameters, biases included. Creating a layer allocates none of them. */
+/* Total number of elements in all parameters, biases included. Creating a layer allocates none of them. */
 MHA_API int64_t mha_variant_parameter_count(const mha_variant *layer);
 
-/* Allocates the parameters and draws them as PyTorch's constructors would, in the order of mha_variant_parameters: a
- * linear layer's weight and then its bias, uniform in +-1/sqrt(in); plain matrices uniform in [0, 1). An f64 layer gets
- * the same float32 numbers. `rng` NULL draws nothing and sets zeros, for parameters that are about to be loaded. */
+/* Allocates the parameters and initializes them as PyTorch's constructors would, in the order of
+ * mha_variant_parameters: for a linear layer, the weight and then its bias, uniform in +-1/sqrt(in); plain matrices
+ * are uniform in [0, 1). An f64 layer gets the same float32 values. If `rng` is NULL, all parameters are set to 0,
+ * which suits parameters that are loaded next. */
 MHA_API mha_status mha_variant_init(mha_variant *layer, mha_rng *rng, mha_error *err);
 
-/* The list of parameters, by name: "q_proj.weight" [out, in], "heads.1.k_proj.bias" [out] ... `data` is the layer's own
- * memory, NULL before mha_variant_init. The list is what io.h saves and loads:
+/* Returns the named parameters: "q_proj.weight" [out, in], "heads.1.k_proj.bias" [out] ... `data` points to memory of
+ * the layer and is NULL before mha_variant_init. io.h saves and loads such a list:
  *
  *     const mha_named_tensor *list = mha_variant_parameters(layer, &count);
  *     mha_tensors_write(ctx, "layer.safetensors", list, count, 0, &err);
  *
  *     mha_variant_init(layer, NULL, &err);
  *     mha_tensors_read(file, list, count, &err);
- *     mha_variant_update(layer, &err);
- */
+ *     mha_variant_update(layer, &err); */
 MHA_API const mha_named_tensor *mha_variant_parameters(const mha_variant *layer, int64_t *count);
-/* Must follow every change of parameters from outside: packs them for the matrix product. */
+/* Packs the parameters for the matrix product. Must be called after every change of parameters from outside. */
 MHA_API mha_status mha_variant_update(mha_variant *layer, mha_error *err);
 
-/* Gradients, in the same order and under the same names; `data` is NULL before the first backward or zero_gradients. */
+/* Returns the gradients, in the same order and under the same names; `data` is NULL before the first backward or
+ * zero_gradients. */
 MHA_API const mha_named_tensor *mha_variant_gradients(const mha_variant *layer, int64_t *count);
 MHA_API mha_status mha_variant_zero_gradients(mha_variant *layer, mha_error *err);
 
 /* ---- forward ---- */
 
-/* A mask with its shape: [q, k], [batch, q, k] (never per head) or [batch, heads, q, k]. Extents of batch, heads and q
- * may be 1, which serves all; the last one is Lk. Where heads are experts, their axis has all of these. Any other shape
- * is refused. */
+/* A mask with its shape: [q, k], [batch, q, k] (the same for all heads) or [batch, heads, q, k]. The dimensions batch,
+ * heads and q may be 1, which broadcasts; the last dimension is Lk. If heads are experts, the heads axis covers all
+ * experts. Any other shape is an error. */
 typedef struct mha_mask {
     const void *data; /* NULL = none */
     int rank;         /* 2..4 */
@@ -88,73 +89,75 @@ typedef struct mha_variant_input {
     const void *key,
         *value; /* [B, kv_len, d_in]  key NULL = query, value NULL = key; NULL where a variant takes x alone */
 
-    /* Masks, on top of the variant's own causal one. A row that `keep` leaves no key looks at all keys alike (those
-     * that a causal variant lets it see), whatever additive or blocked say, as a score of -1e9 for every blocked key
-     * makes it. Its q counts as 0, also in the trace: so do its scores. */
-    mha_mask keep;     /* bytes; 0 = blocked */
-    mha_mask additive; /* reals, added to the scaled scores; -infinity blocks */
-    mha_mask blocked;  /* reals, times -1e10 and then added, in the layer's dtype: 1 = blocked; not with additive */
+    /* Masks, applied in addition to the variant's own causal mask. A row for which `keep` masks every key attends
+     * uniformly to all keys that the causal mask allows, regardless of additive and blocked: this is the effect of a
+     * score of -1e9 for every masked key. The q of such a row counts as 0, in the trace too, and therefore so do its
+     * scores. */
+    mha_mask keep;     /* bytes; 0 = masked */
+    mha_mask additive; /* reals, added to the scaled scores; -infinity masks */
+    mha_mask blocked;  /* reals, multiplied by -1e10 and added, in the layer's dtype: 1 = masked; not with additive */
 
     const int64_t *positions;          /* [B, Lq] for rotation; NULL = past_len .. past_len + Lq - 1 */
-    int64_t past_len;                  /* P  tokens whose keys and values are given; 0 = none */
-    const void *past_key, *past_value; /* [B, Hkv, P, D], rotated already; not read where P is 0 */
+    int64_t past_len;                  /* P  number of cached tokens, whose keys and values are given; 0 = none */
+    const void *past_key, *past_value; /* [B, Hkv, P, D], already rotated; not read if P is 0 */
 
-    /* Dropout of the weights happens with `training` alone, if the layer has any; one that has none then refuses these.
-     * At most one of dropout_keep and rng. */
+    /* Dropout of the attention weights is applied with `training` only, if the layer has dropout. A layer without
+     * dropout rejects these fields. At most one of dropout_keep and rng may be set. */
     int training;
-    const uint8_t *dropout_keep; /* [B, H, Lq, Lk]  0 = dropped; else drawn: */
-    mha_rng *rng;                /* as PyTorch draws; NULL = from dropout_seed, as attn.h says */
+    const uint8_t *dropout_keep; /* [B, H, Lq, Lk]  0 = dropped; NULL = sampled: */
+    mha_rng *rng;                /* sampled as in PyTorch; NULL = from dropout_seed, as in attn.h */
     uint64_t dropout_seed;
 
-    /* What the trace shall hold besides what backward needs: B H Lq Lk numbers each. */
+    /* Values that the trace records besides those that backward needs: B H Lq Lk elements each. */
     int want_weights;       /* after softmax, before dropout */
-    int want_scores;        /* at the stage: */
-    mha_scores score_stage; /* MHA_SCORES_RAW: scaled, no masks yet */
+    int want_scores;        /* at this stage: */
+    mha_scores score_stage; /* MHA_SCORES_RAW: scaled, before masks */
 } mha_variant_input;
 
-/* What a forward call leaves behind, for backward and for those who want to look. Reused from call to call; of any
- * layers. It may be looked into after the layer has been freed. */
+/* The record of a forward call, for backward and for inspection. A trace can be reused from call to call, with any
+ * layer. It may still be read after the layer has been freed. */
 typedef struct mha_trace mha_trace;
 MHA_API mha_status mha_trace_create(mha_ctx *ctx, mha_trace **trace, mha_error *err);
 MHA_API void mha_trace_free(mha_trace *trace);
 
-/* output [B, Lq, d_out]; it must not overlap the inputs. Makes a plan of the operator for this shape, or one for each
- * sample where heads are selected. Errors besides the common ones: more tokens than the layer's context_length; a
- * mask of a wrong shape; what this variant does not take (key, positions, past ...), by name; parameters that were
- * neither drawn nor loaded. */
+/* Writes output [B, Lq, d_out], which must not overlap the inputs. Creates an operator plan for this shape, or one per
+ * sample if heads are selected. Errors besides the common ones: more tokens than the layer's context_length; a mask of
+ * a wrong shape; an input that this variant does not accept (key, positions, past ...), by name; parameters that were
+ * neither initialized nor loaded. */
 MHA_API mha_status mha_variant_forward(const mha_variant *layer, const mha_variant_input *input, void *output,
                                        mha_trace *trace, mha_error *err);
 
-/* ---- looking inside ---- */
+/* ---- inspection ---- */
 
 typedef enum mha_step {
-    MHA_STEP_Q = 0,   /* [B, H, Lq, D] after projection and rotation; columns of heads not computed hold anything */
-    MHA_STEP_K,       /* [B, Hkv, Lk, D] likewise, the past first: the key cache for the next call */
+    MHA_STEP_Q = 0,   /* [B, H, Lq, D] after projection and rotation; columns of skipped heads are unspecified */
+    MHA_STEP_K,       /* [B, Hkv, Lk, D] likewise, cached keys first: the key cache for the next call */
     MHA_STEP_V,       /* [B, Hkv, Lk, D] */
-    MHA_STEP_SCORES,  /* [B, n, Lq, Lk] with want_scores; n = H, or the heads computed, in the order chosen */
+    MHA_STEP_SCORES,  /* [B, n, Lq, Lk] with want_scores; n = H, or the computed heads, in the order of selection */
     MHA_STEP_WEIGHTS, /* [B, n, Lq, Lk] with want_weights */
     MHA_STEP_CONTEXT, /* [B, Lq, n D] */
-    MHA_STEP_MIXED,   /* [B, Lq, d_model] the sum over experts that o_proj reads */
-    MHA_STEP_LOGITS,  /* [B, choices] the selector's opinion */
-    MHA_STEP_GATES    /* [B, n] factors of the chosen heads, or [B, 1] of the chosen option */
+    MHA_STEP_MIXED,   /* [B, Lq, d_model] weighted sum over experts: the input of o_proj */
+    MHA_STEP_LOGITS,  /* [B, choices] output of the selector */
+    MHA_STEP_GATES    /* [B, n] gates of the selected heads, or [B, 1] of the selected option */
 } mha_step;
 
 typedef struct mha_step_view {
-    const void *data; /* reals, valid until the trace is used again */
+    const void *data; /* reals, valid until the trace is reused */
     int rank;
     int64_t shape[4], stride[4];
 } mha_step_view;
 
-/* 0 if the last forward call has no such step. */
+/* Returns 0 if the last forward call has no such step. */
 MHA_API int mha_trace_step(const mha_trace *trace, mha_step step, mha_step_view *view);
 
-/* What the selector chose for sample b: experts or heads in falling order of their logits, or the one index of the
- * adaptive layer's option; *count of them (count may be NULL). NULL where nothing was selected. */
+/* Returns the selection for sample b: experts or heads in descending order of their logits, or, for the adaptive
+ * layer, the index of its option. *count (may be NULL) gets their number. NULL if the layer selects nothing. */
 MHA_API const int32_t *mha_trace_chosen(const mha_trace *trace, int64_t b, int64_t *count);
-/* With the adaptive layer: how many heads sample b had, and so how many of n in scores and weights. Else n. */
+/* Returns the number of heads that sample b used. For the adaptive layer, this is how many of the n heads in scores
+ * and weights are valid; for other layers it is n. */
 MHA_API int64_t mha_trace_heads(const mha_trace *trace, int64_t b);
-/* Multiplications and additions of matrix products that the last forward call did: 2 rows in out for each projection,
- * 4 Lq Lk D for each head and sample (masked or not). Heads that were not computed are not in it. */
+/* Floating-point operations of the matrix products in the last forward call: 2 rows in out for each projection, 4 Lq
+ * Lk D for each head and sample (masked or not). Heads that were not computed are not counted. */
 MHA_API int64_t mha_trace_flops(const mha_trace *trace);
 
 /* ---- backward ---- */
@@ -162,38 +165,39 @@ MHA_API int64_t mha_trace_flops(const mha_trace *trace);
 typedef struct mha_variant_gradient {
     size_t size;                 /* sizeof(mha_variant_gradient) */
     const void *output;          /* [B, Lq, d_out] gradient of the output, given */
-    void *query, *key, *value;   /* replaced, shaped as in the input; NULL = not wanted. Where key or value is NULL in
-                                  * the input, it must be NULL here: its share is added to what it stands for */
-    void *past_key, *past_value; /* likewise; nothing to write where P is 0 */
+    void *query, *key, *value;   /* overwritten, shaped as in the input; NULL = not computed. If key or value is NULL
+                                    in the input, it must be NULL here: its gradient is added to that of its
+                                    substitute */
+    void *past_key, *past_value; /* likewise; not written if P is 0 */
 } mha_variant_gradient;
 
-/* `input` and `trace` are those of the forward call, unchanged. Adds to mha_variant_gradients (parameters that the call
- * did not touch, such as experts that no sample chose, get nothing). Cost: about twice the forward call. */
+/* `input` and `trace` are those of the forward call, unchanged. Accumulates into mha_variant_gradients; parameters
+ * that the call did not use, such as experts that no sample selected, are unaffected. Cost: about twice the forward
+ * call. */
 MHA_API mha_status mha_variant_backward(mha_variant *layer, const mha_variant_input *input, const mha_trace *trace,
                                         const mha_variant_gradient *gradient, mha_error *err);
 
 /* ---- constructors ----
  *
- * Each is a few options of the layer above. Field names are those of the walk-throughs; 0 is the default that is named.
- * docs/layers/ has a page for each variant with the shapes of every step. A constructor refuses sizes not in 1..2^24,
- * heads that do not divide the width, and what is named at the fields; mha_variant_init refuses heads wider than
- * MHA_HEAD_DIM_MAX. Free with mha_variant_free.
- */
+ * Each constructor sets a few options of the layer above. Fields are named as in the walk-throughs; 0 selects the
+ * default given at the field. docs/layers/ has a page for each variant with the shapes of every step. A constructor
+ * rejects sizes outside 1..2^24, head counts that do not divide the width, and violations of the limits at the fields.
+ * mha_variant_init rejects heads wider than MHA_HEAD_DIM_MAX. Free with mha_variant_free. */
 
-/* What scores are divided by. */
+/* The divisor of the scores. */
 typedef enum mha_scale_rule {
     MHA_SCALE_HEAD_DIM = 0, /* sqrt of the width of one head */
-    MHA_SCALE_D_OUT         /* sqrt of the width of all heads together, as one walk-through does */
+    MHA_SCALE_D_OUT         /* sqrt of the width of all heads together, as in one walk-through */
 } mha_scale_rule;
 
-/* How a choice of heads, which has no gradient of its own, is made trainable: a gate g that the output of what was
- * chosen is multiplied with. Pruning: g = sigmoid(logit of the head). Adaptive: g = softmax(logits)[chosen option] (as
- * in Fedus et al. 2021). What was not chosen is not computed in any form, and gets a gradient through the softmax
- * alone. Gates and their gradients are reals of the layer's dtype. */
+/* How the selection of heads, which is not differentiable, is trained: through a gate g that multiplies the output of
+ * each selected head or option. Pruning: g = sigmoid(logit of the head). Adaptive: g = softmax(logits)[selected
+ * option] (as in Fedus et al. 2021). Unselected heads are never computed and get a gradient through the softmax only.
+ * Gates and their gradients are reals of the layer's dtype. */
 typedef enum mha_selection {
     MHA_SELECTION_HARD = 0,        /* g = 1, no gradient: the published code */
     MHA_SELECTION_SOFT,            /* g as above, with its gradient */
-    MHA_SELECTION_STRAIGHT_THROUGH /* g = 1 in forward, the gradient of the soft one in backward (Bengio et al. 2013) */
+    MHA_SELECTION_STRAIGHT_THROUGH /* g = 1 forward, gradient of the soft gate backward (Bengio et al. 2013) */
 } mha_selection;
 
 /* ---- one head ---- */
@@ -201,20 +205,21 @@ typedef enum mha_selection {
 /* softmax(q k^T / sqrt(d_out)) v.  docs/layers/self-attention.md */
 typedef struct mha_self_attention_options {
     size_t size;
-    mha_dtype dtype;     /* f32 (default) or f64; so in all of these */
+    mha_dtype dtype;     /* f32 (default) or f64; likewise in all options below */
     int64_t d_in, d_out; /* > 0 */
     int qkv_bias;        /* 1 = biases of q, k, v */
-    int plain_matrices;  /* 1 = w_q, w_k, w_v [d_in, d_out], used as x @ w and drawn from [0, 1); no bias */
+    int plain_matrices;  /* 1 = w_q, w_k, w_v [d_in, d_out], used as x @ w, initialized in [0, 1); no bias */
 } mha_self_attention_options;
 MHA_API mha_status mha_self_attention_create(mha_ctx *ctx, const mha_self_attention_options *options,
                                              mha_variant **layer, mha_error *err);
 
-/* The same where token i sees tokens 0..i, with dropout of the weights.  docs/layers/causal-attention.md */
+/* Self-attention where token i attends to tokens 0..i, with dropout of the attention weights.
+ * docs/layers/causal-attention.md */
 typedef struct mha_causal_attention_options {
     size_t size;
     mha_dtype dtype;
     int64_t d_in, d_out;
-    int64_t context_length; /* most tokens; 0 = any number */
+    int64_t context_length; /* maximum number of tokens; 0 = unlimited */
     double dropout;         /* 0..1 */
     int qkv_bias;
 } mha_causal_attention_options;
@@ -223,14 +228,14 @@ MHA_API mha_status mha_causal_attention_create(mha_ctx *ctx, const mha_causal_at
 
 /* ---- several heads ---- */
 
-/* num_heads causal heads, each with matrices of its own, their outputs beside each other; no output projection.
- * Parameters "heads.N.q_proj.weight" ...; dropout is drawn head by head.  docs/layers/stacked-heads.md */
+/* num_heads causal heads with separate matrices, whose outputs are concatenated; no output projection. Parameters
+ * "heads.N.q_proj.weight" ...; dropout is sampled head by head.  docs/layers/stacked-heads.md */
 typedef struct mha_stacked_heads_options {
     size_t size;
     mha_dtype dtype;
-    int64_t d_in, d_out; /* d_out of all heads together; num_heads divides it */
+    int64_t d_in, d_out; /* d_out is the width of all heads together; num_heads divides it */
     int64_t num_heads;
-    int64_t context_length; /* 0 = any number */
+    int64_t context_length; /* 0 = unlimited */
     double dropout;
     int qkv_bias;
     int plain_matrices; /* 1 = "heads.N.w_q" [d_in, d_out / num_heads] ..., as above */
@@ -245,7 +250,7 @@ typedef struct mha_weight_split_options {
     mha_dtype dtype;
     int64_t d_in, d_out; /* num_heads divides d_out */
     int64_t num_heads;
-    int64_t context_length; /* 0 = any number */
+    int64_t context_length; /* 0 = unlimited */
     double dropout;
     int qkv_bias;
     mha_scale_rule scale_rule;
@@ -253,7 +258,8 @@ typedef struct mha_weight_split_options {
 MHA_API mha_status mha_weight_split_create(mha_ctx *ctx, const mha_weight_split_options *options, mha_variant **layer,
                                            mha_error *err);
 
-/* q, k and v from three inputs, biases, no output projection; masks by input.blocked.  docs/layers/qkv-attention.md */
+/* q, k and v from three inputs, with biases, without an output projection; masked by input.blocked.
+ * docs/layers/qkv-attention.md */
 typedef struct mha_qkv_attention_options {
     size_t size;
     mha_dtype dtype;
@@ -262,11 +268,11 @@ typedef struct mha_qkv_attention_options {
 MHA_API mha_status mha_qkv_attention_create(mha_ctx *ctx, const mha_qkv_attention_options *options, mha_variant **layer,
                                             mha_error *err);
 
-/* The layer of Vaswani et al. 2017: q, k, v, o_proj with biases; masks by input.keep.  docs/layers/standard-mha.md */
+/* The layer of Vaswani et al. 2017: q, k, v, o_proj with biases; masked by input.keep.  docs/layers/standard-mha.md */
 typedef struct mha_standard_mha_options {
     size_t size;
     mha_dtype dtype;
-    int64_t d_model, num_heads; /* num_heads divides d_model; so in all that follow */
+    int64_t d_model, num_heads; /* num_heads divides d_model; likewise in all options below */
 } mha_standard_mha_options;
 MHA_API mha_status mha_standard_mha_create(mha_ctx *ctx, const mha_standard_mha_options *options, mha_variant **layer,
                                            mha_error *err);
@@ -279,50 +285,51 @@ typedef struct mha_grouped_query_options {
     mha_dtype dtype;
     int64_t d_model, num_heads;
     int64_t num_kv_heads; /* divides num_heads; 0 = num_heads / kv_groups */
-    int64_t kv_groups; /* query heads that share one key/value head, divides num_heads; 0 = 1; not with num_kv_heads */
+    int64_t kv_groups;    /* query heads per key/value head, divides num_heads; 0 = 1; not with num_kv_heads */
 } mha_grouped_query_options;
 MHA_API mha_status mha_grouped_query_create(mha_ctx *ctx, const mha_grouped_query_options *options, mha_variant **layer,
                                             mha_error *err);
 
-/* As checkpoints of the LLaMA family have it: no biases, grouped heads, rotary positions, keys and values of past
- * tokens.  docs/layers/llama-attention.md */
+/* The attention of LLaMA checkpoints: no biases, grouped heads, rotary positions, a key/value cache.
+ * docs/layers/llama-attention.md */
 typedef struct mha_llama_attention_options {
     size_t size;
-    mha_dtype dtype; /* f64 without rotation alone */
+    mha_dtype dtype; /* f64 without rotation only */
     int64_t hidden_size, num_heads;
     int64_t num_kv_heads;   /* divides num_heads; 0 = num_heads */
-    int64_t context_length; /* max_position_embeddings: most tokens, past ones included; 0 = any number */
-    int causal;             /* 1 = token i sees tokens 0..i; 0 = input.additive says all, as the walk-through has it */
+    int64_t context_length; /* max_position_embeddings: maximum number of tokens, cached ones included; 0 = unlimited */
+    int causal;             /* 1 = token i attends to tokens 0..i; 0 = only input.additive masks, as in the
+                               walk-through */
     int rotary;             /* 1 = q and k are rotated by input.positions */
-    mha_rope_options rope;  /* with rotary alone: zero is theta 10000, pairs (i, i + D/2); size and head_dim are set */
+    mha_rope_options rope;  /* with rotary only: zero is theta 10000, pairs (i, i + D/2); size and head_dim are set */
 } mha_llama_attention_options;
 MHA_API mha_status mha_llama_attention_create(mha_ctx *ctx, const mha_llama_attention_options *options,
                                               mha_variant **layer, mha_error *err);
 
-/* ---- heads by choice ---- */
+/* ---- head selection ---- */
 
 typedef enum mha_expert_output {
     MHA_EXPERT_PROJECT = 0, /* each expert has its own o_proj from head_dim to d_model: the primary definition */
     MHA_EXPERT_SLOT,        /* expert e fills columns e head_dim .. of the sum; num_experts must be num_heads */
-    MHA_EXPERT_PLAIN        /* the result is added as it is; head_dim must be d_model, so num_heads 1 */
+    MHA_EXPERT_PLAIN        /* the result is added unprojected; head_dim must be d_model, so num_heads is 1 */
 } mha_expert_output;
 
-/* Mixture of experts: each expert is a head; a router takes the top_k for each sample and weighs them by the softmax of
- * their logits. Experts that a sample does not take are not computed for it.  docs/layers/moe-heads.md */
+/* Mixture of experts in which each expert is a head. A router selects the top_k experts of each sample and weights
+ * them by the softmax of their logits. Experts that are not selected are not computed.  docs/layers/moe-heads.md */
 typedef struct mha_moe_heads_options {
     size_t size;
     mha_dtype dtype;
     int64_t d_model, num_heads; /* head_dim = d_model / num_heads */
     int64_t num_experts;        /* 1..4096; 0 = num_heads */
-    int64_t top_k;              /* 1..num_experts; 0 = 2, or 1 if there is only one */
+    int64_t top_k;              /* 1..num_experts; 0 = 2, or 1 if num_experts is 1 */
     mha_expert_output expert_output;
 } mha_moe_heads_options;
 MHA_API mha_status mha_moe_heads_create(mha_ctx *ctx, const mha_moe_heads_options *options, mha_variant **layer,
                                         mha_error *err);
 
-/* A predictor scores the heads, and each sample keeps the best (int)(num_heads * (1 - prune_ratio)) of them, computed
- * in double. The others are not computed: not projected, not attended, not read by o_proj. A ratio that keeps no head
- * is allowed: the output is o_proj's bias.  docs/layers/head-pruning.md */
+/* A predictor scores the heads, and each sample keeps the best (int)(num_heads * (1 - prune_ratio)) of them; the count
+ * is computed in double. Pruned heads are not computed: they have no projection, no attention and no part in o_proj. A
+ * ratio that keeps no head is allowed; the output is then the bias of o_proj.  docs/layers/head-pruning.md */
 typedef struct mha_head_pruning_options {
     size_t size;
     mha_dtype dtype;
@@ -333,9 +340,9 @@ typedef struct mha_head_pruning_options {
 MHA_API mha_status mha_head_pruning_create(mha_ctx *ctx, const mha_head_pruning_options *options, mha_variant **layer,
                                            mha_error *err);
 
-enum { MHA_HEAD_OPTIONS = 16 }; /* the most */
+enum { MHA_HEAD_OPTIONS = 16 }; /* maximum number of options */
 
-/* A predictor (two layers and a ReLU) chooses for each sample how many heads d_model is split into.
+/* A predictor (two linear layers and a ReLU) selects the number of heads that d_model is split into, per sample.
  * docs/layers/adaptive-heads.md */
 typedef struct mha_adaptive_heads_options {
     size_t size;
