@@ -1,4 +1,4 @@
-/* model_create.c - a new model: the tensors that its config asks for, drawn at random, and opened from memory. */
+/* model_create.c - creates a model: initializes the tensors of its config at random, and opens them from memory. */
 #include "mha/model_create.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -11,17 +11,18 @@
 #include <math.h>
 #include <string.h>
 
-static const double default_range = 0.02; /* transformers' initializer_range of every family here */
+static const double default_range = 0.02; /* transformers' initializer_range of every supported family */
 
-/* What is being made; a model keeps all of it as its own. */
+/* The data of a new model, which the model then owns. */
 typedef struct creation {
-    mha_named_tensor *list; /* [count] NULL while measuring */
+    mha_named_tensor *list; /* [count]; NULL while sizes are measured */
     int64_t count;
     double range; /* standard deviation of a matrix */
     mha_rng rng;
 } creation;
 
-/* Parts that a new checkpoint is saved without: tied ones have one name, and a pooler is for another task. */
+/* Returns false for parts that a new checkpoint is saved without: tied tensors are stored under one name, and a pooler
+ * belongs to another task. */
 static bool is_made(const mha__config *c, mha__role role)
 {
     if (role == MHA__POOLER) return false;
@@ -37,7 +38,7 @@ static void fill(float *x, int64_t count, float value)
         x[i] = value;
 }
 
-/* The numbers of one tensor. */
+/* Initializes one tensor. */
 static mha_status draw(creation *n, const mha__config *c, mha__role role, bool bias, const mha_named_tensor *t,
                        mha_error *err)
 {
@@ -72,7 +73,7 @@ static mha_status add(mha__arena *arena, creation *n, const mha__config *c, cons
     return draw(n, c, at->role, at->bias, &t, err);
 }
 
-/* Takes room for all tensors, and fills them where there is some. */
+/* Places all tensors in the arena, and initializes them if it has memory. */
 static mha_status walk(mha__arena *arena, creation *n, const mha__config *c, mha_error *err)
 {
     n->count = 0;
@@ -81,7 +82,7 @@ static mha_status walk(mha__arena *arena, creation *n, const mha__config *c, mha
     return MHA_OK;
 }
 
-/* Opening passes over a row that is not there; making one 0 cannot. */
+/* Checks the padding row. Opening a model ignores an invalid row, but here it would have to be set to 0. */
 static mha_status check_padding(const mha__config *c, mha_error *err)
 {
     if (c->padding >= -1 && c->padding < c->vocab) return MHA_OK;
@@ -100,7 +101,7 @@ static mha_status read_range(mha_ctx *ctx, const char *text, double *range, mha_
     return status;
 }
 
-/* The model's own memory: the list, then names and numbers. */
+/* Allocates the memory that the model owns: the list, then names and elements. */
 static mha_status make(mha_ctx *ctx, const char *text, mha__config *c, uint64_t seed, creation *n, void **own,
                        mha_error *err)
 {
@@ -117,7 +118,7 @@ static mha_status make(mha_ctx *ctx, const char *text, mha__config *c, uint64_t 
     return walk(&arena, n, c, err);
 }
 
-/* Weights in memory need no folder; one that is given has a tokenizer, or fails as that does. */
+/* Opens the model. Weights in memory need no folder; a given folder must have a valid tokenizer. */
 static mha_status open_made(mha_ctx *ctx, const char *folder, const char *text, const creation *n, mha_model **out,
                             mha_error *err)
 {

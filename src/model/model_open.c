@@ -1,8 +1,7 @@
-/* model_open.c - from a folder to a model.
+/* model_open.c - opens a model from a folder.
  *
- * Config first, then tokenizer and weights: each is checked against the config before anything is built from it. Dense
- * weights are packed layer by layer, so that only one layer's converted tensors exist at a time.
- */
+ * The config is read first, then tokenizer and weights, which are checked against the config before they are used.
+ * Dense weights are packed layer by layer, so that converted tensors exist for one layer at a time only. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -84,7 +83,7 @@ static mha_model_attention attention_of(const mha__config *c, int64_t layer)
                                  .head_option_count = a->choice.option_count};
 }
 
-/* Known once the tensors are. */
+/* Fills the per-layer information, which is known once the tensors are read. */
 static void fill_layers(mha_model *m)
 {
     const mha__config *c = &m->config;
@@ -112,7 +111,7 @@ static mha_status open_all(mha_model *m, const char *folder, const mha_model_opt
     fill_layers(m);
     m->info.parameters = m->outer.parameters;
     m->info.bytes = m->outer.bytes;
-    m->info.dtype = m->outer.dtype; /* words come first */
+    m->info.dtype = m->outer.dtype; /* the word embeddings are read first */
     m->info.logits = m->lm_head != NULL;
     return MHA_OK;
 }

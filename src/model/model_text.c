@@ -1,5 +1,4 @@
-/* model_text.c - one of a caller's texts becomes tokens; what is refused or cut off is said with the number of the
- * text. */
+/* model_text.c - tokenizes one of a caller's texts; errors and truncation warnings name the index of the text. */
 #include "model/model_text.h"
 
 #include "base/ctx.h"
@@ -14,7 +13,7 @@ static void warn_cut(const mha_model *model, const mha__text *text, int64_t all,
              (long long)mha_model_describe(model)->max_positions);
 }
 
-/* Tokens that a text may have; *asked says whether that is the caller's wish. */
+/* Returns the maximum number of tokens of a text; *asked tells whether the caller set this limit. */
 static int64_t most_tokens(const mha_model *model, int64_t max_tokens, bool *asked)
 {
     const int64_t most = mha_model_describe(model)->max_positions;

@@ -1,11 +1,11 @@
-/* original_heads.c - the numbers that heads had before any were removed or reordered: "mha.heads", read once. */
+/* original_heads.c - the head numbers before heads were removed or reordered: "mha.heads", read once. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "io/json/json.h"
 #include "model/model_struct.h"
 #include <string.h>
 
-/* The list was checked when the config was read. */
+/* The list was validated when the config was read. */
 static void read_numbers(mha_model *m, const mha__json *lists)
 {
     const int64_t heads = m->config.heads;

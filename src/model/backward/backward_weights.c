@@ -1,4 +1,4 @@
-/* backward_weights.c - dense weights of the layers, packed once for every way back. */
+/* backward_weights.c - dense weights of the layers, packed once for all backward passes. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "layer/linear/linear.h"
@@ -30,7 +30,7 @@ mha_status mha__grads_pack(mha_model_grads *g, mha_error *err)
     g->packed = mha__calloc(g->ctx, count, sizeof(mha_linear *));
     if (!g->packed) return mha__no_memory(err, count * sizeof(mha_linear *), "the weights of the backward pass");
     for (int64_t n = 0; n < (int64_t)count; n++) {
-        mha__weights weights = g->model->outer; /* its own converted tensors */
+        mha__weights weights = g->model->outer; /* a copy with its own list of converted tensors */
         weights.converted_count = 0;
         const mha__role role = (mha__role)(n % MHA__ROLES);
         const mha_status status = is_dense(role) ? pack(g, role, n / MHA__ROLES, &weights, err) : MHA_OK;

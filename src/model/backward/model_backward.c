@@ -1,5 +1,5 @@
-/* model_backward.c - from the gradient of the last states down to the embeddings. Each layer's weights are read where
- * the file is mapped, or, where they are no float32 there, converted for as long as the layer is worked on. */
+/* model_backward.c - backpropagates from the gradient of the last hidden states to the embeddings. The weights of a
+ * layer are read in the mapped file. Weights that are not float32 there are converted while the layer is processed. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
@@ -13,7 +13,7 @@
 typedef struct place {
     mha__role role;
     mha__slot *slot;
-    bool dense; /* its weight is read */
+    bool dense; /* the backward pass reads the weight */
 } place;
 
 static mha_status find_slots(const mha_model_grads *g, int64_t layer, mha__weights *weights, mha__block_slots *s,
@@ -44,7 +44,7 @@ static mha_status find_slots(const mha_model_grads *g, int64_t layer, mha__weigh
     return MHA_OK;
 }
 
-/* Calls back with what this layer's heads gave. */
+/* Calls on_context with the head outputs of this layer and their gradients. */
 static mha_status show(const mha_model_grads *g, int64_t layer, const mha__block_call *call,
                        const mha_model_gradient *wanted, const float *row_taylor, mha_error *err)
 {
@@ -60,13 +60,14 @@ static mha_status show(const mha_model_grads *g, int64_t layer, const mha__block
     return mha__fail(err, MHA_ERR_CANCELLED, "stopped by on_context at %lld", (long long)layer);
 }
 
-/* `row_taylor` [heads, rows] of any layer, or NULL. `ends`: in the attention of this layer. */
+/* `row_taylor` [heads, rows] has room for any layer, or is NULL. `ends`: the backward pass stops inside this layer's
+ * attention. */
 static mha_status layer_back(mha_model_grads *g, int64_t layer, const mha_model_gradient *wanted, float *row_taylor,
                              bool ends, mha_error *err)
 {
     mha__block_call call;
     mha__block_slots slots = {0};
-    mha__weights weights = g->model->outer; /* its own converted tensors */
+    mha__weights weights = g->model->outer; /* a copy with its own list of converted tensors */
     const int64_t length = g->batch.in.length, rows = g->batch.in.batch * length;
     const size_t bytes = (size_t)(rows * g->model->config.hidden) * sizeof(float);
     weights.converted_count = 0;
@@ -86,7 +87,7 @@ static mha_status layer_back(mha_model_grads *g, int64_t layer, const mha_model_
     return status;
 }
 
-/* ---- the ends ---- */
+/* ---- final norm and embeddings ---- */
 
 bool mha__grads_real(const mha_model_grads *g, int64_t row)
 {
@@ -108,8 +109,8 @@ static mha_status outer_norm_back(const mha_model_grads *g, mha__role role, cons
     return mha_norm_backward(g->ctx, norm, &gradient, err);
 }
 
-/* Adds to the gradient of the table of words, but for the row of padding, as nn.Embedding with a padding_idx does.
- * saved.dx is not read again: its rows of that token become zeros. */
+/* Adds to the gradient of the word embeddings, except for the row of the padding token, as nn.Embedding does with
+ * padding_idx. Overwrites the rows of that token in saved.dx with zeros; saved.dx is not read again. */
 static mha_status words_back(const mha_model_grads *g, int64_t rows, float *words, mha_error *err)
 {
     const mha__config *c = &g->model->config;
@@ -165,7 +166,7 @@ mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted,
     const size_t gates = (size_t)(c->layers * g->batch.sequences * c->heads) * sizeof *wanted->gates;
     const size_t taylor = (size_t)(c->heads * g->batch.in.batch * g->batch.in.length) * sizeof(float);
     const bool whole = mha__grads_parameters(g) && !g->attention_only;
-    const bool ends = !whole && !wanted->embeddings; /* in the first layer's attention */
+    const bool ends = !whole && !wanted->embeddings; /* the pass stops in the first layer's attention */
     MHA__TRY(mha__model_single_heads(m, wanted->gates ? "gradients" : wanted->on_context ? "contexts" : NULL, err));
     float *row_taylor = wanted->taylor ? mha__alloc(g->ctx, taylor) : NULL;
     if (wanted->taylor && !row_taylor) return mha__no_memory(err, taylor, "row_taylor");
@@ -177,9 +178,9 @@ mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted,
     return status == MHA_OK && !ends ? embed_back(g, wanted->embeddings, err) : status;
 }
 
-/* ---- a gradient of the caller's ---- */
+/* ---- gradients that the caller passes in ---- */
 
-/* saved.dx = the gradient of the last states, or zeros; rows of masked tokens are zeros in any case. */
+/* Sets saved.dx to the gradient of the last hidden states, or to zeros; rows of masked tokens are always zeros. */
 static void start(mha_model_grads *g, const float *last_hidden)
 {
     const int64_t rows = g->batch.in.batch * g->batch.in.length, width = g->model->config.hidden;
@@ -192,7 +193,7 @@ static void start(mha_model_grads *g, const float *last_hidden)
     }
 }
 
-/* dlogits of all real tokens, or of each sequence's last one. */
+/* Backpropagates dlogits of all real tokens, or of the last real token of each sequence. */
 static mha_status logits_back(mha_model_grads *g, const float *dlogits, bool last, mha_error *err)
 {
     const int64_t rows = g->batch.in.batch * g->batch.in.length;

@@ -5,7 +5,7 @@
 #include "base/struct_size.h"
 #include <string.h>
 
-/* ---- which parameters there are ---- */
+/* ---- list of parameters ---- */
 
 static int64_t *numbers_of(const mha_model_grads *g, mha__role role, int64_t layer)
 {
@@ -24,7 +24,7 @@ static void add_tensor(mha_model_grads *g, const mha_tensor *tensor)
     g->bytes += (size_t)tensor->elements * sizeof *g->gradients;
 }
 
-/* Counts parameters and bytes, and fills the list where there is one. */
+/* Counts the parameters and their bytes, and fills the list if it is allocated. */
 static void walk(mha_model_grads *g)
 {
     g->count = 0;
@@ -47,7 +47,7 @@ mha__slot mha__grads_slot(const mha_model_grads *g, mha__role role, int64_t laye
     return slot;
 }
 
-/* ---- object ---- */
+/* ---- creating and freeing ---- */
 
 static mha_status create_list(mha_model_grads *g, bool parameters, mha_error *err)
 {
@@ -55,7 +55,7 @@ static mha_status create_list(mha_model_grads *g, bool parameters, mha_error *er
     g->slots = mha__calloc(g->ctx, slots, sizeof *g->slots);
     if (!g->slots) return mha__no_memory(err, slots * sizeof *g->slots, "the list of gradients");
     for (size_t n = 0; n < slots; n++)
-        g->slots[n] = -1; /* also of places that no tensor can have */
+        g->slots[n] = -1; /* no gradient; some entries never have a tensor */
     walk(g);
     if (!parameters) {
         g->count = 0;
@@ -109,8 +109,8 @@ void mha_model_grads_free(mha_model_grads *grads)
     mha__free(grads->ctx, grads);
 }
 
-/* Calls that need more bit by bit are to find it there: pages that the kernel has to clear first are dear, and those
- * that nobody touches cost nothing. */
+/* The room is reserved once for calls whose need grows step by step: fresh pages are slow because the kernel clears
+ * them, and untouched pages cost nothing. */
 mha_status mha__grads_room(mha_model_grads *g, mha__room *room, size_t bytes, const char *what, mha_error *err)
 {
     const size_t half_more = room->bytes + room->bytes / 2, all = bytes > half_more ? bytes : half_more;
@@ -129,7 +129,7 @@ mha_status mha_model_grads_dropout(mha_model_grads *grads, const mha_model_dropo
     const double shares[] = {d.embedding, d.attention, d.residual};
     static const char *const names[] = {"embedding", "attention", "residual"};
     for (int n = 0; n < 3; n++)
-        if (!(shares[n] >= 0 && shares[n] < 1)) /* NaN is neither */
+        if (!(shares[n] >= 0 && shares[n] < 1)) /* also rejects NaN */
             return mha__fail(err, MHA_ERR_ARG, "mha_model_dropout: %s must be in [0, 1) (got %g)", names[n], shares[n]);
     grads->next_dropout = d;
     return MHA_OK;

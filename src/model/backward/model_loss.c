@@ -1,5 +1,5 @@
-/* model_loss.c - forward, the loss and back: cross entropy, and what a teacher adds. Only rows that count go through
- * the head of logits. */
+/* model_loss.c - forward pass, loss and backward pass: cross entropy, and the terms of a teacher. Only rows that count
+ * pass through the output head. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-/* The label that the token of a row is asked for, or MHA_IGNORE; `end` is the row behind its sequence. */
+/* Returns the label that the token of a row predicts, or MHA_IGNORE; `end` is one past the last row of its sequence. */
 static int32_t label_of(const mha_model_grads *g, const int32_t *labels, int64_t row, int64_t end)
 {
     const int64_t at = row + (g->model->config.family->causal ? 1 : 0);
@@ -17,13 +17,13 @@ static int32_t label_of(const mha_model_grads *g, const int32_t *labels, int64_t
     return mha__grads_real(g, at) ? g->batch.in.ids[at] : MHA_IGNORE;
 }
 
-/* True where an encoder's real tokens are all compared with a teacher's, as there are no labels. */
+/* Returns true if all real tokens of an encoder are compared with the teacher's because there are no labels. */
 static bool all_rows(const mha_model *m, const int32_t *labels)
 {
     return !labels && !m->config.family->causal;
 }
 
-/* Rows that go through the head of logits, and their labels; NULL: they are counted alone. */
+/* Selects the rows that pass through the output head, with their labels; if `rows` is NULL, only counts them. */
 static mha_status choose_rows(const mha_model_grads *g, const int32_t *labels, int64_t *rows, int32_t *chosen,
                               int64_t *count, mha_error *err)
 {
@@ -65,7 +65,7 @@ static mha_model_gradient wanted_of(const mha_model_loss_args *args)
 
 /* ---- one batch ---- */
 
-/* A loss on its way: what was asked for with defaults filled in, and what it is made of. */
+/* One computation of a loss: the options with defaults filled in, and the buffers. */
 typedef struct lesson {
     const mha_model_loss_args *args;
     mha_model_distill d;
@@ -76,14 +76,14 @@ typedef struct lesson {
     float *hidden;   /* [B L, E of the teacher] */
 } lesson;
 
-/* What a unit of a term weighs. */
+/* Returns the weight of one unit of a term. */
 static double share(const lesson *l, double weight, int64_t units)
 {
     if (weight == 0) return 0;
     return weight * (l->args->scale != 0 ? l->args->scale : 1 / (double)units);
 }
 
-/* A mean over nothing. */
+/* Returns true if a term is a mean over nothing. */
 static bool is_empty(const lesson *l)
 {
     return l->args->scale == 0 && ((mha__distill_logits(&l->d) && !l->units.labels) ||
@@ -105,7 +105,7 @@ static mha_status ask_teacher(const mha_model_grads *g, const mha_model_input *i
     return mha__teacher_run(args->teacher, input, l->hidden, err);
 }
 
-/* All terms, and their gradient in saved.dx: zeros where there is no loss. */
+/* Computes all terms, and their gradient in saved.dx; zeros if the loss is undefined. */
 static mha_status find_loss(mha_model_grads *g, const lesson *l, double *sum, mha_error *err)
 {
     const bool learn = !l->args->loss_only;

@@ -1,8 +1,8 @@
-/* pooler_logits_backward.c - from logits and pooler back to the last states, and the loss on the way.
+/* pooler_logits_backward.c - backpropagates from logits and pooler to the last hidden states, and computes the loss.
  *
- * Rows go through the head in chunks, so that only a chunk's logits exist. Products continue the chains of the sums
- * that they add to, so the cut changes no bit of them; the loss is a sum over chunks in order.
- */
+ * Rows pass through the output head in chunks, so that logits exist for one chunk only. Products continue the
+ * summation chains that they add to, so gradients are bitwise independent of the chunk size. The loss is summed over
+ * chunks in order. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
@@ -13,26 +13,26 @@
 #include "model/forward/pooler_logits.h"
 #include <string.h>
 
-#define CHUNK_NUMBERS (1 << 24) /* of logits: 64 MiB */
+#define CHUNK_NUMBERS (1 << 24) /* logits in a chunk: 64 MiB */
 
 /* Arrays of a chunk of rows. */
 typedef struct chunk {
     const mha_model_grads *g;
     int64_t rows;
-    float *x;       /* [rows, E] last states */
-    float *plain;   /* [rows, E] BERT: dense before its activation */
-    float *dense;   /* [rows, E] and after it */
-    float *input;   /* [rows, E] what the matrix reads: x, or the norm of `dense` */
+    float *x;       /* [rows, E] last hidden states */
+    float *plain;   /* [rows, E] BERT: output of dense before its activation */
+    float *dense;   /* [rows, E] the same after its activation */
+    float *input;   /* [rows, E] input of the output matrix: x, or the norm of `dense` */
     float *dinput;  /* [rows, E] */
     float *logits;  /* [rows, V] */
-    float *dlogits; /* [rows, V] the same memory where logits are read no more: not capped, and no teacher */
+    float *dlogits; /* [rows, V] aliases `logits` if these are not read again: uncapped and without a teacher */
     float *teacher_x, *teacher_room; /* [rows, E of the teacher] */
-    float *teacher;                  /* [rows, V] its logits */
-    void *left;                      /* of BERT's dense, where that rounds what it reads */
-    mha__slot head, first;           /* the matrix of logits, and BERT's dense */
+    float *teacher;                  /* [rows, V] the teacher's logits */
+    void *left;                      /* saved rounded input of BERT's dense, if it rounds its input */
+    mha__slot head, first;           /* gradients of the output matrix, and of BERT's dense */
 } chunk;
 
-/* All chunks of about the same size. */
+/* Divides the rows into chunks of about the same size. */
 static int64_t chunk_rows(const mha_model *m, int64_t count)
 {
     const int64_t most = mha__max64(16, CHUNK_NUMBERS / m->config.vocab);
@@ -59,7 +59,7 @@ static void lay_out(mha__arena *arena, const mha_model *m, const mha__teaching *
 
 /* ---- one chunk ---- */
 
-/* y = x W^T + b of a matrix that reads the width of the model, backwards. */
+/* Backpropagates through y = x W^T + b, where W reads the width of the model. */
 static mha_status dense_back(const mha_model_grads *g, const mha__slot *slot, int64_t rows, int64_t out, const float *x,
                              const float *dy, float *dx, mha_error *err)
 {
@@ -81,7 +81,7 @@ static mha_status dense_back(const mha_model_grads *g, const mha__slot *slot, in
     return mha__linear_backward(g->ctx, &grad, err);
 }
 
-/* Last states of the chosen rows, and what the matrix of logits reads. */
+/* Gathers the last hidden states of the selected rows, and computes the input of the output matrix. */
 static mha_status gather(const chunk *c, const int64_t *rows, mha_error *err)
 {
     const mha_model *m = c->g->model;
@@ -97,7 +97,7 @@ static mha_status gather(const chunk *c, const int64_t *rows, mha_error *err)
     return mha_norm_forward(c->g->ctx, &m->lm_norm, c->rows, width, c->dense, NULL, c->input, err);
 }
 
-/* dlogits of cross entropy; zeros where the labels weigh nothing. */
+/* Computes dlogits of the cross entropy; zeros if the labels have weight 0. */
 static mha_status learn_labels(const chunk *c, const mha__head_job *job, int64_t first, double *loss, mha_error *err)
 {
     const int64_t vocab = c->g->model->config.vocab;
@@ -117,7 +117,7 @@ static mha_status learn_labels(const chunk *c, const mha__head_job *job, int64_t
     return MHA_OK;
 }
 
-/* Adds to dlogits. */
+/* Adds the teacher's term to dlogits. */
 static mha_status learn_teacher(const chunk *c, const mha__head_job *job, int64_t first, double *loss, mha_error *err)
 {
     const mha__teaching *t = job->teaching;
@@ -135,7 +135,7 @@ static mha_status learn_teacher(const chunk *c, const mha__head_job *job, int64_
     return MHA_OK;
 }
 
-/* dlogits, from labels and teacher or from the caller. */
+/* Computes dlogits from labels and teacher, or copies the caller's. */
 static mha_status find_dlogits(const chunk *c, const mha__head_job *job, int64_t first, double *loss, mha_error *err)
 {
     const mha_model *m = c->g->model;
@@ -152,7 +152,7 @@ static mha_status find_dlogits(const chunk *c, const mha__head_job *job, int64_t
     return MHA_OK;
 }
 
-/* BERT's norm and dense: from dinput to the gradient of x, which takes the place of `dense`. */
+/* Backpropagates through BERT's norm and dense: from dinput to the gradient of x, which overwrites `dense`. */
 static mha_status transform_back(const chunk *c, mha_error *err)
 {
     const mha_model *m = c->g->model;
@@ -193,7 +193,7 @@ static mha_status run_chunk(const chunk *c, const mha__head_job *job, int64_t fi
 
 /* ---- all chunks ---- */
 
-/* Weights and gradients of the two matrices. A tied one is the table of words. */
+/* Finds weights and gradients of the two matrices. A tied output matrix is the word embeddings. */
 static mha_status find_slots(const mha_model_grads *g, mha__weights *weights, chunk *c, mha_error *err)
 {
     const mha__role role = g->model->config.tied ? MHA__WORDS : MHA__LM_HEAD;

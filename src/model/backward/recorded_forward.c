@@ -1,4 +1,5 @@
-/* recorded_forward.c - the forward pass of model_forward.c, leaving behind what the way back needs. */
+/* recorded_forward.c - the forward pass of model_forward.c, which also records the activations for the backward
+ * pass. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
@@ -9,7 +10,7 @@
 
 /* ---- plans ---- */
 
-/* Makes g->plan that of this layer: the last one as long as layers are alike. */
+/* Makes g->plan the plan of this layer. The previous plan is reused while layers have the same shape. */
 static mha_status plan_layer(mha_model_grads *g, int64_t layer, mha_error *err)
 {
     const mha_attn_layer *attn = mha__block_attn(g->model->block[layer]);
@@ -49,7 +50,7 @@ mha_status mha__grads_call(mha_model_grads *g, int64_t layer, float *dgates, mha
 
 /* ---- memory ---- */
 
-/* With recompute the traces lie one over the other: only one layer's is used at a time. */
+/* With recompute, the traces overlap: only the trace of one layer is used at a time. */
 static void take_traces(mha__arena *arena, mha_model_grads *g)
 {
     mha__saved_activations *k = &g->saved;
@@ -71,7 +72,7 @@ static void take_traces(mha__arena *arena, mha_model_grads *g)
     }
 }
 
-/* What does not depend on the heads of a layer comes first, and lies at the same place for all. */
+/* Arrays whose size does not depend on a layer's head count come first, and so lie at the same place for all layers. */
 static void take_scratch(mha__arena *arena, mha_model_grads *g, size_t space_bytes)
 {
     const mha_model *m = g->model;
@@ -108,7 +109,7 @@ static void lay_out(mha__arena *arena, mha_model_grads *g, size_t space_bytes)
 static mha_status find_space(mha_model_grads *g, size_t *bytes, mha_error *err)
 {
     *bytes = 0;
-    mha_attn_plan_free(g->plan); /* it was made for another batch */
+    mha_attn_plan_free(g->plan); /* the plan of another batch */
     g->plan = NULL;
     for (int64_t layer = 0; layer < g->model->config.layers; layer++) {
         MHA__TRY(plan_layer(g, layer, err));
@@ -117,10 +118,10 @@ static mha_status find_space(mha_model_grads *g, size_t *bytes, mha_error *err)
     return MHA_OK;
 }
 
-/* Room for this batch. */
+/* Allocates the arrays of this batch. */
 static mha_status allocate(mha_model_grads *g, mha_error *err)
 {
-    const int64_t some_lengths = 0; /* stands for an array that does not exist yet; it is not read */
+    const int64_t some_lengths = 0; /* placeholder for an array that is not allocated yet; not read */
     size_t space_bytes = 0;
     mha__arena arena = {0};
     mha__batch_describe(&g->batch, &some_lengths);
@@ -174,12 +175,12 @@ static mha_status run(mha_model_grads *g, mha_error *err)
     return MHA_OK;
 }
 
-/* Of each sequence's last real token. */
+/* Computes the logits of the last real token of each sequence. */
 static mha_status serve_last(const mha_model_grads *g, float *logits, mha_error *err)
 {
     const mha_model *m = g->model;
     const int64_t width = m->config.hidden;
-    float *last = g->saved.dx; /* not yet in use */
+    float *last = g->saved.dx; /* not in use yet */
     const float *input = last;
     for (int64_t b = 0; b < g->batch.sequences; b++)
         memcpy(last + b * width, g->saved.last + mha__batch_last(&g->batch, b) * width, (size_t)width * sizeof *last);
@@ -187,7 +188,7 @@ static mha_status serve_last(const mha_model_grads *g, float *logits, mha_error 
     return mha__head_logits(m, g->batch.sequences, input, logits, err);
 }
 
-/* What the caller wants to see, from the last states. */
+/* Computes the requested outputs from the last hidden states. */
 static mha_status serve(const mha_model_grads *g, const mha_model_output *out, mha_error *err)
 {
     const mha_model *m = g->model;

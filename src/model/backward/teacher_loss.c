@@ -1,5 +1,5 @@
-/* teacher_loss.c - what a model is compared with: the teacher's last states, and the terms of the loss that need no
- * logits. Sums are in double, rows in order. */
+/* teacher_loss.c - the comparison of a model with its teacher: the teacher's last hidden states, and the loss terms
+ * that need no logits. Sums are in double, in row order. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
@@ -27,7 +27,7 @@ static mha_status check_weights(const mha_model_distill *d, mha_error *err)
     return MHA_OK;
 }
 
-/* Two models whose answers can be laid one beside the other. */
+/* Checks that the outputs of the two models can be compared. */
 static mha_status check_pair(const mha_model *m, const mha_model *teacher, const mha_model_distill *d, mha_error *err)
 {
     const mha__config *own = &m->config, *other = &teacher->config;
@@ -71,7 +71,7 @@ mha_status mha__teacher_run(const mha_model *teacher, const mha_model_input *inp
     mha_model_input in;
     const mha_model_output output = {.size = sizeof output, .last_hidden = hidden};
     MHA__TRY(mha__options_read(&in, sizeof in, input, "mha_model_input", err));
-    in.gates = NULL; /* of the model's heads */
+    in.gates = NULL; /* they apply to the heads of the model, not of the teacher */
     return mha_model_forward(teacher, &in, &output, err);
 }
 
@@ -86,9 +86,9 @@ mha_status mha__teacher_logits(const mha__teaching *t, const int64_t *rows, int6
     return mha__head_logits(t->teacher, count, input, logits, err);
 }
 
-/* ---- states ---- */
+/* ---- hidden states ---- */
 
-/* Squared differences of all real tokens. */
+/* Sums the squared differences of the states of all real tokens. */
 static double compare_states(mha_model_grads *g, const mha__teaching *t, bool learn)
 {
     const int64_t rows = g->batch.in.batch * g->batch.in.length, width = g->model->config.hidden;
@@ -107,10 +107,10 @@ static double compare_states(mha_model_grads *g, const mha__teaching *t, bool le
     return scale * sum;
 }
 
-/* The rows of a text that its vector is the mean of. */
+/* The rows of a text whose mean is its embedding. */
 typedef struct text_rows {
     int64_t begin, end;
-    int64_t count; /* of those that are real, up to the end */
+    int64_t count; /* number of real tokens before `end` */
 } text_rows;
 
 static text_rows rows_of(const mha_model_grads *g, int64_t text, mha_pool pool)
@@ -127,7 +127,8 @@ static text_rows rows_of(const mha_model_grads *g, int64_t text, mha_pool pool)
     return t;
 }
 
-/* The vector of a text, as text_embedding.c pools and scales it. Returns its length before. */
+/* Computes the embedding of a text, pooled and normalized as in text_embedding.c. Returns its norm before
+ * normalization. */
 static double vector_of(const mha_model_grads *g, const text_rows *t, const float *hidden, double *v)
 {
     const int64_t width = g->model->config.hidden;
@@ -146,8 +147,8 @@ static double vector_of(const mha_model_grads *g, const text_rows *t, const floa
     return length;
 }
 
-/* 1 - cosine of two vectors of length 1, as half the square of their difference: exactly 0 for those that are alike.
- * `v` becomes the difference. */
+/* Returns 1 - cosine of two unit-norm vectors, as half the squared norm of their difference: this is exactly 0 for
+ * equal vectors. `v` becomes the difference. */
 static double apart(int64_t width, const double *u, double *v, double *along)
 {
     double square = 0;

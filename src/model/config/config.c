@@ -1,8 +1,7 @@
-/* config.c - the only place that doubts config.json.
+/* config.c - reads config.json, and is the only place that validates it.
  *
- * A family's table says which keys there are, what each must hold and what its absence means; unknown keys are ignored,
- * also those that name code. Both spellings of transformers (4.x and 5.x) go through the same table.
- */
+ * The table of a family lists the keys, their valid values and their defaults. Unknown keys are ignored, including
+ * keys that name code to execute. The spellings of transformers 4.x and 5.x use the same table. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -57,7 +56,7 @@ static mha_status not_built(const mha__json_obj *o, const char *key, const char 
                      o->where ? "." : "", key, mha__json_show(&(mha__quoted){0}, mha__json_get(o->json, key)), built);
 }
 
-/* Keys with one value that is built. */
+/* Checks keys for which only one value is supported. */
 static mha_status check_only(const mha__json_obj *root, const mha__config_key *key, mha_error *err)
 {
     const char *text = key->text;
@@ -81,7 +80,8 @@ static mha_status check_only(const mha__json_obj *root, const mha__config_key *k
     }
 }
 
-/* The vocabulary is known. A row outside of it is kept as it is: checkpoints that run are opened whatever they say. */
+/* Reads the index of a row of the vocabulary, whose size is known. An index outside of it is kept: transformers opens
+ * such checkpoints too. */
 static mha_status read_row(const mha__json_obj *root, const mha__config_key *key, int64_t vocab, int64_t *row,
                            mha_error *err)
 {
@@ -110,7 +110,7 @@ static mha_status read_key(const mha__json_obj *root, const mha__config_key *key
         return mha__json_int(root, key->key, MHA__OPTIONAL, 0, key->max, field, err);
     case MHA__KEY_ROW:
         return read_row(root, key, config->vocab, field, err);
-    case MHA__KEY_POSITIVE: /* it is used as a float */
+    case MHA__KEY_POSITIVE: /* the value is used as a float */
     case MHA__KEY_POSITIVE_OR_OFF:
         *(double *)field = initial;
         return mha__json_number(root, key->key, MHA__OPTIONAL, FLT_MIN, FLT_MAX, field, err);
@@ -124,7 +124,7 @@ static mha_status read_key(const mha__json_obj *root, const mha__config_key *key
     }
 }
 
-/* ---- the whole ---- */
+/* ---- the whole config ---- */
 
 static mha_status find_family(const mha__json_obj *root, const mha__family **family, mha_error *err)
 {
@@ -138,7 +138,7 @@ static mha_status find_family(const mha__json_obj *root, const mha__family **fam
                      mha__quote(&(mha__quoted){0}, type, strlen(type)), names);
 }
 
-/* What follows from the keys, and must fit together. */
+/* Derives the remaining fields from the keys, and checks that they are consistent. */
 static mha_status derive(const mha__json_obj *root, mha__config *c, mha_error *err)
 {
     if (!c->kv_heads) c->kv_heads = c->heads;
@@ -179,7 +179,7 @@ mha__layer_widths mha__config_widths(const mha__config *c, int64_t layer)
     return w;
 }
 
-/* A key under the name that the file has for it. */
+/* Finds a key under the name that the file uses for it. */
 static mha_status find_key(const mha__json_obj *root, const mha__family *family, const mha__config_key *key,
                            mha__config_key *found, mha_error *err)
 {

@@ -1,4 +1,5 @@
-/* config_eos.c - which tokens end a text: generation_config.json, else config.json, else the family's default. */
+/* config_eos.c - the tokens that end a text: from generation_config.json, else config.json, else the family's
+ * default. */
 #include "base/error.h"
 #include "io/files/input_file.h"
 #include "model/config/config_layers.h"
@@ -7,16 +8,16 @@
 #define FILE_NAME "generation_config.json"
 #define KEY "eos_token_id"
 
-/* False if it is no token. */
+/* Returns false if the value is not a token. */
 static bool add(const mha__json *value, mha__config *c)
 {
     const int64_t id = mha__json_as_int(value);
     if (!mha__json_is(value, MHA__JSON_INTEGER) || id < 0 || id > INT32_MAX) return false;
-    if (id < c->vocab) c->eos[c->eos_count++] = (int32_t)id; /* others are never chosen */
+    if (id < c->vocab) c->eos[c->eos_count++] = (int32_t)id; /* ids outside the vocabulary are never generated */
     return true;
 }
 
-/* True if the file says anything of it. */
+/* Reads the key; *found tells whether it exists. */
 static mha_status take(const mha__json_obj *o, mha__config *c, bool *found, mha_error *err)
 {
     const mha__json *value = mha__json_get(o->json, KEY);

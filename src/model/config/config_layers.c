@@ -29,7 +29,7 @@ static mha_status read_kind(const mha__json_obj *rope, mha_rope_kind *kind, mha_
 {
     const char *name = "default";
     *kind = MHA_ROPE_DEFAULT;
-    MHA__TRY(mha__json_string(rope, "type", MHA__OPTIONAL, &name, NULL, err)); /* the older key */
+    MHA__TRY(mha__json_string(rope, "type", MHA__OPTIONAL, &name, NULL, err)); /* the older spelling */
     MHA__TRY(mha__json_string(rope, "rope_type", MHA__OPTIONAL, &name, NULL, err));
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(kinds[i].name, name) == 0) {
@@ -60,14 +60,15 @@ static mha_status read_list(const mha__json_obj *rope, const char *key, int64_t 
     return MHA_OK;
 }
 
-/* Yarn and longrope have another factor where none is given: max_positions / original_positions. */
+/* Reads the factor. For yarn and longrope it defaults to max_positions / original_positions. */
 static mha_status read_factor(const mha__json_obj *rope, mha_rope_options *o, mha_error *err)
 {
     const mha__need need = o->kind >= MHA_ROPE_YARN ? MHA__OPTIONAL : MHA__REQUIRED;
     return mha__json_number(rope, "factor", need, 1, FLT_MAX, &o->factor, err);
 }
 
-/* LLaMA 3 scales between two wavelengths. 0 stands for absence, and for 1 and 4 then. */
+/* Checks the frequency factors of LLaMA 3, which scales between two wavelengths. 0 stands for absence, which means 1
+ * and 4. */
 static mha_status check_band(const mha__json_obj *rope, const mha_rope_options *o, mha_error *err)
 {
     const double low = o->low_freq != 0 ? o->low_freq : 1, high = o->high_freq != 0 ? o->high_freq : 4;
@@ -76,7 +77,7 @@ static mha_status check_band(const mha__json_obj *rope, const mha_rope_options *
                      rope->file, rope->where, high, low);
 }
 
-/* The numbers of one kind of scaling. */
+/* Reads the parameters of one kind of scaling. */
 static mha_status read_scaling(const mha__json_obj *root, const mha__json_obj *rope, mha__config *c, mha_error *err)
 {
     static const char *const original = "original_max_position_embeddings";
@@ -85,7 +86,8 @@ static mha_status read_scaling(const mha__json_obj *root, const mha__json_obj *r
     o->max_positions = o->original_positions = c->max_positions;
     MHA__TRY(read_factor(rope, o, err));
     MHA__TRY(mha__json_dim(rope, original, MHA__OPTIONAL, MHA__DIM, &o->original_positions, err));
-    MHA__TRY(mha__json_dim(root, original, MHA__OPTIONAL, MHA__DIM, &o->original_positions, err)); /* goes first */
+    MHA__TRY(mha__json_dim(root, original, MHA__OPTIONAL, MHA__DIM, &o->original_positions, err)); /* takes
+                                                                                                      precedence */
     MHA__TRY(positive(rope, "low_freq_factor", &o->low_freq, err));
     MHA__TRY(positive(rope, "high_freq_factor", &o->high_freq, err));
     MHA__TRY(check_band(rope, o, err));
@@ -123,7 +125,7 @@ mha_status mha__config_rope(const mha__json_obj *root, mha__config *c, mha_error
                          root->file);
     if (mha__json_has(root, "rope_parameters"))
         MHA__TRY(mha__json_object(root, "rope_parameters", MHA__OPTIONAL, &rope, err));
-    if (!rope.json) rope = *root; /* 4.x without scaling: theta stands at the top level */
+    if (!rope.json) rope = *root; /* 4.x without scaling: rope_theta is a top-level key */
     if (mha__json_has(&rope, "full_attention") || mha__json_has(&rope, "sliding_attention"))
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s for each kind of layer are not built", root->file,
                          rope.where);
@@ -142,7 +144,7 @@ mha_status mha__config_rope(const mha__json_obj *root, mha__config *c, mha_error
                          "%s: a head is %lld wide (head_dim, or hidden_size / num_attention_heads); rotation turns "
                          "pairs",
                          root->file, (long long)c->head_dim);
-    c->rope.rotary_dim = c->head_dim; /* unscaled, transformers does not look at the factor in these families */
+    c->rope.rotary_dim = c->head_dim; /* transformers ignores the factor of unscaled rotation in these families */
     if (c->rope.kind != MHA_ROPE_DEFAULT) MHA__TRY(read_scaling(root, &rope, c, err));
     if (mha_rope_frequencies(&c->rope, 1, f, &gain, &why) == MHA_OK) return MHA_OK;
     return mha__fail(err, MHA_ERR_FORMAT, "%s: rotary embedding: %s", root->file, why.message);
@@ -157,7 +159,7 @@ static mha_status refuse_head(const mha__json_obj *root, int64_t layer, const mh
                      place->index, want, mha__json_show(&(mha__quoted){0}, place->value));
 }
 
-/* A list of different heads. */
+/* Reads a list of distinct heads in any order. */
 static mha_status read_any_order(const mha__json_obj *root, const mha__json *list, int64_t layer, mha__config *c,
                                  mha_error *err)
 {
@@ -175,8 +177,8 @@ static mha_status read_any_order(const mha__json_obj *root, const mha__json *lis
     return MHA_OK;
 }
 
-/* One layer's list: ascending, and whole groups, as the operator gives every key head the same number of queries.
- * Groups of "mha.kv_heads" are of the heads as they stand in the list, which may be in any order then. */
+/* Reads the list of one layer: ascending, and in whole groups, because the operator gives every key head the same
+ * number of queries. With "mha.kv_heads", groups follow the order of the list, which may then be arbitrary. */
 static mha_status read_heads(const mha__json_obj *root, const mha__json *list, int64_t layer, mha__config *c,
                              mha_error *err)
 {
@@ -200,7 +202,7 @@ static mha_status read_heads(const mha__json_obj *root, const mha__json *list, i
     return MHA_OK;
 }
 
-/* "keys" or "values" of mha.kv_heads: a number, or a list of one for each layer. */
+/* Reads "keys" or "values" of mha.kv_heads: a number, or a list with one number per layer. */
 static mha_status read_counts(const mha__json_obj *shared, const char *key, const mha__config *c, int32_t *counts,
                               mha_error *err)
 {
@@ -238,8 +240,8 @@ static mha_status read_shared(const mha__json_obj *root, mha__config *c, mha_err
     return MHA_OK;
 }
 
-/* Where all layers of a pruned model are alike, num_attention_heads says how many heads are left, and this key how many
- * there were. */
+/* If all layers of a pruned model have the same shape, num_attention_heads is the number of remaining heads, and this
+ * key the original number. */
 static mha_status read_original(const mha__json_obj *root, mha__config *c, mha_error *err)
 {
     static const char *const key = "mha.original_heads";

@@ -1,5 +1,5 @@
-/* config_mha_keys.c - keys of config.json that are this project's own: which parts a layer has, and how its attention
- * differs from the family's. */
+/* config_mha_keys.c - the keys of config.json that are specific to this project: the parts of each layer, and how its
+ * attention differs from the family's. */
 #include "base/error.h"
 #include "io/json/json.h"
 #include "model/config/config_layers.h"
@@ -50,7 +50,7 @@ mha_status mha__config_known(const mha__json_obj *o, const char *const *keys, co
     return MHA_OK;
 }
 
-/* A number > 0, or null for 0; absence changes nothing. */
+/* Reads a number > 0, or null as 0; an absent key leaves *value unchanged. */
 static mha_status read_or_off(const mha__json_obj *entry, const char *key, double *value, mha_error *err)
 {
     if (mha__json_is(mha__json_get(entry->json, key), MHA__JSON_NULL)) *value = 0;

@@ -1,5 +1,5 @@
-/* config_selection.c - heads that a layer chooses for each text: the entries "moe_heads", "head_pruning" and
- * "adaptive_heads" of "mha.attention", with the names that variants.h has for them. */
+/* config_selection.c - layers that select heads for each text: the entries "moe_heads", "head_pruning" and
+ * "adaptive_heads" of "mha.attention", with the names of variants.h. */
 #include "base/error.h"
 #include "base/size.h"
 #include "model/config/config_layers.h"
@@ -22,7 +22,7 @@ static mha_status refuse_decoder(const mha__json_obj *entry, const char *key, co
 static mha_status read_selection(const mha__json_obj *o, mha__layer_choice *c, mha_error *err)
 {
     static const char *const selections[] = {"hard", "soft", "straight_through", NULL};
-    int selection = MHA_SELECTION_SOFT; /* the published form never learns whom to choose */
+    int selection = MHA_SELECTION_SOFT; /* the published form (hard) has no gradient to train the selector */
     MHA__TRY(mha__json_choice(o, "selection", MHA__OPTIONAL, selections, "\"hard\", \"soft\" or \"straight_through\"",
                               &selection, err));
     c->selection = (mha_selection)selection;
@@ -52,7 +52,7 @@ static mha_status read_pruning(const mha__json_obj *o, int64_t heads, mha__layer
     return read_selection(o, c, err);
 }
 
-/* Numbers of heads that cut the columns of all heads into equal ones. */
+/* Reads head counts that divide the total width of all heads evenly. */
 static mha_status read_options(const mha__json_obj *o, int64_t columns, mha__layer_choice *c, mha_error *err)
 {
     static const char *const keys[] = {"head_options", "predictor_width", "selection", NULL};
@@ -87,7 +87,7 @@ static mha_status read_one(const mha__json_obj *o, int64_t heads, int64_t head_d
     return read_options(o, heads * head_dim, choice, err);
 }
 
-/* Heads whose number changes are only cuts through columns. */
+/* Rejects per-head settings with adaptive_heads: if the head count varies, heads are only slices of the columns. */
 static mha_status check_split(const mha__json_obj *entry, const mha__config *c, int64_t layer, mha_error *err)
 {
     const mha__layer_attention *a = &c->attention[layer];

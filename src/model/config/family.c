@@ -1,8 +1,8 @@
-/* family.c - the families of checkpoints: one table each.
+/* family.c - the model families: one table each.
  *
- * To add a family: its keys, its parts, a row in `families`. Defaults are those of transformers for a missing key.
- * Tensors that no table names are ignored: heads for training (cls.*), and buffers such as embeddings.position_ids.
- */
+ * To add a family, add its keys, its parts, and a row in `families`. Defaults are those of transformers for a missing
+ * key. Tensors that no table names are ignored: pre-training heads (cls.*), and buffers such as
+ * embeddings.position_ids. */
 #include "model/config/family.h"
 #include "io/input_limits.h"
 #include <stdio.h>
@@ -84,7 +84,7 @@ static const mha__config_key gpt2_keys[] = {
     {"pruned_heads", MHA__KEY_ONLY_EMPTY, 0, 0, 0, NULL},
 };
 
-/* The names that the other families have for these keys; transformers takes both. */
+/* Alternative names of these keys, from the other families; transformers accepts both. */
 static const char *const gpt2_aliases[][2] = {
     {"n_embd", "hidden_size"},
     {"n_layer", "num_hidden_layers"},
@@ -110,9 +110,9 @@ static const mha__part gpt2_parts[MHA__ROLES] = {
     [MHA__MLP_NORM] = {"ln_2", MHA__PART_NORM, FIELD(hidden), 0, false, 0},
 };
 
-/* ---- LLaMA and its relatives: pre-norm decoders, RMSNorm, rotation, SwiGLU ---- */
+/* ---- LLaMA and related families: pre-norm decoders, RMSNorm, rotation, SwiGLU ---- */
 
-/* Biases are read where transformers looks at their key; Mistral and Qwen2 do not. */
+/* Bias keys are read in the families where transformers reads them; Mistral and Qwen2 ignore them. */
 static const mha__config_key llama_common[] = {
     {"vocab_size", MHA__KEY_DIM, FIELD(vocab), 0, MHA__DIM, NULL},
     {"hidden_size", MHA__KEY_DIM, FIELD(hidden), 0, MHA__DIM, NULL},
@@ -164,7 +164,9 @@ static const mha__config_key gemma2_keys[] = {
     {"num_key_value_heads", MHA__KEY_DIM_OR_OFF, FIELD(kv_heads), 4, MHA__HEADS, NULL},
     {"pad_token_id", MHA__KEY_ROW, FIELD(padding), 0, MHA__DIM, NULL},
     {"head_dim", MHA__KEY_DIM_OR_OFF, FIELD(head_dim), 256, MHA__DIM, NULL},
-    {"hidden_activation", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "gelu_pytorch_tanh"}, /* not hidden_act */
+    {"hidden_activation", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "gelu_pytorch_tanh"}, /* Gemma reads this key
+                                                                                                 instead of
+                                                                                                 hidden_act */
     {"use_bidirectional_attention", MHA__KEY_ONLY_FALSE, 0, 0, 0, NULL},
     {"attention_bias", MHA__KEY_BOOL, FIELD(attn_bias), 0, 0, NULL},
     {"query_pre_attn_scalar", MHA__KEY_POSITIVE, FIELD(query_scalar), 256, 0, NULL},
@@ -176,7 +178,7 @@ static const mha__config_key gemma2_keys[] = {
 
 static const char *const llama_prefixes[] = {"model.", "", NULL};
 
-/* What all of them have: `norm` is their kind of norm, `qkv` and `o` say whether these have biases. */
+/* The common parts: `norm` is the kind of norm, `qkv` and `o` say whether these projections have biases. */
 #define LLAMA_PARTS(norm, qkv, o)                                                                                    \
     [MHA__WORDS] = {"embed_tokens", MHA__PART_TABLE, FIELD(vocab), FIELD(hidden), false, 0},                         \
     [MHA__FINAL_NORM] = {"norm", norm, FIELD(hidden), 0, false, 0}, [MHA__LM_HEAD] = {"/lm_head",   MHA__PART_TABLE, \
@@ -216,7 +218,7 @@ static const mha__part gemma2_parts[MHA__ROLES] = {
     [MHA__MLP_OUT_NORM] = {"post_feedforward_layernorm", MHA__PART_RMS_1, FIELD(hidden), 0, false, 0},
 };
 
-/* ---- all of them ---- */
+/* ---- list of families ---- */
 
 #define LLAMA_LIKE                                                                                               \
     .common = llama_common, .common_count = COUNT(llama_common), .prefixes = llama_prefixes, .layer = "layers.", \

@@ -1,11 +1,12 @@
-/* alibi_slopes.c - slopes of ALiBi (Press et al. 2022), by the number that a head had in the whole model: removing or
- * reordering heads changes nobody else's. */
+/* alibi_slopes.c - slopes of ALiBi (Press et al. 2022), by the head number in the unpruned model: removing or
+ * reordering heads does not change the slopes of the others. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "model/model_struct.h"
 #include <math.h>
 
-/* 2^(-8 (h + 1) / H) where H is a power of two; else those of the power below, and every other one of the next. */
+/* Returns 2^(-8 (h + 1) / H) if H is a power of two; else the slopes of the power of two below H, followed by every
+ * second slope of the next power. */
 static double slope_of(int64_t head, int64_t heads)
 {
     int64_t power = 1;

@@ -1,8 +1,7 @@
-/* batch.c - token ids, checked, and on their way into the first layer.
+/* batch.c - checks token ids and prepares the input of the first layer.
  *
- * Padding at the end of a sequence becomes a length; any other mask becomes the operator's keep mask, which says the
- * same with the same bits.
- */
+ * Padding at the end of a sequence becomes a length; any other mask becomes the operator's keep mask, with bitwise
+ * identical results. */
 #include "model/forward/batch.h"
 #include "base/error.h"
 #include "base/struct_size.h"
@@ -20,7 +19,7 @@ static int64_t leading_ones(const uint8_t *mask, int64_t n)
     return length;
 }
 
-/* No one follows a zero in any row. */
+/* Returns true if no row of the mask has a one after a zero. */
 static bool is_right_padded(const mha_model_input *in)
 {
     for (int64_t b = 0; in->mask && b < in->batch; b++) {
@@ -31,14 +30,14 @@ static bool is_right_padded(const mha_model_input *in)
     return true;
 }
 
-/* Tokens that the cache holds of sequence b of the call. */
+/* Returns the number of cached tokens of sequence b of the call. */
 static int64_t past_of(const mha__batch *p, int64_t b)
 {
     if (!p->in.cache) return 0;
     return mha_model_cache_length(p->in.cache, p->in.batch == 1 ? p->in.sequence : b);
 }
 
-/* Every sequence must have room for its new tokens, so that no layer is the first to notice. */
+/* Checks that every sequence has room for its new tokens, so that no layer fails after others have stored theirs. */
 static mha_status check_cache(const mha_model *m, const mha__batch *p, int64_t most, mha_error *err)
 {
     const mha_model_cache *c = p->in.cache;
@@ -62,7 +61,7 @@ static mha_status check_cache(const mha_model *m, const mha__batch *p, int64_t m
     return MHA_OK;
 }
 
-/* Packed sequences become one row of tokens. */
+/* Concatenates packed sequences into one row of tokens. */
 static mha_status read_starts(mha__batch *p, int64_t most, mha_error *err)
 {
     const int64_t *starts = p->in.starts;
@@ -84,7 +83,7 @@ static mha_status read_starts(mha__batch *p, int64_t most, mha_error *err)
     return MHA_OK;
 }
 
-/* Where the pass begins. */
+/* Checks the hidden states and the layer that the pass starts from. */
 static mha_status check_hidden(const mha_model *m, const mha_model_input *in, mha_error *err)
 {
     if (!in->hidden && in->first_layer != 0)
@@ -106,7 +105,8 @@ static mha_status check_hidden(const mha_model *m, const mha_model_input *in, mh
     return MHA_OK;
 }
 
-/* A model without a table of types has one type, 0, which is what tokenizers give to every token of a text. */
+/* Checks the token types. A model without a type table has one type, 0, which tokenizers assign to every token of a
+ * text. */
 static mha_status check_types(const mha_model *m, const mha_model_input *in, mha_error *err)
 {
     for (int64_t i = 0; in->type_ids && !in->hidden && !m->types.weight && i < in->batch * in->length; i++)
@@ -208,7 +208,8 @@ static void fill_positions(mha__batch *p)
         const int64_t past = past_of(p, b);
         p->lengths[b] = p->in.mask ? leading_ones(p->in.mask + b * L, L) : L;
         for (int64_t i = 0; i < L; i++) {
-            const int64_t next = p->in.cache && i >= p->lengths[b] ? 0 : past + i; /* padding may lie beyond the last */
+            const int64_t next = p->in.cache && i >= p->lengths[b] ? 0 : past + i; /* padding may exceed the last
+                                                                                      position */
             p->positions[b * L + i] = p->in.positions ? p->in.positions[b * L + i] : (int32_t)next;
         }
     }
@@ -217,7 +218,8 @@ static void fill_positions(mha__batch *p)
             p->positions[i] = (int32_t)(i - p->in.starts[n]);
 }
 
-/* Each sequence for itself: what stretches with the length stretches with its own. */
+/* Computes the angles of each sequence separately: rotation that depends on the length uses the length of that
+ * sequence. */
 static mha_status fill_angles(const mha_model *m, const mha__batch *p, mha_error *err)
 {
     const int64_t L = p->in.length, pairs = m->config.rope.rotary_dim / 2;
@@ -240,7 +242,7 @@ mha_status mha__batch_fill(const mha_model *m, mha__batch *batch, mha_error *err
     return fill_angles(m, batch, err);
 }
 
-/* Added in the order of transformers. */
+/* The embeddings are added in the order of transformers, for bitwise identical sums. */
 mha_status mha__batch_embed(const mha_model *m, const mha__batch *p, float *x, mha_error *err)
 {
     const int64_t rows = p->in.batch * p->in.length, width = m->config.hidden;

@@ -1,5 +1,5 @@
-/* batch.h - a batch of token ids on its way into the first layer: checked, with positions, lengths and angles. Shared
- * by the forward pass and by the one that is gone back through. */
+/* batch.h - a validated batch of token ids, with positions, lengths and angles. Shared by the plain forward pass and
+ * the one that is recorded for the backward pass. */
 #ifndef MHA_MODEL_FORWARD_BATCH_H
 #define MHA_MODEL_FORWARD_BATCH_H
 
@@ -7,37 +7,37 @@
 #include "model/model_struct.h"
 
 typedef struct mha__batch {
-    mha_model_input in;    /* of packed sequences: batch 1, length that of all */
-    int64_t sequences;     /* B, as the caller counts them */
-    mha_layer_input layer; /* what every block is given */
-    bool right_padded;     /* each row of the mask is ones, then zeros */
+    mha_model_input in;    /* with packed sequences: batch is 1, length the total */
+    int64_t sequences;     /* B, as in the caller's input */
+    mha_layer_input layer; /* input of every block */
+    bool right_padded;     /* each row of the mask is ones followed by zeros */
     int32_t *positions;    /* [B L] */
-    int64_t *turns;        /* [L] those of one sequence, for rotation */
-    int32_t *zeros;        /* [B L] token types when there are none */
+    int64_t *turns;        /* [L] positions of one sequence, for rotation */
+    int32_t *zeros;        /* [B L] token types if the caller gives none */
     int64_t *lengths;      /* [B] */
     float *cos, *sin;      /* [B L, rotary_dim / 2] */
 } mha__batch;
 
-/* Takes the caller's struct and checks everything but the ids. */
+/* Copies the caller's struct and checks everything except the ids. */
 mha_status mha__batch_read(const mha_model *m, mha__batch *batch, const mha_model_input *input, mha_error *err);
-/* Places the arrays. */
+/* Places the arrays in the arena. */
 void mha__batch_lay_out(mha__arena *arena, const mha_model *m, mha__batch *batch);
-/* Fills batch->layer. Before there is memory, `lengths` only says that there will be some. */
+/* Fills batch->layer. Before memory is allocated, `lengths` is a placeholder that only marks the array as present. */
 void mha__batch_describe(mha__batch *batch, const int64_t *lengths);
-/* Turns batch->layer to one of the layers: its cache, gates, fills and context. */
+/* Sets batch->layer to a layer: its cache, gates, fills and context. */
 void mha__batch_turn(mha__batch *batch, const mha_model *m, int64_t layer);
 /* Fills the arrays. */
 mha_status mha__batch_fill(const mha_model *m, mha__batch *batch, mha_error *err);
 
-/* x [B L, E]: words, types and positions, scaled where the family scales. What the norm behind them reads, or the
- * first layer. Checks the ids. */
+/* Computes x [B L, E]: the sum of word, type and position embeddings, scaled if the family scales. x is the input of
+ * the embedding norm, or of the first layer if there is none. Checks the ids. */
 mha_status mha__batch_embed(const mha_model *m, const mha__batch *batch, float *x, mha_error *err);
 
-/* Rows of one map of probabilities, and its keys (model.h). */
+/* Rows of one attention map, and its keys (model.h). */
 int64_t mha__batch_map_rows(const mha__batch *batch);
 int64_t mha__batch_map_keys(const mha__batch *batch);
 
-/* The row of a sequence's first token, and of its last real one; the first if there is none. */
+/* The row of a sequence's first token, and of its last real token; the first if it has no real token. */
 int64_t mha__batch_first(const mha__batch *batch, int64_t b);
 int64_t mha__batch_last(const mha__batch *batch, int64_t b);
 

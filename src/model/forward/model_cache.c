@@ -1,5 +1,4 @@
-/* model_cache.c - the keys and values that a decoder keeps: one cache of the operator for each layer, all moved
- * together. */
+/* model_cache.c - the KV cache of a decoder: one cache of the operator per layer, all updated together. */
 #include "model/forward/model_cache.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -10,7 +9,8 @@
 static mha_status create_layers(mha_model_cache *c, const mha_model_cache_options *o, mha_error *err)
 {
     const mha__config *config = &c->model->config;
-    const int64_t page = o->page_size ? o->page_size : 128; /* one more for each: of a shared one there is a copy */
+    const int64_t page = o->page_size ? o->page_size : 128; /* one more page per sequence: writing to a shared page
+                                                               copies it */
     for (int64_t layer = 0; layer < config->layers; layer++) {
         const mha_cache_desc desc = {.size = sizeof desc,
                                      .batch = c->batch,
@@ -29,7 +29,7 @@ static mha_status check_options(const mha_model *model, mha_model_cache_options 
 {
     if (!model->info.causal)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s is an encoder: it has no cache", model->info.family);
-    /* mha_cache_create would take f64, but no layer has numbers for it */
+    /* mha_cache_create accepts f64, but no layer has f64 keys and values */
     if (o->dtype && o->dtype != MHA_F32 && o->dtype != MHA_BF16 && o->dtype != MHA_F16 && o->dtype != MHA_Q8_0)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_options: dtype is %s, not f32, bf16, f16 or q8_0",
                          mha_dtype_name(o->dtype));
@@ -100,8 +100,8 @@ mha_status mha_model_cache_clear(mha_model_cache *cache, int64_t sequence, mha_e
     return MHA_OK;
 }
 
-/* What all layers can do or none: a window may have given pages back in some of them. The first that refuses leaves the
- * layers before it changed, so those with windows are asked first. */
+/* Truncates all layers or none. A window may have freed pages of some layers, which then cannot be truncated that far.
+ * The first failure leaves the earlier layers truncated, so layers with windows are tried first. */
 mha_status mha_model_cache_truncate(mha_model_cache *cache, int64_t sequence, int64_t length, mha_error *err)
 {
     if (!cache) return mha__fail(err, MHA_ERR_ARG, "cache must not be NULL");

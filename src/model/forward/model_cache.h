@@ -1,4 +1,4 @@
-/* model_cache.h - inside of a model's cache. */
+/* model_cache.h - internals of a model's cache. */
 #ifndef MHA_MODEL_FORWARD_MODEL_CACHE_H
 #define MHA_MODEL_FORWARD_MODEL_CACHE_H
 
@@ -7,8 +7,8 @@
 struct mha_model_cache {
     mha_ctx *ctx;
     const mha_model *model;
-    int64_t batch, tokens; /* sequences, and room for each */
-    mha_cache *layer[];    /* [layers], of equal lengths */
+    int64_t batch, tokens; /* number of sequences, and capacity of each */
+    mha_cache *layer[];    /* [layers], all of the same length */
 };
 
 #endif

@@ -1,6 +1,6 @@
-/* model_forward.c - a batch of token ids through the whole model.
+/* model_forward.c - runs a batch of token ids through the whole model.
  *
- * One arena holds everything that the pass needs; blocks change x in place. */
+ * One arena holds all arrays of the pass; blocks update x in place. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
@@ -11,18 +11,18 @@
 #include "model/forward/selected_heads.h"
 #include <string.h>
 
-/* One forward call: checked structs and the arrays of the arena. */
+/* One forward call: validated structs and the arrays of the arena. */
 typedef struct pass {
     mha__batch batch;
     mha_model_output out;
     mha__taps taps;
     float *x;            /* [B L, E]; the caller's last_hidden, or from the arena */
-    float *first;        /* [B, E] one row of each sequence: the pooler's first, or the last for logits */
-    float *final;        /* [rows, E] what the head of logits reads, where x is not that */
+    float *first;        /* [B, E] one row per sequence: the first for the pooler, or the last for logits */
+    float *final;        /* [rows, E] input of the output matrix, if it is not x */
     void *block;         /* the blocks' workspace */
-    mha_attn_plan *plan; /* of the layer `planned` and all that are alike */
+    mha_attn_plan *plan; /* of the layer `planned` and of all layers with the same shape */
     const mha_attn_layer *planned;
-    int64_t planned_maps; /* heads of it that are shown */
+    int64_t planned_maps; /* number of its heads whose maps are requested */
 } pass;
 
 /* ---- memory ---- */
@@ -40,8 +40,8 @@ static void lay_out(mha__arena *arena, const mha_model *m, pass *p, size_t block
     p->block = mha__take(arena, 1, block_bytes);
 }
 
-/* Turns the pass to this layer, and makes p->plan the operator's plan for it: the last one as long as layers are alike
- * and show as many heads, so one for most models. */
+/* Sets the pass to this layer, and makes p->plan its operator plan. The previous plan is reused while layers have the
+ * same shape and the same number of requested maps, so most models need one plan. */
 static mha_status turn(const mha_model *m, pass *p, int64_t layer, mha_error *err)
 {
     const mha_attn_layer *attn = mha__block_attn(m->block[layer]);
@@ -82,7 +82,7 @@ static mha_status logits(const mha_model *m, const pass *p, mha_error *err)
     return p->out.last_logits ? mha__head_logits(m, p->batch.sequences, p->first, p->out.last_logits, err) : MHA_OK;
 }
 
-/* x of the first layer that runs. */
+/* Computes the input x of the first layer that runs. */
 static mha_status enter(const mha_model *m, const pass *p, mha_error *err)
 {
     const int64_t rows = p->batch.in.batch * p->batch.in.length, width = m->config.hidden;
@@ -94,7 +94,7 @@ static mha_status enter(const mha_model *m, const pass *p, mha_error *err)
     return m->embed_norm.weight ? mha_norm_forward(m->ctx, &m->embed_norm, rows, width, p->x, NULL, p->x, err) : MHA_OK;
 }
 
-/* Whether nothing is asked for that lies behind the last layer's attention. */
+/* Returns true if no requested output comes after the attention of the last layer. */
 static bool ends_at_attention(const mha_model_output *out)
 {
     return (out->on_attention || out->on_rows || out->on_stats) && !out->on_activations && !out->on_hidden &&
@@ -128,7 +128,7 @@ static mha_status run(const mha_model *m, pass *p, mha_error *err)
     return out->logits || out->last_logits ? logits(m, p, err) : MHA_OK;
 }
 
-/* Lays out the arena of the pass, in one allocation. */
+/* Places the arrays of the pass in one allocation. */
 static mha_status allocate(const mha_model *m, pass *p, void **memory, mha_error *err)
 {
     size_t bytes = 0;
@@ -148,7 +148,7 @@ static mha_status allocate(const mha_model *m, pass *p, void **memory, mha_error
 mha_status mha_model_forward(const mha_model *model, const mha_model_input *input, const mha_model_output *output,
                              mha_error *err)
 {
-    const int64_t some_lengths = 0; /* it stands for an array that does not exist yet, and is not read */
+    const int64_t some_lengths = 0; /* placeholder for an array that is not allocated yet; not read */
     pass p = {0};
     void *memory = NULL;
     if (!model) return mha__fail(err, MHA_ERR_ARG, "mha_model_forward: model must not be NULL");

@@ -1,4 +1,5 @@
-/* observers.c - see observers.h. One layer's maps, statistics and activations at a time, in memory of the pass. */
+/* observers.c - see observers.h. Maps, statistics and activations are held for one layer at a time, in memory of the
+ * pass. */
 #include "model/forward/observers.h"
 #include "base/error.h"
 #include <string.h>
@@ -8,7 +9,7 @@ mha_status mha__taps_stopped(mha_error *err, const char *callback, int64_t entry
     return mha__fail(err, MHA_ERR_CANCELLED, "stopped by %s at %lld", callback, (long long)entry);
 }
 
-/* Whether the lists of heads and rows are of something. */
+/* Returns true if an output uses the lists of heads and rows. */
 static bool shows_maps(const mha_model_output *out)
 {
     return out->on_attention || out->on_rows;
@@ -16,7 +17,7 @@ static bool shows_maps(const mha_model_output *out)
 
 /* ---- the list of heads ---- */
 
-/* The part of the list that is of this layer. */
+/* Finds the entries of the list that belong to this layer. */
 static void find_heads(mha__taps *t, const mha_model *m, int64_t layer)
 {
     const mha_model_output *out = t->out;
@@ -101,7 +102,7 @@ mha_status mha__taps_read(const mha_model *m, const mha__batch *batch, const mha
 
 /* ---- memory ---- */
 
-/* Numbers of [a, b, c], each of `bytes`. */
+/* Takes [a, b, c] elements of `bytes` bytes each from the arena. */
 static void *take(mha__arena *arena, int64_t a, int64_t b, int64_t c, size_t bytes)
 {
     size_t all = 0;
@@ -187,7 +188,7 @@ void mha__taps_turn(mha__taps *taps, const mha_model *m, mha__batch *batch, int6
     for (int64_t n = 0; taps->heads && n < taps->count; n++)
         taps->heads[taps->first + n] = out->map_heads[taps->first + n].head;
     if (!taps->probs) return;
-    if (batch->in.starts || out->map_rows) /* nothing is written beyond a short sequence */
+    if (batch->in.starts || out->map_rows) /* elements beyond a shorter sequence are not written */
         memset(taps->probs, 0,
                (size_t)(batch->sequences * taps->count * taps->rows * taps->keys) * sizeof *taps->probs);
 }

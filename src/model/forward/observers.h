@@ -1,5 +1,5 @@
-/* observers.h - what a pass shows of its attention: maps of chosen heads, statistics of rows and keys, activations
- * (model.h). */
+/* observers.h - outputs of a pass from inside its attention: maps of selected heads, statistics of rows and keys,
+ * activations (model.h). */
 #ifndef MHA_MODEL_FORWARD_OBSERVERS_H
 #define MHA_MODEL_FORWARD_OBSERVERS_H
 
@@ -8,29 +8,31 @@
 typedef struct mha__taps {
     const mha_model_output *out;
     int64_t rows, keys;                /* of one map */
-    int64_t most;                      /* heads that any layer shows */
-    int64_t first, count;              /* of the list: the heads of the layer at hand; without a list all of them */
+    int64_t most;                      /* maximum number of observed heads in a layer */
+    int64_t first, count;              /* range in the list: the heads of the current layer; without a list, all
+                                          heads */
     float *probs;                      /* [sequences, heads, rows, keys] */
-    int32_t *heads;                    /* [map_count] those of the list, as the operator reads them */
-    mha_attn_stats stats;              /* contiguous, so of any number of heads that a layer has */
+    int32_t *heads;                    /* [map_count] the heads in the list, in the type of the operator */
+    mha_attn_stats stats;              /* contiguous, so valid for any head count of a layer */
     mha_layer_activations activations; /* likewise */
-    mha_attn_visitor visitor;          /* hands rows on to out->on_rows, with the layer */
+    mha_attn_visitor visitor;          /* forwards rows to out->on_rows, with the layer */
     int64_t layer;
-    float some_probs; /* these stand for arrays that do not exist yet, and are not touched */
+    float some_probs; /* placeholders for arrays that are not allocated yet; not accessed */
     int32_t some_heads;
 } mha__taps;
 
-/* Checks the list of heads. `out` stays where it is as long as the taps are used. */
+/* Checks the list of heads. `out` must outlive the taps. */
 mha_status mha__taps_read(const mha_model *m, const mha__batch *batch, const mha_model_output *out, mha__taps *taps,
                           mha_error *err);
 void mha__taps_lay_out(mha__arena *arena, const mha_model *m, const mha__batch *batch, mha__taps *taps);
-/* Turns batch->layer to what is wanted of this layer; before there is memory, only which things these are. */
+/* Sets the requested outputs of batch->layer for this layer; before memory is allocated, only which ones are
+ * requested. */
 void mha__taps_turn(mha__taps *taps, const mha_model *m, mha__batch *batch, int64_t layer);
-/* Calls back with what the layer has filled. */
+/* Passes the arrays that the layer has filled to the callbacks. */
 mha_status mha__taps_show(const mha__taps *taps, const mha_model *m, const mha__batch *batch, int64_t layer,
                           mha_error *err);
 
-/* MHA_ERR_CANCELLED: that callback stopped the pass. */
+/* Returns MHA_ERR_CANCELLED with a message that names the callback that stopped the pass. */
 mha_status mha__taps_stopped(mha_error *err, const char *callback, int64_t entry);
 
 #endif

@@ -1,11 +1,11 @@
-/* selected_heads.h - which heads each sequence has computed: what layers that choose heads report, as the rows of
+/* selected_heads.h - the heads that were computed for each sequence: the selections of the layers, as rows of
  * mha_model_output.kept. */
 #ifndef MHA_MODEL_FORWARD_SELECTED_HEADS_H
 #define MHA_MODEL_FORWARD_SELECTED_HEADS_H
 
 #include "model/forward/batch.h"
 
-/* Lets a layer that chooses heads write to its rows of kept [layers, B, H]; NULL: not wanted. */
+/* Points a layer that selects heads to its rows of kept [layers, B, H]; NULL = not requested. */
 void mha__selected_heads_begin(const mha_model *m, mha__batch *batch, int64_t layer, uint8_t *kept);
 /* Fills the rows of `kept` after the layer has run. */
 void mha__selected_heads_report(const mha_model *m, const mha__batch *batch, int64_t layer, uint8_t *kept);

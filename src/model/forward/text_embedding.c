@@ -1,8 +1,7 @@
-/* text_embedding.c - one vector per text.
+/* text_embedding.c - computes one vector per text.
  *
- * Texts are read WINDOW at a time and run in batches, one behind another, so that no padding is computed. Neighbours do
- * not change a vector: rows and sums depend on its own tokens alone.
- */
+ * Texts are read WINDOW at a time and run in packed batches, so that no padding is computed. The vector of a text does
+ * not depend on the other texts: rows and sums only depend on its own tokens. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
@@ -13,7 +12,7 @@
 #include <string.h>
 
 #define WINDOW 256        /* texts in memory at a time */
-#define BATCH_TOKENS 2048 /* or one longer text: what a layer reads and writes stays near the caches */
+#define BATCH_TOKENS 2048 /* or one longer text; keeps the activations of a layer close to the size of the caches */
 
 /* ---- pooling ---- */
 
@@ -27,7 +26,7 @@ static void mean(const float *hidden, int64_t length, int64_t width, float *out)
     }
 }
 
-/* To length 1; a zero vector stays zero, as in torch.nn.functional.normalize. */
+/* Scales v to unit norm; a zero vector stays zero, as in torch.nn.functional.normalize. */
 static void normalize(float *v, int64_t width)
 {
     double square = 0;
@@ -55,7 +54,7 @@ typedef struct buffers {
     float *hidden;
 } buffers;
 
-/* How many texts from the first on share a batch: at least one. */
+/* Returns how many texts, from the first on, fit in one batch: at least one. */
 static int64_t batch_size(mha_encoding *const *tokens, int64_t count)
 {
     int64_t n = 1, total = tokens[0]->count;
@@ -89,7 +88,7 @@ static mha_status run_batch(const mha_model *m, const mha_embed_options *o, mha_
 typedef struct embedding {
     const mha_model *model;
     mha_embed_options options;
-    int64_t total; /* texts of the whole call */
+    int64_t total; /* number of texts in the whole call */
     float *out;
     mha_encoding *tokens[WINDOW];
     buffers buffers;
@@ -138,7 +137,7 @@ static embedding *lay_out(mha__arena *arena, const mha_model *m, buffers *b)
     return e;
 }
 
-/* One allocation for the object and the buffers of the largest batch. */
+/* Allocates the object and the buffers of the largest batch in one block. */
 static embedding *create(const mha_model *m, mha_error *err)
 {
     mha__arena arena = {0};

@@ -1,4 +1,4 @@
-/* token_scores.c - the probability of each token of a text, given those before it. */
+/* token_scores.c - the probability of each token of a text, given the preceding tokens. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -7,9 +7,9 @@
 #include "model/forward/model_cache.h"
 #include <math.h>
 
-enum { PIECE = 64 }; /* tokens whose logits are held at once */
+enum { PIECE = 64 }; /* tokens whose logits are in memory at a time */
 
-/* log p of `id` under the softmax of one row of logits. */
+/* Returns log p of `id` under the softmax of one row of logits. */
 static double log_prob(const mha__kernels *kernels, const float *logits, int64_t vocab, int32_t id)
 {
     float top;

@@ -1,9 +1,10 @@
-/* generate.c - several prompts, some of them at once: each slot of the cache works on one prompt, and when that ends
- * the next one takes the slot. A prompt is read by itself; then all slots advance by a token together.
+/* generate.c - continues several prompts, some of them at once. Each slot of the cache runs one prompt; when that
+ * prompt ends, the next one takes the slot. A prompt is prefilled by itself; then all slots advance together by one
+ * token.
  *
- * A slot that has ended keeps its keys. A prompt that begins like what some slot holds takes that beginning over,
- * which has the bits of reading it: a row of the cache depends on the tokens up to it alone.
- */
+ * The slot of a finished prompt keeps its keys. A prompt that shares a prefix with the tokens of a slot reuses the
+ * cached prefix. This is bitwise identical to prefilling it, because a row of the cache only depends on the tokens up
+ * to it. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -11,7 +12,7 @@
 #include "model/generate/generation.h"
 #include <string.h>
 
-/* Tokens that are read at once, so that memory does not grow with the prompt, and from which sharing pays. */
+/* Tokens per prefill call, so that memory does not grow with the prompt; and the minimum length of a shared prefix. */
 enum { PIECE = 512, SHARE_LEAST = 16 };
 
 /* ---- one token ---- */
@@ -23,7 +24,7 @@ static bool is_eos(const mha__generation *g, int64_t id)
     return false;
 }
 
-/* Hands out what is certain of the slot's text; true when the caller wants no more. */
+/* Passes the final text of the slot to the callback; returns true if the callback stops the prompt. */
 static bool hand_out(const mha__generation *g, const mha__slot *s)
 {
     return g->o.on_text && s->writer.sure > 0 &&
@@ -43,7 +44,7 @@ static mha_status end(mha__generation *g, mha__slot *s, mha_ending why, mha_erro
     return MHA_OK;
 }
 
-/* Tells of the slot's new token, and ends its prompt when it was the last. */
+/* Reports the slot's new token, and ends the prompt if it was the last. */
 static mha_status tell(mha__generation *g, mha__slot *s, int32_t id, mha_error *err)
 {
     const bool eos = is_eos(g, id), full = g->lengths[s->prompt] == g->o.max_new;
@@ -66,14 +67,14 @@ mha_status mha__generation_advance(mha__generation *g, mha__slot *s, float *logi
     return tell(g, s, (int32_t)id, err);
 }
 
-/* ---- reading a prompt ---- */
+/* ---- prefill ---- */
 
 bool mha__turns_with_length(const mha_model *m)
 {
     return m->config.rope.kind == MHA_ROPE_DYNAMIC || m->config.rope.kind == MHA_ROPE_LONGROPE;
 }
 
-/* How many tokens of the prompt a slot's cache begins with. */
+/* Returns the length of the prompt's common prefix with the cache of a slot. */
 static int64_t alike(const mha__generation *g, const mha__slot *s, const mha_prompt *p)
 {
     const int64_t most = mha__min64(mha_model_cache_length(g->cache, s - g->slot), p->count - 1);
@@ -83,8 +84,9 @@ static int64_t alike(const mha__generation *g, const mha__slot *s, const mha_pro
     return n;
 }
 
-/* Fills the cache of slot `to` with as much of the prompt as some slot holds, and returns how much that is; at least
- * the last token is left to read. A slot with a window may no longer have it all. */
+/* Fills the cache of slot `to` with the longest cached prefix of the prompt in any slot, and returns its length. At
+ * least the last token is left to prefill, since its logits are needed. A slot with a window may have freed part of
+ * the prefix; then nothing is shared. */
 static int64_t share(mha__generation *g, int64_t to, const mha_prompt *p)
 {
     int64_t most = 0, from = to;
@@ -101,7 +103,7 @@ static int64_t share(mha__generation *g, int64_t to, const mha_prompt *p)
     return 0;
 }
 
-/* Reads the slot's prompt from its token `at` on; the logits of the last one are in g->logits. */
+/* Prefills the slot's prompt from token `at` on; g->logits gets the logits of the last token. */
 static mha_status read_prompt(mha__generation *g, int64_t n, int64_t at, mha_error *err)
 {
     const mha__slot *s = &g->slot[n];
@@ -118,7 +120,7 @@ static mha_status read_prompt(mha__generation *g, int64_t n, int64_t at, mha_err
     return MHA_OK;
 }
 
-/* Gives an idle slot the next prompt, and that its first token. */
+/* Assigns the next prompt to an idle slot, and generates its first token. */
 static mha_status begin(mha__generation *g, int64_t n, mha_error *err)
 {
     mha__slot *s = &g->slot[n];
@@ -136,7 +138,7 @@ static mha_status begin(mha__generation *g, int64_t n, mha_error *err)
 
 /* ---- the loop ---- */
 
-/* Without a cache: each slot's whole sequence again. */
+/* Without a cache, runs the whole sequence of each slot again. */
 static mha_status step_again(mha__generation *g, mha_error *err)
 {
     for (int64_t n = 0; n < g->slots; n++) {

@@ -1,4 +1,4 @@
-/* generate_setup.c - what mha_model_generate is asked for, checked, and the memory that it takes. */
+/* generate_setup.c - checks the options of mha_model_generate and allocates its memory. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -92,7 +92,8 @@ mha_status mha__generation_check(mha__generation *g, mha_error *err)
 
 /* ---- memory ---- */
 
-/* Guesses must be forgotten again: a window may have given back what the rows before them see. */
+/* Returns true if speculation is possible. Rejected guesses are truncated from the cache, but a window may have freed
+ * keys that the rows before them attend to. */
 static bool may_guess(const mha__generation *g)
 {
     const mha__config *c = &g->model->config;

@@ -1,14 +1,14 @@
-/* generate_step.c - one pass for all prompts at work. With lookup a prompt may get several tokens of it: guesses go
- * through the model with the last token, and as long as the token that is chosen is the one that was guessed, the next
- * row of logits is what would have come. The rest is taken out of the cache again.
- */
+/* generate_step.c - one forward pass for all active prompts. With lookup (speculative decoding), the pass may include
+ * guessed tokens after the last token of a prompt. While the sampled token equals the guess, the next row of logits is
+ * valid. Wrong guesses are truncated from the cache. */
 #include "base/error.h"
 #include "base/size.h"
 #include "model/generate/generation.h"
 #include <string.h>
 
-/* Writes guesses behind the ids, at most `most`: what followed the last three tokens (or two) when they came before.
- * Text that repeats itself within fewer tokens than that is guessed on and on. Returns how many. */
+/* Writes up to `most` guesses after the ids: the tokens that followed an earlier occurrence of the last three (or
+ * two) tokens. If that occurrence overlaps the end of the text, the repetition is continued. Returns the number of
+ * guesses. */
 static int64_t guess(mha__slot *s, int64_t most)
 {
     for (int64_t n = 3; n >= 2; n--) {
@@ -23,7 +23,7 @@ static int64_t guess(mha__slot *s, int64_t most)
     return 0;
 }
 
-/* Tokens of the slot's row: its last one and guesses, as far as max_new leaves room; 0 for an idle slot. */
+/* Returns the length of the slot's row: its last token and guesses, limited by max_new; 0 for an idle slot. */
 static int64_t row_length(const mha__generation *g, mha__slot *s)
 {
     if (s->prompt < 0) return 0;
@@ -31,7 +31,7 @@ static int64_t row_length(const mha__generation *g, mha__slot *s)
     return 1 + guess(s, mha__min64(left, s->ahead));
 }
 
-/* Fills step and mask with rows of equal lengths; *all is true when nothing is masked. */
+/* Fills step and mask with rows of equal length; *all is true if nothing is masked. */
 static int64_t fill_rows(mha__generation *g, bool *all)
 {
     int64_t most = 1;
@@ -52,7 +52,7 @@ static int64_t fill_rows(mha__generation *g, bool *all)
     return most;
 }
 
-/* Chooses from row after row of logits until a guess was wrong, and forgets the wrong ones. */
+/* Samples from one row of logits after the other until a guess is wrong, and truncates the wrong guesses. */
 static mha_status take_row(mha__generation *g, mha__slot *s, float *logits, mha_error *err)
 {
     const int64_t guesses = s->row - 1, begin = s->length;

@@ -1,4 +1,4 @@
-/* next_token.c - the next token of a prompt, from its logits. */
+/* next_token.c - selects the next token of a prompt from its logits. */
 #include "base/error.h"
 #include "model/generate/generation.h"
 #include "model/generate/sampling.h"
@@ -13,7 +13,7 @@ static int64_t greatest(const float *x, int64_t n)
     return best;
 }
 
-/* Draws as torch.multinomial does from the softmax; *id comes in as the likeliest token. */
+/* Samples from the softmax as torch.multinomial does; *id must hold the most likely token on entry. */
 static mha_status draw(mha__generation *g, mha__slot *s, const float *logits, int64_t *id, mha_error *err)
 {
     const int64_t vocab = g->model->config.vocab;

@@ -1,5 +1,4 @@
-/* sampling.c - from logits to the logits that may be drawn from: penalties and filters, as transformers applies
- * them. */
+/* sampling.c - applies penalties and filters to logits before sampling, as transformers does. */
 #include "model/generate/sampling.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -36,7 +35,7 @@ mha_status mha__sampling_check(const mha_sampling *s, mha_error *err)
 
 /* ---- penalties ---- */
 
-/* Once for each distinct token: `seen` has a byte for each token of the vocabulary. */
+/* Applies the penalty once per distinct token: `seen` has one byte per token of the vocabulary. */
 static void penalize(double penalty, const int32_t *ids, int64_t count, int64_t vocab, uint8_t *seen, float *logits)
 {
     memset(seen, 0, (size_t)vocab);
@@ -48,7 +47,7 @@ static void penalize(double penalty, const int32_t *ids, int64_t count, int64_t 
     }
 }
 
-/* The last n - 1 tokens followed by `x` must not have come before. */
+/* Masks every token x for which the last n - 1 tokens followed by x have occurred before. */
 static void forbid_repeats(int64_t n, const int32_t *ids, int64_t count, float *logits)
 {
     const int32_t *end = ids + count - (n - 1);
@@ -56,15 +55,15 @@ static void forbid_repeats(int64_t n, const int32_t *ids, int64_t count, float *
         if (memcmp(ids + i, end, (size_t)(n - 1) * sizeof *ids) == 0) logits[ids[i + n - 1]] = -INFINITY;
 }
 
-/* ---- filters: which bound must a logit reach? Only as many are put in order as are kept: a few of 100,000 ---- */
+/* ---- filters: the threshold of a logit. Only the kept logits are sorted: a few of 100,000 ---- */
 
-/* The finite logits: a heap of those not taken yet, the greatest first; behind it those taken, the greatest last. */
+/* The finite logits: a max-heap of the remaining ones, followed by the extracted ones in ascending order. */
 typedef struct ranking {
     float *x;
     int64_t n, taken;
 } ranking;
 
-/* Moves heap[at] down to its place: no entry is smaller than 2 at + 1 and 2 at + 2. */
+/* Sifts heap[at] down: afterwards no entry is smaller than its children, 2 at + 1 and 2 at + 2. */
 static void sink(float *heap, int64_t n, int64_t at)
 {
     const float x = heap[at];
@@ -86,7 +85,7 @@ static ranking rank(const float *logits, int64_t vocab, float *memory)
     return r;
 }
 
-/* The logit with k greater ones (or equal ones before it); k < n. */
+/* Returns the logit of rank k (0 = greatest); k < n. */
 static float nth(ranking *r, int64_t k)
 {
     while (r->taken <= k) {
@@ -99,7 +98,8 @@ static float nth(ranking *r, int64_t k)
     return r->x[r->n - 1 - k];
 }
 
-/* How many of the n greatest (all, or n that are taken) make the smallest set that reaches p of their probability. */
+/* Returns how many of the n greatest logits (all, or n already extracted) are needed to reach the fraction p of their
+ * total probability. */
 static int64_t count_top_p(double p, ranking *r, int64_t n)
 {
     const double top = (double)nth(r, 0);

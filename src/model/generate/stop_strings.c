@@ -1,17 +1,16 @@
-/* stop_strings.c - text on its way out: what might be the beginning of a stop string is kept back until that is
- * decided.
+/* stop_strings.c - stop strings in streamed text: text that may be the beginning of a stop string is held back until
+ * that is decided.
  *
- * Text is looked at byte by byte, so where it ends does not depend on how tokens cut it: at the stop string that is
- * complete first, and at the longest of those that are complete together. Stop strings are whole characters, so cuts
- * fall between characters.
- */
+ * Text is matched byte by byte, so the result does not depend on token boundaries. Text ends at the stop string that
+ * is complete first; if several are complete at the same byte, the longest counts. Stop strings are whole characters,
+ * so the text is cut between characters. */
 #include "model/generate/stop_strings.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
 #include <string.h>
 
-/* Length of the longest stop string that text[0 .. end) ends with; 0 = none. */
+/* Returns the length of the longest stop string that text[0 .. end) ends with; 0 = none. */
 static size_t stop_at(const mha__writer *w, size_t end)
 {
     size_t longest = 0;
@@ -22,7 +21,7 @@ static size_t stop_at(const mha__writer *w, size_t end)
     return longest;
 }
 
-/* Length of the longest end of the text that begins a stop string. */
+/* Returns the length of the longest suffix of the text that is a prefix of a stop string. */
 static size_t doubtful(const mha__writer *w)
 {
     size_t longest = 0;
@@ -37,7 +36,7 @@ static size_t doubtful(const mha__writer *w)
 static void forget_handed_out(mha__writer *w)
 {
     w->bytes -= w->sure;
-    if (w->bytes > 0) memmove(w->text, w->text + w->sure, w->bytes); /* there may be no memory yet */
+    if (w->bytes > 0) memmove(w->text, w->text + w->sure, w->bytes); /* memory may not be allocated yet */
     w->sure = 0;
 }
 

@@ -1,29 +1,29 @@
-/* stop_strings.h - the new text of one prompt as its tokens come, up to the string that ends it. */
+/* stop_strings.h - the text of one prompt, generated token by token until a stop string ends it. */
 #ifndef MHA_MODEL_GENERATE_STOP_STRINGS_H
 #define MHA_MODEL_GENERATE_STOP_STRINGS_H
 
 #include "mha/generate.h"
 #include <stdbool.h>
 
-/* Zeroed, it is ready for mha__writer_begin, and mha__writer_free takes it as it is. */
+/* A zeroed writer is valid input for mha__writer_begin and mha__writer_free. */
 typedef struct mha__writer {
     mha_ctx *ctx;
     const mha_tokenizer *tokenizer;
     const char *const *stop; /* [stop_count] */
     int64_t stop_count;
     mha_text_stream *stream;
-    char *text;        /* [room] what was not handed out yet, after what was last */
-    size_t room, sure; /* bytes of `text` that may be handed out: until the next call */
-    size_t bytes;      /* in it */
-    bool stopped;      /* a stop string was met */
+    char *text;        /* [room] text that has not been passed on, after the text passed on last */
+    size_t room, sure; /* sure: bytes of `text` that are final, valid until the next call */
+    size_t bytes;      /* length of `text` */
+    bool stopped;      /* a stop string was found */
 } mha__writer;
 
-/* Starts a text that continues the prompt's; may be called again. */
+/* Starts a text that continues the prompt's text; may be called again. */
 mha_status mha__writer_begin(mha__writer *w, const mha_prompt *prompt, mha_error *err);
-/* Takes the next token. text[0 .. sure) is certain afterwards. An id without a token (a model may have more rows than
- * the tokenizer) has no text. */
+/* Appends the next token. text[0 .. sure) is final afterwards. An id without a token has no text (a model may have
+ * more rows than its tokenizer). */
 mha_status mha__writer_put(mha__writer *w, int32_t id, mha_error *err);
-/* After the last token: what was kept back becomes certain. */
+/* Ends the text after the last token: text that was held back becomes final. */
 mha_status mha__writer_end(mha__writer *w, mha_error *err);
 void mha__writer_free(mha__writer *w);
 

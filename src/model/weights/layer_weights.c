@@ -1,5 +1,5 @@
-/* layer_weights.c - the blocks of a model: what the family's tables and the tensors of a layer make of one, and the
- * same block packed again once its tensors have changed. */
+/* layer_weights.c - builds the blocks of a model from the family's tables and the tensors of a layer, and packs a
+ * block again after its tensors have changed. */
 #include "base/error.h"
 #include "layer/repack.h"
 #include "model/model_struct.h"
@@ -76,10 +76,10 @@ static mha_block_options block_of(const mha_model *m, int64_t layer, const mha_m
     };
 }
 
-/* The parts of a layer; converted tensors stay with `weights`. */
+/* Finds the parts of a layer; converted tensors are kept in `weights`. */
 static mha_status take_parts(mha__weights *weights, int64_t layer, mha_matrix *part, mha_error *err)
 {
-    weights->converted_count = 0; /* the same file and prefix, its own converted tensors */
+    weights->converted_count = 0; /* the copy has the same file and prefix, but its own converted tensors */
     for (int role = MHA__FIRST_OF_LAYER; role < MHA__ROLES; role++)
         MHA__TRY(mha__weights_part(weights, role, layer, &part[role], err));
     return MHA_OK;

@@ -1,4 +1,5 @@
-/* model_save.c - a model into a folder: config, weights, tokenizer, checked by opening it before it gets its name. */
+/* model_save.c - saves a model to a folder: config, weights, tokenizer. The folder is opened as a check before it gets
+ * its name. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
@@ -13,8 +14,8 @@
 
 #define WEIGHTS "model.safetensors"
 
-/* Files that a checkpoint may have, so that a folder of them may be replaced. The first stand beside config and
- * weights, and go with them. */
+/* Files that a checkpoint may contain, so that a folder of them may be replaced. The first are stored next to config
+ * and weights, and are copied with them. */
 enum { COMPANIONS = 10 };
 const char *const mha__model_files[] = {"tokenizer.json",
                                         "tokenizer_config.json",
@@ -49,7 +50,8 @@ static const char *config_name(mha_dtype dtype)
     return dtype == MHA_F32 ? "float32" : dtype == MHA_BF16 ? "bfloat16" : "float16";
 }
 
-/* The text with its key of the storage type changed, in either spelling, or added; others keep order and value. */
+/* Changes the key of the storage type in the text, in either spelling, or adds it; other keys keep their order and
+ * value. */
 static mha_status change_dtype(mha_ctx *ctx, const char *text, mha_dtype dtype, char **changed, mha_error *err)
 {
     static const char *const keys[] = {"torch_dtype", "dtype"};
@@ -94,7 +96,7 @@ static const mha_named_tensor *replacement(const saving *s, const char *name)
     return NULL;
 }
 
-/* A tensor in memory, to be stored as `dtype`; it has been checked. */
+/* Describes a checked tensor in memory, to be stored as `dtype`. */
 static mha__outgoing outgoing(const mha_named_tensor *t, mha_dtype dtype)
 {
     mha__outgoing out = {.dtype = dtype == MHA_F32 ? MHA_DTYPE_DEFAULT : dtype};
@@ -102,7 +104,7 @@ static mha__outgoing outgoing(const mha_named_tensor *t, mha_dtype dtype)
     return out;
 }
 
-/* A tensor of the model, as it was stored or as the caller wants it. */
+/* Describes a tensor of the model, in its stored type or as `dtype`. */
 static mha__outgoing stored(const mha_tensor *t, mha_dtype dtype)
 {
     return (mha__outgoing){.from = *t, .dtype = is_real(t->dtype) && t->dtype != dtype ? dtype : MHA_DTYPE_DEFAULT};
@@ -125,7 +127,7 @@ static void add_file(saving *s, const mha_file *file)
     }
 }
 
-/* Tensors in memory, of the model or of this call, under names that the files do not have. */
+/* Adds tensors in memory, of the model or of this call, whose names the files do not contain. */
 static void add_new(saving *s)
 {
     const mha__shards *shards = &s->m->shards;
@@ -152,9 +154,9 @@ static mha_status list_tensors(saving *s, mha_error *err)
     return MHA_OK;
 }
 
-/* ---- companions ---- */
+/* ---- tokenizer files ---- */
 
-/* The model has a tokenizer, and would be saved without. */
+/* Fails because the model has a tokenizer whose files are missing, and would be saved without it. */
 static mha_status tokenizer_gone(const char *folder, mha_error *err)
 {
     return mha__fail(err, MHA_ERR_IO, "%s/" MHA__TOKENIZER_FILE ": the file of the model's tokenizer is gone",
@@ -179,9 +181,9 @@ static mha_status copy_companions(const saving *s, mha_error *err)
     return MHA_OK;
 }
 
-/* ---- the whole ---- */
+/* ---- the whole folder ---- */
 
-/* What has been written is a model, as far as can be seen without computing. */
+/* Checks that the written folder opens as a model, without running it. */
 static mha_status check(const saving *s, mha_error *err)
 {
     const mha_model_options o = {.size = sizeof o, .no_weights = 1, .no_tokenizer = 1};

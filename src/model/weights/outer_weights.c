@@ -1,4 +1,4 @@
-/* outer_weights.c - the parts of a model that exist once: embeddings, outer norms, pooler and the head of logits. */
+/* outer_weights.c - the parts of a model outside its layers: embeddings, outer norms, pooler and output head. */
 #include "base/error.h"
 #include "layer/repack.h"
 #include "model/model_struct.h"
@@ -21,7 +21,7 @@ static mha_status take_linear(mha_model *m, mha__role role, mha_activation activ
     return mha_linear_create_stack(m->ctx, m->config.hidden, &part, 1, activation, linear, err);
 }
 
-/* transformers does not tie where the file holds a matrix of another content. */
+/* Finds tied weights. transformers does not tie them if the file holds an output matrix with different elements. */
 static void find_tied(mha_model *m)
 {
     const mha_tensor *words = mha__weights_tensor(&m->outer, MHA__WORDS, -1, false);
@@ -36,9 +36,8 @@ static bool is_stored(const mha_model *m, mha__role role)
     return mha__weights_tensor(&m->outer, role, -1, false) != NULL;
 }
 
-/* What an encoder has between its last layer and the matrix of logits: all of it, once it has the first part. The bias
- * is the decoder's own where that is stored, and transformers takes the other name for it only where weights are
- * tied. */
+/* Finds what an encoder has between its last layer and the output matrix: if the first part exists, all of them must.
+ * The decoder's own bias is used if it is stored; transformers uses its other name only if the weights are tied. */
 static mha_status take_transform(mha_model *m, mha_matrix *bias, mha_error *err)
 {
     if (m->config.tied && !is_stored(m, MHA__LM_BIAS)) m->lm_bias = MHA__LM_TIED_BIAS;
@@ -49,8 +48,8 @@ static mha_status take_transform(mha_model *m, mha_matrix *bias, mha_error *err)
     return mha__weights_part(&m->outer, m->lm_bias, -1, bias, err);
 }
 
-/* Logits come from the table of words, or from a matrix of their own. An encoder has them only with the parts before
- * them; a decoder that was saved without its head, as transformers saves LlamaModel, has none. */
+/* Logits come from the word embeddings, or from a separate matrix. An encoder has logits only with the parts before
+ * the matrix; a decoder that was saved without its head, as transformers saves LlamaModel, has none. */
 static mha_status take_head(mha_model *m, mha_error *err)
 {
     const mha__config *c = &m->config;
@@ -78,7 +77,7 @@ mha_status mha__model_take_outer(mha_model *m, mha_error *err)
     return take_head(m, err);
 }
 
-/* ---- other numbers ---- */
+/* ---- changed weights ---- */
 
 bool mha__model_uses(const mha_model *m, mha__role role)
 {
@@ -98,7 +97,7 @@ static void adopt(mha_model *m, const mha__weights *weights, const mha_matrix *p
     const mha__config *c = &m->config;
     mha_matrix head = c->tied ? part[MHA__WORDS] : part[MHA__LM_HEAD];
     head.bias = part[m->lm_bias].weight;
-    mha__weights_release(&m->outer); /* what they were converted from is read anew */
+    mha__weights_release(&m->outer); /* converted copies are read again from their sources */
     memcpy(m->outer.converted, weights->converted, sizeof m->outer.converted);
     m->outer.converted_count = weights->converted_count;
     m->words = part[MHA__WORDS];
@@ -115,7 +114,7 @@ static void adopt(mha_model *m, const mha__weights *weights, const mha_matrix *p
 mha_status mha__model_refresh(mha_model *m, mha_error *err)
 {
     mha_matrix part[MHA__FIRST_OF_LAYER] = {0};
-    mha__weights weights = m->outer; /* its own converted tensors */
+    mha__weights weights = m->outer; /* a copy with its own list of converted tensors */
     weights.converted_count = 0;
     mha_status status = MHA_OK;
     for (int role = 0; role < MHA__FIRST_OF_LAYER && status == MHA_OK; role++)

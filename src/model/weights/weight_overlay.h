@@ -1,4 +1,4 @@
-/* weight_overlay.h - the weights of a folder, and tensors in memory that take the place of some. */
+/* weight_overlay.h - the weights of a folder, and the tensors in memory that replace some of them. */
 #ifndef MHA_MODEL_WEIGHTS_WEIGHT_OVERLAY_H
 #define MHA_MODEL_WEIGHTS_WEIGHT_OVERLAY_H
 
@@ -6,8 +6,8 @@
 
 typedef struct mha__shards {
     mha_ctx *ctx;
-    mha_file *file;      /* however many there are */
-    mha_tensor *instead; /* [instead_count] by name: they hide those of the file */
+    mha_file *file;      /* one handle for all shards */
+    mha_tensor *instead; /* [instead_count] sorted by name; they replace tensors of the file */
     int64_t instead_count;
     int64_t (*shapes)[4]; /* [instead_count] */
 } mha__shards;
@@ -15,22 +15,23 @@ typedef struct mha__shards {
 /* Errors as mha_checkpoint_open. */
 mha_status mha__shards_open(mha_ctx *ctx, const char *folder, const mha_file_options *options, mha__shards *shards,
                             mha_error *err);
-/* A folder whose weights are all in memory: a file without tensors stands for them. */
+/* Opens a folder whose weights are all in memory, represented by a file without tensors. */
 mha_status mha__shards_none(mha_ctx *ctx, const char *folder, mha__shards *shards, mha_error *err);
 void mha__shards_close(mha__shards *shards);
 
-/* Puts tensors of the caller's before those of the file; their names and data are used in place. MHA_ERR_ARG for one
- * without name or data, of a wrong type, or named twice. */
+/* Adds the caller's tensors, which take precedence over those of the file; their names and data are used in place.
+ * MHA_ERR_ARG for a tensor without name or data, of a wrong type, or named twice. */
 mha_status mha__shards_replace(mha__shards *shards, const mha_named_tensor *tensors, int64_t count, mha_error *err);
 
-/* The folder that they were opened from, without its last slash; "" if there is none. MHA_ERR_IO for a name longer than
- * `capacity`. */
+/* Writes the folder that the weights were opened from, without a trailing slash; "" if there is none. MHA_ERR_IO for a
+ * name longer than `capacity`. */
 mha_status mha__shards_folder(const mha__shards *shards, char *folder, size_t capacity, mha_error *err);
 
-/* NULL if there is none of that name. */
+/* Returns NULL if no tensor has that name. */
 const mha_tensor *mha__shards_find(const mha__shards *shards, const char *name);
 
-/* Bytes that mha_model_save writes for a tensor of these: one in memory gets the type of the tensor that it hides. */
+/* Returns the bytes that mha_model_save writes for one of these tensors: a tensor in memory is stored in the type of
+ * the tensor that it replaces. */
 size_t mha__shards_saved_bytes(const mha__shards *shards, const mha_tensor *tensor);
 
 #endif

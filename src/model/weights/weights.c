@@ -1,8 +1,7 @@
-/* weights.c - from a role to checked float32 numbers.
+/* weights.c - maps a role to checked float32 elements.
  *
- * Invariant: a pointer handed out covers exactly the shape that the config gives, whatever the file says. A tensor is
- * used in place when it is aligned f32, else converted once.
- */
+ * Invariant: a returned pointer covers exactly the shape that the config defines, whatever the file contains. A tensor
+ * is used in place if it is aligned f32, else converted once. */
 #include "model/weights/weights.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -29,7 +28,7 @@ static int64_t dimension(const mha__config *config, int64_t layer, size_t offset
     return value;
 }
 
-/* Whether the model has such a part. */
+/* Returns true if the model has such a part. */
 static bool exists(const mha__config *c, mha__role role, int64_t layer)
 {
     if (c->family->parts[role].kind == MHA__PART_ABSENT) return false;
@@ -75,7 +74,7 @@ void mha__weights_begin(mha__weights *weights)
     weights->prefix = family->prefixes[0];
 }
 
-/* "[2, 3]" of the first few extents. */
+/* Formats "[2, 3]" from the first few dimensions. */
 static const char *show_shape(char *text, size_t capacity, int rank, const int64_t *shape)
 {
     size_t used = (size_t)snprintf(text, capacity, "[");
@@ -103,7 +102,7 @@ static mha_status check(const mha__weights *w, const mha_tensor *tensor, const w
 
 static mha_status convert(mha__weights *w, const mha_tensor *tensor, const float **out, mha_error *err)
 {
-    const size_t bytes = (size_t)tensor->elements * sizeof(float); /* at most twice the bytes that the file holds */
+    const size_t bytes = (size_t)tensor->elements * sizeof(float); /* at most twice the bytes in the file */
     float *copy = mha__alloc(w->ctx, bytes);
     if (!copy) return mha__no_memory(err, bytes, tensor->name);
     w->converted[w->converted_count++] = copy;
@@ -117,7 +116,7 @@ static mha_status missing(const mha__weights *w, const char *name, mha_error *er
                      mha__quote(&(mha__quoted){0}, path_of(w), strlen(path_of(w))), name);
 }
 
-/* The tensor of a part with one of two suffixes. */
+/* Finds the tensor of a part under one of two suffixes. */
 static mha_status take(mha__weights *w, const mha__part *part, int64_t layer, const char *suffix,
                        const char *old_suffix, const wanted *want, const float **out, mha_error *err)
 {
@@ -135,10 +134,10 @@ static mha_status take(mha__weights *w, const mha__part *part, int64_t layer, co
     return MHA_OK;
 }
 
-/* What the kinds of parts consist of. */
+/* Suffixes and layout of each kind of part. */
 static const struct {
     const char *weight, *old_weight; /* suffixes of the weight */
-    const char *bias, *old_bias;     /* of the bias; NULL: there is none */
+    const char *bias, *old_bias;     /* suffixes of the bias; NULL = no bias */
     int rank;
     bool transposed; /* stored [columns, rows] */
     bool plus_one;   /* stored as the difference from 1 */
@@ -213,7 +212,7 @@ void mha__weights_rest(const mha__weights *w, mha__role role, int64_t layer)
     if (tensor) mha__data_rest(w->shards->file, tensor);
 }
 
-/* The last tensor taken, as a copy to which 1 is added. */
+/* Copies the tensor that was read last and adds 1 to the copy. */
 static mha_status add_one(mha__weights *w, int64_t count, const float **weight, mha_error *err)
 {
     const size_t bytes = (size_t)count * sizeof(float);
