@@ -1,5 +1,5 @@
-/* tensor_convert.c - the elements of a tensor as f32, f64 or i64, or as they are. Elements are loaded through memcpy:
- * a file may place them anywhere. */
+/* tensor_convert.c - converts the elements of a tensor to f32, f64 or i64, or copies them. Elements are loaded through
+ * memcpy, because they may be unaligned in a file. */
 #include "base/error.h"
 #include "math/half.h"
 #include "mha/io.h"
@@ -8,7 +8,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensors are little-endian in files and used in place");
 
-/* One element without loss, whatever its type: a float of at most 64 bits, or an integer with or without sign. */
+/* One element of any type without loss: a float of at most 64 bits, or a signed or unsigned integer. */
 typedef struct number {
     enum { REAL, SIGNED, UNSIGNED } kind;
     union {
@@ -58,12 +58,12 @@ static number load(mha_dtype dtype, const char *p)
         return (number){.kind = SIGNED, .i = x.i16};
     case MHA_I32:
         return (number){.kind = SIGNED, .i = x.i32};
-    default: /* MHA_I64; mha_tensor_read lets nothing else through */
+    default: /* MHA_I64; mha_tensor_read rejects all other types */
         return (number){.kind = SIGNED, .i = x.i64};
     }
 }
 
-/* Each of these rounds once, from the element itself. */
+/* Each of these functions rounds once, directly from the element. */
 static bool put_f32(number x, void *out, int64_t at)
 {
     ((float *)out)[at] = x.kind == REAL ? (float)x.real : x.kind == SIGNED ? (float)x.i : (float)x.u;

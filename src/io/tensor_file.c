@@ -1,4 +1,4 @@
-/* tensor_file.c - opening a file by its content, and what an open file answers (tensor_file.h, mha/io.h). */
+/* tensor_file.c - opens a file by its content, and implements the queries on an open file (tensor_file.h, mha/io.h). */
 #include "io/tensor_file.h"
 
 #include "base/ctx.h"
@@ -31,7 +31,7 @@ mha_status mha__data_load(mha_file *file, const mha__source *source, size_t offs
                           mha_error *err)
 {
     if (n == 0) {
-        *data = ""; /* a place for tensors without elements */
+        *data = ""; /* valid pointer for tensors without elements */
         return MHA_OK;
     }
     void *map = MAP_FAILED;
@@ -62,10 +62,10 @@ void mha__data_rest(const mha_file *file, const mha_tensor *tensor)
     for (int64_t n = 0; n < file->shard_count; n++)
         mha__data_rest(file->shard[n], tensor);
     if (tensor->bytes == 0 || begin < map || begin - map >= file->map_bytes) return;
-    madvise((void *)from, begin + tensor->bytes - from, MADV_DONTNEED); /* only advice: a failure changes nothing */
+    madvise((void *)from, begin + tensor->bytes - from, MADV_DONTNEED); /* only advice: a failure has no effect */
 }
 
-/* Chooses the reader. A safetensors file whose header length happens to begin like a pickle is known by its '{'. */
+/* Selects the reader. A safetensors file whose header length happens to look like a pickle is recognized by its '{'. */
 static mha_status open_by_content(mha_file *file, const mha__source *source, mha_error *err)
 {
     char head[16] = {0};

@@ -1,8 +1,7 @@
-/* tensor_file.h - what is behind an mha_file: tensors and metadata in tables, the bytes mapped or copied.
+/* tensor_file.h - internals of mha_file: tensors and metadata in tables, the bytes mapped or copied.
  *
- * A reader (safetensors.c, npy.c) checks the whole file through its mha__source first, and only then asks for the
- * bytes.
- */
+ * A reader (safetensors.c, npy.c) first validates the whole file through its mha__source, and only then loads the
+ * data. */
 #ifndef MHA_IO_TENSOR_FILE_H
 #define MHA_IO_TENSOR_FILE_H
 
@@ -11,13 +10,13 @@
 
 typedef struct mha__record {
     mha_tensor tensor;
-    size_t begin; /* of the tensor's bytes, from the start of the data */
+    size_t begin; /* offset of the tensor in the data */
 } mha__record;
 
 typedef struct mha__metadata {
-    const char *key, *value; /* NUL-terminated; the value may hold others */
+    const char *key, *value; /* NUL-terminated; the value may contain NULs */
     size_t value_bytes;
-    int64_t shard; /* of a checkpoint: where it comes from */
+    int64_t shard; /* of a checkpoint: the shard that contains it */
 } mha__metadata;
 
 struct mha_file {
@@ -25,48 +24,49 @@ struct mha_file {
     char *path;
     const char *format;
     bool no_map;
-    mha__record *records; /* by name */
+    mha__record *records; /* sorted by name */
     int64_t count;
-    mha__metadata *metadata; /* by key */
+    mha__metadata *metadata; /* sorted by key */
     int64_t metadata_count;
-    int64_t *shapes; /* of all tensors, one after another */
-    char *strings;   /* names, keys and values, one after another */
+    int64_t *shapes; /* of all tensors, concatenated */
+    char *strings;   /* names, keys and values, concatenated */
     void *map;       /* the mapped file, or NULL */
     size_t map_bytes;
-    void *copy;       /* the bytes in memory, when they are not mapped */
-    mha_file **shard; /* [shard_count] of a checkpoint: what records and metadata point into */
+    void *copy;       /* the bytes in memory, if not mapped */
+    mha_file **shard; /* [shard_count] of a checkpoint: shards that records and metadata point into */
     int64_t shard_count;
-    const char *data; /* of mha__file_open_bytes: all of the file */
+    const char *data; /* the whole file, if opened by mha__file_open_bytes */
     size_t bytes;
 };
 
-/* A file that holds nothing yet, for the reader to fill. What failed is to be freed all the same. */
+/* Creates an empty file for the reader to fill. Must be freed after a failure of the reader, too. */
 mha_status mha__file_create(mha_ctx *ctx, const char *path, mha_file **file, mha_error *err);
 mha_status mha__safetensors_open(mha_file *file, const mha__source *source, mha_error *err);
-/* Fills the tables of `file`, unsorted, from a header's text[0 .. n), which a NUL follows and `data_bytes` of data do:
- * each entry is sound then. */
+/* Fills the tables of `file`, unsorted, from a header's text[0 .. n), which must be followed by a NUL; each entry is
+ * valid for `data_bytes` of data. */
 mha_status mha__safetensors_header(mha_file *file, const char *path, const char *text, size_t n, size_t data_bytes,
                                    mha_error *err);
 mha_status mha__npy_open(mha_file *file, const mha__source *source, mha_error *err);
 
-/* The bytes [offset, offset + n) of the file, which lie inside it: mapped, or copied with `no_map` or where the file
- * system cannot map. Kept until mha__data_drop. */
+/* Loads the bytes [offset, offset + n) of the file, which must lie inside it: mapped, or copied with `no_map` or if
+ * the file system cannot map. Valid until mha__data_drop. */
 mha_status mha__data_load(mha_file *file, const mha__source *source, size_t offset, size_t n, const char **data,
                           mha_error *err);
 void mha__data_drop(mha_file *file);
 
-/* Opens a file of any content: data [bytes] is all of it, mapped or copied, until mha_file_free. It has no tensors. */
+/* Opens a file of any format, without tensors: data [bytes] is its whole content, mapped or copied, valid until
+ * mha_file_free. */
 mha_status mha__file_open_bytes(mha_ctx *ctx, const char *path, bool no_map, mha_file **file, const char **data,
                                 size_t *bytes, mha_error *err);
 
-/* The pages of a tensor that is mapped leave the memory of the process, for one that is not read for long; whoever
- * reads it all the same has them from the file again. */
+/* Releases the mapped pages of a tensor that will not be read for a while; a later read loads them from the file
+ * again. */
 void mha__data_rest(const mha_file *file, const mha_tensor *tensor);
 
-/* The metadata string of a key, and its length (NULL: not wanted); NULL if the file has no such key. */
+/* Returns the metadata string of a key, and its length (NULL = not needed); NULL if the file has no such key. */
 const char *mha__metadata_find(const mha_file *file, const char *key, size_t *bytes);
 
-/* Memory for `n` > 0 bytes that the size of a file justifies; "needs N GiB, this machine has M" when it cannot be. */
+/* Allocates `n` > 0 bytes for data of a file of that size; fails with "needs N GiB, this machine has M". */
 mha_status mha__data_memory(mha_ctx *ctx, const char *name, size_t n, void **memory, mha_error *err);
 
 #endif

@@ -1,22 +1,23 @@
-/* folder_entries.h - the entries of an open folder: listed, and removed with it. */
+/* folder_entries.h - lists the entries of an open folder, and removes the folder with its files. */
 #ifndef MHA_IO_FILES_FOLDER_ENTRIES_H
 #define MHA_IO_FILES_FOLDER_ENTRIES_H
 
 #include <dirent.h>
 #include <stdbool.h>
 
-/* The folder `name` in `dir`, to go through; not through a symbolic link. NULL with errno. */
+/* Opens the folder `name` in `dir` for listing; does not follow a symbolic link. On failure, returns NULL and sets
+ * errno. */
 DIR *mha__entries_open(int dir, const char *name);
-/* The name of the next entry but "." and ".."; NULL at the end. */
+/* Returns the name of the next entry, skipping "." and ".."; NULL at the end. */
 const char *mha__entries_next(DIR *entries);
-/* Is `name` one of `known`? A pattern "*x" there stands for all names that end in x, "x*" for those that begin so; NULL
- * ends the list. */
+/* Returns true if `name` matches an entry of `known`, which ends with NULL. A pattern "*x" matches names that end in
+ * x, "x*" names that begin with x. */
 bool mha__entries_known(const char *name, const char *const *known);
-/* Is this open folder still the one of that name? */
+/* Returns true if the name still refers to this open folder. */
 bool mha__entries_are(int dir, const char *name, DIR *entries);
-/* Removes the files of the folder `name` in `dir`, which `entries` lists, and then the folder. 0, or an errno: it is
- * there still. Another process may be about to do the same, so what is not there any more has been removed. Takes no
- * memory. */
+/* Removes the files of the folder `name` in `dir`, which `entries` lists, and then the folder. Returns 0, or an errno
+ * if the folder still exists. Another process may remove the same folder concurrently, so a missing entry counts as
+ * removed. Allocates no memory. */
 int mha__entries_remove(int dir, const char *name, DIR *entries);
 
 #endif

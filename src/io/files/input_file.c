@@ -1,7 +1,6 @@
-/* input_file.c - opening and reading files from outside (input_file.h).
+/* input_file.c - opens and reads input files (input_file.h).
  *
- * Everything is decided on the open descriptor, never on the name, so that nothing can change between check and use.
- */
+ * All checks use the open descriptor, never the name, so that nothing can change between check and use. */
 #include "io/files/input_file.h"
 
 #include "base/ctx.h"
@@ -23,11 +22,11 @@ mha_status mha__fail_errno(mha_error *err, const char *what, const char *name, i
 
 mha_status mha__in_folder(mha_status status, const char *folder, const char *name, mha_error *err)
 {
-    enum { TAIL = 160 }; /* bytes of a long folder that are shown: its end, which tells it from others */
+    enum { TAIL = 160 }; /* displayed bytes of a long folder name: its end, which distinguishes it */
     if (status == MHA_OK || !err || !*folder || strncmp(err->message, name, strlen(name)) != 0) return status;
     size_t n = strlen(folder), skip = n > TAIL ? n - TAIL : 0;
     while (skip > 0 && skip < n && ((unsigned char)folder[skip] & 0xC0) == 0x80)
-        skip++; /* to the beginning of a character */
+        skip++; /* skip to the start of a character */
     const mha_error bare = *err;
     mha__quoted q;
     return mha__fail(err, status, "%s%s%s%s", skip ? "..." : "", mha__quote(&q, folder + skip, n - skip),
@@ -75,7 +74,7 @@ static void close_folder(int dir)
     errno = saved;
 }
 
-/* The descriptor, or -1 with errno. */
+/* Returns the descriptor, or -1 and sets errno. */
 static int open_in(const char *folder, const char *name)
 {
     const int dir = open_folder(folder);

@@ -1,8 +1,7 @@
-/* output_file.c - a file written beside its place and then named.
+/* output_file.c - writes a file under a temporary name next to its destination, then renames it.
  *
- * Invariant: the name itself is touched by rename alone, and on every failure the temporary file is removed again. Only
- * a process that is killed leaves one behind.
- */
+ * Invariant: only rename touches the final name, and every failure removes the temporary file. Only a killed process
+ * leaves one behind. */
 #include "io/files/output_file.h"
 #include "mha/io.h"
 #include <errno.h>
@@ -39,9 +38,9 @@ static mha_status split_path(mha__outfile *f, const char *path, char folder[PATH
     return MHA_OK;
 }
 
-/* ---- from begin to end ---- */
+/* ---- begin, put, end ---- */
 
-/* What stands at the name now; symbolic links are not followed. */
+/* Checks what exists under the name now; symbolic links are not followed. */
 static mha_status look(mha__outfile *f, bool overwrite, mha_error *err)
 {
     struct stat st;
@@ -106,7 +105,7 @@ mha_status mha__outfile_put(mha__outfile *file, size_t offset, const void *data,
     return MHA_OK;
 }
 
-/* 0, or an errno. */
+/* Returns 0, or an errno. */
 static int sync_open(int fd)
 {
     while (fsync(fd) != 0)
@@ -120,13 +119,15 @@ int mha__sync_folder(int dir)
     return failed == EINVAL ? 0 : failed;
 }
 
-/* Permissions and safety of the temporary file; closes it in any case. 0, or an errno. */
+/* Sets permissions and syncs the temporary file; closes it in any case. Returns 0, or an errno. */
 static int close_temporary(mha__outfile *f, bool whole)
 {
     int failed = 0;
     if (whole && f->replaces && fchmod(f->fd, f->mode) != 0) failed = errno;
     if (whole && !failed) failed = sync_open(f->fd);
-    if (close(f->fd) != 0 && errno != EINTR && !failed) failed = errno; /* after a signal it is closed, too */
+    if (close(f->fd) != 0 && errno != EINTR && !failed)
+        failed = errno; /* close() interrupted by a signal has closed
+                           the descriptor, too */
     return failed;
 }
 
@@ -135,7 +136,7 @@ mha_status mha__fail_left(mha_status status, const char *name, mha_error *err)
     mha__quoted q;
     const mha_error first = err ? *err : (mha_error){0};
     return mha__fail(err, status, "%s cannot be removed; %s", mha__quote(&q, name, strlen(name)),
-                     first.message); /* what comes last may be truncated */
+                     first.message); /* the end of the message may be truncated */
 }
 
 mha_status mha__outfile_end(mha__outfile *file, mha_status status, mha_error *err)

@@ -1,8 +1,7 @@
-/* output_folder.c - a folder written beside its place and then named.
+/* output_folder.c - writes a folder under a temporary name next to its destination, then renames it.
  *
- * Invariant: the name is touched by one rename, or one exchange, and only when every file lies on the disk. What is
- * removed are files of known names in a folder that holds no others.
- */
+ * Invariant: one rename or one exchange touches the final name, and only after every file is on disk. Only files with
+ * known names are removed, and only from a folder that contains no others. */
 #include "io/files/output_folder.h"
 #include "io/files/folder_entries.h"
 #include "io/files/output_folder_replace.h"
@@ -43,10 +42,10 @@ static mha_status split_path(mha__folder *f, const char *path, mha_error *err)
     return length < (int)sizeof f->place ? MHA_OK : fail(f, ENAMETOOLONG, err);
 }
 
-/* ---- what lies in a folder ---- */
+/* ---- content of a folder ---- */
 
-/* May this entry of the folder at the name be removed? One that is not there any more may: another process replaces the
- * folder at this moment. */
+/* Checks whether this entry of the existing folder may be removed. A missing entry may be: another process is
+ * replacing the folder concurrently. */
 static mha_status look_at(mha__folder *f, int dir, const char *name, const char *const *known, mha_error *err)
 {
     struct stat st;
@@ -62,7 +61,7 @@ static mha_status look_at(mha__folder *f, int dir, const char *name, const char 
     return MHA_OK;
 }
 
-/* What stands at the name now; symbolic links are not followed. */
+/* Checks what exists under the name now; symbolic links are not followed. */
 static mha_status look(mha__folder *f, const char *const *known, mha_error *err)
 {
     struct stat st;
@@ -89,7 +88,7 @@ static bool is_there(const mha__folder *f)
     return fstatat(f->dir, f->name, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* ".NAME.tmp.PID", with "tmp" for `kind`? */
+/* Returns true if the entry is ".NAME.tmp.PID", with `kind` instead of "tmp". */
 static bool is_leftover(const mha__folder *f, const char *entry, const char *kind)
 {
     char start[NAME_MAX + 1];
@@ -98,10 +97,10 @@ static bool is_leftover(const mha__folder *f, const char *entry, const char *kin
     return strncmp(entry, start, (size_t)length) == 0 && *number && !number[strspn(number, "0123456789")];
 }
 
-/* Whoever writes a temporary folder, or replaces one, holds a lock on it, which ends with the process: one that can be
- * locked was left behind by a process that was killed. What it had replaced is all there is where the name is not
- * there: nobody else can have taken that away once the lock is held. One that has another name by then was not left,
- * but has been finished. What cannot be removed stays. */
+/* A process that writes or replaces a folder holds a lock on it until it exits. A temporary folder that can be locked
+ * was therefore left behind by a killed process. If NAME does not exist, a leftover .NAME.old.PID is the only
+ * remaining copy and is kept: nobody else can have removed NAME while the lock is held. A folder that has been renamed
+ * in the meantime is a finished folder, not a leftover. A folder that cannot be removed stays. */
 static void remove_if_left(const mha__folder *f, const char *entry)
 {
     const bool old = is_leftover(f, entry, "old");
@@ -130,8 +129,8 @@ static mha_status in_the_way(const mha__folder *f, mha_error *err)
                      mha__quote(&q1, f->path, strlen(f->path)), mha__quote(&q2, f->place, strlen(f->place)));
 }
 
-/* Locks it. Another process that begins at the same time may have taken it for left over before it was locked: then it
- * is gone, and made again. A file system without locks keeps what is left over. */
+/* Creates and locks the temporary folder. Before the lock is taken, another process may mistake the folder for a
+ * leftover and remove it; then it is created again. On a file system without locks, leftovers are kept. */
 static mha_status create_temporary(mha__folder *f, mha_error *err)
 {
     for (;;) {
@@ -161,7 +160,7 @@ static void close_both(mha__folder *f)
     f->inside = f->dir = -1;
 }
 
-/* The parent, opened, and what stands in it at the name. */
+/* Opens the parent folder, and checks what exists under the name. */
 static mha_status open_parent(mha__folder *f, const char *path, bool overwrite, const char *const *known,
                               mha_error *err)
 {
@@ -216,14 +215,14 @@ mha_status mha__folder_abort(mha__folder *folder, mha_status status, mha_error *
 
 /* ---- commit ---- */
 
-/* The folder gets its name. 0, or an errno. */
+/* Moves the folder to its final name. Returns 0, or an errno. */
 static int take_name(const mha__folder *f, const char *const *known, mha__replaced *r)
 {
     if (f->replaces) return mha__folder_exchange(f, known, r);
     return renameat(f->dir, f->temporary, f->dir, f->name) == 0 ? 0 : errno;
 }
 
-/* Has another process made, or taken away, what stood at the name between the look at it and the renaming? */
+/* Returns true if another process has created or removed the entry under the name between the check and the rename. */
 static bool is_overtaken(const mha__folder *f, int failed)
 {
     return f->replaces ? failed == ENOENT : failed == ENOTEMPTY || failed == EEXIST;
@@ -240,13 +239,13 @@ static mha_status fail_left(const mha__folder *f, const char *left, int number, 
 
 mha_status mha__folder_commit(mha__folder *folder, const char *const *known, mha_error *err)
 {
-    enum { TURNS = 1000 }; /* of other processes */
+    enum { TURNS = 1000 }; /* attempts, each lost to another process */
     mha__folder *f = folder;
     mha__replaced r = {0};
     int failed = mha__sync_folder(f->inside);
     mha_status status = failed ? fail(f, failed, err) : MHA_OK;
     for (int turn = 0; status == MHA_OK; turn++) {
-        status = look(f, known, err); /* once more: it may have changed */
+        status = look(f, known, err); /* check again: it may have changed */
         failed = status == MHA_OK ? take_name(f, known, &r) : 0;
         if (!failed || r.left || !is_overtaken(f, failed) || turn == TURNS) break;
     }

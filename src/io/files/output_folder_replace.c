@@ -1,8 +1,8 @@
-/* output_folder_replace.c - a new folder takes the place of an old one, which goes (output_folder.h).
+/* output_folder_replace.c - replaces an existing folder by a new one, and removes the old one (output_folder.h).
  *
- * Invariant: a folder is removed only if it has been seen to hold nothing but files of known names. Between the look at
- * it and the exchange of names another process may put another folder there, so it is looked at after the exchange.
- */
+ * Invariant: a folder is removed only if it has been checked to contain nothing but files with known names. Between
+ * the check and the exchange of names, another process may put another folder there, so the check is repeated after
+ * the exchange. */
 #include "io/files/output_folder_replace.h"
 #include "io/files/folder_entries.h"
 #include <errno.h>
@@ -26,8 +26,9 @@ static bool holds_known(DIR *entries, const char *const *known)
     return true;
 }
 
-/* The old folder has the name `name` now. Where another process was faster it is another one than was looked at and
- * opened. 0, or an errno: ENOENT if it has been removed, ENOTEMPTY if it holds what must not be. */
+/* The old folder now has the name `name`. If another process was faster, it is not the folder that was checked, and it
+ * is opened and checked here. Returns 0, or an errno: ENOENT if it has been removed, ENOTEMPTY if it contains files
+ * that must not be removed. */
 static int open_again(const mha__folder *f, const char *name, const char *const *known, mha__replaced *r)
 {
     if (!mha__entries_are(f->dir, name, r->old)) {
@@ -40,8 +41,8 @@ static int open_again(const mha__folder *f, const char *name, const char *const 
     return f->aside[0] || holds_known(r->old, known) ? 0 : ENOTEMPTY;
 }
 
-/* Gives the old folder, `name` by now, the name aside, or removes it. `changed` is what open_again said. 0, or an errno
- * and `left`. */
+/* Renames the old folder, whose name is now `name`, to the name aside, or removes it. `changed` is the result of
+ * open_again. Returns 0, or an errno and sets `left`. */
 static int put_aside(const mha__folder *f, const char *name, int changed, mha__replaced *r)
 {
     if (changed == ENOENT) return 0;
@@ -52,7 +53,7 @@ static int put_aside(const mha__folder *f, const char *name, int changed, mha__r
     return failed;
 }
 
-/* The folder at the name and the temporary one change places; 0, or an errno. */
+/* Exchanges the names of the existing folder and the temporary one atomically. Returns 0, or an errno. */
 static int exchange_names(const mha__folder *f)
 {
 #if defined(__linux__) && defined(SYS_renameat2) && defined(RENAME_EXCHANGE)
@@ -63,7 +64,7 @@ static int exchange_names(const mha__folder *f)
 #endif
 }
 
-/* The old folder steps aside, and the new one takes its name; 0, or an errno. */
+/* Renames the old folder, then moves the new one to its name. Returns 0, or an errno. */
 static int rename_both(const mha__folder *f, const char *const *known, mha__replaced *r)
 {
     snprintf(r->name, sizeof r->name, ".%.*s.old.%ld", NAME_MAX - 32, f->name, (long)getpid());
@@ -75,8 +76,8 @@ static int rename_both(const mha__folder *f, const char *const *known, mha__repl
     return renameat(f->dir, r->name, f->dir, f->name) == 0 ? failed : errno;
 }
 
-/* The new folder takes the name; 0, or an errno: ENOENT if another process has changed what stood there, so that it is
- * to be looked at again. */
+/* Moves the new folder to the name. Returns 0, or an errno: ENOENT if another process has changed the entry, which
+ * must then be checked again. */
 static int swap(const mha__folder *f, const char *const *known, mha__replaced *r)
 {
     const int failed = exchange_names(f);
@@ -87,7 +88,7 @@ static int swap(const mha__folder *f, const char *const *known, mha__replaced *r
     return put_aside(f, f->temporary, changed, r);
 }
 
-/* The lock ends when the old folder has gone where it is to go, so that nobody takes it for left over. */
+/* Holds the lock until the old folder is renamed or removed, so that no other process takes it for a leftover. */
 int mha__folder_exchange(const mha__folder *f, const char *const *known, mha__replaced *r)
 {
     r->old = mha__entries_open(f->dir, f->name);

@@ -4,16 +4,16 @@
 
 #include "io/files/output_folder.h"
 
-/* Folders that go, opened before anything is changed. */
+/* Folders that will be removed, opened before anything is changed. */
 typedef struct mha__replaced {
-    DIR *old, *aside; /* NULL: not there */
-    const char *left; /* what could not be removed */
+    DIR *old, *aside; /* NULL = does not exist */
+    const char *left; /* name of the folder that could not be removed */
     char name[NAME_MAX + 1];
 } mha__replaced;
 
-/* The temporary folder gets the name, and the folder that had it the name aside, or is removed. 0, or an errno: with
- * `left` if the new folder has its name all the same; ENOENT without it if what stood at the name is to be looked at
- * again. */
+/* Moves the temporary folder to the final name. The folder that had this name gets the name aside, or is removed.
+ * Returns 0, or an errno. With `left` set, the new folder has its name anyway; ENOENT without `left` means that the
+ * entry has changed and must be checked again. */
 int mha__folder_exchange(const mha__folder *f, const char *const *known, mha__replaced *r);
 
 #endif

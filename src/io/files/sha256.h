@@ -1,4 +1,4 @@
-/* sha256.h - SHA-256 (FIPS 180-4) of bytes as they come, and of a whole file: what a record names a source by. */
+/* sha256.h - SHA-256 (FIPS 180-4) of a byte stream and of a whole file; records identify their sources by it. */
 #ifndef MHA_IO_FILES_SHA256_H
 #define MHA_IO_FILES_SHA256_H
 
@@ -6,18 +6,18 @@
 
 typedef struct mha__sha256 {
     uint32_t state[8];
-    uint64_t bytes;         /* taken so far */
-    unsigned char part[64]; /* of a block that is not full yet */
+    uint64_t bytes;         /* total processed so far */
+    unsigned char part[64]; /* bytes of an incomplete block */
 } mha__sha256;
 
-enum { MHA__SHA256_HEX = 65 }; /* 64 lower-case digits and the NUL */
+enum { MHA__SHA256_HEX = 65 }; /* 64 lower-case digits and a NUL */
 
 void mha__sha256_begin(mha__sha256 *hash);
 void mha__sha256_add(mha__sha256 *hash, const void *bytes, size_t count);
 void mha__sha256_end(mha__sha256 *hash, char hex[MHA__SHA256_HEX]);
 
-/* Of all bytes of a regular file. Reports progress as "sha256", in bytes. MHA_ERR_IO, MHA_ERR_MEMORY (1 MiB),
- * MHA_ERR_CANCELLED. */
+/* Computes the digest of a regular file. Reports progress as "sha256", in bytes. Errors: MHA_ERR_IO, MHA_ERR_MEMORY (1
+ * MiB), MHA_ERR_CANCELLED. */
 mha_status mha__sha256_file(mha_ctx *ctx, const char *path, char hex[MHA__SHA256_HEX], mha_error *err);
 
 #endif

@@ -1,21 +1,20 @@
-/* json_get.c - typed values out of a parsed JSON object (json.h): one getter per type, one sentence for all
- * refusals. */
+/* json_get.c - typed access to a parsed JSON object (json.h): one getter per type, one form of error message. */
 #include "io/json/json.h"
 #include "io/json/json_number.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The longest string that a sentence shows, in bytes. */
+/* Maximum length of a string in a message [bytes]. */
 enum { SHOWN = 100 };
 
-/* A string of n bytes, of which the first SHOWN + 1 are at hand. */
+/* Formats a string of n bytes, of which the first SHOWN + 1 are available. */
 static const char *show_string(mha__quoted *q, const char *s, size_t n)
 {
     size_t cut = n;
     if (n > SHOWN)
         for (cut = SHOWN; cut > 0 && ((unsigned char)s[cut] & 0xC0) == 0x80;)
-            cut--; /* to the beginning of a character */
+            cut--; /* back to the start of a character */
     const char *end = cut < n ? "...\"" : "\"";
     char raw[SHOWN + 8] = "\"";
     memcpy(raw + 1, s, cut);
@@ -58,7 +57,7 @@ const char *mha__json_show_token(mha__quoted *q, const mha__json_token *token)
     return show_number(q, token->kind, token->integer, token->real);
 }
 
-/* The value of a key; NULL when absent or null. */
+/* Returns the value of a key; NULL if absent or null. */
 static const mha__json *find(const mha__json_obj *o, const char *key)
 {
     const mha__json *value = mha__json_get(o->json, key);
@@ -93,7 +92,7 @@ mha_status mha__json_refuse_item(const mha__json_obj *o, const char *key, size_t
     return refuse(o, key, place, mha__json_item(mha__json_get(o->json, key), index), want, err);
 }
 
-/* The end of every getter: fine when the value was taken, or when it is absent and may be. */
+/* Ends every getter: succeeds if the value was read, or if it is absent and optional. */
 static mha_status finish(const mha__json_obj *o, const char *key, mha__need need, bool taken, const char *want,
                          mha_error *err)
 {

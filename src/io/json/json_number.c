@@ -1,9 +1,9 @@
 /* json_number.c - see json_number.h.
  *
- * Most numbers of a file have few digits and a small exponent: digits and power of ten are exact as doubles, and one
- * operation rounds once. The others go to strtod, whatever the locale: only the decimal point differs between locales,
- * so strtod gets none, and the one that snprintf writes is replaced.
- */
+ * Most numbers in a file have few digits and a small exponent: digits and power of ten are then exact doubles, and
+ * one operation rounds once. All other numbers are converted by strtod. To be independent of the locale, whose
+ * decimal point may differ, strtod gets text without a decimal point, and the decimal point that snprintf writes is
+ * replaced. */
 #include "io/json/json_number.h"
 #include <float.h>
 #include <stdio.h>
@@ -17,10 +17,10 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Digits from `at` on; returns where they end. `scale`: how each one that is kept, or cut, changes the exponent. */
+/* Reads digits from `at` on and returns their end. `scale`: the change of the exponent per kept or dropped digit. */
 static size_t take_digits(const char *text, size_t at, mha__json_decimal *d, bool fraction)
 {
-    static const uint64_t most = UINT64_MAX / 10 - 1; /* room for one more digit */
+    static const uint64_t most = UINT64_MAX / 10 - 1; /* leaves room for one more digit */
     for (; is_digit(text[at]); at++) {
         if (d->digits <= most) {
             d->digits = 10 * d->digits + (uint64_t)(text[at] - '0');
@@ -33,7 +33,7 @@ static size_t take_digits(const char *text, size_t at, mha__json_decimal *d, boo
     return at;
 }
 
-/* The exponent at 'e'; 0 if it has no digits. Far beyond any double it stops growing. */
+/* Reads the exponent at 'e'; returns 0 if it has no digits. Far beyond the range of a double it stops growing. */
 static size_t take_exponent(const char *text, size_t at, mha__json_decimal *d)
 {
     const bool negative = text[at + 1] == '-';
@@ -66,17 +66,17 @@ mha__json_decimal mha__json_decimal_of(const char *text)
     return d;
 }
 
-/* 10^22 is the largest power of ten that a double holds exactly. */
+/* 10^22 is the largest power of ten that is exact as a double. */
 static bool is_exact(const mha__json_decimal *d)
 {
     return FLT_EVAL_METHOD == 0 && !d->cut && d->digits < (uint64_t)1 << 53 && d->exponent >= -22 && d->exponent <= 22;
 }
 
-/* As many digits as decide how a number is rounded: the midpoint of two doubles has at most 767 (and more that follow
- * count as one that is not 0). */
+/* Enough digits to round correctly: the midpoint of two doubles has at most 767 digits. The rest only matters as zero
+ * or nonzero, so one digit represents it. */
 enum { DIGITS = 800 };
 
-/* The significant digits of `text`; returns how many. */
+/* Copies the significant digits of `text`; returns their count. */
 static size_t copy_digits(const char *text, char to[DIGITS])
 {
     size_t n = 0;
@@ -85,12 +85,12 @@ static size_t copy_digits(const char *text, char to[DIGITS])
         if (n < DIGITS)
             to[n++] = *text;
         else if (*text != '0')
-            to[DIGITS - 1] = '1'; /* beyond those that decide */
+            to[DIGITS - 1] = '1'; /* represents the remaining digits */
     }
     return n;
 }
 
-/* How many digits were kept as a number. */
+/* Returns the number of decimal digits in `digits`. */
 static int count_digits(uint64_t digits)
 {
     int n = 0;
@@ -114,7 +114,7 @@ static void put_exponent(char *to, int64_t exponent)
     *to = '\0';
 }
 
-/* strtod of digits and an exponent, without a point: the same in every locale. */
+/* Calls strtod on digits and an exponent without a decimal point: the same result in every locale. */
 static double nearest(const char *text, const mha__json_decimal *d)
 {
     char number[DIGITS + 32];
@@ -137,7 +137,7 @@ double mha__json_real_of(const char *text, const mha__json_decimal *d)
 
 /* ---- writing ---- */
 
-/* 1e+05 becomes 1e5, 1e-05 becomes 1e-5. */
+/* Shortens 1e+05 to 1e5, and 1e-05 to 1e-5. */
 static void shorten_exponent(char *text)
 {
     char *at = strchr(text, 'e');
@@ -149,7 +149,7 @@ static void shorten_exponent(char *text)
     memmove(at, from, strlen(from) + 1);
 }
 
-/* The decimal point of the locale, of any number of bytes, becomes a point; without one, ".0" is appended. */
+/* Replaces the decimal point of the locale, of any number of bytes, by '.'; appends ".0" if there is none. */
 static void plain_point(char *text)
 {
     char *at = text + strspn(text, "-0123456789"), *from = at;

@@ -1,4 +1,4 @@
-/* json_number.h - real numbers as text, whatever the locale of the caller. */
+/* json_number.h - conversion of real numbers from and to text, independent of the locale. */
 #ifndef MHA_IO_JSON_JSON_NUMBER_H
 #define MHA_IO_JSON_JSON_NUMBER_H
 
@@ -6,21 +6,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A number as JSON writes it, taken apart. */
+/* A parsed JSON number in decimal. */
 typedef struct mha__json_decimal {
-    uint64_t digits;          /* the first 19 or 20 significant ones */
-    int64_t exponent;         /* of 10 */
-    bool negative, real, cut; /* real: it has a point or an exponent; cut: there are more digits */
-    size_t n;                 /* bytes of the number; 0: it is none */
+    uint64_t digits;          /* the first 19 or 20 significant digits */
+    int64_t exponent;         /* power of 10 */
+    bool negative, real, cut; /* real: has a point or an exponent; cut: digits were dropped */
+    size_t n;                 /* length of the number [bytes]; 0 = not a number */
 } mha__json_decimal;
 
-/* Takes apart the number at `text`, which a byte that belongs to no number ends. */
+/* Parses the number at `text`, which must be followed by a byte that is not part of a number. */
 mha__json_decimal mha__json_decimal_of(const char *text);
 
-/* The nearest double; infinite if the number is too large. */
+/* Returns the nearest double; infinity if the number is too large. */
 double mha__json_real_of(const char *text, const mha__json_decimal *d);
 
-/* Writes a finite number with 17 significant digits, and so that it stays real: 2.0, 1e-5. There is room for a decimal
+/* Writes a finite number with 17 significant digits in the form of a real: 2.0, 1e-5. The size allows for a decimal
  * point of 16 bytes. */
 enum { MHA__JSON_REAL_BYTES = 48 };
 void mha__json_real_text(double real, char to[MHA__JSON_REAL_BYTES]);

@@ -1,5 +1,5 @@
 /* json_scan.c - the tokens of a JSON text (json_scan.h). One pass, no recursion: the open containers are bits of a
- * word, which is why MHA__JSON_DEPTH is at most 64. */
+ * 64-bit word, which is why MHA__JSON_DEPTH is at most 64. */
 #include "io/json/json_scan.h"
 #include "base/utf8.h"
 #include "io/files/input_file.h"
@@ -12,10 +12,10 @@
 
 _Static_assert(MHA__JSON_DEPTH <= 64, "the kinds of open containers are bits of one word");
 
-/* What may come next. */
+/* The tokens that are valid next. */
 enum { VALUE, FIRST_ITEM, FIRST_KEY, KEY, AFTER };
 
-/* ---- sentences ---- */
+/* ---- messages ---- */
 
 mha_status mha__json_scan_fail(const mha__json_scan *s, size_t at, const char *reason, ...)
 {
@@ -47,7 +47,7 @@ const char *mha__json_kind_name(mha__json_kind kind)
     return names[kind];
 }
 
-/* At a byte that no JSON text has there: "next token must be WANT (got x...)", with the word that begins there. */
+/* Fails at an invalid byte: "next token must be WANT (got x...)", with the word that starts there. */
 static mha_status unexpected(const mha__json_scan *s, const char *want)
 {
     size_t n = 0;
@@ -58,7 +58,7 @@ static mha_status unexpected(const mha__json_scan *s, const char *want)
                                mha__quote(&(mha__quoted){0}, s->text + s->at, n ? n : 1));
 }
 
-/* ---- the beginning ---- */
+/* ---- start of the text ---- */
 
 static mha_status check_bytes(mha__json_scan *s)
 {
@@ -89,7 +89,7 @@ mha_status mha__json_scan_begin(mha__json_scan *s, const char *file, const char 
 
 /* ---- strings ---- */
 
-/* The four digits of \uXXXX; negative if they are none. */
+/* Returns the value of the four digits of \uXXXX; negative if they are invalid. */
 static int32_t hex4(const char *p)
 {
     int32_t value = 0;
@@ -105,8 +105,8 @@ static int32_t hex4(const char *p)
     return value;
 }
 
-/* The escape at p, which ends before the text does or is cut by a NUL. Returns its bytes; 0 if it is none. A lone
- * surrogate is returned as the code that it is. */
+/* Reads the escape at p; the NUL after the text ends an incomplete one. Returns its length [bytes]; 0 if it is
+ * invalid. A lone surrogate is returned as its own code. */
 static size_t read_escape(const char *p, uint32_t *code)
 {
     static const char names[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
@@ -130,7 +130,7 @@ static size_t utf8_bytes(uint32_t code)
     return code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
 }
 
-/* At a backslash. */
+/* Reads the escape at a backslash. */
 static mha_status scan_escape(mha__json_scan *s, mha__json_token *t)
 {
     uint32_t code = 0;
@@ -146,7 +146,7 @@ static mha_status scan_escape(mha__json_scan *s, mha__json_token *t)
     return MHA_OK;
 }
 
-/* At the opening quote. What stands before it ends a plain string. */
+/* Reads a string from its opening quote. Runs of plain characters are skipped at once. */
 static mha_status scan_string(mha__json_scan *s, mha__json_token *t)
 {
     const size_t begin = s->at + 1;
@@ -308,7 +308,7 @@ static mha_status scan_key(mha__json_scan *s, mha__json_token *t)
     return MHA_OK;
 }
 
-/* After a value: the end of its container, or a comma that another one follows. */
+/* Reads what follows a value: the end of its container, or a comma and the next value. */
 static mha_status scan_after(mha__json_scan *s, mha__json_token *t)
 {
     if (s->depth == 0) {

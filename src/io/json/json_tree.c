@@ -1,12 +1,11 @@
 /* json_tree.c - a JSON text as a tree (json.h).
  *
- * Two passes over the text: the first checks it and counts, the second fills tables of exactly that size. A container
- * is followed by what is in it, so `span`, the number of nodes of a value, leads to the next one.
+ * Two passes over the text: the first validates and counts, the second fills tables of exactly that size. A container
+ * is followed by its content, so `span`, the number of nodes of a value, leads to the next value.
  *
- * All keys of all objects are in one hash table with open addressing; the object is part of a key's identity. Keys come
- * from outside and may be made to collide; filling stops with a refusal when it has looked at more than 16 slots per
- * key, which chance never does.
- */
+ * All keys of all objects are in one hash table with open addressing; the object is part of the key. Keys in a hostile
+ * file may be crafted to collide. Filling therefore fails if it needs more than 16 probes per key on average, which
+ * random keys never do. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "io/json/json.h"
@@ -16,13 +15,14 @@
 typedef struct tree tree;
 
 struct mha__json {
-    uint32_t kind : 4, size : 28; /* size: bytes of a string or key, items of an array, members of an object */
-    uint32_t span;                /* nodes of the value, itself included; of a key: the node number of its object */
+    uint32_t kind : 4, size : 28; /* size: length of a string or key [bytes], number of items or members of a
+                                     container */
+    uint32_t span;                /* nodes of the value, itself included; for a key: the node number of its object */
     union {
         int64_t integer;
         double real;
         const char *text;
-        const tree *tree; /* of an object */
+        const tree *tree; /* set for an object */
     } is;
 };
 
@@ -32,15 +32,15 @@ _Static_assert(MHA__STRING_BYTES < (size_t)1 << 28 && MHA__JSON_NODES < (size_t)
 struct tree {
     mha_ctx *ctx;
     char *text;      /* strings point into it */
-    uint32_t *slots; /* [slot_count] numbers of keys; 0 = free, since node 0 is the root */
+    uint32_t *slots; /* [slot_count] node numbers of keys; 0 = free, since node 0 is the root */
     size_t slot_count, keys, looks;
-    size_t bytes; /* of all memory */
+    size_t bytes; /* total memory */
     mha__json nodes[];
 };
 
 /* ---- keys ---- */
 
-/* 64-bit FNV-1a, from a start that the object gives; the last product spreads short keys over the upper bits. */
+/* 64-bit FNV-1a, seeded with the object; the last product spreads short keys over the upper bits. */
 static uint32_t hash_key(uint32_t object, const char *key, size_t n)
 {
     uint64_t hash = 0xCBF29CE484222325u ^ object * 0x9E3779B97F4A7C15u;
@@ -49,7 +49,8 @@ static uint32_t hash_key(uint32_t object, const char *key, size_t n)
     return (uint32_t)((hash ^ hash >> 32) * 0x9E3779B97F4A7C15u >> 32);
 }
 
-/* The slot of a key of an object: where it is, or the free one where it would be. There is always a free one. */
+/* Returns the slot of a key of an object: where it is, or the free slot where it would be stored. A free slot always
+ * exists. */
 static size_t find_slot(const tree *t, uint32_t object, const char *key, size_t n, size_t *looks)
 {
     size_t at = (size_t)((uint64_t)hash_key(object, key, n) * t->slot_count >> 32);
@@ -76,7 +77,7 @@ static mha_status add_key(tree *t, uint32_t number, const mha__json_scan *s, siz
 
 /* ---- parsing ---- */
 
-/* The whole text, checked and counted. */
+/* Validates the whole text and counts its nodes. */
 static mha_status count_nodes(mha__json_scan s, size_t *nodes, size_t *keys)
 {
     mha__json_token t;
@@ -91,10 +92,12 @@ static mha_status count_nodes(mha__json_scan s, size_t *nodes, size_t *keys)
     return MHA_OK;
 }
 
-/* For a text of n bytes. */
+/* Allocates the tree for a text of n bytes. */
 static mha_status make_tree(mha_ctx *ctx, size_t n, size_t nodes, size_t keys, tree **out, mha_error *err)
 {
-    const size_t bytes = sizeof(tree) + nodes * sizeof(mha__json), slots = keys + keys / 2 + 1; /* both are limited */
+    const size_t bytes = sizeof(tree) + nodes * sizeof(mha__json), slots = keys + keys / 2 + 1; /* both counts are
+                                                                                                   limited, so no
+                                                                                                   overflow */
     tree *t = *out = mha__alloc(ctx, bytes);
     if (!t) return mha__no_memory(err, bytes, "the tree of a JSON file");
     *t = (tree){.ctx = ctx, .slot_count = slots, .slots = mha__calloc(ctx, slots, sizeof *t->slots)};
@@ -102,7 +105,7 @@ static mha_status make_tree(mha_ctx *ctx, size_t n, size_t nodes, size_t keys, t
     return t->slots ? MHA_OK : mha__no_memory(err, slots * sizeof *t->slots, "the keys of a JSON file");
 }
 
-/* Decodes a string where it stands; the NUL takes the place of its closing quote, or lies before it. */
+/* Decodes a string in place. The NUL replaces the closing quote, or comes before it. */
 static const char *keep_text(const mha__json_token *token, const mha__json_scan *s, char *text)
 {
     char *to = text + (token->text - s->text);
@@ -132,7 +135,7 @@ static mha__json node_of(const mha__json_token *token, const mha__json_scan *s, 
     return node;
 }
 
-/* `text` is that of the scan. */
+/* `text` is the text of the scan. */
 static mha_status fill_tree(tree *t, mha__json_scan *s, char *text)
 {
     uint32_t open[MHA__JSON_DEPTH], count = 0;
@@ -158,7 +161,7 @@ static mha_status fill_tree(tree *t, mha__json_scan *s, char *text)
     }
 }
 
-/* The text becomes the tree's. */
+/* Parses; the tree takes ownership of the text. */
 static mha_status parse_own(mha_ctx *ctx, const char *file, char *text, size_t n, unsigned flags,
                             const mha__json **root, mha_error *err)
 {
@@ -268,7 +271,7 @@ const mha__json *mha__json_item(const mha__json *array, size_t index)
 {
     if (!mha__json_is(array, MHA__JSON_ARRAY) || index >= array->size) return NULL;
     const mha__json *item = array + 1;
-    if (array->span == 1u + array->size) return item + index; /* no container among them */
+    if (array->span == 1u + array->size) return item + index; /* no containers among the items */
     for (; index > 0; index--)
         item += item->span;
     return item;

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- the text ---- */
+/* ---- output buffer ---- */
 
 static bool grow(mha__json_writer *w, size_t more)
 {
@@ -43,7 +43,7 @@ static void put_line(mha__json_writer *w)
     w->n += 1 + blanks;
 }
 
-/* What stands before a value or key. */
+/* Writes the comma and the indentation before a value or key. */
 static void begin(mha__json_writer *w)
 {
     if (!w->keyed && w->filled) put(w, ",", 1);
@@ -54,7 +54,7 @@ static void begin(mha__json_writer *w)
 
 /* ---- strings ---- */
 
-/* A byte that is written as an escape, or that is not UTF-8. */
+/* Writes a byte as an escape, or U+FFFD for a byte that is not UTF-8. */
 static void put_special(mha__json_writer *w, unsigned char byte)
 {
     static const char plain[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
@@ -167,7 +167,7 @@ mha_status mha__json_written(mha__json_writer *w, const char *what, char **text,
     return whole ? MHA_OK : mha__no_memory(err, bytes, what);
 }
 
-/* ---- from JSON to JSON ---- */
+/* ---- from a tree to text ---- */
 
 static void put_members(mha__json_writer *w, const mha__json *container)
 {
@@ -180,7 +180,7 @@ static void put_members(mha__json_writer *w, const mha__json *container)
     mha__json_close(w, object ? '}' : ']');
 }
 
-/* Not deeper than the parser lets containers lie in each other. */
+/* The recursion is no deeper than the nesting limit of the parser. */
 void mha__json_put(mha__json_writer *w, const mha__json *value)
 {
     const mha__json_kind kind = mha__json_kind_of(value);

@@ -2,11 +2,10 @@
  *
  *     {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
  *
- * The header looks like Python and is not treated as such: it is three keys, each once, with a quoted string, True or
- * False, and a tuple of integers, and nothing is evaluated. Types are bool, integers and floats; objects (pickles),
- * structures, strings, dates and complex numbers are refused by name. What this file hands out is row-major and
- * little-endian: arrays in column order or in the other byte order are converted into a copy at opening.
- */
+ * The header is a Python literal, but nothing is evaluated: it must have three keys, each once, with a quoted string,
+ * True or False, and a tuple of integers. Supported types are bool, integers and floats; objects (pickles),
+ * structures, strings, dates and complex numbers are errors that name the type. Returned elements are row-major and
+ * little-endian: arrays in column-major order or big-endian are converted into a copy when the file is opened. */
 #include "io/npy/npy.h"
 #include "base/ctx.h"
 #include "base/size.h"
@@ -17,7 +16,7 @@
 #include <string.h>
 
 static const struct dtype {
-    char text[3]; /* as in descr, behind the byte order */
+    char text[3]; /* as in descr, after the byte order */
     mha_dtype dtype;
 } dtypes[] = {
     {"b1", MHA_BOOL}, {"i1", MHA_I8},  {"u1", MHA_U8},  {"i2", MHA_I16}, {"u2", MHA_U16}, {"f2", MHA_F16},
@@ -31,7 +30,7 @@ const char *mha__npy_type(mha_dtype dtype)
     return NULL;
 }
 
-/* Kinds that numpy can write and that are not read here, by the letter in descr. */
+/* Kinds that numpy writes but this reader does not support, by the letter in descr. */
 static const struct {
     char letter;
     const char *text;
@@ -57,7 +56,7 @@ typedef struct reader {
     int64_t shape[MHA__RANK];
 } reader;
 
-/* "PATH: what". */
+/* Fails with "PATH: what". */
 static mha_status __attribute__((format(printf, 2, 3))) refuse(const reader *r, const char *what, ...)
 {
     char text[512];
@@ -69,7 +68,7 @@ static mha_status __attribute__((format(printf, 2, 3))) refuse(const reader *r, 
     return mha__fail(r->err, MHA_ERR_FORMAT, "%s: %s", mha__quote(&path, r->path, strlen(r->path)), text);
 }
 
-/* ---- the header's grammar ---- */
+/* ---- grammar of the header ---- */
 
 static void skip_blanks(reader *r)
 {
@@ -77,7 +76,7 @@ static void skip_blanks(reader *r)
         r->at++;
 }
 
-/* Takes a literal after blanks. */
+/* Skips blanks and reads a literal. */
 static bool take(reader *r, const char *literal)
 {
     size_t n = strlen(literal);
@@ -96,7 +95,7 @@ static mha_status expected(reader *r, const char *what)
                   mha__quote(&q, r->at, left < 20 ? left : 20));
 }
 
-/* A quoted string without escapes, one kind of quote or the other. */
+/* Reads a string without escapes, in single or double quotes. */
 static bool take_string(reader *r, const char **text, size_t *n)
 {
     skip_blanks(r);
@@ -110,7 +109,7 @@ static bool take_string(reader *r, const char **text, size_t *n)
     return true;
 }
 
-/* Digits without sign or leading zero, below 2^63. */
+/* Reads digits without sign or leading zero, below 2^63. */
 static bool take_extent(reader *r, int64_t *extent)
 {
     skip_blanks(r);
@@ -153,7 +152,7 @@ static mha_status read_order(reader *r)
     return r->fortran || take(r, "False") ? MHA_OK : expected(r, "True or False");
 }
 
-/* (), (3,), (3, 4) or (3, 4,); (3) is a number in brackets and no tuple. */
+/* Reads (), (3,), (3, 4) or (3, 4,); (3) is a number in parentheses, not a tuple. */
 static mha_status read_shape(reader *r)
 {
     if (!take(r, "(")) return expected(r, "the tuple of the shape");
@@ -199,9 +198,9 @@ static mha_status read_header(reader *r)
     return MHA_OK;
 }
 
-/* ---- the file around it ---- */
+/* ---- the file ---- */
 
-/* Where the header begins and how long it is; both inside the file. */
+/* Finds the start and length of the header; both are inside the file. */
 static mha_status find_header(const reader *r, const mha__source *source, size_t *begin, size_t *length)
 {
     unsigned char head[12] = {0}; /* magic 6, version 2, length 2 or 4 */
@@ -242,14 +241,14 @@ static mha_status check_size(const reader *r, size_t have, mha_tensor *t)
     if (!mha__bytes(r->shape, r->rank, 1, &elements) || !mha__mul(elements, mha_dtype_size(r->dtype), &t->bytes))
         return refuse(r, "header: shape: the size overflows 64 bits");
     if (t->bytes != have) return refuse(r, "the shape requires %zu bytes of data, the file has %zu", t->bytes, have);
-    t->elements = (int64_t)elements; /* fits: the file has that many bytes */
+    t->elements = (int64_t)elements; /* cannot overflow: the file has that many bytes */
     return MHA_OK;
 }
 
-/* ---- other orders ---- */
+/* ---- conversion of order ---- */
 
-/* Copies into row-major, little-endian order. The index counts up like an odometer, last dimension first; `from` moves
- * along by the strides of the file, counted in elements. */
+/* Copies into row-major, little-endian order. The index advances like an odometer, last dimension first; `from`
+ * advances by the strides of the file, in elements. */
 static void reorder(const reader *r, const mha_tensor *t, const char *from, char *to)
 {
     size_t each = mha_dtype_size(r->dtype);

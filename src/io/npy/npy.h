@@ -1,10 +1,10 @@
-/* npy.h - what reading and writing of .npy share. */
+/* npy.h - shared by the reader and the writer of .npy files. */
 #ifndef MHA_IO_NPY_NPY_H
 #define MHA_IO_NPY_NPY_H
 
 #include "mha/io.h"
 
-/* "f4" and the like, without the byte order; NULL for what the format does not have. */
+/* Returns "f4" and the like, without the byte order; NULL if the format does not support the type. */
 const char *mha__npy_type(mha_dtype dtype);
 
 #endif

@@ -1,5 +1,5 @@
-/* npy_write.c - one array as .npy, version 1.0: magic, a header in Python's spelling, padded so that the data begin at
- * a multiple of 64 bytes, as numpy has it. */
+/* npy_write.c - writes one array as .npy version 1.0: magic, then a header in Python syntax, padded so that the data
+ * start at a multiple of 64 bytes, as numpy does. */
 #include "base/size.h"
 #include "io/files/output_file.h"
 #include "io/input_limits.h"
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAGIC = 10, ALIGN = 64, HEADER_MOST = 1024 }; /* room for MHA__RANK extents of 64 bits */
+enum { MAGIC = 10, ALIGN = 64, HEADER_MOST = 1024 }; /* room for MHA__RANK 64-bit dimensions */
 
 static const char *what_of(const mha_tensor *array)
 {
@@ -29,7 +29,7 @@ static mha_status check_array(const mha_tensor *array, size_t *bytes, mha_error 
     return MHA_OK;
 }
 
-/* The header of a checked array, and its length. */
+/* Writes the header of a validated array, and returns its length. */
 static size_t fill_header(const mha_tensor *array, char header[HEADER_MOST])
 {
     char *text = header + MAGIC;

@@ -1,4 +1,5 @@
-/* named_tensors.c - a list of named tensors into a safetensors file, and out of any file that holds them. */
+/* named_tensors.c - writes a list of named tensors to a safetensors file, and reads such a list from any tensor
+ * file. */
 #include "io/safetensors/named_tensors.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -107,6 +108,6 @@ mha_status mha_tensors_read(const mha_file *file, const mha_named_tensor *list, 
     const char *path = mha_file_path(file);
     const mha_status status = read_list(file, list, count, &why);
     if (status == MHA_OK) return MHA_OK;
-    if (status == MHA_ERR_ARG) return mha__fail(err, status, "%s", why.message); /* the list is wrong, not the file */
+    if (status == MHA_ERR_ARG) return mha__fail(err, status, "%s", why.message); /* the list is invalid, not the file */
     return mha__fail(err, status, "%s: %s", mha__quote(&(mha__quoted){0}, path, strlen(path)), why.message);
 }

@@ -2,13 +2,12 @@
  *
  *     {"__metadata__": {"format": "pt"}, "NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
  *
- * The rules are those of the reference reader, and where that reader is laxer than the text of the format, the text:
- * the first byte is '{', a name or a field appears once. Two fields describe the size of every tensor, its shape and
- * its offsets; they are compared, and all tensors together must tile the data without hole or overlap. So once a file
- * is accepted, every pointer into it is sound.
+ * The rules are those of the reference reader. Where that reader is more lenient than the specification, the
+ * specification applies: the first byte is '{', and a name or field occurs once. Two fields determine the size of
+ * every tensor, its shape and its offsets; they must agree, and all tensors together must cover the data without gaps
+ * or overlaps. Every pointer into an accepted file is therefore valid.
  *
- * The header is read by safetensors_header.c; here is what holds for the file as a whole.
- */
+ * safetensors_header.c reads the header; this file checks what applies to the whole file. */
 #include "base/ctx.h"
 #include "io/input_limits.h"
 #include "io/tensor_file.h"
@@ -17,15 +16,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The state of one opening. */
+/* The state while a file is opened. */
 typedef struct reader {
     mha_file *file;
     const char *path;
-    size_t data_bytes; /* behind the header */
+    size_t data_bytes; /* after the header */
     mha_error *err;
 } reader;
 
-/* "PATH: tensor "NAME": what", or without the tensor for NULL. */
+/* Fails with "PATH: tensor "NAME": what", or without the tensor if the name is NULL. */
 static mha_status __attribute__((format(printf, 3, 4)))
 refuse(const reader *r, const char *tensor, const char *what, ...)
 {
@@ -41,7 +40,7 @@ refuse(const reader *r, const char *tensor, const char *what, ...)
                      mha__quote(&name, tensor, strlen(tensor)), text);
 }
 
-/* ---- the header's bytes ---- */
+/* ---- bytes of the header ---- */
 
 static mha_status check_length(const reader *r, const mha__source *source, size_t *length)
 {
@@ -81,7 +80,7 @@ static mha_status read_header(const reader *r, const mha__source *source, size_t
     return status;
 }
 
-/* ---- all tensors together ---- */
+/* ---- all tensors ---- */
 
 static int by_place(const void *a, const void *b)
 {
@@ -106,7 +105,7 @@ static void sort_by_name(mha_file *file)
     if (file->metadata_count > 1) qsort(file->metadata, (size_t)file->metadata_count, sizeof *file->metadata, by_key);
 }
 
-/* No name and no key stands there twice. */
+/* Checks that no name and no key occurs twice. */
 static mha_status check_names(const reader *r)
 {
     const mha_file *file = r->file;
@@ -121,7 +120,8 @@ static mha_status check_names(const reader *r)
     return MHA_OK;
 }
 
-/* In the order of their places each tensor begins where the one before ends, and the last ends with the file. */
+/* Checks that, in file order, each tensor begins where the previous one ends, and the last ends at the end of the
+ * file. */
 static mha_status check_tiling(const reader *r)
 {
     mha_file *file = r->file;
@@ -133,7 +133,7 @@ static mha_status check_tiling(const reader *r)
             return refuse(r, record->tensor.name, "begins at %zu, %s at %zu: %s", record->begin,
                           i ? "the tensor before it ends" : "the data begin", end,
                           record->begin < end ? "bytes used twice" : "bytes that no tensor uses");
-        end += record->tensor.bytes; /* at most data_bytes: read_offsets saw to it */
+        end += record->tensor.bytes; /* at most data_bytes, as read_offsets ensures */
     }
     if (end != r->data_bytes)
         return refuse(r, NULL, "%zu bytes of data, but the tensors end at %zu", r->data_bytes, end);

@@ -1,8 +1,7 @@
-/* safetensors_header.c - the entries of a safetensors header (safetensors.c), read as a stream of tokens.
+/* safetensors_header.c - parses the entries of a safetensors header (safetensors.c) from a stream of tokens.
  *
- * The same walk goes over the text twice: the first time it checks everything and counts, the second time it fills
- * tables of exactly that size. So a header is refused at its first wrong value, and takes no memory before that.
- */
+ * The same code passes over the text twice: the first pass validates and counts, the second fills tables of exactly
+ * that size. A header is therefore rejected at its first invalid value, before tables are allocated. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "io/json/json.h"
@@ -20,23 +19,23 @@ typedef struct reader {
     size_t data_bytes;
     mha__json_scan scan;
     size_t tensors, metadata, extents, string_bytes; /* needed so far */
-    bool fill;                                       /* the second walk */
+    bool fill;                                       /* second pass */
     bool described;                                  /* METADATA has been read */
-    char name[256];                                  /* of the tensor at hand, for sentences: its beginning */
+    char name[256];                                  /* beginning of the current tensor's name, for messages */
     mha_error *err;
 } reader;
 
-/* One entry. */
+/* One entry of the header. */
 typedef struct entry {
     mha_tensor tensor;
     int64_t shape[MHA__RANK];
     uint64_t at[2]; /* data_offsets */
     size_t bits;    /* of an element */
-    unsigned seen;  /* bit of each field */
-    bool ignores;   /* it has other fields */
+    unsigned seen;  /* bit per field */
+    bool ignores;   /* it has fields that are ignored */
 } entry;
 
-/* "PATH: tensor "NAME": what", or without the tensor while it has no name. */
+/* Fails with "PATH: tensor "NAME": what", or without the tensor while its name is unknown. */
 static mha_status __attribute__((format(printf, 3, 4))) refuse(const reader *r, bool tensor, const char *what, ...)
 {
     char text[512];
@@ -57,7 +56,7 @@ static mha_status duplicate(const reader *r, const mha__json_token *key)
     return mha__json_scan_fail(&r->scan, key->at, "duplicate object key %s", mha__json_show_token(&q, key));
 }
 
-/* Makes room for a string, and keeps it on the second walk; NULL on the first one. */
+/* Reserves room for a string, and copies it in the second pass; returns NULL in the first. */
 static const char *keep_string(reader *r, const mha__json_token *t)
 {
     char *kept = r->fill ? r->file->strings + r->string_bytes : NULL;
@@ -86,7 +85,7 @@ static mha_status read_dtype(reader *r, const mha__json_token *t, entry *e)
     return MHA_OK;
 }
 
-/* The next item of an array of sizes; *end instead at its end. */
+/* Reads the next item of an array of sizes, or sets *end at its end. */
 static mha_status read_size(reader *r, const char *field, size_t index, uint64_t *size, bool *end)
 {
     mha__quoted q;
@@ -153,8 +152,8 @@ static mha_status read_field(reader *r, const mha__json_token *key, entry *e)
 
 /* ---- entries ---- */
 
-/* Fields that mean nothing here may hold anything but duplicate keys, which a tree tells: of a limited size, so that it
- * takes little memory. */
+/* Checks a field that is ignored. It may hold anything except duplicate keys, which are detected by parsing it as a
+ * tree; its size is limited to bound the memory. */
 static mha_status check_ignored(const reader *r, size_t begin)
 {
     const mha__json *root = NULL;
@@ -168,8 +167,8 @@ static mha_status check_ignored(const reader *r, size_t begin)
     return status == MHA_OK ? MHA_OK : mha__fail(r->err, status, "%s", why.message);
 }
 
-/* Elements and bytes from shape and type. The product is formed from the left, as the reference reader does it: [0,
- * 2^40, 2^40] is empty, [2^40, 2^40, 0] overflows. */
+/* Computes elements and bytes from shape and type. The product is formed from the left, as in the reference reader:
+ * [0, 2^40, 2^40] is empty, [2^40, 2^40, 0] overflows. */
 static mha_status count_bytes(const reader *r, entry *e)
 {
     size_t elements, bits;
@@ -178,7 +177,7 @@ static mha_status count_bytes(const reader *r, entry *e)
         return refuse(r, true, "shape: its size in %s overflows 64 bits", t->dtype_name);
     if (bits % 8 != 0)
         return refuse(r, true, "shape: %zu elements of %s do not fill whole bytes", elements, t->dtype_name);
-    t->elements = (int64_t)elements; /* fits: a product below 2^64 bits has less than 2^62 elements */
+    t->elements = (int64_t)elements; /* fits: a product below 2^64 bits has fewer than 2^62 elements */
     t->bytes = bits / 8;
     return MHA_OK;
 }
@@ -196,7 +195,7 @@ static mha_status check_offsets(const reader *r, const entry *e)
     return MHA_OK;
 }
 
-/* On the second walk the entry becomes a record. */
+/* In the second pass, stores the entry as a record. */
 static void keep_entry(reader *r, const mha__json_token *name, entry *e)
 {
     mha_file *file = r->file;
@@ -267,7 +266,7 @@ static mha_status read_metadata(reader *r, const mha__json_token *key)
     }
 }
 
-/* ---- both walks ---- */
+/* ---- both passes ---- */
 
 static mha_status walk(reader *r, size_t n)
 {
@@ -278,7 +277,7 @@ static mha_status walk(reader *r, size_t n)
     MHA__TRY(mha__json_next(&r->scan, &t));
     for (;;) {
         MHA__TRY(mha__json_next(&r->scan, &t));
-        if (t.kind == MHA__JSON_END) return mha__json_next(&r->scan, &t); /* nothing follows */
+        if (t.kind == MHA__JSON_END) return mha__json_next(&r->scan, &t); /* nothing may follow */
         const size_t shown = t.bytes < sizeof r->name - 1 ? t.bytes : sizeof r->name - 1;
         mha__json_decode(&t, r->name, shown);
         r->name[shown] = '\0';
@@ -289,7 +288,7 @@ static mha_status walk(reader *r, size_t n)
     }
 }
 
-/* One entry more than needed in each table, so that none is empty and a scalar has a shape to point to. */
+/* Allocates one entry more than needed per table, so that no table is empty and a scalar has a shape to point to. */
 static mha_status make_room(const reader *r)
 {
     mha_file *file = r->file;

@@ -24,7 +24,7 @@ static size_t value_bytes(const mha_metadata *m)
     return m->value_bytes ? m->value_bytes : strlen(m->value);
 }
 
-/* Bytes of a valid string in JSON, as io/json/json_write.c escapes it, without the quotation marks. */
+/* Returns the length of a valid string in JSON, without quotation marks, escaped as in io/json/json_write.c [bytes]. */
 static size_t escaped_bytes(const char *text, size_t n)
 {
     size_t bytes = n;
@@ -58,7 +58,7 @@ static mha_status check_pair(const mha_metadata *m, mha_error *err)
 
 static mha_status check_pairs(const mha_tensors_writer_options *o, const mha_metadata **order, mha_error *err)
 {
-    const int64_t most = (int64_t)MHA__METADATA - 1; /* and "format" */
+    const int64_t most = (int64_t)MHA__METADATA - 1; /* one pair is reserved for "format" */
     if (o->metadata_count > most)
         return mha__fail(err, MHA_ERR_ARG, "metadata to write: metadata_count must be at most %lld (got %lld)",
                          (long long)most, (long long)o->metadata_count);

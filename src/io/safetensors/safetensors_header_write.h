@@ -1,4 +1,4 @@
-/* safetensors_header_write.h - the header of a safetensors file to be written, as text. */
+/* safetensors_header_write.h - writes the header of a safetensors file as text. */
 #ifndef MHA_IO_SAFETENSORS_SAFETENSORS_HEADER_WRITE_H
 #define MHA_IO_SAFETENSORS_SAFETENSORS_HEADER_WRITE_H
 
@@ -7,16 +7,16 @@
 
 /* One tensor of the file. */
 typedef struct mha__slot {
-    const char *name; /* the caller's until the header is written, then the writer's */
+    const char *name; /* borrowed from the caller until the header is written, then owned by the writer */
     const mha_tensor *tensor;
     const mha__stored *type;
-    size_t begin, bytes, written; /* begin: from the start of the data */
+    size_t begin, bytes, written; /* begin: offset in the data */
 } mha__slot;
 
-/* No name or key twice, all of them UTF-8. Errors: MHA_ERR_ARG. Changes the order of `slots`. */
+/* Checks that no name or key occurs twice and that all are UTF-8. Errors: MHA_ERR_ARG. Changes the order of `slots`. */
 mha_status mha__tensors_check(mha_ctx *ctx, mha__slot **slots, int64_t count, const mha_tensors_writer_options *options,
                               mha_error *err);
-/* The header of `slots` in the order of the file; *text is freed with mha__free. */
+/* Writes the header of `slots` in file order; *text is freed with mha__free. */
 mha_status mha__tensors_header(mha_ctx *ctx, mha__slot *const *slots, int64_t count,
                                const mha_tensors_writer_options *options, char **text, size_t *n, mha_error *err);
 

@@ -1,11 +1,11 @@
-/* safetensors_stream.c - tensors into a file, in pieces, converted where that is wanted. */
+/* safetensors_stream.c - writes tensors to a file in pieces, converted if requested. */
 #include "io/safetensors/safetensors_stream.h"
 #include "base/ctx.h"
 #include "base/size.h"
 #include "math/half.h"
 #include <string.h>
 
-#define PIECE ((int64_t)1 << 20) /* numbers converted at a time: 6 MiB of memory */
+#define PIECE ((int64_t)1 << 20) /* elements converted at a time: 6 MiB of memory */
 
 typedef struct stream {
     mha_ctx *ctx;
@@ -15,7 +15,7 @@ typedef struct stream {
     int64_t done, total;
 } stream;
 
-/* As it will be in the file. */
+/* Describes the tensor as it will be stored in the file. */
 static mha_tensor described(const mha__outgoing *t)
 {
     mha_tensor to = t->from;
@@ -32,7 +32,7 @@ static mha_status put(stream *s, int64_t index, const void *data, size_t bytes, 
     return mha__progress(s->ctx, "save", s->done, s->total, err);
 }
 
-/* Elements [first, first + count) of a tensor, converted. */
+/* Converts elements [first, first + count) of a tensor. */
 static mha_status convert(stream *s, const mha__outgoing *t, int64_t index, int64_t first, int64_t count,
                           mha_error *err)
 {

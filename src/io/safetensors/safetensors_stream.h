@@ -1,14 +1,14 @@
-/* safetensors_stream.h - a safetensors file written tensor by tensor, in memory that does not grow with it. */
+/* safetensors_stream.h - writes a safetensors file tensor by tensor, in constant memory. */
 #ifndef MHA_IO_SAFETENSORS_SAFETENSORS_STREAM_H
 #define MHA_IO_SAFETENSORS_SAFETENSORS_STREAM_H
 
 #include "io/safetensors/safetensors_writer.h"
 
-/* One tensor to be written: `from` as it is stored, or, with `dtype` f32, bf16 or f16, its real numbers rounded to
- * nearest even. */
+/* One tensor to write: `from` in its stored type, or, if `dtype` is f32, bf16 or f16, with its floating-point elements
+ * rounded to nearest even. */
 typedef struct mha__outgoing {
     mha_tensor from;
-    mha_dtype dtype; /* MHA_DTYPE_DEFAULT: as stored */
+    mha_dtype dtype; /* MHA_DTYPE_DEFAULT = stored type */
 } mha__outgoing;
 
 /* Writes the new file `name` of the folder. Reports progress as "save". Errors as mha_tensors_writer_create. */

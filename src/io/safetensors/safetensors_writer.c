@@ -1,9 +1,8 @@
-/* safetensors_writer.c - a safetensors file in pieces (mha/io.h): every tensor has its place from the start, so pieces
- * go where they belong in any order.
+/* safetensors_writer.c - writes a safetensors file in pieces (mha/io.h). Every tensor has its offset from the start,
+ * so pieces can be written in any order.
  *
- * The header (safetensors_header_write.c) is checked against the rules of the reader: what is written here can be
- * opened here.
- */
+ * The header (safetensors_header_write.c) is checked against the rules of the reader: every file written here can be
+ * opened here. */
 #include "io/safetensors/safetensors_writer.h"
 #include "base/ctx.h"
 #include "base/size.h"
@@ -17,13 +16,13 @@ struct mha_tensors_writer {
     mha_ctx *ctx;
     mha__outfile file;
     bool open;
-    size_t data; /* where the data begin */
+    size_t data; /* offset of the data */
     int64_t count;
-    char *names; /* of all tensors, one after another */
+    char *names; /* of all tensors, concatenated */
     mha__slot slots[];
 };
 
-/* ---- what is to be written ---- */
+/* ---- layout ---- */
 
 static mha_status check_tensor(const mha_tensor *t, mha__slot *s, mha_error *err)
 {
@@ -51,7 +50,7 @@ static mha_status check_tensor(const mha_tensor *t, mha__slot *s, mha_error *err
     return MHA_OK;
 }
 
-/* In the order of the file. */
+/* The order in the file. */
 static int by_size_and_name(const void *a, const void *b)
 {
     const mha__slot *x = *(mha__slot *const *)a, *y = *(mha__slot *const *)b;
@@ -73,7 +72,7 @@ static mha_status list_slots(mha_tensors_writer *w, const mha_tensor *list, mha_
                      dimensions);
 }
 
-/* Gives every tensor its place; order[0 .. count) is then the order of the file. */
+/* Assigns an offset to every tensor; order[0 .. count) is then in file order. */
 static mha_status place(mha__slot **order, int64_t count, mha_error *err)
 {
     size_t at = 0;
@@ -88,7 +87,7 @@ static mha_status place(mha__slot **order, int64_t count, mha_error *err)
 
 /* ---- the header ---- */
 
-/* u64 length | text, padded with blanks to a multiple of 8. */
+/* Writes u64 length | text, padded with blanks to a multiple of 8. */
 static mha_status put_header(mha_tensors_writer *w, const char *header, size_t n, mha_error *err)
 {
     const size_t padded = (n + 7) / 8 * 8;
@@ -104,7 +103,7 @@ static mha_status put_header(mha_tensors_writer *w, const char *header, size_t n
     return mha__outfile_put(&w->file, 8 + n, blanks, padded - n, err);
 }
 
-/* The names outlive the caller's list, for sentences. */
+/* Copies the names for messages, because the caller's list may be freed earlier. */
 static mha_status keep_names(mha_tensors_writer *w, mha_error *err)
 {
     size_t bytes = 1;
@@ -121,12 +120,12 @@ static mha_status keep_names(mha_tensors_writer *w, mha_error *err)
     return MHA_OK;
 }
 
-/* ---- from create to free ---- */
+/* ---- create and free ---- */
 
-/* Where the file is to be. */
+/* The destination of the file. */
 typedef struct destination {
     const char *path;
-    const mha__folder *folder; /* NULL: `path` is a path, else a name in this folder */
+    const mha__folder *folder; /* NULL = `path` is a path; else a name in this folder */
     bool overwrite;
 } destination;
 
@@ -173,7 +172,7 @@ static mha_status create(mha_ctx *ctx, const destination *to, const mha_tensor *
     return status;
 }
 
-/* What both ways of creating one check alike. */
+/* Checks shared by both ways to create a writer. */
 static mha_status check_call(const void *path, const mha_tensor *list, int64_t count,
                              const mha_tensors_writer_options *given, mha_tensors_writer_options *o, mha_error *err)
 {

@@ -1,8 +1,8 @@
-/* sharded_checkpoint.c - the weights of a folder as one file: model.safetensors, or the shards that an index names.
+/* sharded_checkpoint.c - opens the weights of a folder as one file: model.safetensors, or the shards listed in an
+ * index.
  *
- * The index is a stranger's word: its file names must be bare names, and what it says of a tensor is compared with the
- * file itself, in both directions, before anything is used. Its sizes are not read.
- */
+ * The index is untrusted: its file names must be bare names, and its entry for each tensor is compared with the file,
+ * in both directions, before anything is used. Its sizes are not read. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "base/struct_size.h"
@@ -17,15 +17,15 @@
 #define SINGLE "model.safetensors"
 #define INDEX "model.safetensors.index.json"
 
-/* A folder with an index, being opened. */
+/* A folder with an index, while it is opened. */
 typedef struct opening {
     mha_file *whole;
     const mha_file_options *options;
     char *folder, *index; /* index: a bare name */
-    mha__quoted name;     /* that name, for sentences */
+    mha__quoted name;     /* the same, for messages */
     const mha__json *map; /* tensor name -> file name */
-    int32_t *place;       /* [tensors of the map] number of its file */
-    const char **names;   /* [files] in the order in which the map names them first */
+    int32_t *place;       /* [tensors of the map] index of its file */
+    const char **names;   /* [files] in the order of first occurrence in the map */
     int64_t files;
 } opening;
 
@@ -36,7 +36,7 @@ static mha_status no_index(mha_error *err)
 
 /* ---- the index ---- */
 
-/* A tensor of the map. */
+/* A tensor in the map. */
 typedef struct listed {
     const char *file;
     int32_t number;
@@ -66,8 +66,8 @@ static mha_status list_map(const opening *o, listed *list, mha_error *err)
     return MHA_OK;
 }
 
-/* Numbers the files in the order of their first tensors. `list` is in order of files: each place becomes the first
- * tensor of the same file, and then, from the front, the number of that one. */
+/* Numbers the files in the order of their first tensors. `list` is sorted by file: each place first becomes the index
+ * of the first tensor of its file and then, from the front, the number of that file. */
 static mha_status number_files(opening *o, const listed *list, size_t count, mha_error *err)
 {
     for (size_t i = 0, first = 0; i < count; i++) {
@@ -103,7 +103,7 @@ static mha_status read_map(opening *o, mha_error *err)
     return status;
 }
 
-/* Every tensor of file number n must be where the index says. */
+/* Checks that the index assigns every tensor in file n to that file. */
 static mha_status compare(const opening *o, int64_t n, mha_error *err)
 {
     const mha_file *file = o->whole->shard[n];
@@ -131,7 +131,7 @@ static mha_status check_places(const opening *o, mha_error *err)
     return MHA_OK;
 }
 
-/* "FOLDER/NAME" in memory of the context; NULL without. */
+/* Allocates "FOLDER/NAME" in memory of the context; NULL on failure. */
 static char *join(mha_ctx *ctx, const char *folder, const char *name)
 {
     const size_t bytes = strlen(folder) + strlen(name) + 2;
@@ -163,7 +163,7 @@ static mha_status open_shards(const opening *o, mha_error *err)
     return check_places(o, err);
 }
 
-/* ---- as one file ---- */
+/* ---- merging into one file ---- */
 
 static int by_name(const void *a, const void *b)
 {
@@ -191,7 +191,7 @@ static int by_key(const void *a, const void *b)
     return order ? order : x->shard < y->shard ? -1 : x->shard > y->shard;
 }
 
-/* Each key once, with what the last file says. */
+/* Merges the metadata: each key once, with the value of the last file. */
 static mha_status join_metadata(mha_file *f, mha_error *err)
 {
     size_t count = 0;
@@ -237,9 +237,9 @@ static mha_status open_index(opening *o, mha_error *err)
     return status == MHA_ERR_FORMAT ? mha__in_folder(status, o->folder, o->index, err) : status;
 }
 
-/* ---- the whole ---- */
+/* ---- opening ---- */
 
-/* Takes "FOLDER/INDEX" apart, in place. */
+/* Splits "FOLDER/INDEX" in place. */
 static void split(char *path, opening *o)
 {
     static char here[] = ".", root[] = "/";
@@ -249,7 +249,7 @@ static void split(char *path, opening *o)
     if (slash) *slash = '\0';
 }
 
-/* `path` is an index in memory of the context; it does not stay as it is. */
+/* `path` is an index, in memory of the context; it is modified. */
 static mha_status open_sharded(mha_ctx *ctx, char *path, const mha_file_options *options, mha_file **out,
                                mha_error *err)
 {
@@ -273,7 +273,7 @@ static bool ends_in(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* The file that stands for a folder's weights, or `path` itself. */
+/* Finds the file with a folder's weights; returns `path` itself if it is a file. */
 static char *find_file(mha_ctx *ctx, const char *path)
 {
     struct stat st;

@@ -18,8 +18,7 @@ typedef struct mha__layer_choice {
     mha_selection selection;
     int64_t top_k;                     /* for MHA_CHOICE_EXPERTS */
     double prune_ratio;                /* for MHA_CHOICE_HEADS */
-    int64_t options[MHA_HEAD_OPTIONS]; /* for MHA_CHOICE_OPTIONS: [option_count], and the width of the vector that is
-                                          scored */
+    int64_t options[MHA_HEAD_OPTIONS]; /* for MHA_CHOICE_OPTIONS: [option_count], and the width of the scored vector */
     int64_t option_count, width;
 } mha__layer_choice;
 
@@ -57,11 +56,9 @@ typedef struct mha__config {
     double softcap, logit_cap;        /* cap of scores, unless a layer has its own, and of logits; 0 = off */
     mha_rope_options rope;            /* head_dim 0 = no rotation; points to the lists below */
     double short_by[MHA_HEAD_DIM_MAX / 2], long_by[MHA_HEAD_DIM_MAX / 2]; /* [rotary_dim / 2] */
-    int64_t window;                                                       /* of sliding layers without their own
-                                                                             window */
+    int64_t window;                                                       /* of sliding layers by default */
     bool windowed;                                                        /* the window is in use */
-    int64_t full_layers;                                                  /* Qwen: number of first layers that attend
-                                                                             to all keys */
+    int64_t full_layers;                                                  /* Qwen: leading layers without a window */
     mha__layer_attention attention[MHA__LAYERS];
     const char *own_key;   /* key that only this project supports and that changes what layers compute; or NULL */
     int32_t eos[MHA__EOS]; /* end-of-text tokens */
