@@ -117,8 +117,8 @@ static mha_status fill(mha_ctx *ctx, const mha_ctx_options *options, mha_error *
 {
     bool own = !options->allocator.alloc && !options->allocator.free;
     if (!own && (!options->allocator.alloc || !options->allocator.free))
-        return mha__fail(err, MHA_ERR_ARG, "allocator has %s but no %s; give both or neither",
-                         options->allocator.alloc ? "alloc" : "free", options->allocator.alloc ? "free" : "alloc");
+        return mha__fail(err, MHA_ERR_ARG, "allocator.%s must not be NULL with %s",
+                         options->allocator.alloc ? "free" : "alloc", options->allocator.alloc ? "alloc" : "free");
     *ctx = (mha_ctx){
         .allocator = own ? (mha_allocator){.alloc = malloc_alloc, .free = malloc_free} : options->allocator,
         .log = options->log,

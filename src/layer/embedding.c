@@ -10,8 +10,9 @@ static mha_status check(const char *what, const float *table, int64_t count, int
     size_t bytes = 0;
     if (rows < 0 || width < 1 || count < 1 ||
         !mha__bytes((int64_t[]){mha__max64(rows, count), width}, 2, 2 * sizeof *y, &bytes))
-        return mha__fail(err, MHA_ERR_ARG, "embedding: rows is %lld, width is %lld, count is %lld", (long long)rows,
-                         (long long)width, (long long)count);
+        return mha__fail(err, MHA_ERR_ARG,
+                         "embedding: rows, width and count must not be negative (got %lld, %lld, %lld)",
+                         (long long)rows, (long long)width, (long long)count);
     if (!what || !table || (rows && (!ids || !y)))
         return mha__fail(err, MHA_ERR_ARG, "embedding: what, table, ids and y must not be NULL");
     for (int64_t r = 0; r < rows; r++)

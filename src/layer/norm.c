@@ -61,7 +61,7 @@ mha_status mha__norm_check(const char *name, const mha_norm *norm, mha_error *er
     if (!norm->weight || (norm->kind == MHA_NORM_LAYER && !norm->bias))
         return mha__fail(err, MHA_ERR_ARG, "%s: %s must not be NULL", name, norm->weight ? "bias" : "weight");
     if (!(norm->eps > 0) || !isfinite(norm->eps))
-        return mha__fail(err, MHA_ERR_ARG, "%s: eps is %g, must be > 0", name, norm->eps);
+        return mha__fail(err, MHA_ERR_ARG, "%s: eps must be greater than 0 (got %g)", name, norm->eps);
     return MHA_OK;
 }
 
@@ -99,7 +99,8 @@ mha_status mha_norm_forward(mha_ctx *ctx, const mha_norm *norm, int64_t rows, in
 {
     size_t bytes = 0;
     if (rows < 0 || width < 1 || !mha__bytes((int64_t[]){rows, width}, 2, 2 * sizeof *x, &bytes))
-        return mha__fail(err, MHA_ERR_ARG, "norm: rows is %lld, width is %lld", (long long)rows, (long long)width);
+        return mha__fail(err, MHA_ERR_ARG, "norm: rows and width must be valid sizes (got %lld, %lld)", (long long)rows,
+                         (long long)width);
     if (!norm || (rows && (!x || !y))) return mha__fail(err, MHA_ERR_ARG, "norm: norm, x and y must not be NULL");
     MHA__TRY(mha__norm_check("norm", norm, err));
     MHA__TRY(mha__ctx_find(&ctx, err));

@@ -16,21 +16,25 @@ static const double TWO_PI = 6.283185307179586;
 static mha_status want_positive(const char *field, double value, mha_error *err)
 {
     if (value > 0 && isfinite(value)) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: %s is %g, must be > 0 and finite", field, value);
+    return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: %s must be finite and greater than 0 (got %g)", field, value);
 }
 
 static mha_status check_scale(const mha_rope_options *o, mha_error *err)
 {
     if (!(o->factor >= 1) || !isfinite(o->factor))
-        return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: factor is %g, must be >= 1 and finite", o->factor);
+        return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: factor must be finite and at least 1 (got %g)",
+                         o->factor);
     if (o->kind >= MHA_ROPE_LLAMA3 && o->original_positions < 1)
-        return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: original_positions is %lld, must be > 0",
+        return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: original_positions must be at least 1 (got %lld)",
                          (long long)o->original_positions);
     if (o->kind == MHA_ROPE_DYNAMIC && (o->max_positions < 1 || o->rotary_dim < 4))
-        return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: dynamic with max_positions %lld and rotary_dim %lld",
-                         (long long)o->max_positions, (long long)o->rotary_dim);
+        return mha__fail(
+            err, MHA_ERR_ARG,
+            "mha_rope_options: max_positions and rotary_dim must be valid for dynamic scaling (got %lld, %lld)",
+            (long long)o->max_positions, (long long)o->rotary_dim);
     if (o->kind == MHA_ROPE_LLAMA3 && !(o->low_freq > 0 && o->low_freq < o->high_freq && isfinite(o->high_freq)))
-        return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: low_freq is %g, high_freq is %g, must be 0 < low < high",
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_rope_options: low_freq and high_freq must be ascending and greater than 0 (got %g, %g)",
                          o->low_freq, o->high_freq);
     if (o->kind == MHA_ROPE_YARN) {
         MHA__TRY(want_positive("beta_fast", o->beta_fast, err));

@@ -37,8 +37,8 @@ static mha_status tokenize(const mha_tokenizer *t, mha__pass *pass, const char *
         return mha__fail(pass->err, MHA_ERR_UNSUPPORTED, "%s must be below 4 GiB (got %zu bytes)", name, bytes);
     size_t good = mha__utf8_check(text, bytes);
     if (good < bytes)
-        return mha__fail(pass->err, MHA_ERR_ARG, "byte %zu (0x%02X) of the %s is not UTF-8", good,
-                         (unsigned)(unsigned char)text[good], name);
+        return mha__fail(pass->err, MHA_ERR_ARG, "%s must be UTF-8 (got 0x%02X at byte %zu)", name,
+                         (unsigned)(unsigned char)text[good], good);
     pass->text = text;
     pass->text_bytes = bytes;
     mha__slice whole = {.bytes = text, .n = bytes};

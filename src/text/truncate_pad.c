@@ -112,8 +112,9 @@ mha_status mha__fit_cut(const mha__fit *fit, int64_t specials, mha__token_range 
     } else {
         int64_t other = texts == 2 ? count[!one] : 0;
         if (fit->cut != MHA__CUT_LONGEST && (one >= texts || room <= other))
-            return mha__fail(err, MHA_ERR_ARG, "max_tokens: %lld leaves no room, as only the %s text may be cut",
-                             (long long)fit->max_tokens, one ? "second" : "first");
+            return mha__fail(err, MHA_ERR_ARG,
+                             "max_tokens must leave room where only the %s text may be truncated (got %lld)",
+                             one ? "second" : "first", (long long)fit->max_tokens);
         count[one] = room - other;
     }
     for (int i = 0; i < texts; i++) {

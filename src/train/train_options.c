@@ -41,14 +41,17 @@ mha_status mha__train_options(mha_train_options *o, const mha_train_options *giv
     MHA__TRY(check("dropout.residual", o->dropout.residual, 0, true, 1, false, err));
     if (!o->dtype) o->dtype = MHA_F32;
     if (o->dtype != MHA_F32 && o->dtype != MHA_BF16)
-        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: dtype is %s, not f32 or bf16", mha_dtype_name(o->dtype));
+        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: dtype must be f32 or bf16 (got %s)",
+                         mha_dtype_name(o->dtype));
     if (o->decays < MHA_DECAY_MATRICES || o->decays > MHA_DECAY_ALL)
-        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: decays is %d", (int)o->decays);
+        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: decays must be one of mha_train_decay (got %d)",
+                         (int)o->decays);
     if (o->warmup < 0 || o->steps < 0 || (o->steps && o->warmup > o->steps))
-        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: warmup is %lld, steps is %lld", (long long)o->warmup,
-                         (long long)o->steps);
+        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: warmup and steps must be valid (got %lld, %lld)",
+                         (long long)o->warmup, (long long)o->steps);
     if (o->frozen_count < 0 || (o->frozen_count && !o->frozen))
-        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: frozen_count is %lld, frozen is %s",
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_train_options: frozen_count must be the number of entries of frozen (got %lld, %s)",
                          (long long)o->frozen_count, o->frozen ? "given" : "NULL");
     return mha__gates_options(&o->gates, err);
 }

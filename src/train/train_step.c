@@ -24,7 +24,8 @@ static mha_status check_batches(const mha_trainer *t, const mha_train_batch *bat
                                 mha_error *err)
 {
     if (!t || !batches) return mha__fail(err, MHA_ERR_ARG, "%s: %s must not be NULL", call, t ? "batches" : "trainer");
-    if (count < 1) return mha__fail(err, MHA_ERR_ARG, "%s: count is %lld", call, (long long)count);
+    if (count < 1)
+        return mha__fail(err, MHA_ERR_ARG, "%s: count must be at least 1 (got %lld)", call, (long long)count);
     return MHA_OK;
 }
 
@@ -70,7 +71,8 @@ static mha_status add_batch(mha_trainer *t, const mha_train_batch *batch, int64_
 static mha_status share_weight(double *weight, int64_t units, const char *what, int64_t batches, mha_error *err)
 {
     if (*weight == 0) return MHA_OK;
-    if (!units) return mha__fail(err, MHA_ERR_ARG, "no %s of %lld batches counts", what, (long long)batches);
+    if (!units)
+        return mha__fail(err, MHA_ERR_ARG, "batches must contain a %s that counts (got none in %lld)", what, (long long)batches);
     *weight /= (double)units;
     return MHA_OK;
 }
@@ -98,7 +100,7 @@ static mha_status gather(mha_trainer *t, const mha_train_batch *batches, int64_t
     if (t->o.teacher) MHA__TRY(share_terms(t, batches, count, &g->distill, err));
     for (int64_t n = 0; n < count; n++)
         MHA__TRY(add_batch(t, &batches[n], n, learn, g, err));
-    if (!g->labels) return mha__fail(err, MHA_ERR_ARG, "no token of %lld batches has a label", (long long)count);
+    if (!g->labels) return mha__fail(err, MHA_ERR_ARG, "labels of %lld batches must not all be -100", (long long)count);
     g->mean = t->o.teacher ? 1 : 1 / (double)g->labels;
     return MHA_OK;
 }

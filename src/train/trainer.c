@@ -128,14 +128,15 @@ static mha_status check_frozen(const mha_trainer *t, mha_error *err)
         for (int64_t p = 0; pattern && p < t->count; p++)
             found |= mha__train_fits(pattern, t->list[p].name);
         if (!found)
-            return mha__fail(err, MHA_ERR_ARG, "mha_train_options: frozen[%lld], \"%s\", fits no tensor of the model",
+            return mha__fail(err, MHA_ERR_ARG,
+                             "mha_train_options: frozen[%lld] must match a tensor of the model (got \"%s\")",
                              (long long)n, pattern ? mha__quote(&(mha__quoted){0}, pattern, strlen(pattern)) : "NULL");
     }
     bool all = t->o.frozen_count > 0;
     for (int64_t p = 0; p < t->count; p++)
         all &= is_frozen(&t->o, t->list[p].name);
     if (all && !t->o.gates.penalty)
-        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: every tensor is frozen: nothing is left to learn");
+        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: frozen must leave a tensor to train");
     return MHA_OK;
 }
 
@@ -183,7 +184,8 @@ static mha_status create(mha_trainer *t, const mha_model *m, mha_error *err)
     if (!t->o.gates.penalty) return MHA_OK;
     const int64_t choosing = mha__config_choosing(&t->model->config);
     if (choosing < 0) return mha__gates_create(t, err);
-    return mha__fail(err, MHA_ERR_UNSUPPORTED, "gates that learn: layer %lld chooses its heads for each text already",
+    return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                     "mha_train_options: gates must be unset for a model that selects heads per text (got layer %lld)",
                      (long long)choosing);
 }
 
@@ -195,7 +197,7 @@ mha_status mha_trainer_create(const mha_model *model, const mha_train_options *o
         return mha__fail(err, MHA_ERR_ARG, "mha_trainer_create: %s must not be NULL", model ? "out" : "model");
     *out = NULL;
     MHA__TRY(mha__train_options(&o, options, err));
-    if (!model->packed) return mha__fail(err, MHA_ERR_ARG, "the model was opened without weights (no_weights)");
+    if (!model->packed) return mha__fail(err, MHA_ERR_ARG, "model must have weights (opened with no_weights)");
     MHA__TRY(mha__distill_read(model, o.teacher, &o.distill, err));
     mha_trainer *t = mha__calloc(model->ctx, 1, sizeof *t);
     if (!t) return mha__no_memory(err, sizeof *t, "a trainer");

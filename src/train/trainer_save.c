@@ -107,7 +107,8 @@ static mha_status check_file(const mha_trainer_save_options *o, int64_t n, mha_e
                          file->bytes);
     for (int64_t other = 0; other < n; other++)
         if (strcmp(o->files[other].name, file->name) == 0)
-            return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save_options: files[%lld] and files[%lld] have one name",
+            return mha__fail(err, MHA_ERR_ARG,
+                             "mha_trainer_save_options: names of files[%lld] and files[%lld] must differ",
                              (long long)other, (long long)n);
     return MHA_OK;
 }
@@ -115,7 +116,8 @@ static mha_status check_file(const mha_trainer_save_options *o, int64_t n, mha_e
 static mha_status check_files(const mha_trainer_save_options *o, mha_error *err)
 {
     if (o->file_count < 0 || (o->file_count && !o->files))
-        return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save_options: file_count is %lld, files is %s",
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_trainer_save_options: file_count must be the number of entries of files (got %lld, %s)",
                          (long long)o->file_count, o->files ? "given" : "NULL");
     for (int64_t n = 0; n < o->file_count; n++)
         MHA__TRY(check_file(o, n, err));
@@ -152,7 +154,7 @@ mha_status mha_trainer_save(const mha_trainer *t, const char *folder, const mha_
         return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save: %s must not be NULL", t ? "folder" : "trainer");
     MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_trainer_save_options", err));
     if (o.dtype && !o.model_only)
-        return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save_options: dtype is %s without model_only",
+        return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save_options: dtype must be unset without model_only (got %s)",
                          mha_dtype_name(o.dtype));
     MHA__TRY(check_files(&o, err));
     MHA__TRY(mha__train_check_weights(t, err));
@@ -224,7 +226,7 @@ static mha_status join_in(const mha_trainer *t, mha_error *err)
 {
     const int64_t end = t->gates->o.end;
     if (!end || end > t->step) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "gates that join in behind step %lld cannot settle behind step %lld (gates.end)",
+    return mha__fail(err, MHA_ERR_ARG, "gates.end must be after step %lld, where the gates begin (got %lld)",
                      (long long)t->step, (long long)end);
 }
 

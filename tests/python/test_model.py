@@ -141,7 +141,7 @@ class Decoder(unittest.TestCase):
 
     def test_refusals(self):
         for arguments, settings, sentence in (
-                (([], 4), {}, "no tokens"), (([640], 4), {}, "640"), ((PROMPT, 0), {}, "max_new is 0"), ((PROMPT, 95), {}, "takes 96"),
+                (([], 4), {}, "must have tokens"), (([640], 4), {}, "640"), ((PROMPT, 0), {}, "max_new must be at least 1"), ((PROMPT, 95), {}, "at most 96 together"),
                 ((PROMPT, 4), {"temperature": -1}, "temperature"), ((PROMPT, 4), {"stop": ["a\0"]}, "NUL"),
                 ((PROMPT, 4), {"seed": -1}, "seed must be from 0"), ((PROMPT, 4), {"stop": [""]}, "stop"), ((PROMPT, 4), {"eos": [-1]}, "eos")):
             with self.assertRaisesRegex(ValueError, sentence):
@@ -183,7 +183,7 @@ class Encoder(unittest.TestCase):
     def test_no_logits(self):
         model = mha.Model(MODELS / "bert-tiny")
         self.assertIsNone(model.forward([[2, 9, 3]]).logits)
-        with self.assertRaisesRegex(ValueError, "encoder"):
+        with self.assertRaisesRegex(ValueError, "must be a decoder"):
             model.generate([2, 9, 3], 4)
 
     def test_logits_of_a_masked_model(self):

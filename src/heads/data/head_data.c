@@ -193,7 +193,8 @@ mha_status mha_head_data_of_texts(const mha_model *model, const char *const *tex
     if (out) *out = NULL;
     MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_head_data_options", err));
     MHA__TRY(check(model, count, texts, out, &own, err));
-    if (!mha_model_tokenizer(model)) return mha__fail(err, MHA_ERR_ARG, "model was opened without its tokenizer");
+    if (!mha_model_tokenizer(model))
+        return mha__fail(err, MHA_ERR_ARG, "model must have its tokenizer (opened with no_tokenizer)");
     if (own.segments) return mha__fail(err, MHA_ERR_ARG, "mha_head_data_options: segments must be NULL for texts");
     mha__gather g = {.ctx = mha_model_ctx(model), .count = count};
     return finish(model, &g, mha__gather_texts(&g, model, texts, own.max_tokens, err), &own, out, err);
@@ -278,8 +279,8 @@ mha_status mha__head_data_batch(const mha_head_data *data, int64_t batch, mha_mo
                                 mha_error *err)
 {
     if (batch < 0 || batch >= data->batches)
-        return mha__fail(err, MHA_ERR_ARG, "batch %lld is not in 0..%lld", (long long)batch,
-                         (long long)data->batches - 1);
+        return mha__fail(err, MHA_ERR_ARG, "batch must be from 0 to %lld (got %lld)", (long long)data->batches - 1,
+                         (long long)batch);
     const int64_t first = data->first[batch], from = data->starts[first];
     *texts = data->order + first;
     *input = (mha_model_input){.size = sizeof *input,

@@ -85,11 +85,11 @@ static mha_status check_same(const mha__state *s, const mha_file *file, const ch
     const char *theirs = mha__metadata_find(file, key, NULL);
     if (theirs && strcmp(theirs, mine) == 0) return MHA_OK;
     if (!theirs || strcmp(key, "format") == 0)
-        return mha__fail(err, MHA_ERR_ARG, "%s: not the state of a measure of heads", s->of.path);
+        return mha__fail(err, MHA_ERR_ARG, "%s: file must be a measuring state of heads", s->of.path);
     if (strcmp(key, "options") == 0)
-        return mha__fail(err, MHA_ERR_ARG, "%s: the state of a run with other options: %s, here \"%s\"", s->of.path,
-                         mha__quote(&(mha__quoted){0}, theirs, strlen(theirs)), mine);
-    return mha__fail(err, MHA_ERR_ARG, "%s: the state of a run with %s", s->of.path,
+        return mha__fail(err, MHA_ERR_ARG, "%s: state must be of a run with the same options (got %s, not \"%s\")",
+                         s->of.path, mha__quote(&(mha__quoted){0}, theirs, strlen(theirs)), mine);
+    return mha__fail(err, MHA_ERR_ARG, "%s: state must be of a run with the same model and data (got %s)", s->of.path,
                      strcmp(key, "model") == 0 ? "another model (or on another ISA)" : "other data");
 }
 

@@ -25,7 +25,8 @@ static mha_status refuse_part(const mha_model *m, int64_t layer, int64_t first, 
 {
     char heads[128];
     name_heads(m, layer, first, count, heads, sizeof heads);
-    return mha__fail(err, MHA_ERR_ARG, "layer %lld: heads %s share keys or values, and stay or are removed together",
+    return mha__fail(err, MHA_ERR_ARG,
+                     "layer %lld: heads %s must be kept or removed together: they share keys or values",
                      (long long)layer, heads);
 }
 

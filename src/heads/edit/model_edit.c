@@ -33,7 +33,7 @@ mha_status mha__edit_check_selection(const mha_model *m, int64_t layer, mha_erro
 mha_status mha__edit_check_weights(const mha_model *m, mha_error *err)
 {
     if (m->packed) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "the model was opened without weights (no_weights)");
+    return mha__fail(err, MHA_ERR_ARG, "model must have weights (opened with no_weights)");
 }
 
 mha_status mha__edit_check_scores(const mha_model *m, const double *scores, int64_t layer, mha_error *err)

@@ -12,17 +12,18 @@ mha_status mha__layer_input(mha_layer_input *local, const mha_layer_input *given
     MHA__TRY(mha__options_read(local, sizeof *local, given, "mha_layer_input", err));
     if (local->batch < 1 || local->length < 1 ||
         !mha__bytes((int64_t[]){local->batch, local->length, local->length}, 3, 1, &bytes) || bytes > INT64_MAX / 4096)
-        return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: batch is %lld, length is %lld", (long long)local->batch,
-                         (long long)local->length);
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_layer_input: batch and length must be at least 1 and fit in memory (got %lld, %lld)",
+                         (long long)local->batch, (long long)local->length);
     if (local->starts && (local->batch != 1 || local->sequences < 1 || local->lengths || local->keep.data ||
                           local->cache || local->rows))
         return mha__fail(err, MHA_ERR_ARG,
-                         "mha_layer_input: starts of %lld sequences with batch %lld, lengths, keep, rows or cache",
+                         "mha_layer_input: starts must come with sequences >= 1, batch = 1 and without lengths, keep, "
+                         "rows and cache (got sequences %lld, batch %lld)",
                          (long long)local->sequences, (long long)local->batch);
     if (local->context && (local->cache || local->probs || local->stats || local->on_rows || local->activations))
         return mha__fail(err, MHA_ERR_ARG,
-                         "mha_layer_input: context is given, but a cache, probs, stats, on_rows "
-                         "or activations want it computed");
+                         "mha_layer_input: context must be NULL with cache, probs, stats, on_rows or activations");
     return MHA_OK;
 }
 
@@ -66,7 +67,8 @@ mha_status mha__attn_layer_describe(const mha_attn_layer *layer, const mha_layer
 {
     const mha_attn_layer_options *o = &layer->options;
     if (in->cache && o->choice.of)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_layer_input: a cache, but the layer chooses heads");
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "mha_layer_input: cache must be NULL for a layer that selects heads");
     if (mha__attn_splits(layer)) MHA__TRY(mha__attn_split_check(in, err));
     *desc = (mha_attn_desc){
         .size = sizeof *desc,
@@ -95,7 +97,7 @@ mha_status mha__attn_layer_describe(const mha_attn_layer *layer, const mha_layer
         desc->max_kv_len = desc->max_q_len;
     }
     if (in->cache) {
-        if (in->keep.data) return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: keep with a cache");
+        if (in->keep.data) return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: keep must be NULL with cache");
         desc->kv_len = 0;
         MHA__TRY(mha_cache_describe(in->cache, mha__layer_sequence(in), in->length, desc, err));
     }

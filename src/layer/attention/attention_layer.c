@@ -43,13 +43,13 @@ static mha_status check_options(mha_attn_layer_options *o, mha_error *err)
     if (o->q_norm.weight) MHA__TRY(mha__norm_check("attention layer: q_norm", &o->q_norm, err));
     if (o->k_norm.weight) MHA__TRY(mha__norm_check("attention layer: k_norm", &o->k_norm, err));
     if (o->rope && o->rope->head_dim != o->head_dim)
-        return mha__fail(err, MHA_ERR_ARG, "attention layer: rope has head_dim %lld, the layer %lld",
-                         (long long)o->rope->head_dim, (long long)o->head_dim);
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: head_dim of rope must be %lld (got %lld)",
+                         (long long)o->head_dim, (long long)o->rope->head_dim);
     if (o->qkv.weight && (o->q.weight || o->k.weight || o->v.weight))
         return mha__fail(err, MHA_ERR_ARG, "attention layer: qkv must be NULL with q, k or v");
     if (!o->dtype) o->dtype = MHA_F32;
     if (o->dtype != MHA_F32 && o->dtype != MHA_BF16 && o->dtype != MHA_F16)
-        return mha__fail(err, MHA_ERR_ARG, "attention layer: dtype is %s, not f32, bf16 or f16",
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: dtype must be f32, bf16 or f16 (got %s)",
                          mha_dtype_name(o->dtype));
     return mha__attn_choice_check(o, err);
 }
@@ -274,8 +274,8 @@ mha_status mha__attn_layer_attend(const mha_attn_layer *layer, const mha_attn_pl
     mha__arena arena = {.base = in->workspace};
     const workspace w = lay_out(&arena, layer, in, mha_attn_plan_workspace(plan));
     if (arena.overflow || arena.used > in->workspace_bytes)
-        return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: workspace_bytes is %zu, %zu are needed",
-                         in->workspace_bytes, arena.used);
+        return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: workspace_bytes must be at least %zu (got %zu)",
+                         arena.used, in->workspace_bytes);
     float *const at_first = w.qkv ? w.qkv : (float *)(void *)w.half; /* take_halves says where they are */
     mha_attn_args args = mha__attn_layer_args(&layer->options, in, at_first, w.context);
     mha__attn_choose(layer, in, x, &w.chosen, &args);

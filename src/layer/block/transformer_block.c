@@ -34,7 +34,7 @@ static mha_status check_options(const mha_block_options *o, mha_error *err)
         if (i == MHA__BLOCK_ATTN_NORM || (i == MHA__BLOCK_MLP_NORM && feeds(o)) || norms[i]->weight)
             MHA__TRY(mha__norm_check(norm_names[i], norms[i], err));
     if (!o->pre_norm && (o->attn_out_norm.weight || o->mlp_out_norm.weight))
-        return mha__fail(err, MHA_ERR_ARG, "block: attn_out_norm or mlp_out_norm without pre_norm");
+        return mha__fail(err, MHA_ERR_ARG, "block: pre_norm must be set with attn_out_norm or mlp_out_norm");
     return MHA_OK;
 }
 
@@ -242,8 +242,8 @@ static mha_status place(const mha_block *block, const mha_attn_plan *plan, const
     size_t bytes = 0;
     MHA__TRY(mha__block_bytes(block, plan, in, &bytes, err));
     if (in->workspace_bytes < bytes)
-        return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: workspace_bytes is %zu, %zu are needed",
-                         in->workspace_bytes, bytes);
+        return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: workspace_bytes must be at least %zu (got %zu)", bytes,
+                         in->workspace_bytes);
     mha__arena arena = {.base = in->workspace};
     *w = lay_out(&arena, block, in->batch * in->length, 0);
     *inner = *in;

@@ -181,14 +181,17 @@ mha_status mha_linear_create_stack(mha_ctx *ctx, int64_t in, const mha_matrix *p
     if (!linear) return mha__fail(err, MHA_ERR_ARG, "linear: where to store it must not be NULL");
     *linear = NULL;
     if (!parts || count < 1 || count > MAX_PARTS)
-        return mha__fail(err, MHA_ERR_ARG, "linear: %lld matrices, not 1..%d", parts ? (long long)count : 0, MAX_PARTS);
+        return mha__fail(err, MHA_ERR_ARG, "linear: number of matrices must be from 1 to %d (got %lld)", MAX_PARTS,
+                         parts ? (long long)count : 0);
     mha__matrix inner[MAX_PARTS];
     const mha_dtype packed = parts[0].packed == MHA_DTYPE_DEFAULT ? MHA_F32 : parts[0].packed;
     if (packed != MHA_F32 && packed != MHA_BF16 && packed != MHA_F16 && packed != MHA_Q8_0)
-        return mha__fail(err, MHA_ERR_ARG, "linear: packed is %s, not f32, bf16, f16 or q8_0", mha_dtype_name(packed));
+        return mha__fail(err, MHA_ERR_ARG, "linear: packed must be f32, bf16, f16 or q8_0 (got %s)",
+                         mha_dtype_name(packed));
     for (int64_t p = 0; p < count; p++) {
         if (parts[p].packed != parts[0].packed)
-            return mha__fail(err, MHA_ERR_ARG, "linear: matrices packed as %s and as %s in one stack",
+            return mha__fail(err, MHA_ERR_ARG,
+                             "linear: packed must be the same for all matrices of a stack (got %s, %s)",
                              mha_dtype_name(packed), mha_dtype_name(parts[p].packed));
         inner[p] = (mha__matrix){parts[p].weight, parts[p].bias, parts[p].transposed != 0, parts[p].out};
     }
@@ -368,10 +371,12 @@ void mha__linear_run(const mha_linear *linear, const mha__linear_call *call)
 
 mha_status mha_linear_forward(const mha_linear *linear, const float *x, int64_t rows, float *y, mha_error *err)
 {
-    if (!linear || rows < 0) return mha__fail(err, MHA_ERR_ARG, "linear: rows is %lld", linear ? (long long)rows : -1);
+    if (!linear || rows < 0)
+        return mha__fail(err, MHA_ERR_ARG, "linear: rows must not be negative (got %lld)",
+                         linear ? (long long)rows : -1);
     size_t bytes = 0;
     if (!mha__bytes((int64_t[]){rows, mha__max64(linear->in, linear->out)}, 2, 2 * sizeof *x, &bytes))
-        return mha__fail(err, MHA_ERR_ARG, "linear: rows is %lld, too many for memory", (long long)rows);
+        return mha__fail(err, MHA_ERR_ARG, "linear: rows must fit in memory (got %lld)", (long long)rows);
     if (rows && (!x || !y)) return mha__fail(err, MHA_ERR_ARG, "linear: %s must not be NULL", x ? "y" : "x");
     const size_t left_bytes = mha__linear_left(linear, rows);
     void *left = left_bytes ? mha__alloc(linear->ctx, left_bytes) : NULL;

@@ -55,12 +55,14 @@ static mha_status read_args(mha_cross_entropy_args *a, const mha_cross_entropy_a
     size_t bytes = 0;
     MHA__TRY(mha__options_read(a, sizeof *a, given, "mha_cross_entropy_args", err));
     if (a->rows < 0 || a->classes < 1 || !mha__bytes((int64_t[]){a->rows, a->classes}, 2, 2 * sizeof(double), &bytes))
-        return mha__fail(err, MHA_ERR_ARG, "mha_cross_entropy_args: rows is %lld, classes is %lld", (long long)a->rows,
-                         (long long)a->classes);
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_cross_entropy_args: rows and classes must be valid sizes (got %lld, %lld)",
+                         (long long)a->rows, (long long)a->classes);
     if (a->rows && (!a->logits || !a->labels))
         return mha__fail(err, MHA_ERR_ARG, "mha_cross_entropy_args: %s must not be NULL",
                          a->logits ? "labels" : "logits");
-    if (!isfinite(a->scale)) return mha__fail(err, MHA_ERR_ARG, "mha_cross_entropy_args: scale is %g", a->scale);
+    if (!isfinite(a->scale))
+        return mha__fail(err, MHA_ERR_ARG, "mha_cross_entropy_args: scale must be finite (got %g)", a->scale);
     *counted = 0;
     for (int64_t r = 0; r < a->rows; r++) {
         if (a->labels[r] != MHA_IGNORE && (a->labels[r] < 0 || a->labels[r] >= a->classes))

@@ -14,8 +14,10 @@ mha_status mha__attn_split_check(const mha_layer_input *in, mha_error *err)
                        : in->keep.data && in->keep.stride[1] ? "masks"
                                                              : NULL;
     if (!what) return MHA_OK;
-    return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                     "attention layer: %s of single heads, but it has another number of them for each sequence", what);
+    return mha__fail(
+        err, MHA_ERR_UNSUPPORTED,
+        "attention layer: %s of single heads must not be requested where the number of heads varies per sequence",
+        what);
 }
 
 int64_t mha__attn_most_heads(const mha_attn_layer *layer)

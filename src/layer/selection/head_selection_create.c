@@ -24,7 +24,8 @@ static mha_status check_split(const mha_attn_layer_options *o, mha_error *err)
                 "of 1..%d",
                 (long long)n, (long long)c->options[n], (long long)(o->heads * o->head_dim), MHA_HEAD_DIM_MAX);
     if (!c->hidden.weight || !c->hidden.bias || c->hidden.transposed || c->hidden.out < 1 || c->hidden.out > INT32_MAX)
-        return mha__fail(err, MHA_ERR_ARG, "attention layer: choice.hidden needs a weight [out, hidden] and a bias");
+        return mha__fail(err, MHA_ERR_ARG,
+                         "attention layer: choice.hidden must have a weight [out, hidden] and a bias");
     if (o->kv_heads != o->heads || o->v_heads != o->heads) return refuse("shared keys or values", err);
     if (o->rope || o->q_norm.weight || o->k_norm.weight) return refuse("rotation or norms of heads", err);
     return o->slopes ? refuse("slopes of heads", err) : MHA_OK;
@@ -43,7 +44,7 @@ mha_status mha__attn_choice_check(const mha_attn_layer_options *o, mha_error *er
                          "attention layer: choice.selection must be a value of mha_selection (got %d)",
                          (int)c->selection);
     if (!c->score.weight || !c->score.bias || c->score.transposed)
-        return mha__fail(err, MHA_ERR_ARG, "attention layer: choice.score needs a weight and a bias");
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: choice.score must have a weight and a bias");
     if (o->causal) return refuse("causal: it would tell a token of later ones", err);
     if (c->of == MHA_CHOICE_OPTIONS) return check_split(o, err);
     if (c->keep < 1 || c->keep > o->heads)

@@ -10,7 +10,7 @@ mha_status mha_grouped_query_create(mha_ctx *ctx, const mha_grouped_query_option
     mha_variant v = {.name = "grouped-query attention", .dtype = o.dtype, .d_in = o.d_model, .d_out = o.d_model};
     MHA__TRY(mha__split_heads(&v, o.num_heads, "d_model", o.d_model, err));
     if (o.kv_groups && o.num_kv_heads)
-        return mha__fail(err, MHA_ERR_ARG, "%s: kv_groups and num_kv_heads are both set", v.name);
+        return mha__fail(err, MHA_ERR_ARG, "%s: kv_groups must be 0 with num_kv_heads", v.name);
     if (o.kv_groups && (o.kv_groups < 1 || o.num_heads % o.kv_groups))
         return mha__fail(err, MHA_ERR_ARG, "%s: kv_groups must divide num_heads = %lld (got %lld)", v.name,
                          (long long)o.num_heads, (long long)o.kv_groups);

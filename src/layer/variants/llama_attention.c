@@ -7,9 +7,9 @@ static mha_status read_rope(mha_variant *v, const mha_rope_options *rope, mha_er
     double frequencies[MHA_HEAD_DIM_MAX / 2], gain;
     mha_error inner = {0};
     if (v->dtype == MHA_F64)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: rotary positions are not built for dtype f64", v->name);
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: dtype must be f32 with rotary (got f64)", v->name);
     if (!rope->rotary_dim && v->head_dim % 2)
-        return mha__fail(err, MHA_ERR_ARG, "%s: rotary turns pairs of numbers, but heads are %lld wide", v->name,
+        return mha__fail(err, MHA_ERR_ARG, "%s: head_dim must be even with rotary (got %lld)", v->name,
                          (long long)v->head_dim);
     v->rotary = true;
     v->rope = *rope;
@@ -40,7 +40,7 @@ mha_status mha_llama_attention_create(mha_ctx *ctx, const mha_llama_attention_op
     MHA__TRY(mha__share_heads(&v, o.num_kv_heads, err));
     MHA__TRY(mha__check_dropout(&v, err));
     if (!o.rotary && (o.rope.theta != 0 || o.rope.rotary_dim || o.rope.interleaved || o.rope.kind != MHA_ROPE_DEFAULT))
-        return mha__fail(err, MHA_ERR_ARG, "%s: rope is given, but rotary is 0", v.name);
+        return mha__fail(err, MHA_ERR_ARG, "%s: rope must be NULL without rotary", v.name);
     if (o.rotary) MHA__TRY(read_rope(&v, &o.rope, err));
     for (int d = MHA__Q; d <= MHA__V; d++)
         v.dense[d] = (mha__dense){

@@ -28,8 +28,9 @@ static mha_status check_experts(mha_variant *v, const mha_moe_heads_options *o, 
         return mha__fail(err, MHA_ERR_ARG, "%s: expert_output must be a value of mha_expert_output (got %d)", v->name,
                          (int)o->expert_output);
     if (o->expert_output == MHA_EXPERT_SLOT && v->choices != o->num_heads)
-        return mha__fail(err, MHA_ERR_ARG, "%s: expert_output is slot, but num_experts %lld is not num_heads %lld",
-                         v->name, (long long)v->choices, (long long)o->num_heads);
+        return mha__fail(err, MHA_ERR_ARG,
+                         "%s: num_experts must equal num_heads = %lld with expert_output slot (got %lld)", v->name,
+                         (long long)o->num_heads, (long long)v->choices);
     if (o->expert_output == MHA_EXPERT_PLAIN && o->num_heads != 1)
         return mha__fail(err, MHA_ERR_ARG, "%s: expert_output is plain, so num_heads must be 1, not %lld", v->name,
                          (long long)o->num_heads);

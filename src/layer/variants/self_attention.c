@@ -22,7 +22,7 @@ mha_status mha_self_attention_create(mha_ctx *ctx, const mha_self_attention_opti
     MHA__TRY(mha__check_width(&v, "d_in", o.d_in, err));
     MHA__TRY(mha__split_heads(&v, 1, "d_out", o.d_out, err));
     if (o.plain_matrices && o.qkv_bias)
-        return mha__fail(err, MHA_ERR_ARG, "%s: qkv_bias and plain_matrices are both set", v.name);
+        return mha__fail(err, MHA_ERR_ARG, "%s: qkv_bias must be 0 with plain_matrices", v.name);
     for (int d = MHA__Q; d <= MHA__V; d++)
         v.dense[d] = (mha__dense){.in = o.d_in,
                                   .out = o.d_out,

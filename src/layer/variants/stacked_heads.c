@@ -36,7 +36,7 @@ mha_status mha_stacked_heads_create(mha_ctx *ctx, const mha_stacked_heads_option
     MHA__TRY(mha__check_dropout(&v, err));
     MHA__TRY(mha__check_scale(&v, o.scale_rule, err));
     if (o.plain_matrices && o.qkv_bias)
-        return mha__fail(err, MHA_ERR_ARG, "%s: qkv_bias and plain_matrices are both set", v.name);
+        return mha__fail(err, MHA_ERR_ARG, "%s: qkv_bias must be 0 with plain_matrices", v.name);
     for (int d = MHA__Q; d <= MHA__V; d++)
         v.dense[d] = (mha__dense){.in = o.d_in,
                                   .out = o.d_out,

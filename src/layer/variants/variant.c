@@ -77,7 +77,7 @@ mha_status mha__check_dropout(const mha_variant *v, mha_error *err)
     if (!(v->dropout >= 0 && v->dropout <= 1))
         return mha__fail(err, MHA_ERR_ARG, "%s: dropout must be from 0 to 1 (got %g)", v->name, v->dropout);
     if (v->context_length < 0)
-        return mha__fail(err, MHA_ERR_ARG, "%s: context_length is %lld, must be > 0, or 0 for any number", v->name,
+        return mha__fail(err, MHA_ERR_ARG, "%s: context_length must not be negative (got %lld)", v->name,
                          (long long)v->context_length);
     return MHA_OK;
 }
@@ -124,7 +124,7 @@ static mha_status check_dtype(mha_variant *v, mha_error *err)
     if (!v->dtype) v->dtype = MHA_F32;
     v->real = mha_dtype_size(v->dtype);
     if (v->dtype != MHA_F32 && v->dtype != MHA_F64)
-        return mha__fail(err, MHA_ERR_ARG, "%s: dtype is %s, not f32 or f64", v->name, mha_dtype_name(v->dtype));
+        return mha__fail(err, MHA_ERR_ARG, "%s: dtype must be f32 or f64 (got %s)", v->name, mha_dtype_name(v->dtype));
     return MHA_OK;
 }
 
@@ -268,8 +268,8 @@ static mha_status check_head_width(const mha_variant *v, mha_error *err)
         width = n == 0 || option > width ? option : width;
     }
     if (width <= MHA_HEAD_DIM_MAX) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "%s: heads are %lld wide, %d is the most", v->name, (long long)width,
-                     MHA_HEAD_DIM_MAX);
+    return mha__fail(err, MHA_ERR_ARG, "%s: head width must be at most %d (got %lld)", v->name, MHA_HEAD_DIM_MAX,
+                     (long long)width);
 }
 
 mha_status mha_variant_init(mha_variant *v, mha_rng *rng, mha_error *err)
@@ -318,7 +318,7 @@ mha_status mha_variant_update(mha_variant *v, mha_error *err)
 {
     if (!v) return mha__fail(err, MHA_ERR_ARG, "attention layer must not be NULL");
     if (!mha__value(v, 0))
-        return mha__fail(err, MHA_ERR_ARG, "%s: mha_variant_update before mha_variant_init", v->name);
+        return mha__fail(err, MHA_ERR_ARG, "%s: mha_variant_init must precede mha_variant_update", v->name);
     for (int d = 0; d < MHA__DENSES; d++)
         if (v->dense[d].out) MHA__TRY(pack(v, &v->dense[d], err));
     return MHA_OK;

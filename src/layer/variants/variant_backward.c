@@ -284,15 +284,15 @@ mha_status mha_variant_backward(mha_variant *v, const mha_variant_input *input, 
     MHA__TRY(mha__options_read(&g, sizeof g, gradient, "mha_variant_gradient", err));
     if (!trace || trace->layer != v || trace->B != in.batch || trace->Lq != in.q_len || trace->Ln != in.kv_len ||
         trace->P != in.past_len)
-        return mha__fail(err, MHA_ERR_ARG, "%s: the trace is not that of a forward call with this input", v->name);
+        return mha__fail(err, MHA_ERR_ARG, "%s: trace must be that of a forward call with this input", v->name);
     if (!g.output) return mha__fail(err, MHA_ERR_ARG, "%s: the gradient of the output must not be NULL", v->name);
     if (g.key && !given.key)
-        return mha__fail(err, MHA_ERR_ARG, "%s: a gradient of key is wanted, but the input has no key", v->name);
+        return mha__fail(err, MHA_ERR_ARG, "%s: gradient of key must be NULL where the input has no key", v->name);
     if (g.value && !given.value)
-        return mha__fail(err, MHA_ERR_ARG, "%s: a gradient of value is wanted, but the input has no value", v->name);
+        return mha__fail(err, MHA_ERR_ARG, "%s: gradient of value must be NULL where the input has no value", v->name);
     if ((g.past_key || g.past_value) && !v->takes_past)
-        return mha__fail(err, MHA_ERR_ARG, "%s: a gradient of past_%s is wanted, but past tokens are not taken",
-                         v->name, g.past_key ? "key" : "value");
+        return mha__fail(err, MHA_ERR_ARG, "%s: gradient of past_%s must be NULL without past tokens", v->name,
+                         g.past_key ? "key" : "value");
     if (!mha__gradient(v, 0)) MHA__TRY(mha_variant_zero_gradients(v, err));
     backward w = {.v = v, .in = &in, .t = trace, .doutput = g.output};
     mha__arena arena = {0};

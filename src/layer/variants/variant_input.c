@@ -28,7 +28,7 @@ static mha_status check_sizes(const mha_variant *v, mha_variant_input *in, mha_e
                  {"kv_len", in->kv_len, 1, INT32_MAX},
                  {"past_len", in->past_len, 0, INT32_MAX}};
     if (in->batch < 1)
-        return mha__fail(err, MHA_ERR_ARG, "%s: batch is %lld, must be > 0", v->name, (long long)in->batch);
+        return mha__fail(err, MHA_ERR_ARG, "%s: batch must be at least 1 (got %lld)", v->name, (long long)in->batch);
     for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++)
         if (sizes[n].value < sizes[n].least || sizes[n].value > sizes[n].most)
             return mha__fail(err, MHA_ERR_ARG, "%s: %s must be from %lld to %lld (got %lld)", v->name, sizes[n].field,
@@ -36,11 +36,11 @@ static mha_status check_sizes(const mha_variant *v, mha_variant_input *in, mha_e
     const int64_t tokens = in->q_len + in->kv_len + in->past_len, width = v->d_in + v->d_out + v->dense[MHA__Q].out;
     if (!mha__bytes((int64_t[]){in->batch, tokens, width + v->choices + 64}, 3, 64, &bytes) || bytes > INT64_MAX ||
         !mha__bytes((int64_t[]){in->q_len, in->past_len + in->kv_len}, 2, 64, &bytes))
-        return mha__fail(err, MHA_ERR_ARG, "%s: batch is %lld with %lld tokens, too many for memory", v->name,
+        return mha__fail(err, MHA_ERR_ARG, "%s: batch and length must fit in memory (got %lld, %lld)", v->name,
                          (long long)in->batch, (long long)tokens);
     if (v->context_length && in->past_len + in->q_len > v->context_length)
-        return mha__fail(err, MHA_ERR_ARG, "%s: %lld tokens, context_length is %lld", v->name,
-                         (long long)(in->past_len + in->q_len), (long long)v->context_length);
+        return mha__fail(err, MHA_ERR_ARG, "%s: number of tokens must be at most context_length = %lld (got %lld)",
+                         v->name, (long long)v->context_length, (long long)(in->past_len + in->q_len));
     return MHA_OK;
 }
 
@@ -89,7 +89,7 @@ static mha_status check_mask(const mha_variant *v, const mha_variant_input *in, 
 {
     if (!m->data) return MHA_OK;
     if (m->rank < 2 || m->rank > 4)
-        return mha__fail(err, MHA_ERR_ARG, "%s: %s has rank %d, not 2..4", v->name, field, m->rank);
+        return mha__fail(err, MHA_ERR_ARG, "%s: rank of %s must be from 2 to 4 (got %d)", v->name, field, m->rank);
     int64_t shape[4];
     const int64_t heads = v->selector == MHA__SELECT_OPTION ? 1 : v->heads;
     const int64_t want[4] = {in->batch, heads, in->q_len, in->past_len + in->kv_len};

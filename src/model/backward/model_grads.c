@@ -77,9 +77,9 @@ mha_status mha_model_grads_create(const mha_model *model, const mha_model_grads_
         return mha__fail(err, MHA_ERR_ARG, "mha_model_grads_create: %s must not be NULL", model ? "out" : "model");
     *out = NULL;
     MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_model_grads_options", err));
-    if (!model->packed) return mha__fail(err, MHA_ERR_ARG, "the model was opened without weights (no_weights)");
+    if (!model->packed) return mha__fail(err, MHA_ERR_ARG, "model must have weights (opened with no_weights)");
     if (model->outer.packed != MHA_F32 && model->outer.packed != MHA_BF16)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "gradients of a model that was opened in %s; f32 and bf16 are built",
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "dtype of the model must be f32 or bf16 for gradients (got %s)",
                          mha_dtype_name(model->outer.packed));
     mha_model_grads *g = mha__calloc(model->ctx, 1, sizeof *g);
     if (!g) return mha__no_memory(err, sizeof *g, "the gradients of a model");

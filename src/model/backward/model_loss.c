@@ -155,7 +155,8 @@ static mha_status read_args(const mha_model *m, const mha_model_loss_args *given
     MHA__TRY(mha__distill_read(m, args->teacher, d, err));
     if (d->labels != 0 && all_rows(m, args->labels))
         return mha__fail(err, MHA_ERR_ARG, "mha_model_loss_args: labels must not be NULL for an encoder");
-    if (!isfinite(args->scale)) return mha__fail(err, MHA_ERR_ARG, "mha_model_loss_args: scale is %g", args->scale);
+    if (!isfinite(args->scale))
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_loss_args: scale must be finite (got %g)", args->scale);
     const mha_model_gradient wanted = wanted_of(args);
     return mha__grads_check(&wanted, err);
 }

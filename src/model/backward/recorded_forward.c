@@ -141,7 +141,7 @@ static mha_status check_input(const mha_model_input *in, mha_error *err)
 {
     const char *other = in->cache ? "a cache" : in->fills ? "fills" : in->hidden ? "hidden" : NULL;
     if (!other) return MHA_OK;
-    return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_grads_forward: %s with gradients", other);
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_grads_forward: %s must not be set", other);
 }
 
 static mha_status check_output(const mha_model *m, const mha_model_output *out, mha_error *err)
@@ -152,7 +152,8 @@ static mha_status check_output(const mha_model *m, const mha_model_output *out, 
                         : out->on_activations ? "on_activations"
                                               : NULL;
     if (other)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_grads_forward: %s is for mha_model_forward alone", other);
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "mha_model_grads_forward: %s must be NULL; it serves mha_model_forward only", other);
     return mha__head_check(m, out->pooled != NULL, out->logits || out->last_logits, err);
 }
 

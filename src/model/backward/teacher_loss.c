@@ -31,20 +31,21 @@ static mha_status check_weights(const mha_model_distill *d, mha_error *err)
 static mha_status check_pair(const mha_model *m, const mha_model *teacher, const mha_model_distill *d, mha_error *err)
 {
     const mha__config *own = &m->config, *other = &teacher->config;
-    if (!teacher->packed) return mha__fail(err, MHA_ERR_ARG, "the teacher was opened without weights (no_weights)");
+    if (!teacher->packed) return mha__fail(err, MHA_ERR_ARG, "teacher must have weights (opened with no_weights)");
     if (other->vocab != own->vocab)
-        return mha__fail(err, MHA_ERR_ARG, "the teacher has a vocabulary of %lld tokens, the model one of %lld",
-                         (long long)other->vocab, (long long)own->vocab);
+        return mha__fail(err, MHA_ERR_ARG, "vocabulary of the teacher must have %lld tokens (got %lld)",
+                         (long long)own->vocab, (long long)other->vocab);
     if ((d->hidden != 0 || d->text != 0) && other->hidden != own->hidden)
         return mha__fail(err, MHA_ERR_ARG,
-                         "the teacher's states are of %lld numbers, the model's of %lld: only logits can be compared",
-                         (long long)other->hidden, (long long)own->hidden);
+                         "hidden_size of the teacher must be %lld to compare hidden states or texts (got %lld)",
+                         (long long)own->hidden, (long long)other->hidden);
     if (d->logits == 0) return MHA_OK;
     if (!teacher->lm_head)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "the teacher has no logits; hidden and text need none");
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "teacher must have logits to compare labels; hidden and text need none");
     if (teacher->info.causal == m->info.causal) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "the teacher is %s, the model %s: their logits are of different tokens",
-                     teacher->info.causal ? "a decoder" : "an encoder", m->info.causal ? "a decoder" : "an encoder");
+    return mha__fail(err, MHA_ERR_ARG, "teacher must be %s like the model (got %s)",
+                     m->info.causal ? "a decoder" : "an encoder", teacher->info.causal ? "a decoder" : "an encoder");
 }
 
 mha_status mha__distill_read(const mha_model *m, const mha_model *teacher, mha_model_distill *d, mha_error *err)

@@ -42,21 +42,25 @@ static mha_status check_cache(const mha_model *m, const mha__batch *p, int64_t m
 {
     const mha_model_cache *c = p->in.cache;
     if (!c) return MHA_OK;
-    if (c->model != m) return mha__fail(err, MHA_ERR_ARG, "mha_model_input: the cache is that of another model");
+    if (c->model != m) return mha__fail(err, MHA_ERR_ARG, "mha_model_input: cache must be one of this model");
     if (p->in.batch == 1 && (p->in.sequence < 0 || p->in.sequence >= c->batch))
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: sequence is %lld, the cache has %lld",
-                         (long long)p->in.sequence, (long long)c->batch);
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_model_input: sequence must be below the cache's %lld sequences (got %lld)",
+                         (long long)c->batch, (long long)p->in.sequence);
     if (c->batch != p->in.batch && p->in.batch != 1)
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch is %lld, but the cache has %lld sequences",
-                         (long long)p->in.batch, (long long)c->batch);
-    if (!p->right_padded) return mha__fail(err, MHA_ERR_ARG, "mha_model_input: a mask with holes with a cache");
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch must be 1 or the cache's %lld sequences (got %lld)",
+                         (long long)c->batch, (long long)p->in.batch);
+    if (!p->right_padded)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: mask must be ones, then zeros, with cache");
     for (int64_t b = 0; b < p->in.batch; b++) {
         const int64_t L = p->in.length, past = past_of(p, b);
         const int64_t fresh = p->in.mask ? leading_ones(p->in.mask + b * L, L) : L;
         if (past + fresh > c->tokens || past + fresh > most)
-            return mha__fail(
-                err, MHA_ERR_ARG, "sequence %lld: %lld tokens behind the %lld in the cache, which has room for %lld",
-                (long long)b, (long long)fresh, (long long)past, (long long)(c->tokens < most ? c->tokens : most));
+            return mha__fail(err, MHA_ERR_ARG,
+                             "sequence %lld: number of tokens must be at most %lld, including those in the cache (got "
+                             "%lld after %lld)",
+                             (long long)b, (long long)(c->tokens < most ? c->tokens : most), (long long)fresh,
+                             (long long)past);
     }
     return MHA_OK;
 }
@@ -68,16 +72,18 @@ static mha_status read_starts(mha__batch *p, int64_t most, mha_error *err)
     p->sequences = p->in.batch;
     if (!starts) return MHA_OK;
     if (p->in.mask || p->in.cache)
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: starts with a %s", p->in.mask ? "mask" : "cache");
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: %s must be NULL with starts",
+                         p->in.mask ? "mask" : "cache");
     if (p->in.batch < 1)
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch is %lld, must be > 0", (long long)p->in.batch);
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch must be at least 1 (got %lld)",
+                         (long long)p->in.batch);
     if (starts[0] != 0)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: starts[0] must be 0 (got %lld)", (long long)starts[0]);
     for (int64_t b = 0; b < p->in.batch; b++)
         if (starts[b + 1] <= starts[b] || starts[b + 1] - starts[b] > most || starts[b + 1] > INT32_MAX)
             return mha__fail(err, MHA_ERR_ARG,
-                             "mha_model_input: sequence %lld is tokens %lld to %lld, the model takes 1..%lld",
-                             (long long)b, (long long)starts[b], (long long)starts[b + 1], (long long)most);
+                             "mha_model_input: sequence %lld must have 1 to %lld tokens (got tokens %lld to %lld)",
+                             (long long)b, (long long)most, (long long)starts[b], (long long)starts[b + 1]);
     p->in.length = starts[p->in.batch];
     p->in.batch = 1;
     return MHA_OK;
@@ -91,16 +97,16 @@ static mha_status check_hidden(const mha_model *m, const mha_model_input *in, mh
                          "mha_model_input: hidden must not be NULL with first_layer = %lld: it holds the states",
                          (long long)in->first_layer);
     if (in->first_layer < 0 || in->first_layer >= m->config.layers)
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: first_layer is %lld, the model has layers 0..%lld",
-                         (long long)in->first_layer, (long long)m->config.layers - 1);
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: first_layer must be from 0 to %lld (got %lld)",
+                         (long long)m->config.layers - 1, (long long)in->first_layer);
     if (in->context && (!in->hidden || in->cache))
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: context %s",
                          in->cache ? "with a cache" : "without hidden");
     if (in->cache && in->first_layer > 0)
-        return mha__fail(err, MHA_ERR_ARG,
-                         "mha_model_input: first_layer is %lld with a cache: its lower layers would "
-                         "miss these tokens",
-                         (long long)in->first_layer);
+        return mha__fail(
+            err, MHA_ERR_ARG,
+            "mha_model_input: first_layer must be 0 with cache, whose lower layers would lack these tokens (got %lld)",
+            (long long)in->first_layer);
     if (!in->ids && !in->hidden) return mha__fail(err, MHA_ERR_ARG, "mha_model_input: ids must not be NULL");
     return MHA_OK;
 }
@@ -111,24 +117,26 @@ static mha_status check_types(const mha_model *m, const mha_model_input *in, mha
 {
     for (int64_t i = 0; in->type_ids && !in->hidden && !m->types.weight && i < in->batch * in->length; i++)
         if (in->type_ids[i] != 0)
-            return mha__fail(err, MHA_ERR_ARG, "mha_model_input: type_ids[%lld] is %d; %s has no token types",
-                             (long long)i, in->type_ids[i], m->info.family);
+            return mha__fail(err, MHA_ERR_ARG,
+                             "mha_model_input: type_ids[%lld] must be 0: %s has no token types (got %d)", (long long)i,
+                             m->info.family, in->type_ids[i]);
     return MHA_OK;
 }
 
 static mha_status check_input(const mha_model *m, const mha__batch *p, int64_t most, mha_error *err)
 {
     size_t bytes = 0;
-    if (!m->packed) return mha__fail(err, MHA_ERR_ARG, "the model was opened without weights (no_weights)");
+    if (!m->packed) return mha__fail(err, MHA_ERR_ARG, "model must have weights (opened with no_weights)");
     if (p->in.batch < 1)
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch is %lld, must be > 0", (long long)p->in.batch);
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch must be at least 1 (got %lld)",
+                         (long long)p->in.batch);
     if (p->in.length < 1 || (p->in.length > most && !p->in.starts))
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: length is %lld, the model takes 1..%lld",
-                         (long long)p->in.length, (long long)most);
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: length must be from 1 to %lld (got %lld)", (long long)most,
+                         (long long)p->in.length);
     MHA__TRY(check_hidden(m, &p->in, err));
     MHA__TRY(mha__model_single_heads(m, p->in.gates ? "gates" : p->in.fills ? "fills" : NULL, err));
     if (!mha__bytes((int64_t[]){p->in.batch, p->in.length, m->config.hidden}, 3, 2 * sizeof(float), &bytes))
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch is %lld, too many for memory",
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch must fit in memory (got %lld)",
                          (long long)p->in.batch);
     return check_types(m, &p->in, err);
 }

@@ -28,10 +28,11 @@ static mha_status create_layers(mha_model_cache *c, const mha_model_cache_option
 static mha_status check_options(const mha_model *model, mha_model_cache_options *o, mha_error *err)
 {
     if (!model->info.causal)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s is an encoder: it has no cache", model->info.family);
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "model must be a decoder to have a cache (got %s)",
+                         model->info.family);
     /* mha_cache_create accepts f64, but no layer has f64 keys and values */
     if (o->dtype && o->dtype != MHA_F32 && o->dtype != MHA_BF16 && o->dtype != MHA_F16 && o->dtype != MHA_Q8_0)
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_options: dtype is %s, not f32, bf16, f16 or q8_0",
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_options: dtype must be f32, bf16, f16 or q8_0 (got %s)",
                          mha_dtype_name(o->dtype));
     if (o->batch == 0) o->batch = 1;
     if (o->dtype == MHA_DTYPE_DEFAULT && model->outer.packed == MHA_BF16) o->dtype = MHA_BF16;
@@ -40,7 +41,8 @@ static mha_status check_options(const mha_model *model, mha_model_cache_options 
         return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_options: batch must be from 1 to 2^31-1 (got %lld)",
                          (long long)o->batch);
     if (o->page_size < 0 || o->page_size > INT32_MAX)
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_options: page_size is %lld", (long long)o->page_size);
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_options: page_size must be from 0 to 2^31-1 (got %lld)",
+                         (long long)o->page_size);
     if (o->tokens < 1 || o->tokens > INT32_MAX)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_options: tokens must be from 1 to 2^31-1 (got %lld)",
                          (long long)o->tokens);

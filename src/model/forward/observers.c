@@ -35,19 +35,21 @@ static mha_status check_list(const mha_model *m, const mha_model_output *out, mh
     if (!out->map_heads && !out->map_count) return MHA_OK;
     if (!out->map_heads || out->map_count < 1 || !shows_maps(out))
         return mha__fail(err, MHA_ERR_ARG,
-                         "mha_model_output: map_count is %lld, map_heads is %s, on_attention or on_rows is %s: all "
-                         "three or none",
+                         "mha_model_output: map_count, map_heads and one of on_attention and on_rows must be set "
+                         "together (got %lld, %s, %s)",
                          (long long)out->map_count, out->map_heads ? "given" : "NULL",
                          shows_maps(out) ? "given" : "NULL");
     for (int64_t n = 0; n < out->map_count; n++) {
         const mha_model_head *h = &out->map_heads[n];
         if (h->layer < 0 || h->layer >= m->info.layers || h->head < 0 || h->head >= m->info.heads_per_layer[h->layer])
-            return mha__fail(err, MHA_ERR_ARG, "mha_model_output: map_heads[%lld] is head %d of layer %d: no such head",
+            return mha__fail(err, MHA_ERR_ARG,
+                             "mha_model_output: map_heads[%lld] must be a head of the model (got head %d of layer %d)",
                              (long long)n, (int)h->head, (int)h->layer);
         if (n > 0 && h->layer < h[-1].layer)
             return mha__fail(err, MHA_ERR_ARG,
-                             "mha_model_output: map_heads[%lld] is of layer %d, behind one of layer %d", (long long)n,
-                             (int)h->layer, (int)h[-1].layer);
+                             "mha_model_output: map_heads[%lld] must not be of an earlier layer than its predecessor "
+                             "(got layer %d after %d)",
+                             (long long)n, (int)h->layer, (int)h[-1].layer);
     }
     return MHA_OK;
 }
@@ -57,8 +59,8 @@ static mha_status check_rows(const mha__batch *batch, const mha_model_output *ou
     if (!out->map_rows && !out->map_row_count) return MHA_OK;
     if (!out->map_rows || out->map_row_count < 1 || !shows_maps(out))
         return mha__fail(err, MHA_ERR_ARG,
-                         "mha_model_output: map_row_count is %lld, map_rows is %s, on_attention or on_rows is %s: all "
-                         "or none",
+                         "mha_model_output: map_row_count, map_rows and one of on_attention and on_rows must be set "
+                         "together (got %lld, %s, %s)",
                          (long long)out->map_row_count, out->map_rows ? "given" : "NULL",
                          shows_maps(out) ? "given" : "NULL");
     for (int64_t b = 0; b < batch->sequences; b++)
@@ -77,7 +79,8 @@ mha_status mha__taps_read(const mha_model *m, const mha__batch *batch, const mha
 {
     *taps = (mha__taps){.out = out, .rows = mha__batch_map_rows(batch), .keys = mha__batch_map_keys(batch)};
     if (batch->in.context && (shows_maps(out) || out->on_stats || out->on_activations))
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_output: %s, but context of the input takes attention's place",
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_model_output: %s must not be requested with context, which replaces attention",
                          out->on_stats         ? "on_stats"
                          : out->on_activations ? "on_activations"
                                                : "maps or rows");
@@ -91,7 +94,8 @@ mha_status mha__taps_read(const mha_model *m, const mha__batch *batch, const mha
                                                            : NULL,
                                      err));
     if (out->top_keys < 0 || out->top_keys > 32 || (out->top_keys && !out->on_stats))
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_output: top_keys is %lld, must be 0..32, and 0 without on_stats",
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_model_output: top_keys must be from 0 to 32, and 0 without on_stats (got %lld)",
                          (long long)out->top_keys);
     for (int64_t layer = 0; layer < m->info.layers; layer++) {
         find_heads(taps, m, layer);

@@ -100,7 +100,7 @@ static mha_status encode(embedding *e, const char *const *texts, int64_t first, 
         const mha__text text = {texts[first + i], first + i, e->total};
         MHA__TRY(mha__text_encode(e->model, &text, 0, &e->tokens[i], err));
         if (e->tokens[i]->count < 1)
-            return mha__fail(err, MHA_ERR_ARG, "text %lld of %lld has no tokens", (long long)text.index + 1,
+            return mha__fail(err, MHA_ERR_ARG, "text %lld of %lld must have tokens", (long long)text.index + 1,
                              (long long)text.count);
     }
     return MHA_OK;
@@ -164,9 +164,9 @@ mha_status mha_model_embed(const mha_model *model, const char *const *texts, int
             err, MHA_ERR_ARG,
             "mha_model_embed: model, texts and out must not be NULL, and count must be 0 or more (got %lld)",
             (long long)count);
-    if (!model->packed) return mha__fail(err, MHA_ERR_ARG, "the model was opened without weights (no_weights)");
+    if (!model->packed) return mha__fail(err, MHA_ERR_ARG, "model must have weights (opened with no_weights)");
     if (!model->tokenizer)
-        return mha__fail(err, MHA_ERR_ARG, "the model was opened without its tokenizer (no_tokenizer)");
+        return mha__fail(err, MHA_ERR_ARG, "model must have its tokenizer (opened with no_tokenizer)");
     if (o.pool != MHA_POOL_MEAN && o.pool != MHA_POOL_CLS)
         return mha__fail(err, MHA_ERR_ARG, "mha_embed_options.pool must be a value of mha_pool (got %d)", (int)o.pool);
     embedding *e = create(model, err);

@@ -39,7 +39,7 @@ static mha_status check(const mha_model *model, const int32_t *ids, int64_t coun
     if (!model || !ids || !logprob)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_score: model, ids and logprob must not be NULL");
     if (count < 2 || count > INT32_MAX)
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_score: %lld tokens; it takes two to score one", (long long)count);
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_score: count must be at least 2 (got %lld)", (long long)count);
     for (int64_t i = 0; i < count; i++)
         if (ids[i] < 0 || ids[i] >= model->config.vocab)
             return mha__fail(err, MHA_ERR_ARG, "mha_model_score: token %lld must be from 0 to %lld (got %d)",

@@ -14,11 +14,12 @@ static mha_status check_prompt(const mha__generation *g, int64_t n, int64_t most
 {
     const mha_prompt *p = &g->prompts[n];
     if (!p->ids || p->count < 1)
-        return mha__fail(err, MHA_ERR_ARG, "prompt %lld of %lld has no tokens", (long long)n + 1, (long long)g->count);
+        return mha__fail(err, MHA_ERR_ARG, "prompt %lld of %lld must have tokens", (long long)n + 1,
+                         (long long)g->count);
     if (p->count > most - g->o.max_new)
-        return mha__fail(err, MHA_ERR_ARG, "prompt %lld of %lld: %lld tokens and %lld new ones; the model takes %lld",
-                         (long long)n + 1, (long long)g->count, (long long)p->count, (long long)g->o.max_new,
-                         (long long)most);
+        return mha__fail(
+            err, MHA_ERR_ARG, "prompt %lld of %lld: tokens and max_new must be at most %lld together (got %lld + %lld)",
+            (long long)n + 1, (long long)g->count, (long long)most, (long long)p->count, (long long)g->o.max_new);
     for (int64_t i = 0; i < p->count; i++)
         if (p->ids[i] < 0 || p->ids[i] >= g->model->config.vocab)
             return mha__fail(err, MHA_ERR_ARG, "prompt %lld of %lld: token %lld must be from 0 to %lld (got %d)",
@@ -30,12 +31,14 @@ static mha_status check_prompt(const mha__generation *g, int64_t n, int64_t most
 static mha_status check_numbers(const mha_generate_options *o, mha_error *err)
 {
     if (o->max_new < 1 || o->max_new > INT32_MAX / 2)
-        return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: max_new is %lld, must be > 0", (long long)o->max_new);
+        return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: max_new must be at least 1 (got %lld)",
+                         (long long)o->max_new);
     if (o->min_new < 0 || o->min_new > o->max_new)
         return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: min_new must be from 0 to max_new = %lld (got %lld)",
                          (long long)o->max_new, (long long)o->min_new);
     if (o->at_once < 0)
-        return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: at_once is %lld", (long long)o->at_once);
+        return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: at_once must not be negative (got %lld)",
+                         (long long)o->at_once);
     if (o->lookup < 0 || o->lookup > 64)
         return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: lookup must be from 0 to 64 (got %lld)",
                          (long long)o->lookup);
@@ -49,7 +52,7 @@ static mha_status check_eos(mha__generation *g, mha_error *err)
     if (!o->eos && o->eos_count == 0) o->eos = config->eos, o->eos_count = config->eos_count;
     for (int64_t i = 0; o->eos && i < o->eos_count; i++)
         if (o->eos[i] < 0 || o->eos[i] >= config->vocab)
-            return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: eos[%lld] is %d, no token of the model",
+            return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: eos[%lld] must be a token of the model (got %d)",
                              (long long)i, o->eos[i]);
     return MHA_OK;
 }
@@ -62,14 +65,14 @@ static mha_status check_stop(const mha__generation *g, mha_error *err)
                          "mha_generate_options: stop_count must be the number of entries of stop (got %lld)",
                          (long long)o->stop_count);
     if ((o->stop_count > 0 || o->on_text) && !mha_model_tokenizer(g->model))
-        return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: %s, but the model was opened without a tokenizer",
+        return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: %s must be unset for a model without its tokenizer",
                          o->on_text ? "on_text" : "stop");
     for (int64_t i = 0; i < o->stop_count; i++) {
         const char *stop = o->stop[i];
         const size_t bytes = stop ? strlen(stop) : 0;
         if (bytes == 0 || mha__utf8_check(stop, bytes) < bytes)
-            return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: stop[%lld] is %s", (long long)i,
-                             bytes ? "not UTF-8" : "NULL or empty");
+            return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: stop[%lld] must be %s", (long long)i,
+                             bytes ? "UTF-8" : "a non-empty string");
     }
     return MHA_OK;
 }
@@ -78,8 +81,8 @@ mha_status mha__generation_check(mha__generation *g, mha_error *err)
 {
     const mha_model *m = g->model;
     if (!m->info.causal)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s is an encoder: it writes no text", m->info.family);
-    if (!m->packed) return mha__fail(err, MHA_ERR_ARG, "the model was opened without weights (no_weights)");
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "model must be a decoder to generate text (got %s)", m->info.family);
+    if (!m->packed) return mha__fail(err, MHA_ERR_ARG, "model must have weights (opened with no_weights)");
     MHA__TRY(mha__head_check(m, false, true, err));
     MHA__TRY(check_numbers(&g->o, err));
     MHA__TRY(check_eos(g, err));

@@ -37,7 +37,7 @@ mha_status mha__generation_choose(mha__generation *g, mha__slot *s, float *logit
         return mha__fail(err, MHA_ERR_NOT_FINITE, "no token can be chosen: the greatest logit is %g",
                          (double)logits[*id]);
     if (logits[*id] < -FLT_MAX)
-        return mha__fail(err, MHA_ERR_ARG, "no token is left to choose: the sampling options exclude all %lld",
+        return mha__fail(err, MHA_ERR_ARG, "sampling options must leave a token to choose (got none of %lld)",
                          (long long)vocab);
     return g->o.sampling.temperature > 0 ? draw(g, s, logits, id, err) : MHA_OK;
 }

@@ -120,7 +120,8 @@ mha_status mha__model_single_heads(const mha_model *m, const char *what, mha_err
     for (int64_t l = 0; what && l < m->config.layers; l++)
         if (m->config.attention[l].choice.of == MHA_CHOICE_OPTIONS)
             return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                             "%s of single heads: layer %lld has another number of them for each text (adaptive_heads)",
+                             "%s of single heads must not be requested where a layer selects heads per text (got "
+                             "adaptive_heads in layer %lld)",
                              what, (long long)l);
     return MHA_OK;
 }

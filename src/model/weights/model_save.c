@@ -207,16 +207,17 @@ static mha_status write_all(saving *s, mha__save_more more, const void *user, mh
 static mha_status check_options(const mha_model_save_options *o, mha_error *err)
 {
     if (o->dtype != MHA_DTYPE_DEFAULT && o->dtype != MHA_F32 && o->dtype != MHA_BF16 && o->dtype != MHA_F16)
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_save_options: dtype is %s, not f32, bf16 or f16",
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_save_options: dtype must be f32, bf16 or f16 (got %s)",
                          mha_dtype_name(o->dtype));
     if (o->count < 0 || (o->count && !o->tensors))
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_save_options: count is %lld, tensors is %s", (long long)o->count,
-                         o->tensors ? "given" : "NULL");
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_model_save_options: count must be the number of entries of tensors (got %lld, %s)",
+                         (long long)o->count, o->tensors ? "given" : "NULL");
     for (int64_t n = 0; n < o->count; n++) {
         size_t bytes = 0;
         MHA__TRY(mha__named_bytes(&o->tensors[n], &bytes, err));
         if (o->tensors[n].dtype != MHA_F32)
-            return mha__fail(err, MHA_ERR_ARG, "mha_model_save_options: tensor %lld is not f32", (long long)n);
+            return mha__fail(err, MHA_ERR_ARG, "mha_model_save_options: tensors[%lld] must be f32", (long long)n);
     }
     return MHA_OK;
 }

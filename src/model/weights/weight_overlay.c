@@ -46,8 +46,9 @@ mha_status mha__shards_replace(mha__shards *s, const mha_named_tensor *tensors, 
 {
     mha__quoted q = {0};
     if (count < 0 || (count && !tensors))
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_options: tensor_count is %lld, tensors is %s", (long long)count,
-                         tensors ? "given" : "NULL");
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_model_options: tensor_count must be the number of entries of tensors (got %lld, %s)",
+                         (long long)count, tensors ? "given" : "NULL");
     if (!count) return MHA_OK;
     s->instead = mha__calloc(s->ctx, (size_t)count, sizeof *s->instead);
     s->shapes = mha__calloc(s->ctx, (size_t)count, sizeof *s->shapes);
@@ -61,7 +62,7 @@ mha_status mha__shards_replace(mha__shards *s, const mha_named_tensor *tensors, 
     s->instead_count = count;
     for (int64_t n = 1; n < count; n++)
         if (by_name(&s->instead[n - 1], &s->instead[n]) == 0)
-            return mha__fail(err, MHA_ERR_ARG, "mha_model_options: two tensors are named \"%s\"",
+            return mha__fail(err, MHA_ERR_ARG, "mha_model_options: names of tensors must be unique (got \"%s\" twice)",
                              mha__quote(&q, s->instead[n].name, strlen(s->instead[n].name)));
     return MHA_OK;
 }

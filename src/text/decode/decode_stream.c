@@ -57,7 +57,7 @@ static mha_status begin_call(mha_text_stream *s, const char **text, size_t *byte
     if (!s || !text || !bytes) return mha__fail(err, MHA_ERR_ARG, "stream, text and bytes must not be NULL");
     *text = "";
     *bytes = 0;
-    if (s->ended) return mha__fail(err, MHA_ERR_ARG, "the stream has ended");
+    if (s->ended) return mha__fail(err, MHA_ERR_ARG, "stream must not have ended");
     s->decoding.state[MHA__DECODE_STEPS].n = 0;
     s->decoding.limit = MHA__NORMALIZED_BYTES(held(&s->decoding));
     s->decoding.pass.err = err;

@@ -114,8 +114,8 @@ static mha_status refuse_byte(const mha_tokenizer_trainer *t, size_t at, mha_err
     int64_t line = t->line;
     int64_t byte = t->line_bytes;
     pass_lines(t, at, &line, &byte);
-    return mha__fail(err, MHA_ERR_ARG, "line %lld: byte %lld (0x%02X) is not UTF-8", (long long)line + 1,
-                     (long long)byte, (unsigned)(unsigned char)t->text[at]);
+    return mha__fail(err, MHA_ERR_ARG, "line %lld: text must be UTF-8 (got 0x%02X at byte %lld)", (long long)line + 1,
+                     (unsigned)(unsigned char)t->text[at], (long long)byte);
 }
 
 /* ---- the buffer ---- */

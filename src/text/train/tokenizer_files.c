@@ -306,8 +306,7 @@ mha_status mha_tokenizer_trainer_save(const mha_tokenizer_trainer *t, const char
     mha__folder folder;
     if (!t || !path)
         return mha__fail(err, MHA_ERR_ARG, "mha_tokenizer_trainer_save: trainer and folder must not be NULL");
-    if (t->state != MHA__TRAIN_DONE)
-        return mha__fail(err, MHA_ERR_ARG, "the trainer has not learned yet: run comes before save");
+    if (t->state != MHA__TRAIN_DONE) return mha__fail(err, MHA_ERR_ARG, "mha_tokenizer_trainer_run must precede save");
     MHA__TRY(mha__folder_begin(&folder, path, overwrite != 0, known, err));
     mha_status status = put_file(t, &folder, err);
     if (status == MHA_OK) status = put_map(t, &folder, err);

@@ -40,7 +40,7 @@ static mha_status check_options(mha_tokenizer_train_options *o, mha_error *err)
     if (o->alphabet < 0)
         return mha__fail(err, MHA_ERR_ARG, "alphabet must be 0 or more (got %lld)", (long long)o->alphabet);
     if (o->type == MHA_TOKENIZER_BPE && (o->alphabet || o->lowercase))
-        return mha__fail(err, MHA_ERR_ARG, "%s: only WordPiece has it, not byte-level BPE",
+        return mha__fail(err, MHA_ERR_ARG, "%s must be unset for byte-level BPE; only WordPiece has it",
                          o->alphabet ? "alphabet" : "lowercase");
     if (o->min_frequency == 0) o->min_frequency = 2;
     return check_special(o, err);
@@ -127,7 +127,7 @@ static mha_status learn(mha_tokenizer_trainer *t, mha_error *err)
 {
     MHA__TRY(mha__train_join(t, err));
     t->trained.distinct = (int64_t)t->counters[0].words.count;
-    if (t->trained.distinct == 0) return mha__fail(err, MHA_ERR_ARG, "the text has no word: nothing to learn from");
+    if (t->trained.distinct == 0) return mha__fail(err, MHA_ERR_ARG, "text must have words to learn from");
     MHA__TRY(mha__train_words(t, err));
     mha__train_free_counters(t);
     MHA__TRY(mha__train_merge(t, err));

@@ -12,7 +12,8 @@ mha_status mha__gates_take(mha_trainer *t, const mha_train_batch *batch, bool le
     *own = (mha__gates_batch){.batch = *batch};
     if (!g) return MHA_OK;
     MHA__TRY(mha__options_need(&own->input, sizeof own->input, batch->input, "mha_model_input", err));
-    if (own->input.gates) return mha__fail(err, MHA_ERR_ARG, "a batch brings gates, and the trainer has its own");
+    if (own->input.gates)
+        return mha__fail(err, MHA_ERR_ARG, "gates of a batch must be NULL where the trainer has its own");
     if (!learn || own->input.batch < 1) return MHA_OK; /* the pass refuses the latter */
     size_t bytes = 0;
     const int64_t extent[] = {3, g->layers, own->input.batch, g->heads};

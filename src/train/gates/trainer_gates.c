@@ -30,20 +30,24 @@ mha_status mha__gates_options(mha_train_gates *o, mha_error *err)
 {
     static const mha_train_gates none = {0};
     if (o->penalty < MHA_GATES_NONE || o->penalty > MHA_GATES_L1)
-        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: gates.penalty is %d", (int)o->penalty);
+        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: gates.penalty must be one of mha_gates_penalty (got %d)",
+                         (int)o->penalty);
     if (o->penalty == MHA_GATES_NONE)
         return o->strength == none.strength && o->rate == none.rate && o->initial == none.initial && !o->start &&
                        !o->ramp && !o->end && !o->heads && !o->only && !o->first
                    ? MHA_OK
-                   : mha__fail(err, MHA_ERR_ARG, "mha_train_options: gates without a penalty have no other field");
+                   : mha__fail(err, MHA_ERR_ARG,
+                               "mha_train_options: other fields of gates must be 0 without gates.penalty");
     if (o->start < 0 || o->ramp < 0 || (o->end && o->end <= o->start))
-        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: gates.start is %lld, ramp %lld, end %lld",
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_train_options: gates.start, ramp and end must be valid steps (got %lld, %lld, %lld)",
                          (long long)o->start, (long long)o->ramp, (long long)o->end);
     if (o->first && (o->only || !o->end))
         return mha__fail(err, MHA_ERR_ARG, "mha_train_options: gates.first %s",
                          o->only ? "and gates.only exclude one another" : "needs an end");
     if (o->penalty == MHA_GATES_L0 && o->heads && (o->strength != 0 || o->rate != 0))
-        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: gates.%s is %g, but L0 gates with heads have none",
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_train_options: gates.%s must be 0 for L0 gates with a target of heads (got %g)",
                          o->rate != 0 ? "rate" : "strength", o->rate != 0 ? o->rate : o->strength);
     if (o->strength == 0) o->strength = 0.01;
     if (o->rate == 0) o->rate = 0.1;

@@ -78,7 +78,7 @@ tr -d '[]' <exact | tr ',' '\n' >exact.lines
 tr -d '[]' <rounded | tr ',' '\n' | paste exact.lines - | awk '{ if ($1 > top) top = $1; off = $1 > $2 ? $1 - $2 : $2 - $1; if (off > worst) worst = off }
     END { exit !(NR > 1 && top > 0 && worst < 0.05 * top) }' || fail "scores in bf16 are not those of f32: $(cat exact rounded)"
 refused 1 "$MHA" heads -m mute --ids -f ids --by gradmag --dtype f16
-has err 'opened in f16'
+has err 'dtype of the model must be f32 or bf16 for gradients (got f16)'
 refused 2 "$MHA" heads -m mute --ids -f ids --by gate --loss mlm
 refused 2 "$MHA" heads -m mute --ids 1,2 3,640
 has err "text 2: a token id must be less than the model's vocab_size 640 (got 640)"

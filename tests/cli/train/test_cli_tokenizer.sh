@@ -78,14 +78,14 @@ has err 'vocab_size must be at least the 1 special tokens and 256 bytes (got 100
 refused 2 train --vocab-size 2000000 -o x text
 has err 'vocab_size must be from 1 to 1048576 (got 2000000'
 refused 2 train --vocab-size 290 -o x ''
-has err 'the text has no word'
+has err 'text must have words to learn from'
 refused 2 train --vocab-size 290 --special '' -o x text
 refused 3 train --vocab-size 290 -o x -f nowhere
 refused 3 train --vocab-size 290 -o x -f .
 has err 'not a regular file'
 printf 'one\ntwo \377\n' >broken
 refused 3 train --vocab-size 290 -o x -f one broken
-has err 'broken: line 2: byte 4 (0xFF) is not UTF-8'
+has err 'broken: line 2: text must be UTF-8 (got 0xFF at byte 4)'
 head -c 17000000 /dev/zero | tr '\0' a >long
 refused 3 train --vocab-size 290 -o x -f long
 has err 'long: line 1: more than 16 MiB'

@@ -98,7 +98,7 @@ has err 'wrong.json: line 2: '
 # shellcheck disable=SC2086
 expect 0 train -q --from gpt2 -f text --steps 2 --rate 0.01 $small --freeze '*wte.weight' --freeze '*wpe.weight' -o tuned
 refused 2 train -q --from gpt2 -f text --steps 2 --freeze '*nothing*' -o x
-has err 'fits no tensor'
+has err 'must match a tensor of the model'
 expect 0 train -q -m llama -f text --steps 2 -o tuned.llama
 expect 0 train -q -m bert -f text --steps 2 -o tuned.bert
 refused 2 train -m llama --shape gpt2:1x1x8 -f text -o x

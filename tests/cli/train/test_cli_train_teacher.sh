@@ -104,7 +104,7 @@ has err 'with --teacher'
 refused 2 train --from small --label-weight 1 -f lines -o x
 has err '--label-weight goes with --teacher'
 refused 2 train --from small --teacher whole -f lines -o x
-has err 'the teacher has a vocabulary of'
+has err 'vocabulary of the teacher must have'
 refused 3 train --from small --teacher "$encoder" --logit-weight 1 -f lines -o x
 has err 'logits'
 sed 'y/ehmnorst/qwuiypab/' text >shifted # as many tokens, and other ones

@@ -180,13 +180,15 @@ static void test_refusals(void **state)
     const int32_t wrong[1] = {-1};
     mha_error err;
     feed(&f, cache, 0, 30);
-    refused(&other, (mha_model_input){.batch = 1, .length = 1, .ids = f.ids, .cache = cache}, "another model");
+    refused(&other, (mha_model_input){.batch = 1, .length = 1, .ids = f.ids, .cache = cache},
+            "cache must be one of this model");
     refused(&f, (mha_model_input){.batch = 2, .length = 1, .ids = f.ids, .cache = cache}, "1 sequences");
     refused(&f, (mha_model_input){.batch = 1, .length = 1, .ids = f.ids, .cache = cache, .sequence = 1},
-            "sequence is 1");
-    refused(&f, (mha_model_input){.batch = 1, .length = 3, .ids = f.ids, .mask = hole, .cache = cache}, "holes");
+            "sequence must be below the cache's 1 sequences (got 1)");
+    refused(&f, (mha_model_input){.batch = 1, .length = 3, .ids = f.ids, .mask = hole, .cache = cache},
+            "mask must be ones, then zeros, with cache");
     refused(&f, (mha_model_input){.batch = 1, .length = 35, .ids = f.ids, .cache = cache},
-            "35 tokens behind the 30 in the cache, which has room for 64");
+            "sequence 0: number of tokens must be at most 64, including those in the cache (got 35 after 30)");
     assert_int_equal(mha_model_cache_length(cache, 0), 30); /* nothing had begun */
     refused(&f, (mha_model_input){.batch = 1, .length = 1, .ids = wrong, .cache = cache}, "-1");
     assert_int_equal(mha_model_cache_length(cache, 0), 0);
@@ -200,7 +202,7 @@ static void test_refusals(void **state)
                          f.model, &(mha_model_cache_options){.size = sizeof(mha_model_cache_options), .dtype = MHA_F64},
                          &none, &err),
                      MHA_ERR_ARG);
-    assert_non_null(strstr(err.message, "dtype is f64, not f32"));
+    assert_non_null(strstr(err.message, "dtype must be f32, bf16, f16 or q8_0 (got f64)"));
     mha_model *bert = case_model(NULL, "models/bert-tiny", &bare);
     assert_int_equal(mha_model_cache_create(bert, NULL, &none, &err), MHA_ERR_UNSUPPORTED);
     mha_model_free(bert);

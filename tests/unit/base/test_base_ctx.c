@@ -98,7 +98,7 @@ static void bad_options_are_refused(void **state)
     refuse(&bad, MHA_ERR_ARG, "threads must be from 0 (all CPUs) to 1024 (got 1025)");
     bad = options();
     bad.allocator.free = (void (*)(void *, void *))abort;
-    refuse(&bad, MHA_ERR_ARG, "allocator has free but no alloc");
+    refuse(&bad, MHA_ERR_ARG, "allocator.alloc must not be NULL with free");
     assert_int_equal(mha_ctx_create(NULL, NULL, NULL), MHA_ERR_ARG);
     mha_ctx_free(NULL);
 }

@@ -232,11 +232,11 @@ static void hostile(void **state)
     mha_error err = {0};
     const char *const bad[] = {"the", "a\xC3"}, *const none[] = {NULL};
     assert_int_equal(mha_head_data_of_texts(model, bad, 2, NULL, &data, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "text 2 of 2: byte 1 (0xC3) of the text is not UTF-8");
+    assert_string_equal(err.message, "text 2 of 2: text must be UTF-8 (got 0xC3 at byte 1)");
     assert_int_equal(mha_head_data_of_texts(model, none, 1, NULL, &data, &err), MHA_ERR_ARG);
     assert_string_equal(err.message, "text 1 of 1 must not be NULL");
     assert_int_equal(mha_head_data_of_texts(untold, bad, 1, NULL, &data, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "model was opened without its tokenizer");
+    assert_string_equal(err.message, "model must have its tokenizer (opened with no_tokenizer)");
     assert_int_equal(mha_head_data_of_texts(model, bad, 1, NULL, NULL, &err), MHA_ERR_ARG);
     assert_string_equal(err.message, "out must not be NULL");
     mha_model_free(untold);

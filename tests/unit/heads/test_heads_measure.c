@@ -145,7 +145,7 @@ static void cuts_and_refusals_name_the_text(void **state)
     mha_error err = {0};
     both[1] = "a\xC3";
     assert_int_equal(mha_heads_measure(model, both, 2, NULL, &none, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "text 2 of 2: byte 1 (0xC3) of the text is not UTF-8");
+    assert_string_equal(err.message, "text 2 of 2: text must be UTF-8 (got 0xC3 at byte 1)");
     both[1] = NULL;
     assert_int_equal(mha_heads_measure(model, both, 2, NULL, &none, &err), MHA_ERR_ARG);
     assert_string_equal(err.message, "text 2 of 2 must not be NULL");

@@ -208,7 +208,8 @@ static void another_word(void **state)
     assert_int_equal(r->status, MHA_OK);
     release(r);
     words[stored->elements - 1] += 1;
-    refused(path, &weights, BATCH, "the state of a run with another model (or on another ISA)");
+    refused(path, &weights, BATCH,
+            "state must be of a run with the same model and data (got another model (or on another ISA))");
     free(words);
     mha_file_free(file);
     files_remove(folder);
@@ -225,9 +226,9 @@ static void what_is_refused(void **state)
     snprintf(other, sizeof other, "%s/model.safetensors", weights);
     release(whole(path));
     refused(path, &(mha_model_options){.size = sizeof(mha_model_options), .dtype = MHA_F16}, BATCH,
-            "the state of a run with another model (or on another ISA)");
-    refused(path, NULL, BATCH + 1, "the state of a run with other data");
-    refused(other, NULL, BATCH, "not the state of a measure of heads");
+            "state must be of a run with the same model and data (got another model (or on another ISA))");
+    refused(path, NULL, BATCH + 1, "state must be of a run with the same model and data (got other data)");
+    refused(other, NULL, BATCH, "file must be a measuring state of heads");
     char *bytes = files_read(path, &n), *at = NULL;
     for (size_t i = 0; i + sizeof key < n && !at; i++)
         if (memcmp(bytes + i, key, sizeof key - 1) == 0) at = bytes + i;
@@ -235,7 +236,7 @@ static void what_is_refused(void **state)
     memcpy(at + 11, "Statistics", 10);
     files_write(path, bytes, n);
     refused(path, NULL, BATCH,
-            "the state of a run with other options: Statistics of heads, here \"statistics of heads\"");
+            "state must be of a run with the same options (got Statistics of heads, not \"statistics of heads\")");
     free(bytes);
     files_remove(folder);
 }

@@ -91,9 +91,13 @@ static void what_cannot_be_written(void **state)
         mha_status status;
         const char *sentence;
     } wrong[] = {
-        {{.name = "w", .dtype = MHA_BF16, .data = data}, MHA_ERR_UNSUPPORTED, "array \"w\": .npy has no bf16"},
-        {{.dtype = MHA_DTYPE_OTHER, .data = data}, MHA_ERR_UNSUPPORTED, "array \"\": .npy has no other"},
-        {{.data = data}, MHA_ERR_UNSUPPORTED, "array \"\": .npy has no default"},
+        {{.name = "w", .dtype = MHA_BF16, .data = data},
+         MHA_ERR_UNSUPPORTED,
+         "array \"w\": dtype must be one that .npy can store (got bf16)"},
+        {{.dtype = MHA_DTYPE_OTHER, .data = data},
+         MHA_ERR_UNSUPPORTED,
+         "array \"\": dtype must be one that .npy can store (got other)"},
+        {{.data = data}, MHA_ERR_UNSUPPORTED, "array \"\": dtype must be one that .npy can store (got default)"},
         {{.dtype = MHA_F32, .rank = 33, .shape = shape, .data = data},
          MHA_ERR_ARG,
          "array \"\": rank must be from 0 to 32, with a shape (got 33)"},
@@ -102,10 +106,10 @@ static void what_cannot_be_written(void **state)
          "array \"\": rank must be from 0 to 32, with a shape (got 1)"},
         {{.dtype = MHA_F32, .rank = 2, .shape = shape, .data = data},
          MHA_ERR_ARG,
-         "array \"\": its shape is negative or too large"},
+         "array \"\": shape must not be negative or too large"},
         {{.dtype = MHA_F64, .rank = 1, .shape = large, .data = data},
          MHA_ERR_ARG,
-         "array \"\": its shape is negative or too large"},
+         "array \"\": shape must not be negative or too large"},
         {{.dtype = MHA_F32}, MHA_ERR_ARG, "array \"\": data must not be NULL"},
     };
     for (size_t n = 0; n < sizeof wrong / sizeof *wrong; n++) {

@@ -199,10 +199,12 @@ static void test_refusals(void **state)
     REFUSED(attn.hidden, -1, MHA_ERR_ARG, "hidden must be from 1 to 2^31-1 (got -1)");
     REFUSED(attn.q.weight, NULL, MHA_ERR_ARG, "weight must not be NULL");
     REFUSED(intermediate, 0, MHA_ERR_ARG, "out must be from 1 to 2^31-1 (got 0)");
-    REFUSED(attn_norm.eps, 0, MHA_ERR_ARG, "attn_norm: eps is 0");
+    REFUSED(attn_norm.eps, 0, MHA_ERR_ARG, "block: attn_norm: eps must be greater than 0 (got 0)");
     REFUSED(mlp_norm.kind, (mha_norm_kind)7, MHA_ERR_ARG, "mlp_norm: kind must be a value of mha_norm_kind (got 7)");
-    REFUSED(attn_out_norm, good.attn_norm, MHA_ERR_ARG, "attn_out_norm or mlp_out_norm without pre_norm");
-    REFUSED(attn.q_norm, ((mha_norm){good.attn_norm.weight, NULL, 0, MHA_NORM_RMS}), MHA_ERR_ARG, "q_norm: eps is 0");
+    REFUSED(attn_out_norm, good.attn_norm, MHA_ERR_ARG,
+            "block: pre_norm must be set with attn_out_norm or mlp_out_norm");
+    REFUSED(attn.q_norm, ((mha_norm){good.attn_norm.weight, NULL, 0, MHA_NORM_RMS}), MHA_ERR_ARG,
+            "attention layer: q_norm: eps must be greater than 0 (got 0)");
     REFUSED(attn.qkv, good.up, MHA_ERR_ARG, "qkv must be NULL with q, k or v");
     REFUSED(mlp_norm.bias, NULL, MHA_ERR_ARG, "mlp_norm");
     random_block_free((mha_block_options *)&good);

@@ -28,12 +28,12 @@ static void test_sizes(void **state)
     REFUSED(mha_self_attention_create, mha_self_attention_options,
             "self-attention: d_out must be from 1 to 16777216 (got -1)", .d_in = 4, .d_out = -1);
     REFUSED(mha_self_attention_create, mha_self_attention_options,
-            "self-attention: qkv_bias and plain_matrices are both set", .d_in = 4, .d_out = 4, .qkv_bias = 1,
+            "self-attention: qkv_bias must be 0 with plain_matrices", .d_in = 4, .d_out = 4, .qkv_bias = 1,
             .plain_matrices = 1);
-    REFUSED(mha_self_attention_create, mha_self_attention_options, "self-attention: dtype is bf16, not f32 or f64",
-            .d_in = 4, .d_out = 4, .dtype = MHA_BF16);
+    REFUSED(mha_self_attention_create, mha_self_attention_options,
+            "self-attention: dtype must be f32 or f64 (got bf16)", .d_in = 4, .d_out = 4, .dtype = MHA_BF16);
     REFUSED(mha_causal_attention_create, mha_causal_attention_options,
-            "causal attention: context_length is -2, must be > 0, or 0 for any number", .d_in = 4, .d_out = 4,
+            "causal attention: context_length must not be negative (got -2)", .d_in = 4, .d_out = 4,
             .context_length = -2);
     REFUSED(mha_causal_attention_create, mha_causal_attention_options,
             "causal attention: dropout must be from 0 to 1 (got 1.5)", .d_in = 4, .d_out = 4, .dropout = 1.5);
@@ -71,7 +71,7 @@ static void test_heads_that_do_not_divide(void **state)
             "grouped-query attention: kv_groups must divide num_heads = 4 (got 3)", .d_model = 8, .num_heads = 4,
             .kv_groups = 3);
     REFUSED(mha_grouped_query_create, mha_grouped_query_options,
-            "grouped-query attention: kv_groups and num_kv_heads are both set", .d_model = 8, .num_heads = 4,
+            "grouped-query attention: kv_groups must be 0 with num_kv_heads", .d_model = 8, .num_heads = 4,
             .kv_groups = 2, .num_kv_heads = 2);
     REFUSED(mha_llama_attention_create, mha_llama_attention_options,
             "LLaMA attention: num_heads must divide hidden_size = 8 (got 3)", .hidden_size = 8, .num_heads = 3);
@@ -82,10 +82,11 @@ static void test_heads_that_do_not_divide(void **state)
             "LLaMA attention: mha_rope_options: rotary_dim must be even and 2..4 (got 3)", .hidden_size = 8,
             .num_heads = 2, .rotary = 1, .rope.rotary_dim = 3);
     REFUSED(mha_llama_attention_create, mha_llama_attention_options,
-            "LLaMA attention: rotary turns pairs of numbers, but heads are 3 wide", .hidden_size = 6, .num_heads = 2,
+            "LLaMA attention: head_dim must be even with rotary (got 3)", .hidden_size = 6, .num_heads = 2,
             .rotary = 1);
-    REFUSED(mha_llama_attention_create, mha_llama_attention_options, "LLaMA attention: rope is given, but rotary is 0",
-            .hidden_size = 8, .num_heads = 2, .rope.theta = 500000);
+    REFUSED(mha_llama_attention_create, mha_llama_attention_options,
+            "LLaMA attention: rope must be NULL without rotary", .hidden_size = 8, .num_heads = 2,
+            .rope.theta = 500000);
 }
 
 static void test_choices(void **state)
@@ -96,8 +97,8 @@ static void test_choices(void **state)
     REFUSED(mha_moe_heads_create, mha_moe_heads_options, "MoE heads: top_k must be from 1 to num_experts 4 (got 5)",
             .d_model = 8, .num_heads = 4, .top_k = 5);
     REFUSED(mha_moe_heads_create, mha_moe_heads_options,
-            "MoE heads: expert_output is slot, but num_experts 6 is not num_heads 4", .d_model = 8, .num_heads = 4,
-            .num_experts = 6, .expert_output = MHA_EXPERT_SLOT);
+            "MoE heads: num_experts must equal num_heads = 4 with expert_output slot (got 6)", .d_model = 8,
+            .num_heads = 4, .num_experts = 6, .expert_output = MHA_EXPERT_SLOT);
     REFUSED(mha_moe_heads_create, mha_moe_heads_options,
             "MoE heads: expert_output is plain, so num_heads must be 1, not 4", .d_model = 8, .num_heads = 4,
             .expert_output = MHA_EXPERT_PLAIN);

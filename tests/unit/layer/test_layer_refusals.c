@@ -43,13 +43,13 @@ static void test_too_many_tokens(void **state)
     (void)state;
     mha_variant *layer = causal();
     mha_variant_input in = {.size = sizeof in, .batch = 1, .q_len = 6, .query = x};
-    call_refused(layer, &in, "causal attention: 6 tokens, context_length is 5");
+    call_refused(layer, &in, "causal attention: number of tokens must be at most context_length = 5 (got 6)");
     in.q_len = 5;
     assert_int_equal(mha_variant_forward(layer, &in, y, NULL, &err), MHA_OK);
     in.key = x;
     call_refused(layer, &in, "causal attention: key is given: it takes x alone");
     in.key = NULL, in.past_len = 1;
-    call_refused(layer, &in, "causal attention: 6 tokens, context_length is 5");
+    call_refused(layer, &in, "causal attention: number of tokens must be at most context_length = 5 (got 6)");
     in.q_len = 4;
     call_refused(layer, &in, "causal attention: past_len is given, but past tokens are not taken");
     in.past_len = 0, in.positions = (const int64_t *)x;
@@ -57,7 +57,7 @@ static void test_too_many_tokens(void **state)
     in.positions = NULL, in.query = NULL;
     call_refused(layer, &in, "causal attention: query must not be NULL");
     in.batch = INT64_MAX / 8;
-    call_refused(layer, &in, "causal attention: batch is 1152921504606846975 with 8 tokens, too many for memory");
+    call_refused(layer, &in, "causal attention: batch and length must fit in memory (got 1152921504606846975, 8)");
     mha_variant_free(layer);
 }
 
@@ -66,7 +66,7 @@ static void test_sizes(void **state)
     (void)state;
     mha_variant *layer = standard(8, 2);
     mha_variant_input in = {.size = sizeof in, .q_len = 3, .query = x};
-    call_refused(layer, &in, "multi-head attention: batch is 0, must be > 0");
+    call_refused(layer, &in, "multi-head attention: batch must be at least 1 (got 0)");
     in.batch = 1, in.q_len = 0;
     call_refused(layer, &in, "multi-head attention: q_len must be from 1 to 2147483647 (got 0)");
     in.q_len = 3, in.kv_len = -1;
@@ -158,10 +158,10 @@ static void test_mask_shapes(void **state)
         if (masks[n].shape) assert_string_equal(err.message, sentence);
     }
     in.keep = (mha_mask){keep, 1, {5}};
-    call_refused(layer, &in, "multi-head attention: keep has rank 1, not 2..4");
+    call_refused(layer, &in, "multi-head attention: rank of keep must be from 2 to 4 (got 1)");
     in.keep = (mha_mask){0};
     in.batch = 1, in.q_len = in.kv_len = INT32_MAX; /* squared, with room for a number each */
-    call_refused(layer, &in, "multi-head attention: batch is 1 with 4294967294 tokens, too many for memory");
+    call_refused(layer, &in, "multi-head attention: batch and length must fit in memory (got 1, 4294967294)");
     in.batch = 2, in.q_len = 3, in.kv_len = 5;
     in.additive = in.blocked = (mha_mask){x, 2, {3, 5}};
     call_refused(layer, &in, "multi-head attention: blocked and additive are both given");
@@ -212,9 +212,9 @@ static void test_before_init(void **state)
                  "multi-head attention: its parameters were neither drawn (mha_variant_init) nor packed "
                  "(mha_variant_update)");
     assert_int_equal(mha_variant_update(layer, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "multi-head attention: mha_variant_update before mha_variant_init");
+    assert_string_equal(err.message, "multi-head attention: mha_variant_init must precede mha_variant_update");
     assert_int_equal(mha_variant_init(layer, NULL, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "multi-head attention: heads are 2048 wide, 1024 is the most");
+    assert_string_equal(err.message, "multi-head attention: head width must be at most 1024 (got 2048)");
     mha_variant_free(layer);
     mha_variant_free(NULL);
 }
@@ -262,13 +262,13 @@ static void test_gradient_of_nothing(void **state)
     assert_int_equal(mha_trace_create(NULL, &trace, &err), MHA_OK);
     assert_int_equal(mha_variant_forward(layer, &in, y, trace, &err), MHA_OK);
     assert_int_equal(mha_variant_backward(layer, &in, trace, &key, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "multi-head attention: a gradient of key is wanted, but the input has no key");
+    assert_string_equal(err.message, "multi-head attention: gradient of key must be NULL where the input has no key");
     assert_int_equal(mha_variant_backward(layer, &in, trace, &value, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "multi-head attention: a gradient of value is wanted, but the input has no value");
+    assert_string_equal(err.message,
+                        "multi-head attention: gradient of value must be NULL where the input has no value");
     const mha_variant_gradient past = {.size = sizeof past, .output = y, .past_key = dx};
     assert_int_equal(mha_variant_backward(layer, &in, trace, &past, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "multi-head attention: a gradient of past_key is wanted, but past tokens are not "
-                                     "taken");
+    assert_string_equal(err.message, "multi-head attention: gradient of past_key must be NULL without past tokens");
     mha_trace_free(trace);
     mha_variant_free(layer);
 }

@@ -88,7 +88,7 @@ static void test_layer_norm_refusals(void **state)
     assert_int_equal(mha_norm_forward(NULL, &(mha_norm){x, x, NAN, MHA_NORM_LAYER}, 1, 4, x, NULL, x, &err),
                      MHA_ERR_ARG);
     assert_int_equal(mha_norm_forward(NULL, &(mha_norm){x, x, 0, MHA_NORM_LAYER}, 1, 4, x, NULL, x, &err), MHA_ERR_ARG);
-    assert_non_null(strstr(err.message, "eps is 0"));
+    assert_non_null(strstr(err.message, "eps must be greater than 0 (got 0)"));
 }
 
 /* ---- activations ---- */

@@ -523,9 +523,9 @@ static void what_cannot_be_asked_for(void **state)
         const char *sentence;
     } wrong[] = {
         {1, NULL, NULL, false, "hidden must not be NULL with first_layer = 1"},
-        {-1, x, NULL, false, "first_layer is -1, the model has layers 0..3"},
-        {4, x, NULL, false, "first_layer is 4, the model has layers 0..3"},
-        {2, x, cache, false, "first_layer is 2 with a cache"},
+        {-1, x, NULL, false, "first_layer must be from 0 to 3 (got -1)"},
+        {4, x, NULL, false, "first_layer must be from 0 to 3 (got 4)"},
+        {2, x, cache, false, "first_layer must be 0 with cache, whose lower layers would lack these tokens (got 2)"},
         {0, NULL, NULL, true, "ids must not be NULL"},
     };
     for (size_t n = 0; n < sizeof wrong / sizeof *wrong; n++) {
@@ -546,7 +546,7 @@ static void what_cannot_be_asked_for(void **state)
     const mha_model_output out = {.size = sizeof out, .on_activations = stop_second};
     assert_int_equal(mha_model_forward(model, &changed, &out, &err), MHA_ERR_ARG);
     assert_string_equal(err.message,
-                        "mha_model_output: on_activations, but context of the input takes attention's place");
+                        "mha_model_output: on_activations must not be requested with context, which replaces attention");
     assert_int_equal(mha_model_forward(model, &in, &out, &err), MHA_ERR_CANCELLED);
     assert_string_equal(err.message, "stopped by on_activations at 1");
     mha_model_cache_free(cache);

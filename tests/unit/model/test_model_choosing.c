@@ -208,7 +208,8 @@ static void test_heads_stay_and_are_not_regrouped(void **state)
     const mha_train_options gated = {.size = sizeof gated, .gates = {.penalty = MHA_GATES_L0}};
     mha_trainer *trainer = NULL;
     assert_int_equal(mha_trainer_create(model, &gated, &trainer, &err), MHA_ERR_UNSUPPORTED);
-    assert_string_equal(err.message, "gates that learn: layer 0 chooses its heads for each text already");
+    assert_string_equal(err.message,
+                        "mha_train_options: gates must be unset for a model that selects heads per text (got layer 0)");
     if (mha_prune(model, keep, NULL, &edit, &err) != MHA_OK) fail_msg("%s", err.message);
     if (mha_model_edit_open(edit, &fewer, &err) != MHA_OK) fail_msg("%s", err.message);
     assert_int_equal(mha_model_describe(fewer)->heads_per_layer[1], H - 1);
@@ -227,8 +228,10 @@ static int ignore(void *user, int64_t layer, int64_t heads, const float *probs)
 static void expect_refused(mha_status status, const mha_error *err, const char *what)
 {
     char want[160];
-    snprintf(want, sizeof want, "%s of single heads: layer 1 has another number of them for each text (adaptive_heads)",
-             what);
+    snprintf(
+        want, sizeof want,
+        "%s of single heads must not be requested where a layer selects heads per text (got adaptive_heads in layer 1)",
+        what);
     assert_int_equal(status, MHA_ERR_UNSUPPORTED);
     assert_string_equal(err->message, want);
 }
@@ -282,7 +285,8 @@ static void test_nothing_of_single_heads_of_a_layer(void **state)
     for (int n = 0; n < 3; n++) {
         mha_error err = {0};
         assert_int_equal(mha_attn_layer_forward(layer, &in[n], x, y, &err), MHA_ERR_UNSUPPORTED);
-        assert_non_null(strstr(err.message, "of single heads, but it has another number of them for each sequence"));
+        assert_non_null(
+            strstr(err.message, "of single heads must not be requested where the number of heads varies per sequence"));
         assert_int_equal(strncmp(err.message + strlen("attention layer: "), what[n], strlen(what[n])), 0);
     }
     mha_attn_layer_free(layer);
@@ -390,7 +394,7 @@ static void test_wrong_layers(void **state)
     mha_attn_layer_options wrong[5];
     static const char *const messages[] = {
         "attention layer: choice.keep must be from 1 to heads 4 (got 0)",
-        "attention layer: choice.score needs a weight and a bias",
+        "attention layer: choice.score must have a weight and a bias",
         "attention layer: a choice with causal: it would tell a token of later ones",
         "attention layer: choice.of must be a value of mha_choice (got 7)",
         "attention layer: choice.selection must be a value of mha_selection (got 9)",

@@ -252,12 +252,12 @@ static void test_refused_by_a_decoder(void **state)
     const mha_model_output none = {.size = sizeof none};
     assert_int_equal(mha_model_forward(model, &in, &none, &err), MHA_OK); /* as a tokenizer gives them */
     kinds[2] = 1;
-    refused(model, &in, "type_ids[2] is 1; gpt2 has no token types");
+    refused(model, &in, "type_ids[2] must be 0: gpt2 has no token types (got 1)");
 
     mha_model_cache *cache = NULL;
     const mha_model_cache_options f64 = {.size = sizeof f64, .dtype = MHA_F64};
     assert_int_equal(mha_model_cache_create(model, &f64, &cache, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "mha_model_cache_options: dtype is f64, not f32, bf16, f16 or q8_0");
+    assert_string_equal(err.message, "mha_model_cache_options: dtype must be f32, bf16, f16 or q8_0 (got f64)");
 
     const mha_prompt prompt = {some, 3};
     for (int64_t least = -1; least <= 9; least += 10) {
@@ -287,14 +287,14 @@ static void test_refusals(void **state)
     refused(model, &in, "token type 1 must be from 0 to 1 (got 2");
     in.type_ids = NULL;
     in.length = 97;
-    refused(model, &in, "length is 97, the model takes 1..96");
+    refused(model, &in, "length must be from 1 to 96 (got 97)");
     in.length = 0;
-    refused(model, &in, "length is 0");
+    refused(model, &in, "length must be from 1 to 96 (got 0)");
     in.length = 3;
     in.batch = -1;
-    refused(model, &in, "batch is -1");
+    refused(model, &in, "batch must be at least 1 (got -1)");
     in.batch = INT64_MAX;
-    refused(model, &in, "too many");
+    refused(model, &in, "batch must fit in memory (got 9223372036854775807)");
     in.batch = 1;
     in.ids = NULL;
     refused(model, &in, "ids must not be NULL");
@@ -426,7 +426,7 @@ static void test_embed_cuts_long_texts(void **state)
     assert_string_equal(err.message, "text 1 of 1 must not be NULL");
     both[1] = "ab\xFF";
     assert_int_equal(mha_model_embed(model, both, 2, NULL, vectors, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "text 2 of 2: byte 2 (0xFF) of the text is not UTF-8");
+    assert_string_equal(err.message, "text 2 of 2: text must be UTF-8 (got 0xFF at byte 2)");
     const mha_embed_options odd = {.size = sizeof odd, .pool = (mha_pool)9};
     assert_int_equal(mha_model_embed(model, &list, 1, &odd, vector, &err), MHA_ERR_ARG);
     mha_model_free(model);

@@ -170,8 +170,8 @@ static void rows_of_chosen_heads(void **state)
     mha_error err = {0};
     const mha_model_output none = {.size = sizeof none, .map_heads = list, .map_count = 4};
     assert_int_equal(mha_model_forward(model, &in, &none, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "mha_model_output: map_count is 4, map_heads is given, on_attention or on_rows is "
-                                     "NULL: all three or none");
+    assert_string_equal(err.message, "mha_model_output: map_count, map_heads and one of on_attention and on_rows must "
+                                     "be set together (got 4, given, NULL)");
     mha_model_free(model);
 }
 

@@ -547,15 +547,15 @@ static void what_cannot_be_asked_for(void **state)
         int maps, stats;
         const char *sentence;
     } wrong[] = {
-        {{{3, 0}}, 1, 0, 1, 0, "map_heads[0] is head 0 of layer 3: no such head"},
-        {{{-1, 0}}, 1, 0, 1, 0, "map_heads[0] is head 0 of layer -1: no such head"},
-        {{{0, 0}, {1, 4}}, 2, 0, 1, 0, "map_heads[1] is head 4 of layer 1: no such head"},
-        {{{0, -1}}, 1, 0, 1, 0, "map_heads[0] is head -1 of layer 0: no such head"},
-        {{{1, 0}, {0, 0}}, 2, 0, 1, 0, "map_heads[1] is of layer 0, behind one of layer 1"},
-        {{{0, 0}}, 0, 0, 1, 0, "map_count is 0, map_heads is given, on_attention or on_rows is given"},
-        {{{0, 0}}, 1, 0, 0, 1, "map_count is 1, map_heads is given, on_attention or on_rows is NULL"},
-        {{{0, 0}}, 1, 33, 1, 1, "top_keys is 33, must be 0..32"},
-        {{{0, 0}}, 1, 1, 1, 0, "top_keys is 1, must be 0..32, and 0 without on_stats"},
+        {{{3, 0}}, 1, 0, 1, 0, "map_heads[0] must be a head of the model (got head 0 of layer 3)"},
+        {{{-1, 0}}, 1, 0, 1, 0, "map_heads[0] must be a head of the model (got head 0 of layer -1)"},
+        {{{0, 0}, {1, 4}}, 2, 0, 1, 0, "map_heads[1] must be a head of the model (got head 4 of layer 1)"},
+        {{{0, -1}}, 1, 0, 1, 0, "map_heads[0] must be a head of the model (got head -1 of layer 0)"},
+        {{{1, 0}, {0, 0}}, 2, 0, 1, 0, "(got layer 0 after 1)"},
+        {{{0, 0}}, 0, 0, 1, 0, "must be set together (got 0, given, given)"},
+        {{{0, 0}}, 1, 0, 0, 1, "must be set together (got 1, given, NULL)"},
+        {{{0, 0}}, 1, 33, 1, 1, "top_keys must be from 0 to 32, and 0 without on_stats (got 33)"},
+        {{{0, 0}}, 1, 1, 1, 0, "top_keys must be from 0 to 32, and 0 without on_stats (got 1)"},
     };
     for (size_t n = 0; n < sizeof wrong / sizeof *wrong; n++) {
         const mha_model_output out = {.size = sizeof out,
@@ -575,8 +575,8 @@ static void what_cannot_be_asked_for(void **state)
     } other[] = {
         {{0, 0, L}, 1, 1, "map_rows has row 23 for sequence 2, must be from -23 to 22"},
         {{0, -L - 1, 0}, 1, 1, "map_rows has row -24 for sequence 1"},
-        {{0}, 0, 1, "map_row_count is 0, map_rows is given, on_attention or on_rows is given"},
-        {{0}, 1, 0, "map_row_count is 1, map_rows is given, on_attention or on_rows is NULL"},
+        {{0}, 0, 1, "must be set together (got 0, given, given)"},
+        {{0}, 1, 0, "must be set together (got 1, given, NULL)"},
     };
     for (size_t n = 0; n < sizeof other / sizeof *other; n++) {
         const mha_model_output out = {.size = sizeof out,

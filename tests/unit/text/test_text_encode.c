@@ -52,9 +52,9 @@ static void test_arguments(void **state)
     mha_encoding *e;
     mha_encode_options o = {.size = sizeof o};
     check_refused(NULL, 1, NULL, "tokenizer and text must not be NULL");
-    check_refused("ab\xFFzz", 5, NULL, "byte 2 (0xFF) of the text is not UTF-8");
-    check_refused("\xED\xA0\x80", 3, NULL, "byte 0 (0xED) of the text"); /* a surrogate */
-    check_refused("abc\xE2\x82", 5, NULL, "byte 3 (0xE2) of the text");  /* cut off */
+    check_refused("ab\xFFzz", 5, NULL, "text must be UTF-8 (got 0xFF at byte 2)");
+    check_refused("\xED\xA0\x80", 3, NULL, "text must be UTF-8 (got 0xED at byte 0)"); /* a surrogate */
+    check_refused("abc\xE2\x82", 5, NULL, "text must be UTF-8 (got 0xE2 at byte 3)");  /* cut off */
     o.max_tokens = 1;
     check_refused("hello", 5, &o, "max_tokens must be at least the 2 special tokens (got 1");
     o.max_tokens = -1;
@@ -63,7 +63,7 @@ static void test_arguments(void **state)
     assert_int_equal(mha_tokenizer_encode(tiny, "", 0, NULL, 0, NULL, NULL, NULL), MHA_ERR_ARG);
     mha_error err = {0};
     assert_int_equal(mha_tokenizer_encode(tiny, "ok", 2, "\x80", 1, NULL, &e, &err), MHA_ERR_ARG);
-    assert_non_null(strstr(err.message, "byte 0 (0x80) of the second text"));
+    assert_non_null(strstr(err.message, "second text must be UTF-8 (got 0x80 at byte 0)"));
     mha_encoding_free(NULL);
 }
 

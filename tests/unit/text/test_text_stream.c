@@ -97,7 +97,7 @@ static void test_arguments(void **state)
     assert_int_equal(mha_text_stream_end(stream, &text, &n, &err), MHA_OK);
     assert_int_equal(n, 0);
     assert_int_equal(mha_text_stream_put(stream, 0, &text, &n, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "the stream has ended");
+    assert_string_equal(err.message, "stream must not have ended");
     mha_text_stream_free(stream);
     mha_text_stream_free(NULL);
     mha_tokenizer_free(t);

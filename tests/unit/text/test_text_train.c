@@ -216,8 +216,8 @@ static void test_options(void **state)
         {{.vocab_size = (1 << 20) + 1}, "vocab_size must be from 1 to 1048576 (got 1048577"},
         {{.vocab_size = 9, .min_frequency = -1}, "min_frequency must be 0 or more (got -1"},
         {{.vocab_size = 9, .type = (mha_tokenizer_type)2}, "got 2"},
-        {{.vocab_size = 9, .lowercase = 1}, "lowercase: only WordPiece has it"},
-        {{.vocab_size = 9, .alphabet = 4}, "alphabet: only WordPiece has it"},
+        {{.vocab_size = 9, .lowercase = 1}, "lowercase must be unset for byte-level BPE"},
+        {{.vocab_size = 9, .alphabet = 4}, "alphabet must be unset for byte-level BPE"},
         {{.vocab_size = 9, .type = MHA_TOKENIZER_WORDPIECE, .alphabet = -4}, "alphabet must be 0 or more (got -4"},
         {{.vocab_size = 9, .special_count = 1}, "special_count must be from 0 to 4096"},
         {{.vocab_size = 9, .special_count = -1, .special = empty}, "got -1"},
@@ -258,11 +258,11 @@ static void test_texts(void **state)
 {
     (void)state;
     enum { LONG = (16 << 20) + 1 };
-    check_refused(&bpe, NULL, 0, MHA_ERR_ARG, "the text has no word: nothing to learn from");
-    check_refused(&wordpiece, " \n\t\n \0", 6, MHA_ERR_ARG, "the text has no word");
-    check_refused(&bpe, "ab\ncd\nefg\xFFh", 11, MHA_ERR_ARG, "line 3: byte 3 (0xFF) is not UTF-8");
-    check_refused(&bpe, "ab\xE6\x97", 4, MHA_ERR_ARG, "line 1: byte 2 (0xE6) is not UTF-8");
-    check_refused(&bpe, "\xED\xA0\x80", 3, MHA_ERR_ARG, "line 1: byte 0 (0xED) is not UTF-8");
+    check_refused(&bpe, NULL, 0, MHA_ERR_ARG, "text must have words to learn from");
+    check_refused(&wordpiece, " \n\t\n \0", 6, MHA_ERR_ARG, "text must have words");
+    check_refused(&bpe, "ab\ncd\nefg\xFFh", 11, MHA_ERR_ARG, "line 3: text must be UTF-8 (got 0xFF at byte 3)");
+    check_refused(&bpe, "ab\xE6\x97", 4, MHA_ERR_ARG, "line 1: text must be UTF-8 (got 0xE6 at byte 2)");
+    check_refused(&bpe, "\xED\xA0\x80", 3, MHA_ERR_ARG, "line 1: text must be UTF-8 (got 0xED at byte 0)");
     mha_tokenizer_train_options o = bpe;
     o.vocab_size = 256;
     check_refused(&o, small, sizeof small - 1, MHA_ERR_ARG,
@@ -285,7 +285,7 @@ static void test_order_of_calls(void **state)
     mha_tokenizer_trainer *t = create(NULL, &bpe);
     mha_error err = {0};
     assert_int_equal(mha_tokenizer_trainer_save(t, "nowhere", 0, &err), MHA_ERR_ARG);
-    assert_non_null(strstr(err.message, "run comes before save"));
+    assert_non_null(strstr(err.message, "mha_tokenizer_trainer_run must precede save"));
     put(t, small, sizeof small - 1);
     mha_tokenizer_free(learn(t));
     assert_int_equal(mha_tokenizer_trainer_put(t, "a", 1, &err), MHA_ERR_ARG);

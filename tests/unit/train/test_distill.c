@@ -482,14 +482,16 @@ static void test_refusals(void **state)
     mha_model *headless = open_folder(NULL, BERT);
     mha_model *empty = case_model(NULL, GPT2, &(mha_model_options){.size = sizeof(mha_model_options), .no_weights = 1});
     const mha_model_distill none = {0}, states = {.hidden = 1}, text = {.text = 1}, logits = {.logits = 1};
-    expect_refused(gpt2, words, none, MHA_ERR_ARG, "the teacher has a vocabulary of 51 tokens, the model one of 50");
-    expect_refused(gpt2, wide, states, MHA_ERR_ARG, "the teacher's states are of 32 numbers, the model's of 16");
-    expect_refused(gpt2, wide, text, MHA_ERR_ARG, "the teacher's states are of 32 numbers");
-    expect_refused(gpt2, bert, logits, MHA_ERR_ARG, "the teacher is an encoder, the model a decoder");
-    expect_refused(gpt2, empty, none, MHA_ERR_ARG, "the teacher was opened without weights");
-    expect_refused(headless, headless, logits, MHA_ERR_UNSUPPORTED, "the teacher has no logits");
-    expect_refused(headless, headless, (mha_model_distill){.labels = 1}, MHA_ERR_UNSUPPORTED, "has no logits");
-    expect_refused(headless, NULL, none, MHA_ERR_UNSUPPORTED, "has no logits");
+    expect_refused(gpt2, words, none, MHA_ERR_ARG, "vocabulary of the teacher must have 50 tokens (got 51)");
+    expect_refused(gpt2, wide, states, MHA_ERR_ARG,
+                   "hidden_size of the teacher must be 16 to compare hidden states or texts (got 32)");
+    expect_refused(gpt2, wide, text, MHA_ERR_ARG, "hidden_size of the teacher must be 16");
+    expect_refused(gpt2, bert, logits, MHA_ERR_ARG, "teacher must be a decoder like the model (got an encoder)");
+    expect_refused(gpt2, empty, none, MHA_ERR_ARG, "teacher must have weights");
+    expect_refused(headless, headless, logits, MHA_ERR_UNSUPPORTED, "teacher must have logits");
+    expect_refused(headless, headless, (mha_model_distill){.labels = 1}, MHA_ERR_UNSUPPORTED,
+                   "the checkpoint has no logits");
+    expect_refused(headless, NULL, none, MHA_ERR_UNSUPPORTED, "the checkpoint has no logits");
     expect_refused(gpt2, NULL, states, MHA_ERR_ARG, "teacher must not be NULL");
     expect_refused(gpt2, gpt2, (mha_model_distill){.hidden = -1}, MHA_ERR_ARG, "hidden must be 0 or more (got -1)");
     expect_refused(gpt2, gpt2, (mha_model_distill){.text = NAN}, MHA_ERR_ARG, "text must be 0 or more (got nan)");
@@ -508,7 +510,7 @@ static void test_refusals(void **state)
     const mha_model_input input = {.size = sizeof input, .batch = 1, .length = 1, .ids = &id};
     const mha_train_batch batch = {.input = &input};
     assert_int_equal(mha_trainer_step(t, &batch, 1, NULL, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "no label of 1 batches counts");
+    assert_string_equal(err.message, "batches must contain a label that counts (got none in 1)");
     mha_trainer_free(t);
     mha_model_free(gpt2), mha_model_free(wide), mha_model_free(words), mha_model_free(bert);
     mha_model_free(headless), mha_model_free(empty);

@@ -442,7 +442,7 @@ static void test_gates_come_and_go(void **state)
     mha_trainer_free(t);
     const mha_train_options late = {.size = sizeof late, .gates = {MHA_GATES_L0, .end = 1}};
     assert_int_equal(mha_trainer_resume(NULL, place, &late, &none, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "gates that join in behind step 1 cannot settle behind step 1 (gates.end)");
+    assert_string_equal(err.message, "gates.end must be after step 1, where the gates begin (got 1)");
     t = resume(place, &with);
     assert_int_equal(mha_trainer_gates(t, NULL, NULL), t->gates->total);
     train_on(t, B, L);
@@ -686,19 +686,21 @@ static void expect_refused(mha_train_gates gates, const char *sentence)
 static void test_refusals(void **state)
 {
     (void)state;
-    expect_refused((mha_train_gates){.penalty = (mha_gates_penalty)3}, "gates.penalty is 3");
-    expect_refused((mha_train_gates){.heads = 3}, "gates without a penalty have no other field");
+    expect_refused((mha_train_gates){.penalty = (mha_gates_penalty)3},
+                   "gates.penalty must be one of mha_gates_penalty (got 3)");
+    expect_refused((mha_train_gates){.heads = 3}, "other fields of gates must be 0 without gates.penalty");
     expect_refused((mha_train_gates){MHA_GATES_L0, .strength = -1}, "gates.strength must be in (0, 1000] (got -1");
     expect_refused((mha_train_gates){MHA_GATES_L0, .rate = NAN}, "gates.rate must be in (0, 1000] (got nan)");
     expect_refused((mha_train_gates){MHA_GATES_L0, .initial = 6.5}, "gates.initial must be in [-6, 4] (got 6.5)");
     expect_refused((mha_train_gates){MHA_GATES_L1, .initial = -1}, "gates.initial must be above 0 (got -1");
-    expect_refused((mha_train_gates){MHA_GATES_L0, .start = 5, .end = 5}, "gates.start is 5, ramp 0, end 5");
+    expect_refused((mha_train_gates){MHA_GATES_L0, .start = 5, .end = 5},
+                   "gates.start, ramp and end must be valid steps (got 5, 0, 5)");
     expect_refused((mha_train_gates){MHA_GATES_L0, .first = 1}, "gates.first needs an end");
     expect_refused((mha_train_gates){MHA_GATES_L0, .end = 5, .only = 1, .first = 1}, "first and gates.only exclude");
     expect_refused((mha_train_gates){MHA_GATES_L0, .heads = 4, .rate = 0.5},
-                   "gates.rate is 0.5, but L0 gates with heads have none");
+                   "gates.rate must be 0 for L0 gates with a target of heads (got 0.5)");
     expect_refused((mha_train_gates){MHA_GATES_L0, .heads = 4, .strength = 2},
-                   "gates.strength is 2, but L0 gates with heads have none");
+                   "gates.strength must be 0 for L0 gates with a target of heads (got 2)");
     expect_refused((mha_train_gates){MHA_GATES_L0, .heads = 1},
                    "gates.heads must be from 2, one per layer, to the 8 heads of the model (got 1)");
     expect_refused((mha_train_gates){MHA_GATES_L0, .heads = 9},
@@ -710,7 +712,7 @@ static void test_refusals(void **state)
     mha_error err = {0};
     mha_trainer *t = trainer_of(TINYLM, (mha_train_gates){.penalty = MHA_GATES_L0});
     assert_int_equal(mha_trainer_step(t, &batch, 1, NULL, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "a batch brings gates, and the trainer has its own");
+    assert_string_equal(err.message, "gates of a batch must be NULL where the trainer has its own");
     assert_int_equal(mha_trainer_loss(t, &batch, 1, NULL, NULL, &err), MHA_ERR_ARG);
     mha_trainer_free(t);
 }

@@ -440,10 +440,12 @@ static void test_refusals(void **state)
     expect_refused((mha_train_options){.decay = -1}, "decay must be in [0, 1e+06] (got -1)");
     expect_refused((mha_train_options){.rate = 0.1, .floor = 0.2}, "floor must be in [0, 0.1] (got 0.2");
     expect_refused((mha_train_options){.clip = -1}, "clip must be in [0, inf) (got -1)");
-    expect_refused((mha_train_options){.warmup = 10, .steps = 9}, "warmup is 10, steps is 9");
-    expect_refused((mha_train_options){.decays = (mha_train_decay)7}, "decays is 7");
-    expect_refused((mha_train_options){.frozen = frozen, .frozen_count = 2}, "frozen[1], \"h.99.*\", fits no tensor");
-    expect_refused((mha_train_options){.frozen_count = 1}, "frozen_count is 1, frozen is NULL");
+    expect_refused((mha_train_options){.warmup = 10, .steps = 9}, "warmup and steps must be valid (got 10, 9)");
+    expect_refused((mha_train_options){.decays = (mha_train_decay)7}, "decays must be one of mha_train_decay (got 7)");
+    expect_refused((mha_train_options){.frozen = frozen, .frozen_count = 2},
+                   "frozen[1] must match a tensor of the model (got \"h.99.*\")");
+    expect_refused((mha_train_options){.frozen_count = 1},
+                   "frozen_count must be the number of entries of frozen (got 1, NULL)");
     mha_trainer *t = NULL;
     mha_error err = {0};
     mha_model *headless = case_model(NULL, "models/bert-tiny", NULL);
@@ -454,7 +456,7 @@ static void test_refusals(void **state)
     const mha_model_input input = {.size = sizeof input, .batch = 1, .length = 1, .ids = &id};
     const mha_train_batch batch = {.input = &input};
     assert_int_equal(mha_trainer_step(t, &batch, 1, NULL, &err), MHA_ERR_ARG); /* one token predicts nothing */
-    assert_string_equal(err.message, "no token of 1 batches has a label");
+    assert_string_equal(err.message, "labels of 1 batches must not all be -100");
     assert_int_equal(mha_trainer_step(t, &batch, 0, NULL, &err), MHA_ERR_ARG);
     assert_int_equal(mha_trainer_step(NULL, &batch, 1, NULL, &err), MHA_ERR_ARG);
     assert_int_equal(mha_trainer_step(t, NULL, 1, NULL, &err), MHA_ERR_ARG);
