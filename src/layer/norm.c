@@ -99,8 +99,8 @@ mha_status mha_norm_forward(mha_ctx *ctx, const mha_norm *norm, int64_t rows, in
 {
     size_t bytes = 0;
     if (rows < 0 || width < 1 || !mha__bytes((int64_t[]){rows, width}, 2, 2 * sizeof *x, &bytes))
-        return mha__fail(err, MHA_ERR_ARG, "norm: rows and width must be valid sizes (got %lld, %lld)", (long long)rows,
-                         (long long)width);
+        return mha__fail(err, MHA_ERR_ARG, "norm: rows must not be negative, and width at least 1 (got %lld, %lld)",
+                         (long long)rows, (long long)width);
     if (!norm || (rows && (!x || !y))) return mha__fail(err, MHA_ERR_ARG, "norm: norm, x and y must not be NULL");
     MHA__TRY(mha__norm_check("norm", norm, err));
     MHA__TRY(mha__ctx_find(&ctx, err));

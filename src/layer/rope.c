@@ -28,10 +28,10 @@ static mha_status check_scale(const mha_rope_options *o, mha_error *err)
         return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: original_positions must be at least 1 (got %lld)",
                          (long long)o->original_positions);
     if (o->kind == MHA_ROPE_DYNAMIC && (o->max_positions < 1 || o->rotary_dim < 4))
-        return mha__fail(
-            err, MHA_ERR_ARG,
-            "mha_rope_options: max_positions and rotary_dim must be valid for dynamic scaling (got %lld, %lld)",
-            (long long)o->max_positions, (long long)o->rotary_dim);
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_rope_options: max_positions must be at least 1, and rotary_dim at least 4, with "
+                         "MHA_ROPE_DYNAMIC (got %lld, %lld)",
+                         (long long)o->max_positions, (long long)o->rotary_dim);
     if (o->kind == MHA_ROPE_LLAMA3 && !(o->low_freq > 0 && o->low_freq < o->high_freq && isfinite(o->high_freq)))
         return mha__fail(err, MHA_ERR_ARG,
                          "mha_rope_options: low_freq and high_freq must be ascending and greater than 0 (got %g, %g)",

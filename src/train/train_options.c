@@ -47,7 +47,7 @@ mha_status mha__train_options(mha_train_options *o, const mha_train_options *giv
         return mha__fail(err, MHA_ERR_ARG, "mha_train_options: decays must be one of mha_train_decay (got %d)",
                          (int)o->decays);
     if (o->warmup < 0 || o->steps < 0 || (o->steps && o->warmup > o->steps))
-        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: warmup and steps must be valid (got %lld, %lld)",
+        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: warmup must be from 0 to steps (got %lld, %lld)",
                          (long long)o->warmup, (long long)o->steps);
     if (o->frozen_count < 0 || (o->frozen_count && !o->frozen))
         return mha__fail(err, MHA_ERR_ARG,

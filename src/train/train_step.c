@@ -72,7 +72,8 @@ static mha_status share_weight(double *weight, int64_t units, const char *what, 
 {
     if (*weight == 0) return MHA_OK;
     if (!units)
-        return mha__fail(err, MHA_ERR_ARG, "batches must contain a %s that counts (got none in %lld)", what, (long long)batches);
+        return mha__fail(err, MHA_ERR_ARG, "batches must contain a %s that counts (got none in %lld)", what,
+                         (long long)batches);
     *weight /= (double)units;
     return MHA_OK;
 }

@@ -160,18 +160,19 @@ static void test_refusals(void **state)
     refused((mha_rope_options){.head_dim = 1026}, "head_dim must be 2 to 1024 (got 1026)");
     refused((mha_rope_options){.head_dim = 8, .rotary_dim = 3}, "rotary_dim must be even and 2..8 (got 3)");
     refused((mha_rope_options){.head_dim = 8, .rotary_dim = 10}, "rotary_dim must be even and 2..8 (got 10)");
-    refused((mha_rope_options){.head_dim = 8, .theta = -1}, "theta is -1");
-    refused((mha_rope_options){.head_dim = 8, .theta = NAN}, "theta is nan");
+    refused((mha_rope_options){.head_dim = 8, .theta = -1}, "theta must be finite and greater than 0 (got -1)");
+    refused((mha_rope_options){.head_dim = 8, .theta = NAN}, "theta must be finite and greater than 0 (got nan)");
     refused((mha_rope_options){.head_dim = 8, .kind = (mha_rope_kind)9}, "must be a value of mha_rope_kind (got 9)");
-    refused((mha_rope_options){.head_dim = 8, .kind = MHA_ROPE_LINEAR}, "factor is 0");
-    refused((mha_rope_options){.head_dim = 8, .kind = MHA_ROPE_DYNAMIC, .factor = 2}, "max_positions 0");
-    refused((mha_rope_options){.head_dim = 8, .kind = MHA_ROPE_LLAMA3, .factor = 2}, "original_positions is 0");
+    refused((mha_rope_options){.head_dim = 8, .kind = MHA_ROPE_LINEAR}, "factor must be finite and at least 1 (got 0)");
+    refused((mha_rope_options){.head_dim = 8, .kind = MHA_ROPE_DYNAMIC, .factor = 2}, "(got 0, 8)");
+    refused((mha_rope_options){.head_dim = 8, .kind = MHA_ROPE_LLAMA3, .factor = 2},
+            "original_positions must be at least 1 (got 0)");
     refused(
         (mha_rope_options){.head_dim = 8, .kind = MHA_ROPE_LLAMA3, .factor = 2, .original_positions = 8, .low_freq = 5},
-        "low_freq is 5");
+        "low_freq and high_freq must be ascending and greater than 0 (got 5");
     refused(
         (mha_rope_options){.head_dim = 8, .kind = MHA_ROPE_YARN, .factor = 2, .original_positions = 8, .beta_slow = -1},
-        "beta_slow is -1");
+        "beta_slow must be");
     refused((mha_rope_options){.head_dim = 4, .kind = MHA_ROPE_LONGROPE, .factor = 2, .original_positions = 8},
             "short_by");
     refused((mha_rope_options){.head_dim = 4,
@@ -180,7 +181,7 @@ static void test_refusals(void **state)
                                .original_positions = 8,
                                .short_by = ones,
                                .long_by = wrong},
-            "long_by is 0");
+            "long_by must be finite and greater than 0 (got 0)");
     const int64_t before[1] = {-1};
     float cos[4], sin[4];
     mha_error err;

@@ -126,7 +126,8 @@ bool mha__attn_layer_alike(const mha_attn_layer *a, const mha_attn_layer *b)
     return x->heads == y->heads && x->kv_heads == y->kv_heads && x->head_dim == y->head_dim && x->dtype == y->dtype &&
            x->scale == y->scale && x->softcap == y->softcap && x->causal == y->causal && x->window.on == y->window.on &&
            x->window.left == y->window.left && x->window.right == y->window.right && !x->slopes == !y->slopes &&
-           !x->choice.of == !y->choice.of && mha__attn_splits(a) == mha__attn_splits(b);
+           !x->choice.of == !y->choice.of && mha__heads_keep_some(x) == mha__heads_keep_some(y) &&
+           mha__attn_splits(a) == mha__attn_splits(b);
 }
 
 mha_attn_args mha__attn_layer_args(const mha_attn_layer_options *o, const mha_layer_input *in, float *qkv,

@@ -236,9 +236,10 @@ mha_status mha_linear_backward(mha_ctx *ctx, const mha_linear_gradient *given, m
     MHA__TRY(mha__ctx_find(&ctx, err));
     if (g.rows < 0 || g.in < 1 || g.in > INT32_MAX || g.matrix.out < 1 || g.matrix.out > INT32_MAX ||
         !mha__bytes((int64_t[]){g.rows, mha__max64(g.in, g.matrix.out)}, 2, 2 * sizeof *g.x, &bytes))
-        return mha__fail(err, MHA_ERR_ARG,
-                         "mha_linear_gradient: rows, in and matrix.out must be valid sizes (got %lld, %lld, %lld)",
-                         (long long)g.rows, (long long)g.in, (long long)g.matrix.out);
+        return mha__fail(
+            err, MHA_ERR_ARG,
+            "mha_linear_gradient: rows must not be negative, and in and matrix.out at least 1 (got %lld, %lld, %lld)",
+            (long long)g.rows, (long long)g.in, (long long)g.matrix.out);
     if ((g.rows && !g.dy) || (g.dx && !g.matrix.weight) || (g.rows && g.dweight && !g.x))
         return mha__fail(err, MHA_ERR_ARG, "mha_linear_gradient: %s must not be NULL",
                          g.rows && !g.dy            ? "dy"

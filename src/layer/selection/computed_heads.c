@@ -12,7 +12,7 @@
 
 /* ---- creation ---- */
 
-static bool keeps_some(const mha_attn_layer_options *o)
+bool mha__heads_keep_some(const mha_attn_layer_options *o)
 {
     return (o->choice.of == MHA_CHOICE_EXPERTS || o->choice.of == MHA_CHOICE_HEADS) && o->choice.keep < o->heads;
 }
@@ -41,7 +41,7 @@ bool mha__heads_pack(mha_attn_layer *l, const mha_attn_layer_options *o, mha_sta
     const int64_t counts[] = {o->heads, o->kv_heads, o->v_heads}, parts = counts[0] + counts[1] + counts[2];
     const bool given = o->qkv.weight ? is_plain(&o->qkv) : is_plain(&o->q) && is_plain(&o->k) && is_plain(&o->v);
     *status = MHA_OK;
-    if (!keeps_some(o) || o->dtype != MHA_F32 || !given || !is_plain(&o->o)) return false;
+    if (!mha__heads_keep_some(o) || o->dtype != MHA_F32 || !given || !is_plain(&o->o)) return false;
     if (!o->qkv.weight && (!o->q.weight || !o->k.weight || !o->v.weight)) return false; /* refused there */
     const size_t bytes = (size_t)parts * sizeof *l->head_part;
     l->head_part = mha__alloc(l->ctx, bytes);
@@ -66,7 +66,7 @@ void mha__heads_repack(mha_attn_layer *l, const mha_attn_layer_options *o)
 
 bool mha__heads_skipped(const mha_attn_layer *layer, const mha_layer_input *in)
 {
-    return keeps_some(&layer->options) && !in->probs && !in->on_rows && !in->stats && !in->activations;
+    return mha__heads_keep_some(&layer->options) && !in->probs && !in->on_rows && !in->stats && !in->activations;
 }
 
 void mha__heads_describe(const mha_attn_layer *layer, const mha_layer_input *in, mha_attn_desc *desc)

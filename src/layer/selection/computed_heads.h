@@ -6,6 +6,8 @@
 
 #include "layer/selection/head_selection.h"
 
+/* True if the layer keeps fewer heads per sequence than it has: the others are not computed. */
+bool mha__heads_keep_some(const mha_attn_layer_options *o);
 /* Packs q, k and v head by head, so that a product can leave heads out. Returns false, with *status MHA_OK, where the
  * layer keeps all heads, or its weights are transposed or not f32: qkv is then packed as a whole. */
 bool mha__heads_pack(mha_attn_layer *layer, const mha_attn_layer_options *o, mha_status *status, mha_error *err);

@@ -40,7 +40,8 @@ mha_status mha__gates_options(mha_train_gates *o, mha_error *err)
                                "mha_train_options: other fields of gates must be 0 without gates.penalty");
     if (o->start < 0 || o->ramp < 0 || (o->end && o->end <= o->start))
         return mha__fail(err, MHA_ERR_ARG,
-                         "mha_train_options: gates.start, ramp and end must be valid steps (got %lld, %lld, %lld)",
+                         "mha_train_options: gates.start and ramp must not be negative, and end be 0 or after start "
+                         "(got %lld, %lld, %lld)",
                          (long long)o->start, (long long)o->ramp, (long long)o->end);
     if (o->first && (o->only || !o->end))
         return mha__fail(err, MHA_ERR_ARG, "mha_train_options: gates.first %s",

@@ -545,8 +545,8 @@ static void what_cannot_be_asked_for(void **state)
     const mha_model_input in = inner_input(INNER_PLAIN);
     const mha_model_output out = {.size = sizeof out, .on_activations = stop_second};
     assert_int_equal(mha_model_forward(model, &changed, &out, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message,
-                        "mha_model_output: on_activations must not be requested with context, which replaces attention");
+    assert_string_equal(
+        err.message, "mha_model_output: on_activations must not be requested with context, which replaces attention");
     assert_int_equal(mha_model_forward(model, &in, &out, &err), MHA_ERR_CANCELLED);
     assert_string_equal(err.message, "stopped by on_activations at 1");
     mha_model_cache_free(cache);

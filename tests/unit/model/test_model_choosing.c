@@ -50,6 +50,33 @@ static void test_same_bits_packed_and_threaded(void **state)
         }
 }
 
+static int see(void *user, const mha_model_stats *stats)
+{
+    (void)user, (void)stats;
+    return 0;
+}
+
+/* A layer that keeps every head next to one that keeps some: the result is that of computing all heads, which statistics
+ * request. */
+static void test_all_heads_beside_some(void **state)
+{
+    (void)state;
+    static const char *const layers[] = {"[{\"moe_heads\":{\"top_k\":4}},{\"moe_heads\":{\"top_k\":2}}]",
+                                         "[{\"moe_heads\":{\"top_k\":2}},{\"moe_heads\":{\"top_k\":4}}]"};
+    for (int n = 0; n < 2; n++) {
+        float some[B * L * E], all[B * L * E];
+        mha_error err = {0};
+        mha_model *model = choosing_model(NULL, choosing_config(layers[n], 2));
+        const mha_model_input in = choosing_input(false);
+        const mha_model_output out = {.size = sizeof out, .last_hidden = some};
+        const mha_model_output seen = {.size = sizeof seen, .last_hidden = all, .on_stats = see};
+        if (mha_model_forward(model, &in, &out, &err) != MHA_OK) fail_msg("%s", err.message);
+        assert_int_equal(mha_model_forward(model, &in, &seen, NULL), MHA_OK);
+        assert_memory_equal(some, all, sizeof all);
+        mha_model_free(model);
+    }
+}
+
 static const char mlm[] =
     "{" CHOOSING_SIZES
     "\"num_hidden_layers\":3,\"mha.attention\":[{\"moe_heads\":{}},{\"head_pruning\":{\"prune_ratio\":0.5}},"
@@ -426,6 +453,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits_packed_and_threaded),
+        cmocka_unit_test(test_all_heads_beside_some),
         cmocka_unit_test(test_learns_and_is_saved),
         cmocka_unit_test(test_says_what_it_is),
         cmocka_unit_test(test_other_types),

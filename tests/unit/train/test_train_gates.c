@@ -694,7 +694,7 @@ static void test_refusals(void **state)
     expect_refused((mha_train_gates){MHA_GATES_L0, .initial = 6.5}, "gates.initial must be in [-6, 4] (got 6.5)");
     expect_refused((mha_train_gates){MHA_GATES_L1, .initial = -1}, "gates.initial must be above 0 (got -1");
     expect_refused((mha_train_gates){MHA_GATES_L0, .start = 5, .end = 5},
-                   "gates.start, ramp and end must be valid steps (got 5, 0, 5)");
+                   "gates.start and ramp must not be negative, and end be 0 or after start (got 5, 0, 5)");
     expect_refused((mha_train_gates){MHA_GATES_L0, .first = 1}, "gates.first needs an end");
     expect_refused((mha_train_gates){MHA_GATES_L0, .end = 5, .only = 1, .first = 1}, "first and gates.only exclude");
     expect_refused((mha_train_gates){MHA_GATES_L0, .heads = 4, .rate = 0.5},

@@ -440,7 +440,7 @@ static void test_refusals(void **state)
     expect_refused((mha_train_options){.decay = -1}, "decay must be in [0, 1e+06] (got -1)");
     expect_refused((mha_train_options){.rate = 0.1, .floor = 0.2}, "floor must be in [0, 0.1] (got 0.2");
     expect_refused((mha_train_options){.clip = -1}, "clip must be in [0, inf) (got -1)");
-    expect_refused((mha_train_options){.warmup = 10, .steps = 9}, "warmup and steps must be valid (got 10, 9)");
+    expect_refused((mha_train_options){.warmup = 10, .steps = 9}, "warmup must be from 0 to steps (got 10, 9)");
     expect_refused((mha_train_options){.decays = (mha_train_decay)7}, "decays must be one of mha_train_decay (got 7)");
     expect_refused((mha_train_options){.frozen = frozen, .frozen_count = 2},
                    "frozen[1] must match a tensor of the model (got \"h.99.*\")");
