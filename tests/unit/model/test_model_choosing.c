@@ -56,8 +56,8 @@ static int see(void *user, const mha_model_stats *stats)
     return 0;
 }
 
-/* A layer that keeps every head next to one that keeps some: the result is that of computing all heads, which statistics
- * request. */
+/* A layer that keeps every head next to one that keeps some: the result is that of computing all heads, which
+ * statistics request. */
 static void test_all_heads_beside_some(void **state)
 {
     (void)state;
