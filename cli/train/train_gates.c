@@ -63,9 +63,9 @@ int train_run_join_gates(train_run *run)
 {
     mha_error error = {0};
     if (!run->t.gates || run->was_end >= 0 || run->t.gates_start >= 0) return CLI_DONE;
-    const long long taken = train_keep_step(run->s, train_run_path(run->s, "training.safetensors"), &error);
+    const int64_t taken = mha_train_store_step(run->store, &error);
     if (error.status != MHA_OK) return cli_refuse(run->s, &error);
-    if (taken > 0 && taken <= 1LL << 40) run->t.gates_start = taken; /* the trainer checks it */
+    if (taken > 0 && taken <= INT64_C(1) << 40) run->t.gates_start = taken; /* the trainer checks it */
     return CLI_DONE;
 }
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "input/input.h"
+#include "memory.h"
 #include "output.h"
 #include "session.h"
 #include "train/train_model.h"
@@ -70,9 +71,8 @@ static int open_trainer(train_run *run, const mha_model *model)
     mha_train_options o = train_settings_options_of(&run->t);
     o.teacher = run->teacher;
     o.distill = train_settings_distill_of(&run->t);
-    const mha_status status = run->goes_on
-                                  ? mha_trainer_resume(run->s->ctx, run->s->options.out, &o, &run->trainer, &error)
-                                  : mha_trainer_create(model, &o, &run->trainer, &error);
+    const mha_status status = run->goes_on ? mha_train_store_resume(run->store, &o, &run->trainer, &error)
+                                           : mha_trainer_create(model, &o, &run->trainer, &error);
     if (status == MHA_ERR_ARG) return cli_usage(run->s, "%s", error.message);
     if (status != MHA_OK) return cli_refuse(run->s, &error);
     run->form.data.tokenizer = mha_model_tokenizer(mha_trainer_model(run->trainer));
@@ -162,18 +162,41 @@ static int open_log(train_run *run)
 
 /* ---- all of it ---- */
 
-static int open_parent(train_run *run)
+/* What the library would have set, by its option here. */
+static int refuse_store(const cli_session *s, const mha_error *error, const char *hint)
 {
-    char path[PATH_MAX];
-    const char *out = run->s->options.out, *slash = strrchr(out, '/');
-    run->name = slash ? slash + 1 : out;
-    snprintf(path, sizeof path, "%.*s", (int)(run->name - out), out);
-    run->parent = cli_open_at(AT_FDCWD, *path ? path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-    if (run->parent >= 0) return CLI_DONE;
-    return cli_error(run->s, CLI_FAILED, "%s: cannot write: %s", cli_shown(out), strerror(errno));
+    const char *end = error->status == MHA_ERR_ARG ? strrchr(error->message, ';') : NULL;
+    return end ? cli_usage(s, "%.*s%s", (int)(end - error->message), error->message, hint) : cli_fail(s, error);
 }
 
-/* A run whose steps are all taken succeeds, so that one command line may be repeated. */
+/* When the program ends without memory. */
+static void close_store(void *user)
+{
+    train_run *run = user;
+    mha_train_store_close(run->store, NULL);
+}
+
+static int open_store(train_run *run, bool resume)
+{
+    const cli_session *s = run->s;
+    mha_error error = {0};
+    const mha_train_store_options o = {.size = sizeof o, .resume = resume, .overwrite = s->options.force};
+    const char *slash = strrchr(s->options.out, '/');
+    run->name = slash ? slash + 1 : s->options.out;
+    if (mha_train_store_open(s->ctx, s->options.out, &o, &run->store, &error) != MHA_OK)
+        return refuse_store(s, &error, ": --resume continues it, --force starts again");
+    cli_memory_at_end(close_store, run);
+    run->goes_on = resume && access(train_run_path(s, "training.json"), F_OK) == 0;
+    return CLI_DONE;
+}
+
+static int keep_checkpoints(const train_run *run)
+{
+    mha_error error = {0};
+    const mha_status status = mha_train_store_keep(run->store, run->t.keep > 0 ? run->t.keep : 0, &error);
+    return status == MHA_OK ? CLI_DONE : refuse_store(run->s, &error, "; --force replaces it");
+}
+
 static int check_steps(const train_run *run)
 {
     const cli_session *s = run->s;
@@ -189,13 +212,10 @@ static int check_steps(const train_run *run)
 
 int train_run_open(cli_session *s, bool resume, const char *config, train_run *run)
 {
-    *run = (train_run){.s = s, .parent = -1, .was_heads = -1, .was_end = -1, .lock = -1, .told = -1};
+    *run = (train_run){.s = s, .was_heads = -1, .was_end = -1};
     train_settings_none(&run->t);
     train_log_begin(&run->log);
-    int code = open_parent(run);
-    if (code == CLI_DONE) code = train_lock_take(run);
-    if (code == CLI_DONE) code = train_keep_restore(run, resume);
-    run->goes_on = resume && access(train_run_path(s, "training.json"), F_OK) == 0;
+    int code = open_store(run, resume);
     if (code == CLI_DONE) code = read_settings(run, config);
     if (code == CLI_DONE) code = open_both(run);
     if (code == CLI_DONE) code = take_memory(run);
@@ -208,16 +228,17 @@ int train_run_open(cli_session *s, bool resume, const char *config, train_run *r
         code = train_run_tell_changes(run);
         if (code != CLI_DONE) return code;
     }
-    run->saved = run->goes_on ? run->begun : -1;
-    code = train_keep_begin(run);
+    code = keep_checkpoints(run);
     if (code != CLI_DONE) return code;
     return open_log(run);
 }
 
 int train_run_free(train_run *run)
 {
-    const int code = train_lock_free(run);
-    if (run->parent >= 0) close(run->parent);
+    mha_error error = {0};
+    cli_memory_at_end(NULL, NULL);
+    const mha_status closed = mha_train_store_close(run->store, &error);
+    const int code = closed == MHA_OK ? CLI_DONE : cli_fail(run->s, &error);
     train_log_free(&run->log);
     json_decref(run->was);
     mha_trainer_free(run->trainer);

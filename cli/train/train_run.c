@@ -85,8 +85,7 @@ static int begin(train_run *run)
 {
     train_record zero = {.loss = NAN, .rate = NAN, .norm = NAN, .open = NAN};
     int code = record(run, &zero);
-    if (code == CLI_DONE) code = train_run_save(run);
-    return code == CLI_DONE ? train_keep_none(run) : code;
+    return code == CLI_DONE ? train_run_save(run) : code;
 }
 
 /* Says how far it is where something was measured or kept. */

@@ -3,7 +3,6 @@
 #define CLI_TRAIN_TRAIN_RUN_H
 
 #include <jansson.h>
-#include <limits.h>
 
 #include "train/train_inputs.h"
 #include "train/train_log.h"
@@ -26,8 +25,8 @@ typedef struct train_prompt {
 typedef struct train_run {
     cli_session *s;
     train_settings t;
-    const char *name; /* the last part of -o */
-    int parent;       /* the folder that it lies in, opened */
+    const char *name;       /* the last part of -o */
+    mha_train_store *store; /* the folder of -o */
     train_form form;
     mha_train_data *data, *held; /* held: of --eval, or NULL */
     train_span learn, judge;     /* never the same sequences */
@@ -40,10 +39,7 @@ typedef struct train_run {
     json_t *was;                  /* its training.json, until the first step; else NULL */
     double start;                 /* cli_seconds() less those of earlier runs */
     int64_t begun;                /* steps that this run did not take */
-    int lock;                     /* descriptor of the file that keeps other trainings away; -1 = none */
     bool own_export;              /* what is at --export may be replaced */
-    int64_t saved;                /* step of the checkpoint in the folder; -1: it holds none of this training */
-    long long told;               /* step of the last folder that --keep has looked at */
     long long was_heads, was_end; /* --heads and --gates-end of the checkpoint */
 
     /* What a step reads: [accumulate] batches of [batch, length] ids. */
@@ -103,22 +99,6 @@ int train_run_export(const train_run *run);
 bool train_run_is_export(const train_run *run, const char *folder);
 /* A file in the folder of the run: its path in static memory. */
 const char *train_run_path(const cli_session *s, const char *name);
-/* The folder is this training's alone, or that is refused; train_run_free lets it go (train_lock.c). Is a training on
- * another folder in `parent` under way? */
-int train_lock_take(train_run *run);
-int train_lock_free(train_run *run);
-bool train_lock_held(int parent, const char *folder);
-/* --keep (train_retention.c): refuses what an earlier training left, but for --force; removes it, once a checkpoint of
- * this one is there; the name for the checkpoint that is replaced, NULL = none; removes those that are too many. */
-int train_keep_begin(const train_run *run);
-int train_keep_none(train_run *run);
-int train_keep_name(train_run *run, char entry[NAME_MAX + 1], const char **name);
-int train_keep_end(train_run *run);
-/* To go on: gives the folder the checkpoint back that a killed program had only renamed. To begin: refuses to do so
- * beside one. */
-int train_keep_restore(const train_run *run, bool resume);
-/* The step of a state, training.safetensors; -1: it has none, or cannot be read, as *error then says. */
-long long train_keep_step(const cli_session *s, const char *path, mha_error *error);
 /* Settings, and whether data and teacher are those of the checkpoint. */
 int train_run_load(train_run *run);
 int train_run_compare(const train_run *run);

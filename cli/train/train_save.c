@@ -61,21 +61,9 @@ static int page_text(const train_run *run, char **text, size_t *bytes)
 
 static int save(train_run *run, const mha_train_file *files, int64_t count)
 {
-    cli_session *s = run->s;
+    const cli_session *s = run->s;
     mha_error error = {0};
-    char entry[NAME_MAX + 1];
-    const char *aside;
-    int code = train_keep_name(run, entry, &aside);
-    const mha_trainer_save_options o = {.size = sizeof o,
-                                        .overwrite = s->options.force || run->saved >= 0,
-                                        .files = files,
-                                        .file_count = count,
-                                        .aside = aside};
-    if (code != CLI_DONE) return code;
-    if (mha_trainer_save(run->trainer, s->options.out, &o, &error) != MHA_OK) return cli_fail(s, &error);
-    run->saved = mha_trainer_step_count(run->trainer);
-    code = train_keep_end(run);
-    if (code != CLI_DONE) return code;
+    if (mha_train_store_save(run->store, run->trainer, files, count, &error) != MHA_OK) return cli_fail(s, &error);
     return train_log_follow(s, &run->log, train_run_path(s, LOG));
 }
 

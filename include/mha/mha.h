@@ -33,7 +33,8 @@
 
 /* training */
 #include "mha/train.h"          /* loss, optimizer, schedule, gates, teacher, resume */
-#include "mha/train_data.h"     /* order of sequences, masked tokens, digests */
+#include "mha/train_data.h"     /* texts and token files as sequences, their order, masked tokens, digests */
+#include "mha/train_store.h"    /* the folder of a run: lock, checkpoints, resuming */
 
 /* heads */
 #include "mha/head_data.h"      /* the texts that heads are measured on */

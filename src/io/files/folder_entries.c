@@ -3,6 +3,7 @@
 #include "io/files/input_file.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -45,6 +46,11 @@ bool mha__entries_are(int dir, const char *name, DIR *entries)
     struct stat a, b;
     return fstat(dirfd(entries), &a) == 0 && fstatat(dir, name, &b, AT_SYMLINK_NOFOLLOW) == 0 && a.st_ino == b.st_ino &&
            a.st_dev == b.st_dev;
+}
+
+int mha__entries_rename(int dir, const char *from, const char *to)
+{
+    return renameat(dir, from, dir, to) == 0 ? 0 : errno;
 }
 
 int mha__entries_remove(int dir, const char *name, DIR *entries)

@@ -1,0 +1,250 @@
+/* retention.c - checkpoints beside the folder: kept ones, as FOLDER.step-STEP, where a checkpoint that is replaced gets
+ * that name instead of being removed, so that keeping it writes nothing; and .FOLDER.old.PID, the only one there is if
+ * the file system cannot exchange two folders and the process was killed between two renames. */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "io/files/folder_entries.h"
+#include "io/files/folder_lock.h"
+#include "io/files/input_file.h"
+#include "mha/io.h"
+#include "mha/model_save.h"
+#include "train/data/grow_array.h"
+#include "train/store/train_store_struct.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define STEP "mha.train.step"
+
+/* ---- names with a number ---- */
+
+/* The number after `start` in a name; -1 for other names. */
+static int64_t number_after(const char *entry, const char *start)
+{
+    const size_t n = strlen(start);
+    if (strncmp(entry, start, n) != 0) return -1;
+    const char *digits = entry + n;
+    const size_t count = strspn(digits, "0123456789");
+    return count && count < 19 && !digits[count] ? strtoll(digits, NULL, 10) : -1;
+}
+
+/* The numbers of entries that are called `start` and a number, ascending. */
+typedef struct number_list {
+    int64_t *number; /* [count]; freed by the caller */
+    int64_t count, room;
+} number_list;
+
+static int compare(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static mha_status add_number(mha_ctx *ctx, number_list *list, int64_t number, mha_error *err)
+{
+    if (number < 0) return MHA_OK;
+    MHA__TRY(mha__grow_array(ctx, &list->number, list->count, 1, sizeof *list->number, &list->room,
+                             "the names of checkpoints", err));
+    list->number[list->count++] = number;
+    return MHA_OK;
+}
+
+static mha_status list_numbered(const mha_train_store *s, const char *start, number_list *list, mha_error *err)
+{
+    mha_status status = MHA_OK;
+    *list = (number_list){0};
+    DIR *entries = mha__entries_open(s->parent, ".");
+    for (const char *e = entries ? mha__entries_next(entries) : NULL; e && status == MHA_OK;
+         e = mha__entries_next(entries))
+        status = add_number(s->ctx, list, number_after(e, start), err);
+    if (entries) closedir(entries);
+    if (list->count) qsort(list->number, (size_t)list->count, sizeof *list->number, compare);
+    return status;
+}
+
+/* ---- which folder is a checkpoint ---- */
+
+/* The step of the state in an entry of the parent; -1: it has none, or the state cannot be read. */
+static int64_t step_of(const mha_train_store *s, const char *entry, mha_error *err)
+{
+    char path[PATH_MAX], state[NAME_MAX + 64];
+    mha_file *file;
+    int64_t step = -1;
+    snprintf(state, sizeof state, "%s/training.safetensors", entry);
+    mha__store_path(s, state, path);
+    if (mha_file_open(s->ctx, path, NULL, &file, err) != MHA_OK) return -1;
+    for (int64_t n = 0; n < mha_file_metadata_count(file); n++) {
+        const char *key, *value;
+        if (mha_file_metadata(file, n, &key, &value, NULL) == MHA_OK && strcmp(key, STEP) == 0)
+            step = number_after(value, "");
+    }
+    mha_file_free(file);
+    return step;
+}
+
+int64_t mha_train_store_step(const mha_train_store *s, mha_error *err)
+{
+    if (s) return step_of(s, s->name, err);
+    mha__fail(err, MHA_ERR_ARG, "mha_train_store_step: store must not be NULL");
+    return -1;
+}
+
+/* Is FOLDER.step-STEP still the checkpoint of that step, without other files, and no run writes it? */
+static bool is_kept(const mha_train_store *s, const char *entry, int64_t step)
+{
+    char path[PATH_MAX];
+    mha__store_path(s, entry, path);
+    return mha_model_save_check(path, 1, NULL) == MHA_OK && step_of(s, entry, NULL) == step &&
+           !mha__folder_lock_held(s->parent, entry);
+}
+
+static void name_kept(const mha_train_store *s, int64_t step, char entry[NAME_MAX + 1])
+{
+    snprintf(entry, NAME_MAX + 1, "%s.step-%lld", s->name, (long long)step);
+}
+
+static mha_status list_kept(const mha_train_store *s, number_list *list, mha_error *err)
+{
+    char start[NAME_MAX + 1];
+    snprintf(start, sizeof start, "%s.step-", s->name);
+    return list_numbered(s, start, list, err);
+}
+
+/* ---- keeping ---- */
+
+/* Removes a checkpoint, first its name: what a kill leaves then is a temporary folder, which the next save removes. 0,
+ * or an errno. */
+static int remove_kept(const mha_train_store *s, const char *entry)
+{
+    char temporary[NAME_MAX + 1];
+    snprintf(temporary, sizeof temporary, ".%s.tmp.%ld", s->name, (long)getpid());
+    DIR *files = mha__entries_open(s->parent, entry);
+    if (!files) return errno;
+    int failed = mha__entries_rename(s->parent, entry, temporary);
+    if (!failed) failed = mha__entries_remove(s->parent, temporary, files);
+    closedir(files);
+    return failed;
+}
+
+/* Leaves the kept checkpoints in the list; other folders of such names are logged the first time. */
+static void only_kept(mha_train_store *s, number_list *list)
+{
+    char entry[NAME_MAX + 1];
+    int64_t count = 0;
+    mha__quoted q;
+    for (int64_t n = 0; n < list->count; n++) {
+        const int64_t step = list->number[n];
+        name_kept(s, step, entry);
+        if (is_kept(s, entry, step))
+            list->number[count++] = step;
+        else if (step > s->logged)
+            mha__log(s->ctx, 0, "keeping %s: a training run continued in it, or it contains other files",
+                     mha__quote(&q, entry, strlen(entry)));
+        s->logged = mha__max64(s->logged, step);
+    }
+    list->count = count;
+}
+
+mha_status mha__retention_leave(mha_train_store *s, int64_t most, mha_error *err)
+{
+    char entry[NAME_MAX + 1];
+    number_list list;
+    mha_status status = list_kept(s, &list, err);
+    if (status == MHA_OK && list.count > most) only_kept(s, &list);
+    for (int64_t n = 0; n < list.count - most && status == MHA_OK; n++) {
+        name_kept(s, list.number[n], entry);
+        const int failed = remove_kept(s, entry);
+        if (failed) status = mha__fail_errno(err, "cannot remove", entry, failed);
+    }
+    mha__free(s->ctx, list.number);
+    return status;
+}
+
+mha_status mha_train_store_keep(mha_train_store *s, int64_t count, mha_error *err)
+{
+    char entry[NAME_MAX + 1];
+    number_list list;
+    mha__quoted q;
+    if (!s || count < 0)
+        return mha__fail(err, MHA_ERR_ARG, "mha_train_store_keep: %s",
+                         s ? "count must be at least 0 (got less)" : "store must not be NULL");
+    s->keep = count;
+    if (s->saved >= 0 || count == 0 || s->overwrite) return MHA_OK;
+    mha_status status = list_kept(s, &list, err);
+    if (status == MHA_OK && list.count) {
+        name_kept(s, list.number[0], entry);
+        status = mha__fail(err, MHA_ERR_ARG, "%s exists; overwrite must be 1 to replace it",
+                           mha__quote(&q, entry, strlen(entry)));
+    }
+    mha__free(s->ctx, list.number);
+    return status;
+}
+
+mha_status mha__retention_name(mha_train_store *s, char entry[NAME_MAX + 1], const char **name, mha_error *err)
+{
+    struct stat st;
+    number_list list;
+    *name = NULL;
+    if (s->keep < 1 || s->saved < 1) return MHA_OK;
+    name_kept(s, s->saved, entry);
+    const bool there = fstatat(s->parent, entry, &st, AT_SYMLINK_NOFOLLOW) == 0;
+    if (!there || is_kept(s, entry, s->saved)) {
+        *name = entry;
+        return MHA_OK;
+    }
+    const mha_status status = list_kept(s, &list, err);
+    if (status == MHA_OK) only_kept(s, &list); /* logs this folder, and those before it */
+    mha__free(s->ctx, list.number);
+    return status;
+}
+
+/* ---- what a kill leaves aside ---- */
+
+/* Of .FOLDER.old.NUMBER the one with the most steps; *found is false if there is none. */
+static mha_status find_old(const mha_train_store *s, char old[NAME_MAX + 32], bool *found, mha_error *err)
+{
+    char start[NAME_MAX + 1], entry[NAME_MAX + 32];
+    number_list list;
+    int64_t most = -2;
+    snprintf(start, sizeof start, ".%s.old.", s->name);
+    const mha_status status = list_numbered(s, start, &list, err);
+    for (int64_t n = 0; n < list.count; n++) {
+        snprintf(entry, sizeof entry, "%s%lld", start, (long long)list.number[n]);
+        const int64_t step = step_of(s, entry, NULL);
+        if (step <= most) continue;
+        most = step;
+        memcpy(old, entry, sizeof entry);
+    }
+    *found = list.count > 0;
+    mha__free(s->ctx, list.number);
+    return status;
+}
+
+static mha_status restore(const mha_train_store *s, const char *old, mha_error *err)
+{
+    mha__quoted q1, q2;
+    const int failed = mha__entries_rename(s->parent, old, s->name);
+    if (failed) return mha__fail_errno(err, "cannot rename", old, failed);
+    mha__log(s->ctx, 0, "%s was %s: its run was killed while it put a new one in its place",
+             mha__quote(&q1, s->name, strlen(s->name)), mha__quote(&q2, old, strlen(old)));
+    return MHA_OK;
+}
+
+mha_status mha__retention_restore(const mha_train_store *s, mha_error *err)
+{
+    char old[NAME_MAX + 32];
+    struct stat st;
+    mha__quoted q1, q2;
+    bool found = false;
+    if (fstatat(s->parent, s->name, &st, AT_SYMLINK_NOFOLLOW) == 0) return MHA_OK;
+    MHA__TRY(find_old(s, old, &found, err));
+    if (!found || (s->overwrite && !s->resume)) return MHA_OK;
+    if (s->resume) return restore(s, old, err);
+    return mha__fail(err, MHA_ERR_ARG, "%s was left by a killed run of %s; resume must be 1, or overwrite",
+                     mha__quote(&q1, old, strlen(old)), mha__quote(&q2, s->name, strlen(s->name)));
+}
