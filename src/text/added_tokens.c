@@ -1,10 +1,9 @@
-/* added_tokens.c - added tokens: texts that are one token wherever they stand, before the rest of the pipeline sees
- * them.
+/* added_tokens.c - added tokens: strings that are one token wherever they occur, matched before the rest of the
+ * pipeline runs.
  *
- * The leftmost match wins, then the longest. Tokens with normalized = false are found in the raw text, the others in
- * the normalized text (their own content is normalized too). lstrip and rstrip swallow white space beside the token;
- * single_word wants no word character beside it. `special` only matters to decoding.
- */
+ * The leftmost match wins, then the longest. Tokens with normalized = false are matched in the raw text, all others in
+ * the normalized text (their own content is normalized too). lstrip and rstrip include adjacent white space in the
+ * match; single_word requires that no word character is adjacent. `special` only affects decoding. */
 #include "text/tokenizer.h"
 #include "text/trim_offsets.h"
 #include "text/unicode.h"
@@ -13,7 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Searching costs at most this many steps per byte of text; the longest in published files are about 100 bytes. */
+/* Searching costs at most this many steps per byte of text; the longest tokens in published files have about 100
+ * bytes. */
 enum { MAX_CONTENT_BYTES = 1024 };
 
 /* ---- search ---- */
@@ -30,7 +30,7 @@ static bool is_word_before(const mha__slice *in, size_t at)
     return at > 0 && mha__char_is(MHA__CHAR_WORD, mha__slice_last(in, at, &length));
 }
 
-/* Moves `begin` back over white space, not past `stop`. */
+/* Moves `begin` back over white space, but not before `stop`. */
 static size_t strip_left(const mha__slice *in, size_t begin, size_t stop)
 {
     size_t length;
@@ -47,8 +47,8 @@ static size_t strip_right(const mha__slice *in, size_t end)
     return end;
 }
 
-/* The next token at or after *at that its neighbours allow: *at becomes the end of its pattern. NULL at the end of
- * the text. */
+/* Returns the next token at or after *at whose neighbors allow it; *at becomes the end of its pattern. NULL at the end
+ * of the text. */
 static const mha__added_token *next_token(const mha_tokenizer *t, const mha__added_set *set, const mha__slice *in,
                                           size_t *begin, size_t *at)
 {
@@ -70,7 +70,7 @@ static const mha__added_token *next_token(const mha_tokenizer *t, const mha__add
 mha_status mha__added_split(const mha_tokenizer *t, const mha__added_set *set, mha__pass *pass, const mha__slice *in,
                             mha__rest_fn rest)
 {
-    size_t done = 0; /* what comes before is dealt with */
+    size_t done = 0; /* the text before is processed */
     size_t begin;
     const mha__added_token *token;
     for (size_t at = 0; (token = next_token(t, set, in, &begin, &at)) != NULL;) {
@@ -79,7 +79,7 @@ mha_status mha__added_split(const mha_tokenizer *t, const mha__added_set *set, m
             mha__slice before = mha__slice_cut(in, done, begin);
             MHA__TRY(rest(t, pass, &before));
         }
-        /* Where at < done, what lies between is white space that the token before swallowed: it is not read again. */
+        /* If at < done, the text between is white space that the previous token included: it is not processed again. */
         done = token->rstrip ? strip_right(in, at > done ? at : done) : at;
         MHA__TRY(mha__pass_token(pass, in, token->id, begin, done));
         if (t->trim.wanted)
@@ -91,7 +91,8 @@ mha_status mha__added_split(const mha_tokenizer *t, const mha__added_set *set, m
 
 /* ---- loading ---- */
 
-/* The id that the reference reader gives a token, whatever the file says: the model's, or the next free one. */
+/* Returns the id that the reference reader assigns to a token regardless of the file: the model's, or the next free
+ * one. */
 static int32_t reference_id(const mha_tokenizer *t, const mha__added_token *token)
 {
     int32_t id = mha__vocab_find(&t->vocab, token->content, token->n);
@@ -142,7 +143,7 @@ static mha_status load_token(mha_tokenizer *t, const mha__json *value, size_t in
     return MHA_OK;
 }
 
-/* What to search for: the content, normalized if it is to be found in normalized text. */
+/* Computes the pattern to search for: the content, normalized if it is matched in normalized text. */
 static mha_status pattern_of(const mha_tokenizer *t, const mha__added_token *token, mha__pass *pass, mha__slice *out)
 {
     mha__slice content = {.bytes = token->content, .n = token->n};
@@ -152,7 +153,7 @@ static mha_status pattern_of(const mha_tokenizer *t, const mha__added_token *tok
     return token->normalized ? mha__normalize(t, pass, &content, out) : MHA_OK;
 }
 
-/* Of tokens that are equal once normalized the reference finds any one; here it is the first. */
+/* Of tokens that are equal after normalization, the reference matches an unspecified one; here it is the first. */
 static mha_status add_patterns(mha_tokenizer *t, bool normalized, mha__pass *pass, mha__added_set *set)
 {
     for (size_t i = 0; i < t->added_count; i++) {
@@ -161,7 +162,7 @@ static mha_status add_patterns(mha_tokenizer *t, bool normalized, mha__pass *pas
         mha__slice pattern;
         if (token->normalized != normalized) continue;
         MHA__TRY(pattern_of(t, token, pass, &pattern));
-        if (pattern.n == 0) continue; /* nothing is left of it: it is never found */
+        if (pattern.n == 0) continue; /* empty after normalization: it never matches */
         MHA__TRY(mha__vocab_add(&set->patterns, pattern.bytes, pattern.n, (int32_t)i, &entry, pass->err));
         set->first[(unsigned char)pattern.bytes[0]] = true;
         token->shown = set->patterns.bytes + entry->begin;

@@ -1,4 +1,4 @@
-/* encode.c - the whole way from text to ids: tokens of each text, truncation, template, padding. */
+/* encode.c - encodes text to ids: tokens of each text, truncation, template, padding. */
 #include "text/trim_offsets.h"
 #include "text/truncate_pad.h"
 
@@ -47,9 +47,9 @@ static mha_status tokenize(const mha_tokenizer *t, mha__pass *pass, const char *
 
 /* ---- the result ---- */
 
-/* An encoding and its arrays are one piece of memory; the context is behind it for mha_encoding_free. */
+/* An encoding and its arrays are one allocation; the context is stored for mha_encoding_free. */
 typedef struct encoding_memory {
-    mha_encoding encoding; /* first: its address is that of the whole */
+    mha_encoding encoding; /* first member, so its address is that of the allocation */
     mha_ctx *ctx;
 } encoding_memory;
 
@@ -109,7 +109,7 @@ static void put_padding(const mha__stored_limits *limits, int64_t count, mha_enc
         put(e, (mha__token){.id = limits->pad_id}, limits->pad_type_id, -1);
 }
 
-/* The call's texts, cut to size. */
+/* The texts of a call, truncated. */
 typedef struct cut_texts {
     int texts;
     const char *text[2];
@@ -160,7 +160,7 @@ static mha_status assemble(const mha_tokenizer *t, const mha_encode_options *opt
     return MHA_OK;
 }
 
-/* Runs both texts through one pass, which keeps its memory between them. */
+/* Runs both texts through one pass, which reuses its memory. */
 static mha_status tokenize_texts(const mha_tokenizer *t, const size_t bytes[2], cut_texts *cut, mha_error *err)
 {
     static const char *const names[] = {"text", "second text"};

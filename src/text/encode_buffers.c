@@ -1,4 +1,4 @@
-/* encode_buffers.c - growing memory and stepping through slices. */
+/* encode_buffers.c - growing buffers and iteration over slices. */
 #include "text/encode_buffers.h"
 
 #include "text/pretokenize/split_pattern.h"
@@ -69,7 +69,7 @@ mha_status mha__pass_word(mha__pass *pass, size_t begin, size_t end)
     return MHA_OK;
 }
 
-/* Bytes of the character that begins at p, from its first byte. */
+/* Returns the length of the character that begins at p, from its first byte. */
 static uint32_t length_at(const char *p)
 {
     unsigned char lead = (unsigned char)*p;

@@ -1,15 +1,14 @@
-/* memory_budget.h - the memory that reading a tokenizer.json may still take.
+/* memory_budget.h - the remaining memory budget for reading a tokenizer.json.
  *
- * Every table is counted before it is made, so that a file is refused before its tables outgrow
- * MHA__TOKENIZER_MEMORY, wherever it is wrong.
- */
+ * The size of every table is computed before it is allocated. A file is therefore rejected before its tables exceed
+ * MHA__TOKENIZER_MEMORY. */
 #ifndef MHA_TEXT_MEMORY_BUDGET_H
 #define MHA_TEXT_MEMORY_BUDGET_H
 
 #include "base/error.h"
 #include "io/input_limits.h"
 
-/* Takes `bytes` from *room (NULL: there is no limit). Error: MHA_ERR_FORMAT. */
+/* Takes `bytes` from *room (NULL = unlimited). Error: MHA_ERR_FORMAT. */
 static inline mha_status mha__room_take(size_t *room, size_t bytes, mha_error *err)
 {
     if (room && bytes > *room)

@@ -1,16 +1,15 @@
-/* template_processing.c - what surrounds the tokens of a text and of a pair: TemplateProcessing and its older kin.
+/* template_processing.c - the special tokens around a text and a pair: TemplateProcessing and its older equivalents.
  *
- * Every kind of post-processor is turned into two lists of items, for one text and for a pair: the place of each
- * text and the special tokens around it. Without one a text stands alone, and a pair is one after the other. ByteLevel
- * adds nothing; it may take white space from the places of tokens.
- */
+ * Every type of post-processor becomes two lists of items, for one text and for a pair: the position of each text and
+ * the special tokens around it. Without a post-processor, a text has no special tokens, and the texts of a pair are
+ * concatenated. ByteLevel adds no tokens; it may exclude white space from token offsets. */
 #include "text/tokenizer.h"
 
 #include "base/ctx.h"
 #include <stdio.h>
 #include <string.h>
 
-/* A file has one template; `json` is the object that brings it, NULL for none. */
+/* Starts the template. A file has at most one; `json` is the object that defines it, or NULL. */
 static mha_status start(mha_tokenizer *t, mha__template *list, size_t room, const mha__json_obj *json, mha_error *err)
 {
     if (list->items)
@@ -62,7 +61,7 @@ static mha_status bert_token(const mha_tokenizer *t, const mha__json_obj *json, 
     return MHA_OK;
 }
 
-/* Type ids are `second_type` in the second text; `twice` puts a separator before it too. */
+/* The second text has type ids `second_type`; `twice` also puts a separator before it. */
 static mha_status load_pair(mha_tokenizer *t, const mha__json_obj *json, int32_t second_type, bool twice,
                             mha_error *err)
 {
@@ -114,7 +113,7 @@ static mha_status roberta_load(mha_tokenizer *t, const mha__json_obj *json, void
 
 /* ---- TemplateProcessing ---- */
 
-enum { MAX_ITEMS = 1024 }; /* of one template, specials with several ids counted as several */
+enum { MAX_ITEMS = 1024 }; /* per template; a special with several ids counts once per id */
 
 /* Appends the ids of a special token; `json` is {"id": name, "type_id": n}. */
 static mha_status template_special(const mha_tokenizer *t, const mha__json_obj *json, const mha__json_obj *specials,
@@ -151,7 +150,7 @@ static mha_status template_text(const mha__json_obj *json, int texts, int32_t ty
     return MHA_OK;
 }
 
-/* One item of a template: {"SpecialToken": {...}} or {"Sequence": {...}}. */
+/* Appends one item of a template: {"SpecialToken": {...}} or {"Sequence": {...}}. */
 static mha_status template_item(const mha_tokenizer *t, const mha__json_obj *item, const mha__json_obj *specials,
                                 int texts, mha__template *list, mha_error *err)
 {

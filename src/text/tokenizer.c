@@ -1,8 +1,7 @@
-/* tokenizer.c - opening tokenizer.json, and what a tokenizer knows about its tokens.
+/* tokenizer.c - opens tokenizer.json, and looks up tokens.
  *
- * Everything in the file is checked before it is stored, and nothing is allocated from a number that stands in it:
- * the table of tokens by id has an entry per id, and ids stay below 4 times the number of tokens and 1024.
- */
+ * Everything in the file is validated before it is stored, and no allocation size is taken from the file. The table of
+ * tokens by id has one entry per id, and ids must be below 4 times the number of tokens plus 1024. */
 #include "text/tokenizer.h"
 
 #include "base/ctx.h"
@@ -11,7 +10,7 @@
 
 /* ---- the model ---- */
 
-/* Files from before tokenizers 0.9 do not say which model they hold; it shows in what they hold. */
+/* Files written before tokenizers 0.9 have no model type; it is inferred from the keys. */
 static const mha__model_kind *guess_model(const mha__json *json)
 {
     if (mha__json_get(json, "type")) return NULL;
@@ -83,7 +82,7 @@ static mha_status build_ids(mha_tokenizer *t, mha_error *err)
 
 /* ---- opening ---- */
 
-/* Counts tokens wherever they are listed; the loaders check what they are. */
+/* Counts tokens wherever they are listed; the loaders validate them. */
 static int64_t limit_of_ids(const mha__json *root)
 {
     const size_t tokens = mha__json_size(mha__json_get(mha__json_get(root, "model"), "vocab")) +
@@ -92,7 +91,7 @@ static int64_t limit_of_ids(const mha__json *root)
     return limit <= INT32_MAX ? limit : INT32_MAX;
 }
 
-/* Refuses a misspelled stage, such as "pre_tokeniser", whose absence would change the tokens. */
+/* Rejects a misspelled stage, such as "pre_tokeniser": ignoring it would change the tokens. */
 static mha_status check_keys(const mha__json_obj *root, mha_error *err)
 {
     static const char *const known[] = {"version",       "truncation",     "padding", "added_tokens", "normalizer",
@@ -112,7 +111,7 @@ static mha_status load(mha_tokenizer *t, const mha__json *json, mha_error *err)
 {
     mha__json_obj root = {json, MHA__TOKENIZER_FILE, NULL};
     t->id_limit = limit_of_ids(json);
-    MHA__TRY(model_load(t, &root, err)); /* first: its name says most about why a file is refused */
+    MHA__TRY(model_load(t, &root, err)); /* first, because an unsupported model type is the most useful error */
     MHA__TRY(check_keys(&root, err));
     MHA__TRY(mha__normalizer_load(t, &root, err));
     MHA__TRY(mha__splitter_load(t, &root, err));
@@ -123,7 +122,7 @@ static mha_status load(mha_tokenizer *t, const mha__json *json, mha_error *err)
     return mha__limits_load(t, &root, err);
 }
 
-/* Loads from the tree, which is freed before the model is finished. */
+/* Loads from the tree, which is freed before the model is completed, to save memory. */
 static mha_status load_and_finish(mha_tokenizer *t, const mha__json *json, mha_error *err)
 {
     const size_t tree = mha__json_memory(json);
@@ -134,7 +133,7 @@ static mha_status load_and_finish(mha_tokenizer *t, const mha__json *json, mha_e
     return status == MHA_OK && t->model->finish ? t->model->finish(t, err) : status;
 }
 
-/* Frees the tree. */
+/* Builds the tokenizer, and frees the tree. */
 static mha_status tokenizer_make(mha_ctx *ctx, const mha__json *json, mha_tokenizer **out, mha_error *err)
 {
     mha_tokenizer *t = mha__calloc(ctx, 1, sizeof *t);
@@ -218,7 +217,7 @@ void mha_tokenizer_free(mha_tokenizer *t)
     mha__free(ctx, t);
 }
 
-/* ---- looking up ---- */
+/* ---- lookup ---- */
 
 int64_t mha_tokenizer_size(const mha_tokenizer *t)
 {

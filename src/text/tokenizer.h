@@ -1,9 +1,8 @@
-/* tokenizer.h - the inside of a tokenizer: one stage for each part of tokenizer.json.
+/* tokenizer.h - internals of a tokenizer: one stage per part of tokenizer.json.
  *
- * What a stage's object may be is listed as an array of kinds (the file's type name, how to load it) at the end of the
- * stage's file; a Sequence of kinds is flattened. Normalizers and pre-tokenizers become edits (text_edit.h), decoders
- * become decode steps, a model is a kind of its own. What no kind claims is refused by name.
- */
+ * The supported objects of a stage are listed as an array of kinds (the file's type name, and its loader) at the end
+ * of the stage's source file; a Sequence of kinds is flattened. Normalizers and pre-tokenizers become edits
+ * (text_edit.h), decoders become decode steps; each model is one kind. Any other type is an error that names it. */
 #ifndef MHA_TEXT_TOKENIZER_H
 #define MHA_TEXT_TOKENIZER_H
 
@@ -23,17 +22,17 @@
 
 typedef struct mha__kind {
     const char *type;
-    /* Reads the object and adds what it stands for to `into`, which is what mha__stage_load was given. */
+    /* Reads the object and appends its edits or steps to `into`, the argument of mha__stage_load. */
     mha_status (*load)(mha_tokenizer *t, const mha__json_obj *json, void *into, mha_error *err);
 } mha__kind;
 
 typedef struct mha__stage {
     const char *name;
-    const char *list;       /* key of a Sequence's list; NULL = a Sequence is unknown here */
-    const mha__kind *kinds; /* ends with a type of NULL */
+    const char *list;       /* key of a Sequence's list; NULL = Sequence is not supported here */
+    const mha__kind *kinds; /* ends with a NULL type */
 } mha__stage;
 
-/* Loads what stands at root's key stage->name, by its "type". *found (may be NULL) says whether the file has it. */
+/* Loads the object at root's key stage->name, by its "type". *found (may be NULL) tells whether the file has it. */
 mha_status mha__stage_load(mha_tokenizer *t, const mha__json_obj *root, const mha__stage *stage, void *into,
                            bool *found, mha_error *err);
 
@@ -41,18 +40,18 @@ typedef struct mha__model_kind {
     mha__kind kind;
     /* Appends the tokens of bytes [begin, end) of `in` to pass->tokens. */
     mha_status (*tokenize)(const mha_tokenizer *t, mha__pass *pass, const mha__slice *in, const mha__word *word);
-    /* Makes what only needs the vocabulary, when the file has been found good and is gone; NULL: nothing. */
+    /* Builds what only depends on the vocabulary, after the file has been validated and freed; or NULL. */
     mha_status (*finish)(mha_tokenizer *t, mha_error *err);
 } mha__model_kind;
 
 extern const mha__model_kind mha__model_wordpiece, mha__model_bpe, mha__model_unigram;
 
-/* ---- parts that more than one stage reads ---- */
+/* ---- parts that several stages read ---- */
 
-/* A copy of `n` bytes of the file, terminated, that lives as long as the tokenizer. */
+/* Copies `n` bytes of the file, NUL-terminated; the copy lives as long as the tokenizer. */
 mha_status mha__copy_text(mha_tokenizer *t, const char *text, size_t n, const char **copy, mha_error *err);
 
-/* Appends an edit to a mha__edit_list, which may be full. */
+/* Appends an edit to an mha__edit_list; fails if it is full. */
 mha_status mha__edit_add(const mha_tokenizer *t, const mha__json_obj *json, void *list, const mha__edit *edit,
                          mha_error *err);
 
@@ -62,7 +61,7 @@ mha_status mha__replace_load(mha_tokenizer *t, const mha__json_obj *json, mha__p
 
 typedef enum mha__prepend { MHA__PREPEND_ALWAYS, MHA__PREPEND_FIRST, MHA__PREPEND_NEVER } mha__prepend;
 
-/* "Metaspace", as pre-tokenizer and as decoder. */
+/* The settings of "Metaspace", as pre-tokenizer and as decoder. */
 typedef struct mha__metaspace {
     const char *mark; /* one character, n bytes */
     size_t n;
@@ -80,18 +79,18 @@ mha_status mha__vocab_load(mha_tokenizer *t, const mha__json_obj *model, mha_err
 typedef struct mha__added_token {
     const char *content; /* in added_names */
     size_t n;
-    const char *shown; /* what it decodes to: its content, normalized where that is what is searched for */
+    const char *shown; /* text that it decodes to: its content, normalized if it is matched in normalized text */
     int32_t id;
     bool special, normalized, lstrip, rstrip, single_word;
 } mha__added_token;
 
-/* Patterns to search for: those matched in raw text, or those matched in normalized text. */
+/* Patterns matched in raw text, or patterns matched in normalized text. */
 typedef struct mha__added_set {
     mha__vocab patterns; /* value = index into added */
-    bool first[256];     /* a pattern begins with this byte */
+    bool first[256];     /* true if a pattern begins with this byte */
 } mha__added_set;
 
-/* ---- post-processing: what surrounds the tokens, and how long it may be ---- */
+/* ---- post-processing: special tokens, truncation, padding ---- */
 
 typedef struct mha__template_item {
     int sequence; /* 0 first text, 1 second, -1 the special token `id` */
@@ -107,7 +106,7 @@ typedef struct mha__template {
 
 typedef enum mha__cut { MHA__CUT_LONGEST = 0, MHA__CUT_FIRST, MHA__CUT_SECOND } mha__cut;
 
-/* Truncation and padding as the file stores them; off unless asked for. */
+/* Truncation and padding stored in the file; only applied on request. */
 typedef struct mha__stored_limits {
     bool truncate, pad;
     int64_t max_tokens;
@@ -124,27 +123,26 @@ typedef struct mha__copy mha__copy;
 
 struct mha_tokenizer {
     mha_ctx *ctx;
-    size_t room;             /* what loading may still take: memory_budget.h */
+    size_t room;             /* remaining memory for loading: memory_budget.h */
     mha__copy *copies;       /* see mha__copy_text */
-    mha__regex_list regexes; /* of all patterns */
+    mha__regex_list regexes; /* of all patterns in the file */
 
-    mha__vocab vocab;   /* the model's, token -> id */
-    const char **token; /* by id; NULL where there is none */
+    mha__vocab vocab;   /* vocabulary of the model, token -> id */
+    const char **token; /* by id; NULL if the id has no token */
     bool *special;      /* by id */
-    int64_t ids;        /* entries of both */
-    int64_t id_limit;   /* the file may use ids below it: 4 x tokens + 1024 */
+    int64_t ids;        /* number of entries in both arrays */
+    int64_t id_limit;   /* ids in the file must be below: 4 x tokens + 1024 */
 
     mha__added_token *added;
     size_t added_count;
-    int32_t
-        next_id; /* of an added token that the vocabulary lacks: past both the vocabulary's size and all ids before */
+    int32_t next_id; /* of an added token missing in the vocabulary: above the vocabulary's size and all earlier ids */
     mha__added_set raw, normalized;
     mha__vocab added_names; /* content -> index into added */
 
     mha__edit_list normalizer, splitter;
     const mha__model_kind *model;
     struct {
-        mha__vocab_prefix prefix; /* "##" inside of a word */
+        mha__vocab_prefix prefix; /* "##" inside a word */
         int32_t unk;
         int64_t max_chars;
     } wordpiece;
@@ -152,20 +150,20 @@ struct mha_tokenizer {
     mha__unigram unigram;
     mha__template single, pair;
     struct {
-        bool wanted;       /* white space at both ends of a token does not count as its place */
-        bool prefix_space; /* but a single one before the text, which the pre-tokenizer put there */
+        bool wanted;       /* offsets exclude white space at both ends of a token */
+        bool prefix_space; /* except a single space before the text, which the pre-tokenizer inserted */
     } trim;
     mha__decode_list decoder;
     mha__stored_limits limits;
 };
 
-/* mha_tokenizer_open, from the text of the file. */
+/* mha_tokenizer_open for the text of a file. */
 mha_status mha__tokenizer_read(mha_ctx *ctx, const char *text, size_t n, mha_tokenizer **out, mha_error *err);
 
-/* An encoding of `count` ids that no text was read for: places, types and sequences are 0. */
+/* Creates an encoding of `count` ids without a text: offsets, types and sequences are 0. */
 mha_status mha__encoding_of_ids(mha_ctx *ctx, const int32_t *ids, int64_t count, mha_encoding **out, mha_error *err);
 
-/* Loaders, in the order in which they are called; each file says what it fills. */
+/* Loaders, in the order of their calls; each source file documents the fields that it sets. */
 mha_status mha__normalizer_load(mha_tokenizer *t, const mha__json_obj *root, mha_error *err);
 mha_status mha__splitter_load(mha_tokenizer *t, const mha__json_obj *root, mha_error *err);
 mha_status mha__added_load(mha_tokenizer *t, const mha__json_obj *root, mha_error *err);
@@ -176,7 +174,8 @@ mha_status mha__limits_load(mha_tokenizer *t, const mha__json_obj *root, mha_err
 /* Writes the normalized form of `in` to pass->normal; *out is a view of it, or `in` itself. */
 mha_status mha__normalize(const mha_tokenizer *t, mha__pass *pass, const mha__slice *in, mha__slice *out);
 
-/* Cuts `in` at the set's tokens: `rest` gets what lies between, the tokens go to pass->tokens. */
+/* Splits `in` at the tokens of the set: `rest` is called with the text between them; the tokens are appended to
+ * pass->tokens. */
 typedef mha_status (*mha__rest_fn)(const mha_tokenizer *t, mha__pass *pass, const mha__slice *in);
 mha_status mha__added_split(const mha_tokenizer *t, const mha__added_set *set, mha__pass *pass, const mha__slice *in,
                             mha__rest_fn rest);

@@ -1,5 +1,5 @@
-/* tokenizer_json.c - finding the kind of a stage's object, and parts of tokenizer.json that more than one stage
- * reads. */
+/* tokenizer_json.c - finds the kind of a stage's object, and reads the parts of tokenizer.json that several stages
+ * use. */
 #include "text/tokenizer.h"
 
 #include "base/ctx.h"
@@ -24,7 +24,7 @@ static mha_status refuse_type(const mha__json_obj *json, const mha__stage *stage
 static mha_status load_object(mha_tokenizer *t, const mha__json_obj *json, const mha__stage *stage, void *into,
                               mha_error *err);
 
-/* Not deeper than the parser lets objects lie in each other. */
+/* The recursion is no deeper than the nesting limit of the parser. */
 static mha_status load_sequence(mha_tokenizer *t, const mha__json_obj *json, const mha__stage *stage, void *into,
                                 mha_error *err)
 {
@@ -86,8 +86,8 @@ mha_status mha__replace_load(mha_tokenizer *t, const mha__json_obj *json, mha__p
     return mha__copy_text(t, content, *n, with, err);
 }
 
-/* One character, which an old file may say to put in front or not ("add_prefix_space"), a newer one when
- * ("prepend_scheme"). The reference refuses a file where both stand and differ. */
+/* Reads one character. Older files state whether to prepend it ("add_prefix_space"), newer files when
+ * ("prepend_scheme"). The reference rejects a file in which both are present and differ. */
 mha_status mha__metaspace_load(mha_tokenizer *t, const mha__json_obj *json, mha__metaspace *m, mha_error *err)
 {
     static const char *const schemes[] = {"always", "first", "never", NULL};
@@ -118,13 +118,13 @@ static mha_status refuse_id(const mha__json_step *token, const char *want, mha_e
                      mha__json_show(&(mha__quoted){0}, token->value));
 }
 
-/* Checks every id before anything is stored, and measures the keys. */
+/* Validates every id before anything is stored, and measures the keys. */
 static mha_status measure_vocab(const mha_tokenizer *t, const mha__json *json, size_t *bytes, mha_error *err)
 {
     *bytes = 0;
     for (mha__json_step i = {0}; mha__json_each(json, &i);) {
         const int64_t id = mha__json_is(i.value, MHA__JSON_INTEGER) ? mha__json_as_int(i.value) : -1;
-        *bytes += mha__json_bytes(i.key); /* all keys together are within the file */
+        *bytes += mha__json_bytes(i.key); /* cannot overflow: the keys are part of the file */
         if (id < 0 || id >= t->id_limit) {
             char want[64];
             snprintf(want, sizeof want, "an integer from 0 to %lld", (long long)t->id_limit - 1);

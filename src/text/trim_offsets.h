@@ -1,14 +1,14 @@
-/* trim_offsets.h - places without the white space at the ends of tokens ("trim_offsets" of ByteLevel and
+/* trim_offsets.h - excludes white space at the ends of tokens from their offsets ("trim_offsets" of ByteLevel and
  * RobertaProcessing). */
 #ifndef MHA_TEXT_TRIM_OFFSETS_H
 #define MHA_TEXT_TRIM_OFFSETS_H
 
 #include "text/tokenizer.h"
 
-/* Counts the white space at both ends of the `n` bytes that a token stands for. */
+/* Counts the white space at both ends of the `n` bytes of a token. */
 void mha__trim_count(mha__token *token, const char *bytes, size_t n);
 
-/* Takes it from the token's place in `text`; `first` says whether it is the text's first token. */
+/* Excludes it from the token's offsets in `text`; `first` = it is the first token of the text. */
 void mha__trim(const mha_tokenizer *t, const char *text, mha__token *token, bool first);
 
 #endif

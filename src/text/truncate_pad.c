@@ -1,11 +1,11 @@
-/* truncate_pad.c - truncation and padding: the caller's, and those stored in tokenizer.json, which are used only on
- * demand. */
+/* truncate_pad.c - truncation and padding: the limits of the caller, and those stored in tokenizer.json, which are
+ * only applied on request. */
 #include "text/truncate_pad.h"
 
 #include "base/size.h"
 #include <string.h>
 
-/* A file can ask for padding to a length; this bounds the memory that it can ask for. */
+/* A file can request padding to a length; this bounds the memory for it. */
 enum { MAX_PADDED = 1 << 20 };
 
 /* ---- loading ---- */
@@ -23,7 +23,7 @@ static mha_status load_left(const mha__json_obj *json, mha__need need, bool *lef
 static mha_status load_truncation(const mha__json_obj *json, mha__stored_limits *limits, mha_error *err)
 {
     static const char *const strategies[] = {"LongestFirst", "OnlyFirst", "OnlySecond", NULL};
-    int64_t stride = 0; /* says how far the parts of a cut text would overlap; only the first part is kept here */
+    int64_t stride = 0; /* overlap of the parts of a truncated text; not used, since only the first part is kept */
     int strategy = 0;
     MHA__TRY(mha__json_int(json, "max_length", MHA__REQUIRED, 0, INT64_MAX, &limits->max_tokens, err));
     MHA__TRY(mha__json_int(json, "stride", MHA__OPTIONAL, 0, INT64_MAX, &stride, err));
@@ -87,7 +87,8 @@ mha_status mha__fit_resolve(const mha_tokenizer *t, const mha_encode_options *op
     return MHA_OK;
 }
 
-/* The longer text is cut down to the shorter one, then both to half of the room (the second gets the odd token). */
+/* Truncates the longer text to the length of the shorter one, then both to half of the room (the second gets the odd
+ * token). */
 static void cut_longest(int64_t room, int64_t *first, int64_t *second)
 {
     int64_t *small = *first <= *second ? first : second;
@@ -106,7 +107,7 @@ mha_status mha__fit_cut(const mha__fit *fit, int64_t specials, mha__token_range 
     if (room < 0)
         return mha__fail(err, MHA_ERR_ARG, "max_tokens must be at least the %lld special tokens (got %lld)",
                          (long long)specials, (long long)fit->max_tokens);
-    int one = fit->cut == MHA__CUT_SECOND; /* the text to cut when only one may be */
+    int one = fit->cut == MHA__CUT_SECOND; /* the text to truncate if only one may be */
     if (fit->cut == MHA__CUT_LONGEST && texts == 2) {
         cut_longest(room, &count[0], &count[1]);
     } else {

@@ -1,28 +1,28 @@
-/* truncate_pad.h - how many tokens stay, and how many are put beside them. */
+/* truncate_pad.h - computes how many tokens are kept, and how many padding tokens are added. */
 #ifndef MHA_TEXT_TRUNCATE_PAD_H
 #define MHA_TEXT_TRUNCATE_PAD_H
 
 #include "text/tokenizer.h"
 
-/* What to keep of the tokens of a text: [begin, begin + count). */
+/* The kept tokens of a text: [begin, begin + count). */
 typedef struct mha__token_range {
     size_t begin, count;
 } mha__token_range;
 
-/* The wishes of one call, resolved. */
+/* The limits of one call, resolved. */
 typedef struct mha__fit {
     bool limited;
-    int64_t max_tokens; /* specials included; if limited */
+    int64_t max_tokens; /* limit, special tokens included; valid if `limited` */
     mha__cut cut;
     bool cut_left;
 } mha__fit;
 
 mha_status mha__fit_resolve(const mha_tokenizer *t, const mha_encode_options *options, mha__fit *fit, mha_error *err);
 
-/* Cuts the `texts` (1 or 2) lists, of kept[i].count tokens each, so that with `specials` more they fit. */
+/* Truncates the `texts` (1 or 2) lists of kept[i].count tokens, so that they fit together with `specials` more. */
 mha_status mha__fit_cut(const mha__fit *fit, int64_t specials, mha__token_range *kept, int texts, mha_error *err);
 
-/* Length after the stored padding of `count` tokens. */
+/* Returns the length of `count` tokens after the stored padding. */
 int64_t mha__fit_padded(const mha__stored_limits *limits, int64_t count);
 
 #endif

@@ -1,5 +1,4 @@
-/* decode.c - running decode steps: a list of ids at once, or a stream of them; which steps each type of decoder stands
- * for. */
+/* decode.c - runs decode steps, on a list of ids or on a stream, and maps each decoder type to its steps. */
 #include "text/tokenizer.h"
 
 #include "base/ctx.h"

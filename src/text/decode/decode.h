@@ -1,9 +1,8 @@
-/* decode.h - from tokens back to text: a chain of steps, each of which hands on what the one before handed to it.
+/* decode.h - converts tokens back to text through a chain of steps, each of which passes its output to the next.
  *
- * A step sees one token after the other and keeps back what it cannot settle yet: bytes of an unfinished character,
- * white space that may be the last. So the same steps decode a list of ids at once and a stream of them as they come.
- * After a step that fuses (Fuse, ByteLevel) all tokens are one, which comes in parts.
- */
+ * A step processes one token at a time and holds back what is not final yet: bytes of an incomplete character, white
+ * space that may be at the end. The same steps therefore decode a list of ids at once and a stream of ids
+ * incrementally. After a step that fuses (Fuse, ByteLevel), all tokens are one token, which arrives in parts. */
 #ifndef MHA_TEXT_DECODE_DECODE_H
 #define MHA_TEXT_DECODE_DECODE_H
 
@@ -11,17 +10,17 @@
 #include "text/pretokenize/split_pattern.h"
 
 enum { MHA__DECODE_STEPS = 16 };
-enum { MHA__PART_BEGIN = 1, MHA__PART_END = 2, MHA__PART_WHOLE = 3 }; /* of a token */
+enum { MHA__PART_BEGIN = 1, MHA__PART_END = 2, MHA__PART_WHOLE = 3 }; /* parts of a token */
 
 typedef struct mha__decoding mha__decoding;
 
 typedef struct mha__decode_step {
-    /* Takes a part of a token. */
+    /* Processes a part of a token. */
     mha_status (*feed)(mha__decoding *d, int step, const char *bytes, size_t n, unsigned part);
-    /* After the last token: hands on what was kept back. May be NULL. */
+    /* After the last token: passes on what was held back. May be NULL. */
     mha_status (*finish)(mha__decoding *d, int step);
     bool fuses;
-    bool whole; /* takes whole tokens only, so nothing before it may fuse */
+    bool whole; /* requires whole tokens, so no earlier step may fuse */
     union {
         struct {
             const char *prefix;
@@ -41,7 +40,7 @@ typedef struct mha__decode_step {
         struct {
             const char *text; /* one character */
             size_t n;
-            int64_t start, stop; /* how many at most */
+            int64_t start, stop; /* maximum counts */
         } strip;
     };
 } mha__decode_step;
@@ -51,33 +50,33 @@ typedef struct mha__decode_list {
     int count;
 } mha__decode_list;
 
-/* What a step knows between two calls. */
+/* The state of a step between two calls. */
 typedef struct mha__decode_state {
-    int64_t tokens; /* that began */
-    int64_t cut;    /* strip: how many were cut at the start of this token; -1 = it has begun */
-    int64_t kept;   /* strip: how many are kept back */
-    char *bytes;    /* kept back, or being written */
+    int64_t tokens; /* number of tokens that have begun */
+    int64_t cut;    /* strip: characters cut at the start of this token; -1 = past the start */
+    int64_t kept;   /* strip: characters held back */
+    char *bytes;    /* held back, or being written */
     size_t n, room;
 } mha__decode_state;
 
 struct mha__decoding {
-    mha__pass pass; /* memory, errors, matches */
+    mha__pass pass; /* memory, errors and regex matches */
     const mha__decode_list *list;
-    bool eager; /* a stream: whole characters are handed on as soon as they are there */
+    bool eager; /* a stream: complete characters are passed on immediately */
     size_t limit;
-    mha__decode_state state[MHA__DECODE_STEPS + 1]; /* the last one's bytes are the text */
+    mha__decode_state state[MHA__DECODE_STEPS + 1]; /* the bytes of the last entry are the text */
 };
 
 void mha__decoding_free(mha__decoding *d);
 mha_status mha__decoding_feed(mha__decoding *d, const char *token);
 mha_status mha__decoding_finish(mha__decoding *d);
 
-/* For steps: hands a part to the next step, the last of which writes the text. */
+/* For steps: passes a part to the next step; after the last step, writes the text. */
 mha_status mha__decode_emit(mha__decoding *d, int step, const char *bytes, size_t n, unsigned part);
-/* Appends to what step `step` keeps. */
+/* Appends to the bytes that step `step` holds back. */
 mha_status mha__decode_keep(mha__decoding *d, int step, const char *bytes, size_t n);
 
-/* The steps, each with the settings of the same name. */
+/* The steps; each uses the settings of the same name. */
 extern const mha__decode_step mha__decode_plain, mha__decode_wordpiece, mha__decode_bytes, mha__decode_fallback,
     mha__decode_fuse, mha__decode_replace, mha__decode_metaspace, mha__decode_strip;
 

@@ -1,4 +1,4 @@
-/* decode_steps.c - the steps that decoders are made of. */
+/* decode_steps.c - the steps that make up decoders. */
 #include "text/decode/decode.h"
 
 #include "text/pretokenize/byte_level.h"
@@ -18,7 +18,7 @@ static mha_status feed_plain(mha__decoding *d, int step, const char *bytes, size
 
 const mha__decode_step mha__decode_plain = {.feed = feed_plain, .whole = true};
 
-/* ---- WordPiece: "##" joins, anything else is set off by a space ---- */
+/* ---- WordPiece: "##" joins, any other token is preceded by a space ---- */
 
 /* Replaces every `old` in text[0..n) by the shorter `new`; returns the new length. */
 static size_t replace(char *text, size_t n, const char *old, const char *new)
@@ -38,7 +38,7 @@ static size_t replace(char *text, size_t n, const char *old, const char *new)
     return to;
 }
 
-/* In this order, each on what the one before left. */
+/* Applied in this order, each to the result of the previous one. */
 static const char *const cleanups[][2] = {
     {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},    {" n't", "n't"},
     {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
@@ -62,10 +62,11 @@ static mha_status feed_wordpiece(mha__decoding *d, int step, const char *bytes, 
 
 const mha__decode_step mha__decode_wordpiece = {.feed = feed_wordpiece, .whole = true};
 
-/* ---- bytes that make up characters ---- */
+/* ---- bytes to characters ---- */
 
-/* Length of the well-formed character at p; 0 if its first *bad bytes can never be part of one (the longest start of a
- * character counts as one mistake, as in the reference), or if n bytes are all a good start (*bad = 0 then). */
+/* Returns the length of the well-formed character at p. Returns 0 if its first *bad bytes can never be part of a
+ * character (the longest valid prefix of a character counts as one error, as in the reference), or if all n bytes are
+ * a valid prefix (*bad = 0 then). */
 static size_t character(const unsigned char *p, size_t n, size_t *bad)
 {
     uint32_t code;
@@ -75,7 +76,7 @@ static size_t character(const unsigned char *p, size_t n, size_t *bad)
                   : p[0] >= 0xE0 && p[0] < 0xF0 ? 3
                   : p[0] >= 0xF0 && p[0] < 0xF5 ? 4
                                                 : 1;
-    unsigned char low = p[0] == 0xE0 ? 0xA0 : p[0] == 0xF0 ? 0x90 : 0x80; /* of the second byte */
+    unsigned char low = p[0] == 0xE0 ? 0xA0 : p[0] == 0xF0 ? 0x90 : 0x80; /* minimum of the second byte */
     unsigned char high = p[0] == 0xED ? 0x9F : p[0] == 0xF4 ? 0x8F : 0xBF;
     *bad = 1;
     for (; *bad < want && *bad < n; (*bad)++) {
@@ -87,15 +88,15 @@ static size_t character(const unsigned char *p, size_t n, size_t *bad)
     return 0;
 }
 
-/* ---- ByteLevel: characters stand for bytes, which stand for characters ---- */
+/* ---- ByteLevel: characters represent bytes, which form characters ---- */
 
-/* Hands on the characters that are whole, at the `end` all, and keeps the rest. */
+/* Passes on the complete characters, or all bytes at the `end`, and keeps the rest. */
 static mha_status flush_bytes(mha__decoding *d, int step, bool end)
 {
     mha__decode_state *state = &d->state[step];
     const unsigned char *p = (const unsigned char *)state->bytes;
     size_t at = 0;
-    size_t good = 0; /* up to here from `at` */
+    size_t good = 0; /* valid bytes from `at` */
     if (state->n == 0) return MHA_OK;
     while (at + good < state->n) {
         size_t bad = 0;
@@ -115,7 +116,7 @@ static mha_status flush_bytes(mha__decoding *d, int step, bool end)
     return MHA_OK;
 }
 
-/* The bytes that a token stands for; its own, if one of its characters stands for none. */
+/* Appends the bytes that a token represents; its own bytes if one of its characters represents no byte. */
 static mha_status keep_bytes(mha__decoding *d, int step, const char *token, size_t n)
 {
     mha__decode_state *state = &d->state[step];
@@ -133,7 +134,7 @@ static mha_status keep_bytes(mha__decoding *d, int step, const char *token, size
     return MHA_OK;
 }
 
-/* The fused token begins with the first part, so later steps hear of it before there is a character. */
+/* The fused token begins with the first part, so later steps are called before a character is complete. */
 static mha_status begin_fused(mha__decoding *d, int step)
 {
     return d->state[step].tokens++ == 0 ? mha__decode_emit(d, step, "", 0, MHA__PART_BEGIN) : MHA_OK;
@@ -156,7 +157,7 @@ static mha_status finish_bytes(mha__decoding *d, int step)
 
 const mha__decode_step mha__decode_bytes = {.feed = feed_bytes, .finish = finish_bytes, .fuses = true, .whole = true};
 
-/* ---- ByteFallback: "<0xE3>" stands for a byte ---- */
+/* ---- ByteFallback: "<0xE3>" represents a byte ---- */
 
 static int hex_digit(char c)
 {
@@ -165,7 +166,7 @@ static int hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* The byte; -1 for any other token. */
+/* Returns the byte; -1 for any other token. */
 static int byte_of(const char *token, size_t n)
 {
     if (n != 6 || memcmp(token, "<0x", 3) != 0 || token[5] != '>') return -1;
@@ -174,8 +175,8 @@ static int byte_of(const char *token, size_t n)
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
-/* Of a run of bytes that is not well-formed, every byte becomes U+FFFD. A stream hands on what is whole, and judges the
- * rest alone. */
+/* In a run of bytes that is not well-formed, every byte becomes U+FFFD. A stream passes on complete characters early,
+ * so for a stream this applies to the remaining bytes only. */
 static mha_status flush_fallback(mha__decoding *d, int step, bool end)
 {
     mha__decode_state *state = &d->state[step];
@@ -251,7 +252,7 @@ static mha_status feed_replace(mha__decoding *d, int step, const char *bytes, si
 
 const mha__decode_step mha__decode_replace = {.feed = feed_replace, .whole = true};
 
-/* ---- Metaspace: a mark becomes a space; in the first token it may be dropped ---- */
+/* ---- Metaspace: replaces a marker by a space; in the first token it may be dropped ---- */
 
 static mha_status feed_metaspace(mha__decoding *d, int step, const char *bytes, size_t n, unsigned part)
 {
@@ -272,9 +273,9 @@ static mha_status feed_metaspace(mha__decoding *d, int step, const char *bytes, 
 
 const mha__decode_step mha__decode_metaspace = {.feed = feed_metaspace};
 
-/* ---- Strip: a character, up to so many times, at the start and at the end of each token ---- */
+/* ---- Strip: removes up to N of a character at the start and at the end of each token ---- */
 
-/* One more of the character: cut off, kept back or left. */
+/* Processes one more occurrence of the character: cut, held back or passed on. */
 static mha_status strip_one(mha__decoding *d, int step)
 {
     const mha__decode_step *self = &d->list->items[step];

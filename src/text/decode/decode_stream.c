@@ -1,5 +1,5 @@
-/* decode_stream.c - decoding ids one after the other, as a model generates them: the decoder's steps, which hand on
- * what they can. */
+/* decode_stream.c - decodes ids one at a time, as a model generates them: the steps of the decoder pass on what is
+ * final. */
 #include "text/tokenizer.h"
 
 #include "base/ctx.h"
@@ -42,7 +42,7 @@ static mha_status hand_out(mha_text_stream *s, mha_status status, const char **t
     return MHA_OK;
 }
 
-/* Bytes that steps hold: what they kept back, and what their last part was written to. */
+/* Returns the bytes that steps hold: what they held back, and the buffer of their last part. */
 static size_t held(const mha__decoding *d)
 {
     size_t most = 0;
@@ -51,7 +51,7 @@ static size_t held(const mha__decoding *d)
     return most;
 }
 
-/* Forgets the text of the call before. */
+/* Discards the text of the previous call. */
 static mha_status begin_call(mha_text_stream *s, const char **text, size_t *bytes, mha_error *err)
 {
     if (!s || !text || !bytes) return mha__fail(err, MHA_ERR_ARG, "stream, text and bytes must not be NULL");

@@ -1,10 +1,9 @@
 /* bert_normalizer.c - BertNormalizer.
  *
- * Everything BERT does happens character by character, so one pass over the text does it all: drop or blank
- * (clean_text), set Chinese characters apart, decompose and drop marks (strip_accents), lower case. The one step
- * that looks at neighbours is canonical order: characters with a combining class wait in `run` until the next one
- * without, and leave it sorted.
- */
+ * BertNormalizer works character by character, so one pass over the text does everything: drop or replace by blanks
+ * (clean_text), separate Chinese characters, decompose and drop marks (strip_accents), lower-case. Only canonical
+ * order depends on neighbors: characters with a combining class wait in `run` until the next character without one,
+ * and leave it sorted. */
 #include "text/normalize/canonical_order.h"
 
 static mha_status bert_lower(const mha__edit *edit, mha__pass *pass, uint32_t code, uint32_t from)
@@ -16,7 +15,7 @@ static mha_status bert_lower(const mha__edit *edit, mha__pass *pass, uint32_t co
     return MHA_OK;
 }
 
-/* Sends the run on, without its marks. */
+/* Passes on the run, without its marks. */
 static mha_status bert_flush(const mha__edit *edit, mha__pass *pass)
 {
     MHA__TRY(mha__order_settle(pass, 0));

@@ -1,4 +1,4 @@
-/* canonical_order.c - canonical order, and which place each character has in the original text then. */
+/* canonical_order.c - canonical order, and the offset of each reordered character in the original text. */
 #include "text/normalize/canonical_order.h"
 
 #include <string.h>
@@ -17,7 +17,7 @@ static bool in_order(const mha__pending *run, size_t n)
     return true;
 }
 
-/* sorted = run in ascending order, stable; by counting. */
+/* Sorts the run in ascending order; a stable counting sort. */
 static void sort(const mha__pending *run, size_t n, mha__pending *sorted)
 {
     size_t begin[256] = {0};
@@ -29,8 +29,9 @@ static void sort(const mha__pending *run, size_t n, mha__pending *sorted)
         sorted[begin[run[i].order]++] = run[i];
 }
 
-/* Characters move, places do not: the reference lines up the characters of the sorted run with those of the text one by
- * one, in the order of the text; what a decomposition inserted stays with the character before it. */
+/* Assigns offsets after sorting. As in the reference, characters move but offsets do not: the sorted characters take
+ * the offsets of the run in text order, one by one. A character inserted by a decomposition keeps the offset of the
+ * character before it. */
 static void place(const mha__pending *run, size_t n, mha__pending *sorted)
 {
     size_t next = 0;
@@ -60,7 +61,7 @@ mha_status mha__order_settle(mha__pass *pass, size_t begin)
 
 mha_status mha__order_put(mha__pass *pass, const mha__composed *list, size_t count)
 {
-    size_t next = 0; /* in pass->run: the first that is not lined up yet */
+    size_t next = 0; /* first character in pass->run without an assigned offset */
     uint32_t from = 0;
     for (size_t i = 0; i < count; i++) {
         for (uint32_t k = 0; k < list[i].origins; k++) {

@@ -1,4 +1,5 @@
-/* canonical_order.h - characters on their way into a Unicode normalization form: decomposed, and in canonical order. */
+/* canonical_order.h - characters that are being converted to a Unicode normalization form: decomposed, and in
+ * canonical order. */
 #ifndef MHA_TEXT_NORMALIZE_CANONICAL_ORDER_H
 #define MHA_TEXT_NORMALIZE_CANONICAL_ORDER_H
 
@@ -8,16 +9,17 @@
 /* Appends a character to pass->run. */
 mha_status mha__order_add(mha__pass *pass, mha__pending item);
 
-/* Puts pass->run[begin..run_count), characters with a combining class, into canonical order. Linear, however long. */
+/* Puts pass->run[begin..run_count), characters with a combining class, into canonical order. Linear time for any
+ * length. */
 mha_status mha__order_settle(mha__pass *pass, size_t begin);
 
-/* A character of a rewritten text, and how many characters of the text it took up: 0 for one that was inserted. */
+/* A character of the output, and how many input characters it consumed: 0 for an inserted one. */
 typedef struct mha__composed {
     uint32_t code, origins;
 } mha__composed;
 
-/* Appends them to pass->to. Each stands where the first character stood that it took up of those in pass->run, which
- * are lined up in their order; an inserted one where the last one stood that was taken up before. */
+/* Appends the characters to pass->to. Each gets the offset of the first character of pass->run that it consumed; runs
+ * are consumed in order. An inserted character gets the offset of the last character consumed before it. */
 mha_status mha__order_put(mha__pass *pass, const mha__composed *list, size_t count);
 
 #endif

@@ -1,9 +1,7 @@
-/* precompiled_charsmap.c - reading and searching the replacements of SentencePiece, and the normalizer that applies
- * them.
+/* precompiled_charsmap.c - loads and searches the replacements of SentencePiece, and applies them as a normalizer.
  *
- * The trie has the layout of Darts-clone (S. Yata, https://github.com/s-yata/darts-clone): a unit of 32 bits holds the
- * label that leads to it, the offset to its children, and whether one of them is a value.
- */
+ * The trie has the layout of Darts-clone (S. Yata, https://github.com/s-yata/darts-clone): a 32-bit unit holds its
+ * label, the offset to its children, and whether one of them is a value. */
 #include "text/normalize/precompiled_charsmap.h"
 
 #include "text/normalize/canonical_order.h"
@@ -22,7 +20,7 @@ static int base64_digit(char c)
     return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* RFC 4648, with padding. False for anything else. */
+/* Decodes RFC 4648 with padding. Returns false for any other text. */
 static bool read_base64(const char *text, size_t n, unsigned char *blob, size_t *bytes)
 {
     size_t padding = n >= 4 && text[n - 1] == '=' ? 1 + (text[n - 2] == '=') : 0;
@@ -69,13 +67,13 @@ mha_status mha__charsmap_load(const mha__json_obj *json, const char *text, size_
 
 /* ---- searching ---- */
 
-/* Moves from a unit to where its children are numbered from. */
+/* Returns the base index of a unit's children. */
 static size_t children(uint32_t unit, size_t at)
 {
     return at ^ (size_t)(unit >> 10) << ((unit & 1u << 9) >> 6);
 }
 
-/* Where a replacement begins; a stranger's number may be anything. */
+/* Finds a replacement in the table; `begin` comes from the file and may have any value. */
 static const char *replacement(const mha__charsmap *map, uint32_t begin, size_t *length)
 {
     if (begin >= map->n || ((unsigned char)map->text[begin] & 0xC0) == 0x80) return NULL;
@@ -103,7 +101,7 @@ const char *mha__charsmap_find(const mha__charsmap *map, const char *p, size_t n
 
 /* ---- the normalizer ---- */
 
-/* The text as far as it is rewritten; its characters are in pass->run, too. */
+/* The rewritten text so far; its characters are also in pass->run. */
 typedef struct rewriting {
     mha__pass *pass;
     size_t count;
@@ -122,8 +120,8 @@ static mha_status put(rewriting *r, uint32_t code, uint32_t origins)
     return MHA_OK;
 }
 
-/* `old` characters become those of text[0..n). What is left over on either side counts for the last character, which
- * may be that of the replacement before, as in the reference. */
+/* Replaces `old` characters by those of text[0..n). If the counts differ, the surplus on either side is assigned to
+ * the last character, which may belong to the previous replacement, as in the reference. */
 static mha_status put_replacement(rewriting *r, const char *text, size_t n, uint32_t old)
 {
     uint32_t count = 0;
@@ -136,7 +134,7 @@ static mha_status put_replacement(rewriting *r, const char *text, size_t n, uint
     return MHA_OK;
 }
 
-/* The end of the grapheme cluster that begins at `at`. */
+/* Returns the end of the grapheme cluster that begins at `at`. */
 static size_t cluster_end(const mha__slice *in, size_t at, uint32_t *characters)
 {
     size_t length;
@@ -161,7 +159,8 @@ static mha_status rewrite_character(const mha__charsmap *map, rewriting *r, cons
     return text ? put_replacement(r, text, n, 1) : put(r, code, 1);
 }
 
-/* A short cluster is replaced as a whole, by what a start of it becomes; a longer one character by character. */
+/* A short cluster is replaced as a whole, by the replacement of one of its prefixes; a longer one character by
+ * character. */
 static mha_status rewrite_cluster(const mha__charsmap *map, rewriting *r, const mha__slice *in, size_t at, size_t end,
                                   uint32_t characters)
 {

@@ -1,4 +1,4 @@
-/* text_edit.c - running edits; the small ones: replacing, a prefix, cutting, bytes as characters. */
+/* text_edit.c - runs edits, and implements the small ones: replacing, prepending, splitting, bytes as characters. */
 #include "text/normalize/text_edit.h"
 
 #include "text/pretokenize/byte_level.h"
@@ -33,7 +33,7 @@ mha_status mha__edits_run(const mha__edit_list *list, mha__pass *pass, mha__alig
     return MHA_OK;
 }
 
-/* Every character of the replacement comes from the last one that was replaced. */
+/* Every character of the replacement gets the offset of the last replaced character. */
 mha_status mha__edit_replace(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base)
 {
     (void)base;
@@ -71,7 +71,7 @@ mha_status mha__edit_strip(const mha__edit *edit, mha__pass *pass, const mha__sl
     return mha__pass_copy(pass, in, begin, end);
 }
 
-/* ByteLevel: each byte as a printable character. */
+/* ByteLevel: replaces each byte by a printable character. */
 mha_status mha__edit_bytes(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base)
 {
     (void)edit, (void)base;
@@ -80,9 +80,9 @@ mha_status mha__edit_bytes(const mha__edit *edit, mha__pass *pass, const mha__sl
     return MHA_OK;
 }
 
-/* ---- cutting ---- */
+/* ---- splitting ---- */
 
-/* Whether a piece belongs to the word of the piece before it. */
+/* Returns true if a piece belongs to the same word as the piece before it. */
 static bool joins(mha__cut_how how, bool before, bool match)
 {
     switch (how) {
@@ -97,11 +97,11 @@ static bool joins(mha__cut_how how, bool before, bool match)
     }
 }
 
-/* The piece that ends at `end` begins where the one before ended; `piece` knows that one. */
+/* State of splitting: the piece that ends at `end` begins where the previous one ended. */
 typedef struct pieces {
-    size_t word; /* begin of the word at work */
-    size_t end;  /* of the piece before */
-    bool match;  /* whether that was one */
+    size_t word; /* begin of the current word */
+    size_t end;  /* end of the previous piece */
+    bool match;  /* true if the previous piece was a match */
 } pieces;
 
 static mha_status add_piece(const mha__edit *edit, mha__pass *pass, size_t base, pieces *p, size_t end, bool match)

@@ -1,9 +1,8 @@
-/* text_edit.h - what normalizers and pre-tokenizers are made of: edits, each of which rewrites words or cuts them.
+/* text_edit.h - the edits that make up normalizers and pre-tokenizers; each edit rewrites or splits words.
  *
- * A part of tokenizer.json becomes one edit or a few: "Metaspace" replaces spaces, puts one in front and cuts at them.
- * The edits of a stage run one after the other, each on all words that the one before left; a normalizer's text is one
- * word.
- */
+ * A type of tokenizer.json becomes one or more edits: "Metaspace" replaces spaces, prepends one and splits at them.
+ * The edits of a stage run in sequence, each on all words that the previous one produced; a normalizer treats the
+ * whole text as one word. */
 #ifndef MHA_TEXT_NORMALIZE_TEXT_EDIT_H
 #define MHA_TEXT_NORMALIZE_TEXT_EDIT_H
 
@@ -11,21 +10,21 @@
 #include "text/normalize/precompiled_charsmap.h"
 #include "text/pretokenize/split_pattern.h"
 
-enum { MHA__EDITS = 32 }; /* of one stage; published files have up to 7 */
+enum { MHA__EDITS = 32 }; /* per stage; published files have up to 7 */
 
-/* What becomes of the pieces that a pattern matches. */
+/* What happens to the pieces that match a pattern. */
 typedef enum mha__cut_how {
-    MHA__REMOVED,         /* they are gone */
+    MHA__REMOVED,         /* they are dropped */
     MHA__ISOLATED,        /* each is a word */
     MHA__MERGED_PREVIOUS, /* each belongs to the word before it */
     MHA__MERGED_NEXT,     /* each belongs to the word after it */
-    MHA__CONTIGUOUS       /* matches beside each other are one word */
+    MHA__CONTIGUOUS       /* adjacent matches are one word */
 } mha__cut_how;
 
 typedef struct mha__edit mha__edit;
 struct mha__edit {
-    /* `in` is the word, at byte `base` of the text of all words. A rewriting edit appends what the word becomes to
-     * pass->to; a cutting one appends its parts to pass->words. */
+    /* `in` is the word, at byte `base` of the text of all words. A rewriting edit appends the new text of the word to
+     * pass->to; a splitting edit appends its parts to pass->words. */
     mha_status (*run)(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);
     bool rewrites;
     union {
@@ -34,7 +33,7 @@ struct mha__edit {
         } bert;
         struct {
             bool compatible, compose;
-        } form; /* NFC and its like */
+        } form; /* NFC, NFD, NFKC, NFKD */
         mha__charsmap charsmap;
         struct {
             bool left, right;
@@ -47,13 +46,13 @@ struct mha__edit {
         struct {
             const char *text;
             size_t n;
-            bool once;  /* not for a word that begins with it already */
-            bool first; /* only where the original text begins */
+            bool once;  /* skip words that already begin with it */
+            bool first; /* only at the start of the original text */
         } prefix;
         struct {
             mha__pattern pattern;
             mha__cut_how how;
-            bool inverted; /* what the pattern does not match counts as match */
+            bool inverted; /* matches are the text between the matches of the pattern */
         } cut;
     };
 };
@@ -63,11 +62,11 @@ typedef struct mha__edit_list {
     int count;
 } mha__edit_list;
 
-/* Runs all edits on *text, which becomes the result, a view of one of `buffers` or *text itself; its words are in
+/* Runs all edits on *text, which becomes the result: a view of one of `buffers`, or *text itself. Its words are in
  * pass->words. */
 mha_status mha__edits_run(const mha__edit_list *list, mha__pass *pass, mha__aligned buffers[2], mha__slice *text);
 
-/* The run functions, each with the settings of the same name. */
+/* The run functions; each uses the settings of the same name. */
 mha_status mha__edit_bert(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);
 mha_status mha__edit_form(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);
 mha_status mha__edit_charsmap(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);

@@ -1,13 +1,12 @@
 /* unicode_forms.c - the Unicode normalization forms: NFC, NFD, NFKC, NFKD.
  *
- * Places follow the reference: it counts how many characters of the text each character of the result took up, and
- * lines the two up in that way, so a composed character stands where the first of its parts stood.
- */
+ * Offsets follow the reference. It counts how many input characters each output character consumed, and aligns the two
+ * texts by these counts, so a composed character gets the offset of its first part. */
 #include "text/normalize/canonical_order.h"
 
 #include <utf8proc.h>
 
-/* Characters below have no part in any composition or decomposition of the form. */
+/* Characters below `first` take no part in any composition or decomposition of the form. */
 static bool is_inert(const mha__edit *edit, const mha__slice *in)
 {
     unsigned char first = edit->form.compose && !edit->form.compatible ? 0xCC : 0x80; /* of U+0300 */
@@ -33,17 +32,17 @@ static mha_status decompose(const mha__edit *edit, mha__pass *pass, const mha__s
     return mha__order_settle(pass, unsettled);
 }
 
-/* The one character that two make up; 0 if they do not. */
+/* Returns the character that two characters compose to; 0 if they do not compose. */
 static uint32_t compose_two(uint32_t first, uint32_t second)
 {
     utf8proc_int32_t both[2] = {(utf8proc_int32_t)first, (utf8proc_int32_t)second};
-    /* U+0300 is the first second part; U+11A7 stands for no final consonant, which utf8proc 2.8 takes for one. */
+    /* U+0300 is the lowest second part; U+11A7 means no final consonant, but utf8proc 2.8 treats it as one. */
     if (second < 0x300 || second == 0x11A7) return 0;
     return utf8proc_normalize_utf32(both, 2, UTF8PROC_COMPOSE | UTF8PROC_STABLE) == 1 ? (uint32_t)both[0] : 0;
 }
 
-/* Canonical composition: a character joins the last starter unless one of its own class or a higher one lies
- * between. */
+/* Canonical composition: a character combines with the last starter unless a character with the same or a higher class
+ * is between them. */
 static size_t compose(const mha__pending *run, size_t n, bool wanted, mha__composed *to)
 {
     size_t count = 0;

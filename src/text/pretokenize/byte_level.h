@@ -1,14 +1,13 @@
-/* byte_level.h - the characters that stand for bytes in the vocabularies of byte-level BPE.
+/* byte_level.h - the characters that represent bytes in the vocabularies of byte-level BPE.
  *
- * Bytes 21-7E, A1-AC and AE-FF are the character of their number; the other 68, in ascending order, are U+0100 and the
- * characters after it: a space is U+0120, a newline U+010A.
- */
+ * Bytes 21-7E, A1-AC and AE-FF are represented by the character with the same code; the other 68, in ascending order,
+ * by U+0100 and the characters after it: a space is U+0120, a newline U+010A. */
 #ifndef MHA_TEXT_PRETOKENIZE_BYTE_LEVEL_H
 #define MHA_TEXT_PRETOKENIZE_BYTE_LEVEL_H
 
 #include <stdint.h>
 
-enum { MHA__BYTE_CHARS = 0x144 }; /* all of them are below */
+enum { MHA__BYTE_CHARS = 0x144 }; /* all these characters are below */
 
 static inline uint32_t mha__byte_char(unsigned byte)
 {
@@ -18,7 +17,7 @@ static inline uint32_t mha__byte_char(unsigned byte)
     return byte == 0xAD ? 0x143 : byte;
 }
 
-/* The byte of a character; -1 if it stands for none. */
+/* Returns the byte of a character; -1 if it represents none. */
 static inline int mha__char_byte(uint32_t code)
 {
     if (code >= MHA__BYTE_CHARS) return -1;

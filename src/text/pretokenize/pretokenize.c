@@ -1,5 +1,5 @@
-/* pretokenize.c - the pre-tokenizer, which cuts text into words that the model may not cross: the edits that each type
- * stands for. */
+/* pretokenize.c - the pre-tokenizer, which splits text into words that tokens never cross: maps each type to its
+ * edits. */
 #include "text/tokenizer.h"
 
 static const mha__edit cut_spaces = {.run = mha__edit_cut,
@@ -45,14 +45,14 @@ static mha_status load_split(mha_tokenizer *t, const mha__json_obj *json, void *
     return mha__edit_add(t, json, list, &edit, err);
 }
 
-/* A space in front, the split pattern of GPT-2, bytes as characters; the first two may be switched off. */
+/* Prepends a space, splits by the pattern of GPT-2, and replaces bytes by characters; the first two can be disabled. */
 static mha_status load_bytes(mha_tokenizer *t, const mha__json_obj *json, void *list, mha_error *err)
 {
     const mha__edit space = {.run = mha__edit_prefix, .rewrites = true, .prefix = {.text = " ", .n = 1, .once = true}};
     const mha__edit bytes = {.run = mha__edit_bytes, .rewrites = true};
     mha__edit cut = {.run = mha__edit_cut, .cut = {.how = MHA__ISOLATED}};
     bool prefix = true;
-    bool regex = true; /* files from before tokenizers 0.12 do not say */
+    bool regex = true; /* default of files written before tokenizers 0.12 */
     MHA__TRY(mha__json_bool(json, "add_prefix_space", MHA__REQUIRED, &prefix, err));
     MHA__TRY(mha__json_bool(json, "use_regex", MHA__OPTIONAL, &regex, err));
     if (prefix) MHA__TRY(mha__edit_add(t, json, list, &space, err));
@@ -63,7 +63,7 @@ static mha_status load_bytes(mha_tokenizer *t, const mha__json_obj *json, void *
     return mha__edit_add(t, json, list, &bytes, err);
 }
 
-/* A visible character for each space, one in front, cut before each. */
+/* Replaces each space by a visible character, prepends one, and splits before each. */
 static mha_status load_metaspace(mha_tokenizer *t, const mha__json_obj *json, void *list, mha_error *err)
 {
     mha__metaspace m;

@@ -1,9 +1,8 @@
-/* split_pattern.c - finding strings, classes of characters, and the known regular expressions.
+/* split_pattern.c - finds strings, classes of characters, and matches of the known regular expressions.
  *
- * The rewriting of an expression makes PCRE2 agree with the reference (Oniguruma with the tables of Unicode 16): white
- * space is listed, as PCRE2's \s has U+180E too, and letters and numbers that are newer than PCRE2's tables are added.
- * All else is the file's: alternatives are ordered, quantifiers are greedy and back off.
- */
+ * Expressions are rewritten so that PCRE2 agrees with the reference (Oniguruma with the tables of Unicode 16): white
+ * space is listed explicitly, since PCRE2's \s includes U+180E, and letters and numbers newer than PCRE2's tables are
+ * added. Everything else is as in the file: alternatives are ordered, quantifiers are greedy and backtrack. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/pretokenize/split_pattern.h"
 
@@ -22,7 +21,7 @@ enum { MAX_STRING_BYTES = 256 };
 const char mha__regex_gpt2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 const char mha__regex_number[] = "\\p{N}";
 
-/* In our writing <L>, <N>, <S> stand for letters, numbers and white space inside of brackets. */
+/* In the rewritten expressions, <L>, <N>, <S> are letters, numbers and white space inside brackets. */
 static const struct {
     const char *text, *ours;
 } known[] = {
@@ -42,7 +41,7 @@ static const struct {
 
 #define SPACES "\\t-\\r \\x{85}\\xa0\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 
-/* Writes what <L>, <N> or <S> stands for; returns its length, also when `to` is NULL. */
+/* Writes the expansion of <L>, <N> or <S>; returns its length, also if `to` is NULL. */
 static size_t write_class(char class, char *to)
 {
     const char *start = class == 'S' ? SPACES : class == 'L' ? "\\p{L}" : "\\p{N}";
@@ -60,7 +59,7 @@ static size_t write_class(char class, char *to)
     return n;
 }
 
-/* Our writing of an expression in full; returns its length, also when `to` is NULL. */
+/* Writes an expression in full; returns its length, also if `to` is NULL. */
 static size_t write_expression(const char *ours, char *to)
 {
     size_t n = 0;
@@ -80,7 +79,7 @@ static size_t write_expression(const char *ours, char *to)
 
 struct mha__regex {
     mha__regex *next;
-    const char *text; /* as known */
+    const char *text; /* the expression, as in the list of known ones */
     pcre2_code *code;
 };
 
@@ -110,8 +109,8 @@ static mha_status compile(mha_ctx *ctx, const char *ours, pcre2_code **code, mha
     pcre2_compile_context_free(how);
     pcre2_general_context_free(memory);
     mha__free(ctx, full);
-    if (!*code) return mha__no_memory(err, n, "a split pattern"); /* the expressions themselves are known to compile */
-    pcre2_jit_compile(*code, PCRE2_JIT_COMPLETE);                 /* where that fails, the interpreter does it */
+    if (!*code) return mha__no_memory(err, n, "a split pattern"); /* the known expressions always compile */
+    pcre2_jit_compile(*code, PCRE2_JIT_COMPLETE);                 /* on failure, PCRE2 falls back to its interpreter */
     return MHA_OK;
 }
 
@@ -198,8 +197,8 @@ static mha_status make_matches(mha__pass *pass)
     m->how = memory ? pcre2_match_context_create(memory) : NULL;
     pcre2_general_context_free(memory);
     if (m->data && m->how) {
-        /* The limits are against expressions that explode; ours back off once per byte at most, however long the
-         * text. */
+        /* The limits protect against exponential backtracking; the known expressions backtrack at most once per byte,
+         * however long the text. */
         pcre2_set_match_limit(m->how, UINT32_MAX);
         return MHA_OK;
     }

@@ -1,10 +1,8 @@
-/* split_pattern.h - what Split, Replace and their like search for: a string, a class of characters, or one of the
- * regular expressions that published tokenizers hold.
+/* split_pattern.h - the patterns of Split, Replace and similar types: a string, a class of characters, or one of the
+ * regular expressions in published tokenizers.
  *
- * A regular expression of a file is never compiled. It is recognised by its text, and PCRE2 runs our own writing of it,
- * which means the same to PCRE2 as the file's means to the reference; any other is refused by name. Those known here
- * need work in proportion to the text.
- */
+ * A regular expression of a file is never compiled. It is recognized by its text, and PCRE2 runs an equivalent
+ * built-in expression; any other is an error that names it. The known expressions match in linear time. */
 #ifndef MHA_TEXT_PRETOKENIZE_SPLIT_PATTERN_H
 #define MHA_TEXT_PRETOKENIZE_SPLIT_PATTERN_H
 
@@ -15,32 +13,32 @@
 typedef struct mha__regex mha__regex;
 
 typedef struct mha__pattern {
-    const char *string; /* if not NULL; n bytes, at least one */
+    const char *string; /* if not NULL: a string of n bytes, at least one */
     size_t n;
     const mha__regex *regex;   /* if not NULL */
-    mha__char_class character; /* otherwise: one character of the class */
+    mha__char_class character; /* otherwise: one character of this class */
 } mha__pattern;
 
-/* Compiled expressions of a tokenizer. */
+/* The compiled expressions of a tokenizer. */
 typedef struct mha__regex_list {
     mha__regex *first;
 } mha__regex_list;
 
 void mha__regex_list_free(mha_ctx *ctx, mha__regex_list *list);
 
-/* "pattern": {"String": " "} or {"Regex": "..."}. The string is the tree's: the caller copies it. */
+/* Reads "pattern": {"String": " "} or {"Regex": "..."}. The string belongs to the tree: the caller copies it. */
 mha_status mha__pattern_load(mha_ctx *ctx, mha__regex_list *list, const mha__json_obj *json, mha__pattern *pattern,
                              mha_error *err);
-/* The expression of the file's text, which must be known. */
+/* Compiles the expression for the file's text, which must be a known one. */
 mha_status mha__regex_make(mha_ctx *ctx, mha__regex_list *list, const char *text, const mha__regex **regex,
                            mha_error *err);
 
-/* \p{N}: what Digits searches for. Not found in files. */
+/* \p{N}, the pattern of Digits. Does not occur in files. */
 extern const char mha__regex_number[];
-/* The split pattern of GPT-2, which ByteLevel stands for. */
+/* The split pattern of GPT-2, which ByteLevel uses. */
 extern const char mha__regex_gpt2[];
 
-/* The next match at or after `at`: [*begin, *end), never empty; *begin = in->n if there is none. */
+/* Finds the next match at or after `at`: [*begin, *end), never empty; *begin = in->n if there is none. */
 mha_status mha__pattern_find(const mha__pattern *pattern, mha__pass *pass, const mha__slice *in, size_t at,
                              size_t *begin, size_t *end);
 

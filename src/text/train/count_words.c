@@ -1,10 +1,9 @@
-/* count_words.c - from the bytes of a text to the distinct words in it.
+/* count_words.c - splits the bytes of a text into words, and counts the distinct words.
  *
- * Text gathers until there are some MiB; they are cut into stretches, which threads count, each into a table of its
- * own: sums do not depend on who counts what. A cut lies behind a newline, or before a space that follows a visible
- * ASCII character: there neither normalizer nor pre-tokenizer looks across, so a line of any length has the same words
- * whole or in pieces.
- */
+ * A few MiB of text are collected and divided into pieces, which threads count, each in a separate table: the sums do
+ * not depend on the assignment to threads. Pieces end after a newline, or before a space that follows a visible ASCII
+ * character. Neither normalizer nor pre-tokenizer looks across such a boundary, so a line of any length has the same
+ * words whole or in pieces. */
 #include "text/train/tokenizer_train.h"
 
 #include "base/ctx.h"
@@ -14,7 +13,7 @@
 
 enum { STRETCH = 1 << 17, BATCH = 1 << 22, MOST_UNCUT = 1 << 24 };
 
-/* ---- cutting ---- */
+/* ---- division into pieces ---- */
 
 static bool may_cut(const char *text, size_t at)
 {
@@ -22,8 +21,8 @@ static bool may_cut(const char *text, size_t at)
     return before == '\n' || (text[at] == ' ' && before > ' ' && before < 0x7F);
 }
 
-/* Where a stretch ends that begins at `begin`: the last cut up to `want`, else the first one after it; 0 if there is
- * none before `end`. */
+/* Returns the end of a piece that begins at `begin`: the last boundary up to `want`, else the first after it; 0 if
+ * there is none before `end`. */
 static size_t find_cut(const char *text, size_t begin, size_t want, size_t end)
 {
     for (size_t at = want < end ? want : end; at > begin; at--)
@@ -35,10 +34,10 @@ static size_t find_cut(const char *text, size_t begin, size_t want, size_t end)
 
 /* ---- counting ---- */
 
-/* A batch at work. */
+/* The batch in progress. */
 typedef struct batch {
     mha_tokenizer_trainer *t;
-    size_t *end; /* of each stretch in the text */
+    size_t *end; /* end of each piece in the text */
     size_t count, room;
 } batch;
 
@@ -71,7 +70,7 @@ static void count_stretch(void *arg, int64_t i, int worker)
     }
 }
 
-/* Cuts the first `bytes` bytes of the text; where `last`, their end is a cut. */
+/* Divides the first `bytes` bytes of the text into pieces; with `last`, the end of the text is a boundary. */
 static mha_status cut(batch *b, size_t bytes, bool last, mha_error *err)
 {
     for (size_t at = 0; at < bytes;) {
@@ -97,7 +96,7 @@ static mha_status count_batch(batch *b, mha_error *err)
 
 /* ---- lines ---- */
 
-/* Moves on in the file, over the first `n` bytes of the text. */
+/* Advances the line position over the first `n` bytes of the text. */
 static void pass_lines(const mha_tokenizer_trainer *t, size_t n, int64_t *line, int64_t *line_bytes)
 {
     const char *at = t->text;
@@ -118,9 +117,9 @@ static mha_status refuse_byte(const mha_tokenizer_trainer *t, size_t at, mha_err
                      (unsigned)(unsigned char)t->text[at], (long long)byte);
 }
 
-/* ---- the buffer ---- */
+/* ---- input buffer ---- */
 
-/* Counts what can be cut off now; with `last` all that is there. */
+/* Counts all complete pieces; with `last`, the whole buffer. */
 static mha_status flush(mha_tokenizer_trainer *t, bool last, mha_error *err)
 {
     const size_t good = mha__utf8_check(t->text, t->text_bytes);
@@ -139,7 +138,7 @@ static mha_status flush(mha_tokenizer_trainer *t, bool last, mha_error *err)
     return MHA_OK;
 }
 
-/* Makes room in a full buffer: counts, or grows for a line that cannot be cut yet. */
+/* Makes room in a full buffer: counts its content, or grows it for a line without a boundary. */
 static mha_status make_room(mha_tokenizer_trainer *t, mha_error *err)
 {
     if (t->text_bytes < t->text_room) return MHA_OK;

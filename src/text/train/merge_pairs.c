@@ -1,14 +1,13 @@
-/* merge_pairs.c - pair by pair to the vocabulary (Sennrich, Haddow and Birch 2016).
+/* merge_pairs.c - merges pairs until the vocabulary is full (Sennrich, Haddow and Birch 2016).
  *
- * Each distinct pair of neighbours has a count; a heap holds, for pairs that came up together, the count at that time
- * and the places where they stand. The top of the heap is what is joined next, unless its count has changed: then it
- * goes back with the new one. Joining looks at those places alone and changes the counts of the neighbours there, so
- * all joining together costs n log n steps in the n characters of the distinct words.
+ * Each distinct pair of adjacent tokens has a count. A heap holds lists of positions where a pair appeared, with the
+ * count at that time. The pair at the top is merged next, unless its count has changed: then it is pushed back with
+ * its new count. A merge only visits the positions in the list and updates the counts of their neighbors. All merges
+ * together therefore take O(n log n) steps in the n characters of the distinct words.
  *
- * A token is spelled by one pair alone: where its text stands between other tokens, the merges before have joined it
- * alike, as none of them reached across its ends. So a pair comes up once, all places together, in the merge that makes
- * the younger of its two tokens, and what has been joined never comes up again.
- */
+ * A token is always formed by the same pair: wherever its text appears between other tokens, the earlier merges have
+ * treated it the same way, because none of them crossed its ends. So all positions of a pair appear at once, in the
+ * merge that creates the newer of its two tokens, and a merged pair never appears again. */
 #include "text/train/tokenizer_train.h"
 
 #include "base/ctx.h"
@@ -17,17 +16,17 @@
 typedef struct pair {
     int64_t count;
     uint32_t left, right;
-    size_t fresh; /* places of the list that is being gathered; then where the next one goes */
+    size_t fresh; /* positions in the list that is being collected; then the index of the next one */
 } pair;
 
-/* The places of a pair, waiting for its turn. */
+/* The positions of a pair in the heap. */
 typedef struct waiting {
     int64_t count;
     uint32_t pair, length;
     size_t begin; /* in `places` */
 } waiting;
 
-/* A pair that came up, and where. */
+/* A pair that has appeared, and its position. */
 typedef struct arrival {
     uint32_t pair, at;
 } arrival;
@@ -35,18 +34,18 @@ typedef struct arrival {
 typedef struct merging {
     mha_tokenizer_trainer *t;
     mha_error *err;
-    mha__pairs index; /* ids -> number of the pair */
+    mha__pairs index; /* ids -> index of the pair */
     pair *pairs;
     arrival *arrivals;
-    uint32_t *touched; /* pairs with arrivals */
-    uint32_t *places;  /* symbols; the lists one behind the other */
+    uint32_t *touched; /* pairs with new positions */
+    uint32_t *places;  /* symbol indices; the lists are concatenated */
     waiting *heap;
-    char *spelling; /* of the token being made */
+    char *spelling; /* text of the token being created */
     size_t pairs_count, pairs_room, arrivals_count, arrivals_room, touched_count, touched_room;
     size_t places_count, places_room, heap_count, heap_room, spelling_room;
 } merging;
 
-/* Room for one more item of a list, or for `more`. */
+/* Makes room for one more item of a list, or for `more`. */
 #define GROW(m, owner, items, more)                                                                        \
     mha__items_grow((m)->t->ctx, &(owner)->items, &(owner)->items##_room, (owner)->items##_count + (more), \
                     sizeof *(owner)->items, (m)->err)
@@ -99,7 +98,7 @@ static mha_status find_pair(merging *m, uint32_t left, uint32_t right, uint32_t 
     return MHA_OK;
 }
 
-/* The symbols at `at` and behind it have become neighbours, `count` times. */
+/* Records that the symbols at `at` and after it are now adjacent, `count` times. */
 static mha_status arrive(merging *m, uint32_t at, int64_t count)
 {
     const mha__symbol *s = m->t->symbols;
@@ -121,7 +120,7 @@ static mha_status leave(merging *m, uint32_t left, uint32_t right, int64_t count
     return MHA_OK;
 }
 
-/* Begins a list for what has arrived of a pair. */
+/* Starts a list for the new positions of a pair. */
 static mha_status begin_list(merging *m, uint32_t number)
 {
     pair *p = &m->pairs[number];
@@ -131,7 +130,7 @@ static mha_status begin_list(merging *m, uint32_t number)
     return w.count > 0 ? push(m, w) : MHA_OK;
 }
 
-/* Makes lists of what has arrived. */
+/* Turns the recorded positions into lists. */
 static mha_status settle(merging *m)
 {
     MHA__TRY(GROW(m, m, places, m->arrivals_count));
@@ -153,9 +152,9 @@ static mha_status count_pairs(merging *m)
     return settle(m);
 }
 
-/* ---- joining ---- */
+/* ---- merging ---- */
 
-/* Joins the symbol at `at` with the one behind it, if they are the pair. */
+/* Merges the symbol at `at` with the next one, if they are the pair. */
 static mha_status join_at(merging *m, const pair *p, uint32_t made, uint32_t at)
 {
     mha__symbol *s = m->t->symbols;
@@ -179,7 +178,7 @@ static mha_status join_at(merging *m, const pair *p, uint32_t made, uint32_t at)
 
 static mha_status join_list(merging *m, const waiting *w, uint32_t made)
 {
-    const pair p = m->pairs[w->pair]; /* the pairs may move */
+    const pair p = m->pairs[w->pair]; /* copied, since m->pairs may be reallocated */
     for (size_t i = 0; i < w->length; i++)
         MHA__TRY(join_at(m, &p, made, m->places[w->begin + i]));
     return MHA_OK;
@@ -187,7 +186,7 @@ static mha_status join_list(merging *m, const waiting *w, uint32_t made)
 
 /* ---- tokens ---- */
 
-/* The id of the token that both spell together, new or not. */
+/* Returns the id of the token with the combined text, which may already exist. */
 static mha_status make_token(merging *m, const pair *p, uint32_t *made)
 {
     mha__strings *vocab = &m->t->vocab;

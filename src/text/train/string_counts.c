@@ -1,4 +1,4 @@
-/* string_counts.c - the table of strings. */
+/* string_counts.c - a hash table of strings. */
 #include "text/train/string_counts.h"
 
 #include "base/ctx.h"
@@ -7,7 +7,8 @@
 
 enum { FIRST_SLOTS = 1024, MOST = UINT32_MAX / 4 };
 
-/* Eight bytes a step: multiply by the golden ratio in 64 bits (Knuth, The Art of Computer Programming, 6.4), fold. */
+/* Processes eight bytes per step: multiply by the golden ratio in 64 bits (Knuth, The Art of Computer Programming,
+ * 6.4), then fold. */
 static uint32_t hash(const char *p, size_t n)
 {
     const uint64_t factor = 0x9E3779B97F4A7C15u;
@@ -51,7 +52,7 @@ static mha_status grow(mha__strings *s, mha_error *err)
     return MHA_OK;
 }
 
-/* The slot of a string, or the free one where it would go. */
+/* Returns the slot of a string, or the free slot where it would be inserted. */
 static size_t find(const mha__strings *s, uint32_t key, const char *p, size_t n)
 {
     for (size_t at = key & s->mask;; at = (at + 1) & s->mask) {

@@ -1,8 +1,7 @@
-/* tokenizer_files.c - the files of a trained tokenizer.
+/* tokenizer_files.c - writes the files of a trained tokenizer.
  *
- * tokenizer.json is what the `tokenizers` library would write; tokenizer_config.json names the class that transformers
- * wraps it in, whose own files (vocab.json and merges.txt, vocab.txt) lie beside it.
- */
+ * tokenizer.json is what the `tokenizers` library would write. tokenizer_config.json names the transformers class that
+ * wraps it; the files of that class (vocab.json and merges.txt, or vocab.txt) are written next to it. */
 #include "text/train/tokenizer_train.h"
 
 #include "base/ctx.h"
@@ -10,7 +9,7 @@
 #include "io/json/json_write.h"
 #include <string.h>
 
-/* ---- what the types of tokenizers are ---- */
+/* ---- definitions of the tokenizer types ---- */
 
 #define FIRST "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[],"
 
@@ -25,7 +24,7 @@ static const char bpe_model[] =
     "\"end_of_word_suffix\":null,\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":false,"
     "\"vocab\":{},\"merges\":[]}";
 
-/* Ids of [CLS] and [SEP] are their places among the special tokens. */
+/* The ids of [CLS] and [SEP] are their positions among the special tokens. */
 static const char wordpiece_file[] =
     FIRST "\"normalizer\":{\"type\":\"BertNormalizer\",\"clean_text\":true,\"handle_chinese_chars\":true,"
           "\"strip_accents\":null,\"lowercase\":false},"
@@ -48,7 +47,7 @@ static const char lowercase_normalizer[] =
     "{\"type\":\"BertNormalizer\",\"clean_text\":true,\"handle_chinese_chars\":true,"
     "\"strip_accents\":null,\"lowercase\":true}";
 
-/* What transformers calls the special tokens, in the order of their ids; a token may have several names. */
+/* The names of special tokens in transformers, in the order of their ids; a token may have several names. */
 typedef struct role {
     const char *name, *token;
 } role;
@@ -59,9 +58,9 @@ static const role wordpiece_roles[] = {{"pad_token", "[PAD]"}, {"unk_token", "[U
                                        {"sep_token", "[SEP]"}, {"mask_token", "[MASK]"}, {NULL, NULL}};
 
 static const struct type {
-    const char *file; /* without its model, which comes last */
+    const char *file; /* without the model, which is the last key */
     const char *model;
-    const char *class; /* of transformers */
+    const char *class; /* class name in transformers */
     const role *roles;
 } types[] = {
     [MHA_TOKENIZER_BPE] = {bpe_file, bpe_model, "GPT2Tokenizer", bpe_roles},
@@ -76,7 +75,8 @@ static void write_vocab(const mha_tokenizer_trainer *t, mha__json_writer *w)
 {
     mha__json_open(w, '{');
     for (size_t i = 0; i < t->vocab.count; i++) {
-        mha__json_key(w, mha__strings_at(&t->vocab, i)); /* NUL is no character of words: it is removed, or a byte's */
+        mha__json_key(w, mha__strings_at(&t->vocab, i)); /* words contain no NUL: it is removed, or is mapped to the
+                                                            character of its byte */
         mha__json_put_int(w, (int64_t)i);
     }
     mha__json_close(w, '}');
@@ -94,7 +94,7 @@ static void write_merges(const mha_tokenizer_trainer *t, mha__json_writer *w)
     mha__json_close(w, ']');
 }
 
-/* What the special tokens are; they alone are in the vocabulary so far. */
+/* Writes the special tokens, the only tokens in the vocabulary so far. */
 static void write_added(const mha_tokenizer_trainer *t, mha__json_writer *w)
 {
     static const char *const off[] = {"single_word", "lstrip", "rstrip", "normalized"};
@@ -130,7 +130,7 @@ static mha_status make_model(const mha_tokenizer_trainer *t, char **text, mha_er
     return mha__json_changed(MHA__TOKENIZER_FILE, types[t->o.type].model, NULL, &changes, MHA__JSON_COMPACT, text, err);
 }
 
-/* What is put into t->json: the model, and at the beginning what the special tokens are. */
+/* Writes the changes to t->json: the model and, the first time, the special tokens. */
 static mha_status write_changes(const mha_tokenizer_trainer *t, mha__json_writer *w, mha_error *err)
 {
     char *model = NULL;
@@ -198,7 +198,7 @@ static const char *const known[] = {MHA__TOKENIZER_FILE,
                                     "vocab.txt",
                                     NULL};
 
-/* Texts one behind the other. */
+/* Texts, concatenated. */
 typedef struct lines {
     mha_ctx *ctx;
     char *bytes;

@@ -1,4 +1,4 @@
-/* tokenizer_train.c - the trainer from its creation to the learned tokenizer. */
+/* tokenizer_train.c - the trainer, from its creation to the trained tokenizer. */
 #include "text/train/tokenizer_train.h"
 
 #include "base/ctx.h"
@@ -80,7 +80,7 @@ mha_status mha_tokenizer_trainer_create(mha_ctx *ctx, const mha_tokenizer_train_
     t->o = o;
     t->vocab.ctx = ctx;
     const mha_status status = set_up(t, err);
-    t->o.special = NULL; /* the caller's; they stand in the file now */
+    t->o.special = NULL; /* owned by the caller; their text is in t->json now */
     if (status == MHA_OK)
         *out = t;
     else
@@ -100,7 +100,7 @@ void mha__train_free_counters(mha_tokenizer_trainer *t)
     t->text = NULL;
 }
 
-/* What only learning needs. */
+/* Frees what is only needed while training. */
 static void free_symbols(mha_tokenizer_trainer *t)
 {
     mha__free(t->ctx, t->symbols);
@@ -121,7 +121,7 @@ void mha_tokenizer_trainer_free(mha_tokenizer_trainer *t)
     mha__free(t->ctx, t);
 }
 
-/* ---- learning ---- */
+/* ---- training ---- */
 
 static mha_status learn(mha_tokenizer_trainer *t, mha_error *err)
 {

@@ -1,8 +1,7 @@
-/* word_tokens.c - the first tokens, and words as chains of them.
+/* word_tokens.c - the initial tokens, and words as linked lists of them.
  *
- * Ids go to special tokens, then to the characters of the alphabet, then, where a prefix tells them apart, to those
- * inside of words; both by code point. A character that is not in the alphabet is left out of its word.
- */
+ * Ids are assigned to special tokens, then to the characters of the alphabet, then, if a prefix distinguishes them, to
+ * the characters inside words; both in code point order. A character outside the alphabet is omitted from its word. */
 #include "text/train/tokenizer_train.h"
 
 #include "base/ctx.h"
@@ -10,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BYTE_CODES = 0x144 }; /* the characters that stand for bytes lie below */
+enum { BYTE_CODES = 0x144 }; /* the characters that represent bytes are below */
 
 /* ---- the alphabet ---- */
 
-/* One more than the highest code point of all words: tables are no larger than the text needs. */
+/* Returns the highest code point of all words plus 1: tables are no larger than the text needs. */
 static uint32_t count_codes(const mha__strings *words)
 {
     uint32_t codes = BYTE_CODES;
@@ -44,7 +43,7 @@ static void count_characters(const mha__strings *words, mha__character *chars)
     }
 }
 
-/* A character in the order in which the alphabet takes them. */
+/* A character, in the order in which the alphabet selects them. */
 typedef struct candidate {
     int64_t count;
     uint32_t code;
@@ -57,7 +56,7 @@ static int by_count(const void *a, const void *b)
     return x->code < y->code ? -1 : x->code > y->code;
 }
 
-/* Keeps the `most` most frequent ones. */
+/* Keeps the `most` most frequent characters. */
 static mha_status limit_alphabet(mha_tokenizer_trainer *t, mha__character *chars, int64_t most, mha_error *err)
 {
     candidate *list = mha__alloc(t->ctx, t->codes * sizeof *list);
@@ -105,7 +104,7 @@ static mha_status add_characters(mha_tokenizer_trainer *t, mha__character *chars
 
 static mha_status name_characters(mha_tokenizer_trainer *t, mha__character *chars, mha_error *err)
 {
-    const size_t specials = t->vocab.count; /* they were there from the beginning */
+    const size_t specials = t->vocab.count; /* added at creation */
     MHA__TRY(add_characters(t, chars, err));
     t->trained.characters = (int64_t)(t->vocab.count - specials);
     if ((int64_t)t->vocab.count <= t->o.vocab_size) return MHA_OK;
@@ -115,9 +114,9 @@ static mha_status name_characters(mha_tokenizer_trainer *t, mha__character *char
                      (long long)t->o.vocab_size);
 }
 
-/* ---- chains ---- */
+/* ---- linked lists ---- */
 
-/* Calls for each token of a word; writes them if `to` is not NULL, and returns how many there are. */
+/* Converts a word to its initial tokens, written if `to` is not NULL, and returns their number. */
 static size_t word_tokens(const mha__strings *words, size_t number, const mha__character *chars, uint32_t *to)
 {
     const char *word = mha__strings_at(words, number);
@@ -133,7 +132,7 @@ static size_t word_tokens(const mha__strings *words, size_t number, const mha__c
     return count;
 }
 
-/* Counts the words that have a pair, and their symbols; *longest gets the tokens of the longest. */
+/* Counts the words with at least one pair, and their symbols; *longest gets the token count of the longest word. */
 static mha_status count_symbols(mha_tokenizer_trainer *t, const mha__character *chars, size_t *longest, mha_error *err)
 {
     const mha__strings *words = &t->counters[0].words;

@@ -1,11 +1,10 @@
-/* bpe.c - the BPE model: a word is its characters, of which the pair with the lowest rank is joined, the leftmost
- * first, until no pair has one.
+/* bpe.c - the BPE model: a word starts as its characters; the pair with the lowest rank, the leftmost first, is merged
+ * until no pair has a rank.
  *
- * Symbols are a linked list in an array, candidates a heap by rank and place, so a word of n characters takes n log n
- * steps, and words are as long as the file's pre-tokenizer makes them: with none, the whole text. A candidate may be
- * out of date when its turn comes; it counts if its two symbols would still become the token that it was made for,
- * which is the reference's rule.
- */
+ * Symbols are a linked list in an array, candidates a heap ordered by rank and position, so a word of n characters
+ * takes O(n log n) steps. Words may be as long as the whole text if the file has no pre-tokenizer. A candidate may be
+ * stale when it is popped; it is valid if its two symbols still form the token it was created for, which is the rule
+ * of the reference. */
 #include "text/tokenizer.h"
 
 #include "base/ctx.h"
@@ -17,16 +16,16 @@ enum { NONE = -1 };
 
 typedef struct symbol {
     int32_t id;
-    uint32_t length;     /* bytes; 0 = joined to the one before */
+    uint32_t length;     /* [bytes]; 0 = merged into the previous symbol */
     uint32_t prev, next; /* index; UINT32_MAX at the ends */
 } symbol;
 
 typedef struct candidate {
-    uint32_t rank, at; /* `at` is the left symbol */
+    uint32_t rank, at; /* at: index of the left symbol */
     int32_t made;
 } candidate;
 
-/* One word at work. */
+/* State for one word. */
 typedef struct merging {
     const mha__bpe *bpe;
     mha__pass *pass;
@@ -39,15 +38,15 @@ static symbol *symbols_of(const merging *m)
     return m->pass->work.items;
 }
 
-/* ---- the word as characters ---- */
+/* ---- initial symbols ---- */
 
 static void add_symbol(merging *m, int32_t id, size_t length)
 {
     uint32_t at = m->symbols++;
-    symbols_of(m)[at] = (symbol){id, (uint32_t)length, at - 1, at + 1}; /* the first one's prev is UINT32_MAX */
+    symbols_of(m)[at] = (symbol){id, (uint32_t)length, at - 1, at + 1}; /* the prev of the first symbol is UINT32_MAX */
 }
 
-/* Adds the bytes of a character, if all of them have tokens. */
+/* Appends the bytes of a character, if all of them have tokens. */
 static bool add_bytes(merging *m, const char *p, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -57,11 +56,11 @@ static bool add_bytes(merging *m, const char *p, size_t n)
     return true;
 }
 
-/* As in the reference, an unknown character waits for the next one that has a token of its own: those that become bytes
- * overtake it. */
+/* As in the reference, an unknown character is only appended before the next character that has its own token: byte
+ * fallback tokens in between come first. */
 static void add_characters(const mha_tokenizer *t, merging *m, const char *p, size_t n)
 {
-    size_t unknown = 0; /* bytes of the waiting one, 0 = none */
+    size_t unknown = 0; /* bytes of the pending unknown character, 0 = none */
     for (size_t at = 0, length; at < n; at += length) {
         uint32_t code = 0;
         length = (size_t)mha__utf8_read(p + at, n - at, &code);
@@ -116,7 +115,7 @@ static candidate pop(merging *m)
     return top;
 }
 
-/* Appends the pair that begins with symbol `at`, if it has a rank; says whether it did. */
+/* Appends the pair that begins with symbol `at` if it has a rank; *appended tells whether it did. */
 static mha_status append_pair(merging *m, uint32_t at, bool *appended)
 {
     const symbol *s = symbols_of(m);
@@ -190,7 +189,7 @@ static mha_status bpe_tokenize(const mha_tokenizer *t, mha__pass *pass, const mh
 
 /* ---- loading ---- */
 
-/* The two halves of "a b" (one space), or of ["a", "b"]. */
+/* Splits "a b" (one space), or ["a", "b"], into its two halves. */
 static bool split_merge(const mha__json *value, const char *half[2], size_t n[2])
 {
     if (mha__json_is(value, MHA__JSON_STRING)) {
@@ -222,7 +221,7 @@ static mha_status refuse_merge(size_t index, const char *want, const mha__json *
                      *shown ? shown : mha__json_show(&(mha__quoted){0}, value));
 }
 
-/* The id of the two halves put together. */
+/* Finds the id of the concatenated halves. */
 static mha_status find_joined(mha_tokenizer *t, const char *const half[2], const size_t n[2], int32_t *id,
                               mha_error *err)
 {
@@ -276,7 +275,8 @@ static void find_characters(mha_tokenizer *t)
     mha__vocab_find_bytes(&t->vocab, t->bpe.bytes);
 }
 
-/* A file that would have tokens carry a prefix or a suffix, or be dropped at random, is of another family. */
+/* Rejects files whose tokens have a prefix or suffix, or that use dropout: they belong to unsupported model
+ * families. */
 static mha_status refuse_options(const mha__json_obj *json, mha_error *err)
 {
     const char *prefix = "";

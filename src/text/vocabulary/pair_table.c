@@ -1,4 +1,4 @@
-/* pair_table.c - the table of pairs. */
+/* pair_table.c - a hash table of pairs. */
 #include "text/vocabulary/pair_table.h"
 
 #include "base/ctx.h"
@@ -13,7 +13,7 @@ static size_t start(const mha__pairs *pairs, uint32_t first, uint32_t second)
     return (size_t)((key ^ key >> 32) & pairs->mask);
 }
 
-/* The slot of the key, or the free one where it would go. */
+/* Returns the slot of the key, or the free slot where it would be inserted. */
 static size_t find(const mha__pairs *pairs, uint32_t first, uint32_t second)
 {
     size_t at = start(pairs, first, second);

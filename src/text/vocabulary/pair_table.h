@@ -1,8 +1,7 @@
-/* pair_table.h - a table from two numbers to a third: the merges of BPE, the edges of a trie.
+/* pair_table.h - a map from two numbers to a third: the merges of BPE, the edges of a trie.
  *
- * Open addressing, at most half full, growing as it is filled. The keys come from outside and may be made to collide:
- * filling stops with a refusal when it has looked at more than 16 slots per key, as in vocab.h.
- */
+ * A growing hash table with open addressing, at most half full. Keys in a hostile file may be crafted to collide:
+ * filling fails if it needs more than 16 probes per key on average, as in vocab.h. */
 #ifndef MHA_TEXT_VOCABULARY_PAIR_TABLE_H
 #define MHA_TEXT_VOCABULARY_PAIR_TABLE_H
 
@@ -16,19 +15,19 @@ typedef struct mha__pair_slot {
 
 typedef struct mha__pairs {
     mha_ctx *ctx;
-    size_t *room; /* that slots are taken from; NULL: no limit */
+    size_t *room; /* memory budget for slots; NULL = unlimited */
     mha__pair_slot *slots;
-    size_t mask; /* number of slots, less 1 */
+    size_t mask; /* number of slots minus 1 */
     size_t count, looks;
 } mha__pairs;
 
-/* A zeroed table with a context is empty: it may be filled, searched and freed. */
+/* A zero-initialized table with a context is empty: it can be filled, searched and freed. */
 void mha__pairs_free(mha__pairs *pairs);
 
-/* Stores value (below UINT32_MAX) under the key, in place of the one that is there. */
+/* Stores value (below UINT32_MAX) under the key, replacing an existing value. */
 mha_status mha__pairs_put(mha__pairs *pairs, uint32_t first, uint32_t second, uint32_t value, mha_error *err);
 
-/* The value of a key; -1 if it has none. */
+/* Returns the value of a key; -1 if the key is absent. */
 int64_t mha__pairs_get(const mha__pairs *pairs, uint32_t first, uint32_t second);
 
 #endif

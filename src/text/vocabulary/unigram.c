@@ -1,9 +1,8 @@
-/* unigram.c - the Unigram model: the cut of a word into pieces whose scores sum to the most (Kudo 2018,
- * arXiv:1804.10959), found from left to right: for each place the best way to get there.
+/* unigram.c - the Unigram model: splits a word into the pieces with the highest sum of scores (Kudo 2018,
+ * arXiv:1804.10959), by a Viterbi search from left to right: the best path to each position.
  *
- * A character that is no piece counts as one with the lowest score, less 10; neighbours of that kind are one token.
- * Ties go to the way that was found first, from the leftmost start, as in the reference.
- */
+ * A character that is not a piece counts as one with the lowest score minus 10; adjacent unknown characters are one
+ * token. On ties, the path found first wins, from the leftmost start, as in the reference. */
 #include "text/tokenizer.h"
 
 #include "base/ctx.h"
@@ -12,15 +11,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A word costs up to this many steps per byte. Trained models have pieces of 16 characters. */
+/* A word costs up to this many steps per byte. Trained models have pieces of up to 16 characters. */
 enum { MAX_PIECE_BYTES = 512 };
 static const double unknown_penalty = 10;
 
-/* The best way to a place: the piece that ends there. */
+/* The best path to a position: the piece that ends there. */
 typedef struct arrival {
     double score;
-    uint32_t begin; /* UINT32_MAX = nothing arrives here */
-    uint32_t next;  /* once the way is known: where the piece after this place ends */
+    uint32_t begin; /* UINT32_MAX = not reachable */
+    uint32_t next;  /* after the search: the end of the piece that starts here */
     int32_t id;
 } arrival;
 
@@ -32,7 +31,7 @@ static void arrive(arrival *to, double score, size_t begin, int32_t id)
     to->id = id;
 }
 
-/* Goes on from `at` by every piece that begins there. */
+/* Extends the path from `at` by every piece that begins there. */
 static void depart(const mha__unigram *u, const char *p, size_t n, size_t at, arrival *best)
 {
     uint32_t code;
@@ -50,11 +49,11 @@ static void depart(const mha__unigram *u, const char *p, size_t n, size_t at, ar
     if (!known) arrive(&best[at + character], best[at].score + u->unk_score, at, u->unk);
 }
 
-/* Tokens of an unknown stretch: one, or its bytes. */
+/* Appends the tokens of an unknown range: one token, or its bytes. */
 static mha_status put_unknown(const mha_tokenizer *t, mha__pass *pass, const mha__slice *in, size_t begin, size_t end)
 {
     const mha__unigram *u = &t->unigram;
-    int32_t id = mha__vocab_find(&t->vocab, in->bytes + begin, end - begin); /* neighbours may make up a piece */
+    int32_t id = mha__vocab_find(&t->vocab, in->bytes + begin, end - begin); /* adjacent characters may form a piece */
     bool bytes = id < 0 && u->byte_fallback;
     for (size_t i = begin; bytes && i < end; i++)
         bytes = u->bytes[(unsigned char)in->bytes[i]] >= 0;
@@ -98,7 +97,7 @@ static mha_status refuse_piece(size_t index, const char *want, const mha__json *
                      mha__json_show(&(mha__quoted){0}, value));
 }
 
-/* Checks all pieces before anything is stored, and measures them. */
+/* Validates all pieces before anything is stored, and measures them. */
 static mha_status measure(const mha__json *list, size_t *bytes, mha_error *err)
 {
     *bytes = 0;
@@ -172,11 +171,11 @@ static mha_status unigram_load(mha_tokenizer *t, const mha__json_obj *json, void
     return MHA_OK;
 }
 
-/* The trie of the pieces, which may be far larger than the file. */
+/* Builds the trie of the pieces, which may be much larger than the file. */
 static mha_status unigram_finish(mha_tokenizer *t, mha_error *err)
 {
     mha__unigram *u = &t->unigram;
-    const size_t bytes = (t->vocab.used + 1) * sizeof *u->piece; /* a node for each byte at most */
+    const size_t bytes = (t->vocab.used + 1) * sizeof *u->piece; /* at most one node per byte */
     uint32_t nodes = 0;
     u->trie.ctx = t->ctx;
     u->trie.room = &t->room;

@@ -1,4 +1,4 @@
-/* unigram.h - the Unigram model: pieces with scores, of which the best sum wins. */
+/* unigram.h - the Unigram model: pieces with scores; the split with the highest sum wins. */
 #ifndef MHA_TEXT_VOCABULARY_UNIGRAM_H
 #define MHA_TEXT_VOCABULARY_UNIGRAM_H
 
@@ -9,9 +9,9 @@ typedef struct mha__unigram {
     mha__pairs trie;  /* node and byte -> node; 0 is the root */
     int32_t *piece;   /* by node: the id of the piece that ends there; -1 = none */
     double *score;    /* by id */
-    double unk_score; /* of a character that is no piece */
+    double unk_score; /* score of a character that is not a piece */
     int32_t unk;
-    bool byte_fallback; /* unknown characters are their bytes, if all have tokens */
+    bool byte_fallback; /* unknown characters become their bytes, if all of them have tokens */
     int32_t bytes[256]; /* ids of "<0x00>" and so on; -1 = no token */
 } mha__unigram;
 

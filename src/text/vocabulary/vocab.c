@@ -1,5 +1,5 @@
-/* vocab.c - the hash table. The hash is 64-bit FNV-1a (offset basis and prime of its authors), which grows byte by
- * byte, so that all starts of a word are hashed in one pass. */
+/* vocab.c - the hash table. The hash is 64-bit FNV-1a (standard offset basis and prime), which is computed byte by
+ * byte, so that all prefixes of a word are hashed in one pass. */
 #include "text/vocabulary/vocab.h"
 
 #include "base/ctx.h"
@@ -68,7 +68,7 @@ static bool is_key(const mha__vocab *vocab, const mha__vocab_entry *entry, const
            memcmp(key + prefix->n, p, n) == 0;
 }
 
-/* The slot of the key prefix + p[0..n), or the free one where it would go. */
+/* Returns the slot of the key prefix + p[0..n), or the free slot where it would be inserted. */
 static size_t find_slot(const mha__vocab *vocab, uint32_t hash, const mha__vocab_prefix *prefix, const char *p,
                         size_t n)
 {
@@ -133,7 +133,7 @@ int32_t mha__vocab_longest(const mha__vocab *vocab, const mha__vocab_prefix *pre
     int32_t value = -1;
     for (size_t i = 0; i < limit; i++) {
         hash = hash_byte(hash, p[i]);
-        if (i + 1 < n && ((unsigned char)p[i + 1] & 0xC0) == 0x80) continue; /* inside of a character */
+        if (i + 1 < n && ((unsigned char)p[i + 1] & 0xC0) == 0x80) continue; /* inside a character */
         uint32_t entry = vocab->slots[find_slot(vocab, fold(hash), prefix, p, i + 1)].entry;
         if (!entry) continue;
         value = vocab->entries[entry - 1].value;

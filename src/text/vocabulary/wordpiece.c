@@ -1,13 +1,12 @@
-/* wordpiece.c - the WordPiece model: each word is cut into the longest known pieces, from the left.
+/* wordpiece.c - the WordPiece model: splits each word into the longest known pieces, from left to right.
  *
- * Pieces after the first are looked up with "##" before them. A word with a place where no piece fits, or with more
- * than max_input_chars_per_word characters, is the unknown token as a whole.
- */
+ * Pieces after the first are looked up with the prefix "##". A word becomes the unknown token as a whole if no piece
+ * matches at some position, or if it has more than max_input_chars_per_word characters. */
 #include "text/tokenizer.h"
 
 #include <string.h>
 
-/* Work per word is at most its length squared, so the file may not set max_input_chars_per_word to anything. It is
+/* Work per word is at most quadratic in its length, so max_input_chars_per_word must be limited. Published files use
  * 100. */
 enum { MAX_WORD_CHARS = 1000 };
 
