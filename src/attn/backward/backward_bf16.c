@@ -1,13 +1,12 @@
-/* backward_bf16.c - the backward pass of one tile and one block where bf16 is multiplied as it is (kernel.h,
- * mha__pairs_back): nothing is widened, P and dS are made in reals and rounded to bf16 for
+/* backward_bf16.c - the backward pass of one tile and one block with products of bf16 (mha__pairs_back in kernel.h):
+ * nothing is widened, P and dS are computed in reals and rounded to bf16 for
  *
- *     dV += W^T dO        dK += dS^T Q        dQ += dS K        W = gate P
+ * dV += W^T dO        dK += dS^T Q        dQ += dS K        W = gate P
  *
- * The steps of these sums are 32 queries from the start of the tile, and 32 keys from that of the block.
+ * These sums advance in steps of 32 queries from the start of the tile, and 32 keys from the start of the block.
  *
- * Numbers of Q, dO and K that are not finite: their weights may be 0, and 0 * NaN is NaN. The products see 0 in their
- * place, and the pairs of queries and keys that see each other add what they are.
- */
+ * Elements of Q, dO and K that are not finite: their weights may be 0, and 0 * NaN is NaN. The products read 0 in their
+ * place, and pairs of queries and keys that see each other add the true values. */
 #include "attn/backward/backward.h"
 
 #include "attn/mask/attention_dropout.h"
@@ -26,7 +25,7 @@ void mha__bwd_pairs_rows(const mha__bwd_tile *t, const mha_cview *view, int64_t 
                             QUERIES_PANEL * t->t.k->nr, columns);
 }
 
-/* Where it lies, if it is rows of whole steps, and of whole pairs, one after another; else copied. */
+/* Returns the operand in place if it consists of whole steps and whole pairs in adjacent rows; otherwise a copy. */
 static mha__run left_operand(const mha__bwd_tile *t, const uint16_t *from, const mha_cview *view, int64_t keys,
                              int64_t width, void *copy)
 {
@@ -51,7 +50,8 @@ void mha__bwd_pairs_load(const mha__bwd_tile *t, int64_t keys, mha__bwd_block *b
     block->k_rows = (mha__value_run){t->x.k, nr / 2, KEYS_PANEL * nr};
 }
 
-/* True if weights come straight from scores: by the description, so that what is wanted changes no bit. */
+/* True if weights follow directly from scores. Depends on the description only, so that requested outputs change no
+ * bit. */
 static bool is_plain(const mha_attn_desc *d)
 {
     return d->softcap == 0 && !mha__dropout_on(d) && !(d->inputs & (MHA_ATTN_SLOPES | MHA_ATTN_GATES));
@@ -80,8 +80,8 @@ void mha__bwd_pairs_panel(const mha__bwd_tile *t, const mha__panel *p, const mha
     back->round(from, to, p->rows.count, &rows, &w);
 }
 
-/* C [m][width] += A [m][n] B [n][width] for the numbers of B that are not finite. A is weights, B rows of bf16 where
- * they lie; what does not see each other has -inf in `mask`, of A's shape. */
+/* C [m][width] += A [m][n] B [n][width] for elements of B that are not finite. A holds weights, B rows of bf16 in
+ * place. Pairs that do not see each other have -infinity in `mask`, of the shape of A. */
 typedef struct not_finite {
     int64_t m, n, width;
     const uint16_t *a;
@@ -105,7 +105,7 @@ static void add_not_finite(const not_finite *x)
         }
 }
 
-/* Where a run lies in the weights of its block, and in whole steps. */
+/* The place of a run in the weights of its block, and in whole steps. */
 typedef struct cut {
     int64_t first, end, from, to;
 } cut;
@@ -121,7 +121,7 @@ static const float *mask_at(const mha__bwd_tile *t, const mha__bwd_run *r, int64
     return (const float *)t->x.mask + key * MHA__SPREAD + r->row;
 }
 
-/* dv or dk, from W^T or dS^T and rows of dO or Q: of head h of a view, and packed. */
+/* Adds to dv or dk: W^T or dS^T times rows of dO or Q, of head h of a view and packed. */
 static void add_over_queries(const mha__bwd_tile *t, const mha__bwd_run *r, int64_t start, const uint16_t *weights,
                              const mha_cview *view, int64_t h, int64_t width, const void *columns, bool careful,
                              float *sums, int64_t stride)
@@ -150,7 +150,7 @@ static void add_over_queries(const mha__bwd_tile *t, const mha__bwd_run *r, int6
     add_not_finite(&x);
 }
 
-/* dq. Rows behind those of the tile are scratch memory, and their weights 0. */
+/* Adds to dq. Rows after those of the tile are scratch memory with weight 0. */
 static void add_over_keys(const mha__bwd_tile *t, const mha__bwd_run *r, const mha__bwd_block *block, bool careful)
 {
     const cut at = cut_of(t, r, block->start);

@@ -1,17 +1,16 @@
-/* backward_bias.c - dbias. An axis of stride 0 is summed over, be it batch, heads, rows or keys; whatever is not
- * summed over makes the tasks: each writes a block of dbias that is its own, and goes over all that adds to it in one
- * order. So scores and dO V^T are computed once more here, and nothing is stored but that block, in double.
- */
+/* backward_bias.c - dbias. Axes of stride 0 (batch, heads, rows or keys) are summed over; the remaining axes are
+ * divided into tasks. Each task owns a block of dbias and adds all of its terms in a fixed order. Scores and dO V^T are
+ * computed again for this, and only the block is stored, in double. */
 #include "attn/backward/backward.h"
 
 #include <string.h>
 
-/* [first, end) of each axis, the last two in tiles and blocks. */
+/* Ranges [first, end) of each axis, the last two in tiles and blocks. */
 typedef struct ranges {
     int64_t first[4], end[4];
 } ranges;
 
-/* How far each axis goes, and how many tasks it makes. */
+/* Computes the extent of each axis and its number of tasks. */
 static void extents(const mha__bwd_call *call, int64_t extent[4], int64_t tasks[4])
 {
     const mha_attn_desc *d = &call->call.plan->desc;
@@ -44,7 +43,7 @@ static ranges ranges_of(const mha__bwd_call *call, int64_t item)
     return r;
 }
 
-/* One tile and one block. Panels are added to the lanes that they have in the tile. */
+/* Adds one tile and one block. Panels are added at their lanes in the tile. */
 static void add_block(mha__bwd_tile *t, int64_t start)
 {
     int64_t first, end;
@@ -59,7 +58,7 @@ static void add_block(mha__bwd_tile *t, int64_t start)
     }
 }
 
-/* Tiles and blocks of the task, for head number `result` of the results. */
+/* Adds the tiles and blocks of the task for head `result` of the outputs. */
 static void add_head(mha__bwd_tile *t, const ranges *r, int64_t b, int64_t h, int64_t result)
 {
     for (int64_t tile = r->first[2]; tile < r->end[2]; tile++)
@@ -68,7 +67,7 @@ static void add_head(mha__bwd_tile *t, const ranges *r, int64_t b, int64_t h, in
                 add_block(t, block * MHA__KEY_BLOCK);
 }
 
-/* All heads of sequence b. */
+/* Adds all heads of sequence b. */
 static void add_sequence(mha__bwd_tile *t, const ranges *r, int64_t b)
 {
     const int32_t *list = t->call->call.args.head_list;
@@ -78,7 +77,7 @@ static void add_sequence(mha__bwd_tile *t, const ranges *r, int64_t b)
             if (!list || list[n] == h) add_head(t, r, b, h, n);
 }
 
-/* Row or key 0 of the block gets the sum of them all. */
+/* Sums all rows or keys of the block into row or key 0. */
 static void fold(double *sums, bool rows, bool keys)
 {
     for (int64_t key = 0; key < MHA__KEY_BLOCK && rows; key++)

@@ -1,8 +1,7 @@
-/* backward_dk_dv.c - dk and dv written out: as they stand in a task's memory, or summed over the parts of a head
- * group. */
+/* backward_dk_dv.c - writes dk and dv, directly from a task's memory or summed over the parts of a head group. */
 #include "attn/backward/backward.h"
 
-/* Rows [first, end) of the sums of one part, added to those of part 0. */
+/* Adds rows [first, end) of the sums of one part to those of part 0. */
 static void add_rows(const mha__bwd_call *call, void *to, const void *from, int64_t first, int64_t end, int64_t stride)
 {
     const mha__kernels *k = call->call.plan->kernels;

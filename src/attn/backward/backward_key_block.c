@@ -29,7 +29,7 @@ static bool is_right_operand(const mha__bwd_tile *t, const mha__run *k)
            (uintptr_t)k->data % vector == 0;
 }
 
-/* Looked up once for each block of a head. */
+/* Checked once per block of a head. */
 static bool is_finite(const mha__bwd_tile *t, int64_t start, int64_t keys)
 {
     const mha_attn_plan *plan = t->t.plan;
@@ -48,7 +48,7 @@ static bool is_finite(const mha__bwd_tile *t, int64_t start, int64_t keys)
     return *known == FINITE;
 }
 
-/* K or V as a left operand: where it lies, or widened into `wide`. */
+/* Returns K or V as a left operand: in place, or widened into `wide`. */
 static mha__run left_operand(const mha__bwd_tile *t, const mha_cview *view, int64_t start, int64_t keys, int64_t width,
                              void *wide, int64_t stride)
 {
@@ -81,7 +81,7 @@ mha__bwd_block mha__bwd_load(const mha__bwd_tile *t, int64_t start)
     return block;
 }
 
-/* A panel A B^T of keys [first, end) of the block: A is its K or V. */
+/* Computes a panel A B^T of keys [first, end) of the block, where A is its K or V. */
 static void panel_product(const mha__bwd_tile *t, const mha__run *a, int64_t key, int64_t keys, int64_t width,
                           const void *b, int64_t lanes, double scale, void *to)
 {
@@ -176,7 +176,7 @@ void mha__bwd_finish_panel(const mha__bwd_tile *t, const mha__panel *p, int64_t 
         k->softcap_back(keys, lanes, t->t.plan->desc.softcap, panel_at(t, x->capped, first - start), ds, MHA__SPREAD);
 }
 
-/* What one panel may not see, beside what it weighs. */
+/* Stores the mask of one panel next to its weights. */
 static void spread_mask(const mha__bwd_tile *t, const mha__panel *p, int64_t start, int64_t first, int64_t end)
 {
     const mha__kernels *k = t->t.k;
@@ -188,7 +188,7 @@ static void spread_mask(const mha__bwd_tile *t, const mha__panel *p, int64_t sta
               mha__tile_at(&t->t, x->mask, (first - start) * MHA__SPREAD + p->row), MHA__SPREAD, lanes);
 }
 
-/* C += A B, where A is W^T or dS^T, or (`across`) dS. B begins at row `skip` of `b`. */
+/* C += A B, where A is W^T or dS^T, or dS if `across`. B begins at row `skip` of `b`. */
 static void product(const mha__bwd_tile *t, const void *a, bool careful, bool across, const mha__bwd_run *r,
                     int64_t start, int64_t width, const mha__value_run *b, int64_t skip, void *c, int64_t stride)
 {

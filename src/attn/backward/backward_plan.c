@@ -1,5 +1,5 @@
-/* backward_plan.c - how the backward pass is cut, and where its memory lies: workers' scratch memory, then the sums
- * for dk and dv, then those for each head. */
+/* backward_plan.c - the division of the backward pass and its memory: scratch memory of workers, then the sums for dk
+ * and dv, then the sums per head. */
 #include "attn/backward/backward.h"
 
 #include "attn/forward/task_rows.h"
@@ -8,14 +8,14 @@
 #include "base/error.h"
 #include <inttypes.h>
 
-/* Rows are cut into parts of PART_TILES tiles or more, so that few heads occupy many threads; by the shape of one
- * sequence alone, so that nothing else enters the bits. Each part costs a copy of dk and dv of its head, in reals: with
- * k and v of 16 bit for every head, 4 copies would be twice the memory of q, k, v, out and their gradients. */
+/* Rows are divided into parts of at least PART_TILES tiles, so that few heads occupy many threads. Only the shape of
+ * one sequence decides, so nothing else affects the bits. Each part needs its own dk and dv of its head in reals: with
+ * 16-bit k and v for every head, 4 copies would be twice the memory of q, k, v, out and their gradients. */
 enum { PART_TILES = 8, PARTS_MOST = 4, PARTS_MOST_SHORT = 3 };
 
 _Static_assert((int)MHA__KEY_BLOCK == (int)MHA__TILE_Q, "rows of keys and rows of queries have one stride");
 
-/* Forward passes smaller than this stay on their own thread, see plan.c; this one has 2.5 times the work. */
+/* Smaller passes run on the calling thread, as in cpu_engine.c; the backward pass has 2.5 times the operations. */
 static const double ALONE_FLOPS = 0.8e6;
 
 static int64_t cut(const mha_attn_plan *plan, int64_t tiles, int64_t *per_part)
@@ -30,7 +30,7 @@ int64_t mha__bwd_parts(const mha__call *call, int64_t b, int64_t *tiles)
     return cut(call->plan, call->plan->group * mha__bwd_tiles(call, b), tiles);
 }
 
-/* Lays out or, with base NULL, counts. */
+/* Lays out the memory; with base NULL only counts it. */
 static size_t carve(const mha_attn_plan *plan, char *base, mha__bwd_scratch *x)
 {
     const mha_attn_desc *d = &plan->desc;
@@ -62,7 +62,7 @@ static size_t carve(const mha_attn_plan *plan, char *base, mha__bwd_scratch *x)
     return used;
 }
 
-/* Rows of dk and dv in the workspace: of all keys for every part, or of one head's keys for every task at work. */
+/* Counts the rows of dk and dv in the workspace: all keys per part, or one head's keys per running task. */
 static mha_status count_keys(mha_attn_plan *plan, mha_error *err)
 {
     const mha_attn_desc *d = &plan->desc;
@@ -93,8 +93,7 @@ mha_status mha__bwd_lay_out(mha_attn_plan *plan, mha_error *err)
     w->parts = cut(plan, plan->group * mha__ceil_div(d->q_len, MHA__TILE_Q), &per_part);
     w->tasks = d->batch * d->kv_heads * w->parts;
     const bool alone = 2.5 * mha__plan_flops(plan) < ALONE_FLOPS || w->tasks <= 1;
-    w->workers =
-        alone ? 1 : (int)mha__min64(w->tasks, mha__threads(plan->ctx)); /* so memory has a bound in the shape */
+    w->workers = alone ? 1 : (int)mha__min64(w->tasks, mha__threads(plan->ctx)); /* bounds memory by the shape */
     w->slots = w->workers;
     w->worker_bytes = carve(plan, NULL, &scratch);
     MHA__TRY(count_keys(plan, err));

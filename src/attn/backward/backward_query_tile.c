@@ -1,9 +1,9 @@
-/* backward_query_tile.c - opening a tile of queries for the backward pass. */
+/* backward_query_tile.c - opens a tile of queries for the backward pass. */
 #include "attn/backward/backward.h"
 
 #include <string.h>
 
-/* Beyond it the rounding of lse shows: half a unit in its last place is 2^-20 of p in f32. */
+/* Above this, the rounding of lse matters: half a unit in its last place is 2^-20 of p in f32. */
 static const double LSE_LIMIT = 32;
 
 mha__reals mha__bwd_read(const mha__kernels *k, const mha__stored *as, const void *from, const mha_cview *view,
@@ -17,7 +17,7 @@ mha__reals mha__bwd_read(const mha__kernels *k, const mha__stored *as, const voi
     return (mha__reals){to, stride};
 }
 
-/* The tile's rows of head h of a view. */
+/* Returns the tile's rows of head h of a view. */
 static mha__reals load(const mha__bwd_tile *t, const mha_cview *view, int64_t h, int64_t width, void *to,
                        int64_t stride)
 {
@@ -26,7 +26,7 @@ static mha__reals load(const mha__bwd_tile *t, const mha_cview *view, int64_t h,
     return mha__bwd_read(t->t.k, as, mha__at(view, as->size, r->b, h, r->first, 0), view, r->count, width, to, stride);
 }
 
-/* Q as both right operands. Returns whether it is finite. */
+/* Loads Q as both right operands. Returns whether it is finite. */
 static bool load_queries(const mha__bwd_tile *t)
 {
     const mha__kernels *k = t->t.k;
@@ -40,7 +40,7 @@ static bool load_queries(const mha__bwd_tile *t)
     return k->finite(rows, D, q.data, q.stride);
 }
 
-/* dO likewise; and delta = rowsum(dO * O). With reals it is dO that the gate multiplies, with pairs P. */
+/* Loads dO in the same way, and delta = rowsum(dO * O). The gate multiplies dO with reals, P with pairs. */
 static bool load_dout(const mha__bwd_tile *t)
 {
     const mha__kernels *k = t->t.k;
@@ -73,7 +73,7 @@ static void load_rows(mha__bwd_tile *t)
     mha__bwd_pairs_rows(t, &t->call->grads.dout, t->t.rows.result, d->v_head_dim, x->dout_panels, x->dout);
 }
 
-/* Maximum and sum of every row, for those whose lse says too little. */
+/* Recomputes maximum and sum of rows whose lse is not precise enough. */
 static void sum_again(mha__bwd_tile *t)
 {
     const mha__kernels *k = t->t.k;

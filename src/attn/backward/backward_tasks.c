@@ -1,11 +1,11 @@
-/* backward_tasks.c - the backward pass: one task takes the tiles of a part of a head group, one after another. */
+/* backward_tasks.c - the backward pass: a task processes the tiles of a part of a head group, one after another. */
 #include "attn/backward/backward.h"
 
 #include "attn/plan/run_tasks.h"
 #include "base/error.h"
 #include <math.h>
 
-/* Rows in ascending order. */
+/* Sums rows in ascending order. */
 static mha__bwd_sums sums_of(const mha__bwd_tile *t)
 {
     const uint32_t in = t->t.plan->desc.inputs;
@@ -22,7 +22,7 @@ static mha__bwd_sums sums_of(const mha__bwd_tile *t)
     return sums;
 }
 
-/* Rows that the call has, and the tile has not, see no key: zeros. */
+/* Rows of the call that the tile does not have see no key: zeros. */
 static void write_taylor(const mha__bwd_tile *t, int64_t b, int64_t result, int64_t first)
 {
     const size_t size = t->call->call.plan->kernels->real_size;
@@ -33,7 +33,7 @@ static void write_taylor(const mha__bwd_tile *t, int64_t b, int64_t result, int6
         mha__put_real(to, r * view->stride[2], size, r < t->t.rows.count ? mha__real_at(t->x.taylor, r, size) : 0);
 }
 
-/* What head number `result` of the results, which is head h, adds to a tile. */
+/* Adds the terms of head h, which has index `result` in the outputs, to a tile. */
 static void add_head(mha__bwd_tile *t, int64_t b, int64_t h, int64_t result, int64_t tile)
 {
     mha__bwd_sums sums = {0};
@@ -61,7 +61,8 @@ void mha__bwd_write(const mha__kernels *k, const mha__stored *as, int64_t rows, 
     as->narrow(rows, width, x->wide, width, to, view->stride[2], view->stride[3]);
 }
 
-/* One tile of head h: all results of that head, which are several if a list names it twice, and none if it does not. */
+/* Processes one tile of head h: every output of that head. A list of heads may contain it several times, or not at all.
+ */
 static void attend_tile(mha__bwd_tile *t, int64_t b, int64_t h, int64_t tile)
 {
     const mha__call *call = &t->call->call;

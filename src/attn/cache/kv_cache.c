@@ -1,4 +1,4 @@
-/* kv_cache.c - making a KV cache, asking it, and forgetting tokens. They come in in kv_cache_append.c. */
+/* kv_cache.c - creates and describes a KV cache and removes tokens. kv_cache_append.c adds tokens. */
 #include "attn/cache/kv_cache.h"
 
 #include "attn/plan/params.h"
@@ -10,8 +10,8 @@
 #include <string.h>
 
 enum { PAGE_SIZE = 128, PAGE_SIZE_MIN = 16 };
-static const size_t PAGE_BYTES_MAX = (size_t)1 << 40; /* far beyond any page that could be had */
-static const int64_t LENGTH_MAX = INT64_C(1) << 60;   /* sums and pages of lengths stay in range */
+static const size_t PAGE_BYTES_MAX = (size_t)1 << 40; /* larger than any page that could be allocated */
+static const int64_t LENGTH_MAX = INT64_C(1) << 60;   /* keeps sums and pages of lengths in range */
 
 /* ---- making ---- */
 
@@ -53,7 +53,7 @@ static mha_status page_bytes(const mha_cache_desc *d, int64_t width, size_t *byt
                      d->kv_heads, d->page_size, width, mha_dtype_name(d->dtype));
 }
 
-/* Everything but the pages and the table, which come with the first tokens or with `capacity`. */
+/* Fills in everything except pages and table, which are allocated with the first tokens or for `capacity`. */
 static mha_status fill(mha_cache *c, mha_error *err)
 {
     const mha_cache_desc *d = &c->desc;
@@ -164,7 +164,7 @@ size_t mha_cache_bytes(const mha_cache *c)
 
 /* ---- forgetting ---- */
 
-/* Logical pages from `page` on. */
+/* Releases logical pages from `page` on. */
 static void forget_pages(mha_cache *c, int64_t sequence, int64_t page)
 {
     const int64_t end = mha__cache_pages_of(c, c->sequences[sequence].length);
@@ -175,7 +175,7 @@ static void forget_pages(mha_cache *c, int64_t sequence, int64_t page)
     }
 }
 
-/* `length` has been checked; below the pinned pages nothing is dropped any more. */
+/* `length` has been checked. Pages below the pinned ones are never dropped. */
 static void shorten(mha_cache *c, int64_t sequence, int64_t length)
 {
     mha__sequence *s = &c->sequences[sequence];
@@ -184,7 +184,7 @@ static void shorten(mha_cache *c, int64_t sequence, int64_t length)
     if (length <= c->pinned * c->desc.page_size) s->dropped = c->pinned;
 }
 
-/* One sequence that can be cut to `length`. */
+/* Checks that a sequence can be truncated to `length`. */
 static mha_status check_cut(const mha_cache *c, const char *name, int64_t sequence, int64_t length, mha_error *err)
 {
     if (!c) return mha__fail(err, MHA_ERR_ARG, "cache must not be NULL");

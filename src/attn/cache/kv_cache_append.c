@@ -1,6 +1,6 @@
-/* kv_cache_append.c - new tokens in a KV cache: first all is checked, then all pages are counted and reserved, and only
- * then anything changes. Pages behind the window are given back before new ones are taken, so a window needs no more
- * memory as its sequence grows. */
+/* kv_cache_append.c - appends tokens to a KV cache: first everything is checked, then all pages are counted and
+ * reserved, and only then the cache changes. Pages behind the window are released before new ones are taken, so a
+ * window needs constant memory as its sequence grows. */
 #include "attn/cache/kv_cache.h"
 
 #include "attn/plan/operand.h"
@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* An append, resolved: sequences [first, end), strides filled in. */
+/* A checked append: sequences [first, end), strides filled in. */
 typedef struct addition {
     int64_t first, end;
     mha_cache_tokens tokens;
@@ -29,7 +29,7 @@ static mha_status bind_view(const mha_cache *c, const char *name, const addition
     return mha__bind_input(name, view, extent, mha_dtype_size(a->tokens.dtype), err);
 }
 
-/* Only f32 becomes q8_0, which has the one limit that is looked at. */
+/* Only the conversion of f32 to q8_0 has a limit on values. */
 static mha_status check_values(const mha_cache *c, const char *name, const addition *a, int64_t width,
                                const mha_cview *view, mha_error *err)
 {
@@ -82,14 +82,14 @@ static mha_status resolve_addition(const mha_cache *c, int64_t sequence, const m
     return check_values(c, "v", a, c->desc.v_head_dim, &a->tokens.v, err);
 }
 
-/* Logical pages [dropped, result) of a sequence are seen by none of the rows that are about to be appended. */
+/* Returns the end of the logical pages from `dropped` on that no appended row sees. */
 static int64_t droppable(const mha_cache *c, int64_t sequence)
 {
     const mha__sequence *s = &c->sequences[sequence];
     return mha__max64(s->dropped, mha__cache_first_seen(c, s->length) / c->desc.page_size);
 }
 
-/* The pages of one sequence that fall out of its window: one holder less each. Returns how many become free. */
+/* Releases the pages of a sequence that leave its window. Returns how many become free. */
 static int64_t release_dropped(mha_cache *c, int64_t sequence)
 {
     int64_t freed = 0;
@@ -98,7 +98,8 @@ static int64_t release_dropped(mha_cache *c, int64_t sequence)
     return freed;
 }
 
-/* The last page of one sequence, if others hold it too: it is to be copied. Returns the pages that the append takes. */
+/* Marks the last page of a sequence for copying if other sequences share it. Returns the pages that the append takes.
+ */
 static int64_t release_shared(mha_cache *c, int64_t sequence, int64_t count)
 {
     mha__sequence *s = &c->sequences[sequence];
@@ -145,8 +146,8 @@ static void take_pages(mha_cache *c, int64_t sequence, int64_t count)
         *mha__cache_entry(c, sequence, page) = mha__cache_take(c);
 }
 
-/* Dropped pages are counted in all sequences before shared last pages are: a page that is copied then keeps a holder,
- * so nobody takes it before it is copied. */
+/* Dropped pages of all sequences are counted before shared last pages: a page to be copied then keeps a reference, so
+ * that it is not reused before the copy. */
 static mha_status reserve(mha_cache *c, const addition *a, mha_error *err)
 {
     int64_t need = 0, freed = 0, width = 0;
@@ -172,8 +173,7 @@ static void write_tokens(mha_cache *c, const addition *a, int64_t sequence)
     s->length += count;
 }
 
-/* Each step is done in all sequences before the next one begins: a page is copied before its last holder writes to
- * it. */
+/* Each step covers all sequences before the next step begins: a page is copied before its last owner writes to it. */
 mha_status mha_cache_append(mha_cache *c, int64_t sequence, const mha_cache_tokens *tokens, mha_error *err)
 {
     addition a;

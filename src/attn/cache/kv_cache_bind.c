@@ -1,4 +1,4 @@
-/* kv_cache_bind.c - a KV cache as description and arguments of the operator. */
+/* kv_cache_bind.c - presents a KV cache as description and arguments of the operator. */
 #include "attn/cache/kv_cache.h"
 
 #include "base/error.h"
@@ -6,7 +6,7 @@
 #include "base/struct_size.h"
 #include <inttypes.h>
 
-/* The window of the call: the caller's own may be narrower, as then no key is missed. */
+/* The window of the call. The caller's window may be narrower, because then no key is missing. */
 static mha_status bind_window(const mha_cache *c, mha_attn_desc *desc, mha_error *err)
 {
     const int64_t left = c->desc.window - 1;
@@ -18,7 +18,7 @@ static mha_status bind_window(const mha_cache *c, mha_attn_desc *desc, mha_error
                      left, desc->window.left);
 }
 
-/* Whether `rows` rows at the end of a sequence find all the keys that they see. */
+/* Checks that the cache holds all keys that the last `rows` rows of a sequence see. */
 static mha_status check_sequence(const mha_cache *c, int64_t b, int64_t rows, mha_error *err)
 {
     const mha_cache_desc *d = &c->desc;
@@ -36,13 +36,13 @@ static mha_status check_sequence(const mha_cache *c, int64_t b, int64_t rows, mh
     return mha__cache_check_seen(c, b, past, err);
 }
 
-/* The rows of entry n of the call: of q_lens, or of packed queries, or q_len. */
+/* Number of rows of entry n of the call: from q_lens, packed queries, or q_len. */
 static int64_t rows_of(const mha_attn_desc *desc, const int64_t *q_lens, const int64_t *cu, int64_t n)
 {
     return q_lens ? q_lens[n] : cu ? cu[n + 1] - cu[n] : desc->q_len;
 }
 
-/* Sequences [first, end) of the cache are entries 0, 1, ... of the call. */
+/* Sequences [first, end) of the cache become entries 0, 1, ... of the call. */
 static mha_status check_rows(const mha_cache *c, int64_t first, int64_t end, const mha_attn_desc *desc,
                              const int64_t *q_lens, const int64_t *cu, mha_error *err)
 {
@@ -62,8 +62,8 @@ static mha_status check_rows(const mha_cache *c, int64_t first, int64_t end, con
     return MHA_OK;
 }
 
-/* Writes what args will point at, which calls bound before still read: only when nothing can fail any more. Returns the
- * longest length. A sequence without tokens stands at 0: its rows see no key, wherever they are. */
+/* Writes the arrays that args will point to. Earlier bound calls may still read them, so this happens only when nothing
+ * can fail any more. Returns the longest length. A sequence without tokens has length 0: its rows see no key. */
 static int64_t view_rows(const mha_cache *c, int64_t first, int64_t end, const mha_attn_desc *desc,
                          const int64_t *q_lens, const int64_t *cu)
 {
@@ -106,7 +106,8 @@ static void fill(mha_cache *c, int64_t first, const int64_t *q_lens, mha_attn_ar
     args->q_lens = q_lens;
 }
 
-/* Both structs are the caller's, perhaps of an older header: they are filled in as copies and written back last. */
+/* Both structs belong to the caller and may come from an older header, so copies are filled in and written back last.
+ */
 mha_status mha_cache_bind(mha_cache *c, int64_t sequence, const int64_t *q_lens, mha_attn_desc *desc,
                           mha_attn_args *args, mha_error *err)
 {

@@ -1,4 +1,4 @@
-/* kv_cache_pages.c - the pages of a KV cache: memory, who holds what, and the table of the sequences. */
+/* kv_cache_pages.c - the pages of a KV cache: their memory, their references, and the table of the sequences. */
 #include "attn/cache/kv_cache.h"
 
 #include "base/error.h"
@@ -22,7 +22,7 @@ static void release(mha_ctx *ctx, const memory *m)
     mha__free(ctx, m->free_pages);
 }
 
-/* New memory is cleared: a page that is saved before it is full holds nothing of other people's. */
+/* New memory is cleared, so that a partly filled page never saves data of other programs. */
 static mha_status grow_pool(mha_cache *c, int64_t pages, mha_error *err)
 {
     const size_t count = (size_t)pages;
@@ -41,7 +41,7 @@ static mha_status grow_pool(mha_cache *c, int64_t pages, mha_error *err)
     }
     release(c->ctx, &old);
     c->k = new.k, c->v = new.v, c->refs = new.refs, c->free_pages = new.free_pages;
-    for (int64_t page = pages - 1; page >= c->pages; page--) { /* the lowest lies on top */
+    for (int64_t page = pages - 1; page >= c->pages; page--) { /* the lowest page is on top */
         c->refs[page] = MHA__PAGE_FREE;
         c->free_pages[c->free_count++] = (int32_t)page;
     }

@@ -1,4 +1,4 @@
-/* kv_cache_save.c - a KV cache as a list of tensors, and back. What comes back is from a stranger: everything is
+/* kv_cache_save.c - converts a KV cache to a list of tensors and back. Loaded tensors are untrusted: everything is
  * checked before anything is replaced. */
 #include "attn/cache/kv_cache.h"
 
@@ -11,7 +11,7 @@
 enum { LENGTHS, PAGES, KEYS, VALUES };
 static const char *const names[MHA_CACHE_TENSORS] = {"lengths", "pages", "k", "v"};
 
-/* Blocks of q8_0 are kept as bytes, which any file can hold. */
+/* Blocks of q8_0 are stored as bytes, which any file format has. */
 static mha_dtype kept_as(const mha_cache *c)
 {
     return c->desc.dtype == MHA_Q8_0 ? MHA_U8 : c->desc.dtype;
@@ -22,7 +22,7 @@ static int64_t kept_width(const mha_cache *c, int64_t width)
     return c->desc.dtype == MHA_Q8_0 ? elements * (int64_t)mha__element_size(MHA_Q8_0) : elements;
 }
 
-/* One more than the last page that was ever used: from there on nothing is in use. */
+/* One more than the highest page that was ever used. */
 static int64_t pages_in_use(const mha_cache *c)
 {
     int64_t pages = c->pages;
@@ -50,7 +50,7 @@ void mha_cache_save(const mha_cache *c, mha_named_tensor t[MHA_CACHE_TENSORS])
 
 /* ---- back ---- */
 
-/* A tensor of the list, with as many of its extents fixed as are not negative. */
+/* Finds a tensor of the list; extents that are not negative must match. */
 static mha_status find(const mha_named_tensor *tensors, int count, const mha_named_tensor *want,
                        const mha_named_tensor **found, mha_error *err)
 {
@@ -108,8 +108,8 @@ static int32_t page_at(const mha_named_tensor *pages, int64_t b, int64_t n)
     return page;
 }
 
-/* Entries of a sequence: pages of "k" up to its length, but for those behind the window, and -1 from there on. Fills in
- * the sequence, its entries and the counts of `c`, whose table is as wide as the tensor. */
+/* Loads the table of a sequence: pages of "k" up to its length except those behind the window, then -1. Fills in the
+ * sequence, its entries and the reference counts of `c`, whose table is as wide as the tensor. */
 static mha_status load_sequence(mha_cache *c, int64_t b, const mha_named_tensor *const t[MHA_CACHE_TENSORS],
                                 mha_error *err)
 {
@@ -138,7 +138,7 @@ static mha_status load_sequence(mha_cache *c, int64_t b, const mha_named_tensor 
     return MHA_OK;
 }
 
-/* `c` is new and has the pages. */
+/* `c` is a new cache that has the pages. */
 static mha_status load(mha_cache *c, const mha_named_tensor *const t[MHA_CACHE_TENSORS], mha_error *err)
 {
     const int64_t pages = t[KEYS]->shape[0];

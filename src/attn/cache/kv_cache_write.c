@@ -1,4 +1,4 @@
-/* kv_cache_write.c - the numbers of new tokens, converted into the pages of a KV cache. */
+/* kv_cache_write.c - converts the elements of new tokens into the pages of a KV cache. */
 #include "attn/cache/kv_cache.h"
 
 #include "math/half.h"
@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* `n` numbers that lie `stride` apart become adjacent ones. */
+/* Converts `n` elements at distance `stride` to adjacent ones. */
 typedef void (*convert_fn)(const void *from, int64_t stride, int64_t n, void *to);
 
 #define COPY(name, type)                                                    \
@@ -37,7 +37,7 @@ static void to_q8(const void *from, int64_t stride, int64_t n, void *to)
     mha__q8_round(from, stride, n, to);
 }
 
-/* 127 times the f16 numbers that round beyond the largest. */
+/* 127 times the smallest f32 that rounds beyond the largest f16. */
 static const float Q8_END = 127 * 65520.0F;
 
 bool mha__cache_holds(mha_dtype stored, float x)

@@ -1,4 +1,4 @@
-/* attn.c - the entries of mha/attn.h and mha/attn_grads.h: every call is checked, then given to the plan's engine. */
+/* attn.c - the entry points of mha/attn.h and mha/attn_grads.h: check the call, then pass it to the plan's engine. */
 #include "attn/engine/engine.h"
 #include "attn/plan/params.h"
 #include "base/error.h"

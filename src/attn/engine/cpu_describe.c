@@ -1,4 +1,4 @@
-/* cpu_describe.c - what a plan says about itself: one list of facts, printed as sentences or as JSON. */
+/* cpu_describe.c - describes a plan: a list of facts, printed as sentences or as JSON. */
 #include "attn/engine/cpu_engine.h"
 #include "attn/forward/forward_tiled.h"
 #include "attn/plan/map_lists.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A text that counts on when it is full, like snprintf. */
+/* A text buffer. When it is full, only the length grows, as with snprintf. */
 typedef struct text {
     char *to;
     size_t capacity, length;
@@ -25,7 +25,7 @@ static __attribute__((format(printf, 2, 3))) void say(text *t, const char *forma
     t->length += n > 0 ? (size_t)n : 0;
 }
 
-/* Every path but the one taken, and why not. */
+/* A code path that was not chosen, and the reason. */
 typedef struct path {
     const char *name, *reason;
 } path;
@@ -49,7 +49,7 @@ static const char *why_not_pairs(const mha_attn_plan *plan)
     return plan->kernels->pairs ? "q, k and v are not all bf16" : "this ISA has no bf16 products";
 }
 
-/* Which tiles have so few rows that the kernels for few queries take them; NULL without such kernels. */
+/* Returns which tiles have so few rows that the few-query kernels handle them; NULL without such kernels. */
 static const char *few_tiles(const mha_attn_plan *plan)
 {
     const int64_t longest = plan->packed ? plan->desc.max_q_len : plan->rows, last = plan->rows % MHA__TILE_Q;
@@ -76,7 +76,7 @@ static const char *why_not_few(const mha_attn_plan *plan)
     return plan->pairs ? "pairs of bf16 are multiplied in tiles" : "this ISA has no kernels for few rows";
 }
 
-/* What fwd_few needs of a call, which the description does not know, and what happens without it. */
+/* Returns what fwd_few requires of the arguments, which the description alone does not determine. */
 static const char *few_needs(const mha_attn_plan *plan)
 {
     return plan->pairs ? "stride[3] = 1 of k and v, and blocks without masked keys" : "stride[3] = 1 of k and v";
@@ -84,7 +84,7 @@ static const char *few_needs(const mha_attn_plan *plan)
 
 static const char few_otherwise[] = "fwd_tiled, in 2 to 14 times the time";
 
-/* What is multiplied. */
+/* The types that the kernels multiply. */
 static const char *products(const mha_attn_plan *plan)
 {
     return plan->pairs ? "pairs of bf16" : plan->desc.dtype == MHA_F64 ? "f64" : "f32";
@@ -114,7 +114,7 @@ static int refused_paths(const mha_attn_plan *plan, path paths[PATHS])
     return n;
 }
 
-/* Inputs with an element for each query and key, as if none broadcast: strides are those of a call. */
+/* Bytes of all inputs with one element per query and key. Strides belong to a call, so broadcasting is ignored. */
 static double mask_bytes(const mha_attn_plan *plan)
 {
     const mha_attn_desc *d = &plan->desc;
@@ -128,10 +128,10 @@ static double mask_bytes(const mha_attn_plan *plan)
     return rows * width;
 }
 
-/* All that is written besides out, and of statistics each. `queries` are rows of all heads, `keys` of all of them. */
+/* Bytes written besides out. `queries` counts rows over all heads, `keys` counts keys over all heads. */
 static double result_bytes(const mha_attn_plan *plan, double queries, double keys)
 {
-    enum { REALS = 3 }; /* of a row: entropy, maximum, distance; and the number of a key, as with each top key */
+    enum { REALS = 3 }; /* reals per row: entropy, maximum, distance; plus one key index, as for each top key */
     const mha_attn_desc *d = &plan->desc;
     const double real = (double)plan->kernels->real_size, key = sizeof(int64_t);
     const double in_map = real * ((d->outputs & MHA_ATTN_PROBS) != 0) + real * ((d->outputs & MHA_ATTN_SCORES) != 0);
@@ -144,7 +144,7 @@ static double result_bytes(const mha_attn_plan *plan, double queries, double key
     return bytes;
 }
 
-/* What is read and written, once each. */
+/* Bytes read and written, each counted once. */
 static double bytes_of(const mha_attn_plan *plan)
 {
     const mha_attn_desc *d = &plan->desc;
@@ -158,7 +158,7 @@ static double bytes_of(const mha_attn_plan *plan)
            mask_bytes(plan) + result_bytes(plan, queries, keys * (double)d->listed_heads);
 }
 
-/* The end of a noun. */
+/* The plural suffix of a noun. */
 static const char *plural(int64_t count)
 {
     return count == 1 ? "" : "s";
@@ -182,7 +182,7 @@ static void sentences_of_outputs(text *t, const mha_attn_desc *d)
     say(t, again ? "; the scores of their rows are computed once more\n" : "\n");
 }
 
-/* Without those for dbias. */
+/* Excludes the operations for dbias. */
 static double backward_flops(const mha_attn_plan *plan)
 {
     const mha_attn_desc *d = &plan->desc;

@@ -1,4 +1,4 @@
-/* cpu_engine.c - the CPU: how it divides the work of a plan into tasks, and runs them. */
+/* cpu_engine.c - the CPU engine: divides the work of a plan into tasks and runs them. */
 #include "attn/engine/cpu_engine.h"
 
 #include "attn/backward/backward.h"
@@ -11,12 +11,12 @@
 #include "base/error.h"
 #include "base/size.h"
 
-/* Operations below which a call stays on its own thread: 10 us of one core, about what waking a sleeping thread
- * costs. */
+/* Calls with fewer operations run on the calling thread. This is about 10 us of one core, the cost of waking a sleeping
+ * thread. */
 static const double ALONE_FLOPS = 2e6;
 
-/* A plan with gradients has scratch memory for more workers in the forward pass only where the backward pass needs as
- * much: what training takes has a bound in the shape. */
+/* In a plan with gradients, workers beyond this number get forward scratch memory only if the backward pass needs as
+ * much anyway. This bounds the memory of training by the shape, not by the number of threads. */
 enum { WORKERS_FREE = 64 };
 
 static int levels_of(int64_t kv_len)
@@ -27,10 +27,10 @@ static int levels_of(int64_t kv_len)
     return levels;
 }
 
-/* With few queries the heads of a group differ in nothing that a tile knows per head, unless one of these is on: then K
- * and V are read once for all of them, and more lanes are filled. More than one query have no single stride through
- * heads and rows, which masks, biases and maps would need; and of few keys, which are not cut into parts, there should
- * be tiles for several threads. By the shape alone. */
+/* Folding treats the queries of all heads of a group as rows of one tile: K and V are read once per group, and more
+ * lanes are filled. It requires that nothing differs per head. With more than one query, heads and rows have no common
+ * stride, which masks, biases and maps would need. With few keys, which are not divided into parts, folding must leave
+ * enough tiles for several threads. The decision follows from the shape alone. */
 const char *mha__plan_unfolded(const mha_attn_plan *plan)
 {
     enum { QUERIES_MOST = 16, TILES_LEAST = 8 };
@@ -49,7 +49,8 @@ const char *mha__plan_unfolded(const mha_attn_plan *plan)
     return NULL;
 }
 
-/* Few rows and few tiles: the keys are cut into at most PARTS_MOST parts. By the shape alone, whatever the threads. */
+/* With few rows and few tiles, the keys are divided into at most PARTS_MOST parts. The division follows from the shape
+ * alone, never from the number of threads. */
 static void cut_keys(mha_attn_plan *plan)
 {
     enum { PARTS_MOST = 64, TASKS_ENOUGH = 64, ROWS_MOST = 16 };
@@ -71,7 +72,7 @@ static bool few_of_pairs(const mha_attn_plan *plan)
     return plan->pairs->few_scores && plan->desc.head_dim % 2 == 0 && mha__pairs_raw(plan);
 }
 
-/* Workers whose scratch memory of the forward pass fits into `bytes`. */
+/* Returns how many workers' forward scratch memory fits in `bytes`. */
 static int64_t room_for(const mha_attn_plan *plan, size_t bytes)
 {
     const size_t parts = plan->part_bytes * (size_t)(plan->tasks * plan->parts);

@@ -1,10 +1,10 @@
-/* cpu_engine.h - what the files of the CPU engine share. */
+/* cpu_engine.h - declarations shared by the files of the CPU engine. */
 #ifndef MHA_ATTN_ENGINE_CPU_ENGINE_H
 #define MHA_ATTN_ENGINE_CPU_ENGINE_H
 
 #include "attn/engine/engine.h"
 
-/* Returns why the heads of a group are not the rows of one tile; NULL if they are. */
+/* Returns why the heads of a group are not folded into one tile; NULL if they are. */
 const char *mha__plan_unfolded(const mha_attn_plan *plan);
 
 /* cpu_describe.c */

@@ -1,9 +1,8 @@
-/* attn_merge.c - mha_attn_merge: results of calls over disjoint keys become the result over all of them.
+/* attn_merge.c - mha_attn_merge: merges the results of calls over disjoint keys into the result over all keys.
  *
- * A result (out, lse) is a partial result like those of chunk_merge.h whose maximum is lse and whose sum is 1, so the
- * same kernel merges it: the larger of the two maxima is the base, and what has seen nothing changes no bit. Rows are
- * taken a few at a time, in memory on the stack, and the parts in the order given.
- */
+ * A result (out, lse) equals a partial result of chunk_merge.h with maximum lse and sum 1, so the same kernel merges
+ * it: the larger maximum becomes the base, and an empty result changes no bit. Rows are merged a few at a time on the
+ * stack, parts in the given order. */
 #include "attn/plan/params.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -11,10 +10,10 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* VECTOR: at least the numbers in a vector of any ISA, as maxima and sums are handled by whole vectors. */
+/* VECTOR: at least the elements of a vector of any ISA, because maxima and sums are processed in whole vectors. */
 enum { ROWS = 8, VECTOR = 16, ELEMENTS = ROWS * 512 };
 
-/* A partial result of up to ROWS rows, fewer where they are wide; aligned for whichever type it holds. */
+/* A partial result of up to ROWS rows, fewer if rows are wide; aligned for f32 and f64. */
 typedef struct few_rows {
     double max[VECTOR], sum[VECTOR], o[ELEMENTS];
 } few_rows;
@@ -23,10 +22,10 @@ typedef struct merging {
     const mha_attn_merge_args *args;
     const mha__kernels *k;
     int64_t o_stride;
-    mha_view out, lse; /* with their strides */
+    mha_view out, lse; /* with all strides filled in */
 } merging;
 
-/* Rows [first, first + rows) of a part. A row that saw nothing is not read. */
+/* Loads rows [first, first + rows) of a part. A row that saw no key is not read. */
 static void take(const merging *m, const mha_attn_part *part, int64_t b, int64_t h, int64_t first, int64_t rows,
                  const mha__partial *to)
 {
@@ -44,7 +43,7 @@ static void take(const merging *m, const mha_attn_part *part, int64_t b, int64_t
     }
 }
 
-/* Part n with its strides. */
+/* Returns part n with all strides filled in. */
 static mha_status part_of(const merging *m, int64_t n, mha_attn_part *part, mha_error *err)
 {
     const mha_attn_merge_args *a = m->args;
@@ -65,7 +64,7 @@ static void merge_rows(const merging *m, int64_t b, int64_t h, int64_t first, in
     m->k->clear(rows, m->o_stride, &into);
     for (int64_t n = 0; n < m->args->count; n++) {
         mha_attn_part part;
-        part_of(m, n, &part, NULL); /* does not fail: `bind` has tried all */
+        part_of(m, n, &part, NULL); /* cannot fail: `bind` has checked every part */
         take(m, &part, b, h, first, rows, &from);
         m->k->merge(rows, Dv, m->o_stride, &from, &into);
     }
@@ -75,7 +74,7 @@ static void merge_rows(const merging *m, int64_t b, int64_t h, int64_t first, in
                  m->out.stride[3]);
 }
 
-/* Counts are checked one by one, and by the bytes they make together. */
+/* Checks each size, and that their product fits in a byte count. */
 static mha_status check(const mha_attn_merge_args *a, mha_error *err)
 {
     const struct {
@@ -100,8 +99,7 @@ static mha_status check(const mha_attn_merge_args *a, mha_error *err)
                      mha_dtype_name(a->dtype));
 }
 
-/* A result must meet no part, but may be exactly what stands at its place in one. `where` is the part's place in the
- * list. */
+/* A result must not overlap a part, but may be exactly the same view as in one. `where` is the index of that part. */
 static mha_status check_apart(const merging *m, const mha__operand result[2], int64_t where, const mha_attn_part *part,
                               mha_error *err)
 {

@@ -1,5 +1,5 @@
-/* chunk_merge.c - see chunk_merge.h. The left neighbour is always the one merged into, as the order of the two is part
- * of the bits. */
+/* chunk_merge.c - see chunk_merge.h. The left neighbor is always the destination, because the order of the two operands
+ * affects the bits. */
 #include "attn/forward/chunk_merge.h"
 
 static void swap(mha__partial *a, mha__partial *b)
@@ -9,7 +9,7 @@ static void swap(mha__partial *a, mha__partial *b)
     *b = t;
 }
 
-/* level[levels] <- level[l] and level[levels], which lies to its right. */
+/* Merges level[l] and level[levels], its right neighbor, into level[levels]. */
 static void take_left(mha__merge_stack *s, int l)
 {
     s->kernels->merge(s->rows, s->dv, s->o_stride, &s->level[s->levels], &s->level[l]);

@@ -1,10 +1,9 @@
-/* chunk_merge.h - partial results of chunks of keys, merged in a binary tree that the chunks' absolute numbers fix.
+/* chunk_merge.h - merges partial results of chunks of keys in a binary tree that the chunk numbers determine.
  *
- * Chunk c is leaf c of an infinite tree. A leaf nobody computed is empty, and merging with an empty partial result
- * changes no bit, so it does not matter which chunks a tile skipped, or whether one row of it sees less than another.
+ * Chunk c is leaf c of an infinite tree. A leaf that was not computed is empty, and merging an empty partial result
+ * changes no bit. So it does not matter which chunks a tile skips, or whether one of its rows sees fewer keys.
  *
- * Like a binary counter: level l holds the result of 2^l chunks that waits for its right neighbour.
- */
+ * The stack works like a binary counter: level l holds the result of 2^l chunks that waits for its right neighbor. */
 #ifndef MHA_ATTN_FORWARD_CHUNK_MERGE_H
 #define MHA_ATTN_FORWARD_CHUNK_MERGE_H
 
@@ -13,7 +12,7 @@
 typedef struct mha__merge_stack {
     const mha__kernels *kernels;
     int64_t rows, dv, o_stride;
-    mha__partial *level; /* plan->levels + 1 of them; [levels] is spare */
+    mha__partial *level; /* plan->levels + 1 entries; [levels] is spare */
     int levels;
     uint64_t held; /* bit l: level l holds a result */
 } mha__merge_stack;
@@ -21,8 +20,7 @@ typedef struct mha__merge_stack {
 /* Pushes the result of the 2^level chunks that begin at `chunk`, a multiple of 2^level. The result is read from
  * level[levels], which is free again afterwards. Each push must begin where the previous one ended. */
 void mha__merge_push(mha__merge_stack *stack, int64_t chunk, int level);
-/* Merges all that is held, the latest first, and leaves it in level[levels]. At least one chunk must have been
- * pushed. */
+/* Merges all results on the stack, latest first, into level[levels]. Requires at least one push. */
 void mha__merge_finish(mha__merge_stack *stack);
 
 #endif

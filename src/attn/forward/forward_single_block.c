@@ -1,6 +1,6 @@
-/* forward_single_block.c - the forward pass of short sequences: all keys are one block, and nothing acts on the scores
- * but the intervals of keys that rows see. One call of the kernel for each panel of queries does it all: with 16 keys,
- * more time would else be spent between the kernels than in them. The bits are those of forward_tiled.c. */
+/* forward_single_block.c - the forward pass of short sequences: all keys form one block, and only intervals of keys
+ * restrict what rows see. One kernel call per panel of queries computes everything: with 16 keys, more time would be
+ * spent between kernels than in them. Results are bitwise identical to forward_tiled.c. */
 #include "attn/forward/forward_tiled.h"
 
 #include "attn/forward/query_tile.h"
@@ -13,7 +13,7 @@
 const char *mha__fwd_why_not_one_block(const mha_attn_plan *plan)
 {
     const mha_attn_desc *d = &plan->desc;
-    const bool whole = d->block_q >= d->max_q_len && d->block_k >= d->max_kv_len; /* or 0, without such a mask */
+    const bool whole = d->block_q >= d->max_q_len && d->block_k >= d->max_kv_len; /* 0 without a block mask */
     const uint32_t inputs = mha__inputs_with(MHA__SINGLE_BLOCK) | (whole ? MHA_ATTN_BLOCK_KEEP : 0u);
     const uint32_t outputs = MHA_ATTN_LSE | MHA_ATTN_GRADS;
     if (d->kv_len == 0) return "kv_len is 0";
@@ -31,8 +31,8 @@ size_t mha__fwd_one_block_bytes(const mha_attn_plan *plan)
     return (size_t)((d->head_dim + MHA__KEY_BLOCK + d->v_head_dim) * plan->kernels->nr) * plan->kernels->real_size;
 }
 
-/* The tile's first row and the first key. Filled in number by number, and never copied: a copy of what has just been
- * written in pieces waits for all of them. */
+/* Describes the tile's first row and the first key. The fields are written one by one and the struct is never copied: a
+ * copy right after partial writes stalls until all of them have finished. */
 static void open_tile(const mha__call *call, const mha__rows *r, int worker, mha__one_block *x)
 {
     const mha_attn_plan *plan = call->plan;
@@ -57,7 +57,7 @@ static void open_tile(const mha__call *call, const mha__rows *r, int worker, mha
     x->feed = NULL;
 }
 
-/* The keys that a panel of these rows sees. */
+/* Restricts the call to the keys that a panel of these rows sees. */
 static void choose_keys(const mha__rows *r, const mha__span *tile, size_t size, mha__one_block *x)
 {
     const bool same = tile->common_lo <= tile->lo && tile->hi <= tile->common_hi;
@@ -67,10 +67,10 @@ static void choose_keys(const mha__rows *r, const mha__span *tile, size_t size, 
     x->v = (const char *)x->v + (own.lo - x->first) * x->v_row * (int64_t)size;
     x->first = own.lo;
     x->keys = own.hi - own.lo;
-    if (x->keys == 0) x->feed = NULL; /* products without steps */
+    if (x->keys == 0) x->feed = NULL; /* without keys the products have no steps */
 }
 
-/* To the rows of the next panel. */
+/* Advances to the rows of the next panel. */
 static void go_on(mha__rows *r, size_t size, mha__one_block *x)
 {
     const int64_t rows = r->count;
@@ -80,7 +80,7 @@ static void go_on(mha__rows *r, size_t size, mha__one_block *x)
     if (x->lse) x->lse = (char *)x->lse + rows * x->lse_row * (int64_t)size;
 }
 
-/* A head that the block mask leaves out: its rows see no key. */
+/* Handles a head that the block mask excludes: its rows see no key. */
 static void leave_out(const mha__call *call, const mha__rows *r, int64_t *hi)
 {
     int64_t first = 0, end = call->plan->desc.block_k;

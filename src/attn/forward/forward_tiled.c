@@ -19,7 +19,7 @@
 #include "attn/stats/attention_stats.h"
 #include <string.h>
 
-/* One panel and the keys of one block, added to `into`. */
+/* Adds one panel and the keys of one block to `into`. */
 static void attend_panel(const mha__tile *t, int64_t row, const mha__block *b, mha__feed *feed,
                          const mha__partial *into)
 {
@@ -40,7 +40,7 @@ static void attend_panel(const mha__tile *t, int64_t row, const mha__block *b, m
     mha__block_add_values(t, &p, b, first, end, rows.o, feed);
 }
 
-/* The keys of one chunk, into an empty partial result. */
+/* Computes one chunk of keys into an empty partial result. */
 static void attend_chunk(const mha__tile *t, int64_t chunk, const mha__partial *into)
 {
     const int64_t end = mha__min64((chunk + 1) * MHA__CHUNK, t->span.hi);
@@ -72,7 +72,7 @@ static mha__merge_stack empty_stack(mha__tile *t)
     return stack;
 }
 
-/* Chunks [first, end), at least one. The result lies in the scratch memory. */
+/* Computes chunks [first, end), at least one. The result is in scratch memory. */
 static mha__partial attend_chunks(mha__tile *t, int64_t first, int64_t end)
 {
     mha__merge_stack stack = empty_stack(t);
@@ -94,7 +94,7 @@ static mha__partial part_of(const mha__tile *t, int64_t part)
     return p;
 }
 
-/* The same as all chunks in turn, to the bit: parts are subtrees. */
+/* Bitwise identical to computing all chunks in turn, because parts are subtrees. */
 static mha__partial merge_parts(mha__tile *t, int64_t first, int64_t end)
 {
     mha__merge_stack stack = empty_stack(t);
@@ -107,7 +107,7 @@ static mha__partial merge_parts(mha__tile *t, int64_t first, int64_t end)
     return stack.level[stack.levels];
 }
 
-/* The chunks that a tile needs; one, and that empty, if it sees nothing. */
+/* First and end of the chunks that a tile needs. A tile that sees no key still has one empty chunk. */
 static int64_t first_chunk(const mha__tile *t)
 {
     return t->span.lo / MHA__CHUNK;
@@ -153,8 +153,8 @@ static mha__partial attend(mha__tile *t)
     return result;
 }
 
-/* Rows [first, first + rows) of the tile, all of one head, to out and, unless it is NULL, lse. Returns false if out is
- * not finite. */
+/* Writes rows [first, first + rows) of the tile, all of one head, to out and to lse unless it is NULL. Returns false if
+ * out is not finite. */
 static bool write_rows(const mha__tile *t, const mha__partial *result, int64_t first, int64_t rows, void *out,
                        void *lse)
 {
@@ -175,7 +175,7 @@ static bool write_rows(const mha__tile *t, const mha__partial *result, int64_t f
     return finite;
 }
 
-/* All rows, head by head: of one, or of those of a group. Returns false if out is not finite. */
+/* Writes all rows, head by head. Returns false if out is not finite. */
 static bool finish(const mha__tile *t, const mha__partial *result)
 {
     const mha_attn_plan *plan = t->plan;
@@ -223,7 +223,8 @@ void mha__fwd_tile(void *call, int64_t task, int worker)
     if (!finish(&t, &result)) {
         t.careful = true;
         t.merged = false;
-        mha__scratch_carve(t.plan, mha__tile_scratch(call, worker), &t.scratch); /* the merge has put parts into it */
+        mha__scratch_carve(t.plan, mha__tile_scratch(call, worker),
+                           &t.scratch); /* the merge has overwritten scratch with parts */
         result = attend(&t);
         finish(&t, &result);
     }
@@ -242,7 +243,7 @@ void mha__fwd_head(void *arg, int64_t head, int worker)
     mha__scratch_carve(plan, call->workspace + (size_t)worker * plan->worker_bytes, &scratch);
     const bool receives = mha__stats_receives(call);
     if (receives) mha__stats_open_head(call, &scratch);
-    for (int64_t n = plan->tiles - 1; n >= 0; n--) /* tasks have the last rows first: see task_rows.c */
+    for (int64_t n = plan->tiles - 1; n >= 0; n--) /* tasks are numbered from the last rows: see task_rows.c */
         mha__fwd_tile(arg, head * plan->tiles + n, worker);
     if (receives) mha__stats_close_head(call, &scratch, head);
 }

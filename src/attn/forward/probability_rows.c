@@ -1,23 +1,23 @@
-/* probability_rows.c - rows of probabilities, shown to a visitor one panel after another and then forgotten.
+/* probability_rows.c - passes rows of probabilities to a visitor, one panel after another, without storing them.
  *
- * As for maps and statistics the scores are computed once more, now that the maximum and the sum of every row are
- * known. Panels of them are transposed into rows, which are shown when they are complete: for that a panel goes through
- * all keys before the next one begins, where maps and statistics go through all panels of a block of keys. */
+ * As for maps and statistics, scores are computed again once the maximum and sum of every row are known. Panels are
+ * transposed into rows, which must be complete before they are shown. So a panel processes all keys before the next one
+ * begins; maps and statistics process all panels per block of keys. */
 #include "attn/forward/query_tile.h"
 #include "attn/stats/attention_stats.h"
 #include "attn/stats/requested_maps.h"
 #include <string.h>
 
-enum { LANES = 64 }; /* of the widest panel */
+enum { LANES = 64 }; /* lanes of the widest panel */
 
-/* Zeros for keys [first, end) of the rows. */
+/* Clears keys [first, end) of the rows. */
 static void clear(const mha__tile *t, int64_t lanes, int64_t keys, int64_t first, int64_t end)
 {
     for (int64_t i = 0; i < lanes && first < end; i++)
         memset(mha__tile_at(t, t->scratch.shown, i * keys + first), 0, (size_t)(end - first) * t->k->real_size);
 }
 
-/* The block of keys that begins at `start`, of `keys` in all, into the rows. */
+/* Computes the block of keys that begins at `start`, at most `keys` in total, into the rows. */
 static void fill_block(const mha__tile *t, const mha__panel *p, int64_t start, int64_t keys, const mha__partial *result)
 {
     const int64_t end = mha__min64(start + MHA__KEY_BLOCK, keys), lanes = p->rows.count;
@@ -74,7 +74,7 @@ static void show(const mha__tile *t, const mha__panel *p, int64_t lane, int64_t 
     visitor->rows(visitor->user, &rows);
 }
 
-/* The rows of a panel that exist, in runs of those that are wanted. */
+/* Shows the existing rows of a panel, in runs of requested rows. */
 static void show_panel(const mha__tile *t, const mha__panel *p, const mha__partial *result)
 {
     const int64_t keys = mha__mask_keys(t->call, p->rows.b);

@@ -1,12 +1,11 @@
-/* task_rows.c - see task_rows.h. The plan counts tasks before it knows any lengths: sequence b of packed ones
- * begins at tile cu[b] / MHA__TILE_Q + b, which gives each of them tiles enough and some a tile too many, and
- * needs no table. */
+/* task_rows.c - see task_rows.h. A plan counts tasks before lengths are known: packed sequence b begins at tile cu[b] /
+ * MHA__TILE_Q + b. This gives every sequence enough tiles, some sequences one too many, and needs no table. */
 #include "attn/forward/task_rows.h"
 
 #include "attn/stats/attention_stats.h"
 #include "base/size.h"
 
-/* The sequence that tile `number` belongs to, and its first row within it. */
+/* Returns the sequence that tile `number` belongs to, and the tile's first row in it. */
 static int64_t sequence_of(const mha__call *call, int64_t number, int64_t *first)
 {
     const int64_t *cu = call->args.cu_seqlens_q;

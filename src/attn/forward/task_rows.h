@@ -1,15 +1,15 @@
-/* task_rows.h - which rows of which sequence and head a task is. */
+/* task_rows.h - maps a task to its sequence, head and rows. */
 #ifndef MHA_ATTN_FORWARD_TASK_ROWS_H
 #define MHA_ATTN_FORWARD_TASK_ROWS_H
 
 #include "attn/mask/mask.h"
 
-/* Fills b, h, result, first, count and position of task `task` of [0, plan->tasks). A count of 0 or less: nothing to
- * do. Returns the call to work on: `call`, or with packed sequences `own`, a copy that holds nothing but the task's
- * sequence. */
+/* Fills b, h, result, first, count and position for task `task` of [0, plan->tasks). A count of 0 or less means no
+ * work. Returns the call to use: `call`, or with packed sequences `own`, a copy restricted to the task's sequence. */
 const mha__call *mha__place(const mha__call *call, int64_t task, mha__rows *rows, mha__call *own);
 
-/* A call of which packed sequence b is all that the packed views hold. Views with an entry for each sequence stay. */
+/* Returns the call with its packed views restricted to sequence b. Views with one entry per sequence stay as they are.
+ */
 mha__call mha__place_alone(const mha__call *call, int64_t b);
 
 #endif

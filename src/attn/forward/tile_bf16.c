@@ -1,11 +1,10 @@
-/* tile_bf16.c - one block of keys and a tile of queries where bf16 is multiplied as it is (kernel.h, mha__pairs):
- * nothing is widened, scores are reals all the same, so that every mask works on them, and weights are rounded to bf16.
+/* tile_bf16.c - one block of keys and a tile of queries with products of bf16 (mha__pairs in kernel.h). Nothing is
+ * widened; scores are reals, so that all masks apply; weights are rounded to bf16.
  *
- * Steps of the products lie at absolute keys, as blocks do, so a row has the same bits in every tile.
+ * Product steps begin at absolute keys, as blocks do, so a row has the same bits in every tile.
  *
- * Values that are not finite: their weights may be 0, and 0 * NaN is NaN. A tile whose result is not finite is computed
- * again (`careful`) with 0 in their place, to which the rows that see them add what they are.
- */
+ * Values that are not finite: their weight may be 0, and 0 * NaN is NaN. A tile whose result is not finite is computed
+ * again (`careful`) with such values replaced by 0, and adds them to the rows that see them. */
 #include "attn/forward/query_tile.h"
 
 #include "attn/mask/attention_dropout.h"
@@ -21,7 +20,7 @@ bool mha__pairs_raw(const mha_attn_plan *plan)
            d->scale >= (double)FLT_MIN && d->scale <= (double)FLT_MAX;
 }
 
-/* What attend has yet to multiply scores with. */
+/* The factor of scores that `attend` still has to apply. */
 static double scale_left(const mha__tile *t)
 {
     return t->raw ? t->plan->desc.scale : 1;
@@ -39,14 +38,14 @@ static mha__run values_run(const mha__tile *t, int64_t start, int64_t keys)
                          t->scratch.gathered_v);
 }
 
-/* Rows of whole pairs, as left operands are. */
+/* True if rows consist of whole pairs, as left operands must. */
 static bool begins_on_pairs(const mha__run *run)
 {
     return run->col == 1 && run->row % 2 == 0 && (uintptr_t)run->data % (2 * sizeof(uint16_t)) == 0;
 }
 
-/* K is used where it lies if head_dim is whole steps and its rows are adjacent, or read once only. (Rows a few KiB
- * apart share few sets of the L1 cache.) */
+/* K is used in place if head_dim is a multiple of the step and rows are adjacent or read only once. (Rows a few KiB
+ * apart compete for few sets of the L1 cache.) */
 mha__run mha__pairs_keys(const mha__tile *t, int64_t start, int64_t keys)
 {
     const mha__pairs *pairs = t->pairs;
@@ -71,7 +70,7 @@ mha__value_run mha__pairs_values(const mha__tile *t, int64_t start, int64_t keys
     return (mha__value_run){t->scratch.v, t->k->nr, panel_of_values(t)};
 }
 
-/* What one value that is not finite adds to the rows that see it. `weights`: s holds weights, else scores. */
+/* Adds a value that is not finite to the rows that see it. `weights`: s holds weights, otherwise scores. */
 static void add_value(const mha__tile *t, const mha__panel *p, int64_t key, bool weights, double value, int64_t column,
                       const mha__partial *into)
 {
@@ -102,7 +101,7 @@ static void add_values_not_finite(const mha__tile *t, const mha__panel *p, const
         }
 }
 
-/* With dropout the weights are wanted as reals first. */
+/* With dropout, weights are needed as reals first. */
 static void attend_dropped(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
                            const mha__partial *into)
 {

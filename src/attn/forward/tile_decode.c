@@ -1,9 +1,8 @@
-/* tile_decode.c - one block of keys and a few queries, as when text is generated: K and V are read once, where they
- * lie, as they are stored, page by page if they lie in pages.
+/* tile_decode.c - one block of keys and a few queries, as in token generation. K and V are read once, in place and as
+ * stored, page by page if paged.
  *
- * Most blocks have nothing masked and nothing added: their scores stay in a strip (kernel.h) from the product to the
- * weights. Others become a panel, to which everything else applies as to any other.
- */
+ * In most blocks nothing is masked or added: scores stay in a strip (kernel.h) from the product to the weights. Other
+ * blocks become a panel, which is processed like any other. */
 #include "attn/forward/query_tile.h"
 #include "attn/mask/attention_dropout.h"
 
@@ -36,7 +35,7 @@ void mha__few_products(const mha__tile *t, const mha__panel *p, int64_t first, i
     t->k->few_panel(end - first, p->rows.count, t->scratch.strip, s);
 }
 
-/* From the strip to weights in a panel. */
+/* Converts the strip to weights in a panel. */
 static void weigh_panel(const mha__tile *t, const mha__panel *p, int64_t first, int64_t end, const mha__partial *into)
 {
     const mha_attn_desc *d = &t->plan->desc;
@@ -50,7 +49,7 @@ static void weigh_panel(const mha__tile *t, const mha__panel *p, int64_t first, 
     if (mha__dropout_on(d)) mha__dropout_apply(t->call, x, &p->rows, first, end, x->s);
 }
 
-/* Nothing happens to the scores of these keys before they become weights. */
+/* True if the scores of these keys become weights unchanged. */
 static bool is_plain(const mha__tile *t, const mha__panel *p, const mha__pieces *k, int64_t first, int64_t end)
 {
     const mha_attn_desc *d = &t->plan->desc;
@@ -58,7 +57,7 @@ static bool is_plain(const mha__tile *t, const mha__panel *p, const mha__pieces 
            mha__mask_is_open(t->call, &p->span, first, end);
 }
 
-/* The same where bf16 is multiplied as it is, if the block is plain and begins with a whole pair of keys. */
+/* The same with products of bf16, if the block is plain and begins with a whole pair of keys. */
 static bool attend_pairs(const mha__tile *t, int64_t start, const mha__panel *p, int64_t first, int64_t end,
                          const mha__partial *into)
 {

@@ -1,4 +1,4 @@
-/* tile_key_block.c - one block of keys and a tile of queries: where K and V lie, scores, P V. */
+/* tile_key_block.c - one block of keys and a tile of queries: location of K and V, scores, P V. */
 #include "attn/forward/query_tile.h"
 
 #include <string.h>
@@ -41,9 +41,9 @@ mha__run mha__block_keys(const mha__tile *t, int64_t start, int64_t keys)
     return (mha__run){t->scratch.wide, d, 1};
 }
 
-/* V is used where it lies if its rows are adjacent and begin on whole vectors; else the block is packed. (Rows a few
- * KiB apart share few sets of the L1 cache, and vectors across two cache lines cost twice: both are slower than a
- * copy.) */
+/* V is used in place if its rows are adjacent and begin on whole vectors; otherwise the block is packed. (Rows a few
+ * KiB apart compete for few sets of the L1 cache, and vectors across two cache lines take twice as long: both are
+ * slower than a copy.) */
 mha__value_run mha__block_values(const mha__tile *t, int64_t start, int64_t keys)
 {
     const int64_t dv = t->plan->desc.v_head_dim, nr = t->k->nr, vl = t->k->vl, wide = t->plan->o_stride;
@@ -51,7 +51,7 @@ mha__value_run mha__block_values(const mha__tile *t, int64_t start, int64_t keys
     const mha__run run =
         mha__keys_run(t->call, &t->call->args.v, dv, t->rows.b, t->kv_head, start, keys, t->scratch.gathered_v);
     if (t->plan->kv.widen) {
-        if (dv % vl) memset(t->scratch.v, 0, (size_t)(keys * wide) * t->k->real_size); /* whole vectors are read */
+        if (dv % vl) memset(t->scratch.v, 0, (size_t)(keys * wide) * t->k->real_size); /* kernels read whole vectors */
         t->plan->kv.widen(keys, dv, run.data, run.row, run.col, t->scratch.v, wide);
         return (mha__value_run){t->scratch.v, wide, nr};
     }

@@ -1,5 +1,5 @@
-/* tile_outputs.c - what else a tile writes: probabilities, statistics and scores. They are computed once more, now
- * that the maximum and the sum of every row are known, so that nothing of Lq x Lk is ever stored. */
+/* tile_outputs.c - writes the other outputs of a tile: probabilities, statistics and scores. They are computed again
+ * once the maximum and sum of every row are known, so that nothing of size Lq x Lk is stored internally. */
 #include "attn/forward/query_tile.h"
 
 #include "attn/stats/attention_stats.h"
@@ -11,8 +11,8 @@ static bool wants_probs(const mha__tile *t, const mha__rows *rows)
     return (t->plan->desc.outputs & MHA_ATTN_PROBS) && mha__maps_want(t->call, rows);
 }
 
-/* The probabilities of one panel and the keys of one block, into the statistics and into probs, where every entry is
- * written, also those behind masks. */
+/* Adds the probabilities of one panel and one block of keys to the statistics and writes them to probs, including
+ * masked entries. */
 static void panel_probabilities(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t keys,
                                 const mha__partial *result)
 {
@@ -35,7 +35,7 @@ static void panel_probabilities(const mha__tile *t, const mha__panel *p, const m
     if (map) mha__maps_write(t->call, &t->call->args.probs, &p->rows, b->start, keys, t->scratch.s);
 }
 
-/* Scores again, now that maximum and sum are known. Keys that the tile does not see are not looked up. */
+/* Computes scores again with the final maximum and sum. Keys that the tile does not see are not read. */
 void mha__tile_probabilities(const mha__tile *t, const mha__partial *result)
 {
     const int64_t Lk = mha__keys_of(t->call, t->rows.b);
@@ -58,10 +58,10 @@ void mha__tile_probabilities(const mha__tile *t, const mha__partial *result)
 
 /* ---- scores, written out ---- */
 
-enum { LANES = 64 }; /* of the widest panel */
+enum { LANES = 64 }; /* lanes of the widest panel */
 
-/* Into scratch.s, from zeros: what one panel and one block of `keys` keys come to at a stage that masks decide. What
- * they leave out stays 0, or becomes -inf. */
+/* Computes into scratch.s, from zeros, one panel and one block of `keys` keys at a stage after masking. Masked entries
+ * stay 0 or become -infinity. */
 static void masked_stage(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t keys, mha_scores stage,
                          const mha__partial *result)
 {
@@ -81,7 +81,7 @@ static void masked_stage(const mha__tile *t, const mha__panel *p, const mha__blo
     t->k->interval(keys, lanes, b->start, lo, hi, t->scratch.s);
 }
 
-/* The same at a stage that knows no masks, only lengths. */
+/* The same at a stage before masking, where only lengths apply. */
 static void plain_stage(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t keys, mha_scores stage)
 {
     const int64_t lanes = p->rows.count, queries = mha__mask_queries(t->call, t->rows.b);
@@ -96,7 +96,7 @@ static void plain_stage(const mha__tile *t, const mha__panel *p, const mha__bloc
     t->k->interval(keys, lanes, b->start, lo, hi, t->scratch.s);
 }
 
-/* Every entry is written, also those behind masks; keys that are not needed are not looked up. */
+/* Writes every entry, including masked ones. Keys that are not needed are not read. */
 void mha__tile_write_scores(const mha__tile *t, const mha__partial *result)
 {
     const mha_scores stage = t->plan->desc.scores;

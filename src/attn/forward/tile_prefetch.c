@@ -1,35 +1,34 @@
-/* tile_prefetch.c - what to fetch while a block is computed. Most of it is read by one core alone and a little later: a
- * batch of short sequences, which no cache holds, gains a sixth. */
+/* tile_prefetch.c - what to prefetch while a block is computed. Most of this data is read by one core only, and soon: a
+ * batch of short sequences, which exceeds every cache, becomes a sixth faster. */
 #include "attn/forward/query_tile.h"
 
 #include "math/q8_0.h"
 
-/* In bytes: keys and values of one head that are taken to stay in the cache of a core from one task to the next, and
- * those that are too few to be worth the asking. */
+/* In bytes. HELD: keys and values of a head up to this size are assumed to stay in the core's cache from one task to
+ * the next. SCANT: below this size prefetching does not pay. */
 enum { HELD = 512 << 10, SCANT = 4 << 10 };
 
-/* Which keys and values a task reads. */
+/* Identifies the keys and values that a task reads. */
 static int64_t reads(const mha_attn_plan *plan, int64_t task)
 {
     return task / (plan->tiles * plan->group);
 }
 
-/* Keys and values of a head. */
+/* Bytes of the keys and values of a head. */
 static int64_t bytes_of_head(const mha_attn_plan *plan)
 {
     const mha_attn_desc *d = &plan->desc;
     return mha__element_count(d->kv_dtype, d->head_dim + d->v_head_dim) * d->kv_len * (int64_t)plan->kv.size;
 }
 
-/* True if the task before this one on its thread, most likely, has read the same keys and values, and they are still
- * at hand. */
+/* True if the previous task of this thread has most likely read the same keys and values, and they are still cached. */
 static bool is_held(const mha__tile *t)
 {
     const int64_t before = t->task - t->plan->workers;
     return bytes_of_head(t->plan) <= HELD && before >= 0 && reads(t->plan, before) == reads(t->plan, t->task);
 }
 
-/* Rows [first, end) of a head, at most a block of them. */
+/* Adds rows [first, end) of a head, at most one block. */
 static void add(mha__feed *feed, const mha_cview *v, const mha__stored *as, int64_t b, int64_t h, int64_t first,
                 int64_t end, int64_t width)
 {
@@ -42,7 +41,7 @@ static void add(mha__feed *feed, const mha_cview *v, const mha__stored *as, int6
     feed->lines += s->rows * mha__ceil_div(s->bytes, MHA__LINE);
 }
 
-/* Queries, keys and values that the next task on this thread begins with: tasks are handed out in turn. */
+/* Adds the first queries, keys and values of the next task of this thread; tasks are assigned in turn. */
 static void add_next_task(mha__feed *feed, const mha__call *call, int64_t task)
 {
     const mha_attn_plan *plan = call->plan;
@@ -76,7 +75,7 @@ void mha__task_ahead(const mha__call *call, const mha__rows *rows, int64_t task,
     add_next_task(feed, call, task);
 }
 
-/* A few queries are done before anything else could come: the values of this block. */
+/* A few queries finish before later data could arrive, so only the values of this block are prefetched. */
 static void add_values(mha__feed *feed, const mha__tile *t, int64_t start)
 {
     add(feed, &t->call->args.v, &t->plan->kv, t->rows.b, t->kv_head, start, t->span.hi, t->plan->desc.v_head_dim);
@@ -91,13 +90,13 @@ static void add_next_block(mha__feed *feed, const mha__tile *t, int64_t start)
     add(feed, &a->v, &t->plan->kv, t->rows.b, t->kv_head, next, t->span.hi, d->v_head_dim);
 }
 
-/* The keys and values of the next block; at the last one the rows of the result, and what the next task begins with.
- * Pages are left to the machine. */
+/* Adds the keys and values of the next block; at the last block, the output rows and the first data of the next task.
+ * Pages are left to the hardware prefetcher. */
 mha__feed mha__tile_ahead(const mha__tile *t, int64_t start)
 {
     const mha_attn_plan *plan = t->plan;
     const bool dense = !(plan->desc.inputs & MHA_ATTN_BLOCK_TABLE), few = t->rows.count <= t->k->few;
-    const int products = t->pairs ? 1 : 2; /* of a panel that take their share */
+    const int products = t->pairs ? 1 : 2; /* products per panel among which the prefetches are divided */
     mha__feed feed = {.products = (int)(products * mha__ceil_div(t->rows.count, t->k->nr))};
     if (mha__is_scant(plan)) return feed;
     if (few && dense && !is_held(t)) {
@@ -112,10 +111,10 @@ mha__feed mha__tile_ahead(const mha__tile *t, int64_t start)
 
 /* ---- a few queries ---- */
 
-/* Bytes from which on a request reaches memory and comes back in time. */
+/* Distance in bytes at which a prefetch arrives in time. */
 enum { DISTANCE = 32 << 10 };
 
-/* What the item of work that most likely comes next on this thread begins to read. They are handed out in turn. */
+/* Determines the work item that most likely follows on this thread; items are assigned in turn. */
 static bool next_item(const mha__tile *t, int64_t *b, int64_t *g, int64_t *start)
 {
     const mha_attn_plan *plan = t->plan;

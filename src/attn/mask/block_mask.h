@@ -1,4 +1,4 @@
-/* block_mask.h - the block mask: which keys of a block need no work, and what of the rest is masked. */
+/* block_mask.h - the block mask: skips keys that no row may see, and masks the rest. */
 #ifndef MHA_ATTN_MASK_BLOCK_MASK_H
 #define MHA_ATTN_MASK_BLOCK_MASK_H
 
@@ -7,8 +7,8 @@
 /* Narrows keys [*first, *end) at both ends by mask blocks that no row may see. */
 void mha__blocks_narrow(const mha__call *call, const mha__rows *rows, int64_t *first, int64_t *end);
 
-/* -inf into a panel `s` of keys [first, end) where the block mask says so. Uses `extra` and `bytes` of the scratch
- * memory. Returns false if nothing needed to be done. */
+/* Sets masked entries of a panel `s` of keys [first, end) to -infinity. Uses `extra` and `bytes` of the scratch memory.
+ * Returns false if no entry was masked. */
 bool mha__blocks_apply(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows, int64_t first,
                        int64_t end, void *s);
 

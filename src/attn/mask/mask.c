@@ -1,13 +1,13 @@
-/* mask.c - see mask.h. All masks compose by AND: the intervals are intersected, and what keep and bias exclude
- * becomes -inf. */
+/* mask.c - see mask.h. Masks combine by AND: intervals are intersected, and keys that keep or bias exclude become
+ * -infinity. */
 #include "attn/mask/mask.h"
 
 #include "attn/mask/block_mask.h"
 #include "attn/plan/kv_fetch.h"
 #include "base/size.h"
 
-/* Offsets and windows come as any int64; positions beyond this are as good as infinite, and sums of a few stay in
- * range. */
+/* Offsets and windows may be any int64. Positions beyond FAR act as infinite, and sums of a few of them stay in range.
+ */
 static const int64_t FAR = INT64_C(1) << 60;
 
 static int64_t near(int64_t x)
@@ -40,7 +40,7 @@ int64_t mha__mask_offset(const mha__call *call, int64_t b)
     }
 }
 
-/* True if every row that exists sees the same keys. */
+/* True if all existing rows see the same keys. */
 static bool is_plain(const mha__call *call)
 {
     return !call->plan->positional && !call->args.prefix_lens;
@@ -110,7 +110,7 @@ bool mha__mask_block(const mha__call *call, const mha__rows *rows, const mha__sp
     return *first < *end;
 }
 
-/* -inf outside the intervals. Keys before the end of the prefix are masked for rows that do not exist only. */
+/* Sets entries outside the intervals to -infinity. Keys of the prefix are masked only for rows that do not exist. */
 static bool apply_intervals(const mha__call *call, const mha__rows *rows, const mha__span *span, int64_t first,
                             int64_t end, void *s)
 {

@@ -1,5 +1,4 @@
-/* bind_args.c - checks the arguments of one call and fills in their strides. Part of params.h: the rest trusts what it
- * leaves. */
+/* bind_args.c - checks the arguments of a call and fills in their strides. Later code relies on these checks. */
 #include "attn/plan/map_lists.h"
 #include "attn/plan/operand_table.h"
 #include "attn/plan/params.h"
@@ -24,7 +23,7 @@ int mha__attn_inputs(const mha_attn_plan *plan, const mha_attn_args *a, mha__inp
     return count;
 }
 
-/* Strides that are all zero stand for a contiguous view, unless the operand broadcasts. */
+/* All-zero strides mean a contiguous view, unless the operand broadcasts. */
 static mha_status bind_input(const mha_attn_plan *plan, const mha__operand_row *row, mha_attn_args *a, mha_error *err)
 {
     MHA__TRY(mha__operand_check_flag(plan, row, a, err));
@@ -44,8 +43,8 @@ static mha_status bind_inputs(const mha_attn_plan *plan, mha_attn_args *a, mha_e
     return MHA_OK;
 }
 
-/* Folded: the heads of a group become the rows of one head, in every view that has heads and rows; with more than one
- * query, those of each head lie as they did, mha__folded_stride from those of the one before. */
+/* With folding, the heads of a group become rows of one head in every view that has heads and rows. With more than one
+ * query, the rows of each head keep their stride, and heads are mha__folded_stride apart. */
 static void fold(const mha_attn_desc *d, mha_attn_args *a)
 {
     int64_t *strides[] = {a->q.stride,      a->out.stride,  a->lse.stride,  a->probs.stride,
@@ -72,8 +71,8 @@ static int list_results(const mha_attn_plan *plan, mha_attn_args *a, mha_attn_st
     return count;
 }
 
-/* What is written must meet neither what is read nor what else is written. Out may be exactly q, unless a list of heads
- * makes it another shape. */
+/* An output must not overlap an input or another output. Only out may equal q, unless a list of heads gives it another
+ * shape. */
 static mha_status check_apart(const mha_attn_plan *plan, const mha_attn_args *a, const mha__result list[], int count,
                               mha_error *err)
 {
@@ -111,7 +110,7 @@ static mha_status bind_results(const mha_attn_plan *plan, mha__call *call, mha_e
 
 /* ---- pages ---- */
 
-/* Every entry that a key within the lengths needs: a page, or -1. */
+/* Each entry that a key within the lengths uses must be a page or -1. */
 static mha_status check_block_table(const mha_attn_desc *d, const mha_attn_args *a, mha_error *err)
 {
     for (int64_t b = 0; b < d->batch; b++) {

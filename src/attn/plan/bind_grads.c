@@ -1,4 +1,4 @@
-/* bind_grads.c - checks the gradients of one call and fills in their strides. */
+/* bind_grads.c - checks the gradients of a call and fills in their strides. */
 #include "attn/plan/params.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -7,7 +7,8 @@
 
 enum { READ = MHA__GRAD_INPUT_ROWS, WRITTEN = MHA__GRAD_ROWS };
 
-/* An operand of the gradients, and the bytes of its elements; a NULL pointer is one that the call does without. */
+/* An operand of the backward pass and the size of its elements in bytes. A NULL pointer means that the call omits it.
+ */
 typedef struct entry {
     mha__operand operand;
     size_t size;
@@ -27,8 +28,8 @@ static mha_status bind_read(const mha_attn_plan *plan, mha_attn_grads *g, entry 
     return MHA_OK;
 }
 
-/* A gradient that broadcasts sums over every axis of stride 0, which has one element then. The others have a place for
- * every element. */
+/* A gradient that may broadcast is summed over each axis of stride 0, so this axis has one element. Other gradients
+ * have one element per index. */
 static mha_status bind_gradient(const mha_attn_plan *plan, const mha__operand_row *row, mha_attn_grads *g, entry *e,
                                 mha_error *err)
 {
@@ -57,7 +58,7 @@ static mha_status overlaps(const mha__operand *x, const mha__operand *y, mha_err
     return mha__fail(err, MHA_ERR_ARG, "%s must not overlap %s", x->name, y->name);
 }
 
-/* Nothing that is written may overlap anything else. */
+/* A gradient must not overlap any other operand. */
 static mha_status check_overlaps(const mha_attn_plan *plan, const mha_attn_args *args, const entry read[READ],
                                  const entry written[WRITTEN], mha_error *err)
 {

@@ -1,4 +1,4 @@
-/* kv_fetch.c - see kv_fetch.h. The table has been checked (bind_args.c) as far as the lengths reach. */
+/* kv_fetch.c - see kv_fetch.h. bind_args.c has checked the entries of the block table that the lengths use. */
 #include "attn/plan/kv_fetch.h"
 
 #include "base/size.h"
@@ -12,7 +12,7 @@ static int32_t page_of(const mha__call *call, int64_t b, int64_t key)
     return ((const int32_t *)table->data)[b * table->stride[0] + page * table->stride[1]];
 }
 
-/* The end of the page that `key` is in, but not beyond `end`. */
+/* Returns the end of the page that contains `key`, at most `end`. */
 static int64_t page_end(const mha__call *call, int64_t key, int64_t end)
 {
     const int64_t size = call->plan->desc.page_size;
@@ -86,7 +86,7 @@ mha__pieces mha__keys_pieces(const mha__call *call, const mha_cview *view, int64
 
 bool mha__pages_mask(const mha__call *call, int64_t b, int64_t first, int64_t end, int64_t lanes, void *s)
 {
-    static const int64_t nowhere[64]; /* an empty interval for each lane */
+    static const int64_t nowhere[64]; /* an empty interval per lane */
     const mha__kernels *k = call->plan->kernels;
     bool changed = false;
     if (!(call->plan->desc.inputs & MHA_ATTN_BLOCK_TABLE)) return false;

@@ -1,11 +1,11 @@
-/* lengths.c - checks the lengths of one call, its packing and its list of heads. Part of params.h. */
+/* lengths.c - checks the lengths of a call, its packing and its list of heads. Part of params.h. */
 #include "attn/plan/params.h"
 
 #include "base/error.h"
 #include "base/size.h"
 #include <inttypes.h>
 
-/* No longer than the sequence, of which `cu`, or without it `longest`, says the length. */
+/* Each length must not exceed its sequence: the difference of `cu`, or `longest` without it. */
 static mha_status check_lengths(const char *name, const int64_t *lens, int64_t count, const int64_t *cu,
                                 int64_t longest, mha_error *err)
 {
@@ -18,7 +18,7 @@ static mha_status check_lengths(const char *name, const int64_t *lens, int64_t c
     return MHA_OK;
 }
 
-/* Ascending from 0 to the number of packed rows, by `longest` at most. */
+/* cu must ascend from 0 to the number of packed rows, by at most `longest` per sequence. */
 static mha_status check_packing(const char *name, const int64_t *cu, int64_t count, int64_t total, const char *limit,
                                 int64_t longest, mha_error *err)
 {
@@ -47,7 +47,7 @@ static mha_status check_head_list(const mha_attn_desc *d, const int32_t *list, m
     return MHA_OK;
 }
 
-/* Without an align, a position is only clear where queries and keys are as many. */
+/* Without an alignment, positions are defined only if each sequence has as many queries as keys. */
 static mha_status check_align(const mha__call *call, mha_error *err)
 {
     const mha_attn_args *a = &call->args;

@@ -1,8 +1,7 @@
-/* machine_peak.c - the best of many short runs of the two loops of kernel/rows/peak_loops.inc, on all threads of a
- * context.
+/* machine_peak.c - measures the machine's peak: the best of many short runs of the two loops of
+ * kernel/rows/peak_loops.inc on all threads of a context.
  *
- * Every run is one call of the pool, as a call of the operator is; the best run is one that nothing disturbed.
- */
+ * Each run is one call of the thread pool, like a call of the operator. The best run is one without interruption. */
 #include "mha/machine_peak.h"
 
 #include "base/clock.h"
@@ -14,15 +13,15 @@
 
 enum {
     RUNS_LEAST = 5,
-    READ_ALIGN = 512, /* the read kernel takes 8 vectors at a time; the longest vectors have 64 bytes */
+    READ_ALIGN = 512, /* the read kernel reads 8 vectors per step, each of at most 64 bytes */
     READ_LEAST = 4096,
-    SLICES = 8 /* of the memory for each thread: one that wakes up late reads less */
+    SLICES = 8 /* slices of memory per thread, so that a thread that wakes up late reads less */
 };
 static const double TOTAL_SECONDS = 0.1, FMA_SECONDS = 0.004;
 
 typedef struct run {
     const mha__kernels *kernels;
-    int64_t steps; /* of multiply-adds */
+    int64_t steps; /* multiply-add steps */
     const char *memory;
     int64_t bytes, slice; /* to read */
 } run;
@@ -43,7 +42,7 @@ static double best_of(mha_ctx *ctx, int64_t count, mha__task_fn task, run *r)
         const double seconds = seconds_of(ctx, count, task, r, clock);
         best = seconds < best ? seconds : best;
     }
-    return best > 0 ? best : 1e-9; /* a clock may be coarse */
+    return best > 0 ? best : 1e-9; /* the clock may be coarse */
 }
 
 static void multiply_add(void *arg, int64_t i, int worker)

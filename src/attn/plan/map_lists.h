@@ -1,4 +1,4 @@
-/* map_lists.h - the shape of the maps probs and scores, and the lists of heads and rows that they are restricted to. */
+/* map_lists.h - the shape of the maps (probs and scores), and the lists of heads and rows that restrict them. */
 #ifndef MHA_ATTN_PLAN_MAP_LISTS_H
 #define MHA_ATTN_PLAN_MAP_LISTS_H
 

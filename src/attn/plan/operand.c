@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Differences of addresses and sums of two of them stay in range. */
+/* Keeps differences and sums of two addresses in range. */
 static const uintptr_t REACH_MAX = (uintptr_t)1 << 61;
 
 static bool all_zero(const int64_t stride[4])
@@ -28,7 +28,7 @@ static bool is_empty(const int64_t *extent, int dims)
     return false;
 }
 
-/* The axes of which there is more than one element, by ascending stride. */
+/* Lists the axes with more than one element, sorted by stride. */
 static int sorted_axes(const mha_view *view, const int64_t *extent, int dims, int axes[4])
 {
     int count = 0;
@@ -42,8 +42,8 @@ static int sorted_axes(const mha_view *view, const int64_t *extent, int dims, in
     return count;
 }
 
-/* Two numbers of an output must never share a place: each stride reaches beyond all that smaller ones span. (Rows that
- * interleave without meeting are refused too.) An empty output has no numbers, so its strides may be anything. */
+/* Two elements of an output must not share an address: each stride must exceed the extent of all smaller ones. This
+ * also refuses rows that interleave without touching. An empty output has no elements, so its strides are free. */
 static mha_status check_output(const char *name, const mha_view *view, const int64_t extent[4], int dims,
                                mha_error *err)
 {
@@ -98,9 +98,8 @@ bool mha__operand_bytes(const mha__operand *o, size_t size, uintptr_t *begin, ui
     return *begin <= data && data < *end && *end - *begin <= REACH_MAX;
 }
 
-/* Every element must be where a load may be made: at an aligned address, at a distance that can be counted in bytes.
- * (The elements of q8_0 are blocks of 34 bytes that begin with a 16-bit number: the lowest bit of a size is its
- * alignment.) */
+/* Each element must be at an aligned address, at a distance that fits in a byte count. (An element of q8_0 is a block
+ * of 34 bytes that begins with a 16-bit number, so the lowest set bit of a size is its alignment.) */
 mha_status mha__operand_place(const mha__operand *o, size_t size, mha_error *err)
 {
     uintptr_t begin, end;

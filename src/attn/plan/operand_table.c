@@ -110,7 +110,7 @@ uint32_t mha__inputs_with(uint32_t facts)
 
 uint32_t mha__output_flags(void)
 {
-    uint32_t flags = MHA_ATTN_GRADS; /* has no field in mha_attn_args */
+    uint32_t flags = MHA_ATTN_GRADS; /* MHA_ATTN_GRADS has no field in mha_attn_args */
     for (int n = 0; n < MHA__OUTPUT_ROWS; n++)
         flags |= mha__output_rows[n].flag;
     return flags;
@@ -124,7 +124,7 @@ const char *mha__input_flag_name(uint32_t flag)
     return mha__input_rows[n].flag_name;
 }
 
-/* The one place that knows what the kernels call a storage type. */
+/* The only mapping from storage types to kernels. */
 mha__stored mha__operand_stored(const mha__kernels *k, mha_dtype dtype)
 {
     static const int types[] = {[MHA_BF16] = 1 + MHA__BF16, [MHA_F16] = 1 + MHA__F16, [MHA_Q8_0] = 1 + MHA__Q8};
@@ -155,13 +155,13 @@ size_t mha__element_bytes(const mha_attn_plan *plan, mha__element element)
     }
 }
 
-/* Blocks of one axis; a size of 0 means that the description has none. */
+/* Number of blocks along an axis; 0 if the description has no block size. */
 static int64_t blocks(int64_t length, int64_t size)
 {
     return size > 0 ? mha__ceil_div(length, size) : 0;
 }
 
-/* Of k and v in memory, and of the maps that a call writes. */
+/* Dimensions of k and v in memory and of the maps that a call writes. */
 static int64_t stored_dimension(const mha_attn_plan *plan, mha__dimension dimension)
 {
     const mha_attn_desc *d = &plan->desc;
@@ -239,7 +239,7 @@ int64_t mha__dimension_of(const mha_attn_plan *plan, mha__dimension dimension)
 
 const void *mha__operand_data(const mha__operand_row *row, const void *from)
 {
-    const void *data; /* the first member of a view, or the pointer itself */
+    const void *data; /* the pointer is the first member of a view, or the field itself */
     memcpy(&data, (const char *)from + row->field, sizeof data);
     return data;
 }

@@ -1,21 +1,19 @@
-/* overlap.c - whether two views have a byte in common.
+/* overlap.c - decides whether two views share a byte.
  *
- * A view is a box: its bytes are at begin + sum of n_i * stride_i, 0 <= n_i < count_i, and as many more as an element
- * has. With the longest stride of both, one box is count copies of a smaller one, and so may be the other: of the pairs
- * of copies only those matter whose byte ranges meet, and they differ only in how many strides lie between the two. So
- * the question for two boxes is that for a few pairs of smaller ones, at one distance each, down to two elements. Views
- * with the same strides, as those of packed rows are, take one or two such distances on each axis, whatever their
- * lengths.
- */
+ * A view is a box: its elements begin at begin + sum of n_i * stride_i, 0 <= n_i < count_i. Split both boxes along the
+ * longest stride of either into copies of a smaller box. Only pairs of copies whose byte ranges meet matter, and such
+ * pairs differ only in the number of strides between the copies. So the question for two boxes reduces to a few pairs
+ * of smaller boxes, one per distance, down to two elements. Views with equal strides, such as packed rows, need one or
+ * two distances per axis, whatever their lengths. */
 #include "attn/plan/operand.h"
 
 #include "base/size.h"
 #include <stdlib.h>
 
-/* STEPS: pairs of boxes that are looked at before two views whose strides have little in common count as meeting. */
+/* STEPS: after this many pairs of boxes, views whose strides have little in common are reported as overlapping. */
 enum { AXES = 4, STEPS = 1 << 14 };
 
-/* In bytes, by descending strides. span[n]: from the first to behind the last byte, of axes from n on. */
+/* Axes in bytes, by descending stride. span[n]: length from the first to after the last byte of axes n and later. */
 typedef struct box {
     int axes;
     int64_t stride[AXES], count[AXES], span[AXES + 1];
@@ -42,13 +40,13 @@ static box box_of(const mha__operand *o, size_t size)
     return b;
 }
 
-/* Of a positive number. */
+/* floor(x / by) for a positive `by`. */
 static int64_t floor_div(int64_t x, int64_t by)
 {
     return x / by - (x % by < 0);
 }
 
-/* True if axes of x from m on and of y from n on meet where y begins `distance` bytes behind x. */
+/* True if axes m and later of x overlap axes n and later of y, where y begins `distance` bytes after x. */
 static bool boxes_meet(const box *x, int m, const box *y, int n, int64_t distance, int *steps)
 {
     if (distance >= x->span[m] || distance + y->span[n] <= 0) return false;
@@ -56,7 +54,7 @@ static bool boxes_meet(const box *x, int m, const box *y, int n, int64_t distanc
     const int64_t x_stride = m < x->axes ? x->stride[m] : 0, y_stride = n < y->axes ? y->stride[n] : 0;
     const int64_t stride = mha__max64(x_stride, y_stride);
     const int of_x = x_stride == stride, of_y = y_stride == stride;
-    /* a copy of x is `k` strides behind one of y */
+    /* the copy of x is `k` strides after the copy of y */
     const int64_t least = of_y ? 1 - y->count[n] : 0, most = of_x ? x->count[m] - 1 : 0;
     const int64_t first = mha__max64(least, floor_div(distance - x->span[m + of_x], stride) + 1);
     const int64_t last = mha__min64(most, -floor_div(-(distance + y->span[n + of_y]), stride) - 1);
@@ -71,7 +69,7 @@ bool mha__operand_meet(const mha__operand *x, size_t x_size, const mha__operand 
     int steps = 0;
     if (mha__operand_is_empty(x) || mha__operand_is_empty(y)) return false;
     if (!mha__operand_bytes(x, x_size, &x_begin, &x_end) || !mha__operand_bytes(y, y_size, &y_begin, &y_end))
-        return true; /* mha__operand_place has refused it */
+        return true; /* refused by mha__operand_place */
     if (x_begin >= y_end || y_begin >= x_end) return false;
     const box a = box_of(x, x_size), b = box_of(y, y_size);
     return boxes_meet(&a, 0, &b, 0, (int64_t)y_begin - (int64_t)x_begin, &steps);

@@ -1,8 +1,7 @@
-/* params.c - checks a description and fills in its defaults. Nothing below it checks again.
+/* params.c - checks a description and fills in its defaults. Later code does not check again.
  *
- * Everything invalid is found before anything that is valid but not supported: an MHA_ERR_UNSUPPORTED always means that
- * the description is valid.
- */
+ * Invalid descriptions are detected before unsupported ones, so MHA_ERR_UNSUPPORTED implies that the description is
+ * valid. */
 #include "attn/plan/params.h"
 
 #include "attn/plan/map_lists.h"
@@ -56,7 +55,7 @@ static mha_status check_longest(const mha_attn_desc *d, mha_error *err)
     return MHA_OK;
 }
 
-/* The bytes of a tensor must be countable. `names` says what its axes are. */
+/* The size of a tensor must fit in a byte count. `names` lists its axes for the message. */
 static mha_status check_bytes(const char *names, const int64_t extent[4], mha_error *err)
 {
     size_t bytes;
@@ -67,7 +66,7 @@ static mha_status check_bytes(const char *names, const int64_t extent[4], mha_er
                      names, PTRDIFF_MAX, extent[0], extent[1], extent[2], extent[3]);
 }
 
-/* Masks and biases are checked like probabilities only in what they broadcast to, which is never stored. */
+/* Masks and biases are checked at their broadcast shape, like probabilities, although they are never stored in it. */
 static mha_status check_products(const mha_attn_desc *d, mha_error *err)
 {
     const int64_t widest = mha__max64(d->head_dim, d->v_head_dim), rows = mha__max64(d->q_len, 1);
@@ -87,7 +86,7 @@ static mha_status check_products(const mha_attn_desc *d, mha_error *err)
 
 /* ---- numbers ---- */
 
-/* As kernels see it: in f64, or in f32. */
+/* True if x is finite in the kernels' type: f64 if `wide`, else f32. */
 static bool is_finite(double x, bool wide)
 {
     return wide ? isfinite(x) : isfinite((float)x);
@@ -100,7 +99,8 @@ static mha_status check_numbers(const mha_attn_desc *d, mha_error *err)
         return mha__fail(err, MHA_ERR_ARG, "scale must be finite%s (got %g)", wide ? "" : " in f32", d->scale);
     if (!is_finite(d->softcap, wide) || d->softcap < 0)
         return mha__fail(err, MHA_ERR_ARG, "softcap must be 0 (off) or positive and finite (got %g)", d->softcap);
-    if (d->softcap > 0 && !is_finite(1 / d->softcap, wide)) /* scores are multiplied by it, and 0 may be one of them */
+    if (d->softcap > 0 &&
+        !is_finite(1 / d->softcap, wide)) /* scores are multiplied by its reciprocal, and a score may be 0 */
         return mha__fail(err, MHA_ERR_ARG, "softcap must be 0 or large enough for a finite 1 / softcap%s (got %g)",
                          wide ? "" : " in f32", d->softcap);
     if (!(d->dropout >= 0 && d->dropout <= 1))
@@ -156,7 +156,7 @@ static mha_status check_flags(const char *field, uint32_t value, uint32_t known,
                      value & ~known, value);
 }
 
-/* Sizes that belong to an input: 0 without its flag. */
+/* Size fields that belong to an input must be 0 without its flag. */
 static mha_status check_owners(const mha_attn_desc *d, mha_error *err)
 {
     static const struct {
@@ -209,7 +209,7 @@ static mha_status check_head_list(const mha_attn_desc *d, mha_error *err)
                      d->listed_heads);
 }
 
-/* A list of the heads or rows of maps needs the maps themselves. */
+/* A list of heads or rows of maps requires an output that has maps. */
 static mha_status check_map_list(const char *field, int64_t entries, uint32_t flag, const mha_attn_desc *d,
                                  mha_error *err)
 {
@@ -224,8 +224,8 @@ static mha_status check_map_list(const char *field, int64_t entries, uint32_t fl
                      field, entries);
 }
 
-/* Far below what would let sums of positions overflow. Bottom-right and no align at all take their offset from the
- * lengths of the whole, which a shard of rows or keys does not know. */
+/* The limit is far below overflow in sums of positions. MHA_ALIGN_BOTTOM_RIGHT and an unset align derive offsets from
+ * the lengths of the whole call, which a shard does not know. */
 static mha_status check_shard(const mha_attn_desc *d, mha_error *err)
 {
     static const int64_t most = INT64_C(1) << 60;

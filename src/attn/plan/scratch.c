@@ -1,4 +1,4 @@
-/* scratch.c - one function lays the scratch memory out and counts it, so that the two cannot differ. */
+/* scratch.c - one function both counts and lays out the scratch memory, so that the two cannot differ. */
 #include "attn/plan/scratch.h"
 
 #include "attn/plan/kv_fetch.h"
@@ -30,7 +30,7 @@ size_t mha__scratch_carve(const mha_attn_plan *plan, char *base, mha__scratch *s
     const int64_t nr = plan->kernels->nr, panel = MHA__KEY_BLOCK * nr;
     const int64_t gathered = mha__pages_gathered(&plan->desc) ? MHA__KEY_BLOCK : 0;
     size_t used = 0;
-    /* Pairs of bf16 fill head_dim up to whole steps, so that a short one needs more bytes than reals do. */
+    /* Pairs of bf16 pad head_dim to whole steps, so a small head_dim needs more bytes than in reals. */
     const int64_t depth = plan->pairs ? mha__round_up(d->head_dim, plan->pairs->step) : d->head_dim;
     scratch->q = mha__carve(base, &used, depth * MHA__TILE_Q, size);
     scratch->folded =

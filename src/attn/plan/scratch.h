@@ -1,33 +1,32 @@
-/* scratch.h - the scratch memory of one worker. The workspace of a call is plan->workers such areas, one after another.
+/* scratch.h - the scratch memory of a worker. The workspace of a call holds plan->workers such areas.
  *
- *   q         Q^T of the tile: tile / nr panels [D][nr]
- *   folded    Q of the heads of a group, one below the other, where there is more than one query
+ * q         Q^T of the tile: tile / nr panels [D][nr]
+ *   folded    Q of the heads of a group, stacked, with more than one query
  *   s         S^T of one block: a panel [MHA__KEY_BLOCK][nr]
- *   extra     bias or keep of that block, the same shape
- *   wide      the block of K, rows of Q or rows of the result as reals (only where 16-bit types are)
- *   bias      rows of the bias as reals (only where it is of a 16-bit type)
- *   strip     scores of few queries: a row of MHA__STRIP numbers for each
- *   mask      what that block masks, the same shape (only for values that are not finite)
+ *   extra     bias or keep of that block, same shape
+ *   wide      the block of K, rows of Q or rows of the result as reals (16-bit types only)
+ *   bias      rows of the bias as reals (16-bit bias only)
+ *   strip     scores of few queries: a row of MHA__STRIP elements each
+ *   mask      the masked entries of that block, same shape (only for values that are not finite)
  *   gathered  the block of K, and of V, if it lies in several pages: [MHA__KEY_BLOCK][D or Dv]
  *   v         the block of V: panels [MHA__KEY_BLOCK][nr]
- *   top, alpha            a number per lane
- *   inverse, gated        a number per row of the tile: 1 / sum, and that times the gate
- *   bytes     the block mask of that block, a byte for each query and key
+ *   top, alpha            one element per lane
+ *   inverse, gated        one element per row of the tile: 1 / sum, and 1 / sum times the gate
+ *   bytes     the block mask of that block, a byte per query and key
  *   lo, hi, prefix        keys that each row may see (mask.h)
- *   moments, row_sums, top_keys, received   only for statistics and on_rows: 5 numbers per lane; sums per row of the
- *             tile; the list [TILE_Q][top_keys] of each row; a number per key
- *   shown     a panel of rows of probabilities, one after another: nr rows of max_kv_len (only for on_rows)
- *   partial   the chunk at work, and those that wait to be merged: levels + 1 times max, sum, o
+ *   moments, row_sums, top_keys, received   for statistics and on_rows only: 5 elements per lane; sums per row of the
+ *             tile; the list [TILE_Q][top_keys] of each row; one element per key
+ *   shown     a panel of rows of probabilities, consecutive: nr rows of max_kv_len (on_rows only)
+ *   partial   the current chunk and those that wait to be merged: max, sum and o, levels + 1 times
  *
- * Every piece begins on a cache line.
- */
+ * Every piece begins on a cache line. */
 #ifndef MHA_ATTN_PLAN_SCRATCH_H
 #define MHA_ATTN_PLAN_SCRATCH_H
 
 #include "attn/plan/plan.h"
 #include "base/size.h"
 
-/* What is known of one row's statistics, over the keys so far: see mha__moments. */
+/* The statistics of one row over the keys so far; see mha__moments. */
 typedef struct mha__row_sums {
     double total, depth, reach, peak;
     int64_t where;
@@ -52,8 +51,8 @@ typedef struct mha__scratch {
     mha__partial partial[MHA__LEVELS + 1];
 } mha__scratch;
 
-/* Takes `count` elements of `size` bytes, cache lines apart, or with `base` NULL only counts them in `used`. Sizes are
- * bounded by MHA_HEAD_DIM_MAX and the constants of plan.h. */
+/* Reserves `count` elements of `size` bytes from the next cache line on; with `base` NULL only adds to `used`. Sizes
+ * are bounded by MHA_HEAD_DIM_MAX and the constants of plan.h. */
 static inline void *mha__carve(char *base, size_t *used, int64_t count, size_t size)
 {
     enum { LINE = 64 };
@@ -62,11 +61,11 @@ static inline void *mha__carve(char *base, size_t *used, int64_t count, size_t s
     return piece;
 }
 
-/* Lays the pieces out from `base` on and returns their bytes; with base NULL it only counts. Needs kernels, levels,
+/* Lays out all pieces from `base` on and returns their size in bytes; with base NULL only counts. Uses kernels, levels,
  * o_stride and desc of the plan. */
 size_t mha__scratch_carve(const mha_attn_plan *plan, char *base, mha__scratch *scratch);
 
-/* The same for the result of one part of the keys. The workspace holds one for each task and part behind the scratch
+/* The same for the partial result of one part of the keys. The workspace holds one per task and part, after the scratch
  * memory of the workers. */
 size_t mha__part_carve(const mha_attn_plan *plan, char *base, mha__partial *part);
 

@@ -1,5 +1,5 @@
-/* attention_stats.c - see attention_stats.h. Sums within a block are in the type of the problem, over blocks and rows
- * in double. */
+/* attention_stats.c - see attention_stats.h. Sums within a block use the type of the problem; sums over blocks and rows
+ * use double. */
 #include "attn/stats/attention_stats.h"
 
 #include "attn/plan/operand_table.h"
@@ -62,7 +62,7 @@ void mha__stats_open_tile(const mha__call *call, const mha__scratch *scratch, co
         scratch->top_keys[n] = (mha__top_key){0, -1};
 }
 
-/* Takes a key into a row's list, greatest first, behind its equals; the last one leaves. */
+/* Inserts a key into a row's list, greatest probability first, after equal ones; the last entry drops out. */
 static void insert_key(mha__top_key *list, int64_t count, double prob, int64_t key)
 {
     int64_t n = count - 1;
@@ -71,7 +71,7 @@ static void insert_key(mha__top_key *list, int64_t count, double prob, int64_t k
     list[n] = (mha__top_key){prob, key};
 }
 
-/* Keys of one lane of a panel that belong into its row's list. */
+/* Inserts the keys of one lane of a panel into its row's list. */
 static void add_top(const mha__kernels *k, mha__top_key *list, int64_t count, int64_t lane, int64_t first, int64_t keys,
                     const void *s)
 {
@@ -80,7 +80,7 @@ static void add_top(const mha__kernels *k, mha__top_key *list, int64_t count, in
         insert_key(list, count, mha__real_at(s, j * k->nr + lane, k->real_size), first + j);
 }
 
-/* The panel's sums, added to those of its rows. */
+/* Adds the panel's sums to those of its rows. */
 static void add_panel(const mha__call *call, const mha__scratch *x, int64_t rows, int64_t row, int64_t start,
                       int64_t first, int64_t keys, const void *s)
 {
@@ -116,7 +116,7 @@ void mha__stats_receive(const mha__call *call, const mha__scratch *x, int64_t fi
     if (call->stats.received.data) call->plan->kernels->mass(keys, lanes, probs, x->received + call->first_key + first);
 }
 
-/* - sum of p ln p = sum of p (max - s) + ln(sum) * sum of p. Where there is a sink the p sum to less than 1. */
+/* - sum of p ln p = sum of p (max - s) + ln(sum) * sum of p. With a sink, the p sum to less than 1. */
 double mha__stats_entropy(const mha__row_sums *sums, double sum)
 {
     static const double BITS_PER_NAT = 1.4426950408889634;

@@ -1,5 +1,5 @@
-/* js_mixtures.c - see js_mixtures.h. A task is a square of pairs; it takes its heads piece by piece, so that the
- * pieces of both sides stay in a level-1 cache. */
+/* js_mixtures.c - see js_mixtures.h. A task is a square of pairs of heads. It processes the heads in pieces, so that
+ * the pieces of both sides stay in the L1 cache. */
 #include "attn/stats/js_mixtures.h"
 
 #include "base/ctx.h"
@@ -28,7 +28,7 @@ static void add_square(const job *j, int64_t first, int64_t second)
     }
 }
 
-/* The squares of the lower triangle, row by row. */
+/* Squares of the lower triangle, row by row. */
 static void square_task(void *arg, int64_t task, int worker)
 {
     (void)worker;

@@ -1,4 +1,4 @@
-/* js_mixtures.h - the mixtures of all pairs of heads: what their Jensen-Shannon divergences are made of. */
+/* js_mixtures.h - sums over the mixtures of all pairs of heads, from which Jensen-Shannon divergences follow. */
 #ifndef MHA_ATTN_STATS_JS_MIXTURES_H
 #define MHA_ATTN_STATS_JS_MIXTURES_H
 
